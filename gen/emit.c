@@ -1,0 +1,248 @@
+/* Names and expressions. Values keep the spec's names; what is used once and has no name is written where it is used. */
+#include "emit.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *emit_real(const Emit *e) { return e->wide ? "double" : type_info[e->plan->real].c; }
+const char *emit_suffix(const Emit *e) { return e->wide || e->plan->real == T_F64 ? "" : "f"; }
+const char *emit_type_suffix(Type t) { return t == T_F64 ? "" : "f"; }
+
+static bool taken(const Emit *e, const char *s)
+{
+    for (int i = 0; i < e->nused; i++)
+        if (!strcmp(e->used[i], s))
+            return true;
+    return !strncmp(s, "optc", 4) || !strncmp(s, "OPTC", 4) || s[0] == '_';
+}
+
+const char *emit_name(Emit *e, const char *want)
+{
+    char base[64];
+    snprintf(base, sizeof base, "%s", want);
+    for (char *c = base; *c; c++)
+        if (*c == '.')
+            *c = '_';
+    const char *s = arena_strdup(e->arena, base);
+    for (int k = 2; taken(e, s); k++)
+        s = arena_printf(e->arena, "%s_%d", base[0] == '_' ? "x" : base, k);
+    PUSH(e->arena, e->used, e->nused, e->used_cap) = s;
+    return s;
+}
+
+const char *node_label(const Plan *p, const Graph *g, Ref r)
+{
+    const Node *n = &g->n[r];
+    switch (n->op) {
+    case OP_P: return "p";
+    case OP_G: return "g";
+    case OP_STEP: return "t";
+    case OP_HYPER: return p->rule->hyper[n->sym].name;
+    case OP_STATE: return p->rule->state[n->sym].name;
+    case OP_INPUT: return p->rule->input[n->sym].name;
+    case OP_COUNT: return n->from == ELEM ? "numel" : n->from == ROW ? "nrows" : "ncols";
+    default: return n->name;
+    }
+}
+
+enum { LONGEST = 7 };                       /* operations in one expression: more get a name of their own */
+
+static void weigh(Emit *e)
+{
+    for (int i = 0; i < e->st->nbody; i++) {
+        Ref r = e->st->body[i];
+        e->weight[r] = 1;
+        for (int k = 0; k < 3; k++) {
+            Ref a = e->g->n[r].a[k];
+            if (a != NONE && emit_inlined(e, a))
+                e->weight[r] += e->weight[a];
+        }
+    }
+}
+
+static void count_uses(Emit *e)
+{
+    const Stage *s = e->st;
+    for (int i = 0; i < s->nbody; i++)
+        for (int k = 0; k < 3; k++)
+            if (e->g->n[s->body[i]].a[k] != NONE)
+                e->uses[e->g->n[s->body[i]].a[k]]++;
+    for (int i = 0; i < s->nstore; i++)
+        e->uses[s->store[i].val]++;
+    for (int i = 0; i < s->nfold; i++) {
+        const Node *n = &e->g->n[s->fold[i].val];
+        bool again = false;                     /* folds of one value share its buffer */
+        Ref x = is_global(n) ? n->a[s->variant] : n->a[0];
+        for (int j = 0; j < i; j++)
+            again = again || (!is_global(n) && e->g->n[s->fold[j].val].a[0] == x);
+        e->uses[x] += !again;
+    }
+}
+
+void emit_begin(Emit *e, Plan *p, const Phase *ph, const Stage *s, Arena *a, const char *const *reserved)
+{
+    memset(e, 0, sizeof *e);
+    e->plan = p;
+    e->phase = ph;
+    e->st = s;
+    e->g = ph->g;
+    e->arena = a;
+    e->wide = s->kind == S_GROUP || s->kind == S_TENSOR || s->kind == S_SLICE;
+    e->text = NEWS(a, const char *, e->g->len + 1);
+    e->uses = NEWS(a, int, e->g->len + 1);
+    e->weight = NEWS(a, int, e->g->len + 1);
+    for (; *reserved; reserved++)
+        PUSH(a, e->used, e->nused, e->used_cap) = *reserved;
+    count_uses(e);
+    weigh(e);
+}
+
+const char *emit_number(const Emit *e, double x)
+{
+    bool f32 = emit_suffix(e)[0] == 'f';
+    if (f32)
+        x = (double)(float)x;
+    if (isnan(x))
+        return f32 ? "optc_frombitsf(0x7fc00000u)" : "optc_frombits(0x7ff8000000000000ull)";
+    if (isinf(x))
+        return f32 ? (x < 0 ? "optc_frombitsf(0xff800000u)" : "optc_frombitsf(0x7f800000u)")
+                   : (x < 0 ? "optc_frombits(0xfff0000000000000ull)" : "optc_frombits(0x7ff0000000000000ull)");
+    char s[40];
+    for (int prec = 1; prec <= 17; prec++) {
+        snprintf(s, sizeof s, "%.*g", prec, x);
+        if (f32 ? strtof(s, NULL) == (float)x : strtod(s, NULL) == x)
+            break;
+    }
+    const char *dot = strpbrk(s, ".e") ? "" : ".0";
+    const char *t = arena_printf(e->arena, "%s%s%s", s, dot, f32 ? "f" : "");
+    return x < 0 || (x == 0 && signbit(x)) ? arena_printf(e->arena, "(%s)", t) : t;
+}
+
+static const char *count_text(const Node *n)
+{
+    if (n->dom == GROUP)
+        return n->from == ELEM ? "self->total" : "self->ntensors";
+    if (n->dom == TENSOR)
+        return n->from == ELEM ? "self->n" : n->from == ROW ? "self->slices * self->rows" : n->from == COL ? "self->slices * self->cols" : "self->slices";
+    if (n->dom == SLICE)
+        return n->from == ELEM ? "self->rows * self->cols" : n->from == ROW ? "self->rows" : "self->cols";
+    return n->dom == ROW ? "self->cols" : "self->rows";
+}
+
+/* Hyperparameters, the step and sizes: read once, before the loop, rounded once to the stage's precision. */
+void emit_scalars(Emit *e, Buf *b, const char *indent)
+{
+    const char *real = emit_real(e), *cast = e->wide ? "" : arena_printf(e->arena, "(%s)", real);
+    for (Ref r = 0; r < e->g->len; r++) {
+        const Node *n = &e->g->n[r];
+        if (!e->uses[r] || (n->op != OP_HYPER && n->op != OP_STEP && n->op != OP_COUNT))
+            continue;
+        const char *name = emit_name(e, node_label(e->plan, e->g, r));
+        e->text[r] = name;
+        if (n->op == OP_COUNT)
+            buf_printf(b, "%sconst %s %s = (%s)(%s);\n", indent, real, name, real, count_text(n));
+        else
+            buf_printf(b, "%sconst %s %s = %sself->hyper[%d];\n", indent, real, name, cast, n->op == OP_STEP ? 0 : n->sym + 1);
+    }
+}
+
+bool emit_inlined(const Emit *e, Ref r)
+{
+    const Node *n = &e->g->n[r];
+    return e->uses[r] == 1 && !n->name && !is_leaf(n) && !is_red(n) && e->weight[r] && e->weight[r] <= LONGEST;
+}
+
+/* How tightly an operation's emitted form binds, as C has it; calls and names bind tightest. */
+static int binding(const Emit *e, Ref r)
+{
+    if (e->text[r])
+        return 9;
+    switch (e->g->n[r].op) {
+    case OP_WHERE: case OP_BOTH: case OP_EITHER: return 1;
+    case OP_LT: case OP_LE: case OP_EQ: case OP_NE: return 2;
+    case OP_ADD: case OP_SUB: return 3;
+    case OP_MUL: case OP_DIV: return 4;
+    case OP_NEG: case OP_ISNT: return 5;
+    default: return 9;
+    }
+}
+
+static const char *operand(Emit *e, Ref r, int least)
+{
+    const Node *n = &e->g->n[r];
+    if (e->text[r])
+        return e->text[r];
+    if (n->op == OP_CONST)
+        return n->ty == BOOL ? (n->imm != 0 ? "1" : "0") : emit_number(e, n->imm);
+    const char *x = emit_expr(e, r);
+    return binding(e, r) < least ? arena_printf(e->arena, "(%s)", x) : x;
+}
+
+/* Draws: which generator call, by the value's place in its domain. */
+static const char *draw(Emit *e, const Node *n)
+{
+    static const char *const at[NDOM] = {[TENSOR] = "0", [SLICE] = "offset + i", [ROW] = "offset + i", [COL] = "offset + i", [ELEM] = "offset + i"};
+    return arena_printf(e->arena, "optc_%s%s(self->hyper[%d], self->hyper[0], (unsigned)self->id, %du, %s)",
+                        n->op == OP_RANDOM ? "uniform" : "normal", emit_suffix(e), n->sym + 1, (int)n->imm, at[n->dom]);
+}
+
+const char *emit_expr(Emit *e, Ref r)
+{
+    const Node *n = &e->g->n[r];
+    if (e->text[r])
+        return e->text[r];
+    if (n->op == OP_CONST)
+        return operand(e, r, 0);
+    if (n->op == OP_RANDOM || n->op == OP_NORMAL)
+        return draw(e, n);
+    Buf b = {0};
+    const char *form = op_info[n->op].form;
+    int mine = binding(e, r), tight = mine == 1 || mine == 5 ? 9 : mine;
+    for (const char *f = form; *f; f++) {
+        /* The right operand of an infix form must bind tighter than the form: a - (b - c). An argument needs nothing. */
+        if (*f == '~')
+            buf_puts(&b, emit_suffix(e));
+        else if (*f == '%' && f[1] >= 'a' && f[1] <= 'c')
+            buf_puts(&b, operand(e, n->a[f[1] - 'a'], mine == 9 ? 0 : f == form ? tight : tight + 1)), f++;
+        else
+            buf_add(&b, f, 1);
+    }
+    const char *s = arena_strdup(e->arena, b.s ? b.s : "");
+    buf_free(&b);
+    return s;
+}
+
+const char *emit_form(Emit *e, const char *form, char hole, const char *text)
+{
+    Buf b = {0};
+    for (; *form; form++) {
+        if (*form == '%' && form[1] == hole) {
+            buf_puts(&b, text);
+            form++;
+        } else {
+            buf_add(&b, form, 1);
+        }
+    }
+    const char *s = arena_strdup(e->arena, b.s ? b.s : "");
+    buf_free(&b);
+    return s;
+}
+
+const char *const gen_targets[] = {"c", NULL};
+
+char *gen_emit(Gen *g, const char *target, const char *command)
+{
+    jmp_buf out;
+    g->arena.out = &out;
+    char *s = NULL;
+    if (setjmp(out))
+        diag_set(&g->diag, NULL, 0, NULL, "out of memory");
+    else if (!strcmp(target, "c"))
+        s = emit_c(g, command);
+    else
+        diag_set(&g->diag, NULL, 0, NULL, "unknown target '%s' (known: c)", target);
+    g->arena.out = NULL;
+    return s;
+}

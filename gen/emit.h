@@ -1,0 +1,31 @@
+/* Shared by the emitters: names, operands and expressions of one stage. A target supplies the loops around them. */
+#ifndef OPTC_EMIT_H
+#define OPTC_EMIT_H
+#include "gen.h"
+
+typedef struct Emit {
+    Plan *plan;
+    const Phase *phase;
+    const Stage *st;
+    const Graph *g;
+    Arena *arena;
+    const char **used; int nused, used_cap;    /* identifiers of this function */
+    const char **text;                         /* by node: how an expression names its value; NULL: not yet */
+    int *uses;                                 /* by node: how often this stage's expressions read it */
+    int *weight;                               /* by node: operations of the expression it would make if written out */
+    bool wide;                                 /* the stage computes in f64 */
+} Emit;
+
+void emit_begin(Emit *e, Plan *p, const Phase *ph, const Stage *s, Arena *a, const char *const *reserved);
+const char *emit_name(Emit *e, const char *want);              /* a fresh identifier */
+const char *emit_real(const Emit *e);                          /* "float" or "double" */
+const char *emit_suffix(const Emit *e);                        /* "f" or "" */
+const char *emit_number(const Emit *e, double x);
+const char *emit_expr(Emit *e, Ref r);                         /* the right-hand side of its definition */
+bool emit_inlined(const Emit *e, Ref r);                       /* used once and unnamed: written where it is used */
+const char *emit_form(Emit *e, const char *form, char hole, const char *text);   /* load and store forms of types.def */
+const char *emit_type_suffix(Type t);
+const char *node_label(const Plan *p, const Graph *g, Ref r);  /* the spec's name of a value, or NULL */
+void emit_scalars(Emit *e, Buf *b, const char *indent);        /* hyperparameters and counts the stage reads */
+char *emit_c(Gen *g, const char *command);
+#endif

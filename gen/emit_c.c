@@ -1,0 +1,406 @@
+/* The C target: stages as plain loops that a compiler vectorises, over the templates of stage_c.txt. */
+#include "emit.h"
+#include "template.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* What the templates and the C language use themselves. */
+static const char *const reserved[] = {
+    "self", "unit", "start", "count", "from", "len", "offset", "done", "run", "row", "col", "slice", "segs", "seg", "block", "blocks",
+    "rows", "cols", "width", "line", "i", "l", "stages", "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum",
+    "extern", "float", "for", "goto", "if", "inline", "int", "long", "register", "restrict", "return", "short", "signed", "sizeof",
+    "static", "struct", "switch", "typedef", "union", "unsigned", "void", "volatile", "while", "asm", "typeof", "linux", "unix",
+    "fabs", "fabsf", "sqrt", "sqrtf", "fma", "fmaf", "true", "false", "bool", NULL};
+
+typedef struct { Emit e; Buf hoisted, buffers, pointers, body, lanes, finish, rowstart, rowend; const char *in; const char **ptr; } C;   /* ptr: by Mem, the name of its pointer */
+
+static bool is_list(StageKind k) { return k == S_ROW || k == S_COL || k == S_SLICE; }
+static bool is_single(StageKind k) { return k == S_TENSOR || k == S_GROUP; }
+
+static const char *kind_of(const Node *n)
+{
+    switch (n->op) {
+    case OP_RMAX: case OP_GMAX: return "max";
+    case OP_RMIN: case OP_GMIN: return "min";
+    default: return "sum";
+    }
+}
+
+static bool stored_here(const Stage *s, int mem)
+{
+    for (int i = 0; i < s->nstore; i++)
+        if (s->store[i].mem == mem)
+            return true;
+    return false;
+}
+
+static const char *array(C *c, int mem, bool writable)
+{
+    return arena_printf(c->e.arena, "(%s%s *)self->mem[%d]", writable ? "" : "const ", type_info[c->e.plan->mem[mem].type].c, mem);
+}
+
+/* A pointer to where this piece of the array begins; declared when first asked for. */
+static const char *pointer(C *c, int mem, Ref val)
+{
+    if (c->ptr[mem])
+        return c->ptr[mem];
+    const Mem *m = &c->e.plan->mem[mem];
+    const char *label = m->kind != MEM_TEMP ? m->name : node_label(c->e.plan, c->e.g, val);
+    bool w = stored_here(c->e.st, mem), elem = c->e.st->kind == S_FLAT || c->e.st->kind == S_TILE;
+    c->ptr[mem] = emit_name(&c->e, label ? label : arena_printf(c->e.arena, "x%d", val));
+    buf_printf(&c->pointers, "%s%s%s *restrict %s = %s + %s;\n", c->in, w ? "" : "const ", type_info[m->type].c, c->ptr[mem], array(c, mem, w),
+               elem && m->dom == COL ? "slice * self->cols + col" : "offset");
+    return c->ptr[mem];
+}
+
+static void define(C *c, Buf *b, const char *indent, Ref r, const char *name, const char *value)
+{
+    bool truth = c->e.g->n[r].ty == BOOL;
+    buf_printf(b, "%sconst %s %s = %s%s;\n", indent, truth ? "int" : emit_real(&c->e), name, value, truth ? " != 0" : "");
+    c->e.text[r] = name;
+}
+
+/* A value that one piece has one of: read before the loop. */
+static void load_scalar(C *c, Buf *b, const char *indent, Access a, const char *index)
+{
+    const Mem *m = &c->e.plan->mem[a.mem];
+    const char *label = node_label(c->e.plan, c->e.g, a.val);
+    const char *at = arena_printf(c->e.arena, "(%s)[%s]", array(c, a.mem, false), index);
+    const char *v = emit_form(&c->e, type_info[m->type].load, 'x', at);
+    bool narrow = !c->e.wide && m->type == T_F64 && c->e.plan->real == T_F32 && c->e.g->n[a.val].ty == NUM;
+    define(c, b, indent, a.val, emit_name(&c->e, label ? label : arena_printf(c->e.arena, "x%d", a.val)),
+           narrow ? arena_printf(c->e.arena, "(float)%s", v) : v);
+}
+
+/* A value that varies along the loop: a pointer before it, a load inside it. */
+static void load_array(C *c, Access a, const char *inner)
+{
+    const Mem *m = &c->e.plan->mem[a.mem];
+    const char *ptr = pointer(c, a.mem, a.val);
+    const char *v = emit_form(&c->e, type_info[m->type].load, 'x', arena_printf(c->e.arena, "%s[i]", ptr));
+    if (!stored_here(c->e.st, a.mem) && c->e.uses[a.val] == 1 && c->e.g->n[a.val].ty == NUM)
+        c->e.text[a.val] = v;
+    else
+        define(c, &c->body, inner, a.val, emit_name(&c->e, arena_printf(c->e.arena, "%s_i", ptr)), v);
+}
+
+static void loads(C *c, const char *inner)
+{
+    const Stage *s = c->e.st;
+    bool elem = s->kind == S_FLAT || s->kind == S_TILE;
+    for (int i = 0; i < s->nload; i++) {
+        Access a = s->load[i];
+        Dom d = c->e.plan->mem[a.mem].dom;
+        if (d == GROUP || d == TENSOR)
+            load_scalar(c, &c->hoisted, "    ", a, "0");
+        else if (d == SLICE && s->kind == S_TILE)
+            load_scalar(c, &c->hoisted, "    ", a, "slice");
+        else if (d == SLICE && (s->kind == S_ROW || s->kind == S_COL))
+            load_scalar(c, &c->hoisted, "    ", a, "slice");
+        else if (d == SLICE && elem)
+            load_scalar(c, &c->pointers, c->in, a, "slice");
+        else if (d == ROW && s->kind == S_TILE)
+            load_scalar(c, &c->rowstart, "        ", a, "row");
+        else if (d == ROW && elem)
+            load_scalar(c, &c->pointers, c->in, a, "row");
+        else
+            load_array(c, a, inner);
+    }
+}
+
+/* ---- finishing reductions ---- */
+static const char *parts_per_slice(const Mem *m)
+{
+    switch (m->from) {
+    case ELEM: return "optc_up(self->rows, OPTC_TILE_ROWS) * optc_up(self->cols, OPTC_SEG)";
+    case ROW: return "optc_up(self->rows, OPTC_SEG)";
+    default: return "optc_up(self->cols, OPTC_SEG)";
+    }
+}
+
+static const char *parts_of_tensor(Arena *a, const Mem *m)
+{
+    if (m->from == ELEM && !m->tile)
+        return "optc_up(self->n, OPTC_SEG)";
+    if (m->from == SLICE)
+        return "optc_up(self->slices, OPTC_SEG)";
+    return arena_printf(a, "self->slices * %s", parts_per_slice(m));
+}
+
+static void finish_one(C *c, Access f)
+{
+    Emit *e = &c->e;
+    const Stage *s = e->st;
+    const Node *n = &e->g->n[f.val];
+    const Mem *m = &e->plan->mem[f.mem];
+    const char *k = kind_of(n), *ps = emit_type_suffix(m->type), *part = array(c, f.mem, false);
+    const char *name = emit_name(e, n->name ? n->name : arena_printf(e->arena, "%s%d", k, f.val));
+    if (is_single(s->kind)) {
+        const char *len = s->kind == S_GROUP ? "self->ntensors" : parts_of_tensor(e->arena, m);
+        buf_printf(&c->hoisted, "    const double %s = optc_finish_%s%s(%s, %s);\n", name, k, ps, part, len);
+        e->text[f.val] = name;
+        return;
+    }
+    buf_printf(&c->buffers, "    %s %s[OPTC_SEG];\n", emit_real(e), name);
+    if (s->kind == S_ROW)
+        buf_printf(&c->buffers, "    optc_rows_%s%s(%s, %s + offset * optc_up(self->cols, OPTC_SEG), count, optc_up(self->cols, OPTC_SEG));\n", k, ps, name, part);
+    else if (s->kind == S_COL)
+        buf_printf(&c->buffers, "    optc_columns_%s%s(%s, %s + slice * optc_up(self->rows, OPTC_TILE_ROWS) * self->cols + start, count,\n"
+                   "        optc_up(self->rows, OPTC_TILE_ROWS), self->cols);\n", k, ps, name, part);
+    else
+        buf_printf(&c->buffers, "    for (int i = 0; i < count; i++)\n        %s[i] = optc_finish_%s%s(%s + (start + i) * (%s), %s);\n", name, k, ps, part,
+                   parts_per_slice(m), parts_per_slice(m));
+    e->text[f.val] = arena_printf(e->arena, "%s[i]", name);
+}
+
+/* ---- folding ---- */
+static void fold_elem(C *c, Access f, const char *buffer)
+{
+    Emit *e = &c->e;
+    const Node *n = &e->g->n[f.val];
+    bool tile = e->st->kind == S_TILE;
+    const char *k = kind_of(n), *s = emit_suffix(e), *real = emit_real(e), *part = array(c, f.mem, true);
+    const char *acc = emit_name(e, arena_printf(e->arena, "%s_%s", n->name ? n->name : k, n->dom == COL ? "cols" : "lanes"));
+    if (n->dom == COL) {
+        buf_printf(&c->buffers, "    %s %s[OPTC_ROW_LANES * OPTC_SEG];\n    for (int l = 0; l < OPTC_ROW_LANES; l++)\n"
+                   "        optc_start_%s%s(%s + l * OPTC_SEG, count);\n", real, acc, k, s, acc);
+        buf_printf(&c->lanes, "            optc_cols_%s%s(%s + line %% OPTC_ROW_LANES * OPTC_SEG + from, %s, len);\n", k, s, acc, buffer);
+        buf_printf(&c->finish, "    optc_cols_end_%s%s(%s, %s + (slice * blocks + block) * self->cols + start, count);\n", k, s, acc, part);
+        return;
+    }
+    buf_printf(&c->buffers, "    %s %s[OPTC_LANES];\n", real, acc);
+    buf_printf(&c->lanes, "%soptc_lanes_%s%s(%s, %s, len);\n", tile ? "            " : "        ", k, s, acc, buffer);
+    if (!tile) {
+        buf_printf(&c->buffers, "    optc_start_%s%s(%s, OPTC_LANES);\n", k, s, acc);
+        buf_printf(&c->finish, "    (%s)[unit] = optc_tree_%s%s(%s, OPTC_LANES);\n", part, k, s, acc);
+        return;
+    }
+    buf_printf(&c->rowstart, "        optc_start_%s%s(%s, width);\n", k, s, acc);
+    if (n->dom == ROW) {
+        buf_printf(&c->rowend, "        (%s)[row * segs + seg] = optc_tree_%s%s(%s, width);\n", part, k, s, acc);
+    } else {
+        const char *lines = emit_name(e, arena_printf(e->arena, "%s_rows", n->name ? n->name : k));
+        buf_printf(&c->buffers, "    %s %s[OPTC_TILE_ROWS];\n", real, lines);
+        buf_printf(&c->rowend, "        %s[line] = optc_tree_%s%s(%s, width);\n", lines, k, s, acc);
+        buf_printf(&c->finish, "    (%s)[unit] = optc_fold_%s%s(%s, rows);\n", part, k, s, lines);
+    }
+}
+
+static void folds(C *c, const char *inner)
+{
+    Emit *e = &c->e;
+    const Stage *s = e->st;
+    const char **buffer = NEWS(e->arena, const char *, e->g->len + 1);
+    for (int i = 0; i < s->nfold; i++) {
+        Access f = s->fold[i];
+        const Node *n = &e->g->n[f.val];
+        Ref x = is_global(n) ? n->a[s->variant] : n->a[0];
+        if (is_single(s->kind)) {
+            buf_printf(&c->finish, "    (%s)[self->id] = %s;\n", array(c, f.mem, true), emit_expr(e, x));
+            continue;
+        }
+        if (!buffer[x]) {
+            buffer[x] = emit_name(e, arena_printf(e->arena, "%s_buf", e->g->n[x].name ? e->g->n[x].name : "fold"));
+            buf_printf(&c->buffers, "    %s %s[%s];\n", emit_real(e), buffer[x], is_list(s->kind) ? "OPTC_SEG" : "OPTC_CHUNK");
+            buf_printf(&c->body, "%s%s[%si] = %s;\n", inner, buffer[x], s->kind == S_FLAT && s->uses_rows ? "done + " : "", emit_expr(e, x));
+        }
+        if (is_list(s->kind))
+            buf_printf(&c->finish, "    (%s)[unit] = optc_fold_%s%s(%s, count);\n", array(c, f.mem, true), kind_of(n), emit_suffix(e), buffer[x]);
+        else
+            fold_elem(c, f, buffer[x]);
+    }
+}
+
+static void stores(C *c, const char *inner)
+{
+    Emit *e = &c->e;
+    for (int i = 0; i < e->st->nstore; i++) {
+        Access a = e->st->store[i];
+        const Mem *m = &e->plan->mem[a.mem];
+        const char *v = emit_form(e, type_info[m->type].store, 'x', emit_expr(e, a.val));
+        if (is_single(e->st->kind))
+            buf_printf(&c->finish, "    (%s)[0] = %s;\n", array(c, a.mem, true), v);
+        else
+            buf_printf(&c->body, "%s%s[i] = %s;\n", inner, pointer(c, a.mem, a.val), v);
+    }
+}
+
+/* Names for values about to be stored: m_new for what state m becomes. */
+static const char *new_name(C *c, Ref r)
+{
+    const Node *n = &c->e.g->n[r];
+    if (n->name)
+        return n->name;
+    for (int i = 0; i < c->e.st->nstore; i++) {
+        const Mem *m = &c->e.plan->mem[c->e.st->store[i].mem];
+        if (c->e.st->store[i].val == r && m->kind != MEM_TEMP)
+            return arena_printf(c->e.arena, "%s_new", m->name);
+    }
+    return arena_printf(c->e.arena, "x%d", r);
+}
+
+static void body(C *c, const char *inner)
+{
+    Emit *e = &c->e;
+    for (int i = 0; i < e->st->nbody; i++) {
+        Ref r = e->st->body[i];
+        if (emit_inlined(e, r))
+            continue;
+        const char *x = emit_expr(e, r);
+        const char *name = emit_name(e, new_name(c, r));
+        buf_printf(&c->body, "%sconst %s %s = %s;\n", inner, e->g->n[r].ty == BOOL ? "int" : emit_real(e), name, x);
+        e->text[r] = name;
+    }
+    folds(c, inner);
+    stores(c, inner);
+}
+
+/* ---- stages and the file ---- */
+static const char *stage_fn_name(Arena *a, const Plan *p, const char *entry, int mask, const Stage *s)
+{
+    const char *phase = p->nperiod ? arena_printf(a, "_phase%d", mask) : "";
+    return arena_printf(a, "%s%s_%d_%s%s", entry, phase, s->fn, stage_name[s->kind], s->variant == MAT ? "_matrix" : "");
+}
+
+static void name_list(Buf *b, const Plan *p, const Access *v, int n, const char *what)
+{
+    for (int i = 0; i < n; i++)
+        buf_printf(b, "%s %s", i ? "" : what, p->mem[v[i].mem].name);
+}
+
+static const char *stage_comment(Arena *a, const Plan *p, const Stage *s)
+{
+    Buf b = {0};
+    static const char *const what[NSTAGEKIND] = {"Once a group", "Once a tensor", "Once a matrix", "Once a row", "Once a column",
+                                                 "One pass over the elements", "One pass over tiles of each matrix"};
+    buf_printf(&b, "/* %s:", what[s->kind]);
+    name_list(&b, p, s->load, s->nload, " reads");
+    name_list(&b, p, s->store, s->nstore, s->nload ? "; writes" : " writes");
+    name_list(&b, p, s->fold, s->nfold, "; folds into");
+    buf_printf(&b, ". %d + %d bytes. */", s->bytes_read, s->bytes_written);
+    const char *t = arena_strdup(a, b.s ? b.s : "");
+    buf_free(&b);
+    return t;
+}
+
+static bool emit_stage(Buf *out, Gen *g, const Phase *ph, const Stage *s, const char *fn)
+{
+    C c = {0};
+    emit_begin(&c.e, g->plan, ph, s, &g->arena, reserved);
+    c.ptr = NEWS(&g->arena, const char *, g->plan->nmem + 1);
+    bool fold = s->nfold > 0;
+    const char *tmpl = s->kind == S_TILE ? "tile" : s->kind == S_FLAT ? (s->uses_rows ? "runs" : fold ? "flat_fold" : "flat")
+                     : is_list(s->kind) ? "list" : "single";
+    const char *in = s->kind == S_TILE || s->uses_rows ? "            " : !strcmp(tmpl, "flat_fold") ? "        " : "    ";
+    const char *inner = is_single(s->kind) ? "    " : arena_printf(&g->arena, "%s    ", in);
+    c.in = in;
+    emit_scalars(&c.e, &c.hoisted, "    ");
+    for (int i = 0; i < s->nfin; i++)
+        finish_one(&c, s->fin[i]);
+    loads(&c, inner);
+    body(&c, inner);
+    const char *length = s->kind == S_ROW ? "self->rows" : s->kind == S_COL ? "self->cols" : "self->slices";
+    Hole h[] = {{"comment", stage_comment(&g->arena, g->plan, s)}, {"fn", fn}, {"length", length},
+                {"hoisted", c.hoisted.s}, {"buffers", c.buffers.s}, {"pointers", c.pointers.s}, {"body", c.body.s}, {"lanes", c.lanes.s},
+                {"finish", c.finish.s}, {"rowstart", c.rowstart.s}, {"rowend", c.rowend.s}};
+    int n = sizeof h / sizeof *h;
+    for (int i = 0; i < n; i++)
+        if (!h[i].text)
+            h[i].text = "";
+    bool ok = template_fill(out, "stage_c.txt", tmpl, h, n);
+    Buf *all[] = {&c.hoisted, &c.buffers, &c.pointers, &c.body, &c.lanes, &c.finish, &c.rowstart, &c.rowend};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        buf_free(all[i]);
+    return ok;
+}
+
+static bool uses(const char *code, const char *const *names)
+{
+    for (; *names; names++)
+        if (strstr(code, *names))
+            return true;
+    return false;
+}
+
+/* Only the parts of the shared source that the stages call. */
+static void shared_source(Buf *b, const char *code)
+{
+    static const char *const f32[] = {"optc_expf(", "optc_expm1f(", "optc_logf(", "optc_log1pf(", "optc_powf(", "optc_tanhf(", "optc_sinf(",
+                                      "optc_cosf(", "optc_atan2f(", "optc_cbrtf(", NULL};
+    static const char *const f64[] = {"optc_exp(", "optc_expm1(", "optc_log(", "optc_log1p(", "optc_pow(", "optc_tanh(", "optc_sin(",
+                                      "optc_cos(", "optc_atan2(", "optc_cbrt(", NULL};
+    static const char *const draws[] = {"optc_uniform", "optc_normal", NULL};
+    static const char *const small[] = {"optc_from_", "optc_to_", NULL};
+    static const char *const fold[] = {"optc_lanes_", "optc_fold_", "optc_finish_", "optc_rows_", "optc_columns_", "optc_cols_", NULL};
+    bool rnd = uses(code, draws);
+    buf_puts(b, "#include <math.h>\n\n");
+    buf_puts(b, template_text("math.h"));
+    if (rnd || uses(code, f32))
+        buf_puts(b, template_text("math_f32.h"));
+    if (rnd || uses(code, f64))
+        buf_puts(b, template_text("math_f64.h"));
+    if (rnd)
+        buf_puts(b, template_text("random.h"));
+    if (uses(code, small))
+        buf_puts(b, template_text("types.h"));
+    buf_puts(b, template_text("sizes.h"));
+    if (uses(code, fold))
+        buf_puts(b, template_text("folds.h"));
+}
+
+static const char *about(Gen *g)
+{
+    const Rule *r = g->rule;
+    const Plan *p = g->plan;
+    Buf b = {0};
+    if (*r->cite)
+        buf_printf(&b, " * %s\n", r->cite);
+    if (r->noption)
+        buf_puts(&b, " * options:");
+    for (int i = 0; i < r->noption; i++)
+        buf_printf(&b, " %s=%s", r->option[i].name, r->option[i].value);
+    buf_printf(&b, "%s * types: p %s, g %s, state %s", r->noption ? "\n" : "", type_info[p->p].name, type_info[p->g].name, type_info[p->state].name);
+    /* A citation is free text: it must not end the comment it stands in. */
+    for (char *s = b.s; s && (s = strstr(s, "*/"));)
+        s[1] = ' ';
+    const char *t = arena_strdup(&g->arena, b.s ? b.s : "");
+    buf_free(&b);
+    return t;
+}
+
+char *emit_c(Gen *g, const char *command)
+{
+    Plan *p = g->plan;
+    Buf code = {0}, table = {0}, shared = {0}, out = {0}, ir = {0};
+    bool ok = true;
+    for (int e = 0; e < p->nentry; e++)
+        for (int m = 0; m < p->entry[e].nphase; m++)
+            for (int i = 0; i < p->entry[e].phase[m].nstage; i++) {
+                const Phase *ph = &p->entry[e].phase[m];
+                const char *fn = stage_fn_name(&g->arena, p, p->entry[e].name, m, &ph->stage[i]);
+                ok = ok && emit_stage(&code, g, ph, &ph->stage[i], fn);
+                buf_puts(&code, "\n");
+                buf_printf(&table, "%s%s", table.len ? ", " : "", fn);
+            }
+    if (!table.len)
+        buf_puts(&table, "0");
+    shared_source(&shared, code.s ? code.s : "");
+    rule_print(&ir, g->rule);
+    char hex[33];
+    hash_hex(hash128(ir.s, ir.len), hex);
+    const char *title = *g->rule->with ? arena_printf(&g->arena, "%s with %s", g->rule->name, g->rule->with) : g->rule->name;
+    Hole h[] = {{"title", title}, {"about", about(g)}, {"command", command}, {"hash", hex}, {"name", g->rule->name},
+                {"abi", template_text("abi.h")}, {"math", shared.s}, {"stages", code.s ? code.s : ""}, {"table", table.s}};
+    ok = ok && template_fill(&out, "stage_c.txt", "file", h, sizeof h / sizeof *h);
+    buf_free(&code);
+    buf_free(&table);
+    buf_free(&shared);
+    buf_free(&ir);
+    if (!ok) {
+        buf_free(&out);
+        diag_set(&g->diag, NULL, 0, NULL, "a template misses a section or names an unknown hole");
+        return NULL;
+    }
+    return buf_take(&out);
+}

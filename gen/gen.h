@@ -1,0 +1,51 @@
+/* What the compiler offers: text in, text and tables out. It opens no file, starts no process, knows no device.
+ *
+ *   gen_rule     spec (and wrappers) -> Rule, after all passes on rules
+ *   gen_plan     Rule + storage types -> Plan (plan.h)
+ *   gen_emit     Plan -> source text for a target
+ *
+ * All of it lives in the Gen, which one thread uses at a time; two Gens share nothing. */
+#ifndef OPTC_GEN_H
+#define OPTC_GEN_H
+#include "diag.h"
+#include "ir.h"
+#include "plan.h"
+
+typedef struct Source { const char *path, *text; size_t len; } Source;
+
+/* How names in `with` become text. Returns false with the Diag set. */
+typedef bool (*FindSpec)(void *ctx, const char *name, Arena *arena, Source *out, Diag *d);
+
+typedef struct Types { Type p, g, state; } Types;
+
+typedef struct GenOptions {
+    const char *with;           /* "clip(1),ema(0.999)", last one outermost; NULL or "" for none */
+    const char *options;        /* "nesterov=true,k=5" */
+    Types types;
+    FindSpec find;
+    void *find_ctx;
+    const char *dump;           /* name of a pass: its result goes to dump_to; "all": every one */
+    Buf *dump_to;
+    bool time_passes;           /* adds a line a pass to dump_to */
+} GenOptions;
+
+typedef struct Gen { Arena arena; Rule *rule; Plan *plan; Diag diag; } Gen;
+
+bool gen_compile(Gen *g, Source spec, const GenOptions *o);       /* trace, passes, plan; false: g->diag */
+bool gen_read_ir(Gen *g, Source text, const GenOptions *o);       /* IR text in place of a spec */
+char *gen_emit(Gen *g, const char *target, const char *command);  /* owned by the caller; NULL: g->diag */
+void gen_free(Gen *g);
+
+const char *const *gen_passes(void);                              /* names, NULL-terminated */
+extern const char *const gen_targets[];
+
+/* text.c */
+void rule_print(Buf *b, const Rule *r);
+Rule *rule_parse(Arena *a, Source text, Diag *d);
+void plan_print(Buf *b, const Plan *p, bool terse);
+
+/* passes on rules, each a file; false: the Diag is set */
+Rule *pass_trace(Arena *a, Source spec, const GenOptions *o, Diag *d);
+bool pass_verify(Rule *r, Diag *d);
+bool pass_fold(Rule *r, Diag *d);
+#endif

@@ -1,0 +1,200 @@
+#include "ir.h"
+
+#include <math.h>
+#include <string.h>
+
+const OpInfo op_info[NOPS] = {
+#define OP(ID, name, arity, kind, form, ev, ulp, cost) {name, arity, K_##kind, form, ulp, cost},
+#include "ops.def"
+};
+const TypeInfo type_info[NTYPES] = {
+#define TYPE(ID, name, bytes, c, load, store, compute) {name, bytes, c, load, store, T_##compute},
+#include "types.def"
+};
+const char *const dom_name[NDOM] = {"const", "group", "tensor", "slice", "row", "col", "elem"};
+const char *const variant_name[NVARIANT] = {"step", "matrix"};
+
+int op_by_name(const char *name)
+{
+    for (int i = 0; i < NOPS; i++)
+        if (!strcmp(op_info[i].name, name))
+            return i;
+    return -1;
+}
+
+int type_by_name(const char *name)
+{
+    for (int i = 0; i < NTYPES; i++)
+        if (!strcmp(type_info[i].name, name))
+            return i;
+    return -1;
+}
+
+int dom_by_name(const char *name)
+{
+    for (int i = 0; i < NDOM; i++)
+        if (!strcmp(dom_name[i], name))
+            return i;
+    return -1;
+}
+
+Dom dom_join(Dom a, Dom b)
+{
+    if ((a == ROW && b == COL) || (a == COL && b == ROW))
+        return ELEM;
+    return a > b ? a : b;
+}
+
+static uint64_t node_hash(const Node *n)
+{
+    struct { int32_t v[8]; double imm; } k = {{n->op, n->dom, n->from, n->sym, n->a[0], n->a[1], n->a[2], n->ty}, n->imm};
+    return hash64(1, &k, sizeof k);
+}
+
+static bool node_same(const Node *x, const Node *y)
+{
+    return x->op == y->op && x->dom == y->dom && x->ty == y->ty && x->from == y->from && x->sym == y->sym
+        && x->a[0] == y->a[0] && x->a[1] == y->a[1] && x->a[2] == y->a[2] && !memcmp(&x->imm, &y->imm, sizeof x->imm);
+}
+
+static void table_put(Graph *g, Ref r)
+{
+    uint64_t h = node_hash(&g->n[r]);
+    while (g->table[h & (uint64_t)(g->table_cap - 1)] >= 0)
+        h++;
+    g->table[h & (uint64_t)(g->table_cap - 1)] = r;
+}
+
+Ref graph_add(Graph *g, Node n)
+{
+    if (g->len * 2 >= g->table_cap) {
+        g->table_cap = g->table_cap ? g->table_cap * 2 : 256;
+        g->table = NEWS(g->arena, int32_t, g->table_cap);
+        for (int i = 0; i < g->table_cap; i++)
+            g->table[i] = NONE;
+        for (Ref r = 0; r < g->len; r++)
+            table_put(g, r);
+    }
+    uint64_t h = node_hash(&n);
+    for (Ref r; (r = g->table[h & (uint64_t)(g->table_cap - 1)]) >= 0; h++)
+        if (node_same(&g->n[r], &n)) {
+            if (!g->n[r].name)
+                g->n[r].name = n.name;
+            return r;
+        }
+    PUSH(g->arena, g->n, g->len, g->cap) = n;
+    table_put(g, g->len - 1);
+    return g->len - 1;
+}
+
+static Node blank(Op op, Dom dom, Ty ty)
+{
+    return (Node){.op = op, .dom = dom, .ty = ty, .a = {NONE, NONE, NONE}};
+}
+
+Ref node_const(Graph *g, double x)
+{
+    Node n = blank(OP_CONST, CONST_, NUM);
+    n.imm = isnan(x) ? NAN : x;
+    return graph_add(g, n);
+}
+
+Ref node_leaf(Graph *g, Op op, Dom dom, int sym, double imm)
+{
+    Node n = blank(op, dom, op == OP_EVERY ? BOOL : NUM);
+    n.sym = sym;
+    n.imm = imm;
+    return graph_add(g, n);
+}
+
+Ref node_count(Graph *g, Dom from, Dom to)
+{
+    Node n = blank(OP_COUNT, to, NUM);
+    n.from = from;
+    return graph_add(g, n);
+}
+
+Ref node_op(Graph *g, Op op, Ref a, Ref b, Ref c)
+{
+    OpKind k = op_info[op].kind;
+    Ref args[3] = {a, b, c};
+    Node n = blank(op, CONST_, k == K_CMP || k == K_LOGIC ? BOOL : NUM);
+    for (int i = 0; i < op_info[op].arity; i++) {
+        n.a[i] = args[i];
+        n.dom = dom_join(n.dom, g->n[args[i]].dom);
+    }
+    return graph_add(g, n);
+}
+
+Ref node_red(Graph *g, Op op, Ref a, Ref b, Dom to)
+{
+    Node n = blank(op, to, NUM);
+    n.from = g->n[a].dom;
+    n.a[0] = a;
+    n.a[1] = b;
+    return graph_add(g, n);
+}
+
+bool node_is_int(const Graph *g, Ref r)
+{
+    const Node *n = &g->n[r];
+    switch (n->op) {
+    case OP_STEP: case OP_COUNT: return true;
+    case OP_CONST: return fabs(n->imm) < 9007199254740992.0 && n->imm == floor(n->imm);
+    case OP_NEG: case OP_ABS: return node_is_int(g, n->a[0]);
+    case OP_ADD: case OP_SUB: case OP_MUL: case OP_MIN: case OP_MAX: return node_is_int(g, n->a[0]) && node_is_int(g, n->a[1]);
+    case OP_FLOOR: case OP_CEIL: case OP_ROUND: return true;
+    default: return false;
+    }
+}
+
+typedef struct { const Graph *from; Graph *to; Ref *map; NodeMap f; void *ctx; } Rewrite;
+
+static Ref rewrite(Rewrite *w, Ref r)
+{
+    if (r == NONE || w->map[r] != NONE)
+        return r == NONE ? NONE : w->map[r];
+    Node n = w->from->n[r];
+    for (int i = 0; i < 3; i++)
+        n.a[i] = rewrite(w, n.a[i]);
+    return w->map[r] = w->f ? w->f(w->to, n, w->ctx) : graph_add(w->to, n);
+}
+
+void rule_rewrite(Rule *r, NodeMap f, void *ctx)
+{
+    Graph to = {.arena = r->arena};
+    Rewrite w = {&r->g, &to, NEWS(r->arena, Ref, r->g.len), f, ctx};
+    for (int i = 0; i < r->g.len; i++)
+        w.map[i] = NONE;
+    for (int e = 0; e < r->nentry; e++)
+        for (int v = 0; v < NVARIANT; v++) {
+            Body *b = &r->entry[e].body[v];
+            for (int i = 0; i < b->n; i++)
+                b->w[i].val = rewrite(&w, b->w[i].val);
+        }
+    r->g = to;
+}
+
+static double ev_sign(double a) { return a > 0 ? 1 : a < 0 ? -1 : a; }
+static double ev_min(double a, double b) { return a < b || a != a ? a : b; }
+static double ev_max(double a, double b) { return a > b || a != a ? a : b; }
+
+/* x^n by repeated squaring, as emitted code does it, so that folding a constant power changes no bit. */
+static double ev_powi(double x, double n)
+{
+    double r = 1, e = fabs(n);
+    for (; e >= 1; e = floor(e / 2), x *= x)
+        if (fmod(e, 2) == 1)
+            r *= x;
+    return n < 0 ? 1 / r : r;
+}
+
+double op_eval(Op op, double a, double b, double c)
+{
+    switch (op) {
+#define LEAF_OP(ID, name)
+#define OP(ID, name, arity, kind, form, ev, ulp, cost) case OP_##ID: return ev;
+#include "ops.def"
+    default: return NAN;
+    }
+}

@@ -1,0 +1,95 @@
+/* The rule: a typed, hash-consed graph of values and, for every entry, what is written at its end.
+ *
+ * Nodes are numbered; operands come before their users (graph_order restores this after tracing). A node's domain says
+ * where its value varies and decides its precision: group, tensor and slice values are f64, the others the precision
+ * of the parameters. Truth values are a type of their own and are never stored in a state.
+ * IR.md beside this file describes the text form. */
+#ifndef OPTC_IR_H
+#define OPTC_IR_H
+#include "util.h"
+
+typedef enum { CONST_, GROUP, TENSOR, SLICE, ROW, COL, ELEM, NDOM } Dom;
+typedef enum { NUM, BOOL } Ty;
+typedef enum { K_LEAF, K_NUM, K_CMP, K_LOGIC, K_SEL, K_RED } OpKind;
+typedef enum {
+#define OP(ID, ...) OP_##ID,
+#include "ops.def"
+    NOPS
+} Op;
+typedef enum {
+#define TYPE(ID, ...) T_##ID,
+#include "types.def"
+    NTYPES
+} Type;
+
+typedef struct { const char *name; int arity; OpKind kind; const char *form; double ulp; int cost; } OpInfo;
+typedef struct { const char *name; int bytes; const char *c, *load, *store; Type compute; } TypeInfo;
+extern const OpInfo op_info[NOPS];
+extern const TypeInfo type_info[NTYPES];
+extern const char *const dom_name[NDOM];
+int op_by_name(const char *name);      /* -1: none */
+int type_by_name(const char *name);
+int dom_by_name(const char *name);
+
+typedef int32_t Ref;
+#define NONE ((Ref)-1)
+
+typedef struct Node {
+    uint8_t op, dom, ty;
+    uint8_t from;          /* COUNT: the domain counted; reductions: the operand's */
+    Ref a[3];
+    int32_t sym;           /* HYPER, STATE, INPUT: which one */
+    double imm;            /* CONST: the value; EVERY: k; RANDOM, NORMAL: the stream */
+    int32_t file, line;    /* where the spec made it (Rule.files); not part of its identity */
+    const char *name;      /* the spec's local name for it, or NULL; not part of its identity */
+} Node;
+
+typedef struct Graph { Node *n; int len, cap; int32_t *table; int table_cap; Arena *arena; } Graph;
+
+typedef struct { const char *name; double def, lo, hi; bool lo_open, hi_open; } Hyper;
+typedef enum { INIT_FILL, INIT_COPY_P } Init;
+typedef struct { const char *name; Dom dom; int type; Init init; double value; int file, line; } State;   /* type -1: as the parameters' states */
+typedef struct { const char *name; Dom dom; } Input;
+typedef struct { const char *name, *value; } Option;       /* as resolved, in text */
+typedef struct { int32_t state; Ref val; } Write;          /* state -1: p */
+#define TO_P (-1)
+enum { VEC, MAT, NVARIANT };                               /* stepped by `step`; by `matrix` */
+extern const char *const variant_name[NVARIANT];
+typedef struct { Write *w; int n, cap; } Body;
+typedef struct { const char *name; Body body[NVARIANT]; } Entry;
+enum { VIEW_FIRST = 1, VIEW_LAST = 2 };                    /* bits: which views a rule's row, col and slice values rest on */
+
+typedef struct Rule {
+    Arena *arena;
+    const char *name, *cite, *doc, *with;                  /* with: "" or the wrappers as composed */
+    Graph g;
+    Hyper *hyper;   int nhyper, hyper_cap;
+    State *state;   int nstate, state_cap;
+    Input *input;   int ninput, input_cap;
+    Option *option; int noption, option_cap;
+    Entry *entry;   int nentry, entry_cap;
+    const char **file; int nfile, file_cap;
+    bool has_matrix;
+    int view;
+} Rule;
+
+/* Building: one place makes nodes, finds the equal one, and works out domain and type. */
+Ref node_const(Graph *g, double x);
+Ref node_leaf(Graph *g, Op op, Dom dom, int sym, double imm);
+Ref node_count(Graph *g, Dom from, Dom to);
+Ref node_op(Graph *g, Op op, Ref a, Ref b, Ref c);         /* NUM, CMP, LOGIC, SEL */
+Ref node_red(Graph *g, Op op, Ref a, Ref b, Dom to);
+Ref graph_add(Graph *g, Node n);                           /* finds an equal node or appends */
+Dom dom_join(Dom a, Dom b);                                /* the least domain both broadcast to */
+bool node_is_int(const Graph *g, Ref r);                   /* integer-valued whatever the inputs */
+static inline bool is_red(const Node *n) { return op_info[n->op].kind == K_RED; }
+static inline bool is_leaf(const Node *n) { return op_info[n->op].kind == K_LEAF; }
+static inline bool is_global(const Node *n) { return n->op >= OP_GSUM && n->op <= OP_GMIN; }
+
+/* Copies what `r` writes into a new graph, each node handed to `f` once with its operands already mapped; f returns the node to
+ * use. With f = NULL this drops dead nodes and restores the order. */
+typedef Ref (*NodeMap)(Graph *to, Node n, void *ctx);
+void rule_rewrite(Rule *r, NodeMap f, void *ctx);
+
+double op_eval(Op op, double a, double b, double c);       /* one elementwise operation in f64 */
+#endif

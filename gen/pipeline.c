@@ -1,0 +1,105 @@
+/* The list of passes, from text to plan. Every pass is verified, timed and dumped here, never inside itself. */
+#include "gen.h"
+
+#include <setjmp.h>
+#include <string.h>
+#include <time.h>
+
+typedef struct { const char *name; bool (*run)(Rule *, Diag *); } RulePass;
+
+static const RulePass rule_passes[] = {
+    {"trace",  NULL},            /* the spec, or IR text, becomes a rule */
+    {"fold",   pass_fold},       /* exact simplification; equal and dead values vanish */
+};
+enum { NRULE_PASSES = sizeof rule_passes / sizeof *rule_passes };
+
+const char *const *gen_passes(void)
+{
+    static const char *names[NRULE_PASSES + 2];
+    for (int i = 0; i < NRULE_PASSES; i++)
+        names[i] = rule_passes[i].name;
+    names[NRULE_PASSES] = "plan";
+    return names;
+}
+
+static double now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+static void report(const GenOptions *o, const char *name, double ms, const char *text, bool unchanged)
+{
+    if (!o->dump_to)
+        return;
+    if (o->time_passes)
+        buf_printf(o->dump_to, "; %-6s %.3f ms%s\n", name, ms, unchanged ? ", unchanged" : "");
+    if (o->dump && (!strcmp(o->dump, name) || !strcmp(o->dump, "all"))) {
+        bool all = !strcmp(o->dump, "all");
+        if (all)
+            buf_printf(o->dump_to, "; after %s%s\n", name, unchanged ? ": unchanged" : "");
+        if (!all || !unchanged)
+            buf_puts(o->dump_to, text);
+    }
+}
+
+static bool run_passes(Gen *g, Source src, const GenOptions *o, bool is_ir)
+{
+    Buf was = {0}, is = {0};
+    bool ok = true, dumping = o->dump_to && (o->dump || o->time_passes);
+    for (int i = 0; ok && i < NRULE_PASSES; i++) {
+        double t0 = now_ms();
+        if (i == 0) {
+            g->rule = is_ir ? rule_parse(&g->arena, src, &g->diag) : pass_trace(&g->arena, src, o, &g->diag);
+            ok = g->rule != NULL;
+        } else {
+            ok = rule_passes[i].run(g->rule, &g->diag);
+        }
+        ok = ok && pass_verify(g->rule, &g->diag);
+        if (ok && dumping) {
+            double ms = now_ms() - t0;
+            rule_print(&is, g->rule);
+            report(o, rule_passes[i].name, ms, is.s, was.s && !strcmp(was.s, is.s));
+            buf_free(&was);
+            was = is;
+            is = (Buf){0};
+        }
+    }
+    buf_free(&was);
+    if (!ok)
+        return false;
+    double t0 = now_ms();
+    g->plan = plan_make(&g->arena, g->rule, o->types.p, o->types.g, o->types.state);
+    if (dumping) {
+        double ms = now_ms() - t0;
+        plan_print(&is, g->plan, false);
+        report(o, "plan", ms, is.s, false);
+        buf_free(&is);
+    }
+    return true;
+}
+
+static bool guarded(Gen *g, Source src, const GenOptions *o, bool is_ir)
+{
+    jmp_buf out;
+    g->arena.out = &out;
+    bool ok = false;
+    if (setjmp(out))
+        diag_set(&g->diag, src.path, 0, NULL, "out of memory");
+    else
+        ok = run_passes(g, src, o, is_ir);
+    g->arena.out = NULL;
+    return ok;
+}
+
+bool gen_compile(Gen *g, Source spec, const GenOptions *o) { return guarded(g, spec, o, false); }
+bool gen_read_ir(Gen *g, Source text, const GenOptions *o) { return guarded(g, text, o, true); }
+
+void gen_free(Gen *g)
+{
+    arena_free(&g->arena);
+    diag_free(&g->diag);
+    g->rule = NULL;
+    g->plan = NULL;
+}

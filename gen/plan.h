@@ -1,0 +1,84 @@
+/* The plan: which passes over memory a rule takes, what each reads, computes and writes.
+ *
+ * Memory. Every array a stage touches is a Mem with a number; a tensor (or group) brings a table of pointers by that
+ * number. A Mem's domain says how long the array is: elem n values, row slices*rows, tensor one …
+ *
+ * Shape of a reduction, fixed here for every target and launch configuration:
+ *   SEG = 4096 values in a row are a segment; a segment has LANES = 128 lanes; lane l adds up values l, l+128, … in order,
+ *   starting from the identity; then halves are folded together, lane l with l+64, then l+32 … down to one partial.
+ *   flat   the tensor's elements in segments: folds to one value per tensor
+ *   tile   64 rows x one segment of columns of one matrix. A row's segment folds as above (row folds). A tile's fold to a slice or
+ *          tensor value is the lane fold of its rows' results. A column adds rows r, r+8, … of the tile in lane r mod 8, then folds
+ *          8 lanes in halves (column folds).
+ *   list   row, column and slice values, in segments of their matrix (or tensor)
+ *   Partials are in the precision of what was folded. Finishing adds partials in f64: lists by the same 128 lanes, the
+ *   segments of a row in order, the tiles of a column in 32 lanes (tile k in lane k mod 32) folded in halves.
+ *
+ * Order. An elem pass runs when everything it needs is known; `time` counts the elem passes before a value is known. Between
+ * two elem passes run list stages (row, col, slice, tensor, group) in order of `level`.
+ *
+ * every(k): each combination of the rule's periods is a phase with a plan of its own, in which those conditions are
+ * constants; a step runs the phase of its t. */
+#ifndef OPTC_PLAN_H
+#define OPTC_PLAN_H
+#include "ir.h"
+
+enum { SEG = 4096, LANES = 128, TILE_ROWS = 64, ROW_LANES = 8, COL_LANES = 32 };
+
+typedef enum { MEM_P, MEM_G, MEM_INPUT, MEM_STATE, MEM_TEMP, MEM_PART } MemKind;
+typedef enum { S_GROUP, S_TENSOR, S_SLICE, S_ROW, S_COL, S_FLAT, S_TILE, NSTAGEKIND } StageKind;
+extern const char *const stage_name[NSTAGEKIND];
+
+typedef struct Mem {
+    MemKind kind;
+    int sym;               /* INPUT, STATE: which; TEMP, PART: a running number */
+    Dom dom;               /* PART: the domain folded to */
+    Dom from;              /* PART: the domain folded */
+    bool tile;             /* PART of an elem fold: laid out by tiles, not segments */
+    Type type;
+    const char *name;
+} Mem;
+
+typedef struct { Ref val; int mem; } Access;
+
+typedef struct Stage {
+    StageKind kind;
+    int variant;           /* VEC or MAT; group stages belong to both and say VEC */
+    int time, level;
+    Ref *body; int nbody;                  /* operations in order */
+    Access *load; int nload;               /* values read from memory, elem or not */
+    Access *store; int nstore;
+    Access *fold; int nfold;               /* reductions whose partials this stage writes: val is the reduction node */
+    Access *fin; int nfin;                 /* reductions this stage finishes */
+    bool uses_rows;                        /* flat: reads row, col or slice values, so it walks row by row */
+    int bytes_read, bytes_written;         /* per element (flat and tile) or per value of the stage's domain */
+    int cost;                              /* operations per element or value */
+    int fn;                                /* number of the emitted function */
+} Stage;
+
+typedef struct { Stage *stage; int nstage, cap; Graph *g; Body body[NVARIANT]; } Phase;
+typedef struct { const char *name; Phase *phase; int nphase; } PlanEntry;
+
+typedef struct Plan {
+    Arena *arena;
+    Rule *rule;
+    Type p, g, state, real;        /* storage types, and what elements are computed in */
+    Mem *mem; int nmem, mem_cap;
+    int period[8], nperiod;        /* phase number = bits by period */
+    PlanEntry *entry; int nentry;
+    bool *state_used;              /* [variant * nstate + state] */
+    int nfn;
+} Plan;
+
+Plan *plan_make(Arena *a, Rule *r, Type p, Type g, Type state);
+int plan_phase(const Plan *p, double t);                     /* the phase of step t */
+
+/* Sizes for a tensor seen as slices x rows x cols (a vector: 1 x 1 x n). */
+typedef struct Shape { int64_t n, slices, rows, cols; } Shape;
+int64_t dom_len(Dom d, Shape s);
+int64_t part_len(const Mem *m, Shape s, int64_t ntensors);
+int64_t stage_units(StageKind k, Shape s);                   /* how many units of work */
+double stage_bytes(const Plan *p, const Stage *st, Shape s); /* bytes moved for this tensor */
+int plan_mem_of_state(const Plan *p, int state);
+Type mem_type_of(const Plan *p, Dom d);                      /* what temporaries of a domain are kept in */
+#endif

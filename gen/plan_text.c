@@ -1,0 +1,74 @@
+/* The plan as text: what `optc explain` and `optc dump` show. */
+#include "emit.h"
+#include "gen.h"
+
+#include <string.h>
+
+static void put_names(Buf *b, const Plan *p, const Graph *g, const Access *v, int n, const char *what)
+{
+    for (int i = 0; i < n; i++) {
+        const Mem *m = &p->mem[v[i].mem];
+        const char *label = m->kind == MEM_TEMP || m->kind == MEM_PART ? node_label(p, g, v[i].val) : m->name;
+        buf_printf(b, "%s%s", i ? " " : what, label ? label : m->name);
+    }
+}
+
+static const char *per(const Stage *s)
+{
+    static const char *const w[NSTAGEKIND] = {"group", "tensor", "matrix", "row", "column", "element", "element"};
+    return w[s->kind];
+}
+
+static void put_stage(Buf *b, const Plan *p, const Phase *ph, const Stage *s, int i)
+{
+    buf_printf(b, "  %2d %-6s %-6s", i, stage_name[s->kind], p->rule->has_matrix && s->kind != S_GROUP ? variant_name[s->variant] : "");
+    buf_printf(b, " %3d B read %3d B written %4d ops per %s", s->bytes_read, s->bytes_written, s->cost, per(s));
+    put_names(b, p, ph->g, s->load, s->nload, "\n      reads    ");
+    put_names(b, p, ph->g, s->fin, s->nfin, "\n      finishes ");
+    put_names(b, p, ph->g, s->fold, s->nfold, "\n      folds    ");
+    put_names(b, p, ph->g, s->store, s->nstore, "\n      writes   ");
+    buf_puts(b, "\n");
+}
+
+static void put_phase_name(Buf *b, const Plan *p, int mask)
+{
+    if (p->nperiod)
+        buf_puts(b, ", steps");
+    for (int i = 0; i < p->nperiod; i++)
+        buf_printf(b, "%s %sdivisible by %d", i ? " and" : "", mask >> i & 1 ? "" : "not ", p->period[i]);
+}
+
+void plan_print(Buf *b, const Plan *p, bool terse)
+{
+    const Rule *r = p->rule;
+    for (int e = 0; e < p->nentry; e++)
+        for (int m = 0; m < p->entry[e].nphase; m++) {
+            const Phase *ph = &p->entry[e].phase[m];
+            int bytes[NVARIANT] = {0}, elem = 0;
+            for (int i = 0; i < ph->nstage; i++)
+                if (ph->stage[i].kind == S_FLAT || ph->stage[i].kind == S_TILE) {
+                    bytes[ph->stage[i].variant] += ph->stage[i].bytes_read + ph->stage[i].bytes_written;
+                    elem++;
+                }
+            buf_printf(b, "%s", p->entry[e].name);
+            put_phase_name(b, p, m);
+            buf_printf(b, ": %d stage%s, %d pass%s over the elements, %d bytes per element", ph->nstage, ph->nstage == 1 ? "" : "s", elem,
+                       elem == 1 ? "" : "es", bytes[VEC]);
+            if (r->has_matrix)
+                buf_printf(b, " (vectors), %d (matrices)", bytes[MAT]);
+            buf_puts(b, "\n");
+            for (int i = 0; i < ph->nstage && !terse; i++)
+                put_stage(b, p, ph, &ph->stage[i], i);
+        }
+    for (int v = 0; v < NVARIANT && (v == VEC || r->has_matrix); v++) {
+        buf_printf(b, "state%s:", !r->has_matrix ? "" : v == VEC ? " of vectors" : " of matrices");
+        bool any = false;
+        for (int i = 0; i < r->nstate; i++)
+            if (p->state_used[v * r->nstate + i]) {
+                const Mem *m = &p->mem[plan_mem_of_state(p, i)];
+                buf_printf(b, "%s %s (%s, %s)", any ? "," : "", m->name, dom_name[m->dom], type_info[m->type].name);
+                any = true;
+            }
+        buf_puts(b, any ? "\n" : " none\n");
+    }
+}

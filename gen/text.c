@@ -1,0 +1,399 @@
+/* The text form of a rule: printed after any pass, and read back in. IR.md describes it. */
+#include "gen.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void put_quoted(Buf *b, const char *s)
+{
+    buf_puts(b, "\"");
+    for (; *s; s++) {
+        if (*s == '"' || *s == '\\')
+            buf_printf(b, "\\%c", *s);
+        else if (*s == '\n')
+            buf_puts(b, "\\n");
+        else
+            buf_add(b, s, 1);
+    }
+    buf_puts(b, "\"");
+}
+
+static void put_range(Buf *b, const Hyper *h)
+{
+    buf_puts(b, h->lo_open ? " (" : " [");
+    buf_double(b, h->lo);
+    buf_puts(b, " ");
+    buf_double(b, h->hi);
+    buf_puts(b, h->hi_open ? ")" : "]");
+}
+
+static void print_node(Buf *b, const Rule *r, Ref i)
+{
+    const Node *n = &r->g.n[i];
+    buf_printf(b, "  %%%d = %s %s", i, op_info[n->op].name, dom_name[n->dom]);
+    if (n->ty == BOOL)
+        buf_puts(b, ":bool");
+    for (int k = 0; k < 3; k++)
+        if (n->a[k] != NONE)
+            buf_printf(b, " %%%d", n->a[k]);
+    switch (n->op) {
+    case OP_CONST: case OP_EVERY: buf_puts(b, " "); buf_double(b, n->imm); break;
+    case OP_HYPER: buf_printf(b, " %s", r->hyper[n->sym].name); break;
+    case OP_STATE: buf_printf(b, " %s", r->state[n->sym].name); break;
+    case OP_INPUT: buf_printf(b, " %s", r->input[n->sym].name); break;
+    case OP_COUNT: buf_printf(b, " %s", dom_name[n->from]); break;
+    case OP_RANDOM: case OP_NORMAL: buf_printf(b, " %s %d", r->hyper[n->sym].name, (int)n->imm); break;
+    default: break;
+    }
+    if (is_red(n))
+        buf_printf(b, " from %s", dom_name[n->from]);
+    if (n->name)
+        buf_printf(b, " '%s", n->name);
+    if (n->line)
+        buf_printf(b, " @%d:%d", n->file, n->line);
+    buf_puts(b, "\n");
+}
+
+void rule_print(Buf *b, const Rule *r)
+{
+    buf_printf(b, "optc-ir 1\nrule %s%s%s%s\n", r->name, r->has_matrix ? " matrix" : "", r->view & VIEW_FIRST ? " first" : "",
+               r->view & VIEW_LAST ? " last" : "");
+    const struct { const char *key, *text; } text[] = {{"cite", r->cite}, {"doc", r->doc}, {"with", r->with}};
+    for (int i = 0; i < 3; i++)
+        if (*text[i].text) {
+            buf_printf(b, "%s ", text[i].key);
+            put_quoted(b, text[i].text);
+            buf_puts(b, "\n");
+        }
+    for (int i = 0; i < r->nfile; i++) {
+        buf_puts(b, "file ");
+        put_quoted(b, r->file[i]);
+        buf_puts(b, "\n");
+    }
+    for (int i = 0; i < r->noption; i++) {
+        buf_printf(b, "option %s ", r->option[i].name);
+        put_quoted(b, r->option[i].value);
+        buf_puts(b, "\n");
+    }
+    for (int i = 0; i < r->nhyper; i++) {
+        buf_printf(b, "hyper %s ", r->hyper[i].name);
+        buf_double(b, r->hyper[i].def);
+        put_range(b, &r->hyper[i]);
+        buf_puts(b, "\n");
+    }
+    for (int i = 0; i < r->ninput; i++)
+        buf_printf(b, "input %s %s\n", r->input[i].name, dom_name[r->input[i].dom]);
+    for (int i = 0; i < r->nstate; i++) {
+        const State *s = &r->state[i];
+        buf_printf(b, "state %s %s %s ", s->name, dom_name[s->dom], s->type < 0 ? "any" : type_info[s->type].name);
+        if (s->init == INIT_COPY_P)
+            buf_puts(b, "copy");
+        else
+            buf_double(b, s->value);
+        buf_printf(b, " @%d:%d\n", s->file, s->line);
+    }
+    buf_puts(b, "nodes\n");
+    for (Ref i = 0; i < r->g.len; i++)
+        print_node(b, r, i);
+    for (int e = 0; e < r->nentry; e++) {
+        buf_printf(b, "entry %s\n", r->entry[e].name);
+        for (int v = 0; v < NVARIANT; v++)
+            for (int k = 0; k < r->entry[e].body[v].n; k++) {
+                Write w = r->entry[e].body[v].w[k];
+                buf_printf(b, "  %s %s = %%%d\n", variant_name[v], w.state == TO_P ? "p" : r->state[w.state].name, w.val);
+            }
+    }
+    buf_puts(b, "end\n");
+}
+
+/* ---- reading ---- */
+typedef struct { Arena *a; const char *path, *text, *s; int line; Diag *d; bool bad; char tok[256]; } Reader;
+
+static void complain(Reader *p, const char *what)
+{
+    if (!p->bad)
+        diag_set(p->d, p->path, p->line, p->text, "IR text: expected %s, found '%s'", what, p->tok);
+    p->bad = true;
+}
+
+/* The next word of the line into p->tok; "" at its end. Quoted text loses its quotes. */
+static const char *word(Reader *p)
+{
+    size_t n = 0;
+    while (*p->s == ' ' || *p->s == '\t')
+        p->s++;
+    if (*p->s == '"') {
+        for (p->s++; *p->s && *p->s != '"' && *p->s != '\n'; p->s++) {
+            char c = *p->s;
+            if (c == '\\' && p->s[1]) {
+                c = *++p->s;
+                if (c == 'n')
+                    c = '\n';
+            }
+            if (n + 1 < sizeof p->tok)
+                p->tok[n++] = c;
+        }
+        p->s += *p->s == '"';
+    } else {
+        while (*p->s && !isspace((unsigned char)*p->s)) {
+            if (n + 1 < sizeof p->tok)
+                p->tok[n++] = *p->s;
+            p->s++;
+        }
+    }
+    p->tok[n] = 0;
+    return p->tok;
+}
+
+static bool next_line(Reader *p)
+{
+    if (!p->bad && *word(p))
+        complain(p, "the end of the line");
+    while (*p->s && *p->s != '\n')
+        p->s++;
+    while (*p->s == '\n') {
+        p->s++;
+        p->line++;
+    }
+    return *p->s && !p->bad;
+}
+
+static char *copy(Reader *p) { return arena_strdup(p->a, p->tok); }
+
+static const char *name(Reader *p)
+{
+    word(p);
+    for (const char *c = p->tok; *c; c++)
+        if (!isalnum((unsigned char)*c) && *c != '_' && *c != '.')
+            complain(p, "a name");
+    if (!*p->tok || isdigit((unsigned char)*p->tok))
+        complain(p, "a name");
+    return copy(p);
+}
+
+static double number(Reader *p)
+{
+    char *e;
+    double x = strtod(word(p), &e);
+    if (e == p->tok || *e)
+        complain(p, "a number");
+    return x;
+}
+
+static int one_of(Reader *p, int i, const char *what)
+{
+    if (i < 0)
+        complain(p, what);
+    return i < 0 ? 0 : i;
+}
+
+static Ref ref(Reader *p, int limit)
+{
+    char *e;
+    long i = *p->tok == '%' ? strtol(p->tok + 1, &e, 10) : -1;
+    if (i < 0 || i >= limit || *e)
+        complain(p, "an earlier node such as %3");
+    return p->bad ? 0 : (Ref)i;
+}
+
+#define FIND_BY_NAME(kind)                                              \
+    static int find_##kind(const Rule *r, const char *s)                \
+    {                                                                   \
+        for (int i = 0; i < r->n##kind; i++)                            \
+            if (!strcmp(r->kind[i].name, s))                            \
+                return i;                                               \
+        return -1;                                                      \
+    }
+FIND_BY_NAME(hyper)
+FIND_BY_NAME(state)
+FIND_BY_NAME(input)
+
+static void read_hyper(Reader *p, Rule *r)
+{
+    Hyper h = {.name = name(p)};
+    h.def = number(p);
+    char *e;
+    word(p);
+    h.lo_open = p->tok[0] == '(';
+    h.lo = strtod(p->tok[0] ? p->tok + 1 : "x", &e);
+    if (*e || !strchr("([", p->tok[0]))
+        complain(p, "a range such as [0 1)");
+    word(p);
+    h.hi = strtod(p->tok, &e);
+    h.hi_open = *e == ')';
+    if (e == p->tok || (strcmp(e, ")") && strcmp(e, "]")))
+        complain(p, "the end of a range");
+    PUSH(p->a, r->hyper, r->nhyper, r->hyper_cap) = h;
+}
+
+static void read_place(Reader *p, int32_t *file, int32_t *line, int nfile)
+{
+    if (sscanf(p->tok, "@%d:%d", file, line) != 2 || *file < 0 || (*file >= nfile && *file != 0))
+        complain(p, "a place such as @0:12");
+}
+
+static void read_state(Reader *p, Rule *r)
+{
+    State s = {.name = name(p)};
+    s.dom = (Dom)one_of(p, dom_by_name(word(p)), "a domain");
+    s.type = strcmp(word(p), "any") ? one_of(p, type_by_name(p->tok), "a storage type or any") : -1;
+    if (!strcmp(word(p), "copy")) {
+        s.init = INIT_COPY_P;
+    } else {
+        char *e;
+        s.value = strtod(p->tok, &e);
+        if (e == p->tok || *e)
+            complain(p, "copy or a number");
+    }
+    if (*word(p))
+        read_place(p, &s.file, &s.line, r->nfile);
+    PUSH(p->a, r->state, r->nstate, r->state_cap) = s;
+}
+
+static void read_node(Reader *p, Rule *r)
+{
+    Node n = {.a = {NONE, NONE, NONE}};
+    char want[16];
+    snprintf(want, sizeof want, "%%%d", r->g.len);
+    if (strcmp(p->tok, want))
+        complain(p, want);
+    if (strcmp(word(p), "="))
+        complain(p, "=");
+    n.op = (uint8_t)one_of(p, op_by_name(word(p)), "an operation");
+    word(p);
+    char *colon = strchr(p->tok, ':');
+    n.ty = colon && !strcmp(colon, ":bool") ? BOOL : NUM;
+    if (n.ty == BOOL)
+        *colon = 0;
+    n.dom = (uint8_t)one_of(p, dom_by_name(p->tok), "a domain");
+    int k = 0;
+    for (word(p); *p->tok == '%' && k < 3 && !p->bad; word(p))
+        n.a[k++] = ref(p, r->g.len);
+    char *e;
+    switch (n.op) {
+    case OP_CONST: case OP_EVERY:
+        n.imm = strtod(p->tok, &e);
+        if (e == p->tok || *e)
+            complain(p, "a number");
+        word(p);
+        break;
+    case OP_HYPER: n.sym = one_of(p, find_hyper(r, p->tok), "a hyperparameter"); word(p); break;
+    case OP_STATE: n.sym = one_of(p, find_state(r, p->tok), "a state"); word(p); break;
+    case OP_INPUT: n.sym = one_of(p, find_input(r, p->tok), "an input"); word(p); break;
+    case OP_COUNT: n.from = (uint8_t)one_of(p, dom_by_name(p->tok), "a domain"); word(p); break;
+    case OP_RANDOM: case OP_NORMAL:
+        n.sym = one_of(p, find_hyper(r, p->tok), "the seed's hyperparameter");
+        n.imm = number(p);
+        word(p);
+        break;
+    default: break;
+    }
+    if (is_red(&n)) {
+        if (strcmp(p->tok, "from"))
+            complain(p, "from");
+        n.from = (uint8_t)one_of(p, dom_by_name(word(p)), "a domain");
+        word(p);
+    }
+    if (*p->tok == '\'') {
+        n.name = is_ident(p->tok + 1) ? arena_strdup(p->a, p->tok + 1) : (complain(p, "an identifier after '"), NULL);
+        word(p);
+    }
+    if (*p->tok) {
+        read_place(p, &n.file, &n.line, r->nfile);
+        word(p);
+    }
+    if (*p->tok)
+        complain(p, "the end of the line");
+    if (!p->bad && graph_add(&r->g, n) != r->g.len - 1)
+        complain(p, "a node that differs from the earlier ones");
+}
+
+static void read_entry(Reader *p, Rule *r)
+{
+    Entry e = {.name = name(p)};
+    while (next_line(p)) {
+        const char *mark = p->s;
+        word(p);
+        int v = !strcmp(p->tok, "step") ? VEC : !strcmp(p->tok, "matrix") ? MAT : -1;
+        if (v < 0) {
+            p->s = mark;
+            break;
+        }
+        Write w = {.state = TO_P};
+        if (strcmp(name(p), "p"))
+            w.state = one_of(p, find_state(r, p->tok), "p or a state");
+        if (strcmp(word(p), "="))
+            complain(p, "=");
+        word(p);
+        w.val = ref(p, r->g.len);
+        PUSH(p->a, e.body[v].w, e.body[v].n, e.body[v].cap) = w;
+    }
+    PUSH(p->a, r->entry, r->nentry, r->entry_cap) = e;
+}
+
+static void read_line(Reader *p, Rule *r)
+{
+    const char *k = p->tok;
+    if (!strcmp(k, "rule")) {
+        r->name = name(p);
+        while (*word(p)) {
+            r->has_matrix = r->has_matrix || !strcmp(p->tok, "matrix");
+            r->view |= !strcmp(p->tok, "first") ? VIEW_FIRST : !strcmp(p->tok, "last") ? VIEW_LAST : 0;
+        }
+    } else if (!strcmp(k, "cite")) {
+        r->cite = (word(p), copy(p));
+    } else if (!strcmp(k, "doc")) {
+        r->doc = (word(p), copy(p));
+    } else if (!strcmp(k, "with")) {
+        r->with = (word(p), copy(p));
+    } else if (!strcmp(k, "file")) {
+        PUSH(p->a, r->file, r->nfile, r->file_cap) = (word(p), copy(p));
+    } else if (!strcmp(k, "option")) {
+        const char *n = name(p);
+        PUSH(p->a, r->option, r->noption, r->option_cap) = (Option){n, (word(p), copy(p))};
+    } else if (!strcmp(k, "hyper")) {
+        read_hyper(p, r);
+    } else if (!strcmp(k, "input")) {
+        const char *n = name(p);
+        PUSH(p->a, r->input, r->ninput, r->input_cap) = (Input){n, (Dom)one_of(p, dom_by_name(word(p)), "a domain")};
+    } else if (!strcmp(k, "state")) {
+        read_state(p, r);
+    } else if (*k == '%') {
+        read_node(p, r);
+    } else if (strcmp(k, "nodes")) {
+        complain(p, "rule, hyper, state, input, nodes, entry or end");
+    }
+}
+
+Rule *rule_parse(Arena *a, Source text, Diag *d)
+{
+    Rule *r = NEW(a, Rule);
+    *r = (Rule){.arena = a, .name = "", .cite = "", .doc = "", .with = ""};
+    r->g.arena = a;
+    Reader p = {.a = a, .path = text.path, .text = arena_strndup(a, text.text, text.len), .line = 1, .d = d};
+    p.s = p.text;
+    word(&p);
+    bool right = !strcmp(p.tok, "optc-ir");
+    if (!right || strcmp(word(&p), "1"))
+        complain(&p, "'optc-ir 1' on the first line");
+    bool ended = false;
+    while (!ended && next_line(&p)) {
+        word(&p);
+        ended = !strcmp(p.tok, "end");
+        while (!p.bad && !strcmp(p.tok, "entry") && *p.s) {       /* an entry reads up to the line after it */
+            read_entry(&p, r);
+            word(&p);
+            ended = !strcmp(p.tok, "end");
+        }
+        if (!ended)
+            read_line(&p, r);
+    }
+    if (!ended)
+        complain(&p, "'end'");
+    if (!p.bad && (!is_ident(r->name) || !r->nentry))
+        complain(&p, "a rule with a name and an entry");
+    return p.bad || !pass_verify(r, d) ? NULL : r;
+}

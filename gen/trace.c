@@ -1,0 +1,516 @@
+/* Runs a spec once on symbolic values and writes down what it assigns.
+ * Needs: the spec's text and a way to find wrappers by name. Gives: a Rule whose graph may hold dead nodes. */
+#include "trace.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static char mark_p;                      /* what `p` is while a file declares: only copy(p) takes it */
+
+/* find_hyper, find_state, find_input: the number in the rule of one of this spec's own names, or -1. */
+#define FIND(kind)                                                                                 \
+    static int find_##kind(const Trace *t, const SpecFile *s, const char *name)                    \
+    {                                                                                              \
+        size_t skip = strlen(s->prefix);                                                           \
+        for (int i = 0; i < s->n##kind; i++)                                                       \
+            if (!strcmp(t->rule->kind[s->kind[i]].name + skip, name))                              \
+                return s->kind[i];                                                                 \
+        return -1;                                                                                 \
+    }
+FIND(hyper)
+FIND(state)
+FIND(input)
+
+static int l_every(lua_State *L);
+static int l_inner(lua_State *L);
+
+static Ref leaf(Trace *t, Op op, Dom dom, int sym) { return node_leaf(&t->rule->g, op, dom, sym, 0); }
+
+static int undeclared(lua_State *L, Trace *t, const SpecFile *s, const char *name, bool write)
+{
+    Near near = {.want = name};
+    size_t skip = strlen(s->prefix);
+    static const char *const fixed[] = {"p", "g", "t", "numel", "nrows", "ncols", "every", "inner"};
+    for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
+        near_try(&near, fixed[i]);
+    for (int i = 0; i < s->nhyper; i++)
+        near_try(&near, t->rule->hyper[s->hyper[i]].name + skip);
+    for (int i = 0; i < s->nstate; i++)
+        near_try(&near, t->rule->state[s->state[i]].name + skip);
+    for (int i = 0; i < s->ninput; i++)
+        near_try(&near, t->rule->input[s->input[i]].name + skip);
+    lua_getfield(L, LUA_REGISTRYINDEX, "optc.builtins");
+    for (lua_pushnil(L); lua_next(L, -2); lua_pop(L, 1))
+        near_try(&near, arena_strdup(t->arena, lua_tostring(L, -2)));
+    return spec_error(L, write ? "'%s' is not declared: write 'local %s = …' for an intermediate, or declare it in 'state'%s"
+                               : "'%s' is not declared%.0s%s", name, name, near_text(&near, t->arena));
+}
+
+static bool push_own(lua_State *L, Trace *t, SpecFile *s, const char *name)
+{
+    int i;
+    if ((i = find_state(t, s, name)) >= 0) {
+        t->read[i] = true;
+        Dom d = t->rule->state[i].dom;
+        s->uses_view = s->uses_view || d == ROW || d == COL || d == SLICE;
+        push_value(L, t->state[i]);
+    } else if ((i = find_hyper(t, s, name)) >= 0) {
+        push_value(L, leaf(t, OP_HYPER, GROUP, i));
+    } else if ((i = find_input(t, s, name)) >= 0) {
+        Dom d = t->rule->input[i].dom;
+        s->uses_view = s->uses_view || d == ROW || d == COL;
+        push_value(L, leaf(t, OP_INPUT, d, i));
+    } else {
+        lua_rawgeti(L, LUA_REGISTRYINDEX, s->opts);
+        if (lua_getfield(L, -1, name) == LUA_TNIL) {
+            lua_pop(L, 2);
+            return false;
+        }
+        lua_remove(L, -2);
+    }
+    return true;
+}
+
+static bool push_fixed(lua_State *L, Trace *t, SpecFile *s, const char *name)
+{
+    Graph *g = &t->rule->g;
+    if (!strcmp(name, "p"))
+        push_value(L, t->p);
+    else if (!strcmp(name, "g"))
+        push_value(L, t->g);
+    else if (!strcmp(name, "t"))
+        push_value(L, leaf(t, OP_STEP, GROUP, 0));
+    else if (!strcmp(name, "numel"))
+        push_value(L, node_count(g, ELEM, TENSOR));
+    else if (!strcmp(name, "nrows"))
+        push_value(L, node_count(g, ROW, SLICE)), s->uses_view = true;
+    else if (!strcmp(name, "ncols"))
+        push_value(L, node_count(g, COL, SLICE)), s->uses_view = true;
+    else if (!strcmp(name, "every"))
+        lua_pushcfunction(L, l_every);
+    else if (!strcmp(name, "inner"))
+        lua_pushcfunction(L, l_inner);
+    else
+        return false;
+    return true;
+}
+
+static int l_env_read(lua_State *L)
+{
+    Trace *t = trace_of(L);
+    SpecFile *s = lua_touserdata(L, lua_upvalueindex(1));
+    const char *name = lua_tostring(L, 2);
+    if (!name)
+        return spec_error(L, "a name was expected");
+    lua_getfield(L, LUA_REGISTRYINDEX, "optc.builtins");
+    if (lua_getfield(L, -1, name) != LUA_TNIL)
+        return 1;
+    if (t->at < 0) {
+        if (!strcmp(name, "p"))
+            return lua_pushlightuserdata(L, &mark_p), 1;
+        return undeclared(L, t, s, name, false);
+    }
+    if (push_own(L, t, s, name) || push_fixed(L, t, s, name))
+        return 1;
+    return undeclared(L, t, s, name, false);
+}
+
+static void assign(lua_State *L, Trace *t, SpecFile *s, const char *name, Ref *slot, Dom dom)
+{
+    const Rule *r = t->rule;
+    Ref v = lang_arg(L, 3, name, 1);
+    const Node *n = &r->g.n[v];
+    if (n->ty == BOOL)
+        spec_error(L, "'%s' cannot hold %s: turn it into numbers with where(c, 1, 0)", name, describe(t, v));
+    if (dom_join(n->dom, dom) != dom)
+        spec_error(L, "'%s' has one value per %s and cannot take %s: reduce it first", name, dom_name[dom], describe(t, v));
+    (void)s;
+    *slot = v;
+}
+
+static int l_env_write(lua_State *L)
+{
+    Trace *t = trace_of(L);
+    SpecFile *s = lua_touserdata(L, lua_upvalueindex(1));
+    const char *name = lua_tostring(L, 2);
+    if (!name)
+        return spec_error(L, "a name was expected");
+    if (t->at < 0)
+        return spec_error(L, "'%s' is assigned outside an entry: use 'local' for helpers", name);
+    int i = find_state(t, s, name);
+    if (!strcmp(name, "p")) {
+        assign(L, t, s, name, &t->p, ELEM);
+    } else if (!strcmp(name, "g")) {
+        if (!s->is_wrapper)
+            return spec_error(L, "a rule reads its gradient and does not change it: write 'local grad = …' (wrappers may assign g)");
+        assign(L, t, s, name, &t->g, ELEM);
+    } else if (i >= 0) {
+        assign(L, t, s, name, &t->state[i], t->rule->state[i].dom);
+        t->written[i] = true;
+    } else if (find_hyper(t, s, name) >= 0) {
+        return spec_error(L, "'%s' is a hyperparameter and cannot be assigned: keep what changes in a state, such as %s = fill(1, \"group\")", name, name);
+    } else if (find_input(t, s, name) >= 0 || !strcmp(name, "t")) {
+        return spec_error(L, "'%s' is an input and cannot be assigned", name);
+    } else {
+        return undeclared(L, t, s, name, true);
+    }
+    return 0;
+}
+
+/* every(k, f): f's assignments hold at steps divisible by k; elsewhere the values stay what they were. */
+static int l_every(lua_State *L)
+{
+    Trace *t = trace_of(L);
+    Graph *g = &t->rule->g;
+    if (is_value(L, 1))
+        return spec_error(L, "every(k, …): k must be known at compile time: make it an option");
+    double k = lua_tonumber(L, 1);
+    if (lua_type(L, 1) != LUA_TNUMBER || k < 1 || k != floor(k) || k > 1e9 || lua_type(L, 2) != LUA_TFUNCTION)
+        return spec_error(L, "every takes a whole number from 1 and a function: every(10, function() … end)");
+    Ref cond = node_leaf(g, OP_EVERY, GROUP, 0, k);
+    if (k > 1) {
+        int i = 0;
+        while (i < t->nevery && t->every[i] != cond)
+            i++;
+        if (i == t->nevery) {
+            if (i == MAX_EVERY)
+                return spec_error(L, "over %d different periods in one rule", MAX_EVERY);
+            t->every[t->nevery++] = cond;
+        }
+    }
+    int n = t->rule->nstate;
+    Ref *was = lua_newuserdatauv(L, sizeof(Ref) * (size_t)(n + 2), 0);
+    memcpy(was, t->state, sizeof(Ref) * (size_t)n);
+    was[n] = t->p;
+    was[n + 1] = t->g;
+    lua_pushvalue(L, 2);
+    lua_call(L, 0, 0);
+    for (int i = 0; k > 1 && i < n + 2; i++) {
+        Ref *now = i < n ? &t->state[i] : i == n ? &t->p : &t->g;
+        if (*now != was[i]) {
+            Node w = {.op = OP_WHERE, .ty = NUM, .a = {cond, *now, was[i]}};
+            w.dom = dom_join(g->n[*now].dom, dom_join(GROUP, g->n[was[i]].dom));
+            *now = trace_node(t, w);
+        }
+    }
+    return 0;
+}
+
+/* Calls entry `name` of spec i, or of the first one inside it that has it. */
+static bool call_entry(lua_State *L, Trace *t, int i, const char *name)
+{
+    for (; i < t->nspec; i++) {
+        SpecFile *s = &t->spec[i];
+        lua_rawgeti(L, LUA_REGISTRYINDEX, s->table);
+        if (t->variant == MAT && !strcmp(name, "step") && lua_getfield(L, -1, "matrix") != LUA_TFUNCTION)
+            lua_pop(L, 1);
+        if (lua_type(L, -1) == LUA_TTABLE && lua_getfield(L, -1, name) != LUA_TFUNCTION) {
+            lua_pop(L, 2);
+            continue;
+        }
+        int at = t->at, calls = t->inner_calls;
+        t->at = i;
+        t->inner_calls = 0;
+        lua_call(L, 0, 0);
+        if (s->is_wrapper && !strcmp(name, "step") && t->inner_calls == 0) {
+            diag_set(t->diag, s->path, 0, NULL, "the wrapper's step never calls inner(): the rule inside would not run");
+            lua_pushliteral(L, "spec error");
+            lua_error(L);
+        }
+        t->at = at;
+        t->inner_calls = calls;
+        lua_pop(L, 1);
+        return true;
+    }
+    return false;
+}
+
+static int l_inner(lua_State *L)
+{
+    Trace *t = trace_of(L);
+    const char *name = t->rule->entry[t->entry].name;
+    if (!t->spec[t->at].is_wrapper)
+        return spec_error(L, "inner() is for wrappers: there is no rule inside this one");
+    if (++t->inner_calls > 1)
+        return spec_error(L, "inner() is called twice in one entry");
+    int calls = t->inner_calls;
+    if (!call_entry(L, t, t->at + 1, name))
+        return spec_error(L, "the rule inside has no entry '%s'", name);
+    t->inner_calls = calls;
+    return 0;
+}
+
+/* ---- the order of it all ---- */
+static void make_env(lua_State *L, SpecFile *s)
+{
+    lua_newtable(L);
+    lua_newtable(L);
+    lua_pushlightuserdata(L, s);
+    lua_pushcclosure(L, l_env_read, 1);
+    lua_setfield(L, -2, "__index");
+    lua_pushlightuserdata(L, s);
+    lua_pushcclosure(L, l_env_write, 1);
+    lua_setfield(L, -2, "__newindex");
+    lua_pushboolean(L, 0);
+    lua_setfield(L, -2, "__metatable");
+    lua_setmetatable(L, -2);
+}
+
+static void load_spec(lua_State *L, Trace *t, int i, const Wrap *w, const char *options)
+{
+    SpecFile *s = &t->spec[i];
+    if (!sandbox_load(t, s))
+        lua_error(L);
+    make_env(L, s);
+    lua_setupvalue(L, -2, 1);
+    lua_call(L, 0, 1);
+    declare_spec(t, s, w, options);
+    if (!lint_spec(t, s)) {
+        lua_pushliteral(L, "spec error");
+        lua_error(L);
+    }
+}
+
+static bool has_field(lua_State *L, const SpecFile *s, const char *name)
+{
+    lua_rawgeti(L, LUA_REGISTRYINDEX, s->table);
+    bool yes = lua_getfield(L, -1, name) == LUA_TFUNCTION;
+    lua_pop(L, 2);
+    return yes;
+}
+
+static int entry_order(const char *name) { return !strcmp(name, "step") ? 0 : 1; }
+
+/* Entry names of all specs: step first, the others by name. */
+static void collect_entries(lua_State *L, Trace *t)
+{
+    Rule *r = t->rule;
+    for (int i = 0; i < t->nspec; i++) {
+        lua_rawgeti(L, LUA_REGISTRYINDEX, t->spec[i].table);
+        for (lua_pushnil(L); lua_next(L, -2); lua_pop(L, 1)) {
+            const char *name = lua_tostring(L, -2);
+            bool seen = lua_type(L, -1) != LUA_TFUNCTION || !strcmp(name, "matrix");
+            for (int e = 0; e < r->nentry; e++)
+                seen = seen || !strcmp(r->entry[e].name, name);
+            if (seen)
+                continue;
+            PUSH(t->arena, r->entry, r->nentry, r->entry_cap) = (Entry){.name = arena_strdup(t->arena, name)};
+            for (int e = r->nentry - 1; e > 0; e--) {
+                Entry *a = &r->entry[e - 1], *b = &r->entry[e];
+                int oa = entry_order(a->name), ob = entry_order(b->name);
+                if (oa < ob || (oa == ob && strcmp(a->name, b->name) < 0))
+                    break;
+                Entry x = *a;
+                *a = *b;
+                *b = x;
+            }
+        }
+        lua_pop(L, 1);
+    }
+    if (r->nentry > 12)
+        spec_error(L, "over 12 entries");
+}
+
+static void trace_entry(lua_State *L, Trace *t, int e, int variant)
+{
+    Rule *r = t->rule;
+    Body *b = &r->entry[e].body[variant];
+    t->entry = e;
+    t->variant = variant;
+    t->gred_at = 0;
+    t->p = leaf(t, OP_P, ELEM, 0);
+    t->g = leaf(t, OP_G, ELEM, 0);
+    for (int i = 0; i < r->nstate; i++)
+        t->state[i] = leaf(t, OP_STATE, r->state[i].dom, i);
+    call_entry(L, t, 0, r->entry[e].name);
+    if (t->p != leaf(t, OP_P, ELEM, 0))
+        PUSH(t->arena, b->w, b->n, b->cap) = (Write){TO_P, t->p};
+    for (int i = 0; i < r->nstate; i++)
+        if (t->state[i] != leaf(t, OP_STATE, r->state[i].dom, i))
+            PUSH(t->arena, b->w, b->n, b->cap) = (Write){i, t->state[i]};
+}
+
+static const SpecFile *file_of(const Trace *t, int file)
+{
+    int i = 0;
+    while (i < t->nspec - 1 && t->spec[i].file != file)
+        i++;
+    return &t->spec[i];
+}
+
+/* What both variants write for the whole group must be one and the same. */
+static void check_group_writes(Trace *t, const Entry *e)
+{
+    for (int v = 0; v < NVARIANT; v++)
+        for (int i = 0; i < e->body[v].n; i++) {
+            Write w = e->body[v].w[i];
+            if (w.state < 0 || t->rule->state[w.state].dom != GROUP)
+                continue;
+            bool same = false;
+            for (int j = 0; j < e->body[!v].n; j++)
+                same = same || (e->body[!v].w[j].state == w.state && e->body[!v].w[j].val == w.val);
+            if (!same) {
+                const State *st = &t->rule->state[w.state];
+                const SpecFile *f = file_of(t, st->file);
+                diag_set(t->diag, f->path, st->line, f->text,
+                         "state '%s' is one per group, so 'step' and 'matrix' must give it the same value", st->name);
+                lua_pushliteral(t->L, "spec error");
+                lua_error(t->L);
+            }
+        }
+}
+
+static void check_states(Trace *t)
+{
+    Rule *r = t->rule;
+    for (int i = 0; i < r->nstate; i++)
+        if (!t->written[i] && (t->read[i] ? r->state[i].init != INIT_COPY_P : r->noption == 0)) {
+            const State *st = &r->state[i];
+            const SpecFile *f = file_of(t, st->file);
+            diag_set(t->diag, f->path, st->line, f->text,
+                     t->read[i] ? "state '%s' is read but never written: assign it in an entry, or make it a hyperparameter"
+                                : "state '%s' is never used", st->name);
+            lua_pushliteral(t->L, "spec error");
+            lua_error(t->L);
+        }
+}
+
+typedef struct { Trace *t; const Wrap *wrap; const char *options; } Job;
+
+static int run_all(lua_State *L)
+{
+    Job *j = lua_touserdata(L, 1);
+    Trace *t = j->t;
+    Rule *r = t->rule;
+    /* Inner before outer, so that the rule's own names are numbered first and need no prefix. */
+    for (int i = t->nspec - 1; i >= 0; i--)
+        load_spec(L, t, i, i < t->nspec - 1 ? &j->wrap[i] : NULL, i == t->nspec - 1 ? j->options : NULL);
+    t->state = NEWS(t->arena, Ref, r->nstate + 1);
+    t->read = NEWS(t->arena, bool, r->nstate + 1);
+    t->written = NEWS(t->arena, bool, r->nstate + 1);
+    collect_entries(L, t);
+    for (int i = 0; i < t->nspec; i++)
+        r->has_matrix = r->has_matrix || has_field(L, &t->spec[i], "matrix");
+    for (int e = 0; e < r->nentry; e++) {
+        int stream = t->stream;
+        t->ngred = 0;
+        trace_entry(L, t, e, VEC);
+        if (!r->has_matrix)
+            continue;
+        int after = t->stream;
+        t->stream = stream;                      /* the same draws in both variants */
+        trace_entry(L, t, e, MAT);
+        t->stream = t->stream > after ? t->stream : after;
+        for (int i = 0; i < t->ngred; i++)
+            if (r->g.n[t->gred[i]].a[MAT] == NONE)
+                return spec_error(L, "'matrix' and 'step' must make the same global reductions in the same order: one on line %d has no partner in 'matrix'",
+                                  r->g.n[t->gred[i]].line);
+        check_group_writes(t, &r->entry[e]);
+    }
+    check_states(t);
+    for (int i = 0; i < t->nspec; i++)
+        if (t->spec[i].uses_view)
+            r->view |= t->spec[i].view;
+    return 0;
+}
+
+/* A Lua error that is not ours: "path:line: message" from the parser or the virtual machine. */
+static void foreign_error(Trace *t, int rc)
+{
+    const char *m = lua_tostring(t->L, -1);
+    if (rc == LUA_ERRMEM)
+        m = "the spec uses too much memory (the bound is 32 MiB)";
+    if (!m)
+        m = "the spec failed";
+    for (int i = 0; i < t->nspec; i++) {
+        const SpecFile *s = &t->spec[i];
+        size_t n = strlen(s->path);
+        int line, at = 0;
+        if (!strncmp(m, s->path, n) && sscanf(m + n, ":%d: %n", &line, &at) == 1 && at) {
+            diag_set(t->diag, s->path, line, s->text, "%s", m + n + at);
+            return;
+        }
+    }
+    diag_set(t->diag, t->spec[t->nspec - 1].path, 0, NULL, "%s", m);
+}
+
+static bool check_text(Source s, Diag *d)
+{
+    if (s.len > (1 << 20))
+        diag_set(d, s.path, 0, NULL, "the spec is over 1 MiB");
+    else if (s.len && s.text[0] == '\033')
+        diag_set(d, s.path, 0, NULL, "this is Lua bytecode: specs are text");
+    else if (memchr(s.text, 0, s.len))
+        diag_set(d, s.path, 0, NULL, "the spec holds a zero byte: specs are text");
+    else
+        return true;
+    return false;
+}
+
+static void add_spec(Trace *t, int i, Source s, const char *name, const char *prefix, bool wrapper)
+{
+    t->spec[i] = (SpecFile){.name = name, .prefix = prefix, .path = arena_strdup(t->arena, s.path),
+                            .text = arena_strndup(t->arena, s.text, s.len), .file = t->rule->nfile, .is_wrapper = wrapper};
+    /* The rule remembers the bare name: what is hashed and emitted does not depend on where the file lies. */
+    const char *slash = strrchr(t->spec[i].path, '/');
+    PUSH(t->arena, t->rule->file, t->rule->nfile, t->rule->file_cap) = slash ? slash + 1 : t->spec[i].path;
+}
+
+/* ema.  for the first wrapper of that name, ema2. for the second. */
+static const char *prefix_for(Arena *a, const Wrap *w, int i)
+{
+    int same = 1;
+    for (int j = 0; j < i; j++)
+        same += !strcmp(w[j].name, w[i].name);
+    return same == 1 ? arena_printf(a, "%s.", w[i].name) : arena_printf(a, "%s%d.", w[i].name, same);
+}
+
+Rule *pass_trace(Arena *a, Source spec, const GenOptions *o, Diag *d)
+{
+    Rule *r = NEW(a, Rule);
+    *r = (Rule){.arena = a, .name = "", .cite = "", .doc = "", .with = o->with ? arena_strdup(a, o->with) : ""};
+    r->g.arena = a;
+    Trace *t = NEW(a, Trace);
+    *t = (Trace){.arena = a, .rule = r, .diag = d, .at = -1, .seed = -1};
+    Wrap *wrap;
+    int nwrap;
+    if (!check_text(spec, d) || !compose_parse(a, o->with, &wrap, &nwrap, d))
+        return NULL;
+    if (nwrap >= MAX_SPECS) {
+        diag_set(d, NULL, 0, NULL, "--with names over %d wrappers", MAX_SPECS - 1);
+        return NULL;
+    }
+    /* spec[0] is the outermost: the last one named. */
+    Wrap *outer = NEWS(a, Wrap, nwrap + 1);
+    t->nspec = nwrap + 1;
+    add_spec(t, nwrap, spec, "rule", "", false);
+    for (int i = 0; i < nwrap; i++) {
+        Source s;
+        if (!o->find) {
+            diag_set(d, NULL, 0, NULL, "no way to find the wrapper '%s'", wrap[i].name);
+            return NULL;
+        }
+        if (!o->find(o->find_ctx, wrap[i].name, a, &s, d) || !check_text(s, d))
+            return NULL;
+        outer[nwrap - 1 - i] = wrap[i];
+        add_spec(t, nwrap - 1 - i, s, wrap[i].name, prefix_for(a, wrap, i), true);
+    }
+    t->L = sandbox_open(t);
+    if (!t->L) {
+        diag_set(d, NULL, 0, NULL, "out of memory");
+        return NULL;
+    }
+    Job job = {t, outer, o->options};
+    lua_pushcfunction(t->L, run_all);
+    lua_pushlightuserdata(t->L, &job);
+    int rc = lua_pcall(t->L, 1, 0, 0);
+    if (rc != LUA_OK && !d->text)
+        foreign_error(t, rc);
+    lua_sethook(t->L, NULL, 0, 0);
+    lua_close(t->L);
+    if (rc != LUA_OK)
+        return NULL;
+    rule_rewrite(r, NULL, NULL);
+    return r;
+}

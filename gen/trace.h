@@ -1,0 +1,89 @@
+/* Inside of the tracer: a Lua spec, run once on symbolic values, becomes a Rule.
+ *
+ *   sandbox.c   the Lua state: what it may use, how long, how much
+ *   lang.c      the functions and operators of the language, each recording nodes
+ *   declare.c   the fields of a spec: hyper, options, state, inputs, entries
+ *   compose.c   "clip(1),ema(0.9)": the wrappers and their arguments
+ *   lint.c      Lua's own tests on symbolic values, which Lua gives no way to trap
+ *   trace.c     the environment of an entry, inner(), every(), and the order of it all
+ *
+ * One lua_State a compilation, owned by Trace; Lua errors unwind to trace.c, which turns them into a Diag. */
+#ifndef OPTC_TRACE_H
+#define OPTC_TRACE_H
+#include "diag.h"
+#include "gen.h"
+#include "ir.h"
+
+#include <lauxlib.h>
+#include <lua.h>
+
+typedef struct SpecFile {             /* one loaded spec: the rule or a wrapper */
+    const char *name, *prefix;        /* prefix: "" for the rule, "ema." for a wrapper */
+    const char *path, *text;
+    int file;                         /* in Rule.files */
+    bool is_wrapper;
+    int table, env, opts;             /* registry references: the spec's table, its environment, its options by name */
+    int *hyper, nhyper;               /* the rule's numbers of this spec's hyperparameters, states, inputs */
+    int *state, nstate;
+    int *input, ninput;
+    int view;
+    bool uses_view;
+} SpecFile;
+
+typedef struct Arg { const char *key, *value; } Arg;               /* key NULL: by position */
+typedef struct Wrap { const char *name; Arg *arg; int narg; } Wrap;
+
+enum { MAX_SPECS = 16, MAX_NODES = 20000, MAX_STATES = 64, MAX_HYPERS = 128, MAX_EVERY = 3 };
+
+typedef struct Trace {
+    lua_State *L;
+    Arena *arena;
+    Rule *rule;
+    Diag *diag;
+    size_t mem;                       /* bytes the Lua state holds */
+    long long ticks;                  /* instructions spent */
+    bool spent;
+    SpecFile spec[MAX_SPECS];         /* [0] outermost … [nspec-1] the rule itself */
+    int nspec;
+    int declaring;                    /* index of the spec whose file runs, or -1 */
+    int at;                           /* index of the spec whose entry runs, or -1 */
+    int entry, variant;
+    int inner_calls;
+    Ref p, g, *state;                 /* current values */
+    bool *read, *written;             /* by state, over all entries */
+    Ref *gred; int ngred, gred_cap, gred_at;   /* global reductions in order of appearance, matched between variants */
+    int stream, seed;                 /* random draws; hyperparameter number of the seed or -1 */
+    Ref every[8]; int nevery;
+} Trace;
+
+static inline Trace *trace_of(lua_State *L) { return *(Trace **)lua_getextraspace(L); }
+
+/* Raise an error at the spec's current line; does not return. */
+int spec_error(lua_State *L, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* sandbox.c */
+lua_State *sandbox_open(Trace *t);
+bool sandbox_load(Trace *t, SpecFile *s);          /* pushes the chunk; false: message pushed */
+void sandbox_where(lua_State *L, const char **path, int *line);
+int spec_of_source(Trace *t, const char *path);
+void name_locals(lua_State *L, lua_Debug *ar);
+
+/* lang.c */
+void lang_open(lua_State *L);                      /* pushes the table of builtins */
+Ref lang_arg(lua_State *L, int i, const char *what, int n);
+void push_value(lua_State *L, Ref r);
+bool is_value(lua_State *L, int i);
+const char *describe(Trace *t, Ref r);
+Ref trace_node(Trace *t, Node n);
+
+/* declare.c */
+void declare_open(lua_State *L);                   /* adds optimizer, wrapper, zeros, fill, copy to the table on top */
+void declare_spec(Trace *t, SpecFile *s, const Wrap *w, const char *options);   /* the spec's table is on top; popped */
+
+/* compose.c */
+bool compose_parse(Arena *a, const char *text, Wrap **out, int *n, Diag *d);
+bool args_parse(Arena *a, const char *text, Arg **out, int *n, Diag *d, const char *what);
+
+/* lint.c */
+bool lint_spec(Trace *t, const SpecFile *s);       /* false: the Diag is set */
+#endif

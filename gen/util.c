@@ -1,0 +1,223 @@
+#include "util.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct ArenaBlock { struct ArenaBlock *next; max_align_t data[]; };
+
+void *arena_alloc(Arena *a, size_t size)
+{
+    size = (size + 15) & ~(size_t)15;
+    if (!a->head || a->cap - a->used < size) {
+        size_t cap = size > 65536 ? size : 65536;
+        struct ArenaBlock *b = cap < SIZE_MAX / 2 ? calloc(1, sizeof *b + cap) : NULL;
+        if (!b) {
+            if (!a->out)
+                abort();   /* an arena without an owner that can fail: a bug of ours */
+            longjmp(*a->out, 1);
+        }
+        b->next = a->head;
+        a->head = b;
+        a->used = 0;
+        a->cap = cap;
+    }
+    void *p = (char *)a->head->data + a->used;
+    a->used += size;
+    return p;
+}
+
+char *arena_strndup(Arena *a, const char *s, size_t n)
+{
+    char *d = arena_alloc(a, n + 1);
+    memcpy(d, s, n);
+    d[n] = 0;
+    return d;
+}
+
+char *arena_strdup(Arena *a, const char *s) { return arena_strndup(a, s, strlen(s)); }
+
+char *arena_printf(Arena *a, const char *fmt, ...)
+{
+    Buf b = {0};
+    va_list ap;
+    va_start(ap, fmt);
+    buf_vprintf(&b, fmt, ap);
+    va_end(ap);
+    char *s = arena_strdup(a, b.s ? b.s : "");
+    buf_free(&b);
+    return s;
+}
+
+void arena_free(Arena *a)
+{
+    for (struct ArenaBlock *b = a->head, *next; b; b = next) {
+        next = b->next;
+        free(b);
+    }
+    memset(a, 0, sizeof *a);
+}
+
+void *arena_grow(Arena *a, void *old, int *cap, int n, size_t item)
+{
+    int want = *cap ? *cap * 2 : 16;
+    void *p = arena_alloc(a, (size_t)want * item);
+    if (old)
+        memcpy(p, old, (size_t)n * item);
+    *cap = want;
+    return p;
+}
+
+static bool buf_room(Buf *b, size_t more)
+{
+    if (b->oom)
+        return false;
+    if (b->len + more + 1 > b->cap) {
+        size_t cap = (b->len + more + 1) * 2;
+        char *s = realloc(b->s, cap < 256 ? 256 : cap);
+        if (!s) {
+            b->oom = true;
+            return false;
+        }
+        b->s = s;
+        b->cap = cap < 256 ? 256 : cap;
+    }
+    return true;
+}
+
+void buf_add(Buf *b, const char *s, size_t n)
+{
+    if (!buf_room(b, n))
+        return;
+    memcpy(b->s + b->len, s, n);
+    b->len += n;
+    b->s[b->len] = 0;
+}
+
+void buf_puts(Buf *b, const char *s) { buf_add(b, s, strlen(s)); }
+
+void buf_vprintf(Buf *b, const char *fmt, va_list ap)
+{
+    va_list again;
+    va_copy(again, ap);
+    int n = vsnprintf(NULL, 0, fmt, ap);
+    if (n >= 0 && buf_room(b, (size_t)n)) {
+        vsnprintf(b->s + b->len, (size_t)n + 1, fmt, again);
+        b->len += (size_t)n;
+    }
+    va_end(again);
+}
+
+void buf_printf(Buf *b, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    buf_vprintf(b, fmt, ap);
+    va_end(ap);
+}
+
+char *buf_take(Buf *b)
+{
+    if (!b->s && !b->oom)
+        buf_add(b, "", 0);
+    char *s = b->oom ? NULL : b->s;
+    if (b->oom)
+        free(b->s);
+    memset(b, 0, sizeof *b);
+    return s;
+}
+
+void buf_free(Buf *b)
+{
+    free(b->s);
+    memset(b, 0, sizeof *b);
+}
+
+void buf_double(Buf *b, double x)
+{
+    char s[40];
+    if (isnan(x)) {
+        buf_puts(b, "nan");
+        return;
+    }
+    if (isinf(x)) {
+        buf_puts(b, x < 0 ? "-inf" : "inf");
+        return;
+    }
+    for (int prec = 1; prec <= 17; prec++) {
+        snprintf(s, sizeof s, "%.*g", prec, x);
+        if (strtod(s, NULL) == x)
+            break;
+    }
+    buf_puts(b, s);
+}
+
+static uint64_t mix(uint64_t x)
+{
+    x ^= x >> 32;
+    x *= 0xd6e8feb86659fd93u;
+    x ^= x >> 32;
+    x *= 0xd6e8feb86659fd93u;
+    return x ^ (x >> 32);
+}
+
+/* Not a cryptographic hash: entries are checked by content length and checksum, and the cache folder is the user's own. */
+uint64_t hash64(uint64_t seed, const void *data, size_t n)
+{
+    const unsigned char *p = data;
+    uint64_t h = mix(seed ^ (n * 0x9e3779b97f4a7c15u));
+    for (; n >= 8; n -= 8, p += 8) {
+        uint64_t w = 0;
+        for (int i = 7; i >= 0; i--)
+            w = w << 8 | p[i];
+        h = mix(h ^ w) + 0x9e3779b97f4a7c15u;
+    }
+    uint64_t w = 0;
+    for (size_t i = n; i-- > 0;)
+        w = w << 8 | p[i];
+    return mix(h ^ w);
+}
+
+Hash128 hash128(const void *data, size_t n)
+{
+    return (Hash128){hash64(0x6f70746331u, data, n), hash64(0x6f70746332u, data, n)};
+}
+
+void hash_hex(Hash128 h, char out[33])
+{
+    snprintf(out, 33, "%016llx%016llx", (unsigned long long)h.a, (unsigned long long)h.b);
+}
+
+int edit_distance(const char *a, const char *b)
+{
+    size_t n = strlen(a), m = strlen(b);
+    if (n > 63 || m > 63)
+        return 99;
+    int row[64];
+    for (size_t j = 0; j <= m; j++)
+        row[j] = (int)j;
+    for (size_t i = 1; i <= n; i++) {
+        int diag = row[0];
+        row[0] = (int)i;
+        for (size_t j = 1; j <= m; j++) {
+            int up = row[j];
+            int cost = diag + (tolower((unsigned char)a[i - 1]) != tolower((unsigned char)b[j - 1]));
+            int least = up + 1 < row[j - 1] + 1 ? up + 1 : row[j - 1] + 1;
+            row[j] = cost < least ? cost : least;
+            diag = up;
+        }
+    }
+    return row[m];
+}
+
+bool is_ident(const char *s)
+{
+    if (!(isalpha((unsigned char)*s) || *s == '_') || strlen(s) > 40)
+        return false;
+    for (; *s; s++)
+        if (!(isalnum((unsigned char)*s) || *s == '_'))
+            return false;
+    return true;
+}

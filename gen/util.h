@@ -1,0 +1,44 @@
+/* Memory, text and hashing for one compilation.
+ *
+ * Everything a compilation makes lives in one Arena and is freed with it. An arena that cannot grow jumps to the
+ * place its owner set (`out`), so that no pass checks for it. A Buf is the one growing piece of text: it remembers
+ * that it ran out and hands NULL to whoever takes the text. */
+#ifndef OPTC_UTIL_H
+#define OPTC_UTIL_H
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct Arena { struct ArenaBlock *head; size_t used, cap; jmp_buf *out; } Arena;
+void *arena_alloc(Arena *a, size_t size);          /* zeroed, 16-byte aligned */
+char *arena_strdup(Arena *a, const char *s);
+char *arena_strndup(Arena *a, const char *s, size_t n);
+char *arena_printf(Arena *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void arena_free(Arena *a);
+#define NEW(arena, T) ((T *)arena_alloc((arena), sizeof(T)))
+#define NEWS(arena, T, n) ((T *)arena_alloc((arena), sizeof(T) * (size_t)(n)))
+
+typedef struct Buf { char *s; size_t len, cap; bool oom; } Buf;
+void buf_add(Buf *b, const char *s, size_t n);
+void buf_puts(Buf *b, const char *s);
+void buf_printf(Buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void buf_vprintf(Buf *b, const char *fmt, va_list ap);
+char *buf_take(Buf *b);                            /* the text, owned by the caller (free); NULL after oom */
+void buf_free(Buf *b);
+void buf_double(Buf *b, double x);                 /* shortest text that reads back to the same double; inf, -inf, nan */
+
+/* Growing array in an arena: PUSH(arena, v, n, cap) = item. The old room is left to the arena. */
+void *arena_grow(Arena *a, void *old, int *cap, int n, size_t item);
+#define PUSH(ar, v, n, cap) \
+    (*((n) < (cap) ? &(v)[(n)++] : (((v) = arena_grow((ar), (v), &(cap), (n), sizeof *(v))), &(v)[(n)++])))
+
+uint64_t hash64(uint64_t seed, const void *data, size_t n);
+typedef struct Hash128 { uint64_t a, b; } Hash128;
+Hash128 hash128(const void *data, size_t n);
+void hash_hex(Hash128 h, char out[33]);
+
+int edit_distance(const char *a, const char *b);   /* for "did you mean"; names up to 63 bytes */
+bool is_ident(const char *s);
+#endif

@@ -1,0 +1,17 @@
+return optimizer {
+  name  = "adabelief",
+  cite  = "Zhuang et al. 2020, arXiv:2010.07468",
+  doc   = "Adam that divides by how far the gradient strays from its mean; decoupled weight decay",
+  hyper = {
+    lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },
+    eps = { 1e-16, min = 0 }, weight_decay = { 0, min = 0 },
+  },
+  state = { m = zeros, s = zeros },
+  step = function()
+    p = p - (lr * weight_decay) * p
+    m = lerp(m, g, 1 - beta1)
+    local surprise = g - m
+    s = lerp(s, surprise * surprise, 1 - beta2) + eps
+    p = p - (lr / (1 - beta1 ^ t)) * m / ((1 / sqrt(1 - beta2 ^ t)) * sqrt(s) + eps)
+  end,
+}

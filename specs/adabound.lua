@@ -1,0 +1,26 @@
+return optimizer {
+  name  = "adabound",
+  cite  = "Luo et al. 2019, arXiv:1902.09843",
+  doc   = "Adam's rate for each coordinate, clipped to bounds that close in on final_lr, so that it ends as SGD",
+  hyper = {
+    lr = { 1e-3, min = 0 }, final_lr = { 0.1, min = 0 }, gamma = { 1e-3, above = 0 },
+    beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },
+    eps = { 1e-8, min = 0 }, weight_decay = { 0, min = 0 },
+  },
+  options = { amsbound = false },
+  state = { m = zeros, v = zeros, vmax = zeros },
+  step = function()
+    local d = g + weight_decay * p
+    m = lerp(m, d, 1 - beta1)
+    v = lerp(v, d * d, 1 - beta2)
+    local s = v
+    if amsbound then
+      vmax = max(vmax, v)
+      s = vmax
+    end
+    local lower = final_lr * (1 - 1 / (gamma * t + 1))
+    local upper = final_lr * (1 + 1 / (gamma * t))
+    local rate = (lr * sqrt(1 - beta2 ^ t) / (1 - beta1 ^ t)) / (sqrt(s) + eps)
+    p = p - clamp(rate, lower, upper) * m
+  end,
+}

@@ -1,0 +1,36 @@
+-- The update clipped to an RMS of clip_threshold, at the paper's rate unless the options say otherwise.
+local function apply(u)
+  local rate = lr
+  if relative_step then rate = min(lr, 1 / sqrt(t)) end
+  if scale_parameter then rate = rate * max(eps2, rms(p)) end
+  u = (rate / max(1, rms(u) / clip_threshold)) * u
+  if momentum then
+    m = lerp(m, u, 1 - beta1)
+    u = m
+  end
+  p = p - (rate * weight_decay) * p - u
+end
+
+return optimizer {
+  name  = "adafactor",
+  cite  = "Shazeer and Stern 2018, arXiv:1804.04235",
+  doc   = "Second moments of matrices kept as row and column means; lr caps a rate relative to the size of the weights",
+  view  = "last",
+  hyper = {
+    lr = { 1e-2, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, decay = { 0.8, min = 0 },
+    eps1 = { 1e-30, min = 0 }, eps2 = { 1e-3, min = 0 }, clip_threshold = { 1, above = 0 },
+    weight_decay = { 0, min = 0 },
+  },
+  options = { relative_step = true, scale_parameter = true, momentum = false },
+  state = { m = zeros, v = zeros, r = zeros "row", c = zeros "col" },
+  step = function()
+    v = lerp(v, g * g + eps1, t ^ -decay)
+    apply(g / sqrt(v))
+  end,
+  matrix = function()
+    local w, sq = t ^ -decay, g * g + eps1
+    r = lerp(r, rowmean(sq), w)
+    c = lerp(c, colmean(sq), w)
+    apply(g * rsqrt(r / slice.mean(r)) * rsqrt(c))
+  end,
+}

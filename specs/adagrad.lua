@@ -1,0 +1,16 @@
+return optimizer {
+  name  = "adagrad",
+  cite  = "Duchi, Hazan and Singer 2011, JMLR 12",
+  doc   = "Each coordinate's rate falls with the root of its summed squared gradients",
+  hyper = {
+    lr = { 1e-2, min = 0 }, lr_decay = { 0, min = 0 }, initial_accumulator = { 0, min = 0 },
+    eps = { 1e-10, min = 0 }, weight_decay = { 0, min = 0 },
+  },
+  state = { v = zeros },
+  step = function()
+    local d = g + weight_decay * p
+    local start = where(eq(t, 1), initial_accumulator, 0)
+    v = (v + start) + d * d
+    p = p - (lr / (1 + (t - 1) * lr_decay)) * d / (sqrt(v) + eps)
+  end,
+}

@@ -1,0 +1,22 @@
+return optimizer {
+  name  = "adam",
+  cite  = "Kingma and Ba 2015, arXiv:1412.6980; amsgrad: Reddi et al. 2018, arXiv:1904.09237",
+  doc   = "Bias-corrected first moment over the root of the second; weight decay, if any, is L2",
+  hyper = {
+    lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },
+    eps = { 1e-8, min = 0 }, weight_decay = { 0, min = 0 },
+  },
+  options = { amsgrad = false },
+  state = { m = zeros, v = zeros, vmax = zeros },
+  step = function()
+    local d = g + weight_decay * p
+    m = lerp(m, d, 1 - beta1)
+    v = lerp(v, d * d, 1 - beta2)
+    local s = v
+    if amsgrad then
+      vmax = max(vmax, v)
+      s = vmax
+    end
+    p = p - (lr / (1 - beta1 ^ t)) * m / ((1 / sqrt(1 - beta2 ^ t)) * sqrt(s) + eps)
+  end,
+}

@@ -1,0 +1,16 @@
+return optimizer {
+  name  = "adamax",
+  cite  = "Kingma and Ba 2015, arXiv:1412.6980, section 7.1",
+  doc   = "Adam with a decayed maximum of the gradient in place of the second moment",
+  hyper = {
+    lr = { 2e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },
+    eps = { 1e-8, min = 0 }, weight_decay = { 0, min = 0 },
+  },
+  state = { m = zeros, u = zeros },
+  step = function()
+    local d = g + weight_decay * p
+    m = lerp(m, d, 1 - beta1)
+    u = max(beta2 * u, abs(d) + eps)
+    p = p - (lr / (1 - beta1 ^ t)) * m / u
+  end,
+}

@@ -1,0 +1,39 @@
+-- Adam's update, before the step size.
+local function direction()
+  m = lerp(m, g, 1 - beta1)
+  v = lerp(v, g * g, 1 - beta2)
+  local n = m
+  if nesterov then n = lerp(g, m, beta1) end
+  return n / ((1 / sqrt(1 - beta2 ^ t)) * sqrt(v) + eps)
+end
+
+-- A weight that meets its gradient at nearly a right angle, row by row or as a whole, is taken to be scale-invariant:
+-- the part of the update along it only lengthens it, and is projected out.
+return optimizer {
+  name  = "adamp",
+  cite  = "Heo et al. 2021, arXiv:2006.08217",
+  doc   = "AdamW without the radial part of updates to scale-invariant weights",
+  hyper = {
+    lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },
+    eps = { 1e-8, above = 0 }, weight_decay = { 0, min = 0 },
+    delta = { 0.1, min = 0 }, wd_ratio = { 0.1, min = 0, max = 1 },
+  },
+  options = { nesterov = false },
+  state = { m = zeros, v = zeros },
+  step = function()
+    local u = direction()
+    p = (1 - lr * weight_decay) * p - (lr / (1 - beta1 ^ t)) * u
+  end,
+  matrix = function()
+    local u = direction()
+    local pr, pn = rownorm(p), norm(p)
+    local cos_row = rowdot(p, g) / (max(pr, eps) * max(rownorm(g), eps))
+    local cos_all = dot(p, g) / (max(pn, eps) * max(norm(g), eps))
+    local by_row = lt(max(abs(cos_row)), delta / sqrt(ncols))
+    local by_all = lt(abs(cos_all), delta / sqrt(numel))
+    local radial = where(by_row, rowdot(p, u) / ((pr + eps) * (pr + eps)),
+                   where(by_all, dot(p, u) / ((pn + eps) * (pn + eps)), 0))
+    local decay = weight_decay * where(either(by_row, by_all), wd_ratio, 1)
+    p = (1 - lr * decay) * p - (lr / (1 - beta1 ^ t)) * (u - radial * p)
+  end,
+}

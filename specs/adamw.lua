@@ -1,0 +1,22 @@
+return optimizer {
+  name  = "adamw",
+  cite  = "Loshchilov and Hutter 2019, arXiv:1711.05101; amsgrad: Reddi et al. 2018, arXiv:1904.09237",
+  doc   = "Adam with weight decay kept apart from the gradient",
+  hyper = {
+    lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },
+    eps = { 1e-8, min = 0 }, weight_decay = { 1e-2, min = 0 },
+  },
+  options = { amsgrad = false },
+  state = { m = zeros, v = zeros, vmax = zeros },
+  step = function()
+    p = p - lr * weight_decay * p
+    m = lerp(m, g, 1 - beta1)
+    v = lerp(v, g * g, 1 - beta2)
+    local s = v
+    if amsgrad then
+      vmax = max(vmax, v)
+      s = vmax
+    end
+    p = p - lr * (m / (1 - beta1 ^ t)) / (sqrt(s / (1 - beta2 ^ t)) + eps)
+  end,
+}

@@ -1,0 +1,26 @@
+return optimizer {
+  name  = "adan",
+  cite  = "Xie et al. 2022, arXiv:2208.06677",
+  doc   = "Adam with Nesterov momentum estimated from differences of gradients; betas are decay rates (the paper's 1 - beta)",
+  hyper = {
+    lr = { 1e-3, min = 0 }, beta1 = { 0.98, min = 0, below = 1 }, beta2 = { 0.92, min = 0, below = 1 },
+    beta3 = { 0.99, min = 0, below = 1 }, eps = { 1e-8, min = 0 }, weight_decay = { 0, min = 0 },
+  },
+  options = { proximal = true },   -- false: weight decay as in AdamW
+  state = { m = zeros, d = zeros, n = zeros, g_old = zeros },
+  step = function()
+    local diff = where(eq(t, 1), 0, g - g_old)
+    local z = g + beta2 * diff
+    m = lerp(m, g, 1 - beta1)
+    d = lerp(d, diff, 1 - beta2)
+    n = lerp(n, z * z, 1 - beta3)
+    local u = (lr / (1 - beta1 ^ t)) * m + (lr * beta2 / (1 - beta2 ^ t)) * d
+    u = u / ((1 / sqrt(1 - beta3 ^ t)) * sqrt(n) + eps)
+    if proximal then
+      p = (1 / (1 + lr * weight_decay)) * (p - u)
+    else
+      p = (1 - lr * weight_decay) * p - u
+    end
+    g_old = g
+  end,
+}

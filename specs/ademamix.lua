@@ -1,0 +1,26 @@
+return optimizer {
+  name  = "ademamix",
+  cite  = "Pagliardini, Ablin and Grangier 2024, arXiv:2409.03137",
+  doc   = "AdamW with a second, slow momentum mixed in; the warmup option ramps alpha and beta3 over warmup_steps",
+  hyper = {
+    lr = { 1e-3, min = 0 }, beta1 = { 0.9, above = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },
+    beta3 = { 0.9999, above = 0, below = 1 }, alpha = { 5, min = 0 }, warmup_steps = { 10000, min = 1 },
+    eps = { 1e-8, min = 0 }, weight_decay = { 0, min = 0 },
+  },
+  options = { warmup = false },
+  state = { m = zeros, slow = zeros, v = zeros },
+  step = function()
+    local a, b3 = alpha, beta3
+    if warmup then
+      local x, from, to = min(t / warmup_steps, 1), log(beta1), log(beta3)
+      a = x * alpha
+      b3 = min(exp(from * to / ((1 - x) * to + x * from)), beta3)   -- half-life grows evenly
+    end
+    p = p - (lr * weight_decay) * p
+    m = lerp(m, g, 1 - beta1)
+    slow = lerp(slow, g, 1 - b3)
+    v = lerp(v, g * g, 1 - beta2)
+    local u = (lr / (1 - beta1 ^ t)) * m + (lr * a) * slow
+    p = p - u / ((1 / sqrt(1 - beta2 ^ t)) * sqrt(v) + eps)
+  end,
+}

@@ -1,0 +1,24 @@
+return optimizer {
+  name  = "adopt",
+  cite  = "Taniguchi et al. 2024, arXiv:2411.02853",
+  doc   = "Adam that normalises by the second moment before this gradient, then takes momentum; step 1 only starts v",
+  hyper = {
+    lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.9999, min = 0, below = 1 },
+    eps = { 1e-6, above = 0 }, clip_power = { 0.25, min = 0 }, weight_decay = { 0, min = 0 },
+  },
+  options = { clip = true, decoupled = false },   -- decoupled: weight decay as in AdamW
+  state = { m = zeros, v = zeros },
+  step = function()
+    local first = eq(t, 1)
+    local d = g
+    if decoupled then p = p - where(first, 0, lr * weight_decay) * p else d = g + weight_decay * p end
+    local u = d / max(sqrt(v), eps)
+    if clip then
+      local c = max(t - 1, 1) ^ clip_power
+      u = clamp(u, -c, c)
+    end
+    m = lerp(m, u, where(first, 0, 1 - beta1))
+    v = lerp(v, d * d, where(first, 1, 1 - beta2))
+    p = p - lr * m
+  end,
+}

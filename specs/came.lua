@@ -1,0 +1,34 @@
+-- 1 / sqrt of the matrix that row and column means stand for.
+local function inverse_root(row, col) return rsqrt(row / slice.mean(row)) * rsqrt(col) end
+
+return optimizer {
+  name  = "came",
+  cite  = "Luo et al. 2023, arXiv:2307.02047",
+  doc   = "Adafactor with momentum, whose update is divided by a factored measure of its own instability",
+  view  = "last",
+  hyper = {
+    lr = { 2e-4, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },
+    beta3 = { 0.9999, min = 0, below = 1 }, eps1 = { 1e-30, min = 0 }, eps2 = { 1e-16, min = 0 },
+    clip_threshold = { 1, above = 0 }, weight_decay = { 0, min = 0 },
+  },
+  state = { m = zeros, v = zeros, r = zeros "row", c = zeros "col", ri = zeros "row", ci = zeros "col" },
+  step = function()
+    v = lerp(v, g * g + eps1, 1 - beta2)
+    local u = g / sqrt(v)
+    u = (1 / max(1, rms(u) / clip_threshold)) * u
+    m = lerp(m, u, 1 - beta1)
+    p = p - (lr * weight_decay) * p - lr * m
+  end,
+  matrix = function()
+    local sq = g * g + eps1
+    r = lerp(r, rowmean(sq), 1 - beta2)
+    c = lerp(c, colmean(sq), 1 - beta2)
+    local u = g * inverse_root(r, c)
+    u = (1 / max(1, rms(u) / clip_threshold)) * u
+    m = lerp(m, u, 1 - beta1)
+    local off = (u - m) * (u - m) + eps2
+    ri = lerp(ri, rowmean(off), 1 - beta3)
+    ci = lerp(ci, colmean(off), 1 - beta3)
+    p = p - (lr * weight_decay) * p - lr * (m * inverse_root(ri, ci))
+  end,
+}

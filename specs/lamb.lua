@@ -1,0 +1,18 @@
+return optimizer {
+  name  = "lamb",
+  cite  = "You et al. 2020, arXiv:1904.00962",
+  doc   = "Adam's direction with weight decay, scaled for each tensor by the ratio of weight and update norms",
+  hyper = {
+    lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },
+    eps = { 1e-6, min = 0 }, weight_decay = { 1e-2, min = 0 },
+  },
+  state = { m = zeros, v = zeros },
+  step = function()
+    m = lerp(m, g, 1 - beta1)
+    v = lerp(v, g * g, 1 - beta2)
+    local u = (1 / (1 - beta1 ^ t)) * m / ((1 / sqrt(1 - beta2 ^ t)) * sqrt(v) + eps) + weight_decay * p
+    local pn, un = norm(p), norm(u)
+    local ratio = where(both(gt(pn, 0), gt(un, 0)), pn / un, 1)
+    p = p - (lr * ratio) * u
+  end,
+}

@@ -1,0 +1,17 @@
+return optimizer {
+  name  = "lars",
+  cite  = "You, Gitman and Ginsburg 2017, arXiv:1708.03888",
+  doc   = "SGD with momentum whose rate for each tensor follows the ratio of its weight and gradient norms",
+  hyper = {
+    lr = { 1, min = 0 }, momentum = { 0.9, min = 0, max = 1 }, trust = { 1e-3, above = 0 },
+    eps = { 1e-8, min = 0 }, weight_decay = { 0, min = 0 },
+  },
+  state = { b = zeros },
+  step = function()
+    local pn, gn = norm(p), norm(g)
+    local ratio = trust * pn / (gn + weight_decay * pn + eps)
+    ratio = where(both(gt(pn, 0), gt(gn, 0)), ratio, 1)
+    b = momentum * b + (lr * ratio) * (g + weight_decay * p)
+    p = p - b
+  end,
+}

@@ -1,0 +1,18 @@
+return optimizer {
+  name  = "madgrad",
+  cite  = "Defazio and Jelassi 2021, arXiv:2101.11075",
+  doc   = "Dual averaging from the first weights, over a cube root of summed squared gradients; L2 weight decay",
+  hyper = {
+    lr = { 1e-2, min = 0 }, momentum = { 0.9, min = 0, below = 1 }, eps = { 1e-6, min = 0 },
+    weight_decay = { 0, min = 0 },
+  },
+  state = { x0 = copy(p), s = zeros, v = zeros },
+  step = function()
+    local d = g + weight_decay * p
+    local lambda = lr * sqrt(t)
+    s = s + lambda * d
+    v = v + lambda * d * d
+    local z = x0 - s / (cbrt(v) + eps)
+    p = lerp(p, z, 1 - momentum)
+  end,
+}

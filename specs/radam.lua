@@ -1,0 +1,22 @@
+return optimizer {
+  name  = "radam",
+  cite  = "Liu et al. 2020, arXiv:1908.03265",
+  doc   = "Adam whose step is rectified for the variance of its rate, and is plain momentum while that is intractable",
+  hyper = {
+    lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },
+    eps = { 1e-8, min = 0 }, weight_decay = { 0, min = 0 },
+  },
+  options = { decoupled = false },   -- true: weight decay as in AdamW
+  state = { m = zeros, v = zeros },
+  step = function()
+    local d = g
+    if decoupled then p = p - (lr * weight_decay) * p else d = g + weight_decay * p end
+    m = lerp(m, d, 1 - beta1)
+    v = lerp(v, d * d, 1 - beta2)
+    local last = 2 / (1 - beta2) - 1
+    local rho = last - 2 * t * beta2 ^ t / (1 - beta2 ^ t)
+    local r = sqrt((rho - 4) * (rho - 2) * last / ((last - 4) * (last - 2) * rho))
+    local adapted = (r * sqrt(1 - beta2 ^ t)) / (sqrt(v) + eps)
+    p = p - (lr / (1 - beta1 ^ t)) * m * where(gt(rho, 5), adapted, 1)
+  end,
+}

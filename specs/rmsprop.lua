@@ -1,0 +1,26 @@
+return optimizer {
+  name  = "rmsprop",
+  cite  = "Tieleman and Hinton 2012, Coursera lecture 6.5; centred: Graves 2013, arXiv:1308.0850",
+  doc   = "Gradients divided by their running RMS; centred takes the running mean out, momentum_buffer adds momentum",
+  hyper = {
+    lr = { 1e-2, min = 0 }, alpha = { 0.99, min = 0, max = 1 }, momentum = { 0.9, min = 0, max = 1 },
+    eps = { 1e-8, min = 0 }, weight_decay = { 0, min = 0 },
+  },
+  options = { centered = false, momentum_buffer = false },
+  state = { v = zeros, a = zeros, b = zeros },
+  step = function()
+    local d = g + weight_decay * p
+    v = lerp(v, d * d, 1 - alpha)
+    local s = v
+    if centered then
+      a = lerp(a, d, 1 - alpha)
+      s = max(v - a * a, 0)   -- a variance: only rounding makes it negative
+    end
+    local u = d / (sqrt(s) + eps)
+    if momentum_buffer then
+      b = momentum * b + u
+      u = b
+    end
+    p = p - lr * u
+  end,
+}

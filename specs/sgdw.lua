@@ -1,0 +1,19 @@
+return optimizer {
+  name  = "sgdw",
+  cite  = "Loshchilov and Hutter 2019, arXiv:1711.05101",
+  doc   = "SGD with momentum and weight decay kept apart from the gradient",
+  hyper = {
+    lr = { 1e-2, min = 0 }, momentum = { 0.9, min = 0, max = 1 },
+    dampening = { 0, min = 0, max = 1 }, weight_decay = { 1e-2, min = 0 },
+  },
+  options = { nesterov = false },
+  state = { b = zeros },
+  step = function()
+    local share = where(eq(t, 1), 1, 1 - dampening)   -- the first gradient enters the buffer whole
+    b = momentum * b + share * g
+    local d = b
+    if nesterov then d = g + momentum * b end
+    p = p - (lr * weight_decay) * p
+    p = p - lr * d
+  end,
+}

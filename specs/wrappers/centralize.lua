@@ -1,0 +1,10 @@
+return wrapper {
+  name  = "centralize",
+  cite  = "Yong et al. 2020, arXiv:2004.01461",
+  doc   = "Takes the mean of each row (each output channel) out of the gradient of tensors of two and more dimensions",
+  step  = function() inner() end,
+  matrix = function()
+    g = g - rowmean(g)
+    inner()
+  end,
+}

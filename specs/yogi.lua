@@ -1,0 +1,18 @@
+return optimizer {
+  name  = "yogi",
+  cite  = "Zaheer et al. 2018, NeurIPS, Adaptive Methods for Nonconvex Optimization",
+  doc   = "Adam whose second moment moves by at most a share of g^2; bias-corrected, decoupled weight decay",
+  hyper = {
+    lr = { 1e-2, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },
+    eps = { 1e-3, min = 0 }, initial_accumulator = { 1e-6, min = 0 }, weight_decay = { 0, min = 0 },
+  },
+  state = { m = zeros, v = zeros },
+  step = function()
+    p = p - (lr * weight_decay) * p
+    m = lerp(m, g, 1 - beta1)
+    v = v + where(eq(t, 1), initial_accumulator, 0)
+    local sq = g * g
+    v = v - (1 - beta2) * sign(v - sq) * sq
+    p = p - (lr / (1 - beta1 ^ t)) * m / ((1 / sqrt(1 - beta2 ^ t)) * sqrt(v) + eps)
+  end,
+}

@@ -1,0 +1,110 @@
+/* Reductions on the CPU, in the one order that every target keeps: a segment of OPTC_SEG values has OPTC_LANES lanes, lane l takes
+ * values l, l + LANES, … in order, then halves fold together. A lane that takes no value holds the identity, which changes
+ * nothing, so a segment shorter than the lanes may start its tree lower (optc_width).
+ *
+ * OPTC_FOLDS(T, s, k, first, with, dwith) makes the set for type T (suffix s) and kind k (sum, max, min). */
+#define OPTC_ADD(a, b) ((a) + (b))
+
+OPTC_FN int optc_width(int n)                       /* lanes in use when n values are folded, as a power of two */
+{
+    int w = 1;
+    while (w < n && w < OPTC_LANES)
+        w *= 2;
+    return w;
+}
+
+#define OPTC_FOLDS(T, s, k, first, with, dwith)                                                                        \
+    OPTC_FN void optc_start_##k##s(T *acc, int n)                                                                      \
+    {                                                                                                                  \
+        for (int l = 0; l < n; l++)                                                                                    \
+            acc[l] = (T)(first);                                                                                       \
+    }                                                                                                                  \
+    OPTC_FN void optc_lanes_##k##s(T *restrict acc, const T *restrict x, int n)                                        \
+    {                                                                                                                  \
+        int i = 0;                                                                                                     \
+        for (; i + OPTC_LANES <= n; i += OPTC_LANES)                                                                   \
+            for (int l = 0; l < OPTC_LANES; l++)                                                                       \
+                acc[l] = with(acc[l], x[i + l]);                                                                       \
+        for (int l = 0; l < n - i; l++)                                                                                \
+            acc[l] = with(acc[l], x[i + l]);                                                                           \
+    }                                                                                                                  \
+    OPTC_FN T optc_tree_##k##s(T *acc, int width)                                                                      \
+    {                                                                                                                  \
+        for (int h = width / 2; h > 0; h /= 2)                                                                         \
+            for (int l = 0; l < h; l++)                                                                                \
+                acc[l] = with(acc[l], acc[l + h]);                                                                     \
+        return acc[0];                                                                                                 \
+    }                                                                                                                  \
+    OPTC_FN T optc_fold_##k##s(const T *x, int n)          /* one short list: lanes, then the tree */                  \
+    {                                                                                                                  \
+        T acc[OPTC_LANES];                                                                                             \
+        int w = optc_width(n);                                                                                         \
+        optc_start_##k##s(acc, w);                                                                                     \
+        optc_lanes_##k##s(acc, x, n);                                                                                  \
+        return optc_tree_##k##s(acc, w);                                                                               \
+    }                                                                                                                  \
+    OPTC_FN void optc_cols_##k##s(T *restrict acc, const T *restrict x, int n)                                         \
+    {                                                                                                                  \
+        for (int i = 0; i < n; i++)                                                                                    \
+            acc[i] = with(acc[i], x[i]);                                                                               \
+    }                                                                                                                  \
+    OPTC_FN void optc_cols_end_##k##s(T *restrict acc, T *restrict out, int n)                                         \
+    {                                                                                                                  \
+        for (int h = OPTC_ROW_LANES / 2; h > 0; h /= 2)                                                                \
+            for (int r = 0; r < h; r++)                                                                                \
+                optc_cols_##k##s(acc + r * OPTC_SEG, acc + (r + h) * OPTC_SEG, n);                                     \
+        for (int i = 0; i < n; i++)                                                                                    \
+            out[i] = acc[i];                                                                                           \
+    }                                                                                                                  \
+    OPTC_FN double optc_finish_##k##s(const T *x, long long n)      /* a list of partials, in f64 */                   \
+    {                                                                                                                  \
+        double acc[OPTC_LANES];                                                                                        \
+        int w = n < OPTC_LANES ? optc_width((int)n) : OPTC_LANES;                                                      \
+        for (int l = 0; l < w; l++)                                                                                    \
+            acc[l] = first;                                                                                            \
+        long long i = 0;                                                                                               \
+        for (; i + OPTC_LANES <= n; i += OPTC_LANES)                                                                   \
+            for (int l = 0; l < OPTC_LANES; l++)                                                                       \
+                acc[l] = dwith(acc[l], (double)x[i + l]);                                                              \
+        for (int l = 0; l < (int)(n - i); l++)                                                                         \
+            acc[l] = dwith(acc[l], (double)x[i + l]);                                                                  \
+        for (int h = w / 2; h > 0; h /= 2)                                                                             \
+            for (int l = 0; l < h; l++)                                                                                \
+                acc[l] = dwith(acc[l], acc[l + h]);                                                                    \
+        return acc[0];                                                                                                 \
+    }                                                                                                                  \
+    OPTC_FN void optc_rows_##k##s(T *out, const T *x, int n, long long segs)        /* the segments of each row */     \
+    {                                                                                                                  \
+        for (int i = 0; i < n; i++) {                                                                                  \
+            double a = first;                                                                                          \
+            for (long long j = 0; j < segs; j++)                                                                       \
+                a = dwith(a, (double)x[i * segs + j]);                                                                 \
+            out[i] = (T)a;                                                                                             \
+        }                                                                                                              \
+    }                                                                                                                  \
+    OPTC_FN void optc_columns_##k##s(T *out, const T *x, int n, long long tiles, long long cols)                       \
+    {                                                                                                                  \
+        double acc[OPTC_COL_LANES][64];                                                                                \
+        for (int c = 0; c < n; c += 64) {                                                                              \
+            int m = n - c < 64 ? n - c : 64;                                                                           \
+            for (int l = 0; l < OPTC_COL_LANES; l++)                                                                   \
+                for (int i = 0; i < m; i++)                                                                            \
+                    acc[l][i] = first;                                                                                 \
+            for (long long j = 0; j < tiles; j++)                                                                      \
+                for (int i = 0; i < m; i++)                                                                            \
+                    acc[j % OPTC_COL_LANES][i] = dwith(acc[j % OPTC_COL_LANES][i], (double)x[j * cols + c + i]);       \
+            for (int h = OPTC_COL_LANES / 2; h > 0; h /= 2)                                                            \
+                for (int l = 0; l < h; l++)                                                                            \
+                    for (int i = 0; i < m; i++)                                                                        \
+                        acc[l][i] = dwith(acc[l][i], acc[l + h][i]);                                                   \
+            for (int i = 0; i < m; i++)                                                                                \
+                out[c + i] = (T)acc[0][i];                                                                             \
+        }                                                                                                              \
+    }
+
+OPTC_FOLDS(float, f, sum, 0.0, OPTC_ADD, OPTC_ADD)
+OPTC_FOLDS(float, f, max, -OPTC_INF, optc_maxf, optc_max)
+OPTC_FOLDS(float, f, min, OPTC_INF, optc_minf, optc_min)
+OPTC_FOLDS(double, , sum, 0.0, OPTC_ADD, OPTC_ADD)
+OPTC_FOLDS(double, , max, -OPTC_INF, optc_max, optc_max)
+OPTC_FOLDS(double, , min, OPTC_INF, optc_min, optc_min)

@@ -1,0 +1,165 @@
+/* math.h: what generated C and generated CUDA share, first part.
+
+   Pasted verbatim into both sides, in the order math.h, math_f32.h, math_f64.h, random.h; a program without f64 work
+   may leave math_f64.h out, and with it random.h. The pasting side defines OPTC_FN before: in C
+   `static inline __attribute__((always_inline, unused))` (plain `static inline` is right as well, but gcc then leaves
+   the larger functions out of line, and a loop around a call is not vectorised); in CUDA
+   `static __device__ __forceinline__`.
+
+   Both sides must give the same bits, so everything here is + - * / sqrt, comparisons, selects and integer work, each
+   rounded once as IEEE 754 says. That needs -ffp-contract=off in C, and --fmad=false --ftz=false --prec-div=true in CUDA.
+   No fma: x86-64 without extensions has none. No tables, no branches: selects let the compiler vectorise plain loops.
+
+   NaN: functions that compute return the NaN 0x7fc00000 (0x7ff8000000000000) for a NaN result, whatever NaN came in,
+   because processors disagree on the payload of a NaN they make. Functions that only choose (min, max, sign, rint,
+   floor, ceil) return the operand itself, payload and all. */
+
+#if defined(__CUDACC__) || defined(__CUDACC_RTC__)
+
+OPTC_FN unsigned optc_bitsf(float x) { return (unsigned)__float_as_int(x); }
+OPTC_FN float optc_frombitsf(unsigned u) { return __int_as_float((int)u); }
+OPTC_FN unsigned long long optc_bits(double x) { return (unsigned long long)__double_as_longlong(x); }
+OPTC_FN double optc_frombits(unsigned long long u) { return __longlong_as_double((long long)u); }
+OPTC_FN float optc_sqrtf(float x) { return __fsqrt_rn(x); }
+OPTC_FN double optc_sqrt(double x) { return __dsqrt_rn(x); }
+
+#else
+
+OPTC_FN unsigned optc_bitsf(float x)
+{
+    union { float f; unsigned u; } v;
+    v.f = x;
+    return v.u;
+}
+
+OPTC_FN float optc_frombitsf(unsigned u)
+{
+    union { float f; unsigned u; } v;
+    v.u = u;
+    return v.f;
+}
+
+OPTC_FN unsigned long long optc_bits(double x)
+{
+    union { double f; unsigned long long u; } v;
+    v.f = x;
+    return v.u;
+}
+
+OPTC_FN double optc_frombits(unsigned long long u)
+{
+    union { double f; unsigned long long u; } v;
+    v.u = u;
+    return v.f;
+}
+
+OPTC_FN float optc_sqrtf(float x) { return __builtin_sqrtf(x); }
+OPTC_FN double optc_sqrt(double x) { return __builtin_sqrt(x); }
+
+#endif
+
+#define OPTC_INFF optc_frombitsf(0x7f800000u)
+#define OPTC_NANF optc_frombitsf(0x7fc00000u)
+#define OPTC_INF optc_frombits(0x7ff0000000000000ull)
+#define OPTC_NAN optc_frombits(0x7ff8000000000000ull)
+
+/* 1.5 * 2^23 and 1.5 * 2^52: adding one rounds a small number to an integer, half to even, and leaves that integer,
+   in two's complement, in the low bits of the sum. It vectorises everywhere, unlike conversions to 64-bit integers. */
+#define OPTC_MAGICF 12582912.0f
+#define OPTC_MAGIC 6755399441055744.0
+
+OPTC_FN float optc_absf(float x) { return optc_frombitsf(optc_bitsf(x) & 0x7fffffffu); }
+OPTC_FN double optc_abs(double x) { return optc_frombits(optc_bits(x) & 0x7fffffffffffffffull); }
+
+/* x with the sign bit of s; x must not be negative */
+OPTC_FN float optc_withsignf(float x, float s)
+{
+    return optc_frombitsf(optc_bitsf(x) | (optc_bitsf(s) & 0x80000000u));
+}
+
+OPTC_FN double optc_withsign(double x, double s)
+{
+    return optc_frombits(optc_bits(x) | (optc_bits(s) & 0x8000000000000000ull));
+}
+
+/* A NaN on either side comes out. Of two equal zeros the second comes out. */
+OPTC_FN float optc_maxf(float a, float b) { return (a > b || a != a) ? a : b; }
+OPTC_FN double optc_max(double a, double b) { return (a > b || a != a) ? a : b; }
+OPTC_FN float optc_minf(float a, float b) { return (a < b || a != a) ? a : b; }
+OPTC_FN double optc_min(double a, double b) { return (a < b || a != a) ? a : b; }
+
+/* NaN and both zeros come back as they are */
+OPTC_FN float optc_signf(float x) { return x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : x; }
+OPTC_FN double optc_sign(double x) { return x > 0.0 ? 1.0 : x < 0.0 ? -1.0 : x; }
+
+/* Below 2^23 (2^52) adding that number rounds off the fraction, half to even; at and above it x is an integer already.
+   The work is done on |x| so that the sign of a zero result can be put back. */
+OPTC_FN float optc_rintf(float x)
+{
+    float a = optc_absf(x);
+    float r = (a + 8388608.0f) - 8388608.0f;
+    return a < 8388608.0f ? optc_withsignf(r, x) : x;
+}
+
+OPTC_FN double optc_rint(double x)
+{
+    double a = optc_abs(x);
+    double r = (a + 4503599627370496.0) - 4503599627370496.0;
+    return a < 4503599627370496.0 ? optc_withsign(r, x) : x;
+}
+
+OPTC_FN float optc_floorf(float x)
+{
+    float r = optc_rintf(x);
+    return r > x ? r - 1.0f : r;
+}
+
+OPTC_FN double optc_floor(double x)
+{
+    double r = optc_rint(x);
+    return r > x ? r - 1.0 : r;
+}
+
+/* ceil(-0.7) is -0, hence through floor of -x */
+OPTC_FN float optc_ceilf(float x)
+{
+    return optc_frombitsf(optc_bitsf(optc_floorf(optc_frombitsf(optc_bitsf(x) ^ 0x80000000u))) ^ 0x80000000u);
+}
+
+OPTC_FN double optc_ceil(double x)
+{
+    unsigned long long sign = 0x8000000000000000ull;
+    return optc_frombits(optc_bits(optc_floor(optc_frombits(optc_bits(x) ^ sign))) ^ sign);
+}
+
+/* n is integer-valued with |n| <= 2^53 (held to that). Right to left over the bits of |n|; the order of the products is
+   part of the contract, since host and device scalars meet here. x^0 is 1 for every x; a negative n divides once at the
+   end, so a power beyond the largest number gives 0 where pow would still find a denormal.
+   Error: at most about |n| half ulps. */
+OPTC_FN unsigned long long optc_powi_count(double n)
+{
+    double a = optc_abs(n);
+    return (unsigned long long)(a <= 9007199254740992.0 ? a : 9007199254740992.0);
+}
+
+OPTC_FN float optc_powif(float x, double n)
+{
+    unsigned long long k = optc_powi_count(n);
+    float r = 1.0f;
+    for (; k; k >>= 1) {
+        r = (k & 1) ? r * x : r;
+        x = x * x;
+    }
+    return n < 0.0 ? 1.0f / r : r;
+}
+
+OPTC_FN double optc_powi(double x, double n)
+{
+    unsigned long long k = optc_powi_count(n);
+    double r = 1.0;
+    for (; k; k >>= 1) {
+        r = (k & 1) ? r * x : r;
+        x = x * x;
+    }
+    return n < 0.0 ? 1.0 / r : r;
+}
