@@ -230,6 +230,28 @@ const char *emit_form(Emit *e, const char *form, char hole, const char *text)
     return s;
 }
 
+char *emit_command(Arena *a, const Rule *r, const Types *t)
+{
+    Buf b = {0};
+    buf_printf(&b, "optc emit --target c %s", r->name);
+    if (*r->with)
+        buf_printf(&b, " --with '%s'", r->with);
+    for (int i = 0; i < r->noption; i++)
+        if (!strchr(r->option[i].name, '.'))
+            buf_printf(&b, "%s%s=%s", strstr(b.s, "--options") ? "," : " --options ", r->option[i].name, r->option[i].value);
+    buf_printf(&b, " --type %s --grad-type %s --state-type %s", type_info[t->p].name, type_info[t->g].name, type_info[t->state].name);
+    char *s = arena_strdup(a, b.s ? b.s : "");
+    buf_free(&b);
+    return s;
+}
+
+Hash128 emit_key(const char *source)
+{
+    const char *code = strstr(source, "*/\n");
+    code = code ? code + 3 : source;
+    return hash128(code, strlen(code));
+}
+
 const char *const gen_targets[] = {"c", NULL};
 
 char *gen_emit(Gen *g, const char *target, const char *command)

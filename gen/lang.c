@@ -313,11 +313,11 @@ static int l_reduce(lua_State *L)
     int kind = (int)lua_tointeger(L, lua_upvalueindex(1));
     Dom to = (Dom)lua_tointeger(L, lua_upvalueindex(2));
     const char *what = lua_tostring(L, lua_upvalueindex(3));
-    int n = kind == R_DOT ? 2 : 1;
-    want_count(L, what, n, n);
-    Ref x = num(L, 1, what, n);
+    int operands = kind == R_DOT ? 2 : 1;
+    want_count(L, what, operands, operands);
+    Ref x = num(L, 1, what, operands);
     if (kind == R_DOT)
-        x = mk(L, OP_MUL, x, num(L, 2, what, n), NONE);
+        x = mk(L, OP_MUL, x, num(L, 2, what, operands), NONE);
     Dom from = g->n[x].dom;
     if (!red_allowed(from, to)) {
         static const char *const needs[NDOM] = {[GROUP] = "varies between tensors (tensor, slice, row, col, elem)",
@@ -325,14 +325,16 @@ static int l_reduce(lua_State *L)
             [ROW] = "varies by element", [COL] = "varies by element"};
         spec_error(L, "%s needs a value that %s; %s does not", what, needs[to], describe(t, x));
     }
-    if (to == ROW || to == COL || to == SLICE) {
+    if (to == ROW || to == COL || to == SLICE)
         t->spec[t->at].uses_view = true;
-    }
     if (kind == R_NORM || kind == R_RMS)
         x = mk(L, OP_MUL, x, x, NONE);
     Ref r = reduce(L, kind == R_MAX ? OP_RMAX : kind == R_MIN ? OP_RMIN : OP_SUM, x, to);
-    if (kind == R_MEAN || kind == R_RMS)
-        r = mk(L, OP_DIV, r, node_count(g, from, to), NONE);
+    if (kind == R_MEAN || kind == R_RMS) {
+        bool summed = to == GROUP && from != ELEM && from != TENSOR;       /* how many there are differs between tensors */
+        Ref n = summed ? red_global(L, OP_GSUM, node_count(g, from, TENSOR)) : node_count(g, from, to);
+        r = mk(L, OP_DIV, r, n, NONE);
+    }
     if (kind == R_NORM || kind == R_RMS)
         r = mk(L, OP_SQRT, r, NONE, NONE);
     return give(L, r);

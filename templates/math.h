@@ -7,7 +7,8 @@
    `static __device__ __forceinline__`.
 
    Both sides must give the same bits, so everything here is + - * / sqrt, comparisons, selects and integer work, each
-   rounded once as IEEE 754 says. That needs -ffp-contract=off in C, and --fmad=false --ftz=false --prec-div=true in CUDA.
+   rounded once as IEEE 754 says. That needs -ffp-contract=off in C, and --fmad=false --ftz=false --prec-div=true
+   in CUDA (NVRTC's own default contracts; a flush to zero would lose denormals on the device only).
    No fma: x86-64 without extensions has none. No tables, no branches: selects let the compiler vectorise plain loops.
 
    NaN: functions that compute return the NaN 0x7fc00000 (0x7ff8000000000000) for a NaN result, whatever NaN came in,
@@ -132,10 +133,24 @@ OPTC_FN double optc_ceil(double x)
     return optc_frombits(optc_bits(optc_floor(optc_frombits(optc_bits(x) ^ sign))) ^ sign);
 }
 
+/* x, any NaN made the one NaN of this file. By masks, where a select would be a branch to gcc: behind the loop of powi
+   it would keep a loop around it from being vectorised. */
+OPTC_FN float optc_plain_nanf(float x)
+{
+    unsigned nan = 0u - (unsigned)(x != x);
+    return optc_frombitsf((optc_bitsf(x) & ~nan) | (0x7fc00000u & nan));
+}
+
+OPTC_FN double optc_plain_nan(double x)
+{
+    unsigned long long nan = 0ull - (unsigned long long)(x != x);
+    return optc_frombits((optc_bits(x) & ~nan) | (0x7ff8000000000000ull & nan));
+}
+
 /* n is integer-valued with |n| <= 2^53 (held to that). Right to left over the bits of |n|; the order of the products is
    part of the contract, since host and device scalars meet here. x^0 is 1 for every x; a negative n divides once at the
    end, so a power beyond the largest number gives 0 where pow would still find a denormal.
-   Error: at most about |n| half ulps. */
+   Error: below |n| ulps. */
 OPTC_FN unsigned long long optc_powi_count(double n)
 {
     double a = optc_abs(n);
@@ -150,7 +165,7 @@ OPTC_FN float optc_powif(float x, double n)
         r = (k & 1) ? r * x : r;
         x = x * x;
     }
-    return n < 0.0 ? 1.0f / r : r;
+    return optc_plain_nanf(n < 0.0 ? 1.0f / r : r);
 }
 
 OPTC_FN double optc_powi(double x, double n)
@@ -161,5 +176,5 @@ OPTC_FN double optc_powi(double x, double n)
         r = (k & 1) ? r * x : r;
         x = x * x;
     }
-    return n < 0.0 ? 1.0 / r : r;
+    return optc_plain_nan(n < 0.0 ? 1.0 / r : r);
 }

@@ -275,9 +275,9 @@ OPTC_FN double optc_sin(double x)
 
 OPTC_FN double optc_cos(double x) { return optc_sincos(x, 1u); }
 
-/* Above tan(pi/8) the ratio q is turned by pi/4, (q-1)/(q+1) in one division. The result is then eighths * pi/4 plus or
-   minus atan of what is left; eighths times either part of pi/4 is exact. (atan q - q)/q^3 in z = q^2 <= 0.1716: error
-   below 2^-59.2. A quarter of both keeps the sum of the two largest numbers finite. */
+/* Above 1/2 the ratio q is turned by pi/4, (q-1)/(q+1) in one division whose numerator is exact. The result is then
+   eighths * pi/4 plus or minus atan of what is left; eighths times either part of pi/4 is exact. (atan q - q)/q^3 in
+   z = q^2 <= 1/4: error below 2^-61.7. A quarter of both keeps the sum of the two largest numbers finite. */
 OPTC_FN double optc_atan2(double y, double x)
 {
     double ax = optc_abs(x), ay = optc_abs(y);
@@ -285,20 +285,22 @@ OPTC_FN double optc_atan2(double y, double x)
     double side = optc_withsign(1.0, x), sense = ay > ax ? -side : side, eighths, turned, q, z, p, r;
     lo = hi == OPTC_INF ? (lo == OPTC_INF ? 1.0 : 0.0) : lo * quarter;
     hi = ((hi == OPTC_INF) | (hi == 0.0)) ? 1.0 : hi * quarter;
-    turned = lo > 0.41421356237309503 * hi ? 1.0 : 0.0;
+    turned = lo > 0.5 * hi ? 1.0 : 0.0;
     q = (lo - turned * hi) / (turned * lo + hi);
     z = q * q;
-    p = -0.018004610700075096;
-    p = p * z + 0.03816030549774055;
-    p = p * z - 0.05043391622063946;
-    p = p * z + 0.05848881775729095;
-    p = p * z - 0.06663254923918469;
-    p = p * z + 0.07692075096760387;
-    p = p * z - 0.09090898712279316;
-    p = p * z + 0.11111110822229774;
-    p = p * z - 0.14285714281132506;
-    p = p * z + 0.19999999999965376;
-    p = p * z - 0.33333333333333254;
+    p = -0.008438428968799592;
+    p = p * z + 0.023778220462664763;
+    p = p * z - 0.037211485675606185;
+    p = p * z + 0.045935372652536735;
+    p = p * z - 0.05231183751310651;
+    p = p * z + 0.05878035320773242;
+    p = p * z - 0.06666254353858588;
+    p = p * z + 0.07692280352286011;
+    p = p * z - 0.09090907875232608;
+    p = p * z + 0.1111111107697338;
+    p = p * z - 0.1428571428516955;
+    p = p * z + 0.19999999999996002;
+    p = p * z - 0.33333333333333326;
     r = q + q * z * p;
     eighths = (ay > ax ? 2.0 : 2.0 - 2.0 * side) + turned * sense;
     r = eighths * 0x1.921fb54442d18p-1 + (sense * r + eighths * 0x1.1a62633145c07p-55);

@@ -15,8 +15,9 @@
 
 Suite *math_suite(void);
 
-/* The declared bounds in ulps, one row a function. lo..hi is where the function does its work: swept densely, beside
-   random bit patterns, which cover everything else. limit: beyond it, the result is NaN by contract. */
+/* The declared bounds in ulps, one row a function. lo..hi is where the function does its work: swept densely, and
+   eight times as wide, beside random bit patterns, which cover everything else. Beyond limit
+   the result is NaN by contract. */
 typedef struct {
     const char *name;
     double ulp32, ulp64, lo, hi, limit32, limit64;
@@ -44,9 +45,9 @@ static const Unary unary[] = {
 
 static const struct {
     double pow32, pow64, atan232, atan264, normal32, normal64;
-} bound = { 1.5, 2.0, 1.75, 1.75, 4.0, 4.0 };
+} bound = { 1.5, 2.0, 2.0, 1.75, 4.0, 4.0 };
 
-enum { SWEEP = 150000 };
+enum { SWEEP = 100000 };
 
 static unsigned long long state;
 
@@ -66,8 +67,8 @@ static double any64(void) { return optc_frombits(bits64()); }
 
 static const double edges[] = {
     0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, -1.5, 2.0, -2.0, 2.5, -2.5, 3.0, -3.0, 0.6, 0.7071067811865476, 1.4142135623730951,
-    1.5707963267948966, 3.141592653589793, 10.0, 20.0, -20.0, 87.0, 88.7228, 88.7229, -87.3, -103.9, -104.1, 127.5, -149.0, -150.0,
-    709.78, 709.79, -708.4, -745.1, -745.2, 1024.0, -1074.0, 8388607.5, -8388607.5, 8388608.0, 8388609.0, 16777215.0, 16777216.0,
+    1.5707963267948966, 3.141592653589793, 10.0, 20.0, -20.0, 87.0, 88.7228, 88.7229, -87.3, -102.9, -103.9, -104.1, 127.5, -149.0, -150.0,
+    709.78, 709.79, -708.4, -744.2, -745.1, -745.2, 1024.0, -1074.0, 8388607.5, -8388607.5, 8388608.0, 8388609.0, 16777215.0, 16777216.0,
     -16777215.0, -33554433.0, 4503599627370495.5, 4503599627370497.0, 9007199254740991.0, -9007199254740991.0,
     9007199254740992.0, 262144.0, 1073741824.0, 1e10, -1e10, 1e-5, -1e-5, 1e-10, -1e-10, 1e-20, 0x1p-24, 0x1p-53, -0x1p-54,
     0x1p-126, -0x1p-126, 0x1p-149, -0x1p-149, 0x1.8p-140, 0x1.fffffep127, -0x1.fffffep127, 0x1p-1022, -0x1p-1022,
@@ -148,6 +149,7 @@ START_TEST(unary_f32)
     for (int i = 0; i < SWEEP; i++) {
         worst = unary32(u, any32(), worst);
         worst = unary32(u, (float)between(u->lo, u->hi), worst);
+        worst = unary32(u, (float)between(8 * u->lo, 8 * u->hi), worst);
         worst = unary32(u, (float)between(-1.6, 1.6), worst);
         worst = unary32(u, (float)ldexp(between(-1, 1), -(int)(bits64() % 40)), worst);
     }
@@ -165,6 +167,7 @@ START_TEST(unary_f64)
     for (int i = 0; i < SWEEP; i++) {
         worst = unary64(u, any64(), worst);
         worst = unary64(u, between(u->lo, u->hi), worst);
+        worst = unary64(u, between(8 * u->lo, 8 * u->hi), worst);
         worst = unary64(u, between(-1.6, 1.6), worst);
         worst = unary64(u, ldexp(between(-1, 1), -(int)(bits64() % 70)), worst);
     }
@@ -323,7 +326,8 @@ START_TEST(powi_edges)
     ck_assert(optc_powi(0.5, top) == 0 && optc_powi(2, top) == INFINITY && optc_powi(2, -top) == 0);
     ck_assert(optc_powi(-2, 1023) == -0x1p1023 && optc_powi(0.5, 1074) == 0x1p-1074);
     ck_assert(optc_powi(0, 3) == 0 && signbit(optc_powi(-0.0, 3)) && optc_powi(-0.0, -3) == -INFINITY);
-    ck_assert(isnan(optc_powi(NAN, 2)) && isnan(optc_powif(NAN, -1)));
+    ck_assert(ulps64(optc_powi(-NAN, 2), NAN) == 0 && ulps32(optc_powif(-NAN, -1), NAN) == 0);
+    ck_assert(optc_powi(0, -1) == INFINITY && optc_powif(INFINITY, -2) == 0);
     ck_assert(optc_powif(2, 127) == 0x1p127f && optc_powif(-1, 9007199254740991.0) == -1);
     ck_assert(fabs(optc_powi(1 + 0x1p-30, 0x1p30) - exp(1)) < 1e-6);
 }

@@ -1,0 +1,169 @@
+# optc. `make demo` and `make test` do everything on a fresh Debian or Ubuntu; `make help` lists the rest.
+#
+# On machines where nothing can be installed, give these on the command line:
+#   LUA_CFLAGS LUA_LIBS CHECK_CFLAGS CHECK_LIBS BLAS_CFLAGS BLAS_LIBS
+# Other settings: CC, HOSTCC, BUILD (default build), PREFIX (default /usr/local), SAN=1 (address and undefined-behaviour sanitizers).
+
+BUILD  ?= build
+PREFIX ?= /usr/local
+HOSTCC ?= $(CC)
+PKG    := pkg-config
+
+given = $(filter command line environment,$(origin $(1)))
+LUA_CFLAGS   ?= $(shell $(PKG) --cflags lua5.4 2>/dev/null || echo -I/usr/include/lua5.4)
+LUA_LIBS     ?= $(shell $(PKG) --libs lua5.4 2>/dev/null || echo -llua5.4 -lm -ldl)
+CHECK_CFLAGS ?= $(shell $(PKG) --cflags check 2>/dev/null)
+CHECK_LIBS   ?= $(shell $(PKG) --libs check 2>/dev/null || echo -lcheck -lsubunit -lrt -lm -lpthread)
+BLAS_CFLAGS  ?= $(shell $(PKG) --cflags openblas 2>/dev/null)
+BLAS_LIBS    ?= $(shell $(PKG) --libs openblas 2>/dev/null || echo -lopenblas -llapacke)
+
+ARCH    := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
+OPT     ?= -O2
+WARN    := -Wall -Wextra -Wpedantic -Wno-overlength-strings
+CFLAGS  ?= -g
+ALL_CFLAGS := -std=c11 -D_GNU_SOURCE $(WARN) $(OPT) $(CFLAGS) -fPIC -fvisibility=hidden -ffp-contract=off -fopenmp -Igen -Iruntime $(LUA_CFLAGS) -MMD -MP
+LDLIBS  := $(LUA_LIBS) -ldl -lm -fopenmp
+ifdef SAN
+ALL_CFLAGS += -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+LDLIBS     += -fsanitize=address,undefined
+endif
+
+# The vector levels of runtime/cpu.c, in its order.
+ifeq ($(ARCH),x86_64)
+ISA_0 := -march=x86-64
+ISA_1 := -march=x86-64-v3
+ISA_2 := -march=x86-64-v4
+ISAS  := 0 1 2
+else ifeq ($(ARCH),aarch64)
+ISA_0 := -march=armv8-a
+ISA_1 := -march=armv8.2-a+sve
+ISAS  := 0 1
+else
+ISA_0 :=
+ISAS  := 0
+endif
+# As runtime/build.c compiles a rule at run time.
+RULE_CFLAGS := -std=gnu11 -O3 -fPIC -ffp-contract=off -fno-math-errno -fno-trapping-math -w
+
+GEN_SRC     := $(filter-out gen/embed.c,$(wildcard gen/*.c))
+RUNTIME_SRC := $(filter-out runtime/prebuild.c,$(wildcard runtime/*.c))
+TOOLS_SRC   := $(wildcard tools/*.c)
+TEST_SRC    := $(wildcard tests/*.c)
+SPECS       := $(wildcard specs/*.lua)
+WRAPPERS    := $(wildcard specs/wrappers/*.lua)
+TEMPLATES   := $(wildcard templates/*.h templates/*.txt)
+RULES       := $(patsubst specs/%.lua,%,$(SPECS)) sgd_clip adam_clip adamw_clip lion_clip
+
+GEN_OBJ     := $(GEN_SRC:%.c=$(BUILD)/obj/%.o) $(BUILD)/obj/embedded_templates.o $(BUILD)/obj/embedded_specs.o
+RUNTIME_OBJ := $(RUNTIME_SRC:%.c=$(BUILD)/obj/%.o) $(BUILD)/obj/builtin_table.o
+RULE_OBJ    := $(foreach i,$(ISAS),$(RULES:%=$(BUILD)/rules/%.$(i).o))
+LIB_OBJ     := $(GEN_OBJ) $(RUNTIME_OBJ) $(RULE_OBJ)
+
+.PHONY: all demo test setup help install clean check-all fuzz bench build-demo build-test
+.DELETE_ON_ERROR:
+all: $(BUILD)/optc $(BUILD)/liboptc.a $(BUILD)/liboptc.so
+
+demo: setup
+	@$(MAKE) --no-print-directory build-demo
+
+test: setup
+	@$(MAKE) --no-print-directory build-test
+
+setup:
+	@LUA="$(call given,LUA_LIBS)" CHECK="$(call given,CHECK_LIBS)" BLAS="$(call given,BLAS_LIBS)" CC="$(CC)" PKG="$(PKG)" sh tools/setup.sh
+
+build-demo: all
+	@OPTC=$(BUILD)/optc sh tools/demo.sh
+
+help:
+	@echo "make demo       set up, build, compile a spec, show its plan, step tensors"
+	@echo "make test       set up, build and run every test"
+	@echo "make            build $(BUILD)/optc, liboptc.a and liboptc.so"
+	@echo "make bench      how near AdamW, LAMB, Adafactor and clip + AdamW come to the memory's rate"
+	@echo "make fuzz       random specs against the evaluator for a long time (SECONDS=600, SEED=…)"
+	@echo "make install    PREFIX=$(PREFIX)"
+	@echo "make clean"
+
+# ---- generated text ----
+$(BUILD)/embed: gen/embed.c
+	@mkdir -p $(@D)
+	$(HOSTCC) -O1 -o $@ $<
+
+$(BUILD)/embedded_templates.c: $(BUILD)/embed $(TEMPLATES)
+	$(BUILD)/embed embedded_templates templates/ $(TEMPLATES) > $@
+
+$(BUILD)/embedded_specs.c: $(BUILD)/embed $(SPECS) $(WRAPPERS)
+	$(BUILD)/embed embedded_specs specs/ $(SPECS) $(WRAPPERS) > $@
+
+# Emits the library's rules. It needs the compiler and what finds specs, not the rules it makes.
+PREBUILD_OBJ := $(GEN_OBJ) $(BUILD)/obj/runtime/find.o $(BUILD)/obj/runtime/cpu.o $(BUILD)/obj/runtime/prebuild.o
+$(BUILD)/prebuild: $(PREBUILD_OBJ)
+	$(CC) -o $@ $(PREBUILD_OBJ) $(LDLIBS)
+
+$(BUILD)/rules/builtin_table.c: $(BUILD)/prebuild
+	@mkdir -p $(@D)
+	$(BUILD)/prebuild $(@D)
+
+$(RULES:%=$(BUILD)/rules/%.c): $(BUILD)/rules/builtin_table.c ;
+
+define rule_template
+$(BUILD)/rules/%.$(1).o: $(BUILD)/rules/%.c
+	$(CC) $(RULE_CFLAGS) $(ISA_$(1)) -fvisibility=hidden -DOPTC_MODULE=optc_builtin_$$*_$(1) -c -o $$@ $$<
+endef
+$(foreach i,$(ISAS),$(eval $(call rule_template,$(i))))
+
+# ---- objects ----
+$(BUILD)/obj/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -c -o $@ $<
+
+$(BUILD)/obj/embedded_%.o: $(BUILD)/embedded_%.c
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -c -o $@ $<
+
+$(BUILD)/obj/builtin_table.o: $(BUILD)/rules/builtin_table.c
+	$(CC) $(ALL_CFLAGS) -c -o $@ $<
+
+$(BUILD)/liboptc.a: $(LIB_OBJ)
+	@rm -f $@
+	ar rcs $@ $(LIB_OBJ)
+
+$(BUILD)/liboptc.so: $(LIB_OBJ)
+	$(CC) -shared -Wl,-soname,liboptc.so.0 -o $@ $(LIB_OBJ) $(LDLIBS)
+
+$(BUILD)/optc: $(TOOLS_SRC:%.c=$(BUILD)/obj/%.o) $(BUILD)/liboptc.a
+	$(CC) -o $@ $^ $(LDLIBS)
+
+# ---- tests ----
+$(BUILD)/obj/tests/%.o: ALL_CFLAGS += $(CHECK_CFLAGS) -Itools
+$(BUILD)/run-tests: $(TEST_SRC:%.c=$(BUILD)/obj/%.o) $(BUILD)/liboptc.a
+	$(CC) -o $@ $^ $(CHECK_LIBS) $(LDLIBS)
+
+build-test: all $(BUILD)/run-tests
+	@BUILD=$(BUILD) CC="$(CC)" MAKE="$(MAKE)" sh tests/run.sh
+
+SECONDS ?= 600
+fuzz: all $(BUILD)/run-tests
+	@OPTC_FUZZ_SECONDS=$(SECONDS) OPTC_FUZZ_SEED=$(SEED) CK_RUN_SUITE=fuzz CK_DEFAULT_TIMEOUT=0 $(BUILD)/run-tests
+
+bench: all
+	$(BUILD)/optc bench --against torch
+
+# ---- install ----
+DEST := $(DESTDIR)$(PREFIX)
+install: all
+	install -d $(DEST)/bin $(DEST)/lib/pkgconfig $(DEST)/include $(DEST)/share/optc/specs/wrappers $(DEST)/share/optc/templates
+	install -m 755 $(BUILD)/optc $(DEST)/bin/optc
+	install -m 644 $(BUILD)/liboptc.a $(DEST)/lib/liboptc.a
+	install -m 755 $(BUILD)/liboptc.so $(DEST)/lib/liboptc.so.0
+	ln -sf liboptc.so.0 $(DEST)/lib/liboptc.so
+	install -m 644 runtime/optc.h $(DEST)/include/optc.h
+	install -m 644 $(SPECS) specs/README.md $(DEST)/share/optc/specs
+	install -m 644 $(WRAPPERS) $(DEST)/share/optc/specs/wrappers
+	install -m 644 $(TEMPLATES) $(DEST)/share/optc/templates
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(shell sed -n 's/.*OPTC_VERSION "\(.*\)"/\1/p' runtime/optc.h)|' -e 's|@LIBS@|$(LDLIBS)|' tools/optc.pc.in > $(DEST)/lib/pkgconfig/optc.pc
+
+clean:
+	rm -rf $(BUILD)
+
+-include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

@@ -1,0 +1,409 @@
+#include "eval.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define OPTC_FN static inline __attribute__((unused))
+#include "../templates/math.h"
+#include "../templates/math_f32.h"
+#include "../templates/math_f64.h"
+#include "../templates/random.h"
+
+typedef struct { EvalJob *j; const Graph *g; Vals *val; int *last; int width; } Ev;   /* val[node * width + tensor or group] */
+
+static Vals *slot(Ev *e, Ref r, int i) { return &e->val[(int64_t)r * e->width + i]; }
+static bool per_group(const Node *n) { return n->dom <= GROUP; }
+
+static bool vals_new(Vals *x, int64_t n, bool bounds)
+{
+    size_t bytes = sizeof(double) * (size_t)(n ? n : 1);
+    x->n = n;
+    x->v = malloc(bytes);
+    x->lo = bounds ? malloc(bytes) : NULL;
+    x->hi = bounds ? malloc(bytes) : NULL;
+    return x->v && (!bounds || (x->lo && x->hi));
+}
+
+static void vals_free(Vals *x)
+{
+    free(x->v);
+    free(x->lo);
+    free(x->hi);
+    memset(x, 0, sizeof *x);
+}
+
+/* Where in a value of domain `to` an element of domain `from` finds its share. */
+static int64_t place(Dom from, Dom to, int64_t i, Shape s)
+{
+    if (from == to || to <= TENSOR)
+        return to <= TENSOR ? 0 : i;
+    switch (from) {
+    case ELEM: {
+        int64_t row = s.cols ? i / s.cols : 0, slice = s.rows ? row / s.rows : 0;
+        return to == ROW ? row : to == SLICE ? slice : slice * s.cols + i % s.cols;
+    }
+    case ROW: return s.rows ? i / s.rows : 0;          /* to slice */
+    case COL: return s.cols ? i / s.cols : 0;
+    default: return 0;
+    }
+}
+
+/* ---- bounds ---- */
+typedef struct { double lo, v, hi; } Iv;
+
+static double unit(const Ev *e, Dom d) { return d < ROW || e->j->real == T_F64 ? 0x1p-53 : 0x1p-24; }
+static double least(const Ev *e, Dom d) { return d < ROW || e->j->real == T_F64 ? 0x1p-1074 : 0x1p-149; }
+static double most(const Ev *e, Dom d) { return d < ROW || e->j->real == T_F64 ? 0x1.fffffffffffffp1023 : 0x1.fffffep127; }
+
+/* Widens by `ulp` units in the last place, and to infinity where the precision overflows. */
+static Iv widen(const Ev *e, Iv x, Dom d, double ulp)
+{
+    double rel = ulp * 2 * unit(e, d);
+    if (ulp > 0) {
+        x.lo -= fabs(x.lo) * rel + least(e, d);
+        x.hi += fabs(x.hi) * rel + least(e, d);
+    }
+    if (x.hi > most(e, d))
+        x.hi = INFINITY;
+    if (x.lo < -most(e, d))
+        x.lo = -INFINITY;
+    return x;
+}
+
+static Iv anything(double v) { return (Iv){-INFINITY, v, INFINITY}; }
+
+/* The hull of f over the corners; right for operations monotone in each operand on the interval. A NaN corner gives up. */
+static Iv corners(Op op, const Iv *a, int arity, double v)
+{
+    Iv r = {INFINITY, v, -INFINITY};
+    for (int m = 0; m < 1 << arity; m++) {
+        double x[3] = {0};
+        for (int k = 0; k < arity; k++)
+            x[k] = m >> k & 1 ? a[k].hi : a[k].lo;
+        double y = op_eval(op, x[0], x[1], x[2]);
+        if (isnan(y))
+            return anything(v);
+        r.lo = fmin(r.lo, y);
+        r.hi = fmax(r.hi, y);
+    }
+    return r;
+}
+
+static Iv around(double v, double r) { return (Iv){v - r, v, v + r}; }
+
+static Iv op_bounds(Op op, const Iv *a, double v)
+{
+    switch (op) {
+    case OP_DIV:
+        return a[1].lo <= 0 && a[1].hi >= 0 ? anything(v) : corners(op, a, 2, v);
+    case OP_ABS: {
+        Iv r = corners(op, a, 1, v);
+        if (a[0].lo <= 0 && a[0].hi >= 0)
+            r.lo = 0;
+        return r;
+    }
+    case OP_SQRT: case OP_LOG:
+        if (a[0].lo < 0 && a[0].hi >= 0)
+            return anything(v);
+        return corners(op, a, 1, v);
+    case OP_LOG1P:
+        return a[0].lo < -1 && a[0].hi >= -1 ? anything(v) : corners(op, a, 1, v);
+    case OP_SIN: case OP_COS: {
+        Iv r = around(v, fmax(a[0].hi - a[0].v, a[0].v - a[0].lo));
+        return (Iv){fmax(r.lo, -1), v, fmin(r.hi, 1)};
+    }
+    case OP_ATAN2:
+        return a[1].lo <= 0 && a[0].lo <= 0 && a[0].hi >= 0 ? anything(v) : corners(op, a, 2, v);
+    case OP_POW: case OP_POWI:
+        return a[0].lo <= 0 ? (a[0].lo == a[0].hi && a[1].lo == a[1].hi ? corners(op, a, 2, v) : anything(v)) : corners(op, a, 2, v);
+    case OP_LT: case OP_LE: {
+        bool strict = op == OP_LT;
+        double sure = strict ? a[0].hi < a[1].lo : a[0].hi <= a[1].lo, may = strict ? a[0].lo < a[1].hi : a[0].lo <= a[1].hi;
+        return (Iv){sure, v, may};
+    }
+    case OP_EQ: case OP_NE: {
+        bool same = a[0].lo == a[0].hi && a[1].lo == a[1].hi && a[0].lo == a[1].lo, apart = a[0].hi < a[1].lo || a[1].hi < a[0].lo;
+        return op == OP_EQ ? (Iv){same, v, !apart} : (Iv){apart, v, !same};
+    }
+    case OP_ISNT: return (Iv){1 - a[0].hi, v, 1 - a[0].lo};
+    case OP_WHERE:
+        if (a[0].lo != 0)
+            return (Iv){a[1].lo, v, a[1].hi};
+        if (a[0].hi == 0)
+            return (Iv){a[2].lo, v, a[2].hi};
+        return (Iv){fmin(a[1].lo, a[2].lo), v, fmax(a[1].hi, a[2].hi)};
+    default:
+        return corners(op, a, op_info[op].arity, v);
+    }
+}
+
+static bool any_nan(const Iv *a, int n)
+{
+    for (int k = 0; k < n; k++)
+        if (isnan(a[k].v) || isnan(a[k].lo) || isnan(a[k].hi))
+            return true;
+    return false;
+}
+
+/* ---- nodes ---- */
+static Shape group_shape(void) { return (Shape){1, 1, 1, 1}; }
+
+static void eval_op(Ev *e, Ref r, int i, Shape s)
+{
+    const Node *n = &e->g->n[r];
+    Vals *out = slot(e, r, i);
+    int arity = op_info[n->op].arity, group = per_group(n) ? i : e->j->tensor[i].group;
+    for (int64_t x = 0; x < out->n; x++) {
+        Iv a[3] = {{0}};
+        for (int k = 0; k < arity; k++) {
+            const Node *m = &e->g->n[n->a[k]];
+            const Vals *in = slot(e, n->a[k], per_group(m) ? group : i);
+            int64_t at = place((Dom)n->dom, (Dom)m->dom, x, s);
+            a[k] = in->lo ? (Iv){in->lo[at], in->v[at], in->hi[at]} : (Iv){in->v[at], in->v[at], in->v[at]};
+            if (in->lo && m->dom < ROW && n->dom >= ROW && m->ty == NUM)       /* rounded to the elements' precision */
+                a[k] = widen(e, a[k], ELEM, 0.5);
+        }
+        out->v[x] = op_eval(n->op, a[0].v, a[1].v, a[2].v);
+        if (!out->lo)
+            continue;
+        Iv b = any_nan(a, arity) && n->op != OP_WHERE ? anything(out->v[x]) : op_bounds(n->op, a, out->v[x]);
+        b = n->ty == BOOL ? b : widen(e, b, (Dom)n->dom, op_info[n->op].ulp);
+        out->lo[x] = b.lo;
+        out->hi[x] = b.hi;
+    }
+}
+
+static void start(Op op, double *v)
+{
+    *v = op == OP_SUM || op == OP_GSUM ? 0 : op == OP_RMAX || op == OP_GMAX ? -INFINITY : INFINITY;
+}
+
+static double with(Op op, double a, double b)
+{
+    return op == OP_SUM || op == OP_GSUM ? a + b : op_eval(op == OP_RMAX || op == OP_GMAX ? OP_MAX : OP_MIN, a, b, 0);
+}
+
+/* The depth of additions that plan.h fixes: 32 in a lane, 7 in the tree, 7 more over the rows of a tile, and rounding. */
+enum { FOLD_DEPTH = 48 };
+
+static void fold_into(const Ev *e, Op op, Vals *out, int64_t o, const Vals *in, int64_t x, double *mag)
+{
+    (void)e;
+    out->v[o] = with(op, out->v[o], in->v[x]);
+    if (!out->lo)
+        return;
+    out->lo[o] = with(op, out->lo[o], in->lo[x]);
+    out->hi[o] = with(op, out->hi[o], in->hi[x]);
+    mag[o] += fmax(fabs(in->lo[x]), fabs(in->hi[x]));
+}
+
+static bool eval_red(Ev *e, Ref r)
+{
+    const Node *n = &e->g->n[r];
+    bool global = is_global(n);
+    for (int i = 0; i < (global ? 1 : e->j->ntensor); i++) {
+        Vals *out = slot(e, r, i);
+        if (!out->v)
+            continue;
+        double *mag = calloc((size_t)(out->n + 1), sizeof *mag);
+        if (!mag)
+            return false;
+        for (int64_t o = 0; o < out->n; o++) {
+            start(n->op, &out->v[o]);
+            if (out->lo)
+                out->lo[o] = out->hi[o] = out->v[o];
+        }
+        for (int t = global ? 0 : i; t < (global ? e->j->ntensor : i + 1); t++) {
+            Ref a = global ? n->a[e->j->rule->has_matrix ? e->j->tensor[t].variant : VEC] : n->a[0];
+            const Vals *in = slot(e, a, t);
+            for (int64_t x = 0; x < in->n; x++)
+                fold_into(e, n->op, out, global ? 0 : place((Dom)n->from, (Dom)n->dom, x, e->j->tensor[t].shape), in, x, mag);
+        }
+        for (int64_t o = 0; out->lo && o < out->n; o++) {
+            double w = n->op == OP_SUM || n->op == OP_GSUM ? FOLD_DEPTH * unit(e, (Dom)n->from) * mag[o] + least(e, (Dom)n->from) : 0;
+            Iv b = widen(e, (Iv){out->lo[o] - w, out->v[o], out->hi[o] + w}, n->dom < ROW && n->from >= ROW ? ELEM : (Dom)n->dom, 0);
+            if (n->dom >= ROW)
+                b = widen(e, b, (Dom)n->dom, 0.5);
+            if (isnan(b.lo) || isnan(b.hi) || mag[o] > most(e, (Dom)n->from))
+                b = anything(out->v[o]);
+            out->lo[o] = b.lo;
+            out->hi[o] = b.hi;
+        }
+        free(mag);
+    }
+    for (int i = 1; global && i < e->j->ngroup; i++) {
+        Vals *out = slot(e, r, i), *first = slot(e, r, 0);
+        out->v[0] = first->v[0];
+        if (out->lo)
+            out->lo[0] = first->lo[0], out->hi[0] = first->hi[0];
+    }
+    return true;
+}
+
+static double count_of(const Ev *e, const Node *n, Shape s)
+{
+    if (n->dom == GROUP) {
+        double total = 0;
+        for (int i = 0; i < e->j->ntensor; i++)
+            total += n->from == ELEM ? (double)e->j->tensor[i].shape.n : (double)dom_len((Dom)n->from, e->j->tensor[i].shape);
+        return total;
+    }
+    double up = (double)dom_len((Dom)n->from, s), down = (double)dom_len((Dom)n->dom, s);
+    return down > 0 ? up / down : 0;
+}
+
+static void copy_vals(Vals *out, const Vals *in)
+{
+    memcpy(out->v, in->v, sizeof(double) * (size_t)in->n);
+    if (out->lo) {
+        memcpy(out->lo, in->lo ? in->lo : in->v, sizeof(double) * (size_t)in->n);
+        memcpy(out->hi, in->hi ? in->hi : in->v, sizeof(double) * (size_t)in->n);
+    }
+}
+
+static void eval_leaf(Ev *e, Ref r, int i, Shape s)
+{
+    const Node *n = &e->g->n[r];
+    Vals *out = slot(e, r, i);
+    const EvalJob *j = e->j;
+    int group = per_group(n) ? i : j->tensor[i].group;
+    switch (n->op) {
+    case OP_P: copy_vals(out, &j->tensor[i].p); return;
+    case OP_G: copy_vals(out, &j->tensor[i].g); return;
+    case OP_STATE: copy_vals(out, n->dom == GROUP ? &j->group[i].state[n->sym] : &j->tensor[i].state[n->sym]); return;
+    case OP_INPUT: copy_vals(out, n->dom == GROUP ? &j->group[i].input[n->sym] : &j->tensor[i].input[n->sym]); return;
+    default: break;
+    }
+    for (int64_t x = 0; x < out->n; x++) {
+        double v = 0, slack = 0;
+        switch (n->op) {
+        case OP_CONST: v = n->imm; break;
+        case OP_HYPER: v = j->group[group].hyper[n->sym]; break;
+        case OP_STEP: v = j->t; break;
+        case OP_EVERY: v = fmod(j->t, n->imm) == 0; break;
+        case OP_COUNT: v = count_of(e, n, s); break;
+        case OP_RANDOM: case OP_NORMAL: {
+            double seed = j->group[group].hyper[n->sym];
+            bool narrow = n->dom >= ROW && j->real == T_F32;
+            unsigned id = (unsigned)i, stream = (unsigned)n->imm;
+            if (n->op == OP_RANDOM)
+                v = narrow ? (double)optc_uniformf(seed, j->t, id, stream, x) : optc_uniform(seed, j->t, id, stream, x);
+            else
+                v = narrow ? (double)optc_normalf(seed, j->t, id, stream, x) : optc_normal(seed, j->t, id, stream, x);
+            break;
+        }
+        default: break;
+        }
+        out->v[x] = v;
+        if (out->lo) {
+            out->lo[x] = v - slack;
+            out->hi[x] = v + slack;
+        }
+    }
+}
+
+/* Whether tensor i (or group i) needs node r at all: a value of the other variant is not computed for it. */
+static void mark(const Graph *g, Ref r, int v, bool *need)
+{
+    if (r == NONE || need[r])
+        return;
+    need[r] = true;
+    for (int k = 0; k < 3; k++)
+        if (!is_global(&g->n[r]) || k == v)
+            mark(g, g->n[r].a[k], v, need);
+}
+
+static bool eval_node(Ev *e, Ref r, bool *const need[NVARIANT])
+{
+    const Node *n = &e->g->n[r];
+    int count = per_group(n) ? e->j->ngroup : e->j->ntensor;
+    for (int i = 0; i < count; i++) {
+        bool wanted = per_group(n) ? need[VEC][r] || need[MAT][r] : need[e->j->tensor[i].variant][r];
+        Shape s = per_group(n) ? group_shape() : e->j->tensor[i].shape;
+        if (!wanted)
+            continue;
+        if (!vals_new(slot(e, r, i), per_group(n) ? 1 : dom_len((Dom)n->dom, s), e->j->bounds))
+            return false;
+        if (is_leaf(n))
+            eval_leaf(e, r, i, s);
+        else if (!is_red(n))
+            eval_op(e, r, i, s);
+    }
+    return !is_red(n) || eval_red(e, r);
+}
+
+static void store(Ev *e, Write w, int i, Vals *target)
+{
+    const Node *n = &e->g->n[w.val];
+    Dom to = w.state == TO_P ? ELEM : e->j->rule->state[w.state].dom;
+    Shape s = to == GROUP ? group_shape() : e->j->tensor[i].shape;
+    const Vals *in = slot(e, w.val, per_group(n) && to != GROUP ? e->j->tensor[i].group : i);
+    for (int64_t x = 0; x < target->n; x++) {
+        int64_t at = place(to, (Dom)n->dom, x, s);
+        target->v[x] = in->v[at];
+        if (target->lo) {
+            target->lo[x] = in->lo[at];
+            target->hi[x] = in->hi[at];
+        }
+    }
+}
+
+static void write_back(Ev *e, const Entry *en)
+{
+    EvalJob *j = e->j;
+    for (int v = 0; v < NVARIANT; v++)
+        for (int k = 0; k < en->body[v].n; k++) {
+            Write w = en->body[v].w[k];
+            if (w.state != TO_P && j->rule->state[w.state].dom == GROUP) {
+                for (int i = 0; i < j->ngroup && (v == VEC || !en->body[VEC].n); i++)
+                    store(e, w, i, &j->group[i].state[w.state]);
+                continue;
+            }
+            for (int i = 0; i < j->ntensor; i++)
+                if (j->tensor[i].variant == v)
+                    store(e, w, i, w.state == TO_P ? &j->tensor[i].p : &j->tensor[i].state[w.state]);
+        }
+}
+
+bool eval_entry(EvalJob *j)
+{
+    const Graph *g = &j->rule->g;
+    const Entry *en = &j->rule->entry[j->entry];
+    Ev e = {j, g, NULL, NULL, j->ntensor > j->ngroup ? j->ntensor : j->ngroup};
+    bool *need[NVARIANT] = {calloc((size_t)g->len + 1, 1), calloc((size_t)g->len + 1, 1)};
+    e.val = calloc((size_t)(g->len + 1) * (size_t)(e.width + 1), sizeof *e.val);
+    e.last = calloc((size_t)g->len + 1, sizeof *e.last);
+    bool ok = need[VEC] && need[MAT] && e.val && e.last;
+    for (int v = 0; ok && v < NVARIANT; v++)
+        for (int k = 0; k < en->body[v].n; k++) {
+            mark(g, en->body[v].w[k].val, v, need[v]);
+            e.last[en->body[v].w[k].val] = g->len;
+        }
+    for (Ref r = g->len - 1; ok && r >= 0; r--)
+        if (is_global(&g->n[r]) && (need[VEC][r] || need[MAT][r]))
+            for (int v = 0; v < NVARIANT; v++)
+                mark(g, g->n[r].a[v], v, need[v]);
+    for (Ref r = 0; ok && r < g->len; r++)
+        for (int k = 0; k < 3; k++)
+            if (g->n[r].a[k] != NONE && e.last[g->n[r].a[k]] < r && (need[VEC][r] || need[MAT][r]))
+                e.last[g->n[r].a[k]] = r;
+    for (Ref r = 0; ok && r < g->len; r++) {
+        if (!need[VEC][r] && !need[MAT][r])
+            continue;
+        ok = eval_node(&e, r, need);
+        for (int k = 0; ok && k < 3; k++)                  /* what nothing later reads is let go */
+            if (g->n[r].a[k] != NONE && e.last[g->n[r].a[k]] == r)
+                for (int i = 0; i < e.width; i++)
+                    vals_free(slot(&e, g->n[r].a[k], i));
+    }
+    if (ok)
+        write_back(&e, en);
+    for (int64_t i = 0; e.val && i < (int64_t)(g->len + 1) * e.width; i++)
+        vals_free(&e.val[i]);
+    free(e.val);
+    free(e.last);
+    free(need[VEC]);
+    free(need[MAT]);
+    return ok;
+}

@@ -1,0 +1,32 @@
+/* The reference evaluator: a rule's entry run in f64, node by node over whole tensors, with no plan at all. It is the oracle of the
+ * tests and what runs where no compiler is found.
+ *
+ * With bounds it also carries an interval for every value: where any correctly built target's result must lie, by the op
+ * table's error bounds in the precision of the value's domain. */
+#ifndef OPTC_EVAL_H
+#define OPTC_EVAL_H
+#include "plan.h"
+
+typedef struct Vals { double *v, *lo, *hi; int64_t n; } Vals;      /* lo, hi: NULL without bounds */
+
+typedef struct EvalTensor {
+    Shape shape;
+    int variant, group;
+    Vals p, g;
+    Vals *input, *state;           /* by number; group ones are in EvalGroup and NULL here */
+} EvalTensor;
+
+typedef struct EvalGroup { const double *hyper; Vals *input, *state; } EvalGroup;
+
+typedef struct EvalJob {
+    const Rule *rule;
+    int entry;
+    double t;
+    EvalTensor *tensor; int ntensor;
+    EvalGroup *group; int ngroup;
+    bool bounds;
+    Type real;                     /* what elements are computed in, for the bounds */
+} EvalJob;
+
+bool eval_entry(EvalJob *j);       /* false: out of memory, nothing changed */
+#endif

@@ -1,0 +1,98 @@
+/* Vector levels of the CPU, and its floating-point mode. */
+#include "internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#if defined(__x86_64__)
+static bool has_v1(void) { return true; }
+static bool has_v3(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2"); }
+static bool has_v4(void)
+{
+    return has_v3() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512cd")
+        && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+const Isa isas[] = {{"x86-64", "-march=x86-64", has_v1}, {"x86-64-v3", "-march=x86-64-v3", has_v3},
+                    {"x86-64-v4", "-march=x86-64-v4", has_v4}, {NULL, NULL, NULL}};
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
+#ifndef HWCAP_SVE
+#define HWCAP_SVE (1 << 22)
+#endif
+static bool has_neon(void) { return true; }
+static bool has_sve(void) { return getauxval(AT_HWCAP) & HWCAP_SVE; }
+const Isa isas[] = {{"armv8-a", "-march=armv8-a", has_neon}, {"armv8.2-a+sve", "-march=armv8.2-a+sve", has_sve}, {NULL, NULL, NULL}};
+#else
+static bool has_any(void) { return true; }
+const Isa isas[] = {{"generic", "", has_any}, {NULL, NULL, NULL}};
+#endif
+
+int isa_best(void)
+{
+    int best = 0;
+    for (int i = 0; isas[i].name; i++)
+        if (isas[i].usable())
+            best = i;
+    return best;
+}
+
+int isa_by_name(const char *name)
+{
+    for (int i = 0; isas[i].name; i++)
+        if (!strcmp(isas[i].name, name))
+            return i;
+    return -1;
+}
+
+int optc_isas(void)
+{
+    int n = 0;
+    while (isas[n].name)
+        n++;
+    return n;
+}
+
+const char *optc_isa_name(int i) { return i >= 0 && i < optc_isas() ? isas[i].name : NULL; }
+int optc_isa_usable(int i) { return i >= 0 && i < optc_isas() && isas[i].usable(); }
+
+const char *cpu_model(char *buf, size_t n)
+{
+    snprintf(buf, n, "%s", isas[0].name);
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    char line[256];
+    while (f && fgets(line, sizeof line, f)) {
+        char *colon = strchr(line, ':');
+        if (colon && !strncmp(line, "model name", 10)) {
+            colon[strcspn(colon, "\n")] = 0;
+            snprintf(buf, n, "%s", colon + 2);
+            break;
+        }
+    }
+    if (f)
+        fclose(f);
+    return buf;
+}
+
+/* The contract is on bits: a host program that flushes denormals or rounds otherwise must not change them. */
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+FloatMode float_mode_enter(void)
+{
+    FloatMode m = {_mm_getcsr()};
+    _mm_setcsr(0x1f80);                /* the mode a process starts in: all exceptions masked, nearest, no flushing */
+    return m;
+}
+void float_mode_leave(FloatMode m) { _mm_setcsr((unsigned)m.saved); }
+#elif defined(__aarch64__)
+FloatMode float_mode_enter(void)
+{
+    FloatMode m;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(m.saved));
+    __asm__ volatile("msr fpcr, %0" : : "r"(0ull));
+    return m;
+}
+void float_mode_leave(FloatMode m) { __asm__ volatile("msr fpcr, %0" : : "r"(m.saved)); }
+#else
+FloatMode float_mode_enter(void) { return (FloatMode){0}; }
+void float_mode_leave(FloatMode m) { (void)m; }
+#endif

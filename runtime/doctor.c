@@ -1,0 +1,106 @@
+/* What this machine has, as a page of text. */
+#include "internal.h"
+
+#include "template.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+static void say_cpu(Buf *b)
+{
+    char model[128];
+    buf_printf(b, "cpu        %s, %ld cores online, %d threads by default\n", cpu_model(model, sizeof model), sysconf(_SC_NPROCESSORS_ONLN), omp_get_max_threads());
+    buf_puts(b, "vectors   ");
+    for (int i = 0; isas[i].name; i++)
+        buf_printf(b, " %s%s", isas[i].name, !isas[i].usable() ? " (not on this CPU)" : i == isa_best() ? " (used)" : "");
+    buf_puts(b, "\n");
+}
+
+static void say_compiler(Buf *b, const char *wanted)
+{
+    char *cc = compiler_find(wanted);
+    if (!cc) {
+        buf_puts(b, "compiler   none found: the library's own rules run as they are; a rule of your own runs on the slow reference evaluator.\n"
+                    "           Install gcc or clang, or name one in OPTC_CC\n");
+        return;
+    }
+    char cmd[4200], line[200] = "";
+    snprintf(cmd, sizeof cmd, "'%s' --version 2>/dev/null", cc);
+    FILE *f = strchr(cc, '\'') ? NULL : popen(cmd, "r");
+    if (f && fgets(line, sizeof line, f))
+        line[strcspn(line, "\n")] = 0;
+    if (f)
+        pclose(f);
+    buf_printf(b, "compiler   %s (%s)\n", cc, *line ? line : "version unknown");
+    free(cc);
+}
+
+/* Found at run time by name only: nothing of it is linked. */
+static void say_library(Buf *b, const char *title, const char *const *names, const char *missing)
+{
+    for (; *names; names++) {
+        void *h = dlopen(*names, RTLD_LAZY | RTLD_LOCAL);
+        if (!h)
+            continue;
+        buf_printf(b, "%-10s %s", title, *names);
+        const char *(*config)(void) = NULL;
+        *(void **)&config = dlsym(h, "openblas_get_config");
+        if (config)
+            buf_printf(b, " (%s)", config());
+        int (*version)(int *) = NULL;
+        int v = 0;
+        *(void **)&version = dlsym(h, "cuDriverGetVersion");
+        if (version && version(&v) == 0)
+            buf_printf(b, " (CUDA %d.%d)", v / 1000, v % 1000 / 10);
+        int (*nvrtc)(int *, int *) = NULL;
+        int major = 0, minor = 0;
+        *(void **)&nvrtc = dlsym(h, "nvrtcVersion");
+        if (nvrtc && nvrtc(&major, &minor) == 0)
+            buf_printf(b, " (%d.%d)", major, minor);
+        buf_puts(b, "\n");
+        dlclose(h);
+        return;
+    }
+    buf_printf(b, "%-10s %s\n", title, missing);
+}
+
+static void say_cache(Buf *b, const char *dir)
+{
+    Cache c = {0};
+    cache_open(&c, dir);
+    struct statvfs v;
+    if (!c.dir)
+        buf_puts(b, "cache      none: no folder of your own that only you can write (set OPTC_CACHE)\n");
+    else if (access(c.dir, W_OK) != 0)
+        buf_printf(b, "cache      %s (not writable: %s)\n", c.dir, strerror(errno));
+    else if (statvfs(c.dir, &v) == 0)
+        buf_printf(b, "cache      %s (%.1f GB free%s)\n", c.dir, (double)v.f_bavail * (double)v.f_frsize / 1e9, v.f_flag & 8 /* ST_NOEXEC */ ? ", noexec: code is loaded through memory" : "");
+    free(c.dir);
+}
+
+char *optc_doctor(const optc_engine_options *o)
+{
+    static const char *const cuda[] = {"libcuda.so.1", NULL}, *const nvrtc[] = {"libnvrtc.so.13", "libnvrtc.so.12", NULL};
+    static const char *const blas[] = {"libopenblas.so.0", "libopenblas.so", NULL}, *const lapacke[] = {"liblapacke.so.3", "libopenblas.so.0", NULL};
+    Buf b = {0};
+    int rules = 0, wrappers = 0, built = 0;
+    for (const Embedded *e = embedded_specs; e->name; e++)
+        strchr(e->name, '/') ? wrappers++ : rules++;
+    while (builtin_rules[built].key)
+        built++;
+    buf_printf(&b, "optc       %s: %d rules, %d wrappers, %d compiled in\n", OPTC_VERSION, rules, wrappers, built);
+    say_cpu(&b);
+    say_compiler(&b, o ? o->compiler : NULL);
+    say_library(&b, "driver", cuda, "no CUDA driver: rules run on the CPU");
+    say_library(&b, "nvrtc", nvrtc, "not found (pip install nvidia-cuda-nvrtc brings it; this version runs rules on the CPU only)");
+    say_library(&b, "blas", blas, "no OpenBLAS (only matrix stages will need it)");
+    say_library(&b, "lapacke", lapacke, "no LAPACKE (only matrix stages will need it)");
+    say_cache(&b, o ? o->cache_dir : NULL);
+    return buf_take(&b);
+}

@@ -1,0 +1,110 @@
+#include "internal.h"
+
+#include "template.h"
+
+#include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void engine_free(optc_engine *e)
+{
+    if (!e)
+        return;
+    free(e->compiler);
+    free(e->spec_path);
+    free(e->name);
+    free(e->cache.dir);
+    free(e);
+}
+
+static optc_status pick_isa(optc_engine *e, const char *wanted)
+{
+    e->isa = isa_best();
+    if (!wanted)
+        return OPTC_OK;
+    int i = isa_by_name(wanted);
+    if (i < 0 || !isas[i].usable())
+        return fail(OPTC_ERROR_UNAVAILABLE, "optc_open: vector level '%s' is %s", wanted, i < 0 ? "not known here" : "beyond this CPU");
+    e->isa = i;
+    return OPTC_OK;
+}
+
+optc_status optc_open(const optc_engine_options *o, optc_engine **out)
+{
+    static const optc_engine_options defaults;
+    if (!out)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_open: the place for the engine is NULL");
+    *out = NULL;
+    if (!o)
+        o = &defaults;
+    if (o->device && strcmp(o->device, "best") && strcmp(o->device, "cpu"))
+        return fail(OPTC_ERROR_UNAVAILABLE, "optc_open: there is no device '%s' here (known: cpu, best)", o->device);
+    if (o->threads < 0 || o->threads > 4096)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_open: %d threads", o->threads);
+    optc_engine *e = calloc(1, sizeof *e);
+    if (!e)
+        return fail(OPTC_ERROR_MEMORY, "optc_open: out of memory");
+    optc_status s = pick_isa(e, o->isa);
+    if (s != OPTC_OK) {
+        engine_free(e);
+        return s;
+    }
+    e->threads = o->threads ? o->threads : omp_get_max_threads();
+    e->no_builtin = o->no_builtin;
+    e->compiler = compiler_find(o->compiler);
+    e->compiler_off = o->compiler && !*o->compiler;
+    const char *path = o->spec_path ? o->spec_path : getenv("OPTC_PATH");
+    e->spec_path = strdup(path ? path : "");
+    cache_open(&e->cache, o->cache_dir);
+    char model[128], name[256];
+    snprintf(name, sizeof name, "cpu: %s, %d thread%s, %s", cpu_model(model, sizeof model), e->threads, e->threads == 1 ? "" : "s", isas[e->isa].name);
+    e->name = strdup(name);
+    if (!e->spec_path || !e->name) {
+        engine_free(e);
+        return fail(OPTC_ERROR_MEMORY, "optc_open: out of memory");
+    }
+    *out = e;
+    return OPTC_OK;
+}
+
+optc_status optc_close(optc_engine *e)
+{
+    if (e && atomic_load(&e->rules) > 0)
+        return fail(OPTC_ERROR_BUSY, "optc_close: %d rule%s of this engine not released", atomic_load(&e->rules), atomic_load(&e->rules) == 1 ? " is" : "s are");
+    engine_free(e);
+    return OPTC_OK;
+}
+
+const char *optc_device_name(const optc_engine *e) { return e ? e->name : ""; }
+int optc_threads(const optc_engine *e) { return e ? e->threads : 0; }
+
+/* ---- the library's own specs ---- */
+static int library_count(void)
+{
+    int n = 0;
+    while (embedded_specs[n].name)
+        n++;
+    return n;
+}
+
+int optc_library_size(void) { return library_count(); }
+
+const char *optc_library_name(int i)
+{
+    static _Thread_local char name[128];
+    if (i < 0 || i >= library_count())
+        return NULL;
+    snprintf(name, sizeof name, "%.*s", (int)strlen(embedded_specs[i].name) - 4, embedded_specs[i].name);
+    return name;
+}
+
+const char *optc_library_text(const char *name)
+{
+    char key[160];
+    snprintf(key, sizeof key, "%s.lua", name ? name : "");
+    for (const Embedded *e = embedded_specs; e->name; e++)
+        if (!strcmp(e->name, key))
+            return e->text;
+    return NULL;
+}

@@ -1,0 +1,100 @@
+#include "find.h"
+
+#include "template.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { MOST = (1 << 20) + 1 };         /* one byte more than a spec may have, so that the compiler says it is too long */
+
+bool read_text(const char *path, Arena *arena, Source *out, Diag *d)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct stat st;
+    if (fd < 0 || fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+        int err = fd < 0 ? errno : S_ISDIR(st.st_mode) ? EISDIR : EINVAL;
+        if (fd >= 0)
+            close(fd);
+        diag_set(d, path, 0, NULL, "cannot read the spec: %s", err == EINVAL ? "not a plain file" : strerror(err));
+        return false;
+    }
+    char *buf = arena_alloc(arena, MOST + 1);
+    size_t n = 0;
+    ssize_t got = 0;
+    while (n < MOST && (got = read(fd, buf + n, MOST - n)) > 0)
+        n += (size_t)got;
+    int err = errno;
+    close(fd);
+    if (got < 0) {
+        diag_set(d, path, 0, NULL, "cannot read the spec: %s", strerror(err));
+        return false;
+    }
+    *out = (Source){arena_strdup(arena, path), buf, n};
+    return true;
+}
+
+static bool embedded(const char *key, Arena *arena, Source *out)
+{
+    for (const Embedded *e = embedded_specs; e->name; e++)
+        if (!strcmp(e->name, key)) {
+            *out = (Source){arena_printf(arena, "specs/%s", key), e->text, strlen(e->text)};
+            return true;
+        }
+    return false;
+}
+
+static bool in_folders(const char *path, const char *file, Arena *arena, Source *out, Diag *d, bool *failed)
+{
+    while (path && *path) {
+        size_t n = strcspn(path, ":");
+        const char *full = arena_printf(arena, "%.*s/%s", (int)n, path, file);
+        if (n && access(full, F_OK) == 0) {
+            *failed = !read_text(full, arena, out, d);
+            return true;
+        }
+        path += n + (path[n] == ':');
+    }
+    return false;
+}
+
+static bool find(const char *spec_path, const char *name, const char *folder, Arena *arena, Source *out, Diag *d)
+{
+    bool failed = false;
+    const char *path = spec_path ? spec_path : getenv("OPTC_PATH");
+    const char *key = arena_printf(arena, "%s%s.lua", folder, name), *flat = arena_printf(arena, "%s.lua", name);
+    if (in_folders(path, key, arena, out, d, &failed) || (*folder && in_folders(path, flat, arena, out, d, &failed)))
+        return !failed;
+    if (embedded(key, arena, out))
+        return true;
+    Near near = {.want = name};
+    size_t skip = strlen(folder);
+    for (const Embedded *e = embedded_specs; e->name; e++) {
+        bool same = *folder ? !strncmp(e->name, folder, skip) : !strchr(e->name, '/');
+        if (same)
+            near_try(&near, arena_strndup(arena, e->name + skip, strlen(e->name) - skip - 4));
+    }
+    diag_set(d, NULL, 0, NULL, "there is no %s '%s' in the library%s%s", *folder ? "wrapper" : "optimizer", name, near_text(&near, arena),
+             *folder ? "" : " (a file of your own is named by its path: ./mine.lua)");
+    return false;
+}
+
+bool find_wrapper(void *spec_path, const char *name, Arena *arena, Source *out, Diag *d)
+{
+    return find(spec_path, name, "wrappers/", arena, out, d);
+}
+
+bool find_spec(const char *spec_path, const char *name, Arena *arena, Source *out, Diag *d)
+{
+    size_t n = strlen(name);
+    if (strchr(name, '/') || (n > 4 && !strcmp(name + n - 4, ".lua"))) {
+        if (!strncmp(name, "wrappers/", 9) && access(name, F_OK) != 0)
+            return find(spec_path, name + 9, "wrappers/", arena, out, d);
+        return read_text(name, arena, out, d);
+    }
+    return find(spec_path, name, "", arena, out, d);
+}

@@ -1,0 +1,9 @@
+/* Where specs come from: files, the folders of spec_path, and the library's own, embedded when it was built. */
+#ifndef OPTC_FIND_H
+#define OPTC_FIND_H
+#include "gen.h"
+
+bool find_spec(const char *spec_path, const char *name, Arena *arena, Source *out, Diag *d);     /* a library name or a path */
+bool find_wrapper(void *spec_path, const char *name, Arena *arena, Source *out, Diag *d);        /* GenOptions.find */
+bool read_text(const char *path, Arena *arena, Source *out, Diag *d);                            /* a whole file, up to 1 MiB and a byte */
+#endif

@@ -1,0 +1,104 @@
+/* Inside of the runtime.
+ *
+ * optc_engine   what runs: threads, vector level, where compiled code is kept. Read-only once open.
+ * optc_rule     a compiled rule: the plan (in its Gen) and the functions of its stages. Read-only once compiled.
+ * optc_binding  a rule on tensors: for every tensor a table of pointers by Mem number, all state in one block. One thread at a time.
+ *
+ *   message.c  statuses and messages          find.c   specs by name
+ *   cpu.c      vector levels, float modes     build.c  the host compiler
+ *   cache.c    compiled code on disk          engine.c rule.c bind.c step.c state.c  the API by object */
+#ifndef OPTC_INTERNAL_H
+#define OPTC_INTERNAL_H
+#include "../templates/abi.h"
+#include "eval.h"
+#include "gen.h"
+#include "optc.h"
+
+#include <stdatomic.h>
+
+/* ---- message.c ---- */
+optc_status fail(optc_status s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+optc_type public_type(Type t);
+int inner_type(optc_type t);           /* -1: default; -2: unknown */
+
+/* ---- cpu.c ---- */
+typedef struct { const char *name, *flags; bool (*usable)(void); } Isa;
+extern const Isa isas[];               /* baseline first, widest last; NULL-terminated */
+int isa_best(void);
+int isa_by_name(const char *name);     /* -1: none */
+const char *cpu_model(char *buf, size_t n);
+typedef struct { unsigned long long saved; } FloatMode;
+FloatMode float_mode_enter(void);      /* round to nearest, denormals kept: whatever the caller's program has set */
+void float_mode_leave(FloatMode m);
+
+/* Rules compiled into the library: made by the build (prebuild.c). */
+typedef struct { const char *key; const optc_module *const *module; } Builtin;    /* module: by isa */
+extern const Builtin builtin_rules[];
+
+/* ---- cache.c ---- */
+typedef struct Cache { char *dir; } Cache;               /* dir NULL: nothing is kept */
+void cache_open(Cache *c, const char *dir);
+void *cache_load(const Cache *c, const char *key);       /* a handle of dlopen, or NULL */
+bool cache_store(const Cache *c, const char *key, const char *so_path);
+void *load_object(const char *path);                     /* dlopen, also from folders that forbid execution */
+
+/* ---- build.c ---- */
+char *compiler_find(const char *wanted);                 /* full path, to be freed; NULL: none */
+void *compiler_build(const char *cc, const char *source, const char *flags, const Cache *cache, const char *key, char *why, size_t nwhy);
+extern const char compile_flags[];
+
+struct optc_engine {
+    int threads, isa;
+    bool no_builtin;
+    char *compiler;                    /* NULL: none */
+    bool compiler_off;                 /* the caller asked for none */
+    char *spec_path;
+    char *name;
+    Cache cache;
+    atomic_int rules;
+};
+
+struct optc_rule {
+    optc_engine *engine;
+    Gen gen;
+    Rule *rule;
+    Plan *plan;
+    const optc_module *module;         /* NULL: the evaluator */
+    void *handle;
+    char path[256];
+    char *plan_text;
+    atomic_int bindings;
+};
+
+typedef struct Tensor {
+    char *name;
+    Shape shape;
+    int variant, group;
+    void **mem;
+    optc_view view;
+} Tensor;
+
+typedef struct Group { double *hyper; void **mem; optc_view view; int first, count; } Group;   /* hyper[0] is t */
+
+typedef struct Units { int *tensor; int n; int64_t *prefix[NSTAGEKIND]; int64_t elems; } Units;    /* tensors of one variant and their units of work */
+
+struct optc_binding {
+    optc_rule *rule;
+    Tensor *tensor; int ntensor;
+    Group *group; int ngroup;
+    Units units[NVARIANT];
+    int64_t steps;
+    int64_t elems;
+    void *block; size_t block_bytes;   /* states, temporaries, partials */
+    Arena arena;                       /* everything small */
+};
+
+Shape shape_of(const Rule *r, int rank, const int64_t *dim, bool vector);
+const char *tensor_label(const optc_binding *b, int i, char buf[96]);
+optc_status check_overlap(const optc_binding *b, int tensor, const void *data, int64_t bytes, const char *what);
+double type_load(Type t, const void *p, int64_t i);
+void type_store(Type t, void *p, int64_t i, double x);
+void init_state(optc_binding *b);
+optc_status run_native(optc_binding *b, const Phase *ph);
+optc_status run_eval(optc_binding *b, int entry, double t);
+#endif

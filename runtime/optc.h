@@ -1,0 +1,163 @@
+/* optc: compiled optimizers for C and C++.
+ *
+ *     optc_engine *e;  optc_rule *r;  optc_binding *b;
+ *     optc_open(NULL, &e);
+ *     optc_compile(e, &(optc_rule_options){ .spec = "adamw", .with = "clip(1)" }, &r);
+ *     optc_tensor w = { .name = "w", .param = p, .grad = g, .rank = 2, .shape = (int64_t[]){ 768, 3072 } };
+ *     optc_group all = { .tensors = &w, .ntensors = 1 };
+ *     optc_bind(r, &all, 1, &b);
+ *     for (…) { …fill g…; optc_step(b); }
+ *     optc_unbind(b);  optc_release(r);  optc_close(e);
+ *
+ * Every call that can fail returns a status; optc_message() then says what went wrong, naming the call, the spec's line or the tensor.
+ * A call that fails has changed nothing. The library never prints and never exits.
+ *
+ * Owners: an engine outlives its rules, a rule its bindings (each is counted: closing one that is still used is refused). Parameters, gradients
+ * and inputs belong to the caller and must stay where they are while bound; states belong to the binding.
+ *
+ * Threads: an engine and a rule may be used from several threads at once. A binding is used by one thread at a time; different bindings
+ * run side by side. optc_message is per thread.
+ *
+ * Option structs are read up to what the caller zero-initialised: members added later mean "default" when 0. */
+#ifndef OPTC_H
+#define OPTC_H
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#pragma GCC visibility push(default)
+#endif
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define OPTC_VERSION "0.1.0"
+
+typedef enum optc_status {
+    OPTC_OK = 0,
+    OPTC_ERROR_ARGUMENT,       /* a null pointer, an unknown name, a size that does not fit, aliased buffers */
+    OPTC_ERROR_SPEC,           /* the spec, its options or its wrappers: the message names file and line */
+    OPTC_ERROR_RANGE,          /* a hyperparameter outside its range */
+    OPTC_ERROR_IO,             /* a file that cannot be read or written */
+    OPTC_ERROR_MEMORY,
+    OPTC_ERROR_UNAVAILABLE,    /* a device or a compiler that is asked for and not there */
+    OPTC_ERROR_BUSY            /* closing what is still in use */
+} optc_status;
+
+typedef enum optc_type { OPTC_DEFAULT = 0, OPTC_F32, OPTC_F64, OPTC_BF16, OPTC_F16 } optc_type;
+
+typedef struct optc_engine optc_engine;
+typedef struct optc_rule optc_rule;
+typedef struct optc_binding optc_binding;
+
+const char *optc_message(void);                        /* of this thread's last failed call; "" if none */
+const char *optc_status_name(optc_status s);
+const char *optc_version(void);
+
+/* ---- engines: a device, its threads, its cache ---- */
+typedef struct optc_engine_options {
+    const char *device;        /* NULL or "best": the best there is; "cpu" */
+    int threads;               /* 0: as OpenMP would (OMP_NUM_THREADS, or all cores) */
+    const char *cache_dir;     /* NULL: $OPTC_CACHE, $XDG_CACHE_HOME/optc or ~/.cache/optc; "": keep nothing */
+    const char *compiler;      /* NULL: $OPTC_CC, $CC, then cc, gcc, clang on the PATH; "": none */
+    const char *spec_path;     /* folders to look for specs in before the library's own, separated by ':'; NULL: $OPTC_PATH */
+    const char *isa;           /* NULL: the best this CPU has; or the name of one (optc_isa_name) */
+    int no_builtin;            /* 1: do not use the rules compiled into the library */
+} optc_engine_options;
+
+optc_status optc_open(const optc_engine_options *o, optc_engine **out);
+optc_status optc_close(optc_engine *e);                /* NULL is allowed here, in optc_release and in optc_unbind */
+const char *optc_device_name(const optc_engine *e);    /* "cpu: Intel(R) …, 2 threads, x86-64-v4" */
+int optc_threads(const optc_engine *e);
+
+/* ---- rules ---- */
+typedef struct optc_rule_options {
+    const char *spec;          /* a name of the library ("adamw"), or a path ("./mine.lua") */
+    const char *text;          /* or the spec's text itself; `spec` is then the name used in messages */
+    const char *with;          /* wrappers, the last outermost: "clip(1),ema(0.999)" */
+    const char *options;       /* compile-time choices: "amsgrad=true" */
+    optc_type param, grad, state;      /* storage types; default f32 (grad, state: as param, state f32 for 16-bit params) */
+} optc_rule_options;
+
+typedef struct optc_hyper { const char *name; double value, lo, hi; int lo_open, hi_open; } optc_hyper;
+typedef struct optc_state_info { const char *name; const char *domain; optc_type type; } optc_state_info;
+
+optc_status optc_compile(optc_engine *e, const optc_rule_options *o, optc_rule **out);
+optc_status optc_release(optc_rule *r);
+const char *optc_rule_name(const optc_rule *r);
+const char *optc_rule_path(const optc_rule *r);        /* how it runs: "built in (x86-64-v3)", "compiled by cc in 310 ms", "from the cache", "reference evaluator (…why…)" */
+int optc_rule_native(const optc_rule *r);              /* 0: it runs on the slow reference evaluator */
+const char *optc_rule_plan(const optc_rule *r);        /* the plan as text */
+int optc_rule_hypers(const optc_rule *r);
+optc_status optc_rule_hyper(const optc_rule *r, int i, optc_hyper *out);
+int optc_rule_states(const optc_rule *r);
+optc_status optc_rule_state(const optc_rule *r, int i, optc_state_info *out);
+int optc_rule_entries(const optc_rule *r);
+const char *optc_rule_entry(const optc_rule *r, int i);
+int optc_rule_inputs(const optc_rule *r);
+const char *optc_rule_input(const optc_rule *r, int i);
+
+/* ---- bindings: a rule on tensors ---- */
+enum { OPTC_AS_VECTOR = 1 };   /* optc_tensor.flags: step it with the rule's `step` whatever its rank */
+
+typedef struct optc_tensor {
+    const char *name;          /* for messages; may be NULL */
+    void *param;
+    const void *grad;          /* may be NULL here and set before the first step that reads it */
+    int64_t grad_count;        /* 0: as the parameter; else checked against it */
+    int rank;                  /* 0: a scalar */
+    const int64_t *shape;      /* contiguous, row-major; read during the call only */
+    optc_type param_type, grad_type;   /* 0: as the rule; else checked against it */
+    unsigned flags;
+} optc_tensor;
+
+typedef struct optc_setting { const char *name; double value; } optc_setting;
+
+typedef struct optc_group {
+    const optc_tensor *tensors; int ntensors;
+    const optc_setting *hyper; int nhyper;             /* what differs from the rule's defaults */
+} optc_group;
+
+optc_status optc_bind(optc_rule *r, const optc_group *groups, int ngroups, optc_binding **out);
+optc_status optc_unbind(optc_binding *b);
+int optc_tensors(const optc_binding *b);               /* numbered through all groups, in order */
+
+optc_status optc_step(optc_binding *b);                        /* entry "step", then t becomes t + 1 */
+optc_status optc_run(optc_binding *b, const char *entry);      /* any entry; only "step" moves t */
+optc_status optc_get_t(const optc_binding *b, int64_t *steps); /* steps done */
+optc_status optc_set_t(optc_binding *b, int64_t steps);
+
+optc_status optc_set_hyper(optc_binding *b, int group, const char *name, double value);   /* group -1: all */
+optc_status optc_get_hyper(const optc_binding *b, int group, const char *name, double *value);
+optc_status optc_set_grad(optc_binding *b, int tensor, const void *grad, int64_t count);  /* count 0: not checked */
+optc_status optc_set_input(optc_binding *b, int tensor, const char *name, const void *data, int64_t count);
+optc_status optc_set_scalar(optc_binding *b, int group, const char *name, double value);  /* an input of domain group; group -1: all */
+
+/* State by name. Data of elem, row, col, slice and tensor states belong to a tensor; for a group state `tensor` is the group's number. The
+ * pointer is the live memory, good until optc_unbind. */
+typedef struct optc_state_view { void *data; int64_t count; optc_type type; } optc_state_view;
+optc_status optc_state(optc_binding *b, int tensor, const char *name, optc_state_view *out);
+optc_status optc_state_read(const optc_binding *b, int tensor, const char *name, double *out, int64_t count);
+optc_status optc_state_write(optc_binding *b, int tensor, const char *name, const double *in, int64_t count);
+
+/* What one run of an entry moves by the plan, in bytes, at step t (1, 2, …): the floor of any benchmark. */
+optc_status optc_plan_bytes(const optc_binding *b, const char *entry, int64_t t, double *bytes);
+
+/* ---- the library's own specs ---- */
+int optc_library_size(void);
+const char *optc_library_name(int i);                  /* "adamw", "wrappers/ema", … */
+const char *optc_library_text(const char *name);       /* NULL: no such spec */
+
+/* ---- what the machine has ---- */
+char *optc_doctor(const optc_engine_options *o);       /* a page of text; free() it */
+int optc_isas(void);                                   /* vector levels the library's own rules were compiled for */
+const char *optc_isa_name(int i);
+int optc_isa_usable(int i);                            /* whether this CPU runs it */
+
+#ifdef __cplusplus
+}
+#endif
+#if defined(__GNUC__)
+#pragma GCC visibility pop
+#endif
+#endif

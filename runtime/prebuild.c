@@ -1,0 +1,82 @@
+/* Build helper: emits the library's rules as C, one file each, and the table that finds them by the hash of their code.
+ *   prebuild FOLDER
+ * The Makefile compiles every file once for each vector level N, with OPTC_MODULE=optc_builtin_NAME_N. */
+#include "find.h"
+#include "template.h"
+
+#include "internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Compositions that are so common that they should need no compiler either. */
+static const struct { const char *rule, *with, *id; } extra[] = {
+    {"sgd", "clip(1)", "sgd_clip"}, {"adam", "clip(1)", "adam_clip"}, {"adamw", "clip(1)", "adamw_clip"}, {"lion", "clip(1)", "lion_clip"},
+};
+
+static FILE *create(const char *dir, const char *name)
+{
+    char path[1024];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    FILE *f = fopen(path, "w");
+    if (!f) {
+        perror(path);
+        exit(1);
+    }
+    return f;
+}
+
+static void put_rule(const char *dir, const char *rule, const char *with, const char *id, FILE *table, Buf *rows)
+{
+    Gen g = {0};
+    Source src;
+    GenOptions o = {.with = with, .types = {T_F32, T_F32, T_F32}, .find = find_wrapper, .find_ctx = ""};
+    char *text = NULL;
+    if (find_spec("", rule, &g.arena, &src, &g.diag) && gen_compile(&g, src, &o))
+        text = gen_emit(&g, "c", emit_command(&g.arena, g.rule, &o.types));
+    if (!text) {
+        fprintf(stderr, "prebuild: %s: %s\n", id, g.diag.text ? g.diag.text : "failed");
+        exit(1);
+    }
+    char name[128], key[33];
+    snprintf(name, sizeof name, "%s.c", id);
+    FILE *f = create(dir, name);
+    fputs(text, f);
+    if (fclose(f) != 0)
+        exit(1);
+    hash_hex(emit_key(text), key);
+    int n = optc_isas();
+    fprintf(table, "extern const optc_module");
+    for (int i = 0; i < n; i++)
+        fprintf(table, " optc_builtin_%s_%d%s", id, i, i + 1 < n ? "," : ";\n");
+    fprintf(table, "static const optc_module *const module_%s[] = {", id);
+    for (int i = 0; i < n; i++)
+        fprintf(table, "&optc_builtin_%s_%d, ", id, i);
+    fprintf(table, "0};\n");
+    buf_printf(rows, "    {\"%s\", module_%s},\n", key, id);
+    free(text);
+    gen_free(&g);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 2) {
+        fprintf(stderr, "usage: prebuild FOLDER\n");
+        return 2;
+    }
+    FILE *table = create(argv[1], "builtin_table.c");
+    Buf rows = {0};
+    fprintf(table, "#include \"internal.h\"\n");
+    for (const Embedded *e = embedded_specs; e->name; e++) {
+        char rule[128];
+        snprintf(rule, sizeof rule, "%.*s", (int)strlen(e->name) - 4, e->name);
+        if (!strchr(rule, '/'))
+            put_rule(argv[1], rule, "", rule, table, &rows);
+    }
+    for (size_t i = 0; i < sizeof extra / sizeof *extra; i++)
+        put_rule(argv[1], extra[i].rule, extra[i].with, extra[i].id, table, &rows);
+    fprintf(table, "const Builtin builtin_rules[] = {\n%s    {0, 0},\n};\n", rows.s);
+    buf_free(&rows);
+    return fclose(table) == 0 ? 0 : 1;
+}

@@ -1,0 +1,201 @@
+/* A spec becomes a plan and, where it can, native code: built in, from the cache, or through the host compiler. */
+#include "internal.h"
+
+#include "find.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static void rule_free(optc_rule *r)
+{
+    if (!r)
+        return;
+    gen_free(&r->gen);
+    free(r->plan_text);
+    if (r->handle)
+        dlclose(r->handle);
+    free(r);
+}
+
+static optc_status pick_types(const optc_rule_options *o, Types *t)
+{
+    int p = inner_type(o->param), g = inner_type(o->grad), s = inner_type(o->state);
+    if (p == -2 || g == -2 || s == -2)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_compile: unknown storage type");
+    t->p = p < 0 ? T_F32 : (Type)p;
+    t->g = g < 0 ? t->p : (Type)g;
+    t->state = s < 0 ? type_info[t->p].compute : (Type)s;
+    return OPTC_OK;
+}
+
+static const optc_module *checked(const optc_module *m, const Plan *p)
+{
+    return m && m->abi == OPTC_ABI && (int)m->nfn >= p->nfn ? m : NULL;
+}
+
+static bool use_object(optc_rule *r, void *handle)
+{
+    const optc_module *m = handle ? checked(dlsym(handle, "optc_rule_module"), r->plan) : NULL;
+    if (!m) {
+        if (handle)
+            dlclose(handle);
+        return false;
+    }
+    r->handle = handle;
+    r->module = m;
+    return true;
+}
+
+static bool use_builtin(optc_rule *r, const char *key)
+{
+    for (const Builtin *b = builtin_rules; !r->engine->no_builtin && b->key; b++)
+        if (!strcmp(b->key, key)) {
+            r->module = checked(b->module[r->engine->isa], r->plan);
+            snprintf(r->path, sizeof r->path, "built in (%s)", isas[r->engine->isa].name);
+            return r->module != NULL;
+        }
+    return false;
+}
+
+static double now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+/* Fills module and path, or leaves module NULL and says in path why the evaluator is used. */
+static void make_native(optc_rule *r, const char *source)
+{
+    const optc_engine *e = r->engine;
+    char key[33], flags[256], why[160] = "";
+    hash_hex(emit_key(source), key);
+    if (use_builtin(r, key))
+        return;
+    snprintf(flags, sizeof flags, "%s %s", compile_flags, isas[e->isa].flags);
+    /* The key holds what decides the bits: code, flags, level, layout. Which compiler it was does not. */
+    char all[400];
+    int n = snprintf(all, sizeof all, "%s|%s|abi %d", key, flags, OPTC_ABI);
+    hash_hex(hash128(all, (size_t)n), key);
+    double t0 = now_ms();
+    if (use_object(r, cache_load(&e->cache, key))) {
+        snprintf(r->path, sizeof r->path, "from the cache in %.1f ms (%s)", now_ms() - t0, isas[e->isa].name);
+        return;
+    }
+    if (!e->compiler) {
+        snprintf(r->path, sizeof r->path, "reference evaluator (%s)", e->compiler_off ? "the compiler is turned off" : "no C compiler was found: install one or set OPTC_CC");
+        return;
+    }
+    if (use_object(r, compiler_build(e->compiler, source, flags, &e->cache, key, why, sizeof why)))
+        snprintf(r->path, sizeof r->path, "compiled by %.60s in %.0f ms (%s)", e->compiler, now_ms() - t0, isas[e->isa].name);
+    else
+        snprintf(r->path, sizeof r->path, "reference evaluator (%s)", *why ? why : "the compiled code does not fit");
+}
+
+static bool spec_source(optc_rule *r, const optc_rule_options *o, Source *src)
+{
+    if (!o->text)
+        return find_spec(r->engine->spec_path, o->spec, &r->gen.arena, src, &r->gen.diag);
+    *src = (Source){o->spec ? o->spec : "spec", o->text, strlen(o->text)};
+    return true;
+}
+
+static optc_status compile(optc_rule *r, const optc_rule_options *o)
+{
+    Source src;
+    GenOptions g = {.with = o->with, .options = o->options, .find = find_wrapper, .find_ctx = r->engine->spec_path};
+    optc_status s = pick_types(o, &g.types);
+    if (s != OPTC_OK)
+        return s;
+    if (!spec_source(r, o, &src) || !gen_compile(&r->gen, src, &g))
+        return fail(OPTC_ERROR_SPEC, "%s", r->gen.diag.text ? r->gen.diag.text : "out of memory");
+    r->rule = r->gen.rule;
+    r->plan = r->gen.plan;
+    Buf text = {0};
+    plan_print(&text, r->plan, false);
+    r->plan_text = buf_take(&text);
+    char *source = gen_emit(&r->gen, "c", emit_command(&r->gen.arena, r->rule, &g.types));
+    if (!source || !r->plan_text) {
+        free(source);
+        return fail(OPTC_ERROR_MEMORY, "optc_compile: %s", r->gen.diag.text ? r->gen.diag.text : "out of memory");
+    }
+    make_native(r, source);
+    free(source);
+    return OPTC_OK;
+}
+
+optc_status optc_compile(optc_engine *e, const optc_rule_options *o, optc_rule **out)
+{
+    if (out)
+        *out = NULL;
+    if (!e || !o || !out || (!o->spec && !o->text))
+        return fail(OPTC_ERROR_ARGUMENT, "optc_compile: %s is NULL", !e ? "the engine" : !o ? "the options" : !out ? "the place for the rule" : "the spec");
+    optc_rule *r = calloc(1, sizeof *r);
+    if (!r)
+        return fail(OPTC_ERROR_MEMORY, "optc_compile: out of memory");
+    r->engine = e;
+    optc_status s = compile(r, o);
+    if (s != OPTC_OK) {
+        rule_free(r);
+        return s;
+    }
+    atomic_fetch_add(&e->rules, 1);
+    *out = r;
+    return OPTC_OK;
+}
+
+optc_status optc_release(optc_rule *r)
+{
+    if (!r)
+        return OPTC_OK;
+    if (atomic_load(&r->bindings) > 0)
+        return fail(OPTC_ERROR_BUSY, "optc_release: rule '%s' is still bound %d time%s", r->rule->name, atomic_load(&r->bindings),
+                    atomic_load(&r->bindings) == 1 ? "" : "s");
+    atomic_fetch_sub(&r->engine->rules, 1);
+    rule_free(r);
+    return OPTC_OK;
+}
+
+const char *optc_rule_name(const optc_rule *r) { return r ? r->rule->name : ""; }
+const char *optc_rule_path(const optc_rule *r) { return r ? r->path : ""; }
+int optc_rule_native(const optc_rule *r) { return r && r->module; }
+const char *optc_rule_plan(const optc_rule *r) { return r ? r->plan_text : ""; }
+int optc_rule_hypers(const optc_rule *r) { return r ? r->rule->nhyper : 0; }
+int optc_rule_states(const optc_rule *r) { return r ? r->rule->nstate : 0; }
+int optc_rule_entries(const optc_rule *r) { return r ? r->rule->nentry : 0; }
+int optc_rule_inputs(const optc_rule *r) { return r ? r->rule->ninput : 0; }
+
+static optc_status numbered(const optc_rule *r, int i, int n, const void *out, const char *call)
+{
+    if (!r || !out)
+        return fail(OPTC_ERROR_ARGUMENT, "%s: NULL", call);
+    if (i < 0 || i >= n)
+        return fail(OPTC_ERROR_ARGUMENT, "%s: there is no number %d (there are %d)", call, i, n);
+    return OPTC_OK;
+}
+
+optc_status optc_rule_hyper(const optc_rule *r, int i, optc_hyper *out)
+{
+    optc_status s = numbered(r, i, optc_rule_hypers(r), out, "optc_rule_hyper");
+    if (s == OPTC_OK) {
+        const Hyper *h = &r->rule->hyper[i];
+        *out = (optc_hyper){h->name, h->def, h->lo, h->hi, h->lo_open, h->hi_open};
+    }
+    return s;
+}
+
+optc_status optc_rule_state(const optc_rule *r, int i, optc_state_info *out)
+{
+    optc_status s = numbered(r, i, optc_rule_states(r), out, "optc_rule_state");
+    if (s == OPTC_OK) {
+        const Mem *m = &r->plan->mem[plan_mem_of_state(r->plan, i)];
+        *out = (optc_state_info){m->name, dom_name[m->dom], public_type(m->type)};
+    }
+    return s;
+}
+
+const char *optc_rule_entry(const optc_rule *r, int i) { return r && i >= 0 && i < r->rule->nentry ? r->rule->entry[i].name : NULL; }
+const char *optc_rule_input(const optc_rule *r, int i) { return r && i >= 0 && i < r->rule->ninput ? r->rule->input[i].name : NULL; }

@@ -1,0 +1,10 @@
+/* One row a suite: tests/main.c runs them in this order. */
+#ifndef OPTC_SUITES_H
+#define OPTC_SUITES_H
+#include <check.h>
+
+#define SUITES(X) X(math) X(ops) X(ir) X(golden) X(bad) X(sandbox) X(refs) X(api) X(bits) X(fuzz)
+#define DECLARE(name) Suite *name##_suite(void);
+SUITES(DECLARE)
+#undef DECLARE
+#endif

@@ -1,0 +1,75 @@
+/* optc check: is a spec well formed, and does it say what its author thinks it says? */
+#include "tools.h"
+
+#include <string.h>
+
+static void options_text(Buf *b, const Rule *r)
+{
+    for (int i = 0; i < r->noption; i++)
+        buf_printf(b, "%s%s=%s", i ? ", " : " with ", r->option[i].name, r->option[i].value);
+}
+
+/* After the passes the graph holds only what some entry needs, so a hyperparameter without a node is one nobody reads. */
+static void warn_unread(const char *label, const Rule *r)
+{
+    for (int h = 0; h < r->nhyper; h++) {
+        bool read = false;
+        for (Ref i = 0; i < r->g.len && !read; i++) {
+            const Node *n = &r->g.n[i];
+            read = (n->op == OP_HYPER || n->op == OP_RANDOM || n->op == OP_NORMAL) && n->sym == h;
+        }
+        if (read)
+            continue;
+        Buf b = {0};
+        options_text(&b, r);
+        cli_warning("%s: nothing reads the hyperparameter '%s'%s", label, r->hyper[h].name, b.s ? b.s : "");
+        buf_free(&b);
+    }
+}
+
+static void summary(const Spec *s, const char *label, int width)
+{
+    const Plan *p = s->gen.plan;
+    const Rule *r = p->rule;
+    printf("%sok%s  ", cli_paint(PAINT_GOOD), cli_paint(PAINT_NONE));
+    cli_cell(label, width);
+    if (s->wrapper)
+        printf("  %s around sgd:", s->wrapper);
+    for (int e = 0; e < p->nentry; e++) {
+        Buf b = {0};
+        int most = 0;
+        for (int m = 0; m < p->entry[e].nphase; m++)
+            most = p->entry[e].phase[m].nstage > most ? p->entry[e].phase[m].nstage : most;
+        spec_bytes_text(&b, p, e);
+        printf("%s  %s %d stage%s, %s bytes per element", e ? ";" : "", p->entry[e].name, most, most == 1 ? "" : "s", b.s ? b.s : "");
+        buf_free(&b);
+    }
+    puts(r->has_matrix ? " (vectors/matrices)" : "");
+    for (int i = 0; i < r->ninput; i++)
+        printf("    note: the caller sets the input '%s' (one value per %s)\n", r->input[i].name, dom_name[r->input[i].dom]);
+}
+
+int cmd_check(const Command *self, int argc, char **argv)
+{
+    CompileOpts c = COMPILE_OPTS_INIT;
+    const Opt opts[] = {COMPILE_OPTS(c), {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};
+    int n, width = 0, rc = cli_parse(self, opts, argc, argv, &n);
+    if (rc != CLI_GO)
+        return rc;
+    if (!n)
+        return cli_misuse(self, "which spec?");
+    for (int i = 0; i < n; i++)
+        width = cli_width(argv[i]) > width ? cli_width(argv[i]) : width;
+    rc = CLI_OK;
+    for (int i = 0; i < n; i++) {
+        Spec s;
+        if (spec_open(&s, argv[i], &c, true, NULL)) {
+            summary(&s, argv[i], width);
+            warn_unread(argv[i], s.gen.rule);
+        } else {
+            rc = spec_fail(&s);
+        }
+        spec_close(&s);
+    }
+    return rc;
+}

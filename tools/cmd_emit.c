@@ -1,0 +1,47 @@
+/* optc emit: the generated source of a rule. */
+#include "tools.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int check_target(const Command *self, const char *target)
+{
+    for (const char *const *t = gen_targets; *t; t++)
+        if (!strcmp(*t, target))
+            return CLI_GO;
+    Buf b = {0};
+    cli_near("target", target, gen_targets, &b);
+    buf_puts(&b, "; known:");
+    for (const char *const *t = gen_targets; *t; t++)
+        buf_printf(&b, " %s", *t);
+    int rc = cli_misuse(self, "%s", b.s ? b.s : target);
+    buf_free(&b);
+    return rc;
+}
+
+int cmd_emit(const Command *self, int argc, char **argv)
+{
+    const char *target = "c", *out = "-";
+    CompileOpts c = COMPILE_OPTS_INIT;
+    const Opt opts[] = {
+        {"target", 't', OPT_TEXT, &target, "NAME", "c (default)"},
+        {"output", 'o', OPT_TEXT, &out, "FILE", "where to write it (default: standard output)"},
+        COMPILE_OPTS(c),
+        {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};
+    int n, rc = cli_parse(self, opts, argc, argv, &n);
+    if (rc != CLI_GO || (rc = check_target(self, target)) != CLI_GO)
+        return rc;
+    if (n != 1)
+        return cli_misuse(self, n ? "one spec at a time" : "which spec?");
+    Spec s;
+    char *text = NULL;
+    if (spec_open(&s, argv[0], &c, false, NULL))
+        text = gen_emit(&s.gen, target, emit_command(&s.gen.arena, s.gen.rule, &s.types));
+    if (!text)
+        rc = spec_fail(&s);
+    else
+        rc = cli_write_file(out, text) ? CLI_OK : CLI_FAILED;
+    free(text);
+    spec_close(&s);
+    return rc;
+}

@@ -1,0 +1,219 @@
+/* optc explain: the plan of a rule, and what it means on this machine. */
+#include "tools.h"
+
+#include "internal.h"          /* shape_of: a tensor is seen here as the runtime sees it */
+
+#include <math.h>
+#include <string.h>
+
+typedef struct Floor { double rate; const char *whence; } Floor;      /* rate in bytes per second, 0: unknown */
+
+static void line(const char *key, const char *text) { printf("  %-9s %s\n", key, text); }
+
+static void head(const Spec *s)
+{
+    const Rule *r = s->gen.rule;
+    Arena *a = s->gen.plan->arena;
+    cli_heading(*r->with ? arena_printf(a, "%s with %s", r->name, r->with) : r->name);
+    if (*r->doc)
+        line("", r->doc);
+    if (*r->cite)
+        line("cite", r->cite);
+    for (int i = 0; i < r->nhyper; i++) {
+        Buf b = {0};
+        cli_hyper(&b, &r->hyper[i]);
+        line(i ? "" : "hyper", b.s ? b.s : "");
+        buf_free(&b);
+    }
+    for (int i = 0; i < r->noption; i++)
+        line(i ? "" : "options", arena_printf(a, "%s = %s", r->option[i].name, r->option[i].value));
+    for (int i = 0; i < r->ninput; i++)
+        line(i ? "" : "inputs", arena_printf(a, "%s: one per %s, set by the caller", r->input[i].name, dom_name[r->input[i].dom]));
+    line("types", arena_printf(a, "parameters %s, gradients %s, states %s, computed in %s", type_info[s->types.p].name, type_info[s->types.g].name,
+                               type_info[s->types.state].name, type_info[s->gen.plan->real].name));
+}
+
+static const char *phase_name(Arena *a, const Plan *p, int entry, int mask)
+{
+    const char *s = p->entry[entry].name;
+    for (int i = 0; i < p->nperiod; i++)
+        s = arena_printf(a, "%s%s %s %d", s, i ? " and" : ", t", mask >> i & 1 ? "divisible by" : "not divisible by", p->period[i]);
+    return s;
+}
+
+static bool runs(const Stage *st, int variant) { return st->kind == S_GROUP || st->variant == variant; }
+
+static double phase_bytes(const Plan *p, const Phase *ph, int variant, Shape shape)
+{
+    double b = 0;
+    for (int i = 0; i < ph->nstage; i++)
+        if (runs(&ph->stage[i], variant))
+            b += stage_bytes(p, &ph->stage[i], shape);
+    return b;
+}
+
+static const char *floor_text(Arena *a, double bytes, const Floor *f)
+{
+    char x[32], y[32];
+    return f->rate > 0 ? arena_printf(a, "%s, at least %s", cli_bytes(x, bytes), cli_time(y, bytes / f->rate)) : arena_strdup(a, cli_bytes(x, bytes));
+}
+
+/* ---- launches and state ---- */
+static void launches(Arena *a, const Plan *p)
+{
+    for (int e = 0; e < p->nentry; e++)
+        for (int m = 0; m < p->entry[e].nphase; m++) {
+            const Phase *ph = &p->entry[e].phase[m];
+            const char *more = "";
+            if (p->rule->has_matrix) {
+                int n[NVARIANT] = {0};
+                for (int i = 0; i < ph->nstage; i++)
+                    for (int v = 0; v < NVARIANT; v++)
+                        n[v] += runs(&ph->stage[i], v);
+                more = arena_printf(a, " (%d where all are vectors, %d where all are matrices)", n[VEC], n[MAT]);
+            }
+            line(e || m ? "" : "launches", arena_printf(a, "%d for %s, whatever the number of tensors%s", ph->nstage, phase_name(a, p, e, m), more));
+        }
+}
+
+static void states(Arena *a, const Plan *p)
+{
+    const Rule *r = p->rule;
+    for (int v = 0; v < NVARIANT && (v == VEC || r->has_matrix); v++) {
+        int bytes = 0;
+        Buf rest = {0};
+        for (int i = 0; i < r->nstate; i++) {
+            const Mem *m = &p->mem[plan_mem_of_state(p, i)];
+            if (!p->state_used[v * r->nstate + i])
+                continue;
+            if (m->dom == ELEM)
+                bytes += type_info[m->type].bytes;
+            else
+                buf_printf(&rest, ", %s %d per %s", m->name, type_info[m->type].bytes, dom_name[m->dom]);
+        }
+        line(v ? "" : "state", arena_printf(a, "%d byte%s per parameter%s%s", bytes, bytes == 1 ? "" : "s", rest.s ? rest.s : "",
+                                            !r->has_matrix ? "" : v == VEC ? " (vectors)" : " (matrices)"));
+        buf_free(&rest);
+    }
+}
+
+/* A matrix of about n elements that is about square. */
+static Dims square(int64_t n)
+{
+    int64_t rows = (int64_t)sqrt((double)n);
+    return (Dims){2, {rows, n / rows}};
+}
+
+static void floors(Arena *a, const Plan *p, int64_t n, const Floor *f)
+{
+    char size[32], rate[32];
+    const Rule *r = p->rule;
+    if (f->rate > 0)
+        line("floor", arena_printf(a, "for %s elements at %s/s (%s)", cli_size(size, n), cli_bytes(rate, f->rate), f->whence));
+    else
+        line("floor", arena_printf(a, "for %s elements", cli_size(size, n)));
+    for (int e = 0; e < p->nentry; e++)
+        for (int m = 0; m < p->entry[e].nphase; m++)
+            for (int v = 0; v < NVARIANT && (v == VEC || r->has_matrix); v++) {
+                Dims d = v == MAT || r->view ? square(n) : (Dims){1, {n}};
+                char text[160];
+                Shape s = shape_of(r, d.rank, d.dim, v == VEC && r->has_matrix);
+                const char *as = d.rank == 2 && s.rows > 1 ? arena_printf(a, " as %s", cli_dims(text, &d)) : "";
+                line("", arena_printf(a, "%s%s: %s", phase_name(a, p, e, m), as, floor_text(a, phase_bytes(p, &p->entry[e].phase[m], v, s), f)));
+            }
+}
+
+/* ---- exact bytes of given shapes ---- */
+static void put_floor(double bytes, const Floor *f)
+{
+    char t[32];
+    if (f->rate > 0)
+        printf(" %10s", cli_time(t, bytes / f->rate));
+    puts("");
+}
+
+static double shape_table(Arena *a, const Plan *p, const Dims *d, int e, int m, const Floor *f)
+{
+    char dims[160], bytes[32];
+    int variant = p->rule->has_matrix && d->rank >= 2 ? MAT : VEC;
+    Shape s = shape_of(p->rule, d->rank, d->dim, false);
+    const Phase *ph = &p->entry[e].phase[m];
+    printf("  %s, %s%s\n", cli_dims(dims, d), phase_name(a, p, e, m), p->rule->has_matrix ? variant == MAT ? " (by matrix)" : " (by step)" : "");
+    for (int i = 0; i < ph->nstage; i++) {
+        const Stage *st = &ph->stage[i];
+        if (!runs(st, variant))
+            continue;
+        double b = stage_bytes(p, st, s);
+        printf("    %2d %-6s %12.0f bytes %10s", i, stage_name[st->kind], b, cli_bytes(bytes, b));
+        put_floor(b, f);
+    }
+    double total = phase_bytes(p, ph, variant, s);
+    printf("    sum       %12.0f bytes %10s", total, cli_bytes(bytes, total));
+    put_floor(total, f);
+    return total;
+}
+
+static void shape_tables(Arena *a, const Plan *p, const DimsList *shapes, const Floor *f)
+{
+    cli_heading("\nshapes");
+    for (int e = 0; e < p->nentry; e++)
+        for (int m = 0; m < p->entry[e].nphase; m++) {
+            double total = 0;
+            for (int i = 0; i < shapes->n; i++)
+                total += shape_table(a, p, &shapes->v[i], e, m, f);
+            if (shapes->n > 1)
+                printf("  all %d, %s: %s\n", shapes->n, phase_name(a, p, e, m), floor_text(a, total, f));
+        }
+}
+
+static void explain(Spec *s, int64_t size, double bandwidth, const DimsList *shapes)
+{
+    Arena *a = &s->gen.arena;
+    const Plan *p = s->gen.plan;
+    int threads = stream_threads();
+    Floor f = {bandwidth * 1e9, "as given"};
+    if (bandwidth <= 0) {
+        f.rate = stream_measure(threads);
+        f.whence = arena_printf(a, "copying memory here, %d thread%s", threads, threads == 1 ? "" : "s");
+    }
+    head(s);
+    cli_heading("\nplan");
+    Buf b = {0};
+    plan_print(&b, p, false);
+    fputs(b.s ? b.s : "", stdout);
+    buf_free(&b);
+    cli_heading("\nwhat it means");
+    launches(a, p);
+    states(a, p);
+    if (size || !shapes->n)
+        floors(a, p, size ? size : (int64_t)64 << 20, &f);
+    if (shapes->n)
+        shape_tables(a, p, shapes, &f);
+}
+
+int cmd_explain(const Command *self, int argc, char **argv)
+{
+    int64_t size = 0;
+    double bandwidth = 0;
+    static DimsList shapes;
+    CompileOpts c = COMPILE_OPTS_INIT;
+    const Opt opts[] = {
+        {"size", 0, OPT_SIZE, &size, "N", "elements to work the floor out for (default: 64M)"},
+        {"shape", 0, OPT_SHAPES, &shapes, "RxC", "exact bytes of each stage for a tensor of this shape; may be repeated"},
+        {"bandwidth", 0, OPT_REAL, &bandwidth, "GB/s", "of the machine in mind (default: measured here)"},
+        COMPILE_OPTS(c),
+        {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};
+    int n, rc = cli_parse(self, opts, argc, argv, &n);
+    if (rc != CLI_GO)
+        return rc;
+    if (n != 1)
+        return cli_misuse(self, n ? "one spec at a time" : "which spec?");
+    Spec s;
+    rc = CLI_OK;
+    if (spec_open(&s, argv[0], &c, false, NULL))
+        explain(&s, size, bandwidth, &shapes);
+    else
+        rc = spec_fail(&s);
+    spec_close(&s);
+    return rc;
+}

@@ -1,0 +1,268 @@
+/* optc list: what the library holds, and what one spec declares. */
+#include "tools.h"
+
+#include "optc.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char folder[] = "wrappers/";
+
+static bool is_wrapper_name(const char *name) { return !strncmp(name, folder, strlen(folder)); }
+
+static const char *states_text(Arena *a, const Plan *p)
+{
+    const Rule *r = p->rule;
+    Buf b = {0};
+    for (int i = 0; i < r->nstate; i++) {
+        const Mem *m = &p->mem[plan_mem_of_state(p, i)];
+        if (!p->state_used[VEC * r->nstate + i] && !p->state_used[MAT * r->nstate + i])
+            continue;
+        buf_printf(&b, "%s%s", b.len ? " " : "", m->name);
+        if (m->dom != ELEM)
+            buf_printf(&b, ":%s", dom_name[m->dom]);
+    }
+    const char *s = arena_strdup(a, b.len ? b.s : "-");
+    buf_free(&b);
+    return s;
+}
+
+typedef struct Row { const char *name, *bytes, *states, *doc; } Row;
+
+static bool rule_row(Arena *a, const char *name, const CompileOpts *c, Row *row)
+{
+    Spec s;
+    bool ok = spec_open(&s, name, c, false, NULL);
+    if (ok) {
+        Buf b = {0};
+        int step = spec_entry(s.gen.plan, "step");
+        spec_bytes_text(&b, s.gen.plan, step < 0 ? 0 : step);
+        *row = (Row){name, arena_strdup(a, b.s ? b.s : ""), states_text(a, s.gen.plan), arena_strdup(a, s.gen.rule->doc)};
+        buf_free(&b);
+    } else {
+        spec_fail(&s);
+    }
+    spec_close(&s);
+    return ok;
+}
+
+static int longest(const Row *v, int n, size_t field)
+{
+    int w = 0;
+    for (int i = 0; i < n; i++) {
+        int x = cli_width(*(const char *const *)((const char *)&v[i] + field));
+        w = x > w ? x : w;
+    }
+    return w;
+}
+
+static void print_rows(const Row *v, int n)
+{
+    Row head = {"name", "B/elem", "states", "what it is"};
+    int name = longest(v, n, offsetof(Row, name)), bytes = longest(v, n, offsetof(Row, bytes)), states = longest(v, n, offsetof(Row, states));
+    bytes = bytes < 6 ? 6 : bytes;
+    states = states < 6 ? 6 : states;
+    for (int i = -1; i < n; i++) {
+        const Row *r = i < 0 ? &head : &v[i];
+        fputs(cli_paint(i < 0 ? PAINT_DIM : PAINT_HEAD), stdout);
+        fputs("  ", stdout);
+        cli_cell(r->name, name + 2);
+        fputs(cli_paint(PAINT_NONE), stdout);
+        fputs(i < 0 ? cli_paint(PAINT_DIM) : "", stdout);
+        cli_cell(r->bytes, bytes + 2);
+        cli_cell(r->states, states + 2);
+        printf("%s%s\n", r->doc, cli_paint(PAINT_NONE));
+    }
+}
+
+static int list_rules(Arena *a, const CompileOpts *c)
+{
+    Row *v = NEWS(a, Row, optc_library_size() + 1);
+    int n = 0, rc = CLI_OK;
+    for (int i = 0; i < optc_library_size(); i++)
+        if (!is_wrapper_name(optc_library_name(i))) {
+            if (rule_row(a, optc_library_name(i), c, &v[n]))
+                n++;
+            else
+                rc = CLI_FAILED;
+        }
+    char head[64];
+    snprintf(head, sizeof head, "rules (%d)", n);
+    cli_heading(head);
+    print_rows(v, n);
+    return rc;
+}
+
+static const char *call_text(Arena *a, const Fields *f)
+{
+    Buf b = {0};
+    buf_puts(&b, f->name);
+    for (int i = 0; i < f->narg; i++)
+        buf_printf(&b, "%s%s%s", i ? ", " : "(", f->arg[i], i == f->narg - 1 ? ")" : "");
+    const char *s = arena_strdup(a, b.s ? b.s : "");
+    buf_free(&b);
+    return s;
+}
+
+static void list_wrappers(Arena *a)
+{
+    Row *v = NEWS(a, Row, optc_library_size() + 1);
+    int n = 0;
+    for (int i = 0; i < optc_library_size(); i++)
+        if (is_wrapper_name(optc_library_name(i))) {
+            Fields f;
+            const char *text = optc_library_text(optc_library_name(i));
+            fields_read(a, text, strlen(text), &f);
+            v[n++] = (Row){call_text(a, &f), "", "", f.doc};
+        }
+    char head[64];
+    snprintf(head, sizeof head, "wrappers (%d), for --with", n);
+    cli_heading(head);
+    int name = longest(v, n, offsetof(Row, name));
+    for (int i = 0; i < n; i++) {
+        printf("  %s", cli_paint(PAINT_HEAD));
+        cli_cell(v[i].name, name + 2);
+        printf("%s%s\n", cli_paint(PAINT_NONE), v[i].doc);
+    }
+}
+
+/* ---- one spec ---- */
+static void field(const char *key, const char *text)
+{
+    if (*text)
+        printf("  %-9s %s\n", key, text);
+}
+
+/* A wrapper's own names carry its prefix; the rule inside shows its names without one. */
+static const char *own(const char *name, const char *wrapper)
+{
+    size_t n = wrapper ? strlen(wrapper) : 0;
+    return !wrapper ? name : !strncmp(name, wrapper, n) && name[n] == '.' ? name + n + 1 : NULL;
+}
+
+static void detail_hyper(const Rule *r, const char *wrapper)
+{
+    const char *key = "hyper";
+    for (int i = 0; i < r->nhyper; i++) {
+        Hyper h = r->hyper[i];
+        if (!own(h.name, wrapper))
+            continue;
+        h.name = own(h.name, wrapper);
+        Buf b = {0};
+        cli_hyper(&b, &h);
+        printf("  %-9s %s\n", key, b.s ? b.s : "");
+        buf_free(&b);
+        key = "";
+    }
+}
+
+static void detail_states(const Plan *p, const char *wrapper)
+{
+    const Rule *r = p->rule;
+    const char *key = "states";
+    for (int i = 0; i < r->nstate; i++) {
+        const State *s = &r->state[i];
+        const char *name = own(s->name, wrapper);
+        if (!name)
+            continue;
+        bool used = p->state_used[VEC * r->nstate + i] || p->state_used[MAT * r->nstate + i];
+        printf("  %-9s %s: one per %s, %s, from ", key, name, dom_name[s->dom], type_info[p->mem[plan_mem_of_state(p, i)].type].name);
+        if (s->init == INIT_COPY_P)
+            printf("a copy of p");
+        else
+            printf("%g", s->value);
+        puts(used ? "" : " (not used with these options)");
+        key = "";
+    }
+}
+
+static void detail_options(const Rule *r, const char *wrapper)
+{
+    const char *key = "options";
+    for (int i = 0; i < r->noption; i++)
+        if (own(r->option[i].name, wrapper)) {
+            printf("  %-9s %s = %s\n", key, own(r->option[i].name, wrapper), r->option[i].value);
+            key = "";
+        }
+}
+
+static void detail_entries(Arena *a, const Plan *p)
+{
+    for (int e = 0; e < p->nentry; e++) {
+        Buf b = {0};
+        spec_bytes_text(&b, p, e);
+        field(e ? "" : "entries", arena_printf(a, "%s: %s bytes per element%s", p->entry[e].name, b.s ? b.s : "",
+                                               p->rule->has_matrix ? " (vectors/matrices)" : ""));
+        buf_free(&b);
+    }
+}
+
+static int detail(const char *name, const CompileOpts *c)
+{
+    Spec s;
+    if (!spec_open(&s, name, c, true, NULL)) {
+        int rc = spec_fail(&s);
+        spec_close(&s);
+        return rc;
+    }
+    Arena *a = &s.gen.arena;
+    const Rule *r = s.gen.rule;
+    Fields f = {.kind = "", .name = r->name, .doc = r->doc, .cite = r->cite};
+    if (s.wrapper)
+        fields_read(a, s.src.text, s.src.len, &f);
+    cli_heading(s.wrapper ? arena_printf(a, "%s, a wrapper: --with '%s'", f.name, call_text(a, &f)) : r->name);
+    field("", f.doc);
+    field("cite", f.cite);
+    detail_hyper(r, s.wrapper);
+    detail_options(r, s.wrapper);
+    for (int i = 0; i < r->ninput; i++)
+        if (own(r->input[i].name, s.wrapper))
+            field("input", arena_printf(a, "%s: one per %s, set by the caller", own(r->input[i].name, s.wrapper), dom_name[r->input[i].dom]));
+    detail_states(s.gen.plan, s.wrapper);
+    if (s.wrapper)
+        field("around", arena_printf(a, "sgd, for example:"));
+    detail_entries(a, s.gen.plan);
+    spec_close(&s);
+    return CLI_OK;
+}
+
+int cmd_list(const Command *self, int argc, char **argv)
+{
+    bool names = false, wrappers = false;
+    CompileOpts c = COMPILE_OPTS_INIT;
+    const Opt opts[] = {
+        {"names", 0, OPT_FLAG, &names, NULL, "plain names, one a line"},
+        {"wrappers", 0, OPT_FLAG, &wrappers, NULL, "only the wrappers"},
+        COMPILE_OPTS(c),
+        {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};
+    int n, rc = cli_parse(self, opts, argc, argv, &n);
+    if (rc != CLI_GO)
+        return rc;
+    if (n && (names || wrappers))
+        return cli_misuse(self, "--names and --wrappers list everything; NAME asks for one");
+    if (!n && ((c.with && *c.with) || (c.options && *c.options)))
+        return cli_misuse(self, "--with and --options belong to one rule: optc list NAME --with …");
+    rc = CLI_OK;
+    for (int i = 0; i < n; i++) {
+        if (i)
+            puts("");
+        int one = detail(argv[i], &c);
+        rc = one > rc ? one : rc;
+    }
+    if (n)
+        return rc;
+    if (names) {
+        for (int i = 0; i < optc_library_size(); i++)
+            if (is_wrapper_name(optc_library_name(i)) == wrappers)
+                puts(optc_library_name(i) + (wrappers ? strlen(folder) : 0));
+        return CLI_OK;
+    }
+    Arena a = {0};
+    if (!wrappers) {
+        rc = list_rules(&a, &c);
+        puts("");
+    }
+    list_wrappers(&a);
+    arena_free(&a);
+    return rc;
+}

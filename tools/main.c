@@ -1,0 +1,137 @@
+/* optc: the command. One table of subcommands; everything a subcommand does stands in its own file. */
+#include "tools.h"
+
+#include "optc.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+
+static int cmd_help(const Command *self, int argc, char **argv);
+static int cmd_version(const Command *self, int argc, char **argv);
+
+const Command cli_commands[] = {
+    {"list", "[NAME]", "the optimizers and wrappers of the library",
+     "Without NAME: every rule with the bytes per element a step moves (vectors/matrices where they differ) and its\n"
+     "states, then every wrapper. With NAME (or a path): everything one of them declares.",
+     "optc list\noptc list adamw\noptc list ema\noptc list --names | wc -l", cmd_list},
+    {"check", "SPEC…", "compile specs and say whether they are well formed",
+     "Says 'ok' and what a step costs, or the error with its line. All are checked, even after one failed. Warns of\n"
+     "hyperparameters that nothing reads under the chosen options. A wrapper is checked around sgd.",
+     "optc check mine.lua\noptc check adamw --with 'clip(1),ema(0.999)'\noptc check specs/*.lua", cmd_check},
+    {"explain", "SPEC", "the plan of a rule: stages, bytes, floor time",
+     "Prints what the rule declares, the stages of a step, and what they mean: bytes, launches, state, and the least\n"
+     "time a step can take at the bandwidth of this machine.",
+     "optc explain adamw\noptc explain adafactor --shape 4096x4096 --shape 4096\noptc explain lamb --size 1G --bandwidth 3350", cmd_explain},
+    {"emit", "SPEC", "the source that is compiled for a rule",
+     "Writes the generated source for a target. Its head says how to make it again.",
+     "optc emit adamw --target c\noptc emit ./mine.lua --with 'clip(1)' -o mine.c", cmd_emit},
+    {"dump", "SPEC", "the rule as text after a pass",
+     "Prints the rule's IR after a pass (default: the last one), or the plan. IR text is read back in wherever a SPEC is.",
+     "optc dump adamw\noptc dump adamw --pass all --time\noptc dump adamw > a.ir && optc dump a.ir --pass plan\noptc dump lion | optc explain -", cmd_dump},
+    {"bench", "[SPEC…]", "time steps on this CPU against its streaming rate",
+     "Steps real tensors and holds the time against the plan's bytes and against copying and scaling memory in place,\n"
+     "measured in the same rounds with the same threads. NAME+WRAPPERS is a rule with wrappers of its own.\n"
+     "Without SPEC: adamw, lamb, adafactor and adamw+clip(1).",
+     "optc bench\noptc bench adamw sgd --size 16M --threads 2\noptc bench 'adamw+clip(1),ema(0.999)' --tensors 100\n"
+     "optc bench adafactor --shape 4096x4096 --shape 4096\nOPTC_PYTHON=venv/bin/python optc bench adamw --against torch", cmd_bench},
+    {"doctor", "", "what this machine has and what optc will use",
+     "Looks for compilers, vector levels and the cache, and says what works.", "optc doctor", cmd_doctor},
+    {"new", "NAME", "write a commented starter spec",
+     "Writes NAME.lua, a working rule with comments, to begin from.",
+     "optc new mine\noptc new mine --wrapper -o wrappers/mine.lua", cmd_new},
+    {"version", "", "the version", "Prints the version.", "optc version", cmd_version},
+    {"help", "[COMMAND]", "this page, or the page of a command", "Prints the list of commands, or the help of one.", "optc help bench", cmd_help},
+    {NULL, NULL, NULL, NULL, NULL, NULL},
+};
+
+static const Command *find_command(const char *name)
+{
+    for (const Command *c = cli_commands; c->name; c++)
+        if (!strcmp(c->name, name))
+            return c;
+    return NULL;
+}
+
+static void overview(FILE *f)
+{
+    fprintf(f, "optc compiles optimizers: a spec of twenty lines becomes one fused program.\n\nusage: optc COMMAND [ARGUMENTS]\n\n");
+    for (const Command *c = cli_commands; c->name; c++)
+        fprintf(f, "  %-9s %s\n", c->name, c->summary);
+    fprintf(f, "\nA SPEC is a name of the library (adamw), a path (./mine.lua) or - for standard input.\n"
+               "'optc help COMMAND' has the options and examples of one.\n");
+}
+
+static int unknown_command(const char *name)
+{
+    const char *names[32];
+    int n = 0;
+    for (const Command *c = cli_commands; c->name && n < 31; c++)
+        names[n++] = c->name;
+    names[n] = NULL;
+    Buf b = {0};
+    cli_near("command", name, names, &b);
+    cli_error("%s; 'optc help' lists them", b.s ? b.s : name);
+    buf_free(&b);
+    return CLI_USAGE;
+}
+
+static int cmd_help(const Command *self, int argc, char **argv)
+{
+    int n;
+    int rc = cli_parse(self, (const Opt[]){{NULL, 0, OPT_FLAG, NULL, NULL, NULL}}, argc, argv, &n);
+    if (rc != CLI_GO)
+        return rc;
+    if (n > 1)
+        return cli_misuse(self, "one command at a time");
+    if (n == 0)
+        return overview(stdout), CLI_OK;
+    const Command *c = find_command(argv[0]);
+    if (!c)
+        return unknown_command(argv[0]);
+    char ask[] = "--help";
+    char *args[] = {ask, NULL};
+    return c->run(c, 1, args);       /* a command knows its options, so it prints its own page */
+}
+
+static int cmd_version(const Command *self, int argc, char **argv)
+{
+    int n;
+    int rc = cli_parse(self, (const Opt[]){{NULL, 0, OPT_FLAG, NULL, NULL, NULL}}, argc, argv, &n);
+    if (rc != CLI_GO)
+        return rc;
+    if (n)
+        return cli_misuse(self, "it takes no arguments");
+    printf("optc %s\n", optc_version());
+    return CLI_OK;
+}
+
+static int dispatch(int argc, char **argv)
+{
+    if (argc < 2) {
+        overview(stderr);
+        return CLI_USAGE;
+    }
+    const char *name = argv[1];
+    if (!strcmp(name, "-h") || !strcmp(name, "--help"))
+        name = "help";
+    else if (!strcmp(name, "-V") || !strcmp(name, "--version"))
+        name = "version";
+    const Command *c = find_command(name);
+    if (!c && name[0] == '-')
+        return cli_error("unknown option '%s': a command comes first; 'optc help' lists them", name), CLI_USAGE;
+    return c ? c->run(c, argc - 2, argv + 2) : unknown_command(name);
+}
+
+int main(int argc, char **argv)
+{
+    signal(SIGPIPE, SIG_IGN);        /* a reader that went away is an error to report below, not a silent death */
+    int rc = dispatch(argc, argv);
+    errno = 0;
+    bool failed = ferror(stdout);
+    if (fclose(stdout) != 0 || failed) {
+        cli_error("the output could not be written%s%s", errno ? ": " : "", errno ? strerror(errno) : "");
+        return CLI_FAILED;
+    }
+    return rc;
+}
