@@ -174,69 +174,74 @@ static void eval_op(Ev *e, Ref r, int i, Shape s)
     }
 }
 
-static void start(Op op, double *v)
-{
-    *v = op == OP_SUM || op == OP_GSUM ? 0 : op == OP_RMAX || op == OP_GMAX ? -INFINITY : INFINITY;
-}
-
-static double with(Op op, double a, double b)
-{
-    return op == OP_SUM || op == OP_GSUM ? a + b : op_eval(op == OP_RMAX || op == OP_GMAX ? OP_MAX : OP_MIN, a, b, 0);
-}
-
 /* The depth of additions that plan.h fixes: 32 in a lane, 7 in the tree, 7 more over the rows of a tile, and rounding. */
 enum { FOLD_DEPTH = 48 };
 
-static void fold_into(const Ev *e, Op op, Vals *out, int64_t o, const Vals *in, int64_t x, double *mag)
+/* Sums are carried in long double: the oracle's own rounding must lie well inside its bounds, in f64 too. */
+typedef struct { long double v, lo, hi, mag; } Acc;
+
+static long double with(Op op, long double a, double b)
 {
-    (void)e;
-    out->v[o] = with(op, out->v[o], in->v[x]);
+    if (op == OP_SUM || op == OP_GSUM)
+        return a + b;
+    return op_eval(op == OP_RMAX || op == OP_GMAX ? OP_MAX : OP_MIN, (double)a, b, 0);
+}
+
+static void fold_into(Op op, Acc *acc, const Vals *in, int64_t x)
+{
+    acc->v = with(op, acc->v, in->v[x]);
+    if (!in->lo)
+        return;
+    acc->lo = with(op, acc->lo, in->lo[x]);
+    acc->hi = with(op, acc->hi, in->hi[x]);
+    acc->mag += fmax(fabs(in->lo[x]), fabs(in->hi[x]));
+}
+
+static void finish_fold(const Ev *e, const Node *n, const Acc *acc, Vals *out, int64_t o)
+{
+    out->v[o] = (double)acc->v;
     if (!out->lo)
         return;
-    out->lo[o] = with(op, out->lo[o], in->lo[x]);
-    out->hi[o] = with(op, out->hi[o], in->hi[x]);
-    mag[o] += fmax(fabs(in->lo[x]), fabs(in->hi[x]));
+    Dom from = (Dom)n->from, to = (Dom)n->dom;
+    double w = n->op == OP_SUM || n->op == OP_GSUM ? FOLD_DEPTH * unit(e, from) * (double)acc->mag + least(e, from) : 0;
+    Iv b = widen(e, (Iv){(double)acc->lo - w, out->v[o], (double)acc->hi + w}, to < ROW && from >= ROW ? ELEM : to, 0);
+    if (to >= ROW)
+        b = widen(e, b, to, 0.5);
+    if (isnan(b.lo) || isnan(b.hi) || (double)acc->mag > most(e, from))
+        b = anything(out->v[o]);
+    out->lo[o] = b.lo;
+    out->hi[o] = b.hi;
 }
 
 static bool eval_red(Ev *e, Ref r)
 {
     const Node *n = &e->g->n[r];
-    bool global = is_global(n);
+    bool global = is_global(n), sum = n->op == OP_SUM || n->op == OP_GSUM;
+    double first = sum ? 0 : n->op == OP_RMAX || n->op == OP_GMAX ? -INFINITY : INFINITY;
     for (int i = 0; i < (global ? 1 : e->j->ntensor); i++) {
         Vals *out = slot(e, r, i);
         if (!out->v)
             continue;
-        double *mag = calloc((size_t)(out->n + 1), sizeof *mag);
-        if (!mag)
+        Acc *acc = malloc(sizeof *acc * (size_t)(out->n + 1));
+        if (!acc)
             return false;
-        for (int64_t o = 0; o < out->n; o++) {
-            start(n->op, &out->v[o]);
-            if (out->lo)
-                out->lo[o] = out->hi[o] = out->v[o];
-        }
+        for (int64_t o = 0; o < out->n; o++)
+            acc[o] = (Acc){first, first, first, 0};
         for (int t = global ? 0 : i; t < (global ? e->j->ntensor : i + 1); t++) {
             Ref a = global ? n->a[e->j->rule->has_matrix ? e->j->tensor[t].variant : VEC] : n->a[0];
             const Vals *in = slot(e, a, t);
             for (int64_t x = 0; x < in->n; x++)
-                fold_into(e, n->op, out, global ? 0 : place((Dom)n->from, (Dom)n->dom, x, e->j->tensor[t].shape), in, x, mag);
+                fold_into(n->op, &acc[global ? 0 : place((Dom)n->from, (Dom)n->dom, x, e->j->tensor[t].shape)], in, x);
         }
-        for (int64_t o = 0; out->lo && o < out->n; o++) {
-            double w = n->op == OP_SUM || n->op == OP_GSUM ? FOLD_DEPTH * unit(e, (Dom)n->from) * mag[o] + least(e, (Dom)n->from) : 0;
-            Iv b = widen(e, (Iv){out->lo[o] - w, out->v[o], out->hi[o] + w}, n->dom < ROW && n->from >= ROW ? ELEM : (Dom)n->dom, 0);
-            if (n->dom >= ROW)
-                b = widen(e, b, (Dom)n->dom, 0.5);
-            if (isnan(b.lo) || isnan(b.hi) || mag[o] > most(e, (Dom)n->from))
-                b = anything(out->v[o]);
-            out->lo[o] = b.lo;
-            out->hi[o] = b.hi;
-        }
-        free(mag);
+        for (int64_t o = 0; o < out->n; o++)
+            finish_fold(e, n, &acc[o], out, o);
+        free(acc);
     }
     for (int i = 1; global && i < e->j->ngroup; i++) {
-        Vals *out = slot(e, r, i), *first = slot(e, r, 0);
-        out->v[0] = first->v[0];
+        Vals *out = slot(e, r, i), *one = slot(e, r, 0);
+        out->v[0] = one->v[0];
         if (out->lo)
-            out->lo[0] = first->lo[0], out->hi[0] = first->hi[0];
+            out->lo[0] = one->lo[0], out->hi[0] = one->hi[0];
     }
     return true;
 }

@@ -23,7 +23,7 @@ typedef struct {                 /* planning one phase */
     bool *in[NVARIANT];          /* which nodes a variant needs */
     int npass;
     int *put[NVARIANT];          /* by write: the pass that stores it (elem targets) */
-    int *temp;                   /* small values and kept elem values: their Mem, or -1 */
+    int *temp, ntemp;            /* small values and kept elem values: their Mem, or -1; how many have one */
     bool *taken;                 /* Mems in use in this phase */
 } P;
 
@@ -82,6 +82,7 @@ static int temp_of(P *p, Ref r)
 {
     if (p->temp[r] < 0) {
         Dom d = pdom(p, r);
+        p->ntemp++;
         p->temp[r] = new_mem(p, (Mem){.kind = MEM_TEMP, .dom = d, .from = d, .type = mem_type_of(p->plan, d)});
     }
     return p->temp[r];
@@ -483,22 +484,16 @@ static void make_list_folds(P *p)
     }
 }
 
-static bool kept_outside(const P *p, Ref r) { return p->temp[r] >= 0; }
-
 /* List stages, until nothing new is asked for: gathering one stage may want a temporary of another. */
 static void fill_list_stages(P *p)
 {
-    for (bool more = true; more;) {
-        more = false;
+    for (int before = -1; before != p->ntemp;) {
+        before = p->ntemp;
         for (Ref r = 0; r < p->g->len; r++)
-            if (computed(&p->g->n[r]) && p->g->n[r].dom != ELEM && kept_outside(p, r))
-                for (int v = 0; v < NVARIANT; v++) {
-                    if (!p->in[v][r])
-                        continue;
+            for (int v = 0; v < NVARIANT && p->temp[r] >= 0; v++)
+                if (computed(&p->g->n[r]) && p->g->n[r].dom != ELEM && p->in[v][r]) {
                     Stage *s = home(p, r, v);
-                    int before = s->nstore;
                     add_access(p, &s->store, &s->nstore, r, p->temp[r]);
-                    more = more || s->nstore != before;
                 }
         for (int i = 0; i < p->ph->nstage; i++) {
             Stage *s = &p->ph->stage[i];

@@ -116,7 +116,7 @@ static int l_env_read(lua_State *L)
     return undeclared(L, t, s, name, false);
 }
 
-static void assign(lua_State *L, Trace *t, SpecFile *s, const char *name, Ref *slot, Dom dom)
+static void assign(lua_State *L, Trace *t, const char *name, Ref *slot, Dom dom)
 {
     const Rule *r = t->rule;
     Ref v = lang_arg(L, 3, name, 1);
@@ -125,7 +125,10 @@ static void assign(lua_State *L, Trace *t, SpecFile *s, const char *name, Ref *s
         spec_error(L, "'%s' cannot hold %s: turn it into numbers with where(c, 1, 0)", name, describe(t, v));
     if (dom_join(n->dom, dom) != dom)
         spec_error(L, "'%s' has one value per %s and cannot take %s: reduce it first", name, dom_name[dom], describe(t, v));
-    (void)s;
+    if (n->dom != dom) {                  /* later reads see the declared domain: x + -0 spreads it, exactly */
+        Node wide = {.op = OP_ADD, .dom = dom, .ty = NUM, .a = {v, node_const(&t->rule->g, -0.0), NONE}};
+        v = trace_node(t, wide);
+    }
     *slot = v;
 }
 
@@ -140,13 +143,13 @@ static int l_env_write(lua_State *L)
         return spec_error(L, "'%s' is assigned outside an entry: use 'local' for helpers", name);
     int i = find_state(t, s, name);
     if (!strcmp(name, "p")) {
-        assign(L, t, s, name, &t->p, ELEM);
+        assign(L, t, name, &t->p, ELEM);
     } else if (!strcmp(name, "g")) {
         if (!s->is_wrapper)
             return spec_error(L, "a rule reads its gradient and does not change it: write 'local grad = …' (wrappers may assign g)");
-        assign(L, t, s, name, &t->g, ELEM);
+        assign(L, t, name, &t->g, ELEM);
     } else if (i >= 0) {
-        assign(L, t, s, name, &t->state[i], t->rule->state[i].dom);
+        assign(L, t, name, &t->state[i], t->rule->state[i].dom);
         t->written[i] = true;
     } else if (find_hyper(t, s, name) >= 0) {
         return spec_error(L, "'%s' is a hyperparameter and cannot be assigned: keep what changes in a state, such as %s = fill(1, \"group\")", name, name);
@@ -308,8 +311,8 @@ static void collect_entries(lua_State *L, Trace *t)
         }
         lua_pop(L, 1);
     }
-    if (r->nentry > 12)
-        spec_error(L, "over 12 entries");
+    if (r->nentry > 64)
+        spec_error(L, "over 64 entries");
 }
 
 static void trace_entry(lua_State *L, Trace *t, int e, int variant)

@@ -71,13 +71,14 @@ static double now_ms(void)
 static void make_native(optc_rule *r, const char *source)
 {
     const optc_engine *e = r->engine;
-    char key[33], flags[256], why[160] = "";
+    char key[33], flags[400], why[160] = "";
     hash_hex(emit_key(source), key);
     if (use_builtin(r, key))
         return;
-    snprintf(flags, sizeof flags, "%s %s", compile_flags, isas[e->isa].flags);
+    const char *more = getenv("OPTC_CFLAGS");       /* for those who look into generated code: -g, -O1, -fopt-info-vec … */
+    snprintf(flags, sizeof flags, "%s %s %.100s", compile_flags, isas[e->isa].flags, more ? more : "");
     /* The key holds what decides the bits: code, flags, level, layout. Which compiler it was does not. */
-    char all[400];
+    char all[512];
     int n = snprintf(all, sizeof all, "%s|%s|abi %d", key, flags, OPTC_ABI);
     hash_hex(hash128(all, (size_t)n), key);
     double t0 = now_ms();

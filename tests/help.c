@@ -140,7 +140,7 @@ static char *compare(const char *what, int tensor, Type t, const void *data, con
         double got = type_load(t, data, i);
         if (!inside(t, got, v->lo[i], v->v[i], v->hi[i])) {
             char *m = malloc(300);
-            snprintf(m, 300, "%s of tensor %d, element %lld: got %.9g, evaluator %.17g in [%.17g, %.17g]", what, tensor, (long long)i, got, v->v[i], v->lo[i], v->hi[i]);
+            snprintf(m, 300, "%s of tensor %d, element %lld: got %.17g, evaluator %.17g in [%.17g, %.17g]", what, tensor, (long long)i, got, v->v[i], v->lo[i], v->hi[i]);
             return m;
         }
     }

@@ -47,7 +47,7 @@ int cli_misuse(const Command *self, const char *fmt, ...)
     va_start(ap, fmt);
     buf_vprintf(&b, fmt, ap);
     va_end(ap);
-    cli_error("%s: %s (see 'optc help %s')", self->name, b.s ? b.s : "", self->name);
+    cli_error("%s: %s\nsee 'optc help %s'", self->name, b.s ? b.s : "", self->name);
     buf_free(&b);
     return CLI_USAGE;
 }

@@ -25,9 +25,10 @@ static int check_pass(const Command *self, const char *pass)
             return CLI_GO;
     Buf b = {0};
     cli_near("pass", pass, names, &b);
-    buf_puts(&b, "; known:");
+    buf_puts(&b, " (known:");
     for (int i = 0; i < n; i++)
         buf_printf(&b, " %s", names[i]);
+    buf_puts(&b, ")");
     int rc = cli_misuse(self, "%s", b.s ? b.s : pass);
     buf_free(&b);
     return rc;

@@ -11,9 +11,10 @@ static int check_target(const Command *self, const char *target)
             return CLI_GO;
     Buf b = {0};
     cli_near("target", target, gen_targets, &b);
-    buf_puts(&b, "; known:");
+    buf_puts(&b, " (known:");
     for (const char *const *t = gen_targets; *t; t++)
         buf_printf(&b, " %s", *t);
+    buf_puts(&b, ")");
     int rc = cli_misuse(self, "%s", b.s ? b.s : target);
     buf_free(&b);
     return rc;

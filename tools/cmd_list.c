@@ -81,7 +81,8 @@ static int list_rules(Arena *a, const CompileOpts *c)
     int n = 0, rc = CLI_OK;
     for (int i = 0; i < optc_library_size(); i++)
         if (!is_wrapper_name(optc_library_name(i))) {
-            if (rule_row(a, optc_library_name(i), c, &v[n]))
+            const char *name = arena_strdup(a, optc_library_name(i));     /* the next call may reuse its room */
+            if (rule_row(a, name, c, &v[n]))
                 n++;
             else
                 rc = CLI_FAILED;
@@ -186,13 +187,13 @@ static void detail_options(const Rule *r, const char *wrapper)
         }
 }
 
-static void detail_entries(Arena *a, const Plan *p)
+static void detail_entries(Arena *a, const Plan *p, const char *around)
 {
     for (int e = 0; e < p->nentry; e++) {
         Buf b = {0};
         spec_bytes_text(&b, p, e);
-        field(e ? "" : "entries", arena_printf(a, "%s: %s bytes per element%s", p->entry[e].name, b.s ? b.s : "",
-                                               p->rule->has_matrix ? " (vectors/matrices)" : ""));
+        field(e ? "" : "entries", arena_printf(a, "%s: %s bytes per element%s%s", p->entry[e].name, b.s ? b.s : "",
+                                               p->rule->has_matrix ? " (vectors/matrices)" : "", around));
         buf_free(&b);
     }
 }
@@ -219,9 +220,7 @@ static int detail(const char *name, const CompileOpts *c)
         if (own(r->input[i].name, s.wrapper))
             field("input", arena_printf(a, "%s: one per %s, set by the caller", own(r->input[i].name, s.wrapper), dom_name[r->input[i].dom]));
     detail_states(s.gen.plan, s.wrapper);
-    if (s.wrapper)
-        field("around", arena_printf(a, "sgd, for example:"));
-    detail_entries(a, s.gen.plan);
+    detail_entries(a, s.gen.plan, s.wrapper ? " around sgd" : "");
     spec_close(&s);
     return CLI_OK;
 }
