@@ -123,10 +123,9 @@ static void find_late(P *p)
         p->late[r] = p->npass;
     for (int v = 0; v < NVARIANT; v++)
         for (int i = 0; i < p->ph->body[v].n; i++) {
-            Write w = p->ph->body[v].w[i];
-            Dom d = w.state == TO_P ? ELEM : p->plan->rule->state[w.state].dom;
-            if (d == ELEM && p->late[w.val] > p->npass - 1)
-                p->late[w.val] = p->npass - 1;
+            Ref r = p->ph->body[v].w[i].val;
+            if (p->put[v][i] >= 0 && p->late[r] > p->put[v][i])
+                p->late[r] = p->put[v][i];
         }
     for (Ref r = p->g->len - 1; r >= 0; r--)
         for (int k = 0; k < 3; k++) {
@@ -265,6 +264,8 @@ static int solve_variant(P *p, int v, Pass *pass)
         for (int i = 0; i < p->ph->body[v].n; i++)
             if (p->put[v][i] == k) {
                 Write w = p->ph->body[v].w[i];
+                if (p->time[w.val] > k)
+                    return CUT_INF;
                 int m = plan_mem_of_state(p->plan, w.state);
                 list_add(p->arena, &roots[k], w.val, -1);
                 list_add(p->arena, &q.store, w.val, m);

@@ -9,10 +9,13 @@
 
 static void say(const char *prefix, const char *fmt, va_list ap)
 {
+    Buf b = {0};
+    buf_vprintf(&b, fmt, ap);
     fflush(stdout);                  /* what was printed before it stands before it on a terminal too */
     fprintf(stderr, "optc: %s", prefix);
-    vfprintf(stderr, fmt, ap);
+    cli_put_clean(stderr, b.s ? b.s : "out of memory", true);
     fputc('\n', stderr);
+    buf_free(&b);
 }
 
 void cli_error(const char *fmt, ...)

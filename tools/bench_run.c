@@ -305,6 +305,7 @@ bool bench_rounds(Bench *b)
         }
     }
     progress(b, "", 1, 0);
+    b->progress = false;
     return true;
 }
 

@@ -8,29 +8,27 @@
 
 typedef struct Floor { double rate; const char *whence; } Floor;      /* rate in bytes per second, 0: unknown */
 
-static void line(const char *key, const char *text) { printf("  %-9s %s\n", key, text); }
-
 static void head(const Spec *s)
 {
     const Rule *r = s->gen.rule;
     Arena *a = s->gen.plan->arena;
     cli_heading(*r->with ? arena_printf(a, "%s with %s", r->name, r->with) : r->name);
     if (*r->doc)
-        line("", r->doc);
+        cli_line("", r->doc);
     if (*r->cite)
-        line("cite", r->cite);
+        cli_line("cite", r->cite);
     for (int i = 0; i < r->nhyper; i++) {
         Buf b = {0};
         cli_hyper(&b, &r->hyper[i]);
-        line(i ? "" : "hyper", b.s ? b.s : "");
+        cli_line(i ? "" : "hyper", b.s ? b.s : "");
         buf_free(&b);
     }
     for (int i = 0; i < r->noption; i++)
-        line(i ? "" : "options", arena_printf(a, "%s = %s", r->option[i].name, r->option[i].value));
+        cli_line(i ? "" : "options", arena_printf(a, "%s = %s", r->option[i].name, r->option[i].value));
     for (int i = 0; i < r->ninput; i++)
-        line(i ? "" : "inputs", arena_printf(a, "%s: one per %s, set by the caller", r->input[i].name, dom_name[r->input[i].dom]));
-    line("types", arena_printf(a, "parameters %s, gradients %s, states %s, computed in %s", type_info[s->types.p].name, type_info[s->types.g].name,
-                               type_info[s->types.state].name, type_info[s->gen.plan->real].name));
+        cli_line(i ? "" : "inputs", arena_printf(a, "%s: one per %s, set by the caller", r->input[i].name, dom_name[r->input[i].dom]));
+    cli_line("types", arena_printf(a, "parameters %s, gradients %s, states %s, computed in %s", type_info[s->types.p].name, type_info[s->types.g].name,
+                                   type_info[s->types.state].name, type_info[s->gen.plan->real].name));
 }
 
 static const char *phase_name(Arena *a, const Plan *p, int entry, int mask)
@@ -72,7 +70,7 @@ static void launches(Arena *a, const Plan *p)
                         n[v] += runs(&ph->stage[i], v);
                 more = arena_printf(a, " (%d where all are vectors, %d where all are matrices)", n[VEC], n[MAT]);
             }
-            line(e || m ? "" : "launches", arena_printf(a, "%d for %s, whatever the number of tensors%s", ph->nstage, phase_name(a, p, e, m), more));
+            cli_line(e || m ? "" : "launches", arena_printf(a, "%d for %s, whatever the number of tensors%s", ph->nstage, phase_name(a, p, e, m), more));
         }
 }
 
@@ -91,8 +89,8 @@ static void states(Arena *a, const Plan *p)
             else
                 buf_printf(&rest, ", %s %d per %s", m->name, type_info[m->type].bytes, dom_name[m->dom]);
         }
-        line(v ? "" : "state", arena_printf(a, "%d byte%s per parameter%s%s", bytes, bytes == 1 ? "" : "s", rest.s ? rest.s : "",
-                                            !r->has_matrix ? "" : v == VEC ? " (vectors)" : " (matrices)"));
+        cli_line(v ? "" : "state", arena_printf(a, "%d byte%s per parameter%s%s", bytes, bytes == 1 ? "" : "s", rest.s ? rest.s : "",
+                                                !r->has_matrix ? "" : v == VEC ? " (vectors)" : " (matrices)"));
         buf_free(&rest);
     }
 }
@@ -109,9 +107,9 @@ static void floors(Arena *a, const Plan *p, int64_t n, const Floor *f)
     char size[32], rate[32];
     const Rule *r = p->rule;
     if (f->rate > 0)
-        line("floor", arena_printf(a, "for %s elements at %s/s (%s)", cli_size(size, n), cli_bytes(rate, f->rate), f->whence));
+        cli_line("floor", arena_printf(a, "for %s elements at %s/s (%s)", cli_size(size, n), cli_bytes(rate, f->rate), f->whence));
     else
-        line("floor", arena_printf(a, "for %s elements", cli_size(size, n)));
+        cli_line("floor", arena_printf(a, "for %s elements", cli_size(size, n)));
     for (int e = 0; e < p->nentry; e++)
         for (int m = 0; m < p->entry[e].nphase; m++)
             for (int v = 0; v < NVARIANT && (v == VEC || r->has_matrix); v++) {
@@ -119,7 +117,7 @@ static void floors(Arena *a, const Plan *p, int64_t n, const Floor *f)
                 char text[160];
                 Shape s = shape_of(r, d.rank, d.dim, v == VEC && r->has_matrix);
                 const char *as = d.rank == 2 && s.rows > 1 ? arena_printf(a, " as %s", cli_dims(text, &d)) : "";
-                line("", arena_printf(a, "%s%s: %s", phase_name(a, p, e, m), as, floor_text(a, phase_bytes(p, &p->entry[e].phase[m], v, s), f)));
+                cli_line("", arena_printf(a, "%s%s: %s", phase_name(a, p, e, m), as, floor_text(a, phase_bytes(p, &p->entry[e].phase[m], v, s), f)));
             }
 }
 

@@ -128,12 +128,6 @@ static void list_wrappers(Arena *a)
 }
 
 /* ---- one spec ---- */
-static void field(const char *key, const char *text)
-{
-    if (*text)
-        printf("  %-9s %s\n", key, text);
-}
-
 /* A wrapper's own names carry its prefix; the rule inside shows its names without one. */
 static const char *own(const char *name, const char *wrapper)
 {
@@ -151,7 +145,7 @@ static void detail_hyper(const Rule *r, const char *wrapper)
         h.name = own(h.name, wrapper);
         Buf b = {0};
         cli_hyper(&b, &h);
-        printf("  %-9s %s\n", key, b.s ? b.s : "");
+        cli_line(key, b.s ? b.s : "");
         buf_free(&b);
         key = "";
     }
@@ -177,12 +171,12 @@ static void detail_states(const Plan *p, const char *wrapper)
     }
 }
 
-static void detail_options(const Rule *r, const char *wrapper)
+static void detail_options(Arena *a, const Rule *r, const char *wrapper)
 {
     const char *key = "options";
     for (int i = 0; i < r->noption; i++)
         if (own(r->option[i].name, wrapper)) {
-            printf("  %-9s %s = %s\n", key, own(r->option[i].name, wrapper), r->option[i].value);
+            cli_line(key, arena_printf(a, "%s = %s", own(r->option[i].name, wrapper), r->option[i].value));
             key = "";
         }
 }
@@ -192,8 +186,8 @@ static void detail_entries(Arena *a, const Plan *p, const char *around)
     for (int e = 0; e < p->nentry; e++) {
         Buf b = {0};
         spec_bytes_text(&b, p, e);
-        field(e ? "" : "entries", arena_printf(a, "%s: %s bytes per element%s%s", p->entry[e].name, b.s ? b.s : "",
-                                               p->rule->has_matrix ? " (vectors/matrices)" : "", around));
+        cli_line(e ? "" : "entries", arena_printf(a, "%s: %s bytes per element%s%s", p->entry[e].name, b.s ? b.s : "",
+                                                  p->rule->has_matrix ? " (vectors/matrices)" : "", around));
         buf_free(&b);
     }
 }
@@ -212,13 +206,15 @@ static int detail(const char *name, const CompileOpts *c)
     if (s.wrapper)
         fields_read(a, s.src.text, s.src.len, &f);
     cli_heading(s.wrapper ? arena_printf(a, "%s, a wrapper: --with '%s'", f.name, call_text(a, &f)) : r->name);
-    field("", f.doc);
-    field("cite", f.cite);
+    if (*f.doc)
+        cli_line("", f.doc);
+    if (*f.cite)
+        cli_line("cite", f.cite);
     detail_hyper(r, s.wrapper);
-    detail_options(r, s.wrapper);
+    detail_options(a, r, s.wrapper);
     for (int i = 0; i < r->ninput; i++)
         if (own(r->input[i].name, s.wrapper))
-            field("input", arena_printf(a, "%s: one per %s, set by the caller", own(r->input[i].name, s.wrapper), dom_name[r->input[i].dom]));
+            cli_line("input", arena_printf(a, "%s: one per %s, set by the caller", own(r->input[i].name, s.wrapper), dom_name[r->input[i].dom]));
     detail_states(s.gen.plan, s.wrapper);
     detail_entries(a, s.gen.plan, s.wrapper ? " around sgd" : "");
     spec_close(&s);

@@ -38,6 +38,27 @@ void cli_cell(const char *s, int width)
     printf("%s%*s", s, width > cli_width(s) ? width - cli_width(s) : 0, "");
 }
 
+/* A spec's own words may hold anything; a terminal obeys control characters, so none gets there but ends of lines where they are wanted. */
+void cli_put_clean(FILE *f, const char *s, bool lines)
+{
+    for (; *s; s++) {
+        unsigned char c = (unsigned char)*s, d = (unsigned char)s[1];
+        if (c == 0xc2 && d >= 0x80 && d < 0xa0)
+            s++;                               /* the second set of control characters, in UTF-8 */
+        else if (c == '\n' && lines)
+            fputc(c, f);
+        else
+            fputc(c < 32 || c == 127 ? ' ' : c, f);
+    }
+}
+
+void cli_line(const char *key, const char *text)
+{
+    printf("  %-9s ", key);
+    cli_put_clean(stdout, text, false);
+    puts("");
+}
+
 static const char *scaled(char buf[32], double x, double base, const char *const *unit, int n)
 {
     int i = 0;

@@ -1,0 +1,52 @@
+#!/bin/sh
+# Installs into an empty folder and uses it as a stranger would: pkg-config, a C and a C++ program, the command.
+set -eu
+to=$(mktemp -d)
+trap 'rm -rf "$to"' EXIT
+${MAKE:-make} --no-print-directory -s install BUILD="$BUILD" PREFIX="$to" >/dev/null
+cat > "$to/use.c" <<'X'
+#include <optc.h>
+#include <stdio.h>
+int main(void)
+{
+    optc_engine *e;
+    optc_rule *r;
+    optc_binding *b;
+    float p[6] = {1, 2, 3, 4, 5, 6}, g[6] = {1, 1, 1, 1, 1, 1};
+    int64_t shape[2] = {2, 3};
+    optc_rule_options ro = {};
+    optc_tensor t = {};
+    optc_group all = {};
+    ro.spec = "adamw";
+    t.param = p;
+    t.grad = g;
+    t.rank = 2;
+    t.shape = shape;
+    all.tensors = &t;
+    all.ntensors = 1;
+    if (optc_open(NULL, &e) || optc_compile(e, &ro, &r) || optc_bind(r, &all, 1, &b) || optc_step(b)) {
+        fprintf(stderr, "%s\n", optc_message());
+        return 1;
+    }
+    printf("%s: %s: %g\n", optc_rule_name(r), optc_rule_path(r), p[0]);
+    return optc_unbind(b) || optc_release(r) || optc_close(e);
+}
+X
+export PKG_CONFIG_PATH="$to/lib/pkgconfig"
+flags=$(pkg-config --cflags --libs optc)
+static=$(pkg-config --static --cflags --libs optc | sed "s|-loptc|$to/lib/liboptc.a|")
+${CC:-cc} -Wall -Wextra "$to/use.c" -o "$to/dynamic" $flags -Wl,-rpath,"$to/lib"
+${CC:-cc} "$to/use.c" -o "$to/static" $static
+"$to/dynamic"
+"$to/static"
+if command -v g++ >/dev/null 2>&1; then
+    g++ -std=c++17 -Wall -Wextra -Wpedantic -x c++ "$to/use.c" -x none -o "$to/plus" $flags -Wl,-rpath,"$to/lib"
+    "$to/plus"
+fi
+cd "$to"
+bin/optc check adamw >/dev/null
+bin/optc check share/optc/specs/lamb.lua >/dev/null
+# only what is meant to be public is exported
+extra=$(nm -D --defined-only lib/liboptc.so | awk '{print $3}' | grep -v '^optc_' || true)
+[ -z "$extra" ] || { echo "exported by mistake: $extra"; exit 1; }
+echo "install ok"

@@ -1,0 +1,35 @@
+#!/bin/sh
+# Every test, as `make test` runs them. Each part says what it is; the first failure stops.
+#   BUILD  the build folder        CC, MAKE  as make has them        OPTC_QUICK=1  leaves out the sanitizers and the other compiler
+set -eu
+part() { printf '\n== %s\n' "$*"; }
+export OPTC_TEST_CACHE="$PWD/$BUILD/test-cache"
+unset OPTC_CACHE OPTC_PATH OPTC_CC OPTC_CFLAGS 2>/dev/null || true
+mkdir -p "$OPTC_TEST_CACHE" && chmod 700 "$OPTC_TEST_CACHE"
+
+part "suites"
+"$BUILD/run-tests"
+
+part "command line"
+OPTC="$PWD/$BUILD/optc" sh tests/cli.sh
+
+part "header in C++, install, and a program linked both ways"
+sh tests/install.sh
+
+[ -z "${OPTC_QUICK:-}" ] || exit 0
+
+part "the address and undefined-behaviour sanitizers"
+$MAKE --no-print-directory -s SAN=1 BUILD="$BUILD/san" OPT=-O1 "$BUILD/san/run-tests"
+OPTC_FUZZ_SPECS=4 ASAN_OPTIONS=detect_leaks=1 "$BUILD/san/run-tests"
+
+if command -v clang >/dev/null 2>&1 && [ "${CC##*/}" != clang ] && clang -fopenmp -x c -o /dev/null - </dev/null 2>/dev/null <<X
+int main(void) { return 0; }
+X
+then
+    part "clang, warnings as errors"
+    $MAKE --no-print-directory -s CC=clang BUILD="$BUILD/clang" CFLAGS="-g -Werror" "$BUILD/clang/optc" "$BUILD/clang/run-tests"
+    CK_RUN_SUITE=bits OPTC_FUZZ_SPECS=1 "$BUILD/clang/run-tests"
+else
+    echo "clang with OpenMP is not here: not tried"
+    [ -z "${CI:-}" ] || exit 1
+fi
