@@ -199,16 +199,6 @@ static double number_field(Trace *t, const SpecFile *s, const char *name, const 
     return x;
 }
 
-static const char *range_text(Arena *a, const Hyper *h)
-{
-    return arena_printf(a, "%c%g, %g%c", h->lo_open ? '(' : '[', h->lo, h->hi, h->hi_open ? ')' : ']');
-}
-
-static bool in_range(const Hyper *h, double x)
-{
-    return (h->lo_open ? x > h->lo : x >= h->lo) && (h->hi_open ? x < h->hi : x <= h->hi);
-}
-
 static void declare_hyper(Trace *t, SpecFile *s)
 {
     lua_State *L = t->L;
@@ -244,8 +234,8 @@ static void declare_hyper(Trace *t, SpecFile *s)
             fail(t, s, key[i], "hyperparameter '%s' must be a number or { default, min = …, max = … }", key[i]);
         }
         lua_pop(L, 1);
-        if (!in_range(&h, h.def))
-            fail(t, s, key[i], "the default %g of hyperparameter '%s' lies outside its range %s", h.def, key[i], range_text(t->arena, &h));
+        if (!hyper_allows(&h, h.def))
+            fail(t, s, key[i], "the default %g of hyperparameter '%s' lies outside its range %s", h.def, key[i], hyper_range(&h, (char[64]){0}));
         s->hyper[s->nhyper++] = t->rule->nhyper;
         PUSH(t->arena, t->rule->hyper, t->rule->nhyper, t->rule->hyper_cap) = h;
     }
@@ -440,8 +430,8 @@ static void apply_args(Trace *t, SpecFile *s, const Arg *arg, int narg)
             h->def = strtod(arg[i].value, &end);
             if (end == arg[i].value || *end || isnan(h->def))
                 fail(t, s, arg[i].key, "hyperparameter '%s' is a number, not '%s'", arg[i].key, arg[i].value);
-            if (!in_range(h, h->def))
-                fail(t, s, arg[i].key, "%s = %s lies outside the range %s", h->name, arg[i].value, range_text(t->arena, h));
+            if (!hyper_allows(h, h->def))
+                fail(t, s, arg[i].key, "%s = %s lies outside the range %s", h->name, arg[i].value, hyper_range(h, (char[64]){0}));
             found = true;
         }
         lua_rawgeti(t->L, LUA_REGISTRYINDEX, s->opts);
@@ -476,9 +466,10 @@ static void check_fields(Trace *t, SpecFile *s)
         fail(t, s, NULL, "the spec must return optimizer { … } or wrapper { … }");
     bool wrapper = !strcmp(kind, "wrapper");
     lua_pop(L, 1);
-    if (wrapper != s->is_wrapper)
-        fail(t, s, NULL, wrapper ? "this is a wrapper: put it around a rule with --with %s" : "%s is an optimizer, not a wrapper: it cannot stand in --with",
-             s->name);
+    if (wrapper != s->is_wrapper) {
+        const char *name = wrapper ? text_field(t, s, "name") : s->name;
+        fail(t, s, "name", wrapper ? "this is a wrapper: put it around a rule with --with %s" : "%s is an optimizer, not a wrapper: it cannot stand in --with", name);
+    }
     lua_pushnil(L);
     lua_rawsetp(L, -2, &known_fields);
     int n;

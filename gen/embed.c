@@ -1,4 +1,4 @@
-/* Build helper: embed NAME FILE... writes a C table of the files' texts (key: the path after the folder given by -C). */
+/* Build helper: embed TABLE FOLDER/ FILE... writes a C table of the files' texts, each under its path without FOLDER/ and ".lua". */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,10 @@ static int put_file(const char *path, const char *key)
         perror(path);
         return 1;
     }
-    printf("    {\"%s\",\n     \"", key);
+    size_t n = strlen(key);
+    if (n > 4 && !strcmp(key + n - 4, ".lua"))
+        n -= 4;
+    printf("    {\"%.*s\",\n     \"", (int)n, key);
     for (int c, col = 0; (c = getc(f)) != EOF; col++) {
         if (c == '\n') {
             printf("\\n\"\n     \"");

@@ -13,7 +13,8 @@ static const char *const reserved[] = {
     "static", "struct", "switch", "typedef", "union", "unsigned", "void", "volatile", "while", "asm", "typeof", "linux", "unix",
     "fabs", "fabsf", "sqrt", "sqrtf", "fma", "fmaf", "true", "false", "bool", NULL};
 
-typedef struct { Emit e; Buf hoisted, buffers, pointers, body, lanes, finish, rowstart, rowend; const char *in; const char **ptr; } C;   /* ptr: by Mem, the name of its pointer */
+typedef struct { Emit e; Buf hoisted, buffers, pointers, body, lanes, finish, rowstart, rowend; const char *in; const char **ptr; bool fetch; } C;
+/* ptr: by Mem, the name of its pointer; fetch: the stage asks for its next chunk ahead of time */
 
 static bool is_list(StageKind k) { return k == S_ROW || k == S_COL || k == S_SLICE; }
 static bool is_single(StageKind k) { return k == S_TENSOR || k == S_GROUP; }
@@ -78,11 +79,23 @@ static void load_array(C *c, Access a, const char *inner)
 {
     const Mem *m = &c->e.plan->mem[a.mem];
     const char *ptr = pointer(c, a.mem, a.val);
+    if (m->dom == ELEM && c->fetch)
+        buf_printf(&c->pointers, "%soptc_fetch(%s + %s, sizeof *%s);\n", c->in, ptr,
+                   c->e.st->kind == S_TILE ? "(from + len < count ? len : self->cols - from)" : c->e.st->uses_rows ? "run" : "len", ptr);
     const char *v = emit_form(&c->e, type_info[m->type].load, 'x', arena_printf(c->e.arena, "%s[i]", ptr));
     if (!stored_here(c->e.st, a.mem) && c->e.uses[a.val] == 1 && c->e.g->n[a.val].ty == NUM)
         c->e.text[a.val] = v;
     else
         define(c, &c->body, inner, a.val, emit_name(&c->e, arena_printf(c->e.arena, "%s_i", ptr)), v);
+}
+
+/* Measured: prefetching pays for up to three arrays; with four and more its bursts take the places that loads need. */
+static bool few_streams(const C *c)
+{
+    int n = 0;
+    for (int i = 0; i < c->e.st->nload; i++)
+        n += c->e.plan->mem[c->e.st->load[i].mem].dom == ELEM;
+    return n <= 3;
 }
 
 static void loads(C *c, const char *inner)
@@ -295,6 +308,7 @@ static bool emit_stage(Buf *out, Gen *g, const Phase *ph, const Stage *s, const 
     const char *in = s->kind == S_TILE || s->uses_rows ? "            " : !strcmp(tmpl, "flat_fold") ? "        " : "    ";
     const char *inner = is_single(s->kind) ? "    " : arena_printf(&g->arena, "%s    ", in);
     c.in = in;
+    c.fetch = s->nfold || s->uses_rows ? few_streams(&c) : false;
     emit_scalars(&c.e, &c.hoisted, "    ");
     for (int i = 0; i < s->nfin; i++)
         finish_one(&c, s->fin[i]);
@@ -372,7 +386,7 @@ static const char *about(Gen *g)
 char *emit_c(Gen *g, const char *command)
 {
     Plan *p = g->plan;
-    Buf code = {0}, table = {0}, shared = {0}, out = {0}, ir = {0};
+    Buf code = {0}, table = {0}, shared = {0}, out = {0};
     bool ok = true;
     for (int e = 0; e < p->nentry; e++)
         for (int m = 0; m < p->entry[e].nphase; m++)
@@ -386,9 +400,8 @@ char *emit_c(Gen *g, const char *command)
     if (!table.len)
         buf_puts(&table, "0");
     shared_source(&shared, code.s ? code.s : "");
-    rule_print(&ir, g->rule);
     char hex[33];
-    hash_hex(hash128(ir.s, ir.len), hex);
+    hash_hex(hash128(code.s ? code.s : "", code.len), hex);
     const char *title = *g->rule->with ? arena_printf(&g->arena, "%s with %s", g->rule->name, g->rule->with) : g->rule->name;
     Hole h[] = {{"title", title}, {"about", about(g)}, {"command", command}, {"hash", hex}, {"name", g->rule->name},
                 {"abi", template_text("abi.h")}, {"math", shared.s}, {"stages", code.s ? code.s : ""}, {"table", table.s}};
@@ -396,7 +409,6 @@ char *emit_c(Gen *g, const char *command)
     buf_free(&code);
     buf_free(&table);
     buf_free(&shared);
-    buf_free(&ir);
     if (!ok) {
         buf_free(&out);
         diag_set(&g->diag, NULL, 0, NULL, "a template misses a section or names an unknown hole");

@@ -1,6 +1,7 @@
 #include "ir.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 const OpInfo op_info[NOPS] = {
@@ -146,6 +147,17 @@ bool node_is_int(const Graph *g, Ref r)
     case OP_FLOOR: case OP_CEIL: case OP_ROUND: return true;
     default: return false;
     }
+}
+
+bool hyper_allows(const Hyper *h, double x)
+{
+    return (h->lo_open ? x > h->lo : x >= h->lo) && (h->hi_open ? x < h->hi : x <= h->hi);
+}
+
+const char *hyper_range(const Hyper *h, char buf[64])
+{
+    snprintf(buf, 64, "%c%g, %g%c", h->lo_open || isinf(h->lo) ? '(' : '[', h->lo, h->hi, h->hi_open || isinf(h->hi) ? ')' : ']');
+    return buf;
 }
 
 typedef struct { const Graph *from; Graph *to; Ref *map; NodeMap f; void *ctx; } Rewrite;

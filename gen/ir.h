@@ -91,5 +91,8 @@ static inline bool is_global(const Node *n) { return n->op >= OP_GSUM && n->op <
 typedef Ref (*NodeMap)(Graph *to, Node n, void *ctx);
 void rule_rewrite(Rule *r, NodeMap f, void *ctx);
 
+bool hyper_allows(const Hyper *h, double x);
+const char *hyper_range(const Hyper *h, char buf[64]);     /* "[0, 1)" */
+
 double op_eval(Op op, double a, double b, double c);       /* one elementwise operation in f64 */
 #endif

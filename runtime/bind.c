@@ -212,9 +212,9 @@ static optc_status check_hyper(const Rule *r, const char *call, const char *name
         if (strcmp(h->name, name))
             continue;
         *out = i;
-        if ((h->lo_open ? value > h->lo : value >= h->lo) && (h->hi_open ? value < h->hi : value <= h->hi))
+        if (hyper_allows(h, value))
             return OPTC_OK;
-        return fail(OPTC_ERROR_RANGE, "%s: %s = %g lies outside its range %c%g, %g%c", call, name, value, h->lo_open ? '(' : '[', h->lo, h->hi, h->hi_open ? ')' : ']');
+        return fail(OPTC_ERROR_RANGE, "%s: %s = %g lies outside its range %s", call, name, value, hyper_range(h, (char[64]){0}));
     }
     optc_status s = fail(OPTC_ERROR_ARGUMENT, "%s: rule '%s' has no hyperparameter '%s'%s", call, r->name, name ? name : "(null)", near_text(&near, &scratch));
     arena_free(&scratch);

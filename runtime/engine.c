@@ -92,19 +92,13 @@ int optc_library_size(void) { return library_count(); }
 
 const char *optc_library_name(int i)
 {
-    static _Thread_local char name[128];
-    if (i < 0 || i >= library_count())
-        return NULL;
-    snprintf(name, sizeof name, "%.*s", (int)strlen(embedded_specs[i].name) - 4, embedded_specs[i].name);
-    return name;
+    return i >= 0 && i < library_count() ? embedded_specs[i].name : NULL;
 }
 
 const char *optc_library_text(const char *name)
 {
-    char key[160];
-    snprintf(key, sizeof key, "%s.lua", name ? name : "");
-    for (const Embedded *e = embedded_specs; e->name; e++)
-        if (!strcmp(e->name, key))
+    for (const Embedded *e = embedded_specs; name && e->name; e++)
+        if (!strcmp(e->name, name))
             return e->text;
     return NULL;
 }

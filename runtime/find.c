@@ -42,7 +42,7 @@ static bool embedded(const char *key, Arena *arena, Source *out)
 {
     for (const Embedded *e = embedded_specs; e->name; e++)
         if (!strcmp(e->name, key)) {
-            *out = (Source){arena_printf(arena, "specs/%s", key), e->text, strlen(e->text)};
+            *out = (Source){arena_printf(arena, "specs/%s.lua", key), e->text, strlen(e->text)};
             return true;
         }
     return false;
@@ -69,14 +69,14 @@ static bool find(const char *spec_path, const char *name, const char *folder, Ar
     const char *key = arena_printf(arena, "%s%s.lua", folder, name), *flat = arena_printf(arena, "%s.lua", name);
     if (in_folders(path, key, arena, out, d, &failed) || (*folder && in_folders(path, flat, arena, out, d, &failed)))
         return !failed;
-    if (embedded(key, arena, out))
+    if (embedded(arena_printf(arena, "%s%s", folder, name), arena, out))
         return true;
     Near near = {.want = name};
     size_t skip = strlen(folder);
     for (const Embedded *e = embedded_specs; e->name; e++) {
         bool same = *folder ? !strncmp(e->name, folder, skip) : !strchr(e->name, '/');
         if (same)
-            near_try(&near, arena_strndup(arena, e->name + skip, strlen(e->name) - skip - 4));
+            near_try(&near, e->name + skip);
     }
     diag_set(d, NULL, 0, NULL, "there is no %s '%s' in the library%s%s", *folder ? "wrapper" : "optimizer", name, near_text(&near, arena),
              *folder ? "" : " (a file of your own is named by its path: ./mine.lua)");

@@ -68,12 +68,9 @@ int main(int argc, char **argv)
     FILE *table = create(argv[1], "builtin_table.c");
     Buf rows = {0};
     fprintf(table, "#include \"internal.h\"\n");
-    for (const Embedded *e = embedded_specs; e->name; e++) {
-        char rule[128];
-        snprintf(rule, sizeof rule, "%.*s", (int)strlen(e->name) - 4, e->name);
-        if (!strchr(rule, '/'))
-            put_rule(argv[1], rule, "", rule, table, &rows);
-    }
+    for (const Embedded *e = embedded_specs; e->name; e++)
+        if (!strchr(e->name, '/'))
+            put_rule(argv[1], e->name, "", e->name, table, &rows);
     for (size_t i = 0; i < sizeof extra / sizeof *extra; i++)
         put_rule(argv[1], extra[i].rule, extra[i].with, extra[i].id, table, &rows);
     fprintf(table, "const Builtin builtin_rules[] = {\n%s    {0, 0},\n};\n", rows.s);

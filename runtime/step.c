@@ -25,7 +25,8 @@ static void run_units(const optc_binding *b, const Units *u, const int64_t *pref
             fn(&b->tensor[u->tensor[i]].view, lo - prefix[i]);
 }
 
-/* Every thread takes the next piece until none is left. Which thread did what changes no bit. */
+/* Every thread takes the next piece until none is left. Which thread did what changes no bit. Passes over the elements go
+ * forth and back in turn: what the last one touched at its end is still in the cache when the next one begins there. */
 static void run_stage(const optc_binding *b, const Stage *s, Counter *c, int threads)
 {
     optc_stage_fn fn = b->rule->module->fn[s->fn];
@@ -35,9 +36,12 @@ static void run_stage(const optc_binding *b, const Stage *s, Counter *c, int thr
         return;
     }
     const Units *u = &b->units[s->variant];
-    int64_t total = u->prefix[s->kind][u->n], piece = total / (threads * 16) + 1;
-    for (int64_t lo; (lo = atomic_fetch_add(&c->next, piece)) < total;)
-        run_units(b, u, u->prefix[s->kind], fn, lo, lo + piece < total ? lo + piece : total);
+    int64_t total = u->prefix[s->kind][u->n], piece = total / (threads * 64) + 1;
+    bool back = s->time % 2;
+    for (int64_t at; (at = atomic_fetch_add(&c->next, piece)) < total;) {
+        int64_t end = at + piece < total ? at + piece : total;
+        run_units(b, u, u->prefix[s->kind], fn, back ? total - end : at, back ? total - at : end);
+    }
 }
 
 optc_status run_native(optc_binding *b, const Phase *ph)

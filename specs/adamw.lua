@@ -17,6 +17,7 @@ return optimizer {
       vmax = max(vmax, v)
       s = vmax
     end
-    p = p - lr * (m / (1 - beta1 ^ t)) / (sqrt(s / (1 - beta2 ^ t)) + eps)
+    -- the bias corrections are the group's: worked out once, not divided by at every element
+    p = p - (lr / (1 - beta1 ^ t)) * m / ((1 / sqrt(1 - beta2 ^ t)) * sqrt(s) + eps)
   end,
 }

@@ -13,13 +13,16 @@ OPTC_FN int optc_width(int n)                       /* lanes in use when n value
     return w;
 }
 
+/* Called once a chunk, not once a value: real functions, so that a rule of many stages compiles quickly. */
+#define OPTC_CALLED static __attribute__((noinline, unused))
+
 #define OPTC_FOLDS(T, s, k, first, with, dwith)                                                                        \
-    OPTC_FN void optc_start_##k##s(T *acc, int n)                                                                      \
+    OPTC_CALLED void optc_start_##k##s(T *acc, int n)                                                                  \
     {                                                                                                                  \
         for (int l = 0; l < n; l++)                                                                                    \
             acc[l] = (T)(first);                                                                                       \
     }                                                                                                                  \
-    OPTC_FN void optc_lanes_##k##s(T *restrict acc, const T *restrict x, int n)                                        \
+    OPTC_CALLED void optc_lanes_##k##s(T *restrict acc, const T *restrict x, int n)                                    \
     {                                                                                                                  \
         int i = 0;                                                                                                     \
         for (; i + OPTC_LANES <= n; i += OPTC_LANES)                                                                   \
@@ -28,14 +31,14 @@ OPTC_FN int optc_width(int n)                       /* lanes in use when n value
         for (int l = 0; l < n - i; l++)                                                                                \
             acc[l] = with(acc[l], x[i + l]);                                                                           \
     }                                                                                                                  \
-    OPTC_FN T optc_tree_##k##s(T *acc, int width)                                                                      \
+    OPTC_CALLED T optc_tree_##k##s(T *acc, int width)                                                                  \
     {                                                                                                                  \
         for (int h = width / 2; h > 0; h /= 2)                                                                         \
             for (int l = 0; l < h; l++)                                                                                \
                 acc[l] = with(acc[l], acc[l + h]);                                                                     \
         return acc[0];                                                                                                 \
     }                                                                                                                  \
-    OPTC_FN T optc_fold_##k##s(const T *x, int n)          /* one short list: lanes, then the tree */                  \
+    OPTC_CALLED T optc_fold_##k##s(const T *x, int n)          /* one short list: lanes, then the tree */              \
     {                                                                                                                  \
         T acc[OPTC_LANES];                                                                                             \
         int w = optc_width(n);                                                                                         \
@@ -43,12 +46,12 @@ OPTC_FN int optc_width(int n)                       /* lanes in use when n value
         optc_lanes_##k##s(acc, x, n);                                                                                  \
         return optc_tree_##k##s(acc, w);                                                                               \
     }                                                                                                                  \
-    OPTC_FN void optc_cols_##k##s(T *restrict acc, const T *restrict x, int n)                                         \
+    OPTC_CALLED void optc_cols_##k##s(T *restrict acc, const T *restrict x, int n)                                     \
     {                                                                                                                  \
         for (int i = 0; i < n; i++)                                                                                    \
             acc[i] = with(acc[i], x[i]);                                                                               \
     }                                                                                                                  \
-    OPTC_FN void optc_cols_end_##k##s(T *restrict acc, T *restrict out, int n)                                         \
+    OPTC_CALLED void optc_cols_end_##k##s(T *restrict acc, T *restrict out, int n)                                     \
     {                                                                                                                  \
         for (int h = OPTC_ROW_LANES / 2; h > 0; h /= 2)                                                                \
             for (int r = 0; r < h; r++)                                                                                \
@@ -56,7 +59,7 @@ OPTC_FN int optc_width(int n)                       /* lanes in use when n value
         for (int i = 0; i < n; i++)                                                                                    \
             out[i] = acc[i];                                                                                           \
     }                                                                                                                  \
-    OPTC_FN double optc_finish_##k##s(const T *x, long long n)      /* a list of partials, in f64 */                   \
+    OPTC_CALLED double optc_finish_##k##s(const T *x, long long n)      /* a list of partials, in f64 */               \
     {                                                                                                                  \
         double acc[OPTC_LANES];                                                                                        \
         int w = n < OPTC_LANES ? optc_width((int)n) : OPTC_LANES;                                                      \
@@ -73,7 +76,7 @@ OPTC_FN int optc_width(int n)                       /* lanes in use when n value
                 acc[l] = dwith(acc[l], acc[l + h]);                                                                    \
         return acc[0];                                                                                                 \
     }                                                                                                                  \
-    OPTC_FN void optc_rows_##k##s(T *out, const T *x, int n, long long segs)        /* the segments of each row */     \
+    OPTC_CALLED void optc_rows_##k##s(T *out, const T *x, int n, long long segs)        /* the segments of each row */ \
     {                                                                                                                  \
         for (int i = 0; i < n; i++) {                                                                                  \
             double a = first;                                                                                          \
@@ -82,7 +85,7 @@ OPTC_FN int optc_width(int n)                       /* lanes in use when n value
             out[i] = (T)a;                                                                                             \
         }                                                                                                              \
     }                                                                                                                  \
-    OPTC_FN void optc_columns_##k##s(T *out, const T *x, int n, long long tiles, long long cols)                       \
+    OPTC_CALLED void optc_columns_##k##s(T *out, const T *x, int n, long long tiles, long long cols)                   \
     {                                                                                                                  \
         double acc[OPTC_COL_LANES][64];                                                                                \
         for (int c = 0; c < n; c += 64) {                                                                              \

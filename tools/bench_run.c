@@ -267,14 +267,18 @@ static double time_streams(Bench *b)
     return best;
 }
 
-/* Threads of either side spin for a moment after their work: let them fall asleep before the other side is timed. */
-static void settle(void) { usleep(20000); }
+/* Beside a peer: threads of either side spin for a moment after their work and must fall asleep before the other side is timed. And a
+ * process that has rested is preferred by the scheduler, so either side rests before it is timed. */
+static void settle(const Bench *b)
+{
+    if (b->peer)
+        usleep(20000);
+}
 
 static void time_peer(Bench *b, Case *c, int round)
 {
-    settle();
+    settle(b);
     double s = peer_step(b->peer, c, c->reps);
-    settle();
     if (s < 0) {
         cli_warning("bench: %s stopped answering at %s; going on without it", b->peer_name, c->label);
         peer_stop(b->peer);
@@ -295,7 +299,9 @@ bool bench_rounds(Bench *b)
         progress(b, "round", round, b->rounds);
         for (int i = 0; i < b->ncase; i++) {
             Case *c = &b->cases[(i + round) % b->ncase];       /* nobody is always the one after the peer */
+            settle(b);
             double best = time_streams(b);     /* right before each rule: the machine's mood changes within a round */
+            settle(b);
             if (!sample(c, &c->seconds[round]))
                 return false;
             c->rate[round] = c->bytes / c->seconds[round];

@@ -81,7 +81,7 @@ static int list_rules(Arena *a, const CompileOpts *c)
     int n = 0, rc = CLI_OK;
     for (int i = 0; i < optc_library_size(); i++)
         if (!is_wrapper_name(optc_library_name(i))) {
-            const char *name = arena_strdup(a, optc_library_name(i));     /* the next call may reuse its room */
+            const char *name = optc_library_name(i);
             if (rule_row(a, name, c, &v[n]))
                 n++;
             else

@@ -90,7 +90,8 @@ class Bench:
 
         step()
         self.steps[label] = step
-        return f"ok {'clip_grad_norm_ and ' if clip else ''}{how} {name}"
+        narrow = f" with its states in {self.p.dtype}" if self.p.element_size() < 4 else ""      # optc keeps them in f32 unless told
+        return f"ok {'clip_grad_norm_ and ' if clip else ''}{how} {name}{narrow}"
 
     def step(self, label, count="1"):
         step, count = self.steps[label], int(count)

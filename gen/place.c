@@ -1,0 +1,264 @@
+/* Which pass over the elements does what: in which one each reduction is folded and each state is stored, and what a later
+ * pass loads: an input, a state already stored, a temporary, or the makings to compute it again. Decided by the bytes moved: the loads of one
+ * pass are a minimum cut (cut.c), the choice of passes a local search over it. */
+#include "planner.h"
+
+#include "cut.h"
+
+/* ---- times ---- */
+static void find_times(P *p)
+{
+    p->npass = 0;
+    for (Ref r = 0; r < p->g->len; r++) {
+        const Node *n = &p->g->n[r];
+        int t = 0;
+        for (int k = 0; k < 3; k++)
+            if (n->a[k] != NONE && p->time[n->a[k]] > t)
+                t = p->time[n->a[k]];
+        if (elem_fold(p, r)) {
+            if (p->at[r] < t)
+                p->at[r] = t;
+            t = p->at[r] + 1;
+        }
+        p->time[r] = t;
+        if (t > p->npass)
+            p->npass = t;
+    }
+    for (int v = 0; v < NVARIANT; v++)
+        for (int i = 0; i < p->ph->body[v].n; i++) {
+            Write w = p->ph->body[v].w[i];
+            Dom d = w.state == TO_P ? ELEM : p->plan->rule->state[w.state].dom;
+            if (d == ELEM && p->time[w.val] + 1 > p->npass)
+                p->npass = p->time[w.val] + 1;
+        }
+}
+
+/* The last time each value may become known without delaying anything. */
+static void find_late(P *p)
+{
+    for (Ref r = 0; r < p->g->len; r++)
+        p->late[r] = p->npass;
+    for (int v = 0; v < NVARIANT; v++)
+        for (int i = 0; i < p->ph->body[v].n; i++) {
+            Ref r = p->ph->body[v].w[i].val;
+            if (p->put[v][i] >= 0 && p->late[r] > p->put[v][i])
+                p->late[r] = p->put[v][i];
+        }
+    for (Ref r = p->g->len - 1; r >= 0; r--)
+        for (int k = 0; k < 3; k++) {
+            Ref a = p->g->n[r].a[k];
+            int l = elem_fold(p, r) ? p->at[r] : p->late[r];
+            if (a != NONE && l < p->late[a])
+                p->late[a] = l;
+        }
+}
+
+static void mark(P *p, Ref r, int v)
+{
+    if (r == NONE || p->in[v][r])
+        return;
+    p->in[v][r] = true;
+    const Node *n = &p->g->n[r];
+    for (int k = 0; k < 3; k++)
+        if (!is_global(n) || k == v)
+            mark(p, n->a[k], v);
+}
+
+/* A global reduction needed by one variant is fed by both. */
+static void find_needed(P *p)
+{
+    for (int v = 0; v < NVARIANT; v++) {
+        p->in[v] = NEWS(p->arena, bool, p->g->len + 1);
+        for (int i = 0; i < p->ph->body[v].n; i++)
+            mark(p, p->ph->body[v].w[i].val, v);
+    }
+    for (Ref r = p->g->len - 1; r >= 0; r--)
+        if (is_global(&p->g->n[r]) && (p->in[VEC][r] || p->in[MAT][r]))
+            for (int v = 0; v < NVARIANT; v++)
+                mark(p, p->g->n[r].a[v], v);
+}
+
+/* ---- elem passes ---- */
+static void list_add(Arena *a, List *l, Ref val, int mem)
+{
+    for (int i = 0; i < l->n; i++)
+        if (l->v[i].val == val && l->v[i].mem == mem)
+            return;
+    PUSH(a, l->v, l->n, l->cap) = (Access){val, mem};
+}
+
+static int store_pass(const P *p, int v, const Node *leaf)      /* the pass that overwrites an input, or npass */
+{
+    for (int i = 0; i < p->ph->body[v].n; i++) {
+        Write w = p->ph->body[v].w[i];
+        if ((leaf->op == OP_P && w.state == TO_P) || (leaf->op == OP_STATE && w.state == leaf->sym))
+            return p->put[v][i];
+    }
+    return p->npass;
+}
+
+/* The Mem in which an elem value already lies, unrounded, when pass k begins; -1: none. */
+static int stored_before(const P *p, int v, Ref r, int k)
+{
+    for (int i = 0; i < p->ph->body[v].n; i++) {
+        Write w = p->ph->body[v].w[i];
+        if (w.val != r || p->put[v][i] < 0 || p->put[v][i] >= k)
+            continue;
+        int m = plan_mem_of_state(p->plan, w.state);
+        if (p->plan->mem[m].type == p->plan->real)
+            return m;
+    }
+    return -1;
+}
+
+static void cone(const P *p, Ref r, bool *seen)
+{
+    if (r == NONE || seen[r] || p->g->n[r].dom != ELEM)
+        return;
+    seen[r] = true;
+    if (is_red(&p->g->n[r]))
+        return;
+    for (int k = 0; k < 3; k++)
+        cone(p, p->g->n[r].a[k], seen);
+}
+
+/* Chooses the loads of pass k. Weights are bytes * 16, with one more for a temporary so that computing again wins a tie. */
+static int solve_pass(P *p, int v, int k, const List *roots, List *loads, List *keeps)
+{
+    Arena scratch = {.out = p->arena->out};
+    Cut c;
+    cut_init(&c, &scratch, p->g->len);
+    bool *seen = NEWS(&scratch, bool, p->g->len + 1), *chosen = NEWS(&scratch, bool, p->g->len + 1);
+    for (int i = 0; i < roots->n; i++) {
+        cone(p, roots->v[i].val, seen);
+        c.sink[roots->v[i].val] = seen[roots->v[i].val];
+    }
+    for (Ref r = 0; r < p->g->len; r++) {
+        const Node *n = &p->g->n[r];
+        if (!seen[r])
+            continue;
+        if (in_memory(n)) {
+            c.source[r] = true;
+            c.weight[r] = store_pass(p, v, n) < k ? CUT_INF : 16 * bytes_of(p, leaf_mem(p->plan, n));
+            continue;
+        }
+        int m = stored_before(p, v, r, k);
+        c.weight[r] = m >= 0 ? 16 * bytes_of(p, m) : p->time[r] < k ? 2 * 16 * type_info[p->plan->real].bytes + 1 : CUT_INF;
+        if (n->ty == BOOL)
+            c.weight[r] = CUT_INF;
+        for (int j = 0; j < 3; j++)
+            if (n->a[j] != NONE && seen[n->a[j]])
+                cut_edge(&c, n->a[j], r);
+    }
+    int cost = cut_solve(&c, chosen);
+    for (Ref r = 0; r < p->g->len; r++) {
+        if (!chosen[r] || !seen[r])
+            continue;
+        const Node *n = &p->g->n[r];
+        int m = in_memory(n) ? leaf_mem(p->plan, n) : stored_before(p, v, r, k);
+        if (m < 0) {
+            list_add(p->arena, keeps, r, -1);
+            m = -1;
+        }
+        list_add(p->arena, loads, r, m);
+    }
+    arena_free(&scratch);
+    return cost;
+}
+
+/* All elem passes of one variant, last to first, since a later pass may want a temporary of an earlier one. Returns the
+ * bytes moved per element times 16, CUT_INF if the order is impossible. */
+static int solve_variant(P *p, int v, Pass *pass)
+{
+    int total = 0;
+    List *roots = NEWS(p->arena, List, p->npass + 1);
+    for (int k = p->npass - 1; k >= 0; k--) {
+        Pass q = {0};
+        for (int i = 0; i < p->ph->body[v].n; i++)
+            if (p->put[v][i] == k) {
+                Write w = p->ph->body[v].w[i];
+                if (p->time[w.val] > k)
+                    return CUT_INF;
+                int m = plan_mem_of_state(p->plan, w.state);
+                list_add(p->arena, &roots[k], w.val, -1);
+                list_add(p->arena, &q.store, w.val, m);
+                total += 16 * bytes_of(p, m);
+            }
+        for (Ref r = 0; r < p->g->len; r++)
+            if (p->in[v][r] && elem_fold(p, r) && p->at[r] == k) {
+                list_add(p->arena, &roots[k], p->g->n[r].a[0], -1);
+                list_add(p->arena, &q.fold, r, -1);
+                q.tile = q.tile || p->g->n[r].dom != TENSOR;
+            }
+        for (int i = 0; i < roots[k].n; i++)
+            if (roots[k].v[i].mem == -2)
+                list_add(p->arena, &q.store, roots[k].v[i].val, -1);
+        List keeps = {0};
+        int cost = solve_pass(p, v, k, &roots[k], &q.load, &keeps);
+        if (cost >= CUT_INF)
+            return CUT_INF;
+        total += cost;
+        for (int i = 0; i < keeps.n; i++)
+            list_add(p->arena, &roots[p->time[keeps.v[i].val]], keeps.v[i].val, -2);
+        if (pass)
+            pass[k] = q;
+    }
+    return total;
+}
+
+int place_loads(P *p, Pass *pass)
+{
+    int total = 0;
+    for (int v = 0; v < NVARIANT; v++) {
+        int c = solve_variant(p, v, pass ? pass + v * (p->npass + 1) : NULL);
+        if (c >= CUT_INF)
+            return CUT_INF;
+        total += c;
+    }
+    return total;
+}
+
+/* Start with every store in the last pass, which is always possible, and every fold as early as it can be; move one at a time
+ * while that saves bytes, or costs none and stores earlier (two stores may only pay once both have moved). */
+void place_work(P *p)
+{
+    find_needed(p);
+    find_times(p);
+    for (int v = 0; v < NVARIANT; v++)
+        for (int i = 0; i < p->ph->body[v].n; i++) {
+            int s = p->ph->body[v].w[i].state;
+            bool elem = s == TO_P || p->plan->rule->state[s].dom == ELEM;
+            p->put[v][i] = elem ? p->npass - 1 : -1;
+        }
+    if (p->npass <= 1 || p->g->len > 1500)
+        return;
+    int best = place_loads(p, NULL);
+    for (bool better = true; better;) {
+        better = false;
+        for (int v = 0; v < NVARIANT; v++)
+            for (int i = 0; i < p->ph->body[v].n; i++)
+                for (int k = p->time[p->ph->body[v].w[i].val]; p->put[v][i] >= 0 && k < p->npass; k++) {
+                    int was = p->put[v][i];
+                    p->put[v][i] = k;
+                    int c = place_loads(p, NULL);
+                    if (c < best || (c == best && k < was))
+                        best = c, better = true;
+                    else
+                        p->put[v][i] = was;
+                }
+        find_late(p);
+        for (Ref r = 0; r < p->g->len; r++)
+            for (int k = p->at[r] + 1; elem_fold(p, r) && k < p->late[r] && k < p->npass; k++) {
+                int was = p->at[r], passes = p->npass;
+                p->at[r] = k;
+                find_times(p);
+                int c = p->npass == passes ? place_loads(p, NULL) : CUT_INF;
+                if (c < best)
+                    best = c, better = true;
+                else
+                    p->at[r] = was;
+                find_times(p);
+                find_late(p);
+            }
+    }
+}

@@ -1,0 +1,8 @@
+-- expect: 6: assertion failed
+return optimizer {
+  name  = "bad",
+  hyper = { lr = 0.1 },
+  step = function()
+    assert(false)
+  end,
+}

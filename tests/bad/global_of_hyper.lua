@@ -1,0 +1,8 @@
+-- expect: 6: global.norm needs a value that varies between tensors
+return optimizer {
+  name  = "bad",
+  hyper = { lr = 0.1 },
+  step = function()
+    p = p - global.norm(lr) * g
+  end,
+}

@@ -1,0 +1,4 @@
+-- expect: 1: 'name' must be an identifier
+return optimizer {
+  step = function() p = p - g end,
+}

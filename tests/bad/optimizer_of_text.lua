@@ -1,0 +1,2 @@
+-- expect: 2: optimizer takes one table
+return optimizer "adamw"

@@ -1,0 +1,10 @@
+-- expect: 6: options are given as name=value, not '5'
+-- options: 5
+return optimizer {
+  name  = "bad",
+  hyper = { lr = 0.1 },
+  options = { nesterov = false, k = 5, rate = 0.5, style = { "torch", "tf" } },
+  step = function()
+    p = p - lr * g
+  end,
+}

@@ -1,0 +1,10 @@
+-- expect: -: options 'k=': expected name=value
+-- options: k=
+return optimizer {
+  name  = "bad",
+  hyper = { lr = 0.1 },
+  options = { nesterov = false, k = 5, rate = 0.5, style = { "torch", "tf" } },
+  step = function()
+    p = p - lr * g
+  end,
+}

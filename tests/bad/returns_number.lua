@@ -1,0 +1,3 @@
+-- expect: 1: must return optimizer
+-- expect: 1: not a number
+return 42

@@ -1,0 +1,10 @@
+-- expect: 1: is an optimizer, not a wrapper: it cannot stand in --with
+-- rule: sgd
+-- with: rule_as_wrapper
+return optimizer {
+  name  = "bad",
+  hyper = { lr = 0.1 },
+  step = function()
+    p = p - g
+  end,
+}

@@ -1,0 +1,7 @@
+-- expect: 7: unexpected symbol near '}'
+return optimizer {
+  name  = "bad",
+  hyper = { lr = 0.1 },
+  step = function()
+    p = p - lr * g
+}

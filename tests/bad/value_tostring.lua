@@ -1,0 +1,9 @@
+-- expect: 6: a symbolic value cannot become text
+return optimizer {
+  name  = "bad",
+  hyper = { lr = 0.1 },
+  step = function()
+    local s = tostring(g)
+    p = p - g
+  end,
+}

@@ -1,0 +1,9 @@
+-- expect: -: --with 'clip(1),': expected
+-- with: clip(1),
+return optimizer {
+  name  = "bad",
+  hyper = { lr = 0.1 },
+  step = function()
+    p = p - lr * g
+  end,
+}

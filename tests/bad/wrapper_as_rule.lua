@@ -1,0 +1,7 @@
+-- expect: 1: this is a wrapper: put it around a rule with --with
+return wrapper {
+  name  = "bad",
+  step = function()
+    inner()
+  end,
+}
