@@ -81,7 +81,7 @@ static void load_array(C *c, Access a, const char *inner)
     const char *ptr = pointer(c, a.mem, a.val);
     if (m->dom == ELEM && c->fetch)
         buf_printf(&c->pointers, "%soptc_fetch(%s + %s, sizeof *%s);\n", c->in, ptr,
-                   c->e.st->kind == S_TILE ? "(from + len < count ? len : self->cols - from)" : c->e.st->uses_rows ? "run" : "len", ptr);
+                   c->e.st->kind == S_TILE ? "(from + 2 * len < count ? 2 * len : self->cols - count + 2 * len)" : c->e.st->uses_rows ? "2 * run" : "2 * len", ptr);
     const char *v = emit_form(&c->e, type_info[m->type].load, 'x', arena_printf(c->e.arena, "%s[i]", ptr));
     if (!stored_here(c->e.st, a.mem) && c->e.uses[a.val] == 1 && c->e.g->n[a.val].ty == NUM)
         c->e.text[a.val] = v;

@@ -78,7 +78,8 @@ typedef struct Shape { int64_t n, slices, rows, cols; } Shape;
 int64_t dom_len(Dom d, Shape s);
 int64_t part_len(const Mem *m, Shape s, int64_t ntensors);
 int64_t stage_units(StageKind k, Shape s);                   /* how many units of work */
-double stage_bytes(const Plan *p, const Stage *st, Shape s); /* bytes moved for this tensor */
+typedef struct Traffic { double read, written; } Traffic;
+Traffic stage_traffic(const Plan *p, const Stage *st, Shape s);   /* bytes moved for this tensor */
 int plan_mem_of_state(const Plan *p, int state);
 Type mem_type_of(const Plan *p, Dom d);                      /* what temporaries of a domain are kept in */
 #endif

@@ -42,21 +42,25 @@ int64_t part_len(const Mem *m, Shape s, int64_t ntensors)
     }
 }
 
-/* Bytes a stage moves for this tensor: what it loads and stores, and its partials. */
-double stage_bytes(const Plan *p, const Stage *st, Shape s)
+static double mem_traffic(const Plan *p, int mem, Shape s)
 {
-    double b = 0;
-    for (int i = 0; i < st->nload; i++) {
-        const Mem *m = &p->mem[st->load[i].mem];
-        b += (double)dom_len(m->dom, s) * type_info[m->type].bytes;
-    }
-    for (int i = 0; i < st->nstore; i++) {
-        const Mem *m = &p->mem[st->store[i].mem];
-        b += (double)dom_len(m->dom, s) * type_info[m->type].bytes;
-    }
-    for (int i = 0; i < st->nfold + st->nfin; i++) {
-        const Mem *m = &p->mem[i < st->nfold ? st->fold[i].mem : st->fin[i - st->nfold].mem];
-        b += m->from == TENSOR ? 8 : (double)part_len(m, s, 1) * type_info[m->type].bytes;
-    }
-    return b;
+    const Mem *m = &p->mem[mem];
+    if (m->kind != MEM_PART)
+        return (double)dom_len(m->dom, s) * type_info[m->type].bytes;
+    return m->from == TENSOR ? 8 : (double)part_len(m, s, 1) * type_info[m->type].bytes;
+}
+
+/* Bytes a stage moves for this tensor: what it loads and stores, and its partials. */
+Traffic stage_traffic(const Plan *p, const Stage *st, Shape s)
+{
+    Traffic t = {0, 0};
+    for (int i = 0; i < st->nload; i++)
+        t.read += mem_traffic(p, st->load[i].mem, s);
+    for (int i = 0; i < st->nfin; i++)
+        t.read += mem_traffic(p, st->fin[i].mem, s);
+    for (int i = 0; i < st->nstore; i++)
+        t.written += mem_traffic(p, st->store[i].mem, s);
+    for (int i = 0; i < st->nfold; i++)
+        t.written += mem_traffic(p, st->fold[i].mem, s);
+    return t;
 }

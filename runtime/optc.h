@@ -140,8 +140,9 @@ optc_status optc_state(optc_binding *b, int tensor, const char *name, optc_state
 optc_status optc_state_read(const optc_binding *b, int tensor, const char *name, double *out, int64_t count);
 optc_status optc_state_write(optc_binding *b, int tensor, const char *name, const double *in, int64_t count);
 
-/* What one run of an entry moves by the plan, in bytes, at step t (1, 2, …): the floor of any benchmark. */
-optc_status optc_plan_bytes(const optc_binding *b, const char *entry, int64_t t, double *bytes);
+/* What one run of an entry moves by the plan at step t (1, 2, …): the floor of any benchmark. */
+typedef struct optc_bytes { double read, written; } optc_bytes;
+optc_status optc_plan_bytes(const optc_binding *b, const char *entry, int64_t t, optc_bytes *out);
 
 /* ---- the library's own specs ---- */
 int optc_library_size(void);

@@ -221,18 +221,21 @@ optc_status optc_run(optc_binding *b, const char *entry)
 
 optc_status optc_step(optc_binding *b) { return optc_run(b, "step"); }
 
-optc_status optc_plan_bytes(const optc_binding *b, const char *entry, int64_t t, double *bytes)
+optc_status optc_plan_bytes(const optc_binding *b, const char *entry, int64_t t, optc_bytes *out)
 {
     int e = b ? find_entry(b, entry) : -1;
-    if (e < 0 || !bytes || t < 1)
-        return fail(OPTC_ERROR_ARGUMENT, "optc_plan_bytes: %s", !b || !bytes ? "NULL" : e < 0 ? "no such entry" : "steps count from 1");
+    if (e < 0 || !out || t < 1)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_plan_bytes: %s", !b || !out ? "NULL" : e < 0 ? "no such entry" : "steps count from 1");
     const Plan *p = b->rule->plan;
     const Phase *ph = &p->entry[e].phase[plan_phase(p, (double)t)];
-    *bytes = 0;
+    *out = (optc_bytes){0, 0};
     for (int i = 0; i < ph->nstage; i++) {
         const Units *u = &b->units[ph->stage[i].variant];
-        for (int k = 0; ph->stage[i].kind != S_GROUP && k < u->n; k++)
-            *bytes += stage_bytes(p, &ph->stage[i], b->tensor[u->tensor[k]].shape);
+        for (int k = 0; ph->stage[i].kind != S_GROUP && k < u->n; k++) {
+            Traffic x = stage_traffic(p, &ph->stage[i], b->tensor[u->tensor[k]].shape);
+            out->read += x.read;
+            out->written += x.written;
+        }
     }
     return OPTC_OK;
 }

@@ -20,8 +20,9 @@ typedef struct Case {
     optc_binding *binding;
     int64_t t;                     /* steps done */
     int reps;                      /* steps in one sample: short ones are timed together */
-    double bytes;                  /* per step, of the last sample */
+    optc_bytes bytes;              /* per step, of the last sample */
     double *seconds, *rate, *share;    /* by round: per step; bytes per second; of the better streaming rate just before */
+    double *mix;                       /* by round: of the time its own mix of reading and writing takes at the rates just before */
     double *peer_seconds, *ahead;      /* by round: the peer's time, and over ours */
     char *peer;                    /* what the peer runs; NULL: it cannot */
 } Case;
@@ -37,7 +38,7 @@ typedef struct Bench {
     Case *cases; int ncase;
     void *p, *g, *input;           /* every rule steps the same parameters: states are its own */
     float *a, *b; int64_t stream_n; int stream_reps;
-    double *copy, *scale, *best; int nstream;      /* bytes per second, in the order measured */
+    double *copy, *scale, *read, *best; int nstream;       /* bytes per second, in the order measured */
     Peer *peer;
     char *peer_name;               /* "torch 2.13.0"; NULL: none */
 } Bench;

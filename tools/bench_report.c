@@ -19,12 +19,12 @@ static const char *shape_text(char buf[200], const Case *c)
     return buf;
 }
 
-typedef struct Medians { double seconds, rate, share, peer, ahead; } Medians;
+typedef struct Medians { double seconds, rate, share, mix, peer, ahead; } Medians;
 
 static Medians medians(const Bench *b, const Case *c)
 {
     int n = b->rounds;
-    Medians m = {cli_median(c->seconds, n), cli_median(c->rate, n), cli_median(c->share, n), 0, 0};
+    Medians m = {cli_median(c->seconds, n), cli_median(c->rate, n), cli_median(c->share, n), cli_median(c->mix, n), 0, 0};
     if (c->peer) {
         m.peer = cli_median(c->peer_seconds, n);
         m.ahead = cli_median(c->ahead, n);
@@ -40,7 +40,7 @@ static void print_case(const Bench *b, const Case *c, int label, int shape)
     cli_cell(c->label, label + 2);
     fputs(cli_paint(PAINT_NONE), stdout);
     cli_cell(shape_text(text, c), shape + 2);
-    printf("%10s %7.1f %7.0f %% %8.1f M  ", cli_time(t, m.seconds), m.rate * 1e-9, m.share * 100, (double)c->n / m.seconds * 1e-6);
+    printf("%10s %7.1f %7.0f %% %7.0f %% %8.1f M  ", cli_time(t, m.seconds), m.rate * 1e-9, m.share * 100, m.mix * 100, (double)c->n / m.seconds * 1e-6);
     if (b->peer_name && c->peer)
         printf("%10s %6.2fx  ", cli_time(t, m.peer), m.ahead);
     else if (b->peer_name)
@@ -60,12 +60,14 @@ static void report_text(const Bench *b)
     printf("%s\n%s parameters, %d round%s, medians\n\n", optc_device_name(b->engine), type_info[b->type].name, b->rounds, b->rounds == 1 ? "" : "s");
     printf("  copy                %6.1f GB/s\n", cli_median(b->copy, b->nstream) * 1e-9);
     printf("  scale in place      %6.1f GB/s\n", cli_median(b->scale, b->nstream) * 1e-9);
-    printf("  best streaming rate %6.1f GB/s\n\n", cli_median(b->best, b->nstream) * 1e-9);
+    printf("  read only           %6.1f GB/s\n", cli_median(b->read, b->nstream) * 1e-9);
+    printf("  best streaming rate %6.1f GB/s: what 'of best' is a share of; 'of mix' counts bytes that are only read at the rate of reading\n\n",
+           cli_median(b->best, b->nstream) * 1e-9);
     fputs(cli_paint(PAINT_DIM), stdout);
     printf("  ");
     cli_cell("rule", label + 2);
     cli_cell("shape", shape + 2);
-    printf("%10s %7s %9s %10s  ", "a step", "GB/s", "of best", "elements/s");
+    printf("%10s %7s %9s %9s %10s  ", "a step", "GB/s", "of best", "of mix", "elements/s");
     if (b->peer_name)
         printf("%10s %7s  ", "torch", "ahead");
     printf("how it runs%s\n", cli_paint(PAINT_NONE));
@@ -101,8 +103,8 @@ static void put_case(const Bench *b, const Case *c)
     put_string(c->label);
     printf(", \"elements\": %lld, \"tensors\": %d, \"shape\": ", (long long)c->n, c->ntensor);
     put_string(shape_text(text, c));
-    printf(",\n     \"ms\": %.6g, \"bytes\": %.17g, \"gb_per_s\": %.6g, \"share_of_best\": %.6g, \"elements_per_s\": %.6g, \"native\": %s, \"runs\": ",
-           m.seconds * 1e3, c->bytes, m.rate * 1e-9, m.share, (double)c->n / m.seconds, optc_rule_native(c->rule) ? "true" : "false");
+    printf(",\n     \"ms\": %.6g, \"bytes_read\": %.17g, \"bytes_written\": %.17g, \"gb_per_s\": %.6g, \"share_of_best\": %.6g, \"share_of_mix\": %.6g, \"elements_per_s\": %.6g, \"native\": %s, \"runs\": ",
+           m.seconds * 1e3, c->bytes.read, c->bytes.written, m.rate * 1e-9, m.share, m.mix, (double)c->n / m.seconds, optc_rule_native(c->rule) ? "true" : "false");
     put_string(optc_rule_path(c->rule));
     if (c->peer) {
         printf(",\n     \"torch\": {\"runs\": ");
@@ -117,8 +119,8 @@ static void report_json(const Bench *b)
     printf("{\n  \"optc\": \"%s\",\n  \"device\": ", optc_version());
     put_string(optc_device_name(b->engine));
     printf(",\n  \"threads\": %d, \"rounds\": %d, \"type\": \"%s\",\n", b->threads, b->rounds, type_info[b->type].name);
-    printf("  \"copy_gb_per_s\": %.6g, \"scale_gb_per_s\": %.6g, \"best_gb_per_s\": %.6g,\n", cli_median(b->copy, b->nstream) * 1e-9,
-           cli_median(b->scale, b->nstream) * 1e-9, cli_median(b->best, b->nstream) * 1e-9);
+    printf("  \"copy_gb_per_s\": %.6g, \"scale_gb_per_s\": %.6g, \"read_gb_per_s\": %.6g, \"best_gb_per_s\": %.6g,\n", cli_median(b->copy, b->nstream) * 1e-9,
+           cli_median(b->scale, b->nstream) * 1e-9, cli_median(b->read, b->nstream) * 1e-9, cli_median(b->best, b->nstream) * 1e-9);
     if (b->peer_name) {
         printf("  \"against\": ");
         put_string(b->peer_name);

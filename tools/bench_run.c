@@ -85,11 +85,12 @@ static bool make_buffers(Bench *b)
     b->a = stream_alloc((size_t)n * sizeof *b->a);
     b->b = stream_alloc((size_t)n * sizeof *b->b);
     size_t most = (size_t)b->rounds * (size_t)b->ncase;
-    b->copy = calloc(most * 3, sizeof(double));
+    b->copy = calloc(most * 4, sizeof(double));
     if (!b->p || !b->g || !b->a || !b->b || !b->copy)
         return cli_error("bench: out of memory"), false;
     b->scale = b->copy + most;
     b->best = b->scale + most;
+    b->read = b->best + most;
     stream_touch(b->a, n, b->threads);
     stream_touch(b->b, n, b->threads);
     return true;
@@ -160,13 +161,14 @@ static bool bind_case(Bench *b, Case *c)
     bool ok = t ? lib(optc_bind(c->rule, &group, 1, &c->binding)) : (cli_error("bench: out of memory"), false);
     free(t);
     size_t rounds = (size_t)b->rounds;
-    c->seconds = ok ? calloc(rounds * 5, sizeof(double)) : NULL;
+    c->seconds = ok ? calloc(rounds * 6, sizeof(double)) : NULL;
     if (!c->seconds)
         return ok ? cli_error("bench: out of memory"), false : false;
     c->rate = c->seconds + rounds;
     c->share = c->rate + rounds;
     c->peer_seconds = c->share + rounds;
     c->ahead = c->peer_seconds + rounds;
+    c->mix = c->ahead + rounds;
     return set_inputs(b, c);
 }
 
@@ -174,14 +176,15 @@ static bool bind_case(Bench *b, Case *c)
 /* Seconds per step over c->reps steps; c->bytes is set to the bytes per step the plan moves in them. */
 static bool sample(Case *c, double *seconds)
 {
-    double bytes = 0;
-    for (int k = 0; k < (c->periodic ? c->reps : 1); k++) {
-        double one;
+    int kinds = c->periodic ? c->reps : 1;
+    c->bytes = (optc_bytes){0, 0};
+    for (int k = 0; k < kinds; k++) {
+        optc_bytes one;
         if (!lib(optc_plan_bytes(c->binding, "step", c->t + k + 1, &one)))
             return false;
-        bytes += one;
+        c->bytes.read += one.read / kinds;
+        c->bytes.written += one.written / kinds;
     }
-    c->bytes = bytes / (c->periodic ? c->reps : 1);
     double t0 = cli_now();
     for (int k = 0; k < c->reps; k++)
         if (optc_step(c->binding) != OPTC_OK)
@@ -260,7 +263,12 @@ static double time_streams(Bench *b)
         stream_scale(b->b, b->stream_n, threads);
     }
     double t2 = cli_now();
+    float sum = 0;
+    for (int k = 0; k < b->stream_reps; k++)
+        sum += stream_read(b->a, b->stream_n, threads) + stream_read(b->b, b->stream_n, threads);
+    double t3 = cli_now();
     double copy = bytes / (t1 - t0), scale = 2 * bytes / (t2 - t1), best = copy > scale ? copy : scale;
+    b->read[b->nstream] = sum == 12345.0f ? 0 : bytes / (t3 - t2);         /* the sum is looked at, so it is made */
     b->copy[b->nstream] = copy;
     b->scale[b->nstream] = scale;
     b->best[b->nstream++] = best;
@@ -304,8 +312,12 @@ bool bench_rounds(Bench *b)
             settle(b);
             if (!sample(c, &c->seconds[round]))
                 return false;
-            c->rate[round] = c->bytes / c->seconds[round];
+            c->rate[round] = (c->bytes.read + c->bytes.written) / c->seconds[round];
             c->share[round] = c->rate[round] / best;
+            /* Each byte written pairs with one read, as in place; what is read beyond that goes at the rate of reading. */
+            double paired = c->bytes.written < c->bytes.read ? c->bytes.written : c->bytes.read;
+            double over = c->bytes.read - paired + (c->bytes.written - paired);
+            c->mix[round] = (2 * paired / best + over / b->read[b->nstream - 1]) / c->seconds[round];
             if (b->peer && c->peer)
                 time_peer(b, c, round);
         }

@@ -45,8 +45,10 @@ static double phase_bytes(const Plan *p, const Phase *ph, int variant, Shape sha
 {
     double b = 0;
     for (int i = 0; i < ph->nstage; i++)
-        if (runs(&ph->stage[i], variant))
-            b += stage_bytes(p, &ph->stage[i], shape);
+        if (runs(&ph->stage[i], variant)) {
+            Traffic t = stage_traffic(p, &ph->stage[i], shape);
+            b += t.read + t.written;
+        }
     return b;
 }
 
@@ -141,7 +143,8 @@ static double shape_table(Arena *a, const Plan *p, const Dims *d, int e, int m, 
         const Stage *st = &ph->stage[i];
         if (!runs(st, variant))
             continue;
-        double b = stage_bytes(p, st, s);
+        Traffic t = stage_traffic(p, st, s);
+        double b = t.read + t.written;
         printf("    %2d %-6s %12.0f bytes %10s", i, stage_name[st->kind], b, cli_bytes(bytes, b));
         put_floor(b, f);
     }

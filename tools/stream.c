@@ -120,6 +120,42 @@ void stream_scale(float *x, int64_t n, int threads)
     }
 }
 
+/* Sixty-four lanes, so that the additions never hold up the loads. */
+#define SUM(NAME, ATTRIBUTE)                                          \
+    ATTRIBUTE static float NAME(const float *x, int64_t n)            \
+    {                                                                 \
+        float lane[64] = {0}, s = 0;                                  \
+        for (int64_t i = 0; i + 64 <= n; i += 64) {                   \
+            for (int l = 0; l < 64; l += 16)                          \
+                __builtin_prefetch(x + i + l + 1024);                 \
+            for (int l = 0; l < 64; l++)                              \
+                lane[l] += x[i + l];                                  \
+        }                                                             \
+        for (int l = 0; l < 64; l++)                                  \
+            s += lane[l];                                             \
+        return s;                                                     \
+    }
+SUM(sum_any, )
+#if defined __x86_64__ && defined __GNUC__
+SUM(sum_avx2, __attribute__((target("avx2"))))
+#endif
+
+float stream_read(const float *x, int64_t n, int threads)
+{
+    float all = 0;
+#pragma omp parallel num_threads(threads) reduction(+ : all)
+    {
+        int64_t a, z;
+        part_of(n, omp_get_thread_num(), omp_get_num_threads(), &a, &z);
+#if defined __x86_64__ && defined __GNUC__
+        all += __builtin_cpu_supports("avx2") ? sum_avx2(x + a, z - a) : sum_any(x + a, z - a);
+#else
+        all += sum_any(x + a, z - a);
+#endif
+    }
+    return all;
+}
+
 double stream_measure(int threads)
 {
     int64_t n = (int64_t)64 << 20;             /* 2 x 256 MiB: beyond most caches */

@@ -113,6 +113,7 @@ void *stream_alloc(size_t bytes);                            /* 2 MiB aligned, h
 void stream_touch(float *x, int64_t n, int threads);         /* writes it in parallel, so that pages lie near their threads */
 void stream_copy(float *to, const float *from, int64_t n, int threads);
 void stream_scale(float *x, int64_t n, int threads);
+float stream_read(const float *x, int64_t n, int threads);      /* a sum: reads and writes nothing */
 double stream_measure(int threads);                          /* copy bandwidth in bytes per second, in about a second; 0: no memory */
 int stream_threads(void);                                    /* what OpenMP would use */
 #endif

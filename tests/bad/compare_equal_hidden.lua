@@ -4,6 +4,7 @@ return optimizer {
   name  = "bad",
   hyper = { lr = 0.1 },
   step = function()
-    if same(g, p) then p = p - g end
+    local alike = same(g, p)
+    p = p - g
   end,
 }
