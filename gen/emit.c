@@ -230,6 +230,104 @@ const char *emit_form(Emit *e, const char *form, char hole, const char *text)
     return s;
 }
 
+/* ---- what every target says of a stage ---- */
+bool emit_stores(const Stage *s, int mem)
+{
+    for (int i = 0; i < s->nstore; i++)
+        if (s->store[i].mem == mem)
+            return true;
+    return false;
+}
+
+const char *emit_red_kind(const Node *n)
+{
+    switch (n->op) {
+    case OP_RMAX: case OP_GMAX: return "max";
+    case OP_RMIN: case OP_GMIN: return "min";
+    default: return "sum";
+    }
+}
+
+const char *emit_parts_per_slice(const Mem *m)
+{
+    switch (m->from) {
+    case ELEM: return "optc_up(self->rows, OPTC_TILE_ROWS) * optc_up(self->cols, OPTC_SEG)";
+    case ROW: return "optc_up(self->rows, OPTC_SEG)";
+    default: return "optc_up(self->cols, OPTC_SEG)";
+    }
+}
+
+const char *emit_parts_of_tensor(Arena *a, const Mem *m)
+{
+    if (m->from == ELEM && !m->tile)
+        return "optc_up(self->n, OPTC_SEG)";
+    if (m->from == SLICE)
+        return "optc_up(self->slices, OPTC_SEG)";
+    return arena_printf(a, "self->slices * %s", emit_parts_per_slice(m));
+}
+
+/* Names for values about to be stored: m_new for what state m becomes. */
+const char *emit_new_name(Emit *e, Ref r)
+{
+    const Node *n = &e->g->n[r];
+    if (n->name)
+        return n->name;
+    for (int i = 0; i < e->st->nstore; i++) {
+        const Mem *m = &e->plan->mem[e->st->store[i].mem];
+        if (e->st->store[i].val == r && m->kind != MEM_TEMP)
+            return arena_printf(e->arena, "%s_new", m->name);
+    }
+    return arena_printf(e->arena, "x%d", r);
+}
+
+const char *emit_stage_name(Arena *a, const Plan *p, const char *entry, int mask, const Stage *s)
+{
+    const char *phase = p->nperiod ? arena_printf(a, "_phase%d", mask) : "";
+    return arena_printf(a, "%s%s_%d_%s%s", entry, phase, s->fn, stage_name[s->kind], s->variant == MAT ? "_matrix" : "");
+}
+
+static void name_list(Buf *b, const Plan *p, const Access *v, int n, const char *what)
+{
+    for (int i = 0; i < n; i++)
+        buf_printf(b, "%s %s", i ? "" : what, p->mem[v[i].mem].name);
+}
+
+const char *emit_stage_comment(Arena *a, const Plan *p, const Stage *s)
+{
+    Buf b = {0};
+    static const char *const what[NSTAGEKIND] = {"Once a group", "Once a tensor", "Once a matrix", "Once a row", "Once a column",
+                                                 "One pass over the elements", "One pass over tiles of each matrix"};
+    buf_printf(&b, "/* %s:", what[s->kind]);
+    name_list(&b, p, s->load, s->nload, " reads");
+    name_list(&b, p, s->store, s->nstore, s->nload ? "; writes" : " writes");
+    name_list(&b, p, s->fold, s->nfold, "; folds into");
+    buf_printf(&b, ". %d + %d bytes. */", s->bytes_read, s->bytes_written);
+    const char *t = arena_strdup(a, b.s ? b.s : "");
+    buf_free(&b);
+    return t;
+}
+
+const char *emit_about(Gen *g)
+{
+    const Rule *r = g->rule;
+    const Plan *p = g->plan;
+    Buf b = {0};
+    if (*r->cite)
+        buf_printf(&b, " * %s\n", r->cite);
+    if (r->noption)
+        buf_puts(&b, " * options:");
+    for (int i = 0; i < r->noption; i++)
+        buf_printf(&b, " %s=%s", r->option[i].name, r->option[i].value);
+    buf_printf(&b, "%s * types: p %s, g %s, state %s", r->noption ? "\n" : "", type_info[p->p].name, type_info[p->g].name, type_info[p->state].name);
+    /* A citation is free text: it must not end the comment it stands in. */
+    for (char *s = b.s; s && (s = strstr(s, "*/"));)
+        s[1] = ' ';
+    const char *t = arena_strdup(&g->arena, b.s ? b.s : "");
+    buf_free(&b);
+    return t;
+}
+
+
 char *emit_command(Arena *a, const Rule *r, const Types *t)
 {
     Buf b = {0};

@@ -27,5 +27,16 @@ const char *emit_form(Emit *e, const char *form, char hole, const char *text);  
 const char *emit_type_suffix(Type t);
 const char *node_label(const Plan *p, const Graph *g, Ref r);  /* the spec's name of a value, or NULL */
 void emit_scalars(Emit *e, Buf *b, const char *indent);        /* hyperparameters and counts the stage reads */
+
+bool emit_stores(const Stage *s, int mem);
+const char *emit_red_kind(const Node *n);                      /* "sum", "max", "min" */
+const char *emit_parts_per_slice(const Mem *m);                /* how many partials a reduction left, as an expression over self */
+const char *emit_parts_of_tensor(Arena *a, const Mem *m);
+const char *emit_new_name(Emit *e, Ref r);
+const char *emit_stage_name(Arena *a, const Plan *p, const char *entry, int mask, const Stage *s);
+const char *emit_stage_comment(Arena *a, const Plan *p, const Stage *s);
+const char *emit_about(Gen *g);
+
 char *emit_c(Gen *g, const char *command);
+char *emit_cuda(Gen *g, const char *command);
 #endif

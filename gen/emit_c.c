@@ -19,23 +19,6 @@ typedef struct { Emit e; Buf hoisted, buffers, pointers, body, lanes, finish, ro
 static bool is_list(StageKind k) { return k == S_ROW || k == S_COL || k == S_SLICE; }
 static bool is_single(StageKind k) { return k == S_TENSOR || k == S_GROUP; }
 
-static const char *kind_of(const Node *n)
-{
-    switch (n->op) {
-    case OP_RMAX: case OP_GMAX: return "max";
-    case OP_RMIN: case OP_GMIN: return "min";
-    default: return "sum";
-    }
-}
-
-static bool stored_here(const Stage *s, int mem)
-{
-    for (int i = 0; i < s->nstore; i++)
-        if (s->store[i].mem == mem)
-            return true;
-    return false;
-}
-
 static const char *array(C *c, int mem, bool writable)
 {
     return arena_printf(c->e.arena, "(%s%s *)self->mem[%d]", writable ? "" : "const ", type_info[c->e.plan->mem[mem].type].c, mem);
@@ -48,7 +31,7 @@ static const char *pointer(C *c, int mem, Ref val)
         return c->ptr[mem];
     const Mem *m = &c->e.plan->mem[mem];
     const char *label = m->kind != MEM_TEMP ? m->name : node_label(c->e.plan, c->e.g, val);
-    bool w = stored_here(c->e.st, mem), elem = c->e.st->kind == S_FLAT || c->e.st->kind == S_TILE;
+    bool w = emit_stores(c->e.st, mem), elem = c->e.st->kind == S_FLAT || c->e.st->kind == S_TILE;
     c->ptr[mem] = emit_name(&c->e, label ? label : arena_printf(c->e.arena, "x%d", val));
     buf_printf(&c->pointers, "%s%s%s *restrict %s = %s + %s;\n", c->in, w ? "" : "const ", type_info[m->type].c, c->ptr[mem], array(c, mem, w),
                elem && m->dom == COL ? "slice * self->cols + col" : "offset");
@@ -83,7 +66,7 @@ static void load_array(C *c, Access a, const char *inner)
         buf_printf(&c->pointers, "%soptc_fetch(%s + %s, sizeof *%s);\n", c->in, ptr,
                    c->e.st->kind == S_TILE ? "(from + 2 * len < count ? 2 * len : self->cols - count + 2 * len)" : c->e.st->uses_rows ? "2 * run" : "2 * len", ptr);
     const char *v = emit_form(&c->e, type_info[m->type].load, 'x', arena_printf(c->e.arena, "%s[i]", ptr));
-    if (!stored_here(c->e.st, a.mem) && c->e.uses[a.val] == 1 && c->e.g->n[a.val].ty == NUM)
+    if (!emit_stores(c->e.st, a.mem) && c->e.uses[a.val] == 1 && c->e.g->n[a.val].ty == NUM)
         c->e.text[a.val] = v;
     else
         define(c, &c->body, inner, a.val, emit_name(&c->e, arena_printf(c->e.arena, "%s_i", ptr)), v);
@@ -123,34 +106,16 @@ static void loads(C *c, const char *inner)
 }
 
 /* ---- finishing reductions ---- */
-static const char *parts_per_slice(const Mem *m)
-{
-    switch (m->from) {
-    case ELEM: return "optc_up(self->rows, OPTC_TILE_ROWS) * optc_up(self->cols, OPTC_SEG)";
-    case ROW: return "optc_up(self->rows, OPTC_SEG)";
-    default: return "optc_up(self->cols, OPTC_SEG)";
-    }
-}
-
-static const char *parts_of_tensor(Arena *a, const Mem *m)
-{
-    if (m->from == ELEM && !m->tile)
-        return "optc_up(self->n, OPTC_SEG)";
-    if (m->from == SLICE)
-        return "optc_up(self->slices, OPTC_SEG)";
-    return arena_printf(a, "self->slices * %s", parts_per_slice(m));
-}
-
 static void finish_one(C *c, Access f)
 {
     Emit *e = &c->e;
     const Stage *s = e->st;
     const Node *n = &e->g->n[f.val];
     const Mem *m = &e->plan->mem[f.mem];
-    const char *k = kind_of(n), *ps = emit_type_suffix(m->type), *part = array(c, f.mem, false);
+    const char *k = emit_red_kind(n), *ps = emit_type_suffix(m->type), *part = array(c, f.mem, false);
     const char *name = emit_name(e, n->name ? n->name : arena_printf(e->arena, "%s%d", k, f.val));
     if (is_single(s->kind)) {
-        const char *len = s->kind == S_GROUP ? "self->ntensors" : parts_of_tensor(e->arena, m);
+        const char *len = s->kind == S_GROUP ? "self->ntensors" : emit_parts_of_tensor(e->arena, m);
         buf_printf(&c->hoisted, "    const double %s = optc_finish_%s%s(%s, %s);\n", name, k, ps, part, len);
         e->text[f.val] = name;
         return;
@@ -163,7 +128,7 @@ static void finish_one(C *c, Access f)
                    "        optc_up(self->rows, OPTC_TILE_ROWS), self->cols);\n", k, ps, name, part);
     else
         buf_printf(&c->buffers, "    for (int i = 0; i < count; i++)\n        %s[i] = optc_finish_%s%s(%s + (start + i) * (%s), %s);\n", name, k, ps, part,
-                   parts_per_slice(m), parts_per_slice(m));
+                   emit_parts_per_slice(m), emit_parts_per_slice(m));
     e->text[f.val] = arena_printf(e->arena, "%s[i]", name);
 }
 
@@ -173,7 +138,7 @@ static void fold_elem(C *c, Access f, const char *buffer)
     Emit *e = &c->e;
     const Node *n = &e->g->n[f.val];
     bool tile = e->st->kind == S_TILE;
-    const char *k = kind_of(n), *s = emit_suffix(e), *real = emit_real(e), *part = array(c, f.mem, true);
+    const char *k = emit_red_kind(n), *s = emit_suffix(e), *real = emit_real(e), *part = array(c, f.mem, true);
     const char *acc = emit_name(e, arena_printf(e->arena, "%s_%s", n->name ? n->name : k, n->dom == COL ? "cols" : "lanes"));
     if (n->dom == COL) {
         buf_printf(&c->buffers, "    %s %s[OPTC_ROW_LANES * OPTC_SEG];\n    for (int l = 0; l < OPTC_ROW_LANES; l++)\n"
@@ -219,7 +184,7 @@ static void folds(C *c, const char *inner)
             buf_printf(&c->body, "%s%s[%si] = %s;\n", inner, buffer[x], s->kind == S_FLAT && s->uses_rows ? "done + " : "", emit_expr(e, x));
         }
         if (is_list(s->kind))
-            buf_printf(&c->finish, "    (%s)[unit] = optc_fold_%s%s(%s, count);\n", array(c, f.mem, true), kind_of(n), emit_suffix(e), buffer[x]);
+            buf_printf(&c->finish, "    (%s)[unit] = optc_fold_%s%s(%s, count);\n", array(c, f.mem, true), emit_red_kind(n), emit_suffix(e), buffer[x]);
         else
             fold_elem(c, f, buffer[x]);
     }
@@ -239,20 +204,6 @@ static void stores(C *c, const char *inner)
     }
 }
 
-/* Names for values about to be stored: m_new for what state m becomes. */
-static const char *new_name(C *c, Ref r)
-{
-    const Node *n = &c->e.g->n[r];
-    if (n->name)
-        return n->name;
-    for (int i = 0; i < c->e.st->nstore; i++) {
-        const Mem *m = &c->e.plan->mem[c->e.st->store[i].mem];
-        if (c->e.st->store[i].val == r && m->kind != MEM_TEMP)
-            return arena_printf(c->e.arena, "%s_new", m->name);
-    }
-    return arena_printf(c->e.arena, "x%d", r);
-}
-
 static void body(C *c, const char *inner)
 {
     Emit *e = &c->e;
@@ -261,7 +212,7 @@ static void body(C *c, const char *inner)
         if (emit_inlined(e, r))
             continue;
         const char *x = emit_expr(e, r);
-        const char *name = emit_name(e, new_name(c, r));
+        const char *name = emit_name(e, emit_new_name(e, r));
         buf_printf(&c->body, "%sconst %s %s = %s;\n", inner, e->g->n[r].ty == BOOL ? "int" : emit_real(e), name, x);
         e->text[r] = name;
     }
@@ -270,33 +221,6 @@ static void body(C *c, const char *inner)
 }
 
 /* ---- stages and the file ---- */
-static const char *stage_fn_name(Arena *a, const Plan *p, const char *entry, int mask, const Stage *s)
-{
-    const char *phase = p->nperiod ? arena_printf(a, "_phase%d", mask) : "";
-    return arena_printf(a, "%s%s_%d_%s%s", entry, phase, s->fn, stage_name[s->kind], s->variant == MAT ? "_matrix" : "");
-}
-
-static void name_list(Buf *b, const Plan *p, const Access *v, int n, const char *what)
-{
-    for (int i = 0; i < n; i++)
-        buf_printf(b, "%s %s", i ? "" : what, p->mem[v[i].mem].name);
-}
-
-static const char *stage_comment(Arena *a, const Plan *p, const Stage *s)
-{
-    Buf b = {0};
-    static const char *const what[NSTAGEKIND] = {"Once a group", "Once a tensor", "Once a matrix", "Once a row", "Once a column",
-                                                 "One pass over the elements", "One pass over tiles of each matrix"};
-    buf_printf(&b, "/* %s:", what[s->kind]);
-    name_list(&b, p, s->load, s->nload, " reads");
-    name_list(&b, p, s->store, s->nstore, s->nload ? "; writes" : " writes");
-    name_list(&b, p, s->fold, s->nfold, "; folds into");
-    buf_printf(&b, ". %d + %d bytes. */", s->bytes_read, s->bytes_written);
-    const char *t = arena_strdup(a, b.s ? b.s : "");
-    buf_free(&b);
-    return t;
-}
-
 static bool emit_stage(Buf *out, Gen *g, const Phase *ph, const Stage *s, const char *fn)
 {
     C c = {0};
@@ -315,7 +239,7 @@ static bool emit_stage(Buf *out, Gen *g, const Phase *ph, const Stage *s, const 
     loads(&c, inner);
     body(&c, inner);
     const char *length = s->kind == S_ROW ? "self->rows" : s->kind == S_COL ? "self->cols" : "self->slices";
-    Hole h[] = {{"comment", stage_comment(&g->arena, g->plan, s)}, {"fn", fn}, {"length", length},
+    Hole h[] = {{"comment", emit_stage_comment(&g->arena, g->plan, s)}, {"fn", fn}, {"length", length},
                 {"hoisted", c.hoisted.s}, {"buffers", c.buffers.s}, {"pointers", c.pointers.s}, {"body", c.body.s}, {"lanes", c.lanes.s},
                 {"finish", c.finish.s}, {"rowstart", c.rowstart.s}, {"rowend", c.rowend.s}};
     int n = sizeof h / sizeof *h;
@@ -363,26 +287,6 @@ static void shared_source(Buf *b, const char *code)
         buf_puts(b, template_text("folds.h"));
 }
 
-static const char *about(Gen *g)
-{
-    const Rule *r = g->rule;
-    const Plan *p = g->plan;
-    Buf b = {0};
-    if (*r->cite)
-        buf_printf(&b, " * %s\n", r->cite);
-    if (r->noption)
-        buf_puts(&b, " * options:");
-    for (int i = 0; i < r->noption; i++)
-        buf_printf(&b, " %s=%s", r->option[i].name, r->option[i].value);
-    buf_printf(&b, "%s * types: p %s, g %s, state %s", r->noption ? "\n" : "", type_info[p->p].name, type_info[p->g].name, type_info[p->state].name);
-    /* A citation is free text: it must not end the comment it stands in. */
-    for (char *s = b.s; s && (s = strstr(s, "*/"));)
-        s[1] = ' ';
-    const char *t = arena_strdup(&g->arena, b.s ? b.s : "");
-    buf_free(&b);
-    return t;
-}
-
 char *emit_c(Gen *g, const char *command)
 {
     Plan *p = g->plan;
@@ -392,7 +296,7 @@ char *emit_c(Gen *g, const char *command)
         for (int m = 0; m < p->entry[e].nphase; m++)
             for (int i = 0; i < p->entry[e].phase[m].nstage; i++) {
                 const Phase *ph = &p->entry[e].phase[m];
-                const char *fn = stage_fn_name(&g->arena, p, p->entry[e].name, m, &ph->stage[i]);
+                const char *fn = emit_stage_name(&g->arena, p, p->entry[e].name, m, &ph->stage[i]);
                 ok = ok && emit_stage(&code, g, ph, &ph->stage[i], fn);
                 buf_puts(&code, "\n");
                 buf_printf(&table, "%s%s", table.len ? ", " : "", fn);
@@ -403,7 +307,7 @@ char *emit_c(Gen *g, const char *command)
     char hex[33];
     hash_hex(hash128(code.s ? code.s : "", code.len), hex);
     const char *title = *g->rule->with ? arena_printf(&g->arena, "%s with %s", g->rule->name, g->rule->with) : g->rule->name;
-    Hole h[] = {{"title", title}, {"about", about(g)}, {"command", command}, {"hash", hex}, {"name", g->rule->name},
+    Hole h[] = {{"title", title}, {"about", emit_about(g)}, {"command", command}, {"hash", hex}, {"name", g->rule->name},
                 {"abi", template_text("abi.h")}, {"math", shared.s}, {"stages", code.s ? code.s : ""}, {"table", table.s}};
     ok = ok && template_fill(&out, "stage_c.txt", "file", h, sizeof h / sizeof *h);
     buf_free(&code);
