@@ -1,5 +1,6 @@
 /* Names and expressions. Values keep the spec's names; what is used once and has no name is written where it is used. */
 #include "emit.h"
+#include "template.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -144,7 +145,8 @@ void emit_scalars(Emit *e, Buf *b, const char *indent)
         if (n->op == OP_COUNT)
             buf_printf(b, "%sconst %s %s = (%s)(%s);\n", indent, real, name, real, count_text(n));
         else
-            buf_printf(b, "%sconst %s %s = %sself->hyper[%d];\n", indent, real, name, cast, n->op == OP_STEP ? 0 : n->sym + 1);
+            buf_printf(b, "%sconst %s %s = %s%sself->hyper[%d]%s;\n", indent, real, name, cast, n->op == OP_STEP && e->t_ahead ? "(" : "", n->op == OP_STEP ? 0 : n->sym + 1,
+                       n->op == OP_STEP && e->t_ahead ? " + 1.0)" : "");
     }
 }
 
@@ -184,8 +186,8 @@ static const char *operand(Emit *e, Ref r, int least)
 static const char *draw(Emit *e, const Node *n)
 {
     static const char *const at[NDOM] = {[TENSOR] = "0", [SLICE] = "offset + i", [ROW] = "offset + i", [COL] = "offset + i", [ELEM] = "offset + i"};
-    return arena_printf(e->arena, "optc_%s%s(self->hyper[%d], self->hyper[0], (unsigned)self->id, %du, %s)",
-                        n->op == OP_RANDOM ? "uniform" : "normal", emit_suffix(e), n->sym + 1, (int)n->imm, at[n->dom]);
+    return arena_printf(e->arena, "optc_%s%s(self->hyper[%d], self->hyper[0]%s, (unsigned)self->id, %du, %s)",
+                        n->op == OP_RANDOM ? "uniform" : "normal", emit_suffix(e), n->sym + 1, e->t_ahead ? " + 1.0" : "", (int)n->imm, at[n->dom]);
 }
 
 const char *emit_expr(Emit *e, Ref r)
@@ -328,6 +330,36 @@ const char *emit_about(Gen *g)
 }
 
 
+bool emit_uses(const char *code, const char *const *names)
+{
+    for (; *names; names++)
+        if (strstr(code, *names))
+            return true;
+    return false;
+}
+
+/* Only the parts of the shared source that the stages call. */
+void emit_shared_math(Buf *b, const char *code)
+{
+    static const char *const f32[] = {"optc_expf(", "optc_expm1f(", "optc_logf(", "optc_log1pf(", "optc_powf(", "optc_tanhf(", "optc_sinf(",
+                                      "optc_cosf(", "optc_atan2f(", "optc_cbrtf(", NULL};
+    static const char *const f64[] = {"optc_exp(", "optc_expm1(", "optc_log(", "optc_log1p(", "optc_pow(", "optc_tanh(", "optc_sin(",
+                                      "optc_cos(", "optc_atan2(", "optc_cbrt(", NULL};
+    static const char *const draws[] = {"optc_uniform", "optc_normal", NULL};
+    static const char *const small[] = {"optc_from_", "optc_to_", NULL};
+    bool rnd = emit_uses(code, draws);
+    buf_puts(b, template_text("math.h"));
+    if (rnd || emit_uses(code, f32))
+        buf_puts(b, template_text("math_f32.h"));
+    if (rnd || emit_uses(code, f64))
+        buf_puts(b, template_text("math_f64.h"));
+    if (rnd)
+        buf_puts(b, template_text("random.h"));
+    if (emit_uses(code, small))
+        buf_puts(b, template_text("types.h"));
+}
+
+
 char *emit_command(Arena *a, const Rule *r, const Types *t)
 {
     Buf b = {0};
@@ -350,7 +382,7 @@ Hash128 emit_key(const char *source)
     return hash128(code, strlen(code));
 }
 
-const char *const gen_targets[] = {"c", NULL};
+const char *const gen_targets[] = {"c", "cuda", NULL};
 
 char *gen_emit(Gen *g, const char *target, const char *command)
 {
@@ -361,8 +393,10 @@ char *gen_emit(Gen *g, const char *target, const char *command)
         diag_set(&g->diag, NULL, 0, NULL, "out of memory");
     else if (!strcmp(target, "c"))
         s = emit_c(g, command);
+    else if (!strcmp(target, "cuda"))
+        s = emit_cuda(g, command);
     else
-        diag_set(&g->diag, NULL, 0, NULL, "unknown target '%s' (known: c)", target);
+        diag_set(&g->diag, NULL, 0, NULL, "unknown target '%s' (known: c, cuda)", target);
     g->arena.out = NULL;
     return s;
 }

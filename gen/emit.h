@@ -14,6 +14,7 @@ typedef struct Emit {
     int *uses;                                 /* by node: how often this stage's expressions read it */
     int *weight;                               /* by node: operations of the expression it would make if written out */
     bool wide;                                 /* the stage computes in f64 */
+    bool t_ahead;                              /* hyper[0] still holds the last step's t */
 } Emit;
 
 void emit_begin(Emit *e, Plan *p, const Phase *ph, const Stage *s, Arena *a, const char *const *reserved);
@@ -36,6 +37,8 @@ const char *emit_new_name(Emit *e, Ref r);
 const char *emit_stage_name(Arena *a, const Plan *p, const char *entry, int mask, const Stage *s);
 const char *emit_stage_comment(Arena *a, const Plan *p, const Stage *s);
 const char *emit_about(Gen *g);
+bool emit_uses(const char *code, const char *const *names);
+void emit_shared_math(Buf *b, const char *code);               /* the parts of the shared source that the code calls */
 
 char *emit_c(Gen *g, const char *command);
 char *emit_cuda(Gen *g, const char *command);

@@ -253,40 +253,6 @@ static bool emit_stage(Buf *out, Gen *g, const Phase *ph, const Stage *s, const 
     return ok;
 }
 
-static bool uses(const char *code, const char *const *names)
-{
-    for (; *names; names++)
-        if (strstr(code, *names))
-            return true;
-    return false;
-}
-
-/* Only the parts of the shared source that the stages call. */
-static void shared_source(Buf *b, const char *code)
-{
-    static const char *const f32[] = {"optc_expf(", "optc_expm1f(", "optc_logf(", "optc_log1pf(", "optc_powf(", "optc_tanhf(", "optc_sinf(",
-                                      "optc_cosf(", "optc_atan2f(", "optc_cbrtf(", NULL};
-    static const char *const f64[] = {"optc_exp(", "optc_expm1(", "optc_log(", "optc_log1p(", "optc_pow(", "optc_tanh(", "optc_sin(",
-                                      "optc_cos(", "optc_atan2(", "optc_cbrt(", NULL};
-    static const char *const draws[] = {"optc_uniform", "optc_normal", NULL};
-    static const char *const small[] = {"optc_from_", "optc_to_", NULL};
-    static const char *const fold[] = {"optc_lanes_", "optc_fold_", "optc_finish_", "optc_rows_", "optc_columns_", "optc_cols_", NULL};
-    bool rnd = uses(code, draws);
-    buf_puts(b, "#include <math.h>\n\n");
-    buf_puts(b, template_text("math.h"));
-    if (rnd || uses(code, f32))
-        buf_puts(b, template_text("math_f32.h"));
-    if (rnd || uses(code, f64))
-        buf_puts(b, template_text("math_f64.h"));
-    if (rnd)
-        buf_puts(b, template_text("random.h"));
-    if (uses(code, small))
-        buf_puts(b, template_text("types.h"));
-    buf_puts(b, template_text("sizes.h"));
-    if (uses(code, fold))
-        buf_puts(b, template_text("folds.h"));
-}
-
 char *emit_c(Gen *g, const char *command)
 {
     Plan *p = g->plan;
@@ -303,7 +269,12 @@ char *emit_c(Gen *g, const char *command)
             }
     if (!table.len)
         buf_puts(&table, "0");
-    shared_source(&shared, code.s ? code.s : "");
+    static const char *const fold[] = {"optc_lanes_", "optc_fold_", "optc_finish_", "optc_rows_", "optc_columns_", "optc_cols_", NULL};
+    buf_puts(&shared, "#include <math.h>\n\n");
+    emit_shared_math(&shared, code.s ? code.s : "");
+    buf_puts(&shared, template_text("sizes.h"));
+    if (emit_uses(code.s ? code.s : "", fold))
+        buf_puts(&shared, template_text("folds.h"));
     char hex[33];
     hash_hex(hash128(code.s ? code.s : "", code.len), hex);
     const char *title = *g->rule->with ? arena_printf(&g->arena, "%s with %s", g->rule->name, g->rule->with) : g->rule->name;

@@ -66,14 +66,6 @@ static void refused(char *text, const char *part)
     free(text);
 }
 
-static void accepted(char *text)
-{
-    Run r = compile(text);
-    ck_assert_msg(r.ok, "%s\nin:\n%.400s", r.g.diag.text, text);
-    gen_free(&r.g);
-    free(text);
-}
-
 /* ---- names ---- */
 static const char *const forbidden[] = {
     "io", "os", "package", "require", "debug", "load", "loadstring", "loadfile", "dofile", "collectgarbage", "coroutine", "pcall", "xpcall",
@@ -95,14 +87,15 @@ START_TEST(names)
 }
 END_TEST
 
+/* What a spec is handed from Lua works; anything else of `math` is nil. */
 START_TEST(what_there_is)
 {
-    /* The whole of what a spec is handed from Lua; anything else of `math` is nil. */
-    static const char *const no_math[] = {"random", "randomseed", "ult", "type"};
-    for (int i = 0; i < COUNT(no_math); i++)
-        accepted(spec(format("assert(math.%s == nil)", no_math[i]), ""));
-    accepted(spec("assert(math.floor(2.5) == 2 and type(sqrt) == \"function\" and select(\"#\", 1, 2) == 2)", ""));
-    accepted(spec("for i, v in ipairs({ 1, 2 }) do assert(v == i) end assert(tonumber(\"12\") == 12 and tostring(7) == \"7\")", ""));
+    Run r = compile("assert(math.random == nil and math.randomseed == nil and math.ult == nil and math.type == nil)\n"
+                    "assert(math.floor(2.5) == 2 and type(sqrt) == \"function\" and select(\"#\", 1, 2) == 2)\n"
+                    "for i, v in ipairs({ 1, 2 }) do assert(v == i) end assert(tonumber(\"12\") == 12 and tostring(7) == \"7\")\n"
+                    "return optimizer { name = \"x\", step = function() p = p - g end }");
+    ck_assert_msg(r.ok, "%s", r.g.diag.text);
+    gen_free(&r.g);
 }
 END_TEST
 
@@ -154,12 +147,11 @@ static const Try tries[] = {
     {"tonumber(\"7\", 99)", "", "base out of range"},
     {"math.tointeger()", "", "value expected"},
     {"local x = 1 // 0", "", "divide by zero"},
-    {"local x = 1 % 0", "", "'n%%0'"},
+    {"local x = 1 % 0", "", "attempt to perform"},
     {"local x = math.mininteger // -1 + {}", "", "arithmetic on a table"},
     {"local x = 1 << g", "", "not declared"},
     {"inner()", "", "not declared"},
     {"every(2, function() end)", "", "not declared"},
-    {"optimizer(_ENV)", "", "assigned outside"},
 };
 
 START_TEST(ways_out) { refused(spec(tries[_i].file, tries[_i].step), tries[_i].part); }
@@ -169,7 +161,7 @@ END_TEST
 static const char *const odd[] = {
     "local r = random()",  "local r = random \"row\"", "local r = normal \"slice\"", "local r = rowsum(random())", "local r = slice.sum(random())",
     "local r = global.sum(random())", "local r = where(true, 1, 2)", "local r = rsqrt(2) ^ 3", "local r = sum(normal())", "local r = sigmoid(1)",
-    "global.norm = nil slice.sum = 1 math.floor = 2", "_ENV = { optimizer = optimizer }", "local o = optimizer optimizer = nil",
+    "global.norm = nil slice.sum = 1 math.floor = 2", "_ENV = { optimizer = optimizer }", "optimizer(_ENV)", "return optimizer(_ENV)", "return wrapper(_ENV)",
     "local t = {} t[t] = t", "local t = { [1.5] = 1, [true] = 2 }", "local s = \"\\0\\255\"", "local a <const> = 1", "return optimizer {}",
     "return wrapper { name = \"w\", step = function() end }", "return optimizer { name = \"x\", step = function(...) p = select(\"#\", ...) end }",
     "local o o = optimizer { name = \"x\", step = function() o.step = nil o.matrix = sqrt p = p - g end } return o",
@@ -217,27 +209,18 @@ END_TEST
 /* A rule must not change what a wrapper's words mean: each file has its own world. */
 START_TEST(worlds_apart)
 {
-    static const char *const twist[] = {"global.norm = function() return 1 end", "global.norm = nil", "math.floor = nil global.sum = global.max", "min = max"};
-    char *want = NULL;
-    for (int i = -1; i < COUNT(twist); i++) {
-        char *text = spec(i < 0 ? "" : twist[i], "");
+    static const char *const twist[] = {"", "global.norm = function() return 1 end", "global.norm = nil", "global.sum = global.max", "slice.sum = nil math.floor = nil"};
+    for (int i = 0; i < COUNT(twist); i++) {
+        char *text = spec(twist[i], "");
         Run r = compile_with(text, "clip(1)");
-        if (r.ok) {
-            Buf b = {0};
+        Buf b = {0};
+        if (r.ok)
             rule_print(&b, r.g.rule);
-            char *nodes = strstr(b.s, "gsum") ? strdup("gsum") : strdup("none");
-            if (!want)
-                want = nodes;
-            ck_assert_msg(!strcmp(want, nodes), "the rule's '%s' changed the wrapper around it", twist[i]);
-            if (want != nodes)
-                free(nodes);
-            buf_free(&b);
-        }
-        ck_assert_msg(i >= 0 || r.ok, "%s", r.g.diag.text);
+        ck_assert_msg(r.ok ? strstr(b.s, " = gsum ") != NULL : strstr(r.g.diag.text, "try.lua") != NULL, "the rule's '%s' changed the wrapper around it", twist[i]);
+        buf_free(&b);
         gen_free(&r.g);
         free(text);
     }
-    free(want);
 }
 END_TEST
 
@@ -320,37 +303,38 @@ static void repeat(Buf *b, const char *s, int n)
 }
 
 /* Shapes of text that are costly to read, up to the megabyte a spec may have. */
-typedef struct { const char *before, *piece, *middle, *close; int n; } Shape_;
-static const Shape_ shapes[] = {
-    {"local x = ", "(", "1", ")", 100000},
-    {"local x = ", "{", "", "}", 100000},
-    {"local x = ", "{a=", "1", "}", 180},
-    {"local x = ", "{a={1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1},b=", "1", "}", 150},
-    {"local x = ", "- ", "1", "", 100000},
-    {"local x = ", "not ", "1", "", 100000},
-    {"local x = 1", " and 1", "", "", 100000},
-    {"local x = 1", "..1", "", "", 100000},
-    {"local x = 1", "^1", "", "", 100000},
-    {"local x = 1", "+1", "", "", 300000},
-    {"local x = sqrt", "()", "", "", 300000},
-    {"local x = {", "a=1,", "}", "", 200000},
-    {"local x = {", "1,", "}", "", 300000},
-    {"", "do local a=1 end ", "", "", 30000},
-    {"local function f() ", "do local a=g end ", "end local function h() ", "", 25000},
-    {"", "function() ", "", " end", 50000},
-    {"local x = ", "function() return ", "1", " end", 50000},
-    {"", "if true then ", "", " end", 50000},
-    {"", "if true then else", "", "", 50000},
-    {"", "::a", "::", "", 50000},
-    {"local x = ", "\"a\"..", "1", "", 100000},
-    {"-- ", "[", "", "", 500000},
-    {"--[", "=", "[", "", 500000},
-    {"local x = [", "=", "[", "", 500000},
-    {"local x = \"", "\\z", "\"", "", 300000},
-    {"local x = \"", "\\", "\"", "", 500001},
-    {"local x = 0x", "f", "", "", 500000},
-    {"local ", "a", " = 1", "", 500000},
-    {"local a", ",a", " = 1", "", 150},
+typedef struct { const char *before, *piece, *middle, *close; int n; const char *after; } Form;
+static const Form forms[] = {
+    {"local x = ", "(", "1", ")", 100000, ""},
+    {"local x = ", "{", "", "}", 100000, ""},
+    {"local x = ", "{a=", "1", "}", 180, ""},
+    {"local x = ", "{a={1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1},b=", "1", "}", 150, ""},
+    {"local x = ", "- ", "1", "", 100000, ""},
+    {"local x = ", "not ", "1", "", 100000, ""},
+    {"local x = 1", " and 1", "", "", 100000, ""},
+    {"local x = 1", "..1", "", "", 100000, ""},
+    {"local x = 1", "^1", "", "", 100000, ""},
+    {"local x = 1", "+1", "", "", 300000, ""},
+    {"local x = sqrt", "()", "", "", 300000, ""},
+    {"local x = {", "a=1,", "}", "", 200000, ""},
+    {"local x = {", "1,", "}", "", 300000, ""},
+    {"", "do local a=1 end ", "", "", 30000, ""},
+    {"local function f() ", "do local a=g end ", "end local function h() ", "do local q=zz end ", 25000, "end"},       /* names that hold values, and others */
+    {"", "local a = 1\n", "while true do\nlocal z = 1\nz = z + 1\nend", "", 190, ""},                                 /* what is done at every line */
+    {"", "function() ", "", " end", 50000, ""},
+    {"local x = ", "function() return ", "1", " end", 50000, ""},
+    {"", "if true then ", "", " end", 50000, ""},
+    {"", "if true then else", "", "", 50000, ""},
+    {"", "::a", "::", "", 50000, ""},
+    {"local x = ", "\"a\"..", "1", "", 100000, ""},
+    {"-- ", "[", "", "", 500000, ""},
+    {"--[", "=", "[", "", 500000, ""},
+    {"local x = [", "=", "[", "", 500000, ""},
+    {"local x = \"", "\\z", "\"", "", 300000, ""},
+    {"local x = \"", "\\", "\"", "", 500001, ""},
+    {"local x = 0x", "f", "", "", 500000, ""},
+    {"local ", "a", " = 1", "", 500000, ""},
+    {"local a", ",a", " = 1", "", 150, ""},
 };
 
 START_TEST(bombs_in_text)
@@ -358,46 +342,17 @@ START_TEST(bombs_in_text)
     limit_memory();
     for (int where = 0; where < 2; where++) {
         Buf b = {0};
-        const Shape_ *s = &shapes[_i];
+        const Form *s = &forms[_i];
         buf_puts(&b, s->before);
         repeat(&b, s->piece, s->n);
         buf_puts(&b, s->middle);
         repeat(&b, s->close, s->n);
+        buf_puts(&b, s->after);
         char *text = where ? spec("", b.s) : spec(b.s, "");
         survive(text);
         free(text);
         buf_free(&b);
     }
-}
-END_TEST
-
-/* Reading tokens must take time in proportion to the text: many names that hold values, many others to compare with them. */
-START_TEST(bomb_of_names)
-{
-    Buf b = {0};
-    buf_puts(&b, "local function f() ");
-    repeat(&b, "do local a=g end ", 25000);
-    buf_puts(&b, "end local function h() ");
-    repeat(&b, "do local q=zz end ", 25000);
-    buf_puts(&b, "end");
-    char *text = spec(b.s, "");
-    survive(text);
-    free(text);
-    buf_free(&b);
-}
-END_TEST
-
-/* Two hundred locals and a loop over lines: what is done at every line must not grow with them. */
-START_TEST(bomb_of_locals)
-{
-    Buf b = {0};
-    for (int i = 0; i < 190; i++)
-        buf_printf(&b, "local a%d = 1\n", i);
-    buf_puts(&b, "while true do\nlocal z = 1\nz = z + 1\nend");
-    char *text = spec("", b.s);
-    survive(text);
-    free(text);
-    buf_free(&b);
 }
 END_TEST
 
@@ -596,7 +551,7 @@ END_TEST
 
 /* Free text stands in comments only, whatever it holds. %s: the text as a Lua string. */
 static const char *const breakouts[] = {
-    "*/ int evil; /*", "**/ int evil; /**", "*\\\\\\n/ int evil; /*", "*\\\\ \\n/ int evil; /*", "*??/\\n/ int evil; /*", "\\n*/\\nint evil;\\n/*", "*\\r/ int evil; /*", "*\\0/ int evil; /*",
+    "*/ int evil; /*", "**/ int evil; /**", "*\\\\\\n/ int evil; /*", "*\\\\ \\n/ int evil; /*", "*?\?/\\n/ int evil; /*", "\\n*/\\nint evil;\\n/*", "*\\r/ int evil; /*", "*\\0/ int evil; /*",
     "\\\" int evil; \\\"", "{{stages}} */ int evil; /*", "%s%n%d */ int evil; /*", "//\\nint evil;", "\\n#define float evil\\n", "*\\\\\\n\\\\\\n/ int evil; /*", "' */ int evil; /* '"};
 
 START_TEST(text_in_source)
@@ -623,7 +578,7 @@ Suite *sandbox_suite(void)
 {
     Suite *s = suite_create("sandbox");
     TCase *t = tcase_create("sandbox");
-    tcase_set_timeout(t, bound_memory ? 20 : 120);
+    tcase_set_timeout(t, bound_memory ? 15 : 120);
     tcase_add_loop_test(t, names, 0, COUNT(forbidden));
     tcase_add_test(t, what_there_is);
     tcase_add_loop_test(t, ways_out, 0, COUNT(tries));
@@ -631,9 +586,7 @@ Suite *sandbox_suite(void)
     tcase_add_test(t, draws_outside_entries);
     tcase_add_test(t, worlds_apart);
     tcase_add_loop_test(t, bombs_at_run, 0, COUNT(bombs));
-    tcase_add_loop_test(t, bombs_in_text, 0, COUNT(shapes));
-    tcase_add_test(t, bomb_of_names);
-    tcase_add_test(t, bomb_of_locals);
+    tcase_add_loop_test(t, bombs_in_text, 0, COUNT(forms));
     tcase_add_loop_test(t, large_rules, 0, COUNT(large));
     tcase_add_test(t, small_stack);
     tcase_add_loop_test(t, same_again, 0, COUNT(repeatable));
