@@ -166,4 +166,19 @@ install: all
 clean:
 	rm -rf $(BUILD)
 
--include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
+
+
+# ---- the GPU: a machine with one runs these by hand ----
+$(BUILD)/obj/tests/gpu/%.o: ALL_CFLAGS += $(CHECK_CFLAGS)
+$(BUILD)/gpu-%: $(BUILD)/obj/tests/gpu/%_gpu.o $(BUILD)/obj/tests/help.o $(BUILD)/liboptc.a
+	$(CC) -o $@ $^ $(CHECK_LIBS) $(LDLIBS)
+
+.PHONY: test-gpu bench-gpu
+test-gpu: $(BUILD)/gpu-test
+	@mkdir -p $(BUILD)/test-cache && chmod 700 $(BUILD)/test-cache
+	OPTC_TEST_CACHE=$(BUILD)/test-cache $(BUILD)/gpu-test
+
+bench-gpu: $(BUILD)/gpu-bench
+	$(BUILD)/gpu-bench
+
+-include $(shell find $(BUILD)/obj -name "*.d" 2>/dev/null)

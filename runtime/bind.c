@@ -1,5 +1,5 @@
 /* Binding: checks everything the caller hands in, then lays out one block for all states, temporaries and partials. */
-#include "internal.h"
+#include "gpu.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -287,6 +287,25 @@ static void *block_alloc(size_t bytes)
     return p;
 }
 
+static optc_status bind_gpu(optc_binding *b)
+{
+    optc_status s = OPTC_OK;
+    for (int i = 0; i < b->ntensor && s == OPTC_OK; i++) {
+        s = gpu_check_pointer(b, i, b->tensor[i].mem[0], "optc_bind: the parameter");
+        if (s == OPTC_OK)
+            s = gpu_check_pointer(b, i, b->tensor[i].mem[1], "optc_bind: the gradient");
+    }
+    if (s == OPTC_OK)
+        s = gpu_alloc(b, b->block_bytes + 64, &b->block);
+    if (s == OPTC_OK) {
+        layout(b, b->block);
+        fill_views(b);
+        count_units(b);
+        s = gpu_tables(b);
+    }
+    return s == OPTC_OK ? gpu_init_state(b) : s;
+}
+
 static optc_status bind(optc_binding *b, const optc_group *groups)
 {
     optc_status s = fill_groups(b, groups);
@@ -299,6 +318,8 @@ static optc_status bind(optc_binding *b, const optc_group *groups)
     if (s != OPTC_OK)
         return s;
     b->block_bytes = layout(b, NULL);
+    if (b->rule->engine->gpu)
+        return bind_gpu(b);
     b->block = block_alloc(b->block_bytes + 64);
     if (!b->block)
         return fail(OPTC_ERROR_MEMORY, "optc_bind: out of memory: the states and temporaries of '%s' on %d tensors take %zu bytes", b->rule->rule->name, b->ntensor, b->block_bytes);
@@ -340,9 +361,12 @@ optc_status optc_bind(optc_rule *r, const optc_group *groups, int ngroups, optc_
     optc_status s = bind(b, groups);
     b->arena.out = NULL;
     if (s != OPTC_OK) {
+        char why[1024];                           /* giving back must not lose the message */
+        snprintf(why, sizeof why, "%s", optc_message());
+        gpu_free(b);
         arena_free(&b->arena);
         free(b);
-        return s;
+        return fail(s, "%s", why);
     }
     atomic_fetch_add(&r->bindings, 1);
     *out = b;
@@ -354,6 +378,8 @@ optc_status optc_unbind(optc_binding *b)
     if (!b)
         return OPTC_OK;
     atomic_fetch_sub(&b->rule->bindings, 1);
+    if (b->gpu)
+        gpu_free(b);
     free(b->block);
     arena_free(&b->arena);
     free(b);
@@ -369,8 +395,11 @@ optc_status optc_set_hyper(optc_binding *b, int group, const char *name, double 
         return fail(OPTC_ERROR_ARGUMENT, !b ? "optc_set_hyper: the binding is NULL" : "optc_set_hyper: there is no group %d", group);
     optc_status s = check_hyper(b->rule->rule, "optc_set_hyper", name, value, &at);
     for (int i = 0; s == OPTC_OK && i < b->ngroup; i++)
-        if (group == -1 || group == i)
+        if (group == -1 || group == i) {
             b->group[i].hyper[at + 1] = value;
+            if (b->gpu)
+                s = gpu_send_hyper(b, i, at + 1, 1);
+        }
     return s;
 }
 

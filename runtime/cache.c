@@ -1,4 +1,4 @@
-/* Compiled code on disk. One file an entry: the shared object and, behind it, a trailer with its length and checksum (loaders do
+/* Compiled code on disk. One file an entry: a shared object or a cubin and, behind it, a trailer with its length and checksum (loaders do
  * not look past the object's own end). Written aside and renamed; a damaged entry is a miss. */
 #include "internal.h"
 
@@ -92,9 +92,13 @@ void *load_object(const char *path)
     return h ? h : load_from_memory(path);
 }
 
-static bool sound(const char *path)
+char *cache_get(const Cache *c, const char *key, const char *kind, size_t *size)
 {
-    size_t n;
+    char path[4200];
+    size_t n = 0;
+    if (!c->dir)
+        return NULL;
+    snprintf(path, sizeof path, "%s/%s.%s", c->dir, key, kind);
     char *buf = read_all(path, &n);
     Trailer t;
     bool ok = buf && n > sizeof t;
@@ -102,32 +106,46 @@ static bool sound(const char *path)
         memcpy(&t, buf + n - sizeof t, sizeof t);
         ok = !memcmp(t.magic, magic, sizeof magic) && t.bytes == n - sizeof t && t.sum == hash64(7, buf, n - sizeof t);
     }
-    free(buf);
-    return ok;
+    if (buf && !ok)
+        unlink(path);                  /* damaged: the caller makes it anew */
+    if (!ok) {
+        free(buf);
+        return NULL;
+    }
+    *size = n - sizeof t;
+    return buf;
 }
 
 void *cache_load(const Cache *c, const char *key)
 {
     char path[4200];
-    if (!c->dir)
+    size_t n;
+    char *buf = cache_get(c, key, "so", &n);
+    if (!buf)
         return NULL;
+    free(buf);
     snprintf(path, sizeof path, "%s/%s.so", c->dir, key);
-    if (access(path, R_OK) != 0)
-        return NULL;
-    void *h = sound(path) ? load_object(path) : NULL;
+    void *h = load_object(path);
     if (!h)
-        unlink(path);                  /* damaged: the caller makes it anew */
+        unlink(path);
     return h;
 }
 
 bool cache_store(const Cache *c, const char *key, const char *so_path)
 {
-    char path[4200], aside[4300];
-    size_t n;
+    size_t n = 0;
     char *buf = c->dir ? read_all(so_path, &n) : NULL;
-    if (!buf)
+    bool ok = buf && cache_put(c, key, "so", buf, n);
+    free(buf);
+    return ok;
+}
+
+bool cache_put(const Cache *c, const char *key, const char *kind, const char *buf, size_t n)
+{
+    char path[4200], aside[4300];
+    if (!c->dir)
         return false;
-    snprintf(path, sizeof path, "%s/%s.so", c->dir, key);
+    snprintf(path, sizeof path, "%s/%s.%s", c->dir, key, kind);
     snprintf(aside, sizeof aside, "%s/.%s.XXXXXX", c->dir, key);
     Trailer t = {.bytes = n, .sum = hash64(7, buf, n)};
     memcpy(t.magic, magic, sizeof magic);
@@ -138,6 +156,5 @@ bool cache_store(const Cache *c, const char *key, const char *so_path)
     ok = ok && rename(aside, path) == 0;
     if (!ok && fd >= 0)
         unlink(aside);
-    free(buf);
     return ok;
 }

@@ -1,4 +1,4 @@
-#include "internal.h"
+#include "gpu.h"
 
 #include "template.h"
 
@@ -11,6 +11,7 @@ static void engine_free(optc_engine *e)
 {
     if (!e)
         return;
+    gpu_close(e);
     free(e->compiler);
     free(e->spec_path);
     free(e->name);
@@ -30,6 +31,24 @@ static optc_status pick_isa(optc_engine *e, const char *wanted)
     return OPTC_OK;
 }
 
+int optc_device_count(void) { return gpu_count(); }
+
+/* "cuda:1" is GPU 1; -1 stands for the CPU. */
+static bool pick_device(const char *name, int *ordinal)
+{
+    int end = 0;
+    *ordinal = -1;
+    if (!name || !strcmp(name, "cpu"))
+        return true;
+    if (!strcmp(name, "best")) {
+        *ordinal = gpu_count() > 0 && nvrtc_get(NULL) ? 0 : -1;
+        return true;
+    }
+    if (!strcmp(name, "cuda"))
+        return *ordinal = 0, true;
+    return sscanf(name, "cuda:%d%n", ordinal, &end) == 1 && !name[end] && *ordinal >= 0;
+}
+
 optc_status optc_open(const optc_engine_options *o, optc_engine **out)
 {
     static const optc_engine_options defaults;
@@ -38,8 +57,9 @@ optc_status optc_open(const optc_engine_options *o, optc_engine **out)
     *out = NULL;
     if (!o)
         o = &defaults;
-    if (o->device && strcmp(o->device, "best") && strcmp(o->device, "cpu"))
-        return fail(OPTC_ERROR_UNAVAILABLE, "optc_open: there is no device '%s' here (known: cpu, best)", o->device);
+    int ordinal;
+    if (!pick_device(o->device, &ordinal))
+        return fail(OPTC_ERROR_UNAVAILABLE, "optc_open: there is no device '%s' (known: cpu, cuda, cuda:N, best)", o->device);
     if (o->threads < 0 || o->threads > 4096)
         return fail(OPTC_ERROR_ARGUMENT, "optc_open: %d threads", o->threads);
     optc_engine *e = calloc(1, sizeof *e);
@@ -63,6 +83,10 @@ optc_status optc_open(const optc_engine_options *o, optc_engine **out)
     if (!e->spec_path || !e->name) {
         engine_free(e);
         return fail(OPTC_ERROR_MEMORY, "optc_open: out of memory");
+    }
+    if (ordinal >= 0 && (s = gpu_open(e, ordinal)) != OPTC_OK) {
+        engine_free(e);
+        return s;
     }
     *out = e;
     return OPTC_OK;

@@ -6,7 +6,8 @@
  *
  *   message.c  statuses and messages          find.c   specs by name
  *   cpu.c      vector levels, float modes     build.c  the host compiler
- *   cache.c    compiled code on disk          engine.c rule.c bind.c step.c state.c  the API by object */
+ *   cache.c    compiled code on disk          engine.c rule.c bind.c step.c state.c  the API by object
+ *   cuda.c     driver and NVRTC by dlopen     gpu.c    rules on an NVIDIA GPU */
 #ifndef OPTC_INTERNAL_H
 #define OPTC_INTERNAL_H
 #include "../templates/abi.h"
@@ -38,7 +39,9 @@ extern const Builtin builtin_rules[];
 /* ---- cache.c ---- */
 typedef struct Cache { char *dir; } Cache;               /* dir NULL: nothing is kept */
 void cache_open(Cache *c, const char *dir);
-void *cache_load(const Cache *c, const char *key);       /* a handle of dlopen, or NULL */
+char *cache_get(const Cache *c, const char *key, const char *kind, size_t *size);                   /* malloc'ed; NULL: not there, or damaged */
+bool cache_put(const Cache *c, const char *key, const char *kind, const char *data, size_t size);
+void *cache_load(const Cache *c, const char *key);       /* a shared object: a handle of dlopen, or NULL */
 bool cache_store(const Cache *c, const char *key, const char *so_path);
 void *load_object(const char *path);                     /* dlopen, also from folders that forbid execution */
 
@@ -48,6 +51,7 @@ void *compiler_build(const char *cc, const char *source, const char *flags, cons
 extern const char compile_flags[];
 
 struct optc_engine {
+    struct GpuEngine *gpu;             /* NULL: the CPU */
     int threads, isa;
     bool no_builtin;
     char *compiler;                    /* NULL: none */
@@ -65,6 +69,7 @@ struct optc_rule {
     Plan *plan;
     const optc_module *module;         /* NULL: the evaluator */
     void *handle;
+    struct GpuRule *gpu;
     char path[256];
     char *plan_text;
     atomic_int bindings;
@@ -89,7 +94,8 @@ struct optc_binding {
     Units units[NVARIANT];
     int64_t steps;
     int64_t elems;
-    void *block; size_t block_bytes;   /* states, temporaries, partials */
+    void *block; size_t block_bytes;   /* states, temporaries, partials: on the device the rule runs on */
+    struct GpuTables *gpu;
     Arena arena;                       /* everything small */
 };
 

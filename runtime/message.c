@@ -30,6 +30,7 @@ const char *optc_status_name(optc_status s)
     case OPTC_ERROR_MEMORY: return "out of memory";
     case OPTC_ERROR_UNAVAILABLE: return "unavailable";
     case OPTC_ERROR_BUSY: return "still in use";
+    case OPTC_ERROR_DEVICE: return "device error";
     }
     return "unknown status";
 }

@@ -41,7 +41,8 @@ typedef enum optc_status {
     OPTC_ERROR_IO,             /* a file that cannot be read or written */
     OPTC_ERROR_MEMORY,
     OPTC_ERROR_UNAVAILABLE,    /* a device or a compiler that is asked for and not there */
-    OPTC_ERROR_BUSY            /* closing what is still in use */
+    OPTC_ERROR_BUSY,           /* closing what is still in use */
+    OPTC_ERROR_DEVICE          /* the device failed: the message names the call and its error */
 } optc_status;
 
 typedef enum optc_type { OPTC_DEFAULT = 0, OPTC_F32, OPTC_F64, OPTC_BF16, OPTC_F16 } optc_type;
@@ -56,7 +57,7 @@ const char *optc_version(void);
 
 /* ---- engines: a device, its threads, its cache ---- */
 typedef struct optc_engine_options {
-    const char *device;        /* NULL or "best": the best there is; "cpu" */
+    const char *device;        /* NULL or "cpu"; "cuda", "cuda:1"; "best": a GPU if there is one. On a GPU all tensors lie in its memory */
     int threads;               /* 0: as OpenMP would (OMP_NUM_THREADS, or all cores) */
     const char *cache_dir;     /* NULL: $OPTC_CACHE, $XDG_CACHE_HOME/optc or ~/.cache/optc; "": keep nothing */
     const char *compiler;      /* NULL: $OPTC_CC, $CC, then cc, gcc, clang on the PATH; "": none */
@@ -66,6 +67,7 @@ typedef struct optc_engine_options {
 } optc_engine_options;
 
 optc_status optc_open(const optc_engine_options *o, optc_engine **out);
+int optc_device_count(void);                           /* GPUs that can be opened; 0 without a driver */
 optc_status optc_close(optc_engine *e);                /* NULL is allowed here, in optc_release and in optc_unbind */
 const char *optc_device_name(const optc_engine *e);    /* "cpu: Intel(R) …, 2 threads, x86-64-v4" */
 int optc_threads(const optc_engine *e);
@@ -124,6 +126,8 @@ int optc_tensors(const optc_binding *b);               /* numbered through all g
 
 optc_status optc_step(optc_binding *b);                        /* entry "step", then t becomes t + 1 */
 optc_status optc_run(optc_binding *b, const char *entry);      /* any entry; only "step" moves t */
+optc_status optc_set_stream(optc_binding *b, void *stream);    /* a CUstream; what follows runs in it. The CPU has none */
+optc_status optc_sync(optc_binding *b);                        /* waits for what was started */
 optc_status optc_get_t(const optc_binding *b, int64_t *steps); /* steps done */
 optc_status optc_set_t(optc_binding *b, int64_t steps);
 

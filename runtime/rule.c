@@ -1,5 +1,5 @@
 /* A spec becomes a plan and, where it can, native code: built in, from the cache, or through the host compiler. */
-#include "internal.h"
+#include "gpu.h"
 
 #include "find.h"
 
@@ -13,6 +13,7 @@ static void rule_free(optc_rule *r)
 {
     if (!r)
         return;
+    gpu_drop(r);
     gen_free(&r->gen);
     free(r->plan_text);
     if (r->handle)
@@ -118,14 +119,17 @@ static optc_status compile(optc_rule *r, const optc_rule_options *o)
     Buf text = {0};
     plan_print(&text, r->plan, false);
     r->plan_text = buf_take(&text);
-    char *source = gen_emit(&r->gen, "c", emit_command(&r->gen.arena, r->rule, &g.types));
+    char *source = gen_emit(&r->gen, r->engine->gpu ? "cuda" : "c", emit_command(&r->gen.arena, r->rule, &g.types));
     if (!source || !r->plan_text) {
         free(source);
         return fail(OPTC_ERROR_MEMORY, "optc_compile: %s", r->gen.diag.text ? r->gen.diag.text : "out of memory");
     }
-    make_native(r, source);
+    if (r->engine->gpu)
+        s = gpu_build(r, source);
+    else
+        make_native(r, source);
     free(source);
-    return OPTC_OK;
+    return s;
 }
 
 optc_status optc_compile(optc_engine *e, const optc_rule_options *o, optc_rule **out)
@@ -162,7 +166,7 @@ optc_status optc_release(optc_rule *r)
 
 const char *optc_rule_name(const optc_rule *r) { return r ? r->rule->name : ""; }
 const char *optc_rule_path(const optc_rule *r) { return r ? r->path : ""; }
-int optc_rule_native(const optc_rule *r) { return r && r->module; }
+int optc_rule_native(const optc_rule *r) { return r && (r->module || r->gpu); }
 const char *optc_rule_plan(const optc_rule *r) { return r ? r->plan_text : ""; }
 int optc_rule_hypers(const optc_rule *r) { return r ? r->rule->nhyper : 0; }
 int optc_rule_states(const optc_rule *r) { return r ? r->rule->nstate : 0; }

@@ -1,8 +1,9 @@
 /* State by name, gradients and inputs by tensor, the step counter. */
-#include "internal.h"
+#include "gpu.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define OPTC_FN static inline __attribute__((unused))
@@ -112,12 +113,29 @@ static optc_status sized(const optc_binding *b, const char *call, int tensor, co
     return s;
 }
 
+/* The state where the host can reach it: itself, or a copy of what lies on the GPU. */
+static void *to_host(const optc_binding *b, const optc_state_view *v, bool fetch, optc_status *s)
+{
+    if (!b->gpu)
+        return v->data;
+    size_t bytes = (size_t)v->count * (size_t)type_info[inner_type(v->type)].bytes;
+    void *p = malloc(bytes + 8);
+    if (!p)
+        *s = fail(OPTC_ERROR_MEMORY, "optc_state_read: out of memory");
+    else if (fetch)
+        *s = gpu_read(b, p, v->data, bytes);
+    return p;
+}
+
 optc_status optc_state_read(const optc_binding *b, int tensor, const char *name, double *out, int64_t count)
 {
     optc_state_view v;
     optc_status s = sized(b, "optc_state_read", tensor, name, out, count, &v);
+    void *host = s == OPTC_OK ? to_host(b, &v, true, &s) : NULL;
     for (int64_t i = 0; s == OPTC_OK && i < count; i++)
-        out[i] = type_load((Type)inner_type(v.type), v.data, i);
+        out[i] = type_load((Type)inner_type(v.type), host, i);
+    if (b && b->gpu)
+        free(host);
     return s;
 }
 
@@ -125,8 +143,13 @@ optc_status optc_state_write(optc_binding *b, int tensor, const char *name, cons
 {
     optc_state_view v;
     optc_status s = sized(b, "optc_state_write", tensor, name, in, count, &v);
+    void *host = s == OPTC_OK ? to_host(b, &v, false, &s) : NULL;
     for (int64_t i = 0; s == OPTC_OK && i < count; i++)
-        type_store((Type)inner_type(v.type), v.data, i, in[i]);
+        type_store((Type)inner_type(v.type), host, i, in[i]);
+    if (s == OPTC_OK && b->gpu)
+        s = gpu_write(b, v.data, host, (size_t)count * (size_t)type_info[inner_type(v.type)].bytes);
+    if (b && b->gpu)
+        free(host);
     return s;
 }
 
@@ -143,6 +166,10 @@ static optc_status set_pointer(optc_binding *b, const char *call, int tensor, in
     char what[96];
     snprintf(what, sizeof what, "%s: '%.40s'", call, m->name);
     optc_status s = check_overlap(b, tensor, data, n * type_info[m->type].bytes, what);
+    if (s == OPTC_OK && b->gpu && data != b->tensor[tensor].mem[mem]) {
+        s = gpu_check_pointer(b, tensor, data, what);
+        b->gpu->moved = b->gpu->moved || s == OPTC_OK;
+    }
     if (s == OPTC_OK)
         b->tensor[tensor].mem[mem] = (void *)data;
     return s;
@@ -184,8 +211,15 @@ optc_status optc_set_scalar(optc_binding *b, int group, const char *name, double
         return fail(OPTC_ERROR_ARGUMENT, k < 0 ? "optc_set_scalar: rule '%s' has no input '%s'" : "optc_set_scalar: rule '%s': input '%s' belongs to tensors: use optc_set_input",
                     b->rule->rule->name, name ? name : "(null)");
     for (int i = 0; i < b->ngroup; i++)
-        if (group == -1 || group == i)
-            *(double *)b->group[i].mem[k] = value;
+        if (group == -1 || group == i) {
+            optc_status s = OPTC_OK;
+            if (b->gpu)
+                s = gpu_write(b, b->group[i].mem[k], &value, sizeof value);
+            else
+                *(double *)b->group[i].mem[k] = value;
+            if (s != OPTC_OK)
+                return s;
+        }
     return OPTC_OK;
 }
 
@@ -202,5 +236,11 @@ optc_status optc_set_t(optc_binding *b, int64_t steps)
     if (!b || steps < 0 || steps > ((int64_t)1 << 52))
         return fail(OPTC_ERROR_ARGUMENT, !b ? "optc_set_t: the binding is NULL" : "optc_set_t: %lld steps", (long long)steps);
     b->steps = steps;
+    for (int i = 0; b->gpu && i < b->ngroup; i++) {
+        b->group[i].hyper[0] = (double)steps;
+        optc_status s = gpu_send_hyper(b, i, 0, 1);
+        if (s != OPTC_OK)
+            return s;
+    }
     return OPTC_OK;
 }

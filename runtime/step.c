@@ -1,5 +1,5 @@
 /* Running an entry: its phase's stages one after another, each over all tensors at once. */
-#include "internal.h"
+#include "gpu.h"
 
 #include <omp.h>
 #include <stdio.h>
@@ -211,9 +211,9 @@ optc_status optc_run(optc_binding *b, const char *entry)
     optc_status s = check_pointers(b, entry, ph);
     if (s != OPTC_OK)
         return s;
-    for (int i = 0; i < b->ngroup; i++)
+    for (int i = 0; i < b->ngroup && !b->gpu; i++)
         b->group[i].hyper[0] = t;
-    s = b->rule->module ? run_native(b, ph) : run_eval(b, e, t);
+    s = b->gpu ? gpu_run(b, e, t) : b->rule->module ? run_native(b, ph) : run_eval(b, e, t);
     if (s == OPTC_OK && !strcmp(entry, "step"))
         b->steps++;
     return s;
