@@ -8,7 +8,7 @@
 
 static const char *const reserved[] = {
     "self", "a", "u", "unit", "start", "count", "from", "left", "offset", "first", "block", "blocks", "row", "col", "slice", "segs", "seg", "rows", "line", "lane",
-    "warp", "wide", "i", "k", "shared", "row_i", "col_i", "slice_i", "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize",
+    "warp", "wide", "i", "k", "shared", "place", "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize",
     "alignas", "alignof", "and", "asm", "auto", "bool", "break", "case", "catch", "char", "class", "compl", "const", "constexpr", "continue", "decltype", "default",
     "delete", "do", "double", "dynamic_cast", "else", "enum", "explicit", "export", "extern", "false", "float", "for", "friend", "goto", "if", "inline", "int", "long",
     "mutable", "namespace", "new", "noexcept", "not", "nullptr", "operator", "or", "private", "protected", "public", "register", "restrict", "return", "short", "signed",
@@ -17,7 +17,7 @@ static const char *const reserved[] = {
 
 typedef struct {
     Emit e;
-    Buf hoisted, buffers, pointers, body, loads, stores, finish, colstart, colend, fins, wide, index;
+    Buf hoisted, buffers, pointers, body, loads, stores, finish, colstart, colend, fins, wide;
     const char **ptr;              /* by Mem: the name of its pointer */
     const char *in, *inner;
 } K;
@@ -94,6 +94,18 @@ static void load_listed(K *c, Access a)
     define(c, &c->body, c->inner, a.val, emit_name(&c->e, arena_printf(c->e.arena, "%s_i", ptr)), v);
 }
 
+/* Row, column and slice values of a flat pass: four at a time as well. */
+static void load_placed(K *c, Access a, Dom dom)
+{
+    const Mem *m = &c->e.plan->mem[a.mem];
+    const char *label = node_label(c->e.plan, c->e.g, a.val), *how = dom == ROW ? "rows" : dom == COL ? "cols" : "slices";
+    const char *four = emit_name(&c->e, arena_printf(c->e.arena, "%s_in", label ? label : arena_printf(c->e.arena, "x%d", a.val)));
+    buf_printf(&c->loads, "%s%s %s[4];\n%soptc_get_%s(%s, %s, self, place, left);\n", c->in, type_info[m->type].c, four, c->in, how, four, array(c, a.mem, false));
+    const char *v = emit_form(&c->e, type_info[m->type].load, 'x', arena_printf(c->e.arena, "%s[i]", four));
+    bool narrow = m->type == T_F64 && c->e.plan->real == T_F32 && c->e.g->n[a.val].ty == NUM;
+    define(c, &c->body, c->inner, a.val, value_name(c, a.val), narrow ? arena_printf(c->e.arena, "(float)%s", v) : v);
+}
+
 static void loads(K *c)
 {
     const Stage *s = c->e.st;
@@ -108,23 +120,12 @@ static void loads(K *c)
             load_scalar(c, d == SLICE ? &c->hoisted : d == ROW ? &c->loads : &c->body, d == SLICE ? "    " : d == ROW ? c->in : c->inner, a,
                         d == SLICE ? "slice" : d == ROW ? "row" : "slice * self->cols + col + (i < left ? i : 0)");
         else if (s->kind == S_FLAT)
-            load_scalar(c, &c->body, c->inner, a, d == SLICE ? "slice_i" : d == ROW ? "row_i" : "slice_i * self->cols + col_i");
+            load_placed(c, a, d);
         else if (d == SLICE && s->kind != S_SLICE)
             load_scalar(c, &c->hoisted, "    ", a, "slice");
         else
             load_listed(c, a);
     }
-}
-
-/* Where in its matrix an element of a flat pass lies: one division for four elements, then counting on. */
-static void put_index(K *c)
-{
-    if (!(c->e.st->kind == S_FLAT && c->e.st->uses_rows))
-        return;
-    buf_puts(&c->index, "        long long row_i = optc_div(offset, self->cols), col_i = offset - row_i * self->cols;\n");
-    buf_printf(&c->body, "%sif (i && ++col_i == self->cols) {\n%s    col_i = 0;\n%s    row_i++;\n%s}\n", c->inner, c->inner, c->inner, c->inner);
-    buf_printf(&c->body, "%sif (i >= left)\n%s    break;\n", c->inner, c->inner);
-    buf_printf(&c->body, "%sconst long long slice_i = self->slices == 1 ? 0 : optc_div(row_i, self->rows);\n%s(void)slice_i;\n", c->inner, c->inner);
 }
 
 static void finish_one(K *c, Access f)
@@ -279,7 +280,8 @@ static bool emit_kernel(Buf *out, Gen *g, const PlanEntry *en, int mask, const S
     c.in = s->kind == S_TILE ? "            " : "        ";
     c.inner = is_single(s->kind) ? "    " : is_list(s->kind) ? "        " : arena_printf(&g->arena, "%s    ", c.in);
     emit_scalars(&c.e, &c.hoisted, "    ");
-    put_index(&c);
+    if (s->kind == S_FLAT && s->uses_rows)
+        buf_puts(&c.loads, "        const optc_place place = optc_find(self, offset);\n");
     for (int i = 0; i < s->nfin; i++)
         finish_one(&c, s->fin[i]);
     loads(&c);
@@ -288,17 +290,19 @@ static bool emit_kernel(Buf *out, Gen *g, const PlanEntry *en, int mask, const S
     const char *order = warp_fold ? (back ? "a.count - 1 - first" : "first") : s->kind == S_TILE ? (back ? "a.count - 1 - blockIdx.x" : "blockIdx.x")
                       : back ? "a.count * OPTC_SPLIT - 1 - blockIdx.x" : "blockIdx.x";
     const char *tick = s->kind == S_GROUP && step ? "    if (a.tick) {\n        if (threadIdx.x == 0)\n            ((double *)self->hyper)[0] += 1.0;\n        __syncthreads();\n    }\n" : "";
-    Hole h[] = {{"comment", emit_stage_comment(&g->arena, g->plan, s)}, {"fn", fn}, {"back", order}, {"guard", guard_text(g, mask, step ? "" : " + 1.0")}, {"tick", tick},
+    bool split = is_list(s->kind) && !s->nfold;         /* nothing is folded: every 128 values may go to a block of their own */
+    Hole h[] = {{"comment", emit_stage_comment(&g->arena, g->plan, s)}, {"fn", fn}, {"back", order}, {"unit", split ? "blockIdx.x / 32" : "blockIdx.x"},
+                {"first", split ? "blockIdx.x % 32 * OPTC_LANES + threadIdx.x" : "threadIdx.x"}, {"stride", split ? "OPTC_SEG" : "OPTC_LANES"}, {"guard", guard_text(g, mask, step ? "" : " + 1.0")}, {"tick", tick},
                 {"which", s->kind == S_GROUP ? "blockIdx.x" : "a.units[blockIdx.x].tensor"}, {"wide", c.wide.len ? c.wide.s : "true"},
                 {"length", s->kind == S_ROW ? "self->rows" : s->kind == S_COL ? "self->cols" : "self->slices"},
                 {"hoisted", c.hoisted.s}, {"buffers", c.buffers.s}, {"pointers", c.pointers.s}, {"body", c.body.s}, {"loads", c.loads.s}, {"stores", c.stores.s},
-                {"finish", c.finish.s}, {"colstart", c.colstart.s}, {"colend", c.colend.s}, {"fins", c.fins.s}, {"index", c.index.s}};
+                {"finish", c.finish.s}, {"colstart", c.colstart.s}, {"colend", c.colend.s}, {"fins", c.fins.s}};
     int n = sizeof h / sizeof *h;
     for (int i = 0; i < n; i++)
         if (!h[i].text)
             h[i].text = "";
     bool ok = template_fill(out, "stage_cuda.txt", tmpl, h, n);
-    Buf *all[] = {&c.hoisted, &c.buffers, &c.pointers, &c.body, &c.loads, &c.stores, &c.finish, &c.colstart, &c.colend, &c.fins, &c.wide, &c.index};
+    Buf *all[] = {&c.hoisted, &c.buffers, &c.pointers, &c.body, &c.loads, &c.stores, &c.finish, &c.colstart, &c.colend, &c.fins, &c.wide};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         buf_free(all[i]);
     return ok;

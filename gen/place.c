@@ -190,6 +190,9 @@ static int solve_variant(P *p, int v, Pass *pass)
                 list_add(p->arena, &q.fold, r, -1);
                 q.tile = q.tile || p->g->n[r].dom != TENSOR;
             }
+        /* Between equal bytes, a fold to the tensor goes to a pass without tiles: there it costs no sums of rows. */
+        for (int i = 0; i < q.fold.n; i++)
+            total += q.tile && p->g->n[q.fold.v[i].val].dom == TENSOR;
         for (int i = 0; i < roots[k].n; i++)
             if (roots[k].v[i].mem == -2)
                 list_add(p->arena, &q.store, roots[k].v[i].val, -1);

@@ -94,6 +94,7 @@ struct optc_binding {
     Units units[NVARIANT];
     int64_t steps;
     int64_t elems;
+    bool complete;                     /* every gradient and input was there at the last look, and none has been taken away */
     void *block; size_t block_bytes;   /* states, temporaries, partials: on the device the rule runs on */
     struct GpuTables *gpu;
     Arena arena;                       /* everything small */

@@ -170,8 +170,10 @@ static optc_status set_pointer(optc_binding *b, const char *call, int tensor, in
         s = gpu_check_pointer(b, tensor, data, what);
         b->gpu->moved = b->gpu->moved || s == OPTC_OK;
     }
-    if (s == OPTC_OK)
+    if (s == OPTC_OK) {
         b->tensor[tensor].mem[mem] = (void *)data;
+        b->complete = b->complete && data;
+    }
     return s;
 }
 

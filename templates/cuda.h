@@ -63,6 +63,51 @@ template <typename T> OPTC_FN void optc_put(T *p, const T (&v)[4], int left, boo
     }
 }
 
+/* Row, column and slice values for four elements of a flat pass. Where rows are multiples of four (even), the four lie in one row. */
+struct optc_place { long long row, col; bool even; };
+
+OPTC_FN optc_place optc_find(const optc_view *self, long long offset)
+{
+    long long row = optc_div(offset, self->cols);
+    return optc_place{row, offset - row * self->cols, self->cols % 4 == 0};
+}
+
+template <typename T> OPTC_FN void optc_get_rows(T (&v)[4], const T *p, const optc_view *self, optc_place at, int left)
+{
+    long long row = at.row, col = at.col;
+    T x = left > 0 ? p[row] : T(0);
+    for (int i = 0; i < 4; i++) {
+        if (!at.even && i && i < left && ++col == self->cols)
+            col = 0, x = p[++row];
+        v[i] = x;
+    }
+}
+
+template <typename T> OPTC_FN void optc_get_slices(T (&v)[4], const T *p, const optc_view *self, optc_place at, int left)
+{
+    long long row = at.row, col = at.col;
+    for (int i = 0; i < 4; i++) {
+        if (!at.even && i && ++col == self->cols)
+            col = 0, row++;
+        v[i] = i < left ? p[self->slices == 1 ? 0 : optc_div(row, self->rows)] : T(0);
+    }
+}
+
+template <typename T> OPTC_FN void optc_get_cols(T (&v)[4], const T *p, const optc_view *self, optc_place at, int left)
+{
+    if (at.even && left >= 4) {
+        const T *q = p + (self->slices == 1 ? 0 : optc_div(at.row, self->rows) * self->cols) + at.col;
+        optc_get(v, q, left, optc_wide(q));
+        return;
+    }
+    long long row = at.row, col = at.col;
+    for (int i = 0; i < 4; i++) {
+        if (i && ++col == self->cols)
+            col = 0, row++;
+        v[i] = i < left ? p[(self->slices == 1 ? 0 : optc_div(row, self->rows) * self->cols) + col] : T(0);
+    }
+}
+
 /* The kinds of reduction: where a lane starts, and how two values become one. */
 struct optc_sum {
     template <typename T> static OPTC_FN_MEMBER T first() { return T(0); }
@@ -139,10 +184,16 @@ template <typename K, typename T> OPTC_FN T optc_column(const T *x, long long ti
 {
     double acc[OPTC_COL_LANES];
 #pragma unroll
-    for (int l = 0; l < OPTC_COL_LANES; l++) {
+    for (int l = 0; l < OPTC_COL_LANES; l++)
         acc[l] = K::template first<double>();
-        for (long long j = l; j < tiles; j += OPTC_COL_LANES)
-            acc[l] = K::with(acc[l], (double)x[j * cols]);
+    for (long long j = 0; j < tiles; j += OPTC_COL_LANES) {        /* thirty-two loads on their way at once */
+        T v[OPTC_COL_LANES];
+#pragma unroll
+        for (int l = 0; l < OPTC_COL_LANES; l++)
+            v[l] = j + l < tiles ? x[(j + l) * cols] : K::template first<T>();
+#pragma unroll
+        for (int l = 0; l < OPTC_COL_LANES; l++)
+            acc[l] = K::with(acc[l], (double)v[l]);
     }
 #pragma unroll
     for (int h = OPTC_COL_LANES / 2; h > 0; h /= 2)
