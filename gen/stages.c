@@ -181,8 +181,7 @@ static void make_small_writes(P *p)
                 continue;                       /* the same value: written once, with the group's other work */
             const Node *n = &p->g->n[w.val];
             bool made = computed(n);
-            Stage *s = d == GROUP ? stage_at(p, p->npass, ELEM_LEVEL - 1, S_GROUP, VEC)
-                                  : stage_at(p, made ? p->time[w.val] : 0, made ? p->lev[w.val] + (pdom(p, w.val) != d) : 0, list_kind(d), v);
+            Stage *s = stage_at(p, made ? p->time[w.val] : 0, made ? p->lev[w.val] + (pdom(p, w.val) != d) : 0, list_kind(d), v);
             add_access(p, &s->store, &s->nstore, w.val, plan_mem_of_state(p->plan, w.state));
         }
 }
@@ -192,7 +191,8 @@ static bool read_after(const P *p, int mem, int stage)
     const Stage *h = &p->ph->stage[stage];
     for (int i = 0; i < p->ph->nstage; i++) {
         const Stage *s = &p->ph->stage[i];
-        if (i == stage || s->variant != h->variant || s->time < h->time || (s->time == h->time && s->level < h->level))
+        bool other = s->variant != h->variant && p->plan->mem[mem].dom != GROUP;       /* the group's values are everyone's */
+        if (i == stage || other || s->time < h->time || (s->time == h->time && s->level < h->level))
             continue;
         for (int j = 0; j < s->nload; j++)
             if (s->load[j].mem == mem)

@@ -8,6 +8,7 @@
 #include "optc.h"
 
 #include <check.h>
+#include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -139,6 +140,30 @@ static const char *const strange[] = {
 };
 
 START_TEST(strange_reads_back) { round_trip(strange[_i], of(strange[_i]), NULL, NULL); }
+END_TEST
+
+/* A program that speaks German writes 0,5; what is compiled in it must not. Runs where such a locale is installed. */
+START_TEST(decimal_comma)
+{
+    static const char *const names[] = {"de_DE.UTF-8", "fr_FR.UTF-8", "de_DE", "fr_FR", "ru_RU.UTF-8", "pt_BR.UTF-8"};
+    Source s = of(RULE("hyper = { lr = { 0.25, max = 1.5 } }, state = { m = fill(0.5) },", "m = m * 0.75 + g p = p - lr * m"));
+    Run a = run(s, false, NULL, NULL, "all");
+    char *want = source_of(&a, "at home");
+    for (int i = 0; i < COUNT(names); i++) {
+        if (!setlocale(LC_ALL, names[i]))
+            continue;
+        Run b = run(s, false, NULL, NULL, "all");
+        ck_assert_msg(b.ok, "%s", b.g.diag.text);
+        same(names[i], "all passes", a.text, b.text);
+        char *got = source_of(&b, names[i]);
+        same(names[i], "emitting", want, got);
+        free(got);
+        done(&b);
+    }
+    setlocale(LC_ALL, "C");
+    free(want);
+    done(&a);
+}
 END_TEST
 
 /* ---- text that is refused ---- */
@@ -460,6 +485,7 @@ Suite *ir_suite(void)
     tcase_add_loop_test(t, library_reads_back, 0, optc_library_size());
     tcase_add_test(t, options_read_back);
     tcase_add_loop_test(t, strange_reads_back, 0, COUNT(strange));
+    tcase_add_test(t, decimal_comma);
     tcase_add_loop_test(t, hostile_refused, 0, COUNT(hostile));
     tcase_add_test(t, cut_short);
     tcase_add_loop_test(t, bent, 0, 6);

@@ -1,4 +1,4 @@
--- expect: 4: outside its range (0, inf]
+-- expect: 4: outside its range (0, inf)
 return optimizer {
   name  = "bad",
   hyper = { lr = { 0, above = 0 } },

@@ -1,4 +1,4 @@
--- expect: 1: is an optimizer, not a wrapper: it cannot stand in --with
+-- expect: 5: is an optimizer, not a wrapper: it cannot stand in --with
 -- rule: sgd
 -- with: rule_as_wrapper
 return optimizer {

@@ -1,4 +1,4 @@
--- expect: 1: this is a wrapper: put it around a rule with --with
+-- expect: 3: this is a wrapper: put it around a rule with --with
 return wrapper {
   name  = "bad",
   step = function()
