@@ -34,6 +34,8 @@ void diag_set(Diag *d, const char *file, int line, const char *source, const cha
         buf_printf(&b, "%s: ", file);
     buf_vprintf(&b, fmt, ap);
     va_end(ap);
+    if (b.len > 2000)
+        b.len = 2000, b.s[2000] = 0;     /* a spec may put anything into its own error */
     if (line)
         quote_line(&b, source, line);
     d->line = line;
@@ -60,8 +62,8 @@ void near_try(Near *n, const char *name)
         if (!strcmp(n->best[i], name))
             return;
     int at = n->n;
-    while (at > 0 && n->dist[at - 1] > d)
-        at--;
+    while (at > 0 && (n->dist[at - 1] > d || (n->dist[at - 1] == d && strcmp(n->best[at - 1], name) > 0)))
+        at--;                            /* equally near: by name, so that the order they come in does not show */
     if (at >= 3)
         return;
     for (int i = n->n < 3 ? n->n : 2; i > at; i--) {

@@ -6,31 +6,53 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 const char *emit_real(const Emit *e) { return e->wide ? "double" : type_info[e->plan->real].c; }
 const char *emit_suffix(const Emit *e) { return e->wide || e->plan->real == T_F64 ? "" : "f"; }
 const char *emit_type_suffix(Type t) { return t == T_F64 ? "" : "f"; }
 
-static bool taken(const Emit *e, const char *s)
+/* The entry of an identifier, made if it is new (count 0). Names of one loop local come by the thousand: a hash table. */
+static Used *used_entry(Emit *e, const char *s)
 {
-    for (int i = 0; i < e->nused; i++)
-        if (!strcmp(e->used[i], s))
-            return true;
-    return !strncmp(s, "optc", 4) || !strncmp(s, "OPTC", 4) || s[0] == '_';
+    if (e->nused * 2 >= e->used_cap) {
+        Used *old = e->used;
+        int n = e->used_cap;
+        e->used_cap = n ? n * 2 : 256;
+        e->used = NEWS(e->arena, Used, e->used_cap);
+        e->nused = 0;
+        for (int i = 0; i < n; i++)
+            if (old[i].name)
+                *used_entry(e, old[i].name) = old[i];
+    }
+    uint64_t h = hash64(3, s, strlen(s));
+    while (e->used[h & (uint64_t)(e->used_cap - 1)].name && strcmp(e->used[h & (uint64_t)(e->used_cap - 1)].name, s))
+        h++;
+    Used *u = &e->used[h & (uint64_t)(e->used_cap - 1)];
+    if (!u->name) {
+        u->name = arena_strdup(e->arena, s);
+        e->nused++;
+    }
+    return u;
 }
 
 const char *emit_name(Emit *e, const char *want)
 {
-    char base[64];
-    snprintf(base, sizeof base, "%s", want);
+    char base[80];
+    bool ours = !strncasecmp(want, "optc", 4) || want[0] == '_';       /* the runtime's and the compiler's own names */
+    snprintf(base, sizeof base, "%s%.60s", ours ? "x_" : "", want);
     for (char *c = base; *c; c++)
         if (*c == '.')
             *c = '_';
-    const char *s = arena_strdup(e->arena, base);
-    for (int k = 2; taken(e, s); k++)
-        s = arena_printf(e->arena, "%s_%d", base[0] == '_' ? "x" : base, k);
-    PUSH(e->arena, e->used, e->nused, e->used_cap) = s;
-    return s;
+    int suffix = used_entry(e, base)->count++;
+    while (suffix) {
+        const char *s = arena_printf(e->arena, "%s_%d", base, suffix + 1);
+        Used *u = used_entry(e, s);
+        if (u->count++ == 0)
+            return u->name;
+        suffix = used_entry(e, base)->count++;
+    }
+    return used_entry(e, base)->name;
 }
 
 const char *node_label(const Plan *p, const Graph *g, Ref r)
@@ -95,7 +117,7 @@ void emit_begin(Emit *e, Plan *p, const Phase *ph, const Stage *s, Arena *a, con
     e->uses = NEWS(a, int, e->g->len + 1);
     e->weight = NEWS(a, int, e->g->len + 1);
     for (; *reserved; reserved++)
-        PUSH(a, e->used, e->nused, e->used_cap) = *reserved;
+        used_entry(e, *reserved)->count = 1;
     count_uses(e);
     weigh(e);
 }
@@ -309,21 +331,29 @@ const char *emit_stage_comment(Arena *a, const Plan *p, const Stage *s)
     return t;
 }
 
+/* Free text inside a comment must not end it, whatever the compiler makes of trigraphs and spliced lines: only bytes that can do
+ * nothing are kept. */
+const char *emit_plain(Arena *a, const char *s)
+{
+    char *t = arena_strdup(a, s);
+    for (char *c = t; *c; c++)
+        if (*c < 32 || *c > 126 || strchr("*\\?", *c))
+            *c = ' ';
+    return t;
+}
+
 const char *emit_about(Gen *g)
 {
     const Rule *r = g->rule;
     const Plan *p = g->plan;
     Buf b = {0};
     if (*r->cite)
-        buf_printf(&b, " * %s\n", r->cite);
+        buf_printf(&b, " * %s\n", emit_plain(&g->arena, r->cite));
     if (r->noption)
         buf_puts(&b, " * options:");
     for (int i = 0; i < r->noption; i++)
-        buf_printf(&b, " %s=%s", r->option[i].name, r->option[i].value);
+        buf_printf(&b, " %s=%s", r->option[i].name, emit_plain(&g->arena, r->option[i].value));
     buf_printf(&b, "%s * types: p %s, g %s, state %s", r->noption ? "\n" : "", type_info[p->p].name, type_info[p->g].name, type_info[p->state].name);
-    /* A citation is free text: it must not end the comment it stands in. */
-    for (char *s = b.s; s && (s = strstr(s, "*/"));)
-        s[1] = ' ';
     const char *t = arena_strdup(&g->arena, b.s ? b.s : "");
     buf_free(&b);
     return t;
@@ -360,10 +390,10 @@ void emit_shared_math(Buf *b, const char *code)
 }
 
 
-char *emit_command(Arena *a, const Rule *r, const Types *t)
+char *emit_command(Arena *a, const Rule *r, const Types *t, const char *target)
 {
     Buf b = {0};
-    buf_printf(&b, "optc emit --target c %s", r->name);
+    buf_printf(&b, "optc emit --target %s %s", target, r->name);
     if (*r->with)
         buf_printf(&b, " --with '%s'", r->with);
     for (int i = 0; i < r->noption; i++)

@@ -3,13 +3,15 @@
 #define OPTC_EMIT_H
 #include "gen.h"
 
+typedef struct Used { const char *name; int count; } Used;
+
 typedef struct Emit {
     Plan *plan;
     const Phase *phase;
     const Stage *st;
     const Graph *g;
     Arena *arena;
-    const char **used; int nused, used_cap;    /* identifiers of this function */
+    Used *used; int nused, used_cap;           /* identifiers of this function, a hash table */
     const char **text;                         /* by node: how an expression names its value; NULL: not yet */
     int *uses;                                 /* by node: how often this stage's expressions read it */
     int *weight;                               /* by node: operations of the expression it would make if written out */
@@ -37,6 +39,7 @@ const char *emit_new_name(Emit *e, Ref r);
 const char *emit_stage_name(Arena *a, const Plan *p, const char *entry, int mask, const Stage *s);
 const char *emit_stage_comment(Arena *a, const Plan *p, const Stage *s);
 const char *emit_about(Gen *g);
+const char *emit_plain(Arena *a, const char *s);               /* text that may stand in a comment */
 bool emit_uses(const char *code, const char *const *names);
 void emit_shared_math(Buf *b, const char *code);               /* the parts of the shared source that the code calls */
 

@@ -270,7 +270,8 @@ char *emit_c(Gen *g, const char *command)
     if (!table.len)
         buf_puts(&table, "0");
     static const char *const fold[] = {"optc_lanes_", "optc_fold_", "optc_finish_", "optc_rows_", "optc_columns_", "optc_cols_", NULL};
-    buf_puts(&shared, "#include <math.h>\n\n");
+    /* Declared here, not included: a header's macros could clash with a spec's names. */
+    buf_puts(&shared, "float sqrtf(float), fabsf(float), fmaf(float, float, float);\ndouble sqrt(double), fabs(double), fma(double, double, double);\n\n");
     emit_shared_math(&shared, code.s ? code.s : "");
     buf_puts(&shared, template_text("sizes.h"));
     if (emit_uses(code.s ? code.s : "", fold))
@@ -278,7 +279,7 @@ char *emit_c(Gen *g, const char *command)
     char hex[33];
     hash_hex(hash128(code.s ? code.s : "", code.len), hex);
     const char *title = *g->rule->with ? arena_printf(&g->arena, "%s with %s", g->rule->name, g->rule->with) : g->rule->name;
-    Hole h[] = {{"title", title}, {"about", emit_about(g)}, {"command", command}, {"hash", hex}, {"name", g->rule->name},
+    Hole h[] = {{"title", emit_plain(&g->arena, title)}, {"about", emit_about(g)}, {"command", emit_plain(&g->arena, command)}, {"hash", hex}, {"name", g->rule->name},
                 {"abi", template_text("abi.h")}, {"math", shared.s}, {"stages", code.s ? code.s : ""}, {"table", table.s}};
     ok = ok && template_fill(&out, "stage_c.txt", "file", h, sizeof h / sizeof *h);
     buf_free(&code);

@@ -325,7 +325,7 @@ char *emit_cuda(Gen *g, const char *command)
     char hex[33];
     hash_hex(hash128(code.s ? code.s : "", code.len), hex);
     const char *title = *g->rule->with ? arena_printf(&g->arena, "%s with %s", g->rule->name, g->rule->with) : g->rule->name;
-    Hole h[] = {{"title", title}, {"about", emit_about(g)}, {"command", command}, {"hash", hex}, {"name", g->rule->name}, {"abi", template_text("abi.h")},
+    Hole h[] = {{"title", emit_plain(&g->arena, title)}, {"about", emit_about(g)}, {"command", emit_plain(&g->arena, command)}, {"hash", hex}, {"name", g->rule->name}, {"abi", template_text("abi.h")},
                 {"math", shared.s}, {"stages", code.s ? code.s : ""}};
     ok = ok && template_fill(&out, "stage_cuda.txt", "file", h, sizeof h / sizeof *h);
     buf_free(&code);

@@ -308,15 +308,18 @@ static void eval_leaf(Ev *e, Ref r, int i, Shape s)
     }
 }
 
-/* Whether tensor i (or group i) needs node r at all: a value of the other variant is not computed for it. */
-static void mark(const Graph *g, Ref r, int v, bool *need)
+/* Which values each variant needs: users come after operands, so one walk backwards sees every user first. A global reduction is fed
+ * by both variants. */
+static void mark_all(const Graph *g, bool *const need[NVARIANT])
 {
-    if (r == NONE || need[r])
-        return;
-    need[r] = true;
-    for (int k = 0; k < 3; k++)
-        if (!is_global(&g->n[r]) || k == v)
-            mark(g, g->n[r].a[k], v, need);
+    for (Ref r = g->len - 1; r >= 0; r--) {
+        const Node *n = &g->n[r];
+        bool any = need[VEC][r] || need[MAT][r];
+        for (int v = 0; v < NVARIANT; v++)
+            for (int k = 0; k < 3; k++)
+                if (n->a[k] != NONE && (is_global(n) ? any && k == v : need[v][r]))
+                    need[v][n->a[k]] = true;
+    }
 }
 
 static bool eval_node(Ev *e, Ref r, bool *const need[NVARIANT])
@@ -382,13 +385,11 @@ bool eval_entry(EvalJob *j)
     bool ok = need[VEC] && need[MAT] && e.val && e.last;
     for (int v = 0; ok && v < NVARIANT; v++)
         for (int k = 0; k < en->body[v].n; k++) {
-            mark(g, en->body[v].w[k].val, v, need[v]);
+            need[v][en->body[v].w[k].val] = true;
             e.last[en->body[v].w[k].val] = g->len;
         }
-    for (Ref r = g->len - 1; ok && r >= 0; r--)
-        if (is_global(&g->n[r]) && (need[VEC][r] || need[MAT][r]))
-            for (int v = 0; v < NVARIANT; v++)
-                mark(g, g->n[r].a[v], v, need[v]);
+    if (ok)
+        mark_all(g, need);
     for (Ref r = 0; ok && r < g->len; r++)
         for (int k = 0; k < 3; k++)
             if (g->n[r].a[k] != NONE && e.last[g->n[r].a[k]] < r && (need[VEC][r] || need[MAT][r]))

@@ -31,7 +31,7 @@ static Ref as_const(Graph *g, Node n, double x)
 {
     n.op = OP_CONST;
     n.dom = CONST_;
-    n.imm = x;
+    n.imm = isnan(x) ? (double)NAN : x;                    /* one NaN, whichever the operation made */
     n.a[0] = n.a[1] = n.a[2] = NONE;
     n.name = NULL;
     return graph_add(g, n);
@@ -114,14 +114,27 @@ static Ref fold_node(Graph *g, Node n, void *ctx)
     return graph_add(g, n);
 }
 
+/* What a graph computes, as one number: two rounds that end alike have nothing left to do. */
+static uint64_t graph_sum(const Rule *r)
+{
+    uint64_t h = (uint64_t)r->g.len;
+    for (Ref i = 0; i < r->g.len; i++) {
+        const Node *n = &r->g.n[i];
+        int32_t k[6] = {n->op, n->dom, n->a[0], n->a[1], n->a[2], n->sym};
+        h = hash64(h, k, sizeof k);
+        h = hash64(h, &n->imm, sizeof n->imm);
+    }
+    return h;
+}
+
 bool pass_fold(Rule *r, Diag *d)
 {
     (void)d;
-    int before;
+    uint64_t before;
     do {                                                   /* a fold may open another one above it */
-        before = r->g.len;
+        before = graph_sum(r);
         rule_rewrite(r, fold_node, NULL);
-    } while (r->g.len < before);
-    rule_rewrite(r, NULL, NULL);                           /* what the last round orphaned */
+        rule_rewrite(r, NULL, NULL);                       /* what was orphaned */
+    } while (graph_sum(r) != before);
     return true;
 }

@@ -35,7 +35,7 @@ bool gen_compile(Gen *g, Source spec, const GenOptions *o);       /* trace, pass
 bool gen_read_ir(Gen *g, Source text, const GenOptions *o);       /* IR text in place of a spec */
 char *gen_emit(Gen *g, const char *target, const char *command);  /* owned by the caller; NULL: g->diag */
 void gen_free(Gen *g);
-char *emit_command(Arena *a, const Rule *r, const Types *t);      /* the command that makes it again, free of paths */
+char *emit_command(Arena *a, const Rule *r, const Types *t, const char *target);    /* the command that makes it again, free of paths */
 Hash128 emit_key(const char *source);                             /* of the code alone: a comment at its head does not count */
 
 const char *const *gen_passes(void);                              /* names, NULL-terminated */

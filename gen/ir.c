@@ -66,8 +66,20 @@ static void table_put(Graph *g, Ref r)
     g->table[h & (uint64_t)(g->table_cap - 1)] = r;
 }
 
+static bool whole(const Graph *g, const Node *n)
+{
+    switch (n->op) {
+    case OP_STEP: case OP_COUNT: case OP_FLOOR: case OP_CEIL: case OP_ROUND: return true;
+    case OP_CONST: return fabs(n->imm) < 9007199254740992.0 && n->imm == floor(n->imm);
+    case OP_NEG: case OP_ABS: return g->n[n->a[0]].whole;
+    case OP_ADD: case OP_SUB: case OP_MUL: case OP_MIN: case OP_MAX: return g->n[n->a[0]].whole && g->n[n->a[1]].whole;
+    default: return false;
+    }
+}
+
 Ref graph_add(Graph *g, Node n)
 {
+    n.whole = whole(g, &n);
     if (g->len * 2 >= g->table_cap) {
         g->table_cap = g->table_cap ? g->table_cap * 2 : 256;
         g->table = NEWS(g->arena, int32_t, g->table_cap);
@@ -136,19 +148,6 @@ Ref node_red(Graph *g, Op op, Ref a, Ref b, Dom to)
     return graph_add(g, n);
 }
 
-bool node_is_int(const Graph *g, Ref r)
-{
-    const Node *n = &g->n[r];
-    switch (n->op) {
-    case OP_STEP: case OP_COUNT: return true;
-    case OP_CONST: return fabs(n->imm) < 9007199254740992.0 && n->imm == floor(n->imm);
-    case OP_NEG: case OP_ABS: return node_is_int(g, n->a[0]);
-    case OP_ADD: case OP_SUB: case OP_MUL: case OP_MIN: case OP_MAX: return node_is_int(g, n->a[0]) && node_is_int(g, n->a[1]);
-    case OP_FLOOR: case OP_CEIL: case OP_ROUND: return true;
-    default: return false;
-    }
-}
-
 bool hyper_allows(const Hyper *h, double x)
 {
     return (h->lo_open ? x > h->lo : x >= h->lo) && (h->hi_open ? x < h->hi : x <= h->hi);
@@ -160,22 +159,37 @@ const char *hyper_range(const Hyper *h, char buf[64])
     return buf;
 }
 
-typedef struct { const Graph *from; Graph *to; Ref *map; NodeMap f; void *ctx; } Rewrite;
+typedef struct { const Graph *from; Graph *to; Ref *map, *stack; NodeMap f; void *ctx; } Rewrite;
 
-static Ref rewrite(Rewrite *w, Ref r)
+/* Operands before users, without recursion: a rule may be a chain of thousands of values. */
+static Ref rewrite(Rewrite *w, Ref root)
 {
-    if (r == NONE || w->map[r] != NONE)
-        return r == NONE ? NONE : w->map[r];
-    Node n = w->from->n[r];
-    for (int i = 0; i < 3; i++)
-        n.a[i] = rewrite(w, n.a[i]);
-    return w->map[r] = w->f ? w->f(w->to, n, w->ctx) : graph_add(w->to, n);
+    int n = 0;
+    w->stack[n++] = root;
+    while (n) {
+        Ref r = w->stack[n - 1], open = NONE;
+        for (int i = 2; i >= 0 && w->map[r] == NONE; i--)
+            if (w->from->n[r].a[i] != NONE && w->map[w->from->n[r].a[i]] == NONE)
+                open = w->from->n[r].a[i];
+        if (open != NONE) {
+            w->stack[n++] = open;
+            continue;
+        }
+        n--;
+        if (w->map[r] != NONE)
+            continue;
+        Node x = w->from->n[r];
+        for (int i = 0; i < 3; i++)
+            x.a[i] = x.a[i] == NONE ? NONE : w->map[x.a[i]];
+        w->map[r] = w->f ? w->f(w->to, x, w->ctx) : graph_add(w->to, x);
+    }
+    return w->map[root];
 }
 
 void rule_rewrite(Rule *r, NodeMap f, void *ctx)
 {
     Graph to = {.arena = r->arena};
-    Rewrite w = {&r->g, &to, NEWS(r->arena, Ref, r->g.len), f, ctx};
+    Rewrite w = {&r->g, &to, NEWS(r->arena, Ref, r->g.len + 1), NEWS(r->arena, Ref, r->g.len + 1), f, ctx};
     for (int i = 0; i < r->g.len; i++)
         w.map[i] = NONE;
     for (int e = 0; e < r->nentry; e++)

@@ -36,6 +36,7 @@ typedef int32_t Ref;
 
 typedef struct Node {
     uint8_t op, dom, ty;
+    bool whole;            /* integer-valued whatever the inputs; follows from the rest */
     uint8_t from;          /* COUNT: the domain counted; reductions: the operand's */
     Ref a[3];
     int32_t sym;           /* HYPER, STATE, INPUT: which one */
@@ -81,7 +82,6 @@ Ref node_op(Graph *g, Op op, Ref a, Ref b, Ref c);         /* NUM, CMP, LOGIC, S
 Ref node_red(Graph *g, Op op, Ref a, Ref b, Dom to);
 Ref graph_add(Graph *g, Node n);                           /* finds an equal node or appends */
 Dom dom_join(Dom a, Dom b);                                /* the least domain both broadcast to */
-bool node_is_int(const Graph *g, Ref r);                   /* integer-valued whatever the inputs */
 static inline bool is_red(const Node *n) { return op_info[n->op].kind == K_RED; }
 static inline bool is_leaf(const Node *n) { return op_info[n->op].kind == K_LEAF; }
 static inline bool is_global(const Node *n) { return n->op >= OP_GSUM && n->op <= OP_GMIN; }

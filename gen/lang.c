@@ -118,6 +118,12 @@ static void want_count(lua_State *L, const char *what, int lo, int hi)
     }
 }
 
+static void inside_entry(lua_State *L, const char *what)
+{
+    if (trace_of(L)->at < 0)
+        spec_error(L, "%s is for use inside an entry: there are no values before", what);
+}
+
 static int give(lua_State *L, Ref r)
 {
     push_value(L, r);
@@ -186,13 +192,13 @@ static int l_pow(lua_State *L)
     }
     Ref x = num(L, 1, "^", 2), y = num(L, 2, "^", 2);
     const Node *e = &t->rule->g.n[y];
-    if (e->op == OP_CONST && node_is_int(&t->rule->g, y) && fabs(e->imm) <= 64)
+    if (e->op == OP_CONST && e->whole && fabs(e->imm) <= 64)
         return give(L, int_power(L, x, e->imm));
     if (e->op == OP_CONST && fabs(e->imm) == 0.5) {
         Ref s = mk(L, OP_SQRT, x, NONE, NONE);
         return give(L, e->imm > 0 ? s : mk(L, OP_DIV, konst(L, 1), s, NONE));
     }
-    return give(L, mk(L, node_is_int(&t->rule->g, y) ? OP_POWI : OP_POW, x, y, NONE));
+    return give(L, mk(L, e->whole ? OP_POWI : OP_POW, x, y, NONE));
 }
 
 static int l_refuse(lua_State *L)       /* metamethods that must not be used on values */
@@ -314,6 +320,7 @@ static int l_reduce(lua_State *L)
     Dom to = (Dom)lua_tointeger(L, lua_upvalueindex(2));
     const char *what = lua_tostring(L, lua_upvalueindex(3));
     int operands = kind == R_DOT ? 2 : 1;
+    inside_entry(L, what);
     want_count(L, what, operands, operands);
     Ref x = num(L, 1, what, operands);
     if (kind == R_DOT)
@@ -399,6 +406,7 @@ static int l_random(lua_State *L)
     Op op = (Op)lua_tointeger(L, lua_upvalueindex(1));
     const char *what = op_info[op].name;
     want_count(L, what, 0, 1);
+    inside_entry(L, what);
     const char *dn = luaL_optstring(L, 1, "elem");
     int dom = dom_by_name(dn);
     if (dom < TENSOR)
@@ -487,9 +495,11 @@ void lang_open(lua_State *L)
     add_reductions(L, "col", COL);
     lua_newtable(L);
     add_reductions(L, "", SLICE);
+    sandbox_protect(L, "slice");
     lua_setfield(L, -2, "slice");
     lua_newtable(L);
     add_reductions(L, "", GROUP);
+    sandbox_protect(L, "global");
     lua_setfield(L, -2, "global");
     lua_pushnumber(L, 3.141592653589793);
     lua_setfield(L, -2, "pi");

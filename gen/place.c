@@ -16,9 +16,14 @@ static void find_times(P *p)
             if (n->a[k] != NONE && p->time[n->a[k]] > t)
                 t = p->time[n->a[k]];
         if (elem_fold(p, r)) {
-            if (p->at[r] < t)
-                p->at[r] = t;
-            t = p->at[r] + 1;
+            int last = t;
+            for (int v = 0; v < NVARIANT; v++) {
+                if (p->at[v][r] < t)
+                    p->at[v][r] = t;
+                if (p->in[v][r] && p->at[v][r] > last)
+                    last = p->at[v][r];
+            }
+            t = last + 1;
         }
         p->time[r] = t;
         if (t > p->npass)
@@ -47,35 +52,29 @@ static void find_late(P *p)
     for (Ref r = p->g->len - 1; r >= 0; r--)
         for (int k = 0; k < 3; k++) {
             Ref a = p->g->n[r].a[k];
-            int l = elem_fold(p, r) ? p->at[r] : p->late[r];
+            int l = !elem_fold(p, r) ? p->late[r] : !p->in[MAT][r] || (p->in[VEC][r] && p->at[VEC][r] < p->at[MAT][r]) ? p->at[VEC][r] : p->at[MAT][r];
             if (a != NONE && l < p->late[a])
                 p->late[a] = l;
         }
 }
 
-static void mark(P *p, Ref r, int v)
-{
-    if (r == NONE || p->in[v][r])
-        return;
-    p->in[v][r] = true;
-    const Node *n = &p->g->n[r];
-    for (int k = 0; k < 3; k++)
-        if (!is_global(n) || k == v)
-            mark(p, n->a[k], v);
-}
-
-/* A global reduction needed by one variant is fed by both. */
+/* Which values each variant needs. A global reduction needed by one is fed by both. Users come after operands, so one walk
+ * backwards sees every user first. */
 static void find_needed(P *p)
 {
     for (int v = 0; v < NVARIANT; v++) {
         p->in[v] = NEWS(p->arena, bool, p->g->len + 1);
         for (int i = 0; i < p->ph->body[v].n; i++)
-            mark(p, p->ph->body[v].w[i].val, v);
+            p->in[v][p->ph->body[v].w[i].val] = true;
     }
-    for (Ref r = p->g->len - 1; r >= 0; r--)
-        if (is_global(&p->g->n[r]) && (p->in[VEC][r] || p->in[MAT][r]))
-            for (int v = 0; v < NVARIANT; v++)
-                mark(p, p->g->n[r].a[v], v);
+    for (Ref r = p->g->len - 1; r >= 0; r--) {
+        const Node *n = &p->g->n[r];
+        bool any = p->in[VEC][r] || p->in[MAT][r];
+        for (int v = 0; v < NVARIANT; v++)
+            for (int k = 0; k < 3; k++)
+                if (n->a[k] != NONE && (is_global(n) ? any && k == v : p->in[v][r]))
+                    p->in[v][n->a[k]] = true;
+    }
 }
 
 /* ---- elem passes ---- */
@@ -111,15 +110,15 @@ static int stored_before(const P *p, int v, Ref r, int k)
     return -1;
 }
 
-static void cone(const P *p, Ref r, bool *seen)
+/* The elem values that what is already in `seen` is made of. */
+static void cone(const P *p, bool *seen)
 {
-    if (r == NONE || seen[r] || p->g->n[r].dom != ELEM)
-        return;
-    seen[r] = true;
-    if (is_red(&p->g->n[r]))
-        return;
-    for (int k = 0; k < 3; k++)
-        cone(p, p->g->n[r].a[k], seen);
+    for (Ref r = p->g->len - 1; r >= 0; r--)
+        for (int k = 0; k < 3 && seen[r]; k++) {
+            Ref a = p->g->n[r].a[k];
+            if (a != NONE && p->g->n[a].dom == ELEM)
+                seen[a] = true;
+        }
 }
 
 /* Chooses the loads of pass k. Weights are bytes * 16, with one more for a temporary so that computing again wins a tie. */
@@ -129,10 +128,9 @@ static int solve_pass(P *p, int v, int k, const List *roots, List *loads, List *
     Cut c;
     cut_init(&c, &scratch, p->g->len);
     bool *seen = NEWS(&scratch, bool, p->g->len + 1), *chosen = NEWS(&scratch, bool, p->g->len + 1);
-    for (int i = 0; i < roots->n; i++) {
-        cone(p, roots->v[i].val, seen);
-        c.sink[roots->v[i].val] = seen[roots->v[i].val];
-    }
+    for (int i = 0; i < roots->n; i++)
+        seen[roots->v[i].val] = c.sink[roots->v[i].val] = p->g->n[roots->v[i].val].dom == ELEM;
+    cone(p, seen);
     for (Ref r = 0; r < p->g->len; r++) {
         const Node *n = &p->g->n[r];
         if (!seen[r])
@@ -185,7 +183,7 @@ static int solve_variant(P *p, int v, Pass *pass)
                 total += 16 * bytes_of(p, m);
             }
         for (Ref r = 0; r < p->g->len; r++)
-            if (p->in[v][r] && elem_fold(p, r) && p->at[r] == k) {
+            if (p->in[v][r] && elem_fold(p, r) && p->at[v][r] == k) {
                 list_add(p->arena, &roots[k], p->g->n[r].a[0], -1);
                 list_add(p->arena, &q.fold, r, -1);
                 q.tile = q.tile || p->g->n[r].dom != TENSOR;
@@ -193,6 +191,7 @@ static int solve_variant(P *p, int v, Pass *pass)
         /* Between equal bytes, a fold to the tensor goes to a pass without tiles: there it costs no sums of rows. */
         for (int i = 0; i < q.fold.n; i++)
             total += q.tile && p->g->n[q.fold.v[i].val].dom == TENSOR;
+        total += q.fold.n || q.store.n;                    /* and fewer passes before more */
         for (int i = 0; i < roots[k].n; i++)
             if (roots[k].v[i].mem == -2)
                 list_add(p->arena, &q.store, roots[k].v[i].val, -1);
@@ -250,18 +249,19 @@ void place_work(P *p)
                         p->put[v][i] = was;
                 }
         find_late(p);
-        for (Ref r = 0; r < p->g->len; r++)
-            for (int k = p->at[r] + 1; elem_fold(p, r) && k < p->late[r] && k < p->npass; k++) {
-                int was = p->at[r], passes = p->npass;
-                p->at[r] = k;
-                find_times(p);
-                int c = p->npass == passes ? place_loads(p, NULL) : CUT_INF;
-                if (c < best)
-                    best = c, better = true;
-                else
-                    p->at[r] = was;
-                find_times(p);
-                find_late(p);
-            }
+        for (int v = 0; v < NVARIANT; v++)
+            for (Ref r = 0; r < p->g->len; r++)
+                for (int k = p->at[v][r] + 1; elem_fold(p, r) && p->in[v][r] && k < p->late[r] && k < p->npass; k++) {
+                    int was = p->at[v][r], passes = p->npass;
+                    p->at[v][r] = k;
+                    find_times(p);
+                    int c = p->npass == passes ? place_loads(p, NULL) : CUT_INF;
+                    if (c < best)
+                        best = c, better = true;
+                    else
+                        p->at[v][r] = was;
+                    find_times(p);
+                    find_late(p);
+                }
     }
 }

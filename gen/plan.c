@@ -60,14 +60,13 @@ static void plan_phase_stages(Plan *pl, Phase *ph)
 {
     int n = ph->g->len;
     P p = {.plan = pl, .ph = ph, .g = ph->g, .arena = pl->arena};
-    p.at = NEWS(p.arena, int, n + 1);
     p.time = NEWS(p.arena, int, n + 1);
     p.late = NEWS(p.arena, int, n + 1);
     p.lev = NEWS(p.arena, int, n + 1);
     p.temp = NEWS(p.arena, int, n + 1);
     p.taken = NEWS(p.arena, bool, 4 * n + pl->nmem + 64);
     for (int v = 0; v < NVARIANT; v++)
-        p.put[v] = NEWS(p.arena, int, ph->body[v].n + 1);
+        p.put[v] = NEWS(p.arena, int, ph->body[v].n + 1), p.at[v] = NEWS(p.arena, int, n + 1);
     for (int i = 0; i < n; i++)
         p.temp[i] = -1;
     place_work(&p);

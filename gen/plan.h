@@ -45,7 +45,7 @@ typedef struct Stage {
     StageKind kind;
     int variant;           /* VEC or MAT; group stages belong to both and say VEC */
     int time, level;
-    Ref *body; int nbody;                  /* operations in order */
+    Ref *body; int nbody, body_cap;        /* operations in order */
     Access *load; int nload;               /* values read from memory, elem or not */
     Access *store; int nstore;
     Access *fold; int nfold;               /* reductions whose partials this stage writes: val is the reduction node */

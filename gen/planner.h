@@ -9,7 +9,7 @@ typedef struct {                 /* planning one phase */
     Phase *ph;
     Graph *g;
     Arena *arena;
-    int *at;                     /* elem reductions: the pass that folds them */
+    int *at[NVARIANT];           /* elem reductions: the pass that folds them */
     int *time, *late;            /* passes before a value is known; the last time it may become known */
     int *lev;
     bool *in[NVARIANT];          /* which nodes a variant needs */
@@ -17,6 +17,7 @@ typedef struct {                 /* planning one phase */
     int *put[NVARIANT];          /* by write: the pass that stores it (elem targets) */
     int *temp, ntemp;            /* small values and kept elem values: their Mem, or -1; how many have one */
     bool *taken;                 /* Mems in use in this phase */
+    bool *want;                  /* scratch of gather */
 } P;
 
 typedef struct { Access *v; int n, cap; } List;

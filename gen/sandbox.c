@@ -6,9 +6,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-enum { MEM_CAP = 32 << 20, TICK = 1000 };
-static const long long TICKS_CAP = 20 * 1000 * 1000;   /* about a quarter of a second of Lua; a spec needs thousands */
+enum { MEM_CAP = 16 << 20, TICK = 100 };
+static const long long TICKS_CAP = 5 * 1000 * 1000;    /* a spec needs thousands */
+static const size_t CHURN_CAP = (size_t)512 << 20;     /* bytes asked for over the whole run: copying long strings is not free */
+static const double CPU_CAP = 1.0;                     /* seconds of this thread: for what neither counts, such as comparing long strings */
 
 static void *bounded_alloc(void *ud, void *p, size_t old, size_t size)
 {
@@ -20,7 +23,7 @@ static void *bounded_alloc(void *ud, void *p, size_t old, size_t size)
         t->mem -= old;
         return NULL;
     }
-    if (size > old && t->mem + (size - old) > MEM_CAP)
+    if (size > old && (t->mem + (size - old) > MEM_CAP || (t->churn += size - old) > CHURN_CAP))
         return NULL;
     void *q = realloc(p, size);
     if (q)
@@ -36,11 +39,18 @@ void name_locals(lua_State *L, lua_Debug *ar)
     for (int i = 1; (name = lua_getlocal(L, ar, i)); i++) {
         if (name[0] != '(' && is_value(L, -1)) {
             Node *n = &t->rule->g.n[*(Ref *)lua_touserdata(L, -1)];
-            if (!n->name && !is_leaf(n))
+            if (!n->name && !is_leaf(n) && is_ident(name))
                 n->name = arena_strdup(t->arena, name);
         }
         lua_pop(L, 1);
     }
+}
+
+static double cpu_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
 static void hook(lua_State *L, lua_Debug *ar)
@@ -48,10 +58,10 @@ static void hook(lua_State *L, lua_Debug *ar)
     Trace *t = trace_of(L);
     if (ar->event == LUA_HOOKCOUNT) {
         t->ticks += TICK;
-        if (t->ticks > TICKS_CAP)
+        if (t->ticks > TICKS_CAP || cpu_seconds() - t->started > CPU_CAP)
             t->spent = true;
         if (t->spent)
-            spec_error(L, "the spec runs too long (over %lld million instructions): is there an endless loop?", TICKS_CAP / 1000000);
+            spec_error(L, "the spec runs too long (over %lld million instructions or a second): is there an endless loop?", TICKS_CAP / 1000000);
     } else if (t->at >= 0 && lua_checkstack(L, 8)) {
         name_locals(L, ar);
     }
@@ -67,9 +77,9 @@ void sandbox_where(lua_State *L, const char **path, int *line)
         lua_getinfo(L, "Sl", &ar);
         if (ar.currentline > 0) {
             Trace *t = trace_of(L);
-            for (int i = 0; i < t->nspec; i++)
-                if (ar.source[0] == '@' && !strcmp(ar.source + 1, t->spec[i].path))
-                    *path = t->spec[i].path;
+            int i;
+            if (sscanf(ar.source, "@spec%d", &i) == 1 && i >= 0 && i < t->nspec)
+                *path = t->spec[i].path;
             *line = ar.currentline;
             return;
         }
@@ -118,13 +128,45 @@ static int l_assert(lua_State *L)
     return spec_error(L, "%s", s ? s : "assertion failed");
 }
 
+/* Of plain values only: the address of a table would differ from run to run. */
+static int l_tostring(lua_State *L)
+{
+    int ty = lua_type(L, 1);
+    if (is_value(L, 1))
+        return spec_error(L, "a symbolic value cannot become text: it is known only when the rule runs");
+    if (ty != LUA_TNUMBER && ty != LUA_TSTRING && ty != LUA_TBOOLEAN && ty != LUA_TNIL)
+        return spec_error(L, "tostring takes a number, a string or a truth value, not a %s", luaL_typename(L, 1));
+    luaL_tolstring(L, 1, NULL);
+    return 1;
+}
+
+static int l_fixed(lua_State *L)
+{
+    return spec_error(L, "'%s' cannot be changed: it belongs to every spec", lua_tostring(L, lua_upvalueindex(1)));
+}
+
+/* The table on top, behind a face that can only be read: one spec must not change the language of another. */
+void sandbox_protect(lua_State *L, const char *name)
+{
+    lua_newtable(L);
+    lua_newtable(L);
+    lua_rotate(L, -3, -1);                      /* face, meta, table */
+    lua_setfield(L, -2, "__index");
+    lua_pushstring(L, name);
+    lua_pushcclosure(L, l_fixed, 1);
+    lua_setfield(L, -2, "__newindex");
+    lua_pushboolean(L, 0);
+    lua_setfield(L, -2, "__metatable");
+    lua_setmetatable(L, -2);
+}
+
 static int panic(lua_State *L)
 {
     (void)L;
     return 0;   /* unreachable: every call into Lua is protected */
 }
 
-static const char *const base_allowed[] = {"ipairs", "tostring", "tonumber", "type", "select", NULL};
+static const char *const base_allowed[] = {"ipairs", "tonumber", "type", "select", NULL};
 static const char *const math_allowed[] = {"abs", "ceil", "floor", "sqrt", "exp", "log", "sin", "cos", "max", "min", "pi", "huge",
                                            "tointeger", "fmod", "modf", "maxinteger", "mininteger", NULL};
 
@@ -143,12 +185,15 @@ static void open_picked(lua_State *L)
         lua_getfield(L, -2, *n);
         lua_setfield(L, -2, *n);
     }
+    sandbox_protect(L, "math");
     lua_setfield(L, -3, "math");
     lua_pop(L, 1);
     lua_pushcfunction(L, l_error);
     lua_setfield(L, -2, "error");
     lua_pushcfunction(L, l_assert);
     lua_setfield(L, -2, "assert");
+    lua_pushcfunction(L, l_tostring);
+    lua_setfield(L, -2, "tostring");
 }
 
 static int open_all(lua_State *L)
@@ -169,6 +214,7 @@ lua_State *sandbox_open(Trace *t)
     if (!L)
         return NULL;
     *(Trace **)lua_getextraspace(L) = t;
+    t->started = cpu_seconds();
     lua_atpanic(L, panic);
     lua_pushcfunction(L, open_all);
     if (lua_pcall(L, 0, 0, 0) != LUA_OK) {
@@ -181,7 +227,8 @@ lua_State *sandbox_open(Trace *t)
 
 bool sandbox_load(Trace *t, SpecFile *s)
 {
-    const char *name = lua_pushfstring(t->L, "@%s", s->path);
+    /* A name of our own: Lua cuts long paths short in its messages. */
+    const char *name = lua_pushfstring(t->L, "@spec%d", (int)(s - t->spec));
     int rc = luaL_loadbufferx(t->L, s->text, strlen(s->text), name, "t");
     lua_remove(t->L, -2);
     return rc == LUA_OK;

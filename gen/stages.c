@@ -57,41 +57,55 @@ static void find_levels(P *p)
     }
 }
 
-/* Adds to stage s what computing r in it takes: operations in order, loads from memory, reductions to finish.
- * `here` is the domain the stage computes; `loaded` the elem values it loads. */
-static void gather(P *p, Stage *s, Ref r, Dom here, const List *loads, bool *done)
+static bool *clear_want(P *p)
+{
+    if (!p->want)
+        p->want = NEWS(p->arena, bool, p->g->len + 1);
+    memset(p->want, 0, sizeof(bool) * (size_t)(p->g->len + 1));
+    return p->want;
+}
+
+/* What the stage does with a value it needs. */
+enum { SKIP, LOAD, FINISH, COMPUTE };
+
+static int how(const P *p, const Stage *s, Ref r, Dom here, const List *loads, int *mem)
 {
     const Node *n = &p->g->n[r];
-    if (inlined(n) || done[r])
-        return;
-    done[r] = true;
+    *mem = -1;
+    if (inlined(n))
+        return SKIP;
     for (int i = 0; loads && i < loads->n; i++)
         if (loads->v[i].val == r) {
-            add_access(p, &s->load, &s->nload, r, loads->v[i].mem >= 0 ? loads->v[i].mem : temp_of(p, r));
-            return;
+            *mem = loads->v[i].mem;
+            return LOAD;
         }
     if (in_memory(n)) {
-        add_access(p, &s->load, &s->nload, r, leaf_mem(p->plan, n));
-        return;
+        *mem = leaf_mem(p->plan, n);
+        return LOAD;
     }
     bool mine = here == ELEM ? n->dom == ELEM : pdom(p, r) == here && p->time[r] == s->time && p->lev[r] == s->level;
-    if (!mine) {
-        add_access(p, &s->load, &s->nload, r, temp_of(p, r));
-        return;
+    return !mine ? LOAD : is_red(n) ? FINISH : COMPUTE;
+}
+
+/* Adds to stage s what the values in `want` take: operations in order, loads from memory, reductions to finish. `here` is the domain the
+ * stage computes; `loads` the elem values it was decided to load. One walk back finds all, one forth writes them down. */
+static void gather(P *p, Stage *s, bool *want, Dom here, const List *loads)
+{
+    int mem;
+    for (Ref r = p->g->len - 1; r >= 0; r--)
+        if (want[r] && how(p, s, r, here, loads, &mem) == COMPUTE)
+            for (int k = 0; k < 3; k++)
+                if (p->g->n[r].a[k] != NONE)
+                    want[p->g->n[r].a[k]] = true;
+    for (Ref r = 0; r < p->g->len; r++) {
+        int what = want[r] ? how(p, s, r, here, loads, &mem) : SKIP;
+        if (what == LOAD)
+            add_access(p, &s->load, &s->nload, r, mem >= 0 ? mem : temp_of(p, r));
+        else if (what == FINISH)
+            add_access(p, &s->fin, &s->nfin, r, -1);
+        else if (what == COMPUTE)
+            PUSH(p->arena, s->body, s->nbody, s->body_cap) = r;
     }
-    if (is_red(n)) {
-        add_access(p, &s->fin, &s->nfin, r, -1);
-        return;
-    }
-    for (int k = 0; k < 3; k++)
-        if (n->a[k] != NONE)
-            gather(p, s, n->a[k], here, loads, done);
-    Ref *nb = NEWS(p->arena, Ref, s->nbody + 1);
-    if (s->nbody)
-        memcpy(nb, s->body, sizeof *nb * (size_t)s->nbody);
-    nb[s->nbody] = r;
-    s->body = nb;
-    s->nbody++;
 }
 
 static void make_elem_stages(P *p, Pass *pass)
@@ -102,17 +116,17 @@ static void make_elem_stages(P *p, Pass *pass)
             if (!q->store.n && !q->fold.n)
                 continue;
             Stage *s = stage_at(p, k, ELEM_LEVEL, q->tile ? S_TILE : S_FLAT, v);
-            bool *done = NEWS(p->arena, bool, p->g->len + 1);
+            bool *want = clear_want(p);
             for (int i = 0; i < q->fold.n; i++) {
-                Ref r = q->fold.v[i].val;
-                gather(p, s, p->g->n[r].a[0], ELEM, &q->load, done);
-                add_access(p, &s->fold, &s->nfold, r, -1);
+                want[p->g->n[q->fold.v[i].val].a[0]] = true;
+                add_access(p, &s->fold, &s->nfold, q->fold.v[i].val, -1);
             }
             for (int i = 0; i < q->store.n; i++) {
                 Access a = q->store.v[i];
-                gather(p, s, a.val, ELEM, &q->load, done);
+                want[a.val] = true;
                 add_access(p, &s->store, &s->nstore, a.val, a.mem >= 0 ? a.mem : temp_of(p, a.val));
             }
+            gather(p, s, want, ELEM, &q->load);
         }
 }
 
@@ -156,14 +170,15 @@ static void fill_list_stages(P *p)
             if (s->kind == S_FLAT || s->kind == S_TILE)
                 continue;
             static const Dom dom_of[] = {[S_GROUP] = GROUP, [S_TENSOR] = TENSOR, [S_SLICE] = SLICE, [S_ROW] = ROW, [S_COL] = COL};
-            bool *done = NEWS(p->arena, bool, p->g->len + 1);
+            bool *want = clear_want(p);
             s->nbody = s->nload = s->nfin = 0;
             for (int j = 0; j < s->nfold; j++) {
                 const Node *n = &p->g->n[s->fold[j].val];
-                gather(p, s, is_global(n) ? n->a[s->variant] : n->a[0], dom_of[s->kind], NULL, done);
+                want[is_global(n) ? n->a[s->variant] : n->a[0]] = true;
             }
             for (int j = 0; j < s->nstore; j++)
-                gather(p, s, s->store[j].val, dom_of[s->kind], NULL, done);
+                want[s->store[j].val] = true;
+            gather(p, s, want, dom_of[s->kind], NULL);
         }
     }
 }

@@ -407,11 +407,22 @@ static int run_all(lua_State *L)
         t->stream = t->stream > after ? t->stream : after;
         for (int i = 0; i < t->ngred; i++)
             if (r->g.n[t->gred[i]].a[MAT] == NONE)
-                return spec_error(L, "'matrix' and 'step' must make the same global reductions in the same order: one on line %d has no partner in 'matrix'",
-                                  r->g.n[t->gred[i]].line);
+            {
+                const Node *n = &r->g.n[t->gred[i]];
+                const SpecFile *f = file_of(t, n->file);
+                diag_set(t->diag, f->path, n->line, f->text, "'matrix' and 'step' must make the same global reductions in the same order: this one has no partner in 'matrix'");
+                lua_pushliteral(L, "spec error");
+                return lua_error(L);
+            }
         check_group_writes(t, &r->entry[e]);
     }
     check_states(t);
+    if (!r->entry[0].body[VEC].n && !r->entry[0].body[MAT].n) {
+        const SpecFile *f = &t->spec[t->nspec - 1];
+        diag_set(t->diag, f->path, 0, NULL, "'step' writes nothing: assign p or a state");
+        lua_pushliteral(L, "spec error");
+        return lua_error(L);
+    }
     for (int i = 0; i < t->nspec; i++)
         if (t->spec[i].uses_view)
             r->view |= t->spec[i].view;
@@ -423,25 +434,21 @@ static void foreign_error(Trace *t, int rc)
 {
     const char *m = lua_tostring(t->L, -1);
     if (rc == LUA_ERRMEM)
-        m = "the spec uses too much memory (the bound is 32 MiB)";
+        m = "the spec uses too much memory (the bound is 16 MiB)";
     if (!m)
         m = "the spec failed";
-    for (int i = 0; i < t->nspec; i++) {
-        const SpecFile *s = &t->spec[i];
-        size_t n = strlen(s->path);
-        int line, at = 0;
-        if (!strncmp(m, s->path, n) && sscanf(m + n, ":%d: %n", &line, &at) == 1 && at) {
-            diag_set(t->diag, s->path, line, s->text, "%s", m + n + at);
-            return;
-        }
+    int i, line, at = 0;
+    if (sscanf(m, "spec%d:%d: %n", &i, &line, &at) == 2 && at && i >= 0 && i < t->nspec) {
+        diag_set(t->diag, t->spec[i].path, line, t->spec[i].text, "%s", m + at);
+        return;
     }
     diag_set(t->diag, t->spec[t->nspec - 1].path, 0, NULL, "%s", m);
 }
 
 static bool check_text(Source s, Diag *d)
 {
-    if (s.len > (1 << 20))
-        diag_set(d, s.path, 0, NULL, "the spec is over 1 MiB");
+    if (s.len > (256 << 10))
+        diag_set(d, s.path, 0, NULL, "the spec is over 256 KiB");
     else if (s.len && s.text[0] == '\033')
         diag_set(d, s.path, 0, NULL, "this is Lua bytecode: specs are text");
     else if (memchr(s.text, 0, s.len))

@@ -40,7 +40,8 @@ typedef struct Trace {
     Arena *arena;
     Rule *rule;
     Diag *diag;
-    size_t mem;                       /* bytes the Lua state holds */
+    size_t mem, churn;                /* bytes the Lua state holds; has asked for in all */
+    double started;                   /* CPU seconds of the thread when it began */
     long long ticks;                  /* instructions spent */
     bool spent;
     SpecFile spec[MAX_SPECS];         /* [0] outermost … [nspec-1] the rule itself */
@@ -67,6 +68,7 @@ bool sandbox_load(Trace *t, SpecFile *s);          /* pushes the chunk; false: m
 void sandbox_where(lua_State *L, const char **path, int *line);
 int spec_of_source(Trace *t, const char *path);
 void name_locals(lua_State *L, lua_Debug *ar);
+void sandbox_protect(lua_State *L, const char *name);
 
 /* lang.c */
 void lang_open(lua_State *L);                      /* pushes the table of builtins */

@@ -34,7 +34,7 @@ static void put_rule(const char *dir, const char *rule, const char *with, const 
     GenOptions o = {.with = with, .types = {T_F32, T_F32, T_F32}, .find = find_wrapper, .find_ctx = ""};
     char *text = NULL;
     if (find_spec("", rule, &g.arena, &src, &g.diag) && gen_compile(&g, src, &o))
-        text = gen_emit(&g, "c", emit_command(&g.arena, g.rule, &o.types));
+        text = gen_emit(&g, "c", emit_command(&g.arena, g.rule, &o.types, "c"));
     if (!text) {
         fprintf(stderr, "prebuild: %s: %s\n", id, g.diag.text ? g.diag.text : "failed");
         exit(1);

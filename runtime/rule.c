@@ -119,7 +119,7 @@ static optc_status compile(optc_rule *r, const optc_rule_options *o)
     Buf text = {0};
     plan_print(&text, r->plan, false);
     r->plan_text = buf_take(&text);
-    char *source = gen_emit(&r->gen, r->engine->gpu ? "cuda" : "c", emit_command(&r->gen.arena, r->rule, &g.types));
+    char *source = gen_emit(&r->gen, r->engine->gpu ? "cuda" : "c", emit_command(&r->gen.arena, r->rule, &g.types, r->engine->gpu ? "cuda" : "c"));
     if (!source || !r->plan_text) {
         free(source);
         return fail(OPTC_ERROR_MEMORY, "optc_compile: %s", r->gen.diag.text ? r->gen.diag.text : "out of memory");

@@ -413,7 +413,7 @@ static char *outputs(const char *text, const char *with)
         rule_print(&b, r.g.rule);
         plan_print(&b, r.g.plan, false);
         Types t = {0};
-        char *c = gen_emit(&r.g, "c", emit_command(&r.g.arena, r.g.rule, &t));
+        char *c = gen_emit(&r.g, "c", emit_command(&r.g.arena, r.g.rule, &t, "c"));
         ck_assert_msg(c != NULL, "%s", r.g.diag.text);
         buf_puts(&b, c);
         free(c);
@@ -507,7 +507,7 @@ static char *emit(const char *text, const char *target)
 {
     Run r = compile(text);
     Types t = {0};
-    char *c = r.ok ? gen_emit(&r.g, target, emit_command(&r.g.arena, r.g.rule, &t)) : NULL;
+    char *c = r.ok ? gen_emit(&r.g, target, emit_command(&r.g.arena, r.g.rule, &t, target)) : NULL;
     ck_assert_msg(!r.ok || c, "%s", r.g.diag.text);
     gen_free(&r.g);
     return c;

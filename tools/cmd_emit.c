@@ -37,7 +37,7 @@ int cmd_emit(const Command *self, int argc, char **argv)
     Spec s;
     char *text = NULL;
     if (spec_open(&s, argv[0], &c, false, NULL))
-        text = gen_emit(&s.gen, target, emit_command(&s.gen.arena, s.gen.rule, &s.types));
+        text = gen_emit(&s.gen, target, emit_command(&s.gen.arena, s.gen.rule, &s.types, target));
     if (!text)
         rc = spec_fail(&s);
     else
