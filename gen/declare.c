@@ -20,6 +20,10 @@ static int field_line(const char *text, const char *key)
     size_t n = strlen(key);
     int line = 1;
     for (const char *s = text; *s; s++) {
+        if (s[0] == '-' && s[1] == '-')                   /* a comment is not a field */
+            s += strcspn(s, "\n");
+        if (!*s)
+            break;
         if (*s == '\n')
             line++;
         if (strncmp(s, key, n) || (s > text && (isalnum((unsigned char)s[-1]) || s[-1] == '_' || s[-1] == '.')))
@@ -169,6 +173,8 @@ static void check_name(Trace *t, const SpecFile *s, const char *name, const char
         taken = taken || !strcmp(r->state[i].name, full);
     for (int i = 0; i < r->ninput; i++)
         taken = taken || !strcmp(r->input[i].name, full);
+    for (int i = 0; i < r->noption; i++)
+        taken = taken || !strcmp(r->option[i].name, full);
     if (taken)
         fail(t, s, name, "%s '%s': the name is declared twice", what, name);
 }
@@ -226,6 +232,9 @@ static void declare_hyper(Trace *t, SpecFile *s)
                     fail(t, s, key[i], "hyperparameter '%s' knows min, max, above and below beside its default", key[i]);
             }
             double above = number_field(t, s, key[i], "above", NAN), below = number_field(t, s, key[i], "below", NAN);
+            bool twice = (!isnan(above) && !isnan(number_field(t, s, key[i], "min", NAN))) || (!isnan(below) && !isnan(number_field(t, s, key[i], "max", NAN)));
+            if (twice)
+                fail(t, s, key[i], "hyperparameter '%s' has two ends on one side: min or above, max or below", key[i]);
             h.lo_open = !isnan(above);
             h.hi_open = !isnan(below);
             h.lo = h.lo_open ? above : number_field(t, s, key[i], "min", -INFINITY);
@@ -365,7 +374,7 @@ static const char *option_text(Trace *t)
         return lua_toboolean(L, -1) ? "true" : "false";
     const char *text = arena_strdup(t->arena, luaL_tolstring(L, -1, NULL));
     lua_pop(L, 1);
-    return text;
+    return strlen(text) > MAX_TEXT ? NULL : text;
 }
 
 static void declare_options(Trace *t, SpecFile *s, const Arg *arg, int narg)
@@ -384,8 +393,10 @@ static void declare_options(Trace *t, SpecFile *s, const Arg *arg, int narg)
         const char *text = given(arg, narg, key[i]);
         if (text)
             option_given(t, s, key[i], text);
-        PUSH(t->arena, t->rule->option, t->rule->noption, t->rule->option_cap) =
-            (Option){arena_printf(t->arena, "%s%s", s->prefix, key[i]), option_text(t)};
+        const char *value = option_text(t);
+        if (!value)
+            fail(t, s, key[i], "option '%s' is over %d bytes long", key[i], MAX_TEXT);
+        PUSH(t->arena, t->rule->option, t->rule->noption, t->rule->option_cap) = (Option){arena_printf(t->arena, "%s%s", s->prefix, key[i]), value};
         lua_rawgeti(L, LUA_REGISTRYINDEX, s->opts);
         lua_insert(L, -2);
         lua_setfield(L, -2, key[i]);
@@ -423,9 +434,12 @@ static void apply_args(Trace *t, SpecFile *s, const Arg *arg, int narg)
         bool found = false;
         for (int k = 0; k < s->nhyper && !found; k++) {
             Hyper *h = &t->rule->hyper[s->hyper[k]];
-            near_try(&near, h->name + skip);
+            if (s->is_wrapper)
+                near_try(&near, h->name + skip);
             if (strcmp(h->name + skip, arg[i].key))
                 continue;
+            if (!s->is_wrapper)
+                fail(t, s, arg[i].key, "'%s' is a hyperparameter, not an option: it is set when tensors are bound, and may change at every step", arg[i].key);
             char *end;
             h->def = strtod(arg[i].value, &end);
             if (end == arg[i].value || *end || isnan(h->def))
@@ -454,6 +468,8 @@ static const char *text_field(Trace *t, const SpecFile *s, const char *key)
         fail(t, s, key, "'%s' must be a string", key);
     const char *x = ty == LUA_TSTRING ? arena_strdup(t->arena, lua_tostring(t->L, -1)) : "";
     lua_pop(t->L, 1);
+    if (strlen(x) > MAX_TEXT)
+        fail(t, s, key, "'%s' is over %d bytes long", key, MAX_TEXT);
     return x;
 }
 

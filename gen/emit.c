@@ -418,7 +418,8 @@ char *gen_emit(Gen *g, const char *target, const char *command)
 {
     jmp_buf out;
     g->arena.out = &out;
-    char *s = NULL;
+    char *volatile s = NULL;
+    LocaleMark was = locale_plain();
     if (setjmp(out))
         diag_set(&g->diag, NULL, 0, NULL, "out of memory");
     else if (!strcmp(target, "c"))
@@ -427,6 +428,7 @@ char *gen_emit(Gen *g, const char *target, const char *command)
         s = emit_cuda(g, command);
     else
         diag_set(&g->diag, NULL, 0, NULL, "unknown target '%s' (known: c, cuda)", target);
+    locale_back(was);
     g->arena.out = NULL;
     return s;
 }

@@ -68,6 +68,9 @@ static void table_put(Graph *g, Ref r)
 
 static bool whole(const Graph *g, const Node *n)
 {
+    for (int k = 0; k < op_info[n->op].arity; k++)         /* text may be malformed: the verifier comes later */
+        if (n->a[k] < 0 || n->a[k] >= g->len)
+            return false;
     switch (n->op) {
     case OP_STEP: case OP_COUNT: case OP_FLOOR: case OP_CEIL: case OP_ROUND: return true;
     case OP_CONST: return fabs(n->imm) < 9007199254740992.0 && n->imm == floor(n->imm);

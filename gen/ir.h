@@ -31,6 +31,8 @@ int op_by_name(const char *name);      /* -1: none */
 int type_by_name(const char *name);
 int dom_by_name(const char *name);
 
+enum { MAX_NODES = 20000 };             /* values of one rule, from a spec or from text */
+
 typedef int32_t Ref;
 #define NONE ((Ref)-1)
 

@@ -168,6 +168,13 @@ static bool check(Lint *l, const SpecFile *s)
 {
     for (int i = 0; i < l->n; i++) {
         const Tok *k = &l->v[i];
+        if (is(k, "until")) {
+            bool hit = false;
+            int end = expression(l, i + 1, &hit);
+            for (int j = i + 1; hit && j <= end; j++)
+                if (tainted(l, j))
+                    return refuse(l, s, j, "until");
+        }
         bool cond = is(k, "if") || is(k, "elseif") || is(k, "while");
         for (int j = i + 1; cond && l->v[j].kind != END && !is(&l->v[j], "then") && !is(&l->v[j], "do"); j++)
             if (tainted(l, j))
@@ -184,12 +191,12 @@ static bool check(Lint *l, const SpecFile *s)
         if (is(k, "=") && i > 0 && l->v[i - 1].kind == NAME) {
             bool hit = false;
             expression(l, i + 1, &hit);
-            bool local = false;
-            for (int j = i - 1; j >= 0 && (l->v[j].kind == NAME || is(&l->v[j], ",")); j--)
-                local = local || is(&l->v[j], "local");
-            for (int j = i - 1; hit && local && j >= 0 && !is(&l->v[j], "local"); j--)
-                if (l->v[j].kind == NAME)
-                    taint(l, arena_strndup(l->t->arena, l->v[j].s, (size_t)l->v[j].n));
+            int first = i - 1;                             /* local a, b = … : names with commas between */
+            while (first >= 2 && is(&l->v[first - 1], ",") && l->v[first - 2].kind == NAME)
+                first -= 2;
+            bool local = first >= 1 && is(&l->v[first - 1], "local");
+            for (int j = first; hit && local && j < i; j += 2)
+                taint(l, arena_strndup(l->t->arena, l->v[j].s, (size_t)l->v[j].n));
         }
     }
     return true;

@@ -84,11 +84,13 @@ static bool guarded(Gen *g, Source src, const GenOptions *o, bool is_ir)
 {
     jmp_buf out;
     g->arena.out = &out;
-    bool ok = false;
+    volatile bool ok = false;
+    LocaleMark was = locale_plain();
     if (setjmp(out))
         diag_set(&g->diag, src.path, 0, NULL, "out of memory");
     else
         ok = run_passes(g, src, o, is_ir);
+    locale_back(was);
     g->arena.out = NULL;
     return ok;
 }

@@ -59,6 +59,7 @@ static void print_node(Buf *b, const Rule *r, Ref i)
 
 void rule_print(Buf *b, const Rule *r)
 {
+    LocaleMark was = locale_plain();
     buf_printf(b, "optc-ir 1\nrule %s%s%s%s\n", r->name, r->has_matrix ? " matrix" : "", r->view & VIEW_FIRST ? " first" : "",
                r->view & VIEW_LAST ? " last" : "");
     const struct { const char *key, *text; } text[] = {{"cite", r->cite}, {"doc", r->doc}, {"with", r->with}};
@@ -107,15 +108,16 @@ void rule_print(Buf *b, const Rule *r)
             }
     }
     buf_puts(b, "end\n");
+    locale_back(was);
 }
 
 /* ---- reading ---- */
-typedef struct { Arena *a; const char *path, *text, *s; int line; Diag *d; bool bad; char tok[256]; } Reader;
+typedef struct { Arena *a; const char *path, *text, *s; int line; Diag *d; bool bad; char tok[4096]; } Reader;
 
 static void complain(Reader *p, const char *what)
 {
     if (!p->bad)
-        diag_set(p->d, p->path, p->line, p->text, "IR text: expected %s, found '%s'", what, p->tok);
+        diag_set(p->d, p->path, p->line, p->text, "IR text: expected %s, found '%.200s'", what, p->tok);
     p->bad = true;
 }
 
@@ -193,7 +195,7 @@ static int one_of(Reader *p, int i, const char *what)
 static Ref ref(Reader *p, int limit)
 {
     char *e;
-    long i = *p->tok == '%' ? strtol(p->tok + 1, &e, 10) : -1;
+    long i = *p->tok == '%' && isdigit((unsigned char)p->tok[1]) ? strtol(p->tok + 1, &e, 10) : -1;
     if (i < 0 || i >= limit || *e)
         complain(p, "an earlier node such as %3");
     return p->bad ? 0 : (Ref)i;
@@ -307,7 +309,10 @@ static void read_node(Reader *p, Rule *r)
     }
     if (*p->tok)
         complain(p, "the end of the line");
-    if (!p->bad && graph_add(&r->g, n) != r->g.len - 1)
+    if (r->g.len >= MAX_NODES)
+        complain(p, "fewer nodes");
+    int before = r->g.len;
+    if (!p->bad && graph_add(&r->g, n) != before)
         complain(p, "a node that differs from the earlier ones");
 }
 
@@ -371,6 +376,7 @@ static void read_line(Reader *p, Rule *r)
 Rule *rule_parse(Arena *a, Source text, Diag *d)
 {
     Rule *r = NEW(a, Rule);
+    LocaleMark was = locale_plain();
     *r = (Rule){.arena = a, .name = "", .cite = "", .doc = "", .with = ""};
     r->g.arena = a;
     Reader p = {.a = a, .path = text.path, .text = arena_strndup(a, text.text, text.len), .line = 1, .d = d};
@@ -395,5 +401,6 @@ Rule *rule_parse(Arena *a, Source text, Diag *d)
         complain(&p, "'end'");
     if (!p.bad && (!is_ident(r->name) || !r->nentry))
         complain(&p, "a rule with a name and an entry");
+    locale_back(was);
     return p.bad || !pass_verify(r, d) ? NULL : r;
 }

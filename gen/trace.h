@@ -33,7 +33,7 @@ typedef struct SpecFile {             /* one loaded spec: the rule or a wrapper 
 typedef struct Arg { const char *key, *value; } Arg;               /* key NULL: by position */
 typedef struct Wrap { const char *name; Arg *arg; int narg; } Wrap;
 
-enum { MAX_SPECS = 16, MAX_NODES = 20000, MAX_STATES = 64, MAX_HYPERS = 128, MAX_EVERY = 3 };
+enum { MAX_SPECS = 16, MAX_STATES = 64, MAX_HYPERS = 128, MAX_EVERY = 3, MAX_TEXT = 1000 };
 
 typedef struct Trace {
     lua_State *L;

@@ -1,7 +1,9 @@
 #include "util.h"
 
 #include <ctype.h>
+#include <locale.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -152,6 +154,27 @@ void buf_double(Buf *b, double x)
             break;
     }
     buf_puts(b, s);
+}
+
+LocaleMark locale_plain(void)
+{
+    static _Atomic(void *) plain;
+    void *l = plain;
+    if (!l) {
+        void *none = NULL, *made = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+        if (made && !atomic_compare_exchange_strong(&plain, &none, made)) {
+            freelocale((locale_t)made);
+            made = none;
+        }
+        l = made;
+    }
+    return (LocaleMark){l ? (void *)uselocale((locale_t)l) : NULL};
+}
+
+void locale_back(LocaleMark m)
+{
+    if (m.was)
+        uselocale((locale_t)m.was);
 }
 
 static uint64_t mix(uint64_t x)

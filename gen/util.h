@@ -34,6 +34,11 @@ void *arena_grow(Arena *a, void *old, int *cap, int n, size_t item);
 #define PUSH(ar, v, n, cap) \
     (*((n) < (cap) ? &(v)[(n)++] : (((v) = arena_grow((ar), (v), &(cap), (n), sizeof *(v))), &(v)[(n)++])))
 
+/* Numbers as text have a decimal point, whatever the caller's program has set for its users. */
+typedef struct LocaleMark { void *was; } LocaleMark;
+LocaleMark locale_plain(void);
+void locale_back(LocaleMark m);
+
 uint64_t hash64(uint64_t seed, const void *data, size_t n);
 typedef struct Hash128 { uint64_t a, b; } Hash128;
 Hash128 hash128(const void *data, size_t n);

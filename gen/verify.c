@@ -3,6 +3,40 @@
 #include "gen.h"
 
 #include <math.h>
+#include <string.h>
+
+/* Leaves have a domain of their own; what they stand for must exist. */
+static const char *bad_leaf(const Rule *r, const Node *n)
+{
+    int limit = n->op == OP_HYPER || n->op == OP_RANDOM || n->op == OP_NORMAL ? r->nhyper
+              : n->op == OP_STATE ? r->nstate : n->op == OP_INPUT ? r->ninput : 1;
+    if (n->sym < 0 || n->sym >= limit)
+        return "it names a hyperparameter, state or input that does not exist";
+    bool right = true;
+    switch (n->op) {
+    case OP_CONST: right = n->dom == CONST_; break;
+    case OP_P: case OP_G: right = n->dom == ELEM; break;
+    case OP_STEP: case OP_HYPER: right = n->dom == GROUP; break;
+    case OP_STATE: return n->dom == r->state[n->sym].dom ? NULL : "its domain is not its state's";
+    case OP_INPUT: return n->dom == r->input[n->sym].dom ? NULL : "its domain is not its input's";
+    case OP_RANDOM: case OP_NORMAL:
+        if (!(n->imm >= 0 && n->imm < 256 && n->imm == floor(n->imm)))
+            return "a stream of random numbers is a whole number below 256";
+        right = n->dom >= TENSOR;
+        break;
+    case OP_EVERY:
+        if (!(n->imm >= 1 && n->imm <= 1e9 && n->imm == floor(n->imm)))
+            return "'every' needs a whole number from 1 to 1e9";
+        right = n->dom == GROUP;
+        break;
+    case OP_COUNT:
+        right = n->dom >= GROUP && n->from > n->dom && n->from < NDOM && dom_join((Dom)n->from, (Dom)n->dom) == n->from
+             && !(n->dom == GROUP && n->from != ELEM && n->from != TENSOR);
+        break;
+    default: break;
+    }
+    return right ? NULL : "a leaf outside its own domain";
+}
 
 static const char *bad_node(const Rule *r, Ref i)
 {
@@ -42,19 +76,58 @@ static const char *bad_node(const Rule *r, Ref i)
     bool truth = o->kind == K_CMP || o->kind == K_LOGIC || n->op == OP_EVERY;
     if (n->op != OP_CONST && (n->ty == BOOL) != truth)
         return "the type does not fit the operation";
-    int limit = n->op == OP_HYPER || n->op == OP_RANDOM || n->op == OP_NORMAL ? r->nhyper
-              : n->op == OP_STATE ? r->nstate : n->op == OP_INPUT ? r->ninput : 1;
-    if (n->sym < 0 || n->sym >= limit)
-        return "it names a hyperparameter, state or input that does not exist";
-    if (n->op == OP_STATE && n->dom != r->state[n->sym].dom)
-        return "its domain is not its state's";
-    if (n->op == OP_EVERY && !(n->imm >= 1 && n->imm == floor(n->imm)))
-        return "'every' needs a whole number from 1";
+    if (is_global(n) && n->from != TENSOR)
+        return "a global reduction takes values per tensor";
+    return o->kind == K_LEAF ? bad_leaf(r, n) : NULL;
+}
+
+static bool twice(const char *a, const char *b) { return !strcmp(a, b); }
+
+/* Declarations: names once, domains that can be declared. */
+static const char *bad_declaration(const Rule *r)
+{
+    for (int i = 0; i < r->nhyper; i++)
+        for (int j = 0; j < i; j++)
+            if (twice(r->hyper[i].name, r->hyper[j].name))
+                return "two hyperparameters of one name";
+    for (int i = 0; i < r->nstate; i++) {
+        if (r->state[i].dom < GROUP)
+            return "a state in domain const";
+        for (int j = 0; j < i; j++)
+            if (twice(r->state[i].name, r->state[j].name))
+                return "two states of one name";
+    }
+    for (int i = 0; i < r->ninput; i++) {
+        if (r->input[i].dom < GROUP || r->input[i].dom == SLICE)
+            return "an input in domain const or slice";
+        for (int j = 0; j < i; j++)
+            if (twice(r->input[i].name, r->input[j].name))
+                return "two inputs of one name";
+    }
+    for (int e = 0; e < r->nentry; e++) {
+        if (!is_ident(r->entry[e].name))
+            return "an entry whose name is not an identifier";
+        if (r->entry[e].body[MAT].n && !r->has_matrix)
+            return "a write for matrices in a rule without 'matrix'";
+        for (int j = 0; j < e; j++)
+            if (twice(r->entry[e].name, r->entry[j].name))
+                return "two entries of one name";
+        for (int v = 0; v < NVARIANT; v++)
+            for (int i = 0; i < r->entry[e].body[v].n; i++)
+                for (int j = 0; j < i; j++)
+                    if (r->entry[e].body[v].w[i].state == r->entry[e].body[v].w[j].state)
+                        return "two writes to one target";
+    }
     return NULL;
 }
 
 bool pass_verify(Rule *r, Diag *d)
 {
+    const char *bad = bad_declaration(r);
+    if (bad) {
+        diag_set(d, NULL, 0, NULL, "rule %s: %s", r->name, bad);
+        return false;
+    }
     for (Ref i = 0; i < r->g.len; i++) {
         const char *why = bad_node(r, i);
         if (why) {

@@ -264,16 +264,16 @@ END_TEST
 
 START_TEST(too_long)
 {
-    enum { MOST = 1 << 20 };
+    enum { MOST = 256 << 10 };
     size_t n = strlen(plain);
     char *text = malloc(MOST + 2);
     memcpy(text, plain, n);
     memset(text + n, '-', MOST + 1 - n);
     text[MOST + 1] = 0;
-    refuse_text(text, MOST + 1, "over 1 MiB");
+    refuse_text(text, MOST + 1, "over 256 KiB");
     Gen g = {0};
     GenOptions o = {0};
-    ck_assert_msg(gen_compile(&g, (Source){"long.lua", text, MOST}, &o), "1 MiB to the byte must do: %s", g.diag.text);
+    ck_assert_msg(gen_compile(&g, (Source){"long.lua", text, MOST}, &o), "256 KiB to the byte must do: %s", g.diag.text);
     gen_free(&g);
     free(text);
 }

@@ -136,7 +136,7 @@ static const char *const strange[] = {
     RULE("", "p = true and 1 or 2"),
     RULE("matrix = function() p = p - rowsum(g) * global.max(g) end, view = \"last\",", "p = p - g * global.max(p * g)"),
     RULE("extra = function() p = p + 1 end, other = function() end,", "p = p - g"),
-    RULE("", ""),
+    RULE("", "p = 0"),
 };
 
 START_TEST(strange_reads_back) { round_trip(strange[_i], of(strange[_i]), NULL, NULL); }

@@ -1,4 +1,4 @@
--- expect: 5: 'k': the name is declared twice
+-- expect: 4: 'k': the name is declared twice
 return optimizer {
   name  = "bad",
   options = { k = 2 },

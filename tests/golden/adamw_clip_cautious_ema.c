@@ -55,7 +55,7 @@ static void step_3_group(const optc_view *self, long long unit)
     ((double *)self->mem[9])[0] = optc_min(1.0, clip_max_norm / (sqrt(sum19) + clip_eps));
 }
 
-/* One pass over the elements: reads p tmp6 tmp7 m tmp8 tmp9 g tmp10 v tmp11; writes m v; folds into part15. 16 + 8 bytes. */
+/* One pass over the elements: reads p tmp6 tmp7 m tmp8 g tmp9 tmp10 v tmp11; writes m v; folds into part15. 16 + 8 bytes. */
 static void step_4_map(const optc_view *self, long long unit)
 {
     const long long start = unit * OPTC_SEG;
@@ -108,7 +108,7 @@ static void step_5_tensor(const optc_view *self, long long unit)
     ((double *)self->mem[12])[0] = 1.0 / optc_max(share, cautious_min_share);
 }
 
-/* One pass over the elements: reads p tmp6 tmp7 m tmp10 v g tmp12 ema.avg; writes p ema.avg. 20 + 8 bytes. */
+/* One pass over the elements: reads p tmp6 tmp7 g m tmp10 v tmp12 ema.avg; writes p ema.avg. 20 + 8 bytes. */
 static void step_6_map(const optc_view *self, long long unit)
 {
     const long long offset = unit * OPTC_SEG;
@@ -120,9 +120,9 @@ static void step_6_map(const optc_view *self, long long unit)
     const float x34 = (float)((const double *)self->mem[10])[0];
     const float x56 = (float)((const double *)self->mem[12])[0];
     float *restrict p = (float *)self->mem[0] + offset;
+    const float *restrict g = (const float *)self->mem[1] + offset;
     const float *restrict m = (const float *)self->mem[2] + offset;
     const float *restrict v = (const float *)self->mem[3] + offset;
-    const float *restrict g = (const float *)self->mem[1] + offset;
     float *restrict ema_avg = (float *)self->mem[5] + offset;
     for (int i = 0; i < count; i++) {
         const float p_i = p[i];

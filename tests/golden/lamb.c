@@ -69,16 +69,16 @@ static void step_2_tensor(const optc_view *self, long long unit)
     ((double *)self->mem[8])[0] = lr * ratio;
 }
 
-/* One pass over the elements: reads p tmp8 tmp4 m tmp6 v; writes p. 12 + 4 bytes. */
+/* One pass over the elements: reads p tmp4 m tmp6 v tmp8; writes p. 12 + 4 bytes. */
 static void step_3_map(const optc_view *self, long long unit)
 {
     const long long offset = unit * OPTC_SEG;
     const int count = optc_least(self->n - offset, OPTC_SEG);
     const float eps = (float)self->hyper[3];
     const float weight_decay = (float)self->hyper[5];
-    const float x46 = (float)((const double *)self->mem[8])[0];
     const float x12 = (float)((const double *)self->mem[4])[0];
     const float x24 = (float)((const double *)self->mem[6])[0];
+    const float x46 = (float)((const double *)self->mem[8])[0];
     float *restrict p = (float *)self->mem[0] + offset;
     const float *restrict m = (const float *)self->mem[2] + offset;
     const float *restrict v = (const float *)self->mem[3] + offset;
