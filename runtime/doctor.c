@@ -1,5 +1,5 @@
 /* What this machine has, as a page of text. */
-#include "internal.h"
+#include "gpu.h"
 
 #include "template.h"
 
@@ -53,21 +53,41 @@ static void say_library(Buf *b, const char *title, const char *const *names, con
         *(void **)&config = dlsym(h, "openblas_get_config");
         if (config)
             buf_printf(b, " (%s)", config());
-        int (*version)(int *) = NULL;
-        int v = 0;
-        *(void **)&version = dlsym(h, "cuDriverGetVersion");
-        if (version && version(&v) == 0)
-            buf_printf(b, " (CUDA %d.%d)", v / 1000, v % 1000 / 10);
-        int (*nvrtc)(int *, int *) = NULL;
-        int major = 0, minor = 0;
-        *(void **)&nvrtc = dlsym(h, "nvrtcVersion");
-        if (nvrtc && nvrtc(&major, &minor) == 0)
-            buf_printf(b, " (%d.%d)", major, minor);
         buf_puts(b, "\n");
         dlclose(h);
         return;
     }
     buf_printf(b, "%-10s %s\n", title, missing);
+}
+
+static void say_cuda(Buf *b)
+{
+    const char *why;
+    const Driver *d = driver_get(&why);
+    int version = 0, major = 0, minor = 0;
+    if (!d) {
+        buf_printf(b, "driver     %s: rules run on the CPU\n", why);
+    } else {
+        d->cuDriverGetVersion(&version);
+        buf_printf(b, "driver     libcuda.so.1 (CUDA %d.%d)\n", version / 1000, version % 1000 / 10);
+        for (int i = 0; i < gpu_count(); i++) {
+            optc_engine *e;
+            char device[24];
+            snprintf(device, sizeof device, "cuda:%d", i);
+            if (optc_open(&(optc_engine_options){.device = device, .cache_dir = ""}, &e) == OPTC_OK)
+                buf_printf(b, "gpu        %s\n", optc_device_name(e));
+            else
+                buf_printf(b, "gpu        %s\n", optc_message());
+            (void)optc_close(e);
+        }
+    }
+    const Nvrtc *n = nvrtc_get(&why);
+    if (n)
+        n->nvrtcVersion(&major, &minor);
+    if (n)
+        buf_printf(b, "nvrtc      %s (%d.%d)\n", n->path, major, minor);
+    else
+        buf_printf(b, "nvrtc      %s\n", why);
 }
 
 static void say_cache(Buf *b, const char *dir)
@@ -86,7 +106,6 @@ static void say_cache(Buf *b, const char *dir)
 
 char *optc_doctor(const optc_engine_options *o)
 {
-    static const char *const cuda[] = {"libcuda.so.1", NULL}, *const nvrtc[] = {"libnvrtc.so.13", "libnvrtc.so.12", NULL};
     static const char *const blas[] = {"libopenblas.so.0", "libopenblas.so", NULL}, *const lapacke[] = {"liblapacke.so.3", "libopenblas.so.0", NULL};
     Buf b = {0};
     int rules = 0, wrappers = 0, built = 0;
@@ -97,8 +116,7 @@ char *optc_doctor(const optc_engine_options *o)
     buf_printf(&b, "optc       %s: %d rules, %d wrappers, %d compiled in\n", OPTC_VERSION, rules, wrappers, built);
     say_cpu(&b);
     say_compiler(&b, o ? o->compiler : NULL);
-    say_library(&b, "driver", cuda, "no CUDA driver: rules run on the CPU");
-    say_library(&b, "nvrtc", nvrtc, "not found (pip install nvidia-cuda-nvrtc brings it; this version runs rules on the CPU only)");
+    say_cuda(&b);
     say_library(&b, "blas", blas, "no OpenBLAS (only matrix stages will need it)");
     say_library(&b, "lapacke", lapacke, "no LAPACKE (only matrix stages will need it)");
     say_cache(&b, o ? o->cache_dir : NULL);
