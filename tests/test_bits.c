@@ -156,12 +156,35 @@ START_TEST(alignment_and_company)
 }
 END_TEST
 
+/* Storage types beside f32: what is stored lies in the evaluator's bounds, rounded to the type. */
+START_TEST(storage_types)
+{
+    static const struct { optc_type p, g, state; } ty[] = {{OPTC_BF16, OPTC_BF16, OPTC_BF16}, {OPTC_F16, OPTC_F32, OPTC_F32}, {OPTC_F32, OPTC_BF16, OPTC_F16}, {OPTC_F64, OPTC_F32, OPTC_F32}, {OPTC_F64, OPTC_F64, OPTC_F64}};
+    static const char *const rules[] = {"adamw", "lamb", "adafactor"};
+    optc_engine_options eo = {.threads = 2, .cache_dir = getenv("OPTC_TEST_CACHE")};
+    for (int i = 0; i < 3; i++) {
+        Fixture f;
+        fix_open(&f, &eo, &(optc_rule_options){.spec = rules[i], .param = ty[_i].p, .grad = ty[_i].g, .state = ty[_i].state}, odd_shapes, NODD, NULL, 0);
+        ck_assert_msg(optc_rule_native(f.rule), "%s", optc_rule_path(f.rule));
+        for (int step = 1; step <= 3; step++) {
+            for (int k = 0; k < f.n; k++)
+                for (int64_t x = 0; x < f.count[k]; x++)
+                    type_store(f.rule->plan->g, f.g[k], x, ref_value(k, step, x));
+            char *m = step_in_bounds(&f, "step");
+            ck_assert_msg(!m, "%s, types %d, step %d: %s", rules[i], _i, step, m);
+        }
+        fix_close(&f);
+    }
+}
+END_TEST
+
 Suite *bits_suite(void)
 {
     Suite *s = suite_create("bits");
     TCase *t = tcase_create("same bits");
     tcase_set_timeout(t, 240);
     tcase_add_loop_test(t, threads_and_levels, 0, rule_count());
+    tcase_add_loop_test(t, storage_types, 0, 5);
     tcase_add_test(t, compilers);
     tcase_add_test(t, float_mode);
     tcase_add_test(t, alignment_and_company);
