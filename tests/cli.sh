@@ -22,7 +22,7 @@ expect() {
 
 expect 0 "usage" --help
 expect 2 "usage"
-for c in list check explain emit dump bench doctor new version; do
+for c in list check explain emit compile dump bench doctor new version; do
     expect 0 "optc $c" help "$c"
     expect 0 "optc $c" "$c" --help
 done
@@ -43,6 +43,8 @@ expect 1 "outside the range" check adamw --with 'ema(2)'
 expect 1 "expected wrapper" check adamw --with 'ema(0.9'
 expect 1 "true or false" check adamw --options amsgrad=maybe
 expect 0 "step_1_map" emit adamw --target c
+expect 0 "__global__" emit lamb --target cuda
+expect 2 "for which --arch" compile adamw
 expect 2 "unknown target" emit adamw --target fortran
 expect 0 "optc-ir 1" dump adamw --pass trace
 expect 0 "; after fold" dump adamw --pass all
@@ -53,6 +55,16 @@ expect 0 "of best" bench adamw --size 64K --rounds 2
 expect 0 "share_of_best" bench sgd --size 64K --rounds 2 --json
 expect 2 "--size" bench adamw --size lots
 cd "$work" || exit 1
+if "$OPTC" doctor | grep '^nvrtc' | grep -qv 'not found'; then
+    expect 0 "sm_90: " compile adamw --arch sm_90 -o a.cubin
+    expect 2 "does not compile for sm_7" compile adamw --arch sm_7
+    expect 1 "adamx" compile adamx --arch sm_90
+else
+    OPTC_NO_NVRTC=1
+    export OPTC_NO_NVRTC
+    expect 1 "NVRTC was not found" compile adamw --arch sm_90
+    unset OPTC_NO_NVRTC
+fi
 OPTC_CC=/no/such/cc
 export OPTC_CC
 expect 1 "reference evaluator" bench adamw --size 2M --with 'ema(0.5)' --rounds 1

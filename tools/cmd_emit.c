@@ -25,7 +25,7 @@ int cmd_emit(const Command *self, int argc, char **argv)
     const char *target = "c", *out = "-";
     CompileOpts c = COMPILE_OPTS_INIT;
     const Opt opts[] = {
-        {"target", 't', OPT_TEXT, &target, "NAME", "c (default)"},
+        {"target", 't', OPT_TEXT, &target, "NAME", "c (default) or cuda"},
         {"output", 'o', OPT_TEXT, &out, "FILE", "where to write it (default: standard output)"},
         COMPILE_OPTS(c),
         {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};

@@ -26,6 +26,7 @@ int cmd_list(const Command *self, int argc, char **argv);
 int cmd_check(const Command *self, int argc, char **argv);
 int cmd_explain(const Command *self, int argc, char **argv);
 int cmd_emit(const Command *self, int argc, char **argv);
+int cmd_compile(const Command *self, int argc, char **argv);
 int cmd_dump(const Command *self, int argc, char **argv);
 int cmd_bench(const Command *self, int argc, char **argv);
 int cmd_doctor(const Command *self, int argc, char **argv);
