@@ -61,6 +61,7 @@ LIB_OBJ     := $(GEN_OBJ) $(RUNTIME_OBJ) $(RULE_OBJ)
 
 .PHONY: all demo test setup help install clean check-all fuzz bench build-demo build-test
 .DELETE_ON_ERROR:
+.PRECIOUS: $(BUILD)/obj/%.o
 all: $(BUILD)/optc $(BUILD)/liboptc.a $(BUILD)/liboptc.so
 
 demo: setup

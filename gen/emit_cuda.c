@@ -7,7 +7,7 @@
 #include <string.h>
 
 static const char *const reserved[] = {
-    "self", "a", "u", "unit", "start", "count", "from", "left", "offset", "first", "block", "blocks", "row", "col", "slice", "segs", "seg", "rows", "line", "lane",
+    "self", "view", "a", "u", "unit", "start", "count", "from", "left", "offset", "first", "block", "blocks", "row", "col", "slice", "segs", "seg", "rows", "line", "lane",
     "warp", "wide", "i", "k", "shared", "place", "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize",
     "alignas", "alignof", "and", "asm", "auto", "bool", "break", "case", "catch", "char", "class", "compl", "const", "constexpr", "continue", "decltype", "default",
     "delete", "do", "double", "dynamic_cast", "else", "enum", "explicit", "export", "extern", "false", "float", "for", "friend", "goto", "if", "inline", "int", "long",
@@ -291,7 +291,9 @@ static bool emit_kernel(Buf *out, Gen *g, const PlanEntry *en, int mask, const S
                       : back ? "a.count * OPTC_SPLIT - 1 - blockIdx.x" : "blockIdx.x";
     const char *tick = s->kind == S_GROUP && step ? "    if (a.tick) {\n        if (threadIdx.x == 0)\n            ((double *)self->hyper)[0] += 1.0;\n        __syncthreads();\n    }\n" : "";
     bool split = is_list(s->kind) && !s->nfold;         /* nothing is folded: every 128 values may go to a block of their own */
-    Hole h[] = {{"comment", emit_stage_comment(&g->arena, g->plan, s)}, {"fn", fn}, {"back", order}, {"unit", split ? "blockIdx.x / 32" : "blockIdx.x"},
+    Hole h[] = {{"comment", emit_stage_comment(&g->arena, g->plan, s)}, {"fn", fn}, {"back", order},
+                /* Measured on an H200: looking up rows and columns wants more warps to hide it; plain maps run best with fewer. */
+                {"bounds", s->uses_rows ? "256, 6" : "256"}, {"unit", split ? "blockIdx.x / 32" : "blockIdx.x"},
                 {"first", split ? "blockIdx.x % 32 * OPTC_LANES + threadIdx.x" : "threadIdx.x"}, {"stride", split ? "OPTC_SEG" : "OPTC_LANES"}, {"guard", guard_text(g, mask, step ? "" : " + 1.0")}, {"tick", tick},
                 {"which", s->kind == S_GROUP ? "blockIdx.x" : "a.units[blockIdx.x].tensor"}, {"wide", c.wide.len ? c.wide.s : "true"},
                 {"length", s->kind == S_ROW ? "self->rows" : s->kind == S_COL ? "self->cols" : "self->slices"},

@@ -186,6 +186,7 @@ template <typename K, typename T> OPTC_FN T optc_column(const T *x, long long ti
 #pragma unroll
     for (int l = 0; l < OPTC_COL_LANES; l++)
         acc[l] = K::template first<double>();
+#pragma unroll 1
     for (long long j = 0; j < tiles; j += OPTC_COL_LANES) {        /* thirty-two loads on their way at once */
         T v[OPTC_COL_LANES];
 #pragma unroll
