@@ -255,6 +255,18 @@ const char *emit_form(Emit *e, const char *form, char hole, const char *text)
 }
 
 /* ---- what every target says of a stage ---- */
+const char *emit_array(Emit *e, int mem, bool writable)
+{
+    return arena_printf(e->arena, "(%s%s *)self->mem[%d]", writable ? "" : "const ", type_info[e->plan->mem[mem].type].c, mem);
+}
+
+void emit_define(Emit *e, Buf *b, const char *indent, Ref r, const char *name, const char *value)
+{
+    bool truth = e->g->n[r].ty == BOOL;
+    buf_printf(b, "%sconst %s %s = %s%s;\n", indent, truth ? "int" : emit_real(e), name, value, truth ? " != 0" : "");
+    e->text[r] = name;
+}
+
 bool emit_stores(const Stage *s, int mem)
 {
     for (int i = 0; i < s->nstore; i++)

@@ -31,6 +31,10 @@ const char *emit_type_suffix(Type t);
 const char *node_label(const Plan *p, const Graph *g, Ref r);  /* the spec's name of a value, or NULL */
 void emit_scalars(Emit *e, Buf *b, const char *indent);        /* hyperparameters and counts the stage reads */
 
+static inline bool is_list(StageKind k) { return k == S_ROW || k == S_COL || k == S_SLICE; }
+static inline bool is_single(StageKind k) { return k == S_TENSOR || k == S_GROUP; }
+const char *emit_array(Emit *e, int mem, bool writable);       /* "(const float *)self->mem[3]" */
+void emit_define(Emit *e, Buf *b, const char *indent, Ref r, const char *name, const char *value);
 bool emit_stores(const Stage *s, int mem);
 const char *emit_red_kind(const Node *n);                      /* "sum", "max", "min" */
 const char *emit_parts_per_slice(const Mem *m);                /* how many partials a reduction left, as an expression over self */
@@ -45,4 +49,5 @@ void emit_shared_math(Buf *b, const char *code);               /* the parts of t
 
 char *emit_c(Gen *g, const char *command);
 char *emit_cuda(Gen *g, const char *command);
+void emit_cuda_launch(const Stage *s, int64_t units, int64_t *blocks, int *threads);
 #endif

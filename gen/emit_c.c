@@ -16,13 +16,6 @@ static const char *const reserved[] = {
 typedef struct { Emit e; Buf hoisted, buffers, pointers, body, lanes, finish, rowstart, rowend; const char *in; const char **ptr; bool fetch; } C;
 /* ptr: by Mem, the name of its pointer; fetch: the stage asks for its next chunk ahead of time */
 
-static bool is_list(StageKind k) { return k == S_ROW || k == S_COL || k == S_SLICE; }
-static bool is_single(StageKind k) { return k == S_TENSOR || k == S_GROUP; }
-
-static const char *array(C *c, int mem, bool writable)
-{
-    return arena_printf(c->e.arena, "(%s%s *)self->mem[%d]", writable ? "" : "const ", type_info[c->e.plan->mem[mem].type].c, mem);
-}
 
 /* A pointer to where this piece of the array begins; declared when first asked for. */
 static const char *pointer(C *c, int mem, Ref val)
@@ -33,16 +26,9 @@ static const char *pointer(C *c, int mem, Ref val)
     const char *label = m->kind != MEM_TEMP ? m->name : node_label(c->e.plan, c->e.g, val);
     bool w = emit_stores(c->e.st, mem), elem = c->e.st->kind == S_FLAT || c->e.st->kind == S_TILE;
     c->ptr[mem] = emit_name(&c->e, label ? label : arena_printf(c->e.arena, "x%d", val));
-    buf_printf(&c->pointers, "%s%s%s *restrict %s = %s + %s;\n", c->in, w ? "" : "const ", type_info[m->type].c, c->ptr[mem], array(c, mem, w),
+    buf_printf(&c->pointers, "%s%s%s *restrict %s = %s + %s;\n", c->in, w ? "" : "const ", type_info[m->type].c, c->ptr[mem], emit_array(&c->e, mem, w),
                elem && m->dom == COL ? "slice * self->cols + col" : "offset");
     return c->ptr[mem];
-}
-
-static void define(C *c, Buf *b, const char *indent, Ref r, const char *name, const char *value)
-{
-    bool truth = c->e.g->n[r].ty == BOOL;
-    buf_printf(b, "%sconst %s %s = %s%s;\n", indent, truth ? "int" : emit_real(&c->e), name, value, truth ? " != 0" : "");
-    c->e.text[r] = name;
 }
 
 /* A value that one piece has one of: read before the loop. */
@@ -50,10 +36,10 @@ static void load_scalar(C *c, Buf *b, const char *indent, Access a, const char *
 {
     const Mem *m = &c->e.plan->mem[a.mem];
     const char *label = node_label(c->e.plan, c->e.g, a.val);
-    const char *at = arena_printf(c->e.arena, "(%s)[%s]", array(c, a.mem, false), index);
+    const char *at = arena_printf(c->e.arena, "(%s)[%s]", emit_array(&c->e, a.mem, false), index);
     const char *v = emit_form(&c->e, type_info[m->type].load, 'x', at);
     bool narrow = !c->e.wide && m->type == T_F64 && c->e.plan->real == T_F32 && c->e.g->n[a.val].ty == NUM;
-    define(c, b, indent, a.val, emit_name(&c->e, label ? label : arena_printf(c->e.arena, "x%d", a.val)),
+    emit_define(&c->e, b, indent, a.val, emit_name(&c->e, label ? label : arena_printf(c->e.arena, "x%d", a.val)),
            narrow ? arena_printf(c->e.arena, "(float)%s", v) : v);
 }
 
@@ -69,7 +55,7 @@ static void load_array(C *c, Access a, const char *inner)
     if (!emit_stores(c->e.st, a.mem) && c->e.uses[a.val] == 1 && c->e.g->n[a.val].ty == NUM)
         c->e.text[a.val] = v;
     else
-        define(c, &c->body, inner, a.val, emit_name(&c->e, arena_printf(c->e.arena, "%s_i", ptr)), v);
+        emit_define(&c->e, &c->body, inner, a.val, emit_name(&c->e, arena_printf(c->e.arena, "%s_i", ptr)), v);
 }
 
 /* Measured: prefetching pays for up to three arrays; with four and more its bursts take the places that loads need. */
@@ -112,7 +98,7 @@ static void finish_one(C *c, Access f)
     const Stage *s = e->st;
     const Node *n = &e->g->n[f.val];
     const Mem *m = &e->plan->mem[f.mem];
-    const char *k = emit_red_kind(n), *ps = emit_type_suffix(m->type), *part = array(c, f.mem, false);
+    const char *k = emit_red_kind(n), *ps = emit_type_suffix(m->type), *part = emit_array(&c->e, f.mem, false);
     const char *name = emit_name(e, n->name ? n->name : arena_printf(e->arena, "%s%d", k, f.val));
     if (is_single(s->kind)) {
         const char *len = s->kind == S_GROUP ? "self->ntensors" : emit_parts_of_tensor(e->arena, m);
@@ -138,7 +124,7 @@ static void fold_elem(C *c, Access f, const char *buffer)
     Emit *e = &c->e;
     const Node *n = &e->g->n[f.val];
     bool tile = e->st->kind == S_TILE;
-    const char *k = emit_red_kind(n), *s = emit_suffix(e), *real = emit_real(e), *part = array(c, f.mem, true);
+    const char *k = emit_red_kind(n), *s = emit_suffix(e), *real = emit_real(e), *part = emit_array(&c->e, f.mem, true);
     const char *acc = emit_name(e, arena_printf(e->arena, "%s_%s", n->name ? n->name : k, n->dom == COL ? "cols" : "lanes"));
     if (n->dom == COL) {
         buf_printf(&c->buffers, "    %s %s[OPTC_ROW_LANES * OPTC_SEG];\n    for (int l = 0; l < OPTC_ROW_LANES; l++)\n"
@@ -175,7 +161,7 @@ static void folds(C *c, const char *inner)
         const Node *n = &e->g->n[f.val];
         Ref x = is_global(n) ? n->a[s->variant] : n->a[0];
         if (is_single(s->kind)) {
-            buf_printf(&c->finish, "    (%s)[self->id] = %s;\n", array(c, f.mem, true), emit_expr(e, x));
+            buf_printf(&c->finish, "    (%s)[self->id] = %s;\n", emit_array(&c->e, f.mem, true), emit_expr(e, x));
             continue;
         }
         if (!buffer[x]) {
@@ -184,7 +170,7 @@ static void folds(C *c, const char *inner)
             buf_printf(&c->body, "%s%s[%si] = %s;\n", inner, buffer[x], s->kind == S_FLAT && s->uses_rows ? "done + " : "", emit_expr(e, x));
         }
         if (is_list(s->kind))
-            buf_printf(&c->finish, "    (%s)[unit] = optc_fold_%s%s(%s, count);\n", array(c, f.mem, true), emit_red_kind(n), emit_suffix(e), buffer[x]);
+            buf_printf(&c->finish, "    (%s)[unit] = optc_fold_%s%s(%s, count);\n", emit_array(&c->e, f.mem, true), emit_red_kind(n), emit_suffix(e), buffer[x]);
         else
             fold_elem(c, f, buffer[x]);
     }
@@ -198,7 +184,7 @@ static void stores(C *c, const char *inner)
         const Mem *m = &e->plan->mem[a.mem];
         const char *v = emit_form(e, type_info[m->type].store, 'x', emit_expr(e, a.val));
         if (is_single(e->st->kind))
-            buf_printf(&c->finish, "    (%s)[0] = %s;\n", array(c, a.mem, true), v);
+            buf_printf(&c->finish, "    (%s)[0] = %s;\n", emit_array(&c->e, a.mem, true), v);
         else
             buf_printf(&c->body, "%s%s[i] = %s;\n", inner, pointer(c, a.mem, a.val), v);
     }
@@ -273,6 +259,7 @@ char *emit_c(Gen *g, const char *command)
     /* Declared here, not included: a header's macros could clash with a spec's names. */
     buf_puts(&shared, "float sqrtf(float), fabsf(float), fmaf(float, float, float);\ndouble sqrt(double), fabs(double), fma(double, double, double);\n\n");
     emit_shared_math(&shared, code.s ? code.s : "");
+    buf_puts(&shared, template_text("shape.h"));
     buf_puts(&shared, template_text("sizes.h"));
     if (emit_uses(code.s ? code.s : "", fold))
         buf_puts(&shared, template_text("folds.h"));

@@ -15,6 +15,8 @@ static const char *const reserved[] = {
     "sizeof", "static", "struct", "switch", "template", "this", "throw", "true", "try", "typedef", "typeid", "typename", "union", "unsigned", "using", "virtual", "void",
     "volatile", "while", "xor", "fabs", "fabsf", "sqrt", "sqrtf", "fma", "fmaf", "linux", "unix", NULL};
 
+enum { MAP_SPLIT = 2 };
+
 typedef struct {
     Emit e;
     Buf hoisted, buffers, pointers, body, loads, stores, finish, colstart, colend, fins, wide;
@@ -23,18 +25,11 @@ typedef struct {
 } K;
 
 static bool is_elem(StageKind k) { return k == S_FLAT || k == S_TILE; }
-static bool is_list(StageKind k) { return k == S_ROW || k == S_COL || k == S_SLICE; }
-static bool is_single(StageKind k) { return k == S_TENSOR || k == S_GROUP; }
 
 static const char *fold_class(const Node *n)
 {
     const char *k = emit_red_kind(n);
     return !strcmp(k, "max") ? "optc_maxi" : !strcmp(k, "min") ? "optc_mini" : "optc_sum";
-}
-
-static const char *array(K *c, int mem, bool writable)
-{
-    return arena_printf(c->e.arena, "(%s%s *)self->mem[%d]", writable ? "" : "const ", type_info[c->e.plan->mem[mem].type].c, mem);
 }
 
 static const char *pointer(K *c, int mem, Ref val)
@@ -45,18 +40,11 @@ static const char *pointer(K *c, int mem, Ref val)
     const char *label = m->kind != MEM_TEMP ? m->name : node_label(c->e.plan, c->e.g, val);
     bool w = emit_stores(c->e.st, mem);
     c->ptr[mem] = emit_name(&c->e, label ? label : arena_printf(c->e.arena, "x%d", val));
-    buf_printf(&c->pointers, "    %s%s *__restrict__ %s = %s%s;\n", w ? "" : "const ", type_info[m->type].c, c->ptr[mem], array(c, mem, w),
+    buf_printf(&c->pointers, "    %s%s *__restrict__ %s = %s%s;\n", w ? "" : "const ", type_info[m->type].c, c->ptr[mem], emit_array(&c->e, mem, w),
                is_list(c->e.st->kind) ? " + offset" : "");
     if (is_elem(c->e.st->kind) && m->dom == ELEM)
         buf_printf(&c->wide, "%soptc_wide(%s)", c->wide.len ? " && " : "", c->ptr[mem]);
     return c->ptr[mem];
-}
-
-static void define(K *c, Buf *b, const char *indent, Ref r, const char *name, const char *value)
-{
-    bool truth = c->e.g->n[r].ty == BOOL;
-    buf_printf(b, "%sconst %s %s = %s%s;\n", indent, truth ? "int" : emit_real(&c->e), name, value, truth ? " != 0" : "");
-    c->e.text[r] = name;
 }
 
 static const char *value_name(K *c, Ref r)
@@ -68,9 +56,9 @@ static const char *value_name(K *c, Ref r)
 static void load_scalar(K *c, Buf *b, const char *indent, Access a, const char *index)
 {
     const Mem *m = &c->e.plan->mem[a.mem];
-    const char *v = emit_form(&c->e, type_info[m->type].load, 'x', arena_printf(c->e.arena, "(%s)[%s]", array(c, a.mem, false), index));
+    const char *v = emit_form(&c->e, type_info[m->type].load, 'x', arena_printf(c->e.arena, "(%s)[%s]", emit_array(&c->e, a.mem, false), index));
     bool narrow = !c->e.wide && m->type == T_F64 && c->e.plan->real == T_F32 && c->e.g->n[a.val].ty == NUM;
-    define(c, b, indent, a.val, value_name(c, a.val), narrow ? arena_printf(c->e.arena, "(float)%s", v) : v);
+    emit_define(&c->e, b, indent, a.val, value_name(c, a.val), narrow ? arena_printf(c->e.arena, "(float)%s", v) : v);
 }
 
 /* Elements: four at a time into a small array; inside the loop over four, the i-th. */
@@ -83,7 +71,7 @@ static void load_four(K *c, Access a)
     if (c->e.uses[a.val] == 1 && c->e.g->n[a.val].ty == NUM)
         c->e.text[a.val] = v;
     else
-        define(c, &c->body, c->inner, a.val, emit_name(&c->e, arena_printf(c->e.arena, "%s_i", ptr)), v);
+        emit_define(&c->e, &c->body, c->inner, a.val, emit_name(&c->e, arena_printf(c->e.arena, "%s_i", ptr)), v);
 }
 
 static void load_listed(K *c, Access a)
@@ -91,7 +79,7 @@ static void load_listed(K *c, Access a)
     const Mem *m = &c->e.plan->mem[a.mem];
     const char *ptr = pointer(c, a.mem, a.val);
     const char *v = emit_form(&c->e, type_info[m->type].load, 'x', arena_printf(c->e.arena, "%s[i]", ptr));
-    define(c, &c->body, c->inner, a.val, emit_name(&c->e, arena_printf(c->e.arena, "%s_i", ptr)), v);
+    emit_define(&c->e, &c->body, c->inner, a.val, emit_name(&c->e, arena_printf(c->e.arena, "%s_i", ptr)), v);
 }
 
 /* Row, column and slice values of a flat pass: four at a time as well. */
@@ -100,10 +88,10 @@ static void load_placed(K *c, Access a, Dom dom)
     const Mem *m = &c->e.plan->mem[a.mem];
     const char *label = node_label(c->e.plan, c->e.g, a.val), *how = dom == ROW ? "rows" : dom == COL ? "cols" : "slices";
     const char *four = emit_name(&c->e, arena_printf(c->e.arena, "%s_in", label ? label : arena_printf(c->e.arena, "x%d", a.val)));
-    buf_printf(&c->loads, "%s%s %s[4];\n%soptc_get_%s(%s, %s, self, place, left);\n", c->in, type_info[m->type].c, four, c->in, how, four, array(c, a.mem, false));
+    buf_printf(&c->loads, "%s%s %s[4];\n%soptc_get_%s(%s, %s, self, place, left);\n", c->in, type_info[m->type].c, four, c->in, how, four, emit_array(&c->e, a.mem, false));
     const char *v = emit_form(&c->e, type_info[m->type].load, 'x', arena_printf(c->e.arena, "%s[i]", four));
     bool narrow = m->type == T_F64 && c->e.plan->real == T_F32 && c->e.g->n[a.val].ty == NUM;
-    define(c, &c->body, c->inner, a.val, value_name(c, a.val), narrow ? arena_printf(c->e.arena, "(float)%s", v) : v);
+    emit_define(&c->e, &c->body, c->inner, a.val, value_name(c, a.val), narrow ? arena_printf(c->e.arena, "(float)%s", v) : v);
 }
 
 static void loads(K *c)
@@ -134,7 +122,7 @@ static void finish_one(K *c, Access f)
     const Stage *s = e->st;
     const Node *n = &e->g->n[f.val];
     const Mem *m = &e->plan->mem[f.mem];
-    const char *cls = fold_class(n), *ty = type_info[m->type].c, *part = array(c, f.mem, false);
+    const char *cls = fold_class(n), *ty = type_info[m->type].c, *part = emit_array(&c->e, f.mem, false);
     const char *name = emit_name(e, n->name ? n->name : arena_printf(e->arena, "%s%d", emit_red_kind(n), f.val));
     if (is_single(s->kind))
         buf_printf(&c->fins, "    const double %s = optc_finish<%s, %s>(%s, %s, shared);\n", name, cls, ty, part,
@@ -154,7 +142,7 @@ static void fold_tile(K *c, Access f, const char *x)
 {
     Emit *e = &c->e;
     const Node *n = &e->g->n[f.val];
-    const char *cls = fold_class(n), *real = emit_real(e), *part = array(c, f.mem, true), *label = n->name ? n->name : emit_red_kind(n);
+    const char *cls = fold_class(n), *real = emit_real(e), *part = emit_array(&c->e, f.mem, true), *label = n->name ? n->name : emit_red_kind(n);
     if (n->dom == COL) {
         const char *acc = emit_name(e, arena_printf(e->arena, "%s_col", label)), *sh = emit_name(e, arena_printf(e->arena, "%s_cols", label));
         buf_printf(&c->buffers, "    __shared__ %s %s[8][OPTC_LANES];\n", real, sh);
@@ -188,7 +176,7 @@ static void fold_one(K *c, Access f)
     const Stage *s = e->st;
     const Node *n = &e->g->n[f.val];
     Ref r = is_global(n) ? n->a[s->variant] : n->a[0];
-    const char *cls = fold_class(n), *real = emit_real(e), *part = array(c, f.mem, true);
+    const char *cls = fold_class(n), *real = emit_real(e), *part = emit_array(&c->e, f.mem, true);
     if (is_single(s->kind)) {
         buf_printf(&c->finish, "    (%s)[self->id] = %s;\n", part, emit_expr(e, r));
         return;
@@ -221,7 +209,7 @@ static void store_one(K *c, Access a)
     const Mem *m = &e->plan->mem[a.mem];
     const char *v = emit_form(e, type_info[m->type].store, 'x', emit_expr(e, a.val));
     if (is_single(e->st->kind)) {
-        buf_printf(&c->finish, "    (%s)[0] = %s;\n", array(c, a.mem, true), v);
+        buf_printf(&c->finish, "    (%s)[0] = %s;\n", emit_array(&c->e, a.mem, true), v);
         return;
     }
     const char *ptr = pointer(c, a.mem, a.val);
@@ -310,6 +298,14 @@ static bool emit_kernel(Buf *out, Gen *g, const PlanEntry *en, int mask, const S
     return ok;
 }
 
+/* How stage_cuda.txt divides the work; the one place that knows beside it. */
+void emit_cuda_launch(const Stage *s, int64_t units, int64_t *blocks, int *threads)
+{
+    bool plain_map = s->kind == S_FLAT && !s->nfold;
+    *threads = s->kind == S_TILE || plain_map ? 256 : 128;
+    *blocks = plain_map ? units * MAP_SPLIT : s->kind == S_FLAT ? (units + 3) / 4 : is_list(s->kind) && !s->nfold ? units * (SEG / LANES) : units;
+}
+
 char *emit_cuda(Gen *g, const char *command)
 {
     Plan *p = g->plan;
@@ -322,7 +318,8 @@ char *emit_cuda(Gen *g, const char *command)
                 ok = ok && emit_kernel(&code, g, &p->entry[e], m, s, emit_stage_name(&g->arena, p, p->entry[e].name, m, s));
             }
     emit_shared_math(&shared, code.s ? code.s : "");
-    buf_puts(&shared, "\n#ifndef OPTC_SPLIT\n#define OPTC_SPLIT 2          /* blocks a unit of a map: each thread takes 4 / OPTC_SPLIT vectors */\n#endif\n");
+    buf_puts(&shared, template_text("shape.h"));
+    buf_printf(&shared, "\n#define OPTC_SPLIT %d          /* blocks a unit of a map: each thread takes 4 / OPTC_SPLIT vectors */\n", MAP_SPLIT);
     buf_puts(&shared, template_text("cuda.h"));
     char hex[33];
     hash_hex(hash128(code.s ? code.s : "", code.len), hex);

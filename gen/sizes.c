@@ -1,6 +1,11 @@
 /* How much there is of everything, for a tensor of a given shape. */
 #include "plan.h"
 
+#include "../templates/shape.h"
+
+_Static_assert(SEG == OPTC_SEG && LANES == OPTC_LANES && TILE_ROWS == OPTC_TILE_ROWS && ROW_LANES == OPTC_ROW_LANES && COL_LANES == OPTC_COL_LANES,
+               "the planner and the emitted code must fold alike");
+
 static int64_t up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 int64_t dom_len(Dom d, Shape s)

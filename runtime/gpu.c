@@ -375,13 +375,10 @@ static optc_status launch(optc_binding *b, const Stage *s, int guard, int tick)
     void *args[] = {&a};
     if (!a.count)
         return OPTC_OK;
-    long long grid = a.count;
-    unsigned threads = s->kind == S_TILE || (s->kind == S_FLAT && !s->nfold) ? 256 : 128;
-    if (s->kind == S_FLAT)                               /* as stage_cuda.txt divides the work */
-        grid = s->nfold ? (a.count + 3) / 4 : a.count * 2;
-    else if (s->kind >= S_SLICE && s->kind <= S_COL && !s->nfold)
-        grid = a.count * 32;
-    int rc = d->cuLaunchKernel(b->rule->gpu->fn[s->fn], (unsigned)grid, 1, 1, threads, 1, 1, 0, b->gpu->stream, args, NULL);
+    int64_t grid;
+    int threads;
+    emit_cuda_launch(s, a.count, &grid, &threads);
+    int rc = d->cuLaunchKernel(b->rule->gpu->fn[s->fn], (unsigned)grid, 1, 1, (unsigned)threads, 1, 1, 0, b->gpu->stream, args, NULL);
     if (!rc)
         return OPTC_OK;
     char what[80];

@@ -10,11 +10,6 @@ struct optc_launch {
     int tick;                                   /* 1: a new step begins with this launch */
 };
 
-#define OPTC_SEG 4096
-#define OPTC_LANES 128
-#define OPTC_TILE_ROWS 64
-#define OPTC_COL_LANES 32
-
 OPTC_FN long long optc_up(long long a, long long b) { return (a + b - 1) / b; }
 OPTC_FN int optc_least(long long a, int b) { return a < b ? (a < 0 ? 0 : (int)a) : b; }
 OPTC_FN long long optc_div(long long a, long long b)           /* a, b >= 0; nearly always within 32 bits */

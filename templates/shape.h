@@ -1,0 +1,6 @@
+/* The fixed sizes that give every reduction its shape, on every target: gen/plan.h explains them, and gen/sizes.c holds the two together. */
+#define OPTC_SEG 4096
+#define OPTC_LANES 128
+#define OPTC_TILE_ROWS 64
+#define OPTC_ROW_LANES 8
+#define OPTC_COL_LANES 32
