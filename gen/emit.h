@@ -49,5 +49,5 @@ void emit_shared_math(Buf *b, const char *code);               /* the parts of t
 
 char *emit_c(Gen *g, const char *command);
 char *emit_cuda(Gen *g, const char *command);
-void emit_cuda_launch(const Stage *s, int64_t units, int64_t *blocks, int *threads);
+int emit_cuda_parts(const Plan *p);                            /* into how many programs it pays to cut a rule, to compile them side by side */
 #endif

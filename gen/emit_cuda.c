@@ -1,5 +1,5 @@
-/* The CUDA target: one kernel a stage, over the templates of stage_cuda.txt. A thread takes four elements in a row; the order
- * of every reduction is the CPU's. */
+/* The CUDA target: one kernel a stage, over the templates of stage_cuda.txt. A thread takes a few elements in a row; the order of every
+ * reduction is the CPU's, however launch.h cuts the work. */
 #include "emit.h"
 #include "template.h"
 
@@ -8,29 +8,33 @@
 
 static const char *const reserved[] = {
     "self", "view", "a", "u", "unit", "start", "count", "from", "left", "offset", "first", "block", "blocks", "row", "col", "slice", "segs", "seg", "rows", "line", "lane",
-    "warp", "wide", "i", "k", "shared", "place", "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize",
+    "warp", "wide", "i", "k", "shared", "place", "nth", "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize",
     "alignas", "alignof", "and", "asm", "auto", "bool", "break", "case", "catch", "char", "class", "compl", "const", "constexpr", "continue", "decltype", "default",
     "delete", "do", "double", "dynamic_cast", "else", "enum", "explicit", "export", "extern", "false", "float", "for", "friend", "goto", "if", "inline", "int", "long",
     "mutable", "namespace", "new", "noexcept", "not", "nullptr", "operator", "or", "private", "protected", "public", "register", "restrict", "return", "short", "signed",
     "sizeof", "static", "struct", "switch", "template", "this", "throw", "true", "try", "typedef", "typeid", "typename", "union", "unsigned", "using", "virtual", "void",
     "volatile", "while", "xor", "fabs", "fabsf", "sqrt", "sqrtf", "fma", "fmaf", "linux", "unix", NULL};
 
-enum { MAP_SPLIT = 2 };
-
 typedef struct {
     Emit e;
-    Buf hoisted, buffers, pointers, body, loads, stores, finish, colstart, colend, fins, wide;
+    LaunchForm form;
+    Launch launch;
+    int vec;
+    Buf hoisted, buffers, pointers, body, loads, outs, stores, finish, last, rowstart, rowend, colstart, colkeep, colend, fins, wide;
     const char **ptr;              /* by Mem: the name of its pointer */
+    const char **rowfold;          /* by node folded and class: the name of its rows' results, where a fold before made them */
     const char *in, *inner;
 } K;
 
-static bool is_elem(StageKind k) { return k == S_FLAT || k == S_TILE; }
+static bool elem_pass(const Stage *s) { return s->kind == S_FLAT || s->kind == S_TILE; }
 
-static const char *fold_class(const Node *n)
+enum { NCLASS = 3 };
+static int class_of(const Node *n)
 {
     const char *k = emit_red_kind(n);
-    return !strcmp(k, "max") ? "optc_maxi" : !strcmp(k, "min") ? "optc_mini" : "optc_sum";
+    return !strcmp(k, "max") ? 1 : !strcmp(k, "min") ? 2 : 0;
 }
+static const char *fold_class(const Node *n) { return ((const char *const[NCLASS]){"optc_sum", "optc_maxi", "optc_mini"})[class_of(n)]; }
 
 static const char *pointer(K *c, int mem, Ref val)
 {
@@ -42,8 +46,8 @@ static const char *pointer(K *c, int mem, Ref val)
     c->ptr[mem] = emit_name(&c->e, label ? label : arena_printf(c->e.arena, "x%d", val));
     buf_printf(&c->pointers, "    %s%s *__restrict__ %s = %s%s;\n", w ? "" : "const ", type_info[m->type].c, c->ptr[mem], emit_array(&c->e, mem, w),
                is_list(c->e.st->kind) ? " + offset" : "");
-    if (is_elem(c->e.st->kind) && m->dom == ELEM)
-        buf_printf(&c->wide, "%soptc_wide(%s)", c->wide.len ? " && " : "", c->ptr[mem]);
+    if (elem_pass(c->e.st) && m->dom == ELEM)
+        buf_printf(&c->wide, "%soptc_wide<%d>(%s)", c->wide.len ? " && " : "", c->vec, c->ptr[mem]);
     return c->ptr[mem];
 }
 
@@ -61,17 +65,30 @@ static void load_scalar(K *c, Buf *b, const char *indent, Access a, const char *
     emit_define(&c->e, b, indent, a.val, value_name(c, a.val), narrow ? arena_printf(c->e.arena, "(float)%s", v) : v);
 }
 
-/* Elements: four at a time into a small array; inside the loop over four, the i-th. */
-static void load_four(K *c, Access a)
+/* Where vectors are loaded to: a small array in the loop, or one for all vectors of a thread where those are loaded ahead. Inside the
+ * loop over a vector, its i-th value. */
+static const char *vector_in(K *c, const char *label, Type t, const char **value)
+{
+    const char *name = emit_name(&c->e, arena_printf(c->e.arena, "%s_in", label));
+    bool ahead = c->form == FORM_MAP;
+    if (ahead)
+        buf_printf(&c->buffers, "    %s %s[%d][%d];\n", type_info[t].c, name, c->launch.v[KNOB_ITEMS], c->vec);
+    else
+        buf_printf(&c->loads, "%s%s %s[%d];\n", c->in, type_info[t].c, name, c->vec);
+    const char *vector = ahead ? arena_printf(c->e.arena, "%s[k]", name) : name;
+    *value = emit_form(&c->e, type_info[t].load, 'x', arena_printf(c->e.arena, "%s[i]", vector));
+    return vector;
+}
+
+static void load_vector(K *c, Access a)
 {
     const Mem *m = &c->e.plan->mem[a.mem];
-    const char *ptr = pointer(c, a.mem, a.val), *four = emit_name(&c->e, arena_printf(c->e.arena, "%s_in", ptr));
-    buf_printf(&c->loads, "%s%s %s[4];\n%soptc_get(%s, %s + offset, left, wide);\n", c->in, type_info[m->type].c, four, c->in, four, ptr);
-    const char *v = emit_form(&c->e, type_info[m->type].load, 'x', arena_printf(c->e.arena, "%s[i]", four));
+    const char *ptr = pointer(c, a.mem, a.val), *value, *vector = vector_in(c, ptr, m->type, &value);
+    buf_printf(&c->loads, "%soptc_get<%d>(%s, %s + offset, left, wide);\n", c->in, c->launch.v[KNOB_LOAD], vector, ptr);
     if (c->e.uses[a.val] == 1 && c->e.g->n[a.val].ty == NUM)
-        c->e.text[a.val] = v;
+        c->e.text[a.val] = value;
     else
-        emit_define(&c->e, &c->body, c->inner, a.val, emit_name(&c->e, arena_printf(c->e.arena, "%s_i", ptr)), v);
+        emit_define(&c->e, &c->body, c->inner, a.val, emit_name(&c->e, arena_printf(c->e.arena, "%s_i", ptr)), value);
 }
 
 static void load_listed(K *c, Access a)
@@ -82,16 +99,29 @@ static void load_listed(K *c, Access a)
     emit_define(&c->e, &c->body, c->inner, a.val, emit_name(&c->e, arena_printf(c->e.arena, "%s_i", ptr)), v);
 }
 
-/* Row, column and slice values of a flat pass: four at a time as well. */
+/* Row, column and slice values of a flat pass: a vector at a time as well. */
 static void load_placed(K *c, Access a, Dom dom)
 {
     const Mem *m = &c->e.plan->mem[a.mem];
-    const char *label = node_label(c->e.plan, c->e.g, a.val), *how = dom == ROW ? "rows" : dom == COL ? "cols" : "slices";
-    const char *four = emit_name(&c->e, arena_printf(c->e.arena, "%s_in", label ? label : arena_printf(c->e.arena, "x%d", a.val)));
-    buf_printf(&c->loads, "%s%s %s[4];\n%soptc_get_%s(%s, %s, self, place, left);\n", c->in, type_info[m->type].c, four, c->in, how, four, emit_array(&c->e, a.mem, false));
-    const char *v = emit_form(&c->e, type_info[m->type].load, 'x', arena_printf(c->e.arena, "%s[i]", four));
+    const char *label = node_label(c->e.plan, c->e.g, a.val), *how = dom == ROW ? "rows" : dom == COL ? "cols" : "slices", *value;
+    const char *vector = vector_in(c, label ? label : arena_printf(c->e.arena, "x%d", a.val), m->type, &value);
+    buf_printf(&c->loads, "%soptc_get_%s(%s, %s, self, place, left);\n", c->in, how, vector, emit_array(&c->e, a.mem, false));
     bool narrow = m->type == T_F64 && c->e.plan->real == T_F32 && c->e.g->n[a.val].ty == NUM;
-    emit_define(&c->e, &c->body, c->inner, a.val, value_name(c, a.val), narrow ? arena_printf(c->e.arena, "(float)%s", v) : v);
+    emit_define(&c->e, &c->body, c->inner, a.val, value_name(c, a.val), narrow ? arena_printf(c->e.arena, "(float)%s", value) : value);
+}
+
+/* The values of a tile's four columns: where a warp has several rows under way, once for all of them. */
+static void load_columns(K *c, Access a)
+{
+    const Mem *m = &c->e.plan->mem[a.mem];
+    bool tile = c->form == FORM_TILE;
+    const char *name = value_name(c, a.val), *in = tile ? "        " : c->in, *type = type_info[m->type].c;
+    const char *four = emit_name(&c->e, arena_printf(c->e.arena, "%s_in", name));
+    buf_printf(tile ? &c->colstart : &c->loads, "%s%s %s[4];\n%sfor (int i = 0; i < 4; i++)\n%s    %s[i] = i < left ? (%s)[slice * self->cols + col + i] : %s(0);\n",
+               in, type, four, in, in, four, emit_array(&c->e, a.mem, false), type);
+    const char *value = emit_form(&c->e, type_info[m->type].load, 'x', arena_printf(c->e.arena, "%s[i]", four));
+    bool narrow = !c->e.wide && m->type == T_F64 && c->e.plan->real == T_F32 && c->e.g->n[a.val].ty == NUM;
+    emit_define(&c->e, &c->body, c->inner, a.val, name, narrow ? arena_printf(c->e.arena, "(float)%s", value) : value);
 }
 
 static void loads(K *c)
@@ -103,10 +133,13 @@ static void loads(K *c)
         if (d == GROUP || d == TENSOR)
             load_scalar(c, &c->hoisted, "    ", a, "0");
         else if (d == ELEM)
-            load_four(c, a);
+            load_vector(c, a);
+        else if (s->kind == S_TILE && d == COL)
+            load_columns(c, a);
+        else if (s->kind == S_TILE && d == ROW)
+            load_scalar(c, c->form == FORM_ROWS ? &c->rowstart : &c->loads, c->form == FORM_ROWS ? "        " : c->in, a, "row");
         else if (s->kind == S_TILE)
-            load_scalar(c, d == SLICE ? &c->hoisted : d == ROW ? &c->loads : &c->body, d == SLICE ? "    " : d == ROW ? c->in : c->inner, a,
-                        d == SLICE ? "slice" : d == ROW ? "row" : "slice * self->cols + col + (i < left ? i : 0)");
+            load_scalar(c, &c->hoisted, "    ", a, "slice");
         else if (s->kind == S_FLAT)
             load_placed(c, a, d);
         else if (d == SLICE && s->kind != S_SLICE)
@@ -124,20 +157,43 @@ static void finish_one(K *c, Access f)
     const Mem *m = &e->plan->mem[f.mem];
     const char *cls = fold_class(n), *ty = type_info[m->type].c, *part = emit_array(&c->e, f.mem, false);
     const char *name = emit_name(e, n->name ? n->name : arena_printf(e->arena, "%s%d", emit_red_kind(n), f.val));
+    const char *per = emit_parts_per_slice(m), *rows = "optc_up(self->cols, OPTC_SEG)", *tiles = "optc_up(self->rows, OPTC_TILE_ROWS)";
     if (is_single(s->kind))
         buf_printf(&c->fins, "    const double %s = optc_finish<%s, %s>(%s, %s, shared);\n", name, cls, ty, part,
                    s->kind == S_GROUP ? "self->ntensors" : emit_parts_of_tensor(e->arena, m));
     else if (s->kind == S_ROW)
-        buf_printf(&c->body, "%sconst %s %s = optc_row<%s, %s>(%s + (offset + i) * optc_up(self->cols, OPTC_SEG), optc_up(self->cols, OPTC_SEG));\n", c->inner, ty, name, cls, ty, part);
+        buf_printf(&c->body, "%sconst %s %s = optc_row<%s, %s>(%s + (offset + i) * %s, %s);\n", c->inner, ty, name, cls, ty, part, rows, rows);
+    else if (c->form == FORM_COLS)
+        buf_printf(&c->fins, "    const %s %s = optc_columns<%s, %s>(%s + slice * %s * self->cols + start + i, %s, self->cols, i < count, shared);\n", ty, name, cls, ty, part, tiles, tiles);
     else if (s->kind == S_COL)
-        buf_printf(&c->body, "%sconst %s %s = optc_column<%s, %s>(%s + slice * optc_up(self->rows, OPTC_TILE_ROWS) * self->cols + start + i,\n%s    optc_up(self->rows, OPTC_TILE_ROWS), self->cols);\n",
-                   c->inner, ty, name, cls, ty, part, c->inner);
+        buf_printf(&c->body, "%sconst %s %s = (%s)optc_alone<%s, %s, OPTC_COL_LANES>(%s + slice * %s * self->cols + start + i, %s, self->cols);\n",
+                   c->inner, ty, name, ty, cls, ty, part, tiles, tiles);
+    else if (c->form == FORM_SLICES)
+        buf_printf(&c->fins, "        const double %s = optc_finish_warp<%s, %s>(%s + (start + i) * (%s), %s);\n", name, cls, ty, part, per, per);
     else
-        buf_printf(&c->body, "%sconst double %s = optc_finish_alone<%s, %s>(%s + (start + i) * (%s), %s);\n", c->inner, name, cls, ty, part, emit_parts_per_slice(m), emit_parts_per_slice(m));
+        buf_printf(&c->body, "%sconst double %s = optc_alone<%s, %s, OPTC_LANES>(%s + (start + i) * (%s), %s, 1);\n", c->inner, name, cls, ty, part, per, per);
     e->text[f.val] = name;
 }
 
 /* ---- folds ---- */
+/* A row's lanes: where columns are folded too, a warp has eight rows under way at once; else it walks one to its end. */
+static void row_lanes(K *c, const Node *n, const char *cls, const char *x)
+{
+    Emit *e = &c->e;
+    const char *real = emit_real(e), *acc = emit_name(e, arena_printf(e->arena, "%s_row", n->name ? n->name : emit_red_kind(n)));
+    if (c->form == FORM_ROWS) {
+        buf_printf(&c->rowstart, "        %s %s[4];\n        for (int i = 0; i < 4; i++)\n            %s[i] = %s::first<%s>();\n", real, acc, acc, cls, real);
+        buf_printf(&c->body, "%s%s[i] = i < left ? %s::with(%s[i], %s) : %s[i];\n", c->inner, acc, cls, acc, x, acc);
+        buf_printf(&c->rowend, "        const %s %s_all = optc_tree<%s, %s>(%s);\n", real, acc, cls, real, acc);
+        c->rowfold[n->a[0] * NCLASS + class_of(n)] = arena_printf(e->arena, "%s_all", acc);
+        return;
+    }
+    buf_printf(&c->buffers, "    %s %s[8][4];\n    for (int k = 0; k < 8; k++)\n        for (int i = 0; i < 4; i++)\n            %s[k][i] = %s::first<%s>();\n", real, acc, acc, cls, real);
+    buf_printf(&c->body, "%s%s[k][i] = i < left ? %s::with(%s[k][i], %s) : %s[k][i];\n", c->inner, acc, cls, acc, x, acc);
+    buf_printf(&c->finish, "    %s %s_all[8];\n#pragma unroll\n    for (int k = 0; k < 8; k++)\n        %s_all[k] = optc_tree<%s, %s>(%s[k]);\n", real, acc, acc, cls, real, acc);
+    c->rowfold[n->a[0] * NCLASS + class_of(n)] = arena_printf(e->arena, "%s_all[k]", acc);
+}
+
 static void fold_tile(K *c, Access f, const char *x)
 {
     Emit *e = &c->e;
@@ -145,29 +201,34 @@ static void fold_tile(K *c, Access f, const char *x)
     const char *cls = fold_class(n), *real = emit_real(e), *part = emit_array(&c->e, f.mem, true), *label = n->name ? n->name : emit_red_kind(n);
     if (n->dom == COL) {
         const char *acc = emit_name(e, arena_printf(e->arena, "%s_col", label)), *sh = emit_name(e, arena_printf(e->arena, "%s_cols", label));
-        buf_printf(&c->buffers, "    __shared__ %s %s[8][OPTC_LANES];\n", real, sh);
+        int strips = c->launch.v[KNOB_ITEMS];
+        const char *l = strips > 1 ? arena_printf(e->arena, "from %% %d + ", strips * LANES) : "";
+        buf_printf(&c->buffers, "    __shared__ %s %s[8][%d * OPTC_LANES];\n", real, sh, strips);
         buf_printf(&c->colstart, "        %s %s[4];\n        for (int i = 0; i < 4; i++)\n            %s[i] = %s::first<%s>();\n", real, acc, acc, cls, real);
         buf_printf(&c->body, "%s%s[i] = %s::with(%s[i], %s);\n", c->inner, acc, cls, acc, x);
-        buf_printf(&c->colend, "        for (int i = 0; i < 4; i++)\n            %s[warp][4 * lane + i] = %s[i];\n        __syncthreads();\n", sh, acc);
-        buf_printf(&c->colend, "        if (threadIdx.x < OPTC_LANES && from + (int)threadIdx.x < count) {\n            const int l = threadIdx.x;\n            %s s[4];\n"
-                   "            for (int w = 0; w < 4; w++)\n                s[w] = %s::with(%s[w][l], %s[w + 4][l]);\n", real, cls, sh, sh);
-        buf_printf(&c->colend, "            (%s)[(slice * blocks + block) * self->cols + start + from + l] = %s::with(%s::with(s[0], s[2]), %s::with(s[1], s[3]));\n        }\n        __syncthreads();\n",
-                   part, cls, cls, cls);
+        buf_printf(&c->colkeep, "        for (int i = 0; i < 4; i++)\n            %s[warp][%s4 * lane + i] = %s[i];\n", sh, l, acc);
+        buf_printf(&c->colend, "                %s s[4];\n                for (int w = 0; w < 4; w++)\n                    s[w] = %s::with(%s[w][l], %s[w + 4][l]);\n", real, cls, sh, sh);
+        buf_printf(&c->colend, "                (%s)[(slice * blocks + block) * self->cols + start + first + l] = %s::with(%s::with(s[0], s[2]), %s::with(s[1], s[3]));\n", part, cls, cls, cls);
         return;
     }
-    const char *acc = emit_name(e, arena_printf(e->arena, "%s_row", label));
-    buf_printf(&c->buffers, "    %s %s[8][4];\n    for (int k = 0; k < 8; k++)\n        for (int i = 0; i < 4; i++)\n            %s[k][i] = %s::first<%s>();\n", real, acc, acc, cls, real);
-    buf_printf(&c->body, "%s%s[k][i] = i < left ? %s::with(%s[k][i], %s) : %s[k][i];\n", c->inner, acc, cls, acc, x, acc);
+    int at = n->a[0] * NCLASS + class_of(n);
+    if (!c->rowfold[at])
+        row_lanes(c, n, cls, x);
+    const char *all = c->rowfold[at];
+    Buf *end = c->form == FORM_ROWS ? &c->rowend : &c->finish;
+    const char *open = c->form == FORM_ROWS ? "        if (lane == 0)\n" : "#pragma unroll\n    for (int k = 0; k < 8; k++) {\n        const int line = warp + 8 * k;\n        if (lane == 0 && line < rows)\n";
+    buf_puts(end, open);
     if (n->dom == ROW) {
-        buf_printf(&c->finish, "#pragma unroll\n    for (int k = 0; k < 8; k++) {\n        const %s v = optc_tree<%s, %s>(%s[k]);\n        const int line = warp + 8 * k;\n"
-                   "        if (lane == 0 && line < rows)\n            (%s)[(slice * self->rows + block * OPTC_TILE_ROWS + line) * segs + seg] = v;\n    }\n", real, cls, real, acc, part);
-        return;
+        buf_printf(end, "            (%s)[(slice * self->rows + block * OPTC_TILE_ROWS + line) * segs + seg] = %s;\n", part, all);
+    } else {
+        const char *sh = emit_name(e, arena_printf(e->arena, "%s_rows", label));
+        buf_printf(&c->buffers, "    __shared__ %s %s[OPTC_TILE_ROWS];\n", real, sh);
+        buf_printf(end, "            %s[line] = %s;\n", sh, all);
+        buf_printf(&c->last, "    __syncthreads();\n    if (warp == 0) {\n        const %s v = optc_fold_rows<%s, %s>(%s, rows);\n        if (lane == 0)\n            (%s)[u.unit] = v;\n    }\n",
+                   real, cls, real, sh, part);
     }
-    const char *sh = emit_name(e, arena_printf(e->arena, "%s_rows", label));
-    buf_printf(&c->buffers, "    __shared__ %s %s[OPTC_TILE_ROWS];\n", real, sh);
-    buf_printf(&c->finish, "#pragma unroll\n    for (int k = 0; k < 8; k++) {\n        const %s v = optc_tree<%s, %s>(%s[k]);\n        if (lane == 0)\n            %s[warp + 8 * k] = v;\n    }\n"
-               "    __syncthreads();\n    if (warp == 0) {\n        const %s v = optc_fold_rows<%s, %s>(%s, rows);\n        if (lane == 0)\n            (%s)[u.unit] = v;\n    }\n",
-               real, cls, real, acc, sh, real, cls, real, sh, part);
+    if (c->form == FORM_TILE)
+        buf_puts(end, "    }\n");
 }
 
 static void fold_one(K *c, Access f)
@@ -217,10 +278,10 @@ static void store_one(K *c, Access a)
         buf_printf(&c->body, "%s%s[i] = %s;\n", c->inner, ptr, v);
         return;
     }
-    const char *four = emit_name(e, arena_printf(e->arena, "%s_out", ptr));
-    buf_printf(&c->loads, "%s%s %s[4];\n", c->in, type_info[m->type].c, four);
-    buf_printf(&c->body, "%s%s[i] = %s;\n", c->inner, four, v);
-    buf_printf(&c->stores, "%soptc_put(%s + offset, %s, left, wide);\n", c->in, ptr, four);
+    const char *out = emit_name(e, arena_printf(e->arena, "%s_out", ptr));
+    buf_printf(&c->outs, "%s%s %s[%d];\n", c->in, type_info[m->type].c, out, c->vec);
+    buf_printf(&c->body, "%s%s[i] = %s;\n", c->inner, out, v);
+    buf_printf(&c->stores, "%soptc_put<%d>(%s + offset, %s, left, wide);\n", c->in, c->launch.v[KNOB_STORE], ptr, out);
 }
 
 static void work(K *c)
@@ -256,70 +317,108 @@ static const char *guard_text(Gen *g, int mask, const char *ahead)
     return s;
 }
 
-static bool emit_kernel(Buf *out, Gen *g, const PlanEntry *en, int mask, const Stage *s, const char *fn)
+/* The loop of a grid that goes round, or the block's number where it does not; its index counts from the end in every second pass, which
+ * finds in the cache what the one before touched last. */
+static void walk(K *c, const char **each, const char **back, const char **end, int64_t pieces)
 {
-    K c = {0};
-    bool step = !strcmp(en->name, "step");
+    Arena *a = c->e.arena;
+    bool fold = c->form == FORM_FOLD, backward = c->e.st->time % 2, round = c->launch.v[KNOB_GRID];
+    const char *first = fold ? arena_printf(a, "(long long)blockIdx.x * %d + threadIdx.x / 32", c->launch.v[KNOB_THREADS] / 32) : "blockIdx.x";
+    const char *all = pieces == 1 ? "a.count" : arena_printf(a, "a.count * %d", (int)pieces), *nth = round || fold ? "nth" : first;
+    *back = backward ? arena_printf(a, "%s - 1 - %s", all, nth) : nth;
+    const char *block = c->form == FORM_MAP ? arena_printf(a, "    const long long block = %s;\n", *back) : "";
+    if (round)
+        *each = arena_printf(a, "    for (long long nth = %s; nth < %s; nth += (long long)gridDim.x%s) {\n%s", first, all, fold ? arena_printf(a, " * %d", c->launch.v[KNOB_THREADS] / 32) : "", block);
+    else if (fold)
+        *each = arena_printf(a, "    const long long nth = %s;\n    if (nth >= a.count)\n        return;\n", first);
+    else
+        *each = block;
+    *end = round ? "    }\n" : "";
+}
+
+static const char *column_finish(K *c)
+{
+    int strips = c->launch.v[KNOB_ITEMS];
+    Arena *a = c->e.arena;
+    if (!c->colend.len)
+        return "";
+    const char *when = strips == 1 ? "{" : arena_printf(a, "if (from / OPTC_LANES %% %d == %d || from + OPTC_LANES >= count) {", strips, strips - 1);
+    return arena_printf(a, "%s        %s\n            const int first = from / (%d * OPTC_LANES) * (%d * OPTC_LANES);\n            __syncthreads();\n"
+                        "            for (int l = threadIdx.x; l < %d * OPTC_LANES && first + l < count; l += blockDim.x) {\n%s            }\n            __syncthreads();\n        }\n",
+                        c->colkeep.s, when, strips, strips, strips, c->colend.s);
+}
+
+static bool emit_kernel(Buf *out, Gen *g, const PlanEntry *en, int mask, const Stage *s, const Launch *launch, const char *fn)
+{
+    K c = {.form = stage_form(s), .launch = *launch, .vec = launch->v[KNOB_VECTOR]};
+    bool step = !strcmp(en->name, "step"), placed = s->kind == S_FLAT && s->uses_rows;
     emit_begin(&c.e, g->plan, &en->phase[mask], s, &g->arena, reserved);
     c.e.t_ahead = !step;                        /* t on the device moves when a step begins */
     c.ptr = NEWS(&g->arena, const char *, g->plan->nmem + 1);
-    bool warp_fold = s->kind == S_FLAT && s->nfold;
-    const char *tmpl = s->kind == S_TILE ? "tile" : warp_fold ? "fold" : s->kind == S_FLAT ? "map" : is_list(s->kind) ? "list" : "single";
+    c.rowfold = NEWS(&g->arena, const char *, (c.e.g->len + 1) * NCLASS);
     c.in = s->kind == S_TILE ? "            " : "        ";
-    c.inner = is_single(s->kind) ? "    " : is_list(s->kind) ? "        " : arena_printf(&g->arena, "%s    ", c.in);
+    c.inner = is_single(s->kind) || c.form == FORM_COLS ? "    " : is_list(s->kind) ? "        " : arena_printf(&g->arena, "%s    ", c.in);
     emit_scalars(&c.e, &c.hoisted, "    ");
-    if (s->kind == S_FLAT && s->uses_rows)
-        buf_puts(&c.loads, "        const optc_place place = optc_find(self, offset);\n");
     for (int i = 0; i < s->nfin; i++)
         finish_one(&c, s->fin[i]);
     loads(&c);
     work(&c);
-    bool back = s->time % 2;
-    const char *order = warp_fold ? (back ? "a.count - 1 - first" : "first") : s->kind == S_TILE ? (back ? "a.count - 1 - blockIdx.x" : "blockIdx.x")
-                      : back ? "a.count * OPTC_SPLIT - 1 - blockIdx.x" : "blockIdx.x";
-    const char *tick = s->kind == S_GROUP && step ? "    if (a.tick) {\n        if (threadIdx.x == 0)\n            ((double *)self->hyper)[0] += 1.0;\n        __syncthreads();\n    }\n" : "";
-    bool split = is_list(s->kind) && !s->nfold;         /* nothing is folded: every 128 values may go to a block of their own */
-    Hole h[] = {{"comment", emit_stage_comment(&g->arena, g->plan, s)}, {"fn", fn}, {"back", order},
-                /* Measured on an H200: looking up rows and columns wants more warps to hide it; plain maps run best with fewer. */
-                {"bounds", s->uses_rows ? "256, 6" : "256"}, {"unit", split ? "blockIdx.x / 32" : "blockIdx.x"},
-                {"first", split ? "blockIdx.x % 32 * OPTC_LANES + threadIdx.x" : "threadIdx.x"}, {"stride", split ? "OPTC_SEG" : "OPTC_LANES"}, {"guard", guard_text(g, mask, step ? "" : " + 1.0")}, {"tick", tick},
+    int64_t pieces = launch_pieces(s, launch);
+    const int *v = launch->v;
+    const char *each, *back, *end, *tick = s->kind == S_GROUP && step ? "    if (a.tick) {\n        if (threadIdx.x == 0)\n            ((double *)self->hyper)[0] += 1.0;\n        __syncthreads();\n    }\n" : "";
+    walk(&c, &each, &back, &end, pieces);
+    const char *number[NKNOB];
+    for (int k = 0; k < NKNOB; k++)
+        number[k] = arena_printf(&g->arena, "%d", v[k]);
+    const char *start = arena_printf(&g->arena, "    optc_place place = optc_find(self, start + %d * %s);\n", c.vec, c.form == FORM_FOLD ? "lane" : "(int)threadIdx.x");
+    const char *ahead = arena_printf(&g->arena, "        optc_ahead(place, self, %s);\n", c.form == FORM_FOLD ? "OPTC_LANES" : arena_printf(&g->arena, "%d", c.vec * v[KNOB_THREADS]));
+    Hole h[] = {{"comment", emit_stage_comment(&g->arena, g->plan, s)}, {"fn", fn}, {"each", each}, {"back", back}, {"end", end},
+                {"bounds", v[KNOB_BLOCKS] ? arena_printf(&g->arena, "%d, %d", v[KNOB_THREADS], v[KNOB_BLOCKS]) : number[KNOB_THREADS]},
+                {"threads", number[KNOB_THREADS]}, {"vector", number[KNOB_VECTOR]}, {"items", number[KNOB_ITEMS]}, {"pieces", arena_printf(&g->arena, "%d", (int)pieces)},
+                {"place", placed ? start : ""}, {"ahead", placed ? ahead : ""}, {"guard", guard_text(g, mask, step ? "" : " + 1.0")}, {"tick", tick},
                 {"which", s->kind == S_GROUP ? "blockIdx.x" : "a.units[blockIdx.x].tensor"}, {"wide", c.wide.len ? c.wide.s : "true"},
                 {"length", s->kind == S_ROW ? "self->rows" : s->kind == S_COL ? "self->cols" : "self->slices"},
-                {"hoisted", c.hoisted.s}, {"buffers", c.buffers.s}, {"pointers", c.pointers.s}, {"body", c.body.s}, {"loads", c.loads.s}, {"stores", c.stores.s},
-                {"finish", c.finish.s}, {"colstart", c.colstart.s}, {"colend", c.colend.s}, {"fins", c.fins.s}};
+                {"hoisted", c.hoisted.s}, {"buffers", c.buffers.s}, {"pointers", c.pointers.s}, {"body", c.body.s}, {"loads", c.loads.s}, {"outs", c.outs.s}, {"stores", c.stores.s},
+                {"finish", c.finish.s}, {"last", c.last.s}, {"rowstart", c.rowstart.s}, {"rowend", c.rowend.s}, {"colstart", c.colstart.s}, {"colend", column_finish(&c)}, {"fins", c.fins.s}};
     int n = sizeof h / sizeof *h;
     for (int i = 0; i < n; i++)
         if (!h[i].text)
             h[i].text = "";
-    bool ok = template_fill(out, "stage_cuda.txt", tmpl, h, n);
-    Buf *all[] = {&c.hoisted, &c.buffers, &c.pointers, &c.body, &c.loads, &c.stores, &c.finish, &c.colstart, &c.colend, &c.fins, &c.wide};
+    bool ok = template_fill(out, "stage_cuda.txt", form_name[c.form], h, n);
+    Buf *all[] = {&c.hoisted, &c.buffers, &c.pointers, &c.body, &c.loads, &c.outs, &c.stores, &c.finish, &c.last, &c.rowstart, &c.rowend, &c.colstart, &c.colkeep, &c.colend, &c.fins, &c.wide};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         buf_free(all[i]);
     return ok;
 }
 
-/* How stage_cuda.txt divides the work; the one place that knows beside it. */
-void emit_cuda_launch(const Stage *s, int64_t units, int64_t *blocks, int *threads)
+int emit_cuda_parts(const Plan *p)
 {
-    bool plain_map = s->kind == S_FLAT && !s->nfold;
-    *threads = s->kind == S_TILE || plain_map ? 256 : 128;
-    *blocks = plain_map ? units * MAP_SPLIT : s->kind == S_FLAT ? (units + 3) / 4 : is_list(s->kind) && !s->nfold ? units * (SEG / LANES) : units;
+    int n = 0;
+    for (int e = 0; e < p->nentry; e++)
+        for (int m = 0; m < p->entry[e].nphase; m++)
+            for (int i = 0; i < p->entry[e].phase[m].nstage; i++)
+                n += elem_pass(&p->entry[e].phase[m].stage[i]);
+    return n ? n : 1;
 }
 
 char *emit_cuda(Gen *g, const char *command)
 {
     Plan *p = g->plan;
     Buf code = {0}, shared = {0}, out = {0};
-    bool ok = template_fill(&code, "stage_cuda.txt", "tick", NULL, 0);
+    bool ok = g->part > 0 || template_fill(&code, "stage_cuda.txt", "tick", NULL, 0);
+    int seen[2] = {0, 0};
     for (int e = 0; e < p->nentry; e++)
         for (int m = 0; m < p->entry[e].nphase; m++)
             for (int i = 0; i < p->entry[e].phase[m].nstage; i++) {
                 const Stage *s = &p->entry[e].phase[m].stage[i];
-                ok = ok && emit_kernel(&code, g, &p->entry[e], m, s, emit_stage_name(&g->arena, p, p->entry[e].name, m, s));
+                if (g->nparts > 1 && seen[elem_pass(s)]++ % g->nparts != g->part)
+                    continue;
+                Launch l = g->launch ? g->launch[s->fn] : launch_model(p, s);
+                ok = ok && emit_kernel(&code, g, &p->entry[e], m, s, &l, emit_stage_name(&g->arena, p, p->entry[e].name, m, s));
             }
     emit_shared_math(&shared, code.s ? code.s : "");
     buf_puts(&shared, template_text("shape.h"));
-    buf_printf(&shared, "\n#define OPTC_SPLIT %d          /* blocks a unit of a map: each thread takes 4 / OPTC_SPLIT vectors */\n", MAP_SPLIT);
+    buf_printf(&shared, "\n#define OPTC_MEMS %d          /* arrays a tensor has */\n", p->nmem);
     buf_puts(&shared, template_text("cuda.h"));
     char hex[33];
     hash_hex(hash128(code.s ? code.s : "", code.len), hex);

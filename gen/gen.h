@@ -9,6 +9,7 @@
 #define OPTC_GEN_H
 #include "diag.h"
 #include "ir.h"
+#include "launch.h"
 #include "plan.h"
 
 typedef struct Source { const char *path, *text; size_t len; } Source;
@@ -29,7 +30,14 @@ typedef struct GenOptions {
     bool time_passes;           /* adds a line a pass to dump_to */
 } GenOptions;
 
-typedef struct Gen { Arena arena; Rule *rule; Plan *plan; Diag diag; } Gen;
+typedef struct Gen {
+    Arena arena;
+    Rule *rule;
+    Plan *plan;
+    Diag diag;
+    const Launch *launch;       /* by Stage.fn, for targets that have launches; NULL: as the model says */
+    int part, nparts;           /* CUDA: emit only this part of the kernels; nparts 0: all */
+} Gen;
 
 bool gen_compile(Gen *g, Source spec, const GenOptions *o);       /* trace, passes, plan; false: g->diag */
 bool gen_read_ir(Gen *g, Source text, const GenOptions *o);       /* IR text in place of a spec */

@@ -2,11 +2,13 @@
 
 #include "emit.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { ATTR_MAJOR = 75, ATTR_MINOR = 76, ATTR_SMS = 16, POINTER_MEMORY_TYPE = 2, MEMORY_HOST = 1 };
+enum { ATTR_MAJOR = 75, ATTR_MINOR = 76, ATTR_SMS = 16, POINTER_MEMORY_TYPE = 2, MEMORY_HOST = 1, NOT_FOUND = 500 };
 
 static optc_status device_error(const Driver *d, const char *call, int rc, const char *what)
 {
@@ -97,57 +99,165 @@ static bool uses_t(const Plan *p)
     return false;
 }
 
-static optc_status load_module(optc_rule *r, const char *cubin)
+static optc_status find_kernel(optc_rule *r, const char *name, CUfunction *out)
+{
+    const Driver *d = r->engine->gpu->d;
+    int rc = 0;
+    for (int i = 0; i < r->gpu->nmodule; i++)
+        if ((rc = d->cuModuleGetFunction(out, r->gpu->module[i], name)) != NOT_FOUND)
+            break;
+    return rc || !*out ? device_error(d, "cuModuleGetFunction", rc ? rc : NOT_FOUND, name) : OPTC_OK;
+}
+
+static optc_status find_kernels(optc_rule *r)
+{
+    Plan *p = r->plan;
+    optc_status s = find_kernel(r, "optc_tick", &r->gpu->tick);
+    for (int e = 0; e < p->nentry; e++)
+        for (int m = 0; m < p->entry[e].nphase; m++)
+            for (int i = 0; i < p->entry[e].phase[m].nstage && s == OPTC_OK; i++) {
+                const Stage *st = &p->entry[e].phase[m].stage[i];
+                s = find_kernel(r, emit_stage_name(&r->gen.arena, p, p->entry[e].name, m, st), &r->gpu->fn[st->fn]);
+            }
+    return s;
+}
+
+static void each_stage(const optc_rule *r, void (*f)(const optc_rule *r, const Stage *s))
+{
+    const Plan *p = r->plan;
+    for (int e = 0; e < p->nentry; e++)
+        for (int m = 0; m < p->entry[e].nphase; m++)
+            for (int i = 0; i < p->entry[e].phase[m].nstage; i++)
+                f(r, &p->entry[e].phase[m].stage[i]);
+}
+
+static void choose_launch(const optc_rule *r, const Stage *s)
+{
+    r->gpu->launch[s->fn] = launch_model(r->plan, s);
+}
+
+/* ---- compiling: the kernels in several programs side by side, their machine code in one cache entry: a length and a cubin each ---- */
+typedef struct Part { const Nvrtc *n; char *source, *cubin, *log; const char *name; size_t size; int arch; pthread_t thread; bool started; } Part;
+enum { MOST_PARTS = 8 };
+
+static void *build_part(void *arg)
+{
+    Part *p = arg;
+    p->cubin = nvrtc_build(p->n, p->source, p->name, p->arch, false, &p->size, &p->log);
+    return NULL;
+}
+
+static char *join_parts(const Part *p, int n, size_t *size)
+{
+    *size = 0;
+    for (int i = 0; i < n; i++)
+        *size += sizeof(uint64_t) + ((p[i].size + 7) & ~(size_t)7);
+    char *all = calloc(1, *size + 1), *at = all;
+    for (int i = 0; all && i < n; i++) {
+        uint64_t len = p[i].size;
+        memcpy(at, &len, sizeof len);
+        memcpy(at + sizeof len, p[i].cubin, p[i].size);
+        at += sizeof len + ((p[i].size + 7) & ~(size_t)7);
+    }
+    return all;
+}
+
+/* NULL: *why says what NVRTC said. */
+static char *compile_parts(optc_rule *r, const Nvrtc *n, size_t *size, char **why)
+{
+    Part part[MOST_PARTS] = {{0}};
+    int count = emit_cuda_parts(r->plan), cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    count = count > cores ? cores : count;
+    count = count > MOST_PARTS ? MOST_PARTS : count < 1 ? 1 : count;
+    bool ok = true;
+    for (int i = 0; i < count && ok; i++) {
+        r->gen.part = i;
+        r->gen.nparts = count;
+        part[i] = (Part){.n = n, .source = gen_emit(&r->gen, "cuda", ""), .name = r->rule->name, .arch = r->engine->gpu->arch};
+        ok = part[i].source != NULL;
+        part[i].started = ok && i < count - 1 && pthread_create(&part[i].thread, NULL, build_part, &part[i]) == 0;
+        if (ok && !part[i].started)
+            build_part(&part[i]);                   /* the last one here; the others too where threads cannot be had */
+    }
+    r->gen.part = r->gen.nparts = 0;
+    *why = NULL;
+    for (int i = 0; i < count; i++) {
+        if (part[i].started)
+            pthread_join(part[i].thread, NULL);
+        ok = ok && part[i].cubin;
+        if (part[i].log && !*why) {
+            *why = part[i].log;
+            part[i].log = NULL;
+        }
+    }
+    char *all = ok ? join_parts(part, count, size) : NULL;
+    for (int i = 0; i < count; i++) {
+        free(part[i].source);
+        free(part[i].cubin);
+        free(part[i].log);
+    }
+    return all;
+}
+
+static optc_status load_parts(optc_rule *r, const char *all, size_t size)
 {
     const Driver *d = r->engine->gpu->d;
     GpuRule *g = r->gpu;
-    Plan *p = r->plan;
-    TRY(d, cuModuleLoadData(&g->module, cubin), r->rule->name);
-    TRY(d, cuModuleGetFunction(&g->tick, g->module, "optc_tick"), r->rule->name);
-    for (int e = 0; e < p->nentry; e++)
-        for (int m = 0; m < p->entry[e].nphase; m++)
-            for (int i = 0; i < p->entry[e].phase[m].nstage; i++) {
-                const Stage *s = &p->entry[e].phase[m].stage[i];
-                const char *name = emit_stage_name(&r->gen.arena, p, p->entry[e].name, m, s);
-                TRY(d, cuModuleGetFunction(&g->fn[s->fn], g->module, name), name);
-            }
-    return OPTC_OK;
+    for (size_t at = 0; at + sizeof(uint64_t) < size && g->nmodule < MOST_PARTS;) {
+        uint64_t len;
+        memcpy(&len, all + at, sizeof len);
+        if (len > size - at - sizeof len)
+            break;
+        TRY(d, cuModuleLoadData(&g->module[g->nmodule], all + at + sizeof len), r->rule->name);
+        g->nmodule++;
+        at += sizeof len + ((len + 7) & ~(uint64_t)7);
+    }
+    return find_kernels(r);
 }
 
-optc_status gpu_build(optc_rule *r, const char *source)
+static optc_status out_of_memory(void) { return fail(OPTC_ERROR_MEMORY, "optc_compile: out of memory"); }
+
+optc_status gpu_build(optc_rule *r)
 {
     GpuEngine *e = r->engine->gpu;
     const char *why = "";
-    char key[33], all[256], code[33], *log = NULL, *cubin;
+    char key[33], all[256], code[33], *log = NULL;
     size_t size = 0;
-    r->gpu = calloc(1, sizeof *r->gpu);
-    if (!r->gpu || !(r->gpu->fn = calloc((size_t)r->plan->nfn + 1, sizeof(CUfunction))))
-        return fail(OPTC_ERROR_MEMORY, "optc_compile: out of memory");
-    r->gpu->needs_t = uses_t(r->plan);
+    GpuRule *g = r->gpu = calloc(1, sizeof *r->gpu);
+    if (!g || !(g->fn = calloc((size_t)r->plan->nfn + 1, sizeof *g->fn)) || !(g->launch = calloc((size_t)r->plan->nfn + 1, sizeof *g->launch)))
+        return out_of_memory();
+    g->needs_t = uses_t(r->plan);
+    each_stage(r, choose_launch);
+    r->gen.launch = g->launch;
+    char *source = gen_emit(&r->gen, "cuda", "");
+    if (!source)
+        return out_of_memory();
     const Nvrtc *n = nvrtc_get(&why);
     int major = 0, minor = 0;
     if (n)
         n->nvrtcVersion(&major, &minor);
     hash_hex(emit_key(source), code);
+    free(source);
     int len = snprintf(all, sizeof all, "%s|%s|sm_%d|nvrtc %d.%d|abi %d", code, nvrtc_options(), e->arch, major, minor, OPTC_ABI);
     hash_hex(hash128(all, (size_t)len), key);
-    cubin = cache_get(&r->engine->cache, key, "cubin", &size);
-    snprintf(r->path, sizeof r->path, "%s", cubin ? "cubin from the cache" : "");
-    if (!cubin && !n)
+    char *cubins = cache_get(&r->engine->cache, key, "cubin", &size);
+    snprintf(r->path, sizeof r->path, "%s", cubins ? "cubin from the cache" : "");
+    if (!cubins && !n)
         return fail(OPTC_ERROR_UNAVAILABLE, "optc_compile: rule '%s' on %s: %s", r->rule->name, r->engine->name, why);
-    if (!cubin) {
-        cubin = nvrtc_build(n, source, r->rule->name, e->arch, false, &size, &log);
-        if (!cubin) {
-            optc_status s = fail(OPTC_ERROR_SPEC, "optc_compile: NVRTC refused rule '%s' for sm_%d: %s", r->rule->name, e->arch, log ? log : "");
+    if (!cubins) {
+        double t0 = now_ms();
+        cubins = compile_parts(r, n, &size, &log);
+        if (!cubins) {
+            optc_status s = log ? fail(OPTC_ERROR_SPEC, "optc_compile: NVRTC refused rule '%s' for sm_%d: %s", r->rule->name, e->arch, log) : out_of_memory();
             free(log);
             return s;
         }
-        cache_put(&r->engine->cache, key, "cubin", cubin, size);
-        snprintf(r->path, sizeof r->path, "compiled by NVRTC %d.%d (sm_%d)", major, minor, e->arch);
+        cache_put(&r->engine->cache, key, "cubin", cubins, size);
+        snprintf(r->path, sizeof r->path, "compiled by NVRTC %d.%d in %.0f ms (sm_%d)", major, minor, now_ms() - t0, e->arch);
     }
     enter(e);
-    optc_status s = leave(e, load_module(r, cubin));
-    free(cubin);
+    optc_status s = leave(e, load_parts(r, cubins, size));
+    free(cubins);
     return s;
 }
 
@@ -155,11 +265,12 @@ void gpu_drop(optc_rule *r)
 {
     if (!r->gpu)
         return;
-    if (r->gpu->module) {
-        enter(r->engine->gpu)->cuModuleUnload(r->gpu->module);
-        leave(r->engine->gpu, OPTC_OK);
-    }
+    const Driver *d = enter(r->engine->gpu);
+    for (int i = 0; i < r->gpu->nmodule; i++)
+        d->cuModuleUnload(r->gpu->module[i]);
+    leave(r->engine->gpu, OPTC_OK);
     free(r->gpu->fn);
+    free(r->gpu->launch);
     free(r->gpu);
 }
 
@@ -239,6 +350,7 @@ static void pack_mem(Packer *p, const optc_binding *b, GpuTables *t)
     for (int i = 0; p->host && i < b->ntensor + b->ngroup; i++)
         memcpy(p->host + at + row * (size_t)i, i < b->ntensor ? b->tensor[i].mem : b->group[i - b->ntensor].mem, row);
     t->mem = at;
+    t->group_mem = at + row * (size_t)b->ntensor;
     p->at += row * (size_t)(b->ntensor + b->ngroup);
     round_up(p);
 }
@@ -300,8 +412,8 @@ optc_status gpu_tables(optc_binding *b)
     if (s == OPTC_OK) {
         pack_all(&p, b, t, t->all);
         s = send_tables(b, p.host, bytes);
-        CUdeviceptr *all[] = {&t->hyper, &t->mem, &t->views, &t->groups};
-        for (int i = 0; i < 4; i++)
+        CUdeviceptr *all[] = {&t->hyper, &t->mem, &t->group_mem, &t->views, &t->groups};
+        for (int i = 0; i < 5; i++)
             *all[i] += t->all;
         for (int i = 0; i < NVARIANT * NSTAGEKIND; i++)
             t->units[i / NSTAGEKIND][i % NSTAGEKIND] += t->all;
@@ -364,20 +476,20 @@ optc_status gpu_init_state(optc_binding *b)
 }
 
 /* ---- running ---- */
-typedef struct { CUdeviceptr views, units; long long count; int guard, tick; } Launch;
+typedef struct { CUdeviceptr views, mem, units; long long count; int guard, tick; } Args;      /* optc_launch of templates/cuda.h */
 
 static optc_status launch(optc_binding *b, const Stage *s, int guard, int tick)
 {
     const Driver *d = b->rule->engine->gpu->d;
     const Units *u = &b->units[s->variant];
     bool group = s->kind == S_GROUP;
-    Launch a = {group ? b->gpu->groups : b->gpu->views, b->gpu->units[s->variant][s->kind], group ? b->ngroup : u->prefix[s->kind][u->n], guard, tick};
+    Args a = {group ? b->gpu->groups : b->gpu->views, group ? b->gpu->group_mem : b->gpu->mem, b->gpu->units[s->variant][s->kind], group ? b->ngroup : u->prefix[s->kind][u->n], guard, tick};
     void *args[] = {&a};
     if (!a.count)
         return OPTC_OK;
     int64_t grid;
     int threads;
-    emit_cuda_launch(s, a.count, &grid, &threads);
+    launch_grid(s, &b->rule->gpu->launch[s->fn], a.count, b->rule->engine->gpu->sms, &grid, &threads);
     int rc = d->cuLaunchKernel(b->rule->gpu->fn[s->fn], (unsigned)grid, 1, 1, (unsigned)threads, 1, 1, 0, b->gpu->stream, args, NULL);
     if (!rc)
         return OPTC_OK;
@@ -421,7 +533,7 @@ static optc_status run_inside(optc_binding *b, int entry, double t)
     bool first_is_group = !p->nperiod && p->entry[entry].phase[0].nstage && p->entry[entry].phase[0].stage[0].kind == S_GROUP;
     bool tick = step && b->rule->gpu->needs_t;
     if (tick && !first_is_group) {
-        Launch a = {b->gpu->groups, 0, b->ngroup, 0, 0};
+        Args a = {b->gpu->groups, b->gpu->group_mem, 0, b->ngroup, 0, 0};
         void *args[] = {&a};
         TRY(d, cuLaunchKernel(b->rule->gpu->tick, 1, 1, 1, 128, 1, 1, 0, b->gpu->stream, args, NULL), "tick");
     }

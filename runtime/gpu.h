@@ -1,7 +1,7 @@
 /* Rules on an NVIDIA GPU: the plan's stages as kernels, one launch a stage over all tensors.
  *
  * GpuEngine   the device's primary context (retained, pushed around our work, never reset).
- * GpuRule     a module of machine code and its kernels by stage number.
+ * GpuRule     modules of machine code and their kernels by stage number.
  * GpuTables   what a binding keeps on the device: views, pointer tables, hyperparameters (with t), lists of units. The host's copy is the
  *             binding's own; pointers that moved are sent before the next step, hyperparameters when they are set.
  *
@@ -13,18 +13,18 @@
 #include "cuda.h"
 
 typedef struct GpuEngine { const Driver *d; CUdevice device; CUcontext ctx; int ordinal, arch, sms; char name[128]; } GpuEngine;
-typedef struct GpuRule { CUmodule module; CUfunction *fn, tick; bool needs_t; } GpuRule;
+typedef struct GpuRule { CUmodule module[8]; int nmodule; CUfunction *fn, tick; Launch *launch; bool needs_t; } GpuRule;      /* fn, launch: by Stage.fn */
 typedef struct GpuTables {
     CUstream stream;
     CUdeviceptr all;                       /* one allocation; the rest point into it */
-    CUdeviceptr views, groups, mem, hyper, units[NVARIANT][NSTAGEKIND];
+    CUdeviceptr views, groups, mem, group_mem, hyper, units[NVARIANT][NSTAGEKIND];
     bool moved;                            /* a gradient's or input's pointer differs from the device's table */
 } GpuTables;
 
 optc_status gpu_open(optc_engine *e, int ordinal);
 void gpu_close(optc_engine *e);
 int gpu_count(void);
-optc_status gpu_build(optc_rule *r, const char *source);
+optc_status gpu_build(optc_rule *r);
 void gpu_drop(optc_rule *r);
 optc_status gpu_alloc(optc_binding *b, size_t bytes, void **out);
 void gpu_free(optc_binding *b);            /* block and tables */

@@ -21,6 +21,7 @@
 optc_status fail(optc_status s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 optc_type public_type(Type t);
 int inner_type(optc_type t);           /* -1: default; -2: unknown */
+double now_ms(void);
 
 /* ---- cpu.c ---- */
 typedef struct { const char *name, *flags; bool (*usable)(void); } Isa;

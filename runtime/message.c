@@ -1,5 +1,6 @@
 #include "internal.h"
 
+#include <time.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -51,4 +52,11 @@ int inner_type(optc_type t)
         if (types[i].pub == t)
             return (int)types[i].in;
     return t == OPTC_DEFAULT ? -1 : -2;
+}
+
+double now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }

@@ -61,12 +61,6 @@ static bool use_builtin(optc_rule *r, const char *key)
     return false;
 }
 
-static double now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
 
 /* Fills module and path, or leaves module NULL and says in path why the evaluator is used. */
 static void make_native(optc_rule *r, const char *source)
@@ -119,17 +113,16 @@ static optc_status compile(optc_rule *r, const optc_rule_options *o)
     Buf text = {0};
     plan_print(&text, r->plan, false);
     r->plan_text = buf_take(&text);
-    char *source = gen_emit(&r->gen, r->engine->gpu ? "cuda" : "c", emit_command(&r->gen.arena, r->rule, &g.types, r->engine->gpu ? "cuda" : "c"));
+    if (r->engine->gpu && r->plan_text)
+        return gpu_build(r);
+    char *source = gen_emit(&r->gen, "c", emit_command(&r->gen.arena, r->rule, &g.types, "c"));
     if (!source || !r->plan_text) {
         free(source);
         return fail(OPTC_ERROR_MEMORY, "optc_compile: %s", r->gen.diag.text ? r->gen.diag.text : "out of memory");
     }
-    if (r->engine->gpu)
-        s = gpu_build(r, source);
-    else
-        make_native(r, source);
+    make_native(r, source);
     free(source);
-    return s;
+    return OPTC_OK;
 }
 
 optc_status optc_compile(optc_engine *e, const optc_rule_options *o, optc_rule **out)

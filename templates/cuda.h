@@ -4,6 +4,7 @@ struct optc_unit { int tensor, unit; };         /* a unit of work: which tensor,
 
 struct optc_launch {
     const optc_view *views;
+    void *const *mem;                           /* OPTC_MEMS pointers for each view */
     const optc_unit *units;
     long long count;                            /* units in all */
     int guard;                                  /* 1: a stage of another phase than this step's returns at once */
@@ -17,89 +18,148 @@ OPTC_FN long long optc_div(long long a, long long b)           /* a, b >= 0; nea
     return (unsigned long long)(a | b) >> 32 ? a / b : (long long)((unsigned)a / (unsigned)b);
 }
 
-/* Four values at once where the address allows it (a pointer's own alignment decides; pieces start at multiples of four). */
-template <typename T> OPTC_FN bool optc_wide(const T *p) { return ((unsigned long long)p & (sizeof(T) * 4 > 16 ? 15 : sizeof(T) * 4 - 1)) == 0; }
+/* A copy, which no store can change. The arrays' addresses need not wait for the view. */
+OPTC_FN optc_view optc_look(const optc_launch &a, long long which)
+{
+    optc_view v = a.views[which];
+    v.mem = a.mem + which * OPTC_MEMS;
+    return v;
+}
+
+/* Several values at once where the address allows it (a pointer's own alignment decides; pieces start at multiples of V). H: 0 plain,
+ * 1 streaming, 2 past the first-level cache. */
+template <int V, typename T> OPTC_FN bool optc_wide(const T *p) { return ((unsigned long long)p & (sizeof(T) * V > 16 ? 15 : sizeof(T) * V - 1)) == 0; }
 
 struct alignas(16) optc_w16 { unsigned long long a, b; };
-struct alignas(8) optc_w8 { unsigned a, b; };
+struct alignas(8) optc_w8 { unsigned long long a; };
+struct alignas(4) optc_w4 { unsigned a; };
+template <int BYTES> struct optc_word { typedef optc_w16 type; };
+template <> struct optc_word<8> { typedef optc_w8 type; };
+template <> struct optc_word<4> { typedef optc_w4 type; };
 
-template <typename T> OPTC_FN void optc_get(T (&v)[4], const T *p, int left, bool wide)
+template <int H> OPTC_FN optc_w16 optc_read(const optc_w16 *p)
 {
-    if (wide && left >= 4) {
-        union { T t[4]; optc_w16 w[sizeof(T) * 4 > 16 ? 2 : 1]; optc_w8 h; } x;
-        if (sizeof(T) == 2)
-            x.h = *(const optc_w8 *)p;
-        else
-            for (unsigned k = 0; k < sizeof(T) * 4 / 16; k++)
-                x.w[k] = ((const optc_w16 *)p)[k];
-        for (int i = 0; i < 4; i++)
+    optc_w16 x;
+    if (H == 0)
+        x = *p;
+    else if (H == 1)
+        asm volatile("ld.global.cs.v2.u64 {%0, %1}, [%2];" : "=l"(x.a), "=l"(x.b) : "l"(p));
+    else
+        asm volatile("ld.global.L1::no_allocate.v2.u64 {%0, %1}, [%2];" : "=l"(x.a), "=l"(x.b) : "l"(p));
+    return x;
+}
+template <int H> OPTC_FN optc_w8 optc_read(const optc_w8 *p)
+{
+    optc_w8 x;
+    if (H == 0)
+        x = *p;
+    else if (H == 1)
+        asm volatile("ld.global.cs.u64 %0, [%1];" : "=l"(x.a) : "l"(p));
+    else
+        asm volatile("ld.global.L1::no_allocate.u64 %0, [%1];" : "=l"(x.a) : "l"(p));
+    return x;
+}
+template <int H> OPTC_FN optc_w4 optc_read(const optc_w4 *p) { return *p; }
+
+template <int H> OPTC_FN void optc_write(optc_w16 *p, optc_w16 x)
+{
+    if (H == 0)
+        *p = x;
+    else
+        asm volatile("st.global.cs.v2.u64 [%0], {%1, %2};" :: "l"(p), "l"(x.a), "l"(x.b) : "memory");
+}
+template <int H> OPTC_FN void optc_write(optc_w8 *p, optc_w8 x)
+{
+    if (H == 0)
+        *p = x;
+    else
+        asm volatile("st.global.cs.u64 [%0], %1;" :: "l"(p), "l"(x.a) : "memory");
+}
+template <int H> OPTC_FN void optc_write(optc_w4 *p, optc_w4 x) { *p = x; }
+
+template <int H, int V, typename T> OPTC_FN void optc_get(T (&v)[V], const T *p, int left, bool wide)
+{
+    typedef typename optc_word<sizeof(T) * V>::type word;
+    if (wide && left >= V) {
+        union { T t[V]; word w[sizeof(T) * V / sizeof(word)]; } x;
+#pragma unroll
+        for (unsigned k = 0; k < sizeof(T) * V / sizeof(word); k++)
+            x.w[k] = optc_read<H>((const word *)p + k);
+        for (int i = 0; i < V; i++)
             v[i] = x.t[i];
     } else {
-        for (int i = 0; i < 4; i++)
+        for (int i = 0; i < V; i++)
             v[i] = i < left ? p[i] : T(0);
     }
 }
 
-template <typename T> OPTC_FN void optc_put(T *p, const T (&v)[4], int left, bool wide)
+template <int H, int V, typename T> OPTC_FN void optc_put(T *p, const T (&v)[V], int left, bool wide)
 {
-    if (wide && left >= 4) {
-        union { T t[4]; optc_w16 w[sizeof(T) * 4 > 16 ? 2 : 1]; optc_w8 h; } x;
-        for (int i = 0; i < 4; i++)
+    typedef typename optc_word<sizeof(T) * V>::type word;
+    if (wide && left >= V) {
+        union { T t[V]; word w[sizeof(T) * V / sizeof(word)]; } x;
+        for (int i = 0; i < V; i++)
             x.t[i] = v[i];
-        if (sizeof(T) == 2)
-            *(optc_w8 *)p = x.h;
-        else
-            for (unsigned k = 0; k < sizeof(T) * 4 / 16; k++)
-                ((optc_w16 *)p)[k] = x.w[k];
+#pragma unroll
+        for (unsigned k = 0; k < sizeof(T) * V / sizeof(word); k++)
+            optc_write<H>((word *)p + k, x.w[k]);
     } else {
-        for (int i = 0; i < 4; i++)
+        for (int i = 0; i < V; i++)
             if (i < left)
                 p[i] = v[i];
     }
 }
 
-/* Row, column and slice values for four elements of a flat pass. Where rows are multiples of four (even), the four lie in one row. */
-struct optc_place { long long row, col; bool even; };
+/* Row, column and slice values for the elements of a flat pass. Where rows are multiples of V (even), V elements lie in one row. */
+struct optc_place { long long row, col; };
 
 OPTC_FN optc_place optc_find(const optc_view *self, long long offset)
 {
     long long row = optc_div(offset, self->cols);
-    return optc_place{row, offset - row * self->cols, self->cols % 4 == 0};
+    return optc_place{row, offset - row * self->cols};
 }
 
-template <typename T> OPTC_FN void optc_get_rows(T (&v)[4], const T *p, const optc_view *self, optc_place at, int left)
+OPTC_FN void optc_ahead(optc_place &at, const optc_view *self, int by)
 {
-    long long row = at.row, col = at.col;
-    T x = left > 0 ? p[row] : T(0);
-    for (int i = 0; i < 4; i++) {
-        if (!at.even && i && i < left && ++col == self->cols)
-            col = 0, x = p[++row];
+    at.col += by;
+    if (at.col < self->cols)
+        return;
+    long long rows = at.col - self->cols < self->cols ? 1 : optc_div(at.col, self->cols);
+    at.col -= rows * self->cols;
+    at.row += rows;
+}
+
+template <int V, typename T> OPTC_FN void optc_get_rows(T (&v)[V], const T *p, const optc_view *self, optc_place at, int left)
+{
+    const bool even = self->cols % V == 0;
+    T x = left > 0 ? p[at.row] : T(0);
+    for (int i = 0; i < V; i++) {
+        if (!even && i && i < left && ++at.col == self->cols)
+            at.col = 0, x = p[++at.row];
         v[i] = x;
     }
 }
 
-template <typename T> OPTC_FN void optc_get_slices(T (&v)[4], const T *p, const optc_view *self, optc_place at, int left)
+template <int V, typename T> OPTC_FN void optc_get_slices(T (&v)[V], const T *p, const optc_view *self, optc_place at, int left)
 {
-    long long row = at.row, col = at.col;
-    for (int i = 0; i < 4; i++) {
-        if (!at.even && i && ++col == self->cols)
-            col = 0, row++;
-        v[i] = i < left ? p[self->slices == 1 ? 0 : optc_div(row, self->rows)] : T(0);
+    for (int i = 0; i < V; i++) {
+        if (i && ++at.col == self->cols)
+            at.col = 0, at.row++;
+        v[i] = i < left ? p[self->slices == 1 ? 0 : optc_div(at.row, self->rows)] : T(0);
     }
 }
 
-template <typename T> OPTC_FN void optc_get_cols(T (&v)[4], const T *p, const optc_view *self, optc_place at, int left)
+template <int V, typename T> OPTC_FN void optc_get_cols(T (&v)[V], const T *p, const optc_view *self, optc_place at, int left)
 {
-    if (at.even && left >= 4) {
+    if (self->cols % V == 0 && left >= V) {
         const T *q = p + (self->slices == 1 ? 0 : optc_div(at.row, self->rows) * self->cols) + at.col;
-        optc_get(v, q, left, optc_wide(q));
+        optc_get<0>(v, q, left, optc_wide<V>(q));
         return;
     }
-    long long row = at.row, col = at.col;
-    for (int i = 0; i < 4; i++) {
-        if (i && ++col == self->cols)
-            col = 0, row++;
-        v[i] = i < left ? p[(self->slices == 1 ? 0 : optc_div(row, self->rows) * self->cols) + col] : T(0);
+    for (int i = 0; i < V; i++) {
+        if (i && ++at.col == self->cols)
+            at.col = 0, at.row++;
+        v[i] = i < left ? p[(self->slices == 1 ? 0 : optc_div(at.row, self->rows) * self->cols) + at.col] : T(0);
     }
 }
 
@@ -153,18 +213,22 @@ template <typename K, typename T> OPTC_FN double optc_finish(const T *x, long lo
     return optc_block_tree<K, double>(acc, shared);
 }
 
-/* The same by one thread alone, for lists too short to share: the partials of one matrix of many. */
-template <typename K, typename T> OPTC_FN double optc_finish_alone(const T *x, long long n)
+/* The same by one warp; its first thread gets the result. Thread t has lanes t, t + 32, t + 64 and t + 96. */
+template <typename K, typename T> OPTC_FN double optc_finish_warp(const T *x, long long n)
 {
-    double acc[OPTC_LANES];
-    for (int l = 0; l < OPTC_LANES; l++)
-        acc[l] = K::template first<double>();
-    for (long long i = 0; i < n; i++)
-        acc[i % OPTC_LANES] = K::with(acc[i % OPTC_LANES], (double)x[i]);
-    for (int h = OPTC_LANES / 2; h > 0; h /= 2)
-        for (int l = 0; l < h; l++)
-            acc[l] = K::with(acc[l], acc[l + h]);
-    return acc[0];
+    double acc[4];
+    for (int k = 0; k < 4; k++)
+        acc[k] = K::template first<double>();
+#pragma unroll 2
+    for (long long j = threadIdx.x % 32; j < n; j += OPTC_LANES)
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            if (j + 32 * k < n)
+                acc[k] = K::with(acc[k], (double)x[j + 32 * k]);
+    double a = K::with(K::with(acc[0], acc[2]), K::with(acc[1], acc[3]));
+    for (int h = 16; h > 0; h /= 2)
+        a = K::with(a, __shfl_down_sync(0xffffffffu, a, h));
+    return a;
 }
 
 template <typename K, typename T> OPTC_FN T optc_row(const T *x, long long segs)
@@ -175,28 +239,58 @@ template <typename K, typename T> OPTC_FN T optc_row(const T *x, long long segs)
     return (T)a;
 }
 
-template <typename K, typename T> OPTC_FN T optc_column(const T *x, long long tiles, long long cols)
+/* The tiles of a column by eight threads: thread q has lanes q, q + 8, q + 16 and q + 24. The first warp gets the results of its block's 32
+ * columns. */
+template <typename K, typename T> OPTC_FN T optc_columns(const T *x, long long tiles, long long cols, bool in, double (*shared)[32])
 {
-    double acc[OPTC_COL_LANES];
+    const int q = threadIdx.x / 32, l = threadIdx.x % 32;
+    double acc[4];
+    for (int k = 0; k < 4; k++)
+        acc[k] = K::template first<double>();
+    if (in) {
+#pragma unroll 2
+        for (long long j = q; j < tiles; j += OPTC_COL_LANES)
 #pragma unroll
-    for (int l = 0; l < OPTC_COL_LANES; l++)
-        acc[l] = K::template first<double>();
-#pragma unroll 1
-    for (long long j = 0; j < tiles; j += OPTC_COL_LANES) {        /* thirty-two loads on their way at once */
-        T v[OPTC_COL_LANES];
-#pragma unroll
-        for (int l = 0; l < OPTC_COL_LANES; l++)
-            v[l] = j + l < tiles ? x[(j + l) * cols] : K::template first<T>();
-#pragma unroll
-        for (int l = 0; l < OPTC_COL_LANES; l++)
-            acc[l] = K::with(acc[l], (double)v[l]);
+            for (int k = 0; k < 4; k++)
+                if (j + 8 * k < tiles)
+                    acc[k] = K::with(acc[k], (double)x[(j + 8 * k) * cols]);
     }
-#pragma unroll
-    for (int h = OPTC_COL_LANES / 2; h > 0; h /= 2)
-#pragma unroll
-        for (int l = 0; l < h; l++)
-            acc[l] = K::with(acc[l], acc[l + h]);
-    return (T)acc[0];
+    __syncthreads();
+    shared[q][l] = K::with(K::with(acc[0], acc[2]), K::with(acc[1], acc[3]));
+    __syncthreads();
+    for (int k = 0; k < 4; k++)
+        acc[k] = K::with(shared[k][l], shared[k + 4][l]);
+    return (T)K::with(K::with(acc[0], acc[2]), K::with(acc[1], acc[3]));
+}
+
+/* By one thread alone, where a stage folds what it finishes and every thread has values of its own: four lanes at a time, those that meet
+ * first in the tree; `part` keeps what waits for its partner. */
+template <typename K, typename T, int LANES> OPTC_FN double optc_alone(const T *x, long long n, long long stride)
+{
+    double part[8];
+    const int groups = LANES / 4;
+#pragma unroll 1
+    for (int g = 0; g < groups; g++) {
+        int first = 0;                              /* g with its bits reversed: neighbours in this order are partners in the tree */
+        for (int b = 1, r = groups / 2; r > 0; b *= 2, r /= 2)
+            first += g & b ? r : 0;
+        double acc[4];
+        for (int k = 0; k < 4; k++)
+            acc[k] = K::template first<double>();
+        for (long long j = first; j < n; j += LANES)
+            for (int k = 0; k < 4; k++)
+                if (j + groups * k < n)
+                    acc[k] = K::with(acc[k], (double)x[(j + groups * k) * stride]);
+        double a = K::with(K::with(acc[0], acc[2]), K::with(acc[1], acc[3]));
+        int depth = 0;
+        for (; g >> depth & 1; depth++)
+            a = K::with(part[depth], a);
+        part[depth] = a;
+    }
+    int top = 0;
+    for (int r = groups / 2; r > 0; r /= 2)
+        top++;
+    return part[top];
 }
 
 /* Up to 64 values in shared memory, by one warp: the rows of a tile. */

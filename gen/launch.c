@@ -1,0 +1,95 @@
+#include "launch.h"
+
+#include <string.h>
+
+const char *const form_name[NFORM] = {"map", "fold", "tile", "rows", "list", "cols", "slices", "single"};
+const char *const knob_name[NKNOB] = {"threads", "vector", "items", "blocks", "load", "store", "grid"};
+
+/* What a tuner may try; a row of one value is fixed. Rows end with -1. */
+static const short choices[NFORM][NKNOB][MOST_VALUES + 1] = {
+    [FORM_MAP] = {{64, 128, 256, 512, 1024, -1}, {2, 4, 8, -1}, {1, 2, 4, 8, -1}, {0, 2, 3, 4, 6, 8, -1}, {0, 1, 2, -1}, {0, 1, -1}, {0, 2, 4, 8, -1}},
+    [FORM_FOLD] = {{64, 128, 256, -1}, {4, -1}, {1, 2, 4, 8, -1}, {0, 4, 6, 8, 12, -1}, {0, 1, 2, -1}, {0, 1, -1}, {0, 4, 8, 16, -1}},
+    [FORM_TILE] = {{256, -1}, {4, -1}, {1, 2, 4, -1}, {0, 3, 4, 5, 6, -1}, {0, 1, 2, -1}, {0, 1, -1}, {0, -1}},
+    [FORM_ROWS] = {{128, 256, 512, -1}, {4, -1}, {1, 2, 4, 8, -1}, {0, 3, 4, 6, 8, -1}, {0, 1, 2, -1}, {0, 1, -1}, {0, -1}},
+    [FORM_LIST] = {{128, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
+    [FORM_COLS] = {{256, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
+    [FORM_SLICES] = {{128, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
+    [FORM_SINGLE] = {{128, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}}};
+
+static bool is_list(StageKind k) { return k == S_ROW || k == S_COL || k == S_SLICE; }
+
+LaunchForm stage_form(const Stage *s)
+{
+    if (s->kind == S_FLAT)
+        return s->nfold ? FORM_FOLD : FORM_MAP;
+    if (s->kind == S_TILE)
+        return s->colfolds ? FORM_TILE : FORM_ROWS;       /* without them a warp may walk a row to its end */
+    if (!is_list(s->kind))
+        return FORM_SINGLE;
+    /* What is finished here was spread over many tiles: several threads share a value, unless the stage folds and needs its lanes. */
+    bool shared = s->nfin && !s->nfold;
+    return shared && s->kind == S_COL ? FORM_COLS : shared && s->kind == S_SLICE ? FORM_SLICES : FORM_LIST;
+}
+
+int knob_values(LaunchForm f, Knob k, int out[MOST_VALUES])
+{
+    int n = 0;
+    for (; choices[f][k][n] >= 0; n++)
+        out[n] = choices[f][k][n];
+    return n;
+}
+
+bool launch_valid(const Plan *p, const Stage *s, const Launch *l)
+{
+    LaunchForm f = stage_form(s);
+    for (int k = 0; k < NKNOB; k++) {
+        const short *c = choices[f][k];
+        while (*c >= 0 && *c != l->v[k])
+            c++;
+        if (*c < 0)
+            return false;
+    }
+    const int *v = l->v;
+    if (v[KNOB_THREADS] * v[KNOB_BLOCKS] > 2048)              /* more than a multiprocessor holds */
+        return false;
+    if (f == FORM_MAP && v[KNOB_THREADS] * v[KNOB_VECTOR] * v[KNOB_ITEMS] > SEG)
+        return false;
+    /* Column folds keep a strip for each of the eight row lanes in shared memory. */
+    return f != FORM_TILE || s->colfolds * ROW_LANES * LANES * type_info[p->real].bytes * v[KNOB_ITEMS] <= 40 * 1024;
+}
+
+/* What did best over the library on an H200. Passes that look up rows and columns or fold hold many values: fewer on their way at once
+ * leave room for more warps. */
+Launch launch_model(const Plan *p, const Stage *s)
+{
+    static const Launch usual[NFORM] = {
+        [FORM_MAP] = {{256, 4, 2, 0, 0, 0, 0}},    [FORM_FOLD] = {{128, 4, 4, 0, 0, 0, 0}},   [FORM_TILE] = {{256, 4, 1, 5, 1, 0, 0}},  [FORM_ROWS] = {{256, 4, 2, 0, 0, 0, 0}},
+        [FORM_LIST] = {{128, 1, 1, 0, 0, 0, 0}},   [FORM_COLS] = {{256, 1, 1, 0, 0, 0, 0}},   [FORM_SLICES] = {{128, 1, 1, 0, 0, 0, 0}}, [FORM_SINGLE] = {{128, 1, 1, 0, 0, 0, 0}}};
+    static const Launch rows[] = {[FORM_MAP] = {{128, 4, 2, 8, 0, 0, 0}}, [FORM_FOLD] = {{128, 4, 1, 0, 0, 0, 0}}};
+    LaunchForm f = stage_form(s);
+    Launch l = s->uses_rows && f <= FORM_FOLD ? rows[f] : usual[f];
+    while (!launch_valid(p, s, &l) && l.v[KNOB_ITEMS] > 1)
+        l.v[KNOB_ITEMS] /= 2;
+    return l;
+}
+
+int64_t launch_pieces(const Stage *s, const Launch *l)
+{
+    switch (stage_form(s)) {
+    case FORM_MAP: return SEG / (l->v[KNOB_THREADS] * l->v[KNOB_VECTOR] * l->v[KNOB_ITEMS]);
+    case FORM_LIST: return s->nfold ? 1 : SEG / LANES;        /* nothing is folded: every 128 values may go to a block of their own */
+    case FORM_COLS: return SEG / 32;
+    case FORM_SLICES: return 8;
+    default: return 1;
+    }
+}
+
+void launch_grid(const Stage *s, const Launch *l, int64_t units, int multiprocessors, int64_t *blocks, int *threads)
+{
+    int warps = l->v[KNOB_THREADS] / 32;
+    *threads = l->v[KNOB_THREADS];
+    *blocks = stage_form(s) == FORM_FOLD ? (units + warps - 1) / warps : units * launch_pieces(s, l);
+    int64_t round = (int64_t)l->v[KNOB_GRID] * multiprocessors;
+    if (round && round < *blocks)
+        *blocks = round;
+}
