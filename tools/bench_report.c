@@ -46,12 +46,12 @@ void bench_missed(const Case *c, const Medians *m, Buf *names)
 {
     const Bar *bar = c->bar;
     const struct { const char *name; bool missed; } each[] = {
-        {"share of copy", round(m->share * 1000) < round(bar->share * 1000)},
-        {"ahead of torch", c->peer && round(m->ahead * 100) < round(bar->eager * 100)},
-        {"ahead of its graph", c->peer_graph && bar->graph > 0 && round(m->graph_ahead * 100) < round(bar->graph * 100)},
-        {"host time", m->host * 1e6 >= SUITE_HOST_US},
-        {"first step, empty cache", c->cold * 1e3 >= SUITE_COLD_MS},
-        {"first step, full cache", c->warm * 1e3 >= SUITE_WARM_MS},
+        {"share", round(m->share * 1000) < round(bar->share * 1000)},
+        {"torch", c->peer && round(m->ahead * 100) < round(bar->eager * 100)},
+        {"graph", c->peer_graph && bar->graph > 0 && round(m->graph_ahead * 100) < round(bar->graph * 100)},
+        {"host", m->host * 1e6 >= SUITE_HOST_US},
+        {"cold", c->cold * 1e3 >= SUITE_COLD_MS},
+        {"warm", c->warm * 1e3 >= SUITE_WARM_MS},
     };
     for (size_t i = 0; i < sizeof each / sizeof *each; i++)
         if (each[i].missed)
@@ -130,7 +130,7 @@ static void cpu_foot(const Bench *b)
 static void gpu_head(const Bench *b, const Widths *w)
 {
     names(w, "work", "rule", PAINT_NONE);
-    printf("%7s %9s %5s %5s %8s %6s %7s %6s", "tensors", "a step", "GB/s", "copy", "of copy", "host", "cold", "warm");
+    printf("%7s %9s %5s %5s %7s %6s %7s %6s", "tensors", "a step", "GB/s", "copy", "of copy", "host", "cold", "warm");
     if (b->peer_name)
         printf(" %9s %7s", "torch", "ahead");
     if (w->graph)
@@ -140,29 +140,29 @@ static void gpu_head(const Bench *b, const Widths *w)
 
 static void gpu_bar(const Bench *b, const Case *c, const Medians *m, const Widths *w)
 {
-    Buf missed = {0};
+    Buf missed = {0}, verdict = {0};
     bench_missed(c, m, &missed);
-    fputs(cli_paint(PAINT_DIM), stdout);
-    names(w, "", "  bar", PAINT_NONE);
-    printf("%7s %9s %5s %5s %7.1f%% %4d%s %5d%s %4d%s", "", "", "", "", c->bar->share * 100, SUITE_HOST_US, "us", SUITE_COLD_MS, "ms", SUITE_WARM_MS, "ms");
+    buf_printf(&verdict, "%s%s", missed.len ? "misses " : "holds", missed.len ? missed.s : "");
+    printf("  %*s%s", w->shape + 1, "", cli_paint(missed.len ? PAINT_BAD : PAINT_GOOD));
+    cli_cell(verdict.s ? verdict.s : "", w->label + 31);       /* as far as the share's column */
+    printf("%s%6.1f%% %4dus %5dms %4dms", cli_paint(PAINT_DIM), c->bar->share * 100, SUITE_HOST_US, SUITE_COLD_MS, SUITE_WARM_MS);
     if (b->peer_name && c->peer)
         printf(" %9s %6.2fx", "", c->bar->eager);
-    else if (b->peer_name)
-        printf(" %9s %7s", "", "");
-    if (w->graph && c->bar->graph > 0)
+    if (w->graph && c->peer && c->bar->graph > 0)
         printf(" %9s %5.2fx", "", c->bar->graph);
-    printf("%s  %s%s%s%s\n", cli_paint(PAINT_NONE), cli_paint(missed.len ? PAINT_BAD : PAINT_GOOD), missed.len ? "misses: " : "holds", missed.len ? missed.s : "", cli_paint(PAINT_NONE));
+    printf("%s\n", cli_paint(PAINT_NONE));
     buf_free(&missed);
+    buf_free(&verdict);
 }
 
 static void gpu_row(const Bench *b, const Case *c, const Medians *m, const Widths *w)
 {
-    printf("%7d %7.3fms %5.0f %5.0f %7.1f%% %4.1fus %5.0fms %4.0fms", c->ntensor, m->seconds * 1e3, m->rate * 1e-9, m->best * 1e-9, m->share * 100,
+    printf("%7d %7.3fms %5.0f %5.0f %6.1f%% %4.1fus %5.0fms %4.0fms", c->ntensor, m->seconds * 1e3, m->rate * 1e-9, m->best * 1e-9, m->share * 100,
            m->host * 1e6, c->cold * 1e3, c->warm * 1e3);
     if (b->peer_name && c->peer)
         printf(" %7.3fms %6.2fx", m->peer * 1e3, m->ahead);
     else if (b->peer_name)
-        printf(" %9s %7s", "-", "");
+        printf(" %9s", "-");
     if (w->graph && c->peer && c->peer_graph)
         printf(" %7.3fms %5.2fx", m->graph * 1e3, m->graph_ahead);
     putchar('\n');
@@ -173,16 +173,17 @@ static void gpu_row(const Bench *b, const Case *c, const Medians *m, const Width
 static void gpu_foot(const Bench *b)
 {
     int rows = 0, hold = 0;
-    puts("\n  copy: device to device, at least 1 GiB, timed in the same rounds. host: what optc_step itself takes. cold, warm: from optc_compile\n"
-         "  to the end of the first step, with an empty cache and with a full one.");
+    puts("\n  copy: device to device, at least 1 GiB, timed in the same rounds. host: what optc_step itself takes. cold, warm:\n"
+         "  from optc_compile to the end of the first step, with an empty cache and with a full one.");
     for (int i = 0; i < b->ncase; i++)
         if (b->cases[i].bar) {
+            rows++;
+            if (!b->cases[i].timed)
+                continue;
             Buf missed = {0};
             Medians m = bench_medians(b, &b->cases[i]);
-            if (b->cases[i].timed)
-                bench_missed(&b->cases[i], &m, &missed);
-            hold += b->cases[i].timed && !missed.len;
-            rows++;
+            bench_missed(&b->cases[i], &m, &missed);
+            hold += !missed.len;
             buf_free(&missed);
         }
     if (rows)
@@ -229,8 +230,12 @@ static void peer_foot(const Bench *b)
         printf("    %s%s%s: ", c->work ? c->work : "", c->work ? " " : "", c->label);
         cli_put_clean(stdout, c->peer ? c->peer : "nothing: ", false);
         cli_put_clean(stdout, c->peer ? "" : c->peer_why ? c->peer_why : "it went away", false);
+        Medians m = bench_medians(b, c);
+        char t[32];
+        if (c->peer && b->device.ops->async)
+            printf("; host %s", cli_time(t, m.peer_host));
         if (c->peer && c->peer_graph)
-            printf("; %s", c->peer_graph);
+            printf("; %s; host %s", c->peer_graph, cli_time(t, m.graph_host));
         putchar('\n');
     }
 }
