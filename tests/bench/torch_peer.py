@@ -29,7 +29,10 @@ os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 
 def say(text):
-    print(" ".join(text.split()), file=answers, flush=True)
+    try:
+        print(" ".join(text.split()), file=answers, flush=True)
+    except BrokenPipeError:                      # the other side has left
+        os._exit(0)
 
 
 def reason(e):
