@@ -80,7 +80,8 @@ help:
 	@echo "make demo       set up, build, compile a spec, show its plan, step tensors"
 	@echo "make test       set up, build and run every test"
 	@echo "make            build $(BUILD)/optc, liboptc.a and liboptc.so"
-	@echo "make bench      how near AdamW, LAMB, Adafactor and clip + AdamW come to the memory's rate"
+	@echo "make bench      how near AdamW, LAMB, Adafactor and clip + AdamW come to the memory's rate, beside torch"
+	@echo "make bench-gpu  every row that has a bar, on an NVIDIA GPU, beside torch"
 	@echo "make fuzz       random specs against the evaluator for a long time (SECONDS=600, SEED=…)"
 	@echo "make install    PREFIX=$(PREFIX)"
 	@echo "make clean"
@@ -167,8 +168,6 @@ install: all
 clean:
 	rm -rf $(BUILD)
 
-
-
 # ---- the GPU: a machine with one runs these by hand ----
 $(BUILD)/obj/tests/gpu/%.o: ALL_CFLAGS += $(CHECK_CFLAGS)
 $(BUILD)/gpu-%: $(BUILD)/obj/tests/gpu/%_gpu.o $(BUILD)/obj/tests/help.o $(BUILD)/liboptc.a
@@ -179,7 +178,7 @@ test-gpu: $(BUILD)/gpu-test
 	@mkdir -p $(BUILD)/test-cache && chmod 700 $(BUILD)/test-cache
 	OPTC_TEST_CACHE=$(BUILD)/test-cache $(BUILD)/gpu-test
 
-bench-gpu: $(BUILD)/gpu-bench
-	$(BUILD)/gpu-bench
+bench-gpu: all
+	$(BUILD)/optc bench --device cuda --suite --against torch
 
 -include $(shell find $(BUILD)/obj -name "*.d" 2>/dev/null)

@@ -51,9 +51,50 @@ expect 0 "; after fold" dump adamw --pass all
 expect 2 "" dump adamw --pass nosuch
 expect 0 "compiler" doctor
 expect 0 "0.1.0" version
-expect 0 "of best" bench adamw --size 64K --rounds 2
-expect 0 "share_of_best" bench sgd --size 64K --rounds 2 --json
+expect 0 "of best" bench adamw --device cpu --size 64K --rounds 2
+expect 0 "share_of_best" bench sgd --device cpu --size 64K --rounds 2 --json
 expect 2 "--size" bench adamw --size lots
+expect 2 "--device knows cpu, cuda, cuda:N and best, not 'foo'" bench adamw --device foo
+expect 2 "not 'cuda:1x'" bench adamw --device cuda:1x
+expect 2 "did you mean 'gpt2-124m'" bench adamw --work gpt2-124
+expect 2 "'--work list' describes them" bench adamw --work nosuch
+expect 2 "exclude" bench adamw --size 1M --shape 3x3
+expect 2 "has its own tensors" bench adamw --work 2^28 --shape 3x3
+expect 2 "has its own tensors" bench --suite --tensors 3
+expect 2 "has its own workloads and rules" bench --suite adamw
+expect 2 "has its own workloads and rules" bench --suite --work 2^28
+expect 2 "knows torch" bench adamw --against jax
+expect 1 "--size must be that or more" bench adamw --device cpu --work small5000 --size 100
+# GPT-2's published counts of parameters
+expect 0 "148 tensors,   124439808 elements" bench --work list
+expect 0 "580 tensors,  1557611200 elements" bench --work list
+expect 0 "gpt2-124m at 65" bench adamw adafactor --device cpu --work gpt2-124m --size 64K --rounds 1
+expect 0 "gpt2-1.5b at 58" bench --device cpu --suite --size 64K --rounds 1
+OPTC_NO_CUDA=1
+export OPTC_NO_CUDA
+expect 1 "no CUDA driver" bench adamw --device cuda
+expect 1 "'--device cpu' runs on the CPU" bench adamw --device cuda:0
+expect 0 "cpu: " bench adamw --device best --size 64K --rounds 1
+unset OPTC_NO_CUDA
+# a peer that does not start, refuses, answers nonsense or goes away costs only its column
+peer() { printf '#!/bin/sh\n%s\n' "$1" > "$work/peer" && chmod +x "$work/peer"; }
+OPTC_PYTHON="$work/peer"
+export OPTC_PYTHON
+expect 0 "did not start it (OPTC_PYTHON" bench sgd --device cpu --size 64K --rounds 1 --against torch
+peer 'echo none no torch here'
+expect 0 "did not start it: no torch here" bench sgd --device cpu --size 64K --rounds 1 --against torch
+peer 'echo ready torch 9; while read -r w i r; do case $w in open) echo ok fused SGD;; step) echo 250 250000;; *) echo ok;; esac; done'
+expect 0 "250 ms" bench sgd --device cpu --size 64K --rounds 1 --against torch
+peer 'echo ready torch 9; while read -r w i r; do case $w in open) echo none no memory;; *) echo ok;; esac; done'
+expect 0 "sgd: nothing: no memory" bench sgd --device cpu --size 64K --rounds 1 --against torch
+peer 'echo ready torch 9; while read -r w i r; do case $w in open) echo ok fused SGD;; step) echo none out of memory;; *) echo ok;; esac; done'
+expect 0 "gave up sgd: out of memory" bench sgd --device cpu --size 64K --rounds 1 --against torch
+peer 'echo ready torch 9; read -r w; echo ok fused SGD; read -r w; exit'
+expect 0 "stopped answering at sgd" bench sgd --device cpu --size 64K --rounds 2 --against torch
+unset OPTC_PYTHON
+if command -v python3 >/dev/null 2>&1; then
+    "$OPTC" bench adamw 'lion+clip(1)' --device cpu --work gpt2-124m --size 64K --rounds 1 --json | python3 -m json.tool >/dev/null && passed=$((passed + 1)) || { failed=$((failed + 1)); echo "bench --json is not JSON"; }
+fi
 cd "$work" || exit 1
 if "$OPTC" doctor | grep '^nvrtc' | grep -qv 'not found'; then
     expect 0 "sm_90: " compile adamw --arch sm_90 -o a.cubin
@@ -67,7 +108,7 @@ else
 fi
 OPTC_CC=/no/such/cc
 export OPTC_CC
-expect 1 "reference evaluator" bench adamw --size 2M --with 'ema(0.5)' --rounds 1
+expect 1 "reference evaluator" bench adamw --device cpu --size 2M --with 'ema(0.5)' --rounds 1
 unset OPTC_CC
 expect 0 "mine.lua" new mine
 expect 0 "ok" check mine.lua

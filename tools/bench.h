@@ -1,56 +1,137 @@
-/* The parts of `optc bench`: cmd_bench.c reads what is asked, bench_run.c steps and times, bench_peer.c talks to another
- * implementation in a process of its own, bench_report.c prints. */
+/* The parts of `optc bench`:
+ *
+ *   cmd_bench.c   what is asked for            bench_work.c    workloads by name, and the bars of --suite
+ *   bench_run.c   steps, rounds, ratios        bench_first.c   the first step, with an empty cache and a full one
+ *   bench_device.c bench_cpu.c bench_cuda.c    memory, clocks and the yardstick of a device
+ *   bench_peer.c  another implementation in a process of its own
+ *   bench_report.c bench_json.c                what was measured, for people and for programs */
 #ifndef OPTC_BENCH_H
 #define OPTC_BENCH_H
 #include "tools.h"
 
 #include "optc.h"
 
+/* ---- bench_device.c: where tensors lie and how time is taken ---- */
+typedef struct Rates { double copy, scale, read, best; } Rates;       /* bytes per second; scale and read are 0 where only copying is measured */
+typedef struct Device Device;
+typedef struct DeviceOps {                     /* all bool: false means that it has said why */
+    bool async;                                /* a step returns before it is done: its host time is worth a column */
+    double least_sample;                       /* seconds that a sample takes at least … */
+    int least_steps;                           /* … and steps in it, so that what a start from idle costs is a small part */
+    void *(*alloc)(Device *d, size_t bytes);   /* NULL: it has said why */
+    void (*free)(Device *d, void *p);
+    bool (*fill)(Device *d, void *p, Type t, int64_t n, float scale);
+    bool (*set)(Device *d, void *p, unsigned char byte, size_t bytes);
+    double (*room)(Device *d);                 /* bytes that may be asked for */
+    bool (*begin)(Device *d);                  /* waits for what runs, starts the clock */
+    bool (*end)(Device *d, double *seconds);   /* of all that was begun since */
+    bool (*sync)(Device *d);
+    bool (*yard_open)(Device *d, int64_t n);   /* two arrays of about n floats to copy between */
+    bool (*yard_time)(Device *d, Rates *out);
+    void (*yard_close)(Device *d);
+    void (*close)(Device *d);
+} DeviceOps;
+struct Device {
+    const DeviceOps *ops;
+    int threads;                               /* of the CPU */
+    struct Cuda *cuda;                         /* NULL: the CPU */
+    char *state;                               /* "driver 580.95, CUDA 13.0, …"; NULL: nothing to say */
+    double t0;
+    float *a, *b; int64_t n; int reps;         /* the yardstick's */
+};
+bool device_open(Device *d, const optc_engine *e);
+void device_close(Device *d);
+uint64_t device_number(Type t, int64_t i, float scale);                     /* bits of the i-th number to step */
+int device_reps(const Device *d, double seconds);                           /* steps in a sample, of one that takes this long */
+extern const DeviceOps device_cpu, device_cuda;
+bool device_cuda_open(Device *d, int ordinal);
+
+/* ---- bench_work.c ---- */
+enum { SUITE_HOST_US = 10, SUITE_COLD_MS = 1500, SUITE_WARM_MS = 50 };      /* bars of every row on a GPU */
+typedef struct Work Work;
+typedef struct Bar { const char *work, *rule; double share, eager, graph; } Bar;    /* of copying; times torch's best and its CUDA graph; 0: none asked */
+extern const Bar bench_suite[];                                             /* work NULL ends it */
+const Work *work_find(const char *name);                                    /* NULL: none */
+void work_unknown(const char *name, Buf *b);
+void work_list(void);
+const char *work_name(const Work *w);
+int work_shapes(const Work *w, Dims *out);                                  /* how many; out NULL: only counts */
+bool work_scale(Dims *shape, int n, int64_t elements);                      /* all dimensions by one factor, to at most that many elements */
+
 typedef struct Peer Peer;
+typedef struct PeerTimes { double seconds, host, graph, graph_host; } PeerTimes;   /* seconds a step; graph 0: there is none */
 
 typedef struct Case {
     char *label, *spec, *with;     /* with: NULL or "" for none */
+    const char *work;              /* a workload's name; NULL: by size or shape */
+    const Bar *bar;                /* NULL: none */
     Dims *shape; int ntensor;
     int64_t n;                     /* elements of all tensors */
     int64_t place;                 /* … and where the last one ends in the shared buffers */
     bool periodic;                 /* its steps do not all move the same bytes */
     bool matrix;                   /* it sees rows and columns */
     double state_bytes;            /* about what its states take */
+    optc_engine *engine;           /* its own; NULL: the bench's */
     optc_rule *rule;
     optc_binding *binding;
+    char *runs;                    /* optc_rule_path; from where the code came when the cache was empty */
+    bool native, failed, timed;
+    double cold, warm;             /* seconds from optc_compile to the end of the first step; 0: not measured */
     int64_t t;                     /* steps done */
     int reps;                      /* steps in one sample: short ones are timed together */
     optc_bytes bytes;              /* per step, of the last sample */
-    double *seconds, *rate, *share;    /* by round: per step; bytes per second; of the better streaming rate just before */
-    double *mix;                       /* by round: of the time its own mix of reading and writing takes at the rates just before */
-    double *peer_seconds, *ahead;      /* by round: the peer's time, and over ours */
-    char *peer;                    /* what the peer runs; NULL: it cannot */
+    double *seconds, *rate, *share, *best;     /* by round: per step; bytes per second; of the better streaming rate just before; that rate */
+    double *mix;                               /* by round: of the time its own mix of reading and writing takes at the rates just before */
+    double *host;                              /* by round: seconds that optc_step itself takes */
+    double *peer_seconds, *peer_host, *ahead;  /* by round: the peer's time, its host time, and its time over ours */
+    double *graph_seconds, *graph_host, *graph_ahead;
+    char *peer, *peer_graph;       /* what the peer runs; NULL: it cannot */
+    char *peer_why;                /* … because */
+    bool graph;                    /* the peer is asked for a CUDA graph too */
 } Case;
 
 typedef struct Bench {
     CompileOpts compile;
-    int64_t size;
+    const char *device_name, *against;         /* as asked for; against NULL: no peer */
+    int64_t size;                  /* 0: the usual */
     DimsList *shapes;              /* n = 0: by size */
+    const Work *work;
     int tensors, rounds, threads;
-    bool json, progress;
+    bool json, progress, suite;
     Type type;
     optc_engine *engine;
+    Device device;
     Case *cases; int ncase;
-    void *p, *g, *input;           /* every rule steps the same parameters: states are its own */
-    float *a, *b; int64_t stream_n; int stream_reps;
+    void *p, *g, *input;           /* every rule of a batch steps the same parameters: states are its own */
+    int64_t most, place;           /* elements of the largest case of the batch; length of p and g */
     double *copy, *scale, *read, *best; int nstream;       /* bytes per second, in the order measured */
     Peer *peer;
+    bool peer_tried;
     char *peer_name;               /* "torch 2.13.0"; NULL: none */
 } Bench;
 
-bool bench_prepare(Bench *b);      /* all false: it has said why */
-bool bench_rounds(Bench *b);
+bool bench_open(Bench *b);                     /* all false: it has said why */
+bool bench_batch(Bench *b, int from, int n);   /* cases that are timed in turn; their memory is given back */
 void bench_free(Bench *b);
-void bench_report(const Bench *b);
+bool bench_start(Bench *b, Case *c, optc_engine *e);       /* compiles and binds */
+void bench_stop(Case *c);                                  /* unbinds and releases */
+bool bench_steps(Case *c, int n);
+bool bench_lib(optc_status s);                             /* says the library's message */
+bool bench_first(Bench *b, Case *c);                       /* bench_start twice, timed, with a cache that is empty and one that is not */
+
+void bench_report_head(const Bench *b);
+void bench_report_cases(const Bench *b, int from, int n);
+void bench_report_foot(const Bench *b);
+void bench_json(const Bench *b);
+const char *bench_shape(char buf[200], const Case *c);     /* "64M", "100 of 8192x8192", "148 tensors" */
+typedef struct Medians { double seconds, rate, share, best, mix, host, host_least, peer, peer_host, ahead, graph, graph_host, graph_ahead; } Medians;
+Medians bench_medians(const Bench *b, const Case *c);
+void bench_missed(const Case *c, const Medians *m, Buf *names);            /* which bars it misses: nothing where all hold */
 
 /* A peer answers each line with a line. */
 Peer *peer_start(const char *name, const Bench *b, char **version);       /* NULL: it has said why */
-char *peer_open(Peer *p, const Case *c, const char *options);             /* what it runs, to be freed; NULL: nothing of the kind */
-double peer_step(Peer *p, const Case *c, int reps);                       /* seconds per step; < 0: it is gone */
+void peer_open(Peer *p, const Bench *b, Case *c);                         /* fills what the case says of its peer */
+int peer_step(Peer *p, const Bench *b, Case *c, PeerTimes *out);          /* 1: timed; 0: it cannot any more, and c->peer_why says why; -1: it is gone */
+void peer_close(Peer *p, const Bench *b, const Case *c);
 void peer_stop(Peer *p);
 #endif

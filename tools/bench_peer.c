@@ -1,25 +1,29 @@
 /* Another implementation, in a process of its own, timed in the same rounds. Lines go both ways:
  *
- *   <- ready NAME VERSION | none WHY           once, at the start
- *   -> open LABEL SHAPES RULE [WRAPPERS]       SHAPES: 4096x4096,100*65536
- *   <- ok WHAT IT RUNS | none WHY
- *   -> step LABEL COUNT
- *   <- milliseconds per step */
+ *   <- ready NAME VERSION | none WHY                        once, at the start
+ *   -> open ID ELEMENTS SHAPES graph|eager RULE [WRAPPERS]  ELEMENTS: room for all tensors of the batch; SHAPES: 1*4096x4096,100*65536
+ *   <- ok WHAT IT RUNS [| WHAT IT RUNS AS A GRAPH] | none WHY
+ *   -> step ID
+ *   <- MS HOST_US [MS HOST_US] | none WHY                   a step's time and the host's part of it; the same of the graph
+ *   -> close ID                                             its memory is given back
+ *   <- ok */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
 #include "bench.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-struct Peer { pid_t pid; FILE *to, *from; };
+struct Peer { pid_t pid; FILE *to, *from; bool hung; };
 
-static const char script[] = "tests/bench/torch_cpu.py";
+enum { PATIENCE_MS = 180000 };                 /* the first step of a big case allocates and may compile */
+static const char script[] = "tests/bench/torch_peer.py";
 
 /* Beside where we stand, or in the tree that this program was built in. */
 static char *find_script(void)
@@ -73,12 +77,17 @@ static Peer *spawn(char *const argv[])
     return p;
 }
 
-/* One line without its end; NULL: the peer is gone. */
+/* One line without its end; NULL: the peer is gone, or silent for so long that it may as well be. */
 static char *answer(Peer *p)
 {
     char *s = NULL;
     size_t cap = 0;
-    ssize_t n = p->from ? getline(&s, &cap, p->from) : -1;
+    struct pollfd ready = {.fd = p->from ? fileno(p->from) : -1, .events = POLLIN};    /* one answer to a question: nothing waits in p->from's buffer */
+    if (!p->from || poll(&ready, 1, PATIENCE_MS) <= 0) {
+        p->hung = true;
+        return NULL;
+    }
+    ssize_t n = getline(&s, &cap, p->from);
     if (n < 0) {
         free(s);
         return NULL;
@@ -98,13 +107,11 @@ Peer *peer_start(const char *name, const Bench *b, char **version)
 {
     const char *given = getenv("OPTC_PYTHON");
     char *python = strdup(given && *given ? given : "python3"), *path = find_script();
-    char threads[32], elements[32];
-    int64_t most = 0;
-    for (int i = 0; i < b->ncase; i++)
-        most = b->cases[i].place > most ? b->cases[i].place : most;
+    char device[32], threads[32];
     snprintf(threads, sizeof threads, "%d", b->threads);
-    snprintf(elements, sizeof elements, "%lld", (long long)most);
-    char *argv[] = {python, path, threads, elements, (char *)(uintptr_t)type_info[b->type].name, NULL};
+    snprintf(device, sizeof device, "%.*s", (int)strcspn(optc_device_name(b->engine), " "), optc_device_name(b->engine));     /* "cuda:0:" */
+    device[strlen(device) - (device[0] != 0)] = 0;
+    char *argv[] = {python, path, device, threads, (char *)(uintptr_t)type_info[b->type].name, NULL};
     Peer *p = path && python ? spawn(argv) : NULL;
     char *first = p ? answer(p) : NULL;
     bool ok = first && !strncmp(first, "ready ", 6);
@@ -134,38 +141,73 @@ static void shapes_text(Buf *b, const Case *c)
     }
 }
 
-char *peer_open(Peer *p, const Case *c, const char *options)
+static char *why_of(const char *answer)        /* after "none " */
 {
-    if (options && *options)
-        return NULL;                           /* the peer's options have other names */
-    Buf b = {0};
-    buf_printf(&b, "open %s ", c->label);
-    shapes_text(&b, c);
-    buf_printf(&b, " %s %s", c->spec, c->with);
-    char *line = buf_take(&b), *a = line ? ask(p, line) : NULL, *what = NULL;
-    if (a && !strncmp(a, "ok ", 3))
-        what = strdup(a + 3);
-    free(line);
-    free(a);
-    return what;
+    return strdup(!answer ? "no answer" : strncmp(answer, "none ", 5) ? answer : answer + 5);
 }
 
-double peer_step(Peer *p, const Case *c, int reps)
+void peer_open(Peer *p, const Bench *b, Case *c)
 {
-    Buf b = {0};
-    buf_printf(&b, "step %s %d", c->label, reps);
-    char *line = buf_take(&b), *a = line ? ask(p, line) : NULL, *end = NULL;
-    double ms = a ? strtod(a, &end) : -1;
-    bool ok = a && end != a && !*end && ms > 0;
+    if (b->compile.options && *b->compile.options) {
+        c->peer_why = strdup("its options have other names");
+        return;
+    }
+    if (strpbrk(c->spec, " \t\n")) {           /* words of a line; and no rule of the peer's has such a name */
+        c->peer_why = strdup("not a name");
+        return;
+    }
+    Buf t = {0};
+    buf_printf(&t, "open %d %lld ", (int)(c - b->cases), (long long)b->place);
+    shapes_text(&t, c);
+    buf_printf(&t, " %s %s %s", c->graph ? "graph" : "eager", c->spec, c->with);
+    char *line = buf_take(&t), *a = line ? ask(p, line) : NULL;
+    if (a && !strncmp(a, "ok ", 3)) {
+        char *bar = strstr(a, " | ");
+        c->peer_graph = bar ? strdup(bar + 3) : NULL;
+        c->peer = strndup(a + 3, bar ? (size_t)(bar - a - 3) : strlen(a + 3));
+    } else {
+        c->peer_why = why_of(a);
+    }
     free(line);
     free(a);
-    return ok ? ms * 1e-3 : -1;
+}
+
+static char *about(Peer *p, const char *word, const Bench *b, const Case *c)
+{
+    char line[64];
+    snprintf(line, sizeof line, "%s %d", word, (int)(c - b->cases));
+    return ask(p, line);
+}
+
+void peer_close(Peer *p, const Bench *b, const Case *c) { free(about(p, "close", b, c)); }
+
+int peer_step(Peer *p, const Bench *b, Case *c, PeerTimes *out)
+{
+    char *a = about(p, "step", b, c);
+    *out = (PeerTimes){0};
+    int n = a ? sscanf(a, "%lf %lf %lf %lf", &out->seconds, &out->host, &out->graph, &out->graph_host) : -1;
+    bool ok = (n == 2 || n == 4) && out->seconds > 0 && (n == 2 || out->graph > 0), refused = a && !strncmp(a, "none ", 5);
+    out->seconds *= 1e-3;
+    out->graph *= 1e-3;
+    out->host *= 1e-6;
+    out->graph_host *= 1e-6;
+    if (refused) {
+        cli_warning("bench: %s gave up %s: %s", b->peer_name, c->label, a + 5);
+        peer_close(p, b, c);
+        free(c->peer);
+        c->peer = NULL;
+        c->peer_why = why_of(a);
+    }
+    free(a);
+    return ok ? 1 : refused ? 0 : -1;
 }
 
 void peer_stop(Peer *p)
 {
     if (!p)
         return;
+    if (p->hung && p->pid > 0)
+        kill(p->pid, SIGKILL);
     if (p->to)
         fclose(p->to);                         /* its input ends, and so does it */
     if (p->from)

@@ -1,9 +1,11 @@
-/* What was measured, for people and as JSON. */
+/* What was measured, for people. */
 #include "bench.h"
 
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
-static const char *shape_text(char buf[200], const Case *c)
+const char *bench_shape(char buf[200], const Case *c)
 {
     char one[160];
     bool same = true;
@@ -19,125 +21,229 @@ static const char *shape_text(char buf[200], const Case *c)
     return buf;
 }
 
-typedef struct Medians { double seconds, rate, share, mix, peer, ahead; } Medians;
-
-static Medians medians(const Bench *b, const Case *c)
+Medians bench_medians(const Bench *b, const Case *c)
 {
     int n = b->rounds;
-    Medians m = {cli_median(c->seconds, n), cli_median(c->rate, n), cli_median(c->share, n), cli_median(c->mix, n), 0, 0};
+    Medians m = {.seconds = cli_median(c->seconds, n), .rate = cli_median(c->rate, n), .share = cli_median(c->share, n), .best = cli_median(c->best, n),
+                 .mix = cli_median(c->mix, n), .host = cli_median(c->host, n), .host_least = c->host[0]};
+    for (int i = 1; i < n; i++)
+        m.host_least = c->host[i] < m.host_least ? c->host[i] : m.host_least;
     if (c->peer) {
         m.peer = cli_median(c->peer_seconds, n);
+        m.peer_host = cli_median(c->peer_host, n);
         m.ahead = cli_median(c->ahead, n);
+    }
+    if (c->peer && c->peer_graph) {
+        m.graph = cli_median(c->graph_seconds, n);
+        m.graph_host = cli_median(c->graph_host, n);
+        m.graph_ahead = cli_median(c->graph_ahead, n);
     }
     return m;
 }
 
-static void print_case(const Bench *b, const Case *c, int label, int shape)
+/* To the digits that are shown: a share of 99.96 % reads as 100.0 % and reaches 100. */
+void bench_missed(const Case *c, const Medians *m, Buf *names)
 {
-    char text[200], t[32];
-    Medians m = medians(b, c);
-    printf("  %s", cli_paint(PAINT_HEAD));
-    cli_cell(c->label, label + 2);
-    fputs(cli_paint(PAINT_NONE), stdout);
-    cli_cell(shape_text(text, c), shape + 2);
-    printf("%10s %7.1f %7.0f %% %7.0f %% %8.1f M  ", cli_time(t, m.seconds), m.rate * 1e-9, m.share * 100, m.mix * 100, (double)c->n / m.seconds * 1e-6);
-    if (b->peer_name && c->peer)
-        printf("%10s %6.2fx  ", cli_time(t, m.peer), m.ahead);
-    else if (b->peer_name)
-        printf("%10s %7s  ", "-", "");
-    puts(optc_rule_path(c->rule));
+    const Bar *bar = c->bar;
+    const struct { const char *name; bool missed; } each[] = {
+        {"share", round(m->share * 1000) < round(bar->share * 1000)},
+        {"torch", c->peer && round(m->ahead * 100) < round(bar->eager * 100)},
+        {"graph", c->peer_graph && bar->graph > 0 && round(m->graph_ahead * 100) < round(bar->graph * 100)},
+        {"host", m->host * 1e6 >= SUITE_HOST_US},
+        {"cold", c->cold * 1e3 >= SUITE_COLD_MS},
+        {"warm", c->warm * 1e3 >= SUITE_WARM_MS},
+    };
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++)
+        if (each[i].missed)
+            buf_printf(names, "%s%s", names->len ? ", " : "", each[i].name);
 }
 
-static void report_text(const Bench *b)
+/* ---- columns ---- */
+typedef struct Widths { int label, shape; bool graph; } Widths;
+
+static const char *shape_cell(char buf[200], const Bench *b, const Case *c)
 {
-    char text[200];
-    int label = 4, shape = 6;
-    for (int i = 0; i < b->ncase; i++) {
-        int l = cli_width(b->cases[i].label), s = cli_width(shape_text(text, &b->cases[i]));
-        label = l > label ? l : label;
-        shape = s > shape ? s : shape;
+    if (!c->work)
+        return bench_shape(buf, c);
+    snprintf(buf, 200, "%s", c->work);
+    if (b->size) {                             /* smaller than its name says */
+        char n[32];
+        snprintf(buf, 200, "%s at %s", c->work, cli_size(n, c->n));
     }
-    printf("%s\n%s parameters, %d round%s, medians\n\n", optc_device_name(b->engine), type_info[b->type].name, b->rounds, b->rounds == 1 ? "" : "s");
-    printf("  copy                %6.1f GB/s\n", cli_median(b->copy, b->nstream) * 1e-9);
-    printf("  scale in place      %6.1f GB/s\n", cli_median(b->scale, b->nstream) * 1e-9);
-    printf("  read only           %6.1f GB/s\n", cli_median(b->read, b->nstream) * 1e-9);
-    printf("  best streaming rate %6.1f GB/s: what 'of best' is a share of; 'of mix' counts bytes that are only read at the rate of reading\n\n",
-           cli_median(b->best, b->nstream) * 1e-9);
-    fputs(cli_paint(PAINT_DIM), stdout);
+    return buf;
+}
+
+static Widths widths(const Bench *b)
+{
+    Widths w = {.label = 4, .shape = 6};
+    char text[200];
+    for (int i = 0; i < b->ncase; i++) {
+        int l = cli_width(b->cases[i].label), s = cli_width(shape_cell(text, b, &b->cases[i]));
+        w.label = l > w.label ? l : w.label;
+        w.shape = s > w.shape ? s : w.shape;
+        w.graph = w.graph || b->cases[i].graph;
+    }
+    w.graph = w.graph && b->peer_name;
+    return w;
+}
+
+static void names(const Widths *w, const char *shape, const char *label, Paint paint)
+{
     printf("  ");
-    cli_cell("rule", label + 2);
-    cli_cell("shape", shape + 2);
+    cli_cell(shape, w->shape + 1);
+    fputs(cli_paint(paint), stdout);
+    cli_cell(label, w->label + 1);
+    fputs(cli_paint(paint ? PAINT_NONE : paint), stdout);
+}
+
+/* ---- the CPU's table ---- */
+static void cpu_head(const Bench *b, const Widths *w)
+{
+    names(w, "work", "rule", PAINT_NONE);
     printf("%10s %7s %9s %9s %10s  ", "a step", "GB/s", "of best", "of mix", "elements/s");
     if (b->peer_name)
         printf("%10s %7s  ", "torch", "ahead");
-    printf("how it runs%s\n", cli_paint(PAINT_NONE));
+    puts("how it runs");
+}
+
+static void cpu_row(const Bench *b, const Case *c, const Medians *m)
+{
+    char t[32];
+    printf("%10s %7.1f %7.0f %% %7.0f %% %8.1f M  ", cli_time(t, m->seconds), m->rate * 1e-9, m->share * 100, m->mix * 100, (double)c->n / m->seconds * 1e-6);
+    if (b->peer_name && c->peer)
+        printf("%10s %6.2fx  ", cli_time(t, m->peer), m->ahead);
+    else if (b->peer_name)
+        printf("%10s %7s  ", "-", "");
+    puts(c->runs);
+}
+
+static void cpu_foot(const Bench *b)
+{
+    printf("\n  copy                %6.1f GB/s\n", cli_median(b->copy, b->nstream) * 1e-9);
+    printf("  scale in place      %6.1f GB/s\n", cli_median(b->scale, b->nstream) * 1e-9);
+    printf("  read only           %6.1f GB/s\n", cli_median(b->read, b->nstream) * 1e-9);
+    printf("  best streaming rate %6.1f GB/s: what 'of best' is a share of; 'of mix' counts bytes that are only read at the rate of reading\n",
+           cli_median(b->best, b->nstream) * 1e-9);
+}
+
+/* ---- a GPU's table ---- */
+static void gpu_head(const Bench *b, const Widths *w)
+{
+    names(w, "work", "rule", PAINT_NONE);
+    printf("%7s %9s %5s %5s %7s %6s %7s %6s", "tensors", "a step", "GB/s", "copy", "of copy", "host", "cold", "warm");
+    if (b->peer_name)
+        printf(" %9s %7s", "torch", "ahead");
+    if (w->graph)
+        printf(" %9s %6s", "its graph", "ahead");
+    putchar('\n');
+}
+
+static void gpu_bar(const Bench *b, const Case *c, const Medians *m, const Widths *w)
+{
+    Buf missed = {0}, verdict = {0};
+    bench_missed(c, m, &missed);
+    buf_printf(&verdict, "%s%s", missed.len ? "misses " : "holds", missed.len ? missed.s : "");
+    printf("  %*s%s", w->shape + 1, "", cli_paint(missed.len ? PAINT_BAD : PAINT_GOOD));
+    cli_cell(verdict.s ? verdict.s : "", w->label + 31);       /* as far as the share's column */
+    printf("%s%6.1f%% %4dus %5dms %4dms", cli_paint(PAINT_DIM), c->bar->share * 100, SUITE_HOST_US, SUITE_COLD_MS, SUITE_WARM_MS);
+    if (b->peer_name && c->peer)
+        printf(" %9s %6.2fx", "", c->bar->eager);
+    if (w->graph && c->peer && c->bar->graph > 0)
+        printf(" %9s %5.2fx", "", c->bar->graph);
+    printf("%s\n", cli_paint(PAINT_NONE));
+    buf_free(&missed);
+    buf_free(&verdict);
+}
+
+static void gpu_row(const Bench *b, const Case *c, const Medians *m, const Widths *w)
+{
+    printf("%7d %7.3fms %5.0f %5.0f %6.1f%% %4.1fus %5.0fms %4.0fms", c->ntensor, m->seconds * 1e3, m->rate * 1e-9, m->best * 1e-9, m->share * 100,
+           m->host * 1e6, c->cold * 1e3, c->warm * 1e3);
+    if (b->peer_name && c->peer)
+        printf(" %7.3fms %6.2fx", m->peer * 1e3, m->ahead);
+    else if (b->peer_name)
+        printf(" %9s", "-");
+    if (w->graph && c->peer && c->peer_graph)
+        printf(" %7.3fms %5.2fx", m->graph * 1e3, m->graph_ahead);
+    putchar('\n');
+    if (c->bar)
+        gpu_bar(b, c, m, w);
+}
+
+static void gpu_foot(const Bench *b)
+{
+    int rows = 0, hold = 0;
+    puts("\n  copy: device to device, at least 1 GiB, timed in the same rounds. host: what optc_step itself takes. cold, warm:\n"
+         "  from optc_compile to the end of the first step, with an empty cache and with a full one.");
     for (int i = 0; i < b->ncase; i++)
-        print_case(b, &b->cases[i], label, shape);
-    for (int i = 0, first = 1; b->peer_name && i < b->ncase; i++)
-        if (b->cases[i].peer) {
-            printf("%s  %s ran %s as %s\n", first ? "\n" : "", b->peer_name, b->cases[i].label, b->cases[i].peer);
-            first = 0;
+        if (b->cases[i].bar) {
+            rows++;
+            if (!b->cases[i].timed)
+                continue;
+            Buf missed = {0};
+            Medians m = bench_medians(b, &b->cases[i]);
+            bench_missed(&b->cases[i], &m, &missed);
+            hold += !missed.len;
+            buf_free(&missed);
         }
+    if (rows)
+        printf("  %d of %d rows hold their bars%s\n", hold, rows, b->peer_name ? "" : " (torch was not there: nothing was held against it)");
 }
 
-/* ---- JSON ---- */
-static void put_string(const char *s)
+/* ---- all ---- */
+void bench_report_head(const Bench *b)
 {
-    putchar('"');
-    for (; *s; s++) {
-        if (*s == '"' || *s == '\\')
-            printf("\\%c", *s);
-        else if ((unsigned char)*s < 32)
-            printf("\\u%04x", *s);
-        else
-            putchar(*s);
-    }
-    putchar('"');
+    Widths w = widths(b);
+    printf("%s\n", optc_device_name(b->engine));
+    if (b->device.state)
+        printf("%s\n", b->device.state);
+    printf("%s parameters, %d round%s, medians\n\n%s", type_info[b->type].name, b->rounds, b->rounds == 1 ? "" : "s", cli_paint(PAINT_DIM));
+    (b->device.ops->async ? gpu_head : cpu_head)(b, &w);
+    fputs(cli_paint(PAINT_NONE), stdout);
 }
 
-static void put_case(const Bench *b, const Case *c)
+void bench_report_cases(const Bench *b, int from, int n)
 {
+    Widths w = widths(b);
     char text[200];
-    Medians m = medians(b, c);
-    printf("    {\"rule\": ");
-    put_string(c->label);
-    printf(", \"elements\": %lld, \"tensors\": %d, \"shape\": ", (long long)c->n, c->ntensor);
-    put_string(shape_text(text, c));
-    printf(",\n     \"ms\": %.6g, \"bytes_read\": %.17g, \"bytes_written\": %.17g, \"gb_per_s\": %.6g, \"share_of_best\": %.6g, \"share_of_mix\": %.6g, \"elements_per_s\": %.6g, \"native\": %s, \"runs\": ",
-           m.seconds * 1e3, c->bytes.read, c->bytes.written, m.rate * 1e-9, m.share, m.mix, (double)c->n / m.seconds, optc_rule_native(c->rule) ? "true" : "false");
-    put_string(optc_rule_path(c->rule));
-    if (c->peer) {
-        printf(",\n     \"torch\": {\"runs\": ");
-        put_string(c->peer);
-        printf(", \"ms\": %.6g, \"ratio\": %.6g}", m.peer * 1e3, m.ahead);
+    for (const Case *c = &b->cases[from]; c < &b->cases[from + n]; c++) {
+        names(&w, shape_cell(text, b, c), c->label, PAINT_HEAD);
+        if (c->failed) {
+            printf("%sfailed%s\n", cli_paint(PAINT_BAD), cli_paint(PAINT_NONE));
+            continue;
+        }
+        Medians m = bench_medians(b, c);
+        if (b->device.ops->async)
+            gpu_row(b, c, &m, &w);
+        else
+            cpu_row(b, c, &m);
     }
-    putchar('}');
+    fflush(stdout);
 }
 
-static void report_json(const Bench *b)
+static void peer_foot(const Bench *b)
 {
-    printf("{\n  \"optc\": \"%s\",\n  \"device\": ", optc_version());
-    put_string(optc_device_name(b->engine));
-    printf(",\n  \"threads\": %d, \"rounds\": %d, \"type\": \"%s\",\n", b->threads, b->rounds, type_info[b->type].name);
-    printf("  \"copy_gb_per_s\": %.6g, \"scale_gb_per_s\": %.6g, \"read_gb_per_s\": %.6g, \"best_gb_per_s\": %.6g,\n", cli_median(b->copy, b->nstream) * 1e-9,
-           cli_median(b->scale, b->nstream) * 1e-9, cli_median(b->read, b->nstream) * 1e-9, cli_median(b->best, b->nstream) * 1e-9);
-    if (b->peer_name) {
-        printf("  \"against\": ");
-        put_string(b->peer_name);
-        printf(",\n");
+    printf("\n  %s ran\n", b->peer_name);
+    for (const Case *c = b->cases; c < b->cases + b->ncase; c++) {
+        if (c->failed)
+            continue;
+        printf("    %s%s%s: ", c->work ? c->work : "", c->work ? " " : "", c->label);
+        cli_put_clean(stdout, c->peer ? c->peer : "nothing: ", false);
+        cli_put_clean(stdout, c->peer ? "" : c->peer_why ? c->peer_why : "it went away", false);
+        Medians m = bench_medians(b, c);
+        char t[32];
+        if (c->peer && b->device.ops->async)
+            printf("; host %s", cli_time(t, m.peer_host));
+        if (c->peer && c->peer_graph)
+            printf("; %s; host %s", c->peer_graph, cli_time(t, m.graph_host));
+        putchar('\n');
     }
-    printf("  \"rules\": [\n");
-    for (int i = 0; i < b->ncase; i++) {
-        put_case(b, &b->cases[i]);
-        puts(i < b->ncase - 1 ? "," : "");
-    }
-    puts("  ]\n}");
 }
 
-void bench_report(const Bench *b)
+void bench_report_foot(const Bench *b)
 {
-    if (b->json)
-        report_json(b);
-    else
-        report_text(b);
+    if (b->nstream)
+        (b->device.ops->async ? gpu_foot : cpu_foot)(b);
+    if (b->peer_name)
+        peer_foot(b);
 }

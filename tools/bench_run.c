@@ -5,118 +5,94 @@
 #endif
 #include "bench.h"
 
-#include <math.h>
-#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-static const double least_sample = 4e-3;       /* seconds: far above the clock's grain and a thread's waking */
+enum { HOST_STEPS = 20 };                      /* in one look at the host's time: far fewer launches than a queue holds (about 1024) */
 
-/* ---- numbers to step ---- */
-/* Normal numbers of both signs and several sizes, never zero; the low 16 bits of the result for the 16-bit types. */
-static uint64_t bits_of(Type t, int64_t i, float scale)
-{
-    uint32_t h = (uint32_t)i * 2654435761u;
-    float x = scale * (0.25f + (float)(h >> 9) * 0x1p-23f) * (h & 1 ? 1.0f : -1.0f);
-    uint32_t f;
-    memcpy(&f, &x, sizeof f);
-    switch (t) {
-    case T_BF16: return f >> 16;
-    case T_F16: return (f >> 16 & 0x8000) | (((f >> 23 & 0xff) - 112) << 10) | (f >> 13 & 0x3ff);     /* 2^-14 … 2^15 only */
-    case T_F64: {
-        double d = x;
-        uint64_t w;
-        memcpy(&w, &d, sizeof w);
-        return w;
-    }
-    default: return f;
-    }
-}
-
-static void fill(void *p, Type t, int64_t n, float scale, int threads)
-{
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (int64_t i = 0; i < n; i++) {
-        uint64_t w = bits_of(t, i, scale);
-        switch (type_info[t].bytes) {
-        case 2: ((uint16_t *)p)[i] = (uint16_t)w; break;
-        case 4: ((uint32_t *)p)[i] = (uint32_t)w; break;
-        default: ((uint64_t *)p)[i] = w;
-        }
-    }
-}
-
-static void *new_filled(Type t, int64_t n, float scale, int threads)
-{
-    void *p = stream_alloc((size_t)n * (size_t)type_info[t].bytes);
-    if (p)
-        fill(p, t, n, scale, threads);
-    return p;
-}
-
-/* Asking for more than there is would end in the kernel killing something, not in a message. */
-static bool fits(const Bench *b, int64_t n, Type grad)
-{
-    double need = (double)n * (type_info[b->type].bytes + type_info[grad].bytes) + 2.0 * (double)b->stream_n * sizeof(float);
-    for (int i = 0; i < b->ncase; i++)
-        need += b->cases[i].state_bytes;
-    double have = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
-    char x[32], y[32];
-    if (need < 0.9 * have)
-        return true;
-    cli_error("bench: this needs about %s of memory and the machine has %s: take a smaller --size or fewer rules", cli_bytes(x, need), cli_bytes(y, have));
-    return false;
-}
-
-static bool make_buffers(Bench *b)
-{
-    int64_t n = 0, place = 0;
-    Type grad = b->compile.g < 0 ? b->type : (Type)b->compile.g;
-    for (int i = 0; i < b->ncase; i++) {
-        n = b->cases[i].n > n ? b->cases[i].n : n;
-        place = b->cases[i].place > place ? b->cases[i].place : place;
-    }
-    b->stream_n = n;
-    if (!fits(b, place, grad))
-        return false;
-    b->p = new_filled(b->type, place, 1.0f, b->threads);
-    b->g = new_filled(grad, place, 0.0625f, b->threads);
-    b->a = stream_alloc((size_t)n * sizeof *b->a);
-    b->b = stream_alloc((size_t)n * sizeof *b->b);
-    size_t most = (size_t)b->rounds * (size_t)b->ncase;
-    b->copy = calloc(most * 4, sizeof(double));
-    if (!b->p || !b->g || !b->a || !b->b || !b->copy)
-        return cli_error("bench: out of memory"), false;
-    b->scale = b->copy + most;
-    b->best = b->scale + most;
-    b->read = b->best + most;
-    stream_touch(b->a, n, b->threads);
-    stream_touch(b->b, n, b->threads);
-    return true;
-}
-
-/* ---- bindings ---- */
-static bool lib(optc_status s)
+bool bench_lib(optc_status s)
 {
     if (s != OPTC_OK)
         cli_error("%s", optc_message());
     return s == OPTC_OK;
 }
 
+static Type grad_type(const Bench *b) { return b->compile.g < 0 ? b->type : (Type)b->compile.g; }
+
+static void progress(const Bench *b, const Case *c, const char *what, int i, int n)
+{
+    if (b->progress && c)
+        fprintf(stderr, "\r\033[K%s%s%s: %s %d/%d", c->work ? c->work : "", c->work ? " " : "", c->label, what, i + 1, n);
+    else if (b->progress)
+        fputs("\r\033[K", stderr);
+}
+
+/* ---- memory ---- */
+static bool fits(Bench *b, int from, int n)
+{
+    double need = (double)b->place * (type_info[b->type].bytes + type_info[grad_type(b)].bytes) + 2.0 * (double)b->most * sizeof(float), have = b->device.ops->room(&b->device);
+    for (int i = from; i < from + n; i++)
+        need += b->cases[i].state_bytes;
+    char x[32], y[32];
+    if (need < have)
+        return true;
+    cli_error("bench: %s needs about %s of memory and %s may be had: take a smaller --size or fewer rules", b->cases[from].label, cli_bytes(x, need), cli_bytes(y, have));
+    return false;
+}
+
+static bool make_buffers(Bench *b, int from, int n)
+{
+    Device *d = &b->device;
+    b->most = b->place = 0;
+    for (int i = from; i < from + n; i++) {
+        b->most = b->cases[i].n > b->most ? b->cases[i].n : b->most;
+        b->place = b->cases[i].place > b->place ? b->cases[i].place : b->place;
+    }
+    if (!fits(b, from, n))
+        return false;
+    b->p = d->ops->alloc(d, (size_t)b->place * (size_t)type_info[b->type].bytes);
+    b->g = b->p ? d->ops->alloc(d, (size_t)b->place * (size_t)type_info[grad_type(b)].bytes) : NULL;
+    return b->g && d->ops->fill(d, b->p, b->type, b->place, 1.0f) && d->ops->fill(d, b->g, grad_type(b), b->place, 0.0625f) && d->ops->yard_open(d, b->most);
+}
+
+static bool make_series(Bench *b)
+{
+    size_t rounds = (size_t)b->rounds, most = rounds * (size_t)b->ncase;
+    b->copy = calloc(most * 4, sizeof(double));
+    bool ok = b->copy != NULL;
+    b->scale = ok ? b->copy + most : NULL;
+    b->best = ok ? b->scale + most : NULL;
+    b->read = ok ? b->best + most : NULL;
+    for (int i = 0; ok && i < b->ncase; i++) {
+        Case *c = &b->cases[i];
+        double **each[] = {&c->seconds, &c->rate, &c->share, &c->best, &c->mix, &c->host, &c->peer_seconds, &c->peer_host, &c->ahead,
+                           &c->graph_seconds, &c->graph_host, &c->graph_ahead};
+        enum { N = sizeof each / sizeof *each };
+        double *all = calloc(rounds * N, sizeof(double));
+        ok = all != NULL;
+        for (int k = 0; ok && k < N; k++)
+            *each[k] = all + rounds * (size_t)k;
+    }
+    return ok ? true : (cli_error("bench: out of memory"), false);
+}
+
+/* ---- bindings ---- */
 static optc_type public_of(int t)
 {
     static const optc_type of[NTYPES] = {[T_F32] = OPTC_F32, [T_F64] = OPTC_F64, [T_BF16] = OPTC_BF16, [T_F16] = OPTC_F16};
     return t < 0 ? OPTC_DEFAULT : of[t];
 }
 
-static bool compile_case(Bench *b, Case *c)
+static bool compile_case(Bench *b, Case *c, optc_engine *e)
 {
     const CompileOpts *o = &b->compile;
     optc_rule_options r = {.spec = c->spec, .with = c->with, .options = o->options, .param = public_of(o->p), .grad = public_of(o->g), .state = public_of(o->state)};
-    if (!lib(optc_compile(b->engine, &r, &c->rule)))
+    if (!bench_lib(optc_compile(e, &r, &c->rule)))
         return false;
-    if (!optc_rule_native(c->rule) && c->n > 1 << 20) {
+    c->runs = strdup(optc_rule_path(c->rule));
+    c->native = optc_rule_native(c->rule);
+    if (!c->native && c->n > 1 << 20) {
         cli_error("bench: %s would run on the %s: too slow for %lld elements, try --size 64K", c->label, optc_rule_path(c->rule), (long long)c->n);
         return false;
     }
@@ -126,229 +102,259 @@ static bool compile_case(Bench *b, Case *c)
 /* Inputs beside the gradient: any numbers will do. */
 static bool set_inputs(Bench *b, Case *c)
 {
+    Device *d = &b->device;
     int n = optc_rule_inputs(c->rule);
     if (n && !b->input) {
-        b->input = stream_alloc((size_t)b->stream_n * sizeof(double));
-        if (!b->input)
-            return cli_error("bench: out of memory"), false;
-        memset(b->input, 0x3f, (size_t)b->stream_n * sizeof(double));     /* a normal number between 0.0004 and 2 in every type */
+        size_t bytes = (size_t)b->most * sizeof(double);
+        b->input = d->ops->alloc(d, bytes);
+        if (!b->input || !d->ops->set(d, b->input, 0x3f, bytes))       /* a normal number between 0.0004 and 2 in every type */
+            return false;
     }
     for (int i = 0; i < n; i++) {
         const char *name = optc_rule_input(c->rule, i);
         if (optc_set_scalar(c->binding, -1, name, 0.5) == OPTC_OK)
             continue;
         for (int k = 0; k < c->ntensor; k++)
-            if (!lib(optc_set_input(c->binding, k, name, b->input, 0)))
+            if (!bench_lib(optc_set_input(c->binding, k, name, b->input, 0)))
                 return false;
     }
     return true;
 }
 
-static bool bind_case(Bench *b, Case *c)
+bool bench_start(Bench *b, Case *c, optc_engine *e)
 {
-    Type grad = b->compile.g < 0 ? b->type : (Type)b->compile.g;
+    if (!compile_case(b, c, e))
+        return false;
     optc_tensor *t = calloc((size_t)c->ntensor, sizeof *t);
     int64_t at = 0;
     for (int i = 0; t && i < c->ntensor; i++) {
         int64_t n = 1;
         for (int k = 0; k < c->shape[i].rank; k++)
             n *= c->shape[i].dim[k];
-        t[i] = (optc_tensor){.param = (char *)b->p + at * type_info[b->type].bytes, .grad = (char *)b->g + at * type_info[grad].bytes,
+        t[i] = (optc_tensor){.param = (char *)b->p + at * type_info[b->type].bytes, .grad = (char *)b->g + at * type_info[grad_type(b)].bytes,
                              .rank = c->shape[i].rank, .shape = c->shape[i].dim};
-        at += (n + 15) / 16 * 16;
+        at += (n + 63) / 64 * 64;
     }
     optc_group group = {.tensors = t, .ntensors = c->ntensor};
-    bool ok = t ? lib(optc_bind(c->rule, &group, 1, &c->binding)) : (cli_error("bench: out of memory"), false);
+    bool ok = t ? bench_lib(optc_bind(c->rule, &group, 1, &c->binding)) : (cli_error("bench: out of memory"), false);
     free(t);
-    size_t rounds = (size_t)b->rounds;
-    c->seconds = ok ? calloc(rounds * 6, sizeof(double)) : NULL;
-    if (!c->seconds)
-        return ok ? cli_error("bench: out of memory"), false : false;
-    c->rate = c->seconds + rounds;
-    c->share = c->rate + rounds;
-    c->peer_seconds = c->share + rounds;
-    c->ahead = c->peer_seconds + rounds;
-    c->mix = c->ahead + rounds;
-    return set_inputs(b, c);
+    c->t = 0;
+    return ok && set_inputs(b, c);
+}
+
+void bench_stop(Case *c)
+{
+    (void)optc_unbind(c->binding);
+    (void)optc_release(c->rule);
+    (void)optc_close(c->engine);
+    c->binding = NULL;
+    c->rule = NULL;
+    c->engine = NULL;
 }
 
 /* ---- samples ---- */
+bool bench_steps(Case *c, int n)
+{
+    c->t += n;
+    for (int k = 0; k < n; k++)
+        if (optc_step(c->binding) != OPTC_OK)
+            return bench_lib(OPTC_ERROR_ARGUMENT);
+    return true;
+}
+
 /* Seconds per step over c->reps steps; c->bytes is set to the bytes per step the plan moves in them. */
-static bool sample(Case *c, double *seconds)
+static bool sample(Bench *b, Case *c, double *seconds)
 {
     int kinds = c->periodic ? c->reps : 1;
     c->bytes = (optc_bytes){0, 0};
     for (int k = 0; k < kinds; k++) {
         optc_bytes one;
-        if (!lib(optc_plan_bytes(c->binding, "step", c->t + k + 1, &one)))
+        if (!bench_lib(optc_plan_bytes(c->binding, "step", c->t + k + 1, &one)))
             return false;
         c->bytes.read += one.read / kinds;
         c->bytes.written += one.written / kinds;
     }
-    double t0 = cli_now();
-    for (int k = 0; k < c->reps; k++)
-        if (optc_step(c->binding) != OPTC_OK)
-            return lib(OPTC_ERROR_ARGUMENT);
-    *seconds = (cli_now() - t0) / c->reps;
-    c->t += c->reps;
+    Device *d = &b->device;
+    if (!d->ops->begin(d) || !bench_steps(c, c->reps) || !d->ops->end(d, seconds))
+        return false;
+    *seconds /= c->reps;
     return true;
 }
 
-static int reps_for(double seconds)
-{
-    double r = ceil(least_sample / (seconds > 1e-8 ? seconds : 1e-8));
-    return r < 1 ? 1 : r > 100000 ? 100000 : (int)r;
-}
-
-/* Three times without counting: pages, threads and branch predictors settle. The last one says how long a step is. */
-static bool warm_up(Case *c)
+/* Three times without counting: pages, threads, clocks and branch predictors settle. The last one says how long a step is. */
+static bool warm_up(Bench *b, Case *c)
 {
     double s = 0;
     c->reps = 1;
     for (int i = 0; i < 3; i++)
-        if (!sample(c, &s))
+        if (!sample(b, c, &s))
             return false;
-    c->reps = reps_for(s);
+    c->reps = device_reps(&b->device, s);
     return true;
 }
 
-static void progress(const Bench *b, const char *what, int i, int n)
+/* What the caller's thread spends in optc_step: the queue is empty at first and never full, and nothing else is called in between. */
+static bool time_host(Bench *b, Case *c, double *seconds)
 {
-    if (b->progress)
-        fprintf(stderr, i < n ? "\r\033[K%s %d/%d" : "\r\033[K", what, i + 1, n);
-}
-
-bool bench_prepare(Bench *b)
-{
-    if (!lib(optc_open(&(optc_engine_options){.device = "cpu", .threads = b->threads, .spec_path = b->compile.path}, &b->engine)))
+    Device *d = &b->device;
+    if (!d->ops->sync(d))
         return false;
-    b->threads = optc_threads(b->engine);
-    for (int i = 0; i < b->ncase; i++) {
-        progress(b, "compiling", i, b->ncase);
-        if (!compile_case(b, &b->cases[i]))
-            return false;
-    }
-    if (!make_buffers(b))
-        return false;
-    for (int i = 0; i < b->ncase; i++) {
-        progress(b, "warming up", i, b->ncase);
-        if (!bind_case(b, &b->cases[i]) || !warm_up(&b->cases[i]))
-            return false;
-    }
-    stream_copy(b->b, b->a, b->stream_n, b->threads);
     double t0 = cli_now();
-    stream_scale(b->a, b->stream_n, b->threads);
-    b->stream_reps = reps_for(cli_now() - t0);
-    return true;
+    bool ok = bench_steps(c, HOST_STEPS);
+    *seconds = (cli_now() - t0) / HOST_STEPS;
+    return ok && d->ops->sync(d);
 }
 
-/* As many threads as the library would put on that many elements (run_native). */
-static int stream_team(const Bench *b)
-{
-    int64_t useful = b->stream_n / (1 << 15) + 1;
-    return useful < b->threads ? (int)useful : b->threads;
-}
-
-/* Both walk both arrays, so that neither has less to keep in the caches. */
-static double time_streams(Bench *b)
-{
-    int threads = stream_team(b);
-    double bytes = 2.0 * (double)b->stream_n * sizeof(float) * b->stream_reps;
-    double t0 = cli_now();
-    for (int k = 0; k < b->stream_reps; k++)
-        stream_copy(b->b, b->a, b->stream_n, threads);
-    double t1 = cli_now();
-    for (int k = 0; k < b->stream_reps; k++) {
-        stream_scale(b->a, b->stream_n, threads);
-        stream_scale(b->b, b->stream_n, threads);
-    }
-    double t2 = cli_now();
-    float sum = 0;
-    for (int k = 0; k < b->stream_reps; k++)
-        sum += stream_read(b->a, b->stream_n, threads) + stream_read(b->b, b->stream_n, threads);
-    double t3 = cli_now();
-    double copy = bytes / (t1 - t0), scale = 2 * bytes / (t2 - t1), best = copy > scale ? copy : scale;
-    b->read[b->nstream] = sum == 12345.0f ? 0 : bytes / (t3 - t2);         /* the sum is looked at, so it is made */
-    b->copy[b->nstream] = copy;
-    b->scale[b->nstream] = scale;
-    b->best[b->nstream++] = best;
-    return best;
-}
-
-/* Beside a peer: threads of either side spin for a moment after their work and must fall asleep before the other side is timed. And a
- * process that has rested is preferred by the scheduler, so either side rests before it is timed. */
+/* Beside a peer on the CPU: threads of either side spin for a moment after their work and must fall asleep before the other side is timed.
+ * And a process that has rested is preferred by the scheduler, so either side rests before it is timed. */
 static void settle(const Bench *b)
 {
-    if (b->peer)
+    if (b->peer && !b->device.ops->async)
         usleep(20000);
+}
+
+static void lose_peer(Bench *b, const Case *c)
+{
+    cli_warning("bench: %s stopped answering at %s; going on without it", b->peer_name, c->label);
+    peer_stop(b->peer);
+    b->peer = NULL;
+    for (int i = 0; i < b->ncase; i++)
+        if (!b->cases[i].timed) {
+            free(b->cases[i].peer);
+            b->cases[i].peer = NULL;
+        }
 }
 
 static void time_peer(Bench *b, Case *c, int round)
 {
     settle(b);
-    double s = peer_step(b->peer, c, c->reps);
-    if (s < 0) {
-        cli_warning("bench: %s stopped answering at %s; going on without it", b->peer_name, c->label);
-        peer_stop(b->peer);
-        b->peer = NULL;
-        for (int i = 0; i < b->ncase; i++) {
-            free(b->cases[i].peer);
-            b->cases[i].peer = NULL;
-        }
+    PeerTimes t;
+    int got = peer_step(b->peer, b, c, &t);
+    if (got < 0)
+        lose_peer(b, c);
+    if (got <= 0)
         return;
-    }
-    c->peer_seconds[round] = s;
-    c->ahead[round] = s / c->seconds[round];
+    c->peer_seconds[round] = t.seconds;
+    c->peer_host[round] = t.host;
+    c->ahead[round] = t.seconds / c->seconds[round];
+    c->graph_seconds[round] = t.graph;
+    c->graph_host[round] = t.graph_host;
+    c->graph_ahead[round] = t.graph / c->seconds[round];
 }
 
-bool bench_rounds(Bench *b)
+static bool time_case(Bench *b, Case *c, int round)
 {
-    for (int round = 0; round < b->rounds; round++) {
-        progress(b, "round", round, b->rounds);
-        for (int i = 0; i < b->ncase; i++) {
-            Case *c = &b->cases[(i + round) % b->ncase];       /* nobody is always the one after the peer */
-            settle(b);
-            double best = time_streams(b);     /* right before each rule: the machine's mood changes within a round */
-            settle(b);
-            if (!sample(c, &c->seconds[round]))
-                return false;
-            c->rate[round] = (c->bytes.read + c->bytes.written) / c->seconds[round];
-            c->share[round] = c->rate[round] / best;
-            /* Each byte written pairs with one read, as in place; what is read beyond that goes at the rate of reading. */
-            double paired = c->bytes.written < c->bytes.read ? c->bytes.written : c->bytes.read;
-            double over = c->bytes.read - paired + (c->bytes.written - paired);
-            c->mix[round] = (2 * paired / best + over / b->read[b->nstream - 1]) / c->seconds[round];
-            if (b->peer && c->peer)
-                time_peer(b, c, round);
-        }
-    }
-    progress(b, "", 1, 0);
-    b->progress = false;
+    Device *d = &b->device;
+    Rates r;
+    settle(b);
+    if (!d->ops->yard_time(d, &r))             /* right before each rule: the machine's mood changes within a round */
+        return false;
+    settle(b);
+    if ((d->ops->async && !bench_steps(c, 1)) || !sample(b, c, &c->seconds[round]) || (d->ops->async && !time_host(b, c, &c->host[round])))
+        return false;
+    c->rate[round] = (c->bytes.read + c->bytes.written) / c->seconds[round];
+    c->share[round] = c->rate[round] / r.best;
+    c->best[round] = r.best;
+    /* Each byte written pairs with one read, as in place; what is read beyond that goes at the rate of reading. */
+    double paired = c->bytes.written < c->bytes.read ? c->bytes.written : c->bytes.read;
+    double over = c->bytes.read - paired + (c->bytes.written - paired);
+    c->mix[round] = r.read > 0 ? (2 * paired / r.best + over / r.read) / c->seconds[round] : c->share[round];
+    b->copy[b->nstream] = r.copy;
+    b->scale[b->nstream] = r.scale;
+    b->read[b->nstream] = r.read;
+    b->best[b->nstream++] = r.best;
+    if (b->peer && c->peer)
+        time_peer(b, c, round);
     return true;
+}
+
+/* ---- a batch ---- */
+static bool prepare(Bench *b, int from, int n)
+{
+    if (!make_buffers(b, from, n))
+        return false;
+    for (int i = 0; i < n; i++) {
+        Case *c = &b->cases[from + i];
+        progress(b, c, "warming up", i, n);
+        if (!(b->device.ops->async ? bench_first(b, c) : bench_start(b, c, b->engine)) || !warm_up(b, c))
+            return false;
+    }
+    return true;
+}
+
+static void open_peers(Bench *b, int from, int n)
+{
+    if (b->against && !b->peer_tried) {
+        b->peer = peer_start(b->against, b, &b->peer_name);
+        b->peer_tried = true;
+    }
+    for (int i = from; b->peer && i < from + n; i++) {
+        progress(b, &b->cases[i], b->against, i - from, n);
+        peer_open(b->peer, b, &b->cases[i]);
+    }
+}
+
+static void put_away(Bench *b, int from, int n)
+{
+    Device *d = &b->device;
+    void **each[] = {&b->p, &b->g, &b->input};
+    for (int i = from; i < from + n; i++) {
+        bench_stop(&b->cases[i]);
+        if (b->peer && b->cases[i].peer)
+            peer_close(b->peer, b, &b->cases[i]);
+    }
+    if (!d->ops)
+        return;
+    (void)d->ops->sync(d);                     /* memory of the driver's pool goes back only here */
+    d->ops->yard_close(d);
+    for (int i = 0; i < 3; i++) {
+        d->ops->free(d, *each[i]);
+        *each[i] = NULL;
+    }
+}
+
+bool bench_batch(Bench *b, int from, int n)
+{
+    bool ok = (b->copy || make_series(b)) && prepare(b, from, n);
+    if (ok)
+        open_peers(b, from, n);
+    for (int round = 0; ok && round < b->rounds; round++)
+        for (int i = 0; ok && i < n; i++) {
+            Case *c = &b->cases[from + (i + round) % n];       /* nobody is always the one after the peer */
+            progress(b, c, "round", round, b->rounds);
+            ok = time_case(b, c, round);
+        }
+    put_away(b, from, n);
+    for (int i = from; i < from + n; i++) {
+        b->cases[i].timed = ok;
+        b->cases[i].failed = !ok;
+    }
+    progress(b, NULL, "", 0, 0);
+    return ok;
+}
+
+bool bench_open(Bench *b)
+{
+    if (optc_open(&(optc_engine_options){.device = b->device_name, .threads = b->threads, .spec_path = b->compile.path}, &b->engine) != OPTC_OK) {
+        cli_error("%s\nbench: '--device cpu' runs on the CPU, '--device best' on a GPU where there is one; 'optc doctor' says what was found", optc_message());
+        return false;
+    }
+    b->threads = optc_threads(b->engine);
+    return device_open(&b->device, b->engine);
 }
 
 void bench_free(Bench *b)
 {
-    progress(b, "", 1, 0);
     peer_stop(b->peer);
     free(b->peer_name);
     for (int i = 0; i < b->ncase; i++) {
         Case *c = &b->cases[i];
-        (void)optc_unbind(c->binding);
-        (void)optc_release(c->rule);
-        free(c->label);
-        free(c->spec);
-        free(c->with);
-        free(c->shape);
-        free(c->seconds);
-        free(c->peer);
+        void *each[] = {c->label, c->spec, c->with, c->shape, c->seconds, c->runs, c->peer, c->peer_graph, c->peer_why};
+        for (size_t k = 0; k < sizeof each / sizeof *each; k++)
+            free(each[k]);
     }
+    device_close(&b->device);
     (void)optc_close(b->engine);
     free(b->cases);
-    free(b->p);
-    free(b->g);
-    free(b->input);
-    free(b->a);
-    free(b->b);
     free(b->copy);
 }

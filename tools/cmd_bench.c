@@ -42,24 +42,47 @@ static Dims square(int64_t n)
     return (Dims){2, {rows, n / rows}};
 }
 
+static bool place_case(Case *c)
+{
+    for (int i = 0; i < c->ntensor; i++) {
+        int64_t n = 1;
+        for (int k = 0; k < c->shape[i].rank; k++)
+            n *= c->shape[i].dim[k];
+        c->n += n;
+        c->place += (n + 63) / 64 * 64;        /* every tensor begins at a line, as from an allocator */
+    }
+    return true;
+}
+
+static bool shape_work(const Bench *b, Case *c, const Work *w)
+{
+    c->work = work_name(w);
+    c->ntensor = work_shapes(w, NULL);
+    c->shape = calloc((size_t)c->ntensor, sizeof *c->shape);
+    if (!c->shape)
+        return cli_error("out of memory"), false;
+    work_shapes(w, c->shape);
+    if (b->size && !work_scale(c->shape, c->ntensor, b->size))
+        return cli_error("bench: %s has %d tensors: --size must be that or more", c->work, c->ntensor), false;
+    return place_case(c);
+}
+
 static bool shape_case(const Bench *b, Case *c)
 {
+    const Work *w = c->bar ? work_find(c->bar->work) : b->work;
+    if (w)
+        return shape_work(b, c, w);
+    int64_t size = b->size ? b->size : b->device.ops->async ? (int64_t)256 << 20 : (int64_t)64 << 20;
     int kinds = b->shapes->n ? b->shapes->n : 1;
-    if (b->tensors > 1000000 / kinds || (!b->shapes->n && b->size < b->tensors)) {
+    if (b->tensors > 1000000 / kinds || (!b->shapes->n && size < b->tensors)) {
         cli_error("bench: %d tensors are too many here", b->tensors);
         return false;
     }
     c->ntensor = kinds * b->tensors;
     c->shape = calloc((size_t)c->ntensor, sizeof *c->shape);
-    for (int i = 0; c->shape && i < c->ntensor; i++) {
-        int64_t n = 1;
-        c->shape[i] = b->shapes->n ? b->shapes->v[i % kinds] : c->matrix ? square(b->size / b->tensors) : (Dims){1, {b->size / b->tensors}};
-        for (int k = 0; k < c->shape[i].rank; k++)
-            n *= c->shape[i].dim[k];
-        c->n += n;
-        c->place += (n + 15) / 16 * 16;        /* every tensor begins at a cache line */
-    }
-    return c->shape != NULL;
+    for (int i = 0; c->shape && i < c->ntensor; i++)
+        c->shape[i] = b->shapes->n ? b->shapes->v[i % kinds] : c->matrix ? square(size / b->tensors) : (Dims){1, {size / b->tensors}};
+    return c->shape ? place_case(c) : (cli_error("out of memory"), false);
 }
 
 /* What the timing needs to know of the plan; also the place where a bad spec is found, before anything large is made. */
@@ -89,60 +112,123 @@ static bool inspect_case(Bench *b, Case *c)
     return ok;
 }
 
+static bool add_case(Bench *b, const char *arg, const Bar *bar)
+{
+    Case *c = &b->cases[b->ncase++];
+    c->bar = bar;
+    c->graph = b->device.ops->async && (!bar || bar->graph > 0);
+    if (!strcmp(arg, "-"))
+        return cli_error("bench: give the spec as a file: it is read more than once"), false;
+    if (!split_case(c, arg, b->compile.with))
+        return cli_error("out of memory"), false;
+    return inspect_case(b, c);
+}
+
 static bool add_cases(Bench *b, char **arg, int n)
 {
     static char *usual[] = {"adamw", "lamb", "adafactor", "adamw+clip(1)"};
+    bool ok = true;
     if (!n) {
         arg = usual;
         n = 4;
     }
-    b->cases = calloc((size_t)n, sizeof *b->cases);
+    int rows = 0;
+    while (bench_suite[rows].work)
+        rows++;
+    b->cases = calloc((size_t)(b->suite ? rows : n), sizeof *b->cases);
     if (!b->cases)
         return cli_error("out of memory"), false;
-    for (int i = 0; i < n; i++) {
-        b->ncase++;
-        if (!strcmp(arg[i], "-"))
-            return cli_error("bench: give the spec as a file: it is read more than once"), false;
-        if (!split_case(&b->cases[i], arg[i], b->compile.with))
-            return cli_error("out of memory"), false;
-        if (!inspect_case(b, &b->cases[i]))
-            return false;
+    for (int i = 0; ok && i < (b->suite ? rows : n); i++)
+        ok = add_case(b, b->suite ? bench_suite[i].rule : arg[i], b->suite ? &bench_suite[i] : NULL);
+    return ok;
+}
+
+/* Bars are for the whole workloads, in f32, on a GPU. */
+static void drop_bars(Bench *b)
+{
+    const CompileOpts *o = &b->compile;
+    bool plain = b->device.ops->async && !b->size && o->p < 0 && o->g < 0 && o->state < 0 && !o->with && !o->options && !o->path;
+    for (int i = 0; i < b->ncase && !plain; i++)
+        b->cases[i].bar = NULL;
+}
+
+/* On the CPU all rules take turns in every round. On a GPU, which is quiet, and in the suite each has the memory for itself. */
+static bool run_all(Bench *b)
+{
+    int each = b->suite || b->device.ops->async ? 1 : b->ncase;
+    bool ok = true;
+    for (int i = 0; i < b->ncase && (ok || b->suite); i += each) {
+        ok = bench_batch(b, i, each) && ok;
+        if (b->json || (!ok && !b->suite))
+            continue;
+        if (i == 0)
+            bench_report_head(b);
+        bench_report_cases(b, i, each);
     }
-    return true;
+    if (ok || b->suite)
+        (b->json ? bench_json : bench_report_foot)(b);
+    return ok;
+}
+
+static bool device_known(const char *name)
+{
+    int n, end = 0;
+    return !strcmp(name, "cpu") || !strcmp(name, "cuda") || !strcmp(name, "best") || (sscanf(name, "cuda:%d%n", &n, &end) == 1 && !name[end] && n >= 0);
+}
+
+static int check_args(const Command *self, Bench *b, const char *work, int n)
+{
+    if (b->size && b->shapes->n)
+        return cli_misuse(self, "--size and --shape exclude each other");
+    if ((work || b->suite) && (b->shapes->n || b->tensors > 1))
+        return cli_misuse(self, "%s has its own tensors: --shape and --tensors do not go with it (--size makes it smaller)", work ? "--work" : "--suite");
+    if (b->suite && (work || n))
+        return cli_misuse(self, "--suite has its own workloads and rules ('--work list' shows them)");
+    if (b->against && strcmp(b->against, "torch"))
+        return cli_misuse(self, "--against knows torch, not '%s'", b->against);
+    if (!device_known(b->device_name))
+        return cli_misuse(self, "--device knows cpu, cuda, cuda:N and best, not '%s'", b->device_name);
+    if (work && !(b->work = work_find(work))) {
+        Buf t = {0};
+        work_unknown(work, &t);
+        int rc = cli_misuse(self, "%s", t.s ? t.s : work);
+        buf_free(&t);
+        return rc;
+    }
+    return CLI_GO;
 }
 
 int cmd_bench(const Command *self, int argc, char **argv)
 {
     static DimsList shapes;
-    const char *against = NULL;
-    Bench b = {.compile = COMPILE_OPTS_INIT, .shapes = &shapes, .tensors = 1, .rounds = 11};
+    const char *work = NULL;
+    Bench b = {.compile = COMPILE_OPTS_INIT, .shapes = &shapes, .tensors = 1, .rounds = 11, .device_name = "best"};
     const Opt opts[] = {
-        {"size", 0, OPT_SIZE, &b.size, "N", "elements of all tensors together (default: 64M)"},
+        {"device", 0, OPT_TEXT, &b.device_name, "DEVICE", "cpu, cuda, cuda:N, or best (default): a GPU where there is one"},
+        {"work", 0, OPT_TEXT, &work, "NAME", "the tensors of a workload, such as gpt2-124m; 'list' shows them"},
+        {"suite", 0, OPT_FLAG, &b.suite, NULL, "every workload and rule that has a bar, one after another"},
+        {"size", 0, OPT_SIZE, &b.size, "N", "elements of all tensors (default: 64M, on a GPU 256M); makes a workload smaller"},
         {"shape", 0, OPT_SHAPES, &shapes, "RxC", "a tensor of this shape in place of --size; may be repeated"},
         {"tensors", 0, OPT_COUNT, &b.tensors, "N", "split --size into N equal tensors, or have N of each --shape"},
         {"rounds", 0, OPT_COUNT, &b.rounds, "N", "how often everything is timed in turn (default: 11)"},
-        {"threads", 0, OPT_COUNT, &b.threads, "N", "threads (default: as OpenMP would)"},
-        {"against", 0, OPT_TEXT, &against, "torch", "time PyTorch beside it; $OPTC_PYTHON names the interpreter"},
+        {"threads", 0, OPT_COUNT, &b.threads, "N", "threads of the CPU (default: as OpenMP would)"},
+        {"against", 0, OPT_TEXT, &b.against, "torch", "time PyTorch beside it; $OPTC_PYTHON names the interpreter"},
         {"json", 0, OPT_FLAG, &b.json, NULL, "print one JSON object"},
         COMPILE_OPTS(b.compile),
         {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};
     int n, rc = cli_parse(self, opts, argc, argv, &n);
+    if (rc == CLI_GO && work && !strcmp(work, "list"))
+        return work_list(), CLI_OK;
+    if (rc == CLI_GO)
+        rc = check_args(self, &b, work, n);
     if (rc != CLI_GO)
         return rc;
-    if (b.size && shapes.n)
-        return cli_misuse(self, "--size and --shape exclude each other");
-    if (against && strcmp(against, "torch"))
-        return cli_misuse(self, "--against knows torch, not '%s'", against);
-    b.size = b.size ? b.size : (int64_t)64 << 20;
     b.progress = isatty(STDERR_FILENO);
-    bool ok = add_cases(&b, argv, n) && bench_prepare(&b);
-    if (ok && against)
-        b.peer = peer_start(against, &b, &b.peer_name);
-    for (int i = 0; ok && b.peer && i < b.ncase; i++)
-        b.cases[i].peer = peer_open(b.peer, &b.cases[i], b.compile.options);
-    ok = ok && bench_rounds(&b);
-    if (ok)
-        bench_report(&b);
+    bool ok = bench_open(&b) && add_cases(&b, argv, n);
+    if (ok) {
+        drop_bars(&b);
+        ok = run_all(&b);
+    }
     bench_free(&b);
     return ok ? CLI_OK : CLI_FAILED;
 }

@@ -5,4 +5,4 @@ run() { printf '\n$ optc %s\n' "$*"; "$OPTC" "$@"; }
 run doctor
 run check adamw
 run explain adamw --with 'clip(1)'
-run bench adamw --size 64M --rounds 5
+run bench adamw --device best --size 64M --rounds 5

@@ -32,12 +32,13 @@ const Command cli_commands[] = {
     {"dump", "SPEC", "the rule as text after a pass",
      "Prints the rule's IR after a pass (default: the last one), or the plan. IR text is read back in wherever a SPEC is.",
      "optc dump adamw\noptc dump adamw --pass all --time\noptc dump adamw > a.ir && optc dump a.ir --pass plan\noptc dump lion | optc explain -", cmd_dump},
-    {"bench", "[SPEC…]", "time steps on this CPU against its streaming rate",
-     "Steps real tensors and holds the time against the plan's bytes and against copying and scaling memory in place,\n"
-     "measured in the same rounds with the same threads. NAME+WRAPPERS is a rule with wrappers of its own.\n"
-     "Without SPEC: adamw, lamb, adafactor and adamw+clip(1).",
-     "optc bench\noptc bench adamw sgd --size 16M --threads 2\noptc bench 'adamw+clip(1),ema(0.999)' --tensors 100\n"
-     "optc bench adafactor --shape 4096x4096 --shape 4096\nOPTC_PYTHON=venv/bin/python optc bench adamw --against torch", cmd_bench},
+    {"bench", "[SPEC…]", "time steps on this machine's best device against its memory's rate",
+     "Steps real tensors and holds the time against the plan's bytes and against copying memory (on a CPU also scaling it in\n"
+     "place), measured in the same rounds. On a GPU also: host time of a step, the first step with an empty and a full cache.\n"
+     "NAME+WRAPPERS is a rule with wrappers of its own. Without SPEC: adamw, lamb, adafactor and adamw+clip(1).",
+     "optc bench\noptc bench adamw sgd --device cpu --size 16M --threads 2\noptc bench 'adamw+clip(1),ema(0.999)' --tensors 100\n"
+     "optc bench adafactor --shape 4096x4096 --shape 4096\noptc bench --device cuda --work gpt2-1.5b adamw lion\n"
+     "OPTC_PYTHON=venv/bin/python optc bench --device cuda --suite --against torch", cmd_bench},
     {"doctor", "", "what this machine has and what optc will use",
      "Looks for compilers, vector levels and the cache, and says what works.", "optc doctor", cmd_doctor},
     {"new", "NAME", "write a commented starter spec",

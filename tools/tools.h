@@ -5,8 +5,8 @@
  *   spec.c    SPEC arguments become rules   fields.c what a spec says about itself, read without running it
  *   stream.c  big buffers and how fast memory streams
  *
- * Shared names start with their part (cli_, spec_, fields_, stream_, bench_, peer_, cmd_): the library is linked statically and has short
- * names of its own. */
+ * Shared names start with their part (cli_, spec_, fields_, stream_, bench_, device_, work_, peer_, cmd_): the library is linked statically and
+ * has short names of its own. */
 #ifndef OPTC_TOOLS_H
 #define OPTC_TOOLS_H
 #include "gen.h"

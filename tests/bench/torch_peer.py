@@ -1,0 +1,266 @@
+#!/usr/bin/env python3
+"""PyTorch's optimizers, stepped on demand, so that `optc bench --against torch` can alternate rounds with them.
+
+    torch_peer.py DEVICE THREADS TYPE            DEVICE: cpu, cuda or cuda:N; TYPE: f32, f64, bf16, f16
+
+One line in, one line out (tools/bench_peer.c is the other side):
+    open ID ELEMENTS SHAPES graph|eager RULE [WRAPPERS]    ok WHAT [| WHAT AS A GRAPH] | none WHY      SHAPES such as 8192x8192,100*65536
+    step ID                                                MS HOST_US [MS HOST_US] | none WHY
+    close ID                                               ok
+At the start it says `ready torch VERSION` or `none WHY`. It ends with its input.
+
+Rules that are open at the same time step the same parameters and gradients, as optc does; states are each rule's own. On the CPU fused
+implementations are used where torch has them and foreach ones elsewhere; on a GPU both are tried and the faster one is kept. `graph`
+asks for that one captured in a CUDA graph, too. Everything that was opened is freed by `close`, so that the other side can have the memory.
+"""
+import gc
+import math
+import os
+import re
+import sys
+import time
+import warnings
+
+# Answers go to what was standard output; whatever a library prints does not.
+answers = os.fdopen(os.dup(1), "w", buffering=1)
+os.dup2(2, 1)
+# Large pages where the kernel hands them out on request, as optc asks for them.
+os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
+
+
+def say(text):
+    try:
+        print(" ".join(text.split()), file=answers, flush=True)
+    except BrokenPipeError:                      # the other side has left
+        os._exit(0)
+
+
+def reason(e):
+    text = str(e).strip().replace("|", "/")      # which divides the parts of an answer
+    return f"{type(e).__name__}: {text.splitlines()[0][:200]}" if text else type(e).__name__
+
+
+try:
+    import torch
+except Exception as e:
+    say(f"none {reason(e)}")
+    sys.exit(0)
+
+TYPES = {"f32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16, "f16": torch.float16}
+# rule: class, arguments beside the defaults, whether torch has a fused implementation
+RULES = {
+    "adamw": ("AdamW", {}, True),
+    "adam": ("Adam", {}, True),
+    "sgd": ("SGD", {"lr": 1e-2, "momentum": 0.9}, True),
+    "adagrad": ("Adagrad", {}, True),
+    "adadelta": ("Adadelta", {}, False),
+    "adamax": ("Adamax", {}, False),
+    "nadam": ("NAdam", {}, False),
+    "radam": ("RAdam", {}, False),
+    "rmsprop": ("RMSprop", {}, False),
+    "adafactor": ("Adafactor", {}, False),
+}
+
+
+class Cpu:
+    least_seconds, least_steps = 0.004, 1        # of a sample, as tools/bench_cpu.c has them
+
+    def time(self, step, count):
+        """Seconds a step, and those of them in which the caller waits."""
+        start = time.perf_counter()
+        for _ in range(count):
+            step()
+        seconds = (time.perf_counter() - start) / count
+        return seconds, seconds
+
+    def tidy(self):
+        gc.collect()
+
+
+class Gpu:
+    least_seconds, least_steps = 0.010, 5        # as tools/bench_cuda.c
+
+    def __init__(self, device):
+        torch.cuda.set_device(device)
+        torch.empty(1, device=device)
+        self.begin, self.end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+
+    def time(self, step, count):
+        step()                                   # one untimed: the other process may have run before
+        torch.cuda.synchronize()
+        self.begin.record()
+        start = time.perf_counter()
+        for _ in range(count):
+            step()
+        host = (time.perf_counter() - start) / count
+        self.end.record()
+        torch.cuda.synchronize()
+        return self.begin.elapsed_time(self.end) * 1e-3 / count, host
+
+    def tidy(self):
+        gc.collect()
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+
+
+def captured(step):
+    """The step as a CUDA graph, after a few uncaptured ones in a stream of their own, as torch's documentation has it."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+
+    def replay(keep=step):                       # what was captured works on the optimizer's own tensors: it must live on
+        graph.replay()
+
+    return replay
+
+
+class Peer:
+    def __init__(self, device, threads, dtype):
+        self.gpu = device.startswith("cuda")
+        self.device, self.dtype = device, dtype
+        if not self.gpu:
+            torch.set_num_threads(threads)
+        self.clock = Gpu(device) if self.gpu else Cpu()
+        torch.manual_seed(0)
+        self.p = self.g = None
+        self.runs = {}                           # ID: a list of (step, count)
+
+    def room(self, elements):
+        if self.p is None or self.p.numel() < elements:
+            self.p = self.g = None
+            self.clock.tidy()
+            self.p = torch.empty(elements, dtype=self.dtype, device=self.device).uniform_(-1, 1)
+            self.g = torch.empty(elements, dtype=self.dtype, device=self.device).uniform_(-0.0625, 0.0625)
+
+    def params(self, shapes):
+        at, out = 0, []
+        for item in shapes.split(","):
+            count, _, dims = item.rpartition("*")
+            shape = [int(d) for d in dims.split("x")]
+            n = math.prod(shape)
+            for _ in range(int(count or 1)):
+                p = torch.nn.Parameter(self.p[at:at + n].view(shape))
+                p.grad = self.g[at:at + n].view(shape)
+                out.append(p)
+                at += (n + 63) // 64 * 64
+        return out
+
+    def build(self, shapes, rule, norm, how, graph):
+        """A step of one implementation; made ready, and captured where that is asked."""
+        name, args, _ = RULES[rule]
+        params = self.params(shapes)
+        optimizer = getattr(torch.optim, name)(params, **args, **{how: True}, **({"capturable": True} if graph else {}))
+
+        def step():
+            if norm is not None:
+                torch.nn.utils.clip_grad_norm_(params, norm, foreach=True)
+            optimizer.step()
+
+        if graph:
+            step = captured(step)
+        for _ in range(2):
+            step()
+        return step
+
+    def timed(self, step):
+        seconds = min(self.clock.time(step, 1)[0] for _ in range(3 if self.gpu else 1))
+        return seconds, max(self.clock.least_steps, min(100000, math.ceil(self.clock.least_seconds / max(seconds, 1e-8))))
+
+    def eager(self, shapes, rule, norm):
+        """The best implementation: (its name, step, count), or (None, why, 0)."""
+        best, notes, why = None, [], "nothing"
+        for how in (["fused"] if RULES[rule][2] else []) + ["foreach"]:
+            step = None
+            try:
+                step = self.build(shapes, rule, norm, how, False)
+                seconds, count = self.timed(step)
+                notes.append((how, seconds))
+                if best is None or seconds < best[3]:
+                    best = (how, step, count, seconds)
+            except Exception as e:
+                why = reason(e)
+            step = None
+            self.clock.tidy()
+            if best and not self.gpu:
+                break
+        if not best:
+            return None, why, 0, ""
+        others = "".join(f" ({how}: {seconds * 1e3:.3g} ms)" for how, seconds in notes if how != best[0])
+        return best[0], best[1], best[2], others
+
+    def open(self, key, elements, shapes, graph, rule, wrappers=""):
+        clip = re.fullmatch(r"clip\((?:max_norm=)?([0-9.eE+-]+)\)", wrappers)
+        if wrappers and not clip:
+            return f"none torch has no {wrappers}"
+        if rule not in RULES or not hasattr(torch.optim, RULES[rule][0]):
+            return f"none torch has no {rule}"
+        norm = float(clip.group(1)) if clip else None
+        self.room(int(elements))
+        how, step, count, others = self.eager(shapes, rule, norm)
+        if how is None:
+            self.close(key)
+            return f"none {step}"
+        runs = [(step, count)]
+        what = f"{'clip_grad_norm_ and ' if clip else ''}{how} {RULES[rule][0]}"
+        narrow = f" with its states in {self.dtype}" if self.p.element_size() < 4 else ""      # optc keeps them in f32 unless told
+        answer = f"ok {what}{narrow}{others}"
+        if graph == "graph" and self.gpu:
+            try:
+                step = self.build(shapes, rule, norm, how, True)
+                runs.append((step, self.timed(step)[1]))
+                answer += f" | {what}{narrow} in a CUDA graph"
+            except Exception as e:
+                answer += f" (no CUDA graph: {reason(e)})"
+        self.runs[key] = runs
+        return answer
+
+    def step(self, key):
+        out = []
+        for step, count in self.runs[key]:
+            seconds, host = self.clock.time(step, count)
+            out += [repr(seconds * 1e3), repr(host * 1e6)]
+        return " ".join(out)
+
+    def close(self, key):
+        self.runs.pop(key, None)
+        if not self.runs:
+            self.p = self.g = None
+        self.clock.tidy()
+        return "ok"
+
+
+def main():
+    if len(sys.argv) != 4 or sys.argv[3] not in TYPES:
+        sys.exit(__doc__)
+    warnings.filterwarnings("ignore")            # of a capturable optimizer that is stepped without a graph, to warm it up
+    device = sys.argv[1]
+    try:
+        if device.startswith("cuda") and not torch.cuda.is_available():
+            raise RuntimeError(f"torch {torch.__version__} finds no CUDA device")
+        peer = Peer(device, int(sys.argv[2]), TYPES[sys.argv[3]])
+    except Exception as e:
+        say(f"none {reason(e)}")
+        return
+    say(f"ready torch {torch.__version__}")
+    for line in sys.stdin:
+        word, *rest = line.split() or [""]
+        try:
+            say({"open": peer.open, "step": peer.step, "close": peer.close}[word](*rest))
+            continue
+        except Exception as e:
+            why = f"none {reason(e)}"
+        if word == "open":                       # what it had made until then is in nobody's way any more
+            peer.close(rest[0] if rest else "")
+        say(why)
+
+
+if __name__ == "__main__":
+    main()
