@@ -131,18 +131,23 @@ optc_status gpu_build(optc_rule *r, const char *source)
     hash_hex(emit_key(source), code);
     int len = snprintf(all, sizeof all, "%s|%s|sm_%d|nvrtc %d.%d|abi %d", code, nvrtc_options(), e->arch, major, minor, OPTC_ABI);
     hash_hex(hash128(all, (size_t)len), key);
-    cubin = cache_get(&r->engine->cache, key, "cubin", &size);
+    CacheSlot slot;
+    CacheNote note;
+    cubin = cache_begin(&slot, &r->engine->cache, key, "cubin", n != NULL, &size);
     snprintf(r->path, sizeof r->path, "%s", cubin ? "cubin from the cache" : "");
     if (!cubin && !n)
         return fail(OPTC_ERROR_UNAVAILABLE, "optc_compile: rule '%s' on %s: %s", r->rule->name, r->engine->name, why);
     if (!cubin) {
         cubin = nvrtc_build(n, source, r->rule->name, e->arch, false, &size, &log);
+        snprintf(all, sizeof all, "sm_%d", e->arch);
+        snprintf(code, sizeof code, "NVRTC %d.%d", major, minor);
+        rule_note(r, all, code, &note);
+        cache_end(&slot, cubin, size, &note);
         if (!cubin) {
             optc_status s = fail(OPTC_ERROR_SPEC, "optc_compile: NVRTC refused rule '%s' for sm_%d: %s", r->rule->name, e->arch, log ? log : "");
             free(log);
             return s;
         }
-        cache_put(&r->engine->cache, key, "cubin", cubin, size);
         snprintf(r->path, sizeof r->path, "compiled by NVRTC %d.%d (sm_%d)", major, minor, e->arch);
     }
     enter(e);
