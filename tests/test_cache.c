@@ -70,6 +70,13 @@ static void nap(int ms)
         ;
 }
 
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 /* As the runtime does it: 1 it was found, 0 it was built, -1 the bytes are wrong. */
 static int obtain(const Cache *c, const char *k, int build_ms)
 {
@@ -245,6 +252,7 @@ static void crowd(int n, int want_builds_at_most, void (*prepare)(void))
     close(gate[0]);
     nap(200);
     close(gate[1]);
+    double t0 = seconds();
     for (int i = 0; i < n; i++) {
         int st = -1;
         ck_assert_int_gt(pid[i], 0);
@@ -252,6 +260,7 @@ static void crowd(int n, int want_builds_at_most, void (*prepare)(void))
         failed += st != 0;
     }
     ck_assert_msg(failed == 0, "%d of %d processes failed", failed, n);
+    ck_assert_msg(seconds() - t0 < 30, "it took %g s", seconds() - t0);
     ck_assert_msg(count_runs() >= 1 && count_runs() <= want_builds_at_most, "%d builds", count_runs());
     Cache c = open_in(dir, NULL, 0);
     ck_assert_int_eq(obtain(&c, key, 0), 1);
@@ -260,6 +269,31 @@ static void crowd(int n, int want_builds_at_most, void (*prepare)(void))
 }
 
 START_TEST(two_hundred_processes) { crowd(200, 1, NULL); }
+END_TEST
+
+/* Builds that take no time: now and then an entry comes between another's look and its lock. */
+START_TEST(one_build_a_key)
+{
+    enum { PROCESSES = 8, KEYS = 300 };
+    pid_t pid[PROCESSES];
+    for (int p = 0; p < PROCESSES; p++)
+        if ((pid[p] = fork()) == 0) {
+            Cache c = open_in(dir, NULL, 0);
+            int bad = 0;
+            char k[33];
+            for (int i = 0; i < KEYS; i++) {
+                snprintf(k, sizeof k, "%08x%024x", i, i);
+                bad += obtain(&c, k, 0) < 0;
+            }
+            _exit(bad != 0);
+        }
+    for (int p = 0; p < PROCESSES; p++) {
+        int st = -1;
+        waitpid(pid[p], &st, 0);
+        ck_assert_int_eq(st, 0);
+    }
+    ck_assert_int_eq(count_runs(), KEYS);
+}
 END_TEST
 
 /* A kernel without locks of open files, and a file system with none at all: fcntl is made to say so. */
@@ -340,13 +374,6 @@ START_TEST(threads)
 }
 END_TEST
 
-static double seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* A child that builds until it is killed; returns when it holds the lock. */
 static pid_t endless_builder(void)
 {
@@ -411,6 +438,20 @@ START_TEST(killed_before_waiters)
     }
     ck_assert_msg(seconds() - t0 < 10, "%g s", seconds() - t0);
     ck_assert_int_eq(count_runs(), 2);
+}
+END_TEST
+
+START_TEST(failed_build)
+{
+    Cache c = open_in(dir, NULL, 0);
+    CacheSlot s;
+    size_t n;
+    ck_assert_ptr_null(cache_begin(&s, &c, key, "so", true, &n));
+    ck_assert(!cache_end(&s, NULL, 0, NULL));
+    double t0 = seconds();
+    ck_assert_int_eq(obtain(&c, key, 0), 0);       /* the next one need not wait */
+    ck_assert(seconds() - t0 < 5);
+    cache_close(&c);
 }
 END_TEST
 
@@ -866,11 +907,13 @@ Suite *cache_suite(void)
     tcase_add_test(t, round_trip);
     tcase_add_test(t, damage);
     tcase_add_test(t, two_hundred_processes);
+    tcase_add_test(t, one_build_a_key);
     tcase_add_test(t, locks_of_processes);
     tcase_add_test(t, no_locks_at_all);
     tcase_add_test(t, threads);
     tcase_add_test(t, killed_builder);
     tcase_add_test(t, killed_before_waiters);
+    tcase_add_test(t, failed_build);
     tcase_add_test(t, lock_timeout);
     tcase_add_test(t, read_only_base);
     tcase_add_test(t, base_of_others);
