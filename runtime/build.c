@@ -1,4 +1,4 @@
-/* The host compiler: found on the PATH, run without a shell, its product loaded and kept. */
+/* The host compiler: found on the PATH, run without a shell, its product loaded. */
 #include "internal.h"
 
 #include <errno.h>
@@ -104,8 +104,24 @@ static bool run_compiler(const char *cc, const char *flags, const char *src, con
     return false;
 }
 
-void *compiler_build(const char *cc, const char *source, const char *flags, const Cache *cache, const char *key, char *why, size_t nwhy)
+static char *read_file(const char *path, size_t *size)
 {
+    FILE *f = fopen(path, "rb");
+    struct stat st;
+    char *buf = f && fstat(fileno(f), &st) == 0 ? malloc((size_t)st.st_size + 1) : NULL;
+    *size = buf ? fread(buf, 1, (size_t)st.st_size, f) : 0;
+    if (buf && *size != (size_t)st.st_size) {
+        free(buf);
+        buf = NULL;
+    }
+    if (f)
+        fclose(f);
+    return buf;
+}
+
+void *compiler_build(const char *cc, const char *source, const char *flags, char **object, size_t *size, char *why, size_t nwhy)
+{
+    *object = NULL;
     const char *tmp = getenv("TMPDIR");
     char dir[4096], src[4200], so[4200], log[4200];
     snprintf(dir, sizeof dir, "%s/optc-XXXXXX", tmp && *tmp ? tmp : "/tmp");
@@ -120,8 +136,8 @@ void *compiler_build(const char *cc, const char *source, const char *flags, cons
     if (!write_file(src, source)) {
         snprintf(why, nwhy, "%s cannot be written: %s", src, strerror(errno));
     } else if (run_compiler(cc, flags, src, so, log, why, nwhy)) {
-        cache_store(cache, key, so);   /* a cache that cannot be written costs the next start a compilation, no more */
-        h = load_object(so);
+        *object = read_file(so, size);
+        h = *object ? cache_load_object(so, *object, *size) : NULL;
         if (!h)
             snprintf(why, nwhy, "what %s made cannot be loaded", cc);
     }

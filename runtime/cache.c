@@ -1,28 +1,31 @@
-/* Compiled code on disk. One file an entry: a shared object or a cubin and, behind it, a trailer with its length and checksum (loaders do
- * not look past the object's own end). Written aside and renamed; a damaged entry is a miss. */
-#include "internal.h"
+/* The cache as the runtime uses it: which folders, who builds, who waits. */
+#include "cache.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <time.h>
 #include <unistd.h>
 
-typedef struct { char magic[8]; uint64_t bytes, sum; } Trailer;
-static const char magic[8] = {'o', 'p', 't', 'c', 's', 'o', '1', '\n'};
+enum { WAIT_MS = 60000, LEFTOVER_S = 3600, ROOM = 1 << 20 };
 
+/* ---- folders ---- */
 static bool make_dirs(char *path)
 {
     for (char *s = path + 1; ; s++)
         if (*s == '/' || !*s) {
             char c = *s;
+            struct stat st;
             *s = 0;
             bool ok = mkdir(path, 0700) == 0 || errno == EEXIST;
+            int err = errno;
+            ok = ok || (stat(path, &st) == 0 && S_ISDIR(st.st_mode));      /* some parents cannot be made but are there */
             *s = c;
+            errno = err;
             if (!ok)
                 return false;
             if (!c)
@@ -30,131 +33,231 @@ static bool make_dirs(char *path)
         }
 }
 
-/* Code is loaded from here, so the folder must be the user's own and closed to others' writing. */
-static bool trusted(const char *dir)
+/* Code is loaded from here, so a folder must be the user's own (a base: or root's) and closed to others' writing. */
+bool cache_trusted(const char *dir, bool base, char *why, size_t nwhy)
 {
     struct stat st;
-    return stat(dir, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == geteuid() && !(st.st_mode & (S_IWGRP | S_IWOTH));
+    if (stat(dir, &st) != 0)
+        snprintf(why, nwhy, "%.300s: %s", dir, strerror(errno));
+    else if (!S_ISDIR(st.st_mode))
+        snprintf(why, nwhy, "%.300s is not a folder", dir);
+    else if (st.st_uid != geteuid() && !(base && st.st_uid == 0))
+        snprintf(why, nwhy, "%.300s belongs to user %ld%s", dir, (long)st.st_uid, base ? ", neither to you nor to root" : ", not to you");
+    else if (st.st_mode & (S_IWGRP | S_IWOTH))
+        snprintf(why, nwhy, "%.300s can be written by %s", dir, st.st_mode & S_IWOTH ? "everyone" : "its group");
+    else
+        return true;
+    return false;
 }
 
-void cache_open(Cache *c, const char *dir)
+bool cache_place(const char *dir, char out[CACHE_DIR], char *why, size_t nwhy)
 {
-    char buf[4096] = "";
-    const char *s;
-    if (dir)
-        snprintf(buf, sizeof buf, "%s", dir);
-    else if ((s = getenv("OPTC_CACHE")))
-        snprintf(buf, sizeof buf, "%s", s);
-    else if ((s = getenv("XDG_CACHE_HOME")) && *s)
-        snprintf(buf, sizeof buf, "%s/optc", s);
-    else if ((s = getenv("HOME")) && *s)
-        snprintf(buf, sizeof buf, "%s/.cache/optc", s);
-    c->dir = *buf && make_dirs(buf) && trusted(buf) ? strdup(buf) : NULL;
-}
-
-static char *read_all(const char *path, size_t *n)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    struct stat st;
-    if (fd < 0)
-        return NULL;
-    char *buf = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size < (64 << 20) ? malloc((size_t)st.st_size + 1) : NULL;
-    size_t got = 0;
-    ssize_t k;
-    while (buf && got < (size_t)st.st_size && (k = read(fd, buf + got, (size_t)st.st_size - got)) > 0)
-        got += (size_t)k;
-    close(fd);
-    *n = got;
-    return buf;
-}
-
-/* A folder mounted noexec refuses to map code; the same bytes in anonymous memory do not. */
-static void *load_from_memory(const char *path)
-{
-    size_t n;
-    char *buf = read_all(path, &n);
-    int fd = buf ? memfd_create("optc", MFD_CLOEXEC) : -1;
-    void *h = NULL;
-    if (fd >= 0 && write(fd, buf, n) == (ssize_t)n) {
-        char name[64];
-        snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
-        h = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    const char *s, *below = "";
+    *out = *why = 0;
+    if (dir || (dir = getenv("OPTC_CACHE"))) {
+        s = dir;
+    } else if ((s = getenv("XDG_CACHE_HOME")) && *s) {
+        below = "/optc";
+    } else if ((s = getenv("HOME")) && *s) {
+        below = "/.cache/optc";
+    } else {
+        snprintf(why, nwhy, "none of OPTC_CACHE, XDG_CACHE_HOME and HOME is set");
+        return false;
     }
+    int n = snprintf(out, CACHE_DIR, "%s%s", s, below);
+    if (n >= 0 && n < CACHE_DIR)
+        return true;
+    *out = 0;
+    snprintf(why, nwhy, "its path is too long");
+    return false;
+}
+
+bool cache_parse_size(const char *s, int64_t *out)
+{
+    static const char suffix[] = "KkMmGgTt";
+    char *end;
+    errno = 0;
+    unsigned long long x = strtoull(s, &end, 10);
+    const char *at = *end ? strchr(suffix, *end) : NULL;
+    int shift = at ? 10 * (int)((at - suffix) / 2 + 1) : 0;
+    if (*s < '0' || *s > '9' || errno || end[at != NULL] || x > (unsigned long long)INT64_MAX >> shift)
+        return false;
+    *out = x ? (int64_t)(x << shift) : -1;
+    return true;
+}
+
+void cache_open(Cache *c, const char *dir, const char *base, int64_t max)
+{
+    char place[CACHE_DIR];
+    const char *s = getenv("OPTC_CACHE_MAX");
+    *c = (Cache){.max = CACHE_MAX_DEFAULT, .wait_ms = WAIT_MS};
+    if (max)
+        c->max = max;
+    else if (s && *s)
+        (void)cache_parse_size(s, &c->max);      /* a size that is none: optc doctor says so */
+    base = base ? base : getenv("OPTC_CACHE_BASE");
+    if (base && *base)
+        c->base = strdup(base);
+    if (!cache_place(dir, place, c->why, sizeof c->why) || !*place)
+        return;
+    if (!make_dirs(place))
+        snprintf(c->why, sizeof c->why, "%.300s cannot be made: %s", place, strerror(errno));
+    else if (cache_trusted(place, false, c->why, sizeof c->why))
+        c->dir = realpath(place, NULL);          /* the program may change its folder later */
+}
+
+void cache_close(Cache *c)
+{
+    free(c->dir);
+    free(c->base);
+    c->dir = c->base = NULL;
+}
+
+bool cache_next_base(const char **list, char out[CACHE_DIR])
+{
+    while (*list && **list) {
+        size_t n = strcspn(*list, ":");
+        bool fits = n && n < CACHE_DIR;
+        if (fits) {
+            memcpy(out, *list, n);
+            out[n] = 0;
+        }
+        *list += n + ((*list)[n] == ':');
+        if (fits)
+            return true;
+    }
+    return false;
+}
+
+/* ---- one entry ---- */
+static char *look_in(CacheSlot *s, const char *dir, const char *name, CacheUse use, size_t *size)
+{
+    char *data = cache_read(dir, name, use, size, NULL);
+    snprintf(s->from, sizeof s->from, "%s/%s", data ? dir : "", data ? name : "");
+    return data;
+}
+
+static char *look_up(CacheSlot *s, size_t *size)
+{
+    char name[48], dir[CACHE_DIR], why[512];
+    snprintf(name, sizeof name, "%s.%s", s->key, s->kind);
+    char *data = s->cache->dir ? look_in(s, s->cache->dir, name, CACHE_LOAD_MARK, size) : NULL;
+    for (const char *list = s->cache->base; !data && cache_next_base(&list, dir);)
+        if (cache_trusted(dir, true, why, sizeof why))
+            data = look_in(s, dir, name, CACHE_LOAD, size);
+    return data;
+}
+
+/* Locks of the open file, so that threads exclude each other too; where the kernel has none, locks of the process, which exclude other processes at least. */
+static int set_lock(int fd, short type, off_t at)
+{
+    struct flock l = {.l_type = type, .l_whence = SEEK_SET, .l_start = at, .l_len = 1};
+    int rc = -1;
+#ifdef F_OFD_SETLK
+    while ((rc = fcntl(fd, F_OFD_SETLK, &l)) != 0 && errno == EINTR)
+        ;
+    if (rc == 0 || errno != EINVAL)
+        return rc;
+#endif
+    while ((rc = fcntl(fd, F_SETLK, &l)) != 0 && errno == EINTR)
+        ;
+    return rc;
+}
+
+/* Two keys that share a byte wait for each other, once in two thousand million. Offsets beyond 31 bits trouble some network file systems. */
+static off_t lock_byte(const char *key)
+{
+    char part[9];
+    snprintf(part, sizeof part, "%.8s", key);
+    return (off_t)(strtoul(part, NULL, 16) & 0x7fffffff);
+}
+
+/* Who waits for a build that cannot be kept waits for nothing: then all should build at once. */
+static bool can_keep(const char *dir)
+{
+    struct statvfs v;
+    return access(dir, W_OK | X_OK) == 0 && (statvfs(dir, &v) != 0 || v.f_blocks == 0 || (double)v.f_bavail * (double)v.f_frsize > ROOM);
+}
+
+static double now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+static void sleep_ms(double ms)
+{
+    struct timespec t = {(time_t)(ms / 1e3), (long)((ms - 1e3 * (double)(time_t)(ms / 1e3)) * 1e6)};
+    nanosleep(&t, NULL);
+}
+
+static void unlock(CacheSlot *s)
+{
+    if (s->lock < 0)
+        return;
+    (void)set_lock(s->lock, F_UNLCK, lock_byte(s->key));     /* by hand: a child forked meanwhile has the file open too */
+    close(s->lock);
+    s->lock = -1;
+}
+
+/* On network folders "not there" is remembered for a while; opening the folder has it looked up again. */
+static void refresh(const char *dir)
+{
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd >= 0)
         close(fd);
-    free(buf);
-    return h;
 }
 
-void *load_object(const char *path)
+/* Waits for the lock or for the entry, whichever comes first; then, and after a time, or where there are no locks, it is ours to build. */
+static char *wait_for(CacheSlot *s, size_t *size)
 {
-    void *h = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    return h ? h : load_from_memory(path);
-}
-
-char *cache_get(const Cache *c, const char *key, const char *kind, size_t *size)
-{
-    char path[4200];
-    size_t n = 0;
-    if (!c->dir)
-        return NULL;
-    snprintf(path, sizeof path, "%s/%s.%s", c->dir, key, kind);
-    char *buf = read_all(path, &n);
-    Trailer t;
-    bool ok = buf && n > sizeof t;
-    if (ok) {
-        memcpy(&t, buf + n - sizeof t, sizeof t);
-        ok = !memcmp(t.magic, magic, sizeof magic) && t.bytes == n - sizeof t && t.sum == hash64(7, buf, n - sizeof t);
+    double t0 = now_ms();
+    char *data = NULL;
+    while (set_lock(s->lock, F_WRLCK, lock_byte(s->key)) != 0) {
+        int err = errno;
+        double waited = now_ms() - t0, nap = waited / 4;
+        if ((err != EAGAIN && err != EACCES) || waited > s->cache->wait_ms) {
+            close(s->lock);
+            s->lock = -1;
+            return NULL;
+        }
+        sleep_ms(nap < 1 ? 1 : nap > 100 ? 100 : nap);
+        if ((data = look_up(s, size)))
+            break;
     }
-    if (buf && !ok)
-        unlink(path);                  /* damaged: the caller makes it anew */
-    if (!ok) {
-        free(buf);
-        return NULL;
+    if (data) {
+        close(s->lock);
+        s->lock = -1;
+        return data;
     }
-    *size = n - sizeof t;
-    return buf;
+    refresh(s->cache->dir);
+    if ((data = look_up(s, size)))             /* another finished it between our look and our lock */
+        unlock(s);
+    return data;
 }
 
-void *cache_load(const Cache *c, const char *key)
+char *cache_begin(CacheSlot *s, const Cache *c, const char *key, const char *kind, bool build, size_t *size)
 {
-    char path[4200];
-    size_t n;
-    char *buf = cache_get(c, key, "so", &n);
-    if (!buf)
-        return NULL;
-    free(buf);
-    snprintf(path, sizeof path, "%s/%s.so", c->dir, key);
-    void *h = load_object(path);
-    if (!h)
-        unlink(path);
-    return h;
+    char path[CACHE_PATH];
+    *s = (CacheSlot){.cache = c, .kind = kind, .lock = -1};
+    snprintf(s->key, sizeof s->key, "%s", key);
+    char *data = look_up(s, size);
+    if (data || !build || !c->dir || !can_keep(c->dir))
+        return data;
+    snprintf(path, sizeof path, "%s/.lock", c->dir);
+    s->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    return s->lock < 0 ? NULL : wait_for(s, size);
 }
 
-bool cache_store(const Cache *c, const char *key, const char *so_path)
+bool cache_end(CacheSlot *s, const char *data, size_t size, const CacheNote *note)
 {
-    size_t n = 0;
-    char *buf = c->dir ? read_all(so_path, &n) : NULL;
-    bool ok = buf && cache_put(c, key, "so", buf, n);
-    free(buf);
-    return ok;
-}
-
-bool cache_put(const Cache *c, const char *key, const char *kind, const char *buf, size_t n)
-{
-    char path[4200], aside[4300];
-    if (!c->dir)
-        return false;
-    snprintf(path, sizeof path, "%s/%s.%s", c->dir, key, kind);
-    snprintf(aside, sizeof aside, "%s/.%s.XXXXXX", c->dir, key);
-    Trailer t = {.bytes = n, .sum = hash64(7, buf, n)};
-    memcpy(t.magic, magic, sizeof magic);
-    int fd = mkstemp(aside);
-    bool ok = fd >= 0 && write(fd, buf, n) == (ssize_t)n && write(fd, &t, sizeof t) == (ssize_t)sizeof t && fchmod(fd, 0700) == 0;
-    if (fd >= 0)
-        ok = close(fd) == 0 && ok;
-    ok = ok && rename(aside, path) == 0;
-    if (!ok && fd >= 0)
-        unlink(aside);
-    return ok;
+    const Cache *c = s->cache;
+    char name[48];
+    snprintf(name, sizeof name, "%s.%s", s->key, s->kind);
+    bool kept = data && c->dir && cache_write(c->dir, name, data, size, note);
+    unlock(s);
+    if (kept)
+        (void)cache_sweep(c->dir, c->max, -1, LEFTOVER_S, name);
+    return kept;
 }

@@ -90,18 +90,49 @@ static void say_cuda(Buf *b)
         buf_printf(b, "nvrtc      %s\n", why);
 }
 
-static void say_cache(Buf *b, const char *dir)
+static void say_folder(Buf *b, const char *dir)
 {
-    Cache c = {0};
-    cache_open(&c, dir);
+    CacheList l;
+    if (!cache_list(dir, &l)) {
+        buf_printf(b, "%s (cannot be read: %s", dir, strerror(errno));
+        return;
+    }
+    buf_printf(b, "%s (%d entr%s, %.1f MB", dir, l.entries, l.entries == 1 ? "y" : "ies", (double)l.bytes * 1e-6);
+    free(l.entry);
+}
+
+static void say_cache(Buf *b, const optc_engine_options *o)
+{
+    Cache c;
     struct statvfs v;
-    if (!c.dir)
-        buf_puts(b, "cache      none: no folder of your own that only you can write (set OPTC_CACHE)\n");
-    else if (access(c.dir, W_OK) != 0)
-        buf_printf(b, "cache      %s (not writable: %s)\n", c.dir, strerror(errno));
-    else if (statvfs(c.dir, &v) == 0)
-        buf_printf(b, "cache      %s (%.1f GB free%s)\n", c.dir, (double)v.f_bavail * (double)v.f_frsize / 1e9, v.f_flag & 8 /* ST_NOEXEC */ ? ", noexec: code is loaded through memory" : "");
-    free(c.dir);
+    char dir[CACHE_DIR], why[512];
+    const char *max = getenv("OPTC_CACHE_MAX");
+    int64_t bytes;
+    cache_open(&c, o ? o->cache_dir : NULL, o ? o->cache_base : NULL, o ? o->cache_max : 0);
+    buf_puts(b, "cache      ");
+    if (!c.dir) {
+        buf_printf(b, "none: %s%s", *c.why ? c.why : "turned off", *c.why ? "; OPTC_CACHE names another folder" : "");
+    } else {
+        say_folder(b, c.dir);
+        if (c.max >= 0)
+            buf_printf(b, "; %.1f MB at most", (double)c.max * 1e-6);
+        if (access(c.dir, W_OK) != 0)
+            buf_printf(b, "; not writable: %s", strerror(errno));
+        else if (statvfs(c.dir, &v) == 0)
+            buf_printf(b, "; %.1f GB free%s", (double)v.f_bavail * (double)v.f_frsize / 1e9, v.f_flag & 8 /* ST_NOEXEC */ ? "; noexec: code is loaded through memory" : "");
+        buf_puts(b, ")");
+    }
+    buf_puts(b, "\n");
+    if (max && *max && !cache_parse_size(max, &bytes))
+        buf_printf(b, "           OPTC_CACHE_MAX '%s' is not a size such as 512M: 1G it is\n", max);
+    for (const char *list = c.base; cache_next_base(&list, dir);) {
+        buf_puts(b, "           base ");
+        if (cache_trusted(dir, true, why, sizeof why))
+            say_folder(b, dir), buf_puts(b, ", only read)\n");
+        else
+            buf_printf(b, "refused: %s\n", why);
+    }
+    cache_close(&c);
 }
 
 char *optc_doctor(const optc_engine_options *o)
@@ -119,6 +150,6 @@ char *optc_doctor(const optc_engine_options *o)
     say_cuda(&b);
     say_library(&b, "blas", blas, "no OpenBLAS (only matrix stages will need it)");
     say_library(&b, "lapacke", lapacke, "no LAPACKE (only matrix stages will need it)");
-    say_cache(&b, o ? o->cache_dir : NULL);
+    say_cache(&b, o);
     return buf_take(&b);
 }

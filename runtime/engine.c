@@ -15,7 +15,7 @@ static void engine_free(optc_engine *e)
     free(e->compiler);
     free(e->spec_path);
     free(e->name);
-    free(e->cache.dir);
+    cache_close(&e->cache);
     free(e);
 }
 
@@ -76,7 +76,7 @@ optc_status optc_open(const optc_engine_options *o, optc_engine **out)
     e->compiler_off = o->compiler && !*o->compiler;
     const char *path = o->spec_path ? o->spec_path : getenv("OPTC_PATH");
     e->spec_path = strdup(path ? path : "");
-    cache_open(&e->cache, o->cache_dir);
+    cache_open(&e->cache, o->cache_dir, o->cache_base, o->cache_max);
     char model[128], name[256];
     snprintf(name, sizeof name, "cpu: %s, %d thread%s, %s", cpu_model(model, sizeof model), e->threads, e->threads == 1 ? "" : "s", isas[e->isa].name);
     e->name = strdup(name);

@@ -240,19 +240,24 @@ optc_status gpu_build(optc_rule *r)
     free(source);
     int len = snprintf(all, sizeof all, "%s|%s|sm_%d|nvrtc %d.%d|abi %d", code, nvrtc_options(), e->arch, major, minor, OPTC_ABI);
     hash_hex(hash128(all, (size_t)len), key);
-    char *cubins = cache_get(&r->engine->cache, key, "cubin", &size);
+    CacheSlot slot;
+    CacheNote note;
+    char *cubins = cache_begin(&slot, &r->engine->cache, key, "cubin", n != NULL, &size);
     snprintf(r->path, sizeof r->path, "%s", cubins ? "cubin from the cache" : "");
     if (!cubins && !n)
         return fail(OPTC_ERROR_UNAVAILABLE, "optc_compile: rule '%s' on %s: %s", r->rule->name, r->engine->name, why);
     if (!cubins) {
         double t0 = now_ms();
         cubins = compile_parts(r, n, &size, &log);
+        snprintf(all, sizeof all, "sm_%d", e->arch);
+        snprintf(code, sizeof code, "NVRTC %d.%d", major, minor);
+        rule_note(r, all, code, &note);
+        cache_end(&slot, cubins, size, &note);
         if (!cubins) {
             optc_status s = log ? fail(OPTC_ERROR_SPEC, "optc_compile: NVRTC refused rule '%s' for sm_%d: %s", r->rule->name, e->arch, log) : out_of_memory();
             free(log);
             return s;
         }
-        cache_put(&r->engine->cache, key, "cubin", cubins, size);
         snprintf(r->path, sizeof r->path, "compiled by NVRTC %d.%d in %.0f ms (sm_%d)", major, minor, now_ms() - t0, e->arch);
     }
     enter(e);

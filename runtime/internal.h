@@ -6,11 +6,12 @@
  *
  *   message.c  statuses and messages          find.c   specs by name
  *   cpu.c      vector levels, float modes     build.c  the host compiler
- *   cache.c    compiled code on disk          engine.c rule.c bind.c step.c state.c  the API by object
+ *   cache*.c   compiled code on disk          engine.c rule.c bind.c step.c state.c  the API by object
  *   cuda.c     driver and NVRTC by dlopen     gpu.c    rules on an NVIDIA GPU */
 #ifndef OPTC_INTERNAL_H
 #define OPTC_INTERNAL_H
 #include "../templates/abi.h"
+#include "cache.h"
 #include "eval.h"
 #include "gen.h"
 #include "optc.h"
@@ -37,18 +38,10 @@ void float_mode_leave(FloatMode m);
 typedef struct { const char *key; const optc_module *const *module; } Builtin;    /* module: by isa */
 extern const Builtin builtin_rules[];
 
-/* ---- cache.c ---- */
-typedef struct Cache { char *dir; } Cache;               /* dir NULL: nothing is kept */
-void cache_open(Cache *c, const char *dir);
-char *cache_get(const Cache *c, const char *key, const char *kind, size_t *size);                   /* malloc'ed; NULL: not there, or damaged */
-bool cache_put(const Cache *c, const char *key, const char *kind, const char *data, size_t size);
-void *cache_load(const Cache *c, const char *key);       /* a shared object: a handle of dlopen, or NULL */
-bool cache_store(const Cache *c, const char *key, const char *so_path);
-void *load_object(const char *path);                     /* dlopen, also from folders that forbid execution */
-
 /* ---- build.c ---- */
 char *compiler_find(const char *wanted);                 /* full path, to be freed; NULL: none */
-void *compiler_build(const char *cc, const char *source, const char *flags, const Cache *cache, const char *key, char *why, size_t nwhy);
+/* The shared object, loaded (a handle of dlopen) and as bytes (to be freed); NULL: why says why. */
+void *compiler_build(const char *cc, const char *source, const char *flags, char **object, size_t *size, char *why, size_t nwhy);
 extern const char compile_flags[];
 
 struct optc_engine {
@@ -101,6 +94,7 @@ struct optc_binding {
     Arena arena;                       /* everything small */
 };
 
+void rule_note(const optc_rule *r, const char *target, const char *compiler, CacheNote *out);     /* what the cache says it keeps */
 Shape shape_of(const Rule *r, int rank, const int64_t *dim, bool vector);
 const char *tensor_label(const optc_binding *b, int i, char buf[96]);
 optc_status check_overlap(const optc_binding *b, int tensor, const void *data, int64_t bytes, const char *what);

@@ -64,6 +64,8 @@ typedef struct optc_engine_options {
     const char *spec_path;     /* folders to look for specs in before the library's own, separated by ':'; NULL: $OPTC_PATH */
     const char *isa;           /* NULL: the best this CPU has; or the name of one (optc_isa_name) */
     int no_builtin;            /* 1: do not use the rules compiled into the library */
+    const char *cache_base;    /* folders of compiled code, separated by ':', looked in after cache_dir and never written; NULL: $OPTC_CACHE_BASE */
+    int64_t cache_max;         /* bytes to keep in cache_dir, the longest unused go first; 0: $OPTC_CACHE_MAX ("512M"), or 1 GiB; -1: no cap */
 } optc_engine_options;
 
 optc_status optc_open(const optc_engine_options *o, optc_engine **out);

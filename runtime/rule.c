@@ -62,10 +62,42 @@ static bool use_builtin(optc_rule *r, const char *key)
 }
 
 
+void rule_note(const optc_rule *r, const char *target, const char *compiler, CacheNote *out)
+{
+    *out = (CacheNote){{0}, {0}, {0}, {0}, {0}, {0}};
+    const char *p = type_info[r->plan->p].name, *g = type_info[r->plan->g].name, *s = type_info[r->plan->state].name;
+    bool same = !strcmp(p, g) && !strcmp(p, s);
+    snprintf(out->rule, sizeof out->rule, "%s", r->rule->name);
+    snprintf(out->with, sizeof out->with, "%s", r->rule->with);
+    snprintf(out->types, sizeof out->types, "%s%s%s%s%s", p, same ? "" : "/", same ? "" : g, same ? "" : "/", same ? "" : s);
+    snprintf(out->target, sizeof out->target, "%s", target);
+    snprintf(out->compiler, sizeof out->compiler, "%s", compiler);
+    Buf b = {0};
+    for (int i = 0; i < r->rule->noption; i++)
+        buf_printf(&b, "%s%s=%s", i ? "," : "", r->rule->option[i].name, r->rule->option[i].value);
+    snprintf(out->options, sizeof out->options, "%s", b.s ? b.s : "");
+    buf_free(&b);
+}
+
+static bool compile_native(optc_rule *r, const char *source, const char *flags, CacheSlot *slot, char *why, size_t nwhy)
+{
+    const optc_engine *e = r->engine;
+    size_t size = 0;
+    char *object;
+    CacheNote note;
+    bool ok = use_object(r, compiler_build(e->compiler, source, flags, &object, &size, why, nwhy));
+    rule_note(r, isas[e->isa].name, e->compiler, &note);
+    cache_end(slot, ok ? object : NULL, size, &note);    /* a cache that cannot be written costs the next start a compilation, no more */
+    free(object);
+    return ok;
+}
+
 /* Fills module and path, or leaves module NULL and says in path why the evaluator is used. */
 static void make_native(optc_rule *r, const char *source)
 {
     const optc_engine *e = r->engine;
+    CacheSlot slot;
+    size_t size = 0;
     char key[33], flags[400], why[160] = "";
     hash_hex(emit_key(source), key);
     if (use_builtin(r, key))
@@ -77,7 +109,10 @@ static void make_native(optc_rule *r, const char *source)
     int n = snprintf(all, sizeof all, "%s|%s|abi %d", key, flags, OPTC_ABI);
     hash_hex(hash128(all, (size_t)n), key);
     double t0 = now_ms();
-    if (use_object(r, cache_load(&e->cache, key))) {
+    char *object = cache_begin(&slot, &e->cache, key, "so", e->compiler != NULL, &size);
+    bool found = object && use_object(r, cache_load_object(slot.from, object, size));
+    free(object);
+    if (found) {
         snprintf(r->path, sizeof r->path, "from the cache in %.1f ms (%s)", now_ms() - t0, isas[e->isa].name);
         return;
     }
@@ -85,7 +120,7 @@ static void make_native(optc_rule *r, const char *source)
         snprintf(r->path, sizeof r->path, "reference evaluator (%s)", e->compiler_off ? "the compiler is turned off" : "no C compiler was found: install one or set OPTC_CC");
         return;
     }
-    if (use_object(r, compiler_build(e->compiler, source, flags, &e->cache, key, why, sizeof why)))
+    if (compile_native(r, source, flags, &slot, why, sizeof why))
         snprintf(r->path, sizeof r->path, "compiled by %.60s in %.0f ms (%s)", e->compiler, now_ms() - t0, isas[e->isa].name);
     else
         snprintf(r->path, sizeof r->path, "reference evaluator (%s)", *why ? why : "the compiled code does not fit");

@@ -22,7 +22,7 @@ expect() {
 
 expect 0 "usage" --help
 expect 2 "usage"
-for c in list check explain emit compile dump bench doctor new version; do
+for c in list check explain emit compile dump bench cache doctor new version; do
     expect 0 "optc $c" help "$c"
     expect 0 "optc $c" "$c" --help
 done
@@ -96,6 +96,55 @@ if command -v python3 >/dev/null 2>&1; then
     "$OPTC" bench adamw 'lion+clip(1)' --device cpu --work gpt2-124m --size 64K --rounds 1 --json | python3 -m json.tool >/dev/null && passed=$((passed + 1)) || { failed=$((failed + 1)); echo "bench --json is not JSON"; }
 fi
 cd "$work" || exit 1
+# the cache: empty, one entry, damaged, mended, pruned, cleared; strangers' files stay
+check() { if eval "$2"; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "$1"; fi; }
+OPTC_CACHE="$work/own-cache"
+export OPTC_CACHE
+expect 0 "nothing is kept yet" cache ls
+expect 0 '"count": 0' cache ls --json
+check "looking made the folder" '[ ! -e "$OPTC_CACHE" ]'
+expect 2 "ls, verify, prune or clear" cache
+expect 2 "did you mean 'verify'" cache verfy
+expect 2 "one action at a time" cache ls clear
+expect 2 "clear does not take --older" cache clear --older 30d
+expect 2 "ls does not take --delete" cache ls --delete
+expect 2 "must be a time" cache prune --older soon --dir .
+expect 2 "--max" cache prune --max lots
+expect 1 "No such file" cache ls --dir ./none
+expect 2 "names no folder" cache ls --dir ''
+printf 'return optimizer { name = "mine", hyper = { lr = 0.1 }, step = function() p = p - lr * g * 3 end }\n' > three.lua
+for type in f32 f64; do "$OPTC" bench three.lua --size 64K --rounds 1 --type $type >/dev/null 2>&1; done
+expect 0 "mine, f32 for " cache ls
+expect 0 "2 entries, " cache ls
+expect 0 '"rule": "mine"' cache ls --json
+expect 0 "2 entries, 0 damaged" cache verify
+expect 0 "2 entries, " doctor
+entry=$(ls "$OPTC_CACHE"/*.so | head -1)
+echo mine > "$OPTC_CACHE/notes.so"
+ln -s "$work/three.lua" "$OPTC_CACHE/00000000000000000000000000000000.so"
+printf 'X' | dd of="$entry" bs=1 seek=5000 conv=notrunc 2>/dev/null
+expect 1 "$(basename "$entry"): its checksum differs" cache verify
+expect 1 "1 damaged" cache verify
+expect 1 "1 damaged, 1 removed" cache verify --delete
+check "the damaged entry is still there" '[ ! -e "$entry" ]'
+expect 0 "1 entry, 0 damaged" cache verify
+expect 0 "0 entries removed" cache prune --older 1d
+touch -d '40 days ago' "$OPTC_CACHE"/????????????????????????????????.so
+expect 0 "40 d" cache ls
+expect 0 "1 entry removed" cache prune --older 30d
+"$OPTC" bench three.lua --size 64K --rounds 1 >/dev/null 2>&1
+expect 0 "1 entry removed" cache prune --max 1K
+"$OPTC" bench three.lua --size 64K --rounds 1 >/dev/null 2>&1
+touch "$OPTC_CACHE/.00000000000000000000000000000000.abc123"
+expect 0 "and 1 unfinished" cache ls
+expect 0 "1 entry removed" cache clear
+expect 0 "0 entries removed" cache clear
+check "a file that is not the cache's was removed" '[ -s "$OPTC_CACHE/notes.so" ] && [ -L "$OPTC_CACHE/00000000000000000000000000000000.so" ] && [ -s "$work/three.lua" ]'
+check "a leftover outlived clear" '[ ! -e "$OPTC_CACHE/.00000000000000000000000000000000.abc123" ]'
+chmod g+w "$OPTC_CACHE"
+expect 0 "can be written by its group" doctor
+expect 0 "this folder is not used" cache ls
+OPTC_CACHE="$work/cache"
 if "$OPTC" doctor | grep '^nvrtc' | grep -qv 'not found'; then
     expect 0 "sm_90: " compile adamw --arch sm_90 -o a.cubin
     expect 2 "does not compile for sm_7" compile adamw --arch sm_7

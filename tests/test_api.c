@@ -372,6 +372,8 @@ START_TEST(cache)
     ck_assert(step_once(eo, own_spec, path, sizeof path) == want);
     ck_assert_msg(strstr(path, "compiled by"), "%s", path);
     unlink(file);
+    snprintf(file, sizeof file, "%s/.lock", dir);
+    unlink(file);
     rmdir(dir);
 }
 END_TEST

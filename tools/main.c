@@ -39,6 +39,12 @@ const Command cli_commands[] = {
      "optc bench\noptc bench adamw sgd --device cpu --size 16M --threads 2\noptc bench 'adamw+clip(1),ema(0.999)' --tensors 100\n"
      "optc bench adafactor --shape 4096x4096 --shape 4096\noptc bench --device cuda --work gpt2-1.5b adamw lion\n"
      "OPTC_PYTHON=venv/bin/python optc bench --device cuda --suite --against torch", cmd_bench},
+    {"cache", "ls|verify|prune|clear", "the compiled code that is kept on disk",
+     "ls      what is kept: rule, target, size, when it was last used\n"
+     "verify  reads every entry and names the damaged ones (which would only cost a compilation); exit code 1 if there are any\n"
+     "prune   removes what was not used for a time, or the longest unused until it is small enough\n"
+     "clear   removes all entries. Nothing but entries is ever removed; programs that use one go on",
+     "optc cache ls\noptc cache ls --json\noptc cache verify --delete\noptc cache prune --older 30d --max 256M\noptc cache clear --dir /tmp/mine", cmd_cache},
     {"doctor", "", "what this machine has and what optc will use",
      "Looks for compilers, vector levels and the cache, and says what works.", "optc doctor", cmd_doctor},
     {"new", "NAME", "write a commented starter spec",

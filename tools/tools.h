@@ -29,6 +29,7 @@ int cmd_emit(const Command *self, int argc, char **argv);
 int cmd_compile(const Command *self, int argc, char **argv);
 int cmd_dump(const Command *self, int argc, char **argv);
 int cmd_bench(const Command *self, int argc, char **argv);
+int cmd_cache(const Command *self, int argc, char **argv);
 int cmd_doctor(const Command *self, int argc, char **argv);
 int cmd_new(const Command *self, int argc, char **argv);
 
