@@ -157,7 +157,7 @@ $(BUILD)/fake/%/libnvrtc.so.13: tests/cuda/fake_nvrtc.c runtime/cuda.h
 $(BUILD)/compile-all: $(BUILD)/obj/tests/cuda/compile_all.o $(BUILD)/liboptc.a
 	$(CC) -o $@ $^ $(LDLIBS) -lpthread
 
-build-test: all $(BUILD)/run-tests
+build-test: all $(BUILD)/run-tests $(BUILD)/compile-all
 	@BUILD=$(BUILD) CC="$(CC)" MAKE="$(MAKE)" sh tests/run.sh
 
 SECONDS ?= 600

@@ -355,7 +355,8 @@ static char *take_code(const Nvrtc *n, nvrtcProgram p, bool ptx, size_t *size)
         free(out);
         out = NULL;
     }
-    *size = out ? bytes : 0;
+    /* PTX comes with its closing zero, which is no part of a file. */
+    *size = out ? bytes - (ptx && bytes && !out[bytes - 1]) : 0;
     return out;
 }
 
