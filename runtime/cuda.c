@@ -1,54 +1,101 @@
-/* Finding CUDA's libraries: what the process has mapped already, then the toolkit, then Python's packages, then the bare name. */
+/* CUDA's libraries, found at run time.
+ *
+ * The driver is libcuda.so.1, by that name alone: it belongs to the system. NVRTC may lie in many places; the first of these that has it:
+ * what the process has mapped already (a framework's own), $OPTC_NVRTC, $CUDA_HOME and $CUDA_PATH, the toolkit's usual folders, Python's
+ * packages ($VIRTUAL_ENV, $CONDA_PREFIX, the user's, those of the python3 on the PATH), the loader's own search. No program is run. */
 #include "cuda.h"
-
-#include "util.h"
 
 #include <dirent.h>
 #include <dlfcn.h>
+#include <limits.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-typedef struct { const char *name; size_t at; } Wanted;
-#define OFFSET_D(name, args) {#name, offsetof(Driver, name)},
-#define OFFSET_N(name, args) {#name, offsetof(Nvrtc, name)},
-static const Wanted driver_wants[] = {DRIVER_FUNCTIONS(OFFSET_D)};
-static const Wanted nvrtc_wants[] = {NVRTC_FUNCTIONS(OFFSET_N)};
+#define COUNT(a) (sizeof(a) / sizeof *(a))
 
-static bool fill(void *h, void *table, const Wanted *w, size_t n, char *why, size_t nwhy)
+/* A function to look up: its place in the table, and for the driver its name without suffix and its interface's version. */
+typedef struct { const char *symbol, *name; int since; size_t at; } Wanted;
+#define WANT_DRIVER(name, suffix, since, args) {#name #suffix, #name, since, offsetof(Driver, name##suffix)},
+#define WANT_NVRTC(name, args) {#name, #name, 0, offsetof(Nvrtc, name)},
+static const Wanted driver_wants[] = {DRIVER_FUNCTIONS(WANT_DRIVER)};
+static const Wanted nvrtc_wants[] = {NVRTC_FUNCTIONS(WANT_NVRTC)};
+
+/* ---- the driver ---- */
+static Driver driver;
+static char driver_why[256];
+static bool driver_ok;
+static pthread_once_t driver_once = PTHREAD_ONCE_INIT;
+
+/* How to ask the driver for its functions: by name and version where it can be asked so, since a symbol may be an older interface. */
+typedef struct Asker {
+    void *library;
+    int (*versioned)(const char *, void **, int, unsigned long long, int *);       /* cuGetProcAddress since 12.0 */
+    int (*versioned_11)(const char *, void **, int, unsigned long long);           /* since 11.3 */
+} Asker;
+
+static void *ask(const Asker *a, const Wanted *w)
 {
-    for (size_t i = 0; i < n; i++) {
-        void *f = dlsym(h, w[i].name);
+    void *f = NULL;
+    int found = 0;
+    if (a->versioned)
+        return a->versioned(w->name, &f, w->since, CU_GET_PROC_ADDRESS_LEGACY_STREAM, &found) ? NULL : f;
+    if (a->versioned_11)
+        return a->versioned_11(w->name, &f, w->since, CU_GET_PROC_ADDRESS_LEGACY_STREAM) ? NULL : f;
+    return dlsym(a->library, w->symbol);
+}
+
+/* The version comes first and by symbol: an old driver is told by its number, not by what it lacks. */
+static bool driver_recent(void *library)
+{
+    int (*version)(int *) = NULL;
+    *(void **)&version = dlsym(library, "cuDriverGetVersion");
+    if (!version || version(&driver.version)) {
+        snprintf(driver_why, sizeof driver_why, "libcuda.so.1 does not tell its version: it is no CUDA driver that can be used");
+        return false;
+    }
+    if (driver.version >= DRIVER_NEEDED)
+        return true;
+    snprintf(driver_why, sizeof driver_why, "the CUDA driver is too old: it is for CUDA %d.%d, and %d.%d or newer is needed", driver.version / 1000, driver.version % 1000 / 10, DRIVER_NEEDED / 1000,
+             DRIVER_NEEDED % 1000 / 10);
+    return false;
+}
+
+static bool driver_fill(void *library)
+{
+    Asker a = {library, NULL, NULL};
+    *(void **)&a.versioned = dlsym(library, "cuGetProcAddress_v2");
+    *(void **)&a.versioned_11 = dlsym(library, "cuGetProcAddress");
+    for (size_t i = 0; i < COUNT(driver_wants); i++) {
+        const Wanted *w = &driver_wants[i];
+        void *f = ask(&a, w);
         if (!f) {
-            snprintf(why, nwhy, "it lacks %s: too old", w[i].name);
+            snprintf(driver_why, sizeof driver_why, "the CUDA driver (for CUDA %d.%d) lacks %s, which CUDA %d.%d has", driver.version / 1000, driver.version % 1000 / 10, w->name, w->since / 1000,
+                     w->since % 1000 / 10);
             return false;
         }
-        memcpy((char *)table + w[i].at, &f, sizeof f);
+        memcpy((char *)&driver + w->at, &f, sizeof f);
     }
     return true;
 }
 
-/* ---- the driver ---- */
-static Driver driver;
-static char driver_why[200];
-static bool driver_ok;
-static pthread_once_t driver_once = PTHREAD_ONCE_INIT;
-
 static void driver_load(void)
 {
-    void *h = getenv("OPTC_NO_CUDA") ? NULL : dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
-    if (!h) {
+    void *library = getenv("OPTC_NO_CUDA") ? NULL : dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
+    if (!library) {
         snprintf(driver_why, sizeof driver_why, "no CUDA driver (libcuda.so.1) on this machine");
         return;
     }
-    if (!fill(h, &driver, driver_wants, sizeof driver_wants / sizeof *driver_wants, driver_why, sizeof driver_why))
+    if (!driver_recent(library) || !driver_fill(library))
         return;
     int rc = driver.cuInit(0);
-    const char *name = "?";
-    if (rc)
-        driver.cuGetErrorName(rc, &name);
-    snprintf(driver_why, sizeof driver_why, "the CUDA driver does not start: cuInit: %s", name);
+    const char *name = NULL;
+    if (rc && driver.cuGetErrorName(rc, &name))
+        name = NULL;
+    snprintf(driver_why, sizeof driver_why, "%s: cuInit: %s", rc == CUDA_ERROR_NO_DEVICE ? "the CUDA driver sees no GPU" : "the CUDA driver does not start", name ? name : "an error it has no name for");
     driver_ok = rc == 0;
 }
 
@@ -60,68 +107,193 @@ const Driver *driver_get(const char **why)
     return driver_ok ? &driver : NULL;
 }
 
+/* ---- where NVRTC may lie ---- */
+static const char *const nvrtc_names[] = {"libnvrtc.so.13", "libnvrtc.so.12"};
+static const char *const pip_folders[] = {"nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib"};          /* of CUDA 13's package and of CUDA 12's */
+static const char *const toolkit_folders[] = {"lib64", "lib", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"};
+static const char *const toolkits[] = {"/usr/local/cuda", "/opt/cuda", "/usr/lib/cuda"};
+
+typedef struct { void *library; char refused[512]; } Search;          /* refused: the first file that is there and does not load */
+typedef char Path[PATH_MAX];
+
+__attribute__((format(printf, 2, 3))) static bool path_print(Path p, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(p, PATH_MAX, fmt, ap);
+    va_end(ap);
+    return n >= 0 && n < PATH_MAX;
+}
+
+static bool try_folder(Search *s, const char *folder)
+{
+    for (size_t i = 0; i < COUNT(nvrtc_names) && !s->library; i++) {
+        Path p;
+        if (!path_print(p, "%s/%s", folder, nvrtc_names[i]) || access(p, F_OK) != 0)
+            continue;
+        s->library = dlopen(p, RTLD_NOW | RTLD_LOCAL);
+        const char *why = s->library ? NULL : dlerror();
+        if (why && !*s->refused)
+            snprintf(s->refused, sizeof s->refused, "%s", why);
+    }
+    return s->library != NULL;
+}
+
+static bool try_below(Search *s, const char *root, const char *const *folder, size_t n)
+{
+    Path p;
+    for (size_t i = 0; i < n && !s->library; i++)
+        if (path_print(p, "%s/%s", root, folder[i]))
+            try_folder(s, p);
+    return s->library != NULL;
+}
+
+static int is_python(const struct dirent *e) { return !strncmp(e->d_name, "python3", 7); }
+
+/* A Python's packages: site-packages, and dist-packages where Debian's own lie. The newest of several Pythons first. */
+static bool try_prefix(Search *s, const char *prefix)
+{
+    static const char *const libs[] = {"lib", "lib64", "local/lib"}, *const packages[] = {"site-packages", "dist-packages"};
+    for (size_t i = 0; i < COUNT(libs); i++) {
+        struct dirent **python;
+        Path p;
+        int n = path_print(p, "%s/%s", prefix, libs[i]) ? scandir(p, &python, is_python, versionsort) : -1;
+        for (int k = n - 1; k >= 0; k--) {
+            for (size_t j = 0; j < COUNT(packages) && !s->library; j++)
+                if (path_print(p, "%s/%s/%s/%s", prefix, libs[i], python[k]->d_name, packages[j]))
+                    try_below(s, p, pip_folders, COUNT(pip_folders));
+            free(python[k]);
+        }
+        if (n >= 0)
+            free(python);
+    }
+    return s->library != NULL;
+}
+
+/* /opt/x/bin/python3 has its packages under /opt/x; where that is a link, also under what it leads to. */
+static bool try_python(Search *s, const char *program)
+{
+    Path p, real;
+    const char *const name[] = {program, realpath(program, real)};
+    for (size_t i = 0; i < COUNT(name) && !s->library; i++) {
+        if (!name[i] || !path_print(p, "%s", name[i]))
+            continue;
+        for (int up = 0; up < 2 && strrchr(p, '/'); up++)
+            *strrchr(p, '/') = 0;
+        try_prefix(s, p);
+    }
+    return s->library != NULL;
+}
+
+/* The first python3 only: another one further down the PATH is not the one that 'pip install' meant. */
+static bool try_path(Search *s)
+{
+    for (const char *at = getenv("PATH"); at && *at; at += strspn(at, ":")) {
+        int n = (int)strcspn(at, ":");
+        Path p;
+        if (*at == '/' && path_print(p, "%.*s/python3", n, at) && access(p, X_OK) == 0)
+            return try_python(s, p);
+        at += n;
+    }
+    return false;
+}
+
+static bool try_mapped(Search *s)
+{
+    for (size_t i = 0; i < COUNT(nvrtc_names) && !s->library; i++)
+        s->library = dlopen(nvrtc_names[i], RTLD_NOW | RTLD_NOLOAD);
+    return s->library != NULL;
+}
+
+static bool try_toolkits(Search *s)
+{
+    static const char *const given[] = {"CUDA_HOME", "CUDA_PATH"};
+    for (size_t i = 0; i < COUNT(given) && !s->library; i++)
+        if (getenv(given[i]) && *getenv(given[i]))
+            try_below(s, getenv(given[i]), toolkit_folders, COUNT(toolkit_folders));
+    for (size_t i = 0; i < COUNT(toolkits) && !s->library; i++)
+        try_below(s, toolkits[i], toolkit_folders, COUNT(toolkit_folders));
+    return s->library != NULL;
+}
+
+static bool try_packages(Search *s)
+{
+    static const char *const given[] = {"VIRTUAL_ENV", "CONDA_PREFIX"};
+    Path p;
+    for (size_t i = 0; i < COUNT(given) && !s->library; i++)
+        if (getenv(given[i]) && *getenv(given[i]))
+            try_prefix(s, getenv(given[i]));
+    if (!s->library && getenv("HOME") && path_print(p, "%s/.local", getenv("HOME")))
+        try_prefix(s, p);
+    return s->library || try_path(s);
+}
+
+static bool try_loader(Search *s)
+{
+    for (size_t i = 0; i < COUNT(nvrtc_names) && !s->library; i++)
+        s->library = dlopen(nvrtc_names[i], RTLD_NOW | RTLD_LOCAL);
+    return s->library != NULL;
+}
+
 /* ---- NVRTC ---- */
 static Nvrtc nvrtc;
-static char nvrtc_why[300];
+static char nvrtc_why[1024];
 static bool nvrtc_ok;
 static pthread_once_t nvrtc_once = PTHREAD_ONCE_INIT;
-static const char *const nvrtc_names[] = {"libnvrtc.so.13", "libnvrtc.so.12", NULL};
 
-/* libnvrtc opens its builtins by bare name, which finds nothing in a folder of its own: open them first by their full path. */
-static void *open_in(const char *dir)
+/* A folder that was named is meant: another NVRTC is not taken in its place. */
+static void *nvrtc_find(void)
 {
-    for (const char *const *n = nvrtc_names; *n; n++) {
-        char path[600];
-        snprintf(path, sizeof path, "%s/%s", dir, *n);
-        DIR *d = opendir(dir);
-        for (struct dirent *e; d && (e = readdir(d));)
-            if (!strncmp(e->d_name, "libnvrtc-builtins.so.", 21)) {
-                char b[600];
-                snprintf(b, sizeof b, "%s/%.200s", dir, e->d_name);
-                dlopen(b, RTLD_NOW | RTLD_GLOBAL);
-            }
-        if (d)
-            closedir(d);
-        void *h = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-        if (h) {
-            snprintf(nvrtc.path, sizeof nvrtc.path, "%.500s", path);
-            return h;
-        }
+    Search s = {0};
+    const char *own = getenv("OPTC_NVRTC");
+    bool named = own && *own;
+    if (try_mapped(&s) || (named ? try_folder(&s, own) : try_toolkits(&s) || try_packages(&s) || try_loader(&s)))
+        return s.library;
+    if (*s.refused)
+        snprintf(nvrtc_why, sizeof nvrtc_why, "NVRTC does not load: %s", s.refused);
+    else if (named)
+        snprintf(nvrtc_why, sizeof nvrtc_why, "NVRTC was not found: OPTC_NVRTC names %.500s, which holds neither %s nor %s", own, nvrtc_names[0], nvrtc_names[1]);
+    else {
+        const Driver *d = driver_get(NULL);
+        snprintf(nvrtc_why, sizeof nvrtc_why, "NVRTC was not found: 'python3 -m pip install %s' brings it; or name the folder of %s in OPTC_NVRTC", nvrtc_package(d ? d->version : 0), nvrtc_names[0]);
     }
     return NULL;
 }
 
-static void *nvrtc_open(void)
+/* libnvrtc opens its builtins by bare name when it first compiles, which finds nothing where both lie in a folder of their own; once they are
+ * open under that name, by their full path, it does. */
+static void open_builtins(void)
 {
-    void *h = NULL;
-    for (const char *const *n = nvrtc_names; *n && !h; n++)
-        if ((h = dlopen(*n, RTLD_NOW | RTLD_NOLOAD)))
-            snprintf(nvrtc.path, sizeof nvrtc.path, "%s (already loaded)", *n);
-    char dir[512];
-    const char *home = getenv("CUDA_HOME"), *own = getenv("OPTC_NVRTC");
-    if (!h && own && *own)
-        h = open_in(own);
-    if (!h && home) {
-        snprintf(dir, sizeof dir, "%.400s/lib64", home);
-        h = open_in(dir);
-    }
-    static const char *const usual[] = {"/usr/local/cuda/lib64", "/usr/local/cuda/targets/x86_64-linux/lib", "/usr/local/cuda/targets/sbsa-linux/lib", NULL};
-    for (const char *const *u = usual; *u && !h; u++)
-        h = open_in(*u);
-    for (const char *const *n = nvrtc_names; *n && !h; n++)
-        if ((h = dlopen(*n, RTLD_NOW | RTLD_LOCAL)))
-            snprintf(nvrtc.path, sizeof nvrtc.path, "%s", *n);
-    return h;
+    Path p;
+    const char *slash = strrchr(nvrtc.path, '/');
+    if (slash && path_print(p, "%.*s/libnvrtc-builtins.so.%d.%d", (int)(slash - nvrtc.path), nvrtc.path, nvrtc.version / 1000, nvrtc.version % 1000 / 10))
+        dlopen(p, RTLD_NOW | RTLD_GLOBAL);
 }
 
 static void nvrtc_load(void)
 {
-    void *h = getenv("OPTC_NO_NVRTC") ? NULL : nvrtc_open();
-    if (!h) {
-        snprintf(nvrtc_why, sizeof nvrtc_why, "NVRTC was not found: 'pip install nvidia-cuda-nvrtc' brings it; name the folder of libnvrtc.so.13 in OPTC_NVRTC");
+    if (getenv("OPTC_NO_NVRTC")) {
+        snprintf(nvrtc_why, sizeof nvrtc_why, "NVRTC was not found: OPTC_NO_NVRTC is set");
         return;
     }
-    nvrtc_ok = fill(h, &nvrtc, nvrtc_wants, sizeof nvrtc_wants / sizeof *nvrtc_wants, nvrtc_why, sizeof nvrtc_why);
+    void *library = nvrtc_find();
+    if (!library)
+        return;
+    for (size_t i = 0; i < COUNT(nvrtc_wants); i++) {
+        void *f = dlsym(library, nvrtc_wants[i].symbol);
+        if (!f) {
+            snprintf(nvrtc_why, sizeof nvrtc_why, "NVRTC lacks %s: it is older than CUDA 12.0", nvrtc_wants[i].name);
+            return;
+        }
+        memcpy((char *)&nvrtc + nvrtc_wants[i].at, &f, sizeof f);
+    }
+    Dl_info at;
+    int major = 0, minor = 0;
+    nvrtc.nvrtcVersion(&major, &minor);
+    nvrtc.version = major * 1000 + minor * 10;
+    snprintf(nvrtc.path, sizeof nvrtc.path, "%s", dladdr(dlsym(library, "nvrtcVersion"), &at) && at.dli_fname ? at.dli_fname : nvrtc_names[0]);
+    open_builtins();
+    nvrtc_ok = true;
 }
 
 const Nvrtc *nvrtc_get(const char **why)
@@ -131,6 +303,11 @@ const Nvrtc *nvrtc_get(const char **why)
         *why = nvrtc_ok ? "" : nvrtc_why;
     return nvrtc_ok ? &nvrtc : NULL;
 }
+
+/* CUDA promises that machine code made by any release of a major version loads with any driver of that major version, and with later drivers. */
+bool nvrtc_fits(int version, int driver_version) { return version / 1000 <= driver_version / 1000; }
+
+const char *nvrtc_package(int driver_version) { return driver_version / 1000 == 12 ? "nvidia-cuda-nvrtc-cu12" : "nvidia-cuda-nvrtc"; }
 
 int nvrtc_archs(const Nvrtc *n, int *out, int most)
 {
@@ -142,44 +319,66 @@ int nvrtc_archs(const Nvrtc *n, int *out, int most)
     return count < most ? count : most;
 }
 
-/* No contraction, no flushing, IEEE division and root: the bits of the CPU. No cache of NVRTC's own, no touching of the stack limit. */
-static const char *const options[] = {"--std=c++17", "--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true", "-diag-suppress=177,550", "-no-cache"};
-enum { NOPTIONS = sizeof options / sizeof *options };
+/* ---- compiling ---- */
+/* Each option with the version it came with (0: older than any we open). No contraction, no flushing, IEEE division and root: the bits of the
+ * CPU. No cache of NVRTC's own, which would open the driver; no change of the process's stack limit. */
+#define OPTIONS(F)                       \
+    F("--std=c++17", 0)                  \
+    F("--fmad=false", 0)                 \
+    F("--ftz=false", 0)                  \
+    F("--prec-div=true", 0)              \
+    F("--prec-sqrt=true", 0)             \
+    F("-diag-suppress=177,550", 0)       \
+    F("-modify-stack-limit=false", 0)    \
+    F("-no-cache", 12090)
+#define OPTION(text, since) {text, since},
+#define TEXT(text, since) text " "
+static const struct { const char *text; int since; } options[] = {OPTIONS(OPTION)};
 
-const char *nvrtc_options(void) { return "--std=c++17 --fmad=false --ftz=false --prec-div=true --prec-sqrt=true"; }
+const char *nvrtc_options(void) { return OPTIONS(TEXT); }
+
+/* What NVRTC says of a failure; its log is empty where the failure is not the source's. */
+static char *take_log(const Nvrtc *n, nvrtcProgram p, int rc)
+{
+    size_t len = 0;
+    char *log = n->nvrtcGetProgramLogSize(p, &len) == 0 ? calloc(1, len + 64) : NULL;
+    if (log && (len < 2 || n->nvrtcGetProgramLog(p, log)))
+        snprintf(log, len + 64, "NVRTC failed without a log (error %d)", rc);
+    return log;
+}
+
+static char *take_code(const Nvrtc *n, nvrtcProgram p, bool ptx, size_t *size)
+{
+    size_t bytes = 0;
+    char *out = (ptx ? n->nvrtcGetPTXSize : n->nvrtcGetCUBINSize)(p, &bytes) == 0 ? malloc(bytes + 1) : NULL;
+    if (out && (ptx ? n->nvrtcGetPTX : n->nvrtcGetCUBIN)(p, out)) {
+        free(out);
+        out = NULL;
+    }
+    /* PTX comes with its closing zero, which is no part of a file. */
+    *size = out ? bytes - (ptx && bytes && !out[bytes - 1]) : 0;
+    return out;
+}
 
 char *nvrtc_build(const Nvrtc *n, const char *source, const char *name, int arch, bool ptx, size_t *size, char **log)
 {
     nvrtcProgram p = NULL;
     char target[40];
-    const char *opt[NOPTIONS + 1];
+    const char *given[COUNT(options) + 1] = {target};
+    int count = 1;
     *log = NULL;
-    snprintf(target, sizeof target, "--gpu-architecture=%s_%d", ptx ? "compute" : "sm", arch);
     if (n->nvrtcCreateProgram(&p, source, name, 0, NULL, NULL)) {
         *log = strdup("NVRTC: a program could not be created");
         return NULL;
     }
-    opt[0] = target;
-    int major = 0, minor = 0, count = 1;
-    n->nvrtcVersion(&major, &minor);
-    for (int i = 0; i < NOPTIONS; i++)
-        if (strcmp(options[i], "-no-cache") || major > 12 || (major == 12 && minor >= 9))
-            opt[count++] = options[i];
-    char *out = NULL;
-    int rc = n->nvrtcCompileProgram(p, count, opt);
-    size_t bytes = 0;
-    if (rc == 0 && (ptx ? n->nvrtcGetPTXSize : n->nvrtcGetCUBINSize)(p, &bytes) == 0 && (out = malloc(bytes + 1))
-        && (ptx ? n->nvrtcGetPTX : n->nvrtcGetCUBIN)(p, out) == 0) {
-        *size = bytes;
-    } else {
-        size_t len = 0;
-        n->nvrtcGetProgramLogSize(p, &len);
-        *log = calloc(1, len + 64);
-        if (*log && len)
-            n->nvrtcGetProgramLog(p, *log);
-        free(out);
-        out = NULL;
-    }
+    snprintf(target, sizeof target, "--gpu-architecture=%s_%d", ptx ? "compute" : "sm", arch);
+    for (size_t i = 0; i < COUNT(options); i++)
+        if (n->version >= options[i].since)
+            given[count++] = options[i].text;
+    int rc = n->nvrtcCompileProgram(p, count, given);
+    char *out = rc ? NULL : take_code(n, p, ptx, size);
+    if (!out)
+        *log = take_log(n, p, rc);
     n->nvrtcDestroyProgram(&p);
     return out;
 }

@@ -1,59 +1,85 @@
 /* CUDA, found at run time: the driver and NVRTC as functions we declare ourselves, so that one binary runs with and without them.
- * Names carry the version suffix of the interface they are declared for. */
+ * tests/cuda/headers.cc holds every row of this file against CUDA's own headers. */
 #ifndef OPTC_CUDA_H
 #define OPTC_CUDA_H
 #include <stdbool.h>
 #include <stddef.h>
 
-typedef int CUresult, CUdevice;
-typedef void *CUcontext, *CUmodule, *CUfunction, *CUstream;
+/* Types as the driver's own header names them. Enumerations are ints and handles opaque pointers: a handle is only ever handed back. */
+#define CUDA_INTS(F) F(CUresult) F(CUdevice) F(CUdevice_attribute) F(CUpointer_attribute) F(CUstreamCaptureMode) F(CUstreamCaptureStatus)
+#define CUDA_HANDLES(F) F(CUcontext) F(CUmodule) F(CUfunction) F(CUstream) F(CUgraph) F(CUgraphExec) F(CUevent)
+#define INT(name) typedef int name;
+#define HANDLE(name) typedef void *name;
+CUDA_INTS(INT)
+CUDA_HANDLES(HANDLE)
+#undef INT
+#undef HANDLE
 typedef unsigned long long CUdeviceptr;
 
-#define DRIVER_FUNCTIONS(F)                                                                                            \
-    F(cuInit, (unsigned))                                                                                              \
-    F(cuDriverGetVersion, (int *))                                                                                     \
-    F(cuGetErrorName, (CUresult, const char **))                                                                       \
-    F(cuGetErrorString, (CUresult, const char **))                                                                     \
-    F(cuDeviceGetCount, (int *))                                                                                       \
-    F(cuDeviceGet, (CUdevice *, int))                                                                                  \
-    F(cuDeviceGetName, (char *, int, CUdevice))                                                                        \
-    F(cuDeviceGetAttribute, (int *, int, CUdevice))                                                                    \
-    F(cuDeviceTotalMem_v2, (size_t *, CUdevice))                                                                       \
-    F(cuDevicePrimaryCtxRetain, (CUcontext *, CUdevice))                                                               \
-    F(cuDevicePrimaryCtxRelease_v2, (CUdevice))                                                                        \
-    F(cuCtxPushCurrent_v2, (CUcontext))                                                                                \
-    F(cuCtxPopCurrent_v2, (CUcontext *))                                                                               \
-    F(cuModuleLoadData, (CUmodule *, const void *))                                                                    \
-    F(cuModuleUnload, (CUmodule))                                                                                      \
-    F(cuModuleGetFunction, (CUfunction *, CUmodule, const char *))                                                     \
-    F(cuLaunchKernel, (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **, void **)) \
-    F(cuMemAlloc_v2, (CUdeviceptr *, size_t))                                                                          \
-    F(cuMemFree_v2, (CUdeviceptr))                                                                                     \
-    F(cuMemAllocAsync, (CUdeviceptr *, size_t, CUstream))                                                              \
-    F(cuMemFreeAsync, (CUdeviceptr, CUstream))                                                                         \
-    F(cuMemcpyHtoDAsync_v2, (CUdeviceptr, const void *, size_t, CUstream))                                             \
-    F(cuMemcpyDtoHAsync_v2, (void *, CUdeviceptr, size_t, CUstream))                                                   \
-    F(cuMemcpyDtoDAsync_v2, (CUdeviceptr, CUdeviceptr, size_t, CUstream))                                              \
-    F(cuMemsetD8Async, (CUdeviceptr, unsigned char, size_t, CUstream))                                                 \
-    F(cuMemsetD32Async, (CUdeviceptr, unsigned, size_t, CUstream))                                                     \
-    F(cuMemGetInfo_v2, (size_t *, size_t *))                                                                           \
-    F(cuPointerGetAttribute, (void *, int, CUdeviceptr))                                                               \
-    F(cuStreamSynchronize, (CUstream))                                                                                 \
-    F(cuStreamCreate, (CUstream *, unsigned))                                                                          \
-    F(cuStreamDestroy_v2, (CUstream))                                                                                  \
-    F(cuStreamBeginCapture_v2, (CUstream, int))                                                                        \
-    F(cuStreamEndCapture, (CUstream, void **))                                                                         \
-    F(cuGraphInstantiateWithFlags, (void **, void *, unsigned long long))                                              \
-    F(cuGraphLaunch, (void *, CUstream))                                                                               \
-    F(cuGraphDestroy, (void *))                                                                                        \
-    F(cuGraphExecDestroy, (void *))                                                                                    \
-    F(cuEventCreate, (void **, unsigned))                                                                              \
-    F(cuEventRecord, (void *, CUstream))                                                                               \
-    F(cuEventSynchronize, (void *))                                                                                    \
-    F(cuEventElapsedTime, (float *, void *, void *))                                                                   \
-    F(cuEventDestroy_v2, (void *))                                                                                     \
-    F(cuStreamIsCapturing, (CUstream, int *))
+#define CUDA_CONSTANTS(F)                                                                                              \
+    F(CUDA_ERROR_OUT_OF_MEMORY, 2)                                                                                     \
+    F(CUDA_ERROR_NO_DEVICE, 100)                                                                                       \
+    F(CUDA_ERROR_NOT_FOUND, 500)                                                                                       \
+    F(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 16)                                                                    \
+    F(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 75)                                                                \
+    F(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 76)                                                                \
+    F(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, 2)                                                                             \
+    F(CU_MEMORYTYPE_HOST, 1)                                                                                           \
+    F(CU_GET_PROC_ADDRESS_LEGACY_STREAM, 1)
+#define CONSTANT(name, value) name = value,
+enum { CUDA_CONSTANTS(CONSTANT) };
+#undef CONSTANT
 
+/* Name, suffix of the exported symbol, the CUDA version that brought this interface, arguments. The driver is asked for that version by the
+ * name without its suffix (cuGetProcAddress), so a later interface of the same name is never handed out; the suffix serves drivers without it.
+ * Nothing here is younger than DRIVER_NEEDED, so nothing needs to be optional. */
+enum { DRIVER_NEEDED = 12000 };        /* CUDA 12.0: what the oldest NVRTC we open makes is not promised to load on an older driver */
+#define DRIVER_FUNCTIONS(F)                                                                                            \
+    F(cuInit, , 2000, (unsigned))                                                                                      \
+    F(cuDriverGetVersion, , 2020, (int *))                                                                             \
+    F(cuGetErrorName, , 6000, (CUresult, const char **))                                                               \
+    F(cuGetErrorString, , 6000, (CUresult, const char **))                                                             \
+    F(cuDeviceGetCount, , 2000, (int *))                                                                               \
+    F(cuDeviceGet, , 2000, (CUdevice *, int))                                                                          \
+    F(cuDeviceGetName, , 2000, (char *, int, CUdevice))                                                                \
+    F(cuDeviceGetAttribute, , 2000, (int *, CUdevice_attribute, CUdevice))                                             \
+    F(cuDeviceTotalMem, _v2, 3020, (size_t *, CUdevice))                                                               \
+    F(cuDevicePrimaryCtxRetain, , 7000, (CUcontext *, CUdevice))                                                       \
+    F(cuDevicePrimaryCtxRelease, _v2, 11000, (CUdevice))                                                               \
+    F(cuCtxPushCurrent, _v2, 4000, (CUcontext))                                                                        \
+    F(cuCtxPopCurrent, _v2, 4000, (CUcontext *))                                                                       \
+    F(cuModuleLoadData, , 2000, (CUmodule *, const void *))                                                            \
+    F(cuModuleUnload, , 2000, (CUmodule))                                                                              \
+    F(cuModuleGetFunction, , 2000, (CUfunction *, CUmodule, const char *))                                             \
+    F(cuLaunchKernel, , 4000, (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **, void **)) \
+    F(cuMemAlloc, _v2, 3020, (CUdeviceptr *, size_t))                                                                  \
+    F(cuMemFree, _v2, 3020, (CUdeviceptr))                                                                             \
+    F(cuMemAllocAsync, , 11020, (CUdeviceptr *, size_t, CUstream))                                                     \
+    F(cuMemFreeAsync, , 11020, (CUdeviceptr, CUstream))                                                                \
+    F(cuMemcpyHtoDAsync, _v2, 3020, (CUdeviceptr, const void *, size_t, CUstream))                                     \
+    F(cuMemcpyDtoHAsync, _v2, 3020, (void *, CUdeviceptr, size_t, CUstream))                                           \
+    F(cuMemcpyDtoDAsync, _v2, 3020, (CUdeviceptr, CUdeviceptr, size_t, CUstream))                                      \
+    F(cuMemsetD8Async, , 3020, (CUdeviceptr, unsigned char, size_t, CUstream))                                         \
+    F(cuMemsetD32Async, , 3020, (CUdeviceptr, unsigned, size_t, CUstream))                                             \
+    F(cuMemGetInfo, _v2, 3020, (size_t *, size_t *))                                                                   \
+    F(cuPointerGetAttribute, , 4000, (void *, CUpointer_attribute, CUdeviceptr))                                       \
+    F(cuStreamSynchronize, , 2000, (CUstream))                                                                         \
+    F(cuStreamCreate, , 2000, (CUstream *, unsigned))                                                                  \
+    F(cuStreamDestroy, _v2, 4000, (CUstream))                                                                          \
+    F(cuStreamBeginCapture, _v2, 10010, (CUstream, CUstreamCaptureMode))                                               \
+    F(cuStreamEndCapture, , 10000, (CUstream, CUgraph *))                                                              \
+    F(cuStreamIsCapturing, , 10000, (CUstream, CUstreamCaptureStatus *))                                               \
+    F(cuGraphInstantiateWithFlags, , 11040, (CUgraphExec *, CUgraph, unsigned long long))                              \
+    F(cuGraphLaunch, , 10000, (CUgraphExec, CUstream))                                                                 \
+    F(cuGraphDestroy, , 10000, (CUgraph))                                                                              \
+    F(cuGraphExecDestroy, , 10000, (CUgraphExec))                                                                      \
+    F(cuEventCreate, , 2000, (CUevent *, unsigned))                                                                    \
+    F(cuEventRecord, , 2000, (CUevent, CUstream))                                                                      \
+    F(cuEventSynchronize, , 2000, (CUevent))                                                                           \
+    F(cuEventElapsedTime, , 2000, (float *, CUevent, CUevent))                                                         \
+    F(cuEventDestroy, _v2, 4000, (CUevent))
+
+/* All of it is in NVRTC 12.0. */
 typedef struct _nvrtcProgram *nvrtcProgram;
 #define NVRTC_FUNCTIONS(F)                                                                                             \
     F(nvrtcVersion, (int *, int *))                                                                                    \
@@ -69,10 +95,12 @@ typedef struct _nvrtcProgram *nvrtcProgram;
     F(nvrtcGetPTX, (nvrtcProgram, char *))                                                                             \
     F(nvrtcDestroyProgram, (nvrtcProgram *))
 
-#define MEMBER(name, args) int (*name) args;
-typedef struct Driver { DRIVER_FUNCTIONS(MEMBER) } Driver;
-typedef struct Nvrtc { NVRTC_FUNCTIONS(MEMBER) char path[512]; } Nvrtc;
-#undef MEMBER
+#define DRIVER_MEMBER(name, suffix, since, args) int (*name##suffix) args;
+#define NVRTC_MEMBER(name, args) int (*name) args;
+typedef struct Driver { DRIVER_FUNCTIONS(DRIVER_MEMBER) int version; } Driver;     /* version: 12040 is CUDA 12.4 */
+typedef struct Nvrtc { NVRTC_FUNCTIONS(NVRTC_MEMBER) int version; char path[1024]; } Nvrtc;
+#undef DRIVER_MEMBER
+#undef NVRTC_MEMBER
 
 const Driver *driver_get(const char **why);        /* NULL: *why says why not. Loaded once, never unloaded */
 const Nvrtc *nvrtc_get(const char **why);
@@ -80,5 +108,7 @@ const Nvrtc *nvrtc_get(const char **why);
 /* Source to machine code for sm_<arch> (PTX where ptx is set). The result is malloc'ed; NULL: log holds why (malloc'ed too). */
 char *nvrtc_build(const Nvrtc *n, const char *source, const char *name, int arch, bool ptx, size_t *size, char **log);
 int nvrtc_archs(const Nvrtc *n, int *out, int most);
-const char *nvrtc_options(void);                   /* what every compilation is given, as text for keys */
+const char *nvrtc_options(void);                   /* what a compilation is given, as text for keys that also name NVRTC's version */
+bool nvrtc_fits(int nvrtc, int driver);            /* machine code made by this NVRTC is promised to load with this driver */
+const char *nvrtc_package(int driver);             /* the Python package that brings one that fits; driver 0: none is known */
 #endif

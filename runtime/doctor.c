@@ -60,34 +60,70 @@ static void say_library(Buf *b, const char *title, const char *const *names, con
     buf_printf(b, "%-10s %s\n", title, missing);
 }
 
-static void say_cuda(Buf *b)
+static void say_gpu(Buf *b, int ordinal, const Nvrtc *n)
 {
-    const char *why;
-    const Driver *d = driver_get(&why);
-    int version = 0, major = 0, minor = 0;
+    optc_engine *e;
+    char device[24];
+    int arch[64], count = n ? nvrtc_archs(n, arch, 64) : 0;
+    snprintf(device, sizeof device, "cuda:%d", ordinal);
+    if (optc_open(&(optc_engine_options){.device = device, .cache_dir = ""}, &e) != OPTC_OK) {
+        buf_printf(b, "gpu        %s\n", optc_message());
+        return;
+    }
+    bool known = !count;
+    for (int i = 0; i < count; i++)
+        known = known || arch[i] == e->gpu->arch;
+    buf_printf(b, "gpu        %s%s\n", optc_device_name(e), known ? "" : " (NVRTC does not compile for it)");
+    (void)optc_close(e);
+}
+
+static void say_driver(Buf *b, const Driver *d, const char *why, const Nvrtc *n)
+{
     if (!d) {
         buf_printf(b, "driver     %s: rules run on the CPU\n", why);
-    } else {
-        d->cuDriverGetVersion(&version);
-        buf_printf(b, "driver     libcuda.so.1 (CUDA %d.%d)\n", version / 1000, version % 1000 / 10);
-        for (int i = 0; i < gpu_count(); i++) {
-            optc_engine *e;
-            char device[24];
-            snprintf(device, sizeof device, "cuda:%d", i);
-            if (optc_open(&(optc_engine_options){.device = device, .cache_dir = ""}, &e) == OPTC_OK)
-                buf_printf(b, "gpu        %s\n", optc_device_name(e));
-            else
-                buf_printf(b, "gpu        %s\n", optc_message());
-            (void)optc_close(e);
-        }
+        return;
     }
-    const Nvrtc *n = nvrtc_get(&why);
-    if (n)
-        n->nvrtcVersion(&major, &minor);
-    if (n)
-        buf_printf(b, "nvrtc      %s (%d.%d)\n", n->path, major, minor);
-    else
+    buf_printf(b, "driver     libcuda.so.1 (CUDA %d.%d)\n", d->version / 1000, d->version % 1000 / 10);
+    for (int i = 0; i < gpu_count(); i++)
+        say_gpu(b, i, n);
+    if (!gpu_count())
+        buf_puts(b, "gpu        none that the driver sees: rules run on the CPU\n");
+}
+
+/* What is known of this pair: the same or a later major version of the driver takes NVRTC's machine code, an earlier one is not promised to. */
+static void say_pair(Buf *b, const Driver *d, const Nvrtc *n)
+{
+    if (!nvrtc_fits(n->version, d->version))
+        buf_printf(b, "           It is newer than the driver, which may refuse what it makes: a driver for CUDA %d.0 or newer fits, or the NVRTC of\n"
+                      "           'python3 -m pip install %s'\n", n->version / 1000, nvrtc_package(d->version));
+    else if (n->version > d->version)
+        buf_puts(b, "           It is newer than the driver, but of its major version: its machine code loads\n");
+}
+
+static void say_nvrtc(Buf *b, const Driver *d, const Nvrtc *n, const char *why)
+{
+    int arch[64];
+    if (!n) {
         buf_printf(b, "nvrtc      %s\n", why);
+        if (d && gpu_count())
+            buf_puts(b, "           Without it rules run on the GPU only where the cache holds them; \"best\" takes the CPU\n");
+        return;
+    }
+    buf_printf(b, "nvrtc      %s (%d.%d), compiles for", n->path, n->version / 1000, n->version % 1000 / 10);
+    for (int i = 0, count = nvrtc_archs(n, arch, 64); i < count; i++)
+        buf_printf(b, " sm_%d", arch[i]);
+    buf_puts(b, "\n");
+    if (d)
+        say_pair(b, d, n);
+}
+
+static void say_cuda(Buf *b)
+{
+    const char *no_driver, *no_nvrtc;
+    const Driver *d = driver_get(&no_driver);          /* first: which NVRTC to advise depends on it */
+    const Nvrtc *n = nvrtc_get(&no_nvrtc);
+    say_driver(b, d, no_driver, n);
+    say_nvrtc(b, d, n, no_nvrtc);
 }
 
 static void say_folder(Buf *b, const char *dir)

@@ -8,14 +8,12 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { ATTR_MAJOR = 75, ATTR_MINOR = 76, ATTR_SMS = 16, POINTER_MEMORY_TYPE = 2, MEMORY_HOST = 1, NOT_FOUND = 500 };
-
 static optc_status device_error(const Driver *d, const char *call, int rc, const char *what)
 {
     const char *name = "?", *text = "";
     d->cuGetErrorName(rc, &name);
     d->cuGetErrorString(rc, &text);
-    return fail(rc == 2 ? OPTC_ERROR_MEMORY : OPTC_ERROR_DEVICE, "%s: %s (%s)%s%s", call, name, text, *what ? ": " : "", what);
+    return fail(rc == CUDA_ERROR_OUT_OF_MEMORY ? OPTC_ERROR_MEMORY : OPTC_ERROR_DEVICE, "%s: %s (%s)%s%s", call, name, text, *what ? ": " : "", what);
 }
 
 #define TRY(d, call, what)                                          \
@@ -53,9 +51,9 @@ static optc_status open_device(optc_engine *e, GpuEngine *g, int ordinal)
     g->ordinal = ordinal;
     TRY(d, cuDeviceGet(&g->device, ordinal), "");
     TRY(d, cuDeviceGetName(g->name, sizeof g->name, g->device), "");
-    TRY(d, cuDeviceGetAttribute(&major, ATTR_MAJOR, g->device), "");
-    TRY(d, cuDeviceGetAttribute(&minor, ATTR_MINOR, g->device), "");
-    TRY(d, cuDeviceGetAttribute(&g->sms, ATTR_SMS, g->device), "");
+    TRY(d, cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, g->device), "");
+    TRY(d, cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, g->device), "");
+    TRY(d, cuDeviceGetAttribute(&g->sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, g->device), "");
     g->arch = major * 10 + minor;
     TRY(d, cuDevicePrimaryCtxRetain(&g->ctx, g->device), "");
     char name[256];
@@ -104,9 +102,9 @@ static optc_status find_kernel(optc_rule *r, const char *name, CUfunction *out)
     const Driver *d = r->engine->gpu->d;
     int rc = 0;
     for (int i = 0; i < r->gpu->nmodule; i++)
-        if ((rc = d->cuModuleGetFunction(out, r->gpu->module[i], name)) != NOT_FOUND)
+        if ((rc = d->cuModuleGetFunction(out, r->gpu->module[i], name)) != CUDA_ERROR_NOT_FOUND)
             break;
-    return rc || !*out ? device_error(d, "cuModuleGetFunction", rc ? rc : NOT_FOUND, name) : OPTC_OK;
+    return rc || !*out ? device_error(d, "cuModuleGetFunction", rc ? rc : CUDA_ERROR_NOT_FOUND, name) : OPTC_OK;
 }
 
 static optc_status find_kernels(optc_rule *r)
@@ -323,9 +321,9 @@ optc_status gpu_check_pointer(optc_binding *b, int tensor, const void *p, const 
     char label[96];
     if (!p)
         return OPTC_OK;
-    int rc = enter(g)->cuPointerGetAttribute(&type, POINTER_MEMORY_TYPE, (CUdeviceptr)(uintptr_t)p);
+    int rc = enter(g)->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (CUdeviceptr)(uintptr_t)p);
     leave(g, OPTC_OK);
-    if (rc || type == MEMORY_HOST)
+    if (rc || type == CU_MEMORYTYPE_HOST)
         return fail(OPTC_ERROR_ARGUMENT, "%s of %s does not lie in the memory of %s", what, tensor_label(b, tensor, label), b->rule->engine->name);
     return OPTC_OK;
 }

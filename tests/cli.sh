@@ -145,8 +145,10 @@ chmod g+w "$OPTC_CACHE"
 expect 0 "can be written by its group" doctor
 expect 0 "this folder is not used" cache ls
 OPTC_CACHE="$work/cache"
-if "$OPTC" doctor | grep '^nvrtc' | grep -qv 'not found'; then
+if "$OPTC" doctor | grep '^nvrtc' | grep -q 'compiles for'; then
     expect 0 "sm_90: " compile adamw --arch sm_90 -o a.cubin
+    expect 0 "bytes of PTX" compile adamw --arch sm_90 --ptx -o a.ptx
+    [ "$(tr -d '\000' < a.ptx | wc -c)" = "$(wc -c < a.ptx)" ] && grep -q '^.target sm_90' a.ptx && passed=$((passed + 1)) || { failed=$((failed + 1)); echo "PTX is no text"; }
     expect 2 "does not compile for sm_7" compile adamw --arch sm_7
     expect 1 "adamx" compile adamx --arch sm_90
 else

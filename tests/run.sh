@@ -1,17 +1,26 @@
 #!/bin/sh
 # Every test, as `make test` runs them. Each part says what it is; the first failure stops.
-#   BUILD  the build folder        CC, MAKE  as make has them        OPTC_QUICK=1  leaves out the sanitizers and the other compiler
+#   BUILD  the build folder        CC, MAKE  as make has them        OPTC_QUICK=1  leaves out the sanitizers, the other compiler and all GPU architectures but one
+#   CI     not empty: a part that cannot be tried fails
 set -eu
 part() { printf '\n== %s\n' "$*"; }
 export OPTC_TEST_CACHE="$PWD/$BUILD/test-cache"
 unset OPTC_CACHE OPTC_CACHE_BASE OPTC_CACHE_MAX OPTC_PATH OPTC_CC OPTC_CFLAGS 2>/dev/null || true
 mkdir -p "$OPTC_TEST_CACHE" && chmod 700 "$OPTC_TEST_CACHE"
 
+part "NVRTC and CUDA's headers"
+. tests/nvrtc.sh
+export have_nvrtc cuda_includes
+"$BUILD/optc" doctor | sed -n '/^driver/,/^nvrtc/p'
+
 part "suites"
 "$BUILD/run-tests"
 
 part "command line"
 OPTC="$PWD/$BUILD/optc" sh tests/cli.sh
+
+part "CUDA: declarations, and every rule for every architecture"
+sh tests/cuda.sh
 
 part "header in C++, install, and a program linked both ways"
 sh tests/install.sh

@@ -1,0 +1,302 @@
+/* Compiles every rule of the library, every wrapper and some compositions for every architecture that the NVRTC at hand knows, and looks into
+ * what comes out: a cubin must hold the plan's kernels, no more and no less. Kernels that keep values in local memory are listed. No GPU needed.
+ * Several processes share the work: NVRTC lets threads compile one at a time.
+ *
+ *   compile-all [PROCESSES [ARCHITECTURES]]   at most that many, the newest ones; exit 0: all good, 1: something is wrong, 77: there is no NVRTC */
+#include "cuda.h"
+#include "emit.h"
+#include "find.h"
+#include "optc.h"
+
+#include <elf.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
+
+/* Besides each rule as it is and each wrapper around sgd: wrappers on each other, other storage types, other options. */
+static const struct { const char *spec, *with, *options; Type p, state; } extra[] = {
+    {"adamw", "clip(1),cautious,ema(0.999)", "", T_F32, T_F32}, {"sgd", "centralize,lookahead(2,0.5)", "", T_F32, T_F32}, {"adamw", "clip_norm(0.1)", "amsgrad=true", T_F32, T_F32},
+    {"adamw", "clip(1)", "", T_BF16, T_F32}, {"lamb", "", "", T_F16, T_F16}, {"adamw", "sam(0.05)", "", T_F64, T_F64}, {"rmsprop", "", "centered=true", T_F32, T_F32}};
+
+/* ---- what is compiled ---- */
+typedef struct Case { char label[96]; Gen gen; char *source; const char **kernel; int nkernel; } Case;
+
+static bool list_kernels(Case *c)
+{
+    const Plan *p = c->gen.plan;
+    c->kernel = calloc((size_t)p->nfn + 2, sizeof *c->kernel);
+    if (!c->kernel)
+        return false;
+    c->kernel[c->nkernel++] = "optc_tick";
+    for (int e = 0; e < p->nentry; e++)
+        for (int m = 0; m < p->entry[e].nphase; m++)
+            for (int i = 0; i < p->entry[e].phase[m].nstage; i++)
+                c->kernel[c->nkernel++] = emit_stage_name(&c->gen.arena, p, p->entry[e].name, m, &p->entry[e].phase[m].stage[i]);
+    return true;
+}
+
+static bool make_case(Case *c, const char *spec, const char *with, const char *options, Types t)
+{
+    GenOptions o = {.with = with, .options = options, .types = t, .find = find_wrapper};
+    Source s;
+    snprintf(c->label, sizeof c->label, "%s%s%s%s%s%s%s", spec, *with ? " --with " : "", with, *options ? " --options " : "", options, t.p == T_F32 ? "" : " in ", t.p == T_F32 ? "" : type_info[t.p].name);
+    if (find_spec(NULL, spec, &c->gen.arena, &s, &c->gen.diag) && gen_compile(&c->gen, s, &o))
+        c->source = gen_emit(&c->gen, "cuda", "compile-all");
+    if (!c->source)
+        fprintf(stderr, "%s: %s\n", c->label, c->gen.diag.text ? c->gen.diag.text : "out of memory");
+    return c->source && list_kernels(c);
+}
+
+/* Long sources take longest: they go first, so that no thread is left with one at the end. */
+static int longest_first(const void *a, const void *b)
+{
+    size_t x = strlen(((const Case *)a)->source), y = strlen(((const Case *)b)->source);
+    return (x < y) - (x > y);
+}
+
+static int make_cases(Case *c)
+{
+    const Types f32 = {T_F32, T_F32, T_F32};
+    int n = 0;
+    bool ok = true;
+    for (int i = 0; i < optc_library_size(); i++) {
+        const char *name = optc_library_name(i), *slash = strchr(name, '/');
+        ok = make_case(&c[n++], slash ? "sgd" : name, slash ? slash + 1 : "", "", f32) && ok;
+    }
+    for (int i = 0; i < COUNT(extra); i++)
+        ok = make_case(&c[n++], extra[i].spec, extra[i].with, extra[i].options, (Types){extra[i].p, extra[i].p, extra[i].state}) && ok;
+    if (ok)
+        qsort(c, (size_t)n, sizeof *c, longest_first);
+    return ok ? n : -1;
+}
+
+/* ---- looking into a cubin ---- */
+enum { KERNEL = 0x10, SIZED = 4, FRAME_SIZE = 0x11 };        /* st_other of an entry; .nv.info: an item with bytes behind it; (symbol, bytes of local memory) */
+
+typedef struct { const char *data; size_t size; const Elf64_Ehdr *head; const Elf64_Shdr *sec; const Elf64_Sym *sym; size_t nsym; const char *names; } Cubin;
+
+static bool inside(const Cubin *c, uint64_t at, uint64_t n) { return at <= c->size && n <= c->size - at; }
+
+static const char *section_name(const Cubin *c, const Elf64_Shdr *s) { return c->data + c->sec[c->head->e_shstrndx].sh_offset + s->sh_name; }
+
+static bool cubin_open(Cubin *c, const char *data, size_t size)
+{
+    *c = (Cubin){.data = data, .size = size, .head = (const Elf64_Ehdr *)(const void *)data};
+    if (size < sizeof *c->head || memcmp(data, ELFMAG, SELFMAG) || c->head->e_shentsize != sizeof *c->sec || !inside(c, c->head->e_shoff, sizeof *c->sec * (uint64_t)c->head->e_shnum))
+        return false;
+    c->sec = (const Elf64_Shdr *)(const void *)(data + c->head->e_shoff);
+    for (int i = 0; i < c->head->e_shnum; i++) {
+        const Elf64_Shdr *s = &c->sec[i];
+        if (s->sh_type != SHT_NOBITS && !inside(c, s->sh_offset, s->sh_size))
+            return false;
+        if (s->sh_type == SHT_SYMTAB && s->sh_link < c->head->e_shnum) {
+            c->sym = (const Elf64_Sym *)(const void *)(data + s->sh_offset);
+            c->nsym = s->sh_size / sizeof *c->sym;
+            c->names = data + c->sec[s->sh_link].sh_offset;
+        }
+    }
+    return c->sym && c->head->e_shstrndx < c->head->e_shnum;
+}
+
+static const char *kernel_name(const Cubin *c, size_t i)
+{
+    return i < c->nsym && ELF64_ST_TYPE(c->sym[i].st_info) == STT_FUNC && (c->sym[i].st_other & KERNEL) ? c->names + c->sym[i].st_name : NULL;
+}
+
+static bool planned(const Case *k, const char *name)
+{
+    for (int i = 0; i < k->nkernel; i++)
+        if (!strcmp(k->kernel[i], name))
+            return true;
+    return false;
+}
+
+static bool check_kernels(const Cubin *c, const Case *k, int arch)
+{
+    int found = 0;
+    for (size_t i = 0; i < c->nsym; i++) {
+        const char *name = kernel_name(c, i);
+        if (name && !planned(k, name)) {
+            fprintf(stderr, "%s, sm_%d: kernel %s is not in the plan\n", k->label, arch, name);
+            return false;
+        }
+        found += name != NULL;
+    }
+    if (found != k->nkernel)
+        fprintf(stderr, "%s, sm_%d: %d kernels of the plan's %d\n", k->label, arch, found, k->nkernel);
+    return found == k->nkernel;
+}
+
+/* ---- kernels that keep values in local memory ---- */
+typedef struct { const Case *c; char kernel[64]; unsigned least, most; int archs; } Spill;
+typedef struct { Spill v[1024]; int n; pthread_mutex_t lock; } Spills;
+
+static void note_spill(Spills *s, const Case *c, const char *kernel, unsigned bytes)
+{
+    pthread_mutex_lock(&s->lock);
+    int i = 0;
+    while (i < s->n && (s->v[i].c != c || strcmp(s->v[i].kernel, kernel)))
+        i++;
+    if (i == s->n && s->n < COUNT(s->v)) {
+        s->v[s->n++] = (Spill){.c = c, .least = bytes};
+        snprintf(s->v[i].kernel, sizeof s->v[i].kernel, "%s", kernel);
+    }
+    if (i < s->n) {
+        Spill *v = &s->v[i];
+        v->least = bytes < v->least ? bytes : v->least;
+        v->most = bytes > v->most ? bytes : v->most;
+        v->archs++;
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* .nv.info is a row of items: a form, what it tells, a size, and for SIZED that many bytes. */
+static int check_frames(const Cubin *c, const Case *k, Spills *s)
+{
+    int seen = 0;
+    for (int i = 0; i < c->head->e_shnum; i++) {
+        if (strcmp(section_name(c, &c->sec[i]), ".nv.info"))
+            continue;
+        const unsigned char *at = (const unsigned char *)c->data + c->sec[i].sh_offset, *end = at + c->sec[i].sh_size;
+        while (end - at >= 4) {
+            unsigned size = at[0] == SIZED ? (unsigned)at[2] | (unsigned)at[3] << 8 : 0, item[2];
+            if (at[0] == SIZED && at[1] == FRAME_SIZE && size == sizeof item && end - at >= 12) {
+                memcpy(item, at + 4, sizeof item);
+                const char *name = kernel_name(c, item[0]);
+                seen += name != NULL;
+                if (name && item[1])
+                    note_spill(s, k, name, item[1]);
+            }
+            at += 4 + (size <= (size_t)(end - at) - 4 ? size : (size_t)(end - at) - 4);
+        }
+    }
+    return seen;
+}
+
+static int by_label(const void *a, const void *b)
+{
+    const Spill *x = a, *y = b;
+    int d = strcmp(x->c->label, y->c->label);
+    return d ? d : strcmp(x->kernel, y->kernel);
+}
+
+static void print_spills(Spills *s, int narch)
+{
+    qsort(s->v, (size_t)s->n, sizeof *s->v, by_label);
+    printf(s->n ? "kernels with values in local memory (%d):\n" : "no kernel keeps values in local memory\n", s->n);
+    for (int i = 0; i < s->n; i++) {
+        const Spill *v = &s->v[i];
+        printf("  %-44s %-28s %u", v->c->label, v->kernel, v->least);
+        printf(v->most > v->least ? "-%u bytes a thread" : " bytes a thread", v->most);
+        printf(v->archs < narch ? ", on %d of %d architectures\n" : "\n", v->archs, narch);
+    }
+}
+
+/* ---- all of it ---- */
+/* Lies in memory that all processes share; c points to what each has a copy of. */
+typedef struct { Case *c; int ncase, arch[64], narch; atomic_int next, good; Spills spills; } Work;
+
+static bool compile_one(Work *w, const Nvrtc *n, const Case *c, int arch)
+{
+    size_t size = 0;
+    char *log = NULL, *code = nvrtc_build(n, c->source, c->label, arch, false, &size, &log);
+    Cubin cubin;
+    bool ok = code && cubin_open(&cubin, code, size);
+    if (!code)
+        fprintf(stderr, "%s: NVRTC refuses it for sm_%d: %s\n", c->label, arch, log ? log : "");
+    else if (!ok)
+        fprintf(stderr, "%s: what NVRTC makes for sm_%d is no cubin\n", c->label, arch);
+    if (ok)
+        ok = check_kernels(&cubin, c, arch);
+    if (ok && check_frames(&cubin, c, &w->spills) != c->nkernel) {
+        fprintf(stderr, "%s, sm_%d: the cubin does not tell each kernel's local memory\n", c->label, arch);
+        ok = false;
+    }
+    free(code);
+    free(log);
+    return ok;
+}
+
+static void worker(Work *w)
+{
+    const Nvrtc *n = nvrtc_get(NULL);
+    for (int i; (i = atomic_fetch_add(&w->next, 1)) < w->ncase * w->narch;)
+        if (compile_one(w, n, &w->c[i / w->narch], w->arch[i % w->narch]))
+            atomic_fetch_add(&w->good, 1);
+}
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* A process that dies leaves its pair uncounted: good falls short of all. */
+static void run_processes(Work *w, int n)
+{
+    fflush(NULL);
+    for (int i = 1; i < n; i++) {
+        pid_t id = fork();
+        if (id == 0) {
+            worker(w);
+            fflush(NULL);
+            _exit(0);
+        }
+    }
+    worker(w);
+    while (wait(NULL) > 0)
+        ;
+}
+
+static int newest_archs(const Nvrtc *n, int *out, int most)
+{
+    int all[64], count = nvrtc_archs(n, all, COUNT(all)), skip = count > most ? count - most : 0;
+    memcpy(out, all + skip, sizeof *out * (size_t)(count - skip));
+    return count - skip;
+}
+
+static Work *share_work(void)
+{
+    Work *w = mmap(NULL, sizeof *w, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    pthread_mutexattr_t a;
+    if (w == MAP_FAILED || pthread_mutexattr_init(&a) || pthread_mutexattr_setpshared(&a, PTHREAD_PROCESS_SHARED) || pthread_mutex_init(&w->spills.lock, &a))
+        return NULL;
+    w->c = calloc((size_t)optc_library_size() + COUNT(extra), sizeof *w->c);
+    return w->c ? w : NULL;
+}
+
+int main(int argc, char **argv)
+{
+    const char *why;
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    int processes = argc > 1 ? atoi(argv[1]) : cores > 0 ? (int)cores : 1;
+    const Nvrtc *n = nvrtc_get(&why);
+    if (!n)
+        return fprintf(stderr, "%s\n", why), 77;
+    Work *w = share_work();
+    int most = argc > 2 && atoi(argv[2]) > 0 ? atoi(argv[2]) : COUNT(w->arch);
+    if (!w || !(w->narch = newest_archs(n, w->arch, most)) || (w->ncase = make_cases(w->c)) < 0)
+        return fprintf(stderr, "compile-all: nothing could be compiled\n"), 1;
+    double t0 = now();
+    run_processes(w, processes);
+    int pairs = w->ncase * w->narch, good = atomic_load(&w->good);
+    print_spills(&w->spills, w->narch);
+    printf("%d rules for %d architectures, %d pairs: %d good (NVRTC %d.%d, %d process%s, %.0f s)\n", w->ncase, w->narch, pairs, good, n->version / 1000, n->version % 1000 / 10, processes,
+           processes == 1 ? "" : "es", now() - t0);
+    for (int i = 0; i < w->ncase; i++) {
+        free(w->c[i].source);
+        free(w->c[i].kernel);
+        gen_free(&w->c[i].gen);
+    }
+    free(w->c);
+    return good == pairs ? 0 : 1;
+}

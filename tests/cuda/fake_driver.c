@@ -1,0 +1,100 @@
+/* A libcuda.so.1 for tests: a driver in whatever state the environment says, without a GPU.
+ *
+ *   FAKE_CUDA     one: a GPU, sm_90 (or $FAKE_ARCH); none: no GPU; nodevice, broken: cuInit fails; lacks: a function is not there
+ *   FAKE_VERSION  what cuDriverGetVersion says (13000 unless told)
+ *
+ * How functions are asked for is decided when it is built: FAKE_versioned has cuGetProcAddress of CUDA 12, FAKE_versioned11 that of CUDA 11.3,
+ * FAKE_symbols neither. The first two keep what they can do from being found by symbol, apart from cuDriverGetVersion, and hand it out only when
+ * it is asked for as it should be: by the name without suffix and the version of the row in cuda.h. Built twice: with REST it is every function that the first part does not have. */
+#include "cuda.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define EXPORTED __attribute__((visibility("default")))
+#ifdef FAKE_symbols
+#define MAYBE EXPORTED
+#else
+#define MAYBE
+#endif
+enum { NOT_FOUND = 500, NOT_SUPPORTED = 801, UNKNOWN = 999, NO_BINARY = 209 };
+
+#ifdef REST
+#define EMPTY(name, suffix, since, args) EXPORTED __attribute__((weak)) int name##suffix(void) { return NOT_SUPPORTED; }
+DRIVER_FUNCTIONS(EMPTY)
+#else
+
+static int is(const char *mode) { return getenv("FAKE_CUDA") && !strcmp(getenv("FAKE_CUDA"), mode); }
+static int number(const char *name, int otherwise) { return getenv(name) ? atoi(getenv(name)) : otherwise; }
+
+MAYBE int cuInit(unsigned flags)
+{
+    (void)flags;
+    return is("broken") ? UNKNOWN : is("nodevice") ? CUDA_ERROR_NO_DEVICE : 0;
+}
+
+EXPORTED int cuDriverGetVersion(int *v)
+{
+    *v = number("FAKE_VERSION", 13000);
+    return 0;
+}
+
+MAYBE int cuGetErrorName(CUresult rc, const char **name)
+{
+    *name = rc == UNKNOWN ? "CUDA_ERROR_UNKNOWN" : rc == CUDA_ERROR_NO_DEVICE ? "CUDA_ERROR_NO_DEVICE" : rc == NO_BINARY ? "CUDA_ERROR_NO_BINARY_FOR_GPU" : "CUDA_ERROR_OF_THE_FAKE";
+    return 0;
+}
+
+MAYBE int cuGetErrorString(CUresult rc, const char **text) { return *text = "in words", rc < 0; }
+MAYBE int cuDeviceGetCount(int *n) { return *n = is("one"), 0; }
+MAYBE int cuDeviceGet(CUdevice *d, int ordinal) { return *d = ordinal, 0; }
+
+MAYBE int cuDeviceGetName(char *name, int len, CUdevice d)
+{
+    strncpy(name, "Fake GPU", (size_t)len);
+    return d;
+}
+
+MAYBE int cuDeviceGetAttribute(int *v, CUdevice_attribute a, CUdevice d)
+{
+    int arch = number("FAKE_ARCH", 90);
+    *v = a == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR ? arch / 10 : a == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR ? arch % 10 : 7;
+    return d;
+}
+
+MAYBE int cuDevicePrimaryCtxRetain(CUcontext *c, CUdevice d) { return *c = c, d; }
+MAYBE int cuDevicePrimaryCtxRelease_v2(CUdevice d) { return d; }
+MAYBE int cuCtxPushCurrent_v2(CUcontext c) { return !c; }
+MAYBE int cuCtxPopCurrent_v2(CUcontext *c) { return *c = NULL, 0; }
+MAYBE int cuModuleLoadData(CUmodule *m, const void *image) { return *m = NULL, image ? NO_BINARY : UNKNOWN; }
+
+#define DECLARED(name, suffix, since, args) int name##suffix();
+DRIVER_FUNCTIONS(DECLARED)
+#define ROW(name, suffix, since, args) {#name, since, (void (*)(void))name##suffix},
+static const struct { const char *name; int since; void (*f)(void); } rows[] = {DRIVER_FUNCTIONS(ROW)};
+
+int fake_find(const char *name, void **out, int version, unsigned long long flags);
+
+int fake_find(const char *name, void **out, int version, unsigned long long flags)
+{
+    *out = NULL;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (!strcmp(rows[i].name, name) && rows[i].since == version && flags == CU_GET_PROC_ADDRESS_LEGACY_STREAM)
+            *out = *(void **)&rows[i].f;
+    if (is("lacks") && !strcmp(name, "cuGraphInstantiateWithFlags"))
+        *out = NULL;
+    return *out ? 0 : NOT_FOUND;
+}
+
+#ifdef FAKE_versioned
+EXPORTED int cuGetProcAddress_v2(const char *name, void **out, int version, unsigned long long flags, int *status)
+{
+    int rc = fake_find(name, out, version, flags);
+    *status = rc != 0;
+    return rc;
+}
+#endif
+#ifdef FAKE_versioned11
+EXPORTED int cuGetProcAddress(const char *name, void **out, int version, unsigned long long flags) { return fake_find(name, out, version, flags); }
+#endif
+#endif

@@ -1,0 +1,42 @@
+/* A libnvrtc for tests: it refuses every program, and its log is the options it was given. FAKE_NVRTC: its version ("12.9"; 13.0 unless told). */
+#include "cuda.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EXPORTED __attribute__((visibility("default")))
+
+struct _nvrtcProgram { char given[1000]; };
+
+EXPORTED int nvrtcVersion(int *major, int *minor)
+{
+    const char *v = getenv("FAKE_NVRTC");
+    return sscanf(v ? v : "13.0", "%d.%d", major, minor) != 2;
+}
+
+EXPORTED int nvrtcGetNumSupportedArchs(int *n) { return *n = 2, 0; }
+EXPORTED int nvrtcGetSupportedArchs(int *a) { return a[0] = 80, a[1] = 90, 0; }
+
+EXPORTED int nvrtcCreateProgram(nvrtcProgram *p, const char *source, const char *name, int n, const char *const *headers, const char *const *names)
+{
+    (void)name, (void)headers, (void)names;
+    return !(*p = calloc(1, sizeof **p)) || n || !*source;
+}
+
+EXPORTED int nvrtcCompileProgram(nvrtcProgram p, int n, const char *const *option)
+{
+    for (int i = 0; i < n; i++)
+        snprintf(p->given + strlen(p->given), sizeof p->given - strlen(p->given), "[%s]", option[i]);
+    return 6;
+}
+
+EXPORTED int nvrtcGetProgramLogSize(nvrtcProgram p, size_t *n) { return *n = strlen(p->given) + 1, 0; }
+EXPORTED int nvrtcGetProgramLog(nvrtcProgram p, char *out) { return strcpy(out, p->given), 0; }
+EXPORTED int nvrtcGetCUBINSize(nvrtcProgram p, size_t *n) { return *n = 0, p != NULL; }
+EXPORTED int nvrtcGetCUBIN(nvrtcProgram p, char *out) { return *out = 0, p != NULL; }
+EXPORTED int nvrtcGetPTXSize(nvrtcProgram p, size_t *n) { return *n = 0, p != NULL; }
+EXPORTED int nvrtcDestroyProgram(nvrtcProgram *p) { return free(*p), *p = NULL, 0; }
+#ifndef FAKE_old                       /* one from before 12.0, as far as we can tell: something is not there */
+EXPORTED int nvrtcGetPTX(nvrtcProgram p, char *out) { return *out = 0, p != NULL; }
+#endif

@@ -1,0 +1,60 @@
+// Holds every row of runtime/cuda.h against CUDA's own headers: it compiles, or it names the row that is wrong. The functions' arguments are read
+// with CUDA's own types and must be exactly those of the interface of that version (PFN_name_vVERSION); the types as we declare them, inside
+// `ours`, must be of the same size and kind. WRONG=1… puts in a row that is wrong on purpose: it must not compile (tests/cuda.sh tries each).
+#include <cuda.h>
+#include <cudaTypedefs.h>
+#include <nvrtc.h>
+
+#include <cstddef>
+#include <type_traits>
+
+namespace ours {
+#include "../../runtime/cuda.h"
+}
+
+// CUresult f(args) against int f(args)
+#define SAME_FUNCTION(theirs, result, args) std::is_same<theirs, result (*) args>::value
+static_assert(sizeof(CUresult) == sizeof(int) && sizeof(nvrtcResult) == sizeof(int), "results are ints");
+
+#define FUNCTION(name, suffix, since, args)                                                                                              \
+    static_assert(SAME_FUNCTION(PFN_##name##_v##since, CUresult, args), #name ": its arguments are not those of interface " #since);     \
+    static_assert(SAME_FUNCTION(decltype(&name##suffix), CUresult, args), #name #suffix ": the exported symbol takes other arguments");  \
+    static_assert(since <= ours::DRIVER_NEEDED, #name " is younger than the driver we ask for");
+DRIVER_FUNCTIONS(FUNCTION)
+
+#define NVRTC(name, args) static_assert(SAME_FUNCTION(decltype(&name), nvrtcResult, args), #name ": its arguments are others");
+NVRTC_FUNCTIONS(NVRTC)
+
+#define CONSTANT_OF(name, value) static_assert(static_cast<int>(::name) == (value), #name " is another number");
+CUDA_CONSTANTS(CONSTANT_OF)
+
+#define AN_INT(name)                                                                                                                     \
+    static_assert(sizeof(::name) == sizeof(ours::name) && (std::is_enum<::name>::value || std::is_same<::name, int>::value), #name " is no int");
+CUDA_INTS(AN_INT)
+
+#define A_HANDLE(name) static_assert(std::is_pointer<::name>::value && sizeof(::name) == sizeof(ours::name), #name " is no pointer");
+CUDA_HANDLES(A_HANDLE)
+static_assert(std::is_same<::CUdeviceptr, ours::CUdeviceptr>::value, "CUdeviceptr is another type");
+
+// How functions are asked for (Asker in runtime/cuda.c).
+static_assert(SAME_FUNCTION(PFN_cuGetProcAddress_v12000, CUresult, (const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *)), "cuGetProcAddress of 12.0");
+static_assert(SAME_FUNCTION(PFN_cuGetProcAddress_v11030, CUresult, (const char *, void **, int, cuuint64_t)), "cuGetProcAddress of 11.3");
+static_assert(sizeof(cuuint64_t) == sizeof(unsigned long long) && sizeof(CUdriverProcAddressQueryResult) == sizeof(int), "types of cuGetProcAddress");
+
+#if WRONG == 1
+FUNCTION(cuMemAlloc, _v2, 2000, (CUdeviceptr *, size_t))                   // the interface of 2.0 took an unsigned, and is not declared any more
+#elif WRONG == 2
+FUNCTION(cuModuleLoadData, , 2000, (CUmodule *, void *))                   // const left out
+#elif WRONG == 3
+FUNCTION(cuMemFreeAsync, , 11020, (CUdeviceptr))                           // an argument missing
+#elif WRONG == 4
+FUNCTION(cuEventRecord, , 2000, (CUstream, CUevent))                       // the wrong way round
+#elif WRONG == 5
+CONSTANT_OF(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 17)
+#elif WRONG == 6
+NVRTC(nvrtcGetCUBINSize, (nvrtcProgram, int *))
+#elif WRONG == 7
+AN_INT(CUdeviceptr)
+#elif defined(WRONG)
+int last_one;                                                              // compiles: no more wrong rows
+#endif
