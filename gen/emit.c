@@ -354,6 +354,16 @@ const char *emit_plain(Arena *a, const char *s)
     return t;
 }
 
+/* A file's name inside the quotes of a directive. */
+const char *emit_file(Arena *a, const char *s)
+{
+    char *t = arena_strdup(a, s);
+    for (char *c = t; *c; c++)
+        if ((unsigned char)*c < 32 || *c == '"' || *c == '\\' || *c == 127)
+            *c = '_';
+    return t;
+}
+
 const char *emit_about(Gen *g)
 {
     const Rule *r = g->rule;
@@ -420,8 +430,16 @@ char *emit_command(Arena *a, const Rule *r, const Types *t, const char *target)
 Hash128 emit_key(const char *source)
 {
     const char *code = strstr(source, "*/\n");
-    code = code ? code + 3 : source;
-    return hash128(code, strlen(code));
+    Buf b = {0};
+    for (const char *s = code ? code + 3 : source, *end; *s; s = end) {
+        end = s + strcspn(s, "\n");
+        end += *end == '\n';
+        if (strncmp(s, "#line ", 6))
+            buf_add(&b, s, (size_t)(end - s));
+    }
+    Hash128 h = hash128(b.s ? b.s : "", b.len);
+    buf_free(&b);
+    return h;
 }
 
 const char *const gen_targets[] = {"c", "cuda", NULL};

@@ -44,6 +44,7 @@ const char *emit_stage_name(Arena *a, const Plan *p, const char *entry, int mask
 const char *emit_stage_comment(Arena *a, const Plan *p, const Stage *s);
 const char *emit_about(Gen *g);
 const char *emit_plain(Arena *a, const char *s);               /* text that may stand in a comment */
+const char *emit_file(Arena *a, const char *s);
 bool emit_uses(const char *code, const char *const *names);
 void emit_shared_math(Buf *b, const char *code);               /* the parts of the shared source that the code calls */
 

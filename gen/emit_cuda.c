@@ -15,8 +15,11 @@ static const char *const reserved[] = {
     "sizeof", "static", "struct", "switch", "template", "this", "throw", "true", "try", "typedef", "typeid", "typename", "union", "unsigned", "using", "virtual", "void",
     "volatile", "while", "xor", "fabs", "fabsf", "sqrt", "sqrtf", "fma", "fmaf", "linux", "unix", NULL};
 
+static const char line_mark[] = "#line 0\n";             /* stands for the line of the emitted file that it is on */
+
 typedef struct {
     Emit e;
+    bool cites;
     LaunchForm form;
     Launch launch;
     int vec;
@@ -284,6 +287,14 @@ static void store_one(K *c, Access a)
     buf_printf(&c->stores, "%soptc_put<%d>(%s + offset, %s, left, wide);\n", c->in, c->launch.v[KNOB_STORE], ptr, out);
 }
 
+/* Which line of the spec a value comes from, so that the compiler's messages cite it. */
+static void cite(K *c, const Node *n)
+{
+    const Rule *r = c->e.plan->rule;
+    if (c->cites && n->line > 0)
+        buf_printf(&c->body, "#line %d \"%s\"\n", n->line, emit_file(c->e.arena, r->file[n->file]));
+}
+
 static void work(K *c)
 {
     Emit *e = &c->e;
@@ -291,14 +302,19 @@ static void work(K *c)
         Ref r = e->st->body[i];
         if (emit_inlined(e, r))
             continue;
+        cite(c, &e->g->n[r]);
         const char *x = emit_expr(e, r), *name = emit_name(e, emit_new_name(e, r));
         buf_printf(&c->body, "%sconst %s %s = %s;\n", c->inner, e->g->n[r].ty == BOOL ? "int" : emit_real(e), name, x);
         e->text[r] = name;
     }
     for (int i = 0; i < e->st->nfold; i++)
         fold_one(c, e->st->fold[i]);
-    for (int i = 0; i < e->st->nstore; i++)
+    for (int i = 0; i < e->st->nstore; i++) {
+        cite(c, &e->g->n[e->st->store[i].val]);
         store_one(c, e->st->store[i]);
+    }
+    if (c->cites)
+        buf_puts(&c->body, line_mark);
 }
 
 /* A stage of a rule with periods runs only in its own phase: a captured graph launches the stages of all of them. */
@@ -350,7 +366,7 @@ static const char *column_finish(K *c)
 
 static bool emit_kernel(Buf *out, Gen *g, const PlanEntry *en, int mask, const Stage *s, const Launch *launch, const char *fn)
 {
-    K c = {.form = stage_form(s), .launch = *launch, .vec = launch->v[KNOB_VECTOR]};
+    K c = {.cites = g->cite, .form = stage_form(s), .launch = *launch, .vec = launch->v[KNOB_VECTOR]};
     bool step = !strcmp(en->name, "step"), placed = s->kind == S_FLAT && s->uses_rows;
     emit_begin(&c.e, g->plan, &en->phase[mask], s, &g->arena, reserved);
     c.e.t_ahead = !step;                        /* t on the device moves when a step begins */
@@ -401,6 +417,23 @@ int emit_cuda_parts(const Plan *p)
     return n ? n : 1;
 }
 
+/* After a body the compiler is told where it is again. */
+static char *number_lines(Buf *text, const char *name)
+{
+    Buf b = {0};
+    int line = 1;
+    for (const char *s = text->s, *end; s && *s; s = end, line++) {
+        end = s + strcspn(s, "\n");
+        end += *end == '\n';
+        if (!strncmp(s, line_mark, sizeof line_mark - 1))
+            buf_printf(&b, "#line %d \"%s.cu\"\n", line + 1, name);
+        else
+            buf_add(&b, s, (size_t)(end - s));
+    }
+    buf_free(text);
+    return buf_take(&b);
+}
+
 char *emit_cuda(Gen *g, const char *command)
 {
     Plan *p = g->plan;
@@ -433,5 +466,5 @@ char *emit_cuda(Gen *g, const char *command)
         diag_set(&g->diag, NULL, 0, NULL, "a template misses a section or names an unknown hole");
         return NULL;
     }
-    return buf_take(&out);
+    return g->cite ? number_lines(&out, g->rule->name) : buf_take(&out);
 }

@@ -36,6 +36,7 @@ typedef struct Gen {
     Plan *plan;
     Diag diag;
     const Launch *launch;       /* by Stage.fn, for targets that have launches; NULL: as the model says */
+    bool cite;                  /* CUDA: #line directives, so that messages of the compiler name the spec's lines */
     int part, nparts;           /* CUDA: emit only this part of the kernels; nparts 0: all */
 } Gen;
 
@@ -44,7 +45,7 @@ bool gen_read_ir(Gen *g, Source text, const GenOptions *o);       /* IR text in 
 char *gen_emit(Gen *g, const char *target, const char *command);  /* owned by the caller; NULL: g->diag */
 void gen_free(Gen *g);
 char *emit_command(Arena *a, const Rule *r, const Types *t, const char *target);    /* the command that makes it again, free of paths */
-Hash128 emit_key(const char *source);                             /* of the code alone: a comment at its head does not count */
+Hash128 emit_key(const char *source);                             /* of the code alone: a comment at its head and #line do not count */
 
 const char *const *gen_passes(void);                              /* names, NULL-terminated */
 extern const char *const gen_targets[];

@@ -34,6 +34,71 @@ Shape shape_of(const Rule *r, int rank, const int64_t *dim, bool vector)
     return s;
 }
 
+/* ---- strides ---- */
+static bool row_major(const optc_tensor *t, const int64_t *stride)
+{
+    int64_t want = 1;
+    for (int k = t->rank - 1; stride && k >= 0; want *= t->shape[k--])
+        if (t->shape[k] != 1 && stride[k] != want)
+            return false;
+    return true;
+}
+
+/* Every place from the first to the last is an element's, and one element's only: a row-major tensor with its dimensions in another order. */
+static bool dense(const optc_tensor *t, const int64_t *stride)
+{
+    bool used[32] = {false};
+    int64_t want = 1;
+    for (int round = 0; round < t->rank; round++) {
+        int at = -1;
+        for (int k = 0; k < t->rank; k++)
+            if (!used[k] && (t->shape[k] == 1 || stride[k] == want) && (at < 0 || t->shape[k] == 1))
+                at = k;
+        if (at < 0)
+            return false;
+        used[at] = true;
+        want *= t->shape[at];
+    }
+    return true;
+}
+
+static bool same_strides(const optc_tensor *t)
+{
+    for (int k = 0; k < t->rank; k++)
+        if (t->shape[k] != 1 && t->param_strides[k] != t->grad_strides[k])
+            return false;
+    return true;
+}
+
+static const char *strides_text(const optc_tensor *t, const int64_t *stride, char buf[200])
+{
+    size_t at = 0;
+    for (int k = 0; k < t->rank && at < 180; k++)
+        at += (size_t)snprintf(buf + at, 200 - at, "%s%lld", k ? ", " : "", (long long)(stride ? stride[k] : 0));
+    if (!stride)
+        snprintf(buf, 200, "row-major");
+    return buf;
+}
+
+/* An elementwise rule does not care where in memory an element lies as long as its gradient lies alike: such a tensor is stepped in the order of
+ * memory, and its states follow that order. Where rows and columns count, or the two differ, nothing is guessed. */
+static optc_status check_strides(const optc_binding *b, const optc_tensor *t, const char *label)
+{
+    char x[200], y[200];
+    bool flat = !b->rule->rule->view && (!b->rule->rule->has_matrix || t->rank < 2 || (t->flags & OPTC_AS_VECTOR));
+    if (row_major(t, t->param_strides) && row_major(t, t->grad_strides))
+        return OPTC_OK;
+    if (!t->param_strides || !t->grad_strides || !same_strides(t))
+        return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s: its gradient's strides (%s) are not its parameter's (%s): copy the gradient into the parameter's layout first", label,
+                    strides_text(t, t->grad_strides, x), strides_text(t, t->param_strides, y));
+    if (!dense(t, t->param_strides))
+        return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s: strides (%s) leave gaps or overlap: only dense layouts can be stepped in place", label, strides_text(t, t->param_strides, x));
+    if (!flat)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s: rule '%s' works on rows and columns, and strides (%s) are not row-major: make it contiguous, or bind it with OPTC_AS_VECTOR if the rule allows", label,
+                    b->rule->rule->name, strides_text(t, t->param_strides, x));
+    return OPTC_OK;
+}
+
 static optc_status check_tensor(const optc_binding *b, const optc_tensor *t, int i)
 {
     char label[96];
@@ -56,6 +121,9 @@ static optc_status check_tensor(const optc_binding *b, const optc_tensor *t, int
         if ((uintptr_t)ty[k].ptr % (uintptr_t)type_info[ty[k].want].bytes)
             return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s: its %s pointer is not aligned to its element", label, ty[k].what);
     }
+    optc_status s = n ? check_strides(b, t, label) : OPTC_OK;
+    if (s != OPTC_OK)
+        return s;
     if (b->rule->rule->view == (VIEW_FIRST | VIEW_LAST) && t->rank > 2 && !(t->flags & OPTC_AS_VECTOR))
         return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s has %d dimensions, and the rule and a wrapper see it as different matrices (view \"first\" and \"last\"): "
                     "bind it with OPTC_AS_VECTOR or leave one of them out", label, t->rank);
@@ -287,23 +355,39 @@ static void *block_alloc(size_t bytes)
     return p;
 }
 
-static optc_status bind_gpu(optc_binding *b)
+/* Once the block is there: where everything lies in it, and what stages see of it. */
+void place_binding(optc_binding *b)
 {
-    optc_status s = OPTC_OK;
-    for (int i = 0; i < b->ntensor && s == OPTC_OK; i++) {
-        s = gpu_check_pointer(b, i, b->tensor[i].mem[0], "optc_bind: the parameter");
-        if (s == OPTC_OK)
-            s = gpu_check_pointer(b, i, b->tensor[i].mem[1], "optc_bind: the gradient");
-    }
-    if (s == OPTC_OK)
-        s = gpu_alloc(b, b->block_bytes + 64, &b->block);
-    if (s == OPTC_OK) {
-        layout(b, b->block);
-        fill_views(b);
-        count_units(b);
-        s = gpu_tables(b);
-    }
-    return s == OPTC_OK ? gpu_init_state(b) : s;
+    layout(b, b->block);
+    fill_views(b);
+    count_units(b);
+}
+
+static optc_status bind_cpu(optc_binding *b)
+{
+    optc_engine *e = b->rule->engine;
+    b->block_bytes += 64;
+    b->block = e->memory.alloc ? e->memory.alloc(e->memory.context, b->block_bytes, NULL) : block_alloc(b->block_bytes);
+    if (!b->block)
+        return fail(OPTC_ERROR_MEMORY, "optc_bind: out of memory: the states and temporaries of '%s' on %d tensors take %zu bytes", b->rule->rule->name, b->ntensor, b->block_bytes);
+    memory_took(e, (int64_t)b->block_bytes);
+    if ((uintptr_t)b->block % 64)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_bind: the caller's allocator gave memory that is not aligned to 64 bytes");
+    place_binding(b);
+    init_state(b);
+    return OPTC_OK;
+}
+
+static void unbind_cpu(optc_binding *b)
+{
+    optc_engine *e = b->rule->engine;
+    if (!b->block)
+        return;
+    if (e->memory.alloc)
+        e->memory.release(e->memory.context, b->block, b->block_bytes, NULL);
+    else
+        free(b->block);
+    memory_took(e, -(int64_t)b->block_bytes);
 }
 
 static optc_status bind(optc_binding *b, const optc_group *groups)
@@ -318,16 +402,17 @@ static optc_status bind(optc_binding *b, const optc_group *groups)
     if (s != OPTC_OK)
         return s;
     b->block_bytes = layout(b, NULL);
-    if (b->rule->engine->gpu)
-        return bind_gpu(b);
-    b->block = block_alloc(b->block_bytes + 64);
-    if (!b->block)
-        return fail(OPTC_ERROR_MEMORY, "optc_bind: out of memory: the states and temporaries of '%s' on %d tensors take %zu bytes", b->rule->rule->name, b->ntensor, b->block_bytes);
-    layout(b, b->block);
-    fill_views(b);
-    count_units(b);
-    init_state(b);
-    return OPTC_OK;
+    return b->rule->engine->gpu ? gpu_bind(b) : bind_cpu(b);
+}
+
+static void binding_free(optc_binding *b)
+{
+    if (b->gpu)
+        gpu_unbind(b);
+    else if (!b->rule->engine->gpu)
+        unbind_cpu(b);
+    arena_free(&b->arena);
+    free(b);
 }
 
 optc_status optc_bind(optc_rule *r, const optc_group *groups, int ngroups, optc_binding **out)
@@ -363,9 +448,7 @@ optc_status optc_bind(optc_rule *r, const optc_group *groups, int ngroups, optc_
     if (s != OPTC_OK) {
         char why[1024];                           /* giving back must not lose the message */
         snprintf(why, sizeof why, "%s", optc_message());
-        gpu_free(b);
-        arena_free(&b->arena);
-        free(b);
+        binding_free(b);
         return fail(s, "%s", why);
     }
     atomic_fetch_add(&r->bindings, 1);
@@ -378,11 +461,7 @@ optc_status optc_unbind(optc_binding *b)
     if (!b)
         return OPTC_OK;
     atomic_fetch_sub(&b->rule->bindings, 1);
-    if (b->gpu)
-        gpu_free(b);
-    free(b->block);
-    arena_free(&b->arena);
-    free(b);
+    binding_free(b);
     return OPTC_OK;
 }
 

@@ -7,7 +7,7 @@
 
 /* Types as the driver's own header names them. Enumerations are ints and handles opaque pointers: a handle is only ever handed back. */
 #define CUDA_INTS(F) F(CUresult) F(CUdevice) F(CUdevice_attribute) F(CUpointer_attribute) F(CUstreamCaptureMode) F(CUstreamCaptureStatus)
-#define CUDA_HANDLES(F) F(CUcontext) F(CUmodule) F(CUfunction) F(CUstream) F(CUgraph) F(CUgraphExec) F(CUevent)
+#define CUDA_HANDLES(F) F(CUcontext) F(CUmodule) F(CUfunction) F(CUstream) F(CUgraph) F(CUgraphNode) F(CUgraphExec) F(CUevent)
 #define INT(name) typedef int name;
 #define HANDLE(name) typedef void *name;
 CUDA_INTS(INT)
@@ -15,14 +15,33 @@ CUDA_HANDLES(HANDLE)
 #undef INT
 #undef HANDLE
 typedef unsigned long long CUdeviceptr;
+typedef struct CUDA_KERNEL_NODE_PARAMS {
+    CUfunction func;
+    unsigned gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes;
+    void **kernelParams, **extra, *kern;
+    CUcontext ctx;
+} CUDA_KERNEL_NODE_PARAMS;
 
 #define CUDA_CONSTANTS(F)                                                                                              \
     F(CUDA_ERROR_OUT_OF_MEMORY, 2)                                                                                     \
     F(CUDA_ERROR_NO_DEVICE, 100)                                                                                       \
+    F(CUDA_ERROR_ECC_UNCORRECTABLE, 214)                                                                               \
+    F(CUDA_ERROR_NVLINK_UNCORRECTABLE, 220)                                                                            \
     F(CUDA_ERROR_NOT_FOUND, 500)                                                                                       \
+    F(CUDA_ERROR_ILLEGAL_ADDRESS, 700)                                                                                 \
+    F(CUDA_ERROR_LAUNCH_TIMEOUT, 702)                                                                                  \
+    F(CUDA_ERROR_CONTEXT_IS_DESTROYED, 709)                                                                            \
+    F(CUDA_ERROR_ASSERT, 710)                                                                                          \
+    F(CUDA_ERROR_HARDWARE_STACK_ERROR, 714)                                                                            \
+    F(CUDA_ERROR_ILLEGAL_INSTRUCTION, 715)                                                                             \
+    F(CUDA_ERROR_MISALIGNED_ADDRESS, 716)                                                                              \
+    F(CUDA_ERROR_INVALID_ADDRESS_SPACE, 717)                                                                           \
+    F(CUDA_ERROR_INVALID_PC, 718)                                                                                      \
+    F(CUDA_ERROR_LAUNCH_FAILED, 719)                                                                                   \
     F(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 16)                                                                    \
     F(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 75)                                                                \
     F(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 76)                                                                \
+    F(CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 115)                                                                 \
     F(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, 2)                                                                             \
     F(CU_MEMORYTYPE_HOST, 1)                                                                                           \
     F(CU_GET_PROC_ADDRESS_LEGACY_STREAM, 1)
@@ -69,6 +88,8 @@ enum { DRIVER_NEEDED = 12000 };        /* CUDA 12.0: what the oldest NVRTC we op
     F(cuStreamBeginCapture, _v2, 10010, (CUstream, CUstreamCaptureMode))                                               \
     F(cuStreamEndCapture, , 10000, (CUstream, CUgraph *))                                                              \
     F(cuStreamIsCapturing, , 10000, (CUstream, CUstreamCaptureStatus *))                                               \
+    F(cuGraphCreate, , 10000, (CUgraph *, unsigned))                                                                   \
+    F(cuGraphAddKernelNode, _v2, 12000, (CUgraphNode *, CUgraph, const CUgraphNode *, size_t, const CUDA_KERNEL_NODE_PARAMS *)) \
     F(cuGraphInstantiateWithFlags, , 11040, (CUgraphExec *, CUgraph, unsigned long long))                              \
     F(cuGraphLaunch, , 10000, (CUgraphExec, CUstream))                                                                 \
     F(cuGraphDestroy, , 10000, (CUgraph))                                                                              \

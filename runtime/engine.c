@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static void engine_free(optc_engine *e)
 {
@@ -33,15 +34,61 @@ static optc_status pick_isa(optc_engine *e, const char *wanted)
 
 int optc_device_count(void) { return gpu_count(); }
 
+/* A GPU without anything that makes code for it is of no use to a new program: then the CPU is better. */
+static int best_device(const char *base)
+{
+    const char *folders = base ? base : getenv("OPTC_CACHE_BASE");
+    return nvrtc_get(NULL) || (folders && *folders) ? gpu_best() : -1;
+}
+
+const char *optc_best_device(void)
+{
+    static _Thread_local char name[24];
+    int n = best_device(NULL);
+    snprintf(name, sizeof name, n < 0 ? "cpu" : "cuda:%d", n);
+    return name;
+}
+
+void memory_took(optc_engine *e, int64_t bytes)
+{
+    long long now = atomic_fetch_add(&e->ours, bytes) + bytes, peak = atomic_load(&e->peak);
+    while (now > peak && !atomic_compare_exchange_weak(&e->peak, &peak, now))
+        ;
+}
+
+static int64_t available(void)
+{
+    FILE *f = fopen("/proc/meminfo", "r");
+    char line[200];
+    long long kib = -1;
+    while (f && kib < 0 && fgets(line, sizeof line, f))
+        if (sscanf(line, "MemAvailable: %lld", &kib) != 1)
+            kib = -1;
+    if (f)
+        fclose(f);
+    return kib < 0 ? (int64_t)sysconf(_SC_AVPHYS_PAGES) * sysconf(_SC_PAGESIZE) : (int64_t)kib * 1024;
+}
+
+optc_status optc_memory_info(optc_engine *e, optc_memory *out)
+{
+    if (!e || !out)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_memory_info: %s is NULL", !e ? "the engine" : "the place for the answer");
+    *out = (optc_memory){(int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE), 0, atomic_load(&e->ours), atomic_load(&e->peak)};
+    if (e->gpu)
+        return gpu_memory(e, &out->total, &out->free);
+    out->free = available();
+    return OPTC_OK;
+}
+
 /* "cuda:1" is GPU 1; -1 stands for the CPU. */
-static bool pick_device(const char *name, int *ordinal)
+static bool pick_device(const char *name, const char *base, int *ordinal)
 {
     int end = 0;
     *ordinal = -1;
     if (!name || !strcmp(name, "cpu"))
         return true;
     if (!strcmp(name, "best")) {
-        *ordinal = gpu_count() > 0 && nvrtc_get(NULL) ? 0 : -1;
+        *ordinal = best_device(base);
         return true;
     }
     if (!strcmp(name, "cuda"))
@@ -58,13 +105,17 @@ optc_status optc_open(const optc_engine_options *o, optc_engine **out)
     if (!o)
         o = &defaults;
     int ordinal;
-    if (!pick_device(o->device, &ordinal))
+    if (!pick_device(o->device, o->cache_base, &ordinal))
         return fail(OPTC_ERROR_UNAVAILABLE, "optc_open: there is no device '%s' (known: cpu, cuda, cuda:N, best)", o->device);
     if (o->threads < 0 || o->threads > 4096)
         return fail(OPTC_ERROR_ARGUMENT, "optc_open: %d threads", o->threads);
+    if (o->allocator && (!o->allocator->alloc || !o->allocator->release))
+        return fail(OPTC_ERROR_ARGUMENT, "optc_open: the allocator lacks %s", o->allocator->alloc ? "release" : "alloc");
     optc_engine *e = calloc(1, sizeof *e);
     if (!e)
         return fail(OPTC_ERROR_MEMORY, "optc_open: out of memory");
+    if (o->allocator)
+        e->memory = *o->allocator;
     optc_status s = pick_isa(e, o->isa);
     if (s != OPTC_OK) {
         engine_free(e);

@@ -1,36 +1,90 @@
 /* Rules on an NVIDIA GPU: the plan's stages as kernels, one launch a stage over all tensors.
  *
- * GpuEngine   the device's primary context (retained, pushed around our work, never reset).
- * GpuRule     modules of machine code and their kernels by stage number.
+ * GpuEngine   the device's primary context (retained, pushed around our work, never reset). A sticky error of the device ends it: `why` keeps
+ *             the first message, and every call that would need the device is refused with it.
+ * GpuCode     a rule's kernels for one choice of launches: modules of machine code, kernels by stage number. A rule keeps those its bindings
+ *             asked for.
  * GpuTables   what a binding keeps on the device: views, pointer tables, hyperparameters (with t), lists of units. The host's copy is the
  *             binding's own; pointers that moved are sent before the next step, hyperparameters when they are set.
+ * Play        the launches of one entry in one phase, made ready when binding; from its second run on a CUDA graph of the same launches, which
+ *             costs the host one call.
  *
- * Nothing here waits for the device except reading state and optc_sync. */
+ *   gpu.c       engines, errors, memory        gpu_code.c  from a plan to loaded kernels       gpu_run.c  tables and steps
+ *
+ * Nothing here waits for the device except binding, reading state and optc_sync. */
 #ifndef OPTC_GPU_H
 #define OPTC_GPU_H
 #include "internal.h"
 
 #include "cuda.h"
 
-typedef struct GpuEngine { const Driver *d; CUdevice device; CUcontext ctx; int ordinal, arch, sms; char name[128]; } GpuEngine;
-typedef struct GpuRule { CUmodule module[8]; int nmodule; CUfunction *fn, tick; Launch *launch; bool needs_t; } GpuRule;      /* fn, launch: by Stage.fn */
+#include <pthread.h>
+
+typedef struct GpuEngine {
+    const Driver *d;
+    CUdevice device;
+    CUcontext ctx;
+    int ordinal, arch, sms, pools;
+    char name[128];
+    atomic_int dead;
+    char why[400];
+    bool no_graphs;
+} GpuEngine;
+
+typedef struct { CUdeviceptr views, mem, units; long long count; int guard, tick; } Args;      /* optc_launch of templates/cuda.h */
+
+enum { MOST_PARTS = 8 };
+typedef struct GpuCode {
+    Launch *launch;                        /* by Stage.fn */
+    CUfunction *fn, tick;
+    CUmodule module[MOST_PARTS]; int nmodule;
+    struct GpuCode *next;
+} GpuCode;
+typedef struct GpuRule { GpuCode *codes; pthread_mutex_t lock; bool needs_t; } GpuRule;
+
+typedef struct Shot { CUfunction fn; unsigned grid, threads; Args args; const Stage *stage; } Shot;      /* stage NULL: t moves on */
+typedef struct Play { Shot *shot; int n, runs; CUgraphExec exec; } Play;
+
 typedef struct GpuTables {
+    const GpuCode *code;
     CUstream stream;
-    CUdeviceptr all;                       /* one allocation; the rest point into it */
+    CUdeviceptr all; size_t bytes;         /* one allocation; the rest point into it */
     CUdeviceptr views, groups, mem, group_mem, hyper, units[NVARIANT][NSTAGEKIND];
     bool moved;                            /* a gradient's or input's pointer differs from the device's table */
+    Play *play;                            /* by entry, then phase */
+    int nphase;
 } GpuTables;
 
+/* ---- gpu.c ---- */
 optc_status gpu_open(optc_engine *e, int ordinal);
 void gpu_close(optc_engine *e);
 int gpu_count(void);
-optc_status gpu_build(optc_rule *r);
+int gpu_best(void);                        /* the one with the most multiprocessors, then memory; -1: none */
+optc_status gpu_error(GpuEngine *g, const char *call, int rc, const char *what);      /* call: up to its '(' */
+optc_status gpu_alive(GpuEngine *g);
+const Driver *gpu_enter(const GpuEngine *g);
+optc_status gpu_leave(const GpuEngine *g, optc_status s);
+optc_status gpu_alloc(optc_engine *e, size_t bytes, CUstream stream, const char *what, CUdeviceptr *out);
+void gpu_give(optc_engine *e, CUdeviceptr p, size_t bytes, CUstream stream);
+optc_status gpu_memory(optc_engine *e, int64_t *total, int64_t *free_bytes);
+#define TRY(g, call, what)                                          \
+    do {                                                            \
+        int rc_ = (g)->d->call;                                     \
+        if (rc_)                                                    \
+            return gpu_error((g), #call, rc_, (what));              \
+    } while (0)
+
+/* ---- gpu_code.c ---- */
+optc_status gpu_compile(optc_rule *r);
+optc_status gpu_code_for(optc_rule *r, int64_t elements, const GpuCode **out);         /* as is best for that many elements */
+optc_status gpu_code_with(optc_rule *r, const Launch *launch, const GpuCode **out);    /* launch: by Stage.fn */
 void gpu_drop(optc_rule *r);
-optc_status gpu_alloc(optc_binding *b, size_t bytes, void **out);
-void gpu_free(optc_binding *b);            /* block and tables */
+
+/* ---- gpu_run.c ---- */
+optc_status gpu_bind(optc_binding *b);     /* after groups and tensors are filled: memory, tables, states */
+void gpu_unbind(optc_binding *b);
+void gpu_use(optc_binding *b, const GpuCode *c);       /* from the next step on; every code gives the same bits */
 optc_status gpu_check_pointer(optc_binding *b, int tensor, const void *p, const char *what);
-optc_status gpu_tables(optc_binding *b);   /* after views and units are filled */
-optc_status gpu_init_state(optc_binding *b);
 optc_status gpu_run(optc_binding *b, int entry, double t);
 optc_status gpu_send_hyper(optc_binding *b, int group, int first, int count);
 optc_status gpu_read(const optc_binding *b, void *host, const void *device, size_t bytes);

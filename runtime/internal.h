@@ -7,7 +7,7 @@
  *   message.c  statuses and messages          find.c   specs by name
  *   cpu.c      vector levels, float modes     build.c  the host compiler
  *   cache*.c   compiled code on disk          engine.c rule.c bind.c step.c state.c  the API by object
- *   cuda.c     driver and NVRTC by dlopen     gpu.c    rules on an NVIDIA GPU */
+ *   cuda.c     driver and NVRTC by dlopen     gpu.c gpu_code.c gpu_run.c    rules on an NVIDIA GPU */
 #ifndef OPTC_INTERNAL_H
 #define OPTC_INTERNAL_H
 #include "../templates/abi.h"
@@ -53,6 +53,8 @@ struct optc_engine {
     char *spec_path;
     char *name;
     Cache cache;
+    optc_allocator memory;             /* alloc NULL: our own */
+    atomic_llong ours, peak;           /* bytes of bindings, now and at most */
     atomic_int rules;
 };
 
@@ -95,6 +97,9 @@ struct optc_binding {
 };
 
 void rule_note(const optc_rule *r, const char *target, const char *compiler, CacheNote *out);     /* what the cache says it keeps */
+void place_binding(optc_binding *b);
+void memory_took(optc_engine *e, int64_t bytes);       /* negative: gave back */
+void stage_label(const optc_rule *r, const Stage *s, char *buf, size_t n);
 Shape shape_of(const Rule *r, int rank, const int64_t *dim, bool vector);
 const char *tensor_label(const optc_binding *b, int i, char buf[96]);
 optc_status check_overlap(const optc_binding *b, int tensor, const void *data, int64_t bytes, const char *what);

@@ -56,6 +56,14 @@ const char *optc_status_name(optc_status s);
 const char *optc_version(void);
 
 /* ---- engines: a device, its threads, its cache ---- */
+/* Where bindings take their memory (states, temporaries, tables); on a GPU it must be the device's, aligned to 256 bytes (64 on the CPU), and may be used in the
+ * order of the binding's stream (NULL on the CPU). alloc returns NULL where there is none. The struct is copied; calls come from the threads that bind. */
+typedef struct optc_allocator {
+    void *(*alloc)(void *context, size_t bytes, void *stream);
+    void (*release)(void *context, void *memory, size_t bytes, void *stream);
+    void *context;
+} optc_allocator;
+
 typedef struct optc_engine_options {
     const char *device;        /* NULL or "cpu"; "cuda", "cuda:1"; "best": a GPU if there is one. On a GPU all tensors lie in its memory */
     int threads;               /* 0: as OpenMP would (OMP_NUM_THREADS, or all cores) */
@@ -66,10 +74,15 @@ typedef struct optc_engine_options {
     int no_builtin;            /* 1: do not use the rules compiled into the library */
     const char *cache_base;    /* folders of compiled code, separated by ':', looked in after cache_dir and never written; NULL: $OPTC_CACHE_BASE */
     int64_t cache_max;         /* bytes to keep in cache_dir, the longest unused go first; 0: $OPTC_CACHE_MAX ("512M"), or 1 GiB; -1: no cap */
+    const optc_allocator *allocator;   /* NULL: our own (on a GPU the device's stream-ordered pool) */
 } optc_engine_options;
+
+typedef struct optc_memory { int64_t total, free, ours, peak; } optc_memory;    /* bytes: the device's, what is free of them, what bindings of this engine hold and held at most */
 
 optc_status optc_open(const optc_engine_options *o, optc_engine **out);
 int optc_device_count(void);                           /* GPUs that can be opened; 0 without a driver */
+const char *optc_best_device(void);                    /* what "best" stands for here: "cuda:0", "cpu" */
+optc_status optc_memory_info(optc_engine *e, optc_memory *out);
 optc_status optc_close(optc_engine *e);                /* NULL is allowed here, in optc_release and in optc_unbind */
 const char *optc_device_name(const optc_engine *e);    /* "cpu: Intel(R) …, 2 threads, x86-64-v4" */
 int optc_threads(const optc_engine *e);
@@ -110,10 +123,14 @@ typedef struct optc_tensor {
     const void *grad;          /* may be NULL here and set before the first step that reads it */
     int64_t grad_count;        /* 0: as the parameter; else checked against it */
     int rank;                  /* 0: a scalar */
-    const int64_t *shape;      /* contiguous, row-major; read during the call only */
+    const int64_t *shape;      /* read during the call only, as the strides */
     optc_type param_type, grad_type;   /* 0: as the rule; else checked against it */
     unsigned flags;
+    const int64_t *param_strides, *grad_strides;       /* in elements; NULL: row-major. See below */
 } optc_tensor;
+
+/* Strides: a dense layout with its dimensions in another order (channels-last) is stepped in the order of memory, states too, where the rule is elementwise and the gradient
+ * lies alike. Everything else that is not row-major is refused by name. */
 
 typedef struct optc_setting { const char *name; double value; } optc_setting;
 

@@ -126,6 +126,23 @@ static void make_native(optc_rule *r, const char *source)
         snprintf(r->path, sizeof r->path, "reference evaluator (%s)", *why ? why : "the compiled code does not fit");
 }
 
+/* "stage 1 (map) of rule 'adamw' (adamw.lua:12)": the line of the first value it makes. */
+void stage_label(const optc_rule *r, const Stage *s, char *buf, size_t n)
+{
+    if (!s) {
+        snprintf(buf, n, "the step counter of rule '%.40s'", r->rule->name);
+        return;
+    }
+    int at = snprintf(buf, n, "stage %d (%s) of rule '%.40s'", s->fn, stage_name[s->kind], r->rule->name);
+    for (int i = 0; i < s->nbody; i++) {
+        const Node *v = &r->rule->g.n[s->body[i]];
+        if (r->plan->nperiod || !v->line)
+            continue;                          /* phases have graphs of their own */
+        snprintf(buf + at, n - (size_t)at, " (%.80s:%d)", r->rule->file[v->file], v->line);
+        return;
+    }
+}
+
 static bool spec_source(optc_rule *r, const optc_rule_options *o, Source *src)
 {
     if (!o->text)
@@ -149,7 +166,7 @@ static optc_status compile(optc_rule *r, const optc_rule_options *o)
     plan_print(&text, r->plan, false);
     r->plan_text = buf_take(&text);
     if (r->engine->gpu && r->plan_text)
-        return gpu_build(r);
+        return gpu_compile(r);
     char *source = gen_emit(&r->gen, "c", emit_command(&r->gen.arena, r->rule, &g.types, "c"));
     if (!source || !r->plan_text) {
         free(source);

@@ -383,6 +383,44 @@ START_TEST(broken_source)
 }
 END_TEST
 
+/* An error inside a stage is reported at the line of the spec that the value comes from, and behind it the emitted file's own lines count again;
+ * the directives do not change the key. */
+START_TEST(cites_the_spec)
+{
+    static const char text[] = "return optimizer {\n  name = \"mine\",\n  hyper = { lr = 0.1 },\n  step = function()\n\n    local twice = g * g\n    p = p - lr * twice / (abs(p) + twice)\n  end,\n}\n";
+    Gen g = {0};
+    GenOptions o = {.types = {T_F32, T_F32, T_F32}};
+    ck_assert(gen_compile(&g, (Source){"specs/my \"own\".lua", text, sizeof text - 1}, &o));
+    char *plain = gen_emit(&g, "cuda", "test"), *log = NULL;
+    g.cite = true;
+    char *cited = gen_emit(&g, "cuda", "test");
+    ck_assert(plain && cited && !strstr(plain, "#line"));
+    Hash128 a = emit_key(plain), b = emit_key(cited);
+    ck_assert(!memcmp(&a, &b, sizeof a));
+    char *at = strstr(cited, "#line 6 \"my _own_.lua\"\n");
+    ck_assert_msg(at && strstr(strchr(at, '\n'), "const float twice = ") < strchr(strchr(at, '\n') + 1, '\n'), "%.2000s", at ? at : strstr(cited, "---- the stages"));
+    const Nvrtc *n = real_nvrtc("NVRTC citing the spec");
+    if (n) {
+        int arch[64], line = 1;
+        size_t size = 0;
+        ck_assert_int_gt(nvrtc_archs(n, arch, 64), 0);
+        memcpy(strstr(at, "twice"), "9wice", 5);
+        char *end = strrchr(cited, '}');
+        *end = '$';
+        for (const char *c = cited; c < end; c++)
+            line += *c == '\n';
+        ck_assert(nvrtc_build(n, cited, "mine", arch[0], false, &size, &log) == NULL);
+        char want[40];
+        snprintf(want, sizeof want, "mine.cu(%d)", line);
+        ck_assert_msg(log && strstr(log, "my _own_.lua(6)") && strstr(log, want), "%s\nlacks %s", log ? log : "no log", want);
+        free(log);
+    }
+    free(plain);
+    free(cited);
+    gen_free(&g);
+}
+END_TEST
+
 Suite *cuda_suite(void)
 {
     Suite *s = suite_create("cuda");
@@ -397,6 +435,7 @@ Suite *cuda_suite(void)
     tcase_add_loop_test(t, options_by_version, 0, COUNT(givens));
     tcase_add_test(t, equal_bytes);
     tcase_add_test(t, broken_source);
+    tcase_add_test(t, cites_the_spec);
     suite_add_tcase(s, t);
     return s;
 }

@@ -97,8 +97,10 @@ int cmd_compile(const Command *self, int argc, char **argv)
         return cli_misuse(self, "-o takes one architecture");
     Spec s;
     char *text = NULL;
-    if (spec_open(&s, argv[0], &c, false, NULL))
+    if (spec_open(&s, argv[0], &c, false, NULL)) {
+        s.gen.cite = true;
         text = gen_emit(&s.gen, "cuda", emit_command(&s.gen.arena, s.gen.rule, &s.types, "cuda"));
+    }
     rc = text ? CLI_OK : spec_fail(&s);
     for (int i = 0; text && i < want.n; i++)
         if (!compile_one(nvrtc, text, s.gen.rule->name, want.v[i], ptx, out))

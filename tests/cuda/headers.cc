@@ -36,6 +36,10 @@ CUDA_INTS(AN_INT)
 CUDA_HANDLES(A_HANDLE)
 static_assert(std::is_same<::CUdeviceptr, ours::CUdeviceptr>::value, "CUdeviceptr is another type");
 
+#define FIELD(name) && offsetof(::CUDA_KERNEL_NODE_PARAMS, name) == offsetof(ours::CUDA_KERNEL_NODE_PARAMS, name)
+static_assert(sizeof(::CUDA_KERNEL_NODE_PARAMS) == sizeof(ours::CUDA_KERNEL_NODE_PARAMS) FIELD(func) FIELD(gridDimX) FIELD(blockDimX) FIELD(sharedMemBytes) FIELD(kernelParams) FIELD(extra) FIELD(kern) FIELD(ctx),
+              "CUDA_KERNEL_NODE_PARAMS is laid out otherwise");
+
 // How functions are asked for (Asker in runtime/cuda.c).
 static_assert(SAME_FUNCTION(PFN_cuGetProcAddress_v12000, CUresult, (const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *)), "cuGetProcAddress of 12.0");
 static_assert(SAME_FUNCTION(PFN_cuGetProcAddress_v11030, CUresult, (const char *, void **, int, cuuint64_t)), "cuGetProcAddress of 11.3");

@@ -175,6 +175,7 @@ START_TEST(graphs)
     set_grads(&b, 1);
     for (int s = 0; s < 6; s++)
         OK(optc_step(a.b));
+    ck_assert_msg(a.b->gpu->play[0].exec || a.b->gpu->nphase > 1, "steps taken one by one do not run as a graph of our own");
     OK(optc_step(b.b));
     OK(optc_sync(b.b));
     OK(optc_set_stream(b.b, st));
@@ -195,6 +196,230 @@ START_TEST(graphs)
     close_side(&a, 0);
     close_side(&b, 0);
     d->cuStreamDestroy_v2(st);
+}
+END_TEST
+
+/* A captured step takes the hyperparameters of the moment it is replayed; tensors of groups with other values share its launches. */
+START_TEST(hyper_in_graphs)
+{
+    optc_engine *e;
+    optc_rule *r;
+    optc_binding *b[2];
+    CUdeviceptr p[2][3], g;
+    CUstream st;
+    void *graph, *exec;
+    enum { N = 5000 };
+    static float hp[N], hg[N], out[2][3][N];
+    int64_t n[1] = {N};
+    ck_assert(!d->cuStreamCreate(&st, 1));
+    OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
+    OK(optc_compile(e, &(optc_rule_options){.spec = "adamw"}, &r));
+    for (int i = 0; i < N; i++)
+        hp[i] = (float)ref_value(0, 0, i), hg[i] = (float)ref_value(1, 0, i);
+    ck_assert(!d->cuMemAlloc_v2(&g, N * 4) && !d->cuMemcpyHtoDAsync_v2(g, hg, N * 4, NULL));
+    for (int side = 0; side < 2; side++) {
+        optc_tensor t[3];
+        optc_setting lr[3] = {{"lr", 1e-3}, {"lr", 2e-3}, {"lr", 0}};
+        optc_group gr[3];
+        for (int k = 0; k < 3; k++) {
+            ck_assert(!d->cuMemAlloc_v2(&p[side][k], N * 4) && !d->cuMemcpyHtoDAsync_v2(p[side][k], hp, N * 4, NULL));
+            t[k] = (optc_tensor){.param = (void *)(uintptr_t)p[side][k], .grad = (void *)(uintptr_t)g, .rank = 1, .shape = n};
+            gr[k] = (optc_group){.tensors = &t[k], .ntensors = 1, .hyper = &lr[k], .nhyper = 1};
+        }
+        OK(optc_bind(r, gr, 3, &b[side]));
+        OK(optc_step(b[side]));
+    }
+    ck_assert_int_eq(b[0]->gpu->play[0].n, 2);             /* three groups, two launches: one for the groups' values, one over all tensors */
+    OK(optc_sync(b[1]));
+    OK(optc_set_stream(b[1], st));
+    ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
+    OK(optc_step(b[1]));
+    ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
+    for (int s = 0; s < 4; s++) {
+        OK(optc_set_hyper(b[0], 1, "lr", 1e-2 / (s + 1)));
+        OK(optc_set_hyper(b[1], 1, "lr", 1e-2 / (s + 1)));
+        OK(optc_step(b[0]));
+        ck_assert(!d->cuGraphLaunch(exec, st));
+    }
+    OK(optc_sync(b[0]));
+    OK(optc_sync(b[1]));
+    for (int k = 0; k < 3; k++) {
+        for (int side = 0; side < 2; side++)
+            ck_assert(!d->cuMemcpyDtoHAsync_v2(out[side][k], p[side][k], N * 4, NULL) && !d->cuStreamSynchronize(NULL));
+        ck_assert_msg(!memcmp(out[0][k], out[1][k], N * 4), "group %d differs between eager and replayed", k);
+    }
+    ck_assert_msg(memcmp(out[0][0], out[0][1], N * 4) != 0, "groups with different rates moved alike");
+    ck_assert_msg(!memcmp(out[0][2], hp, N * 4), "a rate of 0 moved a tensor (weight decay is scaled by it)");
+    d->cuGraphExecDestroy(exec);
+    d->cuGraphDestroy(graph);
+    OK(optc_set_stream(b[1], NULL));
+    OK(optc_unbind(b[0]));
+    OK(optc_unbind(b[1]));
+    OK(optc_release(r));
+    OK(optc_close(e));
+}
+END_TEST
+
+/* Whatever the launches, the same bits: every value of every knob once, in turn over the stages, and mixtures. */
+static uint64_t dice;
+static int roll(int n) { return (int)((dice = splitmix(dice)) % (uint64_t)n); }
+
+static void random_launches(const Plan *p, Launch *l, bool all)
+{
+    for (int e = 0; e < p->nentry; e++)
+        for (int m = 0; m < p->entry[e].nphase; m++)
+            for (int i = 0; i < p->entry[e].phase[m].nstage; i++) {
+                const Stage *s = &p->entry[e].phase[m].stage[i];
+                Launch x;
+                do {
+                    x = launch_model(p, s);
+                    for (int k = 0; k < NKNOB; k++) {
+                        int v[MOST_VALUES], n = knob_values(stage_form(s), (Knob)k, v);
+                        if (all || roll(3) == 0)
+                            x.v[k] = v[roll(n)];
+                    }
+                } while (!launch_valid(p, s, &x));
+                l[s->fn] = x;
+            }
+}
+
+START_TEST(launches)
+{
+    static const struct { const char *spec, *with; } r[] = {{"adamw", "clip(1)"}, {"adafactor", ""}, {"came", ""}, {"adamp", ""}, {"lamb", ""}, {"sgd", "centralize,lookahead(2,0.5)"}, {"novograd", ""}};
+    Side c, g;
+    char label[100];
+    open_side(&c, "cpu", r[_i].spec, r[_i].with, "", 0);
+    open_side(&g, "cuda", r[_i].spec, r[_i].with, "", _i % 4);
+    Launch *l = calloc((size_t)g.r->plan->nfn + 1, sizeof *l);
+    dice = (uint64_t)_i;
+    for (int s = 1; s <= 8; s++) {
+        const GpuCode *code;
+        random_launches(g.r->plan, l, s % 2);
+        OK(gpu_code_with(g.r, l, &code));
+        gpu_use(g.b, code);
+        set_grads(&c, s);
+        set_grads(&g, s);
+        OK(optc_step(c.b));
+        OK(optc_step(g.b));
+        snprintf(label, sizeof label, "%s with '%s', launches %d", r[_i].spec, r[_i].with, s);
+        compare(label, &c, &g);
+    }
+    free(l);
+    close_side(&g, _i % 4);
+    close_side(&c, 0);
+}
+END_TEST
+
+static int64_t device_free(optc_engine *e)
+{
+    optc_memory m;
+    OK(optc_memory_info(e, &m));
+    return m.free;
+}
+
+/* More than the device has: refused, everything given back, and what was bound before goes on as if nothing had been. */
+START_TEST(out_of_memory)
+{
+    Side a, b;
+    optc_binding *big;
+    int64_t n[1] = {(int64_t)1 << 38};
+    open_side(&a, "cuda", "adamw", "", "", 0);
+    open_side(&b, "cuda", "adamw", "", "", 0);
+    set_grads(&a, 1);
+    set_grads(&b, 1);
+    OK(optc_step(a.b));
+    OK(optc_step(b.b));
+    OK(optc_sync(b.b));
+    optc_memory before, after;
+    OK(optc_memory_info(b.e, &before));
+    int64_t room = device_free(b.e);
+    optc_tensor t = {.name = "huge", .param = (void *)(uintptr_t)b.p[1], .rank = 1, .shape = n};
+    for (int i = 0; i < 3; i++)
+        FAILS(optc_bind(b.r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &big), OPTC_ERROR_MEMORY, "cuMemAllocAsync: CUDA_ERROR_OUT_OF_MEMORY");
+    ck_assert_msg(strstr(optc_message(), "the states and temporaries of 'adamw' on 1 tensors"), "%s", optc_message());
+    OK(optc_memory_info(b.e, &after));
+    ck_assert(after.ours == before.ours && after.ours > 0 && after.total > after.free);
+    ck_assert_msg(room - device_free(b.e) < (64 << 20), "memory was lost: %lld bytes", (long long)(room - device_free(b.e)));
+    OK(optc_step(a.b));
+    OK(optc_step(b.b));
+    OK(optc_sync(a.b));
+    for (int k = 0; k < NSHAPES; k++)
+        ck_assert(!d->cuMemcpyDtoHAsync_v2(a.hp[k], a.p[k], (size_t)a.n[k] * 4, NULL) && !d->cuStreamSynchronize(NULL));
+    compare("after running out of memory", &a, &b);
+    close_side(&a, 0);
+    close_side(&b, 0);
+}
+END_TEST
+
+/* A kernel that reads unmapped memory kills the context: said once in full, then refused; taking everything down still works. */
+START_TEST(sticky_error)
+{
+    Side a;
+    optc_binding *b;
+    optc_rule *r;
+    optc_engine *e;
+    open_side(&a, "cuda", "sgd", "", "", 0);
+    set_grads(&a, 1);
+    OK(optc_step(a.b));
+    OK(optc_sync(a.b));
+    OK(optc_set_grad(a.b, 5, (void *)(uintptr_t)a.g[5], 0));
+    ck_assert(!d->cuMemFree_v2(a.g[5]));
+    a.b->tensor[5].mem[1] = (void *)(uintptr_t)0x10000;      /* an address nothing is mapped at; the table is sent because a pointer was set */
+    OK(optc_step(a.b));
+    FAILS(optc_sync(a.b), OPTC_ERROR_DEVICE, "cuStreamSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS");
+    ck_assert_msg(strstr(optc_message(), "cuda:0 can do no more work in this process"), "%s", optc_message());
+    FAILS(optc_step(a.b), OPTC_ERROR_DEVICE, "cuda:0 failed before and can do no more work in this process: cuStreamSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS");
+    FAILS(optc_sync(a.b), OPTC_ERROR_DEVICE, "failed before");
+    double x;
+    FAILS(optc_state_read(a.b, 5, "momentum_buffer", &x, 1) == OPTC_OK ? OPTC_OK : OPTC_ERROR_DEVICE, OPTC_ERROR_DEVICE, "");
+    FAILS(optc_compile(a.e, &(optc_rule_options){.spec = "lion"}, &r), OPTC_ERROR_DEVICE, "failed before");
+    int64_t n[1] = {4};
+    optc_tensor t = {.param = (void *)(uintptr_t)a.p[1], .rank = 1, .shape = n};
+    FAILS(optc_bind(a.r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b), OPTC_ERROR_DEVICE, "failed before");
+    OK(optc_unbind(a.b));
+    OK(optc_release(a.r));
+    OK(optc_close(a.e));
+    OK(optc_open(&(optc_engine_options){.device = "cpu"}, &e));        /* the CPU is still there */
+    OK(optc_close(e));
+}
+END_TEST
+
+/* ---- the caller's allocator ---- */
+static int taken, given;
+static void *take(void *ctx, size_t bytes, void *stream)
+{
+    CUdeviceptr p = 0;
+    (void)ctx, (void)stream;
+    taken++;
+    return d->cuMemAlloc_v2(&p, bytes) ? NULL : (void *)(uintptr_t)p;
+}
+static void give(void *ctx, void *p, size_t bytes, void *stream)
+{
+    (void)ctx, (void)bytes, (void)stream;
+    given++;
+    d->cuMemFree_v2((CUdeviceptr)(uintptr_t)p);
+}
+
+START_TEST(callers_allocator)
+{
+    optc_engine *e;
+    optc_rule *r;
+    optc_binding *b;
+    CUdeviceptr p;
+    int64_t n[1] = {1000};
+    optc_memory m;
+    ck_assert(!d->cuMemAlloc_v2(&p, 8000));
+    OK(optc_open(&(optc_engine_options){.device = optc_best_device(), .allocator = &(optc_allocator){take, give, NULL}, .cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
+    OK(optc_compile(e, &(optc_rule_options){.spec = "adamw"}, &r));
+    optc_tensor t = {.param = (void *)(uintptr_t)p, .grad = (void *)(uintptr_t)(p + 4000), .rank = 1, .shape = n};
+    OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));
+    OK(optc_step(b));
+    OK(optc_memory_info(e, &m));
+    ck_assert(taken == 2 && given == 0 && m.ours > 8000);
+    OK(optc_unbind(b));
+    ck_assert_int_eq(given, 2);
+    OK(optc_release(r));
+    OK(optc_close(e));
 }
 END_TEST
 
@@ -222,8 +447,8 @@ int main(void)
     while (rule_name(n, buf))
         n++;
     Suite *s = suite_create("gpu");
-    TCase *t[] = {tcase_create("library"), tcase_create("compositions"), tcase_create("graphs")};     /* CK_RUN_CASE runs one */
-    for (int i = 0; i < 3; i++) {
+    TCase *t[] = {tcase_create("library"), tcase_create("compositions"), tcase_create("graphs"), tcase_create("launches"), tcase_create("memory"), tcase_create("sticky")};     /* CK_RUN_CASE runs one */
+    for (int i = 0; i < 6; i++) {
         tcase_add_checked_fixture(t[i], gpu_setup, NULL);
         tcase_set_timeout(t[i], 300);
         suite_add_tcase(s, t[i]);
@@ -231,7 +456,12 @@ int main(void)
     tcase_add_loop_test(t[0], library, 0, n);
     tcase_add_loop_test(t[1], compositions, 0, (int)(sizeof composed / sizeof *composed));
     tcase_add_loop_test(t[2], graphs, 0, 4);
-    tcase_add_test(t[2], wrong_memory);
+    tcase_add_test(t[2], hyper_in_graphs);
+    tcase_add_loop_test(t[3], launches, 0, 7);
+    tcase_add_test(t[4], wrong_memory);
+    tcase_add_test(t[4], out_of_memory);
+    tcase_add_test(t[4], callers_allocator);
+    tcase_add_test(t[5], sticky_error);
     SRunner *r = srunner_create(s);
     srunner_run_all(r, CK_ENV);
     int failed = srunner_ntests_failed(r);

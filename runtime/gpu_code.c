@@ -1,0 +1,296 @@
+/* From a plan to loaded kernels: launches are chosen, the source is emitted, compiled or found, and its kernels looked up. */
+#include "gpu.h"
+
+#include "emit.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static bool uses_t(const Plan *p)
+{
+    for (Ref r = 0; r < p->rule->g.len; r++) {
+        Op op = (Op)p->rule->g.n[r].op;
+        if (op == OP_STEP || op == OP_RANDOM || op == OP_NORMAL || op == OP_EVERY)
+            return true;
+    }
+    return false;
+}
+
+static void each_stage(const Plan *p, void (*f)(const Plan *p, const Stage *s, void *ctx), void *ctx)
+{
+    for (int e = 0; e < p->nentry; e++)
+        for (int m = 0; m < p->entry[e].nphase; m++)
+            for (int i = 0; i < p->entry[e].phase[m].nstage; i++)
+                f(p, &p->entry[e].phase[m].stage[i], ctx);
+}
+
+static void choose_launch(const Plan *p, const Stage *s, void *ctx) { ((Launch *)ctx)[s->fn] = launch_model(p, s); }
+
+/* ---- compiling: the kernels in several programs side by side, their machine code in one cache entry: a length and a cubin each ---- */
+typedef struct Part { const Nvrtc *n; char *source, *cubin, *log; const char *name; size_t size; int arch; pthread_t thread; bool started; } Part;
+
+static void *build_part(void *arg)
+{
+    Part *p = arg;
+    p->cubin = nvrtc_build(p->n, p->source, p->name, p->arch, false, &p->size, &p->log);
+    return NULL;
+}
+
+static char *join_parts(const Part *p, int n, size_t *size)
+{
+    *size = 0;
+    for (int i = 0; i < n; i++)
+        *size += sizeof(uint64_t) + ((p[i].size + 7) & ~(size_t)7);
+    char *all = calloc(1, *size + 1), *at = all;
+    for (int i = 0; all && i < n; i++) {
+        uint64_t len = p[i].size;
+        memcpy(at, &len, sizeof len);
+        memcpy(at + sizeof len, p[i].cubin, p[i].size);
+        at += sizeof len + ((p[i].size + 7) & ~(size_t)7);
+    }
+    return all;
+}
+
+/* NULL: *why says what NVRTC said. */
+static char *compile_parts(optc_rule *r, const Nvrtc *n, size_t *size, char **why)
+{
+    Part part[MOST_PARTS] = {{0}};
+    int count = emit_cuda_parts(r->plan), cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    count = count > cores ? cores : count;
+    count = count > MOST_PARTS ? MOST_PARTS : count < 1 ? 1 : count;
+    bool ok = true;
+    for (int i = 0; i < count && ok; i++) {
+        r->gen.part = i;
+        r->gen.nparts = count;
+        part[i] = (Part){.n = n, .source = gen_emit(&r->gen, "cuda", ""), .name = r->rule->name, .arch = r->engine->gpu->arch};
+        ok = part[i].source != NULL;
+        part[i].started = ok && i < count - 1 && pthread_create(&part[i].thread, NULL, build_part, &part[i]) == 0;
+        if (ok && !part[i].started)
+            build_part(&part[i]);                   /* the last one here; the others too where threads cannot be had */
+    }
+    r->gen.part = r->gen.nparts = 0;
+    *why = NULL;
+    for (int i = 0; i < count; i++) {
+        if (part[i].started)
+            pthread_join(part[i].thread, NULL);
+        ok = ok && part[i].cubin;
+        if (part[i].log && !*why) {
+            *why = part[i].log;
+            part[i].log = NULL;
+        }
+    }
+    char *all = ok ? join_parts(part, count, size) : NULL;
+    for (int i = 0; i < count; i++) {
+        free(part[i].source);
+        free(part[i].cubin);
+        free(part[i].log);
+    }
+    return all;
+}
+
+static optc_status load_parts(optc_rule *r, GpuCode *c, const char *all, size_t size)
+{
+    GpuEngine *g = r->engine->gpu;
+    for (size_t at = 0; at + sizeof(uint64_t) < size && c->nmodule < MOST_PARTS;) {
+        uint64_t len;
+        memcpy(&len, all + at, sizeof len);
+        if (len > size - at - sizeof len)
+            break;
+        TRY(g, cuModuleLoadData(&c->module[c->nmodule], all + at + sizeof len), r->rule->name);
+        c->nmodule++;
+        at += sizeof len + ((len + 7) & ~(uint64_t)7);
+    }
+    return OPTC_OK;
+}
+
+static optc_status find_kernel(GpuEngine *g, GpuCode *c, const char *name, CUfunction *out)
+{
+    int rc = CUDA_ERROR_NOT_FOUND;
+    for (int i = 0; i < c->nmodule && rc == CUDA_ERROR_NOT_FOUND; i++)
+        rc = g->d->cuModuleGetFunction(out, c->module[i], name);
+    return rc ? gpu_error(g, "cuModuleGetFunction", rc, name) : OPTC_OK;
+}
+
+static optc_status find_kernels(optc_rule *r, GpuCode *c)
+{
+    Plan *p = r->plan;
+    GpuEngine *g = r->engine->gpu;
+    optc_status s = find_kernel(g, c, "optc_tick", &c->tick);
+    for (int e = 0; e < p->nentry; e++)
+        for (int m = 0; m < p->entry[e].nphase; m++)
+            for (int i = 0; i < p->entry[e].phase[m].nstage && s == OPTC_OK; i++) {
+                const Stage *st = &p->entry[e].phase[m].stage[i];
+                s = find_kernel(g, c, emit_stage_name(&r->gen.arena, p, p->entry[e].name, m, st), &c->fn[st->fn]);
+            }
+    return s;
+}
+
+static void code_unload(optc_rule *r, GpuCode *c)
+{
+    for (int i = 0; i < c->nmodule; i++)
+        r->engine->gpu->d->cuModuleUnload(c->module[i]);
+    c->nmodule = 0;
+}
+
+static void code_free(optc_rule *r, GpuCode *c)
+{
+    if (!c)
+        return;
+    code_unload(r, c);
+    free(c->launch);
+    free(c->fn);
+    free(c);
+}
+
+static optc_status load_code(optc_rule *r, GpuCode *c, const char *cubins, size_t size)
+{
+    gpu_enter(r->engine->gpu);
+    optc_status s = load_parts(r, c, cubins, size);
+    if (s == OPTC_OK)
+        s = find_kernels(r, c);
+    if (s != OPTC_OK)
+        code_unload(r, c);
+    return gpu_leave(r->engine->gpu, s);
+}
+
+static optc_status out_of_memory(void) { return fail(OPTC_ERROR_MEMORY, "optc_compile: out of memory"); }
+
+/* The key holds what decides the machine code: source with its launches, options, architecture, NVRTC's version, layout. */
+static bool code_key(optc_rule *r, const GpuCode *c, const Nvrtc *n, char key[33])
+{
+    char all[256], code[33];
+    r->gen.launch = c->launch;
+    r->gen.cite = true;
+    char *source = gen_emit(&r->gen, "cuda", "");
+    if (!source)
+        return false;
+    hash_hex(emit_key(source), code);
+    free(source);
+    int len = snprintf(all, sizeof all, "%s|%s|sm_%d|nvrtc %d|abi %d|parts", code, nvrtc_options(), r->engine->gpu->arch, n ? n->version : 0, OPTC_ABI);
+    hash_hex(hash128(all, (size_t)len), key);
+    return true;
+}
+
+static optc_status compile_code(optc_rule *r, GpuCode *c, const Nvrtc *n, CacheSlot *slot)
+{
+    GpuEngine *e = r->engine->gpu;
+    CacheNote note;
+    size_t size = 0;
+    char target[32], compiler[32], *log = NULL;
+    double t0 = now_ms();
+    char *cubins = compile_parts(r, n, &size, &log);
+    snprintf(target, sizeof target, "sm_%d", e->arch);
+    snprintf(compiler, sizeof compiler, "NVRTC %d.%d", n->version / 1000, n->version % 1000 / 10);
+    rule_note(r, target, compiler, &note);
+    cache_end(slot, cubins, size, &note);
+    optc_status s;
+    if (!cubins)
+        s = log ? fail(OPTC_ERROR_SPEC, "optc_compile: NVRTC refused rule '%s' for sm_%d: %s", r->rule->name, e->arch, log) : out_of_memory();
+    else
+        s = load_code(r, c, cubins, size);
+    snprintf(r->path, sizeof r->path, "compiled by %s in %.0f ms (%s)", compiler, now_ms() - t0, target);
+    free(log);
+    free(cubins);
+    return s;
+}
+
+/* An entry of the cache that the driver will not take is compiled anew, like a damaged one. */
+static optc_status build_code(optc_rule *r, GpuCode *c)
+{
+    const char *why = "";
+    const Nvrtc *n = nvrtc_get(&why);
+    char key[33];
+    size_t size = 0;
+    CacheSlot slot;
+    if (!code_key(r, c, n, key))
+        return out_of_memory();
+    char *cubins = cache_begin(&slot, &r->engine->cache, key, "cubin", n != NULL, &size);
+    if (cubins && load_code(r, c, cubins, size) == OPTC_OK) {
+        snprintf(r->path, sizeof r->path, "cubin from the cache (sm_%d)", r->engine->gpu->arch);
+        free(cubins);
+        return OPTC_OK;
+    }
+    free(cubins);
+    optc_status s = gpu_alive(r->engine->gpu);
+    if (s != OPTC_OK)
+        return s;
+    if (!n)
+        return fail(OPTC_ERROR_UNAVAILABLE, "optc_compile: rule '%s' on %s: %s", r->rule->name, r->engine->name, why);
+    return compile_code(r, c, n, &slot);
+}
+
+static GpuCode *code_with(const GpuRule *g, const Launch *l, int n)
+{
+    for (GpuCode *c = g->codes; c; c = c->next)
+        if (!memcmp(c->launch, l, sizeof *l * (size_t)n))
+            return c;
+    return NULL;
+}
+
+/* The kernels with these launches: those asked for before, or new ones. */
+optc_status gpu_code_with(optc_rule *r, const Launch *launch, const GpuCode **out)
+{
+    GpuRule *g = r->gpu;
+    int n = r->plan->nfn + 1;
+    pthread_mutex_lock(&g->lock);
+    GpuCode *c = code_with(g, launch, n);
+    optc_status s = OPTC_OK;
+    if (!c) {
+        c = calloc(1, sizeof *c);
+        bool ok = c && (c->launch = malloc(sizeof *c->launch * (size_t)n)) && (c->fn = calloc((size_t)n, sizeof *c->fn));
+        if (ok)
+            memcpy(c->launch, launch, sizeof *launch * (size_t)n);
+        s = ok ? build_code(r, c) : out_of_memory();
+        if (s == OPTC_OK) {
+            c->next = g->codes;
+            g->codes = c;
+        } else {
+            code_free(r, c);
+        }
+    }
+    pthread_mutex_unlock(&g->lock);
+    *out = s == OPTC_OK ? c : NULL;
+    return s;
+}
+
+optc_status gpu_code_for(optc_rule *r, int64_t elements, const GpuCode **out)
+{
+    (void)elements;
+    Launch *l = calloc((size_t)r->plan->nfn + 1, sizeof *l);
+    if (!l)
+        return out_of_memory();
+    each_stage(r->plan, choose_launch, l);
+    optc_status s = gpu_code_with(r, l, out);
+    free(l);
+    return s;
+}
+
+optc_status gpu_compile(optc_rule *r)
+{
+    const GpuCode *c;
+    optc_status s = gpu_alive(r->engine->gpu);
+    if (s != OPTC_OK)
+        return s;
+    r->gpu = calloc(1, sizeof *r->gpu);
+    if (!r->gpu)
+        return out_of_memory();
+    pthread_mutex_init(&r->gpu->lock, NULL);
+    r->gpu->needs_t = uses_t(r->plan);
+    return gpu_code_for(r, 0, &c);
+}
+
+void gpu_drop(optc_rule *r)
+{
+    if (!r->gpu)
+        return;
+    gpu_enter(r->engine->gpu);
+    for (GpuCode *c = r->gpu->codes, *next; c; c = next) {
+        next = c->next;
+        code_free(r, c);
+    }
+    gpu_leave(r->engine->gpu, OPTC_OK);
+    pthread_mutex_destroy(&r->gpu->lock);
+    free(r->gpu);
+}
