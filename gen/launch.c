@@ -2,19 +2,20 @@
 
 #include <string.h>
 
-const char *const form_name[NFORM] = {"map", "fold", "tile", "rows", "list", "cols", "slices", "single"};
+const char *const form_name[NFORM] = {"map", "fold", "tile", "rows", "list", "cols", "slices", "single", "cpu"};
 const char *const knob_name[NKNOB] = {"threads", "vector", "items", "blocks", "load", "store", "grid"};
 
 /* What a tuner may try; a row of one value is fixed. Rows end with -1. */
 static const short choices[NFORM][NKNOB][MOST_VALUES + 1] = {
-    [FORM_MAP] = {{64, 128, 256, 512, 1024, -1}, {2, 4, 8, -1}, {1, 2, 4, 8, -1}, {0, 2, 3, 4, 6, 8, -1}, {0, 1, 2, -1}, {0, 1, -1}, {0, 2, 4, 8, -1}},
-    [FORM_FOLD] = {{64, 128, 256, -1}, {4, -1}, {1, 2, 4, 8, -1}, {0, 4, 6, 8, 12, -1}, {0, 1, 2, -1}, {0, 1, -1}, {0, 4, 8, 16, -1}},
+    [FORM_MAP] = {{128, 256, 512, -1}, {2, 4, 8, -1}, {1, 2, 4, -1}, {0, 4, 6, 8, 10, -1}, {0, 1, 2, -1}, {0, 1, -1}, {0, 4, -1}},
+    [FORM_FOLD] = {{64, 128, 256, -1}, {4, -1}, {1, 2, 4, 8, -1}, {0, 4, 6, 8, 12, -1}, {0, 1, 2, -1}, {0, 1, -1}, {0, 8, -1}},
     [FORM_TILE] = {{256, -1}, {4, -1}, {1, 2, 4, -1}, {0, 3, 4, 5, 6, -1}, {0, 1, 2, -1}, {0, 1, -1}, {0, -1}},
     [FORM_ROWS] = {{128, 256, 512, -1}, {4, -1}, {1, 2, 4, 8, -1}, {0, 3, 4, 6, 8, -1}, {0, 1, 2, -1}, {0, 1, -1}, {0, -1}},
     [FORM_LIST] = {{128, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
     [FORM_COLS] = {{256, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
     [FORM_SLICES] = {{128, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
-    [FORM_SINGLE] = {{128, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}}};
+    [FORM_SINGLE] = {{128, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
+    [FORM_CPU] = {{0, 1, 2, 4, 8, 16, 32, 64, -1}, {1, -1}, {0, 1, 2, 4, 8, 16, 32, 64, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}}};
 
 static bool is_list(StageKind k) { return k == S_ROW || k == S_COL || k == S_SLICE; }
 
@@ -39,6 +40,14 @@ int knob_values(LaunchForm f, Knob k, int out[MOST_VALUES])
     return n;
 }
 
+static bool any_elements(const Plan *p, const Access *a, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (p->mem[a[i].mem].dom == ELEM)
+            return true;
+    return false;
+}
+
 bool launch_valid(const Plan *p, const Stage *s, const Launch *l)
 {
     LaunchForm f = stage_form(s);
@@ -51,6 +60,8 @@ bool launch_valid(const Plan *p, const Stage *s, const Launch *l)
     }
     const int *v = l->v;
     if (v[KNOB_THREADS] * v[KNOB_BLOCKS] > 2048)              /* more than a multiprocessor holds */
+        return false;
+    if ((v[KNOB_STORE] && !any_elements(p, s->store, s->nstore)) || (v[KNOB_LOAD] && !any_elements(p, s->load, s->nload)))     /* the same kernel as without */
         return false;
     if (f == FORM_MAP && v[KNOB_THREADS] * v[KNOB_VECTOR] * v[KNOB_ITEMS] > SEG)
         return false;

@@ -7,7 +7,7 @@
 #define OPTC_LAUNCH_H
 #include "plan.h"
 
-typedef enum { FORM_MAP, FORM_FOLD, FORM_TILE, FORM_ROWS, FORM_LIST, FORM_COLS, FORM_SLICES, FORM_SINGLE, NFORM } LaunchForm;
+typedef enum { FORM_MAP, FORM_FOLD, FORM_TILE, FORM_ROWS, FORM_LIST, FORM_COLS, FORM_SLICES, FORM_SINGLE, FORM_CPU, NFORM } LaunchForm;      /* cpu: a whole step there; threads (0: all) and, as items, the units a thread takes at once (0: by size) */
 typedef enum {
     KNOB_THREADS,      /* threads of a block */
     KNOB_VECTOR,       /* values a thread loads at once */

@@ -362,9 +362,8 @@ START_TEST(sticky_error)
     set_grads(&a, 1);
     OK(optc_step(a.b));
     OK(optc_sync(a.b));
-    OK(optc_set_grad(a.b, 5, (void *)(uintptr_t)a.g[5], 0));
-    ck_assert(!d->cuMemFree_v2(a.g[5]));
-    a.b->tensor[5].mem[1] = (void *)(uintptr_t)0x10000;      /* an address nothing is mapped at; the table is sent because a pointer was set */
+    a.b->tensor[5].mem[1] = (void *)(uintptr_t)0x10000;      /* an address nothing is mapped at */
+    a.b->gpu->moved = true;
     OK(optc_step(a.b));
     FAILS(optc_sync(a.b), OPTC_ERROR_DEVICE, "cuStreamSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS");
     ck_assert_msg(strstr(optc_message(), "cuda:0 can do no more work in this process"), "%s", optc_message());
@@ -451,7 +450,8 @@ int main(void)
     for (int i = 0; i < 6; i++) {
         tcase_add_checked_fixture(t[i], gpu_setup, NULL);
         tcase_set_timeout(t[i], 300);
-        suite_add_tcase(s, t[i]);
+        if (i < 5)
+            suite_add_tcase(s, t[i]);
     }
     tcase_add_loop_test(t[0], library, 0, n);
     tcase_add_loop_test(t[1], compositions, 0, (int)(sizeof composed / sizeof *composed));
@@ -462,9 +462,17 @@ int main(void)
     tcase_add_test(t[4], out_of_memory);
     tcase_add_test(t[4], callers_allocator);
     tcase_add_test(t[5], sticky_error);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
+    Suite *last = suite_create("gpu, the end of a context");
+    suite_add_tcase(last, t[5]);
+    /* One process for all, so that the device is opened once; only what kills its context has one of its own, and goes first: a process
+     * that has used CUDA cannot fork a child that does. */
+    SRunner *r[] = {srunner_create(last), srunner_create(s)};
+    int failed = 0;
+    srunner_set_fork_status(r[1], CK_NOFORK);
+    for (int i = 0; i < 2; i++) {
+        srunner_run_all(r[i], CK_ENV);
+        failed += srunner_ntests_failed(r[i]);
+        srunner_free(r[i]);
+    }
     return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }

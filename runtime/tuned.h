@@ -1,0 +1,56 @@
+/* Measured launches: what a tuner found, as text a person can read, diff and merge.
+ *
+ *     optc-tune 1
+ *     device NVIDIA H200 | units 132 | driver 580
+ *     map f32,f32,f32 0123456789abcdef0123456789abcdef 2^28 threads=256 vector=4 items=2 blocks=0 load=0 store=0 grid=0 ms=1.795 model=1.801 n=25 # adamw step_1_map
+ *
+ * A result belongs to a device (name, multiprocessors or cores, the driver's major version; 0 on a CPU), a kind of stage (its form), the storage types, a hash of
+ * the stage's code, and a size bucket. A key that has no result of its own takes the nearest bucket's.
+ *
+ * Three lists, asked in this order: the user's ($OPTC_TUNE, $XDG_CONFIG_HOME/optc/tune or ~/.config/optc/tune), the site's ($OPTC_TUNE_SITE or
+ * /etc/optc/tune), the built-in one (runtime/tuned/, compiled in); where none knows, launch_model decides. */
+#ifndef OPTC_TUNED_H
+#define OPTC_TUNED_H
+#include "launch.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef struct TunedKey {
+    char device[96];
+    int units, driver;
+    LaunchForm form;
+    char types[24];            /* "f32,f32,f32": parameters, gradients, states */
+    char stage[33];            /* hex */
+    int bucket;                /* log2 of the elements, rounded to even: tuned_bucket */
+} TunedKey;
+
+typedef struct Tuned {
+    TunedKey key;
+    Launch launch;
+    double ms, model_ms;       /* its time and, in the same run, that of the model's launch */
+    int samples;
+    char label[80];            /* rule and kernel, for people */
+} Tuned;
+
+typedef struct TunedList { Tuned *v; int n, cap; } TunedList;
+
+int tuned_bucket(int64_t elements);                            /* 2^27 and 2^28 share 28 … ; 0 elements: 0 */
+bool tuned_path(char *out, size_t n);                          /* the user's file; false: nowhere */
+void tuned_free(TunedList *l);
+/* All or nothing. false: why names file and line, and l is as it was. A file that is not there is empty. */
+bool tuned_parse(TunedList *l, const char *name, const char *text, char *why, size_t nwhy);
+bool tuned_read(TunedList *l, const char *path, char *why, size_t nwhy);
+char *tuned_text(const TunedList *l);                          /* sorted; the same list gives the same text; malloc'ed */
+bool tuned_write(const TunedList *l, const char *path, char *why, size_t nwhy);      /* aside and renamed, folders made */
+const Tuned *tuned_find(const TunedList *l, const TunedKey *k);                      /* this bucket's or the nearest's (exact where key.bucket equals); NULL: none */
+bool tuned_put(TunedList *l, const Tuned *t);                  /* replaces the entry of that key; false: out of memory */
+typedef struct TunedMerge { int added, replaced, kept; } TunedMerge;
+bool tuned_merge(TunedList *into, const TunedList *from, TunedMerge *m);             /* entry by entry; the greater gain (model_ms / ms) stays, then the one with more samples */
+
+typedef struct TunedSet { TunedList user, site, builtin; char why[400]; } TunedSet;  /* why: what could not be read, or "" */
+void tuned_open(TunedSet *s);
+void tuned_close(TunedSet *s);
+/* The first list that knows the stage. from: "user", "site", "built-in". */
+const Tuned *tuned_look(const TunedSet *s, const TunedKey *k, const char **from);
+#endif
