@@ -34,6 +34,7 @@ typedef struct DeviceOps {                     /* all bool: false means that it 
 struct Device {
     const DeviceOps *ops;
     int threads;                               /* of the CPU */
+    bool alone;                                /* a step is timed from an idle device, as a single one would take; else several behind one another */
     struct Cuda *cuda;                         /* NULL: the CPU */
     char *state;                               /* "driver 580.95, CUDA 13.0, …"; NULL: nothing to say */
     double t0;
@@ -44,6 +45,7 @@ void device_close(Device *d);
 uint64_t device_number(Type t, int64_t i, float scale);                     /* bits of the i-th number to step */
 int device_reps(const Device *d, double seconds);                           /* steps in a sample, of one that takes this long */
 extern const DeviceOps device_cpu, device_cuda;
+enum { ALONE = 5 };                            /* steps in a sample, where each is timed alone */
 bool device_cuda_open(Device *d, int ordinal);
 
 /* ---- bench_work.c ---- */
@@ -97,7 +99,7 @@ typedef struct Bench {
     DimsList *shapes;              /* n = 0: by size */
     const Work *work;
     int tensors, rounds, threads;
-    bool json, progress, suite;
+    bool json, progress, suite, queued;
     Type type;
     optc_engine *engine;
     Device device;

@@ -108,10 +108,15 @@ static bool cuda_yard_open(Device *d, int64_t n)
 
 static bool cuda_yard_time(Device *d, Rates *out)
 {
-    double s;
-    if (!copies(d, 1) || !cuda_begin(d) || !copies(d, d->reps) || !cuda_end(d, &s))       /* one untimed: another process may have run before */
+    double s, each[ALONE];
+    if (!copies(d, 1))                                            /* one untimed: another process may have run before */
         return false;
-    *out = (Rates){.copy = 2.0 * (double)d->n * sizeof *d->a * d->reps / s};
+    int samples = d->alone ? ALONE : 1, count = d->alone ? 1 : d->reps;
+    for (int k = 0; k < samples; k++)
+        if (!cuda_begin(d) || !copies(d, count) || !cuda_end(d, &each[k]))
+            return false;
+    s = cli_median(each, samples) / count;
+    *out = (Rates){.copy = 2.0 * (double)d->n * sizeof *d->a / s};
     out->best = out->copy;
     return true;
 }

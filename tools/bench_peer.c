@@ -111,7 +111,7 @@ Peer *peer_start(const char *name, const Bench *b, char **version)
     snprintf(threads, sizeof threads, "%d", b->threads);
     snprintf(device, sizeof device, "%.*s", (int)strcspn(optc_device_name(b->engine), " "), optc_device_name(b->engine));     /* "cuda:0:" */
     device[strlen(device) - (device[0] != 0)] = 0;
-    char *argv[] = {python, path, device, threads, (char *)(uintptr_t)type_info[b->type].name, NULL};
+    char *argv[] = {python, path, device, threads, (char *)(uintptr_t)type_info[b->type].name, b->device.alone ? "alone" : "queued", NULL};
     Peer *p = path && python ? spawn(argv) : NULL;
     char *first = p ? answer(p) : NULL;
     bool ok = first && !strncmp(first, "ready ", 6);

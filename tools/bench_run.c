@@ -162,7 +162,7 @@ bool bench_steps(Case *c, int n)
     return true;
 }
 
-/* Seconds per step over c->reps steps; c->bytes is set to the bytes per step the plan moves in them. */
+/* Seconds per step over c->reps steps behind one another or, where steps are timed alone, the median of a few; c->bytes is set to the bytes per step the plan moves in them. */
 static bool sample(Bench *b, Case *c, double *seconds)
 {
     int kinds = c->periodic ? c->reps : 1;
@@ -175,9 +175,13 @@ static bool sample(Bench *b, Case *c, double *seconds)
         c->bytes.written += one.written / kinds;
     }
     Device *d = &b->device;
-    if (!d->ops->begin(d) || !bench_steps(c, c->reps) || !d->ops->end(d, seconds))
-        return false;
-    *seconds /= c->reps;
+    if (!d->alone)
+        return d->ops->begin(d) && bench_steps(c, c->reps) && d->ops->end(d, seconds) && (*seconds /= c->reps, true);
+    double each[ALONE];
+    for (int k = 0; k < ALONE; k++)
+        if (!d->ops->begin(d) || !bench_steps(c, 1) || !d->ops->end(d, &each[k]))
+            return false;
+    *seconds = cli_median(each, ALONE);
     return true;
 }
 
@@ -189,7 +193,7 @@ static bool warm_up(Bench *b, Case *c)
     for (int i = 0; i < 3; i++)
         if (!sample(b, c, &s))
             return false;
-    c->reps = device_reps(&b->device, s);
+    c->reps = b->device.alone ? ALONE : device_reps(&b->device, s);
     return true;
 }
 
@@ -340,7 +344,10 @@ bool bench_open(Bench *b)
         return false;
     }
     b->threads = optc_threads(b->engine);
-    return device_open(&b->device, b->engine);
+    if (!device_open(&b->device, b->engine))
+        return false;
+    b->device.alone = b->device.ops->async && !b->queued;
+    return true;
 }
 
 void bench_free(Bench *b)

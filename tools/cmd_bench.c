@@ -210,6 +210,7 @@ int cmd_bench(const Command *self, int argc, char **argv)
         {"size", 0, OPT_SIZE, &b.size, "N", "elements of all tensors (default: 64M, on a GPU 256M); makes a workload smaller"},
         {"shape", 0, OPT_SHAPES, &shapes, "RxC", "a tensor of this shape in place of --size; may be repeated"},
         {"tensors", 0, OPT_COUNT, &b.tensors, "N", "split --size into N equal tensors, or have N of each --shape"},
+        {"queued", 0, OPT_FLAG, &b.queued, NULL, "on a GPU: time several steps behind one another, not each from an idle device"},
         {"rounds", 0, OPT_COUNT, &b.rounds, "N", "how often everything is timed in turn (default: 11)"},
         {"threads", 0, OPT_COUNT, &b.threads, "N", "threads of the CPU (default: as OpenMP would)"},
         {"against", 0, OPT_TEXT, &b.against, "torch", "time PyTorch beside it; $OPTC_PYTHON names the interpreter"},

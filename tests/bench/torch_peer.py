@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """PyTorch's optimizers, stepped on demand, so that `optc bench --against torch` can alternate rounds with them.
 
-    torch_peer.py DEVICE THREADS TYPE            DEVICE: cpu, cuda or cuda:N; TYPE: f32, f64, bf16, f16
+    torch_peer.py DEVICE THREADS TYPE HOW        DEVICE: cpu, cuda or cuda:N; TYPE: f32, f64, bf16, f16; HOW: alone or queued (steps on a GPU)
 
 One line in, one line out (tools/bench_peer.c is the other side):
     open ID ELEMENTS SHAPES graph|eager RULE [WRAPPERS]    ok WHAT [| WHAT AS A GRAPH] | none WHY      SHAPES such as 8192x8192,100*65536
@@ -80,7 +80,8 @@ class Cpu:
 class Gpu:
     least_seconds, least_steps = 0.010, 5        # as tools/bench_cuda.c
 
-    def __init__(self, device):
+    def __init__(self, device, alone):
+        self.alone = alone
         torch.cuda.set_device(device)
         torch.empty(1, device=device)
         self.begin, self.end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -88,6 +89,21 @@ class Gpu:
     def time(self, step, count):
         step()                                   # one untimed: the other process may have run before
         torch.cuda.synchronize()
+        if self.alone:
+            each = sorted(self.one(step) for _ in range(5))
+            return each[2]
+        return self.many(step, count)
+
+    def one(self, step):
+        self.begin.record()
+        start = time.perf_counter()
+        step()
+        host = time.perf_counter() - start
+        self.end.record()
+        torch.cuda.synchronize()
+        return self.begin.elapsed_time(self.end) * 1e-3, host
+
+    def many(self, step, count):
         self.begin.record()
         start = time.perf_counter()
         for _ in range(count):
@@ -123,12 +139,12 @@ def captured(step):
 
 
 class Peer:
-    def __init__(self, device, threads, dtype):
+    def __init__(self, device, threads, dtype, alone):
         self.gpu = device.startswith("cuda")
         self.device, self.dtype = device, dtype
         if not self.gpu:
             torch.set_num_threads(threads)
-        self.clock = Gpu(device) if self.gpu else Cpu()
+        self.clock = Gpu(device, alone) if self.gpu else Cpu()
         torch.manual_seed(0)
         self.p = self.g = None
         self.runs = {}                           # ID: a list of (step, count)
@@ -238,14 +254,14 @@ class Peer:
 
 
 def main():
-    if len(sys.argv) != 4 or sys.argv[3] not in TYPES:
+    if len(sys.argv) != 5 or sys.argv[3] not in TYPES or sys.argv[4] not in ("alone", "queued"):
         sys.exit(__doc__)
     warnings.filterwarnings("ignore")            # of a capturable optimizer that is stepped without a graph, to warm it up
     device = sys.argv[1]
     try:
         if device.startswith("cuda") and not torch.cuda.is_available():
             raise RuntimeError(f"torch {torch.__version__} finds no CUDA device")
-        peer = Peer(device, int(sys.argv[2]), TYPES[sys.argv[3]])
+        peer = Peer(device, int(sys.argv[2]), TYPES[sys.argv[3]], sys.argv[4] == "alone")
     except Exception as e:
         say(f"none {reason(e)}")
         return
