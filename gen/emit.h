@@ -50,5 +50,6 @@ void emit_shared_math(Buf *b, const char *code);               /* the parts of t
 
 char *emit_c(Gen *g, const char *command);
 char *emit_cuda(Gen *g, const char *command);
+void emit_cuda_stage_hash(Gen *g, int fn, char hex[33]);
 int emit_cuda_parts(const Plan *p);                            /* into how many programs it pays to cut a rule, to compile them side by side */
 #endif

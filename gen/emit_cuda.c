@@ -410,11 +410,25 @@ static bool emit_kernel(Buf *out, Gen *g, const PlanEntry *en, int mask, const S
 int emit_cuda_parts(const Plan *p)
 {
     int n = 0;
-    for (int e = 0; e < p->nentry; e++)
-        for (int m = 0; m < p->entry[e].nphase; m++)
-            for (int i = 0; i < p->entry[e].phase[m].nstage; i++)
-                n += elem_pass(&p->entry[e].phase[m].stage[i]);
+    for (int f = 0; f < p->nfn; f++) {
+        StageAt at = plan_at(p, f);
+        n += at.stage && elem_pass(at.stage);
+    }
     return n ? n : 1;
+}
+
+/* The stage's code as the model would launch it, under no name: equal stages of different rules share what was measured. */
+void emit_cuda_stage_hash(Gen *g, int fn, char hex[33])
+{
+    StageAt at = plan_at(g->plan, fn);
+    Launch l = launch_model(g->plan, at.stage);
+    Buf b = {0};
+    bool cite = g->cite;
+    g->cite = false;
+    emit_kernel(&b, g, at.entry, at.phase, at.stage, &l, "stage");
+    g->cite = cite;
+    hash_hex(hash128(b.s ? b.s : "", b.len), hex);
+    buf_free(&b);
 }
 
 /* After a body the compiler is told where it is again. */
@@ -438,17 +452,15 @@ char *emit_cuda(Gen *g, const char *command)
 {
     Plan *p = g->plan;
     Buf code = {0}, shared = {0}, out = {0};
-    bool ok = g->part > 0 || template_fill(&code, "stage_cuda.txt", "tick", NULL, 0);
+    bool ok = g->part > 0 || g->only || template_fill(&code, "stage_cuda.txt", "tick", NULL, 0);
     int seen[2] = {0, 0};
-    for (int e = 0; e < p->nentry; e++)
-        for (int m = 0; m < p->entry[e].nphase; m++)
-            for (int i = 0; i < p->entry[e].phase[m].nstage; i++) {
-                const Stage *s = &p->entry[e].phase[m].stage[i];
-                if (g->nparts > 1 && seen[elem_pass(s)]++ % g->nparts != g->part)
-                    continue;
-                Launch l = g->launch ? g->launch[s->fn] : launch_model(p, s);
-                ok = ok && emit_kernel(&code, g, &p->entry[e], m, s, &l, emit_stage_name(&g->arena, p, p->entry[e].name, m, s));
-            }
+    for (int f = 0; f < p->nfn; f++) {
+        StageAt at = plan_at(p, f);
+        if (!at.stage || (g->only && at.stage != g->only) || (g->nparts > 1 && seen[elem_pass(at.stage)]++ % g->nparts != g->part))
+            continue;
+        Launch l = g->launch ? g->launch[f] : launch_model(p, at.stage);
+        ok = ok && emit_kernel(&code, g, at.entry, at.phase, at.stage, &l, emit_stage_name(&g->arena, p, at.entry->name, at.phase, at.stage));
+    }
     emit_shared_math(&shared, code.s ? code.s : "");
     buf_puts(&shared, template_text("shape.h"));
     buf_printf(&shared, "\n#define OPTC_MEMS %d          /* arrays a tensor has */\n", p->nmem);

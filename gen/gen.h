@@ -37,6 +37,7 @@ typedef struct Gen {
     Diag diag;
     const Launch *launch;       /* by Stage.fn, for targets that have launches; NULL: as the model says */
     bool cite;                  /* CUDA: #line directives, so that messages of the compiler name the spec's lines */
+    const Stage *only;          /* CUDA: this kernel alone; NULL: all */
     int part, nparts;           /* CUDA: emit only this part of the kernels; nparts 0: all */
 } Gen;
 

@@ -211,3 +211,13 @@ Plan *plan_make(Arena *a, Rule *r, Type p, Type g, Type state)
     }
     return pl;
 }
+
+StageAt plan_at(const Plan *p, int fn)
+{
+    for (int e = 0; e < p->nentry; e++)
+        for (int m = 0; m < p->entry[e].nphase; m++)
+            for (int i = 0; i < p->entry[e].phase[m].nstage; i++)
+                if (p->entry[e].phase[m].stage[i].fn == fn)
+                    return (StageAt){&p->entry[e], m, &p->entry[e].phase[m].stage[i]};
+    return (StageAt){NULL, 0, NULL};
+}

@@ -73,6 +73,8 @@ typedef struct Plan {
 
 Plan *plan_make(Arena *a, Rule *r, Type p, Type g, Type state);
 int plan_phase(const Plan *p, double t);                     /* the phase of step t */
+typedef struct StageAt { const PlanEntry *entry; int phase; const Stage *stage; } StageAt;
+StageAt plan_at(const Plan *p, int fn);                      /* where the stage of that number stands: 0 <= fn < nfn; stage NULL: dropped */
 
 /* Sizes for a tensor seen as slices x rows x cols (a vector: 1 x 1 x n). */
 typedef struct Shape { int64_t n, slices, rows, cols; } Shape;

@@ -363,6 +363,18 @@ void place_binding(optc_binding *b)
     count_units(b);
 }
 
+static void use_measured(optc_binding *b)
+{
+    TunedKey k;
+    const char *from;
+    cpu_tuned_key(b->rule, b->elems, &k);
+    const Tuned *t = tuned_look(&b->rule->engine->tuned, &k, &from);
+    if (!t)
+        return;
+    b->threads = t->launch.v[KNOB_THREADS];
+    b->grain = t->launch.v[KNOB_ITEMS];
+}
+
 static optc_status bind_cpu(optc_binding *b)
 {
     optc_engine *e = b->rule->engine;
@@ -375,6 +387,7 @@ static optc_status bind_cpu(optc_binding *b)
         return fail(OPTC_ERROR_ARGUMENT, "optc_bind: the caller's allocator gave memory that is not aligned to 64 bytes");
     place_binding(b);
     init_state(b);
+    use_measured(b);
     return OPTC_OK;
 }
 

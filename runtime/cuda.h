@@ -39,6 +39,7 @@ typedef struct CUDA_KERNEL_NODE_PARAMS {
     F(CUDA_ERROR_INVALID_PC, 718)                                                                                      \
     F(CUDA_ERROR_LAUNCH_FAILED, 719)                                                                                   \
     F(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 16)                                                                    \
+    F(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, 38)                                                                           \
     F(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 75)                                                                \
     F(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 76)                                                                \
     F(CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 115)                                                                 \

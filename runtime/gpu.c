@@ -82,6 +82,17 @@ int gpu_best(void)
     return best;
 }
 
+static int kernel_driver(int otherwise)
+{
+    FILE *f = fopen("/sys/module/nvidia/version", "r");
+    int major = 0;
+    if (f && fscanf(f, "%d", &major) != 1)
+        major = 0;
+    if (f)
+        fclose(f);
+    return major ? major : otherwise;
+}
+
 static optc_status open_device(optc_engine *e, GpuEngine *g, int ordinal)
 {
     int major, minor;
@@ -92,7 +103,9 @@ static optc_status open_device(optc_engine *e, GpuEngine *g, int ordinal)
     TRY(g, cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, g->device), "");
     TRY(g, cuDeviceGetAttribute(&g->sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, g->device), "");
     TRY(g, cuDeviceGetAttribute(&g->pools, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, g->device), "");
+    TRY(g, cuDeviceGetAttribute(&g->l2, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, g->device), "");
     g->arch = major * 10 + minor;
+    g->driver = kernel_driver(g->d->version / 1000);
     TRY(g, cuDevicePrimaryCtxRetain(&g->ctx, g->device), "");
     char name[256];
     snprintf(name, sizeof name, "cuda:%d: %s, %d multiprocessors, sm_%d", ordinal, g->name, g->sms, g->arch);

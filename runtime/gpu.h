@@ -17,6 +17,7 @@
 #include "internal.h"
 
 #include "cuda.h"
+#include "tuned.h"
 
 #include <pthread.h>
 
@@ -24,7 +25,8 @@ typedef struct GpuEngine {
     const Driver *d;
     CUdevice device;
     CUcontext ctx;
-    int ordinal, arch, sms, pools;
+    int ordinal, arch, sms, pools, l2;
+    int driver;                            /* major version of the kernel driver, 580; of CUDA where that cannot be had */
     char name[128];
     atomic_int dead;
     char why[400];
@@ -79,6 +81,7 @@ optc_status gpu_compile(optc_rule *r);
 optc_status gpu_code_for(optc_rule *r, int64_t elements, const GpuCode **out);         /* as is best for that many elements */
 optc_status gpu_code_with(optc_rule *r, const Launch *launch, const GpuCode **out);    /* launch: by Stage.fn */
 void gpu_drop(optc_rule *r);
+void gpu_tuned_key(optc_rule *r, int fn, int64_t elements, TunedKey *k);
 
 /* ---- gpu_run.c ---- */
 optc_status gpu_bind(optc_binding *b);     /* after groups and tensors are filled: memory, tables, states */
@@ -86,6 +89,8 @@ void gpu_unbind(optc_binding *b);
 void gpu_use(optc_binding *b, const GpuCode *c);       /* from the next step on; every code gives the same bits */
 optc_status gpu_check_pointer(optc_binding *b, int tensor, const void *p, const char *what);
 optc_status gpu_run(optc_binding *b, int entry, double t);
+Shot gpu_shot(const optc_binding *b, const Stage *s, const Launch *l, CUfunction fn);
+optc_status gpu_fire(optc_binding *b, const Shot *x, int guard);       /* inside gpu_enter */
 optc_status gpu_send_hyper(optc_binding *b, int group, int first, int count);
 optc_status gpu_read(const optc_binding *b, void *host, const void *device, size_t bytes);
 optc_status gpu_write(const optc_binding *b, void *device, const void *host, size_t bytes);

@@ -18,15 +18,41 @@ static bool uses_t(const Plan *p)
     return false;
 }
 
-static void each_stage(const Plan *p, void (*f)(const Plan *p, const Stage *s, void *ctx), void *ctx)
+/* ---- launches: measured ones where somebody measured, else the model's ---- */
+void gpu_tuned_key(optc_rule *r, int fn, int64_t elements, TunedKey *k)
 {
-    for (int e = 0; e < p->nentry; e++)
-        for (int m = 0; m < p->entry[e].nphase; m++)
-            for (int i = 0; i < p->entry[e].phase[m].nstage; i++)
-                f(p, &p->entry[e].phase[m].stage[i], ctx);
+    const Plan *p = r->plan;
+    const GpuEngine *g = r->engine->gpu;
+    memset(k, 0, sizeof *k);
+    snprintf(k->device, sizeof k->device, "%.90s", g->name);
+    k->units = g->sms;
+    k->driver = g->driver;
+    k->form = stage_form(plan_at(p, fn).stage);
+    snprintf(k->types, sizeof k->types, "%s,%s,%s", type_info[p->p].name, type_info[p->g].name, type_info[p->state].name);
+    emit_cuda_stage_hash(&r->gen, fn, k->stage);
+    k->bucket = tuned_bucket(elements);
 }
 
-static void choose_launch(const Plan *p, const Stage *s, void *ctx) { ((Launch *)ctx)[s->fn] = launch_model(p, s); }
+static void choose_launches(optc_rule *r, int64_t elements, Launch *l)
+{
+    r->tuned[0] = 0;
+    for (int f = 0; f < r->plan->nfn; f++) {
+        StageAt at = plan_at(r->plan, f);
+        if (!at.stage)
+            continue;
+        l[f] = launch_model(r->plan, at.stage);
+        TunedKey k;
+        const char *from;
+        if (stage_form(at.stage) > FORM_ROWS)
+            continue;                          /* nothing to choose */
+        gpu_tuned_key(r, f, elements, &k);
+        const Tuned *t = tuned_look(&r->engine->tuned, &k, &from);
+        if (!t || !launch_valid(r->plan, at.stage, &t->launch))
+            continue;
+        l[f] = t->launch;
+        snprintf(r->tuned, sizeof r->tuned, t->key.bucket == k.bucket ? "; launches tuned (%s)" : "; launches tuned (%s, nearest size 2^%d)", from, t->key.bucket);
+    }
+}
 
 /* ---- compiling: the kernels in several programs side by side, their machine code in one cache entry: a length and a cubin each ---- */
 typedef struct Part { const Nvrtc *n; char *source, *cubin, *log; const char *name; size_t size; int arch; pthread_t thread; bool started; } Part;
@@ -118,12 +144,11 @@ static optc_status find_kernels(optc_rule *r, GpuCode *c)
     Plan *p = r->plan;
     GpuEngine *g = r->engine->gpu;
     optc_status s = find_kernel(g, c, "optc_tick", &c->tick);
-    for (int e = 0; e < p->nentry; e++)
-        for (int m = 0; m < p->entry[e].nphase; m++)
-            for (int i = 0; i < p->entry[e].phase[m].nstage && s == OPTC_OK; i++) {
-                const Stage *st = &p->entry[e].phase[m].stage[i];
-                s = find_kernel(g, c, emit_stage_name(&r->gen.arena, p, p->entry[e].name, m, st), &c->fn[st->fn]);
-            }
+    for (int f = 0; f < p->nfn && s == OPTC_OK; f++) {
+        StageAt at = plan_at(p, f);
+        if (at.stage)
+            s = find_kernel(g, c, emit_stage_name(&r->gen.arena, p, at.entry->name, at.phase, at.stage), &c->fn[f]);
+    }
     return s;
 }
 
@@ -257,11 +282,10 @@ optc_status gpu_code_with(optc_rule *r, const Launch *launch, const GpuCode **ou
 
 optc_status gpu_code_for(optc_rule *r, int64_t elements, const GpuCode **out)
 {
-    (void)elements;
     Launch *l = calloc((size_t)r->plan->nfn + 1, sizeof *l);
     if (!l)
         return out_of_memory();
-    each_stage(r->plan, choose_launch, l);
+    choose_launches(r, elements, l);
     optc_status s = gpu_code_with(r, l, out);
     free(l);
     return s;
@@ -278,7 +302,7 @@ optc_status gpu_compile(optc_rule *r)
         return out_of_memory();
     pthread_mutex_init(&r->gpu->lock, NULL);
     r->gpu->needs_t = uses_t(r->plan);
-    return gpu_code_for(r, 0, &c);
+    return gpu_code_for(r, (int64_t)1 << 28, &c);         /* what a large model would take; a binding of another size may ask for others */
 }
 
 void gpu_drop(optc_rule *r)

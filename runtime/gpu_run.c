@@ -173,16 +173,16 @@ static optc_status init_states(optc_binding *b)
 }
 
 /* ---- launches ---- */
-static Shot shot_of(const optc_binding *b, const Stage *s)
+Shot gpu_shot(const optc_binding *b, const Stage *s, const Launch *l, CUfunction fn)
 {
     const GpuTables *t = b->gpu;
     const Units *u = &b->units[s->variant];
     bool group = s->kind == S_GROUP;
-    Shot x = {.fn = t->code->fn[s->fn], .stage = s};
+    Shot x = {.fn = fn, .stage = s};
     x.args = (Args){group ? t->groups : t->views, group ? t->group_mem : t->mem, t->units[s->variant][s->kind], group ? b->ngroup : u->prefix[s->kind][u->n], 0, 0};
     int64_t grid;
     int threads;
-    launch_grid(s, &t->code->launch[s->fn], x.args.count, b->rule->engine->gpu->sms, &grid, &threads);
+    launch_grid(s, l, x.args.count, b->rule->engine->gpu->sms, &grid, &threads);
     x.grid = (unsigned)grid;
     x.threads = (unsigned)threads;
     return x;
@@ -198,7 +198,7 @@ static void make_play(const optc_binding *b, Play *p, const Phase *ph, bool tick
     if (tick && !inside)
         p->shot[p->n++] = (Shot){t->code->tick, 1, 128, {t->groups, t->group_mem, 0, b->ngroup, 0, 0}, NULL};
     for (int i = 0; i < ph->nstage; i++) {
-        Shot x = shot_of(b, &ph->stage[i]);
+        Shot x = gpu_shot(b, &ph->stage[i], &t->code->launch[ph->stage[i].fn], t->code->fn[ph->stage[i].fn]);
         x.args.tick = inside && i == 0;
         if (x.args.count)
             p->shot[p->n++] = x;
@@ -305,7 +305,7 @@ void gpu_unbind(optc_binding *b)
 }
 
 /* ---- running ---- */
-static optc_status fire(optc_binding *b, const Shot *x, int guard)
+optc_status gpu_fire(optc_binding *b, const Shot *x, int guard)
 {
     GpuEngine *g = b->rule->engine->gpu;
     Args a = x->args;
@@ -364,7 +364,7 @@ static optc_status capture(optc_binding *b, int entry)
         const Play *p = &b->gpu->play[entry * b->gpu->nphase + m];
         for (int i = 0; i < p->n && s == OPTC_OK; i++)
             if (p->shot[i].stage || m == 0)
-                s = fire(b, &p->shot[i], b->rule->plan->nperiod > 0);
+                s = gpu_fire(b, &p->shot[i], b->rule->plan->nperiod > 0);
     }
     return s;
 }
@@ -387,7 +387,7 @@ static optc_status run_inside(optc_binding *b, int entry, int now)
         return OPTC_OK;
     }
     for (int i = 0; i < p->n && s == OPTC_OK; i++)
-        s = fire(b, &p->shot[i], 0);
+        s = gpu_fire(b, &p->shot[i], 0);
     return s;
 }
 

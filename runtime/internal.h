@@ -15,6 +15,7 @@
 #include "eval.h"
 #include "gen.h"
 #include "optc.h"
+#include "tuned.h"
 
 #include <stdatomic.h>
 
@@ -53,6 +54,7 @@ struct optc_engine {
     char *spec_path;
     char *name;
     Cache cache;
+    TunedSet tuned;
     optc_allocator memory;             /* alloc NULL: our own */
     atomic_llong ours, peak;           /* bytes of bindings, now and at most */
     atomic_int rules;
@@ -66,7 +68,8 @@ struct optc_rule {
     const optc_module *module;         /* NULL: the evaluator */
     void *handle;
     struct GpuRule *gpu;
-    char path[256];
+    char code[33];                     /* the CPU: hash of its code */
+    char path[256], tuned[64];         /* how it runs; what was measured about its launches, or "" */
     char *plan_text;
     atomic_int bindings;
 };
@@ -93,6 +96,7 @@ struct optc_binding {
     bool complete;                     /* every gradient and input was there at the last look, and none has been taken away */
     void *block; size_t block_bytes;   /* states, temporaries, partials: on the device the rule runs on */
     struct GpuTables *gpu;
+    int threads, grain;                /* on the CPU: threads of a step, units a thread takes at once; 0: by size */
     Arena arena;                       /* everything small */
 };
 
@@ -105,6 +109,7 @@ const char *tensor_label(const optc_binding *b, int i, char buf[96]);
 optc_status check_overlap(const optc_binding *b, int tensor, const void *data, int64_t bytes, const char *what);
 double type_load(Type t, const void *p, int64_t i);
 void type_store(Type t, void *p, int64_t i, double x);
+void cpu_tuned_key(optc_rule *r, int64_t elements, TunedKey *k);
 void init_state(optc_binding *b);
 optc_status run_native(optc_binding *b, const Phase *ph);
 optc_status run_eval(optc_binding *b, int entry, double t);

@@ -100,6 +100,7 @@ static void make_native(optc_rule *r, const char *source)
     size_t size = 0;
     char key[33], flags[400], why[160] = "";
     hash_hex(emit_key(source), key);
+    memcpy(r->code, key, sizeof r->code);
     if (use_builtin(r, key))
         return;
     const char *more = getenv("OPTC_CFLAGS");       /* for those who look into generated code: -g, -O1, -fopt-info-vec … */
@@ -141,6 +142,18 @@ void stage_label(const optc_rule *r, const Stage *s, char *buf, size_t n)
         snprintf(buf + at, n - (size_t)at, " (%.80s:%d)", r->rule->file[v->file], v->line);
         return;
     }
+}
+
+void cpu_tuned_key(optc_rule *r, int64_t elements, TunedKey *k)
+{
+    const Plan *p = r->plan;
+    memset(k, 0, sizeof *k);
+    cpu_model(k->device, sizeof k->device);
+    k->units = r->engine->threads;
+    k->form = FORM_CPU;
+    snprintf(k->types, sizeof k->types, "%s,%s,%s", type_info[p->p].name, type_info[p->g].name, type_info[p->state].name);
+    snprintf(k->stage, sizeof k->stage, "%s", r->code);
+    k->bucket = tuned_bucket(elements);
 }
 
 static bool spec_source(optc_rule *r, const optc_rule_options *o, Source *src)
@@ -210,7 +223,16 @@ optc_status optc_release(optc_rule *r)
 }
 
 const char *optc_rule_name(const optc_rule *r) { return r ? r->rule->name : ""; }
-const char *optc_rule_path(const optc_rule *r) { return r ? r->path : ""; }
+
+const char *optc_rule_path(const optc_rule *r)
+{
+    static _Thread_local char text[sizeof r->path + sizeof r->tuned];
+    if (!r)
+        return "";
+    snprintf(text, sizeof text, "%s%s", r->path, r->tuned);
+    return text;
+}
+
 int optc_rule_native(const optc_rule *r) { return r && (r->module || r->gpu); }
 const char *optc_rule_plan(const optc_rule *r) { return r ? r->plan_text : ""; }
 int optc_rule_hypers(const optc_rule *r) { return r ? r->rule->nhyper : 0; }

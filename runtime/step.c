@@ -36,7 +36,7 @@ static void run_stage(const optc_binding *b, const Stage *s, Counter *c, int thr
         return;
     }
     const Units *u = &b->units[s->variant];
-    int64_t total = u->prefix[s->kind][u->n], piece = total / (threads * 64) + 1;
+    int64_t total = u->prefix[s->kind][u->n], piece = b->grain ? b->grain : total / (threads * 64) + 1;
     bool back = s->time % 2;
     for (int64_t at; (at = atomic_fetch_add(&c->next, piece)) < total;) {
         int64_t end = at + piece < total ? at + piece : total;
@@ -47,9 +47,10 @@ static void run_stage(const optc_binding *b, const Stage *s, Counter *c, int thr
 optc_status run_native(optc_binding *b, const Phase *ph)
 {
     int64_t per_thread = 1 << 15;                  /* below that a thread costs more to wake than it brings */
-    int threads = b->rule->engine->threads;
-    if (b->elems / per_thread + 1 < threads)
+    int most = b->rule->engine->threads, threads = b->threads ? b->threads : most;
+    if (!b->threads && b->elems / per_thread + 1 < threads)
         threads = (int)(b->elems / per_thread) + 1;
+    threads = threads > most ? most : threads;
     Counter few[32], *c = ph->nstage <= 32 ? few : malloc(sizeof *c * (size_t)ph->nstage);
     if (!c)
         return fail(OPTC_ERROR_MEMORY, "optc_run: out of memory");

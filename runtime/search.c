@@ -1,0 +1,315 @@
+#include "search.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+Space search_stage_space(const Plan *p, const Stage *st) { return (Space){stage_form(st), launch_model(p, st), p, st}; }
+
+static bool valid(const Space *space, const Launch *l) { return !space->stage || launch_valid(space->plan, space->stage, l); }
+
+int search_space(const Space *space, Launch **out)
+{
+    LaunchForm f = space->form;
+    int value[NKNOB][MOST_VALUES], count[NKNOB], at[NKNOB] = {0}, n = 0, cap = 0;
+    *out = NULL;
+    for (int k = 0; k < NKNOB; k++)
+        count[k] = knob_values(f, (Knob)k, value[k]);
+    for (;;) {
+        Launch l;
+        for (int k = 0; k < NKNOB; k++)
+            l.v[k] = value[k][at[k]];
+        if (valid(space, &l)) {
+            if (n == cap) {
+                cap = cap ? cap * 2 : 256;
+                Launch *more = realloc(*out, sizeof *more * (size_t)cap);
+                if (!more)
+                    return free(*out), *out = NULL, -1;
+                *out = more;
+            }
+            (*out)[n++] = l;
+        }
+        int k = 0;
+        while (k < NKNOB && ++at[k] == count[k])
+            at[k++] = 0;
+        if (k == NKNOB)
+            return n;
+    }
+}
+
+/* ---- what was tried ---- */
+static int find(const Search *s, const Launch *l)
+{
+    for (int i = 0; i < s->n; i++)
+        if (!memcmp(&s->trial[i].launch, l, sizeof *l))
+            return i;
+    return -1;
+}
+
+static int add(Search *s, const Launch *l)
+{
+    if (s->n == s->cap) {
+        int cap = s->cap ? s->cap * 2 : 256;
+        Tried *more = realloc(s->trial, sizeof *more * (size_t)cap);
+        if (!more)
+            return -1;
+        s->trial = more;
+        s->cap = cap;
+    }
+    s->trial[s->n] = (Tried){.launch = *l};
+    return s->n++;
+}
+
+typedef struct Run { const Space *space; const Meter *m; Search *s; double t0; bool broken; } Run;
+
+static bool over(const Run *r)
+{
+    return r->broken || (r->s->stop && *r->s->stop) || r->m->now(r->m->ctx) - r->t0 > r->s->budget;
+}
+
+static void say(const Run *r, int tried, int of)
+{
+    if (r->s->said)
+        r->s->said(r->s->said_ctx, r->s, tried, of, r->s->budget - (r->m->now(r->m->ctx) - r->t0));
+}
+
+/* The trial's time, against the best so far (itself, if it is the first). */
+static void measure(Run *r, int i, int samples)
+{
+    Search *s = r->s;
+    Tried *t = &s->trial[i], *best = &s->trial[s->best];
+    double a, b;
+    if (!r->m->race(r->m->ctx, &t->launch, &best->launch, samples, &a, &b)) {
+        r->broken = true;
+        return;
+    }
+    if (i == s->model && !t->samples) {
+        t->ms = s->model_ms = a;
+    } else if (i != s->best) {
+        /* More samples count for more: what few ones promised is corrected. */
+        double now = best->ms * a / b;
+        t->ms = t->samples ? (t->ms * t->samples + now * samples) / (t->samples + samples) : now;
+    }
+    t->samples += samples;
+    if (t->ms < s->trial[s->best].ms && samples >= 9)
+        s->best = i;
+}
+
+enum { BATCH = 16 };
+
+/* Times those of `list` (indices of trials) that build, all with the same number of samples. */
+static void measure_all(Run *r, const int *list, int n, int samples)
+{
+    for (int i = 0; i < n && !over(r); i++) {
+        if (!r->s->trial[list[i]].failed)
+            measure(r, list[i], samples);
+        say(r, i + 1, n);
+    }
+}
+
+static bool make_ready(Run *r, int *list, int *n)
+{
+    int kept = 0;
+    for (int at = 0; at < *n && !over(r); at += BATCH) {
+        Launch l[BATCH];
+        bool ok[BATCH];
+        int k = *n - at < BATCH ? *n - at : BATCH;
+        for (int i = 0; i < k; i++)
+            l[i] = r->s->trial[list[at + i]].launch;
+        r->m->ready(r->m->ctx, l, k, ok);
+        for (int i = 0; i < k; i++) {
+            r->s->trial[list[at + i]].failed = !ok[i];
+            if (ok[i])
+                list[kept++] = list[at + i];
+        }
+        say(r, at + k, *n);
+    }
+    *n = kept;
+    return kept > 0;
+}
+
+static void sort_by_time(const Search *s, int *list, int n)
+{
+    for (int i = 1; i < n; i++) {
+        int x = list[i], j = i;
+        for (; j > 0 && s->trial[x].ms < s->trial[list[j - 1]].ms; j--)
+            list[j] = list[j - 1];
+        list[j] = x;
+    }
+}
+
+/* Few samples for many, many for few. Those that are made ready in batches are timed batch by batch, so that a short budget still saw some of them. */
+static void halve(Run *r, int *list, int n, int samples)
+{
+    for (int at = 0; at < n && !over(r); at += BATCH) {
+        int part[BATCH], k = n - at < BATCH ? n - at : BATCH;
+        memcpy(part, list + at, sizeof *part * (size_t)k);
+        if (make_ready(r, part, &k))
+            measure_all(r, part, k, samples);
+    }
+    int kept = 0;
+    for (int i = 0; i < n; i++)
+        if (r->s->trial[list[i]].samples && !r->s->trial[list[i]].failed)
+            list[kept++] = list[i];
+    n = kept;
+    sort_by_time(r->s, list, n);
+    while (n > 1 && !over(r)) {
+        n = n > 12 ? (n + 2) / 3 : n > 4 ? 4 : n;
+        samples *= 3;
+        measure_all(r, list, n, samples);
+        sort_by_time(r->s, list, n);
+        if (n <= 4)
+            break;
+    }
+}
+
+/* ---- seeds ---- */
+static int propose(Search *s, int *list, int n, int most, const Launch *l)
+{
+    if (n == most || find(s, l) >= 0)
+        return n;
+    int i = add(s, l);
+    if (i >= 0)
+        list[n++] = i;
+    return n;
+}
+
+/* Bytes a multiprocessor has under way, as far as one can tell without knowing the registers. */
+static double under_way(const Space *space, const Launch *l)
+{
+    const Plan *p = space->plan;
+    const Stage *st = space->stage;
+    int loads = 0;
+    if (!st)
+        return 1;
+    for (int i = 0; i < st->nload; i++)
+        loads += p->mem[st->load[i].mem].dom == ELEM ? type_info[p->mem[st->load[i].mem].type].bytes : 0;
+    int blocks = l->v[KNOB_BLOCKS] ? l->v[KNOB_BLOCKS] : 1024 / l->v[KNOB_THREADS];
+    double bytes = (double)blocks * l->v[KNOB_THREADS] * l->v[KNOB_VECTOR] * l->v[KNOB_ITEMS] * loads;
+    double want = 64 * 1024;
+    return bytes < want ? want / bytes : bytes / want;             /* 1 is right; both too few and too many are wrong */
+}
+
+static int seeds(Run *r, int *list, int most)
+{
+    Search *s = r->s;
+    int n = 0;
+    for (int i = 0; i < s->nknown; i++)
+        if (valid(r->space, &s->known[i]))
+            n = propose(s, list, n, most, &s->known[i]);
+    Launch model = r->space->model;
+    for (int k = 0; k < NKNOB; k++) {
+        int v[MOST_VALUES], c = knob_values(r->space->form, (Knob)k, v);
+        for (int i = 0; i < c; i++) {
+            Launch l = model;
+            l.v[k] = v[i];
+            if (valid(r->space, &l))
+                n = propose(s, list, n, most, &l);
+        }
+    }
+    Launch *all;
+    int count = search_space(r->space, &all);
+    while (n < most && count > 0) {
+        int pick = -1;
+        double least = 0;
+        for (int i = 0; i < count; i++) {
+            double d = under_way(r->space, &all[i]);
+            if (find(s, &all[i]) < 0 && all[i].v[KNOB_LOAD] == 0 && all[i].v[KNOB_STORE] == 0 && all[i].v[KNOB_GRID] == 0 && (pick < 0 || d < least)) {
+                pick = i;
+                least = d;
+            }
+        }
+        if (pick < 0)
+            break;
+        n = propose(s, list, n, most, &all[pick]);
+    }
+    free(all);
+    return n;
+}
+
+/* ---- climbing ---- */
+static int neighbours(Run *r, const Launch *from, int *list, int most)
+{
+    Launch *all;
+    int n = 0, count = search_space(r->space, &all);
+    for (int far = 1; far <= 2; far++)
+        for (int i = 0; i < count && n < most; i++) {
+            int apart = 0;
+            for (int k = 0; k < NKNOB; k++)
+                apart += all[i].v[k] != from->v[k];
+            if (apart == far)
+                n = propose(r->s, list, n, most, &all[i]);
+        }
+    free(all);
+    return n;
+}
+
+static void climb(Run *r)
+{
+    Search *s = r->s;
+    int list[64];
+    for (;;) {
+        int was = s->best, n = neighbours(r, &s->trial[was].launch, list, 64);
+        if (!n || over(r))
+            break;
+        halve(r, list, n, 3);
+        if (s->best == was && n < 64)
+            break;                             /* all within two knobs of it were tried */
+    }
+}
+
+static bool everything(Run *r)
+{
+    Launch *all;
+    int count = search_space(r->space, &all), n = 0;
+    int *list = count > 0 ? malloc(sizeof *list * (size_t)count) : NULL;
+    for (int i = 0; list && i < count; i++)
+        n = propose(r->s, list, n, count, &all[i]);
+    if (list)
+        halve(r, list, n, 3);
+    free(all);
+    free(list);
+    return list != NULL;
+}
+
+bool search_run(const Space *space, const Meter *m, Search *s)
+{
+    Run r = {space, m, s, m->now(m->ctx), false};
+    int list[48];
+    Launch model = space->model;
+    s->n = 0;
+    s->finished = false;
+    s->model = s->best = add(s, &model);
+    int one = s->model, n = 1;
+    if (one < 0 || !make_ready(&r, &one, &n))
+        return false;
+    measure(&r, s->model, 9);
+    if (!r.broken && s->exhaustive) {
+        if (!everything(&r))
+            return false;
+    } else if (!r.broken) {
+        halve(&r, list, seeds(&r, list, 48), 3);
+        climb(&r);
+    }
+    s->finished = !over(&r);
+    /* A winner by less than the noise is none: the model's launch is what others were found good with. */
+    if (!r.broken && s->best != s->model) {
+        double a, b;
+        if (!m->race(m->ctx, &s->trial[s->best].launch, &s->trial[s->model].launch, 25, &a, &b)) {
+            r.broken = true;
+        } else {
+            s->trial[s->best].ms = s->model_ms * a / b;
+            s->trial[s->best].samples += 25;
+            if (a > 0.995 * b)
+                s->best = s->model;
+        }
+    }
+    s->spent = m->now(m->ctx) - r.t0;
+    return !r.broken;
+}
+
+void search_free(Search *s)
+{
+    free(s->trial);
+    s->trial = NULL;
+    s->n = s->cap = 0;
+}

@@ -1,0 +1,68 @@
+/* Looking for better launches of a stage.
+ *
+ * The search (search.c) knows no device: it proposes launches, a Meter makes them ready and races them against the best so far. What it goes by is the ratio of two
+ * medians taken in turn, so that a device that slows down meanwhile slows down both.
+ *
+ *   seeds      the model's launch, what is known from before, each knob turned alone, and the launches that keep most bytes under way
+ *   halving    all seeds with few samples, the best third with three times as many, and so on until four are left
+ *   climbing   from the winner, every launch one or two knobs away that has not been tried, until nothing is better or the budget is spent
+ *
+ * Exhaustive: everything, then halving among the best. */
+#ifndef OPTC_SEARCH_H
+#define OPTC_SEARCH_H
+#include "tuned.h"
+
+/* What may be tried. guess: 1 is what one would take without measuring; the further off, the worse. */
+typedef struct Space {
+    LaunchForm form;
+    Launch model;
+    const Plan *plan; const Stage *stage;      /* NULL: every combination is valid and none better than another */
+} Space;
+Space search_stage_space(const Plan *p, const Stage *st);
+
+typedef struct Tried { Launch launch; double ms; int samples; bool failed; } Tried;      /* ms: on the scale of the model's time */
+
+typedef struct Meter {
+    void *ctx;
+    void (*ready)(void *ctx, const Launch *l, int n, bool *ok);                           /* makes n launches ready; ok[i] false: it does not build, or other bits come out */
+    bool (*race)(void *ctx, const Launch *a, const Launch *b, int samples, double *ms_a, double *ms_b);      /* medians of alternating runs; false: the device failed */
+    double (*now)(void *ctx);                                                             /* seconds */
+} Meter;
+
+typedef struct Search {
+    double budget;                     /* seconds */
+    bool exhaustive;
+    const Launch *known; int nknown;   /* found before: tried first */
+    volatile const int *stop;          /* not 0: end now with what there is; may be NULL */
+    void (*said)(void *ctx, const struct Search *s, int tried, int of, double left);      /* progress; may be NULL */
+    void *said_ctx;
+    /* results */
+    Tried *trial; int n, cap;          /* everything tried; owned here */
+    int best, model;                   /* indices into trial */
+    double model_ms;
+    bool finished;                     /* the search ended by itself: not by the budget, not by stop */
+    double spent;
+} Search;
+
+bool search_run(const Space *space, const Meter *m, Search *s);      /* false: the device failed, or no memory */
+void search_free(Search *s);
+int search_space(const Space *space, Launch **out);                                 /* all valid launches, the count; malloc'ed */
+
+/* ---- tune_gpu.c: a rule on tensors of our own ---- */
+typedef struct GpuTuner GpuTuner;
+struct optc_engine;
+struct optc_rule;
+int gpu_tuner_open(struct optc_rule *r, int64_t elements, GpuTuner **out);        /* an optc_status */
+int gpu_tuner_stage(GpuTuner *t, int fn);                                         /* the stage that is measured from now on */
+Meter gpu_tuner_meter(GpuTuner *t);
+double gpu_tuner_bytes(const GpuTuner *t);                                        /* that the stage moves by the plan */
+void gpu_tuner_close(GpuTuner *t);
+
+/* ---- tune_cpu.c: a whole step of a rule on the CPU ---- */
+typedef struct CpuTuner CpuTuner;
+int cpu_tuner_open(struct optc_rule *r, int64_t elements, CpuTuner **out);
+Space cpu_tuner_space(const CpuTuner *t);
+Meter cpu_tuner_meter(CpuTuner *t);
+double cpu_tuner_bytes(const CpuTuner *t);
+void cpu_tuner_close(CpuTuner *t);
+#endif

@@ -1,0 +1,457 @@
+/* Measuring launches of a stage on a GPU, never on anybody's tensors: sets of our own, large ones to time on (as many as it takes to go round past
+ * the second-level cache) and a pair of small odd ones to compare bits on. */
+#include "gpu.h"
+#include "search.h"
+
+#include "emit.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MOST_SETS = 16, MOST_TENSORS = 512, PATTERN = 1 << 20 };
+
+typedef struct Set { optc_binding *b; CUdeviceptr p, g; size_t p_bytes; } Set;
+typedef struct Kernel { Launch launch; CUmodule module; CUfunction fn; bool ok; } Kernel;
+
+struct GpuTuner {
+    optc_rule *r;
+    int64_t elements;
+    StageAt at;
+    int entry;
+    Set time[NVARIANT][MOST_SETS]; int ntime[NVARIANT];
+    Set check[2];
+    char *host[2];                             /* what the pair holds, to compare */
+    Kernel *kernel; int n, cap;
+    CUevent begin, end;
+    int turn;
+};
+
+/* ---- sets ---- */
+static int shapes_for(int64_t elements, bool matrix, optc_tensor *t, int64_t (*dim)[2])
+{
+    int64_t each = elements < 3 << 20 ? elements : 3 << 20;
+    int n = (int)((elements + each - 1) / each);
+    if (n > MOST_TENSORS) {
+        n = MOST_TENSORS;
+        each = elements / n;
+    }
+    int64_t cols = 1;
+    while (cols * cols < each && cols < 2048)
+        cols *= 2;
+    for (int i = 0; i < n; i++) {
+        dim[i][0] = matrix ? (each + cols - 1) / cols : each;
+        dim[i][1] = cols;
+        t[i] = (optc_tensor){.rank = matrix ? 2 : 1, .shape = dim[i], .flags = matrix ? 0 : OPTC_AS_VECTOR};
+    }
+    return n;
+}
+
+static int odd_shapes(optc_tensor *t, int64_t (*dim)[2])
+{
+    static const int64_t odd[][2] = {{70001, 0}, {300, 701}, {33, 65}, {7, 0}, {67, 4100}, {64, 8192}, {5000, 3}, {1, 0}, {256, 1600}};
+    int n = (int)(sizeof odd / sizeof *odd);
+    for (int i = 0; i < n; i++) {
+        memcpy(dim[i], odd[i], sizeof odd[i]);
+        t[i] = (optc_tensor){.rank = odd[i][1] ? 2 : 1, .shape = dim[i]};
+    }
+    return n;
+}
+
+/* Numbers of several sizes and both signs, the same ones over and over. */
+static optc_status fill(GpuEngine *g, CUdeviceptr to, Type t, int64_t n, double scale)
+{
+    char *host = malloc((size_t)PATTERN * 8);
+    int64_t have = n < PATTERN ? n : PATTERN;
+    size_t width = (size_t)type_info[t].bytes;
+    if (!host)
+        return fail(OPTC_ERROR_MEMORY, "tuning: out of memory");
+    for (int64_t i = 0; i < have; i++) {
+        uint32_t h = (uint32_t)i * 2654435761u;
+        type_store(t, host, i, scale * (0.25 + (double)(h >> 9) * 0x1p-23) * (h & 1 ? 1 : -1));
+    }
+    int rc = g->d->cuMemcpyHtoDAsync_v2(to, host, (size_t)have * width, NULL);
+    if (!rc)
+        rc = g->d->cuStreamSynchronize(NULL);
+    for (int64_t at = have; at < n && !rc; at += have)
+        rc = g->d->cuMemcpyDtoDAsync_v2(to + (size_t)at * width, to, (size_t)(n - at < have ? n - at : have) * width, NULL);
+    free(host);
+    return rc ? gpu_error(g, "cuMemcpy", rc, "numbers to tune on") : OPTC_OK;
+}
+
+static optc_status set_inputs(optc_rule *r, Set *s, int n)
+{
+    for (int i = 0; i < optc_rule_inputs(r); i++) {
+        const char *name = optc_rule_input(r, i);
+        if (optc_set_scalar(s->b, -1, name, 0.5) == OPTC_OK)
+            continue;
+        for (int k = 0; k < n; k++) {
+            optc_status rc = optc_set_input(s->b, k, name, (void *)(uintptr_t)s->g, 0);
+            if (rc != OPTC_OK)
+                return rc;
+        }
+    }
+    return OPTC_OK;
+}
+
+static void set_close(optc_rule *r, Set *s)
+{
+    const Driver *d = r->engine->gpu->d;
+    optc_unbind(s->b);
+    gpu_enter(r->engine->gpu);
+    if (s->p)
+        d->cuMemFree_v2(s->p);
+    if (s->g)
+        d->cuMemFree_v2(s->g);
+    gpu_leave(r->engine->gpu, OPTC_OK);
+    *s = (Set){0};
+}
+
+static optc_status set_fill(GpuTuner *u, Set *s, int64_t total)
+{
+    GpuEngine *g = u->r->engine->gpu;
+    const Plan *p = u->r->plan;
+    s->p_bytes = (size_t)total * (size_t)type_info[p->p].bytes;
+    TRY(g, cuMemAlloc_v2(&s->p, s->p_bytes + 256), "parameters to tune on");
+    TRY(g, cuMemAlloc_v2(&s->g, (size_t)total * 8 + 256), "gradients to tune on");
+    optc_status rc = fill(g, s->p, p->p, total, 1.0);
+    return rc == OPTC_OK ? fill(g, s->g, p->g, total, 0.0625) : rc;
+}
+
+/* Two steps: every temporary then holds what a stage would find. */
+static optc_status set_open(GpuTuner *u, Set *s, optc_tensor *t, int n)
+{
+    const Plan *p = u->r->plan;
+    int64_t total = 0, at = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        for (int i = 0; i < n; i++) {
+            if (pass) {
+                t[i].param = (void *)(uintptr_t)(s->p + (size_t)at * (size_t)type_info[p->p].bytes);
+                t[i].grad = (void *)(uintptr_t)(s->g + (size_t)at * (size_t)type_info[p->g].bytes);
+            }
+            at += (t[i].shape[0] * (t[i].rank == 2 ? t[i].shape[1] : 1) + 63) / 64 * 64;
+        }
+        if (!pass) {
+            total = at;
+            gpu_enter(u->r->engine->gpu);
+            optc_status rc = gpu_leave(u->r->engine->gpu, set_fill(u, s, total));
+            if (rc != OPTC_OK)
+                return rc;
+        }
+        at = 0;
+    }
+    optc_status rc = optc_bind(u->r, &(optc_group){.tensors = t, .ntensors = n}, 1, &s->b);
+    if (rc == OPTC_OK)
+        rc = set_inputs(u->r, s, n);
+    for (int k = 0; k < 2 && rc == OPTC_OK; k++)
+        for (int e = u->r->plan->nentry - 1; e >= 0 && rc == OPTC_OK; e--)
+            rc = optc_run(s->b, u->r->plan->entry[e].name);
+    return rc == OPTC_OK ? optc_sync(s->b) : rc;
+}
+
+static double stage_bytes(const optc_binding *b, const Stage *s)
+{
+    const Units *u = &b->units[s->variant];
+    double bytes = 0;
+    for (int k = 0; k < u->n; k++) {
+        Traffic x = stage_traffic(b->rule->plan, s, b->tensor[u->tensor[k]].shape);
+        bytes += x.read + x.written;
+    }
+    return bytes;
+}
+
+/* Enough sets that when their turn comes again nothing of them is left in the cache. */
+static optc_status open_time_sets(GpuTuner *u, int variant)
+{
+    static int64_t dim[MOST_TENSORS][2];
+    static optc_tensor t[MOST_TENSORS];
+    int want = 1;
+    for (int i = 0; i < want; i++) {
+        int n = shapes_for(u->elements, variant == MAT, t, dim);
+        optc_status rc = set_open(u, &u->time[variant][i], t, n);
+        if (rc != OPTC_OK) {
+            char why[1024];
+            snprintf(why, sizeof why, "%s", optc_message());
+            set_close(u->r, &u->time[variant][i]);
+            return rc == OPTC_ERROR_MEMORY && i > 0 ? OPTC_OK : fail(rc, "%s", why);
+        }
+        u->ntime[variant] = i + 1;
+        double bytes = stage_bytes(u->time[variant][0].b, u->at.stage);
+        want = (int)(2.0 * u->r->engine->gpu->l2 / (bytes > 1 ? bytes : 1)) + 1;
+        want = want > MOST_SETS ? MOST_SETS : want;
+    }
+    return OPTC_OK;
+}
+
+/* ---- opening ---- */
+void gpu_tuner_close(GpuTuner *u)
+{
+    if (!u)
+        return;
+    GpuEngine *g = u->r->engine->gpu;
+    for (int v = 0; v < NVARIANT; v++)
+        for (int i = 0; i < u->ntime[v]; i++)
+            set_close(u->r, &u->time[v][i]);
+    for (int i = 0; i < 2; i++) {
+        set_close(u->r, &u->check[i]);
+        free(u->host[i]);
+    }
+    gpu_enter(g);
+    for (int i = 0; i < u->n; i++)
+        if (u->kernel[i].module)
+            g->d->cuModuleUnload(u->kernel[i].module);
+    if (u->begin)
+        g->d->cuEventDestroy_v2(u->begin);
+    if (u->end)
+        g->d->cuEventDestroy_v2(u->end);
+    gpu_leave(g, OPTC_OK);
+    free(u->kernel);
+    free(u);
+}
+
+static optc_status open_rest(GpuTuner *u)
+{
+    GpuEngine *g = u->r->engine->gpu;
+    static int64_t dim[16][2];
+    optc_tensor t[16];
+    for (int i = 0; i < 2; i++) {
+        int n = odd_shapes(t, dim);
+        optc_status rc = set_open(u, &u->check[i], t, n);
+        if (rc != OPTC_OK)
+            return rc;
+        u->host[i] = malloc(u->check[i].p_bytes + u->check[i].b->block_bytes);
+        if (!u->host[i])
+            return fail(OPTC_ERROR_MEMORY, "tuning: out of memory");
+    }
+    TRY(g, cuEventCreate(&u->begin, 0), "");
+    TRY(g, cuEventCreate(&u->end, 0), "");
+    return OPTC_OK;
+}
+
+int gpu_tuner_open(optc_rule *r, int64_t elements, GpuTuner **out)
+{
+    GpuTuner *u = calloc(1, sizeof *u);
+    *out = NULL;
+    if (!u)
+        return fail(OPTC_ERROR_MEMORY, "tuning: out of memory");
+    u->r = r;
+    u->elements = elements;
+    gpu_enter(r->engine->gpu);
+    optc_status rc = gpu_leave(r->engine->gpu, open_rest(u));
+    if (rc != OPTC_OK) {
+        char why[1024];
+        snprintf(why, sizeof why, "%s", optc_message());
+        gpu_tuner_close(u);
+        return fail(rc, "%s", why);
+    }
+    *out = u;
+    return OPTC_OK;
+}
+
+static void forget_kernels(GpuTuner *u)
+{
+    GpuEngine *g = u->r->engine->gpu;
+    gpu_enter(g);
+    for (int i = 0; i < u->n; i++)
+        if (u->kernel[i].module)
+            g->d->cuModuleUnload(u->kernel[i].module);
+    gpu_leave(g, OPTC_OK);
+    u->n = 0;
+}
+
+int gpu_tuner_stage(GpuTuner *u, int fn)
+{
+    u->at = plan_at(u->r->plan, fn);
+    u->entry = (int)(u->at.entry - u->r->plan->entry);
+    forget_kernels(u);
+    int v = u->at.stage->variant;
+    for (int i = 0; i < u->ntime[v]; i++)
+        set_close(u->r, &u->time[v][i]);        /* how many it takes depends on the stage */
+    u->ntime[v] = 0;
+    return open_time_sets(u, v);
+}
+
+double gpu_tuner_bytes(const GpuTuner *u) { return stage_bytes(u->time[u->at.stage->variant][0].b, u->at.stage); }
+
+/* ---- kernels ---- */
+static Kernel *kernel_of(GpuTuner *u, const Launch *l)
+{
+    for (int i = 0; i < u->n; i++)
+        if (!memcmp(&u->kernel[i].launch, l, sizeof *l))
+            return &u->kernel[i];
+    return NULL;
+}
+
+typedef struct Build { const Nvrtc *n; char *source, *cubin, *log; size_t size; int arch; pthread_t thread; bool started; } Build;
+
+static void *build(void *arg)
+{
+    Build *b = arg;
+    b->cubin = b->source ? nvrtc_build(b->n, b->source, "tune", b->arch, false, &b->size, &b->log) : NULL;
+    return NULL;
+}
+
+static char *source_of(GpuTuner *u, const Launch *l)
+{
+    Gen *g = &u->r->gen;
+    Launch *all = calloc((size_t)u->r->plan->nfn + 1, sizeof *all);
+    if (!all)
+        return NULL;
+    all[u->at.stage->fn] = *l;
+    const Launch *was = g->launch;
+    bool cite = g->cite;
+    g->launch = all;
+    g->only = u->at.stage;
+    g->cite = false;
+    char *s = gen_emit(g, "cuda", "");
+    g->launch = was;
+    g->only = NULL;
+    g->cite = cite;
+    free(all);
+    return s;
+}
+
+static void load(GpuTuner *u, Kernel *k, const Build *b)
+{
+    const Driver *d = u->r->engine->gpu->d;
+    const char *name = emit_stage_name(&u->r->gen.arena, u->r->plan, u->at.entry->name, u->at.phase, u->at.stage);
+    k->ok = b->cubin && !d->cuModuleLoadData(&k->module, b->cubin) && !d->cuModuleGetFunction(&k->fn, k->module, name);
+}
+
+/* ---- the same bits ---- */
+static optc_status step_with(GpuTuner *u, Set *s, const Kernel *k)
+{
+    optc_binding *b = s->b;
+    Play *p = &b->gpu->play[u->entry * b->gpu->nphase + u->at.phase];
+    optc_status rc = OPTC_OK;
+    for (int i = 0; i < p->n && rc == OPTC_OK; i++) {
+        Shot x = p->shot[i];
+        if (k && x.stage == u->at.stage) {
+            int tick = x.args.tick;
+            x = gpu_shot(b, x.stage, &k->launch, k->fn);
+            x.args.tick = tick;
+        }
+        rc = gpu_fire(b, &x, 0);
+    }
+    return rc;
+}
+
+static bool same_bits(GpuTuner *u, const Kernel *k)
+{
+    const Driver *d = u->r->engine->gpu->d;
+    for (int i = 0; i < 2; i++) {
+        Set *s = &u->check[i];
+        if (step_with(u, s, i ? k : NULL) != OPTC_OK || d->cuMemcpyDtoHAsync_v2(u->host[i], s->p, s->p_bytes, NULL)
+            || d->cuMemcpyDtoHAsync_v2(u->host[i] + s->p_bytes, (CUdeviceptr)(uintptr_t)s->b->block, s->b->block_bytes, NULL))
+            return false;
+    }
+    return !d->cuStreamSynchronize(NULL) && !memcmp(u->host[0], u->host[1], u->check[0].p_bytes + u->check[0].b->block_bytes);
+}
+
+/* Where a kernel gave other bits the pair differs from then on: made equal again. */
+static void mend(GpuTuner *u)
+{
+    const Driver *d = u->r->engine->gpu->d;
+    d->cuMemcpyDtoDAsync_v2(u->check[1].p, u->check[0].p, u->check[0].p_bytes, NULL);
+    d->cuMemcpyDtoDAsync_v2((CUdeviceptr)(uintptr_t)u->check[1].b->block, (CUdeviceptr)(uintptr_t)u->check[0].b->block, u->check[0].b->block_bytes, NULL);
+    d->cuStreamSynchronize(NULL);
+}
+
+static void ready(void *ctx, const Launch *l, int n, bool *ok)
+{
+    GpuTuner *u = ctx;
+    const Nvrtc *nv = nvrtc_get(NULL);
+    Build b[64];
+    memset(b, 0, sizeof b);
+    if (u->n + n > u->cap) {
+        Kernel *more = realloc(u->kernel, sizeof *more * (size_t)(u->cap + n + 256));
+        if (more) {
+            u->kernel = more;
+            u->cap += n + 256;
+        }
+    }
+    for (int i = 0; i < n; i++) {
+        ok[i] = false;
+        if (i >= 64 || !nv || u->n + n > u->cap || kernel_of(u, &l[i]))
+            continue;
+        b[i] = (Build){.n = nv, .source = source_of(u, &l[i]), .arch = u->r->engine->gpu->arch};
+        b[i].started = pthread_create(&b[i].thread, NULL, build, &b[i]) == 0;
+        if (!b[i].started)
+            build(&b[i]);
+    }
+    gpu_enter(u->r->engine->gpu);
+    for (int i = 0; i < n && i < 64; i++) {
+        if (b[i].started)
+            pthread_join(b[i].thread, NULL);
+        Kernel *k = kernel_of(u, &l[i]);
+        if (!k && u->n < u->cap) {
+            k = &u->kernel[u->n++];
+            *k = (Kernel){.launch = l[i]};
+            load(u, k, &b[i]);
+            if (k->ok && !same_bits(u, k)) {
+                k->ok = false;
+                mend(u);
+            }
+        }
+        ok[i] = k && k->ok;
+        free(b[i].source);
+        free(b[i].cubin);
+        free(b[i].log);
+    }
+    gpu_leave(u->r->engine->gpu, OPTC_OK);
+}
+
+/* ---- times ---- */
+static bool run_timed(GpuTuner *u, const Kernel *k, int reps, double *ms)
+{
+    const Driver *d = u->r->engine->gpu->d;
+    int v = u->at.stage->variant;
+    float t = 0;
+    if (d->cuStreamSynchronize(NULL) || d->cuEventRecord(u->begin, NULL))
+        return false;
+    for (int i = 0; i < reps; i++) {
+        optc_binding *b = u->time[v][u->turn++ % u->ntime[v]].b;
+        Shot x = gpu_shot(b, u->at.stage, &k->launch, k->fn);
+        if (gpu_fire(b, &x, 0) != OPTC_OK)
+            return false;
+    }
+    if (d->cuEventRecord(u->end, NULL) || d->cuEventSynchronize(u->end) || d->cuEventElapsedTime(&t, u->begin, u->end))
+        return false;
+    *ms = t / reps;
+    return true;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static bool race(void *ctx, const Launch *a, const Launch *b, int samples, double *ms_a, double *ms_b)
+{
+    GpuTuner *u = ctx;
+    const Kernel *k[2] = {kernel_of(u, a), kernel_of(u, b)};
+    double t[2][128], first;
+    samples = samples > 128 ? 128 : samples;
+    gpu_enter(u->r->engine->gpu);
+    bool ok = k[0] && k[1] && run_timed(u, k[1], 1, &first);
+    int reps = ok && first < 0.2 ? (int)(0.2 / (first > 1e-3 ? first : 1e-3)) + 1 : 1;      /* short ones are timed together, far above the clock's grain */
+    for (int i = 0; i < samples && ok; i++)
+        for (int side = 0; side < 2 && ok; side++)
+            ok = run_timed(u, k[(i + side) % 2], reps, &t[(i + side) % 2][i]);
+    gpu_leave(u->r->engine->gpu, OPTC_OK);
+    for (int side = 0; side < 2 && ok; side++)
+        qsort(t[side], (size_t)samples, sizeof(double), by_value);
+    *ms_a = ok ? t[0][samples / 2] : 0;
+    *ms_b = ok ? t[1][samples / 2] : 0;
+    return ok;
+}
+
+static double now(void *ctx)
+{
+    (void)ctx;
+    return now_ms() * 1e-3;
+}
+
+Meter gpu_tuner_meter(GpuTuner *u) { return (Meter){u, ready, race, now}; }

@@ -1,0 +1,222 @@
+/* The search for launches, on landscapes whose lowest place is known: no device, a clock of its own. */
+#include "help.h"
+
+#include "find.h"
+#include "search.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct Land {
+    double (*height)(const Launch *l);
+    double noise;
+    bool (*fails)(const Launch *l);
+    uint64_t seed;
+    double clock;
+    int builds, races, die_at;                 /* die_at: the race at which the device fails; 0: never */
+    int stop_at; volatile int stop;
+} Land;
+
+static double uniform(Land *a) { return (double)((a->seed = splitmix(a->seed)) >> 11) * 0x1p-53; }
+
+static void ready(void *ctx, const Launch *l, int n, bool *ok)
+{
+    Land *a = ctx;
+    for (int i = 0; i < n; i++) {
+        ok[i] = !a->fails || !a->fails(&l[i]);
+        a->clock += 0.01;
+        a->builds++;
+    }
+}
+
+static double noisy(Land *a, const Launch *l) { return a->height(l) * (1 + a->noise * (uniform(a) + uniform(a) - 1)); }
+static int by_value(const void *a, const void *b) { return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b); }
+
+static bool race(void *ctx, const Launch *x, const Launch *y, int samples, double *ms_x, double *ms_y)
+{
+    Land *a = ctx;
+    double t[2][128], drift = 1 + 0.1 * sin(a->clock);          /* the device's clock wanders: both sides alike */
+    for (int i = 0; i < samples; i++) {
+        t[0][i] = noisy(a, x) * drift;
+        t[1][i] = noisy(a, y) * drift;
+        a->clock += (t[0][i] + t[1][i]) * 1e-3;
+    }
+    qsort(t[0], (size_t)samples, sizeof(double), by_value);
+    qsort(t[1], (size_t)samples, sizeof(double), by_value);
+    *ms_x = t[0][samples / 2];
+    *ms_y = t[1][samples / 2];
+    if (++a->races == a->stop_at)
+        a->stop = 1;
+    return a->races != a->die_at;
+}
+
+static double now(void *ctx) { return ((Land *)ctx)->clock; }
+
+/* ---- landscapes over the launches of a map ---- */
+static double off(int v, int best, double per) { return 1 + per * fabs(log2((double)v / best)); }
+
+static double smooth(const Launch *l)
+{
+    return 2.0 * off(l->v[KNOB_THREADS], 512, 0.05) * off(l->v[KNOB_VECTOR], 2, 0.03) * off(l->v[KNOB_ITEMS], 4, 0.04) * (l->v[KNOB_STORE] ? 1 : 1.03) * (l->v[KNOB_LOAD] == 1 ? 1 : 1.02) * (l->v[KNOB_GRID] ? 1 : 1.04)
+           * (1 + 0.01 * fabs(l->v[KNOB_BLOCKS] - 4.0));
+}
+
+/* What is best for one knob depends on the others: bytes under way and registers. */
+static double coupled(const Launch *l)
+{
+    double regs = 20 + 6.0 * l->v[KNOB_VECTOR] * l->v[KNOB_ITEMS], cap = l->v[KNOB_BLOCKS] ? 65536.0 / (l->v[KNOB_BLOCKS] * l->v[KNOB_THREADS]) : 255;
+    double spills = regs > cap ? 0.02 * (regs - cap) : 0, resident = fmin(2048, floor(65536 / fmin(regs, cap) / l->v[KNOB_THREADS]) * l->v[KNOB_THREADS]);
+    double bytes = resident * l->v[KNOB_VECTOR] * l->v[KNOB_ITEMS] * 16, need = 90e3;
+    return 1.0 + spills + (bytes < need ? 0.8 * (need / bytes - 1) : 0.02 * (bytes / need - 1)) + (l->v[KNOB_LOAD] == 2 ? 0.01 : 0) + (l->v[KNOB_GRID] ? 0.06 : 0);
+}
+
+static double rugged(const Launch *l)
+{
+    uint64_t h = 1;
+    for (int k = 0; k < NKNOB; k++)
+        h = splitmix(h ^ (uint64_t)(l->v[k] + 7 * k));
+    return coupled(l) * (1 + 0.03 * (double)(h >> 40) * 0x1p-24);
+}
+
+static double flat(const Launch *l) { return 1.0 + 0 * l->v[0]; }
+static bool wide_fails(const Launch *l) { return l->v[KNOB_VECTOR] == 8 || l->v[KNOB_THREADS] == 512; }
+
+static Gen gen;
+static Space space;
+
+static void open_space(void)
+{
+    Source s;
+    memset(&gen, 0, sizeof gen);
+    ck_assert(find_spec(NULL, "adamw", &gen.arena, &s, &gen.diag) && gen_compile(&gen, s, &(GenOptions){.types = {T_F32, T_F32, T_F32}}));
+    for (int f = 0; f < gen.plan->nfn; f++)
+        if (stage_form(plan_at(gen.plan, f).stage) == FORM_MAP)
+            space = search_stage_space(gen.plan, plan_at(gen.plan, f).stage);
+    ck_assert_int_eq(space.form, FORM_MAP);
+}
+
+static void close_space(void) { gen_free(&gen); }
+
+static double lowest(const Land *a, Launch *at)
+{
+    Launch *all;
+    int n = search_space(&space, &all);
+    double least = INFINITY;
+    for (int i = 0; i < n; i++)
+        if ((!a->fails || !a->fails(&all[i])) && a->height(&all[i]) < least) {
+            least = a->height(&all[i]);
+            *at = all[i];
+        }
+    free(all);
+    return least;
+}
+
+static Search run(Land *a, double budget, bool exhaustive)
+{
+    Search s = {.budget = budget, .exhaustive = exhaustive, .stop = &a->stop};
+    Meter m = {a, ready, race, now};
+    ck_assert(search_run(&space, &m, &s));
+    ck_assert_msg(!s.trial[s.best].failed && launch_valid(space.plan, space.stage, &s.trial[s.best].launch), "the winner was not fit to win");
+    return s;
+}
+
+static const struct { const char *name; double (*height)(const Launch *); double noise, within; bool (*fails)(const Launch *); } lands[] = {
+    {"smooth", smooth, 0, 0.001, NULL}, {"smooth, noisy", smooth, 0.02, 0.02, NULL}, {"coupled", coupled, 0, 0.01, NULL}, {"coupled, noisy", coupled, 0.02, 0.02, NULL},
+    {"rugged", rugged, 0.005, 0.02, NULL}, {"coupled, some fail", coupled, 0.005, 0.02, wide_fails}, {"flat, noisy", flat, 0.03, 0.001, NULL}};
+
+/* Near the lowest place, after a fraction of what there is. */
+START_TEST(finds)
+{
+    for (uint64_t seed = 1; seed <= 10; seed++) {
+        Land a = {.height = lands[_i].height, .noise = lands[_i].noise, .fails = lands[_i].fails, .seed = seed};
+        Launch at = {{0}}, *all;
+        double least = lowest(&a, &at);
+        int total = search_space(&space, &all);
+        Search s = run(&a, 60, false);
+        double got = a.height(&s.trial[s.best].launch);
+        ck_assert_msg(got <= least * (1 + lands[_i].within), "%s, seed %d: %.4f is %.1f %% above the lowest (%d of %d tried)", lands[_i].name, (int)seed, got, 100 * (got / least - 1), s.n, total);
+        ck_assert_msg(got <= a.height(&space.model) * 1.001, "%s: worse than the model", lands[_i].name);
+        ck_assert_msg(a.builds < total * 2 / 3, "%s: %d of %d built", lands[_i].name, a.builds, total);
+        ck_assert_msg(s.finished, "%s: not finished after %.0f s", lands[_i].name, s.spent);
+        for (int i = 0; i < s.n; i++)
+            ck_assert(!s.trial[i].samples || !a.fails || !a.fails(&s.trial[i].launch));
+        search_free(&s);
+        free(all);
+    }
+}
+END_TEST
+
+START_TEST(flat_keeps_the_model)
+{
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        Land a = {.height = flat, .noise = 0.005, .seed = seed};
+        Search s = run(&a, 60, false);
+        ck_assert_msg(s.best == s.model, "seed %d: noise won", (int)seed);
+        search_free(&s);
+    }
+}
+END_TEST
+
+START_TEST(exhaustive_tries_all)
+{
+    Land a = {.height = rugged, .noise = 0.002, .seed = 3};
+    Launch at, *all;
+    double least = lowest(&a, &at);
+    int total = search_space(&space, &all);
+    Search s = run(&a, 1e9, true);
+    ck_assert_int_eq(s.n, total);
+    ck_assert(a.height(&s.trial[s.best].launch) <= least * 1.005);
+    search_free(&s);
+    free(all);
+}
+END_TEST
+
+START_TEST(budget_and_stop)
+{
+    Land a = {.height = coupled, .seed = 1};
+    Search s = run(&a, 0.4, false);
+    ck_assert(!s.finished && s.n > 1 && s.spent < 1.5);
+    ck_assert(a.height(&s.trial[s.best].launch) <= a.height(&space.model));
+    search_free(&s);
+    Land b = {.height = coupled, .seed = 1, .stop_at = 12};
+    s = run(&b, 60, false);
+    ck_assert(!s.finished && b.races <= 14);
+    search_free(&s);
+    Land c = {.height = coupled, .seed = 1, .die_at = 5};
+    Search d = {.budget = 60};
+    Meter m = {&c, ready, race, now};
+    ck_assert_msg(!search_run(&space, &m, &d), "a device that fails went unnoticed");
+    ck_assert_int_eq(c.races, 5);
+    search_free(&d);
+}
+END_TEST
+
+/* What a run before found is tried first, so a short budget does not lose it. */
+START_TEST(goes_on_from_before)
+{
+    Land a = {.height = smooth, .seed = 1};
+    Launch best;
+    double least = lowest(&a, &best);
+    Search s = {.budget = 1.2, .known = &best, .nknown = 1};
+    Meter m = {&a, ready, race, now};
+    ck_assert(search_run(&space, &m, &s));
+    ck_assert_msg(a.height(&s.trial[s.best].launch) == least, "the best one known was lost");
+    search_free(&s);
+}
+END_TEST
+
+Suite *search_suite(void)
+{
+    Suite *s = suite_create("search");
+    TCase *t = tcase_create("search");
+    tcase_add_checked_fixture(t, open_space, close_space);
+    tcase_set_timeout(t, 60);
+    tcase_add_loop_test(t, finds, 0, (int)(sizeof lands / sizeof *lands));
+    tcase_add_test(t, flat_keeps_the_model);
+    tcase_add_test(t, exhaustive_tries_all);
+    tcase_add_test(t, budget_and_stop);
+    tcase_add_test(t, goes_on_from_before);
+    suite_add_tcase(s, t);
+    return s;
+}

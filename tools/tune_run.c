@@ -1,0 +1,351 @@
+/* optc tune: searches launches for rules on a device and keeps what is better. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "tune.h"
+
+#include "emit.h"
+#include "gpu.h"
+#include "search.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MOST_SIZES = 16 };
+
+typedef struct Run {
+    CompileOpts compile;
+    const char *device, *into;
+    double budget;
+    bool exhaustive, again, dry, json;
+    int64_t size[MOST_SIZES]; int nsize;
+    char path[TUNE_PATH], trials[TUNE_PATH];
+    TunedList known;               /* the user's file as it was */
+    TrialList tried;
+    optc_engine *engine;
+    bool shows;                    /* a progress line on a terminal */
+    /* what is searched now */
+    const char *label; int64_t elements; int nth, of;
+    int found, skipped, better; double gain;
+} Run;
+
+static volatile int stop;
+static void on_interrupt(int sig) { (void)sig; stop = 1; }
+
+static bool lib(int s)
+{
+    if (s != OPTC_OK)
+        cli_error("tune: %s", optc_message());
+    return s == OPTC_OK;
+}
+
+static const char *launch_text(char buf[120], LaunchForm f, const Launch *l)
+{
+    size_t at = 0;
+    buf[0] = 0;
+    for (int k = 0; k < NKNOB; k++) {
+        int v[MOST_VALUES];
+        if (knob_values(f, (Knob)k, v) > 1)
+            at += (size_t)snprintf(buf + at, 120 - at, "%s%s %d", at ? ", " : "", knob_name[k], l->v[k]);
+    }
+    return buf;
+}
+
+static void progress(void *ctx, const Search *s, int tried, int of, double left)
+{
+    const Run *r = ctx;
+    char t[32];
+    if (!r->shows)
+        return;
+    fprintf(stderr, "\r\033[K%s 2^%d [%d/%d] %d tried (%d/%d), %.0f s left, best %s", r->label, (int)lround(log2((double)r->elements)), r->nth, r->of, s->n, tried, of, left > 0 ? left : 0,
+            cli_time(t, s->trial[s->best].ms * 1e-3));
+    if (s->model_ms > 0)
+        fprintf(stderr, " (%+.1f %%)", 100 * (s->trial[s->best].ms / s->model_ms - 1));
+    fflush(stderr);
+}
+
+static void clear_progress(const Run *r)
+{
+    if (r->shows)
+        fputs("\r\033[K", stderr);
+}
+
+/* ---- what was found before ---- */
+static bool same_key(const TunedKey *a, const TunedKey *b) { return tuned_compare(a, b) == 0; }
+
+static const Tuned *known(const Run *r, const TunedKey *k)
+{
+    const Tuned *t = tuned_find(&r->known, k);
+    return t && same_key(&t->key, k) ? t : NULL;
+}
+
+/* ---- keeping ---- */
+static bool keep(Run *r, const TunedKey *k, const Search *s, const char *label)
+{
+    char why[400];
+    const Tried *best = &s->trial[s->best];
+    Tuned t = {.key = *k, .launch = best->launch, .ms = best->ms, .model_ms = s->model_ms, .samples = best->samples};
+    snprintf(t.label, sizeof t.label, "%.79s", label);
+    for (int i = 0; i < s->n && !r->dry; i++) {
+        Trial x = {.key = *k, .launch = s->trial[i].launch, .ms = s->trial[i].failed || !s->trial[i].samples ? INFINITY : s->trial[i].ms, .samples = s->trial[i].samples ? s->trial[i].samples : 1, .model = i == s->model};
+        if (!s->trial[i].samples && !s->trial[i].failed)
+            continue;                      /* proposed, never tried */
+        snprintf(x.label, sizeof x.label, "%.79s", label);
+        if (!trials_append(r->trials, &x, why, sizeof why)) {
+            cli_warning("tune: %s", why);
+            break;
+        }
+    }
+    TunedList one = {0};
+    TunedMerge m;
+    bool ok = tuned_put(&one, &t);
+    if (ok && !r->dry && r->again)
+        ok = true;
+    if (ok && !tuned_update(r->path, &one, r->dry, TUNE_WAIT_MS, &m, why, sizeof why)) {
+        cli_error("tune: %s", why);
+        ok = false;
+    }
+    tuned_free(&one);
+    return ok;
+}
+
+static void report(const Run *r, const TunedKey *k, const Search *s, double bytes, const char *label)
+{
+    char t[32], l[120], size[24];
+    const Tried *best = &s->trial[s->best];
+    clear_progress(r);
+    snprintf(size, sizeof size, "2^%d", k->bucket);
+    printf("  %-28s %-5s %-6s %10s %7.0f GB/s %+6.1f %%  %4d tried in %3.0f s%s  %s\n", label, form_name[k->form], size, cli_time(t, best->ms * 1e-3), bytes / best->ms * 1e-6,
+           100 * (best->ms / s->model_ms - 1), s->n, s->spent, s->finished ? " " : "*", s->best == s->model ? "as the model has it" : launch_text(l, k->form, &best->launch));
+    fflush(stdout);
+}
+
+/* One search, from its key to its result. */
+static bool search_one(Run *r, const TunedKey *k, const Space *space, const Meter *m, double bytes, double budget, const char *label)
+{
+    Search s = {.budget = budget, .exhaustive = r->exhaustive, .stop = &stop, .said = progress, .said_ctx = r};
+    Launch before[32];
+    for (const Trial *t = NULL; s.nknown < 8 && (t = trials_of(&r->tried, k, t));)
+        if (isfinite(t->ms))
+            before[s.nknown++] = t->launch;
+    const Tuned *near = tuned_find(&r->known, k);      /* this size, or the nearest that was done */
+    if (near)
+        before[s.nknown++] = near->launch;
+    s.known = before;
+    r->label = label;
+    bool ok = search_run(space, m, &s);
+    if (!ok && !stop)
+        cli_error("tune: %s: %s", label, *optc_message() ? optc_message() : "the model's launch could not be built or timed");
+    if (ok && (s.finished || s.n > 8)) {
+        report(r, k, &s, bytes, label);
+        r->found++;
+        r->better += s.best != s.model;
+        r->gain += log(s.model_ms / s.trial[s.best].ms);
+        ok = keep(r, k, &s, label);
+    }
+    search_free(&s);
+    return ok || stop;
+}
+
+/* ---- devices ---- */
+static bool has_choices(const Stage *s) { return stage_form(s) <= FORM_ROWS; }
+
+static bool tune_gpu_size(Run *r, optc_rule *rule, const char *name, int64_t elements, double budget)
+{
+    GpuTuner *u = NULL;
+    bool ok = true;
+    for (int f = 0; f < rule->plan->nfn && ok && !stop; f++) {
+        StageAt at = plan_at(rule->plan, f);
+        TunedKey k;
+        char label[160];
+        if (!at.stage || !has_choices(at.stage))
+            continue;
+        gpu_tuned_key(rule, f, elements, &k);
+        snprintf(label, sizeof label, "%s %s", name, emit_stage_name(&rule->gen.arena, rule->plan, at.entry->name, at.phase, at.stage));
+        if (known(r, &k) && !r->again) {
+            r->skipped++;
+            continue;
+        }
+        if (!u && !lib(gpu_tuner_open(rule, elements, &u)))
+            return false;
+        if (!lib(gpu_tuner_stage(u, f))) {
+            ok = false;
+            break;
+        }
+        Space space = search_stage_space(rule->plan, at.stage);
+        Meter m = gpu_tuner_meter(u);
+        ok = search_one(r, &k, &space, &m, gpu_tuner_bytes(u), budget, label);
+    }
+    gpu_tuner_close(u);
+    return ok;
+}
+
+static bool tune_cpu_size(Run *r, optc_rule *rule, const char *name, int64_t elements, double budget)
+{
+    CpuTuner *u;
+    TunedKey k;
+    cpu_tuned_key(rule, elements, &k);
+    if (known(r, &k) && !r->again)
+        return r->skipped++, true;
+    if (!lib(cpu_tuner_open(rule, elements, &u)))
+        return false;
+    Space space = cpu_tuner_space(u);
+    Meter m = cpu_tuner_meter(u);
+    bool ok = search_one(r, &k, &space, &m, cpu_tuner_bytes(u), budget, name);
+    cpu_tuner_close(u);
+    return ok;
+}
+
+static int stages_to_tune(const optc_rule *rule)
+{
+    int n = 0;
+    for (int f = 0; rule->engine->gpu && f < rule->plan->nfn; f++) {
+        StageAt at = plan_at(rule->plan, f);
+        n += at.stage && has_choices(at.stage);
+    }
+    return n ? n : 1;
+}
+
+static optc_type public_of(int t)
+{
+    static const optc_type of[NTYPES] = {[T_F32] = OPTC_F32, [T_F64] = OPTC_F64, [T_BF16] = OPTC_BF16, [T_F16] = OPTC_F16};
+    return t < 0 ? OPTC_DEFAULT : of[t];
+}
+
+static bool tune_rule(Run *r, const char *spec)
+{
+    const CompileOpts *o = &r->compile;
+    optc_rule_options ro = {.spec = spec, .with = o->with, .options = o->options, .param = public_of(o->p), .grad = public_of(o->g), .state = public_of(o->state)};
+    optc_rule *rule;
+    if (!lib(optc_compile(r->engine, &ro, &rule)))
+        return false;
+    bool ok = rule->engine->gpu || optc_rule_native(rule);
+    if (!ok)
+        cli_error("tune: %s runs on the %s: there is nothing to tune", spec, optc_rule_path(rule));
+    double each = r->budget / (stages_to_tune(rule) * r->nsize);
+    char name[100];
+    snprintf(name, sizeof name, "%.50s%s%.40s", optc_rule_name(rule), o->with && *o->with ? "+" : "", o->with ? o->with : "");
+    for (int i = 0; i < r->nsize && ok && !stop; i++) {
+        r->elements = r->size[i];
+        ok = rule->engine->gpu ? tune_gpu_size(r, rule, name, r->size[i], each) : tune_cpu_size(r, rule, name, r->size[i], each);
+    }
+    (void)optc_release(rule);
+    return ok;
+}
+
+/* ---- what is asked ---- */
+static bool parse_sizes(Run *r, const char *text)
+{
+    for (const char *s = text; *s; s += *s == ',') {
+        char *end;
+        long long v = 0;
+        if (!strncmp(s, "2^", 2)) {
+            long e = strtol(s + 2, &end, 10);
+            v = e >= 0 && e <= 36 ? 1ll << e : 0;
+        } else {
+            v = strtoll(s, &end, 10);
+            const char *unit = "KMG", *at = *end ? strchr(unit, *end) : NULL;
+            for (int i = 0; at && i <= at - unit; i++)
+                v <<= 10;
+            end += at != NULL;
+        }
+        if (end == s || (*end && *end != ',') || v < 1 || v > 1ll << 36 || r->nsize == MOST_SIZES)
+            return false;
+        r->size[r->nsize++] = v;
+        s = end;
+    }
+    return r->nsize > 0;
+}
+
+static bool parse_budget(const char *s, double *out)
+{
+    char *end;
+    double v = strtod(s, &end);
+    double unit = !*end || !strcmp(end, "s") ? 1 : !strcmp(end, "m") || !strcmp(end, "min") ? 60 : !strcmp(end, "h") ? 3600 : 0;
+    *out = v * unit;
+    return end != s && v > 0 && unit > 0 && isfinite(v);
+}
+
+static bool start(Run *r)
+{
+    char why[400];
+    if (r->into)
+        snprintf(r->path, sizeof r->path, "%s", r->into);
+    if (!trials_path(r->path, r->trials, sizeof r->trials))
+        return cli_error("tune: the path '%s' is too long", r->path), false;
+    if (!tuned_read(&r->known, r->path, why, sizeof why) || !trials_read(&r->tried, r->trials, why, sizeof why))
+        return cli_error("tune: %s", why), false;
+    if (!lib(optc_open(&(optc_engine_options){.device = r->device, .spec_path = r->compile.path}, &r->engine)))
+        return false;
+    if (r->engine->gpu && !nvrtc_get(NULL)) {
+        const char *no;
+        nvrtc_get(&no);
+        return cli_error("tune: a GPU is tuned with NVRTC: %s", no), false;
+    }
+    r->shows = isatty(STDERR_FILENO);
+    return true;
+}
+
+static int finish(Run *r, bool ok)
+{
+    clear_progress(r);
+    if (r->found)
+        printf("\n%d stage%s searched, %d better than the model, %.1f %% faster on average%s%s\n", r->found, r->found == 1 ? "" : "s", r->better, 100 * (exp(r->gain / r->found) - 1), r->dry ? "" : "; kept in ", r->dry ? "" : r->path);
+    if (r->skipped)
+        printf("%d done before, left as they are (--again searches them anew)\n", r->skipped);
+    if (stop)
+        fprintf(stderr, "optc: interrupted: what was found is kept; the same command goes on from there\n");
+    return stop ? 130 : ok ? CLI_OK : CLI_FAILED;
+}
+
+int tune_run(const Command *self, int argc, char **argv)
+{
+    Run r = {.compile = COMPILE_OPTS_INIT};
+    const char *budget = "60s", *sizes = "2^20,2^24,2^28";
+    const Opt opts[] = {
+        {"budget", 0, OPT_TEXT, &budget, "TIME", "for each rule: 60s (default), 5m, 1h"},
+        {"device", 0, OPT_TEXT, &r.device, "NAME", "cuda:N or cpu (default: the best here)"},
+        {"sizes", 0, OPT_TEXT, &sizes, "LIST", "elements to tune for (default: 2^20,2^24,2^28)"},
+        {"exhaustive", 0, OPT_FLAG, &r.exhaustive, NULL, "try everything, not only what looks good"},
+        {"again", 0, OPT_FLAG, &r.again, NULL, "also what was done before"},
+        {"into", 0, OPT_TEXT, &r.into, "FILE", "keep results there (default: the user's file)"},
+        {"dry-run", 0, OPT_FLAG, &r.dry, NULL, "keep nothing"},
+        COMPILE_OPTS(r.compile),
+        {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};
+    int n, rc = cli_parse(self, opts, argc, argv, &n);
+    if (rc != CLI_GO)
+        return rc;
+    if (!parse_budget(budget, &r.budget))
+        return cli_misuse(self, "--budget must be a time such as 60s or 5m, not '%s'", budget);
+    if (!parse_sizes(&r, sizes))
+        return cli_misuse(self, "--sizes must be element counts such as 2^20,2^28 or 64M, not '%s'", sizes);
+    r.device = r.device ? r.device : optc_best_device();
+    if (!r.into && (rc = tune_user_path(r.path)) != CLI_GO)
+        return rc;
+    signal(SIGINT, on_interrupt);
+    signal(SIGTERM, on_interrupt);
+    bool ok = start(&r);
+    int of = n;
+    for (int i = 0; ok && !n && i < optc_library_size(); i++)
+        of += !strchr(optc_library_name(i), '/');
+    r.of = of;
+    if (ok)
+        printf("%s\n%d rule%s, %d size%s, up to %.0f s each: at most %.0f minutes\n\n", optc_device_name(r.engine), of, of == 1 ? "" : "s", r.nsize, r.nsize == 1 ? "" : "s", r.budget, ceil(of * r.budget / 60));
+    for (int i = 0; ok && i < n && !stop; i++) {
+        r.nth = i + 1;
+        ok = tune_rule(&r, argv[i]);
+    }
+    for (int i = 0; ok && !n && i < optc_library_size() && !stop; i++)
+        if (!strchr(optc_library_name(i), '/')) {
+            r.nth++;
+            ok = tune_rule(&r, optc_library_name(i));
+        }
+    rc = r.engine ? finish(&r, ok) : CLI_FAILED;
+    (void)optc_close(r.engine);
+    tuned_free(&r.known);
+    trials_free(&r.tried);
+    return rc;
+}
