@@ -52,10 +52,11 @@ TEST_SRC    := $(wildcard tests/*.c)
 SPECS       := $(wildcard specs/*.lua)
 WRAPPERS    := $(wildcard specs/wrappers/*.lua)
 TEMPLATES   := $(wildcard templates/*.h templates/*.txt)
+TUNED       := $(sort $(wildcard runtime/tuned/*.txt))
 RULES       := $(patsubst specs/%.lua,%,$(SPECS)) sgd_clip adam_clip adamw_clip lion_clip
 
 GEN_OBJ     := $(GEN_SRC:%.c=$(BUILD)/obj/%.o) $(BUILD)/obj/embedded_templates.o $(BUILD)/obj/embedded_specs.o
-RUNTIME_OBJ := $(RUNTIME_SRC:%.c=$(BUILD)/obj/%.o) $(BUILD)/obj/builtin_table.o
+RUNTIME_OBJ := $(RUNTIME_SRC:%.c=$(BUILD)/obj/%.o) $(BUILD)/obj/builtin_table.o $(BUILD)/obj/embedded_tuned.o
 RULE_OBJ    := $(foreach i,$(ISAS),$(RULES:%=$(BUILD)/rules/%.$(i).o))
 LIB_OBJ     := $(GEN_OBJ) $(RUNTIME_OBJ) $(RULE_OBJ)
 
@@ -96,6 +97,9 @@ $(BUILD)/embedded_templates.c: $(BUILD)/embed $(TEMPLATES)
 
 $(BUILD)/embedded_specs.c: $(BUILD)/embed $(SPECS) $(WRAPPERS)
 	$(BUILD)/embed embedded_specs specs/ $(SPECS) $(WRAPPERS) > $@
+
+$(BUILD)/embedded_tuned.c: $(BUILD)/embed $(TUNED)
+	$(BUILD)/embed embedded_tuned runtime/tuned/ $(TUNED) > $@
 
 # Emits the library's rules. It needs the compiler and what finds specs, not the rules it makes.
 PREBUILD_OBJ := $(GEN_OBJ) $(BUILD)/obj/runtime/find.o $(BUILD)/obj/runtime/cpu.o $(BUILD)/obj/runtime/prebuild.o

@@ -72,6 +72,24 @@ static void say(const Run *r, int tried, int of)
         r->s->said(r->s->said_ctx, r->s, tried, of, r->s->budget - (r->m->now(r->m->ctx) - r->t0));
 }
 
+static const double better_by = 0.997;         /* less is noise */
+enum { ENOUGH = 9, CONFIRM = 25, MOST_SAMPLES = 75 };
+
+/* A new best must beat the old one once more, with more samples: the luckiest of many would always look better than it is. */
+static void crown(Run *r, int i)
+{
+    Search *s = r->s;
+    double a, b;
+    if (!r->m->race(r->m->ctx, &s->trial[i].launch, &s->trial[s->best].launch, CONFIRM, &a, &b)) {
+        r->broken = true;
+        return;
+    }
+    s->trial[i].ms = s->trial[s->best].ms * a / b;
+    s->trial[i].samples += CONFIRM;
+    if (a < better_by * b)
+        s->best = i;
+}
+
 /* The trial's time, against the best so far (itself, if it is the first). */
 static void measure(Run *r, int i, int samples)
 {
@@ -90,8 +108,8 @@ static void measure(Run *r, int i, int samples)
         t->ms = t->samples ? (t->ms * t->samples + now * samples) / (t->samples + samples) : now;
     }
     t->samples += samples;
-    if (t->ms < s->trial[s->best].ms && samples >= 9)
-        s->best = i;
+    if (i != s->best && t->ms < better_by * best->ms && samples >= ENOUGH)
+        crown(r, i);
 }
 
 enum { BATCH = 16 };
@@ -154,7 +172,7 @@ static void halve(Run *r, int *list, int n, int samples)
     sort_by_time(r->s, list, n);
     while (n > 1 && !over(r)) {
         n = n > 12 ? (n + 2) / 3 : n > 4 ? 4 : n;
-        samples *= 3;
+        samples = samples * 3 < MOST_SAMPLES ? samples * 3 : MOST_SAMPLES;
         measure_all(r, list, n, samples);
         sort_by_time(r->s, list, n);
         if (n <= 4)
@@ -193,9 +211,6 @@ static int seeds(Run *r, int *list, int most)
 {
     Search *s = r->s;
     int n = 0;
-    for (int i = 0; i < s->nknown; i++)
-        if (valid(r->space, &s->known[i]))
-            n = propose(s, list, n, most, &s->known[i]);
     Launch model = r->space->model;
     for (int k = 0; k < NKNOB; k++) {
         int v[MOST_VALUES], c = knob_values(r->space->form, (Knob)k, v);
@@ -246,14 +261,15 @@ static int neighbours(Run *r, const Launch *from, int *list, int most)
 static void climb(Run *r)
 {
     Search *s = r->s;
-    int list[64];
+    int list[64], still = 0;
     for (;;) {
         int was = s->best, n = neighbours(r, &s->trial[was].launch, list, 64);
         if (!n || over(r))
             break;
         halve(r, list, n, 3);
-        if (s->best == was && n < 64)
-            break;                             /* all within two knobs of it were tried */
+        if (s->best == was && ++still == 2)
+            break;                             /* a hundred and more about it, and none better */
+        still = s->best == was ? still : 0;
     }
 }
 
@@ -282,7 +298,13 @@ bool search_run(const Space *space, const Meter *m, Search *s)
     int one = s->model, n = 1;
     if (one < 0 || !make_ready(&r, &one, &n))
         return false;
-    measure(&r, s->model, 9);
+    measure(&r, s->model, ENOUGH);
+    for (int i = 0; i < s->nknown && !over(&r); i++) {
+        int at = valid(space, &s->known[i]) && find(s, &s->known[i]) < 0 ? add(s, &s->known[i]) : -1;
+        n = at >= 0;
+        if (n && make_ready(&r, &at, &n))
+            measure(&r, at, ENOUGH);
+    }
     if (!r.broken && s->exhaustive) {
         if (!everything(&r))
             return false;
@@ -291,15 +313,14 @@ bool search_run(const Space *space, const Meter *m, Search *s)
         climb(&r);
     }
     s->finished = !over(&r);
-    /* A winner by less than the noise is none: the model's launch is what others were found good with. */
+    /* Against the model itself, once more: its launch is what others were found good with, so a draw is its. */
     if (!r.broken && s->best != s->model) {
         double a, b;
-        if (!m->race(m->ctx, &s->trial[s->best].launch, &s->trial[s->model].launch, 25, &a, &b)) {
+        if (!m->race(m->ctx, &s->trial[s->best].launch, &s->trial[s->model].launch, CONFIRM, &a, &b)) {
             r.broken = true;
         } else {
             s->trial[s->best].ms = s->model_ms * a / b;
-            s->trial[s->best].samples += 25;
-            if (a > 0.995 * b)
+            if (a > better_by * b)
                 s->best = s->model;
         }
     }

@@ -33,24 +33,55 @@ typedef struct Tuned {
     char label[80];            /* rule and kernel, for people */
 } Tuned;
 
-typedef struct TunedList { Tuned *v; int n, cap; } TunedList;
+typedef struct TunedList { Tuned *v; int n, cap; } TunedList;      /* sorted by key, no key twice: added to by the calls below only */
 
 int tuned_bucket(int64_t elements);                            /* 2^27 and 2^28 share 28 … ; 0 elements: 0 */
-bool tuned_path(char *out, size_t n);                          /* the user's file; false: nowhere */
+bool tuned_path(char *out, size_t n);                          /* the user's file; false: nowhere (OPTC_TUNE is empty, or no home) */
+bool tuned_site_path(char *out, size_t n);
+/* As the name stands in files: no control characters, no '|', no runs of spaces. tuned_put and trials_append do it to what they are given. */
+void tuned_set_device(TunedKey *k, const char *name, int units, int driver);
+int tuned_compare(const TunedKey *a, const TunedKey *b);       /* by device, form, types, stage, bucket */
 void tuned_free(TunedList *l);
-/* All or nothing. false: why names file and line, and l is as it was. A file that is not there is empty. */
-bool tuned_parse(TunedList *l, const char *name, const char *text, char *why, size_t nwhy);
+/* All or nothing. false: why names file and line, and l is as it was. What is read replaces entries of the same key. A file that is not there is empty. */
+bool tuned_parse(TunedList *l, const char *name, const char *text, size_t len, char *why, size_t nwhy);
 bool tuned_read(TunedList *l, const char *path, char *why, size_t nwhy);
-char *tuned_text(const TunedList *l);                          /* sorted; the same list gives the same text; malloc'ed */
-bool tuned_write(const TunedList *l, const char *path, char *why, size_t nwhy);      /* aside and renamed, folders made */
-const Tuned *tuned_find(const TunedList *l, const TunedKey *k);                      /* this bucket's or the nearest's (exact where key.bucket equals); NULL: none */
+char *tuned_text(const TunedList *l);                          /* sorted; the same list gives the same text; malloc'ed; NULL: out of memory */
+bool tuned_write(const TunedList *l, const char *path, char *why, size_t nwhy);      /* aside and renamed, folders made; only what reads back is written */
+const Tuned *tuned_find(const TunedList *l, const TunedKey *k);                      /* this bucket's or the nearest's (exact where key.bucket equals), the larger one of two; NULL: none */
 bool tuned_put(TunedList *l, const Tuned *t);                  /* replaces the entry of that key; false: out of memory */
 typedef struct TunedMerge { int added, replaced, kept; } TunedMerge;
 bool tuned_merge(TunedList *into, const TunedList *from, TunedMerge *m);             /* entry by entry; the greater gain (model_ms / ms) stays, then the one with more samples */
+/* Reads, merges and writes while no other process does (a lock on PATH.lock); after wait_ms it gives up. Writes nothing where nothing changes, or with dry. */
+bool tuned_update(const char *path, const TunedList *from, bool dry, int wait_ms, TunedMerge *m, char *why, size_t nwhy);
 
-typedef struct TunedSet { TunedList user, site, builtin; char why[400]; } TunedSet;  /* why: what could not be read, or "" */
+typedef struct TunedSet { TunedList user, site, builtin; char why[1200]; } TunedSet;  /* why: what could not be read, a line each, or "" */
 void tuned_open(TunedSet *s);
 void tuned_close(TunedSet *s);
 /* The first list that knows the stage. from: "user", "site", "built-in". */
 const Tuned *tuned_look(const TunedSet *s, const TunedKey *k, const char **from);
+
+/* ---- trials: everything that was timed, beside the results in FILE.trials, for charts and to go on where a run was stopped ----
+ *
+ *     optc-trials 1
+ *     device NVIDIA H200 | units 132 | driver 580 | map f32,f32,f32 0123456789abcdef0123456789abcdef 2^28 threads=512 … grid=0 ms=1.91 n=5 from=search # adamw step_1_map
+ *
+ * Lines stand for themselves, are appended one by one and stay in their order. What a kill tore off at the end is passed over, and cut away by the next to
+ * append; anything else that is wrong is refused as in results. `ms=failed`: it did not compile, start, or give the right bits. */
+typedef struct Trial {
+    TunedKey key;
+    Launch launch;
+    double ms;                 /* INFINITY: it failed */
+    int samples;
+    bool model;                /* the model's choice, from=model */
+    char label[80];
+} Trial;
+typedef struct TrialList { Trial *v; int n, cap; } TrialList;
+
+bool trials_path(const char *results, char *out, size_t n);                          /* of a file of results; false: too long */
+void trials_free(TrialList *l);
+bool trials_parse(TrialList *l, const char *name, const char *text, size_t len, char *why, size_t nwhy);
+bool trials_read(TrialList *l, const char *path, char *why, size_t nwhy);            /* added to l; all or nothing; none where there is no file */
+bool trials_append(const char *path, const Trial *t, char *why, size_t nwhy);        /* in the file when it returns; any number of processes at once */
+const Trial *trials_of(const TrialList *l, const TunedKey *k, const Trial *after);   /* the next of that key after `after` (NULL: the first); NULL: no more */
+const Trial *trials_find(const TrialList *l, const TunedKey *k, const Launch *launch);   /* the last one of that launch */
 #endif

@@ -123,7 +123,7 @@ static Search run(Land *a, double budget, bool exhaustive)
 
 static const struct { const char *name; double (*height)(const Launch *); double noise, within; bool (*fails)(const Launch *); } lands[] = {
     {"smooth", smooth, 0, 0.001, NULL}, {"smooth, noisy", smooth, 0.02, 0.02, NULL}, {"coupled", coupled, 0, 0.01, NULL}, {"coupled, noisy", coupled, 0.02, 0.02, NULL},
-    {"rugged", rugged, 0.005, 0.02, NULL}, {"coupled, some fail", coupled, 0.005, 0.02, wide_fails}, {"flat, noisy", flat, 0.03, 0.001, NULL}};
+    {"rugged", rugged, 0.005, 0.02, NULL}, {"coupled, some fail", coupled, 0.005, 0.02, wide_fails}, {"flat, noisy", flat, 0.01, 0.001, NULL}};
 
 /* Near the lowest place, after a fraction of what there is. */
 START_TEST(finds)

@@ -39,6 +39,11 @@ const Command cli_commands[] = {
      "optc bench\noptc bench adamw sgd --device cpu --size 16M --threads 2\noptc bench 'adamw+clip(1),ema(0.999)' --tensors 100\n"
      "optc bench adafactor --shape 4096x4096 --shape 4096\noptc bench --device cuda --work gpt2-1.5b adamw lion\n"
      "OPTC_PYTHON=venv/bin/python optc bench --device cuda --suite --against torch", cmd_bench},
+    {"tune", "[SPEC…] | export|merge|show …", "measure which launches are fastest here, and keep the results",
+     "export  writes results as text; merge takes such files in, by entry; show lists results, or draws what was tried for a stage\n"
+     "('optc help tune export' and so on). Results are used from $OPTC_TUNE or ~/.config/optc/tune, then $OPTC_TUNE_SITE or\n"
+     "/etc/optc/tune, then those compiled in; where none knows a stage, the model decides.",
+     "optc tune show\noptc tune show --stage adamw\noptc tune export -o results.txt\noptc tune merge results.txt", cmd_tune},
     {"cache", "ls|verify|prune|clear", "the compiled code that is kept on disk",
      "ls      what is kept: rule, target, size, when it was last used\n"
      "verify  reads every entry and names the damaged ones (which would only cost a compilation); exit code 1 if there are any\n"
@@ -92,16 +97,17 @@ static int cmd_help(const Command *self, int argc, char **argv)
     int rc = cli_parse(self, (const Opt[]){{NULL, 0, OPT_FLAG, NULL, NULL, NULL}}, argc, argv, &n);
     if (rc != CLI_GO)
         return rc;
-    if (n > 1)
-        return cli_misuse(self, "one command at a time");
     if (n == 0)
         return overview(stdout), CLI_OK;
     const Command *c = find_command(argv[0]);
     if (!c)
         return unknown_command(argv[0]);
+    bool action = n == 2 && c->run == cmd_tune;      /* whose actions have pages of their own */
+    if (n > 1 && !action)
+        return cli_misuse(self, "one command at a time");
     char ask[] = "--help";
-    char *args[] = {ask, NULL};
-    return c->run(c, 1, args);       /* a command knows its options, so it prints its own page */
+    char *args[] = {action ? argv[1] : ask, action ? ask : NULL, NULL};
+    return c->run(c, action ? 2 : 1, args);       /* a command knows its options, so it prints its own page */
 }
 
 static int cmd_version(const Command *self, int argc, char **argv)

@@ -5,7 +5,7 @@
  *   spec.c    SPEC arguments become rules   fields.c what a spec says about itself, read without running it
  *   stream.c  big buffers and how fast memory streams
  *
- * Shared names start with their part (cli_, spec_, fields_, stream_, bench_, device_, work_, peer_, cmd_): the library is linked statically and
+ * Shared names start with their part (cli_, spec_, fields_, stream_, bench_, device_, work_, peer_, tune_, cmd_): the library is linked statically and
  * has short names of its own. */
 #ifndef OPTC_TOOLS_H
 #define OPTC_TOOLS_H
@@ -29,6 +29,7 @@ int cmd_emit(const Command *self, int argc, char **argv);
 int cmd_compile(const Command *self, int argc, char **argv);
 int cmd_dump(const Command *self, int argc, char **argv);
 int cmd_bench(const Command *self, int argc, char **argv);
+int cmd_tune(const Command *self, int argc, char **argv);
 int cmd_cache(const Command *self, int argc, char **argv);
 int cmd_doctor(const Command *self, int argc, char **argv);
 int cmd_new(const Command *self, int argc, char **argv);

@@ -1,0 +1,22 @@
+/* Shared by the files of `optc tune`.
+ *
+ *   cmd_tune.c   which action            tune_run.c    the search
+ *   tune_files.c export, merge           tune_show.c   results as a table, trials as charts
+ */
+#ifndef OPTC_TUNE_H
+#define OPTC_TUNE_H
+#include "tools.h"
+
+#include "tuned.h"
+
+enum { TUNE_PATH = 4200, TUNE_WAIT_MS = 10000 };
+
+int tune_run(const Command *self, int argc, char **argv);
+int tune_export(const Command *self, int argc, char **argv);
+int tune_merge(const Command *self, int argc, char **argv);
+int tune_show(const Command *self, int argc, char **argv);
+
+bool tune_device_is(const TunedKey *k, const char *part);    /* whether the device's name has that in it, in either case; NULL: any */
+int tune_no_device(const char *part, const TunedList *l);    /* says which there are; CLI_FAILED */
+int tune_user_path(char out[TUNE_PATH]);                     /* CLI_GO, or says that there is none */
+#endif
