@@ -8,7 +8,7 @@
 
 static const char *const reserved[] = {
     "self", "view", "a", "u", "unit", "start", "count", "from", "left", "offset", "first", "block", "blocks", "row", "col", "slice", "segs", "seg", "rows", "line", "lane",
-    "warp", "wide", "i", "k", "shared", "place", "nth", "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize",
+    "warp", "wide", "i", "k", "shared", "place", "nth", "walk", "aligned", "steps", "line", "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize",
     "alignas", "alignof", "and", "asm", "auto", "bool", "break", "case", "catch", "char", "class", "compl", "const", "constexpr", "continue", "decltype", "default",
     "delete", "do", "double", "dynamic_cast", "else", "enum", "explicit", "export", "extern", "false", "float", "for", "friend", "goto", "if", "inline", "int", "long",
     "mutable", "namespace", "new", "noexcept", "not", "nullptr", "operator", "or", "private", "protected", "public", "register", "restrict", "return", "short", "signed",
@@ -108,7 +108,7 @@ static void load_placed(K *c, Access a, Dom dom)
     const Mem *m = &c->e.plan->mem[a.mem];
     const char *label = node_label(c->e.plan, c->e.g, a.val), *how = dom == ROW ? "rows" : dom == COL ? "cols" : "slices", *value;
     const char *vector = vector_in(c, label ? label : arena_printf(c->e.arena, "x%d", a.val), m->type, &value);
-    buf_printf(&c->loads, "%soptc_get_%s(%s, %s, self, place, left);\n", c->in, how, vector, emit_array(&c->e, a.mem, false));
+    buf_printf(&c->loads, "%soptc_get_%s(%s, %s, self, place, left, wide);\n", c->in, how, vector, emit_array(&c->e, a.mem, false));
     bool narrow = m->type == T_F64 && c->e.plan->real == T_F32 && c->e.g->n[a.val].ty == NUM;
     emit_define(&c->e, &c->body, c->inner, a.val, value_name(c, a.val), narrow ? arena_printf(c->e.arena, "(float)%s", value) : value);
 }
@@ -388,7 +388,10 @@ static bool emit_kernel(Buf *out, Gen *g, const PlanEntry *en, int mask, const S
         number[k] = arena_printf(&g->arena, "%d", v[k]);
     const char *start = arena_printf(&g->arena, "    optc_place place = optc_find(self, start + %d * %s);\n", c.vec, c.form == FORM_FOLD ? "lane" : "(int)threadIdx.x");
     const char *ahead = arena_printf(&g->arena, "        optc_ahead(place, self, %s);\n", c.form == FORM_FOLD ? "OPTC_LANES" : arena_printf(&g->arena, "%d", c.vec * v[KNOB_THREADS]));
-    Hole h[] = {{"comment", emit_stage_comment(&g->arena, g->plan, s)}, {"fn", fn}, {"each", each}, {"back", back}, {"end", end},
+    /* Plain maps reach the memory's limit either way: only what folds or looks up rows and columns is compiled twice. */
+    const char *sizes = s->kind == S_TILE ? "" : placed ? arena_printf(&g->arena, " && self->n %% %d == 0 && self->cols %% %d == 0", c.vec, c.vec) : arena_printf(&g->arena, " && self->n %% %d == 0", c.vec);
+    const char *choose = c.form == FORM_MAP && !placed ? "    walk(aligned);\n" : arena_printf(&g->arena, "    if (aligned%s)\n        walk(optc_even());\n    else\n        walk(aligned);\n", sizes);
+    Hole h[] = {{"choose", choose}, {"comment", emit_stage_comment(&g->arena, g->plan, s)}, {"fn", fn}, {"each", each}, {"back", back}, {"end", end},
                 {"bounds", v[KNOB_BLOCKS] ? arena_printf(&g->arena, "%d, %d", v[KNOB_THREADS], v[KNOB_BLOCKS]) : number[KNOB_THREADS]},
                 {"threads", number[KNOB_THREADS]}, {"vector", number[KNOB_VECTOR]}, {"items", number[KNOB_ITEMS]}, {"pieces", arena_printf(&g->arena, "%d", (int)pieces)},
                 {"place", placed ? start : ""}, {"ahead", placed ? ahead : ""}, {"guard", guard_text(g, mask, step ? "" : " + 1.0")}, {"tick", tick},

@@ -74,7 +74,7 @@ bool launch_valid(const Plan *p, const Stage *s, const Launch *l)
 Launch launch_model(const Plan *p, const Stage *s)
 {
     static const Launch usual[NFORM] = {
-        [FORM_MAP] = {{256, 4, 2, 0, 0, 0, 0}},    [FORM_FOLD] = {{128, 4, 4, 0, 0, 0, 0}},   [FORM_TILE] = {{256, 4, 1, 5, 1, 0, 0}},  [FORM_ROWS] = {{256, 4, 2, 0, 0, 0, 0}},
+        [FORM_MAP] = {{128, 4, 2, 0, 0, 0, 0}},    [FORM_FOLD] = {{128, 4, 4, 0, 0, 0, 0}},   [FORM_TILE] = {{256, 4, 4, 4, 2, 0, 0}},  [FORM_ROWS] = {{256, 4, 2, 0, 0, 0, 0}},
         [FORM_LIST] = {{128, 1, 1, 0, 0, 0, 0}},   [FORM_COLS] = {{256, 1, 1, 0, 0, 0, 0}},   [FORM_SLICES] = {{128, 1, 1, 0, 0, 0, 0}}, [FORM_SINGLE] = {{128, 1, 1, 0, 0, 0, 0}}};
     static const Launch rows[] = {[FORM_MAP] = {{128, 4, 2, 8, 0, 0, 0}}, [FORM_FOLD] = {{128, 4, 1, 0, 0, 0, 0}}};
     LaunchForm f = stage_form(s);

@@ -324,6 +324,7 @@ int nvrtc_archs(const Nvrtc *n, int *out, int most)
  * CPU. No cache of NVRTC's own, which would open the driver; no change of the process's stack limit. */
 #define OPTIONS(F)                       \
     F("--std=c++17", 0)                  \
+    F("-default-device", 0)              \
     F("--fmad=false", 0)                 \
     F("--ftz=false", 0)                  \
     F("--prec-div=true", 0)              \

@@ -77,6 +77,40 @@ template <int H> OPTC_FN void optc_write(optc_w8 *p, optc_w8 x)
 }
 template <int H> OPTC_FN void optc_write(optc_w4 *p, optc_w4 x) { *p = x; }
 
+/* A walk over elements is compiled twice: for optc_even everything is aligned and comes in whole vectors, so that a vector is there or it is not; for a bool each
+ * vector is looked at. */
+struct optc_even { };
+template <typename W> struct optc_is_even { static const bool value = false; };
+template <> struct optc_is_even<optc_even> { static const bool value = true; };
+template <> struct optc_is_even<const optc_even> { static const bool value = true; };
+template <typename W> constexpr int optc_steps(int n) { return optc_is_even<W>::value ? n : 1; }
+template <int V> OPTC_FN int optc_left(bool, long long n) { return optc_least(n, V); }
+template <int V> OPTC_FN int optc_left(optc_even, long long n) { return n > 0 ? V : 0; }
+
+template <int H, int V, typename T> OPTC_FN void optc_get(T (&v)[V], const T *p, int left, optc_even)
+{
+    typedef typename optc_word<sizeof(T) * V>::type word;
+    union { T t[V]; word w[sizeof(T) * V / sizeof(word)]; } x;
+    if (left)
+#pragma unroll
+        for (unsigned k = 0; k < sizeof(T) * V / sizeof(word); k++)
+            x.w[k] = optc_read<H>((const word *)p + k);
+    for (int i = 0; i < V; i++)
+        v[i] = left ? x.t[i] : T(0);
+}
+
+template <int H, int V, typename T> OPTC_FN void optc_put(T *p, const T (&v)[V], int left, optc_even)
+{
+    typedef typename optc_word<sizeof(T) * V>::type word;
+    union { T t[V]; word w[sizeof(T) * V / sizeof(word)]; } x;
+    for (int i = 0; i < V; i++)
+        x.t[i] = v[i];
+    if (left)
+#pragma unroll
+        for (unsigned k = 0; k < sizeof(T) * V / sizeof(word); k++)
+            optc_write<H>((word *)p + k, x.w[k]);
+}
+
 template <int H, int V, typename T> OPTC_FN void optc_get(T (&v)[V], const T *p, int left, bool wide)
 {
     typedef typename optc_word<sizeof(T) * V>::type word;
@@ -129,9 +163,9 @@ OPTC_FN void optc_ahead(optc_place &at, const optc_view *self, int by)
     at.row += rows;
 }
 
-template <int V, typename T> OPTC_FN void optc_get_rows(T (&v)[V], const T *p, const optc_view *self, optc_place at, int left)
+template <int V, typename T, typename W> OPTC_FN void optc_get_rows(T (&v)[V], const T *p, const optc_view *self, optc_place at, int left, W)
 {
-    const bool even = self->cols % V == 0;
+    const bool even = optc_is_even<W>::value;
     T x = left > 0 ? p[at.row] : T(0);
     for (int i = 0; i < V; i++) {
         if (!even && i && i < left && ++at.col == self->cols)
@@ -140,20 +174,23 @@ template <int V, typename T> OPTC_FN void optc_get_rows(T (&v)[V], const T *p, c
     }
 }
 
-template <int V, typename T> OPTC_FN void optc_get_slices(T (&v)[V], const T *p, const optc_view *self, optc_place at, int left)
+template <int V, typename T, typename W> OPTC_FN void optc_get_slices(T (&v)[V], const T *p, const optc_view *self, optc_place at, int left, W)
 {
+    const bool even = optc_is_even<W>::value;
     for (int i = 0; i < V; i++) {
-        if (i && ++at.col == self->cols)
+        if (!even && i && ++at.col == self->cols)
             at.col = 0, at.row++;
-        v[i] = i < left ? p[self->slices == 1 ? 0 : optc_div(at.row, self->rows)] : T(0);
+        if (!even || i == 0)
+            v[i] = i < left ? p[self->slices == 1 ? 0 : optc_div(at.row, self->rows)] : T(0);
+        else
+            v[i] = v[0];
     }
 }
 
-template <int V, typename T> OPTC_FN void optc_get_cols(T (&v)[V], const T *p, const optc_view *self, optc_place at, int left)
+template <int V, typename T, typename W> OPTC_FN void optc_get_cols(T (&v)[V], const T *p, const optc_view *self, optc_place at, int left, W wide)
 {
-    if (self->cols % V == 0 && left >= V) {
-        const T *q = p + (self->slices == 1 ? 0 : optc_div(at.row, self->rows) * self->cols) + at.col;
-        optc_get<0>(v, q, left, optc_wide<V>(q));
+    if (optc_is_even<W>::value) {               /* columns lie 64 bytes apart at the least, and come in whole vectors */
+        optc_get<0>(v, p + (self->slices == 1 ? 0 : optc_div(at.row, self->rows) * self->cols) + at.col, left, wide);
         return;
     }
     for (int i = 0; i < V; i++) {
