@@ -196,7 +196,7 @@ static void put_value(const Value *v, const Scale *c, bool winner, bool model)
     char text[32], bar[CHART_BAR + 1];
     printf("  %c%c %-8d ", winner ? '>' : ' ', model ? 'm' : ' ', v->v);
     if (!isfinite(v->ms)) {
-        printf("%14s  %3d tried, none worked\n", "-", v->failed);
+        printf("%12s %9s %4d  none of them worked\n", "-", "", v->failed);
         return;
     }
     double share = c->hi > c->lo ? (v->ms - c->lo) / (c->hi - c->lo) : 1;
@@ -279,21 +279,26 @@ static ShownStage *stages_of(const Show *s, int *n)
     return v;
 }
 
+/* A label, and the rule it begins with. */
+static void name_near(Near *near, Arena *a, const char *label)
+{
+    near_try(near, label);
+    near_try(near, arena_strndup(a, label, strcspn(label, " ")));
+}
+
 static int no_stage(const Show *s)
 {
     const TunedList *l[] = {&s->set.user, &s->set.site, &s->set.builtin};
-    const char *names[257] = {NULL};
-    int n = 0;
+    Near near = {.want = s->stage};
+    Arena a = {0};
     for (int k = 0; k < 3; k++)
-        for (int i = 0; i < l[k]->n && n < 256; i++)
-            names[n++] = l[k]->v[i].label;
-    for (int i = 0; i < s->trials.n && n < 256; i++)
-        names[n++] = s->trials.v[i].label;
-    names[n] = NULL;
-    Buf b = {0};
-    cli_near("stage", s->stage, names, &b);
-    int rc = cli_fail("tune: %s; a stage is named by the beginning of its rule and kernel, or of its hash ('optc tune show' lists them)", b.s ? b.s : s->stage);
-    buf_free(&b);
+        for (int i = 0; i < l[k]->n; i++)
+            name_near(&near, &a, l[k]->v[i].label);
+    for (int i = 0; i < s->trials.n; i++)
+        name_near(&near, &a, s->trials.v[i].label);
+    int rc = cli_fail("tune: unknown stage '%s'%s%s\na stage is named by the beginning of its rule and kernel, or of its hash; 'optc tune show' lists them", s->stage,
+                      s->device ? " of such a device" : "", near_text(&near, &a));
+    arena_free(&a);
     return rc;
 }
 
