@@ -115,7 +115,7 @@ END_TEST
 START_TEST(text_reads_back)
 {
     static const double times[] = {0.1, 1.0 / 3, 1e-300, 1.7976931348623157e308, 123456789.125, 5e-324};
-    static const char *const devices[] = {"b", "A  name\twith | odd\nthings", "", "Grafik\xc3\xbc" "beschleuniger"};
+    static const char *const devices[] = {"b", "A  name\twith | odd\nthings", "", "Kunst-\xc3\xb6"};
     TunedList l = {0}, again = {0};
     for (int i = 0; i < 96; i++) {
         Tuned t = entry(devices[i % 4], i % 3 == 0 ? FORM_MAP : i % 3 == 1 ? FORM_CPU : FORM_FOLD, i % 2 ? HASH : OTHER, i / 24 * 4, times[i % 6], times[(i + 1) % 6], i + 1);
