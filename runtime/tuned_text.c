@@ -49,8 +49,11 @@ __attribute__((format(printf, 2, 3))) static bool bad(const Reader *r, const cha
 
 static bool unknown(const Reader *r, const char *what, const Near *near)
 {
-    bool any = near->n > 0;
-    return bad(r, "unknown %s '%.40s'%s%s%s", what, near->want, any ? "; did you mean '" : "", any ? near->best[0] : "", any ? "'?" : "");
+    char text[128] = "";
+    size_t len = 0;
+    for (int i = 0; i < near->n && len < sizeof text; i++)
+        len += (size_t)snprintf(text + len, sizeof text - len, "%s'%s'%s", i == 0 ? "; did you mean " : i < near->n - 1 ? ", " : " or ", near->best[i], i == near->n - 1 ? "?" : "");
+    return bad(r, "unknown %s '%.40s'%s", what, near->want, text);
 }
 
 /* ---- values ---- */

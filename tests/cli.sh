@@ -22,7 +22,7 @@ expect() {
 
 expect 0 "usage" --help
 expect 2 "usage"
-for c in list check explain emit compile dump bench cache doctor new version; do
+for c in list check explain emit compile dump bench tune cache doctor new version; do
     expect 0 "optc $c" help "$c"
     expect 0 "optc $c" "$c" --help
 done
@@ -145,6 +145,85 @@ chmod g+w "$OPTC_CACHE"
 expect 0 "can be written by its group" doctor
 expect 0 "this folder is not used" cache ls
 OPTC_CACHE="$work/cache"
+# tuning results: nothing yet, merged, refused whole, exported as they were, drawn
+OPTC_TUNE="$work/tuned/mine" OPTC_TUNE_SITE=
+export OPTC_TUNE OPTC_TUNE_SITE
+a=0123456789abcdef0123456789abcdef b=fedcba9876543210fedcba9876543210
+knobs() { echo "threads=$1 vector=4 items=$2 blocks=0 load=0 store=0 grid=0"; }
+gpu='device NVIDIA H200 | units 132 | driver 580'
+map() { echo "map f32,f32,f32 $1 2^28 $(knobs 256 2) ms=$2 model=2 n=$3 # $4"; }
+{ printf 'optc-tune 1\n%s\n' "$gpu"; map $a 1.5 7 'adamw step_1_map'; map $b 1 3 'lion step_1_map'; } > one.txt
+{ printf 'optc-tune 1\n%s\n' "$gpu"; map $a 1.25 1 'adamw step_1_map'; map $b 1 2 'lion step_1_map'; } > two.txt
+for action in export merge show; do
+    expect 0 "optc tune $action" help tune $action
+    expect 0 "optc tune $action" tune $action --help
+done
+expect 2 "one command at a time" help bench tune
+expect 0 "no results yet" tune show
+expect 1 "no results to export yet" tune export
+check "looking made a folder" '[ ! -e tuned ]'
+expect 2 "which files" tune merge
+expect 1 "No such file" tune merge one.txt none.txt
+sed 's/threads=/thread=/' two.txt > typo.txt
+expect 1 "typo.txt:3: unknown knob 'thread'; did you mean 'threads'?" tune merge one.txt typo.txt
+expect 1 "nothing was merged" tune merge one.txt typo.txt
+head -c 200 two.txt > cut.txt
+expect 1 "cut.txt:3: cut short" tune merge one.txt cut.txt
+sed 's/^optc-tune 1/optc-tune 9/' two.txt > newer.txt
+expect 1 "newer.txt:1: of another version" tune merge newer.txt one.txt
+check "a refused merge left something" '[ ! -e tuned ]'
+expect 0 "would be: 2 added" tune merge --dry-run one.txt
+check "a dry run left something" '[ ! -e tuned ]'
+expect 0 "2 added, 0 replaced, 0 kept as they were in $OPTC_TUNE" tune merge one.txt
+expect 0 "0 added, 1 replaced, 1 kept" tune merge two.txt
+expect 0 "0 added, 0 replaced, 2 kept" tune merge one.txt two.txt
+"$OPTC" tune merge --into other.txt two.txt one.txt >/dev/null && "$OPTC" tune export > back.txt
+check "the order of a merge shows" 'cmp -s other.txt back.txt'
+check "an export is not what was merged" '[ "$(grep -c . back.txt)" = 4 ] && grep -q "ms=1.25 model=2 n=1 # adamw" back.txt && grep -q "ms=1 model=2 n=3 # lion" back.txt'
+check "merging from a pipe" '[ "$("$OPTC" tune merge --into third.txt - < back.txt)" = "2 added, 0 replaced, 0 kept as they were in third.txt" ] && cmp -s third.txt back.txt'
+expect 0 "2 results written to out.txt" tune export -o out.txt --device h200
+check "export -o differs from export" 'cmp -s out.txt back.txt'
+expect 1 "no results of a device 'A100' (there are: NVIDIA H200)" tune export --device A100
+expect 1 "Is a directory" tune export -o .
+expect 2 "it takes no arguments" tune export out.txt
+OPTC_TUNE_SITE="$work/site"
+printf 'optc-tune 1\n%s\n%s\n%s\n' "$gpu" "$(map $a 1 99 site)" "$(map 00000000000000000000000000000000 1 1 'site only')" > site
+check "export --all is not by precedence" '[ "$("$OPTC" tune export --all | grep -c "site only")" = 1 ] && [ "$("$OPTC" tune export --all | grep -c n=99)" = 0 ] && [ "$("$OPTC" tune export | grep -c site)" = 0 ]'
+expect 0 "3 results" tune show
+expect 0 "+60.0 %" tune show
+check "show does not say whose a result is" '"$OPTC" tune show | grep "site only" | grep -q " site  "'
+echo nonsense > site
+expect 0 "not used: $work/site:1: not a file of tuning results" tune show
+expect 1 "$work/site:1: not a file of tuning results" tune export --all
+OPTC_TUNE_SITE=
+expect 0 "map     lion step_1_map" tune show back.txt
+expect 1 "typo.txt:3" tune show typo.txt
+expect 1 "none.txt" tune show none.txt
+trial() { echo "$gpu | map f32,f32,f32 $a 2^28 $(knobs $1 $2) ms=$3 n=5 from=$4 # adamw step_1_map"; }
+{ echo 'optc-trials 1'; trial 256 2 1.25 search; trial 128 2 1.5 search; trial 128 1 1.45 search; trial 256 4 1.4 model; trial 512 2 failed search; printf 'device NVID'; } > "$OPTC_TUNE.trials"
+expect 0 "5 trials, 1 failed; the result takes 1.25 ms, the model's launch 2 ms (+60.0 %), n=1" tune show --stage adamw
+"$OPTC" tune show --stage 01234567 > chart.txt
+# the best of 128 is 1.45, not 1.5; 256 won and is the model's too; bars of one scale: 0.2 more takes all 56, the best 0.15 / 1.15 of it
+check "the chart's best times" 'grep -q "^     128 *1.45 ms  *+16.0 %  *2  #*$" chart.txt && grep -q "^  >m 256 *1.25 ms  *+0.0 %  *2  #######$" chart.txt && grep -q "^     512  *-  *1  none of them worked$" chart.txt'
+check "the chart's longest bar" '[ "$(grep -c "  ########################################################$" chart.txt)" = 2 ] && ! grep -q "#########################################################" chart.txt'
+check "the chart's items" 'grep -q "^     1 *1.45 ms" chart.txt && grep -q "^  >  2 *1.25 ms" chart.txt && grep -q "^   m 4 *1.4 ms" chart.txt && grep -q "every trial: vector=4 blocks=0 load=0 store=0 grid=0" chart.txt'
+check "a chart wider than 100 columns" '[ -z "$(grep -E "^.{101}" chart.txt)" ]'
+check "the table does not name what differs from the model" '"$OPTC" tune show | grep "adamw step_1_map" | grep -q "user      items=2$"'
+expect 1 "unknown stage 'adumw'; did you mean" tune show --stage "adumw"
+expect 2 "--stage names no stage" tune show --stage ''
+sed 's/ms=1.45/ms=fast/' "$OPTC_TUNE.trials" > t && mv t "$OPTC_TUNE.trials"
+expect 1 "mine.trials:4: ms=fast must be" tune show --stage adamw
+expect 0 "2 results" tune show
+if command -v python3 >/dev/null 2>&1; then
+    check "show --json is not JSON" '"$OPTC" tune show --json 2>/dev/null | python3 -m json.tool >/dev/null'
+fi
+OPTC_TUNE=
+expect 1 "OPTC_TUNE is empty" tune merge one.txt
+OPTC_TUNE="$work"
+expect 1 "Is a directory" tune merge one.txt
+OPTC_TUNE="$work/one.txt/tune"
+expect 1 "Not a directory" tune merge two.txt
+OPTC_TUNE=
 if "$OPTC" doctor | grep '^nvrtc' | grep -q 'compiles for'; then
     expect 0 "sm_90: " compile adamw --arch sm_90 -o a.cubin
     expect 0 "bytes of PTX" compile adamw --arch sm_90 --ptx -o a.ptx

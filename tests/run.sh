@@ -6,6 +6,7 @@ set -eu
 part() { printf '\n== %s\n' "$*"; }
 export OPTC_TEST_CACHE="$PWD/$BUILD/test-cache"
 unset OPTC_CACHE OPTC_CACHE_BASE OPTC_CACHE_MAX OPTC_PATH OPTC_CC OPTC_CFLAGS 2>/dev/null || true
+export OPTC_TUNE= OPTC_TUNE_SITE=      # not what somebody measured here
 mkdir -p "$OPTC_TEST_CACHE" && chmod 700 "$OPTC_TEST_CACHE"
 
 part "NVRTC and CUDA's headers"
@@ -31,7 +32,7 @@ part "the address and undefined-behaviour sanitizers"
 $MAKE --no-print-directory -s SAN=1 BUILD="$BUILD/san" OPT=-O1 "$BUILD/san/run-tests"
 # Looking for leaks takes long and happens at every exit: once a suite, in one process, where a test is not meant to kill its own.
 OPTC_FUZZ_SPECS=4 ASAN_OPTIONS=detect_leaks=0 "$BUILD/san/run-tests"
-for suite in ops ir golden refs api cache; do
+for suite in ops ir golden refs api cache tuned; do
     CK_FORK=no CK_RUN_SUITE=$suite ASAN_OPTIONS=detect_leaks=1 "$BUILD/san/run-tests"
 done
 

@@ -13,7 +13,7 @@ typedef struct Show {
     const char *stage, *device, *file;
     bool json;
     TunedSet set;              /* of a FILE: only its user list is filled */
-    TrialList trials;
+    TrialList trials;          /* sorted by key, so that a stage's lie together; those of one key as they came */
     char trials_file[TUNE_PATH];
     Row *row;
     int n;
@@ -65,11 +65,54 @@ static const Tuned *result_of(const Show *s, const TunedKey *k)
     return NULL;
 }
 
+static int by_trial(const void *a, const void *b)
+{
+    const Trial *x = *(const Trial *const *)a, *y = *(const Trial *const *)b;
+    int c = tuned_compare(&x->key, &y->key);
+    return c ? c : (x > y) - (x < y);
+}
+
+static bool sort_trials(TrialList *l)
+{
+    const Trial **at = malloc(((size_t)l->n + 1) * sizeof *at);
+    Trial *v = malloc(((size_t)l->n + 1) * sizeof *v);
+    for (int i = 0; at && v && i < l->n; i++)
+        at[i] = &l->v[i];
+    if (at && v) {
+        qsort(at, (size_t)l->n, sizeof *at, by_trial);
+        for (int i = 0; i < l->n; i++)
+            v[i] = *at[i];
+        free(l->v);
+        l->v = v;
+    } else {
+        free(v);
+    }
+    free(at);
+    return l->v == v;
+}
+
+/* The trials of a key: the first, and how many. */
+static const Trial *trials_at(const Show *s, const TunedKey *k, int *n)
+{
+    int lo = 0, hi = s->trials.n;
+    while (lo < hi) {
+        int mid = lo + (hi - lo) / 2;
+        if (tuned_compare(&s->trials.v[mid].key, k) < 0)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    for (*n = 0; lo + *n < s->trials.n && !tuned_compare(&s->trials.v[lo + *n].key, k);)
+        ++*n;
+    return s->trials.n ? s->trials.v + lo : NULL;
+}
+
 static const Trial *model_of(const Show *s, const TunedKey *k)
 {
-    const Trial *t = NULL, *found = NULL;
-    while ((t = trials_of(&s->trials, k, t)))
-        found = t->model ? t : found;
+    int n;
+    const Trial *t = s->trials.n ? trials_at(s, k, &n) : NULL, *found = NULL;
+    for (int i = 0; t && i < n; i++)
+        found = t[i].model ? &t[i] : found;
     return found;
 }
 
@@ -151,10 +194,10 @@ static int by_value(const void *a, const void *b)
 }
 
 /* The values that were tried of one parameter, and the best time of each. */
-static int values_of(const Show *s, const TunedKey *key, int knob, Value out[MOST_SHOWN])
+static int values_of(const Trial *t, int trials, int knob, Value out[MOST_SHOWN])
 {
     int n = 0;
-    for (const Trial *t = NULL; (t = trials_of(&s->trials, key, t));) {
+    for (const Trial *end = t + trials; t < end; t++) {
         int i = 0;
         while (i < n && out[i].v != t->launch.v[knob])
             i++;
@@ -174,12 +217,12 @@ static int values_of(const Show *s, const TunedKey *key, int knob, Value out[MOS
 typedef struct Scale { double lo, best, hi; } Scale;
 
 /* One for all parameters of a stage. Differences are a few percent: the bars begin near the best time unless some take twice as long. */
-static Scale scale_of(const Show *s, const TunedKey *key)
+static Scale scale_of(const Trial *t, int trials)
 {
     Scale c = {0, INFINITY, 0};
     for (int k = 0; k < NKNOB; k++) {
         Value v[MOST_SHOWN];
-        int n = values_of(s, key, k, v);
+        int n = values_of(t, trials, k, v);
         for (int i = 0; i < n; i++)
             if (isfinite(v[i].ms)) {
                 c.best = v[i].ms < c.best ? v[i].ms : c.best;
@@ -196,7 +239,7 @@ static void put_value(const Value *v, const Scale *c, bool winner, bool model)
     char text[32], bar[CHART_BAR + 1];
     printf("  %c%c %-8d ", winner ? '>' : ' ', model ? 'm' : ' ', v->v);
     if (!isfinite(v->ms)) {
-        printf("%14s  %3d tried, none worked\n", "-", v->failed);
+        printf("%12s %9s %4d  none of them worked\n", "-", "", v->failed);
         return;
     }
     double share = c->hi > c->lo ? (v->ms - c->lo) / (c->hi - c->lo) : 1;
@@ -208,13 +251,13 @@ static void put_value(const Value *v, const Scale *c, bool winner, bool model)
     printf("%9.4g ms %9s %4d  %s%s%s\n", v->ms, text, v->ok + v->failed, winner ? cli_paint(PAINT_GOOD) : "", bar, winner ? cli_paint(PAINT_NONE) : "");
 }
 
-static void put_charts(const Show *s, const TunedKey *key, const Launch *winner, const Trial *model)
+static void put_charts(const Trial *t, int trials, const Launch *winner, const char *wins, const Trial *model)
 {
-    Scale c = scale_of(s, key);
+    Scale c = scale_of(t, trials);
     Buf fixed = {0};
     for (int k = 0; k < NKNOB; k++) {
         Value v[MOST_SHOWN];
-        int n = values_of(s, key, k, v);
+        int n = values_of(t, trials, k, v);
         if (n == 1)
             buf_printf(&fixed, "%s%s=%d", fixed.len ? " " : "", knob_name[k], v[0].v);
         if (n < 2)
@@ -229,7 +272,7 @@ static void put_charts(const Show *s, const TunedKey *key, const Launch *winner,
         printf("  bars from %.4g to %.4g ms", c.lo, c.hi);
     else if (isfinite(c.best))
         printf("  bars from 0 to %.4g ms", c.hi);
-    printf("%s> the result%s\n", isfinite(c.best) ? "; " : "  ", model ? ", m the model's" : "");
+    printf("%s> the %s%s\n", isfinite(c.best) ? "; " : "  ", wins, model ? ", m the model's" : "");
     buf_free(&fixed);
 }
 
@@ -237,10 +280,11 @@ static void put_stage(const Show *s, const TunedKey *key, const char *label)
 {
     const Tuned *result = result_of(s, key);
     const Trial *best = NULL;
-    int n = 0, failed = 0;
-    for (const Trial *t = NULL; (t = trials_of(&s->trials, key, t)); n++) {
-        failed += !isfinite(t->ms);
-        best = isfinite(t->ms) && (!best || t->ms < best->ms) ? t : best;
+    int n, failed = 0;
+    const Trial *t = trials_at(s, key, &n);
+    for (int i = 0; i < n; i++) {
+        failed += !isfinite(t[i].ms);
+        best = isfinite(t[i].ms) && (!best || t[i].ms < best->ms) ? &t[i] : best;
     }
     printf("%s", cli_paint(PAINT_HEAD));
     cli_put_clean(stdout, *label ? label : key->stage, false);
@@ -253,7 +297,7 @@ static void put_stage(const Show *s, const TunedKey *key, const char *label)
         printf("; the result takes %.4g ms, the model's launch %.4g ms (%+.1f %%), n=%d", result->ms, result->model_ms, gain(result), result->samples);
     puts("");
     if (n)
-        put_charts(s, key, result ? &result->launch : best ? &best->launch : NULL, model_of(s, key));
+        put_charts(t, n, result ? &result->launch : best ? &best->launch : NULL, result ? "result" : "best", model_of(s, key));
 }
 
 typedef struct ShownStage { const TunedKey *key; const char *label; } ShownStage;
@@ -279,21 +323,26 @@ static ShownStage *stages_of(const Show *s, int *n)
     return v;
 }
 
+/* A label, and the rule it begins with. */
+static void name_near(Near *near, Arena *a, const char *label)
+{
+    near_try(near, label);
+    near_try(near, arena_strndup(a, label, strcspn(label, " ")));
+}
+
 static int no_stage(const Show *s)
 {
     const TunedList *l[] = {&s->set.user, &s->set.site, &s->set.builtin};
-    const char *names[257] = {NULL};
-    int n = 0;
+    Near near = {.want = s->stage};
+    Arena a = {0};
     for (int k = 0; k < 3; k++)
-        for (int i = 0; i < l[k]->n && n < 256; i++)
-            names[n++] = l[k]->v[i].label;
-    for (int i = 0; i < s->trials.n && n < 256; i++)
-        names[n++] = s->trials.v[i].label;
-    names[n] = NULL;
-    Buf b = {0};
-    cli_near("stage", s->stage, names, &b);
-    int rc = cli_fail("tune: %s; a stage is named by the beginning of its rule and kernel, or of its hash ('optc tune show' lists them)", b.s ? b.s : s->stage);
-    buf_free(&b);
+        for (int i = 0; i < l[k]->n; i++)
+            name_near(&near, &a, l[k]->v[i].label);
+    for (int i = 0; i < s->trials.n; i++)
+        name_near(&near, &a, s->trials.v[i].label);
+    int rc = cli_fail("tune: unknown stage '%s'%s%s\na stage is named by the beginning of its rule and kernel, or of its hash; 'optc tune show' lists them", s->stage,
+                      s->device ? " of such a device" : "", near_text(&near, &a));
+    arena_free(&a);
     return rc;
 }
 
@@ -394,6 +443,8 @@ static int load(Show *s)
             return cli_fail("%s", why);
         cli_warning("not used: %s", why);
     }
+    if (s->trials.n && !sort_trials(&s->trials))
+        return cli_fail("tune: out of memory");
     return CLI_GO;
 }
 

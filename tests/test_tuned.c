@@ -1,0 +1,843 @@
+/* Tuning results and trials: what is written reads back, what is wrong is refused by line, merges keep the better one and lose none.
+ * The texts of this file are written by hand, so that reader and printer are not each other's only witness. */
+#include "help.h"
+#include "tuned.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <locale.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define HASH "0123456789abcdef0123456789abcdef"
+#define OTHER "fedcba9876543210fedcba9876543210"
+#define HEAD "optc-tune 1\n"
+#define H200 "device NVIDIA H200 | units 132 | driver 580\n"
+#define MAP "map f32,f32,f32 " HASH " 2^28 "
+#define KNOBS "threads=256 vector=4 items=2 blocks=0 load=0 store=0 grid=0"
+#define TIMES " ms=1.795 model=1.801 n=25"
+#define LINE MAP KNOBS TIMES " # adamw step_1_map\n"
+#define TRIALS "optc-trials 1\n"
+#define TRY "device NVIDIA H200 | units 132 | driver 580 | " MAP KNOBS
+
+static char home[64], why[600];
+
+static void make_home(void)
+{
+    strcpy(home, "/tmp/optc-test-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(home));
+}
+
+static void drop_home(void)
+{
+    char cmd[200];
+    snprintf(cmd, sizeof cmd, "chmod -R u+rwx %s; rm -rf %s", home, home);
+    ck_assert_int_eq(system(cmd), 0);
+}
+
+static const char *in_home(const char *name)
+{
+    static char path[16][200];
+    static int at;
+    char *p = path[at++ % 16];
+    snprintf(p, 200, "%s/%s", home, name);
+    return p;
+}
+
+static void spill(const char *path, const char *text, size_t n)
+{
+    FILE *f = fopen(path, "wb");
+    ck_assert_msg(f && fwrite(text, 1, n, f) == n && fclose(f) == 0, "%s: %s", path, strerror(errno));
+}
+
+static char *slurp(const char *path)
+{
+    static char buf[1 << 16];
+    FILE *f = fopen(path, "rb");
+    ck_assert_msg(f != NULL, "%s: %s", path, strerror(errno));
+    buf[fread(buf, 1, sizeof buf - 1, f)] = 0;
+    fclose(f);
+    return buf;
+}
+
+static bool parse(TunedList *l, const char *text) { return tuned_parse(l, "f", text, strlen(text), why, sizeof why); }
+
+static TunedList list_of(const char *text)
+{
+    TunedList l = {0};
+    ck_assert_msg(parse(&l, text), "%s", why);
+    return l;
+}
+
+static Tuned entry(const char *device, LaunchForm form, const char *stage, int bucket, double ms, double model, int samples)
+{
+    static const Launch usual[NFORM] = {[FORM_MAP] = {{256, 4, 2, 0, 0, 0, 0}}, [FORM_FOLD] = {{128, 4, 4, 0, 0, 0, 0}}, [FORM_CPU] = {{3, 1, 77, 0, 0, 0, 0}}};
+    Tuned t = {.launch = usual[form], .ms = ms, .model_ms = model, .samples = samples, .label = "rule kernel"};
+    tuned_set_device(&t.key, device, 132, 580);
+    t.key.form = form;
+    strcpy(t.key.types, "f32,f32,f32");
+    strcpy(t.key.stage, stage);
+    t.key.bucket = bucket;
+    return t;
+}
+
+/* ---- results as text ---- */
+START_TEST(fields_are_read)
+{
+    TunedList l = list_of(HEAD "# said by hand\n\n" H200 LINE "cpu bf16,f32,f64\t" OTHER " 2^0 n=1 model=2e-3 ms=1e-3 grid=0 store=0 load=0 blocks=0 items=1048576 vector=1 threads=4096 x-new=7\n");
+    ck_assert_int_eq(l.n, 2);
+    const Tuned *t = &l.v[0];
+    ck_assert_str_eq(t->key.device, "NVIDIA H200");
+    ck_assert_int_eq(t->key.units, 132);
+    ck_assert_int_eq(t->key.driver, 580);
+    ck_assert_int_eq(t->key.form, FORM_MAP);
+    ck_assert_str_eq(t->key.types, "f32,f32,f32");
+    ck_assert_str_eq(t->key.stage, HASH);
+    ck_assert_int_eq(t->key.bucket, 28);
+    const int want[NKNOB] = {256, 4, 2, 0, 0, 0, 0};
+    ck_assert_mem_eq(t->launch.v, want, sizeof want);
+    ck_assert(t->ms == 1.795 && t->model_ms == 1.801 && t->samples == 25);
+    ck_assert_str_eq(t->label, "adamw step_1_map");
+    t = &l.v[1];
+    ck_assert(t->key.form == FORM_CPU && t->key.bucket == 0 && t->ms == 1e-3 && t->model_ms == 2e-3 && t->samples == 1 && !*t->label);
+    ck_assert(t->launch.v[KNOB_THREADS] == 4096 && t->launch.v[KNOB_ITEMS] == 1048576);
+    ck_assert_str_eq(t->key.types, "bf16,f32,f64");
+    tuned_free(&l);
+}
+END_TEST
+
+START_TEST(text_reads_back)
+{
+    static const double times[] = {0.1, 1.0 / 3, 1e-300, 1.7976931348623157e308, 123456789.125, 5e-324};
+    static const char *const devices[] = {"b", "A  name\twith | odd\nthings", "", "Kunst-\xc3\xb6"};
+    TunedList l = {0}, again = {0};
+    for (int i = 0; i < 96; i++) {
+        Tuned t = entry(devices[i % 4], i % 3 == 0 ? FORM_MAP : i % 3 == 1 ? FORM_CPU : FORM_FOLD, i % 2 ? HASH : OTHER, i / 24 * 4, times[i % 6], times[(i + 1) % 6], i + 1);
+        strcpy(t.label, i % 5 ? "a # label  with\x01 control" : "");
+        ck_assert(tuned_put(&l, &t));
+    }
+    char *text = tuned_text(&l);
+    ck_assert_msg(parse(&again, text), "%s", why);
+    ck_assert_int_eq(again.n, l.n);
+    for (int i = 0; i < l.n; i++)
+        ck_assert(!tuned_compare(&l.v[i].key, &again.v[i].key) && !memcmp(&l.v[i].launch, &again.v[i].launch, sizeof(Launch)) && l.v[i].ms == again.v[i].ms &&
+                  l.v[i].model_ms == again.v[i].model_ms && l.v[i].samples == again.v[i].samples && !strcmp(l.v[i].label, again.v[i].label));
+    ck_assert_ptr_nonnull(strstr(text, "device A name with odd things | units"));
+    ck_assert_ptr_nonnull(strstr(text, "device unknown | units"));
+    ck_assert_ptr_nonnull(strstr(text, "# a # label with control\n"));
+    char *twice = tuned_text(&again);
+    ck_assert_str_eq(text, twice);
+    free(text);
+    free(twice);
+    tuned_free(&l);
+    tuned_free(&again);
+}
+END_TEST
+
+/* Whatever order they come in. */
+START_TEST(order_is_fixed)
+{
+    Tuned t[] = {entry("b", FORM_MAP, HASH, 4, 1, 2, 3), entry("a", FORM_FOLD, HASH, 4, 1, 2, 3), entry("a", FORM_MAP, OTHER, 4, 1, 2, 3), entry("a", FORM_MAP, HASH, 28, 1, 2, 3),
+                 entry("a", FORM_MAP, HASH, 4, 1, 2, 3)};
+    const char *want = HEAD "device a | units 132 | driver 580\n"
+        "map f32,f32,f32 " HASH " 2^4 " KNOBS " ms=1 model=2 n=3 # rule kernel\n"
+        "map f32,f32,f32 " HASH " 2^28 " KNOBS " ms=1 model=2 n=3 # rule kernel\n"
+        "map f32,f32,f32 " OTHER " 2^4 " KNOBS " ms=1 model=2 n=3 # rule kernel\n"
+        "fold f32,f32,f32 " HASH " 2^4 threads=128 vector=4 items=4 blocks=0 load=0 store=0 grid=0 ms=1 model=2 n=3 # rule kernel\n"
+        "\ndevice b | units 132 | driver 580\n"
+        "map f32,f32,f32 " HASH " 2^4 " KNOBS " ms=1 model=2 n=3 # rule kernel\n";
+    for (int turn = 0; turn < 5; turn++) {
+        TunedList l = {0};
+        for (int i = 0; i < 5; i++)
+            ck_assert(tuned_put(&l, &t[(i * 2 + turn) % 5]));
+        char *text = tuned_text(&l);
+        ck_assert_str_eq(text, want);
+        free(text);
+        tuned_free(&l);
+    }
+}
+END_TEST
+
+START_TEST(lenient_where_harmless)
+{
+    char *plain = tuned_text(&(TunedList){0});
+    ck_assert_str_eq(plain, HEAD);
+    free(plain);
+    TunedList l = list_of("optc-tune 1\r\n\r\n   # x\r\n\tdevice  A |units 1|  driver 0 \r\n  " MAP "  " KNOBS TIMES "   #   label   \r\ndevice A | units 1 | driver 0\r\n");
+    ck_assert_int_eq(l.n, 1);
+    ck_assert_str_eq(l.v[0].label, "label");
+    ck_assert_int_eq(l.v[0].key.units, 1);
+    tuned_free(&l);
+}
+END_TEST
+
+/* A program's own decimal comma is not the file's. */
+START_TEST(locale_does_not_matter)
+{
+    static const char *const names[] = {"de_DE.UTF-8", "de_DE.utf8", "fr_FR.UTF-8", "fr_FR.utf8"};
+    for (int i = 0; i < 4 && !setlocale(LC_ALL, names[i]); i++)
+        ;
+    TunedList l = list_of(HEAD H200 LINE);
+    char *text = tuned_text(&l);
+    ck_assert_str_eq(text, HEAD H200 LINE);
+    setlocale(LC_ALL, "C");
+    free(text);
+    tuned_free(&l);
+}
+END_TEST
+
+/* ---- what is refused ---- */
+#define AT(...) HEAD H200 LINE __VA_ARGS__ "\n"
+#define E2 "map f32,f32,f32 " OTHER " 2^28 "
+#define C2 "cpu f32,f32,f32 " OTHER " 2^28 "
+static const struct Bad { const char *text; int line; const char *part; } bads[] = {
+    {"", 1, "empty: it should begin with 'optc-tune 1'"},
+    {"\n", 1, "not a file of tuning results"},
+    {"# hello\n" HEAD, 1, "not a file of tuning results"},
+    {"\xef\xbb\xbf" HEAD, 1, "not a file of tuning results"},
+    {"optc-tune 2\n" H200 LINE, 1, "of another version: 'optc-tune 2'; this optc reads 'optc-tune 1'"},
+    {"optc-tune 1 \n", 1, "of another version"},
+    {"optc-tune\n", 1, "not a file of"},
+    {TRIALS, 1, "these are trials, not results"},
+    {"optc-tune 1", 1, "cut short"},
+    {HEAD H200 MAP KNOBS TIMES, 3, "cut short: the line has no end"},
+    {HEAD H200 LINE "map f32,f3", 4, "cut short"},
+    {HEAD LINE, 2, "before the first line 'device NAME | units N | driver N'"},
+    {HEAD "device\n", 2, "before the first line"},
+    {HEAD "devise X | units 1 | driver 1\n", 2, "before the first line"},
+    {AT("devise X | units 1 | driver 1"), 4, "unknown kind of stage 'devise'; did you mean 'device'"},
+    {HEAD "device X\n", 2, "a device is 'device NAME | units N | driver N'"},
+    {HEAD "device X | units 1\n", 2, "a device is"},
+    {HEAD "device X | units 0 | driver 1\n", 2, "a device is"},
+    {HEAD "device X | units -1 | driver 1\n", 2, "a device is"},
+    {HEAD "device X | units 1 | driver 99999999999999999999\n", 2, "a device is"},
+    {HEAD "device X | driver 1 | units 1\n", 2, "a device is"},
+    {HEAD "device X | units 1 | driver 1 | more\n", 2, "a device is"},
+    {HEAD "device X | units 1 2 | driver 1\n", 2, "a device is"},
+    {HEAD "device  | units 1 | driver 1\n", 2, "name has 1 to 95 bytes"},
+    {HEAD "device aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa | units 1 | driver 1\n", 2, "name has 1 to 95 bytes"},
+    {AT("mpa f32,f32,f32 " OTHER " 2^28 " KNOBS TIMES), 4, "unknown kind of stage 'mpa'; did you mean 'cpu' or 'map'?"},
+    {AT("elephant f32,f32,f32 " OTHER " 2^28 " KNOBS TIMES), 4, "unknown kind of stage 'elephant'"},
+    {AT("map"), 4, "it ends before the storage types"},
+    {AT("map f32,f32,f32"), 4, "it ends before the stage's hash"},
+    {AT("map f32,f32,f32 " OTHER), 4, "it ends before the size"},
+    {AT("map f32,f32 " OTHER " 2^28 " KNOBS TIMES), 4, "must be three storage types"},
+    {AT("map f32,f32,f32,f32 " OTHER " 2^28 " KNOBS TIMES), 4, "must be three storage types"},
+    {AT("map f32,f33,f32 " OTHER " 2^28 " KNOBS TIMES), 4, "unknown storage type 'f33'; did you mean 'f32'"},
+    {AT("map f32,,f32 " OTHER " 2^28 " KNOBS TIMES), 4, "unknown storage type ''"},
+    {AT("map f32,f32, " OTHER " 2^28 " KNOBS TIMES), 4, "unknown storage type ''"},
+    {AT("map f32,f32,ffffffffffffffffffffffffffffffffffffffffff " OTHER " 2^28 " KNOBS TIMES), 4, "unknown storage type 'fffffffffffffff'"},
+    {AT("map f32,f32,f32 0123 2^28 " KNOBS TIMES), 4, "'0123' is no stage's hash: 32 digits"},
+    {AT("map f32,f32,f32 0123456789abcdef0123456789abcdeg 2^28 " KNOBS TIMES), 4, "is no stage's hash"},
+    {AT("map f32,f32,f32 0123456789ABCDEF0123456789abcdef 2^28 " KNOBS TIMES), 4, "is no stage's hash"},
+    {AT("map f32,f32,f32 " OTHER "0 2^28 " KNOBS TIMES), 4, "is no stage's hash"},
+    {AT("map f32,f32,f32 " OTHER " 28 " KNOBS TIMES), 4, "'28' is no size"},
+    {AT("map f32,f32,f32 " OTHER " 2^27 " KNOBS TIMES), 4, "'2^27' is no size"},
+    {AT("map f32,f32,f32 " OTHER " 2^42 " KNOBS TIMES), 4, "'2^42' is no size"},
+    {AT("map f32,f32,f32 " OTHER " 2^-2 " KNOBS TIMES), 4, "'2^-2' is no size"},
+    {AT("map f32,f32,f32 " OTHER " 2^ " KNOBS TIMES), 4, "is no size"},
+    {AT("map f32,f32,f32 " OTHER " 2^028 " KNOBS TIMES), 4, "is no size"},
+    {AT(E2 "thread=256 vector=4 items=2 blocks=0 load=0 store=0 grid=0" TIMES), 4, "unknown knob 'thread'; did you mean 'threads'?"},
+    {AT(E2 KNOBS " shoe=3" TIMES), 4, "unknown knob 'shoe'"},
+    {AT(E2 KNOBS " x=3" TIMES), 4, "unknown knob 'x'"},
+    {AT(E2 KNOBS " from=model" TIMES), 4, "unknown knob 'from'"},
+    {AT(E2 KNOBS " load=0" TIMES), 4, "load= stands here twice"},
+    {AT(E2 KNOBS TIMES " ms=2"), 4, "ms= stands here twice"},
+    {AT(E2 "threads=256 vector=4 items=2 blocks=0 load=0 store=0" TIMES), 4, "grid= is missing"},
+    {AT(E2 KNOBS " ms=1 n=3"), 4, "model= is missing"},
+    {AT(E2 KNOBS), 4, "ms= is missing"},
+    {AT(E2), 4, "threads= is missing"},
+    {AT(E2 "# " KNOBS TIMES), 4, "threads= is missing"},
+    {AT(E2 "threads=257 vector=4 items=2 blocks=0 load=0 store=0 grid=0" TIMES), 4, "threads=257: for map it is 128, 256 or 512"},
+    {AT("tile f32,f32,f32 " OTHER " 2^28 threads=256 vector=2 items=1 blocks=0 load=0 store=0 grid=0" TIMES), 4, "vector=2: for tile it is 4"},
+    {AT(E2 "threads=-256 vector=4 items=2 blocks=0 load=0 store=0 grid=0" TIMES), 4, "threads=-256 is not a whole number"},
+    {AT(E2 "threads=256.0 vector=4 items=2 blocks=0 load=0 store=0 grid=0" TIMES), 4, "threads=256.0 is not a whole number"},
+    {AT(E2 "threads= vector=4 items=2 blocks=0 load=0 store=0 grid=0" TIMES), 4, "threads= is not a whole number"},
+    {AT(E2 "threads=99999999999999999999 vector=4 items=2 blocks=0 load=0 store=0 grid=0" TIMES), 4, "is not a whole number"},
+    {AT(E2 "threads 256 vector=4 items=2 blocks=0 load=0 store=0 grid=0" TIMES), 4, "'threads' is not name=value"},
+    {AT(E2 "=256 vector=4 items=2 blocks=0 load=0 store=0 grid=0" TIMES), 4, "'=256' is not name=value"},
+    {AT(C2 "threads=4097 vector=1 items=0 blocks=0 load=0 store=0 grid=0" TIMES), 4, "threads=4097: at most 4096"},
+    {AT(C2 "threads=1 vector=1 items=1048577 blocks=0 load=0 store=0 grid=0" TIMES), 4, "items=1048577: at most 1048576"},
+    {AT(C2 "threads=1 vector=2 items=0 blocks=0 load=0 store=0 grid=0" TIMES), 4, "vector=2: for cpu it is 1"},
+    {AT(E2 KNOBS " ms=0 model=1 n=3"), 4, "ms=0 must be a time in milliseconds above 0"},
+    {AT(E2 KNOBS " ms=-1 model=1 n=3"), 4, "ms=-1 must be"},
+    {AT(E2 KNOBS " ms=nan model=1 n=3"), 4, "ms=nan must be"},
+    {AT(E2 KNOBS " ms=inf model=1 n=3"), 4, "ms=inf must be"},
+    {AT(E2 KNOBS " ms=failed model=1 n=3"), 4, "ms=failed must be"},
+    {AT(E2 KNOBS " ms=1e999 model=1 n=3"), 4, "ms=1e999 must be"},
+    {AT(E2 KNOBS " ms=1e-999 model=1 n=3"), 4, "ms=1e-999 must be"},
+    {AT(E2 KNOBS " ms=0x1p3 model=1 n=3"), 4, "ms=0x1p3 must be"},
+    {AT(E2 KNOBS " ms=1,5 model=1 n=3"), 4, "ms=1,5 must be"},
+    {AT(E2 KNOBS " ms=1.5.2 model=1 n=3"), 4, "ms=1.5.2 must be"},
+    {AT(E2 KNOBS " ms=1 model=zero n=3"), 4, "model=zero must be"},
+    {AT(E2 KNOBS " ms=1 model=1 n=0"), 4, "n=0 must be a whole number from 1"},
+    {AT(E2 KNOBS " ms=1 model=1 n=1.5"), 4, "n=1.5 must be"},
+    {AT(E2 KNOBS " ms=1 model=1 n=9999999999"), 4, "n=9999999999 must be"},
+    {AT(E2 KNOBS TIMES " # 1234567890123456789012345678901234567890123456789012345678901234567890123456789012"), 4, "has 82 bytes; at most 79"},
+    {HEAD H200 LINE "\n# again\n" LINE, 6, "the same stage and size as line 3"},
+    {HEAD H200 LINE "device B | units 1 | driver 1\n" LINE H200 LINE LINE, 7, "the same stage and size as line 3"},
+    {AT("# \x1b[31mred"), 4, "byte 3 of the line (0x1b) is a control character or no UTF-8"},
+    {AT("# a\rb"), 4, "byte 4 of the line (0x0d)"},
+    {AT("# \xff"), 4, "byte 3 of the line (0xff)"},
+    {AT("# \xc0\xaf"), 4, "byte 3 of the line (0xc0)"},
+    {AT("# \xed\xa0\x80"), 4, "byte 3 of the line (0xed)"},
+    {AT("<<<<<<< ours"), 4, "it ends before the stage's hash"},
+    {AT("<<<<<<< HEAD of a merge"), 4, "unknown kind of stage '<<<<<<<'"},
+};
+
+START_TEST(bad_text_is_refused)
+{
+    const struct Bad *b = &bads[_i];
+    TunedList l = list_of(HEAD H200 LINE);
+    char at[32];
+    snprintf(at, sizeof at, "f:%d: ", b->line);
+    ck_assert_msg(!parse(&l, b->text), "taken: %s", b->text);
+    ck_assert_msg(!strncmp(why, at, strlen(at)), "wanted line %d: %s", b->line, why);
+    ck_assert_msg(strstr(why, b->part), "wanted '%s': %s", b->part, why);
+    char *text = tuned_text(&l);
+    ck_assert_str_eq(text, HEAD H200 LINE);        /* as it was */
+    free(text);
+    tuned_free(&l);
+}
+END_TEST
+
+START_TEST(bad_bytes_and_sizes)
+{
+    static const char nul[] = HEAD H200 "# a\0b\n";
+    TunedList l = {0};
+    ck_assert(!tuned_parse(&l, "f", nul, sizeof nul - 1, why, sizeof why));
+    ck_assert_msg(strstr(why, "f:3: byte 4 of the line (0x00)"), "%s", why);
+    Buf b = {0};
+    buf_puts(&b, HEAD "#");
+    for (int i = 0; i < 1024; i++)
+        buf_puts(&b, "x");
+    buf_puts(&b, "\n");
+    ck_assert(!parse(&l, b.s));
+    ck_assert_msg(strstr(why, "f:2: longer than 1024 bytes"), "%s", why);
+    buf_free(&b);
+    make_home();
+    const char *path = in_home("big");
+    spill(path, "", 0);
+    ck_assert_int_eq(truncate(path, (16 << 20) + 1), 0);
+    ck_assert(!tuned_read(&l, path, why, sizeof why));
+    ck_assert_msg(strstr(why, "larger than 16 MiB"), "%s", why);
+    ck_assert(!tuned_read(&l, home, why, sizeof why));
+    ck_assert_msg(strstr(why, "Is a directory"), "%s", why);
+    path = in_home("pipe");
+    ck_assert_int_eq(mkfifo(path, 0600), 0);
+    ck_assert(!tuned_read(&l, path, why, sizeof why));
+    ck_assert_msg(strstr(why, "not a file"), "%s", why);
+    ck_assert(tuned_read(&l, in_home("none"), why, sizeof why) && l.n == 0);
+    char tiny[8];
+    ck_assert(!tuned_parse(&l, "a-name-longer-than-the-room", "x\n", 2, tiny, sizeof tiny));
+    ck_assert_str_eq(tiny, "a-name-");
+    drop_home();
+}
+END_TEST
+
+/* Whatever is done to a good file: no crash, and either a message with a line or a list that prints and reads back as itself. */
+START_TEST(damage_never_hurts)
+{
+    static const char good[] = HEAD "# c\n" H200 LINE "fold bf16,f32,f32 " OTHER " 2^10 threads=128 vector=4 items=4 blocks=0 load=1 store=1 grid=8 ms=0.25 model=0.5 n=3 x-a=b # lamb\n"
+        "\ndevice CPU | units 4 | driver 0\ncpu f64,f64,f64 " OTHER " 2^20 threads=3 vector=1 items=9 blocks=0 load=0 store=0 grid=0 ms=2 model=3 n=7\n";
+    int taken = 0, refused = 0;
+    for (uint64_t seed = 0; seed < 30000; seed++) {
+        char text[sizeof good + 64];
+        size_t n = sizeof good - 1;
+        memcpy(text, good, n);
+        int edits = 1 + (int)(splitmix(seed) % 4);
+        for (int e = 0; e < edits; e++) {
+            uint64_t r = splitmix(seed * 8 + (uint64_t)e + 1);
+            size_t at = (size_t)(r >> 8) % n, from = (size_t)(r >> 32) % n;
+            switch (r % 5) {
+            case 0: text[at] ^= (char)(1 << (r >> 60 & 7)); break;
+            case 1: text[at] = (char)(r >> 50); break;
+            case 2: n = at + 1; break;
+            case 3: memmove(text + at, text + at + 1, n - at - 1); n -= n > 1; break;
+            default: text[at] = text[from]; break;
+            }
+        }
+        char *copy = malloc(n);                    /* of just this size: a read past its end is seen by the sanitizer */
+        memcpy(copy, text, n);
+        TunedList l = {0}, again = {0};
+        TrialList none = {0};
+        *why = 0;
+        if (tuned_parse(&l, "f", copy, n, why, sizeof why)) {
+            char *a = tuned_text(&l);
+            ck_assert_msg(parse(&again, a), "%s", why);
+            char *b = tuned_text(&again);
+            ck_assert_str_eq(a, b);
+            free(a);
+            free(b);
+            taken++;
+        } else {
+            ck_assert_msg(!strncmp(why, "f:", 2) && atoi(why + 2) >= 1 && atoi(why + 2) <= 10 && strlen(why) > 8, "%s", why);
+            ck_assert(l.n == 0 && !l.v);
+            refused++;
+        }
+        if (n > 13) {
+            memcpy(copy, "optc-trials 1", 13);
+            (void)trials_parse(&none, "f", copy, n, why, sizeof why);
+        }
+        free(copy);
+        tuned_free(&l);
+        tuned_free(&again);
+        trials_free(&none);
+    }
+    ck_assert(taken > 1000 && refused > 1000);
+}
+END_TEST
+
+/* ---- lists ---- */
+START_TEST(buckets)
+{
+    static const struct { int64_t n; int bucket; } cases[] = {{0, 0}, {1, 0}, {2, 2}, {7, 2}, {8, 4}, {31, 4}, {1 << 26, 26}, {(1 << 27) - 1, 26}, {1 << 27, 28}, {1 << 28, 28},
+                                                              {(1 << 29) - 1, 28}, {1 << 29, 30}, {(int64_t)1 << 40, 40}, {INT64_MAX, 40}, {-5, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        ck_assert_msg(tuned_bucket(cases[i].n) == cases[i].bucket, "%lld gave %d", (long long)cases[i].n, tuned_bucket(cases[i].n));
+}
+END_TEST
+
+START_TEST(nearest_bucket)
+{
+    TunedList l = {0};
+    static const int have[] = {4, 10, 20, 28};
+    static const struct { int ask, get; } cases[] = {{0, 4}, {4, 4}, {6, 4}, {8, 10}, {10, 10}, {14, 10}, {16, 20}, {24, 28}, {22, 20}, {40, 28}};
+    for (int i = 0; i < 4; i++)
+        tuned_put(&l, &(Tuned[]){entry("X", FORM_MAP, HASH, have[i], 1, 2, 3)}[0]);
+    tuned_put(&l, &(Tuned[]){entry("X", FORM_MAP, OTHER, 14, 1, 2, 3)}[0]);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Tuned k = entry("X", FORM_MAP, HASH, cases[i].ask, 0, 0, 0);
+        const Tuned *t = tuned_find(&l, &k.key);
+        ck_assert(t && !strcmp(t->key.stage, HASH));
+        ck_assert_msg(t->key.bucket == cases[i].get, "asked %d, got %d", cases[i].ask, t->key.bucket);
+    }
+    /* every other part of the key must be the same */
+    Tuned k[6];
+    for (int i = 0; i < 6; i++)
+        k[i] = entry("X", FORM_MAP, HASH, 10, 0, 0, 0);
+    strcpy(k[0].key.device, "Y");
+    k[1].key.units = 131;
+    k[2].key.driver = 579;
+    k[3].key.form = FORM_FOLD;
+    strcpy(k[4].key.types, "f32,f32,f64");
+    k[5].key.stage[31] = '0';
+    for (int i = 0; i < 6; i++)
+        ck_assert_msg(!tuned_find(&l, &k[i].key), "%d", i);
+    ck_assert_ptr_null(tuned_find(&(TunedList){0}, &k[0].key));
+    tuned_free(&l);
+}
+END_TEST
+
+START_TEST(merge_keeps_the_better)
+{
+    static const struct { double ms, model; int n; double ms2, model2; int n2; bool replaced; } cases[] = {
+        {1, 2, 9, 1, 3, 1, true}, {1, 3, 1, 1, 2, 9, false}, {1, 2, 5, 1, 2, 6, true}, {1, 2, 6, 1, 2, 5, false}, {1, 2, 5, 1, 2, 5, false}, {1, 2, 5, 10, 21, 5, true}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        TunedList a = {0}, b = {0};
+        TunedMerge m;
+        Tuned t = entry("X", FORM_MAP, HASH, 10, cases[i].ms, cases[i].model, cases[i].n), u = entry("X", FORM_MAP, HASH, 10, cases[i].ms2, cases[i].model2, cases[i].n2);
+        Tuned mine = entry("A", FORM_MAP, HASH, 10, 1, 1, 1), theirs = entry("Z", FORM_MAP, HASH, 10, 1, 1, 1);
+        tuned_put(&a, &t);
+        tuned_put(&a, &mine);
+        tuned_put(&b, &theirs);
+        tuned_put(&b, &u);
+        ck_assert(tuned_merge(&a, &b, &m));
+        ck_assert_msg(m.added == 1 && m.replaced == cases[i].replaced && m.kept == !cases[i].replaced, "case %d: %d %d %d", (int)i, m.added, m.replaced, m.kept);
+        ck_assert_int_eq(a.n, 3);
+        ck_assert_int_eq(a.v[1].samples, cases[i].replaced ? cases[i].n2 : cases[i].n);
+        ck_assert(a.v[1].model_ms == (cases[i].replaced ? cases[i].model2 : cases[i].model));
+        tuned_free(&a);
+        tuned_free(&b);
+    }
+}
+END_TEST
+
+/* ---- files ---- */
+static void env(const char *name, const char *value)
+{
+    if (value)
+        setenv(name, value, 1);
+    else
+        unsetenv(name);
+}
+
+START_TEST(where_the_file_is)
+{
+    static const struct { const char *tune, *xdg, *home, *want; } cases[] = {
+        {"/a/t", "/x", "/h", "/a/t"}, {NULL, "/x", "/h", "/x/optc/tune"}, {NULL, NULL, "/h", "/h/.config/optc/tune"}, {NULL, "", "/h", "/h/.config/optc/tune"},
+        {"", "/x", "/h", NULL}, {NULL, NULL, NULL, NULL}, {NULL, "", "", NULL}};
+    char path[64];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        env("OPTC_TUNE", cases[i].tune);
+        env("XDG_CONFIG_HOME", cases[i].xdg);
+        env("HOME", cases[i].home);
+        bool ok = tuned_path(path, sizeof path);
+        ck_assert_int_eq(ok, cases[i].want != NULL);
+        ck_assert_str_eq(path, ok ? cases[i].want : "");
+    }
+    env("OPTC_TUNE", "/a/path/that/is/longer/than/the/sixty-four/bytes/that/there/is/room/for");
+    ck_assert(!tuned_path(path, sizeof path));
+    env("OPTC_TUNE_SITE", NULL);
+    ck_assert(tuned_site_path(path, sizeof path));
+    ck_assert_str_eq(path, "/etc/optc/tune");
+    env("OPTC_TUNE_SITE", "");
+    ck_assert(!tuned_site_path(path, sizeof path));
+}
+END_TEST
+
+START_TEST(user_then_site_then_built_in)
+{
+    TunedSet s;
+    const char *from = NULL;
+    make_home();
+    spill(in_home("user"), HEAD H200 MAP KNOBS " ms=1 model=2 n=1\n", strlen(HEAD H200 MAP KNOBS " ms=1 model=2 n=1\n"));
+    spill(in_home("site"), HEAD H200 MAP KNOBS " ms=2 model=2 n=1\n" "map f32,f32,f32 " OTHER " 2^8 " KNOBS " ms=3 model=9 n=1\n",
+          strlen(HEAD H200 MAP KNOBS " ms=2 model=2 n=1\n" "map f32,f32,f32 " OTHER " 2^8 " KNOBS " ms=3 model=9 n=1\n"));
+    env("OPTC_TUNE", in_home("user"));
+    env("OPTC_TUNE_SITE", in_home("site"));
+    tuned_open(&s);
+    ck_assert_str_eq(s.why, "");                       /* the built-in ones read too */
+    Tuned k = entry("NVIDIA H200", FORM_MAP, HASH, 28, 0, 0, 0), o = entry("NVIDIA H200", FORM_MAP, OTHER, 28, 0, 0, 0), built = entry("made", FORM_MAP, HASH, 2, 7, 8, 9);
+    const Tuned *t = tuned_look(&s, &k.key, &from);
+    ck_assert(t && t->ms == 1);
+    ck_assert_str_eq(from, "user");
+    t = tuned_look(&s, &o.key, &from);
+    ck_assert(t && t->ms == 3 && t->key.bucket == 8);
+    ck_assert_str_eq(from, "site");
+    tuned_put(&s.builtin, &built);
+    tuned_put(&s.builtin, &k);
+    t = tuned_look(&s, &built.key, &from);
+    ck_assert(t && t->ms == 7);
+    ck_assert_str_eq(from, "built-in");
+    ck_assert(tuned_look(&s, &k.key, NULL)->ms == 1);
+    strcpy(k.key.device, "another");
+    ck_assert_ptr_null(tuned_look(&s, &k.key, &from));
+    tuned_close(&s);
+    spill(in_home("user"), "nonsense\n", 9);
+    tuned_open(&s);                                    /* one bad file does not take the others along */
+    ck_assert_msg(strstr(s.why, "/user:1: not a file of tuning results"), "%s", s.why);
+    ck_assert(s.user.n == 0 && s.site.n == 2);
+    tuned_close(&s);
+    env("OPTC_TUNE", "");
+    env("OPTC_TUNE_SITE", in_home("nothing"));
+    tuned_open(&s);
+    ck_assert(!*s.why && s.user.n == 0 && s.site.n == 0);
+    tuned_close(&s);
+    drop_home();
+}
+END_TEST
+
+START_TEST(writing)
+{
+    struct stat st;
+    TunedList l = list_of(HEAD H200 LINE), again = {0};
+    make_home();
+    const char *deep = in_home("a/b/c/tune");
+    ck_assert_msg(tuned_write(&l, deep, why, sizeof why), "%s", why);
+    ck_assert_str_eq(slurp(deep), HEAD H200 LINE);
+    /* a link stays a link; the mode stays */
+    const char *link = in_home("link");
+    ck_assert_int_eq(symlink("a/b/c/tune", link), 0);
+    chmod(deep, 0640);
+    l.v[0].samples = 99;
+    ck_assert_msg(tuned_write(&l, link, why, sizeof why), "%s", why);
+    ck_assert(lstat(link, &st) == 0 && S_ISLNK(st.st_mode));
+    ck_assert(stat(deep, &st) == 0 && (st.st_mode & 0777) == 0640);
+    ck_assert(tuned_read(&again, link, why, sizeof why) && again.v[0].samples == 99);
+    tuned_free(&again);
+    const char *gone = in_home("gone");
+    ck_assert_int_eq(symlink("no/where", gone), 0);
+    ck_assert(!tuned_write(&l, gone, why, sizeof why));
+    ck_assert_msg(strstr(why, "a link to nothing"), "%s", why);
+    ck_assert(!tuned_write(&l, home, why, sizeof why));
+    ck_assert_msg(strstr(why, "Is a directory"), "%s", why);
+    spill(in_home("file"), "x", 1);
+    ck_assert(!tuned_write(&l, in_home("file/tune"), why, sizeof why));
+    ck_assert_msg(strstr(why, "Not a directory"), "%s", why);
+    /* what would not read back is not written */
+    l.v[0].ms = NAN;
+    ck_assert(!tuned_write(&l, deep, why, sizeof why));
+    ck_assert_msg(strstr(why, "ms="), "%s", why);
+    ck_assert_ptr_nonnull(strstr(slurp(deep), "n=99"));
+    char cmd[200];
+    snprintf(cmd, sizeof cmd, "test \"$(ls -A %s/a/b/c)\" = tune", home);
+    ck_assert_msg(system(cmd) == 0, "something is left beside it");
+    tuned_free(&l);
+    drop_home();
+}
+END_TEST
+
+START_TEST(update)
+{
+    TunedList l = list_of(HEAD H200 LINE);
+    TunedMerge m;
+    make_home();
+    const char *path = in_home("x/tune");
+    ck_assert(tuned_update(path, &l, true, 100, &m, why, sizeof why) && m.added == 1);
+    ck_assert_int_ne(access(path, F_OK), 0);
+    ck_assert_int_ne(access(in_home("x"), F_OK), 0);
+    ck_assert_msg(tuned_update(path, &l, false, 100, &m, why, sizeof why) && m.added == 1, "%s", why);
+    struct stat a, b;
+    stat(path, &a);
+    ck_assert(tuned_update(path, &l, false, 100, &m, why, sizeof why) && m.added == 0 && m.kept == 1);
+    stat(path, &b);
+    ck_assert_int_eq(a.st_ino, b.st_ino);              /* nothing changed, nothing written */
+    /* a damaged file is not written over */
+    spill(path, HEAD "junk\n", strlen(HEAD "junk\n"));
+    ck_assert(!tuned_update(path, &l, false, 100, &m, why, sizeof why));
+    ck_assert_msg(strstr(why, "/x/tune:2: "), "%s", why);
+    ck_assert_str_eq(slurp(path), HEAD "junk\n");
+    /* another has the lock and keeps it */
+    int ready[2];
+    ck_assert_int_eq(pipe(ready), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        int fd = open(in_home("x/tune.lock"), O_RDWR | O_CREAT, 0600);
+        struct flock f = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
+        _exit(fcntl(fd, F_SETLK, &f) != 0 || write(ready[1], "x", 1) != 1 || pause());
+    }
+    char c;
+    ck_assert_int_eq(read(ready[0], &c, 1), 1);
+    spill(path, HEAD, strlen(HEAD));
+    ck_assert(!tuned_update(path, &l, false, 50, &m, why, sizeof why));
+    ck_assert_msg(strstr(why, "another process is writing it"), "%s", why);
+    ck_assert_str_eq(slurp(path), HEAD);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    ck_assert_msg(tuned_update(path, &l, false, 1000, &m, why, sizeof why), "%s", why);
+    close(ready[0]);
+    close(ready[1]);
+    tuned_free(&l);
+    drop_home();
+}
+END_TEST
+
+static int wait_all(int n)
+{
+    int failed = 0;
+    for (int i = 0, rc; i < n; i++)
+        failed += wait(&rc) < 0 || rc != 0;
+    return failed;
+}
+
+enum { WRITERS = 20, EACH = 10 };
+START_TEST(many_merge_at_once)
+{
+    make_home();
+    const char *path = in_home("new/tune");
+    for (int p = 0; p < WRITERS; p++)
+        if (fork() == 0) {
+            int bad = 0;
+            for (int i = 0; i < EACH; i++) {
+                TunedList one = {0};
+                TunedMerge m;
+                char stage[33];
+                snprintf(stage, sizeof stage, "%032x", p * EACH + i);
+                Tuned t = entry("X", FORM_MAP, stage, 20, 1, 2, 3), all = entry("X", FORM_MAP, HASH, 20, 1, 2, 1 + p * EACH + i);
+                bad += !tuned_put(&one, &t) || !tuned_put(&one, &all) || !tuned_update(path, &one, false, 60000, &m, why, sizeof why);
+                tuned_free(&one);
+            }
+            _exit(bad);
+        }
+    ck_assert_int_eq(wait_all(WRITERS), 0);
+    TunedList l = {0};
+    ck_assert_msg(tuned_read(&l, path, why, sizeof why), "%s", why);
+    ck_assert_int_eq(l.n, WRITERS * EACH + 1);
+    Tuned k = entry("X", FORM_MAP, HASH, 20, 0, 0, 0);
+    ck_assert_int_eq(tuned_find(&l, &k.key)->samples, WRITERS * EACH);
+    tuned_free(&l);
+    drop_home();
+}
+END_TEST
+
+/* ---- trials ---- */
+static Trial trial(int threads, double ms, int n)
+{
+    Tuned t = entry("NVIDIA H200", FORM_MAP, HASH, 28, 0, 0, 0);
+    Trial r = {.key = t.key, .launch = t.launch, .ms = ms, .samples = n, .label = "adamw step_1_map"};
+    r.launch.v[KNOB_THREADS] = threads;
+    return r;
+}
+
+START_TEST(trials_read_back)
+{
+    make_home();
+    const char *path = in_home("deep/tune.trials");
+    Trial a = trial(256, 1.5, 3), b = trial(512, INFINITY, 1), c = trial(256, 1.25, 5);
+    c.model = true;
+    ck_assert(trials_append(path, &a, why, sizeof why) && trials_append(path, &b, why, sizeof why) && trials_append(path, &c, why, sizeof why));
+    ck_assert_str_eq(slurp(path), TRIALS TRY " ms=1.5 n=3 from=search # adamw step_1_map\n"
+        "device NVIDIA H200 | units 132 | driver 580 | " MAP "threads=512 vector=4 items=2 blocks=0 load=0 store=0 grid=0 ms=failed n=1 from=search # adamw step_1_map\n"
+        TRY " ms=1.25 n=5 from=model # adamw step_1_map\n");
+    TrialList l = {0};
+    ck_assert_msg(trials_read(&l, path, why, sizeof why), "%s", why);
+    ck_assert_int_eq(l.n, 3);
+    ck_assert(!isfinite(l.v[1].ms) && l.v[2].model && !l.v[0].model && l.v[0].ms == 1.5);
+    ck_assert_ptr_eq(trials_find(&l, &a.key, &a.launch), &l.v[2]);           /* the last one */
+    ck_assert_ptr_eq(trials_find(&l, &a.key, &b.launch), &l.v[1]);
+    int n = 0;
+    for (const Trial *t = NULL; (t = trials_of(&l, &a.key, t)); n++)
+        ck_assert_ptr_eq(t, &l.v[n]);
+    ck_assert_int_eq(n, 3);
+    a.key.bucket = 26;
+    ck_assert_ptr_null(trials_of(&l, &a.key, NULL));
+    ck_assert_ptr_null(trials_find(&l, &a.key, &a.launch));
+    a.launch.v[0] = 77;
+    ck_assert(!trials_append(path, &a, why, sizeof why));                    /* it would not read back */
+    ck_assert_msg(strstr(why, "threads=77"), "%s", why);
+    trials_free(&l);
+    drop_home();
+}
+END_TEST
+
+/* Wherever a kill tore the file, the whole lines before it are there, and the next one appended is whole. */
+START_TEST(torn_trials)
+{
+    static const char whole[] = TRIALS TRY " ms=1.5 n=3 from=search # adamw step_1_map\n" TRY " ms=2 n=3 from=model\n";
+    size_t first = sizeof TRIALS - 1, second = first + strlen(TRY " ms=1.5 n=3 from=search # adamw step_1_map\n");
+    make_home();
+    const char *path = in_home("t");
+    Trial a = trial(128, 7, 1);
+    for (size_t n = 0; n < sizeof whole; n++) {
+        TrialList l = {0};
+        int want = n < second ? 0 : n < sizeof whole - 1 ? 1 : 2;
+        spill(path, whole, n);
+        ck_assert_msg(trials_read(&l, path, why, sizeof why), "%d: %s", (int)n, why);
+        ck_assert_int_eq(l.n, want);
+        trials_free(&l);
+        ck_assert_msg(trials_append(path, &a, why, sizeof why), "%d: %s", (int)n, why);
+        ck_assert_msg(trials_read(&l, path, why, sizeof why), "%d: %s", (int)n, why);
+        ck_assert_int_eq(l.n, want + 1);
+        ck_assert(l.v[want].ms == 7);
+        trials_free(&l);
+    }
+    drop_home();
+}
+END_TEST
+
+START_TEST(bad_trials)
+{
+    static const struct { const char *text, *part; } cases[] = {
+        {"optc-trials 2\n", "f:1: of another version"}, {HEAD H200 LINE, "f:1: these are results, not trials"}, {"my notes", "f:1: cut short"}, {"my notes\n", "f:1: not a file of trials"},
+        {TRIALS LINE, "f:2: a trial begins with 'device'"}, {TRIALS H200, "f:2: a device is"}, {TRIALS TRY " ms=1 n=1\n", "f:2: from= is missing"},
+        {TRIALS TRY " ms=1 n=1 from=luck\n", "f:2: from=luck must be model or search"}, {TRIALS TRY " ms=1 n=1 from=model model=2\n", "f:2: unknown knob 'model'"},
+        {TRIALS "\n" TRY " ms=x n=1 from=model\n", "f:3: ms=x must be"}, {TRIALS TRY " ms=1 n=1 from=model\ntorn li\n" TRY " ms=1 n=1 from=model\n", "f:3: a trial begins"}};
+    make_home();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        TrialList l = {0};
+        ck_assert(!trials_parse(&l, "f", cases[i].text, strlen(cases[i].text), why, sizeof why));
+        ck_assert_msg(strstr(why, cases[i].part), "wanted '%s': %s", cases[i].part, why);
+        ck_assert_int_eq(l.n, 0);
+    }
+    /* nothing is done to a file of another kind */
+    static const char *const strangers[] = {"my notes", "my notes\n", HEAD, "optc-trials 2\n"};
+    Trial a = trial(128, 7, 1);
+    for (int i = 0; i < 4; i++) {
+        const char *path = in_home("t");
+        spill(path, strangers[i], strlen(strangers[i]));
+        ck_assert(!trials_append(path, &a, why, sizeof why));
+        ck_assert_msg(strstr(why, "not a file of trials"), "%s", why);
+        ck_assert_str_eq(slurp(path), strangers[i]);
+    }
+    ck_assert(!trials_append(home, &a, why, sizeof why));
+    drop_home();
+}
+END_TEST
+
+START_TEST(many_append_at_once)
+{
+    make_home();
+    const char *path = in_home("t");
+    for (int p = 0; p < WRITERS; p++)
+        if (fork() == 0) {
+            int bad = 0;
+            for (int i = 0; i < EACH; i++) {
+                Trial t = trial(256, 1 + p, 1 + p * EACH + i);
+                bad += !trials_append(path, &t, why, sizeof why);
+            }
+            _exit(bad);
+        }
+    ck_assert_int_eq(wait_all(WRITERS), 0);
+    TrialList l = {0};
+    bool seen[WRITERS * EACH] = {false};
+    ck_assert_msg(trials_read(&l, path, why, sizeof why), "%s", why);
+    ck_assert_int_eq(l.n, WRITERS * EACH);
+    for (int i = 0; i < l.n; i++) {
+        ck_assert(l.v[i].samples >= 1 && l.v[i].samples <= WRITERS * EACH && !seen[l.v[i].samples - 1]);
+        seen[l.v[i].samples - 1] = true;
+    }
+    trials_free(&l);
+    drop_home();
+}
+END_TEST
+
+/* Killed at any moment, however often: what is there reads. */
+START_TEST(killed_while_writing)
+{
+    make_home();
+    const char *path = in_home("tune"), *tries = in_home("tune.trials");
+    for (int round = 0; round < 15; round++) {
+        pid_t pid = fork();
+        if (pid == 0)
+            for (int i = 0;; i++) {
+                TunedList one = {0};
+                TunedMerge m;
+                char stage[33];
+                snprintf(stage, sizeof stage, "%032x", round * 1000 + i % 1000);
+                Tuned t = entry("X", FORM_MAP, stage, 20, 1, 2, 3);
+                Trial r = trial(256, 1, 1 + i);
+                tuned_put(&one, &t);
+                if (!trials_append(tries, &r, why, sizeof why) || !tuned_update(path, &one, false, 1000, &m, why, sizeof why))
+                    _exit(1);
+                tuned_free(&one);
+            }
+        usleep((unsigned)(5000 + splitmix((uint64_t)round) % 10000));
+        kill(pid, SIGKILL);
+        int rc;
+        ck_assert(waitpid(pid, &rc, 0) == pid && WIFSIGNALED(rc));
+        TunedList l = {0};
+        TrialList t = {0};
+        ck_assert_msg(tuned_read(&l, path, why, sizeof why) && trials_read(&t, tries, why, sizeof why), "%s", why);
+        tuned_free(&l);
+        trials_free(&t);
+    }
+    drop_home();
+}
+END_TEST
+
+Suite *tuned_suite(void)
+{
+    Suite *s = suite_create("tuned");
+    TCase *t = tcase_create("tuned");
+    tcase_set_timeout(t, 120);
+    tcase_add_test(t, fields_are_read);
+    tcase_add_test(t, text_reads_back);
+    tcase_add_test(t, order_is_fixed);
+    tcase_add_test(t, lenient_where_harmless);
+    tcase_add_test(t, locale_does_not_matter);
+    tcase_add_loop_test(t, bad_text_is_refused, 0, (int)(sizeof bads / sizeof *bads));
+    tcase_add_test(t, bad_bytes_and_sizes);
+    tcase_add_test(t, damage_never_hurts);
+    tcase_add_test(t, buckets);
+    tcase_add_test(t, nearest_bucket);
+    tcase_add_test(t, merge_keeps_the_better);
+    tcase_add_test(t, where_the_file_is);
+    tcase_add_test(t, user_then_site_then_built_in);
+    tcase_add_test(t, writing);
+    tcase_add_test(t, update);
+    tcase_add_test(t, many_merge_at_once);
+    tcase_add_test(t, trials_read_back);
+    tcase_add_test(t, torn_trials);
+    tcase_add_test(t, bad_trials);
+    tcase_add_test(t, many_append_at_once);
+    tcase_add_test(t, killed_while_writing);
+    suite_add_tcase(s, t);
+    return s;
+}
