@@ -69,14 +69,13 @@ bool launch_valid(const Plan *p, const Stage *s, const Launch *l)
     return f != FORM_TILE || s->colfolds * ROW_LANES * LANES * type_info[p->real].bytes * v[KNOB_ITEMS] <= 40 * 1024;
 }
 
-/* What did best over the library on an H200. Passes that look up rows and columns or fold hold many values: fewer on their way at once
- * leave room for more warps. */
+/* What did best over the library on an H200. */
 Launch launch_model(const Plan *p, const Stage *s)
 {
     static const Launch usual[NFORM] = {
         [FORM_MAP] = {{128, 4, 2, 0, 0, 0, 0}},    [FORM_FOLD] = {{128, 4, 4, 0, 0, 0, 0}},   [FORM_TILE] = {{256, 4, 4, 4, 2, 0, 0}},  [FORM_ROWS] = {{256, 4, 2, 0, 0, 0, 0}},
         [FORM_LIST] = {{128, 1, 1, 0, 0, 0, 0}},   [FORM_COLS] = {{256, 1, 1, 0, 0, 0, 0}},   [FORM_SLICES] = {{128, 1, 1, 0, 0, 0, 0}}, [FORM_SINGLE] = {{128, 1, 1, 0, 0, 0, 0}}};
-    static const Launch rows[] = {[FORM_MAP] = {{128, 4, 2, 8, 0, 0, 0}}, [FORM_FOLD] = {{128, 4, 1, 0, 0, 0, 0}}};
+    static const Launch rows[] = {[FORM_MAP] = {{128, 8, 2, 6, 0, 0, 0}}, [FORM_FOLD] = {{64, 4, 2, 0, 0, 0, 0}}};
     LaunchForm f = stage_form(s);
     Launch l = s->uses_rows && f <= FORM_FOLD ? rows[f] : usual[f];
     while (!launch_valid(p, s, &l) && l.v[KNOB_ITEMS] > 1)

@@ -24,9 +24,7 @@ void gpu_tuned_key(optc_rule *r, int fn, int64_t elements, TunedKey *k)
     const Plan *p = r->plan;
     const GpuEngine *g = r->engine->gpu;
     memset(k, 0, sizeof *k);
-    snprintf(k->device, sizeof k->device, "%.90s", g->name);
-    k->units = g->sms;
-    k->driver = g->driver;
+    tuned_set_device(k, g->name, g->sms, g->driver);
     k->form = stage_form(plan_at(p, fn).stage);
     snprintf(k->types, sizeof k->types, "%s,%s,%s", type_info[p->p].name, type_info[p->g].name, type_info[p->state].name);
     emit_cuda_stage_hash(&r->gen, fn, k->stage);

@@ -148,8 +148,8 @@ void cpu_tuned_key(optc_rule *r, int64_t elements, TunedKey *k)
 {
     const Plan *p = r->plan;
     memset(k, 0, sizeof *k);
-    cpu_model(k->device, sizeof k->device);
-    k->units = r->engine->threads;
+    char model[96];
+    tuned_set_device(k, cpu_model(model, sizeof model), r->engine->threads, 0);
     k->form = FORM_CPU;
     snprintf(k->types, sizeof k->types, "%s,%s,%s", type_info[p->p].name, type_info[p->g].name, type_info[p->state].name);
     snprintf(k->stage, sizeof k->stage, "%s", r->code);
