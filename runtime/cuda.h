@@ -98,6 +98,7 @@ enum { DRIVER_NEEDED = 12000 };        /* CUDA 12.0: what the oldest NVRTC we op
     F(cuEventCreate, , 2000, (CUevent *, unsigned))                                                                    \
     F(cuEventRecord, , 2000, (CUevent, CUstream))                                                                      \
     F(cuEventSynchronize, , 2000, (CUevent))                                                                           \
+    F(cuEventQuery, , 2000, (CUevent))                                                                                 \
     F(cuEventElapsedTime, , 2000, (float *, CUevent, CUevent))                                                         \
     F(cuEventDestroy, _v2, 4000, (CUevent))
 

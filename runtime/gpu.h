@@ -10,6 +10,7 @@
  *             costs the host one call.
  *
  *   gpu.c       engines, errors, memory        gpu_code.c  from a plan to loaded kernels       gpu_run.c  tables and steps
+ *   live.c      tuning in real steps
  *
  * Nothing here waits for the device except binding, reading state and optc_sync. */
 #ifndef OPTC_GPU_H
@@ -54,7 +55,10 @@ typedef struct GpuTables {
     CUdeviceptr views, groups, mem, group_mem, hyper, units[NVARIANT][NSTAGEKIND];
     bool moved;                            /* a gradient's or input's pointer differs from the device's table */
     Play *play;                            /* by entry, then phase */
-    int nphase;
+    int nphase, step;                      /* step: the entry of that name */
+    struct Live *live;                     /* NULL: nothing is tried in real steps */
+    Launch *launch_now;                    /* live: by Stage.fn, what steps use now */
+    CUmodule *owned; int nowned;           /* live: modules of all launches that were tried */
 } GpuTables;
 
 /* ---- gpu.c ---- */
@@ -81,7 +85,7 @@ optc_status gpu_compile(optc_rule *r);
 optc_status gpu_code_for(optc_rule *r, int64_t elements, const GpuCode **out);         /* as is best for that many elements */
 optc_status gpu_code_with(optc_rule *r, const Launch *launch, const GpuCode **out);    /* launch: by Stage.fn */
 void gpu_drop(optc_rule *r);
-void gpu_tuned_key(optc_rule *r, int fn, int64_t elements, TunedKey *k);
+void gpu_tuned_key(optc_rule *r, int fn, int64_t elements, TunedKey *k);      /* emits the stage: with the rule's lock, or before others see it */
 
 /* ---- gpu_run.c ---- */
 optc_status gpu_bind(optc_binding *b);     /* after groups and tensors are filled: memory, tables, states */
@@ -91,7 +95,14 @@ optc_status gpu_check_pointer(optc_binding *b, int tensor, const void *p, const 
 optc_status gpu_run(optc_binding *b, int entry, double t);
 Shot gpu_shot(const optc_binding *b, const Stage *s, const Launch *l, CUfunction fn);
 optc_status gpu_fire(optc_binding *b, const Shot *x, int guard);       /* inside gpu_enter */
+void gpu_make_graph(optc_binding *b, Play *p);
 optc_status gpu_send_hyper(optc_binding *b, int group, int first, int count);
 optc_status gpu_read(const optc_binding *b, void *host, const void *device, size_t bytes);
 optc_status gpu_write(const optc_binding *b, void *device, const void *host, size_t bytes);
+
+/* ---- live.c: other launches in real steps ---- */
+void live_open(optc_binding *b);           /* where $OPTC_TUNE_LIVE asks for it */
+void live_close(optc_binding *b);
+Play *live_begin(optc_binding *b, Play *p);
+void live_end(optc_binding *b);
 #endif

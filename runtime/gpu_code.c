@@ -283,7 +283,9 @@ optc_status gpu_code_for(optc_rule *r, int64_t elements, const GpuCode **out)
     Launch *l = calloc((size_t)r->plan->nfn + 1, sizeof *l);
     if (!l)
         return out_of_memory();
+    pthread_mutex_lock(&r->gpu->lock);
     choose_launches(r, elements, l);
+    pthread_mutex_unlock(&r->gpu->lock);
     optc_status s = gpu_code_with(r, l, out);
     free(l);
     return s;

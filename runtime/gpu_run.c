@@ -221,6 +221,9 @@ static void make_plays(optc_binding *b)
     if (!t->play)
         t->play = NEWS(&b->arena, Play, p->nentry * t->nphase + 1);
     for (int e = 0; e < p->nentry; e++)
+        if (!strcmp(p->entry[e].name, "step"))
+            t->step = e;
+    for (int e = 0; e < p->nentry; e++)
         for (int m = 0; m < p->entry[e].nphase; m++)
             make_play(b, &t->play[e * t->nphase + m], &p->entry[e].phase[m], !strcmp(p->entry[e].name, "step") && b->rule->gpu->needs_t);
 }
@@ -263,9 +266,13 @@ static optc_status bind_inside(optc_binding *b)
         return s;
     place_binding(b);
     s = make_tables(b);
-    if (s == OPTC_OK)
+    if (s == OPTC_OK) {
         make_plays(b);
-    return s == OPTC_OK ? init_states(b) : s;
+        s = init_states(b);
+    }
+    if (s == OPTC_OK)
+        live_open(b);
+    return s;
 }
 
 optc_status gpu_bind(optc_binding *b)
@@ -295,6 +302,10 @@ void gpu_unbind(optc_binding *b)
     if (!t)
         return;
     gpu_enter(b->rule->engine->gpu);
+    live_close(b);
+    for (int i = 0; i < t->nowned; i++)
+        b->rule->engine->gpu->d->cuModuleUnload(t->owned[i]);
+    free(t->owned);
     drop_graphs(b);
     gpu_give(b->rule->engine, (CUdeviceptr)(uintptr_t)b->block, b->block_bytes, t->stream);
     gpu_give(b->rule->engine, t->all, t->bytes, t->stream);
@@ -320,7 +331,7 @@ optc_status gpu_fire(optc_binding *b, const Shot *x, int guard)
 }
 
 /* The same launches as a graph, one behind the other. Failing is no error: single launches do the same. */
-static void make_graph(optc_binding *b, Play *p)
+void gpu_make_graph(optc_binding *b, Play *p)
 {
     const Driver *d = b->rule->engine->gpu->d;
     CUgraph graph = NULL;
@@ -369,6 +380,19 @@ static optc_status capture(optc_binding *b, int entry)
     return s;
 }
 
+static optc_status play(optc_binding *b, Play *p)
+{
+    GpuEngine *g = b->rule->engine->gpu;
+    optc_status s = OPTC_OK;
+    if (p->exec) {
+        TRY(g, cuGraphLaunch(p->exec, b->gpu->stream), b->rule->rule->name);
+        return OPTC_OK;
+    }
+    for (int i = 0; i < p->n && s == OPTC_OK; i++)
+        s = gpu_fire(b, &p->shot[i], 0);
+    return s;
+}
+
 static optc_status run_inside(optc_binding *b, int entry, int now)
 {
     GpuEngine *g = b->rule->engine->gpu;
@@ -381,13 +405,13 @@ static optc_status run_inside(optc_binding *b, int entry, int now)
     if (s != OPTC_OK || capturing)
         return s != OPTC_OK ? s : capture(b, entry);
     if (p->runs < 2 && ++p->runs == 2 && p->n > 1 && !g->no_graphs)
-        make_graph(b, p);
-    if (p->exec) {
-        TRY(g, cuGraphLaunch(p->exec, b->gpu->stream), b->rule->rule->name);
-        return OPTC_OK;
-    }
-    for (int i = 0; i < p->n && s == OPTC_OK; i++)
-        s = gpu_fire(b, &p->shot[i], 0);
+        gpu_make_graph(b, p);
+    bool live = b->gpu->live && p->exec && p == &b->gpu->play[b->gpu->step * b->gpu->nphase];
+    if (live)
+        p = live_begin(b, p);
+    s = play(b, p);
+    if (live && s == OPTC_OK)
+        live_end(b);
     return s;
 }
 

@@ -8,6 +8,7 @@
 #include "gpu.h"
 #include "search.h"
 
+#include <errno.h>
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -102,8 +103,6 @@ static bool keep(Run *r, const TunedKey *k, const Search *s, const char *label)
     TunedList one = {0};
     TunedMerge m;
     bool ok = tuned_put(&one, &t);
-    if (ok && !r->dry && r->again)
-        ok = true;
     if (ok && !tuned_update(r->path, &one, r->dry, TUNE_WAIT_MS, &m, why, sizeof why)) {
         cli_error("tune: %s", why);
         ok = false;
@@ -301,9 +300,31 @@ static int finish(Run *r, bool ok)
     return stop ? 130 : ok ? CLI_OK : CLI_FAILED;
 }
 
+/* A program tunes itself while it runs: the library does it, told by the environment. */
+static int run_live(const Command *self, const char *slowdown, const char *into, char **argv, int n)
+{
+    char *end;
+    double v = strtod(slowdown, &end);
+    v = *end == '%' ? v / 100 : v;
+    if (end == slowdown || (*end && strcmp(end, "%")) || !(v > 0 && v <= 1))
+        return cli_misuse(self, "--slowdown must be a share such as 5%%, not '%s'", slowdown);
+    if (!n)
+        return cli_misuse(self, "--live takes the program to run: optc tune --live -- ./train …");
+    char bound[32];
+    snprintf(bound, sizeof bound, "%g", v);
+    setenv("OPTC_TUNE_LIVE", bound, 1);
+    if (into)
+        setenv("OPTC_TUNE", into, 1);
+    argv[n] = NULL;
+    execvp(argv[0], argv);
+    return cli_fail("tune: %s cannot be started: %s", argv[0], strerror(errno));
+}
+
 int tune_run(const Command *self, int argc, char **argv)
 {
     Run r = {.compile = COMPILE_OPTS_INIT};
+    bool live = false;
+    const char *slowdown = "5%";
     const char *budget = "60s", *sizes = "2^20,2^24,2^28";
     const Opt opts[] = {
         {"budget", 0, OPT_TEXT, &budget, "TIME", "for each rule: 60s (default), 5m, 1h"},
@@ -313,11 +334,15 @@ int tune_run(const Command *self, int argc, char **argv)
         {"again", 0, OPT_FLAG, &r.again, NULL, "also what was done before"},
         {"into", 0, OPT_TEXT, &r.into, "FILE", "keep results there (default: the user's file)"},
         {"dry-run", 0, OPT_FLAG, &r.dry, NULL, "keep nothing"},
+        {"live", 0, OPT_FLAG, &live, NULL, "run a program (behind --) and let its real steps on a GPU try launches; all give the same bits"},
+        {"slowdown", 0, OPT_TEXT, &slowdown, "SHARE", "with --live: what trying may cost of the steps' time (default: 5%)"},
         COMPILE_OPTS(r.compile),
         {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};
     int n, rc = cli_parse(self, opts, argc, argv, &n);
     if (rc != CLI_GO)
         return rc;
+    if (live)
+        return run_live(self, slowdown, r.into, argv, n);
     if (!parse_budget(budget, &r.budget))
         return cli_misuse(self, "--budget must be a time such as 60s or 5m, not '%s'", budget);
     if (!parse_sizes(&r, sizes))

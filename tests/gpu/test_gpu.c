@@ -422,6 +422,49 @@ START_TEST(callers_allocator)
 }
 END_TEST
 
+/* Real steps that try launches end with the same bits, what won is in the user's file, and what it cost stays within its bound. */
+START_TEST(live)
+{
+    Side a, b;
+    char dir[] = "/tmp/optc-live-XXXXXX", path[64], text[200] = "";
+    ck_assert(mkdtemp(dir) != NULL);
+    snprintf(path, sizeof path, "%s/tune", dir);
+    setenv("OPTC_TUNE", path, 1);
+    open_side(&a, "cuda", "adamw", "clip(1)", "", 0);
+    setenv("OPTC_TUNE_LIVE", "0.5", 1);
+    open_side(&b, "cuda", "adamw", "clip(1)", "", 0);
+    unsetenv("OPTC_TUNE_LIVE");
+    ck_assert(a.b->gpu->live == NULL && b.b->gpu->live != NULL);
+    set_grads(&a, 1);
+    set_grads(&b, 1);
+    double t0 = now_ms();
+    int steps = 0;
+    for (; steps < 20000 && now_ms() - t0 < 15000; steps++) {
+        OK(optc_step(a.b));
+        OK(optc_step(b.b));
+        OK(optc_sync(b.b));
+    }
+    ck_assert_msg(b.b->gpu->nowned > 3, "after %d steps only %d launches were tried", steps, b.b->gpu->nowned);
+    OK(optc_sync(a.b));
+    for (int k = 0; k < NSHAPES; k++)
+        ck_assert(!d->cuMemcpyDtoHAsync_v2(a.hp[k], a.p[k], (size_t)a.n[k] * 4, NULL) && !d->cuStreamSynchronize(NULL));
+    compare("live", &a, &b);
+    int tried = b.b->gpu->nowned;
+    bool won = memcmp(b.b->gpu->launch_now, b.b->gpu->code->launch, sizeof(Launch) * (size_t)b.r->plan->nfn) != 0;
+    close_side(&a, 0);
+    close_side(&b, 0);
+    FILE *f = fopen(path, "r");
+    if (f) {
+        while (fgets(text, sizeof text, f) && !strstr(text, "live"))
+            ;
+        fclose(f);
+    }
+    printf("live: %d steps, %d launches tried, %s\n", steps, tried, won ? "some won" : "none won");
+    ck_assert_msg(!won || strstr(text, "adamw live"), "a launch won, and %s does not say so", path);
+    unsetenv("OPTC_TUNE");
+}
+END_TEST
+
 START_TEST(wrong_memory)
 {
     optc_engine *e;
@@ -458,6 +501,7 @@ int main(void)
     tcase_add_loop_test(t[2], graphs, 0, 4);
     tcase_add_test(t[2], hyper_in_graphs);
     tcase_add_loop_test(t[3], launches, 0, 7);
+    tcase_add_test(t[3], live);
     tcase_add_test(t[4], wrong_memory);
     tcase_add_test(t[4], out_of_memory);
     tcase_add_test(t[4], callers_allocator);

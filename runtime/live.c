@@ -1,0 +1,318 @@
+/* Tuning while a program runs: real steps try other launches. All launches give the same bits, so nothing but time is at stake, and that is bounded.
+ *
+ * A binding has at most one candidate at a time: one stage with one other launch. A thread of its own compiles it; when it is there, steps take turns, one with it and one
+ * without, each between two events that are looked at only when they have passed: nothing waits. A candidate that is clearly slower goes at once; one that wins
+ * stays and is written to the user's results by the same thread. What slower steps have cost is kept below a share of all steps' time: while it is above, nothing new
+ * is tried. */
+#include "gpu.h"
+#include "search.h"
+
+#include "emit.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SAMPLES = 12, FEW = 3, RING = 8 };
+
+typedef struct Timing { CUevent begin, end; int side; bool used; } Timing;
+
+typedef struct Live {
+    double bound;                              /* of the time: 0.05 is 5 % */
+    int *stage, nstage, at;                    /* stages with choices, and whose turn it is */
+    Launch *space; int nspace, next;           /* untried launches near the one in use */
+    /* the candidate */
+    int fn;
+    Launch launch;
+    CUmodule module;
+    Play play;                                 /* the step with it; shot NULL: none */
+    double t[2][SAMPLES]; int n[2];            /* without, with */
+    Timing ring[RING]; int slot;
+    double total, lost;                        /* ms of all timed steps; what slower ones cost */
+    int turn;
+    bool done;
+    /* the thread */
+    pthread_t thread;
+    bool busy;                                 /* started and not joined */
+    atomic_int ready;
+    char *source, *cubin;
+    Tuned result; bool save;
+} Live;
+
+/* ---- what is tried ---- */
+static const Launch *launch_of(const optc_binding *b, int fn) { return &b->gpu->launch_now[fn]; }
+
+static void refill(optc_binding *b, Live *v)
+{
+    const Plan *p = b->rule->plan;
+    int fn = v->stage[v->at];
+    const Stage *s = plan_at(p, fn).stage;
+    const Launch *now = launch_of(b, fn);
+    v->nspace = v->next = 0;
+    for (int k = 0; k < NKNOB; k++) {
+        int value[MOST_VALUES], n = knob_values(stage_form(s), (Knob)k, value);
+        for (int i = 0; i < n; i++) {
+            Launch l = *now;
+            l.v[k] = value[i];
+            if (value[i] != now->v[k] && launch_valid(p, s, &l))
+                v->space[v->nspace++] = l;
+        }
+    }
+}
+
+/* The next launch to try; false: every stage has been gone over. */
+static bool choose(optc_binding *b, Live *v)
+{
+    while (v->next == v->nspace) {
+        if (++v->at == v->nstage)
+            return false;
+        refill(b, v);
+    }
+    v->fn = v->stage[v->at];
+    v->launch = v->space[v->next++];
+    return true;
+}
+
+/* ---- the thread: compiles, writes ---- */
+static void *work(void *arg)
+{
+    optc_binding *b = arg;
+    Live *v = b->gpu->live;
+    size_t size;
+    char *log = NULL, path[4200], why[400];
+    if (v->save && tuned_path(path, sizeof path)) {
+        TunedList one = {0};
+        TunedMerge m;
+        if (tuned_put(&one, &v->result))
+            tuned_update(path, &one, false, 2000, &m, why, sizeof why);      /* where it cannot be kept, this run still has it */
+        tuned_free(&one);
+    }
+    v->save = false;
+    if (v->source)
+        v->cubin = nvrtc_build(nvrtc_get(NULL), v->source, "live", b->rule->engine->gpu->arch, false, &size, &log);
+    free(log);
+    atomic_store(&v->ready, 1);
+    return NULL;
+}
+
+static void start(optc_binding *b, Live *v)
+{
+    Gen *g = &b->rule->gen;
+    v->source = v->cubin = NULL;
+    if (choose(b, v)) {
+        Launch *all = calloc((size_t)b->rule->plan->nfn + 1, sizeof *all);
+        pthread_mutex_lock(&b->rule->gpu->lock);           /* emitting uses the rule's own memory */
+        if (all) {
+            const Launch *was = g->launch;
+            all[v->fn] = v->launch;
+            g->launch = all;
+            g->only = plan_at(b->rule->plan, v->fn).stage;
+            v->source = gen_emit(g, "cuda", "");
+            g->launch = was;
+            g->only = NULL;
+        }
+        pthread_mutex_unlock(&b->rule->gpu->lock);
+        free(all);
+    } else {
+        v->done = true;
+    }
+    atomic_store(&v->ready, 0);
+    v->busy = (v->source || v->save) && pthread_create(&v->thread, NULL, work, b) == 0;
+    v->done = v->done || !v->source;
+}
+
+/* ---- the candidate's step ---- */
+/* Its module stays until the binding goes: a step with it may still be running, and unloading would wait. */
+static void drop(optc_binding *b, Live *v)
+{
+    const Driver *d = b->rule->engine->gpu->d;
+    GpuTables *t = b->gpu;
+    if (v->play.exec)
+        d->cuGraphExecDestroy(v->play.exec);
+    CUmodule *more = v->module ? realloc(t->owned, sizeof *more * (size_t)(t->nowned + 1)) : NULL;
+    if (more) {
+        t->owned = more;
+        more[t->nowned++] = v->module;
+    }
+    v->module = NULL;
+    free(v->play.shot);
+    v->play = (Play){0};
+    for (int i = 0; i < RING; i++)
+        v->ring[i].used = false;
+    v->n[0] = v->n[1] = 0;
+}
+
+static void take(optc_binding *b, Live *v, const Play *p)
+{
+    const Driver *d = b->rule->engine->gpu->d;
+    StageAt at = plan_at(b->rule->plan, v->fn);
+    CUfunction fn;
+    pthread_join(v->thread, NULL);
+    v->busy = false;
+    const char *name = emit_stage_name(&b->arena, b->rule->plan, at.entry->name, at.phase, at.stage);
+    bool ok = v->cubin && !d->cuModuleLoadData(&v->module, v->cubin) && !d->cuModuleGetFunction(&fn, v->module, name);
+    free(v->source);
+    free(v->cubin);
+    v->source = v->cubin = NULL;
+    v->play.shot = ok ? malloc(sizeof *v->play.shot * (size_t)(p->n + 1)) : NULL;
+    if (!v->play.shot)
+        return;
+    v->play.n = p->n;
+    for (int i = 0; i < p->n; i++) {
+        v->play.shot[i] = p->shot[i];
+        if (p->shot[i].stage != at.stage)
+            continue;
+        int tick = p->shot[i].args.tick;
+        v->play.shot[i] = gpu_shot(b, at.stage, &v->launch, fn);
+        v->play.shot[i].args.tick = tick;
+    }
+    gpu_make_graph(b, &v->play);
+}
+
+static int by_value(const void *a, const void *b) { return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b); }
+
+static double median(const double *t, int n)
+{
+    double v[SAMPLES];
+    memcpy(v, t, sizeof *v * (size_t)n);
+    qsort(v, (size_t)n, sizeof *v, by_value);
+    return v[n / 2];
+}
+
+/* From now on every step has it. The old shots of the stage are replaced; the new module lives as long as the binding. */
+static void adopt(optc_binding *b, Live *v, Play *p, double gain)
+{
+    Play old = *p;
+    memcpy(p->shot, v->play.shot, sizeof *p->shot * (size_t)p->n);
+    p->exec = v->play.exec;
+    v->play.exec = old.exec;
+    b->gpu->launch_now[v->fn] = v->launch;
+    pthread_mutex_lock(&b->rule->gpu->lock);
+    gpu_tuned_key(b->rule, v->fn, b->elems, &v->result.key);
+    pthread_mutex_unlock(&b->rule->gpu->lock);
+    v->result.launch = v->launch;
+    v->result.model_ms = median(v->t[0], v->n[0]);
+    v->result.ms = v->result.model_ms / gain;
+    v->result.samples = v->n[1];
+    snprintf(v->result.label, sizeof v->result.label, "%.40s live", b->rule->rule->name);
+    v->save = true;
+    drop(b, v);
+    v->at--;                                   /* the neighbours of the new one are others */
+    v->next = v->nspace = 0;
+}
+
+static void judge(optc_binding *b, Live *v, Play *p)
+{
+    if (v->n[0] < FEW || v->n[1] < FEW)
+        return;
+    double without = median(v->t[0], v->n[0]), with = median(v->t[1], v->n[1]);
+    if (with > (1 + v->bound) * without || (v->n[0] == SAMPLES && v->n[1] == SAMPLES && with > 0.995 * without))
+        drop(b, v);
+    else if (v->n[0] == SAMPLES && v->n[1] == SAMPLES)
+        adopt(b, v, p, without / with);
+}
+
+static void collect(optc_binding *b, Live *v)
+{
+    const Driver *d = b->rule->engine->gpu->d;
+    for (int i = 0; i < RING; i++) {
+        Timing *x = &v->ring[i];
+        float ms;
+        if (!x->used || d->cuEventQuery(x->end) || d->cuEventElapsedTime(&ms, x->begin, x->end))
+            continue;
+        x->used = false;
+        v->total += ms;
+        if (v->n[x->side] < SAMPLES)
+            v->t[x->side][v->n[x->side]++] = ms;
+        if (x->side && v->n[0])
+            v->lost += ms > median(v->t[0], v->n[0]) ? ms - median(v->t[0], v->n[0]) : 0;
+    }
+}
+
+/* ---- from gpu_run.c ---- */
+void live_open(optc_binding *b)
+{
+    const char *env = getenv("OPTC_TUNE_LIVE");
+    const Plan *p = b->rule->plan;
+    char *end;
+    double bound = env ? strtod(env, &end) : 0;
+    if (bound <= 0 || !nvrtc_get(NULL) || p->nperiod)
+        return;
+    Live *v = calloc(1, sizeof *v);
+    b->gpu->launch_now = NEWS(&b->arena, Launch, p->nfn + 1);
+    memcpy(b->gpu->launch_now, b->gpu->code->launch, sizeof(Launch) * (size_t)p->nfn);
+    if (!v)
+        return;
+    v->bound = *end == '%' ? bound / 100 : bound;
+    v->stage = NEWS(&b->arena, int, p->nfn + 1);
+    v->space = NEWS(&b->arena, Launch, NKNOB * MOST_VALUES);
+    for (int f = 0; f < p->nfn; f++) {
+        StageAt at = plan_at(p, f);
+        if (at.stage && stage_form(at.stage) <= FORM_ROWS && !strcmp(at.entry->name, "step") && b->units[at.stage->variant].n)
+            v->stage[v->nstage++] = f;
+    }
+    const Driver *d = b->rule->engine->gpu->d;
+    for (int i = 0; i < RING; i++)
+        if (d->cuEventCreate(&v->ring[i].begin, 0) || d->cuEventCreate(&v->ring[i].end, 0))
+            v->done = true;
+    v->at = -1;
+    b->gpu->live = v;
+    v->done = v->done || !v->nstage;
+    if (!v->done)
+        start(b, v);
+}
+
+void live_close(optc_binding *b)
+{
+    Live *v = b->gpu->live;
+    const Driver *d = b->rule->engine->gpu->d;
+    if (!v)
+        return;
+    if (v->busy)
+        pthread_join(v->thread, NULL);
+    free(v->source);
+    free(v->cubin);
+    if (v->save) {                             /* found by the last candidate of all */
+        v->source = NULL;
+        work(b);
+    }
+    drop(b, v);
+    for (int i = 0; i < RING; i++) {
+        if (v->ring[i].begin)
+            d->cuEventDestroy_v2(v->ring[i].begin);
+        if (v->ring[i].end)
+            d->cuEventDestroy_v2(v->ring[i].end);
+    }
+    free(v);
+    b->gpu->live = NULL;
+}
+
+/* Which play this step takes, and where it is to be timed: begin now, end when it is launched. */
+Play *live_begin(optc_binding *b, Play *p)
+{
+    Live *v = b->gpu->live;
+    collect(b, v);
+    if (v->play.shot)
+        judge(b, v, p);
+    if (!v->play.shot && !v->busy && (!v->done || v->save) && v->lost <= v->bound * v->total)
+        start(b, v);
+    if (!v->play.shot && v->busy && atomic_load(&v->ready))
+        take(b, v, p);
+    Timing *x = &v->ring[v->slot];
+    v->turn = v->play.shot && !x->used ? !v->turn : 0;
+    if (v->play.shot && !x->used) {
+        x->side = v->turn;
+        b->rule->engine->gpu->d->cuEventRecord(x->begin, b->gpu->stream);
+    }
+    return v->turn ? &v->play : p;
+}
+
+void live_end(optc_binding *b)
+{
+    Live *v = b->gpu->live;
+    Timing *x = &v->ring[v->slot];
+    if (!v->play.shot || x->used)
+        return;
+    x->used = b->rule->engine->gpu->d->cuEventRecord(x->end, b->gpu->stream) == 0;
+    v->slot = (v->slot + 1) % RING;
+}
