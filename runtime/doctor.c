@@ -137,6 +137,20 @@ static void say_folder(Buf *b, const char *dir)
     free(l.entry);
 }
 
+static void say_tuned(Buf *b)
+{
+    TunedSet t;
+    char path[4200];
+    tuned_open(&t);
+    buf_printf(b, "tuned      %d result%s of the user (%s), %d of the site, %d built in\n", t.user.n, t.user.n == 1 ? "" : "s", tuned_path(path, sizeof path) && *path ? path : "none", t.site.n, t.builtin.n);
+    for (char *s = t.why; *s;) {
+        size_t n = strcspn(s, "\n");
+        buf_printf(b, "           not used: %.*s\n", (int)n, s);
+        s += n + (s[n] == '\n');
+    }
+    tuned_close(&t);
+}
+
 static void say_cache(Buf *b, const optc_engine_options *o)
 {
     Cache c;
@@ -186,6 +200,7 @@ char *optc_doctor(const optc_engine_options *o)
     say_cuda(&b);
     say_library(&b, "blas", blas, "no OpenBLAS (only matrix stages will need it)");
     say_library(&b, "lapacke", lapacke, "no LAPACKE (only matrix stages will need it)");
+    say_tuned(&b);
     say_cache(&b, o);
     return buf_take(&b);
 }
