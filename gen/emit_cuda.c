@@ -8,12 +8,7 @@
 
 static const char *const reserved[] = {
     "self", "view", "a", "u", "unit", "start", "count", "from", "left", "offset", "first", "block", "blocks", "row", "col", "slice", "segs", "seg", "rows", "line", "lane",
-    "warp", "wide", "i", "k", "shared", "place", "nth", "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize",
-    "alignas", "alignof", "and", "asm", "auto", "bool", "break", "case", "catch", "char", "class", "compl", "const", "constexpr", "continue", "decltype", "default",
-    "delete", "do", "double", "dynamic_cast", "else", "enum", "explicit", "export", "extern", "false", "float", "for", "friend", "goto", "if", "inline", "int", "long",
-    "mutable", "namespace", "new", "noexcept", "not", "nullptr", "operator", "or", "private", "protected", "public", "register", "restrict", "return", "short", "signed",
-    "sizeof", "static", "struct", "switch", "template", "this", "throw", "true", "try", "typedef", "typeid", "typename", "union", "unsigned", "using", "virtual", "void",
-    "volatile", "while", "xor", "fabs", "fabsf", "sqrt", "sqrtf", "fma", "fmaf", "linux", "unix", NULL};
+    "warp", "wide", "i", "k", "shared", "place", "nth", "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize", NULL};
 
 typedef struct {
     Emit e;
@@ -372,7 +367,7 @@ static bool emit_kernel(Buf *out, Gen *g, const PlanEntry *en, int mask, const S
         number[k] = arena_printf(&g->arena, "%d", v[k]);
     const char *start = arena_printf(&g->arena, "    optc_place place = optc_find(self, start + %d * %s);\n", c.vec, c.form == FORM_FOLD ? "lane" : "(int)threadIdx.x");
     const char *ahead = arena_printf(&g->arena, "        optc_ahead(place, self, %s);\n", c.form == FORM_FOLD ? "OPTC_LANES" : arena_printf(&g->arena, "%d", c.vec * v[KNOB_THREADS]));
-    Hole h[] = {{"comment", emit_stage_comment(&g->arena, g->plan, s)}, {"fn", fn}, {"each", each}, {"back", back}, {"end", end},
+    Hole h[] = {{"comment", emit_stage_comment(&g->arena, g->plan, s)}, {"fn", fn}, {"mems", arena_printf(&g->arena, "%d", g->plan->nmem)}, {"each", each}, {"back", back}, {"end", end},
                 {"bounds", v[KNOB_BLOCKS] ? arena_printf(&g->arena, "%d, %d", v[KNOB_THREADS], v[KNOB_BLOCKS]) : number[KNOB_THREADS]},
                 {"threads", number[KNOB_THREADS]}, {"vector", number[KNOB_VECTOR]}, {"items", number[KNOB_ITEMS]}, {"pieces", arena_printf(&g->arena, "%d", (int)pieces)},
                 {"place", placed ? start : ""}, {"ahead", placed ? ahead : ""}, {"guard", guard_text(g, mask, step ? "" : " + 1.0")}, {"tick", tick},
@@ -401,11 +396,10 @@ int emit_cuda_parts(const Plan *p)
     return n ? n : 1;
 }
 
-char *emit_cuda(Gen *g, const char *command)
+bool emit_cuda_stages(Gen *g, Buf *code)
 {
     Plan *p = g->plan;
-    Buf code = {0}, shared = {0}, out = {0};
-    bool ok = g->part > 0 || template_fill(&code, "stage_cuda.txt", "tick", NULL, 0);
+    bool ok = true;
     int seen[2] = {0, 0};
     for (int e = 0; e < p->nentry; e++)
         for (int m = 0; m < p->entry[e].nphase; m++)
@@ -414,20 +408,33 @@ char *emit_cuda(Gen *g, const char *command)
                 if (g->nparts > 1 && seen[elem_pass(s)]++ % g->nparts != g->part)
                     continue;
                 Launch l = g->launch ? g->launch[s->fn] : launch_model(p, s);
-                ok = ok && emit_kernel(&code, g, &p->entry[e], m, s, &l, emit_stage_name(&g->arena, p, p->entry[e].name, m, s));
+                ok = ok && emit_kernel(code, g, &p->entry[e], m, s, &l, emit_prefixed(g, p->entry[e].name, m, s));
             }
-    emit_shared_math(&shared, code.s ? code.s : "");
-    buf_puts(&shared, template_text("shape.h"));
-    buf_printf(&shared, "\n#define OPTC_MEMS %d          /* arrays a tensor has */\n", p->nmem);
-    buf_puts(&shared, template_text("cuda.h"));
+    return ok;
+}
+
+bool emit_cuda_file(Buf *out, Arena *a, const char *title, const char *about, const char *command, const char *name, const char *code)
+{
+    Buf shared = {0};
     char hex[33];
-    hash_hex(hash128(code.s ? code.s : "", code.len), hex);
-    const char *title = *g->rule->with ? arena_printf(&g->arena, "%s with %s", g->rule->name, g->rule->with) : g->rule->name;
-    Hole h[] = {{"title", emit_plain(&g->arena, title)}, {"about", emit_about(g)}, {"command", emit_plain(&g->arena, command)}, {"hash", hex}, {"name", g->rule->name}, {"abi", template_text("abi.h")},
-                {"math", shared.s}, {"stages", code.s ? code.s : ""}};
-    ok = ok && template_fill(&out, "stage_cuda.txt", "file", h, sizeof h / sizeof *h);
-    buf_free(&code);
+    emit_shared_math(&shared, code);
+    buf_puts(&shared, template_text("shape.h"));
+    buf_puts(&shared, template_text("cuda.h"));
+    hash_hex(hash128(code, strlen(code)), hex);
+    Hole h[] = {{"title", emit_plain(a, title)}, {"about", about}, {"command", emit_plain(a, command)}, {"hash", hex}, {"name", name}, {"abi", template_text("abi.h")},
+                {"math", shared.s ? shared.s : ""}, {"stages", code}};
+    bool ok = template_fill(out, "stage_cuda.txt", "file", h, sizeof h / sizeof *h);
     buf_free(&shared);
+    return ok;
+}
+
+char *emit_cuda(Gen *g, const char *command)
+{
+    Buf code = {0}, out = {0};
+    bool ok = (g->part > 0 || template_fill(&code, "stage_cuda.txt", "tick", NULL, 0)) && emit_cuda_stages(g, &code);
+    const char *title = *g->rule->with ? arena_printf(&g->arena, "%s with %s", g->rule->name, g->rule->with) : g->rule->name;
+    ok = ok && emit_cuda_file(&out, &g->arena, title, emit_about(g), command, g->rule->name, code.s ? code.s : "");
+    buf_free(&code);
     if (!ok) {
         buf_free(&out);
         diag_set(&g->diag, NULL, 0, NULL, "a template misses a section or names an unknown hole");

@@ -37,6 +37,7 @@ typedef struct Gen {
     Diag diag;
     const Launch *launch;       /* by Stage.fn, for targets that have launches; NULL: as the model says */
     int part, nparts;           /* CUDA: emit only this part of the kernels; nparts 0: all */
+    const char *prefix;         /* ahead of the names of stages, where several rules share a file; NULL: none */
 } Gen;
 
 bool gen_compile(Gen *g, Source spec, const GenOptions *o);       /* trace, passes, plan; false: g->diag */
