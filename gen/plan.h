@@ -71,6 +71,7 @@ typedef struct Plan {
 
 Plan *plan_make(Arena *a, Rule *r, Type p, Type g, Type state);
 int plan_phase(const Plan *p, double t);                     /* the phase of step t */
+bool plan_uses_t(const Plan *p);                             /* the number of the step counts */
 
 /* How much there is for a tensor of a shape: templates/counts.h. */
 int64_t part_len(const Mem *m, Shape s, int64_t ntensors);

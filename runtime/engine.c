@@ -1,5 +1,6 @@
 #include "gpu.h"
 
+#include "package.h"
 #include "template.h"
 
 #include <omp.h>
@@ -33,15 +34,22 @@ static optc_status pick_isa(optc_engine *e, const char *wanted)
 
 int optc_device_count(void) { return gpu_count(); }
 
+/* Rules need a compiler or a package that has them. */
+static bool gpu_usable(const char *bases)
+{
+    int arch, driver;
+    return gpu_count() > 0 && (nvrtc_get(NULL) || (gpu_arch(0, &arch, &driver) && package_any(bases, arch, driver)));
+}
+
 /* "cuda:1" is GPU 1; -1 stands for the CPU. */
-static bool pick_device(const char *name, int *ordinal)
+static bool pick_device(const char *name, const char *bases, int *ordinal)
 {
     int end = 0;
     *ordinal = -1;
     if (!name || !strcmp(name, "cpu"))
         return true;
     if (!strcmp(name, "best")) {
-        *ordinal = gpu_count() > 0 && nvrtc_get(NULL) ? 0 : -1;
+        *ordinal = gpu_usable(bases) ? 0 : -1;
         return true;
     }
     if (!strcmp(name, "cuda"))
@@ -58,7 +66,7 @@ optc_status optc_open(const optc_engine_options *o, optc_engine **out)
     if (!o)
         o = &defaults;
     int ordinal;
-    if (!pick_device(o->device, &ordinal))
+    if (!pick_device(o->device, o->cache_base, &ordinal))
         return fail(OPTC_ERROR_UNAVAILABLE, "optc_open: there is no device '%s' (known: cpu, cuda, cuda:N, best)", o->device);
     if (o->threads < 0 || o->threads > 4096)
         return fail(OPTC_ERROR_ARGUMENT, "optc_open: %d threads", o->threads);

@@ -1,6 +1,7 @@
 #include "gpu.h"
 
 #include "emit.h"
+#include "package.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -86,17 +87,20 @@ void gpu_close(optc_engine *e)
     free(e->gpu);
 }
 
-/* ---- rules ---- */
-static bool uses_t(const Plan *p)
+bool gpu_arch(int ordinal, int *arch, int *driver)
 {
-    for (Ref r = 0; r < p->rule->g.len; r++) {
-        Op op = (Op)p->rule->g.n[r].op;
-        if (op == OP_STEP || op == OP_RANDOM || op == OP_NORMAL || op == OP_EVERY)
-            return true;
-    }
-    return false;
+    const Driver *d = driver_get(NULL);
+    CUdevice device;
+    int major, minor;
+    if (!d || d->cuDeviceGet(&device, ordinal) || d->cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device) ||
+        d->cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device))
+        return false;
+    *arch = major * 10 + minor;
+    *driver = d->version;
+    return true;
 }
 
+/* ---- rules ---- */
 static optc_status find_kernel(optc_rule *r, const char *name, CUfunction *out)
 {
     const Driver *d = r->engine->gpu->d;
@@ -115,7 +119,7 @@ static optc_status find_kernels(optc_rule *r)
         for (int m = 0; m < p->entry[e].nphase; m++)
             for (int i = 0; i < p->entry[e].phase[m].nstage && s == OPTC_OK; i++) {
                 const Stage *st = &p->entry[e].phase[m].stage[i];
-                s = find_kernel(r, emit_stage_name(&r->gen.arena, p, p->entry[e].name, m, st), &r->gpu->fn[st->fn]);
+                s = find_kernel(r, emit_prefixed(&r->gen, p->entry[e].name, m, st), &r->gpu->fn[st->fn]);
             }
     return s;
 }
@@ -213,6 +217,54 @@ static optc_status load_parts(optc_rule *r, const char *all, size_t size)
     return find_kernels(r);
 }
 
+/* ---- from a shipped package ---- */
+/* Packages know a rule by its source with the model's launches: that takes no compiler and no tuning. */
+static bool in_package(optc_rule *r, Package *out)
+{
+    char key[33];
+    const Launch *was = r->gen.launch;
+    r->gen.launch = NULL;
+    char *source = r->engine->cache.base ? gen_emit(&r->gen, "cuda", "") : NULL;
+    r->gen.launch = was;
+    hash_hex(source ? emit_key(source) : (Hash128){0, 0}, key);
+    free(source);
+    return source && package_find(&r->engine->cache, key, r->engine->gpu->arch, r->engine->gpu->d->version, out);
+}
+
+static optc_status load_package(optc_rule *r, const Package *p)
+{
+    const Driver *d = r->engine->gpu->d;
+    for (int i = 0; i < r->plan->nfn; i++)
+        if (!package_launch(p, i, &r->gpu->launch[i]))
+            return fail(OPTC_ERROR_IO, "optc_compile: the package '%s' lacks a launch of rule '%s'", p->m.name, r->rule->name);
+    TRY(d, cuModuleLoadData(&r->gpu->module[0], p->fatbin), p->m.name);
+    r->gpu->nmodule = 1;
+    r->gen.prefix = arena_strdup(&r->gen.arena, p->rule->prefix);
+    snprintf(r->path, sizeof r->path, "from the package %.60s (%s_%d)", p->m.name, p->m.image[p->image].ptx ? "compute" : "sm", p->m.image[p->image].arch);
+    return find_kernels(r);
+}
+
+/* false: nothing there, or it does not load; the rule is as it was. */
+static bool use_package(optc_rule *r)
+{
+    Package p;
+    if (!in_package(r, &p))
+        return false;
+    enter(r->engine->gpu);
+    optc_status s = load_package(r, &p);
+    if (s != OPTC_OK && r->gpu->nmodule) {
+        r->engine->gpu->d->cuModuleUnload(r->gpu->module[0]);
+        r->gpu->nmodule = 0;
+    }
+    leave(r->engine->gpu, s);
+    package_free(&p);
+    if (s != OPTC_OK) {
+        r->gen.prefix = NULL;
+        each_stage(r, choose_launch);
+    }
+    return s == OPTC_OK;
+}
+
 static optc_status out_of_memory(void) { return fail(OPTC_ERROR_MEMORY, "optc_compile: out of memory"); }
 
 optc_status gpu_build(optc_rule *r)
@@ -224,7 +276,7 @@ optc_status gpu_build(optc_rule *r)
     GpuRule *g = r->gpu = calloc(1, sizeof *r->gpu);
     if (!g || !(g->fn = calloc((size_t)r->plan->nfn + 1, sizeof *g->fn)) || !(g->launch = calloc((size_t)r->plan->nfn + 1, sizeof *g->launch)))
         return out_of_memory();
-    g->needs_t = uses_t(r->plan);
+    g->needs_t = plan_uses_t(r->plan);
     each_stage(r, choose_launch);
     r->gen.launch = g->launch;
     char *source = gen_emit(&r->gen, "cuda", "");
@@ -242,6 +294,10 @@ optc_status gpu_build(optc_rule *r)
     CacheNote note;
     char *cubins = cache_begin(&slot, &r->engine->cache, key, "cubin", n != NULL, &size);
     snprintf(r->path, sizeof r->path, "%s", cubins ? "cubin from the cache" : "");
+    if (!cubins && use_package(r)) {
+        cache_end(&slot, NULL, 0, NULL);
+        return OPTC_OK;
+    }
     if (!cubins && !n)
         return fail(OPTC_ERROR_UNAVAILABLE, "optc_compile: rule '%s' on %s: %s", r->rule->name, r->engine->name, why);
     if (!cubins) {

@@ -24,6 +24,7 @@ typedef struct GpuTables {
 optc_status gpu_open(optc_engine *e, int ordinal);
 void gpu_close(optc_engine *e);
 int gpu_count(void);
+bool gpu_arch(int ordinal, int *arch, int *driver);      /* sm_<arch>, and the driver's version; false: there is none */
 optc_status gpu_build(optc_rule *r);
 void gpu_drop(optc_rule *r);
 optc_status gpu_alloc(optc_binding *b, size_t bytes, void **out);
