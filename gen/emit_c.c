@@ -246,7 +246,7 @@ bool emit_c_stages(Gen *g, Buf *code, Buf *table)
             for (int i = 0; i < p->entry[e].phase[m].nstage; i++) {
                 const Phase *ph = &p->entry[e].phase[m];
                 const char *fn = emit_prefixed(g, p->entry[e].name, m, &ph->stage[i]);
-                ok = ok && emit_stage(code, g, ph, &ph->stage[i], fn);
+                ok = ok && emit_stage(code, g, ph, &ph->stage[i], g->prefix ? arena_printf(&g->arena, "OPTC_CLONES %s", fn) : fn);
                 buf_puts(code, "\n");
                 buf_printf(table, "%s%s", table->len > was ? ", " : "", fn);
             }

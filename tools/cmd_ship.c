@@ -266,7 +266,8 @@ int cmd_ship(const Command *self, int argc, char **argv)
     struct sigaction act = {.sa_handler = on_signal}, was[3];          /* no SA_RESTART: waiting ends with it */
     static const int number[] = {SIGINT, SIGTERM, SIGHUP};
     for (int i = 0; i < 3; i++)
-        sigaction(number[i], &act, &was[i]);
+        if (sigaction(number[i], &act, &was[i]) == 0 && was[i].sa_handler == SIG_IGN)
+            sigaction(number[i], &was[i], NULL);               /* who started us wants it ignored */
     rc = ship(self, &a, &s, n, argv);
     ship_drop(&s);
     free_all(&s);

@@ -2,6 +2,7 @@
  *
  *   compare DEVICE TYPE ID SPEC WITH …      each rule of the package by its name there, and what the library compiles for it. DEVICE: cpu, cuda, or launches:
  *                                           on a GPU that does nothing (tests/cuda/fake_driver.c), which only tells what is launched
+ *   compare best                            the device that the library takes for "best"
  *   compare time DEVICE ID SPEC WITH        how long a step of 2^26 elements takes, by each
  *   compare first DEVICE ID                 how long it takes from opening the package to the end of the first step */
 #include "optc.h"
@@ -167,6 +168,38 @@ static void bind_both(Both *b)
     PKG(rules_bind(b->pe, b->id, pg, 2, &b->pb));
 }
 
+/* What a rule takes beside the gradient: scalars, and arrays that stay as they are. */
+static void set_inputs(Both *b)
+{
+    for (int i = 0; i < optc_rule_inputs(b->lr); i++) {
+        const char *name = optc_rule_input(b->lr, i);
+        if (!rules_rule_input(b->id, i) || strcmp(name, rules_rule_input(b->id, i)))
+            stop(b->id, "its inputs differ");
+        if (optc_set_scalar(b->lb, -1, name, 0.25) == OPTC_OK) {
+            if (rules_set_input(b->pb, 0, name, b->a[1].g2[0], 0) != RULES_ERROR_ARGUMENT)
+                stop(b->id, "a scalar taken for an array");
+            PKG(rules_set_scalar(b->pb, -1, name, 0.25));
+            continue;
+        }
+        if (rules_step(b->pb) != RULES_ERROR_ARGUMENT || !strstr(rules_message(), "which is not set"))
+            stop(b->id, "it stepped without its input");
+        for (int k = 0; k < NSHAPE; k++) {
+            size_t bytes = (size_t)b->n[k] * (size_t)bytes_of(b->type);
+            char *host = malloc(bytes + 64);
+            fill(host, b->type, b->n[k], 5000 + (uint64_t)k);
+            for (int side = 0; side < 2; side++) {
+                void *x = room(bytes);
+                put(x, host, bytes);
+                if (side)
+                    PKG(rules_set_input(b->pb, k, name, x, 0));
+                else
+                    LIB(optc_set_input(b->lb, k, name, x, 0));
+            }
+            free(host);
+        }
+    }
+}
+
 static void set_grads(Both *b, int step, int second)
 {
     for (int k = 0; k < NSHAPE; k++) {
@@ -306,6 +339,7 @@ static void one_rule(const char *device, const char *type, const char *id, const
     LIB(optc_compile(b.le, &ro, &b.lr));
     make_arrays(&b);
     bind_both(&b);
+    set_inputs(&b);
     steps(&b);
     printf("%s: equal on %s, the library's %s\n", id, rules_device(b.pe), optc_rule_path(b.lr));
     if (rules_close(b.pe) != RULES_ERROR_BUSY)
@@ -333,8 +367,8 @@ static void launches(const char *id, const char *spec, const char *with)
     optc_engine_options lo = {.device = "cuda"};
     optc_rule_options ro = {.spec = spec, .with = with};
     LIB(optc_open(&lo, &b.le));
-    PKG(rules_open(&o, &b.pe));
     LIB(optc_compile(b.le, &ro, &b.lr));
+    PKG(rules_open(&o, &b.pe));
     printf("%s: %s; %s\n", id, optc_rule_path(b.lr), rules_device(b.pe));
     make_arrays(&b);
     bind_both(&b);
@@ -427,6 +461,12 @@ int main(int argc, char **argv)
     if (!strcmp(mode, "launches") && argc > 4) {
         launches(argv[2], argv[3], argv[4]);
         return 0;
+    }
+    if (!strcmp(mode, "best")) {
+        optc_engine *e;
+        optc_engine_options o = {.device = "best"};
+        LIB(optc_open(&o, &e));
+        return printf("%s\n", optc_device_name(e)) < 0;
     }
     if (argc > 3 && !strcmp(!strcmp(mode, "time") || !strcmp(mode, "first") ? argv[2] : mode, "cuda"))
         gpu_setup();
