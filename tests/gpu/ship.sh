@@ -8,7 +8,7 @@ optc=$PWD/$build/optc lib=$PWD/$build/liboptc.so
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export OPTC_CACHE="$work/cache"
-arch=$("$optc" doctor | sed -n 's/.*\(sm_[0-9]*\).*/\1/p' | head -1)
+arch=$("$optc" doctor | sed -n 's/^gpu .*\(sm_[0-9]*\).*/\1/p' | head -1)
 echo "== a package for ${arch:=all}"
 "$optc" ship 'adamw+clip(1)' adafactor 'sgd+lookahead(2,0.5)' lamb --arch "$arch" --ptx -o "$work/rules"
 "$optc" ship --check "$work/rules" | grep '^here'
@@ -36,10 +36,10 @@ for i in 1 2 3 4; do
 done
 
 echo "== no compiler, no NVRTC: the first step, with the program's own context there already"
-export PATH="$work/nothing" OPTC_NO_NVRTC=1 OPTC_CC=/nothing/cc
-for i in 1 2 3; do "$work/compare" first cuda adamw_clip; done
-"$work/compare" first cuda adafactor
+bare() { env PATH=/nothing OPTC_NO_NVRTC=1 OPTC_CC=/nothing/cc OPTC_CACHE="$work/empty" "$@"; }
+for i in 1 2 3; do bare "$work/compare" first cuda adamw_clip; done
+bare "$work/compare" first cuda adafactor
 echo "== no compiler, no NVRTC: the library takes the rules from the package"
-export OPTC_CACHE="$work/empty" OPTC_CACHE_BASE="$work/rules"
-"$work/compare" best
-"$work/compare" cuda f32 adamw_clip adamw 'clip(1)' adafactor adafactor '' sgd_lookahead sgd 'lookahead(2,0.5)' lamb lamb ''
+export OPTC_CACHE_BASE="$work/rules"
+bare "$work/compare" best
+bare "$work/compare" cuda f32 adamw_clip adamw 'clip(1)' adafactor adafactor '' sgd_lookahead sgd 'lookahead(2,0.5)' lamb lamb ''
