@@ -38,22 +38,10 @@ static const char *toolkit(size_t i)
 }
 
 /* ---- nvFatbin ---- */
-typedef void *Handle;
-typedef struct NvFatbin {
-    int (*create)(Handle *, const char **, size_t);
-    int (*cubin)(Handle, const void *, size_t, const char *, const char *);
-    int (*ptx)(Handle, const char *, size_t, const char *, const char *, const char *);
-    int (*size)(Handle, size_t *);
-    int (*get)(Handle, void *);
-    int (*destroy)(Handle *);
-    int (*version)(unsigned *, unsigned *);
-    const char *(*error)(int);
-    Path path;
-} NvFatbin;
-
-static const struct { const char *name; size_t at; } wants[] = {
-    {"nvFatbinCreate", offsetof(NvFatbin, create)}, {"nvFatbinAddCubin", offsetof(NvFatbin, cubin)}, {"nvFatbinAddPTX", offsetof(NvFatbin, ptx)}, {"nvFatbinSize", offsetof(NvFatbin, size)},
-    {"nvFatbinGet", offsetof(NvFatbin, get)}, {"nvFatbinDestroy", offsetof(NvFatbin, destroy)}, {"nvFatbinVersion", offsetof(NvFatbin, version)}, {"nvFatbinGetErrorString", offsetof(NvFatbin, error)}};
+#define MEMBER(name, args) int (*name) args;
+#define WANT(name, args) {#name, offsetof(NvFatbin, name)},
+typedef struct NvFatbin { NVFATBIN_FUNCTIONS(MEMBER) Path path; } NvFatbin;
+static const struct { const char *name; size_t at; } wants[] = {NVFATBIN_FUNCTIONS(WANT)};
 static const char *const names[] = {"libnvfatbin.so.13", "libnvfatbin.so.12"};
 
 static void *open_in(const char *folder, const char *name)
@@ -99,18 +87,18 @@ static bool nvfatbin_find(NvFatbin *f)
     return library != NULL;
 }
 
-static int add_image(const NvFatbin *f, Handle h, const FatImage *m, const char *name)
+static int add_image(const NvFatbin *f, nvFatbinHandle h, const FatImage *m, const char *name)
 {
     char arch[16];
     snprintf(arch, sizeof arch, "%d", m->arch);
     if (!m->ptx)
-        return f->cubin(h, m->code, m->size, arch, name);
+        return f->nvFatbinAddCubin(h, m->code, m->size, arch, name);
     char *text = malloc(m->size + 1);              /* PTX is handed over with its closing zero */
     int rc = -1;
     if (text) {
         memcpy(text, m->code, m->size);
         text[m->size] = 0;
-        rc = f->ptx(h, text, m->size + 1, arch, name, "");
+        rc = f->nvFatbinAddPTX(h, text, m->size + 1, arch, name, "");
     }
     free(text);
     return rc;
@@ -119,19 +107,19 @@ static int add_image(const NvFatbin *f, Handle h, const FatImage *m, const char 
 static char *by_library(const NvFatbin *f, const FatImage *image, int n, const char *name, size_t *size, char *why, size_t nwhy)
 {
     const char *options[] = {"-64", "-compress-all"};
-    Handle h = NULL;
-    int rc = f->create(&h, options, 2);
+    nvFatbinHandle h = NULL;
+    int rc = f->nvFatbinCreate(&h, options, 2);
     for (int i = 0; i < n && !rc; i++)
         rc = add_image(f, h, &image[i], name);
-    char *out = !rc && !(rc = f->size(h, size)) ? malloc(*size + 8) : NULL;
-    if (out && (rc = f->get(h, out))) {
+    char *out = !rc && !(rc = f->nvFatbinSize(h, size)) ? malloc(*size + 8) : NULL;
+    if (out && (rc = f->nvFatbinGet(h, out))) {
         free(out);
         out = NULL;
     }
     if (!out)
-        snprintf(why, nwhy, "nvFatbin (%s): %s", f->path, rc > 0 ? f->error(rc) : "out of memory");
+        snprintf(why, nwhy, "nvFatbin (%s) failed: error %d%s", f->path, rc, rc > 0 ? "" : " (out of memory)");
     if (h)
-        f->destroy(&h);
+        f->nvFatbinDestroy(&h);
     return out;
 }
 
@@ -248,7 +236,7 @@ const char *fatbin_packer(char buf[1200], char *why, size_t nwhy)
     Path tool;
     unsigned major = 0, minor = 0;
     if (nvfatbin_find(&f)) {
-        f.version(&major, &minor);
+        f.nvFatbinVersion(&major, &minor);
         snprintf(buf, 1200, "nvFatbin %u.%u (%.1000s)", major, minor, f.path);
         return buf;
     }

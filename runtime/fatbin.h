@@ -5,6 +5,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* nvFatbin as we call it; tests/cuda/headers.cc holds it against its own header. Results are ints. All of it is in CUDA 12.4, its first. */
+typedef struct _nvFatbinHandle *nvFatbinHandle;
+#define NVFATBIN_FUNCTIONS(F)                                                                                          \
+    F(nvFatbinCreate, (nvFatbinHandle *, const char **, size_t))                                                       \
+    F(nvFatbinAddCubin, (nvFatbinHandle, const void *, size_t, const char *, const char *))                            \
+    F(nvFatbinAddPTX, (nvFatbinHandle, const char *, size_t, const char *, const char *, const char *))                \
+    F(nvFatbinSize, (nvFatbinHandle, size_t *))                                                                        \
+    F(nvFatbinGet, (nvFatbinHandle, void *))                                                                           \
+    F(nvFatbinDestroy, (nvFatbinHandle *))                                                                             \
+    F(nvFatbinVersion, (unsigned *, unsigned *))
+
 typedef struct FatImage { int arch; bool ptx; const char *code; size_t size; } FatImage;
 
 /* What packs them here: "nvFatbin 13.0 (path)" or the path of the tool; NULL: neither was found, and why says what would bring one. */
