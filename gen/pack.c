@@ -113,10 +113,11 @@ static int put_reads(Buf *b, const char *id, const Plan *p, const Stage *s)
     return n;
 }
 
-static void put_phase(Pack *pk, Buf *b, int rule, const PlanEntry *en, int mask)
+static void put_phase(Pack *pk, Buf *b, int rule, int entry, int mask)
 {
     const char *id = pk->rule[rule].id;
     const Plan *p = pk->rule[rule].gen->plan;
+    const PlanEntry *en = &p->entry[entry];
     const Phase *ph = &en->phase[mask];
     Buf rows = {0};
     for (int i = 0; i < ph->nstage; i++) {
@@ -130,7 +131,7 @@ static void put_phase(Pack *pk, Buf *b, int rule, const PlanEntry *en, int mask)
         buf_printf(&rows, ", \"%s\"},\n", pack_kernel(pk, rule, en->name, mask, s));
     }
     if (ph->nstage)
-        buf_printf(b, "static const Stage table_stages_%s_%s_%d[] = {\n%s};\n", id, en->name, mask, rows.s ? rows.s : "");
+        buf_printf(b, "static const Stage table_stages_%s_%d_%d[] = {\n%s};\n", id, entry, mask, rows.s ? rows.s : "");
     buf_free(&rows);
 }
 
@@ -141,18 +142,18 @@ static void put_entries(Pack *pk, Buf *b, int rule)
     for (int e = 0; e < p->nentry; e++) {
         const PlanEntry *en = &p->entry[e];
         for (int m = 0; m < en->nphase; m++)
-            put_phase(pk, b, rule, en, m);
-        buf_printf(b, "static const Phase table_phases_%s_%s[] = {", id, en->name);
+            put_phase(pk, b, rule, e, m);
+        buf_printf(b, "static const Phase table_phases_%s_%d[] = {", id, e);
         for (int m = 0; m < en->nphase; m++)
             if (en->phase[m].nstage)
-                buf_printf(b, "%s{table_stages_%s_%s_%d, %d}", m ? ", " : "", id, en->name, m, en->phase[m].nstage);
+                buf_printf(b, "%s{table_stages_%s_%d_%d, %d}", m ? ", " : "", id, e, m, en->phase[m].nstage);
             else
                 buf_printf(b, "%s{NULL, 0}", m ? ", " : "");
         buf_puts(b, "};\n");
     }
     buf_printf(b, "static const Entry table_entries_%s[] = {", id);
     for (int e = 0; e < p->nentry; e++)
-        buf_printf(b, "%s{\"%s\", table_phases_%s_%s}", e ? ", " : "", p->entry[e].name, id, p->entry[e].name);
+        buf_printf(b, "%s{\"%s\", table_phases_%s_%d}", e ? ", " : "", p->entry[e].name, id, e);
     buf_puts(b, "};\n");
     if (p->nperiod)
         buf_printf(b, "static const int table_period_%s[] = {", id);

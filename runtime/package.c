@@ -80,6 +80,8 @@ static bool read_image(Manifest *m, const char *word, const char *rest)
     PackageImage x = {.ptx = !strcmp(word, "ptx")};
     unsigned long long bytes;
     int end = 0;
+    if (m->nrule)                      /* launches are kept by image: all of them come first */
+        return false;
     if (sscanf(rest, x.ptx ? "compute_%d %llu %32s%n" : "sm_%d %llu %32s%n", &x.arch, &bytes, x.hash, &end) != 3 || rest[end])
         return false;
     x.bytes = bytes;

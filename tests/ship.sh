@@ -197,7 +197,24 @@ expect 1 "NVRTC was not found" env FAKE_VERSION=12090 $run launches adamw_clip a
 expect 0 "cuda:0: Fake GPU" $run best
 expect 0 "cpu: " env OPTC_CACHE_BASE="$work/none" $run best
 expect 0 "cpu: " env FAKE_ARCH=70 $run best
-unset OPTC_NO_NVRTC OPTC_CACHE_BASE FAKE_CUDA
+unset OPTC_NO_NVRTC OPTC_CACHE_BASE
+
+# ---- the whole library, on the CPU, and found in its package without a compiler
+if [ -z "${OPTC_QUICK:-}" ]; then
+    mkdir all
+    expect 0 "lion_clip" "$optc" ship --all-specs --arch sm_90 -o all/rules
+    job all ${CC:-cc} -O1 -Wall -Wextra -Werror -DRULES_NO_CLONES -Iall/rules $compare all/rules/rules.c -lm -ldl -o compare-all
+    all_quiet
+    rm -f log-library log-package
+    for rule in $("$optc" list --names | grep -v /) sgd_clip adam_clip adamw_clip lion_clip; do
+        with=
+        case $rule in *_clip) with='clip(1)' ;; esac
+        expect 0 "$rule: equal on cpu" ./compare-all cpu f32 $rule ${rule%_clip} "$with"
+        expect 0 "$rule: from the package rules (sm_90); cuda:0: Fake GPU, code for sm_90" env OPTC_NO_NVRTC=1 OPTC_CACHE_BASE="$work/all/rules" ./compare-all launches $rule ${rule%_clip} "$with"
+    done
+    check "the launches of the library differ" 'cmp log-library log-package'
+fi
+unset FAKE_CUDA
 export OPTC_NO_CUDA=1
 
 # ---- --check: truncated, edited, foreign

@@ -76,22 +76,24 @@ static pid_t start_worker(const Ship *s, char *const *source, Shared *sh)
     _exit(0);
 }
 
-static void progress(const Ship *s, const Shared *sh, bool last)
+/* One line that a terminal sees change; done -1 takes it away. */
+static void progress(const Ship *s, int done)
 {
     if (!isatty(2))
         return;
     fprintf(stderr, "\r\033[K");
-    if (!last)
-        fprintf(stderr, "optc: ship: %d of %d architectures compiled, %d rule%s each", atomic_load(&sh->done), s->pack.narch, s->pack.nrule, s->pack.nrule == 1 ? "" : "s");
+    if (done >= 0)
+        fprintf(stderr, "optc: ship: %d of %d architectures compiled, %d rule%s each", done, s->pack.narch, s->pack.nrule, s->pack.nrule == 1 ? "" : "s");
     fflush(stderr);
 }
 
 /* false: a signal came. */
 static bool wait_all(const Ship *s, const Shared *sh, pid_t *id, int n)
 {
-    int left = n;
-    progress(s, sh, false);
+    int left = n, shown = -1;
     while (left) {
+        if (atomic_load(&sh->done) != shown)
+            progress(s, shown = atomic_load(&sh->done));
         for (int i = 0; i < n; i++)
             if (id[i] > 0 && (waitpid(id[i], NULL, WNOHANG) > 0 || (ship_stopped && kill(id[i], SIGKILL) == 0 && waitpid(id[i], NULL, 0) > 0))) {
                 id[i] = 0;
@@ -99,9 +101,8 @@ static bool wait_all(const Ship *s, const Shared *sh, pid_t *id, int n)
             }
         if (left)
             nanosleep(&(struct timespec){0, 20000000}, NULL);
-        progress(s, sh, false);
     }
-    progress(s, sh, true);
+    progress(s, -1);
     return !ship_stopped;
 }
 
