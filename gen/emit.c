@@ -104,6 +104,14 @@ static void count_uses(Emit *e)
     }
 }
 
+/* What C and C++ use themselves: a package compiles as either. */
+static const char *const language[] = {
+    "alignas", "alignof", "and", "and_eq", "asm", "auto", "bitand", "bitor", "bool", "break", "case", "catch", "char", "class", "compl", "const", "const_cast", "constexpr", "continue", "decltype",
+    "default", "delete", "do", "double", "dynamic_cast", "else", "enum", "explicit", "export", "extern", "false", "float", "for", "friend", "goto", "if", "inline", "int", "long", "mutable",
+    "namespace", "new", "noexcept", "not", "not_eq", "nullptr", "operator", "or", "or_eq", "private", "protected", "public", "register", "reinterpret_cast", "restrict", "return", "short", "signed",
+    "sizeof", "static", "static_assert", "static_cast", "struct", "switch", "template", "this", "thread_local", "throw", "true", "try", "typedef", "typeid", "typename", "union", "unsigned", "using",
+    "virtual", "void", "volatile", "wchar_t", "while", "xor", "xor_eq", "typeof", "linux", "unix", "fabs", "fabsf", "sqrt", "sqrtf", "fma", "fmaf", NULL};
+
 void emit_begin(Emit *e, Plan *p, const Phase *ph, const Stage *s, Arena *a, const char *const *reserved)
 {
     memset(e, 0, sizeof *e);
@@ -118,6 +126,8 @@ void emit_begin(Emit *e, Plan *p, const Phase *ph, const Stage *s, Arena *a, con
     e->weight = NEWS(a, int, e->g->len + 1);
     for (; *reserved; reserved++)
         used_entry(e, *reserved)->count = 1;
+    for (const char *const *word = language; *word; word++)
+        used_entry(e, *word)->count = 1;
     count_uses(e);
     weigh(e);
 }
@@ -320,6 +330,11 @@ const char *emit_stage_name(Arena *a, const Plan *p, const char *entry, int mask
 {
     const char *phase = p->nperiod ? arena_printf(a, "_phase%d", mask) : "";
     return arena_printf(a, "%s%s_%d_%s%s", entry, phase, s->fn, stage_name[s->kind], s->variant == MAT ? "_matrix" : "");
+}
+
+const char *emit_prefixed(Gen *g, const char *entry, int mask, const Stage *s)
+{
+    return arena_printf(&g->arena, "%s%s", g->prefix ? g->prefix : "", emit_stage_name(&g->arena, g->plan, entry, mask, s));
 }
 
 static void name_list(Buf *b, const Plan *p, const Access *v, int n, const char *what)

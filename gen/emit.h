@@ -48,6 +48,13 @@ const char *emit_file(Arena *a, const char *s);
 bool emit_uses(const char *code, const char *const *names);
 void emit_shared_math(Buf *b, const char *code);               /* the parts of the shared source that the code calls */
 
+const char *emit_prefixed(Gen *g, const char *entry, int mask, const Stage *s);      /* emit_stage_name behind the Gen's prefix */
+
+/* The stages of a rule, and what stands ahead of stages, where several rules share a file. */
+bool emit_c_stages(Gen *g, Buf *code, Buf *table);             /* table: the functions' names, by Stage.fn, with commas */
+void emit_c_shared(Buf *b, const char *code);
+bool emit_cuda_stages(Gen *g, Buf *code);
+bool emit_cuda_file(Buf *out, Arena *a, const char *title, const char *about, const char *command, const char *name, const char *code);
 char *emit_c(Gen *g, const char *command);
 char *emit_cuda(Gen *g, const char *command);
 void emit_cuda_stage_hash(Gen *g, int fn, char hex[33]);

@@ -5,13 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What the templates and the C language use themselves. */
+/* What the templates use themselves. */
 static const char *const reserved[] = {
     "self", "unit", "start", "count", "from", "len", "offset", "done", "run", "row", "col", "slice", "segs", "seg", "block", "blocks",
-    "rows", "cols", "width", "line", "i", "l", "stages", "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum",
-    "extern", "float", "for", "goto", "if", "inline", "int", "long", "register", "restrict", "return", "short", "signed", "sizeof",
-    "static", "struct", "switch", "typedef", "union", "unsigned", "void", "volatile", "while", "asm", "typeof", "linux", "unix",
-    "fabs", "fabsf", "sqrt", "sqrtf", "fma", "fmaf", "true", "false", "bool", NULL};
+    "rows", "cols", "width", "line", "i", "l", "stages", NULL};
 
 typedef struct { Emit e; Buf hoisted, buffers, pointers, body, lanes, finish, rowstart, rowend; const char *in; const char **ptr; bool fetch; } C;
 /* ptr: by Mem, the name of its pointer; fetch: the stage asks for its next chunk ahead of time */
@@ -239,30 +236,42 @@ static bool emit_stage(Buf *out, Gen *g, const Phase *ph, const Stage *s, const 
     return ok;
 }
 
-char *emit_c(Gen *g, const char *command)
+bool emit_c_stages(Gen *g, Buf *code, Buf *table)
 {
     Plan *p = g->plan;
-    Buf code = {0}, table = {0}, shared = {0}, out = {0};
     bool ok = true;
+    size_t was = table->len;
     for (int e = 0; e < p->nentry; e++)
         for (int m = 0; m < p->entry[e].nphase; m++)
             for (int i = 0; i < p->entry[e].phase[m].nstage; i++) {
                 const Phase *ph = &p->entry[e].phase[m];
-                const char *fn = emit_stage_name(&g->arena, p, p->entry[e].name, m, &ph->stage[i]);
-                ok = ok && emit_stage(&code, g, ph, &ph->stage[i], fn);
-                buf_puts(&code, "\n");
-                buf_printf(&table, "%s%s", table.len ? ", " : "", fn);
+                const char *fn = emit_prefixed(g, p->entry[e].name, m, &ph->stage[i]);
+                ok = ok && emit_stage(code, g, ph, &ph->stage[i], g->prefix ? arena_printf(&g->arena, "OPTC_CLONES %s", fn) : fn);
+                buf_puts(code, "\n");
+                buf_printf(table, "%s%s", table->len > was ? ", " : "", fn);
             }
-    if (!table.len)
-        buf_puts(&table, "0");
+    if (table->len == was)
+        buf_puts(table, "0");
+    return ok;
+}
+
+void emit_c_shared(Buf *b, const char *code)
+{
     static const char *const fold[] = {"optc_lanes_", "optc_fold_", "optc_finish_", "optc_rows_", "optc_columns_", "optc_cols_", NULL};
+    emit_shared_math(b, code);
+    buf_puts(b, template_text("shape.h"));
+    buf_puts(b, template_text("sizes.h"));
+    if (emit_uses(code, fold))
+        buf_puts(b, template_text("folds.h"));
+}
+
+char *emit_c(Gen *g, const char *command)
+{
+    Buf code = {0}, table = {0}, shared = {0}, out = {0};
+    bool ok = emit_c_stages(g, &code, &table);
     /* Declared here, not included: a header's macros could clash with a spec's names. */
     buf_puts(&shared, "float sqrtf(float), fabsf(float), fmaf(float, float, float);\ndouble sqrt(double), fabs(double), fma(double, double, double);\n\n");
-    emit_shared_math(&shared, code.s ? code.s : "");
-    buf_puts(&shared, template_text("shape.h"));
-    buf_puts(&shared, template_text("sizes.h"));
-    if (emit_uses(code.s ? code.s : "", fold))
-        buf_puts(&shared, template_text("folds.h"));
+    emit_c_shared(&shared, code.s ? code.s : "");
     char hex[33];
     hash_hex(hash128(code.s ? code.s : "", code.len), hex);
     const char *title = *g->rule->with ? arena_printf(&g->arena, "%s with %s", g->rule->name, g->rule->with) : g->rule->name;

@@ -8,12 +8,7 @@
 
 static const char *const reserved[] = {
     "self", "view", "a", "u", "unit", "start", "count", "from", "left", "offset", "first", "block", "blocks", "row", "col", "slice", "segs", "seg", "rows", "line", "lane",
-    "warp", "wide", "i", "k", "shared", "place", "nth", "walk", "aligned", "steps", "line", "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize",
-    "alignas", "alignof", "and", "asm", "auto", "bool", "break", "case", "catch", "char", "class", "compl", "const", "constexpr", "continue", "decltype", "default",
-    "delete", "do", "double", "dynamic_cast", "else", "enum", "explicit", "export", "extern", "false", "float", "for", "friend", "goto", "if", "inline", "int", "long",
-    "mutable", "namespace", "new", "noexcept", "not", "nullptr", "operator", "or", "private", "protected", "public", "register", "restrict", "return", "short", "signed",
-    "sizeof", "static", "struct", "switch", "template", "this", "throw", "true", "try", "typedef", "typeid", "typename", "union", "unsigned", "using", "virtual", "void",
-    "volatile", "while", "xor", "fabs", "fabsf", "sqrt", "sqrtf", "fma", "fmaf", "linux", "unix", NULL};
+    "warp", "wide", "i", "k", "shared", "place", "nth", "walk", "aligned", "steps", "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize", NULL};
 
 static const char line_mark[] = "#line 0\n";             /* stands for the line of the emitted file that it is on */
 
@@ -391,7 +386,7 @@ static bool emit_kernel(Buf *out, Gen *g, const PlanEntry *en, int mask, const S
     /* Plain maps reach the memory's limit either way: only what folds or looks up rows and columns is compiled twice. */
     const char *sizes = s->kind == S_TILE ? "" : placed ? arena_printf(&g->arena, " && self->n %% %d == 0 && self->cols %% %d == 0", c.vec, c.vec) : arena_printf(&g->arena, " && self->n %% %d == 0", c.vec);
     const char *choose = c.form == FORM_MAP && !placed ? "    walk(aligned);\n" : arena_printf(&g->arena, "    if (aligned%s)\n        walk(optc_even());\n    else\n        walk(aligned);\n", sizes);
-    Hole h[] = {{"choose", choose}, {"comment", emit_stage_comment(&g->arena, g->plan, s)}, {"fn", fn}, {"each", each}, {"back", back}, {"end", end},
+    Hole h[] = {{"choose", choose}, {"comment", emit_stage_comment(&g->arena, g->plan, s)}, {"fn", fn}, {"mems", arena_printf(&g->arena, "%d", g->plan->nmem)}, {"each", each}, {"back", back}, {"end", end},
                 {"bounds", v[KNOB_BLOCKS] ? arena_printf(&g->arena, "%d, %d", v[KNOB_THREADS], v[KNOB_BLOCKS]) : number[KNOB_THREADS]},
                 {"threads", number[KNOB_THREADS]}, {"vector", number[KNOB_VECTOR]}, {"items", number[KNOB_ITEMS]}, {"pieces", arena_printf(&g->arena, "%d", (int)pieces)},
                 {"place", placed ? start : ""}, {"ahead", placed ? ahead : ""}, {"guard", guard_text(g, mask, step ? "" : " + 1.0")}, {"tick", tick},
@@ -451,31 +446,43 @@ static char *number_lines(Buf *text, const char *name)
     return buf_take(&b);
 }
 
-char *emit_cuda(Gen *g, const char *command)
+bool emit_cuda_stages(Gen *g, Buf *code)
 {
     Plan *p = g->plan;
-    Buf code = {0}, shared = {0}, out = {0};
-    bool ok = g->part > 0 || g->only || template_fill(&code, "stage_cuda.txt", "tick", NULL, 0);
+    bool ok = true;
     int seen[2] = {0, 0};
     for (int f = 0; f < p->nfn; f++) {
         StageAt at = plan_at(p, f);
         if (!at.stage || (g->only && at.stage != g->only) || (g->nparts > 1 && seen[elem_pass(at.stage)]++ % g->nparts != g->part))
             continue;
         Launch l = g->launch ? g->launch[f] : launch_model(p, at.stage);
-        ok = ok && emit_kernel(&code, g, at.entry, at.phase, at.stage, &l, emit_stage_name(&g->arena, p, at.entry->name, at.phase, at.stage));
+        ok = ok && emit_kernel(code, g, at.entry, at.phase, at.stage, &l, emit_prefixed(g, at.entry->name, at.phase, at.stage));
     }
-    emit_shared_math(&shared, code.s ? code.s : "");
-    buf_puts(&shared, template_text("shape.h"));
-    buf_printf(&shared, "\n#define OPTC_MEMS %d          /* arrays a tensor has */\n", p->nmem);
-    buf_puts(&shared, template_text("cuda.h"));
+    return ok;
+}
+
+bool emit_cuda_file(Buf *out, Arena *a, const char *title, const char *about, const char *command, const char *name, const char *code)
+{
+    Buf shared = {0};
     char hex[33];
-    hash_hex(hash128(code.s ? code.s : "", code.len), hex);
-    const char *title = *g->rule->with ? arena_printf(&g->arena, "%s with %s", g->rule->name, g->rule->with) : g->rule->name;
-    Hole h[] = {{"title", emit_plain(&g->arena, title)}, {"about", emit_about(g)}, {"command", emit_plain(&g->arena, command)}, {"hash", hex}, {"name", g->rule->name}, {"abi", template_text("abi.h")},
-                {"math", shared.s}, {"stages", code.s ? code.s : ""}};
-    ok = ok && template_fill(&out, "stage_cuda.txt", "file", h, sizeof h / sizeof *h);
-    buf_free(&code);
+    emit_shared_math(&shared, code);
+    buf_puts(&shared, template_text("shape.h"));
+    buf_puts(&shared, template_text("cuda.h"));
+    hash_hex(hash128(code, strlen(code)), hex);
+    Hole h[] = {{"title", emit_plain(a, title)}, {"about", about}, {"command", emit_plain(a, command)}, {"hash", hex}, {"name", name}, {"abi", template_text("abi.h")},
+                {"math", shared.s ? shared.s : ""}, {"stages", code}};
+    bool ok = template_fill(out, "stage_cuda.txt", "file", h, sizeof h / sizeof *h);
     buf_free(&shared);
+    return ok;
+}
+
+char *emit_cuda(Gen *g, const char *command)
+{
+    Buf code = {0}, out = {0};
+    bool ok = (g->part > 0 || g->only || template_fill(&code, "stage_cuda.txt", "tick", NULL, 0)) && emit_cuda_stages(g, &code);
+    const char *title = *g->rule->with ? arena_printf(&g->arena, "%s with %s", g->rule->name, g->rule->with) : g->rule->name;
+    ok = ok && emit_cuda_file(&out, &g->arena, title, emit_about(g), command, g->rule->name, code.s ? code.s : "");
+    buf_free(&code);
     if (!ok) {
         buf_free(&out);
         diag_set(&g->diag, NULL, 0, NULL, "a template misses a section or names an unknown hole");

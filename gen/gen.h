@@ -39,6 +39,7 @@ typedef struct Gen {
     bool cite;                  /* CUDA: #line directives, so that messages of the compiler name the spec's lines */
     const Stage *only;          /* CUDA: this kernel alone; NULL: all */
     int part, nparts;           /* CUDA: emit only this part of the kernels; nparts 0: all */
+    const char *prefix;         /* ahead of the names of stages, where several rules share a file; NULL: none */
 } Gen;
 
 bool gen_compile(Gen *g, Source spec, const GenOptions *o);       /* trace, passes, plan; false: g->diag */

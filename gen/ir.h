@@ -8,7 +8,9 @@
 #define OPTC_IR_H
 #include "util.h"
 
-typedef enum { CONST_, GROUP, TENSOR, SLICE, ROW, COL, ELEM, NDOM } Dom;
+#include "../templates/shape.h"
+#include "../templates/counts.h"       /* Dom */
+
 typedef enum { NUM, BOOL } Ty;
 typedef enum { K_LEAF, K_NUM, K_CMP, K_LOGIC, K_SEL, K_RED } OpKind;
 typedef enum {
@@ -60,7 +62,6 @@ enum { VEC, MAT, NVARIANT };                               /* stepped by `step`;
 extern const char *const variant_name[NVARIANT];
 typedef struct { Write *w; int n, cap; } Body;
 typedef struct { const char *name; Body body[NVARIANT]; } Entry;
-enum { VIEW_FIRST = 1, VIEW_LAST = 2 };                    /* bits: which views a rule's row, col and slice values rest on */
 
 typedef struct Rule {
     Arena *arena;

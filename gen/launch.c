@@ -83,23 +83,10 @@ Launch launch_model(const Plan *p, const Stage *s)
     return l;
 }
 
-int64_t launch_pieces(const Stage *s, const Launch *l)
-{
-    switch (stage_form(s)) {
-    case FORM_MAP: return SEG / (l->v[KNOB_THREADS] * l->v[KNOB_VECTOR] * l->v[KNOB_ITEMS]);
-    case FORM_LIST: return s->nfold ? 1 : SEG / LANES;        /* nothing is folded: every 128 values may go to a block of their own */
-    case FORM_COLS: return SEG / 32;
-    case FORM_SLICES: return 8;
-    default: return 1;
-    }
-}
+int64_t launch_pieces(const Stage *s, const Launch *l) { return count_pieces(stage_form(s), s->nfold > 0, l); }
 
 void launch_grid(const Stage *s, const Launch *l, int64_t units, int multiprocessors, int64_t *blocks, int *threads)
 {
-    int warps = l->v[KNOB_THREADS] / 32;
     *threads = l->v[KNOB_THREADS];
-    *blocks = stage_form(s) == FORM_FOLD ? (units + warps - 1) / warps : units * launch_pieces(s, l);
-    int64_t round = (int64_t)l->v[KNOB_GRID] * multiprocessors;
-    if (round && round < *blocks)
-        *blocks = round;
+    *blocks = count_blocks(stage_form(s), s->nfold > 0, l, units, multiprocessors);
 }

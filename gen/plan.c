@@ -158,6 +158,16 @@ int plan_phase(const Plan *p, double t)
     return mask;
 }
 
+bool plan_uses_t(const Plan *p)
+{
+    for (Ref r = 0; r < p->rule->g.len; r++) {
+        Op op = (Op)p->rule->g.n[r].op;
+        if (op == OP_STEP || op == OP_RANDOM || op == OP_NORMAL || op == OP_EVERY)
+            return true;
+    }
+    return false;
+}
+
 static void fixed_mems(Plan *pl)
 {
     const Rule *r = pl->rule;

@@ -23,10 +23,8 @@
 #define OPTC_PLAN_H
 #include "ir.h"
 
-enum { SEG = 4096, LANES = 128, TILE_ROWS = 64, ROW_LANES = 8, COL_LANES = 32 };
+enum { SEG = OPTC_SEG, LANES = OPTC_LANES, TILE_ROWS = OPTC_TILE_ROWS, ROW_LANES = OPTC_ROW_LANES, COL_LANES = OPTC_COL_LANES };
 
-typedef enum { MEM_P, MEM_G, MEM_INPUT, MEM_STATE, MEM_TEMP, MEM_PART } MemKind;
-typedef enum { S_GROUP, S_TENSOR, S_SLICE, S_ROW, S_COL, S_FLAT, S_TILE, NSTAGEKIND } StageKind;
 extern const char *const stage_name[NSTAGEKIND];
 
 typedef struct Mem {
@@ -75,12 +73,10 @@ Plan *plan_make(Arena *a, Rule *r, Type p, Type g, Type state);
 int plan_phase(const Plan *p, double t);                     /* the phase of step t */
 typedef struct StageAt { const PlanEntry *entry; int phase; const Stage *stage; } StageAt;
 StageAt plan_at(const Plan *p, int fn);                      /* where the stage of that number stands: 0 <= fn < nfn; stage NULL: dropped */
+bool plan_uses_t(const Plan *p);                             /* the number of the step counts */
 
-/* Sizes for a tensor seen as slices x rows x cols (a vector: 1 x 1 x n). */
-typedef struct Shape { int64_t n, slices, rows, cols; } Shape;
-int64_t dom_len(Dom d, Shape s);
+/* How much there is for a tensor of a shape: templates/counts.h. */
 int64_t part_len(const Mem *m, Shape s, int64_t ntensors);
-int64_t stage_units(StageKind k, Shape s);                   /* how many units of work */
 typedef struct Traffic { double read, written; } Traffic;
 Traffic stage_traffic(const Plan *p, const Stage *st, Shape s);   /* bytes moved for this tensor */
 int plan_mem_of_state(const Plan *p, int state);

@@ -1,51 +1,7 @@
-/* How much there is of everything, for a tensor of a given shape. */
+/* Partials and traffic of a plan's stages, for a tensor of a given shape. */
 #include "plan.h"
 
-#include "../templates/shape.h"
-
-_Static_assert(SEG == OPTC_SEG && LANES == OPTC_LANES && TILE_ROWS == OPTC_TILE_ROWS && ROW_LANES == OPTC_ROW_LANES && COL_LANES == OPTC_COL_LANES,
-               "the planner and the emitted code must fold alike");
-
-static int64_t up(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-int64_t dom_len(Dom d, Shape s)
-{
-    switch (d) {
-    case ELEM: return s.n;
-    case ROW: return s.slices * s.rows;
-    case COL: return s.slices * s.cols;
-    case SLICE: return s.slices;
-    default: return 1;
-    }
-}
-
-int64_t stage_units(StageKind k, Shape s)
-{
-    switch (k) {
-    case S_FLAT: return up(s.n, SEG);
-    case S_TILE: return s.n ? s.slices * up(s.rows, TILE_ROWS) * up(s.cols, SEG) : 0;
-    case S_ROW: return s.slices * up(s.rows, SEG);
-    case S_COL: return s.slices * up(s.cols, SEG);
-    case S_SLICE: return up(s.slices, SEG);
-    default: return 1;
-    }
-}
-
-int64_t part_len(const Mem *m, Shape s, int64_t ntensors)
-{
-    switch (m->from) {
-    case ELEM:
-        if (m->dom == ROW)
-            return s.slices * s.rows * up(s.cols, SEG);
-        if (m->dom == COL)
-            return s.slices * up(s.rows, TILE_ROWS) * s.cols;
-        return stage_units(m->tile ? S_TILE : S_FLAT, s);
-    case ROW: return stage_units(S_ROW, s);
-    case COL: return stage_units(S_COL, s);
-    case SLICE: return stage_units(S_SLICE, s);
-    default: return ntensors;
-    }
-}
+int64_t part_len(const Mem *m, Shape s, int64_t ntensors) { return count_parts(m->from, m->dom, m->tile, s, ntensors); }
 
 static double mem_traffic(const Plan *p, int mem, Shape s)
 {

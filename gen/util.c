@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../templates/hash.h"
+
 struct ArenaBlock { struct ArenaBlock *next; max_align_t data[]; };
 
 void *arena_alloc(Arena *a, size_t size)
@@ -177,31 +179,8 @@ void locale_back(LocaleMark m)
         uselocale((locale_t)m.was);
 }
 
-static uint64_t mix(uint64_t x)
-{
-    x ^= x >> 32;
-    x *= 0xd6e8feb86659fd93u;
-    x ^= x >> 32;
-    x *= 0xd6e8feb86659fd93u;
-    return x ^ (x >> 32);
-}
-
-/* Not a cryptographic hash: entries are checked by content length and checksum, and the cache folder is the user's own. */
-uint64_t hash64(uint64_t seed, const void *data, size_t n)
-{
-    const unsigned char *p = data;
-    uint64_t h = mix(seed ^ (n * 0x9e3779b97f4a7c15u));
-    for (; n >= 8; n -= 8, p += 8) {
-        uint64_t w = 0;
-        for (int i = 7; i >= 0; i--)
-            w = w << 8 | p[i];
-        h = mix(h ^ w) + 0x9e3779b97f4a7c15u;
-    }
-    uint64_t w = 0;
-    for (size_t i = n; i-- > 0;)
-        w = w << 8 | p[i];
-    return mix(h ^ w);
-}
+/* Entries are checked by content length and checksum, and the cache folder is the user's own. */
+uint64_t hash64(uint64_t seed, const void *data, size_t n) { return hash_bytes(seed, data, n); }
 
 Hash128 hash128(const void *data, size_t n)
 {

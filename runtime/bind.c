@@ -15,24 +15,7 @@ const char *tensor_label(const optc_binding *b, int i, char buf[96])
     return buf;
 }
 
-/* The tensor as slices x rows x cols, by the rule's view. */
-Shape shape_of(const Rule *r, int rank, const int64_t *dim, bool vector)
-{
-    Shape s = {1, 1, 1, 1};
-    for (int i = 0; i < rank; i++)
-        s.n *= dim[i];
-    if (rank < 2 || vector || s.n == 0) {
-        s.cols = s.n;
-    } else if (r->view == VIEW_LAST) {
-        s.cols = dim[rank - 1];
-        s.rows = dim[rank - 2];
-        s.slices = s.n / s.cols / s.rows;
-    } else {
-        s.rows = dim[0];
-        s.cols = s.n / s.rows;
-    }
-    return s;
-}
+Shape shape_of(const Rule *r, int rank, const int64_t *dim, bool vector) { return count_shape(r->view, rank, dim, vector); }
 
 /* ---- strides ---- */
 static bool row_major(const optc_tensor *t, const int64_t *stride)

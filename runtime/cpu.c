@@ -1,6 +1,8 @@
 /* Vector levels of the CPU, and its floating-point mode. */
 #include "internal.h"
 
+#include "../templates/float_mode.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -73,26 +75,5 @@ const char *cpu_model(char *buf, size_t n)
     return buf;
 }
 
-/* The contract is on bits: a host program that flushes denormals or rounds otherwise must not change them. */
-#if defined(__x86_64__)
-#include <xmmintrin.h>
-FloatMode float_mode_enter(void)
-{
-    FloatMode m = {_mm_getcsr()};
-    _mm_setcsr(0x1f80);                /* the mode a process starts in: all exceptions masked, nearest, no flushing */
-    return m;
-}
-void float_mode_leave(FloatMode m) { _mm_setcsr((unsigned)m.saved); }
-#elif defined(__aarch64__)
-FloatMode float_mode_enter(void)
-{
-    FloatMode m;
-    __asm__ volatile("mrs %0, fpcr" : "=r"(m.saved));
-    __asm__ volatile("msr fpcr, %0" : : "r"(0ull));
-    return m;
-}
-void float_mode_leave(FloatMode m) { __asm__ volatile("msr fpcr, %0" : : "r"(m.saved)); }
-#else
-FloatMode float_mode_enter(void) { return (FloatMode){0}; }
-void float_mode_leave(FloatMode m) { (void)m; }
-#endif
+FloatMode float_mode_enter(void) { return (FloatMode){float_mode_set()}; }
+void float_mode_leave(FloatMode m) { float_mode_reset(m.saved); }

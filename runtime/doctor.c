@@ -1,6 +1,8 @@
 /* What this machine has, as a page of text. */
 #include "gpu.h"
 
+#include "fatbin.h"
+#include "package.h"
 #include "template.h"
 
 #include <dlfcn.h>
@@ -106,7 +108,7 @@ static void say_nvrtc(Buf *b, const Driver *d, const Nvrtc *n, const char *why)
     if (!n) {
         buf_printf(b, "nvrtc      %s\n", why);
         if (d && gpu_count())
-            buf_puts(b, "           Without it rules run on the GPU only where the cache holds them; \"best\" takes the CPU\n");
+            buf_puts(b, "           Without it rules run on the GPU only where the cache or a package holds them; \"best\" takes the CPU unless there is a package\n");
         return;
     }
     buf_printf(b, "nvrtc      %s (%d.%d), compiles for", n->path, n->version / 1000, n->version % 1000 / 10);
@@ -117,6 +119,13 @@ static void say_nvrtc(Buf *b, const Driver *d, const Nvrtc *n, const char *why)
         say_pair(b, d, n);
 }
 
+static void say_packer(Buf *b)
+{
+    char buf[1200], why[600];
+    const char *packer = fatbin_packer(buf, why, sizeof why);
+    buf_printf(b, "fatbins    %s\n", packer ? packer : why);
+}
+
 static void say_cuda(Buf *b)
 {
     const char *no_driver, *no_nvrtc;
@@ -124,6 +133,8 @@ static void say_cuda(Buf *b)
     const Nvrtc *n = nvrtc_get(&no_nvrtc);
     say_driver(b, d, no_driver, n);
     say_nvrtc(b, d, n, no_nvrtc);
+    if (n)
+        say_packer(b);                 /* without NVRTC there is nothing to pack */
 }
 
 static void say_folder(Buf *b, const char *dir)
@@ -149,6 +160,22 @@ static void say_tuned(Buf *b)
         s += n + (s[n] == '\n');
     }
     tuned_close(&t);
+}
+
+/* A shipped package among the bases. */
+static void say_package(Buf *b, const char *dir)
+{
+    Manifest m;
+    char why[512];
+    if (!manifest_read(dir, true, &m, why, sizeof why)) {
+        buf_printf(b, "refused: %s\n", why);
+    } else {
+        buf_printf(b, "%s (package %s: %d rule%s for", dir, m.name, m.nrule, m.nrule == 1 ? "" : "s");
+        for (int i = 0; i < m.nimage; i++)
+            buf_printf(b, " %s_%d", m.image[i].ptx ? "compute" : "sm", m.image[i].arch);
+        buf_puts(b, ", only read)\n");
+    }
+    manifest_free(&m);
 }
 
 static void say_cache(Buf *b, const optc_engine_options *o)
@@ -177,7 +204,9 @@ static void say_cache(Buf *b, const optc_engine_options *o)
         buf_printf(b, "           OPTC_CACHE_MAX '%s' is not a size such as 512M: 1G it is\n", max);
     for (const char *list = c.base; cache_next_base(&list, dir);) {
         buf_puts(b, "           base ");
-        if (cache_trusted(dir, true, why, sizeof why))
+        if (cache_trusted(dir, true, why, sizeof why) && manifest_is(dir))
+            say_package(b, dir);
+        else if (cache_trusted(dir, true, why, sizeof why))
             say_folder(b, dir), buf_puts(b, ", only read)\n");
         else
             buf_printf(b, "refused: %s\n", why);

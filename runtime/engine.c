@@ -1,5 +1,6 @@
 #include "gpu.h"
 
+#include "package.h"
 #include "template.h"
 
 #include <omp.h>
@@ -35,11 +36,11 @@ static optc_status pick_isa(optc_engine *e, const char *wanted)
 
 int optc_device_count(void) { return gpu_count(); }
 
-/* A GPU without anything that makes code for it is of no use to a new program: then the CPU is better. */
-static int best_device(const char *base)
+/* Rules need a compiler or a package that has them: a GPU without either is of no use, and the CPU is better. */
+static int best_device(const char *bases)
 {
-    const char *folders = base ? base : getenv("OPTC_CACHE_BASE");
-    return nvrtc_get(NULL) || (folders && *folders) ? gpu_best() : -1;
+    int n = gpu_best(), arch, driver;
+    return n >= 0 && (nvrtc_get(NULL) || (gpu_arch(n, &arch, &driver) && package_any(bases, arch, driver))) ? n : -1;
 }
 
 const char *optc_best_device(void)

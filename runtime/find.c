@@ -10,6 +10,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+const Composition library_compositions[] = {
+    {"sgd", "clip(1)", "sgd_clip"}, {"adam", "clip(1)", "adam_clip"}, {"adamw", "clip(1)", "adamw_clip"}, {"lion", "clip(1)", "lion_clip"}, {NULL, NULL, NULL},
+};
+
 enum { MOST = (1 << 20) + 1 };         /* one byte more than a spec may have, so that the compiler says it is too long */
 
 bool read_text(const char *path, Arena *arena, Source *out, Diag *d)

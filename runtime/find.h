@@ -6,4 +6,8 @@
 bool find_spec(const char *spec_path, const char *name, Arena *arena, Source *out, Diag *d);     /* a library name or a path */
 bool find_wrapper(void *spec_path, const char *name, Arena *arena, Source *out, Diag *d);        /* GenOptions.find */
 bool read_text(const char *path, Arena *arena, Source *out, Diag *d);                            /* a whole file, up to 1 MiB and a byte */
+
+/* Compositions that are so common that they should need no compiler either. */
+typedef struct Composition { const char *rule, *with, *id; } Composition;
+extern const Composition library_compositions[];       /* ends with a NULL rule */
 #endif

@@ -62,6 +62,19 @@ int gpu_count(void)
     return d && d->cuDeviceGetCount(&n) == 0 ? n : 0;
 }
 
+bool gpu_arch(int ordinal, int *arch, int *driver)
+{
+    const Driver *d = driver_get(NULL);
+    CUdevice device;
+    int major, minor;
+    if (!d || d->cuDeviceGet(&device, ordinal) || d->cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device) ||
+        d->cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device))
+        return false;
+    *arch = major * 10 + minor;
+    *driver = d->version;
+    return true;
+}
+
 int gpu_best(void)
 {
     const Driver *d = driver_get(NULL);

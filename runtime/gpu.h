@@ -38,7 +38,7 @@ typedef struct { CUdeviceptr views, mem, units; long long count; int guard, tick
 
 enum { MOST_PARTS = 8 };
 typedef struct GpuCode {
-    Launch *launch;                        /* by Stage.fn */
+    Launch *launch, *asked;                /* by Stage.fn; a package's own may differ from those asked for */
     CUfunction *fn, tick;
     CUmodule module[MOST_PARTS]; int nmodule;
     struct GpuCode *next;
@@ -65,6 +65,7 @@ typedef struct GpuTables {
 optc_status gpu_open(optc_engine *e, int ordinal);
 void gpu_close(optc_engine *e);
 int gpu_count(void);
+bool gpu_arch(int ordinal, int *arch, int *driver);      /* sm_<arch>, and the driver's version; false: there is none */
 int gpu_best(void);                        /* the one with the most multiprocessors, then memory; -1: none */
 optc_status gpu_error(GpuEngine *g, const char *call, int rc, const char *what);      /* call: up to its '(' */
 optc_status gpu_alive(GpuEngine *g);

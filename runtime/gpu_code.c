@@ -2,21 +2,12 @@
 #include "gpu.h"
 
 #include "emit.h"
+#include "package.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-static bool uses_t(const Plan *p)
-{
-    for (Ref r = 0; r < p->rule->g.len; r++) {
-        Op op = (Op)p->rule->g.n[r].op;
-        if (op == OP_STEP || op == OP_RANDOM || op == OP_NORMAL || op == OP_EVERY)
-            return true;
-    }
-    return false;
-}
 
 /* ---- launches: measured ones where somebody measured, else the model's ---- */
 void gpu_tuned_key(optc_rule *r, int fn, int64_t elements, TunedKey *k)
@@ -145,7 +136,7 @@ static optc_status find_kernels(optc_rule *r, GpuCode *c)
     for (int f = 0; f < p->nfn && s == OPTC_OK; f++) {
         StageAt at = plan_at(p, f);
         if (at.stage)
-            s = find_kernel(g, c, emit_stage_name(&r->gen.arena, p, at.entry->name, at.phase, at.stage), &c->fn[f]);
+            s = find_kernel(g, c, emit_prefixed(&r->gen, at.entry->name, at.phase, at.stage), &c->fn[f]);
     }
     return s;
 }
@@ -162,6 +153,7 @@ static void code_free(optc_rule *r, GpuCode *c)
     if (!c)
         return;
     code_unload(r, c);
+    free(c->asked);
     free(c->launch);
     free(c->fn);
     free(c);
@@ -176,6 +168,55 @@ static optc_status load_code(optc_rule *r, GpuCode *c, const char *cubins, size_
     if (s != OPTC_OK)
         code_unload(r, c);
     return gpu_leave(r->engine->gpu, s);
+}
+
+/* ---- from a shipped package ---- */
+/* Packages know a rule by its source with the model's launches: that takes no compiler and no tuning. */
+static bool in_package(optc_rule *r, Package *out)
+{
+    char key[33];
+    const Launch *was = r->gen.launch;
+    r->gen.launch = NULL;
+    char *source = r->engine->cache.base ? gen_emit(&r->gen, "cuda", "") : NULL;
+    r->gen.launch = was;
+    hash_hex(source ? emit_key(source) : (Hash128){0, 0}, key);
+    free(source);
+    return source && package_find(&r->engine->cache, key, r->engine->gpu->arch, r->engine->gpu->d->version, out);
+}
+
+static optc_status load_package(optc_rule *r, GpuCode *c, const Package *p)
+{
+    GpuEngine *g = r->engine->gpu;
+    for (int i = 0; i < r->plan->nfn; i++)
+        if (!package_launch(p, i, &c->launch[i]))
+            return fail(OPTC_ERROR_IO, "optc_compile: the package '%s' lacks a launch of rule '%s'", p->m.name, r->rule->name);
+    TRY(g, cuModuleLoadData(&c->module[0], p->fatbin), p->m.name);
+    c->nmodule = 1;
+    r->gen.prefix = p->rule->prefix;
+    optc_status s = find_kernels(r, c);
+    r->gen.prefix = NULL;
+    return s;
+}
+
+/* false: nothing there, or it does not load; the code is as it was. */
+static bool use_package(optc_rule *r, GpuCode *c)
+{
+    Package p;
+    if (!in_package(r, &p))
+        return false;
+    gpu_enter(r->engine->gpu);
+    optc_status s = load_package(r, c, &p);
+    if (s != OPTC_OK) {
+        code_unload(r, c);
+        memcpy(c->launch, c->asked, sizeof *c->launch * (size_t)(r->plan->nfn + 1));
+    }
+    gpu_leave(r->engine->gpu, s);
+    if (s == OPTC_OK) {
+        snprintf(r->path, sizeof r->path, "from the package %.60s (%s_%d)", p.m.name, p.m.image[p.image].ptx ? "compute" : "sm", p.m.image[p.image].arch);
+        r->tuned[0] = 0;
+    }
+    package_free(&p);
+    return s == OPTC_OK;
 }
 
 static optc_status out_of_memory(void) { return fail(OPTC_ERROR_MEMORY, "optc_compile: out of memory"); }
@@ -237,6 +278,10 @@ static optc_status build_code(optc_rule *r, GpuCode *c)
     }
     free(cubins);
     optc_status s = gpu_alive(r->engine->gpu);
+    if (s == OPTC_OK && use_package(r, c)) {
+        cache_end(&slot, NULL, 0, NULL);
+        return OPTC_OK;
+    }
     if (s != OPTC_OK)
         return s;
     if (!n)
@@ -247,7 +292,7 @@ static optc_status build_code(optc_rule *r, GpuCode *c)
 static GpuCode *code_with(const GpuRule *g, const Launch *l, int n)
 {
     for (GpuCode *c = g->codes; c; c = c->next)
-        if (!memcmp(c->launch, l, sizeof *l * (size_t)n))
+        if (!memcmp(c->asked, l, sizeof *l * (size_t)n))
             return c;
     return NULL;
 }
@@ -262,9 +307,11 @@ optc_status gpu_code_with(optc_rule *r, const Launch *launch, const GpuCode **ou
     optc_status s = OPTC_OK;
     if (!c) {
         c = calloc(1, sizeof *c);
-        bool ok = c && (c->launch = malloc(sizeof *c->launch * (size_t)n)) && (c->fn = calloc((size_t)n, sizeof *c->fn));
-        if (ok)
+        bool ok = c && (c->launch = malloc(sizeof *c->launch * (size_t)n)) && (c->asked = malloc(sizeof *c->asked * (size_t)n)) && (c->fn = calloc((size_t)n, sizeof *c->fn));
+        if (ok) {
             memcpy(c->launch, launch, sizeof *launch * (size_t)n);
+            memcpy(c->asked, launch, sizeof *launch * (size_t)n);
+        }
         s = ok ? build_code(r, c) : out_of_memory();
         if (s == OPTC_OK) {
             c->next = g->codes;
@@ -301,7 +348,7 @@ optc_status gpu_compile(optc_rule *r)
     if (!r->gpu)
         return out_of_memory();
     pthread_mutex_init(&r->gpu->lock, NULL);
-    r->gpu->needs_t = uses_t(r->plan);
+    r->gpu->needs_t = plan_uses_t(r->plan);
     return gpu_code_for(r, (int64_t)1 << 28, &c);         /* what a large model would take; a binding of another size may ask for others */
 }
 

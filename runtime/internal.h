@@ -7,7 +7,9 @@
  *   message.c  statuses and messages          find.c   specs by name
  *   cpu.c      vector levels, float modes     build.c  the host compiler
  *   cache*.c   compiled code on disk          engine.c rule.c bind.c step.c state.c  the API by object
- *   cuda.c     driver and NVRTC by dlopen     gpu.c gpu_code.c gpu_run.c    rules on an NVIDIA GPU */
+ *   cuda.c     driver and NVRTC by dlopen     gpu.c gpu_code.c gpu_run.c live.c    rules on an NVIDIA GPU
+ *   fatbin.c   fatbins                        package.c  shipped packages
+ *   tuned*.c   measured launches              search.c tune_gpu.c tune_cpu.c    looking for better ones */
 #ifndef OPTC_INTERNAL_H
 #define OPTC_INTERNAL_H
 #include "../templates/abi.h"

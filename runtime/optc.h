@@ -72,7 +72,7 @@ typedef struct optc_engine_options {
     const char *spec_path;     /* folders to look for specs in before the library's own, separated by ':'; NULL: $OPTC_PATH */
     const char *isa;           /* NULL: the best this CPU has; or the name of one (optc_isa_name) */
     int no_builtin;            /* 1: do not use the rules compiled into the library */
-    const char *cache_base;    /* folders of compiled code, separated by ':', looked in after cache_dir and never written; NULL: $OPTC_CACHE_BASE */
+    const char *cache_base;    /* folders of compiled code, or packages of `optc ship`, separated by ':', looked in after cache_dir and never written; NULL: $OPTC_CACHE_BASE */
     int64_t cache_max;         /* bytes to keep in cache_dir, the longest unused go first; 0: $OPTC_CACHE_MAX ("512M"), or 1 GiB; -1: no cap */
     const optc_allocator *allocator;   /* NULL: our own (on a GPU the device's stream-ordered pool) */
 } optc_engine_options;
@@ -102,7 +102,7 @@ typedef struct optc_state_info { const char *name; const char *domain; optc_type
 optc_status optc_compile(optc_engine *e, const optc_rule_options *o, optc_rule **out);
 optc_status optc_release(optc_rule *r);
 const char *optc_rule_name(const optc_rule *r);
-const char *optc_rule_path(const optc_rule *r);        /* how it runs: "built in (x86-64-v3)", "compiled by cc in 310 ms", "from the cache", "reference evaluator (…why…)" */
+const char *optc_rule_path(const optc_rule *r);        /* how it runs: "built in (x86-64-v3)", "compiled by cc in 310 ms", "from the cache", "from the package rules (sm_90)", "reference evaluator (…why…)" */
 int optc_rule_native(const optc_rule *r);              /* 0: it runs on the slow reference evaluator */
 const char *optc_rule_plan(const optc_rule *r);        /* the plan as text */
 int optc_rule_hypers(const optc_rule *r);

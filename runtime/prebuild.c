@@ -10,11 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Compositions that are so common that they should need no compiler either. */
-static const struct { const char *rule, *with, *id; } extra[] = {
-    {"sgd", "clip(1)", "sgd_clip"}, {"adam", "clip(1)", "adam_clip"}, {"adamw", "clip(1)", "adamw_clip"}, {"lion", "clip(1)", "lion_clip"},
-};
-
 static FILE *create(const char *dir, const char *name)
 {
     char path[1024];
@@ -71,8 +66,8 @@ int main(int argc, char **argv)
     for (const Embedded *e = embedded_specs; e->name; e++)
         if (!strchr(e->name, '/'))
             put_rule(argv[1], e->name, "", e->name, table, &rows);
-    for (size_t i = 0; i < sizeof extra / sizeof *extra; i++)
-        put_rule(argv[1], extra[i].rule, extra[i].with, extra[i].id, table, &rows);
+    for (const Composition *c = library_compositions; c->rule; c++)
+        put_rule(argv[1], c->rule, c->with, c->id, table, &rows);
     fprintf(table, "const Builtin builtin_rules[] = {\n%s    {0, 0},\n};\n", rows.s);
     buf_free(&rows);
     return fclose(table) == 0 ? 0 : 1;

@@ -4,7 +4,7 @@ struct optc_unit { int tensor, unit; };         /* a unit of work: which tensor,
 
 struct optc_launch {
     const optc_view *views;
-    void *const *mem;                           /* OPTC_MEMS pointers for each view */
+    void *const *mem;                           /* as many pointers for each view as the rule has arrays */
     const optc_unit *units;
     long long count;                            /* units in all */
     int guard;                                  /* 1: a stage of another phase than this step's returns at once */
@@ -19,10 +19,10 @@ OPTC_FN long long optc_div(long long a, long long b)           /* a, b >= 0; nea
 }
 
 /* A copy, which no store can change. The arrays' addresses need not wait for the view. */
-OPTC_FN optc_view optc_look(const optc_launch &a, long long which)
+template <int MEMS> OPTC_FN optc_view optc_look(const optc_launch &a, long long which)
 {
     optc_view v = a.views[which];
-    v.mem = a.mem + which * OPTC_MEMS;
+    v.mem = a.mem + which * MEMS;
     return v;
 }
 

@@ -14,7 +14,10 @@ OPTC_FN int optc_width(int n)                       /* lanes in use when n value
 }
 
 /* Called once a chunk, not once a value: real functions, so that a rule of many stages compiles quickly. */
-#define OPTC_CALLED static __attribute__((noinline, unused))
+#ifndef OPTC_CLONES
+#define OPTC_CLONES
+#endif
+#define OPTC_CALLED static __attribute__((noinline, unused)) OPTC_CLONES
 
 #define OPTC_FOLDS(T, s, k, first, with, dwith)                                                                        \
     OPTC_CALLED void optc_start_##k##s(T *acc, int n)                                                                  \

@@ -1,4 +1,4 @@
-/* The fixed sizes that give every reduction its shape, on every target: gen/plan.h explains them, and gen/sizes.c holds the two together. */
+/* The fixed sizes that give every reduction its shape, on every target: gen/plan.h explains them. */
 #define OPTC_SEG 4096
 #define OPTC_LANES 128
 #define OPTC_TILE_ROWS 64

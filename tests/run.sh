@@ -23,6 +23,9 @@ OPTC="$PWD/$BUILD/optc" sh tests/cli.sh
 part "CUDA: declarations, and every rule for every architecture"
 sh tests/cuda.sh
 
+part "packages: made, checked, built by every compiler, held against the library"
+sh tests/ship.sh
+
 part "header in C++, install, and a program linked both ways"
 sh tests/install.sh
 

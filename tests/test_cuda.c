@@ -72,7 +72,7 @@ static const struct { const char *kind, *mode; int version, arch; const char *nv
     {"versioned", "one", 12040, 90, "13.0", {"CUDA 12.4", "newer than the driver, which may refuse", "pip install nvidia-cuda-nvrtc-cu12'"}, "its machine code loads"},
     {"versioned", "one", 12040, 90, "12.9", {"CUDA 12.4", "its machine code loads", NULL}, "may refuse"},
     {"versioned", "one", 13000, 90, "12.9", {"CUDA 13.0", "(12.9)", NULL}, "newer than"},
-    {"versioned", "one", 13000, 90, NULL, {"NVRTC was not found", "only where the cache holds them", NULL}, "compiles for"},
+    {"versioned", "one", 13000, 90, NULL, {"NVRTC was not found", "only where the cache or a package holds them", NULL}, "compiles for"},
     {"versioned", "none", 13000, 90, "13.0", {"driver     libcuda.so.1 (CUDA 13.0)\n", "gpu        none", NULL}, "Fake GPU"},
     {"versioned", "nodevice", 13000, 90, "13.0", {"driver     the CUDA driver sees no GPU: cuInit: CUDA_ERROR_NO_DEVICE: rules run on the CPU\n", NULL, NULL}, "gpu   "},
     {"versioned", "broken", 13000, 90, "13.0", {"driver     the CUDA driver does not start: cuInit: CUDA_ERROR_UNKNOWN: rules run on the CPU\n", NULL, NULL}, "gpu   "},

@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct { int v[64]; int n; } Archs;
-
 static bool supported(const Archs *all, int arch)
 {
     for (int i = 0; i < all->n; i++)
@@ -16,7 +14,6 @@ static bool supported(const Archs *all, int arch)
     return false;
 }
 
-/* "sm_90,sm_80" or "all", among what this NVRTC knows. */
 static int read_archs(const Command *self, const char *text, const Archs *all, Archs *out)
 {
     if (!strcmp(text, "all")) {
@@ -39,6 +36,14 @@ static int read_archs(const Command *self, const char *text, const Archs *all, A
         s += end + (s[end] == ',');
     }
     return out->n ? CLI_GO : cli_misuse(self, "--arch names no architecture");
+}
+
+/* "sm_90,sm_80" or "all", among what this NVRTC knows. */
+int cli_archs(const Command *self, const char *text, const Nvrtc *nvrtc, Archs *out)
+{
+    Archs all = {{0}, 0};
+    all.n = nvrtc_archs(nvrtc, all.v, 64);
+    return read_archs(self, text, &all, out);
 }
 
 static bool write_binary(const char *path, const char *data, size_t n)
@@ -89,9 +94,8 @@ int cmd_compile(const Command *self, int argc, char **argv)
     const Nvrtc *nvrtc = nvrtc_get(&why);
     if (!nvrtc)
         return cli_fail("compile: %s", why);
-    Archs all = {{0}, 0}, want = {{0}, 0};
-    all.n = nvrtc_archs(nvrtc, all.v, 64);
-    if ((rc = read_archs(self, arch, &all, &want)) != CLI_GO)
+    Archs want = {{0}, 0};
+    if ((rc = cli_archs(self, arch, nvrtc, &want)) != CLI_GO)
         return rc;
     if (out && want.n > 1)
         return cli_misuse(self, "-o takes one architecture");

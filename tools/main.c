@@ -29,6 +29,13 @@ const Command cli_commands[] = {
     {"compile", "SPEC", "GPU machine code for an architecture, by NVRTC",
      "Compiles the rule's CUDA source; no GPU is needed, only NVRTC ('optc doctor' says whether it was found).",
      "optc compile adamw --arch sm_90 -o adamw.cubin\noptc compile adamw --arch all", cmd_compile},
+    {"ship", "SPEC…", "a package: one C file, its header, GPU code, nothing else needed",
+     "Writes a folder that a C or C++ program builds with its compiler alone and that runs without Lua, NVRTC and liboptc: the rules\n"
+     "as C for the CPU, as machine code for the GPUs named, and a small runtime. The bits are those of the library. A folder like it may\n"
+     "also stand in $OPTC_CACHE_BASE: then the library runs its rules without a compiler. NAME+WRAPPERS is a rule with wrappers of its own.\n"
+     "--check holds a package against its manifest and says which GPUs it would run on; exit code 1 if it is damaged.",
+     "optc ship adamw --with 'clip(1)' --arch sm_80,sm_90 --ptx -o myopt\noptc ship 'adamw+clip(1)' adafactor ./mine.lua --arch all -o build/rules --name rules\n"
+     "optc ship --all-specs --arch all -o optc-rules\noptc ship --check myopt", cmd_ship},
     {"dump", "SPEC", "the rule as text after a pass",
      "Prints the rule's IR after a pass (default: the last one), or the plan. IR text is read back in wherever a SPEC is.",
      "optc dump adamw\noptc dump adamw --pass all --time\noptc dump adamw > a.ir && optc dump a.ir --pass plan\noptc dump lion | optc explain -", cmd_dump},

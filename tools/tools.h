@@ -31,6 +31,7 @@ int cmd_dump(const Command *self, int argc, char **argv);
 int cmd_bench(const Command *self, int argc, char **argv);
 int cmd_tune(const Command *self, int argc, char **argv);
 int cmd_cache(const Command *self, int argc, char **argv);
+int cmd_ship(const Command *self, int argc, char **argv);
 int cmd_doctor(const Command *self, int argc, char **argv);
 int cmd_new(const Command *self, int argc, char **argv);
 
@@ -58,6 +59,11 @@ void cli_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));     
 void cli_warning(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 int cli_fail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));                            /* cli_error, returns CLI_FAILED */
 void cli_near(const char *what, const char *got, const char *const *names, Buf *b);                  /* "unknown what 'got'; did you mean …" */
+
+/* ---- cmd_compile.c ---- */
+struct Nvrtc;
+typedef struct Archs { int v[64]; int n; } Archs;
+int cli_archs(const Command *self, const char *text, const struct Nvrtc *nvrtc, Archs *out);         /* "sm_80,sm_90" or "all"; CLI_GO, or the exit code */
 
 /* ---- print.c ---- */
 typedef enum { PAINT_NONE, PAINT_HEAD, PAINT_GOOD, PAINT_BAD, PAINT_WARN, PAINT_DIM } Paint;

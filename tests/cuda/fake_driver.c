@@ -1,6 +1,7 @@
 /* A libcuda.so.1 for tests: a driver in whatever state the environment says, without a GPU.
  *
- *   FAKE_CUDA     one: a GPU, sm_90 (or $FAKE_ARCH); none: no GPU; nodevice, broken: cuInit fails; lacks: a function is not there
+ *   FAKE_CUDA     one: a GPU, sm_90 (or $FAKE_ARCH); none: no GPU; nodevice, broken: cuInit fails; lacks: a function is not there;
+ *                 works: like one, and fatbins load, its memory is the host's, and launches are written to $FAKE_LOG, a line each, and do nothing
  *   FAKE_VERSION  what cuDriverGetVersion says (13000 unless told)
  *
  * How functions are asked for is decided when it is built: FAKE_versioned has cuGetProcAddress of CUDA 12, FAKE_versioned11 that of CUDA 11.3,
@@ -8,6 +9,7 @@
  * it is asked for as it should be: by the name without suffix and the version of the row in cuda.h. Built twice: with REST it is every function that the first part does not have. */
 #include "cuda.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,7 +48,7 @@ MAYBE int cuGetErrorName(CUresult rc, const char **name)
 }
 
 MAYBE int cuGetErrorString(CUresult rc, const char **text) { return *text = "in words", rc < 0; }
-MAYBE int cuDeviceGetCount(int *n) { return *n = is("one"), 0; }
+MAYBE int cuDeviceGetCount(int *n) { return *n = is("one") || is("works"), 0; }
 MAYBE int cuDeviceGet(CUdevice *d, int ordinal) { return *d = ordinal, 0; }
 
 MAYBE int cuDeviceGetName(char *name, int len, CUdevice d)
@@ -67,9 +69,41 @@ MAYBE int cuDevicePrimaryCtxRetain(CUcontext *c, CUdevice d) { return *c = c, d;
 MAYBE int cuDevicePrimaryCtxRelease_v2(CUdevice d) { return d; }
 MAYBE int cuCtxPushCurrent_v2(CUcontext c) { return !c; }
 MAYBE int cuCtxPopCurrent_v2(CUcontext *c) { return *c = NULL, 0; }
-MAYBE int cuModuleLoadData(CUmodule *m, const void *image) { return *m = NULL, image ? NO_BINARY : UNKNOWN; }
+MAYBE int cuModuleLoadData(CUmodule *m, const void *image)
+{
+    unsigned magic = 0;
+    if (image)
+        memcpy(&magic, image, sizeof magic);
+    *m = is("works") ? m : NULL;
+    return is("works") && magic == 0xba55ed50u ? 0 : image ? NO_BINARY : UNKNOWN;
+}
 
-#define DECLARED(name, suffix, since, args) int name##suffix();
+MAYBE int cuModuleUnload(CUmodule m) { return !m; }
+MAYBE int cuModuleGetFunction(CUfunction *f, CUmodule m, const char *name) { return *f = strdup(name), !m; }
+MAYBE int cuMemAllocAsync(CUdeviceptr *p, size_t n, CUstream s) { return *p = (CUdeviceptr)(size_t)malloc(n), is("works") ? 0 : NOT_SUPPORTED + (s != NULL); }
+MAYBE int cuMemFreeAsync(CUdeviceptr p, CUstream s) { return free((void *)(size_t)p), s == (void *)-1; }
+MAYBE int cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t n, CUstream s) { return memcpy((void *)(size_t)to, from, n), s == (void *)-1; }
+MAYBE int cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t n, CUstream s) { return memcpy(to, (void *)(size_t)from, n), s == (void *)-1; }
+MAYBE int cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t n, CUstream s) { return memcpy((void *)(size_t)to, (void *)(size_t)from, n), s == (void *)-1; }
+MAYBE int cuMemsetD8Async(CUdeviceptr to, unsigned char x, size_t n, CUstream s) { return memset((void *)(size_t)to, x, n), s == (void *)-1; }
+MAYBE int cuPointerGetAttribute(void *out, CUpointer_attribute a, CUdeviceptr p) { return *(int *)out = 2, is("works") ? 0 : NOT_SUPPORTED + (a && !p); }
+MAYBE int cuStreamSynchronize(CUstream s) { return s == (void *)-1; }
+MAYBE int cuStreamIsCapturing(CUstream s, CUstreamCaptureStatus *x) { return *x = number("FAKE_CAPTURING", 0), s == (void *)-1; }
+
+/* The kernel's argument is optc_launch of templates/cuda.h. */
+MAYBE int cuLaunchKernel(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz, unsigned shared, CUstream s, void **args, void **more)
+{
+    struct { CUdeviceptr views, mem, units; long long count; int guard, tick; } a;
+    FILE *log = getenv("FAKE_LOG") ? fopen(getenv("FAKE_LOG"), "a") : NULL;
+    memcpy(&a, args[0], sizeof a);
+    if (log)
+        fprintf(log, "%s %u %u count %lld guard %d tick %d\n", (const char *)f, x * y * z, bx * by * bz, a.count, a.guard, a.tick);
+    if (log)
+        fclose(log);
+    return shared || more || s == (void *)-1;
+}
+
+#define DECLARED(name, suffix, since, args) int name##suffix args;
 DRIVER_FUNCTIONS(DECLARED)
 #define ROW(name, suffix, since, args) {#name, since, (void (*)(void))name##suffix},
 static const struct { const char *name; int since; void (*f)(void); } rows[] = {DRIVER_FUNCTIONS(ROW)};

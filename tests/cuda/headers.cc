@@ -1,15 +1,19 @@
-// Holds every row of runtime/cuda.h against CUDA's own headers: it compiles, or it names the row that is wrong. The functions' arguments are read
+// Holds every row of runtime/cuda.h and runtime/fatbin.h against CUDA's own headers: it compiles, or it names the row that is wrong. The functions' arguments are read
 // with CUDA's own types and must be exactly those of the interface of that version (PFN_name_vVERSION); the types as we declare them, inside
 // `ours`, must be of the same size and kind. WRONG=1… puts in a row that is wrong on purpose: it must not compile (tests/cuda.sh tries each).
 #include <cuda.h>
 #include <cudaTypedefs.h>
 #include <nvrtc.h>
+#if __has_include(<nvFatbin.h>)        // not with every toolkit
+#include <nvFatbin.h>
+#endif
 
 #include <cstddef>
 #include <type_traits>
 
 namespace ours {
 #include "../../runtime/cuda.h"
+#include "../../runtime/fatbin.h"
 }
 
 // CUresult f(args) against int f(args)
@@ -24,6 +28,12 @@ DRIVER_FUNCTIONS(FUNCTION)
 
 #define NVRTC(name, args) static_assert(SAME_FUNCTION(decltype(&name), nvrtcResult, args), #name ": its arguments are others");
 NVRTC_FUNCTIONS(NVRTC)
+
+#ifdef nvFatbin_INCLUDED
+#define NVFATBIN(name, args) static_assert(SAME_FUNCTION(decltype(&name), nvFatbinResult, args), #name ": its arguments are others");
+NVFATBIN_FUNCTIONS(NVFATBIN)
+static_assert(sizeof(nvFatbinResult) == sizeof(int), "results of nvFatbin are ints");
+#endif
 
 #define CONSTANT_OF(name, value) static_assert(static_cast<int>(::name) == (value), #name " is another number");
 CUDA_CONSTANTS(CONSTANT_OF)

@@ -1,0 +1,37 @@
+/* A package: several rules as text that a C compiler and nothing else turns into a program. Text in, text out, as everything here; who compiles the
+ * GPU code and writes the files hands the machine code back in. */
+#ifndef OPTC_PACK_H
+#define OPTC_PACK_H
+#include "gen.h"
+
+typedef struct PackRule {
+    Gen *gen;
+    const char *id;                /* the rule's name in the package, a C identifier */
+    char spec[33];                 /* hash of the spec's text */
+    char key[33];                  /* emit_key of its CUDA source alone, with the model's launches: how a library finds it */
+} PackRule;
+
+typedef struct PackArch {
+    int arch;
+    bool ptx;
+    Launch **launch;               /* by rule, by Stage.fn */
+    char *code; size_t size;       /* what was compiled: malloc'ed */
+} PackArch;
+
+typedef struct Pack {
+    const char *name, *version;    /* version: optc's */
+    PackRule *rule; int nrule;
+    PackArch *arch; int narch;     /* machine code by architecture, then PTX if there is any */
+    int cuda;                      /* NVRTC's version, 13000 */
+    char *fatbin; size_t fatbin_size;
+    Arena arena;
+} Pack;
+
+typedef enum { PACK_HEADER, PACK_SOURCE, PACK_EXAMPLE, PACK_MAKEFILE, PACK_CMAKE, NPACKFILE } PackFile;
+
+char *pack_cuda(Pack *p, int arch);                            /* the CUDA program for p->arch[arch]; NULL: out of memory, or a broken template */
+char *pack_file(Pack *p, PackFile f);                          /* likewise */
+const char *pack_kernel(Pack *p, int rule, const char *entry, int mask, const Stage *s);     /* the name its kernel has in the package */
+bool pack_clash(Pack *p, const char **name);                   /* two rules would have a stage of the same name */
+void pack_manifest_rules(Pack *p, Buf *b);                     /* the lines that describe rules and launches */
+#endif

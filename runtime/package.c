@@ -1,0 +1,302 @@
+#include "package.h"
+
+#include "cuda.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { MOST_MANIFEST = 64 << 20, MOST_FILE = 1 << 30 };
+
+/* ---- files ---- */
+static bool others_write(const struct stat *st) { return (st->st_uid != geteuid() && st->st_uid != 0) || (st->st_mode & (S_IWGRP | S_IWOTH)); }
+
+static char *read_all(const char *dir, const char *name, int64_t most, bool trusted, size_t *size, char *why, size_t nwhy)
+{
+    char path[CACHE_PATH];
+    struct stat st;
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    char *data = NULL;
+    if (fd < 0 || fstat(fd, &st) != 0)
+        snprintf(why, nwhy, "%.300s: %s", path, strerror(errno));
+    else if (!S_ISREG(st.st_mode) || st.st_size > most)
+        snprintf(why, nwhy, "%.300s is %s", path, S_ISREG(st.st_mode) ? "too large" : "not a file");
+    else if (trusted && others_write(&st))
+        snprintf(why, nwhy, "%.300s is another user's, or others can write it", path);
+    else if (!(data = malloc((size_t)st.st_size + 64)))
+        snprintf(why, nwhy, "out of memory");
+    size_t at = 0;
+    while (data && at < (size_t)st.st_size) {
+        ssize_t k = read(fd, data + at, (size_t)st.st_size - at);
+        if (k <= 0 && !(k < 0 && errno == EINTR))
+            break;
+        at += k > 0 ? (size_t)k : 0;
+    }
+    if (data && at != (size_t)st.st_size) {
+        snprintf(why, nwhy, "%.300s cannot be read", path);
+        free(data);
+        data = NULL;
+    }
+    if (fd >= 0)
+        close(fd);
+    if (data)
+        data[at] = 0;
+    *size = at;
+    return data;
+}
+
+bool manifest_is(const char *dir)
+{
+    char path[CACHE_PATH], head[sizeof PACKAGE_MARK] = "";
+    snprintf(path, sizeof path, "%s/manifest", dir);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    ssize_t n = fd >= 0 ? read(fd, head, sizeof head - 1) : -1;
+    if (fd >= 0)
+        close(fd);
+    return n == (ssize_t)sizeof head - 1 && !memcmp(head, PACKAGE_MARK, sizeof head - 1);
+}
+
+char *package_read(const char *dir, const PackageFile *f, bool trusted, size_t *size, char *why, size_t nwhy)
+{
+    char hex[33], *data = read_all(dir, f->name, MOST_FILE, trusted, size, why, nwhy);
+    if (!data)
+        return NULL;
+    hash_hex(hash128(data, *size), hex);
+    if (*size == f->bytes && !strcmp(hex, f->hash))
+        return data;
+    snprintf(why, nwhy, "%s: %s", f->name, *size != f->bytes ? "its size differs from the manifest's" : "its checksum differs from the manifest's");
+    free(data);
+    return NULL;
+}
+
+/* ---- the manifest ---- */
+static bool read_image(Manifest *m, const char *word, const char *rest)
+{
+    PackageImage x = {.ptx = !strcmp(word, "ptx")};
+    unsigned long long bytes;
+    int end = 0;
+    if (m->nrule)                      /* launches are kept by image: all of them come first */
+        return false;
+    if (sscanf(rest, x.ptx ? "compute_%d %llu %32s%n" : "sm_%d %llu %32s%n", &x.arch, &bytes, x.hash, &end) != 3 || rest[end])
+        return false;
+    x.bytes = bytes;
+    PUSH(&m->arena, m->image, m->nimage, m->image_cap) = x;
+    return true;
+}
+
+static bool read_file(Manifest *m, const char *rest)
+{
+    PackageFile x;
+    char name[100];
+    unsigned long long bytes;
+    int end = 0;
+    if (sscanf(rest, "%99s %llu %32s%n", name, &bytes, x.hash, &end) != 3 || rest[end] || strchr(name, '/'))
+        return false;
+    x.bytes = bytes;
+    x.name = arena_strdup(&m->arena, name);
+    PUSH(&m->arena, m->file, m->nfile, m->file_cap) = x;
+    return true;
+}
+
+static bool read_launch(Manifest *m, PackageRule *r, const char *rest)
+{
+    int arch = 0, end = 0;
+    bool ptx = !strncmp(rest, "compute_", 8);
+    if (sscanf(rest, ptx ? "compute_%d%n" : "sm_%d%n", &arch, &end) != 1)
+        return false;
+    if (!r->launch)
+        r->launch = NEWS(&m->arena, const char *, m->nimage + 1);
+    for (int i = 0; i < m->nimage; i++)
+        if (m->image[i].arch == arch && m->image[i].ptx == ptx)
+            r->launch[i] = rest + end;
+    return true;
+}
+
+/* One line, cut into its first word and the rest. What is not known is left to later versions. */
+static bool read_line(Manifest *m, char *line)
+{
+    bool inner = !strncmp(line, "  ", 2);
+    char *word = line + (inner ? 2 : 0), *rest = word + strcspn(word, " ");
+    int major, minor;
+    if (*rest)
+        *rest++ = 0;
+    PackageRule *r = m->nrule ? &m->rule[m->nrule - 1] : NULL;
+    if (inner && r) {
+        if (!strcmp(word, "key"))
+            r->key = rest;
+        else if (!strcmp(word, "prefix"))
+            r->prefix = rest;
+        else if (!strcmp(word, "with"))
+            r->about = rest;
+        else if (!strcmp(word, "launch"))
+            return read_launch(m, r, rest);
+        return true;
+    }
+    if (!strcmp(word, "name"))
+        m->name = rest;
+    else if (!strcmp(word, "optc"))
+        m->optc = rest;
+    else if (!strcmp(word, "cuda"))
+        return sscanf(rest, "%d.%d", &major, &minor) == 2 && (m->cuda = major * 1000 + minor * 10);
+    else if (!strcmp(word, "arch") || !strcmp(word, "ptx"))
+        return read_image(m, word, rest);
+    else if (!strcmp(word, "rule"))
+        PUSH(&m->arena, m->rule, m->nrule, m->rule_cap) = (PackageRule){.id = rest, .about = "-", .key = "", .prefix = ""};
+    else if (!strcmp(word, "file"))
+        return read_file(m, rest);
+    return true;
+}
+
+static bool read_text(Manifest *m, const char *text, size_t size, const char *dir, char *why, size_t nwhy)
+{
+    char hex[33], *last = NULL;
+    char *all = arena_strndup(&m->arena, text, size);
+    if (size < strlen(PACKAGE_MARK) || memcmp(all, PACKAGE_MARK, strlen(PACKAGE_MARK))) {
+        snprintf(why, nwhy, "%.300s is not a package of optc, or of a later version", dir);
+        return false;
+    }
+    for (char *s = strstr(all, "\nsum "); s; s = strstr(s + 1, "\nsum "))
+        last = s + 1;
+    if (last)
+        hash_hex(hash128(all, (size_t)(last - all)), hex);
+    if (!last || strlen(last) != 4 + 32 + 1 || strncmp(last + 4, hex, 32)) {
+        snprintf(why, nwhy, "the manifest of %.300s is %s", dir, last ? "damaged or was edited: its checksum differs" : "cut short");
+        return false;
+    }
+    *last = 0;
+    int number = 2;
+    for (char *line = all + strlen(PACKAGE_MARK), *next; *line; line = next, number++) {
+        next = line + strcspn(line, "\n");
+        if (*next)
+            *next++ = 0;
+        if (!read_line(m, line)) {
+            snprintf(why, nwhy, "line %d of the manifest of %.300s cannot be read", number, dir);
+            return false;
+        }
+    }
+    if (m->name && is_ident(m->name) && m->cuda && m->nimage && m->nrule)
+        return true;
+    snprintf(why, nwhy, "the manifest of %.300s lacks a name, a version, a rule or an architecture", dir);
+    return false;
+}
+
+bool manifest_read(const char *dir, bool trusted, Manifest *m, char *why, size_t nwhy)
+{
+    jmp_buf out;
+    size_t size;
+    *m = (Manifest){0};
+    char *text = read_all(dir, "manifest", MOST_MANIFEST, trusted, &size, why, nwhy);
+    volatile bool ok = false;
+    m->arena.out = &out;
+    if (setjmp(out))
+        snprintf(why, nwhy, "out of memory");
+    else
+        ok = text && read_text(m, text, size, dir, why, nwhy);
+    m->arena.out = NULL;
+    free(text);
+    return ok;
+}
+
+void manifest_free(Manifest *m)
+{
+    arena_free(&m->arena);
+    *m = (Manifest){0};
+}
+
+const PackageFile *manifest_file(const Manifest *m, const char *name)
+{
+    for (int i = 0; i < m->nfile; i++)
+        if (!strcmp(m->file[i].name, name))
+            return &m->file[i];
+    return NULL;
+}
+
+/* As the driver picks, and as the package's own loader does. driver 0: not known, any will do. */
+int manifest_pick(const Manifest *m, int arch, int driver, char *why, size_t nwhy)
+{
+    int best = -1;
+    for (int i = 0; i < m->nimage; i++)
+        if (!m->image[i].ptx && m->image[i].arch / 10 == arch / 10 && m->image[i].arch <= arch && (best < 0 || m->image[i].arch > m->image[best].arch))
+            best = i;
+    bool old = driver && !nvrtc_fits(m->cuda, driver), ptx_old = driver && driver < m->cuda;
+    for (int i = 0; i < m->nimage && best < 0 && !ptx_old; i++)
+        if (m->image[i].ptx && m->image[i].arch <= arch)
+            best = i;
+    if (best < 0)
+        snprintf(why, nwhy, "it has no code for sm_%d", arch);
+    else if (old)
+        snprintf(why, nwhy, "the driver is for CUDA %d.%d, and its code needs one for %d.0 or newer", driver / 1000, driver % 1000 / 10, m->cuda / 1000);
+    return old ? -1 : best;
+}
+
+/* ---- as a base of the cache ---- */
+static bool find_in(const char *dir, const char *key, int arch, int driver, Package *out)
+{
+    char why[700], name[80];
+    if (!cache_trusted(dir, true, why, sizeof why) || !manifest_is(dir))
+        return false;
+    *out = (Package){.rule = NULL};
+    if (manifest_read(dir, true, &out->m, why, sizeof why) && (out->image = manifest_pick(&out->m, arch, driver, why, sizeof why)) >= 0) {
+        for (int i = 0; i < out->m.nrule && !out->rule; i++)
+            if (!strcmp(out->m.rule[i].key, key) && out->m.rule[i].launch && out->m.rule[i].launch[out->image])
+                out->rule = &out->m.rule[i];
+        snprintf(name, sizeof name, "%.60s.fatbin", out->m.name);
+        const PackageFile *f = out->rule ? manifest_file(&out->m, name) : NULL;
+        if (f && (out->fatbin = package_read(dir, f, true, &out->size, why, sizeof why)))
+            return true;
+    }
+    manifest_free(&out->m);
+    return false;
+}
+
+bool package_find(const Cache *c, const char *key, int arch, int driver, Package *out)
+{
+    char dir[CACHE_DIR];
+    for (const char *list = c->base; cache_next_base(&list, dir);)
+        if (find_in(dir, key, arch, driver, out))
+            return true;
+    return false;
+}
+
+bool package_any(const char *bases, int arch, int driver)
+{
+    char dir[CACHE_DIR], why[700];
+    bool found = false;
+    for (const char *list = bases ? bases : getenv("OPTC_CACHE_BASE"); !found && cache_next_base(&list, dir);) {
+        Manifest m;
+        if (!cache_trusted(dir, true, why, sizeof why) || !manifest_is(dir))
+            continue;
+        found = manifest_read(dir, true, &m, why, sizeof why) && manifest_pick(&m, arch, driver, why, sizeof why) >= 0;
+        manifest_free(&m);
+    }
+    return found;
+}
+
+bool package_launch(const Package *p, int fn, Launch *out)
+{
+    char mark[24];
+    snprintf(mark, sizeof mark, " %d:", fn);
+    const char *s = strstr(p->rule->launch[p->image], mark);
+    s = s ? s + strlen(mark) - 1 : NULL;
+    for (int k = 0; s && k < NKNOB; k++) {
+        char *end;
+        long v = strtol(s + 1, &end, 10);
+        if (end == s + 1 || v < 0 || v > 1 << 20)
+            return false;
+        out->v[k] = (int)v;
+        s = end;
+    }
+    return s != NULL;
+}
+
+void package_free(Package *p)
+{
+    free(p->fatbin);
+    manifest_free(&p->m);
+    p->fatbin = NULL;
+}

@@ -1,0 +1,106 @@
+/* How much there is of everything for a tensor of a given shape, and how a stage is cut into blocks of a GPU: what the compiler, the library
+ * and a shipped package must agree on. Pasted into packages and included by the rest, behind shape.h; gen/plan.h and gen/launch.h explain it. */
+#ifndef OPTC_COUNTS_H
+#define OPTC_COUNTS_H
+#define OPTC_COUNT static inline __attribute__((unused))
+
+typedef enum { CONST_, GROUP, TENSOR, SLICE, ROW, COL, ELEM, NDOM } Dom;
+typedef enum { MEM_P, MEM_G, MEM_INPUT, MEM_STATE, MEM_TEMP, MEM_PART } MemKind;
+typedef enum { S_GROUP, S_TENSOR, S_SLICE, S_ROW, S_COL, S_FLAT, S_TILE, NSTAGEKIND } StageKind;
+typedef enum { FORM_MAP, FORM_FOLD, FORM_TILE, FORM_ROWS, FORM_LIST, FORM_COLS, FORM_SLICES, FORM_SINGLE, FORM_CPU, NFORM } LaunchForm;
+/* cpu: a whole step there; threads (0: all) and, as items, the units a thread takes at once (0: by size) */
+typedef enum {
+    KNOB_THREADS,      /* threads of a block */
+    KNOB_VECTOR,       /* values a thread loads at once */
+    KNOB_ITEMS,        /* map: vectors a thread; fold, rows: vectors on their way at once; tile: strips of 128 columns between barriers */
+    KNOB_BLOCKS,       /* blocks that must fit a multiprocessor: caps the registers; 0: no cap */
+    KNOB_LOAD,         /* 0 plain, 1 streaming (evict first), 2 past the first-level cache */
+    KNOB_STORE,        /* 0 plain, 1 streaming */
+    KNOB_GRID,         /* 0: a block for every piece; k: k blocks a multiprocessor, which go round */
+    NKNOB
+} Knob;
+typedef struct Launch { int v[NKNOB]; } Launch;
+enum { VIEW_FIRST = 1, VIEW_LAST = 2 };                    /* bits: which views a rule's row, col and slice values rest on */
+
+/* A tensor seen as slices x rows x cols (a vector: 1 x 1 x n). */
+typedef struct Shape { int64_t n, slices, rows, cols; } Shape;
+
+OPTC_COUNT int64_t count_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/* The tensor by the rule's view. */
+OPTC_COUNT Shape count_shape(int view, int rank, const int64_t *dim, bool vector)
+{
+    Shape s = {1, 1, 1, 1};
+    for (int i = 0; i < rank; i++)
+        s.n *= dim[i];
+    if (rank < 2 || vector || s.n == 0) {
+        s.cols = s.n;
+    } else if (view == VIEW_LAST) {
+        s.cols = dim[rank - 1];
+        s.rows = dim[rank - 2];
+        s.slices = s.n / s.cols / s.rows;
+    } else {
+        s.rows = dim[0];
+        s.cols = s.n / s.rows;
+    }
+    return s;
+}
+
+OPTC_COUNT int64_t dom_len(Dom d, Shape s)
+{
+    switch (d) {
+    case ELEM: return s.n;
+    case ROW: return s.slices * s.rows;
+    case COL: return s.slices * s.cols;
+    case SLICE: return s.slices;
+    default: return 1;
+    }
+}
+
+OPTC_COUNT int64_t stage_units(StageKind k, Shape s)          /* how many units of work */
+{
+    switch (k) {
+    case S_FLAT: return count_up(s.n, OPTC_SEG);
+    case S_TILE: return s.n ? s.slices * count_up(s.rows, OPTC_TILE_ROWS) * count_up(s.cols, OPTC_SEG) : 0;
+    case S_ROW: return s.slices * count_up(s.rows, OPTC_SEG);
+    case S_COL: return s.slices * count_up(s.cols, OPTC_SEG);
+    case S_SLICE: return count_up(s.slices, OPTC_SEG);
+    default: return 1;
+    }
+}
+
+/* Partials of a reduction from one domain to another; tile: of elements, laid out by tiles and not by segments. */
+OPTC_COUNT int64_t count_parts(Dom from, Dom to, bool tile, Shape s, int64_t ntensors)
+{
+    switch (from) {
+    case ELEM:
+        if (to == ROW)
+            return s.slices * s.rows * count_up(s.cols, OPTC_SEG);
+        if (to == COL)
+            return s.slices * count_up(s.rows, OPTC_TILE_ROWS) * s.cols;
+        return stage_units(tile ? S_TILE : S_FLAT, s);
+    case ROW: return stage_units(S_ROW, s);
+    case COL: return stage_units(S_COL, s);
+    case SLICE: return stage_units(S_SLICE, s);
+    default: return ntensors;
+    }
+}
+
+OPTC_COUNT int64_t count_pieces(LaunchForm f, bool folds, const Launch *l)      /* blocks a unit of work is split into (1 where a block takes several) */
+{
+    switch (f) {
+    case FORM_MAP: return OPTC_SEG / (l->v[KNOB_THREADS] * l->v[KNOB_VECTOR] * l->v[KNOB_ITEMS]);
+    case FORM_LIST: return folds ? 1 : OPTC_SEG / OPTC_LANES;          /* nothing is folded: every 128 values may go to a block of their own */
+    case FORM_COLS: return OPTC_SEG / 32;
+    case FORM_SLICES: return 8;
+    default: return 1;
+    }
+}
+
+OPTC_COUNT int64_t count_blocks(LaunchForm f, bool folds, const Launch *l, int64_t units, int multiprocessors)
+{
+    int warps = l->v[KNOB_THREADS] / 32;
+    int64_t blocks = f == FORM_FOLD ? (units + warps - 1) / warps : units * count_pieces(f, folds, l), round = (int64_t)l->v[KNOB_GRID] * multiprocessors;
+    return round && round < blocks ? round : blocks;
+}
+#endif

@@ -1,0 +1,311 @@
+#!/bin/sh
+# Packages: made twice alike, whole, built by every compiler here without a warning, equal to the library bit for bit; damaged ones, missing architectures, old
+# drivers and bad input; and nothing left behind. The GPU's part is tests/gpu/ship.sh.
+#   BUILD  the build folder        have_nvrtc  as tests/nvrtc.sh left it        OPTC_QUICK=1  two architectures in place of all
+set -u
+if [ -z "${have_nvrtc:-}" ]; then
+    echo "skipped: packages (no NVRTC)"
+    [ -z "${CI:-}" ] || exit 1
+    exit 0
+fi
+passed=0 failed=0
+top=$PWD optc=$PWD/$BUILD/optc lib=$PWD/$BUILD/liboptc.so fakes=$PWD/$BUILD/fake
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export OPTC_CACHE="$work/cache" OPTC_NO_CUDA=1 RULES_NO_CUDA=1 ASAN_OPTIONS=detect_leaks=0
+unset OPTC_CACHE_BASE OPTC_FATBINARY OPTC_NO_NVFATBIN RULES_FATBIN MAKEFLAGS MFLAGS 2>/dev/null
+archs=all
+[ -z "${OPTC_QUICK:-}" ] || archs=sm_80,sm_90
+
+ok() { passed=$((passed + 1)); }
+bad() { failed=$((failed + 1)); printf '%s\n' "$*" | head -20; }
+# expect CODE PART COMMAND…: the exit code, and PART somewhere in what was printed ("": nothing printed at all)
+expect() {
+    code=$1 part=$2
+    shift 2
+    out=$("$@" </dev/null 2>&1)
+    got=$?
+    if [ "$got" = "$code" ] && if [ -n "$part" ]; then printf '%s' "$out" | grep -qF -- "$part"; else [ -z "$out" ]; fi; then
+        ok
+    else
+        bad "$*: exit $got (wanted $code), wanted \"$part\" in: $out"
+    fi
+}
+check() { if eval "$2"; then ok; else bad "$1"; fi; }
+# job NAME COMMAND…: in the background; all_quiet waits for all of them and wants success and silence
+job() {
+    name=$1
+    shift
+    { "$@" </dev/null >"log.$name" 2>&1 || echo "exit $?" >>"log.$name"; } &
+}
+all_quiet() {
+    wait
+    for log in log.*; do
+        if [ -s "$log" ]; then bad "$log: $(cat "$log")"; else ok; fi
+        rm -f "$log"
+    done
+}
+cd "$work" || exit 1
+ln -s "$lib" liboptc.so.0
+
+# ---- twice alike, and whole
+rules() { "$optc" ship 'adamw+clip(1)' adafactor 'sgd+lookahead(2,0.5)' --ptx "$@"; }
+expect 0 "3 rules" rules --arch $archs -o "$work/rules"
+mkdir two
+expect 0 "3 rules" sh -c "cd two && '$optc' ship 'adamw+clip(1)' adafactor --ptx 'sgd+lookahead(2,0.5)' -o rules/ --arch $archs"
+expect 0 "" diff -r rules two/rules
+check "a path of this machine is in the package" '! grep -rqF "$work" rules && ! grep -rqF "$top" rules'
+known=$("$optc" compile sgd --arch sm_7 2>&1 | sed -n 's/.*it knows:\([^)]*\)).*/\1/p' | head -1)
+[ -z "${OPTC_QUICK:-}" ] || known="sm_80 sm_90"
+check "NVRTC names no architecture" '[ -n "$known" ]'
+"$optc" ship --check rules > checked 2>&1 || bad "a good package: $(cat checked)"
+check "the check finds something: $(cat checked)" '! grep -q "BAD\|no part" checked'
+for a in $known compute_; do check "$a is not in the package" 'grep -q "ok   $a" checked'; done
+check "no GPU is said to be here" 'grep -q "^here: no CUDA driver.*takes its CPU path" checked'
+if command -v cuobjdump >/dev/null 2>&1; then
+    for a in $known; do check "cuobjdump finds no $a" 'cuobjdump -lelf rules/rules.fatbin | grep -q "\.$a\."'; done
+fi
+# the words in rules.c are the file
+sed -n '/fatbin_words/,/};/p' rules/rules.c | grep -o '0x[0-9a-f]*' | awk '{ s = substr($0, 3); while (length(s) < 16) s = "0" s; for (i = 15; i >= 1; i -= 2) print substr(s, i, 2) }' |
+    head -n "$(wc -c < rules/rules.fatbin)" > words
+expect 0 "" sh -c "od -An -v -tx1 -w1 rules/rules.fatbin | tr -d ' ' | cmp - words"
+# the toolkit's tool packs it too
+tool=$(command -v fatbinary || ls "${CUDA_HOME:-/usr/local/cuda}/bin/fatbinary" 2>/dev/null || true)
+if [ -n "$tool" ]; then
+    export OPTC_NO_NVFATBIN=1 OPTC_FATBINARY="$tool"
+    expect 0 "1 rule, 2 architectures and PTX" "$optc" ship sgd --arch sm_90,sm_80,sm_90 --ptx -o tooled
+    expect 0 "1 rule" "$optc" ship sgd --arch sm_80,sm_90 --ptx -o tooled2 --name tooled
+    unset OPTC_NO_NVFATBIN OPTC_FATBINARY
+    expect 0 "" diff -r tooled tooled2
+    for a in sm_80 sm_90 compute_80; do expect 0 "ok   $a: " "$optc" ship --check tooled; done
+    check "the manifest names no packer" 'grep -qx "packer fatbinary" tooled/manifest'
+else
+    echo "fatbinary is not here: not tried"
+fi
+
+# ---- every compiler, as C and as C++, without a warning
+compare="-I$top/runtime $top/tests/ship/compare.c -Wl,-rpath,$work $lib"
+have=
+for cc in gcc clang; do
+    command -v $cc >/dev/null 2>&1 || { echo "$cc is not here: not tried"; continue; }
+    have="$have $cc"
+    job $cc-c $cc -std=c11 -O2 -Wall -Wextra -Wpedantic -Werror -DRULES_NO_CLONES -Irules rules/rules.c rules/example.c -o example-$cc-c -lm -ldl
+    job $cc-c++ $cc -x c++ -std=c++17 -O1 -Wall -Wextra -Werror -DRULES_NO_CLONES -Irules rules/rules.c rules/example.c -o example-$cc-c++ -lm -ldl -lstdc++
+    wait
+done
+job make make -s -C rules CC="${CC:-cc}"
+wait
+all_quiet
+for b in ./rules/example ./example-*; do
+    expect 0 "after   20 steps" $b cpu 20
+    $b cpu 20 2>&1 | sed 1d > said.now
+    [ -f said ] || cp said.now said
+    expect 0 "" cmp said said.now
+done
+expect 0 "there is no CUDA driver" rules/example best 3
+expect 1 "rules_open: cuda: there is no CUDA driver" rules/example cuda
+expect 1 "no device 'gpu'" rules/example gpu
+expect 0 "librules.a is no part of it" "$optc" ship --check rules
+
+# ---- against the library, bit for bit: vector levels chosen when it runs, contraction within reach, no OpenMP, sanitizers
+set -- gcc "-O0 -fopenmp" gcc "-O3 -march=native -mfma" clang "-O3 -march=native -fopenmp" gcc "-O1 -DRULES_NO_CLONES -fsanitize=address,undefined -fno-sanitize-recover=undefined"
+n=0
+while [ $# -gt 1 ]; do
+    n=$((n + 1))
+    case "$have" in *$1*) job compare$n $1 $2 -Wall -Wextra -Werror -Irules $compare rules/rules.c -lm -ldl -o compare$n ;; esac
+    [ $((n % 2)) = 1 ] || wait
+    shift 2
+done
+job misuse ${CC:-cc} -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -Wall -Wextra -Werror -Irules "$top/tests/ship/misuse.c" rules/rules.c -lm -ldl -o misuse
+all_quiet
+for c in compare?; do
+    out=$(./$c cpu f32 adamw_clip adamw 'clip(1)' adafactor adafactor '' sgd_lookahead sgd 'lookahead(2,0.5)' 2>&1)
+    check "$c: $out" '[ "$(printf "%s\n" "$out" | grep -c ": equal on cpu")" = 3 ]'
+done
+expect 0 "all refused" env ASAN_OPTIONS=detect_leaks=1 ./misuse
+# other types, a rule with two entries, and one of the user's own with inputs of both kinds and names that C and C++ use themselves
+cat > mine.lua <<'X'
+return optimizer {
+  name = "mine", hyper = { lr = 0.1, class = 2 }, inputs = { loss = "group", hess = "elem" }, state = { new = fill(2, "row"), s = copy(p) },
+  step = function()
+    local errno = g * hess
+    s = lerp(s, p, 0.5)
+    new = new + lr * rowmean(errno * errno)
+    p = p - lr * errno / (1 + loss * loss + class * new) - lr * (p - s)
+  end }
+X
+mkdir t1 t2 t3 t4
+typed() {
+    dir=$1 type=$2 spec=$3 with=$4 id=$5
+    expect 0 "1 rule" "$optc" ship "$spec" --with "$with" --type $type --arch sm_90 -o $dir/rules
+    job typed-$dir ${CC:-cc} -O1 -Wall -Wextra -Werror -DRULES_NO_CLONES -I$dir/rules $compare $dir/rules/rules.c -lm -ldl -o compare-$dir
+    job example-$dir ${CC:-cc} -O1 -Wall -Wextra -Werror -DRULES_NO_CLONES -I$dir/rules $dir/rules/example.c $dir/rules/rules.c -lm -ldl -o example-$dir
+    all_quiet
+    expect 0 "$id: equal on cpu" ./compare-$dir cpu $type $id "$spec" "$with"
+    expect 0 "after    5 steps" ./example-$dir cpu 5
+}
+typed t1 bf16 adamw 'sam(0.05)' adamw_sam
+typed t2 f16 lamb '' lamb
+typed t3 f64 adamw 'clip(1),ema(0.9)' adamw_clip_ema
+typed t4 f32 ./mine.lua '' mine
+
+# ---- drivers in every state; the GPU of these does nothing, but tells what is launched
+unset OPTC_NO_CUDA RULES_NO_CUDA
+export LD_LIBRARY_PATH="$fakes/versioned${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" FAKE_CUDA=works
+ex=./example-gcc-c
+[ -x $ex ] || ex=rules/example
+expect 0 "cpu: 1 thread (this GPU is sm_70, and the package 'rules' has code for " env FAKE_ARCH=70 $ex best 2
+expect 1 "this GPU is sm_70, and the package 'rules' has code for " env FAKE_ARCH=70 $ex cuda
+expect 0 "the CUDA driver is too old: it is for CUDA 12.9, and this package needs one for 13.0 or newer" env FAKE_VERSION=12090 $ex best 2
+expect 1 "too old" env FAKE_VERSION=12090 $ex cuda 2
+expect 1 "the CUDA driver sees no GPU" env FAKE_CUDA=nodevice $ex cuda 2
+expect 1 "does not start: cuInit: CUDA_ERROR_UNKNOWN" env FAKE_CUDA=broken $ex cuda 2
+expect 1 "there is no cuda:1 (there are 1)" $ex cuda:1 2
+expect 1 "cuModuleLoadData: CUDA_ERROR_NO_BINARY_FOR_GPU" env FAKE_CUDA=one $ex cuda 2
+expect 0 "cpu: 1 thread (cuModuleLoadData: CUDA_ERROR_NO_BINARY_FOR_GPU" env FAKE_CUDA=one $ex best 2
+head -c 1000 rules/rules.fatbin > cut.fatbin
+cp rules/rules.fatbin edited.fatbin
+printf 'X' | dd of=edited.fatbin bs=1 seek=5000 conv=notrunc 2>/dev/null
+expect 1 "cut.fatbin is damaged, or of another package: its size differs" env RULES_FATBIN=cut.fatbin $ex cuda 2
+expect 1 "edited.fatbin is damaged, or of another package: its checksum differs" env RULES_FATBIN=edited.fatbin $ex cuda 2
+expect 0 "cpu: 1 thread (edited.fatbin is damaged" env RULES_FATBIN=edited.fatbin $ex best 2
+expect 1 "none.fatbin cannot be read" env RULES_FATBIN=none.fatbin $ex cuda 2
+expect 0 "here: cuda:0, Fake GPU, sm_90: it would load, with its code for sm_90" "$optc" ship --check rules
+expect 0 "it would not load (the driver is for CUDA 12.9" env FAKE_VERSION=12090 "$optc" ship --check rules
+expect 0 "it would not load (it has no code for sm_70)" env FAKE_ARCH=70 "$optc" ship --check rules
+expect 0 "it would load, with its code for compute_" env FAKE_ARCH=999 "$optc" ship --check rules
+# the package's launches are the library's, which takes the rules from the package: no compiler, no NVRTC
+export OPTC_NO_NVRTC=1 OPTC_CACHE_BASE="$work/none:$work/rules" LOG_LIBRARY="$work/log-library" LOG_PACKAGE="$work/log-package" LSAN_OPTIONS=detect_leaks=0
+run=./compare1
+[ -x $run ] || run=./compare3
+for d in versioned symbols; do
+    LD_LIBRARY_PATH="$fakes/$d" expect 0 "adamw_clip: from the package rules (sm_90); cuda:0: Fake GPU, code for sm_90" $run launches adamw_clip adamw 'clip(1)'
+done
+expect 0 "from the package rules (sm_90)" $run launches sgd_lookahead sgd 'lookahead(2,0.5)'
+expect 0 "from the package rules (compute_" env FAKE_ARCH=999 $run launches adafactor adafactor ''
+check "the launches differ" 'cmp log-library log-package && [ "$(wc -l < log-library)" -gt 60 ]'
+check "a captured step of a rule with periods" 'grep -q "^sgd_lookahead_step_phase1_.*guard 1" log-package'
+expect 1 "NVRTC was not found" $run launches adamw_clip adamw 'clip(2),cautious'
+expect 1 "NVRTC was not found" env OPTC_CACHE_BASE="$work/two" $run launches adamw_clip adamw 'clip(1)'
+cp -r rules loose && chmod g+w loose
+expect 1 "NVRTC was not found" env OPTC_CACHE_BASE="$work/loose" $run launches adamw_clip adamw 'clip(1)'
+chmod g-w loose && cp edited.fatbin loose/rules.fatbin
+expect 1 "NVRTC was not found" env OPTC_CACHE_BASE="$work/loose" $run launches adamw_clip adamw 'clip(1)'
+expect 1 "NVRTC was not found" env FAKE_ARCH=70 $run launches adamw_clip adamw 'clip(1)'
+expect 1 "NVRTC was not found" env FAKE_VERSION=12090 $run launches adamw_clip adamw 'clip(1)'
+# "best" is the GPU where a package or NVRTC serves it, else the CPU
+expect 0 "cuda:0: Fake GPU" $run best
+expect 0 "cpu: " env OPTC_CACHE_BASE="$work/none" $run best
+expect 0 "cpu: " env FAKE_ARCH=70 $run best
+unset OPTC_NO_NVRTC OPTC_CACHE_BASE
+
+# ---- the whole library, on the CPU, and found in its package without a compiler
+if [ -z "${OPTC_QUICK:-}" ]; then
+    mkdir all
+    expect 0 "lion_clip" "$optc" ship --all-specs --arch sm_90 -o all/rules
+    job all ${CC:-cc} -O1 -Wall -Wextra -Werror -DRULES_NO_CLONES -Iall/rules $compare all/rules/rules.c -lm -ldl -o compare-all
+    all_quiet
+    rm -f log-library log-package
+    for rule in $("$optc" list --names | grep -v /) sgd_clip adam_clip adamw_clip lion_clip; do
+        with=
+        case $rule in *_clip) with='clip(1)' ;; esac
+        expect 0 "$rule: equal on cpu" ./compare-all cpu f32 $rule ${rule%_clip} "$with"
+        expect 0 "$rule: from the package rules (sm_90); cuda:0: Fake GPU, code for sm_90" env OPTC_NO_NVRTC=1 OPTC_CACHE_BASE="$work/all/rules" ./compare-all launches $rule ${rule%_clip} "$with"
+    done
+    check "the launches of the library differ" 'cmp log-library log-package'
+fi
+unset FAKE_CUDA
+export OPTC_NO_CUDA=1
+
+# ---- --check: truncated, edited, foreign
+rm -rf loose && cp -r two/rules loose
+truncate -s 1000 loose/rules.fatbin
+expect 1 "BAD  rules.fatbin: its size differs" "$optc" ship --check loose
+rm loose/rules.fatbin
+expect 1 "BAD  loose/rules.fatbin: No such file" "$optc" ship --check loose
+cp edited.fatbin loose/rules.fatbin
+expect 1 "BAD  rules.fatbin: its checksum differs" "$optc" ship --check loose
+cp two/rules/rules.fatbin loose/ && sed -i 's/lr/lx/' loose/rules.c
+expect 1 "BAD  rules.c: its checksum differs" "$optc" ship --check loose
+expect 1 "the package in loose is damaged" "$optc" ship --check loose
+cp two/rules/rules.c loose/ && sed -i 's/^  launch sm_90 0:128/  launch sm_90 0:256/' loose/manifest
+expect 1 "was edited: its checksum differs" "$optc" ship --check loose
+head -c 600 two/rules/manifest > loose/manifest
+expect 1 "cut short" "$optc" ship --check loose
+printf 'optc-package 2\n' > loose/manifest
+expect 1 "not a package of optc, or of a later version" "$optc" ship --check loose
+expect 1 "No such file" "$optc" ship --check "$top/specs"
+expect 1 "No such file" "$optc" ship --check nowhere
+expect 2 "--check stands alone" "$optc" ship --check rules adamw
+cp two/rules/manifest loose/manifest
+expect 0 "" cmp loose/rules.fatbin two/rules/rules.fatbin
+
+# ---- bad input: nothing is left behind
+mkdir clean && cd clean || exit 1
+ship1() { "$optc" ship "$@" --arch sm_90; }
+expect 2 "which specs" ship1 -o out
+expect 2 "for which --arch" "$optc" ship adamw -o out
+expect 2 "where to" ship1 adamw
+expect 2 "it knows: sm_" "$optc" ship adamw --arch sm_31 -o out
+expect 2 "expected sm_90" "$optc" ship adamw --arch hopper -o out
+expect 2 "names no architecture" "$optc" ship adamw --arch '' -o out
+expect 2 "--all-specs has its own" ship1 adamw --all-specs -o out
+expect 2 "name the folder" ship1 adamw -o .
+expect 2 "name the folder" ship1 adamw -o /
+expect 2 "'my-rules' is not a name" ship1 adamw -o my-rules
+expect 2 "'9' is not a name" ship1 adamw -o out --name 9
+expect 2 "those of the library" ship1 adamw -o out --name optc
+expect 2 "its example is" ship1 adamw -o example
+expect 1 "adamx" ship1 adamw adamx -o out
+expect 1 "given twice" ship1 adamw lion adamw -o out
+expect 1 "is a wrapper" ship1 ema -o out
+expect 1 "no wrapper 'clop'" ship1 adamw --with 'clop(1)' -o out
+printf 'return optimizer { name = "x", step = function() p = p - lrr * g end, hyper = { lr = 1 } }\n' > ../bad.lua
+expect 1 "bad.lua:1: 'lrr' is not declared" ship1 ../bad.lua -o out
+expect 1 "NVRTC was not found" env OPTC_NO_NVRTC=1 "$optc" ship adamw --arch sm_90 -o out
+expect 1 "nothing that packs fatbins was found" env OPTC_NO_NVFATBIN=1 OPTC_FATBINARY= "$optc" ship adamw --arch sm_90 -o out
+printf '#!/bin/sh\necho no room\nexit 3\n' > ../broken && chmod +x ../broken
+expect 1 "broken failed: no room" env OPTC_NO_NVFATBIN=1 OPTC_FATBINARY="$work/broken" "$optc" ship sgd --arch sm_90 -o out
+printf '#!/bin/sh\nhead -c 100 image0 > made\n' > ../broken
+expect 1 "does not hold what was put in" env OPTC_NO_NVFATBIN=1 OPTC_FATBINARY="$work/broken" "$optc" ship sgd --arch sm_90 -o out
+expect 1 "beside nowhere/out" ship1 adamw -o nowhere/out
+check "something was left behind: $(ls -A)" '[ -z "$(ls -A)" ]'
+mkdir full && echo mine > full/notes
+expect 1 "exists and is not a package" ship1 adamw -o full
+mkdir empty
+expect 1 "exists and is not a package" ship1 adamw -o empty
+echo mine > file
+expect 1 "exists and is not a package" ship1 adamw -o file
+cp -r ../two/rules rules && echo mine > rules/notes
+expect 1 "'notes' is no part of it" ship1 sgd -o rules
+check "a refused folder was changed" 'grep -qx mine full/notes && grep -qx mine file && grep -qx mine rules/notes && cmp -s rules/rules.c ../two/rules/rules.c && [ "$(ls -A | tr "\n" " ")" = "empty file full rules " ]'
+rm rules/notes && touch rules/rules.o rules/librules.a rules/example
+expect 0 "1 rule" ship1 sgd -o rules
+check "a package was not replaced: $(ls -A rules)" '! grep -q adamw rules/manifest && [ ! -e rules/rules.o ] && [ "$(ls -A | tr "\n" " ")" = "empty file full rules " ]'
+expect 0 "ok   sm_90" "$optc" ship --check rules
+if [ "$(id -u)" != 0 ]; then
+    chmod a-w empty
+    expect 1 "Permission denied" ship1 sgd -o empty/out
+fi
+# two of a name with other arguments
+expect 0 "adamw_clip_2" ship1 'adamw+clip(1)' 'adamw+clip(2)' -o twice
+rm -rf twice
+# a signal removes what was begun, and ends it
+signals="INT TERM" given="env --default-signal=INT"       # a script's background ignores SIGINT unless it is given back
+$given true 2>/dev/null || { signals=TERM given=; }
+for s in $signals; do
+    $given "$optc" ship adafactor came adamp lamb --arch all -o stopped >/dev/null 2>&1 &
+    id=$!
+    n=0
+    while [ $n -lt 100 ] && ! ls -d .stopped-ship.* >/dev/null 2>&1; do n=$((n + 1)); sleep 0.05; done
+    check "no folder was begun" 'ls -d .stopped-ship.* >/dev/null 2>&1'
+    sleep 0.3
+    kill -$s $id
+    wait $id 2>/dev/null
+    rc=$?
+    check "SIG$s: exit $rc" '[ $rc -gt 128 ]'
+    check "SIG$s left something behind: $(ls -A)" '[ "$(ls -A | tr "\n" " ")" = "empty file full rules " ]'
+done
+
+echo "$passed passed, $failed failed"
+[ "$failed" = 0 ]

@@ -1,0 +1,481 @@
+/* A package against the library: the same tensors, the same steps, every bit of parameters and states. Links both; the library is the reference.
+ *
+ *   compare DEVICE TYPE ID SPEC WITH …      each rule of the package by its name there, and what the library compiles for it. DEVICE: cpu, cuda, or launches:
+ *                                           on a GPU that does nothing (tests/cuda/fake_driver.c), which only tells what is launched
+ *   compare best                            the device that the library takes for "best"
+ *   compare time DEVICE ID SPEC WITH        how long a step of 2^26 elements takes, by each
+ *   compare first DEVICE ID                 how long it takes from opening the package to the end of the first step */
+#include "optc.h"
+#include "rules.h"
+
+#include <dlfcn.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { NSHAPE = 9, STEPS = 13 };
+static const int64_t shapes[NSHAPE][3] = {{7}, {4101}, {33, 65}, {3, 17, 29}, {130, 300}, {0, 5}, {1}, {70000}, {64, 4100}};
+static const int ranks[NSHAPE] = {1, 1, 2, 3, 2, 2, 0, 1, 2};
+
+static void stop(const char *what, const char *why)
+{
+    fprintf(stderr, "%s: %s\n", what, why);
+    exit(1);
+}
+#define LIB(call) do { if ((call) != OPTC_OK) stop(#call, optc_message()); } while (0)
+#define PKG(call) do { if ((call) != RULES_OK) stop(#call, rules_message()); } while (0)
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+/* ---- memory of the device ---- */
+typedef unsigned long long Ptr;
+static int gpu;
+static int (*mem_alloc)(Ptr *, size_t), (*to_device)(Ptr, const void *, size_t), (*to_host)(void *, Ptr, size_t);
+
+static void find(void *library, const char *name, void *to)
+{
+    void *f = library ? dlsym(library, name) : NULL;
+    if (!f)
+        stop(name, "the driver lacks it");
+    memcpy(to, &f, sizeof f);
+}
+
+static void gpu_setup(void)
+{
+    void *library = dlopen("libcuda.so.1", RTLD_NOW), *context;
+    int (*init)(unsigned), (*retain)(void **, int), (*current)(void *);
+    find(library, "cuInit", &init);
+    find(library, "cuDevicePrimaryCtxRetain", &retain);
+    find(library, "cuCtxSetCurrent", &current);
+    find(library, "cuMemAlloc_v2", &mem_alloc);
+    find(library, "cuMemcpyHtoD_v2", &to_device);
+    find(library, "cuMemcpyDtoH_v2", &to_host);
+    if (init(0) || retain(&context, 0) || current(context))
+        stop("cuda", "no context");
+    gpu = 1;
+}
+
+static void *room(size_t bytes)
+{
+    Ptr p = 0;
+    void *host = gpu ? NULL : calloc(1, bytes + 64);
+    if (gpu ? mem_alloc(&p, bytes + 64) != 0 : !host)
+        stop("memory", "there is none");
+    return gpu ? (void *)(uintptr_t)p : host;
+}
+
+static void put(void *device, const void *host, size_t bytes)
+{
+    if (!gpu)
+        memcpy(device, host, bytes);
+    else if (bytes && to_device((Ptr)(uintptr_t)device, host, bytes))
+        stop("copy", "to the device");
+}
+
+static void get(void *host, const void *device, size_t bytes)
+{
+    if (!gpu)
+        memcpy(host, device, bytes);
+    else if (bytes && to_host(host, (Ptr)(uintptr_t)device, bytes))
+        stop("copy", "to the host");
+}
+
+/* ---- values ---- */
+static int bytes_of(const char *type) { return !strcmp(type, "f64") ? 8 : !strcmp(type, "f32") ? 4 : 2; }
+static optc_type lib_type(const char *type) { return !strcmp(type, "f64") ? OPTC_F64 : !strcmp(type, "f32") ? OPTC_F32 : !strcmp(type, "bf16") ? OPTC_BF16 : OPTC_F16; }
+
+static uint64_t hash(uint64_t x)
+{
+    x = (x ^ (x >> 32)) * 0xd6e8feb86659fd93u;
+    x = (x ^ (x >> 32)) * 0xd6e8feb86659fd93u;
+    return x ^ (x >> 32);
+}
+
+/* Of many magnitudes, denormals among them; 16-bit ones by their bits, all finite. */
+static void fill(void *to, const char *type, int64_t n, uint64_t seed)
+{
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t h = hash(seed * 1000003 + (uint64_t)i);
+        double x = ((double)(h >> 12) * 0x1p-51 - 1) * ldexp(1, (int)(h % 24) - 20 - (i % 97 == 0 ? 130 : 0));
+        float f = (float)x;
+        unsigned u;
+        memcpy(&u, &f, sizeof u);
+        if (!strcmp(type, "f64"))
+            ((double *)to)[i] = x;
+        else if (!strcmp(type, "f32"))
+            ((float *)to)[i] = f;
+        else
+            ((unsigned short *)to)[i] = (unsigned short)(!strcmp(type, "bf16") ? u >> 16 : (h & 0x8000u) | (h >> 20) % 0x4000u);
+    }
+}
+
+/* ---- both sides ---- */
+typedef struct { void *p[NSHAPE], *g[NSHAPE], *g2[NSHAPE]; } Arrays;
+typedef struct {
+    const char *id, *type;
+    int64_t n[NSHAPE];
+    Arrays a[2];               /* the library's, the package's */
+    optc_engine *le;
+    optc_rule *lr;
+    optc_binding *lb;
+    rules_engine *pe;
+    rules_binding *pb;
+} Both;
+
+static void make_arrays(Both *b)
+{
+    for (int k = 0; k < NSHAPE; k++) {
+        b->n[k] = 1;
+        for (int d = 0; d < ranks[k]; d++)
+            b->n[k] *= shapes[k][d];
+        size_t bytes = (size_t)b->n[k] * (size_t)bytes_of(b->type);
+        char *host = malloc(bytes + 64);
+        for (int side = 0; side < 2; side++) {
+            b->a[side].p[k] = room(bytes);
+            b->a[side].g[k] = room(bytes);
+            b->a[side].g2[k] = room(bytes);
+            fill(host, b->type, b->n[k], 77 + (uint64_t)k);
+            put(b->a[side].p[k], host, bytes);
+        }
+        free(host);
+    }
+}
+
+static void bind_both(Both *b)
+{
+    optc_tensor lt[NSHAPE];
+    rules_tensor pt[NSHAPE];
+    memset(lt, 0, sizeof lt);
+    memset(pt, 0, sizeof pt);
+    for (int k = 0; k < NSHAPE; k++) {
+        lt[k].param = b->a[0].p[k], lt[k].grad = b->a[0].g[k], lt[k].rank = ranks[k], lt[k].shape = shapes[k];
+        pt[k].param = b->a[1].p[k], pt[k].grad = b->a[1].g[k], pt[k].rank = ranks[k], pt[k].shape = shapes[k];
+        if (k == 4)
+            lt[k].flags = OPTC_AS_VECTOR, pt[k].flags = RULES_AS_VECTOR;
+    }
+    optc_setting ls[] = {{"lr", 0.02}};
+    rules_setting ps[] = {{"lr", 0.02}};
+    optc_group lg[] = {{lt, 4, NULL, 0}, {lt + 4, NSHAPE - 4, ls, 1}};
+    rules_group pg[] = {{pt, 4, NULL, 0}, {pt + 4, NSHAPE - 4, ps, 1}};
+    LIB(optc_bind(b->lr, lg, 2, &b->lb));
+    PKG(rules_bind(b->pe, b->id, pg, 2, &b->pb));
+}
+
+/* What a rule takes beside the gradient: scalars, and arrays that stay as they are. */
+static void set_inputs(Both *b)
+{
+    for (int i = 0; i < optc_rule_inputs(b->lr); i++) {
+        const char *name = optc_rule_input(b->lr, i);
+        if (!rules_rule_input(b->id, i) || strcmp(name, rules_rule_input(b->id, i)))
+            stop(b->id, "its inputs differ");
+        if (optc_set_scalar(b->lb, -1, name, 0.25) == OPTC_OK) {
+            if (rules_set_input(b->pb, 0, name, b->a[1].g2[0], 0) != RULES_ERROR_ARGUMENT)
+                stop(b->id, "a scalar taken for an array");
+            PKG(rules_set_scalar(b->pb, -1, name, 0.25));
+            continue;
+        }
+        if (rules_step(b->pb) != RULES_ERROR_ARGUMENT || !strstr(rules_message(), "which is not set"))
+            stop(b->id, "it stepped without its input");
+        for (int k = 0; k < NSHAPE; k++) {
+            size_t bytes = (size_t)b->n[k] * (size_t)bytes_of(b->type);
+            char *host = malloc(bytes + 64);
+            fill(host, b->type, b->n[k], 5000 + (uint64_t)k);
+            for (int side = 0; side < 2; side++) {
+                void *x = room(bytes);
+                put(x, host, bytes);
+                if (side)
+                    PKG(rules_set_input(b->pb, k, name, x, 0));
+                else
+                    LIB(optc_set_input(b->lb, k, name, x, 0));
+            }
+            free(host);
+        }
+    }
+}
+
+static void set_grads(Both *b, int step, int second)
+{
+    for (int k = 0; k < NSHAPE; k++) {
+        size_t bytes = (size_t)b->n[k] * (size_t)bytes_of(b->type);
+        char *host = malloc(bytes + 64);
+        fill(host, b->type, b->n[k], (uint64_t)(1000 * step + k));
+        for (int side = 0; side < 2; side++)
+            put(second ? b->a[side].g2[k] : b->a[side].g[k], host, bytes);
+        free(host);
+    }
+}
+
+static void compare_params(const Both *b, int step)
+{
+    for (int k = 0; k < NSHAPE; k++) {
+        size_t bytes = (size_t)b->n[k] * (size_t)bytes_of(b->type);
+        char *x = malloc(bytes + 1), *y = malloc(bytes + 1), why[100];
+        get(x, b->a[0].p[k], bytes);
+        get(y, b->a[1].p[k], bytes);
+        snprintf(why, sizeof why, "tensor %d differs after step %d", k, step);
+        if (memcmp(x, y, bytes))
+            stop(b->id, why);
+        free(x);
+        free(y);
+    }
+}
+
+/* Reads states of both; scale not 1: writes them back changed. */
+static void compare_states(const Both *b, double scale)
+{
+    for (int i = 0; i < optc_rule_states(b->lr); i++) {
+        optc_state_info info;
+        rules_state_info mine;
+        LIB(optc_rule_state(b->lr, i, &info));
+        PKG(rules_rule_state(b->id, i, &mine));
+        if (strcmp(info.name, mine.name) || strcmp(info.domain, mine.domain) || (int)info.type != (int)mine.type)
+            stop(b->id, "a state is described otherwise");
+        for (int k = 0; k < (strcmp(info.domain, "group") ? NSHAPE : 2); k++) {
+            optc_state_view v;
+            if (optc_state(b->lb, k, info.name, &v) != OPTC_OK) {
+                rules_state_view w;
+                if (rules_state(b->pb, k, info.name, &w) == RULES_OK)
+                    stop(b->id, "a state that the library does not keep");
+                continue;
+            }
+            double *x = malloc(sizeof *x * (size_t)(v.count + 1)), *y = malloc(sizeof *y * (size_t)(v.count + 1));
+            LIB(optc_state_read(b->lb, k, info.name, x, v.count));
+            PKG(rules_state_read(b->pb, k, info.name, y, v.count));
+            if (memcmp(x, y, sizeof *x * (size_t)v.count))
+                stop(b->id, "a state differs");
+            for (int64_t j = 0; j < v.count; j++)
+                x[j] *= scale;
+            if (scale != 1) {
+                LIB(optc_state_write(b->lb, k, info.name, x, v.count));
+                PKG(rules_state_write(b->pb, k, info.name, x, v.count));
+            }
+            free(x);
+            free(y);
+        }
+    }
+}
+
+static void compare_hypers(const Both *b)
+{
+    rules_hyper mine;
+    for (int i = 0; i < optc_rule_hypers(b->lr); i++) {
+        optc_hyper h;
+        double x, y;
+        LIB(optc_rule_hyper(b->lr, i, &h));
+        PKG(rules_rule_hyper(b->id, i, &mine));
+        if (strcmp(h.name, mine.name) || memcmp(&h.value, &mine.value, 8) || h.lo != mine.lo || h.hi != mine.hi || h.lo_open != mine.lo_open || h.hi_open != mine.hi_open)
+            stop(b->id, "a hyperparameter is described otherwise");
+        LIB(optc_get_hyper(b->lb, 1, h.name, &x));
+        PKG(rules_get_hyper(b->pb, 1, h.name, &y));
+        if (memcmp(&x, &y, 8))
+            stop(b->id, "a hyperparameter differs");
+    }
+    if (rules_rule_hyper(b->id, optc_rule_hypers(b->lr), &mine) != RULES_ERROR_ARGUMENT)
+        stop(b->id, "it has more hyperparameters");
+    for (int i = 0; i < optc_rule_entries(b->lr); i++)
+        if (!rules_rule_entry(b->id, i) || strcmp(rules_rule_entry(b->id, i), optc_rule_entry(b->lr, i)))
+            stop(b->id, "its entries differ");
+}
+
+static void run_both(Both *b, int step)
+{
+    for (int e = optc_rule_entries(b->lr) - 1; e >= 0; e--) {          /* other entries first: SAM perturbs before it steps */
+        LIB(optc_run(b->lb, optc_rule_entry(b->lr, e)));
+        PKG(rules_run(b->pb, rules_rule_entry(b->id, e)));
+    }
+    LIB(optc_sync(b->lb));
+    PKG(rules_sync(b->pb));
+    compare_params(b, step);
+}
+
+static void steps(Both *b)
+{
+    int64_t x = 0, y = 0;
+    for (int s = 1; s <= STEPS; s++) {
+        int moved = s >= 6;
+        set_grads(b, s, moved);
+        if (s == 4) {
+            LIB(optc_set_hyper(b->lb, 0, "lr", 0.037));
+            PKG(rules_set_hyper(b->pb, 0, "lr", 0.037));
+        }
+        for (int k = 0; s == 6 && k < NSHAPE; k++) {
+            LIB(optc_set_grad(b->lb, k, b->a[0].g2[k], b->n[k]));
+            PKG(rules_set_grad(b->pb, k, b->a[1].g2[k], b->n[k]));
+        }
+        if (s == 9)
+            compare_states(b, 0.5);
+        if (s == 11) {
+            LIB(optc_set_t(b->lb, 40));
+            PKG(rules_set_t(b->pb, 40));
+        }
+        run_both(b, s);
+    }
+    LIB(optc_get_t(b->lb, &x));
+    PKG(rules_get_t(b->pb, &y));
+    if (x != y || x != 43)
+        stop(b->id, "t differs");
+    compare_states(b, 1);
+    compare_hypers(b);
+}
+
+static void one_rule(const char *device, const char *type, const char *id, const char *spec, const char *with)
+{
+    Both b;
+    memset(&b, 0, sizeof b);
+    b.id = id;
+    b.type = type;
+    rules_options o = {device, 3, NULL};
+    optc_engine_options lo = {.device = device, .threads = 2};
+    optc_rule_options ro = {.spec = spec, .with = with, .param = lib_type(type)};
+    LIB(optc_open(&lo, &b.le));
+    PKG(rules_open(&o, &b.pe));
+    LIB(optc_compile(b.le, &ro, &b.lr));
+    make_arrays(&b);
+    bind_both(&b);
+    set_inputs(&b);
+    steps(&b);
+    printf("%s: equal on %s, the library's %s\n", id, rules_device(b.pe), optc_rule_path(b.lr));
+    if (rules_close(b.pe) != RULES_ERROR_BUSY)
+        stop(id, "closed with a binding");
+    LIB(optc_unbind(b.lb));
+    LIB(optc_release(b.lr));
+    LIB(optc_close(b.le));
+    PKG(rules_unbind(b.pb));
+    PKG(rules_close(b.pe));
+    for (int k = 0; k < NSHAPE * 2 && !gpu; k++) {
+        free(b.a[k / NSHAPE].p[k % NSHAPE]);
+        free(b.a[k / NSHAPE].g[k % NSHAPE]);
+        free(b.a[k / NSHAPE].g2[k % NSHAPE]);
+    }
+}
+
+/* ---- launches on a GPU that does nothing: the log's lines of both must be equal but for the package's prefix ---- */
+static void launches(const char *id, const char *spec, const char *with)
+{
+    Both b;
+    memset(&b, 0, sizeof b);
+    b.id = id;
+    b.type = "f32";
+    rules_options o = {"cuda", 0, NULL};
+    optc_engine_options lo = {.device = "cuda"};
+    optc_rule_options ro = {.spec = spec, .with = with};
+    LIB(optc_open(&lo, &b.le));
+    LIB(optc_compile(b.le, &ro, &b.lr));
+    PKG(rules_open(&o, &b.pe));
+    printf("%s: %s; %s\n", id, optc_rule_path(b.lr), rules_device(b.pe));
+    make_arrays(&b);
+    bind_both(&b);
+    for (int s = 0; s < 4; s++) {
+        setenv("FAKE_LOG", getenv("LOG_LIBRARY"), 1);
+        LIB(optc_step(b.lb));
+        setenv("FAKE_LOG", getenv("LOG_PACKAGE"), 1);
+        PKG(rules_step(b.pb));
+        setenv("FAKE_CAPTURING", s == 1 ? "1" : "0", 1);
+    }
+    PKG(rules_unbind(b.pb));
+    PKG(rules_close(b.pe));
+    LIB(optc_unbind(b.lb));
+}
+
+/* ---- times ---- */
+static double best_of(Both *b, int side)
+{
+    double best = 1e30;
+    for (int i = 0; i < 12; i++) {
+        double t0 = now();
+        for (int k = 0; k < 10; k++)
+            if (side)
+                PKG(rules_step(b->pb));
+            else
+                LIB(optc_step(b->lb));
+        if (side)
+            PKG(rules_sync(b->pb));
+        else
+            LIB(optc_sync(b->lb));
+        double t = (now() - t0) / 10;
+        best = i && t < best ? t : best;
+    }
+    return best;
+}
+
+static void times(const char *device, const char *id, const char *spec, const char *with)
+{
+    Both b;
+    memset(&b, 0, sizeof b);
+    int64_t n = gpu ? (int64_t)1 << 26 : (int64_t)1 << 22, shape[] = {n / 4096, 4096};
+    rules_options o = {device, 0, NULL};
+    optc_engine_options lo = {.device = device};
+    optc_rule_options ro = {.spec = spec, .with = with};
+    LIB(optc_open(&lo, &b.le));
+    PKG(rules_open(&o, &b.pe));
+    LIB(optc_compile(b.le, &ro, &b.lr));
+    optc_tensor lt = {.param = room((size_t)n * 4), .grad = room((size_t)n * 4), .rank = 2, .shape = shape};
+    rules_tensor pt;
+    memset(&pt, 0, sizeof pt);
+    pt.param = room((size_t)n * 4), pt.grad = room((size_t)n * 4), pt.rank = 2, pt.shape = shape;
+    optc_group lg = {&lt, 1, NULL, 0};
+    rules_group pg = {&pt, 1, NULL, 0};
+    LIB(optc_bind(b.lr, &lg, 1, &b.lb));
+    PKG(rules_bind(b.pe, id, &pg, 1, &b.pb));
+    double x = best_of(&b, 0), y = best_of(&b, 1), x2 = best_of(&b, 0), y2 = best_of(&b, 1);
+    x = x2 < x ? x2 : x;
+    y = y2 < y ? y2 : y;
+    printf("%s: a step of %lld elements takes %.4f ms by the library, %.4f ms by the package (%.3f times)\n", id, (long long)n, x, y, y / x);
+    if (y > x * (gpu ? 1.03 : 2))
+        stop(id, "the package is slower");
+}
+
+static void first(const char *device, const char *id)
+{
+    float *p = room(4096 * 4), *g = room(4096 * 4);
+    int64_t shape[] = {64, 64};
+    rules_options o = {device, 0, NULL};
+    rules_engine *e;
+    rules_binding *b;
+    rules_tensor t;
+    memset(&t, 0, sizeof t);
+    t.param = p, t.grad = g, t.rank = 2, t.shape = shape;
+    rules_group all = {&t, 1, NULL, 0};
+    double t0 = now();
+    PKG(rules_open(&o, &e));
+    double t1 = now();
+    PKG(rules_bind(e, id, &all, 1, &b));
+    PKG(rules_step(b));
+    PKG(rules_sync(b));
+    double t2 = now();
+    printf("%s on %s: opened in %.1f ms, bound and stepped in %.1f ms, %.1f ms in all\n", id, rules_device(e), t1 - t0, t2 - t1, t2 - t0);
+    if (t2 - t0 > 100)
+        stop(id, "over 100 ms");
+}
+
+int main(int argc, char **argv)
+{
+    const char *mode = argc > 1 ? argv[1] : "";
+    if (!strcmp(mode, "launches") && argc > 4) {
+        launches(argv[2], argv[3], argv[4]);
+        return 0;
+    }
+    if (!strcmp(mode, "best")) {
+        optc_engine *e;
+        optc_engine_options o = {.device = "best"};
+        LIB(optc_open(&o, &e));
+        return printf("%s\n", optc_device_name(e)) < 0;
+    }
+    if (argc > 3 && !strcmp(!strcmp(mode, "time") || !strcmp(mode, "first") ? argv[2] : mode, "cuda"))
+        gpu_setup();
+    if (!strcmp(mode, "time") && argc > 5)
+        times(argv[2], argv[3], argv[4], argv[5]);
+    else if (!strcmp(mode, "first") && argc > 3)
+        first(argv[2], argv[3]);
+    else
+        for (int i = 3; i + 2 < argc; i += 3)
+            one_rule(mode, argv[2], argv[i], argv[i + 1], argv[i + 2]);
+    return argc > 3 ? 0 : 2;
+}

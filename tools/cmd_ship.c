@@ -1,0 +1,279 @@
+/* optc ship: what is asked for. */
+#include "ship.h"
+
+#include "fatbin.h"
+#include "find.h"
+#include "optc.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MOST_RULES = 1000 };
+volatile sig_atomic_t ship_stopped;
+
+static void on_signal(int number) { ship_stopped = number; }
+
+typedef struct Asked {
+    const char *arch, *name, *out, *check;
+    bool ptx, all;
+    CompileOpts compile;
+} Asked;
+
+/* ---- rules ---- */
+/* "adamw+clip(1)" is a rule and its wrappers, unless a file is called that; --with goes around them. */
+static bool open_rule(Ship *s, const char *arg, const char *with, const Asked *a)
+{
+    const char *slash = strrchr(arg, '/'), *plus = access(arg, F_OK) == 0 ? NULL : strchr(slash ? slash : arg, '+');
+    char *spec = plus ? strndup(arg, (size_t)(plus - arg)) : strdup(arg);
+    CompileOpts c = a->compile;
+    const char *part[] = {plus ? plus + 1 : "", with, a->compile.with ? a->compile.with : ""};
+    Buf all = {0};
+    for (int i = 0; i < 3; i++)
+        if (*part[i])
+            buf_printf(&all, "%s%s", all.len ? "," : "", part[i]);
+    c.with = all.s;
+    bool ok = spec && spec_open(&s->spec[s->nspec++], spec, &c, false, NULL);
+    if (!ok)
+        spec_fail(&s->spec[s->nspec - 1]);
+    free(spec);
+    buf_free(&all);
+    return ok;
+}
+
+static bool open_library(Ship *s, const Asked *a)
+{
+    bool ok = true;
+    for (int i = 0; i < optc_library_size() && ok; i++)
+        if (!strchr(optc_library_name(i), '/'))
+            ok = open_rule(s, optc_library_name(i), "", a);
+    for (const Composition *c = library_compositions; c->rule && ok; c++)
+        ok = open_rule(s, c->rule, c->with, a);
+    return ok;
+}
+
+static bool same_rule(const Spec *a, const Spec *b)
+{
+    const Rule *x = a->gen.rule, *y = b->gen.rule;
+    return !strcmp(x->name, y->name) && !strcmp(x->with, y->with) && a->src.len == b->src.len && !memcmp(a->src.text, b->src.text, a->src.len);
+}
+
+/* adamw with clip(1) is adamw_clip; a second one with other arguments adamw_clip_2. */
+static const char *rule_id(Ship *s, int rule)
+{
+    const Rule *r = s->spec[rule].gen.rule;
+    Buf b = {0};
+    buf_puts(&b, r->name);
+    int depth = 0;
+    bool word = true;
+    for (const char *c = r->with; *c; c++) {
+        if (depth == 0 && *c == ',') {
+            word = true;
+        } else if (depth == 0 && *c != '(' && *c != ' ') {
+            if (word)
+                buf_puts(&b, "_");
+            word = false;
+            buf_add(&b, c, 1);
+        }
+        depth += *c == '(' ? 1 : *c == ')' ? -1 : 0;
+    }
+    char *base = buf_take(&b);
+    for (char *c = base; c && *c; c++)
+        if (!((*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9') || *c == '_'))
+            *c = '_';
+    const char *id = arena_strdup(&s->pack.arena, base ? base : "");
+    for (int n = 1; ; n++) {
+        bool taken = false;
+        const char *name = n == 1 ? id : arena_printf(&s->pack.arena, "%s_%d", id, n);
+        for (int i = 0; i < rule; i++)
+            taken = taken || !strcmp(s->pack.rule[i].id, name);
+        if (!taken) {
+            free(base);
+            return name;
+        }
+    }
+}
+
+static int name_rules(Ship *s)
+{
+    Pack *p = &s->pack;
+    const char *clash;
+    p->rule = NEWS(&p->arena, PackRule, s->nspec + 1);
+    for (int i = 0; i < s->nspec; i++) {
+        Gen *g = &s->spec[i].gen;
+        for (int k = 0; k < i; k++)
+            if (same_rule(&s->spec[k], &s->spec[i]))
+                return cli_fail("ship: the rule '%s%s%s' is given twice", g->rule->name, *g->rule->with ? " with " : "", g->rule->with);
+        p->rule[i] = (PackRule){.gen = g, .id = rule_id(s, i)};
+        p->nrule = i + 1;
+        hash_hex(hash128(s->spec[i].src.text, s->spec[i].src.len), p->rule[i].spec);
+        char *source = gen_emit(g, "cuda", "");
+        if (!source)
+            return spec_fail(&s->spec[i]);
+        hash_hex(emit_key(source), p->rule[i].key);
+        free(source);
+    }
+    if (pack_clash(p, &clash))
+        return cli_fail("ship: two rules would both have a stage '%s': give one of them another name, or a package of its own", clash);
+    return CLI_GO;
+}
+
+/* ---- architectures ---- */
+/* Tuned values are to come in here; the code of an architecture and its table are made from what this says. */
+Launch ship_launch(const Plan *p, const Stage *st, int arch)
+{
+    (void)arch;
+    return launch_model(p, st);
+}
+
+static void choose_launches(Ship *s, PackArch *a)
+{
+    a->launch = NEWS(&s->pack.arena, Launch *, s->nspec + 1);
+    for (int r = 0; r < s->nspec; r++) {
+        const Plan *p = s->spec[r].gen.plan;
+        a->launch[r] = NEWS(&s->pack.arena, Launch, p->nfn + 1);
+        for (int e = 0; e < p->nentry; e++)
+            for (int m = 0; m < p->entry[e].nphase; m++)
+                for (int i = 0; i < p->entry[e].phase[m].nstage; i++) {
+                    const Stage *st = &p->entry[e].phase[m].stage[i];
+                    a->launch[r][st->fn] = ship_launch(p, st, a->arch);
+                }
+    }
+}
+
+static int by_number(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
+
+static void add_archs(Ship *s, Archs *want, bool ptx)
+{
+    Pack *p = &s->pack;
+    qsort(want->v, (size_t)want->n, sizeof *want->v, by_number);
+    p->arch = NEWS(&p->arena, PackArch, want->n + 2);
+    for (int i = 0; i < want->n; i++)
+        if (!i || want->v[i] != want->v[i - 1])
+            p->arch[p->narch++] = (PackArch){.arch = want->v[i]};
+    if (ptx)                                   /* the lowest: what every later GPU can be made code for */
+        p->arch[p->narch++] = (PackArch){.arch = want->v[0], .ptx = true};
+    for (int i = 0; i < p->narch; i++)
+        choose_launches(s, &p->arch[i]);
+}
+
+/* ---- the command ---- */
+/* The package's name: --name, or what the folder is called. */
+static int pick_name(const Command *self, const Asked *a, Ship *s)
+{
+    size_t n = strlen(a->out);
+    while (n > 1 && a->out[n - 1] == '/')
+        n--;
+    s->out = arena_strndup(&s->pack.arena, a->out, n);
+    const char *base = strrchr(s->out, '/') ? strrchr(s->out, '/') + 1 : s->out, *name = a->name ? a->name : base;
+    if (!*base || !strcmp(base, ".") || !strcmp(base, ".."))
+        return cli_misuse(self, "-o '%s': name the folder that is to be made", a->out);
+    if (n + 40 >= PATH_MAX)
+        return cli_misuse(self, "-o: the path is too long");
+    if (!is_ident(name) || *name == '_')
+        return cli_misuse(self, "'%s' is not a name for a package: letters, digits and _, a letter first, at most 40%s", name, a->name ? "" : "; give one with --name");
+    if (!strcmp(name, "optc") || !strcmp(name, "example"))
+        return cli_misuse(self, "a package cannot be called '%s': %s; give another name with --name", name, *name == 'o' ? "its functions would be those of the library" : "its example is");
+    s->pack.name = arena_strdup(&s->pack.arena, name);
+    s->pack.version = optc_version();
+    return CLI_GO;
+}
+
+static int find_tools(Ship *s)
+{
+    const char *why;
+    char buf[1200], missing[600];
+    s->nvrtc = nvrtc_get(&why);
+    if (!s->nvrtc)
+        return cli_fail("ship: %s", why);
+    const char *packer = fatbin_packer(buf, missing, sizeof missing);
+    if (!packer)
+        return cli_fail("ship: %s", missing);
+    unsigned major, minor;
+    if (sscanf(packer, "nvFatbin %u.%u", &major, &minor) == 2)
+        snprintf(s->packer, sizeof s->packer, "nvFatbin %u.%u", major, minor);
+    else
+        snprintf(s->packer, sizeof s->packer, "fatbinary");
+    s->pack.cuda = s->nvrtc->version;
+    return CLI_GO;
+}
+
+static int ship(const Command *self, const Asked *a, Ship *s, int n, char **argv)
+{
+    Archs want = {{0}, 0};
+    int rc = pick_name(self, a, s);
+    if (rc == CLI_GO)
+        rc = find_tools(s);
+    if (rc == CLI_GO)
+        rc = cli_archs(self, a->arch, s->nvrtc, &want);
+    if (rc != CLI_GO)
+        return rc;
+    s->spec = calloc(MOST_RULES, sizeof *s->spec);
+    if (!s->spec)
+        return cli_fail("ship: out of memory");
+    bool ok = true;
+    for (int i = 0; i < n && ok; i++)
+        ok = open_rule(s, argv[i], "", a);
+    if (!ok || (a->all && !open_library(s, a)))
+        return CLI_FAILED;
+    if ((rc = name_rules(s)) != CLI_GO)
+        return rc;
+    add_archs(s, &want, a->ptx);
+    rc = ship_begin(s);
+    if (rc == CLI_GO)
+        rc = ship_build(s);
+    return rc == CLI_GO ? ship_finish(s) : rc;
+}
+
+static void free_all(Ship *s)
+{
+    for (int i = 0; i < s->pack.narch; i++)
+        free(s->pack.arch[i].code);
+    for (int i = 0; i < s->nspec; i++)
+        spec_close(&s->spec[i]);
+    free(s->spec);
+    free(s->pack.fatbin);
+    arena_free(&s->pack.arena);
+}
+
+int cmd_ship(const Command *self, int argc, char **argv)
+{
+    Asked a = {.compile = COMPILE_OPTS_INIT};
+    const Opt opts[] = {
+        {"arch", 'a', OPT_TEXT, &a.arch, "LIST", "sm_90, sm_80,sm_90 or all (what the NVRTC at hand knows)"},
+        {"ptx", 0, OPT_FLAG, &a.ptx, NULL, "also PTX of the lowest of them, which drivers compile for GPUs that are not in the list"},
+        {"output", 'o', OPT_TEXT, &a.out, "DIR", "the folder to make; a package that is there is replaced, anything else refused"},
+        {"name", 0, OPT_TEXT, &a.name, "NAME", "what its files and functions are called (default: as the folder)"},
+        {"all-specs", 0, OPT_FLAG, &a.all, NULL, "every rule of the library, and the compositions that are built into it"},
+        {"check", 0, OPT_TEXT, &a.check, "DIR", "hold a package against its manifest, and say which GPUs it would run on"},
+        COMPILE_OPTS(a.compile),
+        {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};
+    int n, rc = cli_parse(self, opts, argc, argv, &n);
+    if (rc != CLI_GO)
+        return rc;
+    if (a.check)
+        return n || a.arch || a.out || a.all ? cli_misuse(self, "--check stands alone") : ship_check(a.check);
+    if (!a.all && !n)
+        return cli_misuse(self, "which specs?");
+    if (a.all && n)
+        return cli_misuse(self, "--all-specs has its own specs");
+    if (!a.arch || !a.out)
+        return cli_misuse(self, !a.arch ? "for which --arch?" : "where to? (-o DIR)");
+    if (n > MOST_RULES / 2)
+        return cli_misuse(self, "at most %d specs", MOST_RULES / 2);
+    Ship s = {.out = NULL};
+    struct sigaction act = {.sa_handler = on_signal}, was[3];          /* no SA_RESTART: waiting ends with it */
+    static const int number[] = {SIGINT, SIGTERM, SIGHUP};
+    for (int i = 0; i < 3; i++)
+        if (sigaction(number[i], &act, &was[i]) == 0 && was[i].sa_handler == SIG_IGN)
+            sigaction(number[i], &was[i], NULL);               /* who started us wants it ignored */
+    rc = ship(self, &a, &s, n, argv);
+    ship_drop(&s);
+    free_all(&s);
+    for (int i = 0; i < 3; i++)
+        sigaction(number[i], &was[i], NULL);
+    if (ship_stopped)
+        raise(ship_stopped);
+    return rc;
+}
