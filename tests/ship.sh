@@ -174,8 +174,8 @@ expect 0 "here: cuda:0, Fake GPU, sm_90: it would load, with its code for sm_90"
 expect 0 "it would not load (the driver is for CUDA 12.9" env FAKE_VERSION=12090 "$optc" ship --check rules
 expect 0 "it would not load (it has no code for sm_70)" env FAKE_ARCH=70 "$optc" ship --check rules
 expect 0 "it would load, with its code for compute_" env FAKE_ARCH=999 "$optc" ship --check rules
-# the package's launches are the library's, which takes the rules from the package: no compiler, no NVRTC
-export OPTC_NO_NVRTC=1 OPTC_CACHE_BASE="$work/none:$work/rules" LOG_LIBRARY="$work/log-library" LOG_PACKAGE="$work/log-package" LSAN_OPTIONS=detect_leaks=0
+# the package's launches are the library's, which takes the rules from the package: no compiler, no NVRTC; launched one by one, as the fake counts them
+export OPTC_NO_GRAPHS=1 OPTC_NO_NVRTC=1 OPTC_CACHE_BASE="$work/none:$work/rules" LOG_LIBRARY="$work/log-library" LOG_PACKAGE="$work/log-package" LSAN_OPTIONS=detect_leaks=0
 run=./compare1
 [ -x $run ] || run=./compare3
 for d in versioned symbols; do
