@@ -196,6 +196,19 @@ static void put_launch(Pack *p, int rule, const PlanEntry *en, int mask, const S
     buf_printf(row->b, "}},    /* %s */\n", pack_kernel(p, rule, en->name, mask, s));
 }
 
+/* The first architecture with these launches: tables that are alike are printed once. */
+static const PackArch *same_launches(const Pack *p, int arch)
+{
+    for (int a = 0; a < arch; a++) {
+        bool same = true;
+        for (int r = 0; r < p->nrule && same; r++)
+            same = !memcmp(p->arch[a].launch[r], p->arch[arch].launch[r], sizeof(Launch) * (size_t)p->rule[r].gen->plan->nfn);
+        if (same)
+            return &p->arch[a];
+    }
+    return &p->arch[arch];
+}
+
 static void put_launches(Pack *pk, Buf *b)
 {
     buf_puts(b, "/* Launch parameters by architecture and stage:");
@@ -204,14 +217,18 @@ static void put_launches(Pack *pk, Buf *b)
     buf_puts(b, ". The code has them built in. */\n");
     for (int a = 0; a < pk->narch; a++) {
         const PackArch *x = &pk->arch[a];
+        if (same_launches(pk, a) != x)
+            continue;
         buf_printf(b, "static const Launch launch_%s_%d[] = {\n", x->ptx ? "compute" : "sm", x->arch);
         for (int r = 0; r < pk->nrule; r++)
             each_stage(pk, r, put_launch, &(LaunchRow){b, x->launch[r]});
         buf_puts(b, "};\n");
     }
-    buf_puts(b, "static const Arch archs[] = {");
-    for (int a = 0; a < pk->narch; a++)
-        buf_printf(b, "%s{%d, %s, launch_%s_%d}", a ? ", " : "", pk->arch[a].arch, flag[pk->arch[a].ptx], pk->arch[a].ptx ? "compute" : "sm", pk->arch[a].arch);
+    buf_puts(b, "static const Arch archs[] = {\n");
+    for (int a = 0; a < pk->narch; a++) {
+        const PackArch *x = same_launches(pk, a);
+        buf_printf(b, "    {%d, %s, launch_%s_%d},\n", pk->arch[a].arch, flag[pk->arch[a].ptx], x->ptx ? "compute" : "sm", x->arch);
+    }
     buf_puts(b, "};\nenum { narch = sizeof archs / sizeof *archs };\n");
 }
 
@@ -378,7 +395,7 @@ static bool fill(Pack *p, PackFile f, Buf *out)
     const char *P = upper(&p->arena, p->name);
     for (int t = 0; t < NTYPES; t++)
         buf_printf(&types, ", %s_%s", P, upper(&p->arena, type_info[t].name));
-    Hole common[] = {{"p", p->name}, {"P", P}, {"version", p->version}, {"rules", rule_list(p)}, {"first", p->rule[0].id}, {"types", types.s ? types.s : ""}};
+    Hole common[] = {{"p", p->name}, {"P", P}, {"version", p->version}, {"command", emit_plain(&p->arena, p->command)}, {"rules", rule_list(p)}, {"first", p->rule[0].id}, {"types", types.s ? types.s : ""}};
     int n = sizeof common / sizeof *common;
     bool ok = f == PACK_HEADER ? template_fill(out, "package_header.txt", "header", common, n) : f == PACK_SOURCE ? fill_source(p, out, common, n) : f == PACK_EXAMPLE ? fill_example(p, out, common, n)
             : template_fill(out, "package_files.txt", f == PACK_MAKEFILE ? "makefile" : "cmake", common, n);
@@ -398,7 +415,7 @@ static bool fill_cuda(Pack *p, int arch, Buf *out)
         g->prefix = NULL;
         g->launch = NULL;
     }
-    ok = ok && emit_cuda_file(out, &p->arena, p->name, " * a package of optc", "optc ship", p->name, code.s ? code.s : "");
+    ok = ok && emit_cuda_file(out, &p->arena, p->name, " * a package of optc", p->command, p->name, code.s ? code.s : "");
     buf_free(&code);
     return ok;
 }

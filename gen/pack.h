@@ -20,6 +20,7 @@ typedef struct PackArch {
 
 typedef struct Pack {
     const char *name, *version;    /* version: optc's */
+    const char *command;           /* that makes it again, free of paths */
     PackRule *rule; int nrule;
     PackArch *arch; int narch;     /* machine code by architecture, then PTX if there is any */
     int cuda;                      /* NVRTC's version, 13000 */

@@ -159,6 +159,36 @@ static void add_archs(Ship *s, Archs *want, bool ptx)
 }
 
 /* ---- the command ---- */
+/* The command that makes it again: rules by their names, without the folders that specs and the package lay in. */
+static void make_command(Ship *s, const Asked *a)
+{
+    Pack *p = &s->pack;
+    Buf b = {0};
+    buf_puts(&b, "optc ship");
+    for (int i = 0; i < p->nrule && !a->all; i++) {
+        const Rule *r = p->rule[i].gen->rule;
+        buf_printf(&b, *r->with ? " '%s+%s'" : " %s", r->name, r->with);
+    }
+    if (a->all)
+        buf_printf(&b, " --all-specs%s%s%s", a->compile.with ? " --with '" : "", a->compile.with ? a->compile.with : "", a->compile.with ? "'" : "");
+    if (a->compile.options && *a->compile.options)
+        buf_printf(&b, " --options '%s'", a->compile.options);
+    const int type[] = {a->compile.p, a->compile.g, a->compile.state};
+    static const char *const option[] = {"type", "grad-type", "state-type"};
+    for (int i = 0; i < 3; i++)
+        if (type[i] >= 0)
+            buf_printf(&b, " --%s %s", option[i], type_info[type[i]].name);
+    for (int i = 0; i < p->narch && !p->arch[i].ptx; i++)
+        buf_printf(&b, "%ssm_%d", i ? "," : " --arch ", p->arch[i].arch);
+    buf_printf(&b, "%s -o %s", a->ptx ? " --ptx" : "", p->name);
+    char *text = arena_strdup(&p->arena, b.s ? b.s : "");
+    for (char *c = text; *c; c++)
+        if ((unsigned char)*c < ' ')
+            *c = ' ';                          /* it is one line of the manifest */
+    p->command = text;
+    buf_free(&b);
+}
+
 /* The package's name: --name, or what the folder is called. */
 static int pick_name(const Command *self, const Asked *a, Ship *s)
 {
@@ -220,6 +250,7 @@ static int ship(const Command *self, const Asked *a, Ship *s, int n, char **argv
     if ((rc = name_rules(s)) != CLI_GO)
         return rc;
     add_archs(s, &want, a->ptx);
+    make_command(s, a);
     rc = ship_begin(s);
     if (rc == CLI_GO)
         rc = ship_build(s);

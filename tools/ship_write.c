@@ -102,8 +102,8 @@ static void put_manifest(Ship *s, const File *file, int n, Buf *b)
 {
     Pack *p = &s->pack;
     char hex[33];
-    buf_printf(b, PACKAGE_MARK "name %s\noptc %s\ncuda %d.%d\npacker %s\nnvrtc %.*s\n", p->name, p->version, p->cuda / 1000, p->cuda % 1000 / 10, s->packer,
-               (int)strlen(nvrtc_options()) - 1, nvrtc_options());        /* it ends with a blank */
+    buf_printf(b, PACKAGE_MARK "name %s\noptc %s\ncuda %d.%d\npacker %s\nnvrtc %.*s\ncommand %s\n", p->name, p->version, p->cuda / 1000, p->cuda % 1000 / 10, s->packer,
+               (int)strlen(nvrtc_options()) - 1, nvrtc_options(), p->command);        /* it ends with a blank */
     for (int i = 0; i < p->narch; i++) {
         hash_hex(hash128(p->arch[i].code, p->arch[i].size), hex);
         buf_printf(b, "%s_%d %zu %s\n", p->arch[i].ptx ? "ptx compute" : "arch sm", p->arch[i].arch, p->arch[i].size, hex);
