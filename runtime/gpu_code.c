@@ -179,9 +179,11 @@ static bool in_package(optc_rule *r, Package *out)
     r->gen.launch = NULL;
     char *source = r->engine->cache.base ? gen_emit(&r->gen, "cuda", "") : NULL;
     r->gen.launch = was;
-    hash_hex(source ? emit_key(source) : (Hash128){0, 0}, key);
+    if (!source)
+        return false;
+    hash_hex(emit_key(source), key);
     free(source);
-    return source && package_find(&r->engine->cache, key, r->engine->gpu->arch, r->engine->gpu->d->version, out);
+    return package_find(&r->engine->cache, key, r->engine->gpu->arch, r->engine->gpu->d->version, out);
 }
 
 static optc_status load_package(optc_rule *r, GpuCode *c, const Package *p)

@@ -375,7 +375,7 @@ static optc_status capture(optc_binding *b, int entry)
         const Play *p = &b->gpu->play[entry * b->gpu->nphase + m];
         for (int i = 0; i < p->n && s == OPTC_OK; i++)
             if (p->shot[i].stage || m == 0)
-                s = gpu_fire(b, &p->shot[i], b->rule->plan->nperiod > 0);
+                s = gpu_fire(b, &p->shot[i], p->shot[i].stage && b->rule->plan->nperiod > 0);
     }
     return s;
 }
