@@ -161,6 +161,14 @@ static const struct { const char *spec, *with, *options; } composed[] = {
 START_TEST(compositions) { both(composed[_i].spec, composed[_i].with, composed[_i].options, _i % 4); }
 END_TEST
 
+/* One of each kind of stage, and steps as graphs, few enough for tools that slow everything down a hundred times. */
+START_TEST(sanitized)
+{
+    static const struct { const char *spec, *with; } r[] = {{"adamw", "clip(1)"}, {"adafactor", ""}, {"came", ""}, {"adamp", ""}, {"sgd", "lookahead(2,0.5)"}};
+    both(r[_i].spec, r[_i].with, "", _i % 4);
+}
+END_TEST
+
 /* A captured step, replayed, equals steps taken one by one, also where `every` makes steps differ. */
 START_TEST(graphs)
 {
@@ -489,11 +497,11 @@ int main(void)
     while (rule_name(n, buf))
         n++;
     Suite *s = suite_create("gpu");
-    TCase *t[] = {tcase_create("library"), tcase_create("compositions"), tcase_create("graphs"), tcase_create("launches"), tcase_create("memory"), tcase_create("sticky")};     /* CK_RUN_CASE runs one */
-    for (int i = 0; i < 6; i++) {
+    TCase *t[] = {tcase_create("library"), tcase_create("compositions"), tcase_create("graphs"), tcase_create("launches"), tcase_create("memory"), tcase_create("sanitized"), tcase_create("sticky")};     /* CK_RUN_CASE runs one */
+    for (int i = 0; i < 7; i++) {
         tcase_add_checked_fixture(t[i], gpu_setup, NULL);
         tcase_set_timeout(t[i], 300);
-        if (i < 5)
+        if (i < 6)
             suite_add_tcase(s, t[i]);
     }
     tcase_add_loop_test(t[0], library, 0, n);
@@ -505,9 +513,10 @@ int main(void)
     tcase_add_test(t[4], wrong_memory);
     tcase_add_test(t[4], out_of_memory);
     tcase_add_test(t[4], callers_allocator);
-    tcase_add_test(t[5], sticky_error);
+    tcase_add_loop_test(t[5], sanitized, 0, 5);
+    tcase_add_test(t[6], sticky_error);
     Suite *last = suite_create("gpu, the end of a context");
-    suite_add_tcase(last, t[5]);
+    suite_add_tcase(last, t[6]);
     /* One process for all, so that the device is opened once; only what kills its context has one of its own, and goes first: a process
      * that has used CUDA cannot fork a child that does. */
     SRunner *r[] = {srunner_create(last), srunner_create(s)};

@@ -1,0 +1,33 @@
+#!/bin/sh
+# Everything a GPU can show, in one go: the suite (its cases side by side), packages, compute-sanitizer, the benchmark against torch.
+#   sh tests/gpu/all.sh [BUILD]        after `make BUILD/gpu-test all`; compute-sanitizer and torch where they are
+build=${1:-build}
+export OPTC_TEST_CACHE=$build/test-cache OPTC_CACHE=${OPTC_CACHE:-$PWD/$build/cache} OPTC_TUNE= OPTC_TUNE_SITE=
+mkdir -p "$OPTC_TEST_CACHE" && chmod 700 "$OPTC_TEST_CACHE"
+failed=0
+wait_all() {
+    for job in "$@"; do
+        pid=${job%%:*} name=${job#*:}
+        wait "$pid" || { failed=$((failed + 1)); echo "FAILED: $name"; }
+        sed "s/^/[$name] /" "$build/log.$name" | tail -12
+    done
+}
+jobs=
+for case in sticky library compositions graphs launches memory; do
+    CK_RUN_CASE=$case "$build/gpu-test" > "$build/log.$case" 2>&1 &
+    jobs="$jobs $!:$case"
+done
+wait_all $jobs
+jobs=
+sh tests/gpu/ship.sh "$build" > "$build/log.ship" 2>&1 &
+jobs="$!:ship"
+if command -v compute-sanitizer >/dev/null 2>&1; then
+    for tool in memcheck racecheck initcheck synccheck; do
+        CK_FORK=no CK_DEFAULT_TIMEOUT=0 CK_RUN_CASE=sanitized compute-sanitizer --tool $tool --error-exitcode 9 "$build/gpu-test" > "$build/log.$tool" 2>&1 &
+        jobs="$jobs $!:$tool"
+    done
+fi
+wait_all $jobs
+"$build/optc" bench --device cuda --suite --against torch || failed=$((failed + 1))
+echo "$failed parts failed"
+[ "$failed" = 0 ]
