@@ -446,14 +446,24 @@ static char *number_lines(Buf *text, const char *name)
     return buf_take(&b);
 }
 
+int emit_cuda_part_of(const Plan *p, int fn, int nparts)
+{
+    bool pass = elem_pass(plan_at(p, fn).stage);
+    int before = 0;                             /* passes over the elements take longest to compile: they and the others are dealt out in turn */
+    for (int f = 0; f < fn; f++) {
+        StageAt at = plan_at(p, f);
+        before += at.stage && elem_pass(at.stage) == pass;
+    }
+    return before % (nparts > 0 ? nparts : 1);
+}
+
 bool emit_cuda_stages(Gen *g, Buf *code)
 {
     Plan *p = g->plan;
     bool ok = true;
-    int seen[2] = {0, 0};
     for (int f = 0; f < p->nfn; f++) {
         StageAt at = plan_at(p, f);
-        if (!at.stage || (g->only && at.stage != g->only) || (g->nparts > 1 && seen[elem_pass(at.stage)]++ % g->nparts != g->part))
+        if (!at.stage || (g->only && at.stage != g->only) || (g->nparts > 1 && emit_cuda_part_of(p, f, g->nparts) != g->part))
             continue;
         Launch l = g->launch ? g->launch[f] : launch_model(p, at.stage);
         ok = ok && emit_kernel(code, g, at.entry, at.phase, at.stage, &l, emit_prefixed(g, at.entry->name, at.phase, at.stage));

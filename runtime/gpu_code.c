@@ -120,25 +120,19 @@ static optc_status load_parts(optc_rule *r, GpuCode *c, const char *all, size_t 
     return OPTC_OK;
 }
 
-static optc_status find_kernel(GpuEngine *g, GpuCode *c, const char *name, CUfunction *out)
-{
-    int rc = CUDA_ERROR_NOT_FOUND;
-    for (int i = 0; i < c->nmodule && rc == CUDA_ERROR_NOT_FOUND; i++)
-        rc = g->d->cuModuleGetFunction(out, c->module[i], name);
-    return rc ? gpu_error(g, "cuModuleGetFunction", rc, name) : OPTC_OK;
-}
-
 static optc_status find_kernels(optc_rule *r, GpuCode *c)
 {
     Plan *p = r->plan;
     GpuEngine *g = r->engine->gpu;
-    optc_status s = find_kernel(g, c, "optc_tick", &c->tick);
-    for (int f = 0; f < p->nfn && s == OPTC_OK; f++) {
+    TRY(g, cuModuleGetFunction(&c->tick, c->module[0], "optc_tick"), "optc_tick");
+    for (int f = 0; f < p->nfn; f++) {
         StageAt at = plan_at(p, f);
-        if (at.stage)
-            s = find_kernel(g, c, emit_prefixed(&r->gen, at.entry->name, at.phase, at.stage), &c->fn[f]);
+        if (!at.stage)
+            continue;
+        const char *name = emit_prefixed(&r->gen, at.entry->name, at.phase, at.stage);
+        TRY(g, cuModuleGetFunction(&c->fn[f], c->module[emit_cuda_part_of(p, f, c->nmodule)], name), name);
     }
-    return s;
+    return OPTC_OK;
 }
 
 static void code_unload(optc_rule *r, GpuCode *c)
