@@ -12,7 +12,7 @@
 static const char *const dom_id[NDOM] = {"CONST_", "GROUP", "TENSOR", "SLICE", "ROW", "COL", "ELEM"};
 static const char *const mem_id[] = {"MEM_P", "MEM_G", "MEM_INPUT", "MEM_STATE", "MEM_TEMP", "MEM_PART"};
 static const char *const stage_id[NSTAGEKIND] = {"S_GROUP", "S_TENSOR", "S_SLICE", "S_ROW", "S_COL", "S_FLAT", "S_TILE"};
-static const char *const form_id[NFORM] = {"FORM_MAP", "FORM_FOLD", "FORM_TILE", "FORM_ROWS", "FORM_LIST", "FORM_COLS", "FORM_SLICES", "FORM_SINGLE"};
+static const char *const form_id[NFORM] = {"FORM_MAP", "FORM_FOLD", "FORM_TILE", "FORM_ROWS", "FORM_LIST", "FORM_COLS", "FORM_SLICES", "FORM_SINGLE", "FORM_CPU"};
 static const char *const flag[] = {"false", "true"};
 
 const char *pack_kernel(Pack *p, int rule, const char *entry, int mask, const Stage *s)

@@ -103,12 +103,15 @@ for b in ./rules/example ./example-*; do
     expect 0 "" cmp said said.now
 done
 expect 0 "there is no CUDA driver" rules/example best 3
+names=$(nm -g --defined-only rules/rules.o | awk '{ print $NF }')
+check "exported without the package's name: $names" '[ -n "$names" ] && ! printf "%s\n" "$names" | grep -qv "^rules_"'
 expect 1 "rules_open: cuda: there is no CUDA driver" rules/example cuda
 expect 1 "no device 'gpu'" rules/example gpu
 expect 0 "librules.a is no part of it" "$optc" ship --check rules
 
 # ---- against the library, bit for bit: vector levels chosen when it runs, contraction within reach, no OpenMP, sanitizers
-set -- gcc "-O0 -fopenmp" gcc "-O3 -march=native -mfma" clang "-O3 -march=native -fopenmp" gcc "-O1 -DRULES_NO_CLONES -fsanitize=address,undefined -fno-sanitize-recover=undefined"
+omp() { echo 'int main(void) { return 0; }' | $1 -fopenmp -x c -o /dev/null - 2>/dev/null && echo -fopenmp; }
+set -- gcc "-O0 $(omp gcc)" gcc "-O3 -march=native" clang "-O3 -march=native $(omp clang)" gcc "-O1 -DRULES_NO_CLONES -fsanitize=address,undefined -fno-sanitize-recover=undefined"
 n=0
 while [ $# -gt 1 ]; do
     n=$((n + 1))
