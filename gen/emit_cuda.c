@@ -415,11 +415,11 @@ int emit_cuda_parts(const Plan *p)
     return n ? n : 1;
 }
 
-/* The stage's code as the model would launch it, under no name: equal stages of different rules share what was measured. */
+/* The stage's code in its plainest form, under no name: equal stages of different rules share what was measured, and a better model does not forget it. */
 void emit_cuda_stage_hash(Gen *g, int fn, char hex[33])
 {
     StageAt at = plan_at(g->plan, fn);
-    Launch l = launch_model(g->plan, at.stage);
+    Launch l = launch_plain(at.stage);
     Buf b = {0};
     bool cite = g->cite;
     g->cite = false;

@@ -69,6 +69,15 @@ bool launch_valid(const Plan *p, const Stage *s, const Launch *l)
     return f != FORM_TILE || s->colfolds * ROW_LANES * LANES * type_info[p->real].bytes * v[KNOB_ITEMS] <= 40 * 1024;
 }
 
+Launch launch_plain(const Stage *s)
+{
+    LaunchForm f = stage_form(s);
+    Launch l = {{0}};
+    for (int k = 0; k < NKNOB; k++)
+        l.v[k] = choices[f][k][0];
+    return l;
+}
+
 /* What did best over the library on an H200. */
 Launch launch_model(const Plan *p, const Stage *s)
 {

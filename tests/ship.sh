@@ -152,6 +152,15 @@ typed t2 f16 lamb '' lamb
 typed t3 f64 adamw 'clip(1),ema(0.9)' adamw_clip_ema
 typed t4 f32 ./mine.lua '' mine
 
+# ---- what was measured on a GPU of an architecture is built into its code; nonsense is refused by file and line
+set -- $("$optc" explain sgd --hashes)
+printf 'optc-tune 1\ndevice NVIDIA H200 | units 132 | driver 580\n%s f32,f32,f32 %s 2^28 threads=512 vector=2 items=1 blocks=0 load=0 store=1 grid=4 ms=1 model=2 n=9 # sgd\n' "$2" "$1" > h200.tune
+OPTC_TUNE="$work/h200.tune" expect 0 "2 architectures" "$optc" ship sgd --arch sm_80,sm_90 -o measured
+check "a measured launch is not in the package, or in another architecture's" 'grep -q "launch sm_90 .*:512,2,1,0,0,1,4" measured/manifest && ! grep -q "launch sm_80 .*:512,2" measured/manifest'
+sed 's/threads=512/threads=513/' h200.tune > bad.tune
+OPTC_TUNE="$work/bad.tune" expect 1 "bad.tune:3: threads=513" "$optc" ship sgd --arch sm_90 -o unmeasured
+check "a package was made in spite of it" '[ ! -e unmeasured ]'
+
 # ---- drivers in every state; the GPU of these does nothing, but tells what is launched
 unset OPTC_NO_CUDA RULES_NO_CUDA
 export LD_LIBRARY_PATH="$fakes/versioned${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" FAKE_CUDA=works

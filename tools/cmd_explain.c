@@ -1,6 +1,8 @@
 /* optc explain: the plan of a rule, and what it means on this machine. */
 #include "tools.h"
 
+#include "emit.h"
+
 #include "internal.h"          /* shape_of: a tensor is seen here as the runtime sees it */
 
 #include <math.h>
@@ -192,8 +194,27 @@ static void explain(Spec *s, int64_t size, double bandwidth, const DimsList *sha
         shape_tables(a, p, shapes, &f);
 }
 
+/* What tuning results know each stage of a GPU by, and what launch it has without any. */
+static void hashes(Spec *s)
+{
+    const Plan *p = s->gen.plan;
+    for (int f = 0; f < p->nfn; f++) {
+        StageAt at = plan_at(p, f);
+        char hex[33];
+        if (!at.stage || stage_form(at.stage) > FORM_ROWS)
+            continue;                          /* nothing to choose there */
+        Launch l = launch_model(p, at.stage);
+        emit_cuda_stage_hash(&s->gen, f, hex);
+        printf("%s %s %s", hex, form_name[stage_form(at.stage)], emit_stage_name(&s->gen.arena, p, at.entry->name, at.phase, at.stage));
+        for (int k = 0; k < NKNOB; k++)
+            printf(" %s=%d", knob_name[k], l.v[k]);
+        putchar('\n');
+    }
+}
+
 int cmd_explain(const Command *self, int argc, char **argv)
 {
+    bool only_hashes = false;
     int64_t size = 0;
     double bandwidth = 0;
     static DimsList shapes;
@@ -202,6 +223,7 @@ int cmd_explain(const Command *self, int argc, char **argv)
         {"size", 0, OPT_SIZE, &size, "N", "elements to work the floor out for (default: 64M)"},
         {"shape", 0, OPT_SHAPES, &shapes, "RxC", "exact bytes of each stage for a tensor of this shape; may be repeated"},
         {"bandwidth", 0, OPT_REAL, &bandwidth, "GB/s", "of the machine in mind (default: measured here)"},
+        {"hashes", 0, OPT_FLAG, &only_hashes, NULL, "only the hashes by which tuning results know its stages on a GPU, and their launches without any"},
         COMPILE_OPTS(c),
         {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};
     int n, rc = cli_parse(self, opts, argc, argv, &n);
@@ -211,10 +233,12 @@ int cmd_explain(const Command *self, int argc, char **argv)
         return cli_misuse(self, n ? "one spec at a time" : "which spec?");
     Spec s;
     rc = CLI_OK;
-    if (spec_open(&s, argv[0], &c, false, NULL))
-        explain(&s, size, bandwidth, &shapes);
-    else
+    if (!spec_open(&s, argv[0], &c, false, NULL))
         rc = spec_fail(&s);
+    else if (only_hashes)
+        hashes(&s);
+    else
+        explain(&s, size, bandwidth, &shapes);
     spec_close(&s);
     return rc;
 }

@@ -1,6 +1,7 @@
 /* optc ship: what is asked for. */
 #include "ship.h"
 
+#include "emit.h"
 #include "fatbin.h"
 #include "find.h"
 #include "optc.h"
@@ -120,25 +121,46 @@ static int name_rules(Ship *s)
 }
 
 /* ---- architectures ---- */
-/* Tuned values are to come in here; the code of an architecture and its table are made from what this says. */
-Launch ship_launch(const Plan *p, const Stage *st, int arch)
+/* Which architecture a device of the results has, by a part of its name. */
+static int arch_of(const char *device)
 {
-    (void)arch;
-    return launch_model(p, st);
+    static const struct { const char *part; int arch; } known[] = {
+        {"Tesla T4", 75}, {"A100", 80}, {"A30", 80}, {"A10", 86}, {"A40", 86}, {"A6000", 86}, {"RTX 30", 86}, {"Orin", 87}, {"L4", 89}, {"L40", 89}, {"RTX 40", 89}, {"6000 Ada", 89},
+        {"GH200", 90}, {"H100", 90}, {"H200", 90}, {"H800", 90}, {"H20", 90}, {"B100", 100}, {"B200", 100}, {"GB200", 100}, {"B300", 103}, {"GB300", 103}, {"Thor", 110}, {"RTX 50", 120}, {"RTX PRO", 120}, {"GB10", 121}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strstr(device, known[i].part))
+            return known[i].arch;
+    return 0;
+}
+
+/* The code of an architecture and its table are made from what this says: what was measured on a GPU of that architecture, of several sizes the largest, the
+ * user's results before the site's and those built in; else the model. */
+static Launch ship_launch(Ship *s, Gen *g, int fn, int arch)
+{
+    const Stage *st = plan_at(g->plan, fn).stage;
+    const TunedList *lists[] = {&s->tuned.user, &s->tuned.site, &s->tuned.builtin};
+    const Tuned *best = NULL;
+    char hash[33], types[24];
+    emit_cuda_stage_hash(g, fn, hash);
+    snprintf(types, sizeof types, "%s,%s,%s", type_info[g->plan->p].name, type_info[g->plan->g].name, type_info[g->plan->state].name);
+    for (int k = 0; k < 3 && !best; k++)
+        for (int i = 0; i < lists[k]->n; i++) {
+            const Tuned *t = &lists[k]->v[i];
+            if (!strcmp(t->key.stage, hash) && !strcmp(t->key.types, types) && arch_of(t->key.device) == arch && launch_valid(g->plan, st, &t->launch) && (!best || t->key.bucket > best->key.bucket))
+                best = t;
+        }
+    return best ? best->launch : launch_model(g->plan, st);
 }
 
 static void choose_launches(Ship *s, PackArch *a)
 {
     a->launch = NEWS(&s->pack.arena, Launch *, s->nspec + 1);
     for (int r = 0; r < s->nspec; r++) {
-        const Plan *p = s->spec[r].gen.plan;
-        a->launch[r] = NEWS(&s->pack.arena, Launch, p->nfn + 1);
-        for (int e = 0; e < p->nentry; e++)
-            for (int m = 0; m < p->entry[e].nphase; m++)
-                for (int i = 0; i < p->entry[e].phase[m].nstage; i++) {
-                    const Stage *st = &p->entry[e].phase[m].stage[i];
-                    a->launch[r][st->fn] = ship_launch(p, st, a->arch);
-                }
+        Gen *g = &s->spec[r].gen;
+        a->launch[r] = NEWS(&s->pack.arena, Launch, g->plan->nfn + 1);
+        for (int f = 0; f < g->plan->nfn; f++)
+            if (plan_at(g->plan, f).stage)
+                a->launch[r][f] = ship_launch(s, g, f, a->arch);
     }
 }
 
@@ -265,6 +287,7 @@ static void free_all(Ship *s)
         spec_close(&s->spec[i]);
     free(s->spec);
     free(s->pack.fatbin);
+    tuned_close(&s->tuned);
     arena_free(&s->pack.arena);
 }
 
@@ -299,7 +322,8 @@ int cmd_ship(const Command *self, int argc, char **argv)
     for (int i = 0; i < 3; i++)
         if (sigaction(number[i], &act, &was[i]) == 0 && was[i].sa_handler == SIG_IGN)
             sigaction(number[i], &was[i], NULL);               /* who started us wants it ignored */
-    rc = ship(self, &a, &s, n, argv);
+    tuned_open(&s.tuned);
+    rc = *s.tuned.why ? cli_fail("ship: tuning results that cannot be read: %s", s.tuned.why) : ship(self, &a, &s, n, argv);
     ship_drop(&s);
     free_all(&s);
     for (int i = 0; i < 3; i++)

@@ -11,6 +11,7 @@
 #include "cuda.h"
 #include "pack.h"              /* the text of a package */
 #include "package.h"           /* one that was written */
+#include "tuned.h"
 
 #include <limits.h>
 #include <signal.h>
@@ -23,6 +24,7 @@ typedef struct Ship {
     char dir[PATH_MAX];            /* where it is written until it is whole; "": nothing is there */
     Spec *spec; int nspec;
     Pack pack;
+    TunedSet tuned;
 } Ship;
 
 extern volatile sig_atomic_t ship_stopped;     /* a signal came: nothing may be left behind */
@@ -32,6 +34,4 @@ int ship_begin(Ship *s);
 int ship_finish(Ship *s);
 void ship_drop(Ship *s);                       /* what was written so far; does nothing after ship_finish */
 int ship_check(const char *dir);
-
-Launch ship_launch(const Plan *p, const Stage *st, int arch);      /* which launch parameters an architecture's code has built in */
 #endif
