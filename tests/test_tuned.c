@@ -3,6 +3,9 @@
 #include "help.h"
 #include "tuned.h"
 
+#include "emit.h"
+#include "find.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <locale.h>
@@ -812,6 +815,40 @@ START_TEST(killed_while_writing)
 }
 END_TEST
 
+/* Results that are compiled in belong to stages that the library's rules have, and could be launched: after a change to the kernels they are of no use, and must be made anew. */
+START_TEST(built_in_belongs)
+{
+    TunedSet set;
+    tuned_open(&set);
+    ck_assert_int_gt(set.builtin.n, 0);
+    bool *seen = calloc((size_t)set.builtin.n, sizeof *seen);
+    for (int i = 0; i < optc_library_size(); i++) {
+        Gen g = {0};
+        Source src;
+        if (strchr(optc_library_name(i), '/'))
+            continue;
+        ck_assert(find_spec(NULL, optc_library_name(i), &g.arena, &src, &g.diag) && gen_compile(&g, src, &(GenOptions){.types = {T_F32, T_F32, T_F32}}));
+        for (int f = 0; f < g.plan->nfn; f++) {
+            char hex[33];
+            const Stage *st = plan_at(g.plan, f).stage;
+            if (!st || stage_form(st) > FORM_ROWS)
+                continue;
+            emit_cuda_stage_hash(&g, f, hex);
+            for (int k = 0; k < set.builtin.n; k++)
+                if (!strcmp(set.builtin.v[k].key.stage, hex)) {
+                    seen[k] = true;
+                    ck_assert_msg(set.builtin.v[k].key.form == stage_form(st) && launch_valid(g.plan, st, &set.builtin.v[k].launch), "%s: its launch does not fit", set.builtin.v[k].label);
+                }
+        }
+        gen_free(&g);
+    }
+    for (int k = 0; k < set.builtin.n; k++)
+        ck_assert_msg(seen[k], "runtime/tuned: no rule has the stage of '%s' (%s) any more", set.builtin.v[k].label, set.builtin.v[k].key.stage);
+    free(seen);
+    tuned_close(&set);
+}
+END_TEST
+
 Suite *tuned_suite(void)
 {
     Suite *s = suite_create("tuned");
@@ -838,6 +875,7 @@ Suite *tuned_suite(void)
     tcase_add_test(t, bad_trials);
     tcase_add_test(t, many_append_at_once);
     tcase_add_test(t, killed_while_writing);
+    tcase_add_test(t, built_in_belongs);
     suite_add_tcase(s, t);
     return s;
 }
