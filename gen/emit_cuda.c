@@ -347,6 +347,24 @@ static void walk(K *c, const char **each, const char **back, const char **end, i
     *end = round ? "    }\n" : "";
 }
 
+/* Templates and pieces are written as if neither a walk nor a grid that goes round were about them; what is inside those moves in. */
+static void put_indented(Buf *out, const char *text, bool round)
+{
+    static const char walk[] = "    const auto walk", walked[] = "    };\n", nth[] = "    for (long long nth", last[] = "    }\n}\n";
+    int depth = 0;
+    for (const char *s = text, *end; *s; s = end) {
+        end = s + strcspn(s, "\n");
+        end += *end == '\n';
+        if (!strncmp(s, walked, sizeof walked - 1) || (round && !strncmp(s, last, sizeof last - 1)))
+            depth--;
+        for (int i = 0; i < depth && *s != '#' && *s != '\n'; i++)
+            buf_puts(out, "    ");
+        buf_add(out, s, (size_t)(end - s));
+        if (!strncmp(s, walk, sizeof walk - 1) || (round && !strncmp(s, nth, sizeof nth - 1)))
+            depth++;
+    }
+}
+
 static const char *column_finish(K *c)
 {
     int strips = c->launch.v[KNOB_ITEMS];
@@ -398,7 +416,10 @@ static bool emit_kernel(Buf *out, Gen *g, const PlanEntry *en, int mask, const S
     for (int i = 0; i < n; i++)
         if (!h[i].text)
             h[i].text = "";
-    bool ok = template_fill(out, "stage_cuda.txt", form_name[c.form], h, n);
+    Buf text = {0};
+    bool ok = template_fill(&text, "stage_cuda.txt", form_name[c.form], h, n);
+    put_indented(out, text.s ? text.s : "", *end != 0);
+    buf_free(&text);
     Buf *all[] = {&c.hoisted, &c.buffers, &c.pointers, &c.body, &c.loads, &c.outs, &c.stores, &c.finish, &c.last, &c.rowstart, &c.rowend, &c.colstart, &c.colkeep, &c.colend, &c.fins, &c.wide};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         buf_free(all[i]);
@@ -425,7 +446,15 @@ void emit_cuda_stage_hash(Gen *g, int fn, char hex[33])
     g->cite = false;
     emit_kernel(&b, g, at.entry, at.phase, at.stage, &l, "stage");
     g->cite = cite;
-    hash_hex(hash128(b.s ? b.s : "", b.len), hex);
+    size_t n = 0;                               /* comments and blanks are no code */
+    for (const char *s = b.s ? b.s : ""; *s; s++) {
+        const char *end = !strncmp(s, "/*", 2) ? strstr(s, "*/") : NULL;
+        if (end)
+            s = end + 1;
+        else if (*s != ' ' && *s != '\n')
+            b.s[n++] = *s;
+    }
+    hash_hex(hash128(b.s ? b.s : "", n), hex);
     buf_free(&b);
 }
 
