@@ -52,8 +52,9 @@ int search_space(const Space *space, Launch **out);                             
 typedef struct GpuTuner GpuTuner;
 struct optc_engine;
 struct optc_rule;
-int gpu_tuner_open(struct optc_rule *r, int64_t elements, GpuTuner **out);        /* an optc_status */
-int gpu_tuner_stage(GpuTuner *t, int fn);                                         /* the stage that is measured from now on */
+int gpu_tuner_open(struct optc_rule *r, GpuTuner **out);                          /* an optc_status, as the next two */
+int gpu_tuner_stage(GpuTuner *t, int fn);                                         /* the stage that is measured from now on; its kernels serve all sizes */
+int gpu_tuner_size(GpuTuner *t, int64_t elements);                                /* on tensors of so many elements in all */
 Meter gpu_tuner_meter(GpuTuner *t);
 double gpu_tuner_bytes(const GpuTuner *t);                                        /* that the stage moves by the plan */
 void gpu_tuner_close(GpuTuner *t);

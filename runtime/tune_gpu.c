@@ -17,10 +17,9 @@ typedef struct Kernel { Launch launch; CUmodule module; CUfunction fn; bool ok; 
 
 struct GpuTuner {
     optc_rule *r;
-    int64_t elements;
     StageAt at;
     int entry;
-    Set time[NVARIANT][MOST_SETS]; int ntime[NVARIANT];
+    Set time[MOST_SETS]; int ntime;
     Set check[2];
     char *host[2];                             /* what the pair holds, to compare */
     Kernel *kernel; int n, cap;
@@ -161,23 +160,31 @@ static double stage_bytes(const optc_binding *b, const Stage *s)
     return bytes;
 }
 
+static void close_time_sets(GpuTuner *u)
+{
+    for (int i = 0; i < u->ntime; i++)
+        set_close(u->r, &u->time[i]);
+    u->ntime = 0;
+}
+
 /* Enough sets that when their turn comes again nothing of them is left in the cache. */
-static optc_status open_time_sets(GpuTuner *u, int variant)
+int gpu_tuner_size(GpuTuner *u, int64_t elements)
 {
     static int64_t dim[MOST_TENSORS][2];
     static optc_tensor t[MOST_TENSORS];
     int want = 1;
+    close_time_sets(u);
     for (int i = 0; i < want; i++) {
-        int n = shapes_for(u->elements, variant == MAT, t, dim);
-        optc_status rc = set_open(u, &u->time[variant][i], t, n);
+        int n = shapes_for(elements, u->at.stage->variant == MAT, t, dim);
+        optc_status rc = set_open(u, &u->time[i], t, n);
         if (rc != OPTC_OK) {
             char why[1024];
             snprintf(why, sizeof why, "%s", optc_message());
-            set_close(u->r, &u->time[variant][i]);
+            set_close(u->r, &u->time[i]);
             return rc == OPTC_ERROR_MEMORY && i > 0 ? OPTC_OK : fail(rc, "%s", why);
         }
-        u->ntime[variant] = i + 1;
-        double bytes = stage_bytes(u->time[variant][0].b, u->at.stage);
+        u->ntime = i + 1;
+        double bytes = stage_bytes(u->time[0].b, u->at.stage);
         want = (int)(2.0 * u->r->engine->gpu->l2 / (bytes > 1 ? bytes : 1)) + 1;
         want = want > MOST_SETS ? MOST_SETS : want;
     }
@@ -185,22 +192,29 @@ static optc_status open_time_sets(GpuTuner *u, int variant)
 }
 
 /* ---- opening ---- */
+static void forget_kernels(GpuTuner *u)
+{
+    GpuEngine *g = u->r->engine->gpu;
+    gpu_enter(g);
+    for (int i = 0; i < u->n; i++)
+        if (u->kernel[i].module)
+            g->d->cuModuleUnload(u->kernel[i].module);
+    gpu_leave(g, OPTC_OK);
+    u->n = 0;
+}
+
 void gpu_tuner_close(GpuTuner *u)
 {
     if (!u)
         return;
     GpuEngine *g = u->r->engine->gpu;
-    for (int v = 0; v < NVARIANT; v++)
-        for (int i = 0; i < u->ntime[v]; i++)
-            set_close(u->r, &u->time[v][i]);
+    close_time_sets(u);
     for (int i = 0; i < 2; i++) {
         set_close(u->r, &u->check[i]);
         free(u->host[i]);
     }
+    forget_kernels(u);
     gpu_enter(g);
-    for (int i = 0; i < u->n; i++)
-        if (u->kernel[i].module)
-            g->d->cuModuleUnload(u->kernel[i].module);
     if (u->begin)
         g->d->cuEventDestroy_v2(u->begin);
     if (u->end)
@@ -229,14 +243,13 @@ static optc_status open_rest(GpuTuner *u)
     return OPTC_OK;
 }
 
-int gpu_tuner_open(optc_rule *r, int64_t elements, GpuTuner **out)
+int gpu_tuner_open(optc_rule *r, GpuTuner **out)
 {
     GpuTuner *u = calloc(1, sizeof *u);
     *out = NULL;
     if (!u)
         return fail(OPTC_ERROR_MEMORY, "tuning: out of memory");
     u->r = r;
-    u->elements = elements;
     gpu_enter(r->engine->gpu);
     optc_status rc = gpu_leave(r->engine->gpu, open_rest(u));
     if (rc != OPTC_OK) {
@@ -249,30 +262,16 @@ int gpu_tuner_open(optc_rule *r, int64_t elements, GpuTuner **out)
     return OPTC_OK;
 }
 
-static void forget_kernels(GpuTuner *u)
-{
-    GpuEngine *g = u->r->engine->gpu;
-    gpu_enter(g);
-    for (int i = 0; i < u->n; i++)
-        if (u->kernel[i].module)
-            g->d->cuModuleUnload(u->kernel[i].module);
-    gpu_leave(g, OPTC_OK);
-    u->n = 0;
-}
-
 int gpu_tuner_stage(GpuTuner *u, int fn)
 {
     u->at = plan_at(u->r->plan, fn);
     u->entry = (int)(u->at.entry - u->r->plan->entry);
     forget_kernels(u);
-    int v = u->at.stage->variant;
-    for (int i = 0; i < u->ntime[v]; i++)
-        set_close(u->r, &u->time[v][i]);        /* how many it takes depends on the stage */
-    u->ntime[v] = 0;
-    return open_time_sets(u, v);
+    close_time_sets(u);
+    return OPTC_OK;
 }
 
-double gpu_tuner_bytes(const GpuTuner *u) { return stage_bytes(u->time[u->at.stage->variant][0].b, u->at.stage); }
+double gpu_tuner_bytes(const GpuTuner *u) { return stage_bytes(u->time[0].b, u->at.stage); }
 
 /* ---- kernels ---- */
 static Kernel *kernel_of(GpuTuner *u, const Launch *l)
@@ -406,12 +405,11 @@ static void ready(void *ctx, const Launch *l, int n, bool *ok)
 static bool run_timed(GpuTuner *u, const Kernel *k, int reps, double *ms)
 {
     const Driver *d = u->r->engine->gpu->d;
-    int v = u->at.stage->variant;
     float t = 0;
     if (d->cuStreamSynchronize(NULL) || d->cuEventRecord(u->begin, NULL))
         return false;
     for (int i = 0; i < reps; i++) {
-        optc_binding *b = u->time[v][u->turn++ % u->ntime[v]].b;
+        optc_binding *b = u->time[u->turn++ % u->ntime].b;
         Shot x = gpu_shot(b, u->at.stage, &k->launch, k->fn);
         if (gpu_fire(b, &x, 0) != OPTC_OK)
             return false;

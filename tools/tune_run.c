@@ -152,31 +152,32 @@ static bool search_one(Run *r, const TunedKey *k, const Space *space, const Mete
 /* ---- devices ---- */
 static bool has_choices(const Stage *s) { return stage_form(s) <= FORM_ROWS; }
 
-static bool tune_gpu_size(Run *r, optc_rule *rule, const char *name, int64_t elements, double budget)
+/* Stage by stage, each at all sizes: what was compiled for one serves the others. */
+static bool tune_gpu(Run *r, optc_rule *rule, const char *name, double budget)
 {
     GpuTuner *u = NULL;
     bool ok = true;
     for (int f = 0; f < rule->plan->nfn && ok && !stop; f++) {
         StageAt at = plan_at(rule->plan, f);
-        TunedKey k;
-        char label[160];
-        if (!at.stage || !has_choices(at.stage))
-            continue;
-        gpu_tuned_key(rule, f, elements, &k);
-        snprintf(label, sizeof label, "%s %s", name, emit_stage_name(&rule->gen.arena, rule->plan, at.entry->name, at.phase, at.stage));
-        if (known(r, &k) && !r->again) {
-            r->skipped++;
-            continue;
+        bool ready = false;
+        for (int i = 0; i < r->nsize && at.stage && has_choices(at.stage) && ok && !stop; i++) {
+            TunedKey k;
+            char label[160];
+            gpu_tuned_key(rule, f, r->size[i], &k);
+            snprintf(label, sizeof label, "%s %s", name, emit_stage_name(&rule->gen.arena, rule->plan, at.entry->name, at.phase, at.stage));
+            if (known(r, &k) && !r->again) {
+                r->skipped++;
+                continue;
+            }
+            r->elements = r->size[i];
+            ok = (u || lib(gpu_tuner_open(rule, &u))) && (ready || lib(gpu_tuner_stage(u, f))) && lib(gpu_tuner_size(u, r->size[i]));
+            ready = true;
+            if (!ok)
+                break;
+            Space space = search_stage_space(rule->plan, at.stage);
+            Meter m = gpu_tuner_meter(u);
+            ok = search_one(r, &k, &space, &m, gpu_tuner_bytes(u), budget, label);
         }
-        if (!u && !lib(gpu_tuner_open(rule, elements, &u)))
-            return false;
-        if (!lib(gpu_tuner_stage(u, f))) {
-            ok = false;
-            break;
-        }
-        Space space = search_stage_space(rule->plan, at.stage);
-        Meter m = gpu_tuner_meter(u);
-        ok = search_one(r, &k, &space, &m, gpu_tuner_bytes(u), budget, label);
     }
     gpu_tuner_close(u);
     return ok;
@@ -227,9 +228,11 @@ static bool tune_rule(Run *r, const char *spec)
     double each = r->budget / (stages_to_tune(rule) * r->nsize);
     char name[100];
     snprintf(name, sizeof name, "%.50s%s%.40s", optc_rule_name(rule), o->with && *o->with ? "+" : "", o->with ? o->with : "");
-    for (int i = 0; i < r->nsize && ok && !stop; i++) {
+    if (ok && rule->engine->gpu)
+        ok = tune_gpu(r, rule, name, each);
+    for (int i = 0; i < r->nsize && ok && !rule->engine->gpu && !stop; i++) {
         r->elements = r->size[i];
-        ok = rule->engine->gpu ? tune_gpu_size(r, rule, name, r->size[i], each) : tune_cpu_size(r, rule, name, r->size[i], each);
+        ok = tune_cpu_size(r, rule, name, r->size[i], each);
     }
     (void)optc_release(rule);
     return ok;
