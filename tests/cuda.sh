@@ -27,6 +27,20 @@ fi
 # The command finds a driver where the loader does.
 LD_LIBRARY_PATH="$BUILD/fake/versioned" FAKE_CUDA=one "$BUILD/optc" doctor | grep -q 'cuda:0: Fake GPU' || { echo "a driver on LD_LIBRARY_PATH was not found"; exit 1; }
 
+# The whole of tuning but the device: real kernels are compiled, a fake times them, and likes blocks of 256 threads best (which is not what the model takes).
+if [ -n "$have_nvrtc" ]; then
+    work=$(mktemp -d)
+    trap 'rm -rf "$work"' EXIT
+    tune() { LD_LIBRARY_PATH="$BUILD/fake/versioned" FAKE_CUDA=works OPTC_NO_GRAPHS=1 OPTC_CACHE="$work/cache" OPTC_TUNE="$work/tune" "$BUILD/optc" tune sgd --device cuda --sizes 2^12,2^14 "$@"; }
+    tune --budget 12s > "$work/said" 2>&1 || { cat "$work/said"; exit 1; }
+    [ "$(grep -c '^map .* threads=256 ' "$work/tune")" = 2 ] || { cat "$work/said" "$work/tune"; echo "the search did not find what is fastest"; exit 1; }
+    tune --budget 12s | grep -q '2 done before' || { echo "what was done is done again"; exit 1; }
+    LD_LIBRARY_PATH="$BUILD/fake/versioned" FAKE_CUDA=works OPTC_TUNE="$work/tune" "$BUILD/optc" tune show --stage sgd | grep -q 'threads' || { echo "no chart of what was tried"; exit 1; }
+    echo "tuning on a fake GPU: $(grep -c . "$work/tune.trials") trials"
+    rm -rf "$work"
+    trap - EXIT
+fi
+
 if [ -n "$have_nvrtc" ]; then
     "$BUILD/compile-all" "$(nproc)" ${OPTC_QUICK:+1}
 else

@@ -75,7 +75,7 @@ MAYBE int cuModuleLoadData(CUmodule *m, const void *image)
     if (image)
         memcpy(&magic, image, sizeof magic);
     *m = is("works") ? m : NULL;
-    return is("works") && magic == 0xba55ed50u ? 0 : image ? NO_BINARY : UNKNOWN;
+    return is("works") && (magic == 0xba55ed50u || magic == 0x464c457fu) ? 0 : image ? NO_BINARY : UNKNOWN;      /* a fatbin, a cubin */
 }
 
 MAYBE int cuModuleUnload(CUmodule m) { return !m; }
@@ -90,12 +90,25 @@ MAYBE int cuPointerGetAttribute(void *out, CUpointer_attribute a, CUdeviceptr p)
 MAYBE int cuStreamSynchronize(CUstream s) { return s == (void *)-1; }
 MAYBE int cuStreamIsCapturing(CUstream s, CUstreamCaptureStatus *x) { return *x = number("FAKE_CAPTURING", 0), s == (void *)-1; }
 
+MAYBE int cuMemAlloc_v2(CUdeviceptr *p, size_t n) { return *p = (CUdeviceptr)(size_t)malloc(n), is("works") ? 0 : NOT_SUPPORTED; }
+MAYBE int cuMemFree_v2(CUdeviceptr p) { return free((void *)(size_t)p), 0; }
+
+/* Time stands still but in kernels: blocks of 256 threads take one millisecond, others more the further off they are. */
+static float clock_ms;
+MAYBE int cuEventCreate(CUevent *e, unsigned flags) { return *e = calloc(1, sizeof(float)), flags != 0; }
+MAYBE int cuEventDestroy_v2(CUevent e) { return free(e), 0; }
+MAYBE int cuEventRecord(CUevent e, CUstream s) { return *(float *)e = clock_ms, s == (void *)-1; }
+MAYBE int cuEventSynchronize(CUevent e) { return !e; }
+MAYBE int cuEventElapsedTime(float *ms, CUevent a, CUevent b) { return *ms = *(float *)b - *(float *)a, 0; }
+
 /* The kernel's argument is optc_launch of templates/cuda.h. */
 MAYBE int cuLaunchKernel(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz, unsigned shared, CUstream s, void **args, void **more)
 {
     struct { CUdeviceptr views, mem, units; long long count; int guard, tick; } a;
     FILE *log = getenv("FAKE_LOG") ? fopen(getenv("FAKE_LOG"), "a") : NULL;
     memcpy(&a, args[0], sizeof a);
+    unsigned threads = bx * by * bz;
+    clock_ms = (clock_ms > 1e4f ? 0 : clock_ms) + (threads > 256 ? (float)threads / 256 : 256 / (float)threads);
     if (log)
         fprintf(log, "%s %u %u count %lld guard %d tick %d\n", (const char *)f, x * y * z, bx * by * bz, a.count, a.guard, a.tick);
     if (log)
