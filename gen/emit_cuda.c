@@ -104,6 +104,8 @@ static void load_placed(K *c, Access a, Dom dom)
     const char *label = node_label(c->e.plan, c->e.g, a.val), *how = dom == ROW ? "rows" : dom == COL ? "cols" : "slices", *value;
     const char *vector = vector_in(c, label ? label : arena_printf(c->e.arena, "x%d", a.val), m->type, &value);
     buf_printf(&c->loads, "%soptc_get_%s(%s, %s, self, place, left, wide);\n", c->in, how, vector, emit_array(&c->e, a.mem, false));
+    if (dom == COL && m->kind == MEM_INPUT)            /* the caller's, aligned as it may be; ours always are */
+        buf_printf(&c->wide, "%soptc_wide<%d>(%s)", c->wide.len ? " && " : "", c->vec, emit_array(&c->e, a.mem, false));
     bool narrow = m->type == T_F64 && c->e.plan->real == T_F32 && c->e.g->n[a.val].ty == NUM;
     emit_define(&c->e, &c->body, c->inner, a.val, value_name(c, a.val), narrow ? arena_printf(c->e.arena, "(float)%s", value) : value);
 }

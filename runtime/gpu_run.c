@@ -270,9 +270,12 @@ static optc_status bind_inside(optc_binding *b)
         make_plays(b);
         s = init_states(b);
     }
-    if (s == OPTC_OK)
-        live_open(b);
-    return s;
+    if (s != OPTC_OK)
+        return s;
+    GpuEngine *g = b->rule->engine->gpu;
+    TRY(g, cuStreamSynchronize(b->gpu->stream), what);      /* the first step may run in another stream */
+    live_open(b);
+    return OPTC_OK;
 }
 
 optc_status gpu_bind(optc_binding *b)

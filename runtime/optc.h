@@ -145,7 +145,7 @@ int optc_tensors(const optc_binding *b);               /* numbered through all g
 
 optc_status optc_step(optc_binding *b);                        /* entry "step", then t becomes t + 1 */
 optc_status optc_run(optc_binding *b, const char *entry);      /* any entry; only "step" moves t */
-optc_status optc_set_stream(optc_binding *b, void *stream);    /* a CUstream; what follows runs in it. The CPU has none */
+optc_status optc_set_stream(optc_binding *b, void *stream);    /* a CUstream; what follows runs in it, after what is still in the old one only if the caller orders the two. The CPU has none */
 optc_status optc_sync(optc_binding *b);                        /* waits for what was started */
 optc_status optc_get_t(const optc_binding *b, int64_t *steps); /* steps done */
 optc_status optc_set_t(optc_binding *b, int64_t steps);
