@@ -325,6 +325,55 @@ static int64_t device_free(optc_engine *e)
     return m.free;
 }
 
+/* Inputs of the caller's, aligned to their element and no better, beside even shapes that would take whole vectors. */
+START_TEST(inputs_anywhere)
+{
+    static const char text[] = "return optimizer { name = \"anywhere\", hyper = { lr = 0.1 }, inputs = { c = \"col\", r = \"row\", h = \"elem\" }, view = \"first\",\n"
+                               "  step = function() p = p - lr * g * h end, matrix = function() p = p - lr * (g * c + h * r + mean(g * c)) end }\n";
+    enum { R = 64, C = 512, N = R * C };
+    static float hp[2][N], hg[N + 4], hh[N + 4], hc[C + 4], hr[R + 4];
+    int64_t dim[2] = {R, C};
+    optc_engine *e;
+    optc_rule *r;
+    optc_binding *b;
+    for (int i = 0; i < N; i++)
+        hg[i] = (float)ref_value(1, 0, i), hh[i] = (float)ref_value(2, 0, i);
+    for (int i = 0; i < C; i++)
+        hc[i] = (float)ref_value(3, 0, i);
+    for (int i = 0; i < R; i++)
+        hr[i] = (float)ref_value(4, 0, i);
+    for (int side = 0; side < 2; side++) {
+        for (int i = 0; i < N; i++)
+            hp[side][i] = (float)ref_value(0, 0, i);
+        void *at[5] = {hp[side], hg, hh, hc, hr};
+        const size_t bytes[5] = {sizeof hp[0], N * 4, N * 4, C * 4, R * 4};
+        for (int k = 0; side && k < 5; k++) {
+            CUdeviceptr x;
+            ck_assert(!d->cuMemAlloc_v2(&x, bytes[k] + 64));
+            x += k >= 3 ? 4 : 0;                       /* the column's and the row's one element off */
+            ck_assert(!d->cuMemcpyHtoDAsync_v2(x, at[k], bytes[k], NULL));
+            at[k] = (void *)(uintptr_t)x;
+        }
+        OK(optc_open(&(optc_engine_options){.device = side ? "cuda" : "cpu", .cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
+        OK(optc_compile(e, &(optc_rule_options){.spec = "anywhere", .text = text}, &r));
+        optc_tensor t = {.param = at[0], .grad = at[1], .rank = 2, .shape = dim};
+        OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));
+        OK(optc_set_input(b, 0, "h", at[2], N));
+        OK(optc_set_input(b, 0, "c", at[3], C));
+        OK(optc_set_input(b, 0, "r", at[4], R));
+        for (int k = 0; k < 3; k++)
+            OK(optc_step(b));
+        OK(optc_sync(b));
+        if (side)
+            ck_assert(!d->cuMemcpyDtoHAsync_v2(hp[1], (CUdeviceptr)(uintptr_t)at[0], sizeof hp[1], NULL) && !d->cuStreamSynchronize(NULL));
+        OK(optc_unbind(b));
+        OK(optc_release(r));
+        OK(optc_close(e));
+    }
+    ck_assert_msg(!memcmp(hp[0], hp[1], sizeof hp[0]), "inputs that are not aligned give other bits");
+}
+END_TEST
+
 /* More than the device has: refused, everything given back, and what was bound before goes on as if nothing had been. */
 START_TEST(out_of_memory)
 {
@@ -510,6 +559,7 @@ int main(void)
     tcase_add_test(t[2], hyper_in_graphs);
     tcase_add_loop_test(t[3], launches, 0, 7);
     tcase_add_test(t[3], live);
+    tcase_add_test(t[4], inputs_anywhere);
     tcase_add_test(t[4], wrong_memory);
     tcase_add_test(t[4], out_of_memory);
     tcase_add_test(t[4], callers_allocator);
