@@ -28,22 +28,13 @@ ALL_CFLAGS += -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-
 LDLIBS     += -fsanitize=address,undefined
 endif
 
-# The vector levels of runtime/cpu.c, in its order.
+# How many vector levels runtime/cpu.c has.
+ISAS := 0
 ifeq ($(ARCH),x86_64)
-ISA_0 := -march=x86-64
-ISA_1 := -march=x86-64-v3
-ISA_2 := -march=x86-64-v4
-ISAS  := 0 1 2
+ISAS := 0 1 2
 else ifeq ($(ARCH),aarch64)
-ISA_0 := -march=armv8-a
-ISA_1 := -march=armv8.2-a+sve
-ISAS  := 0 1
-else
-ISA_0 :=
-ISAS  := 0
+ISAS := 0 1
 endif
-# As runtime/build.c compiles a rule at run time.
-RULE_CFLAGS := -std=gnu11 -O3 -fPIC -ffp-contract=off -fno-math-errno -fno-trapping-math -w
 
 GEN_SRC     := $(filter-out gen/embed.c,$(wildcard gen/*.c))
 RUNTIME_SRC := $(filter-out runtime/prebuild.c,$(wildcard runtime/*.c))
@@ -53,7 +44,8 @@ SPECS       := $(wildcard specs/*.lua)
 WRAPPERS    := $(wildcard specs/wrappers/*.lua)
 TEMPLATES   := $(wildcard templates/*.h templates/*.txt)
 TUNED       := $(sort $(wildcard runtime/tuned/*.txt))
-RULES       := $(patsubst specs/%.lua,%,$(SPECS)) sgd_clip adam_clip adamw_clip lion_clip
+COMPOSED    := $(shell sed -n '/library_compositions/,/};/p' runtime/find.c | grep -o '[a-z0-9_]*"}' | tr -d '"}')
+RULES       := $(patsubst specs/%.lua,%,$(SPECS)) $(COMPOSED)
 
 GEN_OBJ     := $(GEN_SRC:%.c=$(BUILD)/obj/%.o) $(BUILD)/obj/embedded_templates.o $(BUILD)/obj/embedded_specs.o
 RUNTIME_OBJ := $(RUNTIME_SRC:%.c=$(BUILD)/obj/%.o) $(BUILD)/obj/builtin_table.o $(BUILD)/obj/embedded_tuned.o
@@ -114,7 +106,7 @@ $(RULES:%=$(BUILD)/rules/%.c): $(BUILD)/rules/builtin_table.c ;
 
 define rule_template
 $(BUILD)/rules/%.$(1).o: $(BUILD)/rules/%.c
-	$(CC) $(RULE_CFLAGS) $(ISA_$(1)) -fvisibility=hidden -DOPTC_MODULE=optc_builtin_$$*_$(1) -c -o $$@ $$<
+	$(CC) $$$$($(BUILD)/prebuild --flags $(1)) -fvisibility=hidden -DOPTC_MODULE=optc_builtin_$$*_$(1) -c -o $$@ $$<
 endef
 $(foreach i,$(ISAS),$(eval $(call rule_template,$(i))))
 

@@ -29,6 +29,10 @@ static bool has_any(void) { return true; }
 const Isa isas[] = {{"generic", "", has_any}, {NULL, NULL, NULL}};
 #endif
 
+/* No contraction and no reassociation: every operation rounds once, on every machine. The two -fno flags change no value; they
+ * let loops with square roots and comparisons be vectorised. The Makefile asks prebuild for these and the level's. */
+const char compile_flags[] = "-std=gnu11 -O3 -fPIC -ffp-contract=off -fno-math-errno -fno-trapping-math -w";
+
 int isa_best(void)
 {
     int best = 0;

@@ -31,6 +31,7 @@ double now_ms(void);
 typedef struct { const char *name, *flags; bool (*usable)(void); } Isa;
 extern const Isa isas[];               /* baseline first, widest last; NULL-terminated */
 int isa_best(void);
+extern const char compile_flags[];      /* of every rule, beside its level's */
 int isa_by_name(const char *name);     /* -1: none */
 const char *cpu_model(char *buf, size_t n);
 typedef struct { unsigned long long saved; } FloatMode;
@@ -45,7 +46,6 @@ extern const Builtin builtin_rules[];
 char *compiler_find(const char *wanted);                 /* full path, to be freed; NULL: none */
 /* The shared object, loaded (a handle of dlopen) and as bytes (to be freed); NULL: why says why. */
 void *compiler_build(const char *cc, const char *source, const char *flags, char **object, size_t *size, char *why, size_t nwhy);
-extern const char compile_flags[];
 
 struct optc_engine {
     struct GpuEngine *gpu;             /* NULL: the CPU */

@@ -56,8 +56,10 @@ static void put_rule(const char *dir, const char *rule, const char *with, const 
 
 int main(int argc, char **argv)
 {
+    if (argc == 3 && !strcmp(argv[1], "--flags") && atoi(argv[2]) < optc_isas())
+        return printf("%s %s\n", compile_flags, isas[atoi(argv[2])].flags) < 0;
     if (argc != 2) {
-        fprintf(stderr, "usage: prebuild FOLDER\n");
+        fprintf(stderr, "usage: prebuild FOLDER | --flags LEVEL\n");
         return 2;
     }
     FILE *table = create(argv[1], "builtin_table.c");

@@ -104,7 +104,7 @@ static void make_native(optc_rule *r, const char *source)
     if (use_builtin(r, key))
         return;
     const char *more = getenv("OPTC_CFLAGS");       /* for those who look into generated code: -g, -O1, -fopt-info-vec … */
-    snprintf(flags, sizeof flags, "%s %s %.100s", compile_flags, isas[e->isa].flags, more ? more : "");
+    snprintf(flags, sizeof flags, "%s -shared %s %.100s", compile_flags, isas[e->isa].flags, more ? more : "");
     /* The key holds what decides the bits: code, flags, level, layout. Which compiler it was does not. */
     char all[512];
     int n = snprintf(all, sizeof all, "%s|%s|abi %d", key, flags, OPTC_ABI);
