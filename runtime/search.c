@@ -72,7 +72,7 @@ static void say(const Run *r, int tried, int of)
         r->s->said(r->s->said_ctx, r->s, tried, of, r->s->budget - (r->m->now(r->m->ctx) - r->t0));
 }
 
-static const double better_by = 0.997;         /* less is noise */
+static const double better_by = 0.997, clearly = 0.97;         /* less is noise; after few samples, much less */
 enum { ENOUGH = 9, CONFIRM = 25, MOST_SAMPLES = 75 };
 
 /* A new best must beat the old one once more, with more samples: the luckiest of many would always look better than it is. */
@@ -108,7 +108,7 @@ static void measure(Run *r, int i, int samples)
         t->ms = t->samples ? (t->ms * t->samples + now * samples) / (t->samples + samples) : now;
     }
     t->samples += samples;
-    if (i != s->best && t->ms < better_by * best->ms && samples >= ENOUGH)
+    if (i != s->best && t->ms < (samples >= ENOUGH ? better_by : clearly) * best->ms)
         crown(r, i);
 }
 
