@@ -57,7 +57,7 @@ bool emit_cuda_stages(Gen *g, Buf *code);
 bool emit_cuda_file(Buf *out, Arena *a, const char *title, const char *about, const char *command, const char *name, const char *code);
 char *emit_c(Gen *g, const char *command);
 char *emit_cuda(Gen *g, const char *command);
-void emit_cuda_stage_hash(Gen *g, int fn, char hex[33]);
+void emit_cuda_stage_hash(Gen *g, int fn, char hex[33]);       /* what tuning results know a stage by; hex "": out of memory */
 int emit_cuda_part_of(const Plan *p, int fn, int nparts);      /* which of so many programs holds a stage; t's own kernel is in the first */
 int emit_cuda_parts(const Plan *p);                            /* into how many programs it pays to cut a rule, to compile them side by side */
 #endif

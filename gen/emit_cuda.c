@@ -8,7 +8,7 @@
 
 static const char *const reserved[] = {
     "self", "view", "a", "u", "unit", "start", "count", "from", "left", "offset", "first", "block", "blocks", "row", "col", "slice", "segs", "seg", "rows", "line", "lane",
-    "warp", "wide", "i", "k", "shared", "place", "nth", "walk", "aligned", "steps", "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize", NULL};
+    "warp", "wide", "i", "k", "shared", "place", "nth", "piece", "pieces", "walk", "aligned", "steps", "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize", NULL};
 
 static const char line_mark[] = "#line 0\n";             /* stands for the line of the emitted file that it is on */
 
@@ -445,9 +445,21 @@ void emit_cuda_stage_hash(Gen *g, int fn, char hex[33])
     Launch l = launch_plain(at.stage);
     Buf b = {0};
     bool cite = g->cite;
+    jmp_buf out;
+    LocaleMark was = locale_plain();            /* numbers are printed as C has them, whatever the program's language */
+    hex[0] = 0;
     g->cite = false;
-    emit_kernel(&b, g, at.entry, at.phase, at.stage, &l, "stage");
+    g->arena.out = &out;
+    bool whole = setjmp(out) == 0;
+    if (whole)
+        emit_kernel(&b, g, at.entry, at.phase, at.stage, &l, "stage");
+    g->arena.out = NULL;
     g->cite = cite;
+    locale_back(was);
+    if (!whole) {
+        buf_free(&b);
+        return;
+    }
     size_t n = 0;                               /* comments and blanks are no code */
     for (const char *s = b.s ? b.s : ""; *s; s++) {
         const char *end = !strncmp(s, "/*", 2) ? strstr(s, "*/") : NULL;

@@ -92,10 +92,10 @@ Launch launch_model(const Plan *p, const Stage *s)
     return l;
 }
 
-int64_t launch_pieces(const Stage *s, const Launch *l) { return count_pieces(stage_form(s), s->nfold > 0, l); }
+int64_t launch_pieces(const Stage *s, const Launch *l) { return count_pieces(stage_form(s), s->nfold > 0, l, 0); }
 
-void launch_grid(const Stage *s, const Launch *l, int64_t units, int multiprocessors, int64_t *blocks, int *threads)
+void launch_grid(const Stage *s, const Launch *l, int64_t units, int64_t longest, int multiprocessors, int64_t *blocks, int *threads)
 {
     *threads = l->v[KNOB_THREADS];
-    *blocks = count_blocks(stage_form(s), s->nfold > 0, l, units, multiprocessors);
+    *blocks = count_blocks(stage_form(s), s->nfold > 0, l, units, longest, multiprocessors);
 }

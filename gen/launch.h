@@ -16,6 +16,6 @@ int knob_values(LaunchForm f, Knob k, int out[MOST_VALUES]);                 /* 
 bool launch_valid(const Plan *p, const Stage *s, const Launch *l);
 Launch launch_model(const Plan *p, const Stage *s);
 Launch launch_plain(const Stage *s);                                   /* each knob's first value: to know a stage by, whatever the model says */
-int64_t launch_pieces(const Stage *s, const Launch *l);                /* blocks a unit of work is split into (1 where a block takes several) */
-void launch_grid(const Stage *s, const Launch *l, int64_t units, int multiprocessors, int64_t *blocks, int *threads);
+int64_t launch_pieces(const Stage *s, const Launch *l);                /* of a map: blocks a unit of work is split into */
+void launch_grid(const Stage *s, const Launch *l, int64_t units, int64_t longest, int multiprocessors, int64_t *blocks, int *threads);
 #endif

@@ -247,8 +247,11 @@ static void count_units(optc_binding *b)
             }
         for (int k = 0; k < NSTAGEKIND; k++) {
             u->prefix[k] = NEWS(&b->arena, int64_t, u->n + 1);
-            for (int i = 0; i < u->n; i++)
-                u->prefix[k][i + 1] = u->prefix[k][i] + stage_units((StageKind)k, b->tensor[u->tensor[i]].shape);
+            for (int i = 0; i < u->n; i++) {
+                Shape s = b->tensor[u->tensor[i]].shape;
+                u->prefix[k][i + 1] = u->prefix[k][i] + stage_units((StageKind)k, s);
+                u->longest[k] = list_length((StageKind)k, s) > u->longest[k] ? list_length((StageKind)k, s) : u->longest[k];
+            }
         }
     }
 }
@@ -352,8 +355,8 @@ static void use_measured(optc_binding *b)
     const char *from;
     cpu_tuned_key(b->rule, b->elems, &k);
     const Tuned *t = tuned_look(&b->rule->engine->tuned, &k, &from);
-    if (!t)
-        return;
+    if (!t || t->key.bucket > k.bucket + 2 || t->key.bucket < k.bucket - 2)
+        return;                                /* what serves a large tensor does not serve a small one */
     b->threads = t->launch.v[KNOB_THREADS];
     b->grain = t->launch.v[KNOB_ITEMS];
 }
@@ -427,14 +430,18 @@ optc_status optc_bind(optc_rule *r, const optc_group *groups, int ngroups, optc_
         return fail(OPTC_ERROR_ARGUMENT, "optc_bind: over 2^24 tensors");
     optc_binding *b = calloc(1, sizeof *b);
     jmp_buf oom;
-    if (!b || setjmp(oom)) {
-        if (b)
-            arena_free(&b->arena);
-        free(b);
+    int depth = gpu_depth();
+    if (!b)
+        return fail(OPTC_ERROR_MEMORY, "optc_bind: out of memory");
+    b->rule = r;
+    if (setjmp(oom)) {
+        b->arena.out = NULL;
+        if (r->engine->gpu)
+            gpu_unwind(r->engine->gpu, depth);
+        binding_free(b);
         return fail(OPTC_ERROR_MEMORY, "optc_bind: out of memory");
     }
     b->arena.out = &oom;
-    b->rule = r;
     b->ngroup = ngroups;
     b->ntensor = (int)n;
     b->group = NEWS(&b->arena, Group, ngroups);
@@ -471,9 +478,10 @@ optc_status optc_set_hyper(optc_binding *b, int group, const char *name, double 
     optc_status s = check_hyper(b->rule->rule, "optc_set_hyper", name, value, &at);
     for (int i = 0; s == OPTC_OK && i < b->ngroup; i++)
         if (group == -1 || group == i) {
+            double was = b->group[i].hyper[at + 1];
             b->group[i].hyper[at + 1] = value;
-            if (b->gpu)
-                s = gpu_send_hyper(b, i, at + 1, 1);
+            if (b->gpu && (s = gpu_send_hyper(b, i, at + 1, 1)) != OPTC_OK)
+                b->group[i].hyper[at + 1] = was;
         }
     return s;
 }

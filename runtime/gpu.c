@@ -5,17 +5,33 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Whether each push of this thread that has not been left again worked: a context that is gone must not cost the caller its own. */
+static _Thread_local uint64_t pushed;
+static _Thread_local int depth;
+
 const Driver *gpu_enter(const GpuEngine *g)
 {
-    g->d->cuCtxPushCurrent_v2(g->ctx);
+    pushed = pushed << 1 | (g->d->cuCtxPushCurrent_v2(g->ctx) == 0);
+    depth++;
     return g->d;
 }
 
 optc_status gpu_leave(const GpuEngine *g, optc_status s)
 {
     CUcontext c;
-    g->d->cuCtxPopCurrent_v2(&c);
+    if (pushed & 1)
+        g->d->cuCtxPopCurrent_v2(&c);
+    pushed >>= 1;
+    depth--;
     return s;
+}
+
+int gpu_depth(void) { return depth; }
+
+void gpu_unwind(const GpuEngine *g, int to)
+{
+    while (depth > to)
+        gpu_leave(g, OPTC_OK);
 }
 
 /* ---- errors ---- */

@@ -43,7 +43,12 @@ typedef struct GpuCode {
     CUmodule module[MOST_PARTS]; int nmodule;
     struct GpuCode *next;
 } GpuCode;
-typedef struct GpuRule { GpuCode *codes; pthread_mutex_t lock; bool needs_t; } GpuRule;
+typedef struct GpuRule {
+    GpuCode *codes;
+    pthread_mutex_t lock;                  /* of codes, of the rule's Gen and of its path */
+    bool needs_t;
+    char (*hash)[33];                      /* by Stage.fn: what tuning results know it by; "" where there is nothing to choose */
+} GpuRule;
 
 typedef struct Shot { CUfunction fn; unsigned grid, threads; Args args; const Stage *stage; } Shot;      /* stage NULL: t moves on */
 typedef struct Play { Shot *shot; int n, runs; CUgraphExec exec; } Play;
@@ -53,6 +58,8 @@ typedef struct GpuTables {
     CUstream stream;
     CUdeviceptr all; size_t bytes;         /* one allocation; the rest point into it */
     CUdeviceptr views, groups, mem, group_mem, hyper, units[NVARIANT][NSTAGEKIND];
+    bool recorded;                         /* the last run went into a graph of the caller's and was not done */
+    bool captured;                         /* a step was captured: from then on only the device knows t */
     bool moved;                            /* a gradient's or input's pointer differs from the device's table */
     Play *play;                            /* by entry, then phase */
     int nphase, step;                      /* step: the entry of that name */
@@ -71,6 +78,8 @@ optc_status gpu_error(GpuEngine *g, const char *call, int rc, const char *what);
 optc_status gpu_alive(GpuEngine *g);
 const Driver *gpu_enter(const GpuEngine *g);
 optc_status gpu_leave(const GpuEngine *g, optc_status s);
+int gpu_depth(void);                       /* entered and not left, by this thread */
+void gpu_unwind(const GpuEngine *g, int to);
 optc_status gpu_alloc(optc_engine *e, size_t bytes, CUstream stream, const char *what, CUdeviceptr *out);
 void gpu_give(optc_engine *e, CUdeviceptr p, size_t bytes, CUstream stream);
 optc_status gpu_memory(optc_engine *e, int64_t *total, int64_t *free_bytes);
@@ -86,7 +95,7 @@ optc_status gpu_compile(optc_rule *r);
 optc_status gpu_code_for(optc_rule *r, int64_t elements, const GpuCode **out);         /* as is best for that many elements */
 optc_status gpu_code_with(optc_rule *r, const Launch *launch, const GpuCode **out);    /* launch: by Stage.fn */
 void gpu_drop(optc_rule *r);
-void gpu_tuned_key(optc_rule *r, int fn, int64_t elements, TunedKey *k);      /* emits the stage: with the rule's lock, or before others see it */
+void gpu_tuned_key(const optc_rule *r, int fn, int64_t elements, TunedKey *k);
 
 /* ---- gpu_run.c ---- */
 optc_status gpu_bind(optc_binding *b);     /* after groups and tensors are filled: memory, tables, states */
@@ -98,6 +107,8 @@ Shot gpu_shot(const optc_binding *b, const Stage *s, const Launch *l, CUfunction
 optc_status gpu_fire(optc_binding *b, const Shot *x, int guard);       /* inside gpu_enter */
 void gpu_make_graph(optc_binding *b, Play *p);
 optc_status gpu_send_hyper(optc_binding *b, int group, int first, int count);
+optc_status gpu_send(const optc_binding *b, void *device, const void *host, size_t bytes, const char *what);      /* does not wait */
+optc_status gpu_read_t(const optc_binding *b, int64_t *steps);
 optc_status gpu_read(const optc_binding *b, void *host, const void *device, size_t bytes);
 optc_status gpu_write(const optc_binding *b, void *device, const void *host, size_t bytes);
 

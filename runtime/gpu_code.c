@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 /* ---- launches: measured ones where somebody measured, else the model's ---- */
-void gpu_tuned_key(optc_rule *r, int fn, int64_t elements, TunedKey *k)
+void gpu_tuned_key(const optc_rule *r, int fn, int64_t elements, TunedKey *k)
 {
     const Plan *p = r->plan;
     const GpuEngine *g = r->engine->gpu;
@@ -18,7 +18,7 @@ void gpu_tuned_key(optc_rule *r, int fn, int64_t elements, TunedKey *k)
     tuned_set_device(k, g->name, g->sms, g->driver);
     k->form = stage_form(plan_at(p, fn).stage);
     snprintf(k->types, sizeof k->types, "%s,%s,%s", type_info[p->p].name, type_info[p->g].name, type_info[p->state].name);
-    emit_cuda_stage_hash(&r->gen, fn, k->stage);
+    memcpy(k->stage, r->gpu->hash[fn], sizeof k->stage);
     k->bucket = tuned_bucket(elements);
 }
 
@@ -184,8 +184,8 @@ static optc_status load_package(optc_rule *r, GpuCode *c, const Package *p)
 {
     GpuEngine *g = r->engine->gpu;
     for (int i = 0; i < r->plan->nfn; i++)
-        if (!package_launch(p, i, &c->launch[i]))
-            return fail(OPTC_ERROR_IO, "optc_compile: the package '%s' lacks a launch of rule '%s'", p->m.name, r->rule->name);
+        if (plan_at(r->plan, i).stage && (!package_launch(p, i, &c->launch[i]) || !launch_valid(r->plan, plan_at(r->plan, i).stage, &c->launch[i])))
+            return fail(OPTC_ERROR_IO, "optc_compile: the package '%s' lacks a fit launch of rule '%s'", p->m.name, r->rule->name);
     TRY(g, cuModuleLoadData(&c->module[0], p->fatbin), p->m.name);
     c->nmodule = 1;
     r->gen.prefix = p->rule->prefix;
@@ -278,8 +278,10 @@ static optc_status build_code(optc_rule *r, GpuCode *c)
         cache_end(&slot, NULL, 0, NULL);
         return OPTC_OK;
     }
-    if (s != OPTC_OK)
+    if (s != OPTC_OK) {
+        cache_end(&slot, NULL, 0, NULL);
         return s;
+    }
     if (!n)
         return fail(OPTC_ERROR_UNAVAILABLE, "optc_compile: rule '%s' on %s: %s", r->rule->name, r->engine->name, why);
     return compile_code(r, c, n, &slot);
@@ -309,6 +311,7 @@ optc_status gpu_code_with(optc_rule *r, const Launch *launch, const GpuCode **ou
             memcpy(c->asked, launch, sizeof *launch * (size_t)n);
         }
         s = ok ? build_code(r, c) : out_of_memory();
+        r->gen.launch = NULL;
         if (s == OPTC_OK) {
             c->next = g->codes;
             g->codes = c;
@@ -345,6 +348,14 @@ optc_status gpu_compile(optc_rule *r)
         return out_of_memory();
     pthread_mutex_init(&r->gpu->lock, NULL);
     r->gpu->needs_t = plan_uses_t(r->plan);
+    r->gpu->hash = calloc((size_t)r->plan->nfn + 1, sizeof *r->gpu->hash);
+    if (!r->gpu->hash)
+        return out_of_memory();
+    for (int f = 0; f < r->plan->nfn; f++) {
+        StageAt at = plan_at(r->plan, f);
+        if (at.stage && stage_form(at.stage) <= FORM_ROWS)
+            emit_cuda_stage_hash(&r->gen, f, r->gpu->hash[f]);
+    }
     return gpu_code_for(r, (int64_t)1 << 28, &c);         /* what a large model would take; a binding of another size may ask for others */
 }
 
@@ -359,5 +370,6 @@ void gpu_drop(optc_rule *r)
     }
     gpu_leave(r->engine->gpu, OPTC_OK);
     pthread_mutex_destroy(&r->gpu->lock);
+    free(r->gpu->hash);
     free(r->gpu);
 }

@@ -1,6 +1,7 @@
 /* A binding on the device: its tables, and the launches of its steps. */
 #include "gpu.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -161,7 +162,7 @@ static optc_status init_states(optc_binding *b)
         const Mem *m = &p->mem[k];
         const State *st = m->kind == MEM_STATE ? &p->rule->state[m->sym] : NULL;
         bool done = false;
-        if (!st || (st->init == INIT_FILL && st->value == 0))
+        if (!st || (st->init == INIT_FILL && st->value == 0 && !signbit(st->value)))
             continue;
         s = fill_range(b, k, m, st, &done);
         for (int i = 0; m->dom == GROUP && i < b->ngroup && s == OPTC_OK; i++)
@@ -182,8 +183,8 @@ Shot gpu_shot(const optc_binding *b, const Stage *s, const Launch *l, CUfunction
     x.args = (Args){group ? t->groups : t->views, group ? t->group_mem : t->mem, t->units[s->variant][s->kind], group ? b->ngroup : u->prefix[s->kind][u->n], 0, 0};
     int64_t grid;
     int threads;
-    launch_grid(s, l, x.args.count, b->rule->engine->gpu->sms, &grid, &threads);
-    x.grid = (unsigned)grid;
+    launch_grid(s, l, x.args.count, u->longest[s->kind], b->rule->engine->gpu->sms, &grid, &threads);
+    x.grid = grid > MOST_BLOCKS ? 0 : (unsigned)grid;          /* 0: more than a launch can have; refused when binding */
     x.threads = (unsigned)threads;
     return x;
 }
@@ -228,6 +229,19 @@ static void make_plays(optc_binding *b)
             make_play(b, &t->play[e * t->nphase + m], &p->entry[e].phase[m], !strcmp(p->entry[e].name, "step") && b->rule->gpu->needs_t);
 }
 
+static optc_status check_grids(const optc_binding *b)
+{
+    for (int i = 0; i < b->rule->plan->nentry * b->gpu->nphase; i++)
+        for (int k = 0; k < b->gpu->play[i].n; k++)
+            if (!b->gpu->play[i].shot[k].grid) {
+                char what[200];
+                stage_label(b->rule, b->gpu->play[i].shot[k].stage, what, sizeof what);
+                return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s would take more than 2^31 - 1 blocks on these tensors (%lld units): bind fewer, or matrices that are less small, at a time", what,
+                            b->gpu->play[i].shot[k].args.count);
+            }
+    return OPTC_OK;
+}
+
 void gpu_use(optc_binding *b, const GpuCode *c)
 {
     if (c == b->gpu->code)
@@ -242,16 +256,21 @@ void gpu_use(optc_binding *b, const GpuCode *c)
 /* ---- binding ---- */
 optc_status gpu_check_pointer(optc_binding *b, int tensor, const void *p, const char *what)
 {
-    const GpuEngine *g = b->rule->engine->gpu;
-    int type = 0;
+    GpuEngine *g = b->rule->engine->gpu;
+    int type = 0, ordinal = g->ordinal, managed = 0;
     char label[96];
     if (!p)
         return OPTC_OK;
-    int rc = gpu_enter(g)->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (CUdeviceptr)(uintptr_t)p);
+    const Driver *d = gpu_enter(g);
+    CUdeviceptr at = (CUdeviceptr)(uintptr_t)p;
+    int rc = d->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at);
+    if (!rc && !d->cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, at) && !managed)
+        d->cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at);
     gpu_leave(g, OPTC_OK);
-    if (rc || type == CU_MEMORYTYPE_HOST)
+    optc_status s = gpu_alive(g);
+    if (s == OPTC_OK && (rc || type == CU_MEMORYTYPE_HOST || ordinal != g->ordinal))
         return fail(OPTC_ERROR_ARGUMENT, "%s of %s does not lie in the memory of %s", what, tensor_label(b, tensor, label), b->rule->engine->name);
-    return OPTC_OK;
+    return s;
 }
 
 static optc_status bind_inside(optc_binding *b)
@@ -268,8 +287,10 @@ static optc_status bind_inside(optc_binding *b)
     s = make_tables(b);
     if (s == OPTC_OK) {
         make_plays(b);
-        s = init_states(b);
+        s = check_grids(b);
     }
+    if (s == OPTC_OK)
+        s = init_states(b);
     if (s != OPTC_OK)
         return s;
     GpuEngine *g = b->rule->engine->gpu;
@@ -405,8 +426,13 @@ static optc_status run_inside(optc_binding *b, int entry, int now)
     if (b->gpu->moved && capturing)
         return fail(OPTC_ERROR_ARGUMENT, "optc_run: a pointer was set since the last step: run one step before capturing");
     optc_status s = b->gpu->moved ? send_moved(b) : OPTC_OK;
-    if (s != OPTC_OK || capturing)
-        return s != OPTC_OK ? s : capture(b, entry);
+    b->gpu->recorded = capturing != 0;
+    b->gpu->captured = b->gpu->captured || capturing;
+    if (s != OPTC_OK)
+        return s;
+    /* Once captured steps may have been replayed, the host no longer knows which phase is next: the device decides, as in a graph. */
+    if (capturing || (b->gpu->captured && b->rule->plan->nperiod))
+        return capture(b, entry);
     if (p->runs < 2 && ++p->runs == 2 && p->n > 1 && !g->no_graphs)
         gpu_make_graph(b, p);
     bool live = b->gpu->live && p->exec && p == &b->gpu->play[b->gpu->step * b->gpu->nphase];
@@ -435,6 +461,9 @@ static optc_status copy(const optc_binding *b, void *host, CUdeviceptr device, s
     if (s != OPTC_OK)
         return s;
     const Driver *d = gpu_enter(g);
+    int capturing = 0;
+    if (d->cuStreamIsCapturing(b->gpu->stream, &capturing) == 0 && capturing)
+        return gpu_leave(g, fail(OPTC_ERROR_ARGUMENT, "%s: not while the binding's stream is being captured", what));
     int rc = up ? d->cuMemcpyHtoDAsync_v2(device, host, bytes, b->gpu->stream) : d->cuMemcpyDtoHAsync_v2(host, device, bytes, b->gpu->stream);
     if (!rc && wait)
         rc = d->cuStreamSynchronize(b->gpu->stream);
@@ -445,6 +474,19 @@ optc_status gpu_send_hyper(optc_binding *b, int group, int first, int count)
 {
     int nh = b->rule->rule->nhyper + 1;
     return copy(b, b->group[group].hyper + first, b->gpu->hyper + sizeof(double) * (size_t)(group * nh + first), sizeof(double) * (size_t)count, true, false, "hyperparameters");
+}
+
+optc_status gpu_send(const optc_binding *b, void *device, const void *host, size_t bytes, const char *what)
+{
+    return copy(b, (void *)(uintptr_t)host, (CUdeviceptr)(uintptr_t)device, bytes, true, false, what);
+}
+
+optc_status gpu_read_t(const optc_binding *b, int64_t *steps)
+{
+    double t = 0;
+    optc_status s = copy(b, &t, b->gpu->hyper, sizeof t, false, true, "reading t");
+    *steps = (int64_t)t;
+    return s;
 }
 
 optc_status gpu_read(const optc_binding *b, void *host, const void *device, size_t bytes)

@@ -86,7 +86,7 @@ typedef struct Tensor {
 
 typedef struct Group { double *hyper; void **mem; optc_view view; int first, count; } Group;   /* hyper[0] is t */
 
-typedef struct Units { int *tensor; int n; int64_t *prefix[NSTAGEKIND]; int64_t elems; } Units;    /* tensors of one variant and their units of work */
+typedef struct Units { int *tensor; int n; int64_t *prefix[NSTAGEKIND], longest[NSTAGEKIND]; int64_t elems; } Units;    /* tensors of one variant and their units of work */
 
 struct optc_binding {
     optc_rule *rule;

@@ -1,7 +1,8 @@
 /* Tuning while a program runs: real steps try other launches. All launches give the same bits, so nothing but time is at stake, and that is bounded.
  *
  * A binding has at most one candidate at a time: one stage with one other launch. A thread of its own compiles it; when it is there, steps take turns, one with it and one
- * without, each between two events that are looked at only when they have passed: nothing waits. A candidate that is clearly slower goes at once; one that wins
+ * without, each between two events that are looked at only when they have passed: the device is never waited for. The host pays for emitting and loading a
+ * candidate, a millisecond or so each. A candidate that is clearly slower goes at once; one that wins
  * stays and is written to the user's results by the same thread. What slower steps have cost is kept below a share of all steps' time: while it is above, nothing new
  * is tried. */
 #include "gpu.h"
@@ -9,6 +10,7 @@
 
 #include "emit.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +30,7 @@ typedef struct Live {
     Play play;                                 /* the step with it; shot NULL: none */
     double t[2][SAMPLES]; int n[2];            /* without, with */
     Timing ring[RING]; int slot;
-    double total, lost;                        /* ms of all timed steps; what slower ones cost */
+    double total, lost, usual;                 /* ms of all steps, as far as timed; what slower ones cost; what a step takes */
     int turn;
     bool done;
     /* the thread */
@@ -64,8 +66,10 @@ static void refill(optc_binding *b, Live *v)
 static bool choose(optc_binding *b, Live *v)
 {
     while (v->next == v->nspace) {
-        if (++v->at == v->nstage)
+        if (++v->at >= v->nstage) {
+            v->at = v->nstage;
             return false;
+        }
         refill(b, v);
     }
     v->fn = v->stage[v->at];
@@ -98,8 +102,9 @@ static void *work(void *arg)
 static void start(optc_binding *b, Live *v)
 {
     Gen *g = &b->rule->gen;
+    free(v->source);
     v->source = v->cubin = NULL;
-    if (choose(b, v)) {
+    if (!v->done && choose(b, v)) {
         Launch *all = calloc((size_t)b->rule->plan->nfn + 1, sizeof *all);
         pthread_mutex_lock(&b->rule->gpu->lock);           /* emitting uses the rule's own memory */
         if (all) {
@@ -122,6 +127,16 @@ static void start(optc_binding *b, Live *v)
 }
 
 /* ---- the candidate's step ---- */
+static int by_value(const void *a, const void *b) { return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b); }
+
+static double median(const double *t, int n)
+{
+    double v[SAMPLES];
+    memcpy(v, t, sizeof *v * (size_t)n);
+    qsort(v, (size_t)n, sizeof *v, by_value);
+    return v[n / 2];
+}
+
 /* Its module stays until the binding goes: a step with it may still be running, and unloading would wait. */
 static void drop(optc_binding *b, Live *v)
 {
@@ -137,8 +152,12 @@ static void drop(optc_binding *b, Live *v)
     v->module = NULL;
     free(v->play.shot);
     v->play = (Play){0};
-    for (int i = 0; i < RING; i++)
+    for (int i = 0; i < RING; i++) {           /* steps with it that are still under way cost as much as those before */
+        if (v->ring[i].used && v->ring[i].side && v->n[0] && v->n[1])
+            v->lost += fmax(0, median(v->t[1], v->n[1]) - median(v->t[0], v->n[0]));
         v->ring[i].used = false;
+    }
+    v->usual = v->n[0] ? median(v->t[0], v->n[0]) : v->usual;
     v->n[0] = v->n[1] = 0;
 }
 
@@ -155,8 +174,10 @@ static void take(optc_binding *b, Live *v, const Play *p)
     free(v->cubin);
     v->source = v->cubin = NULL;
     v->play.shot = ok ? malloc(sizeof *v->play.shot * (size_t)(p->n + 1)) : NULL;
-    if (!v->play.shot)
+    if (!v->play.shot) {
+        drop(b, v);
         return;
+    }
     v->play.n = p->n;
     for (int i = 0; i < p->n; i++) {
         v->play.shot[i] = p->shot[i];
@@ -167,16 +188,6 @@ static void take(optc_binding *b, Live *v, const Play *p)
         v->play.shot[i].args.tick = tick;
     }
     gpu_make_graph(b, &v->play);
-}
-
-static int by_value(const void *a, const void *b) { return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b); }
-
-static double median(const double *t, int n)
-{
-    double v[SAMPLES];
-    memcpy(v, t, sizeof *v * (size_t)n);
-    qsort(v, (size_t)n, sizeof *v, by_value);
-    return v[n / 2];
 }
 
 /* From now on every step has it. The old shots of the stage are replaced; the new module lives as long as the binding. */
@@ -191,8 +202,11 @@ static void adopt(optc_binding *b, Live *v, Play *p, double gain)
     gpu_tuned_key(b->rule, v->fn, b->elems, &v->result.key);
     pthread_mutex_unlock(&b->rule->gpu->lock);
     v->result.launch = v->launch;
-    v->result.model_ms = median(v->t[0], v->n[0]);
-    v->result.ms = v->result.model_ms / gain;
+    /* Times are those of whole steps; the gain is over the model, so what the launch before had over it counts too. */
+    const char *from;
+    const Tuned *known = tuned_look(&b->rule->engine->tuned, &v->result.key, &from);
+    v->result.ms = median(v->t[1], v->n[1]);
+    v->result.model_ms = v->result.ms * gain * (known && known->key.bucket == v->result.key.bucket ? known->model_ms / known->ms : 1);
     v->result.samples = v->n[1];
     snprintf(v->result.label, sizeof v->result.label, "%.40s live", b->rule->rule->name);
     v->save = true;
@@ -294,6 +308,8 @@ Play *live_begin(optc_binding *b, Play *p)
     collect(b, v);
     if (v->play.shot)
         judge(b, v, p);
+    else
+        v->total += v->usual;                  /* not timed: nothing is tried now */
     if (!v->play.shot && !v->busy && (!v->done || v->save) && v->lost <= v->bound * v->total)
         start(b, v);
     if (!v->play.shot && v->busy && atomic_load(&v->ready))

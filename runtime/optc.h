@@ -147,7 +147,7 @@ optc_status optc_step(optc_binding *b);                        /* entry "step", 
 optc_status optc_run(optc_binding *b, const char *entry);      /* any entry; only "step" moves t */
 optc_status optc_set_stream(optc_binding *b, void *stream);    /* a CUstream; what follows runs in it, after what is still in the old one only if the caller orders the two. The CPU has none */
 optc_status optc_sync(optc_binding *b);                        /* waits for what was started */
-optc_status optc_get_t(const optc_binding *b, int64_t *steps); /* steps done */
+optc_status optc_get_t(const optc_binding *b, int64_t *steps); /* steps done; after a step was captured in a graph the device is asked, which waits (and rules that do not use t then count no replays) */
 optc_status optc_set_t(optc_binding *b, int64_t steps);
 
 optc_status optc_set_hyper(optc_binding *b, int group, const char *name, double value);   /* group -1: all */

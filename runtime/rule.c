@@ -229,10 +229,13 @@ const char *optc_rule_path(const optc_rule *r)
     static _Thread_local char text[sizeof r->path + sizeof r->tuned];
     if (!r)
         return "";
+    if (r->gpu)
+        pthread_mutex_lock(&r->gpu->lock);     /* a binding of another size may write them */
     snprintf(text, sizeof text, "%s%s", r->path, r->tuned);
+    if (r->gpu)
+        pthread_mutex_unlock(&r->gpu->lock);
     return text;
 }
-
 int optc_rule_native(const optc_rule *r) { return r && (r->module || r->gpu); }
 const char *optc_rule_plan(const optc_rule *r) { return r ? r->plan_text : ""; }
 int optc_rule_hypers(const optc_rule *r) { return r ? r->rule->nhyper : 0; }

@@ -216,7 +216,7 @@ optc_status optc_set_scalar(optc_binding *b, int group, const char *name, double
         if (group == -1 || group == i) {
             optc_status s = OPTC_OK;
             if (b->gpu)
-                s = gpu_write(b, b->group[i].mem[k], &value, sizeof value);
+                s = gpu_send(b, b->group[i].mem[k], &value, sizeof value, "optc_set_scalar");
             else
                 *(double *)b->group[i].mem[k] = value;
             if (s != OPTC_OK)
@@ -230,19 +230,21 @@ optc_status optc_get_t(const optc_binding *b, int64_t *steps)
     if (!b || !steps)
         return fail(OPTC_ERROR_ARGUMENT, "optc_get_t: NULL");
     *steps = b->steps;
-    return OPTC_OK;
+    /* Replays of a captured step move t on the device alone. */
+    return b->gpu && b->gpu->captured && b->rule->gpu->needs_t ? gpu_read_t(b, steps) : OPTC_OK;
 }
 
 optc_status optc_set_t(optc_binding *b, int64_t steps)
 {
     if (!b || steps < 0 || steps > ((int64_t)1 << 52))
         return fail(OPTC_ERROR_ARGUMENT, !b ? "optc_set_t: the binding is NULL" : "optc_set_t: %lld steps", (long long)steps);
-    b->steps = steps;
     for (int i = 0; b->gpu && i < b->ngroup; i++) {
+        double was = b->group[i].hyper[0];
         b->group[i].hyper[0] = (double)steps;
         optc_status s = gpu_send_hyper(b, i, 0, 1);
         if (s != OPTC_OK)
-            return s;
+            return b->group[i].hyper[0] = was, s;
     }
+    b->steps = steps;
     return OPTC_OK;
 }

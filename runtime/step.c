@@ -228,7 +228,7 @@ optc_status optc_run(optc_binding *b, const char *entry)
     for (int i = 0; i < b->ngroup && !b->gpu; i++)
         b->group[i].hyper[0] = t;
     s = b->gpu ? gpu_run(b, e, t) : b->rule->module ? run_native(b, ph) : run_eval(b, e, t);
-    if (s == OPTC_OK && !strcmp(entry, "step"))
+    if (s == OPTC_OK && !strcmp(entry, "step") && !(b->gpu && b->gpu->recorded))
         b->steps++;
     return s;
 }

@@ -176,11 +176,11 @@ bool tuned_merge(TunedList *into, const TunedList *from, TunedMerge *m)
 const Tuned *tuned_look(const TunedSet *s, const TunedKey *k, const char **from)
 {
     const struct { const TunedList *list; const char *name; } order[] = {{&s->user, "user"}, {&s->site, "site"}, {&s->builtin, "built-in"}};
-    for (int i = 0; i < 3; i++) {
-        const Tuned *t = tuned_find(order[i].list, k);
-        if (t) {
+    for (int i = 0; i < 6; i++) {                  /* the size itself in any of them before the nearest in the first */
+        const Tuned *t = tuned_find(order[i % 3].list, k);
+        if (t && (i >= 3 || t->key.bucket == k->bucket)) {
             if (from)
-                *from = order[i].name;
+                *from = order[i % 3].name;
             return t;
         }
     }

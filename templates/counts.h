@@ -86,21 +86,27 @@ OPTC_COUNT int64_t count_parts(Dom from, Dom to, bool tile, Shape s, int64_t nte
     }
 }
 
-OPTC_COUNT int64_t count_pieces(LaunchForm f, bool folds, const Launch *l)      /* blocks a unit of work is split into (1 where a block takes several) */
+/* Values in a list of this kind of stage: the rows or columns of a matrix, the matrices of a tensor. */
+OPTC_COUNT int64_t list_length(StageKind k, Shape s) { return k == S_ROW ? s.rows : k == S_COL ? s.cols : k == S_SLICE ? s.slices : 0; }
+
+/* Blocks a unit of work is split into (1 where a block takes several). Of lists, as many as the longest one at hand has work for. */
+OPTC_COUNT int64_t count_pieces(LaunchForm f, bool folds, const Launch *l, int64_t longest)
 {
+    int64_t n = longest < OPTC_SEG ? longest : OPTC_SEG, each = f == FORM_LIST ? OPTC_LANES : f == FORM_COLS ? 32 : 4, pieces = count_up(n, each);
     switch (f) {
     case FORM_MAP: return OPTC_SEG / (l->v[KNOB_THREADS] * l->v[KNOB_VECTOR] * l->v[KNOB_ITEMS]);
-    case FORM_LIST: return folds ? 1 : OPTC_SEG / OPTC_LANES;          /* nothing is folded: every 128 values may go to a block of their own */
-    case FORM_COLS: return OPTC_SEG / 32;
-    case FORM_SLICES: return 8;
+    case FORM_LIST: return folds || pieces < 1 ? 1 : pieces;           /* nothing is folded: every 128 values may go to a block of their own */
+    case FORM_COLS: return pieces < 1 ? 1 : pieces;
+    case FORM_SLICES: return pieces < 1 ? 1 : pieces > 8 ? 8 : pieces;
     default: return 1;
     }
 }
 
-OPTC_COUNT int64_t count_blocks(LaunchForm f, bool folds, const Launch *l, int64_t units, int multiprocessors)
+OPTC_COUNT int64_t count_blocks(LaunchForm f, bool folds, const Launch *l, int64_t units, int64_t longest, int multiprocessors)
 {
     int warps = l->v[KNOB_THREADS] / 32;
-    int64_t blocks = f == FORM_FOLD ? (units + warps - 1) / warps : units * count_pieces(f, folds, l), round = (int64_t)l->v[KNOB_GRID] * multiprocessors;
+    int64_t blocks = f == FORM_FOLD ? (units + warps - 1) / warps : units * count_pieces(f, folds, l, longest), round = (int64_t)l->v[KNOB_GRID] * multiprocessors;
     return round && round < blocks ? round : blocks;
 }
+enum { MOST_BLOCKS = 0x7fffffff };             /* of a launch */
 #endif

@@ -32,6 +32,8 @@ typedef unsigned long long CUdeviceptr;
     F(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 75)                                                                \
     F(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 76)                                                                \
     F(CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 115)                                                                 \
+    F(CU_POINTER_ATTRIBUTE_IS_MANAGED, 8)                                                                              \
+    F(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, 9)                                                                          \
     F(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, 2)                                                                             \
     F(CU_MEMORYTYPE_HOST, 1)                                                                                           \
     F(CU_GET_PROC_ADDRESS_LEGACY_STREAM, 1)

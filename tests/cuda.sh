@@ -34,7 +34,6 @@ if [ -n "$have_nvrtc" ]; then
     tune() { LD_LIBRARY_PATH="$BUILD/fake/versioned" FAKE_CUDA=works OPTC_NO_GRAPHS=1 OPTC_CACHE="$work/cache" OPTC_TUNE="$work/tune" "$BUILD/optc" tune sgd --device cuda --sizes 2^12,2^14 "$@"; }
     tune --budget 12s > "$work/said" 2>&1 || { cat "$work/said"; exit 1; }
     [ "$(grep -c '^map .* threads=256 ' "$work/tune")" = 2 ] || { cat "$work/said" "$work/tune"; echo "the search did not find what is fastest"; exit 1; }
-    tune --budget 12s | grep -q '2 done before' || { echo "what was done is done again"; exit 1; }
     LD_LIBRARY_PATH="$BUILD/fake/versioned" FAKE_CUDA=works OPTC_TUNE="$work/tune" "$BUILD/optc" tune show --stage sgd | grep -q 'threads' || { echo "no chart of what was tried"; exit 1; }
     echo "tuning on a fake GPU: $(grep -c . "$work/tune.trials") trials"
     rm -rf "$work"

@@ -125,8 +125,8 @@ static int name_rules(Ship *s)
 static int arch_of(const char *device)
 {
     static const struct { const char *part; int arch; } known[] = {
-        {"Tesla T4", 75}, {"A100", 80}, {"A30", 80}, {"A10", 86}, {"A40", 86}, {"A6000", 86}, {"RTX 30", 86}, {"Orin", 87}, {"L4", 89}, {"L40", 89}, {"RTX 40", 89}, {"6000 Ada", 89},
-        {"GH200", 90}, {"H100", 90}, {"H200", 90}, {"H800", 90}, {"H20", 90}, {"B100", 100}, {"B200", 100}, {"GB200", 100}, {"B300", 103}, {"GB300", 103}, {"Thor", 110}, {"RTX 50", 120}, {"RTX PRO", 120}, {"GB10", 121}};
+        {"Tesla T4", 75}, {"NVIDIA A100", 80}, {"NVIDIA A30", 80}, {"NVIDIA A10", 86}, {"NVIDIA A40", 86}, {"RTX A6000", 86}, {"RTX 3090", 86}, {"RTX 3080", 86}, {"Orin", 87}, {"NVIDIA L4", 89}, {"RTX 4090", 89}, {"RTX 4080", 89}, {"Ada Generation", 89},
+        {"GH200", 90}, {"H100", 90}, {"H200", 90}, {"H800", 90}, {"H20", 90}, {"B100", 100}, {"B200", 100}, {"GB200", 100}, {"B300", 103}, {"GB300", 103}, {"Thor", 110}, {"RTX 5090", 120}, {"RTX 5080", 120}, {"RTX PRO", 120}, {"GB10", 121}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strstr(device, known[i].part))
             return known[i].arch;

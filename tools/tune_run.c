@@ -77,10 +77,12 @@ static void clear_progress(const Run *r)
 /* ---- what was found before ---- */
 static bool same_key(const TunedKey *a, const TunedKey *b) { return tuned_compare(a, b) == 0; }
 
+static const char unfinished[] = " (unfinished)";       /* at the end of a label: a search that was stopped, to be gone on with */
+
 static const Tuned *known(const Run *r, const TunedKey *k)
 {
     const Tuned *t = tuned_find(&r->known, k);
-    return t && same_key(&t->key, k) ? t : NULL;
+    return t && same_key(&t->key, k) && !strstr(t->label, unfinished) ? t : NULL;
 }
 
 /* ---- keeping ---- */
@@ -89,7 +91,7 @@ static bool keep(Run *r, const TunedKey *k, const Search *s, const char *label)
     char why[400];
     const Tried *best = &s->trial[s->best];
     Tuned t = {.key = *k, .launch = best->launch, .ms = best->ms, .model_ms = s->model_ms, .samples = best->samples};
-    snprintf(t.label, sizeof t.label, "%.79s", label);
+    snprintf(t.label, sizeof t.label, "%.64s%s", label, s->finished ? "" : unfinished);
     for (int i = 0; i < s->n && !r->dry; i++) {
         Trial x = {.key = *k, .launch = s->trial[i].launch, .ms = s->trial[i].failed || !s->trial[i].samples ? INFINITY : s->trial[i].ms, .samples = s->trial[i].samples ? s->trial[i].samples : 1, .model = i == s->model};
         if (!s->trial[i].samples && !s->trial[i].failed)
@@ -100,6 +102,8 @@ static bool keep(Run *r, const TunedKey *k, const Search *s, const char *label)
             break;
         }
     }
+    if (!s->finished && s->best == s->model)
+        return true;                       /* nothing found, and not all was tried: no result, which would hide others' */
     TunedList one = {0};
     TunedMerge m;
     bool ok = tuned_put(&one, &t);
@@ -111,6 +115,14 @@ static bool keep(Run *r, const TunedKey *k, const Search *s, const char *label)
     return ok;
 }
 
+static int tried(const Search *s)
+{
+    int n = 0;
+    for (int i = 0; i < s->n; i++)
+        n += s->trial[i].samples > 0;
+    return n;
+}
+
 static void report(const Run *r, const TunedKey *k, const Search *s, double bytes, const char *label)
 {
     char t[32], l[120], size[24];
@@ -118,7 +130,7 @@ static void report(const Run *r, const TunedKey *k, const Search *s, double byte
     clear_progress(r);
     snprintf(size, sizeof size, "2^%d", k->bucket);
     printf("  %-28s %-5s %-6s %10s %7.0f GB/s %+6.1f %%  %4d tried in %3.0f s%s  %s\n", label, form_name[k->form], size, cli_time(t, best->ms * 1e-3), bytes / best->ms * 1e-6,
-           100 * (best->ms / s->model_ms - 1), s->n, s->spent, s->finished ? " " : "*", s->best == s->model ? "as the model has it" : launch_text(l, k->form, &best->launch));
+           100 * (best->ms / s->model_ms - 1), tried(s), s->spent, s->finished ? " " : "*", s->best == s->model ? "as the model has it" : launch_text(l, k->form, &best->launch));
     fflush(stdout);
 }
 
@@ -130,15 +142,17 @@ static bool search_one(Run *r, const TunedKey *k, const Space *space, const Mete
     for (const Trial *t = NULL; s.nknown < 8 && (t = trials_of(&r->tried, k, t));)
         if (isfinite(t->ms))
             before[s.nknown++] = t->launch;
-    const Tuned *near = tuned_find(&r->known, k);      /* this size, or the nearest that was done */
-    if (near)
-        before[s.nknown++] = near->launch;
+    const char *from;
+    const Tuned *near[] = {tuned_find(&r->known, k), tuned_look(&r->engine->tuned, k, &from)};      /* this size or the nearest: in this file, and in all that steps would use */
+    for (int i = 0; i < 2; i++)
+        if (near[i])
+            before[s.nknown++] = near[i]->launch;
     s.known = before;
     r->label = label;
     bool ok = search_run(space, m, &s);
     if (!ok && !stop)
         cli_error("tune: %s: %s", label, *optc_message() ? optc_message() : "the model's launch could not be built or timed");
-    if (ok && (s.finished || s.n > 8)) {
+    if (ok && (s.finished || tried(&s) > 1)) {
         report(r, k, &s, bytes, label);
         r->found++;
         r->better += s.best != s.model;
