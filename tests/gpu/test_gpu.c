@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const TestShape shapes[] = {{0, {0}}, {1, {1}}, {1, {7}}, {2, {33, 65}}, {3, {3, 5, 7}}, {1, {70001}}, {2, {300, 701}}, {2, {67, 4100}}, {3, {5, 130, 64}}, {2, {5000, 3}}, {2, {64, 8192}}};
+static const TestShape shapes[] = {{0, {0}}, {1, {1}}, {1, {7}}, {2, {33, 65}}, {3, {3, 5, 7}}, {1, {70001}}, {2, {300, 701}}, {2, {67, 4100}}, {3, {5, 130, 64}}, {2, {5000, 3}}, {2, {64, 8192}}, {4, {40, 30, 3, 3}}};
 enum { NSHAPES = sizeof shapes / sizeof *shapes, STEPS = 4 };
 
 typedef struct Side {
@@ -189,9 +189,21 @@ START_TEST(graphs)
     OK(optc_set_stream(b.b, st));
     ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
     OK(optc_step(b.b));
+    double x;
+    FAILS(optc_set_t(b.b, 3), OPTC_ERROR_ARGUMENT, "not while the binding's stream is being captured");
+    if (optc_rule_states(b.r))
+        ck_assert(optc_state_read(b.b, 0, "m", &x, 1) != OPTC_OK);
     ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
+    int64_t t;
+    OK(optc_get_t(b.b, &t));
+    ck_assert_msg(t == 1, "a captured step was counted: t is %lld", (long long)t);
+    FAILS(optc_set_hyper(b.b, -1, "no such", 1), OPTC_ERROR_ARGUMENT, "no hyperparameter");
     for (int s = 0; s < 5; s++)
         ck_assert(!d->cuGraphLaunch(exec, st));
+    OK(optc_get_t(b.b, &t));
+    ck_assert_msg(t == 6, "after five replays t is %lld", (long long)t);
+    OK(optc_step(a.b));
+    OK(optc_step(b.b));                            /* and steps one by one go on from there, in the right phase */
     OK(optc_sync(b.b));
     OK(optc_sync(a.b));
     for (int k = 0; k < NSHAPES; k++) {
