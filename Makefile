@@ -76,6 +76,7 @@ help:
 	@echo "make bench      how near AdamW, LAMB, Adafactor and clip + AdamW come to the memory's rate, beside torch"
 	@echo "make bench-gpu  every row that has a bar, on an NVIDIA GPU, beside torch"
 	@echo "make fuzz       random specs against the evaluator for a long time (SECONDS=600, SEED=…)"
+	@echo "make test-emu   the GPU's suite on an emulated GPU; make test-gpu, make bench-gpu on a real one"
 	@echo "make install    PREFIX=$(PREFIX)"
 	@echo "make clean"
 
@@ -154,7 +155,7 @@ $(BUILD)/fake/%/libnvrtc.so.13: tests/cuda/fake_nvrtc.c runtime/cuda.h
 $(BUILD)/compile-all: $(BUILD)/obj/tests/cuda/compile_all.o $(BUILD)/liboptc.a
 	$(CC) -o $@ $^ $(LDLIBS) -lpthread
 
-build-test: all $(BUILD)/run-tests $(BUILD)/compile-all
+build-test: all $(BUILD)/run-tests $(BUILD)/gpu-test $(BUILD)/emu/libcuda.so.1 $(BUILD)/emu/libnvrtc.so.13 $(BUILD)/compile-all
 	@BUILD=$(BUILD) CC="$(CC)" MAKE="$(MAKE)" sh tests/run.sh
 
 SECONDS ?= 600
@@ -185,6 +186,17 @@ clean:
 $(BUILD)/obj/tests/gpu/%.o: ALL_CFLAGS += $(CHECK_CFLAGS)
 $(BUILD)/gpu-%: $(BUILD)/obj/tests/gpu/%_gpu.o $(BUILD)/obj/tests/help.o $(BUILD)/liboptc.a
 	$(CC) -o $@ $^ $(CHECK_LIBS) $(LDLIBS)
+
+# The same suite on a GPU that is a program: tests/emu.
+$(BUILD)/emu/libcuda.so.1: tests/emu/driver.c runtime/cuda.h templates/driver.h
+$(BUILD)/emu/libnvrtc.so.13: tests/emu/nvrtc.c runtime/cuda.h templates/driver.h
+$(BUILD)/emu/%:
+	@mkdir -p $(@D)
+	$(CC) -std=gnu11 $(WARN) -O1 -g -fPIC -shared -Igen -Iruntime -Wl,-soname,$(@F) -o $@ $< -ldl
+
+.PHONY: test-emu
+test-emu: $(BUILD)/gpu-test $(BUILD)/emu/libcuda.so.1 $(BUILD)/emu/libnvrtc.so.13
+	@BUILD=$(BUILD) sh tests/emu.sh
 
 .PHONY: test-gpu bench-gpu
 test-gpu: $(BUILD)/gpu-test

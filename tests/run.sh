@@ -26,6 +26,9 @@ sh tests/cuda.sh
 part "packages: made, checked, built by every compiler, held against the library"
 sh tests/ship.sh
 
+part "the GPU's suite on an emulated GPU"
+sh tests/emu.sh
+
 part "header in C++, install, and a program linked both ways"
 sh tests/install.sh
 

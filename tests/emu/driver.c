@@ -1,0 +1,192 @@
+/* A libcuda.so.1 for the code of nvrtc.c: memory is the host's, everything happens at once, graphs are lists of launches. One GPU, 8 multiprocessors. */
+#define _GNU_SOURCE
+#include "cuda.h"
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { INVALID = 1, INVALID_HANDLE = 400, ARGS = 48 };
+static const size_t total = (size_t)64 << 30;
+
+/* ---- memory: what was handed out is the device's, everything else the host's ---- */
+typedef struct Span { char *at; size_t n; struct Span *next; } Span;
+static Span *spans;
+static size_t used;
+
+static Span **span_of(CUdeviceptr p)
+{
+    Span **s = &spans;
+    while (*s && !((char *)(uintptr_t)p >= (*s)->at && (char *)(uintptr_t)p < (*s)->at + (*s)->n))
+        s = &(*s)->next;
+    return s;
+}
+
+int cuMemAlloc_v2(CUdeviceptr *p, size_t n)
+{
+    if (n > total - used)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    Span *s = malloc(sizeof *s);
+    *s = (Span){aligned_alloc(256, (n + 255) / 256 * 256 + 256), n ? n : 1, spans};
+    memset(s->at, 0xa5, s->n);                 /* nobody may count on zeros */
+    spans = s;
+    used += n;
+    *p = (CUdeviceptr)(uintptr_t)s->at;
+    return 0;
+}
+
+int cuMemFree_v2(CUdeviceptr p)
+{
+    Span **s = span_of(p), *gone = *s;
+    if (!gone)
+        return INVALID;
+    *s = gone->next;
+    used -= gone->n;
+    free(gone->at);
+    free(gone);
+    return 0;
+}
+
+int cuMemAllocAsync(CUdeviceptr *p, size_t n, CUstream s) { return (void)s, cuMemAlloc_v2(p, n); }
+int cuMemFreeAsync(CUdeviceptr p, CUstream s) { return (void)s, cuMemFree_v2(p); }
+int cuMemGetInfo_v2(size_t *have, size_t *all) { return *all = total, *have = total - used, 0; }
+int cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t n, CUstream s) { return (void)s, memcpy((void *)(uintptr_t)to, from, n), 0; }
+int cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t n, CUstream s) { return (void)s, memcpy(to, (void *)(uintptr_t)from, n), 0; }
+int cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t n, CUstream s) { return (void)s, memmove((void *)(uintptr_t)to, (void *)(uintptr_t)from, n), 0; }
+int cuMemsetD8Async(CUdeviceptr to, unsigned char x, size_t n, CUstream s) { return (void)s, memset((void *)(uintptr_t)to, x, n), 0; }
+int cuMemsetD32Async(CUdeviceptr to, unsigned x, size_t n, CUstream s)
+{
+    (void)s;
+    for (size_t i = 0; i < n; i++)
+        ((unsigned *)(uintptr_t)to)[i] = x;
+    return 0;
+}
+int cuPointerGetAttribute(void *out, CUpointer_attribute a, CUdeviceptr p)
+{
+    if (!*span_of(p))
+        return INVALID;
+    *(int *)out = a == CU_POINTER_ATTRIBUTE_MEMORY_TYPE ? 2 : 0;
+    return 0;
+}
+
+/* ---- the device ---- */
+int cuInit(unsigned f) { return f != 0; }
+int cuDriverGetVersion(int *v) { return *v = 13000, 0; }
+int cuGetErrorName(CUresult rc, const char **s) { return *s = rc == CUDA_ERROR_OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR_EMULATED", 0; }
+int cuGetErrorString(CUresult rc, const char **s) { return *s = "by the emulated driver", rc < 0; }
+int cuDeviceGetCount(int *n) { return *n = 1, 0; }
+int cuDeviceGet(CUdevice *d, int n) { return *d = n, n != 0; }
+int cuDeviceGetName(char *s, int n, CUdevice d) { return snprintf(s, (size_t)n, "Emulated GPU"), d; }
+int cuDeviceTotalMem_v2(size_t *n, CUdevice d) { return *n = total, d; }
+int cuDeviceGetAttribute(int *v, CUdevice_attribute a, CUdevice d)
+{
+    *v = a == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR ? 9 : a == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR ? 0 : a == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT ? 8 : 1;
+    return d;
+}
+static int context;
+int cuDevicePrimaryCtxRetain(CUcontext *c, CUdevice d) { return *c = &context, d; }
+int cuDevicePrimaryCtxRelease_v2(CUdevice d) { return d; }
+int cuCtxPushCurrent_v2(CUcontext c) { return c != &context; }
+int cuCtxPopCurrent_v2(CUcontext *c) { return *c = &context, 0; }
+
+/* ---- modules: shared objects, as long as their headers say ---- */
+int cuModuleLoadData(CUmodule *m, const void *image)
+{
+    const Elf64_Ehdr *h = image;
+    if (memcmp(h->e_ident, ELFMAG, SELFMAG))
+        return INVALID;
+    size_t n = h->e_shoff + (size_t)h->e_shnum * h->e_shentsize;
+    int fd = memfd_create("kernel", 0);
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    bool ok = fd >= 0 && write(fd, image, n) == (ssize_t)n;
+    *m = ok ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;      /* the file stays open, so that no other gets its name */
+    if (!*m)
+        fprintf(stderr, "emulated driver: %s\n", dlerror());
+    return !*m;
+}
+int cuModuleUnload(CUmodule m) { return dlclose(m); }
+
+typedef struct Kernel { void *fn; void (*launch)(void *, const void *, unsigned, unsigned); } Kernel;
+int cuModuleGetFunction(CUfunction *f, CUmodule m, const char *name)
+{
+    Kernel *k = malloc(sizeof *k);
+    k->fn = dlsym(m, name);
+    *(void **)&k->launch = dlsym(m, "emu_launch");
+    *f = k;
+    return k->fn && k->launch ? 0 : CUDA_ERROR_NOT_FOUND;
+}
+
+/* ---- launches, streams, graphs ---- */
+typedef struct Node { Kernel *k; unsigned grid, threads; char args[ARGS]; } Node;
+typedef struct Graph { Node *v; int n; } Graph;
+typedef struct Stream { Graph *capturing; } Stream;
+
+static void add(Graph *g, Node x)
+{
+    g->v = realloc(g->v, sizeof *g->v * (size_t)(g->n + 1));
+    g->v[g->n++] = x;
+}
+
+int cuLaunchKernel(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz, unsigned shared, CUstream s, void **args, void **more)
+{
+    Node n = {f, x * y * z, bx * by * bz, {0}};
+    memcpy(n.args, args[0], ARGS);
+    if (!x || shared || more || n.threads > 1024)
+        return INVALID;
+    if (s && ((Stream *)s)->capturing)
+        add(((Stream *)s)->capturing, n);
+    else
+        n.k->launch(n.k->fn, n.args, n.grid, n.threads);
+    return 0;
+}
+
+int cuStreamCreate(CUstream *s, unsigned flags) { return *s = calloc(1, sizeof(Stream)), flags > 1; }
+int cuStreamDestroy_v2(CUstream s) { return free(s), 0; }
+int cuStreamSynchronize(CUstream s) { return s && ((Stream *)s)->capturing ? 900 : 0; }
+int cuStreamIsCapturing(CUstream s, CUstreamCaptureStatus *x) { return *x = s && ((Stream *)s)->capturing, 0; }
+int cuStreamBeginCapture_v2(CUstream s, CUstreamCaptureMode m) { return ((Stream *)s)->capturing = calloc(1, sizeof(Graph)), m < 0; }
+int cuStreamEndCapture(CUstream s, CUgraph *g) { return *g = ((Stream *)s)->capturing, ((Stream *)s)->capturing = NULL, 0; }
+int cuGraphCreate(CUgraph *g, unsigned flags) { return *g = calloc(1, sizeof(Graph)), flags != 0; }
+int cuGraphAddKernelNode_v2(CUgraphNode *out, CUgraph g, const CUgraphNode *after, size_t n, const CUDA_KERNEL_NODE_PARAMS *p)
+{
+    Node x = {p->func, p->gridDimX * p->gridDimY * p->gridDimZ, p->blockDimX * p->blockDimY * p->blockDimZ, {0}};
+    memcpy(x.args, p->kernelParams[0], ARGS);
+    add(g, x);
+    *out = g;
+    return n && !after;
+}
+int cuGraphInstantiateWithFlags(CUgraphExec *e, CUgraph g, unsigned long long flags)
+{
+    Graph *from = g, *to = calloc(1, sizeof *to);
+    for (int i = 0; i < from->n; i++)
+        add(to, from->v[i]);
+    *e = to;
+    return flags != 0;
+}
+int cuGraphLaunch(CUgraphExec e, CUstream s)
+{
+    Graph *g = e;
+    if (s && ((Stream *)s)->capturing)
+        return INVALID;
+    for (int i = 0; i < g->n; i++)
+        g->v[i].k->launch(g->v[i].k->fn, g->v[i].args, g->v[i].grid, g->v[i].threads);
+    return 0;
+}
+int cuGraphDestroy(CUgraph g) { return free(((Graph *)g)->v), free(g), 0; }
+int cuGraphExecDestroy(CUgraphExec e) { return free(((Graph *)e)->v), free(e), 0; }
+
+/* ---- events ---- */
+static double now(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6; }
+int cuEventCreate(CUevent *e, unsigned flags) { return *e = calloc(1, sizeof(double)), flags > 3; }
+int cuEventDestroy_v2(CUevent e) { return free(e), 0; }
+int cuEventRecord(CUevent e, CUstream s) { return (void)s, *(double *)e = now(), 0; }
+int cuEventSynchronize(CUevent e) { return !e; }
+int cuEventQuery(CUevent e) { return !e; }
+int cuEventElapsedTime(float *ms, CUevent a, CUevent b) { return *ms = (float)(*(double *)b - *(double *)a), 0; }

@@ -1,0 +1,76 @@
+/* A libnvrtc.so.13 whose machine code is the CPU's: emitted CUDA goes through the host's C++ compiler, between threads.h and tail.h. EMU_DIR names their folder. */
+#include "cuda.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct _nvrtcProgram { char *source, *code, log[4000]; size_t size; };
+
+int nvrtcVersion(int *major, int *minor) { return *major = 13, *minor = 0, 0; }
+int nvrtcGetNumSupportedArchs(int *n) { return *n = 1, 0; }
+int nvrtcGetSupportedArchs(int *out) { return *out = 90, 0; }
+
+int nvrtcCreateProgram(nvrtcProgram *p, const char *source, const char *name, int n, const char *const *headers, const char *const *names)
+{
+    (void)name, (void)n, (void)headers, (void)names;
+    *p = calloc(1, sizeof **p);
+    (*p)->source = strdup(source);
+    return 0;
+}
+
+/* Hints to caches are inline assembly of the GPU: a plain access does the same. */
+static void put_source(FILE *f, const char *s)
+{
+    for (const char *end; *s; s = end) {
+        end = s + strcspn(s, "\n");
+        end += *end == '\n';
+        if (strstr(s, "asm volatile(\"ld.") && strstr(s, "asm volatile(\"ld.") < end)
+            fputs("        x = *p;\n", f);
+        else if (strstr(s, "asm volatile(\"st.") && strstr(s, "asm volatile(\"st.") < end)
+            fputs("        *p = x;\n", f);
+        else if (strncmp(s, "#line", 5))
+            fwrite(s, 1, (size_t)(end - s), f);
+    }
+}
+
+int nvrtcCompileProgram(nvrtcProgram p, int n, const char *const *options)
+{
+    char dir[] = "/tmp/optc-emu-XXXXXX", path[100], command[4000];
+    const char *here = getenv("EMU_DIR");
+    (void)n, (void)options;
+    if (!here || !mkdtemp(dir))
+        return 1;
+    snprintf(path, sizeof path, "%s/k.cc", dir);
+    FILE *f = fopen(path, "w");
+    fprintf(f, "#include \"%s/threads.h\"\n", here);
+    put_source(f, p->source);
+    fprintf(f, "#include \"%s/tail.h\"\n", here);
+    fclose(f);
+    snprintf(command, sizeof command, "${CXX:-g++} -std=c++17 -O1 -fPIC -shared -ffp-contract=off -fno-strict-aliasing -w -o %s/k.so %s > %s/log 2>&1", dir, path, dir);
+    int rc = system(command);
+    snprintf(path, sizeof path, "%s/%s", dir, rc ? "log" : "k.so");
+    f = fopen(path, "r");
+    if (f && rc)
+        p->log[fread(p->log, 1, sizeof p->log - 1, f)] = 0;
+    if (f && !rc) {
+        fseek(f, 0, SEEK_END);
+        p->size = (size_t)ftell(f);
+        rewind(f);
+        p->code = malloc(p->size);
+        rc = fread(p->code, 1, p->size, f) != p->size;
+    }
+    if (f)
+        fclose(f);
+    snprintf(command, sizeof command, "rm -rf %s", dir);
+    return (getenv("EMU_KEEP") ? 0 : system(command)) || rc ? 6 : 0;
+}
+
+int nvrtcGetProgramLogSize(nvrtcProgram p, size_t *n) { return *n = strlen(p->log) + 1, 0; }
+int nvrtcGetProgramLog(nvrtcProgram p, char *out) { return strcpy(out, p->log), 0; }
+int nvrtcGetCUBINSize(nvrtcProgram p, size_t *n) { return *n = p->size, 0; }
+int nvrtcGetCUBIN(nvrtcProgram p, char *out) { return memcpy(out, p->code, p->size), 0; }
+int nvrtcGetPTXSize(nvrtcProgram p, size_t *n) { return *n = 0, p == NULL; }
+int nvrtcGetPTX(nvrtcProgram p, char *out) { return *out = 0, p == NULL; }
+int nvrtcDestroyProgram(nvrtcProgram *p) { return free((*p)->source), free((*p)->code), free(*p), 0; }
