@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes tests/refs/*.ref: trajectories of optimizers as other people's packages compute them, in float64.
 
-    /opt/refvenv/bin/python tests/make_refs.py [--compare] [NAME ...]
+    python3 tests/make_refs.py [--compare] [NAME ...]
 
 Without names it makes every file; --compare writes nothing and says how far fresh results lie from the files. It needs a virtual
 environment with
