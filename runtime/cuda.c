@@ -111,7 +111,15 @@ const Driver *driver_get(const char **why)
 static const char *const nvrtc_names[] = {"libnvrtc.so.13", "libnvrtc.so.12"};
 static const char *const pip_folders[] = {"nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib"};          /* of CUDA 13's package and of CUDA 12's */
 static const char *const toolkit_folders[] = {"lib64", "lib", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"};
-static const char *const toolkits[] = {"/usr/local/cuda", "/opt/cuda", "/usr/lib/cuda"};
+
+const char *cuda_toolkit(size_t i)
+{
+    static const char *const given[] = {"CUDA_HOME", "CUDA_PATH"}, *const usual[] = {"/usr/local/cuda", "/opt/cuda", "/usr/lib/cuda"};
+    if (i >= COUNT(given))
+        return i - COUNT(given) < COUNT(usual) ? usual[i - COUNT(given)] : NULL;
+    const char *s = getenv(given[i]);
+    return s ? s : "";
+}
 
 typedef struct { void *library; char refused[512]; } Search;          /* refused: the first file that is there and does not load */
 typedef char Path[PATH_MAX];
@@ -207,12 +215,10 @@ static bool try_mapped(Search *s)
 
 static bool try_toolkits(Search *s)
 {
-    static const char *const given[] = {"CUDA_HOME", "CUDA_PATH"};
-    for (size_t i = 0; i < COUNT(given) && !s->library; i++)
-        if (getenv(given[i]) && *getenv(given[i]))
-            try_below(s, getenv(given[i]), toolkit_folders, COUNT(toolkit_folders));
-    for (size_t i = 0; i < COUNT(toolkits) && !s->library; i++)
-        try_below(s, toolkits[i], toolkit_folders, COUNT(toolkit_folders));
+    const char *home;
+    for (size_t i = 0; (home = cuda_toolkit(i)) && !s->library; i++)
+        if (*home)
+            try_below(s, home, toolkit_folders, COUNT(toolkit_folders));
     return s->library != NULL;
 }
 

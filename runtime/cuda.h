@@ -63,6 +63,7 @@ typedef struct Nvrtc { NVRTC_FUNCTIONS(NVRTC_MEMBER) int version; char path[1024
 
 const Driver *driver_get(const char **why);        /* NULL: *why says why not. Loaded once, never unloaded */
 const Nvrtc *nvrtc_get(const char **why);
+const char *cuda_toolkit(size_t i);                /* the i-th folder a toolkit may lie in; "": a variable that is not set; NULL: no more */
 
 /* Source to machine code for sm_<arch> (PTX where ptx is set). The result is malloc'ed; NULL: log holds why (malloc'ed too). */
 char *nvrtc_build(const Nvrtc *n, const char *source, const char *name, int arch, bool ptx, size_t *size, char **log);

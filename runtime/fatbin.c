@@ -27,16 +27,6 @@ __attribute__((format(printf, 2, 3))) static bool path_print(Path p, const char 
     return n >= 0 && n < PATH_MAX;
 }
 
-static const char *const homes[] = {"CUDA_HOME", "CUDA_PATH"}, *const toolkits[] = {"/usr/local/cuda", "/opt/cuda", "/usr/lib/cuda"};
-
-/* The i-th folder of a toolkit; NULL at the end, "" where a variable is not set. */
-static const char *toolkit(size_t i)
-{
-    size_t n = sizeof homes / sizeof *homes, m = sizeof toolkits / sizeof *toolkits;
-    const char *s = i < n ? getenv(homes[i]) : i < n + m ? toolkits[i - n] : NULL;
-    return i < n && !s ? "" : s;
-}
-
 /* ---- nvFatbin ---- */
 #define MEMBER(name, args) int (*name) args;
 #define WANT(name, args) {#name, offsetof(NvFatbin, name)},
@@ -63,9 +53,9 @@ static void *find_one(const char *name)
         if (!library && path_print(p, "%.*s/../../nvfatbin/lib", len, n->path))
             library = open_in(p, name);
     }
-    for (size_t i = 0; !library && toolkit(i); i++)
-        for (size_t k = 0; *toolkit(i) && k < sizeof below / sizeof *below && !library; k++)
-            if (path_print(p, "%s/%s", toolkit(i), below[k]))
+    for (size_t i = 0; !library && cuda_toolkit(i); i++)
+        for (size_t k = 0; *cuda_toolkit(i) && k < sizeof below / sizeof *below && !library; k++)
+            if (path_print(p, "%s/%s", cuda_toolkit(i), below[k]))
                 library = open_in(p, name);
     return library ? library : dlopen(name, RTLD_NOW | RTLD_LOCAL);
 }
@@ -135,8 +125,8 @@ static bool tool_find(Path out)
             return true;
         at += n;
     }
-    for (size_t i = 0; toolkit(i); i++)
-        if (*toolkit(i) && path_print(out, "%s/bin/fatbinary", toolkit(i)) && access(out, X_OK) == 0)
+    for (size_t i = 0; cuda_toolkit(i); i++)
+        if (*cuda_toolkit(i) && path_print(out, "%s/bin/fatbinary", cuda_toolkit(i)) && access(out, X_OK) == 0)
             return true;
     return false;
 }
