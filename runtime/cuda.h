@@ -17,8 +17,8 @@ typedef struct CUDA_KERNEL_NODE_PARAMS {
 #define DRIVER_FUNCTIONS(F)                                                                                            \
     DRIVER_STEP(F)                                                                                                     \
     F(cuDeviceTotalMem, _v2, 3020, (size_t *, CUdevice))                                                               \
-    F(cuMemAlloc, _v2, 3020, (CUdeviceptr *, size_t))                                                                  \
-    F(cuMemFree, _v2, 3020, (CUdeviceptr))                                                                             \
+    F(cuMemAllocAsync, , 11020, (CUdeviceptr *, size_t, CUstream))                                                     \
+    F(cuMemFreeAsync, , 11020, (CUdeviceptr, CUstream))                                                                \
     F(cuMemsetD32Async, , 3020, (CUdeviceptr, unsigned, size_t, CUstream))                                             \
     F(cuMemGetInfo, _v2, 3020, (size_t *, size_t *))                                                                   \
     F(cuStreamCreate, , 2000, (CUstream *, unsigned))                                                                  \

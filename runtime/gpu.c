@@ -167,7 +167,13 @@ void gpu_close(optc_engine *e)
     free(e->gpu);
 }
 
-/* ---- memory: the caller's allocator, or the device's stream-ordered pool; both inside gpu_enter ---- */
+/* ---- memory: the caller's allocator, or the device's stream-ordered pool; both inside gpu_enter ----
+ * Large blocks do not come from the pool: mapping 25 GB takes it 25 ms on an H200, and cuMemAlloc one. Where that finds no room the pool is asked
+ * after all, which may hold what others freed; cuMemFree takes back either kind once the stream is done with it. */
+enum { LARGE = 256 << 20 };
+
+static bool from_pool(const GpuEngine *g, size_t bytes) { return g->pools && bytes < LARGE; }
+
 optc_status gpu_alloc(optc_engine *e, size_t bytes, CUstream stream, const char *what, CUdeviceptr *out)
 {
     GpuEngine *g = e->gpu;
@@ -185,10 +191,10 @@ optc_status gpu_alloc(optc_engine *e, size_t bytes, CUstream stream, const char 
         }
     } else {
         snprintf(text, sizeof text, "%zu bytes for %.100s", bytes, what);
-        if (g->pools)
-            TRY(g, cuMemAllocAsync(out, bytes, stream), text);
-        else
+        if (!g->pools)
             TRY(g, cuMemAlloc_v2(out, bytes), text);
+        else if (from_pool(g, bytes) || g->d->cuMemAlloc_v2(out, bytes))
+            TRY(g, cuMemAllocAsync(out, bytes, stream), text);
     }
     memory_took(e, (int64_t)bytes);
     return OPTC_OK;
@@ -202,10 +208,10 @@ void gpu_give(optc_engine *e, CUdeviceptr p, size_t bytes, CUstream stream)
         return;
     if (e->memory.alloc)
         e->memory.release(e->memory.context, (void *)(uintptr_t)p, bytes, stream);
-    else if (g->pools)
+    else if (from_pool(g, bytes))
         g->d->cuMemFreeAsync(p, stream);
     else
-        g->d->cuMemFree_v2(p);
+        g->d->cuStreamSynchronize(stream), g->d->cuMemFree_v2(p);
     memory_took(e, -(int64_t)bytes);
 }
 

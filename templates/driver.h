@@ -62,8 +62,8 @@ enum { DRIVER_NEEDED = 12000 };        /* CUDA 12.0: what the oldest NVRTC we op
     F(cuModuleUnload, , 2000, (CUmodule))                                                                              \
     F(cuModuleGetFunction, , 2000, (CUfunction *, CUmodule, const char *))                                             \
     F(cuLaunchKernel, , 4000, (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **, void **)) \
-    F(cuMemAllocAsync, , 11020, (CUdeviceptr *, size_t, CUstream))                                                     \
-    F(cuMemFreeAsync, , 11020, (CUdeviceptr, CUstream))                                                                \
+    F(cuMemAlloc, _v2, 3020, (CUdeviceptr *, size_t))                                                                  \
+    F(cuMemFree, _v2, 3020, (CUdeviceptr))                                                                             \
     F(cuMemcpyHtoDAsync, _v2, 3020, (CUdeviceptr, const void *, size_t, CUstream))                                     \
     F(cuMemcpyDtoHAsync, _v2, 3020, (void *, CUdeviceptr, size_t, CUstream))                                           \
     F(cuMemcpyDtoDAsync, _v2, 3020, (CUdeviceptr, CUdeviceptr, size_t, CUstream))                                      \
