@@ -508,7 +508,7 @@ bool emit_cuda_stages(Gen *g, Buf *code)
         StageAt at = plan_at(p, f);
         if (!at.stage || (g->only && at.stage != g->only) || (g->nparts > 1 && emit_cuda_part_of(p, f, g->nparts) != g->part))
             continue;
-        Launch l = g->launch ? g->launch[f] : launch_model(p, at.stage);
+        Launch l = g->launch ? g->launch[f] : launch_model(p, at.stage, 0);
         ok = ok && emit_kernel(code, g, at.entry, at.phase, at.stage, &l, emit_prefixed(g, at.entry->name, at.phase, at.stage));
     }
     return ok;

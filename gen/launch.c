@@ -40,12 +40,12 @@ int knob_values(LaunchForm f, Knob k, int out[MOST_VALUES])
     return n;
 }
 
-static bool any_elements(const Plan *p, const Access *a, int n)
+static int elements_of(const Plan *p, const Access *a, int n)
 {
+    int count = 0;
     for (int i = 0; i < n; i++)
-        if (p->mem[a[i].mem].dom == ELEM)
-            return true;
-    return false;
+        count += p->mem[a[i].mem].dom == ELEM;
+    return count;
 }
 
 bool launch_valid(const Plan *p, const Stage *s, const Launch *l)
@@ -61,7 +61,7 @@ bool launch_valid(const Plan *p, const Stage *s, const Launch *l)
     const int *v = l->v;
     if (v[KNOB_THREADS] * v[KNOB_BLOCKS] > 2048)              /* more than a multiprocessor holds */
         return false;
-    if ((v[KNOB_STORE] && !any_elements(p, s->store, s->nstore)) || (v[KNOB_LOAD] && !any_elements(p, s->load, s->nload)))     /* the same kernel as without */
+    if ((v[KNOB_STORE] && !elements_of(p, s->store, s->nstore)) || (v[KNOB_LOAD] && !elements_of(p, s->load, s->nload)))     /* the same kernel as without */
         return false;
     if (f == FORM_MAP && v[KNOB_THREADS] * v[KNOB_VECTOR] * v[KNOB_ITEMS] > SEG)
         return false;
@@ -78,15 +78,37 @@ Launch launch_plain(const Stage *s)
     return l;
 }
 
-/* What did best over the library on an H200. */
-Launch launch_model(const Plan *p, const Stage *s)
+/* What did best over the library on an H200, by trying everything at 2^20, 2^24 and 2^28 elements (tests/gpu/tune.sh). Up to `below` elements the traffic of a
+ * step and the cache are of a size: what is not read again soon is said to be so (load, store), or it pushes out what is. Light: a map of four arrays or fewer
+ * needs wider vectors to have as many bytes under way. */
+typedef struct Model { int64_t below; Launch small, large; } Model;
+enum { LIGHT = 4 };
+
+static Model model_of(const Plan *p, const Stage *s)
 {
-    static const Launch usual[NFORM] = {
-        [FORM_MAP] = {{128, 4, 2, 0, 0, 0, 0}},    [FORM_FOLD] = {{128, 4, 4, 0, 0, 0, 0}},   [FORM_TILE] = {{256, 4, 4, 4, 2, 0, 0}},  [FORM_ROWS] = {{256, 4, 2, 0, 0, 0, 0}},
-        [FORM_LIST] = {{128, 1, 1, 0, 0, 0, 0}},   [FORM_COLS] = {{256, 1, 1, 0, 0, 0, 0}},   [FORM_SLICES] = {{128, 1, 1, 0, 0, 0, 0}}, [FORM_SINGLE] = {{128, 1, 1, 0, 0, 0, 0}}};
-    static const Launch rows[] = {[FORM_MAP] = {{128, 8, 2, 6, 0, 0, 0}}, [FORM_FOLD] = {{64, 4, 2, 0, 0, 0, 0}}};
+    static const Model usual[NFORM] = {
+        [FORM_MAP] = {1 << 25, {{128, 4, 2, 4, 2, 1, 0}}, {{128, 4, 2, 0, 0, 0, 0}}},
+        [FORM_FOLD] = {1 << 25, {{64, 4, 2, 8, 1, 1, 0}}, {{128, 4, 4, 0, 0, 0, 0}}},
+        [FORM_TILE] = {0, {{0}}, {{256, 4, 4, 4, 2, 0, 0}}},
+        [FORM_ROWS] = {0, {{0}}, {{256, 4, 2, 0, 0, 0, 0}}},
+        [FORM_LIST] = {0, {{0}}, {{128, 1, 1, 0, 0, 0, 0}}},
+        [FORM_COLS] = {0, {{0}}, {{256, 1, 1, 0, 0, 0, 0}}},
+        [FORM_SLICES] = {0, {{0}}, {{128, 1, 1, 0, 0, 0, 0}}},
+        [FORM_SINGLE] = {0, {{0}}, {{128, 1, 1, 0, 0, 0, 0}}}};
+    static const Model light = {1 << 23, {{128, 4, 1, 0, 1, 0, 0}}, {{128, 8, 1, 6, 0, 0, 0}}};
+    static const Model by_rows[] = {[FORM_MAP] = {1 << 23, {{128, 8, 2, 6, 1, 1, 0}}, {{128, 8, 2, 6, 0, 0, 0}}}, [FORM_FOLD] = {0, {{0}}, {{64, 4, 2, 0, 0, 0, 0}}}};
     LaunchForm f = stage_form(s);
-    Launch l = s->uses_rows && f <= FORM_FOLD ? rows[f] : usual[f];
+    if (s->uses_rows && f <= FORM_FOLD)
+        return by_rows[f];
+    return f == FORM_MAP && elements_of(p, s->load, s->nload) + elements_of(p, s->store, s->nstore) <= LIGHT ? light : usual[f];
+}
+
+Launch launch_model(const Plan *p, const Stage *s, int64_t elements)
+{
+    Model m = model_of(p, s);
+    Launch l = elements > 0 && elements < m.below ? m.small : m.large;
+    l.v[KNOB_LOAD] *= elements_of(p, s->load, s->nload) > 0;
+    l.v[KNOB_STORE] *= elements_of(p, s->store, s->nstore) > 0;
     while (!launch_valid(p, s, &l) && l.v[KNOB_ITEMS] > 1)
         l.v[KNOB_ITEMS] /= 2;
     return l;

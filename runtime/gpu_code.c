@@ -29,7 +29,7 @@ static void choose_launches(optc_rule *r, int64_t elements, Launch *l)
         StageAt at = plan_at(r->plan, f);
         if (!at.stage)
             continue;
-        l[f] = launch_model(r->plan, at.stage);
+        l[f] = launch_model(r->plan, at.stage, elements);
         TunedKey k;
         const char *from;
         if (stage_form(at.stage) > FORM_ROWS)

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-Space search_stage_space(const Plan *p, const Stage *st) { return (Space){stage_form(st), launch_model(p, st), p, st}; }
+Space search_stage_space(const Plan *p, const Stage *st, int64_t elements) { return (Space){stage_form(st), launch_model(p, st, elements), p, st}; }
 
 static bool valid(const Space *space, const Launch *l) { return !space->stage || launch_valid(space->plan, space->stage, l); }
 
@@ -287,12 +287,20 @@ static bool everything(Run *r)
     return list != NULL;
 }
 
+/* The best against another, with many samples. */
+static bool settle(Run *r, const Launch *other, double *best_ms, double *other_ms)
+{
+    r->broken = r->broken || !r->m->race(r->m->ctx, &r->s->trial[r->s->best].launch, other, CONFIRM, best_ms, other_ms);
+    return !r->broken;
+}
+
 bool search_run(const Space *space, const Meter *m, Search *s)
 {
     Run r = {space, m, s, m->now(m->ctx), false};
     int list[48];
     Launch model = space->model;
     s->n = 0;
+    s->used_ms = 0;
     s->finished = false;
     s->model = s->best = add(s, &model);
     int one = s->model, n = 1;
@@ -314,15 +322,17 @@ bool search_run(const Space *space, const Meter *m, Search *s)
     }
     s->finished = !over(&r);
     /* Against the model itself, once more: its launch is what others were found good with, so a draw is its. */
-    if (!r.broken && s->best != s->model) {
-        double a, b;
-        if (!m->race(m->ctx, &s->trial[s->best].launch, &s->trial[s->model].launch, CONFIRM, &a, &b)) {
-            r.broken = true;
-        } else {
-            s->trial[s->best].ms = s->model_ms * a / b;
-            if (a > better_by * b)
-                s->best = s->model;
-        }
+    double a, b;
+    if (s->best != s->model && settle(&r, &s->trial[s->model].launch, &a, &b)) {
+        s->trial[s->best].ms = s->model_ms * a / b;
+        if (a > better_by * b)
+            s->best = s->model;
+    }
+    int used = s->nknown ? find(s, &s->known[s->nknown - 1]) : -1;
+    if (used >= 0 && !s->trial[used].failed) {
+        s->used_ms = s->trial[s->best].ms;
+        if (used != s->best && settle(&r, &s->trial[used].launch, &a, &b))
+            s->used_ms *= b / a;
     }
     s->spent = m->now(m->ctx) - r.t0;
     return !r.broken;

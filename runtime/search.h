@@ -11,6 +11,7 @@
 #ifndef OPTC_SEARCH_H
 #define OPTC_SEARCH_H
 #include "tuned.h"
+#include "workers.h"
 
 /* What may be tried. guess: 1 is what one would take without measuring; the further off, the worse. */
 typedef struct Space {
@@ -18,7 +19,7 @@ typedef struct Space {
     Launch model;
     const Plan *plan; const Stage *stage;      /* NULL: every combination is valid and none better than another */
 } Space;
-Space search_stage_space(const Plan *p, const Stage *st);
+Space search_stage_space(const Plan *p, const Stage *st, int64_t elements);
 
 typedef struct Tried { Launch launch; double ms; int samples; bool failed; } Tried;      /* ms: on the scale of the model's time */
 
@@ -32,7 +33,7 @@ typedef struct Meter {
 typedef struct Search {
     double budget;                     /* seconds */
     bool exhaustive;
-    const Launch *known; int nknown;   /* found before: tried first */
+    const Launch *known; int nknown;   /* found before: tried first; the last one is what steps use now */
     volatile const int *stop;          /* not 0: end now with what there is; may be NULL */
     void (*said)(void *ctx, const struct Search *s, int tried, int of, double left);      /* progress; may be NULL */
     void *said_ctx;
@@ -40,6 +41,7 @@ typedef struct Search {
     Tried *trial; int n, cap;          /* everything tried; owned here */
     int best, model;                   /* indices into trial */
     double model_ms;
+    double used_ms;                    /* what steps use now, raced against the best at the end; 0: nothing was known */
     bool finished;                     /* the search ended by itself: not by the budget, not by stop */
     double spent;
 } Search;
@@ -52,7 +54,7 @@ int search_space(const Space *space, Launch **out);                             
 typedef struct GpuTuner GpuTuner;
 struct optc_engine;
 struct optc_rule;
-int gpu_tuner_open(struct optc_rule *r, GpuTuner **out);                          /* an optc_status, as the next two */
+int gpu_tuner_open(struct optc_rule *r, Workers *w, GpuTuner **out);              /* an optc_status, as the next two; w: compile the candidates, may be NULL */
 int gpu_tuner_stage(GpuTuner *t, int fn);                                         /* the stage that is measured from now on; its kernels serve all sizes */
 int gpu_tuner_size(GpuTuner *t, int64_t elements);                                /* on tensors of so many elements in all */
 Meter gpu_tuner_meter(GpuTuner *t);

@@ -17,6 +17,7 @@ typedef struct Kernel { Launch launch; CUmodule module; CUfunction fn; bool ok; 
 
 struct GpuTuner {
     optc_rule *r;
+    Workers *workers;
     StageAt at;
     int entry;
     Set time[MOST_SETS]; int ntime;
@@ -243,13 +244,14 @@ static optc_status open_rest(GpuTuner *u)
     return OPTC_OK;
 }
 
-int gpu_tuner_open(optc_rule *r, GpuTuner **out)
+int gpu_tuner_open(optc_rule *r, Workers *workers, GpuTuner **out)
 {
     GpuTuner *u = calloc(1, sizeof *u);
     *out = NULL;
     if (!u)
         return fail(OPTC_ERROR_MEMORY, "tuning: out of memory");
     u->r = r;
+    u->workers = workers;
     gpu_enter(r->engine->gpu);
     optc_status rc = gpu_leave(r->engine->gpu, open_rest(u));
     if (rc != OPTC_OK) {
@@ -282,12 +284,12 @@ static Kernel *kernel_of(GpuTuner *u, const Launch *l)
     return NULL;
 }
 
-typedef struct Build { const Nvrtc *n; char *source, *cubin, *log; size_t size; int arch; pthread_t thread; bool started; } Build;
+typedef struct Build { Workers *workers; char *source, *cubin, *log; size_t size; int arch; pthread_t thread; bool started; } Build;
 
 static void *build(void *arg)
 {
     Build *b = arg;
-    b->cubin = b->source ? nvrtc_build(b->n, b->source, "tune", b->arch, false, &b->size, &b->log) : NULL;
+    b->cubin = b->source ? workers_build(b->workers, b->source, "tune", b->arch, &b->size, &b->log) : NULL;
     return NULL;
 }
 
@@ -360,7 +362,6 @@ static void mend(GpuTuner *u)
 static void ready(void *ctx, const Launch *l, int n, bool *ok)
 {
     GpuTuner *u = ctx;
-    const Nvrtc *nv = nvrtc_get(NULL);
     Build b[64];
     memset(b, 0, sizeof b);
     if (u->n + n > u->cap) {
@@ -372,9 +373,9 @@ static void ready(void *ctx, const Launch *l, int n, bool *ok)
     }
     for (int i = 0; i < n; i++) {
         ok[i] = false;
-        if (i >= 64 || !nv || u->n + n > u->cap || kernel_of(u, &l[i]))
+        if (i >= 64 || u->n + n > u->cap || kernel_of(u, &l[i]))
             continue;
-        b[i] = (Build){.n = nv, .source = source_of(u, &l[i]), .arch = u->r->engine->gpu->arch};
+        b[i] = (Build){.workers = u->workers, .source = source_of(u, &l[i]), .arch = u->r->engine->gpu->arch};
         b[i].started = pthread_create(&b[i].thread, NULL, build, &b[i]) == 0;
         if (!b[i].started)
             build(&b[i]);

@@ -4,13 +4,18 @@
 
 #include "cuda.h"
 #include "find.h"
+#include "workers.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <limits.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
@@ -361,6 +366,66 @@ START_TEST(equal_bytes)
 }
 END_TEST
 
+/* ---- NVRTC in processes of its own ---- */
+enum { JOBS = 6 };
+static const char program[] = "extern \"C\" __global__ void k%d(float *p) { p[threadIdx.x] += %d; }";
+typedef struct Job { Workers *w; int i, arch; char source[200], *code, *log; size_t size; pthread_t thread; } Job;
+
+static void *work(void *arg)
+{
+    Job *j = arg;
+    j->code = workers_build(j->w, j->source, "job", j->arch, &j->size, &j->log);
+    return NULL;
+}
+
+static void check_jobs(Workers *w, const Nvrtc *n, int arch)
+{
+    Job job[JOBS];
+    memset(job, 0, sizeof job);
+    for (int i = 0; i < JOBS; i++) {
+        job[i] = (Job){.w = w, .i = i, .arch = arch};
+        snprintf(job[i].source, sizeof job[i].source, i ? program : "extern \"C\" __global__ void k%d() { no_such_name = %d; }", i, i);
+        ck_assert(!pthread_create(&job[i].thread, NULL, work, &job[i]));
+    }
+    for (int i = 0; i < JOBS; i++) {
+        char *log = NULL;
+        size_t size = 0;
+        ck_assert(!pthread_join(job[i].thread, NULL));
+        char *code = nvrtc_build(n, job[i].source, "job", arch, false, &size, &log);
+        ck_assert_msg(i ? code && job[i].code && size == job[i].size && !memcmp(code, job[i].code, size) : !job[i].code && job[i].log && !strcmp(job[i].log, log), "job %d: %s", i, job[i].log ? job[i].log : "other code");
+        free(code);
+        free(log);
+        free(job[i].code);
+        free(job[i].log);
+    }
+}
+
+/* More jobs than processes: the bytes of this process. Killed, they are done without; ended, nothing of them is left. */
+START_TEST(workers)
+{
+    int arch[64];
+    const Nvrtc *n = forked() ? real_nvrtc("NVRTC in processes of its own") : NULL;
+    if (!n)
+        return;
+    ck_assert_int_gt(nvrtc_archs(n, arch, 64), 0);
+    Workers *w = workers_start(2);
+    ck_assert(w && workers_alive(w) == 2);
+    check_jobs(w, n, arch[0]);
+    ck_assert_int_eq(workers_alive(w), 2);
+    signal(SIGTERM, SIG_IGN);
+    kill(0, SIGTERM);                               /* the group of this test: its workers */
+    check_jobs(w, n, arch[0]);
+    ck_assert_int_eq(workers_alive(w), 0);
+    workers_end(w);
+    w = workers_start(3);
+    ck_assert(w && workers_alive(w) == 3);
+    workers_end(w);
+    ck_assert_msg(waitpid(-1, NULL, WNOHANG) < 0 && errno == ECHILD, "a worker was left");
+    workers_end(NULL);
+    check_jobs(NULL, n, arch[0]);
+}
+END_TEST
+
 /* The rule's source with a name in it that nothing declares: NVRTC's log says which, and where. */
 START_TEST(broken_source)
 {
@@ -434,6 +499,7 @@ Suite *cuda_suite(void)
     tcase_add_loop_test(t, refused_nvrtc, 0, COUNT(refusals));
     tcase_add_loop_test(t, options_by_version, 0, COUNT(givens));
     tcase_add_test(t, equal_bytes);
+    tcase_add_test(t, workers);
     tcase_add_test(t, broken_source);
     tcase_add_test(t, cites_the_spec);
     suite_add_tcase(s, t);

@@ -92,7 +92,7 @@ static void open_space(void)
     ck_assert(find_spec(NULL, "adamw", &gen.arena, &s, &gen.diag) && gen_compile(&gen, s, &(GenOptions){.types = {T_F32, T_F32, T_F32}}));
     for (int f = 0; f < gen.plan->nfn; f++)
         if (stage_form(plan_at(gen.plan, f).stage) == FORM_MAP)
-            space = search_stage_space(gen.plan, plan_at(gen.plan, f).stage);
+            space = search_stage_space(gen.plan, plan_at(gen.plan, f).stage, 0);
     ck_assert_int_eq(space.form, FORM_MAP);
 }
 
@@ -206,6 +206,54 @@ START_TEST(goes_on_from_before)
 }
 END_TEST
 
+/* How what steps use now stands to the best of all is measured once more, side by side. */
+START_TEST(stands_to_what_is_used)
+{
+    Land a = {.height = coupled, .noise = 0.01, .seed = 1};
+    Launch best;
+    double least = lowest(&a, &best);
+    for (int i = 0; i < 2; i++) {
+        Launch known[2] = {best, i ? best : space.model};
+        Search s = {.budget = 1e9, .exhaustive = true, .known = known, .nknown = 2};
+        Meter m = {&a, ready, race, now};
+        ck_assert(search_run(&space, &m, &s));
+        double want = i ? 1 : coupled(&space.model) / least, got = s.used_ms / s.trial[s.best].ms;
+        ck_assert_msg(fabs(got / want - 1) < 0.01, "%g, not %g", got, want);
+        search_free(&s);
+    }
+    Search s = run(&a, 60, false);
+    ck_assert(s.used_ms == 0);
+    search_free(&s);
+}
+END_TEST
+
+/* Whatever the rule and the size, the model's launch is one that may be tried. */
+START_TEST(model_is_valid)
+{
+    int stages = 0, small = 0;
+    for (int r = 0; r < optc_library_size(); r++) {
+        Gen g = {0};
+        Source s;
+        if (strchr(optc_library_name(r), '/'))
+            continue;
+        ck_assert(find_spec(NULL, optc_library_name(r), &g.arena, &s, &g.diag) && gen_compile(&g, s, &(GenOptions){.types = {T_F32, T_F32, T_F32}}));
+        for (int f = 0; f < g.plan->nfn; f++)
+            for (int e = -1; e < 40; e++) {
+                const Stage *st = plan_at(g.plan, f).stage;
+                if (!st)
+                    continue;
+                Launch l = launch_model(g.plan, st, e < 0 ? 0 : (int64_t)1 << e), many = launch_model(g.plan, st, 0);
+                ck_assert_msg(launch_valid(g.plan, st, &l), "%s, stage %d, 2^%d", optc_library_name(r), f, e);
+                ck_assert_msg((e >= 0 && e < 26) || !memcmp(&l, &many, sizeof l), "%s, stage %d, 2^%d", optc_library_name(r), f, e);
+                small += memcmp(&l, &many, sizeof l) != 0;
+                stages++;
+            }
+        gen_free(&g);
+    }
+    ck_assert(stages > 25 * 41 && small > 25 * 20);
+}
+END_TEST
+
 Suite *search_suite(void)
 {
     Suite *s = suite_create("search");
@@ -217,6 +265,8 @@ Suite *search_suite(void)
     tcase_add_test(t, exhaustive_tries_all);
     tcase_add_test(t, budget_and_stop);
     tcase_add_test(t, goes_on_from_before);
+    tcase_add_test(t, stands_to_what_is_used);
+    tcase_add_test(t, model_is_valid);
     suite_add_tcase(s, t);
     return s;
 }

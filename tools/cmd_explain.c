@@ -195,7 +195,7 @@ static void explain(Spec *s, int64_t size, double bandwidth, const DimsList *sha
 }
 
 /* What tuning results know each stage of a GPU by, and what launch it has without any. */
-static void hashes(Spec *s)
+static void hashes(Spec *s, int64_t size)
 {
     const Plan *p = s->gen.plan;
     for (int f = 0; f < p->nfn; f++) {
@@ -203,7 +203,7 @@ static void hashes(Spec *s)
         char hex[33];
         if (!at.stage || stage_form(at.stage) > FORM_ROWS)
             continue;                          /* nothing to choose there */
-        Launch l = launch_model(p, at.stage);
+        Launch l = launch_model(p, at.stage, size);
         emit_cuda_stage_hash(&s->gen, f, hex);
         printf("%s %s %s", hex, form_name[stage_form(at.stage)], emit_stage_name(&s->gen.arena, p, at.entry->name, at.phase, at.stage));
         for (int k = 0; k < NKNOB; k++)
@@ -220,7 +220,7 @@ int cmd_explain(const Command *self, int argc, char **argv)
     static DimsList shapes;
     CompileOpts c = COMPILE_OPTS_INIT;
     const Opt opts[] = {
-        {"size", 0, OPT_SIZE, &size, "N", "elements to work the floor out for (default: 64M)"},
+        {"size", 0, OPT_SIZE, &size, "N", "elements to work the floor (default: 64M) or the launches (default: many) out for"},
         {"shape", 0, OPT_SHAPES, &shapes, "RxC", "exact bytes of each stage for a tensor of this shape; may be repeated"},
         {"bandwidth", 0, OPT_REAL, &bandwidth, "GB/s", "of the machine in mind (default: measured here)"},
         {"hashes", 0, OPT_FLAG, &only_hashes, NULL, "only the hashes by which tuning results know its stages on a GPU, and their launches without any"},
@@ -236,7 +236,7 @@ int cmd_explain(const Command *self, int argc, char **argv)
     if (!spec_open(&s, argv[0], &c, false, NULL))
         rc = spec_fail(&s);
     else if (only_hashes)
-        hashes(&s);
+        hashes(&s, size);
     else
         explain(&s, size, bandwidth, &shapes);
     spec_close(&s);

@@ -149,7 +149,7 @@ static Launch ship_launch(Ship *s, Gen *g, int fn, int arch)
             if (!strcmp(t->key.stage, hash) && !strcmp(t->key.types, types) && arch_of(t->key.device) == arch && launch_valid(g->plan, st, &t->launch) && (!best || t->key.bucket > best->key.bucket))
                 best = t;
         }
-    return best ? best->launch : launch_model(g->plan, st);
+    return best ? best->launch : launch_model(g->plan, st, 0);
 }
 
 static void choose_launches(Ship *s, PackArch *a)

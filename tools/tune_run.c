@@ -27,6 +27,7 @@ typedef struct Run {
     TunedList known;               /* the user's file as it was */
     TrialList tried;
     optc_engine *engine;
+    Workers *workers;              /* compile candidates for a GPU */
     bool shows;                    /* a progress line on a terminal */
     /* what is searched now */
     const char *label; int64_t elements; int nth, of;
@@ -129,8 +130,9 @@ static void report(const Run *r, const TunedKey *k, const Search *s, double byte
     const Tried *best = &s->trial[s->best];
     clear_progress(r);
     snprintf(size, sizeof size, "2^%d", k->bucket);
-    printf("  %-28s %-5s %-6s %10s %7.0f GB/s %+6.1f %%  %4d tried in %3.0f s%s  %s\n", label, form_name[k->form], size, cli_time(t, best->ms * 1e-3), bytes / best->ms * 1e-6,
-           100 * (best->ms / s->model_ms - 1), tried(s), s->spent, s->finished ? " " : "*", s->best == s->model ? "as the model has it" : launch_text(l, k->form, &best->launch));
+    printf("  %-28s %-5s %-6s %10s %7.0f GB/s %+6.1f %%", label, form_name[k->form], size, cli_time(t, best->ms * 1e-3), bytes / best->ms * 1e-6, 100 * (best->ms / s->model_ms - 1));
+    printf(s->used_ms > 0 ? " %+6.1f %%" : "        -", 100 * (best->ms / s->used_ms - 1));
+    printf("  %4d tried in %3.0f s%s  %s\n", tried(s), s->spent, s->finished ? " " : "*", s->best == s->model ? "as the model has it" : launch_text(l, k->form, &best->launch));
     fflush(stdout);
 }
 
@@ -184,11 +186,11 @@ static bool tune_gpu(Run *r, optc_rule *rule, const char *name, double budget)
                 continue;
             }
             r->elements = r->size[i];
-            ok = (u || lib(gpu_tuner_open(rule, &u))) && (ready || lib(gpu_tuner_stage(u, f))) && lib(gpu_tuner_size(u, r->size[i]));
+            ok = (u || lib(gpu_tuner_open(rule, r->workers, &u))) && (ready || lib(gpu_tuner_stage(u, f))) && lib(gpu_tuner_size(u, r->size[i]));
             ready = true;
             if (!ok)
                 break;
-            Space space = search_stage_space(rule->plan, at.stage);
+            Space space = search_stage_space(rule->plan, at.stage, r->size[i]);
             Meter m = gpu_tuner_meter(u);
             ok = search_one(r, &k, &space, &m, gpu_tuner_bytes(u), budget, label);
         }
@@ -294,6 +296,8 @@ static bool start(Run *r)
         return cli_error("tune: the path '%s' is too long", r->path), false;
     if (!tuned_read(&r->known, r->path, why, sizeof why) || !trials_read(&r->tried, r->trials, why, sizeof why))
         return cli_error("tune: %s", why), false;
+    if (!strncmp(r->device, "cuda", 4))
+        r->workers = workers_start((int)sysconf(_SC_NPROCESSORS_ONLN));
     if (!lib(optc_open(&(optc_engine_options){.device = r->device, .spec_path = r->compile.path}, &r->engine)))
         return false;
     if (r->engine->gpu && !nvrtc_get(NULL)) {
@@ -375,7 +379,8 @@ int tune_run(const Command *self, int argc, char **argv)
         of += !strchr(optc_library_name(i), '/');
     r.of = of;
     if (ok)
-        printf("%s\n%d rule%s, %d size%s, up to %.0f s each: at most %.0f minutes\n\n", optc_device_name(r.engine), of, of == 1 ? "" : "s", r.nsize, r.nsize == 1 ? "" : "s", r.budget, ceil(of * r.budget / 60));
+        printf("%s\n%d rule%s, %d size%s, up to %.0f s each: at most %.0f minutes (a * where that ended a search)\n\n  %-28s %-5s %-6s %10s %12s %8s %8s\n", optc_device_name(r.engine), of, of == 1 ? "" : "s", r.nsize, r.nsize == 1 ? "" : "s", r.budget, ceil(of * r.budget / 60),
+               "stage", "form", "size", "best", "by its plan", "to model", "to used");
     for (int i = 0; ok && i < n && !stop; i++) {
         r.nth = i + 1;
         ok = tune_rule(&r, argv[i]);
@@ -387,6 +392,7 @@ int tune_run(const Command *self, int argc, char **argv)
         }
     rc = r.engine ? finish(&r, ok) : CLI_FAILED;
     (void)optc_close(r.engine);
+    workers_end(r.workers);
     tuned_free(&r.known);
     trials_free(&r.tried);
     return rc;

@@ -294,7 +294,7 @@ static void random_launches(const Plan *p, Launch *l, bool all)
                 const Stage *s = &p->entry[e].phase[m].stage[i];
                 Launch x;
                 do {
-                    x = launch_model(p, s);
+                    x = launch_model(p, s, roll(2) << 20);
                     for (int k = 0; k < NKNOB; k++) {
                         int v[MOST_VALUES], n = knob_values(stage_form(s), (Knob)k, v);
                         if (all || roll(3) == 0)
