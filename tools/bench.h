@@ -90,11 +90,12 @@ typedef struct Case {
     char *peer, *peer_graph;       /* what the peer runs; NULL: it cannot */
     char *peer_why;                /* … because */
     bool graph;                    /* the peer is asked for a CUDA graph too */
+    struct Case *rival;            /* --against untuned: the same rule without tuning results, in place of a peer */
 } Case;
 
 typedef struct Bench {
     CompileOpts compile;
-    const char *device_name, *against;         /* as asked for; against NULL: no peer */
+    const char *device_name, *against;         /* as asked for; against NULL: no peer; "untuned": no process, a rival of each case */
     int64_t size;                  /* 0: the usual */
     DimsList *shapes;              /* n = 0: by size */
     const Work *work;
@@ -118,6 +119,7 @@ void bench_free(Bench *b);
 bool bench_start(Bench *b, Case *c, optc_engine *e);       /* compiles and binds */
 void bench_stop(Case *c);                                  /* unbinds and releases */
 bool bench_steps(Case *c, int n);
+bool bench_rivals(const Bench *b);                         /* asked for --against untuned */
 bool bench_lib(optc_status s);                             /* says the library's message */
 bool bench_first(Bench *b, Case *c);                       /* bench_start twice, timed, with a cache that is empty and one that is not */
 

@@ -23,7 +23,7 @@ static void put_gpu(const Case *c, const Medians *m)
 
 static void put_peer(const Bench *b, const Case *c, const Medians *m)
 {
-    printf(",\n     \"torch\": {\"runs\": ");
+    printf(",\n     \"%s\": {\"runs\": ", b->against);
     put_string(c->peer);
     printf(", \"ms\": %.6g, \"ratio\": %.6g", m->peer * 1e3, m->ahead);
     if (b->device.ops->async)

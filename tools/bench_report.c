@@ -96,13 +96,15 @@ static void names(const Widths *w, const char *shape, const char *label, Paint p
     fputs(cli_paint(paint ? PAINT_NONE : paint), stdout);
 }
 
+static int digits(const Bench *b) { return bench_rivals(b) ? 3 : 2; }       /* of how far it is ahead: of itself, by little */
+
 /* ---- the CPU's table ---- */
 static void cpu_head(const Bench *b, const Widths *w)
 {
     names(w, "work", "rule", PAINT_NONE);
     printf("%10s %7s %9s %9s %10s  ", "a step", "GB/s", "of best", "of mix", "elements/s");
     if (b->peer_name)
-        printf("%10s %7s  ", "torch", "ahead");
+        printf("%10s %7s  ", b->against, "ahead");
     puts("how it runs");
 }
 
@@ -111,7 +113,7 @@ static void cpu_row(const Bench *b, const Case *c, const Medians *m)
     char t[32];
     printf("%10s %7.1f %7.0f %% %7.0f %% %8.1f M  ", cli_time(t, m->seconds), m->rate * 1e-9, m->share * 100, m->mix * 100, (double)c->n / m->seconds * 1e-6);
     if (b->peer_name && c->peer)
-        printf("%10s %6.2fx  ", cli_time(t, m->peer), m->ahead);
+        printf("%10s %6.*fx  ", cli_time(t, m->peer), digits(b), m->ahead);
     else if (b->peer_name)
         printf("%10s %7s  ", "-", "");
     puts(c->runs);
@@ -132,7 +134,7 @@ static void gpu_head(const Bench *b, const Widths *w)
     names(w, "work", "rule", PAINT_NONE);
     printf("%7s %9s %5s %5s %7s %6s %7s %6s", "tensors", "a step", "GB/s", "copy", "of copy", "host", "cold", "warm");
     if (b->peer_name)
-        printf(" %9s %7s", "torch", "ahead");
+        printf(" %9s %7s", b->against, "ahead");
     if (w->graph)
         printf(" %9s %6s", "its graph", "ahead");
     putchar('\n');
@@ -160,7 +162,7 @@ static void gpu_row(const Bench *b, const Case *c, const Medians *m, const Width
     printf("%7d %7.3fms %5.0f %5.0f %6.1f%% %4.1fus %5.0fms %4.0fms", c->ntensor, m->seconds * 1e3, m->rate * 1e-9, m->best * 1e-9, m->share * 100,
            m->host * 1e6, c->cold * 1e3, c->warm * 1e3);
     if (b->peer_name && c->peer)
-        printf(" %7.3fms %6.2fx", m->peer * 1e3, m->ahead);
+        printf(" %7.3fms %6.*fx", m->peer * 1e3, digits(b), m->ahead);
     else if (b->peer_name)
         printf(" %9s", "-");
     if (w->graph && c->peer && c->peer_graph)

@@ -33,7 +33,7 @@ static bool fits(Bench *b, int from, int n)
 {
     double need = (double)b->place * (type_info[b->type].bytes + type_info[grad_type(b)].bytes) + 2.0 * (double)b->most * sizeof(float), have = b->device.ops->room(&b->device);
     for (int i = from; i < from + n; i++)
-        need += b->cases[i].state_bytes;
+        need += b->cases[i].state_bytes * (bench_rivals(b) ? 2 : 1);
     char x[32], y[32];
     if (need < have)
         return true;
@@ -246,6 +246,16 @@ static void time_peer(Bench *b, Case *c, int round)
     c->graph_ahead[round] = t.graph / c->seconds[round];
 }
 
+/* Once more after it, so that neither side is always the second. */
+static bool time_rival(Bench *b, Case *c, int round)
+{
+    double again;
+    if (!sample(b, c->rival, &c->peer_seconds[round]) || (b->device.ops->async && !time_host(b, c->rival, &c->peer_host[round])) || !sample(b, c, &again))
+        return false;
+    c->ahead[round] = 2 * c->peer_seconds[round] / (c->seconds[round] + again);
+    return true;
+}
+
 static bool time_case(Bench *b, Case *c, int round)
 {
     Device *d = &b->device;
@@ -269,10 +279,38 @@ static bool time_case(Bench *b, Case *c, int round)
     b->best[b->nstream++] = r.best;
     if (b->peer && c->peer)
         time_peer(b, c, round);
-    return true;
+    return !c->rival || time_rival(b, c, round);
 }
 
 /* ---- a batch ---- */
+bool bench_rivals(const Bench *b) { return b->against && !strcmp(b->against, "untuned"); }
+
+/* The same case in an engine that knows no results; what it points to stays the case's. */
+static bool start_rival(Bench *b, Case *c)
+{
+    Case *r = c->rival = calloc(1, sizeof *r);
+    if (!r)
+        return cli_error("bench: out of memory"), false;
+    *r = (Case){.label = c->label, .spec = c->spec, .with = c->with, .shape = c->shape, .ntensor = c->ntensor, .n = c->n, .place = c->place, .periodic = c->periodic, .matrix = c->matrix};
+    if (!bench_lib(optc_open(&(optc_engine_options){.device = b->device_name, .threads = b->threads, .spec_path = b->compile.path, .untuned = 1}, &r->engine)))
+        return false;
+    if (!bench_start(b, r, r->engine) || !warm_up(b, r))
+        return false;
+    c->peer = r->runs;                                     /* where its code comes from */
+    r->runs = NULL;
+    return c->peer != NULL;
+}
+
+static void stop_rival(Case *c)
+{
+    if (!c->rival)
+        return;
+    bench_stop(c->rival);
+    free(c->rival->runs);
+    free(c->rival);
+    c->rival = NULL;
+}
+
 static bool prepare(Bench *b, int from, int n)
 {
     if (!make_buffers(b, from, n))
@@ -280,7 +318,7 @@ static bool prepare(Bench *b, int from, int n)
     for (int i = 0; i < n; i++) {
         Case *c = &b->cases[from + i];
         progress(b, c, "warming up", i, n);
-        if (!(b->device.ops->async ? bench_first(b, c) : bench_start(b, c, b->engine)) || !warm_up(b, c))
+        if (!(b->device.ops->async ? bench_first(b, c) : bench_start(b, c, b->engine)) || !warm_up(b, c) || (bench_rivals(b) && !start_rival(b, c)))
             return false;
     }
     return true;
@@ -288,7 +326,7 @@ static bool prepare(Bench *b, int from, int n)
 
 static void open_peers(Bench *b, int from, int n)
 {
-    if (b->against && !b->peer_tried) {
+    if (b->against && !b->peer_tried && !bench_rivals(b)) {
         b->peer = peer_start(b->against, b, &b->peer_name);
         b->peer_tried = true;
     }
@@ -304,6 +342,7 @@ static void put_away(Bench *b, int from, int n)
     void **each[] = {&b->p, &b->g, &b->input};
     for (int i = from; i < from + n; i++) {
         bench_stop(&b->cases[i]);
+        stop_rival(&b->cases[i]);
         if (b->peer && b->cases[i].peer)
             peer_close(b->peer, b, &b->cases[i]);
     }
@@ -347,6 +386,7 @@ bool bench_open(Bench *b)
     if (!device_open(&b->device, b->engine))
         return false;
     b->device.alone = b->device.ops->async && !b->queued;
+    b->peer_name = bench_rivals(b) ? strdup("without tuning results") : NULL;
     return true;
 }
 

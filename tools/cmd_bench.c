@@ -147,7 +147,7 @@ static bool add_cases(Bench *b, char **arg, int n)
 static void drop_bars(Bench *b)
 {
     const CompileOpts *o = &b->compile;
-    bool plain = b->device.ops->async && !b->size && o->p < 0 && o->g < 0 && o->state < 0 && !o->with && !o->options && !o->path;
+    bool plain = b->device.ops->async && !bench_rivals(b) && !b->size && o->p < 0 && o->g < 0 && o->state < 0 && !o->with && !o->options && !o->path;
     for (int i = 0; i < b->ncase && !plain; i++)
         b->cases[i].bar = NULL;
 }
@@ -184,8 +184,8 @@ static int check_args(const Command *self, Bench *b, const char *work, int n)
         return cli_misuse(self, "%s has its own tensors: --shape and --tensors do not go with it (--size makes it smaller)", work ? "--work" : "--suite");
     if (b->suite && (work || n))
         return cli_misuse(self, "--suite has its own workloads and rules ('--work list' shows them)");
-    if (b->against && strcmp(b->against, "torch"))
-        return cli_misuse(self, "--against knows torch, not '%s'", b->against);
+    if (b->against && strcmp(b->against, "torch") && !bench_rivals(b))
+        return cli_misuse(self, "--against knows torch and untuned, not '%s'", b->against);
     if (!device_known(b->device_name))
         return cli_misuse(self, "--device knows cpu, cuda, cuda:N and best, not '%s'", b->device_name);
     if (work && !(b->work = work_find(work))) {
@@ -213,7 +213,7 @@ int cmd_bench(const Command *self, int argc, char **argv)
         {"queued", 0, OPT_FLAG, &b.queued, NULL, "on a GPU: time several steps behind one another, not each from an idle device"},
         {"rounds", 0, OPT_COUNT, &b.rounds, "N", "how often everything is timed in turn (default: 11)"},
         {"threads", 0, OPT_COUNT, &b.threads, "N", "threads of the CPU (default: as OpenMP would)"},
-        {"against", 0, OPT_TEXT, &b.against, "torch", "time PyTorch beside it; $OPTC_PYTHON names the interpreter"},
+        {"against", 0, OPT_TEXT, &b.against, "WHAT", "torch: time PyTorch beside it ($OPTC_PYTHON names the interpreter); untuned: itself without tuning results"},
         {"json", 0, OPT_FLAG, &b.json, NULL, "print one JSON object"},
         COMPILE_OPTS(b.compile),
         {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const TestShape large[] = {{0, {0}}, {1, {1}}, {1, {7}}, {2, {33, 65}}, {3, {3, 5, 7}}, {1, {70001}}, {2, {300, 701}}, {2, {67, 4100}}, {3, {5, 130, 64}}, {2, {5000, 3}}, {2, {64, 8192}}, {4, {40, 30, 3, 3}}};
 static const TestShape small[] = {{0, {0}}, {1, {1}}, {1, {7}}, {2, {33, 65}}, {3, {3, 5, 7}}, {1, {4103}}, {2, {70, 131}}, {2, {3, 4100}}, {3, {5, 66, 8}}, {2, {300, 3}}, {2, {66, 128}}, {4, {4, 3, 3, 3}}};
@@ -35,11 +36,13 @@ static void gpu_setup(void)
     ck_assert(!d->cuDeviceGet(&dev, 0) && !d->cuDevicePrimaryCtxRetain(&ctx, dev) && !d->cuCtxPushCurrent_v2(ctx));
 }
 
+static int untuned;                        /* of the next side that is opened */
+
 static void open_side(Side *s, const char *device, const char *spec, const char *with, const char *options, int off)
 {
     memset(s, 0, sizeof *s);
     bool gpu = strcmp(device, "cpu") != 0;
-    OK(optc_open(&(optc_engine_options){.device = device, .threads = 4, .cache_dir = getenv("OPTC_TEST_CACHE")}, &s->e));
+    OK(optc_open(&(optc_engine_options){.device = device, .threads = 4, .cache_dir = getenv("OPTC_TEST_CACHE"), .untuned = untuned}, &s->e));
     OK(optc_compile(s->e, &(optc_rule_options){.spec = spec, .with = with, .options = options}, &s->r));
     optc_tensor t[NSHAPES];
     memset(t, 0, sizeof t);
@@ -532,7 +535,53 @@ START_TEST(live)
     }
     printf("live: %d steps, %d launches tried, %s\n", steps, tried, won ? "some won" : "none won");
     ck_assert_msg(!won || strstr(text, "adamw live"), "a launch won, and %s does not say so", path);
-    unsetenv("OPTC_TUNE");
+    setenv("OPTC_TUNE", "", 1);
+}
+END_TEST
+
+/* A file of results decides the launches: at this size, at the nearest with notice; an engine without results takes the model's. The same bits each time. */
+START_TEST(results_are_used)
+{
+    static const struct { int apart, untuned; const char *says; } cases[] = {{0, 0, "; launches tuned (user)"}, {4, 0, "; launches tuned (user, nearest size 2^"}, {0, 1, NULL}};
+    char path[] = "/tmp/optc-tuned-XXXXXX", why[400];
+    ck_assert(close(mkstemp(path)) == 0);
+    setenv("OPTC_TUNE", path, 1);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Side model, other;
+        untuned = 1;
+        open_side(&model, "cuda", "sgd", "", "", 0);
+        untuned = 0;
+        TunedList l = {0};
+        Tuned t = {.launch = {{256, 2, 4, 0, 0, 0, 4}}, .ms = 1, .model_ms = 2, .samples = 9};
+        int fn = 0;
+        while (stage_form(plan_at(model.r->plan, fn).stage) != FORM_MAP)
+            fn++;
+        gpu_tuned_key(model.r, fn, model.b->elems, &t.key);
+        t.key.bucket += cases[i].apart;
+        ck_assert(tuned_put(&l, &t));
+        ck_assert_msg(tuned_write(&l, path, why, sizeof why), "%s", why);
+        tuned_free(&l);
+        untuned = cases[i].untuned;
+        open_side(&other, "cuda", "sgd", "", "", 0);
+        untuned = 0;
+        Launch want = cases[i].untuned ? launch_model(other.r->plan, plan_at(other.r->plan, fn).stage, other.b->elems) : t.launch;
+        ck_assert(!memcmp(&other.b->gpu->code->launch[fn], &want, sizeof want));
+        ck_assert_msg(cases[i].says ? strstr(optc_rule_path(other.r), cases[i].says) != NULL : !strstr(optc_rule_path(other.r), "tuned"), "%s", optc_rule_path(other.r));
+        for (int step = 1; step <= 2; step++) {
+            set_grads(&model, step);
+            set_grads(&other, step);
+            OK(optc_step(model.b));
+            OK(optc_step(other.b));
+        }
+        OK(optc_sync(model.b));
+        for (int k = 0; k < NSHAPES; k++)
+            ck_assert(!d->cuMemcpyDtoHAsync_v2(model.hp[k], model.p[k], (size_t)model.n[k] * 4, NULL) && !d->cuStreamSynchronize(NULL));
+        compare("with results", &model, &other);
+        close_side(&model, 0);
+        close_side(&other, 0);
+    }
+    unlink(path);
+    setenv("OPTC_TUNE", "", 1);
 }
 END_TEST
 
@@ -576,6 +625,7 @@ int main(void)
     tcase_add_loop_test(t[2], graphs, 0, 4);
     tcase_add_test(t[2], hyper_in_graphs);
     tcase_add_loop_test(t[3], launches, 0, 7);
+    tcase_add_test(t[3], results_are_used);
     tcase_add_test(t[3], live);
     tcase_add_test(t[4], inputs_anywhere);
     tcase_add_test(t[4], wrong_memory);
