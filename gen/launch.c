@@ -1,5 +1,6 @@
 #include "launch.h"
 
+#include <limits.h>
 #include <string.h>
 
 const char *const form_name[NFORM] = {"map", "fold", "tile", "rows", "list", "cols", "slices", "single", "cpu"};
@@ -80,27 +81,29 @@ Launch launch_plain(const Stage *s)
 
 /* What did best over the library on an H200, by trying everything at 2^20, 2^24 and 2^28 elements (tests/gpu/tune.sh). Up to `below` elements the traffic of a
  * step and the cache are of a size: what is not read again soon is said to be so (load, store), or it pushes out what is. Light: a map of four arrays or fewer
- * needs wider vectors to have as many bytes under way. */
+ * needs wider vectors to have as many bytes under way. Many: with nine or more the cache is outgrown sooner. */
 typedef struct Model { int64_t below; Launch small, large; } Model;
-enum { LIGHT = 4 };
+enum { LIGHT = 4, MANY = 9 };
 
 static Model model_of(const Plan *p, const Stage *s)
 {
     static const Model usual[NFORM] = {
-        [FORM_MAP] = {1 << 25, {{128, 4, 2, 4, 2, 1, 0}}, {{128, 4, 2, 0, 0, 0, 0}}},
+        [FORM_MAP] = {1 << 25, {{128, 4, 1, 4, 2, 1, 0}}, {{128, 4, 2, 0, 0, 0, 0}}},
         [FORM_FOLD] = {1 << 25, {{64, 4, 2, 8, 1, 1, 0}}, {{128, 4, 4, 0, 0, 0, 0}}},
-        [FORM_TILE] = {0, {{0}}, {{256, 4, 4, 4, 2, 0, 0}}},
+        [FORM_TILE] = {0, {{0}}, {{256, 4, 4, 0, 2, 0, 0}}},
         [FORM_ROWS] = {0, {{0}}, {{256, 4, 2, 0, 0, 0, 0}}},
         [FORM_LIST] = {0, {{0}}, {{128, 1, 1, 0, 0, 0, 0}}},
         [FORM_COLS] = {0, {{0}}, {{256, 1, 1, 0, 0, 0, 0}}},
         [FORM_SLICES] = {0, {{0}}, {{128, 1, 1, 0, 0, 0, 0}}},
         [FORM_SINGLE] = {0, {{0}}, {{128, 1, 1, 0, 0, 0, 0}}}};
+    static const Model many = {1 << 23, {{128, 4, 1, 4, 2, 1, 0}}, {{128, 4, 2, 0, 0, 0, 0}}};
     static const Model light = {1 << 23, {{128, 4, 1, 0, 1, 0, 0}}, {{128, 8, 1, 6, 0, 0, 0}}};
     static const Model by_rows[] = {[FORM_MAP] = {1 << 23, {{128, 8, 2, 6, 1, 1, 0}}, {{128, 8, 2, 6, 0, 0, 0}}}, [FORM_FOLD] = {0, {{0}}, {{64, 4, 2, 0, 0, 0, 0}}}};
     LaunchForm f = stage_form(s);
     if (s->uses_rows && f <= FORM_FOLD)
         return by_rows[f];
-    return f == FORM_MAP && elements_of(p, s->load, s->nload) + elements_of(p, s->store, s->nstore) <= LIGHT ? light : usual[f];
+    int arrays = elements_of(p, s->load, s->nload) + elements_of(p, s->store, s->nstore);
+    return f != FORM_MAP ? usual[f] : arrays <= LIGHT ? light : arrays >= MANY ? many : usual[f];
 }
 
 Launch launch_model(const Plan *p, const Stage *s, int64_t elements)
@@ -112,6 +115,17 @@ Launch launch_model(const Plan *p, const Stage *s, int64_t elements)
     while (!launch_valid(p, s, &l) && l.v[KNOB_ITEMS] > 1)
         l.v[KNOB_ITEMS] /= 2;
     return l;
+}
+
+void launch_range(const Plan *p, const Stage *s, int64_t elements, int *lo, int *hi)
+{
+    int64_t below = model_of(p, s).below;
+    int border = 0;
+    while (below >> (border + 1))
+        border++;
+    bool small = elements > 0 && elements < below;
+    *lo = small ? 0 : border;
+    *hi = small ? border - 1 : INT_MAX;
 }
 
 int64_t launch_pieces(const Stage *s, const Launch *l) { return count_pieces(stage_form(s), s->nfold > 0, l, 0); }

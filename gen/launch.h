@@ -15,6 +15,8 @@ LaunchForm stage_form(const Stage *s);
 int knob_values(LaunchForm f, Knob k, int out[MOST_VALUES]);                 /* what may be tried, the count; 1 where there is nothing to choose */
 bool launch_valid(const Plan *p, const Stage *s, const Launch *l);
 Launch launch_model(const Plan *p, const Stage *s, int64_t elements);    /* for tensors of so many elements in all; 0: many */
+/* Sizes, as powers of two, at which the model is the same: what was measured at one of them may serve the others. */
+void launch_range(const Plan *p, const Stage *s, int64_t elements, int *lo, int *hi);
 Launch launch_plain(const Stage *s);                                   /* each knob's first value: to know a stage by, whatever the model says */
 int64_t launch_pieces(const Stage *s, const Launch *l);                /* of a map: blocks a unit of work is split into */
 void launch_grid(const Stage *s, const Launch *l, int64_t units, int64_t longest, int multiprocessors, int64_t *blocks, int *threads);

@@ -354,9 +354,9 @@ static void use_measured(optc_binding *b)
     TunedKey k;
     const char *from;
     cpu_tuned_key(b->rule, b->elems, &k);
-    const Tuned *t = tuned_look(&b->rule->engine->tuned, &k, &from);
-    if (!t || t->key.bucket > k.bucket + 2 || t->key.bucket < k.bucket - 2)
-        return;                                /* what serves a large tensor does not serve a small one */
+    const Tuned *t = tuned_look(&b->rule->engine->tuned, &k, k.bucket - 2, k.bucket + 2, &from);      /* what serves a large tensor does not serve a small one */
+    if (!t)
+        return;
     b->threads = t->launch.v[KNOB_THREADS];
     b->grain = t->launch.v[KNOB_ITEMS];
 }

@@ -32,10 +32,12 @@ static void choose_launches(optc_rule *r, int64_t elements, Launch *l)
         l[f] = launch_model(r->plan, at.stage, elements);
         TunedKey k;
         const char *from;
+        int lo, hi;
         if (stage_form(at.stage) > FORM_ROWS)
             continue;                          /* nothing to choose */
         gpu_tuned_key(r, f, elements, &k);
-        const Tuned *t = tuned_look(&r->engine->tuned, &k, &from);
+        launch_range(r->plan, at.stage, elements, &lo, &hi);
+        const Tuned *t = tuned_look(&r->engine->tuned, &k, lo, hi, &from);
         if (!t || !launch_valid(r->plan, at.stage, &t->launch))
             continue;
         l[f] = t->launch;

@@ -204,9 +204,9 @@ static void adopt(optc_binding *b, Live *v, Play *p, double gain)
     v->result.launch = v->launch;
     /* Times are those of whole steps; the gain is over the model, so what the launch before had over it counts too. */
     const char *from;
-    const Tuned *known = tuned_look(&b->rule->engine->tuned, &v->result.key, &from);
+    const Tuned *known = tuned_look(&b->rule->engine->tuned, &v->result.key, v->result.key.bucket, v->result.key.bucket, &from);
     v->result.ms = median(v->t[1], v->n[1]);
-    v->result.model_ms = v->result.ms * gain * (known && known->key.bucket == v->result.key.bucket ? known->model_ms / known->ms : 1);
+    v->result.model_ms = v->result.ms * gain * (known ? known->model_ms / known->ms : 1);
     v->result.samples = v->n[1];
     snprintf(v->result.label, sizeof v->result.label, "%.40s live", b->rule->rule->name);
     v->save = true;

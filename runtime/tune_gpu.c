@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MOST_SETS = 16, MOST_TENSORS = 512, PATTERN = 1 << 20 };
+enum { MOST_SETS = 64, MOST_TENSORS = 512, PATTERN = 1 << 20 };
 
 typedef struct Set { optc_binding *b; CUdeviceptr p, g; size_t p_bytes; } Set;
 typedef struct Kernel { Launch launch; CUmodule module; CUfunction fn; bool ok; } Kernel;
@@ -168,7 +168,7 @@ static void close_time_sets(GpuTuner *u)
     u->ntime = 0;
 }
 
-/* Enough sets that when their turn comes again nothing of them is left in the cache. */
+/* Enough sets that when their turn comes again next to nothing of them is left in the cache, in whatever order it lets go of things: the hints that are tried change that order. */
 int gpu_tuner_size(GpuTuner *u, int64_t elements)
 {
     static int64_t dim[MOST_TENSORS][2];
@@ -186,7 +186,7 @@ int gpu_tuner_size(GpuTuner *u, int64_t elements)
         }
         u->ntime = i + 1;
         double bytes = stage_bytes(u->time[0].b, u->at.stage);
-        want = (int)(2.0 * u->r->engine->gpu->l2 / (bytes > 1 ? bytes : 1)) + 1;
+        want = (int)(8.0 * u->r->engine->gpu->l2 / (bytes > 1 ? bytes : 1)) + 1;
         want = want > MOST_SETS ? MOST_SETS : want;
     }
     return OPTC_OK;

@@ -1,6 +1,7 @@
 /* Lists of measured launches: sorted by key, searched, merged. */
 #include "tuned_text.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -116,15 +117,17 @@ static int lower(const TunedList *l, const TunedKey *k)
     return lo;
 }
 
-const Tuned *tuned_find(const TunedList *l, const TunedKey *k)
+static const Tuned *find_between(const TunedList *l, const TunedKey *k, int lo, int hi)
 {
     int at = lower(l, k);
-    const Tuned *above = at < l->n && !compare_stage(&l->v[at].key, k) ? &l->v[at] : NULL;
-    const Tuned *below = at > 0 && !compare_stage(&l->v[at - 1].key, k) ? &l->v[at - 1] : NULL;
+    const Tuned *above = at < l->n && !compare_stage(&l->v[at].key, k) && l->v[at].key.bucket <= hi ? &l->v[at] : NULL;
+    const Tuned *below = at > 0 && !compare_stage(&l->v[at - 1].key, k) && l->v[at - 1].key.bucket >= lo ? &l->v[at - 1] : NULL;
     if (!above || !below)
         return above ? above : below;
     return above->key.bucket - k->bucket <= k->bucket - below->key.bucket ? above : below;
 }
+
+const Tuned *tuned_find(const TunedList *l, const TunedKey *k) { return find_between(l, k, 0, INT_MAX); }
 
 bool tuned_put(TunedList *l, const Tuned *t)
 {
@@ -173,11 +176,11 @@ bool tuned_merge(TunedList *into, const TunedList *from, TunedMerge *m)
     return true;
 }
 
-const Tuned *tuned_look(const TunedSet *s, const TunedKey *k, const char **from)
+const Tuned *tuned_look(const TunedSet *s, const TunedKey *k, int lo, int hi, const char **from)
 {
     const struct { const TunedList *list; const char *name; } order[] = {{&s->user, "user"}, {&s->site, "site"}, {&s->builtin, "built-in"}};
     for (int i = 0; i < 6; i++) {                  /* the size itself in any of them before the nearest in the first */
-        const Tuned *t = tuned_find(order[i % 3].list, k);
+        const Tuned *t = find_between(order[i % 3].list, k, lo, hi);
         if (t && (i >= 3 || t->key.bucket == k->bucket)) {
             if (from)
                 *from = order[i % 3].name;

@@ -57,8 +57,8 @@ bool tuned_update(const char *path, const TunedList *from, bool dry, int wait_ms
 typedef struct TunedSet { TunedList user, site, builtin; char why[1200]; } TunedSet;  /* why: what could not be read, a line each, or "" */
 void tuned_open(TunedSet *s);
 void tuned_close(TunedSet *s);
-/* The first list that knows the stage at this size; else the nearest size of the first that knows the stage at all. from: "user", "site", "built-in". */
-const Tuned *tuned_look(const TunedSet *s, const TunedKey *k, const char **from);
+/* The first list that knows the stage at this size; else the nearest size, of those from lo to hi, of the first that knows one. from: "user", "site", "built-in". */
+const Tuned *tuned_look(const TunedSet *s, const TunedKey *k, int lo, int hi, const char **from);
 
 /* ---- trials: everything that was timed, beside the results in FILE.trials, for charts and to go on where a run was stopped ----
  *

@@ -46,20 +46,23 @@ START_TEST(user_then_site_then_built_in)
     tuned_open(&s);
     ck_assert_str_eq(s.why, "");                       /* the built-in ones read too */
     Tuned k = entry("NVIDIA H200", FORM_MAP, HASH, 28, 0, 0, 0), o = entry("NVIDIA H200", FORM_MAP, OTHER, 28, 0, 0, 0), built = entry("made", FORM_MAP, HASH, 2, 7, 8, 9);
-    const Tuned *t = tuned_look(&s, &k.key, &from);
+    const Tuned *t = tuned_look(&s, &k.key, 0, 40, &from);
     ck_assert(t && t->ms == 1);
     ck_assert_str_eq(from, "user");
-    t = tuned_look(&s, &o.key, &from);
+    t = tuned_look(&s, &o.key, 0, 40, &from);
     ck_assert(t && t->ms == 3 && t->key.bucket == 8);
     ck_assert_str_eq(from, "site");
+    ck_assert_ptr_null(tuned_look(&s, &o.key, 10, 40, &from));         /* too far off */
+    ck_assert_ptr_nonnull(tuned_look(&s, &o.key, 8, 28, &from));
+    ck_assert(tuned_look(&s, &k.key, 28, 28, &from)->ms == 1);
     tuned_put(&s.builtin, &built);
     tuned_put(&s.builtin, &k);
-    t = tuned_look(&s, &built.key, &from);
+    t = tuned_look(&s, &built.key, 0, 40, &from);
     ck_assert(t && t->ms == 7);
     ck_assert_str_eq(from, "built-in");
-    ck_assert(tuned_look(&s, &k.key, NULL)->ms == 1);
+    ck_assert(tuned_look(&s, &k.key, 0, 40, NULL)->ms == 1);
     strcpy(k.key.device, "another");
-    ck_assert_ptr_null(tuned_look(&s, &k.key, &from));
+    ck_assert_ptr_null(tuned_look(&s, &k.key, 0, 40, &from));
     tuned_close(&s);
     spill(in_home("user"), "nonsense\n", 9);
     tuned_open(&s);                                    /* one bad file does not take the others along */

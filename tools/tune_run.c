@@ -29,6 +29,7 @@ typedef struct Run {
     optc_engine *engine;
     Workers *workers;              /* compile candidates for a GPU */
     bool shows;                    /* a progress line on a terminal */
+    double begun; int left;        /* of the rule at hand: when, and searches still to come; what one does not spend the others have */
     /* what is searched now */
     const char *label; int64_t elements; int nth, of;
     int found, skipped, better; double gain;
@@ -139,13 +140,16 @@ static void report(const Run *r, const TunedKey *k, const Search *s, double byte
 /* One search, from its key to its result. */
 static bool search_one(Run *r, const TunedKey *k, const Space *space, const Meter *m, double bytes, double budget, const char *label)
 {
+    int lo = k->bucket - 2, hi = k->bucket + 2;
+    if (space->stage)
+        launch_range(space->plan, space->stage, r->elements, &lo, &hi);
     Search s = {.budget = budget, .exhaustive = r->exhaustive, .stop = &stop, .said = progress, .said_ctx = r};
     Launch before[32];
     for (const Trial *t = NULL; s.nknown < 8 && (t = trials_of(&r->tried, k, t));)
         if (isfinite(t->ms))
             before[s.nknown++] = t->launch;
     const char *from;
-    const Tuned *near[] = {tuned_find(&r->known, k), tuned_look(&r->engine->tuned, k, &from)};      /* this size or the nearest: in this file, and in all that steps would use */
+    const Tuned *near[] = {tuned_find(&r->known, k), tuned_look(&r->engine->tuned, k, lo, hi, &from)};      /* this size or the nearest: in this file, and in all that steps would use */
     for (int i = 0; i < 2; i++)
         if (near[i])
             before[s.nknown++] = near[i]->launch;
@@ -166,10 +170,17 @@ static bool search_one(Run *r, const TunedKey *k, const Space *space, const Mete
 }
 
 /* ---- devices ---- */
+/* Seconds for the next search. */
+static double share(Run *r)
+{
+    double rest = r->budget - (cli_now() - r->begun);
+    return rest > 0 && r->left > 0 ? rest / r->left-- : 0;
+}
+
 static bool has_choices(const Stage *s) { return stage_form(s) <= FORM_ROWS; }
 
 /* Stage by stage, each at all sizes: what was compiled for one serves the others. */
-static bool tune_gpu(Run *r, optc_rule *rule, const char *name, double budget)
+static bool tune_gpu(Run *r, optc_rule *rule, const char *name)
 {
     GpuTuner *u = NULL;
     bool ok = true;
@@ -183,6 +194,7 @@ static bool tune_gpu(Run *r, optc_rule *rule, const char *name, double budget)
             snprintf(label, sizeof label, "%s %s", name, emit_stage_name(&rule->gen.arena, rule->plan, at.entry->name, at.phase, at.stage));
             if (known(r, &k) && !r->again) {
                 r->skipped++;
+                r->left--;
                 continue;
             }
             r->elements = r->size[i];
@@ -192,25 +204,25 @@ static bool tune_gpu(Run *r, optc_rule *rule, const char *name, double budget)
                 break;
             Space space = search_stage_space(rule->plan, at.stage, r->size[i]);
             Meter m = gpu_tuner_meter(u);
-            ok = search_one(r, &k, &space, &m, gpu_tuner_bytes(u), budget, label);
+            ok = search_one(r, &k, &space, &m, gpu_tuner_bytes(u), share(r), label);
         }
     }
     gpu_tuner_close(u);
     return ok;
 }
 
-static bool tune_cpu_size(Run *r, optc_rule *rule, const char *name, int64_t elements, double budget)
+static bool tune_cpu_size(Run *r, optc_rule *rule, const char *name, int64_t elements)
 {
     CpuTuner *u;
     TunedKey k;
     cpu_tuned_key(rule, elements, &k);
     if (known(r, &k) && !r->again)
-        return r->skipped++, true;
+        return r->skipped++, r->left--, true;
     if (!lib(cpu_tuner_open(rule, elements, &u)))
         return false;
     Space space = cpu_tuner_space(u);
     Meter m = cpu_tuner_meter(u);
-    bool ok = search_one(r, &k, &space, &m, cpu_tuner_bytes(u), budget, name);
+    bool ok = search_one(r, &k, &space, &m, cpu_tuner_bytes(u), share(r), name);
     cpu_tuner_close(u);
     return ok;
 }
@@ -241,14 +253,15 @@ static bool tune_rule(Run *r, const char *spec)
     bool ok = rule->engine->gpu || optc_rule_native(rule);
     if (!ok)
         cli_error("tune: %s runs on the %s: there is nothing to tune", spec, optc_rule_path(rule));
-    double each = r->budget / (stages_to_tune(rule) * r->nsize);
+    r->begun = cli_now();
+    r->left = stages_to_tune(rule) * r->nsize;
     char name[100];
     snprintf(name, sizeof name, "%.50s%s%.40s", optc_rule_name(rule), o->with && *o->with ? "+" : "", o->with ? o->with : "");
     if (ok && rule->engine->gpu)
-        ok = tune_gpu(r, rule, name, each);
+        ok = tune_gpu(r, rule, name);
     for (int i = 0; i < r->nsize && ok && !rule->engine->gpu && !stop; i++) {
         r->elements = r->size[i];
-        ok = tune_cpu_size(r, rule, name, r->size[i], each);
+        ok = tune_cpu_size(r, rule, name, r->size[i]);
     }
     (void)optc_release(rule);
     return ok;

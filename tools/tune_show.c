@@ -143,7 +143,7 @@ static void put_knobs(const Show *s, const Tuned *t)
 
 static double gain(const Tuned *t) { return 100 * (t->model_ms / t->ms - 1); }
 
-static void put_row(const Show *s, const Row *r)
+static void put_row(const Show *s, const Row *r, int width)
 {
     const Tuned *t = r->t;
     char types[24], size[8], ms[32], more[32], n[16];
@@ -153,7 +153,7 @@ static void put_row(const Show *s, const Row *r)
     snprintf(n, sizeof n, "%d", t->samples);
     printf("  %.8s  %-6s  ", t->key.stage, form_name[t->key.form]);
     cli_put_clean(stdout, t->label, false);
-    printf("%*s  %-5s  %-4s  %9s  %8s  %4s  %-8s  ", cli_width(t->label) < 24 ? 24 - cli_width(t->label) : 0, "", short_types(types, t->key.types), size, ms, more, n, r->from);
+    printf("%*s  %-5s  %-4s  %9s  %8s  %4s  %-8s  ", width - cli_width(t->label), "", short_types(types, t->key.types), size, ms, more, n, r->from);
     put_knobs(s, t);
 }
 
@@ -168,15 +168,19 @@ static void put_device(const TunedKey *k)
 
 static void show_table(const Show *s)
 {
+    static const char head[] = "rule and kernel";
+    int width = (int)sizeof head - 1;
+    for (int i = 0; i < s->n; i++)
+        width = cli_width(s->row[i].t->label) > width ? cli_width(s->row[i].t->label) : width;
     for (int i = 0; i < s->n; i++) {
         const TunedKey *k = &s->row[i].t->key;
         if (!i || !same_device(k, &s->row[i - 1].t->key)) {
             printf("%s", i ? "\n" : "");
             put_device(k);
-            printf("%s  %-8s  %-6s  %-24s  %-5s  %-4s  %9s  %8s  %4s  %-8s  %s%s\n", cli_paint(PAINT_DIM), "stage", "kind", "rule and kernel", "types", "size", "ms", "gain", "n", "from",
+            printf("%s  %-8s  %-6s  %-*s  %-5s  %-4s  %9s  %8s  %4s  %-8s  %s%s\n", cli_paint(PAINT_DIM), "stage", "kind", width, head, "types", "size", "ms", "gain", "n", "from",
                    "parameters", cli_paint(PAINT_NONE));
         }
-        put_row(s, &s->row[i]);
+        put_row(s, &s->row[i], width);
     }
     if (s->n)
         printf("\n%d result%s\n", s->n, s->n == 1 ? "" : "s");

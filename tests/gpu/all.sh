@@ -17,10 +17,6 @@ for case in sticky library compositions graphs launches memory; do
     CK_RUN_CASE=$case "$build/gpu-test" > "$build/log.$case" 2>&1 &
     jobs="$jobs $!:$case"
 done
-wait_all $jobs
-jobs=
-sh tests/gpu/ship.sh "$build" > "$build/log.ship" 2>&1 &
-jobs="$!:ship"
 if command -v compute-sanitizer >/dev/null 2>&1; then
     for tool in memcheck racecheck initcheck synccheck; do
         CK_FORK=no CK_DEFAULT_TIMEOUT=0 CK_RUN_CASE=sanitized compute-sanitizer --tool $tool --error-exitcode 9 "$build/gpu-test" > "$build/log.$tool" 2>&1 &
@@ -28,6 +24,8 @@ if command -v compute-sanitizer >/dev/null 2>&1; then
     done
 fi
 wait_all $jobs
+sh tests/gpu/ship.sh "$build" > "$build/log.ship" 2>&1 &       # it takes times: alone
+wait_all $!:ship
 "$build/optc" bench --device cuda --suite --against torch || failed=$((failed + 1))
 echo "$failed parts failed"
 [ "$failed" = 0 ]
