@@ -88,7 +88,7 @@ static void *work(void *arg)
         TunedList one = {0};
         TunedMerge m;
         if (tuned_put(&one, &v->result))
-            tuned_update(path, &one, false, 2000, &m, why, sizeof why);      /* where it cannot be kept, this run still has it */
+            tuned_update(path, &one, TUNED_NEWEST, false, 2000, &m, why, sizeof why);      /* where it cannot be kept, this run still has it */
         tuned_free(&one);
     }
     v->save = false;

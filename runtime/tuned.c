@@ -153,7 +153,7 @@ static bool better(const Tuned *a, const Tuned *b)
 }
 
 /* Two sorted lists into a third, which takes the place of the first when it is whole. */
-bool tuned_merge(TunedList *into, const TunedList *from, TunedMerge *m)
+bool tuned_merge(TunedList *into, const TunedList *from, TunedHow how, TunedMerge *m)
 {
     TunedList all = {0};
     TunedMerge count = {0};
@@ -161,7 +161,7 @@ bool tuned_merge(TunedList *into, const TunedList *from, TunedMerge *m)
         return false;
     for (int i = 0, j = 0; i < into->n || j < from->n;) {
         int c = i == into->n ? 1 : j == from->n ? -1 : tuned_compare(&into->v[i].key, &from->v[j].key);
-        bool take = c > 0 || (c == 0 && better(&from->v[j], &into->v[i]));
+        bool take = c > 0 || (c == 0 && (how == TUNED_NEWEST || better(&from->v[j], &into->v[i])));
         count.added += c > 0;
         count.replaced += c == 0 && take;
         count.kept += c == 0 && !take;

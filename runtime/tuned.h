@@ -50,9 +50,12 @@ bool tuned_write(const TunedList *l, const char *path, char *why, size_t nwhy); 
 const Tuned *tuned_find(const TunedList *l, const TunedKey *k);                      /* this bucket's or the nearest's (exact where key.bucket equals), the larger one of two; NULL: none */
 bool tuned_put(TunedList *l, const Tuned *t);                  /* replaces the entry of that key; false: out of memory */
 typedef struct TunedMerge { int added, replaced, kept; } TunedMerge;
-bool tuned_merge(TunedList *into, const TunedList *from, TunedMerge *m);             /* entry by entry; the greater gain (model_ms / ms) stays, then the one with more samples */
+/* Of two entries of one key: results from elsewhere by gain (model_ms / ms, then by samples), since times of two machines say nothing of each other; what was raced
+ * here against the older entry takes its place, whatever the model was then. */
+typedef enum TunedHow { TUNED_BY_GAIN, TUNED_NEWEST } TunedHow;
+bool tuned_merge(TunedList *into, const TunedList *from, TunedHow how, TunedMerge *m);
 /* Reads, merges and writes while no other process does (a lock on PATH.lock); after wait_ms it gives up. Writes nothing where nothing changes, or with dry. */
-bool tuned_update(const char *path, const TunedList *from, bool dry, int wait_ms, TunedMerge *m, char *why, size_t nwhy);
+bool tuned_update(const char *path, const TunedList *from, TunedHow how, bool dry, int wait_ms, TunedMerge *m, char *why, size_t nwhy);
 
 typedef struct TunedSet { TunedList user, site, builtin; char why[1200]; } TunedSet;  /* why: what could not be read, a line each, or "" */
 void tuned_open(TunedSet *s);

@@ -248,23 +248,23 @@ static void unlock(int fd)
     close(fd);
 }
 
-static bool merge_file(const char *path, const TunedList *from, bool dry, TunedMerge *m, char *why, size_t nwhy)
+static bool merge_file(const char *path, const TunedList *from, TunedHow how, bool dry, TunedMerge *m, char *why, size_t nwhy)
 {
     TunedList all = {0};
-    bool ok = tuned_read(&all, path, why, nwhy) && (tuned_merge(&all, from, m) || say(why, nwhy, path, "out of memory"));
+    bool ok = tuned_read(&all, path, why, nwhy) && (tuned_merge(&all, from, how, m) || say(why, nwhy, path, "out of memory"));
     if (ok && !dry && m->added + m->replaced)
         ok = tuned_write(&all, path, why, nwhy);
     tuned_free(&all);
     return ok;
 }
 
-bool tuned_update(const char *path, const TunedList *from, bool dry, int wait_ms, TunedMerge *m, char *why, size_t nwhy)
+bool tuned_update(const char *path, const TunedList *from, TunedHow how, bool dry, int wait_ms, TunedMerge *m, char *why, size_t nwhy)
 {
     char real[PATH_ROOM], lock[PATH_ROOM + 8];
     if (!real_path(path, real, why, nwhy))
         return false;
     if (dry)
-        return merge_file(real, from, true, m, why, nwhy);
+        return merge_file(real, from, how, true, m, why, nwhy);
     if (!make_folders(real)) {
         snprintf(why, nwhy, "cannot make the folder of %.300s: %s", path, strerror(errno));
         return false;
@@ -277,7 +277,7 @@ bool tuned_update(const char *path, const TunedList *from, bool dry, int wait_ms
         close(fd);
         return say(why, nwhy, path, "another process is writing it and does not finish");
     }
-    bool ok = merge_file(real, from, false, m, why, nwhy);
+    bool ok = merge_file(real, from, how, false, m, why, nwhy);
     unlock(fd);
     return ok;
 }

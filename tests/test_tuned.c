@@ -353,20 +353,22 @@ START_TEST(merge_keeps_the_better)
 {
     static const struct { double ms, model; int n; double ms2, model2; int n2; bool replaced; } cases[] = {
         {1, 2, 9, 1, 3, 1, true}, {1, 3, 1, 1, 2, 9, false}, {1, 2, 5, 1, 2, 6, true}, {1, 2, 6, 1, 2, 5, false}, {1, 2, 5, 1, 2, 5, false}, {1, 2, 5, 10, 21, 5, true}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < 2 * sizeof cases / sizeof *cases; i++) {
         TunedList a = {0}, b = {0};
         TunedMerge m;
-        Tuned t = entry("X", FORM_MAP, HASH, 10, cases[i].ms, cases[i].model, cases[i].n), u = entry("X", FORM_MAP, HASH, 10, cases[i].ms2, cases[i].model2, cases[i].n2);
+        bool replaced = i % 2 || cases[i / 2].replaced;            /* what is newest replaces in any case */
+        TunedHow how = i % 2 ? TUNED_NEWEST : TUNED_BY_GAIN;
+        Tuned t = entry("X", FORM_MAP, HASH, 10, cases[i / 2].ms, cases[i / 2].model, cases[i / 2].n), u = entry("X", FORM_MAP, HASH, 10, cases[i / 2].ms2, cases[i / 2].model2, cases[i / 2].n2);
         Tuned mine = entry("A", FORM_MAP, HASH, 10, 1, 1, 1), theirs = entry("Z", FORM_MAP, HASH, 10, 1, 1, 1);
         tuned_put(&a, &t);
         tuned_put(&a, &mine);
         tuned_put(&b, &theirs);
         tuned_put(&b, &u);
-        ck_assert(tuned_merge(&a, &b, &m));
-        ck_assert_msg(m.added == 1 && m.replaced == cases[i].replaced && m.kept == !cases[i].replaced, "case %d: %d %d %d", (int)i, m.added, m.replaced, m.kept);
+        ck_assert(tuned_merge(&a, &b, how, &m));
+        ck_assert_msg(m.added == 1 && m.replaced == replaced && m.kept == !replaced, "case %d: %d %d %d", (int)i, m.added, m.replaced, m.kept);
         ck_assert_int_eq(a.n, 3);
-        ck_assert_int_eq(a.v[1].samples, cases[i].replaced ? cases[i].n2 : cases[i].n);
-        ck_assert(a.v[1].model_ms == (cases[i].replaced ? cases[i].model2 : cases[i].model));
+        ck_assert_int_eq(a.v[1].samples, replaced ? cases[i / 2].n2 : cases[i / 2].n);
+        ck_assert(a.v[1].model_ms == (replaced ? cases[i / 2].model2 : cases[i / 2].model));
         tuned_free(&a);
         tuned_free(&b);
     }

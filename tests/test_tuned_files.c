@@ -124,18 +124,18 @@ START_TEST(update)
     TunedMerge m;
     make_home();
     const char *path = in_home("x/tune");
-    ck_assert(tuned_update(path, &l, true, 100, &m, why, sizeof why) && m.added == 1);
+    ck_assert(tuned_update(path, &l, TUNED_BY_GAIN, true, 100, &m, why, sizeof why) && m.added == 1);
     ck_assert_int_ne(access(path, F_OK), 0);
     ck_assert_int_ne(access(in_home("x"), F_OK), 0);
-    ck_assert_msg(tuned_update(path, &l, false, 100, &m, why, sizeof why) && m.added == 1, "%s", why);
+    ck_assert_msg(tuned_update(path, &l, TUNED_BY_GAIN, false, 100, &m, why, sizeof why) && m.added == 1, "%s", why);
     struct stat a, b;
     stat(path, &a);
-    ck_assert(tuned_update(path, &l, false, 100, &m, why, sizeof why) && m.added == 0 && m.kept == 1);
+    ck_assert(tuned_update(path, &l, TUNED_BY_GAIN, false, 100, &m, why, sizeof why) && m.added == 0 && m.kept == 1);
     stat(path, &b);
     ck_assert_int_eq(a.st_ino, b.st_ino);              /* nothing changed, nothing written */
     /* a damaged file is not written over */
     spill(path, HEAD "junk\n", strlen(HEAD "junk\n"));
-    ck_assert(!tuned_update(path, &l, false, 100, &m, why, sizeof why));
+    ck_assert(!tuned_update(path, &l, TUNED_BY_GAIN, false, 100, &m, why, sizeof why));
     ck_assert_msg(strstr(why, "/x/tune:2: "), "%s", why);
     ck_assert_str_eq(slurp(path), HEAD "junk\n");
     /* another has the lock and keeps it */
@@ -150,12 +150,12 @@ START_TEST(update)
     char c;
     ck_assert_int_eq(read(ready[0], &c, 1), 1);
     spill(path, HEAD, strlen(HEAD));
-    ck_assert(!tuned_update(path, &l, false, 50, &m, why, sizeof why));
+    ck_assert(!tuned_update(path, &l, TUNED_BY_GAIN, false, 50, &m, why, sizeof why));
     ck_assert_msg(strstr(why, "another process is writing it"), "%s", why);
     ck_assert_str_eq(slurp(path), HEAD);
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
-    ck_assert_msg(tuned_update(path, &l, false, 1000, &m, why, sizeof why), "%s", why);
+    ck_assert_msg(tuned_update(path, &l, TUNED_BY_GAIN, false, 1000, &m, why, sizeof why), "%s", why);
     close(ready[0]);
     close(ready[1]);
     tuned_free(&l);
@@ -185,7 +185,7 @@ START_TEST(many_merge_at_once)
                 char stage[33];
                 snprintf(stage, sizeof stage, "%032x", p * EACH + i);
                 Tuned t = entry("X", FORM_MAP, stage, 20, 1, 2, 3), all = entry("X", FORM_MAP, HASH, 20, 1, 2, 1 + p * EACH + i);
-                bad += !tuned_put(&one, &t) || !tuned_put(&one, &all) || !tuned_update(path, &one, false, 60000, &m, why, sizeof why);
+                bad += !tuned_put(&one, &t) || !tuned_put(&one, &all) || !tuned_update(path, &one, TUNED_BY_GAIN, false, 60000, &m, why, sizeof why);
                 tuned_free(&one);
             }
             _exit(bad);
@@ -338,7 +338,7 @@ START_TEST(killed_while_writing)
                 Tuned t = entry("X", FORM_MAP, stage, 20, 1, 2, 3);
                 Trial r = trial(256, 1, 1 + i);
                 tuned_put(&one, &t);
-                if (!trials_append(tries, &r, why, sizeof why) || !tuned_update(path, &one, false, 1000, &m, why, sizeof why))
+                if (!trials_append(tries, &r, why, sizeof why) || !tuned_update(path, &one, TUNED_BY_GAIN, false, 1000, &m, why, sizeof why))
                     _exit(1);
                 tuned_free(&one);
             }

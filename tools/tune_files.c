@@ -137,7 +137,7 @@ static int read_files(TunedList *all, int n, char **paths)
         TunedList one = {0};
         TunedMerge m;
         int k = read_one(&one, paths[i]);
-        if (k == CLI_GO && !tuned_merge(all, &one, &m))
+        if (k == CLI_GO && !tuned_merge(all, &one, TUNED_BY_GAIN, &m))
             k = out_of_memory();
         rc = k == CLI_GO ? rc : k;
         tuned_free(&one);
@@ -169,7 +169,7 @@ int tune_merge(const Command *self, int argc, char **argv)
     TunedMerge m = {0};
     if ((rc = read_files(&all, n, argv)) != CLI_GO) {
         cli_error("tune: nothing was merged");
-    } else if (!tuned_update(path, &all, dry, TUNE_WAIT_MS, &m, why, sizeof why)) {
+    } else if (!tuned_update(path, &all, TUNED_BY_GAIN, dry, TUNE_WAIT_MS, &m, why, sizeof why)) {
         rc = cli_fail("%s\noptc: tune: nothing was merged", why);
     } else {
         printf("%s%d added, %d replaced, %d kept as they were in %s\n", dry ? "would be: " : "", m.added, m.replaced, m.kept, path);

@@ -104,12 +104,13 @@ static bool keep(Run *r, const TunedKey *k, const Search *s, const char *label)
             break;
         }
     }
-    if (!s->finished && s->best == s->model)
+    const Tuned *older = tuned_find(&r->known, k);
+    if (!s->finished && s->best == s->model && !(older && same_key(&older->key, k)))
         return true;                       /* nothing found, and not all was tried: no result, which would hide others' */
     TunedList one = {0};
     TunedMerge m;
     bool ok = tuned_put(&one, &t);
-    if (ok && !tuned_update(r->path, &one, r->dry, TUNE_WAIT_MS, &m, why, sizeof why)) {
+    if (ok && !tuned_update(r->path, &one, TUNED_NEWEST, r->dry, TUNE_WAIT_MS, &m, why, sizeof why)) {
         cli_error("tune: %s", why);
         ok = false;
     }
