@@ -7,13 +7,6 @@
 
 #include "../templates/driver.h"
 
-typedef struct CUDA_KERNEL_NODE_PARAMS {
-    CUfunction func;
-    unsigned gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes;
-    void **kernelParams, **extra, *kern;
-    CUcontext ctx;
-} CUDA_KERNEL_NODE_PARAMS;
-
 #define DRIVER_FUNCTIONS(F)                                                                                            \
     DRIVER_STEP(F)                                                                                                     \
     F(cuDeviceTotalMem, _v2, 3020, (size_t *, CUdevice))                                                               \
@@ -25,12 +18,6 @@ typedef struct CUDA_KERNEL_NODE_PARAMS {
     F(cuStreamDestroy, _v2, 4000, (CUstream))                                                                          \
     F(cuStreamBeginCapture, _v2, 10010, (CUstream, CUstreamCaptureMode))                                               \
     F(cuStreamEndCapture, , 10000, (CUstream, CUgraph *))                                                              \
-    F(cuGraphCreate, , 10000, (CUgraph *, unsigned))                                                                   \
-    F(cuGraphAddKernelNode, _v2, 12000, (CUgraphNode *, CUgraph, const CUgraphNode *, size_t, const CUDA_KERNEL_NODE_PARAMS *)) \
-    F(cuGraphInstantiateWithFlags, , 11040, (CUgraphExec *, CUgraph, unsigned long long))                              \
-    F(cuGraphLaunch, , 10000, (CUgraphExec, CUstream))                                                                 \
-    F(cuGraphDestroy, , 10000, (CUgraph))                                                                              \
-    F(cuGraphExecDestroy, , 10000, (CUgraphExec))                                                                      \
     F(cuEventCreate, , 2000, (CUevent *, unsigned))                                                                    \
     F(cuEventRecord, , 2000, (CUevent, CUstream))                                                                      \
     F(cuEventSynchronize, , 2000, (CUevent))                                                                           \

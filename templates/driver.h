@@ -41,6 +41,13 @@ typedef unsigned long long CUdeviceptr;
 enum { CUDA_CONSTANTS(CONSTANT) };
 #undef CONSTANT
 
+typedef struct CUDA_KERNEL_NODE_PARAMS {
+    CUfunction func;
+    unsigned gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes;
+    void **kernelParams, **extra, *kern;
+    CUcontext ctx;
+} CUDA_KERNEL_NODE_PARAMS;
+
 /* Name, suffix of the exported symbol, the CUDA version that brought this interface, arguments. The driver is asked for that version by the
  * name without its suffix (cuGetProcAddress), so a later interface of the same name is never handed out; the suffix serves drivers without it.
  * Nothing here is younger than DRIVER_NEEDED, so nothing needs to be optional. */
@@ -70,4 +77,10 @@ enum { DRIVER_NEEDED = 12000 };        /* CUDA 12.0: what the oldest NVRTC we op
     F(cuMemsetD8Async, , 3020, (CUdeviceptr, unsigned char, size_t, CUstream))                                         \
     F(cuPointerGetAttribute, , 4000, (void *, CUpointer_attribute, CUdeviceptr))                                       \
     F(cuStreamSynchronize, , 2000, (CUstream))                                                                         \
-    F(cuStreamIsCapturing, , 10000, (CUstream, CUstreamCaptureStatus *))
+    F(cuStreamIsCapturing, , 10000, (CUstream, CUstreamCaptureStatus *))                                               \
+    F(cuGraphCreate, , 10000, (CUgraph *, unsigned))                                                                   \
+    F(cuGraphAddKernelNode, _v2, 12000, (CUgraphNode *, CUgraph, const CUgraphNode *, size_t, const CUDA_KERNEL_NODE_PARAMS *)) \
+    F(cuGraphInstantiateWithFlags, , 11040, (CUgraphExec *, CUgraph, unsigned long long))                              \
+    F(cuGraphLaunch, , 10000, (CUgraphExec, CUstream))                                                                 \
+    F(cuGraphDestroy, , 10000, (CUgraph))                                                                              \
+    F(cuGraphExecDestroy, , 10000, (CUgraphExec))

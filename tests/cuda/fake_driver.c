@@ -102,19 +102,60 @@ MAYBE int cuEventSynchronize(CUevent e) { return !e; }
 MAYBE int cuEventElapsedTime(float *ms, CUevent a, CUevent b) { return *ms = *(float *)b - *(float *)a, 0; }
 
 /* The kernel's argument is optc_launch of templates/cuda.h. */
-MAYBE int cuLaunchKernel(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz, unsigned shared, CUstream s, void **args, void **more)
+typedef struct FakeArgs { CUdeviceptr views, mem, units; long long count; int guard, tick; } FakeArgs;
+
+static void run(const char *how, const char *kernel, unsigned blocks, unsigned threads, const FakeArgs *a)
 {
-    struct { CUdeviceptr views, mem, units; long long count; int guard, tick; } a;
     FILE *log = getenv("FAKE_LOG") ? fopen(getenv("FAKE_LOG"), "a") : NULL;
-    memcpy(&a, args[0], sizeof a);
-    unsigned threads = bx * by * bz;
     clock_ms = (clock_ms > 1e4f ? 0 : clock_ms) + (threads > 256 ? (float)threads / 256 : 256 / (float)threads);
     if (log)
-        fprintf(log, "%s %u %u count %lld guard %d tick %d\n", (const char *)f, x * y * z, bx * by * bz, a.count, a.guard, a.tick);
+        fprintf(log, "%s%s %u %u count %lld guard %d tick %d\n", kernel, how, blocks, threads, a->count, a->guard, a->tick);
     if (log)
         fclose(log);
+}
+
+MAYBE int cuLaunchKernel(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz, unsigned shared, CUstream s, void **args, void **more)
+{
+    FakeArgs a;
+    memcpy(&a, args[0], sizeof a);
+    run("", f, x * y * z, bx * by * bz, &a);
     return shared || more || s == (void *)-1;
 }
+
+/* A graph is a chain of kernels; one that was made into an exec goes on as that. FAKE_GRAPHS=no: there are none. */
+typedef struct Chain { int n; struct { const char *kernel; unsigned blocks, threads; FakeArgs args; } v[64]; } Chain;
+
+MAYBE int cuGraphCreate(CUgraph *g, unsigned flags) { return *g = calloc(1, sizeof(Chain)), flags != 0 || !*g || (getenv("FAKE_GRAPHS") != NULL); }
+
+MAYBE int cuGraphAddKernelNode_v2(CUgraphNode *out, CUgraph g, const CUgraphNode *after, size_t n, const CUDA_KERNEL_NODE_PARAMS *p)
+{
+    Chain *c = g;
+    if (c->n == 64 || n != (c->n > 0) || (n && *after != &c->v[c->n - 1]) || p->gridDimY != 1 || p->gridDimZ != 1 || p->blockDimY != 1 || p->blockDimZ != 1 || p->sharedMemBytes || p->extra || p->kern || p->ctx)
+        return UNKNOWN;
+    c->v[c->n].kernel = p->func;
+    c->v[c->n].blocks = p->gridDimX;
+    c->v[c->n].threads = p->blockDimX;
+    memcpy(&c->v[c->n].args, p->kernelParams[0], sizeof(FakeArgs));
+    *out = &c->v[c->n++];
+    return 0;
+}
+
+MAYBE int cuGraphInstantiateWithFlags(CUgraphExec *e, CUgraph g, unsigned long long flags)
+{
+    Chain *c = malloc(sizeof *c);
+    return *e = c ? memcpy(c, g, sizeof *c) : NULL, flags != 0 || !c;
+}
+
+MAYBE int cuGraphLaunch(CUgraphExec e, CUstream s)
+{
+    const Chain *c = e;
+    for (int i = 0; i < c->n; i++)
+        run(" in a graph", c->v[i].kernel, c->v[i].blocks, c->v[i].threads, &c->v[i].args);
+    return s == (void *)-1;
+}
+
+MAYBE int cuGraphDestroy(CUgraph g) { return free(g), 0; }
+MAYBE int cuGraphExecDestroy(CUgraphExec e) { return free(e), 0; }
 
 #define DECLARED(name, suffix, since, args) int name##suffix args;
 DRIVER_FUNCTIONS(DECLARED)
