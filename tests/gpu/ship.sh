@@ -32,6 +32,7 @@ fi
 echo "== as fast"
 for i in 1 2 3 4; do
     "$work/compare" time cuda "$1" "$2" "$3"
+    "$work/compare" time cuda "$1" "$2" "$3" 20
     shift 3
 done
 
