@@ -155,7 +155,8 @@ $(BUILD)/fake/%/libnvrtc.so.13: tests/cuda/fake_nvrtc.c runtime/cuda.h
 $(BUILD)/compile-all: $(BUILD)/obj/tests/cuda/compile_all.o $(BUILD)/liboptc.a
 	$(CC) -o $@ $^ $(LDLIBS) -lpthread
 
-build-test: all $(BUILD)/run-tests $(BUILD)/gpu-test $(BUILD)/emu/libcuda.so.1 $(BUILD)/emu/libnvrtc.so.13 $(BUILD)/compile-all
+EMULATED := $(addprefix $(BUILD)/emu/,libcuda.so.1 libnvrtc.so.13 libnvfatbin.so.13)
+build-test: all $(BUILD)/run-tests $(BUILD)/gpu-test $(EMULATED) $(BUILD)/compile-all
 	@BUILD=$(BUILD) CC="$(CC)" MAKE="$(MAKE)" sh tests/run.sh
 
 SECONDS ?= 600
@@ -190,12 +191,13 @@ $(BUILD)/gpu-%: $(BUILD)/obj/tests/gpu/%_gpu.o $(BUILD)/obj/tests/help.o $(BUILD
 # The same suite on a GPU that is a program: tests/emu.
 $(BUILD)/emu/libcuda.so.1: tests/emu/driver.c runtime/cuda.h templates/driver.h
 $(BUILD)/emu/libnvrtc.so.13: tests/emu/nvrtc.c runtime/cuda.h templates/driver.h
+$(BUILD)/emu/libnvfatbin.so.13: tests/emu/fatbin.c runtime/fatbin.h
 $(BUILD)/emu/%:
 	@mkdir -p $(@D)
 	$(CC) -std=gnu11 $(WARN) -O1 -g -fPIC -shared -Igen -Iruntime -Wl,-soname,$(@F) -o $@ $< -ldl
 
 .PHONY: test-emu
-test-emu: $(BUILD)/gpu-test $(BUILD)/emu/libcuda.so.1 $(BUILD)/emu/libnvrtc.so.13
+test-emu: $(BUILD)/gpu-test $(EMULATED)
 	@BUILD=$(BUILD) sh tests/emu.sh
 
 .PHONY: test-gpu bench-gpu

@@ -18,3 +18,13 @@ for case in $cases; do
     CK_RUN_CASE=$case "$BUILD/gpu-test" > "$work/log" 2>&1 || { cat "$work/log"; exit 1; }
     grep -v ':100%: Checks: 0,' "$work/log"
 done
+
+# A package's own steps on this GPU, the first alone and the rest in graphs, against the library's, bit for bit; then the library with the package's code alone.
+export OPTC_CACHE="$work/cache"
+set -- adamw_clip adamw 'clip(1)' adafactor adafactor '' sgd_lookahead sgd 'lookahead(2,0.5)' lamb lamb ''
+"$BUILD/optc" ship 'adamw+clip(1)' adafactor 'sgd+lookahead(2,0.5)' lamb --arch sm_90 -o "$work/rules" > "$work/log" || { cat "$work/log"; exit 1; }
+ln -s "$PWD/$BUILD/liboptc.so" "$work/liboptc.so.0"
+${CC:-cc} -O1 -DRULES_NO_CLONES -I"$work/rules" -Iruntime tests/ship/compare.c "$work/rules/rules.c" "$BUILD/liboptc.so" -Wl,-rpath,"$work" -lm -ldl -o "$work/compare"
+"$work/compare" cuda f32 "$@"
+env OPTC_NO_NVRTC=1 OPTC_CACHE= OPTC_CACHE_BASE="$work/rules" "$work/compare" cuda f32 "$@" | tee "$work/log"
+[ "$(grep -c 'from the package rules (sm_90)' "$work/log")" = 4 ]
