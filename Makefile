@@ -141,13 +141,13 @@ $(BUILD)/run-tests: $(TEST_SRC:%.c=$(BUILD)/obj/%.o) $(BUILD)/liboptc.a | $(FAKE
 
 # Drivers and NVRTCs for tests: tests/cuda says what each does.
 FAKE_CFLAGS := -std=gnu11 -Wall -Wextra -Wno-strict-prototypes -O1 -fPIC -fvisibility=hidden -Iruntime
-$(BUILD)/fake/%/libcuda.so.1: tests/cuda/fake_driver.c runtime/cuda.h
+$(BUILD)/fake/%/libcuda.so.1: tests/cuda/fake_driver.c runtime/cuda.h templates/driver.h
 	@mkdir -p $(@D)
 	$(CC) $(FAKE_CFLAGS) -DFAKE_$* -c -o $(@D)/driver.o $<
 	$(CC) $(FAKE_CFLAGS) -DFAKE_$* -DREST -c -o $(@D)/rest.o $<
 	$(CC) -shared -Wl,-soname,libcuda.so.1 -o $@ $(@D)/driver.o $(@D)/rest.o
 
-$(BUILD)/fake/%/libnvrtc.so.13: tests/cuda/fake_nvrtc.c runtime/cuda.h
+$(BUILD)/fake/%/libnvrtc.so.13: tests/cuda/fake_nvrtc.c runtime/cuda.h templates/driver.h
 	@mkdir -p $(@D)
 	$(CC) $(FAKE_CFLAGS) $(if $(filter nvrtc_old,$*),-DFAKE_old) -shared -Wl,-soname,libnvrtc.so.13 -o $@ $<
 

@@ -130,7 +130,8 @@ optc_status optc_open(const optc_engine_options *o, optc_engine **out)
     const char *path = o->spec_path ? o->spec_path : getenv("OPTC_PATH");
     e->spec_path = strdup(path ? path : "");
     cache_open(&e->cache, o->cache_dir, o->cache_base, o->cache_max);
-    if (!o->untuned)
+    e->untuned = o->untuned;
+    if (!e->untuned)
         tuned_open(&e->tuned);
     char model[128], name[256];
     snprintf(name, sizeof name, "cpu: %s, %d thread%s, %s", cpu_model(model, sizeof model), e->threads, e->threads == 1 ? "" : "s", isas[e->isa].name);

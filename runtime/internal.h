@@ -50,7 +50,7 @@ void *compiler_build(const char *cc, const char *source, const char *flags, char
 struct optc_engine {
     struct GpuEngine *gpu;             /* NULL: the CPU */
     int threads, isa;
-    bool no_builtin;
+    bool no_builtin, untuned;
     char *compiler;                    /* NULL: none */
     bool compiler_off;                 /* the caller asked for none */
     char *spec_path;

@@ -250,7 +250,7 @@ void live_open(optc_binding *b)
     const Plan *p = b->rule->plan;
     char *end;
     double bound = env ? strtod(env, &end) : 0;
-    if (bound <= 0 || !nvrtc_get(NULL) || p->nperiod)
+    if (bound <= 0 || b->rule->engine->untuned || !nvrtc_get(NULL) || p->nperiod)
         return;
     Live *v = calloc(1, sizeof *v);
     b->gpu->launch_now = NEWS(&b->arena, Launch, p->nfn + 1);

@@ -74,7 +74,7 @@ typedef struct optc_engine_options {
     int no_builtin;            /* 1: do not use the rules compiled into the library */
     const char *cache_base;    /* folders of compiled code, or packages of `optc ship`, separated by ':', looked in after cache_dir and never written; NULL: $OPTC_CACHE_BASE */
     int64_t cache_max;         /* bytes to keep in cache_dir, the longest unused go first; 0: $OPTC_CACHE_MAX ("512M"), or 1 GiB; -1: no cap */
-    int untuned;               /* 1: no tuning results, neither measured here nor built in: launches as the model has them. Slower or as fast, the same bits */
+    int untuned;               /* 1: no tuning results, neither measured here nor built in: launches as the model has them. The same bits */
     const optc_allocator *allocator;   /* NULL: our own (on a GPU the device's stream-ordered pool, and cuMemAlloc for large blocks) */
 } optc_engine_options;
 

@@ -112,8 +112,6 @@ static void measure(Run *r, int i, int samples)
         crown(r, i);
 }
 
-enum { BATCH = 16 };
-
 /* Times those of `list` (indices of trials) that build, all with the same number of samples. */
 static void measure_all(Run *r, const int *list, int n, int samples)
 {
@@ -124,21 +122,26 @@ static void measure_all(Run *r, const int *list, int n, int samples)
     }
 }
 
+static void ready_batch(Run *r, const int *list, int n)
+{
+    Launch l[SEARCH_BATCH] = {0};
+    bool ok[SEARCH_BATCH];
+    for (int i = 0; i < n; i++)
+        l[i] = r->s->trial[list[i]].launch;
+    r->m->ready(r->m->ctx, l, n, ok);
+    for (int i = 0; i < n; i++)
+        r->s->trial[list[i]].failed = !ok[i];
+}
+
 static bool make_ready(Run *r, int *list, int *n)
 {
     int kept = 0;
-    for (int at = 0; at < *n && !over(r); at += BATCH) {
-        Launch l[BATCH];
-        bool ok[BATCH];
-        int k = *n - at < BATCH ? *n - at : BATCH;
+    for (int at = 0; at < *n && !over(r); at += SEARCH_BATCH) {
+        int k = *n - at < SEARCH_BATCH ? *n - at : SEARCH_BATCH;
+        ready_batch(r, list + at, k);
         for (int i = 0; i < k; i++)
-            l[i] = r->s->trial[list[at + i]].launch;
-        r->m->ready(r->m->ctx, l, k, ok);
-        for (int i = 0; i < k; i++) {
-            r->s->trial[list[at + i]].failed = !ok[i];
-            if (ok[i])
+            if (!r->s->trial[list[at + i]].failed)
                 list[kept++] = list[at + i];
-        }
         say(r, at + k, *n);
     }
     *n = kept;
@@ -158,8 +161,8 @@ static void sort_by_time(const Search *s, int *list, int n)
 /* Few samples for many, many for few. Those that are made ready in batches are timed batch by batch, so that a short budget still saw some of them. */
 static void halve(Run *r, int *list, int n, int samples)
 {
-    for (int at = 0; at < n && !over(r); at += BATCH) {
-        int part[BATCH], k = n - at < BATCH ? n - at : BATCH;
+    for (int at = 0; at < n && !over(r); at += SEARCH_BATCH) {
+        int part[SEARCH_BATCH], k = n - at < SEARCH_BATCH ? n - at : SEARCH_BATCH;
         memcpy(part, list + at, sizeof *part * (size_t)k);
         if (make_ready(r, part, &k))
             measure_all(r, part, k, samples);
@@ -294,25 +297,40 @@ static bool settle(Run *r, const Launch *other, double *best_ms, double *other_m
     return !r->broken;
 }
 
+/* The model and what is known, together and whatever the budget: without the model there is nothing to say, and the others are most likely the best. */
+static bool begin(Run *r)
+{
+    Search *s = r->s;
+    int list[SEARCH_BATCH], n = 0;
+    Launch model = r->space->model;
+    s->model = s->best = list[n++] = add(s, &model);
+    for (int i = 0; i <= s->nknown && n < SEARCH_BATCH; i++) {
+        const Launch *l = i ? &s->known[i - 1] : s->used;
+        if (l && valid(r->space, l) && find(s, l) < 0)
+            list[n++] = add(s, l);
+    }
+    for (int i = 0; i < n; i++)
+        if (list[i] < 0)
+            return false;
+    ready_batch(r, list, n);
+    if (s->trial[s->model].failed)
+        return false;
+    measure(r, s->model, ENOUGH);
+    for (int i = 1; i < n && !over(r); i++)
+        if (!s->trial[list[i]].failed)
+            measure(r, list[i], ENOUGH);
+    return true;
+}
+
 bool search_run(const Space *space, const Meter *m, Search *s)
 {
     Run r = {space, m, s, m->now(m->ctx), false};
     int list[48];
-    Launch model = space->model;
     s->n = 0;
     s->used_ms = 0;
     s->finished = false;
-    s->model = s->best = add(s, &model);
-    int one = s->model, n = 1;
-    if (one < 0 || !make_ready(&r, &one, &n))
+    if (!begin(&r))
         return false;
-    measure(&r, s->model, ENOUGH);
-    for (int i = 0; i < s->nknown && !over(&r); i++) {
-        int at = valid(space, &s->known[i]) && find(s, &s->known[i]) < 0 ? add(s, &s->known[i]) : -1;
-        n = at >= 0;
-        if (n && make_ready(&r, &at, &n))
-            measure(&r, at, ENOUGH);
-    }
     if (!r.broken && s->exhaustive) {
         if (!everything(&r))
             return false;
@@ -328,7 +346,7 @@ bool search_run(const Space *space, const Meter *m, Search *s)
         if (a > better_by * b)
             s->best = s->model;
     }
-    int used = s->nknown ? find(s, &s->known[s->nknown - 1]) : -1;
+    int used = s->used ? find(s, s->used) : s->model;
     if (used >= 0 && !s->trial[used].failed) {
         s->used_ms = s->trial[s->best].ms;
         if (used != s->best && settle(&r, &s->trial[used].launch, &a, &b))

@@ -23,6 +23,7 @@ Space search_stage_space(const Plan *p, const Stage *st, int64_t elements);
 
 typedef struct Tried { Launch launch; double ms; int samples; bool failed; } Tried;      /* ms: on the scale of the model's time */
 
+enum { SEARCH_BATCH = 16 };            /* launches that are made ready at once, at most */
 typedef struct Meter {
     void *ctx;
     void (*ready)(void *ctx, const Launch *l, int n, bool *ok);                           /* makes n launches ready; ok[i] false: it does not build, or other bits come out */
@@ -33,7 +34,8 @@ typedef struct Meter {
 typedef struct Search {
     double budget;                     /* seconds */
     bool exhaustive;
-    const Launch *known; int nknown;   /* found before: tried first; the last one is what steps use now */
+    const Launch *known; int nknown;   /* found before: tried first (the first few) */
+    const Launch *used;                /* what steps use now; NULL: the model's */
     volatile const int *stop;          /* not 0: end now with what there is; may be NULL */
     void (*said)(void *ctx, const struct Search *s, int tried, int of, double left);      /* progress; may be NULL */
     void *said_ctx;
@@ -41,7 +43,7 @@ typedef struct Search {
     Tried *trial; int n, cap;          /* everything tried; owned here */
     int best, model;                   /* indices into trial */
     double model_ms;
-    double used_ms;                    /* what steps use now, raced against the best at the end; 0: nothing was known */
+    double used_ms;                    /* what steps use now, raced against the best at the end; 0: it does not build */
     bool finished;                     /* the search ended by itself: not by the budget, not by stop */
     double spent;
 } Search;

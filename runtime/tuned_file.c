@@ -297,7 +297,8 @@ void tuned_open(TunedSet *s)
         note(s, why);
     if (tuned_site_path(path, sizeof path) && !tuned_read(&s->site, path, why, sizeof why))
         note(s, why);
-    for (const Embedded *e = embedded_tuned; e->name; e++) {
+    const char *own = getenv("OPTC_TUNE_BUILTIN");
+    for (const Embedded *e = embedded_tuned; e->name && !(own && !*own); e++) {
         snprintf(path, sizeof path, "built-in %s", e->name);
         if (!tuned_parse(&s->builtin, path, e->text, strlen(e->text), why, sizeof why))
             note(s, why);

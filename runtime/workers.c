@@ -71,7 +71,10 @@ static void serve(const Nvrtc *n, int fd)
         char *name = get_text(fd, h.name), *source = name ? get_text(fd, h.size) : NULL, *log = NULL;
         size_t size = 0;
         char *code = source ? nvrtc_build(n, source, name, h.arch, false, &size, &log) : NULL;
-        Head answer = {.size = code ? size : log ? strlen(log) : 0, .arch = code ? h.arch : 0};
+        Head answer;
+        memset(&answer, 0, sizeof answer);
+        answer.size = code ? size : log ? strlen(log) : 0;
+        answer.arch = code ? h.arch : 0;
         ok = source && put(fd, &answer, sizeof answer) && put(fd, code ? code : log ? log : "", (size_t)answer.size);
         free(name);
         free(source);
@@ -176,11 +179,16 @@ static void give(Workers *w, Worker *x, bool alive)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* False: the worker is gone. */
-static bool ask(const Worker *x, const char *source, const char *name, int arch, size_t *size, char **code, char **log)
+/* False: the worker is gone; *taken: after it had all of the job. */
+static bool ask(const Worker *x, const char *source, const char *name, int arch, size_t *size, char **code, char **log, bool *taken)
 {
-    Head h = {.size = strlen(source), .name = strlen(name), .arch = arch};
-    if (!put(x->fd, &h, sizeof h) || !put(x->fd, name, (size_t)h.name) || !put(x->fd, source, (size_t)h.size) || !get(x->fd, &h, sizeof h))
+    Head h;
+    memset(&h, 0, sizeof h);
+    h.size = strlen(source);
+    h.name = strlen(name);
+    h.arch = arch;
+    *taken = put(x->fd, &h, sizeof h) && put(x->fd, name, (size_t)h.name) && put(x->fd, source, (size_t)h.size);
+    if (!*taken || !get(x->fd, &h, sizeof h))
         return false;
     char *text = get_text(x->fd, h.size);
     *size = (size_t)h.size;
@@ -191,12 +199,15 @@ static bool ask(const Worker *x, const char *source, const char *name, int arch,
 char *workers_build(Workers *w, const char *source, const char *name, int arch, size_t *size, char **log)
 {
     char *code = NULL;
+    int died = 0;
     *log = NULL;
     for (Worker *x; w && (x = take(w));) {
-        bool answered = ask(x, source, name, arch, size, &code, log);
+        bool taken, answered = ask(x, source, name, arch, size, &code, log, &taken);
         give(w, x, answered);
         if (answered)
             return code;
+        if (taken && ++died == 2)                   /* of this very source, it seems: not here too */
+            return *log = strdup("NVRTC's process died of it, twice"), NULL;
     }
     return nvrtc_build(nvrtc_get(NULL), source, name, arch, false, size, log);
 }

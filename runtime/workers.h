@@ -9,6 +9,7 @@ Workers *workers_start(int n);                     /* NULL: there is no NVRTC, o
 void workers_end(Workers *w);
 int workers_alive(Workers *w);
 
-/* nvrtc_build in whichever is idle, from any thread; waits for one. In this process where w is NULL or all have died. */
+/* nvrtc_build in whichever is idle, from any thread; waits for one. In this process where w is NULL or all have died; not
+ * what two of them died of. */
 char *workers_build(Workers *w, const char *source, const char *name, int arch, size_t *size, char **log);
 #endif

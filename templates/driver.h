@@ -36,6 +36,7 @@ typedef unsigned long long CUdeviceptr;
     F(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, 9)                                                                          \
     F(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, 2)                                                                             \
     F(CU_MEMORYTYPE_HOST, 1)                                                                                           \
+    F(CU_STREAM_CAPTURE_MODE_RELAXED, 2)                                                                               \
     F(CU_GET_PROC_ADDRESS_LEGACY_STREAM, 1)
 #define CONSTANT(name, value) name = value,
 enum { CUDA_CONSTANTS(CONSTANT) };
@@ -78,6 +79,7 @@ enum { DRIVER_NEEDED = 12000 };        /* CUDA 12.0: what the oldest NVRTC we op
     F(cuPointerGetAttribute, , 4000, (void *, CUpointer_attribute, CUdeviceptr))                                       \
     F(cuStreamSynchronize, , 2000, (CUstream))                                                                         \
     F(cuStreamIsCapturing, , 10000, (CUstream, CUstreamCaptureStatus *))                                               \
+    F(cuThreadExchangeStreamCaptureMode, , 10010, (CUstreamCaptureMode *))                                             \
     F(cuGraphCreate, , 10000, (CUgraph *, unsigned))                                                                   \
     F(cuGraphAddKernelNode, _v2, 12000, (CUgraphNode *, CUgraph, const CUgraphNode *, size_t, const CUDA_KERNEL_NODE_PARAMS *)) \
     F(cuGraphInstantiateWithFlags, , 11040, (CUgraphExec *, CUgraph, unsigned long long))                              \

@@ -243,6 +243,7 @@ expect 0 "trials" tune show --stage sgd
 check "a search without a file of results" '[ -s "$OPTC_TUNE" ] && [ -s "$OPTC_TUNE.trials" ]'
 cp "$OPTC_TUNE" before
 expect 0 "1 stage searched" tune sgd --device cpu --sizes 2^16 --budget 1s --again --dry-run
+expect 0 "had no time left" tune sgd adamw --device cpu --budget 0.05s --dry-run --again        # however short, no error and every rule has its turn
 check "a dry run changed the results" 'cmp -s "$OPTC_TUNE" before'
 ( "$OPTC" tune lamb adamw lion --device cpu --sizes 2^16,2^18,2^20 --budget 60s > interrupted.txt 2>&1 & pid=$!; sleep 2; kill -INT $pid; wait $pid; echo $? > interrupted.rc )
 check "an interrupt is not told by the exit code" '[ "$(cat interrupted.rc)" = 130 ]'

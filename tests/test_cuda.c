@@ -417,8 +417,19 @@ START_TEST(workers)
     check_jobs(w, n, arch[0]);
     ck_assert_int_eq(workers_alive(w), 0);
     workers_end(w);
-    w = workers_start(3);
-    ck_assert(w && workers_alive(w) == 3);
+    /* What kills NVRTC (or is too much for it) does not kill us, nor all of them. */
+    w = workers_start(4);
+    ck_assert(w && workers_alive(w) == 4);
+    size_t deep = 400000, size = 0;
+    char *source = malloc(deep + 40), *log = NULL;
+    ck_assert(source != NULL);
+    memset(source + sprintf(source, "int x = "), '(', deep);
+    source[8 + deep] = 0;
+    ck_assert(!workers_build(w, source, "deep", arch[0], &size, &log) && log && *log);
+    ck_assert_msg(workers_alive(w) >= 2, "%s", log);
+    free(log);
+    free(source);
+    check_jobs(w, n, arch[0]);
     workers_end(w);
     ck_assert_msg(waitpid(-1, NULL, WNOHANG) < 0 && errno == ECHILD, "a worker was left");
     workers_end(NULL);

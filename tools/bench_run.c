@@ -252,7 +252,8 @@ static bool time_rival(Bench *b, Case *c, int round)
     double again;
     if (!sample(b, c->rival, &c->peer_seconds[round]) || (b->device.ops->async && !time_host(b, c->rival, &c->peer_host[round])) || !sample(b, c, &again))
         return false;
-    c->ahead[round] = 2 * c->peer_seconds[round] / (c->seconds[round] + again);
+    c->seconds[round] = (c->seconds[round] + again) / 2;
+    c->ahead[round] = c->peer_seconds[round] / c->seconds[round];
     return true;
 }
 
@@ -264,7 +265,7 @@ static bool time_case(Bench *b, Case *c, int round)
     if (!d->ops->yard_time(d, &r))             /* right before each rule: the machine's mood changes within a round */
         return false;
     settle(b);
-    if ((d->ops->async && !bench_steps(c, 1)) || !sample(b, c, &c->seconds[round]) || (d->ops->async && !time_host(b, c, &c->host[round])))
+    if ((d->ops->async && !bench_steps(c, 1)) || !sample(b, c, &c->seconds[round]) || (d->ops->async && !time_host(b, c, &c->host[round])) || (c->rival && !time_rival(b, c, round)))
         return false;
     c->rate[round] = (c->bytes.read + c->bytes.written) / c->seconds[round];
     c->share[round] = c->rate[round] / r.best;
@@ -279,7 +280,7 @@ static bool time_case(Bench *b, Case *c, int round)
     b->best[b->nstream++] = r.best;
     if (b->peer && c->peer)
         time_peer(b, c, round);
-    return !c->rival || time_rival(b, c, round);
+    return true;
 }
 
 /* ---- a batch ---- */
@@ -296,6 +297,7 @@ static bool start_rival(Bench *b, Case *c)
         return false;
     if (!bench_start(b, r, r->engine) || !warm_up(b, r))
         return false;
+    r->reps = c->reps;
     c->peer = r->runs;                                     /* where its code comes from */
     r->runs = NULL;
     return c->peer != NULL;

@@ -133,7 +133,7 @@ static int arch_of(const char *device)
     return 0;
 }
 
-/* The code of an architecture and its table are made from what this says: what was measured on a GPU of that architecture, of several sizes the largest, the
+/* The code of an architecture and its table are made from what this says: what was measured on a GPU of that architecture with large tensors, of several sizes the largest, the
  * user's results before the site's and those built in; else the model. */
 static Launch ship_launch(Ship *s, Gen *g, int fn, int arch)
 {
@@ -141,12 +141,14 @@ static Launch ship_launch(Ship *s, Gen *g, int fn, int arch)
     const TunedList *lists[] = {&s->tuned.user, &s->tuned.site, &s->tuned.builtin};
     const Tuned *best = NULL;
     char hash[33], types[24];
+    int lo, hi;
     emit_cuda_stage_hash(g, fn, hash);
     snprintf(types, sizeof types, "%s,%s,%s", type_info[g->plan->p].name, type_info[g->plan->g].name, type_info[g->plan->state].name);
+    launch_range(g->plan, st, 0, &lo, &hi);
     for (int k = 0; k < 3 && !best; k++)
         for (int i = 0; i < lists[k]->n; i++) {
             const Tuned *t = &lists[k]->v[i];
-            if (!strcmp(t->key.stage, hash) && !strcmp(t->key.types, types) && arch_of(t->key.device) == arch && launch_valid(g->plan, st, &t->launch) && (!best || t->key.bucket > best->key.bucket))
+            if (!strcmp(t->key.stage, hash) && !strcmp(t->key.types, types) && arch_of(t->key.device) == arch && t->key.bucket >= lo && launch_valid(g->plan, st, &t->launch) && (!best || t->key.bucket > best->key.bucket))
                 best = t;
         }
     return best ? best->launch : launch_model(g->plan, st, 0);

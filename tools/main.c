@@ -45,7 +45,8 @@ const Command cli_commands[] = {
      "NAME+WRAPPERS is a rule with wrappers of its own. Without SPEC: adamw, lamb, adafactor and adamw+clip(1).",
      "optc bench\noptc bench adamw sgd --device cpu --size 16M --threads 2\noptc bench 'adamw+clip(1),ema(0.999)' --tensors 100\n"
      "optc bench adafactor --shape 4096x4096 --shape 4096\noptc bench --device cuda --work gpt2-1.5b adamw lion\n"
-     "OPTC_PYTHON=venv/bin/python optc bench --device cuda --suite --against torch", cmd_bench},
+     "OPTC_PYTHON=venv/bin/python optc bench --device cuda --suite --against torch\n"
+     "optc bench --device cuda --work gpt2-124m adamw lamb --against untuned", cmd_bench},
     {"tune", "[SPEC…] | export|merge|show …", "measure which launches are fastest here, and keep the results",
      "export  writes results as text; merge takes such files in, by entry; show lists results, or draws what was tried for a stage\n"
      "('optc help tune export' and so on). Results are used from $OPTC_TUNE or ~/.config/optc/tune, then $OPTC_TUNE_SITE or\n"

@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +33,7 @@ typedef struct Run {
     double begun; int left;        /* of the rule at hand: when, and searches still to come; what one does not spend the others have */
     /* what is searched now */
     const char *label; int64_t elements; int nth, of;
-    int found, skipped, better; double gain;
+    int found, skipped, late, better; double gain;
 } Run;
 
 static volatile int stop;
@@ -133,7 +134,10 @@ static void report(const Run *r, const TunedKey *k, const Search *s, double byte
     clear_progress(r);
     snprintf(size, sizeof size, "2^%d", k->bucket);
     printf("  %-28s %-5s %-6s %10s %7.0f GB/s %+6.1f %%", label, form_name[k->form], size, cli_time(t, best->ms * 1e-3), bytes / best->ms * 1e-6, 100 * (best->ms / s->model_ms - 1));
-    printf(s->used_ms > 0 ? " %+6.1f %%" : "        -", 100 * (best->ms / s->used_ms - 1));
+    if (s->used_ms > 0)
+        printf(" %+6.1f %%", 100 * (best->ms / s->used_ms - 1));
+    else
+        printf("        -");
     printf("  %4d tried in %3.0f s%s  %s\n", tried(s), s->spent, s->finished ? " " : "*", s->best == s->model ? "as the model has it" : launch_text(l, k->form, &best->launch));
     fflush(stdout);
 }
@@ -149,16 +153,16 @@ static bool search_one(Run *r, const TunedKey *k, const Space *space, const Mete
     for (const Trial *t = NULL; s.nknown < 8 && (t = trials_of(&r->tried, k, t));)
         if (isfinite(t->ms))
             before[s.nknown++] = t->launch;
-    const char *from;
-    const Tuned *near[] = {tuned_find(&r->known, k), tuned_look(&r->engine->tuned, k, lo, hi, &from)};      /* this size or the nearest: in this file, and in all that steps would use */
-    for (int i = 0; i < 2; i++)
-        if (near[i])
-            before[s.nknown++] = near[i]->launch;
+    const Tuned *near = tuned_find(&r->known, k), *used = tuned_look(&r->engine->tuned, k, lo, hi, NULL);      /* this size or the nearest: in this file, and in all that steps use */
+    if (near)
+        before[s.nknown++] = near->launch;
     s.known = before;
+    s.used = used ? &used->launch : NULL;
     r->label = label;
     bool ok = search_run(space, m, &s);
     if (!ok && !stop)
         cli_error("tune: %s: %s", label, *optc_message() ? optc_message() : "the model's launch could not be built or timed");
+    r->late += ok && !s.finished && tried(&s) < 2;
     if (ok && (s.finished || tried(&s) > 1)) {
         report(r, k, &s, bytes, label);
         r->found++;
@@ -171,11 +175,15 @@ static bool search_one(Run *r, const TunedKey *k, const Space *space, const Mete
 }
 
 /* ---- devices ---- */
-/* Seconds for the next search. */
+/* Seconds for the next search; 0: what came before took them all, and it does not take place. */
 static double share(Run *r)
 {
     double rest = r->budget - (cli_now() - r->begun);
-    return rest > 0 && r->left > 0 ? rest / r->left-- : 0;
+    if (rest > 0)
+        return rest / r->left--;
+    r->late++;
+    r->left--;
+    return 0;
 }
 
 static bool has_choices(const Stage *s) { return stage_form(s) <= FORM_ROWS; }
@@ -199,13 +207,16 @@ static bool tune_gpu(Run *r, optc_rule *rule, const char *name)
                 continue;
             }
             r->elements = r->size[i];
+            double budget = share(r);
+            if (budget <= 0)
+                continue;
             ok = (u || lib(gpu_tuner_open(rule, r->workers, &u))) && (ready || lib(gpu_tuner_stage(u, f))) && lib(gpu_tuner_size(u, r->size[i]));
             ready = true;
             if (!ok)
                 break;
             Space space = search_stage_space(rule->plan, at.stage, r->size[i]);
             Meter m = gpu_tuner_meter(u);
-            ok = search_one(r, &k, &space, &m, gpu_tuner_bytes(u), share(r), label);
+            ok = search_one(r, &k, &space, &m, gpu_tuner_bytes(u), budget, label);
         }
     }
     gpu_tuner_close(u);
@@ -219,11 +230,14 @@ static bool tune_cpu_size(Run *r, optc_rule *rule, const char *name, int64_t ele
     cpu_tuned_key(rule, elements, &k);
     if (known(r, &k) && !r->again)
         return r->skipped++, r->left--, true;
+    double budget = share(r);
+    if (budget <= 0)
+        return true;
     if (!lib(cpu_tuner_open(rule, elements, &u)))
         return false;
     Space space = cpu_tuner_space(u);
     Meter m = cpu_tuner_meter(u);
-    bool ok = search_one(r, &k, &space, &m, cpu_tuner_bytes(u), share(r), name);
+    bool ok = search_one(r, &k, &space, &m, cpu_tuner_bytes(u), budget, name);
     cpu_tuner_close(u);
     return ok;
 }
@@ -301,6 +315,14 @@ static bool parse_budget(const char *s, double *out)
     return end != s && v > 0 && unit > 0 && isfinite(v);
 }
 
+/* This process may run on, and there is work for at once. */
+static int cores(void)
+{
+    cpu_set_t set;
+    int n = sched_getaffinity(0, sizeof set, &set) ? (int)sysconf(_SC_NPROCESSORS_ONLN) : CPU_COUNT(&set);
+    return n < SEARCH_BATCH ? n : SEARCH_BATCH;
+}
+
 static bool start(Run *r)
 {
     char why[400];
@@ -311,7 +333,7 @@ static bool start(Run *r)
     if (!tuned_read(&r->known, r->path, why, sizeof why) || !trials_read(&r->tried, r->trials, why, sizeof why))
         return cli_error("tune: %s", why), false;
     if (!strncmp(r->device, "cuda", 4))
-        r->workers = workers_start((int)sysconf(_SC_NPROCESSORS_ONLN));
+        r->workers = workers_start(cores());
     if (!lib(optc_open(&(optc_engine_options){.device = r->device, .spec_path = r->compile.path}, &r->engine)))
         return false;
     if (r->engine->gpu && !nvrtc_get(NULL)) {
@@ -330,6 +352,8 @@ static int finish(Run *r, bool ok)
         printf("\n%d stage%s searched, %d better than the model, %.1f %% faster on average%s%s\n", r->found, r->found == 1 ? "" : "s", r->better, 100 * (exp(r->gain / r->found) - 1), r->dry ? "" : "; kept in ", r->dry ? "" : r->path);
     if (r->skipped)
         printf("%d done before, left as they are (--again searches them anew)\n", r->skipped);
+    if (r->late && !stop)
+        printf("%d had no time left: the same command goes on with them, or take a larger --budget\n", r->late);
     if (stop)
         fprintf(stderr, "optc: interrupted: what was found is kept; the same command goes on from there\n");
     return stop ? 130 : ok ? CLI_OK : CLI_FAILED;
@@ -393,7 +417,7 @@ int tune_run(const Command *self, int argc, char **argv)
         of += !strchr(optc_library_name(i), '/');
     r.of = of;
     if (ok)
-        printf("%s\n%d rule%s, %d size%s, up to %.0f s each: at most %.0f minutes (a * where that ended a search)\n\n  %-28s %-5s %-6s %10s %12s %8s %8s\n", optc_device_name(r.engine), of, of == 1 ? "" : "s", r.nsize, r.nsize == 1 ? "" : "s", r.budget, ceil(of * r.budget / 60),
+        printf("%s\n%d rule%s, %d size%s, up to %g s each, %g s in all (*: the time ended a search)\n\n  %-28s %-5s %-6s %10s %12s %8s %8s\n", optc_device_name(r.engine), of, of == 1 ? "" : "s", r.nsize, r.nsize == 1 ? "" : "s", r.budget, of * r.budget,
                "stage", "form", "size", "best", "by its plan", "to model", "to used");
     for (int i = 0; ok && i < n && !stop; i++) {
         r.nth = i + 1;

@@ -161,6 +161,7 @@ int cuStreamCreate(CUstream *s, unsigned flags) { return *s = calloc(1, sizeof(S
 int cuStreamDestroy_v2(CUstream s) { return free(s), 0; }
 int cuStreamSynchronize(CUstream s) { return s && ((Stream *)s)->capturing ? 900 : 0; }
 int cuStreamIsCapturing(CUstream s, CUstreamCaptureStatus *x) { return *x = s && ((Stream *)s)->capturing, 0; }
+int cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *m) { static CUstreamCaptureMode now; CUstreamCaptureMode was = now; return now = *m, *m = was, 0; }
 int cuStreamBeginCapture_v2(CUstream s, CUstreamCaptureMode m) { return ((Stream *)s)->capturing = calloc(1, sizeof(Graph)), m < 0; }
 int cuStreamEndCapture(CUstream s, CUgraph *g) { return *g = ((Stream *)s)->capturing, ((Stream *)s)->capturing = NULL, 0; }
 int cuGraphCreate(CUgraph *g, unsigned flags) { return *g = calloc(1, sizeof(Graph)), flags != 0; }

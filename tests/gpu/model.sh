@@ -6,11 +6,13 @@ build=$1
 shift
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-sed -n 's/.* 2^\([0-9]*\) threads.*# \([^ ]*\) .*/\2 \1/p' "$@" | sort -u > "$work/asked"
-while read -r rule bits; do
-    "$build/optc" explain "$rule" --hashes --size "$(awk "BEGIN {printf \"%d\", 2^$bits}")" | sed "s/^/2^$bits /"
+cat "$@" | sed -n '/^device.* threads=.*#/ {/ f32,f32,f32 /p}' > "$work/trials"
+sed 's/.* 2^\([0-9]*\) threads.*# \([^ ]*\) .*/\1 \2/' "$work/trials" | sort -u > "$work/asked"
+while read -r bits rule; do
+    with=${rule#"${rule%%+*}"}
+    "$build/optc" explain "${rule%%+*}" ${with:+--with "${with#+}"} --hashes --size "$(awk "BEGIN {printf \"%d\", 2^$bits}")" | sed "s/^/2^$bits /"
 done < "$work/asked" | sort -u > "$work/model"
-cat "$@" | awk -v model="$work/model" '
+awk -v model="$work/model" '
     BEGIN {
         while ((getline line < model) > 0) {
             split(line, w, " ")
@@ -19,25 +21,29 @@ cat "$@" | awk -v model="$work/model" '
             of[w[2] " " w[1]] = launch
         }
     }
-    /^device/ {
+    {
+        device = $0
+        sub(/ \| [a-z]* f32,.*/, "", device)
         sub(/^.*\| /, "")
-        key = $3 " " $4
+        if (!($3 " " $4 in of)) { unknown++; next }      # of kernels that are no more
+        key = device " " $3 " " $4
         launch = ""
         for (i = 5; i <= 11; i++) launch = launch " " $i
         ms = substr($12, 4)
-        if (ms + 0 <= 0 || !(key in of)) next
+        if (ms + 0 <= 0) next
         label = $0
         sub(/.*# /, "", label)
         name[key] = label
-        if (launch == of[key]) got[key] = ms
+        size[key] = $4
+        if (launch == of[$3 " " $4]) got[key] = ms
         if (!(key in best) || ms < best[key]) { second[key] = best[key]; best[key] = ms } else if (!second[key] || ms < second[key]) second[key] = ms
         n[key]++
     }
     END {
         for (k in best) {
-            split(k, w, " ")
             b = second[k] ? second[k] : best[k]
-            if (k in got) printf "%-32s %-5s %6.1f %%  of %d\n", name[k], w[2], 100 * (got[k] / b - 1), n[k]
-            else printf "%-32s %-5s not tried, of %d\n", name[k], w[2], n[k]
+            if (k in got) printf "%6.1f %%  %-5s %-32s of %d\n", 100 * (got[k] / b - 1), size[k], name[k], n[k]
+            else printf "%8s  %-5s %-32s of %d\n", "untried", size[k], name[k], n[k]
         }
-    }' | sort -k2,2 -k1,1 | sort -s -k3,3
+        if (unknown) printf "%d trials of other kernels were left out\n", unknown
+    }' "$work/trials" | sort -k1,1rn
