@@ -1,4 +1,5 @@
-/* A libnvrtc.so.13 whose machine code is the CPU's: emitted CUDA goes through the host's C++ compiler, between threads.h and tail.h. EMU_DIR names their folder. */
+/* A libnvrtc.so.13 whose machine code is the CPU's: emitted CUDA goes through the host's C++ compiler, between threads.h and tail.h. EMU_DIR names their folder.
+ * EMU_WRONG: programs with this text in them leave out their first block, as a miscompiled one might. */
 #include "cuda.h"
 
 #include <stdio.h>
@@ -44,7 +45,8 @@ int nvrtcCompileProgram(nvrtcProgram p, int n, const char *const *options)
         return 1;
     snprintf(path, sizeof path, "%s/k.cc", dir);
     FILE *f = fopen(path, "w");
-    fprintf(f, "#include \"%s/threads.h\"\n", here);
+    const char *wrong = getenv("EMU_WRONG");
+    fprintf(f, "#define EMU_FIRST %d\n#include \"%s/threads.h\"\n", wrong && strstr(p->source, wrong), here);
     put_source(f, p->source);
     fprintf(f, "#include \"%s/tail.h\"\n", here);
     fclose(f);

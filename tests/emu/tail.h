@@ -12,7 +12,7 @@ extern "C" __attribute__((visibility("default"))) void emu_launch(void *kernel, 
     blockDim.x = threads;
     gridDim.x = grid;
     emu_count = (int)threads;
-    for (unsigned b = 0; b < grid; b++) {
+    for (unsigned b = EMU_FIRST; b < grid; b++) {
         blockIdx.x = b;
         emu_block();
     }
