@@ -356,14 +356,14 @@ static bool fill_tables(Pack *p, Buf *out)
 
 static bool fill_source(Pack *p, Buf *out, const Hole *common, int n)
 {
-    Hole h[24] = {{"counts", template_text("counts.h")}, {"hash", template_text("hash.h")}, {"float_mode", template_text("float_mode.h")}, {"driver", template_text("driver.h")},
+    Hole h[24] = {{"counts", template_text("counts.h")}, {"hash", template_text("hash.h")}, {"float_mode", template_text("float_mode.h")}, {"driver", template_text("driver.h")}, {"shots", template_text("shots.h")},
                   {"loads", type_cases(&p->arena, false)}, {"stores", type_cases(&p->arena, true)}};
-    memcpy(h + 6, common, sizeof *h * (size_t)n);
+    memcpy(h + 7, common, sizeof *h * (size_t)n);
     Buf words = {0};
     put_words(&words, p->fatbin, p->fatbin_size);
     Hole fatbin[] = {{"words", words.s ? words.s : ""}, {"p", p->name}};
-    bool ok = fill_stages(p, out, common, n) && template_fill(out, "package_core.txt", "core", h, 6 + n) && fill_tables(p, out) && template_fill(out, "package_gpu.txt", "gpu", h, 6 + n) &&
-              template_fill(out, "package_bind.txt", "bind", h, 6 + n) && template_fill(out, "package_step.txt", "step", h, 6 + n) && template_fill(out, "package_files.txt", "fatbin", fatbin, 2);
+    bool ok = fill_stages(p, out, common, n) && template_fill(out, "package_core.txt", "core", h, 7 + n) && fill_tables(p, out) && template_fill(out, "package_gpu.txt", "gpu", h, 7 + n) &&
+              template_fill(out, "package_bind.txt", "bind", h, 7 + n) && template_fill(out, "package_step.txt", "step", h, 7 + n) && template_fill(out, "package_files.txt", "fatbin", fatbin, 2);
     buf_free(&words);
     return ok;
 }

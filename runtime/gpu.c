@@ -174,26 +174,6 @@ enum { LARGE = 256 << 20 };
 
 static bool from_pool(const GpuEngine *g, size_t bytes) { return g->pools && bytes < LARGE; }
 
-/* cuMemAlloc and cuMemFree would end a capture that another thread of the program has under way (in the mode that is usual there), though they have nothing to do
- * with it: around them this thread says so. */
-static int plain_alloc(const Driver *d, CUdeviceptr *out, size_t bytes)
-{
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    d->cuThreadExchangeStreamCaptureMode(&mode);
-    int rc = d->cuMemAlloc_v2(out, bytes);
-    d->cuThreadExchangeStreamCaptureMode(&mode);
-    return rc;
-}
-
-static void plain_free(const Driver *d, CUdeviceptr p, CUstream stream)
-{
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    d->cuThreadExchangeStreamCaptureMode(&mode);
-    d->cuStreamSynchronize(stream);
-    d->cuMemFree_v2(p);
-    d->cuThreadExchangeStreamCaptureMode(&mode);
-}
-
 optc_status gpu_alloc(optc_engine *e, size_t bytes, CUstream stream, const char *what, CUdeviceptr *out)
 {
     GpuEngine *g = e->gpu;
@@ -211,7 +191,7 @@ optc_status gpu_alloc(optc_engine *e, size_t bytes, CUstream stream, const char 
         }
     } else {
         snprintf(text, sizeof text, "%zu bytes for %.100s", bytes, what);
-        int rc = from_pool(g, bytes) ? -1 : plain_alloc(g->d, out, bytes);
+        int rc = from_pool(g, bytes) ? -1 : device_alloc(g->d, out, bytes);
         if (rc && g->pools)
             TRY(g, cuMemAllocAsync(out, bytes, stream), text);
         else if (rc)
@@ -232,7 +212,7 @@ void gpu_give(optc_engine *e, CUdeviceptr p, size_t bytes, CUstream stream)
     else if (from_pool(g, bytes))
         g->d->cuMemFreeAsync(p, stream);
     else
-        plain_free(g->d, p, stream);
+        device_free(g->d, p, stream);
     memory_took(e, -(int64_t)bytes);
 }
 

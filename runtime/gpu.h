@@ -34,7 +34,7 @@ typedef struct GpuEngine {
     bool no_graphs;
 } GpuEngine;
 
-typedef struct { CUdeviceptr views, mem, units; long long count; int guard, tick; } Args;      /* optc_launch of templates/cuda.h */
+#include "../templates/shots.h"
 
 enum { MOST_PARTS = 8 };
 typedef struct GpuCode {
@@ -49,9 +49,6 @@ typedef struct GpuRule {
     bool needs_t;
     char (*hash)[33];                      /* by Stage.fn: what tuning results know it by; "" where there is nothing to choose */
 } GpuRule;
-
-typedef struct Shot { CUfunction fn; unsigned grid, threads; Args args; const Stage *stage; } Shot;      /* stage NULL: t moves on */
-typedef struct Play { Shot *shot; int n, runs; CUgraphExec exec; } Play;
 
 typedef struct GpuTables {
     const GpuCode *code;
@@ -105,7 +102,6 @@ optc_status gpu_check_pointer(optc_binding *b, int tensor, const void *p, const 
 optc_status gpu_run(optc_binding *b, int entry, double t);
 Shot gpu_shot(const optc_binding *b, const Stage *s, const Launch *l, CUfunction fn);
 optc_status gpu_fire(optc_binding *b, const Shot *x, int guard);       /* inside gpu_enter */
-void gpu_make_graph(optc_binding *b, Play *p);
 optc_status gpu_send_hyper(optc_binding *b, int group, int first, int count);
 optc_status gpu_send(const optc_binding *b, void *device, const void *host, size_t bytes, const char *what);      /* does not wait */
 optc_status gpu_read_t(const optc_binding *b, int64_t *steps);

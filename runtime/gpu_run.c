@@ -184,7 +184,7 @@ Shot gpu_shot(const optc_binding *b, const Stage *s, const Launch *l, CUfunction
     int64_t grid;
     int threads;
     launch_grid(s, l, x.args.count, u->longest[s->kind], b->rule->engine->gpu->sms, &grid, &threads);
-    x.grid = grid > MOST_BLOCKS ? 0 : (unsigned)grid;          /* 0: more than a launch can have; refused when binding */
+    x.blocks = grid > MOST_BLOCKS ? 0 : (unsigned)grid;          /* 0: more than a launch can have; refused when binding */
     x.threads = (unsigned)threads;
     return x;
 }
@@ -233,7 +233,7 @@ static optc_status check_grids(const optc_binding *b)
 {
     for (int i = 0; i < b->rule->plan->nentry * b->gpu->nphase; i++)
         for (int k = 0; k < b->gpu->play[i].n; k++)
-            if (!b->gpu->play[i].shot[k].grid) {
+            if (!b->gpu->play[i].shot[k].blocks) {
                 char what[200];
                 stage_label(b->rule, b->gpu->play[i].shot[k].stage, what, sizeof what);
                 return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s would take more than 2^31 - 1 blocks on these tensors (%lld units): bind fewer, or matrices that are less small, at a time", what,
@@ -343,35 +343,12 @@ void gpu_unbind(optc_binding *b)
 optc_status gpu_fire(optc_binding *b, const Shot *x, int guard)
 {
     GpuEngine *g = b->rule->engine->gpu;
-    Args a = x->args;
-    a.guard = guard;
-    void *args[] = {&a};
-    int rc = g->d->cuLaunchKernel(x->fn, x->grid, 1, 1, x->threads, 1, 1, 0, b->gpu->stream, args, NULL);
+    int rc = shot_fire(g->d, x, guard, b->gpu->stream);
     if (!rc)
         return OPTC_OK;
     char what[200];
     stage_label(b->rule, x->stage, what, sizeof what);
     return gpu_error(g, "cuLaunchKernel", rc, what);
-}
-
-/* The same launches as a graph, one behind the other. Failing is no error: single launches do the same. */
-void gpu_make_graph(optc_binding *b, Play *p)
-{
-    const Driver *d = b->rule->engine->gpu->d;
-    CUgraph graph = NULL;
-    CUgraphNode node = NULL;
-    bool ok = d->cuGraphCreate(&graph, 0) == 0;
-    for (int i = 0; i < p->n && ok; i++) {
-        Shot *x = &p->shot[i];
-        void *args[] = {&x->args};
-        CUgraphNode before = node;
-        CUDA_KERNEL_NODE_PARAMS k = {.func = x->fn, .gridDimX = x->grid, .gridDimY = 1, .gridDimZ = 1, .blockDimX = x->threads, .blockDimY = 1, .blockDimZ = 1, .kernelParams = args};
-        ok = d->cuGraphAddKernelNode_v2(&node, graph, i ? &before : NULL, i ? 1 : 0, &k) == 0;
-    }
-    if (ok && d->cuGraphInstantiateWithFlags(&p->exec, graph, 0) != 0)
-        p->exec = NULL;
-    if (graph)
-        d->cuGraphDestroy(graph);
 }
 
 static optc_status send_moved(optc_binding *b)
@@ -434,7 +411,7 @@ static optc_status run_inside(optc_binding *b, int entry, int now)
     if (capturing || (b->gpu->captured && b->rule->plan->nperiod))
         return capture(b, entry);
     if (p->runs < 2 && ++p->runs == 2 && p->n > 1 && !g->no_graphs)
-        gpu_make_graph(b, p);
+        play_graph(g->d, p);
     bool live = b->gpu->live && p->exec && p == &b->gpu->play[b->gpu->step * b->gpu->nphase];
     if (live)
         p = live_begin(b, p);

@@ -187,7 +187,7 @@ static void take(optc_binding *b, Live *v, const Play *p)
         v->play.shot[i] = gpu_shot(b, at.stage, &v->launch, fn);
         v->play.shot[i].args.tick = tick;
     }
-    gpu_make_graph(b, &v->play);
+    play_graph(b->rule->engine->gpu->d, &v->play);
 }
 
 /* From now on every step has it. The old shots of the stage are replaced; the new module lives as long as the binding. */

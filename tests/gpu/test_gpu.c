@@ -335,7 +335,7 @@ START_TEST(launches)
 }
 END_TEST
 
-static int64_t device_free(optc_engine *e)
+static int64_t device_room(optc_engine *e)
 {
     optc_memory m;
     OK(optc_memory_info(e, &m));
@@ -406,14 +406,14 @@ START_TEST(out_of_memory)
     OK(optc_sync(b.b));
     optc_memory before, after;
     OK(optc_memory_info(b.e, &before));
-    int64_t room = device_free(b.e);
+    int64_t room = device_room(b.e);
     optc_tensor t = {.name = "huge", .param = (void *)(uintptr_t)b.p[1], .rank = 1, .shape = n};
     for (int i = 0; i < 3; i++)
         FAILS(optc_bind(b.r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &big), OPTC_ERROR_MEMORY, "cuMemAllocAsync: CUDA_ERROR_OUT_OF_MEMORY");
     ck_assert_msg(strstr(optc_message(), "the states and temporaries of 'adamw' on 1 tensors"), "%s", optc_message());
     OK(optc_memory_info(b.e, &after));
     ck_assert(after.ours == before.ours && after.ours > 0 && after.total > after.free);
-    ck_assert_msg(room - device_free(b.e) < (64 << 20), "memory was lost: %lld bytes", (long long)(room - device_free(b.e)));
+    ck_assert_msg(room - device_room(b.e) < (64 << 20), "memory was lost: %lld bytes", (long long)(room - device_room(b.e)));
     OK(optc_step(a.b));
     OK(optc_step(b.b));
     OK(optc_sync(a.b));
