@@ -25,7 +25,7 @@ EMU_WRONG='__launch_bounds__(256' OPTC_CACHE="$work/cache" OPTC_TUNE="$work/tune
     || { cat "$work/log" "$work/tune.trials"; echo "other bits were not noticed"; exit 1; }
 echo "tuning: $(grep -c 'ms=[0-9]' "$work/tune.trials") launches with equal bits timed, $(grep -c 'ms=failed' "$work/tune.trials") with other bits refused"
 
-# A package's own steps on this GPU, the first alone and the rest in graphs, against the library's, bit for bit; then the library with the package's code alone.
+# A package's own steps on this GPU, the first alone, the rest in graphs, then captured and replayed, against the library's, bit for bit; then the library with the package's code alone.
 export OPTC_CACHE="$work/cache"
 set -- adamw_clip adamw 'clip(1)' adafactor adafactor '' sgd_lookahead sgd 'lookahead(2,0.5)' lamb lamb ''
 "$BUILD/optc" ship 'adamw+clip(1)' adafactor 'sgd+lookahead(2,0.5)' lamb --arch sm_90 -o "$work/rules" > "$work/log" || { cat "$work/log"; exit 1; }

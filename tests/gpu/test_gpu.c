@@ -257,9 +257,18 @@ START_TEST(hyper_in_graphs)
     ck_assert_int_eq(b[0]->gpu->play[0].n, 2);             /* three groups, two launches: one for the groups' values, one over all tensors */
     OK(optc_sync(b[1]));
     OK(optc_set_stream(b[1], st));
+    /* A large binding that goes meanwhile does not disturb the capture. */
+    CUdeviceptr room;
+    optc_binding *large;
+    int64_t many[1] = {1 << 26};
+    ck_assert(!d->cuMemAlloc_v2(&room, (size_t)many[0] * 4));
+    optc_tensor all = {.param = (void *)(uintptr_t)room, .rank = 1, .shape = many};
+    OK(optc_bind(r, &(optc_group){.tensors = &all, .ntensors = 1}, 1, &large));
     ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
     OK(optc_step(b[1]));
+    OK(optc_unbind(large));
     ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
+    ck_assert(!d->cuMemFree_v2(room));
     for (int s = 0; s < 4; s++) {
         OK(optc_set_hyper(b[0], 1, "lr", 1e-2 / (s + 1)));
         OK(optc_set_hyper(b[1], 1, "lr", 1e-2 / (s + 1)));

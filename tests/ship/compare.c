@@ -37,9 +37,10 @@ static double now(void)
 /* ---- memory of the device ---- */
 typedef unsigned long long Ptr;
 static int gpu;
+static void *library;
 static int (*mem_alloc)(Ptr *, size_t), (*to_device)(Ptr, const void *, size_t), (*to_host)(void *, Ptr, size_t);
 
-static void find(void *library, const char *name, void *to)
+static void find(const char *name, void *to)
 {
     void *f = library ? dlsym(library, name) : NULL;
     if (!f)
@@ -49,14 +50,15 @@ static void find(void *library, const char *name, void *to)
 
 static void gpu_setup(void)
 {
-    void *library = dlopen("libcuda.so.1", RTLD_NOW), *context;
+    void *context;
+    library = dlopen("libcuda.so.1", RTLD_NOW);
     int (*init)(unsigned), (*retain)(void **, int), (*current)(void *);
-    find(library, "cuInit", &init);
-    find(library, "cuDevicePrimaryCtxRetain", &retain);
-    find(library, "cuCtxSetCurrent", &current);
-    find(library, "cuMemAlloc_v2", &mem_alloc);
-    find(library, "cuMemcpyHtoD_v2", &to_device);
-    find(library, "cuMemcpyDtoH_v2", &to_host);
+    find("cuInit", &init);
+    find("cuDevicePrimaryCtxRetain", &retain);
+    find("cuCtxSetCurrent", &current);
+    find("cuMemAlloc_v2", &mem_alloc);
+    find("cuMemcpyHtoD_v2", &to_device);
+    find("cuMemcpyDtoH_v2", &to_host);
     if (init(0) || retain(&context, 0) || current(context))
         stop("cuda", "no context");
     gpu = 1;
@@ -325,6 +327,43 @@ static void steps(Both *b)
     compare_hypers(b);
 }
 
+/* The package's step in a graph of the caller's, replayed, and on from there; the library does the same steps one by one. */
+static void captured(Both *b)
+{
+    enum { REPLAYS = 5 };
+    int (*create)(void **, unsigned), (*begin)(void *, int), (*end)(void *, void **), (*make)(void **, void *, unsigned long long), (*launch)(void *, void *), (*sync)(void *);
+    void *stream, *graph, *exec;
+    int64_t x = 0, y = 0;
+    find("cuStreamCreate", &create);
+    find("cuStreamBeginCapture_v2", &begin);
+    find("cuStreamEndCapture", &end);
+    find("cuGraphInstantiateWithFlags", &make);
+    find("cuGraphLaunch", &launch);
+    find("cuStreamSynchronize", &sync);
+    if (create(&stream, 0))
+        stop(b->id, "no stream");
+    PKG(rules_set_stream(b->pb, stream));
+    if (begin(stream, 0))
+        stop(b->id, "no capture");
+    PKG(rules_step(b->pb));
+    if (end(stream, &graph) || make(&exec, graph, 0))
+        stop(b->id, "no graph");
+    for (int i = 0; i < REPLAYS; i++) {
+        if (launch(exec, stream) || sync(stream))
+            stop(b->id, "a replay failed");
+        LIB(optc_step(b->lb));
+    }
+    LIB(optc_sync(b->lb));
+    compare_params(b, STEPS + 1);
+    for (int i = 0; i < 3; i++)
+        run_both(b, STEPS + 2 + i);
+    LIB(optc_get_t(b->lb, &x));
+    PKG(rules_get_t(b->pb, &y));
+    if (x != y)
+        stop(b->id, "t differs after replays");
+    compare_states(b, 1);
+}
+
 static void one_rule(const char *device, const char *type, const char *id, const char *spec, const char *with)
 {
     Both b;
@@ -341,6 +380,8 @@ static void one_rule(const char *device, const char *type, const char *id, const
     bind_both(&b);
     set_inputs(&b);
     steps(&b);
+    if (gpu && optc_rule_entries(b.lr) == 1)
+        captured(&b);
     printf("%s: equal on %s, the library's %s\n", id, rules_device(b.pe), optc_rule_path(b.lr));
     if (rules_close(b.pe) != RULES_ERROR_BUSY)
         stop(id, "closed with a binding");
