@@ -347,11 +347,10 @@ bool search_run(const Space *space, const Meter *m, Search *s)
             s->best = s->model;
     }
     int used = s->used ? find(s, s->used) : s->model;
-    if (used >= 0 && !s->trial[used].failed) {
-        s->used_ms = s->trial[s->best].ms;
-        if (used != s->best && settle(&r, &s->trial[used].launch, &a, &b))
-            s->used_ms *= b / a;
-    }
+    if (used == s->best || used == s->model)
+        s->used_ms = s->trial[used].ms;
+    else if (used >= 0 && !s->trial[used].failed && settle(&r, &s->trial[used].launch, &a, &b))
+        s->used_ms = s->trial[s->best].ms * b / a;
     s->spent = m->now(m->ctx) - r.t0;
     return !r.broken;
 }

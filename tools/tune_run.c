@@ -142,6 +142,28 @@ static void report(const Run *r, const TunedKey *k, const Search *s, double byte
     fflush(stdout);
 }
 
+/* The fastest launches of earlier runs, the best first. */
+enum { BEFORE = 6 };
+static int best_before(const Run *r, const TunedKey *k, Launch out[BEFORE])
+{
+    double ms[BEFORE];
+    int n = 0;
+    for (const Trial *t = NULL; (t = trials_of(&r->tried, k, t));) {
+        int at = n;
+        for (; at > 0 && t->ms < ms[at - 1]; at--)
+            if (at < BEFORE) {
+                ms[at] = ms[at - 1];
+                out[at] = out[at - 1];
+            }
+        if (isfinite(t->ms) && at < BEFORE) {
+            ms[at] = t->ms;
+            out[at] = t->launch;
+            n += n < BEFORE;
+        }
+    }
+    return n;
+}
+
 /* One search, from its key to its result. */
 static bool search_one(Run *r, const TunedKey *k, const Space *space, const Meter *m, double bytes, double budget, const char *label)
 {
@@ -149,10 +171,8 @@ static bool search_one(Run *r, const TunedKey *k, const Space *space, const Mete
     if (space->stage)
         launch_range(space->plan, space->stage, r->elements, &lo, &hi);
     Search s = {.budget = budget, .exhaustive = r->exhaustive, .stop = &stop, .said = progress, .said_ctx = r};
-    Launch before[32];
-    for (const Trial *t = NULL; s.nknown < 8 && (t = trials_of(&r->tried, k, t));)
-        if (isfinite(t->ms))
-            before[s.nknown++] = t->launch;
+    Launch before[BEFORE + 1];
+    s.nknown = best_before(r, k, before);
     const Tuned *near = tuned_find(&r->known, k), *used = tuned_look(&r->engine->tuned, k, lo, hi, NULL);      /* this size or the nearest: in this file, and in all that steps use */
     if (near)
         before[s.nknown++] = near->launch;
