@@ -1,0 +1,18 @@
+#!/bin/sh
+# Every rule of the library tuned on the GPU at hand, and whole steps with the results against steps without any, in turn in one process.
+#   sh tests/gpu/library.sh [BUILD [BUDGET]]        after `make`; BUDGET for each rule, 12s unless told: about nine minutes
+# What it leaves in $OUT (or a folder of its own) is what runtime/tuned/ wants after a change to the kernels: library, library.trials.
+set -eu
+build=${1:-build}
+optc=$build/optc
+work=${OUT:-$(mktemp -d)}
+export OPTC_TUNE_SITE= OPTC_TUNE= OPTC_TUNE_BUILTIN=
+rules=$("$optc" list --names | grep -v /)
+"$optc" tune $rules --budget "${2:-12s}" --into "$work/library"
+echo "== the model over the best that was tried, the worst first"
+sh tests/gpu/model.sh "$build" "$work/library.trials" | head -20
+echo "== whole steps without results over steps with them"
+for work_or_size in "--size 1M" "--size 16M" "--work gpt2-124m"; do
+    OPTC_TUNE="$work/library" "$optc" bench --device cuda $work_or_size --rounds 7 --against untuned $rules | sed -n '/ahead/,/^$/p'
+done
+echo "kept in $work"
