@@ -22,7 +22,8 @@ struct GpuTuner {
     int entry;
     Set time[MOST_SETS]; int ntime;
     Set check[2];
-    char *host[2];                             /* what the pair holds, to compare */
+    CUmodule same_module; CUfunction same;     /* compares what the pair holds … */
+    CUdeviceptr differs;                       /* … and says so here */
     Kernel *kernel; int n, cap;
     CUevent begin, end;
     int turn;
@@ -210,12 +211,14 @@ void gpu_tuner_close(GpuTuner *u)
         return;
     GpuEngine *g = u->r->engine->gpu;
     close_time_sets(u);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; i++)
         set_close(u->r, &u->check[i]);
-        free(u->host[i]);
-    }
     forget_kernels(u);
     gpu_enter(g);
+    if (u->same_module)
+        g->d->cuModuleUnload(u->same_module);
+    if (u->differs)
+        g->d->cuMemFree_v2(u->differs);
     if (u->begin)
         g->d->cuEventDestroy_v2(u->begin);
     if (u->end)
@@ -223,6 +226,32 @@ void gpu_tuner_close(GpuTuner *u)
     gpu_leave(g, OPTC_OK);
     free(u->kernel);
     free(u);
+}
+
+/* On the device, where the bits are: copying them out would take as long as all the rest. Its argument has the layout of optc_launch. */
+static const char same_source[] =
+    "struct optc_launch { const unsigned *a, *b; unsigned *differs; long long n; int guard, tick; };\n"
+    "extern \"C\" __global__ void optc_same(const optc_launch x)\n"
+    "{\n"
+    "    for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < x.n; i += (long long)gridDim.x * blockDim.x)\n"
+    "        if (x.a[i] != x.b[i])\n"
+    "            *x.differs = 1;\n"
+    "}\n";
+
+static optc_status open_same(GpuTuner *u)
+{
+    GpuEngine *g = u->r->engine->gpu;
+    size_t size;
+    char *log = NULL, *code = nvrtc_build(nvrtc_get(NULL), same_source, "optc_same", g->arch, false, &size, &log);
+    optc_status rc = code ? OPTC_OK : fail(OPTC_ERROR_DEVICE, "tuning: NVRTC: %s", log ? log : "out of memory");
+    int bad = code ? g->d->cuModuleLoadData(&u->same_module, code) : 0;
+    free(code);
+    free(log);
+    if (rc != OPTC_OK || bad)
+        return bad ? gpu_error(g, "cuModuleLoadData", bad, "optc_same") : rc;
+    TRY(g, cuModuleGetFunction(&u->same, u->same_module, "optc_same"), "optc_same");
+    TRY(g, cuMemAlloc_v2(&u->differs, 256), "tuning");
+    return OPTC_OK;
 }
 
 static optc_status open_rest(GpuTuner *u)
@@ -235,10 +264,10 @@ static optc_status open_rest(GpuTuner *u)
         optc_status rc = set_open(u, &u->check[i], t, n);
         if (rc != OPTC_OK)
             return rc;
-        u->host[i] = malloc(u->check[i].p_bytes + u->check[i].b->block_bytes);
-        if (!u->host[i])
-            return fail(OPTC_ERROR_MEMORY, "tuning: out of memory");
     }
+    optc_status rc = open_same(u);
+    if (rc != OPTC_OK)
+        return rc;
     TRY(g, cuEventCreate(&u->begin, 0), "");
     TRY(g, cuEventCreate(&u->end, 0), "");
     return OPTC_OK;
@@ -341,13 +370,17 @@ static optc_status step_with(GpuTuner *u, Set *s, const Kernel *k)
 static bool same_bits(GpuTuner *u, const Kernel *k)
 {
     const Driver *d = u->r->engine->gpu->d;
+    const Set *a = &u->check[0], *b = &u->check[1];
+    const struct { CUdeviceptr a, b; size_t bytes; } part[] = {{a->p, b->p, a->p_bytes}, {(CUdeviceptr)(uintptr_t)a->b->block, (CUdeviceptr)(uintptr_t)b->b->block, a->b->block_bytes}};
+    unsigned differs = 1;
+    if (step_with(u, &u->check[0], NULL) != OPTC_OK || step_with(u, &u->check[1], k) != OPTC_OK || d->cuMemsetD8Async(u->differs, 0, sizeof differs, NULL))
+        return false;
     for (int i = 0; i < 2; i++) {
-        Set *s = &u->check[i];
-        if (step_with(u, s, i ? k : NULL) != OPTC_OK || d->cuMemcpyDtoHAsync_v2(u->host[i], s->p, s->p_bytes, NULL)
-            || d->cuMemcpyDtoHAsync_v2(u->host[i] + s->p_bytes, (CUdeviceptr)(uintptr_t)s->b->block, s->b->block_bytes, NULL))
+        Shot x = {.fn = u->same, .blocks = 64, .threads = 256, .args = {part[i].a, part[i].b, u->differs, (long long)(part[i].bytes / sizeof(unsigned)), 0, 0}};
+        if (shot_fire(d, &x, 0, NULL))
             return false;
     }
-    return !d->cuStreamSynchronize(NULL) && !memcmp(u->host[0], u->host[1], u->check[0].p_bytes + u->check[0].b->block_bytes);
+    return !d->cuMemcpyDtoHAsync_v2(&differs, u->differs, sizeof differs, NULL) && !d->cuStreamSynchronize(NULL) && !differs;
 }
 
 /* Where a kernel gave other bits the pair differs from then on: made equal again. */
