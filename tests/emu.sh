@@ -20,7 +20,7 @@ for case in $cases; do
 done
 
 # A tuner's candidates must give the same bits: those that do not are no candidates. (Their first block is left out; the rest are right.)
-EMU_WRONG='__launch_bounds__(256' OPTC_CACHE="$work/cache" OPTC_TUNE="$work/tune" "$BUILD/optc" tune sgd --device cuda --sizes 2^12 --budget 10s > "$work/log" || { cat "$work/log"; exit 1; }
+EMU_WRONG='__launch_bounds__(256' OPTC_CACHE="$work/cache" OPTC_TUNE="$work/tune" "$BUILD/optc" tune sgd --device cuda --sizes 2^12 --budget 25s > "$work/log" || { cat "$work/log"; exit 1; }
 [ "$(grep -c 'threads=256 .* ms=failed' "$work/tune.trials")" -gt 0 ] && ! grep 'threads=256 .* ms=[0-9]' "$work/tune.trials" && ! grep 'threads=\(128\|512\) .* ms=failed' "$work/tune.trials" \
     || { cat "$work/log" "$work/tune.trials"; echo "other bits were not noticed"; exit 1; }
 echo "tuning: $(grep -c 'ms=[0-9]' "$work/tune.trials") launches with equal bits timed, $(grep -c 'ms=failed' "$work/tune.trials") with other bits refused"
