@@ -1,0 +1,113 @@
+#include "side.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const TestShape large[NSHAPES] = {{0, {0}}, {1, {1}}, {1, {7}}, {2, {33, 65}}, {3, {3, 5, 7}}, {1, {70001}}, {2, {300, 701}}, {2, {67, 4100}}, {3, {5, 130, 64}}, {2, {5000, 3}}, {2, {64, 8192}}, {4, {40, 30, 3, 3}}};
+static const TestShape small[NSHAPES] = {{0, {0}}, {1, {1}}, {1, {7}}, {2, {33, 65}}, {3, {3, 5, 7}}, {1, {4103}}, {2, {70, 131}}, {2, {3, 4100}}, {3, {5, 66, 8}}, {2, {300, 3}}, {2, {66, 128}}, {4, {4, 3, 3, 3}}};
+static const TestShape *shapes = large;                /* OPTC_TEST_SMALL: those an emulated GPU gets through */
+const Driver *d;
+static CUcontext ctx;
+
+void gpu_setup(void)
+{
+    const char *why;
+    shapes = getenv("OPTC_TEST_SMALL") ? small : large;
+    d = driver_get(&why);
+    ck_assert_msg(d != NULL, "%s", why);
+    CUdevice dev;
+    ck_assert(!d->cuDeviceGet(&dev, 0) && !d->cuDevicePrimaryCtxRetain(&ctx, dev) && !d->cuCtxPushCurrent_v2(ctx));
+}
+
+int untuned;
+
+void open_side(Side *s, const char *device, const char *spec, const char *with, const char *options, int off)
+{
+    memset(s, 0, sizeof *s);
+    bool gpu = strcmp(device, "cpu") != 0;
+    OK(optc_open(&(optc_engine_options){.device = device, .threads = 4, .cache_dir = getenv("OPTC_TEST_CACHE"), .untuned = untuned}, &s->e));
+    OK(optc_compile(s->e, &(optc_rule_options){.spec = spec, .with = with, .options = options}, &s->r));
+    optc_tensor t[NSHAPES];
+    memset(t, 0, sizeof t);
+    for (int k = 0; k < NSHAPES; k++) {
+        s->n[k] = 1;
+        for (int i = 0; i < shapes[k].rank; i++)
+            s->n[k] *= shapes[k].dim[i];
+        s->hp[k] = calloc((size_t)s->n[k] + 8, 4);
+        s->hg[k] = calloc((size_t)s->n[k] + 8, 4);
+        for (int64_t i = 0; i < s->n[k]; i++)
+            s->hp[k][i] = (float)(0.5 * ref_value(k, 0, i));
+        t[k] = (optc_tensor){.param = s->hp[k], .grad = s->hg[k], .rank = shapes[k].rank, .shape = shapes[k].dim};
+        if (!gpu)
+            continue;
+        ck_assert(!d->cuMemAlloc_v2(&s->p[k], (size_t)(s->n[k] + 16) * 4) && !d->cuMemAlloc_v2(&s->g[k], (size_t)(s->n[k] + 16) * 4));
+        s->p[k] += (unsigned)(4 * off);
+        s->g[k] += (unsigned)(4 * ((off * 3) % 4));
+        ck_assert(!d->cuMemcpyHtoDAsync_v2(s->p[k], s->hp[k], (size_t)s->n[k] * 4, NULL));
+        t[k].param = (void *)(uintptr_t)s->p[k];
+        t[k].grad = (void *)(uintptr_t)s->g[k];
+    }
+    OK(optc_bind(s->r, &(optc_group){.tensors = t, .ntensors = NSHAPES}, 1, &s->b));
+}
+
+void close_side(Side *s, int off)
+{
+    OK(optc_sync(s->b));
+    OK(optc_unbind(s->b));
+    OK(optc_release(s->r));
+    OK(optc_close(s->e));
+    for (int k = 0; k < NSHAPES; k++) {
+        free(s->hp[k]);
+        free(s->hg[k]);
+        if (s->p[k]) {
+            d->cuMemFree_v2(s->p[k] - (unsigned)(4 * off));
+            d->cuMemFree_v2(s->g[k] - (unsigned)(4 * ((off * 3) % 4)));
+        }
+    }
+}
+
+void set_grads(Side *s, int step)
+{
+    for (int k = 0; k < NSHAPES; k++) {
+        for (int64_t i = 0; i < s->n[k]; i++)
+            s->hg[k][i] = (float)ldexp(ref_value(k, step, i), -(int)(i % 9));
+        if (s->g[k])
+            ck_assert(!d->cuMemcpyHtoDAsync_v2(s->g[k], s->hg[k], (size_t)s->n[k] * 4, NULL));
+    }
+    if (s->g[0])
+        d->cuStreamSynchronize(NULL);
+}
+
+static bool same(double a, double b) { return !memcmp(&a, &b, sizeof a) || (isnan(a) && isnan(b)); }
+
+void compare(const char *rule, Side *c, Side *g)
+{
+    OK(optc_sync(g->b));
+    for (int k = 0; k < NSHAPES; k++) {
+        ck_assert(!d->cuMemcpyDtoHAsync_v2(g->hp[k], g->p[k], (size_t)g->n[k] * 4, NULL) && !d->cuStreamSynchronize(NULL));
+        for (int64_t i = 0; i < c->n[k]; i++)
+            ck_assert_msg(same(c->hp[k][i], g->hp[k][i]), "%s: p of tensor %d, element %lld: CPU %.9g, GPU %.9g", rule, k, (long long)i, c->hp[k][i], g->hp[k][i]);
+        for (int s = 0; s < optc_rule_states(c->r); s++) {
+            optc_state_info info;
+            optc_state_view v;
+            OK(optc_rule_state(c->r, s, &info));
+            if (optc_state(c->b, strcmp(info.domain, "group") ? k : 0, info.name, &v) != OPTC_OK)
+                continue;
+            double *x = malloc(8 * (size_t)(v.count + 1)), *y = malloc(8 * (size_t)(v.count + 1));
+            OK(optc_state_read(c->b, strcmp(info.domain, "group") ? k : 0, info.name, x, v.count));
+            OK(optc_state_read(g->b, strcmp(info.domain, "group") ? k : 0, info.name, y, v.count));
+            for (int64_t i = 0; i < v.count; i++)
+                ck_assert_msg(same(x[i], y[i]), "%s: state %s of tensor %d, element %lld: CPU %.17g, GPU %.17g", rule, info.name, k, (long long)i, x[i], y[i]);
+            free(x);
+            free(y);
+        }
+    }
+}
+
+void fetch_params(Side *s)
+{
+    for (int k = 0; k < NSHAPES; k++)
+        ck_assert(!d->cuMemcpyDtoHAsync_v2(s->hp[k], s->p[k], (size_t)s->n[k] * 4, NULL) && !d->cuStreamSynchronize(NULL));
+}

@@ -1,0 +1,33 @@
+/* A rule on one device, over tensors of odd shapes: what the tests of tests/gpu open two of and compare. */
+#ifndef OPTC_TESTS_SIDE_H
+#define OPTC_TESTS_SIDE_H
+#include "../help.h"
+
+#include "gpu.h"
+
+enum { NSHAPES = 12, STEPS = 4 };
+typedef struct Side {
+    optc_engine *e;
+    optc_rule *r;
+    optc_binding *b;
+    CUdeviceptr p[NSHAPES], g[NSHAPES];        /* 0 on the CPU */
+    float *hp[NSHAPES], *hg[NSHAPES];
+    int64_t n[NSHAPES];
+} Side;
+
+extern const Driver *d;
+extern int untuned;                            /* of the next side that is opened */
+
+void gpu_setup(void);
+void open_side(Side *s, const char *device, const char *spec, const char *with, const char *options, int off);     /* off: elements that pointers are misaligned by */
+void close_side(Side *s, int off);
+void set_grads(Side *s, int step);
+void fetch_params(Side *s);                    /* from the GPU into hp */
+void compare(const char *rule, Side *c, Side *g);      /* hp of c and all its states against those of g, which is on the GPU */
+
+/* What each file adds to its case. */
+void add_graphs(TCase *t);
+void add_launches(TCase *t);
+void add_memory(TCase *t);
+void add_sticky(TCase *t);                     /* it kills its context: a process of its own */
+#endif

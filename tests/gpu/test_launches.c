@@ -1,0 +1,152 @@
+/* Launches change the speed and never a bit: any of them, those of results, and those that a running program tries. */
+#include "side.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Whatever the launches, the same bits: every value of every knob once, in turn over the stages, and mixtures. */
+static uint64_t dice;
+static int roll(int n) { return (int)((dice = splitmix(dice)) % (uint64_t)n); }
+
+static void random_launches(const Plan *p, Launch *l, bool all)
+{
+    for (int e = 0; e < p->nentry; e++)
+        for (int m = 0; m < p->entry[e].nphase; m++)
+            for (int i = 0; i < p->entry[e].phase[m].nstage; i++) {
+                const Stage *s = &p->entry[e].phase[m].stage[i];
+                Launch x;
+                do {
+                    x = launch_model(p, s, roll(2) << 20);
+                    for (int k = 0; k < NKNOB; k++) {
+                        int v[MOST_VALUES], n = knob_values(stage_form(s), (Knob)k, v);
+                        if (all || roll(3) == 0)
+                            x.v[k] = v[roll(n)];
+                    }
+                } while (!launch_valid(p, s, &x));
+                l[s->fn] = x;
+            }
+}
+
+START_TEST(launches)
+{
+    static const struct { const char *spec, *with; } r[] = {{"adamw", "clip(1)"}, {"adafactor", ""}, {"came", ""}, {"adamp", ""}, {"lamb", ""}, {"sgd", "centralize,lookahead(2,0.5)"}, {"novograd", ""}};
+    Side c, g;
+    char label[100];
+    open_side(&c, "cpu", r[_i].spec, r[_i].with, "", 0);
+    open_side(&g, "cuda", r[_i].spec, r[_i].with, "", _i % 4);
+    Launch *l = calloc((size_t)g.r->plan->nfn + 1, sizeof *l);
+    dice = (uint64_t)_i;
+    for (int s = 1; s <= 8; s++) {
+        const GpuCode *code;
+        random_launches(g.r->plan, l, s % 2);
+        OK(gpu_code_with(g.r, l, &code));
+        gpu_use(g.b, code);
+        set_grads(&c, s);
+        set_grads(&g, s);
+        OK(optc_step(c.b));
+        OK(optc_step(g.b));
+        snprintf(label, sizeof label, "%s with '%s', launches %d", r[_i].spec, r[_i].with, s);
+        compare(label, &c, &g);
+    }
+    free(l);
+    close_side(&g, _i % 4);
+    close_side(&c, 0);
+}
+END_TEST
+
+/* Real steps that try launches end with the same bits, what won is in the user's file, and what it cost stays within its bound. */
+START_TEST(live)
+{
+    Side a, b;
+    char dir[] = "/tmp/optc-live-XXXXXX", path[64], text[200] = "";
+    ck_assert(mkdtemp(dir) != NULL);
+    snprintf(path, sizeof path, "%s/tune", dir);
+    setenv("OPTC_TUNE", path, 1);
+    open_side(&a, "cuda", "adamw", "clip(1)", "", 0);
+    setenv("OPTC_TUNE_LIVE", "0.5", 1);
+    open_side(&b, "cuda", "adamw", "clip(1)", "", 0);
+    unsetenv("OPTC_TUNE_LIVE");
+    ck_assert(a.b->gpu->live == NULL && b.b->gpu->live != NULL);
+    set_grads(&a, 1);
+    set_grads(&b, 1);
+    double t0 = now_ms();
+    int steps = 0;
+    for (; steps < 20000 && now_ms() - t0 < 15000; steps++) {
+        OK(optc_step(a.b));
+        OK(optc_step(b.b));
+        OK(optc_sync(b.b));
+    }
+    ck_assert_msg(b.b->gpu->nowned > 3, "after %d steps only %d launches were tried", steps, b.b->gpu->nowned);
+    OK(optc_sync(a.b));
+    fetch_params(&a);
+    compare("live", &a, &b);
+    int tried = b.b->gpu->nowned;
+    bool won = memcmp(b.b->gpu->launch_now, b.b->gpu->code->launch, sizeof(Launch) * (size_t)b.r->plan->nfn) != 0;
+    close_side(&a, 0);
+    close_side(&b, 0);
+    FILE *f = fopen(path, "r");
+    if (f) {
+        while (fgets(text, sizeof text, f) && !strstr(text, "live"))
+            ;
+        fclose(f);
+    }
+    printf("live: %d steps, %d launches tried, %s\n", steps, tried, won ? "some won" : "none won");
+    ck_assert_msg(!won || strstr(text, "adamw live"), "a launch won, and %s does not say so", path);
+    setenv("OPTC_TUNE", "", 1);
+}
+END_TEST
+
+/* A file of results decides the launches: at this size, and with notice at the nearest of those the model treats alike; an engine without results takes the model's. (A rule that is not in the built-in results.) The same bits each time. */
+START_TEST(results_are_used)
+{
+    static const struct { int apart, untuned; const char *says; } cases[] = {
+        {0, 0, "; launches tuned (user)"}, {-4, 0, "; launches tuned (user, nearest size 2^"}, {20, 0, NULL}, {0, 1, NULL}};
+    char path[] = "/tmp/optc-tuned-XXXXXX", why[400];
+    ck_assert(close(mkstemp(path)) == 0);
+    setenv("OPTC_TUNE", path, 1);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Side model, other;
+        untuned = 1;
+        open_side(&model, "cuda", "sgd", "ema(0.9)", "", 0);
+        untuned = 0;
+        TunedList l = {0};
+        Tuned t = {.launch = {{256, 2, 4, 0, 0, 0, 4}}, .ms = 1, .model_ms = 2, .samples = 9};
+        int fn = 0;
+        while (stage_form(plan_at(model.r->plan, fn).stage) != FORM_MAP)
+            fn++;
+        gpu_tuned_key(model.r, fn, model.b->elems, &t.key);
+        t.key.bucket += cases[i].apart;
+        ck_assert(tuned_put(&l, &t));
+        ck_assert_msg(tuned_write(&l, path, why, sizeof why), "%s", why);
+        tuned_free(&l);
+        untuned = cases[i].untuned;
+        open_side(&other, "cuda", "sgd", "ema(0.9)", "", 0);
+        untuned = 0;
+        Launch want = !cases[i].says ? launch_model(other.r->plan, plan_at(other.r->plan, fn).stage, other.b->elems) : t.launch;
+        ck_assert(!memcmp(&other.b->gpu->code->launch[fn], &want, sizeof want));
+        ck_assert_msg(cases[i].says ? strstr(optc_rule_path(other.r), cases[i].says) != NULL : !strstr(optc_rule_path(other.r), "tuned"), "%s", optc_rule_path(other.r));
+        for (int step = 1; step <= 2; step++) {
+            set_grads(&model, step);
+            set_grads(&other, step);
+            OK(optc_step(model.b));
+            OK(optc_step(other.b));
+        }
+        OK(optc_sync(model.b));
+        fetch_params(&model);
+        compare("with results", &model, &other);
+        close_side(&model, 0);
+        close_side(&other, 0);
+    }
+    unlink(path);
+    setenv("OPTC_TUNE", "", 1);
+}
+END_TEST
+
+void add_launches(TCase *t)
+{
+    tcase_add_loop_test(t, launches, 0, 7);
+    tcase_add_test(t, results_are_used);
+    tcase_add_test(t, live);
+}
