@@ -298,8 +298,10 @@ static bool start_rival(Bench *b, Case *c)
     if (!bench_start(b, r, r->engine) || !warm_up(b, r))
         return false;
     r->reps = c->reps;
-    c->peer = r->runs;                                     /* where its code comes from */
-    r->runs = NULL;
+    const char *with = strstr(optc_rule_path(c->rule), "launches tuned");      /* said of GPUs only */
+    Buf text = {0};
+    buf_printf(&text, "%s%s%s", r->runs ? r->runs : "", !b->device.ops->async ? "" : with ? "; beside it " : "; nothing is known of its stages here: both sides are the same", with ? with : "");
+    c->peer = buf_take(&text);
     return c->peer != NULL;
 }
 

@@ -426,7 +426,7 @@ int tune_run(const Command *self, int argc, char **argv)
         return cli_misuse(self, "--budget must be a time such as 60s or 5m, not '%s'", budget);
     if (!parse_sizes(&r, sizes))
         return cli_misuse(self, "--sizes must be element counts such as 2^20,2^28 or 64M, not '%s'", sizes);
-    r.device = r.device ? r.device : optc_best_device();
+    r.device = r.device && strcmp(r.device, "best") ? r.device : optc_best_device();
     if (!r.into && (rc = tune_user_path(r.path)) != CLI_GO)
         return rc;
     signal(SIGINT, on_interrupt);
