@@ -72,21 +72,36 @@ static void say(const Run *r, int tried, int of)
         r->s->said(r->s->said_ctx, r->s, tried, of, r->s->budget - (r->m->now(r->m->ctx) - r->t0));
 }
 
-static const double better_by = 0.997, clearly = 0.97;         /* less is noise; after few samples, much less */
+static const double better_by = 0.997, clearly = 0.97, not_by = 1.005;         /* less is noise; after few samples, much less; what a layout may lose */
 enum { ENOUGH = 9, CONFIRM = 25, MOST_SAMPLES = 75 };
+
+/* Two of them with many samples on each layout alone. ratio: of their times in all, or, where the first loses on one of them, there. */
+static bool duel(Run *r, int i, int j, double *ratio, bool *loses)
+{
+    double a = 0, b = 0, worst = 0, x, y;
+    for (int k = 0; k < r->m->layouts && !r->broken; k++) {
+        r->broken = !r->m->race(r->m->ctx, k, &r->s->trial[i].launch, &r->s->trial[j].launch, CONFIRM, &x, &y);
+        a += x;
+        b += y;
+        worst = x / y > worst ? x / y : worst;
+    }
+    *loses = worst > not_by;
+    *ratio = *loses ? worst : a / b;
+    return !r->broken;
+}
 
 /* A new best must beat the old one once more, with more samples: the luckiest of many would always look better than it is. */
 static void crown(Run *r, int i)
 {
     Search *s = r->s;
-    double a, b;
-    if (!r->m->race(r->m->ctx, &s->trial[i].launch, &s->trial[s->best].launch, CONFIRM, &a, &b)) {
-        r->broken = true;
+    double ratio;
+    bool loses;
+    if (!duel(r, i, s->best, &ratio, &loses))
         return;
-    }
-    s->trial[i].ms = s->trial[s->best].ms * a / b;
+    s->trial[i].ms = s->trial[s->best].ms * ratio;
     s->trial[i].samples += CONFIRM;
-    if (a < better_by * b)
+    s->trial[i].uneven = loses;
+    if (ratio < better_by)
         s->best = i;
 }
 
@@ -96,7 +111,7 @@ static void measure(Run *r, int i, int samples)
     Search *s = r->s;
     Tried *t = &s->trial[i], *best = &s->trial[s->best];
     double a, b;
-    if (!r->m->race(r->m->ctx, &t->launch, &best->launch, samples, &a, &b)) {
+    if (!r->m->race(r->m->ctx, -1, &t->launch, &best->launch, samples, &a, &b)) {
         r->broken = true;
         return;
     }
@@ -116,7 +131,7 @@ static void measure(Run *r, int i, int samples)
 static void measure_all(Run *r, const int *list, int n, int samples)
 {
     for (int i = 0; i < n && !over(r); i++) {
-        if (!r->s->trial[list[i]].failed)
+        if (!r->s->trial[list[i]].failed && !r->s->trial[list[i]].uneven)
             measure(r, list[i], samples);
         say(r, i + 1, n);
     }
@@ -131,6 +146,17 @@ static void ready_batch(Run *r, const int *list, int n)
     r->m->ready(r->m->ctx, l, n, ok);
     for (int i = 0; i < n; i++)
         r->s->trial[list[i]].failed = !ok[i];
+}
+
+/* The next ones may be compiled while these are timed. */
+static void prepare(Run *r, const int *list, int n)
+{
+    Launch l[SEARCH_BATCH];
+    n = n < SEARCH_BATCH ? n : SEARCH_BATCH;
+    for (int i = 0; i < n; i++)
+        l[i] = r->s->trial[list[i]].launch;
+    if (n > 0 && r->m->prepare)
+        r->m->prepare(r->m->ctx, l, n);
 }
 
 static bool make_ready(Run *r, int *list, int *n)
@@ -164,7 +190,9 @@ static void halve(Run *r, int *list, int n, int samples)
     for (int at = 0; at < n && !over(r); at += SEARCH_BATCH) {
         int part[SEARCH_BATCH], k = n - at < SEARCH_BATCH ? n - at : SEARCH_BATCH;
         memcpy(part, list + at, sizeof *part * (size_t)k);
-        if (make_ready(r, part, &k))
+        bool some = make_ready(r, part, &k);
+        prepare(r, list + at + SEARCH_BATCH, n - at - SEARCH_BATCH);
+        if (some)
             measure_all(r, part, k, samples);
     }
     int kept = 0;
@@ -290,13 +318,6 @@ static bool everything(Run *r)
     return list != NULL;
 }
 
-/* The best against another, with many samples. */
-static bool settle(Run *r, const Launch *other, double *best_ms, double *other_ms)
-{
-    r->broken = r->broken || !r->m->race(r->m->ctx, &r->s->trial[r->s->best].launch, other, CONFIRM, best_ms, other_ms);
-    return !r->broken;
-}
-
 /* The model and what is known, together and whatever the budget: without the model there is nothing to say, and the others are most likely the best. */
 static bool begin(Run *r)
 {
@@ -340,17 +361,18 @@ bool search_run(const Space *space, const Meter *m, Search *s)
     }
     s->finished = !over(&r);
     /* Against the model itself, once more: its launch is what others were found good with, so a draw is its. */
-    double a, b;
-    if (s->best != s->model && settle(&r, &s->trial[s->model].launch, &a, &b)) {
-        s->trial[s->best].ms = s->model_ms * a / b;
-        if (a > better_by * b)
+    double ratio;
+    bool loses;
+    if (s->best != s->model && duel(&r, s->best, s->model, &ratio, &loses)) {
+        s->trial[s->best].ms = s->model_ms * ratio;
+        if (ratio > better_by)
             s->best = s->model;
     }
     int used = s->used ? find(s, s->used) : s->model;
     if (used == s->best || used == s->model)
         s->used_ms = s->trial[used].ms;
-    else if (used >= 0 && !s->trial[used].failed && settle(&r, &s->trial[used].launch, &a, &b))
-        s->used_ms = s->trial[s->best].ms * b / a;
+    else if (used >= 0 && !s->trial[used].failed && duel(&r, s->best, used, &ratio, &loses))
+        s->used_ms = s->trial[s->best].ms / ratio;
     s->spent = m->now(m->ctx) - r.t0;
     return !r.broken;
 }

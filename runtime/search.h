@@ -21,13 +21,15 @@ typedef struct Space {
 } Space;
 Space search_stage_space(const Plan *p, const Stage *st, int64_t elements);
 
-typedef struct Tried { Launch launch; double ms; int samples; bool failed; } Tried;      /* ms: on the scale of the model's time */
+typedef struct Tried { Launch launch; double ms; int samples; bool failed, uneven; } Tried;      /* ms: on the scale of the model's time; uneven: it lost on a layout, and that is its time */
 
 enum { SEARCH_BATCH = 16 };            /* launches that are made ready at once, at most */
 typedef struct Meter {
     void *ctx;
+    int layouts;                                                                          /* of the work that is timed: all in turn, or (the last race) each alone */
+    void (*prepare)(void *ctx, const Launch *l, int n);                                   /* these are asked for next; may be NULL */
     void (*ready)(void *ctx, const Launch *l, int n, bool *ok);                           /* makes n launches ready; ok[i] false: it does not build, or other bits come out */
-    bool (*race)(void *ctx, const Launch *a, const Launch *b, int samples, double *ms_a, double *ms_b);      /* medians of alternating runs; false: the device failed */
+    bool (*race)(void *ctx, int layout, const Launch *a, const Launch *b, int samples, double *ms_a, double *ms_b);      /* medians of alternating runs; layout -1: all; false: the device failed */
     double (*now)(void *ctx);                                                             /* seconds */
 } Meter;
 

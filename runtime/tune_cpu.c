@@ -115,10 +115,11 @@ static int by_value(const void *a, const void *b)
 }
 
 /* Both sides take the same steps, so that what is compared next is equal again. */
-static bool race(void *ctx, const Launch *a, const Launch *b, int samples, double *ms_a, double *ms_b)
+static bool race(void *ctx, int layout, const Launch *a, const Launch *b, int samples, double *ms_a, double *ms_b)
 {
     CpuTuner *u = ctx;
     const Launch *l[2] = {a, b};
+    (void)layout;
     double t[2][128];
     samples = samples > 128 ? 128 : samples;
     for (int i = 0; i < samples; i++)
@@ -152,4 +153,4 @@ double cpu_tuner_bytes(const CpuTuner *u)
     return optc_plan_bytes(u->b[0], "step", 1, &b) == OPTC_OK ? b.read + b.written : 0;
 }
 
-Meter cpu_tuner_meter(CpuTuner *u) { return (Meter){u, ready, race, now}; }
+Meter cpu_tuner_meter(CpuTuner *u) { return (Meter){u, 1, NULL, ready, race, now}; }

@@ -1,5 +1,6 @@
 /* Measuring launches of a stage on a GPU, never on anybody's tensors: sets of our own, large ones to time on (as many as it takes to go round past
- * the second-level cache) and a pair of small odd ones to compare bits on. */
+ * the second-level cache) and a pair of small odd ones to compare bits on. Large sets come in two layouts in turn, because a launch that suits one may not suit
+ * the other: a persistent grid that gained 2 % on tensors of one size lost 20 on GPT-2's. */
 #include "gpu.h"
 #include "search.h"
 
@@ -11,42 +12,70 @@
 #include <unistd.h>
 
 enum { MOST_SETS = 64, MOST_TENSORS = 512, PATTERN = 1 << 20 };
+enum { ONE_TENSOR, LIKE_A_MODEL, LAYOUTS };
 
 typedef struct Set { optc_binding *b; CUdeviceptr p, g; size_t p_bytes; } Set;
 typedef struct Kernel { Launch launch; CUmodule module; CUfunction fn; bool ok; } Kernel;
+typedef struct Build { Workers *workers; Launch launch; char *source, *cubin, *log; size_t size; int arch; pthread_t thread; bool started; } Build;
 
 struct GpuTuner {
     optc_rule *r;
     Workers *workers;
     StageAt at;
     int entry;
-    Set time[MOST_SETS]; int ntime;
+    Set time[MOST_SETS]; int ntime;            /* layouts in turn */
     Set check[2];
+    CUdeviceptr numbers[2];                    /* what parameters and gradients are filled with, over and over */
     CUmodule same_module; CUfunction same;     /* compares what the pair holds … */
     CUdeviceptr differs;                       /* … and says so here */
     Kernel *kernel; int n, cap;
+    Build build[2 * SEARCH_BATCH]; int nbuild; /* begun and not asked for yet */
     CUevent begin, end;
     int turn;
 };
 
 /* ---- sets ---- */
-static int shapes_for(int64_t elements, bool matrix, optc_tensor *t, int64_t (*dim)[2])
+static void shape(optc_tensor *t, int64_t (*dim)[2], int i, bool matrix, int64_t rows, int64_t cols)
 {
-    int64_t each = elements < 3 << 20 ? elements : 3 << 20;
-    int n = (int)((elements + each - 1) / each);
-    if (n > MOST_TENSORS) {
-        n = MOST_TENSORS;
-        each = elements / n;
-    }
-    int64_t cols = 1;
-    while (cols * cols < each && cols < 2048)
-        cols *= 2;
-    for (int i = 0; i < n; i++) {
-        dim[i][0] = matrix ? (each + cols - 1) / cols : each;
-        dim[i][1] = cols;
-        t[i] = (optc_tensor){.rank = matrix ? 2 : 1, .shape = dim[i], .flags = matrix ? 0 : OPTC_AS_VECTOR};
-    }
+    dim[i][0] = matrix ? rows : rows * cols;
+    dim[i][1] = cols;
+    t[i] = (optc_tensor){.rank = matrix ? 2 : 1, .shape = dim[i], .flags = matrix ? 0 : OPTC_AS_VECTOR};
+}
+
+/* The tensors of a transformer of so many elements: layers of four matrices and eight vectors, and the rest as one that looks up words. */
+static int like_a_model(int64_t elements, bool matrix, optc_tensor *t, int64_t (*dim)[2])
+{
+    static const struct { int rows, cols; } part[] = {{3, 1}, {1, 1}, {4, 1}, {1, 4}, {3, 0}, {4, 0}, {1, 0}, {1, 0}, {1, 0}, {1, 0}, {1, 0}, {1, 0}};      /* of the width; cols 0: a vector */
+    int layers = elements >= 1 << 26 ? 24 : elements >= 1 << 22 ? 8 : 4, n = 0;
+    int64_t width = 16, rest = elements;
+    while ((width + 16) * (width + 16) * 12 * (layers + 2) <= elements)
+        width += 16;
+    for (int l = 0; l < layers; l++)
+        for (size_t i = 0; i < sizeof part / sizeof *part; i++) {
+            bool vector = part[i].cols == 0;
+            int64_t rows = part[i].rows * width, cols = vector ? 1 : part[i].cols * width;
+            if ((vector && matrix) || rows * cols > rest)
+                continue;
+            shape(t, dim, n++, matrix, rows, cols);
+            rest -= rows * cols;
+        }
+    if (rest >= width)
+        shape(t, dim, n++, matrix, rest / width, width);
     return n;
+}
+
+static int shapes_for(int layout, int64_t elements, bool matrix, optc_tensor *t, int64_t (*dim)[2])
+{
+    int64_t cols = 1;
+    if (layout == LIKE_A_MODEL)
+        return like_a_model(elements, matrix, t, dim);
+    while (cols * cols < elements && cols < 4096)
+        cols *= 2;
+    if (matrix)
+        shape(t, dim, 0, true, (elements + cols - 1) / cols, cols);
+    else
+        shape(t, dim, 0, false, elements, 1);
+    return 1;
 }
 
 static int odd_shapes(optc_tensor *t, int64_t (*dim)[2])
@@ -60,25 +89,37 @@ static int odd_shapes(optc_tensor *t, int64_t (*dim)[2])
     return n;
 }
 
-/* Numbers of several sizes and both signs, the same ones over and over. */
-static optc_status fill(GpuEngine *g, CUdeviceptr to, Type t, int64_t n, double scale)
+/* Numbers of several sizes and both signs. */
+static optc_status open_numbers(GpuTuner *u)
 {
+    GpuEngine *g = u->r->engine->gpu;
+    const Type type[2] = {u->r->plan->p, u->r->plan->g};
     char *host = malloc((size_t)PATTERN * 8);
-    int64_t have = n < PATTERN ? n : PATTERN;
-    size_t width = (size_t)type_info[t].bytes;
+    int rc = 0;
     if (!host)
         return fail(OPTC_ERROR_MEMORY, "tuning: out of memory");
-    for (int64_t i = 0; i < have; i++) {
-        uint32_t h = (uint32_t)i * 2654435761u;
-        type_store(t, host, i, scale * (0.25 + (double)(h >> 9) * 0x1p-23) * (h & 1 ? 1 : -1));
+    for (int k = 0; k < 2 && !rc; k++) {
+        for (int64_t i = 0; i < PATTERN; i++) {
+            uint32_t h = (uint32_t)i * 2654435761u;
+            type_store(type[k], host, i, (k ? 0.0625 : 1.0) * (0.25 + (double)(h >> 9) * 0x1p-23) * (h & 1 ? 1 : -1));
+        }
+        size_t bytes = (size_t)PATTERN * (size_t)type_info[type[k]].bytes;
+        rc = g->d->cuMemAlloc_v2(&u->numbers[k], bytes);
+        if (!rc)
+            rc = g->d->cuMemcpyHtoDAsync_v2(u->numbers[k], host, bytes, NULL);
+        if (!rc)
+            rc = g->d->cuStreamSynchronize(NULL);
     }
-    int rc = g->d->cuMemcpyHtoDAsync_v2(to, host, (size_t)have * width, NULL);
-    if (!rc)
-        rc = g->d->cuStreamSynchronize(NULL);
-    for (int64_t at = have; at < n && !rc; at += have)
-        rc = g->d->cuMemcpyDtoDAsync_v2(to + (size_t)at * width, to, (size_t)(n - at < have ? n - at : have) * width, NULL);
     free(host);
     return rc ? gpu_error(g, "cuMemcpy", rc, "numbers to tune on") : OPTC_OK;
+}
+
+static optc_status fill(GpuEngine *g, CUdeviceptr to, CUdeviceptr numbers, Type t, int64_t n)
+{
+    size_t width = (size_t)type_info[t].bytes;
+    for (int64_t at = 0; at < n; at += PATTERN)
+        TRY(g, cuMemcpyDtoDAsync_v2(to + (size_t)at * width, numbers, (size_t)(n - at < PATTERN ? n - at : PATTERN) * width, NULL), "numbers to tune on");
+    return OPTC_OK;
 }
 
 static optc_status set_inputs(optc_rule *r, Set *s, int n)
@@ -116,8 +157,8 @@ static optc_status set_fill(GpuTuner *u, Set *s, int64_t total)
     s->p_bytes = (size_t)total * (size_t)type_info[p->p].bytes;
     TRY(g, cuMemAlloc_v2(&s->p, s->p_bytes + 256), "parameters to tune on");
     TRY(g, cuMemAlloc_v2(&s->g, (size_t)total * 8 + 256), "gradients to tune on");
-    optc_status rc = fill(g, s->p, p->p, total, 1.0);
-    return rc == OPTC_OK ? fill(g, s->g, p->g, total, 0.0625) : rc;
+    optc_status rc = fill(g, s->p, u->numbers[0], p->p, total);
+    return rc == OPTC_OK ? fill(g, s->g, u->numbers[1], p->g, total) : rc;
 }
 
 /* Two steps: every temporary then holds what a stage would find. */
@@ -174,29 +215,51 @@ int gpu_tuner_size(GpuTuner *u, int64_t elements)
 {
     static int64_t dim[MOST_TENSORS][2];
     static optc_tensor t[MOST_TENSORS];
-    int want = 1;
+    int want = LAYOUTS;
     close_time_sets(u);
     for (int i = 0; i < want; i++) {
-        int n = shapes_for(elements, u->at.stage->variant == MAT, t, dim);
+        int n = shapes_for(i % LAYOUTS, elements, u->at.stage->variant == MAT, t, dim);
         optc_status rc = set_open(u, &u->time[i], t, n);
         if (rc != OPTC_OK) {
             char why[1024];
             snprintf(why, sizeof why, "%s", optc_message());
             set_close(u->r, &u->time[i]);
-            return rc == OPTC_ERROR_MEMORY && i > 0 ? OPTC_OK : fail(rc, "%s", why);
+            if (rc != OPTC_ERROR_MEMORY || i < LAYOUTS)
+                return fail(rc, "%s", why);
+            while (u->ntime % LAYOUTS)
+                set_close(u->r, &u->time[--u->ntime]);
+            return OPTC_OK;
         }
         u->ntime = i + 1;
         double bytes = stage_bytes(u->time[0].b, u->at.stage);
-        want = (int)(8.0 * u->r->engine->gpu->l2 / (bytes > 1 ? bytes : 1)) + 1;
-        want = want > MOST_SETS ? MOST_SETS : want;
+        double times = 8.0 * u->r->engine->gpu->l2 / (bytes > 1 ? bytes : 1);
+        want = times < MOST_SETS ? ((int)times / LAYOUTS + 1) * LAYOUTS : MOST_SETS;
     }
     return OPTC_OK;
 }
 
 /* ---- opening ---- */
+static void end_build(Build *b)
+{
+    if (b->started)
+        pthread_join(b->thread, NULL);
+    b->started = false;
+}
+
+static void free_build(Build *b)
+{
+    end_build(b);
+    free(b->source);
+    free(b->cubin);
+    free(b->log);
+    *b = (Build){0};
+}
+
 static void forget_kernels(GpuTuner *u)
 {
     GpuEngine *g = u->r->engine->gpu;
+    while (u->nbuild)
+        free_build(&u->build[--u->nbuild]);
     gpu_enter(g);
     for (int i = 0; i < u->n; i++)
         if (u->kernel[i].module)
@@ -219,6 +282,9 @@ void gpu_tuner_close(GpuTuner *u)
         g->d->cuModuleUnload(u->same_module);
     if (u->differs)
         g->d->cuMemFree_v2(u->differs);
+    for (int i = 0; i < 2; i++)
+        if (u->numbers[i])
+            g->d->cuMemFree_v2(u->numbers[i]);
     if (u->begin)
         g->d->cuEventDestroy_v2(u->begin);
     if (u->end)
@@ -259,13 +325,11 @@ static optc_status open_rest(GpuTuner *u)
     GpuEngine *g = u->r->engine->gpu;
     static int64_t dim[16][2];
     optc_tensor t[16];
-    for (int i = 0; i < 2; i++) {
-        int n = odd_shapes(t, dim);
-        optc_status rc = set_open(u, &u->check[i], t, n);
-        if (rc != OPTC_OK)
-            return rc;
-    }
-    optc_status rc = open_same(u);
+    optc_status rc = open_numbers(u);
+    for (int i = 0; i < 2 && rc == OPTC_OK; i++)
+        rc = set_open(u, &u->check[i], t, odd_shapes(t, dim));
+    if (rc == OPTC_OK)
+        rc = open_same(u);
     if (rc != OPTC_OK)
         return rc;
     TRY(g, cuEventCreate(&u->begin, 0), "");
@@ -312,8 +376,6 @@ static Kernel *kernel_of(GpuTuner *u, const Launch *l)
             return &u->kernel[i];
     return NULL;
 }
-
-typedef struct Build { Workers *workers; char *source, *cubin, *log; size_t size; int arch; pthread_t thread; bool started; } Build;
 
 static void *build(void *arg)
 {
@@ -392,58 +454,83 @@ static void mend(GpuTuner *u)
     d->cuStreamSynchronize(NULL);
 }
 
+static Build *build_of(GpuTuner *u, const Launch *l)
+{
+    for (int i = 0; i < u->nbuild; i++)
+        if (!memcmp(&u->build[i].launch, l, sizeof *l))
+            return &u->build[i];
+    return NULL;
+}
+
+static void prepare(void *ctx, const Launch *l, int n)
+{
+    GpuTuner *u = ctx;
+    for (int i = 0; i < n && u->nbuild < 2 * SEARCH_BATCH; i++) {
+        if (kernel_of(u, &l[i]) || build_of(u, &l[i]))
+            continue;
+        Build *b = &u->build[u->nbuild++];
+        *b = (Build){.workers = u->workers, .launch = l[i], .source = source_of(u, &l[i]), .arch = u->r->engine->gpu->arch};
+        b->started = pthread_create(&b->thread, NULL, build, b) == 0;
+        if (!b->started)
+            build(b);
+    }
+}
+
+static bool room_for_one(GpuTuner *u)
+{
+    if (u->n < u->cap)
+        return true;
+    Kernel *more = realloc(u->kernel, sizeof *more * (size_t)(u->cap + 256));
+    if (!more)
+        return false;
+    u->kernel = more;
+    u->cap += 256;
+    return true;
+}
+
+static Kernel *loaded(GpuTuner *u, const Launch *l)
+{
+    Build *b = build_of(u, l);
+    if (!b || !room_for_one(u))
+        return NULL;
+    end_build(b);
+    Kernel *k = &u->kernel[u->n++];
+    *k = (Kernel){.launch = *l};
+    load(u, k, b);
+    if (k->ok && !same_bits(u, k)) {
+        k->ok = false;
+        mend(u);
+    }
+    return k;
+}
+
+/* A build's thread knows it by its place, so places are free only when all are: what was begun ahead is asked for next, or never. */
 static void ready(void *ctx, const Launch *l, int n, bool *ok)
 {
     GpuTuner *u = ctx;
-    Build b[64];
-    memset(b, 0, sizeof b);
-    if (u->n + n > u->cap) {
-        Kernel *more = realloc(u->kernel, sizeof *more * (size_t)(u->cap + n + 256));
-        if (more) {
-            u->kernel = more;
-            u->cap += n + 256;
-        }
-    }
-    for (int i = 0; i < n; i++) {
-        ok[i] = false;
-        if (i >= 64 || u->n + n > u->cap || kernel_of(u, &l[i]))
-            continue;
-        b[i] = (Build){.workers = u->workers, .source = source_of(u, &l[i]), .arch = u->r->engine->gpu->arch};
-        b[i].started = pthread_create(&b[i].thread, NULL, build, &b[i]) == 0;
-        if (!b[i].started)
-            build(&b[i]);
-    }
+    prepare(u, l, n);
     gpu_enter(u->r->engine->gpu);
-    for (int i = 0; i < n && i < 64; i++) {
-        if (b[i].started)
-            pthread_join(b[i].thread, NULL);
+    for (int i = 0; i < n; i++) {
         Kernel *k = kernel_of(u, &l[i]);
-        if (!k && u->n < u->cap) {
-            k = &u->kernel[u->n++];
-            *k = (Kernel){.launch = l[i]};
-            load(u, k, &b[i]);
-            if (k->ok && !same_bits(u, k)) {
-                k->ok = false;
-                mend(u);
-            }
-        }
+        if (!k)
+            k = loaded(u, &l[i]);
         ok[i] = k && k->ok;
-        free(b[i].source);
-        free(b[i].cubin);
-        free(b[i].log);
     }
     gpu_leave(u->r->engine->gpu, OPTC_OK);
+    while (u->nbuild)
+        free_build(&u->build[--u->nbuild]);
 }
 
 /* ---- times ---- */
-static bool run_timed(GpuTuner *u, const Kernel *k, int reps, double *ms)
+static bool run_timed(GpuTuner *u, int layout, const Kernel *k, int reps, double *ms)
 {
     const Driver *d = u->r->engine->gpu->d;
     float t = 0;
     if (d->cuStreamSynchronize(NULL) || d->cuEventRecord(u->begin, NULL))
         return false;
     for (int i = 0; i < reps; i++) {
-        optc_binding *b = u->time[u->turn++ % u->ntime].b;
+        int turn = u->turn++;
+        optc_binding *b = u->time[(layout < 0 ? turn : turn * LAYOUTS + layout) % u->ntime].b;
         Shot x = gpu_shot(b, u->at.stage, &k->launch, k->fn);
         if (gpu_fire(b, &x, 0) != OPTC_OK)
             return false;
@@ -460,18 +547,19 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static bool race(void *ctx, const Launch *a, const Launch *b, int samples, double *ms_a, double *ms_b)
+static bool race(void *ctx, int layout, const Launch *a, const Launch *b, int samples, double *ms_a, double *ms_b)
 {
     GpuTuner *u = ctx;
+    int step = layout < 0 ? LAYOUTS : 1;           /* what is timed together has of each layout as much */
     const Kernel *k[2] = {kernel_of(u, a), kernel_of(u, b)};
     double t[2][128], first;
     samples = samples > 128 ? 128 : samples;
     gpu_enter(u->r->engine->gpu);
-    bool ok = k[0] && k[1] && run_timed(u, k[1], 1, &first);
-    int reps = ok && first < 0.2 ? (int)(0.2 / (first > 1e-3 ? first : 1e-3)) + 1 : 1;      /* short ones are timed together, far above the clock's grain */
+    bool ok = k[0] && k[1] && run_timed(u, layout, k[1], step, &first);
+    int reps = ok && first < 0.2 ? ((int)(0.2 / (first > 1e-3 ? first : 1e-3)) / step + 1) * step : step;      /* short ones are timed together, far above the clock's grain */
     for (int i = 0; i < samples && ok; i++)
         for (int side = 0; side < 2 && ok; side++)
-            ok = run_timed(u, k[(i + side) % 2], reps, &t[(i + side) % 2][i]);
+            ok = run_timed(u, layout, k[(i + side) % 2], reps, &t[(i + side) % 2][i]);
     gpu_leave(u->r->engine->gpu, OPTC_OK);
     for (int side = 0; side < 2 && ok; side++)
         qsort(t[side], (size_t)samples, sizeof(double), by_value);
@@ -486,4 +574,4 @@ static double now(void *ctx)
     return now_ms() * 1e-3;
 }
 
-Meter gpu_tuner_meter(GpuTuner *u) { return (Meter){u, ready, race, now}; }
+Meter gpu_tuner_meter(GpuTuner *u) { return (Meter){u, LAYOUTS, prepare, ready, race, now}; }
