@@ -191,7 +191,7 @@ optc_status gpu_alloc(optc_engine *e, size_t bytes, CUstream stream, const char 
         }
     } else {
         snprintf(text, sizeof text, "%zu bytes for %.100s", bytes, what);
-        int rc = from_pool(g, bytes) ? -1 : device_alloc(g->d, out, bytes);
+        int rc = from_pool(g, bytes) ? -1 : g->d->cuMemAlloc_v2(out, bytes);
         if (rc && g->pools)
             TRY(g, cuMemAllocAsync(out, bytes, stream), text);
         else if (rc)

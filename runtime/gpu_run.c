@@ -299,7 +299,7 @@ static optc_status bind_inside(optc_binding *b)
     return OPTC_OK;
 }
 
-optc_status gpu_bind(optc_binding *b)
+static optc_status bind_all(optc_binding *b)
 {
     GpuEngine *g = b->rule->engine->gpu;
     optc_status s = gpu_alive(g);
@@ -320,19 +320,30 @@ optc_status gpu_bind(optc_binding *b)
     return gpu_leave(g, bind_inside(b));
 }
 
+optc_status gpu_bind(optc_binding *b)
+{
+    const Driver *d = b->rule->engine->gpu->d;
+    CUstreamCaptureMode was = capture_mode(d, CU_STREAM_CAPTURE_MODE_RELAXED);
+    optc_status s = bind_all(b);
+    capture_mode(d, was);
+    return s;
+}
+
 void gpu_unbind(optc_binding *b)
 {
     GpuTables *t = b->gpu;
     if (!t)
         return;
-    gpu_enter(b->rule->engine->gpu);
+    const Driver *d = gpu_enter(b->rule->engine->gpu);
+    CUstreamCaptureMode was = capture_mode(d, CU_STREAM_CAPTURE_MODE_RELAXED);
     live_close(b);
     for (int i = 0; i < t->nowned; i++)
-        b->rule->engine->gpu->d->cuModuleUnload(t->owned[i]);
+        d->cuModuleUnload(t->owned[i]);
     free(t->owned);
     drop_graphs(b);
     gpu_give(b->rule->engine, (CUdeviceptr)(uintptr_t)b->block, b->block_bytes, t->stream);
     gpu_give(b->rule->engine, t->all, t->bytes, t->stream);
+    capture_mode(d, was);
     gpu_leave(b->rule->engine->gpu, OPTC_OK);
     free(t);
     b->gpu = NULL;

@@ -184,6 +184,9 @@ static void sort_by_time(const Search *s, int *list, int n)
     }
 }
 
+/* How far behind the first one need not be timed again, after so many samples: several times what these are off by. */
+static double hopeless(int samples) { return samples < ENOUGH ? 1.15 : samples < CONFIRM ? 1.06 : 1.03; }
+
 /* Few samples for many, many for few. Those that are made ready in batches are timed batch by batch, so that a short budget still saw some of them. */
 static void halve(Run *r, int *list, int n, int samples)
 {
@@ -203,6 +206,8 @@ static void halve(Run *r, int *list, int n, int samples)
     sort_by_time(r->s, list, n);
     while (n > 1 && !over(r)) {
         n = n > 12 ? (n + 2) / 3 : n > 4 ? 4 : n;
+        while (n > 4 && r->s->trial[list[n - 1]].ms > hopeless(samples) * r->s->trial[list[0]].ms)
+            n--;
         samples = samples * 3 < MOST_SAMPLES ? samples * 3 : MOST_SAMPLES;
         measure_all(r, list, n, samples);
         sort_by_time(r->s, list, n);
@@ -336,7 +341,10 @@ static bool begin(Run *r)
     ready_batch(r, list, n);
     if (s->trial[s->model].failed)
         return false;
-    measure(r, s->model, ENOUGH);
+    double a, b;
+    r->broken = !r->m->race(r->m->ctx, -1, &model, &model, ENOUGH, &a, &b);        /* to warm up: the first ones are slower */
+    if (!r->broken)
+        measure(r, s->model, CONFIRM);
     for (int i = 1; i < n && !over(r); i++)
         if (!s->trial[list[i]].failed)
             measure(r, list[i], ENOUGH);

@@ -557,9 +557,13 @@ static bool race(void *ctx, int layout, const Launch *a, const Launch *b, int sa
     gpu_enter(u->r->engine->gpu);
     bool ok = k[0] && k[1] && run_timed(u, layout, k[1], step, &first);
     int reps = ok && first < 0.2 ? ((int)(0.2 / (first > 1e-3 ? first : 1e-3)) / step + 1) * step : step;      /* short ones are timed together, far above the clock's grain */
-    for (int i = 0; i < samples && ok; i++)
-        for (int side = 0; side < 2 && ok; side++)
+    for (int i = 0; i < samples && ok; i++) {
+        int from = u->turn;                        /* both on the same sets, which lie better or worse */
+        for (int side = 0; side < 2 && ok; side++) {
+            u->turn = from;
             ok = run_timed(u, layout, k[(i + side) % 2], reps, &t[(i + side) % 2][i]);
+        }
+    }
     gpu_leave(u->r->engine->gpu, OPTC_OK);
     for (int side = 0; side < 2 && ok; side++)
         qsort(t[side], (size_t)samples, sizeof(double), by_value);

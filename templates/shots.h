@@ -42,23 +42,18 @@ OPTC_SHOT void play_graph(const Driver *d, Play *p)
         d->cuGraphDestroy(graph);
 }
 
-/* cuMemAlloc and cuMemFree would end a capture that another thread of the program has under way (in the mode that is usual there), though they have nothing to do
- * with it: around them this thread says so. */
-OPTC_SHOT int device_alloc(const Driver *d, CUdeviceptr *out, size_t bytes)
+/* Allocating, freeing and waiting would end a capture that any stream of the program has under way (in the mode that is usual there), though they have nothing to
+ * do with it: binding and unbinding say so, and put back what was. Against a stream that keeps in step with the default one nothing helps: CUDA lets nobody use
+ * that one meanwhile. */
+OPTC_SHOT CUstreamCaptureMode capture_mode(const Driver *d, CUstreamCaptureMode mode)
 {
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     d->cuThreadExchangeStreamCaptureMode(&mode);
-    int rc = d->cuMemAlloc_v2(out, bytes);
-    d->cuThreadExchangeStreamCaptureMode(&mode);
-    return rc;
+    return mode;
 }
 
 OPTC_SHOT void device_free(const Driver *d, CUdeviceptr p, CUstream stream)
 {
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    d->cuThreadExchangeStreamCaptureMode(&mode);
     d->cuStreamSynchronize(stream);
     d->cuMemFree_v2(p);
-    d->cuThreadExchangeStreamCaptureMode(&mode);
 }
 #endif

@@ -28,10 +28,17 @@ static Span **span_of(CUdeviceptr p)
     return s;
 }
 
+/* What an H200's driver does: allocating, freeing or waiting ends a capture under way in any stream, unless either is relaxed. */
+static int strict;
+static bool ended;
+static _Thread_local CUstreamCaptureMode thread_mode;
+static int end_captures(void) { return ended = true, 900; }
+static int unsafe(void) { return strict && thread_mode != CU_STREAM_CAPTURE_MODE_RELAXED ? end_captures() : 0; }
+
 int cuMemAlloc_v2(CUdeviceptr *p, size_t n)
 {
-    if (n > total - used)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (unsafe() || n > total - used)
+        return ended ? 900 : CUDA_ERROR_OUT_OF_MEMORY;
     Span *s = malloc(sizeof *s);
     *s = (Span){aligned_alloc(256, (n + 255) / 256 * 256 + 256), n ? n : 1, spans};
     memset(s->at, 0xa5, s->n);                 /* nobody may count on zeros */
@@ -44,8 +51,8 @@ int cuMemAlloc_v2(CUdeviceptr *p, size_t n)
 int cuMemFree_v2(CUdeviceptr p)
 {
     Span **s = span_of(p), *gone = *s;
-    if (!gone)
-        return INVALID;
+    if (unsafe() || !gone)
+        return gone ? 900 : INVALID;
     *s = gone->next;
     used -= gone->n;
     free(gone->at);
@@ -136,7 +143,7 @@ int cuModuleGetFunction(CUfunction *f, CUmodule m, const char *name)
 /* ---- launches, streams, graphs ---- */
 typedef struct Node { Kernel *k; unsigned grid, threads; char args[ARGS]; } Node;
 typedef struct Graph { Node *v; int n; } Graph;
-typedef struct Stream { Graph *capturing; } Stream;
+typedef struct Stream { Graph *capturing; bool strict; } Stream;
 
 static void add(Graph *g, Node x)
 {
@@ -159,11 +166,25 @@ int cuLaunchKernel(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned bx
 
 int cuStreamCreate(CUstream *s, unsigned flags) { return *s = calloc(1, sizeof(Stream)), flags > 1; }
 int cuStreamDestroy_v2(CUstream s) { return free(s), 0; }
-int cuStreamSynchronize(CUstream s) { return s && ((Stream *)s)->capturing ? 900 : 0; }
+int cuStreamSynchronize(CUstream s) { return s && ((Stream *)s)->capturing ? end_captures() : unsafe(); }
 int cuStreamIsCapturing(CUstream s, CUstreamCaptureStatus *x) { return *x = s && ((Stream *)s)->capturing, 0; }
-int cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *m) { static CUstreamCaptureMode now; CUstreamCaptureMode was = now; return now = *m, *m = was, 0; }
-int cuStreamBeginCapture_v2(CUstream s, CUstreamCaptureMode m) { return ((Stream *)s)->capturing = calloc(1, sizeof(Graph)), m < 0; }
-int cuStreamEndCapture(CUstream s, CUgraph *g) { return *g = ((Stream *)s)->capturing, ((Stream *)s)->capturing = NULL, 0; }
+int cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *m) { CUstreamCaptureMode was = thread_mode; return thread_mode = *m, *m = was, 0; }
+int cuStreamBeginCapture_v2(CUstream s, CUstreamCaptureMode m)
+{
+    ((Stream *)s)->capturing = calloc(1, sizeof(Graph));
+    strict += ((Stream *)s)->strict = m != CU_STREAM_CAPTURE_MODE_RELAXED;
+    ended = false;
+    return 0;
+}
+int cuStreamEndCapture(CUstream s, CUgraph *g)
+{
+    *g = ((Stream *)s)->capturing;
+    ((Stream *)s)->capturing = NULL;
+    strict -= ((Stream *)s)->strict;
+    if (ended)
+        *g = NULL;
+    return ended ? 901 : 0;
+}
 int cuGraphCreate(CUgraph *g, unsigned flags) { return *g = calloc(1, sizeof(Graph)), flags != 0; }
 int cuGraphAddKernelNode_v2(CUgraphNode *out, CUgraph g, const CUgraphNode *after, size_t n, const CUDA_KERNEL_NODE_PARAMS *p)
 {
@@ -198,6 +219,6 @@ static double now(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t);
 int cuEventCreate(CUevent *e, unsigned flags) { return *e = calloc(1, sizeof(double)), flags > 3; }
 int cuEventDestroy_v2(CUevent e) { return free(e), 0; }
 int cuEventRecord(CUevent e, CUstream s) { return (void)s, *(double *)e = now(), 0; }
-int cuEventSynchronize(CUevent e) { return !e; }
+int cuEventSynchronize(CUevent e) { return e ? unsafe() : INVALID; }
 int cuEventQuery(CUevent e) { return !e; }
 int cuEventElapsedTime(float *ms, CUevent a, CUevent b) { return *ms = (float)(*(double *)b - *(double *)a), 0; }

@@ -88,9 +88,9 @@ START_TEST(hyper_in_graphs)
     ck_assert_int_eq(b[0]->gpu->play[0].n, 2);             /* three groups, two launches: one for the groups' values, one over all tensors */
     OK(optc_sync(b[1]));
     OK(optc_set_stream(b[1], st));
-    /* A large binding that goes meanwhile does not disturb the capture. */
+    /* A large binding that goes meanwhile does not disturb the capture, nor does one that comes and goes. */
     CUdeviceptr room;
-    optc_binding *large;
+    optc_binding *large, *other;
     int64_t many[1] = {1 << 26};
     ck_assert(!d->cuMemAlloc_v2(&room, (size_t)many[0] * 4));
     optc_tensor all = {.param = (void *)(uintptr_t)room, .rank = 1, .shape = many};
@@ -98,6 +98,8 @@ START_TEST(hyper_in_graphs)
     ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
     OK(optc_step(b[1]));
     OK(optc_unbind(large));
+    OK(optc_bind(r, &(optc_group){.tensors = &all, .ntensors = 1}, 1, &other));
+    OK(optc_unbind(other));
     ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
     ck_assert(!d->cuMemFree_v2(room));
     for (int s = 0; s < 4; s++) {

@@ -334,18 +334,25 @@ static void captured(Both *b)
     int (*create)(void **, unsigned), (*begin)(void *, int), (*end)(void *, void **), (*make)(void **, void *, unsigned long long), (*launch)(void *, void *), (*sync)(void *);
     void *stream, *graph, *exec;
     int64_t x = 0, y = 0;
+    rules_binding *other;
+    rules_tensor t;
+    memset(&t, 0, sizeof t);
+    t.param = b->a[1].p[0], t.rank = ranks[0], t.shape = shapes[0];
+    rules_group one = {&t, 1, NULL, 0};
     find("cuStreamCreate", &create);
     find("cuStreamBeginCapture_v2", &begin);
     find("cuStreamEndCapture", &end);
     find("cuGraphInstantiateWithFlags", &make);
     find("cuGraphLaunch", &launch);
     find("cuStreamSynchronize", &sync);
-    if (create(&stream, 0))
+    if (create(&stream, 1))
         stop(b->id, "no stream");
     PKG(rules_set_stream(b->pb, stream));
     if (begin(stream, 0))
         stop(b->id, "no capture");
     PKG(rules_step(b->pb));
+    PKG(rules_bind(b->pe, b->id, &one, 1, &other));           /* a binding that comes and goes meanwhile has nothing to do with it */
+    PKG(rules_unbind(other));
     if (end(stream, &graph) || make(&exec, graph, 0))
         stop(b->id, "no graph");
     for (int i = 0; i < REPLAYS; i++) {
