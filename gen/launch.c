@@ -79,9 +79,11 @@ Launch launch_plain(const Stage *s)
     return l;
 }
 
-/* What did best over the library on an H200 at 2^20, 2^24 and 2^28 elements (tests/gpu/tune.sh tries everything, tests/gpu/model.sh judges this table by what was
- * tried). Below so many elements streaming hints pay, above they cost; with nine arrays or more sooner. A map of four arrays or fewer wants wider vectors. Why is
- * not settled: the cache's part in it, and how much of the small side is the measurement's own (sets went round on twice the L2), have not been told apart. */
+/* What did best over the library on an H200 at 2^20, 2^24 and 2^28 elements, on one tensor and on a model's many (tests/gpu/tune.sh tries everything,
+ * tests/gpu/model.sh judges this table by what was tried). Streaming hints pay for few elements and cost for many; where the border lies goes by how much is
+ * written: a fold that writes nothing 2^25, one that does 2^23, a map 2^25, of nine arrays or more 2^23. A map of four arrays or fewer wants wider vectors. Folds
+ * that look up rows: of 2^24 elements all 4096 warps find room at once if their registers are capped, or a third of the time goes to those that wait.
+ * Rows: a block has 64 of them and a tensor few blocks, so that small ones want many warps. */
 typedef struct Model { int64_t below; Launch small, large; } Model;
 enum { LIGHT = 4, MANY = 9 };
 
@@ -91,19 +93,19 @@ static Model model_of(const Plan *p, const Stage *s)
         [FORM_MAP] = {1 << 25, {{128, 4, 1, 4, 2, 1, 0}}, {{128, 4, 2, 0, 0, 0, 0}}},
         [FORM_FOLD] = {1 << 25, {{64, 4, 2, 8, 1, 1, 0}}, {{128, 4, 4, 0, 0, 0, 0}}},
         [FORM_TILE] = {0, {{0}}, {{256, 4, 4, 0, 2, 0, 0}}},
-        [FORM_ROWS] = {1 << 26, {{512, 4, 2, 0, 0, 0, 0}}, {{256, 4, 2, 3, 0, 0, 0}}},
+        [FORM_ROWS] = {1 << 26, {{1024, 4, 1, 0, 0, 0, 0}}, {{256, 4, 2, 3, 0, 0, 0}}},
         [FORM_LIST] = {0, {{0}}, {{128, 1, 1, 0, 0, 0, 0}}},
         [FORM_COLS] = {0, {{0}}, {{256, 1, 1, 0, 0, 0, 0}}},
         [FORM_SLICES] = {0, {{0}}, {{128, 1, 1, 0, 0, 0, 0}}},
         [FORM_SINGLE] = {0, {{0}}, {{128, 1, 1, 0, 0, 0, 0}}}};
     static const Model light = {1 << 23, {{128, 4, 1, 0, 1, 1, 0}}, {{128, 8, 1, 6, 0, 0, 0}}};
-    static const Model by_rows[] = {[FORM_MAP] = {1 << 23, {{128, 8, 2, 6, 1, 1, 0}}, {{128, 8, 2, 6, 0, 0, 0}}}, [FORM_FOLD] = {0, {{0}}, {{64, 4, 2, 0, 0, 0, 0}}}};
+    static const Model by_rows[] = {[FORM_MAP] = {1 << 23, {{128, 8, 2, 6, 1, 1, 0}}, {{128, 8, 2, 6, 0, 0, 0}}}, [FORM_FOLD] = {1 << 25, {{128, 4, 4, 8, 0, 0, 0}}, {{64, 4, 2, 0, 0, 0, 0}}}};
     LaunchForm f = stage_form(s);
     if (s->uses_rows && f <= FORM_FOLD)
         return by_rows[f];
-    int arrays = elements_of(p, s->load, s->nload) + elements_of(p, s->store, s->nstore);
+    int written = elements_of(p, s->store, s->nstore), arrays = elements_of(p, s->load, s->nload) + written;
     Model m = f == FORM_MAP && arrays <= LIGHT ? light : usual[f];
-    if (f == FORM_MAP && arrays >= MANY)
+    if ((f == FORM_MAP && arrays >= MANY) || (f == FORM_FOLD && written))
         m.below = 1 << 23;
     return m;
 }
