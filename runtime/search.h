@@ -6,6 +6,8 @@
  *   seeds      the model's launch, what is known from before, each knob turned alone, and the launches that keep most bytes under way
  *   halving    all seeds with few samples, the best third with three times as many, and so on until four are left
  *   climbing   from the winner, every launch one or two knobs away that has not been tried, until nothing is better or the budget is spent
+ *   a duel     before one takes the place of the best, and at the end against the model: many samples on each layout of the work alone; who loses on one of them
+ *              is out, whatever it gains on the others
  *
  * Exhaustive: everything, then halving among the best. */
 #ifndef OPTC_SEARCH_H

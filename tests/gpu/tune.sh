@@ -1,6 +1,6 @@
 #!/bin/sh
 # What tuning is worth on the GPU at hand: a search within its budget against trying everything, and tuned steps against untuned ones.
-#   sh tests/gpu/tune.sh [BUILD [RULE…]]        after `make`; about eight minutes for the four rules
+#   sh tests/gpu/tune.sh [BUILD [RULE…]]        after `make`; about twenty minutes for the four rules
 set -eu
 build=${1:-build}
 [ $# = 0 ] || shift
