@@ -7,7 +7,8 @@
 
 /* Whether each push of this thread that has not been left again worked: a context that is gone must not cost the caller its own. */
 static _Thread_local uint64_t pushed;
-static _Thread_local int depth;
+static _Thread_local int depth, aside;             /* aside: how deep it was when the mode of captures was changed; 0: it is the caller's */
+static _Thread_local CUstreamCaptureMode mode;     /* the caller's */
 
 const Driver *gpu_enter(const GpuEngine *g)
 {
@@ -16,9 +17,23 @@ const Driver *gpu_enter(const GpuEngine *g)
     return g->d;
 }
 
+const Driver *gpu_enter_aside(const GpuEngine *g)
+{
+    const Driver *d = gpu_enter(g);
+    if (!aside) {
+        aside = depth;
+        mode = capture_mode(d, CU_STREAM_CAPTURE_MODE_RELAXED);
+    }
+    return d;
+}
+
 optc_status gpu_leave(const GpuEngine *g, optc_status s)
 {
     CUcontext c;
+    if (aside == depth) {
+        capture_mode(g->d, mode);
+        aside = 0;
+    }
     if (pushed & 1)
         g->d->cuCtxPopCurrent_v2(&c);
     pushed >>= 1;

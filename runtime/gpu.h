@@ -74,6 +74,7 @@ int gpu_best(void);                        /* the one with the most multiprocess
 optc_status gpu_error(GpuEngine *g, const char *call, int rc, const char *what);      /* call: up to its '(' */
 optc_status gpu_alive(GpuEngine *g);
 const Driver *gpu_enter(const GpuEngine *g);
+const Driver *gpu_enter_aside(const GpuEngine *g);                    /* and leaves captures under way alone, until it is left */
 optc_status gpu_leave(const GpuEngine *g, optc_status s);
 int gpu_depth(void);                       /* entered and not left, by this thread */
 void gpu_unwind(const GpuEngine *g, int to);

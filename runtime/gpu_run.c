@@ -316,17 +316,13 @@ static optc_status bind_all(optc_binding *b)
     s = gpu_code_for(b->rule, b->elems, &b->gpu->code);
     if (s != OPTC_OK)
         return s;
-    gpu_enter(g);
-    return gpu_leave(g, bind_inside(b));
+    return bind_inside(b);
 }
 
 optc_status gpu_bind(optc_binding *b)
 {
-    const Driver *d = b->rule->engine->gpu->d;
-    CUstreamCaptureMode was = capture_mode(d, CU_STREAM_CAPTURE_MODE_RELAXED);
-    optc_status s = bind_all(b);
-    capture_mode(d, was);
-    return s;
+    gpu_enter_aside(b->rule->engine->gpu);
+    return gpu_leave(b->rule->engine->gpu, bind_all(b));
 }
 
 void gpu_unbind(optc_binding *b)
@@ -334,8 +330,7 @@ void gpu_unbind(optc_binding *b)
     GpuTables *t = b->gpu;
     if (!t)
         return;
-    const Driver *d = gpu_enter(b->rule->engine->gpu);
-    CUstreamCaptureMode was = capture_mode(d, CU_STREAM_CAPTURE_MODE_RELAXED);
+    const Driver *d = gpu_enter_aside(b->rule->engine->gpu);
     live_close(b);
     for (int i = 0; i < t->nowned; i++)
         d->cuModuleUnload(t->owned[i]);
@@ -343,7 +338,6 @@ void gpu_unbind(optc_binding *b)
     drop_graphs(b);
     gpu_give(b->rule->engine, (CUdeviceptr)(uintptr_t)b->block, b->block_bytes, t->stream);
     gpu_give(b->rule->engine, t->all, t->bytes, t->stream);
-    capture_mode(d, was);
     gpu_leave(b->rule->engine->gpu, OPTC_OK);
     free(t);
     b->gpu = NULL;

@@ -72,36 +72,48 @@ static void say(const Run *r, int tried, int of)
         r->s->said(r->s->said_ctx, r->s, tried, of, r->s->budget - (r->m->now(r->m->ctx) - r->t0));
 }
 
-static const double better_by = 0.997, clearly = 0.97, not_by = 1.005;         /* less is noise; after few samples, much less; what a layout may lose */
+static const double better_by = 0.997, clearly = 0.97, not_by = 1.005;         /* less is noise; after few samples, much less; more than the model takes on a layout */
 enum { ENOUGH = 9, CONFIRM = 25, MOST_SAMPLES = 75 };
 
-/* Two of them with many samples on each layout alone. ratio: of their times in all, or, where the first loses on one of them, there. */
-static bool duel(Run *r, int i, int j, double *ratio, bool *loses)
+typedef struct Duel { double ratio, to_model[MOST_LAYOUTS], worst; } Duel;      /* ratio: of their times in all; to_model and worst: of the first one's to the model's, as far as the second's is known */
+
+/* Two of them with many samples on each layout alone. */
+static bool duel(Run *r, int i, int j, Duel *d)
 {
-    double a = 0, b = 0, worst = 0, x, y;
-    for (int k = 0; k < r->m->layouts && !r->broken; k++) {
-        r->broken = !r->m->race(r->m->ctx, k, &r->s->trial[i].launch, &r->s->trial[j].launch, CONFIRM, &x, &y);
-        a += x;
-        b += y;
-        worst = x / y > worst ? x / y : worst;
+    const Tried *x = &r->s->trial[i], *y = &r->s->trial[j];
+    double a = 0, b = 0, ms_x, ms_y;
+    *d = (Duel){0};
+    for (int k = 0; k < r->m->layouts; k++) {
+        if (!r->m->race(r->m->ctx, k, &x->launch, &y->launch, CONFIRM, &ms_x, &ms_y))
+            return r->broken = true, false;
+        a += ms_x;
+        b += ms_y;
+        d->to_model[k] = ms_x / ms_y * (y->to_model[k] > 0 ? y->to_model[k] : 1);
+        d->worst = d->to_model[k] > d->worst ? d->to_model[k] : d->worst;
     }
-    *loses = worst > not_by;
-    *ratio = *loses ? worst : a / b;
-    return !r->broken;
+    d->ratio = a / b;
+    return true;
+}
+
+/* What came out stands with the trial. */
+static void note(Run *r, int i, const Duel *d, double ms)
+{
+    Tried *t = &r->s->trial[i];
+    memcpy(t->to_model, d->to_model, sizeof t->to_model);
+    t->samples += CONFIRM;
+    t->uneven = d->worst > not_by;
+    t->ms = t->uneven ? r->s->model_ms * d->worst : ms;
 }
 
 /* A new best must beat the old one once more, with more samples: the luckiest of many would always look better than it is. */
 static void crown(Run *r, int i)
 {
     Search *s = r->s;
-    double ratio;
-    bool loses;
-    if (!duel(r, i, s->best, &ratio, &loses))
+    Duel d;
+    if (!duel(r, i, s->best, &d))
         return;
-    s->trial[i].ms = s->trial[s->best].ms * ratio;
-    s->trial[i].samples += CONFIRM;
-    s->trial[i].uneven = loses;
-    if (ratio < better_by)
+    note(r, i, &d, s->trial[s->best].ms * d.ratio);
+    if (d.ratio < better_by && !s->trial[i].uneven)
         s->best = i;
 }
 
@@ -194,7 +206,8 @@ static void halve(Run *r, int *list, int n, int samples)
         int part[SEARCH_BATCH], k = n - at < SEARCH_BATCH ? n - at : SEARCH_BATCH;
         memcpy(part, list + at, sizeof *part * (size_t)k);
         bool some = make_ready(r, part, &k);
-        prepare(r, list + at + SEARCH_BATCH, n - at - SEARCH_BATCH);
+        if (!over(r))
+            prepare(r, list + at + SEARCH_BATCH, n - at - SEARCH_BATCH);
         if (some)
             measure_all(r, part, k, samples);
     }
@@ -351,6 +364,16 @@ static bool begin(Run *r)
     return true;
 }
 
+/* The fastest that a duel has left standing; the model, if there is none. */
+static int next_best(const Search *s)
+{
+    int best = s->model;
+    for (int i = 0; i < s->n; i++)
+        if (s->trial[i].to_model[0] > 0 && !s->trial[i].uneven && !s->trial[i].failed && s->trial[i].ms < better_by * s->model_ms && (best == s->model || s->trial[i].ms < s->trial[best].ms))
+            best = i;
+    return best;
+}
+
 bool search_run(const Space *space, const Meter *m, Search *s)
 {
     Run r = {space, m, s, m->now(m->ctx), false};
@@ -368,19 +391,20 @@ bool search_run(const Space *space, const Meter *m, Search *s)
         climb(&r);
     }
     s->finished = !over(&r);
-    /* Against the model itself, once more: its launch is what others were found good with, so a draw is its. */
-    double ratio;
-    bool loses;
-    if (s->best != s->model && duel(&r, s->best, s->model, &ratio, &loses)) {
-        s->trial[s->best].ms = s->model_ms * ratio;
-        if (ratio > better_by)
-            s->best = s->model;
+    /* Against the model itself, once more: its launch is what others were found good with, so a draw is its. Who fails leaves the place to the next that came so far. */
+    Duel d;
+    while (s->best != s->model && duel(&r, s->best, s->model, &d)) {
+        note(&r, s->best, &d, s->model_ms * d.ratio);
+        if (d.ratio <= better_by && !s->trial[s->best].uneven)
+            break;
+        s->trial[s->best].uneven = true;
+        s->best = next_best(s);
     }
     int used = s->used ? find(s, s->used) : s->model;
     if (used == s->best || used == s->model)
         s->used_ms = s->trial[used].ms;
-    else if (used >= 0 && !s->trial[used].failed && duel(&r, s->best, used, &ratio, &loses))
-        s->used_ms = s->trial[s->best].ms / ratio;
+    else if (used >= 0 && !s->trial[used].failed && duel(&r, s->best, used, &d))
+        s->used_ms = s->trial[s->best].ms / d.ratio;
     s->spent = m->now(m->ctx) - r.t0;
     return !r.broken;
 }

@@ -1,6 +1,6 @@
 /* Measuring launches of a stage on a GPU, never on anybody's tensors: sets of our own, large ones to time on (as many as it takes to go round past
  * the second-level cache) and a pair of small odd ones to compare bits on. Large sets come in two layouts in turn, because a launch that suits one may not suit
- * the other: a persistent grid that gained 2 % on tensors of one size lost 20 on GPT-2's. */
+ * the other: a persistent grid that gained 2 % of a stage on tensors of one size lost 20 on GPT-2's. */
 #include "gpu.h"
 #include "search.h"
 
@@ -11,8 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MOST_SETS = 64, MOST_TENSORS = 512, PATTERN = 1 << 20 };
-enum { ONE_TENSOR, LIKE_A_MODEL, LAYOUTS };
+enum { MOST_SETS = 128, MOST_TENSORS = 512, PATTERN = 1 << 20 };
+enum { ONE_TENSOR, LIKE_A_MODEL };
 
 typedef struct Set { optc_binding *b; CUdeviceptr p, g; size_t p_bytes; } Set;
 typedef struct Kernel { Launch launch; CUmodule module; CUfunction fn; bool ok; } Kernel;
@@ -23,7 +23,7 @@ struct GpuTuner {
     Workers *workers;
     StageAt at;
     int entry;
-    Set time[MOST_SETS]; int ntime;            /* layouts in turn */
+    Set time[MOST_SETS]; int ntime, layouts;   /* one after the other; where memory is short, only the first */
     Set check[2];
     CUdeviceptr numbers[2];                    /* what parameters and gradients are filled with, over and over */
     CUmodule same_module; CUfunction same;     /* compares what the pair holds … */
@@ -32,6 +32,7 @@ struct GpuTuner {
     Build build[2 * SEARCH_BATCH]; int nbuild; /* begun and not asked for yet */
     CUevent begin, end;
     int turn;
+    double each;                               /* milliseconds of a launch, as the last race had them; 0: not known */
 };
 
 /* ---- sets ---- */
@@ -59,7 +60,8 @@ static int like_a_model(int64_t elements, bool matrix, optc_tensor *t, int64_t (
             shape(t, dim, n++, matrix, rows, cols);
             rest -= rows * cols;
         }
-    if (rest >= width)
+    width = width < rest ? width : rest;
+    if (width)
         shape(t, dim, n++, matrix, rest / width, width);
     return n;
 }
@@ -210,30 +212,34 @@ static void close_time_sets(GpuTuner *u)
     u->ntime = 0;
 }
 
-/* Enough sets that when their turn comes again next to nothing of them is left in the cache, in whatever order it lets go of things: the hints that are tried change that order. */
+/* Enough sets of each layout that when their turn comes again next to nothing of them is left in the cache, in whatever order it lets go of things: the hints that are tried change that order. */
 int gpu_tuner_size(GpuTuner *u, int64_t elements)
 {
     static int64_t dim[MOST_TENSORS][2];
     static optc_tensor t[MOST_TENSORS];
-    int want = LAYOUTS;
+    int want = MOST_LAYOUTS;
     close_time_sets(u);
+    u->layouts = MOST_LAYOUTS;
+    u->each = 0;
     for (int i = 0; i < want; i++) {
-        int n = shapes_for(i % LAYOUTS, elements, u->at.stage->variant == MAT, t, dim);
+        int n = shapes_for(i % u->layouts, elements, u->at.stage->variant == MAT, t, dim);
         optc_status rc = set_open(u, &u->time[i], t, n);
         if (rc != OPTC_OK) {
             char why[1024];
             snprintf(why, sizeof why, "%s", optc_message());
             set_close(u->r, &u->time[i]);
-            if (rc != OPTC_ERROR_MEMORY || i < LAYOUTS)
+            if (rc != OPTC_ERROR_MEMORY || i == 0)
                 return fail(rc, "%s", why);
-            while (u->ntime % LAYOUTS)
+            if (i < MOST_LAYOUTS)
+                u->layouts = 1;
+            while (u->ntime % u->layouts)
                 set_close(u->r, &u->time[--u->ntime]);
             return OPTC_OK;
         }
         u->ntime = i + 1;
         double bytes = stage_bytes(u->time[0].b, u->at.stage);
         double times = 8.0 * u->r->engine->gpu->l2 / (bytes > 1 ? bytes : 1);
-        want = times < MOST_SETS ? ((int)times / LAYOUTS + 1) * LAYOUTS : MOST_SETS;
+        want = times < MOST_SETS / MOST_LAYOUTS ? ((int)times + 1) * MOST_LAYOUTS : MOST_SETS;
     }
     return OPTC_OK;
 }
@@ -530,7 +536,7 @@ static bool run_timed(GpuTuner *u, int layout, const Kernel *k, int reps, double
         return false;
     for (int i = 0; i < reps; i++) {
         int turn = u->turn++;
-        optc_binding *b = u->time[(layout < 0 ? turn : turn * LAYOUTS + layout) % u->ntime].b;
+        optc_binding *b = u->time[(layout < 0 ? turn : turn * u->layouts + layout) % u->ntime].b;
         Shot x = gpu_shot(b, u->at.stage, &k->launch, k->fn);
         if (gpu_fire(b, &x, 0) != OPTC_OK)
             return false;
@@ -550,25 +556,21 @@ static int by_value(const void *a, const void *b)
 static bool race(void *ctx, int layout, const Launch *a, const Launch *b, int samples, double *ms_a, double *ms_b)
 {
     GpuTuner *u = ctx;
-    int step = layout < 0 ? LAYOUTS : 1;           /* what is timed together has of each layout as much */
+    int round = layout < 0 ? u->ntime : u->ntime / u->layouts;      /* both sides run on all sets alike, which lie better or worse, and find nothing of each other's in the cache */
     const Kernel *k[2] = {kernel_of(u, a), kernel_of(u, b)};
-    double t[2][128], first;
+    double t[2][128];
     samples = samples > 128 ? 128 : samples;
     gpu_enter(u->r->engine->gpu);
-    bool ok = k[0] && k[1] && run_timed(u, layout, k[1], step, &first);
-    int reps = ok && first < 0.2 ? ((int)(0.2 / (first > 1e-3 ? first : 1e-3)) / step + 1) * step : step;      /* short ones are timed together, far above the clock's grain */
-    for (int i = 0; i < samples && ok; i++) {
-        int from = u->turn;                        /* both on the same sets, which lie better or worse */
-        for (int side = 0; side < 2 && ok; side++) {
-            u->turn = from;
+    bool ok = k[0] && k[1] && (u->each > 0 || run_timed(u, layout, k[1], round, &u->each));
+    int reps = ok && u->each < 0.2 ? ((int)(0.2 / (u->each > 1e-3 ? u->each : 1e-3)) / round + 1) * round : round;      /* short ones are timed together, far above the clock's grain */
+    for (int i = 0; i < samples && ok; i++)
+        for (int side = 0; side < 2 && ok; side++)
             ok = run_timed(u, layout, k[(i + side) % 2], reps, &t[(i + side) % 2][i]);
-        }
-    }
     gpu_leave(u->r->engine->gpu, OPTC_OK);
     for (int side = 0; side < 2 && ok; side++)
         qsort(t[side], (size_t)samples, sizeof(double), by_value);
     *ms_a = ok ? t[0][samples / 2] : 0;
-    *ms_b = ok ? t[1][samples / 2] : 0;
+    *ms_b = u->each = ok ? t[1][samples / 2] : 0;
     return ok;
 }
 
@@ -578,4 +580,4 @@ static double now(void *ctx)
     return now_ms() * 1e-3;
 }
 
-Meter gpu_tuner_meter(GpuTuner *u) { return (Meter){u, LAYOUTS, prepare, ready, race, now}; }
+Meter gpu_tuner_meter(GpuTuner *u) { return (Meter){u, u->layouts, prepare, ready, race, now}; }

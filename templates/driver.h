@@ -36,6 +36,7 @@ typedef unsigned long long CUdeviceptr;
     F(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, 9)                                                                          \
     F(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, 2)                                                                             \
     F(CU_MEMORYTYPE_HOST, 1)                                                                                           \
+    F(CU_STREAM_CAPTURE_MODE_GLOBAL, 0)                                                                                \
     F(CU_STREAM_CAPTURE_MODE_RELAXED, 2)                                                                               \
     F(CU_GET_PROC_ADDRESS_LEGACY_STREAM, 1)
 #define CONSTANT(name, value) name = value,

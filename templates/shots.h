@@ -47,8 +47,7 @@ OPTC_SHOT void play_graph(const Driver *d, Play *p)
  * that one meanwhile. */
 OPTC_SHOT CUstreamCaptureMode capture_mode(const Driver *d, CUstreamCaptureMode mode)
 {
-    d->cuThreadExchangeStreamCaptureMode(&mode);
-    return mode;
+    return d->cuThreadExchangeStreamCaptureMode(&mode) ? CU_STREAM_CAPTURE_MODE_GLOBAL : mode;
 }
 
 OPTC_SHOT void device_free(const Driver *d, CUdeviceptr p, CUstream stream)

@@ -17,6 +17,7 @@ typedef struct Land {
     double clock;
     int builds, races, die_at;                 /* die_at: the race at which the device fails; 0: never */
     int stop_at; volatile int stop;
+    Launch ahead[SEARCH_BATCH]; int nahead;    /* what was said to come next */
 } Land;
 
 static double uniform(Land *a) { return (double)((a->seed = splitmix(a->seed)) >> 11) * 0x1p-53; }
@@ -24,6 +25,8 @@ static double uniform(Land *a) { return (double)((a->seed = splitmix(a->seed)) >
 static void ready(void *ctx, const Launch *l, int n, bool *ok)
 {
     Land *a = ctx;
+    ck_assert_msg(!a->nahead || (a->nahead == n && !memcmp(a->ahead, l, sizeof *l * (size_t)n)), "others were said to come next");
+    a->nahead = 0;
     for (int i = 0; i < n; i++) {
         ok[i] = !a->fails || !a->fails(&l[i]);
         a->clock += 0.01;
@@ -62,7 +65,10 @@ static double now(void *ctx) { return ((Land *)ctx)->clock; }
 
 static void prepare(void *ctx, const Launch *l, int n)
 {
-    ck_assert(ctx && l && n > 0 && n <= SEARCH_BATCH);
+    Land *a = ctx;
+    ck_assert(n > 0 && n <= SEARCH_BATCH && !a->nahead);
+    memcpy(a->ahead, l, sizeof *l * (size_t)n);
+    a->nahead = n;
 }
 
 static Meter meter_of(Land *a) { return (Meter){a, a->other ? 2 : 1, prepare, ready, race, now}; }
@@ -190,6 +196,22 @@ START_TEST(no_layout_loses)
 }
 END_TEST
 
+/* What each loses against the one before it adds up against the model: the search ends with one that may stay, not with none. */
+static int gains(const Launch *l) { return (l->v[KNOB_THREADS] == 512) + (l->v[KNOB_VECTOR] == 8) + (l->v[KNOB_LOAD] == 2); }
+static double gain_each(const Launch *l) { return pow(0.96, gains(l)); }
+static double lose_each(const Launch *l) { return pow(1.004, gains(l)); }
+
+START_TEST(losses_add_up)
+{
+    for (uint64_t seed = 1; seed <= 5; seed++) {
+        Land a = {.height = gain_each, .other = lose_each, .noise = 0.001, .seed = seed};
+        Search s = run(&a, 60, false);
+        ck_assert_msg(gains(&s.trial[s.best].launch) == 1 + gains(&space.model), "seed %d: %d gains", (int)seed, gains(&s.trial[s.best].launch));
+        search_free(&s);
+    }
+}
+END_TEST
+
 START_TEST(exhaustive_tries_all)
 {
     Land a = {.height = rugged, .noise = 0.002, .seed = 3};
@@ -279,7 +301,10 @@ START_TEST(model_is_valid)
                     continue;
                 Launch l = launch_model(g.plan, st, e < 0 ? 0 : (int64_t)1 << e), many = launch_model(g.plan, st, 0);
                 ck_assert_msg(launch_valid(g.plan, st, &l), "%s, stage %d, 2^%d", optc_library_name(r), f, e);
-                ck_assert_msg((e >= 0 && e < 26) || !memcmp(&l, &many, sizeof l), "%s, stage %d, 2^%d", optc_library_name(r), f, e);
+                ck_assert_msg((e >= 0 && e < 27) || !memcmp(&l, &many, sizeof l), "%s, stage %d, 2^%d", optc_library_name(r), f, e);
+                int lo, hi, at = tuned_bucket(e < 0 ? 0 : (int64_t)1 << e);
+                launch_range(g.plan, st, e < 0 ? 0 : (int64_t)1 << e, &lo, &hi);
+                ck_assert_msg(e < 0 || (lo <= at && at <= hi), "%s, stage %d: results for 2^%d serve sizes %d to %d, not their own", optc_library_name(r), f, e, lo, hi);
                 small += memcmp(&l, &many, sizeof l) != 0;
                 stages++;
             }
@@ -298,6 +323,7 @@ Suite *search_suite(void)
     tcase_add_loop_test(t, finds, 0, (int)(sizeof lands / sizeof *lands));
     tcase_add_test(t, flat_keeps_the_model);
     tcase_add_test(t, no_layout_loses);
+    tcase_add_test(t, losses_add_up);
     tcase_add_test(t, exhaustive_tries_all);
     tcase_add_test(t, budget_and_stop);
     tcase_add_test(t, goes_on_from_before);

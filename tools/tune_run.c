@@ -353,7 +353,7 @@ static bool start(Run *r)
     if (!tuned_read(&r->known, r->path, why, sizeof why) || !trials_read(&r->tried, r->trials, why, sizeof why))
         return cli_error("tune: %s", why), false;
     if (!strncmp(r->device, "cuda", 4))
-        r->workers = workers_start(cores());
+        r->workers = workers_start(cores() > 2 ? cores() - 1 : cores());
     if (!lib(optc_open(&(optc_engine_options){.device = r->device, .spec_path = r->compile.path}, &r->engine)))
         return false;
     if (r->engine->gpu && !nvrtc_get(NULL)) {

@@ -1,4 +1,5 @@
-/* A libcuda.so.1 for the code of nvrtc.c: memory is the host's, everything happens at once, graphs are lists of launches. One GPU, 8 multiprocessors. */
+/* A libcuda.so.1 for the code of nvrtc.c: memory is the host's, everything happens at once, graphs are lists of launches. One GPU, 8 multiprocessors.
+ * EMU_MEMORY: how many bytes it has, if not 64 GiB. */
 #define _GNU_SOURCE
 #include "cuda.h"
 
@@ -13,7 +14,12 @@
 #include <unistd.h>
 
 enum { INVALID = 1, INVALID_HANDLE = 400, ARGS = 48 };
-static const size_t total = (size_t)64 << 30;
+static size_t total = (size_t)64 << 30;
+__attribute__((constructor)) static void begin(void)
+{
+    const char *n = getenv("EMU_MEMORY");
+    total = n ? (size_t)strtoull(n, NULL, 0) : total;
+}
 
 /* ---- memory: what was handed out is the device's, everything else the host's ---- */
 typedef struct Span { char *at; size_t n; struct Span *next; } Span;
@@ -28,17 +34,17 @@ static Span **span_of(CUdeviceptr p)
     return s;
 }
 
-/* What an H200's driver does: allocating, freeing or waiting ends a capture under way in any stream, unless either is relaxed. */
-static int strict;
-static bool ended;
+/* As seen on an H200: allocating, freeing (also in the order of a stream) or waiting ends captures under way in any stream, unless these or the thread are relaxed. */
+static int strict, ended;                      /* captures of a mode that is not relaxed; how often they were ended */
 static _Thread_local CUstreamCaptureMode thread_mode;
-static int end_captures(void) { return ended = true, 900; }
+static int end_captures(void) { return ended++, 900; }
 static int unsafe(void) { return strict && thread_mode != CU_STREAM_CAPTURE_MODE_RELAXED ? end_captures() : 0; }
 
 int cuMemAlloc_v2(CUdeviceptr *p, size_t n)
 {
-    if (unsafe() || n > total - used)
-        return ended ? 900 : CUDA_ERROR_OUT_OF_MEMORY;
+    int rc = unsafe();
+    if (rc || n > total - used)
+        return rc ? rc : CUDA_ERROR_OUT_OF_MEMORY;
     Span *s = malloc(sizeof *s);
     *s = (Span){aligned_alloc(256, (n + 255) / 256 * 256 + 256), n ? n : 1, spans};
     memset(s->at, 0xa5, s->n);                 /* nobody may count on zeros */
@@ -51,8 +57,9 @@ int cuMemAlloc_v2(CUdeviceptr *p, size_t n)
 int cuMemFree_v2(CUdeviceptr p)
 {
     Span **s = span_of(p), *gone = *s;
-    if (unsafe() || !gone)
-        return gone ? 900 : INVALID;
+    int rc = unsafe();
+    if (rc || !gone)
+        return rc ? rc : INVALID;
     *s = gone->next;
     used -= gone->n;
     free(gone->at);
@@ -93,7 +100,7 @@ int cuDeviceGetName(char *s, int n, CUdevice d) { return snprintf(s, (size_t)n, 
 int cuDeviceTotalMem_v2(size_t *n, CUdevice d) { return *n = total, d; }
 int cuDeviceGetAttribute(int *v, CUdevice_attribute a, CUdevice d)
 {
-    *v = a == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR ? 9 : a == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR ? 0 : a == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT ? 8 : 1;
+    *v = a == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR ? 9 : a == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR ? 0 : a == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT ? 8 : a == CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE ? 20000 : 1;
     return d;
 }
 static int context;
@@ -143,7 +150,7 @@ int cuModuleGetFunction(CUfunction *f, CUmodule m, const char *name)
 /* ---- launches, streams, graphs ---- */
 typedef struct Node { Kernel *k; unsigned grid, threads; char args[ARGS]; } Node;
 typedef struct Graph { Node *v; int n; } Graph;
-typedef struct Stream { Graph *capturing; bool strict; } Stream;
+typedef struct Stream { Graph *capturing; bool strict; int ended; } Stream;
 
 static void add(Graph *g, Node x)
 {
@@ -173,17 +180,21 @@ int cuStreamBeginCapture_v2(CUstream s, CUstreamCaptureMode m)
 {
     ((Stream *)s)->capturing = calloc(1, sizeof(Graph));
     strict += ((Stream *)s)->strict = m != CU_STREAM_CAPTURE_MODE_RELAXED;
-    ended = false;
+    ((Stream *)s)->ended = ended;
     return 0;
 }
+int cuGraphDestroy(CUgraph g) { return free(((Graph *)g)->v), free(g), 0; }
 int cuStreamEndCapture(CUstream s, CUgraph *g)
 {
-    *g = ((Stream *)s)->capturing;
-    ((Stream *)s)->capturing = NULL;
-    strict -= ((Stream *)s)->strict;
-    if (ended)
-        *g = NULL;
-    return ended ? 901 : 0;
+    Stream *x = s;
+    *g = x->capturing;
+    x->capturing = NULL;
+    strict -= x->strict;
+    if (!x->strict || x->ended == ended)
+        return 0;
+    cuGraphDestroy(*g);
+    *g = NULL;
+    return 901;
 }
 int cuGraphCreate(CUgraph *g, unsigned flags) { return *g = calloc(1, sizeof(Graph)), flags != 0; }
 int cuGraphAddKernelNode_v2(CUgraphNode *out, CUgraph g, const CUgraphNode *after, size_t n, const CUDA_KERNEL_NODE_PARAMS *p)
@@ -211,7 +222,6 @@ int cuGraphLaunch(CUgraphExec e, CUstream s)
         g->v[i].k->launch(g->v[i].k->fn, g->v[i].args, g->v[i].grid, g->v[i].threads);
     return 0;
 }
-int cuGraphDestroy(CUgraph g) { return free(((Graph *)g)->v), free(g), 0; }
 int cuGraphExecDestroy(CUgraphExec e) { return free(((Graph *)e)->v), free(e), 0; }
 
 /* ---- events ---- */
