@@ -23,6 +23,7 @@ typedef struct DeviceOps {                     /* all bool: false means that it 
     bool (*fill)(Device *d, void *p, Type t, int64_t n, float scale);
     bool (*set)(Device *d, void *p, unsigned char byte, size_t bytes);
     double (*room)(Device *d);                 /* bytes that may be asked for */
+    bool (*forget)(Device *d);                 /* nothing of a step before is left in the cache; NULL: it stays there, as it would anyway */
     bool (*begin)(Device *d);                  /* waits for what runs, starts the clock */
     bool (*end)(Device *d, double *seconds);   /* of all that was begun since */
     bool (*sync)(Device *d);
@@ -45,7 +46,7 @@ void device_close(Device *d);
 uint64_t device_number(Type t, int64_t i, float scale);                     /* bits of the i-th number to step */
 int device_reps(const Device *d, double seconds);                           /* steps in a sample, of one that takes this long */
 extern const DeviceOps device_cpu, device_cuda;
-enum { ALONE = 5 };                            /* steps in a sample, where each is timed alone */
+enum { ALONE = 5, CACHE = 1 << 29 };           /* steps in a sample, where each is timed alone; bytes beyond which a step leaves nothing in a GPU's cache for the next */
 bool device_cuda_open(Device *d, int ordinal);
 
 /* ---- bench_work.c ---- */

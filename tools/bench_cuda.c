@@ -93,6 +93,11 @@ static bool copies(Device *d, int count)
     return ok;
 }
 
+static bool cuda_forget(Device *d)
+{
+    return !d->b || done(d, d->cuda->d->cuMemcpyDtoDAsync_v2(at(d->b), at(d->a), CACHE, NULL), "cuMemcpyDtoD");
+}
+
 /* At least 1 GiB, far beyond the L2, and as much as one of the rule's own arrays where that is more. */
 static bool cuda_yard_open(Device *d, int64_t n)
 {
@@ -167,7 +172,7 @@ static char *describe(const Device *d)
 const DeviceOps device_cuda = {
     .async = true, .least_sample = 10e-3, .least_steps = 5,
     .alloc = cuda_alloc, .free = cuda_free, .fill = cuda_fill, .set = cuda_set, .room = cuda_room,
-    .begin = cuda_begin, .end = cuda_end, .sync = cuda_sync,
+    .forget = cuda_forget, .begin = cuda_begin, .end = cuda_end, .sync = cuda_sync,
     .yard_open = cuda_yard_open, .yard_time = cuda_yard_time, .yard_close = cuda_yard_close, .close = cuda_close,
 };
 

@@ -177,7 +177,7 @@ static void gpu_foot(const Bench *b)
     int rows = 0, hold = 0;
     printf("\n  copy: device to device, at least 1 GiB, timed in the same rounds. Steps and copies are timed %s.\n"
            "  host: what optc_step itself takes. cold, warm: from optc_compile to the end of the first step, with an empty cache\n  and with a full one.\n",
-           b->device.alone ? "each alone, from an idle device" : "several behind one another");
+           b->device.alone ? "each alone, from an idle device whose\n  cache holds nothing of theirs" : "several behind one another");
     for (int i = 0; i < b->ncase; i++)
         if (b->cases[i].bar) {
             rows++;

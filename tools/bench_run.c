@@ -178,8 +178,9 @@ static bool sample(Bench *b, Case *c, double *seconds)
     if (!d->alone)
         return d->ops->begin(d) && bench_steps(c, c->reps) && d->ops->end(d, seconds) && (*seconds /= c->reps, true);
     double each[ALONE];
+    bool cached = d->ops->forget && c->bytes.read + c->bytes.written < CACHE;
     for (int k = 0; k < ALONE; k++)
-        if (!d->ops->begin(d) || !bench_steps(c, 1) || !d->ops->end(d, &each[k]))
+        if ((cached && !d->ops->forget(d)) || !d->ops->begin(d) || !bench_steps(c, 1) || !d->ops->end(d, &each[k]))
             return false;
     *seconds = cli_median(each, ALONE);
     return true;
