@@ -76,6 +76,7 @@ help:
 	@echo "make bench      how near AdamW, LAMB, Adafactor and clip + AdamW come to the memory's rate, beside torch"
 	@echo "make bench-gpu  every row that has a bar, on an NVIDIA GPU, beside torch"
 	@echo "make fuzz       random specs against the evaluator for a long time (SECONDS=600, SEED=…)"
+	@echo "make fuzz-emu   random specs at random launches on an emulated GPU, bit by bit against the CPU (likewise)"
 	@echo "make test-emu   the GPU's suite on an emulated GPU; make test-gpu, make bench-gpu on a real one"
 	@echo "make install    PREFIX=$(PREFIX)"
 	@echo "make clean"
@@ -185,7 +186,7 @@ clean:
 
 # ---- the GPU: a machine with one runs these by hand ----
 $(BUILD)/obj/tests/gpu/%.o: ALL_CFLAGS += $(CHECK_CFLAGS)
-$(BUILD)/gpu-test: $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/gpu/*.c)) $(BUILD)/obj/tests/help.o $(BUILD)/liboptc.a
+$(BUILD)/gpu-test: $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/gpu/*.c)) $(BUILD)/obj/tests/help.o $(BUILD)/obj/tests/random_spec.o $(BUILD)/liboptc.a
 	$(CC) -o $@ $^ $(CHECK_LIBS) $(LDLIBS)
 
 # The same suite on a GPU that is a program: tests/emu.
@@ -196,9 +197,12 @@ $(BUILD)/emu/%:
 	@mkdir -p $(@D)
 	$(CC) -std=gnu11 $(WARN) -O1 -g -fPIC -shared -Igen -Iruntime -Wl,-soname,$(@F) -o $@ $< -ldl
 
-.PHONY: test-emu
+.PHONY: test-emu fuzz-emu
 test-emu: $(BUILD)/gpu-test $(EMULATED)
 	@BUILD=$(BUILD) sh tests/emu.sh
+
+fuzz-emu: $(BUILD)/gpu-test $(EMULATED)
+	@BUILD=$(BUILD) OPTC_FUZZ_SECONDS=$(SECONDS) OPTC_FUZZ_SEED=$(SEED) sh tests/emu.sh
 
 .PHONY: test-gpu bench-gpu
 test-gpu: $(BUILD)/gpu-test

@@ -23,12 +23,12 @@ void gpu_setup(void)
 
 int untuned;
 
-void open_side(Side *s, const char *device, const char *spec, const char *with, const char *options, int off)
+void open_side(Side *s, const char *device, optc_rule_options rule, int off)
 {
     memset(s, 0, sizeof *s);
     bool gpu = strcmp(device, "cpu") != 0;
     OK(optc_open(&(optc_engine_options){.device = device, .threads = 4, .cache_dir = getenv("OPTC_TEST_CACHE"), .untuned = untuned}, &s->e));
-    OK(optc_compile(s->e, &(optc_rule_options){.spec = spec, .with = with, .options = options}, &s->r));
+    OK(optc_compile(s->e, &rule, &s->r));
     optc_tensor t[NSHAPES];
     memset(t, 0, sizeof t);
     for (int k = 0; k < NSHAPES; k++) {
@@ -110,4 +110,25 @@ void fetch_params(Side *s)
 {
     for (int k = 0; k < NSHAPES; k++)
         ck_assert(!d->cuMemcpyDtoHAsync_v2(s->hp[k], s->p[k], (size_t)s->n[k] * 4, NULL) && !d->cuStreamSynchronize(NULL));
+}
+
+static int roll(uint64_t *dice, int n) { return (int)((*dice = splitmix(*dice)) % (uint64_t)n); }
+
+Launch *random_launches(const Plan *p, uint64_t *dice, bool all)
+{
+    Launch *l = calloc((size_t)p->nfn + 1, sizeof *l);
+    for (int f = 0; f < p->nfn; f++) {
+        const Stage *s = plan_at(p, f).stage;
+        do {
+            if (!s)
+                break;
+            l[f] = launch_model(p, s, roll(dice, 2) << 20);
+            for (int k = 0; k < NKNOB; k++) {
+                int v[MOST_VALUES], n = knob_values(stage_form(s), (Knob)k, v);
+                if (all || roll(dice, 3) == 0)
+                    l[f].v[k] = v[roll(dice, n)];
+            }
+        } while (!launch_valid(p, s, &l[f]));
+    }
+    return l;
 }

@@ -19,15 +19,17 @@ extern const Driver *d;
 extern int untuned;                            /* of the next side that is opened */
 
 void gpu_setup(void);
-void open_side(Side *s, const char *device, const char *spec, const char *with, const char *options, int off);     /* off: elements that pointers are misaligned by */
+void open_side(Side *s, const char *device, optc_rule_options rule, int off);      /* off: elements that pointers are misaligned by */
 void close_side(Side *s, int off);
 void set_grads(Side *s, int step);
 void fetch_params(Side *s);                    /* from the GPU into hp */
 void compare(const char *rule, Side *c, Side *g);      /* hp of c and all its states against those of g, which is on the GPU */
+Launch *random_launches(const Plan *p, uint64_t *dice, bool all);      /* for every stage any that is valid, or (not all) one near the model's; malloc'ed */
 
 /* What each file adds to its case. */
 void add_graphs(TCase *t);
 void add_launches(TCase *t);
 void add_memory(TCase *t);
+void add_random(TCase *t);
 void add_sticky(TCase *t);                     /* it kills its context: a process of its own */
 #endif

@@ -11,8 +11,9 @@ static void both(const char *spec, const char *with, const char *options, int of
     Side c, g;
     char label[200];
     snprintf(label, sizeof label, "%s --with '%s' --options '%s', offset %d", spec, with, options, off);
-    open_side(&c, "cpu", spec, with, options, 0);
-    open_side(&g, "cuda", spec, with, options, off);
+    optc_rule_options rule = {.spec = spec, .with = with, .options = options};
+    open_side(&c, "cpu", rule, 0);
+    open_side(&g, "cuda", rule, off);
     for (int s = 1; s <= STEPS; s++) {
         set_grads(&c, s);
         set_grads(&g, s);
@@ -66,11 +67,12 @@ int main(void)
     while (rule_name(n, buf))
         n++;
     Suite *s = suite_create("gpu");
-    TCase *t[] = {tcase_create("library"), tcase_create("compositions"), tcase_create("graphs"), tcase_create("launches"), tcase_create("memory"), tcase_create("sanitized"), tcase_create("sticky")};     /* CK_RUN_CASE runs one */
-    for (int i = 0; i < 7; i++) {
+    TCase *t[] = {tcase_create("library"), tcase_create("compositions"), tcase_create("graphs"), tcase_create("launches"), tcase_create("memory"), tcase_create("sanitized"), tcase_create("random"), tcase_create("sticky")};     /* CK_RUN_CASE runs one */
+    enum { STICKY = sizeof t / sizeof *t - 1 };
+    for (int i = 0; i <= STICKY; i++) {
         tcase_add_checked_fixture(t[i], gpu_setup, NULL);
         tcase_set_timeout(t[i], 300);
-        if (i < 6)
+        if (i < STICKY)
             suite_add_tcase(s, t[i]);
     }
     tcase_add_loop_test(t[0], library, 0, n);
@@ -79,9 +81,10 @@ int main(void)
     add_launches(t[3]);
     add_memory(t[4]);
     tcase_add_loop_test(t[5], sanitized, 0, 5);
-    add_sticky(t[6]);
+    add_random(t[6]);
+    add_sticky(t[STICKY]);
     Suite *last = suite_create("gpu, the end of a context");
-    suite_add_tcase(last, t[6]);
+    suite_add_tcase(last, t[STICKY]);
     /* One process for all, so that the device is opened once; only what kills its context has one of its own, and goes first: a process
      * that has used CUDA cannot fork a child that does. */
     SRunner *r[] = {srunner_create(last), srunner_create(s)};

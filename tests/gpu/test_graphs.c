@@ -13,8 +13,8 @@ START_TEST(graphs)
     CUstream st;
     void *graph, *exec;
     ck_assert(!d->cuStreamCreate(&st, 1));
-    open_side(&a, "cuda", r[_i].spec, r[_i].with, "", 0);
-    open_side(&b, "cuda", r[_i].spec, r[_i].with, "", 0);
+    open_side(&a, "cuda", (optc_rule_options){.spec = r[_i].spec, .with = r[_i].with}, 0);
+    open_side(&b, "cuda", (optc_rule_options){.spec = r[_i].spec, .with = r[_i].with}, 0);
     set_grads(&a, 1);
     set_grads(&b, 1);
     for (int s = 0; s < 6; s++)

@@ -7,42 +7,20 @@
 #include <unistd.h>
 
 /* Whatever the launches, the same bits: every value of every knob once, in turn over the stages, and mixtures. */
-static uint64_t dice;
-static int roll(int n) { return (int)((dice = splitmix(dice)) % (uint64_t)n); }
-
-static void random_launches(const Plan *p, Launch *l, bool all)
-{
-    for (int e = 0; e < p->nentry; e++)
-        for (int m = 0; m < p->entry[e].nphase; m++)
-            for (int i = 0; i < p->entry[e].phase[m].nstage; i++) {
-                const Stage *s = &p->entry[e].phase[m].stage[i];
-                Launch x;
-                do {
-                    x = launch_model(p, s, roll(2) << 20);
-                    for (int k = 0; k < NKNOB; k++) {
-                        int v[MOST_VALUES], n = knob_values(stage_form(s), (Knob)k, v);
-                        if (all || roll(3) == 0)
-                            x.v[k] = v[roll(n)];
-                    }
-                } while (!launch_valid(p, s, &x));
-                l[s->fn] = x;
-            }
-}
-
 START_TEST(launches)
 {
     static const struct { const char *spec, *with; } r[] = {{"adamw", "clip(1)"}, {"adafactor", ""}, {"came", ""}, {"adamp", ""}, {"lamb", ""}, {"sgd", "centralize,lookahead(2,0.5)"}, {"novograd", ""}};
     Side c, g;
     char label[100];
-    open_side(&c, "cpu", r[_i].spec, r[_i].with, "", 0);
-    open_side(&g, "cuda", r[_i].spec, r[_i].with, "", _i % 4);
-    Launch *l = calloc((size_t)g.r->plan->nfn + 1, sizeof *l);
-    dice = (uint64_t)_i;
+    open_side(&c, "cpu", (optc_rule_options){.spec = r[_i].spec, .with = r[_i].with}, 0);
+    open_side(&g, "cuda", (optc_rule_options){.spec = r[_i].spec, .with = r[_i].with}, _i % 4);
+    uint64_t dice = (uint64_t)_i;
     for (int s = 1; s <= 8; s++) {
         const GpuCode *code;
-        random_launches(g.r->plan, l, s % 2);
+        Launch *l = random_launches(g.r->plan, &dice, s % 2);
         OK(gpu_code_with(g.r, l, &code));
         gpu_use(g.b, code);
+        free(l);
         set_grads(&c, s);
         set_grads(&g, s);
         OK(optc_step(c.b));
@@ -50,7 +28,6 @@ START_TEST(launches)
         snprintf(label, sizeof label, "%s with '%s', launches %d", r[_i].spec, r[_i].with, s);
         compare(label, &c, &g);
     }
-    free(l);
     close_side(&g, _i % 4);
     close_side(&c, 0);
 }
@@ -64,9 +41,9 @@ START_TEST(live)
     ck_assert(mkdtemp(dir) != NULL);
     snprintf(path, sizeof path, "%s/tune", dir);
     setenv("OPTC_TUNE", path, 1);
-    open_side(&a, "cuda", "adamw", "clip(1)", "", 0);
+    open_side(&a, "cuda", (optc_rule_options){.spec = "adamw", .with = "clip(1)"}, 0);
     setenv("OPTC_TUNE_LIVE", "0.5", 1);
-    open_side(&b, "cuda", "adamw", "clip(1)", "", 0);
+    open_side(&b, "cuda", (optc_rule_options){.spec = "adamw", .with = "clip(1)"}, 0);
     unsetenv("OPTC_TUNE_LIVE");
     ck_assert(a.b->gpu->live == NULL && b.b->gpu->live != NULL);
     set_grads(&a, 1);
@@ -109,7 +86,7 @@ START_TEST(results_are_used)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         Side model, other;
         untuned = 1;
-        open_side(&model, "cuda", "sgd", "ema(0.9)", "", 0);
+        open_side(&model, "cuda", (optc_rule_options){.spec = "sgd", .with = "ema(0.9)"}, 0);
         untuned = 0;
         TunedList l = {0};
         Tuned t = {.launch = {{256, 2, 4, 0, 0, 0, 4}}, .ms = 1, .model_ms = 2, .samples = 9};
@@ -122,7 +99,7 @@ START_TEST(results_are_used)
         ck_assert_msg(tuned_write(&l, path, why, sizeof why), "%s", why);
         tuned_free(&l);
         untuned = cases[i].untuned;
-        open_side(&other, "cuda", "sgd", "ema(0.9)", "", 0);
+        open_side(&other, "cuda", (optc_rule_options){.spec = "sgd", .with = "ema(0.9)"}, 0);
         untuned = 0;
         Launch want = !cases[i].says ? launch_model(other.r->plan, plan_at(other.r->plan, fn).stage, other.b->elems) : t.launch;
         ck_assert(!memcmp(&other.b->gpu->code->launch[fn], &want, sizeof want));

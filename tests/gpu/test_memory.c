@@ -67,8 +67,8 @@ START_TEST(out_of_memory)
     Side a, b;
     optc_binding *big;
     int64_t n[1] = {(int64_t)1 << 38};
-    open_side(&a, "cuda", "adamw", "", "", 0);
-    open_side(&b, "cuda", "adamw", "", "", 0);
+    open_side(&a, "cuda", (optc_rule_options){.spec = "adamw", .with = ""}, 0);
+    open_side(&b, "cuda", (optc_rule_options){.spec = "adamw", .with = ""}, 0);
     set_grads(&a, 1);
     set_grads(&b, 1);
     OK(optc_step(a.b));
@@ -101,7 +101,7 @@ START_TEST(sticky_error)
     optc_binding *b;
     optc_rule *r;
     optc_engine *e;
-    open_side(&a, "cuda", "sgd", "", "", 0);
+    open_side(&a, "cuda", (optc_rule_options){.spec = "sgd", .with = ""}, 0);
     set_grads(&a, 1);
     OK(optc_step(a.b));
     OK(optc_sync(a.b));

@@ -1,0 +1,86 @@
+/* Random specs at random launches: the same bits on both sides. OPTC_FUZZ_SPECS of them (or as many as OPTC_FUZZ_SECONDS allow), from OPTC_FUZZ_SEED on. */
+#include "side.h"
+
+#include "../random_spec.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { ROUNDS = 3 };
+
+/* The spec's input, of all tensors the same numbers; the GPU's copy to be freed, 0 on the CPU. */
+static CUdeviceptr set_input(Side *s, const float *h, int64_t n)
+{
+    CUdeviceptr at = 0;
+    if (s->p[0])
+        ck_assert(!d->cuMemAlloc_v2(&at, (size_t)n * 4) && !d->cuMemcpyHtoDAsync_v2(at, h, (size_t)n * 4, NULL) && !d->cuStreamSynchronize(NULL));
+    for (int k = 0; k < NSHAPES; k++)
+        OK(optc_set_input(s->b, k, "h", at ? (void *)(uintptr_t)at : (void *)(uintptr_t)h, 0));
+    return at;
+}
+
+static int one_spec(uint64_t seed)
+{
+    Side c, g;
+    char *text = random_spec(seed), label[160];
+    uint64_t dice = splitmix(seed ^ 11);
+    int off = (int)(seed % 4), entries;
+    int64_t most = 1;
+    optc_rule_options rule = {.spec = "fuzz.lua", .text = text, .with = random_wrapper(seed)};
+    open_side(&c, "cpu", rule, 0);
+    open_side(&g, "cuda", rule, off);
+    for (int k = 0; k < NSHAPES; k++)
+        most = c.n[k] > most ? c.n[k] : most;
+    float *h = malloc((size_t)most * sizeof *h);
+    for (int64_t i = 0; i < most; i++)
+        h[i] = (float)ref_value(7, 7, i);
+    set_input(&c, h, most);
+    CUdeviceptr at = set_input(&g, h, most);
+    entries = optc_rule_entries(c.r);
+    for (int round = 1; round <= ROUNDS; round++) {
+        if (round > 1) {                           /* the first as the model has them */
+            const GpuCode *code;
+            Launch *l = random_launches(g.r->plan, &dice, round % 2);
+            OK(gpu_code_with(g.r, l, &code));
+            gpu_use(g.b, code);
+            free(l);
+        }
+        set_grads(&c, round);
+        set_grads(&g, round);
+        for (int e = 0; e < entries; e++) {
+            OK(optc_run(c.b, optc_rule_entry(c.r, e)));
+            OK(optc_run(g.b, optc_rule_entry(c.r, e)));
+            snprintf(label, sizeof label, "seed %llu, with '%s', round %d, entry %s", (unsigned long long)seed, rule.with, round, optc_rule_entry(c.r, e));
+            compare(label, &c, &g);
+        }
+    }
+    close_side(&g, off);
+    close_side(&c, 0);
+    d->cuMemFree_v2(at);
+    free(h);
+    free(text);
+    return entries;
+}
+
+START_TEST(random_specs)
+{
+    setenv("OPTC_CFLAGS", "-O1", 0);      /* the CPU's side is compiled once for each: the bits do not depend on it */
+    const char *specs = getenv("OPTC_FUZZ_SPECS"), *seconds = getenv("OPTC_FUZZ_SECONDS"), *seed = getenv("OPTC_FUZZ_SEED");
+    uint64_t s0 = seed && *seed ? strtoull(seed, NULL, 10) : 1;
+    long n = specs ? atol(specs) : getenv("OPTC_TEST_SMALL") ? 3 : 12, i = 0;
+    time_t end = seconds && *seconds ? time(NULL) + atol(seconds) : 0;
+    int rules = 0;
+    for (; end ? time(NULL) < end : i < n; i++)
+        rules += one_spec(s0 + (uint64_t)i);
+    printf("random: %d rules of %ld specs\n", rules, i);
+    ck_assert_int_ge(rules, (int)i * RANDOM_ENTRIES);
+}
+END_TEST
+
+void add_random(TCase *t)
+{
+    tcase_set_timeout(t, getenv("OPTC_FUZZ_SECONDS") ? 0 : 600);
+    tcase_add_test(t, random_specs);
+}

@@ -1,0 +1,9 @@
+/* Specs made of a seed: several entries of several statements each, over every domain, with reductions, `every`, draws and branches. */
+#ifndef OPTC_TESTS_RANDOM_SPEC_H
+#define OPTC_TESTS_RANDOM_SPEC_H
+#include <stdint.h>
+
+enum { RANDOM_ENTRIES = 8 };               /* at least */
+char *random_spec(uint64_t seed);          /* malloc'ed; it has the input "h", one for each element */
+const char *random_wrapper(uint64_t seed); /* what to put around it, or "" */
+#endif
