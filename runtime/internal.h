@@ -26,6 +26,7 @@ optc_status fail(optc_status s, const char *fmt, ...) __attribute__((format(prin
 optc_type public_type(Type t);
 int inner_type(optc_type t);           /* -1: default; -2: unknown */
 double now_ms(void);
+double median(double *t, int n);            /* sorts them */
 
 /* ---- cpu.c ---- */
 typedef struct { const char *name, *flags; bool (*usable)(void); } Isa;

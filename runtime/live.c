@@ -127,16 +127,6 @@ static void start(optc_binding *b, Live *v)
 }
 
 /* ---- the candidate's step ---- */
-static int by_value(const void *a, const void *b) { return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b); }
-
-static double median(const double *t, int n)
-{
-    double v[SAMPLES];
-    memcpy(v, t, sizeof *v * (size_t)n);
-    qsort(v, (size_t)n, sizeof *v, by_value);
-    return v[n / 2];
-}
-
 /* Its module stays until the binding goes: a step with it may still be running, and unloading would wait. */
 static void drop(optc_binding *b, Live *v)
 {

@@ -108,12 +108,6 @@ static void ready(void *ctx, const Launch *l, int n, bool *ok)
     }
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Both sides take the same steps, so that what is compared next is equal again. */
 static bool race(void *ctx, int layout, const Launch *a, const Launch *b, int samples, double *ms_a, double *ms_b)
 {
@@ -134,10 +128,8 @@ static bool race(void *ctx, int layout, const Launch *a, const Launch *b, int sa
             if (optc_step(u->b[1]) != OPTC_OK)
                 return false;
         }
-    for (int side = 0; side < 2; side++)
-        qsort(t[side], (size_t)samples, sizeof(double), by_value);
-    *ms_a = t[0][samples / 2];
-    *ms_b = t[1][samples / 2];
+    *ms_a = median(t[0], samples);
+    *ms_b = median(t[1], samples);
     return true;
 }
 

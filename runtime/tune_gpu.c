@@ -547,12 +547,6 @@ static bool run_timed(GpuTuner *u, int layout, const Kernel *k, int reps, double
     return true;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static bool race(void *ctx, int layout, const Launch *a, const Launch *b, int samples, double *ms_a, double *ms_b)
 {
     GpuTuner *u = ctx;
@@ -567,10 +561,8 @@ static bool race(void *ctx, int layout, const Launch *a, const Launch *b, int sa
         for (int side = 0; side < 2 && ok; side++)
             ok = run_timed(u, layout, k[(i + side) % 2], reps, &t[(i + side) % 2][i]);
     gpu_leave(u->r->engine->gpu, OPTC_OK);
-    for (int side = 0; side < 2 && ok; side++)
-        qsort(t[side], (size_t)samples, sizeof(double), by_value);
-    *ms_a = ok ? t[0][samples / 2] : 0;
-    *ms_b = u->each = ok ? t[1][samples / 2] : 0;
+    *ms_a = ok ? median(t[0], samples) : 0;
+    *ms_b = u->each = ok ? median(t[1], samples) : 0;
     return ok;
 }
 
