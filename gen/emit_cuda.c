@@ -201,14 +201,15 @@ static void fold_tile(K *c, Access f, const char *x)
     const char *cls = fold_class(n), *real = emit_real(e), *part = emit_array(&c->e, f.mem, true), *label = n->name ? n->name : emit_red_kind(n);
     if (n->dom == COL) {
         const char *acc = emit_name(e, arena_printf(e->arena, "%s_col", label)), *sh = emit_name(e, arena_printf(e->arena, "%s_cols", label));
+        const char *s = emit_name(e, "s");
         int strips = c->launch.v[KNOB_ITEMS];
         const char *l = strips > 1 ? arena_printf(e->arena, "from %% %d + ", strips * LANES) : "";
         buf_printf(&c->buffers, "    __shared__ %s %s[8][%d * OPTC_LANES];\n", real, sh, strips);
         buf_printf(&c->colstart, "        %s %s[4];\n        for (int i = 0; i < 4; i++)\n            %s[i] = %s::first<%s>();\n", real, acc, acc, cls, real);
         buf_printf(&c->body, "%s%s[i] = %s::with(%s[i], %s);\n", c->inner, acc, cls, acc, x);
         buf_printf(&c->colkeep, "        for (int i = 0; i < 4; i++)\n            %s[warp][%s4 * lane + i] = %s[i];\n", sh, l, acc);
-        buf_printf(&c->colend, "                %s s[4];\n                for (int w = 0; w < 4; w++)\n                    s[w] = %s::with(%s[w][l], %s[w + 4][l]);\n", real, cls, sh, sh);
-        buf_printf(&c->colend, "                (%s)[(slice * blocks + block) * self->cols + start + first + l] = %s::with(%s::with(s[0], s[2]), %s::with(s[1], s[3]));\n", part, cls, cls, cls);
+        buf_printf(&c->colend, "                %s %s[4];\n                for (int w = 0; w < 4; w++)\n                    %s[w] = %s::with(%s[w][l], %s[w + 4][l]);\n", real, s, s, cls, sh, sh);
+        buf_printf(&c->colend, "                (%s)[(slice * blocks + block) * self->cols + start + first + l] = %s::with(%s::with(%s[0], %s[2]), %s::with(%s[1], %s[3]));\n", part, cls, cls, s, s, cls, s, s);
         return;
     }
     int at = n->a[0] * NCLASS + class_of(n);

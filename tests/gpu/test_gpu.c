@@ -6,12 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void both(const char *spec, const char *with, const char *options, int off)
+static void both(optc_rule_options rule, int off)
 {
     Side c, g;
     char label[200];
-    snprintf(label, sizeof label, "%s --with '%s' --options '%s', offset %d", spec, with, options, off);
-    optc_rule_options rule = {.spec = spec, .with = with, .options = options};
+    snprintf(label, sizeof label, "%s --with '%s' --options '%s', offset %d", rule.spec, rule.with, rule.options, off);
     open_side(&c, "cpu", rule, 0);
     open_side(&g, "cuda", rule, off);
     for (int s = 1; s <= STEPS; s++) {
@@ -41,7 +40,7 @@ START_TEST(library)
 {
     char name[64];
     rule_name(_i, name);
-    both(name, "", "", _i % 4);
+    both((optc_rule_options){.spec = name, .with = "", .options = ""}, _i % 4);
 }
 END_TEST
 
@@ -49,14 +48,31 @@ static const struct { const char *spec, *with, *options; } composed[] = {
     {"adamw", "clip(1)", ""}, {"adamw", "clip(1),cautious,ema(0.999)", ""}, {"lamb", "lookahead(2,0.5)", ""}, {"sgd", "centralize", ""}, {"adamw", "sam(0.05)", ""},
     {"adafactor", "clip(1)", ""}, {"adamw", "clip_norm(0.1)", "amsgrad=true"}, {"sgd", "clip_value(0.1)", ""}, {"rmsprop", "", "centered=true"}};
 
-START_TEST(compositions) { both(composed[_i].spec, composed[_i].with, composed[_i].options, _i % 4); }
+START_TEST(compositions) { both((optc_rule_options){.spec = composed[_i].spec, .with = composed[_i].with, .options = composed[_i].options}, _i % 4); }
+END_TEST
+
+/* Several folds of every kind in one pass over a matrix. */
+START_TEST(many_folds)
+{
+    static const char text[] = "return optimizer {\n"
+                               "  name = \"folds\", hyper = { lr = 0.1 },\n"
+                               "  state = { m = zeros, c = zeros \"col\", d = zeros \"col\", q = zeros \"row\", r = zeros \"row\", s = zeros \"slice\", x = zeros \"tensor\" },\n"
+                               "  matrix = function()\n"
+                               "    c = colmean(g * g); d = colmax(abs(g)); q = rowmean(g * g); r = rowmin(g); s = slice.max(g); x = norm(g)\n"
+                               "    m = 0.9 * m + g / (sqrt(c) + d + sqrt(q) + abs(r) + s + x + 1)\n"
+                               "    p = p - lr * m\n"
+                               "  end,\n"
+                               "  step = function() x = norm(g); m = 0.9 * m + g / (x + 1); p = p - lr * m end,\n"
+                               "}\n";
+    both((optc_rule_options){.spec = "folds.lua", .text = text, .with = "", .options = ""}, _i);
+}
 END_TEST
 
 /* One of each kind of stage, and steps as graphs, few enough for tools that slow everything down a hundred times. */
 START_TEST(sanitized)
 {
     static const struct { const char *spec, *with; } r[] = {{"adamw", "clip(1)"}, {"adafactor", ""}, {"came", ""}, {"adamp", ""}, {"sgd", "lookahead(2,0.5)"}};
-    both(r[_i].spec, r[_i].with, "", _i % 4);
+    both((optc_rule_options){.spec = r[_i].spec, .with = r[_i].with, .options = ""}, _i % 4);
 }
 END_TEST
 
@@ -77,6 +93,7 @@ int main(void)
     }
     tcase_add_loop_test(t[0], library, 0, n);
     tcase_add_loop_test(t[1], compositions, 0, (int)(sizeof composed / sizeof *composed));
+    tcase_add_loop_test(t[1], many_folds, 0, 4);
     add_graphs(t[2]);
     add_launches(t[3]);
     add_memory(t[4]);
