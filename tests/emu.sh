@@ -16,7 +16,7 @@ if [ -n "${OPTC_FUZZ_SECONDS:-}" ]; then
     CK_DEFAULT_TIMEOUT=0 CK_RUN_CASE=random "$BUILD/gpu-test"
     exit
 fi
-export OPTC_FUZZ_SPECS=2
+export OPTC_FUZZ_SPECS=3
 cases="library compositions graphs memory launches random"
 [ -z "${OPTC_QUICK:-}" ] || cases="sanitized graphs memory"
 for case in $cases; do

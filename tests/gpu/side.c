@@ -32,21 +32,25 @@ void open_side(Side *s, const char *device, optc_rule_options rule, int off)
     ck_assert_msg(compiled == OPTC_OK, "%s --with '%s' on %s: %s", rule.text ? rule.text : rule.spec, rule.with, device, optc_message());
     optc_tensor t[NSHAPES];
     memset(t, 0, sizeof t);
+    s->tp = s->r->plan->p;
+    s->tg = s->r->plan->g;
+    s->wp = (size_t)type_info[s->tp].bytes;
+    s->wg = (size_t)type_info[s->tg].bytes;
     for (int k = 0; k < NSHAPES; k++) {
         s->n[k] = 1;
         for (int i = 0; i < shapes[k].rank; i++)
             s->n[k] *= shapes[k].dim[i];
-        s->hp[k] = calloc((size_t)s->n[k] + 8, 4);
-        s->hg[k] = calloc((size_t)s->n[k] + 8, 4);
+        s->hp[k] = calloc((size_t)s->n[k] + 8, s->wp);
+        s->hg[k] = calloc((size_t)s->n[k] + 8, s->wg);
         for (int64_t i = 0; i < s->n[k]; i++)
-            s->hp[k][i] = (float)(0.5 * ref_value(k, 0, i));
+            type_store(s->tp, s->hp[k], i, 0.5 * ref_value(k, 0, i));
         t[k] = (optc_tensor){.param = s->hp[k], .grad = s->hg[k], .rank = shapes[k].rank, .shape = shapes[k].dim};
         if (!gpu)
             continue;
-        ck_assert(!d->cuMemAlloc_v2(&s->p[k], (size_t)(s->n[k] + 16) * 4) && !d->cuMemAlloc_v2(&s->g[k], (size_t)(s->n[k] + 16) * 4));
-        s->p[k] += (unsigned)(4 * off);
-        s->g[k] += (unsigned)(4 * ((off * 3) % 4));
-        ck_assert(!d->cuMemcpyHtoDAsync_v2(s->p[k], s->hp[k], (size_t)s->n[k] * 4, NULL));
+        ck_assert(!d->cuMemAlloc_v2(&s->p[k], (size_t)(s->n[k] + 16) * s->wp) && !d->cuMemAlloc_v2(&s->g[k], (size_t)(s->n[k] + 16) * s->wg));
+        s->p[k] += s->wp * (size_t)off;
+        s->g[k] += s->wg * (size_t)(off * 3 % 4);
+        ck_assert(!d->cuMemcpyHtoDAsync_v2(s->p[k], s->hp[k], (size_t)s->n[k] * s->wp, NULL));
         t[k].param = (void *)(uintptr_t)s->p[k];
         t[k].grad = (void *)(uintptr_t)s->g[k];
     }
@@ -63,8 +67,8 @@ void close_side(Side *s, int off)
         free(s->hp[k]);
         free(s->hg[k]);
         if (s->p[k]) {
-            d->cuMemFree_v2(s->p[k] - (unsigned)(4 * off));
-            d->cuMemFree_v2(s->g[k] - (unsigned)(4 * ((off * 3) % 4)));
+            d->cuMemFree_v2(s->p[k] - s->wp * (size_t)off);
+            d->cuMemFree_v2(s->g[k] - s->wg * (size_t)(off * 3 % 4));
         }
     }
 }
@@ -73,9 +77,9 @@ void set_grads(Side *s, int step)
 {
     for (int k = 0; k < NSHAPES; k++) {
         for (int64_t i = 0; i < s->n[k]; i++)
-            s->hg[k][i] = (float)ldexp(ref_value(k, step, i), -(int)(i % 9));
+            type_store(s->tg, s->hg[k], i, ldexp(ref_value(k, step, i), -(int)(i % 9)));
         if (s->g[k])
-            ck_assert(!d->cuMemcpyHtoDAsync_v2(s->g[k], s->hg[k], (size_t)s->n[k] * 4, NULL));
+            ck_assert(!d->cuMemcpyHtoDAsync_v2(s->g[k], s->hg[k], (size_t)s->n[k] * s->wg, NULL));
     }
     if (s->g[0])
         d->cuStreamSynchronize(NULL);
@@ -87,9 +91,11 @@ void compare(const char *rule, Side *c, Side *g)
 {
     OK(optc_sync(g->b));
     for (int k = 0; k < NSHAPES; k++) {
-        ck_assert(!d->cuMemcpyDtoHAsync_v2(g->hp[k], g->p[k], (size_t)g->n[k] * 4, NULL) && !d->cuStreamSynchronize(NULL));
-        for (int64_t i = 0; i < c->n[k]; i++)
-            ck_assert_msg(same(c->hp[k][i], g->hp[k][i]), "%s: p of tensor %d, element %lld: CPU %.9g, GPU %.9g", rule, k, (long long)i, c->hp[k][i], g->hp[k][i]);
+        ck_assert(!d->cuMemcpyDtoHAsync_v2(g->hp[k], g->p[k], (size_t)g->n[k] * g->wp, NULL) && !d->cuStreamSynchronize(NULL));
+        for (int64_t i = 0; i < c->n[k]; i++) {
+            double x = type_load(c->tp, c->hp[k], i), y = type_load(g->tp, g->hp[k], i);
+            ck_assert_msg(same(x, y), "%s: p of tensor %d, element %lld: CPU %.17g, GPU %.17g", rule, k, (long long)i, x, y);
+        }
         for (int s = 0; s < optc_rule_states(c->r); s++) {
             optc_state_info info;
             optc_state_view v;
@@ -110,7 +116,7 @@ void compare(const char *rule, Side *c, Side *g)
 void fetch_params(Side *s)
 {
     for (int k = 0; k < NSHAPES; k++)
-        ck_assert(!d->cuMemcpyDtoHAsync_v2(s->hp[k], s->p[k], (size_t)s->n[k] * 4, NULL) && !d->cuStreamSynchronize(NULL));
+        ck_assert(!d->cuMemcpyDtoHAsync_v2(s->hp[k], s->p[k], (size_t)s->n[k] * s->wp, NULL) && !d->cuStreamSynchronize(NULL));
 }
 
 static int roll(uint64_t *dice, int n) { return (int)((*dice = splitmix(*dice)) % (uint64_t)n); }

@@ -11,7 +11,9 @@ typedef struct Side {
     optc_rule *r;
     optc_binding *b;
     CUdeviceptr p[NSHAPES], g[NSHAPES];        /* 0 on the CPU */
-    float *hp[NSHAPES], *hg[NSHAPES];
+    void *hp[NSHAPES], *hg[NSHAPES];
+    Type tp, tg;                               /* of parameters and gradients … */
+    size_t wp, wg;                             /* … and their bytes */
     int64_t n[NSHAPES];
 } Side;
 

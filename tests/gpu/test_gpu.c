@@ -10,8 +10,8 @@ static void both(optc_rule_options rule, int off)
 {
     Side c, g;
     char label[200];
-    snprintf(label, sizeof label, "%s --with '%s' --options '%s', offset %d", rule.spec, rule.with, rule.options, off);
     open_side(&c, "cpu", rule, 0);
+    snprintf(label, sizeof label, "%s --with '%s' --options '%s', %s parameters, %s gradients, offset %d", rule.spec, rule.with, rule.options, type_info[c.tp].name, type_info[c.tg].name, off);
     open_side(&g, "cuda", rule, off);
     for (int s = 1; s <= STEPS; s++) {
         set_grads(&c, s);
@@ -49,6 +49,13 @@ static const struct { const char *spec, *with, *options; } composed[] = {
     {"adafactor", "clip(1)", ""}, {"adamw", "clip_norm(0.1)", "amsgrad=true"}, {"sgd", "clip_value(0.1)", ""}, {"rmsprop", "", "centered=true"}};
 
 START_TEST(compositions) { both((optc_rule_options){.spec = composed[_i].spec, .with = composed[_i].with, .options = composed[_i].options}, _i % 4); }
+END_TEST
+
+static const optc_rule_options stored[] = {
+    {.spec = "adamw", .with = "clip(1)", .options = "", .param = OPTC_F64}, {.spec = "adafactor", .with = "", .options = "", .param = OPTC_F64}, {.spec = "adamw", .with = "", .options = "", .param = OPTC_BF16},
+    {.spec = "lamb", .with = "clip(1)", .options = "", .param = OPTC_F16}, {.spec = "came", .with = "", .options = "", .param = OPTC_BF16}, {.spec = "adamp", .with = "", .options = "", .param = OPTC_F32, .grad = OPTC_BF16}};
+
+START_TEST(types) { both(stored[_i], _i % 4); }
 END_TEST
 
 /* Several folds of every kind in one pass over a matrix. */
@@ -93,6 +100,7 @@ int main(void)
     }
     tcase_add_loop_test(t[0], library, 0, n);
     tcase_add_loop_test(t[1], compositions, 0, (int)(sizeof composed / sizeof *composed));
+    tcase_add_loop_test(t[1], types, 0, (int)(sizeof stored / sizeof *stored));
     tcase_add_loop_test(t[1], many_folds, 0, 4);
     add_graphs(t[2]);
     add_launches(t[3]);

@@ -11,11 +11,11 @@
 enum { ROUNDS = 3 };
 
 /* The spec's input, of all tensors the same numbers; the GPU's copy to be freed, 0 on the CPU. */
-static CUdeviceptr set_input(Side *s, const float *h, int64_t n)
+static CUdeviceptr set_input(Side *s, const void *h, size_t bytes)
 {
     CUdeviceptr at = 0;
     if (s->p[0])
-        ck_assert(!d->cuMemAlloc_v2(&at, (size_t)n * 4) && !d->cuMemcpyHtoDAsync_v2(at, h, (size_t)n * 4, NULL) && !d->cuStreamSynchronize(NULL));
+        ck_assert(!d->cuMemAlloc_v2(&at, bytes) && !d->cuMemcpyHtoDAsync_v2(at, h, bytes, NULL) && !d->cuStreamSynchronize(NULL));
     for (int k = 0; k < NSHAPES; k++)
         OK(optc_set_input(s->b, k, "h", at ? (void *)(uintptr_t)at : (void *)(uintptr_t)h, 0));
     return at;
@@ -23,21 +23,22 @@ static CUdeviceptr set_input(Side *s, const float *h, int64_t n)
 
 static int one_spec(uint64_t seed)
 {
+    static const struct { optc_type param, grad; } types[] = {{OPTC_F32, OPTC_DEFAULT}, {OPTC_F64, OPTC_DEFAULT}, {OPTC_F32, OPTC_DEFAULT}, {OPTC_BF16, OPTC_DEFAULT}, {OPTC_F16, OPTC_DEFAULT}, {OPTC_F32, OPTC_BF16}};
     Side c, g;
     char *text = random_spec(seed), label[160];
     uint64_t dice = splitmix(seed ^ 11);
     int off = (int)(seed % 4), entries;
     int64_t most = 1;
-    optc_rule_options rule = {.spec = "fuzz.lua", .text = text, .with = random_wrapper(seed)};
+    optc_rule_options rule = {.spec = "fuzz.lua", .text = text, .with = random_wrapper(seed), .param = types[seed % 6].param, .grad = types[seed % 6].grad};
     open_side(&c, "cpu", rule, 0);
     open_side(&g, "cuda", rule, off);
     for (int k = 0; k < NSHAPES; k++)
         most = c.n[k] > most ? c.n[k] : most;
-    float *h = malloc((size_t)most * sizeof *h);
+    void *h = malloc((size_t)most * 8);
     for (int64_t i = 0; i < most; i++)
-        h[i] = (float)ref_value(7, 7, i);
-    set_input(&c, h, most);
-    CUdeviceptr at = set_input(&g, h, most);
+        type_store(c.tp, h, i, ref_value(7, 7, i));
+    set_input(&c, h, (size_t)most * 8);
+    CUdeviceptr at = set_input(&g, h, (size_t)most * 8);
     entries = optc_rule_entries(c.r);
     for (int round = 1; round <= ROUNDS; round++) {
         if (round > 1) {                           /* the first as the model has them */
@@ -52,7 +53,7 @@ static int one_spec(uint64_t seed)
         for (int e = 0; e < entries; e++) {
             OK(optc_run(c.b, optc_rule_entry(c.r, e)));
             OK(optc_run(g.b, optc_rule_entry(c.r, e)));
-            snprintf(label, sizeof label, "seed %llu, with '%s', round %d, entry %s", (unsigned long long)seed, rule.with, round, optc_rule_entry(c.r, e));
+            snprintf(label, sizeof label, "seed %llu, with '%s', %s parameters, %s gradients, round %d, entry %s", (unsigned long long)seed, rule.with, type_info[c.tp].name, type_info[c.tg].name, round, optc_rule_entry(c.r, e));
             compare(label, &c, &g);
         }
     }
