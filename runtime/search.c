@@ -171,19 +171,16 @@ static void prepare(Run *r, const int *list, int n)
         r->m->prepare(r->m->ctx, l, n);
 }
 
-static bool make_ready(Run *r, int *list, int *n)
+/* Those of a batch that build, the count. */
+static int make_ready(Run *r, int *list, int n)
 {
     int kept = 0;
-    for (int at = 0; at < *n && !over(r); at += SEARCH_BATCH) {
-        int k = *n - at < SEARCH_BATCH ? *n - at : SEARCH_BATCH;
-        ready_batch(r, list + at, k);
-        for (int i = 0; i < k; i++)
-            if (!r->s->trial[list[at + i]].failed)
-                list[kept++] = list[at + i];
-        say(r, at + k, *n);
-    }
-    *n = kept;
-    return kept > 0;
+    ready_batch(r, list, n);
+    for (int i = 0; i < n; i++)
+        if (!r->s->trial[list[i]].failed)
+            list[kept++] = list[i];
+    say(r, n, n);
+    return kept;
 }
 
 static void sort_by_time(const Search *s, int *list, int n)
@@ -205,11 +202,10 @@ static void halve(Run *r, int *list, int n, int samples)
     for (int at = 0; at < n && !over(r); at += SEARCH_BATCH) {
         int part[SEARCH_BATCH], k = n - at < SEARCH_BATCH ? n - at : SEARCH_BATCH;
         memcpy(part, list + at, sizeof *part * (size_t)k);
-        bool some = make_ready(r, part, &k);
+        k = make_ready(r, part, k);
         if (!over(r))
             prepare(r, list + at + SEARCH_BATCH, n - at - SEARCH_BATCH);
-        if (some)
-            measure_all(r, part, k, samples);
+        measure_all(r, part, k, samples);
     }
     int kept = 0;
     for (int i = 0; i < n; i++)

@@ -15,7 +15,7 @@
 #include "tuned.h"
 #include "workers.h"
 
-/* What may be tried. guess: 1 is what one would take without measuring; the further off, the worse. */
+/* What may be tried. */
 typedef struct Space {
     LaunchForm form;
     Launch model;

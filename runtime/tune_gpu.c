@@ -158,7 +158,7 @@ static optc_status set_fill(GpuTuner *u, Set *s, int64_t total)
     const Plan *p = u->r->plan;
     s->p_bytes = (size_t)total * (size_t)type_info[p->p].bytes;
     TRY(g, cuMemAlloc_v2(&s->p, s->p_bytes + 256), "parameters to tune on");
-    TRY(g, cuMemAlloc_v2(&s->g, (size_t)total * 8 + 256), "gradients to tune on");
+    TRY(g, cuMemAlloc_v2(&s->g, (size_t)total * 8 + 256), "gradients to tune on");      /* 8: a rule's inputs, of whatever type, lie there too */
     optc_status rc = fill(g, s->p, u->numbers[0], p->p, total);
     return rc == OPTC_OK ? fill(g, s->g, u->numbers[1], p->g, total) : rc;
 }

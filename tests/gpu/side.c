@@ -121,8 +121,10 @@ void fetch_params(Side *s)
 
 static int roll(uint64_t *dice, int n) { return (int)((*dice = splitmix(*dice)) % (uint64_t)n); }
 
-Launch *random_launches(const Plan *p, uint64_t *dice, bool all)
+void use_random_launches(Side *g, uint64_t *dice, bool all)
 {
+    const Plan *p = g->r->plan;
+    const GpuCode *code;
     Launch *l = calloc((size_t)p->nfn + 1, sizeof *l);
     for (int f = 0; f < p->nfn; f++) {
         const Stage *s = plan_at(p, f).stage;
@@ -137,5 +139,7 @@ Launch *random_launches(const Plan *p, uint64_t *dice, bool all)
             }
         } while (!launch_valid(p, s, &l[f]));
     }
-    return l;
+    OK(gpu_code_with(g->r, l, &code));
+    gpu_use(g->b, code);
+    free(l);
 }

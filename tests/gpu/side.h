@@ -26,7 +26,7 @@ void close_side(Side *s, int off);
 void set_grads(Side *s, int step);
 void fetch_params(Side *s);                    /* from the GPU into hp */
 void compare(const char *rule, Side *c, Side *g);      /* hp of c and all its states against those of g, which is on the GPU */
-Launch *random_launches(const Plan *p, uint64_t *dice, bool all);      /* for every stage any that is valid, or (not all) one near the model's; malloc'ed */
+void use_random_launches(Side *g, uint64_t *dice, bool all);           /* from now on: for every stage any that is valid, or (not all) one near the model's */
 
 /* What each file adds to its case. */
 void add_graphs(TCase *t);

@@ -41,13 +41,8 @@ static int one_spec(uint64_t seed)
     CUdeviceptr at = set_input(&g, h, (size_t)most * 8);
     entries = optc_rule_entries(c.r);
     for (int round = 1; round <= ROUNDS; round++) {
-        if (round > 1) {                           /* the first as the model has them */
-            const GpuCode *code;
-            Launch *l = random_launches(g.r->plan, &dice, round % 2);
-            OK(gpu_code_with(g.r, l, &code));
-            gpu_use(g.b, code);
-            free(l);
-        }
+        if (round > 1)                             /* the first as the model has them */
+            use_random_launches(&g, &dice, round % 2);
         set_grads(&c, round);
         set_grads(&g, round);
         for (int e = 0; e < entries; e++) {
