@@ -16,7 +16,6 @@ if [ -n "${OPTC_FUZZ_SECONDS:-}" ]; then
     CK_DEFAULT_TIMEOUT=0 CK_RUN_CASE=random "$BUILD/gpu-test"
     exit
 fi
-export OPTC_FUZZ_SPECS=3
 lane() {
     for case in "$@"; do
         CK_RUN_CASE=$case "$BUILD/gpu-test" > "$work/log.$case" 2>&1 || return 1
