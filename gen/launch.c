@@ -80,17 +80,17 @@ Launch launch_plain(const Stage *s)
 }
 
 /* What did best over the library on an H200 at 2^20, 2^24 and 2^28 elements, on one tensor and on a model's many (tests/gpu/tune.sh tries everything,
- * tests/gpu/model.sh judges this table by what was tried; f32 only). Below the border streaming hints pay and above they cost; where it lies was seen, not derived: 2^23 for maps
- * of four arrays or fewer (which want wider vectors above), of nine or more, or that look up rows, and for folds that write; 2^25 for the rest. Folds that look up
- * rows want no hints, but a cap on registers below: of 2^24 elements all 4096 warps then find room at once, where a third of the time went to those that wait.
+ * tests/gpu/model.sh judges this table by what was tried; f32 only). Below the border streaming hints pay and above they cost; where it lies was seen, not derived: 2^23,
+ * but 2^25 for folds that only read. Maps of four arrays or fewer want wider vectors above it. Folds that look up rows want no hints, but a cap on registers below:
+ * of 2^24 elements all 4096 warps then find room at once, where a third of the time went to those that wait.
  * Rows: a block has 64 of them and a tensor few blocks, so that small ones want many warps. Borders are odd powers, where size buckets meet. */
 typedef struct Model { int64_t below; Launch small, large; } Model;
-enum { LIGHT = 4, MANY = 9 };
+enum { LIGHT = 4 };
 
 static Model model_of(const Plan *p, const Stage *s)
 {
     static const Model usual[NFORM] = {
-        [FORM_MAP] = {1 << 25, {{128, 4, 1, 4, 2, 1, 0}}, {{128, 4, 2, 0, 0, 0, 0}}},
+        [FORM_MAP] = {1 << 23, {{128, 4, 1, 0, 2, 1, 0}}, {{128, 4, 2, 0, 0, 0, 0}}},
         [FORM_FOLD] = {1 << 25, {{64, 4, 2, 8, 1, 1, 0}}, {{128, 4, 4, 0, 0, 0, 0}}},
         [FORM_TILE] = {0, {{0}}, {{256, 4, 4, 0, 2, 0, 0}}},
         [FORM_ROWS] = {1 << 27, {{1024, 4, 1, 0, 0, 0, 0}}, {{256, 4, 2, 3, 0, 0, 0}}},
@@ -98,14 +98,14 @@ static Model model_of(const Plan *p, const Stage *s)
         [FORM_COLS] = {0, {{0}}, {{256, 1, 1, 0, 0, 0, 0}}},
         [FORM_SLICES] = {0, {{0}}, {{128, 1, 1, 0, 0, 0, 0}}},
         [FORM_SINGLE] = {0, {{0}}, {{128, 1, 1, 0, 0, 0, 0}}}};
-    static const Model light = {1 << 23, {{128, 4, 1, 0, 1, 1, 0}}, {{128, 8, 1, 6, 0, 0, 0}}};
-    static const Model by_rows[] = {[FORM_MAP] = {1 << 23, {{128, 8, 2, 6, 1, 1, 0}}, {{128, 8, 2, 6, 0, 0, 0}}}, [FORM_FOLD] = {1 << 25, {{128, 4, 4, 8, 0, 0, 0}}, {{64, 4, 2, 0, 0, 0, 0}}}};
+    static const Model light = {1 << 23, {{128, 4, 1, 0, 2, 1, 0}}, {{128, 8, 1, 6, 0, 0, 0}}};
+    static const Model by_rows[] = {[FORM_MAP] = {1 << 23, {{128, 8, 1, 0, 1, 1, 0}}, {{128, 8, 2, 6, 0, 0, 0}}}, [FORM_FOLD] = {1 << 25, {{128, 4, 4, 8, 0, 0, 0}}, {{64, 4, 2, 0, 0, 0, 0}}}};
     LaunchForm f = stage_form(s);
     if (s->uses_rows && f <= FORM_FOLD)
         return by_rows[f];
     int written = elements_of(p, s->store, s->nstore), arrays = elements_of(p, s->load, s->nload) + written;
     Model m = f == FORM_MAP && arrays <= LIGHT ? light : usual[f];
-    if ((f == FORM_MAP && arrays >= MANY) || (f == FORM_FOLD && written))
+    if (f == FORM_FOLD && written)
         m.below = 1 << 23;
     return m;
 }

@@ -39,8 +39,11 @@ EMU_WRONG='__launch_bounds__(256' OPTC_CACHE="$work/cache" OPTC_TUNE="$work/tune
 echo "tuning: $(grep -c 'ms=[0-9]' "$work/tune.trials") launches with equal bits timed, $(grep -c 'ms=failed' "$work/tune.trials") with other bits refused"
 
 # One element, odd numbers of them, and a GPU with room for one set of tensors but not for two.
-OPTC_CACHE="$work/cache" "$BUILD/optc" tune sgd --device cuda --sizes 1,100 --budget 2s --into "$work/tiny" > "$work/log" && OPTC_CACHE="$work/cache" EMU_MEMORY=81000000 "$BUILD/optc" tune sgd --device cuda --sizes 2^20 --budget 2s --into "$work/tiny" >> "$work/log" \
+OPTC_CACHE="$work/cache" "$BUILD/optc" tune sgd --device cuda --sizes 1,100 --budget 8s --into "$work/tiny" > "$work/log" && OPTC_CACHE="$work/cache" EMU_MEMORY=81000000 "$BUILD/optc" tune sgd --device cuda --sizes 2^20 --budget 6s --into "$work/tiny" >> "$work/log" \
     || { cat "$work/log"; echo "tiny tensors, or a tiny GPU, could not be tuned for"; exit 1; }
+# Every size that was searched has a result, if only the model's launch: or another size's would be used there.
+searched=$(grep -c ' tried in ' "$work/log" || true)
+[ "$searched" -gt 0 ] && [ "$(grep -c '^map f32' "$work/tiny")" = "$searched" ] || { cat "$work/log" "$work/tiny"; echo "a size that was searched has no result"; exit 1; }
 
 # A package's own steps on this GPU, the first alone, the rest in graphs, then captured and replayed, against the library's, bit for bit; then the library with the package's code alone.
 export OPTC_CACHE="$work/cache"

@@ -105,9 +105,6 @@ static bool keep(Run *r, const TunedKey *k, const Search *s, const char *label)
             break;
         }
     }
-    const Tuned *older = tuned_find(&r->known, k);
-    if (!s->finished && s->best == s->model && !(older && same_key(&older->key, k)))
-        return true;                       /* nothing found, and not all was tried: no result, which would hide others' */
     TunedList one = {0};
     TunedMerge m;
     bool ok = tuned_put(&one, &t);
