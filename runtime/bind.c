@@ -1,6 +1,7 @@
 /* Binding: checks everything the caller hands in, then lays out one block for all states, temporaries and partials. */
 #include "gpu.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -354,7 +355,9 @@ static void use_measured(optc_binding *b)
     TunedKey k;
     const char *from;
     cpu_tuned_key(b->rule, b->elems, &k);
-    const Tuned *t = tuned_look(&b->rule->engine->tuned, &k, k.bucket - 2, k.bucket + 2, &from);      /* what serves a large tensor does not serve a small one */
+    int lo = 0, hi = INT_MAX;
+    tuned_reach(&k, &lo, &hi);
+    const Tuned *t = tuned_look(&b->rule->engine->tuned, &k, lo, hi, &from);
     if (!t)
         return;
     b->threads = t->launch.v[KNOB_THREADS];

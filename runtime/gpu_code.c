@@ -37,6 +37,7 @@ static void choose_launches(optc_rule *r, int64_t elements, Launch *l)
             continue;                          /* nothing to choose */
         gpu_tuned_key(r, f, elements, &k);
         launch_range(r->plan, at.stage, elements, &lo, &hi);
+        tuned_reach(&k, &lo, &hi);
         const Tuned *t = tuned_look(&r->engine->tuned, &k, lo, hi, &from);
         if (!t || !launch_valid(r->plan, at.stage, &t->launch))
             continue;

@@ -72,18 +72,18 @@ static void say(const Run *r, int tried, int of)
         r->s->said(r->s->said_ctx, r->s, tried, of, r->s->budget - (r->m->now(r->m->ctx) - r->t0));
 }
 
-static const double better_by = 0.997, clearly = 0.97, not_by = 1.005;         /* less is noise; after few samples, much less; more than the model takes on a layout */
+static const double better_by = 0.997, clearly = 0.97, not_by = 1.005, beside_not_by = 1.01;       /* less is noise; after few samples, much less; more than the model takes on a layout, at a size beside */
 enum { ENOUGH = 9, CONFIRM = 25, MOST_SAMPLES = 75 };
 
 typedef struct Duel { double ratio, to_model[MOST_LAYOUTS], worst; } Duel;      /* ratio: of their times in all; to_model and worst: of the first one's to the model's, as far as the second's is known */
 
-/* Two of them with many samples on each layout alone. */
-static bool duel(Run *r, int i, int j, Duel *d)
+/* Two of them with many samples on each of these layouts alone. */
+static bool duel_on(Run *r, int i, int j, int from, int to, Duel *d)
 {
     const Tried *x = &r->s->trial[i], *y = &r->s->trial[j];
     double a = 0, b = 0, ms_x, ms_y;
     *d = (Duel){0};
-    for (int k = 0; k < r->m->layouts; k++) {
+    for (int k = from; k < to; k++) {
         if (!r->m->race(r->m->ctx, k, &x->launch, &y->launch, CONFIRM, &ms_x, &ms_y))
             return r->broken = true, false;
         a += ms_x;
@@ -94,6 +94,8 @@ static bool duel(Run *r, int i, int j, Duel *d)
     d->ratio = a / b;
     return true;
 }
+
+static bool duel(Run *r, int i, int j, Duel *d) { return duel_on(r, i, j, 0, r->m->layouts, d); }
 
 /* What came out stands with the trial. */
 static void note(Run *r, int i, const Duel *d, double ms)
@@ -139,11 +141,19 @@ static void measure(Run *r, int i, int samples)
         crown(r, i);
 }
 
-/* Times those of `list` (indices of trials) that build, all with the same number of samples. */
+/* How far behind one need not be timed again, after so many samples: several times what these are off by. */
+static double hopeless(int samples) { return samples < 3 ? 1.3 : samples < ENOUGH ? 1.15 : samples < CONFIRM ? 1.06 : 1.03; }
+
+static bool fit(const Tried *t) { return !t->failed && !t->uneven; }
+
+/* Times those of `list` (indices of trials) that build; who is far behind at the first sample is left at that. */
 static void measure_all(Run *r, const int *list, int n, int samples)
 {
     for (int i = 0; i < n && !over(r); i++) {
-        if (!r->s->trial[list[i]].failed && !r->s->trial[list[i]].uneven)
+        const Tried *t = &r->s->trial[list[i]];
+        if (fit(t) && !t->samples)
+            measure(r, list[i], 1);
+        if (fit(t) && t->ms < hopeless(t->samples) * r->s->trial[r->s->best].ms && !over(r))
             measure(r, list[i], samples);
         say(r, i + 1, n);
     }
@@ -192,9 +202,6 @@ static void sort_by_time(const Search *s, int *list, int n)
         list[j] = x;
     }
 }
-
-/* How far behind the first one need not be timed again, after so many samples: several times what these are off by. */
-static double hopeless(int samples) { return samples < ENOUGH ? 1.15 : samples < CONFIRM ? 1.06 : 1.03; }
 
 /* Few samples for many, many for few. Those that are made ready in batches are timed batch by batch, so that a short budget still saw some of them. */
 static void halve(Run *r, int *list, int n, int samples)
@@ -370,6 +377,19 @@ static int next_best(const Search *s)
     return best;
 }
 
+/* Against the model itself, once more: its launch is what others were found good with, so a draw is its. Who fails leaves the place to the next that came so far. */
+static bool stands(Run *r)
+{
+    Search *s = r->s;
+    Duel d;
+    if (!duel(r, s->best, s->model, &d))
+        return false;
+    note(r, s->best, &d, s->model_ms * d.ratio);
+    if (d.ratio > better_by || s->trial[s->best].uneven)
+        return false;
+    return !r->m->widen || (duel_on(r, s->best, s->model, r->m->layouts, r->m->widen(r->m->ctx), &d) && d.worst <= beside_not_by);
+}
+
 bool search_run(const Space *space, const Meter *m, Search *s)
 {
     Run r = {space, m, s, m->now(m->ctx), false};
@@ -387,15 +407,11 @@ bool search_run(const Space *space, const Meter *m, Search *s)
         climb(&r);
     }
     s->finished = !over(&r);
-    /* Against the model itself, once more: its launch is what others were found good with, so a draw is its. Who fails leaves the place to the next that came so far. */
-    Duel d;
-    while (s->best != s->model && duel(&r, s->best, s->model, &d)) {
-        note(&r, s->best, &d, s->model_ms * d.ratio);
-        if (d.ratio <= better_by && !s->trial[s->best].uneven)
-            break;
+    while (s->best != s->model && !stands(&r) && !r.broken) {
         s->trial[s->best].uneven = true;
         s->best = next_best(s);
     }
+    Duel d;
     int used = s->used ? find(s, s->used) : s->model;
     if (used == s->best || used == s->model)
         s->used_ms = s->trial[used].ms;

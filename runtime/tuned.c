@@ -176,6 +176,13 @@ bool tuned_merge(TunedList *into, const TunedList *from, TunedHow how, TunedMerg
     return true;
 }
 
+void tuned_reach(const TunedKey *k, int *lo, int *hi)
+{
+    int least = k->bucket - TUNED_REACH < TUNED_LARGE ? k->bucket - TUNED_REACH : TUNED_LARGE, most = k->bucket + TUNED_REACH;
+    *lo = *lo > least ? *lo : least;
+    *hi = *hi < most ? *hi : most;
+}
+
 const Tuned *tuned_look(const TunedSet *s, const TunedKey *k, int lo, int hi, const char **from)
 {
     const struct { const TunedList *list; const char *name; } order[] = {{&s->user, "user"}, {&s->site, "site"}, {&s->builtin, "built-in"}};

@@ -5,7 +5,7 @@
  *     map f32,f32,f32 0123456789abcdef0123456789abcdef 2^28 threads=256 vector=4 items=2 blocks=0 load=0 store=0 grid=0 ms=1.795 model=1.801 n=25 # adamw step_1_map
  *
  * A result belongs to a device (name, multiprocessors or cores, the driver's major version; 0 on a CPU), a kind of stage (its form), the storage types, a hash of
- * the stage's code, and a size bucket. A key that has no result of its own takes the nearest bucket's.
+ * the stage's code, and a size bucket. A key that has no result of its own takes that of the bucket beside it.
  *
  * Three lists, asked in this order: the user's ($OPTC_TUNE, $XDG_CONFIG_HOME/optc/tune or ~/.config/optc/tune), the site's ($OPTC_TUNE_SITE or
  * /etc/optc/tune), the built-in one (runtime/tuned/, compiled in); where none knows, launch_model decides. */
@@ -60,6 +60,10 @@ bool tuned_update(const char *path, const TunedList *from, TunedHow how, bool dr
 typedef struct TunedSet { TunedList user, site, builtin; char why[1200]; } TunedSet;  /* why: what could not be read, a line each, or "" */
 void tuned_open(TunedSet *s);
 void tuned_close(TunedSet *s);
+/* A size that has no result takes that of the bucket beside it (which a GPU's tuner held against the model there too) and of none further off; past
+ * 2^28 elements nothing changes with the size any more. This narrows lo to hi to the buckets whose results serve k. */
+enum { TUNED_REACH = 2, TUNED_LARGE = 28 };
+void tuned_reach(const TunedKey *k, int *lo, int *hi);
 /* The first list that knows the stage at this size; else the nearest size, of those from lo to hi, of the first that knows one. from: "user", "site", "built-in". */
 const Tuned *tuned_look(const TunedSet *s, const TunedKey *k, int lo, int hi, const char **from);
 

@@ -11,6 +11,8 @@
 typedef struct Land {
     double (*height)(const Launch *l);
     double (*other)(const Launch *l);          /* on a second layout of the work; NULL: as on the first */
+    double (*beside)(const Launch *l);         /* at a size beside; NULL: there is none */
+    int widened;
     double noise;
     bool (*fails)(const Launch *l);
     uint64_t seed;
@@ -37,6 +39,10 @@ static void ready(void *ctx, const Launch *l, int n, bool *ok)
 static double time_of(const Land *a, int layout, const Launch *l)
 {
     double one = a->height(l), other = a->other ? a->other(l) : one;
+    if (layout == (a->other ? 2 : 1)) {
+        ck_assert_msg(a->widened, "a size beside was raced on before it was made ready");
+        return a->beside(l);
+    }
     return layout < 0 ? (one + other) / 2 : layout ? other : one;
 }
 
@@ -71,7 +77,14 @@ static void prepare(void *ctx, const Launch *l, int n)
     a->nahead = n;
 }
 
-static Meter meter_of(Land *a) { return (Meter){a, a->other ? 2 : 1, prepare, ready, race, now}; }
+static int widen(void *ctx)
+{
+    Land *a = ctx;
+    a->widened++;
+    return (a->other ? 2 : 1) + (a->beside != NULL);
+}
+
+static Meter meter_of(Land *a) { return (Meter){a, a->other ? 2 : 1, widen, prepare, ready, race, now}; }
 
 /* ---- landscapes over the launches of a map ---- */
 static double off(int v, int best, double per) { return 1 + per * fabs(log2((double)v / best)); }
@@ -191,6 +204,27 @@ START_TEST(no_layout_loses)
             Search s = run(&a, exhaustive ? 1e9 : 60, exhaustive);
             const Launch *l = &s.trial[s.best].launch;
             ck_assert_msg(!l->v[KNOB_GRID] && l->v[KNOB_VECTOR] == 8, "seed %d: vector %d, grid %d", (int)seed, l->v[KNOB_VECTOR], l->v[KNOB_GRID]);
+            search_free(&s);
+        }
+}
+END_TEST
+
+/* Nor what loses at a size that would take the result. Where nothing gains, no other size is made ready. */
+START_TEST(no_size_beside_loses)
+{
+    for (int exhaustive = 0; exhaustive < 2; exhaustive++)
+        for (uint64_t seed = 1; seed <= 5; seed++) {
+            Land a = {.height = grids_gain, .beside = grids_lose, .noise = 0.004, .seed = seed};
+            Search s = run(&a, exhaustive ? 1e9 : 60, exhaustive);
+            ck_assert_msg(!s.trial[s.best].launch.v[KNOB_GRID], "seed %d: %.3f of the model's time", (int)seed, s.trial[s.best].ms / s.model_ms);
+            search_free(&s);
+            Land b = {.height = flat, .beside = flat, .noise = 0.002, .seed = seed};
+            s = run(&b, 60, false);
+            ck_assert(s.best == s.model && !b.widened);
+            search_free(&s);
+            Land c = {.height = smooth, .beside = smooth, .noise = 0.002, .seed = seed};
+            s = run(&c, 60, false);
+            ck_assert_msg(smooth(&s.trial[s.best].launch) < smooth(&space.model) && c.widened, "seed %d: what gains everywhere was not kept", (int)seed);
             search_free(&s);
         }
 }
@@ -323,6 +357,7 @@ Suite *search_suite(void)
     tcase_add_loop_test(t, finds, 0, (int)(sizeof lands / sizeof *lands));
     tcase_add_test(t, flat_keeps_the_model);
     tcase_add_test(t, no_layout_loses);
+    tcase_add_test(t, no_size_beside_loses);
     tcase_add_test(t, losses_add_up);
     tcase_add_test(t, exhaustive_tries_all);
     tcase_add_test(t, budget_and_stop);

@@ -1,6 +1,8 @@
 /* Tuning results as text and as lists: what is written reads back, what is wrong is refused by line, merges keep the better one; and those compiled in belong to stages. */
 #include "tuned_home.h"
 
+#include <limits.h>
+
 /* ---- results as text ---- */
 START_TEST(fields_are_read)
 {
@@ -318,6 +320,20 @@ START_TEST(buckets)
 }
 END_TEST
 
+/* A result serves the buckets beside its own and none further off, unless all of them are large; and never past the border of what the model treats alike. */
+START_TEST(reach)
+{
+    static const struct { int ask, lo, hi, least, most; } cases[] = {{20, 0, 22, 18, 22}, {20, 0, 40, 18, 22}, {24, 23, INT_MAX, 23, 26}, {0, 0, 22, 0, 2}, {28, 23, INT_MAX, 26, 30},
+                                                                     {30, 23, INT_MAX, 28, 32}, {40, 23, INT_MAX, 28, 42}, {2, 0, 22, 0, 4}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Tuned k = entry("X", FORM_MAP, HASH, cases[i].ask, 0, 0, 0);
+        int lo = cases[i].lo, hi = cases[i].hi;
+        tuned_reach(&k.key, &lo, &hi);
+        ck_assert_msg(lo == cases[i].least && hi == cases[i].most, "2^%d takes results of 2^%d to 2^%d", cases[i].ask, lo, hi);
+    }
+}
+END_TEST
+
 START_TEST(nearest_bucket)
 {
     TunedList l = {0};
@@ -423,6 +439,7 @@ Suite *tuned_suite(void)
     tcase_add_test(t, bad_bytes_and_sizes);
     tcase_add_test(t, damage_never_hurts);
     tcase_add_test(t, buckets);
+    tcase_add_test(t, reach);
     tcase_add_test(t, nearest_bucket);
     tcase_add_test(t, merge_keeps_the_better);
     tcase_add_test(t, built_in_belongs);

@@ -9,6 +9,7 @@
 #include "search.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <sched.h>
 #include <signal.h>
@@ -164,9 +165,10 @@ static int best_before(const Run *r, const TunedKey *k, Launch out[BEFORE])
 /* One search, from its key to its result. */
 static bool search_one(Run *r, const TunedKey *k, const Space *space, const Meter *m, double bytes, double budget, const char *label)
 {
-    int lo = k->bucket - 2, hi = k->bucket + 2;
+    int lo = 0, hi = INT_MAX;
     if (space->stage)
         launch_range(space->plan, space->stage, r->elements, &lo, &hi);
+    tuned_reach(k, &lo, &hi);
     Search s = {.budget = budget, .exhaustive = r->exhaustive, .stop = &stop, .said = progress, .said_ctx = r};
     Launch before[BEFORE + 1];
     s.nknown = best_before(r, k, before);
