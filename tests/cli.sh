@@ -232,6 +232,7 @@ expect 2 "--sizes must be element counts" tune sgd --device cpu --sizes 2^x
 expect 2 "--sizes must be element counts" tune sgd --device cpu --sizes 64M,,
 expect 1 "there is no device 'tpu'" tune sgd --device tpu
 expect 1 "nosuch" tune nosuch --device cpu
+expect 1 "on the CPU a rule is tuned as a whole" tune sgd --device cpu --stage step_1
 expect 2 "--live takes the program to run" tune --live
 expect 2 "--slowdown must be a share" tune --live --slowdown lots -- true
 expect 1 "cannot be started" tune --live -- ./no-such-program

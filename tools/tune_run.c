@@ -8,6 +8,7 @@
 #include "gpu.h"
 #include "search.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
@@ -21,7 +22,7 @@ enum { MOST_SIZES = 16 };
 
 typedef struct Run {
     CompileOpts compile;
-    const char *device, *into;
+    const char *device, *into, *stage;
     double budget;
     bool exhaustive, again, dry, json;
     int64_t size[MOST_SIZES]; int nsize;
@@ -205,7 +206,17 @@ static double share(Run *r)
     return 0;
 }
 
-static bool has_choices(const Stage *s) { return stage_form(s) <= FORM_ROWS; }
+static const char *kernel_name(optc_rule *rule, StageAt at) { return emit_stage_name(&rule->gen.arena, rule->plan, at.entry->name, at.phase, at.stage); }
+
+/* It has something to choose, and is asked for: by its name or the beginning of it, of which step_1 is not one of step_12's. */
+static bool to_tune(const Run *r, optc_rule *rule, StageAt at)
+{
+    if (!at.stage || stage_form(at.stage) > FORM_ROWS)
+        return false;
+    size_t n = r->stage ? strlen(r->stage) : 0;
+    const char *name = kernel_name(rule, at);
+    return !n || (!strncmp(name, r->stage, n) && !(isdigit((unsigned char)r->stage[n - 1]) && isdigit((unsigned char)name[n])));
+}
 
 /* Stage by stage, each at all sizes: what was compiled for one serves the others. */
 static bool tune_gpu(Run *r, optc_rule *rule, const char *name)
@@ -215,11 +226,11 @@ static bool tune_gpu(Run *r, optc_rule *rule, const char *name)
     for (int f = 0; f < rule->plan->nfn && ok && !stop; f++) {
         StageAt at = plan_at(rule->plan, f);
         bool ready = false;
-        for (int i = 0; i < r->nsize && at.stage && has_choices(at.stage) && ok && !stop; i++) {
+        for (int i = 0; i < r->nsize && to_tune(r, rule, at) && ok && !stop; i++) {
             TunedKey k;
             char label[160];
             gpu_tuned_key(rule, f, r->size[i], &k);
-            snprintf(label, sizeof label, "%s %s", name, emit_stage_name(&rule->gen.arena, rule->plan, at.entry->name, at.phase, at.stage));
+            snprintf(label, sizeof label, "%s %s", name, kernel_name(rule, at));
             if (known(r, &k) && !r->again) {
                 r->skipped++;
                 r->left--;
@@ -261,14 +272,22 @@ static bool tune_cpu_size(Run *r, optc_rule *rule, const char *name, int64_t ele
     return ok;
 }
 
-static int stages_to_tune(const optc_rule *rule)
+static int stages_to_tune(const Run *r, optc_rule *rule)
 {
     int n = 0;
-    for (int f = 0; rule->engine->gpu && f < rule->plan->nfn; f++) {
-        StageAt at = plan_at(rule->plan, f);
-        n += at.stage && has_choices(at.stage);
-    }
-    return n ? n : 1;
+    for (int f = 0; rule->engine->gpu && f < rule->plan->nfn; f++)
+        n += to_tune(r, rule, plan_at(rule->plan, f));
+    return rule->engine->gpu ? n : 1;
+}
+
+static void no_stage(const Run *r, optc_rule *rule)
+{
+    char names[600] = "";
+    size_t at = 0;
+    for (int f = 0; f < rule->plan->nfn && at < sizeof names - 80; f++)
+        if (to_tune(&(Run){0}, rule, plan_at(rule->plan, f)))
+            at += (size_t)snprintf(names + at, sizeof names - at, "%s%.70s", at ? ", " : "", kernel_name(rule, plan_at(rule->plan, f)));
+    cli_error("tune: %s has no stage '%s' with something to tune%s%s%s", optc_rule_name(rule), r->stage, at ? " (there are: " : "", names, at ? ")" : "");
 }
 
 static optc_type public_of(int t)
@@ -288,7 +307,11 @@ static bool tune_rule(Run *r, const char *spec)
     if (!ok)
         cli_error("tune: %s runs on the %s: there is nothing to tune", spec, optc_rule_path(rule));
     r->begun = cli_now();
-    r->left = stages_to_tune(rule) * r->nsize;
+    r->left = stages_to_tune(r, rule) * r->nsize;
+    if (ok && r->stage && !r->left) {
+        no_stage(r, rule);
+        ok = false;
+    }
     char name[100];
     snprintf(name, sizeof name, "%.50s%s%.40s", optc_rule_name(rule), o->with && *o->with ? "+" : "", o->with ? o->with : "");
     if (ok && rule->engine->gpu)
@@ -360,6 +383,8 @@ static bool start(Run *r)
         nvrtc_get(&no);
         return cli_error("tune: a GPU is tuned with NVRTC: %s", no), false;
     }
+    if (r->stage && !r->engine->gpu)
+        return cli_error("tune: --stage is for a GPU: on the CPU a rule is tuned as a whole"), false;
     r->shows = isatty(STDERR_FILENO);
     return true;
 }
@@ -408,6 +433,7 @@ int tune_run(const Command *self, int argc, char **argv)
         {"budget", 0, OPT_TEXT, &budget, "TIME", "for each rule: 60s (default), 5m, 1h"},
         {"device", 0, OPT_TEXT, &r.device, "NAME", "cuda:N or cpu (default: the best here)"},
         {"sizes", 0, OPT_TEXT, &sizes, "LIST", "elements to tune for (default: 2^20,2^24,2^28)"},
+        {"stage", 0, OPT_TEXT, &r.stage, "NAME", "only this stage of the rules, on a GPU: step_12, or the whole name"},
         {"exhaustive", 0, OPT_FLAG, &r.exhaustive, NULL, "try everything, not only what looks good"},
         {"again", 0, OPT_FLAG, &r.again, NULL, "also what was done before"},
         {"into", 0, OPT_TEXT, &r.into, "FILE", "keep results there (default: the user's file)"},

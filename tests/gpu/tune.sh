@@ -1,7 +1,7 @@
 #!/bin/sh
 # What tuning is worth on the GPU at hand: a search within its budget against trying everything, and tuned steps against untuned ones.
 #   sh tests/gpu/tune.sh [BUILD [RULE…]]        after `make`; about twenty minutes for the four rules
-#   SIZES=2^28        everything is tried at these only, for those whose time on a GPU is cut into pieces (the search is always at all sizes)
+#   SIZES=2^28 STAGE=step_12        everything is tried at these sizes and of this stage only, for those whose time on a GPU is cut into pieces (the search is always for all)
 set -eu
 build=${1:-build}
 [ $# = 0 ] || shift
@@ -14,7 +14,7 @@ for rule in "$@"; do
     "$optc" tune "$rule" --budget 60s --into "$work/searched"
     # What the search found is in use now: trying everything ends with a race against it, the column 'to used'.
     echo "== $rule, everything"
-    OPTC_TUNE="$work/searched" "$optc" tune "$rule" --exhaustive ${SIZES:+--sizes "$SIZES"} --budget 1h --into "$work/everything" > "$work/said"
+    OPTC_TUNE="$work/searched" "$optc" tune "$rule" --exhaustive ${SIZES:+--sizes "$SIZES"} ${STAGE:+--stage "$STAGE"} --budget 1h --into "$work/everything" > "$work/said"
     cat "$work/said"
     cat "$work/said" >> "$work/said.all"
 done
