@@ -297,7 +297,7 @@ const char *emit_red_kind(const Node *n)
 const char *emit_parts_per_slice(const Mem *m)
 {
     switch (m->from) {
-    case ELEM: return "optc_up(self->rows, OPTC_TILE_ROWS) * optc_up(self->cols, OPTC_SEG)";
+    case ELEM: return "optc_up(self->rows, OPTC_TILE_ROWS) * optc_up(self->cols, OPTC_TILE_COLS)";
     case ROW: return "optc_up(self->rows, OPTC_SEG)";
     default: return "optc_up(self->cols, OPTC_SEG)";
     }

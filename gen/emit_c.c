@@ -105,7 +105,7 @@ static void finish_one(C *c, Access f)
     }
     buf_printf(&c->buffers, "    %s %s[OPTC_SEG];\n", emit_real(e), name);
     if (s->kind == S_ROW)
-        buf_printf(&c->buffers, "    optc_rows_%s%s(%s, %s + offset * optc_up(self->cols, OPTC_SEG), count, optc_up(self->cols, OPTC_SEG));\n", k, ps, name, part);
+        buf_printf(&c->buffers, "    optc_rows_%s%s(%s, %s + offset * optc_up(self->cols, OPTC_TILE_COLS), count, optc_up(self->cols, OPTC_TILE_COLS));\n", k, ps, name, part);
     else if (s->kind == S_COL)
         buf_printf(&c->buffers, "    optc_columns_%s%s(%s, %s + slice * optc_up(self->rows, OPTC_TILE_ROWS) * self->cols + start, count,\n"
                    "        optc_up(self->rows, OPTC_TILE_ROWS), self->cols);\n", k, ps, name, part);
@@ -124,9 +124,9 @@ static void fold_elem(C *c, Access f, const char *buffer)
     const char *k = emit_red_kind(n), *s = emit_suffix(e), *real = emit_real(e), *part = emit_array(&c->e, f.mem, true);
     const char *acc = emit_name(e, arena_printf(e->arena, "%s_%s", n->name ? n->name : k, n->dom == COL ? "cols" : "lanes"));
     if (n->dom == COL) {
-        buf_printf(&c->buffers, "    %s %s[OPTC_ROW_LANES * OPTC_SEG];\n    for (int l = 0; l < OPTC_ROW_LANES; l++)\n"
-                   "        optc_start_%s%s(%s + l * OPTC_SEG, count);\n", real, acc, k, s, acc);
-        buf_printf(&c->lanes, "            optc_cols_%s%s(%s + line %% OPTC_ROW_LANES * OPTC_SEG + from, %s, len);\n", k, s, acc, buffer);
+        buf_printf(&c->buffers, "    %s %s[OPTC_ROW_LANES * OPTC_TILE_COLS];\n    for (int l = 0; l < OPTC_ROW_LANES; l++)\n"
+                   "        optc_start_%s%s(%s + l * OPTC_TILE_COLS, count);\n", real, acc, k, s, acc);
+        buf_printf(&c->lanes, "            optc_cols_%s%s(%s + line %% OPTC_ROW_LANES * OPTC_TILE_COLS + from, %s, len);\n", k, s, acc, buffer);
         buf_printf(&c->finish, "    optc_cols_end_%s%s(%s, %s + (slice * blocks + block) * self->cols + start, count);\n", k, s, acc, part);
         return;
     }

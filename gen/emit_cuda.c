@@ -157,7 +157,7 @@ static void finish_one(K *c, Access f)
     const Mem *m = &e->plan->mem[f.mem];
     const char *cls = fold_class(n), *ty = type_info[m->type].c, *part = emit_array(&c->e, f.mem, false);
     const char *name = emit_name(e, n->name ? n->name : arena_printf(e->arena, "%s%d", emit_red_kind(n), f.val));
-    const char *per = emit_parts_per_slice(m), *rows = "optc_up(self->cols, OPTC_SEG)", *tiles = "optc_up(self->rows, OPTC_TILE_ROWS)";
+    const char *per = emit_parts_per_slice(m), *rows = "optc_up(self->cols, OPTC_TILE_COLS)", *tiles = "optc_up(self->rows, OPTC_TILE_ROWS)";
     if (is_single(s->kind))
         buf_printf(&c->fins, "    const double %s = optc_finish<%s, %s>(%s, %s, shared);\n", name, cls, ty, part,
                    s->kind == S_GROUP ? "self->ntensors" : emit_parts_of_tensor(e->arena, m));

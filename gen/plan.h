@@ -7,12 +7,12 @@
  *   SEG = 4096 values in a row are a segment; a segment has LANES = 128 lanes; lane l adds up values l, l+128, … in order,
  *   starting from the identity; then halves are folded together, lane l with l+64, then l+32 … down to one partial.
  *   flat   the tensor's elements in segments: folds to one value per tensor
- *   tile   64 rows x one segment of columns of one matrix. A row's segment folds as above (row folds). A tile's fold to a slice or
- *          tensor value is the lane fold of its rows' results. A column adds rows r, r+8, … of the tile in lane r mod 8, then folds
- *          8 lanes in halves (column folds).
+ *   tile   64 rows x 1024 columns of one matrix, so narrow that one of 4096 x 4096 has two for every multiprocessor of a large GPU. A row's
+ *          part of it folds as a segment does (row folds). A tile's fold to a slice or tensor value is the lane fold of its rows'
+ *          results. A column adds rows r, r+8, … of the tile in lane r mod 8, then folds 8 lanes in halves (column folds).
  *   list   row, column and slice values, in segments of their matrix (or tensor)
  *   Partials are in the precision of what was folded. Finishing adds partials in f64: lists by the same 128 lanes, the
- *   segments of a row in order, the tiles of a column in 32 lanes (tile k in lane k mod 32) folded in halves.
+ *   tiles of a row in order, the tiles of a column in 32 lanes (tile k in lane k mod 32) folded in halves.
  *
  * Order. An elem pass runs when everything it needs is known; `time` counts the elem passes before a value is known. Between
  * two elem passes run list stages (row, col, slice, tensor, group) in order of `level`.
@@ -23,7 +23,7 @@
 #define OPTC_PLAN_H
 #include "ir.h"
 
-enum { SEG = OPTC_SEG, LANES = OPTC_LANES, TILE_ROWS = OPTC_TILE_ROWS, ROW_LANES = OPTC_ROW_LANES, COL_LANES = OPTC_COL_LANES };
+enum { SEG = OPTC_SEG, LANES = OPTC_LANES, TILE_ROWS = OPTC_TILE_ROWS, TILE_COLS = OPTC_TILE_COLS, ROW_LANES = OPTC_ROW_LANES, COL_LANES = OPTC_COL_LANES };
 
 extern const char *const stage_name[NSTAGEKIND];
 

@@ -61,7 +61,7 @@ OPTC_COUNT int64_t stage_units(StageKind k, Shape s)          /* how many units 
 {
     switch (k) {
     case S_FLAT: return count_up(s.n, OPTC_SEG);
-    case S_TILE: return s.n ? s.slices * count_up(s.rows, OPTC_TILE_ROWS) * count_up(s.cols, OPTC_SEG) : 0;
+    case S_TILE: return s.n ? s.slices * count_up(s.rows, OPTC_TILE_ROWS) * count_up(s.cols, OPTC_TILE_COLS) : 0;
     case S_ROW: return s.slices * count_up(s.rows, OPTC_SEG);
     case S_COL: return s.slices * count_up(s.cols, OPTC_SEG);
     case S_SLICE: return count_up(s.slices, OPTC_SEG);
@@ -75,7 +75,7 @@ OPTC_COUNT int64_t count_parts(Dom from, Dom to, bool tile, Shape s, int64_t nte
     switch (from) {
     case ELEM:
         if (to == ROW)
-            return s.slices * s.rows * count_up(s.cols, OPTC_SEG);
+            return s.slices * s.rows * count_up(s.cols, OPTC_TILE_COLS);
         if (to == COL)
             return s.slices * count_up(s.rows, OPTC_TILE_ROWS) * s.cols;
         return stage_units(tile ? S_TILE : S_FLAT, s);

@@ -58,7 +58,7 @@ OPTC_FN int optc_width(int n)                       /* lanes in use when n value
     {                                                                                                                  \
         for (int h = OPTC_ROW_LANES / 2; h > 0; h /= 2)                                                                \
             for (int r = 0; r < h; r++)                                                                                \
-                optc_cols_##k##s(acc + r * OPTC_SEG, acc + (r + h) * OPTC_SEG, n);                                     \
+                optc_cols_##k##s(acc + r * OPTC_TILE_COLS, acc + (r + h) * OPTC_TILE_COLS, n);                         \
         for (int i = 0; i < n; i++)                                                                                    \
             out[i] = acc[i];                                                                                           \
     }                                                                                                                  \

@@ -2,5 +2,6 @@
 #define OPTC_SEG 4096
 #define OPTC_LANES 128
 #define OPTC_TILE_ROWS 64
+#define OPTC_TILE_COLS 1024
 #define OPTC_ROW_LANES 8
 #define OPTC_COL_LANES 32

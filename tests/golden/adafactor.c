@@ -55,16 +55,16 @@ static void step_1_map(const optc_view *self, long long unit)
 /* One pass over tiles of each matrix: reads g; folds into part18 part19. 4 + 0 bytes. */
 static void step_2_tile_matrix(const optc_view *self, long long unit)
 {
-    const long long segs = optc_up(self->cols, OPTC_SEG), blocks = optc_up(self->rows, OPTC_TILE_ROWS);
-    const long long seg = unit % segs, block = unit / segs % blocks, slice = unit / segs / blocks, start = seg * OPTC_SEG;
-    const int rows = optc_least(self->rows - block * OPTC_TILE_ROWS, OPTC_TILE_ROWS), count = optc_least(self->cols - start, OPTC_SEG);
+    const long long segs = optc_up(self->cols, OPTC_TILE_COLS), blocks = optc_up(self->rows, OPTC_TILE_ROWS);
+    const long long seg = unit % segs, block = unit / segs % blocks, slice = unit / segs / blocks, start = seg * OPTC_TILE_COLS;
+    const int rows = optc_least(self->rows - block * OPTC_TILE_ROWS, OPTC_TILE_ROWS), count = optc_least(self->cols - start, OPTC_TILE_COLS);
     const int width = optc_width(count);
     const float eps1 = (float)self->hyper[4];
     float sq_buf[OPTC_CHUNK];
     float sum_lanes[OPTC_LANES];
-    float sum_cols[OPTC_ROW_LANES * OPTC_SEG];
+    float sum_cols[OPTC_ROW_LANES * OPTC_TILE_COLS];
     for (int l = 0; l < OPTC_ROW_LANES; l++)
-        optc_start_sumf(sum_cols + l * OPTC_SEG, count);
+        optc_start_sumf(sum_cols + l * OPTC_TILE_COLS, count);
     for (int line = 0; line < rows; line++) {
         const long long row = slice * self->rows + block * OPTC_TILE_ROWS + line;
         optc_start_sumf(sum_lanes, width);
@@ -79,7 +79,7 @@ static void step_2_tile_matrix(const optc_view *self, long long unit)
                 sq_buf[i] = sq;
             }
             optc_lanes_sumf(sum_lanes, sq_buf, len);
-            optc_cols_sumf(sum_cols + line % OPTC_ROW_LANES * OPTC_SEG + from, sq_buf, len);
+            optc_cols_sumf(sum_cols + line % OPTC_ROW_LANES * OPTC_TILE_COLS + from, sq_buf, len);
         }
         ((float *)self->mem[18])[row * segs + seg] = optc_tree_sumf(sum_lanes, width);
     }
@@ -105,7 +105,7 @@ static void step_4_row_matrix(const optc_view *self, long long unit)
     const float numel = (float)(self->cols);
     const float w = (float)((const double *)self->mem[6])[0];
     float sum43[OPTC_SEG];
-    optc_rows_sumf(sum43, (const float *)self->mem[18] + offset * optc_up(self->cols, OPTC_SEG), count, optc_up(self->cols, OPTC_SEG));
+    optc_rows_sumf(sum43, (const float *)self->mem[18] + offset * optc_up(self->cols, OPTC_TILE_COLS), count, optc_up(self->cols, OPTC_TILE_COLS));
     float fold_buf[OPTC_SEG];
     float *restrict r = (float *)self->mem[4] + offset;
     float *restrict x48 = (float *)self->mem[14] + offset;

@@ -71,11 +71,11 @@ START_TEST(live)
 }
 END_TEST
 
-/* A file of results decides the launches: at this size, and with notice at the nearest of those the model treats alike; an engine without results takes the model's. (A rule that is not in the built-in results.) The same bits each time. */
+/* A file of results decides the launches: at this size, and with notice at the bucket beside, none further off; an engine without results takes the model's. (A rule that is not in the built-in results.) The same bits each time. */
 START_TEST(results_are_used)
 {
     static const struct { int apart, untuned; const char *says; } cases[] = {
-        {0, 0, "; launches tuned (user)"}, {-4, 0, "; launches tuned (user, nearest size 2^"}, {20, 0, NULL}, {0, 1, NULL}};
+        {0, 0, "; launches tuned (user)"}, {-2, 0, "; launches tuned (user, nearest size 2^"}, {2, 0, "; launches tuned (user, nearest size 2^"}, {-4, 0, NULL}, {20, 0, NULL}, {0, 1, NULL}};
     char path[] = "/tmp/optc-tuned-XXXXXX", why[400];
     ck_assert(close(mkstemp(path)) == 0);
     setenv("OPTC_TUNE", path, 1);
