@@ -7,7 +7,7 @@
 #include <string.h>
 
 static const char *const reserved[] = {
-    "self", "view", "a", "u", "unit", "start", "count", "from", "left", "offset", "first", "block", "blocks", "row", "col", "slice", "segs", "seg", "rows", "line", "lane",
+    "self", "view", "a", "u", "unit", "start", "count", "from", "left", "offset", "first", "block", "blocks", "row", "col", "slice", "segs", "seg", "rows", "line", "lane", "here",
     "warp", "wide", "i", "k", "shared", "place", "nth", "piece", "pieces", "walk", "aligned", "steps", "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize", NULL};
 
 static const char line_mark[] = "#line 0\n";             /* stands for the line of the emitted file that it is on */
@@ -254,9 +254,10 @@ static void fold_one(K *c, Access f)
     }
     const char *acc = emit_name(e, arena_printf(e->arena, "%s_lanes", n->name ? n->name : emit_red_kind(n)));
     if (is_list(s->kind)) {
-        const char *sh = emit_name(e, arena_printf(e->arena, "%s_shared", n->name ? n->name : emit_red_kind(n)));
-        buf_printf(&c->buffers, "    __shared__ %s %s[OPTC_LANES];\n    %s %s = %s::first<%s>();\n", real, sh, real, acc, cls, real);
-        buf_printf(&c->body, "%s%s = %s::with(%s, %s);\n", c->inner, acc, cls, acc, e->text[r]);
+        const char *sh = emit_name(e, arena_printf(e->arena, "%s_values", n->name ? n->name : emit_red_kind(n)));
+        buf_printf(&c->buffers, "    __shared__ %s %s[%d];\n    %s %s = %s::first<%s>();\n", real, sh, c->launch.v[KNOB_THREADS], real, acc, cls, real);
+        buf_printf(&c->body, "%s%s[threadIdx.x] = %s;\n", c->inner, sh, e->text[r]);
+        buf_printf(&c->rowend, "        %s = optc_lanes<%s, %s>(%s, %s, here);\n", acc, cls, real, acc, sh);
         buf_printf(&c->finish, "    const %s %s_all = optc_block_tree<%s, %s>(%s, %s);\n    if (threadIdx.x == 0)\n        (%s)[u.unit] = %s_all;\n", real, acc, cls, real, acc, sh, part, acc);
         return;
     }
@@ -389,7 +390,7 @@ static bool emit_kernel(Buf *out, Gen *g, const PlanEntry *en, int mask, const S
     c.ptr = NEWS(&g->arena, const char *, g->plan->nmem + 1);
     c.rowfold = NEWS(&g->arena, const char *, (c.e.g->len + 1) * NCLASS);
     c.in = s->kind == S_TILE ? "            " : "        ";
-    c.inner = is_single(s->kind) || c.form == FORM_COLS ? "    " : is_list(s->kind) ? "        " : arena_printf(&g->arena, "%s    ", c.in);
+    c.inner = is_single(s->kind) || c.form == FORM_COLS ? "    " : c.form == FORM_LANES ? "            " : is_list(s->kind) ? "        " : arena_printf(&g->arena, "%s    ", c.in);
     emit_scalars(&c.e, &c.hoisted, "    ");
     for (int i = 0; i < s->nfin; i++)
         finish_one(&c, s->fin[i]);

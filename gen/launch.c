@@ -3,7 +3,7 @@
 #include <limits.h>
 #include <string.h>
 
-const char *const form_name[NFORM] = {"map", "fold", "tile", "rows", "list", "cols", "slices", "single", "cpu"};
+const char *const form_name[NFORM] = {"map", "fold", "tile", "rows", "list", "lanes", "cols", "slices", "single", "cpu"};
 const char *const knob_name[NKNOB] = {"threads", "vector", "items", "blocks", "load", "store", "grid"};
 
 /* What a tuner may try; a row of one value is fixed. Rows end with -1. */
@@ -13,6 +13,7 @@ static const short choices[NFORM][NKNOB][MOST_VALUES + 1] = {
     [FORM_TILE] = {{256, -1}, {4, -1}, {1, 2, 4, -1}, {0, 3, 4, 5, 6, -1}, {0, 1, 2, -1}, {0, 1, -1}, {0, -1}},
     [FORM_ROWS] = {{128, 256, 512, 1024, -1}, {4, -1}, {1, 2, 4, 8, -1}, {0, 3, 4, 6, 8, -1}, {0, 1, 2, -1}, {0, 1, -1}, {0, -1}},
     [FORM_LIST] = {{128, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
+    [FORM_LANES] = {{128, 512, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
     [FORM_COLS] = {{256, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
     [FORM_SLICES] = {{128, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
     [FORM_SINGLE] = {{128, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
@@ -28,9 +29,10 @@ LaunchForm stage_form(const Stage *s)
         return s->colfolds ? FORM_TILE : FORM_ROWS;       /* without them a warp may walk a row to its end */
     if (!is_list(s->kind))
         return FORM_SINGLE;
-    /* What is finished here was spread over many tiles: several threads share a value, unless the stage folds and needs its lanes. */
-    bool shared = s->nfin && !s->nfold;
-    return shared && s->kind == S_COL ? FORM_COLS : shared && s->kind == S_SLICE ? FORM_SLICES : FORM_LIST;
+    if (s->nfold)
+        return FORM_LANES;
+    /* What is finished here was spread over many tiles: several threads share a value. */
+    return s->nfin && s->kind == S_COL ? FORM_COLS : s->nfin && s->kind == S_SLICE ? FORM_SLICES : FORM_LIST;
 }
 
 int knob_values(LaunchForm f, Knob k, int out[MOST_VALUES])
@@ -66,8 +68,9 @@ bool launch_valid(const Plan *p, const Stage *s, const Launch *l)
         return false;
     if (f == FORM_MAP && v[KNOB_THREADS] * v[KNOB_VECTOR] * v[KNOB_ITEMS] > SEG)
         return false;
-    /* Column folds keep a strip for each of the eight row lanes in shared memory. */
-    return f != FORM_TILE || s->colfolds * ROW_LANES * LANES * type_info[p->real].bytes * v[KNOB_ITEMS] <= 40 * 1024;
+    /* In shared memory: of a column fold a strip for each of the eight row lanes, of a list's fold a value for each thread. */
+    int kept = f == FORM_TILE ? s->colfolds * ROW_LANES * LANES * v[KNOB_ITEMS] : f == FORM_LANES ? s->nfold * v[KNOB_THREADS] : 0;
+    return kept * type_info[p->real].bytes <= 40 * 1024;
 }
 
 Launch launch_plain(const Stage *s)
@@ -95,6 +98,7 @@ static Model model_of(const Plan *p, const Stage *s)
         [FORM_TILE] = {0, {{0}}, {{256, 4, 4, 0, 2, 0, 0}}},
         [FORM_ROWS] = {1 << 27, {{1024, 4, 1, 0, 0, 0, 0}}, {{256, 4, 2, 3, 0, 0, 0}}},
         [FORM_LIST] = {0, {{0}}, {{128, 1, 1, 0, 0, 0, 0}}},
+        [FORM_LANES] = {0, {{0}}, {{512, 1, 1, 0, 0, 0, 0}}},
         [FORM_COLS] = {0, {{0}}, {{256, 1, 1, 0, 0, 0, 0}}},
         [FORM_SLICES] = {0, {{0}}, {{128, 1, 1, 0, 0, 0, 0}}},
         [FORM_SINGLE] = {0, {{0}}, {{128, 1, 1, 0, 0, 0, 0}}}};
@@ -118,7 +122,7 @@ Launch launch_model(const Plan *p, const Stage *s, int64_t elements)
     l.v[KNOB_STORE] *= elements_of(p, s->store, s->nstore) > 0;
     while (!launch_valid(p, s, &l) && l.v[KNOB_ITEMS] > 1)
         l.v[KNOB_ITEMS] /= 2;
-    return l;
+    return launch_valid(p, s, &l) ? l : launch_plain(s);
 }
 
 void launch_range(const Plan *p, const Stage *s, int64_t elements, int *lo, int *hi)
@@ -132,10 +136,10 @@ void launch_range(const Plan *p, const Stage *s, int64_t elements, int *lo, int 
     *hi = small ? border - 1 : INT_MAX;
 }
 
-int64_t launch_pieces(const Stage *s, const Launch *l) { return count_pieces(stage_form(s), s->nfold > 0, l, 0); }
+int64_t launch_pieces(const Stage *s, const Launch *l) { return count_pieces(stage_form(s), l, 0); }
 
 void launch_grid(const Stage *s, const Launch *l, int64_t units, int64_t longest, int multiprocessors, int64_t *blocks, int *threads)
 {
-    *threads = l->v[KNOB_THREADS];
-    *blocks = count_blocks(stage_form(s), s->nfold > 0, l, units, longest, multiprocessors);
+    *threads = count_threads(stage_form(s), l, longest);
+    *blocks = count_blocks(stage_form(s), l, units, longest, multiprocessors);
 }

@@ -12,7 +12,7 @@
 static const char *const dom_id[NDOM] = {"CONST_", "GROUP", "TENSOR", "SLICE", "ROW", "COL", "ELEM"};
 static const char *const mem_id[] = {"MEM_P", "MEM_G", "MEM_INPUT", "MEM_STATE", "MEM_TEMP", "MEM_PART"};
 static const char *const stage_id[NSTAGEKIND] = {"S_GROUP", "S_TENSOR", "S_SLICE", "S_ROW", "S_COL", "S_FLAT", "S_TILE"};
-static const char *const form_id[NFORM] = {"FORM_MAP", "FORM_FOLD", "FORM_TILE", "FORM_ROWS", "FORM_LIST", "FORM_COLS", "FORM_SLICES", "FORM_SINGLE", "FORM_CPU"};
+static const char *const form_id[NFORM] = {"FORM_MAP", "FORM_FOLD", "FORM_TILE", "FORM_ROWS", "FORM_LIST", "FORM_LANES", "FORM_COLS", "FORM_SLICES", "FORM_SINGLE", "FORM_CPU"};
 static const char *const flag[] = {"false", "true"};
 
 const char *pack_kernel(Pack *p, int rule, const char *entry, int mask, const Stage *s)
@@ -123,7 +123,7 @@ static void put_phase(Pack *pk, Buf *b, int rule, int entry, int mask)
     for (int i = 0; i < ph->nstage; i++) {
         const Stage *s = &ph->stage[i];
         int reads = put_reads(b, id, p, s);
-        buf_printf(&rows, "    {%s, %s, %d, %d, %s, %s, ", stage_id[s->kind], s->variant == MAT ? "MAT" : "VEC", s->time, s->fn, form_id[stage_form(s)], flag[s->nfold > 0]);
+        buf_printf(&rows, "    {%s, %s, %d, %d, %s, ", stage_id[s->kind], s->variant == MAT ? "MAT" : "VEC", s->time, s->fn, form_id[stage_form(s)]);
         if (reads)
             buf_printf(&rows, "table_reads_%s_%d, %d", id, s->fn, reads);
         else

@@ -7,7 +7,7 @@
 typedef enum { CONST_, GROUP, TENSOR, SLICE, ROW, COL, ELEM, NDOM } Dom;
 typedef enum { MEM_P, MEM_G, MEM_INPUT, MEM_STATE, MEM_TEMP, MEM_PART } MemKind;
 typedef enum { S_GROUP, S_TENSOR, S_SLICE, S_ROW, S_COL, S_FLAT, S_TILE, NSTAGEKIND } StageKind;
-typedef enum { FORM_MAP, FORM_FOLD, FORM_TILE, FORM_ROWS, FORM_LIST, FORM_COLS, FORM_SLICES, FORM_SINGLE, FORM_CPU, NFORM } LaunchForm;
+typedef enum { FORM_MAP, FORM_FOLD, FORM_TILE, FORM_ROWS, FORM_LIST, FORM_LANES, FORM_COLS, FORM_SLICES, FORM_SINGLE, FORM_CPU, NFORM } LaunchForm;
 /* cpu: a whole step there; threads (0: all) and, as items, the units a thread takes at once (0: by size) */
 typedef enum {
     KNOB_THREADS,      /* threads of a block */
@@ -90,22 +90,28 @@ OPTC_COUNT int64_t count_parts(Dom from, Dom to, bool tile, Shape s, int64_t nte
 OPTC_COUNT int64_t list_length(StageKind k, Shape s) { return k == S_ROW ? s.rows : k == S_COL ? s.cols : k == S_SLICE ? s.slices : 0; }
 
 /* Blocks a unit of work is split into (1 where a block takes several). Of lists, as many as the longest one at hand has work for. */
-OPTC_COUNT int64_t count_pieces(LaunchForm f, bool folds, const Launch *l, int64_t longest)
+OPTC_COUNT int64_t count_pieces(LaunchForm f, const Launch *l, int64_t longest)
 {
     int64_t n = longest < OPTC_SEG ? longest : OPTC_SEG, each = f == FORM_LIST ? OPTC_LANES : f == FORM_COLS ? 32 : 4, pieces = count_up(n, each);
     switch (f) {
     case FORM_MAP: return OPTC_SEG / (l->v[KNOB_THREADS] * l->v[KNOB_VECTOR] * l->v[KNOB_ITEMS]);
-    case FORM_LIST: return folds || pieces < 1 ? 1 : pieces;           /* nothing is folded: every 128 values may go to a block of their own */
-    case FORM_COLS: return pieces < 1 ? 1 : pieces;
+    case FORM_LIST: case FORM_COLS: return pieces < 1 ? 1 : pieces;
     case FORM_SLICES: return pieces < 1 ? 1 : pieces > 8 ? 8 : pieces;
     default: return 1;
     }
 }
 
-OPTC_COUNT int64_t count_blocks(LaunchForm f, bool folds, const Launch *l, int64_t units, int64_t longest, int multiprocessors)
+/* Threads of a block: of a list that folds, no more than it has values. */
+OPTC_COUNT int count_threads(LaunchForm f, const Launch *l, int64_t longest)
+{
+    int64_t most = count_up(longest > 0 ? longest : 1, OPTC_LANES) * OPTC_LANES;
+    return f == FORM_LANES && most < l->v[KNOB_THREADS] ? (int)most : l->v[KNOB_THREADS];
+}
+
+OPTC_COUNT int64_t count_blocks(LaunchForm f, const Launch *l, int64_t units, int64_t longest, int multiprocessors)
 {
     int warps = l->v[KNOB_THREADS] / 32;
-    int64_t blocks = f == FORM_FOLD ? (units + warps - 1) / warps : units * count_pieces(f, folds, l, longest), round = (int64_t)l->v[KNOB_GRID] * multiprocessors;
+    int64_t blocks = f == FORM_FOLD ? (units + warps - 1) / warps : units * count_pieces(f, l, longest), round = (int64_t)l->v[KNOB_GRID] * multiprocessors;
     return round && round < blocks ? round : blocks;
 }
 enum { MOST_BLOCKS = 0x7fffffff };             /* of a launch */

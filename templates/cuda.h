@@ -227,11 +227,12 @@ template <typename K, typename T> OPTC_FN T optc_tree(T (&acc)[4])
     return K::with(acc[0], acc[1]);
 }
 
-/* A block of 128 threads holds one lane a thread. Every thread gets the result. */
+/* The first 128 threads of a block hold a lane each. Every thread gets the result. */
 template <typename K, typename T> OPTC_FN T optc_block_tree(T x, T *shared)
 {
     __syncthreads();
-    shared[threadIdx.x] = x;
+    if (threadIdx.x < OPTC_LANES)
+        shared[threadIdx.x] = x;
     for (int h = OPTC_LANES / 2; h > 0; h /= 2) {
         __syncthreads();
         if (threadIdx.x < h)
@@ -239,6 +240,14 @@ template <typename K, typename T> OPTC_FN T optc_block_tree(T x, T *shared)
     }
     __syncthreads();
     return shared[0];
+}
+
+/* Values that the threads of a block have made ready, into the lanes. */
+template <typename K, typename T> OPTC_FN T optc_lanes(T lane, const T *values, int n)
+{
+    for (int l = threadIdx.x; threadIdx.x < OPTC_LANES && l < n; l += OPTC_LANES)
+        lane = K::with(lane, values[l]);
+    return lane;
 }
 
 template <typename K, typename T> OPTC_FN double optc_finish(const T *x, long long n, double *shared)
