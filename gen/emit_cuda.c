@@ -455,6 +455,8 @@ void emit_cuda_stage_hash(Gen *g, int fn, char hex[33])
     bool whole = setjmp(out) == 0;
     if (whole)
         emit_kernel(&b, g, at.entry, at.phase, at.stage, &l, "stage");
+    if (whole && at.stage->kind == S_TILE)
+        buf_printf(&b, "%d x %d", OPTC_TILE_ROWS, OPTC_TILE_COLS);
     g->arena.out = NULL;
     g->cite = cite;
     locale_back(was);

@@ -174,7 +174,7 @@ static void eval_op(Ev *e, Ref r, int i, Shape s)
     }
 }
 
-/* The depth of additions that plan.h fixes: 32 in a lane, 7 in the tree, 7 more over the rows of a tile, and rounding. */
+/* The depth of additions that plan.h fixes: at most 32 in a lane, 7 in the tree, 7 more over the rows of a tile, and rounding. */
 enum { FOLD_DEPTH = 48 };
 
 /* Sums are carried in long double: the oracle's own rounding must lie well inside its bounds, in f64 too. */

@@ -86,7 +86,8 @@ Launch launch_plain(const Stage *s)
  * tests/gpu/model.sh judges this table by what was tried; f32 only). Below the border streaming hints pay and above they cost; where it lies was seen, not derived: 2^23,
  * but 2^25 for folds that only read. Maps of four arrays or fewer want wider vectors above it. Folds that look up rows want no hints, but a cap on registers below:
  * of 2^24 elements all 4096 warps then find room at once, where a third of the time went to those that wait.
- * Rows: a block has 64 of them and a tensor few blocks, so that small ones want many warps. Borders are odd powers, where size buckets meet. */
+ * Rows: a block has 64 of them and a tensor few blocks, so that small ones want many warps. Borders are odd powers, where size buckets meet.
+ * Tiles and rows were measured when tiles had 4096 columns, and not yet since they have 1024; nor how many threads a list that folds wants. */
 typedef struct Model { int64_t below; Launch small, large; } Model;
 enum { LIGHT = 4 };
 

@@ -107,6 +107,17 @@ static void note(Run *r, int i, const Duel *d, double ms)
     t->ms = t->uneven ? r->s->model_ms * d->worst : ms;
 }
 
+/* At the sizes beside, against the model. */
+static void look_beside(Run *r, int i)
+{
+    Tried *t = &r->s->trial[i];
+    Duel d;
+    if (!r->m->widen || !duel_on(r, i, r->s->model, r->m->layouts, r->m->widen(r->m->ctx), &d) || d.worst <= beside_not_by)
+        return;
+    t->uneven = true;
+    t->ms = r->s->model_ms * d.worst;
+}
+
 /* A new best must beat the old one once more, with more samples: the luckiest of many would always look better than it is. */
 static void crown(Run *r, int i)
 {
@@ -116,6 +127,8 @@ static void crown(Run *r, int i)
         return;
     note(r, i, &d, s->trial[s->best].ms * d.ratio);
     if (d.ratio < better_by && !s->trial[i].uneven)
+        look_beside(r, i);
+    if (d.ratio < better_by && !s->trial[i].uneven && !r->broken)
         s->best = i;
 }
 
@@ -146,15 +159,16 @@ static double hopeless(int samples) { return samples < 3 ? 1.3 : samples < ENOUG
 
 static bool fit(const Tried *t) { return !t->failed && !t->uneven; }
 
-/* Times those of `list` (indices of trials) that build; who is far behind at the first sample is left at that. */
+/* Times those of `list` (indices of trials) that build; who is seen to be far behind at the first look is left at that. */
 static void measure_all(Run *r, const int *list, int n, int samples)
 {
     for (int i = 0; i < n && !over(r); i++) {
         const Tried *t = &r->s->trial[list[i]];
-        if (fit(t) && !t->samples)
-            measure(r, list[i], 1);
-        if (fit(t) && t->ms < hopeless(t->samples) * r->s->trial[r->s->best].ms && !over(r))
-            measure(r, list[i], samples);
+        int look = t->samples ? 0 : r->m->look < samples ? r->m->look : samples;
+        if (fit(t) && look)
+            measure(r, list[i], look);
+        if (fit(t) && look < samples && t->ms < hopeless(t->samples) * r->s->trial[r->s->best].ms && !over(r))
+            measure(r, list[i], samples - look);
         say(r, i + 1, n);
     }
 }
@@ -377,19 +391,6 @@ static int next_best(const Search *s)
     return best;
 }
 
-/* Against the model itself, once more: its launch is what others were found good with, so a draw is its. Who fails leaves the place to the next that came so far. */
-static bool stands(Run *r)
-{
-    Search *s = r->s;
-    Duel d;
-    if (!duel(r, s->best, s->model, &d))
-        return false;
-    note(r, s->best, &d, s->model_ms * d.ratio);
-    if (d.ratio > better_by || s->trial[s->best].uneven)
-        return false;
-    return !r->m->widen || (duel_on(r, s->best, s->model, r->m->layouts, r->m->widen(r->m->ctx), &d) && d.worst <= beside_not_by);
-}
-
 bool search_run(const Space *space, const Meter *m, Search *s)
 {
     Run r = {space, m, s, m->now(m->ctx), false};
@@ -407,11 +408,15 @@ bool search_run(const Space *space, const Meter *m, Search *s)
         climb(&r);
     }
     s->finished = !over(&r);
-    while (s->best != s->model && !stands(&r) && !r.broken) {
+    /* Against the model itself, once more: its launch is what others were found good with, so a draw is its. Who fails leaves the place to the next that came so far. */
+    Duel d;
+    while (s->best != s->model && duel(&r, s->best, s->model, &d)) {
+        note(&r, s->best, &d, s->model_ms * d.ratio);
+        if (d.ratio <= better_by && !s->trial[s->best].uneven)
+            break;
         s->trial[s->best].uneven = true;
         s->best = next_best(s);
     }
-    Duel d;
     int used = s->used ? find(s, s->used) : s->model;
     if (used == s->best || used == s->model)
         s->used_ms = s->trial[used].ms;

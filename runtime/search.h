@@ -7,7 +7,7 @@
  *   halving    all seeds with few samples, the best third with three times as many, and so on until four are left
  *   climbing   from the winner, every launch one or two knobs away that has not been tried, until nothing is better or the budget is spent
  *   a duel     before one takes the place of the best, and at the end against the model: many samples on each layout of the work alone; who is worse than the
- *              model on one of them is out, whatever it gains on the others. At the end also at the sizes beside, which would take the result
+ *              model on one of them is out, whatever it gains on the others, and who is worse at a size beside, which would take the result
  *
  * Exhaustive: everything, then halving among the best. */
 #ifndef OPTC_SEARCH_H
@@ -29,13 +29,14 @@ typedef struct Tried {
     double ms;                         /* on the scale of the model's time */
     double to_model[MOST_LAYOUTS];     /* by duels: its time over the model's on each layout; 0: it has had none */
     int samples;
-    bool failed, uneven;               /* uneven: the model is better on some layout, and that is its time; or at a size beside */
+    bool failed, uneven;               /* uneven: the model is better on some layout or at a size beside, and that is its time */
 } Tried;
 
 enum { SEARCH_BATCH = 16 };            /* launches that are made ready at once, at most */
 typedef struct Meter {
     void *ctx;
     int layouts;                                                                          /* of the work that is timed: all in turn, or (in duels) each alone */
+    int look;                                                                             /* samples that show who is far behind */
     int (*widen)(void *ctx);                                                              /* makes ready the sizes beside this one: how many layouts there are then; may be NULL */
     void (*prepare)(void *ctx, const Launch *l, int n);                                   /* these are asked for next; may be NULL */
     void (*ready)(void *ctx, const Launch *l, int n, bool *ok);                           /* makes n launches ready; ok[i] false: it does not build, or other bits come out */

@@ -15,10 +15,12 @@
 enum { MOST_SETS = 128, MOST_TENSORS = 512, PATTERN = 1 << 20 };
 enum { ONE_TENSOR, LIKE_A_MODEL, LAYOUTS };
 enum { ITSELF, SMALLER, LARGER, RINGS };                  /* the size that is tuned for, and those beside it */
+_Static_assert(RINGS * LAYOUTS <= MOST_LAYOUTS, "a search keeps a time for each");
 
 typedef struct Set { optc_binding *b; CUdeviceptr p, g; size_t p_bytes; } Set;
 typedef struct Ring {
     Set set[MOST_SETS]; int n, layouts;        /* layout by layout in turn; where memory is short, only the first */
+    bool whole;                                /* memory was not short */
     int turn, settle;                          /* launches before the clock starts */
     double each;                               /* milliseconds of a launch, as the last race had them; 0: not known */
 } Ring;
@@ -32,6 +34,7 @@ struct GpuTuner {
     int entry;
     int64_t elements;
     Ring ring[RINGS];
+    int wider;                                 /* layouts of all rings, once those beside are there; 0: not yet */
     Set check[2];
     CUdeviceptr numbers[2];                    /* what parameters and gradients are filled with, over and over */
     CUmodule same_module; CUfunction same;     /* compares what the pair holds … */
@@ -252,6 +255,7 @@ static optc_status ring_open(GpuTuner *u, Ring *r, int64_t elements)
         want = times < MOST_SETS / LAYOUTS ? ((int)times + 1) * LAYOUTS : MOST_SETS;
         r->settle = times < 4 * MOST_SETS ? (int)(times / 4) + 1 : MOST_SETS;
     }
+    r->whole = true;
     return OPTC_OK;
 }
 
@@ -259,6 +263,7 @@ int gpu_tuner_size(GpuTuner *u, int64_t elements)
 {
     close_rings(u);
     u->elements = elements;
+    u->wider = 0;
     return ring_open(u, &u->ring[ITSELF], elements);
 }
 
@@ -266,18 +271,21 @@ int gpu_tuner_size(GpuTuner *u, int64_t elements)
 static int widen(void *ctx)
 {
     GpuTuner *u = ctx;
-    int lo, hi, layouts = u->ring[ITSELF].layouts, at = tuned_bucket(u->elements);
+    int lo, hi, at = tuned_bucket(u->elements);
+    if (u->wider)
+        return u->wider;
+    u->wider = u->ring[ITSELF].layouts;
     launch_range(u->r->plan, u->at.stage, u->elements, &lo, &hi);
     for (int i = SMALLER; i < RINGS; i++) {
         int bucket = i == SMALLER ? at - TUNED_REACH : at + TUNED_REACH;
         Ring *r = &u->ring[i];
         if (bucket < 0 || bucket < lo || bucket > hi || bucket > TUNED_LARGE)
             continue;
-        if (!r->n && ring_open(u, r, (int64_t)1 << bucket) != OPTC_OK)
+        if (ring_open(u, r, (int64_t)1 << bucket) != OPTC_OK || !r->whole)
             ring_close(u->r, r);
-        layouts += r->n ? r->layouts : 0;
+        u->wider += r->layouts;
     }
-    return layouts;
+    return u->wider;
 }
 
 /* ---- opening ---- */
@@ -620,4 +628,4 @@ static double now(void *ctx)
     return now_ms() * 1e-3;
 }
 
-Meter gpu_tuner_meter(GpuTuner *u) { return (Meter){u, u->ring[ITSELF].layouts, widen, prepare, ready, race, now}; }
+Meter gpu_tuner_meter(GpuTuner *u) { return (Meter){u, u->ring[ITSELF].layouts, 1, widen, prepare, ready, race, now}; }

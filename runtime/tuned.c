@@ -178,7 +178,7 @@ bool tuned_merge(TunedList *into, const TunedList *from, TunedHow how, TunedMerg
 
 void tuned_reach(const TunedKey *k, int *lo, int *hi)
 {
-    int least = k->bucket - TUNED_REACH < TUNED_LARGE ? k->bucket - TUNED_REACH : TUNED_LARGE, most = k->bucket + TUNED_REACH;
+    int least = k->bucket - TUNED_REACH < TUNED_LARGE ? k->bucket - TUNED_REACH : TUNED_LARGE, most = k->bucket < TUNED_LARGE ? k->bucket + TUNED_REACH : INT_MAX;
     *lo = *lo > least ? *lo : least;
     *hi = *hi < most ? *hi : most;
 }

@@ -60,8 +60,8 @@ bool tuned_update(const char *path, const TunedList *from, TunedHow how, bool dr
 typedef struct TunedSet { TunedList user, site, builtin; char why[1200]; } TunedSet;  /* why: what could not be read, a line each, or "" */
 void tuned_open(TunedSet *s);
 void tuned_close(TunedSet *s);
-/* A size that has no result takes that of the bucket beside it (which a GPU's tuner held against the model there too) and of none further off; past
- * 2^28 elements nothing changes with the size any more. This narrows lo to hi to the buckets whose results serve k. */
+/* A size that has no result takes that of the bucket beside it ('optc tune' holds it against the model there too) and of none further off; from
+ * 2^28 elements on nothing changes with the size any more. This narrows lo to hi to the buckets whose results serve k. */
 enum { TUNED_REACH = 2, TUNED_LARGE = 28 };
 void tuned_reach(const TunedKey *k, int *lo, int *hi);
 /* The first list that knows the stage at this size; else the nearest size, of those from lo to hi, of the first that knows one. from: "user", "site", "built-in". */

@@ -79,7 +79,7 @@ OPTC_FN int optc_width(int n)                       /* lanes in use when n value
                 acc[l] = dwith(acc[l], acc[l + h]);                                                                    \
         return acc[0];                                                                                                 \
     }                                                                                                                  \
-    OPTC_CALLED void optc_rows_##k##s(T *out, const T *x, int n, long long segs)        /* the segments of each row */ \
+    OPTC_CALLED void optc_rows_##k##s(T *out, const T *x, int n, long long segs)        /* the tiles of each row */    \
     {                                                                                                                  \
         for (int i = 0; i < n; i++) {                                                                                  \
             double a = first;                                                                                          \

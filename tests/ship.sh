@@ -157,6 +157,10 @@ set -- $("$optc" explain sgd --hashes)
 printf 'optc-tune 1\ndevice NVIDIA H200 | units 132 | driver 580\n%s f32,f32,f32 %s 2^28 threads=512 vector=2 items=1 blocks=0 load=0 store=1 grid=4 ms=1 model=2 n=9 # sgd\n' "$2" "$1" > h200.tune
 OPTC_TUNE="$work/h200.tune" expect 0 "2 architectures" "$optc" ship sgd --arch sm_80,sm_90 -o measured
 check "a measured launch is not in the package, or in another architecture's" 'grep -q "launch sm_90 .*:512,2,1,0,0,1,4" measured/manifest && ! grep -q "launch sm_80 .*:512,2" measured/manifest'
+# What was measured at 2^24 elements says nothing of large tensors, which a package's launches are for.
+sed 's/ 2^28 / 2^24 /' h200.tune > small.tune
+OPTC_TUNE="$work/small.tune" expect 0 "1 architecture" "$optc" ship sgd --arch sm_90 -o elsewhere
+check "a result for small tensors was shipped" 'grep -q "launch sm_90" elsewhere/manifest && ! grep -q ":512,2" elsewhere/manifest'
 sed 's/threads=512/threads=513/' h200.tune > bad.tune
 OPTC_TUNE="$work/bad.tune" expect 1 "bad.tune:3: threads=513" "$optc" ship sgd --arch sm_90 -o unmeasured
 check "a package was made in spite of it" '[ ! -e unmeasured ]'

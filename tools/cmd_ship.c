@@ -145,10 +145,11 @@ static Launch ship_launch(Ship *s, Gen *g, int fn, int arch)
     emit_cuda_stage_hash(g, fn, hash);
     snprintf(types, sizeof types, "%s,%s,%s", type_info[g->plan->p].name, type_info[g->plan->g].name, type_info[g->plan->state].name);
     launch_range(g->plan, st, 0, &lo, &hi);
+    tuned_reach(&(TunedKey){.bucket = TUNED_LARGE}, &lo, &hi);
     for (int k = 0; k < 3 && !best; k++)
         for (int i = 0; i < lists[k]->n; i++) {
             const Tuned *t = &lists[k]->v[i];
-            if (!strcmp(t->key.stage, hash) && !strcmp(t->key.types, types) && arch_of(t->key.device) == arch && t->key.bucket >= lo && launch_valid(g->plan, st, &t->launch) && (!best || t->key.bucket > best->key.bucket))
+            if (!strcmp(t->key.stage, hash) && !strcmp(t->key.types, types) && arch_of(t->key.device) == arch && t->key.bucket >= lo && t->key.bucket <= hi && launch_valid(g->plan, st, &t->launch) && (!best || t->key.bucket > best->key.bucket))
                 best = t;
         }
     return best ? best->launch : launch_model(g->plan, st, 0);

@@ -35,7 +35,7 @@ typedef struct Run {
     double begun; int left;        /* of the rule at hand: when, and searches still to come; what one does not spend the others have */
     /* what is searched now */
     const char *label; int64_t elements; int nth, of;
-    int found, skipped, late, better; double gain;
+    int found, skipped, late, better, without; double gain;      /* without: rules that have no such stage */
 } Run;
 
 static volatile int stop;
@@ -172,10 +172,10 @@ static bool search_one(Run *r, const TunedKey *k, const Space *space, const Mete
     tuned_reach(k, &lo, &hi);
     Search s = {.budget = budget, .exhaustive = r->exhaustive, .stop = &stop, .said = progress, .said_ctx = r};
     Launch before[BEFORE + 1];
-    s.nknown = best_before(r, k, before);
     const Tuned *near = tuned_find(&r->known, k), *used = tuned_look(&r->engine->tuned, k, lo, hi, NULL);      /* this size or the nearest: in this file, and in all that steps use */
     if (near)
         before[s.nknown++] = near->launch;
+    s.nknown += best_before(r, k, before + s.nknown);
     s.known = before;
     s.used = used ? &used->launch : NULL;
     r->label = label;
@@ -287,7 +287,10 @@ static void no_stage(const Run *r, optc_rule *rule)
     for (int f = 0; f < rule->plan->nfn && at < sizeof names - 80; f++)
         if (to_tune(&(Run){0}, rule, plan_at(rule->plan, f)))
             at += (size_t)snprintf(names + at, sizeof names - at, "%s%.70s", at ? ", " : "", kernel_name(rule, plan_at(rule->plan, f)));
-    cli_error("tune: %s has no stage '%s' with something to tune%s%s%s", optc_rule_name(rule), r->stage, at ? " (there are: " : "", names, at ? ")" : "");
+    if (r->of == 1)
+        cli_error("tune: %s has no stage '%s' with something to tune (there are: %s)", optc_rule_name(rule), r->stage, names);
+    else
+        cli_error("tune: none of the rules has a stage '%s' with something to tune (%s has: %s)", r->stage, optc_rule_name(rule), names);
 }
 
 static optc_type public_of(int t)
@@ -308,7 +311,7 @@ static bool tune_rule(Run *r, const char *spec)
         cli_error("tune: %s runs on the %s: there is nothing to tune", spec, optc_rule_path(rule));
     r->begun = cli_now();
     r->left = stages_to_tune(r, rule) * r->nsize;
-    if (ok && r->stage && !r->left) {
+    if (ok && r->stage && !r->left && ++r->without == r->of) {
         no_stage(r, rule);
         ok = false;
     }
