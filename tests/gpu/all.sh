@@ -30,6 +30,8 @@ fi
 wait_all $jobs
 sh tests/gpu/ship.sh "$build" > "$build/log.ship" 2>&1 &       # it takes times: alone
 wait_all $!:ship
-"$build/optc" bench --device cuda --suite --against torch || failed=$((failed + 1))
+"$build/optc" bench --device cuda --suite --against torch > "$build/log.bench" 2>&1 || failed=$((failed + 1))
+cat "$build/log.bench"
+! grep -q '^ *misses ' "$build/log.bench" || { failed=$((failed + 1)); echo "FAILED: a row of the benchmark misses its bar"; }
 echo "$failed parts failed"
 [ "$failed" = 0 ]
