@@ -294,10 +294,14 @@ const char *emit_red_kind(const Node *n)
     }
 }
 
+const char *emit_tile(StageKind k) { return k == S_BAND ? "BAND" : "TILE"; }
+
+const char *emit_parts_per_row(const Mem *m) { return m->by == S_BAND ? "optc_up(self->cols, OPTC_BAND_COLS)" : "optc_up(self->cols, OPTC_TILE_COLS)"; }
+
 const char *emit_parts_per_slice(const Mem *m)
 {
     switch (m->from) {
-    case ELEM: return "optc_up(self->rows, OPTC_TILE_ROWS) * optc_up(self->cols, OPTC_TILE_COLS)";
+    case ELEM: return m->by == S_BAND ? "optc_up(self->rows, OPTC_BAND_ROWS) * optc_up(self->cols, OPTC_BAND_COLS)" : "optc_up(self->rows, OPTC_TILE_ROWS) * optc_up(self->cols, OPTC_TILE_COLS)";
     case ROW: return "optc_up(self->rows, OPTC_SEG)";
     default: return "optc_up(self->cols, OPTC_SEG)";
     }
@@ -305,7 +309,7 @@ const char *emit_parts_per_slice(const Mem *m)
 
 const char *emit_parts_of_tensor(Arena *a, const Mem *m)
 {
-    if (m->from == ELEM && !m->tile)
+    if (m->from == ELEM && m->by == S_FLAT)
         return "optc_up(self->n, OPTC_SEG)";
     if (m->from == SLICE)
         return "optc_up(self->slices, OPTC_SEG)";
@@ -347,7 +351,7 @@ const char *emit_stage_comment(Arena *a, const Plan *p, const Stage *s)
 {
     Buf b = {0};
     static const char *const what[NSTAGEKIND] = {"Once a group", "Once a tensor", "Once a matrix", "Once a row", "Once a column",
-                                                 "One pass over the elements", "One pass over tiles of each matrix"};
+                                                 "One pass over the elements", "One pass over tiles of each matrix", "One pass over bands of each matrix"};
     buf_printf(&b, "/* %s:", what[s->kind]);
     name_list(&b, p, s->load, s->nload, " reads");
     name_list(&b, p, s->store, s->nstore, s->nload ? "; writes" : " writes");

@@ -37,6 +37,8 @@ const char *emit_array(Emit *e, int mem, bool writable);       /* "(const float 
 void emit_define(Emit *e, Buf *b, const char *indent, Ref r, const char *name, const char *value);
 bool emit_stores(const Stage *s, int mem);
 const char *emit_red_kind(const Node *n);                      /* "sum", "max", "min" */
+const char *emit_tile(StageKind k);                             /* what its sizes in shape.h are called: TILE or BAND */
+const char *emit_parts_per_row(const Mem *m);
 const char *emit_parts_per_slice(const Mem *m);                /* how many partials a reduction left, as an expression over self */
 const char *emit_parts_of_tensor(Arena *a, const Mem *m);
 const char *emit_new_name(Emit *e, Ref r);

@@ -21,7 +21,7 @@ static const char *pointer(C *c, int mem, Ref val)
         return c->ptr[mem];
     const Mem *m = &c->e.plan->mem[mem];
     const char *label = m->kind != MEM_TEMP ? m->name : node_label(c->e.plan, c->e.g, val);
-    bool w = emit_stores(c->e.st, mem), elem = c->e.st->kind == S_FLAT || c->e.st->kind == S_TILE;
+    bool w = emit_stores(c->e.st, mem), elem = is_elem(c->e.st->kind);
     c->ptr[mem] = emit_name(&c->e, label ? label : arena_printf(c->e.arena, "x%d", val));
     buf_printf(&c->pointers, "%s%s%s *restrict %s = %s + %s;\n", c->in, w ? "" : "const ", type_info[m->type].c, c->ptr[mem], emit_array(&c->e, mem, w),
                elem && m->dom == COL ? "slice * self->cols + col" : "offset");
@@ -47,7 +47,7 @@ static void load_array(C *c, Access a, const char *inner)
     const char *ptr = pointer(c, a.mem, a.val);
     if (m->dom == ELEM && c->fetch)
         buf_printf(&c->pointers, "%soptc_fetch(%s + %s, sizeof *%s);\n", c->in, ptr,
-                   c->e.st->kind == S_TILE ? "(from + 2 * len < count ? 2 * len : self->cols - count + 2 * len)" : c->e.st->uses_rows ? "2 * run" : "2 * len", ptr);
+                   is_tiled(c->e.st->kind) ? "(from + 2 * len < count ? 2 * len : self->cols - count + 2 * len)" : c->e.st->uses_rows ? "2 * run" : "2 * len", ptr);
     const char *v = emit_form(&c->e, type_info[m->type].load, 'x', arena_printf(c->e.arena, "%s[i]", ptr));
     if (!emit_stores(c->e.st, a.mem) && c->e.uses[a.val] == 1 && c->e.g->n[a.val].ty == NUM)
         c->e.text[a.val] = v;
@@ -67,19 +67,19 @@ static bool few_streams(const C *c)
 static void loads(C *c, const char *inner)
 {
     const Stage *s = c->e.st;
-    bool elem = s->kind == S_FLAT || s->kind == S_TILE;
+    bool elem = is_elem(s->kind);
     for (int i = 0; i < s->nload; i++) {
         Access a = s->load[i];
         Dom d = c->e.plan->mem[a.mem].dom;
         if (d == GROUP || d == TENSOR)
             load_scalar(c, &c->hoisted, "    ", a, "0");
-        else if (d == SLICE && s->kind == S_TILE)
+        else if (d == SLICE && is_tiled(s->kind))
             load_scalar(c, &c->hoisted, "    ", a, "slice");
         else if (d == SLICE && (s->kind == S_ROW || s->kind == S_COL))
             load_scalar(c, &c->hoisted, "    ", a, "slice");
         else if (d == SLICE && elem)
             load_scalar(c, &c->pointers, c->in, a, "slice");
-        else if (d == ROW && s->kind == S_TILE)
+        else if (d == ROW && is_tiled(s->kind))
             load_scalar(c, &c->rowstart, "        ", a, "row");
         else if (d == ROW && elem)
             load_scalar(c, &c->pointers, c->in, a, "row");
@@ -105,7 +105,7 @@ static void finish_one(C *c, Access f)
     }
     buf_printf(&c->buffers, "    %s %s[OPTC_SEG];\n", emit_real(e), name);
     if (s->kind == S_ROW)
-        buf_printf(&c->buffers, "    optc_rows_%s%s(%s, %s + offset * optc_up(self->cols, OPTC_TILE_COLS), count, optc_up(self->cols, OPTC_TILE_COLS));\n", k, ps, name, part);
+        buf_printf(&c->buffers, "    optc_rows_%s%s(%s, %s + offset * %s, count, %s);\n", k, ps, name, part, emit_parts_per_row(m), emit_parts_per_row(m));
     else if (s->kind == S_COL)
         buf_printf(&c->buffers, "    optc_columns_%s%s(%s, %s + slice * optc_up(self->rows, OPTC_TILE_ROWS) * self->cols + start, count,\n"
                    "        optc_up(self->rows, OPTC_TILE_ROWS), self->cols);\n", k, ps, name, part);
@@ -120,7 +120,7 @@ static void fold_elem(C *c, Access f, const char *buffer)
 {
     Emit *e = &c->e;
     const Node *n = &e->g->n[f.val];
-    bool tile = e->st->kind == S_TILE;
+    bool tile = is_tiled(e->st->kind);
     const char *k = emit_red_kind(n), *s = emit_suffix(e), *real = emit_real(e), *part = emit_array(&c->e, f.mem, true);
     const char *acc = emit_name(e, arena_printf(e->arena, "%s_%s", n->name ? n->name : k, n->dom == COL ? "cols" : "lanes"));
     if (n->dom == COL) {
@@ -142,7 +142,7 @@ static void fold_elem(C *c, Access f, const char *buffer)
         buf_printf(&c->rowend, "        (%s)[row * segs + seg] = optc_tree_%s%s(%s, width);\n", part, k, s, acc);
     } else {
         const char *lines = emit_name(e, arena_printf(e->arena, "%s_rows", n->name ? n->name : k));
-        buf_printf(&c->buffers, "    %s %s[OPTC_TILE_ROWS];\n", real, lines);
+        buf_printf(&c->buffers, "    %s %s[OPTC_%s_ROWS];\n", real, lines, emit_tile(e->st->kind));
         buf_printf(&c->rowend, "        %s[line] = optc_tree_%s%s(%s, width);\n", lines, k, s, acc);
         buf_printf(&c->finish, "    (%s)[unit] = optc_fold_%s%s(%s, rows);\n", part, k, s, lines);
     }
@@ -210,9 +210,9 @@ static bool emit_stage(Buf *out, Gen *g, const Phase *ph, const Stage *s, const 
     emit_begin(&c.e, g->plan, ph, s, &g->arena, reserved);
     c.ptr = NEWS(&g->arena, const char *, g->plan->nmem + 1);
     bool fold = s->nfold > 0;
-    const char *tmpl = s->kind == S_TILE ? "tile" : s->kind == S_FLAT ? (s->uses_rows ? "runs" : fold ? "flat_fold" : "flat")
+    const char *tmpl = is_tiled(s->kind) ? "tile" : s->kind == S_FLAT ? (s->uses_rows ? "runs" : fold ? "flat_fold" : "flat")
                      : is_list(s->kind) ? "list" : "single";
-    const char *in = s->kind == S_TILE || s->uses_rows ? "            " : !strcmp(tmpl, "flat_fold") ? "        " : "    ";
+    const char *in = is_tiled(s->kind) || s->uses_rows ? "            " : !strcmp(tmpl, "flat_fold") ? "        " : "    ";
     const char *inner = is_single(s->kind) ? "    " : arena_printf(&g->arena, "%s    ", in);
     c.in = in;
     c.fetch = s->nfold || s->uses_rows ? few_streams(&c) : false;
@@ -222,7 +222,7 @@ static bool emit_stage(Buf *out, Gen *g, const Phase *ph, const Stage *s, const 
     loads(&c, inner);
     body(&c, inner);
     const char *length = s->kind == S_ROW ? "self->rows" : s->kind == S_COL ? "self->cols" : "self->slices";
-    Hole h[] = {{"comment", emit_stage_comment(&g->arena, g->plan, s)}, {"fn", fn}, {"length", length},
+    Hole h[] = {{"comment", emit_stage_comment(&g->arena, g->plan, s)}, {"fn", fn}, {"length", length}, {"tile", emit_tile(s->kind)},
                 {"hoisted", c.hoisted.s}, {"buffers", c.buffers.s}, {"pointers", c.pointers.s}, {"body", c.body.s}, {"lanes", c.lanes.s},
                 {"finish", c.finish.s}, {"rowstart", c.rowstart.s}, {"rowend", c.rowend.s}};
     int n = sizeof h / sizeof *h;

@@ -24,8 +24,6 @@ typedef struct {
     const char *in, *inner;
 } K;
 
-static bool elem_pass(const Stage *s) { return s->kind == S_FLAT || s->kind == S_TILE; }
-
 enum { NCLASS = 3 };
 static int class_of(const Node *n)
 {
@@ -44,7 +42,7 @@ static const char *pointer(K *c, int mem, Ref val)
     c->ptr[mem] = emit_name(&c->e, label ? label : arena_printf(c->e.arena, "x%d", val));
     buf_printf(&c->pointers, "    %s%s *__restrict__ %s = %s%s;\n", w ? "" : "const ", type_info[m->type].c, c->ptr[mem], emit_array(&c->e, mem, w),
                is_list(c->e.st->kind) ? " + offset" : "");
-    if (elem_pass(c->e.st) && m->dom == ELEM)
+    if (is_elem(c->e.st->kind) && m->dom == ELEM)
         buf_printf(&c->wide, "%soptc_wide<%d>(%s)", c->wide.len ? " && " : "", c->vec, c->ptr[mem]);
     return c->ptr[mem];
 }
@@ -134,11 +132,11 @@ static void loads(K *c)
             load_scalar(c, &c->hoisted, "    ", a, "0");
         else if (d == ELEM)
             load_vector(c, a);
-        else if (s->kind == S_TILE && d == COL)
+        else if (is_tiled(s->kind) && d == COL)
             load_columns(c, a);
-        else if (s->kind == S_TILE && d == ROW)
+        else if (is_tiled(s->kind) && d == ROW)
             load_scalar(c, c->form == FORM_ROWS ? &c->rowstart : &c->loads, c->form == FORM_ROWS ? "        " : c->in, a, "row");
-        else if (s->kind == S_TILE)
+        else if (is_tiled(s->kind))
             load_scalar(c, &c->hoisted, "    ", a, "slice");
         else if (s->kind == S_FLAT)
             load_placed(c, a, d);
@@ -157,7 +155,7 @@ static void finish_one(K *c, Access f)
     const Mem *m = &e->plan->mem[f.mem];
     const char *cls = fold_class(n), *ty = type_info[m->type].c, *part = emit_array(&c->e, f.mem, false);
     const char *name = emit_name(e, n->name ? n->name : arena_printf(e->arena, "%s%d", emit_red_kind(n), f.val));
-    const char *per = emit_parts_per_slice(m), *rows = "optc_up(self->cols, OPTC_TILE_COLS)", *tiles = "optc_up(self->rows, OPTC_TILE_ROWS)";
+    const char *per = emit_parts_per_slice(m), *rows = emit_parts_per_row(m), *tiles = "optc_up(self->rows, OPTC_TILE_ROWS)";
     if (is_single(s->kind))
         buf_printf(&c->fins, "    const double %s = optc_finish<%s, %s>(%s, %s, shared);\n", name, cls, ty, part,
                    s->kind == S_GROUP ? "self->ntensors" : emit_parts_of_tensor(e->arena, m));
@@ -220,10 +218,10 @@ static void fold_tile(K *c, Access f, const char *x)
     const char *open = c->form == FORM_ROWS ? "        if (lane == 0)\n" : "#pragma unroll\n    for (int k = 0; k < 8; k++) {\n        const int line = warp + 8 * k;\n        if (lane == 0 && line < rows)\n";
     buf_puts(end, open);
     if (n->dom == ROW) {
-        buf_printf(end, "            (%s)[(slice * self->rows + block * OPTC_TILE_ROWS + line) * segs + seg] = %s;\n", part, all);
+        buf_printf(end, "            (%s)[(slice * self->rows + block * OPTC_%s_ROWS + line) * segs + seg] = %s;\n", part, emit_tile(e->st->kind), all);
     } else {
         const char *sh = emit_name(e, arena_printf(e->arena, "%s_rows", label));
-        buf_printf(&c->buffers, "    __shared__ %s %s[OPTC_TILE_ROWS];\n", real, sh);
+        buf_printf(&c->buffers, "    __shared__ %s %s[OPTC_%s_ROWS];\n", real, sh, emit_tile(e->st->kind));
         buf_printf(end, "            %s[line] = %s;\n", sh, all);
         buf_printf(&c->last, "    __syncthreads();\n    if (warp == 0) {\n        const %s v = optc_fold_rows<%s, %s>(%s, rows);\n        if (lane == 0)\n            (%s)[u.unit] = v;\n    }\n",
                    real, cls, real, sh, part);
@@ -248,7 +246,7 @@ static void fold_one(K *c, Access f)
         buf_printf(&c->body, "%sconst %s %s = %s;\n", c->inner, real, name, x);
         e->text[r] = name;
     }
-    if (s->kind == S_TILE) {
+    if (is_tiled(s->kind)) {
         fold_tile(c, f, e->text[r]);
         return;
     }
@@ -389,7 +387,7 @@ static bool emit_kernel(Buf *out, Gen *g, const PlanEntry *en, int mask, const S
     c.e.t_ahead = !step;                        /* t on the device moves when a step begins */
     c.ptr = NEWS(&g->arena, const char *, g->plan->nmem + 1);
     c.rowfold = NEWS(&g->arena, const char *, (c.e.g->len + 1) * NCLASS);
-    c.in = s->kind == S_TILE ? "            " : "        ";
+    c.in = is_tiled(s->kind) ? "            " : "        ";
     c.inner = is_single(s->kind) || c.form == FORM_COLS ? "    " : c.form == FORM_LANES ? "            " : is_list(s->kind) ? "        " : arena_printf(&g->arena, "%s    ", c.in);
     emit_scalars(&c.e, &c.hoisted, "    ");
     for (int i = 0; i < s->nfin; i++)
@@ -406,9 +404,9 @@ static bool emit_kernel(Buf *out, Gen *g, const PlanEntry *en, int mask, const S
     const char *start = arena_printf(&g->arena, "    optc_place place = optc_find(self, start + %d * %s);\n", c.vec, c.form == FORM_FOLD ? "lane" : "(int)threadIdx.x");
     const char *ahead = arena_printf(&g->arena, "        optc_ahead(place, self, %s);\n", c.form == FORM_FOLD ? "OPTC_LANES" : arena_printf(&g->arena, "%d", c.vec * v[KNOB_THREADS]));
     /* Plain maps reach the memory's limit either way: only what folds or looks up rows and columns is compiled twice. */
-    const char *sizes = s->kind == S_TILE ? "" : placed ? arena_printf(&g->arena, " && self->n %% %d == 0 && self->cols %% %d == 0", c.vec, c.vec) : arena_printf(&g->arena, " && self->n %% %d == 0", c.vec);
+    const char *sizes = is_tiled(s->kind) ? "" : placed ? arena_printf(&g->arena, " && self->n %% %d == 0 && self->cols %% %d == 0", c.vec, c.vec) : arena_printf(&g->arena, " && self->n %% %d == 0", c.vec);
     const char *choose = c.form == FORM_MAP && !placed ? "    walk(aligned);\n" : arena_printf(&g->arena, "    if (aligned%s)\n        walk(optc_even());\n    else\n        walk(aligned);\n", sizes);
-    Hole h[] = {{"choose", choose}, {"comment", emit_stage_comment(&g->arena, g->plan, s)}, {"fn", fn}, {"mems", arena_printf(&g->arena, "%d", g->plan->nmem)}, {"each", each}, {"back", back}, {"end", end},
+    Hole h[] = {{"choose", choose}, {"comment", emit_stage_comment(&g->arena, g->plan, s)}, {"fn", fn}, {"tile", emit_tile(s->kind)}, {"mems", arena_printf(&g->arena, "%d", g->plan->nmem)}, {"each", each}, {"back", back}, {"end", end},
                 {"bounds", v[KNOB_BLOCKS] ? arena_printf(&g->arena, "%d, %d", v[KNOB_THREADS], v[KNOB_BLOCKS]) : number[KNOB_THREADS]},
                 {"threads", number[KNOB_THREADS]}, {"vector", number[KNOB_VECTOR]}, {"items", number[KNOB_ITEMS]}, {"pieces", arena_printf(&g->arena, "%d", (int)pieces)},
                 {"place", placed ? start : ""}, {"ahead", placed ? ahead : ""}, {"guard", guard_text(g, mask, step ? "" : " + 1.0")}, {"tick", tick},
@@ -435,7 +433,7 @@ int emit_cuda_parts(const Plan *p)
     int n = 0;
     for (int f = 0; f < p->nfn; f++) {
         StageAt at = plan_at(p, f);
-        n += at.stage && elem_pass(at.stage);
+        n += at.stage && is_elem(at.stage->kind);
     }
     return n ? n : 1;
 }
@@ -455,8 +453,8 @@ void emit_cuda_stage_hash(Gen *g, int fn, char hex[33])
     bool whole = setjmp(out) == 0;
     if (whole)
         emit_kernel(&b, g, at.entry, at.phase, at.stage, &l, "stage");
-    if (whole && at.stage->kind == S_TILE)
-        buf_printf(&b, "%d x %d", OPTC_TILE_ROWS, OPTC_TILE_COLS);
+    if (whole && is_tiled(at.stage->kind))
+        buf_printf(&b, "%d x %d", at.stage->kind == S_TILE ? OPTC_TILE_ROWS : OPTC_BAND_ROWS, at.stage->kind == S_TILE ? OPTC_TILE_COLS : OPTC_BAND_COLS);
     g->arena.out = NULL;
     g->cite = cite;
     locale_back(was);
@@ -495,11 +493,11 @@ static char *number_lines(Buf *text, const char *name)
 
 int emit_cuda_part_of(const Plan *p, int fn, int nparts)
 {
-    bool pass = elem_pass(plan_at(p, fn).stage);
+    bool pass = is_elem(plan_at(p, fn).stage->kind);
     int before = 0;                             /* passes over the elements take longest to compile: they and the others are dealt out in turn */
     for (int f = 0; f < fn; f++) {
         StageAt at = plan_at(p, f);
-        before += at.stage && elem_pass(at.stage) == pass;
+        before += at.stage && is_elem(at.stage->kind) == pass;
     }
     return before % (nparts > 0 ? nparts : 1);
 }

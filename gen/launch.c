@@ -11,7 +11,7 @@ static const short choices[NFORM][NKNOB][MOST_VALUES + 1] = {
     [FORM_MAP] = {{128, 256, 512, -1}, {2, 4, 8, -1}, {1, 2, 4, -1}, {0, 4, 6, 8, 10, -1}, {0, 1, 2, -1}, {0, 1, -1}, {0, 4, -1}},
     [FORM_FOLD] = {{64, 128, 256, -1}, {4, -1}, {1, 2, 4, 8, -1}, {0, 4, 6, 8, 12, -1}, {0, 1, 2, -1}, {0, 1, -1}, {0, 8, -1}},
     [FORM_TILE] = {{256, -1}, {4, -1}, {1, 2, 4, -1}, {0, 3, 4, 5, 6, -1}, {0, 1, 2, -1}, {0, 1, -1}, {0, -1}},
-    [FORM_ROWS] = {{128, 256, 512, 1024, -1}, {4, -1}, {1, 2, 4, 8, -1}, {0, 3, 4, 6, 8, -1}, {0, 1, 2, -1}, {0, 1, -1}, {0, -1}},
+    [FORM_ROWS] = {{128, 256, 512, -1}, {4, -1}, {1, 2, 4, 8, -1}, {0, 3, 4, 6, 8, -1}, {0, 1, 2, -1}, {0, 1, -1}, {0, -1}},
     [FORM_LIST] = {{128, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
     [FORM_LANES] = {{128, 512, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
     [FORM_COLS] = {{256, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
@@ -25,8 +25,8 @@ LaunchForm stage_form(const Stage *s)
 {
     if (s->kind == S_FLAT)
         return s->nfold ? FORM_FOLD : FORM_MAP;
-    if (s->kind == S_TILE)
-        return s->colfolds ? FORM_TILE : FORM_ROWS;       /* without them a warp may walk a row to its end */
+    if (is_tiled(s->kind))
+        return s->kind == S_TILE ? FORM_TILE : FORM_ROWS;       /* where no columns are folded a warp may walk a row to its end */
     if (!is_list(s->kind))
         return FORM_SINGLE;
     if (s->nfold)
@@ -86,8 +86,8 @@ Launch launch_plain(const Stage *s)
  * tests/gpu/model.sh judges this table by what was tried; f32 only). Below the border streaming hints pay and above they cost; where it lies was seen, not derived: 2^23,
  * but 2^25 for folds that only read. Maps of four arrays or fewer want wider vectors above it. Folds that look up rows want no hints, but a cap on registers below:
  * of 2^24 elements all 4096 warps then find room at once, where a third of the time went to those that wait.
- * Rows: a block has 64 of them and a tensor few blocks, so that small ones want many warps. Borders are odd powers, where size buckets meet.
- * Tiles and rows were measured when tiles had 4096 columns, and not yet since they have 1024; nor how many threads a list that folds wants. */
+ * Rows: where a tensor has few blocks, each wants many warps. Borders are odd powers, where size buckets meet.
+ * Tiles and rows were measured when both had 64 x 4096 elements, and not since; nor how many threads a list that folds wants. */
 typedef struct Model { int64_t below; Launch small, large; } Model;
 enum { LIGHT = 4 };
 
@@ -97,7 +97,7 @@ static Model model_of(const Plan *p, const Stage *s)
         [FORM_MAP] = {1 << 23, {{128, 4, 1, 0, 2, 1, 0}}, {{128, 4, 2, 0, 0, 0, 0}}},
         [FORM_FOLD] = {1 << 25, {{64, 4, 2, 8, 1, 1, 0}}, {{128, 4, 4, 0, 0, 0, 0}}},
         [FORM_TILE] = {0, {{0}}, {{256, 4, 4, 0, 2, 0, 0}}},
-        [FORM_ROWS] = {1 << 27, {{1024, 4, 1, 0, 0, 0, 0}}, {{256, 4, 2, 3, 0, 0, 0}}},
+        [FORM_ROWS] = {1 << 27, {{512, 4, 1, 0, 0, 0, 0}}, {{256, 4, 2, 3, 0, 0, 0}}},
         [FORM_LIST] = {0, {{0}}, {{128, 1, 1, 0, 0, 0, 0}}},
         [FORM_LANES] = {0, {{0}}, {{512, 1, 1, 0, 0, 0, 0}}},
         [FORM_COLS] = {0, {{0}}, {{256, 1, 1, 0, 0, 0, 0}}},

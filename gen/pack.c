@@ -11,7 +11,7 @@
 
 static const char *const dom_id[NDOM] = {"CONST_", "GROUP", "TENSOR", "SLICE", "ROW", "COL", "ELEM"};
 static const char *const mem_id[] = {"MEM_P", "MEM_G", "MEM_INPUT", "MEM_STATE", "MEM_TEMP", "MEM_PART"};
-static const char *const stage_id[NSTAGEKIND] = {"S_GROUP", "S_TENSOR", "S_SLICE", "S_ROW", "S_COL", "S_FLAT", "S_TILE"};
+static const char *const stage_id[NSTAGEKIND] = {"S_GROUP", "S_TENSOR", "S_SLICE", "S_ROW", "S_COL", "S_FLAT", "S_TILE", "S_BAND"};
 static const char *const form_id[NFORM] = {"FORM_MAP", "FORM_FOLD", "FORM_TILE", "FORM_ROWS", "FORM_LIST", "FORM_LANES", "FORM_COLS", "FORM_SLICES", "FORM_SINGLE", "FORM_CPU"};
 static const char *const flag[] = {"false", "true"};
 
@@ -85,7 +85,7 @@ static void put_mems(Buf *b, const char *id, const Plan *p)
     for (int k = 0; k < p->nmem; k++) {
         const Mem *m = &p->mem[k];
         const State *s = m->kind == MEM_STATE ? &p->rule->state[m->sym] : NULL;
-        buf_printf(b, "    {%s, %s, %s, %s, %d, \"%s\", %s, ", mem_id[m->kind], dom_id[m->dom], dom_id[m->from], flag[m->tile], (int)m->type, m->name ? m->name : "",
+        buf_printf(b, "    {%s, %s, %s, %s, %d, \"%s\", %s, ", mem_id[m->kind], dom_id[m->dom], dom_id[m->from], stage_id[m->by], (int)m->type, m->name ? m->name : "",
                    s && s->init == INIT_COPY_P ? "INIT_COPY_P" : "INIT_FILL");
         put_double(b, s && s->init == INIT_FILL ? s->value : 0);
         buf_puts(b, ", {");

@@ -187,6 +187,7 @@ static int solve_variant(P *p, int v, Pass *pass)
                 list_add(p->arena, &roots[k], p->g->n[r].a[0], -1);
                 list_add(p->arena, &q.fold, r, -1);
                 q.tile = q.tile || p->g->n[r].dom != TENSOR;
+                q.cols = q.cols || p->g->n[r].dom == COL;
             }
         /* Between equal bytes, a fold to the tensor goes to a pass without tiles: there it costs no sums of rows. */
         for (int i = 0; i < q.fold.n; i++)

@@ -13,7 +13,7 @@ int new_mem(P *p, Mem m)
     Plan *pl = p->plan;
     for (int i = 0; i < pl->nmem && (m.kind == MEM_TEMP || m.kind == MEM_PART); i++) {
         const Mem *x = &pl->mem[i];
-        if (!p->taken[i] && x->kind == m.kind && x->dom == m.dom && x->from == m.from && x->type == m.type && x->tile == m.tile) {
+        if (!p->taken[i] && x->kind == m.kind && x->dom == m.dom && x->from == m.from && x->type == m.type && x->by == m.by) {
             p->taken[i] = true;
             return i;
         }

@@ -7,9 +7,10 @@
  *   SEG = 4096 values in a row are a segment; a segment has LANES = 128 lanes; lane l adds up values l, l+128, … in order,
  *   starting from the identity; then halves are folded together, lane l with l+64, then l+32 … down to one partial.
  *   flat   the tensor's elements in segments: folds to one value per tensor
- *   tile   64 rows x 1024 columns of one matrix, so narrow that one of 4096 x 4096 has two for every multiprocessor of a large GPU. A row's
+ *   tile   64 rows x 1024 columns of one matrix, where columns are folded; so narrow that one of 4096 x 4096 has two for every multiprocessor of a large GPU. A row's
  *          part of it folds as a segment does (row folds). A tile's fold to a slice or tensor value is the lane fold of its rows'
  *          results. A column adds rows r, r+8, … of the tile in lane r mod 8, then folds 8 lanes in halves (column folds).
+ *   band   16 rows x 4096 columns, where only rows are: the same, with rows as long as segments
  *   list   row, column and slice values, in segments of their matrix (or tensor)
  *   Partials are in the precision of what was folded. Finishing adds partials in f64: lists by the same 128 lanes, the
  *   tiles of a row in order, the tiles of a column in 32 lanes (tile k in lane k mod 32) folded in halves.
@@ -23,16 +24,18 @@
 #define OPTC_PLAN_H
 #include "ir.h"
 
-enum { SEG = OPTC_SEG, LANES = OPTC_LANES, TILE_ROWS = OPTC_TILE_ROWS, ROW_LANES = OPTC_ROW_LANES, COL_LANES = OPTC_COL_LANES };
+enum { SEG = OPTC_SEG, LANES = OPTC_LANES, ROW_LANES = OPTC_ROW_LANES, COL_LANES = OPTC_COL_LANES };
 
 extern const char *const stage_name[NSTAGEKIND];
+static inline bool is_elem(StageKind k) { return k == S_FLAT || k == S_TILE || k == S_BAND; }      /* a pass over the elements */
+static inline bool is_tiled(StageKind k) { return k == S_TILE || k == S_BAND; }
 
 typedef struct Mem {
     MemKind kind;
     int sym;               /* INPUT, STATE: which; TEMP, PART: a running number */
     Dom dom;               /* PART: the domain folded to */
     Dom from;              /* PART: the domain folded */
-    bool tile;             /* PART of an elem fold: laid out by tiles, not segments */
+    StageKind by;          /* PART: the kind of stage that folds, by whose units it is laid out */
     Type type;
     const char *name;
 } Mem;
@@ -49,7 +52,7 @@ typedef struct Stage {
     Access *fold; int nfold;               /* reductions whose partials this stage writes: val is the reduction node */
     Access *fin; int nfin;                 /* reductions this stage finishes */
     bool uses_rows;                        /* flat: reads row, col or slice values, so it walks row by row */
-    int colfolds;                          /* tile: how many of its folds are to columns */
+    int colfolds;                          /* how many of its folds are to columns */
     int bytes_read, bytes_written;         /* per element (flat and tile) or per value of the stage's domain */
     int cost;                              /* operations per element or value */
     int fn;                                /* number of the emitted function */

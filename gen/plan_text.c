@@ -15,7 +15,7 @@ static void put_names(Buf *b, const Plan *p, const Graph *g, const Access *v, in
 
 static const char *per(const Stage *s)
 {
-    static const char *const w[NSTAGEKIND] = {"group", "tensor", "matrix", "row", "column", "element", "element"};
+    static const char *const w[NSTAGEKIND] = {"group", "tensor", "matrix", "row", "column", "element", "element", "element"};
     return w[s->kind];
 }
 
@@ -46,7 +46,7 @@ void plan_print(Buf *b, const Plan *p, bool terse)
             const Phase *ph = &p->entry[e].phase[m];
             int bytes[NVARIANT] = {0}, elem = 0;
             for (int i = 0; i < ph->nstage; i++)
-                if (ph->stage[i].kind == S_FLAT || ph->stage[i].kind == S_TILE) {
+                if (is_elem(ph->stage[i].kind)) {
                     bytes[ph->stage[i].variant] += ph->stage[i].bytes_read + ph->stage[i].bytes_written;
                     elem++;
                 }

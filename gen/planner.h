@@ -21,7 +21,7 @@ typedef struct {                 /* planning one phase */
 } P;
 
 typedef struct { Access *v; int n, cap; } List;
-typedef struct { List load, store, fold; bool tile; } Pass;         /* one elem pass of one variant */
+typedef struct { List load, store, fold; bool tile, cols; } Pass;         /* one elem pass of one variant */
 
 static inline Dom pdom(const P *p, Ref r)      /* constants that need computing are computed with the group's values */
 {

@@ -1,7 +1,7 @@
 /* Partials and traffic of a plan's stages, for a tensor of a given shape. */
 #include "plan.h"
 
-int64_t part_len(const Mem *m, Shape s, int64_t ntensors) { return count_parts(m->from, m->dom, m->tile, s, ntensors); }
+int64_t part_len(const Mem *m, Shape s, int64_t ntensors) { return count_parts(m->from, m->dom, m->by, s, ntensors); }
 
 static double mem_traffic(const Plan *p, int mem, Shape s)
 {

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-const char *const stage_name[NSTAGEKIND] = {"group", "tensor", "slice", "row", "col", "map", "tile"};
+const char *const stage_name[NSTAGEKIND] = {"group", "tensor", "slice", "row", "col", "map", "tile", "band"};
 
 static Stage *stage_at(P *p, int time, int level, StageKind kind, int variant)
 {
@@ -115,7 +115,7 @@ static void make_elem_stages(P *p, Pass *pass)
             Pass *q = &pass[v * (p->npass + 1) + k];
             if (!q->store.n && !q->fold.n)
                 continue;
-            Stage *s = stage_at(p, k, ELEM_LEVEL, q->tile ? S_TILE : S_FLAT, v);
+            Stage *s = stage_at(p, k, ELEM_LEVEL, q->cols ? S_TILE : q->tile ? S_BAND : S_FLAT, v);
             bool *want = clear_want(p);
             for (int i = 0; i < q->fold.n; i++) {
                 want[p->g->n[q->fold.v[i].val].a[0]] = true;
@@ -167,7 +167,7 @@ static void fill_list_stages(P *p)
                 }
         for (int i = 0; i < p->ph->nstage; i++) {
             Stage *s = &p->ph->stage[i];
-            if (s->kind == S_FLAT || s->kind == S_TILE)
+            if (is_elem(s->kind))
                 continue;
             static const Dom dom_of[] = {[S_GROUP] = GROUP, [S_TENSOR] = TENSOR, [S_SLICE] = SLICE, [S_ROW] = ROW, [S_COL] = COL};
             bool *want = clear_want(p);
@@ -248,7 +248,7 @@ static void place_parts(P *p)
             const Node *n = &p->g->n[r];
             int *at = &part[is_global(n) ? VEC : s->variant][r];
             if (*at < 0)
-                *at = new_mem(p, (Mem){.kind = MEM_PART, .dom = (Dom)n->dom, .from = (Dom)n->from, .tile = s->kind == S_TILE,
+                *at = new_mem(p, (Mem){.kind = MEM_PART, .dom = (Dom)n->dom, .from = (Dom)n->from, .by = s->kind,
                                        .type = mem_type_of(p->plan, (Dom)n->from)});
             s->fold[j].mem = *at;
         }
@@ -262,7 +262,7 @@ static void place_parts(P *p)
 
 static Dom stage_dom(StageKind k)
 {
-    static const Dom d[NSTAGEKIND] = {GROUP, TENSOR, SLICE, ROW, COL, ELEM, ELEM};
+    static const Dom d[NSTAGEKIND] = {GROUP, TENSOR, SLICE, ROW, COL, ELEM, ELEM, ELEM};
     return d[k];
 }
 
@@ -280,7 +280,7 @@ static void finish_stage(P *p, Stage *s)
     for (int i = 0; i < s->nbody; i++)
         s->cost += op_info[p->g->n[s->body[i]].op].cost;
     s->cost += s->nfold;
-    for (int i = 0; i < s->nfold && s->kind == S_TILE; i++)
+    for (int i = 0; i < s->nfold; i++)
         s->colfolds += p->plan->mem[s->fold[i].mem].dom == COL;
     s->fn = p->plan->nfn++;
 }

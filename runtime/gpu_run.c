@@ -55,6 +55,16 @@ static void pack_views(Packer *p, const optc_binding *b, GpuTables *t, CUdevicep
     round_up(p);
 }
 
+static bool has_stage(const Plan *p, int variant, int kind)
+{
+    for (int f = 0; f < p->nfn; f++) {
+        const Stage *s = plan_at(p, f).stage;
+        if (s && s->variant == variant && s->kind == (StageKind)kind)
+            return true;
+    }
+    return false;
+}
+
 static void pack_all(Packer *p, const optc_binding *b, GpuTables *t, CUdeviceptr base)
 {
     size_t row = sizeof(double) * (size_t)(b->rule->rule->nhyper + 1);
@@ -67,7 +77,8 @@ static void pack_all(Packer *p, const optc_binding *b, GpuTables *t, CUdeviceptr
     pack_views(p, b, t, base);
     for (int v = 0; v < NVARIANT; v++)
         for (int k = 0; k < NSTAGEKIND; k++)
-            t->units[v][k] = pack_units(p, &b->units[v], (StageKind)k);
+            if (has_stage(b->rule->plan, v, k))
+                t->units[v][k] = pack_units(p, &b->units[v], (StageKind)k);
 }
 
 static optc_status send_tables(optc_binding *b, const char *host, size_t bytes)

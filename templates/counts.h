@@ -6,7 +6,7 @@
 
 typedef enum { CONST_, GROUP, TENSOR, SLICE, ROW, COL, ELEM, NDOM } Dom;
 typedef enum { MEM_P, MEM_G, MEM_INPUT, MEM_STATE, MEM_TEMP, MEM_PART } MemKind;
-typedef enum { S_GROUP, S_TENSOR, S_SLICE, S_ROW, S_COL, S_FLAT, S_TILE, NSTAGEKIND } StageKind;
+typedef enum { S_GROUP, S_TENSOR, S_SLICE, S_ROW, S_COL, S_FLAT, S_TILE, S_BAND, NSTAGEKIND } StageKind;
 typedef enum { FORM_MAP, FORM_FOLD, FORM_TILE, FORM_ROWS, FORM_LIST, FORM_LANES, FORM_COLS, FORM_SLICES, FORM_SINGLE, FORM_CPU, NFORM } LaunchForm;
 /* cpu: a whole step there; threads (0: all) and, as items, the units a thread takes at once (0: by size) */
 typedef enum {
@@ -62,6 +62,7 @@ OPTC_COUNT int64_t stage_units(StageKind k, Shape s)          /* how many units 
     switch (k) {
     case S_FLAT: return count_up(s.n, OPTC_SEG);
     case S_TILE: return s.n ? s.slices * count_up(s.rows, OPTC_TILE_ROWS) * count_up(s.cols, OPTC_TILE_COLS) : 0;
+    case S_BAND: return s.n ? s.slices * count_up(s.rows, OPTC_BAND_ROWS) * count_up(s.cols, OPTC_BAND_COLS) : 0;
     case S_ROW: return s.slices * count_up(s.rows, OPTC_SEG);
     case S_COL: return s.slices * count_up(s.cols, OPTC_SEG);
     case S_SLICE: return count_up(s.slices, OPTC_SEG);
@@ -69,16 +70,16 @@ OPTC_COUNT int64_t stage_units(StageKind k, Shape s)          /* how many units 
     }
 }
 
-/* Partials of a reduction from one domain to another; tile: of elements, laid out by tiles and not by segments. */
-OPTC_COUNT int64_t count_parts(Dom from, Dom to, bool tile, Shape s, int64_t ntensors)
+/* Partials of a reduction from one domain to another; by: of elements, the kind of pass that leaves them, by whose units they lie. */
+OPTC_COUNT int64_t count_parts(Dom from, Dom to, StageKind by, Shape s, int64_t ntensors)
 {
     switch (from) {
     case ELEM:
         if (to == ROW)
-            return s.slices * s.rows * count_up(s.cols, OPTC_TILE_COLS);
+            return s.slices * s.rows * count_up(s.cols, by == S_BAND ? OPTC_BAND_COLS : OPTC_TILE_COLS);
         if (to == COL)
             return s.slices * count_up(s.rows, OPTC_TILE_ROWS) * s.cols;
-        return stage_units(tile ? S_TILE : S_FLAT, s);
+        return stage_units(by, s);
     case ROW: return stage_units(S_ROW, s);
     case COL: return stage_units(S_COL, s);
     case SLICE: return stage_units(S_SLICE, s);

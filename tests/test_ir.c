@@ -442,7 +442,7 @@ START_TEST(bytes_and_passes)
     int bytes[NVARIANT] = {0}, passes = 0;
     for (int i = 0; i < e->phase[f->phase].nstage; i++) {
         const Stage *s = &e->phase[f->phase].stage[i];
-        if (s->kind != S_FLAT && s->kind != S_TILE)
+        if (!is_elem(s->kind))
             continue;
         bytes[s->variant] += s->bytes_read + s->bytes_written;
         passes++;

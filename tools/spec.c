@@ -130,7 +130,7 @@ void spec_bytes(const Plan *p, int entry, int variant, int *least, int *most)
         int bytes = 0;
         for (int i = 0; i < ph->nstage; i++) {
             const Stage *st = &ph->stage[i];
-            if (st->variant == variant && (st->kind == S_FLAT || st->kind == S_TILE))
+            if (st->variant == variant && is_elem(st->kind))
                 bytes += st->bytes_read + st->bytes_written;
         }
         *least = m == 0 || bytes < *least ? bytes : *least;
