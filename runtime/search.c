@@ -155,7 +155,11 @@ static void measure(Run *r, int i, int samples)
 }
 
 /* How far behind one need not be timed again, after so many samples: several times what these are off by. */
-static double hopeless(int samples) { return samples < 3 ? 1.3 : samples < ENOUGH ? 1.15 : samples < CONFIRM ? 1.06 : 1.03; }
+static double hopeless(const Run *r, int samples)
+{
+    double by = samples < 3 ? 0.3 : samples < ENOUGH ? 0.15 : samples < CONFIRM ? 0.06 : 0.03;
+    return 1 + (r->m->steady ? by / 2 : by);
+}
 
 static bool fit(const Tried *t) { return !t->failed && !t->uneven; }
 
@@ -164,10 +168,10 @@ static void measure_all(Run *r, const int *list, int n, int samples)
 {
     for (int i = 0; i < n && !over(r); i++) {
         const Tried *t = &r->s->trial[list[i]];
-        int look = t->samples ? 0 : r->m->look < samples ? r->m->look : samples;
+        int look = t->samples ? 0 : r->m->steady ? 1 : samples;
         if (fit(t) && look)
             measure(r, list[i], look);
-        if (fit(t) && look < samples && t->ms < hopeless(t->samples) * r->s->trial[r->s->best].ms && !over(r))
+        if (fit(t) && look < samples && t->ms < hopeless(r, t->samples) * r->s->trial[r->s->best].ms && !over(r))
             measure(r, list[i], samples - look);
         say(r, i + 1, n);
     }
@@ -236,7 +240,7 @@ static void halve(Run *r, int *list, int n, int samples)
     sort_by_time(r->s, list, n);
     while (n > 1 && !over(r)) {
         n = n > 12 ? (n + 2) / 3 : n > 4 ? 4 : n;
-        while (n > 4 && r->s->trial[list[n - 1]].ms > hopeless(samples) * r->s->trial[list[0]].ms)
+        while (n > 4 && r->s->trial[list[n - 1]].ms > hopeless(r, samples) * r->s->trial[list[0]].ms)
             n--;
         samples = samples * 3 < MOST_SAMPLES ? samples * 3 : MOST_SAMPLES;
         measure_all(r, list, n, samples);

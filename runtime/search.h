@@ -36,7 +36,7 @@ enum { SEARCH_BATCH = 16 };            /* launches that are made ready at once, 
 typedef struct Meter {
     void *ctx;
     int layouts;                                                                          /* of the work that is timed: all in turn, or (in duels) each alone */
-    int look;                                                                             /* samples that show who is far behind */
+    bool steady;                                                                          /* a sample is so many runs that one shows who is far behind */
     int (*widen)(void *ctx);                                                              /* makes ready the sizes beside this one: how many layouts there are then; may be NULL */
     void (*prepare)(void *ctx, const Launch *l, int n);                                   /* these are asked for next; may be NULL */
     void (*ready)(void *ctx, const Launch *l, int n, bool *ok);                           /* makes n launches ready; ok[i] false: it does not build, or other bits come out */

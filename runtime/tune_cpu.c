@@ -145,4 +145,4 @@ double cpu_tuner_bytes(const CpuTuner *u)
     return optc_plan_bytes(u->b[0], "step", 1, &b) == OPTC_OK ? b.read + b.written : 0;
 }
 
-Meter cpu_tuner_meter(CpuTuner *u) { return (Meter){.ctx = u, .layouts = 1, .look = 3, .ready = ready, .race = race, .now = now}; }
+Meter cpu_tuner_meter(CpuTuner *u) { return (Meter){.ctx = u, .layouts = 1, .ready = ready, .race = race, .now = now}; }
