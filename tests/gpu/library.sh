@@ -1,6 +1,6 @@
 #!/bin/sh
 # Every rule of the library tuned on the GPU at hand, and whole steps with the results against steps without any, in turn in one process.
-#   sh tests/gpu/library.sh [BUILD [BUDGET]]        after `make`; BUDGET for each rule, 12s unless told: about nine minutes
+#   sh tests/gpu/library.sh [BUILD [SECONDS]]        after `make`; SECONDS for each stage of a rule at its three sizes, 4 unless told: about four minutes
 # What it leaves in $OUT (or a folder of its own) is what runtime/tuned/ wants after a change to the kernels: library, library.trials.
 set -eu
 build=${1:-build}
@@ -8,7 +8,10 @@ optc=$build/optc
 work=${OUT:-$(mktemp -d)}
 export OPTC_TUNE_SITE= OPTC_TUNE= OPTC_TUNE_BUILTIN=
 rules=$("$optc" list --names | grep -v /)
-"$optc" tune $rules --budget "${2:-12s}" --into "$work/library"
+for rule in $rules; do
+    stages=$("$optc" explain "$rule" --hashes | grep -cE ' (map|fold|tile|rows) ')
+    "$optc" tune "$rule" --budget "$(awk "BEGIN {print $stages * ${2:-4}}")s" --into "$work/library"
+done
 echo "== the model over the best that was tried, the worst first"
 sh tests/gpu/model.sh "$build" "$work/library.trials" | head -20
 echo "== whole steps without results over steps with them"
