@@ -51,6 +51,19 @@ static int elements_of(const Plan *p, const Access *a, int n)
     return count;
 }
 
+/* Of a column fold a strip for each of the eight row lanes, of a tile's fold to a slice or tensor a value for each row, of a list's fold one for each thread. */
+static int64_t shared_bytes(const Plan *p, const Stage *s, const Launch *l)
+{
+    LaunchForm f = stage_form(s);
+    int64_t bytes = 0;
+    for (int i = 0; i < s->nfold; i++) {
+        const Mem *m = &p->mem[s->fold[i].mem];
+        int rows = m->dom == ROW ? 0 : OPTC_TILE_ROWS, values = f == FORM_LANES ? l->v[KNOB_THREADS] : f != FORM_TILE ? 0 : m->dom == COL ? ROW_LANES * LANES * l->v[KNOB_ITEMS] : rows;
+        bytes += (int64_t)values * type_info[m->type].bytes;
+    }
+    return bytes;
+}
+
 bool launch_valid(const Plan *p, const Stage *s, const Launch *l)
 {
     LaunchForm f = stage_form(s);
@@ -68,9 +81,7 @@ bool launch_valid(const Plan *p, const Stage *s, const Launch *l)
         return false;
     if (f == FORM_MAP && v[KNOB_THREADS] * v[KNOB_VECTOR] * v[KNOB_ITEMS] > SEG)
         return false;
-    /* In shared memory: of a column fold a strip for each of the eight row lanes, of a list's fold a value for each thread. */
-    int kept = f == FORM_TILE ? s->colfolds * ROW_LANES * LANES * v[KNOB_ITEMS] : f == FORM_LANES ? s->nfold * v[KNOB_THREADS] : 0;
-    return kept * type_info[p->real].bytes <= 40 * 1024;
+    return shared_bytes(p, s, l) <= 48 * 1024;
 }
 
 Launch launch_plain(const Stage *s)

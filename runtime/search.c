@@ -112,7 +112,10 @@ static void look_beside(Run *r, int i)
 {
     Tried *t = &r->s->trial[i];
     Duel d;
-    if (!r->m->widen || !duel_on(r, i, r->s->model, r->m->layouts, r->m->widen(r->m->ctx), &d) || d.worst <= beside_not_by)
+    if (t->looked || !r->m->widen || !duel_on(r, i, r->s->model, r->m->layouts, r->m->widen(r->m->ctx), &d))
+        return;
+    t->looked = true;
+    if (d.worst <= beside_not_by)
         return;
     t->uneven = true;
     t->ms = r->s->model_ms * d.worst;
@@ -416,6 +419,8 @@ bool search_run(const Space *space, const Meter *m, Search *s)
     Duel d;
     while (s->best != s->model && duel(&r, s->best, s->model, &d)) {
         note(&r, s->best, &d, s->model_ms * d.ratio);
+        if (d.ratio <= better_by && !s->trial[s->best].uneven)
+            look_beside(&r, s->best);          /* one that was second, perhaps, and never crowned */
         if (d.ratio <= better_by && !s->trial[s->best].uneven)
             break;
         s->trial[s->best].uneven = true;

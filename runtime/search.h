@@ -29,6 +29,7 @@ typedef struct Tried {
     double ms;                         /* on the scale of the model's time */
     double to_model[MOST_LAYOUTS];     /* by duels: its time over the model's on each layout; 0: it has had none */
     int samples;
+    bool looked;                       /* at the sizes beside */
     bool failed, uneven;               /* uneven: the model is better on some layout or at a size beside, and that is its time */
 } Tried;
 

@@ -38,6 +38,16 @@ if [ -n "$have_nvrtc" ]; then
     sed -i 's/ms=[^ ]* model=[^ ]*/ms=0.1 model=9/' "$work/tune"               # what once boasted of a gain gives way to what is measured now
     tune --budget 6s --again > "$work/said" 2>&1 && ! grep -q 'model=9 ' "$work/tune" || { cat "$work/said" "$work/tune"; echo "an older result was not replaced"; exit 1; }
     echo "tuning on a fake GPU: $(grep -c . "$work/tune.trials") trials"
+
+    # Many folds of one list, in f64 where it is of matrices: as many threads as shared memory has room for.
+    for n in 4 14 40; do
+        { echo "return optimizer { name = 'many', doc = 'many folds', view = 'last', hyper = {lr = 0.1}, step = function() p = p - lr * g end, matrix = function()"
+          echo "  local s = slice.mean(g * g)"
+          echo "  p = p - lr * g / (1"
+          for k in $(seq $n); do echo "    + sum(sqrt(s + $k))"; done
+          echo ") end }"; } > "$work/many.lua"
+        OPTC_CACHE= "$BUILD/optc" compile "$work/many.lua" --arch sm_90 -o "$work/many.cubin" > "$work/said" 2>&1 || { cat "$work/said"; echo "a list of matrices with $n folds does not build"; exit 1; }
+    done
     rm -rf "$work"
     trap - EXIT
 fi

@@ -232,6 +232,24 @@ START_TEST(no_size_beside_loses)
 }
 END_TEST
 
+/* However many gain the same, and whichever of them is left when the first falls: none that loses beside. */
+static double hints_gain(const Launch *l) { return l->v[KNOB_LOAD] || l->v[KNOB_STORE] ? 0.9965 : 1; }
+static double streams_lose(const Launch *l) { return l->v[KNOB_LOAD] == 1 ? 1.2 : hints_gain(l); }
+
+START_TEST(no_second_loses_beside)
+{
+    int kept = 0;
+    for (uint64_t seed = 1; seed <= 300; seed++) {
+        Land a = {.height = hints_gain, .beside = streams_lose, .noise = 0.004, .seed = seed};
+        Search s = run(&a, 60, false);
+        kept += s.best != s.model;
+        ck_assert_msg(streams_lose(&s.trial[s.best].launch) <= 1, "seed %d: a launch that is 20 %% slower beside", (int)seed);
+        search_free(&s);
+    }
+    ck_assert_int_gt(kept, 100);
+}
+END_TEST
+
 /* What each loses against the one before it adds up against the model: the search ends with one that may stay, not with none. */
 static int gains(const Launch *l) { return (l->v[KNOB_THREADS] == 512) + (l->v[KNOB_VECTOR] == 8) + (l->v[KNOB_LOAD] == 2); }
 static double gain_each(const Launch *l) { return pow(0.96, gains(l)); }
@@ -360,6 +378,7 @@ Suite *search_suite(void)
     tcase_add_test(t, flat_keeps_the_model);
     tcase_add_test(t, no_layout_loses);
     tcase_add_test(t, no_size_beside_loses);
+    tcase_add_test(t, no_second_loses_beside);
     tcase_add_test(t, losses_add_up);
     tcase_add_test(t, exhaustive_tries_all);
     tcase_add_test(t, budget_and_stop);
