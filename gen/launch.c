@@ -58,7 +58,11 @@ static int64_t shared_bytes(const Plan *p, const Stage *s, const Launch *l)
     int64_t bytes = 0;
     for (int i = 0; i < s->nfold; i++) {
         const Mem *m = &p->mem[s->fold[i].mem];
-        int rows = m->dom == ROW ? 0 : OPTC_TILE_ROWS, values = f == FORM_LANES ? l->v[KNOB_THREADS] : f != FORM_TILE ? 0 : m->dom == COL ? ROW_LANES * LANES * l->v[KNOB_ITEMS] : rows;
+        int values = 0;
+        if (f == FORM_LANES)
+            values = l->v[KNOB_THREADS];
+        else if (f == FORM_TILE && m->dom != ROW)
+            values = m->dom == COL ? ROW_LANES * LANES * l->v[KNOB_ITEMS] : OPTC_TILE_ROWS;
         bytes += (int64_t)values * type_info[m->type].bytes;
     }
     return bytes;

@@ -52,7 +52,6 @@ typedef struct Stage {
     Access *fold; int nfold;               /* reductions whose partials this stage writes: val is the reduction node */
     Access *fin; int nfin;                 /* reductions this stage finishes */
     bool uses_rows;                        /* flat: reads row, col or slice values, so it walks row by row */
-    int colfolds;                          /* how many of its folds are to columns */
     int bytes_read, bytes_written;         /* per element (flat and tile) or per value of the stage's domain */
     int cost;                              /* operations per element or value */
     int fn;                                /* number of the emitted function */

@@ -280,8 +280,6 @@ static void finish_stage(P *p, Stage *s)
     for (int i = 0; i < s->nbody; i++)
         s->cost += op_info[p->g->n[s->body[i]].op].cost;
     s->cost += s->nfold;
-    for (int i = 0; i < s->nfold; i++)
-        s->colfolds += p->plan->mem[s->fold[i].mem].dom == COL;
     s->fn = p->plan->nfn++;
 }
 
