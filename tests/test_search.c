@@ -197,38 +197,37 @@ static double wide(const Launch *l) { return l->v[KNOB_VECTOR] == 8 ? 0.98 : 1; 
 static double grids_gain(const Launch *l) { return wide(l) * (l->v[KNOB_GRID] ? 0.8 : 1); }
 static double grids_lose(const Launch *l) { return wide(l) * (l->v[KNOB_GRID] ? 1.06 : 1); }
 
-START_TEST(no_layout_loses)
+static void wide_wins(Land a)
 {
     for (int exhaustive = 0; exhaustive < 2; exhaustive++)
         for (uint64_t seed = 1; seed <= 5; seed++) {
-            Land a = {.height = grids_gain, .other = grids_lose, .noise = 0.004, .seed = seed};
-            Search s = run(&a, exhaustive ? 1e9 : 60, exhaustive);
+            Land fresh = a;
+            fresh.noise = 0.004;
+            fresh.seed = seed;
+            Search s = run(&fresh, exhaustive ? 1e9 : 60, exhaustive);
             const Launch *l = &s.trial[s.best].launch;
             ck_assert_msg(!l->v[KNOB_GRID] && l->v[KNOB_VECTOR] == 8, "seed %d: vector %d, grid %d", (int)seed, l->v[KNOB_VECTOR], l->v[KNOB_GRID]);
             search_free(&s);
         }
 }
+
+START_TEST(no_layout_loses) { wide_wins((Land){.height = grids_gain, .other = grids_lose}); }
 END_TEST
 
 /* Nor what loses at a size that would take the result. Where nothing gains, no other size is made ready. */
 START_TEST(no_size_beside_loses)
 {
-    for (int exhaustive = 0; exhaustive < 2; exhaustive++)
-        for (uint64_t seed = 1; seed <= 5; seed++) {
-            Land a = {.height = grids_gain, .beside = grids_lose, .noise = 0.004, .seed = seed};
-            Search s = run(&a, exhaustive ? 1e9 : 60, exhaustive);
-            const Launch *l = &s.trial[s.best].launch;
-            ck_assert_msg(!l->v[KNOB_GRID] && l->v[KNOB_VECTOR] == 8, "seed %d: vector %d, grid %d", (int)seed, l->v[KNOB_VECTOR], l->v[KNOB_GRID]);
-            search_free(&s);
-            Land b = {.height = flat, .beside = flat, .noise = 0.002, .seed = seed};
-            s = run(&b, 60, false);
-            ck_assert(s.best == s.model && !b.widened);
-            search_free(&s);
-            Land c = {.height = smooth, .beside = smooth, .noise = 0.002, .seed = seed};
-            s = run(&c, 60, false);
-            ck_assert_msg(smooth(&s.trial[s.best].launch) < smooth(&space.model) && c.widened, "seed %d: what gains everywhere was not kept", (int)seed);
-            search_free(&s);
-        }
+    wide_wins((Land){.height = grids_gain, .beside = grids_lose});
+    for (uint64_t seed = 1; seed <= 5; seed++) {
+        Land b = {.height = flat, .beside = flat, .noise = 0.002, .seed = seed};
+        Search s = run(&b, 60, false);
+        ck_assert(s.best == s.model && !b.widened);
+        search_free(&s);
+        Land c = {.height = smooth, .beside = smooth, .noise = 0.002, .seed = seed};
+        s = run(&c, 60, false);
+        ck_assert_msg(smooth(&s.trial[s.best].launch) < smooth(&space.model) && c.widened, "seed %d: what gains everywhere was not kept", (int)seed);
+        search_free(&s);
+    }
 }
 END_TEST
 
