@@ -8,7 +8,7 @@
 
 static const char *const reserved[] = {
     "self", "view", "a", "u", "unit", "start", "count", "from", "left", "offset", "first", "block", "blocks", "row", "col", "slice", "segs", "seg", "rows", "line", "lane", "here",
-    "warp", "wide", "i", "k", "shared", "place", "nth", "piece", "pieces", "walk", "aligned", "steps", "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize", NULL};
+    "warp", "wide", "across", "i", "k", "shared", "place", "nth", "piece", "pieces", "walk", "aligned", "steps", "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize", NULL};
 
 static const char line_mark[] = "#line 0\n";             /* stands for the line of the emitted file that it is on */
 
@@ -38,7 +38,7 @@ static const char *pointer(K *c, int mem, Ref val)
         return c->ptr[mem];
     const Mem *m = &c->e.plan->mem[mem];
     const char *label = m->kind != MEM_TEMP ? m->name : node_label(c->e.plan, c->e.g, val);
-    bool w = emit_stores(c->e.st, mem);
+    bool w = emit_stores(c->e.st, mem) || m->kind == MEM_PART;
     c->ptr[mem] = emit_name(&c->e, label ? label : arena_printf(c->e.arena, "x%d", val));
     buf_printf(&c->pointers, "    %s%s *__restrict__ %s = %s%s;\n", w ? "" : "const ", type_info[m->type].c, c->ptr[mem], emit_array(&c->e, mem, w),
                is_list(c->e.st->kind) ? " + offset" : "");
@@ -53,22 +53,31 @@ static const char *value_name(K *c, Ref r)
     return emit_name(&c->e, label ? label : arena_printf(c->e.arena, "x%d", r));
 }
 
-static void load_scalar(K *c, Buf *b, const char *indent, Access a, const char *index)
+/* What a load gives, as the rule computes with it. */
+static void define_loaded(K *c, Buf *b, const char *indent, Access a, const char *name, const char *value)
 {
-    const Mem *m = &c->e.plan->mem[a.mem];
-    const char *v = emit_form(&c->e, type_info[m->type].load, 'x', arena_printf(c->e.arena, "(%s)[%s]", emit_array(&c->e, a.mem, false), index));
-    bool narrow = !c->e.wide && m->type == T_F64 && c->e.plan->real == T_F32 && c->e.g->n[a.val].ty == NUM;
-    emit_define(&c->e, b, indent, a.val, value_name(c, a.val), narrow ? arena_printf(c->e.arena, "(float)%s", v) : v);
+    bool narrow = !c->e.wide && c->e.plan->mem[a.mem].type == T_F64 && c->e.plan->real == T_F32 && c->e.g->n[a.val].ty == NUM;
+    emit_define(&c->e, b, indent, a.val, name, narrow ? arena_printf(c->e.arena, "(float)%s", value) : value);
 }
 
-/* Where vectors are loaded to: a small array in the loop, or one for all vectors of a thread where those are loaded ahead. Inside the
- * loop over a vector, its i-th value. */
+static const char *loaded(K *c, Access a, const char *from) { return emit_form(&c->e, type_info[c->e.plan->mem[a.mem].type].load, 'x', from); }
+
+static void load_scalar(K *c, Buf *b, const char *indent, Access a, const char *index)
+{
+    const char *v = loaded(c, a, arena_printf(c->e.arena, "(%s)[%s]", emit_array(&c->e, a.mem, false), index));
+    define_loaded(c, b, indent, a, value_name(c, a.val), v);
+}
+
+/* Where vectors are loaded to: a small array in the loop, or one for all vectors of a thread (of a tile: for its eight rows) where those are
+ * loaded ahead. Inside the loop over a vector, its i-th value. */
 static const char *vector_in(K *c, const char *label, Type t, const char **value)
 {
     const char *name = emit_name(&c->e, arena_printf(c->e.arena, "%s_in", label));
-    bool ahead = c->form == FORM_MAP;
-    if (ahead)
+    bool ahead = c->form == FORM_MAP || c->form == FORM_TILE;
+    if (c->form == FORM_MAP)
         buf_printf(&c->buffers, "    %s %s[%d][%d];\n", type_info[t].c, name, c->launch.v[KNOB_ITEMS], c->vec);
+    else if (ahead)
+        buf_printf(&c->colstart, "        %s %s[OPTC_TILE_ROWS / 8][%d];\n", type_info[t].c, name, c->vec);
     else
         buf_printf(&c->loads, "%s%s %s[%d];\n", c->in, type_info[t].c, name, c->vec);
     const char *vector = ahead ? arena_printf(c->e.arena, "%s[k]", name) : name;
@@ -104,8 +113,7 @@ static void load_placed(K *c, Access a, Dom dom)
     buf_printf(&c->loads, "%soptc_get_%s(%s, %s, self, place, left, wide);\n", c->in, how, vector, emit_array(&c->e, a.mem, false));
     if (dom == COL && m->kind == MEM_INPUT)            /* the caller's, aligned as it may be; ours always are */
         buf_printf(&c->wide, "%soptc_wide<%d>(%s)", c->wide.len ? " && " : "", c->vec, emit_array(&c->e, a.mem, false));
-    bool narrow = m->type == T_F64 && c->e.plan->real == T_F32 && c->e.g->n[a.val].ty == NUM;
-    emit_define(&c->e, &c->body, c->inner, a.val, value_name(c, a.val), narrow ? arena_printf(c->e.arena, "(float)%s", value) : value);
+    define_loaded(c, &c->body, c->inner, a, value_name(c, a.val), value);
 }
 
 /* The values of a tile's four columns: where a warp has several rows under way, once for all of them. */
@@ -113,13 +121,22 @@ static void load_columns(K *c, Access a)
 {
     const Mem *m = &c->e.plan->mem[a.mem];
     bool tile = c->form == FORM_TILE;
-    const char *name = value_name(c, a.val), *in = tile ? "        " : c->in, *type = type_info[m->type].c;
-    const char *four = emit_name(&c->e, arena_printf(c->e.arena, "%s_in", name));
-    buf_printf(tile ? &c->colstart : &c->loads, "%s%s %s[4];\n%sfor (int i = 0; i < 4; i++)\n%s    %s[i] = i < left ? (%s)[slice * self->cols + col + i] : %s(0);\n",
-               in, type, four, in, in, four, emit_array(&c->e, a.mem, false), type);
-    const char *value = emit_form(&c->e, type_info[m->type].load, 'x', arena_printf(c->e.arena, "%s[i]", four));
-    bool narrow = !c->e.wide && m->type == T_F64 && c->e.plan->real == T_F32 && c->e.g->n[a.val].ty == NUM;
-    emit_define(&c->e, &c->body, c->inner, a.val, name, narrow ? arena_printf(c->e.arena, "(float)%s", value) : value);
+    const char *ptr = pointer(c, a.mem, a.val), *in = tile ? "        " : c->in;
+    const char *four = emit_name(&c->e, arena_printf(c->e.arena, "%s_in", ptr));
+    buf_printf(tile ? &c->colstart : &c->loads, "%s%s %s[4];\n%soptc_get<0>(%s, %s + slice * self->cols + col, %s, wide);\n", in, type_info[m->type].c, four, in, four, ptr, tile ? "across" : "left");
+    if (m->kind == MEM_INPUT)                          /* the caller's, aligned as it may be; ours always are */
+        buf_printf(&c->wide, "%soptc_wide<4>(%s)", c->wide.len ? " && " : "", ptr);
+    define_loaded(c, &c->body, c->inner, a, emit_name(&c->e, arena_printf(c->e.arena, "%s_i", ptr)), loaded(c, a, arena_printf(c->e.arena, "%s[i]", four)));
+}
+
+/* A value of each of the eight rows of a tile that a warp has under way. */
+static void load_row(K *c, Access a)
+{
+    const char *ptr = pointer(c, a.mem, a.val), *type = type_info[c->e.plan->mem[a.mem].type].c;
+    const char *eight = emit_name(&c->e, arena_printf(c->e.arena, "%s_in", ptr));
+    buf_printf(&c->colstart, "        %s %s[OPTC_TILE_ROWS / 8];\n", type, eight);
+    buf_printf(&c->loads, "%s%s[k] = left ? %s[row] : %s(0);\n", c->in, eight, ptr, type);
+    define_loaded(c, &c->body, c->inner, a, emit_name(&c->e, arena_printf(c->e.arena, "%s_i", ptr)), loaded(c, a, arena_printf(c->e.arena, "%s[k]", eight)));
 }
 
 static void loads(K *c)
@@ -134,8 +151,10 @@ static void loads(K *c)
             load_vector(c, a);
         else if (is_tiled(s->kind) && d == COL)
             load_columns(c, a);
-        else if (is_tiled(s->kind) && d == ROW)
-            load_scalar(c, c->form == FORM_ROWS ? &c->rowstart : &c->loads, c->form == FORM_ROWS ? "        " : c->in, a, "row");
+        else if (c->form == FORM_ROWS && d == ROW)
+            load_scalar(c, &c->rowstart, "        ", a, "row");
+        else if (c->form == FORM_TILE && d == ROW)
+            load_row(c, a);
         else if (is_tiled(s->kind))
             load_scalar(c, &c->hoisted, "    ", a, "slice");
         else if (s->kind == S_FLAT)
@@ -196,18 +215,18 @@ static void fold_tile(K *c, Access f, const char *x)
 {
     Emit *e = &c->e;
     const Node *n = &e->g->n[f.val];
-    const char *cls = fold_class(n), *real = emit_real(e), *part = emit_array(&c->e, f.mem, true), *label = n->name ? n->name : emit_red_kind(n);
+    const char *cls = fold_class(n), *real = emit_real(e), *part = pointer(c, f.mem, f.val), *label = n->name ? n->name : emit_red_kind(n);
     if (n->dom == COL) {
         const char *acc = emit_name(e, arena_printf(e->arena, "%s_col", label)), *sh = emit_name(e, arena_printf(e->arena, "%s_cols", label));
         const char *s = emit_name(e, "s");
-        int strips = c->launch.v[KNOB_ITEMS];
+        int strips = tile_strips(e->plan, e->st);
         const char *l = strips > 1 ? arena_printf(e->arena, "from %% %d + ", strips * LANES) : "";
         buf_printf(&c->buffers, "    __shared__ %s %s[8][%d * OPTC_LANES];\n", real, sh, strips);
         buf_printf(&c->colstart, "        %s %s[4];\n        for (int i = 0; i < 4; i++)\n            %s[i] = %s::first<%s>();\n", real, acc, acc, cls, real);
-        buf_printf(&c->body, "%s%s[i] = %s::with(%s[i], %s);\n", c->inner, acc, cls, acc, x);
+        buf_printf(&c->body, "%s%s[i] = left ? %s::with(%s[i], %s) : %s[i];\n", c->inner, acc, cls, acc, x, acc);
         buf_printf(&c->colkeep, "        for (int i = 0; i < 4; i++)\n            %s[warp][%s4 * lane + i] = %s[i];\n", sh, l, acc);
         buf_printf(&c->colend, "                %s %s[4];\n                for (int w = 0; w < 4; w++)\n                    %s[w] = %s::with(%s[w][l], %s[w + 4][l]);\n", real, s, s, cls, sh, sh);
-        buf_printf(&c->colend, "                (%s)[(slice * blocks + block) * self->cols + start + first + l] = %s::with(%s::with(%s[0], %s[2]), %s::with(%s[1], %s[3]));\n", part, cls, cls, s, s, cls, s, s);
+        buf_printf(&c->colend, "                %s[(slice * blocks + block) * self->cols + start + first + l] = %s::with(%s::with(%s[0], %s[2]), %s::with(%s[1], %s[3]));\n", part, cls, cls, s, s, cls, s, s);
         return;
     }
     int at = n->a[0] * NCLASS + class_of(n);
@@ -218,12 +237,12 @@ static void fold_tile(K *c, Access f, const char *x)
     const char *open = c->form == FORM_ROWS ? "        if (lane == 0)\n" : "#pragma unroll\n    for (int k = 0; k < 8; k++) {\n        const int line = warp + 8 * k;\n        if (lane == 0 && line < rows)\n";
     buf_puts(end, open);
     if (n->dom == ROW) {
-        buf_printf(end, "            (%s)[(slice * self->rows + block * OPTC_%s_ROWS + line) * segs + seg] = %s;\n", part, emit_tile(e->st->kind), all);
+        buf_printf(end, "            %s[(slice * self->rows + block * OPTC_%s_ROWS + line) * segs + seg] = %s;\n", part, emit_tile(e->st->kind), all);
     } else {
         const char *sh = emit_name(e, arena_printf(e->arena, "%s_rows", label));
         buf_printf(&c->buffers, "    __shared__ %s %s[OPTC_%s_ROWS];\n", real, sh, emit_tile(e->st->kind));
         buf_printf(end, "            %s[line] = %s;\n", sh, all);
-        buf_printf(&c->last, "    __syncthreads();\n    if (warp == 0) {\n        const %s v = optc_fold_rows<%s, %s>(%s, rows);\n        if (lane == 0)\n            (%s)[u.unit] = v;\n    }\n",
+        buf_printf(&c->last, "    __syncthreads();\n    if (warp == 0) {\n        const %s v = optc_fold_rows<%s, %s>(%s, rows);\n        if (lane == 0)\n            %s[u.unit] = v;\n    }\n",
                    real, cls, real, sh, part);
     }
     if (c->form == FORM_TILE)
@@ -253,8 +272,8 @@ static void fold_one(K *c, Access f)
     const char *acc = emit_name(e, arena_printf(e->arena, "%s_lanes", n->name ? n->name : emit_red_kind(n)));
     if (is_list(s->kind)) {
         const char *sh = emit_name(e, arena_printf(e->arena, "%s_values", n->name ? n->name : emit_red_kind(n)));
-        buf_printf(&c->buffers, "    __shared__ %s %s[%d];\n    %s %s = %s::first<%s>();\n", real, sh, c->launch.v[KNOB_THREADS], real, acc, cls, real);
-        buf_printf(&c->body, "%s%s[threadIdx.x] = %s;\n", c->inner, sh, e->text[r]);
+        buf_printf(&c->buffers, "    __shared__ %s %s[%d];\n    %s %s = %s::first<%s>();\n", real, sh, list_chunk(e->plan, s), real, acc, cls, real);
+        buf_printf(&c->body, "%s%s[i - first] = %s;\n", c->inner, sh, e->text[r]);
         buf_printf(&c->rowend, "        %s = optc_lanes<%s, %s>(%s, %s, here);\n", acc, cls, real, acc, sh);
         buf_printf(&c->finish, "    const %s %s_all = optc_block_tree<%s, %s>(%s, %s);\n    if (threadIdx.x == 0)\n        (%s)[u.unit] = %s_all;\n", real, acc, cls, real, acc, sh, part, acc);
         return;
@@ -369,10 +388,10 @@ static void put_indented(Buf *out, const char *text, bool round)
 
 static const char *column_finish(K *c)
 {
-    int strips = c->launch.v[KNOB_ITEMS];
     Arena *a = c->e.arena;
     if (!c->colend.len)
         return "";
+    int strips = tile_strips(c->e.plan, c->e.st);
     const char *when = strips == 1 ? "{" : arena_printf(a, "if (from / OPTC_LANES %% %d == %d || from + OPTC_LANES >= count) {", strips, strips - 1);
     return arena_printf(a, "%s        %s\n            const int first = from / (%d * OPTC_LANES) * (%d * OPTC_LANES);\n            __syncthreads();\n"
                         "            for (int l = threadIdx.x; l < %d * OPTC_LANES && first + l < count; l += blockDim.x) {\n%s            }\n            __syncthreads();\n        }\n",
@@ -387,7 +406,7 @@ static bool emit_kernel(Buf *out, Gen *g, const PlanEntry *en, int mask, const S
     c.e.t_ahead = !step;                        /* t on the device moves when a step begins */
     c.ptr = NEWS(&g->arena, const char *, g->plan->nmem + 1);
     c.rowfold = NEWS(&g->arena, const char *, (c.e.g->len + 1) * NCLASS);
-    c.in = is_tiled(s->kind) ? "            " : "        ";
+    c.in = c.form == FORM_TILE ? "                " : c.form == FORM_ROWS ? "            " : "        ";
     c.inner = is_single(s->kind) || c.form == FORM_COLS ? "    " : c.form == FORM_LANES ? "            " : is_list(s->kind) ? "        " : arena_printf(&g->arena, "%s    ", c.in);
     emit_scalars(&c.e, &c.hoisted, "    ");
     for (int i = 0; i < s->nfin; i++)
@@ -408,7 +427,7 @@ static bool emit_kernel(Buf *out, Gen *g, const PlanEntry *en, int mask, const S
     const char *choose = c.form == FORM_MAP && !placed ? "    walk(aligned);\n" : arena_printf(&g->arena, "    if (aligned%s)\n        walk(optc_even());\n    else\n        walk(aligned);\n", sizes);
     Hole h[] = {{"choose", choose}, {"comment", emit_stage_comment(&g->arena, g->plan, s)}, {"fn", fn}, {"tile", emit_tile(s->kind)}, {"mems", arena_printf(&g->arena, "%d", g->plan->nmem)}, {"each", each}, {"back", back}, {"end", end},
                 {"bounds", v[KNOB_BLOCKS] ? arena_printf(&g->arena, "%d, %d", v[KNOB_THREADS], v[KNOB_BLOCKS]) : number[KNOB_THREADS]},
-                {"threads", number[KNOB_THREADS]}, {"vector", number[KNOB_VECTOR]}, {"items", number[KNOB_ITEMS]}, {"pieces", arena_printf(&g->arena, "%d", (int)pieces)},
+                {"threads", number[KNOB_THREADS]}, {"vector", number[KNOB_VECTOR]}, {"items", number[KNOB_ITEMS]}, {"chunk", arena_printf(&g->arena, "%d", list_chunk(g->plan, s))}, {"pieces", arena_printf(&g->arena, "%d", (int)pieces)},
                 {"place", placed ? start : ""}, {"ahead", placed ? ahead : ""}, {"guard", guard_text(g, mask, step ? "" : " + 1.0")}, {"tick", tick},
                 {"which", s->kind == S_GROUP ? "blockIdx.x" : "a.units[blockIdx.x].tensor"}, {"wide", c.wide.len ? c.wide.s : "true"},
                 {"length", s->kind == S_ROW ? "self->rows" : s->kind == S_COL ? "self->cols" : "self->slices"},

@@ -13,7 +13,7 @@ static const short choices[NFORM][NKNOB][MOST_VALUES + 1] = {
     [FORM_TILE] = {{256, -1}, {4, -1}, {1, 2, 4, 8, -1}, {0, 3, 4, 5, 6, -1}, {0, 1, 2, -1}, {0, 1, -1}, {0, -1}},
     [FORM_ROWS] = {{128, 256, 512, -1}, {4, -1}, {1, 2, 4, 8, -1}, {0, 3, 4, 6, 8, -1}, {0, 1, 2, -1}, {0, 1, -1}, {0, -1}},
     [FORM_LIST] = {{128, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
-    [FORM_LANES] = {{128, 512, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
+    [FORM_LANES] = {{128, 512, 1024, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
     [FORM_COLS] = {{256, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
     [FORM_SLICES] = {{128, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
     [FORM_SINGLE] = {{128, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
@@ -51,8 +51,8 @@ static int elements_of(const Plan *p, const Access *a, int n)
     return count;
 }
 
-/* Of a column fold a strip for each of the eight row lanes, of a tile's fold to a slice or tensor a value for each row, of a list's fold one for each thread. */
-static int64_t shared_bytes(const Plan *p, const Stage *s, const Launch *l)
+/* Of a column fold a strip for each of the eight row lanes, of a tile's fold to a slice or tensor a value for each row, of a list's fold a chunk of its values. */
+static int64_t shared_bytes(const Plan *p, const Stage *s, int strips, int chunk)
 {
     LaunchForm f = stage_form(s);
     int64_t bytes = 0;
@@ -60,12 +60,30 @@ static int64_t shared_bytes(const Plan *p, const Stage *s, const Launch *l)
         const Mem *m = &p->mem[s->fold[i].mem];
         int values = 0;
         if (f == FORM_LANES)
-            values = l->v[KNOB_THREADS];
+            values = chunk;
         else if (f == FORM_TILE && m->dom != ROW)
-            values = m->dom == COL ? ROW_LANES * LANES * l->v[KNOB_ITEMS] : OPTC_TILE_ROWS;
+            values = m->dom == COL ? ROW_LANES * LANES * strips : OPTC_TILE_ROWS;
         bytes += (int64_t)values * type_info[m->type].bytes;
     }
     return bytes;
+}
+
+enum { SHARED = 48 * 1024 };                   /* bytes a block may have without asking */
+
+int tile_strips(const Plan *p, const Stage *s)
+{
+    int strips = OPTC_TILE_COLS / LANES;
+    while (strips > 1 && shared_bytes(p, s, strips, 0) > SHARED / 2)          /* half: a multiprocessor has room for several blocks */
+        strips /= 2;
+    return strips;
+}
+
+int list_chunk(const Plan *p, const Stage *s)
+{
+    int chunk = SEG;
+    while (chunk > LANES && shared_bytes(p, s, 0, chunk) > SHARED)
+        chunk /= 2;
+    return chunk;
 }
 
 bool launch_valid(const Plan *p, const Stage *s, const Launch *l)
@@ -85,7 +103,7 @@ bool launch_valid(const Plan *p, const Stage *s, const Launch *l)
         return false;
     if (f == FORM_MAP && v[KNOB_THREADS] * v[KNOB_VECTOR] * v[KNOB_ITEMS] > SEG)
         return false;
-    return shared_bytes(p, s, l) <= 48 * 1024;
+    return true;
 }
 
 Launch launch_plain(const Stage *s)

@@ -12,7 +12,7 @@ typedef enum { FORM_MAP, FORM_FOLD, FORM_TILE, FORM_ROWS, FORM_LIST, FORM_LANES,
 typedef enum {
     KNOB_THREADS,      /* threads of a block */
     KNOB_VECTOR,       /* values a thread loads at once */
-    KNOB_ITEMS,        /* map: vectors a thread; fold, rows: vectors on their way at once; tile: strips of 128 columns between barriers */
+    KNOB_ITEMS,        /* map: vectors a thread; fold, rows, tile: vectors on their way at once */
     KNOB_BLOCKS,       /* blocks that must fit a multiprocessor: caps the registers; 0: no cap */
     KNOB_LOAD,         /* 0 plain, 1 streaming (evict first), 2 past the first-level cache */
     KNOB_STORE,        /* 0 plain, 1 streaming */

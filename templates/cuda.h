@@ -87,6 +87,12 @@ template <typename W> constexpr int optc_steps(int n) { return optc_is_even<W>::
 template <int V> OPTC_FN int optc_left(bool, long long n) { return optc_least(n, V); }
 template <int V> OPTC_FN int optc_left(optc_even, long long n) { return n > 0 ? V : 0; }
 
+/* Of a tile an even walk reads every vector, one past the row's end from before it: loads that ask nothing can all be on their way at once. */
+template <int V> OPTC_FN int optc_sure(bool, int left) { return left; }
+template <int V> OPTC_FN int optc_sure(optc_even, int) { return V; }
+template <int V> OPTC_FN long long optc_inside(bool, long long col, long long) { return col; }
+template <int V> OPTC_FN long long optc_inside(optc_even, long long col, long long cols) { return col < cols ? col : cols - V; }
+
 template <int H, int V, typename T> OPTC_FN void optc_get(T (&v)[V], const T *p, int left, optc_even)
 {
     typedef typename optc_word<sizeof(T) * V>::type word;
@@ -253,9 +259,15 @@ template <typename K, typename T> OPTC_FN T optc_lanes(T lane, const T *values, 
 template <typename K, typename T> OPTC_FN double optc_finish(const T *x, long long n, double *shared)
 {
     double acc = K::template first<double>();
-#pragma unroll 8
-    for (long long i = threadIdx.x; i < n; i += OPTC_LANES)
-        acc = K::with(acc, (double)x[i]);
+    for (long long i = threadIdx.x; i < n; i += 32 * OPTC_LANES) {
+        T part[32];                             /* on their way together: one after the other would be a trip to memory each */
+#pragma unroll
+        for (int k = 0; k < 32; k++)
+            part[k] = i + k * OPTC_LANES < n ? x[i + k * OPTC_LANES] : T(0);
+#pragma unroll
+        for (int k = 0; k < 32; k++)
+            acc = i + k * OPTC_LANES < n ? K::with(acc, (double)part[k]) : acc;
+    }
     return optc_block_tree<K, double>(acc, shared);
 }
 
