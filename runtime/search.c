@@ -191,11 +191,11 @@ static void ready_batch(Run *r, const int *list, int n)
         r->s->trial[list[i]].failed = !ok[i];
 }
 
-/* The next ones may be compiled while these are timed. */
+/* What comes may be compiled while others are waited for and timed. */
 static void prepare(Run *r, const int *list, int n)
 {
-    Launch l[SEARCH_BATCH];
-    n = n < SEARCH_BATCH ? n : SEARCH_BATCH;
+    Launch l[SEARCH_AHEAD];
+    n = n < SEARCH_AHEAD ? n : SEARCH_AHEAD;
     for (int i = 0; i < n; i++)
         l[i] = r->s->trial[list[i]].launch;
     if (n > 0 && r->m->prepare)
@@ -230,6 +230,7 @@ static void halve(Run *r, int *list, int n, int samples)
     for (int at = 0; at < n && !over(r); at += SEARCH_BATCH) {
         int part[SEARCH_BATCH], k = n - at < SEARCH_BATCH ? n - at : SEARCH_BATCH;
         memcpy(part, list + at, sizeof *part * (size_t)k);
+        prepare(r, list + at, n - at);
         k = make_ready(r, part, k);
         if (!over(r))
             prepare(r, list + at + SEARCH_BATCH, n - at - SEARCH_BATCH);

@@ -33,13 +33,13 @@ typedef struct Tried {
     bool failed, uneven;               /* uneven: the model is better on some layout or at a size beside, and that is its time */
 } Tried;
 
-enum { SEARCH_BATCH = 16 };            /* launches that are made ready at once, at most */
+enum { SEARCH_BATCH = 16, SEARCH_AHEAD = 64 };            /* launches that are made ready at once, at most; that may be named ahead */
 typedef struct Meter {
     void *ctx;
     int layouts;                                                                          /* of the work that is timed: all in turn, or (in duels) each alone */
     bool steady;                                                                          /* a sample is so many runs that one shows who is far behind */
     int (*widen)(void *ctx);                                                              /* makes ready the sizes beside this one: how many layouts there are then; may be NULL */
-    void (*prepare)(void *ctx, const Launch *l, int n);                                   /* these are asked for next; may be NULL */
+    void (*prepare)(void *ctx, const Launch *l, int n);                                   /* these are asked for next, in this order, at most SEARCH_AHEAD; more than once; may be NULL */
     void (*ready)(void *ctx, const Launch *l, int n, bool *ok);                           /* makes n launches ready; ok[i] false: it does not build, or other bits come out */
     bool (*race)(void *ctx, int layout, const Launch *a, const Launch *b, int samples, double *ms_a, double *ms_b);      /* medians of alternating runs; layout -1: all; false: the device failed */
     double (*now)(void *ctx);                                                             /* seconds */

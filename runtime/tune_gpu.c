@@ -14,7 +14,7 @@ enum { ITSELF, SMALLER, LARGER, RINGS };                  /* the size that is tu
 _Static_assert(RINGS * LAYOUTS <= MOST_LAYOUTS, "a search keeps a time for each");
 
 typedef struct Kernel { Launch launch; CUmodule module; CUfunction fn; bool ok; } Kernel;
-typedef struct Build { Workers *workers; Launch launch; char *source, *cubin, *log; size_t size; int arch; pthread_t thread; bool started; } Build;
+typedef struct Build { Launch launch; Job *job; } Build;
 
 struct GpuTuner {
     optc_rule *r;
@@ -29,7 +29,7 @@ struct GpuTuner {
     CUmodule same_module; CUfunction same;     /* compares what the pair holds … */
     CUdeviceptr differs;                       /* … and says so here */
     Kernel *kernel; int n, cap;
-    Build build[2 * SEARCH_BATCH]; int nbuild; /* begun and not asked for yet */
+    Build build[SEARCH_AHEAD]; int nbuild;     /* begun and not asked for yet, in this order */
     CUevent begin, end;
 };
 
@@ -70,27 +70,19 @@ static int widen(void *ctx)
 }
 
 /* ---- opening ---- */
-static void end_build(Build *b)
+static Job *take_build(GpuTuner *u, int at)
 {
-    if (b->started)
-        pthread_join(b->thread, NULL);
-    b->started = false;
-}
-
-static void free_build(Build *b)
-{
-    end_build(b);
-    free(b->source);
-    free(b->cubin);
-    free(b->log);
-    *b = (Build){0};
+    Job *j = u->build[at].job;
+    u->nbuild--;
+    memmove(&u->build[at], &u->build[at + 1], sizeof *u->build * (size_t)(u->nbuild - at));
+    return j;
 }
 
 static void forget_kernels(GpuTuner *u)
 {
     GpuEngine *g = u->r->engine->gpu;
     while (u->nbuild)
-        free_build(&u->build[--u->nbuild]);
+        workers_drop(take_build(u, 0));
     gpu_enter(g);
     for (int i = 0; i < u->n; i++)
         if (u->kernel[i].module)
@@ -204,13 +196,6 @@ static Kernel *kernel_of(GpuTuner *u, const Launch *l)
     return NULL;
 }
 
-static void *build(void *arg)
-{
-    Build *b = arg;
-    b->cubin = b->source ? workers_build(b->workers, b->source, "tune", b->arch, &b->size, &b->log) : NULL;
-    return NULL;
-}
-
 static char *source_of(GpuTuner *u, const Launch *l)
 {
     Gen *g = &u->r->gen;
@@ -231,11 +216,15 @@ static char *source_of(GpuTuner *u, const Launch *l)
     return s;
 }
 
-static void load(GpuTuner *u, Kernel *k, const Build *b)
+static void load(GpuTuner *u, Kernel *k, Job *j)
 {
     const Driver *d = u->r->engine->gpu->d;
+    size_t size;
+    char *log, *cubin = workers_result(j, &size, &log);
     const char *name = emit_stage_name(&u->r->gen.arena, u->r->plan, u->at.entry->name, u->at.phase, u->at.stage);
-    k->ok = b->cubin && !d->cuModuleLoadData(&k->module, b->cubin) && !d->cuModuleGetFunction(&k->fn, k->module, name);
+    k->ok = cubin && !d->cuModuleLoadData(&k->module, cubin) && !d->cuModuleGetFunction(&k->fn, k->module, name);
+    free(cubin);
+    free(log);
 }
 
 /* ---- the same bits ---- */
@@ -281,25 +270,24 @@ static void mend(GpuTuner *u)
     d->cuStreamSynchronize(NULL);
 }
 
-static Build *build_of(GpuTuner *u, const Launch *l)
+static int find_launch(const Launch *l, const Launch *in, size_t stride, int n)
 {
-    for (int i = 0; i < u->nbuild; i++)
-        if (!memcmp(&u->build[i].launch, l, sizeof *l))
-            return &u->build[i];
-    return NULL;
+    int i = 0;
+    while (i < n && memcmp((const char *)in + (size_t)i * stride, l, sizeof *l))
+        i++;
+    return i < n ? i : -1;
 }
+
+static int build_of(GpuTuner *u, const Launch *l) { return find_launch(l, &u->build->launch, sizeof *u->build, u->nbuild); }
 
 static void prepare(void *ctx, const Launch *l, int n)
 {
     GpuTuner *u = ctx;
-    for (int i = 0; i < n && u->nbuild < 2 * SEARCH_BATCH; i++) {
-        if (kernel_of(u, &l[i]) || build_of(u, &l[i]))
-            continue;
-        Build *b = &u->build[u->nbuild++];
-        *b = (Build){.workers = u->workers, .launch = l[i], .source = source_of(u, &l[i]), .arch = u->r->engine->gpu->arch};
-        b->started = pthread_create(&b->thread, NULL, build, b) == 0;
-        if (!b->started)
-            build(b);
+    for (int i = 0; i < n && u->nbuild < SEARCH_AHEAD; i++) {
+        char *source = kernel_of(u, &l[i]) || build_of(u, &l[i]) >= 0 ? NULL : source_of(u, &l[i]);
+        if (source)
+            u->build[u->nbuild++] = (Build){l[i], workers_begin(u->workers, source, "tune", u->r->engine->gpu->arch)};
+        free(source);
     }
 }
 
@@ -317,13 +305,12 @@ static bool room_for_one(GpuTuner *u)
 
 static Kernel *loaded(GpuTuner *u, const Launch *l)
 {
-    Build *b = build_of(u, l);
-    if (!b || !room_for_one(u))
+    int at = build_of(u, l);
+    if (at < 0 || !room_for_one(u))
         return NULL;
-    end_build(b);
     Kernel *k = &u->kernel[u->n++];
     *k = (Kernel){.launch = *l};
-    load(u, k, b);
+    load(u, k, take_build(u, at));
     if (k->ok && !same_bits(u, k)) {
         k->ok = false;
         mend(u);
@@ -331,10 +318,23 @@ static Kernel *loaded(GpuTuner *u, const Launch *l)
     return k;
 }
 
-/* A build's thread knows it by its place, so places are free only when all are: what was begun ahead is asked for next, or never. */
+/* What was begun ahead and is not asked for now will never be, if there is no room for what is. */
+static void make_room(GpuTuner *u, const Launch *l, int n)
+{
+    int missing = 0;
+    for (int i = 0; i < n; i++)
+        missing += !kernel_of(u, &l[i]) && build_of(u, &l[i]) < 0;
+    for (int i = 0; i < u->nbuild && missing > SEARCH_AHEAD - u->nbuild;)
+        if (find_launch(&u->build[i].launch, l, sizeof *l, n) < 0)
+            workers_drop(take_build(u, i));
+        else
+            i++;
+}
+
 static void ready(void *ctx, const Launch *l, int n, bool *ok)
 {
     GpuTuner *u = ctx;
+    make_room(u, l, n);
     prepare(u, l, n);
     gpu_enter(u->r->engine->gpu);
     for (int i = 0; i < n; i++) {
@@ -344,8 +344,6 @@ static void ready(void *ctx, const Launch *l, int n, bool *ok)
         ok[i] = k && k->ok;
     }
     gpu_leave(u->r->engine->gpu, OPTC_OK);
-    while (u->nbuild)
-        free_build(&u->build[--u->nbuild]);
 }
 
 /* ---- times ---- */

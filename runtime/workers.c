@@ -15,11 +15,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-typedef struct Worker { pid_t pid; int fd; bool busy; } Worker;       /* fd -1: it died */
+/* A process, and the thread of ours that brings it its jobs. */
+typedef struct Worker { Workers *w; pid_t pid; int fd; pthread_t thread; bool started; } Worker;       /* fd -1: it died */
 
-struct Workers { pthread_mutex_t lock; pthread_cond_t idle; int n; Worker worker[]; };
+typedef enum { WAITING, RUNNING, DONE } JobState;
+struct Job { Workers *w; Job *next; char *source, *name; int arch, died; JobState state; bool dropped; char *code, *log; size_t size; };
 
-/* Job: this, the name, the source. Answer: this, the code or (arch 0) the log. Both ends are one program. */
+struct Workers { pthread_mutex_t lock; pthread_cond_t change; Job *first; bool ending; int n; Worker worker[]; };
+
+/* A job on its way: this, the name, the source. Answer: this, the code or (arch 0) the log. Both ends are one program. */
 typedef struct Head { uint64_t size, name; int32_t arch; } Head;
 
 static bool put(int fd, const void *data, size_t n)
@@ -102,25 +106,8 @@ static bool start_one(Workers *w, const Nvrtc *n)
         close(pair[0]);
         return false;
     }
-    w->worker[w->n++] = (Worker){.pid = pid, .fd = pair[0]};
+    w->worker[w->n++] = (Worker){.w = w, .pid = pid, .fd = pair[0]};
     return true;
-}
-
-Workers *workers_start(int n)
-{
-    const Nvrtc *nvrtc = nvrtc_get(NULL);
-    Workers *w = nvrtc && n > 0 ? calloc(1, sizeof *w + sizeof(Worker) * (size_t)n) : NULL;
-    if (!w)
-        return NULL;
-    pthread_mutex_init(&w->lock, NULL);
-    pthread_cond_init(&w->idle, NULL);
-    while (w->n < n && start_one(w, nvrtc))
-        ;
-    if (!w->n) {
-        workers_end(w);
-        return NULL;
-    }
-    return w;
 }
 
 static void bury(Worker *x)
@@ -131,19 +118,8 @@ static void bury(Worker *x)
         ;
 }
 
-void workers_end(Workers *w)
-{
-    if (!w)
-        return;
-    for (int i = 0; i < w->n; i++)
-        if (w->worker[i].fd >= 0)
-            bury(&w->worker[i]);
-    pthread_cond_destroy(&w->idle);
-    pthread_mutex_destroy(&w->lock);
-    free(w);
-}
-
-int workers_alive(Workers *w)
+/* ---- the parent ---- */
+static int alive(const Workers *w)
 {
     int n = 0;
     for (int i = 0; w && i < w->n; i++)
@@ -151,63 +127,192 @@ int workers_alive(Workers *w)
     return n;
 }
 
-/* ---- the parent ---- */
-static Worker *take(Workers *w)
+static void free_job(Job *j)
 {
-    Worker *found = NULL;
-    pthread_mutex_lock(&w->lock);
-    while (!found && workers_alive(w)) {
-        for (int i = 0; i < w->n && !found; i++)
-            if (w->worker[i].fd >= 0 && !w->worker[i].busy)
-                found = &w->worker[i];
-        if (!found)
-            pthread_cond_wait(&w->idle, &w->lock);
-    }
-    if (found)
-        found->busy = true;
-    pthread_mutex_unlock(&w->lock);
-    return found;
-}
-
-static void give(Workers *w, Worker *x, bool alive)
-{
-    pthread_mutex_lock(&w->lock);
-    x->busy = false;
-    if (!alive)
-        bury(x);
-    pthread_cond_broadcast(&w->idle);
-    pthread_mutex_unlock(&w->lock);
+    free(j->source);
+    free(j->name);
+    free(j->code);
+    free(j->log);
+    free(j);
 }
 
 /* False: the worker is gone; *taken: after it had all of the job. */
-static bool ask(const Worker *x, const char *source, const char *name, int arch, size_t *size, char **code, char **log, bool *taken)
+static bool ask(int fd, Job *j, bool *taken)
 {
     Head h;
     memset(&h, 0, sizeof h);
-    h.size = strlen(source);
-    h.name = strlen(name);
-    h.arch = arch;
-    *taken = put(x->fd, &h, sizeof h) && put(x->fd, name, (size_t)h.name) && put(x->fd, source, (size_t)h.size);
-    if (!*taken || !get(x->fd, &h, sizeof h))
+    h.size = strlen(j->source);
+    h.name = strlen(j->name);
+    h.arch = j->arch;
+    *taken = put(fd, &h, sizeof h) && put(fd, j->name, (size_t)h.name) && put(fd, j->source, (size_t)h.size);
+    if (!*taken || !get(fd, &h, sizeof h))
         return false;
-    char *text = get_text(x->fd, h.size);
-    *size = (size_t)h.size;
-    *(h.arch ? code : log) = text;
+    char *text = get_text(fd, h.size);
+    j->size = (size_t)h.size;
+    *(h.arch ? &j->code : &j->log) = text;
     return text != NULL;
 }
 
-char *workers_build(Workers *w, const char *source, const char *name, int arch, size_t *size, char **log)
+/* A job whose process died goes back to the front, unless it was the second: of this very source, it seems. */
+static void *bring(void *arg)
 {
-    char *code = NULL;
-    int died = 0;
-    *log = NULL;
-    for (Worker *x; w && (x = take(w));) {
-        bool taken, answered = ask(x, source, name, arch, size, &code, log, &taken);
-        give(w, x, answered);
-        if (answered)
-            return code;
-        if (taken && ++died == 2)                   /* of this very source, it seems: not here too */
-            return *log = strdup("NVRTC's process died of it, twice"), NULL;
+    Worker *x = arg;
+    Workers *w = x->w;
+    bool answered = true;
+    pthread_mutex_lock(&w->lock);
+    while (answered) {
+        while (!w->first && !w->ending)
+            pthread_cond_wait(&w->change, &w->lock);
+        if (w->ending)
+            break;
+        Job *j = w->first;
+        bool taken;
+        w->first = j->next;
+        j->state = RUNNING;
+        pthread_mutex_unlock(&w->lock);
+        answered = ask(x->fd, j, &taken);
+        pthread_mutex_lock(&w->lock);
+        if (!answered) {
+            bury(x);
+            j->died += taken;
+            if (j->died == 2)
+                j->log = strdup("NVRTC's process died of it, twice");
+        }
+        if (j->dropped) {
+            free_job(j);
+        } else if (answered || j->died == 2) {
+            j->state = DONE;
+        } else {
+            j->state = WAITING;
+            j->next = w->first;
+            w->first = j;
+        }
+        pthread_cond_broadcast(&w->change);
     }
-    return nvrtc_build(nvrtc_get(NULL), source, name, arch, false, size, log);
+    pthread_mutex_unlock(&w->lock);
+    return NULL;
+}
+
+Workers *workers_start(int n)
+{
+    const Nvrtc *nvrtc = nvrtc_get(NULL);
+    Workers *w = nvrtc && n > 0 ? calloc(1, sizeof *w + sizeof(Worker) * (size_t)n) : NULL;
+    if (!w)
+        return NULL;
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_cond_init(&w->change, NULL);
+    while (w->n < n && start_one(w, nvrtc))
+        ;
+    for (int i = 0; i < w->n; i++) {                    /* all processes before the first thread, which a child would have half of */
+        Worker *x = &w->worker[i];
+        x->started = pthread_create(&x->thread, NULL, bring, x) == 0;
+        if (!x->started)
+            bury(x);
+    }
+    if (!alive(w)) {
+        workers_end(w);
+        return NULL;
+    }
+    return w;
+}
+
+void workers_end(Workers *w)
+{
+    if (!w)
+        return;
+    pthread_mutex_lock(&w->lock);
+    w->ending = true;
+    pthread_cond_broadcast(&w->change);
+    pthread_mutex_unlock(&w->lock);
+    for (int i = 0; i < w->n; i++) {
+        if (w->worker[i].started)
+            pthread_join(w->worker[i].thread, NULL);
+        if (w->worker[i].fd >= 0)
+            bury(&w->worker[i]);
+    }
+    pthread_cond_destroy(&w->change);
+    pthread_mutex_destroy(&w->lock);
+    free(w);
+}
+
+int workers_alive(Workers *w)
+{
+    if (!w)
+        return 0;
+    pthread_mutex_lock(&w->lock);
+    int n = alive(w);
+    pthread_mutex_unlock(&w->lock);
+    return n;
+}
+
+/* ---- jobs ---- */
+Job *workers_begin(Workers *w, const char *source, const char *name, int arch)
+{
+    Job *j = calloc(1, sizeof *j);
+    if (!j)
+        return NULL;
+    *j = (Job){.w = w, .source = strdup(source), .name = strdup(name), .arch = arch};
+    if (!j->source || !j->name) {
+        free_job(j);
+        return NULL;
+    }
+    if (!w)
+        return j;
+    pthread_mutex_lock(&w->lock);
+    Job **last = &w->first;
+    while (*last)
+        last = &(*last)->next;
+    *last = j;
+    pthread_cond_broadcast(&w->change);
+    pthread_mutex_unlock(&w->lock);
+    return j;
+}
+
+static void unlink_job(Job *j)
+{
+    Job **at = &j->w->first;
+    while (*at != j)
+        at = &(*at)->next;
+    *at = j->next;
+}
+
+char *workers_result(Job *j, size_t *size, char **log)
+{
+    *log = NULL;
+    *size = 0;
+    if (!j)
+        return NULL;
+    if (j->w) {
+        pthread_mutex_lock(&j->w->lock);
+        while (j->state == RUNNING || (j->state == WAITING && alive(j->w)))
+            pthread_cond_wait(&j->w->change, &j->w->lock);
+        if (j->state == WAITING)
+            unlink_job(j);
+        pthread_mutex_unlock(&j->w->lock);
+    }
+    if (j->state == WAITING)
+        j->code = nvrtc_build(nvrtc_get(NULL), j->source, j->name, j->arch, false, &j->size, &j->log);
+    char *code = j->code;
+    *size = j->size;
+    *log = j->log;
+    j->code = j->log = NULL;
+    free_job(j);
+    return code;
+}
+
+void workers_drop(Job *j)
+{
+    if (!j)
+        return;
+    Workers *w = j->w;
+    if (w)
+        pthread_mutex_lock(&w->lock);
+    if (w && j->state == WAITING)
+        unlink_job(j);
+    if (j->state == RUNNING)
+        j->dropped = true;                  /* who runs it frees it */
+    else
+        free_job(j);
+    if (w)
+        pthread_mutex_unlock(&w->lock);
 }

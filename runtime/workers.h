@@ -9,7 +9,10 @@ Workers *workers_start(int n);                     /* NULL: there is no NVRTC, o
 void workers_end(Workers *w);
 int workers_alive(Workers *w);
 
-/* nvrtc_build in whichever is idle, from any thread; waits for one. In this process where w is NULL or all have died; not
- * what two of them died of. */
-char *workers_build(Workers *w, const char *source, const char *name, int arch, size_t *size, char **log);
+/* Jobs for nvrtc_build, done in the order they were begun in, each by whichever process is idle. Where w is NULL or all have died, by the one who asks for the
+ * result; not what two of them died of. All jobs are asked for or dropped before the end. */
+typedef struct Job Job;
+Job *workers_begin(Workers *w, const char *source, const char *name, int arch);      /* NULL: no memory */
+char *workers_result(Job *j, size_t *size, char **log);                              /* waits for it and frees the job; NULL: *log says why. j may be NULL */
+void workers_drop(Job *j);                                                           /* without waiting: what no process has begun is not begun; j may be NULL */
 #endif

@@ -370,34 +370,27 @@ END_TEST
 /* ---- NVRTC in processes of its own ---- */
 enum { JOBS = 6 };
 static const char program[] = "extern \"C\" __global__ void k%d(float *p) { p[threadIdx.x] += %d; }";
-typedef struct Job { Workers *w; int i, arch; char source[200], *code, *log; size_t size; pthread_t thread; } Job;
-
-static void *work(void *arg)
-{
-    Job *j = arg;
-    j->code = workers_build(j->w, j->source, "job", j->arch, &j->size, &j->log);
-    return NULL;
-}
-
 static void check_jobs(Workers *w, const Nvrtc *n, int arch)
 {
-    Job job[JOBS];
-    memset(job, 0, sizeof job);
+    Job *job[JOBS], *vain[JOBS];
+    char source[JOBS][200];
     for (int i = 0; i < JOBS; i++) {
-        job[i] = (Job){.w = w, .i = i, .arch = arch};
-        snprintf(job[i].source, sizeof job[i].source, i ? program : "extern \"C\" __global__ void k%d() { no_such_name = %d; }", i, i);
-        ck_assert(!pthread_create(&job[i].thread, NULL, work, &job[i]));
+        snprintf(source[i], sizeof source[i], i ? program : "extern \"C\" __global__ void k%d() { no_such_name = %d; }", i, i);
+        job[i] = workers_begin(w, source[i], "job", arch);
+        vain[i] = workers_begin(w, source[i], "vain", arch);
+        ck_assert(job[i] && vain[i]);
     }
+    for (int i = 0; i < JOBS; i++)                 /* some are under way, some wait */
+        workers_drop(vain[i]);
     for (int i = 0; i < JOBS; i++) {
-        char *log = NULL;
-        size_t size = 0;
-        ck_assert(!pthread_join(job[i].thread, NULL));
-        char *code = nvrtc_build(n, job[i].source, "job", arch, false, &size, &log);
-        ck_assert_msg(i ? code && job[i].code && size == job[i].size && !memcmp(code, job[i].code, size) : !job[i].code && job[i].log && !strcmp(job[i].log, log), "job %d: %s", i, job[i].log ? job[i].log : "other code");
+        char *log, *as_here = NULL;
+        size_t size, want = 0;
+        char *code = workers_result(job[i], &size, &log), *here = nvrtc_build(n, source[i], "job", arch, false, &want, &as_here);
+        ck_assert_msg(i ? code && here && size == want && !memcmp(code, here, size) : !code && log && !strcmp(log, as_here), "job %d: %s", i, log ? log : "other code");
         free(code);
+        free(here);
         free(log);
-        free(job[i].code);
-        free(job[i].log);
+        free(as_here);
     }
 }
 
@@ -429,7 +422,7 @@ START_TEST(workers)
     ck_assert(source != NULL);
     memset(source + sprintf(source, "int x = "), '(', deep);
     source[8 + deep] = 0;
-    ck_assert(!workers_build(w, source, "deep", arch[0], &size, &log) && log && *log);
+    ck_assert(!workers_result(workers_begin(w, source, "deep", arch[0]), &size, &log) && log && *log);
     ck_assert_msg(workers_alive(w) >= 2, "%s", log);
     free(log);
     free(source);

@@ -365,7 +365,7 @@ static int cores(void)
 {
     cpu_set_t set;
     int n = sched_getaffinity(0, sizeof set, &set) ? (int)sysconf(_SC_NPROCESSORS_ONLN) : CPU_COUNT(&set);
-    return n < SEARCH_BATCH ? n : SEARCH_BATCH;
+    return n < SEARCH_AHEAD ? n : SEARCH_AHEAD;
 }
 
 static bool start(Run *r)
