@@ -8,7 +8,7 @@
 
 static const char *const reserved[] = {
     "self", "view", "a", "u", "unit", "start", "count", "from", "left", "offset", "first", "block", "blocks", "row", "col", "slice", "segs", "seg", "rows", "line", "lane", "here",
-    "warp", "wide", "across", "i", "k", "shared", "place", "nth", "piece", "pieces", "walk", "aligned", "steps", "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize", NULL};
+    "warp", "wide", "across", "last", "top", "down", "near", "ends", "batch", "i", "k", "shared", "place", "nth", "piece", "pieces", "walk", "aligned", "steps", "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize", NULL};
 
 static const char line_mark[] = "#line 0\n";             /* stands for the line of the emitted file that it is on */
 

@@ -10,7 +10,7 @@ const char *const knob_name[NKNOB] = {"threads", "vector", "items", "blocks", "l
 static const short choices[NFORM][NKNOB][MOST_VALUES + 1] = {
     [FORM_MAP] = {{128, 256, 512, -1}, {2, 4, 8, -1}, {1, 2, 4, -1}, {0, 4, 6, 8, 10, -1}, {0, 1, 2, -1}, {0, 1, -1}, {0, 4, -1}},
     [FORM_FOLD] = {{64, 128, 256, -1}, {4, -1}, {1, 2, 4, 8, -1}, {0, 4, 6, 8, 12, -1}, {0, 1, 2, -1}, {0, 1, -1}, {0, 8, -1}},
-    [FORM_TILE] = {{256, -1}, {4, -1}, {1, 2, 4, 8, -1}, {0, 3, 4, 5, 6, -1}, {0, 1, 2, -1}, {0, 1, -1}, {0, -1}},
+    [FORM_TILE] = {{256, -1}, {4, -1}, {1, 2, 4, 8, -1}, {0, 2, 3, 4, 6, -1}, {0, 1, 2, -1}, {0, 1, -1}, {0, -1}},
     [FORM_ROWS] = {{128, 256, 512, -1}, {4, -1}, {1, 2, 4, 8, -1}, {0, 3, 4, 6, 8, -1}, {0, 1, 2, -1}, {0, 1, -1}, {0, -1}},
     [FORM_LIST] = {{128, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
     [FORM_LANES] = {{128, 512, 1024, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
@@ -107,7 +107,7 @@ bool launch_valid(const Plan *p, const Stage *s, const Launch *l)
             return false;
     }
     const int *v = l->v;
-    if (v[KNOB_THREADS] * v[KNOB_BLOCKS] > 2048)              /* more than a multiprocessor holds */
+    if (v[KNOB_BLOCKS] && (v[KNOB_THREADS] * v[KNOB_BLOCKS] > 2048 || v[KNOB_THREADS] * v[KNOB_BLOCKS] < 512))       /* more than a multiprocessor holds; a cap of more than 128 registers */
         return false;
     if ((v[KNOB_STORE] && !elements_of(p, s->store, s->nstore)) || (v[KNOB_LOAD] && !elements_of(p, s->load, s->nload)))     /* the same kernel as without */
         return false;

@@ -87,6 +87,22 @@ template <typename W> constexpr int optc_steps(int n) { return optc_is_even<W>::
 template <int V> OPTC_FN int optc_left(bool, long long n) { return optc_least(n, V); }
 template <int V> OPTC_FN int optc_left(optc_even, long long n) { return n > 0 ? V : 0; }
 
+/* As if x were new here: what follows from it for each of eight rows is computed when it is wanted, not once for all strips of a tile, to wait in registers. */
+OPTC_FN int optc_fresh(int x)
+{
+#ifdef __CUDA_ARCH__
+    asm volatile("" : "+r"(x));
+#endif
+    return x;
+}
+OPTC_FN long long optc_fresh(long long x)
+{
+#ifdef __CUDA_ARCH__
+    asm volatile("" : "+l"(x));
+#endif
+    return x;
+}
+
 /* Of a tile an even walk reads every vector, one past the row's end from before it: loads that ask nothing can all be on their way at once. */
 template <int V> OPTC_FN int optc_sure(bool, int left) { return left; }
 template <int V> OPTC_FN int optc_sure(optc_even, int) { return V; }
