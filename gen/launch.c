@@ -127,10 +127,10 @@ Launch launch_plain(const Stage *s)
 
 /* What did best over the library on an H200 at 2^20, 2^24 and 2^28 elements, on one tensor and on a model's many (tests/gpu/tune.sh tries everything,
  * tests/gpu/model.sh judges this table by what was tried; f32 only). Below the border streaming hints pay and above they cost; where it lies was seen, not derived: 2^23,
- * but 2^25 for folds that only read. Maps of four arrays or fewer want wider vectors above it. Folds that look up rows want no hints, but a cap on registers below:
- * of 2^24 elements all 4096 warps then find room at once, where a third of the time went to those that wait.
- * Rows: where a tensor has few blocks, each wants many warps. Borders are odd powers, where size buckets meet.
- * Tiles and rows were measured when both had 64 x 4096 elements, and not since; nor how many threads a list that folds wants. */
+ * but 2^25 for folds that only read and for maps of three arrays that look up rows. Maps of four arrays or fewer want wider vectors above it. Folds that look up rows want
+ * no hints, but a cap on registers below: of 2^24 elements all 4096 warps then find room at once, where a third of the time went to those that wait.
+ * Rows and tiles: where a tensor has few blocks, each wants many warps, or many loads under way. Lists that fold: 1024 threads are as fast as 512 in whole steps or
+ * up to 2.5 % faster, 128 were 17 % slower. Borders are odd powers, where size buckets meet. */
 typedef struct Model { int64_t below; Launch small, large; } Model;
 enum { LIGHT = 4 };
 
@@ -139,29 +139,33 @@ static Model model_of(const Plan *p, const Stage *s)
     static const Model usual[NFORM] = {
         [FORM_MAP] = {1 << 23, {{128, 4, 1, 0, 2, 1, 0}}, {{128, 4, 2, 0, 0, 0, 0}}},
         [FORM_FOLD] = {1 << 25, {{64, 4, 2, 8, 1, 1, 0}}, {{128, 4, 4, 0, 0, 0, 0}}},
-        [FORM_TILE] = {0, {{0}}, {{256, 4, 4, 0, 2, 0, 0}}},
+        [FORM_TILE] = {1 << 25, {{256, 4, 8, 2, 2, 0, 0}}, {{256, 4, 8, 3, 0, 0, 0}}},
         [FORM_ROWS] = {1 << 27, {{512, 4, 1, 0, 0, 0, 0}}, {{256, 4, 2, 3, 0, 0, 0}}},
         [FORM_LIST] = {0, {{0}}, {{128, 1, 1, 0, 0, 0, 0}}},
-        [FORM_LANES] = {0, {{0}}, {{512, 1, 1, 0, 0, 0, 0}}},
+        [FORM_LANES] = {0, {{0}}, {{1024, 1, 1, 0, 0, 0, 0}}},
         [FORM_COLS] = {0, {{0}}, {{256, 1, 1, 0, 0, 0, 0}}},
         [FORM_SLICES] = {0, {{0}}, {{128, 1, 1, 0, 0, 0, 0}}},
         [FORM_SINGLE] = {0, {{0}}, {{128, 1, 1, 0, 0, 0, 0}}}};
     static const Model light = {1 << 23, {{128, 4, 1, 0, 2, 1, 0}}, {{128, 8, 1, 6, 0, 0, 0}}};
-    static const Model by_rows[] = {[FORM_MAP] = {1 << 23, {{128, 8, 1, 0, 1, 1, 0}}, {{128, 8, 2, 6, 0, 0, 0}}}, [FORM_FOLD] = {1 << 25, {{128, 4, 4, 8, 0, 0, 0}}, {{64, 4, 2, 0, 0, 0, 0}}}};
+    static const Model writing_tile = {0, {{0}}, {{256, 4, 8, 0, 0, 0, 0}}};
+    static const Model fold_by_rows = {1 << 25, {{128, 4, 4, 8, 0, 0, 0}}, {{64, 4, 2, 0, 0, 0, 0}}};
+    static const Model map_by_rows = {1 << 23, {{128, 8, 1, 0, 1, 1, 0}}, {{128, 8, 2, 6, 1, 0, 0}}}, light_by_rows = {1 << 25, {{128, 8, 1, 10, 1, 1, 0}}, {{128, 8, 2, 6, 0, 0, 0}}};
     LaunchForm f = stage_form(s);
-    if (s->uses_rows && f <= FORM_FOLD)
-        return by_rows[f];
     int written = elements_of(p, s->store, s->nstore), arrays = elements_of(p, s->load, s->nload) + written;
+    if (s->uses_rows && f == FORM_MAP)
+        return arrays < LIGHT ? light_by_rows : map_by_rows;
+    if (s->uses_rows && f == FORM_FOLD)
+        return fold_by_rows;
+    if (f == FORM_TILE && written)
+        return writing_tile;
     Model m = f == FORM_MAP && arrays <= LIGHT ? light : usual[f];
     if (f == FORM_FOLD && written)
         m.below = 1 << 23;
     return m;
 }
 
-Launch launch_model(const Plan *p, const Stage *s, int64_t elements)
+static Launch fitted(const Plan *p, const Stage *s, Launch l)
 {
-    Model m = model_of(p, s);
-    Launch l = elements > 0 && elements < m.below ? m.small : m.large;
     l.v[KNOB_LOAD] *= elements_of(p, s->load, s->nload) > 0;
     l.v[KNOB_STORE] *= elements_of(p, s->store, s->nstore) > 0;
     while (!launch_valid(p, s, &l) && l.v[KNOB_ITEMS] > 1)
@@ -169,13 +173,27 @@ Launch launch_model(const Plan *p, const Stage *s, int64_t elements)
     return launch_valid(p, s, &l) ? l : launch_plain(s);
 }
 
+static bool is_small(const Model *m, int64_t elements) { return elements > 0 && elements < m->below; }
+
+Launch launch_model(const Plan *p, const Stage *s, int64_t elements)
+{
+    Model m = model_of(p, s);
+    return fitted(p, s, is_small(&m, elements) ? m.small : m.large);
+}
+
+Launch launch_rival(const Plan *p, const Stage *s, int64_t elements)
+{
+    Model m = model_of(p, s);
+    return fitted(p, s, is_small(&m, elements) || !m.below ? m.large : m.small);
+}
+
 void launch_range(const Plan *p, const Stage *s, int64_t elements, int *lo, int *hi)
 {
-    int64_t below = model_of(p, s).below;
+    Model m = model_of(p, s);
     int border = 0;
-    while (below >> (border + 1))
+    while (m.below >> (border + 1))
         border++;
-    bool small = elements > 0 && elements < below;
+    bool small = is_small(&m, elements);
     *lo = small ? 0 : border;
     *hi = small ? border - 1 : INT_MAX;
 }

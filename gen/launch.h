@@ -15,6 +15,7 @@ LaunchForm stage_form(const Stage *s);
 int knob_values(LaunchForm f, Knob k, int out[MOST_VALUES]);                 /* what may be tried, the count; 1 where there is nothing to choose */
 bool launch_valid(const Plan *p, const Stage *s, const Launch *l);
 Launch launch_model(const Plan *p, const Stage *s, int64_t elements);    /* for tensors of so many elements in all; 0: many */
+Launch launch_rival(const Plan *p, const Stage *s, int64_t elements);    /* for sizes on the other side of the model's border; where it has none, the model's */
 /* Sizes, as powers of two, at which the model is the same: what was measured at one of them may serve the others. */
 void launch_range(const Plan *p, const Stage *s, int64_t elements, int *lo, int *hi);
 Launch launch_plain(const Stage *s);                                   /* each knob's first value: to know a stage by, whatever the model says */

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-Space search_stage_space(const Plan *p, const Stage *st, int64_t elements) { return (Space){stage_form(st), launch_model(p, st, elements), p, st}; }
+Space search_stage_space(const Plan *p, const Stage *st, int64_t elements) { return (Space){stage_form(st), launch_model(p, st, elements), launch_rival(p, st, elements), p, st}; }
 
 static bool valid(const Space *space, const Launch *l) { return !space->stage || launch_valid(space->plan, space->stage, l); }
 
@@ -281,20 +281,25 @@ static double under_way(const Space *space, const Launch *l)
     return bytes < want ? want / bytes : bytes / want;             /* 1 is right; both too few and too many are wrong */
 }
 
-static int seeds(Run *r, int *list, int most)
+static int propose_about(Run *r, int *list, int n, int most, const Launch *at)
 {
-    Search *s = r->s;
-    int n = 0;
-    Launch model = r->space->model;
     for (int k = 0; k < NKNOB; k++) {
         int v[MOST_VALUES], c = knob_values(r->space->form, (Knob)k, v);
         for (int i = 0; i < c; i++) {
-            Launch l = model;
+            Launch l = *at;
             l.v[k] = v[i];
             if (valid(r->space, &l))
-                n = propose(s, list, n, most, &l);
+                n = propose(r->s, list, n, most, &l);
         }
     }
+    return n;
+}
+
+static int seeds(Run *r, int *list, int most)
+{
+    Search *s = r->s;
+    int n = propose_about(r, list, 0, most, &r->space->model);
+    n = propose_about(r, list, n, most, &r->space->rival);
     Launch *all;
     int count = search_space(r->space, &all);
     while (n < most && count > 0) {

@@ -3,7 +3,8 @@
  * The search (search.c) knows no device: it proposes launches, a Meter makes them ready and races them against the best so far. What it goes by is the ratio of two
  * medians taken in turn, so that a device that slows down meanwhile slows down both.
  *
- *   seeds      the model's launch, what is known from before, each knob turned alone, and the launches that keep most bytes under way
+ *   seeds      the model's launch, what is known from before, its rival's (the model's for sizes beyond its border, which lies where it lies by a guess), of both each knob
+ *              turned alone, and the launches that keep most bytes under way
  *   halving    all seeds with few samples, the best third with three times as many, and so on until four are left
  *   climbing   from the winner, every launch one or two knobs away that has not been tried, until nothing is better or the budget is spent
  *   a duel     before one takes the place of the best, and at the end against the model: many samples on each layout of the work alone; who is worse than the
@@ -18,7 +19,7 @@
 /* What may be tried. */
 typedef struct Space {
     LaunchForm form;
-    Launch model;
+    Launch model, rival;                       /* rival: the model's for sizes beyond its border, or the same */
     const Plan *plan; const Stage *stage;      /* NULL: every combination is valid and none better than another */
 } Space;
 Space search_stage_space(const Plan *p, const Stage *st, int64_t elements);

@@ -85,7 +85,8 @@ int cpu_tuner_open(optc_rule *r, int64_t elements, CpuTuner **out)
 Space cpu_tuner_space(const CpuTuner *u)
 {
     (void)u;
-    return (Space){.form = FORM_CPU, .model = {{0, 1, 0, 0, 0, 0, 0}}};
+    const Launch model = {{0, 1, 0, 0, 0, 0, 0}};
+    return (Space){.form = FORM_CPU, .model = model, .rival = model};
 }
 
 static void use(optc_binding *b, const Launch *l)

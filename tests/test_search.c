@@ -138,6 +138,21 @@ static void open_space(void)
 
 static void close_space(void) { gen_free(&gen); }
 
+static int apart(const Launch *a, const Launch *b)
+{
+    int n = 0;
+    for (int k = 0; k < NKNOB; k++)
+        n += a->v[k] != b->v[k];
+    return n;
+}
+
+/* A hollow about the launch of the model's other side, and no way there from this side. */
+static double beyond(const Launch *l)
+{
+    int far = apart(l, &space.rival);
+    return !far ? 0.9 : far == 1 && l->v[KNOB_BLOCKS] == 10 ? 0.85 : apart(l, &space.model) ? 1.1 : 1;
+}
+
 static double lowest(const Land *a, Launch *at)
 {
     Launch *all;
@@ -184,6 +199,24 @@ START_TEST(finds)
             ck_assert(!s.trial[i].samples || !a.fails || !a.fails(&s.trial[i].launch));
         search_free(&s);
         free(all);
+    }
+}
+END_TEST
+
+START_TEST(finds_what_lies_beyond_the_border)
+{
+    ck_assert_int_gt(apart(&space.model, &space.rival), 2);
+    for (uint64_t seed = 1; seed <= 10; seed++) {
+        Land a = {.height = beyond, .noise = 0.01, .seed = seed};
+        Search s = run(&a, 60, false);
+        ck_assert_msg(beyond(&s.trial[s.best].launch) < 0.87, "seed %d: %.2f", (int)seed, beyond(&s.trial[s.best].launch));
+        search_free(&s);
+    }
+    const Stage *st = space.stage;
+    for (int64_t n = 1 << 10; n <= 1 << 30; n *= 4) {
+        Launch model = launch_model(space.plan, st, n), rival = launch_rival(space.plan, st, n);
+        ck_assert(launch_valid(space.plan, st, &rival));
+        ck_assert_msg(!apart(&rival, n < 1 << 23 ? &space.model : &space.rival) && !apart(&model, n < 1 << 23 ? &space.rival : &space.model), "2^23 is where this side and the other meet");
     }
 }
 END_TEST
@@ -381,6 +414,7 @@ Suite *search_suite(void)
     tcase_add_checked_fixture(t, open_space, close_space);
     tcase_set_timeout(t, 60);
     tcase_add_loop_test(t, finds, 0, (int)(sizeof lands / sizeof *lands));
+    tcase_add_test(t, finds_what_lies_beyond_the_border);
     tcase_add_test(t, flat_keeps_the_model);
     tcase_add_test(t, no_layout_loses);
     tcase_add_test(t, no_size_beside_loses);
