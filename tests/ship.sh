@@ -154,9 +154,9 @@ typed t4 f32 ./mine.lua '' mine
 
 # ---- what was measured on a GPU of an architecture is built into its code; nonsense is refused by file and line
 set -- $("$optc" explain sgd --hashes)
-printf 'optc-tune 1\ndevice NVIDIA H200 | units 132 | driver 580\n%s f32,f32,f32 %s 2^28 threads=512 vector=2 items=1 blocks=0 load=0 store=1 grid=4 ms=1 model=2 n=9 # sgd\n' "$2" "$1" > h200.tune
+printf 'optc-tune 1\ndevice NVIDIA H200 | units 132 | driver 580\n%s f32,f32,f32 %s 2^28 threads=512 vector=8 items=1 blocks=0 load=0 store=1 grid=4 ms=1 model=2 n=9 # sgd\n' "$2" "$1" > h200.tune
 OPTC_TUNE="$work/h200.tune" expect 0 "2 architectures" "$optc" ship sgd --arch sm_80,sm_90 -o measured
-check "a measured launch is not in the package, or in another architecture's" 'grep -q "launch sm_90 .*:512,2,1,0,0,1,4" measured/manifest && ! grep -q "launch sm_80 .*:512,2" measured/manifest'
+check "a measured launch is not in the package, or in another architecture's" 'grep -q "launch sm_90 .*:512,8,1,0,0,1,4" measured/manifest && ! grep -q "launch sm_80 .*:512,8" measured/manifest'
 # What was measured at 2^24 elements says nothing of large tensors, which a package's launches are for.
 sed 's/ 2^28 / 2^24 /' h200.tune > small.tune
 OPTC_TUNE="$work/small.tune" expect 0 "1 architecture" "$optc" ship sgd --arch sm_90 -o elsewhere
