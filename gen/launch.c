@@ -10,7 +10,7 @@ const char *const knob_name[NKNOB] = {"threads", "vector", "items", "blocks", "l
 static const short choices[NFORM][NKNOB][MOST_VALUES + 1] = {
     [FORM_MAP] = {{128, 256, 512, -1}, {2, 4, 8, -1}, {1, 2, 4, -1}, {0, 4, 6, 8, 10, -1}, {0, 1, 2, -1}, {0, 1, -1}, {0, 4, -1}},
     [FORM_FOLD] = {{64, 128, 256, -1}, {4, -1}, {1, 2, 4, 8, -1}, {0, 4, 6, 8, 12, -1}, {0, 1, 2, -1}, {0, 1, -1}, {0, 8, -1}},
-    [FORM_TILE] = {{256, -1}, {4, -1}, {1, 2, 4, 8, -1}, {0, 2, 3, 4, 6, -1}, {0, 1, 2, -1}, {0, 1, -1}, {0, -1}},
+    [FORM_TILE] = {{256, -1}, {4, -1}, {1, 2, 4, 8, -1}, {0, 2, 3, 4, 5, 6, -1}, {0, 1, 2, -1}, {0, 1, -1}, {0, -1}},
     [FORM_ROWS] = {{128, 256, 512, -1}, {4, -1}, {1, 2, 4, 8, -1}, {0, 3, 4, 6, 8, -1}, {0, 1, 2, -1}, {0, 1, -1}, {0, -1}},
     [FORM_LIST] = {{128, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
     [FORM_LANES] = {{128, 512, 1024, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
@@ -113,7 +113,7 @@ bool launch_valid(const Plan *p, const Stage *s, const Launch *l)
         return false;
     if (f == FORM_MAP && (v[KNOB_THREADS] * v[KNOB_VECTOR] * v[KNOB_ITEMS] > SEG || v[KNOB_VECTOR] * v[KNOB_ITEMS] > 16 || (v[KNOB_VECTOR] == 2 && !has_f64(p, s))))
         return false;             /* of everything that was tried on an H200, 32 values a thread and half-filled loads were never within 0.7 % of the best */
-    return true;
+    return shared_bytes(p, s, 1, LANES) <= SHARED;
 }
 
 Launch launch_plain(const Stage *s)
@@ -126,7 +126,7 @@ Launch launch_plain(const Stage *s)
 }
 
 /* What did best over the library on an H200 at 2^20, 2^24 and 2^28 elements, on one tensor and on a model's many (tests/gpu/tune.sh tries everything,
- * tests/gpu/model.sh judges this table by what was tried; f32 only). Below the border streaming hints pay and above they cost; where it lies was seen, not derived: 2^23,
+ * tests/gpu/model.sh judges this table by what was tried; f32 only). Below the border streaming hints pay and above they cost (but for the loads of maps of four arrays that look up rows); where it lies was seen, not derived: 2^23,
  * but 2^25 for folds that only read and for maps of three arrays that look up rows. Maps of four arrays or fewer want wider vectors above it. Folds that look up rows want
  * no hints, but a cap on registers below: of 2^24 elements all 4096 warps then find room at once, where a third of the time went to those that wait.
  * Rows and tiles: where a tensor has few blocks, each wants many warps, or many loads under way. Lists that fold: 1024 threads are as fast as 512 in whole steps or
@@ -168,9 +168,7 @@ static Launch fitted(const Plan *p, const Stage *s, Launch l)
 {
     l.v[KNOB_LOAD] *= elements_of(p, s->load, s->nload) > 0;
     l.v[KNOB_STORE] *= elements_of(p, s->store, s->nstore) > 0;
-    while (!launch_valid(p, s, &l) && l.v[KNOB_ITEMS] > 1)
-        l.v[KNOB_ITEMS] /= 2;
-    return launch_valid(p, s, &l) ? l : launch_plain(s);
+    return l;
 }
 
 static bool is_small(const Model *m, int64_t elements) { return elements > 0 && elements < m->below; }

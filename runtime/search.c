@@ -5,7 +5,7 @@
 
 Space search_stage_space(const Plan *p, const Stage *st, int64_t elements) { return (Space){stage_form(st), launch_model(p, st, elements), launch_rival(p, st, elements), p, st}; }
 
-static bool valid(const Space *space, const Launch *l) { return !space->stage || launch_valid(space->plan, space->stage, l); }
+bool search_valid(const Space *space, const Launch *l) { return !space->stage || launch_valid(space->plan, space->stage, l); }
 
 int search_space(const Space *space, Launch **out)
 {
@@ -18,7 +18,7 @@ int search_space(const Space *space, Launch **out)
         Launch l;
         for (int k = 0; k < NKNOB; k++)
             l.v[k] = value[k][at[k]];
-        if (valid(space, &l)) {
+        if (search_valid(space, &l)) {
             if (n == cap) {
                 cap = cap ? cap * 2 : 256;
                 Launch *more = realloc(*out, sizeof *more * (size_t)cap);
@@ -288,7 +288,7 @@ static int propose_about(Run *r, int *list, int n, int most, const Launch *at)
         for (int i = 0; i < c; i++) {
             Launch l = *at;
             l.v[k] = v[i];
-            if (valid(r->space, &l))
+            if (search_valid(r->space, &l))
                 n = propose(r->s, list, n, most, &l);
         }
     }
@@ -375,7 +375,7 @@ static bool begin(Run *r)
     s->model = s->best = list[n++] = add(s, &model);
     for (int i = 0; i <= s->nknown && n < SEARCH_BATCH; i++) {
         const Launch *l = i ? &s->known[i - 1] : s->used;
-        if (l && valid(r->space, l) && find(s, l) < 0)
+        if (l && search_valid(r->space, l) && find(s, l) < 0)
             list[n++] = add(s, l);
     }
     for (int i = 0; i < n; i++)

@@ -65,6 +65,7 @@ typedef struct Search {
 
 bool search_run(const Space *space, const Meter *m, Search *s);      /* false: the device failed, or no memory */
 void search_free(Search *s);
+bool search_valid(const Space *space, const Launch *l);
 int search_space(const Space *space, Launch **out);                                 /* all valid launches, the count; malloc'ed */
 
 /* ---- tune_gpu.c: a rule on tensors of our own ---- */
@@ -81,7 +82,7 @@ void gpu_tuner_close(GpuTuner *t);
 /* ---- tune_cpu.c: a whole step of a rule on the CPU ---- */
 typedef struct CpuTuner CpuTuner;
 int cpu_tuner_open(struct optc_rule *r, int64_t elements, CpuTuner **out);
-Space cpu_tuner_space(const CpuTuner *t);
+Space cpu_tuner_space(void);
 Meter cpu_tuner_meter(CpuTuner *t);
 double cpu_tuner_bytes(const CpuTuner *t);
 void cpu_tuner_close(CpuTuner *t);

@@ -82,9 +82,8 @@ int cpu_tuner_open(optc_rule *r, int64_t elements, CpuTuner **out)
     return OPTC_OK;
 }
 
-Space cpu_tuner_space(const CpuTuner *u)
+Space cpu_tuner_space(void)
 {
-    (void)u;
     const Launch model = {{0, 1, 0, 0, 0, 0, 0}};
     return (Space){.form = FORM_CPU, .model = model, .rival = model};
 }

@@ -318,7 +318,7 @@ static Kernel *loaded(GpuTuner *u, const Launch *l)
     return k;
 }
 
-/* What was begun ahead and is not asked for now will never be, if there is no room for what is. */
+/* What was begun ahead may be left over from a search that its time ended: it makes room for what is asked for now, where there is none. */
 static void make_room(GpuTuner *u, const Launch *l, int n)
 {
     int missing = 0;
@@ -336,6 +336,10 @@ static void ready(void *ctx, const Launch *l, int n, bool *ok)
     GpuTuner *u = ctx;
     make_room(u, l, n);
     prepare(u, l, n);
+    for (int i = n - 1; i >= 0; i--) {
+        int at = build_of(u, &l[i]);
+        workers_hurry(at < 0 ? NULL : u->build[at].job);
+    }
     gpu_enter(u->r->engine->gpu);
     for (int i = 0; i < n; i++) {
         Kernel *k = kernel_of(u, &l[i]);

@@ -276,6 +276,19 @@ static void unlink_job(Job *j)
     *at = j->next;
 }
 
+void workers_hurry(Job *j)
+{
+    if (!j || !j->w)
+        return;
+    pthread_mutex_lock(&j->w->lock);
+    if (j->state == WAITING) {
+        unlink_job(j);
+        j->next = j->w->first;
+        j->w->first = j;
+    }
+    pthread_mutex_unlock(&j->w->lock);
+}
+
 char *workers_result(Job *j, size_t *size, char **log)
 {
     *log = NULL;

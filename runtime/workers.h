@@ -13,6 +13,7 @@ int workers_alive(Workers *w);
  * result; not what two of them died of. All jobs are asked for or dropped before the end. */
 typedef struct Job Job;
 Job *workers_begin(Workers *w, const char *source, const char *name, int arch);      /* NULL: no memory */
+void workers_hurry(Job *j);                                                          /* before all that wait; j may be NULL */
 char *workers_result(Job *j, size_t *size, char **log);                              /* waits for it and frees the job; NULL: *log says why. j may be NULL */
 void workers_drop(Job *j);                                                           /* without waiting: what no process has begun is not begun; j may be NULL */
 #endif

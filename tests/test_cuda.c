@@ -10,7 +10,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -382,6 +381,7 @@ static void check_jobs(Workers *w, const Nvrtc *n, int arch)
     }
     for (int i = 0; i < JOBS; i++)                 /* some are under way, some wait */
         workers_drop(vain[i]);
+    workers_hurry(job[JOBS - 1]);
     for (int i = 0; i < JOBS; i++) {
         char *log, *as_here = NULL;
         size_t size, want = 0;

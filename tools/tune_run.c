@@ -84,10 +84,13 @@ static bool same_key(const TunedKey *a, const TunedKey *b) { return tuned_compar
 
 static const char unfinished[] = " (unfinished)";       /* at the end of a label: a search that was stopped, to be gone on with */
 
-static const Tuned *known(const Run *r, const TunedKey *k)
+/* Results of a version that tried other launches may be here still: steps do not use them, and neither do we. */
+static const Launch *usable(const Tuned *t, const Space *space) { return t && search_valid(space, &t->launch) ? &t->launch : NULL; }
+
+static bool known(const Run *r, const TunedKey *k, const Space *space)
 {
     const Tuned *t = tuned_find(&r->known, k);
-    return t && same_key(&t->key, k) && !strstr(t->label, unfinished) ? t : NULL;
+    return usable(t, space) && same_key(&t->key, k) && !strstr(t->label, unfinished);
 }
 
 /* ---- keeping ---- */
@@ -172,12 +175,12 @@ static bool search_one(Run *r, const TunedKey *k, const Space *space, const Mete
     tuned_reach(k, &lo, &hi);
     Search s = {.budget = budget, .exhaustive = r->exhaustive, .stop = &stop, .said = progress, .said_ctx = r};
     Launch before[BEFORE + 1];
-    const Tuned *near = tuned_find(&r->known, k), *used = tuned_look(&r->engine->tuned, k, lo, hi, NULL);      /* this size or the nearest: in this file, and in all that steps use */
+    const Launch *near = usable(tuned_find(&r->known, k), space);                       /* this size or the nearest: in this file … */
     if (near)
-        before[s.nknown++] = near->launch;
+        before[s.nknown++] = *near;
     s.nknown += best_before(r, k, before + s.nknown);
     s.known = before;
-    s.used = used ? &used->launch : NULL;
+    s.used = usable(tuned_look(&r->engine->tuned, k, lo, hi, NULL), space);             /* … and in all that steps use */
     r->label = label;
     bool ok = search_run(space, m, &s);
     if (!ok && !stop)
@@ -231,7 +234,8 @@ static bool tune_gpu(Run *r, optc_rule *rule, const char *name)
             char label[160];
             gpu_tuned_key(rule, f, r->size[i], &k);
             snprintf(label, sizeof label, "%s %s", name, kernel_name(rule, at));
-            if (known(r, &k) && !r->again) {
+            Space space = search_stage_space(rule->plan, at.stage, r->size[i]);
+            if (known(r, &k, &space) && !r->again) {
                 r->skipped++;
                 r->left--;
                 continue;
@@ -244,7 +248,6 @@ static bool tune_gpu(Run *r, optc_rule *rule, const char *name)
             ready = true;
             if (!ok)
                 break;
-            Space space = search_stage_space(rule->plan, at.stage, r->size[i]);
             Meter m = gpu_tuner_meter(u);
             ok = search_one(r, &k, &space, &m, gpu_tuner_bytes(u), budget, label);
         }
@@ -258,14 +261,14 @@ static bool tune_cpu_size(Run *r, optc_rule *rule, const char *name, int64_t ele
     CpuTuner *u;
     TunedKey k;
     cpu_tuned_key(rule, elements, &k);
-    if (known(r, &k) && !r->again)
+    const Space space = cpu_tuner_space();
+    if (known(r, &k, &space) && !r->again)
         return r->skipped++, r->left--, true;
     double budget = share(r);
     if (budget <= 0)
         return true;
     if (!lib(cpu_tuner_open(rule, elements, &u)))
         return false;
-    Space space = cpu_tuner_space(u);
     Meter m = cpu_tuner_meter(u);
     bool ok = search_one(r, &k, &space, &m, cpu_tuner_bytes(u), budget, name);
     cpu_tuner_close(u);

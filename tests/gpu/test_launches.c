@@ -85,7 +85,7 @@ START_TEST(results_are_used)
         open_side(&model, "cuda", (optc_rule_options){.spec = "sgd", .with = "ema(0.9)"}, 0);
         untuned = 0;
         TunedList l = {0};
-        Tuned t = {.launch = {{256, 2, 4, 0, 0, 0, 4}}, .ms = 1, .model_ms = 2, .samples = 9};
+        Tuned t = {.launch = {{256, 4, 4, 0, 0, 0, 4}}, .ms = 1, .model_ms = 2, .samples = 9};
         int fn = 0;
         while (stage_form(plan_at(model.r->plan, fn).stage) != FORM_MAP)
             fn++;
