@@ -127,7 +127,7 @@ Launch launch_plain(const Stage *s)
 
 /* What did best over the library on an H200 at 2^20, 2^24 and 2^28 elements, on one tensor and on a model's many (tests/gpu/tune.sh tries everything,
  * tests/gpu/model.sh judges this table by what was tried; f32 only). Below the border streaming hints pay and above they cost (but for the loads of maps of four arrays that look up rows); where it lies was seen, not derived: 2^23,
- * but 2^25 for folds that only read and for maps of three arrays that look up rows. Maps of four arrays or fewer want wider vectors above it. Folds that look up rows want
+ * but 2^25 for folds that only read and for maps that look up rows. Maps of four arrays or fewer want wider vectors above it. Folds that look up rows want
  * no hints, but a cap on registers below: of 2^24 elements all 4096 warps then find room at once, where a third of the time went to those that wait.
  * Rows and tiles: where a tensor has few blocks, each wants many warps, or many loads under way. Lists that fold: 1024 threads are as fast as 512 in whole steps or
  * up to 2.5 % faster, 128 were 17 % slower. Borders are odd powers, where size buckets meet. */
@@ -149,7 +149,7 @@ static Model model_of(const Plan *p, const Stage *s)
     static const Model light = {1 << 23, {{128, 4, 1, 0, 2, 1, 0}}, {{128, 8, 1, 6, 0, 0, 0}}};
     static const Model writing_tile = {0, {{0}}, {{256, 4, 8, 0, 0, 0, 0}}};
     static const Model fold_by_rows = {1 << 25, {{128, 4, 4, 8, 0, 0, 0}}, {{64, 4, 2, 0, 0, 0, 0}}};
-    static const Model map_by_rows = {1 << 23, {{128, 8, 1, 0, 1, 1, 0}}, {{128, 8, 2, 6, 1, 0, 0}}}, light_by_rows = {1 << 25, {{128, 8, 1, 10, 1, 1, 0}}, {{128, 8, 2, 6, 0, 0, 0}}};
+    static const Model map_by_rows = {1 << 25, {{128, 8, 1, 10, 1, 1, 0}}, {{128, 8, 2, 6, 1, 0, 0}}}, light_by_rows = {1 << 25, {{128, 8, 1, 10, 1, 1, 0}}, {{128, 8, 2, 6, 0, 0, 0}}};
     LaunchForm f = stage_form(s);
     int written = elements_of(p, s->store, s->nstore), arrays = elements_of(p, s->load, s->nload) + written;
     if (s->uses_rows && f == FORM_MAP)

@@ -24,6 +24,7 @@ void gpu_tuned_key(const optc_rule *r, int fn, int64_t elements, TunedKey *k)
 
 static void choose_launches(optc_rule *r, int64_t elements, Launch *l)
 {
+    bool other = false;                        /* than the model */
     r->tuned[0] = 0;
     for (int f = 0; f < r->plan->nfn; f++) {
         StageAt at = plan_at(r->plan, f);
@@ -41,9 +42,13 @@ static void choose_launches(optc_rule *r, int64_t elements, Launch *l)
         const Tuned *t = tuned_look(&r->engine->tuned, &k, lo, hi, &from);
         if (!t || !launch_valid(r->plan, at.stage, &t->launch))
             continue;
+        other = other || memcmp(&l[f], &t->launch, sizeof l[f]);
         l[f] = t->launch;
         snprintf(r->tuned, sizeof r->tuned, t->key.bucket == k.bucket ? "; launches tuned (%s)" : "; launches tuned (%s, nearest size 2^%d)", from, t->key.bucket);
     }
+    size_t n = strlen(r->tuned);
+    if (n && !other)
+        snprintf(r->tuned + n, sizeof r->tuned - n, ", all as the model has them");
 }
 
 /* ---- compiling: the kernels in several programs side by side, their machine code in one cache entry: a length and a cubin each ---- */

@@ -72,7 +72,7 @@ struct optc_rule {
     void *handle;
     struct GpuRule *gpu;
     char code[33];                     /* the CPU: hash of its code */
-    char path[256], tuned[64];         /* how it runs; what was measured about its launches, or "" */
+    char path[256], tuned[96];         /* how it runs; what was measured about its launches, or "" */
     char *plan_text;
     atomic_int bindings;
 };

@@ -91,6 +91,7 @@ typedef struct Case {
     char *peer, *peer_graph;       /* what the peer runs; NULL: it cannot */
     char *peer_why;                /* … because */
     bool graph;                    /* the peer is asked for a CUDA graph too */
+    bool same;                     /* --against untuned: both sides launch the same kernels */
     struct Case *rival;            /* --against untuned: the same rule without tuning results, in place of a peer */
 } Case;
 

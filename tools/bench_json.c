@@ -26,6 +26,8 @@ static void put_peer(const Bench *b, const Case *c, const Medians *m)
     printf(",\n     \"%s\": {\"runs\": ", b->against);
     put_string(c->peer);
     printf(", \"ms\": %.6g, \"ratio\": %.6g", m->peer * 1e3, m->ahead);
+    if (bench_rivals(b) && b->device.ops->async)
+        printf(", \"same_kernels\": %s", c->same ? "true" : "false");
     if (b->device.ops->async)
         printf(", \"host_us\": %.6g", m->peer_host * 1e6);
     if (c->peer_graph) {

@@ -162,7 +162,7 @@ static void gpu_row(const Bench *b, const Case *c, const Medians *m, const Width
     printf("%7d %7.3fms %5.0f %5.0f %6.1f%% %4.1fus %5.0fms %4.0fms", c->ntensor, m->seconds * 1e3, m->rate * 1e-9, m->best * 1e-9, m->share * 100,
            m->host * 1e6, c->cold * 1e3, c->warm * 1e3);
     if (b->peer_name && c->peer)
-        printf(" %7.3fms %6.*fx", m->peer * 1e3, digits(b), m->ahead);
+        printf(" %7.3fms %6.*fx%s", m->peer * 1e3, digits(b), m->ahead, c->same ? " =" : "");
     else if (b->peer_name)
         printf(" %9s", "-");
     if (w->graph && c->peer && c->peer_graph)
@@ -178,6 +178,11 @@ static void gpu_foot(const Bench *b)
     printf("\n  copy: device to device, at least 1 GiB, timed in the same rounds. Steps and copies are timed %s.\n"
            "  host: what optc_step itself takes. cold, warm: from optc_compile to the end of the first step, with an empty cache\n  and with a full one.\n",
            b->device.alone ? "each alone, from an idle device whose\n  cache holds nothing of theirs" : "several behind one another");
+    bool same = false;
+    for (int i = 0; i < b->ncase; i++)
+        same = same || b->cases[i].same;
+    if (same)
+        puts("  =: both sides launch the same kernels, and differ by what measuring is worth.");
     for (int i = 0; i < b->ncase; i++)
         if (b->cases[i].bar) {
             rows++;

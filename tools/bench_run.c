@@ -301,6 +301,7 @@ static bool start_rival(Bench *b, Case *c)
     r->reps = c->reps;
     const char *with = strstr(optc_rule_path(c->rule), "launches tuned");      /* said of GPUs only */
     Buf text = {0};
+    c->same = b->device.ops->async && (!with || strstr(with, "as the model has them"));
     buf_printf(&text, "%s%s%s", r->runs ? r->runs : "", !b->device.ops->async ? "" : with ? "; beside it " : "; nothing is known of its stages here: both sides are the same", with ? with : "");
     c->peer = buf_take(&text);
     return c->peer != NULL;

@@ -71,11 +71,12 @@ START_TEST(live)
 }
 END_TEST
 
-/* A file of results decides the launches: at this size, and with notice at the bucket beside, none further off; an engine without results takes the model's. (A rule that is not in the built-in results.) The same bits each time. */
+/* A file of results decides the launches: at this size, and with notice at the bucket beside, none further off; an engine without results takes the model's; one whose results are the model's says so. (A rule that is not in the built-in results.) The same bits each time. */
 START_TEST(results_are_used)
 {
-    static const struct { int apart, untuned; const char *says; } cases[] = {
-        {0, 0, "; launches tuned (user)"}, {-2, 0, "; launches tuned (user, nearest size 2^"}, {2, 0, "; launches tuned (user, nearest size 2^"}, {-4, 0, NULL}, {20, 0, NULL}, {0, 1, NULL}};
+    static const struct { int apart, untuned, model; const char *says; } cases[] = {
+        {0, 0, 0, "; launches tuned (user)"}, {-2, 0, 0, "; launches tuned (user, nearest size 2^"}, {2, 0, 0, "; launches tuned (user, nearest size 2^"}, {-4, 0, 0, NULL}, {20, 0, 0, NULL},
+        {0, 1, 0, NULL}, {0, 0, 1, "; launches tuned (user), all as the model has them"}};
     char path[] = "/tmp/optc-tuned-XXXXXX", why[400];
     ck_assert(close(mkstemp(path)) == 0);
     setenv("OPTC_TUNE", path, 1);
@@ -91,6 +92,8 @@ START_TEST(results_are_used)
             fn++;
         gpu_tuned_key(model.r, fn, model.b->elems, &t.key);
         t.key.bucket += cases[i].apart;
+        if (cases[i].model)
+            t.launch = launch_model(model.r->plan, plan_at(model.r->plan, fn).stage, model.b->elems);
         ck_assert(tuned_put(&l, &t));
         ck_assert_msg(tuned_write(&l, path, why, sizeof why), "%s", why);
         tuned_free(&l);
@@ -99,7 +102,9 @@ START_TEST(results_are_used)
         untuned = 0;
         Launch want = !cases[i].says ? launch_model(other.r->plan, plan_at(other.r->plan, fn).stage, other.b->elems) : t.launch;
         ck_assert(!memcmp(&other.b->gpu->code->launch[fn], &want, sizeof want));
-        ck_assert_msg(cases[i].says ? strstr(optc_rule_path(other.r), cases[i].says) != NULL : !strstr(optc_rule_path(other.r), "tuned"), "%s", optc_rule_path(other.r));
+        const char *said = optc_rule_path(other.r);
+        ck_assert_msg(cases[i].says ? strstr(said, cases[i].says) != NULL : !strstr(said, "tuned"), "%s", said);
+        ck_assert_msg(!strstr(said, "as the model") == !cases[i].model, "%s", said);
         for (int step = 1; step <= 2; step++) {
             set_grads(&model, step);
             set_grads(&other, step);
