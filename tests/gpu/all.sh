@@ -4,7 +4,8 @@
 build=${1:-build}
 export OPTC_TEST_CACHE=$build/test-cache OPTC_CACHE=${OPTC_CACHE:-$PWD/$build/cache} OPTC_TUNE= OPTC_TUNE_SITE=
 mkdir -p "$OPTC_TEST_CACHE" && chmod 700 "$OPTC_TEST_CACHE"
-failed=0
+failed=0 began=$(date +%s)
+say() { echo "== $1, at $(($(date +%s) - began)) s"; }
 wait_all() {
     for job in "$@"; do
         pid=${job%%:*} name=${job#*:}
@@ -28,10 +29,13 @@ if command -v compute-sanitizer >/dev/null 2>&1; then
     done
 fi
 wait_all $jobs
+say "suite and sanitizers done"
 sh tests/gpu/ship.sh "$build" > "$build/log.ship" 2>&1 &       # it takes times: alone
 wait_all $!:ship
+say "packages done"
 "$build/optc" bench --device cuda --suite --against torch > "$build/log.bench" 2>&1 || failed=$((failed + 1))
 cat "$build/log.bench"
+say "benchmark done"
 ! grep -q '^ *misses ' "$build/log.bench" || { failed=$((failed + 1)); echo "FAILED: a row of the benchmark misses its bar"; }
 echo "$failed parts failed"
 [ "$failed" = 0 ]

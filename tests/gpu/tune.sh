@@ -1,6 +1,6 @@
 #!/bin/sh
 # What tuning is worth on the GPU at hand: a search within its budget against trying everything, and tuned steps against untuned ones.
-#   sh tests/gpu/tune.sh [BUILD [RULE…]]        after `make`; about twenty minutes for the four rules
+#   sh tests/gpu/tune.sh [BUILD [RULE…]]        after `make`; about twelve minutes for the four rules
 #   SIZES=2^28 STAGE=step_12 sh tests/gpu/tune.sh build adafactor        everything is tried at these sizes and of this stage of a rule only, where time on a GPU is cut into pieces (the search is always for all)
 set -eu
 build=${1:-build}
