@@ -18,10 +18,11 @@ typedef struct {
     LaunchForm form;
     Launch launch;
     int vec;
-    Buf hoisted, buffers, pointers, body, loads, outs, stores, finish, last, rowstart, rowend, colstart, colkeep, colend, fins, wide;
+    Buf hoisted, buffers, pointers, body, loads, outs, stores, finish, last, rowstart, rowend, colstart, colkeep, colend, colturns, fins, wide;
     const char **ptr;              /* by Mem: the name of its pointer */
     const char **rowfold;          /* by node folded and class: the name of its rows' results, where a fold before made them */
     const char *in, *inner;
+    const char *turn;              /* the strip that column folds take in turn, where there is not room for one of each */
 } K;
 
 enum { NCLASS = 3 };
@@ -211,6 +212,16 @@ static void row_lanes(K *c, const Node *n, const char *cls, const char *x)
     c->rowfold[n->a[0] * NCLASS + class_of(n)] = arena_printf(e->arena, "%s_all[k]", acc);
 }
 
+/* What eight warps found of the columns, once so many strips of them are there: kept side by side, then folded. */
+static const char *column_strip(K *c, int strips, const char *keep, const char *end)
+{
+    Arena *a = c->e.arena;
+    const char *when = strips == 1 ? "{" : arena_printf(a, "if (from / OPTC_LANES %% %d == %d || from + OPTC_LANES >= count) {", strips, strips - 1);
+    return arena_printf(a, "%s        %s\n            const int first = from / (%d * OPTC_LANES) * (%d * OPTC_LANES);\n            __syncthreads();\n"
+                        "            for (int l = threadIdx.x; l < %d * OPTC_LANES && first + l < count; l += blockDim.x) {\n%s            }\n            __syncthreads();\n        }\n",
+                        keep, when, strips, strips, strips, end);
+}
+
 static void fold_tile(K *c, Access f, const char *x)
 {
     Emit *e = &c->e;
@@ -219,14 +230,27 @@ static void fold_tile(K *c, Access f, const char *x)
     if (n->dom == COL) {
         const char *acc = emit_name(e, arena_printf(e->arena, "%s_col", label)), *sh = emit_name(e, arena_printf(e->arena, "%s_cols", label));
         const char *s = emit_name(e, "s");
-        int strips = tile_strips(e->plan, e->st);
+        int strips = tile_strips(e->plan, e->st), turns = !strips;
+        Buf keep = {0}, end = {0};
         const char *l = strips > 1 ? arena_printf(e->arena, "from %% %d + ", strips * LANES) : "";
-        buf_printf(&c->buffers, "    __shared__ %s %s[8][%d * OPTC_LANES];\n", real, sh, strips);
+        if (turns && !c->turn)
+            c->turn = sh;
+        if (!turns || c->turn == sh)
+            buf_printf(&c->buffers, "    __shared__ %s %s[8][%d * OPTC_LANES];\n", real, sh, turns ? 1 : strips);
+        sh = turns ? c->turn : sh;
         buf_printf(&c->colstart, "        %s %s[4];\n        for (int i = 0; i < 4; i++)\n            %s[i] = %s::first<%s>();\n", real, acc, acc, cls, real);
         buf_printf(&c->body, "%s%s[i] = left ? %s::with(%s[i], %s) : %s[i];\n", c->inner, acc, cls, acc, x, acc);
-        buf_printf(&c->colkeep, "        for (int i = 0; i < 4; i++)\n            %s[warp][%s4 * lane + i] = %s[i];\n", sh, l, acc);
-        buf_printf(&c->colend, "                %s %s[4];\n                for (int w = 0; w < 4; w++)\n                    %s[w] = %s::with(%s[w][l], %s[w + 4][l]);\n", real, s, s, cls, sh, sh);
-        buf_printf(&c->colend, "                %s[(slice * blocks + block) * self->cols + start + first + l] = %s::with(%s::with(%s[0], %s[2]), %s::with(%s[1], %s[3]));\n", part, cls, cls, s, s, cls, s, s);
+        buf_printf(&keep, "        for (int i = 0; i < 4; i++)\n            %s[warp][%s4 * lane + i] = %s[i];\n", sh, l, acc);
+        buf_printf(&end, "                %s %s[4];\n                for (int w = 0; w < 4; w++)\n                    %s[w] = %s::with(%s[w][l], %s[w + 4][l]);\n", real, s, s, cls, sh, sh);
+        buf_printf(&end, "                %s[(slice * blocks + block) * self->cols + start + first + l] = %s::with(%s::with(%s[0], %s[2]), %s::with(%s[1], %s[3]));\n", part, cls, cls, s, s, cls, s, s);
+        if (turns) {
+            buf_puts(&c->colturns, column_strip(c, 1, keep.s, end.s));
+        } else {
+            buf_puts(&c->colkeep, keep.s);
+            buf_puts(&c->colend, end.s);
+        }
+        buf_free(&keep);
+        buf_free(&end);
         return;
     }
     int at = n->a[0] * NCLASS + class_of(n);
@@ -388,14 +412,7 @@ static void put_indented(Buf *out, const char *text, bool round)
 
 static const char *column_finish(K *c)
 {
-    Arena *a = c->e.arena;
-    if (!c->colend.len)
-        return "";
-    int strips = tile_strips(c->e.plan, c->e.st);
-    const char *when = strips == 1 ? "{" : arena_printf(a, "if (from / OPTC_LANES %% %d == %d || from + OPTC_LANES >= count) {", strips, strips - 1);
-    return arena_printf(a, "%s        %s\n            const int first = from / (%d * OPTC_LANES) * (%d * OPTC_LANES);\n            __syncthreads();\n"
-                        "            for (int l = threadIdx.x; l < %d * OPTC_LANES && first + l < count; l += blockDim.x) {\n%s            }\n            __syncthreads();\n        }\n",
-                        c->colkeep.s, when, strips, strips, strips, c->colend.s);
+    return c->colturns.len ? c->colturns.s : c->colend.len ? column_strip(c, tile_strips(c->e.plan, c->e.st), c->colkeep.s, c->colend.s) : "";
 }
 
 static bool emit_kernel(Buf *out, Gen *g, const PlanEntry *en, int mask, const Stage *s, const Launch *launch, const char *fn)
@@ -441,7 +458,7 @@ static bool emit_kernel(Buf *out, Gen *g, const PlanEntry *en, int mask, const S
     bool ok = template_fill(&text, "stage_cuda.txt", form_name[c.form], h, n);
     put_indented(out, text.s ? text.s : "", *end != 0);
     buf_free(&text);
-    Buf *all[] = {&c.hoisted, &c.buffers, &c.pointers, &c.body, &c.loads, &c.outs, &c.stores, &c.finish, &c.last, &c.rowstart, &c.rowend, &c.colstart, &c.colkeep, &c.colend, &c.fins, &c.wide};
+    Buf *all[] = {&c.hoisted, &c.buffers, &c.pointers, &c.body, &c.loads, &c.outs, &c.stores, &c.finish, &c.last, &c.rowstart, &c.rowend, &c.colstart, &c.colkeep, &c.colend, &c.colturns, &c.fins, &c.wide};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         buf_free(all[i]);
     return ok;

@@ -61,21 +61,23 @@ static bool has_f64(const Plan *p, const Stage *s)              /* two of which 
     return false;
 }
 
-/* Of a column fold a strip for each of the eight row lanes, of a tile's fold to a slice or tensor a value for each row, of a list's fold a chunk of its values. */
+/* Of a column fold strips for each of the eight row lanes (0: one that all take in turn), of a tile's fold to a slice or tensor a value for each row, of a list's fold a
+ * chunk of its values. */
 static int64_t shared_bytes(const Plan *p, const Stage *s, int strips, int chunk)
 {
     LaunchForm f = stage_form(s);
-    int64_t bytes = 0;
+    int64_t bytes = 0, turn = 0;
     for (int i = 0; i < s->nfold; i++) {
         const Mem *m = &p->mem[s->fold[i].mem];
-        int values = 0;
+        int64_t each = type_info[m->type].bytes;
         if (f == FORM_LANES)
-            values = chunk;
+            bytes += chunk * each;
+        else if (f == FORM_TILE && m->dom == COL && !strips)
+            turn = ROW_LANES * LANES * each;
         else if (f == FORM_TILE && m->dom != ROW)
-            values = m->dom == COL ? ROW_LANES * LANES * strips : OPTC_TILE_ROWS;
-        bytes += (int64_t)values * type_info[m->type].bytes;
+            bytes += (m->dom == COL ? ROW_LANES * LANES * strips : OPTC_TILE_ROWS) * each;
     }
-    return bytes;
+    return bytes + turn;
 }
 
 enum { SHARED = 48 * 1024 };                   /* bytes a block may have without asking */
@@ -85,7 +87,7 @@ int tile_strips(const Plan *p, const Stage *s)
     int strips = OPTC_TILE_COLS / LANES;
     while (strips > 1 && shared_bytes(p, s, strips, 0) > SHARED / 2)          /* half: a multiprocessor has room for several blocks */
         strips /= 2;
-    return strips;
+    return shared_bytes(p, s, strips, 0) > SHARED ? 0 : strips;
 }
 
 int list_chunk(const Plan *p, const Stage *s)
@@ -113,7 +115,7 @@ bool launch_valid(const Plan *p, const Stage *s, const Launch *l)
         return false;
     if (f == FORM_MAP && (v[KNOB_THREADS] * v[KNOB_VECTOR] * v[KNOB_ITEMS] > SEG || v[KNOB_VECTOR] * v[KNOB_ITEMS] > 16 || (v[KNOB_VECTOR] == 2 && !has_f64(p, s))))
         return false;             /* of everything that was tried on an H200, 32 values a thread and half-filled loads were never within 0.7 % of the best */
-    return shared_bytes(p, s, 1, LANES) <= SHARED;
+    return shared_bytes(p, s, 0, LANES) <= SHARED;
 }
 
 Launch launch_plain(const Stage *s)

@@ -19,7 +19,8 @@ Launch launch_rival(const Plan *p, const Stage *s, int64_t elements);    /* for 
 /* Sizes, as powers of two, at which the model is the same: what was measured at one of them may serve the others. */
 void launch_range(const Plan *p, const Stage *s, int64_t elements, int *lo, int *hi);
 Launch launch_plain(const Stage *s);                                   /* each knob's first value: to know a stage by, whatever the model says */
-/* What a block keeps between two barriers, as much as its shared memory has room for: of a tile that folds columns, strips of 128 of them; of a list that folds, values. */
+/* What a block keeps between two barriers, as much as its shared memory has room for: of a tile that folds columns, strips of 128 of them (0: one, for
+ * one fold after the other); of a list that folds, values. */
 int tile_strips(const Plan *p, const Stage *s);
 int list_chunk(const Plan *p, const Stage *s);
 int64_t launch_pieces(const Stage *s, const Launch *l);                /* of a map: blocks a unit of work is split into */

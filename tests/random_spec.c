@@ -170,3 +170,20 @@ const char *random_wrapper(uint64_t seed)
     static const char *const wrappers[] = {"", "", "", "clip_value(0.5)", "ema(0.9)", "clip_norm(1),ema(0.5)", "lookahead(2,0.5)"};
     return wrappers[splitmix(seed) % 7];
 }
+
+char *crowded_spec(int cols, int sums)
+{
+    Buf head = {0}, folds = {0}, all = {0}, text = {0};
+    for (int i = 0; i < cols + sums; i++) {
+        bool col = i < cols;
+        buf_printf(&head, ", x%d = zeros \"%s\"", i, col ? "col" : "tensor");
+        buf_printf(&folds, "    x%d = %s(g * g + %d)\n", i, col ? "colmean" : "mean", i + 1);
+        buf_printf(&all, "%sx%d", i ? " + " : "", i);
+    }
+    buf_printf(&text, "return optimizer {\n  name = \"crowd\", hyper = { lr = 0.1 }, state = { m = zeros%s },\n  matrix = function()\n%s    p = p - lr * g * (%s)\n  end,\n  step = function() m = g; p = p - lr * m end,\n}\n",
+               head.s, folds.s, all.s);
+    buf_free(&head);
+    buf_free(&folds);
+    buf_free(&all);
+    return buf_take(&text);
+}

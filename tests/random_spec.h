@@ -5,5 +5,6 @@
 
 enum { RANDOM_ENTRIES = 8 };               /* at least */
 char *random_spec(uint64_t seed);          /* malloc'ed; it has the input "h", one for each element */
+char *crowded_spec(int cols, int sums);    /* malloc'ed; one pass over a matrix folds so many columns and so many sums of the tensor */
 const char *random_wrapper(uint64_t seed); /* what to put around it, or "" */
 #endif

@@ -1,6 +1,7 @@
 /* CUDA without a GPU: drivers in every state (tests/cuda/fake_driver.c), NVRTC in every place (fake_nvrtc.c), and what the real NVRTC, where
  * one is found, makes of a rule. A library is loaded once a process, so each case needs a process of its own (Check forks them). */
 #include "help.h"
+#include "random_spec.h"
 
 #include "cuda.h"
 #include "find.h"
@@ -343,6 +344,39 @@ static char *cuda_source(Gen *g, const char *spec)
     return text;
 }
 
+/* A block has 48 KB of shared memory: 13 columns' sums of f32, or 7 of f64, would want more, did they not take turns. */
+START_TEST(crowds_have_room)
+{
+    static const struct { Type type; int cols, sums; bool turns; } crowd[] = {{T_F32, 2, 2, false}, {T_F32, 13, 1, true}, {T_F64, 7, 3, true}};
+    const Nvrtc *n = real_nvrtc("a crowd of folds in one pass");
+    int arch[64];
+    if (!n)
+        return;
+    ck_assert_int_gt(nvrtc_archs(n, arch, 64), 0);
+    Gen g = {0};
+    char *text = crowded_spec(crowd[_i].cols, crowd[_i].sums), *log = NULL;
+    GenOptions o = {.find = find_wrapper, .types = {crowd[_i].type, crowd[_i].type, crowd[_i].type}};
+    ck_assert_msg(gen_compile(&g, (Source){"crowd.lua", text, strlen(text)}, &o), "%s", g.diag.text);
+    int tiles = 0;
+    for (int f = 0; f < g.plan->nfn; f++) {
+        const Stage *s = plan_at(g.plan, f).stage;
+        if (!s || stage_form(s) != FORM_TILE)
+            continue;
+        Launch l = launch_model(g.plan, s, 0);
+        ck_assert(launch_valid(g.plan, s, &l) && !tile_strips(g.plan, s) == crowd[_i].turns);
+        tiles++;
+    }
+    ck_assert_int_eq(tiles, 1);
+    size_t size;
+    char *source = gen_emit(&g, "cuda", "test"), *code = nvrtc_build(n, source, "crowd", arch[0], false, &size, &log);
+    ck_assert_msg(code != NULL, "%s", log);
+    free(code);
+    free(source);
+    free(text);
+    gen_free(&g);
+}
+END_TEST
+
 START_TEST(equal_bytes)
 {
     Gen g = {0};
@@ -507,6 +541,7 @@ Suite *cuda_suite(void)
     tcase_add_loop_test(t, refused_nvrtc, 0, COUNT(refusals));
     tcase_add_loop_test(t, options_by_version, 0, COUNT(givens));
     tcase_add_test(t, equal_bytes);
+    tcase_add_loop_test(t, crowds_have_room, 0, 3);
     tcase_add_test(t, workers);
     tcase_add_test(t, broken_source);
     tcase_add_test(t, cites_the_spec);

@@ -1,5 +1,6 @@
 /* Contract C1 between CPU and GPU: for every rule of the library and several compositions, the same bits in parameters and states after some
  * steps, over odd shapes and misaligned pointers. Needs an NVIDIA GPU and NVRTC. Graphs, launches and memory have files of their own. */
+#include "../random_spec.h"
 #include "side.h"
 
 #include <stdio.h>
@@ -75,6 +76,15 @@ START_TEST(many_folds)
 }
 END_TEST
 
+/* So many that their strips of columns take turns in shared memory. */
+START_TEST(crowded)
+{
+    char *text = crowded_spec(_i ? 7 : 13, _i ? 3 : 1);
+    both((optc_rule_options){.spec = "crowd.lua", .text = text, .with = "", .options = "", .param = _i ? OPTC_F64 : OPTC_F32}, _i);
+    free(text);
+}
+END_TEST
+
 /* One of each kind of stage, and steps as graphs, few enough for tools that slow everything down a hundred times. */
 START_TEST(sanitized)
 {
@@ -102,6 +112,7 @@ int main(void)
     tcase_add_loop_test(t[1], compositions, 0, (int)(sizeof composed / sizeof *composed));
     tcase_add_loop_test(t[1], types, 0, (int)(sizeof stored / sizeof *stored));
     tcase_add_loop_test(t[1], many_folds, 0, 4);
+    tcase_add_loop_test(t[1], crowded, 0, 2);
     add_graphs(t[2]);
     add_launches(t[3]);
     add_memory(t[4]);
