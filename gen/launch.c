@@ -170,6 +170,10 @@ static Launch fitted(const Plan *p, const Stage *s, Launch l)
 {
     l.v[KNOB_LOAD] *= elements_of(p, s->load, s->nload) > 0;
     l.v[KNOB_STORE] *= elements_of(p, s->store, s->nstore) > 0;
+    if (stage_form(s) == FORM_TILE && has_f64(p, s)) {              /* as many bytes on their way, in registers twice as wide: more would spill */
+        l.v[KNOB_ITEMS] /= 2;
+        l.v[KNOB_BLOCKS] = l.v[KNOB_BLOCKS] ? 2 : 0;
+    }
     return l;
 }
 
