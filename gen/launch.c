@@ -108,13 +108,16 @@ bool launch_valid(const Plan *p, const Stage *s, const Launch *l)
         if (*c < 0)
             return false;
     }
-    const int *v = l->v;
-    if (v[KNOB_BLOCKS] && (v[KNOB_THREADS] * v[KNOB_BLOCKS] > 2048 || v[KNOB_THREADS] * v[KNOB_BLOCKS] < 512))       /* more than a multiprocessor holds; a cap of more than 128 registers */
+    const int *v = l->v, resident = v[KNOB_THREADS] * v[KNOB_BLOCKS], values = v[KNOB_VECTOR] * v[KNOB_ITEMS];
+    if (v[KNOB_BLOCKS] && (resident < 512 || resident > 2048))              /* a cap of more than 128 registers; more than a multiprocessor holds */
         return false;
     if ((v[KNOB_STORE] && !elements_of(p, s->store, s->nstore)) || (v[KNOB_LOAD] && !elements_of(p, s->load, s->nload)))     /* the same kernel as without */
         return false;
-    if (f == FORM_MAP && (v[KNOB_THREADS] * v[KNOB_VECTOR] * v[KNOB_ITEMS] > SEG || v[KNOB_VECTOR] * v[KNOB_ITEMS] > 16 || (v[KNOB_VECTOR] == 2 && !has_f64(p, s))))
-        return false;             /* when all of it was tried for two of Adafactor's maps on an H200, 32 values a thread and half-filled loads came no nearer than 0.7 % to the best */
+    if (f == FORM_MAP && v[KNOB_THREADS] * values > SEG)
+        return false;
+    /* When everything was tried for two of Adafactor's maps on an H200, long threads and half-filled loads came no nearer than 0.7 % to the best. */
+    if (f == FORM_MAP && (values > 16 || (v[KNOB_VECTOR] == 2 && !has_f64(p, s))))
+        return false;
     return shared_bytes(p, s, 0, LANES) <= SHARED;
 }
 
@@ -128,9 +131,10 @@ Launch launch_plain(const Stage *s)
 }
 
 /* What did best over the library on an H200 at 2^20, 2^24 and 2^28 elements, on one tensor and on a model's many (tests/gpu/tune.sh tries everything,
- * tests/gpu/model.sh judges this table by what was tried; f32 only). Below the border streaming hints pay and above they cost (but for the loads of maps of four arrays that look up rows); where it lies was seen, not derived: 2^23,
- * but 2^25 for folds that only read and for maps that look up rows. Maps of four arrays or fewer want wider vectors above it. Folds that look up rows want
- * no hints, but a cap on registers below: of 2^24 elements all 4096 warps then find room at once, where a third of the time went to those that wait.
+ * tests/gpu/model.sh judges this table by what was tried; f32 only). Below the border streaming hints pay and above they cost (but for the loads of maps of four
+ * arrays or more that look up rows); where it lies was seen, not derived: 2^23, but 2^25 for folds that only read, for tiles and for maps that look up rows. Maps of
+ * four arrays or fewer want wider vectors above it. Folds that look up rows want no hints, but a cap on registers below: of 2^24 elements all 4096 warps then find room
+ * at once, where a third of the time went to those that wait.
  * Rows and tiles: where a tensor has few blocks, each wants many warps, or many loads under way. Lists that fold: 1024 threads are as fast as 512 in whole steps or
  * up to 2.5 % faster, 128 were 17 % slower. Borders are odd powers, where size buckets meet. */
 typedef struct Model { int64_t below; Launch small, large; } Model;
@@ -151,18 +155,22 @@ static Model model_of(const Plan *p, const Stage *s)
     static const Model light = {1 << 23, {{128, 4, 1, 0, 2, 1, 0}}, {{128, 8, 1, 6, 0, 0, 0}}};
     static const Model writing_tile = {0, {{0}}, {{256, 4, 8, 0, 0, 0, 0}}};
     static const Model fold_by_rows = {1 << 25, {{128, 4, 4, 8, 0, 0, 0}}, {{64, 4, 2, 0, 0, 0, 0}}};
-    static const Model map_by_rows = {1 << 25, {{128, 8, 1, 10, 1, 1, 0}}, {{128, 8, 2, 6, 1, 0, 0}}}, light_by_rows = {1 << 25, {{128, 8, 1, 10, 1, 1, 0}}, {{128, 8, 2, 6, 0, 0, 0}}};
+    static const Model map_by_rows = {1 << 25, {{128, 8, 1, 10, 1, 1, 0}}, {{128, 8, 2, 6, 0, 0, 0}}};
     LaunchForm f = stage_form(s);
     int written = elements_of(p, s->store, s->nstore), arrays = elements_of(p, s->load, s->nload) + written;
-    if (s->uses_rows && f == FORM_MAP)
-        return arrays < LIGHT ? light_by_rows : map_by_rows;
-    if (s->uses_rows && f == FORM_FOLD)
-        return fold_by_rows;
-    if (f == FORM_TILE && written)
-        return writing_tile;
-    Model m = f == FORM_MAP && arrays <= LIGHT ? light : usual[f];
-    if (f == FORM_FOLD && written)
+    Model m = usual[f];
+    if (f == FORM_MAP && s->uses_rows) {
+        m = map_by_rows;
+        m.large.v[KNOB_LOAD] = arrays >= LIGHT;
+    } else if (f == FORM_MAP && arrays <= LIGHT) {
+        m = light;
+    } else if (f == FORM_FOLD && s->uses_rows) {
+        m = fold_by_rows;
+    } else if (f == FORM_FOLD && written) {
         m.below = 1 << 23;
+    } else if (f == FORM_TILE && written) {
+        m = writing_tile;
+    }
     return m;
 }
 

@@ -188,12 +188,19 @@ int gpu_tuner_stage(GpuTuner *u, int fn)
 double gpu_tuner_bytes(const GpuTuner *u) { return stage_bytes(u->ring[ITSELF].set[0].b, u->at.stage); }
 
 /* ---- kernels ---- */
+/* Among things of this size that begin with a launch; -1: none has it. */
+static int find_launch(const Launch *l, const void *in, size_t size, int n)
+{
+    int i = 0;
+    while (i < n && memcmp((const char *)in + (size_t)i * size, l, sizeof *l))
+        i++;
+    return i < n ? i : -1;
+}
+
 static Kernel *kernel_of(GpuTuner *u, const Launch *l)
 {
-    for (int i = 0; i < u->n; i++)
-        if (!memcmp(&u->kernel[i].launch, l, sizeof *l))
-            return &u->kernel[i];
-    return NULL;
+    int at = find_launch(l, u->kernel, sizeof *u->kernel, u->n);
+    return at < 0 ? NULL : &u->kernel[at];
 }
 
 static char *source_of(GpuTuner *u, const Launch *l)
@@ -270,15 +277,7 @@ static void mend(GpuTuner *u)
     d->cuStreamSynchronize(NULL);
 }
 
-static int find_launch(const Launch *l, const Launch *in, size_t stride, int n)
-{
-    int i = 0;
-    while (i < n && memcmp((const char *)in + (size_t)i * stride, l, sizeof *l))
-        i++;
-    return i < n ? i : -1;
-}
-
-static int build_of(GpuTuner *u, const Launch *l) { return find_launch(l, &u->build->launch, sizeof *u->build, u->nbuild); }
+static int build_of(GpuTuner *u, const Launch *l) { return find_launch(l, u->build, sizeof *u->build, u->nbuild); }
 
 static void prepare(void *ctx, const Launch *l, int n)
 {
