@@ -130,58 +130,78 @@ Launch launch_plain(const Stage *s)
     return l;
 }
 
-/* What did best over the library on an H200 at 2^20, 2^24 and 2^28 elements, on one tensor and on a model's many (tests/gpu/tune.sh tries everything,
- * tests/gpu/model.sh judges this table by what was tried; f32 only). Below the border streaming hints pay and above they cost (but for the loads of maps of four
- * arrays or more that look up rows); where it lies was seen, not derived: 2^23, but 2^25 for folds that only read, for tiles and for maps that look up rows. Maps of
- * four arrays or fewer want wider vectors above it. Folds that look up rows want no hints, but a cap on registers below: of 2^24 elements all 4096 warps then find room
- * at once, where a third of the time went to those that wait.
- * Rows and tiles: where a tensor has few blocks, each wants many warps, or many loads under way. Lists that fold: 1024 threads are as fast as 512 in whole steps or
- * up to 2.5 % faster, 128 were 17 % slower. Borders are odd powers, where size buckets meet. */
-typedef struct Model { int64_t below; Launch small, large; } Model;
-enum { LIGHT = 4 };
+/* What the model tells stages apart by. */
+enum Trait {
+    BY_ROWS = 1,            /* looks up rows, columns or slices */
+    WRITES = 2,             /* arrays of elements */
+    LIGHT = 4,              /* writes one of them at most */
+    HEAVY = 8,              /* holds four values or more of each element: arrays and columns that it reads */
+    HALF = 16, DOUBLE = 32  /* an array of 16 or 64 bits */
+};
 
-static Model model_of(const Plan *p, const Stage *s)
+static int traits_of(const Plan *p, const Stage *s)
 {
-    static const Model usual[NFORM] = {
-        [FORM_MAP] = {1 << 23, {{128, 4, 1, 0, 2, 1, 0}}, {{128, 4, 2, 0, 0, 0, 0}}},
-        [FORM_FOLD] = {1 << 25, {{64, 4, 2, 8, 1, 1, 0}}, {{128, 4, 4, 0, 0, 0, 0}}},
-        [FORM_TILE] = {1 << 25, {{256, 4, 8, 2, 2, 0, 0}}, {{256, 4, 8, 3, 0, 0, 0}}},
-        [FORM_ROWS] = {1 << 27, {{512, 4, 1, 0, 0, 0, 0}}, {{256, 4, 2, 3, 0, 0, 0}}},
-        [FORM_LIST] = {0, {{0}}, {{128, 1, 1, 0, 0, 0, 0}}},
-        [FORM_LANES] = {0, {{0}}, {{1024, 1, 1, 0, 0, 0, 0}}},
-        [FORM_COLS] = {0, {{0}}, {{256, 1, 1, 0, 0, 0, 0}}},
-        [FORM_SLICES] = {0, {{0}}, {{128, 1, 1, 0, 0, 0, 0}}},
-        [FORM_SINGLE] = {0, {{0}}, {{128, 1, 1, 0, 0, 0, 0}}}};
-    static const Model light = {1 << 23, {{128, 4, 1, 0, 2, 1, 0}}, {{128, 8, 1, 6, 0, 0, 0}}};
-    static const Model writing_tile = {0, {{0}}, {{256, 4, 8, 0, 0, 0, 0}}};
-    static const Model fold_by_rows = {1 << 25, {{128, 4, 4, 8, 0, 0, 0}}, {{64, 4, 2, 0, 0, 0, 0}}};
-    static const Model map_by_rows = {1 << 25, {{128, 8, 1, 10, 1, 1, 0}}, {{128, 8, 2, 6, 0, 0, 0}}};
-    LaunchForm f = stage_form(s);
-    int written = elements_of(p, s->store, s->nstore), arrays = elements_of(p, s->load, s->nload) + written;
-    Model m = usual[f];
-    if (f == FORM_MAP && s->uses_rows) {
-        m = map_by_rows;
-        m.large.v[KNOB_LOAD] = arrays >= LIGHT;
-    } else if (f == FORM_MAP && arrays <= LIGHT) {
-        m = light;
-    } else if (f == FORM_FOLD && s->uses_rows) {
-        m = fold_by_rows;
-    } else if (f == FORM_FOLD && written) {
-        m.below = 1 << 23;
-    } else if (f == FORM_TILE && written) {
-        m = writing_tile;
+    int written = elements_of(p, s->store, s->nstore), held = 0, traits = (s->uses_rows ? BY_ROWS : 0) | (written ? WRITES : 0) | (written <= 1 ? LIGHT : 0);
+    for (int i = 0; i < s->nload + s->nstore; i++) {
+        const Mem *m = &p->mem[i < s->nload ? s->load[i].mem : s->store[i - s->nload].mem];
+        held += i < s->nload && (m->dom == ELEM || m->dom == COL);
+        if (m->dom == ELEM)
+            traits |= type_info[m->type].bytes == 2 ? HALF : type_info[m->type].bytes == 8 ? DOUBLE : 0;
     }
+    return traits | (held > 3 ? HEAVY : 0);
+}
+
+/* What did best on an H200 at 2^20, 2^24 and 2^28 elements, on one tensor and on a model's many: over the library in f32, over some of it in f64 and bf16 and under
+ * wrappers (tests/gpu/tune.sh tries everything, tests/gpu/model.sh judges this table by what was tried). Of a form the first row counts whose traits a stage has; the
+ * last has none. Below the border, where there is one, `small` is taken, else `large`; borders are odd powers, where size buckets meet. They were seen, not derived.
+ * Below 2^23 streaming hints pay and above they cost, below 2^25 where nothing is written. A thread's load is 16 bytes of the type most loads have, or 32 where one
+ * array is written. Caps on registers let more warps in and pay until they spill, so not in f64 and not where much is held. Of rows and tiles: where a tensor has few
+ * blocks, each wants many warps, or many loads under way. Lists that fold: 1024 threads are as fast as 512 in whole steps or up to 2.5 % faster, 128 were 17 % slower. */
+typedef struct Model { LaunchForm form; int traits; int64_t below; Launch small, large; } Model;
+
+static const Model models[] = {
+    {FORM_MAP, BY_ROWS | DOUBLE, 0, {{0}}, {{128, 4, 1, 0, 1, 1, 0}}},
+    {FORM_MAP, BY_ROWS | HEAVY, 1 << 23, {{128, 4, 1, 10, 1, 1, 0}}, {{128, 4, 2, 8, 0, 0, 0}}},
+    {FORM_MAP, BY_ROWS | HALF, 0, {{0}}, {{128, 8, 1, 10, 1, 1, 0}}},
+    {FORM_MAP, BY_ROWS, 1 << 25, {{128, 8, 1, 10, 1, 1, 0}}, {{128, 8, 1, 10, 0, 1, 0}}},
+    {FORM_MAP, DOUBLE, 1 << 23, {{128, 2, 1, 0, 2, 1, 0}}, {{128, 2, 2, 0, 0, 0, 0}}},
+    {FORM_MAP, LIGHT, 1 << 23, {{128, 4, 1, 0, 2, 1, 0}}, {{128, 8, 1, 6, 0, 0, 0}}},
+    {FORM_MAP, HALF, 1 << 23, {{128, 4, 1, 0, 2, 1, 0}}, {{128, 8, 1, 6, 0, 0, 0}}},
+    {FORM_MAP, 0, 1 << 23, {{128, 4, 1, 0, 2, 1, 0}}, {{128, 4, 2, 0, 0, 0, 0}}},
+    {FORM_FOLD, BY_ROWS | WRITES, 0, {{0}}, {{64, 4, 2, 0, 0, 0, 0}}},
+    {FORM_FOLD, BY_ROWS, 1 << 25, {{128, 4, 4, 8, 0, 0, 0}}, {{64, 4, 2, 0, 0, 0, 0}}},
+    {FORM_FOLD, DOUBLE, 1 << 23, {{64, 4, 2, 0, 0, 0, 0}}, {{128, 4, 1, 0, 0, 0, 0}}},
+    {FORM_FOLD, WRITES | HALF, 0, {{0}}, {{128, 4, 2, 8, 0, 0, 0}}},
+    {FORM_FOLD, WRITES, 1 << 23, {{64, 4, 2, 8, 1, 1, 0}}, {{128, 4, 4, 0, 0, 0, 0}}},
+    {FORM_FOLD, 0, 1 << 25, {{64, 4, 2, 8, 1, 1, 0}}, {{128, 4, 4, 0, 0, 0, 0}}},
+    {FORM_TILE, WRITES | DOUBLE, 1 << 23, {{256, 4, 4, 0, 2, 1, 0}}, {{256, 4, 4, 0, 0, 0, 0}}},
+    {FORM_TILE, WRITES | HALF, 1 << 23, {{256, 4, 8, 0, 2, 1, 0}}, {{256, 4, 8, 2, 0, 1, 0}}},
+    {FORM_TILE, WRITES, 1 << 23, {{256, 4, 8, 0, 2, 1, 0}}, {{256, 4, 8, 0, 0, 0, 0}}},
+    {FORM_TILE, DOUBLE, 1 << 25, {{256, 4, 8, 2, 2, 0, 0}}, {{256, 4, 8, 2, 0, 0, 0}}},
+    {FORM_TILE, HALF, 0, {{0}}, {{256, 4, 1, 2, 2, 0, 0}}},
+    {FORM_TILE, 0, 1 << 25, {{256, 4, 8, 2, 2, 0, 0}}, {{256, 4, 8, 3, 0, 0, 0}}},
+    {FORM_ROWS, DOUBLE, 1 << 23, {{256, 4, 2, 0, 1, 1, 0}}, {{256, 4, 2, 0, 0, 0, 0}}},
+    {FORM_ROWS, 0, 1 << 27, {{512, 4, 1, 0, 1, 1, 0}}, {{256, 4, 2, 3, 0, 0, 0}}},
+    {FORM_LIST, 0, 0, {{0}}, {{128, 1, 1, 0, 0, 0, 0}}},
+    {FORM_LANES, 0, 0, {{0}}, {{1024, 1, 1, 0, 0, 0, 0}}},
+    {FORM_COLS, 0, 0, {{0}}, {{256, 1, 1, 0, 0, 0, 0}}},
+    {FORM_SLICES, 0, 0, {{0}}, {{128, 1, 1, 0, 0, 0, 0}}},
+    {FORM_SINGLE, 0, 0, {{0}}, {{128, 1, 1, 0, 0, 0, 0}}}};
+
+static const Model *model_of(const Plan *p, const Stage *s)
+{
+    LaunchForm f = stage_form(s);
+    int traits = traits_of(p, s);
+    const Model *m = models;
+    while (m->form != f || (m->traits & ~traits))
+        m++;
     return m;
 }
 
-static Launch fitted(const Plan *p, const Stage *s, Launch l)
+static Launch fitted(const Plan *p, const Stage *s, Launch l)          /* hints only where there is what they are for */
 {
     l.v[KNOB_LOAD] *= elements_of(p, s->load, s->nload) > 0;
     l.v[KNOB_STORE] *= elements_of(p, s->store, s->nstore) > 0;
-    if (stage_form(s) == FORM_TILE && has_f64(p, s)) {              /* as many bytes on their way, in registers twice as wide: more would spill */
-        l.v[KNOB_ITEMS] /= 2;
-        l.v[KNOB_BLOCKS] = l.v[KNOB_BLOCKS] ? 2 : 0;
-    }
     return l;
 }
 
@@ -189,23 +209,23 @@ static bool is_small(const Model *m, int64_t elements) { return elements > 0 && 
 
 Launch launch_model(const Plan *p, const Stage *s, int64_t elements)
 {
-    Model m = model_of(p, s);
-    return fitted(p, s, is_small(&m, elements) ? m.small : m.large);
+    const Model *m = model_of(p, s);
+    return fitted(p, s, is_small(m, elements) ? m->small : m->large);
 }
 
 Launch launch_rival(const Plan *p, const Stage *s, int64_t elements)
 {
-    Model m = model_of(p, s);
-    return fitted(p, s, is_small(&m, elements) || !m.below ? m.large : m.small);
+    const Model *m = model_of(p, s);
+    return fitted(p, s, is_small(m, elements) || !m->below ? m->large : m->small);
 }
 
 void launch_range(const Plan *p, const Stage *s, int64_t elements, int *lo, int *hi)
 {
-    Model m = model_of(p, s);
+    const Model *m = model_of(p, s);
     int border = 0;
-    while (m.below >> (border + 1))
+    while (m->below >> (border + 1))
         border++;
-    bool small = is_small(&m, elements);
+    bool small = is_small(m, elements);
     *lo = small ? 0 : border;
     *hi = small ? border - 1 : INT_MAX;
 }

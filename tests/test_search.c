@@ -377,26 +377,29 @@ START_TEST(stands_to_what_is_used)
 }
 END_TEST
 
-/* Whatever the rule and the size, the model's launch is one that may be tried. */
+/* Whatever the rule, its types and the size, the model's launch is one that may be tried. */
 START_TEST(model_is_valid)
 {
+    static const Type types[][3] = {{T_F32, T_F32, T_F32}, {T_F64, T_F64, T_F64}, {T_BF16, T_BF16, T_F32}, {T_F16, T_F32, T_F64}};
     int stages = 0, small = 0;
     for (int r = 0; r < optc_library_size(); r++) {
         Gen g = {0};
         Source s;
         if (strchr(optc_library_name(r), '/'))
             continue;
-        ck_assert(find_spec(NULL, optc_library_name(r), &g.arena, &s, &g.diag) && gen_compile(&g, s, &(GenOptions){.types = {T_F32, T_F32, T_F32}}));
+        GenOptions o = {.types = {types[_i][0], types[_i][1], types[_i][2]}};
+        ck_assert(find_spec(NULL, optc_library_name(r), &g.arena, &s, &g.diag) && gen_compile(&g, s, &o));
         for (int f = 0; f < g.plan->nfn; f++)
             for (int e = -1; e < 40; e++) {
                 const Stage *st = plan_at(g.plan, f).stage;
                 if (!st)
                     continue;
-                Launch l = launch_model(g.plan, st, e < 0 ? 0 : (int64_t)1 << e), many = launch_model(g.plan, st, 0);
-                ck_assert_msg(launch_valid(g.plan, st, &l), "%s, stage %d, 2^%d", optc_library_name(r), f, e);
+                int64_t elements = e < 0 ? 0 : (int64_t)1 << e;
+                Launch l = launch_model(g.plan, st, elements), many = launch_model(g.plan, st, 0), rival = launch_rival(g.plan, st, elements);
+                ck_assert_msg(launch_valid(g.plan, st, &l) && launch_valid(g.plan, st, &rival), "%s, stage %d, 2^%d", optc_library_name(r), f, e);
                 ck_assert_msg((e >= 0 && e < 27) || !memcmp(&l, &many, sizeof l), "%s, stage %d, 2^%d", optc_library_name(r), f, e);
-                int lo, hi, at = tuned_bucket(e < 0 ? 0 : (int64_t)1 << e);
-                launch_range(g.plan, st, e < 0 ? 0 : (int64_t)1 << e, &lo, &hi);
+                int lo, hi, at = tuned_bucket(elements);
+                launch_range(g.plan, st, elements, &lo, &hi);
                 ck_assert_msg(e < 0 || (lo <= at && at <= hi), "%s, stage %d: results for 2^%d serve sizes %d to %d, not their own", optc_library_name(r), f, e, lo, hi);
                 small += memcmp(&l, &many, sizeof l) != 0;
                 stages++;
@@ -424,7 +427,7 @@ Suite *search_suite(void)
     tcase_add_test(t, budget_and_stop);
     tcase_add_test(t, goes_on_from_before);
     tcase_add_test(t, stands_to_what_is_used);
-    tcase_add_test(t, model_is_valid);
+    tcase_add_loop_test(t, model_is_valid, 0, 4);
     suite_add_tcase(s, t);
     return s;
 }
