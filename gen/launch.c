@@ -135,13 +135,15 @@ enum Trait {
     BY_ROWS = 1,            /* looks up rows, columns or slices */
     WRITES = 2,             /* arrays of elements */
     LIGHT = 4,              /* writes one of them at most */
-    HEAVY = 8,              /* holds four values or more of each element: arrays and columns that it reads */
-    HALF = 16, DOUBLE = 32  /* an array of 16 or 64 bits */
+    THREE = 8,              /* reads three of them or more */
+    HEAVY = 16,             /* holds four values or more of each element: arrays and columns that it reads */
+    HALF = 32, DOUBLE = 64  /* an array of 16 or 64 bits */
 };
 
 static int traits_of(const Plan *p, const Stage *s)
 {
-    int written = elements_of(p, s->store, s->nstore), held = 0, traits = (s->uses_rows ? BY_ROWS : 0) | (written ? WRITES : 0) | (written <= 1 ? LIGHT : 0);
+    int written = elements_of(p, s->store, s->nstore), held = 0;
+    int traits = (s->uses_rows ? BY_ROWS : 0) | (written ? WRITES : 0) | (written <= 1 ? LIGHT : 0) | (elements_of(p, s->load, s->nload) >= 3 ? THREE : 0);
     for (int i = 0; i < s->nload + s->nstore; i++) {
         const Mem *m = &p->mem[i < s->nload ? s->load[i].mem : s->store[i - s->nload].mem];
         held += i < s->nload && (m->dom == ELEM || m->dom == COL);
@@ -163,12 +165,15 @@ static const Model models[] = {
     {FORM_MAP, BY_ROWS | DOUBLE, 0, {{0}}, {{128, 4, 1, 0, 1, 1, 0}}},
     {FORM_MAP, BY_ROWS | HEAVY, 1 << 23, {{128, 4, 1, 10, 1, 1, 0}}, {{128, 4, 2, 8, 0, 0, 0}}},
     {FORM_MAP, BY_ROWS | HALF, 0, {{0}}, {{128, 8, 1, 10, 1, 1, 0}}},
+    {FORM_MAP, BY_ROWS | THREE, 1 << 23, {{128, 4, 1, 10, 1, 1, 0}}, {{128, 8, 1, 10, 1, 1, 0}}},
     {FORM_MAP, BY_ROWS, 1 << 25, {{128, 8, 1, 10, 1, 1, 0}}, {{128, 8, 1, 10, 0, 1, 0}}},
     {FORM_MAP, DOUBLE, 1 << 23, {{128, 2, 1, 0, 2, 1, 0}}, {{128, 2, 2, 0, 0, 0, 0}}},
     {FORM_MAP, LIGHT, 1 << 23, {{128, 4, 1, 0, 2, 1, 0}}, {{128, 8, 1, 6, 0, 0, 0}}},
     {FORM_MAP, HALF, 1 << 23, {{128, 4, 1, 0, 2, 1, 0}}, {{128, 8, 1, 6, 0, 0, 0}}},
     {FORM_MAP, 0, 1 << 23, {{128, 4, 1, 0, 2, 1, 0}}, {{128, 4, 2, 0, 0, 0, 0}}},
     {FORM_FOLD, BY_ROWS | WRITES, 0, {{0}}, {{64, 4, 2, 0, 0, 0, 0}}},
+    {FORM_FOLD, BY_ROWS | DOUBLE, 0, {{0}}, {{64, 4, 2, 0, 1, 0, 0}}},
+    {FORM_FOLD, BY_ROWS | HALF, 1 << 23, {{64, 4, 2, 0, 1, 0, 0}}, {{256, 4, 1, 4, 1, 0, 0}}},
     {FORM_FOLD, BY_ROWS, 1 << 25, {{128, 4, 4, 8, 0, 0, 0}}, {{64, 4, 2, 0, 0, 0, 0}}},
     {FORM_FOLD, DOUBLE, 1 << 23, {{64, 4, 2, 0, 0, 0, 0}}, {{128, 4, 1, 0, 0, 0, 0}}},
     {FORM_FOLD, WRITES | HALF, 0, {{0}}, {{128, 4, 2, 8, 0, 0, 0}}},
@@ -177,10 +182,10 @@ static const Model models[] = {
     {FORM_TILE, WRITES | DOUBLE, 1 << 23, {{256, 4, 4, 0, 2, 1, 0}}, {{256, 4, 4, 0, 0, 0, 0}}},
     {FORM_TILE, WRITES | HALF, 1 << 23, {{256, 4, 8, 0, 2, 1, 0}}, {{256, 4, 8, 2, 0, 1, 0}}},
     {FORM_TILE, WRITES, 1 << 23, {{256, 4, 8, 0, 2, 1, 0}}, {{256, 4, 8, 0, 0, 0, 0}}},
-    {FORM_TILE, DOUBLE, 1 << 25, {{256, 4, 8, 2, 2, 0, 0}}, {{256, 4, 8, 2, 0, 0, 0}}},
+    {FORM_TILE, DOUBLE, 1 << 25, {{256, 4, 8, 2, 1, 0, 0}}, {{256, 4, 8, 2, 0, 0, 0}}},
     {FORM_TILE, HALF, 0, {{0}}, {{256, 4, 1, 2, 2, 0, 0}}},
     {FORM_TILE, 0, 1 << 25, {{256, 4, 8, 2, 2, 0, 0}}, {{256, 4, 8, 3, 0, 0, 0}}},
-    {FORM_ROWS, DOUBLE, 1 << 23, {{256, 4, 2, 0, 1, 1, 0}}, {{256, 4, 2, 0, 0, 0, 0}}},
+    {FORM_ROWS, DOUBLE, 1 << 27, {{512, 4, 1, 0, 1, 1, 0}}, {{128, 4, 1, 0, 0, 0, 0}}},
     {FORM_ROWS, 0, 1 << 27, {{512, 4, 1, 0, 1, 1, 0}}, {{256, 4, 2, 3, 0, 0, 0}}},
     {FORM_LIST, 0, 0, {{0}}, {{128, 1, 1, 0, 0, 0, 0}}},
     {FORM_LANES, 0, 0, {{0}}, {{1024, 1, 1, 0, 0, 0, 0}}},
