@@ -428,6 +428,35 @@ static void check_jobs(Workers *w, const Nvrtc *n, int arch)
     }
 }
 
+/* What waits and is dropped is never begun: it would read a pipe that nobody writes to. */
+static void check_dropped(Workers *w, int arch)
+{
+    static const char slow[] = "extern \"C\" __global__ void k(float *p)\n{\n#pragma unroll\n    for (int i = 0; i < 4000; i++)\n        p[i] = sqrtf(p[i + 1]) + i;\n}\n";
+    char dir[] = "/tmp/optc-test-XXXXXX", pipe[64], text[100], *log;
+    ck_assert(mkdtemp(dir) != NULL);
+    snprintf(pipe, sizeof pipe, "%s/pipe", dir);
+    snprintf(text, sizeof text, "#include \"%s\"\n", pipe);
+    ck_assert(!mkfifo(pipe, 0600));
+    Job *busy[2], *waiting[4];
+    for (int i = 0; i < 2; i++)                    /* for both processes */
+        busy[i] = workers_begin(w, slow, "slow", arch);
+    for (int i = 0; i < 4; i++)
+        waiting[i] = workers_begin(w, text, "never", arch);
+    for (int i = 0; i < 4; i++)
+        workers_drop(waiting[i]);
+    for (int i = 0; i < 2; i++) {
+        size_t size;
+        char *code = workers_result(busy[i], &size, &log);
+        ck_assert_msg(code != NULL, "%s", log);
+        free(code);
+        free(log);
+    }
+    check_jobs(w, nvrtc_get(NULL), arch);
+    ck_assert_int_eq(open(pipe, O_WRONLY | O_NONBLOCK), -1);
+    ck_assert_int_eq(errno, ENXIO);                /* nobody has it open */
+    ck_assert(!unlink(pipe) && !rmdir(dir));
+}
+
 /* More jobs than processes: the bytes of this process. Killed, they are done without; ended, nothing of them is left. */
 START_TEST(workers)
 {
@@ -439,6 +468,7 @@ START_TEST(workers)
     Workers *w = workers_start(2);
     ck_assert(w && workers_alive(w) == 2);
     check_jobs(w, n, arch[0]);
+    check_dropped(w, arch[0]);
     ck_assert_int_eq(workers_alive(w), 2);
     signal(SIGTERM, SIG_IGN);
     kill(0, SIGTERM);                               /* the group of this test: its workers */
