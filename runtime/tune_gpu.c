@@ -285,7 +285,7 @@ static void prepare(void *ctx, const Launch *l, int n)
     for (int i = 0; i < n && u->nbuild < SEARCH_AHEAD; i++) {
         char *source = kernel_of(u, &l[i]) || build_of(u, &l[i]) >= 0 ? NULL : source_of(u, &l[i]);
         if (source)
-            u->build[u->nbuild++] = (Build){l[i], workers_begin(u->workers, source, "tune", u->r->engine->gpu->arch)};
+            u->build[u->nbuild++] = (Build){l[i], workers_begin(u->workers, source, "tune", u->r->engine->gpu->arch, false)};
         free(source);
     }
 }

@@ -11,21 +11,23 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 /* A process, and the thread of ours that brings it its jobs. */
 typedef struct Worker { Workers *w; pid_t pid; int fd; pthread_t thread; bool started; } Worker;       /* fd -1: it died */
 
 typedef enum { WAITING, RUNNING, DONE } JobState;
-struct Job { Workers *w; Job *next; char *source, *name; int arch, died; JobState state; bool dropped; char *code, *log; size_t size; };
+struct Job { Workers *w; Job *next; char *source, *name; int arch, died; bool ptx, dropped; JobState state; char *code, *log; size_t size; };
 
 struct Workers { pthread_mutex_t lock; pthread_cond_t change; Job *first; bool ending; int n; Worker worker[]; };
 
 /* A job on its way: this, the name, the source. Answer: this, the code or (arch 0) the log. Both ends are one program. */
-typedef struct Head { uint64_t size, name; int32_t arch; } Head;
+typedef struct Head { uint64_t size, name; int32_t arch, ptx; } Head;
 
 static bool put(int fd, const void *data, size_t n)
 {
@@ -75,7 +77,7 @@ static void serve(const Nvrtc *n, int fd)
     while (ok && get(fd, &h, sizeof h)) {
         char *name = get_text(fd, h.name), *source = name ? get_text(fd, h.size) : NULL, *log = NULL;
         size_t size = 0;
-        char *code = source ? nvrtc_build(n, source, name, h.arch, false, &size, &log) : NULL;
+        char *code = source ? nvrtc_build(n, source, name, h.arch, h.ptx, &size, &log) : NULL;
         Head answer;
         memset(&answer, 0, sizeof answer);
         answer.size = code ? size : log ? strlen(log) : 0;
@@ -96,6 +98,7 @@ static bool start_one(Workers *w, const Nvrtc *n)
     pid_t pid = fork();
     if (pid == 0) {
         signal(SIGINT, SIG_IGN);                    /* a terminal sends it to us all: our parent says when to end */
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
         for (int i = 0; i < w->n; i++)
             close(w->worker[i].fd);
         close(pair[0]);
@@ -146,6 +149,7 @@ static bool ask(int fd, Job *j, bool *taken)
     h.size = strlen(j->source);
     h.name = strlen(j->name);
     h.arch = j->arch;
+    h.ptx = j->ptx;
     *taken = put(fd, &h, sizeof h) && put(fd, j->name, (size_t)h.name) && put(fd, j->source, (size_t)h.size);
     if (!*taken || !get(fd, &h, sizeof h))
         return false;
@@ -237,6 +241,17 @@ void workers_end(Workers *w)
     free(w);
 }
 
+void workers_kill(Workers *w)
+{
+    if (!w)
+        return;
+    pthread_mutex_lock(&w->lock);
+    for (int i = 0; i < w->n; i++)
+        if (w->worker[i].fd >= 0)
+            kill(w->worker[i].pid, SIGKILL);
+    pthread_mutex_unlock(&w->lock);
+}
+
 int workers_alive(Workers *w)
 {
     if (!w)
@@ -248,12 +263,12 @@ int workers_alive(Workers *w)
 }
 
 /* ---- jobs ---- */
-Job *workers_begin(Workers *w, const char *source, const char *name, int arch)
+Job *workers_begin(Workers *w, const char *source, const char *name, int arch, bool ptx)
 {
     Job *j = calloc(1, sizeof *j);
     if (!j)
         return NULL;
-    *j = (Job){.w = w, .source = strdup(source), .name = strdup(name), .arch = arch};
+    *j = (Job){.w = w, .source = strdup(source), .name = strdup(name), .arch = arch, .ptx = ptx};
     if (!j->source || !j->name) {
         free_job(j);
         return NULL;
@@ -291,6 +306,25 @@ void workers_hurry(Job *j)
     pthread_mutex_unlock(&j->w->lock);
 }
 
+static bool in_hand(const Job *j) { return j->state == RUNNING || (j->state == WAITING && alive(j->w)); }
+
+bool workers_wait(Job *j, double seconds)
+{
+    if (!j || !j->w)
+        return true;
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    double at = (double)until.tv_nsec * 1e-9 + seconds;
+    until.tv_sec += (time_t)at;
+    until.tv_nsec = (long)((at - (double)(time_t)at) * 1e9);
+    pthread_mutex_lock(&j->w->lock);
+    while (in_hand(j) && pthread_cond_timedwait(&j->w->change, &j->w->lock, &until) == 0)
+        ;
+    bool done = !in_hand(j);
+    pthread_mutex_unlock(&j->w->lock);
+    return done;
+}
+
 char *workers_result(Job *j, size_t *size, char **log)
 {
     *log = NULL;
@@ -299,14 +333,14 @@ char *workers_result(Job *j, size_t *size, char **log)
         return NULL;
     if (j->w) {
         pthread_mutex_lock(&j->w->lock);
-        while (j->state == RUNNING || (j->state == WAITING && alive(j->w)))
+        while (in_hand(j))
             pthread_cond_wait(&j->w->change, &j->w->lock);
         if (j->state == WAITING)
             unlink_job(j);
         pthread_mutex_unlock(&j->w->lock);
     }
     if (j->state == WAITING)
-        j->code = nvrtc_build(nvrtc_get(NULL), j->source, j->name, j->arch, false, &j->size, &j->log);
+        j->code = nvrtc_build(nvrtc_get(NULL), j->source, j->name, j->arch, j->ptx, &j->size, &j->log);
     char *code = j->code;
     *size = j->size;
     *log = j->log;

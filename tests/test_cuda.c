@@ -409,8 +409,8 @@ static void check_jobs(Workers *w, const Nvrtc *n, int arch)
     char source[JOBS][200];
     for (int i = 0; i < JOBS; i++) {
         snprintf(source[i], sizeof source[i], i ? program : "extern \"C\" __global__ void k%d() { no_such_name = %d; }", i, i);
-        job[i] = workers_begin(w, source[i], "job", arch);
-        vain[i] = workers_begin(w, source[i], "vain", arch);
+        job[i] = workers_begin(w, source[i], "job", arch, false);
+        vain[i] = workers_begin(w, source[i], "vain", arch, false);
         ck_assert(job[i] && vain[i]);
     }
     for (int i = 0; i < JOBS; i++)                 /* some are under way, some wait */
@@ -439,9 +439,9 @@ static void check_dropped(Workers *w, int arch)
     ck_assert(!mkfifo(pipe, 0600));
     Job *busy[2], *waiting[4];
     for (int i = 0; i < 2; i++)                    /* for both processes */
-        busy[i] = workers_begin(w, slow, "slow", arch);
+        busy[i] = workers_begin(w, slow, "slow", arch, false);
     for (int i = 0; i < 4; i++)
-        waiting[i] = workers_begin(w, text, "never", arch);
+        waiting[i] = workers_begin(w, text, "never", arch, false);
     for (int i = 0; i < 4; i++)
         workers_drop(waiting[i]);
     for (int i = 0; i < 2; i++) {
@@ -486,7 +486,7 @@ START_TEST(workers)
     ck_assert(source != NULL);
     memset(source + sprintf(source, "int x = "), '(', deep);
     source[8 + deep] = 0;
-    ck_assert(!workers_result(workers_begin(w, source, "deep", arch[0]), &size, &log) && log && *log);
+    ck_assert(!workers_result(workers_begin(w, source, "deep", arch[0], false), &size, &log) && log && *log);
     ck_assert_msg(workers_alive(w) >= 2, "%s", log);
     free(log);
     free(source);

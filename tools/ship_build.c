@@ -1,80 +1,11 @@
-/* GPU code for a package. NVRTC lets the threads of a process compile one at a time, so architectures go to processes of their own; what they make comes
- * back through files of the folder that is being written. */
+/* GPU code for a package: the architectures side by side, each in a process of its own. */
 #include "ship.h"
 
 #include "fatbin.h"
+#include "workers.h"
 
-#include <errno.h>
-#include <stdatomic.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
-
-typedef struct { atomic_int next, done, failed; } Shared;
-enum { MOST_WORKERS = 64 };
-
-static void file_of(const Ship *s, const char *what, int i, char path[PATH_MAX + 32]) { snprintf(path, PATH_MAX + 32, "%s/%s%d", s->dir, what, i); }
-
-static bool put(const char *path, const char *data, size_t n)
-{
-    FILE *f = fopen(path, "wb");
-    bool ok = f && fwrite(data, 1, n, f) == n;
-    if (f)
-        ok = fclose(f) == 0 && ok;
-    return ok;
-}
-
-static char *get(const char *path, size_t *n)
-{
-    FILE *f = fopen(path, "rb");
-    char *data = f ? cli_read_all(f, (size_t)1 << 30, n) : NULL;
-    if (f)
-        fclose(f);
-    unlink(path);
-    return data;
-}
-
-static bool compile_one(const Ship *s, int i, const char *source)
-{
-    const PackArch *a = &s->pack.arch[i];
-    char path[PATH_MAX + 32], *log = NULL;
-    size_t size = 0;
-    char *code = nvrtc_build(s->nvrtc, source, s->pack.name, a->arch, a->ptx, &size, &log);
-    file_of(s, code ? ".code" : ".log", i, path);
-    const char *text = log ? log : "out of memory";
-    bool ok = code ? put(path, code, size) : (put(path, text, strlen(text)), false);
-    free(code);
-    free(log);
-    return ok;
-}
-
-static void worker(const Ship *s, char *const *source, Shared *sh)
-{
-    for (int i; (i = atomic_fetch_add(&sh->next, 1)) < s->pack.narch;)
-        if (compile_one(s, i, source[i]))
-            atomic_fetch_add(&sh->done, 1);
-        else
-            atomic_fetch_add(&sh->failed, 1);
-}
-
-static pid_t start_worker(const Ship *s, char *const *source, Shared *sh)
-{
-    fflush(NULL);
-    pid_t parent = getpid(), id = fork();
-    if (id)
-        return id;
-    signal(SIGINT, SIG_DFL);
-    signal(SIGTERM, SIG_DFL);
-    signal(SIGHUP, SIG_DFL);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() == parent)
-        worker(s, source, sh);
-    _exit(0);
-}
 
 /* One line that a terminal sees change; done -1 takes it away. */
 static void progress(const Ship *s, int done)
@@ -87,54 +18,27 @@ static void progress(const Ship *s, int done)
     fflush(stderr);
 }
 
-/* false: a signal came. */
-static bool wait_all(const Ship *s, const Shared *sh, pid_t *id, int n)
-{
-    int left = n, shown = -1;
-    while (left) {
-        if (atomic_load(&sh->done) != shown)
-            progress(s, shown = atomic_load(&sh->done));
-        for (int i = 0; i < n; i++)
-            if (id[i] > 0 && (waitpid(id[i], NULL, WNOHANG) > 0 || (ship_stopped && kill(id[i], SIGKILL) == 0 && waitpid(id[i], NULL, 0) > 0))) {
-                id[i] = 0;
-                left--;
-            }
-        if (left)
-            nanosleep(&(struct timespec){0, 20000000}, NULL);
-    }
-    progress(s, -1);
-    return !ship_stopped;
-}
-
-static bool run_workers(const Ship *s, char *const *source, Shared *sh)
-{
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    int n = cores < 1 ? 1 : cores > MOST_WORKERS ? MOST_WORKERS : (int)cores, started = 0;
-    pid_t id[MOST_WORKERS];
-    for (int i = 0; i < n && i < s->pack.narch; i++) {
-        id[started] = start_worker(s, source, sh);
-        started += id[started] > 0;
-    }
-    if (!started)                                  /* no process can be had: here, one after another */
-        worker(s, source, sh);
-    return wait_all(s, sh, id, started);
-}
-
-static int collect(Ship *s)
+static int collect(Ship *s, Workers *w, Job **job)
 {
     int rc = CLI_GO;
     for (int i = 0; i < s->pack.narch; i++) {
         PackArch *a = &s->pack.arch[i];
-        char path[PATH_MAX + 32];
-        size_t n;
-        file_of(s, ".code", i, path);
-        a->code = get(path, &a->size);
-        file_of(s, ".log", i, path);
-        char *log = get(path, &n);
-        if (!a->code && rc == CLI_GO)
-            rc = cli_fail("ship: NVRTC refused '%s' for sm_%d: %s", s->pack.name, a->arch, log ? log : "its process ended");
+        char *log;
+        progress(s, i);
+        while (!ship_stopped && !workers_wait(job[i], 0.05))
+            ;
+        if (ship_stopped || rc != CLI_GO) {
+            workers_kill(w);
+            workers_drop(job[i]);
+            rc = CLI_FAILED;
+            continue;
+        }
+        a->code = workers_result(job[i], &a->size, &log);
+        if (!a->code)
+            rc = cli_fail("ship: NVRTC refused '%s' for sm_%d: %s", s->pack.name, a->arch, log ? log : "out of memory");
         free(log);
     }
+    progress(s, -1);
     return rc;
 }
 
@@ -161,15 +65,15 @@ static int pack(Ship *s)
 
 int ship_build(Ship *s)
 {
-    char *source[80] = {NULL};
-    Shared *sh = mmap(NULL, sizeof *sh, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    bool ok = sh != MAP_FAILED;
-    for (int i = 0; i < s->pack.narch && ok; i++)
-        ok = (source[i] = pack_cuda(&s->pack, i)) != NULL;
-    int rc = !ok ? cli_fail("ship: out of memory") : run_workers(s, source, sh) ? collect(s) : CLI_FAILED;
-    for (int i = 0; i < s->pack.narch; i++)
-        free(source[i]);
-    if (sh != MAP_FAILED)
-        munmap(sh, sizeof *sh);
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    Workers *w = workers_start(cores < s->pack.narch ? (int)cores : s->pack.narch);
+    Job *job[80] = {NULL};
+    for (int i = 0; i < s->pack.narch; i++) {
+        char *source = pack_cuda(&s->pack, i);
+        job[i] = source ? workers_begin(w, source, s->pack.name, s->pack.arch[i].arch, s->pack.arch[i].ptx) : NULL;
+        free(source);
+    }
+    int rc = collect(s, w, job);
+    workers_end(w);
     return rc == CLI_GO ? pack(s) : rc;
 }
