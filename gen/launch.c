@@ -6,12 +6,12 @@
 const char *const form_name[NFORM] = {"map", "fold", "tile", "rows", "list", "lanes", "cols", "slices", "single", "cpu"};
 const char *const knob_name[NKNOB] = {"threads", "vector", "items", "blocks", "load", "store", "grid"};
 
-/* What a tuner may try; a row of one value is fixed. Rows end with -1. */
+/* What a tuner may try; a row of one value is fixed. Rows end with -1. A value that is tried no more stays, since files of results may have it: launch_valid refuses it. */
 static const short choices[NFORM][NKNOB][MOST_VALUES + 1] = {
     [FORM_MAP] = {{128, 256, 512, -1}, {2, 4, 8, -1}, {1, 2, 4, -1}, {0, 4, 6, 8, 10, -1}, {0, 1, 2, -1}, {0, 1, -1}, {0, 4, -1}},
     [FORM_FOLD] = {{64, 128, 256, -1}, {4, -1}, {1, 2, 4, 8, -1}, {0, 4, 6, 8, 12, -1}, {0, 1, 2, -1}, {0, 1, -1}, {0, 8, -1}},
     [FORM_TILE] = {{256, -1}, {4, -1}, {1, 2, 4, 8, -1}, {0, 2, 3, 4, 5, 6, -1}, {0, 1, 2, -1}, {0, 1, -1}, {0, -1}},
-    [FORM_ROWS] = {{128, 256, 512, -1}, {4, -1}, {1, 2, 4, 8, -1}, {0, 3, 4, 6, 8, -1}, {0, 1, 2, -1}, {0, 1, -1}, {0, -1}},
+    [FORM_ROWS] = {{128, 256, 512, 1024, -1}, {4, -1}, {1, 2, 4, 8, -1}, {0, 3, 4, 6, 8, -1}, {0, 1, 2, -1}, {0, 1, -1}, {0, -1}},
     [FORM_LIST] = {{128, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
     [FORM_LANES] = {{128, 512, 1024, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
     [FORM_COLS] = {{256, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
@@ -51,14 +51,27 @@ static int elements_of(const Plan *p, const Access *a, int n)
     return count;
 }
 
-static bool has_f64(const Plan *p, const Stage *s)              /* two of which are a whole load */
+/* What stages are told apart by. */
+enum Trait {
+    BY_ROWS = 1,            /* looks up rows, columns or slices */
+    WRITES = 2,             /* arrays of elements */
+    LIGHT = 4,              /* writes one of them at most */
+    THREE = 8,              /* reads three of them or more */
+    HEAVY = 16,             /* holds four values or more of each element: arrays and columns that it reads */
+    HALF = 32, DOUBLE = 64  /* an array of 16 or 64 bits */
+};
+
+static int traits_of(const Plan *p, const Stage *s)
 {
+    int written = elements_of(p, s->store, s->nstore), held = 0;
+    int traits = (s->uses_rows ? BY_ROWS : 0) | (written ? WRITES : 0) | (written <= 1 ? LIGHT : 0) | (elements_of(p, s->load, s->nload) >= 3 ? THREE : 0);
     for (int i = 0; i < s->nload + s->nstore; i++) {
         const Mem *m = &p->mem[i < s->nload ? s->load[i].mem : s->store[i - s->nload].mem];
-        if (m->dom == ELEM && m->type == T_F64)
-            return true;
+        held += i < s->nload && (m->dom == ELEM || m->dom == COL);
+        if (m->dom == ELEM)
+            traits |= type_info[m->type].bytes == 2 ? HALF : type_info[m->type].bytes == 8 ? DOUBLE : 0;
     }
-    return false;
+    return traits | (held > 3 ? HEAVY : 0);
 }
 
 /* Of a column fold strips for each of the eight row lanes (0: one that all take in turn), of a tile's fold to a slice or tensor a value for each row, of a list's fold a
@@ -116,7 +129,9 @@ bool launch_valid(const Plan *p, const Stage *s, const Launch *l)
     if (f == FORM_MAP && v[KNOB_THREADS] * values > SEG)
         return false;
     /* When everything was tried for two of Adafactor's maps on an H200, long threads and half-filled loads came no nearer than 0.7 % to the best. */
-    if (f == FORM_MAP && (values > 16 || (v[KNOB_VECTOR] == 2 && !has_f64(p, s))))
+    if (f == FORM_MAP && (values > 16 || (v[KNOB_VECTOR] == 2 && !(traits_of(p, s) & DOUBLE))))
+        return false;
+    if (f == FORM_ROWS && v[KNOB_THREADS] > 512)                             /* of units of 64 rows; they have 16 */
         return false;
     return shared_bytes(p, s, 0, LANES) <= SHARED;
 }
@@ -130,35 +145,13 @@ Launch launch_plain(const Stage *s)
     return l;
 }
 
-/* What the model tells stages apart by. */
-enum Trait {
-    BY_ROWS = 1,            /* looks up rows, columns or slices */
-    WRITES = 2,             /* arrays of elements */
-    LIGHT = 4,              /* writes one of them at most */
-    THREE = 8,              /* reads three of them or more */
-    HEAVY = 16,             /* holds four values or more of each element: arrays and columns that it reads */
-    HALF = 32, DOUBLE = 64  /* an array of 16 or 64 bits */
-};
-
-static int traits_of(const Plan *p, const Stage *s)
-{
-    int written = elements_of(p, s->store, s->nstore), held = 0;
-    int traits = (s->uses_rows ? BY_ROWS : 0) | (written ? WRITES : 0) | (written <= 1 ? LIGHT : 0) | (elements_of(p, s->load, s->nload) >= 3 ? THREE : 0);
-    for (int i = 0; i < s->nload + s->nstore; i++) {
-        const Mem *m = &p->mem[i < s->nload ? s->load[i].mem : s->store[i - s->nload].mem];
-        held += i < s->nload && (m->dom == ELEM || m->dom == COL);
-        if (m->dom == ELEM)
-            traits |= type_info[m->type].bytes == 2 ? HALF : type_info[m->type].bytes == 8 ? DOUBLE : 0;
-    }
-    return traits | (held > 3 ? HEAVY : 0);
-}
-
 /* What did best on an H200 at 2^20, 2^24 and 2^28 elements, on one tensor and on a model's many: over the library in f32, over some of it in f64 and bf16 and under
  * wrappers (tests/gpu/tune.sh tries everything, tests/gpu/model.sh judges this table by what was tried). Of a form the first row counts whose traits a stage has; the
  * last has none. Below the border, where there is one, `small` is taken, else `large`; borders are odd powers, where size buckets meet. They were seen, not derived.
- * Below 2^23 streaming hints pay and above they cost, below 2^25 where nothing is written. A thread's load is 16 bytes of the type most loads have, or 32 where one
- * array is written. Caps on registers let more warps in and pay until they spill, so not in f64 and not where much is held. Of rows and tiles: where a tensor has few
- * blocks, each wants many warps, or many loads under way. Lists that fold: 1024 threads are as fast as 512 in whole steps or up to 2.5 % faster, 128 were 17 % slower. */
+ * Mostly: streaming hints pay where tensors are small and cost where they are large, earlier where elements are written. A thread loads 16 bytes of an array at a time,
+ * or 32 where one array is written. A cap on registers lets more warps in and pays until they spill: f64 wants none, or a wide one. Of rows and tiles: where a tensor
+ * has few blocks, each wants many warps, or many loads under way. Lists that fold: 1024 threads are as fast as 512 in whole steps or up to 2.5 % faster, 128 were 17 %
+ * slower. */
 typedef struct Model { LaunchForm form; int traits; int64_t below; Launch small, large; } Model;
 
 static const Model models[] = {
@@ -178,7 +171,7 @@ static const Model models[] = {
     {FORM_FOLD, DOUBLE, 1 << 23, {{64, 4, 2, 0, 0, 0, 0}}, {{128, 4, 1, 0, 0, 0, 0}}},
     {FORM_FOLD, WRITES | HALF, 0, {{0}}, {{128, 4, 2, 8, 0, 0, 0}}},
     {FORM_FOLD, WRITES, 1 << 23, {{64, 4, 2, 8, 1, 1, 0}}, {{128, 4, 4, 0, 0, 0, 0}}},
-    {FORM_FOLD, 0, 1 << 25, {{64, 4, 2, 8, 1, 1, 0}}, {{128, 4, 4, 0, 0, 0, 0}}},
+    {FORM_FOLD, 0, 1 << 25, {{64, 4, 2, 8, 1, 0, 0}}, {{128, 4, 4, 0, 0, 0, 0}}},
     {FORM_TILE, WRITES | DOUBLE, 1 << 23, {{256, 4, 4, 0, 2, 1, 0}}, {{256, 4, 4, 0, 0, 0, 0}}},
     {FORM_TILE, WRITES | HALF, 1 << 23, {{256, 4, 8, 0, 2, 1, 0}}, {{256, 4, 8, 2, 0, 1, 0}}},
     {FORM_TILE, WRITES, 1 << 23, {{256, 4, 8, 0, 2, 1, 0}}, {{256, 4, 8, 0, 0, 0, 0}}},

@@ -211,11 +211,3 @@ const Trial *trials_of(const TrialList *l, const TunedKey *k, const Trial *after
             return &l->v[i];
     return NULL;
 }
-
-const Trial *trials_find(const TrialList *l, const TunedKey *k, const Launch *launch)
-{
-    for (int i = l->n; i-- > 0;)
-        if (!memcmp(&l->v[i].launch, launch, sizeof *launch) && !tuned_compare(&l->v[i].key, k))
-            return &l->v[i];
-    return NULL;
-}

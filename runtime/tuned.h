@@ -90,5 +90,4 @@ bool trials_parse(TrialList *l, const char *name, const char *text, size_t len, 
 bool trials_read(TrialList *l, const char *path, char *why, size_t nwhy);            /* added to l; all or nothing; none where there is no file */
 bool trials_append(const char *path, const Trial *t, char *why, size_t nwhy);        /* in the file when it returns; any number of processes at once */
 const Trial *trials_of(const TrialList *l, const TunedKey *k, const Trial *after);   /* the next of that key after `after` (NULL: the first); NULL: no more */
-const Trial *trials_find(const TrialList *l, const TunedKey *k, const Launch *launch);   /* the last one of that launch */
 #endif

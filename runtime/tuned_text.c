@@ -383,27 +383,18 @@ static bool no_key_twice(Reader *r)
     return again == INT_MAX || bad(r, "the same stage and size as line %d", first);
 }
 
-/* Into a sorted list of its own; then over the old one, entries of the same key replaced. */
+/* Over the old ones, entries of the same key replaced. */
 static bool move_results(TunedList *l, const Reader *r)
 {
-    TunedList all = {.v = malloc(((size_t)l->n + (size_t)r->n + 1) * sizeof *all.v), .cap = l->n + r->n + 1};
-    if (!all.v)
-        return false;
-    for (int i = 0, j = 0; i < l->n || j < r->n;) {
-        int c = i == l->n ? 1 : j == r->n ? -1 : tuned_compare(&l->v[i].key, &r->v[j].key);
-        if (c < 0) {
-            all.v[all.n++] = l->v[i++];
-            continue;
-        }
-        const Line *e = &r->v[j++];
-        Tuned *t = &all.v[all.n++];
-        *t = (Tuned){.key = e->key, .launch = e->launch, .ms = e->ms, .model_ms = e->model_ms, .samples = e->samples};
-        memcpy(t->label, e->label, sizeof t->label);
-        i += c == 0;
+    TunedList got = {.v = malloc((size_t)r->n * sizeof *got.v), .n = r->n, .cap = r->n};
+    for (int i = 0; got.v && i < r->n; i++) {
+        const Line *e = &r->v[i];
+        got.v[i] = (Tuned){.key = e->key, .launch = e->launch, .ms = e->ms, .model_ms = e->model_ms, .samples = e->samples};
+        memcpy(got.v[i].label, e->label, sizeof e->label);
     }
-    tuned_free(l);
-    *l = all;
-    return true;
+    bool ok = got.v && tuned_merge(l, &got, TUNED_NEWEST, NULL);
+    tuned_free(&got);
+    return ok;
 }
 
 bool tuned_parse(TunedList *l, const char *name, const char *text, size_t len, char *why, size_t nwhy)

@@ -230,6 +230,8 @@ OPTC_TUNE="$work/searched/tune"
 expect 2 "--budget must be a time" tune sgd --device cpu --budget soon
 expect 2 "--sizes must be element counts" tune sgd --device cpu --sizes 2^x
 expect 2 "--sizes must be element counts" tune sgd --device cpu --sizes 64M,,
+for sizes in '' 2^ 2^-1 2^1.5 2^37 17179869185G 1K,2^4K; do expect 2 "--sizes must be element counts" tune sgd --device cpu --sizes "$sizes"; done
+expect 2 "--into names no file" tune sgd --device cpu --into ''
 expect 1 "there is no device 'tpu'" tune sgd --device tpu
 expect 1 "nosuch" tune nosuch --device cpu
 expect 1 "on the CPU a rule is tuned as a whole" tune sgd --device cpu --stage step_1
@@ -237,16 +239,16 @@ expect 2 "--live takes the program to run" tune --live
 expect 2 "--slowdown must be a share" tune --live --slowdown lots -- true
 expect 1 "cannot be started" tune --live -- ./no-such-program
 check "--live does not tell the program" '[ "$("$OPTC" tune --live --slowdown 3% -- sh -c "echo \$OPTC_TUNE_LIVE")" = 0.03 ]'
-expect 0 "1 stage searched" tune sgd --device cpu --sizes 2^16 --budget 2s
-expect 0 "1 done before" tune sgd --device cpu --sizes 2^16 --budget 2s
+expect 0 "1 stage searched" tune sgd --device cpu --sizes 2^16 --budget 20s
+expect 0 "1 done before" tune sgd --device cpu --sizes 2^16 --budget 20s
 expect 0 "cpu     sgd" tune show
 expect 0 "trials" tune show --stage sgd
 check "a search without a file of results" '[ -s "$OPTC_TUNE" ] && [ -s "$OPTC_TUNE.trials" ]'
 cp "$OPTC_TUNE" before
-expect 0 "1 stage searched" tune sgd --device cpu --sizes 2^16 --budget 1s --again --dry-run
+expect 0 "1 stage searched" tune sgd --device cpu --sizes 2^16 --budget 20s --again --dry-run
 expect 0 "had no time left" tune sgd adamw --device cpu --budget 0.05s --dry-run --again        # however short, no error and every rule has its turn
 check "a dry run changed the results" 'cmp -s "$OPTC_TUNE" before'
-( "$OPTC" tune lamb adamw lion --device cpu --sizes 2^16,2^18,2^20 --budget 60s > interrupted.txt 2>&1 & pid=$!; sleep 2; kill -INT $pid; wait $pid; echo $? > interrupted.rc )
+( "$OPTC" tune lamb adamw lion --device cpu --sizes 2^16,2^18,2^20 --budget 60s > interrupted.txt 2>&1 & pid=$!; sleep 5; kill -INT $pid; wait $pid; echo $? > interrupted.rc )
 check "an interrupt is not told by the exit code" '[ "$(cat interrupted.rc)" = 130 ]'
 check "an interrupt lost the results" 'grep -q "kept" interrupted.txt && [ "$(grep -c "^cpu" "$OPTC_TUNE")" -ge 2 ]'
 printf 'nonsense\n' > "$OPTC_TUNE"

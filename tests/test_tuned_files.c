@@ -224,15 +224,12 @@ START_TEST(trials_read_back)
     ck_assert_msg(trials_read(&l, path, why, sizeof why), "%s", why);
     ck_assert_int_eq(l.n, 3);
     ck_assert(!isfinite(l.v[1].ms) && l.v[2].model && !l.v[0].model && l.v[0].ms == 1.5);
-    ck_assert_ptr_eq(trials_find(&l, &a.key, &a.launch), &l.v[2]);           /* the last one */
-    ck_assert_ptr_eq(trials_find(&l, &a.key, &b.launch), &l.v[1]);
     int n = 0;
     for (const Trial *t = NULL; (t = trials_of(&l, &a.key, t)); n++)
         ck_assert_ptr_eq(t, &l.v[n]);
     ck_assert_int_eq(n, 3);
     a.key.bucket = 26;
     ck_assert_ptr_null(trials_of(&l, &a.key, NULL));
-    ck_assert_ptr_null(trials_find(&l, &a.key, &a.launch));
     a.launch.v[0] = 77;
     ck_assert(!trials_append(path, &a, why, sizeof why));                    /* it would not read back */
     ck_assert_msg(strstr(why, "threads=77"), "%s", why);

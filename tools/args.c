@@ -66,14 +66,17 @@ void cli_near(const char *what, const char *got, const char *const *names, Buf *
 }
 
 /* ---- values ---- */
-static bool parse_size(const char *s, int64_t *out)
+bool cli_parse_size(const char *s, int64_t *out)
 {
     static const char suffix[] = "KMGT";
+    bool power = !strncmp(s, "2^", 2);
     char *end;
+    s += power ? 2 : 0;
     double x = strtod(s, &end);
-    const char *at = *end ? strchr(suffix, *end & ~0x20) : NULL;     /* either case */
+    const char *at = *end && !power ? strchr(suffix, *end & ~0x20) : NULL;     /* either case */
     if (end == s || *s == '-')
         return false;
+    x = power ? exp2(x) : x;
     if (at) {
         x = ldexp(x, 10 * (int)(at - suffix + 1));
         end++;
@@ -115,7 +118,7 @@ static bool parse_dims(const char *s, DimsList *list)
             return false;
         memcpy(part, s, n);
         part[n] = 0;
-        if (!parse_size(part, &d.dim[d.rank]))
+        if (!cli_parse_size(part, &d.dim[d.rank]))
             return false;
         total *= (double)d.dim[d.rank++];
         more = s[n] != 0;
@@ -130,14 +133,14 @@ static bool parse_dims(const char *s, DimsList *list)
 static int take_value(const Command *self, const Opt *o, const char *text)
 {
     static const char *const want[] = {
-        [OPT_COUNT] = "a whole number from 1", [OPT_SIZE] = "a size such as 65536, 64K or 64M",
+        [OPT_COUNT] = "a whole number from 1", [OPT_SIZE] = "a size such as 65536, 64K, 64M or 2^26",
         [OPT_REAL] = "a number above 0", [OPT_SHAPES] = "a shape such as 4096x4096, at most 8 dimensions and 256 shapes"};
     bool ok = true;
     switch (o->kind) {
     case OPT_FLAG: break;
     case OPT_TEXT: *(const char **)o->to = text; break;
     case OPT_COUNT: ok = parse_count(text, o->to); break;
-    case OPT_SIZE: ok = parse_size(text, o->to); break;
+    case OPT_SIZE: ok = cli_parse_size(text, o->to); break;
     case OPT_REAL: ok = parse_real(text, o->to); break;
     case OPT_SHAPES: ok = parse_dims(text, o->to); break;
     case OPT_TYPE: {

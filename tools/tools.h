@@ -58,6 +58,7 @@ int cli_misuse(const Command *self, const char *fmt, ...) __attribute__((format(
 void cli_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));                          /* "optc: …" on stderr */
 void cli_warning(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 int cli_fail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));                            /* cli_error, returns CLI_FAILED */
+bool cli_parse_size(const char *s, int64_t *out);                                                    /* 65536, 64K, 2^26; at most 2^46 */
 void cli_near(const char *what, const char *got, const char *const *names, Buf *b);                  /* "unknown what 'got'; did you mean …" */
 
 /* ---- cmd_compile.c ---- */

@@ -144,24 +144,25 @@ static void report(const Run *r, const TunedKey *k, const Search *s, double byte
     fflush(stdout);
 }
 
-/* The fastest launches of earlier runs, the best first. */
+/* The fastest launches of earlier runs, each once, the best first. */
 enum { BEFORE = 6 };
 static int best_before(const Run *r, const TunedKey *k, Launch out[BEFORE])
 {
     double ms[BEFORE];
     int n = 0;
     for (const Trial *t = NULL; (t = trials_of(&r->tried, k, t));) {
-        int at = n;
-        for (; at > 0 && t->ms < ms[at - 1]; at--)
-            if (at < BEFORE) {
-                ms[at] = ms[at - 1];
-                out[at] = out[at - 1];
-            }
-        if (isfinite(t->ms) && at < BEFORE) {
-            ms[at] = t->ms;
-            out[at] = t->launch;
-            n += n < BEFORE;
+        int at = 0;
+        while (at < n && memcmp(&out[at], &t->launch, sizeof *out))
+            at++;
+        if (!isfinite(t->ms) || (at < n ? t->ms >= ms[at] : n == BEFORE && t->ms >= ms[n - 1]))
+            continue;
+        at = at < n ? at : n < BEFORE ? n++ : n - 1;              /* its place: the one it has, a new one, the last one's */
+        for (; at > 0 && t->ms < ms[at - 1]; at--) {
+            ms[at] = ms[at - 1];
+            out[at] = out[at - 1];
         }
+        ms[at] = t->ms;
+        out[at] = t->launch;
     }
     return n;
 }
@@ -333,25 +334,19 @@ static bool tune_rule(Run *r, const char *spec)
 /* ---- what is asked ---- */
 static bool parse_sizes(Run *r, const char *text)
 {
-    for (const char *s = text; *s; s += *s == ',') {
-        char *end;
-        long long v = 0;
-        if (!strncmp(s, "2^", 2)) {
-            long e = strtol(s + 2, &end, 10);
-            v = e >= 0 && e <= 36 ? 1ll << e : 0;
-        } else {
-            v = strtoll(s, &end, 10);
-            const char *unit = "KMG", *at = *end ? strchr(unit, *end) : NULL;
-            for (int i = 0; at && i <= at - unit; i++)
-                v <<= 10;
-            end += at != NULL;
-        }
-        if (end == s || (*end && *end != ',') || v < 1 || v > 1ll << 36 || r->nsize == MOST_SIZES)
+    char part[32];
+    for (bool more = true; more;) {
+        size_t n = strcspn(text, ",");
+        if (n >= sizeof part || r->nsize == MOST_SIZES)
             return false;
-        r->size[r->nsize++] = v;
-        s = end;
+        memcpy(part, text, n);
+        part[n] = 0;
+        if (!cli_parse_size(part, &r->size[r->nsize]) || r->size[r->nsize++] > (int64_t)1 << 36)
+            return false;
+        more = text[n] != 0;
+        text += n + more;
     }
-    return r->nsize > 0;
+    return true;
 }
 
 static bool parse_budget(const char *s, double *out)
@@ -458,6 +453,8 @@ int tune_run(const Command *self, int argc, char **argv)
     if (!parse_sizes(&r, sizes))
         return cli_misuse(self, "--sizes must be element counts such as 2^20,2^28 or 64M, not '%s'", sizes);
     r.device = r.device && strcmp(r.device, "best") ? r.device : optc_best_device();
+    if (r.into && !*r.into)
+        return cli_misuse(self, "--into names no file");
     if (!r.into && (rc = tune_user_path(r.path)) != CLI_GO)
         return rc;
     signal(SIGINT, on_interrupt);

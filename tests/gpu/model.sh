@@ -30,8 +30,8 @@ awk -v model="$work/model" '
         key = device " " stage
         launch = ""
         for (i = 5; i <= 11; i++) launch = launch " " $i
-        ms = substr($12, 4)
-        if (ms + 0 <= 0) next
+        ms = substr($12, 4) + 0
+        if (ms <= 0) next
         label = $0
         sub(/.*# /, "", label)
         name[key] = $2 == "f32,f32,f32" ? label : label " " $2
