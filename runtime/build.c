@@ -1,6 +1,8 @@
 /* The host compiler: found on the PATH, run without a shell, its product loaded. */
 #include "internal.h"
 
+#include "files.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <spawn.h>
@@ -52,15 +54,6 @@ char *compiler_find(const char *wanted)
     return NULL;
 }
 
-static bool write_file(const char *path, const char *text)
-{
-    FILE *f = fopen(path, "w");
-    if (!f)
-        return false;
-    bool ok = fputs(text, f) >= 0;
-    return fclose(f) == 0 && ok;
-}
-
 /* Runs cc; the first line of what it said goes to why. */
 static bool run_compiler(const char *cc, const char *flags, const char *src, const char *so, const char *log, char *why, size_t nwhy)
 {
@@ -100,39 +93,19 @@ static bool run_compiler(const char *cc, const char *flags, const char *src, con
     return false;
 }
 
-static char *read_file(const char *path, size_t *size)
-{
-    FILE *f = fopen(path, "rb");
-    struct stat st;
-    char *buf = f && fstat(fileno(f), &st) == 0 ? malloc((size_t)st.st_size + 1) : NULL;
-    *size = buf ? fread(buf, 1, (size_t)st.st_size, f) : 0;
-    if (buf && *size != (size_t)st.st_size) {
-        free(buf);
-        buf = NULL;
-    }
-    if (f)
-        fclose(f);
-    return buf;
-}
-
 void *compiler_build(const char *cc, const char *source, const char *flags, char **object, size_t *size, char *why, size_t nwhy)
 {
     *object = NULL;
-    const char *tmp = getenv("TMPDIR");
-    char dir[4096], src[4200], so[4200], log[4200];
-    snprintf(dir, sizeof dir, "%s/optc-XXXXXX", tmp && *tmp ? tmp : "/tmp");
-    if (!mkdtemp(dir)) {
+    Path dir, src, so, log;
+    if (!temp_folder(dir, "optc")) {
         snprintf(why, nwhy, "no temporary folder: %s: %s", dir, strerror(errno));
         return NULL;
     }
-    snprintf(src, sizeof src, "%s/rule.c", dir);
-    snprintf(so, sizeof so, "%s/rule.so", dir);
-    snprintf(log, sizeof log, "%s/log", dir);
     void *h = NULL;
-    if (!write_file(src, source)) {
+    if (!path_print(src, "%s/rule.c", dir) || !path_print(so, "%s/rule.so", dir) || !path_print(log, "%s/log", dir) || !file_write(src, source, strlen(source))) {
         snprintf(why, nwhy, "%s cannot be written: %s", src, strerror(errno));
     } else if (run_compiler(cc, flags, src, so, log, why, nwhy)) {
-        *object = read_file(so, size);
+        *object = file_read(so, size);
         h = *object ? cache_load_object(so, *object, *size) : NULL;
         if (!h)
             snprintf(why, nwhy, "what %s made cannot be loaded", cc);

@@ -1,6 +1,8 @@
 /* The cache as the runtime uses it: which folders, who builds, who waits. */
 #include "cache.h"
 
+#include "files.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -148,22 +150,6 @@ static char *look_up(CacheSlot *s, size_t *size)
     return data;
 }
 
-/* Locks of the open file, so that threads exclude each other too; where the kernel has none, locks of the process, which exclude other processes at least. */
-static int set_lock(int fd, short type, off_t at)
-{
-    struct flock l = {.l_type = type, .l_whence = SEEK_SET, .l_start = at, .l_len = 1};
-    int rc = -1;
-#ifdef F_OFD_SETLK
-    while ((rc = fcntl(fd, F_OFD_SETLK, &l)) != 0 && errno == EINTR)
-        ;
-    if (rc == 0 || errno != EINVAL)
-        return rc;
-#endif
-    while ((rc = fcntl(fd, F_SETLK, &l)) != 0 && errno == EINTR)
-        ;
-    return rc;
-}
-
 /* Two keys that share a byte wait for each other, once in two thousand million. Offsets beyond 31 bits trouble some network file systems. */
 static off_t lock_byte(const char *key)
 {
@@ -196,7 +182,7 @@ static void unlock(CacheSlot *s)
 {
     if (s->lock < 0)
         return;
-    (void)set_lock(s->lock, F_UNLCK, lock_byte(s->key));     /* by hand: a child forked meanwhile has the file open too */
+    (void)file_lock(s->lock, F_UNLCK, lock_byte(s->key));     /* by hand: a child forked meanwhile has the file open too */
     close(s->lock);
     s->lock = -1;
 }
@@ -214,7 +200,7 @@ static char *wait_for(CacheSlot *s, size_t *size)
 {
     double t0 = now_ms();
     char *data = NULL;
-    while (set_lock(s->lock, F_WRLCK, lock_byte(s->key)) != 0) {
+    while (file_lock(s->lock, F_WRLCK, lock_byte(s->key)) != 0) {
         int err = errno;
         double waited = now_ms() - t0, nap = waited / 4;
         if ((err != EAGAIN && err != EACCES) || waited > s->cache->wait_ms) {

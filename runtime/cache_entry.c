@@ -1,6 +1,8 @@
 /* The file of one entry: written aside and renamed, read whole and checked, loaded. */
 #include "cache.h"
 
+#include "files.h"
+
 #include "util.h"
 
 #include <dlfcn.h>
@@ -154,20 +156,6 @@ bool cache_read_note(const char *dir, const char *name, CacheNote *out)
 }
 
 /* ---- writing ---- */
-static bool write_all(int fd, const void *data, size_t n)
-{
-    for (const char *p = data; n;) {
-        ssize_t k = write(fd, p, n);
-        if (k < 0 && errno == EINTR)
-            continue;
-        if (k <= 0)
-            return false;
-        p += k;
-        n -= (size_t)k;
-    }
-    return true;
-}
-
 bool cache_write(const char *dir, const char *name, const char *data, size_t size, const CacheNote *note)
 {
     char path[CACHE_PATH], aside[CACHE_PATH], text[MOST_TEXT];
@@ -183,7 +171,7 @@ bool cache_write(const char *dir, const char *name, const char *data, size_t siz
     snprintf(path, sizeof path, "%s/%s", dir, name);
     snprintf(aside, sizeof aside, "%s/.%.32s.XXXXXX", dir, name);
     int fd = mkostemp(aside, O_CLOEXEC);
-    bool ok = fd >= 0 && write_all(fd, buf, size + (size_t)t.text + sizeof t);
+    bool ok = fd >= 0 && file_put(fd, buf, size + (size_t)t.text + sizeof t);
     if (fd >= 0)
         ok = close(fd) == 0 && ok;
     ok = ok && rename(aside, path) == 0;
@@ -203,7 +191,7 @@ static void *load_from_memory(const char *data, size_t size)
     size_t len = strlen(name);
     int fd = memfd_create("optc", MFD_CLOEXEC);
     void *h = NULL;
-    if (fd >= 0 && write_all(fd, data, size)) {
+    if (fd >= 0 && file_put(fd, data, size)) {
         for (unsigned n = atomic_fetch_add(&loads, 1) + 1; n; n >>= 1)
             len += (size_t)snprintf(name + len, sizeof name - len, "%s", n & 1 ? "/." : "/");
         snprintf(name + len, sizeof name - len, "/%d", fd);

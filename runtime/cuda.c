@@ -5,11 +5,11 @@
  * packages ($VIRTUAL_ENV, $CONDA_PREFIX, the user's, those of the python3 on the PATH), the loader's own search. No program is run. */
 #include "cuda.h"
 
+#include "files.h"
+
 #include <dirent.h>
 #include <dlfcn.h>
-#include <limits.h>
 #include <pthread.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -122,17 +122,6 @@ const char *cuda_toolkit(size_t i)
 }
 
 typedef struct { void *library; char refused[512]; } Search;          /* refused: the first file that is there and does not load */
-typedef char Path[PATH_MAX];
-
-__attribute__((format(printf, 2, 3))) static bool path_print(Path p, const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    int n = vsnprintf(p, PATH_MAX, fmt, ap);
-    va_end(ap);
-    return n >= 0 && n < PATH_MAX;
-}
-
 static bool try_folder(Search *s, const char *folder)
 {
     for (size_t i = 0; i < COUNT(nvrtc_names) && !s->library; i++) {

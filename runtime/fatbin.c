@@ -5,27 +5,15 @@
 #include "fatbin.h"
 
 #include "cuda.h"
+#include "files.h"
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <limits.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-typedef char Path[PATH_MAX];
-
-__attribute__((format(printf, 2, 3))) static bool path_print(Path p, const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    int n = vsnprintf(p, PATH_MAX, fmt, ap);
-    va_end(ap);
-    return n >= 0 && n < PATH_MAX;
-}
 
 /* ---- nvFatbin ---- */
 #define MEMBER(name, args) int (*name) args;
@@ -131,16 +119,6 @@ static bool tool_find(Path out)
     return false;
 }
 
-static bool put_file(const char *dir, const char *name, const char *data, size_t n)
-{
-    Path p;
-    FILE *f = path_print(p, "%s/%s", dir, name) ? fopen(p, "wb") : NULL;
-    bool ok = f && fwrite(data, 1, n, f) == n;
-    if (f)
-        ok = fclose(f) == 0 && ok;
-    return ok;
-}
-
 /* In `dir`, so that no path of this machine reaches the tool. What it says goes to a file. */
 static int run_tool(const char *tool, char **argv, const char *dir)
 {
@@ -155,24 +133,6 @@ static int run_tool(const char *tool, char **argv, const char *dir)
     while (id > 0 && waitpid(id, &status, 0) < 0 && errno == EINTR)
         ;
     return id > 0 && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
-static char *read_file(const char *dir, const char *name, size_t *size)
-{
-    Path p;
-    FILE *f = path_print(p, "%s/%s", dir, name) ? fopen(p, "rb") : NULL;
-    long n = f && fseek(f, 0, SEEK_END) == 0 ? ftell(f) : -1;
-    char *data = n >= 0 ? malloc((size_t)n + 8) : NULL;
-    if (data && (fseek(f, 0, SEEK_SET) != 0 || fread(data, 1, (size_t)n, f) != (size_t)n)) {
-        free(data);
-        data = NULL;
-    }
-    if (f)
-        fclose(f);
-    if (data)
-        data[n] = 0;
-    *size = data ? (size_t)n : 0;
-    return data;
 }
 
 enum { MOST_IMAGES = 70 };
@@ -191,10 +151,11 @@ static char *by_tool(const char *tool, const FatImage *image, int n, const char 
     for (int i = 0; i < 4; i++)
         snprintf(word[argc++], sizeof *word, "%s", first[i]);
     bool ok = true;
+    Path p;
     for (int i = 0; i < n && i < MOST_IMAGES; i++) {
         snprintf(file, sizeof file, "image%d", i);
         snprintf(word[argc++], sizeof *word, "--image3=kind=%s,sm=%d,file=%s", image[i].ptx ? "ptx" : "elf", image[i].arch, file);
-        ok = ok && put_file(dir, file, image[i].code, image[i].size);
+        ok = ok && path_print(p, "%s/%s", dir, file) && file_write(p, image[i].code, image[i].size);
     }
     for (int i = 0; i < argc; i++)
         argv[i] = word[i];
@@ -203,8 +164,8 @@ static char *by_tool(const char *tool, const FatImage *image, int n, const char 
     size_t len;
     int rc = ok ? run_tool(tool, argv, dir) : 0;
     if (ok && rc == 0)
-        out = read_file(dir, "made", size);
-    said = read_file(dir, "said", &len);
+        out = path_print(p, "%s/made", dir) ? file_read(p, size) : NULL;
+    said = path_print(p, "%s/said", dir) ? file_read(p, &len) : NULL;
     if (!ok)
         snprintf(why, nwhy, "%s cannot be written to: %s", dir, strerror(errno));
     else if (!out)

@@ -4,7 +4,7 @@
  * optc_rule     a compiled rule: the plan (in its Gen) and the functions of its stages. Read-only once compiled.
  * optc_binding  a rule on tensors: for every tensor a table of pointers by Mem number, all state in one block. One thread at a time.
  *
- *   message.c  statuses and messages          find.c   specs by name
+ *   message.c  statuses and messages          find.c files.c   specs by name; files
  *   cpu.c      vector levels, float modes     build.c  the host compiler
  *   cache*.c   compiled code on disk          engine.c rule.c bind.c step.c state.c  the API by object
  *   cuda.c     driver and NVRTC by dlopen     gpu.c gpu_code.c gpu_run.c live.c    rules on an NVIDIA GPU

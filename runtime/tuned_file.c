@@ -1,6 +1,7 @@
 /* Measured launches on disk: where the files are, read whole, written aside and renamed, merged under a lock; trials appended line by line. */
 #include "tuned_text.h"
 
+#include "files.h"
 #include "template.h"
 #include "util.h"
 
@@ -150,22 +151,6 @@ static bool real_path(const char *path, char out[PATH_ROOM], char *why, size_t n
     return !folder || say(why, nwhy, path, S_ISDIR(st.st_mode) ? strerror(EISDIR) : "not a file");
 }
 
-static bool write_all(int fd, const char *p, size_t n)
-{
-    while (n) {
-        ssize_t k = write(fd, p, n);
-        if (k < 0 && errno == EINTR)
-            continue;
-        if (k <= 0) {
-            errno = k ? errno : ENOSPC;
-            return false;
-        }
-        p += k;
-        n -= (size_t)k;
-    }
-    return true;
-}
-
 static bool replace(const char *path, const char *text, char *why, size_t nwhy)
 {
     static atomic_uint count;
@@ -177,7 +162,7 @@ static bool replace(const char *path, const char *text, char *why, size_t nwhy)
     bool ok = fd >= 0;
     if (ok && stat(path, &st) == 0)
         (void)fchmod(fd, st.st_mode & 0777);
-    ok = ok && write_all(fd, text, strlen(text)) && fsync(fd) == 0;
+    ok = ok && file_put(fd, text, strlen(text)) && fsync(fd) == 0;
     int err = errno;
     if (fd >= 0 && close(fd) != 0 && ok) {
         ok = false;
@@ -214,25 +199,10 @@ bool tuned_write(const TunedList *l, const char *path, char *why, size_t nwhy)
 }
 
 /* ---- locks ---- */
-static int set_lock(int fd, short type)
-{
-    struct flock l = {.l_type = type, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
-    int rc = -1;
-#ifdef F_OFD_SETLK
-    while ((rc = fcntl(fd, F_OFD_SETLK, &l)) != 0 && errno == EINTR)
-        ;
-    if (rc == 0 || errno != EINVAL)
-        return rc;
-#endif
-    while ((rc = fcntl(fd, F_SETLK, &l)) != 0 && errno == EINTR)
-        ;
-    return rc;
-}
-
 /* false: another holds it all that time. Where there are no locks everyone has it: rare, and the loss is a measurement. */
 static bool lock_within(int fd, int wait_ms)
 {
-    for (int waited = 0, nap = 1; set_lock(fd, F_WRLCK) != 0; waited += nap, nap = nap < 50 ? nap * 2 : nap) {
+    for (int waited = 0, nap = 1; file_lock(fd, F_WRLCK, 0) != 0; waited += nap, nap = nap < 50 ? nap * 2 : nap) {
         if (errno != EAGAIN && errno != EACCES)
             return true;
         if (waited >= wait_ms)
@@ -244,7 +214,7 @@ static bool lock_within(int fd, int wait_ms)
 
 static void unlock(int fd)
 {
-    (void)set_lock(fd, F_UNLCK);               /* by hand: a child forked meanwhile has the file open too */
+    (void)file_lock(fd, F_UNLCK, 0);               /* by hand: a child forked meanwhile has the file open too */
     close(fd);
 }
 
@@ -346,7 +316,7 @@ static bool append(int fd, const char *line, const char *path, char *why, size_t
         return say(why, nwhy, path, "not a file of trials: it should begin with '" TRIALS_HEAD "'");
     if (end + (off_t)strlen(line) + (off_t)sizeof TRIALS_HEAD > MOST_TRIALS)
         return say(why, nwhy, path, "would be larger than 64 MiB: remove it, only charts need it");
-    if ((end != st.st_size && ftruncate(fd, end) != 0) || (!end && !write_all(fd, TRIALS_HEAD "\n", sizeof TRIALS_HEAD)) || !write_all(fd, line, strlen(line))) {
+    if ((end != st.st_size && ftruncate(fd, end) != 0) || (!end && !file_put(fd, TRIALS_HEAD "\n", sizeof TRIALS_HEAD)) || !file_put(fd, line, strlen(line))) {
         snprintf(why, nwhy, "cannot write %.300s: %s", path, strerror(errno));
         return false;
     }

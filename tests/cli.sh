@@ -256,6 +256,8 @@ expect 1 "tune:1: not a file of tuning results" tune sgd --device cpu --sizes 2^
 OPTC_TUNE=
 if "$OPTC" doctor | grep '^nvrtc' | grep -q 'compiles for'; then
     expect 0 "sm_90: " compile adamw --arch sm_90 -o a.cubin
+    mkdir empty && expect 1 "cannot write empty: " compile adamw --arch sm_90 -o empty
+    check "a folder was taken for a file that could not be written" '[ -d empty ]'
     expect 0 "bytes of PTX" compile adamw --arch sm_90 --ptx -o a.ptx
     [ "$(tr -d '\000' < a.ptx | wc -c)" = "$(wc -c < a.ptx)" ] && grep -q '^.target sm_90' a.ptx && passed=$((passed + 1)) || { failed=$((failed + 1)); echo "PTX is no text"; }
     expect 2 "does not compile for sm_7" compile adamw --arch sm_7

@@ -4,6 +4,8 @@
 #endif
 #include "bench.h"
 
+#include "files.h"
+
 #include <errno.h>
 #include <ftw.h>
 #include <stdlib.h>
@@ -30,10 +32,8 @@ static bool once(Bench *b, Case *c, const char *cache, double *seconds)
 
 bool bench_first(Bench *b, Case *c)
 {
-    const char *tmp = getenv("TMPDIR");
-    char dir[512];
-    snprintf(dir, sizeof dir, "%.400s/optc-bench-XXXXXX", tmp && *tmp ? tmp : "/tmp");
-    if (!mkdtemp(dir)) {
+    Path dir;
+    if (!temp_folder(dir, "optc-bench")) {
         cli_error("bench: no folder for an empty cache in %s: %s (TMPDIR names another)", dir, strerror(errno));
         return false;
     }

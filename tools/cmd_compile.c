@@ -2,7 +2,9 @@
 #include "tools.h"
 
 #include "cuda.h"
+#include "files.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,19 +48,6 @@ int cli_archs(const Command *self, const char *text, const Nvrtc *nvrtc, Archs *
     return read_archs(self, text, &all, out);
 }
 
-static bool write_binary(const char *path, const char *data, size_t n)
-{
-    FILE *f = fopen(path, "wb");
-    bool ok = f && fwrite(data, 1, n, f) == n;
-    if (f)
-        ok = fclose(f) == 0 && ok;
-    if (!ok) {
-        cli_error("%s cannot be written", path);
-        remove(path);
-    }
-    return ok;
-}
-
 static bool compile_one(const Nvrtc *n, const char *source, const char *name, int arch, bool ptx, const char *out)
 {
     size_t size = 0;
@@ -66,8 +55,8 @@ static bool compile_one(const Nvrtc *n, const char *source, const char *name, in
     bool ok = code != NULL;
     if (!ok)
         cli_error("NVRTC refused %s for sm_%d:\n%s", name, arch, log ? log : "");
-    else if (out)
-        ok = write_binary(out, code, size);
+    else if (out && !file_write(out, code, size))
+        ok = (cli_error("cannot write %s: %s", out, strerror(errno)), false);
     if (ok)
         printf("%s sm_%d: %zu bytes of %s%s%s\n", name, arch, size, ptx ? "PTX" : "machine code", out ? " in " : "", out ? out : "");
     free(code);

@@ -4,11 +4,12 @@
 #endif
 #include "tools.h"
 
+#include "files.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 const char *cli_paint(Paint p)
@@ -134,18 +135,8 @@ bool cli_write_file(const char *path, const char *text)
         fputs(text, stdout);         /* main looks whether it arrived */
         return true;
     }
-    FILE *f = fopen(path, "w");
-    bool ok = f && fputs(text, f) >= 0;
-    int err = errno;
-    if (f && fclose(f) != 0 && ok) {
-        ok = false;
-        err = errno;
-    }
-    if (ok)
+    if (file_write(path, text, strlen(text)))
         return true;
-    struct stat st;
-    if (f && stat(path, &st) == 0 && S_ISREG(st.st_mode))
-        remove(path);                /* half a file would look like a whole one */
-    cli_error("cannot write %s: %s", path, strerror(err));
+    cli_error("cannot write %s: %s", path, strerror(errno));
     return false;
 }
