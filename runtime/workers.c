@@ -102,7 +102,7 @@ static bool start_one(Workers *w, const Nvrtc *n)
         for (int i = 0; i < w->n; i++)
             close(w->worker[i].fd);
         close(pair[0]);
-        setpriority(PRIO_PROCESS, 0, 10);           /* behind whoever times kernels meanwhile, who must not wait for a core */
+        setpriority(PRIO_PROCESS, 0, 5);            /* behind whoever times kernels meanwhile, who must not wait for a core */
         serve(n, pair[1]);
         _exit(0);
     }

@@ -40,7 +40,7 @@ EMU_WRONG='__launch_bounds__(256' OPTC_TUNE="$work/tune" "$BUILD/optc" tune sgd 
 echo "tuning: $(grep -c 'ms=[0-9]' "$work/tune.trials") launches with equal bits timed, $(grep -c 'ms=failed' "$work/tune.trials") with other bits refused"
 
 # One element, odd numbers of them, and a GPU with room for one set of tensors but not for two.
-"$BUILD/optc" tune sgd --device cuda --sizes 1,100 --budget 10s --into "$work/tiny" > "$work/log" && EMU_MEMORY=81000000 "$BUILD/optc" tune sgd --device cuda --sizes 2^20 --budget 6s --into "$work/tiny" >> "$work/log" \
+"$BUILD/optc" tune sgd --device cuda --sizes 1,100 --budget 20s --into "$work/tiny" > "$work/log" && EMU_MEMORY=81000000 "$BUILD/optc" tune sgd --device cuda --sizes 2^20 --budget 10s --into "$work/tiny" >> "$work/log" \
     || { cat "$work/log"; echo "tiny tensors, or a tiny GPU, could not be tuned for"; exit 1; }
 "$BUILD/optc" tune adafactor --device cuda --stage step_9 --into "$work/none" > "$work/said" 2>&1 && { echo "a stage that is not there was tuned"; exit 1; }
 grep -q "no stage 'step_9' with something to tune (there are: step_1_map, step_2_tile_matrix, step_8_map_matrix, step_11_map, step_12_map_matrix)" "$work/said" || { cat "$work/said"; exit 1; }
