@@ -51,6 +51,29 @@ static void choose_launches(optc_rule *r, int64_t elements, Launch *l)
         snprintf(r->tuned + n, sizeof r->tuned - n, ", all as the model has them");
 }
 
+/* ---- one kernel alone ---- */
+char *gpu_stage_source(optc_rule *r, const Stage *s, const Launch *l)
+{
+    Gen *g = &r->gen;
+    Launch *all = calloc((size_t)r->plan->nfn + 1, sizeof *all);
+    if (!all)
+        return NULL;
+    all[s->fn] = *l;
+    pthread_mutex_lock(&r->gpu->lock);         /* emitting uses the rule's own memory */
+    const Launch *was = g->launch;
+    bool cite = g->cite;
+    g->launch = all;
+    g->only = s;
+    g->cite = false;
+    char *source = gen_emit(g, "cuda", "");
+    g->launch = was;
+    g->only = NULL;
+    g->cite = cite;
+    pthread_mutex_unlock(&r->gpu->lock);
+    free(all);
+    return source;
+}
+
 /* ---- compiling: the kernels in several programs side by side, their machine code in one cache entry: a length and a cubin each ---- */
 typedef struct Part { const Nvrtc *n; char *source, *cubin, *log; const char *name; size_t size; int arch; pthread_t thread; bool started; } Part;
 

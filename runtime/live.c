@@ -101,26 +101,12 @@ static void *work(void *arg)
 
 static void start(optc_binding *b, Live *v)
 {
-    Gen *g = &b->rule->gen;
     free(v->source);
     v->source = v->cubin = NULL;
-    if (!v->done && choose(b, v)) {
-        Launch *all = calloc((size_t)b->rule->plan->nfn + 1, sizeof *all);
-        pthread_mutex_lock(&b->rule->gpu->lock);           /* emitting uses the rule's own memory */
-        if (all) {
-            const Launch *was = g->launch;
-            all[v->fn] = v->launch;
-            g->launch = all;
-            g->only = plan_at(b->rule->plan, v->fn).stage;
-            v->source = gen_emit(g, "cuda", "");
-            g->launch = was;
-            g->only = NULL;
-        }
-        pthread_mutex_unlock(&b->rule->gpu->lock);
-        free(all);
-    } else {
+    if (!v->done && choose(b, v))
+        v->source = gpu_stage_source(b->rule, plan_at(b->rule->plan, v->fn).stage, &v->launch);
+    else
         v->done = true;
-    }
     atomic_store(&v->ready, 0);
     v->busy = (v->source || v->save) && pthread_create(&v->thread, NULL, work, b) == 0;
     v->done = v->done || !v->source;

@@ -203,25 +203,7 @@ static Kernel *kernel_of(GpuTuner *u, const Launch *l)
     return at < 0 ? NULL : &u->kernel[at];
 }
 
-static char *source_of(GpuTuner *u, const Launch *l)
-{
-    Gen *g = &u->r->gen;
-    Launch *all = calloc((size_t)u->r->plan->nfn + 1, sizeof *all);
-    if (!all)
-        return NULL;
-    all[u->at.stage->fn] = *l;
-    const Launch *was = g->launch;
-    bool cite = g->cite;
-    g->launch = all;
-    g->only = u->at.stage;
-    g->cite = false;
-    char *s = gen_emit(g, "cuda", "");
-    g->launch = was;
-    g->only = NULL;
-    g->cite = cite;
-    free(all);
-    return s;
-}
+static char *source_of(GpuTuner *u, const Launch *l) { return gpu_stage_source(u->r, u->at.stage, l); }
 
 static void load(GpuTuner *u, Kernel *k, Job *j)
 {
