@@ -428,7 +428,7 @@ static optc_status run_inside(optc_binding *b, int entry, int now)
         return capture(b, entry);
     if (p->runs < 2 && ++p->runs == 2 && p->n > 1 && !g->no_graphs)
         play_graph(g->d, p);
-    bool live = b->gpu->live && p->exec && p == &b->gpu->play[b->gpu->step * b->gpu->nphase];
+    bool live = b->gpu->live && p->runs == 2 && p == &b->gpu->play[b->gpu->step * b->gpu->nphase];
     if (live)
         p = live_begin(b, p);
     s = play(b, p);

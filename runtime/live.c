@@ -163,7 +163,8 @@ static void take(optc_binding *b, Live *v, const Play *p)
         v->play.shot[i] = gpu_shot(b, at.stage, &v->launch, fn);
         v->play.shot[i].args.tick = tick;
     }
-    play_graph(b->rule->engine->gpu->d, &v->play);
+    if (p->exec)                               /* else both are single launches: one stage alone has no graph */
+        play_graph(d, &v->play);
 }
 
 /* From now on every step has it. The old shots of the stage are replaced; the new module lives as long as the binding. */
@@ -238,7 +239,7 @@ void live_open(optc_binding *b)
     v->space = NEWS(&b->arena, Launch, NKNOB * MOST_VALUES);
     for (int f = 0; f < p->nfn; f++) {
         StageAt at = plan_at(p, f);
-        if (at.stage && stage_form(at.stage) <= FORM_ROWS && !strcmp(at.entry->name, "step") && b->units[at.stage->variant].n)
+        if (at.stage && stage_form(at.stage) <= FORM_ROWS && !strcmp(at.entry->name, "step") && b->units[at.stage->variant].elems)
             v->stage[v->nstage++] = f;
     }
     const Driver *d = b->rule->engine->gpu->d;
