@@ -95,6 +95,7 @@ optc_status gpu_code_with(optc_rule *r, const Launch *launch, const GpuCode **ou
 char *gpu_stage_source(optc_rule *r, const Stage *s, const Launch *l);                 /* its kernel alone, with this launch; malloc'ed; NULL: out of memory */
 void gpu_drop(optc_rule *r);
 void gpu_tuned_key(const optc_rule *r, int fn, int64_t elements, TunedKey *k);
+const Tuned *gpu_tuned(const optc_rule *r, int fn, int64_t elements, const char **from);      /* the result that this many elements use; NULL: none, the model decides */
 
 /* ---- gpu_run.c ---- */
 optc_status gpu_bind(optc_binding *b);     /* after groups and tensors are filled: memory, tables, states */

@@ -22,6 +22,20 @@ void gpu_tuned_key(const optc_rule *r, int fn, int64_t elements, TunedKey *k)
     k->bucket = tuned_bucket(elements);
 }
 
+const Tuned *gpu_tuned(const optc_rule *r, int fn, int64_t elements, const char **from)
+{
+    const Stage *s = plan_at(r->plan, fn).stage;
+    TunedKey k;
+    int lo, hi;
+    if (stage_form(s) > FORM_ROWS)
+        return NULL;                           /* nothing to choose */
+    gpu_tuned_key(r, fn, elements, &k);
+    launch_range(r->plan, s, elements, &lo, &hi);
+    tuned_reach(&k, &lo, &hi);
+    const Tuned *t = tuned_look(&r->engine->tuned, &k, lo, hi, from);
+    return t && launch_valid(r->plan, s, &t->launch) ? t : NULL;
+}
+
 static void choose_launches(optc_rule *r, int64_t elements, Launch *l)
 {
     bool other = false;                        /* than the model */
@@ -31,20 +45,13 @@ static void choose_launches(optc_rule *r, int64_t elements, Launch *l)
         if (!at.stage)
             continue;
         l[f] = launch_model(r->plan, at.stage, elements);
-        TunedKey k;
         const char *from;
-        int lo, hi;
-        if (stage_form(at.stage) > FORM_ROWS)
-            continue;                          /* nothing to choose */
-        gpu_tuned_key(r, f, elements, &k);
-        launch_range(r->plan, at.stage, elements, &lo, &hi);
-        tuned_reach(&k, &lo, &hi);
-        const Tuned *t = tuned_look(&r->engine->tuned, &k, lo, hi, &from);
-        if (!t || !launch_valid(r->plan, at.stage, &t->launch))
+        const Tuned *t = gpu_tuned(r, f, elements, &from);
+        if (!t)
             continue;
         other = other || memcmp(&l[f], &t->launch, sizeof l[f]);
         l[f] = t->launch;
-        snprintf(r->tuned, sizeof r->tuned, t->key.bucket == k.bucket ? "; launches tuned (%s)" : "; launches tuned (%s, nearest size 2^%d)", from, t->key.bucket);
+        snprintf(r->tuned, sizeof r->tuned, t->key.bucket == tuned_bucket(elements) ? "; launches tuned (%s)" : "; launches tuned (%s, nearest size 2^%d)", from, t->key.bucket);
     }
     size_t n = strlen(r->tuned);
     if (n && !other)

@@ -22,6 +22,7 @@ typedef struct Timing { CUevent begin, end; int side; bool used; } Timing;
 typedef struct Live {
     double bound;                              /* of the time: 0.05 is 5 % */
     int *stage, nstage, at;                    /* stages with choices, and whose turn it is */
+    double *gain;                              /* by Stage.fn: of the launch in use over the model's */
     Launch *space; int nspace, next;           /* untried launches near the one in use */
     /* the candidate */
     int fn;
@@ -180,10 +181,9 @@ static void adopt(optc_binding *b, Live *v, Play *p, double gain)
     pthread_mutex_unlock(&b->rule->gpu->lock);
     v->result.launch = v->launch;
     /* Times are those of whole steps; the gain is over the model, so what the launch before had over it counts too. */
-    const char *from;
-    const Tuned *known = tuned_look(&b->rule->engine->tuned, &v->result.key, v->result.key.bucket, v->result.key.bucket, &from);
+    v->gain[v->fn] *= gain;
     v->result.ms = median(v->t[1], v->n[1]);
-    v->result.model_ms = v->result.ms * gain * (known ? known->model_ms / known->ms : 1);
+    v->result.model_ms = v->result.ms * v->gain[v->fn];
     v->result.samples = v->n[1];
     snprintf(v->result.label, sizeof v->result.label, "%.40s live", b->rule->rule->name);
     v->save = true;
@@ -236,11 +236,16 @@ void live_open(optc_binding *b)
         return;
     v->bound = *end == '%' ? bound / 100 : bound;
     v->stage = NEWS(&b->arena, int, p->nfn + 1);
+    v->gain = NEWS(&b->arena, double, p->nfn + 1);
     v->space = NEWS(&b->arena, Launch, NKNOB * MOST_VALUES);
     for (int f = 0; f < p->nfn; f++) {
         StageAt at = plan_at(p, f);
-        if (at.stage && stage_form(at.stage) <= FORM_ROWS && !strcmp(at.entry->name, "step") && b->units[at.stage->variant].elems)
-            v->stage[v->nstage++] = f;
+        if (!at.stage || stage_form(at.stage) > FORM_ROWS || strcmp(at.entry->name, "step") || !b->units[at.stage->variant].elems)
+            continue;
+        const char *from;
+        const Tuned *t = gpu_tuned(b->rule, f, b->elems, &from);
+        v->gain[f] = t && !memcmp(&t->launch, launch_of(b, f), sizeof t->launch) ? t->model_ms / t->ms : 1;      /* a package's own launch may stand in its place */
+        v->stage[v->nstage++] = f;
     }
     const Driver *d = b->rule->engine->gpu->d;
     for (int i = 0; i < RING; i++)
