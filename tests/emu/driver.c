@@ -1,5 +1,5 @@
-/* A libcuda.so.1 for the code of nvrtc.c: memory is the host's, everything happens at once, graphs are lists of launches. One GPU, 8 multiprocessors.
- * EMU_MEMORY: how many bytes it has, if not 64 GiB. */
+/* A libcuda.so.1 for the code of nvrtc.c: memory is the host's, everything happens at once, graphs are lists of launches and copies. One GPU, 8 multiprocessors.
+ * EMU_MEMORY: how many bytes it has, if not 64 GiB. EMU_GPUS: how many there are, up to 8; only whose memory is whose tells them apart. */
 #define _GNU_SOURCE
 #include "cuda.h"
 
@@ -13,17 +13,21 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { INVALID = 1, INVALID_HANDLE = 400, ARGS = 48 };
+enum { INVALID = 1, INVALID_HANDLE = 400, ARGS = 48, MOST = 8 };
 static size_t total = (size_t)64 << 30;
+static int gpus = 1;
 __attribute__((constructor)) static void begin(void)
 {
     const char *n = getenv("EMU_MEMORY");
     total = n ? (size_t)strtoull(n, NULL, 0) : total;
+    n = getenv("EMU_GPUS");
+    gpus = n && atoi(n) > 0 && atoi(n) <= MOST ? atoi(n) : gpus;
 }
 
 /* ---- memory: what was handed out is the device's, everything else the host's ---- */
-typedef struct Span { char *at; size_t n; struct Span *next; } Span;
+typedef struct Span { char *at; size_t n; struct Span *next; int gpu; bool managed; } Span;
 static Span *spans;
+static _Thread_local int current[64], depth;   /* whose context is: those that were pushed, and below them the one that was set */
 static size_t used;
 
 static Span **span_of(CUdeviceptr p)
@@ -46,7 +50,7 @@ int cuMemAlloc_v2(CUdeviceptr *p, size_t n)
     if (rc || n > total - used)
         return rc ? rc : CUDA_ERROR_OUT_OF_MEMORY;
     Span *s = malloc(sizeof *s);
-    *s = (Span){aligned_alloc(256, (n + 255) / 256 * 256 + 256), n ? n : 1, spans};
+    *s = (Span){aligned_alloc(256, (n + 255) / 256 * 256 + 256), n ? n : 1, spans, current[depth], false};
     memset(s->at, 0xa5, s->n);                 /* nobody may count on zeros */
     spans = s;
     used += n;
@@ -70,9 +74,10 @@ int cuMemFree_v2(CUdeviceptr p)
 int cuMemAllocAsync(CUdeviceptr *p, size_t n, CUstream s) { return (void)s, cuMemAlloc_v2(p, n); }
 int cuMemFreeAsync(CUdeviceptr p, CUstream s) { return (void)s, cuMemFree_v2(p); }
 int cuMemGetInfo_v2(size_t *have, size_t *all) { return *all = total, *have = total - used, 0; }
-int cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t n, CUstream s) { return (void)s, memcpy((void *)(uintptr_t)to, from, n), 0; }
-int cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t n, CUstream s) { return (void)s, memcpy(to, (void *)(uintptr_t)from, n), 0; }
-int cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t n, CUstream s) { return (void)s, memmove((void *)(uintptr_t)to, (void *)(uintptr_t)from, n), 0; }
+static int copy(void *to, const void *from, size_t n, CUstream s);
+int cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t n, CUstream s) { return copy((void *)(uintptr_t)to, from, n, s); }
+int cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t n, CUstream s) { return copy(to, (void *)(uintptr_t)from, n, s); }
+int cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t n, CUstream s) { return copy((void *)(uintptr_t)to, (void *)(uintptr_t)from, n, s); }
 int cuMemsetD8Async(CUdeviceptr to, unsigned char x, size_t n, CUstream s) { return (void)s, memset((void *)(uintptr_t)to, x, n), 0; }
 int cuMemsetD32Async(CUdeviceptr to, unsigned x, size_t n, CUstream s)
 {
@@ -83,9 +88,10 @@ int cuMemsetD32Async(CUdeviceptr to, unsigned x, size_t n, CUstream s)
 }
 int cuPointerGetAttribute(void *out, CUpointer_attribute a, CUdeviceptr p)
 {
-    if (!*span_of(p))
+    const Span *s = *span_of(p);
+    if (!s)
         return INVALID;
-    *(int *)out = a == CU_POINTER_ATTRIBUTE_MEMORY_TYPE ? 2 : 0;
+    *(int *)out = a == CU_POINTER_ATTRIBUTE_MEMORY_TYPE ? 2 : a == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL ? s->gpu : a == CU_POINTER_ATTRIBUTE_IS_MANAGED && s->managed;
     return 0;
 }
 
@@ -94,28 +100,37 @@ int cuInit(unsigned f) { return f != 0; }
 int cuDriverGetVersion(int *v) { return *v = 13000, 0; }
 int cuGetErrorName(CUresult rc, const char **s) { return *s = rc == CUDA_ERROR_OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR_EMULATED", 0; }
 int cuGetErrorString(CUresult rc, const char **s) { return *s = "by the emulated driver", rc < 0; }
-int cuDeviceGetCount(int *n) { return *n = 1, 0; }
-int cuDeviceGet(CUdevice *d, int n) { return *d = n, n != 0; }
-int cuDeviceGetName(char *s, int n, CUdevice d) { return snprintf(s, (size_t)n, "Emulated GPU"), d; }
-int cuDeviceTotalMem_v2(size_t *n, CUdevice d) { return *n = total, d; }
+int cuDeviceGetCount(int *n) { return *n = gpus, 0; }
+int cuDeviceGet(CUdevice *d, int n) { return *d = n, n < 0 || n >= gpus; }
+int cuDeviceGetName(char *s, int n, CUdevice d) { return snprintf(s, (size_t)n, "Emulated GPU"), d >= gpus; }
+int cuDeviceTotalMem_v2(size_t *n, CUdevice d) { return *n = total, d >= gpus; }
 int cuDeviceGetAttribute(int *v, CUdevice_attribute a, CUdevice d)
 {
     *v = a == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR ? 9 : a == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR ? 0 : a == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT ? 8 : a == CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE ? 20000 : 1;
-    return d;
+    return d >= gpus;
 }
-static int context;
-int cuDevicePrimaryCtxRetain(CUcontext *c, CUdevice d) { return *c = &context, d; }
-int cuDevicePrimaryCtxRelease_v2(CUdevice d) { return d; }
-int cuCtxPushCurrent_v2(CUcontext c) { return c != &context; }
-int cuCtxPopCurrent_v2(CUcontext *c) { return *c = &context, 0; }
+static char context[MOST];
+static int gpu_of(CUcontext c) { return (char *)c >= context && (char *)c < context + gpus ? (int)((char *)c - context) : -1; }
+int cuDevicePrimaryCtxRetain(CUcontext *c, CUdevice d) { return *c = &context[d], d >= gpus; }
+int cuDevicePrimaryCtxRelease_v2(CUdevice d) { return d >= gpus; }
+int cuCtxPushCurrent_v2(CUcontext c) { return gpu_of(c) < 0 || depth == 63 ? INVALID : (current[++depth] = gpu_of(c), 0); }
+int cuCtxPopCurrent_v2(CUcontext *c) { return depth ? *c = &context[current[depth--]], 0 : INVALID; }
 
 /* What programs of the tests call beside. */
 int cuCtxSetCurrent(CUcontext c);
 int cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t n);
 int cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t n);
-int cuCtxSetCurrent(CUcontext c) { return c != &context; }
+int cuMemAllocManaged(CUdeviceptr *p, size_t n, unsigned flags);
+int cuCtxSetCurrent(CUcontext c) { return gpu_of(c) < 0 ? INVALID : (current[depth] = gpu_of(c), 0); }
 int cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t n) { return cuMemcpyHtoDAsync_v2(to, from, n, NULL); }
 int cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t n) { return cuMemcpyDtoHAsync_v2(to, from, n, NULL); }
+int cuMemAllocManaged(CUdeviceptr *p, size_t n, unsigned flags)
+{
+    int rc = flags == 1 ? cuMemAlloc_v2(p, n) : INVALID;
+    if (!rc)
+        spans->managed = true;
+    return rc;
+}
 
 /* ---- modules: shared objects, as long as their headers say; of a fatbin (fatbin.c) its first image ---- */
 int cuModuleLoadData(CUmodule *m, const void *image)
@@ -148,7 +163,7 @@ int cuModuleGetFunction(CUfunction *f, CUmodule m, const char *name)
 }
 
 /* ---- launches, streams, graphs ---- */
-typedef struct Node { Kernel *k; unsigned grid, threads; char args[ARGS]; } Node;
+typedef struct Node { Kernel *k; unsigned grid, threads; char args[ARGS]; void *to; const void *from; size_t n; } Node;      /* k NULL: a copy, from where it was told to */
 typedef struct Graph { Node *v; int n; } Graph;
 typedef struct Stream { Graph *capturing; bool strict; int ended; } Stream;
 
@@ -158,17 +173,25 @@ static void add(Graph *g, Node x)
     g->v[g->n++] = x;
 }
 
+static int run(const Node *x)
+{
+    if (x->k)
+        x->k->launch(x->k->fn, x->args, x->grid, x->threads);
+    else
+        memmove(x->to, x->from, x->n);
+    return 0;
+}
+
+static int run_in(CUstream s, Node x) { return s && ((Stream *)s)->capturing ? add(((Stream *)s)->capturing, x), 0 : run(&x); }
+static int copy(void *to, const void *from, size_t n, CUstream s) { return run_in(s, (Node){.to = to, .from = from, .n = n}); }
+
 int cuLaunchKernel(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz, unsigned shared, CUstream s, void **args, void **more)
 {
-    Node n = {f, x * y * z, bx * by * bz, {0}};
+    Node n = {.k = f, .grid = x * y * z, .threads = bx * by * bz};
     memcpy(n.args, args[0], ARGS);
     if (!x || shared || more || n.threads > 1024)
         return INVALID;
-    if (s && ((Stream *)s)->capturing)
-        add(((Stream *)s)->capturing, n);
-    else
-        n.k->launch(n.k->fn, n.args, n.grid, n.threads);
-    return 0;
+    return run_in(s, n);
 }
 
 int cuStreamCreate(CUstream *s, unsigned flags) { return *s = calloc(1, sizeof(Stream)), flags > 1; }
@@ -199,7 +222,7 @@ int cuStreamEndCapture(CUstream s, CUgraph *g)
 int cuGraphCreate(CUgraph *g, unsigned flags) { return *g = calloc(1, sizeof(Graph)), flags != 0; }
 int cuGraphAddKernelNode_v2(CUgraphNode *out, CUgraph g, const CUgraphNode *after, size_t n, const CUDA_KERNEL_NODE_PARAMS *p)
 {
-    Node x = {p->func, p->gridDimX * p->gridDimY * p->gridDimZ, p->blockDimX * p->blockDimY * p->blockDimZ, {0}};
+    Node x = {.k = p->func, .grid = p->gridDimX * p->gridDimY * p->gridDimZ, .threads = p->blockDimX * p->blockDimY * p->blockDimZ};
     memcpy(x.args, p->kernelParams[0], ARGS);
     add(g, x);
     *out = g;
@@ -219,7 +242,7 @@ int cuGraphLaunch(CUgraphExec e, CUstream s)
     if (s && ((Stream *)s)->capturing)
         return INVALID;
     for (int i = 0; i < g->n; i++)
-        g->v[i].k->launch(g->v[i].k->fn, g->v[i].args, g->v[i].grid, g->v[i].threads);
+        run(&g->v[i]);
     return 0;
 }
 int cuGraphExecDestroy(CUgraphExec e) { return free(((Graph *)e)->v), free(e), 0; }
