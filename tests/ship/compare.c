@@ -327,6 +327,44 @@ static void steps(Both *b)
     compare_hypers(b);
 }
 
+/* While the package's stream is captured, what would copy is refused and changes nothing; a capture goes on. Values that were set in spite of that differ at the first replay. */
+static void refuses(const Both *b, const char *call, rules_status s)
+{
+    if (s != RULES_ERROR_ARGUMENT || !strstr(rules_message(), "not while the binding's stream is being captured") || !strstr(rules_message(), call))
+        stop(call, s ? rules_message() : "it was done inside a capture");
+    for (int i = 0; i < 2; i++) {
+        double x, y;
+        LIB(optc_get_hyper(b->lb, i, "lr", &x));
+        PKG(rules_get_hyper(b->pb, i, "lr", &y));
+        if (x != y)
+            stop(call, "refused, and a hyperparameter has changed");
+    }
+}
+
+static void refused(Both *b)
+{
+    for (int i = -1; i < 2; i++)
+        refuses(b, "rules_set_hyper", rules_set_hyper(b->pb, i, "lr", 0.5));
+    refuses(b, "rules_set_t", rules_set_t(b->pb, 3));
+    for (int i = 0; i < optc_rule_inputs(b->lr); i++)
+        if (optc_set_scalar(b->lb, -1, optc_rule_input(b->lr, i), 0.25) == OPTC_OK)
+            refuses(b, "rules_set_scalar", rules_set_scalar(b->pb, -1, optc_rule_input(b->lr, i), 7));
+    for (int i = 0; i < optc_rule_states(b->lr); i++) {
+        optc_state_info info;
+        optc_state_view v;
+        LIB(optc_rule_state(b->lr, i, &info));
+        if (optc_state(b->lb, 0, info.name, &v) != OPTC_OK)
+            continue;
+        double *x = calloc((size_t)v.count + 1, sizeof *x);
+        x[0] = 7;
+        refuses(b, "rules_state_write", rules_state_write(b->pb, 0, info.name, x, v.count));
+        refuses(b, "rules_state_read", rules_state_read(b->pb, 0, info.name, x, v.count));
+        if (x[0] != 7)
+            stop(info.name, "refused, and yet written");
+        free(x);
+    }
+}
+
 /* The package's step in a graph of the caller's, replayed, and on from there; the library does the same steps one by one. */
 static void captured(Both *b)
 {
@@ -350,8 +388,20 @@ static void captured(Both *b)
     PKG(rules_set_stream(b->pb, stream));
     if (begin(stream, 0))
         stop(b->id, "no capture");
+    refused(b);
+    LIB(optc_get_t(b->lb, &x));
+    PKG(rules_get_t(b->pb, &y));                              /* no step was captured yet: the host knows */
+    if (x != y)
+        stop(b->id, "rules_set_t was refused, and t has changed");
     PKG(rules_step(b->pb));
-    PKG(rules_bind(b->pe, b->id, &one, 1, &other));           /* a binding that comes and goes meanwhile has nothing to do with it */
+    refused(b);
+    refuses(b, "rules_get_t", rules_get_t(b->pb, &y));
+    if (x != y)
+        stop(b->id, "rules_get_t was refused, and yet said something");
+    PKG(rules_bind(b->pe, b->id, &one, 1, &other));           /* a binding that comes and goes meanwhile has nothing to do with it, nor has setting its scalars, which waits for nothing */
+    for (int i = 0; rules_rule_input(b->id, i); i++)
+        if (optc_set_scalar(b->lb, -1, rules_rule_input(b->id, i), 0.25) == OPTC_OK)
+            PKG(rules_set_scalar(other, -1, rules_rule_input(b->id, i), 0.25));
     PKG(rules_unbind(other));
     if (end(stream, &graph) || make(&exec, graph, 0))
         stop(b->id, "no graph");
