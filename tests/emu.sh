@@ -51,7 +51,8 @@ searched=$(grep -c ' tried in ' "$work/log" || true)
 sed 's/ vector=[0-9]*/ vector=2/; s/ (unfinished)//' "$work/tiny" > "$work/old"
 "$BUILD/optc" tune sgd --device cuda --sizes 1 --budget 8s --into "$work/old" > "$work/log" && grep -q ' tried in ' "$work/log" || { cat "$work/log" "$work/old"; echo "a launch that is not tried any more passes for a result"; exit 1; }
 
-# A package's own steps on this GPU, the first alone, the rest in graphs, then captured and replayed, against the library's, bit for bit; then the library with the package's code alone.
+# A package's own steps on this GPU, the first alone, the rest in graphs, then captured and replayed, against the library's, bit for bit; then the library with the package's code alone;
+# and memory of a second GPU.
 cat > "$work/mine.lua" <<'X'
 return optimizer {
   name = "mine", hyper = { lr = 0.1 }, inputs = { loss = "group" }, state = { s = copy(p) },
@@ -67,3 +68,4 @@ ${CC:-cc} -O1 -DRULES_NO_CLONES -I"$work/rules" -Iruntime tests/ship/compare.c "
 "$work/compare" cuda f32 "$@"
 env OPTC_NO_NVRTC=1 OPTC_CACHE= OPTC_CACHE_BASE="$work/rules" "$work/compare" cuda f32 "$@" | tee "$work/log"
 [ "$(grep -c 'from the package rules (sm_90)' "$work/log")" = 5 ]
+EMU_GPUS=2 "$work/compare" elsewhere adamw_clip adamw 'clip(1)'

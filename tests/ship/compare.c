@@ -3,6 +3,7 @@
  *   compare DEVICE TYPE ID SPEC WITH …      each rule of the package by its name there, and what the library compiles for it. DEVICE: cpu, cuda, or launches:
  *                                           on a GPU that does nothing (tests/cuda/fake_driver.c), which only tells what is launched
  *   compare best                            the device that the library takes for "best"
+ *   compare elsewhere ID SPEC WITH          memory of another GPU is refused by both, managed memory is not; wants two GPUs
  *   compare time DEVICE ID SPEC WITH [BITS] how long a step of 2^BITS elements (2^26; 2^22 on a CPU) takes, by each
  *   compare first DEVICE ID                 how long it takes from opening the package to the end of the first step */
 #include "optc.h"
@@ -454,6 +455,69 @@ static void one_rule(const char *device, const char *type, const char *id, const
     }
 }
 
+/* ---- memory of another GPU ---- */
+static void lies(const char *what, int s, const char *message, int here)
+{
+    if (here ? s != 0 : s != OPTC_ERROR_ARGUMENT || !strstr(message, "does not lie in the memory of cuda:"))
+        stop(what, s ? message : "memory of another GPU was taken");
+}
+
+static void elsewhere(const char *id, const char *spec, const char *with)
+{
+    int (*retain)(void **, int), (*current)(void *), (*managed)(Ptr *, size_t, unsigned);
+    void *context[2], *at[3];
+    Ptr p = 0;
+    find("cuDevicePrimaryCtxRetain", &retain);
+    find("cuCtxSetCurrent", &current);
+    find("cuMemAllocManaged", &managed);
+    for (int i = 0; i < 2; i++) {
+        if (retain(&context[i], i) || current(context[i]))
+            stop("cuda", "no second GPU");
+        at[i] = room(4096 * 4);
+    }
+    if (managed(&p, 4096 * 4, 1))
+        stop("memory", "none that is managed");
+    at[2] = (void *)(uintptr_t)p;                             /* made on GPU 1, and everybody's */
+    for (int i = 0; i < 2; i++) {
+        char device[] = "cuda:0";
+        device[5] = (char)('0' + i);
+        rules_options o = {device, 0, NULL};
+        optc_engine_options lo = {.device = device};
+        optc_rule_options ro = {.spec = spec, .with = with};
+        optc_engine *le;
+        optc_rule *lr;
+        rules_engine *pe;
+        LIB(optc_open(&lo, &le));
+        LIB(optc_compile(le, &ro, &lr));
+        PKG(rules_open(&o, &pe));
+        for (int k = 0; k < 9; k++) {
+            void *param = at[k / 3], *grad = (char *)at[k % 3] + 64 * 4;
+            int64_t shape[] = {64};
+            int here = (k / 3 == i || k / 3 == 2) && (k % 3 == i || k % 3 == 2);
+            optc_tensor lt = {.param = param, .grad = grad, .rank = 1, .shape = shape};
+            rules_tensor pt;
+            optc_binding *lb = NULL;
+            rules_binding *pb = NULL;
+            memset(&pt, 0, sizeof pt);
+            pt.param = param, pt.grad = grad, pt.rank = 1, pt.shape = shape;
+            optc_group lg = {&lt, 1, NULL, 0};
+            rules_group pg = {&pt, 1, NULL, 0};
+            lies("optc_bind", (int)optc_bind(lr, &lg, 1, &lb), optc_message(), here);
+            lies("rules_bind", (int)rules_bind(pe, id, &pg, 1, &pb), rules_message(), here);
+            for (int j = 0; here && j < 3; j++) {
+                lies("optc_set_grad", (int)optc_set_grad(lb, 0, (char *)at[j] + 128 * 4, 0), optc_message(), j == i || j == 2);
+                lies("rules_set_grad", (int)rules_set_grad(pb, 0, (char *)at[j] + 128 * 4, 0), rules_message(), j == i || j == 2);
+            }
+            LIB(optc_unbind(lb));
+            PKG(rules_unbind(pb));
+        }
+        LIB(optc_release(lr));
+        LIB(optc_close(le));
+        PKG(rules_close(pe));
+    }
+    printf("%s: memory of another GPU is refused\n", id);
+}
+
 /* ---- launches on a GPU that does nothing: the log's lines of both must be equal but for the package's prefix ---- */
 static void launches(const char *id, const char *spec, const char *with)
 {
@@ -566,6 +630,11 @@ int main(int argc, char **argv)
         optc_engine_options o = {.device = "best"};
         LIB(optc_open(&o, &e));
         return printf("%s\n", optc_device_name(e)) < 0;
+    }
+    if (!strcmp(mode, "elsewhere") && argc > 4) {
+        gpu_setup();
+        elsewhere(argv[2], argv[3], argv[4]);
+        return 0;
     }
     if (argc > 3 && !strcmp(!strcmp(mode, "time") || !strcmp(mode, "first") ? argv[2] : mode, "cuda"))
         gpu_setup();
