@@ -478,7 +478,8 @@ optc_status gpu_read_t(const optc_binding *b, int64_t *steps)
 {
     double t = 0;
     optc_status s = copy(b, &t, b->gpu->hyper, sizeof t, false, true, "reading t");
-    *steps = (int64_t)t;
+    if (s == OPTC_OK)
+        *steps = (int64_t)t;
     return s;
 }
 

@@ -229,9 +229,10 @@ optc_status optc_get_t(const optc_binding *b, int64_t *steps)
 {
     if (!b || !steps)
         return fail(OPTC_ERROR_ARGUMENT, "optc_get_t: NULL");
+    if (b->gpu && b->gpu->captured && b->rule->gpu->needs_t)          /* replays of a captured step move t on the device alone */
+        return gpu_read_t(b, steps);
     *steps = b->steps;
-    /* Replays of a captured step move t on the device alone. */
-    return b->gpu && b->gpu->captured && b->rule->gpu->needs_t ? gpu_read_t(b, steps) : OPTC_OK;
+    return OPTC_OK;
 }
 
 optc_status optc_set_t(optc_binding *b, int64_t steps)
