@@ -1,0 +1,142 @@
+/* Measuring on the CPU: what may be tried, that a sample is long enough, and what becomes of the pair that bits are compared on. */
+#include "help.h"
+
+#include "search.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static optc_engine *engine;
+static optc_rule *rule;
+static CpuTuner *tuner;
+static Meter meter;
+
+/* The rule's last stage, watched: how often it ran, whether it went to infinity, and one run (none: 0) that spoils what it has written there. */
+static const optc_module *real;
+static optc_stage_fn watched_fn[64];
+static const optc_module watched = {.fn = watched_fn};
+static int at, runs, infinite, spoil_at, spoil_mem;
+
+static void watch(const optc_view *t, long long unit)
+{
+    real->fn[at](t, unit);
+    infinite += !isfinite(((float *)t->mem[0])[0]);
+    if (++runs == spoil_at)
+        ((float *)t->mem[spoil_mem])[0] += 1;
+}
+
+static void open_tuner(const char *spec, int threads, int64_t elements)
+{
+    OK(optc_open(&(optc_engine_options){.device = "cpu", .threads = threads}, &engine));
+    OK(optc_compile(engine, &(optc_rule_options){.spec = spec}, &rule));
+    real = rule->module;
+    ck_assert(real && real->nfn <= 64);
+    memcpy(watched_fn, real->fn, sizeof *real->fn * real->nfn);
+    at = (int)real->nfn - 1;
+    ck_assert_int_ne(plan_at(rule->plan, at).stage->kind, S_GROUP);
+    watched_fn[at] = watch;
+    runs = infinite = spoil_at = 0;
+    if (threads == 1)
+        rule->module = &watched;
+    OK(cpu_tuner_open(rule, elements, &tuner));
+    meter = cpu_tuner_meter(tuner);
+}
+
+static void close_tuner(void)
+{
+    cpu_tuner_close(tuner);
+    rule->module = real;
+    OK(optc_release(rule));
+    OK(optc_close(engine));
+}
+
+static bool ready_one(Launch l)
+{
+    bool ok;
+    meter.ready(meter.ctx, &l, 1, &ok);
+    return ok;
+}
+
+/* Where one unit is all the work, nothing but the model's launch is timed. */
+START_TEST(one_unit_keeps_the_model)
+{
+    static const int64_t sizes[] = {1, 1000, SEG};
+    static const char *const specs[] = {"sgd", "adamw", "adafactor"};
+    open_tuner(specs[_i / 3], 2, sizes[_i % 3]);
+    Space space = cpu_tuner_space();
+    Search s = {.budget = 60};
+    ck_assert(search_run(&space, &meter, &s) && s.finished);
+    ck_assert_int_eq(s.best, s.model);
+    for (int i = 0; i < s.n; i++)
+        ck_assert_msg(i == s.model || !s.trial[i].samples, "threads %d, items %d was timed", s.trial[i].launch.v[KNOB_THREADS], s.trial[i].launch.v[KNOB_ITEMS]);
+    search_free(&s);
+    close_tuner();
+}
+END_TEST
+
+/* Elsewhere, what the machine has threads for; a piece larger than all there is only once. */
+START_TEST(tries_what_differs)
+{
+    open_tuner("adamw", 2, 3 * SEG + 5);
+    Space space = cpu_tuner_space();
+    Launch *all;
+    int n = search_space(&space, &all), tried = 0;
+    for (int i = 0; i < n; i++) {
+        bool ok = ready_one(all[i]);
+        ck_assert_msg(ok == (all[i].v[KNOB_THREADS] <= 2 && all[i].v[KNOB_ITEMS] <= 4), "threads %d, items %d", all[i].v[KNOB_THREADS], all[i].v[KNOB_ITEMS]);
+        tried += ok;
+    }
+    ck_assert_int_eq(tried, 3 * 4);
+    free(all);
+    close_tuner();
+}
+END_TEST
+
+/* A step of a hundred nanoseconds is timed many times over; what it grows to meanwhile (LARS' exponentially) is given up in time. */
+START_TEST(samples_are_long)
+{
+    static const char *const specs[] = {"sgd", "lars"};
+    open_tuner(specs[_i], 1, 1);
+    Launch model = cpu_tuner_space().model;
+    double a, b;
+    int samples = 25, before = runs;
+    ck_assert(meter.race(meter.ctx, 0, &model, &model, samples, &a, &b));
+    ck_assert_msg(runs - before > samples * 2 * 2 * 4, "%d steps in %d samples", runs - before, samples);
+    ck_assert(a > 0 && b > 0);
+    while (runs < 20000)
+        ck_assert(meter.race(meter.ctx, 0, &model, &model, 9, &a, &b));
+    ck_assert_int_eq(infinite, 0);
+    ck_assert(ready_one(model));
+    close_tuner();
+}
+END_TEST
+
+/* Other bits, in the parameter or only in a state, rule out the launch that gave them, and none after it. */
+START_TEST(other_bits_once)
+{
+    open_tuner("adamw", 1, 2 * SEG);
+    Launch model = cpu_tuner_space().model, other = model;
+    other.v[KNOB_ITEMS] = 2;
+    for (spoil_mem = 0; _i && rule->plan->mem[spoil_mem].kind != MEM_STATE;)
+        spoil_mem++;
+    ck_assert(ready_one(model) && ready_one(other));
+    spoil_at = runs + 3;                       /* of two units each: the first one's, then the second's */
+    ck_assert_msg(!ready_one(other), "not seen");
+    ck_assert_msg(ready_one(other) && ready_one(model), "those after it are ruled out too");
+    close_tuner();
+}
+END_TEST
+
+Suite *tune_cpu_suite(void)
+{
+    Suite *s = suite_create("tune_cpu");
+    TCase *t = tcase_create("tune_cpu");
+    tcase_set_timeout(t, 60);
+    tcase_add_loop_test(t, one_unit_keeps_the_model, 0, 9);
+    tcase_add_test(t, tries_what_differs);
+    tcase_add_loop_test(t, samples_are_long, 0, 2);
+    tcase_add_loop_test(t, other_bits_once, 0, 2);
+    suite_add_tcase(s, t);
+    return s;
+}
