@@ -166,15 +166,22 @@ static void say_tuned(Buf *b)
 static void say_package(Buf *b, const char *dir)
 {
     Manifest m;
-    char why[512];
-    if (!manifest_read(dir, true, &m, why, sizeof why)) {
-        buf_printf(b, "refused: %s\n", why);
+    char why[512], name[80];
+    size_t size;
+    bool whole = manifest_read(dir, true, &m, why, sizeof why);
+    snprintf(name, sizeof name, "%.60s.fatbin", whole ? m.name : "");
+    char *fatbin = whole && manifest_file(&m, name) ? package_read(dir, manifest_file(&m, name), true, &size, why, sizeof why) : NULL;
+    if (!fatbin) {
+        const char *what = whole && !manifest_file(&m, name) ? "it has no GPU code" : why;
+        bool named = !strncmp(what, dir, strlen(dir));
+        buf_printf(b, "refused: %s%s%s\n", named ? "" : dir, named ? "" : ": ", what);
     } else {
         buf_printf(b, "%s (package %s: %d rule%s for", dir, m.name, m.nrule, m.nrule == 1 ? "" : "s");
         for (int i = 0; i < m.nimage; i++)
             buf_printf(b, " %s_%d", m.image[i].ptx ? "compute" : "sm", m.image[i].arch);
         buf_puts(b, ", only read)\n");
     }
+    free(fatbin);
     manifest_free(&m);
 }
 

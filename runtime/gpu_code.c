@@ -204,7 +204,7 @@ static optc_status load_code(optc_rule *r, GpuCode *c, const char *cubins, size_
 
 /* ---- from a shipped package ---- */
 /* Packages know a rule by its source with the model's launches: that takes no compiler and no tuning. */
-static bool in_package(optc_rule *r, Package *out)
+static bool in_package(optc_rule *r, Package *out, char *why, size_t nwhy)
 {
     char key[33];
     const Launch *was = r->gen.launch;
@@ -215,7 +215,7 @@ static bool in_package(optc_rule *r, Package *out)
         return false;
     hash_hex(emit_key(source), key);
     free(source);
-    return package_find(&r->engine->cache, key, r->engine->gpu->arch, r->engine->gpu->d->version, out);
+    return package_find(&r->engine->cache, key, r->engine->gpu->arch, r->engine->gpu->d->version, out, why, nwhy);
 }
 
 static optc_status load_package(optc_rule *r, GpuCode *c, const Package *p)
@@ -232,15 +232,17 @@ static optc_status load_package(optc_rule *r, GpuCode *c, const Package *p)
     return s;
 }
 
-/* false: nothing there, or it does not load; the code is as it was. */
-static bool use_package(optc_rule *r, GpuCode *c)
+/* false: nothing there, or it does not load; the code is as it was, and why says what is wrong with a package that is there. */
+static bool use_package(optc_rule *r, GpuCode *c, char *why, size_t nwhy)
 {
     Package p;
-    if (!in_package(r, &p))
+    *why = 0;
+    if (!in_package(r, &p, why, nwhy))
         return false;
     gpu_enter(r->engine->gpu);
     optc_status s = load_package(r, c, &p);
     if (s != OPTC_OK) {
+        snprintf(why, nwhy, "the package '%.60s': %s", p.m.name, optc_message());
         code_unload(r, c);
         memcpy(c->launch, c->asked, sizeof *c->launch * (size_t)(r->plan->nfn + 1));
     }
@@ -299,7 +301,7 @@ static optc_status build_code(optc_rule *r, GpuCode *c)
 {
     const char *why = "";
     const Nvrtc *n = nvrtc_get(&why);
-    char key[33];
+    char key[33], unfit[1024] = "";
     size_t size = 0;
     CacheSlot slot;
     if (!code_key(r, c, n, key))
@@ -312,7 +314,7 @@ static optc_status build_code(optc_rule *r, GpuCode *c)
     }
     free(cubins);
     optc_status s = gpu_alive(r->engine->gpu);
-    if (s == OPTC_OK && use_package(r, c)) {
+    if (s == OPTC_OK && use_package(r, c, unfit, sizeof unfit)) {
         cache_end(&slot, NULL, 0, NULL);
         return OPTC_OK;
     }
@@ -321,7 +323,7 @@ static optc_status build_code(optc_rule *r, GpuCode *c)
         return s;
     }
     if (!n)
-        return fail(OPTC_ERROR_UNAVAILABLE, "optc_compile: rule '%s' on %s: %s", r->rule->name, r->engine->name, why);
+        return fail(OPTC_ERROR_UNAVAILABLE, "optc_compile: rule '%s' on %s: %s%s%s", r->rule->name, r->engine->name, *unfit ? unfit : "", *unfit ? "; and " : "", why);
     return compile_code(r, c, n, &slot);
 }
 

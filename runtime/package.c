@@ -235,31 +235,40 @@ int manifest_pick(const Manifest *m, int arch, int driver, char *why, size_t nwh
 }
 
 /* ---- as a base of the cache ---- */
-static bool find_in(const char *dir, const char *key, int arch, int driver, Package *out)
+static bool find_in(const char *dir, const char *key, int arch, int driver, Package *out, char *why, size_t nwhy)
 {
-    char why[700], name[80];
-    if (!cache_trusted(dir, true, why, sizeof why) || !manifest_is(dir))
+    char name[80];
+    if (!cache_trusted(dir, true, why, nwhy) || !manifest_is(dir))
         return false;
     *out = (Package){.rule = NULL};
-    if (manifest_read(dir, true, &out->m, why, sizeof why) && (out->image = manifest_pick(&out->m, arch, driver, why, sizeof why)) >= 0) {
+    if (manifest_read(dir, true, &out->m, why, nwhy) && (out->image = manifest_pick(&out->m, arch, driver, why, nwhy)) >= 0) {
         for (int i = 0; i < out->m.nrule && !out->rule; i++)
             if (!strcmp(out->m.rule[i].key, key) && out->m.rule[i].launch && out->m.rule[i].launch[out->image])
                 out->rule = &out->m.rule[i];
         snprintf(name, sizeof name, "%.60s.fatbin", out->m.name);
         const PackageFile *f = out->rule ? manifest_file(&out->m, name) : NULL;
-        if (f && (out->fatbin = package_read(dir, f, true, &out->size, why, sizeof why)))
+        if (f && (out->fatbin = package_read(dir, f, true, &out->size, why, nwhy)))
             return true;
+        if (!f)
+            snprintf(why, nwhy, "it does not have %s", out->rule ? name : "this rule");
     }
     manifest_free(&out->m);
     return false;
 }
 
-bool package_find(const Cache *c, const char *key, int arch, int driver, Package *out)
+bool package_find(const Cache *c, const char *key, int arch, int driver, Package *out, char *why, size_t nwhy)
 {
-    char dir[CACHE_DIR];
-    for (const char *list = c->base; cache_next_base(&list, dir);)
-        if (find_in(dir, key, arch, driver, out))
+    char dir[CACHE_DIR], one[700];
+    size_t at = 0;
+    *why = 0;
+    for (const char *list = c->base; cache_next_base(&list, dir);) {
+        *one = 0;
+        if (find_in(dir, key, arch, driver, out, one, sizeof one))
             return true;
+        bool named = !strncmp(one, dir, strlen(dir));
+        if (*one && at < nwhy)
+            at += (size_t)snprintf(why + at, nwhy - at, "%s%.300s%s%s", at ? "; " : "", named ? "" : dir, named ? "" : ": ", one);
+    }
     return false;
 }
 

@@ -36,7 +36,8 @@ int manifest_pick(const Manifest *m, int arch, int driver, char *why, size_t nwh
 
 /* A rule of a package that lies in the bases of a cache. */
 typedef struct Package { Manifest m; const PackageRule *rule; int image; char *fatbin; size_t size; } Package;
-bool package_find(const Cache *c, const char *key, int arch, int driver, Package *out);      /* free it if true */
+/* Free it if true; else why says what is wrong with each folder that could have had it, or "". */
+bool package_find(const Cache *c, const char *key, int arch, int driver, Package *out, char *why, size_t nwhy);
 bool package_launch(const Package *p, int fn, Launch *out);
 bool package_any(const char *bases, int arch, int driver);                   /* a package for this GPU is among them; NULL: $OPTC_CACHE_BASE */
 void package_free(Package *p);

@@ -202,14 +202,15 @@ expect 0 "from the package rules (compute_" env FAKE_ARCH=999 $run launches adaf
 expect 0 "from the package rules (sm_90)" env FAKE_GRAPHS=no $run launches adafactor adafactor ''
 check "the launches differ" 'cmp log-library log-package && [ "$(wc -l < log-library)" -gt 60 ] && [ "$(grep -c "in a graph" log-library)" -gt 20 ]'
 check "a captured step of a rule with periods" 'grep -q "^sgd_lookahead_step_phase1_.*guard 1" log-package'
-expect 1 "NVRTC was not found" $run launches adamw_clip adamw 'clip(2),cautious'
+expect 1 "/rules: it does not have this rule; and NVRTC was not found" $run launches adamw_clip adamw 'clip(2),cautious'
 expect 1 "NVRTC was not found" env OPTC_CACHE_BASE="$work/two" $run launches adamw_clip adamw 'clip(1)'
 cp -r rules loose && chmod g+w loose
-expect 1 "NVRTC was not found" env OPTC_CACHE_BASE="$work/loose" $run launches adamw_clip adamw 'clip(1)'
+expect 1 "/loose can be written by its group; and NVRTC was not found" env OPTC_CACHE_BASE="$work/loose" $run launches adamw_clip adamw 'clip(1)'
 chmod g-w loose && cp edited.fatbin loose/rules.fatbin
-expect 1 "NVRTC was not found" env OPTC_CACHE_BASE="$work/loose" $run launches adamw_clip adamw 'clip(1)'
-expect 1 "NVRTC was not found" env FAKE_ARCH=70 $run launches adamw_clip adamw 'clip(1)'
-expect 1 "NVRTC was not found" env FAKE_VERSION=12090 $run launches adamw_clip adamw 'clip(1)'
+expect 1 "/loose: rules.fatbin: its checksum differs from the manifest's; and NVRTC was not found" env OPTC_CACHE_BASE="$work/loose" $run launches adamw_clip adamw 'clip(1)'
+expect 0 "/loose: rules.fatbin: its checksum differs" env OPTC_CACHE_BASE="$work/loose" "$optc" doctor
+expect 1 "/rules: it has no code for sm_70; and NVRTC was not found" env FAKE_ARCH=70 $run launches adamw_clip adamw 'clip(1)'
+expect 1 "/rules: the driver is for CUDA 12.9, and its code needs one for 13.0 or newer; and NVRTC was not found" env FAKE_VERSION=12090 $run launches adamw_clip adamw 'clip(1)'
 # "best" is the GPU where a package or NVRTC serves it, else the CPU
 expect 0 "cuda:0: Fake GPU" $run best
 expect 0 "cpu: " env OPTC_CACHE_BASE="$work/none" $run best
