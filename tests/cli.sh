@@ -235,12 +235,22 @@ expect 2 "--into names no file" tune sgd --device cpu --into ''
 expect 1 "there is no device 'tpu'" tune sgd --device tpu
 expect 1 "nosuch" tune nosuch --device cpu
 expect 1 "on the CPU a rule is tuned as a whole" tune sgd --device cpu --stage step_1
+expect 1 "nosuch" tune sgd nosuch --device cpu
+check "a rule was tuned before the next was looked for" '! "$OPTC" tune sgd nosuch --device cpu 2>/dev/null | grep -q sgd'
+expect 1 "results could not be kept" tune sgd --device cpu --sizes 2^12 --into /proc/optc/tune
+OPTC_TUNE=
+expect 0 "1 stage searched" tune sgd --device cpu --sizes 2^12 --budget 20s --dry-run
+OPTC_TUNE="$work/searched/tune"
+expect 0 "share their results with 4K" tune sgd --device cpu --sizes 2^12,5000,2^12 --budget 20s --dry-run
+expect 0 "sgd+clip(1)" tune 'sgd+clip(1)' --device cpu --sizes 2^12 --budget 20s --dry-run
 expect 2 "--live takes the program to run" tune --live
+expect 2 "only --slowdown and --into are for it" tune --live --dry-run -- true
+expect 2 "--slowdown is for --live" tune sgd --device cpu --slowdown 5%
 expect 2 "--slowdown must be a share" tune --live --slowdown lots -- true
 expect 1 "cannot be started" tune --live -- ./no-such-program
 check "--live does not tell the program" '[ "$("$OPTC" tune --live --slowdown 3% -- sh -c "echo \$OPTC_TUNE_LIVE")" = 0.03 ]'
 expect 0 "1 stage searched" tune sgd --device cpu --sizes 2^16 --budget 20s
-expect 0 "1 done before" tune sgd --device cpu --sizes 2^16 --budget 20s
+expect 0 "2 done before" tune sgd sgd --device cpu --sizes 2^16 --budget 20s
 expect 0 "cpu     sgd" tune show
 expect 0 "trials" tune show --stage sgd
 check "a search without a file of results" '[ -s "$OPTC_TUNE" ] && [ -s "$OPTC_TUNE.trials" ]'

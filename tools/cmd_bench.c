@@ -6,29 +6,19 @@
 #include <string.h>
 #include <unistd.h>
 
-/* "adamw+clip(1)" is a rule and its wrappers, unless a file is called that. */
+/* Labels are words of the peer's protocol: without blanks. */
 static bool split_case(Case *c, const char *arg, const char *with)
 {
-    const char *slash = strrchr(arg, '/'), *plus = strchr(slash ? slash : arg, '+');
-    if (access(arg, F_OK) == 0)
-        plus = NULL;
-    Buf w = {0};
-    const char *part[] = {plus ? plus + 1 : "", with ? with : ""};
-    for (int i = 0; i < 2; i++) {
-        if (*part[i] && w.len)
-            buf_puts(&w, ",");
-        for (const char *s = part[i]; *s; s++)
-            if (*s != ' ')
-                buf_add(&w, s, 1);         /* labels are words of the peer's protocol */
-    }
-    c->spec = plus ? strndup(arg, (size_t)(plus - arg)) : strdup(arg);
-    c->with = buf_take(&w);
+    char *spec, *all;
+    bool ok = spec_split(arg, with, &spec, &all);
+    c->spec = spec;
+    c->with = all;
     Buf label = {0};
     buf_puts(&label, c->spec ? c->spec : "");
     if (c->with && *c->with)
         buf_printf(&label, "+%s", c->with);
     c->label = buf_take(&label);
-    return c->spec && c->with && c->label;
+    return ok && c->label;
 }
 
 /* About square, and exactly n elements where a divisor near the root allows it. */

@@ -10,6 +10,23 @@
 
 static const char ir_mark[] = "optc-ir 1";
 
+bool spec_split(const char *arg, const char *around, char **spec, char **with)
+{
+    const char *slash = strrchr(arg, '/'), *plus = access(arg, F_OK) == 0 ? NULL : strchr(slash ? slash : arg, '+');
+    const char *part[] = {plus ? plus + 1 : "", around ? around : ""};
+    Buf w = {0};
+    for (int i = 0; i < 2; i++) {
+        if (*part[i] && w.len)
+            buf_puts(&w, ",");
+        for (const char *s = part[i]; *s; s++)
+            if (*s != ' ')
+                buf_add(&w, s, 1);
+    }
+    *spec = plus ? strndup(arg, (size_t)(plus - arg)) : strdup(arg);
+    *with = buf_take(&w);
+    return *spec && *with;
+}
+
 /* Wrappers by name; the one that is being checked goes by its own text, wherever it lies. */
 typedef struct Finder { const char *path; const char *own_name; Source own; } Finder;
 

@@ -35,7 +35,7 @@ typedef struct Run {
     double begun; int left;        /* of the rule at hand: when, and searches still to come; what one does not spend the others have */
     /* what is searched now */
     const char *label; int64_t elements; int nth, of;
-    int found, skipped, late, better, without; double gain;      /* without: rules that have no such stage */
+    int found, skipped, late, small, better, without; double gain;      /* small: no memory for them; without: rules that have no such stage */
 } Run;
 
 static volatile int stop;
@@ -100,7 +100,9 @@ static bool keep(Run *r, const TunedKey *k, const Search *s, const char *label)
     const Tried *best = &s->trial[s->best];
     Tuned t = {.key = *k, .launch = best->launch, .ms = best->ms, .model_ms = s->model_ms, .samples = best->samples};
     snprintf(t.label, sizeof t.label, "%.64s%s", label, s->finished ? "" : unfinished);
-    for (int i = 0; i < s->n && !r->dry; i++) {
+    if (r->dry)
+        return true;
+    for (int i = 0; i < s->n; i++) {
         Trial x = {.key = *k, .launch = s->trial[i].launch, .ms = s->trial[i].failed || !s->trial[i].samples ? INFINITY : s->trial[i].ms, .samples = s->trial[i].samples ? s->trial[i].samples : 1, .model = i == s->model};
         if (!s->trial[i].samples && !s->trial[i].failed)
             continue;                      /* proposed, never tried */
@@ -112,8 +114,8 @@ static bool keep(Run *r, const TunedKey *k, const Search *s, const char *label)
     }
     TunedList one = {0};
     TunedMerge m;
-    bool ok = tuned_put(&one, &t);
-    if (ok && !tuned_update(r->path, &one, TUNED_NEWEST, r->dry, TUNE_WAIT_MS, &m, why, sizeof why)) {
+    bool ok = tuned_put(&one, &t) && tuned_put(&r->known, &t);           /* known: the same may be asked for twice */
+    if (ok && !tuned_update(r->path, &one, TUNED_NEWEST, false, TUNE_WAIT_MS, &m, why, sizeof why)) {
         cli_error("tune: %s", why);
         ok = false;
     }
@@ -210,6 +212,16 @@ static double share(Run *r)
     return 0;
 }
 
+/* No memory for this size is no reason not to tune for the others. */
+static bool opened(Run *r, int status, const char *label)
+{
+    char size[32];
+    r->small += status == OPTC_ERROR_MEMORY;
+    if (status == OPTC_ERROR_MEMORY)
+        cli_warning("tune: %s at %s elements is left out: %s", label, cli_size(size, r->elements), optc_message());
+    return status == OPTC_ERROR_MEMORY || lib(status);
+}
+
 static const char *kernel_name(optc_rule *rule, StageAt at) { return emit_stage_name(&rule->gen.arena, rule->plan, at.entry->name, at.phase, at.stage); }
 
 /* It has something to choose, and is asked for: by its name or the beginning of it, of which step_1 is not one of step_12's. */
@@ -245,10 +257,11 @@ static bool tune_gpu(Run *r, optc_rule *rule, const char *name)
             double budget = share(r);
             if (budget <= 0)
                 continue;
-            ok = (u || lib(gpu_tuner_open(rule, r->workers, &u))) && (ready || lib(gpu_tuner_stage(u, f))) && lib(gpu_tuner_size(u, r->size[i]));
+            int sized = OPTC_OK;
+            ok = (u || lib(gpu_tuner_open(rule, r->workers, &u))) && (ready || lib(gpu_tuner_stage(u, f))) && opened(r, sized = gpu_tuner_size(u, r->size[i]), label);
             ready = true;
-            if (!ok)
-                break;
+            if (!ok || sized != OPTC_OK)
+                continue;
             Meter m = gpu_tuner_meter(u);
             ok = search_one(r, &k, &space, &m, gpu_tuner_bytes(u), budget, label);
         }
@@ -268,8 +281,9 @@ static bool tune_cpu_size(Run *r, optc_rule *rule, const char *name, int64_t ele
     double budget = share(r);
     if (budget <= 0)
         return true;
-    if (!lib(cpu_tuner_open(rule, elements, &u)))
-        return false;
+    int status = cpu_tuner_open(rule, elements, &u);
+    if (status != OPTC_OK)
+        return opened(r, status, name);
     Meter m = cpu_tuner_meter(u);
     bool ok = search_one(r, &k, &space, &m, cpu_tuner_bytes(u), budget, name);
     cpu_tuner_close(u);
@@ -303,46 +317,74 @@ static optc_type public_of(int t)
     return t < 0 ? OPTC_DEFAULT : of[t];
 }
 
-static bool tune_rule(Run *r, const char *spec)
+/* A rule that is asked for, ready to be tuned. */
+typedef struct Ask { optc_rule *rule; char *name; } Ask;
+
+static bool open_rule(const Run *r, const char *arg, Ask *out)
 {
     const CompileOpts *o = &r->compile;
-    optc_rule_options ro = {.spec = spec, .with = o->with, .options = o->options, .param = public_of(o->p), .grad = public_of(o->g), .state = public_of(o->state)};
-    optc_rule *rule;
-    if (!lib(optc_compile(r->engine, &ro, &rule)))
-        return false;
-    bool ok = rule->engine->gpu || optc_rule_native(rule);
-    if (!ok)
-        cli_error("tune: %s runs on the %s: there is nothing to tune", spec, optc_rule_path(rule));
+    char *spec, *with;
+    bool ok = spec_split(arg, o->with, &spec, &with);
+    optc_rule_options ro = {.spec = spec, .with = with, .options = o->options, .param = public_of(o->p), .grad = public_of(o->g), .state = public_of(o->state)};
+    *out = (Ask){NULL, NULL};
+    ok = ok && lib(optc_compile(r->engine, &ro, &out->rule));
+    if (ok && !out->rule->engine->gpu && !optc_rule_native(out->rule))
+        ok = (cli_error("tune: %s runs on the %s: there is nothing to tune", arg, optc_rule_path(out->rule)), false);
+    Buf b = {0};
+    if (ok)
+        buf_printf(&b, "%.50s%s%.40s", optc_rule_name(out->rule), *with ? "+" : "", with);
+    out->name = buf_take(&b);
+    free(spec);
+    free(with);
+    return ok && out->name;
+}
+
+static void close_rule(Ask *a)
+{
+    (void)optc_release(a->rule);
+    free(a->name);
+    *a = (Ask){NULL, NULL};
+}
+
+static bool tune_rule(Run *r, const Ask *a)
+{
+    optc_rule *rule = a->rule;
+    bool ok = true;
     r->begun = cli_now();
     r->left = stages_to_tune(r, rule) * r->nsize;
-    if (ok && r->stage && !r->left && ++r->without == r->of) {
+    if (r->stage && !r->left && ++r->without == r->of) {
         no_stage(r, rule);
         ok = false;
     }
-    char name[100];
-    snprintf(name, sizeof name, "%.50s%s%.40s", optc_rule_name(rule), o->with && *o->with ? "+" : "", o->with ? o->with : "");
     if (ok && rule->engine->gpu)
-        ok = tune_gpu(r, rule, name);
+        ok = tune_gpu(r, rule, a->name);
     for (int i = 0; i < r->nsize && ok && !rule->engine->gpu && !stop; i++) {
         r->elements = r->size[i];
-        ok = tune_cpu_size(r, rule, name, r->size[i]);
+        ok = tune_cpu_size(r, rule, a->name, r->size[i]);
     }
-    (void)optc_release(rule);
     return ok;
 }
 
 /* ---- what is asked ---- */
 static bool parse_sizes(Run *r, const char *text)
 {
-    char part[32];
+    char part[32], same[32];
     for (bool more = true; more;) {
         size_t n = strcspn(text, ",");
         if (n >= sizeof part || r->nsize == MOST_SIZES)
             return false;
         memcpy(part, text, n);
         part[n] = 0;
-        if (!cli_parse_size(part, &r->size[r->nsize]) || r->size[r->nsize++] > (int64_t)1 << 36)
+        int64_t size;
+        if (!cli_parse_size(part, &size) || size > (int64_t)1 << 36)
             return false;
+        int at = 0;
+        while (at < r->nsize && tuned_bucket(r->size[at]) != tuned_bucket(size))
+            at++;
+        if (at == r->nsize)
+            r->size[r->nsize++] = size;
+        else if (r->size[at] != size)
+            cli_warning("tune: %s elements share their results with %s: only these are tuned for", part, cli_size(same, r->size[at]));
         more = text[n] != 0;
         text += n + more;
     }
@@ -373,7 +415,7 @@ static bool start(Run *r)
         snprintf(r->path, sizeof r->path, "%s", r->into);
     if (!trials_path(r->path, r->trials, sizeof r->trials))
         return cli_error("tune: the path '%s' is too long", r->path), false;
-    if (!tuned_read(&r->known, r->path, why, sizeof why) || !trials_read(&r->tried, r->trials, why, sizeof why))
+    if (*r->path && (!tuned_read(&r->known, r->path, why, sizeof why) || !trials_read(&r->tried, r->trials, why, sizeof why)))
         return cli_error("tune: %s", why), false;
     if (!strncmp(r->device, "cuda", 4))
         r->workers = workers_start(cores() > 2 ? cores() - 1 : cores());
@@ -390,18 +432,29 @@ static bool start(Run *r)
     return true;
 }
 
+/* Before anything is measured: that there is a place for it. */
+static bool can_keep(const Run *r)
+{
+    char why[400];
+    TunedMerge m;
+    bool ok = r->dry || tuned_update(r->path, &(TunedList){0}, TUNED_NEWEST, false, TUNE_WAIT_MS, &m, why, sizeof why);
+    if (!ok)
+        cli_error("tune: results could not be kept: %s", why);
+    return ok;
+}
+
 static int finish(Run *r, bool ok)
 {
     clear_progress(r);
     if (r->found)
-        printf("\n%d stage%s searched, %d better than the model, %.1f %% faster on average%s%s\n", r->found, r->found == 1 ? "" : "s", r->better, 100 * (exp(r->gain / r->found) - 1), r->dry ? "" : "; kept in ", r->dry ? "" : r->path);
+        printf("\n%d stage%s searched, %d better than the model, %.1f %% faster on average%s%s\n", r->found, r->found == 1 ? "" : "s", r->better, 100 * (exp(r->gain / r->found) - 1), r->dry || !ok ? "" : "; kept in ", r->dry || !ok ? "" : r->path);
     if (r->skipped)
         printf("%d done before, left as they are (--again searches them anew)\n", r->skipped);
     if (r->late && !stop)
         printf("%d had no time left: the same command goes on with them, or take a larger --budget\n", r->late);
     if (stop)
         fprintf(stderr, "optc: interrupted: what was found is kept; the same command goes on from there\n");
-    return stop ? 130 : ok ? CLI_OK : CLI_FAILED;
+    return stop ? 130 : ok && !r->small ? CLI_OK : CLI_FAILED;
 }
 
 /* A program tunes itself while it runs: the library does it, told by the environment. */
@@ -428,8 +481,7 @@ int tune_run(const Command *self, int argc, char **argv)
 {
     Run r = {.compile = COMPILE_OPTS_INIT};
     bool live = false;
-    const char *slowdown = "5%";
-    const char *budget = "60s", *sizes = "2^20,2^24,2^28";
+    const char *slowdown = NULL, *budget = NULL, *sizes = NULL;
     const Opt opts[] = {
         {"budget", 0, OPT_TEXT, &budget, "TIME", "for each rule: 60s (default), 5m, 1h"},
         {"device", 0, OPT_TEXT, &r.device, "NAME", "cuda:N or cpu (default: the best here)"},
@@ -446,36 +498,46 @@ int tune_run(const Command *self, int argc, char **argv)
     int n, rc = cli_parse(self, opts, argc, argv, &n);
     if (rc != CLI_GO)
         return rc;
-    if (live)
-        return run_live(self, slowdown, r.into, argv, n);
-    if (!parse_budget(budget, &r.budget))
-        return cli_misuse(self, "--budget must be a time such as 60s or 5m, not '%s'", budget);
-    if (!parse_sizes(&r, sizes))
-        return cli_misuse(self, "--sizes must be element counts such as 2^20,2^28 or 64M, not '%s'", sizes);
-    r.device = r.device && strcmp(r.device, "best") ? r.device : optc_best_device();
     if (r.into && !*r.into)
         return cli_misuse(self, "--into names no file");
-    if (!r.into && (rc = tune_user_path(r.path)) != CLI_GO)
+    if (live && (budget || sizes || r.device || r.stage || r.exhaustive || r.again || r.dry))
+        return cli_misuse(self, "--live goes by the program's own steps: only --slowdown and --into are for it");
+    if (live)
+        return run_live(self, slowdown ? slowdown : "5%", r.into, argv, n);
+    if (slowdown)
+        return cli_misuse(self, "--slowdown is for --live");
+    if (!parse_budget(budget ? budget : "60s", &r.budget))
+        return cli_misuse(self, "--budget must be a time such as 60s or 5m, not '%s'", budget);
+    if (!parse_sizes(&r, sizes ? sizes : "2^20,2^24,2^28"))
+        return cli_misuse(self, "--sizes must be element counts such as 2^20,2^28 or 64M, not '%s'", sizes);
+    r.device = r.device && strcmp(r.device, "best") ? r.device : optc_best_device();
+    if (!r.into && r.dry && !tuned_path(r.path, TUNE_PATH))
+        r.path[0] = 0;                         /* nothing is known, nothing kept */
+    else if (!r.into && (rc = tune_user_path(r.path)) != CLI_GO)
         return rc;
     signal(SIGINT, on_interrupt);
     signal(SIGTERM, on_interrupt);
-    bool ok = start(&r);
-    int of = n;
-    for (int i = 0; ok && !n && i < optc_library_size(); i++)
-        of += !strchr(optc_library_name(i), '/');
-    r.of = of;
-    if (ok)
-        printf("%s\n%d rule%s, %d size%s, up to %g s each, %g s in all (*: the time ended a search)\n\n  %-28s %-5s %-6s %10s %12s %8s %8s\n", optc_device_name(r.engine), of, of == 1 ? "" : "s", r.nsize, r.nsize == 1 ? "" : "s", r.budget, of * r.budget,
+    bool ok = start(&r), library = !n;
+    for (int i = 0; ok && library && i < optc_library_size(); i++)
+        n += !strchr(optc_library_name(i), '/');
+    Ask *ask = calloc((size_t)n + 1, sizeof *ask);
+    ok = ok && ask;
+    for (int i = 0; ok && !library && i < n; i++)                  /* all of them first: who mistyped the last is told at once */
+        ok = open_rule(&r, argv[i], &ask[i]);
+    r.of = n;
+    if (ok && (ok = can_keep(&r)))
+        printf("%s\n%d rule%s, %d size%s, up to %g s each, %g s in all (*: the time ended a search)\n\n  %-28s %-5s %-6s %10s %12s %8s %8s\n", optc_device_name(r.engine), n, n == 1 ? "" : "s", r.nsize, r.nsize == 1 ? "" : "s", r.budget, n * r.budget,
                "stage", "form", "size", "best", "by its plan", "to model", "to used");
-    for (int i = 0; ok && i < n && !stop; i++) {
+    for (int i = 0, at = -1; ok && i < n && !stop; i++) {
+        while (library && strchr(optc_library_name(++at), '/'))
+            ;
         r.nth = i + 1;
-        ok = tune_rule(&r, argv[i]);
+        ok = (!library || open_rule(&r, optc_library_name(at), &ask[i])) && tune_rule(&r, &ask[i]);
+        close_rule(&ask[i]);
     }
-    for (int i = 0; ok && !n && i < optc_library_size() && !stop; i++)
-        if (!strchr(optc_library_name(i), '/')) {
-            r.nth++;
-            ok = tune_rule(&r, optc_library_name(i));
-        }
+    for (int i = 0; ask && i < n; i++)
+        close_rule(&ask[i]);
+    free(ask);
     rc = r.engine ? finish(&r, ok) : CLI_FAILED;
     (void)optc_close(r.engine);
     workers_end(r.workers);
