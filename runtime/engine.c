@@ -95,7 +95,7 @@ static bool pick_device(const char *name, const char *base, int *ordinal)
     }
     if (!strcmp(name, "cuda"))
         return *ordinal = 0, true;
-    return sscanf(name, "cuda:%d%n", ordinal, &end) == 1 && !name[end] && *ordinal >= 0;
+    return sscanf(name, "cuda:%6d%n", ordinal, &end) == 1 && !name[end] && *ordinal >= 0;
 }
 
 optc_status optc_open(const optc_engine_options *o, optc_engine **out)

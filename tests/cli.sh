@@ -233,6 +233,7 @@ expect 2 "--sizes must be element counts" tune sgd --device cpu --sizes 64M,,
 for sizes in '' 2^ 2^-1 2^1.5 2^37 17179869185G 1K,2^4K; do expect 2 "--sizes must be element counts" tune sgd --device cpu --sizes "$sizes"; done
 expect 2 "--into names no file" tune sgd --device cpu --into ''
 expect 1 "there is no device 'tpu'" tune sgd --device tpu
+expect 1 "there is no device 'cuda:4294967296'" tune sgd --device cuda:4294967296
 expect 1 "nosuch" tune nosuch --device cpu
 expect 1 "on the CPU a rule is tuned as a whole" tune sgd --device cpu --stage step_1
 expect 1 "nosuch" tune sgd nosuch --device cpu
@@ -253,6 +254,7 @@ expect 0 "1 stage searched" tune sgd --device cpu --sizes 2^16 --budget 20s
 expect 0 "2 done before" tune sgd sgd --device cpu --sizes 2^16 --budget 20s
 expect 0 "cpu     sgd" tune show
 expect 0 "trials" tune show --stage sgd
+expect 1 "has your own results" tune export -o "$OPTC_TUNE"
 check "a search without a file of results" '[ -s "$OPTC_TUNE" ] && [ -s "$OPTC_TUNE.trials" ]'
 cp "$OPTC_TUNE" before
 expect 0 "1 stage searched" tune sgd --device cpu --sizes 2^16 --budget 20s --again --dry-run
@@ -266,6 +268,7 @@ expect 1 "tune:1: not a file of tuning results" tune sgd --device cpu --sizes 2^
 OPTC_TUNE=
 if "$OPTC" doctor | grep '^nvrtc' | grep -q 'compiles for'; then
     expect 0 "sm_90: " compile adamw --arch sm_90 -o a.cubin
+    expect 2 "expected sm_90" compile adamw --arch sm_4294967386
     mkdir empty && expect 1 "cannot write empty: " compile adamw --arch sm_90 -o empty
     check "a folder was taken for a file that could not be written" '[ -d empty ]'
     expect 0 "bytes of PTX" compile adamw --arch sm_90 --ptx -o a.ptx

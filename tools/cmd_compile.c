@@ -24,7 +24,7 @@ static int read_archs(const Command *self, const char *text, const Archs *all, A
     }
     for (const char *s = text; *s && out->n < 64;) {
         int arch = 0, end = 0;
-        if (sscanf(s, "sm_%d%n", &arch, &end) != 1 || (s[end] && s[end] != ','))
+        if (sscanf(s, "sm_%4d%n", &arch, &end) != 1 || (s[end] && s[end] != ','))
             return cli_misuse(self, "--arch '%s': expected sm_90, sm_80,sm_90 or all", text);
         if (!supported(all, arch)) {
             Buf b = {0};

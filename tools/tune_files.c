@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 bool tune_device_is(const TunedKey *k, const char *part) { return !part || strcasestr(k->device, part); }
@@ -59,10 +60,19 @@ static void keep_device(TunedList *l, const char *part)
     l->n = n;
 }
 
+static bool is_users(const char *path)
+{
+    char own[TUNE_PATH];
+    struct stat a, b;
+    return tuned_path(own, sizeof own) && stat(own, &a) == 0 && stat(path, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
 static int put_results(const TunedList *l, const char *to)
 {
     char why[600];
     if (to && strcmp(to, "-")) {
+        if (is_users(to))
+            return cli_fail("tune: %s has your own results: an export would take their place", to);
         if (!tuned_write(l, to, why, sizeof why))
             return cli_fail("tune: %s", why);
         printf("%d result%s written to %s\n", l->n, l->n == 1 ? "" : "s", to);
