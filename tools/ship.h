@@ -25,6 +25,7 @@ typedef struct Ship {
     Spec *spec; int nspec;
     Pack pack;
     TunedSet tuned;
+    struct StageKey **key;         /* by rule, by Stage.fn: which results are its */
 } Ship;
 
 extern volatile sig_atomic_t ship_stopped;     /* a signal came: nothing may be left behind */
