@@ -179,8 +179,8 @@ done
 check "what was left out: $said" '[ "$(printf "%s\n" "$said" | grep -c "left out")" = 2 ] && printf "%s\n" "$said" | grep -q "results of NVIDIA GeForce RTX 3070, which is sm_86$" && printf "%s\n" "$said" | grep -q "NVIDIA Z9, whose architecture is not known"'
 stage=$(printf %032d 0)
 result "NVIDIA H200" 28 512 2 | tune none.tune
-OPTC_TUNE="$work/none.tune" expect 0 "no stage is launched as measured" "$optc" ship sgd --arch sm_90 -o none
-expect 0 "1 rule" "$optc" ship sgd --arch sm_90 -o none
+OPTC_TUNE="$work/none.tune" expect 0 "no stage is launched as measured" "$optc" ship sgd --arch sm_90 -o plain
+expect 0 "1 rule" "$optc" ship sgd --arch sm_90 -o plain
 check "words on tuning where there was none: $out" '! printf "%s" "$out" | grep -q "measured\|left out"'
 # names of GPUs
 stage=$1
@@ -254,6 +254,10 @@ expect 0 "here: cuda:0, Fake GPU, sm_90: it would load, with its code for sm_90"
 expect 0 "it would not load (the driver is for CUDA 12.9" env FAKE_VERSION=12090 "$optc" ship --check rules
 expect 0 "it would not load (it has no code for sm_70)" env FAKE_ARCH=70 "$optc" ship --check rules
 expect 0 "it would load, with its code for compute_" env FAKE_ARCH=999 "$optc" ship --check rules
+rm -rf loose && cp -r two/rules loose && cp edited.fatbin loose/rules.fatbin
+expect 1 "BAD  sm_90 would be in the fatbin, which is damaged" "$optc" ship --check loose
+check "damaged, and it would load: $out" '! printf "%s" "$out" | grep -q "would load\|ok   sm_\|CPU path"'
+rm -rf loose
 # the package's launches are the library's, which takes the rules from the package: no compiler, no NVRTC; one by one at first, then in graphs, where there are some
 export OPTC_NO_NVRTC=1 OPTC_CACHE_BASE="$work/none:$work/rules" LOG_LIBRARY="$work/log-library" LOG_PACKAGE="$work/log-package" LSAN_OPTIONS=detect_leaks=0
 run=./compare1

@@ -68,9 +68,9 @@ static bool check_images(const char *dir, const Manifest *m)
     free(data);
     if (!f)
         return bad("the manifest names no fatbin");
-    if (n < 0)
-        return bad(whole ? "the fatbin is none" : "the fatbin cannot be looked into");
     bool ok = true, seen[128] = {false};
+    if (n < 0 && whole)
+        ok = bad("the fatbin is none");
     for (int i = 0; i < m->nimage; i++) {
         const PackageImage *x = &m->image[i];
         int at = 0;
@@ -84,7 +84,7 @@ static bool check_images(const char *dir, const Manifest *m)
                      x->ptx ? "every GPU from there on, once its driver has compiled it" : "GPUs of this major version from there on");
             good(text);
         } else {
-            snprintf(text, sizeof text, "%s is not in the fatbin as the manifest says", arch);
+            snprintf(text, sizeof text, n < 0 ? "%s would be in the fatbin, which is damaged" : "%s is not in the fatbin as the manifest says", arch);
             ok = bad(text);
         }
     }
@@ -133,7 +133,8 @@ int ship_check(const char *dir)
     bool ok = check_files(dir, &m);
     list_others(dir, &m);
     ok = check_images(dir, &m) && ok;
-    check_here(&m);
+    if (ok)
+        check_here(&m);
     manifest_free(&m);
     return ok ? CLI_OK : cli_fail("ship: the package in %s is damaged: make it again", dir);
 }
