@@ -347,6 +347,11 @@ expect 2 "'my-rules' is not a name" ship1 adamw -o my-rules
 expect 2 "'9' is not a name" ship1 adamw -o out --name 9
 expect 2 "those of the library" ship1 adamw -o out --name optc
 expect 2 "its example is" ship1 adamw -o example
+for name in Makefile CMakeLists; do expect 2 "called '$name': a file of the package is" ship1 adamw -o out --name $name; done
+for name in stdio math threads dlfcn cuda; do expect 2 "called '$name': its header would take the place" ship1 adamw -o $name; done
+expect 2 "those of the C library" ship1 adamw -o out --name sem
+expect 2 "those of the C library" ship1 adamw -o out --name rtld
+expect 2 "CMake has that name" ship1 adamw -o out --name m
 expect 1 "adamx" ship1 adamw adamx -o out
 expect 1 "given twice" ship1 adamw lion adamw -o out
 expect 1 "is a wrapper" ship1 ema -o out

@@ -380,6 +380,28 @@ static void make_command(Ship *s, const Asked *a)
     buf_free(&b);
 }
 
+/* Names whose files or functions would take the place of others that a package, or who uses it, needs. */
+static const struct { const char *names, *why; } taken[] = {
+    {"optc", "its functions would be those of the library"},
+    {"example", "its example is"},
+    {"Makefile makefile GNUmakefile CMakeLists", "a file of the package is"},
+    {"assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp signal stdalign stdarg stdatomic stdbit stdbool stdckdint stddef stdint stdio stdlib stdnoreturn string "
+     "tgmath threads time uchar wchar wctype alloca dlfcn endian features omp pthread sched strings unistd cuda nvrtc", "its header would take the place of another of that name"},
+    {"fts iconv mq sem shm svc pidfd", "its functions would be those of the C library"},
+    {"f r w x rtld", "its constants would be those of the C library"},
+    {"all clean help install test package edit_cache rebuild_cache m dl", "CMake has that name for something else"},
+};
+
+static const char *why_taken(const char *name)
+{
+    size_t n = strlen(name);
+    for (size_t i = 0; i < sizeof taken / sizeof *taken; i++)
+        for (const char *c = taken[i].names; *c; c += strcspn(c, " "), c += *c == ' ')
+            if (!strncmp(c, name, n) && (c[n] == ' ' || !c[n]))
+                return taken[i].why;
+    return NULL;
+}
+
 /* The package's name: --name, or what the folder is called. */
 static int pick_name(const Command *self, const Asked *a, Ship *s)
 {
@@ -394,8 +416,9 @@ static int pick_name(const Command *self, const Asked *a, Ship *s)
         return cli_misuse(self, "-o: the path is too long");
     if (!is_ident(name) || *name == '_')
         return cli_misuse(self, "'%s' is not a name for a package: letters, digits and _, a letter first, at most 40%s", name, a->name ? "" : "; give one with --name");
-    if (!strcmp(name, "optc") || !strcmp(name, "example"))
-        return cli_misuse(self, "a package cannot be called '%s': %s; give another name with --name", name, *name == 'o' ? "its functions would be those of the library" : "its example is");
+    const char *why = why_taken(name);
+    if (why)
+        return cli_misuse(self, "a package cannot be called '%s': %s; give another name with --name", name, why);
     s->pack.name = arena_strdup(&s->pack.arena, name);
     s->pack.version = optc_version();
     return CLI_GO;
