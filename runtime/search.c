@@ -1,3 +1,4 @@
+#include "internal.h"
 #include "search.h"
 
 #include <stdlib.h>
@@ -59,7 +60,7 @@ static int add(Search *s, const Launch *l)
     return s->n++;
 }
 
-typedef struct Run { const Space *space; const Meter *m; Search *s; double t0; bool broken; } Run;
+typedef struct Run { const Space *space; const Meter *m; Search *s; double t0, each; bool broken; } Run;       /* each: seconds a sample took the last time; 0: none yet */
 
 static bool over(const Run *r)
 {
@@ -75,17 +76,51 @@ static void say(const Run *r, int tried, int of)
 static const double better_by = 0.997, clearly = 0.97, not_by = 1.005, beside_not_by = 1.01;       /* less is noise; after few samples, much less; more than the model takes on a layout, at a size beside */
 enum { ENOUGH = 9, CONFIRM = 25, MOST_SAMPLES = 75 };
 
-typedef struct Duel { double ratio, to_model[MOST_LAYOUTS], worst; } Duel;      /* ratio: of their times in all; to_model and worst: of the first one's to the model's, as far as the second's is known */
+/* As many samples at a time as take no longer than this, in seconds: until they are there, neither the budget nor stop is looked at. */
+static const double at_once = 0.5;
 
-/* Two of them with many samples on each of these layouts alone. */
+/* The samples there were time for, one at least; 0: the device failed. No race takes more than a twentieth of the budget, so that long steps leave time to try several. */
+static int race(Run *r, int layout, const Launch *x, const Launch *y, int samples, double *ms_x, double *ms_y)
+{
+    double b[MOST_SAMPLES], ratio[MOST_SAMPLES], begun = r->m->now(r->m->ctx), ends = begun, limit = r->s->budget / 20 > at_once ? r->s->budget / 20 : at_once;
+    int n = 0, parts = 0;
+    for (int turn = 0; n < samples && (!n || (!over(r) && ends - begun + r->each <= limit)); turn++) {
+        double from = ends, most = r->each > 0 ? at_once / r->each : 1, t[2];
+        int some = most > samples - n ? samples - n : most > 1 ? (int)most : 1, first = turn % 2;        /* who begins changes with every sample */
+        if (!r->m->race(r->m->ctx, layout, first ? y : x, first ? x : y, some, &t[first], &t[!first]))
+            return r->broken = true, 0;
+        ends = r->m->now(r->m->ctx);
+        r->each = (ends - from) / some;
+        *ms_x = t[0];
+        *ms_y = t[1];
+        for (int i = 0; i < some; i++, n++) {
+            b[n] = t[1];
+            ratio[n] = t[0] / t[1];
+        }
+        parts = turn + 1;
+    }
+    if (parts > 1) {
+        *ms_y = median(b, n);
+        *ms_x = *ms_y * median(ratio, n);
+    }
+    return n;
+}
+
+typedef struct Duel { double ratio, to_model[MOST_LAYOUTS], worst; int samples; } Duel;     /* ratio: of their times in all; to_model and worst: of the first one's to the model's, as far as the second's is known */
+
+/* Two of them with many samples on each of these layouts alone. Where there was no time for them, what is known of the two counts too. */
 static bool duel_on(Run *r, int i, int j, int from, int to, Duel *d)
 {
     const Tried *x = &r->s->trial[i], *y = &r->s->trial[j];
     double a = 0, b = 0, ms_x, ms_y;
-    *d = (Duel){0};
+    *d = (Duel){.samples = CONFIRM};
     for (int k = from; k < to; k++) {
-        if (!r->m->race(r->m->ctx, k, &x->launch, &y->launch, CONFIRM, &ms_x, &ms_y))
-            return r->broken = true, false;
+        int n = race(r, k, &x->launch, &y->launch, CONFIRM, &ms_x, &ms_y);
+        if (!n)
+            return false;
+        if (n < CONFIRM && k < r->m->layouts && y->samples)
+            ms_x = (ms_x * n + ms_y * x->ms / y->ms * x->samples) / (n + x->samples);
+        d->samples = n < d->samples ? n : d->samples;
         a += ms_x;
         b += ms_y;
         d->to_model[k] = ms_x / ms_y * (y->to_model[k] > 0 ? y->to_model[k] : 1);
@@ -95,6 +130,9 @@ static bool duel_on(Run *r, int i, int j, int from, int to, Duel *d)
     return true;
 }
 
+/* The first by more than noise: after few samples, by much more. */
+static bool won(const Run *r, int i, const Duel *d) { return d->ratio <= (d->samples == CONFIRM || r->s->trial[i].samples >= ENOUGH ? better_by : clearly); }
+
 static bool duel(Run *r, int i, int j, Duel *d) { return duel_on(r, i, j, 0, r->m->layouts, d); }
 
 /* What came out stands with the trial. */
@@ -102,7 +140,7 @@ static void note(Run *r, int i, const Duel *d, double ms)
 {
     Tried *t = &r->s->trial[i];
     memcpy(t->to_model, d->to_model, sizeof t->to_model);
-    t->samples += CONFIRM;
+    t->samples += d->samples;
     t->uneven = d->worst > not_by;
     t->ms = t->uneven ? r->s->model_ms * d->worst : ms;
 }
@@ -129,9 +167,9 @@ static void crown(Run *r, int i)
     if (!duel(r, i, s->best, &d))
         return;
     note(r, i, &d, s->trial[s->best].ms * d.ratio);
-    if (d.ratio < better_by && !s->trial[i].uneven)
+    if (won(r, i, &d) && !s->trial[i].uneven)
         look_beside(r, i);
-    if (d.ratio < better_by && !s->trial[i].uneven && !r->broken)
+    if (won(r, i, &d) && !s->trial[i].uneven && !r->broken)
         s->best = i;
 }
 
@@ -141,10 +179,9 @@ static void measure(Run *r, int i, int samples)
     Search *s = r->s;
     Tried *t = &s->trial[i], *best = &s->trial[s->best];
     double a, b;
-    if (!r->m->race(r->m->ctx, -1, &t->launch, &best->launch, samples, &a, &b)) {
-        r->broken = true;
+    samples = race(r, -1, &t->launch, &best->launch, samples, &a, &b);
+    if (!samples)
         return;
-    }
     if (i == s->model && !t->samples) {
         t->ms = s->model_ms = a;
     } else if (i != s->best) {
@@ -166,8 +203,8 @@ static double hopeless(const Run *r, int samples)
 
 static bool fit(const Tried *t) { return !t->failed && !t->uneven; }
 
-/* Times those of `list` (indices of trials) that build; who is seen to be far behind at the first look is left at that. */
-static void measure_all(Run *r, const int *list, int n, int samples)
+/* Times those of `list` (indices of trials) that build, the first of which is number `from` of `of`; who is seen to be far behind at the first look is left at that. */
+static void measure_all(Run *r, const int *list, int n, int samples, int from, int of)
 {
     for (int i = 0; i < n && !over(r); i++) {
         const Tried *t = &r->s->trial[list[i]];
@@ -176,7 +213,7 @@ static void measure_all(Run *r, const int *list, int n, int samples)
             measure(r, list[i], look);
         if (fit(t) && look < samples && t->ms < hopeless(r, t->samples) * r->s->trial[r->s->best].ms && !over(r))
             measure(r, list[i], samples - look);
-        say(r, i + 1, n);
+        say(r, from + i + 1, of);
     }
 }
 
@@ -202,6 +239,9 @@ static void prepare(Run *r, const int *list, int n)
         r->m->prepare(r->m->ctx, l, n);
 }
 
+/* What is not compiled ahead is made ready one by one: a short budget sees more of them. */
+static int batch_of(const Run *r) { return r->m->prepare ? SEARCH_BATCH : 1; }
+
 /* Those of a batch that build, the count. */
 static int make_ready(Run *r, int *list, int n)
 {
@@ -210,7 +250,6 @@ static int make_ready(Run *r, int *list, int n)
     for (int i = 0; i < n; i++)
         if (!r->s->trial[list[i]].failed)
             list[kept++] = list[i];
-    say(r, n, n);
     return kept;
 }
 
@@ -227,14 +266,16 @@ static void sort_by_time(const Search *s, int *list, int n)
 /* Few samples for many, many for few. Those that are made ready in batches are timed batch by batch, so that a short budget still saw some of them. */
 static void halve(Run *r, int *list, int n, int samples)
 {
-    for (int at = 0; at < n && !over(r); at += SEARCH_BATCH) {
-        int part[SEARCH_BATCH], k = n - at < SEARCH_BATCH ? n - at : SEARCH_BATCH;
+    int batch = batch_of(r);
+    for (int at = 0; at < n && !over(r); at += batch) {
+        int part[SEARCH_BATCH], k = n - at < batch ? n - at : batch;
         memcpy(part, list + at, sizeof *part * (size_t)k);
         prepare(r, list + at, n - at);
         k = make_ready(r, part, k);
         if (!over(r))
-            prepare(r, list + at + SEARCH_BATCH, n - at - SEARCH_BATCH);
-        measure_all(r, part, k, samples);
+            prepare(r, list + at + batch, n - at - batch);
+        say(r, at, n);
+        measure_all(r, part, k, samples, at, n);
     }
     int kept = 0;
     for (int i = 0; i < n; i++)
@@ -247,7 +288,7 @@ static void halve(Run *r, int *list, int n, int samples)
         while (n > 4 && r->s->trial[list[n - 1]].ms > hopeless(r, samples) * r->s->trial[list[0]].ms)
             n--;
         samples = samples * 3 < MOST_SAMPLES ? samples * 3 : MOST_SAMPLES;
-        measure_all(r, list, n, samples);
+        measure_all(r, list, n, samples, 0, n);
         sort_by_time(r->s, list, n);
         if (n <= 4)
             break;
@@ -366,7 +407,7 @@ static bool everything(Run *r)
     return list != NULL;
 }
 
-/* The model and what is known, together and whatever the budget: without the model there is nothing to say, and the others are most likely the best. */
+/* The model whatever the budget, without which there is nothing to say, and what is known, which is most likely the best. */
 static bool begin(Run *r)
 {
     Search *s = r->s;
@@ -381,16 +422,19 @@ static bool begin(Run *r)
     for (int i = 0; i < n; i++)
         if (list[i] < 0)
             return false;
-    ready_batch(r, list, n);
+    bool together = batch_of(r) > 1;
+    ready_batch(r, list, together ? n : 1);
     if (s->trial[s->model].failed)
         return false;
     double a, b;
-    r->broken = !r->m->race(r->m->ctx, -1, &model, &model, ENOUGH, &a, &b);        /* to warm up: the first ones are slower */
-    if (!r->broken)
+    if (race(r, -1, &model, &model, ENOUGH, &a, &b))          /* to warm up: the first ones are slower */
         measure(r, s->model, CONFIRM);
-    for (int i = 1; i < n && !over(r); i++)
+    for (int i = 1; i < n && !over(r); i++) {
+        if (!together)
+            ready_batch(r, list + i, 1);
         if (!s->trial[list[i]].failed)
             measure(r, list[i], ENOUGH);
+    }
     return true;
 }
 
@@ -406,7 +450,7 @@ static int next_best(const Search *s)
 
 bool search_run(const Space *space, const Meter *m, Search *s)
 {
-    Run r = {space, m, s, m->now(m->ctx), false};
+    Run r = {.space = space, .m = m, .s = s, .t0 = m->now(m->ctx)};
     int list[48];
     s->n = 0;
     s->used_ms = 0;
@@ -425,9 +469,9 @@ bool search_run(const Space *space, const Meter *m, Search *s)
     Duel d;
     while (s->best != s->model && duel(&r, s->best, s->model, &d)) {
         note(&r, s->best, &d, s->model_ms * d.ratio);
-        if (d.ratio <= better_by && !s->trial[s->best].uneven)
+        if (won(&r, s->best, &d) && !s->trial[s->best].uneven)
             look_beside(&r, s->best);          /* one that was second, perhaps, and never crowned */
-        if (d.ratio <= better_by && !s->trial[s->best].uneven)
+        if (won(&r, s->best, &d) && !s->trial[s->best].uneven)
             break;
         s->trial[s->best].uneven = true;
         s->best = next_best(s);

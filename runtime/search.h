@@ -10,7 +10,9 @@
  *   a duel     before one takes the place of the best, and at the end against the model: many samples on each layout of the work alone; who is worse than the
  *              model on one of them is out, whatever it gains on the others, and who is worse at a size beside, which would take the result
  *
- * Exhaustive: everything, then halving among the best. */
+ * Exhaustive: everything, then halving among the best.
+ *
+ * Where steps are long there are fewer samples, down to one, and the budget and stop are looked at between them; what few samples say must be clearer. */
 #ifndef OPTC_SEARCH_H
 #define OPTC_SEARCH_H
 #include "tuned.h"
@@ -40,7 +42,7 @@ typedef struct Meter {
     int layouts;                                                                          /* of the work that is timed: all in turn, or (in duels) each alone */
     bool steady;                                                                          /* a sample is so many runs that one shows who is far behind */
     int (*widen)(void *ctx);                                                              /* makes ready the sizes beside this one: how many layouts there are then; may be NULL */
-    void (*prepare)(void *ctx, const Launch *l, int n);                                   /* these are asked for next, in this order, at most SEARCH_AHEAD; more than once; may be NULL */
+    void (*prepare)(void *ctx, const Launch *l, int n);                                   /* these are asked for next, in this order, at most SEARCH_AHEAD; more than once; NULL: nothing is gained by making several ready at once */
     void (*ready)(void *ctx, const Launch *l, int n, bool *ok);                           /* makes n launches ready; ok[i] false: it does not build, or other bits come out */
     bool (*race)(void *ctx, int layout, const Launch *a, const Launch *b, int samples, double *ms_a, double *ms_b);      /* medians of alternating runs; layout -1: all; false: the device failed */
     double (*now)(void *ctx);                                                             /* seconds */

@@ -8,11 +8,15 @@
 
 static const Launch model = {{0, 1, 0, 0, 0, 0, 0}};
 
+/* A pair that takes the same steps, to compare bits, and what is timed. The pair need not be large: what a launch does to bits it does where every thread has a few pieces. */
+enum { TIMED = 2, NSET, PAIR_MOST = 1 << 22, PERIOD = 1 << 16 };
+typedef struct Set { optc_binding *b; void *p; int64_t dim[2], n; } Set;
+
 struct CpuTuner {
     optc_rule *r;
-    optc_binding *b[2];                    /* a pair that takes the same steps, to compare bits */
-    void *p[2], *g, *input;
-    int64_t dim[2], n, most;               /* most: units of work of a stage */
+    Set set[NSET];
+    void *g, *input;
+    int64_t most;                          /* units of work of a stage */
 };
 
 static void use(optc_binding *b, const Launch *l)
@@ -21,40 +25,51 @@ static void use(optc_binding *b, const Launch *l)
     b->grain = l->v[KNOB_ITEMS];
 }
 
-static size_t param_bytes(const CpuTuner *u) { return (size_t)u->n * (size_t)type_info[u->r->plan->p].bytes; }
+static size_t param_bytes(const CpuTuner *u) { return (size_t)u->set[0].n * (size_t)type_info[u->r->plan->p].bytes; }
 
-static optc_status bind_one(CpuTuner *u, int i)
+/* Some numbers, again and again: copied by all threads, so that pages lie near who will work on them. */
+static void fill(const CpuTuner *u, Type t, void *to, int64_t n, uint32_t by, int64_t sign, double scale)
+{
+    size_t size = (size_t)type_info[t].bytes;
+    for (int64_t k = 0; k < n && k < PERIOD; k++)
+        type_store(t, to, k, scale * (0.25 + (double)((uint32_t)k * by >> 9) * 0x1p-23) * (k & sign ? 1 : -1));
+#pragma omp parallel for schedule(static) num_threads(u->r->engine->threads) if (n > 4 * PERIOD)
+    for (int64_t k = PERIOD; k < n; k += PERIOD)
+        memcpy((char *)to + (size_t)k * size, to, (size_t)(n - k < PERIOD ? n - k : PERIOD) * size);
+}
+
+static optc_status bind_one(CpuTuner *u, Set *x)
 {
     const Plan *p = u->r->plan;
     bool matrix = p->rule->has_matrix || p->rule->view;
-    for (int64_t k = 0; k < u->n; k++)
-        type_store(p->p, u->p[i], k, (0.25 + (double)((uint32_t)k * 2654435761u >> 9) * 0x1p-23) * (k & 1 ? 1 : -1));
-    optc_tensor t = {.param = u->p[i], .grad = u->g, .rank = matrix ? 2 : 1, .shape = u->dim};
-    optc_status s = optc_bind(u->r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &u->b[i]);
+    fill(u, p->p, x->p, x->n, 2654435761u, 1, 1);
+    optc_tensor t = {.param = x->p, .grad = u->g, .rank = matrix ? 2 : 1, .shape = x->dim};
+    optc_status s = optc_bind(u->r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &x->b);
     for (int k = 0; k < optc_rule_inputs(u->r) && s == OPTC_OK; k++)
-        if (optc_set_scalar(u->b[i], -1, optc_rule_input(u->r, k), 0.5) != OPTC_OK)
-            s = optc_set_input(u->b[i], 0, optc_rule_input(u->r, k), u->input, 0);
+        if (optc_set_scalar(x->b, -1, optc_rule_input(u->r, k), 0.5) != OPTC_OK)
+            s = optc_set_input(x->b, 0, optc_rule_input(u->r, k), u->input, 0);
     if (s == OPTC_OK)
-        use(u->b[i], &model);              /* whatever is known already */
+        use(x->b, &model);                 /* whatever is known already */
     return s;
 }
 
 /* Where a launch gave other bits the pair differs from then on: made equal again. At first too: what no step writes is as it was found. */
 static void mend(CpuTuner *u)
 {
-    memcpy(u->p[1], u->p[0], param_bytes(u));
-    memcpy(u->b[1]->block, u->b[0]->block, u->b[0]->block_bytes);
-    u->b[1]->steps = u->b[0]->steps;
+    optc_binding *from = u->set[0].b, *to = u->set[1].b;
+    memcpy(u->set[1].p, u->set[0].p, param_bytes(u));
+    memcpy(to->block, from->block, from->block_bytes);
+    to->steps = from->steps;
 }
 
 static optc_status begin(CpuTuner *u)
 {
     optc_status s = OPTC_OK;
-    for (int i = 0; i < 2 && s == OPTC_OK; i++) {
-        optc_unbind(u->b[i]);
-        s = bind_one(u, i);
+    for (Set *x = u->set; x < u->set + NSET && s == OPTC_OK; x++) {
+        optc_unbind(x->b);
+        s = bind_one(u, x);
         if (s == OPTC_OK)
-            s = optc_step(u->b[i]);
+            s = optc_step(x->b);
     }
     if (s == OPTC_OK)
         mend(u);
@@ -62,7 +77,7 @@ static optc_status begin(CpuTuner *u)
 }
 
 /* Steps on a gradient that stays run away: LARS and Adafactor are at infinity after 4200, where all bits are alike. Long before that they begin anew. */
-static bool fresh(CpuTuner *u) { return u->b[0] && u->b[1] && (u->b[0]->steps < 1000 || begin(u) == OPTC_OK); }
+static bool fresh(CpuTuner *u) { return u->set[TIMED].b && (u->set[TIMED].b->steps < 1000 || begin(u) == OPTC_OK); }
 
 /* Of the stage that has most. */
 static int64_t most_units(const CpuTuner *u)
@@ -70,7 +85,7 @@ static int64_t most_units(const CpuTuner *u)
     int64_t most = 0;
     for (int f = 0; f < u->r->plan->nfn; f++) {
         const Stage *st = plan_at(u->r->plan, f).stage;
-        const Units *x = st && st->kind != S_GROUP ? &u->b[0]->units[st->variant] : NULL;
+        const Units *x = st && st->kind != S_GROUP ? &u->set[TIMED].b->units[st->variant] : NULL;
         most = x && x->prefix[st->kind][x->n] > most ? x->prefix[st->kind][x->n] : most;
     }
     return most;
@@ -80,13 +95,36 @@ void cpu_tuner_close(CpuTuner *u)
 {
     if (!u)
         return;
-    for (int i = 0; i < 2; i++) {
-        optc_unbind(u->b[i]);
-        free(u->p[i]);
+    for (int i = 0; i < NSET; i++) {
+        optc_unbind(u->set[i].b);
+        free(u->set[i].p);
     }
     free(u->g);
     free(u->input);
     free(u);
+}
+
+static bool make_set(const CpuTuner *u, int64_t elements, Set *x)
+{
+    bool matrix = u->r->rule->has_matrix || u->r->rule->view;
+    int64_t cols = 1;
+    while (matrix && cols * cols < elements && cols < 4096)
+        cols *= 2;
+    x->dim[0] = (elements + cols - 1) / cols;
+    x->dim[1] = cols;
+    x->n = x->dim[0] * cols;
+    x->p = aligned_alloc(1 << 12, ((size_t)x->n * (size_t)type_info[u->r->plan->p].bytes + 4095) / 4096 * 4096);
+    return x->p != NULL;
+}
+
+/* Of an element of the widest input. */
+static size_t input_bytes(const Plan *p)
+{
+    int most = 0;
+    for (int k = 0; k < p->nmem; k++)
+        if (p->mem[k].kind == MEM_INPUT && p->mem[k].dom != GROUP && type_info[p->mem[k].type].bytes > most)
+            most = type_info[p->mem[k].type].bytes;
+    return (size_t)most;
 }
 
 int cpu_tuner_open(optc_rule *r, int64_t elements, CpuTuner **out)
@@ -96,24 +134,18 @@ int cpu_tuner_open(optc_rule *r, int64_t elements, CpuTuner **out)
     if (!u)
         return fail(OPTC_ERROR_MEMORY, "tuning: out of memory");
     u->r = r;
-    bool matrix = r->rule->has_matrix || r->rule->view;
-    int64_t cols = 1;
-    while (matrix && cols * cols < elements && cols < 4096)
-        cols *= 2;
-    u->dim[0] = (elements + cols - 1) / cols;
-    u->dim[1] = cols;
-    u->n = u->dim[0] * cols;
-    u->g = malloc((size_t)u->n * 8 + 64);
-    u->input = malloc((size_t)u->n * 8 + 64);
-    for (int i = 0; i < 2; i++)
-        u->p[i] = aligned_alloc(1 << 12, ((size_t)u->n * 8 + 4095) / 4096 * 4096);
-    optc_status s = u->g && u->input && u->p[0] && u->p[1] ? OPTC_OK : fail(OPTC_ERROR_MEMORY, "tuning: out of memory");
-    for (int64_t k = 0; k < u->n && s == OPTC_OK; k++)
-        type_store(r->plan->g, u->g, k, 0.0625 * (0.25 + (double)((uint32_t)k * 2246822519u >> 9) * 0x1p-23) * (k & 2 ? 1 : -1));
-    if (s == OPTC_OK)
-        memset(u->input, 0x3f, (size_t)u->n * 8);       /* a normal number in every type */
-    if (s == OPTC_OK)
+    bool ok = true;
+    for (int i = 0; i < NSET && ok; i++)
+        ok = make_set(u, i < TIMED && elements > PAIR_MOST ? PAIR_MOST : elements, &u->set[i]);
+    size_t n = (size_t)u->set[TIMED].n;
+    u->g = ok ? malloc(n * (size_t)type_info[r->plan->g].bytes + 64) : NULL;
+    u->input = u->g ? malloc(n * input_bytes(r->plan) + 64) : NULL;
+    optc_status s = u->input ? OPTC_OK : fail(OPTC_ERROR_MEMORY, "tuning: out of memory");
+    if (s == OPTC_OK) {
+        fill(u, r->plan->g, u->g, (int64_t)n, 2246822519u, 2, 0.0625);
+        memset(u->input, 0x3f, n * input_bytes(r->plan));       /* a normal number in every type */
         s = begin(u);
+    }
     if (s != OPTC_OK) {
         char why[1024];
         snprintf(why, sizeof why, "%s", optc_message());
@@ -129,9 +161,9 @@ Space cpu_tuner_space(void) { return (Space){.form = FORM_CPU, .model = model, .
 
 static bool same_bits(CpuTuner *u, const Launch *l)
 {
-    use(u->b[0], &model);
-    use(u->b[1], l);
-    return optc_step(u->b[0]) == OPTC_OK && optc_step(u->b[1]) == OPTC_OK && !memcmp(u->p[0], u->p[1], param_bytes(u)) && !memcmp(u->b[0]->block, u->b[1]->block, u->b[0]->block_bytes);
+    const Set *x = &u->set[0], *y = &u->set[1];
+    use(y->b, l);                          /* the other one's stays the model's */
+    return optc_step(x->b) == OPTC_OK && optc_step(y->b) == OPTC_OK && !memcmp(x->p, y->p, param_bytes(u)) && !memcmp(x->b->block, y->b->block, x->b->block_bytes);
 }
 
 /* What comes to the same as another could win by noise only. One unit of work goes to one thread at once, whatever the launch: the model stays. Of grains that take all there is
@@ -153,21 +185,18 @@ static void ready(void *ctx, const Launch *l, int n, bool *ok)
 }
 
 /* Short steps are timed together, far above the clock's grain and far below what a core is taken away for. They are counted anew each time: threads that wait for one take
- * a thousand times what they took before. Both of the pair take as many, so that what is compared next is equal again. */
+ * a thousand times what they took before. */
 static bool run_timed(CpuTuner *u, const Launch *l, double *ms)
 {
     int reps = 0;
-    for (int i = 0; i < 2; i++)
-        use(u->b[i], l);
+    use(u->set[TIMED].b, l);
     double t0 = now_ms();
     for (*ms = 0; *ms < 0.05; *ms = now_ms() - t0)
         for (int more = reps + 1; more; more--, reps++)
-            if (optc_step(u->b[0]) != OPTC_OK)
+            if (optc_step(u->set[TIMED].b) != OPTC_OK)
                 return false;
     *ms /= reps;
-    while (reps && optc_step(u->b[1]) == OPTC_OK)
-        reps--;
-    return !reps;
+    return true;
 }
 
 /* By the median of the ratios, not the ratio of the medians: a core whose speed goes up and down is the same for two that follow each other. With one launch on both sides the
@@ -203,7 +232,7 @@ static double now(void *ctx)
 double cpu_tuner_bytes(const CpuTuner *u)
 {
     optc_bytes b;
-    return optc_plan_bytes(u->b[0], "step", 1, &b) == OPTC_OK ? b.read + b.written : 0;
+    return optc_plan_bytes(u->set[TIMED].b, "step", 1, &b) == OPTC_OK ? b.read + b.written : 0;
 }
 
 Meter cpu_tuner_meter(CpuTuner *u) { return (Meter){.ctx = u, .layouts = 1, .ready = ready, .race = race, .now = now}; }

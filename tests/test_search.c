@@ -18,8 +18,8 @@ typedef struct Land {
     bool (*fails)(const Launch *l);
     uint64_t seed;
     double clock;
-    int builds, races, die_at;                 /* die_at: the race at which the device fails; 0: never */
-    int stop_at; volatile int stop;
+    int builds, races, samples, die_at;        /* die_at: the race at which the device fails; 0: never */
+    int stop_at, late; volatile int stop;      /* late: samples after the stop */
     Launch ahead[SEARCH_AHEAD]; int nahead;    /* what was said to come next … */
     int vain;                                  /* … and did not */
 } Land;
@@ -60,6 +60,8 @@ static bool race(void *ctx, int layout, const Launch *x, const Launch *y, int sa
 {
     Land *a = ctx;
     double t[2][128], drift = 1 + 0.1 * sin(a->clock);          /* the device's clock wanders: both sides alike */
+    a->samples += samples;
+    a->late += a->stop ? samples : 0;
     for (int i = 0; i < samples; i++) {
         t[0][i] = noisy(a, layout, x) * drift;
         t[1][i] = noisy(a, layout, y) * drift;
@@ -339,6 +341,36 @@ START_TEST(budget_and_stop)
 }
 END_TEST
 
+/* Where a step takes long there are few samples: a short budget still tries some launches and keeps the best, and stop is heeded. Nothing is made ready that is not timed. */
+static double slow(const Launch *l) { return 200 * (l->v[KNOB_THREADS] == 512 ? 0.8 : l->v[KNOB_THREADS] < 256 ? 1.1 : 1); }
+
+START_TEST(long_steps)
+{
+    for (uint64_t seed = 1; seed <= 10; seed++) {
+        Land a = {.height = slow, .noise = 0.02, .seed = seed, .unsteady = true};
+        Meter m = meter_of(&a);
+        m.prepare = NULL;
+        Search s = {.budget = 4};
+        ck_assert(search_run(&space, &m, &s));
+        int tried = 0;
+        for (int i = 0; i < s.n; i++)
+            tried += s.trial[i].samples > 0;
+        ck_assert_msg(!s.finished && tried >= 4 && s.spent < 5.5, "seed %d: %d tried in %.1f s", (int)seed, tried, s.spent);
+        ck_assert_msg(a.builds <= tried + 1, "%d made ready, %d tried", a.builds, tried);
+        ck_assert_msg(s.trial[s.best].launch.v[KNOB_THREADS] == 512, "seed %d: the best of them was lost", (int)seed);
+        search_free(&s);
+        Land b = {.height = slow, .noise = 0.02, .seed = seed, .unsteady = true, .stop_at = (int)seed};
+        s = run(&b, 60, false);
+        ck_assert_msg(!s.finished && b.late <= 3, "stopped at race %d: %d samples more", (int)seed, b.late);
+        search_free(&s);
+        Land c = {.height = flat, .seed = seed};
+        s = run(&c, 0.02, false);
+        ck_assert_int_eq(c.samples, 9 + 25);                       /* short ones are what they were */
+        search_free(&s);
+    }
+}
+END_TEST
+
 /* What a run before found is tried first, so a short budget does not lose it. */
 START_TEST(goes_on_from_before)
 {
@@ -425,6 +457,7 @@ Suite *search_suite(void)
     tcase_add_test(t, losses_add_up);
     tcase_add_test(t, exhaustive_tries_all);
     tcase_add_test(t, budget_and_stop);
+    tcase_add_test(t, long_steps);
     tcase_add_test(t, goes_on_from_before);
     tcase_add_test(t, stands_to_what_is_used);
     tcase_add_loop_test(t, model_is_valid, 0, 4);

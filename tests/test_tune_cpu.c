@@ -102,12 +102,30 @@ START_TEST(samples_are_long)
     double a, b;
     int samples = 25, before = runs;
     ck_assert(meter.race(meter.ctx, 0, &model, &model, samples, &a, &b));
-    ck_assert_msg(runs - before > samples * 2 * 2 * 4, "%d steps in %d samples", runs - before, samples);
+    ck_assert_msg(runs - before > samples * 2 * 4, "%d steps in %d samples", runs - before, samples);
     ck_assert(a > 0 && b > 0);
     while (runs < 20000)
         ck_assert(meter.race(meter.ctx, 0, &model, &model, 9, &a, &b));
     ck_assert_int_eq(infinite, 0);
     ck_assert(ready_one(model));
+    close_tuner();
+}
+END_TEST
+
+/* What is large is stepped to be timed only, once for a sample of each side; bits are compared on less. */
+START_TEST(large_ones_are_not_stepped_in_vain)
+{
+    int64_t units = (1 << 23) / SEG;
+    open_tuner("sgd", 1, 1 << 23);
+    ck_assert_int_lt(runs, 2 * units + 1);
+    Launch model = cpu_tuner_space().model;
+    double a, b;
+    int before = runs;
+    ck_assert(meter.race(meter.ctx, 0, &model, &model, 3, &a, &b));
+    ck_assert_int_eq(runs - before, 3 * 2 * units);
+    before = runs;
+    ck_assert(ready_one(model));
+    ck_assert_int_lt(runs - before, units + 1);
     close_tuner();
 }
 END_TEST
@@ -136,6 +154,7 @@ Suite *tune_cpu_suite(void)
     tcase_add_loop_test(t, one_unit_keeps_the_model, 0, 9);
     tcase_add_test(t, tries_what_differs);
     tcase_add_loop_test(t, samples_are_long, 0, 2);
+    tcase_add_test(t, large_ones_are_not_stepped_in_vain);
     tcase_add_loop_test(t, other_bits_once, 0, 2);
     suite_add_tcase(s, t);
     return s;
