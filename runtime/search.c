@@ -306,6 +306,17 @@ static int propose(Search *s, int *list, int n, int most, const Launch *l)
     return n;
 }
 
+static bool may_try(const Run *r, const Launch *l) { return search_valid(r->space, l) && (!r->m->worth || r->m->worth(r->m->ctx, l)); }
+
+static int all_to_try(const Run *r, Launch **all)
+{
+    int n = 0, count = search_space(r->space, all);
+    for (int i = 0; i < count; i++)
+        if (may_try(r, &(*all)[i]))
+            (*all)[n++] = (*all)[i];
+    return count < 0 ? count : n;
+}
+
 /* Bytes a multiprocessor has under way, as far as one can tell without knowing the registers. */
 static double under_way(const Space *space, const Launch *l)
 {
@@ -329,7 +340,7 @@ static int propose_about(Run *r, int *list, int n, int most, const Launch *at)
         for (int i = 0; i < c; i++) {
             Launch l = *at;
             l.v[k] = v[i];
-            if (search_valid(r->space, &l))
+            if (may_try(r, &l))
                 n = propose(r->s, list, n, most, &l);
         }
     }
@@ -342,7 +353,7 @@ static int seeds(Run *r, int *list, int most)
     int n = propose_about(r, list, 0, most, &r->space->model);
     n = propose_about(r, list, n, most, &r->space->rival);
     Launch *all;
-    int count = search_space(r->space, &all);
+    int count = all_to_try(r, &all);
     while (n < most && count > 0) {
         int pick = -1;
         double least = 0;
@@ -365,7 +376,7 @@ static int seeds(Run *r, int *list, int most)
 static int neighbours(Run *r, const Launch *from, int *list, int most)
 {
     Launch *all;
-    int n = 0, count = search_space(r->space, &all);
+    int n = 0, count = all_to_try(r, &all);
     for (int far = 1; far <= 2; far++)
         for (int i = 0; i < count && n < most; i++) {
             int apart = 0;
@@ -396,7 +407,7 @@ static void climb(Run *r)
 static bool everything(Run *r)
 {
     Launch *all;
-    int count = search_space(r->space, &all), n = 0;
+    int count = all_to_try(r, &all), n = 0;
     int *list = count > 0 ? malloc(sizeof *list * (size_t)count) : NULL;
     for (int i = 0; list && i < count; i++)
         n = propose(r->s, list, n, count, &all[i]);
@@ -416,7 +427,7 @@ static bool begin(Run *r)
     s->model = s->best = list[n++] = add(s, &model);
     for (int i = 0; i <= s->nknown && n < SEARCH_BATCH; i++) {
         const Launch *l = i ? &s->known[i - 1] : s->used;
-        if (l && search_valid(r->space, l) && find(s, l) < 0)
+        if (l && may_try(r, l) && find(s, l) < 0)
             list[n++] = add(s, l);
     }
     for (int i = 0; i < n; i++)

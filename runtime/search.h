@@ -46,6 +46,7 @@ typedef struct Meter {
     void (*ready)(void *ctx, const Launch *l, int n, bool *ok);                           /* makes n launches ready; ok[i] false: it does not build, or other bits come out */
     bool (*race)(void *ctx, int layout, const Launch *a, const Launch *b, int samples, double *ms_a, double *ms_b);      /* medians of alternating runs; layout -1: all; false: the device failed */
     double (*now)(void *ctx);                                                             /* seconds */
+    bool (*worth)(void *ctx, const Launch *l);                                            /* false: not of the space here; may be NULL, as they all are */
 } Meter;
 
 typedef struct Search {

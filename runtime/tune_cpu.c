@@ -168,8 +168,9 @@ static bool same_bits(CpuTuner *u, const Launch *l)
 
 /* What comes to the same as another could win by noise only. One unit of work goes to one thread at once, whatever the launch: the model stays. Of grains that take all there is
  * the least stands for the rest: at a larger size, which may take the result, it leaves work for other threads. */
-static bool worth(const CpuTuner *u, const Launch *l)
+static bool worth(void *ctx, const Launch *l)
 {
+    const CpuTuner *u = ctx;
     return l->v[KNOB_THREADS] <= u->r->engine->threads && (!memcmp(l, &model, sizeof model) || (u->most > 1 && l->v[KNOB_ITEMS] < 2 * u->most));
 }
 
@@ -177,9 +178,8 @@ static void ready(void *ctx, const Launch *l, int n, bool *ok)
 {
     CpuTuner *u = ctx;
     for (int i = 0; i < n; i++) {
-        bool runs = worth(u, &l[i]);
-        ok[i] = runs && same_bits(u, &l[i]);
-        if (runs && !ok[i])
+        ok[i] = same_bits(u, &l[i]);
+        if (!ok[i])
             mend(u);
     }
 }
@@ -235,4 +235,4 @@ double cpu_tuner_bytes(const CpuTuner *u)
     return optc_plan_bytes(u->set[TIMED].b, "step", 1, &b) == OPTC_OK ? b.read + b.written : 0;
 }
 
-Meter cpu_tuner_meter(CpuTuner *u) { return (Meter){.ctx = u, .layouts = 1, .ready = ready, .race = race, .now = now}; }
+Meter cpu_tuner_meter(CpuTuner *u) { return (Meter){.ctx = u, .layouts = 1, .ready = ready, .race = race, .now = now, .worth = worth}; }

@@ -393,4 +393,4 @@ static double now(void *ctx)
     return now_ms() * 1e-3;
 }
 
-Meter gpu_tuner_meter(GpuTuner *u) { return (Meter){u, u->ring[ITSELF].layouts, true, widen, prepare, ready, race, now}; }
+Meter gpu_tuner_meter(GpuTuner *u) { return (Meter){u, u->ring[ITSELF].layouts, true, widen, prepare, ready, race, now, NULL}; }

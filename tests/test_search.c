@@ -93,7 +93,7 @@ static int widen(void *ctx)
     return (a->other ? 2 : 1) + (a->beside != NULL);
 }
 
-static Meter meter_of(Land *a) { return (Meter){a, a->other ? 2 : 1, !a->unsteady, widen, prepare, ready, race, now}; }
+static Meter meter_of(Land *a) { return (Meter){a, a->other ? 2 : 1, !a->unsteady, widen, prepare, ready, race, now, NULL}; }
 
 /* ---- landscapes over the launches of a map ---- */
 static double off(int v, int best, double per) { return 1 + per * fabs(log2((double)v / best)); }
@@ -371,6 +371,35 @@ START_TEST(long_steps)
 }
 END_TEST
 
+/* What is not worth it is not of the space: neither proposed nor counted, known from before or not; all of the rest is. */
+static bool only_the_model(void *ctx, const Launch *l) { return ctx && !memcmp(l, &space.model, sizeof *l); }
+static bool narrow(void *ctx, const Launch *l) { return only_the_model(ctx, l) || l->v[KNOB_VECTOR] < 8; }
+
+START_TEST(only_what_is_worth_it)
+{
+    Launch *all, known = space.model;
+    int want = 0, n = search_space(&space, &all);
+    for (int i = 0; i < n; i++) {
+        want += narrow(&n, &all[i]);
+        known = narrow(&n, &all[i]) ? known : all[i];
+    }
+    ck_assert(want > 1 && want < n && !narrow(&n, &known));
+    for (int way = 0; way < 4; way++) {
+        Land a = {.height = wide, .seed = 1};
+        Meter m = meter_of(&a);
+        m.worth = way & 2 ? only_the_model : narrow;
+        Search s = {.budget = 1e9, .exhaustive = way & 1, .known = &known, .nknown = 1};
+        ck_assert(search_run(&space, &m, &s) && s.finished);
+        for (int i = 0; i < s.n; i++)
+            ck_assert(m.worth(&a, &s.trial[i].launch));
+        ck_assert_int_le(s.n, way & 2 ? 1 : want);
+        ck_assert(!(way & 1) || s.n == (way & 2 ? 1 : want));
+        search_free(&s);
+    }
+    free(all);
+}
+END_TEST
+
 /* What a run before found is tried first, so a short budget does not lose it. */
 START_TEST(goes_on_from_before)
 {
@@ -458,6 +487,7 @@ Suite *search_suite(void)
     tcase_add_test(t, exhaustive_tries_all);
     tcase_add_test(t, budget_and_stop);
     tcase_add_test(t, long_steps);
+    tcase_add_test(t, only_what_is_worth_it);
     tcase_add_test(t, goes_on_from_before);
     tcase_add_test(t, stands_to_what_is_used);
     tcase_add_loop_test(t, model_is_valid, 0, 4);
