@@ -353,15 +353,16 @@ void place_binding(optc_binding *b)
 static void use_measured(optc_binding *b)
 {
     TunedKey k;
-    const char *from;
+    const char *from = NULL;
     cpu_tuned_key(b->rule, b->elems, &k);
     int lo = 0, hi = INT_MAX;
     tuned_reach(&k, &lo, &hi);
     const Tuned *t = tuned_look(&b->rule->engine->tuned, &k, lo, hi, &from);
-    if (!t)
-        return;
-    b->threads = t->launch.v[KNOB_THREADS];
-    b->grain = t->launch.v[KNOB_ITEMS];
+    if (t) {
+        b->threads = t->launch.v[KNOB_THREADS];
+        b->grain = t->launch.v[KNOB_ITEMS];
+    }
+    rule_launches(b->rule, b->rule->module ? t : NULL, from, k.bucket, !b->threads && !b->grain);
 }
 
 static optc_status bind_cpu(optc_binding *b)

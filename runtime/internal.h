@@ -103,6 +103,7 @@ struct optc_binding {
     Arena arena;                       /* everything small */
 };
 
+void rule_launches(optc_rule *r, const Tuned *t, const char *from, int bucket, bool as_model);       /* on the CPU: what the binding made last uses; t NULL: nothing measured */
 void rule_note(const optc_rule *r, const char *target, const char *compiler, CacheNote *out);     /* what the cache says it keeps */
 void place_binding(optc_binding *b);
 void memory_took(optc_engine *e, int64_t bytes);       /* negative: gave back */

@@ -224,16 +224,29 @@ optc_status optc_release(optc_rule *r)
 
 const char *optc_rule_name(const optc_rule *r) { return r ? r->rule->name : ""; }
 
+static pthread_mutex_t tuned_lock = PTHREAD_MUTEX_INITIALIZER;        /* of what is said about launches of rules on the CPU */
+
+void rule_launches(optc_rule *r, const Tuned *t, const char *from, int bucket, bool as_model)
+{
+    char size[32] = "";
+    if (t && t->key.bucket != bucket)
+        snprintf(size, sizeof size, ", nearest size 2^%d", t->key.bucket);
+    pthread_mutex_lock(&tuned_lock);
+    r->tuned[0] = 0;
+    if (t)
+        snprintf(r->tuned, sizeof r->tuned, "; launches tuned (%s%s)%s", from, size, as_model ? ", all as the model has them" : "");
+    pthread_mutex_unlock(&tuned_lock);
+}
+
 const char *optc_rule_path(const optc_rule *r)
 {
     static _Thread_local char text[sizeof r->path + sizeof r->tuned];
     if (!r)
         return "";
-    if (r->gpu)
-        pthread_mutex_lock(&r->gpu->lock);     /* a binding of another size may write them */
+    pthread_mutex_t *lock = r->gpu ? &r->gpu->lock : &tuned_lock;
+    pthread_mutex_lock(lock);                  /* a binding of another size may write them */
     snprintf(text, sizeof text, "%s%s", r->path, r->tuned);
-    if (r->gpu)
-        pthread_mutex_unlock(&r->gpu->lock);
+    pthread_mutex_unlock(lock);
     return text;
 }
 int optc_rule_native(const optc_rule *r) { return r && (r->module || r->gpu); }

@@ -4,6 +4,7 @@
 #include "search.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -144,6 +145,39 @@ START_TEST(other_bits_once)
 }
 END_TEST
 
+/* A binding that uses a result says so, by the words of GPUs, and one that uses none takes them back; the evaluator has no launches. */
+START_TEST(results_are_named)
+{
+    static const struct { int elements, threads; const char *said; } cases[] = {
+        {1 << 12, 1, "; launches tuned (user)"}, {1 << 10, 1, "; launches tuned (user, nearest size 2^12)"}, {1 << 12, 0, "; launches tuned (user), all as the model has them"}, {1 << 6, 1, ""}};
+    static float p[1 << 12], g[1 << 12];
+    OK(optc_open(&(optc_engine_options){.device = "cpu", .threads = 2}, &engine));
+    OK(optc_compile(engine, &(optc_rule_options){.spec = "sgd"}, &rule));
+    char path[256], want[400];
+    snprintf(path, sizeof path, "%s", optc_rule_path(rule));
+    for (int i = 0; i < 5; i++) {
+        bool evaluated = i == 4;
+        int k = evaluated ? 0 : i;
+        Tuned t = {.launch = cpu_tuner_space().model, .ms = 1, .model_ms = 1, .samples = 1};
+        cpu_tuned_key(rule, 1 << 12, &t.key);
+        t.launch.v[KNOB_THREADS] = cases[k].threads;
+        ck_assert(tuned_put(&engine->tuned.user, &t));
+        real = rule->module;
+        rule->module = evaluated ? NULL : real;
+        optc_binding *b;
+        int64_t n = cases[k].elements;
+        OK(optc_bind(rule, &(optc_group){.tensors = &(optc_tensor){.param = p, .grad = g, .rank = 1, .shape = &n}, .ntensors = 1}, 1, &b));
+        rule->module = real;
+        snprintf(want, sizeof want, "%s%s", path, evaluated ? "" : cases[k].said);
+        ck_assert_str_eq(optc_rule_path(rule), want);
+        ck_assert_int_eq(b->threads, *cases[k].said ? cases[k].threads : 0);
+        OK(optc_unbind(b));
+    }
+    OK(optc_release(rule));
+    OK(optc_close(engine));
+}
+END_TEST
+
 Suite *tune_cpu_suite(void)
 {
     Suite *s = suite_create("tune_cpu");
@@ -154,6 +188,7 @@ Suite *tune_cpu_suite(void)
     tcase_add_loop_test(t, samples_are_long, 0, 2);
     tcase_add_test(t, large_ones_are_not_stepped_in_vain);
     tcase_add_loop_test(t, other_bits_once, 0, 2);
+    tcase_add_test(t, results_are_named);
     suite_add_tcase(s, t);
     return s;
 }
