@@ -79,10 +79,10 @@ enum { ENOUGH = 9, CONFIRM = 25, MOST_SAMPLES = 75 };
 /* As many samples at a time as take no longer than this, in seconds: until they are there, neither the budget nor stop is looked at. */
 static const double at_once = 0.5;
 
-/* The samples there were time for, one at least; 0: the device failed. No race takes more than a twentieth of the budget, so that long steps leave time to try several. */
-static int race(Run *r, int layout, const Launch *x, const Launch *y, int samples, double *ms_x, double *ms_y)
+/* The samples there were time for, one at least; 0: the device failed. */
+static int race_within(Run *r, double limit, int layout, const Launch *x, const Launch *y, int samples, double *ms_x, double *ms_y)
 {
-    double b[MOST_SAMPLES], ratio[MOST_SAMPLES], begun = r->m->now(r->m->ctx), ends = begun, limit = r->s->budget / 20 > at_once ? r->s->budget / 20 : at_once;
+    double b[MOST_SAMPLES], ratio[MOST_SAMPLES], begun = r->m->now(r->m->ctx), ends = begun;
     int n = 0, parts = 0;
     for (int turn = 0; n < samples && (!n || (!over(r) && ends - begun + r->each <= limit)); turn++) {
         double from = ends, most = r->each > 0 ? at_once / r->each : 1, t[2];
@@ -104,6 +104,12 @@ static int race(Run *r, int layout, const Launch *x, const Launch *y, int sample
         *ms_x = *ms_y * median(ratio, n);
     }
     return n;
+}
+
+/* A twentieth of the budget at most, so that long steps leave time to try several launches. */
+static int race(Run *r, int layout, const Launch *x, const Launch *y, int samples, double *ms_x, double *ms_y)
+{
+    return race_within(r, r->s->budget / 20 > at_once ? r->s->budget / 20 : at_once, layout, x, y, samples, ms_x, ms_y);
 }
 
 typedef struct Duel { double ratio, to_model[MOST_LAYOUTS], worst; int samples; } Duel;     /* ratio: of their times in all; to_model and worst: of the first one's to the model's, as far as the second's is known */
@@ -438,8 +444,13 @@ static bool begin(Run *r)
     if (s->trial[s->model].failed)
         return false;
     double a, b;
-    if (race(r, -1, &model, &model, ENOUGH, &a, &b))          /* to warm up: the first ones are slower */
+    int warm = race_within(r, at_once, -1, &model, &model, ENOUGH, &a, &b);        /* the first ones are slower … */
+    if (warm && warm < ENOUGH && 4 * r->each > s->budget) {
+        s->trial[s->model].ms = s->model_ms = a;                                   /* … but there is no time for others */
+        s->trial[s->model].samples = warm;
+    } else if (warm) {
         measure(r, s->model, CONFIRM);
+    }
     for (int i = 1; i < n && !over(r); i++) {
         if (!together)
             ready_batch(r, list + i, 1);

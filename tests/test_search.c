@@ -359,6 +359,14 @@ START_TEST(long_steps)
         ck_assert_msg(a.builds <= tried + 1, "%d made ready, %d tried", a.builds, tried);
         ck_assert_msg(s.trial[s.best].launch.v[KNOB_THREADS] == 512, "seed %d: the best of them was lost", (int)seed);
         search_free(&s);
+        Land less = {.height = slow, .noise = 0.02, .seed = seed, .unsteady = true};
+        s = run(&less, 0.7, false);
+        ck_assert_msg(s.model_ms > 0 && less.samples <= 5, "seed %d: %d samples", (int)seed, less.samples);
+        int other = 0;
+        for (int i = 0; i < s.n; i++)
+            other += i != s.model && s.trial[i].samples;
+        ck_assert_msg(other, "seed %d: none but the model was tried in time for two", (int)seed);
+        search_free(&s);
         Land b = {.height = slow, .noise = 0.02, .seed = seed, .unsteady = true, .stop_at = (int)seed};
         s = run(&b, 60, false);
         ck_assert_msg(!s.finished && b.late <= 3, "stopped at race %d: %d samples more", (int)seed, b.late);
