@@ -40,7 +40,7 @@ enum { SEARCH_BATCH = 16, SEARCH_AHEAD = 64 };            /* launches that are m
 typedef struct Meter {
     void *ctx;
     int layouts;                                                                          /* of the work that is timed: all in turn, or (in duels) each alone */
-    bool steady;                                                                          /* a sample is so many runs that one shows who is far behind */
+    bool steady;                                                                          /* a sample is so many runs that one shows who is far behind, and short all the same */
     int (*widen)(void *ctx);                                                              /* makes ready the sizes beside this one: how many layouts there are then; may be NULL */
     void (*prepare)(void *ctx, const Launch *l, int n);                                   /* these are asked for next, in this order, at most SEARCH_AHEAD; more than once; NULL: nothing is gained by making several ready at once */
     void (*ready)(void *ctx, const Launch *l, int n, bool *ok);                           /* makes n launches ready; ok[i] false: it does not build, or other bits come out */

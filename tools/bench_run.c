@@ -299,10 +299,10 @@ static bool start_rival(Bench *b, Case *c)
     if (!bench_start(b, r, r->engine) || !warm_up(b, r))
         return false;
     r->reps = c->reps;
-    const char *with = strstr(optc_rule_path(c->rule), "launches tuned");      /* said of GPUs only */
+    const char *with = strstr(optc_rule_path(c->rule), "launches tuned");
     Buf text = {0};
-    c->same = b->device.ops->async && (!with || strstr(with, "as the model has them"));
-    buf_printf(&text, "%s%s%s", r->runs ? r->runs : "", !b->device.ops->async ? "" : with ? "; beside it " : "; nothing is known of its stages here: both sides are the same", with ? with : "");
+    c->same = !with || strstr(with, "as the model has them");
+    buf_printf(&text, "%s%s%s", r->runs ? r->runs : "", with ? "; beside it " : "; nothing is known of it here: both sides are the same", with ? with : "");
     c->peer = buf_take(&text);
     return c->peer != NULL;
 }
