@@ -1,6 +1,7 @@
 /* optc ship: rules become a folder that a C compiler alone turns into a program.
  *
  *   cmd_ship.c    what is asked for: rules, names, architectures
+ *   ship_launch.c what was measured for their stages, and the launches that are built in
  *   ship_build.c  GPU code, architectures side by side in processes of their own, and the fatbin
  *   ship_write.c  the folder: written beside and renamed, so that none is ever half-written
  *   ship_check.c  a package against its manifest and this machine */
@@ -35,4 +36,7 @@ int ship_begin(Ship *s);
 int ship_finish(Ship *s);
 void ship_drop(Ship *s);                       /* what was written so far; does nothing after ship_finish */
 int ship_check(const char *dir);
+void ship_key_stages(Ship *s);                 /* once the rules are there */
+void ship_choose_launches(Ship *s, PackArch *a);
+void ship_say_measured(Ship *s);
 #endif
