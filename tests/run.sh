@@ -3,7 +3,8 @@
 #   BUILD  the build folder        CC, MAKE  as make has them        OPTC_QUICK=1  leaves out the sanitizers, the other compiler and all GPU architectures but one
 #   CI     not empty: a part that cannot be tried fails
 set -eu
-part() { printf '\n== %s\n' "$*"; }
+began=$(date +%s)
+part() { printf '\n== %s, at %d s\n' "$*" $(($(date +%s) - began)); }
 export OPTC_TEST_CACHE="$PWD/$BUILD/test-cache"
 unset OPTC_CACHE OPTC_CACHE_BASE OPTC_CACHE_MAX OPTC_PATH OPTC_CC OPTC_CFLAGS 2>/dev/null || true
 export OPTC_TUNE= OPTC_TUNE_SITE=      # not what somebody measured here
