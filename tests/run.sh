@@ -38,7 +38,7 @@ sh tests/install.sh
 part "the address and undefined-behaviour sanitizers"
 $MAKE --no-print-directory -s SAN=1 BUILD="$BUILD/san" OPT=-O1 "$BUILD/san/run-tests"
 # Looking for leaks takes long and happens at every exit: once a suite, in one process, where a test is not meant to kill its own.
-OPTC_FUZZ_SPECS=4 ASAN_OPTIONS=detect_leaks=0 "$BUILD/san/run-tests"
+OPTC_FUZZ_SPECS=2 ASAN_OPTIONS=detect_leaks=0 "$BUILD/san/run-tests"
 for suite in ops ir golden refs api tune_cpu cache cache_many tuned tuned_files; do
     CK_FORK=no CK_RUN_SUITE=$suite ASAN_OPTIONS=detect_leaks=1 "$BUILD/san/run-tests"
 done
