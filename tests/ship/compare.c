@@ -6,118 +6,11 @@
  *   compare elsewhere ID SPEC WITH          memory of another GPU is refused by both, managed memory is not; wants two GPUs
  *   compare time DEVICE ID SPEC WITH [BITS] how long a step of 2^BITS elements (2^26; 2^22 on a CPU) takes, by each
  *   compare first DEVICE ID                 how long it takes from opening the package to the end of the first step */
-#include "optc.h"
-#include "rules.h"
-
-#include <dlfcn.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
+#include "device.h"
 
 enum { NSHAPE = 9, STEPS = 13 };
 static const int64_t shapes[NSHAPE][3] = {{7}, {4101}, {33, 65}, {3, 17, 29}, {130, 300}, {0, 5}, {1}, {70000}, {64, 4100}};
 static const int ranks[NSHAPE] = {1, 1, 2, 3, 2, 2, 0, 1, 2};
-
-static void stop(const char *what, const char *why)
-{
-    fprintf(stderr, "%s: %s\n", what, why);
-    exit(1);
-}
-#define LIB(call) do { if ((call) != OPTC_OK) stop(#call, optc_message()); } while (0)
-#define PKG(call) do { if ((call) != RULES_OK) stop(#call, rules_message()); } while (0)
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
-
-/* ---- memory of the device ---- */
-typedef unsigned long long Ptr;
-static int gpu;
-static void *library;
-static int (*mem_alloc)(Ptr *, size_t), (*to_device)(Ptr, const void *, size_t), (*to_host)(void *, Ptr, size_t);
-
-static void find(const char *name, void *to)
-{
-    void *f = library ? dlsym(library, name) : NULL;
-    if (!f)
-        stop(name, "the driver lacks it");
-    memcpy(to, &f, sizeof f);
-}
-
-static void gpu_setup(void)
-{
-    void *context;
-    library = dlopen("libcuda.so.1", RTLD_NOW);
-    int (*init)(unsigned), (*retain)(void **, int), (*current)(void *);
-    find("cuInit", &init);
-    find("cuDevicePrimaryCtxRetain", &retain);
-    find("cuCtxSetCurrent", &current);
-    find("cuMemAlloc_v2", &mem_alloc);
-    find("cuMemcpyHtoD_v2", &to_device);
-    find("cuMemcpyDtoH_v2", &to_host);
-    if (init(0) || retain(&context, 0) || current(context))
-        stop("cuda", "no context");
-    gpu = 1;
-}
-
-static void *room(size_t bytes)
-{
-    Ptr p = 0;
-    void *host = gpu ? NULL : calloc(1, bytes + 64);
-    if (gpu ? mem_alloc(&p, bytes + 64) != 0 : !host)
-        stop("memory", "there is none");
-    return gpu ? (void *)(uintptr_t)p : host;
-}
-
-static void put(void *device, const void *host, size_t bytes)
-{
-    if (!gpu)
-        memcpy(device, host, bytes);
-    else if (bytes && to_device((Ptr)(uintptr_t)device, host, bytes))
-        stop("copy", "to the device");
-}
-
-static void get(void *host, const void *device, size_t bytes)
-{
-    if (!gpu)
-        memcpy(host, device, bytes);
-    else if (bytes && to_host(host, (Ptr)(uintptr_t)device, bytes))
-        stop("copy", "to the host");
-}
-
-/* ---- values ---- */
-static int bytes_of(const char *type) { return !strcmp(type, "f64") ? 8 : !strcmp(type, "f32") ? 4 : 2; }
-static optc_type lib_type(const char *type) { return !strcmp(type, "f64") ? OPTC_F64 : !strcmp(type, "f32") ? OPTC_F32 : !strcmp(type, "bf16") ? OPTC_BF16 : OPTC_F16; }
-
-static uint64_t hash(uint64_t x)
-{
-    x = (x ^ (x >> 32)) * 0xd6e8feb86659fd93u;
-    x = (x ^ (x >> 32)) * 0xd6e8feb86659fd93u;
-    return x ^ (x >> 32);
-}
-
-/* Of many magnitudes, denormals among them; 16-bit ones by their bits, all finite. */
-static void fill(void *to, const char *type, int64_t n, uint64_t seed)
-{
-    for (int64_t i = 0; i < n; i++) {
-        uint64_t h = hash(seed * 1000003 + (uint64_t)i);
-        double x = ((double)(h >> 12) * 0x1p-51 - 1) * ldexp(1, (int)(h % 24) - 20 - (i % 97 == 0 ? 130 : 0));
-        float f = (float)x;
-        unsigned u;
-        memcpy(&u, &f, sizeof u);
-        if (!strcmp(type, "f64"))
-            ((double *)to)[i] = x;
-        else if (!strcmp(type, "f32"))
-            ((float *)to)[i] = f;
-        else
-            ((unsigned short *)to)[i] = (unsigned short)(!strcmp(type, "bf16") ? u >> 16 : (h & 0x8000u) | (h >> 20) % 0x4000u);
-    }
-}
 
 /* ---- both sides ---- */
 typedef struct { void *p[NSHAPE], *g[NSHAPE], *g2[NSHAPE]; } Arrays;
