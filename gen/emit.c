@@ -77,9 +77,9 @@ static void weigh(Emit *e)
     for (int i = 0; i < e->st->nbody; i++) {
         Ref r = e->st->body[i];
         e->weight[r] = 1;
-        for (int k = 0; k < 3; k++) {
-            Ref a = e->g->n[r].a[k];
-            if (a != NONE && emit_inlined(e, a))
+        for (int k = 0; k < e->g->n[r].nargs; k++) {
+            Ref a = e->g->n[r].arg[k];
+            if (emit_inlined(e, a))
                 e->weight[r] += e->weight[a];
         }
     }
@@ -89,17 +89,16 @@ static void count_uses(Emit *e)
 {
     const Stage *s = e->st;
     for (int i = 0; i < s->nbody; i++)
-        for (int k = 0; k < 3; k++)
-            if (e->g->n[s->body[i]].a[k] != NONE)
-                e->uses[e->g->n[s->body[i]].a[k]]++;
+        for (int k = 0; k < e->g->n[s->body[i]].nargs; k++)
+            e->uses[e->g->n[s->body[i]].arg[k]]++;
     for (int i = 0; i < s->nstore; i++)
         e->uses[s->store[i].val]++;
     for (int i = 0; i < s->nfold; i++) {
         const Node *n = &e->g->n[s->fold[i].val];
         bool again = false;                     /* folds of one value share its buffer */
-        Ref x = is_global(n) ? n->a[s->variant] : n->a[0];
+        Ref x = n->arg[is_global(n) ? s->variant : 0];
         for (int j = 0; j < i; j++)
-            again = again || (!is_global(n) && e->g->n[s->fold[j].val].a[0] == x);
+            again = again || (!is_global(n) && e->g->n[s->fold[j].val].arg[0] == x);
         e->uses[x] += !again;
     }
 }
@@ -199,6 +198,7 @@ static int binding(const Emit *e, Ref r)
     case OP_ADD: case OP_SUB: return 3;
     case OP_MUL: case OP_DIV: return 4;
     case OP_NEG: case OP_ISNT: return 5;
+    case OP_COPY: return binding(e, e->g->n[r].arg[0]);
     default: return 9;
     }
 }
@@ -239,7 +239,7 @@ const char *emit_expr(Emit *e, Ref r)
         if (*f == '~')
             buf_puts(&b, emit_suffix(e));
         else if (*f == '%' && f[1] >= 'a' && f[1] <= 'c')
-            buf_puts(&b, operand(e, n->a[f[1] - 'a'], mine == 9 ? 0 : f == form ? tight : tight + 1)), f++;
+            buf_puts(&b, operand(e, n->arg[f[1] - 'a'], mine == 9 ? 0 : f == form ? tight : tight + 1)), f++;
         else
             buf_add(&b, f, 1);
     }
@@ -333,7 +333,7 @@ const char *emit_new_name(Emit *e, Ref r)
 const char *emit_stage_name(Arena *a, const Plan *p, const char *entry, int mask, const Stage *s)
 {
     const char *phase = p->nperiod ? arena_printf(a, "_phase%d", mask) : "";
-    return arena_printf(a, "%s%s_%d_%s%s", entry, phase, s->fn, stage_name[s->kind], s->variant == MAT ? "_matrix" : "");
+    return arena_printf(a, "%s%s_%d_%s%s", entry, phase, s->fn, stage_name[s->kind], s->variant ? arena_printf(a, "_%s", p->rule->variant[s->variant].name) : "");
 }
 
 const char *emit_prefixed(Gen *g, const char *entry, int mask, const Stage *s)

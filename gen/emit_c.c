@@ -156,7 +156,7 @@ static void folds(C *c, const char *inner)
     for (int i = 0; i < s->nfold; i++) {
         Access f = s->fold[i];
         const Node *n = &e->g->n[f.val];
-        Ref x = is_global(n) ? n->a[s->variant] : n->a[0];
+        Ref x = n->arg[is_global(n) ? s->variant : 0];
         if (is_single(s->kind)) {
             buf_printf(&c->finish, "    (%s)[self->id] = %s;\n", emit_array(&c->e, f.mem, true), emit_expr(e, x));
             continue;

@@ -203,13 +203,13 @@ static void row_lanes(K *c, const Node *n, const char *cls, const char *x)
         buf_printf(&c->rowstart, "        %s %s[4];\n        for (int i = 0; i < 4; i++)\n            %s[i] = %s::first<%s>();\n", real, acc, acc, cls, real);
         buf_printf(&c->body, "%s%s[i] = i < left ? %s::with(%s[i], %s) : %s[i];\n", c->inner, acc, cls, acc, x, acc);
         buf_printf(&c->rowend, "        const %s %s_all = optc_tree<%s, %s>(%s);\n", real, acc, cls, real, acc);
-        c->rowfold[n->a[0] * NCLASS + class_of(n)] = arena_printf(e->arena, "%s_all", acc);
+        c->rowfold[n->arg[0] * NCLASS + class_of(n)] = arena_printf(e->arena, "%s_all", acc);
         return;
     }
     buf_printf(&c->buffers, "    %s %s[8][4];\n    for (int k = 0; k < 8; k++)\n        for (int i = 0; i < 4; i++)\n            %s[k][i] = %s::first<%s>();\n", real, acc, acc, cls, real);
     buf_printf(&c->body, "%s%s[k][i] = i < left ? %s::with(%s[k][i], %s) : %s[k][i];\n", c->inner, acc, cls, acc, x, acc);
     buf_printf(&c->finish, "    %s %s_all[8];\n#pragma unroll\n    for (int k = 0; k < 8; k++)\n        %s_all[k] = optc_tree<%s, %s>(%s[k]);\n", real, acc, acc, cls, real, acc);
-    c->rowfold[n->a[0] * NCLASS + class_of(n)] = arena_printf(e->arena, "%s_all[k]", acc);
+    c->rowfold[n->arg[0] * NCLASS + class_of(n)] = arena_printf(e->arena, "%s_all[k]", acc);
 }
 
 /* What eight warps found of the columns, once so many strips of them are there: kept side by side, then folded. */
@@ -253,7 +253,7 @@ static void fold_tile(K *c, Access f, const char *x)
         buf_free(&end);
         return;
     }
-    int at = n->a[0] * NCLASS + class_of(n);
+    int at = n->arg[0] * NCLASS + class_of(n);
     if (!c->rowfold[at])
         row_lanes(c, n, cls, x);
     const char *all = c->rowfold[at];
@@ -278,7 +278,7 @@ static void fold_one(K *c, Access f)
     Emit *e = &c->e;
     const Stage *s = e->st;
     const Node *n = &e->g->n[f.val];
-    Ref r = is_global(n) ? n->a[s->variant] : n->a[0];
+    Ref r = n->arg[is_global(n) ? s->variant : 0];
     const char *cls = fold_class(n), *real = emit_real(e), *part = emit_array(&c->e, f.mem, true);
     if (is_single(s->kind)) {
         buf_printf(&c->finish, "    (%s)[self->id] = %s;\n", part, emit_expr(e, r));

@@ -157,8 +157,8 @@ static void eval_op(Ev *e, Ref r, int i, Shape s)
     for (int64_t x = 0; x < out->n; x++) {
         Iv a[3] = {{0}};
         for (int k = 0; k < arity; k++) {
-            const Node *m = &e->g->n[n->a[k]];
-            const Vals *in = slot(e, n->a[k], per_group(m) ? group : i);
+            const Node *m = &e->g->n[n->arg[k]];
+            const Vals *in = slot(e, n->arg[k], per_group(m) ? group : i);
             int64_t at = place((Dom)n->dom, (Dom)m->dom, x, s);
             a[k] = in->lo ? (Iv){in->lo[at], in->v[at], in->hi[at]} : (Iv){in->v[at], in->v[at], in->v[at]};
             if (in->lo && m->dom < ROW && n->dom >= ROW && m->ty == NUM)       /* rounded to the elements' precision */
@@ -228,7 +228,7 @@ static bool eval_red(Ev *e, Ref r)
         for (int64_t o = 0; o < out->n; o++)
             acc[o] = (Acc){first, first, first, 0};
         for (int t = global ? 0 : i; t < (global ? e->j->ntensor : i + 1); t++) {
-            Ref a = global ? n->a[e->j->rule->has_matrix ? e->j->tensor[t].variant : VEC] : n->a[0];
+            Ref a = n->arg[global ? e->j->tensor[t].variant : 0];
             const Vals *in = slot(e, a, t);
             for (int64_t x = 0; x < in->n; x++)
                 fold_into(n->op, &acc[global ? 0 : place((Dom)n->from, (Dom)n->dom, x, e->j->tensor[t].shape)], in, x);
@@ -310,24 +310,24 @@ static void eval_leaf(Ev *e, Ref r, int i, Shape s)
 
 /* Which values each variant needs: users come after operands, so one walk backwards sees every user first. A global reduction is fed
  * by both variants. */
-static void mark_all(const Graph *g, bool *const need[NVARIANT])
+static void mark_all(const Graph *g, bool *const *need, int nvariant)
 {
     for (Ref r = g->len - 1; r >= 0; r--) {
         const Node *n = &g->n[r];
-        bool any = need[VEC][r] || need[MAT][r];
-        for (int v = 0; v < NVARIANT; v++)
-            for (int k = 0; k < 3; k++)
-                if (n->a[k] != NONE && (is_global(n) ? any && k == v : need[v][r]))
-                    need[v][n->a[k]] = true;
+        bool any = need[nvariant][r];
+        for (int v = 0; v < nvariant; v++)
+            for (int k = 0; k < n->nargs; k++)
+                if (is_global(n) ? any && k == v : need[v][r])
+                    need[v][n->arg[k]] = need[nvariant][n->arg[k]] = true;
     }
 }
 
-static bool eval_node(Ev *e, Ref r, bool *const need[NVARIANT])
+static bool eval_node(Ev *e, Ref r, bool *const *need)
 {
     const Node *n = &e->g->n[r];
     int count = per_group(n) ? e->j->ngroup : e->j->ntensor;
     for (int i = 0; i < count; i++) {
-        bool wanted = per_group(n) ? need[VEC][r] || need[MAT][r] : need[e->j->tensor[i].variant][r];
+        bool wanted = need[per_group(n) ? e->j->rule->nvariant : e->j->tensor[i].variant][r];
         Shape s = per_group(n) ? group_shape() : e->j->tensor[i].shape;
         if (!wanted)
             continue;
@@ -360,11 +360,11 @@ static void store(Ev *e, Write w, int i, Vals *target)
 static void write_back(Ev *e, const Entry *en)
 {
     EvalJob *j = e->j;
-    for (int v = 0; v < NVARIANT; v++)
+    for (int v = 0; v < j->rule->nvariant; v++)
         for (int k = 0; k < en->body[v].n; k++) {
             Write w = en->body[v].w[k];
             if (w.state != TO_P && j->rule->state[w.state].dom == GROUP) {
-                for (int i = 0; i < j->ngroup && (v == VEC || !en->body[VEC].n); i++)
+                for (int i = 0; i < j->ngroup && (v == 0 || !en->body[0].n); i++)
                     store(e, w, i, &j->group[i].state[w.state]);
                 continue;
             }
@@ -374,42 +374,59 @@ static void write_back(Ev *e, const Entry *en)
         }
 }
 
+/* What each variant's writes need, and in need[nvariant] what any of them does; last: the last user of a value. */
+static void find_need(Ev *e, const Entry *en, bool *const *need)
+{
+    const Graph *g = e->g;
+    int nvariant = e->j->rule->nvariant;
+    for (int v = 0; v < nvariant; v++)
+        for (int k = 0; k < en->body[v].n; k++) {
+            Ref r = en->body[v].w[k].val;
+            need[v][r] = need[nvariant][r] = true;
+            e->last[r] = g->len;
+        }
+    mark_all(g, need, nvariant);
+    for (Ref r = 0; r < g->len; r++)
+        for (int k = 0; k < g->n[r].nargs && need[nvariant][r]; k++)
+            if (e->last[g->n[r].arg[k]] < r)
+                e->last[g->n[r].arg[k]] = r;
+}
+
+static bool eval_nodes(Ev *e, bool *const *need)
+{
+    const Graph *g = e->g;
+    for (Ref r = 0; r < g->len; r++) {
+        if (!need[e->j->rule->nvariant][r])
+            continue;
+        if (!eval_node(e, r, need))
+            return false;
+        for (int k = 0; k < g->n[r].nargs; k++)            /* what nothing later reads is let go */
+            for (int i = 0; e->last[g->n[r].arg[k]] == r && i < e->width; i++)
+                vals_free(slot(e, g->n[r].arg[k], i));
+    }
+    return true;
+}
+
 bool eval_entry(EvalJob *j)
 {
     const Graph *g = &j->rule->g;
     const Entry *en = &j->rule->entry[j->entry];
     Ev e = {j, g, NULL, NULL, j->ntensor > j->ngroup ? j->ntensor : j->ngroup};
-    bool *need[NVARIANT] = {calloc((size_t)g->len + 1, 1), calloc((size_t)g->len + 1, 1)};
+    bool *need[MAX_VARIANTS + 1], *all = calloc((size_t)g->len + 1, (size_t)j->rule->nvariant + 1);
+    for (int v = 0; all && v <= j->rule->nvariant; v++)
+        need[v] = all + v * (g->len + 1);
     e.val = calloc((size_t)(g->len + 1) * (size_t)(e.width + 1), sizeof *e.val);
     e.last = calloc((size_t)g->len + 1, sizeof *e.last);
-    bool ok = need[VEC] && need[MAT] && e.val && e.last;
-    for (int v = 0; ok && v < NVARIANT; v++)
-        for (int k = 0; k < en->body[v].n; k++) {
-            need[v][en->body[v].w[k].val] = true;
-            e.last[en->body[v].w[k].val] = g->len;
-        }
+    bool ok = all && e.val && e.last;
     if (ok)
-        mark_all(g, need);
-    for (Ref r = 0; ok && r < g->len; r++)
-        for (int k = 0; k < 3; k++)
-            if (g->n[r].a[k] != NONE && e.last[g->n[r].a[k]] < r && (need[VEC][r] || need[MAT][r]))
-                e.last[g->n[r].a[k]] = r;
-    for (Ref r = 0; ok && r < g->len; r++) {
-        if (!need[VEC][r] && !need[MAT][r])
-            continue;
-        ok = eval_node(&e, r, need);
-        for (int k = 0; ok && k < 3; k++)                  /* what nothing later reads is let go */
-            if (g->n[r].a[k] != NONE && e.last[g->n[r].a[k]] == r)
-                for (int i = 0; i < e.width; i++)
-                    vals_free(slot(&e, g->n[r].a[k], i));
-    }
+        find_need(&e, en, need);
+    ok = ok && eval_nodes(&e, need);
     if (ok)
         write_back(&e, en);
     for (int64_t i = 0; e.val && i < (int64_t)(g->len + 1) * e.width; i++)
         vals_free(&e.val[i]);
     free(e.val);
     free(e.last);
-    free(need[VEC]);
-    free(need[MAT]);
+    free(all);
     return ok;
 }

@@ -20,10 +20,10 @@ static bool exact_reciprocal(const Graph *g, Ref r)
 
 static Ref again(Graph *g, Node n, Op op, Ref a, Ref b)     /* the same place and domain, another operation */
 {
+    const Ref arg[] = {a, b};
     n.op = op;
-    n.a[0] = a;
-    n.a[1] = b;
-    n.a[2] = NONE;
+    n.nargs = (uint8_t)op_info[op].arity;
+    n.arg = arg;
     return graph_add(g, n);
 }
 
@@ -32,48 +32,51 @@ static Ref as_const(Graph *g, Node n, double x)
     n.op = OP_CONST;
     n.dom = CONST_;
     n.imm = isnan(x) ? (double)NAN : x;                    /* one NaN, whichever the operation made */
-    n.a[0] = n.a[1] = n.a[2] = NONE;
+    n.nargs = 0;
     n.name = NULL;
     return graph_add(g, n);
 }
 
 /* A folded operand may vary less than the node it replaces. Elementwise users broadcast it; a reduction counts its operand's
- * values, so it gets them back: x + -0 in the domain it was written for. */
+ * values, so it gets them back: a copy in the domain it was written for. */
 static Ref spread(Graph *g, Node red, Ref x)
 {
-    if (x == NONE || g->n[x].dom == red.from)
-        return x;
-    Node n = {.op = OP_ADD, .dom = red.from, .ty = NUM, .a = {x, node_const(g, -0.0), NONE}, .file = red.file, .line = red.line};
-    return graph_add(g, n);
+    Node n = {.op = OP_COPY, .dom = red.from, .ty = NUM, .nargs = 1, .arg = &x, .file = red.file, .line = red.line};
+    return g->n[x].dom == red.from ? x : graph_add(g, n);
 }
 
 static Ref fold_node(Graph *g, Node n, void *ctx)
 {
     (void)ctx;
     const OpInfo *o = &op_info[n.op];
-    Ref a = n.a[0], b = n.a[1], c = n.a[2];
+    Ref a = n.nargs > 0 ? n.arg[0] : NONE, b = n.nargs > 1 ? n.arg[1] : NONE, c = n.nargs > 2 ? n.arg[2] : NONE;
     if (o->kind == K_RED) {
-        for (int k = 0; k < o->arity; k++)
-            n.a[k] = spread(g, n, n.a[k]);
+        Ref arg[MAX_ARGS];
+        for (int k = 0; k < n.nargs; k++)
+            arg[k] = spread(g, n, n.arg[k]);
+        n.arg = arg;
         return graph_add(g, n);
     }
     if (o->kind == K_LEAF)
         return n.op == OP_EVERY && n.imm == 1 ? as_const(g, n, 1) : graph_add(g, n);
     bool all = true;
-    for (int k = 0; k < o->arity; k++)
-        all = all && is_const(g, n.a[k]);
+    for (int k = 0; k < n.nargs; k++)
+        all = all && is_const(g, n.arg[k]);
     /* Powers and other functions of constants are left to run time where libm and our own source could differ. */
     if (all && (o->ulp <= 0.5))
         return as_const(g, n, op_eval(n.op, g->n[a].imm, o->arity > 1 ? g->n[b].imm : 0, o->arity > 2 ? g->n[c].imm : 0));
     switch (n.op) {
     case OP_ADD:
-        if (is_op(g, b, OP_NEG)) return again(g, n, OP_SUB, a, g->n[b].a[0]);       /* a + -b = a - b */
-        if (is_op(g, a, OP_NEG)) return again(g, n, OP_SUB, b, g->n[a].a[0]);
-        if (is_num(g, b, 0) && !plus_zero(g, b) && n.dom == g->n[a].dom) return a;  /* a + -0 = a, even for a = -0 */
+        if (is_op(g, b, OP_NEG)) return again(g, n, OP_SUB, a, g->n[b].arg[0]);       /* a + -b = a - b */
+        if (is_op(g, a, OP_NEG)) return again(g, n, OP_SUB, b, g->n[a].arg[0]);
+        if (is_num(g, b, 0) && !plus_zero(g, b)) return a;                          /* a + -0 = a, even for a = -0 */
+        break;
+    case OP_COPY:
+        if (n.dom == g->n[a].dom) return a;
         break;
     case OP_SUB:
         if (plus_zero(g, b)) return a;                                              /* a - +0 = a */
-        if (is_op(g, b, OP_NEG)) return again(g, n, OP_ADD, a, g->n[b].a[0]);
+        if (is_op(g, b, OP_NEG)) return again(g, n, OP_ADD, a, g->n[b].arg[0]);
         break;
     case OP_MUL:
         if (is_num(g, b, 1)) return a;
@@ -87,25 +90,24 @@ static Ref fold_node(Graph *g, Node n, void *ctx)
         if (exact_reciprocal(g, b)) return again(g, n, OP_MUL, a, node_const(g, 1 / g->n[b].imm));
         break;
     case OP_NEG:
-        if (is_op(g, a, OP_NEG)) return g->n[a].a[0];
+        if (is_op(g, a, OP_NEG)) return g->n[a].arg[0];
         break;
     case OP_ABS:
         if (is_op(g, a, OP_ABS)) return a;
-        if (is_op(g, a, OP_NEG)) return again(g, n, OP_ABS, g->n[a].a[0], NONE);
+        if (is_op(g, a, OP_NEG)) return again(g, n, OP_ABS, g->n[a].arg[0], NONE);
         break;
     case OP_MIN: case OP_MAX: case OP_BOTH: case OP_EITHER:
         if (a == b) return a;
         break;
     case OP_ISNT:
-        if (is_op(g, a, OP_ISNT)) return g->n[a].a[0];
+        if (is_op(g, a, OP_ISNT)) return g->n[a].arg[0];
         break;
     case OP_WHERE:
         if (is_const(g, a)) return g->n[a].imm != 0 ? b : c;
         if (b == c) return b;
         if (is_op(g, a, OP_ISNT)) {
-            n.a[0] = g->n[a].a[0];
-            n.a[1] = c;
-            n.a[2] = b;
+            const Ref arg[] = {g->n[a].arg[0], c, b};
+            n.arg = arg;
             return graph_add(g, n);
         }
         break;
@@ -120,8 +122,9 @@ static uint64_t graph_sum(const Rule *r)
     uint64_t h = (uint64_t)r->g.len;
     for (Ref i = 0; i < r->g.len; i++) {
         const Node *n = &r->g.n[i];
-        int32_t k[6] = {n->op, n->dom, n->a[0], n->a[1], n->a[2], n->sym};
+        int32_t k[4] = {n->op, n->dom, n->nargs, n->sym};
         h = hash64(h, k, sizeof k);
+        h = hash64(h, n->arg, sizeof *n->arg * n->nargs);
         h = hash64(h, &n->imm, sizeof n->imm);
     }
     return h;

@@ -13,7 +13,6 @@ const TypeInfo type_info[NTYPES] = {
 #include "types.def"
 };
 const char *const dom_name[NDOM] = {"const", "group", "tensor", "slice", "row", "col", "elem"};
-const char *const variant_name[NVARIANT] = {"step", "matrix"};
 
 int op_by_name(const char *name)
 {
@@ -48,14 +47,15 @@ Dom dom_join(Dom a, Dom b)
 
 static uint64_t node_hash(const Node *n)
 {
-    struct { int32_t v[8]; double imm; } k = {{n->op, n->dom, n->from, n->sym, n->a[0], n->a[1], n->a[2], n->ty}, n->imm};
-    return hash64(1, &k, sizeof k);
+    struct { int32_t v[6]; double imm; } k = {{n->op, n->dom, n->from, n->sym, n->nargs, n->ty}, n->imm};
+    return hash64(hash64(1, &k, sizeof k), n->arg, sizeof *n->arg * n->nargs);
 }
 
 static bool node_same(const Node *x, const Node *y)
 {
     return x->op == y->op && x->dom == y->dom && x->ty == y->ty && x->from == y->from && x->sym == y->sym
-        && x->a[0] == y->a[0] && x->a[1] == y->a[1] && x->a[2] == y->a[2] && !memcmp(&x->imm, &y->imm, sizeof x->imm);
+        && x->nargs == y->nargs && !memcmp(&x->imm, &y->imm, sizeof x->imm)
+        && (!x->nargs || !memcmp(x->arg, y->arg, sizeof *x->arg * x->nargs));
 }
 
 static void table_put(Graph *g, Ref r)
@@ -68,14 +68,16 @@ static void table_put(Graph *g, Ref r)
 
 static bool whole(const Graph *g, const Node *n)
 {
-    for (int k = 0; k < op_info[n->op].arity; k++)         /* text may be malformed: the verifier comes later */
-        if (n->a[k] < 0 || n->a[k] >= g->len)
+    for (int k = 0; k < n->nargs; k++)                     /* text may be malformed: the verifier comes later */
+        if (n->arg[k] < 0 || n->arg[k] >= g->len)
             return false;
+    bool all = n->nargs == op_info[n->op].arity;
+    for (int k = 0; k < n->nargs; k++)
+        all = all && g->n[n->arg[k]].whole;
     switch (n->op) {
     case OP_STEP: case OP_COUNT: case OP_FLOOR: case OP_CEIL: case OP_ROUND: return true;
     case OP_CONST: return fabs(n->imm) < 9007199254740992.0 && n->imm == floor(n->imm);
-    case OP_NEG: case OP_ABS: return g->n[n->a[0]].whole;
-    case OP_ADD: case OP_SUB: case OP_MUL: case OP_MIN: case OP_MAX: return g->n[n->a[0]].whole && g->n[n->a[1]].whole;
+    case OP_COPY: case OP_NEG: case OP_ABS: case OP_ADD: case OP_SUB: case OP_MUL: case OP_MIN: case OP_MAX: return all;
     default: return false;
     }
 }
@@ -94,19 +96,31 @@ Ref graph_add(Graph *g, Node n)
     uint64_t h = node_hash(&n);
     for (Ref r; (r = g->table[h & (uint64_t)(g->table_cap - 1)]) >= 0; h++)
         if (node_same(&g->n[r], &n)) {
-            if (!g->n[r].name)
-                g->n[r].name = n.name;
+            graph_name(g, r, n.name);
             return r;
         }
-    PUSH(g->arena, g->n, g->len, g->cap) = n;
+    if (n.nargs) {
+        Ref *own = NEWS(g->arena, Ref, n.nargs);
+        memcpy(own, n.arg, sizeof *own * n.nargs);
+        n.arg = own;
+    }
+    if (!n.line && n.nargs) {
+        n.file = g->file;
+        n.line = g->line;
+    }
+    PUSH(g->arena, g->own, g->len, g->cap) = n;
+    g->n = g->own;
     table_put(g, g->len - 1);
     return g->len - 1;
 }
 
-static Node blank(Op op, Dom dom, Ty ty)
+void graph_name(Graph *g, Ref r, const char *name)
 {
-    return (Node){.op = op, .dom = dom, .ty = ty, .a = {NONE, NONE, NONE}};
+    if (!g->n[r].name)
+        g->own[r].name = name;
 }
+
+static Node blank(Op op, Dom dom, Ty ty) { return (Node){.op = op, .dom = dom, .ty = ty}; }
 
 Ref node_const(Graph *g, double x)
 {
@@ -135,20 +149,36 @@ Ref node_op(Graph *g, Op op, Ref a, Ref b, Ref c)
     OpKind k = op_info[op].kind;
     Ref args[3] = {a, b, c};
     Node n = blank(op, CONST_, k == K_CMP || k == K_LOGIC ? BOOL : NUM);
-    for (int i = 0; i < op_info[op].arity; i++) {
-        n.a[i] = args[i];
+    n.nargs = (uint8_t)op_info[op].arity;
+    n.arg = args;
+    for (int i = 0; i < n.nargs; i++)
         n.dom = dom_join(n.dom, g->n[args[i]].dom);
-    }
     return graph_add(g, n);
 }
 
-Ref node_red(Graph *g, Op op, Ref a, Ref b, Dom to)
+Ref node_copy(Graph *g, Ref a, Dom dom)
+{
+    Node n = blank(OP_COPY, dom, NUM);
+    n.nargs = 1;
+    n.arg = &a;
+    return graph_add(g, n);
+}
+
+Ref node_red(Graph *g, Op op, Ref a, Dom to)
 {
     Node n = blank(op, to, NUM);
     n.from = g->n[a].dom;
-    n.a[0] = a;
-    n.a[1] = b;
+    n.nargs = 1;
+    n.arg = &a;
     return graph_add(g, n);
+}
+
+int rule_view(const Rule *r)
+{
+    int view = 0;
+    for (int v = 0; v < r->nvariant; v++)
+        view |= r->variant[v].view;
+    return view;
 }
 
 bool hyper_allows(const Hyper *h, double x)
@@ -171,9 +201,9 @@ static Ref rewrite(Rewrite *w, Ref root)
     w->stack[n++] = root;
     while (n) {
         Ref r = w->stack[n - 1], open = NONE;
-        for (int i = 2; i >= 0 && w->map[r] == NONE; i--)
-            if (w->from->n[r].a[i] != NONE && w->map[w->from->n[r].a[i]] == NONE)
-                open = w->from->n[r].a[i];
+        for (int i = w->from->n[r].nargs - 1; i >= 0 && w->map[r] == NONE; i--)
+            if (w->map[w->from->n[r].arg[i]] == NONE)
+                open = w->from->n[r].arg[i];
         if (open != NONE) {
             w->stack[n++] = open;
             continue;
@@ -182,8 +212,10 @@ static Ref rewrite(Rewrite *w, Ref root)
         if (w->map[r] != NONE)
             continue;
         Node x = w->from->n[r];
-        for (int i = 0; i < 3; i++)
-            x.a[i] = x.a[i] == NONE ? NONE : w->map[x.a[i]];
+        Ref arg[MAX_ARGS];
+        for (int i = 0; i < x.nargs; i++)
+            arg[i] = w->map[x.arg[i]];
+        x.arg = arg;
         w->map[r] = w->f ? w->f(w->to, x, w->ctx) : graph_add(w->to, x);
     }
     return w->map[root];
@@ -196,7 +228,7 @@ void rule_rewrite(Rule *r, NodeMap f, void *ctx)
     for (int i = 0; i < r->g.len; i++)
         w.map[i] = NONE;
     for (int e = 0; e < r->nentry; e++)
-        for (int v = 0; v < NVARIANT; v++) {
+        for (int v = 0; v < r->nvariant; v++) {
             Body *b = &r->entry[e].body[v];
             for (int i = 0; i < b->n; i++)
                 b->w[i].val = rewrite(&w, b->w[i].val);

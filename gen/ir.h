@@ -10,6 +10,7 @@
 
 #include "../templates/shape.h"
 #include "../templates/counts.h"       /* Dom */
+#include "variants.h"
 
 typedef enum { NUM, BOOL } Ty;
 typedef enum { K_LEAF, K_NUM, K_CMP, K_LOGIC, K_SEL, K_RED } OpKind;
@@ -34,6 +35,9 @@ int type_by_name(const char *name);
 int dom_by_name(const char *name);
 
 enum { MAX_NODES = 20000 };             /* values of one rule, from a spec or from text */
+enum { MAX_ARGS = 8 };                  /* operands of one node */
+enum { MAX_VARIANTS = MAX_ARGS };       /* a reduction over all tensors has one for each */
+enum { MAX_TESTS = 16 };                /* of one variant */
 
 typedef int32_t Ref;
 #define NONE ((Ref)-1)
@@ -42,14 +46,23 @@ typedef struct Node {
     uint8_t op, dom, ty;
     bool whole;            /* integer-valued whatever the inputs; follows from the rest */
     uint8_t from;          /* COUNT: the domain counted; reductions: the operand's */
-    Ref a[3];
+    uint8_t nargs;
+    const Ref *arg;        /* operands; of a reduction over all tensors one a variant */
     int32_t sym;           /* HYPER, STATE, INPUT: which one */
     double imm;            /* CONST: the value; EVERY: k; RANDOM, NORMAL: the stream */
     int32_t file, line;    /* where the spec made it (Rule.files); not part of its identity */
     const char *name;      /* the spec's local name for it, or NULL; not part of its identity */
 } Node;
 
-typedef struct Graph { Node *n; int len, cap; int32_t *table; int table_cap; Arena *arena; } Graph;
+/* Nodes are found again by what they are, so nobody changes one: the array is written in ir.c alone. */
+typedef struct Graph {
+    const Node *n;
+    int len, cap;
+    Node *own;                     /* the same array */
+    int32_t *table; int table_cap;
+    int32_t file, line;            /* what nodes made now say of where they come from, if they do not say it themselves */
+    Arena *arena;
+} Graph;
 
 typedef struct { const char *name; double def, lo, hi; bool lo_open, hi_open; } Hyper;
 typedef enum { INIT_FILL, INIT_COPY_P } Init;
@@ -58,10 +71,8 @@ typedef struct { const char *name; Dom dom; } Input;
 typedef struct { const char *name, *value; } Option;       /* as resolved, in text */
 typedef struct { int32_t state; Ref val; } Write;          /* state -1: p */
 #define TO_P (-1)
-enum { VEC, MAT, NVARIANT };                               /* stepped by `step`; by `matrix` */
-extern const char *const variant_name[NVARIANT];
 typedef struct { Write *w; int n, cap; } Body;
-typedef struct { const char *name; Body body[NVARIANT]; } Entry;
+typedef struct { const char *name; Body *body; } Entry;    /* body: by variant */
 
 typedef struct Rule {
     Arena *arena;
@@ -73,8 +84,7 @@ typedef struct Rule {
     Option *option; int noption, option_cap;
     Entry *entry;   int nentry, entry_cap;
     const char **file; int nfile, file_cap;
-    bool has_matrix;
-    int view;
+    Variant *variant; int nvariant, variant_cap;
 } Rule;
 
 /* Building: one place makes nodes, finds the equal one, and works out domain and type. */
@@ -82,8 +92,10 @@ Ref node_const(Graph *g, double x);
 Ref node_leaf(Graph *g, Op op, Dom dom, int sym, double imm);
 Ref node_count(Graph *g, Dom from, Dom to);
 Ref node_op(Graph *g, Op op, Ref a, Ref b, Ref c);         /* NUM, CMP, LOGIC, SEL */
-Ref node_red(Graph *g, Op op, Ref a, Ref b, Dom to);
-Ref graph_add(Graph *g, Node n);                           /* finds an equal node or appends */
+Ref node_copy(Graph *g, Ref a, Dom dom);                   /* its value in a domain at or above its own */
+Ref node_red(Graph *g, Op op, Ref a, Dom to);
+Ref graph_add(Graph *g, Node n);                           /* finds an equal node or appends; operands are copied */
+void graph_name(Graph *g, Ref r, const char *name);        /* the spec's name of a value that has none yet */
 Dom dom_join(Dom a, Dom b);                                /* the least domain both broadcast to */
 static inline bool is_red(const Node *n) { return op_info[n->op].kind == K_RED; }
 static inline bool is_leaf(const Node *n) { return op_info[n->op].kind == K_LEAF; }
@@ -93,6 +105,12 @@ static inline bool is_global(const Node *n) { return n->op >= OP_GSUM && n->op <
  * use. With f = NULL this drops dead nodes and restores the order. */
 typedef Ref (*NodeMap)(Graph *to, Node n, void *ctx);
 void rule_rewrite(Rule *r, NodeMap f, void *ctx);
+
+bool test_same(const Test *a, const Test *b);              /* the same question, whatever the answer */
+void test_print(Buf *b, const Test *t);                    /* one word: "!matrix", "2*nrows<=ncols@last", "named=*.bias" */
+bool test_parse(Arena *a, const char *word, Test *out);
+int rule_view(const Rule *r);                              /* of all its variants */
+const char *variant_tensors(const Variant *v);             /* "vectors", "matrices", or the variant's name: how messages speak of its tensors */
 
 bool hyper_allows(const Hyper *h, double x);
 const char *hyper_range(const Hyper *h, char buf[64]);     /* "[0, 1)" */

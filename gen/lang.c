@@ -1,6 +1,7 @@
 /* The functions and operators of the language. Each checks its arguments, records nodes, and returns a value. */
 #include "trace.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,39 +16,22 @@ void push_value(lua_State *L, Ref r)
     luaL_setmetatable(L, VALUE);
 }
 
-/* Stamps the spec's place on a node made now. An equal node that exists keeps its own. */
-Ref trace_node(Trace *t, Node n)
+/* The graph, with the spec's place for the nodes made next. An equal node that exists keeps its own. */
+static Graph *here(Trace *t)
 {
     Graph *g = &t->rule->g;
+    const char *path;
     if (g->len >= MAX_NODES)
         spec_error(t->L, "the rule has over %d values: is a loop unrolled too far?", MAX_NODES);
-    const char *path;
-    sandbox_where(t->L, &path, &n.line);
+    sandbox_where(t->L, &path, &g->line);
     int s = spec_of_source(t, path);
-    n.file = s >= 0 ? t->spec[s].file : 0;
-    return graph_add(g, n);
+    g->file = s >= 0 ? t->spec[s].file : 0;
+    return g;
 }
 
-static Ref fresh(Trace *t, Ref r, int before)      /* a node made by the plain builders gets its place afterwards */
-{
-    Graph *g = &t->rule->g;
-    if (g->len > MAX_NODES)
-        spec_error(t->L, "the rule has over %d values: is a loop unrolled too far?", MAX_NODES);
-    if (r >= before) {
-        const char *path;
-        sandbox_where(t->L, &path, &g->n[r].line);
-        int s = spec_of_source(t, path);
-        g->n[r].file = s >= 0 ? t->spec[s].file : 0;
-    }
-    return r;
-}
-
-static Ref mk(lua_State *L, Op op, Ref a, Ref b, Ref c)
-{
-    Trace *t = trace_of(L);
-    int before = t->rule->g.len;
-    return fresh(t, node_op(&t->rule->g, op, a, b, c), before);
-}
+Ref trace_node(Trace *t, Node n) { return graph_add(here(t), n); }
+Ref trace_copy(Trace *t, Ref r, Dom dom) { return node_copy(here(t), r, dom); }
+static Ref mk(lua_State *L, Op op, Ref a, Ref b, Ref c) { return node_op(here(trace_of(L)), op, a, b, c); }
 
 static Ref konst(lua_State *L, double x) { return node_const(&trace_of(L)->rule->g, x); }
 
@@ -86,7 +70,7 @@ Ref lang_arg(lua_State *L, int i, const char *what, int n)
     switch (lua_type(L, i)) {
     case LUA_TNUMBER: return konst(L, lua_tonumber(L, i));
     case LUA_TBOOLEAN: {
-        Node b = {.op = OP_CONST, .dom = CONST_, .ty = BOOL, .a = {NONE, NONE, NONE}, .imm = lua_toboolean(L, i)};
+        Node b = {.op = OP_CONST, .dom = CONST_, .ty = BOOL, .imm = lua_toboolean(L, i)};
         return trace_node(t, b);
     }
     case LUA_TNIL: case LUA_TNONE:
@@ -201,6 +185,57 @@ static int l_pow(lua_State *L)
     return give(L, mk(L, e->whole ? OP_POWI : OP_POW, x, y, NONE));
 }
 
+/* One side of a question about sizes: a number, or numel, nrows, ncols, perhaps times a number. */
+static bool size_side(lua_State *L, int i, Test *q, int side)
+{
+    const Graph *g = &trace_of(L)->rule->g;
+    const Ref *r = luaL_testudata(L, i, VALUE);
+    q->size[side] = SIZE_ONE;
+    q->factor[side] = lua_tonumber(L, i);
+    if (!r)
+        return lua_type(L, i) == LUA_TNUMBER && isfinite(q->factor[side]);
+    const Node *n = &g->n[*r], *k = NULL;
+    for (int a = 0; n->op == OP_MUL && a < 2 && !k; a++)
+        if (g->n[n->arg[a]].op == OP_CONST && isfinite(g->n[n->arg[a]].imm)) {
+            k = &g->n[n->arg[a]];
+            n = &g->n[n->arg[!a]];
+        }
+    q->factor[side] = k ? k->imm : 1;
+    q->size[side] = n->op != OP_COUNT || n->dom == GROUP ? SIZE_ONE : n->from == ELEM && n->dom == TENSOR ? SIZE_NUMEL
+                  : n->from == ROW && n->dom == SLICE ? SIZE_ROWS : n->from == COL && n->dom == SLICE ? SIZE_COLS : SIZE_ONE;
+    return q->size[side] != SIZE_ONE;
+}
+
+/* Lua's own comparisons: of sizes they are questions about the tensor, each answer traced apart; of anything else there is no answer yet. */
+static int l_compare(lua_State *L)
+{
+    Trace *t = trace_of(L);
+    Test q = {.kind = TEST_SIZES, .relation = (Relation)lua_tointeger(L, lua_upvalueindex(2))};
+    if (t->at < 0 || !size_side(L, 1, &q, 0) || !size_side(L, 2, &q, 1))
+        return spec_error(L, "%s", lua_tostring(L, lua_upvalueindex(1)));
+    q.view = t->spec[t->at].view;
+    lua_pushboolean(L, trace_ask(t, q));
+    return 1;
+}
+
+/* named "*.bias", tagged "head": what the caller says of a tensor. */
+static int l_ask_word(lua_State *L)
+{
+    TestKind kind = (TestKind)lua_tointeger(L, lua_upvalueindex(1));
+    const char *what = kind == TEST_NAMED ? "named" : "tagged";
+    inside_entry(L, what);
+    if (lua_gettop(L) != 1 || lua_type(L, 1) != LUA_TSTRING)
+        return spec_error(L, "%s takes a text: %s", what, kind == TEST_NAMED ? "named \"*.bias\"" : "tagged \"head\"");
+    const char *word = lua_tostring(L, 1);
+    for (const char *c = word; *c; c++)
+        if (!isalnum((unsigned char)*c) && !strchr(kind == TEST_NAMED ? "_.-/*?:[]" : "_.-", *c))
+            return spec_error(L, "%s \"%.80s\": '%c' cannot stand in it", what, word, isprint((unsigned char)*c) ? *c : '?');
+    if (!*word || strlen(word) > 200)
+        return spec_error(L, "%s: the text is %s", what, *word ? "over 200 bytes long" : "empty");
+    lua_pushboolean(L, trace_ask(trace_of(L), (Test){.kind = kind, .word = arena_strdup(trace_of(L)->arena, word)}));
+    return 1;
+}
+
 static int l_refuse(lua_State *L)       /* metamethods that must not be used on values */
 {
     return spec_error(L, "%s", lua_tostring(L, lua_upvalueindex(1)));
@@ -267,38 +302,41 @@ static const char *const red_name[NRED] = {"sum", "mean", "norm", "rms", "max", 
 static Ref red_global(lua_State *L, Op op, Ref x)
 {
     Trace *t = trace_of(L);
-    Graph *g = &t->rule->g;
-    for (int i = 0; i < t->ngred; i++)
-        if (g->n[t->gred[i]].op == op && g->n[t->gred[i]].a[t->variant] == x)
-            return t->gred[i];
-    if (t->variant == MAT && t->rule->has_matrix) {
-        /* The matrix entry must ask for the same reductions in the same order: each is over all tensors of both kinds. */
-        while (t->gred_at < t->ngred && g->n[t->gred[t->gred_at]].a[MAT] != NONE)
-            t->gred_at++;
-        if (t->gred_at >= t->ngred || g->n[t->gred[t->gred_at]].op != op)
-            return (Ref)spec_error(L, "'matrix' and 'step' must make the same global reductions in the same order: this one has no partner in 'step'");
-        Ref r = t->gred[t->gred_at++];
-        g->n[r].a[MAT] = x;
-        return r;
+    Graph *g = here(t);
+    GlobalRed *next = NULL;
+    for (int i = 0; i < t->ngred; i++) {
+        GlobalRed *x0 = &t->gred[i];
+        if (x0->entry != t->entry)
+            continue;
+        if (x0->op == op && x0->of[t->variant] == x)
+            return x0->node;
+        if (!next && x0->of[t->variant] == NONE)
+            next = x0;
     }
-    int before = g->len;
-    Ref r = fresh(t, node_red(g, op, x, NONE, GROUP), before);
-    PUSH(t->arena, t->gred, t->ngred, t->gred_cap) = r;
-    return r;
+    if (t->variant > 0) {
+        /* Every variant must ask for the same reductions in the same order: each is over all tensors, whichever they take. */
+        if (!next || next->op != op)
+            return (Ref)spec_error(L, "all ways through a rule must make the same global reductions in the same order: this one has no partner in '%s'",
+                                   t->rule->variant[0].name);
+        next->of[t->variant] = x;
+        return next->node;
+    }
+    Node n = {.op = op, .dom = GROUP, .ty = NUM, .from = TENSOR, .imm = t->ngred, .file = g->file, .line = g->line};
+    GlobalRed made = {op, t->entry, g->file, g->line, graph_add(g, n), {0}};
+    for (int v = 0; v < MAX_VARIANTS; v++)
+        made.of[v] = v ? NONE : x;
+    PUSH(t->arena, t->gred, t->ngred, t->gred_cap) = made;
+    return made.node;
 }
 
 static Ref reduce(lua_State *L, Op op, Ref x, Dom to)
 {
     static const Op global_of[] = {[OP_SUM - OP_SUM] = OP_GSUM, [OP_RMAX - OP_SUM] = OP_GMAX, [OP_RMIN - OP_SUM] = OP_GMIN};
     Trace *t = trace_of(L);
-    Graph *g = &t->rule->g;
-    int before = g->len;
-    if (to == GROUP) {
-        if (g->n[x].dom > TENSOR)
-            x = fresh(t, node_red(g, op, x, NONE, TENSOR), before);
-        return red_global(L, global_of[op - OP_SUM], x);
-    }
-    return fresh(t, node_red(g, op, x, NONE, to), before);
+    Graph *g = here(t);
+    if (to != GROUP)
+        return node_red(g, op, x, to);
+    return red_global(L, global_of[op - OP_SUM], g->n[x].dom > TENSOR ? node_red(g, op, x, TENSOR) : x);
 }
 
 static bool red_allowed(Dom from, Dom to)
@@ -433,9 +471,6 @@ static void set_closure(lua_State *L, const char *name, lua_CFunction f, lua_Int
 static void value_metatable(lua_State *L)
 {
     static const struct { const char *event, *why; } no[] = {
-        {"__lt", "Lua's own < and > cannot compare symbolic values: use lt(a, b) or gt(a, b) and where(c, x, y)"},
-        {"__le", "Lua's own <= and >= cannot compare symbolic values: use le(a, b) or ge(a, b) and where(c, x, y)"},
-        {"__eq", "Lua's own == and ~= cannot compare symbolic values: use eq(a, b) or ne(a, b) and where(c, x, y)"},
         {"__concat", "a symbolic value cannot become text: it is known only when the rule runs"},
         {"__len", "a symbolic value has no length: use numel, nrows or ncols"},
         {"__call", "a symbolic value is not a function: is a '*' missing?"},
@@ -445,7 +480,18 @@ static void value_metatable(lua_State *L)
         {"__mod", "% is not an operation on symbolic values: use a - b * floor(a / b)"},
         {"__tostring", "a symbolic value cannot become text: it is known only when the rule runs"},
     };
+    static const struct { const char *event, *why; } compare[NRELATION] = {
+        {"__lt", "Lua's own < and > cannot compare symbolic values: use lt(a, b) or gt(a, b) and where(c, x, y)"},
+        {"__le", "Lua's own <= and >= cannot compare symbolic values: use le(a, b) or ge(a, b) and where(c, x, y)"},
+        {"__eq", "Lua's own == and ~= cannot compare symbolic values: use eq(a, b) or ne(a, b) and where(c, x, y)"},
+    };
     luaL_newmetatable(L, VALUE);
+    for (int k = 0; k < NRELATION; k++) {
+        lua_pushstring(L, compare[k].why);
+        lua_pushinteger(L, k);
+        lua_pushcclosure(L, l_compare, 2);
+        lua_setfield(L, -2, compare[k].event);
+    }
     for (Op op = OP_ADD; op <= OP_DIV; op++) {
         static const char *const ev[] = {"__add", "__sub", "__mul", "__div"};
         set_closure(L, ev[op - OP_ADD], l_binary, op);
@@ -469,7 +515,7 @@ void lang_open(lua_State *L)
     for (int op = 0; op < NOPS; op++) {
         OpKind k = op_info[op].kind;
         bool named = k == K_CMP || k == K_LOGIC || k == K_SEL
-                  || (k == K_NUM && op != OP_ADD && op != OP_SUB && op != OP_MUL && op != OP_DIV && op != OP_NEG && op != OP_POW
+                  || (k == K_NUM && op != OP_ADD && op != OP_SUB && op != OP_MUL && op != OP_DIV && op != OP_COPY && op != OP_NEG && op != OP_POW
                       && op != OP_POWI && op != OP_MIN && op != OP_MAX);
         if (named)
             set_closure(L, op_info[op].name, l_op, op);
@@ -485,6 +531,8 @@ void lang_open(lua_State *L)
     set_closure(L, "isfinite", l_isfinite, 0);
     set_closure(L, "random", l_random, OP_RANDOM);
     set_closure(L, "normal", l_random, OP_NORMAL);
+    set_closure(L, "named", l_ask_word, TEST_NAMED);
+    set_closure(L, "tagged", l_ask_word, TEST_TAGGED);
     for (int i = 0; i < 2; i++) {
         lua_pushboolean(L, i);
         lua_pushcclosure(L, l_minmax, 1);

@@ -118,13 +118,32 @@ static bool goes_on(const Tok *k)      /* may this token follow an operand insid
     return k->kind == STRING;
 }
 
+static bool is_size(const Tok *k) { return is(k, "numel") || is(k, "nrows") || is(k, "ncols"); }
+
+static bool relates(const Tok *k) { return is(k, "<") || is(k, "<=") || is(k, ">") || is(k, ">="); }
+
+/* A size, perhaps times a number, that stands right beside < <= > >=, or == with another size: a question about the tensor, which has
+ * an answer when it is traced. */
+static bool is_question(const Lint *l, int i)
+{
+    if (!is_size(&l->v[i]))
+        return false;
+    int a = i - 1, b = i + 1;
+    while (a > 0 && is(&l->v[a], "*"))
+        a -= 2;
+    while (is(&l->v[b], "*"))
+        b += 2;
+    bool equal = (is(&l->v[a < 0 ? 0 : a], "==") && is_size(&l->v[a - 1])) || (is(&l->v[b], "==") && is_size(&l->v[b + 1]));
+    return equal || (a >= 0 && relates(&l->v[a])) || relates(&l->v[b]);
+}
+
 /* The end of the expression list that starts at i; *hit tells whether a symbolic name stands in it. */
 static int expression(const Lint *l, int i, bool *hit)
 {
     int depth = 0;
     for (; l->v[i].kind != END; i++) {
         const Tok *k = &l->v[i];
-        *hit = *hit || tainted(l, i);
+        *hit = *hit || (tainted(l, i) && !is_question(l, i));
         if (is(k, "(") || is(k, "{") || is(k, "["))
             depth++;
         else if (is(k, ")") || is(k, "}") || is(k, "]"))
@@ -177,7 +196,7 @@ static bool check(Lint *l, const SpecFile *s)
         }
         bool cond = is(k, "if") || is(k, "elseif") || is(k, "while");
         for (int j = i + 1; cond && l->v[j].kind != END && !is(&l->v[j], "then") && !is(&l->v[j], "do"); j++)
-            if (tainted(l, j))
+            if (tainted(l, j) && !is_question(l, j))
                 return refuse(l, s, j, arena_strndup(l->t->arena, k->s, (size_t)k->n));
         static const char *const tests[] = {"and", "or", "not", "==", "~=", NULL};
         for (const char *const *o = tests; *o; o++)
@@ -185,7 +204,7 @@ static bool check(Lint *l, const SpecFile *s)
                 int hit = operand_hit(l, i, 1);
                 if (hit < 0 && !is(k, "not"))
                     hit = operand_hit(l, i, -1);
-                if (hit >= 0)
+                if (hit >= 0 && !is_question(l, hit))
                     return refuse(l, s, hit, *o);
             }
         if (is(k, "=") && i > 0 && l->v[i - 1].kind == NAME) {

@@ -89,8 +89,8 @@ static void put_mems(Buf *b, const char *id, const Plan *p)
                    s && s->init == INIT_COPY_P ? "INIT_COPY_P" : "INIT_FILL");
         put_double(b, s && s->init == INIT_FILL ? s->value : 0);
         buf_puts(b, ", {");
-        for (int v = 0; v < NVARIANT; v++)
-            buf_printf(b, "%s%s", v ? ", " : "", flag[s && p->state_used[v * p->rule->nstate + m->sym]]);
+        for (int v = 0; v < 2; v++)
+            buf_printf(b, "%s%s", v ? ", " : "", flag[s && v < p->rule->nvariant && p->state_used[v * p->rule->nstate + m->sym]]);
         buf_puts(b, "}},\n");
     }
     buf_puts(b, "};\n");
@@ -123,7 +123,7 @@ static void put_phase(Pack *pk, Buf *b, int rule, int entry, int mask)
     for (int i = 0; i < ph->nstage; i++) {
         const Stage *s = &ph->stage[i];
         int reads = put_reads(b, id, p, s);
-        buf_printf(&rows, "    {%s, %s, %d, %d, %s, ", stage_id[s->kind], s->variant == MAT ? "MAT" : "VEC", s->time, s->fn, form_id[stage_form(s)]);
+        buf_printf(&rows, "    {%s, %s, %d, %d, %s, ", stage_id[s->kind], s->variant ? "MAT" : "VEC", s->time, s->fn, form_id[stage_form(s)]);
         if (reads)
             buf_printf(&rows, "table_reads_%s_%d, %d", id, s->fn, reads);
         else
@@ -178,7 +178,7 @@ static void put_rules(Pack *pk, Buf *b)
             buf_printf(&rows, "table_period_%s, %d, ", id, p->nperiod);
         else
             buf_puts(&rows, "NULL, 0, ");
-        buf_printf(&rows, "table_cpu_%s, %d, %d, %d, %d, %d, %s, %s},\n", id, p->nfn, first, (int)p->p, (int)p->g, r->view, flag[r->has_matrix], flag[plan_uses_t(p)]);
+        buf_printf(&rows, "table_cpu_%s, %d, %d, %d, %d, %d, %s, %s},\n", id, p->nfn, first, (int)p->p, (int)p->g, rule_view(r), flag[r->nvariant > 1], flag[plan_uses_t(p)]);
         first += p->nfn;
     }
     buf_printf(b, "static const Rule rules[] = {\n%s};\nenum { nrule = sizeof rules / sizeof *rules };\n", rows.s ? rows.s : "");

@@ -12,12 +12,12 @@ static void find_times(P *p)
     for (Ref r = 0; r < p->g->len; r++) {
         const Node *n = &p->g->n[r];
         int t = 0;
-        for (int k = 0; k < 3; k++)
-            if (n->a[k] != NONE && p->time[n->a[k]] > t)
-                t = p->time[n->a[k]];
+        for (int k = 0; k < n->nargs; k++)
+            if (p->time[n->arg[k]] > t)
+                t = p->time[n->arg[k]];
         if (elem_fold(p, r)) {
             int last = t;
-            for (int v = 0; v < NVARIANT; v++) {
+            for (int v = 0; v < p->nvariant; v++) {
                 if (p->at[v][r] < t)
                     p->at[v][r] = t;
                 if (p->in[v][r] && p->at[v][r] > last)
@@ -29,7 +29,7 @@ static void find_times(P *p)
         if (t > p->npass)
             p->npass = t;
     }
-    for (int v = 0; v < NVARIANT; v++)
+    for (int v = 0; v < p->nvariant; v++)
         for (int i = 0; i < p->ph->body[v].n; i++) {
             Write w = p->ph->body[v].w[i];
             Dom d = w.state == TO_P ? ELEM : p->plan->rule->state[w.state].dom;
@@ -43,17 +43,20 @@ static void find_late(P *p)
 {
     for (Ref r = 0; r < p->g->len; r++)
         p->late[r] = p->npass;
-    for (int v = 0; v < NVARIANT; v++)
+    for (int v = 0; v < p->nvariant; v++)
         for (int i = 0; i < p->ph->body[v].n; i++) {
             Ref r = p->ph->body[v].w[i].val;
             if (p->put[v][i] >= 0 && p->late[r] > p->put[v][i])
                 p->late[r] = p->put[v][i];
         }
     for (Ref r = p->g->len - 1; r >= 0; r--)
-        for (int k = 0; k < 3; k++) {
-            Ref a = p->g->n[r].a[k];
-            int l = !elem_fold(p, r) ? p->late[r] : !p->in[MAT][r] || (p->in[VEC][r] && p->at[VEC][r] < p->at[MAT][r]) ? p->at[VEC][r] : p->at[MAT][r];
-            if (a != NONE && l < p->late[a])
+        for (int k = 0; k < p->g->n[r].nargs; k++) {
+            Ref a = p->g->n[r].arg[k];
+            int l = p->late[r];
+            for (int v = 0; v < p->nvariant && elem_fold(p, r); v++)
+                if (p->in[v][r] && p->at[v][r] < l)
+                    l = p->at[v][r];
+            if (l < p->late[a])
                 p->late[a] = l;
         }
 }
@@ -62,18 +65,20 @@ static void find_late(P *p)
  * backwards sees every user first. */
 static void find_needed(P *p)
 {
-    for (int v = 0; v < NVARIANT; v++) {
+    for (int v = 0; v < p->nvariant; v++) {
         p->in[v] = NEWS(p->arena, bool, p->g->len + 1);
         for (int i = 0; i < p->ph->body[v].n; i++)
             p->in[v][p->ph->body[v].w[i].val] = true;
     }
     for (Ref r = p->g->len - 1; r >= 0; r--) {
         const Node *n = &p->g->n[r];
-        bool any = p->in[VEC][r] || p->in[MAT][r];
-        for (int v = 0; v < NVARIANT; v++)
-            for (int k = 0; k < 3; k++)
-                if (n->a[k] != NONE && (is_global(n) ? any && k == v : p->in[v][r]))
-                    p->in[v][n->a[k]] = true;
+        bool any = false;
+        for (int v = 0; v < p->nvariant; v++)
+            any = any || p->in[v][r];
+        for (int v = 0; v < p->nvariant; v++)
+            for (int k = 0; k < n->nargs; k++)
+                if (is_global(n) ? any && k == v : p->in[v][r])
+                    p->in[v][n->arg[k]] = true;
     }
 }
 
@@ -114,9 +119,9 @@ static int stored_before(const P *p, int v, Ref r, int k)
 static void cone(const P *p, bool *seen)
 {
     for (Ref r = p->g->len - 1; r >= 0; r--)
-        for (int k = 0; k < 3 && seen[r]; k++) {
-            Ref a = p->g->n[r].a[k];
-            if (a != NONE && p->g->n[a].dom == ELEM)
+        for (int k = 0; k < p->g->n[r].nargs && seen[r]; k++) {
+            Ref a = p->g->n[r].arg[k];
+            if (p->g->n[a].dom == ELEM)
                 seen[a] = true;
         }
 }
@@ -144,9 +149,9 @@ static int solve_pass(P *p, int v, int k, const List *roots, List *loads, List *
         c.weight[r] = m >= 0 ? 16 * bytes_of(p, m) : p->time[r] < k ? 2 * 16 * type_info[p->plan->real].bytes + 1 : CUT_INF;
         if (n->ty == BOOL)
             c.weight[r] = CUT_INF;
-        for (int j = 0; j < 3; j++)
-            if (n->a[j] != NONE && seen[n->a[j]])
-                cut_edge(&c, n->a[j], r);
+        for (int j = 0; j < n->nargs; j++)
+            if (seen[n->arg[j]])
+                cut_edge(&c, n->arg[j], r);
     }
     int cost = cut_solve(&c, chosen);
     for (Ref r = 0; r < p->g->len; r++) {
@@ -184,7 +189,7 @@ static int solve_variant(P *p, int v, Pass *pass)
             }
         for (Ref r = 0; r < p->g->len; r++)
             if (p->in[v][r] && elem_fold(p, r) && p->at[v][r] == k) {
-                list_add(p->arena, &roots[k], p->g->n[r].a[0], -1);
+                list_add(p->arena, &roots[k], p->g->n[r].arg[0], -1);
                 list_add(p->arena, &q.fold, r, -1);
                 q.tile = q.tile || p->g->n[r].dom != TENSOR;
                 q.cols = q.cols || p->g->n[r].dom == COL;
@@ -212,7 +217,7 @@ static int solve_variant(P *p, int v, Pass *pass)
 int place_loads(P *p, Pass *pass)
 {
     int total = 0;
-    for (int v = 0; v < NVARIANT; v++) {
+    for (int v = 0; v < p->nvariant; v++) {
         int c = solve_variant(p, v, pass ? pass + v * (p->npass + 1) : NULL);
         if (c >= CUT_INF)
             return CUT_INF;
@@ -227,7 +232,7 @@ void place_work(P *p)
 {
     find_needed(p);
     find_times(p);
-    for (int v = 0; v < NVARIANT; v++)
+    for (int v = 0; v < p->nvariant; v++)
         for (int i = 0; i < p->ph->body[v].n; i++) {
             int s = p->ph->body[v].w[i].state;
             bool elem = s == TO_P || p->plan->rule->state[s].dom == ELEM;
@@ -238,7 +243,7 @@ void place_work(P *p)
     int best = place_loads(p, NULL);
     for (bool better = true; better;) {
         better = false;
-        for (int v = 0; v < NVARIANT; v++)
+        for (int v = 0; v < p->nvariant; v++)
             for (int i = 0; i < p->ph->body[v].n; i++)
                 for (int k = p->time[p->ph->body[v].w[i].val]; p->put[v][i] >= 0 && k < p->npass; k++) {
                     int was = p->put[v][i];
@@ -250,7 +255,7 @@ void place_work(P *p)
                         p->put[v][i] = was;
                 }
         find_late(p);
-        for (int v = 0; v < NVARIANT; v++)
+        for (int v = 0; v < p->nvariant; v++)
             for (Ref r = 0; r < p->g->len; r++)
                 for (int k = p->at[v][r] + 1; elem_fold(p, r) && p->in[v][r] && k < p->late[r] && k < p->npass; k++) {
                     int was = p->at[v][r], passes = p->npass;

@@ -45,6 +45,14 @@ int plan_mem_of_state(const Plan *pl, int state)
     return leaf_mem(pl, &n);
 }
 
+bool plan_keeps(const Plan *p, int state)
+{
+    for (int v = 0; v < p->rule->nvariant; v++)
+        if (p->state_used[v * p->rule->nstate + state])
+            return true;
+    return false;
+}
+
 int temp_of(P *p, Ref r)
 {
     if (p->temp[r] < 0) {
@@ -59,18 +67,18 @@ int temp_of(P *p, Ref r)
 static void plan_phase_stages(Plan *pl, Phase *ph)
 {
     int n = ph->g->len;
-    P p = {.plan = pl, .ph = ph, .g = ph->g, .arena = pl->arena};
+    P p = {.plan = pl, .ph = ph, .g = ph->g, .arena = pl->arena, .nvariant = pl->rule->nvariant};
     p.time = NEWS(p.arena, int, n + 1);
     p.late = NEWS(p.arena, int, n + 1);
     p.lev = NEWS(p.arena, int, n + 1);
     p.temp = NEWS(p.arena, int, n + 1);
     p.taken = NEWS(p.arena, bool, 4 * n + pl->nmem + 64);
-    for (int v = 0; v < NVARIANT; v++)
+    for (int v = 0; v < p.nvariant; v++)
         p.put[v] = NEWS(p.arena, int, ph->body[v].n + 1), p.at[v] = NEWS(p.arena, int, n + 1);
     for (int i = 0; i < n; i++)
         p.temp[i] = -1;
     place_work(&p);
-    Pass *pass = NEWS(p.arena, Pass, NVARIANT * (p.npass + 1));
+    Pass *pass = NEWS(p.arena, Pass, p.nvariant * (p.npass + 1));
     place_loads(&p, pass);
     make_stages(&p, pass);
 }
@@ -86,7 +94,7 @@ static Ref fix_every(Graph *g, Node n, void *ctx)
     int i = 0;
     while (i < c->plan->nperiod && c->plan->period[i] != (int)n.imm)
         i++;
-    Node k = {.op = OP_CONST, .dom = CONST_, .ty = BOOL, .a = {NONE, NONE, NONE}, .imm = c->mask >> i & 1};
+    Node k = {.op = OP_CONST, .dom = CONST_, .ty = BOOL, .imm = c->mask >> i & 1};
     return graph_add(g, k);
 }
 
@@ -101,8 +109,9 @@ static bool unchanged(const Graph *g, Write w)
 static void make_phase(Plan *pl, const Entry *e, int mask, Phase *ph)
 {
     Rule r = *pl->rule;
-    Entry one = {.name = e->name};
-    for (int v = 0; v < NVARIANT; v++) {
+    Entry one = {.name = e->name, .body = NEWS(pl->arena, Body, r.nvariant)};
+    ph->body = one.body;
+    for (int v = 0; v < r.nvariant; v++) {
         one.body[v].n = e->body[v].n;
         one.body[v].w = NEWS(pl->arena, Write, e->body[v].n + 1);
         if (e->body[v].n)
@@ -113,7 +122,7 @@ static void make_phase(Plan *pl, const Entry *e, int mask, Phase *ph)
     PhaseOf ctx = {pl, mask};
     rule_rewrite(&r, fix_every, &ctx);
     pass_fold(&r, NULL);
-    for (int v = 0; v < NVARIANT; v++) {
+    for (int v = 0; v < r.nvariant; v++) {
         Body *b = &one.body[v];
         int n = 0;
         for (int i = 0; i < b->n; i++)
@@ -124,15 +133,12 @@ static void make_phase(Plan *pl, const Entry *e, int mask, Phase *ph)
             Dom d = b->w[i].state == TO_P ? ELEM : r.state[b->w[i].state].dom;
             const Node *x = &r.g.n[b->w[i].val];
             if (d != ELEM && in_memory(x)) {
-                Node c = {.op = OP_ADD, .dom = x->dom, .ty = NUM, .a = {b->w[i].val, node_const(&r.g, -0.0), NONE}, .file = x->file, .line = x->line};
+                Node c = {.op = OP_COPY, .dom = x->dom, .ty = NUM, .nargs = 1, .arg = &b->w[i].val, .file = x->file, .line = x->line};
                 b->w[i].val = graph_add(&r.g, c);
             }
         }
-        ph->body[v] = *b;
     }
     rule_rewrite(&r, NULL, NULL);
-    for (int v = 0; v < NVARIANT; v++)
-        ph->body[v] = one.body[v];
     ph->g = NEW(pl->arena, Graph);
     *ph->g = r.g;
     plan_phase_stages(pl, ph);
@@ -196,7 +202,7 @@ Plan *plan_make(Arena *a, Rule *r, Type p, Type g, Type state)
     *pl = (Plan){.arena = a, .rule = r, .p = p, .g = g, .state = state, .real = type_info[p].compute};
     pl->entry = NEWS(a, PlanEntry, r->nentry);
     pl->nentry = r->nentry;
-    pl->state_used = NEWS(a, bool, NVARIANT * r->nstate + 1);
+    pl->state_used = NEWS(a, bool, r->nvariant * r->nstate + 1);
     find_periods(pl);
     fixed_mems(pl);
     for (int e = 0; e < r->nentry; e++) {
@@ -208,7 +214,7 @@ Plan *plan_make(Arena *a, Rule *r, Type p, Type g, Type state)
             make_phase(pl, &r->entry[e], m, &pe->phase[m]);
             for (int i = 0; i < pe->phase[m].nstage; i++) {
                 const Stage *s = &pe->phase[m].stage[i];
-                for (int v = 0; v < NVARIANT; v++) {
+                for (int v = 0; v < r->nvariant; v++) {
                     if (s->kind != S_GROUP && s->variant != v)
                         continue;
                     for (int j = 0; j < s->nload; j++)

@@ -44,7 +44,7 @@ typedef struct { Ref val; int mem; } Access;
 
 typedef struct Stage {
     StageKind kind;
-    int variant;           /* VEC or MAT; group stages belong to both and say VEC */
+    int variant;           /* of the rule; group stages belong to all and say 0 */
     int time, level;
     Ref *body; int nbody, body_cap;        /* operations in order */
     Access *load; int nload;               /* values read from memory, elem or not */
@@ -57,7 +57,7 @@ typedef struct Stage {
     int fn;                                /* number of the emitted function */
 } Stage;
 
-typedef struct { Stage *stage; int nstage, cap; Graph *g; Body body[NVARIANT]; } Phase;
+typedef struct { Stage *stage; int nstage, cap; Graph *g; Body *body; } Phase;
 typedef struct { const char *name; Phase *phase; int nphase; } PlanEntry;
 
 typedef struct Plan {
@@ -82,5 +82,6 @@ int64_t part_len(const Mem *m, Shape s, int64_t ntensors);
 typedef struct Traffic { double read, written; } Traffic;
 Traffic stage_traffic(const Plan *p, const Stage *st, Shape s);   /* bytes moved for this tensor */
 int plan_mem_of_state(const Plan *p, int state);
+bool plan_keeps(const Plan *p, int state);                   /* some tensor or group keeps it, under any variant */
 Type mem_type_of(const Plan *p, Dom d);                      /* what temporaries of a domain are kept in */
 #endif

@@ -21,7 +21,7 @@ static const char *per(const Stage *s)
 
 static void put_stage(Buf *b, const Plan *p, const Phase *ph, const Stage *s, int i)
 {
-    buf_printf(b, "  %2d %-6s %-6s", i, stage_name[s->kind], p->rule->has_matrix && s->kind != S_GROUP ? variant_name[s->variant] : "");
+    buf_printf(b, "  %2d %-6s %-6s", i, stage_name[s->kind], p->rule->nvariant > 1 && s->kind != S_GROUP ? p->rule->variant[s->variant].name : "");
     buf_printf(b, " %3d B read %3d B written %4d ops per %s", s->bytes_read, s->bytes_written, s->cost, per(s));
     put_names(b, p, ph->g, s->load, s->nload, "\n      reads    ");
     put_names(b, p, ph->g, s->fin, s->nfin, "\n      finishes ");
@@ -44,7 +44,7 @@ void plan_print(Buf *b, const Plan *p, bool terse)
     for (int e = 0; e < p->nentry; e++)
         for (int m = 0; m < p->entry[e].nphase; m++) {
             const Phase *ph = &p->entry[e].phase[m];
-            int bytes[NVARIANT] = {0}, elem = 0;
+            int bytes[MAX_VARIANTS] = {0}, elem = 0;
             for (int i = 0; i < ph->nstage; i++)
                 if (is_elem(ph->stage[i].kind)) {
                     bytes[ph->stage[i].variant] += ph->stage[i].bytes_read + ph->stage[i].bytes_written;
@@ -53,15 +53,17 @@ void plan_print(Buf *b, const Plan *p, bool terse)
             buf_printf(b, "%s", p->entry[e].name);
             put_phase_name(b, p, m);
             buf_printf(b, ": %d stage%s, %d pass%s over the elements, %d bytes per element", ph->nstage, ph->nstage == 1 ? "" : "s", elem,
-                       elem == 1 ? "" : "es", bytes[VEC]);
-            if (r->has_matrix)
-                buf_printf(b, " (vectors), %d (matrices)", bytes[MAT]);
+                       elem == 1 ? "" : "es", bytes[0]);
+            if (r->nvariant > 1)
+                buf_printf(b, " (%s)", variant_tensors(&r->variant[0]));
+            for (int v = 1; v < r->nvariant; v++)
+                buf_printf(b, ", %d (%s)", bytes[v], variant_tensors(&r->variant[v]));
             buf_puts(b, "\n");
             for (int i = 0; i < ph->nstage && !terse; i++)
                 put_stage(b, p, ph, &ph->stage[i], i);
         }
-    for (int v = 0; v < NVARIANT && (v == VEC || r->has_matrix); v++) {
-        buf_printf(b, "state%s:", !r->has_matrix ? "" : v == VEC ? " of vectors" : " of matrices");
+    for (int v = 0; v < r->nvariant; v++) {
+        buf_printf(b, r->nvariant > 1 ? "state of %s:" : "state:", variant_tensors(&r->variant[v]));
         bool any = false;
         for (int i = 0; i < r->nstate; i++)
             if (p->state_used[v * r->nstate + i]) {

@@ -9,12 +9,12 @@ typedef struct {                 /* planning one phase */
     Phase *ph;
     Graph *g;
     Arena *arena;
-    int *at[NVARIANT];           /* elem reductions: the pass that folds them */
+    int *at[MAX_VARIANTS];           /* elem reductions: the pass that folds them */
     int *time, *late;            /* passes before a value is known; the last time it may become known */
     int *lev;
-    bool *in[NVARIANT];          /* which nodes a variant needs */
-    int npass;
-    int *put[NVARIANT];          /* by write: the pass that stores it (elem targets) */
+    bool *in[MAX_VARIANTS];          /* which nodes a variant needs */
+    int npass, nvariant;
+    int *put[MAX_VARIANTS];          /* by write: the pass that stores it (elem targets) */
     int *temp, ntemp;            /* small values and kept elem values: their Mem, or -1; how many have one */
     bool *taken;                 /* Mems in use in this phase */
     bool *want;                  /* scratch of gather */

@@ -38,9 +38,10 @@ void name_locals(lua_State *L, lua_Debug *ar)
     const char *name;
     for (int i = 1; (name = lua_getlocal(L, ar, i)); i++) {
         if (name[0] != '(' && is_value(L, -1)) {
-            Node *n = &t->rule->g.n[*(Ref *)lua_touserdata(L, -1)];
+            Ref r = *(Ref *)lua_touserdata(L, -1);
+            const Node *n = &t->rule->g.n[r];
             if (!n->name && !is_leaf(n) && is_ident(name))
-                n->name = arena_strdup(t->arena, name);
+                graph_name(&t->rule->g, r, arena_strdup(t->arena, name));
         }
         lua_pop(L, 1);
     }

@@ -9,7 +9,7 @@ static Stage *stage_at(P *p, int time, int level, StageKind kind, int variant)
 {
     Phase *ph = p->ph;
     if (kind == S_GROUP)
-        variant = VEC;
+        variant = 0;
     for (int i = 0; i < ph->nstage; i++) {
         Stage *s = &ph->stage[i];
         if (s->time == time && s->level == level && s->kind == kind && s->variant == variant)
@@ -45,9 +45,9 @@ static void find_levels(P *p)
     for (Ref r = 0; r < p->g->len; r++) {
         const Node *n = &p->g->n[r];
         int l = 0;
-        for (int k = 0; k < 3 && computed(n) && n->dom != ELEM && !elem_fold(p, r); k++) {
-            Ref a = n->a[k];
-            if (a == NONE || p->time[a] < p->time[r] || (!computed(&p->g->n[a]) && !is_red(n)))
+        for (int k = 0; k < n->nargs && computed(n) && n->dom != ELEM && !elem_fold(p, r); k++) {
+            Ref a = n->arg[k];
+            if (p->time[a] < p->time[r] || (!computed(&p->g->n[a]) && !is_red(n)))
                 continue;
             int la = p->lev[a] + (is_red(n) || pdom(p, a) != pdom(p, r));
             if (la > l)
@@ -94,9 +94,8 @@ static void gather(P *p, Stage *s, bool *want, Dom here, const List *loads)
     int mem;
     for (Ref r = p->g->len - 1; r >= 0; r--)
         if (want[r] && how(p, s, r, here, loads, &mem) == COMPUTE)
-            for (int k = 0; k < 3; k++)
-                if (p->g->n[r].a[k] != NONE)
-                    want[p->g->n[r].a[k]] = true;
+            for (int k = 0; k < p->g->n[r].nargs; k++)
+                want[p->g->n[r].arg[k]] = true;
     for (Ref r = 0; r < p->g->len; r++) {
         int what = want[r] ? how(p, s, r, here, loads, &mem) : SKIP;
         if (what == LOAD)
@@ -110,7 +109,7 @@ static void gather(P *p, Stage *s, bool *want, Dom here, const List *loads)
 
 static void make_elem_stages(P *p, Pass *pass)
 {
-    for (int v = 0; v < NVARIANT; v++)
+    for (int v = 0; v < p->nvariant; v++)
         for (int k = 0; k < p->npass; k++) {
             Pass *q = &pass[v * (p->npass + 1) + k];
             if (!q->store.n && !q->fold.n)
@@ -118,7 +117,7 @@ static void make_elem_stages(P *p, Pass *pass)
             Stage *s = stage_at(p, k, ELEM_LEVEL, q->cols ? S_TILE : q->tile ? S_BAND : S_FLAT, v);
             bool *want = clear_want(p);
             for (int i = 0; i < q->fold.n; i++) {
-                want[p->g->n[q->fold.v[i].val].a[0]] = true;
+                want[p->g->n[q->fold.v[i].val].arg[0]] = true;
                 add_access(p, &s->fold, &s->nfold, q->fold.v[i].val, -1);
             }
             for (int i = 0; i < q->store.n; i++) {
@@ -144,9 +143,11 @@ static void make_list_folds(P *p)
         const Node *n = &p->g->n[r];
         if (!is_red(n) || elem_fold(p, r))
             continue;
-        for (int v = 0; v < NVARIANT; v++) {
-            Ref a = is_global(n) ? n->a[v] : n->a[0];
-            if (a == NONE || !p->in[v][is_global(n) ? a : r])
+        for (int v = 0; v < p->nvariant; v++) {
+            if (is_global(n) && v >= n->nargs)
+                continue;
+            Ref a = n->arg[is_global(n) ? v : 0];
+            if (!p->in[v][is_global(n) ? a : r])
                 continue;
             Stage *s = stage_at(p, computed(&p->g->n[a]) ? p->time[a] : 0, computed(&p->g->n[a]) ? p->lev[a] : 0, list_kind((Dom)n->from), v);
             add_access(p, &s->fold, &s->nfold, r, -1);
@@ -160,7 +161,7 @@ static void fill_list_stages(P *p)
     for (int before = -1; before != p->ntemp;) {
         before = p->ntemp;
         for (Ref r = 0; r < p->g->len; r++)
-            for (int v = 0; v < NVARIANT && p->temp[r] >= 0; v++)
+            for (int v = 0; v < p->nvariant && p->temp[r] >= 0; v++)
                 if (computed(&p->g->n[r]) && p->g->n[r].dom != ELEM && p->in[v][r]) {
                     Stage *s = home(p, r, v);
                     add_access(p, &s->store, &s->nstore, r, p->temp[r]);
@@ -174,7 +175,7 @@ static void fill_list_stages(P *p)
             s->nbody = s->nload = s->nfin = 0;
             for (int j = 0; j < s->nfold; j++) {
                 const Node *n = &p->g->n[s->fold[j].val];
-                want[is_global(n) ? n->a[s->variant] : n->a[0]] = true;
+                want[n->arg[is_global(n) ? s->variant : 0]] = true;
             }
             for (int j = 0; j < s->nstore; j++)
                 want[s->store[j].val] = true;
@@ -186,13 +187,13 @@ static void fill_list_stages(P *p)
 /* A state of a small domain is stored where its new value is made… */
 static void make_small_writes(P *p)
 {
-    for (int v = 0; v < NVARIANT; v++)
+    for (int v = 0; v < p->nvariant; v++)
         for (int i = 0; i < p->ph->body[v].n; i++) {
             Write w = p->ph->body[v].w[i];
             if (w.state == TO_P || p->plan->rule->state[w.state].dom == ELEM)
                 continue;
             Dom d = p->plan->rule->state[w.state].dom;
-            if (d == GROUP && v == MAT && p->in[VEC][w.val])
+            if (d == GROUP && v > 0 && p->in[0][w.val])
                 continue;                       /* the same value: written once, with the group's other work */
             const Node *n = &p->g->n[w.val];
             bool made = computed(n);
@@ -235,8 +236,8 @@ static void delay_small_writes(P *p)
 /* Partials get their Mem once the kind of the folding stage is known; the two variants may fold differently. */
 static void place_parts(P *p)
 {
-    int *part[NVARIANT];
-    for (int v = 0; v < NVARIANT; v++) {
+    int *part[MAX_VARIANTS];
+    for (int v = 0; v < p->nvariant; v++) {
         part[v] = NEWS(p->arena, int, p->g->len + 1);
         for (Ref r = 0; r < p->g->len; r++)
             part[v][r] = -1;
@@ -246,7 +247,7 @@ static void place_parts(P *p)
         for (int j = 0; j < s->nfold; j++) {
             Ref r = s->fold[j].val;
             const Node *n = &p->g->n[r];
-            int *at = &part[is_global(n) ? VEC : s->variant][r];
+            int *at = &part[is_global(n) ? 0 : s->variant][r];
             if (*at < 0)
                 *at = new_mem(p, (Mem){.kind = MEM_PART, .dom = (Dom)n->dom, .from = (Dom)n->from, .by = s->kind,
                                        .type = mem_type_of(p->plan, (Dom)n->from)});
@@ -256,7 +257,7 @@ static void place_parts(P *p)
     for (int i = 0; i < p->ph->nstage; i++)
         for (int j = 0; j < p->ph->stage[i].nfin; j++) {
             Access *f = &p->ph->stage[i].fin[j];
-            f->mem = part[is_global(&p->g->n[f->val]) ? VEC : p->ph->stage[i].variant][f->val];
+            f->mem = part[is_global(&p->g->n[f->val]) ? 0 : p->ph->stage[i].variant][f->val];
         }
 }
 

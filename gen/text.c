@@ -36,9 +36,8 @@ static void print_node(Buf *b, const Rule *r, Ref i)
     buf_printf(b, "  %%%d = %s %s", i, op_info[n->op].name, dom_name[n->dom]);
     if (n->ty == BOOL)
         buf_puts(b, ":bool");
-    for (int k = 0; k < 3; k++)
-        if (n->a[k] != NONE)
-            buf_printf(b, " %%%d", n->a[k]);
+    for (int k = 0; k < n->nargs; k++)
+        buf_printf(b, " %%%d", n->arg[k]);
     switch (n->op) {
     case OP_CONST: case OP_EVERY: buf_puts(b, " "); buf_double(b, n->imm); break;
     case OP_HYPER: buf_printf(b, " %s", r->hyper[n->sym].name); break;
@@ -57,11 +56,22 @@ static void print_node(Buf *b, const Rule *r, Ref i)
     buf_puts(b, "\n");
 }
 
+static void print_variant(Buf *b, const Variant *v)
+{
+    buf_printf(b, "variant %s%s%s", v->name, v->view & VIEW_FIRST ? " first" : "", v->view & VIEW_LAST ? " last" : "");
+    for (int i = 0; i < v->ntest; i++) {
+        buf_puts(b, " ");
+        test_print(b, &v->test[i]);
+    }
+    buf_puts(b, "\n");
+}
+
 void rule_print(Buf *b, const Rule *r)
 {
     LocaleMark was = locale_plain();
-    buf_printf(b, "optc-ir 1\nrule %s%s%s%s\n", r->name, r->has_matrix ? " matrix" : "", r->view & VIEW_FIRST ? " first" : "",
-               r->view & VIEW_LAST ? " last" : "");
+    buf_printf(b, "optc-ir 2\nrule %s\n", r->name);
+    for (int v = 0; v < r->nvariant; v++)
+        print_variant(b, &r->variant[v]);
     const struct { const char *key, *text; } text[] = {{"cite", r->cite}, {"doc", r->doc}, {"with", r->with}};
     for (int i = 0; i < 3; i++)
         if (*text[i].text) {
@@ -101,10 +111,10 @@ void rule_print(Buf *b, const Rule *r)
         print_node(b, r, i);
     for (int e = 0; e < r->nentry; e++) {
         buf_printf(b, "entry %s\n", r->entry[e].name);
-        for (int v = 0; v < NVARIANT; v++)
+        for (int v = 0; v < r->nvariant; v++)
             for (int k = 0; k < r->entry[e].body[v].n; k++) {
                 Write w = r->entry[e].body[v].w[k];
-                buf_printf(b, "  %s %s = %%%d\n", variant_name[v], w.state == TO_P ? "p" : r->state[w.state].name, w.val);
+                buf_printf(b, "  %s %s = %%%d\n", r->variant[v].name, w.state == TO_P ? "p" : r->state[w.state].name, w.val);
             }
     }
     buf_puts(b, "end\n");
@@ -212,6 +222,24 @@ static Ref ref(Reader *p, int limit)
 FIND_BY_NAME(hyper)
 FIND_BY_NAME(state)
 FIND_BY_NAME(input)
+FIND_BY_NAME(variant)
+
+static void read_variant(Reader *p, Rule *r)
+{
+    Variant v = {.name = name(p)};
+    Test *test = NEWS(p->a, Test, MAX_TESTS);
+    while (*word(p) && !p->bad) {
+        if (!strcmp(p->tok, "first") || !strcmp(p->tok, "last"))
+            v.view |= *p->tok == 'f' ? VIEW_FIRST : VIEW_LAST;
+        else if (v.ntest == MAX_TESTS || !test_parse(p->a, p->tok, &test[v.ntest++]))
+            complain(p, "a test such as matrix or nrows<=ncols");
+    }
+    v.test = test;
+    if (r->nvariant == MAX_VARIANTS || r->g.len || r->nentry || !is_ident(v.name) || find_variant(r, v.name) >= 0)
+        complain(p, "up to eight variants of different names, ahead of the nodes");
+    else
+        PUSH(p->a, r->variant, r->nvariant, r->variant_cap) = v;
+}
 
 static void read_hyper(Reader *p, Rule *r)
 {
@@ -257,7 +285,8 @@ static void read_state(Reader *p, Rule *r)
 
 static void read_node(Reader *p, Rule *r)
 {
-    Node n = {.a = {NONE, NONE, NONE}};
+    Ref arg[MAX_ARGS];
+    Node n = {.arg = arg};
     char want[16];
     snprintf(want, sizeof want, "%%%d", r->g.len);
     if (strcmp(p->tok, want))
@@ -271,9 +300,8 @@ static void read_node(Reader *p, Rule *r)
     if (n.ty == BOOL)
         *colon = 0;
     n.dom = (uint8_t)one_of(p, dom_by_name(p->tok), "a domain");
-    int k = 0;
-    for (word(p); *p->tok == '%' && k < 3 && !p->bad; word(p))
-        n.a[k++] = ref(p, r->g.len);
+    for (word(p); *p->tok == '%' && n.nargs < MAX_ARGS && !p->bad; word(p))
+        arg[n.nargs++] = ref(p, r->g.len);
     char *e;
     switch (n.op) {
     case OP_CONST: case OP_EVERY:
@@ -318,11 +346,11 @@ static void read_node(Reader *p, Rule *r)
 
 static void read_entry(Reader *p, Rule *r)
 {
-    Entry e = {.name = name(p)};
+    Entry e = {.name = name(p), .body = NEWS(p->a, Body, r->nvariant + 1)};
     while (next_line(p)) {
         const char *mark = p->s;
         word(p);
-        int v = !strcmp(p->tok, "step") ? VEC : !strcmp(p->tok, "matrix") ? MAT : -1;
+        int v = find_variant(r, p->tok);
         if (v < 0) {
             p->s = mark;
             break;
@@ -344,10 +372,8 @@ static void read_line(Reader *p, Rule *r)
     const char *k = p->tok;
     if (!strcmp(k, "rule")) {
         r->name = name(p);
-        while (*word(p)) {
-            r->has_matrix = r->has_matrix || !strcmp(p->tok, "matrix");
-            r->view |= !strcmp(p->tok, "first") ? VIEW_FIRST : !strcmp(p->tok, "last") ? VIEW_LAST : 0;
-        }
+    } else if (!strcmp(k, "variant")) {
+        read_variant(p, r);
     } else if (!strcmp(k, "cite")) {
         r->cite = (word(p), copy(p));
     } else if (!strcmp(k, "doc")) {
@@ -369,7 +395,7 @@ static void read_line(Reader *p, Rule *r)
     } else if (*k == '%') {
         read_node(p, r);
     } else if (strcmp(k, "nodes")) {
-        complain(p, "rule, hyper, state, input, nodes, entry or end");
+        complain(p, "rule, variant, hyper, state, input, nodes, entry or end");
     }
 }
 
@@ -383,8 +409,8 @@ Rule *rule_parse(Arena *a, Source text, Diag *d)
     p.s = p.text;
     word(&p);
     bool right = !strcmp(p.tok, "optc-ir");
-    if (!right || strcmp(word(&p), "1"))
-        complain(&p, "'optc-ir 1' on the first line");
+    if (!right || strcmp(word(&p), "2"))
+        complain(&p, "'optc-ir 2' on the first line");
     bool ended = false;
     while (!ended && next_line(&p)) {
         word(&p);
@@ -399,8 +425,8 @@ Rule *rule_parse(Arena *a, Source text, Diag *d)
     }
     if (!ended)
         complain(&p, "'end'");
-    if (!p.bad && (!is_ident(r->name) || !r->nentry))
-        complain(&p, "a rule with a name and an entry");
+    if (!p.bad && (!is_ident(r->name) || !r->nvariant || !r->nentry))
+        complain(&p, "a rule with a name, a variant and an entry");
     locale_back(was);
     return p.bad || !pass_verify(r, d) ? NULL : r;
 }

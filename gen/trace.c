@@ -125,11 +125,7 @@ static void assign(lua_State *L, Trace *t, const char *name, Ref *slot, Dom dom)
         spec_error(L, "'%s' cannot hold %s: turn it into numbers with where(c, 1, 0)", name, describe(t, v));
     if (dom_join(n->dom, dom) != dom)
         spec_error(L, "'%s' has one value per %s and cannot take %s: reduce it first", name, dom_name[dom], describe(t, v));
-    if (n->dom != dom) {                  /* later reads see the declared domain: x + -0 spreads it, exactly */
-        Node wide = {.op = OP_ADD, .dom = dom, .ty = NUM, .a = {v, node_const(&t->rule->g, -0.0), NONE}};
-        v = trace_node(t, wide);
-    }
-    *slot = v;
+    *slot = n->dom == dom ? v : trace_copy(t, v, dom);         /* later reads see the declared domain */
 }
 
 static int l_env_write(lua_State *L)
@@ -192,7 +188,7 @@ static int l_every(lua_State *L)
     for (int i = 0; k > 1 && i < n + 2; i++) {
         Ref *now = i < n ? &t->state[i] : i == n ? &t->p : &t->g;
         if (*now != was[i]) {
-            Node w = {.op = OP_WHERE, .ty = NUM, .a = {cond, *now, was[i]}};
+            Node w = {.op = OP_WHERE, .ty = NUM, .nargs = 3, .arg = (Ref[]){cond, *now, was[i]}};
             w.dom = dom_join(g->n[*now].dom, dom_join(GROUP, g->n[was[i]].dom));
             *now = trace_node(t, w);
         }
@@ -206,7 +202,7 @@ static bool call_entry(lua_State *L, Trace *t, int i, const char *name)
     for (; i < t->nspec; i++) {
         SpecFile *s = &t->spec[i];
         lua_rawgeti(L, LUA_REGISTRYINDEX, s->table);
-        if (t->variant == MAT && !strcmp(name, "step") && lua_getfield(L, -1, "matrix") != LUA_TFUNCTION)
+        if (t->matrix && !strcmp(name, "step") && lua_getfield(L, -1, "matrix") != LUA_TFUNCTION)
             lua_pop(L, 1);
         if (lua_type(L, -1) == LUA_TTABLE && lua_getfield(L, -1, name) != LUA_TFUNCTION) {
             lua_pop(L, 2);
@@ -298,7 +294,8 @@ static void collect_entries(lua_State *L, Trace *t)
                 seen = seen || !strcmp(r->entry[e].name, name);
             if (seen)
                 continue;
-            PUSH(t->arena, r->entry, r->nentry, r->entry_cap) = (Entry){.name = arena_strdup(t->arena, name)};
+            PUSH(t->arena, r->entry, r->nentry, r->entry_cap) =
+                (Entry){.name = arena_strdup(t->arena, name), .body = NEWS(t->arena, Body, MAX_VARIANTS)};
             for (int e = r->nentry - 1; e > 0; e--) {
                 Entry *a = &r->entry[e - 1], *b = &r->entry[e];
                 int oa = entry_order(a->name), ob = entry_order(b->name);
@@ -320,8 +317,6 @@ static void trace_entry(lua_State *L, Trace *t, int e, int variant)
     Rule *r = t->rule;
     Body *b = &r->entry[e].body[variant];
     t->entry = e;
-    t->variant = variant;
-    t->gred_at = 0;
     t->p = leaf(t, OP_P, ELEM, 0);
     t->g = leaf(t, OP_G, ELEM, 0);
     for (int i = 0; i < r->nstate; i++)
@@ -342,41 +337,121 @@ static const SpecFile *file_of(const Trace *t, int file)
     return &t->spec[i];
 }
 
-/* What both variants write for the whole group must be one and the same. */
+static int refuse_at(Trace *t, int file, int line, const char *fmt, const char *name, const char *other)
+{
+    const SpecFile *f = file_of(t, file);
+    diag_set(t->diag, f->path, line, f->text, fmt, name, other);
+    lua_pushliteral(t->L, "spec error");
+    return lua_error(t->L);
+}
+
+static Ref written_value(const Body *b, int state)
+{
+    for (int i = 0; i < b->n; i++)
+        if (b->w[i].state == state)
+            return b->w[i].val;
+    return NONE;
+}
+
+/* What variants write for the whole group must be one and the same. */
 static void check_group_writes(Trace *t, const Entry *e)
 {
-    for (int v = 0; v < NVARIANT; v++)
-        for (int i = 0; i < e->body[v].n; i++) {
-            Write w = e->body[v].w[i];
-            if (w.state < 0 || t->rule->state[w.state].dom != GROUP)
-                continue;
-            bool same = false;
-            for (int j = 0; j < e->body[!v].n; j++)
-                same = same || (e->body[!v].w[j].state == w.state && e->body[!v].w[j].val == w.val);
-            if (!same) {
-                const State *st = &t->rule->state[w.state];
-                const SpecFile *f = file_of(t, st->file);
-                diag_set(t->diag, f->path, st->line, f->text,
-                         "state '%s' is one per group, so 'step' and 'matrix' must give it the same value", st->name);
-                lua_pushliteral(t->L, "spec error");
-                lua_error(t->L);
-            }
-        }
+    const Rule *r = t->rule;
+    for (int s = 0; s < r->nstate; s++)
+        for (int v = 1; v < r->nvariant && r->state[s].dom == GROUP; v++)
+            if (written_value(&e->body[v], s) != written_value(&e->body[0], s))
+                refuse_at(t, r->state[s].file, r->state[s].line,
+                          "state '%s' is one per group, so 'step' and '%s' must give it the same value", r->state[s].name, r->variant[v].name);
+}
+
+/* ---- ways through the spec ---- */
+bool trace_ask(Trace *t, Test q)
+{
+    for (int i = 0; i < t->asked; i++)
+        if (test_same(&t->path[i], &q))
+            return t->path[i].yes;
+    if (t->asked == t->npath) {
+        if (t->npath == MAX_TESTS)
+            spec_error(t->L, "over %d questions about a tensor on one way through the rule", MAX_TESTS);
+        q.yes = q.kind != TEST_MATRIX;                     /* vectors come first */
+        t->path[t->npath++] = q;
+    }
+    return t->path[t->asked++].yes;
+}
+
+/* The next way: the last question that has an answer left is answered the other way. */
+static bool next_path(Trace *t)
+{
+    while (t->npath && t->path[t->npath - 1].yes == (t->path[t->npath - 1].kind == TEST_MATRIX))
+        t->npath--;
+    if (t->npath)
+        t->path[t->npath - 1].yes ^= true;
+    return t->npath > 0;
+}
+
+/* "step" and "matrix", and for further ways through the same one step_2, step_3 … */
+static const char *way_name(Trace *t)
+{
+    const char *base = t->matrix ? "matrix" : "step";
+    int same = 1;
+    size_t n = strlen(base);
+    for (int v = 0; v < t->variant; v++)
+        same += !strncmp(t->rule->variant[v].name, base, n);
+    return same == 1 ? base : arena_printf(t->arena, "%s_%d", base, same);
+}
+
+static void trace_variant(lua_State *L, Trace *t, bool has_matrix)
+{
+    Rule *r = t->rule;
+    if (r->nvariant == MAX_VARIANTS)
+        spec_error(L, "over %d ways through the rule: its questions about tensors have too many answers", MAX_VARIANTS);
+    t->variant = r->nvariant;
+    t->asked = t->stream = 0;                              /* the same draws in all variants */
+    t->matrix = has_matrix && trace_ask(t, (Test){.kind = TEST_MATRIX});
+    PUSH(t->arena, r->variant, r->nvariant, r->variant_cap) = (Variant){.name = way_name(t)};
+    for (int i = 0; i < t->nspec; i++)
+        t->spec[i].uses_view = false;
+    for (int e = 0; e < r->nentry; e++)
+        trace_entry(L, t, e, t->variant);
+    Variant *v = &r->variant[t->variant];
+    Test *test = NEWS(t->arena, Test, t->npath + 1);
+    memcpy(test, t->path, sizeof *test * (size_t)t->npath);
+    v->test = test;
+    v->ntest = t->npath;
+    for (int i = 0; i < t->nspec; i++)
+        if (t->spec[i].uses_view)
+            v->view |= t->spec[i].view;
+}
+
+/* Reductions over all tensors get their operands: a new graph from a copy of the nodes in which they stand. */
+static void join_globals(Trace *t)
+{
+    Rule *r = t->rule;
+    Node *n = NEWS(t->arena, Node, r->g.len + 1);
+    if (r->g.len)
+        memcpy(n, r->g.n, sizeof *n * (size_t)r->g.len);
+    for (int i = 0; i < t->ngred; i++) {
+        const GlobalRed *x = &t->gred[i];
+        for (int v = 0; v < r->nvariant; v++)
+            if (x->of[v] == NONE)
+                refuse_at(t, x->file, x->line, "all ways through a rule must make the same global reductions in the same order: "
+                          "this one has no partner in '%s'%s", r->variant[v].name, "");
+        n[x->node].nargs = (uint8_t)r->nvariant;
+        n[x->node].arg = x->of;
+        n[x->node].imm = 0;
+    }
+    r->g.n = n;
+    rule_rewrite(r, NULL, NULL);
 }
 
 static void check_states(Trace *t)
 {
     Rule *r = t->rule;
     for (int i = 0; i < r->nstate; i++)
-        if (!t->written[i] && (t->read[i] ? r->state[i].init != INIT_COPY_P : r->noption == 0)) {
-            const State *st = &r->state[i];
-            const SpecFile *f = file_of(t, st->file);
-            diag_set(t->diag, f->path, st->line, f->text,
-                     t->read[i] ? "state '%s' is read but never written: assign it in an entry, or make it a hyperparameter"
-                                : "state '%s' is never used", st->name);
-            lua_pushliteral(t->L, "spec error");
-            lua_error(t->L);
-        }
+        if (!t->written[i] && (t->read[i] ? r->state[i].init != INIT_COPY_P : r->noption == 0))
+            refuse_at(t, r->state[i].file, r->state[i].line,
+                      t->read[i] ? "state '%s' is read but never written: assign it in an entry, or make it a hyperparameter%s"
+                                 : "state '%s' is never used%s", r->state[i].name, "");
 }
 
 typedef struct { Trace *t; const Wrap *wrap; const char *options; } Job;
@@ -393,39 +468,23 @@ static int run_all(lua_State *L)
     t->read = NEWS(t->arena, bool, r->nstate + 1);
     t->written = NEWS(t->arena, bool, r->nstate + 1);
     collect_entries(L, t);
+    bool has_matrix = false, writes = false;
     for (int i = 0; i < t->nspec; i++)
-        r->has_matrix = r->has_matrix || has_field(L, &t->spec[i], "matrix");
-    for (int e = 0; e < r->nentry; e++) {
-        int stream = t->stream;
-        t->ngred = 0;
-        trace_entry(L, t, e, VEC);
-        if (!r->has_matrix)
-            continue;
-        int after = t->stream;
-        t->stream = stream;                      /* the same draws in both variants */
-        trace_entry(L, t, e, MAT);
-        t->stream = t->stream > after ? t->stream : after;
-        for (int i = 0; i < t->ngred; i++)
-            if (r->g.n[t->gred[i]].a[MAT] == NONE)
-            {
-                const Node *n = &r->g.n[t->gred[i]];
-                const SpecFile *f = file_of(t, n->file);
-                diag_set(t->diag, f->path, n->line, f->text, "'matrix' and 'step' must make the same global reductions in the same order: this one has no partner in 'matrix'");
-                lua_pushliteral(L, "spec error");
-                return lua_error(L);
-            }
+        has_matrix = has_matrix || has_field(L, &t->spec[i], "matrix");
+    do
+        trace_variant(L, t, has_matrix);
+    while (next_path(t));
+    for (int e = 0; e < r->nentry; e++)
         check_group_writes(t, &r->entry[e]);
-    }
     check_states(t);
-    if (!r->entry[0].body[VEC].n && !r->entry[0].body[MAT].n) {
-        const SpecFile *f = &t->spec[t->nspec - 1];
-        diag_set(t->diag, f->path, 0, NULL, "'step' writes nothing: assign p or a state");
+    for (int v = 0; v < r->nvariant; v++)
+        writes = writes || r->entry[0].body[v].n;
+    if (!writes) {
+        diag_set(t->diag, t->spec[t->nspec - 1].path, 0, NULL, "'step' writes nothing: assign p or a state");
         lua_pushliteral(L, "spec error");
         return lua_error(L);
     }
-    for (int i = 0; i < t->nspec; i++)
-        if (t->spec[i].uses_view)
-            r->view |= t->spec[i].view;
+    join_globals(t);
     return 0;
 }
 
@@ -521,6 +580,5 @@ Rule *pass_trace(Arena *a, Source spec, const GenOptions *o, Diag *d)
     lua_close(t->L);
     if (rc != LUA_OK)
         return NULL;
-    rule_rewrite(r, NULL, NULL);
     return r;
 }

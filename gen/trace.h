@@ -35,6 +35,9 @@ typedef struct Wrap { const char *name; Arg *arg; int narg; } Wrap;
 
 enum { MAX_SPECS = 16, MAX_STATES = 64, MAX_HYPERS = 128, MAX_EVERY = 3, MAX_TEXT = 1000 };
 
+/* A reduction over all tensors. While variants are traced it is a node without operands; they are filled in when all are known. */
+typedef struct GlobalRed { Op op; int entry, file, line; Ref node, of[MAX_VARIANTS]; } GlobalRed;
+
 typedef struct Trace {
     lua_State *L;
     Arena *arena;
@@ -49,10 +52,12 @@ typedef struct Trace {
     int declaring;                    /* index of the spec whose file runs, or -1 */
     int at;                           /* index of the spec whose entry runs, or -1 */
     int entry, variant;
+    bool matrix;                      /* the variant steps matrices: `matrix` in place of `step` */
     int inner_calls;
     Ref p, g, *state;                 /* current values */
     bool *read, *written;             /* by state, over all entries */
-    Ref *gred; int ngred, gred_cap, gred_at;   /* global reductions in order of appearance, matched between variants */
+    GlobalRed *gred; int ngred, gred_cap;      /* in order of appearance, matched between variants */
+    Test path[MAX_TESTS]; int npath, asked;    /* the answers of the variant being traced; how many it has asked for */
     int stream, seed;                 /* random draws; hyperparameter number of the seed or -1 */
     Ref every[8]; int nevery;
 } Trace;
@@ -61,6 +66,9 @@ static inline Trace *trace_of(lua_State *L) { return *(Trace **)lua_getextraspac
 
 /* Raise an error at the spec's current line; does not return. */
 int spec_error(lua_State *L, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* trace.c */
+bool trace_ask(Trace *t, Test q);                  /* the answer that the variant being traced is for */
 
 /* sandbox.c */
 lua_State *sandbox_open(Trace *t);
@@ -77,6 +85,7 @@ void push_value(lua_State *L, Ref r);
 bool is_value(lua_State *L, int i);
 const char *describe(Trace *t, Ref r);
 Ref trace_node(Trace *t, Node n);
+Ref trace_copy(Trace *t, Ref r, Dom dom);          /* spread to a domain above its own */
 
 /* declare.c */
 void declare_open(lua_State *L);                   /* adds optimizer, wrapper, zeros, fill, copy to the table on top */

@@ -46,16 +46,13 @@ static const char *bad_node(const Rule *r, Ref i)
         return "unknown operation, domain or type";
     const OpInfo *o = &op_info[n->op];
     Dom join = CONST_;
-    for (int k = 0; k < 3; k++) {
-        bool optional = is_global(n) && k == MAT && !r->has_matrix;
-        if (k >= o->arity || (optional && n->a[k] == NONE)) {
-            if (n->a[k] != NONE)
-                return "too many operands";
-            continue;
-        }
-        if (n->a[k] < 0 || n->a[k] >= i)
-            return "an operand is missing or comes later";
-        const Node *x = &g->n[n->a[k]];
+    int args = is_global(n) ? r->nvariant : o->arity;
+    if (n->nargs != args)
+        return n->nargs > args ? "too many operands" : "an operand is missing";
+    for (int k = 0; k < args; k++) {
+        if (n->arg[k] < 0 || n->arg[k] >= i)
+            return "an operand comes later";
+        const Node *x = &g->n[n->arg[k]];
         Ty want = o->kind == K_LOGIC || (o->kind == K_SEL && k == 0) ? BOOL : NUM;
         if (x->ty != want)
             return "an operand has the wrong type";
@@ -107,12 +104,10 @@ static const char *bad_declaration(const Rule *r)
     for (int e = 0; e < r->nentry; e++) {
         if (!is_ident(r->entry[e].name))
             return "an entry whose name is not an identifier";
-        if (r->entry[e].body[MAT].n && !r->has_matrix)
-            return "a write for matrices in a rule without 'matrix'";
         for (int j = 0; j < e; j++)
             if (twice(r->entry[e].name, r->entry[j].name))
                 return "two entries of one name";
-        for (int v = 0; v < NVARIANT; v++)
+        for (int v = 0; v < r->nvariant; v++)
             for (int i = 0; i < r->entry[e].body[v].n; i++)
                 for (int j = 0; j < i; j++)
                     if (r->entry[e].body[v].w[i].state == r->entry[e].body[v].w[j].state)
@@ -136,7 +131,7 @@ bool pass_verify(Rule *r, Diag *d)
         }
     }
     for (int e = 0; e < r->nentry; e++)
-        for (int v = 0; v < NVARIANT; v++)
+        for (int v = 0; v < r->nvariant; v++)
             for (int k = 0; k < r->entry[e].body[v].n; k++) {
                 Write w = r->entry[e].body[v].w[k];
                 bool known = w.val >= 0 && w.val < r->g.len && w.state >= TO_P && w.state < r->nstate;

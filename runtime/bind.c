@@ -16,7 +16,14 @@ const char *tensor_label(const optc_binding *b, int i, char buf[96])
     return buf;
 }
 
-Shape shape_of(const Rule *r, int rank, const int64_t *dim, bool vector) { return count_shape(r->view, rank, dim, vector); }
+Shape shape_of(const Rule *r, int rank, const int64_t *dim, bool vector) { return count_shape(rule_view(r), rank, dim, vector); }
+
+/* What a rule may ask about a tensor, to choose how it is stepped. */
+static AboutTensor asked(const optc_tensor *t)
+{
+    bool flat = t->flags & OPTC_AS_VECTOR;
+    return (AboutTensor){t->name, t->tags, t->rank, t->shape, t->rank >= 2 && !flat && !(t->flags & OPTC_USE_STEP), flat};
+}
 
 /* ---- strides ---- */
 static bool row_major(const optc_tensor *t, const int64_t *stride)
@@ -69,7 +76,8 @@ static const char *strides_text(const optc_tensor *t, const int64_t *stride, cha
 static optc_status check_strides(const optc_binding *b, const optc_tensor *t, const char *label)
 {
     char x[200], y[200];
-    bool flat = !b->rule->rule->view && (!b->rule->rule->has_matrix || t->rank < 2 || (t->flags & OPTC_AS_VECTOR));
+    AboutTensor ask = asked(t);
+    bool flat = !b->rule->rule->variant[variant_of(b->rule->rule->variant, b->rule->rule->nvariant, &ask)].view;
     if (row_major(t, t->param_strides) && row_major(t, t->grad_strides))
         return OPTC_OK;
     if (!t->param_strides || !t->grad_strides || !same_strides(t))
@@ -108,7 +116,7 @@ static optc_status check_tensor(const optc_binding *b, const optc_tensor *t, int
     optc_status s = n ? check_strides(b, t, label) : OPTC_OK;
     if (s != OPTC_OK)
         return s;
-    if (b->rule->rule->view == (VIEW_FIRST | VIEW_LAST) && t->rank > 2 && !(t->flags & OPTC_AS_VECTOR))
+    if (rule_view(b->rule->rule) == (VIEW_FIRST | VIEW_LAST) && t->rank > 2 && !(t->flags & OPTC_AS_VECTOR))
         return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s has %d dimensions, and the rule and a wrapper see it as different matrices (view \"first\" and \"last\"): "
                     "bind it with OPTC_AS_VECTOR or leave one of them out", label, t->rank);
     return OPTC_OK;
@@ -238,7 +246,7 @@ static size_t layout(optc_binding *b, char *base)
 /* Tensors of each variant, and how many units of each kind of stage lie before each. */
 static void count_units(optc_binding *b)
 {
-    for (int v = 0; v < NVARIANT; v++) {
+    for (int v = 0; v < b->rule->rule->nvariant; v++) {
         Units *u = &b->units[v];
         u->tensor = NEWS(&b->arena, int, b->ntensor + 1);
         for (int i = 0; i < b->ntensor; i++)
@@ -311,7 +319,8 @@ static optc_status fill_tensors(optc_binding *b, const optc_group *groups)
                 return s;
             bool vector = t->flags & OPTC_AS_VECTOR;
             x->shape = shape_of(b->rule->rule, t->rank, t->shape, vector);
-            x->variant = b->rule->rule->has_matrix && t->rank >= 2 && !vector ? MAT : VEC;
+            AboutTensor ask = asked(t);
+            x->variant = variant_of(b->rule->rule->variant, b->rule->rule->nvariant, &ask);
             x->group = i;
             x->mem = NEWS(&b->arena, void *, b->rule->plan->nmem + 1);
             x->mem[0] = t->param;

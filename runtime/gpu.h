@@ -54,7 +54,7 @@ typedef struct GpuTables {
     const GpuCode *code;
     CUstream stream;
     CUdeviceptr all; size_t bytes;         /* one allocation; the rest point into it */
-    CUdeviceptr views, groups, mem, group_mem, hyper, units[NVARIANT][NSTAGEKIND];
+    CUdeviceptr views, groups, mem, group_mem, hyper, units[MAX_VARIANTS][NSTAGEKIND];
     bool recorded;                         /* the last run went into a graph of the caller's and was not done */
     bool captured;                         /* a step was captured: from then on only the device knows t */
     bool moved;                            /* a gradient's or input's pointer differs from the device's table */

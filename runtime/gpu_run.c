@@ -75,7 +75,7 @@ static void pack_all(Packer *p, const optc_binding *b, GpuTables *t, CUdeviceptr
     round_up(p);
     pack_mem(p, b, t);
     pack_views(p, b, t, base);
-    for (int v = 0; v < NVARIANT; v++)
+    for (int v = 0; v < b->rule->rule->nvariant; v++)
         for (int k = 0; k < NSTAGEKIND; k++)
             if (has_stage(b->rule->plan, v, k))
                 t->units[v][k] = pack_units(p, &b->units[v], (StageKind)k);
@@ -107,7 +107,7 @@ static optc_status make_tables(optc_binding *b)
         CUdeviceptr *all[] = {&t->hyper, &t->mem, &t->group_mem, &t->views, &t->groups};
         for (int i = 0; i < 5; i++)
             *all[i] += t->all;
-        for (int i = 0; i < NVARIANT * NSTAGEKIND; i++)
+        for (int i = 0; i < MAX_VARIANTS * NSTAGEKIND; i++)
             t->units[i / NSTAGEKIND][i % NSTAGEKIND] += t->all;
     }
     free(p.host);

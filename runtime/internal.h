@@ -93,7 +93,7 @@ struct optc_binding {
     optc_rule *rule;
     Tensor *tensor; int ntensor;
     Group *group; int ngroup;
-    Units units[NVARIANT];
+    Units units[MAX_VARIANTS];
     int64_t steps;
     int64_t elems;
     bool complete;                     /* every gradient and input was there at the last look, and none has been taken away */

@@ -116,7 +116,10 @@ int optc_rule_inputs(const optc_rule *r);
 const char *optc_rule_input(const optc_rule *r, int i);
 
 /* ---- bindings: a rule on tensors ---- */
-enum { OPTC_AS_VECTOR = 1 };   /* optc_tensor.flags: step it with the rule's `step` whatever its rank */
+enum {                         /* optc_tensor.flags */
+    OPTC_AS_VECTOR = 1,        /* step it with the rule's `step` whatever its rank, seen as a vector */
+    OPTC_USE_STEP = 2          /* step it with the rule's `step` whatever its rank, its rows and columns as they are */
+};
 
 typedef struct optc_tensor {
     const char *name;          /* for messages; may be NULL */
@@ -128,6 +131,7 @@ typedef struct optc_tensor {
     optc_type param_type, grad_type;   /* 0: as the rule; else checked against it */
     unsigned flags;
     const int64_t *param_strides, *grad_strides;       /* in elements; NULL: row-major. See below */
+    const char *tags;          /* words separated by blanks or commas, for rules that ask (`tagged "head"`); may be NULL */
 } optc_tensor;
 
 /* Strides: a dense layout with its dimensions in another order (channels-last) is stepped in the order of memory, states too, where the rule is elementwise and the gradient

@@ -41,7 +41,7 @@ static void fill(const CpuTuner *u, Type t, void *to, int64_t n, uint32_t by, in
 static optc_status bind_one(CpuTuner *u, Set *x)
 {
     const Plan *p = u->r->plan;
-    bool matrix = p->rule->has_matrix || p->rule->view;
+    bool matrix = p->rule->nvariant > 1 || rule_view(p->rule);
     fill(u, p->p, x->p, x->n, 2654435761u, 1, 1);
     optc_tensor t = {.param = x->p, .grad = u->g, .rank = matrix ? 2 : 1, .shape = x->dim};
     optc_status s = optc_bind(u->r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &x->b);
@@ -106,7 +106,7 @@ void cpu_tuner_close(CpuTuner *u)
 
 static bool make_set(const CpuTuner *u, int64_t elements, Set *x)
 {
-    bool matrix = u->r->rule->has_matrix || u->r->rule->view;
+    bool matrix = u->r->rule->nvariant > 1 || rule_view(u->r->rule);
     int64_t cols = 1;
     while (matrix && cols * cols < elements && cols < 4096)
         cols *= 2;

@@ -205,7 +205,7 @@ optc_status ring_open(const TuneSets *u, const Stage *stage, Ring *r, int64_t el
     int want = LAYOUTS;
     r->layouts = LAYOUTS;
     for (int i = 0; i < want; i++) {
-        int n = shapes_for(i % r->layouts, elements, stage->variant == MAT, t, dim);
+        int n = shapes_for(i % r->layouts, elements, stage->variant > 0, t, dim);
         optc_status rc = set_open(u, &r->set[i], t, n);
         if (rc != OPTC_OK) {
             char why[1024];

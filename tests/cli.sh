@@ -46,7 +46,7 @@ expect 0 "step_1_map" emit adamw --target c
 expect 0 "__global__" emit lamb --target cuda
 expect 2 "for which --arch" compile adamw
 expect 2 "unknown target" emit adamw --target fortran
-expect 0 "optc-ir 1" dump adamw --pass trace
+expect 0 "optc-ir 2" dump adamw --pass trace
 expect 0 "; after fold" dump adamw --pass all
 expect 2 "" dump adamw --pass nosuch
 expect 0 "compiler" doctor
@@ -289,7 +289,7 @@ expect 0 "mine.lua" new mine
 expect 0 "ok" check mine.lua
 expect 1 "exists" new mine
 expect 0 "" new mine --force
-"$OPTC" dump adamw --pass fold > a.ir && expect 0 "optc-ir 1" dump a.ir --pass fold
+"$OPTC" dump adamw --pass fold > a.ir && expect 0 "optc-ir 2" dump a.ir --pass fold
 "$OPTC" dump a.ir --pass fold | cmp -s - a.ir && passed=$((passed + 1)) || { failed=$((failed + 1)); echo "IR does not read back as it was"; }
 printf 'return optimizer { name = "x", step = function()\n  p = p - lrr * g\nend, hyper = { lr = 1 } }\n' > bad.lua
 expect 1 "bad.lua:2: 'lrr' is not declared; did you mean 'lr'" check bad.lua

@@ -198,7 +198,7 @@ START_TEST(draws_outside_entries)
     for (int i = 0; i < COUNT(made); i++) {
         char *text = format("local r = %s\nreturn optimizer { name = \"x\", step = function() p = p - r * g end }\n", made[i]);
         Run r = compile(text);
-        ck_assert_msg(!r.ok || r.g.rule->view, "no view is recorded for:\n%s", text);
+        ck_assert_msg(!r.ok || rule_view(r.g.rule), "no view is recorded for:\n%s", text);
         gen_free(&r.g);
         free(text);
     }

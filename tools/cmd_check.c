@@ -44,7 +44,7 @@ static void summary(const Spec *s, const char *label, int width)
         printf("%s  %s %d stage%s, %s bytes per element", e ? ";" : "", p->entry[e].name, most, most == 1 ? "" : "s", b.s ? b.s : "");
         buf_free(&b);
     }
-    puts(r->has_matrix ? " (vectors/matrices)" : "");
+    puts(r->nvariant > 1 ? " (vectors/matrices)" : "");
     for (int i = 0; i < r->ninput; i++)
         printf("    note: the caller sets the input '%s' (one value per %s)\n", r->input[i].name, dom_name[r->input[i].dom]);
 }

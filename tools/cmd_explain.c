@@ -67,12 +67,14 @@ static void launches(Arena *a, const Plan *p)
         for (int m = 0; m < p->entry[e].nphase; m++) {
             const Phase *ph = &p->entry[e].phase[m];
             const char *more = "";
-            if (p->rule->has_matrix) {
-                int n[NVARIANT] = {0};
+            if (p->rule->nvariant > 1) {
+                int n[MAX_VARIANTS] = {0};
                 for (int i = 0; i < ph->nstage; i++)
-                    for (int v = 0; v < NVARIANT; v++)
+                    for (int v = 0; v < p->rule->nvariant; v++)
                         n[v] += runs(&ph->stage[i], v);
-                more = arena_printf(a, " (%d where all are vectors, %d where all are matrices)", n[VEC], n[MAT]);
+                for (int v = 0; v < p->rule->nvariant; v++)
+                    more = arena_printf(a, "%s%s%d where all are %s", more, v ? ", " : " (", n[v], variant_tensors(&p->rule->variant[v]));
+                more = arena_printf(a, "%s)", more);
             }
             cli_line(e || m ? "" : "launches", arena_printf(a, "%d for %s, whatever the number of tensors%s", ph->nstage, phase_name(a, p, e, m), more));
         }
@@ -81,7 +83,7 @@ static void launches(Arena *a, const Plan *p)
 static void states(Arena *a, const Plan *p)
 {
     const Rule *r = p->rule;
-    for (int v = 0; v < NVARIANT && (v == VEC || r->has_matrix); v++) {
+    for (int v = 0; v < r->nvariant; v++) {
         int bytes = 0;
         Buf rest = {0};
         for (int i = 0; i < r->nstate; i++) {
@@ -94,7 +96,7 @@ static void states(Arena *a, const Plan *p)
                 buf_printf(&rest, ", %s %d per %s", m->name, type_info[m->type].bytes, dom_name[m->dom]);
         }
         cli_line(v ? "" : "state", arena_printf(a, "%d byte%s per parameter%s%s", bytes, bytes == 1 ? "" : "s", rest.s ? rest.s : "",
-                                                !r->has_matrix ? "" : v == VEC ? " (vectors)" : " (matrices)"));
+                                                r->nvariant == 1 ? "" : arena_printf(a, " (%s)", variant_tensors(&r->variant[v]))));
         buf_free(&rest);
     }
 }
@@ -116,10 +118,10 @@ static void floors(Arena *a, const Plan *p, int64_t n, const Floor *f)
         cli_line("floor", arena_printf(a, "for %s elements", cli_size(size, n)));
     for (int e = 0; e < p->nentry; e++)
         for (int m = 0; m < p->entry[e].nphase; m++)
-            for (int v = 0; v < NVARIANT && (v == VEC || r->has_matrix); v++) {
-                Dims d = v == MAT || r->view ? square(n) : (Dims){1, {n}};
+            for (int v = 0; v < r->nvariant; v++) {
+                Dims d = v > 0 || rule_view(r) ? square(n) : (Dims){1, {n}};
                 char text[160];
-                Shape s = shape_of(r, d.rank, d.dim, v == VEC && r->has_matrix);
+                Shape s = shape_of(r, d.rank, d.dim, v == 0 && r->nvariant > 1);
                 const char *as = d.rank == 2 && s.rows > 1 ? arena_printf(a, " as %s", cli_dims(text, &d)) : "";
                 cli_line("", arena_printf(a, "%s%s: %s", phase_name(a, p, e, m), as, floor_text(a, phase_bytes(p, &p->entry[e].phase[m], v, s), f)));
             }
@@ -137,10 +139,12 @@ static void put_floor(double bytes, const Floor *f)
 static double shape_table(Arena *a, const Plan *p, const Dims *d, int e, int m, const Floor *f)
 {
     char dims[160], bytes[32];
-    int variant = p->rule->has_matrix && d->rank >= 2 ? MAT : VEC;
-    Shape s = shape_of(p->rule, d->rank, d->dim, false);
+    AboutTensor ask = {NULL, NULL, d->rank, d->dim, d->rank >= 2, false};
+    int variant = variant_of(p->rule->variant, p->rule->nvariant, &ask);
+    Shape s = count_shape(p->rule->variant[variant].view, d->rank, d->dim, false);
     const Phase *ph = &p->entry[e].phase[m];
-    printf("  %s, %s%s\n", cli_dims(dims, d), phase_name(a, p, e, m), p->rule->has_matrix ? variant == MAT ? " (by matrix)" : " (by step)" : "");
+    printf("  %s, %s%s\n", cli_dims(dims, d), phase_name(a, p, e, m),
+           p->rule->nvariant > 1 ? arena_printf(a, " (by %s)", p->rule->variant[variant].name) : "");
     for (int i = 0; i < ph->nstage; i++) {
         const Stage *st = &ph->stage[i];
         if (!runs(st, variant))

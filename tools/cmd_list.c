@@ -16,7 +16,7 @@ static const char *states_text(Arena *a, const Plan *p)
     Buf b = {0};
     for (int i = 0; i < r->nstate; i++) {
         const Mem *m = &p->mem[plan_mem_of_state(p, i)];
-        if (!p->state_used[VEC * r->nstate + i] && !p->state_used[MAT * r->nstate + i])
+        if (!plan_keeps(p, i))
             continue;
         buf_printf(&b, "%s%s", b.len ? " " : "", m->name);
         if (m->dom != ELEM)
@@ -160,7 +160,7 @@ static void detail_states(const Plan *p, const char *wrapper)
         const char *name = own(s->name, wrapper);
         if (!name)
             continue;
-        bool used = p->state_used[VEC * r->nstate + i] || p->state_used[MAT * r->nstate + i];
+        bool used = plan_keeps(p, i);
         printf("  %-9s %s: one per %s, %s, from ", key, name, dom_name[s->dom], type_info[p->mem[plan_mem_of_state(p, i)].type].name);
         if (s->init == INIT_COPY_P)
             printf("a copy of p");
@@ -187,7 +187,7 @@ static void detail_entries(Arena *a, const Plan *p, const char *around)
         Buf b = {0};
         spec_bytes_text(&b, p, e);
         cli_line(e ? "" : "entries", arena_printf(a, "%s: %s bytes per element%s%s", p->entry[e].name, b.s ? b.s : "",
-                                                  p->rule->has_matrix ? " (vectors/matrices)" : "", around));
+                                                  p->rule->nvariant > 1 ? " (vectors/matrices)" : "", around));
         buf_free(&b);
     }
 }

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char ir_mark[] = "optc-ir 1";
+static const char ir_mark[] = "optc-ir 2";
 
 bool spec_split(const char *arg, const char *around, char **spec, char **with)
 {
@@ -157,7 +157,7 @@ void spec_bytes(const Plan *p, int entry, int variant, int *least, int *most)
 
 void spec_bytes_text(Buf *b, const Plan *p, int entry)
 {
-    for (int v = 0; v < NVARIANT && (v == VEC || p->rule->has_matrix); v++) {
+    for (int v = 0; v < p->rule->nvariant; v++) {
         int least, most;
         spec_bytes(p, entry, v, &least, &most);
         buf_printf(b, "%s%d", v ? "/" : "", least);
