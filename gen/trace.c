@@ -374,6 +374,9 @@ bool trace_ask(Trace *t, Test q)
         if (t->npath == MAX_TESTS)
             spec_error(t->L, "over %d questions about a tensor on one way through the rule", MAX_TESTS);
         q.yes = q.kind != TEST_MATRIX;                     /* vectors come first */
+        const char *path;
+        sandbox_where(t->L, &path, &t->question.line);
+        t->question.file = spec_of_source(t, path) >= 0 ? t->spec[spec_of_source(t, path)].file : 0;
         t->path[t->npath++] = q;
     }
     return t->path[t->asked++].yes;
@@ -404,7 +407,8 @@ static void trace_variant(lua_State *L, Trace *t, bool has_matrix)
 {
     Rule *r = t->rule;
     if (r->nvariant == MAX_VARIANTS)
-        spec_error(L, "over %d ways through the rule: its questions about tensors have too many answers", MAX_VARIANTS);
+        refuse_at(t, t->question.file, t->question.line, "over %s ways through the rule: its questions about tensors have too many answers%s",
+                  arena_printf(t->arena, "%d", MAX_VARIANTS), "");
     t->variant = r->nvariant;
     t->asked = t->stream = 0;                              /* the same draws in all variants */
     t->matrix = has_matrix && trace_ask(t, (Test){.kind = TEST_MATRIX});

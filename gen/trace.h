@@ -58,6 +58,7 @@ typedef struct Trace {
     bool *read, *written;             /* by state, over all entries */
     GlobalRed *gred; int ngred, gred_cap;      /* in order of appearance, matched between variants */
     Test path[MAX_TESTS]; int npath, asked;    /* the answers of the variant being traced; how many it has asked for */
+    struct { int file, line; } question;       /* where the last one was asked */
     int stream, seed;                 /* random draws; hyperparameter number of the seed or -1 */
     Ref every[8]; int nevery;
 } Trace;
