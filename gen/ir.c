@@ -12,7 +12,6 @@ const TypeInfo type_info[NTYPES] = {
 #define TYPE(ID, name, bytes, c, load, store, compute) {name, bytes, c, load, store, T_##compute},
 #include "types.def"
 };
-const char *const dom_name[NDOM] = {"const", "group", "tensor", "slice", "row", "col", "elem"};
 
 int op_by_name(const char *name)
 {
@@ -33,16 +32,9 @@ int type_by_name(const char *name)
 int dom_by_name(const char *name)
 {
     for (int i = 0; i < NDOM; i++)
-        if (!strcmp(dom_name[i], name))
+        if (!strcmp(dom_info[i].name, name))
             return i;
     return -1;
-}
-
-Dom dom_join(Dom a, Dom b)
-{
-    if ((a == ROW && b == COL) || (a == COL && b == ROW))
-        return ELEM;
-    return a > b ? a : b;
 }
 
 static uint64_t node_hash(const Node *n)

@@ -356,7 +356,7 @@ static bool fill_tables(Pack *p, Buf *out)
 
 static bool fill_source(Pack *p, Buf *out, const Hole *common, int n)
 {
-    Hole h[24] = {{"counts", template_text("counts.h")}, {"hash", template_text("hash.h")}, {"float_mode", template_text("float_mode.h")}, {"driver", template_text("driver.h")}, {"shots", template_text("shots.h")},
+    Hole h[24] = {{"counts", arena_printf(&p->arena, "%s%s", template_text("domains.h"), template_text("counts.h"))}, {"hash", template_text("hash.h")}, {"float_mode", template_text("float_mode.h")}, {"driver", template_text("driver.h")}, {"shots", template_text("shots.h")},
                   {"loads", type_cases(&p->arena, false)}, {"stores", type_cases(&p->arena, true)}};
     memcpy(h + 7, common, sizeof *h * (size_t)n);
     Buf words = {0};

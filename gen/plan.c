@@ -25,7 +25,7 @@ int new_mem(P *p, Mem m)
     return pl->nmem - 1;
 }
 
-Type mem_type_of(const Plan *p, Dom d) { return d == ROW || d == COL || d == ELEM ? p->real : T_F64; }
+Type mem_type_of(const Plan *p, Dom d) { return dom_wide(d) ? T_F64 : p->real; }
 
 int leaf_mem(const Plan *pl, const Node *n)
 {
@@ -184,8 +184,7 @@ static void fixed_mems(Plan *pl)
             (Mem){MEM_INPUT, i, r->input[i].dom, r->input[i].dom, false, r->input[i].dom == ELEM ? pl->g : mem_type_of(pl, r->input[i].dom), r->input[i].name};
     for (int i = 0; i < r->nstate; i++) {
         const State *s = &r->state[i];
-        bool free_type = s->dom == ELEM || s->dom == ROW || s->dom == COL;
-        Type t = !free_type ? T_F64 : s->type >= 0 ? (Type)s->type : s->dom == ELEM ? pl->state : pl->real;
+        Type t = dom_wide(s->dom) ? T_F64 : s->type >= 0 ? (Type)s->type : s->dom == ELEM ? pl->state : pl->real;
         PUSH(pl->arena, pl->mem, pl->nmem, pl->mem_cap) = (Mem){MEM_STATE, i, s->dom, s->dom, false, t, s->name};
     }
 }

@@ -68,7 +68,7 @@ void plan_print(Buf *b, const Plan *p, bool terse)
         for (int i = 0; i < r->nstate; i++)
             if (p->state_used[v * r->nstate + i]) {
                 const Mem *m = &p->mem[plan_mem_of_state(p, i)];
-                buf_printf(b, "%s %s (%s, %s)", any ? "," : "", m->name, dom_name[m->dom], type_info[m->type].name);
+                buf_printf(b, "%s %s (%s, %s)", any ? "," : "", m->name, dom_info[m->dom].name, type_info[m->type].name);
                 any = true;
             }
         buf_puts(b, any ? "\n" : " none\n");

@@ -280,7 +280,7 @@ optc_status optc_rule_state(const optc_rule *r, int i, optc_state_info *out)
     optc_status s = numbered(r, i, optc_rule_states(r), out, "optc_rule_state");
     if (s == OPTC_OK) {
         const Mem *m = &r->plan->mem[plan_mem_of_state(r->plan, i)];
-        *out = (optc_state_info){m->name, dom_name[m->dom], public_type(m->type)};
+        *out = (optc_state_info){m->name, dom_info[m->dom].name, public_type(m->type)};
     }
     return s;
 }

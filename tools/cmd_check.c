@@ -46,7 +46,7 @@ static void summary(const Spec *s, const char *label, int width)
     }
     puts(r->nvariant > 1 ? " (vectors/matrices)" : "");
     for (int i = 0; i < r->ninput; i++)
-        printf("    note: the caller sets the input '%s' (one value per %s)\n", r->input[i].name, dom_name[r->input[i].dom]);
+        printf("    note: the caller sets the input '%s' (one value per %s)\n", r->input[i].name, dom_info[r->input[i].dom].name);
 }
 
 int cmd_check(const Command *self, int argc, char **argv)

@@ -28,7 +28,7 @@ static void head(const Spec *s)
     for (int i = 0; i < r->noption; i++)
         cli_line(i ? "" : "options", arena_printf(a, "%s = %s", r->option[i].name, r->option[i].value));
     for (int i = 0; i < r->ninput; i++)
-        cli_line(i ? "" : "inputs", arena_printf(a, "%s: one per %s, set by the caller", r->input[i].name, dom_name[r->input[i].dom]));
+        cli_line(i ? "" : "inputs", arena_printf(a, "%s: one per %s, set by the caller", r->input[i].name, dom_info[r->input[i].dom].name));
     cli_line("types", arena_printf(a, "parameters %s, gradients %s, states %s, computed in %s", type_info[s->types.p].name, type_info[s->types.g].name,
                                    type_info[s->types.state].name, type_info[s->gen.plan->real].name));
 }
@@ -93,7 +93,7 @@ static void states(Arena *a, const Plan *p)
             if (m->dom == ELEM)
                 bytes += type_info[m->type].bytes;
             else
-                buf_printf(&rest, ", %s %d per %s", m->name, type_info[m->type].bytes, dom_name[m->dom]);
+                buf_printf(&rest, ", %s %d per %s", m->name, type_info[m->type].bytes, dom_info[m->dom].name);
         }
         cli_line(v ? "" : "state", arena_printf(a, "%d byte%s per parameter%s%s", bytes, bytes == 1 ? "" : "s", rest.s ? rest.s : "",
                                                 r->nvariant == 1 ? "" : arena_printf(a, " (%s)", variant_tensors(&r->variant[v]))));

@@ -20,7 +20,7 @@ static const char *states_text(Arena *a, const Plan *p)
             continue;
         buf_printf(&b, "%s%s", b.len ? " " : "", m->name);
         if (m->dom != ELEM)
-            buf_printf(&b, ":%s", dom_name[m->dom]);
+            buf_printf(&b, ":%s", dom_info[m->dom].name);
     }
     const char *s = arena_strdup(a, b.len ? b.s : "-");
     buf_free(&b);
@@ -161,7 +161,7 @@ static void detail_states(const Plan *p, const char *wrapper)
         if (!name)
             continue;
         bool used = plan_keeps(p, i);
-        printf("  %-9s %s: one per %s, %s, from ", key, name, dom_name[s->dom], type_info[p->mem[plan_mem_of_state(p, i)].type].name);
+        printf("  %-9s %s: one per %s, %s, from ", key, name, dom_info[s->dom].name, type_info[p->mem[plan_mem_of_state(p, i)].type].name);
         if (s->init == INIT_COPY_P)
             printf("a copy of p");
         else
@@ -214,7 +214,7 @@ static int detail(const char *name, const CompileOpts *c)
     detail_options(a, r, s.wrapper);
     for (int i = 0; i < r->ninput; i++)
         if (own(r->input[i].name, s.wrapper))
-            cli_line("input", arena_printf(a, "%s: one per %s, set by the caller", own(r->input[i].name, s.wrapper), dom_name[r->input[i].dom]));
+            cli_line("input", arena_printf(a, "%s: one per %s, set by the caller", own(r->input[i].name, s.wrapper), dom_info[r->input[i].dom].name));
     detail_states(s.gen.plan, s.wrapper);
     detail_entries(a, s.gen.plan, s.wrapper ? " around sgd" : "");
     spec_close(&s);
