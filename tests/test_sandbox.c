@@ -334,6 +334,9 @@ static const Form forms[] = {
     {"local x = 0x", "f", "", "", 500000, ""},
     {"local ", "a", " = 1", "", 500000, ""},
     {"local a", ",a", " = 1", "", 150, ""},
+    {"local s = \"", "\\z\nif a == b and ", "\"", "", 14000, ""},
+    {"local s = \"", "\\\nlocal a = ", "\"", "", 18000, ""},
+    {"local x = {", "a = g * 1, ", "}", "", 20000, ""},
 };
 
 START_TEST(bombs_in_text)
@@ -352,6 +355,26 @@ START_TEST(bombs_in_text)
         free(text);
         buf_free(&b);
     }
+}
+END_TEST
+
+/* Lua's parser looks for a name among the locals of every function around it, and nothing of Lua's counts that. */
+START_TEST(parsing_has_a_price)
+{
+    Buf b = {0};
+    for (int f = 0; f < 180; f++) {
+        buf_puts(&b, "local function f() ");
+        for (int i = 0; i < 190; i++)
+            buf_printf(&b, "%s_%d%s", i ? "," : "local ", i, i == 189 ? " = 1 " : "");
+    }
+    repeat(&b, "q = q ", 100);
+    repeat(&b, " end", 180);
+    char *text = spec(b.s, "");
+    Run r = compile(text);
+    ck_assert_msg(!r.ok && strstr(r.g.diag.text, "too long to read"), "%.200s", r.ok ? "it was taken" : r.g.diag.text);
+    gen_free(&r.g);
+    free(text);
+    buf_free(&b);
 }
 END_TEST
 
@@ -586,6 +609,7 @@ Suite *sandbox_suite(void)
     tcase_add_test(t, worlds_apart);
     tcase_add_loop_test(t, bombs_at_run, 0, COUNT(bombs));
     tcase_add_loop_test(t, bombs_in_text, 0, COUNT(forms));
+    tcase_add_test(t, parsing_has_a_price);
     tcase_add_loop_test(t, large_rules, 0, COUNT(large));
     tcase_add_test(t, small_stack);
     tcase_add_loop_test(t, same_again, 0, COUNT(repeatable));
