@@ -108,7 +108,7 @@ int spec_error(lua_State *L, const char *fmt, ...)
     int line;
     sandbox_where(L, &path, &line);
     int s = spec_of_source(t, path);
-    diag_set(t->diag, path, line, s >= 0 ? t->spec[s].text : NULL, "%s", b.s ? b.s : "out of memory");
+    diag_set(t->diag, path, line, s >= 0 ? t->spec[s].text : NULL, "%s", buf_text(&b) ? buf_text(&b) : "out of memory");
     buf_free(&b);
     lua_pushliteral(L, "spec error");
     return lua_error(L);

@@ -45,7 +45,7 @@ typedef struct GpuCode {
 } GpuCode;
 typedef struct GpuRule {
     GpuCode *codes;
-    pthread_mutex_t lock;                  /* of codes, of the rule's Gen and of its path */
+    pthread_mutex_t lock;                  /* of codes and of the rule's path */
     bool needs_t;
     char (*hash)[33];                      /* by Stage.fn: what tuning results know it by; "" where there is nothing to choose */
 } GpuRule;
@@ -92,7 +92,7 @@ optc_status gpu_memory(optc_engine *e, int64_t *total, int64_t *free_bytes);
 optc_status gpu_compile(optc_rule *r);
 optc_status gpu_code_for(optc_rule *r, int64_t elements, const GpuCode **out);         /* as is best for that many elements */
 optc_status gpu_code_with(optc_rule *r, const Launch *launch, const GpuCode **out);    /* launch: by Stage.fn */
-char *gpu_stage_source(optc_rule *r, const Stage *s, const Launch *l);                 /* its kernel alone, with this launch; malloc'ed; NULL: out of memory */
+char *gpu_stage_source(const optc_rule *r, const Stage *s, const Launch *l);                 /* its kernel alone, with this launch; malloc'ed; NULL: out of memory */
 void gpu_drop(optc_rule *r);
 void gpu_tuned_key(const optc_rule *r, int fn, int64_t elements, TunedKey *k);
 const Tuned *gpu_tuned(const optc_rule *r, int fn, int64_t elements, const char **from);      /* the result that this many elements use; NULL: none, the model decides */

@@ -59,24 +59,13 @@ static void choose_launches(optc_rule *r, int64_t elements, Launch *l)
 }
 
 /* ---- one kernel alone ---- */
-char *gpu_stage_source(optc_rule *r, const Stage *s, const Launch *l)
+char *gpu_stage_source(const optc_rule *r, const Stage *s, const Launch *l)
 {
-    Gen *g = &r->gen;
     Launch *all = calloc((size_t)r->plan->nfn + 1, sizeof *all);
     if (!all)
         return NULL;
     all[s->fn] = *l;
-    pthread_mutex_lock(&r->gpu->lock);         /* emitting uses the rule's own memory */
-    const Launch *was = g->launch;
-    bool cite = g->cite;
-    g->launch = all;
-    g->only = s;
-    g->cite = false;
-    char *source = gen_emit(g, "cuda", "");
-    g->launch = was;
-    g->only = NULL;
-    g->cite = cite;
-    pthread_mutex_unlock(&r->gpu->lock);
+    char *source = gen_emit(&r->gen, &(EmitOptions){.target = "cuda", .command = "", .launch = all, .only = s}, NULL);
     free(all);
     return source;
 }
@@ -107,7 +96,7 @@ static char *join_parts(const Part *p, int n, size_t *size)
 }
 
 /* NULL: *why says what NVRTC said. */
-static char *compile_parts(optc_rule *r, const Nvrtc *n, size_t *size, char **why)
+static char *compile_parts(const optc_rule *r, const GpuCode *c, const Nvrtc *n, size_t *size, char **why)
 {
     Part part[MOST_PARTS] = {{0}};
     int count = emit_cuda_parts(r->plan), cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
@@ -115,15 +104,13 @@ static char *compile_parts(optc_rule *r, const Nvrtc *n, size_t *size, char **wh
     count = count > MOST_PARTS ? MOST_PARTS : count < 1 ? 1 : count;
     bool ok = true;
     for (int i = 0; i < count && ok; i++) {
-        r->gen.part = i;
-        r->gen.nparts = count;
-        part[i] = (Part){.n = n, .source = gen_emit(&r->gen, "cuda", ""), .name = r->rule->name, .arch = r->engine->gpu->arch};
+        EmitOptions o = {.target = "cuda", .command = "", .launch = c->launch, .part = i, .nparts = count, .cite = true};
+        part[i] = (Part){.n = n, .source = gen_emit(&r->gen, &o, NULL), .name = r->rule->name, .arch = r->engine->gpu->arch};
         ok = part[i].source != NULL;
         part[i].started = ok && i < count - 1 && pthread_create(&part[i].thread, NULL, build_part, &part[i]) == 0;
         if (ok && !part[i].started)
             build_part(&part[i]);                   /* the last one here; the others too where threads cannot be had */
     }
-    r->gen.part = r->gen.nparts = 0;
     *why = NULL;
     for (int i = 0; i < count; i++) {
         if (part[i].started)
@@ -158,16 +145,17 @@ static optc_status load_parts(optc_rule *r, GpuCode *c, const char *all, size_t 
     return OPTC_OK;
 }
 
-static optc_status find_kernels(optc_rule *r, GpuCode *c)
+static optc_status find_kernels(optc_rule *r, GpuCode *c, const char *prefix)
 {
-    Plan *p = r->plan;
+    char stage[MOST_STAGE_NAME], name[400];
+    const Plan *p = r->plan;
     GpuEngine *g = r->engine->gpu;
     TRY(g, cuModuleGetFunction(&c->tick, c->module[0], "optc_tick"), "optc_tick");
     for (int f = 0; f < p->nfn; f++) {
         StageAt at = plan_at(p, f);
         if (!at.stage)
             continue;
-        const char *name = emit_prefixed(&r->gen, at.entry->name, at.phase, at.stage);
+        snprintf(name, sizeof name, "%s%s", prefix, emit_stage_name(stage, p, at.entry->name, at.phase, at.stage));
         TRY(g, cuModuleGetFunction(&c->fn[f], c->module[emit_cuda_part_of(p, f, c->nmodule)], name), name);
     }
     return OPTC_OK;
@@ -196,7 +184,7 @@ static optc_status load_code(optc_rule *r, GpuCode *c, const char *cubins, size_
     gpu_enter(r->engine->gpu);
     optc_status s = load_parts(r, c, cubins, size);
     if (s == OPTC_OK)
-        s = find_kernels(r, c);
+        s = find_kernels(r, c, "");
     if (s != OPTC_OK)
         code_unload(r, c);
     return gpu_leave(r->engine->gpu, s);
@@ -207,15 +195,10 @@ static optc_status load_code(optc_rule *r, GpuCode *c, const char *cubins, size_
 static bool in_package(optc_rule *r, Package *out, char *why, size_t nwhy)
 {
     char key[33];
-    const Launch *was = r->gen.launch;
-    r->gen.launch = NULL;
-    char *source = r->engine->cache.base ? gen_emit(&r->gen, "cuda", "") : NULL;
-    r->gen.launch = was;
-    if (!source)
-        return false;
-    hash_hex(emit_key(source), key);
+    char *source = r->engine->cache.base ? gen_emit(&r->gen, &(EmitOptions){.target = "cuda", .command = ""}, NULL) : NULL;
+    bool known = source && emit_key(source, key);
     free(source);
-    return package_find(&r->engine->cache, key, r->engine->gpu->arch, r->engine->gpu->d->version, out, why, nwhy);
+    return known && package_find(&r->engine->cache, key, r->engine->gpu->arch, r->engine->gpu->d->version, out, why, nwhy);
 }
 
 static optc_status load_package(optc_rule *r, GpuCode *c, const Package *p)
@@ -226,10 +209,7 @@ static optc_status load_package(optc_rule *r, GpuCode *c, const Package *p)
             return fail(OPTC_ERROR_IO, "optc_compile: the package '%s' lacks a fit launch of rule '%s'", p->m.name, r->rule->name);
     TRY(g, cuModuleLoadData(&c->module[0], p->fatbin), p->m.name);
     c->nmodule = 1;
-    r->gen.prefix = p->rule->prefix;
-    optc_status s = find_kernels(r, c);
-    r->gen.prefix = NULL;
-    return s;
+    return find_kernels(r, c, p->rule->prefix);
 }
 
 /* false: nothing there, or it does not load; the code is as it was, and why says what is wrong with a package that is there. */
@@ -258,16 +238,14 @@ static bool use_package(optc_rule *r, GpuCode *c, char *why, size_t nwhy)
 static optc_status out_of_memory(void) { return fail(OPTC_ERROR_MEMORY, "optc_compile: out of memory"); }
 
 /* The key holds what decides the machine code: source with its launches, options, architecture, NVRTC's version, layout. */
-static bool code_key(optc_rule *r, const GpuCode *c, const Nvrtc *n, char key[33])
+static bool code_key(const optc_rule *r, const GpuCode *c, const Nvrtc *n, char key[33])
 {
     char all[256], code[33];
-    r->gen.launch = c->launch;
-    r->gen.cite = true;
-    char *source = gen_emit(&r->gen, "cuda", "");
-    if (!source)
-        return false;
-    hash_hex(emit_key(source), code);
+    char *source = gen_emit(&r->gen, &(EmitOptions){.target = "cuda", .command = "", .launch = c->launch}, NULL);
+    bool known = source && emit_key(source, code);
     free(source);
+    if (!known)
+        return false;
     int len = snprintf(all, sizeof all, "%s|%s|sm_%d|nvrtc %d|abi %d|parts", code, nvrtc_options(), r->engine->gpu->arch, n ? n->version : 0, OPTC_ABI);
     hash_hex(hash128(all, (size_t)len), key);
     return true;
@@ -280,7 +258,7 @@ static optc_status compile_code(optc_rule *r, GpuCode *c, const Nvrtc *n, CacheS
     size_t size = 0;
     char target[32], compiler[32], *log = NULL;
     double t0 = now_ms();
-    char *cubins = compile_parts(r, n, &size, &log);
+    char *cubins = compile_parts(r, c, n, &size, &log);
     snprintf(target, sizeof target, "sm_%d", e->arch);
     snprintf(compiler, sizeof compiler, "NVRTC %d.%d", n->version / 1000, n->version % 1000 / 10);
     rule_note(r, target, compiler, &note);
@@ -351,7 +329,6 @@ optc_status gpu_code_with(optc_rule *r, const Launch *launch, const GpuCode **ou
             memcpy(c->asked, launch, sizeof *launch * (size_t)n);
         }
         s = ok ? build_code(r, c) : out_of_memory();
-        r->gen.launch = NULL;
         if (s == OPTC_OK) {
             c->next = g->codes;
             g->codes = c;
@@ -393,8 +370,8 @@ optc_status gpu_compile(optc_rule *r)
         return out_of_memory();
     for (int f = 0; f < r->plan->nfn; f++) {
         StageAt at = plan_at(r->plan, f);
-        if (at.stage && stage_form(at.stage) <= FORM_ROWS)
-            emit_cuda_stage_hash(&r->gen, f, r->gpu->hash[f]);
+        if (at.stage && stage_form(at.stage) <= FORM_ROWS && !emit_cuda_stage_hash(&r->gen, f, r->gpu->hash[f]))
+            return out_of_memory();
     }
     return gpu_code_for(r, (int64_t)1 << 28, &c);         /* what a large model would take; a binding of another size may ask for others */
 }

@@ -145,7 +145,8 @@ static void take(optc_binding *b, Live *v, const Play *p)
     CUfunction fn;
     pthread_join(v->thread, NULL);
     v->busy = false;
-    const char *name = emit_stage_name(&b->arena, b->rule->plan, at.entry->name, at.phase, at.stage);
+    char buf[MOST_STAGE_NAME];
+    const char *name = emit_stage_name(buf, b->rule->plan, at.entry->name, at.phase, at.stage);
     bool ok = v->cubin && !d->cuModuleLoadData(&v->module, v->cubin) && !d->cuModuleGetFunction(&fn, v->module, name);
     free(v->source);
     free(v->cubin);

@@ -75,7 +75,7 @@ void rule_note(const optc_rule *r, const char *target, const char *compiler, Cac
     Buf b = {0};
     for (int i = 0; i < r->rule->noption; i++)
         buf_printf(&b, "%s%s=%s", i ? "," : "", r->rule->option[i].name, r->rule->option[i].value);
-    snprintf(out->options, sizeof out->options, "%s", b.s ? b.s : "");
+    snprintf(out->options, sizeof out->options, "%s", buf_text(&b) ? buf_text(&b) : "(out of memory)");
     buf_free(&b);
 }
 
@@ -92,17 +92,18 @@ static bool compile_native(optc_rule *r, const char *source, const char *flags, 
     return ok;
 }
 
-/* Fills module and path, or leaves module NULL and says in path why the evaluator is used. */
-static void make_native(optc_rule *r, const char *source)
+/* Fills module and path, or leaves module NULL and says in path why the evaluator is used. false: out of memory. */
+static bool make_native(optc_rule *r, const char *source)
 {
     const optc_engine *e = r->engine;
     CacheSlot slot;
     size_t size = 0;
     char key[33], flags[400], why[160] = "";
-    hash_hex(emit_key(source), key);
+    if (!emit_key(source, key))
+        return false;
     memcpy(r->code, key, sizeof r->code);
     if (use_builtin(r, key))
-        return;
+        return true;
     const char *more = getenv("OPTC_CFLAGS");       /* for those who look into generated code: -g, -O1, -fopt-info-vec … */
     snprintf(flags, sizeof flags, "%s -shared %s %.100s", compile_flags, isas[e->isa].flags, more ? more : "");
     /* The key holds what decides the bits: code, flags, level, layout. Which compiler it was does not. */
@@ -115,16 +116,17 @@ static void make_native(optc_rule *r, const char *source)
     free(object);
     if (found) {
         snprintf(r->path, sizeof r->path, "from the cache in %.1f ms (%s)", now_ms() - t0, isas[e->isa].name);
-        return;
+        return true;
     }
     if (!e->compiler) {
         snprintf(r->path, sizeof r->path, "reference evaluator (%s)", e->compiler_off ? "the compiler is turned off" : "no C compiler was found: install one or set OPTC_CC");
-        return;
+        return true;
     }
     if (compile_native(r, source, flags, &slot, why, sizeof why))
         snprintf(r->path, sizeof r->path, "compiled by %.60s in %.0f ms (%s)", e->compiler, now_ms() - t0, isas[e->isa].name);
     else
         snprintf(r->path, sizeof r->path, "reference evaluator (%s)", *why ? why : "the compiled code does not fit");
+    return true;
 }
 
 /* "stage 1 (map) of rule 'adamw' (adamw.lua:12)": the line of the first value it makes. */
@@ -158,8 +160,15 @@ void cpu_tuned_key(optc_rule *r, int64_t elements, TunedKey *k)
 
 static bool spec_source(optc_rule *r, const optc_rule_options *o, Source *src)
 {
-    if (!o->text)
-        return find_spec(r->engine->spec_path, o->spec, &r->gen.arena, src, &r->gen.diag);
+    if (!o->text) {
+        jmp_buf out;
+        volatile bool ok = false;
+        r->gen.arena.out = &out;
+        if (!setjmp(out))
+            ok = find_spec(r->engine->spec_path, o->spec, &r->gen.arena, src, &r->gen.diag);
+        r->gen.arena.out = NULL;
+        return ok;
+    }
     *src = (Source){o->spec ? o->spec : "spec", o->text, strlen(o->text)};
     return true;
 }
@@ -172,7 +181,7 @@ static optc_status compile(optc_rule *r, const optc_rule_options *o)
     if (s != OPTC_OK)
         return s;
     if (!spec_source(r, o, &src) || !gen_compile(&r->gen, src, &g))
-        return fail(OPTC_ERROR_SPEC, "%s", r->gen.diag.text ? r->gen.diag.text : "out of memory");
+        return r->gen.diag.text ? fail(OPTC_ERROR_SPEC, "%s", r->gen.diag.text) : fail(OPTC_ERROR_MEMORY, "optc_compile: out of memory");
     r->rule = r->gen.rule;
     r->plan = r->gen.plan;
     Buf text = {0};
@@ -180,14 +189,10 @@ static optc_status compile(optc_rule *r, const optc_rule_options *o)
     r->plan_text = buf_take(&text);
     if (r->engine->gpu && r->plan_text)
         return gpu_compile(r);
-    char *source = gen_emit(&r->gen, "c", emit_command(&r->gen.arena, r->rule, &g.types, "c"));
-    if (!source || !r->plan_text) {
-        free(source);
-        return fail(OPTC_ERROR_MEMORY, "optc_compile: %s", r->gen.diag.text ? r->gen.diag.text : "out of memory");
-    }
-    make_native(r, source);
+    char *source = r->plan_text ? gen_emit(&r->gen, &(EmitOptions){.target = "c"}, &r->gen.diag) : NULL;
+    bool ok = source && make_native(r, source);
     free(source);
-    return OPTC_OK;
+    return ok ? OPTC_OK : fail(OPTC_ERROR_MEMORY, "optc_compile: %s", r->gen.diag.text ? r->gen.diag.text : "out of memory");
 }
 
 optc_status optc_compile(optc_engine *e, const optc_rule_options *o, optc_rule **out)

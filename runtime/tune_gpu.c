@@ -210,7 +210,8 @@ static void load(GpuTuner *u, Kernel *k, Job *j)
     const Driver *d = u->r->engine->gpu->d;
     size_t size;
     char *log, *cubin = workers_result(j, &size, &log);
-    const char *name = emit_stage_name(&u->r->gen.arena, u->r->plan, u->at.entry->name, u->at.phase, u->at.stage);
+    char buf[MOST_STAGE_NAME];
+    const char *name = emit_stage_name(buf, u->r->plan, u->at.entry->name, u->at.phase, u->at.stage);
     k->ok = cubin && !d->cuModuleLoadData(&k->module, cubin) && !d->cuModuleGetFunction(&k->fn, k->module, name);
     free(cubin);
     free(log);

@@ -182,7 +182,7 @@ START_TEST(odd_texts)
     for (int k = 0; k < 2; k++) {
         Run r = compile_with(text, k ? "clip(1),cautious" : NULL);
         ck_assert_msg(r.took < slowest, "%.1f s for:\n%s", r.took, text);
-        char *c = r.ok ? gen_emit(&r.g, "c", "test") : NULL;
+        char *c = r.ok ? gen_emit(&r.g, &(EmitOptions){.target = "c", .command = "test"}, &r.g.diag) : NULL;
         ck_assert_msg(!r.ok || c, "not emitted: %s", r.g.diag.text);
         free(c);
         gen_free(&r.g);
@@ -395,7 +395,7 @@ START_TEST(large_rules)
     ck_assert_msg(r.took < slowest, "%.1f s to plan: %s", r.took, large[_i]);
     struct timespec a, b;
     clock_gettime(CLOCK_MONOTONIC, &a);
-    char *c = r.ok ? gen_emit(&r.g, "c", "test") : NULL;
+    char *c = r.ok ? gen_emit(&r.g, &(EmitOptions){.target = "c", .command = "test"}, &r.g.diag) : NULL;
     clock_gettime(CLOCK_MONOTONIC, &b);
     ck_assert_msg(!r.ok || c, "%s: %s", large[_i], r.g.diag.text);
     ck_assert_msg((double)(b.tv_sec - a.tv_sec) < slowest, "%ld s to emit: %s", (long)(b.tv_sec - a.tv_sec), large[_i]);
@@ -435,8 +435,7 @@ static char *outputs(const char *text, const char *with)
     if (r.ok) {
         rule_print(&b, r.g.rule);
         plan_print(&b, r.g.plan, false);
-        Types t = {0};
-        char *c = gen_emit(&r.g, "c", emit_command(&r.g.arena, r.g.rule, &t, "c"));
+        char *c = gen_emit(&r.g, &(EmitOptions){.target = "c"}, &r.g.diag);
         ck_assert_msg(c != NULL, "%s", r.g.diag.text);
         buf_puts(&b, c);
         free(c);
@@ -529,8 +528,7 @@ static char *through_cc(const char *source, const char *flags, const char *end, 
 static char *emit(const char *text, const char *target)
 {
     Run r = compile(text);
-    Types t = {0};
-    char *c = r.ok ? gen_emit(&r.g, target, emit_command(&r.g.arena, r.g.rule, &t, target)) : NULL;
+    char *c = r.ok ? gen_emit(&r.g, &(EmitOptions){.target = target}, &r.g.diag) : NULL;
     ck_assert_msg(!r.ok || c, "%s", r.g.diag.text);
     gen_free(&r.g);
     return c;

@@ -222,7 +222,7 @@ static bool opened(Run *r, int status, const char *label)
     return status == OPTC_ERROR_MEMORY || lib(status);
 }
 
-static const char *kernel_name(optc_rule *rule, StageAt at) { return emit_stage_name(&rule->gen.arena, rule->plan, at.entry->name, at.phase, at.stage); }
+static const char *kernel_name(char buf[MOST_STAGE_NAME], const optc_rule *rule, StageAt at) { return emit_stage_name(buf, rule->plan, at.entry->name, at.phase, at.stage); }
 
 /* It has something to choose, and is asked for: by its name or the beginning of it, of which step_1 is not one of step_12's. */
 static bool to_tune(const Run *r, optc_rule *rule, StageAt at)
@@ -230,7 +230,8 @@ static bool to_tune(const Run *r, optc_rule *rule, StageAt at)
     if (!at.stage || stage_form(at.stage) > FORM_ROWS)
         return false;
     size_t n = r->stage ? strlen(r->stage) : 0;
-    const char *name = kernel_name(rule, at);
+    char buf[MOST_STAGE_NAME];
+    const char *name = kernel_name(buf, rule, at);
     return !n || (!strncmp(name, r->stage, n) && !(isdigit((unsigned char)r->stage[n - 1]) && isdigit((unsigned char)name[n])));
 }
 
@@ -246,7 +247,7 @@ static bool tune_gpu(Run *r, optc_rule *rule, const char *name)
             TunedKey k;
             char label[160];
             gpu_tuned_key(rule, f, r->size[i], &k);
-            snprintf(label, sizeof label, "%s %s", name, kernel_name(rule, at));
+            snprintf(label, sizeof label, "%s %s", name, kernel_name((char[MOST_STAGE_NAME]){0}, rule, at));
             Space space = search_stage_space(rule->plan, at.stage, r->size[i]);
             if (known(r, &k, &space) && !r->again) {
                 r->skipped++;
@@ -304,7 +305,7 @@ static void no_stage(const Run *r, optc_rule *rule)
     size_t at = 0;
     for (int f = 0; f < rule->plan->nfn && at < sizeof names - 80; f++)
         if (to_tune(&(Run){0}, rule, plan_at(rule->plan, f)))
-            at += (size_t)snprintf(names + at, sizeof names - at, "%s%.70s", at ? ", " : "", kernel_name(rule, plan_at(rule->plan, f)));
+            at += (size_t)snprintf(names + at, sizeof names - at, "%s%.70s", at ? ", " : "", kernel_name((char[MOST_STAGE_NAME]){0}, rule, plan_at(rule->plan, f)));
     if (r->of == 1)
         cli_error("tune: %s has no stage '%s' with something to tune (there are: %s)", optc_rule_name(rule), r->stage, names);
     else
