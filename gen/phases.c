@@ -102,16 +102,24 @@ static void find_periods(Phases *ph, const Rule *r)
     }
 }
 
-Phases *phases_make(Arena *a, const Rule *r)
+Phases *phases_make(Arena *a, const Rule *r, Diag *d)
 {
     Phases *ph = NEW(a, Phases);
+    int64_t values = 0;
     find_periods(ph, r);
     ph->nphase = 1 << ph->nperiod;
     ph->phase = NEWS(a, PhaseRule, ph->nphase * r->nentry);
     for (int e = 0; e < r->nentry; e++)
         for (int m = 0; m < ph->nphase; m++) {
-            Making make = {a, r, &r->entry[e], {ph, m}, &ph->phase[e * ph->nphase + m]};
+            PhaseRule *out = &ph->phase[e * ph->nphase + m];
+            Making make = {a, r, &r->entry[e], {ph, m}, out};
             arena_scratch(a, make_phase, &make);
+            values += out->g->len;
+            if (values > MAX_PHASE_NODES) {
+                diag_set(d, NULL, 0, NULL, "rule %s: its entries have over %d values together, with a copy for each of the %d combinations of periods in 'every'",
+                         r->name, MAX_PHASE_NODES, ph->nphase);
+                return NULL;
+            }
         }
     return ph;
 }

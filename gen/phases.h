@@ -2,9 +2,10 @@
  * conditions are constants. */
 #ifndef OPTC_PHASES_H
 #define OPTC_PHASES_H
+#include "diag.h"
 #include "ir.h"
 
-enum { MAX_PERIODS = 8 };
+enum { MAX_PERIODS = 8, MAX_PHASE_NODES = 20 * MAX_NODES };       /* values of all phases of all entries */
 
 typedef struct PhaseRule { Graph *g; Body *body; } PhaseRule;          /* body: by variant, what it changes */
 typedef struct Phases {
@@ -13,5 +14,5 @@ typedef struct Phases {
     PhaseRule *phase;                    /* [entry * nphase + bits by period] */
 } Phases;
 
-Phases *phases_make(Arena *a, const Rule *r);
+Phases *phases_make(Arena *a, const Rule *r, Diag *d);                /* NULL: the Diag is set */
 #endif
