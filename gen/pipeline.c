@@ -68,7 +68,10 @@ static bool run_passes(Gen *g, Source src, const GenOptions *o, bool is_ir, Aren
     if (!ok)
         return false;
     double t0 = now_ms();
-    g->plan = plan_make(&g->arena, g->rule, o->types.p, o->types.g, o->types.state);
+    const Phases *phases = phases_make(&g->arena, g->rule, &g->diag);
+    if (!phases)
+        return false;
+    g->plan = plan_make(&g->arena, g->rule, phases, o->types.p, o->types.g, o->types.state);
     if (dumping) {
         double ms = now_ms() - t0;
         plan_print(&is, g->plan, false);

@@ -59,6 +59,8 @@ void plan_print(Buf *b, const Plan *p, bool terse)
             for (int v = 1; v < r->nvariant; v++)
                 buf_printf(b, ", %d (%s)", bytes[v], variant_tensors(&r->variant[v]));
             buf_puts(b, "\n");
+            if (ph->cheaper)
+                buf_printf(b, "  planned with a cheaper search: over %d steps of work\n", MOST_WORK);
             for (int i = 0; i < ph->nstage && !terse; i++)
                 put_stage(b, p, ph, &ph->stage[i], i);
         }

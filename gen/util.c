@@ -35,6 +35,7 @@ void *arena_alloc(Arena *a, size_t size)
         a->head = b;
         a->used = 0;
         a->cap = cap;
+        a->bytes += cap;
     }
     void *p = (char *)a->head->data + a->used;
     a->used += size;
@@ -81,6 +82,21 @@ void arena_free(Arena *a)
         free(b);
     }
     memset(a, 0, sizeof *a);
+}
+
+void arena_scratch(Arena *a, void (*f)(void *ctx, Arena *scratch), void *ctx)
+{
+    jmp_buf out, *outer = a->out;
+    Arena *scratch = NEW(a, Arena);                        /* not on the stack, which a jump may leave undefined */
+    if (outer && setjmp(out)) {
+        a->out = outer;
+        arena_free(scratch);
+        longjmp(*outer, 1);
+    }
+    a->out = scratch->out = outer ? &out : NULL;
+    f(ctx, scratch);
+    a->out = outer;
+    arena_free(scratch);
 }
 
 void *arena_grow(Arena *a, void *old, int *cap, int n, size_t item)

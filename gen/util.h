@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef struct Arena { struct ArenaBlock *head; size_t used, cap; jmp_buf *out; } Arena;
+typedef struct Arena { struct ArenaBlock *head; size_t used, cap, bytes; jmp_buf *out; } Arena;     /* bytes: of all its blocks */
 void *arena_alloc(Arena *a, size_t size);          /* zeroed, 16-byte aligned */
 char *arena_strdup(Arena *a, const char *s);
 char *arena_strndup(Arena *a, const char *s, size_t n);
@@ -20,6 +20,8 @@ size_t arena_bytes(const Arena *a);                /* held, used or not */
 void arena_out(Arena *a) __attribute__((noreturn));        /* memory has ended: to the owner */
 char *arena_printf(Arena *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void arena_free(Arena *a);
+/* Runs f with an arena that is freed afterwards, also where memory ends and `a` jumps to its owner. */
+void arena_scratch(Arena *a, void (*f)(void *ctx, Arena *scratch), void *ctx);
 #define NEW(arena, T) ((T *)arena_alloc((arena), sizeof(T)))
 #define NEWS(arena, T, n) ((T *)arena_alloc((arena), sizeof(T) * (size_t)(n)))
 
