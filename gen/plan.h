@@ -83,6 +83,7 @@ typedef struct Plan {
 enum { MOST_WORK = 24 * 1000 * 1000, MOST_REACH = 200 * 1000 };       /* steps; values that are computed again */
 
 Plan *plan_make(Arena *a, Rule *r, const Phases *phases, Type p, Type g, Type state);
+bool plan_verify(const Plan *p, Diag *d);                    /* plan_verify.c; false: the Diag is set */
 int plan_phase(const Plan *p, double t);                     /* the phase of step t */
 typedef struct StageAt { const PlanEntry *entry; int phase; const Stage *stage; } StageAt;
 StageAt plan_at(const Plan *p, int fn);                      /* where the stage of that number stands: 0 <= fn < nfn; stage NULL: dropped */
