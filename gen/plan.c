@@ -102,8 +102,9 @@ static void plan_one(void *ctx, Arena *scratch)
     place_work(&p);
     make_stages(&p);
     m->ph->cheaper = m->ph->cheaper || p.spent;
-    if (scratch->bytes > pl->scratch)
-        pl->scratch = scratch->bytes;
+    size_t bytes = arena_bytes(scratch);
+    if (bytes > pl->scratch)
+        pl->scratch = bytes;
 }
 
 static void note_state(Plan *pl, int variant, int mem)

@@ -103,7 +103,7 @@ START_TEST(price)
         stages += g.plan->entry[0].phase[m].nstage;
         cheaper += g.plan->entry[0].phase[m].cheaper;
     }
-    double work = (double)g.plan->work / 1e6, bytes = (double)(g.arena.bytes + g.plan->scratch) / 1e6;
+    double work = (double)g.plan->work / 1e6, bytes = (double)(arena_bytes(&g.arena) + g.plan->scratch) / 1e6;
     ck_assert_msg(stages >= w->stages, "%s: %d stages, not %d", w->name, stages, w->stages);
     ck_assert_msg(work <= w->mwork, "%s: %.2f million steps, not %.2f", w->name, work, w->mwork);
     ck_assert_msg(bytes <= w->mbytes, "%s: %.1f MB, not %.1f", w->name, bytes, w->mbytes);
