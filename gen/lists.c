@@ -230,12 +230,26 @@ static void store_writes(Lists *l)
 }
 
 /* ---- where others find a value ---- */
+/* A state that takes the value where it is made, as it is, and whose old one nobody wants any more, is where to find it. */
+static void find_in_states(Lists *l)
+{
+    Planner *p = l->p;
+    for (int i = 0; i < l->nwrite; i++) {
+        const SmallWrite *w = &l->write[i];
+        int mem = plan_mem_of_state(p->plan, w->w.state);
+        const Mem *m = &p->plan->mem[mem];
+        if (!w->late && at_home(p, &p->draft[w->draft].s, w->w.val) && m->type == mem_type_of(p->plan, m->dom))
+            l->lies[w->variant][w->w.val] = mem;
+    }
+}
+
 static void place_values(Lists *l)
 {
     Planner *p = l->p;
+    find_in_states(l);
     for (Ref r = 0; r < p->g->len; r++)
         for (int v = 0; v < p->nvariant; v++)
-            if (l->asked[v][r]) {
+            if (l->asked[v][r] && l->lies[v][r] < 0) {
                 int at = home(p, r, v);
                 l->lies[v][r] = temp_of(p, r);
                 list_add(p->arena, &p->draft[at].store, r, l->lies[v][r]);
@@ -258,6 +272,7 @@ void make_list_stages(Planner *p)
         l.here[v] = NEWS(p->arena, bool, p->g->len + 1);
         l.asked[v] = NEWS(p->arena, bool, p->g->len + 1);
         l.lies[v] = NEWS(p->arena, int, p->g->len + 1);
+        memset(l.lies[v], -1, sizeof(int) * (size_t)(p->g->len + 1));
     }
     seed_passes(&l);
     seed_folds(&l);

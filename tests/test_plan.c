@@ -156,6 +156,35 @@ START_TEST(too_many_phases)
 }
 END_TEST
 
+/* ---- small states ---- */
+/* A small state is kept once: whoever needs the new value reads it there, unless the old one is wanted later or it is rounded. */
+#define SMALL(state, step) "return optimizer { name = \"x\", state = { " state " }, step = function() " step " end }"
+static const struct { const char *text; int temps, last; } small[] = {          /* last: stages after the last pass, which only copy */
+    {SMALL("r = zeros \"row\"", "r = lerp(r, rowmean(g * g), 0.1) p = p - g * r"), 0, 0},
+    {SMALL("r = zeros \"row\", c = zeros \"col\"", "r = rowmean(g) + r c = colmean(g) + c p = p - g * r * c"), 0, 0},
+    {SMALL("x = zeros \"tensor\"", "x = max(x, norm(g)) p = p - g / x"), 0, 0},
+    {SMALL("k = zeros \"group\"", "k = k + 1 p = p - g * k"), 0, 0},
+    {SMALL("r = zeros(\"row\", \"bf16\")", "r = lerp(r, rowmean(g * g), 0.1) p = p - g * r"), 1, 0},          /* rounded in r */
+    {SMALL("r = zeros \"row\"", "local old = r r = rowmean(g) p = p - g * r - p * old"), 1, 1},                   /* the old one is wanted */
+    {SMALL("x = zeros \"tensor\", y = zeros \"tensor\"", "x, y = y, x p = p - g * x"), 1, 1},                   /* p reads y as it was */
+    {SMALL("x = zeros \"tensor\", k = zeros \"group\"", "k = k + 1 x = k p = p - g * x"), 0, 0},               /* x and k are the same */
+};
+
+START_TEST(small_states)
+{
+    Gen g = {0};
+    ck_assert_msg(compile(&g, small[_i].text), "%s", g.diag.text);
+    int temps = 0, last = 0;
+    for (int m = 0; m < g.plan->nmem; m++)
+        temps += g.plan->mem[m].kind == MEM_TEMP;
+    const Phase *ph = &g.plan->entry[0].phase[0];
+    for (int i = ph->nstage - 1; i >= 0 && !is_elem(ph->stage[i].kind); i--, last++)
+        ck_assert_msg(!ph->stage[i].nbody && ph->stage[i].nload == 1, "%s: the last stages only copy", small[_i].text);
+    ck_assert_msg(temps == small[_i].temps && last == small[_i].last, "%s: %d temporaries and %d copies", small[_i].text, temps, last);
+    gen_free(&g);
+}
+END_TEST
+
 /* ---- damage ---- */
 typedef struct { const char *spec, *with; } Victim;
 static const Victim victims[] = {{"adamw", NULL}, {"lamb", NULL}, {"adafactor", NULL}, {"came", NULL}, {"adamp", NULL},
@@ -405,6 +434,9 @@ Suite *plan_suite(void)
     tcase_add_loop_test(t, library_price, 0, optc_library_size());
     tcase_add_test(t, too_many_phases);
     suite_add_tcase(s, t);
+    TCase *c = tcase_create("states");
+    tcase_add_loop_test(c, small_states, 0, COUNT(small));
+    suite_add_tcase(s, c);
     TCase *v = tcase_create("verifier");
     tcase_set_timeout(v, 60);
     tcase_add_loop_test(v, damage_is_seen, 0, COUNT(victims));
