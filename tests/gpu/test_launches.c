@@ -44,14 +44,12 @@ START_TEST(live)
     ck_assert(a.b->gpu->live == NULL && b.b->gpu->live != NULL);
     set_grads(&a, 1);
     set_grads(&b, 1);
-    double t0 = now_ms();
     int steps = 0;
-    for (; steps < 20000 && now_ms() - t0 < 15000; steps++) {
+    for (; steps < 200 || b.b->gpu->nowned <= 5; steps++) {        /* until some were tried, however long they take to compile; none ever: the timeout */
         OK(optc_step(a.b));
         OK(optc_step(b.b));
         OK(optc_sync(b.b));
     }
-    ck_assert_msg(b.b->gpu->nowned > 3, "after %d steps only %d launches were tried", steps, b.b->gpu->nowned);
     OK(optc_sync(a.b));
     fetch_params(&a);
     compare("live", &a, &b);
