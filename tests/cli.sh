@@ -228,6 +228,9 @@ expect 1 "Not a directory" tune merge two.txt
 # a search on the CPU: kept, used, not done again, resumed after an interrupt
 OPTC_TUNE="$work/searched/tune"
 expect 2 "--budget must be a time" tune sgd --device cpu --budget soon
+expect 2 "must be a whole number from 1" tune sgd --device cpu --trials none
+expect 2 "only --slowdown and --into are for it" tune --live --trials 3 -- true
+expect 0 "up to 4 launches a search (" tune sgd --device cpu --sizes 2^12 --trials 4 --dry-run
 expect 2 "--sizes must be element counts" tune sgd --device cpu --sizes 2^x
 expect 2 "--sizes must be element counts" tune sgd --device cpu --sizes 64M,,
 for sizes in '' 2^ 2^-1 2^1.5 2^37 17179869185G 1K,2^4K; do expect 2 "--sizes must be element counts" tune sgd --device cpu --sizes "$sizes"; done
