@@ -85,6 +85,8 @@ int temp_of(Planner *p, Ref r)
 }
 
 /* ---- phases ---- */
+const PlanLimits plan_limits = {.work = 24 * 1000 * 1000, .reach = 200 * 1000, .again = 3};      /* two or three passes may each compute everything again */
+
 typedef struct { Plan *plan; Phase *ph; Pools *pools; int left; } Making;      /* left: phases still to plan, this one too */
 
 static void plan_one(void *ctx, Arena *scratch)
@@ -93,8 +95,8 @@ static void plan_one(void *ctx, Arena *scratch)
     Plan *pl = m->plan;
     int n = m->ph->g->len, all = pl->nentry << pl->nperiod;
     Planner p = {.plan = pl, .ph = m->ph, .g = m->ph->g, .arena = scratch, .pools = m->pools, .nvariant = pl->rule->nvariant};
-    p.limit = pl->work + (MOST_WORK > pl->work ? (MOST_WORK - pl->work) / m->left : 0);
-    p.reach = MOST_REACH / all + 3 * n;                    /* two or three passes may each compute everything again */
+    p.limit = pl->work + (pl->limits->work > pl->work ? (pl->limits->work - pl->work) / m->left : 0);
+    p.reach = pl->limits->reach / all + pl->limits->again * n;
     p.temp = NEWS(scratch, int, n + 1);
     memset(p.temp, -1, sizeof(int) * (size_t)(n + 1));
     for (int i = 0; i < m->pools->n; i++)
@@ -152,10 +154,10 @@ static void number_stages(Plan *pl)
             }
 }
 
-Plan *plan_make(Arena *a, Rule *r, const Phases *phases, Type p, Type g, Type state)
+Plan *plan_make(Arena *a, Rule *r, const Phases *phases, Type p, Type g, Type state, const PlanLimits *limits)
 {
     Plan *pl = NEW(a, Plan);
-    *pl = (Plan){.arena = a, .rule = r, .p = p, .g = g, .state = state, .real = type_info[p].compute, .nperiod = phases->nperiod};
+    *pl = (Plan){.arena = a, .rule = r, .p = p, .g = g, .state = state, .real = type_info[p].compute, .nperiod = phases->nperiod, .limits = limits};
     memcpy(pl->period, phases->period, sizeof pl->period);
     pl->entry = NEWS(a, PlanEntry, r->nentry);
     pl->nentry = r->nentry;

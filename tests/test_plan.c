@@ -130,7 +130,7 @@ START_TEST(library_price)
         Gen g = {0};
         GenOptions o = {.find = find_wrapper, .with = withs[k]};
         ck_assert_msg(find_spec(NULL, name, &arena, &s, &g.diag) && gen_compile(&g, s, &o), "%s: %s", name, g.diag.text);
-        ck_assert_msg(g.plan->work < MOST_WORK / 20, "%s with %s: %lld steps", name, withs[k] ? withs[k] : "nothing", (long long)g.plan->work);
+        ck_assert_msg(g.plan->work < plan_limits.work / 20, "%s with %s: %lld steps", name, withs[k] ? withs[k] : "nothing", (long long)g.plan->work);
         for (int e = 0; e < g.plan->nentry; e++)
             for (int m = 0; m < g.plan->entry[e].nphase; m++)
                 ck_assert_msg(!g.plan->entry[e].phase[m].cheaper, "%s with %s", name, withs[k] ? withs[k] : "nothing");
@@ -411,17 +411,37 @@ START_TEST(damage_is_seen)
 }
 END_TEST
 
-/* Every plan is verified when it is made: random specs, bare and wrapped. */
+/* Every plan is verified when it is made: random specs, wrapped, with all the search they like and with next to none. Whoever searches
+ * less moves no fewer bytes. */
+static double bytes_of_plan(const Plan *p)
+{
+    double bytes = 0;
+    for (int f = 0; f < p->nfn; f++) {
+        const Stage *s = plan_at(p, f).stage;
+        bytes += is_elem(s->kind) ? s->bytes_read + s->bytes_written : 0;
+    }
+    return bytes;
+}
+
 START_TEST(random_plans)
 {
+    static const PlanLimits none = {0, 0, 0};
+    double most = 0, least = 0;
     for (uint64_t seed = 1000; seed < 1060; seed++) {
         char *text = random_spec(seed);
         Gen g = {0};
         GenOptions o = {.find = find_wrapper, .with = random_wrapper(seed), .types.p = seed % 3 ? T_F32 : T_BF16, .types.g = T_F32, .types.state = seed % 2 ? T_F32 : T_BF16};
         ck_assert_msg(gen_compile(&g, (Source){"made", text, strlen(text)}, &o), "seed %llu: %s\n%s", (unsigned long long)seed, g.diag.text, text);
+        most += bytes_of_plan(g.plan);
+        gen_free(&g);
+        g = (Gen){0};
+        o.limits = &none;
+        ck_assert_msg(gen_compile(&g, (Source){"made", text, strlen(text)}, &o), "seed %llu, no search: %s\n%s", (unsigned long long)seed, g.diag.text, text);
+        least += bytes_of_plan(g.plan);
         gen_free(&g);
         free(text);
     }
+    ck_assert_msg(most < least, "%.0f bytes with a search, %.0f without", most, least);
 }
 END_TEST
 
