@@ -185,6 +185,22 @@ START_TEST(small_states)
 }
 END_TEST
 
+/* An array is free again once it was read for the last time: a chain of sums needs a handful, however long it is. */
+START_TEST(arrays_again)
+{
+    int few = 0;
+    for (int n = 50; n <= 400; n += 350) {
+        char *text = format("return optimizer { name = \"x\", step = function() local s = 1 for i = 1, %d do s = sum(g * s) end p = p - s end }", n);
+        Gen g = {0};
+        ck_assert_msg(compile(&g, text), "%s", g.diag.text);
+        ck_assert_msg(g.plan->nmem < 8 && (!few || g.plan->nmem == few), "%d sums: %d arrays", n, g.plan->nmem);
+        few = g.plan->nmem;
+        gen_free(&g);
+        free(text);
+    }
+}
+END_TEST
+
 /* ---- damage ---- */
 typedef struct { const char *spec, *with; } Victim;
 static const Victim victims[] = {{"adamw", NULL}, {"lamb", NULL}, {"adafactor", NULL}, {"came", NULL}, {"adamp", NULL},
@@ -456,6 +472,7 @@ Suite *plan_suite(void)
     suite_add_tcase(s, t);
     TCase *c = tcase_create("states");
     tcase_add_loop_test(c, small_states, 0, COUNT(small));
+    tcase_add_test(c, arrays_again);
     suite_add_tcase(s, c);
     TCase *v = tcase_create("verifier");
     tcase_set_timeout(v, 60);
