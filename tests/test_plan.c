@@ -130,7 +130,7 @@ START_TEST(library_price)
         Gen g = {0};
         GenOptions o = {.find = find_wrapper, .with = withs[k]};
         ck_assert_msg(find_spec(NULL, name, &arena, &s, &g.diag) && gen_compile(&g, s, &o), "%s: %s", name, g.diag.text);
-        ck_assert_msg(g.plan->work < MOST_WORK / 20, "%s with %s: %lld steps", name, withs[k] ? withs[k] : "nothing", (long long)g.plan->work);
+        ck_assert_msg(g.plan->work < plan_limits.work / 20, "%s with %s: %lld steps", name, withs[k] ? withs[k] : "nothing", (long long)g.plan->work);
         for (int e = 0; e < g.plan->nentry; e++)
             for (int m = 0; m < g.plan->entry[e].nphase; m++)
                 ck_assert_msg(!g.plan->entry[e].phase[m].cheaper, "%s with %s", name, withs[k] ? withs[k] : "nothing");
@@ -182,6 +182,22 @@ START_TEST(small_states)
         ck_assert_msg(!ph->stage[i].nbody && ph->stage[i].nload == 1, "%s: the last stages only copy", small[_i].text);
     ck_assert_msg(temps == small[_i].temps && last == small[_i].last, "%s: %d temporaries and %d copies", small[_i].text, temps, last);
     gen_free(&g);
+}
+END_TEST
+
+/* An array is free again once it was read for the last time: a chain of sums needs a handful, however long it is. */
+START_TEST(arrays_again)
+{
+    int few = 0;
+    for (int n = 50; n <= 400; n += 350) {
+        char *text = format("return optimizer { name = \"x\", step = function() local s = 1 for i = 1, %d do s = sum(g * s) end p = p - s end }", n);
+        Gen g = {0};
+        ck_assert_msg(compile(&g, text), "%s", g.diag.text);
+        ck_assert_msg(g.plan->nmem < 8 && (!few || g.plan->nmem == few), "%d sums: %d arrays", n, g.plan->nmem);
+        few = g.plan->nmem;
+        gen_free(&g);
+        free(text);
+    }
 }
 END_TEST
 
@@ -411,17 +427,37 @@ START_TEST(damage_is_seen)
 }
 END_TEST
 
-/* Every plan is verified when it is made: random specs, bare and wrapped. */
+/* Every plan is verified when it is made: random specs, wrapped, with all the search they like and with next to none. Whoever searches
+ * less moves no fewer bytes. */
+static double bytes_of_plan(const Plan *p)
+{
+    double bytes = 0;
+    for (int f = 0; f < p->nfn; f++) {
+        const Stage *s = plan_at(p, f).stage;
+        bytes += is_elem(s->kind) ? s->bytes_read + s->bytes_written : 0;
+    }
+    return bytes;
+}
+
 START_TEST(random_plans)
 {
+    static const PlanLimits none = {0, 0, 0};
+    double most = 0, least = 0;
     for (uint64_t seed = 1000; seed < 1060; seed++) {
         char *text = random_spec(seed);
         Gen g = {0};
         GenOptions o = {.find = find_wrapper, .with = random_wrapper(seed), .types.p = seed % 3 ? T_F32 : T_BF16, .types.g = T_F32, .types.state = seed % 2 ? T_F32 : T_BF16};
         ck_assert_msg(gen_compile(&g, (Source){"made", text, strlen(text)}, &o), "seed %llu: %s\n%s", (unsigned long long)seed, g.diag.text, text);
+        most += bytes_of_plan(g.plan);
+        gen_free(&g);
+        g = (Gen){0};
+        o.limits = &none;
+        ck_assert_msg(gen_compile(&g, (Source){"made", text, strlen(text)}, &o), "seed %llu, no search: %s\n%s", (unsigned long long)seed, g.diag.text, text);
+        least += bytes_of_plan(g.plan);
         gen_free(&g);
         free(text);
     }
+    ck_assert_msg(most < least, "%.0f bytes with a search, %.0f without", most, least);
 }
 END_TEST
 
@@ -436,6 +472,7 @@ Suite *plan_suite(void)
     suite_add_tcase(s, t);
     TCase *c = tcase_create("states");
     tcase_add_loop_test(c, small_states, 0, COUNT(small));
+    tcase_add_test(c, arrays_again);
     suite_add_tcase(s, c);
     TCase *v = tcase_create("verifier");
     tcase_set_timeout(v, 60);
