@@ -37,7 +37,7 @@ ISAS := 0 1
 endif
 
 GEN_SRC     := $(filter-out gen/embed.c,$(wildcard gen/*.c))
-RUNTIME_SRC := $(filter-out runtime/prebuild.c,$(wildcard runtime/*.c))
+RUNTIME_SRC := $(filter-out runtime/prebuild.c,$(wildcard runtime/*.c runtime/core/*.c))
 TOOLS_SRC   := $(wildcard tools/*.c)
 TEST_SRC    := $(wildcard tests/*.c)
 SPECS       := $(wildcard specs/*.lua)

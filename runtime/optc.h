@@ -132,6 +132,7 @@ typedef struct optc_tensor {
     unsigned flags;
     const int64_t *param_strides, *grad_strides;       /* in elements; NULL: row-major. See below */
     const char *tags;          /* words separated by blanks or commas, for rules that ask (`tagged "head"`); may be NULL */
+    const int64_t *global_shape, *offset;              /* the tensor this is a piece of, and where in it; NULL: it is the whole, and so far it must be */
 } optc_tensor;
 
 /* Strides: a dense layout with its dimensions in another order (channels-last) is stepped in the order of memory, states too, where the rule is elementwise and the gradient
