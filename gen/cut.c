@@ -2,86 +2,82 @@
 
 #include <string.h>
 
-/* Each vertex v becomes two, v (in) and v + n (out), joined by an arc of its weight; edges are unbounded. Augmenting
- * paths by breadth-first search: the graphs have tens of vertices and the flows are small. */
-typedef struct { int to, cap, next; } Arc;
-typedef struct { Arc *arc; int narc; int *head, *via, *queue; } Net;
-
-static void arc(Net *t, int a, int b, int cap)
+/* Each vertex v becomes two, 2v (in) and 2v + 1 (out), joined by an arc of its weight; edges are unbounded. Augmenting paths by
+ * breadth-first search: flows are small, and the caller bounds the work. */
+static void arc(Cut *c, int a, int b, int room)
 {
-    t->arc[t->narc] = (Arc){b, cap, t->head[a]};
-    t->head[a] = t->narc++;
-    t->arc[t->narc] = (Arc){a, 0, t->head[b]};
-    t->head[b] = t->narc++;
+    PUSH(c->arena, c->arc, c->narc, c->arc_cap) = (CutArc){b, room, c->head[a]};
+    c->head[a] = c->narc - 1;
+    PUSH(c->arena, c->arc, c->narc, c->arc_cap) = (CutArc){a, 0, c->head[b]};
+    c->head[b] = c->narc - 1;
 }
 
-void cut_init(Cut *c, Arena *a, int n)
+void cut_begin(Cut *c, int n)
 {
-    memset(c, 0, sizeof *c);
-    c->arena = a;
-    c->n = n;
-    c->weight = NEWS(a, int, n + 1);
-    c->source = NEWS(a, bool, n + 1);
-    c->sink = NEWS(a, bool, n + 1);
-}
-
-void cut_edge(Cut *c, int from, int to)
-{
-    if (c->nedge == c->cap) {
-        int cap = c->cap, n = c->nedge;
-        c->from = arena_grow(c->arena, c->from, &cap, n, sizeof(int));
-        c->to = arena_grow(c->arena, c->to, &c->cap, n, sizeof(int));
+    if (c->cap < n || !c->cap) {
+        c->cap = 2 * n + 16;
+        c->vertex = NEWS(c->arena, CutVertex, c->cap);
+        c->net_cap = 2 * c->cap + 2;
+        c->head = NEWS(c->arena, int, c->net_cap);
+        c->via = NEWS(c->arena, int, c->net_cap);
+        c->queue = NEWS(c->arena, int, c->net_cap);
     }
-    c->from[c->nedge] = from;
-    c->to[c->nedge++] = to;
+    c->n = n;
+    c->narc = 0;
+    memset(c->vertex, 0, sizeof *c->vertex * (size_t)n);
+    memset(c->head, -1, sizeof *c->head * (size_t)(2 * n + 2));
 }
 
-static bool augment(Net *t, int s, int e, int nv)
+void cut_edge(Cut *c, int from, int to) { arc(c, 2 * from + 1, 2 * to, CUT_INF); }
+
+static bool augment(Cut *c, int s, int e)
 {
-    for (int i = 0; i < nv; i++)
-        t->via[i] = -1;
+    memset(c->via, -1, sizeof *c->via * (size_t)(2 * c->n + 2));
     int qh = 0, qt = 0;
-    t->queue[qt++] = s;
-    t->via[s] = -2;
-    while (qh < qt && t->via[e] == -1) {
-        int v = t->queue[qh++];
-        for (int a = t->head[v]; a >= 0; a = t->arc[a].next)
-            if (t->arc[a].cap > 0 && t->via[t->arc[a].to] == -1) {
-                t->via[t->arc[a].to] = a;
-                t->queue[qt++] = t->arc[a].to;
+    c->queue[qt++] = s;
+    c->via[s] = -2;
+    while (qh < qt && c->via[e] == -1) {
+        int v = c->queue[qh++];
+        for (int a = c->head[v]; a >= 0; a = c->arc[a].next, c->work++)
+            if (c->arc[a].room > 0 && c->via[c->arc[a].to] == -1) {
+                c->via[c->arc[a].to] = a;
+                c->queue[qt++] = c->arc[a].to;
             }
     }
-    return t->via[e] != -1;
+    return c->via[e] != -1;
 }
 
-int cut_solve(Cut *c, bool *chosen)
+static int push(Cut *c, int s, int e)                      /* along the path just found */
 {
-    int n = c->n, s = 2 * n, e = 2 * n + 1, nv = 2 * n + 2, flow = 0;
-    Net t = {.arc = NEWS(c->arena, Arc, 2 * (3 * n + c->nedge)), .head = NEWS(c->arena, int, nv), .via = NEWS(c->arena, int, nv),
-             .queue = NEWS(c->arena, int, nv)};
-    memset(t.head, -1, sizeof(int) * (size_t)nv);
-    for (int v = 0; v < n; v++) {
-        arc(&t, v, v + n, c->weight[v]);
-        if (c->source[v])
-            arc(&t, s, v, CUT_INF);
-        if (c->sink[v])
-            arc(&t, v + n, e, CUT_INF);
+    int least = CUT_INF;
+    for (int v = e; v != s; v = c->arc[c->via[v] ^ 1].to)
+        if (c->arc[c->via[v]].room < least)
+            least = c->arc[c->via[v]].room;
+    for (int v = e; v != s; v = c->arc[c->via[v] ^ 1].to) {
+        c->arc[c->via[v]].room -= least;
+        c->arc[c->via[v] ^ 1].room += least;
     }
-    for (int i = 0; i < c->nedge; i++)
-        arc(&t, c->from[i] + n, c->to[i], CUT_INF);
-    while (flow < CUT_INF && augment(&t, s, e, nv)) {
-        int least = CUT_INF;
-        for (int v = e; v != s; v = t.arc[t.via[v] ^ 1].to)
-            if (t.arc[t.via[v]].cap < least)
-                least = t.arc[t.via[v]].cap;
-        for (int v = e; v != s; v = t.arc[t.via[v] ^ 1].to) {
-            t.arc[t.via[v]].cap -= least;
-            t.arc[t.via[v] ^ 1].cap += least;
-        }
-        flow += least;
+    return least;
+}
+
+int cut_solve(Cut *c, int64_t most)
+{
+    int s = 2 * c->n, e = s + 1, flow = 0;
+    int64_t end = c->work + most;
+    for (int v = 0; v < c->n; v++) {
+        arc(c, 2 * v, 2 * v + 1, c->vertex[v].weight);
+        if (c->vertex[v].source)
+            arc(c, s, 2 * v, CUT_INF);
+        if (c->vertex[v].sink)
+            arc(c, 2 * v + 1, e, CUT_INF);
+    }
+    while (flow < CUT_INF && augment(c, s, e)) {
+        if (c->work > end)
+            return -1;
+        flow += push(c, s, e);
     }
     /* The cut nearest the source: vertices reached on their way in but not out. */
-    for (int v = 0; v < n; v++)
-        chosen[v] = t.via[v] != -1 && t.via[v + n] == -1;
+    for (int v = 0; v < c->n; v++)
+        c->vertex[v].chosen = c->via[2 * v] != -1 && c->via[2 * v + 1] == -1;
     return flow;
 }

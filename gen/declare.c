@@ -45,7 +45,7 @@ static void fail(Trace *t, const SpecFile *s, const char *key, const char *fmt, 
     buf_vprintf(&b, fmt, ap);
     va_end(ap);
     int line = key ? field_line(s->text, key) : 1;
-    diag_set(t->diag, s->path, line, s->text, "%s", b.s ? b.s : "out of memory");
+    diag_set(t->diag, s->path, line, s->text, "%s", buf_text(&b) ? buf_text(&b) : "out of memory");
     buf_free(&b);
     lua_pushliteral(t->L, "spec error");
     lua_error(t->L);
@@ -341,17 +341,15 @@ static void option_given(Trace *t, const SpecFile *s, const char *key, const cha
     }
     default:
         if (lua_type(L, -2) == LUA_TTABLE) {
-            Buf all = {0};
+            Buf all = {.arena = t->arena};
             bool found = false;
             for (int i = 1; lua_rawgeti(L, -2, i) == LUA_TSTRING; i++, lua_pop(L, 1)) {
                 found = found || !strcmp(lua_tostring(L, -1), text);
                 buf_printf(&all, "%s%s", i > 1 ? ", " : "", lua_tostring(L, -1));
             }
             lua_pop(L, 1);
-            const char *names = arena_strdup(t->arena, all.s ? all.s : "");
-            buf_free(&all);
             if (!found)
-                fail(t, s, key, "option '%s' is one of %s, not '%s'", key, names, text);
+                fail(t, s, key, "option '%s' is one of %s, not '%s'", key, buf_text(&all), text);
         }
         lua_pushstring(L, text);
     }

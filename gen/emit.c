@@ -111,7 +111,7 @@ static const char *const language[] = {
     "sizeof", "static", "static_assert", "static_cast", "struct", "switch", "template", "this", "thread_local", "throw", "true", "try", "typedef", "typeid", "typename", "union", "unsigned", "using",
     "virtual", "void", "volatile", "wchar_t", "while", "xor", "xor_eq", "typeof", "linux", "unix", "fabs", "fabsf", "sqrt", "sqrtf", "fma", "fmaf", NULL};
 
-void emit_begin(Emit *e, Plan *p, const Phase *ph, const Stage *s, Arena *a, const char *const *reserved)
+void emit_begin(Emit *e, const Plan *p, const Phase *ph, const Stage *s, Arena *a, const char *const *reserved)
 {
     memset(e, 0, sizeof *e);
     e->plan = p;
@@ -231,7 +231,7 @@ const char *emit_expr(Emit *e, Ref r)
         return operand(e, r, 0);
     if (n->op == OP_RANDOM || n->op == OP_NORMAL)
         return draw(e, n);
-    Buf b = {0};
+    Buf b = {.arena = e->arena};
     const char *form = op_info[n->op].form;
     int mine = binding(e, r), tight = mine == 1 || mine == 5 ? 9 : mine;
     for (const char *f = form; *f; f++) {
@@ -243,14 +243,12 @@ const char *emit_expr(Emit *e, Ref r)
         else
             buf_add(&b, f, 1);
     }
-    const char *s = arena_strdup(e->arena, b.s ? b.s : "");
-    buf_free(&b);
-    return s;
+    return buf_text(&b);
 }
 
 const char *emit_form(Emit *e, const char *form, char hole, const char *text)
 {
-    Buf b = {0};
+    Buf b = {.arena = e->arena};
     for (; *form; form++) {
         if (*form == '%' && form[1] == hole) {
             buf_puts(&b, text);
@@ -259,9 +257,7 @@ const char *emit_form(Emit *e, const char *form, char hole, const char *text)
             buf_add(&b, form, 1);
         }
     }
-    const char *s = arena_strdup(e->arena, b.s ? b.s : "");
-    buf_free(&b);
-    return s;
+    return buf_text(&b);
 }
 
 /* ---- what every target says of a stage ---- */
@@ -330,15 +326,19 @@ const char *emit_new_name(Emit *e, Ref r)
     return arena_printf(e->arena, "x%d", r);
 }
 
-const char *emit_stage_name(Arena *a, const Plan *p, const char *entry, int mask, const Stage *s)
+const char *emit_stage_name(char buf[MOST_STAGE_NAME], const Plan *p, const char *entry, int mask, const Stage *s)
 {
-    const char *phase = p->nperiod ? arena_printf(a, "_phase%d", mask) : "";
-    return arena_printf(a, "%s%s_%d_%s%s", entry, phase, s->fn, stage_name[s->kind], s->variant ? arena_printf(a, "_%s", p->rule->variant[s->variant].name) : "");
+    char phase[24] = "";
+    if (p->nperiod)
+        snprintf(phase, sizeof phase, "_phase%d", mask);
+    snprintf(buf, MOST_STAGE_NAME, "%.40s%s_%d_%s%s%.40s", entry, phase, s->fn, stage_name[s->kind], s->variant ? "_" : "", s->variant ? p->rule->variant[s->variant].name : "");
+    return buf;
 }
 
-const char *emit_prefixed(Gen *g, const char *entry, int mask, const Stage *s)
+const char *emit_prefixed(Arena *a, const char *prefix, const Plan *p, const char *entry, int mask, const Stage *s)
 {
-    return arena_printf(&g->arena, "%s%s", g->prefix ? g->prefix : "", emit_stage_name(&g->arena, g->plan, entry, mask, s));
+    char name[MOST_STAGE_NAME];
+    return arena_printf(a, "%s%s", prefix ? prefix : "", emit_stage_name(name, p, entry, mask, s));
 }
 
 static void name_list(Buf *b, const Plan *p, const Access *v, int n, const char *what)
@@ -349,7 +349,7 @@ static void name_list(Buf *b, const Plan *p, const Access *v, int n, const char 
 
 const char *emit_stage_comment(Arena *a, const Plan *p, const Stage *s)
 {
-    Buf b = {0};
+    Buf b = {.arena = a};
     static const char *const what[NSTAGEKIND] = {"Once a group", "Once a tensor", "Once a matrix", "Once a row", "Once a column",
                                                  "One pass over the elements", "One pass over tiles of each matrix", "One pass over bands of each matrix"};
     buf_printf(&b, "/* %s:", what[s->kind]);
@@ -357,9 +357,7 @@ const char *emit_stage_comment(Arena *a, const Plan *p, const Stage *s)
     name_list(&b, p, s->store, s->nstore, s->nload ? "; writes" : " writes");
     name_list(&b, p, s->fold, s->nfold, "; folds into");
     buf_printf(&b, ". %d + %d bytes. */", s->bytes_read, s->bytes_written);
-    const char *t = arena_strdup(a, b.s ? b.s : "");
-    buf_free(&b);
-    return t;
+    return buf_text(&b);
 }
 
 /* Free text inside a comment must not end it, whatever the compiler makes of trigraphs and spliced lines: only bytes that can do
@@ -383,23 +381,22 @@ const char *emit_file(Arena *a, const char *s)
     return t;
 }
 
-const char *emit_about(Gen *g)
+const char *emit_about(Arena *a, const Gen *g)
 {
     const Rule *r = g->rule;
     const Plan *p = g->plan;
-    Buf b = {0};
+    Buf b = {.arena = a};
     if (*r->cite)
-        buf_printf(&b, " * %s\n", emit_plain(&g->arena, r->cite));
+        buf_printf(&b, " * %s\n", emit_plain(a, r->cite));
     if (r->noption)
         buf_puts(&b, " * options:");
     for (int i = 0; i < r->noption; i++)
-        buf_printf(&b, " %s=%s", r->option[i].name, emit_plain(&g->arena, r->option[i].value));
+        buf_printf(&b, " %s=%s", r->option[i].name, emit_plain(a, r->option[i].value));
     buf_printf(&b, "%s * types: p %s, g %s, state %s", r->noption ? "\n" : "", type_info[p->p].name, type_info[p->g].name, type_info[p->state].name);
-    const char *t = arena_strdup(&g->arena, b.s ? b.s : "");
-    buf_free(&b);
-    return t;
+    return buf_text(&b);
 }
 
+const char *emit_title(Arena *a, const Rule *r) { return emit_plain(a, *r->with ? arena_printf(a, "%s with %s", r->name, r->with) : r->name); }
 
 bool emit_uses(const char *code, const char *const *names)
 {
@@ -431,22 +428,23 @@ void emit_shared_math(Buf *b, const char *code)
 }
 
 
-char *emit_command(Arena *a, const Rule *r, const Types *t, const char *target)
+/* The command that makes it again, free of paths. */
+static const char *own_command(Arena *a, const Gen *g, const char *target)
 {
-    Buf b = {0};
+    Buf b = {.arena = a};
+    const Rule *r = g->rule;
+    int given = 0;
     buf_printf(&b, "optc emit --target %s %s", target, r->name);
     if (*r->with)
         buf_printf(&b, " --with '%s'", r->with);
     for (int i = 0; i < r->noption; i++)
         if (!strchr(r->option[i].name, '.'))
-            buf_printf(&b, "%s%s=%s", strstr(b.s, "--options") ? "," : " --options ", r->option[i].name, r->option[i].value);
-    buf_printf(&b, " --type %s --grad-type %s --state-type %s", type_info[t->p].name, type_info[t->g].name, type_info[t->state].name);
-    char *s = arena_strdup(a, b.s ? b.s : "");
-    buf_free(&b);
-    return s;
+            buf_printf(&b, "%s%s=%s", given++ ? "," : " --options ", r->option[i].name, r->option[i].value);
+    buf_printf(&b, " --type %s --grad-type %s --state-type %s", type_info[g->plan->p].name, type_info[g->plan->g].name, type_info[g->plan->state].name);
+    return buf_text(&b);
 }
 
-Hash128 emit_key(const char *source)
+bool emit_key(const char *source, char hex[33])
 {
     const char *code = strstr(source, "*/\n");
     Buf b = {0};
@@ -456,28 +454,42 @@ Hash128 emit_key(const char *source)
         if (strncmp(s, "#line ", 6))
             buf_add(&b, s, (size_t)(end - s));
     }
-    Hash128 h = hash128(b.s ? b.s : "", b.len);
+    const char *kept = buf_text(&b);
+    if (kept)
+        hash_hex(hash128(kept, b.len), hex);
     buf_free(&b);
-    return h;
+    return kept != NULL;
 }
 
+typedef struct { const char *name; bool (*emit)(const Gen *g, const EmitOptions *o, Arena *a, Buf *out); } TargetEmitter;
+static const TargetEmitter targets[] = {{"c", emit_c}, {"cuda", emit_cuda}};
+enum { NTARGETS = sizeof targets / sizeof *targets };
 const char *const gen_targets[] = {"c", "cuda", NULL};
 
-char *gen_emit(Gen *g, const char *target, const char *command)
+/* Everything but the result lives in an arena of the call; memory that ends anywhere ends here. */
+char *gen_emit(const Gen *g, const EmitOptions *o, Diag *d)
 {
     jmp_buf out;
-    g->arena.out = &out;
-    char *volatile s = NULL;
+    Arena scratch = {.out = &out};
+    char *volatile text = NULL;
     LocaleMark was = locale_plain();
-    if (setjmp(out))
-        diag_set(&g->diag, NULL, 0, NULL, "out of memory");
-    else if (!strcmp(target, "c"))
-        s = emit_c(g, command);
-    else if (!strcmp(target, "cuda"))
-        s = emit_cuda(g, command);
-    else
-        diag_set(&g->diag, NULL, 0, NULL, "unknown target '%s' (known: c, cuda)", target);
+    int t = 0;
+    while (t < NTARGETS && strcmp(o->target, targets[t].name))
+        t++;
+    if (t == NTARGETS) {
+        diag_set(d, NULL, 0, NULL, "unknown target '%s' (known: c, cuda)", o->target);
+    } else if (setjmp(out)) {
+        diag_set(d, NULL, 0, NULL, "out of memory");
+    } else {
+        Buf b = {.arena = &scratch};
+        EmitOptions with = *o;
+        with.command = o->command ? o->command : own_command(&scratch, g, o->target);
+        if (!targets[t].emit(g, &with, &scratch, &b))
+            diag_set(d, NULL, 0, NULL, "a template misses a section or names an unknown hole");
+        else if (!(text = buf_take(&b)))
+            diag_set(d, NULL, 0, NULL, "out of memory");
+    }
     locale_back(was);
-    g->arena.out = NULL;
-    return s;
+    arena_free(&scratch);
+    return text;
 }

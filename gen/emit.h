@@ -6,7 +6,7 @@
 typedef struct Used { const char *name; int count; } Used;
 
 typedef struct Emit {
-    Plan *plan;
+    const Plan *plan;
     const Phase *phase;
     const Stage *st;
     const Graph *g;
@@ -19,7 +19,7 @@ typedef struct Emit {
     bool t_ahead;                              /* hyper[0] still holds the last step's t */
 } Emit;
 
-void emit_begin(Emit *e, Plan *p, const Phase *ph, const Stage *s, Arena *a, const char *const *reserved);
+void emit_begin(Emit *e, const Plan *p, const Phase *ph, const Stage *s, Arena *a, const char *const *reserved);
 const char *emit_name(Emit *e, const char *want);              /* a fresh identifier */
 const char *emit_real(const Emit *e);                          /* "float" or "double" */
 const char *emit_suffix(const Emit *e);                        /* "f" or "" */
@@ -42,24 +42,27 @@ const char *emit_parts_per_row(const Mem *m);
 const char *emit_parts_per_slice(const Mem *m);                /* how many partials a reduction left, as an expression over self */
 const char *emit_parts_of_tensor(Arena *a, const Mem *m);
 const char *emit_new_name(Emit *e, Ref r);
-const char *emit_stage_name(Arena *a, const Plan *p, const char *entry, int mask, const Stage *s);
+enum { MOST_STAGE_NAME = 128 };
+const char *emit_stage_name(char buf[MOST_STAGE_NAME], const Plan *p, const char *entry, int mask, const Stage *s);    /* buf */
 const char *emit_stage_comment(Arena *a, const Plan *p, const Stage *s);
-const char *emit_about(Gen *g);
+const char *emit_about(Arena *a, const Gen *g);
+const char *emit_title(Arena *a, const Rule *r);
 const char *emit_plain(Arena *a, const char *s);               /* text that may stand in a comment */
 const char *emit_file(Arena *a, const char *s);
 bool emit_uses(const char *code, const char *const *names);
 void emit_shared_math(Buf *b, const char *code);               /* the parts of the shared source that the code calls */
 
-const char *emit_prefixed(Gen *g, const char *entry, int mask, const Stage *s);      /* emit_stage_name behind the Gen's prefix */
+const char *emit_prefixed(Arena *a, const char *prefix, const Plan *p, const char *entry, int mask, const Stage *s);      /* emit_stage_name behind a prefix, or NULL for none */
 
-/* The stages of a rule, and what stands ahead of stages, where several rules share a file. */
-bool emit_c_stages(Gen *g, Buf *code, Buf *table);             /* table: the functions' names, by Stage.fn, with commas */
+/* The stages of a rule, and what stands ahead of stages, where several rules share a file. Bufs and scratch are in an arena, which jumps when memory ends;
+ * false: a broken template. */
+bool emit_c_stages(const Gen *g, const EmitOptions *o, Arena *a, Buf *code, Buf *table);       /* table: the functions' names, by Stage.fn, with commas */
 void emit_c_shared(Buf *b, const char *code);
-bool emit_cuda_stages(Gen *g, Buf *code);
+bool emit_cuda_stages(const Gen *g, const EmitOptions *o, Arena *a, Buf *code);
 bool emit_cuda_file(Buf *out, Arena *a, const char *title, const char *about, const char *command, const char *name, const char *code);
-char *emit_c(Gen *g, const char *command);
-char *emit_cuda(Gen *g, const char *command);
-void emit_cuda_stage_hash(Gen *g, int fn, char hex[33]);       /* what tuning results know a stage by; hex "": out of memory */
+bool emit_c(const Gen *g, const EmitOptions *o, Arena *a, Buf *out);
+bool emit_cuda(const Gen *g, const EmitOptions *o, Arena *a, Buf *out);
+bool emit_cuda_stage_hash(const Gen *g, int fn, char hex[33]);       /* what tuning results know a stage by; false: out of memory */
 int emit_cuda_part_of(const Plan *p, int fn, int nparts);      /* which of so many programs holds a stage; t's own kernel is in the first */
 int emit_cuda_parts(const Plan *p);                            /* into how many programs it pays to cut a rule, to compile them side by side */
 #endif

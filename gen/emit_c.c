@@ -204,16 +204,17 @@ static void body(C *c, const char *inner)
 }
 
 /* ---- stages and the file ---- */
-static bool emit_stage(Buf *out, Gen *g, const Phase *ph, const Stage *s, const char *fn)
+static bool emit_stage(Buf *out, Arena *a, const Plan *p, const Phase *ph, const Stage *s, const char *fn)
 {
-    C c = {0};
-    emit_begin(&c.e, g->plan, ph, s, &g->arena, reserved);
-    c.ptr = NEWS(&g->arena, const char *, g->plan->nmem + 1);
+    const Buf none = {.arena = a};
+    C c = {.hoisted = none, .buffers = none, .pointers = none, .body = none, .lanes = none, .finish = none, .rowstart = none, .rowend = none};
+    emit_begin(&c.e, p, ph, s, a, reserved);
+    c.ptr = NEWS(a, const char *, p->nmem + 1);
     bool fold = s->nfold > 0;
     const char *tmpl = is_tiled(s->kind) ? "tile" : s->kind == S_FLAT ? (s->uses_rows ? "runs" : fold ? "flat_fold" : "flat")
                      : is_list(s->kind) ? "list" : "single";
     const char *in = is_tiled(s->kind) || s->uses_rows ? "            " : !strcmp(tmpl, "flat_fold") ? "        " : "    ";
-    const char *inner = is_single(s->kind) ? "    " : arena_printf(&g->arena, "%s    ", in);
+    const char *inner = is_single(s->kind) ? "    " : arena_printf(a, "%s    ", in);
     c.in = in;
     c.fetch = s->nfold || s->uses_rows ? few_streams(&c) : false;
     emit_scalars(&c.e, &c.hoisted, "    ");
@@ -222,31 +223,23 @@ static bool emit_stage(Buf *out, Gen *g, const Phase *ph, const Stage *s, const 
     loads(&c, inner);
     body(&c, inner);
     const char *length = s->kind == S_ROW ? "self->rows" : s->kind == S_COL ? "self->cols" : "self->slices";
-    Hole h[] = {{"comment", emit_stage_comment(&g->arena, g->plan, s)}, {"fn", fn}, {"length", length}, {"tile", emit_tile(s->kind)},
-                {"hoisted", c.hoisted.s}, {"buffers", c.buffers.s}, {"pointers", c.pointers.s}, {"body", c.body.s}, {"lanes", c.lanes.s},
-                {"finish", c.finish.s}, {"rowstart", c.rowstart.s}, {"rowend", c.rowend.s}};
-    int n = sizeof h / sizeof *h;
-    for (int i = 0; i < n; i++)
-        if (!h[i].text)
-            h[i].text = "";
-    bool ok = template_fill(out, "stage_c.txt", tmpl, h, n);
-    Buf *all[] = {&c.hoisted, &c.buffers, &c.pointers, &c.body, &c.lanes, &c.finish, &c.rowstart, &c.rowend};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        buf_free(all[i]);
-    return ok;
+    Hole h[] = {{"comment", emit_stage_comment(a, p, s)}, {"fn", fn}, {"length", length}, {"tile", emit_tile(s->kind)},
+                {"hoisted", buf_text(&c.hoisted)}, {"buffers", buf_text(&c.buffers)}, {"pointers", buf_text(&c.pointers)}, {"body", buf_text(&c.body)}, {"lanes", buf_text(&c.lanes)},
+                {"finish", buf_text(&c.finish)}, {"rowstart", buf_text(&c.rowstart)}, {"rowend", buf_text(&c.rowend)}};
+    return template_fill(out, "stage_c.txt", tmpl, h, sizeof h / sizeof *h);
 }
 
-bool emit_c_stages(Gen *g, Buf *code, Buf *table)
+bool emit_c_stages(const Gen *g, const EmitOptions *o, Arena *a, Buf *code, Buf *table)
 {
-    Plan *p = g->plan;
+    const Plan *p = g->plan;
     bool ok = true;
     size_t was = table->len;
     for (int e = 0; e < p->nentry; e++)
         for (int m = 0; m < p->entry[e].nphase; m++)
             for (int i = 0; i < p->entry[e].phase[m].nstage; i++) {
                 const Phase *ph = &p->entry[e].phase[m];
-                const char *fn = emit_prefixed(g, p->entry[e].name, m, &ph->stage[i]);
-                ok = ok && emit_stage(code, g, ph, &ph->stage[i], g->prefix ? arena_printf(&g->arena, "OPTC_CLONES %s", fn) : fn);
+                const char *fn = emit_prefixed(a, o->prefix, p, p->entry[e].name, m, &ph->stage[i]);
+                ok = ok && emit_stage(code, a, p, ph, &ph->stage[i], o->prefix ? arena_printf(a, "OPTC_CLONES %s", fn) : fn);
                 buf_puts(code, "\n");
                 buf_printf(table, "%s%s", table->len > was ? ", " : "", fn);
             }
@@ -265,26 +258,17 @@ void emit_c_shared(Buf *b, const char *code)
         buf_puts(b, template_text("folds.h"));
 }
 
-char *emit_c(Gen *g, const char *command)
+bool emit_c(const Gen *g, const EmitOptions *o, Arena *a, Buf *out)
 {
-    Buf code = {0}, table = {0}, shared = {0}, out = {0};
-    bool ok = emit_c_stages(g, &code, &table);
+    Buf code = {.arena = a}, table = {.arena = a}, shared = {.arena = a};
+    char hex[33];
+    if (!emit_c_stages(g, o, a, &code, &table))
+        return false;
     /* Declared here, not included: a header's macros could clash with a spec's names. */
     buf_puts(&shared, "float sqrtf(float), fabsf(float), fmaf(float, float, float);\ndouble sqrt(double), fabs(double), fma(double, double, double);\n\n");
-    emit_c_shared(&shared, code.s ? code.s : "");
-    char hex[33];
-    hash_hex(hash128(code.s ? code.s : "", code.len), hex);
-    const char *title = *g->rule->with ? arena_printf(&g->arena, "%s with %s", g->rule->name, g->rule->with) : g->rule->name;
-    Hole h[] = {{"title", emit_plain(&g->arena, title)}, {"about", emit_about(g)}, {"command", emit_plain(&g->arena, command)}, {"hash", hex}, {"name", g->rule->name},
-                {"abi", template_text("abi.h")}, {"math", shared.s}, {"stages", code.s ? code.s : ""}, {"table", table.s}};
-    ok = ok && template_fill(&out, "stage_c.txt", "file", h, sizeof h / sizeof *h);
-    buf_free(&code);
-    buf_free(&table);
-    buf_free(&shared);
-    if (!ok) {
-        buf_free(&out);
-        diag_set(&g->diag, NULL, 0, NULL, "a template misses a section or names an unknown hole");
-        return NULL;
-    }
-    return buf_take(&out);
+    emit_c_shared(&shared, buf_text(&code));
+    hash_hex(hash128(buf_text(&code), code.len), hex);
+    Hole h[] = {{"title", emit_title(a, g->rule)}, {"about", emit_about(a, g)}, {"command", emit_plain(a, o->command)}, {"hash", hex}, {"name", g->rule->name},
+                {"abi", template_text("abi.h")}, {"math", buf_text(&shared)}, {"stages", buf_text(&code)}, {"table", buf_text(&table)}};
+    return template_fill(out, "stage_c.txt", "file", h, sizeof h / sizeof *h);
 }

@@ -231,7 +231,7 @@ static void fold_tile(K *c, Access f, const char *x)
         const char *acc = emit_name(e, arena_printf(e->arena, "%s_col", label)), *sh = emit_name(e, arena_printf(e->arena, "%s_cols", label));
         const char *s = emit_name(e, "s");
         int strips = tile_strips(e->plan, e->st), turns = !strips;
-        Buf keep = {0}, end = {0};
+        Buf keep = {.arena = e->arena}, end = {.arena = e->arena};
         const char *l = strips > 1 ? arena_printf(e->arena, "from %% %d + ", strips * LANES) : "";
         if (turns && !c->turn)
             c->turn = sh;
@@ -244,13 +244,11 @@ static void fold_tile(K *c, Access f, const char *x)
         buf_printf(&end, "                %s %s[4];\n                for (int w = 0; w < 4; w++)\n                    %s[w] = %s::with(%s[w][l], %s[w + 4][l]);\n", real, s, s, cls, sh, sh);
         buf_printf(&end, "                %s[(slice * blocks + block) * self->cols + start + first + l] = %s::with(%s::with(%s[0], %s[2]), %s::with(%s[1], %s[3]));\n", part, cls, cls, s, s, cls, s, s);
         if (turns) {
-            buf_puts(&c->colturns, column_strip(c, 1, keep.s, end.s));
+            buf_puts(&c->colturns, column_strip(c, 1, buf_text(&keep), buf_text(&end)));
         } else {
-            buf_puts(&c->colkeep, keep.s);
-            buf_puts(&c->colend, end.s);
+            buf_puts(&c->colkeep, buf_text(&keep));
+            buf_puts(&c->colend, buf_text(&end));
         }
-        buf_free(&keep);
-        buf_free(&end);
         return;
     }
     int at = n->arg[0] * NCLASS + class_of(n);
@@ -358,19 +356,16 @@ static void work(K *c)
 }
 
 /* A stage of a rule with periods runs only in its own phase: a captured graph launches the stages of all of them. */
-static const char *guard_text(Gen *g, int mask, const char *ahead)
+static const char *guard_text(Arena *a, const Plan *p, int mask, const char *ahead)
 {
-    Plan *p = g->plan;
     if (!p->nperiod)
         return "";
-    Buf b = {0};
+    Buf b = {.arena = a};
     buf_puts(&b, "    if (a.guard");
     for (int i = 0; i < p->nperiod; i++)
         buf_printf(&b, "%s((long long)(self->hyper[0]%s) %% %d == 0) != %d", i ? " || " : " && (", ahead, p->period[i], mask >> i & 1);
     buf_puts(&b, "))\n        return;\n");
-    const char *s = arena_strdup(&g->arena, b.s ? b.s : "");
-    buf_free(&b);
-    return s;
+    return buf_text(&b);
 }
 
 /* The loop of a grid that goes round, or the block's number where it does not; its index counts from the end in every second pass, which
@@ -412,19 +407,24 @@ static void put_indented(Buf *out, const char *text, bool round)
 
 static const char *column_finish(K *c)
 {
-    return c->colturns.len ? c->colturns.s : c->colend.len ? column_strip(c, tile_strips(c->e.plan, c->e.st), c->colkeep.s, c->colend.s) : "";
+    return c->colturns.len ? buf_text(&c->colturns) : c->colend.len ? column_strip(c, tile_strips(c->e.plan, c->e.st), buf_text(&c->colkeep), buf_text(&c->colend)) : "";
 }
 
-static bool emit_kernel(Buf *out, Gen *g, const PlanEntry *en, int mask, const Stage *s, const Launch *launch, const char *fn)
+/* What a kernel is made of: the stage and where it stands, how it is launched, what it is called. */
+static bool emit_kernel(Buf *out, Arena *a, const Plan *p, StageAt at, const Launch *launch, const char *fn, bool cites)
 {
-    K c = {.cites = g->cite, .form = stage_form(s), .launch = *launch, .vec = launch->v[KNOB_VECTOR]};
-    bool step = !strcmp(en->name, "step"), placed = s->kind == S_FLAT && s->uses_rows;
-    emit_begin(&c.e, g->plan, &en->phase[mask], s, &g->arena, reserved);
+    const Buf none = {.arena = a};
+    const Stage *s = at.stage;
+    K c = {.hoisted = none, .buffers = none, .pointers = none, .body = none, .loads = none, .outs = none, .stores = none, .finish = none, .last = none,
+           .rowstart = none, .rowend = none, .colstart = none, .colkeep = none, .colend = none, .colturns = none, .fins = none, .wide = none,
+           .cites = cites, .form = stage_form(s), .launch = *launch, .vec = launch->v[KNOB_VECTOR]};
+    bool step = !strcmp(at.entry->name, "step"), placed = s->kind == S_FLAT && s->uses_rows;
+    emit_begin(&c.e, p, &at.entry->phase[at.phase], s, a, reserved);
     c.e.t_ahead = !step;                        /* t on the device moves when a step begins */
-    c.ptr = NEWS(&g->arena, const char *, g->plan->nmem + 1);
-    c.rowfold = NEWS(&g->arena, const char *, (c.e.g->len + 1) * NCLASS);
+    c.ptr = NEWS(a, const char *, p->nmem + 1);
+    c.rowfold = NEWS(a, const char *, (c.e.g->len + 1) * NCLASS);
     c.in = c.form == FORM_TILE ? "                " : c.form == FORM_ROWS ? "            " : "        ";
-    c.inner = is_single(s->kind) || c.form == FORM_COLS ? "    " : c.form == FORM_LANES ? "            " : is_list(s->kind) ? "        " : arena_printf(&g->arena, "%s    ", c.in);
+    c.inner = is_single(s->kind) || c.form == FORM_COLS ? "    " : c.form == FORM_LANES ? "            " : is_list(s->kind) ? "        " : arena_printf(a, "%s    ", c.in);
     emit_scalars(&c.e, &c.hoisted, "    ");
     for (int i = 0; i < s->nfin; i++)
         finish_one(&c, s->fin[i]);
@@ -436,32 +436,25 @@ static bool emit_kernel(Buf *out, Gen *g, const PlanEntry *en, int mask, const S
     walk(&c, &each, &back, &end, pieces);
     const char *number[NKNOB];
     for (int k = 0; k < NKNOB; k++)
-        number[k] = arena_printf(&g->arena, "%d", v[k]);
-    const char *start = arena_printf(&g->arena, "    optc_place place = optc_find(self, start + %d * %s);\n", c.vec, c.form == FORM_FOLD ? "lane" : "(int)threadIdx.x");
-    const char *ahead = arena_printf(&g->arena, "        optc_ahead(place, self, %s);\n", c.form == FORM_FOLD ? "OPTC_LANES" : arena_printf(&g->arena, "%d", c.vec * v[KNOB_THREADS]));
+        number[k] = arena_printf(a, "%d", v[k]);
+    const char *start = arena_printf(a, "    optc_place place = optc_find(self, start + %d * %s);\n", c.vec, c.form == FORM_FOLD ? "lane" : "(int)threadIdx.x");
+    const char *ahead = arena_printf(a, "        optc_ahead(place, self, %s);\n", c.form == FORM_FOLD ? "OPTC_LANES" : arena_printf(a, "%d", c.vec * v[KNOB_THREADS]));
     /* Plain maps reach the memory's limit either way: only what folds or looks up rows and columns is compiled twice. */
-    const char *sizes = is_tiled(s->kind) ? "" : placed ? arena_printf(&g->arena, " && self->n %% %d == 0 && self->cols %% %d == 0", c.vec, c.vec) : arena_printf(&g->arena, " && self->n %% %d == 0", c.vec);
-    const char *choose = c.form == FORM_MAP && !placed ? "    walk(aligned);\n" : arena_printf(&g->arena, "    if (aligned%s)\n        walk(optc_even());\n    else\n        walk(aligned);\n", sizes);
-    Hole h[] = {{"choose", choose}, {"comment", emit_stage_comment(&g->arena, g->plan, s)}, {"fn", fn}, {"tile", emit_tile(s->kind)}, {"mems", arena_printf(&g->arena, "%d", g->plan->nmem)}, {"each", each}, {"back", back}, {"end", end},
-                {"bounds", v[KNOB_BLOCKS] ? arena_printf(&g->arena, "%d, %d", v[KNOB_THREADS], v[KNOB_BLOCKS]) : number[KNOB_THREADS]},
-                {"threads", number[KNOB_THREADS]}, {"vector", number[KNOB_VECTOR]}, {"items", number[KNOB_ITEMS]}, {"chunk", arena_printf(&g->arena, "%d", list_chunk(g->plan, s))}, {"pieces", arena_printf(&g->arena, "%d", (int)pieces)},
-                {"place", placed ? start : ""}, {"ahead", placed ? ahead : ""}, {"guard", guard_text(g, mask, step ? "" : " + 1.0")}, {"tick", tick},
-                {"which", s->kind == S_GROUP ? "blockIdx.x" : "a.units[blockIdx.x].tensor"}, {"wide", c.wide.len ? c.wide.s : "true"},
+    const char *sizes = is_tiled(s->kind) ? "" : placed ? arena_printf(a, " && self->n %% %d == 0 && self->cols %% %d == 0", c.vec, c.vec) : arena_printf(a, " && self->n %% %d == 0", c.vec);
+    const char *choose = c.form == FORM_MAP && !placed ? "    walk(aligned);\n" : arena_printf(a, "    if (aligned%s)\n        walk(optc_even());\n    else\n        walk(aligned);\n", sizes);
+    Hole h[] = {{"choose", choose}, {"comment", emit_stage_comment(a, p, s)}, {"fn", fn}, {"tile", emit_tile(s->kind)}, {"mems", arena_printf(a, "%d", p->nmem)}, {"each", each}, {"back", back}, {"end", end},
+                {"bounds", v[KNOB_BLOCKS] ? arena_printf(a, "%d, %d", v[KNOB_THREADS], v[KNOB_BLOCKS]) : number[KNOB_THREADS]},
+                {"threads", number[KNOB_THREADS]}, {"vector", number[KNOB_VECTOR]}, {"items", number[KNOB_ITEMS]}, {"chunk", arena_printf(a, "%d", list_chunk(p, s))}, {"pieces", arena_printf(a, "%d", (int)pieces)},
+                {"place", placed ? start : ""}, {"ahead", placed ? ahead : ""}, {"guard", guard_text(a, p, at.phase, step ? "" : " + 1.0")}, {"tick", tick},
+                {"which", s->kind == S_GROUP ? "blockIdx.x" : "a.units[blockIdx.x].tensor"}, {"wide", c.wide.len ? buf_text(&c.wide) : "true"},
                 {"length", s->kind == S_ROW ? "self->rows" : s->kind == S_COL ? "self->cols" : "self->slices"},
-                {"hoisted", c.hoisted.s}, {"buffers", c.buffers.s}, {"pointers", c.pointers.s}, {"body", c.body.s}, {"loads", c.loads.s}, {"outs", c.outs.s}, {"stores", c.stores.s},
-                {"finish", c.finish.s}, {"last", c.last.s}, {"rowstart", c.rowstart.s}, {"rowend", c.rowend.s}, {"colstart", c.colstart.s}, {"colend", column_finish(&c)}, {"fins", c.fins.s}};
-    int n = sizeof h / sizeof *h;
-    for (int i = 0; i < n; i++)
-        if (!h[i].text)
-            h[i].text = "";
-    Buf text = {0};
-    bool ok = template_fill(&text, "stage_cuda.txt", form_name[c.form], h, n);
-    put_indented(out, text.s ? text.s : "", *end != 0);
-    buf_free(&text);
-    Buf *all[] = {&c.hoisted, &c.buffers, &c.pointers, &c.body, &c.loads, &c.outs, &c.stores, &c.finish, &c.last, &c.rowstart, &c.rowend, &c.colstart, &c.colkeep, &c.colend, &c.colturns, &c.fins, &c.wide};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        buf_free(all[i]);
-    return ok;
+                {"hoisted", buf_text(&c.hoisted)}, {"buffers", buf_text(&c.buffers)}, {"pointers", buf_text(&c.pointers)}, {"body", buf_text(&c.body)}, {"loads", buf_text(&c.loads)}, {"outs", buf_text(&c.outs)}, {"stores", buf_text(&c.stores)},
+                {"finish", buf_text(&c.finish)}, {"last", buf_text(&c.last)}, {"rowstart", buf_text(&c.rowstart)}, {"rowend", buf_text(&c.rowend)}, {"colstart", buf_text(&c.colstart)}, {"colend", column_finish(&c)}, {"fins", buf_text(&c.fins)}};
+    Buf text = none;
+    if (!template_fill(&text, "stage_cuda.txt", form_name[c.form], h, sizeof h / sizeof *h))
+        return false;
+    put_indented(out, buf_text(&text), *end != 0);
+    return true;
 }
 
 int emit_cuda_parts(const Plan *p)
@@ -475,56 +468,53 @@ int emit_cuda_parts(const Plan *p)
 }
 
 /* The stage's code in its plainest form, under no name: equal stages of different rules share what was measured, and a better model does not forget it. */
-void emit_cuda_stage_hash(Gen *g, int fn, char hex[33])
+static void hash_stage(const Plan *p, int fn, Arena *a, char hex[33])
 {
-    StageAt at = plan_at(g->plan, fn);
+    StageAt at = plan_at(p, fn);
     Launch l = launch_plain(at.stage);
-    Buf b = {0};
-    bool cite = g->cite;
-    jmp_buf out;
-    LocaleMark was = locale_plain();            /* numbers are printed as C has them, whatever the program's language */
-    hex[0] = 0;
-    g->cite = false;
-    g->arena.out = &out;
-    bool whole = setjmp(out) == 0;
-    if (whole)
-        emit_kernel(&b, g, at.entry, at.phase, at.stage, &l, "stage");
-    if (whole && is_tiled(at.stage->kind))
+    Buf b = {.arena = a};
+    emit_kernel(&b, a, p, at, &l, "stage", false);
+    if (is_tiled(at.stage->kind))
         buf_printf(&b, "%d x %d", at.stage->kind == S_TILE ? OPTC_TILE_ROWS : OPTC_BAND_ROWS, at.stage->kind == S_TILE ? OPTC_TILE_COLS : OPTC_BAND_COLS);
-    g->arena.out = NULL;
-    g->cite = cite;
-    locale_back(was);
-    if (!whole) {
-        buf_free(&b);
-        return;
-    }
-    size_t n = 0;                               /* comments and blanks are no code */
-    for (const char *s = b.s ? b.s : ""; *s; s++) {
+    char *code = arena_strdup(a, buf_text(&b)), *to = code;          /* comments and blanks are no code */
+    for (const char *s = buf_text(&b); *s; s++) {
         const char *end = !strncmp(s, "/*", 2) ? strstr(s, "*/") : NULL;
         if (end)
             s = end + 1;
         else if (*s != ' ' && *s != '\n')
-            b.s[n++] = *s;
+            *to++ = *s;
     }
-    hash_hex(hash128(b.s ? b.s : "", n), hex);
-    buf_free(&b);
+    hash_hex(hash128(code, (size_t)(to - code)), hex);
+}
+
+bool emit_cuda_stage_hash(const Gen *g, int fn, char hex[33])
+{
+    jmp_buf out;
+    Arena scratch = {.out = &out};
+    LocaleMark was = locale_plain();            /* numbers are printed as C has them, whatever the program's language */
+    volatile bool ok = false;
+    hex[0] = 0;
+    if (!setjmp(out)) {
+        hash_stage(g->plan, fn, &scratch, hex);
+        ok = true;
+    }
+    locale_back(was);
+    arena_free(&scratch);
+    return ok;
 }
 
 /* After a body the compiler is told where it is again. */
-static char *number_lines(Buf *text, const char *name)
+static void number_lines(Buf *out, const char *text, const char *name)
 {
-    Buf b = {0};
     int line = 1;
-    for (const char *s = text->s, *end; s && *s; s = end, line++) {
+    for (const char *s = text, *end; *s; s = end, line++) {
         end = s + strcspn(s, "\n");
         end += *end == '\n';
         if (!strncmp(s, line_mark, sizeof line_mark - 1))
-            buf_printf(&b, "#line %d \"%s.cu\"\n", line + 1, name);
+            buf_printf(out, "#line %d \"%s.cu\"\n", line + 1, name);
         else
-            buf_add(&b, s, (size_t)(end - s));
+            buf_add(out, s, (size_t)(end - s));
     }
-    buf_free(text);
-    return buf_take(&b);
 }
 
 int emit_cuda_part_of(const Plan *p, int fn, int nparts)
@@ -538,46 +528,39 @@ int emit_cuda_part_of(const Plan *p, int fn, int nparts)
     return before % (nparts > 0 ? nparts : 1);
 }
 
-bool emit_cuda_stages(Gen *g, Buf *code)
+bool emit_cuda_stages(const Gen *g, const EmitOptions *o, Arena *a, Buf *code)
 {
-    Plan *p = g->plan;
+    const Plan *p = g->plan;
     bool ok = true;
     for (int f = 0; f < p->nfn; f++) {
         StageAt at = plan_at(p, f);
-        if (!at.stage || (g->only && at.stage != g->only) || (g->nparts > 1 && emit_cuda_part_of(p, f, g->nparts) != g->part))
+        if (!at.stage || (o->only && at.stage != o->only) || (o->nparts > 1 && emit_cuda_part_of(p, f, o->nparts) != o->part))
             continue;
-        Launch l = g->launch ? g->launch[f] : launch_model(p, at.stage, 0);
-        ok = ok && emit_kernel(code, g, at.entry, at.phase, at.stage, &l, emit_prefixed(g, at.entry->name, at.phase, at.stage));
+        Launch l = o->launch ? o->launch[f] : launch_model(p, at.stage, 0);
+        ok = ok && emit_kernel(code, a, p, at, &l, emit_prefixed(a, o->prefix, p, at.entry->name, at.phase, at.stage), o->cite);
     }
     return ok;
 }
 
 bool emit_cuda_file(Buf *out, Arena *a, const char *title, const char *about, const char *command, const char *name, const char *code)
 {
-    Buf shared = {0};
+    Buf shared = {.arena = a};
     char hex[33];
     emit_shared_math(&shared, code);
     buf_puts(&shared, template_text("shape.h"));
     buf_puts(&shared, template_text("cuda.h"));
     hash_hex(hash128(code, strlen(code)), hex);
     Hole h[] = {{"title", emit_plain(a, title)}, {"about", about}, {"command", emit_plain(a, command)}, {"hash", hex}, {"name", name}, {"abi", template_text("abi.h")},
-                {"math", shared.s ? shared.s : ""}, {"stages", code}};
-    bool ok = template_fill(out, "stage_cuda.txt", "file", h, sizeof h / sizeof *h);
-    buf_free(&shared);
-    return ok;
+                {"math", buf_text(&shared)}, {"stages", code}};
+    return template_fill(out, "stage_cuda.txt", "file", h, sizeof h / sizeof *h);
 }
 
-char *emit_cuda(Gen *g, const char *command)
+bool emit_cuda(const Gen *g, const EmitOptions *o, Arena *a, Buf *out)
 {
-    Buf code = {0}, out = {0};
-    bool ok = (g->part > 0 || g->only || template_fill(&code, "stage_cuda.txt", "tick", NULL, 0)) && emit_cuda_stages(g, &code);
-    const char *title = *g->rule->with ? arena_printf(&g->arena, "%s with %s", g->rule->name, g->rule->with) : g->rule->name;
-    ok = ok && emit_cuda_file(&out, &g->arena, title, emit_about(g), command, g->rule->name, code.s ? code.s : "");
-    buf_free(&code);
-    if (!ok) {
-        buf_free(&out);
-        diag_set(&g->diag, NULL, 0, NULL, "a template misses a section or names an unknown hole");
-        return NULL;
-    }
-    return g->cite ? number_lines(&out, g->rule->name) : buf_take(&out);
+    Buf code = {.arena = a}, text = {.arena = a}, *whole = o->cite ? &text : out;
+    bool ok = (o->part > 0 || o->only || template_fill(&code, "stage_cuda.txt", "tick", NULL, 0)) && emit_cuda_stages(g, o, a, &code) &&
+              emit_cuda_file(whole, a, emit_title(a, g->rule), emit_about(a, g), o->command, g->rule->name, buf_text(&code));
+    if (o->cite)
+        number_lines(out, buf_text(&text), g->rule->name);
+    return ok;
 }

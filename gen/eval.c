@@ -33,28 +33,12 @@ static void vals_free(Vals *x)
     memset(x, 0, sizeof *x);
 }
 
-/* Where in a value of domain `to` an element of domain `from` finds its share. */
-static int64_t place(Dom from, Dom to, int64_t i, Shape s)
-{
-    if (from == to || to <= TENSOR)
-        return to <= TENSOR ? 0 : i;
-    switch (from) {
-    case ELEM: {
-        int64_t row = s.cols ? i / s.cols : 0, slice = s.rows ? row / s.rows : 0;
-        return to == ROW ? row : to == SLICE ? slice : slice * s.cols + i % s.cols;
-    }
-    case ROW: return s.rows ? i / s.rows : 0;          /* to slice */
-    case COL: return s.cols ? i / s.cols : 0;
-    default: return 0;
-    }
-}
-
 /* ---- bounds ---- */
 typedef struct { double lo, v, hi; } Iv;
 
-static double unit(const Ev *e, Dom d) { return d < ROW || e->j->real == T_F64 ? 0x1p-53 : 0x1p-24; }
-static double least(const Ev *e, Dom d) { return d < ROW || e->j->real == T_F64 ? 0x1p-1074 : 0x1p-149; }
-static double most(const Ev *e, Dom d) { return d < ROW || e->j->real == T_F64 ? 0x1.fffffffffffffp1023 : 0x1.fffffep127; }
+static double unit(const Ev *e, Dom d) { return dom_wide(d) || e->j->real == T_F64 ? 0x1p-53 : 0x1p-24; }
+static double least(const Ev *e, Dom d) { return dom_wide(d) || e->j->real == T_F64 ? 0x1p-1074 : 0x1p-149; }
+static double most(const Ev *e, Dom d) { return dom_wide(d) || e->j->real == T_F64 ? 0x1.fffffffffffffp1023 : 0x1.fffffep127; }
 
 /* Widens by `ulp` units in the last place, and to infinity where the precision overflows. */
 static Iv widen(const Ev *e, Iv x, Dom d, double ulp)
@@ -159,9 +143,9 @@ static void eval_op(Ev *e, Ref r, int i, Shape s)
         for (int k = 0; k < arity; k++) {
             const Node *m = &e->g->n[n->arg[k]];
             const Vals *in = slot(e, n->arg[k], per_group(m) ? group : i);
-            int64_t at = place((Dom)n->dom, (Dom)m->dom, x, s);
+            int64_t at = dom_place((Dom)n->dom, (Dom)m->dom, x, s);
             a[k] = in->lo ? (Iv){in->lo[at], in->v[at], in->hi[at]} : (Iv){in->v[at], in->v[at], in->v[at]};
-            if (in->lo && m->dom < ROW && n->dom >= ROW && m->ty == NUM)       /* rounded to the elements' precision */
+            if (in->lo && dom_wide((Dom)m->dom) && !dom_wide((Dom)n->dom) && m->ty == NUM)       /* rounded to the elements' precision */
                 a[k] = widen(e, a[k], ELEM, 0.5);
         }
         out->v[x] = op_eval(n->op, a[0].v, a[1].v, a[2].v);
@@ -204,8 +188,8 @@ static void finish_fold(const Ev *e, const Node *n, const Acc *acc, Vals *out, i
         return;
     Dom from = (Dom)n->from, to = (Dom)n->dom;
     double w = n->op == OP_SUM || n->op == OP_GSUM ? FOLD_DEPTH * unit(e, from) * (double)acc->mag + least(e, from) : 0;
-    Iv b = widen(e, (Iv){(double)acc->lo - w, out->v[o], (double)acc->hi + w}, to < ROW && from >= ROW ? ELEM : to, 0);
-    if (to >= ROW)
+    Iv b = widen(e, (Iv){(double)acc->lo - w, out->v[o], (double)acc->hi + w}, dom_wide(to) && !dom_wide(from) ? ELEM : to, 0);
+    if (!dom_wide(to))
         b = widen(e, b, to, 0.5);
     if (isnan(b.lo) || isnan(b.hi) || (double)acc->mag > most(e, from))
         b = anything(out->v[o]);
@@ -231,7 +215,7 @@ static bool eval_red(Ev *e, Ref r)
             Ref a = n->arg[global ? e->j->tensor[t].variant : 0];
             const Vals *in = slot(e, a, t);
             for (int64_t x = 0; x < in->n; x++)
-                fold_into(n->op, &acc[global ? 0 : place((Dom)n->from, (Dom)n->dom, x, e->j->tensor[t].shape)], in, x);
+                fold_into(n->op, &acc[global ? 0 : dom_place((Dom)n->from, (Dom)n->dom, x, e->j->tensor[t].shape)], in, x);
         }
         for (int64_t o = 0; o < out->n; o++)
             finish_fold(e, n, &acc[o], out, o);
@@ -290,7 +274,7 @@ static void eval_leaf(Ev *e, Ref r, int i, Shape s)
         case OP_COUNT: v = count_of(e, n, s); break;
         case OP_RANDOM: case OP_NORMAL: {
             double seed = j->group[group].hyper[n->sym];
-            bool narrow = n->dom >= ROW && j->real == T_F32;
+            bool narrow = !dom_wide((Dom)n->dom) && j->real == T_F32;
             unsigned id = (unsigned)i, stream = (unsigned)n->imm;
             if (n->op == OP_RANDOM)
                 v = narrow ? (double)optc_uniformf(seed, j->t, id, stream, x) : optc_uniform(seed, j->t, id, stream, x);
@@ -348,7 +332,7 @@ static void store(Ev *e, Write w, int i, Vals *target)
     Shape s = to == GROUP ? group_shape() : e->j->tensor[i].shape;
     const Vals *in = slot(e, w.val, per_group(n) && to != GROUP ? e->j->tensor[i].group : i);
     for (int64_t x = 0; x < target->n; x++) {
-        int64_t at = place(to, (Dom)n->dom, x, s);
+        int64_t at = dom_place(to, (Dom)n->dom, x, s);
         target->v[x] = in->v[at];
         if (target->lo) {
             target->lo[x] = in->lo[at];

@@ -133,11 +133,13 @@ static uint64_t graph_sum(const Rule *r)
 bool pass_fold(Rule *r, Diag *d)
 {
     (void)d;
-    uint64_t before;
-    do {                                                   /* a fold may open another one above it */
-        before = graph_sum(r);
+    rule_rewrite(r, NULL, NULL);
+    for (uint64_t before = graph_sum(r), now;; before = now) {         /* a fold may open another one above it */
         rule_rewrite(r, fold_node, NULL);
+        if (graph_sum(r) == before)
+            break;
         rule_rewrite(r, NULL, NULL);                       /* what was orphaned */
-    } while (graph_sum(r) != before);
+        now = graph_sum(r);
+    }
     return true;
 }

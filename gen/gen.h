@@ -4,7 +4,8 @@
  *   gen_plan     Rule + storage types -> Plan (plan.h)
  *   gen_emit     Plan -> source text for a target
  *
- * All of it lives in the Gen, which one thread uses at a time; two Gens share nothing. */
+ * What the first two make lives in the Gen, which one thread uses at a time; two Gens share nothing. From then on the Gen is only read: any number of
+ * threads may emit from one, and emitting leaves nothing behind. */
 #ifndef OPTC_GEN_H
 #define OPTC_GEN_H
 #include "diag.h"
@@ -35,19 +36,23 @@ typedef struct Gen {
     Rule *rule;
     Plan *plan;
     Diag diag;
-    const Launch *launch;       /* by Stage.fn, for targets that have launches; NULL: as the model says */
-    bool cite;                  /* CUDA: #line directives, so that messages of the compiler name the spec's lines */
-    const Stage *only;          /* CUDA: this kernel alone; NULL: all */
-    int part, nparts;           /* CUDA: emit only this part of the kernels; nparts 0: all */
-    const char *prefix;         /* ahead of the names of stages, where several rules share a file; NULL: none */
 } Gen;
+
+typedef struct EmitOptions {
+    const char *target;         /* one of gen_targets */
+    const char *command;        /* that makes the file again, for its head; NULL: `optc emit` of this rule, free of paths */
+    const char *prefix;         /* ahead of the names of stages, where several rules share a file; NULL: none */
+    const Launch *launch;       /* by Stage.fn, for targets that have launches; NULL: as the model says */
+    const Stage *only;          /* CUDA: this kernel alone; NULL: all */
+    int part, nparts;           /* CUDA: only this part of the kernels; nparts 0: all */
+    bool cite;                  /* CUDA: #line directives, so that messages of the compiler name the spec's lines */
+} EmitOptions;
 
 bool gen_compile(Gen *g, Source spec, const GenOptions *o);       /* trace, passes, plan; false: g->diag */
 bool gen_read_ir(Gen *g, Source text, const GenOptions *o);       /* IR text in place of a spec */
-char *gen_emit(Gen *g, const char *target, const char *command);  /* owned by the caller; NULL: g->diag */
+char *gen_emit(const Gen *g, const EmitOptions *o, Diag *d);      /* owned by the caller; NULL: d says why (no text: out of memory) */
 void gen_free(Gen *g);
-char *emit_command(Arena *a, const Rule *r, const Types *t, const char *target);    /* the command that makes it again, free of paths */
-Hash128 emit_key(const char *source);                             /* of the code alone: a comment at its head and #line do not count */
+bool emit_key(const char *source, char hex[33]);                  /* hash of the code alone: a comment at its head and #line do not count; false: out of memory */
 
 const char *const *gen_passes(void);                              /* names, NULL-terminated */
 extern const char *const gen_targets[];

@@ -12,7 +12,6 @@ const TypeInfo type_info[NTYPES] = {
 #define TYPE(ID, name, bytes, c, load, store, compute) {name, bytes, c, load, store, T_##compute},
 #include "types.def"
 };
-const char *const dom_name[NDOM] = {"const", "group", "tensor", "slice", "row", "col", "elem"};
 
 int op_by_name(const char *name)
 {
@@ -33,16 +32,9 @@ int type_by_name(const char *name)
 int dom_by_name(const char *name)
 {
     for (int i = 0; i < NDOM; i++)
-        if (!strcmp(dom_name[i], name))
+        if (!strcmp(dom_info[i].name, name))
             return i;
     return -1;
-}
-
-Dom dom_join(Dom a, Dom b)
-{
-    if ((a == ROW && b == COL) || (a == COL && b == ROW))
-        return ELEM;
-    return a > b ? a : b;
 }
 
 static uint64_t node_hash(const Node *n)
@@ -82,17 +74,25 @@ static bool whole(const Graph *g, const Node *n)
     }
 }
 
+/* A table for that many nodes. */
+static void graph_room(Graph *g, int n)
+{
+    int cap = 256;
+    while (cap <= 2 * n)
+        cap *= 2;
+    g->table_cap = cap;
+    g->table = NEWS(g->arena, int32_t, cap);
+    for (int i = 0; i < cap; i++)
+        g->table[i] = NONE;
+    for (Ref r = 0; r < g->len; r++)
+        table_put(g, r);
+}
+
 Ref graph_add(Graph *g, Node n)
 {
     n.whole = whole(g, &n);
-    if (g->len * 2 >= g->table_cap) {
-        g->table_cap = g->table_cap ? g->table_cap * 2 : 256;
-        g->table = NEWS(g->arena, int32_t, g->table_cap);
-        for (int i = 0; i < g->table_cap; i++)
-            g->table[i] = NONE;
-        for (Ref r = 0; r < g->len; r++)
-            table_put(g, r);
-    }
+    if (g->len * 2 >= g->table_cap)
+        graph_room(g, g->len + 1);
     uint64_t h = node_hash(&n);
     for (Ref r; (r = g->table[h & (uint64_t)(g->table_cap - 1)]) >= 0; h++)
         if (node_same(&g->n[r], &n)) {
@@ -110,7 +110,7 @@ Ref graph_add(Graph *g, Node n)
     }
     PUSH(g->arena, g->own, g->len, g->cap) = n;
     g->n = g->own;
-    table_put(g, g->len - 1);
+    g->table[h & (uint64_t)(g->table_cap - 1)] = g->len - 1;          /* where it was looked for */
     return g->len - 1;
 }
 
@@ -227,6 +227,7 @@ void rule_rewrite(Rule *r, NodeMap f, void *ctx)
     Rewrite w = {&r->g, &to, NEWS(r->arena, Ref, r->g.len + 1), NEWS(r->arena, Ref, r->g.len + 1), f, ctx};
     for (int i = 0; i < r->g.len; i++)
         w.map[i] = NONE;
+    graph_room(&to, r->g.len);
     for (int e = 0; e < r->nentry; e++)
         for (int v = 0; v < r->nvariant; v++) {
             Body *b = &r->entry[e].body[v];

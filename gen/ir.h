@@ -22,7 +22,6 @@ typedef struct { const char *name; int arity; OpKind kind; const char *form; dou
 typedef struct { const char *name; int bytes; const char *c, *load, *store; Type compute; } TypeInfo;
 extern const OpInfo op_info[NOPS];
 extern const TypeInfo type_info[NTYPES];
-extern const char *const dom_name[NDOM];
 int op_by_name(const char *name);      /* -1: none */
 int type_by_name(const char *name);
 int dom_by_name(const char *name);
@@ -89,7 +88,6 @@ Ref node_copy(Graph *g, Ref a, Dom dom);                   /* its value in a dom
 Ref node_red(Graph *g, Op op, Ref a, Dom to);
 Ref graph_add(Graph *g, Node n);                           /* finds an equal node or appends; operands are copied */
 void graph_name(Graph *g, Ref r, const char *name);        /* the spec's name of a value that has none yet */
-Dom dom_join(Dom a, Dom b);                                /* the least domain both broadcast to */
 static inline bool is_red(const Node *n) { return op_info[n->op].kind == K_RED; }
 static inline bool is_leaf(const Node *n) { return op_info[n->op].kind == K_LEAF; }
 static inline bool is_global(const Node *n) { return n->op >= OP_GSUM && n->op <= OP_GMIN; }

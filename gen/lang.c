@@ -31,7 +31,22 @@ static Graph *here(Trace *t)
 
 Ref trace_node(Trace *t, Node n) { return graph_add(here(t), n); }
 Ref trace_copy(Trace *t, Ref r, Dom dom) { return node_copy(here(t), r, dom); }
-static Ref mk(lua_State *L, Op op, Ref a, Ref b, Ref c) { return node_op(here(trace_of(L)), op, a, b, c); }
+
+/* Operands that have no domain in common are refused where they meet. */
+static Ref mk(lua_State *L, Op op, Ref a, Ref b, Ref c)
+{
+    Trace *t = trace_of(L);
+    Graph *g = here(t);
+    const Ref arg[] = {a, b, c};
+    Dom d = (Dom)g->n[a].dom;
+    for (int i = 1; i < op_info[op].arity; i++) {
+        Dom join = dom_join(d, (Dom)g->n[arg[i]].dom);
+        if (join == NDOM)
+            spec_error(L, "%s: %s and %s do not fit: they vary along different axes", op_info[op].name, describe(t, a), describe(t, arg[i]));
+        d = join;
+    }
+    return node_op(g, op, a, b, c);
+}
 
 static Ref konst(lua_State *L, double x) { return node_const(&trace_of(L)->rule->g, x); }
 
@@ -55,10 +70,10 @@ const char *describe(Trace *t, Ref r)
     }
     const char *kind = n->ty == BOOL ? "truth value" : "value";
     if (is_leaf(n))
-        return arena_printf(t->arena, "'%s' (a %s per %s)", what ? what : op_info[n->op].name, kind, dom_name[n->dom]);
+        return arena_printf(t->arena, "'%s' (a %s per %s)", what ? what : op_info[n->op].name, kind, dom_info[n->dom].name);
     if (what)
-        return arena_printf(t->arena, "'%s' (a %s per %s, made by %s on line %d)", what, kind, dom_name[n->dom], op_info[n->op].name, n->line);
-    return arena_printf(t->arena, "the result of %s on line %d (a %s per %s)", op_info[n->op].name, n->line, kind, dom_name[n->dom]);
+        return arena_printf(t->arena, "'%s' (a %s per %s, made by %s on line %d)", what, kind, dom_info[n->dom].name, op_info[n->op].name, n->line);
+    return arena_printf(t->arena, "the result of %s on line %d (a %s per %s)", op_info[n->op].name, n->line, kind, dom_info[n->dom].name);
 }
 
 Ref lang_arg(lua_State *L, int i, const char *what, int n)
@@ -339,17 +354,6 @@ static Ref reduce(lua_State *L, Op op, Ref x, Dom to)
     return red_global(L, global_of[op - OP_SUM], g->n[x].dom > TENSOR ? node_red(g, op, x, TENSOR) : x);
 }
 
-static bool red_allowed(Dom from, Dom to)
-{
-    switch (to) {
-    case GROUP: return from >= TENSOR;
-    case TENSOR: return from >= SLICE;
-    case SLICE: return from >= ROW;
-    case ROW: case COL: return from == ELEM;
-    default: return false;
-    }
-}
-
 static int l_reduce(lua_State *L)
 {
     Trace *t = trace_of(L);
@@ -364,13 +368,13 @@ static int l_reduce(lua_State *L)
     if (kind == R_DOT)
         x = mk(L, OP_MUL, x, num(L, 2, what, operands), NONE);
     Dom from = g->n[x].dom;
-    if (!red_allowed(from, to)) {
+    if (from == to || !dom_spreads(to, from)) {
         static const char *const needs[NDOM] = {[GROUP] = "varies between tensors (tensor, slice, row, col, elem)",
             [TENSOR] = "varies inside a tensor (slice, row, col, elem)", [SLICE] = "varies inside a matrix (row, col, elem)",
             [ROW] = "varies by element", [COL] = "varies by element"};
         spec_error(L, "%s needs a value that %s; %s does not", what, needs[to], describe(t, x));
     }
-    if (to == ROW || to == COL || to == SLICE)
+    if (dom_inside(to))
         t->spec[t->at].uses_view = true;
     if (kind == R_NORM || kind == R_RMS)
         x = mk(L, OP_MUL, x, x, NONE);
@@ -451,7 +455,7 @@ static int l_random(lua_State *L)
         return spec_error(L, "%s: '%s' is not a domain to draw for (tensor, slice, row, col, elem)", what, dn);
     if (t->stream > 200)
         return spec_error(L, "over 200 random draws in one rule");
-    if (dom == ROW || dom == COL || dom == SLICE)
+    if (dom_inside((Dom)dom) && dom != ELEM)
         t->spec[t->at].uses_view = true;
     if (t->seed < 0) {
         t->seed = t->rule->nhyper;

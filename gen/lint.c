@@ -1,88 +1,17 @@
 /* Lua cannot trap `if x`, `x and y` or `x == 0` on a symbolic value: they would silently mean true. This reads the spec's
  * tokens, follows which locals hold symbolic values, and refuses such a test with its line.
- * It is a reading of tokens, not a proof: a value passed through a table or a helper function's result is not followed. */
+ * It is a reading of tokens, not a proof: a value passed through a table or a helper function's result is not followed.
+ * The text has been parsed by Lua before: blocks and brackets are balanced, and how deep they nest is bounded, so every walk here is
+ * linear in the text. */
 #include "trace.h"
 
-#include <ctype.h>
 #include <string.h>
 
-typedef enum { NAME, NUMBER, STRING, SYMBOL, END } TokKind;
-typedef struct { TokKind kind; const char *s; int n, line; } Tok;
-typedef struct { Tok *v; int n, cap; const char **taint; int ntaint, taint_cap; Trace *t; } Lint;
+typedef struct { const Tok *v; int n; NameSet taint; Trace *t; } Lint;
 
-static bool is(const Tok *k, const char *s) { return k->n == (int)strlen(s) && !memcmp(k->s, s, (size_t)k->n) && k->kind != STRING; }
+static bool is(const Tok *k, const char *s) { return tok_is(k, s); }
 
-static const char *long_bracket(const char *s, int *line)      /* after "[[" or "[==[": the end, or s itself if it is none */
-{
-    const char *b = s + 1;
-    int level = 0;
-    while (*b == '=')
-        b++, level++;
-    if (*b != '[')
-        return s;
-    for (b++; *b; b++) {
-        if (*b == '\n')
-            ++*line;
-        if (*b == ']') {
-            const char *e = b + 1;
-            int k = 0;
-            while (*e == '=')
-                e++, k++;
-            if (k == level && *e == ']')
-                return e + 1;
-        }
-    }
-    return b;
-}
-
-static void tokens(Lint *l, const char *s)
-{
-    static const char *const two[] = {"==", "~=", "<=", ">=", "..", "//", "::", "<<", ">>", NULL};
-    int line = 1;
-    while (*s) {
-        const char *b = s;
-        Tok k = {SYMBOL, s, 1, line};
-        if (*s == '\n') {
-            line++, s++;
-            continue;
-        } else if (isspace((unsigned char)*s)) {
-            s++;
-            continue;
-        } else if (s[0] == '-' && s[1] == '-') {
-            const char *e = s[2] == '[' ? long_bracket(s + 2, &line) : s + 2;
-            s = e > s + 2 ? e : s + strcspn(s, "\n");
-            continue;
-        } else if (isalpha((unsigned char)*s) || *s == '_') {
-            while (isalnum((unsigned char)*s) || *s == '_')
-                s++;
-            k.kind = NAME;
-        } else if (isdigit((unsigned char)*s)) {
-            while (isalnum((unsigned char)*s) || *s == '.' || ((*s == '-' || *s == '+') && strchr("eEpP", s[-1])))
-                s++;
-            k.kind = NUMBER;
-        } else if (*s == '"' || *s == '\'') {
-            char q = *s++;
-            while (*s && *s != q && *s != '\n')
-                s += *s == '\\' && s[1] ? 2 : 1;
-            s += *s == q;
-            k.kind = STRING;
-        } else if (*s == '[' && long_bracket(s, &line) != s) {
-            int skip = line;
-            s = long_bracket(b, &skip);
-            k.kind = STRING;
-        } else {
-            s++;
-            for (const char *const *p = two; *p; p++)
-                if (!strncmp(b, *p, 2))
-                    s = b + 2;
-        }
-        k.n = (int)(s - b);
-        PUSH(l->t->arena, l->v, l->n, l->cap) = k;
-    }
-    PUSH(l->t->arena, l->v, l->n, l->cap) = (Tok){END, "", 0, line};
-}
-
-static void taint(Lint *l, const char *name) { PUSH(l->t->arena, l->taint, l->ntaint, l->taint_cap) = name; }
+static void taint(Lint *l, const char *name, size_t n) { names_add(&l->taint, l->t->arena, name, n); }
 
 static bool tainted(const Lint *l, int i)
 {
@@ -91,10 +20,7 @@ static bool tainted(const Lint *l, int i)
         return false;
     if (is(k + 1, "=") && !is(k + 1, "=="))
         return false;
-    for (int j = 0; j < l->ntaint; j++)
-        if (is(k, l->taint[j]))
-            return true;
-    return false;
+    return names_has(&l->taint, k->s, (size_t)k->n);
 }
 
 static bool ends_operand(const Tok *k)
@@ -183,6 +109,20 @@ static int operand_hit(const Lint *l, int i, int dir)
     return -1;
 }
 
+/* local a, b = … : if a symbolic name stands on the right, those on the left may hold symbolic values. */
+static void follow_locals(Lint *l, int equals)
+{
+    int first = equals - 1;
+    while (first >= 2 && is(&l->v[first - 1], ",") && l->v[first - 2].kind == NAME)
+        first -= 2;
+    if (first < 1 || !is(&l->v[first - 1], "local"))
+        return;
+    bool hit = false;
+    expression(l, equals + 1, &hit);
+    for (int j = first; hit && j < equals; j += 2)
+        taint(l, l->v[j].s, (size_t)l->v[j].n);
+}
+
 static bool check(Lint *l, const SpecFile *s)
 {
     for (int i = 0; i < l->n; i++) {
@@ -207,33 +147,24 @@ static bool check(Lint *l, const SpecFile *s)
                 if (hit >= 0 && !is_question(l, hit))
                     return refuse(l, s, hit, *o);
             }
-        if (is(k, "=") && i > 0 && l->v[i - 1].kind == NAME) {
-            bool hit = false;
-            expression(l, i + 1, &hit);
-            int first = i - 1;                             /* local a, b = … : names with commas between */
-            while (first >= 2 && is(&l->v[first - 1], ",") && l->v[first - 2].kind == NAME)
-                first -= 2;
-            bool local = first >= 1 && is(&l->v[first - 1], "local");
-            for (int j = first; hit && local && j < i; j += 2)
-                taint(l, arena_strndup(l->t->arena, l->v[j].s, (size_t)l->v[j].n));
-        }
+        if (is(k, "=") && i > 0 && l->v[i - 1].kind == NAME)
+            follow_locals(l, i);
     }
     return true;
 }
 
 bool lint_spec(Trace *t, const SpecFile *s)
 {
-    Lint l = {.t = t};
+    Lint l = {.v = s->tok, .n = s->ntok, .t = t};
     size_t skip = strlen(s->prefix);
     static const char *const always[] = {"p", "g", "t", "numel", "nrows", "ncols"};
     for (size_t i = 0; i < sizeof always / sizeof *always; i++)
-        taint(&l, always[i]);
+        taint(&l, always[i], strlen(always[i]));
     for (int i = 0; i < s->nhyper; i++)
-        taint(&l, t->rule->hyper[s->hyper[i]].name + skip);
+        taint(&l, t->rule->hyper[s->hyper[i]].name + skip, strlen(t->rule->hyper[s->hyper[i]].name + skip));
     for (int i = 0; i < s->nstate; i++)
-        taint(&l, t->rule->state[s->state[i]].name + skip);
+        taint(&l, t->rule->state[s->state[i]].name + skip, strlen(t->rule->state[s->state[i]].name + skip));
     for (int i = 0; i < s->ninput; i++)
-        taint(&l, t->rule->input[s->input[i]].name + skip);
-    tokens(&l, s->text);
+        taint(&l, t->rule->input[s->input[i]].name + skip, strlen(t->rule->input[s->input[i]].name + skip));
     return check(&l, s);
 }

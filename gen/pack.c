@@ -17,7 +17,8 @@ static const char *const flag[] = {"false", "true"};
 
 const char *pack_kernel(Pack *p, int rule, const char *entry, int mask, const Stage *s)
 {
-    return arena_printf(&p->arena, "%s_%s", p->rule[rule].id, emit_stage_name(&p->arena, p->rule[rule].gen->plan, entry, mask, s));
+    char name[MOST_STAGE_NAME];
+    return arena_printf(&p->arena, "%s_%s", p->rule[rule].id, emit_stage_name(name, p->rule[rule].gen->plan, entry, mask, s));
 }
 
 /* Calls f for every stage of every rule, in the order of their numbers. */
@@ -119,7 +120,7 @@ static void put_phase(Pack *pk, Buf *b, int rule, int entry, int mask)
     const Plan *p = pk->rule[rule].gen->plan;
     const PlanEntry *en = &p->entry[entry];
     const Phase *ph = &en->phase[mask];
-    Buf rows = {0};
+    Buf rows = {.arena = &pk->arena};
     for (int i = 0; i < ph->nstage; i++) {
         const Stage *s = &ph->stage[i];
         int reads = put_reads(b, id, p, s);
@@ -131,8 +132,7 @@ static void put_phase(Pack *pk, Buf *b, int rule, int entry, int mask)
         buf_printf(&rows, ", \"%s\"},\n", pack_kernel(pk, rule, en->name, mask, s));
     }
     if (ph->nstage)
-        buf_printf(b, "static const Stage table_stages_%s_%d_%d[] = {\n%s};\n", id, entry, mask, rows.s ? rows.s : "");
-    buf_free(&rows);
+        buf_printf(b, "static const Stage table_stages_%s_%d_%d[] = {\n%s};\n", id, entry, mask, buf_text(&rows));
 }
 
 static void put_entries(Pack *pk, Buf *b, int rule)
@@ -163,7 +163,7 @@ static void put_entries(Pack *pk, Buf *b, int rule)
 
 static void put_rules(Pack *pk, Buf *b)
 {
-    Buf rows = {0};
+    Buf rows = {.arena = &pk->arena};
     int first = 0;
     for (int i = 0; i < pk->nrule; i++) {
         const char *id = pk->rule[i].id;
@@ -181,8 +181,7 @@ static void put_rules(Pack *pk, Buf *b)
         buf_printf(&rows, "table_cpu_%s, %d, %d, %d, %d, %d, %s, %s},\n", id, p->nfn, first, (int)p->p, (int)p->g, rule_view(r), flag[r->nvariant > 1], flag[plan_uses_t(p)]);
         first += p->nfn;
     }
-    buf_printf(b, "static const Rule rules[] = {\n%s};\nenum { nrule = sizeof rules / sizeof *rules };\n", rows.s ? rows.s : "");
-    buf_free(&rows);
+    buf_printf(b, "static const Rule rules[] = {\n%s};\nenum { nrule = sizeof rules / sizeof *rules };\n", buf_text(&rows));
 }
 
 typedef struct { Buf *b; const Launch *l; } LaunchRow;
@@ -236,7 +235,7 @@ static void put_launches(Pack *pk, Buf *b)
 static const char *title_of(Pack *p, int rule)
 {
     const Gen *g = p->rule[rule].gen;
-    Buf b = {0};
+    Buf b = {.arena = &p->arena};
     buf_puts(&b, g->rule->name);
     if (*g->rule->with)
         buf_printf(&b, " with %s", g->rule->with);
@@ -245,19 +244,15 @@ static const char *title_of(Pack *p, int rule)
     buf_printf(&b, ", %s", type_info[g->plan->p].name);
     if (g->plan->g != g->plan->p || g->plan->state != g->plan->p)
         buf_printf(&b, " (gradients %s, states %s)", type_info[g->plan->g].name, type_info[g->plan->state].name);
-    const char *s = emit_plain(&p->arena, b.s ? b.s : "");
-    buf_free(&b);
-    return s;
+    return emit_plain(&p->arena, buf_text(&b));
 }
 
 static const char *rule_list(Pack *p)
 {
-    Buf b = {0};
+    Buf b = {.arena = &p->arena};
     for (int i = 0; i < p->nrule; i++)
         buf_printf(&b, " *   %-20s %s\n", p->rule[i].id, title_of(p, i));
-    const char *s = arena_strdup(&p->arena, b.s ? b.s : "");
-    buf_free(&b);
-    return s;
+    return buf_text(&b);
 }
 
 static const char *upper(Arena *a, const char *s)
@@ -282,41 +277,34 @@ static const char *stored_as(Arena *a, Type t, const char *x)
 
 static const char *type_cases(Arena *a, bool store)
 {
-    Buf b = {0};
+    Buf b = {.arena = a};
     for (int t = 0; t < NTYPES; t++)
         if (store)
             buf_printf(&b, "    case %d: ((%s *)p)[i] = %s; break;\n", t, type_info[t].c, stored_as(a, (Type)t, "x"));
         else
             buf_printf(&b, "    case %d: return (double)%s;\n", t, formed(a, type_info[t].load, arena_printf(a, "((const %s *)p)[i]", type_info[t].c)));
-    const char *s = arena_strdup(a, b.s ? b.s : "");
-    buf_free(&b);
-    return s;
+    return buf_text(&b);
 }
 
 /* The stages of all rules as C, and for each rule the table of its functions. */
 static bool fill_stages(Pack *p, Buf *out, const Hole *common, int ncommon)
 {
-    Buf code = {0}, tables = {0}, shared = {0};
+    Arena *a = &p->arena;
+    Buf code = {.arena = a}, tables = {.arena = a}, shared = {.arena = a};
     bool ok = true;
     for (int i = 0; i < p->nrule && ok; i++) {
-        Gen *g = p->rule[i].gen;
-        g->prefix = arena_printf(&p->arena, "%s_", p->rule[i].id);
+        EmitOptions o = {.target = "c", .prefix = arena_printf(a, "%s_", p->rule[i].id)};
         buf_printf(&code, "/* ---- the stages of %s ---- */\n", p->rule[i].id);
         buf_printf(&tables, "static const optc_stage_fn table_cpu_%s[] = { ", p->rule[i].id);
-        ok = emit_c_stages(g, &code, &tables);
+        ok = emit_c_stages(p->rule[i].gen, &o, a, &code, &tables);
         buf_puts(&tables, " };\n");
-        g->prefix = NULL;
     }
     /* Values of every type are read and written by the runtime: their conversions are always there. */
     buf_puts(&code, "/* optc_from_ optc_to_ */\n");
-    emit_c_shared(&shared, code.s ? code.s : "");
-    Hole h[24] = {{"abi", template_text("abi.h")}, {"math", shared.s ? shared.s : ""}, {"stages", code.s ? code.s : ""}, {"tables", tables.s ? tables.s : ""}};
+    emit_c_shared(&shared, buf_text(&code));
+    Hole h[24] = {{"abi", template_text("abi.h")}, {"math", buf_text(&shared)}, {"stages", buf_text(&code)}, {"tables", buf_text(&tables)}};
     memcpy(h + 4, common, sizeof *h * (size_t)ncommon);
-    ok = ok && template_fill(out, "package_core.txt", "stages", h, 4 + ncommon);
-    buf_free(&code);
-    buf_free(&tables);
-    buf_free(&shared);
-    return ok;
+    return ok && template_fill(out, "package_core.txt", "stages", h, 4 + ncommon);
 }
 
 static void put_words(Buf *b, const char *data, size_t n)
@@ -334,7 +322,8 @@ static void put_words(Buf *b, const char *data, size_t n)
 
 static bool fill_tables(Pack *p, Buf *out)
 {
-    Buf types = {0}, rules = {0}, launches = {0};
+    Arena *a = &p->arena;
+    Buf types = {.arena = a}, rules = {.arena = a}, launches = {.arena = a};
     char sum[17];
     buf_puts(&types, "static const char *const type_name[] = {");
     for (int t = 0; t < NTYPES; t++)
@@ -346,26 +335,20 @@ static bool fill_tables(Pack *p, Buf *out)
     put_rules(p, &rules);
     put_launches(p, &launches);
     snprintf(sum, sizeof sum, "%llx", (unsigned long long)hash64(1, p->fatbin, p->fatbin_size));
-    Hole h[] = {{"types", types.s}, {"rules", rules.s}, {"launches", launches.s}, {"cuda", arena_printf(&p->arena, "%d", p->cuda)}, {"bytes", arena_printf(&p->arena, "%zu", p->fatbin_size)}, {"sum", sum}};
-    bool ok = types.s && rules.s && launches.s && template_fill(out, "package_files.txt", "tables", h, 6);
-    buf_free(&types);
-    buf_free(&rules);
-    buf_free(&launches);
-    return ok;
+    Hole h[] = {{"types", buf_text(&types)}, {"rules", buf_text(&rules)}, {"launches", buf_text(&launches)}, {"cuda", arena_printf(&p->arena, "%d", p->cuda)}, {"bytes", arena_printf(&p->arena, "%zu", p->fatbin_size)}, {"sum", sum}};
+    return template_fill(out, "package_files.txt", "tables", h, 6);
 }
 
 static bool fill_source(Pack *p, Buf *out, const Hole *common, int n)
 {
-    Hole h[24] = {{"counts", template_text("counts.h")}, {"hash", template_text("hash.h")}, {"float_mode", template_text("float_mode.h")}, {"driver", template_text("driver.h")}, {"shots", template_text("shots.h")},
+    Hole h[24] = {{"counts", arena_printf(&p->arena, "%s%s", template_text("domains.h"), template_text("counts.h"))}, {"hash", template_text("hash.h")}, {"float_mode", template_text("float_mode.h")}, {"driver", template_text("driver.h")}, {"shots", template_text("shots.h")},
                   {"loads", type_cases(&p->arena, false)}, {"stores", type_cases(&p->arena, true)}};
     memcpy(h + 7, common, sizeof *h * (size_t)n);
-    Buf words = {0};
+    Buf words = {.arena = &p->arena};
     put_words(&words, p->fatbin, p->fatbin_size);
-    Hole fatbin[] = {{"words", words.s ? words.s : ""}, {"p", p->name}};
-    bool ok = fill_stages(p, out, common, n) && template_fill(out, "package_core.txt", "core", h, 7 + n) && fill_tables(p, out) && template_fill(out, "package_gpu.txt", "gpu", h, 7 + n) &&
+    Hole fatbin[] = {{"words", buf_text(&words)}, {"p", p->name}};
+    return fill_stages(p, out, common, n) && template_fill(out, "package_core.txt", "core", h, 7 + n) && fill_tables(p, out) && template_fill(out, "package_gpu.txt", "gpu", h, 7 + n) &&
               template_fill(out, "package_bind.txt", "bind", h, 7 + n) && template_fill(out, "package_step.txt", "step", h, 7 + n) && template_fill(out, "package_files.txt", "fatbin", fatbin, 2);
-    buf_free(&words);
-    return ok;
 }
 
 /* The example steps the first rule; 16-bit values go through the package's own conversions, which it has a copy of. */
@@ -374,7 +357,7 @@ static bool fill_example(Pack *p, Buf *out, const Hole *common, int n)
     const Plan *pl = p->rule[0].gen->plan;
     const Rule *r = pl->rule;
     bool small = type_info[pl->p].compute != pl->p || type_info[pl->g].compute != pl->g;
-    Buf inputs = {0};
+    Buf inputs = {.arena = &p->arena};
     for (int i = 0; i < r->ninput; i++)
         if (r->input[i].dom == GROUP)
             buf_printf(&inputs, "    check(%s_set_scalar(b, -1, \"%s\", 1));\n", p->name, r->input[i].name);
@@ -382,64 +365,49 @@ static bool fill_example(Pack *p, Buf *out, const Hole *common, int n)
             buf_printf(&inputs, "    for (int k = 0; k < 2; k++)\n        check(%s_set_input(b, k, \"%s\", room(gpu, (size_t)count[k] * sizeof(double)), 0));\n", p->name, r->input[i].name);
     const char *text = small ? arena_printf(&p->arena, "#define OPTC_FN static inline __attribute__((unused))\n%s%s\n", template_text("math.h"), template_text("types.h")) : "";
     Hole h[24] = {{"rule", p->rule[0].id}, {"small", text}, {"ctype", type_info[pl->p].c}, {"type", type_info[pl->p].name}, {"load", formed(&p->arena, type_info[pl->p].load, "x")},
-                  {"store", stored_as(&p->arena, pl->p, "x")}, {"gtype", type_info[pl->g].c}, {"gstore", stored_as(&p->arena, pl->g, "x")}, {"inputs", inputs.s ? inputs.s : ""}};
+                  {"store", stored_as(&p->arena, pl->p, "x")}, {"gtype", type_info[pl->g].c}, {"gstore", stored_as(&p->arena, pl->g, "x")}, {"inputs", buf_text(&inputs)}};
     memcpy(h + 9, common, sizeof *h * (size_t)n);
-    bool ok = template_fill(out, "package_files.txt", "example", h, 9 + n);
-    buf_free(&inputs);
-    return ok;
+    return template_fill(out, "package_files.txt", "example", h, 9 + n);
 }
 
 static bool fill(Pack *p, PackFile f, Buf *out)
 {
-    Buf types = {0};
+    Buf types = {.arena = &p->arena};
     const char *P = upper(&p->arena, p->name);
     for (int t = 0; t < NTYPES; t++)
         buf_printf(&types, ", %s_%s", P, upper(&p->arena, type_info[t].name));
-    Hole common[] = {{"p", p->name}, {"P", P}, {"version", p->version}, {"command", emit_plain(&p->arena, p->command)}, {"rules", rule_list(p)}, {"first", p->rule[0].id}, {"types", types.s ? types.s : ""}};
+    Hole common[] = {{"p", p->name}, {"P", P}, {"version", p->version}, {"command", emit_plain(&p->arena, p->command)}, {"rules", rule_list(p)}, {"first", p->rule[0].id}, {"types", buf_text(&types)}};
     int n = sizeof common / sizeof *common;
-    bool ok = f == PACK_HEADER ? template_fill(out, "package_header.txt", "header", common, n) : f == PACK_SOURCE ? fill_source(p, out, common, n) : f == PACK_EXAMPLE ? fill_example(p, out, common, n)
+    return f == PACK_HEADER ? template_fill(out, "package_header.txt", "header", common, n) : f == PACK_SOURCE ? fill_source(p, out, common, n) : f == PACK_EXAMPLE ? fill_example(p, out, common, n)
             : template_fill(out, "package_files.txt", f == PACK_MAKEFILE ? "makefile" : "cmake", common, n);
-    buf_free(&types);
-    return ok;
 }
 
 static bool fill_cuda(Pack *p, int arch, Buf *out)
 {
-    Buf code = {0};
+    Buf code = {.arena = &p->arena};
     bool ok = template_fill(&code, "stage_cuda.txt", "tick", NULL, 0);
     for (int i = 0; i < p->nrule && ok; i++) {
-        Gen *g = p->rule[i].gen;
-        g->prefix = arena_printf(&p->arena, "%s_", p->rule[i].id);
-        g->launch = p->arch[arch].launch[i];
-        ok = emit_cuda_stages(g, &code);
-        g->prefix = NULL;
-        g->launch = NULL;
+        EmitOptions o = {.target = "cuda", .prefix = arena_printf(&p->arena, "%s_", p->rule[i].id), .launch = p->arch[arch].launch[i]};
+        ok = emit_cuda_stages(p->rule[i].gen, &o, &p->arena, &code);
     }
-    ok = ok && emit_cuda_file(out, &p->arena, p->name, " * a package of optc", p->command, p->name, code.s ? code.s : "");
-    buf_free(&code);
-    return ok;
+    return ok && emit_cuda_file(out, &p->arena, p->name, " * a package of optc", p->command, p->name, buf_text(&code));
 }
 
-/* Memory that runs out in any of the arenas ends here. */
+/* Memory that runs out ends here. */
 static char *guarded(Pack *p, int file, int arch)
 {
-    jmp_buf out;
-    Buf b = {0};
-    volatile bool ok = false;
+    jmp_buf out, *before = p->arena.out;
+    char *volatile text = NULL;
     LocaleMark was = locale_plain();
-    for (int i = 0; i < p->nrule; i++)
-        p->rule[i].gen->arena.out = &out;
     p->arena.out = &out;
-    if (!setjmp(out))
-        ok = file < 0 ? fill_cuda(p, arch, &b) : fill(p, (PackFile)file, &b);
-    for (int i = 0; i < p->nrule; i++)
-        p->rule[i].gen->arena.out = NULL;
-    p->arena.out = NULL;
+    if (!setjmp(out)) {
+        Buf b = {.arena = &p->arena};
+        if (file < 0 ? fill_cuda(p, arch, &b) : fill(p, (PackFile)file, &b))
+            text = buf_take(&b);
+    }
+    p->arena.out = before;
     locale_back(was);
-    if (ok)
-        return buf_take(&b);
-    buf_free(&b);
-    return NULL;
+    return text;
 }
 
 char *pack_cuda(Pack *p, int arch) { return guarded(p, -1, arch); }

@@ -5,7 +5,7 @@
 #include "gen.h"
 
 typedef struct PackRule {
-    Gen *gen;
+    const Gen *gen;
     const char *id;                /* the rule's name in the package, a C identifier */
     char spec[33];                 /* hash of the spec's text */
     char key[33];                  /* emit_key of its CUDA source alone, with the model's launches: how a library finds it */

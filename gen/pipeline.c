@@ -44,9 +44,9 @@ static void report(const GenOptions *o, const char *name, double ms, const char 
     }
 }
 
-static bool run_passes(Gen *g, Source src, const GenOptions *o, bool is_ir)
+static bool run_passes(Gen *g, Source src, const GenOptions *o, bool is_ir, Arena *scratch)
 {
-    Buf was = {0}, is = {0};
+    Buf was = {.arena = scratch}, is = {.arena = scratch};
     bool ok = true, dumping = o->dump_to && (o->dump || o->time_passes);
     for (int i = 0; ok && i < NRULE_PASSES; i++) {
         double t0 = now_ms();
@@ -60,22 +60,22 @@ static bool run_passes(Gen *g, Source src, const GenOptions *o, bool is_ir)
         if (ok && dumping) {
             double ms = now_ms() - t0;
             rule_print(&is, g->rule);
-            report(o, rule_passes[i].name, ms, is.s, was.s && !strcmp(was.s, is.s));
-            buf_free(&was);
+            report(o, rule_passes[i].name, ms, buf_text(&is), !strcmp(buf_text(&was), buf_text(&is)));
             was = is;
-            is = (Buf){0};
+            is = (Buf){.arena = scratch};
         }
     }
-    buf_free(&was);
     if (!ok)
         return false;
     double t0 = now_ms();
-    g->plan = plan_make(&g->arena, g->rule, o->types.p, o->types.g, o->types.state);
+    const Phases *phases = phases_make(&g->arena, g->rule, &g->diag);
+    if (!phases)
+        return false;
+    g->plan = plan_make(&g->arena, g->rule, phases, o->types.p, o->types.g, o->types.state);
     if (dumping) {
         double ms = now_ms() - t0;
         plan_print(&is, g->plan, false);
-        report(o, "plan", ms, is.s, false);
-        buf_free(&is);
+        report(o, "plan", ms, buf_text(&is), false);
     }
     return true;
 }
@@ -83,15 +83,18 @@ static bool run_passes(Gen *g, Source src, const GenOptions *o, bool is_ir)
 static bool guarded(Gen *g, Source src, const GenOptions *o, bool is_ir)
 {
     jmp_buf out;
+    Arena scratch = {.out = &out};
+    jmp_buf *before = g->arena.out;
     g->arena.out = &out;
     volatile bool ok = false;
     LocaleMark was = locale_plain();
     if (setjmp(out))
         diag_set(&g->diag, src.path, 0, NULL, "out of memory");
     else
-        ok = run_passes(g, src, o, is_ir);
+        ok = run_passes(g, src, o, is_ir, &scratch);
+    arena_free(&scratch);
     locale_back(was);
-    g->arena.out = NULL;
+    g->arena.out = before;
     return ok;
 }
 

@@ -1,12 +1,12 @@
-/* Which pass over the elements does what: in which one each reduction is folded and each state is stored, and what a later
- * pass loads: an input, a state already stored, a temporary, or the makings to compute it again. Decided by the bytes moved: the loads of one
- * pass are a minimum cut (cut.c), the choice of passes a local search over it. */
+/* Which pass over the elements does what: in which one each reduction is folded and each state is stored. Decided by the bytes
+ * moved: a local search over what loads.c makes of each choice. It ends when no single move helps, or when its share of the
+ * work is done; then the best so far stays. Work is counted in steps, not in time, so that a plan never depends on the machine. */
 #include "planner.h"
 
-#include "cut.h"
+#include <string.h>
 
 /* ---- times ---- */
-static void find_times(P *p)
+static void find_times(Planner *p)
 {
     p->npass = 0;
     for (Ref r = 0; r < p->g->len; r++) {
@@ -18,10 +18,11 @@ static void find_times(P *p)
         if (elem_fold(p, r)) {
             int last = t;
             for (int v = 0; v < p->nvariant; v++) {
-                if (p->at[v][r] < t)
-                    p->at[v][r] = t;
-                if (p->in[v][r] && p->at[v][r] > last)
-                    last = p->at[v][r];
+                Route *to = &p->route[v];
+                if (to->at[r] < t)
+                    to->at[r] = t;
+                if (to->in[r] && to->at[r] > last)
+                    last = to->at[r];
             }
             t = last + 1;
         }
@@ -32,242 +33,227 @@ static void find_times(P *p)
     for (int v = 0; v < p->nvariant; v++)
         for (int i = 0; i < p->ph->body[v].n; i++) {
             Write w = p->ph->body[v].w[i];
-            Dom d = w.state == TO_P ? ELEM : p->plan->rule->state[w.state].dom;
-            if (d == ELEM && p->time[w.val] + 1 > p->npass)
+            if (target_dom(p->plan, w.state) == ELEM && p->time[w.val] + 1 > p->npass)
                 p->npass = p->time[w.val] + 1;
         }
+    p->plan->work += p->g->len;
+}
+
+static int first_fold(const Planner *p, Ref r)         /* the first pass that folds r, in any variant that needs it */
+{
+    int first = p->npass;
+    for (int v = 0; v < p->nvariant; v++)
+        if (p->route[v].in[r] && p->route[v].at[r] < first)
+            first = p->route[v].at[r];
+    return first;
 }
 
 /* The last time each value may become known without delaying anything. */
-static void find_late(P *p)
+static void find_late(Planner *p)
 {
     for (Ref r = 0; r < p->g->len; r++)
         p->late[r] = p->npass;
     for (int v = 0; v < p->nvariant; v++)
         for (int i = 0; i < p->ph->body[v].n; i++) {
+            int put = p->route[v].put[i];
             Ref r = p->ph->body[v].w[i].val;
-            if (p->put[v][i] >= 0 && p->late[r] > p->put[v][i])
-                p->late[r] = p->put[v][i];
+            if (put >= 0 && p->late[r] > put)
+                p->late[r] = put;
         }
-    for (Ref r = p->g->len - 1; r >= 0; r--)
-        for (int k = 0; k < p->g->n[r].nargs; k++) {
-            Ref a = p->g->n[r].arg[k];
-            int l = p->late[r];
-            for (int v = 0; v < p->nvariant && elem_fold(p, r); v++)
-                if (p->in[v][r] && p->at[v][r] < l)
-                    l = p->at[v][r];
-            if (l < p->late[a])
-                p->late[a] = l;
-        }
+    for (Ref r = p->g->len - 1; r >= 0; r--) {
+        const Node *n = &p->g->n[r];
+        int l = elem_fold(p, r) ? first_fold(p, r) : p->late[r];
+        for (int k = 0; k < n->nargs; k++)
+            if (l < p->late[n->arg[k]])
+                p->late[n->arg[k]] = l;
+    }
+    p->plan->work += p->g->len;
 }
 
-/* Which values each variant needs. A global reduction needed by one is fed by both. Users come after operands, so one walk
+/* ---- what is needed, and where writes go ---- */
+/* Which values each variant needs. A global reduction needed by one is fed by all. Users come after operands, so one walk
  * backwards sees every user first. */
-static void find_needed(P *p)
+static void find_needed(Planner *p)
 {
-    for (int v = 0; v < p->nvariant; v++) {
-        p->in[v] = NEWS(p->arena, bool, p->g->len + 1);
+    for (int v = 0; v < p->nvariant; v++)
         for (int i = 0; i < p->ph->body[v].n; i++)
-            p->in[v][p->ph->body[v].w[i].val] = true;
-    }
+            p->route[v].in[p->ph->body[v].w[i].val] = true;
     for (Ref r = p->g->len - 1; r >= 0; r--) {
         const Node *n = &p->g->n[r];
         bool any = false;
         for (int v = 0; v < p->nvariant; v++)
-            any = any || p->in[v][r];
+            any = any || p->route[v].in[r];
         for (int v = 0; v < p->nvariant; v++)
             for (int k = 0; k < n->nargs; k++)
-                if (is_global(n) ? any && k == v : p->in[v][r])
-                    p->in[v][n->arg[k]] = true;
+                if (is_global(n) ? any && k == v : p->route[v].in[r])
+                    p->route[v].in[n->arg[k]] = true;
+        if (elem_fold(p, r))
+            p->nfold++;
+    }
+    p->fold = NEWS(p->arena, Ref, p->nfold + 1);
+    for (Ref r = 0, i = 0; r < p->g->len; r++)
+        if (elem_fold(p, r))
+            p->fold[i++] = r;
+}
+
+static void find_writes(Planner *p, Route *t)
+{
+    int n = t->body->n, nstate = p->plan->rule->nstate;
+    t->target = NEWS(p->arena, int, nstate + 1);
+    t->first = NEWS(p->arena, int, p->g->len + 1);
+    t->next = NEWS(p->arena, int, n + 1);
+    t->put = NEWS(p->arena, int, n + 1);
+    memset(t->target, -1, sizeof(int) * (size_t)(nstate + 1));
+    memset(t->first, -1, sizeof(int) * (size_t)(p->g->len + 1));
+    for (int i = n - 1; i >= 0; i--) {
+        Write w = t->body->w[i];
+        t->next[i] = t->first[w.val];
+        t->first[w.val] = i;
+        if (target_dom(p->plan, w.state) == ELEM)
+            t->target[w.state + 1] = i;
     }
 }
 
-/* ---- elem passes ---- */
-static void list_add(Arena *a, List *l, Ref val, int mem)
+/* The reductions of each pass, side by side. */
+static void sort_folds(Planner *p, Route *t)
 {
-    for (int i = 0; i < l->n; i++)
-        if (l->v[i].val == val && l->v[i].mem == mem)
-            return;
-    PUSH(a, l->v, l->n, l->cap) = (Access){val, mem};
+    memset(t->fold_from, 0, sizeof(int) * (size_t)(p->npass + 2));
+    for (int i = 0; i < p->nfold; i++)
+        if (t->in[p->fold[i]])
+            t->fold_from[t->at[p->fold[i]] + 2]++;
+    for (int k = 2; k <= p->npass + 1; k++)
+        t->fold_from[k] += t->fold_from[k - 1];
+    for (int i = 0; i < p->nfold; i++)
+        if (t->in[p->fold[i]])
+            t->fold[t->fold_from[t->at[p->fold[i]] + 1]++] = p->fold[i];
 }
 
-static int store_pass(const P *p, int v, const Node *leaf)      /* the pass that overwrites an input, or npass */
+static void begin(Planner *p)
 {
-    for (int i = 0; i < p->ph->body[v].n; i++) {
-        Write w = p->ph->body[v].w[i];
-        if ((leaf->op == OP_P && w.state == TO_P) || (leaf->op == OP_STATE && w.state == leaf->sym))
-            return p->put[v][i];
-    }
-    return p->npass;
-}
-
-/* The Mem in which an elem value already lies, unrounded, when pass k begins; -1: none. */
-static int stored_before(const P *p, int v, Ref r, int k)
-{
-    for (int i = 0; i < p->ph->body[v].n; i++) {
-        Write w = p->ph->body[v].w[i];
-        if (w.val != r || p->put[v][i] < 0 || p->put[v][i] >= k)
-            continue;
-        int m = plan_mem_of_state(p->plan, w.state);
-        if (p->plan->mem[m].type == p->plan->real)
-            return m;
-    }
-    return -1;
-}
-
-/* The elem values that what is already in `seen` is made of. */
-static void cone(const P *p, bool *seen)
-{
-    for (Ref r = p->g->len - 1; r >= 0; r--)
-        for (int k = 0; k < p->g->n[r].nargs && seen[r]; k++) {
-            Ref a = p->g->n[r].arg[k];
-            if (p->g->n[a].dom == ELEM)
-                seen[a] = true;
-        }
-}
-
-/* Chooses the loads of pass k. Weights are bytes * 16, with one more for a temporary so that computing again wins a tie. */
-static int solve_pass(P *p, int v, int k, const List *roots, List *loads, List *keeps)
-{
-    Arena scratch = {.out = p->arena->out};
-    Cut c;
-    cut_init(&c, &scratch, p->g->len);
-    bool *seen = NEWS(&scratch, bool, p->g->len + 1), *chosen = NEWS(&scratch, bool, p->g->len + 1);
-    for (int i = 0; i < roots->n; i++)
-        seen[roots->v[i].val] = c.sink[roots->v[i].val] = p->g->n[roots->v[i].val].dom == ELEM;
-    cone(p, seen);
-    for (Ref r = 0; r < p->g->len; r++) {
-        const Node *n = &p->g->n[r];
-        if (!seen[r])
-            continue;
-        if (in_memory(n)) {
-            c.source[r] = true;
-            c.weight[r] = store_pass(p, v, n) < k ? CUT_INF : 16 * bytes_of(p, leaf_mem(p->plan, n));
-            continue;
-        }
-        int m = stored_before(p, v, r, k);
-        c.weight[r] = m >= 0 ? 16 * bytes_of(p, m) : p->time[r] < k ? 2 * 16 * type_info[p->plan->real].bytes + 1 : CUT_INF;
-        if (n->ty == BOOL)
-            c.weight[r] = CUT_INF;
-        for (int j = 0; j < n->nargs; j++)
-            if (seen[n->arg[j]])
-                cut_edge(&c, n->arg[j], r);
-    }
-    int cost = cut_solve(&c, chosen);
-    for (Ref r = 0; r < p->g->len; r++) {
-        if (!chosen[r] || !seen[r])
-            continue;
-        const Node *n = &p->g->n[r];
-        int m = in_memory(n) ? leaf_mem(p->plan, n) : stored_before(p, v, r, k);
-        if (m < 0) {
-            list_add(p->arena, keeps, r, -1);
-            m = -1;
-        }
-        list_add(p->arena, loads, r, m);
-    }
-    arena_free(&scratch);
-    return cost;
-}
-
-/* All elem passes of one variant, last to first, since a later pass may want a temporary of an earlier one. Returns the
- * bytes moved per element times 16, CUT_INF if the order is impossible. */
-static int solve_variant(P *p, int v, Pass *pass)
-{
-    int total = 0;
-    List *roots = NEWS(p->arena, List, p->npass + 1);
-    for (int k = p->npass - 1; k >= 0; k--) {
-        Pass q = {0};
-        for (int i = 0; i < p->ph->body[v].n; i++)
-            if (p->put[v][i] == k) {
-                Write w = p->ph->body[v].w[i];
-                if (p->time[w.val] > k)
-                    return CUT_INF;
-                int m = plan_mem_of_state(p->plan, w.state);
-                list_add(p->arena, &roots[k], w.val, -1);
-                list_add(p->arena, &q.store, w.val, m);
-                total += 16 * bytes_of(p, m);
-            }
-        for (Ref r = 0; r < p->g->len; r++)
-            if (p->in[v][r] && elem_fold(p, r) && p->at[v][r] == k) {
-                list_add(p->arena, &roots[k], p->g->n[r].arg[0], -1);
-                list_add(p->arena, &q.fold, r, -1);
-                q.tile = q.tile || p->g->n[r].dom != TENSOR;
-                q.cols = q.cols || p->g->n[r].dom == COL;
-            }
-        /* Between equal bytes, a fold to the tensor goes to a pass without tiles: there it costs no sums of rows. */
-        for (int i = 0; i < q.fold.n; i++)
-            total += q.tile && p->g->n[q.fold.v[i].val].dom == TENSOR;
-        total += q.fold.n || q.store.n;                    /* and fewer passes before more */
-        for (int i = 0; i < roots[k].n; i++)
-            if (roots[k].v[i].mem == -2)
-                list_add(p->arena, &q.store, roots[k].v[i].val, -1);
-        List keeps = {0};
-        int cost = solve_pass(p, v, k, &roots[k], &q.load, &keeps);
-        if (cost >= CUT_INF)
-            return CUT_INF;
-        total += cost;
-        for (int i = 0; i < keeps.n; i++)
-            list_add(p->arena, &roots[p->time[keeps.v[i].val]], keeps.v[i].val, -2);
-        if (pass)
-            pass[k] = q;
-    }
-    return total;
-}
-
-int place_loads(P *p, Pass *pass)
-{
-    int total = 0;
+    int n = p->g->len;
+    p->time = NEWS(p->arena, int, n + 1);
+    p->late = NEWS(p->arena, int, n + 1);
+    p->route = NEWS(p->arena, Route, p->nvariant);
     for (int v = 0; v < p->nvariant; v++) {
-        int c = solve_variant(p, v, pass ? pass + v * (p->npass + 1) : NULL);
-        if (c >= CUT_INF)
-            return CUT_INF;
-        total += c;
+        Route *t = &p->route[v];
+        t->body = &p->ph->body[v];
+        t->in = NEWS(p->arena, bool, n + 1);
+        t->at = NEWS(p->arena, int, n + 1);
+        find_writes(p, t);
     }
-    return total;
+    find_needed(p);
+    find_times(p);
+    for (int v = 0; v < p->nvariant; v++) {
+        Route *t = &p->route[v];
+        t->fold = NEWS(p->arena, Ref, p->nfold + 1);
+        t->fold_from = NEWS(p->arena, int, p->npass + 3);
+        sort_folds(p, t);
+        for (int i = 0; i < t->body->n; i++)
+            t->put[i] = target_dom(p->plan, t->body->w[i].state) == ELEM ? p->npass - 1 : -1;
+    }
+}
+
+/* ---- moves ---- */
+/* Stores write i of a variant in pass k, if that is better. Passes between where it was and where it goes see the state, or the
+ * value in it, differently. */
+static bool move_put(Planner *p, Route *t, int i, int k)
+{
+    int was = t->put[i], lo = was < k ? was : k, hi = was < k ? k : was;
+    int64_t best = p->total;
+    t->put[i] = k;
+    loads_dirty(t, was);
+    loads_dirty(t, k);
+    for (int j = lo + 1; j <= hi; j++)
+        if (t->pass[j]->touches[i >> 6 & 1] >> (i & 63) & 1)
+            loads_dirty(t, j);
+    p->plan->work += hi - lo;
+    if (loads_settle(p) && (p->total < best || (p->total == best && k < was))) {
+        loads_keep(p);
+        return true;
+    }
+    t->put[i] = was;
+    loads_undo(p, best);
+    return false;
+}
+
+static void retime(Planner *p, const int *was)             /* the times are not what they were: what follows from it */
+{
+    for (Ref r = 0; r < p->g->len; r++) {
+        if (p->time[r] == was[r])
+            continue;
+        int lo = p->time[r] < was[r] ? p->time[r] : was[r], hi = p->time[r] < was[r] ? was[r] : p->time[r];
+        for (int v = 0; v < p->nvariant; v++)
+            for (int j = lo + 1; j <= hi && j < p->npass; j++)
+                loads_dirty(&p->route[v], j);
+        loads_moved(p, r, was[r]);
+    }
+}
+
+/* Folds r in pass k of a variant, if that is better and no pass more. */
+static bool move_fold(Planner *p, Route *t, Ref r, int k, int *was)
+{
+    int at = t->at[r], passes = p->npass;
+    int64_t best = p->total;
+    memcpy(was, p->time, sizeof(int) * (size_t)p->g->len);
+    t->at[r] = k;
+    find_times(p);
+    p->plan->work += 4 * p->g->len + 2 * p->npass;
+    bool ok = p->npass == passes;
+    if (ok) {
+        for (int v = 0; v < p->nvariant; v++)
+            sort_folds(p, &p->route[v]);
+        loads_dirty(t, at);
+        loads_dirty(t, k);
+        retime(p, was);
+        ok = loads_settle(p) && p->total < best;
+    }
+    if (ok) {
+        loads_keep(p);
+        find_late(p);
+        return true;
+    }
+    int *now = p->time;
+    t->at[r] = at;
+    p->npass = passes;
+    for (Ref x = 0; x < p->g->len; x++) {
+        int time = now[x];
+        now[x] = was[x];
+        was[x] = time;
+    }
+    loads_undo(p, best);
+    for (int v = 0; v < p->nvariant; v++) {
+        sort_folds(p, &p->route[v]);
+        for (Ref x = 0; x < p->g->len; x++)
+            if (was[x] != now[x] && p->route[v].kept[x])
+                list_add(p->arena, &p->route[v].want[now[x]], x, -1);
+    }
+    return false;
 }
 
 /* Start with every store in the last pass, which is always possible, and every fold as early as it can be; move one at a time
  * while that saves bytes, or costs none and stores earlier (two stores may only pay once both have moved). */
-void place_work(P *p)
+void place_work(Planner *p)
 {
-    find_needed(p);
-    find_times(p);
-    for (int v = 0; v < p->nvariant; v++)
-        for (int i = 0; i < p->ph->body[v].n; i++) {
-            int s = p->ph->body[v].w[i].state;
-            bool elem = s == TO_P || p->plan->rule->state[s].dom == ELEM;
-            p->put[v][i] = elem ? p->npass - 1 : -1;
-        }
-    if (p->npass <= 1 || p->g->len > 1500)
-        return;
-    int best = place_loads(p, NULL);
-    for (bool better = true; better;) {
+    begin(p);
+    int64_t limit = p->limit;
+    p->limit = INT64_MAX;
+    loads_begin(p);
+    p->limit = limit;
+    int *scratch = NEWS(p->arena, int, p->g->len + 1);
+    for (bool better = p->npass > 1; better && !p->spent;) {
         better = false;
         for (int v = 0; v < p->nvariant; v++)
             for (int i = 0; i < p->ph->body[v].n; i++)
-                for (int k = p->time[p->ph->body[v].w[i].val]; p->put[v][i] >= 0 && k < p->npass; k++) {
-                    int was = p->put[v][i];
-                    p->put[v][i] = k;
-                    int c = place_loads(p, NULL);
-                    if (c < best || (c == best && k < was))
-                        best = c, better = true;
-                    else
-                        p->put[v][i] = was;
-                }
+                for (int k = p->time[p->ph->body[v].w[i].val]; p->route[v].put[i] >= 0 && k < p->npass && !p->spent; k++)
+                    if (k != p->route[v].put[i] && move_put(p, &p->route[v], i, k))
+                        better = true;
         find_late(p);
         for (int v = 0; v < p->nvariant; v++)
-            for (Ref r = 0; r < p->g->len; r++)
-                for (int k = p->at[v][r] + 1; elem_fold(p, r) && p->in[v][r] && k < p->late[r] && k < p->npass; k++) {
-                    int was = p->at[v][r], passes = p->npass;
-                    p->at[v][r] = k;
-                    find_times(p);
-                    int c = p->npass == passes ? place_loads(p, NULL) : CUT_INF;
-                    if (c < best)
-                        best = c, better = true;
-                    else
-                        p->at[v][r] = was;
-                    find_times(p);
-                    find_late(p);
-                }
+            for (int i = 0; i < p->nfold; i++) {
+                Ref r = p->fold[i];
+                for (int k = p->route[v].at[r] + 1; p->route[v].in[r] && k < p->late[r] && k < p->npass && !p->spent; k++)
+                    if (move_fold(p, &p->route[v], r, k, scratch))
+                        better = true;
+            }
     }
 }

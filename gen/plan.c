@@ -1,48 +1,53 @@
-/* Cuts a rule into stages. Needs: a verified, folded rule. plan.h describes the result; this file owns the memory numbers and makes
- * one phase for each combination of periods, place.c and stages.c plan it. */
+/* Cuts a rule's phases into stages. Needs: a verified, folded rule and its phases. plan.h describes the result; this file owns the
+ * memory numbers and plans one phase after the other, place.c and its neighbours do it. */
 #include "planner.h"
-
-#include "gen.h"
 
 #include <math.h>
 #include <string.h>
 
 /* ---- memory ---- */
-int new_mem(P *p, Mem m)
+/* Temporaries and partials that look alike. A phase takes those of other phases before it makes new ones. */
+typedef struct { Mem like; int *mem, n, cap, used; } Pool;
+typedef struct Pools { Arena *arena; Pool *v; int n, cap; } Pools;
+
+static Pool *pool_of(Pools *ps, const Mem *m)
 {
-    Plan *pl = p->plan;
-    for (int i = 0; i < pl->nmem && (m.kind == MEM_TEMP || m.kind == MEM_PART); i++) {
-        const Mem *x = &pl->mem[i];
-        if (!p->taken[i] && x->kind == m.kind && x->dom == m.dom && x->from == m.from && x->type == m.type && x->by == m.by) {
-            p->taken[i] = true;
-            return i;
-        }
+    for (int i = 0; i < ps->n; i++) {
+        const Mem *x = &ps->v[i].like;
+        if (x->kind == m->kind && x->dom == m->dom && x->from == m->from && x->type == m->type && x->by == m->by)
+            return &ps->v[i];
     }
-    m.sym = pl->nmem;
-    m.name = arena_printf(pl->arena, "%s%d", m.kind == MEM_PART ? "part" : "tmp", pl->nmem);
-    PUSH(pl->arena, pl->mem, pl->nmem, pl->mem_cap) = m;
-    p->taken[pl->nmem - 1] = true;
-    return pl->nmem - 1;
+    PUSH(ps->arena, ps->v, ps->n, ps->cap) = (Pool){.like = *m};
+    return &ps->v[ps->n - 1];
 }
 
-Type mem_type_of(const Plan *p, Dom d) { return d == ROW || d == COL || d == ELEM ? p->real : T_F64; }
+int new_mem(Planner *p, Mem m)
+{
+    Plan *pl = p->plan;
+    Pool *q = pool_of(p->pools, &m);
+    if (q->used == q->n) {
+        m.sym = pl->nmem;
+        m.name = arena_printf(pl->arena, "%s%d", m.kind == MEM_PART ? "part" : "tmp", pl->nmem);
+        PUSH(p->pools->arena, q->mem, q->n, q->cap) = pl->nmem;
+        PUSH(pl->arena, pl->mem, pl->nmem, pl->mem_cap) = m;
+    }
+    return q->mem[q->used++];
+}
+
+Type mem_type_of(const Plan *p, Dom d) { return dom_wide(d) ? T_F64 : p->real; }
+
+/* The arrays of a rule in order: p, g, inputs, states. */
+int plan_mem_of_state(const Plan *pl, int state) { return state == TO_P ? 0 : 2 + pl->rule->ninput + state; }
 
 int leaf_mem(const Plan *pl, const Node *n)
 {
-    for (int i = 0; i < pl->nmem; i++) {
-        const Mem *m = &pl->mem[i];
-        if ((n->op == OP_P && m->kind == MEM_P) || (n->op == OP_G && m->kind == MEM_G)
-            || (n->op == OP_STATE && m->kind == MEM_STATE && m->sym == n->sym)
-            || (n->op == OP_INPUT && m->kind == MEM_INPUT && m->sym == n->sym))
-            return i;
+    switch (n->op) {
+    case OP_P: return 0;
+    case OP_G: return 1;
+    case OP_INPUT: return 2 + n->sym;
+    case OP_STATE: return plan_mem_of_state(pl, n->sym);
+    default: return -1;
     }
-    return -1;
-}
-
-int plan_mem_of_state(const Plan *pl, int state)
-{
-    Node n = {.op = state == TO_P ? OP_P : OP_STATE, .sym = state};
-    return leaf_mem(pl, &n);
 }
 
 bool plan_keeps(const Plan *p, int state)
@@ -53,107 +58,119 @@ bool plan_keeps(const Plan *p, int state)
     return false;
 }
 
-int temp_of(P *p, Ref r)
+static void fixed_mems(Plan *pl)
+{
+    const Rule *r = pl->rule;
+    PUSH(pl->arena, pl->mem, pl->nmem, pl->mem_cap) = (Mem){MEM_P, 0, ELEM, ELEM, 0, pl->p, "p"};
+    PUSH(pl->arena, pl->mem, pl->nmem, pl->mem_cap) = (Mem){MEM_G, 0, ELEM, ELEM, 0, pl->g, "g"};
+    for (int i = 0; i < r->ninput; i++) {
+        Dom d = r->input[i].dom;
+        Type t = d == ELEM ? pl->g : mem_type_of(pl, d);
+        PUSH(pl->arena, pl->mem, pl->nmem, pl->mem_cap) = (Mem){MEM_INPUT, i, d, d, 0, t, r->input[i].name};
+    }
+    for (int i = 0; i < r->nstate; i++) {
+        const State *s = &r->state[i];
+        Type t = dom_wide(s->dom) ? T_F64 : s->type >= 0 ? (Type)s->type : s->dom == ELEM ? pl->state : pl->real;
+        PUSH(pl->arena, pl->mem, pl->nmem, pl->mem_cap) = (Mem){MEM_STATE, i, s->dom, s->dom, 0, t, s->name};
+    }
+}
+
+int temp_of(Planner *p, Ref r)
 {
     if (p->temp[r] < 0) {
         Dom d = pdom(p, r);
-        p->ntemp++;
         p->temp[r] = new_mem(p, (Mem){.kind = MEM_TEMP, .dom = d, .from = d, .type = mem_type_of(p->plan, d)});
     }
     return p->temp[r];
 }
 
-/* ---- one phase ---- */
-static void plan_phase_stages(Plan *pl, Phase *ph)
-{
-    int n = ph->g->len;
-    P p = {.plan = pl, .ph = ph, .g = ph->g, .arena = pl->arena, .nvariant = pl->rule->nvariant};
-    p.time = NEWS(p.arena, int, n + 1);
-    p.late = NEWS(p.arena, int, n + 1);
-    p.lev = NEWS(p.arena, int, n + 1);
-    p.temp = NEWS(p.arena, int, n + 1);
-    p.taken = NEWS(p.arena, bool, 4 * n + pl->nmem + 64);
-    for (int v = 0; v < p.nvariant; v++)
-        p.put[v] = NEWS(p.arena, int, ph->body[v].n + 1), p.at[v] = NEWS(p.arena, int, n + 1);
-    for (int i = 0; i < n; i++)
-        p.temp[i] = -1;
-    place_work(&p);
-    Pass *pass = NEWS(p.arena, Pass, p.nvariant * (p.npass + 1));
-    place_loads(&p, pass);
-    make_stages(&p, pass);
-}
-
 /* ---- phases ---- */
-typedef struct { const Plan *plan; int mask; } PhaseOf;
+typedef struct { Plan *plan; Phase *ph; Pools *pools; int left; } Making;      /* left: phases still to plan, this one too */
 
-static Ref fix_every(Graph *g, Node n, void *ctx)
+static void plan_one(void *ctx, Arena *scratch)
 {
-    const PhaseOf *c = ctx;
-    if (n.op != OP_EVERY)
-        return graph_add(g, n);
-    int i = 0;
-    while (i < c->plan->nperiod && c->plan->period[i] != (int)n.imm)
-        i++;
-    Node k = {.op = OP_CONST, .dom = CONST_, .ty = BOOL, .imm = c->mask >> i & 1};
-    return graph_add(g, k);
+    Making *m = ctx;
+    Plan *pl = m->plan;
+    int n = m->ph->g->len, all = pl->nentry << pl->nperiod;
+    Planner p = {.plan = pl, .ph = m->ph, .g = m->ph->g, .arena = scratch, .pools = m->pools, .nvariant = pl->rule->nvariant};
+    p.limit = pl->work + (MOST_WORK > pl->work ? (MOST_WORK - pl->work) / m->left : 0);
+    p.reach = MOST_REACH / all + 3 * n;                    /* two or three passes may each compute everything again */
+    p.temp = NEWS(scratch, int, n + 1);
+    memset(p.temp, -1, sizeof(int) * (size_t)(n + 1));
+    for (int i = 0; i < m->pools->n; i++)
+        m->pools->v[i].used = 0;
+    place_work(&p);
+    make_stages(&p);
+    m->ph->cheaper = m->ph->cheaper || p.spent;
+    if (scratch->bytes > pl->scratch)
+        pl->scratch = scratch->bytes;
 }
 
-static bool unchanged(const Graph *g, Write w)
+static void note_state(Plan *pl, int variant, int mem)
 {
-    const Node *n = &g->n[w.val];
-    return w.state == TO_P ? n->op == OP_P : n->op == OP_STATE && n->sym == w.state;
+    if (pl->mem[mem].kind == MEM_STATE)
+        pl->state_used[variant * pl->rule->nstate + pl->mem[mem].sym] = true;
 }
 
-/* The entry as it is when exactly the periods of `mask` divide t. A small state that takes another's value as it stands gets it
- * through an operation, so that stores can be ordered. */
-static void make_phase(Plan *pl, const Entry *e, int mask, Phase *ph)
+static void note_stages(Plan *pl, const Phase *ph)
 {
-    Rule r = *pl->rule;
-    Entry one = {.name = e->name, .body = NEWS(pl->arena, Body, r.nvariant)};
-    ph->body = one.body;
-    for (int v = 0; v < r.nvariant; v++) {
-        one.body[v].n = e->body[v].n;
-        one.body[v].w = NEWS(pl->arena, Write, e->body[v].n + 1);
-        if (e->body[v].n)
-            memcpy(one.body[v].w, e->body[v].w, sizeof(Write) * (size_t)e->body[v].n);
-    }
-    r.entry = &one;
-    r.nentry = 1;
-    PhaseOf ctx = {pl, mask};
-    rule_rewrite(&r, fix_every, &ctx);
-    pass_fold(&r, NULL);
-    for (int v = 0; v < r.nvariant; v++) {
-        Body *b = &one.body[v];
-        int n = 0;
-        for (int i = 0; i < b->n; i++)
-            if (!unchanged(&r.g, b->w[i]))
-                b->w[n++] = b->w[i];
-        b->n = n;
-        for (int i = 0; i < n; i++) {
-            Dom d = b->w[i].state == TO_P ? ELEM : r.state[b->w[i].state].dom;
-            const Node *x = &r.g.n[b->w[i].val];
-            if (d != ELEM && in_memory(x)) {
-                Node c = {.op = OP_COPY, .dom = x->dom, .ty = NUM, .nargs = 1, .arg = &b->w[i].val, .file = x->file, .line = x->line};
-                b->w[i].val = graph_add(&r.g, c);
-            }
+    for (int i = 0; i < ph->nstage; i++) {
+        const Stage *s = &ph->stage[i];
+        for (int v = 0; v < pl->rule->nvariant; v++) {
+            if (s->kind != S_GROUP && s->variant != v)
+                continue;
+            for (int j = 0; j < s->nload; j++)
+                note_state(pl, v, s->load[j].mem);
+            for (int j = 0; j < s->nstore; j++)
+                note_state(pl, v, s->store[j].mem);
         }
     }
-    rule_rewrite(&r, NULL, NULL);
-    ph->g = NEW(pl->arena, Graph);
-    *ph->g = r.g;
-    plan_phase_stages(pl, ph);
 }
 
-static void find_periods(Plan *pl)
+static void plan_all(void *ctx, Arena *scratch)
 {
-    for (Ref i = 0; i < pl->rule->g.len; i++) {
-        const Node *n = &pl->rule->g.n[i];
-        bool seen = n->op != OP_EVERY;
-        for (int j = 0; j < pl->nperiod; j++)
-            seen = seen || pl->period[j] == (int)n->imm;
-        if (!seen && pl->nperiod < 8)
-            pl->period[pl->nperiod++] = (int)n->imm;
+    Plan *pl = ctx;
+    Pools pools = {.arena = scratch};
+    int left = pl->nentry << pl->nperiod;
+    for (int e = 0; e < pl->nentry; e++)
+        for (int m = 0; m < pl->entry[e].nphase; m++, left--) {
+            Making make = {pl, &pl->entry[e].phase[m], &pools, left};
+            arena_scratch(pl->arena, plan_one, &make);
+            note_stages(pl, make.ph);
+        }
+}
+
+static void number_stages(Plan *pl)
+{
+    pl->at = NEWS(pl->arena, StageAt, pl->nfn + 1);
+    for (int e = 0; e < pl->nentry; e++)
+        for (int m = 0; m < pl->entry[e].nphase; m++)
+            for (int i = 0; i < pl->entry[e].phase[m].nstage; i++) {
+                const Stage *s = &pl->entry[e].phase[m].stage[i];
+                pl->at[s->fn] = (StageAt){&pl->entry[e], m, s};
+            }
+}
+
+Plan *plan_make(Arena *a, Rule *r, const Phases *phases, Type p, Type g, Type state)
+{
+    Plan *pl = NEW(a, Plan);
+    *pl = (Plan){.arena = a, .rule = r, .p = p, .g = g, .state = state, .real = type_info[p].compute, .nperiod = phases->nperiod};
+    memcpy(pl->period, phases->period, sizeof pl->period);
+    pl->entry = NEWS(a, PlanEntry, r->nentry);
+    pl->nentry = r->nentry;
+    pl->state_used = NEWS(a, bool, r->nvariant * r->nstate + 1);
+    fixed_mems(pl);
+    for (int e = 0; e < r->nentry; e++) {
+        PlanEntry *pe = &pl->entry[e];
+        *pe = (PlanEntry){r->entry[e].name, NEWS(a, Phase, phases->nphase), phases->nphase};
+        for (int m = 0; m < pe->nphase; m++) {
+            const PhaseRule *from = &phases->phase[e * phases->nphase + m];
+            pe->phase[m] = (Phase){.g = from->g, .body = from->body};
+        }
     }
+    arena_scratch(a, plan_all, pl);
+    number_stages(pl);
+    return pl;
 }
 
 int plan_phase(const Plan *p, double t)
@@ -174,66 +191,4 @@ bool plan_uses_t(const Plan *p)
     return false;
 }
 
-static void fixed_mems(Plan *pl)
-{
-    const Rule *r = pl->rule;
-    PUSH(pl->arena, pl->mem, pl->nmem, pl->mem_cap) = (Mem){MEM_P, 0, ELEM, ELEM, false, pl->p, "p"};
-    PUSH(pl->arena, pl->mem, pl->nmem, pl->mem_cap) = (Mem){MEM_G, 0, ELEM, ELEM, false, pl->g, "g"};
-    for (int i = 0; i < r->ninput; i++)
-        PUSH(pl->arena, pl->mem, pl->nmem, pl->mem_cap) =
-            (Mem){MEM_INPUT, i, r->input[i].dom, r->input[i].dom, false, r->input[i].dom == ELEM ? pl->g : mem_type_of(pl, r->input[i].dom), r->input[i].name};
-    for (int i = 0; i < r->nstate; i++) {
-        const State *s = &r->state[i];
-        bool free_type = s->dom == ELEM || s->dom == ROW || s->dom == COL;
-        Type t = !free_type ? T_F64 : s->type >= 0 ? (Type)s->type : s->dom == ELEM ? pl->state : pl->real;
-        PUSH(pl->arena, pl->mem, pl->nmem, pl->mem_cap) = (Mem){MEM_STATE, i, s->dom, s->dom, false, t, s->name};
-    }
-}
-
-static void note_state(Plan *pl, int variant, int mem)
-{
-    if (pl->mem[mem].kind == MEM_STATE)
-        pl->state_used[variant * pl->rule->nstate + pl->mem[mem].sym] = true;
-}
-
-Plan *plan_make(Arena *a, Rule *r, Type p, Type g, Type state)
-{
-    Plan *pl = NEW(a, Plan);
-    *pl = (Plan){.arena = a, .rule = r, .p = p, .g = g, .state = state, .real = type_info[p].compute};
-    pl->entry = NEWS(a, PlanEntry, r->nentry);
-    pl->nentry = r->nentry;
-    pl->state_used = NEWS(a, bool, r->nvariant * r->nstate + 1);
-    find_periods(pl);
-    fixed_mems(pl);
-    for (int e = 0; e < r->nentry; e++) {
-        PlanEntry *pe = &pl->entry[e];
-        pe->name = r->entry[e].name;
-        pe->nphase = 1 << pl->nperiod;
-        pe->phase = NEWS(a, Phase, pe->nphase);
-        for (int m = 0; m < pe->nphase; m++) {
-            make_phase(pl, &r->entry[e], m, &pe->phase[m]);
-            for (int i = 0; i < pe->phase[m].nstage; i++) {
-                const Stage *s = &pe->phase[m].stage[i];
-                for (int v = 0; v < r->nvariant; v++) {
-                    if (s->kind != S_GROUP && s->variant != v)
-                        continue;
-                    for (int j = 0; j < s->nload; j++)
-                        note_state(pl, v, s->load[j].mem);
-                    for (int j = 0; j < s->nstore; j++)
-                        note_state(pl, v, s->store[j].mem);
-                }
-            }
-        }
-    }
-    return pl;
-}
-
-StageAt plan_at(const Plan *p, int fn)
-{
-    for (int e = 0; e < p->nentry; e++)
-        for (int m = 0; m < p->entry[e].nphase; m++)
-            for (int i = 0; i < p->entry[e].phase[m].nstage; i++)
-                if (p->entry[e].phase[m].stage[i].fn == fn)
-                    return (StageAt){&p->entry[e], m, &p->entry[e].phase[m].stage[i]};
-    return (StageAt){NULL, 0, NULL};
-}
+StageAt plan_at(const Plan *p, int fn) { return fn >= 0 && fn < p->nfn ? p->at[fn] : (StageAt){NULL, 0, NULL}; }

@@ -22,7 +22,7 @@
  * constants; a step runs the phase of its t. */
 #ifndef OPTC_PLAN_H
 #define OPTC_PLAN_H
-#include "ir.h"
+#include "phases.h"
 
 enum { SEG = OPTC_SEG, LANES = OPTC_LANES, ROW_LANES = OPTC_ROW_LANES, COL_LANES = OPTC_COL_LANES };
 
@@ -46,7 +46,7 @@ typedef struct Stage {
     StageKind kind;
     int variant;           /* of the rule; group stages belong to all and say 0 */
     int time, level;
-    Ref *body; int nbody, body_cap;        /* operations in order */
+    Ref *body; int nbody;                  /* operations in order */
     Access *load; int nload;               /* values read from memory, elem or not */
     Access *store; int nstore;
     Access *fold; int nfold;               /* reductions whose partials this stage writes: val is the reduction node */
@@ -57,7 +57,12 @@ typedef struct Stage {
     int fn;                                /* number of the emitted function */
 } Stage;
 
-typedef struct { Stage *stage; int nstage, cap; Graph *g; Body *body; } Phase;
+typedef struct Phase {
+    Graph *g;
+    Body *body;                    /* by variant */
+    Stage *stage; int nstage;
+    bool cheaper;                  /* the search for it was cut short: over MOST_WORK steps */
+} Phase;
 typedef struct { const char *name; Phase *phase; int nphase; } PlanEntry;
 
 typedef struct Plan {
@@ -65,13 +70,19 @@ typedef struct Plan {
     Rule *rule;
     Type p, g, state, real;        /* storage types, and what elements are computed in */
     Mem *mem; int nmem, mem_cap;
-    int period[8], nperiod;        /* phase number = bits by period */
+    int period[MAX_PERIODS], nperiod;        /* phase number = bits by period */
     PlanEntry *entry; int nentry;
     bool *state_used;              /* [variant * nstate + state] */
     int nfn;
+    struct StageAt *at;            /* by number of function */
+    int64_t work;                  /* steps that planning took: values and arcs looked at */
+    size_t scratch;                /* the most bytes it had on the side at a time */
 } Plan;
 
-Plan *plan_make(Arena *a, Rule *r, Type p, Type g, Type state);
+/* What planning may cost. A plan that would take more is made with a cheaper search; its phases say so. */
+enum { MOST_WORK = 24 * 1000 * 1000, MOST_REACH = 200 * 1000 };       /* steps; values that are computed again */
+
+Plan *plan_make(Arena *a, Rule *r, const Phases *phases, Type p, Type g, Type state);
 int plan_phase(const Plan *p, double t);                     /* the phase of step t */
 typedef struct StageAt { const PlanEntry *entry; int phase; const Stage *stage; } StageAt;
 StageAt plan_at(const Plan *p, int fn);                      /* where the stage of that number stands: 0 <= fn < nfn; stage NULL: dropped */

@@ -59,6 +59,8 @@ void plan_print(Buf *b, const Plan *p, bool terse)
             for (int v = 1; v < r->nvariant; v++)
                 buf_printf(b, ", %d (%s)", bytes[v], variant_tensors(&r->variant[v]));
             buf_puts(b, "\n");
+            if (ph->cheaper)
+                buf_printf(b, "  planned with a cheaper search: over %d steps of work\n", MOST_WORK);
             for (int i = 0; i < ph->nstage && !terse; i++)
                 put_stage(b, p, ph, &ph->stage[i], i);
         }
@@ -68,7 +70,7 @@ void plan_print(Buf *b, const Plan *p, bool terse)
         for (int i = 0; i < r->nstate; i++)
             if (p->state_used[v * r->nstate + i]) {
                 const Mem *m = &p->mem[plan_mem_of_state(p, i)];
-                buf_printf(b, "%s %s (%s, %s)", any ? "," : "", m->name, dom_name[m->dom], type_info[m->type].name);
+                buf_printf(b, "%s %s (%s, %s)", any ? "," : "", m->name, dom_info[m->dom].name, type_info[m->type].name);
                 any = true;
             }
         buf_puts(b, any ? "\n" : " none\n");

@@ -1,29 +1,84 @@
-/* Inside of the planner: one phase being planned. plan.c owns memory and phases, place.c decides which pass does what, stages.c
- * writes the stages down. */
+/* Inside of the planner: one phase being planned.
+ *
+ *   plan.c     owns memory and phases
+ *   place.c    decides which pass over the elements does what, by a search with a budget
+ *   loads.c    what such a pass loads, by a minimum cut (cut.c); solves again only what a move of the search changed
+ *   stages.c   writes the passes down as stages
+ *   lists.c    the list stages between them, which make small values
+ *
+ * What the plan keeps lives in its own arena; everything else in a scratch arena that goes with the phase. */
 #ifndef OPTC_PLANNER_H
 #define OPTC_PLANNER_H
+#include "cut.h"
 #include "plan.h"
 
-typedef struct {                 /* planning one phase */
+typedef struct { Access *v; int n, cap; } List;
+
+typedef struct Pass {            /* one elem pass of one variant */
+    List load, store, fold;
+    List keep;                   /* the loads that are temporaries of earlier passes */
+    bool tile, cols;             /* folds to more than the tensor; to columns */
+    bool coarse;                 /* its cut did not look at everything */
+    int64_t bytes;               /* per element, times 16 */
+    uint64_t touches[2];         /* by write: its target or its value is among what the pass may load or compute */
+} Pass;
+
+typedef struct Route {           /* one variant's way through the passes */
+    const Body *body;
+    bool *in;                    /* which nodes it needs */
+    int *at;                     /* elem reductions: the pass that folds them */
+    int *put;                    /* by write: the pass that stores it; -1: not of elements */
+    int *target;                 /* by state + 1: the write to it, or -1 */
+    int *first, *next;           /* by value: the first write of it, by write: the next one of the same value; -1: none */
+    Ref *fold; int *fold_from;   /* elem reductions in order of their pass; where those of a pass begin */
+    Pass **pass;
+    int *reach;                  /* by pass: how many values its cut may look at */
+    List *want;                  /* by pass: values that later passes load as temporaries (see loads.c) */
+    int *kept;                   /* by value: how many passes load it as a temporary */
+    bool *dirty; int ndirty, top;        /* passes to solve again; none above `top` is */
+} Route;
+
+typedef struct { Route *route; int k; Pass *was; } Undo;
+
+typedef struct Draft {           /* a stage in the making */
+    Stage s;
+    List load, store, fold, fin;
+    Ref *body; int nbody, cap;
+} Draft;
+
+typedef struct Planner {         /* planning one phase */
     Plan *plan;
     Phase *ph;
     Graph *g;
-    Arena *arena;
-    int *at[MAX_VARIANTS];           /* elem reductions: the pass that folds them */
+    Arena *arena;                /* scratch */
+    int nvariant;
+    Route *route;                /* by variant */
     int *time, *late;            /* passes before a value is known; the last time it may become known */
-    int *lev;
-    bool *in[MAX_VARIANTS];          /* which nodes a variant needs */
-    int npass, nvariant;
-    int *put[MAX_VARIANTS];          /* by write: the pass that stores it (elem targets) */
-    int *temp, ntemp;            /* small values and kept elem values: their Mem, or -1; how many have one */
-    bool *taken;                 /* Mems in use in this phase */
-    bool *want;                  /* scratch of gather */
-} P;
+    int *lev;                    /* of small values: the order within a time */
+    int npass;
+    Ref *fold; int nfold;        /* elem reductions */
+    int *temp;                   /* by value: the Mem of its temporary, or -1 */
 
-typedef struct { Access *v; int n, cap; } List;
-typedef struct { List load, store, fold; bool tile, cols; } Pass;         /* one elem pass of one variant */
+    /* the search */
+    int64_t total;               /* bytes per element of all passes, times 16 */
+    int64_t limit;               /* of plan->work, for the search */
+    int reach;                   /* values that the cuts of all passes may look at */
+    List roots;                  /* of the pass being solved */
+    bool spent;                  /* the limit was met */
+    Cut cut;
+    int *mark, now;              /* by value: what it is to the pass being solved, see loads.c */
+    int *local;                  /* by value: its vertex in the cut */
+    Ref *near, *vertex;          /* stacks of loads.c */
+    Pass **spare; int nspare, spare_cap;
+    Undo *undo; int nundo, undo_cap;
 
-static inline Dom pdom(const P *p, Ref r)      /* constants that need computing are computed with the group's values */
+    /* the stages */
+    Draft *draft; int ndraft, draft_cap;
+    int *table, table_cap;       /* drafts by what stage_at is asked for */
+    struct Pools *pools;         /* arrays of other phases to use again */
+} Planner;
+
+static inline Dom pdom(const Planner *p, Ref r)      /* constants that need computing are computed with the group's values */
 {
     Dom d = (Dom)p->g->n[r].dom;
     return d < GROUP ? GROUP : d;
@@ -32,18 +87,38 @@ static inline Dom pdom(const P *p, Ref r)      /* constants that need computing 
 static inline bool inlined(const Node *n) { return n->op == OP_CONST || n->op == OP_HYPER || n->op == OP_STEP || n->op == OP_COUNT; }
 static inline bool in_memory(const Node *n) { return n->op == OP_P || n->op == OP_G || n->op == OP_STATE || n->op == OP_INPUT; }
 static inline bool computed(const Node *n) { return !inlined(n) && !in_memory(n); }
-static inline bool elem_fold(const P *p, Ref r) { const Node *n = &p->g->n[r]; return is_red(n) && n->from == ELEM && !is_global(n); }
+static inline bool elem_fold(const Planner *p, Ref r)
+{
+    const Node *n = &p->g->n[r];
+    return is_red(n) && n->from == ELEM && !is_global(n);
+}
+static inline Dom target_dom(const Plan *pl, int state) { return state == TO_P ? ELEM : pl->rule->state[state].dom; }
+static inline int bytes_of(const Planner *p, int mem) { return type_info[p->plan->mem[mem].type].bytes; }
+static inline void list_add(Arena *a, List *l, Ref val, int mem) { PUSH(a, l->v, l->n, l->cap) = (Access){val, mem}; }
+void list_sort(List *l);                     /* by value */
 
 /* plan.c */
-int new_mem(P *p, Mem m);
+int new_mem(Planner *p, Mem m);
 int leaf_mem(const Plan *pl, const Node *n);
-int temp_of(P *p, Ref r);
-static inline int bytes_of(const P *p, int mem) { return type_info[p->plan->mem[mem].type].bytes; }
+int temp_of(Planner *p, Ref r);
 
 /* place.c */
-void place_work(P *p);                       /* fills in, at, put, time, npass */
-int place_loads(P *p, Pass *pass);           /* pass[variant * (npass + 1) + k]; the bytes per element times 16 */
+void place_work(Planner *p);                 /* fills the routes and npass */
+
+/* loads.c */
+void loads_begin(Planner *p);                /* every pass solved once: total */
+void loads_dirty(Route *t, int k);
+bool loads_settle(Planner *p);               /* solves what is dirty; false: impossible, or over the limit */
+void loads_keep(Planner *p);                 /* what was settled stays … */
+void loads_undo(Planner *p, int64_t total);  /* … or is as it was */
+void loads_moved(Planner *p, Ref r, int from);            /* r is known at another time than `from` */
 
 /* stages.c */
-void make_stages(P *p, Pass *pass);          /* fills the phase's stages */
+enum { ELEM_LEVEL = 1 << 20 };               /* elem passes come after the list stages of their time */
+int stage_at(Planner *p, int time, int level, StageKind kind, int variant);      /* number of a draft */
+void make_stages(Planner *p);                /* fills the phase's stages */
+
+/* lists.c */
+void find_levels(Planner *p);
+void make_list_stages(Planner *p);
 #endif

@@ -32,7 +32,7 @@ static void make_arrays(Arena *a, const Plan *p, Program *out)
     for (int k = 0; k < p->nmem; k++) {
         const Mem *x = &p->mem[k];
         const State *s = x->kind == MEM_STATE ? &r->state[x->sym] : NULL;
-        m[k] = (ProgArray){x->kind, x->dom, x->from, x->by, (int)x->type, x->name ? x->name : "", dom_name[x->dom], s && s->init == INIT_COPY_P, s && s->init == INIT_FILL ? s->value : 0, 0};
+        m[k] = (ProgArray){x->kind, x->dom, x->from, x->by, (int)x->type, x->name ? x->name : "", s && s->init == INIT_COPY_P, s && s->init == INIT_FILL ? s->value : 0, 0};
         for (int v = 0; s && v < r->nvariant; v++)
             m[k].kept |= (unsigned)p->state_used[v * r->nstate + x->sym] << v;
     }
@@ -65,7 +65,7 @@ static ProgStage make_stage(Arena *a, const Plan *p, const PlanEntry *en, int ph
     ProgStage x = {.kind = s->kind, .variant = s->variant, .time = s->time, .fn = s->fn, .form = stage_form(s), .name = stage_name[s->kind], .where = where(a, p, s)};
     x.reads = numbers(a, s->load, s->nload, s->fin, s->nfin, &x.nreads);
     x.writes = numbers(a, s->store, s->nstore, s->fold, s->nfold, &x.nwrites);
-    x.kernel = arena_printf(a, "%s%s", prefix ? prefix : "", emit_stage_name(a, p, en->name, phase, s));
+    x.kernel = emit_prefixed(a, prefix, p, en->name, phase, s);
     return x;
 }
 
@@ -155,7 +155,7 @@ static void put_arrays(Buf *b, const Program *p, const char *id)
     buf_printf(b, "static const ProgArray array_%s[] = {\n", id);
     for (int k = 0; k < p->narray; k++) {
         const ProgArray *m = &p->array[k];
-        buf_printf(b, "    {%s, (Dom)%d, (Dom)%d, (StageKind)%d, %d, \"%s\", \"%s\", %s, ", kind[m->kind], m->dom, m->from, m->by, m->type, m->name, m->domain, flag(m->copies_p));
+        buf_printf(b, "    {%s, (Dom)%d, (Dom)%d, (StageKind)%d, %d, \"%s\", %s, ", kind[m->kind], m->dom, m->from, m->by, m->type, m->name, flag(m->copies_p));
         put_double(b, m->value);
         buf_printf(b, ", %uu},\n", m->kept);
     }

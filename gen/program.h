@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "../templates/shape.h"
+#include "../templates/domains.h"
 #include "../templates/counts.h"
 #include "variants.h"
 
@@ -31,7 +32,7 @@ typedef struct ProgArray {
     Dom dom, from;                 /* partials: folded to, folded from */
     StageKind by;                  /* partials: the kind of stage that folds, by whose units they lie */
     int type;                      /* number of a storage type */
-    const char *name, *domain;     /* domain: its name */
+    const char *name;
     bool copies_p; double value;   /* states: what they start as */
     unsigned kept;                 /* states: bits, the variants whose tensors keep it */
 } ProgArray;

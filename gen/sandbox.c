@@ -11,6 +11,7 @@
 enum { MEM_CAP = 16 << 20, TICK = 100 };
 static const long long TICKS_CAP = 5 * 1000 * 1000;    /* a spec needs thousands */
 static const size_t CHURN_CAP = (size_t)512 << 20;     /* bytes asked for over the whole run: copying long strings is not free */
+static const double PARSE_CAP = 2e7;                   /* steps of Lua's parser: a tenth of a second; a spec needs thousands */
 static const double CPU_CAP = 1.0;                     /* seconds of this thread: for what neither counts, such as comparing long strings */
 
 static void *bounded_alloc(void *ud, void *p, size_t old, size_t size)
@@ -107,7 +108,7 @@ int spec_error(lua_State *L, const char *fmt, ...)
     int line;
     sandbox_where(L, &path, &line);
     int s = spec_of_source(t, path);
-    diag_set(t->diag, path, line, s >= 0 ? t->spec[s].text : NULL, "%s", b.s ? b.s : "out of memory");
+    diag_set(t->diag, path, line, s >= 0 ? t->spec[s].text : NULL, "%s", buf_text(&b) ? buf_text(&b) : "out of memory");
     buf_free(&b);
     lua_pushliteral(L, "spec error");
     return lua_error(L);
@@ -228,6 +229,13 @@ lua_State *sandbox_open(Trace *t)
 
 bool sandbox_load(Trace *t, SpecFile *s)
 {
+    /* Lua's parser counts nothing: what it would take is reckoned first. */
+    s->tok = lex(t->arena, s->text, &s->ntok);
+    if (parse_price(t->arena, s->tok, s->ntok) > PARSE_CAP) {
+        diag_set(t->diag, s->path, 0, NULL, "the spec would take too long to read: too many functions inside each other, with too many locals");
+        lua_pushliteral(t->L, "spec error");
+        return false;
+    }
     /* A name of our own: Lua cuts long paths short in its messages. */
     const char *name = lua_pushfstring(t->L, "@spec%d", (int)(s - t->spec));
     int rc = luaL_loadbufferx(t->L, s->text, strlen(s->text), name, "t");

@@ -33,7 +33,7 @@ static void put_range(Buf *b, const Hyper *h)
 static void print_node(Buf *b, const Rule *r, Ref i)
 {
     const Node *n = &r->g.n[i];
-    buf_printf(b, "  %%%d = %s %s", i, op_info[n->op].name, dom_name[n->dom]);
+    buf_printf(b, "  %%%d = %s %s", i, op_info[n->op].name, dom_info[n->dom].name);
     if (n->ty == BOOL)
         buf_puts(b, ":bool");
     for (int k = 0; k < n->nargs; k++)
@@ -43,12 +43,12 @@ static void print_node(Buf *b, const Rule *r, Ref i)
     case OP_HYPER: buf_printf(b, " %s", r->hyper[n->sym].name); break;
     case OP_STATE: buf_printf(b, " %s", r->state[n->sym].name); break;
     case OP_INPUT: buf_printf(b, " %s", r->input[n->sym].name); break;
-    case OP_COUNT: buf_printf(b, " %s", dom_name[n->from]); break;
+    case OP_COUNT: buf_printf(b, " %s", dom_info[n->from].name); break;
     case OP_RANDOM: case OP_NORMAL: buf_printf(b, " %s %d", r->hyper[n->sym].name, (int)n->imm); break;
     default: break;
     }
     if (is_red(n))
-        buf_printf(b, " from %s", dom_name[n->from]);
+        buf_printf(b, " from %s", dom_info[n->from].name);
     if (n->name)
         buf_printf(b, " '%s", n->name);
     if (n->line)
@@ -96,10 +96,10 @@ void rule_print(Buf *b, const Rule *r)
         buf_puts(b, "\n");
     }
     for (int i = 0; i < r->ninput; i++)
-        buf_printf(b, "input %s %s\n", r->input[i].name, dom_name[r->input[i].dom]);
+        buf_printf(b, "input %s %s\n", r->input[i].name, dom_info[r->input[i].dom].name);
     for (int i = 0; i < r->nstate; i++) {
         const State *s = &r->state[i];
-        buf_printf(b, "state %s %s %s ", s->name, dom_name[s->dom], s->type < 0 ? "any" : type_info[s->type].name);
+        buf_printf(b, "state %s %s %s ", s->name, dom_info[s->dom].name, s->type < 0 ? "any" : type_info[s->type].name);
         if (s->init == INIT_COPY_P)
             buf_puts(b, "copy");
         else

@@ -53,13 +53,13 @@ static bool push_own(lua_State *L, Trace *t, SpecFile *s, const char *name)
     if ((i = find_state(t, s, name)) >= 0) {
         t->read[i] = true;
         Dom d = t->rule->state[i].dom;
-        s->uses_view = s->uses_view || d == ROW || d == COL || d == SLICE;
+        s->uses_view = s->uses_view || (dom_inside(d) && d != ELEM);
         push_value(L, t->state[i]);
     } else if ((i = find_hyper(t, s, name)) >= 0) {
         push_value(L, leaf(t, OP_HYPER, GROUP, i));
     } else if ((i = find_input(t, s, name)) >= 0) {
         Dom d = t->rule->input[i].dom;
-        s->uses_view = s->uses_view || d == ROW || d == COL;
+        s->uses_view = s->uses_view || (dom_inside(d) && d != ELEM);
         push_value(L, leaf(t, OP_INPUT, d, i));
     } else {
         lua_rawgeti(L, LUA_REGISTRYINDEX, s->opts);
@@ -123,8 +123,8 @@ static void assign(lua_State *L, Trace *t, const char *name, Ref *slot, Dom dom)
     const Node *n = &r->g.n[v];
     if (n->ty == BOOL)
         spec_error(L, "'%s' cannot hold %s: turn it into numbers with where(c, 1, 0)", name, describe(t, v));
-    if (dom_join(n->dom, dom) != dom)
-        spec_error(L, "'%s' has one value per %s and cannot take %s: reduce it first", name, dom_name[dom], describe(t, v));
+    if (!dom_spreads((Dom)n->dom, dom))
+        spec_error(L, "'%s' has one value per %s and cannot take %s: reduce it first", name, dom_info[dom].name, describe(t, v));
     *slot = n->dom == dom ? v : trace_copy(t, v, dom);         /* later reads see the declared domain */
 }
 

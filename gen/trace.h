@@ -4,6 +4,7 @@
  *   lang.c      the functions and operators of the language, each recording nodes
  *   declare.c   the fields of a spec: hyper, options, state, inputs, entries
  *   compose.c   "clip(1),ema(0.9)": the wrappers and their arguments
+ *   lex.c       the tokens of a spec's text, and what parsing it will cost
  *   lint.c      Lua's own tests on symbolic values, which Lua gives no way to trap
  *   trace.c     the environment of an entry, inner(), every(), and the order of it all
  *
@@ -13,6 +14,7 @@
 #include "diag.h"
 #include "gen.h"
 #include "ir.h"
+#include "lex.h"
 
 #include <lauxlib.h>
 #include <lua.h>
@@ -20,6 +22,7 @@
 typedef struct SpecFile {             /* one loaded spec: the rule or a wrapper */
     const char *name, *prefix;        /* prefix: "" for the rule, "ema." for a wrapper */
     const char *path, *text;
+    const Tok *tok; int ntok;         /* of the text, once it is loaded */
     int file;                         /* in Rule.files */
     bool is_wrapper;
     int table, env, opts;             /* registry references: the spec's table, its environment, its options by name */

@@ -1,6 +1,7 @@
 #include "util.h"
 
 #include <ctype.h>
+#include <limits.h>
 #include <locale.h>
 #include <math.h>
 #include <stdatomic.h>
@@ -10,23 +11,31 @@
 
 #include "../templates/hash.h"
 
-struct ArenaBlock { struct ArenaBlock *next; max_align_t data[]; };
+struct ArenaBlock { struct ArenaBlock *next; size_t cap; max_align_t data[]; };
+
+void arena_out(Arena *a)
+{
+    if (!a->out)
+        abort();   /* an arena without an owner that can fail: a bug of ours */
+    longjmp(*a->out, 1);
+}
+
+static size_t whole(size_t size) { return (size + 15) & ~(size_t)15; }
 
 void *arena_alloc(Arena *a, size_t size)
 {
-    size = (size + 15) & ~(size_t)15;
+    size = whole(size);
     if (!a->head || a->cap - a->used < size) {
         size_t cap = size > 65536 ? size : 65536;
         struct ArenaBlock *b = cap < SIZE_MAX / 2 ? calloc(1, sizeof *b + cap) : NULL;
-        if (!b) {
-            if (!a->out)
-                abort();   /* an arena without an owner that can fail: a bug of ours */
-            longjmp(*a->out, 1);
-        }
+        if (!b)
+            arena_out(a);
         b->next = a->head;
+        b->cap = cap;
         a->head = b;
         a->used = 0;
         a->cap = cap;
+        a->bytes += cap;
     }
     void *p = (char *)a->head->data + a->used;
     a->used += size;
@@ -45,14 +54,25 @@ char *arena_strdup(Arena *a, const char *s) { return arena_strndup(a, s, strlen(
 
 char *arena_printf(Arena *a, const char *fmt, ...)
 {
-    Buf b = {0};
-    va_list ap;
+    va_list ap, again;
     va_start(ap, fmt);
-    buf_vprintf(&b, fmt, ap);
+    va_copy(again, ap);
+    int n = vsnprintf(NULL, 0, fmt, ap);
     va_end(ap);
-    char *s = arena_strdup(a, b.s ? b.s : "");
-    buf_free(&b);
+    if (n < 0)
+        arena_out(a);
+    char *s = arena_alloc(a, (size_t)n + 1);
+    vsnprintf(s, (size_t)n + 1, fmt, again);
+    va_end(again);
     return s;
+}
+
+size_t arena_bytes(const Arena *a)
+{
+    size_t n = 0;
+    for (const struct ArenaBlock *b = a->head; b; b = b->next)
+        n += b->cap;
+    return n;
 }
 
 void arena_free(Arena *a)
@@ -64,8 +84,25 @@ void arena_free(Arena *a)
     memset(a, 0, sizeof *a);
 }
 
+void arena_scratch(Arena *a, void (*f)(void *ctx, Arena *scratch), void *ctx)
+{
+    jmp_buf out, *outer = a->out;
+    Arena *scratch = NEW(a, Arena);                        /* not on the stack, which a jump may leave undefined */
+    if (outer && setjmp(out)) {
+        a->out = outer;
+        arena_free(scratch);
+        longjmp(*outer, 1);
+    }
+    a->out = scratch->out = outer ? &out : NULL;
+    f(ctx, scratch);
+    a->out = outer;
+    arena_free(scratch);
+}
+
 void *arena_grow(Arena *a, void *old, int *cap, int n, size_t item)
 {
+    if (*cap > INT_MAX / 2)
+        arena_out(a);
     int want = *cap ? *cap * 2 : 16;
     void *p = arena_alloc(a, (size_t)want * item);
     if (old)
@@ -74,20 +111,34 @@ void *arena_grow(Arena *a, void *old, int *cap, int n, size_t item)
     return p;
 }
 
+/* The last thing an arena handed out grows where it is. */
+static char *grown_in(Arena *a, const Buf *b, size_t cap)
+{
+    if (a->head && b->s && b->s + whole(b->cap) == (char *)a->head->data + a->used && whole(cap) - whole(b->cap) <= a->cap - a->used) {
+        a->used += whole(cap) - whole(b->cap);
+        return b->s;
+    }
+    char *s = arena_alloc(a, cap);
+    if (b->len)
+        memcpy(s, b->s, b->len + 1);
+    return s;
+}
+
 static bool buf_room(Buf *b, size_t more)
 {
     if (b->oom)
         return false;
-    if (b->len + more + 1 > b->cap) {
-        size_t cap = (b->len + more + 1) * 2;
-        char *s = realloc(b->s, cap < 256 ? 256 : cap);
-        if (!s) {
-            b->oom = true;
-            return false;
-        }
-        b->s = s;
-        b->cap = cap < 256 ? 256 : cap;
+    if (b->len + more + 1 <= b->cap)
+        return true;
+    size_t cap = (b->len + more + 1) * 2;
+    cap = cap < 256 ? 256 : cap;
+    char *s = b->arena ? grown_in(b->arena, b, cap) : realloc(b->s, cap);
+    if (!s) {
+        b->oom = true;
+        return false;
     }
+    b->s = s;
+    b->cap = cap;
     return true;
 }
 
@@ -107,6 +158,9 @@ void buf_vprintf(Buf *b, const char *fmt, va_list ap)
     va_list again;
     va_copy(again, ap);
     int n = vsnprintf(NULL, 0, fmt, ap);
+    if (n < 0 && b->arena)
+        arena_out(b->arena);
+    b->oom = b->oom || n < 0;
     if (n >= 0 && buf_room(b, (size_t)n)) {
         vsnprintf(b->s + b->len, (size_t)n + 1, fmt, again);
         b->len += (size_t)n;
@@ -122,8 +176,17 @@ void buf_printf(Buf *b, const char *fmt, ...)
     va_end(ap);
 }
 
+const char *buf_text(const Buf *b) { return b->oom ? NULL : b->s ? b->s : ""; }
+
 char *buf_take(Buf *b)
 {
+    if (b->arena) {
+        char *copy = malloc(b->len + 1);
+        if (copy)
+            memcpy(copy, buf_text(b), b->len + 1);
+        *b = (Buf){0};
+        return copy;
+    }
     if (!b->s && !b->oom)
         buf_add(b, "", 0);
     char *s = b->oom ? NULL : b->s;
@@ -135,7 +198,8 @@ char *buf_take(Buf *b)
 
 void buf_free(Buf *b)
 {
-    free(b->s);
+    if (!b->arena)
+        free(b->s);
     memset(b, 0, sizeof *b);
 }
 

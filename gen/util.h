@@ -1,8 +1,9 @@
 /* Memory, text and hashing for one compilation.
  *
  * Everything a compilation makes lives in one Arena and is freed with it. An arena that cannot grow jumps to the
- * place its owner set (`out`), so that no pass checks for it. A Buf is the one growing piece of text: it remembers
- * that it ran out and hands NULL to whoever takes the text. */
+ * place its owner set (`out`), so that no pass checks for it. A Buf is the one growing piece of text. In an arena
+ * ({.arena = a}) it jumps as the arena does, so its text is always whole; else ({0}) it is malloc'ed, remembers that it
+ * ran out, and hands NULL to whoever asks for the text. */
 #ifndef OPTC_UTIL_H
 #define OPTC_UTIL_H
 #include <setjmp.h>
@@ -11,21 +12,26 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef struct Arena { struct ArenaBlock *head; size_t used, cap; jmp_buf *out; } Arena;
+typedef struct Arena { struct ArenaBlock *head; size_t used, cap, bytes; jmp_buf *out; } Arena;     /* bytes: of all its blocks */
 void *arena_alloc(Arena *a, size_t size);          /* zeroed, 16-byte aligned */
 char *arena_strdup(Arena *a, const char *s);
 char *arena_strndup(Arena *a, const char *s, size_t n);
+size_t arena_bytes(const Arena *a);                /* held, used or not */
+void arena_out(Arena *a) __attribute__((noreturn));        /* memory has ended: to the owner */
 char *arena_printf(Arena *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void arena_free(Arena *a);
+/* Runs f with an arena that is freed afterwards, also where memory ends and `a` jumps to its owner. */
+void arena_scratch(Arena *a, void (*f)(void *ctx, Arena *scratch), void *ctx);
 #define NEW(arena, T) ((T *)arena_alloc((arena), sizeof(T)))
 #define NEWS(arena, T, n) ((T *)arena_alloc((arena), sizeof(T) * (size_t)(n)))
 
-typedef struct Buf { char *s; size_t len, cap; bool oom; } Buf;
+typedef struct Buf { char *s; size_t len, cap; bool oom; Arena *arena; } Buf;
 void buf_add(Buf *b, const char *s, size_t n);
 void buf_puts(Buf *b, const char *s);
 void buf_printf(Buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void buf_vprintf(Buf *b, const char *fmt, va_list ap);
-char *buf_take(Buf *b);                            /* the text, owned by the caller (free); NULL after oom */
+const char *buf_text(const Buf *b);                /* the whole text; NULL: memory ended (never of one in an arena) */
+char *buf_take(Buf *b);                            /* likewise, owned by the caller (free) */
 void buf_free(Buf *b);
 void buf_double(Buf *b, double x);                 /* shortest text that reads back to the same double; inf, -inf, nan */
 

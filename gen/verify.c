@@ -30,7 +30,7 @@ static const char *bad_leaf(const Rule *r, const Node *n)
         right = n->dom == GROUP;
         break;
     case OP_COUNT:
-        right = n->dom >= GROUP && n->from > n->dom && n->from < NDOM && dom_join((Dom)n->from, (Dom)n->dom) == n->from
+        right = n->dom >= GROUP && n->from != n->dom && n->from < NDOM && dom_spreads((Dom)n->dom, (Dom)n->from)
              && !(n->dom == GROUP && n->from != ELEM && n->from != TENSOR);
         break;
     default: break;
@@ -56,18 +56,20 @@ static const char *bad_node(const Rule *r, Ref i)
         Ty want = o->kind == K_LOGIC || (o->kind == K_SEL && k == 0) ? BOOL : NUM;
         if (x->ty != want)
             return "an operand has the wrong type";
-        join = dom_join(join, x->dom);
-        if (is_global(n) && x->dom > TENSOR)
+        join = dom_join(join, (Dom)x->dom);
+        if (join == NDOM)
+            return "operands that vary along different axes";
+        if (is_global(n) && dom_inside((Dom)x->dom))
             return "a global reduction takes values per tensor";
     }
     switch (o->kind) {
     case K_LEAF: break;
     case K_RED:
-        if ((is_global(n) ? n->dom != GROUP : n->dom < TENSOR || join <= n->dom || n->dom == ELEM || (n->dom >= ROW && join != ELEM)) || n->from != join)
+        if ((is_global(n) ? n->dom != GROUP : n->dom < TENSOR || join == n->dom || !dom_spreads((Dom)n->dom, join)) || n->from != join)
             return "a reduction to a domain that is not below its operand's";
         break;
     default:
-        if (dom_join(n->dom, join) != n->dom)
+        if (!dom_spreads(join, (Dom)n->dom))
             return "the domain lies below an operand's";
     }
     bool truth = o->kind == K_CMP || o->kind == K_LOGIC || n->op == OP_EVERY;
@@ -136,7 +138,7 @@ bool pass_verify(Rule *r, Diag *d)
                 Write w = r->entry[e].body[v].w[k];
                 bool known = w.val >= 0 && w.val < r->g.len && w.state >= TO_P && w.state < r->nstate;
                 Dom dom = !known || w.state == TO_P ? ELEM : r->state[w.state].dom;
-                if (!known || dom_join(r->g.n[w.val].dom, dom) != dom || r->g.n[w.val].ty != NUM) {
+                if (!known || !dom_spreads((Dom)r->g.n[w.val].dom, dom) || r->g.n[w.val].ty != NUM) {
                     diag_set(d, NULL, 0, NULL, "rule %s: entry %s: write %d does not fit its target", r->name, r->entry[e].name, k);
                     return false;
                 }

@@ -19,7 +19,7 @@ typedef struct GpuBuilt {
 } GpuBuilt;
 typedef struct GpuRule {
     GpuBuilt *codes;
-    pthread_mutex_t lock;                  /* of codes, of the rule's Gen and of its path */
+    pthread_mutex_t lock;                  /* of codes and of the rule's path */
     char (*hash)[33];                      /* by Stage.fn: what tuning results know it by; "" where there is nothing to choose */
 } GpuRule;
 
@@ -27,7 +27,7 @@ typedef struct GpuRule {
 optc_status gpu_compile(optc_rule *r);
 optc_status gpu_code_for(optc_rule *r, int64_t elements, const GpuCode **out);         /* as is best for that many elements */
 optc_status gpu_code_with(optc_rule *r, const Launch *launch, const GpuCode **out);    /* launch: by Stage.fn */
-char *gpu_stage_source(optc_rule *r, const Stage *s, const Launch *l);                 /* its kernel alone, with this launch; malloc'ed; NULL: out of memory */
+char *gpu_stage_source(const optc_rule *r, const Stage *s, const Launch *l);                 /* its kernel alone, with this launch; malloc'ed; NULL: out of memory */
 void gpu_drop(optc_rule *r);
 void gpu_tuned_key(const optc_rule *r, int fn, int64_t elements, TunedKey *k);
 const Tuned *gpu_tuned(const optc_rule *r, int fn, int64_t elements, const char **from);      /* the result that this many elements use; NULL: none, the model decides */

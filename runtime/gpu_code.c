@@ -59,24 +59,13 @@ static void choose_launches(optc_rule *r, int64_t elements, Launch *l)
 }
 
 /* ---- one kernel alone ---- */
-char *gpu_stage_source(optc_rule *r, const Stage *s, const Launch *l)
+char *gpu_stage_source(const optc_rule *r, const Stage *s, const Launch *l)
 {
-    Gen *g = &r->more->gen;
     Launch *all = calloc((size_t)r->more->plan->nfn + 1, sizeof *all);
     if (!all)
         return NULL;
     all[s->fn] = *l;
-    pthread_mutex_lock(&r->more->gpu->lock);         /* emitting uses the rule's own memory */
-    const Launch *was = g->launch;
-    bool cite = g->cite;
-    g->launch = all;
-    g->only = s;
-    g->cite = false;
-    char *source = gen_emit(g, "cuda", "");
-    g->launch = was;
-    g->only = NULL;
-    g->cite = cite;
-    pthread_mutex_unlock(&r->more->gpu->lock);
+    char *source = gen_emit(&r->more->gen, &(EmitOptions){.target = "cuda", .command = "", .launch = all, .only = s}, NULL);
     free(all);
     return source;
 }
@@ -107,7 +96,7 @@ static char *join_parts(const Part *p, int n, size_t *size)
 }
 
 /* NULL: *why says what NVRTC said. */
-static char *compile_parts(optc_rule *r, const Nvrtc *n, size_t *size, char **why)
+static char *compile_parts(const optc_rule *r, const GpuBuilt *c, const Nvrtc *n, size_t *size, char **why)
 {
     Part part[MOST_PARTS] = {{0}};
     int count = emit_cuda_parts(r->more->plan), cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
@@ -115,15 +104,13 @@ static char *compile_parts(optc_rule *r, const Nvrtc *n, size_t *size, char **wh
     count = count > MOST_PARTS ? MOST_PARTS : count < 1 ? 1 : count;
     bool ok = true;
     for (int i = 0; i < count && ok; i++) {
-        r->more->gen.part = i;
-        r->more->gen.nparts = count;
-        part[i] = (Part){.n = n, .source = gen_emit(&r->more->gen, "cuda", ""), .name = r->more->rule->name, .arch = r->engine->gpu->arch};
+        EmitOptions o = {.target = "cuda", .command = "", .launch = c->code.launch, .part = i, .nparts = count, .cite = true};
+        part[i] = (Part){.n = n, .source = gen_emit(&r->more->gen, &o, NULL), .name = r->more->rule->name, .arch = r->engine->gpu->arch};
         ok = part[i].source != NULL;
         part[i].started = ok && i < count - 1 && pthread_create(&part[i].thread, NULL, build_part, &part[i]) == 0;
         if (ok && !part[i].started)
             build_part(&part[i]);                   /* the last one here; the others too where threads cannot be had */
     }
-    r->more->gen.part = r->more->gen.nparts = 0;
     *why = NULL;
     for (int i = 0; i < count; i++) {
         if (part[i].started)
@@ -206,15 +193,10 @@ static optc_status load_code(optc_rule *r, GpuBuilt *c, const char *cubins, size
 static bool in_package(optc_rule *r, Package *out, char *why, size_t nwhy)
 {
     char key[33];
-    const Launch *was = r->more->gen.launch;
-    r->more->gen.launch = NULL;
-    char *source = r->engine->more->cache.base ? gen_emit(&r->more->gen, "cuda", "") : NULL;
-    r->more->gen.launch = was;
-    if (!source)
-        return false;
-    hash_hex(emit_key(source), key);
+    char *source = r->engine->more->cache.base ? gen_emit(&r->more->gen, &(EmitOptions){.target = "cuda", .command = ""}, NULL) : NULL;
+    bool known = source && emit_key(source, key);
     free(source);
-    return package_find(&r->engine->more->cache, key, r->engine->gpu->arch, r->engine->gpu->d->version, out, why, nwhy);
+    return known && package_find(&r->engine->more->cache, key, r->engine->gpu->arch, r->engine->gpu->d->version, out, why, nwhy);
 }
 
 static optc_status load_package(optc_rule *r, GpuBuilt *c, const Package *p)
@@ -254,16 +236,14 @@ static bool use_package(optc_rule *r, GpuBuilt *c, char *why, size_t nwhy)
 static optc_status out_of_memory(void) { return fail(OPTC_ERROR_MEMORY, "optc_compile: out of memory"); }
 
 /* The key holds what decides the machine code: source with its launches, options, architecture, NVRTC's version, layout. */
-static bool code_key(optc_rule *r, const GpuBuilt *c, const Nvrtc *n, char key[33])
+static bool code_key(const optc_rule *r, const GpuBuilt *c, const Nvrtc *n, char key[33])
 {
     char all[256], code[33];
-    r->more->gen.launch = c->code.launch;
-    r->more->gen.cite = true;
-    char *source = gen_emit(&r->more->gen, "cuda", "");
-    if (!source)
-        return false;
-    hash_hex(emit_key(source), code);
+    char *source = gen_emit(&r->more->gen, &(EmitOptions){.target = "cuda", .command = "", .launch = c->code.launch}, NULL);
+    bool known = source && emit_key(source, code);
     free(source);
+    if (!known)
+        return false;
     int len = snprintf(all, sizeof all, "%s|%s|sm_%d|nvrtc %d|abi %d|parts", code, nvrtc_options(), r->engine->gpu->arch, n ? n->version : 0, OPTC_ABI);
     hash_hex(hash128(all, (size_t)len), key);
     return true;
@@ -276,7 +256,7 @@ static optc_status compile_code(optc_rule *r, GpuBuilt *c, const Nvrtc *n, Cache
     size_t size = 0;
     char target[32], compiler[32], *log = NULL;
     double t0 = now_ms();
-    char *cubins = compile_parts(r, n, &size, &log);
+    char *cubins = compile_parts(r, c, n, &size, &log);
     snprintf(target, sizeof target, "sm_%d", e->arch);
     snprintf(compiler, sizeof compiler, "NVRTC %d.%d", n->version / 1000, n->version % 1000 / 10);
     rule_note(r, target, compiler, &note);
@@ -347,7 +327,6 @@ optc_status gpu_code_with(optc_rule *r, const Launch *launch, const GpuCode **ou
             memcpy(c->asked, launch, sizeof *launch * (size_t)n);
         }
         s = ok ? build_code(r, c) : out_of_memory();
-        r->more->gen.launch = NULL;
         if (s == OPTC_OK) {
             c->next = g->codes;
             g->codes = c;
@@ -388,8 +367,8 @@ optc_status gpu_compile(optc_rule *r)
         return out_of_memory();
     for (int f = 0; f < r->more->plan->nfn; f++) {
         StageAt at = plan_at(r->more->plan, f);
-        if (at.stage && stage_form(at.stage) <= FORM_ROWS)
-            emit_cuda_stage_hash(&r->more->gen, f, r->more->gpu->hash[f]);
+        if (at.stage && stage_form(at.stage) <= FORM_ROWS && !emit_cuda_stage_hash(&r->more->gen, f, r->more->gpu->hash[f]))
+            return out_of_memory();
     }
     return gpu_code_for(r, (int64_t)1 << 28, &c);         /* what a large model would take; a binding of another size may ask for others */
 }

@@ -29,18 +29,17 @@ static void put_rule(const char *dir, const char *rule, const char *with, const 
     GenOptions o = {.with = with, .types = {T_F32, T_F32, T_F32}, .find = find_wrapper, .find_ctx = ""};
     char *text = NULL;
     if (find_spec("", rule, &g.arena, &src, &g.diag) && gen_compile(&g, src, &o))
-        text = gen_emit(&g, "c", emit_command(&g.arena, g.rule, &o.types, "c"));
-    if (!text) {
+        text = gen_emit(&g, &(EmitOptions){.target = "c"}, &g.diag);
+    char name[128], key[33];
+    if (!text || !emit_key(text, key)) {
         fprintf(stderr, "prebuild: %s: %s\n", id, g.diag.text ? g.diag.text : "failed");
         exit(1);
     }
-    char name[128], key[33];
     snprintf(name, sizeof name, "%s.c", id);
     FILE *f = create(dir, name);
     fputs(text, f);
     if (fclose(f) != 0)
         exit(1);
-    hash_hex(emit_key(text), key);
     int n = optc_isas();
     fprintf(table, "extern const optc_module");
     for (int i = 0; i < n; i++)
@@ -70,7 +69,7 @@ int main(int argc, char **argv)
             put_rule(argv[1], e->name, "", e->name, table, &rows);
     for (const Composition *c = library_compositions; c->rule; c++)
         put_rule(argv[1], c->rule, c->with, c->id, table, &rows);
-    fprintf(table, "const Builtin builtin_rules[] = {\n%s    {0, 0},\n};\n", rows.s);
+    fprintf(table, "const Builtin builtin_rules[] = {\n%s    {0, 0},\n};\n", buf_text(&rows) ? buf_text(&rows) : "#error out of memory\n");
     buf_free(&rows);
     return fclose(table) == 0 ? 0 : 1;
 }

@@ -80,7 +80,7 @@ void rule_note(const optc_rule *r, const char *target, const char *compiler, Cac
     Buf b = {0};
     for (int i = 0; i < r->more->rule->noption; i++)
         buf_printf(&b, "%s%s=%s", i ? "," : "", r->more->rule->option[i].name, r->more->rule->option[i].value);
-    snprintf(out->options, sizeof out->options, "%s", b.s ? b.s : "");
+    snprintf(out->options, sizeof out->options, "%s", buf_text(&b) ? buf_text(&b) : "(out of memory)");
     buf_free(&b);
 }
 
@@ -97,17 +97,18 @@ static bool compile_native(optc_rule *r, const char *source, const char *flags, 
     return ok;
 }
 
-/* Fills module and path, or leaves module NULL and says in path why the evaluator is used. */
-static void make_native(optc_rule *r, const char *source)
+/* Fills module and path, or leaves module NULL and says in path why the evaluator is used. false: out of memory. */
+static bool make_native(optc_rule *r, const char *source)
 {
     const EngineMore *e = r->engine->more;
     CacheSlot slot;
     size_t size = 0;
     char key[33], flags[400], why[160] = "";
-    hash_hex(emit_key(source), key);
+    if (!emit_key(source, key))
+        return false;
     memcpy(r->more->code, key, sizeof r->more->code);
     if (use_builtin(r, key))
-        return;
+        return true;
     const char *more = getenv("OPTC_CFLAGS");       /* for those who look into generated code: -g, -O1, -fopt-info-vec … */
     snprintf(flags, sizeof flags, "%s -shared %s %.100s", compile_flags, isas[e->isa].flags, more ? more : "");
     /* The key holds what decides the bits: code, flags, level, layout. Which compiler it was does not. */
@@ -120,16 +121,17 @@ static void make_native(optc_rule *r, const char *source)
     free(object);
     if (found) {
         snprintf(r->more->path, sizeof r->more->path, "from the cache in %.1f ms (%s)", now_ms() - t0, isas[e->isa].name);
-        return;
+        return true;
     }
     if (!e->compiler) {
         snprintf(r->more->path, sizeof r->more->path, "reference evaluator (%s)", e->compiler_off ? "the compiler is turned off" : "no C compiler was found: install one or set OPTC_CC");
-        return;
+        return true;
     }
     if (compile_native(r, source, flags, &slot, why, sizeof why))
         snprintf(r->more->path, sizeof r->more->path, "compiled by %.60s in %.0f ms (%s)", e->compiler, now_ms() - t0, isas[e->isa].name);
     else
         snprintf(r->more->path, sizeof r->more->path, "reference evaluator (%s)", *why ? why : "the compiled code does not fit");
+    return true;
 }
 
 void cpu_tuned_key(optc_rule *r, int64_t elements, TunedKey *k)
@@ -146,8 +148,15 @@ void cpu_tuned_key(optc_rule *r, int64_t elements, TunedKey *k)
 
 static bool spec_source(optc_rule *r, const optc_rule_options *o, Source *src)
 {
-    if (!o->text)
-        return find_spec(r->engine->more->spec_path, o->spec, &r->more->gen.arena, src, &r->more->gen.diag);
+    if (!o->text) {
+        jmp_buf out;
+        volatile bool ok = false;
+        r->more->gen.arena.out = &out;
+        if (!setjmp(out))
+            ok = find_spec(r->engine->more->spec_path, o->spec, &r->more->gen.arena, src, &r->more->gen.diag);
+        r->more->gen.arena.out = NULL;
+        return ok;
+    }
     *src = (Source){o->spec ? o->spec : "spec", o->text, strlen(o->text)};
     return true;
 }
@@ -171,7 +180,7 @@ static optc_status compile(optc_rule *r, const optc_rule_options *o)
     if (s != OPTC_OK)
         return s;
     if (!spec_source(r, o, &src) || !gen_compile(&r->more->gen, src, &g))
-        return fail(OPTC_ERROR_SPEC, "%s", r->more->gen.diag.text ? r->more->gen.diag.text : "out of memory");
+        return r->more->gen.diag.text ? fail(OPTC_ERROR_SPEC, "%s", r->more->gen.diag.text) : fail(OPTC_ERROR_MEMORY, "optc_compile: out of memory");
     r->more->rule = r->more->gen.rule;
     r->more->plan = r->more->gen.plan;
     if (!lower(r))
@@ -181,18 +190,14 @@ static optc_status compile(optc_rule *r, const optc_rule_options *o)
     r->more->plan_text = buf_take(&text);
     if (r->engine->gpu && r->more->plan_text)
         return gpu_compile(r);
-    char *source = gen_emit(&r->more->gen, "c", emit_command(&r->more->gen.arena, r->more->rule, &g.types, "c"));
-    if (!source || !r->more->plan_text) {
-        free(source);
-        return fail(OPTC_ERROR_MEMORY, "optc_compile: %s", r->more->gen.diag.text ? r->more->gen.diag.text : "out of memory");
-    }
-    make_native(r, source);
-    if (!r->fn) {
+    char *source = r->more->plan_text ? gen_emit(&r->more->gen, &(EmitOptions){.target = "c"}, &r->more->gen.diag) : NULL;
+    bool ok = source && make_native(r, source);
+    if (ok && !r->fn) {
         r->more->evaluator = evaluator_device();
         r->device = &r->more->evaluator;
     }
     free(source);
-    return OPTC_OK;
+    return ok ? OPTC_OK : fail(OPTC_ERROR_MEMORY, "optc_compile: %s", r->more->gen.diag.text ? r->more->gen.diag.text : "out of memory");
 }
 
 optc_status rule_make(optc_rule *r, const optc_rule_options *o)

@@ -1,6 +1,7 @@
 #include "internal.h"
 #include "search.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -62,9 +63,18 @@ static int add(Search *s, const Launch *l)
 
 typedef struct Run { const Space *space; const Meter *m; Search *s; double t0, each; bool broken; } Run;       /* each: seconds a sample took the last time; 0: none yet */
 
+/* Launches that may still be tried. */
+static int trials_left(const Search *s)
+{
+    int n = s->trials ? s->trials : INT_MAX;
+    for (int i = 0; s->trials && i < s->n; i++)
+        n -= s->trial[i].samples || s->trial[i].failed;
+    return n > 0 ? n : 0;
+}
+
 static bool over(const Run *r)
 {
-    return r->broken || (r->s->stop && *r->s->stop) || r->m->now(r->m->ctx) - r->t0 > r->s->budget;
+    return r->broken || (r->s->stop && *r->s->stop) || r->m->now(r->m->ctx) - r->t0 > r->s->budget || !trials_left(r->s);
 }
 
 static void say(const Run *r, int tried, int of)
@@ -276,7 +286,8 @@ static void sort_by_time(const Search *s, int *list, int n)
 /* Few samples for many, many for few. Those that are made ready in batches are timed batch by batch, so that a short budget still saw some of them. */
 static void halve(Run *r, int *list, int n, int samples)
 {
-    int batch = batch_of(r);
+    int batch = batch_of(r), left = trials_left(r->s);
+    n = n < left ? n : left;                   /* nothing is compiled that will not be tried */
     for (int at = 0; at < n && !over(r); at += batch) {
         int part[SEARCH_BATCH], k = n - at < batch ? n - at : batch;
         memcpy(part, list + at, sizeof *part * (size_t)k);

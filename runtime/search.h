@@ -50,7 +50,8 @@ typedef struct Meter {
 } Meter;
 
 typedef struct Search {
-    double budget;                     /* seconds */
+    double budget;                     /* seconds; INFINITY: the clock decides nothing */
+    int trials;                        /* launches that are timed or fail, at most; 0: as many as the budget allows */
     bool exhaustive;
     const Launch *known; int nknown;   /* found before: tried first (the first few) */
     const Launch *used;                /* what steps use now; NULL: the model's */
@@ -62,7 +63,7 @@ typedef struct Search {
     int best, model;                   /* indices into trial */
     double model_ms;
     double used_ms;                    /* what steps use now, raced against the best at the end; 0: it does not build */
-    bool finished;                     /* the search ended by itself: not by the budget, not by stop */
+    bool finished;                     /* the search ended by itself: not by the budget or the number of trials, not by stop */
     double spent;
 } Search;
 

@@ -1,10 +1,8 @@
 /* How much there is of everything for a tensor of a given shape, and how a stage is cut into blocks of a GPU: what the compiler, the library
- * and a shipped package must agree on. Pasted into packages and included by the rest, behind shape.h; gen/plan.h and gen/launch.h explain it. */
+ * and a shipped package must agree on. Pasted into packages and included by the rest, behind shape.h and domains.h; gen/plan.h and gen/launch.h explain it. */
 #ifndef OPTC_COUNTS_H
 #define OPTC_COUNTS_H
-#define OPTC_COUNT static inline __attribute__((unused))
 
-typedef enum { CONST_, GROUP, TENSOR, SLICE, ROW, COL, ELEM, NDOM } Dom;
 typedef enum { MEM_P, MEM_G, MEM_INPUT, MEM_STATE, MEM_TEMP, MEM_PART } MemKind;
 typedef enum { S_GROUP, S_TENSOR, S_SLICE, S_ROW, S_COL, S_FLAT, S_TILE, S_BAND, NSTAGEKIND } StageKind;
 typedef enum { FORM_MAP, FORM_FOLD, FORM_TILE, FORM_ROWS, FORM_LIST, FORM_LANES, FORM_COLS, FORM_SLICES, FORM_SINGLE, FORM_CPU, NFORM } LaunchForm;
@@ -21,9 +19,6 @@ typedef enum {
 } Knob;
 typedef struct Launch { int v[NKNOB]; } Launch;
 enum { VIEW_FIRST = 1, VIEW_LAST = 2 };                    /* bits: which views a rule's row, col and slice values rest on */
-
-/* A tensor seen as slices x rows x cols (a vector: 1 x 1 x n). */
-typedef struct Shape { int64_t n, slices, rows, cols; } Shape;
 
 OPTC_COUNT int64_t count_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -44,17 +39,6 @@ OPTC_COUNT Shape count_shape(int view, int rank, const int64_t *dim, bool vector
         s.cols = s.n / s.rows;
     }
     return s;
-}
-
-OPTC_COUNT int64_t dom_len(Dom d, Shape s)
-{
-    switch (d) {
-    case ELEM: return s.n;
-    case ROW: return s.slices * s.rows;
-    case COL: return s.slices * s.cols;
-    case SLICE: return s.slices;
-    default: return 1;
-    }
 }
 
 OPTC_COUNT int64_t stage_units(StageKind k, Shape s)          /* how many units of work */

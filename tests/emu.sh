@@ -34,13 +34,13 @@ done
 
 export OPTC_CACHE="$work/cache"
 # A tuner's candidates must give the same bits: those that do not are no candidates. (Their first block is left out; the rest are right.)
-EMU_WRONG='__launch_bounds__(256' OPTC_TUNE="$work/tune" "$BUILD/optc" tune sgd --device cuda --sizes 2^12 --budget 25s > "$work/log" || { cat "$work/log"; exit 1; }
+EMU_WRONG='__launch_bounds__(256' OPTC_TUNE="$work/tune" "$BUILD/optc" tune sgd --device cuda --sizes 2^12 --trials 12 > "$work/log" || { cat "$work/log"; exit 1; }
 [ "$(grep -c 'threads=256 .* ms=failed' "$work/tune.trials")" -gt 0 ] && ! grep 'threads=256 .* ms=[0-9]' "$work/tune.trials" && ! grep 'threads=\(128\|512\) .* ms=failed' "$work/tune.trials" \
     || { cat "$work/log" "$work/tune.trials"; echo "other bits were not noticed"; exit 1; }
 echo "tuning: $(grep -c 'ms=[0-9]' "$work/tune.trials") launches with equal bits timed, $(grep -c 'ms=failed' "$work/tune.trials") with other bits refused"
 
 # One element, odd numbers of them, and a GPU with room for one set of tensors but not for two.
-"$BUILD/optc" tune sgd --device cuda --sizes 1,100 --budget 12s --into "$work/tiny" > "$work/log" && EMU_MEMORY=81000000 "$BUILD/optc" tune sgd --device cuda --sizes 2^20 --budget 7s --into "$work/tiny" >> "$work/log" \
+"$BUILD/optc" tune sgd --device cuda --sizes 1,100 --trials 2 --into "$work/tiny" > "$work/log" && EMU_MEMORY=81000000 "$BUILD/optc" tune sgd --device cuda --sizes 2^20 --trials 2 --into "$work/tiny" >> "$work/log" \
     || { cat "$work/log"; echo "tiny tensors, or a tiny GPU, could not be tuned for"; exit 1; }
 "$BUILD/optc" tune adafactor --device cuda --stage step_9 --into "$work/none" > "$work/said" 2>&1 && { echo "a stage that is not there was tuned"; exit 1; }
 grep -q "no stage 'step_9' with something to tune (there are: step_1_map, step_2_tile_matrix, step_8_map_matrix, step_11_map, step_12_map_matrix)" "$work/said" || { cat "$work/said"; exit 1; }
@@ -49,7 +49,7 @@ searched=$(grep -c ' tried in ' "$work/log" || true)
 [ "$searched" -gt 0 ] && [ "$(grep -c '^map f32' "$work/tiny")" = "$searched" ] || { cat "$work/log" "$work/tiny"; echo "a size that was searched has no result"; exit 1; }
 # A launch that is not tried any more (two f32 at once) is no result: it is not used, and its stage is tuned.
 sed 's/ vector=[0-9]*/ vector=2/; s/ (unfinished)//' "$work/tiny" > "$work/old"
-"$BUILD/optc" tune sgd --device cuda --sizes 1 --budget 8s --into "$work/old" > "$work/log" && grep -q ' tried in ' "$work/log" || { cat "$work/log" "$work/old"; echo "a launch that is not tried any more passes for a result"; exit 1; }
+"$BUILD/optc" tune sgd --device cuda --sizes 1 --trials 2 --into "$work/old" > "$work/log" && grep -q ' tried in ' "$work/log" || { cat "$work/log" "$work/old"; echo "a launch that is not tried any more passes for a result"; exit 1; }
 
 # A package's own steps on this GPU, the first alone, the rest in graphs, then captured and replayed, against the library's, bit for bit; then the library with the package's code alone;
 # and memory of a second GPU.

@@ -111,7 +111,8 @@ expect 0 "librules.a is no part of it" "$optc" ship --check rules
 
 # ---- against the library, bit for bit: vector levels chosen when it runs, contraction within reach, no OpenMP, sanitizers
 omp() { echo 'int main(void) { return 0; }' | $1 -fopenmp -x c -o /dev/null - 2>/dev/null && echo -fopenmp; }
-set -- gcc "-O0 $(omp gcc)" gcc "-O3 -march=native" clang "-O3 -march=native $(omp clang)" gcc "-O1 -DRULES_NO_CLONES -fsanitize=address,undefined -fno-sanitize-recover=undefined"
+native() { for f in -march=native -mcpu=native; do ! $1 $f -x c -S -o /dev/null /dev/null 2>/dev/null || { echo $f; return; }; done; }       # clang 14 knows the second alone on aarch64
+set -- gcc "-O0 $(omp gcc)" gcc "-O3 $(native gcc)" clang "-O3 $(native clang) $(omp clang)" gcc "-O1 -DRULES_NO_CLONES -fsanitize=address,undefined -fno-sanitize-recover=undefined"
 n=0
 while [ $# -gt 1 ]; do
     n=$((n + 1))
@@ -135,7 +136,7 @@ parts="-ffast-math -funsafe-math-optimizations -ffinite-math-only -freciprocal-m
 expect 0 "1 rule" "$optc" ship 'adamw+clip(1)' --arch sm_90 --name rules -o flags/
 for cc in $have; do
     $cc -O1 -Iflags -I"$top/runtime" -c "$top/tests/ship/compare.c" -o compare-$cc.o
-    for flag in $parts -Ofast "-fassociative-math -fno-signed-zeros -fno-trapping-math" -mfpmath=387 -fsingle-precision-constant "-fno-honor-nans -fapprox-func" "-ffp-contract=fast -march=native" "-std=c11 -ffp-contract=fast"; do
+    for flag in $parts -Ofast "-fassociative-math -fno-signed-zeros -fno-trapping-math" -mfpmath=387 -fsingle-precision-constant "-fno-honor-nans -fapprox-func" "-ffp-contract=fast $(native $cc)" "-std=c11 -ffp-contract=fast"; do
         $cc $flag -Werror -x c -S -o /dev/null /dev/null 2>/dev/null || continue
         if $cc -O2 $flag -w -DRULES_NO_CLONES -c flags/rules.c -o flagged.o 2>flagged.said; then
             $cc compare-$cc.o flagged.o -Wl,-rpath,"$work" "$lib" -lm -ldl -o flagged

@@ -49,7 +49,7 @@ static Source of(const char *text) { return (Source){"made", text, strlen(text)}
 /* ---- text that reads back ---- */
 static char *source_of(Run *r, const char *what)
 {
-    char *c = gen_emit(&r->g, "c", "test");
+    char *c = gen_emit(&r->g, &(EmitOptions){.target = "c", .command = "test"}, &r->g.diag);
     ck_assert_msg(c != NULL, "%s: %s", what, r->g.diag.text);
     return c;
 }
@@ -251,7 +251,7 @@ static void other_word(Buf *b, const char *w, size_t n, uint64_t y)
     snprintf(word, sizeof word, "%.*s", (int)n, w);
     strtod(word, &e);
     if (dom_by_name(word) >= 0 && y % 8)
-        buf_puts(b, dom_name[y / 8 % NDOM]);
+        buf_puts(b, dom_info[y / 8 % NDOM].name);
     else if (op_by_name(word) >= 0 && y % 8)
         buf_puts(b, op_info[y / 8 % NOPS].name);
     else if (*word == '%' && y % 8)
@@ -302,7 +302,7 @@ START_TEST(bent)
         char *text = bend(a.text, (uint64_t)(_i * EACH + k));
         Run r = run(of(text), true, NULL, NULL, "plan");
         if (r.ok) {
-            char *c = gen_emit(&r.g, "c", "test");
+            char *c = gen_emit(&r.g, &(EmitOptions){.target = "c", .command = "test"}, &r.g.diag);
             ck_assert_msg(c != NULL, "seed %d: %s", _i * EACH + k, r.g.diag.text);
             free(c);
             fine++;
@@ -477,6 +477,58 @@ START_TEST(phases)
 }
 END_TEST
 
+/* ---- domains ---- */
+/* What was written down by hand before domains were rows: which of two values is spread, or what both are. */
+START_TEST(domains_join)
+{
+    for (int a = 0; a < NDOM; a++)
+        for (int b = 0; b < NDOM; b++) {
+            bool crossed = (a == ROW && b == COL) || (a == COL && b == ROW);
+            ck_assert_int_eq(dom_join((Dom)a, (Dom)b), crossed ? ELEM : a > b ? a : b);
+        }
+    for (int d = 0; d < NDOM; d++)
+        ck_assert_int_eq(dom_wide((Dom)d), d < ROW);
+}
+END_TEST
+
+/* Where an element's share of a row, column or matrix stands, against three loops. */
+START_TEST(domains_place)
+{
+    Shape s = {2 * 3 * 5, 2, 3, 5};
+    for (int64_t k = 0, i = 0; k < s.slices; k++)
+        for (int64_t r = 0; r < s.rows; r++)
+            for (int64_t c = 0; c < s.cols; c++, i++) {
+                ck_assert_int_eq(dom_place(ELEM, ROW, i, s), k * s.rows + r);
+                ck_assert_int_eq(dom_place(ELEM, COL, i, s), k * s.cols + c);
+                ck_assert_int_eq(dom_place(ELEM, SLICE, i, s), k);
+                ck_assert_int_eq(dom_place(ROW, SLICE, k * s.rows + r, s), k);
+                ck_assert_int_eq(dom_place(COL, SLICE, k * s.cols + c, s), k);
+                ck_assert_int_eq(dom_place(ELEM, TENSOR, i, s), 0);
+                ck_assert_int_eq(dom_place(ELEM, ELEM, i, s), i);
+            }
+    ck_assert_int_eq(dom_len(ROW, s), 6);
+    ck_assert_int_eq(dom_len(COL, s), 10);
+    ck_assert_int_eq(dom_len(SLICE, s), 2);
+    ck_assert_int_eq(dom_len(GROUP, s), 1);
+}
+END_TEST
+
+/* A new domain is a row: rows x rows and cols x cols join with what fits, and nonsense has no join. */
+START_TEST(domains_grow)
+{
+    DomInfo t[NDOM + 2];
+    enum { RR = NDOM, CC, N };
+    memcpy(t, dom_info, sizeof dom_info);
+    t[RR] = (DomInfo){"rows x rows", SCOPE_MATRIX, {AXIS_ROWS, AXIS_ROWS}, "entry"};
+    t[CC] = (DomInfo){"cols x cols", SCOPE_MATRIX, {AXIS_COLS, AXIS_COLS}, "entry"};
+    static const struct { int a, b, join; } want[] = {{RR, ROW, RR}, {RR, GROUP, RR}, {RR, SLICE, RR}, {CC, COL, CC}, {RR, ELEM, N}, {CC, ELEM, N}, {RR, CC, N}, {RR, COL, N}, {CC, ROW, N}};
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        ck_assert_int_eq(dom_join_in(t, N, want[i].a, want[i].b), want[i].join);
+        ck_assert_int_eq(dom_join_in(t, N, want[i].b, want[i].a), want[i].join);
+    }
+}
+END_TEST
+
 Suite *ir_suite(void)
 {
     Suite *s = suite_create("ir");
@@ -497,5 +549,10 @@ Suite *ir_suite(void)
     suite_add_tcase(s, t);
     suite_add_tcase(s, f);
     suite_add_tcase(s, p);
+    TCase *d = tcase_create("domains");
+    tcase_add_test(d, domains_join);
+    tcase_add_test(d, domains_place);
+    tcase_add_test(d, domains_grow);
+    suite_add_tcase(s, d);
     return s;
 }

@@ -409,7 +409,7 @@ START_TEST(built_in_belongs)
             const Stage *st = plan_at(g.plan, f).stage;
             if (!st || stage_form(st) > FORM_ROWS)
                 continue;
-            emit_cuda_stage_hash(&g, f, hex);
+            ck_assert(emit_cuda_stage_hash(&g, f, hex));
             for (int k = 0; k < set.builtin.n; k++)
                 if (!strcmp(set.builtin.v[k].key.stage, hex)) {
                     seen[k] = true;

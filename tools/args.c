@@ -13,9 +13,18 @@ static void say(const char *prefix, const char *fmt, va_list ap)
     buf_vprintf(&b, fmt, ap);
     fflush(stdout);                  /* what was printed before it stands before it on a terminal too */
     fprintf(stderr, "optc: %s", prefix);
-    cli_put_clean(stderr, b.s ? b.s : "out of memory", true);
+    cli_put_clean(stderr, buf_text(&b) ? buf_text(&b) : "out of memory", true);
     fputc('\n', stderr);
     buf_free(&b);
+}
+
+const char *cli_text(const Buf *b)
+{
+    const char *text = buf_text(b);
+    if (text)
+        return text;
+    cli_error("out of memory");
+    exit(CLI_FAILED);
 }
 
 void cli_error(const char *fmt, ...)
@@ -50,7 +59,7 @@ int cli_misuse(const Command *self, const char *fmt, ...)
     va_start(ap, fmt);
     buf_vprintf(&b, fmt, ap);
     va_end(ap);
-    cli_error("%s: %s\nsee 'optc help %s'", self->name, b.s ? b.s : "", self->name);
+    cli_error("%s: %s\nsee 'optc help %s'", self->name, cli_text(&b), self->name);
     buf_free(&b);
     return CLI_USAGE;
 }
@@ -152,7 +161,7 @@ static int take_value(const Command *self, const Opt *o, const char *text)
         Buf b = {0};
         for (int i = 0; i < NTYPES; i++)
             buf_printf(&b, "%s%s", i ? ", " : "", type_info[i].name);
-        int rc = cli_misuse(self, "--%s '%s' is not a storage type (known: %s)", o->name, text, b.s ? b.s : "");
+        int rc = cli_misuse(self, "--%s '%s' is not a storage type (known: %s)", o->name, text, cli_text(&b));
         buf_free(&b);
         return rc;
     }

@@ -44,7 +44,7 @@ static void put_bar(const Case *c, const Medians *m)
     bench_missed(c, m, &missed);
     printf(",\n     \"bar\": {\"share_of_copy\": %g, \"ratio\": %g, \"graph_ratio\": %g, \"host_us\": %d, \"first_ms_cold\": %d, \"first_ms_warm\": %d, \"missed\": ", c->bar->share,
            c->bar->eager, c->bar->graph, SUITE_HOST_US, SUITE_COLD_MS, SUITE_WARM_MS);
-    put_string(missed.len ? missed.s : "");
+    put_string(cli_text(&missed));
     putchar('}');
     buf_free(&missed);
 }

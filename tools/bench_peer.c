@@ -43,7 +43,7 @@ static char *find_script(void)
     }
     Buf b = {0};
     buf_printf(&b, "%s/%s", exe, script);
-    if (b.s && access(b.s, R_OK) == 0)
+    if (access(cli_text(&b), R_OK) == 0)
         return buf_take(&b);
     buf_free(&b);
     return NULL;

@@ -144,9 +144,9 @@ static void gpu_bar(const Bench *b, const Case *c, const Medians *m, const Width
 {
     Buf missed = {0}, verdict = {0};
     bench_missed(c, m, &missed);
-    buf_printf(&verdict, "%s%s", missed.len ? "misses " : "holds", missed.len ? missed.s : "");
+    buf_printf(&verdict, "%s%s", missed.len ? "misses " : "holds", cli_text(&missed));
     printf("  %*s%s", w->shape + 1, "", cli_paint(missed.len ? PAINT_BAD : PAINT_GOOD));
-    cli_cell(verdict.s ? verdict.s : "", w->label + 31);       /* as far as the share's column */
+    cli_cell(cli_text(&verdict), w->label + 31);       /* as far as the share's column */
     printf("%s%6.1f%% %4dus %5dms %4dms", cli_paint(PAINT_DIM), c->bar->share * 100, SUITE_HOST_US, SUITE_COLD_MS, SUITE_WARM_MS);
     if (b->peer_name && c->peer)
         printf(" %9s %6.2fx", "", c->bar->eager);

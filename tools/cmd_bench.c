@@ -181,7 +181,7 @@ static int check_args(const Command *self, Bench *b, const char *work, int n)
     if (work && !(b->work = work_find(work))) {
         Buf t = {0};
         work_unknown(work, &t);
-        int rc = cli_misuse(self, "%s", t.s ? t.s : work);
+        int rc = cli_misuse(self, "%s", cli_text(&t));
         buf_free(&t);
         return rc;
     }

@@ -84,7 +84,7 @@ static void ls_row(const Job *j, const CacheEntry *e, int64_t now)
         buf_puts(&b, "damaged, or of another version");
     printf("  %.8s  %-6s %9s  ", e->name, e->kind, cli_bytes(size, (double)e->bytes));
     cli_cell(age_text(age, (double)(now - e->used_ns) * 1e-9), 8);
-    cli_put_clean(stdout, b.s ? b.s : "", false);
+    cli_put_clean(stdout, cli_text(&b), false);
     puts("");
     buf_free(&b);
 }
@@ -238,7 +238,7 @@ static int pick_action(const Command *self, int n, char **argv)
     Buf b = {0};
     if (n == 1)
         cli_near("action", argv[0], names, &b);
-    cli_misuse(self, "%s: ls, verify, prune or clear", n == 1 && b.s ? b.s : n ? "one action at a time" : "what?");
+    cli_misuse(self, "%s: ls, verify, prune or clear", n == 1 && cli_text(&b) ? "one action at a time" : "what?");
     buf_free(&b);
     return -1;
 }

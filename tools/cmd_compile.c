@@ -30,7 +30,7 @@ static int read_archs(const Command *self, const char *text, const Archs *all, A
             Buf b = {0};
             for (int i = 0; i < all->n; i++)
                 buf_printf(&b, " sm_%d", all->v[i]);
-            int rc = cli_misuse(self, "this NVRTC does not compile for sm_%d (it knows:%s)", arch, b.s ? b.s : "");
+            int rc = cli_misuse(self, "this NVRTC does not compile for sm_%d (it knows:%s)", arch, cli_text(&b));
             buf_free(&b);
             return rc;
         }
@@ -90,10 +90,8 @@ int cmd_compile(const Command *self, int argc, char **argv)
         return cli_misuse(self, "-o takes one architecture");
     Spec s;
     char *text = NULL;
-    if (spec_open(&s, argv[0], &c, false, NULL)) {
-        s.gen.cite = true;
-        text = gen_emit(&s.gen, "cuda", emit_command(&s.gen.arena, s.gen.rule, &s.types, "cuda"));
-    }
+    if (spec_open(&s, argv[0], &c, false, NULL))
+        text = gen_emit(&s.gen, &(EmitOptions){.target = "cuda", .cite = true}, &s.gen.diag);
     rc = text ? CLI_OK : spec_fail(&s);
     for (int i = 0; text && i < want.n; i++)
         if (!compile_one(nvrtc, text, s.gen.rule->name, want.v[i], ptx, out))

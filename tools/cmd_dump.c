@@ -29,7 +29,7 @@ static int check_pass(const Command *self, const char *pass)
     for (int i = 0; i < n; i++)
         buf_printf(&b, " %s", names[i]);
     buf_puts(&b, ")");
-    int rc = cli_misuse(self, "%s", b.s ? b.s : pass);
+    int rc = cli_misuse(self, "%s", cli_text(&b));
     buf_free(&b);
     return rc;
 }
@@ -58,7 +58,7 @@ int cmd_dump(const Command *self, int argc, char **argv)
     else if (text.oom)
         rc = cli_fail("out of memory");
     else
-        rc = cli_write_file(out, text.s ? text.s : "") ? CLI_OK : CLI_FAILED;
+        rc = cli_write_file(out, cli_text(&text)) ? CLI_OK : CLI_FAILED;
     buf_free(&text);
     spec_close(&s);
     return rc;

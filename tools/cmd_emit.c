@@ -15,7 +15,7 @@ static int check_target(const Command *self, const char *target)
     for (const char *const *t = gen_targets; *t; t++)
         buf_printf(&b, " %s", *t);
     buf_puts(&b, ")");
-    int rc = cli_misuse(self, "%s", b.s ? b.s : target);
+    int rc = cli_misuse(self, "%s", cli_text(&b));
     buf_free(&b);
     return rc;
 }
@@ -37,7 +37,7 @@ int cmd_emit(const Command *self, int argc, char **argv)
     Spec s;
     char *text = NULL;
     if (spec_open(&s, argv[0], &c, false, NULL))
-        text = gen_emit(&s.gen, target, emit_command(&s.gen.arena, s.gen.rule, &s.types, target));
+        text = gen_emit(&s.gen, &(EmitOptions){.target = target}, &s.gen.diag);
     if (!text)
         rc = spec_fail(&s);
     else

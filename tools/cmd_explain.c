@@ -22,13 +22,13 @@ static void head(const Spec *s)
     for (int i = 0; i < r->nhyper; i++) {
         Buf b = {0};
         cli_hyper(&b, &r->hyper[i]);
-        cli_line(i ? "" : "hyper", b.s ? b.s : "");
+        cli_line(i ? "" : "hyper", cli_text(&b));
         buf_free(&b);
     }
     for (int i = 0; i < r->noption; i++)
         cli_line(i ? "" : "options", arena_printf(a, "%s = %s", r->option[i].name, r->option[i].value));
     for (int i = 0; i < r->ninput; i++)
-        cli_line(i ? "" : "inputs", arena_printf(a, "%s: one per %s, set by the caller", r->input[i].name, dom_name[r->input[i].dom]));
+        cli_line(i ? "" : "inputs", arena_printf(a, "%s: one per %s, set by the caller", r->input[i].name, dom_info[r->input[i].dom].name));
     cli_line("types", arena_printf(a, "parameters %s, gradients %s, states %s, computed in %s", type_info[s->types.p].name, type_info[s->types.g].name,
                                    type_info[s->types.state].name, type_info[s->gen.plan->real].name));
 }
@@ -93,9 +93,9 @@ static void states(Arena *a, const Plan *p)
             if (m->dom == ELEM)
                 bytes += type_info[m->type].bytes;
             else
-                buf_printf(&rest, ", %s %d per %s", m->name, type_info[m->type].bytes, dom_name[m->dom]);
+                buf_printf(&rest, ", %s %d per %s", m->name, type_info[m->type].bytes, dom_info[m->dom].name);
         }
-        cli_line(v ? "" : "state", arena_printf(a, "%d byte%s per parameter%s%s", bytes, bytes == 1 ? "" : "s", rest.s ? rest.s : "",
+        cli_line(v ? "" : "state", arena_printf(a, "%d byte%s per parameter%s%s", bytes, bytes == 1 ? "" : "s", cli_text(&rest),
                                                 r->nvariant == 1 ? "" : arena_printf(a, " (%s)", variant_tensors(&r->variant[v]))));
         buf_free(&rest);
     }
@@ -187,7 +187,7 @@ static void explain(Spec *s, int64_t size, double bandwidth, const DimsList *sha
     cli_heading("\nplan");
     Buf b = {0};
     plan_print(&b, p, false);
-    fputs(b.s ? b.s : "", stdout);
+    fputs(cli_text(&b), stdout);
     buf_free(&b);
     cli_heading("\nwhat it means");
     launches(a, p);
@@ -199,21 +199,23 @@ static void explain(Spec *s, int64_t size, double bandwidth, const DimsList *sha
 }
 
 /* What tuning results know each stage of a GPU by, and what launch it has without any. */
-static void hashes(Spec *s, int64_t size)
+static int hashes(Spec *s, int64_t size)
 {
     const Plan *p = s->gen.plan;
     for (int f = 0; f < p->nfn; f++) {
         StageAt at = plan_at(p, f);
-        char hex[33];
+        char hex[33], name[MOST_STAGE_NAME];
         if (!at.stage || stage_form(at.stage) > FORM_ROWS)
             continue;                          /* nothing to choose there */
         Launch l = launch_model(p, at.stage, size);
-        emit_cuda_stage_hash(&s->gen, f, hex);
-        printf("%s %s %s", hex, form_name[stage_form(at.stage)], emit_stage_name(&s->gen.arena, p, at.entry->name, at.phase, at.stage));
+        if (!emit_cuda_stage_hash(&s->gen, f, hex))
+            return cli_fail("explain: out of memory");
+        printf("%s %s %s", hex, form_name[stage_form(at.stage)], emit_stage_name(name, p, at.entry->name, at.phase, at.stage));
         for (int k = 0; k < NKNOB; k++)
             printf(" %s=%d", knob_name[k], l.v[k]);
         putchar('\n');
     }
+    return CLI_OK;
 }
 
 int cmd_explain(const Command *self, int argc, char **argv)
@@ -240,7 +242,7 @@ int cmd_explain(const Command *self, int argc, char **argv)
     if (!spec_open(&s, argv[0], &c, false, NULL))
         rc = spec_fail(&s);
     else if (only_hashes)
-        hashes(&s, size);
+        rc = hashes(&s, size);
     else
         explain(&s, size, bandwidth, &shapes);
     spec_close(&s);

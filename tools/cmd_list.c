@@ -20,9 +20,9 @@ static const char *states_text(Arena *a, const Plan *p)
             continue;
         buf_printf(&b, "%s%s", b.len ? " " : "", m->name);
         if (m->dom != ELEM)
-            buf_printf(&b, ":%s", dom_name[m->dom]);
+            buf_printf(&b, ":%s", dom_info[m->dom].name);
     }
-    const char *s = arena_strdup(a, b.len ? b.s : "-");
+    const char *s = arena_strdup(a, b.len ? cli_text(&b) : "-");
     buf_free(&b);
     return s;
 }
@@ -37,7 +37,7 @@ static bool rule_row(Arena *a, const char *name, const CompileOpts *c, Row *row)
         Buf b = {0};
         int step = spec_entry(s.gen.plan, "step");
         spec_bytes_text(&b, s.gen.plan, step < 0 ? 0 : step);
-        *row = (Row){name, arena_strdup(a, b.s ? b.s : ""), states_text(a, s.gen.plan), arena_strdup(a, s.gen.rule->doc)};
+        *row = (Row){name, arena_strdup(a, cli_text(&b)), states_text(a, s.gen.plan), arena_strdup(a, s.gen.rule->doc)};
         buf_free(&b);
     } else {
         spec_fail(&s);
@@ -100,7 +100,7 @@ static const char *call_text(Arena *a, const Fields *f)
     buf_puts(&b, f->name);
     for (int i = 0; i < f->narg; i++)
         buf_printf(&b, "%s%s%s", i ? ", " : "(", f->arg[i], i == f->narg - 1 ? ")" : "");
-    const char *s = arena_strdup(a, b.s ? b.s : "");
+    const char *s = arena_strdup(a, cli_text(&b));
     buf_free(&b);
     return s;
 }
@@ -145,7 +145,7 @@ static void detail_hyper(const Rule *r, const char *wrapper)
         h.name = own(h.name, wrapper);
         Buf b = {0};
         cli_hyper(&b, &h);
-        cli_line(key, b.s ? b.s : "");
+        cli_line(key, cli_text(&b));
         buf_free(&b);
         key = "";
     }
@@ -161,7 +161,7 @@ static void detail_states(const Plan *p, const char *wrapper)
         if (!name)
             continue;
         bool used = plan_keeps(p, i);
-        printf("  %-9s %s: one per %s, %s, from ", key, name, dom_name[s->dom], type_info[p->mem[plan_mem_of_state(p, i)].type].name);
+        printf("  %-9s %s: one per %s, %s, from ", key, name, dom_info[s->dom].name, type_info[p->mem[plan_mem_of_state(p, i)].type].name);
         if (s->init == INIT_COPY_P)
             printf("a copy of p");
         else
@@ -186,7 +186,7 @@ static void detail_entries(Arena *a, const Plan *p, const char *around)
     for (int e = 0; e < p->nentry; e++) {
         Buf b = {0};
         spec_bytes_text(&b, p, e);
-        cli_line(e ? "" : "entries", arena_printf(a, "%s: %s bytes per element%s%s", p->entry[e].name, b.s ? b.s : "",
+        cli_line(e ? "" : "entries", arena_printf(a, "%s: %s bytes per element%s%s", p->entry[e].name, cli_text(&b),
                                                   p->rule->nvariant > 1 ? " (vectors/matrices)" : "", around));
         buf_free(&b);
     }
@@ -214,7 +214,7 @@ static int detail(const char *name, const CompileOpts *c)
     detail_options(a, r, s.wrapper);
     for (int i = 0; i < r->ninput; i++)
         if (own(r->input[i].name, s.wrapper))
-            cli_line("input", arena_printf(a, "%s: one per %s, set by the caller", own(r->input[i].name, s.wrapper), dom_name[r->input[i].dom]));
+            cli_line("input", arena_printf(a, "%s: one per %s, set by the caller", own(r->input[i].name, s.wrapper), dom_info[r->input[i].dom].name));
     detail_states(s.gen.plan, s.wrapper);
     detail_entries(a, s.gen.plan, s.wrapper ? " around sgd" : "");
     spec_close(&s);

@@ -110,7 +110,7 @@ int cmd_new(const Command *self, int argc, char **argv)
     }
     Buf b = {0};
     put_named(&b, wrapper ? wrapper_text : rule_text, argv[0]);
-    rc = b.s && cli_write_file(out, b.s) ? CLI_OK : CLI_FAILED;
+    rc = cli_write_file(out, cli_text(&b)) ? CLI_OK : CLI_FAILED;
     buf_free(&b);
     if (rc == CLI_OK && strcmp(out, "-"))
         printf("wrote %s; next: optc check %s%s\n", out, strchr(out, '/') ? "" : "./", out);

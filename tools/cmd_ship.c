@@ -32,7 +32,7 @@ static bool open_rule(Ship *s, const char *arg, const char *with, const Asked *a
     Spec *to = &s->spec[s->nspec++];
     Buf around = {0};
     buf_printf(&around, "%s%s%s", with, *with && *outer ? "," : "", outer);
-    bool ok = spec_split(arg, around.s, &spec, &all);
+    bool ok = spec_split(arg, cli_text(&around), &spec, &all);
     c.with = all;
     ok = ok && spec_open(to, spec, &c, false, NULL);
     if (!ok)
@@ -64,7 +64,7 @@ static bool same_rule(const Spec *a, const Spec *b)
 static const char *rule_id(Ship *s, int rule)
 {
     const Rule *r = s->spec[rule].gen.rule;
-    Buf b = {0};
+    Buf b = {.arena = &s->pack.arena};
     buf_puts(&b, r->name);
     int depth = 0;
     bool word = true;
@@ -79,20 +79,17 @@ static const char *rule_id(Ship *s, int rule)
         }
         depth += *c == '(' ? 1 : *c == ')' ? -1 : 0;
     }
-    char *base = buf_take(&b);
-    for (char *c = base; c && *c; c++)
+    char *id = b.s;
+    for (char *c = id; *c; c++)
         if (!((*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9') || *c == '_'))
             *c = '_';
-    const char *id = arena_strdup(&s->pack.arena, base ? base : "");
     for (int n = 1; ; n++) {
         bool taken = false;
         const char *name = n == 1 ? id : arena_printf(&s->pack.arena, "%s_%d", id, n);
         for (int i = 0; i < rule; i++)
             taken = taken || !strcmp(s->pack.rule[i].id, name);
-        if (!taken) {
-            free(base);
+        if (!taken)
             return name;
-        }
     }
 }
 
@@ -109,11 +106,11 @@ static int name_rules(Ship *s)
         p->rule[i] = (PackRule){.gen = g, .id = rule_id(s, i)};
         p->nrule = i + 1;
         hash_hex(hash128(s->spec[i].src.text, s->spec[i].src.len), p->rule[i].spec);
-        char *source = gen_emit(g, "cuda", "");
-        if (!source)
-            return spec_fail(&s->spec[i]);
-        hash_hex(emit_key(source), p->rule[i].key);
+        char *source = gen_emit(g, &(EmitOptions){.target = "cuda", .command = ""}, &g->diag);
+        bool known = source && emit_key(source, p->rule[i].key);
         free(source);
+        if (!known)
+            return spec_fail(&s->spec[i]);
     }
     if (pack_clash(p, &clash))
         return cli_fail("ship: two rules would both have a stage '%s': give one of them another name, or a package of its own", clash);
@@ -161,7 +158,7 @@ static void make_command(Ship *s, const Asked *a)
     for (int i = 0; i < p->narch && !p->arch[i].ptx; i++)
         buf_printf(&b, "%ssm_%d", i ? "," : " --arch ", p->arch[i].arch);
     buf_printf(&b, "%s -o %s", a->ptx ? " --ptx" : "", p->name);
-    char *text = arena_strdup(&p->arena, b.s ? b.s : "");
+    char *text = arena_strdup(&p->arena, cli_text(&b));
     for (char *c = text; *c; c++)
         if ((unsigned char)*c < ' ')
             *c = ' ';                          /* it is one line of the manifest */
@@ -274,6 +271,14 @@ static void free_all(Ship *s)
     arena_free(&s->pack.arena);
 }
 
+/* Memory that ends while a package is made ends here. */
+static int ship_or_fail(const Command *self, const Asked *a, Ship *s, int n, char **argv)
+{
+    jmp_buf out;
+    s->pack.arena.out = &out;
+    return setjmp(out) ? cli_fail("ship: out of memory") : ship(self, a, s, n, argv);
+}
+
 int cmd_ship(const Command *self, int argc, char **argv)
 {
     Asked a = {.compile = COMPILE_OPTS_INIT};
@@ -306,7 +311,7 @@ int cmd_ship(const Command *self, int argc, char **argv)
         if (sigaction(number[i], &act, &was[i]) == 0 && was[i].sa_handler == SIG_IGN)
             sigaction(number[i], &was[i], NULL);               /* who started us wants it ignored */
     tuned_open(&s.tuned);
-    rc = *s.tuned.why ? cli_fail("ship: tuning results that cannot be read: %s", s.tuned.why) : ship(self, &a, &s, n, argv);
+    rc = *s.tuned.why ? cli_fail("ship: tuning results that cannot be read: %s", s.tuned.why) : ship_or_fail(self, &a, &s, n, argv);
     ship_drop(&s);
     free_all(&s);
     for (int i = 0; i < 3; i++)

@@ -54,7 +54,7 @@ static void quoted(Lexer *l, char quote)
     }
     l->s += l->s < l->end;
     l->kind = STRING;
-    l->text = arena_strdup(l->a, b.s ? b.s : "");
+    l->text = arena_strdup(l->a, cli_text(&b));
     buf_free(&b);
 }
 

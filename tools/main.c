@@ -94,7 +94,7 @@ static int unknown_command(const char *name)
     names[n] = NULL;
     Buf b = {0};
     cli_near("command", name, names, &b);
-    cli_error("%s ('optc help' lists them)", b.s ? b.s : name);
+    cli_error("%s ('optc help' lists them)", cli_text(&b));
     buf_free(&b);
     return CLI_USAGE;
 }

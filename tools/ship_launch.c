@@ -102,7 +102,8 @@ void ship_key_stages(Ship *s)
             k->stage = plan_at(g->plan, f).stage;
             if (!k->stage)
                 continue;
-            emit_cuda_stage_hash(g, f, k->hash);
+            if (!emit_cuda_stage_hash(g, f, k->hash))
+                arena_out(&s->pack.arena);
             snprintf(k->types, sizeof k->types, "%s,%s,%s", type_info[g->plan->p].name, type_info[g->plan->g].name, type_info[g->plan->state].name);
             launch_range(g->plan, k->stage, 0, &k->lo, &k->hi);
             tuned_reach(&(TunedKey){.bucket = TUNED_LARGE}, &k->lo, &k->hi);

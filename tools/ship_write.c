@@ -113,7 +113,7 @@ static void put_manifest(Ship *s, const File *file, int n, Buf *b)
         hash_hex(hash128(file[i].data, file[i].size), hex);
         buf_printf(b, "file %s %zu %s\n", file[i].name, file[i].size, hex);
     }
-    hash_hex(hash128(b->s ? b->s : "", b->len), hex);
+    hash_hex(hash128(cli_text(b), b->len), hex);
     buf_printf(b, "sum %s\n", hex);
 }
 
@@ -146,7 +146,7 @@ static bool write_files(Ship *s)
         put_manifest(s, file, n, &m);
     for (int i = 0; i < n && ok; i++)
         ok = write_file(s, file[i].name, file[i].data, file[i].size);
-    ok = ok && m.s && !m.oom && write_file(s, "manifest", m.s, m.len);
+    ok = ok && write_file(s, "manifest", cli_text(&m), m.len);
     buf_free(&m);
     for (int i = 0; i < n; i++)
         if (file[i].data != s->pack.fatbin)

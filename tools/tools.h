@@ -55,6 +55,7 @@ typedef struct Opt { const char *name; char letter; OptKind kind; void *to; cons
  * code to leave with. */
 int cli_parse(const Command *self, const Opt *opts, int argc, char **argv, int *n);
 int cli_misuse(const Command *self, const char *fmt, ...) __attribute__((format(printf, 2, 3)));     /* says so and returns CLI_USAGE */
+const char *cli_text(const Buf *b);                                                                   /* its text; where memory has ended, the end of the command */
 void cli_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));                          /* "optc: …" on stderr */
 void cli_warning(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 int cli_fail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));                            /* cli_error, returns CLI_FAILED */

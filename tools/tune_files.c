@@ -14,7 +14,7 @@ int tune_no_device(const char *part, const TunedList *l)
     for (int i = 0; i < l->n; i++)
         if (!i || strcmp(l->v[i - 1].key.device, l->v[i].key.device))
             buf_printf(&b, "%s%s", b.len ? ", " : "", l->v[i].key.device);
-    int rc = cli_fail("tune: no results of a device '%s' (there are: %s)", part, b.s ? b.s : "none");
+    int rc = cli_fail("tune: no results of a device '%s' (there are: %s)", part, b.len ? cli_text(&b) : "none");
     buf_free(&b);
     return rc;
 }

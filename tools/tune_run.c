@@ -23,7 +23,7 @@ enum { MOST_SIZES = 16 };
 typedef struct Run {
     CompileOpts compile;
     const char *device, *into, *stage;
-    double budget;
+    double budget; int most;       /* for a rule; for a search, 0: as many as there is time for */
     bool exhaustive, again, dry, json;
     int64_t size[MOST_SIZES]; int nsize;
     char path[TUNE_PATH], trials[TUNE_PATH];
@@ -176,7 +176,7 @@ static bool search_one(Run *r, const TunedKey *k, const Space *space, const Mete
     if (space->stage)
         launch_range(space->plan, space->stage, r->elements, &lo, &hi);
     tuned_reach(k, &lo, &hi);
-    Search s = {.budget = budget, .exhaustive = r->exhaustive, .stop = &stop, .said = progress, .said_ctx = r};
+    Search s = {.budget = budget, .trials = r->most, .exhaustive = r->exhaustive, .stop = &stop, .said = progress, .said_ctx = r};
     Launch before[BEFORE + 1];
     const Launch *near = usable(tuned_find(&r->known, k), space);                       /* this size or the nearest: in this file … */
     if (near)
@@ -443,6 +443,18 @@ static bool can_keep(const Run *r)
     return ok;
 }
 
+static void head(const Run *r)
+{
+    printf("%s\n%d rule%s, %d size%s", optc_device_name(r->engine), r->of, r->of == 1 ? "" : "s", r->nsize,
+           r->nsize == 1 ? "" : "s");
+    if (r->most)
+        printf(", up to %d launches a search", r->most);
+    if (isfinite(r->budget))
+        printf(", up to %g s each, %g s in all", r->budget, r->of * r->budget);
+    printf(" (*: that ended a search)\n\n  %-28s %-5s %-6s %10s %12s %8s %8s\n", "stage", "form", "size", "best", "by its plan",
+           "to model", "to used");
+}
+
 static int finish(Run *r, bool ok)
 {
     clear_progress(r);
@@ -451,7 +463,7 @@ static int finish(Run *r, bool ok)
     if (r->skipped)
         printf("%d done before, left as they are (--again searches them anew)\n", r->skipped);
     if (r->late && !stop)
-        printf("%d had no time left: the same command goes on with them, or take a larger --budget\n", r->late);
+        printf("%d had no time left: the same command goes on with them, or take a larger %s\n", r->late, isfinite(r->budget) ? "--budget" : "--trials");
     if (stop)
         fprintf(stderr, "optc: interrupted: what was found is kept; the same command goes on from there\n");
     return stop ? 130 : ok && !r->small ? CLI_OK : CLI_FAILED;
@@ -484,6 +496,7 @@ int tune_run(const Command *self, int argc, char **argv)
     const char *slowdown = NULL, *budget = NULL, *sizes = NULL;
     const Opt opts[] = {
         {"budget", 0, OPT_TEXT, &budget, "TIME", "for each rule: 60s (default), 5m, 1h"},
+        {"trials", 0, OPT_COUNT, &r.most, "N", "for each search: so many launches, however long it takes (unless --budget is there too)"},
         {"device", 0, OPT_TEXT, &r.device, "NAME", "cuda:N or cpu (default: the best here)"},
         {"sizes", 0, OPT_TEXT, &sizes, "LIST", "elements to tune for (default: 2^20,2^24,2^28)"},
         {"stage", 0, OPT_TEXT, &r.stage, "NAME", "only this stage of the rules, on a GPU: step_12, or the whole name"},
@@ -500,13 +513,15 @@ int tune_run(const Command *self, int argc, char **argv)
         return rc;
     if (r.into && !*r.into)
         return cli_misuse(self, "--into names no file");
-    if (live && (budget || sizes || r.device || r.stage || r.exhaustive || r.again || r.dry))
+    if (live && (budget || r.most || sizes || r.device || r.stage || r.exhaustive || r.again || r.dry))
         return cli_misuse(self, "--live goes by the program's own steps: only --slowdown and --into are for it");
     if (live)
         return run_live(self, slowdown ? slowdown : "5%", r.into, argv, n);
     if (slowdown)
         return cli_misuse(self, "--slowdown is for --live");
-    if (!parse_budget(budget ? budget : "60s", &r.budget))
+    if (!budget && r.most)
+        r.budget = INFINITY;
+    else if (!parse_budget(budget ? budget : "60s", &r.budget))
         return cli_misuse(self, "--budget must be a time such as 60s or 5m, not '%s'", budget);
     if (!parse_sizes(&r, sizes ? sizes : "2^20,2^24,2^28"))
         return cli_misuse(self, "--sizes must be element counts such as 2^20,2^28 or 64M, not '%s'", sizes);
@@ -526,8 +541,7 @@ int tune_run(const Command *self, int argc, char **argv)
         ok = open_rule(&r, argv[i], &ask[i]);
     r.of = n;
     if (ok && (ok = can_keep(&r)))
-        printf("%s\n%d rule%s, %d size%s, up to %g s each, %g s in all (*: the time ended a search)\n\n  %-28s %-5s %-6s %10s %12s %8s %8s\n", optc_device_name(r.engine), n, n == 1 ? "" : "s", r.nsize, r.nsize == 1 ? "" : "s", r.budget, n * r.budget,
-               "stage", "form", "size", "best", "by its plan", "to model", "to used");
+        head(&r);
     for (int i = 0, at = -1; ok && i < n && !stop; i++) {
         while (library && strchr(optc_library_name(++at), '/'))
             ;

@@ -271,7 +271,7 @@ static void put_charts(const Trial *t, int trials, const Launch *winner, const c
             put_value(&v[i], &c, winner && winner->v[k] == v[i].v, model && model->launch.v[k] == v[i].v);
     }
     if (fixed.len)
-        printf("\n  the same in every trial: %s\n", fixed.s);
+        printf("\n  the same in every trial: %s\n", cli_text(&fixed));
     if (c.lo > 0)
         printf("  bars from %.4g to %.4g ms", c.lo, c.hi);
     else if (isfinite(c.best))
@@ -378,7 +378,7 @@ static void put_number(const char *name, double x)
     Buf b = {0};
     if (isfinite(x))
         buf_double(&b, x);
-    printf(", \"%s\": %s", name, b.s ? b.s : "null");
+    printf(", \"%s\": %s", name, isfinite(x) ? cli_text(&b) : "null");
     buf_free(&b);
 }
 

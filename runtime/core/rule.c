@@ -100,7 +100,7 @@ optc_status optc_rule_state(const optc_rule *r, int i, optc_state_info *out)
         return s;
     const ProgArray *m = nth_array(r, MEM_STATE, i);
     out->name = m->name;
-    out->domain = m->domain;
+    out->domain = dom_info[m->dom].name;
     out->type = (optc_type)(m->type + 1);
     return OPTC_OK;
 }

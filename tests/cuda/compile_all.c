@@ -39,7 +39,7 @@ static bool list_kernels(Case *c)
     for (int e = 0; e < p->nentry; e++)
         for (int m = 0; m < p->entry[e].nphase; m++)
             for (int i = 0; i < p->entry[e].phase[m].nstage; i++)
-                c->kernel[c->nkernel++] = emit_stage_name(&c->gen.arena, p, p->entry[e].name, m, &p->entry[e].phase[m].stage[i]);
+                c->kernel[c->nkernel++] = emit_prefixed(&c->gen.arena, "", p, p->entry[e].name, m, &p->entry[e].phase[m].stage[i]);
     return true;
 }
 
@@ -49,7 +49,7 @@ static bool make_case(Case *c, const char *spec, const char *with, const char *o
     Source s;
     snprintf(c->label, sizeof c->label, "%s%s%s%s%s%s%s", spec, *with ? " --with " : "", with, *options ? " --options " : "", options, t.p == T_F32 ? "" : " in ", t.p == T_F32 ? "" : type_info[t.p].name);
     if (find_spec(NULL, spec, &c->gen.arena, &s, &c->gen.diag) && gen_compile(&c->gen, s, &o))
-        c->source = gen_emit(&c->gen, "cuda", "compile-all");
+        c->source = gen_emit(&c->gen, &(EmitOptions){.target = "cuda", .command = "compile-all"}, &c->gen.diag);
     if (!c->source)
         fprintf(stderr, "%s: %s\n", c->label, c->gen.diag.text ? c->gen.diag.text : "out of memory");
     return c->source && list_kernels(c);

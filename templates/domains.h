@@ -1,0 +1,86 @@
+/* Where a value varies: one row a domain.
+ *
+ *   X(ID, name, scope, down, across, one value per)
+ *
+ * scope   what has a value of its own: the compilation, a hyperparameter group, a tensor, a matrix of a tensor
+ * axes    how the values of one matrix lie: down its rows, across its columns, or one. Two domains join axis by axis
+ *
+ * Lengths, joins, what broadcasts to what, what a reduction may come down to, and the precision follow from the row. Pasted into packages
+ * and included by the rest, ahead of counts.h. */
+#ifndef OPTC_DOMAINS_H
+#define OPTC_DOMAINS_H
+#define OPTC_COUNT static inline __attribute__((unused))
+
+typedef enum { SCOPE_CONST, SCOPE_GROUP, SCOPE_TENSOR, SCOPE_MATRIX } Scope;
+typedef enum { AXIS_ONE, AXIS_ROWS, AXIS_COLS, NAXIS } Axis;
+
+#define DOMAINS(X) \
+    X(CONST_, "const",  SCOPE_CONST,  AXIS_ONE,  AXIS_ONE,  "compilation") \
+    X(GROUP,  "group",  SCOPE_GROUP,  AXIS_ONE,  AXIS_ONE,  "group") \
+    X(TENSOR, "tensor", SCOPE_TENSOR, AXIS_ONE,  AXIS_ONE,  "tensor") \
+    X(SLICE,  "slice",  SCOPE_MATRIX, AXIS_ONE,  AXIS_ONE,  "matrix") \
+    X(ROW,    "row",    SCOPE_MATRIX, AXIS_ROWS, AXIS_ONE,  "row") \
+    X(COL,    "col",    SCOPE_MATRIX, AXIS_ONE,  AXIS_COLS, "column") \
+    X(ELEM,   "elem",   SCOPE_MATRIX, AXIS_ROWS, AXIS_COLS, "element")
+
+typedef enum {
+#define DOM_ID(ID, name, scope, down, across, per) ID,
+    DOMAINS(DOM_ID)
+#undef DOM_ID
+    NDOM
+} Dom;
+
+typedef struct DomInfo { const char *name; Scope scope; Axis axis[2]; const char *per; } DomInfo;
+static const DomInfo dom_info[NDOM] = {
+#define DOM_ROW(ID, name, scope, down, across, per) {name, scope, {down, across}, per},
+    DOMAINS(DOM_ROW)
+#undef DOM_ROW
+};
+
+/* A tensor seen as slices x rows x cols (a vector: 1 x 1 x n). */
+typedef struct Shape { int64_t n, slices, rows, cols; } Shape;
+
+OPTC_COUNT int64_t axis_len(Axis a, Shape s) { return a == AXIS_ROWS ? s.rows : a == AXIS_COLS ? s.cols : 1; }
+
+OPTC_COUNT int64_t dom_len(Dom d, Shape s)                /* values of a tensor of this shape */
+{
+    const DomInfo *x = &dom_info[d];
+    return (x->scope == SCOPE_MATRIX ? s.slices : 1) * axis_len(x->axis[0], s) * axis_len(x->axis[1], s);
+}
+
+/* The least row of a table that both broadcast to: axis by axis, where one gives way to the other. n: there is none. */
+OPTC_COUNT int dom_join_in(const DomInfo *table, int n, int a, int b)
+{
+    const DomInfo *x = &table[a], *y = &table[b];
+    Scope scope = x->scope > y->scope ? x->scope : y->scope;
+    Axis axis[2];
+    for (int k = 0; k < 2; k++) {
+        if (x->axis[k] != y->axis[k] && x->axis[k] != AXIS_ONE && y->axis[k] != AXIS_ONE)
+            return n;
+        axis[k] = x->axis[k] != AXIS_ONE ? x->axis[k] : y->axis[k];
+    }
+    for (int i = 0; i < n; i++)
+        if (table[i].scope == scope && table[i].axis[0] == axis[0] && table[i].axis[1] == axis[1])
+            return i;
+    return n;
+}
+
+OPTC_COUNT Dom dom_join(Dom a, Dom b) { return (Dom)dom_join_in(dom_info, NDOM, (int)a, (int)b); }      /* NDOM: there is none */
+OPTC_COUNT bool dom_spreads(Dom from, Dom to) { return dom_join(from, to) == to; }                       /* broadcasts to it, or is it */
+OPTC_COUNT bool dom_inside(Dom d) { return dom_info[d].scope == SCOPE_MATRIX; }                          /* varies inside a tensor, or may */
+
+/* One value a matrix or fewer: computed in f64, whatever the elements are. */
+OPTC_COUNT bool dom_wide(Dom d) { return dom_info[d].axis[0] == AXIS_ONE && dom_info[d].axis[1] == AXIS_ONE; }
+
+/* Where a value of domain `to` stands that belongs to value i of domain `from`, which it spreads to. */
+OPTC_COUNT int64_t dom_place(Dom from, Dom to, int64_t i, Shape s)
+{
+    const DomInfo *x = &dom_info[from], *y = &dom_info[to];
+    int64_t down = axis_len(x->axis[0], s), across = axis_len(x->axis[1], s);
+    int64_t c = across ? i % across : 0, r = across && down ? i / across % down : 0;
+    int64_t slice = x->scope == SCOPE_MATRIX && across && down ? i / across / down : 0;
+    int64_t at = y->scope == SCOPE_MATRIX ? slice : 0;
+    at = at * axis_len(y->axis[0], s) + (y->axis[0] == AXIS_ONE ? 0 : r);
+    return at * axis_len(y->axis[1], s) + (y->axis[1] == AXIS_ONE ? 0 : c);
+}
+#endif

@@ -1,0 +1,161 @@
+/* Emission: the same text every time, nothing left behind, and memory that ends is an error. */
+#include "emit.h"
+#include "find.h"
+#include "help.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The linker hands every allocation of the library to these. */
+void *__real_malloc(size_t n);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *p, size_t n);
+void __real_free(void *p);
+void *__wrap_malloc(size_t n);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_realloc(void *p, size_t n);
+void __wrap_free(void *p);
+
+static _Thread_local int nth, asked, held;     /* which allocation fails (0: none), how many were asked for, how many are held */
+static _Thread_local bool for_ever;            /* and all after it */
+static bool refused(void) { return ++asked == nth || (for_ever && nth && asked > nth); }
+static void *kept(void *p) { held += p != NULL; return p; }
+void *__wrap_malloc(size_t n) { return refused() ? NULL : kept(__real_malloc(n)); }
+void *__wrap_calloc(size_t n, size_t size) { return refused() ? NULL : kept(__real_calloc(n, size)); }
+void *__wrap_realloc(void *p, size_t n) { return refused() ? NULL : p ? __real_realloc(p, n) : kept(__real_realloc(p, n)); }
+void __wrap_free(void *p) { held -= p != NULL; __real_free(p); }
+
+static void fail_at(int n, bool all) { nth = n, asked = 0, for_ever = all; }
+
+static void open_rule(Gen *g, const char *spec, const char *with)
+{
+    Source s;
+    GenOptions o = {.with = with, .types = {T_F32, T_F32, T_F32}, .find = find_wrapper};
+    ck_assert_msg(find_spec(NULL, spec, &g->arena, &s, &g->diag) && gen_compile(g, s, &o), "%s", g->diag.text);
+}
+
+static const char *const targets[] = {"c", "cuda"};
+static const struct { const char *spec, *with; } rules[] = {{"adamw", "clip(1)"}, {"came", NULL}, {"sgd", "lookahead(5)"}};
+
+START_TEST(leaves_nothing)
+{
+    Gen g = {0};
+    open_rule(&g, rules[_i / 2].spec, rules[_i / 2].with);
+    EmitOptions o = {.target = targets[_i % 2], .cite = true};
+    char *first = gen_emit(&g, &o, &g.diag), hex[2][33];
+    ck_assert(first && emit_cuda_stage_hash(&g, g.plan->nfn - 1, hex[0]));
+    size_t bytes = arena_bytes(&g.arena), used = g.arena.used;
+    int before = held;
+    bool same = true;
+    for (int i = 0; i < 100; i++) {
+        char *text = gen_emit(&g, &o, &g.diag);
+        same = same && text && !strcmp(text, first) && emit_cuda_stage_hash(&g, g.plan->nfn - 1, hex[1]) && !strcmp(hex[0], hex[1]);
+        free(text);
+    }
+    int left = held - before;                  /* before Check allocates for itself */
+    ck_assert(same);
+    ck_assert_int_eq(left, 0);
+    ck_assert(arena_bytes(&g.arena) == bytes && g.arena.used == used);
+    free(first);
+    gen_free(&g);
+}
+END_TEST
+
+/* With the n-th allocation failing, alone or with all after it: an error, or the right text. */
+START_TEST(memory_ends)
+{
+    Gen g = {0};
+    open_rule(&g, rules[_i / 2].spec, rules[_i / 2].with);
+    EmitOptions o = {.target = targets[_i % 2], .cite = true};
+    char *right = gen_emit(&g, &o, &g.diag), *text;
+    size_t bytes = arena_bytes(&g.arena);
+    ck_assert(right != NULL);
+    for (int all = 0; all < 2; all++)
+        for (int n = 1, done = 0; !done; n++) {
+            Diag d = {0};
+            int before = held;
+            fail_at(n, all);
+            text = gen_emit(&g, &o, &d);
+            done = asked < n;
+            fail_at(0, false);
+            int left = held - before - (text != NULL) - (d.text != NULL);          /* before Check allocates for itself */
+            ck_assert_msg(n < 10000, "it never came through");
+            ck_assert_msg(left == 0, "%d pieces are left where allocation %d fails", left, n);
+            if (text)
+                ck_assert_msg(!strcmp(text, right), "other text where allocation %d fails", n);
+            else
+                ck_assert_msg(!done && (!d.text || strstr(d.text, "out of memory")), "%s", d.text ? d.text : "no memory was missing");
+            free(text);
+            diag_free(&d);
+        }
+    ck_assert(arena_bytes(&g.arena) == bytes);
+    free(right);
+    gen_free(&g);
+}
+END_TEST
+
+START_TEST(keys_fail)
+{
+    Gen g = {0};
+    open_rule(&g, "lamb", NULL);
+    char *source = gen_emit(&g, &(EmitOptions){.target = "cuda"}, &g.diag), right[2][33], got[33];
+    ck_assert(source && emit_key(source, right[0]) && emit_cuda_stage_hash(&g, 0, right[1]));
+    for (int which = 0; which < 2; which++)
+        for (int n = 1, done = 0; !done; n++) {
+            fail_at(n, false);
+            bool ok = which ? emit_cuda_stage_hash(&g, 0, got) : emit_key(source, got);
+            done = asked < n;
+            fail_at(0, false);
+            ck_assert(ok ? !strcmp(got, right[which]) : !done);
+        }
+    free(source);
+    gen_free(&g);
+}
+END_TEST
+
+/* Any number of threads may emit from one rule. */
+typedef struct { const Gen *g; const char *right; bool same; } Emitting;
+static void *emit_often(void *arg)
+{
+    Emitting *e = arg;
+    e->same = true;
+    for (int i = 0; i < 20; i++) {
+        char *text = gen_emit(e->g, &(EmitOptions){.target = "cuda"}, NULL);
+        e->same = e->same && text && !strcmp(text, e->right);
+        free(text);
+    }
+    return NULL;
+}
+
+START_TEST(side_by_side)
+{
+    Gen g = {0};
+    open_rule(&g, "adafactor", NULL);
+    char *right = gen_emit(&g, &(EmitOptions){.target = "cuda"}, &g.diag);
+    Emitting e[4];
+    pthread_t t[4];
+    for (int i = 0; i < 4; i++) {
+        e[i] = (Emitting){&g, right, false};
+        ck_assert_int_eq(pthread_create(&t[i], NULL, emit_often, &e[i]), 0);
+    }
+    for (int i = 0; i < 4; i++) {
+        pthread_join(t[i], NULL);
+        ck_assert(e[i].same);
+    }
+    free(right);
+    gen_free(&g);
+}
+END_TEST
+
+Suite *emit_suite(void)
+{
+    Suite *s = suite_create("emit");
+    TCase *t = tcase_create("emit");
+    tcase_add_loop_test(t, leaves_nothing, 0, 6);
+    tcase_add_loop_test(t, memory_ends, 0, 6);
+    tcase_add_test(t, keys_fail);
+    tcase_add_test(t, side_by_side);
+    suite_add_tcase(s, t);
+    return s;
+}
