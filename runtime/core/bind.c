@@ -368,8 +368,8 @@ optc_status optc_bind(optc_rule *r, const optc_group *groups, int ngroups, optc_
     b->ntensor = (int)n;
     optc_status s = bind_all(b, groups);
     if (s != OPTC_OK) {
-        char why[1024];                           /* giving back must not lose the message */
-        snprintf(why, sizeof why, "%s", optc_message());
+        char why[MOST_MESSAGE];                           /* giving back must not lose the message */
+        memcpy(why, optc_message(), sizeof why);
         binding_free(b);
         return fail(s, "%s", why);
     }

@@ -27,8 +27,8 @@ const struct Host *library_host(void);
 #endif
 
 /* ---- message.c ---- */
+enum { MOST_MESSAGE = 2048 };
 CORE optc_status fail(optc_status s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-CORE optc_status fail_again(optc_status s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));    /* what was said stands behind it */
 CORE optc_status no_memory(const char *call);
 CORE void message_clear(void);
 

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static __thread char message[2048];
+static __thread char message[MOST_MESSAGE];
 
 const char *optc_message(void) { return message; }
 const char *optc_version(void) { return OPTC_VERSION; }
@@ -20,17 +20,6 @@ CORE optc_status fail(optc_status s, const char *fmt, ...)
     va_end(ap);
     memcpy(message, text, sizeof message);
     return s;
-}
-
-CORE optc_status fail_again(optc_status s, const char *fmt, ...)
-{
-    char text[200], was[sizeof message];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    memcpy(was, message, sizeof was);
-    return fail(s, "%s%.1800s", text, was);
 }
 
 CORE optc_status no_memory(const char *call) { return fail(OPTC_ERROR_MEMORY, "%s: out of memory", call); }
