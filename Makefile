@@ -38,7 +38,7 @@ ISAS := 0 1
 endif
 
 GEN_SRC     := $(filter-out gen/embed.c,$(wildcard gen/*.c))
-RUNTIME_SRC := $(filter-out runtime/prebuild.c,$(wildcard runtime/*.c))
+RUNTIME_SRC := $(filter-out runtime/prebuild.c,$(wildcard runtime/*.c runtime/core/*.c))
 TOOLS_SRC   := $(wildcard tools/*.c)
 TEST_SRC    := $(wildcard tests/*.c)
 SPECS       := $(wildcard specs/*.lua)
@@ -48,7 +48,7 @@ TUNED       := $(sort $(wildcard runtime/tuned/*.txt))
 COMPOSED    := $(shell sed -n '/library_compositions/,/};/p' runtime/find.c | grep -o '[a-z0-9_]*"}' | tr -d '"}')
 RULES       := $(patsubst specs/%.lua,%,$(SPECS)) $(COMPOSED)
 
-GEN_OBJ     := $(GEN_SRC:%.c=$(BUILD)/obj/%.o) $(BUILD)/obj/embedded_templates.o $(BUILD)/obj/embedded_specs.o
+GEN_OBJ     := $(GEN_SRC:%.c=$(BUILD)/obj/%.o) $(BUILD)/obj/embedded_templates.o $(BUILD)/obj/embedded_core.o $(BUILD)/obj/embedded_specs.o
 RUNTIME_OBJ := $(RUNTIME_SRC:%.c=$(BUILD)/obj/%.o) $(BUILD)/obj/builtin_table.o $(BUILD)/obj/embedded_tuned.o
 RULES_FROM  ?= $(BUILD)/rules
 RULE_OBJ    := $(foreach i,$(ISAS),$(RULES:%=$(RULES_FROM)/%.$(i).o))
@@ -91,6 +91,11 @@ $(BUILD)/embed: gen/embed.c
 
 $(BUILD)/embedded_templates.c: $(BUILD)/embed $(TEMPLATES)
 	$(BUILD)/embed embedded_templates templates/ $(TEMPLATES) > $@
+
+# What a package is pasted from: the core and what it includes.
+CORE := runtime/optc.h gen/program.h gen/variants.h $(wildcard gen/*.def) $(wildcard runtime/core/*.h runtime/core/*.c)
+$(BUILD)/embedded_core.c: $(BUILD)/embed $(CORE)
+	$(BUILD)/embed embedded_core "" $(CORE) > $@
 
 $(BUILD)/embedded_specs.c: $(BUILD)/embed $(SPECS) $(WRAPPERS)
 	$(BUILD)/embed embedded_specs specs/ $(SPECS) $(WRAPPERS) > $@

@@ -3,6 +3,8 @@
 #define OPTC_DIAG_H
 #include "util.h"
 
+#include "../templates/near.h"
+
 typedef struct Diag { char *text; int line; char file[256]; } Diag;
 
 /* file may be NULL (no place), line 0 (the whole file). source, where given, is the file's text: the line is quoted. */
@@ -10,7 +12,5 @@ void diag_set(Diag *d, const char *file, int line, const char *source, const cha
 void diag_free(Diag *d);
 
 /* "; did you mean 'a' or 'b'?" from the nearest of names, or "" */
-typedef struct Near { const char *want; const char *best[3]; int dist[3]; int n; } Near;
-void near_try(Near *n, const char *name);
 const char *near_text(const Near *n, Arena *a);
 #endif

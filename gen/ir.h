@@ -8,10 +8,7 @@
 #define OPTC_IR_H
 #include "util.h"
 
-#include "../templates/shape.h"
-#include "../templates/domains.h"
-#include "../templates/counts.h"
-#include "variants.h"
+#include "program.h"                   /* domains, storage types, variants */
 
 typedef enum { NUM, BOOL } Ty;
 typedef enum { K_LEAF, K_NUM, K_CMP, K_LOGIC, K_SEL, K_RED } OpKind;
@@ -20,11 +17,6 @@ typedef enum {
 #include "ops.def"
     NOPS
 } Op;
-typedef enum {
-#define TYPE(ID, ...) T_##ID,
-#include "types.def"
-    NTYPES
-} Type;
 
 typedef struct { const char *name; int arity; OpKind kind; const char *form; double ulp; int cost; } OpInfo;
 typedef struct { const char *name; int bytes; const char *c, *load, *store; Type compute; } TypeInfo;

@@ -2,17 +2,13 @@
 #include "pack.h"
 
 #include "emit.h"
+#include "program_make.h"
 #include "template.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const dom_id[NDOM] = {"CONST_", "GROUP", "TENSOR", "SLICE", "ROW", "COL", "ELEM"};
-static const char *const mem_id[] = {"MEM_P", "MEM_G", "MEM_INPUT", "MEM_STATE", "MEM_TEMP", "MEM_PART"};
-static const char *const stage_id[NSTAGEKIND] = {"S_GROUP", "S_TENSOR", "S_SLICE", "S_ROW", "S_COL", "S_FLAT", "S_TILE", "S_BAND"};
-static const char *const form_id[NFORM] = {"FORM_MAP", "FORM_FOLD", "FORM_TILE", "FORM_ROWS", "FORM_LIST", "FORM_LANES", "FORM_COLS", "FORM_SLICES", "FORM_SINGLE", "FORM_CPU"};
 static const char *const flag[] = {"false", "true"};
 
 const char *pack_kernel(Pack *p, int rule, const char *entry, int mask, const Stage *s)
@@ -57,131 +53,23 @@ bool pack_clash(Pack *p, const char **name)
 }
 
 /* ---- tables ---- */
-static void put_double(Buf *b, double x)
-{
-    if (isinf(x))
-        buf_puts(b, x < 0 ? "-__builtin_inf()" : "__builtin_inf()");
-    else
-        buf_double(b, x);
-}
-
-static void put_hypers(Buf *b, const char *id, const Rule *r)
-{
-    buf_printf(b, "static const Hyper table_hyper_%s[] = {\n", id);
-    for (int i = 0; i < r->nhyper; i++) {
-        const double v[] = {r->hyper[i].def, r->hyper[i].lo, r->hyper[i].hi};
-        buf_printf(b, "    {\"%s\"", r->hyper[i].name);
-        for (int k = 0; k < 3; k++) {
-            buf_puts(b, ", ");
-            put_double(b, v[k]);
-        }
-        buf_printf(b, ", %d, %d},\n", r->hyper[i].lo_open, r->hyper[i].hi_open);
-    }
-    buf_puts(b, r->nhyper ? "};\n" : "    {\"\", 0, 0, 0, 0, 0},\n};\n");
-}
-
-static void put_mems(Buf *b, const char *id, const Plan *p)
-{
-    buf_printf(b, "static const Mem table_mem_%s[] = {\n", id);
-    for (int k = 0; k < p->nmem; k++) {
-        const Mem *m = &p->mem[k];
-        const State *s = m->kind == MEM_STATE ? &p->rule->state[m->sym] : NULL;
-        buf_printf(b, "    {%s, %s, %s, %s, %d, \"%s\", %s, ", mem_id[m->kind], dom_id[m->dom], dom_id[m->from], stage_id[m->by], (int)m->type, m->name ? m->name : "",
-                   s && s->init == INIT_COPY_P ? "INIT_COPY_P" : "INIT_FILL");
-        put_double(b, s && s->init == INIT_FILL ? s->value : 0);
-        buf_puts(b, ", {");
-        for (int v = 0; v < 2; v++)
-            buf_printf(b, "%s%s", v ? ", " : "", flag[s && v < p->rule->nvariant && p->state_used[v * p->rule->nstate + m->sym]]);
-        buf_puts(b, "}},\n");
-    }
-    buf_puts(b, "};\n");
-}
-
-/* Gradients and inputs that a stage reads: a step looks whether they are there. */
-static int put_reads(Buf *b, const char *id, const Plan *p, const Stage *s)
-{
-    int n = 0;
-    for (int k = 0; k < s->nload; k++) {
-        const Mem *m = &p->mem[s->load[k].mem];
-        if (m->kind != MEM_G && (m->kind != MEM_INPUT || m->dom == GROUP))
-            continue;
-        if (!n)
-            buf_printf(b, "static const int table_reads_%s_%d[] = {", id, s->fn);
-        buf_printf(b, "%s%d", n++ ? ", " : "", s->load[k].mem);
-    }
-    if (n)
-        buf_puts(b, "};\n");
-    return n;
-}
-
-static void put_phase(Pack *pk, Buf *b, int rule, int entry, int mask)
-{
-    const char *id = pk->rule[rule].id;
-    const Plan *p = pk->rule[rule].gen->plan;
-    const PlanEntry *en = &p->entry[entry];
-    const Phase *ph = &en->phase[mask];
-    Buf rows = {.arena = &pk->arena};
-    for (int i = 0; i < ph->nstage; i++) {
-        const Stage *s = &ph->stage[i];
-        int reads = put_reads(b, id, p, s);
-        buf_printf(&rows, "    {%s, %s, %d, %d, %s, ", stage_id[s->kind], s->variant ? "MAT" : "VEC", s->time, s->fn, form_id[stage_form(s)]);
-        if (reads)
-            buf_printf(&rows, "table_reads_%s_%d, %d", id, s->fn, reads);
-        else
-            buf_puts(&rows, "NULL, 0");
-        buf_printf(&rows, ", \"%s\"},\n", pack_kernel(pk, rule, en->name, mask, s));
-    }
-    if (ph->nstage)
-        buf_printf(b, "static const Stage table_stages_%s_%d_%d[] = {\n%s};\n", id, entry, mask, buf_text(&rows));
-}
-
-static void put_entries(Pack *pk, Buf *b, int rule)
-{
-    const char *id = pk->rule[rule].id;
-    const Plan *p = pk->rule[rule].gen->plan;
-    for (int e = 0; e < p->nentry; e++) {
-        const PlanEntry *en = &p->entry[e];
-        for (int m = 0; m < en->nphase; m++)
-            put_phase(pk, b, rule, e, m);
-        buf_printf(b, "static const Phase table_phases_%s_%d[] = {", id, e);
-        for (int m = 0; m < en->nphase; m++)
-            if (en->phase[m].nstage)
-                buf_printf(b, "%s{table_stages_%s_%d_%d, %d}", m ? ", " : "", id, e, m, en->phase[m].nstage);
-            else
-                buf_printf(b, "%s{NULL, 0}", m ? ", " : "");
-        buf_puts(b, "};\n");
-    }
-    buf_printf(b, "static const Entry table_entries_%s[] = {", id);
-    for (int e = 0; e < p->nentry; e++)
-        buf_printf(b, "%s{\"%s\", table_phases_%s_%d}", e ? ", " : "", p->entry[e].name, id, e);
-    buf_puts(b, "};\n");
-    if (p->nperiod)
-        buf_printf(b, "static const int table_period_%s[] = {", id);
-    for (int i = 0; i < p->nperiod; i++)
-        buf_printf(b, "%s%d%s", i ? ", " : "", p->period[i], i + 1 < p->nperiod ? "" : "};\n");
-}
-
 static void put_rules(Pack *pk, Buf *b)
 {
     Buf rows = {.arena = &pk->arena};
     int first = 0;
+    buf_puts(b, "static const ProgType program_types[] = {");
+    for (int t = 0; t < NTYPES; t++)
+        buf_printf(b, "%s{\"%s\", %d}", t ? ", " : "", program_types[t].name, program_types[t].bytes);
+    buf_puts(b, "};\n\n");
     for (int i = 0; i < pk->nrule; i++) {
         const char *id = pk->rule[i].id;
         const Plan *p = pk->rule[i].gen->plan;
-        const Rule *r = p->rule;
-        put_hypers(b, id, r);
-        put_mems(b, id, p);
-        put_entries(pk, b, i);
+        program_print(b, program_make(&pk->arena, p, arena_printf(&pk->arena, "%s_", id)), id);
         buf_puts(b, "\n");
-        buf_printf(&rows, "    {\"%s\", table_hyper_%s, %d, table_mem_%s, %d, table_entries_%s, %d, ", id, id, r->nhyper, id, p->nmem, id, p->nentry);
-        if (p->nperiod)
-            buf_printf(&rows, "table_period_%s, %d, ", id, p->nperiod);
-        else
-            buf_puts(&rows, "NULL, 0, ");
-        buf_printf(&rows, "table_cpu_%s, %d, %d, %d, %d, %d, %s, %s},\n", id, p->nfn, first, (int)p->p, (int)p->g, rule_view(r), flag[r->nvariant > 1], flag[plan_uses_t(p)]);
+        buf_printf(&rows, "    {&program_%s, table_cpu_%s, %d},\n", id, id, first);
         first += p->nfn;
     }
-    buf_printf(b, "static const Rule rules[] = {\n%s};\nenum { nrule = sizeof rules / sizeof *rules };\n", buf_text(&rows));
+    buf_printf(b, "static const PackedRule packed_rules[] = {\n%s};\nenum { nrule = sizeof packed_rules / sizeof *packed_rules };\n", buf_text(&rows));
 }
 
 typedef struct { Buf *b; const Launch *l; } LaunchRow;
@@ -275,15 +163,99 @@ static const char *stored_as(Arena *a, Type t, const char *x)
     return formed(a, type_info[t].store, arena_printf(a, "(%s)%s", type_info[type_info[t].compute].c, x));
 }
 
-static const char *type_cases(Arena *a, bool store)
+/* ---- pasted sources ---- */
+static const char *source_text(const char *path)
 {
-    Buf b = {.arena = a};
-    for (int t = 0; t < NTYPES; t++)
-        if (store)
-            buf_printf(&b, "    case %d: ((%s *)p)[i] = %s; break;\n", t, type_info[t].c, stored_as(a, (Type)t, "x"));
-        else
-            buf_printf(&b, "    case %d: return (double)%s;\n", t, formed(a, type_info[t].load, arena_printf(a, "((const %s *)p)[i]", type_info[t].c)));
+    for (const Embedded *e = embedded_core; e->name; e++)
+        if (!strcmp(e->name, path))
+            return e->text;
+    const char *name = strrchr(path, '/');
+    return template_text(name ? name + 1 : path);
+}
+
+static size_t word_length(const char *s)
+{
+    size_t n = 0;
+    while (s[n] == '_' || (s[n] >= '0' && s[n] <= '9') || (s[n] >= 'a' && s[n] <= 'z') || (s[n] >= 'A' && s[n] <= 'Z'))
+        n++;
+    return n;
+}
+
+/* A public name: one that stands in the header, in its code or in what it says of the environment. */
+static bool is_public(const char *header, const char *word, size_t n)
+{
+    if (n < 6 || (memcmp(word, "optc_", 5) && memcmp(word, "OPTC_", 5)))
+        return false;
+    for (const char *s = strstr(header, n && word[0] == 'o' ? "optc_" : "OPTC_"); s; s = strstr(s + 1, word[0] == 'o' ? "optc_" : "OPTC_"))
+        if (word_length(s) == n && !memcmp(s, word, n))
+            return true;
+    return false;
+}
+
+/* Text with the public names of optc.h as this package has them, in code, strings and comments. */
+static void put_renamed(const Pack *p, Buf *b, const char *header, const char *s, size_t len)
+{
+    const char *const P = upper((Arena *)&p->arena, p->name), *end = s + len;
+    while (s < end) {
+        size_t n = word_length(s);
+        if (n && is_public(header, s, n)) {
+            buf_puts(b, s[0] == 'o' ? p->name : P);
+            buf_add(b, s + 4, n - 4);
+        } else {
+            buf_add(b, s, n ? n : 1);
+        }
+        s += n ? n : 1;
+    }
+}
+
+/* The header without what only the library has: from a line "library:" to a line ":library". */
+static const char *public_header(Pack *p)
+{
+    Buf b = {.arena = &p->arena};
+    bool skip = false;
+    for (const char *s = source_text("runtime/optc.h"); *s;) {
+        size_t n = strcspn(s, "\n") + 1;
+        bool opens = !strncmp(s, "/* library: */\n", n), closes = !strncmp(s, "/* :library */\n", n);
+        skip = (skip || opens) && !closes;
+        if (!skip && !closes)
+            buf_add(&b, s, n);
+        s += n;
+    }
     return buf_text(&b);
+}
+
+/* One of the runtime's sources. Includes of the others are left out, since those are here too; a table (.def) takes its include's place. */
+static bool paste(Pack *p, Buf *b, const char *header, const char *path)
+{
+    const char *s = source_text(path);
+    if (!s)
+        return false;
+    buf_printf(b, "/* ==== %s ==== */\n", path);
+    while (*s) {
+        size_t n = strcspn(s, "\n");
+        const char *quote = !strncmp(s, "#include \"", 10) ? s + 10 : NULL;
+        size_t len = quote ? strcspn(quote, "\"") : 0;
+        if (quote && len > 4 && !memcmp(quote + len - 4, ".def", 4)) {
+            const char *table = source_text(arena_printf(&p->arena, "gen/%.*s", (int)len, quote));
+            if (!table)
+                return false;
+            buf_puts(b, table);
+        } else if (!quote) {
+            put_renamed(p, b, header, s, n);
+            buf_puts(b, "\n");
+        }
+        s += n + (s[n] == '\n');
+    }
+    return true;
+}
+
+static bool paste_all(Pack *p, Buf *b, const char *header, const char *const *path)
+{
+    bool ok = true;
+    for (; *path && ok; path++)
+        ok = paste(p, b, header, *path);
+    buf_puts(b, "/* ==== of this package ==== */\n");
+    return ok;
 }
 
 /* The stages of all rules as C, and for each rule the table of its functions. */
@@ -304,7 +276,7 @@ static bool fill_stages(Pack *p, Buf *out, const Hole *common, int ncommon)
     emit_c_shared(&shared, buf_text(&code));
     Hole h[24] = {{"abi", template_text("abi.h")}, {"math", buf_text(&shared)}, {"stages", buf_text(&code)}, {"tables", buf_text(&tables)}};
     memcpy(h + 4, common, sizeof *h * (size_t)ncommon);
-    return ok && template_fill(out, "package_core.txt", "stages", h, 4 + ncommon);
+    return ok && template_fill(out, "package_stages.txt", "stages", h, 4 + ncommon);
 }
 
 static void put_words(Buf *b, const char *data, size_t n)
@@ -323,32 +295,41 @@ static void put_words(Buf *b, const char *data, size_t n)
 static bool fill_tables(Pack *p, Buf *out)
 {
     Arena *a = &p->arena;
-    Buf types = {.arena = a}, rules = {.arena = a}, launches = {.arena = a};
+    Buf rules = {.arena = a}, launches = {.arena = a};
     char sum[17];
-    buf_puts(&types, "static const char *const type_name[] = {");
-    for (int t = 0; t < NTYPES; t++)
-        buf_printf(&types, "%s\"%s\"", t ? ", " : "", type_info[t].name);
-    buf_puts(&types, "};\nstatic const int type_bytes[] = {");
-    for (int t = 0; t < NTYPES; t++)
-        buf_printf(&types, "%s%d", t ? ", " : "", type_info[t].bytes);
-    buf_puts(&types, "};\n");
     put_rules(p, &rules);
     put_launches(p, &launches);
     snprintf(sum, sizeof sum, "%llx", (unsigned long long)hash64(1, p->fatbin, p->fatbin_size));
-    Hole h[] = {{"types", buf_text(&types)}, {"rules", buf_text(&rules)}, {"launches", buf_text(&launches)}, {"cuda", arena_printf(&p->arena, "%d", p->cuda)}, {"bytes", arena_printf(&p->arena, "%zu", p->fatbin_size)}, {"sum", sum}};
-    return template_fill(out, "package_files.txt", "tables", h, 6);
+    Hole h[] = {{"rules", buf_text(&rules)}, {"launches", buf_text(&launches)}, {"cuda", arena_printf(a, "%d", p->cuda)}, {"bytes", arena_printf(a, "%zu", p->fatbin_size)}, {"sum", sum}};
+    return template_fill(out, "package_files.txt", "tables", h, 5);
 }
 
 static bool fill_source(Pack *p, Buf *out, const Hole *common, int n)
 {
-    Hole h[24] = {{"counts", arena_printf(&p->arena, "%s%s", template_text("domains.h"), template_text("counts.h"))}, {"hash", template_text("hash.h")}, {"float_mode", template_text("float_mode.h")}, {"driver", template_text("driver.h")}, {"shots", template_text("shots.h")},
-                  {"loads", type_cases(&p->arena, false)}, {"stores", type_cases(&p->arena, true)}};
-    memcpy(h + 7, common, sizeof *h * (size_t)n);
-    Buf words = {.arena = &p->arena};
+    static const char *const types[] = {"templates/domains.h", "templates/counts.h", "gen/variants.h", "gen/program.h", "templates/near.h", "templates/hash.h", "templates/float_mode.h",
+                                        "templates/driver.h", "runtime/core/core.h", "runtime/core/gpu.h", NULL};
+    static const char *const code[] = {"runtime/core/message.c", "runtime/core/driver.c", "runtime/core/state.c", "runtime/core/layout.c", "runtime/core/bind.c", "runtime/core/step.c",
+                                       "runtime/core/rule.c", "runtime/core/engine.c", "runtime/core/cpu.c", "runtime/core/gpu.c", "runtime/core/gpu_bind.c", "runtime/core/gpu_run.c", NULL};
+    const char *header = arena_printf(&p->arena, "%s OPTC_NO_CUDA OPTC_NO_GRAPHS ", public_header(p));        /* and what the environment has */
+    Buf words = {.arena = &p->arena}, host = {.arena = &p->arena};
     put_words(&words, p->fatbin, p->fatbin_size);
     Hole fatbin[] = {{"words", buf_text(&words)}, {"p", p->name}};
-    return fill_stages(p, out, common, n) && template_fill(out, "package_core.txt", "core", h, 7 + n) && fill_tables(p, out) && template_fill(out, "package_gpu.txt", "gpu", h, 7 + n) &&
-              template_fill(out, "package_bind.txt", "bind", h, 7 + n) && template_fill(out, "package_step.txt", "step", h, 7 + n) && template_fill(out, "package_files.txt", "fatbin", fatbin, 2);
+    if (!fill_stages(p, out, common, n) || !template_fill(out, "package_host.txt", "head", common, n) || !paste_all(p, out, header, types) || !template_fill(out, "package_host.txt", "types", common, n) ||
+        !fill_tables(p, out) || !paste_all(p, out, header, code) || !template_fill(&host, "package_host.txt", "host", common, n))
+        return false;
+    put_renamed(p, out, header, buf_text(&host), strlen(buf_text(&host)));
+    return template_fill(out, "package_files.txt", "fatbin", fatbin, 2);
+}
+
+static bool fill_header(Pack *p, Buf *out, const Hole *common, int n)
+{
+    const char *header = public_header(p);
+    Buf head = {.arena = &p->arena};
+    if (!template_fill(&head, "package_header.txt", "header", common, n))
+        return false;
+    buf_puts(out, buf_text(&head));
+    put_renamed(p, out, header, header, strlen(header));
+    return true;
 }
 
 /* The example steps the first rule; 16-bit values go through the package's own conversions, which it has a copy of. */
@@ -372,14 +353,15 @@ static bool fill_example(Pack *p, Buf *out, const Hole *common, int n)
 
 static bool fill(Pack *p, PackFile f, Buf *out)
 {
-    Buf types = {.arena = &p->arena};
     const char *P = upper(&p->arena, p->name);
-    for (int t = 0; t < NTYPES; t++)
-        buf_printf(&types, ", %s_%s", P, upper(&p->arena, type_info[t].name));
-    Hole common[] = {{"p", p->name}, {"P", P}, {"version", p->version}, {"command", emit_plain(&p->arena, p->command)}, {"rules", rule_list(p)}, {"first", p->rule[0].id}, {"types", buf_text(&types)}};
+    Hole common[] = {{"p", p->name}, {"P", P}, {"version", p->version}, {"command", emit_plain(&p->arena, p->command)}, {"rules", rule_list(p)}, {"first", p->rule[0].id}};
     int n = sizeof common / sizeof *common;
-    return f == PACK_HEADER ? template_fill(out, "package_header.txt", "header", common, n) : f == PACK_SOURCE ? fill_source(p, out, common, n) : f == PACK_EXAMPLE ? fill_example(p, out, common, n)
-            : template_fill(out, "package_files.txt", f == PACK_MAKEFILE ? "makefile" : "cmake", common, n);
+    switch (f) {
+    case PACK_HEADER: return fill_header(p, out, common, n);
+    case PACK_SOURCE: return fill_source(p, out, common, n);
+    case PACK_EXAMPLE: return fill_example(p, out, common, n);
+    default: return template_fill(out, "package_files.txt", f == PACK_MAKEFILE ? "makefile" : "cmake", common, n);
+    }
 }
 
 static bool fill_cuda(Pack *p, int arch, Buf *out)

@@ -5,7 +5,7 @@
 
 typedef struct { const char *hole, *text; } Hole;
 typedef struct { const char *name, *text; } Embedded;
-extern const Embedded embedded_templates[], embedded_specs[], embedded_tuned[];   /* NULL-terminated; made by the build */
+extern const Embedded embedded_templates[], embedded_specs[], embedded_tuned[], embedded_core[];   /* NULL-terminated; made by the build */
 
 const char *template_text(const char *name);                       /* a whole file, such as "math.h" */
 /* Fills one section ("@@ name" to the next) of a file; every hole must be named, in any order. false: a bug in the template. */

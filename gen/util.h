@@ -50,6 +50,5 @@ typedef struct Hash128 { uint64_t a, b; } Hash128;
 Hash128 hash128(const void *data, size_t n);
 void hash_hex(Hash128 h, char out[33]);
 
-int edit_distance(const char *a, const char *b);   /* for "did you mean"; names up to 63 bytes */
 bool is_ident(const char *s);
 #endif

@@ -1,7 +1,5 @@
-/* Vector levels of the CPU, and its floating-point mode. */
+/* Vector levels of the CPU. */
 #include "internal.h"
-
-#include "../templates/float_mode.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -78,6 +76,3 @@ const char *cpu_model(char *buf, size_t n)
         fclose(f);
     return buf;
 }
-
-FloatMode float_mode_enter(void) { return (FloatMode){float_mode_set()}; }
-void float_mode_leave(FloatMode m) { float_mode_reset(m.saved); }

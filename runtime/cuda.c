@@ -5,6 +5,8 @@
  * packages ($VIRTUAL_ENV, $CONDA_PREFIX, the user's, those of the python3 on the PATH), the loader's own search. No program is run. */
 #include "cuda.h"
 
+#include "core/gpu.h"
+
 #include "files.h"
 
 #include <dirent.h>
@@ -17,87 +19,17 @@
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
-/* A function to look up: its place in the table, and for the driver its name without suffix and its interface's version. */
-typedef struct { const char *symbol, *name; int since; size_t at; } Wanted;
-#define WANT_DRIVER(name, suffix, since, args) {#name #suffix, #name, since, offsetof(Driver, name##suffix)},
-#define WANT_NVRTC(name, args) {#name, #name, 0, offsetof(Nvrtc, name)},
-static const Wanted driver_wants[] = {DRIVER_FUNCTIONS(WANT_DRIVER)};
-static const Wanted nvrtc_wants[] = {NVRTC_FUNCTIONS(WANT_NVRTC)};
+typedef struct { const char *name; size_t at; } Function;
+#define WANT_NVRTC(name, args) {#name, offsetof(Nvrtc, name)},
+static const Function nvrtc_wants[] = {NVRTC_FUNCTIONS(WANT_NVRTC)};
 
-/* ---- the driver ---- */
+/* ---- the driver, once for all that is not an engine's ---- */
 static Driver driver;
 static char driver_why[256];
 static bool driver_ok;
 static pthread_once_t driver_once = PTHREAD_ONCE_INIT;
 
-/* How to ask the driver for its functions: by name and version where it can be asked so, since a symbol may be an older interface. */
-typedef struct Asker {
-    void *library;
-    int (*versioned)(const char *, void **, int, unsigned long long, int *);       /* cuGetProcAddress since 12.0 */
-    int (*versioned_11)(const char *, void **, int, unsigned long long);           /* since 11.3 */
-} Asker;
-
-static void *ask(const Asker *a, const Wanted *w)
-{
-    void *f = NULL;
-    int found = 0;
-    if (a->versioned)
-        return a->versioned(w->name, &f, w->since, CU_GET_PROC_ADDRESS_LEGACY_STREAM, &found) ? NULL : f;
-    if (a->versioned_11)
-        return a->versioned_11(w->name, &f, w->since, CU_GET_PROC_ADDRESS_LEGACY_STREAM) ? NULL : f;
-    return dlsym(a->library, w->symbol);
-}
-
-/* The version comes first and by symbol: an old driver is told by its number, not by what it lacks. */
-static bool driver_recent(void *library)
-{
-    int (*version)(int *) = NULL;
-    *(void **)&version = dlsym(library, "cuDriverGetVersion");
-    if (!version || version(&driver.version)) {
-        snprintf(driver_why, sizeof driver_why, "libcuda.so.1 does not tell its version: it is no CUDA driver that can be used");
-        return false;
-    }
-    if (driver.version >= DRIVER_NEEDED)
-        return true;
-    snprintf(driver_why, sizeof driver_why, "the CUDA driver is too old: it is for CUDA %d.%d, and %d.%d or newer is needed", driver.version / 1000, driver.version % 1000 / 10, DRIVER_NEEDED / 1000,
-             DRIVER_NEEDED % 1000 / 10);
-    return false;
-}
-
-static bool driver_fill(void *library)
-{
-    Asker a = {library, NULL, NULL};
-    *(void **)&a.versioned = dlsym(library, "cuGetProcAddress_v2");
-    *(void **)&a.versioned_11 = dlsym(library, "cuGetProcAddress");
-    for (size_t i = 0; i < COUNT(driver_wants); i++) {
-        const Wanted *w = &driver_wants[i];
-        void *f = ask(&a, w);
-        if (!f) {
-            snprintf(driver_why, sizeof driver_why, "the CUDA driver (for CUDA %d.%d) lacks %s, which CUDA %d.%d has", driver.version / 1000, driver.version % 1000 / 10, w->name, w->since / 1000,
-                     w->since % 1000 / 10);
-            return false;
-        }
-        memcpy((char *)&driver + w->at, &f, sizeof f);
-    }
-    return true;
-}
-
-static void driver_load(void)
-{
-    void *library = getenv("OPTC_NO_CUDA") ? NULL : dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
-    if (!library) {
-        snprintf(driver_why, sizeof driver_why, "no CUDA driver (libcuda.so.1) on this machine");
-        return;
-    }
-    if (!driver_recent(library) || !driver_fill(library))
-        return;
-    int rc = driver.cuInit(0);
-    const char *name = NULL;
-    if (rc && driver.cuGetErrorName(rc, &name))
-        name = NULL;
-    snprintf(driver_why, sizeof driver_why, "%s: cuInit: %s", rc == CUDA_ERROR_NO_DEVICE ? "the CUDA driver sees no GPU" : "the CUDA driver does not start", name ? name : "an error it has no name for");
-    driver_ok = rc == 0;
-}
+static void driver_load(void) { driver_ok = driver_open(&driver, 0, driver_why, sizeof driver_why); }
 
 const Driver *driver_get(const char **why)
 {
@@ -275,7 +207,7 @@ static void nvrtc_load(void)
     if (!library)
         return;
     for (size_t i = 0; i < COUNT(nvrtc_wants); i++) {
-        void *f = dlsym(library, nvrtc_wants[i].symbol);
+        void *f = dlsym(library, nvrtc_wants[i].name);
         if (!f) {
             snprintf(nvrtc_why, sizeof nvrtc_why, "NVRTC lacks %s: it is older than CUDA 12.0", nvrtc_wants[i].name);
             return;

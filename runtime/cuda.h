@@ -7,24 +7,6 @@
 
 #include "../templates/driver.h"
 
-#define DRIVER_FUNCTIONS(F)                                                                                            \
-    DRIVER_STEP(F)                                                                                                     \
-    F(cuDeviceTotalMem, _v2, 3020, (size_t *, CUdevice))                                                               \
-    F(cuMemAllocAsync, , 11020, (CUdeviceptr *, size_t, CUstream))                                                     \
-    F(cuMemFreeAsync, , 11020, (CUdeviceptr, CUstream))                                                                \
-    F(cuMemsetD32Async, , 3020, (CUdeviceptr, unsigned, size_t, CUstream))                                             \
-    F(cuMemGetInfo, _v2, 3020, (size_t *, size_t *))                                                                   \
-    F(cuStreamCreate, , 2000, (CUstream *, unsigned))                                                                  \
-    F(cuStreamDestroy, _v2, 4000, (CUstream))                                                                          \
-    F(cuStreamBeginCapture, _v2, 10010, (CUstream, CUstreamCaptureMode))                                               \
-    F(cuStreamEndCapture, , 10000, (CUstream, CUgraph *))                                                              \
-    F(cuEventCreate, , 2000, (CUevent *, unsigned))                                                                    \
-    F(cuEventRecord, , 2000, (CUevent, CUstream))                                                                      \
-    F(cuEventSynchronize, , 2000, (CUevent))                                                                           \
-    F(cuEventQuery, , 2000, (CUevent))                                                                                 \
-    F(cuEventElapsedTime, , 2000, (float *, CUevent, CUevent))                                                         \
-    F(cuEventDestroy, _v2, 4000, (CUevent))
-
 /* All of it is in NVRTC 12.0. */
 typedef struct _nvrtcProgram *nvrtcProgram;
 #define NVRTC_FUNCTIONS(F)                                                                                             \
@@ -41,11 +23,8 @@ typedef struct _nvrtcProgram *nvrtcProgram;
     F(nvrtcGetPTX, (nvrtcProgram, char *))                                                                             \
     F(nvrtcDestroyProgram, (nvrtcProgram *))
 
-#define DRIVER_MEMBER(name, suffix, since, args) int (*name##suffix) args;
 #define NVRTC_MEMBER(name, args) int (*name) args;
-typedef struct Driver { DRIVER_FUNCTIONS(DRIVER_MEMBER) int version; } Driver;     /* version: 12040 is CUDA 12.4 */
 typedef struct Nvrtc { NVRTC_FUNCTIONS(NVRTC_MEMBER) int version; char path[1024]; } Nvrtc;
-#undef DRIVER_MEMBER
 #undef NVRTC_MEMBER
 
 const Driver *driver_get(const char **why);        /* NULL: *why says why not. Loaded once, never unloaded */

@@ -12,60 +12,60 @@
 /* ---- launches: measured ones where somebody measured, else the model's ---- */
 void gpu_tuned_key(const optc_rule *r, int fn, int64_t elements, TunedKey *k)
 {
-    const Plan *p = r->plan;
+    const Plan *p = r->more->plan;
     const GpuEngine *g = r->engine->gpu;
     memset(k, 0, sizeof *k);
     tuned_set_device(k, g->name, g->sms, g->driver);
     k->form = stage_form(plan_at(p, fn).stage);
     snprintf(k->types, sizeof k->types, "%s,%s,%s", type_info[p->p].name, type_info[p->g].name, type_info[p->state].name);
-    memcpy(k->stage, r->gpu->hash[fn], sizeof k->stage);
+    memcpy(k->stage, r->more->gpu->hash[fn], sizeof k->stage);
     k->bucket = tuned_bucket(elements);
 }
 
 const Tuned *gpu_tuned(const optc_rule *r, int fn, int64_t elements, const char **from)
 {
-    const Stage *s = plan_at(r->plan, fn).stage;
+    const Stage *s = plan_at(r->more->plan, fn).stage;
     TunedKey k;
     int lo, hi;
     if (stage_form(s) > FORM_ROWS)
         return NULL;                           /* nothing to choose */
     gpu_tuned_key(r, fn, elements, &k);
-    launch_range(r->plan, s, elements, &lo, &hi);
+    launch_range(r->more->plan, s, elements, &lo, &hi);
     tuned_reach(&k, &lo, &hi);
-    const Tuned *t = tuned_look(&r->engine->tuned, &k, lo, hi, from);
-    return t && launch_valid(r->plan, s, &t->launch) ? t : NULL;
+    const Tuned *t = tuned_look(&r->engine->more->tuned, &k, lo, hi, from);
+    return t && launch_valid(r->more->plan, s, &t->launch) ? t : NULL;
 }
 
 static void choose_launches(optc_rule *r, int64_t elements, Launch *l)
 {
     bool other = false;                        /* than the model */
-    r->tuned[0] = 0;
-    for (int f = 0; f < r->plan->nfn; f++) {
-        StageAt at = plan_at(r->plan, f);
+    r->more->tuned[0] = 0;
+    for (int f = 0; f < r->more->plan->nfn; f++) {
+        StageAt at = plan_at(r->more->plan, f);
         if (!at.stage)
             continue;
-        l[f] = launch_model(r->plan, at.stage, elements);
+        l[f] = launch_model(r->more->plan, at.stage, elements);
         const char *from;
         const Tuned *t = gpu_tuned(r, f, elements, &from);
         if (!t)
             continue;
         other = other || memcmp(&l[f], &t->launch, sizeof l[f]);
         l[f] = t->launch;
-        snprintf(r->tuned, sizeof r->tuned, t->key.bucket == tuned_bucket(elements) ? "; launches tuned (%s)" : "; launches tuned (%s, nearest size 2^%d)", from, t->key.bucket);
+        snprintf(r->more->tuned, sizeof r->more->tuned, t->key.bucket == tuned_bucket(elements) ? "; launches tuned (%s)" : "; launches tuned (%s, nearest size 2^%d)", from, t->key.bucket);
     }
-    size_t n = strlen(r->tuned);
+    size_t n = strlen(r->more->tuned);
     if (n && !other)
-        snprintf(r->tuned + n, sizeof r->tuned - n, ", all as the model has them");
+        snprintf(r->more->tuned + n, sizeof r->more->tuned - n, ", all as the model has them");
 }
 
 /* ---- one kernel alone ---- */
 char *gpu_stage_source(const optc_rule *r, const Stage *s, const Launch *l)
 {
-    Launch *all = calloc((size_t)r->plan->nfn + 1, sizeof *all);
+    Launch *all = calloc((size_t)r->more->plan->nfn + 1, sizeof *all);
     if (!all)
         return NULL;
     all[s->fn] = *l;
-    char *source = gen_emit(&r->gen, &(EmitOptions){.target = "cuda", .command = "", .launch = all, .only = s}, NULL);
+    char *source = gen_emit(&r->more->gen, &(EmitOptions){.target = "cuda", .command = "", .launch = all, .only = s}, NULL);
     free(all);
     return source;
 }
@@ -96,16 +96,16 @@ static char *join_parts(const Part *p, int n, size_t *size)
 }
 
 /* NULL: *why says what NVRTC said. */
-static char *compile_parts(const optc_rule *r, const GpuCode *c, const Nvrtc *n, size_t *size, char **why)
+static char *compile_parts(const optc_rule *r, const GpuBuilt *c, const Nvrtc *n, size_t *size, char **why)
 {
     Part part[MOST_PARTS] = {{0}};
-    int count = emit_cuda_parts(r->plan), cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    int count = emit_cuda_parts(r->more->plan), cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
     count = count > cores ? cores : count;
     count = count > MOST_PARTS ? MOST_PARTS : count < 1 ? 1 : count;
     bool ok = true;
     for (int i = 0; i < count && ok; i++) {
-        EmitOptions o = {.target = "cuda", .command = "", .launch = c->launch, .part = i, .nparts = count, .cite = true};
-        part[i] = (Part){.n = n, .source = gen_emit(&r->gen, &o, NULL), .name = r->rule->name, .arch = r->engine->gpu->arch};
+        EmitOptions o = {.target = "cuda", .command = "", .launch = c->code.launch, .part = i, .nparts = count, .cite = true};
+        part[i] = (Part){.n = n, .source = gen_emit(&r->more->gen, &o, NULL), .name = r->more->rule->name, .arch = r->engine->gpu->arch};
         ok = part[i].source != NULL;
         part[i].started = ok && i < count - 1 && pthread_create(&part[i].thread, NULL, build_part, &part[i]) == 0;
         if (ok && !part[i].started)
@@ -130,7 +130,7 @@ static char *compile_parts(const optc_rule *r, const GpuCode *c, const Nvrtc *n,
     return all;
 }
 
-static optc_status load_parts(optc_rule *r, GpuCode *c, const char *all, size_t size)
+static optc_status load_parts(optc_rule *r, GpuBuilt *c, const char *all, size_t size)
 {
     GpuEngine *g = r->engine->gpu;
     for (size_t at = 0; at + sizeof(uint64_t) < size && c->nmodule < MOST_PARTS;) {
@@ -138,48 +138,46 @@ static optc_status load_parts(optc_rule *r, GpuCode *c, const char *all, size_t 
         memcpy(&len, all + at, sizeof len);
         if (len > size - at - sizeof len)
             break;
-        TRY(g, cuModuleLoadData(&c->module[c->nmodule], all + at + sizeof len), r->rule->name);
+        TRY(g, cuModuleLoadData(&c->module[c->nmodule], all + at + sizeof len), r->more->rule->name);
         c->nmodule++;
         at += sizeof len + ((len + 7) & ~(uint64_t)7);
     }
     return OPTC_OK;
 }
 
-static optc_status find_kernels(optc_rule *r, GpuCode *c, const char *prefix)
+/* prefix: ahead of the kernels' names in a package; "": none. */
+static optc_status find_kernels(optc_rule *r, GpuBuilt *c, const char *prefix)
 {
-    char stage[MOST_STAGE_NAME], name[400];
-    const Plan *p = r->plan;
+    const Program *p = r->program;
     GpuEngine *g = r->engine->gpu;
-    TRY(g, cuModuleGetFunction(&c->tick, c->module[0], "optc_tick"), "optc_tick");
-    for (int f = 0; f < p->nfn; f++) {
-        StageAt at = plan_at(p, f);
-        if (!at.stage)
-            continue;
-        snprintf(name, sizeof name, "%s%s", prefix, emit_stage_name(stage, p, at.entry->name, at.phase, at.stage));
-        TRY(g, cuModuleGetFunction(&c->fn[f], c->module[emit_cuda_part_of(p, f, c->nmodule)], name), name);
+    TRY(g, cuModuleGetFunction(&c->code.tick, c->module[0], p->tick), p->tick);
+    for (int i = 0; i < p->nstage; i++) {
+        char name[400];
+        snprintf(name, sizeof name, "%s%s", prefix, p->stage[i].kernel);
+        TRY(g, cuModuleGetFunction(&c->code.fn[p->stage[i].fn], c->module[emit_cuda_part_of(r->more->plan, p->stage[i].fn, c->nmodule)], name), name);
     }
     return OPTC_OK;
 }
 
-static void code_unload(optc_rule *r, GpuCode *c)
+static void code_unload(optc_rule *r, GpuBuilt *c)
 {
     for (int i = 0; i < c->nmodule; i++)
         r->engine->gpu->d->cuModuleUnload(c->module[i]);
     c->nmodule = 0;
 }
 
-static void code_free(optc_rule *r, GpuCode *c)
+static void code_free(optc_rule *r, GpuBuilt *c)
 {
     if (!c)
         return;
     code_unload(r, c);
     free(c->asked);
-    free(c->launch);
-    free(c->fn);
+    free(c->code.launch);
+    free(c->code.fn);
     free(c);
 }
 
-static optc_status load_code(optc_rule *r, GpuCode *c, const char *cubins, size_t size)
+static optc_status load_code(optc_rule *r, GpuBuilt *c, const char *cubins, size_t size)
 {
     gpu_enter(r->engine->gpu);
     optc_status s = load_parts(r, c, cubins, size);
@@ -195,25 +193,25 @@ static optc_status load_code(optc_rule *r, GpuCode *c, const char *cubins, size_
 static bool in_package(optc_rule *r, Package *out, char *why, size_t nwhy)
 {
     char key[33];
-    char *source = r->engine->cache.base ? gen_emit(&r->gen, &(EmitOptions){.target = "cuda", .command = ""}, NULL) : NULL;
+    char *source = r->engine->more->cache.base ? gen_emit(&r->more->gen, &(EmitOptions){.target = "cuda", .command = ""}, NULL) : NULL;
     bool known = source && emit_key(source, key);
     free(source);
-    return known && package_find(&r->engine->cache, key, r->engine->gpu->arch, r->engine->gpu->d->version, out, why, nwhy);
+    return known && package_find(&r->engine->more->cache, key, r->engine->gpu->arch, r->engine->gpu->d->version, out, why, nwhy);
 }
 
-static optc_status load_package(optc_rule *r, GpuCode *c, const Package *p)
+static optc_status load_package(optc_rule *r, GpuBuilt *c, const Package *p)
 {
     GpuEngine *g = r->engine->gpu;
-    for (int i = 0; i < r->plan->nfn; i++)
-        if (plan_at(r->plan, i).stage && (!package_launch(p, i, &c->launch[i]) || !launch_valid(r->plan, plan_at(r->plan, i).stage, &c->launch[i])))
-            return fail(OPTC_ERROR_IO, "optc_compile: the package '%s' lacks a fit launch of rule '%s'", p->m.name, r->rule->name);
+    for (int i = 0; i < r->more->plan->nfn; i++)
+        if (plan_at(r->more->plan, i).stage && (!package_launch(p, i, &c->code.launch[i]) || !launch_valid(r->more->plan, plan_at(r->more->plan, i).stage, &c->code.launch[i])))
+            return fail(OPTC_ERROR_IO, "optc_compile: the package '%s' lacks a fit launch of rule '%s'", p->m.name, r->more->rule->name);
     TRY(g, cuModuleLoadData(&c->module[0], p->fatbin), p->m.name);
     c->nmodule = 1;
     return find_kernels(r, c, p->rule->prefix);
 }
 
 /* false: nothing there, or it does not load; the code is as it was, and why says what is wrong with a package that is there. */
-static bool use_package(optc_rule *r, GpuCode *c, char *why, size_t nwhy)
+static bool use_package(optc_rule *r, GpuBuilt *c, char *why, size_t nwhy)
 {
     Package p;
     *why = 0;
@@ -224,12 +222,12 @@ static bool use_package(optc_rule *r, GpuCode *c, char *why, size_t nwhy)
     if (s != OPTC_OK) {
         snprintf(why, nwhy, "the package '%.60s': %s", p.m.name, optc_message());
         code_unload(r, c);
-        memcpy(c->launch, c->asked, sizeof *c->launch * (size_t)(r->plan->nfn + 1));
+        memcpy(c->code.launch, c->asked, sizeof *c->code.launch * (size_t)(r->more->plan->nfn + 1));
     }
     gpu_leave(r->engine->gpu, s);
     if (s == OPTC_OK) {
-        snprintf(r->path, sizeof r->path, "from the package %.60s (%s_%d)", p.m.name, p.m.image[p.image].ptx ? "compute" : "sm", p.m.image[p.image].arch);
-        r->tuned[0] = 0;
+        snprintf(r->more->path, sizeof r->more->path, "from the package %.60s (%s_%d)", p.m.name, p.m.image[p.image].ptx ? "compute" : "sm", p.m.image[p.image].arch);
+        r->more->tuned[0] = 0;
     }
     package_free(&p);
     return s == OPTC_OK;
@@ -238,10 +236,10 @@ static bool use_package(optc_rule *r, GpuCode *c, char *why, size_t nwhy)
 static optc_status out_of_memory(void) { return fail(OPTC_ERROR_MEMORY, "optc_compile: out of memory"); }
 
 /* The key holds what decides the machine code: source with its launches, options, architecture, NVRTC's version, layout. */
-static bool code_key(const optc_rule *r, const GpuCode *c, const Nvrtc *n, char key[33])
+static bool code_key(const optc_rule *r, const GpuBuilt *c, const Nvrtc *n, char key[33])
 {
     char all[256], code[33];
-    char *source = gen_emit(&r->gen, &(EmitOptions){.target = "cuda", .command = "", .launch = c->launch}, NULL);
+    char *source = gen_emit(&r->more->gen, &(EmitOptions){.target = "cuda", .command = "", .launch = c->code.launch}, NULL);
     bool known = source && emit_key(source, code);
     free(source);
     if (!known)
@@ -251,7 +249,7 @@ static bool code_key(const optc_rule *r, const GpuCode *c, const Nvrtc *n, char 
     return true;
 }
 
-static optc_status compile_code(optc_rule *r, GpuCode *c, const Nvrtc *n, CacheSlot *slot)
+static optc_status compile_code(optc_rule *r, GpuBuilt *c, const Nvrtc *n, CacheSlot *slot)
 {
     GpuEngine *e = r->engine->gpu;
     CacheNote note;
@@ -265,17 +263,17 @@ static optc_status compile_code(optc_rule *r, GpuCode *c, const Nvrtc *n, CacheS
     cache_end(slot, cubins, size, &note);
     optc_status s;
     if (!cubins)
-        s = log ? fail(OPTC_ERROR_SPEC, "optc_compile: NVRTC refused rule '%s' for sm_%d: %s", r->rule->name, e->arch, log) : out_of_memory();
+        s = log ? fail(OPTC_ERROR_SPEC, "optc_compile: NVRTC refused rule '%s' for sm_%d: %s", r->more->rule->name, e->arch, log) : out_of_memory();
     else
         s = load_code(r, c, cubins, size);
-    snprintf(r->path, sizeof r->path, "compiled by %s in %.0f ms (%s)", compiler, now_ms() - t0, target);
+    snprintf(r->more->path, sizeof r->more->path, "compiled by %s in %.0f ms (%s)", compiler, now_ms() - t0, target);
     free(log);
     free(cubins);
     return s;
 }
 
 /* An entry of the cache that the driver will not take is compiled anew, like a damaged one. */
-static optc_status build_code(optc_rule *r, GpuCode *c)
+static optc_status build_code(optc_rule *r, GpuBuilt *c)
 {
     const char *why = "";
     const Nvrtc *n = nvrtc_get(&why);
@@ -284,9 +282,9 @@ static optc_status build_code(optc_rule *r, GpuCode *c)
     CacheSlot slot;
     if (!code_key(r, c, n, key))
         return out_of_memory();
-    char *cubins = cache_begin(&slot, &r->engine->cache, key, "cubin", n != NULL, &size);
+    char *cubins = cache_begin(&slot, &r->engine->more->cache, key, "cubin", n != NULL, &size);
     if (cubins && load_code(r, c, cubins, size) == OPTC_OK) {
-        snprintf(r->path, sizeof r->path, "cubin from the cache (sm_%d)", r->engine->gpu->arch);
+        snprintf(r->more->path, sizeof r->more->path, "cubin from the cache (sm_%d)", r->engine->gpu->arch);
         free(cubins);
         return OPTC_OK;
     }
@@ -301,13 +299,13 @@ static optc_status build_code(optc_rule *r, GpuCode *c)
         return s;
     }
     if (!n)
-        return fail(OPTC_ERROR_UNAVAILABLE, "optc_compile: rule '%s' on %s: %s%s%s", r->rule->name, r->engine->name, *unfit ? unfit : "", *unfit ? "; and " : "", why);
+        return fail(OPTC_ERROR_UNAVAILABLE, "optc_compile: rule '%s' on %s: %s%s%s", r->more->rule->name, r->engine->name, *unfit ? unfit : "", *unfit ? "; and " : "", why);
     return compile_code(r, c, n, &slot);
 }
 
-static GpuCode *code_with(const GpuRule *g, const Launch *l, int n)
+static GpuBuilt *code_with(const GpuRule *g, const Launch *l, int n)
 {
-    for (GpuCode *c = g->codes; c; c = c->next)
+    for (GpuBuilt *c = g->codes; c; c = c->next)
         if (!memcmp(c->asked, l, sizeof *l * (size_t)n))
             return c;
     return NULL;
@@ -316,16 +314,16 @@ static GpuCode *code_with(const GpuRule *g, const Launch *l, int n)
 /* The kernels with these launches: those asked for before, or new ones. */
 optc_status gpu_code_with(optc_rule *r, const Launch *launch, const GpuCode **out)
 {
-    GpuRule *g = r->gpu;
-    int n = r->plan->nfn + 1;
+    GpuRule *g = r->more->gpu;
+    int n = r->more->plan->nfn + 1;
     pthread_mutex_lock(&g->lock);
-    GpuCode *c = code_with(g, launch, n);
+    GpuBuilt *c = code_with(g, launch, n);
     optc_status s = OPTC_OK;
     if (!c) {
         c = calloc(1, sizeof *c);
-        bool ok = c && (c->launch = malloc(sizeof *c->launch * (size_t)n)) && (c->asked = malloc(sizeof *c->asked * (size_t)n)) && (c->fn = calloc((size_t)n, sizeof *c->fn));
+        bool ok = c && (c->code.launch = malloc(sizeof *c->code.launch * (size_t)n)) && (c->asked = malloc(sizeof *c->asked * (size_t)n)) && (c->code.fn = calloc((size_t)n, sizeof *c->code.fn));
         if (ok) {
-            memcpy(c->launch, launch, sizeof *launch * (size_t)n);
+            memcpy(c->code.launch, launch, sizeof *launch * (size_t)n);
             memcpy(c->asked, launch, sizeof *launch * (size_t)n);
         }
         s = ok ? build_code(r, c) : out_of_memory();
@@ -337,18 +335,18 @@ optc_status gpu_code_with(optc_rule *r, const Launch *launch, const GpuCode **ou
         }
     }
     pthread_mutex_unlock(&g->lock);
-    *out = s == OPTC_OK ? c : NULL;
+    *out = s == OPTC_OK ? &c->code : NULL;
     return s;
 }
 
 optc_status gpu_code_for(optc_rule *r, int64_t elements, const GpuCode **out)
 {
-    Launch *l = calloc((size_t)r->plan->nfn + 1, sizeof *l);
+    Launch *l = calloc((size_t)r->more->plan->nfn + 1, sizeof *l);
     if (!l)
         return out_of_memory();
-    pthread_mutex_lock(&r->gpu->lock);
+    pthread_mutex_lock(&r->more->gpu->lock);
     choose_launches(r, elements, l);
-    pthread_mutex_unlock(&r->gpu->lock);
+    pthread_mutex_unlock(&r->more->gpu->lock);
     optc_status s = gpu_code_with(r, l, out);
     free(l);
     return s;
@@ -360,17 +358,16 @@ optc_status gpu_compile(optc_rule *r)
     optc_status s = gpu_alive(r->engine->gpu);
     if (s != OPTC_OK)
         return s;
-    r->gpu = calloc(1, sizeof *r->gpu);
-    if (!r->gpu)
+    r->more->gpu = calloc(1, sizeof *r->more->gpu);
+    if (!r->more->gpu)
         return out_of_memory();
-    pthread_mutex_init(&r->gpu->lock, NULL);
-    r->gpu->needs_t = plan_uses_t(r->plan);
-    r->gpu->hash = calloc((size_t)r->plan->nfn + 1, sizeof *r->gpu->hash);
-    if (!r->gpu->hash)
+    pthread_mutex_init(&r->more->gpu->lock, NULL);
+    r->more->gpu->hash = calloc((size_t)r->more->plan->nfn + 1, sizeof *r->more->gpu->hash);
+    if (!r->more->gpu->hash)
         return out_of_memory();
-    for (int f = 0; f < r->plan->nfn; f++) {
-        StageAt at = plan_at(r->plan, f);
-        if (at.stage && stage_form(at.stage) <= FORM_ROWS && !emit_cuda_stage_hash(&r->gen, f, r->gpu->hash[f]))
+    for (int f = 0; f < r->more->plan->nfn; f++) {
+        StageAt at = plan_at(r->more->plan, f);
+        if (at.stage && stage_form(at.stage) <= FORM_ROWS && !emit_cuda_stage_hash(&r->more->gen, f, r->more->gpu->hash[f]))
             return out_of_memory();
     }
     return gpu_code_for(r, (int64_t)1 << 28, &c);         /* what a large model would take; a binding of another size may ask for others */
@@ -378,15 +375,16 @@ optc_status gpu_compile(optc_rule *r)
 
 void gpu_drop(optc_rule *r)
 {
-    if (!r->gpu)
+    if (!r->more->gpu)
         return;
     gpu_enter(r->engine->gpu);
-    for (GpuCode *c = r->gpu->codes, *next; c; c = next) {
+    for (GpuBuilt *c = r->more->gpu->codes, *next; c; c = next) {
         next = c->next;
         code_free(r, c);
     }
     gpu_leave(r->engine->gpu, OPTC_OK);
-    pthread_mutex_destroy(&r->gpu->lock);
-    free(r->gpu->hash);
-    free(r->gpu);
+    pthread_mutex_destroy(&r->more->gpu->lock);
+    free(r->more->gpu->hash);
+    free(r->more->gpu);
+    r->more->gpu = NULL;
 }

@@ -23,6 +23,8 @@ typedef struct Live {
     double bound;                              /* of the time: 0.05 is 5 % */
     int *stage, nstage, at;                    /* stages with choices, and whose turn it is */
     double *gain;                              /* by Stage.fn: of the launch in use over the model's */
+    Launch *launch_now;                        /* by Stage.fn, what steps use now */
+    CUmodule *owned; int nowned;               /* modules of all launches that were tried */
     Launch *space; int nspace, next;           /* untried launches near the one in use */
     /* the candidate */
     int fn;
@@ -37,17 +39,17 @@ typedef struct Live {
     /* the thread */
     pthread_t thread;
     bool busy;                                 /* started and not joined */
-    atomic_int ready;
+    int ready;                                 /* atomic */
     char *source, *cubin;
     Tuned result; bool save;
 } Live;
 
 /* ---- what is tried ---- */
-static const Launch *launch_of(const optc_binding *b, int fn) { return &b->gpu->launch_now[fn]; }
+static const Launch *launch_of(const optc_binding *b, int fn) { return &b->gpu->live->launch_now[fn]; }
 
 static void refill(optc_binding *b, Live *v)
 {
-    const Plan *p = b->rule->plan;
+    const Plan *p = b->rule->more->plan;
     int fn = v->stage[v->at];
     const Stage *s = plan_at(p, fn).stage;
     const Launch *now = launch_of(b, fn);
@@ -96,7 +98,7 @@ static void *work(void *arg)
     if (v->source)
         v->cubin = nvrtc_build(nvrtc_get(NULL), v->source, "live", b->rule->engine->gpu->arch, false, &size, &log);
     free(log);
-    atomic_store(&v->ready, 1);
+    __atomic_store_n(&v->ready, 1, __ATOMIC_SEQ_CST);
     return NULL;
 }
 
@@ -105,10 +107,10 @@ static void start(optc_binding *b, Live *v)
     free(v->source);
     v->source = v->cubin = NULL;
     if (!v->done && choose(b, v))
-        v->source = gpu_stage_source(b->rule, plan_at(b->rule->plan, v->fn).stage, &v->launch);
+        v->source = gpu_stage_source(b->rule, plan_at(b->rule->more->plan, v->fn).stage, &v->launch);
     else
         v->done = true;
-    atomic_store(&v->ready, 0);
+    __atomic_store_n(&v->ready, 0, __ATOMIC_SEQ_CST);
     v->busy = (v->source || v->save) && pthread_create(&v->thread, NULL, work, b) == 0;
     v->done = v->done || !v->source;
 }
@@ -118,13 +120,12 @@ static void start(optc_binding *b, Live *v)
 static void drop(optc_binding *b, Live *v)
 {
     const Driver *d = b->rule->engine->gpu->d;
-    GpuTables *t = b->gpu;
     if (v->play.exec)
         d->cuGraphExecDestroy(v->play.exec);
-    CUmodule *more = v->module ? realloc(t->owned, sizeof *more * (size_t)(t->nowned + 1)) : NULL;
+    CUmodule *more = v->module ? realloc(v->owned, sizeof *more * (size_t)(v->nowned + 1)) : NULL;
     if (more) {
-        t->owned = more;
-        more[t->nowned++] = v->module;
+        v->owned = more;
+        more[v->nowned++] = v->module;
     }
     v->module = NULL;
     free(v->play.shot);
@@ -141,13 +142,11 @@ static void drop(optc_binding *b, Live *v)
 static void take(optc_binding *b, Live *v, const Play *p)
 {
     const Driver *d = b->rule->engine->gpu->d;
-    StageAt at = plan_at(b->rule->plan, v->fn);
     CUfunction fn;
     pthread_join(v->thread, NULL);
     v->busy = false;
-    char buf[MOST_STAGE_NAME];
-    const char *name = emit_stage_name(buf, b->rule->plan, at.entry->name, at.phase, at.stage);
-    bool ok = v->cubin && !d->cuModuleLoadData(&v->module, v->cubin) && !d->cuModuleGetFunction(&fn, v->module, name);
+    const ProgStage *stage = program_stage(b->rule->program, v->fn);
+    bool ok = v->cubin && !d->cuModuleLoadData(&v->module, v->cubin) && !d->cuModuleGetFunction(&fn, v->module, stage->kernel);
     free(v->source);
     free(v->cubin);
     v->source = v->cubin = NULL;
@@ -159,10 +158,10 @@ static void take(optc_binding *b, Live *v, const Play *p)
     v->play.n = p->n;
     for (int i = 0; i < p->n; i++) {
         v->play.shot[i] = p->shot[i];
-        if (p->shot[i].stage != at.stage)
+        if (p->shot[i].stage != stage)
             continue;
         int tick = p->shot[i].args.tick;
-        v->play.shot[i] = gpu_shot(b, at.stage, &v->launch, fn);
+        v->play.shot[i] = gpu_shot(b, stage, &v->launch, fn);
         v->play.shot[i].args.tick = tick;
     }
     if (p->exec)                               /* else both are single launches: one stage alone has no graph */
@@ -176,17 +175,17 @@ static void adopt(optc_binding *b, Live *v, Play *p, double gain)
     memcpy(p->shot, v->play.shot, sizeof *p->shot * (size_t)p->n);
     p->exec = v->play.exec;
     v->play.exec = old.exec;
-    b->gpu->launch_now[v->fn] = v->launch;
-    pthread_mutex_lock(&b->rule->gpu->lock);
+    v->launch_now[v->fn] = v->launch;
+    pthread_mutex_lock(&b->rule->more->gpu->lock);
     gpu_tuned_key(b->rule, v->fn, b->elems, &v->result.key);
-    pthread_mutex_unlock(&b->rule->gpu->lock);
+    pthread_mutex_unlock(&b->rule->more->gpu->lock);
     v->result.launch = v->launch;
     /* Times are those of whole steps; the gain is over the model, so what the launch before had over it counts too. */
     v->gain[v->fn] *= gain;
     v->result.ms = median(v->t[1], v->n[1]);
     v->result.model_ms = v->result.ms * v->gain[v->fn];
     v->result.samples = v->n[1];
-    snprintf(v->result.label, sizeof v->result.label, "%.40s live", b->rule->rule->name);
+    snprintf(v->result.label, sizeof v->result.label, "%.40s live", b->rule->more->rule->name);
     v->save = true;
     drop(b, v);
     v->at--;                                   /* the neighbours of the new one are others */
@@ -221,45 +220,8 @@ static void collect(optc_binding *b, Live *v)
     }
 }
 
-/* ---- from gpu_run.c ---- */
-void live_open(optc_binding *b)
-{
-    const char *env = getenv("OPTC_TUNE_LIVE");
-    const Plan *p = b->rule->plan;
-    char *end;
-    double bound = env ? strtod(env, &end) : 0;
-    if (bound <= 0 || b->rule->engine->untuned || !nvrtc_get(NULL) || p->nperiod)
-        return;
-    Live *v = calloc(1, sizeof *v);
-    b->gpu->launch_now = NEWS(&b->arena, Launch, p->nfn + 1);
-    memcpy(b->gpu->launch_now, b->gpu->code->launch, sizeof(Launch) * (size_t)p->nfn);
-    if (!v)
-        return;
-    v->bound = *end == '%' ? bound / 100 : bound;
-    v->stage = NEWS(&b->arena, int, p->nfn + 1);
-    v->gain = NEWS(&b->arena, double, p->nfn + 1);
-    v->space = NEWS(&b->arena, Launch, NKNOB * MOST_VALUES);
-    for (int f = 0; f < p->nfn; f++) {
-        StageAt at = plan_at(p, f);
-        if (!at.stage || stage_form(at.stage) > FORM_ROWS || strcmp(at.entry->name, "step") || !b->units[at.stage->variant].elems)
-            continue;
-        const char *from;
-        const Tuned *t = gpu_tuned(b->rule, f, b->elems, &from);
-        v->gain[f] = t && !memcmp(&t->launch, launch_of(b, f), sizeof t->launch) ? t->model_ms / t->ms : 1;      /* a package's own launch may stand in its place */
-        v->stage[v->nstage++] = f;
-    }
-    const Driver *d = b->rule->engine->gpu->d;
-    for (int i = 0; i < RING; i++)
-        if (d->cuEventCreate(&v->ring[i].begin, 0) || d->cuEventCreate(&v->ring[i].end, 0))
-            v->done = true;
-    v->at = -1;
-    b->gpu->live = v;
-    v->done = v->done || !v->nstage;
-    if (!v->done)
-        start(b, v);
-}
-
-void live_close(optc_binding *b)
+/* ---- the core calls these ---- */
+static void live_close(optc_binding *b)
 {
     Live *v = b->gpu->live;
     const Driver *d = b->rule->engine->gpu->d;
@@ -280,12 +242,15 @@ void live_close(optc_binding *b)
         if (v->ring[i].end)
             d->cuEventDestroy_v2(v->ring[i].end);
     }
+    for (int i = 0; i < v->nowned; i++)
+        d->cuModuleUnload(v->owned[i]);
+    free(v->owned);
     free(v);
     b->gpu->live = NULL;
 }
 
 /* Which play this step takes, and where it is to be timed: begin now, end when it is launched. */
-Play *live_begin(optc_binding *b, Play *p)
+static Play *live_begin(optc_binding *b, Play *p)
 {
     Live *v = b->gpu->live;
     collect(b, v);
@@ -295,7 +260,7 @@ Play *live_begin(optc_binding *b, Play *p)
         v->total += v->usual;                  /* not timed: nothing is tried now */
     if (!v->play.shot && !v->busy && (!v->done || v->save) && v->lost <= v->bound * v->total)
         start(b, v);
-    if (!v->play.shot && v->busy && atomic_load(&v->ready))
+    if (!v->play.shot && v->busy && __atomic_load_n(&v->ready, __ATOMIC_SEQ_CST))
         take(b, v, p);
     Timing *x = &v->ring[v->slot];
     v->turn = v->play.shot && !x->used ? !v->turn : 0;
@@ -306,7 +271,7 @@ Play *live_begin(optc_binding *b, Play *p)
     return v->turn ? &v->play : p;
 }
 
-void live_end(optc_binding *b)
+static void live_end(optc_binding *b)
 {
     Live *v = b->gpu->live;
     Timing *x = &v->ring[v->slot];
@@ -314,4 +279,51 @@ void live_end(optc_binding *b)
         return;
     x->used = b->rule->engine->gpu->d->cuEventRecord(x->end, b->gpu->stream) == 0;
     v->slot = (v->slot + 1) % RING;
+}
+
+void live_open(optc_binding *b)
+{
+    const char *env = getenv("OPTC_TUNE_LIVE");
+    const Plan *p = b->rule->more->plan;
+    char *end;
+    double bound = env ? strtod(env, &end) : 0;
+    if (bound <= 0 || b->rule->engine->more->untuned || !nvrtc_get(NULL) || p->nperiod)
+        return;
+    Live *v = calloc(1, sizeof *v);
+    int *stage = TAKE(b, int, p->nfn);
+    double *gain = TAKE(b, double, p->nfn);
+    Launch *space = TAKE(b, Launch, NKNOB * MOST_VALUES), *now = TAKE(b, Launch, p->nfn);
+    if (!v || !stage || !gain || !space || !now) {
+        free(v);
+        return;
+    }
+    *v = (Live){.bound = *end == '%' ? bound / 100 : bound, .stage = stage, .gain = gain, .space = space, .launch_now = now, .at = -1};
+    memcpy(now, b->gpu->code->launch, sizeof(Launch) * (size_t)p->nfn);
+    b->gpu->live = v;
+    for (int f = 0; f < p->nfn; f++) {
+        StageAt at = plan_at(p, f);
+        if (!at.stage || stage_form(at.stage) > FORM_ROWS || strcmp(at.entry->name, "step") || !b->units[at.stage->variant].elems)
+            continue;
+        const char *from;
+        const Tuned *t = gpu_tuned(b->rule, f, b->elems, &from);
+        v->gain[f] = t && !memcmp(&t->launch, launch_of(b, f), sizeof t->launch) ? t->model_ms / t->ms : 1;      /* a package's own launch may stand in its place */
+        v->stage[v->nstage++] = f;
+    }
+    const Driver *d = gpu_enter(b->rule->engine->gpu);
+    for (int i = 0; i < RING; i++)
+        if (d->cuEventCreate(&v->ring[i].begin, 0) || d->cuEventCreate(&v->ring[i].end, 0))
+            v->done = true;
+    b->gpu->begin = live_begin;
+    b->gpu->end = live_end;
+    b->gpu->close = live_close;
+    v->done = v->done || !v->nstage;
+    if (!v->done)
+        start(b, v);
+    gpu_leave(b->rule->engine->gpu, OPTC_OK);
+}
+
+const Launch *live_launches(const optc_binding *b, int *tried)
+{
+    *tried = b->gpu->live->nowned;
+    return b->gpu->live->launch_now;
 }

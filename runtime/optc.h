@@ -1,3 +1,4 @@
+/* library: */
 /* optc: compiled optimizers for C and C++.
  *
  *     optc_engine *e;  optc_rule *r;  optc_binding *b;
@@ -19,14 +20,17 @@
  * run side by side. optc_message is per thread.
  *
  * Option structs are read up to what the caller zero-initialised: members added later mean "default" when 0. */
+/* :library */
 #ifndef OPTC_H
 #define OPTC_H
 #include <stddef.h>
 #include <stdint.h>
 
+/* library: */
 #if defined(__GNUC__)
 #pragma GCC visibility push(default)
 #endif
+/* :library */
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -67,6 +71,7 @@ typedef struct optc_allocator {
 typedef struct optc_engine_options {
     const char *device;        /* NULL or "cpu"; "cuda", "cuda:1"; "best": a GPU if there is one. On a GPU all tensors lie in its memory */
     int threads;               /* 0: as OpenMP would (OMP_NUM_THREADS, or all cores) */
+/* library: */
     const char *cache_dir;     /* NULL: $OPTC_CACHE, $XDG_CACHE_HOME/optc or ~/.cache/optc; "": keep nothing */
     const char *compiler;      /* NULL: $OPTC_CC, $CC, then cc, gcc, clang on the PATH; "": none */
     const char *spec_path;     /* folders to look for specs in before the library's own, separated by ':'; NULL: $OPTC_PATH */
@@ -75,7 +80,9 @@ typedef struct optc_engine_options {
     const char *cache_base;    /* folders of compiled code, or packages of `optc ship`, separated by ':', looked in after cache_dir and never written; NULL: $OPTC_CACHE_BASE */
     int64_t cache_max;         /* bytes to keep in cache_dir, the longest unused go first; 0: $OPTC_CACHE_MAX ("512M"), or 1 GiB; -1: no cap */
     int untuned;               /* 1: no tuning results, neither measured here nor built in: launches as the model has them. The same bits */
+/* :library */
     const optc_allocator *allocator;   /* NULL: our own (on a GPU the device's stream-ordered pool, and cuMemAlloc for large blocks) */
+    const char *fatbin_path;   /* of a package of `optc ship`: a file to take the GPU code from, in place of what is inside it; NULL: $OPTC_FATBIN, then that. The library has no use for it */
 } optc_engine_options;
 
 typedef struct optc_memory { int64_t total, free, ours, peak; } optc_memory;    /* bytes: the device's, what is free of them, what bindings of this engine hold and held at most */
@@ -105,7 +112,9 @@ optc_status optc_release(optc_rule *r);
 const char *optc_rule_name(const optc_rule *r);
 const char *optc_rule_path(const optc_rule *r);        /* how it runs: "built in (x86-64-v3)", "compiled by cc in 310 ms", "from the cache", "from the package rules (sm_90)", "reference evaluator (…why…)" */
 int optc_rule_native(const optc_rule *r);              /* 0: it runs on the slow reference evaluator */
+/* library: */
 const char *optc_rule_plan(const optc_rule *r);        /* the plan as text */
+/* :library */
 int optc_rule_hypers(const optc_rule *r);
 optc_status optc_rule_hyper(const optc_rule *r, int i, optc_hyper *out);
 int optc_rule_states(const optc_rule *r);
@@ -132,6 +141,7 @@ typedef struct optc_tensor {
     unsigned flags;
     const int64_t *param_strides, *grad_strides;       /* in elements; NULL: row-major. See below */
     const char *tags;          /* words separated by blanks or commas, for rules that ask (`tagged "head"`); may be NULL */
+    const int64_t *global_shape, *offset;              /* the tensor this is a piece of, and where in it; NULL: it is the whole, and so far it must be */
 } optc_tensor;
 
 /* Strides: a dense layout with its dimensions in another order (channels-last) is stepped in the order of memory, states too, where the rule is elementwise and the gradient
@@ -172,9 +182,10 @@ optc_status optc_state_write(optc_binding *b, int tensor, const char *name, cons
 typedef struct optc_bytes { double read, written; } optc_bytes;
 optc_status optc_plan_bytes(const optc_binding *b, const char *entry, int64_t t, optc_bytes *out);
 
-/* ---- the library's own specs ---- */
+/* ---- rules by name: the library's own specs, or what a package holds ---- */
 int optc_library_size(void);
 const char *optc_library_name(int i);                  /* "adamw", "wrappers/ema", … */
+/* library: */
 const char *optc_library_text(const char *name);       /* NULL: no such spec */
 
 /* ---- what the machine has ---- */
@@ -182,11 +193,14 @@ char *optc_doctor(const optc_engine_options *o);       /* a page of text; free()
 int optc_isas(void);                                   /* vector levels the library's own rules were compiled for */
 const char *optc_isa_name(int i);
 int optc_isa_usable(int i);                            /* whether this CPU runs it */
+/* :library */
 
 #ifdef __cplusplus
 }
 #endif
+/* library: */
 #if defined(__GNUC__)
 #pragma GCC visibility pop
 #endif
+/* :library */
 #endif

@@ -2,23 +2,27 @@
 #include "gpu.h"
 
 #include "find.h"
+#include "program_make.h"
 
 #include <dlfcn.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-static void rule_free(optc_rule *r)
+void rule_make_free(optc_rule *r)
 {
-    if (!r)
+    RuleMore *m = r->more;
+    if (!m)
         return;
     gpu_drop(r);
-    gen_free(&r->gen);
-    free(r->plan_text);
-    if (r->handle)
-        dlclose(r->handle);
-    free(r);
+    gen_free(&m->gen);
+    free(m->plan_text);
+    if (m->handle)
+        dlclose(m->handle);
+    free(m);
+    r->more = NULL;
 }
 
 static optc_status pick_types(const optc_rule_options *o, Types *t)
@@ -39,24 +43,25 @@ static const optc_module *checked(const optc_module *m, const Plan *p)
 
 static bool use_object(optc_rule *r, void *handle)
 {
-    const optc_module *m = handle ? checked(dlsym(handle, "optc_rule_module"), r->plan) : NULL;
+    const optc_module *m = handle ? checked(dlsym(handle, "optc_rule_module"), r->more->plan) : NULL;
     if (!m) {
         if (handle)
             dlclose(handle);
         return false;
     }
-    r->handle = handle;
-    r->module = m;
+    r->more->handle = handle;
+    r->fn = m->fn;
     return true;
 }
 
 static bool use_builtin(optc_rule *r, const char *key)
 {
-    for (const Builtin *b = builtin_rules; !r->engine->no_builtin && b->key; b++)
+    for (const Builtin *b = builtin_rules; !r->engine->more->no_builtin && b->key; b++)
         if (!strcmp(b->key, key)) {
-            r->module = checked(b->module[r->engine->isa], r->plan);
-            snprintf(r->path, sizeof r->path, "built in (%s)", isas[r->engine->isa].name);
-            return r->module != NULL;
+            const optc_module *m = checked(b->module[r->engine->more->isa], r->more->plan);
+            r->fn = m ? m->fn : NULL;
+            snprintf(r->more->path, sizeof r->more->path, "built in (%s)", isas[r->engine->more->isa].name);
+            return r->fn != NULL;
         }
     return false;
 }
@@ -65,23 +70,23 @@ static bool use_builtin(optc_rule *r, const char *key)
 void rule_note(const optc_rule *r, const char *target, const char *compiler, CacheNote *out)
 {
     *out = (CacheNote){{0}, {0}, {0}, {0}, {0}, {0}};
-    const char *p = type_info[r->plan->p].name, *g = type_info[r->plan->g].name, *s = type_info[r->plan->state].name;
+    const char *p = type_info[r->more->plan->p].name, *g = type_info[r->more->plan->g].name, *s = type_info[r->more->plan->state].name;
     bool same = !strcmp(p, g) && !strcmp(p, s);
-    snprintf(out->rule, sizeof out->rule, "%s", r->rule->name);
-    snprintf(out->with, sizeof out->with, "%s", r->rule->with);
+    snprintf(out->rule, sizeof out->rule, "%s", r->more->rule->name);
+    snprintf(out->with, sizeof out->with, "%s", r->more->rule->with);
     snprintf(out->types, sizeof out->types, "%s%s%s%s%s", p, same ? "" : "/", same ? "" : g, same ? "" : "/", same ? "" : s);
     snprintf(out->target, sizeof out->target, "%s", target);
     snprintf(out->compiler, sizeof out->compiler, "%s", compiler);
     Buf b = {0};
-    for (int i = 0; i < r->rule->noption; i++)
-        buf_printf(&b, "%s%s=%s", i ? "," : "", r->rule->option[i].name, r->rule->option[i].value);
+    for (int i = 0; i < r->more->rule->noption; i++)
+        buf_printf(&b, "%s%s=%s", i ? "," : "", r->more->rule->option[i].name, r->more->rule->option[i].value);
     snprintf(out->options, sizeof out->options, "%s", buf_text(&b) ? buf_text(&b) : "(out of memory)");
     buf_free(&b);
 }
 
 static bool compile_native(optc_rule *r, const char *source, const char *flags, CacheSlot *slot, char *why, size_t nwhy)
 {
-    const optc_engine *e = r->engine;
+    const EngineMore *e = r->engine->more;
     size_t size = 0;
     char *object;
     CacheNote note;
@@ -95,13 +100,13 @@ static bool compile_native(optc_rule *r, const char *source, const char *flags, 
 /* Fills module and path, or leaves module NULL and says in path why the evaluator is used. false: out of memory. */
 static bool make_native(optc_rule *r, const char *source)
 {
-    const optc_engine *e = r->engine;
+    const EngineMore *e = r->engine->more;
     CacheSlot slot;
     size_t size = 0;
     char key[33], flags[400], why[160] = "";
     if (!emit_key(source, key))
         return false;
-    memcpy(r->code, key, sizeof r->code);
+    memcpy(r->more->code, key, sizeof r->more->code);
     if (use_builtin(r, key))
         return true;
     const char *more = getenv("OPTC_CFLAGS");       /* for those who look into generated code: -g, -O1, -fopt-info-vec … */
@@ -115,46 +120,29 @@ static bool make_native(optc_rule *r, const char *source)
     bool found = object && use_object(r, cache_load_object(slot.from, object, size));
     free(object);
     if (found) {
-        snprintf(r->path, sizeof r->path, "from the cache in %.1f ms (%s)", now_ms() - t0, isas[e->isa].name);
+        snprintf(r->more->path, sizeof r->more->path, "from the cache in %.1f ms (%s)", now_ms() - t0, isas[e->isa].name);
         return true;
     }
     if (!e->compiler) {
-        snprintf(r->path, sizeof r->path, "reference evaluator (%s)", e->compiler_off ? "the compiler is turned off" : "no C compiler was found: install one or set OPTC_CC");
+        snprintf(r->more->path, sizeof r->more->path, "reference evaluator (%s)", e->compiler_off ? "the compiler is turned off" : "no C compiler was found: install one or set OPTC_CC");
         return true;
     }
     if (compile_native(r, source, flags, &slot, why, sizeof why))
-        snprintf(r->path, sizeof r->path, "compiled by %.60s in %.0f ms (%s)", e->compiler, now_ms() - t0, isas[e->isa].name);
+        snprintf(r->more->path, sizeof r->more->path, "compiled by %.60s in %.0f ms (%s)", e->compiler, now_ms() - t0, isas[e->isa].name);
     else
-        snprintf(r->path, sizeof r->path, "reference evaluator (%s)", *why ? why : "the compiled code does not fit");
+        snprintf(r->more->path, sizeof r->more->path, "reference evaluator (%s)", *why ? why : "the compiled code does not fit");
     return true;
-}
-
-/* "stage 1 (map) of rule 'adamw' (adamw.lua:12)": the line of the first value it makes. */
-void stage_label(const optc_rule *r, const Stage *s, char *buf, size_t n)
-{
-    if (!s) {
-        snprintf(buf, n, "the step counter of rule '%.40s'", r->rule->name);
-        return;
-    }
-    int at = snprintf(buf, n, "stage %d (%s) of rule '%.40s'", s->fn, stage_name[s->kind], r->rule->name);
-    for (int i = 0; i < s->nbody; i++) {
-        const Node *v = &r->rule->g.n[s->body[i]];
-        if (r->plan->nperiod || !v->line)
-            continue;                          /* phases have graphs of their own */
-        snprintf(buf + at, n - (size_t)at, " (%.80s:%d)", r->rule->file[v->file], v->line);
-        return;
-    }
 }
 
 void cpu_tuned_key(optc_rule *r, int64_t elements, TunedKey *k)
 {
-    const Plan *p = r->plan;
+    const Plan *p = r->more->plan;
     memset(k, 0, sizeof *k);
     char model[96];
     tuned_set_device(k, cpu_model(model, sizeof model), r->engine->threads, 0);
     k->form = FORM_CPU;
     snprintf(k->types, sizeof k->types, "%s,%s,%s", type_info[p->p].name, type_info[p->g].name, type_info[p->state].name);
-    snprintf(k->stage, sizeof k->stage, "%s", r->code);
+    snprintf(k->stage, sizeof k->stage, "%s", r->more->code);
     k->bucket = tuned_bucket(elements);
 }
 
@@ -163,132 +151,104 @@ static bool spec_source(optc_rule *r, const optc_rule_options *o, Source *src)
     if (!o->text) {
         jmp_buf out;
         volatile bool ok = false;
-        r->gen.arena.out = &out;
+        r->more->gen.arena.out = &out;
         if (!setjmp(out))
-            ok = find_spec(r->engine->spec_path, o->spec, &r->gen.arena, src, &r->gen.diag);
-        r->gen.arena.out = NULL;
+            ok = find_spec(r->engine->more->spec_path, o->spec, &r->more->gen.arena, src, &r->more->gen.diag);
+        r->more->gen.arena.out = NULL;
         return ok;
     }
     *src = (Source){o->spec ? o->spec : "spec", o->text, strlen(o->text)};
     return true;
 }
 
+static bool lower(optc_rule *r)
+{
+    jmp_buf oom;
+    RuleMore *m = r->more;
+    m->gen.arena.out = &oom;
+    if (!setjmp(oom))
+        r->program = program_make(&m->gen.arena, m->gen.plan, NULL);
+    m->gen.arena.out = NULL;
+    return r->program != NULL;
+}
+
 static optc_status compile(optc_rule *r, const optc_rule_options *o)
 {
     Source src;
-    GenOptions g = {.with = o->with, .options = o->options, .find = find_wrapper, .find_ctx = r->engine->spec_path};
+    GenOptions g = {.with = o->with, .options = o->options, .find = find_wrapper, .find_ctx = r->engine->more->spec_path};
     optc_status s = pick_types(o, &g.types);
     if (s != OPTC_OK)
         return s;
-    if (!spec_source(r, o, &src) || !gen_compile(&r->gen, src, &g))
-        return r->gen.diag.text ? fail(OPTC_ERROR_SPEC, "%s", r->gen.diag.text) : fail(OPTC_ERROR_MEMORY, "optc_compile: out of memory");
-    r->rule = r->gen.rule;
-    r->plan = r->gen.plan;
+    if (!spec_source(r, o, &src) || !gen_compile(&r->more->gen, src, &g))
+        return r->more->gen.diag.text ? fail(OPTC_ERROR_SPEC, "%s", r->more->gen.diag.text) : fail(OPTC_ERROR_MEMORY, "optc_compile: out of memory");
+    r->more->rule = r->more->gen.rule;
+    r->more->plan = r->more->gen.plan;
+    if (!lower(r))
+        return no_memory("optc_compile");
     Buf text = {0};
-    plan_print(&text, r->plan, false);
-    r->plan_text = buf_take(&text);
-    if (r->engine->gpu && r->plan_text)
+    plan_print(&text, r->more->plan, false);
+    r->more->plan_text = buf_take(&text);
+    if (r->engine->gpu && r->more->plan_text)
         return gpu_compile(r);
-    char *source = r->plan_text ? gen_emit(&r->gen, &(EmitOptions){.target = "c"}, &r->gen.diag) : NULL;
+    char *source = r->more->plan_text ? gen_emit(&r->more->gen, &(EmitOptions){.target = "c"}, &r->more->gen.diag) : NULL;
     bool ok = source && make_native(r, source);
-    free(source);
-    return ok ? OPTC_OK : fail(OPTC_ERROR_MEMORY, "optc_compile: %s", r->gen.diag.text ? r->gen.diag.text : "out of memory");
-}
-
-optc_status optc_compile(optc_engine *e, const optc_rule_options *o, optc_rule **out)
-{
-    if (out)
-        *out = NULL;
-    if (!e || !o || !out || (!o->spec && !o->text))
-        return fail(OPTC_ERROR_ARGUMENT, "optc_compile: %s is NULL", !e ? "the engine" : !o ? "the options" : !out ? "the place for the rule" : "the spec");
-    optc_rule *r = calloc(1, sizeof *r);
-    if (!r)
-        return fail(OPTC_ERROR_MEMORY, "optc_compile: out of memory");
-    r->engine = e;
-    optc_status s = compile(r, o);
-    if (s != OPTC_OK) {
-        rule_free(r);
-        return s;
+    if (ok && !r->fn) {
+        r->more->evaluator = evaluator_device();
+        r->device = &r->more->evaluator;
     }
-    atomic_fetch_add(&e->rules, 1);
-    *out = r;
-    return OPTC_OK;
+    free(source);
+    return ok ? OPTC_OK : fail(OPTC_ERROR_MEMORY, "optc_compile: %s", r->more->gen.diag.text ? r->more->gen.diag.text : "out of memory");
 }
 
-optc_status optc_release(optc_rule *r)
+optc_status rule_make(optc_rule *r, const optc_rule_options *o)
 {
-    if (!r)
-        return OPTC_OK;
-    if (atomic_load(&r->bindings) > 0)
-        return fail(OPTC_ERROR_BUSY, "optc_release: rule '%s' is still bound %d time%s", r->rule->name, atomic_load(&r->bindings),
-                    atomic_load(&r->bindings) == 1 ? "" : "s");
-    atomic_fetch_sub(&r->engine->rules, 1);
-    rule_free(r);
-    return OPTC_OK;
+    r->more = calloc(1, sizeof *r->more);
+    return r->more ? compile(r, o) : no_memory("optc_compile");
 }
-
-const char *optc_rule_name(const optc_rule *r) { return r ? r->rule->name : ""; }
 
 static pthread_mutex_t tuned_lock = PTHREAD_MUTEX_INITIALIZER;        /* of what is said about launches of rules on the CPU */
 
-void rule_launches(optc_rule *r, const Tuned *t, const char *from, int bucket, bool as_model)
+static void rule_launches(optc_rule *r, const Tuned *t, const char *from, int bucket, bool as_model)
 {
     char size[32] = "";
     if (t && t->key.bucket != bucket)
         snprintf(size, sizeof size, ", nearest size 2^%d", t->key.bucket);
     pthread_mutex_lock(&tuned_lock);
-    r->tuned[0] = 0;
+    r->more->tuned[0] = 0;
     if (t)
-        snprintf(r->tuned, sizeof r->tuned, "; launches tuned (%s%s)%s", from, size, as_model ? ", all as the model has them" : "");
+        snprintf(r->more->tuned, sizeof r->more->tuned, "; launches tuned (%s%s)%s", from, size, as_model ? ", all as the model has them" : "");
     pthread_mutex_unlock(&tuned_lock);
 }
 
-const char *optc_rule_path(const optc_rule *r)
+void rule_path(const optc_rule *r, char *buf, size_t n)
 {
-    static _Thread_local char text[sizeof r->path + sizeof r->tuned];
-    if (!r)
-        return "";
-    pthread_mutex_t *lock = r->gpu ? &r->gpu->lock : &tuned_lock;
+    pthread_mutex_t *lock = r->more->gpu ? &r->more->gpu->lock : &tuned_lock;
     pthread_mutex_lock(lock);                  /* a binding of another size may write them */
-    snprintf(text, sizeof text, "%s%s", r->path, r->tuned);
+    snprintf(buf, n, "%s%s", r->more->path, r->more->tuned);
     pthread_mutex_unlock(lock);
-    return text;
-}
-int optc_rule_native(const optc_rule *r) { return r && (r->module || r->gpu); }
-const char *optc_rule_plan(const optc_rule *r) { return r ? r->plan_text : ""; }
-int optc_rule_hypers(const optc_rule *r) { return r ? r->rule->nhyper : 0; }
-int optc_rule_states(const optc_rule *r) { return r ? r->rule->nstate : 0; }
-int optc_rule_entries(const optc_rule *r) { return r ? r->rule->nentry : 0; }
-int optc_rule_inputs(const optc_rule *r) { return r ? r->rule->ninput : 0; }
-
-static optc_status numbered(const optc_rule *r, int i, int n, const void *out, const char *call)
-{
-    if (!r || !out)
-        return fail(OPTC_ERROR_ARGUMENT, "%s: NULL", call);
-    if (i < 0 || i >= n)
-        return fail(OPTC_ERROR_ARGUMENT, "%s: there is no number %d (there are %d)", call, i, n);
-    return OPTC_OK;
 }
 
-optc_status optc_rule_hyper(const optc_rule *r, int i, optc_hyper *out)
+static void use_measured(optc_binding *b)
 {
-    optc_status s = numbered(r, i, optc_rule_hypers(r), out, "optc_rule_hyper");
-    if (s == OPTC_OK) {
-        const Hyper *h = &r->rule->hyper[i];
-        *out = (optc_hyper){h->name, h->def, h->lo, h->hi, h->lo_open, h->hi_open};
+    TunedKey k;
+    const char *from = NULL;
+    cpu_tuned_key(b->rule, b->elems, &k);
+    int lo = 0, hi = INT_MAX;
+    tuned_reach(&k, &lo, &hi);
+    const Tuned *t = tuned_look(&b->rule->engine->more->tuned, &k, lo, hi, &from);
+    if (t) {
+        b->threads = t->launch.v[KNOB_THREADS];
+        b->grain = t->launch.v[KNOB_ITEMS];
     }
-    return s;
+    rule_launches(b->rule, b->rule->fn ? t : NULL, from, k.bucket, !b->threads && !b->grain);
 }
 
-optc_status optc_rule_state(const optc_rule *r, int i, optc_state_info *out)
+void rule_bound(optc_binding *b)
 {
-    optc_status s = numbered(r, i, optc_rule_states(r), out, "optc_rule_state");
-    if (s == OPTC_OK) {
-        const Mem *m = &r->plan->mem[plan_mem_of_state(r->plan, i)];
-        *out = (optc_state_info){m->name, dom_info[m->dom].name, public_type(m->type)};
-    }
-    return s;
+    if (b->gpu)
+        live_open(b);
+    else
+        use_measured(b);
 }
 
-const char *optc_rule_entry(const optc_rule *r, int i) { return r && i >= 0 && i < r->rule->nentry ? r->rule->entry[i].name : NULL; }
-const char *optc_rule_input(const optc_rule *r, int i) { return r && i >= 0 && i < r->rule->ninput ? r->rule->input[i].name : NULL; }
+const char *optc_rule_plan(const optc_rule *r) { return r ? r->more->plan_text : ""; }

@@ -25,7 +25,7 @@ static void use(optc_binding *b, const Launch *l)
     b->grain = l->v[KNOB_ITEMS];
 }
 
-static size_t param_bytes(const CpuTuner *u) { return (size_t)u->set[0].n * (size_t)type_info[u->r->plan->p].bytes; }
+static size_t param_bytes(const CpuTuner *u) { return (size_t)u->set[0].n * (size_t)type_info[u->r->more->plan->p].bytes; }
 
 /* Some numbers, again and again: copied by all threads, so that pages lie near who will work on them. */
 static void fill(const CpuTuner *u, Type t, void *to, int64_t n, uint32_t by, int64_t sign, double scale)
@@ -40,7 +40,7 @@ static void fill(const CpuTuner *u, Type t, void *to, int64_t n, uint32_t by, in
 
 static optc_status bind_one(CpuTuner *u, Set *x)
 {
-    const Plan *p = u->r->plan;
+    const Plan *p = u->r->more->plan;
     bool matrix = p->rule->nvariant > 1 || rule_view(p->rule);
     fill(u, p->p, x->p, x->n, 2654435761u, 1, 1);
     optc_tensor t = {.param = x->p, .grad = u->g, .rank = matrix ? 2 : 1, .shape = x->dim};
@@ -83,8 +83,8 @@ static bool fresh(CpuTuner *u) { return u->set[TIMED].b && (u->set[TIMED].b->ste
 static int64_t most_units(const CpuTuner *u)
 {
     int64_t most = 0;
-    for (int f = 0; f < u->r->plan->nfn; f++) {
-        const Stage *st = plan_at(u->r->plan, f).stage;
+    for (int f = 0; f < u->r->more->plan->nfn; f++) {
+        const Stage *st = plan_at(u->r->more->plan, f).stage;
         const Units *x = st && st->kind != S_GROUP ? &u->set[TIMED].b->units[st->variant] : NULL;
         most = x && x->prefix[st->kind][x->n] > most ? x->prefix[st->kind][x->n] : most;
     }
@@ -106,14 +106,14 @@ void cpu_tuner_close(CpuTuner *u)
 
 static bool make_set(const CpuTuner *u, int64_t elements, Set *x)
 {
-    bool matrix = u->r->rule->nvariant > 1 || rule_view(u->r->rule);
+    bool matrix = u->r->more->rule->nvariant > 1 || rule_view(u->r->more->rule);
     int64_t cols = 1;
     while (matrix && cols * cols < elements && cols < 4096)
         cols *= 2;
     x->dim[0] = (elements + cols - 1) / cols;
     x->dim[1] = cols;
     x->n = x->dim[0] * cols;
-    x->p = aligned_alloc(1 << 12, ((size_t)x->n * (size_t)type_info[u->r->plan->p].bytes + 4095) / 4096 * 4096);
+    x->p = aligned_alloc(1 << 12, ((size_t)x->n * (size_t)type_info[u->r->more->plan->p].bytes + 4095) / 4096 * 4096);
     return x->p != NULL;
 }
 
@@ -138,12 +138,12 @@ int cpu_tuner_open(optc_rule *r, int64_t elements, CpuTuner **out)
     for (int i = 0; i < NSET && ok; i++)
         ok = make_set(u, i < TIMED && elements > PAIR_MOST ? PAIR_MOST : elements, &u->set[i]);
     size_t n = (size_t)u->set[TIMED].n;
-    u->g = ok ? malloc(n * (size_t)type_info[r->plan->g].bytes + 64) : NULL;
-    u->input = u->g ? malloc(n * input_bytes(r->plan) + 64) : NULL;
+    u->g = ok ? malloc(n * (size_t)type_info[r->more->plan->g].bytes + 64) : NULL;
+    u->input = u->g ? malloc(n * input_bytes(r->more->plan) + 64) : NULL;
     optc_status s = u->input ? OPTC_OK : fail(OPTC_ERROR_MEMORY, "tuning: out of memory");
     if (s == OPTC_OK) {
-        fill(u, r->plan->g, u->g, (int64_t)n, 2246822519u, 2, 0.0625);
-        memset(u->input, 0x3f, n * input_bytes(r->plan));       /* a normal number in every type */
+        fill(u, r->more->plan->g, u->g, (int64_t)n, 2246822519u, 2, 0.0625);
+        memset(u->input, 0x3f, n * input_bytes(r->more->plan));       /* a normal number in every type */
         s = begin(u);
     }
     if (s != OPTC_OK) {

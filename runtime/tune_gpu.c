@@ -56,7 +56,7 @@ static int widen(void *ctx)
     if (u->wider)
         return u->wider;
     u->wider = u->ring[ITSELF].layouts;
-    launch_range(u->r->plan, u->at.stage, u->elements, &lo, &hi);
+    launch_range(u->r->more->plan, u->at.stage, u->elements, &lo, &hi);
     for (int i = SMALLER; i < RINGS; i++) {
         int bucket = i == SMALLER ? at - TUNED_REACH : at + TUNED_REACH;
         Ring *r = &u->ring[i];
@@ -178,8 +178,8 @@ int gpu_tuner_open(optc_rule *r, Workers *workers, GpuTuner **out)
 
 int gpu_tuner_stage(GpuTuner *u, int fn)
 {
-    u->at = plan_at(u->r->plan, fn);
-    u->entry = (int)(u->at.entry - u->r->plan->entry);
+    u->at = plan_at(u->r->more->plan, fn);
+    u->entry = (int)(u->at.entry - u->r->more->plan->entry);
     forget_kernels(u);
     close_rings(u);
     return OPTC_OK;
@@ -210,8 +210,7 @@ static void load(GpuTuner *u, Kernel *k, Job *j)
     const Driver *d = u->r->engine->gpu->d;
     size_t size;
     char *log, *cubin = workers_result(j, &size, &log);
-    char buf[MOST_STAGE_NAME];
-    const char *name = emit_stage_name(buf, u->r->plan, u->at.entry->name, u->at.phase, u->at.stage);
+    const char *name = program_stage(u->r->program, u->at.stage->fn)->kernel;
     k->ok = cubin && !d->cuModuleLoadData(&k->module, cubin) && !d->cuModuleGetFunction(&k->fn, k->module, name);
     free(cubin);
     free(log);
@@ -225,7 +224,7 @@ static optc_status step_with(GpuTuner *u, Set *s, const Kernel *k)
     optc_status rc = OPTC_OK;
     for (int i = 0; i < p->n && rc == OPTC_OK; i++) {
         Shot x = p->shot[i];
-        if (k && x.stage == u->at.stage) {
+        if (k && x.stage && x.stage->fn == u->at.stage->fn) {
             int tick = x.args.tick;
             x = gpu_shot(b, x.stage, &k->launch, k->fn);
             x.args.tick = tick;
@@ -344,7 +343,7 @@ static bool run_timed(GpuTuner *u, Ring *r, int layout, const Kernel *k, int rep
     for (int i = -r->settle; i < reps; i++) {
         int turn = r->turn++;
         optc_binding *b = r->set[(layout < 0 ? turn : turn * r->layouts + layout) % r->n].b;
-        Shot x = gpu_shot(b, u->at.stage, &k->launch, k->fn);
+        Shot x = gpu_shot(b, program_stage(b->rule->program, u->at.stage->fn), &k->launch, k->fn);
         if ((i == 0 && d->cuEventRecord(u->begin, NULL)) || gpu_fire(b, &x, 0) != OPTC_OK)
             return false;
     }

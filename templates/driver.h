@@ -1,5 +1,6 @@
-/* The CUDA driver as functions that are found at run time: what a step needs of it. Pasted into packages; runtime/cuda.h adds what the rest of the
- * library needs, and tests/cuda/headers.cc holds every row against CUDA's own headers. */
+/* The CUDA driver as functions that are found at run time. Pasted into packages; tests/cuda/headers.cc holds every row against CUDA's own headers. */
+#ifndef OPTC_DRIVER_H
+#define OPTC_DRIVER_H
 /* Types as the driver's own header names them. Enumerations are ints and handles opaque pointers: a handle is only ever handed back. */
 #define CUDA_INTS(F) F(CUresult) F(CUdevice) F(CUdevice_attribute) F(CUpointer_attribute) F(CUstreamCaptureMode) F(CUstreamCaptureStatus)
 #define CUDA_HANDLES(F) F(CUcontext) F(CUmodule) F(CUfunction) F(CUstream) F(CUgraph) F(CUgraphNode) F(CUgraphExec) F(CUevent)
@@ -54,7 +55,7 @@ typedef struct CUDA_KERNEL_NODE_PARAMS {
  * name without its suffix (cuGetProcAddress), so a later interface of the same name is never handed out; the suffix serves drivers without it.
  * Nothing here is younger than DRIVER_NEEDED, so nothing needs to be optional. */
 enum { DRIVER_NEEDED = 12000 };        /* CUDA 12.0: what the oldest NVRTC we open makes is not promised to load on an older driver */
-#define DRIVER_STEP(F)                                                                                                 \
+#define DRIVER_FUNCTIONS(F)                                                                                                 \
     F(cuInit, , 2000, (unsigned))                                                                                      \
     F(cuDriverGetVersion, , 2020, (int *))                                                                             \
     F(cuGetErrorName, , 6000, (CUresult, const char **))                                                               \
@@ -86,4 +87,24 @@ enum { DRIVER_NEEDED = 12000 };        /* CUDA 12.0: what the oldest NVRTC we op
     F(cuGraphInstantiateWithFlags, , 11040, (CUgraphExec *, CUgraph, unsigned long long))                              \
     F(cuGraphLaunch, , 10000, (CUgraphExec, CUstream))                                                                 \
     F(cuGraphDestroy, , 10000, (CUgraph))                                                                              \
-    F(cuGraphExecDestroy, , 10000, (CUgraphExec))
+    F(cuGraphExecDestroy, , 10000, (CUgraphExec))                                                                      \
+    F(cuDeviceTotalMem, _v2, 3020, (size_t *, CUdevice))                                                               \
+    F(cuMemAllocAsync, , 11020, (CUdeviceptr *, size_t, CUstream))                                                     \
+    F(cuMemFreeAsync, , 11020, (CUdeviceptr, CUstream))                                                                \
+    F(cuMemsetD32Async, , 3020, (CUdeviceptr, unsigned, size_t, CUstream))                                             \
+    F(cuMemGetInfo, _v2, 3020, (size_t *, size_t *))                                                                   \
+    F(cuStreamCreate, , 2000, (CUstream *, unsigned))                                                                  \
+    F(cuStreamDestroy, _v2, 4000, (CUstream))                                                                          \
+    F(cuStreamBeginCapture, _v2, 10010, (CUstream, CUstreamCaptureMode))                                               \
+    F(cuStreamEndCapture, , 10000, (CUstream, CUgraph *))                                                              \
+    F(cuEventCreate, , 2000, (CUevent *, unsigned))                                                                    \
+    F(cuEventRecord, , 2000, (CUevent, CUstream))                                                                      \
+    F(cuEventSynchronize, , 2000, (CUevent))                                                                           \
+    F(cuEventQuery, , 2000, (CUevent))                                                                                 \
+    F(cuEventElapsedTime, , 2000, (float *, CUevent, CUevent))                                                         \
+    F(cuEventDestroy, _v2, 4000, (CUevent))
+
+#define DRIVER_MEMBER(name, suffix, since, args) int (*name##suffix) args;
+typedef struct Driver { DRIVER_FUNCTIONS(DRIVER_MEMBER) int version; } Driver;     /* version: 12040 is CUDA 12.4 */
+#undef DRIVER_MEMBER
+#endif

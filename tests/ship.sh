@@ -134,10 +134,10 @@ for b in ./rules/example ./example-*; do
     [ -f said ] || cp said.now said
     expect 0 "" cmp said said.now
 done
-expect 0 "there is no CUDA driver" rules/example best 3
+expect 0 "no CUDA driver" rules/example best 3
 names=$(nm -g --defined-only rules/rules.o | awk '{ print $NF }')
 check "exported without the package's name: $names" '[ -n "$names" ] && ! printf "%s\n" "$names" | grep -qv "^rules_"'
-expect 1 "rules_open: cuda: there is no CUDA driver" rules/example cuda
+expect 1 "rules_open: cuda:0: no CUDA driver" rules/example cuda
 expect 1 "no device 'gpu'" rules/example gpu
 expect 0 "librules.a is no part of it" "$optc" ship --check rules
 
@@ -294,7 +294,7 @@ ex=./example-gcc-c
 [ -x $ex ] || ex=rules/example
 expect 0 "cpu: 1 thread (this GPU is sm_70, and the package 'rules' has code for " env FAKE_ARCH=70 $ex best 2
 expect 1 "this GPU is sm_70, and the package 'rules' has code for " env FAKE_ARCH=70 $ex cuda
-expect 0 "the CUDA driver is too old: it is for CUDA 12.9, and this package needs one for 13.0 or newer" env FAKE_VERSION=12090 $ex best 2
+expect 0 "the CUDA driver is too old: it is for CUDA 12.9, and 13.0 or newer is needed" env FAKE_VERSION=12090 $ex best 2
 expect 1 "too old" env FAKE_VERSION=12090 $ex cuda 2
 expect 1 "the CUDA driver sees no GPU" env FAKE_CUDA=nodevice $ex cuda 2
 expect 1 "does not start: cuInit: CUDA_ERROR_UNKNOWN" env FAKE_CUDA=broken $ex cuda 2

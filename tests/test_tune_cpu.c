@@ -14,9 +14,8 @@ static CpuTuner *tuner;
 static Meter meter;
 
 /* The rule's last stage, watched: how often it ran, whether it went to infinity, and one run (none: 0) that spoils what it has written there. */
-static const optc_module *real;
+static const optc_stage_fn *real;
 static optc_stage_fn watched_fn[64];
-static const optc_module watched = {.fn = watched_fn};
 static int at, runs, infinite, spoil_at, spoil_mem;
 
 /* The runtime's clock, as tests are linked: where it is not below 0 only the watched stage moves it, a hundred nanoseconds a run. */
@@ -27,7 +26,7 @@ double __wrap_now_ms(void) { return fake_ms < 0 ? __real_now_ms() : fake_ms; }
 
 static void watch(const optc_view *t, long long unit)
 {
-    real->fn[at](t, unit);
+    real[at](t, unit);
     fake_ms += fake_ms < 0 ? 0 : 1e-4;
     infinite += !isfinite(((float *)t->mem[0])[0]);
     if (++runs == spoil_at)
@@ -38,15 +37,15 @@ static void open_tuner(const char *spec, int threads, int64_t elements)
 {
     OK(optc_open(&(optc_engine_options){.device = "cpu", .threads = threads}, &engine));
     OK(optc_compile(engine, &(optc_rule_options){.spec = spec}, &rule));
-    real = rule->module;
-    ck_assert(real && real->nfn <= 64);
-    memcpy(watched_fn, real->fn, sizeof *real->fn * real->nfn);
-    at = (int)real->nfn - 1;
-    ck_assert_int_ne(plan_at(rule->plan, at).stage->kind, S_GROUP);
+    real = rule->fn;
+    ck_assert(real && rule->program->nfn <= 64);
+    memcpy(watched_fn, real, sizeof *real * (size_t)rule->program->nfn);
+    at = rule->program->nfn - 1;
+    ck_assert_int_ne(plan_at(rule->more->plan, at).stage->kind, S_GROUP);
     watched_fn[at] = watch;
     runs = infinite = spoil_at = 0;
     if (threads == 1)
-        rule->module = &watched;
+        rule->fn = watched_fn;
     OK(cpu_tuner_open(rule, elements, &tuner));
     meter = cpu_tuner_meter(tuner);
 }
@@ -54,7 +53,7 @@ static void open_tuner(const char *spec, int threads, int64_t elements)
 static void close_tuner(void)
 {
     cpu_tuner_close(tuner);
-    rule->module = real;
+    rule->fn = real;
     OK(optc_release(rule));
     OK(optc_close(engine));
 }
@@ -144,7 +143,7 @@ START_TEST(other_bits_once)
     open_tuner("adamw", 1, 2 * SEG);
     Launch model = cpu_tuner_space().model, other = model;
     other.v[KNOB_ITEMS] = 2;
-    for (spoil_mem = 0; _i && rule->plan->mem[spoil_mem].kind != MEM_STATE;)
+    for (spoil_mem = 0; _i && rule->more->plan->mem[spoil_mem].kind != MEM_STATE;)
         spoil_mem++;
     ck_assert(ready_one(model) && ready_one(other));
     spoil_at = runs + 3;                       /* of two units each: the first one's, then the second's */
@@ -170,13 +169,13 @@ START_TEST(results_are_named)
         Tuned t = {.launch = cpu_tuner_space().model, .ms = 1, .model_ms = 1, .samples = 1};
         cpu_tuned_key(rule, 1 << 12, &t.key);
         t.launch.v[KNOB_THREADS] = cases[k].threads;
-        ck_assert(tuned_put(&engine->tuned.user, &t));
-        real = rule->module;
-        rule->module = evaluated ? NULL : real;
+        ck_assert(tuned_put(&engine->more->tuned.user, &t));
+        real = rule->fn;
+        rule->fn = evaluated ? NULL : real;
         optc_binding *b;
         int64_t n = cases[k].elements;
         OK(optc_bind(rule, &(optc_group){.tensors = &(optc_tensor){.param = p, .grad = g, .rank = 1, .shape = &n}, .ntensors = 1}, 1, &b));
-        rule->module = real;
+        rule->fn = real;
         snprintf(want, sizeof want, "%s%s", path, evaluated ? "" : cases[k].said);
         ck_assert_str_eq(optc_rule_path(rule), want);
         ck_assert_int_eq(b->threads, *cases[k].said ? cases[k].threads : 0);

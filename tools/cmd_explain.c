@@ -121,7 +121,7 @@ static void floors(Arena *a, const Plan *p, int64_t n, const Floor *f)
             for (int v = 0; v < r->nvariant; v++) {
                 Dims d = v > 0 || rule_view(r) ? square(n) : (Dims){1, {n}};
                 char text[160];
-                Shape s = shape_of(r, d.rank, d.dim, v == 0 && r->nvariant > 1);
+                Shape s = count_shape(rule_view(r), d.rank, d.dim, v == 0 && r->nvariant > 1);
                 const char *as = d.rank == 2 && s.rows > 1 ? arena_printf(a, " as %s", cli_dims(text, &d)) : "";
                 cli_line("", arena_printf(a, "%s%s: %s", phase_name(a, p, e, m), as, floor_text(a, phase_bytes(p, &p->entry[e].phase[m], v, s), f)));
             }

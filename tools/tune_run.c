@@ -183,7 +183,7 @@ static bool search_one(Run *r, const TunedKey *k, const Space *space, const Mete
         before[s.nknown++] = *near;
     s.nknown += best_before(r, k, before + s.nknown);
     s.known = before;
-    s.used = usable(tuned_look(&r->engine->tuned, k, lo, hi, NULL), space);             /* … and in all that steps use */
+    s.used = usable(tuned_look(&r->engine->more->tuned, k, lo, hi, NULL), space);             /* … and in all that steps use */
     r->label = label;
     bool ok = search_run(space, m, &s);
     if (!ok && !stop)
@@ -222,7 +222,7 @@ static bool opened(Run *r, int status, const char *label)
     return status == OPTC_ERROR_MEMORY || lib(status);
 }
 
-static const char *kernel_name(char buf[MOST_STAGE_NAME], const optc_rule *rule, StageAt at) { return emit_stage_name(buf, rule->plan, at.entry->name, at.phase, at.stage); }
+static const char *kernel_name(const optc_rule *rule, StageAt at) { return program_stage(rule->program, at.stage->fn)->kernel; }
 
 /* It has something to choose, and is asked for: by its name or the beginning of it, of which step_1 is not one of step_12's. */
 static bool to_tune(const Run *r, optc_rule *rule, StageAt at)
@@ -230,8 +230,7 @@ static bool to_tune(const Run *r, optc_rule *rule, StageAt at)
     if (!at.stage || stage_form(at.stage) > FORM_ROWS)
         return false;
     size_t n = r->stage ? strlen(r->stage) : 0;
-    char buf[MOST_STAGE_NAME];
-    const char *name = kernel_name(buf, rule, at);
+    const char *name = kernel_name(rule, at);
     return !n || (!strncmp(name, r->stage, n) && !(isdigit((unsigned char)r->stage[n - 1]) && isdigit((unsigned char)name[n])));
 }
 
@@ -240,15 +239,15 @@ static bool tune_gpu(Run *r, optc_rule *rule, const char *name)
 {
     GpuTuner *u = NULL;
     bool ok = true;
-    for (int f = 0; f < rule->plan->nfn && ok && !stop; f++) {
-        StageAt at = plan_at(rule->plan, f);
+    for (int f = 0; f < rule->more->plan->nfn && ok && !stop; f++) {
+        StageAt at = plan_at(rule->more->plan, f);
         bool ready = false;
         for (int i = 0; i < r->nsize && to_tune(r, rule, at) && ok && !stop; i++) {
             TunedKey k;
             char label[160];
             gpu_tuned_key(rule, f, r->size[i], &k);
-            snprintf(label, sizeof label, "%s %s", name, kernel_name((char[MOST_STAGE_NAME]){0}, rule, at));
-            Space space = search_stage_space(rule->plan, at.stage, r->size[i]);
+            snprintf(label, sizeof label, "%s %s", name, kernel_name(rule, at));
+            Space space = search_stage_space(rule->more->plan, at.stage, r->size[i]);
             if (known(r, &k, &space) && !r->again) {
                 r->skipped++;
                 r->left--;
@@ -294,8 +293,8 @@ static bool tune_cpu_size(Run *r, optc_rule *rule, const char *name, int64_t ele
 static int stages_to_tune(const Run *r, optc_rule *rule)
 {
     int n = 0;
-    for (int f = 0; rule->engine->gpu && f < rule->plan->nfn; f++)
-        n += to_tune(r, rule, plan_at(rule->plan, f));
+    for (int f = 0; rule->engine->gpu && f < rule->more->plan->nfn; f++)
+        n += to_tune(r, rule, plan_at(rule->more->plan, f));
     return rule->engine->gpu ? n : 1;
 }
 
@@ -303,9 +302,9 @@ static void no_stage(const Run *r, optc_rule *rule)
 {
     char names[600] = "";
     size_t at = 0;
-    for (int f = 0; f < rule->plan->nfn && at < sizeof names - 80; f++)
-        if (to_tune(&(Run){0}, rule, plan_at(rule->plan, f)))
-            at += (size_t)snprintf(names + at, sizeof names - at, "%s%.70s", at ? ", " : "", kernel_name((char[MOST_STAGE_NAME]){0}, rule, plan_at(rule->plan, f)));
+    for (int f = 0; f < rule->more->plan->nfn && at < sizeof names - 80; f++)
+        if (to_tune(&(Run){0}, rule, plan_at(rule->more->plan, f)))
+            at += (size_t)snprintf(names + at, sizeof names - at, "%s%.70s", at ? ", " : "", kernel_name(rule, plan_at(rule->more->plan, f)));
     if (r->of == 1)
         cli_error("tune: %s has no stage '%s' with something to tune (there are: %s)", optc_rule_name(rule), r->stage, names);
     else

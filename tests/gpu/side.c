@@ -32,8 +32,8 @@ void open_side(Side *s, const char *device, optc_rule_options rule, int off)
     ck_assert_msg(compiled == OPTC_OK, "%s --with '%s' on %s: %s", rule.text ? rule.text : rule.spec, rule.with, device, optc_message());
     optc_tensor t[NSHAPES];
     memset(t, 0, sizeof t);
-    s->tp = s->r->plan->p;
-    s->tg = s->r->plan->g;
+    s->tp = s->r->more->plan->p;
+    s->tg = s->r->more->plan->g;
     s->wp = (size_t)type_info[s->tp].bytes;
     s->wg = (size_t)type_info[s->tg].bytes;
     for (int k = 0; k < NSHAPES; k++) {
@@ -123,7 +123,7 @@ static int roll(uint64_t *dice, int n) { return (int)((*dice = splitmix(*dice)) 
 
 void use_random_launches(Side *g, uint64_t *dice, bool all)
 {
-    const Plan *p = g->r->plan;
+    const Plan *p = g->r->more->plan;
     const GpuCode *code;
     Launch *l = calloc((size_t)p->nfn + 1, sizeof *l);
     for (int f = 0; f < p->nfn; f++) {

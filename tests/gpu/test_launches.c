@@ -44,8 +44,8 @@ START_TEST(live)
     ck_assert(a.b->gpu->live == NULL && b.b->gpu->live != NULL);
     set_grads(&a, 1);
     set_grads(&b, 1);
-    int steps = 0;
-    for (; steps < 200 || b.b->gpu->nowned <= 5; steps++) {        /* until some were tried, however long they take to compile; none ever: the timeout */
+    int steps = 0, tried = 0;
+    for (; steps < 200 || tried <= 5; steps++, live_launches(b.b, &tried)) {        /* until some were tried, however long they take to compile; none ever: the timeout */
         OK(optc_step(a.b));
         OK(optc_step(b.b));
         OK(optc_sync(b.b));
@@ -53,8 +53,8 @@ START_TEST(live)
     OK(optc_sync(a.b));
     fetch_params(&a);
     compare("live", &a, &b);
-    int tried = b.b->gpu->nowned;
-    bool won = memcmp(b.b->gpu->launch_now, b.b->gpu->code->launch, sizeof(Launch) * (size_t)b.r->plan->nfn) != 0;
+    const Launch *now = live_launches(b.b, &tried);
+    bool won = memcmp(now, b.b->gpu->code->launch, sizeof(Launch) * (size_t)b.r->more->plan->nfn) != 0;
     close_side(&a, 0);
     close_side(&b, 0);
     FILE *f = fopen(path, "r");
@@ -121,8 +121,8 @@ START_TEST(live_gain)
     ck_assert(close(mkstemp(path)) == 0);
     setenv("OPTC_TUNE", path, 1);
     open_side(&a, "cuda", rule, 0);
-    const Stage *s = a.b->gpu->play[a.b->gpu->step * a.b->gpu->nphase].shot[0].stage;
-    t.launch = launch_model(a.r->plan, s, a.b->elems);
+    const Stage *s = plan_at(a.r->more->plan, a.b->gpu->play[a.b->gpu->step * a.b->gpu->nphase].shot[0].stage->fn).stage;
+    t.launch = launch_model(a.r->more->plan, s, a.b->elems);
     t.launch.v[KNOB_THREADS] = t.launch.v[KNOB_THREADS] == 256 ? 128 : 256;
     gpu_tuned_key(a.r, s->fn, a.b->elems, &t.key);
     t.key.bucket += TUNED_REACH;
@@ -147,7 +147,7 @@ START_TEST(live_gain)
         if (timer.n == 4 && end == begin + 60000)
             end = 2 * now_ms() - begin;        /* as long again: others would have been compiled */
     }
-    ck_assert_msg(timer.n >= 4, "after %d steps only %d launches were tried", steps, b.b->gpu->nowned);
+    ck_assert_msg(timer.n >= 4, "after %d steps only %d launches were tried", steps, timer.n);
     ck_assert_msg(timer.lost <= 0.05 * timer.now + 3 * slow, "trying cost %g of %g ms", timer.lost, timer.now);
     OK(optc_sync(a.b));
     fetch_params(&a);
@@ -183,19 +183,19 @@ START_TEST(results_are_used)
         TunedList l = {0};
         Tuned t = {.launch = {{256, 4, 4, 0, 0, 0, 4}}, .ms = 1, .model_ms = 2, .samples = 9};
         int fn = 0;
-        while (stage_form(plan_at(model.r->plan, fn).stage) != FORM_MAP)
+        while (stage_form(plan_at(model.r->more->plan, fn).stage) != FORM_MAP)
             fn++;
         gpu_tuned_key(model.r, fn, model.b->elems, &t.key);
         t.key.bucket += cases[i].apart;
         if (cases[i].model)
-            t.launch = launch_model(model.r->plan, plan_at(model.r->plan, fn).stage, model.b->elems);
+            t.launch = launch_model(model.r->more->plan, plan_at(model.r->more->plan, fn).stage, model.b->elems);
         ck_assert(tuned_put(&l, &t));
         ck_assert_msg(tuned_write(&l, path, why, sizeof why), "%s", why);
         tuned_free(&l);
         untuned = cases[i].untuned;
         open_side(&other, "cuda", (optc_rule_options){.spec = "sgd", .with = "ema(0.9)"}, 0);
         untuned = 0;
-        Launch want = !cases[i].says ? launch_model(other.r->plan, plan_at(other.r->plan, fn).stage, other.b->elems) : t.launch;
+        Launch want = !cases[i].says ? launch_model(other.r->more->plan, plan_at(other.r->more->plan, fn).stage, other.b->elems) : t.launch;
         ck_assert(!memcmp(&other.b->gpu->code->launch[fn], &want, sizeof want));
         const char *said = optc_rule_path(other.r);
         ck_assert_msg(cases[i].says ? strstr(said, cases[i].says) != NULL : !strstr(said, "tuned"), "%s", said);

@@ -22,6 +22,7 @@ typedef struct {
     optc_rule *lr;
     optc_binding *lb;
     rules_engine *pe;
+    rules_rule *pr;
     rules_binding *pb;
 } Both;
 
@@ -61,7 +62,7 @@ static void bind_both(Both *b)
     optc_group lg[] = {{lt, 4, NULL, 0}, {lt + 4, NSHAPE - 4, ls, 1}};
     rules_group pg[] = {{pt, 4, NULL, 0}, {pt + 4, NSHAPE - 4, ps, 1}};
     LIB(optc_bind(b->lr, lg, 2, &b->lb));
-    PKG(rules_bind(b->pe, b->id, pg, 2, &b->pb));
+    PKG(rules_bind(b->pr, pg, 2, &b->pb));
 }
 
 /* What a rule takes beside the gradient: scalars, and arrays that stay as they are. */
@@ -69,7 +70,7 @@ static void set_inputs(Both *b)
 {
     for (int i = 0; i < optc_rule_inputs(b->lr); i++) {
         const char *name = optc_rule_input(b->lr, i);
-        if (!rules_rule_input(b->id, i) || strcmp(name, rules_rule_input(b->id, i)))
+        if (!rules_rule_input(b->pr, i) || strcmp(name, rules_rule_input(b->pr, i)))
             stop(b->id, "its inputs differ");
         if (optc_set_scalar(b->lb, -1, name, 0.25) == OPTC_OK) {
             if (rules_set_input(b->pb, 0, name, b->a[1].g2[0], 0) != RULES_ERROR_ARGUMENT)
@@ -130,7 +131,7 @@ static void compare_states(const Both *b, double scale)
         optc_state_info info;
         rules_state_info mine;
         LIB(optc_rule_state(b->lr, i, &info));
-        PKG(rules_rule_state(b->id, i, &mine));
+        PKG(rules_rule_state(b->pr, i, &mine));
         if (strcmp(info.name, mine.name) || strcmp(info.domain, mine.domain) || (int)info.type != (int)mine.type)
             stop(b->id, "a state is described otherwise");
         for (int k = 0; k < (strcmp(info.domain, "group") ? NSHAPE : 2); k++) {
@@ -165,7 +166,7 @@ static void compare_hypers(const Both *b)
         optc_hyper h;
         double x, y;
         LIB(optc_rule_hyper(b->lr, i, &h));
-        PKG(rules_rule_hyper(b->id, i, &mine));
+        PKG(rules_rule_hyper(b->pr, i, &mine));
         if (strcmp(h.name, mine.name) || memcmp(&h.value, &mine.value, 8) || h.lo != mine.lo || h.hi != mine.hi || h.lo_open != mine.lo_open || h.hi_open != mine.hi_open)
             stop(b->id, "a hyperparameter is described otherwise");
         LIB(optc_get_hyper(b->lb, 1, h.name, &x));
@@ -173,10 +174,10 @@ static void compare_hypers(const Both *b)
         if (memcmp(&x, &y, 8))
             stop(b->id, "a hyperparameter differs");
     }
-    if (rules_rule_hyper(b->id, optc_rule_hypers(b->lr), &mine) != RULES_ERROR_ARGUMENT)
+    if (rules_rule_hyper(b->pr, optc_rule_hypers(b->lr), &mine) != RULES_ERROR_ARGUMENT)
         stop(b->id, "it has more hyperparameters");
     for (int i = 0; i < optc_rule_entries(b->lr); i++)
-        if (!rules_rule_entry(b->id, i) || strcmp(rules_rule_entry(b->id, i), optc_rule_entry(b->lr, i)))
+        if (!rules_rule_entry(b->pr, i) || strcmp(rules_rule_entry(b->pr, i), optc_rule_entry(b->lr, i)))
             stop(b->id, "its entries differ");
 }
 
@@ -184,7 +185,7 @@ static void run_both(Both *b, int step)
 {
     for (int e = optc_rule_entries(b->lr) - 1; e >= 0; e--) {          /* other entries first: SAM perturbs before it steps */
         LIB(optc_run(b->lb, optc_rule_entry(b->lr, e)));
-        PKG(rules_run(b->pb, rules_rule_entry(b->id, e)));
+        PKG(rules_run(b->pb, rules_rule_entry(b->pr, e)));
     }
     LIB(optc_sync(b->lb));
     PKG(rules_sync(b->pb));
@@ -292,10 +293,10 @@ static void captured(Both *b)
     refuses(b, "rules_get_t", rules_get_t(b->pb, &y));
     if (x != y)
         stop(b->id, "rules_get_t was refused, and yet said something");
-    PKG(rules_bind(b->pe, b->id, &one, 1, &other));           /* a binding that comes and goes meanwhile has nothing to do with it, nor has setting its scalars, which waits for nothing */
-    for (int i = 0; rules_rule_input(b->id, i); i++)
-        if (optc_set_scalar(b->lb, -1, rules_rule_input(b->id, i), 0.25) == OPTC_OK)
-            PKG(rules_set_scalar(other, -1, rules_rule_input(b->id, i), 0.25));
+    PKG(rules_bind(b->pr, &one, 1, &other));           /* a binding that comes and goes meanwhile has nothing to do with it, nor has setting its scalars, which waits for nothing */
+    for (int i = 0; i < rules_rule_inputs(b->pr); i++)
+        if (optc_set_scalar(b->lb, -1, rules_rule_input(b->pr, i), 0.25) == OPTC_OK)
+            PKG(rules_set_scalar(other, -1, rules_rule_input(b->pr, i), 0.25));
     PKG(rules_unbind(other));
     if (end(stream, &graph) || make(&exec, graph, 0))
         stop(b->id, "no graph");
@@ -321,11 +322,12 @@ static void one_rule(const char *device, const char *type, const char *id, const
     memset(&b, 0, sizeof b);
     b.id = id;
     b.type = type;
-    rules_options o = {device, 3, NULL};
+    rules_engine_options o = pkg_options(device, 3);
     optc_engine_options lo = {.device = device, .threads = 2};
     optc_rule_options ro = {.spec = spec, .with = with, .param = lib_type(type)};
     LIB(optc_open(&lo, &b.le));
     PKG(rules_open(&o, &b.pe));
+    b.pr = pkg_rule(b.pe, id);
     LIB(optc_compile(b.le, &ro, &b.lr));
     make_arrays(&b);
     bind_both(&b);
@@ -333,13 +335,15 @@ static void one_rule(const char *device, const char *type, const char *id, const
     steps(&b);
     if (gpu && optc_rule_entries(b.lr) == 1)
         captured(&b);
-    printf("%s: equal on %s, the library's %s\n", id, rules_device(b.pe), optc_rule_path(b.lr));
-    if (rules_close(b.pe) != RULES_ERROR_BUSY)
+    printf("%s: equal on %s, the library's %s\n", id, rules_device_name(b.pe), optc_rule_path(b.lr));
+    if (rules_close(b.pe) != RULES_ERROR_BUSY || rules_release(b.pr) != RULES_ERROR_BUSY)
         stop(id, "closed with a binding");
     LIB(optc_unbind(b.lb));
     LIB(optc_release(b.lr));
     LIB(optc_close(b.le));
     PKG(rules_unbind(b.pb));
+    if (rules_release(b.pr) != RULES_OK)
+        stop(id, rules_message());
     PKG(rules_close(b.pe));
     for (int k = 0; k < NSHAPE * 2 && !gpu; k++) {
         free(b.a[k / NSHAPE].p[k % NSHAPE]);
@@ -374,15 +378,17 @@ static void elsewhere(const char *id, const char *spec, const char *with)
     for (int i = 0; i < 2; i++) {
         char device[] = "cuda:0";
         device[5] = (char)('0' + i);
-        rules_options o = {device, 0, NULL};
+        rules_engine_options o = pkg_options(device, 0);
         optc_engine_options lo = {.device = device};
         optc_rule_options ro = {.spec = spec, .with = with};
         optc_engine *le;
         optc_rule *lr;
         rules_engine *pe;
+        rules_rule *pr;
         LIB(optc_open(&lo, &le));
         LIB(optc_compile(le, &ro, &lr));
         PKG(rules_open(&o, &pe));
+        pr = pkg_rule(pe, id);
         for (int k = 0; k < 9; k++) {
             void *param = at[k / 3], *grad = (char *)at[k % 3] + 64 * 4;
             int64_t shape[] = {64};
@@ -396,7 +402,7 @@ static void elsewhere(const char *id, const char *spec, const char *with)
             optc_group lg = {&lt, 1, NULL, 0};
             rules_group pg = {&pt, 1, NULL, 0};
             lies("optc_bind", (int)optc_bind(lr, &lg, 1, &lb), optc_message(), here);
-            lies("rules_bind", (int)rules_bind(pe, id, &pg, 1, &pb), rules_message(), here);
+            lies("rules_bind", (int)rules_bind(pr, &pg, 1, &pb), rules_message(), here);
             for (int j = 0; here && j < 3; j++) {
                 lies("optc_set_grad", (int)optc_set_grad(lb, 0, (char *)at[j] + 128 * 4, 0), optc_message(), j == i || j == 2);
                 lies("rules_set_grad", (int)rules_set_grad(pb, 0, (char *)at[j] + 128 * 4, 0), rules_message(), j == i || j == 2);
@@ -406,6 +412,7 @@ static void elsewhere(const char *id, const char *spec, const char *with)
         }
         LIB(optc_release(lr));
         LIB(optc_close(le));
+        PKG(rules_release(pr));
         PKG(rules_close(pe));
     }
     printf("%s: memory of another GPU is refused\n", id);
@@ -418,13 +425,14 @@ static void launches(const char *id, const char *spec, const char *with)
     memset(&b, 0, sizeof b);
     b.id = id;
     b.type = "f32";
-    rules_options o = {"cuda", 0, NULL};
+    rules_engine_options o = pkg_options("cuda", 0);
     optc_engine_options lo = {.device = "cuda"};
     optc_rule_options ro = {.spec = spec, .with = with};
     LIB(optc_open(&lo, &b.le));
     LIB(optc_compile(b.le, &ro, &b.lr));
     PKG(rules_open(&o, &b.pe));
-    printf("%s: %s; %s\n", id, optc_rule_path(b.lr), rules_device(b.pe));
+    b.pr = pkg_rule(b.pe, id);
+    printf("%s: %s; %s\n", id, optc_rule_path(b.lr), rules_device_name(b.pe));
     make_arrays(&b);
     bind_both(&b);
     for (int s = 0; s < 4; s++) {
@@ -435,6 +443,8 @@ static void launches(const char *id, const char *spec, const char *with)
         setenv("FAKE_CAPTURING", s == 1 ? "1" : "0", 1);
     }
     PKG(rules_unbind(b.pb));
+    if (rules_release(b.pr) != RULES_OK)
+        stop(id, rules_message());
     PKG(rules_close(b.pe));
     LIB(optc_unbind(b.lb));
 }
@@ -466,11 +476,12 @@ static void times(const char *device, const char *id, const char *spec, const ch
     Both b;
     memset(&b, 0, sizeof b);
     int64_t n = (int64_t)1 << (bits ? bits : gpu ? 26 : 22), shape[] = {n / 4096, 4096};
-    rules_options o = {device, 0, NULL};
+    rules_engine_options o = pkg_options(device, 0);
     optc_engine_options lo = {.device = device};
     optc_rule_options ro = {.spec = spec, .with = with};
     LIB(optc_open(&lo, &b.le));
     PKG(rules_open(&o, &b.pe));
+    b.pr = pkg_rule(b.pe, id);
     LIB(optc_compile(b.le, &ro, &b.lr));
     optc_tensor lt = {.param = room((size_t)n * 4), .grad = room((size_t)n * 4), .rank = 2, .shape = shape};
     rules_tensor pt;
@@ -479,7 +490,7 @@ static void times(const char *device, const char *id, const char *spec, const ch
     optc_group lg = {&lt, 1, NULL, 0};
     rules_group pg = {&pt, 1, NULL, 0};
     LIB(optc_bind(b.lr, &lg, 1, &b.lb));
-    PKG(rules_bind(b.pe, id, &pg, 1, &b.pb));
+    PKG(rules_bind(b.pr, &pg, 1, &b.pb));
     double x = best_of(&b, 0), y = best_of(&b, 1), x2 = best_of(&b, 0), y2 = best_of(&b, 1);
     x = x2 < x ? x2 : x;
     y = y2 < y ? y2 : y;
@@ -492,7 +503,7 @@ static void first(const char *device, const char *id)
 {
     float *p = room(4096 * 4), *g = room(4096 * 4);
     int64_t shape[] = {64, 64};
-    rules_options o = {device, 0, NULL};
+    rules_engine_options o = pkg_options(device, 0);
     rules_engine *e;
     rules_binding *b;
     rules_tensor t;
@@ -502,11 +513,11 @@ static void first(const char *device, const char *id)
     double t0 = now();
     PKG(rules_open(&o, &e));
     double t1 = now();
-    PKG(rules_bind(e, id, &all, 1, &b));
+    PKG(rules_bind(pkg_rule(e, id), &all, 1, &b));
     PKG(rules_step(b));
     PKG(rules_sync(b));
     double t2 = now();
-    printf("%s on %s: opened in %.1f ms, bound and stepped in %.1f ms, %.1f ms in all\n", id, rules_device(e), t1 - t0, t2 - t1, t2 - t0);
+    printf("%s on %s: opened in %.1f ms, bound and stepped in %.1f ms, %.1f ms in all\n", id, rules_device_name(e), t1 - t0, t2 - t1, t2 - t0);
     if (t2 - t0 > 100)
         stop(id, "over 100 ms");
 }

@@ -26,6 +26,25 @@ static double now(void)
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
+/* ---- the package ---- */
+static rules_engine_options pkg_options(const char *device, int threads)
+{
+    rules_engine_options o;
+    memset(&o, 0, sizeof o);
+    o.device = device, o.threads = threads;
+    return o;
+}
+
+static rules_rule *pkg_rule(rules_engine *e, const char *id)
+{
+    rules_rule_options o;
+    rules_rule *r;
+    memset(&o, 0, sizeof o);
+    o.spec = id;
+    PKG(rules_compile(e, &o, &r));
+    return r;
+}
+
 /* ---- memory of the device ---- */
 typedef unsigned long long Ptr;
 static int gpu;

@@ -18,6 +18,7 @@ static void fails(int line, rules_status got, rules_status want, const char *par
 #define OK(call) do { if ((call) != RULES_OK) { printf("line %d: %s\n", __LINE__, rules_message()); exit(1); } } while (0)
 
 static rules_engine *e;
+static rules_rule *r;
 static float p[64], g[64];
 static int64_t shape[] = {8, 8}, negative[] = {8, -8}, huge[] = {(int64_t)1 << 40, (int64_t)1 << 40};
 
@@ -33,7 +34,7 @@ static rules_status bind(rules_tensor *t, int n, const rules_setting *s, int ns)
 {
     rules_group all = {t, n, s, ns};
     rules_binding *b = (rules_binding *)&all;
-    rules_status st = rules_bind(e, "adamw_clip", &all, 1, &b);
+    rules_status st = rules_bind(r, &all, 1, &b);
     if (b)
         printf("a binding came out of a call that failed\n"), wrong = 1;
     return st;
@@ -69,12 +70,81 @@ static void bad_tensors(void)
     FAILS(bind(t, 1, s + 1, 1), RULES_ERROR_ARGUMENT, "no hyperparameter 'lrr'");
     FAILS(bind(t, 1, s + 2, 1), RULES_ERROR_RANGE, "[0, 1)");
     FAILS(bind(t, 1, s + 3, 1), RULES_ERROR_RANGE, "nan");
-    FAILS(rules_bind(e, "adam", NULL, 1, NULL), RULES_ERROR_ARGUMENT, "the groups are NULL");
+    FAILS(rules_bind(r, NULL, 1, NULL), RULES_ERROR_ARGUMENT, "the groups are NULL");
     rules_group all = {t, 1, NULL, 0};
     rules_binding *b;
-    FAILS(rules_bind(e, "adam", &all, 1, &b), RULES_ERROR_ARGUMENT, "no rule 'adam' in this package (there are: adamw_clip, adafactor, sgd_lookahead)");
-    FAILS(rules_bind(NULL, "adamw_clip", &all, 1, &b), RULES_ERROR_ARGUMENT, "the engine is NULL");
-    FAILS(rules_bind(e, "adamw_clip", &all, 0, &b), RULES_ERROR_ARGUMENT, "no group");
+    FAILS(rules_bind(NULL, &all, 1, &b), RULES_ERROR_ARGUMENT, "the rule is NULL");
+    FAILS(rules_bind(r, &all, 0, &b), RULES_ERROR_ARGUMENT, "no group");
+    int64_t strides[] = {1, 8}, whole[] = {16, 8}, zero[] = {0, 0};
+    t[0] = tensor(), t[0].param_strides = strides;
+    FAILS(bind(t, 1, NULL, 0), RULES_ERROR_ARGUMENT, "copy the gradient into the parameter's layout first");
+    t[0] = tensor(), t[0].global_shape = whole, t[0].offset = zero;
+    FAILS(bind(t, 1, NULL, 0), RULES_ERROR_ARGUMENT, "is a piece of a larger tensor (dimension 0: 8 of 16, from 0 on)");
+}
+
+/* Rules are found by name; what would need a compiler is refused. */
+static void bad_rules(void)
+{
+    rules_rule_options o;
+    rules_rule *x;
+    memset(&o, 0, sizeof o);
+    FAILS(rules_compile(e, &o, &x), RULES_ERROR_ARGUMENT, "the spec is NULL");
+    o.spec = "adam";
+    FAILS(rules_compile(e, &o, &x), RULES_ERROR_ARGUMENT, "no rule 'adam' in this package (there are: adamw_clip, adafactor, sgd_lookahead)");
+    FAILS(rules_compile(NULL, &o, &x), RULES_ERROR_ARGUMENT, "the engine is NULL");
+    o.spec = "adamw_clip", o.with = "ema(0.9)";
+    FAILS(rules_compile(e, &o, &x), RULES_ERROR_ARGUMENT, "with cannot be given");
+    o.with = "", o.options = "x=1";
+    FAILS(rules_compile(e, &o, &x), RULES_ERROR_ARGUMENT, "options cannot be given");
+    o.options = NULL, o.text = "return 1";
+    FAILS(rules_compile(e, &o, &x), RULES_ERROR_ARGUMENT, "text cannot be given");
+    o.text = NULL, o.param = RULES_F64;
+    FAILS(rules_compile(e, &o, &x), RULES_ERROR_ARGUMENT, "has other storage types: f32 parameters");
+    FAILS(rules_release(r), RULES_OK, "");
+    o.param = RULES_F32;
+    OK(rules_compile(e, &o, &r));
+}
+
+/* The caller's allocator serves a package as it does the library. */
+static void *mine(void *context, size_t bytes, void *stream)
+{
+    (void)stream;
+    *(size_t *)context += bytes;
+    return aligned_alloc(64, (bytes + 63) / 64 * 64);
+}
+
+static void back(void *context, void *memory, size_t bytes, void *stream)
+{
+    (void)stream;
+    *(size_t *)context -= bytes;
+    free(memory);
+}
+
+static void allocator(void)
+{
+    size_t held = 0;
+    rules_allocator a = {mine, back, &held};
+    rules_engine_options o;
+    rules_engine *own;
+    rules_rule *x;
+    rules_binding *b;
+    rules_memory m;
+    rules_rule_options ro;
+    rules_tensor t = tensor();
+    rules_group all = {&t, 1, NULL, 0};
+    memset(&o, 0, sizeof o);
+    memset(&ro, 0, sizeof ro);
+    o.allocator = &a, ro.spec = "adamw_clip";
+    OK(rules_open(&o, &own));
+    OK(rules_compile(own, &ro, &x));
+    OK(rules_bind(x, &all, 1, &b));
+    OK(rules_memory_info(own, &m));
+    if (!held || m.ours != (int64_t)held)
+        printf("%zu bytes from the allocator, %lld said\n", held, (long long)m.ours), wrong = 1;
+    OK(rules_unbind(b));
+    OK(rules_release(x));
+    OK(rules_close(own));
+    wrong |= held != 0;
 }
 
 static void bad_calls(void)
@@ -86,7 +156,7 @@ static void bad_calls(void)
     double x[64];
     int64_t n;
     t.grad = NULL;
-    OK(rules_bind(e, "adamw_clip", &all, 1, &b));
+    OK(rules_bind(r, &all, 1, &b));
     FAILS(rules_step(b), RULES_ERROR_ARGUMENT, "reads the gradient of tensor 'w' (number 0), which is not set");
     FAILS(rules_set_grad(b, 0, p, 0), RULES_ERROR_ARGUMENT, "overlaps the parameter");
     FAILS(rules_set_grad(b, 1, g, 0), RULES_ERROR_ARGUMENT, "no tensor 1");
@@ -110,7 +180,8 @@ static void bad_calls(void)
     OK(rules_get_t(b, &n));
     if (n != 0)
         printf("a call that failed moved t\n"), wrong = 1;
-    FAILS(rules_close(e), RULES_ERROR_BUSY, "1 binding is");
+    FAILS(rules_close(e), RULES_ERROR_BUSY, "1 rule is");
+    FAILS(rules_release(r), RULES_ERROR_BUSY, "still bound 1 time");
     OK(rules_step(b));
     OK(rules_unbind(b));
     OK(rules_unbind(NULL));
@@ -124,29 +195,43 @@ static void empty(void)
     rules_tensor t = tensor();
     rules_group all[] = {{NULL, 0, NULL, 0}, {&t, 1, NULL, 0}};
     t.param = NULL, t.grad = NULL, t.shape = none;
-    for (int i = 0; i < rules_rules(); i++) {
-        OK(rules_bind(e, rules_rule_name(i), all, 1, &b));
-        OK(rules_step(b));
-        OK(rules_unbind(b));
-        OK(rules_bind(e, rules_rule_name(i), all, 2, &b));
-        OK(rules_step(b));
-        OK(rules_unbind(b));
+    for (int i = 0; i < rules_library_size(); i++) {
+        rules_rule_options o;
+        rules_rule *x;
+        memset(&o, 0, sizeof o);
+        o.spec = rules_library_name(i);
+        OK(rules_compile(e, &o, &x));
+        for (int n = 1; n <= 2; n++) {
+            OK(rules_bind(x, all, n, &b));
+            OK(rules_step(b));
+            OK(rules_unbind(b));
+        }
+        OK(rules_release(x));
     }
 }
 
 int main(void)
 {
-    rules_options o = {"cpu", -1, NULL};
+    rules_engine_options o;
+    memset(&o, 0, sizeof o);
+    o.device = "cpu", o.threads = -1;
     FAILS(rules_open(&o, NULL), RULES_ERROR_ARGUMENT, "is NULL");
     FAILS(rules_open(&o, &e), RULES_ERROR_ARGUMENT, "-1 threads");
     OK(rules_open(NULL, &e));
+    rules_rule_options ro;
+    memset(&ro, 0, sizeof ro);
+    ro.spec = "adamw_clip";
+    OK(rules_compile(e, &ro, &r));
+    bad_rules();
     for (int i = 0; i < 64; i++)
         p[i] = g[i] = 1;
     bad_tensors();
     bad_calls();
     empty();
+    allocator();
     for (int i = 0; i < 63; i++)
         wrong |= p[i] != p[i + 1] || p[i] >= 1;
+    OK(rules_release(r));
     OK(rules_close(e));
     OK(rules_close(NULL));
     puts(wrong ? "wrong" : "all refused");

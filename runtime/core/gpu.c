@@ -1,4 +1,4 @@
-/* A device's context, its errors and its memory. */
+/* A GPU: its context, its errors, its memory. */
 #include "gpu.h"
 
 #include <stdio.h>
@@ -6,32 +6,40 @@
 #include <string.h>
 
 /* Whether each push of this thread that has not been left again worked: a context that is gone must not cost the caller its own. */
-static _Thread_local uint64_t pushed;
-static _Thread_local int depth, aside;             /* aside: how deep it was when the mode of captures was changed; 0: it is the caller's */
-static _Thread_local CUstreamCaptureMode mode;     /* the caller's */
+static __thread uint64_t pushed;
+static __thread int depth, aside;                  /* aside: how deep it was when the mode of captures was changed; 0: it is the caller's */
+static __thread CUstreamCaptureMode callers;       /* mode */
 
-const Driver *gpu_enter(const GpuEngine *g)
+/* Allocating, freeing and waiting would end a capture that any stream of the program has under way (in the mode that is usual there), though they have nothing to
+ * do with it: binding and unbinding say so, and put back what was. Against a stream that keeps in step with the default one nothing helps: CUDA lets nobody use
+ * that one meanwhile. */
+static CUstreamCaptureMode capture_mode(const Driver *d, CUstreamCaptureMode mode)
+{
+    return d->cuThreadExchangeStreamCaptureMode(&mode) ? (CUstreamCaptureMode)CU_STREAM_CAPTURE_MODE_GLOBAL : mode;
+}
+
+CORE const Driver *gpu_enter(const GpuEngine *g)
 {
     pushed = pushed << 1 | (g->d->cuCtxPushCurrent_v2(g->ctx) == 0);
     depth++;
     return g->d;
 }
 
-const Driver *gpu_enter_aside(const GpuEngine *g)
+CORE const Driver *gpu_enter_aside(const GpuEngine *g)
 {
     const Driver *d = gpu_enter(g);
     if (!aside) {
         aside = depth;
-        mode = capture_mode(d, CU_STREAM_CAPTURE_MODE_RELAXED);
+        callers = capture_mode(d, CU_STREAM_CAPTURE_MODE_RELAXED);
     }
     return d;
 }
 
-optc_status gpu_leave(const GpuEngine *g, optc_status s)
+CORE optc_status gpu_leave(const GpuEngine *g, optc_status s)
 {
     CUcontext c;
     if (aside == depth) {
-        capture_mode(g->d, mode);
+        capture_mode(g->d, callers);
         aside = 0;
     }
     if (pushed & 1)
@@ -41,28 +49,20 @@ optc_status gpu_leave(const GpuEngine *g, optc_status s)
     return s;
 }
 
-int gpu_depth(void) { return depth; }
-
-void gpu_unwind(const GpuEngine *g, int to)
-{
-    while (depth > to)
-        gpu_leave(g, OPTC_OK);
-}
-
 /* ---- errors ---- */
 /* After these the context answers every call with the same error: nothing on it can be saved. */
 static bool sticky(int rc)
 {
-    static const int ends[] = {CUDA_ERROR_ECC_UNCORRECTABLE, CUDA_ERROR_NVLINK_UNCORRECTABLE, CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_LAUNCH_TIMEOUT, CUDA_ERROR_CONTEXT_IS_DESTROYED, CUDA_ERROR_ASSERT,
-                               CUDA_ERROR_HARDWARE_STACK_ERROR, CUDA_ERROR_ILLEGAL_INSTRUCTION, CUDA_ERROR_MISALIGNED_ADDRESS, CUDA_ERROR_INVALID_ADDRESS_SPACE, CUDA_ERROR_INVALID_PC,
-                               CUDA_ERROR_LAUNCH_FAILED, 0};
+    static const int ends[] = {CUDA_ERROR_ECC_UNCORRECTABLE, CUDA_ERROR_NVLINK_UNCORRECTABLE, CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_LAUNCH_TIMEOUT, CUDA_ERROR_CONTEXT_IS_DESTROYED,
+                               CUDA_ERROR_ASSERT, CUDA_ERROR_HARDWARE_STACK_ERROR, CUDA_ERROR_ILLEGAL_INSTRUCTION, CUDA_ERROR_MISALIGNED_ADDRESS, CUDA_ERROR_INVALID_ADDRESS_SPACE,
+                               CUDA_ERROR_INVALID_PC, CUDA_ERROR_LAUNCH_FAILED, 0};
     for (const int *e = ends; *e; e++)
         if (*e == rc)
             return true;
     return false;
 }
 
-optc_status gpu_error(GpuEngine *g, const char *call, int rc, const char *what)
+CORE optc_status gpu_error(GpuEngine *g, const char *call, int rc, const char *what)
 {
     const char *name = "?", *text = "";
     char why[400];
@@ -72,50 +72,41 @@ optc_status gpu_error(GpuEngine *g, const char *call, int rc, const char *what)
     if (!sticky(rc))
         return fail(rc == CUDA_ERROR_OUT_OF_MEMORY ? OPTC_ERROR_MEMORY : OPTC_ERROR_DEVICE, "%s", why);
     int alive = 0;
-    if (atomic_compare_exchange_strong(&g->dead, &alive, 1)) {
+    if (__atomic_compare_exchange_n(&g->dead, &alive, 1, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
         memcpy(g->why, why, sizeof why);
-        atomic_store(&g->dead, 2);                     /* why can be read from here on */
+        __atomic_store_n(&g->dead, 2, __ATOMIC_SEQ_CST);       /* why can be read from here on */
     }
     return fail(OPTC_ERROR_DEVICE, "%s; cuda:%d can do no more work in this process", why, g->ordinal);
 }
 
-optc_status gpu_alive(GpuEngine *g)
+CORE optc_status gpu_alive(GpuEngine *g)
 {
-    int dead = atomic_load(&g->dead);
+    int dead = __atomic_load_n(&g->dead, __ATOMIC_SEQ_CST);
     return dead ? fail(OPTC_ERROR_DEVICE, "cuda:%d failed before and can do no more work in this process: %s", g->ordinal, dead == 2 ? g->why : "") : OPTC_OK;
 }
 
 /* ---- engines ---- */
-int gpu_count(void)
+CORE int gpu_count(void)
 {
-    const Driver *d = driver_get(NULL);
+    Driver d;
+    char why[256];
     int n = 0;
-    return d && d->cuDeviceGetCount(&n) == 0 ? n : 0;
+    return driver_open(&d, HOST()->cuda, why, sizeof why) && d.cuDeviceGetCount(&n) == 0 ? n : 0;
 }
 
-bool gpu_arch(int ordinal, int *arch, int *driver)
+CORE int gpu_best(void)
 {
-    const Driver *d = driver_get(NULL);
-    CUdevice device;
-    int major, minor;
-    if (!d || d->cuDeviceGet(&device, ordinal) || d->cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device) ||
-        d->cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device))
-        return false;
-    *arch = major * 10 + minor;
-    *driver = d->version;
-    return true;
-}
-
-int gpu_best(void)
-{
-    const Driver *d = driver_get(NULL);
-    int best = -1, most = 0;
+    Driver d;
+    char why[256];
+    int best = -1, most = 0, n = 0;
     size_t room = 0;
-    for (int i = 0; i < gpu_count(); i++) {
+    if (!driver_open(&d, HOST()->cuda, why, sizeof why) || d.cuDeviceGetCount(&n))
+        return -1;
+    for (int i = 0; i < n; i++) {
         CUdevice dev;
         int sms = 0;
         size_t bytes = 0;
-        if (d->cuDeviceGet(&dev, i) || d->cuDeviceGetAttribute(&sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, dev) || d->cuDeviceTotalMem_v2(&bytes, dev))
+        if (d.cuDeviceGet(&dev, i) || d.cuDeviceGetAttribute(&sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, dev) || d.cuDeviceTotalMem_v2(&bytes, dev))
             continue;
         if (best < 0 || sms > most || (sms == most && bytes > room)) {
             best = i;
@@ -151,35 +142,34 @@ static optc_status open_device(optc_engine *e, GpuEngine *g, int ordinal)
     g->arch = major * 10 + minor;
     g->driver = kernel_driver(g->d->version / 1000);
     TRY(g, cuDevicePrimaryCtxRetain(&g->ctx, g->device), "");
-    char name[256];
-    snprintf(name, sizeof name, "cuda:%d: %s, %d multiprocessors, sm_%d", ordinal, g->name, g->sms, g->arch);
-    free(e->name);
-    e->name = strdup(name);
-    return e->name ? OPTC_OK : fail(OPTC_ERROR_MEMORY, "optc_open: out of memory");
+    snprintf(e->name, sizeof e->name, "cuda:%d: %s, %d multiprocessors, sm_%d", ordinal, g->name, g->sms, g->arch);
+    return OPTC_OK;
 }
 
-optc_status gpu_open(optc_engine *e, int ordinal)
+CORE optc_status gpu_open(optc_engine *e, int ordinal)
 {
-    const char *why;
-    const Driver *d = driver_get(&why);
-    if (!d)
-        return fail(OPTC_ERROR_UNAVAILABLE, "optc_open: cuda:%d: %s", ordinal, why);
-    if (ordinal >= gpu_count())
-        return fail(OPTC_ERROR_UNAVAILABLE, "optc_open: there is no cuda:%d (there are %d)", ordinal, gpu_count());
-    GpuEngine *g = calloc(1, sizeof *g);
+    char why[256];
+    int count = 0;
+    GpuEngine *g = (GpuEngine *)calloc(1, sizeof *g);
     if (!g)
-        return fail(OPTC_ERROR_MEMORY, "optc_open: out of memory");
-    g->d = d;
-    g->no_graphs = getenv("OPTC_NO_GRAPHS") != NULL;      /* for profilers and debuggers that want to see single launches */
+        return no_memory("optc_open");
     e->gpu = g;
+    g->d = &g->own;
+    g->no_graphs = getenv("OPTC_NO_GRAPHS") != NULL;      /* for profilers and debuggers that want to see single launches */
+    if (!driver_open(&g->own, HOST()->cuda, why, sizeof why))
+        return fail(OPTC_ERROR_UNAVAILABLE, "optc_open: cuda:%d: %s", ordinal, why);
+    TRY(g, cuDeviceGetCount(&count), "");
+    if (ordinal >= count)
+        return fail(OPTC_ERROR_UNAVAILABLE, "optc_open: there is no cuda:%d (there are %d)", ordinal, count);
     return open_device(e, g, ordinal);
 }
 
-void gpu_close(optc_engine *e)
+CORE void gpu_close(optc_engine *e)
 {
     if (e->gpu && e->gpu->ctx)
         e->gpu->d->cuDevicePrimaryCtxRelease_v2(e->gpu->device);
     free(e->gpu);
+    e->gpu = NULL;
 }
 
 /* ---- memory: the caller's allocator, or the device's stream-ordered pool; both inside gpu_enter ----
@@ -189,7 +179,7 @@ enum { LARGE = 256 << 20 };
 
 static bool from_pool(const GpuEngine *g, size_t bytes) { return g->pools && bytes < LARGE; }
 
-optc_status gpu_alloc(optc_engine *e, size_t bytes, CUstream stream, const char *what, CUdeviceptr *out)
+CORE optc_status gpu_alloc(optc_engine *e, size_t bytes, CUstream stream, const char *what, CUdeviceptr *out)
 {
     GpuEngine *g = e->gpu;
     char text[160];
@@ -216,22 +206,24 @@ optc_status gpu_alloc(optc_engine *e, size_t bytes, CUstream stream, const char 
     return OPTC_OK;
 }
 
-void gpu_give(optc_engine *e, CUdeviceptr p, size_t bytes, CUstream stream)
+CORE void gpu_give(optc_engine *e, CUdeviceptr p, size_t bytes, CUstream stream)
 {
     GpuEngine *g = e->gpu;
     bytes = bytes ? bytes : 256;
     if (!p)
         return;
-    if (e->memory.alloc)
+    if (e->memory.alloc) {
         e->memory.release(e->memory.context, (void *)(uintptr_t)p, bytes, stream);
-    else if (from_pool(g, bytes))
+    } else if (from_pool(g, bytes)) {
         g->d->cuMemFreeAsync(p, stream);
-    else
-        device_free(g->d, p, stream);
+    } else {
+        g->d->cuStreamSynchronize(stream);
+        g->d->cuMemFree_v2(p);
+    }
     memory_took(e, -(int64_t)bytes);
 }
 
-optc_status gpu_memory(optc_engine *e, int64_t *total, int64_t *free_bytes)
+CORE optc_status gpu_memory(optc_engine *e, optc_memory *out)
 {
     GpuEngine *g = e->gpu;
     size_t have = 0, all = 0;
@@ -239,7 +231,13 @@ optc_status gpu_memory(optc_engine *e, int64_t *total, int64_t *free_bytes)
     if (s != OPTC_OK)
         return s;
     int rc = gpu_enter(g)->cuMemGetInfo_v2(&have, &all);
-    *total = (int64_t)all;
-    *free_bytes = (int64_t)have;
+    out->total = (int64_t)all;
+    out->free = (int64_t)have;
     return gpu_leave(g, rc ? gpu_error(g, "cuMemGetInfo", rc, "") : OPTC_OK);
+}
+
+CORE const Device *gpu_device(void)
+{
+    static const Device d = {"gpu", gpu_bind, gpu_unbind, gpu_run, gpu_sync, gpu_use_pointer, gpu_set_stream, gpu_read, gpu_write, gpu_send_hyper, gpu_get_t, gpu_set_t, gpu_memory, false};
+    return &d;
 }

@@ -1,0 +1,100 @@
+/* A Program: what the runtime knows of a rule. Plain constant data, made from a plan (program.c) and kept in memory by the library, or printed as C tables into a
+ * package; the same sources (runtime/core) run either. C11 and C++17.
+ *
+ *   arrays    by number, as a plan's Mems: everything a stage reads or writes. A tensor (or group) brings a table of pointers by that number
+ *   stages    by the number of their function; what each reads and writes says which gradients must be set, what moves, and how long a temporary is needed
+ *   entries   of an entry every phase (a combination of the periods that divide t) is a list of actions: t moves on, a stage is launched over all its tensors, an
+ *             array is copied over another
+ *   variants  the ways through the rule: a tensor takes the one whose tests it passes */
+#ifndef OPTC_PROGRAM_H
+#define OPTC_PROGRAM_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "../templates/shape.h"
+#include "../templates/domains.h"
+#include "../templates/counts.h"
+#include "variants.h"
+
+enum { MOST_VARIANTS = 8 };
+
+typedef enum {                     /* storage types; optc_type counts from 1 */
+#define TYPE(ID, ...) T_##ID,
+#include "types.def"
+    NTYPES
+} Type;
+typedef struct ProgType { const char *name; int bytes; } ProgType;
+typedef struct ProgHyper { const char *name; double def, lo, hi; bool lo_open, hi_open; } ProgHyper;
+
+typedef struct ProgArray {
+    MemKind kind;
+    Dom dom, from;                 /* partials: folded to, folded from */
+    StageKind by;                  /* partials: the kind of stage that folds, by whose units they lie */
+    int type;                      /* number of a storage type */
+    const char *name;
+    bool copies_p; double value;   /* states: what they start as */
+    unsigned kept;                 /* states: bits, the variants whose tensors keep it */
+} ProgArray;
+
+typedef struct ProgStage {
+    StageKind kind;
+    int variant;                   /* group stages belong to all and say 0 */
+    int time;                      /* passes over the elements before it: they go forth and back in turn */
+    int fn;                        /* number of its function */
+    LaunchForm form;
+    const int *reads; int nreads;          /* arrays */
+    const int *writes; int nwrites;
+    const char *kernel;            /* what its function is called on a GPU */
+    const char *name, *where;      /* for messages: "map", "adamw.lua:12" or "" */
+} ProgStage;
+
+typedef enum { ACT_TICK, ACT_LAUNCH, ACT_COPY } ActKind;
+typedef struct ProgAction {
+    ActKind kind;
+    int stage;                     /* LAUNCH: its number in Program.stage. COPY: 0 */
+    int to, from;                  /* COPY: arrays of one shape and type, over all tensors (or groups) */
+} ProgAction;
+
+typedef struct ProgPhase { const ProgAction *action; int naction; } ProgPhase;
+typedef struct ProgEntry { const char *name; const ProgPhase *phase; } ProgEntry;      /* 1 << nperiod phases */
+
+typedef struct Program {
+    const char *name;
+    const ProgType *type; int ntype;
+    const ProgHyper *hyper; int nhyper;
+    const ProgArray *array; int narray;    /* 0 is p, 1 is g */
+    const ProgStage *stage; int nstage;    /* in the order of their functions */
+    int nfn;
+    const ProgEntry *entry; int nentry;
+    const int *period; int nperiod;        /* bits of a phase's number, by period */
+    const Variant *variant; int nvariant;
+    int p, g;                              /* storage types */
+    int view;                              /* of all variants */
+    bool needs_t;                          /* the step's number must be known where it runs */
+    const char *tick;                      /* the kernel that moves t on */
+} Program;
+
+OPTC_COUNT int program_phases(const Program *p) { return 1 << p->nperiod; }
+
+OPTC_COUNT int program_phase(const Program *p, int64_t t)         /* of step t */
+{
+    int phase = 0;
+    for (int i = 0; i < p->nperiod; i++)
+        phase |= (t % p->period[i] == 0) << i;
+    return phase;
+}
+
+OPTC_COUNT const ProgStage *program_stage(const Program *p, int fn)       /* NULL: there is none of that number */
+{
+    for (int i = 0; i < p->nstage; i++)
+        if (p->stage[i].fn == fn)
+            return &p->stage[i];
+    return NULL;
+}
+
+OPTC_COUNT int64_t array_length(const ProgArray *m, Shape s, int64_t ntensors)
+{
+    return m->kind == MEM_PART ? count_parts(m->from, m->dom, m->by, s, ntensors) : dom_len(m->dom, s);
+}
+#endif

@@ -1,0 +1,10 @@
+/* From a plan to a Program, in memory or as C tables. */
+#ifndef OPTC_PROGRAM_MAKE_H
+#define OPTC_PROGRAM_MAKE_H
+#include "plan.h"
+#include "program.h"
+
+const Program *program_make(Arena *a, const Plan *p, const char *prefix);       /* prefix: ahead of the kernels' names */
+void program_print(Buf *b, const Program *p, const char *id);                  /* tables whose names end with id, and `static const Program program_<id>` behind them */
+extern const ProgType program_types[];
+#endif

@@ -1,0 +1,390 @@
+/* Binding: checks everything the caller hands in. */
+#include "core.h"
+
+#include "../../templates/near.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+CORE void *binding_take(optc_binding *b, size_t n, size_t size)
+{
+    Piece *p = (Piece *)calloc(1, sizeof *p + (n + 1) * size + 64);
+    if (!p)
+        return NULL;
+    p->next = b->pieces;
+    b->pieces = p;
+    return p + 1;
+}
+
+CORE const char *tensor_label(const optc_binding *b, int i, char buf[96])
+{
+    if (b->tensor[i].name)
+        snprintf(buf, 96, "tensor '%.60s' (number %d)", b->tensor[i].name, i);
+    else
+        snprintf(buf, 96, "tensor number %d", i);
+    return buf;
+}
+
+/* What a rule may ask about a tensor, to choose how it is stepped. */
+static AboutTensor asked(const optc_tensor *t)
+{
+    AboutTensor a;
+    a.name = t->name, a.tags = t->tags;
+    a.rank = t->rank, a.dim = t->shape;
+    a.flat = (t->flags & OPTC_AS_VECTOR) != 0;
+    a.matrix = t->rank >= 2 && !a.flat && !(t->flags & OPTC_USE_STEP);
+    return a;
+}
+
+/* ---- strides ---- */
+static bool row_major(const optc_tensor *t, const int64_t *stride)
+{
+    int64_t want = 1;
+    for (int k = t->rank - 1; stride && k >= 0; want *= t->shape[k--])
+        if (t->shape[k] != 1 && stride[k] != want)
+            return false;
+    return true;
+}
+
+/* Every place from the first to the last is an element's, and one element's only: a row-major tensor with its dimensions in another order. */
+static bool dense(const optc_tensor *t, const int64_t *stride)
+{
+    bool used[32];
+    memset(used, 0, sizeof used);
+    int64_t want = 1;
+    for (int round = 0; round < t->rank; round++) {
+        int at = -1;
+        for (int k = 0; k < t->rank; k++)
+            if (!used[k] && (t->shape[k] == 1 || stride[k] == want) && (at < 0 || t->shape[k] == 1))
+                at = k;
+        if (at < 0)
+            return false;
+        used[at] = true;
+        want *= t->shape[at];
+    }
+    return true;
+}
+
+static bool same_strides(const optc_tensor *t)
+{
+    for (int k = 0; k < t->rank; k++)
+        if (t->shape[k] != 1 && t->param_strides[k] != t->grad_strides[k])
+            return false;
+    return true;
+}
+
+static const char *strides_text(const optc_tensor *t, const int64_t *stride, char buf[200])
+{
+    size_t at = 0;
+    for (int k = 0; k < t->rank && at < 180; k++)
+        at += (size_t)snprintf(buf + at, 200 - at, "%s%lld", k ? ", " : "", (long long)(stride ? stride[k] : 0));
+    if (!stride)
+        snprintf(buf, 200, "row-major");
+    return buf;
+}
+
+/* An elementwise rule does not care where in memory an element lies as long as its gradient lies alike: such a tensor is stepped in the order of
+ * memory, and its states follow that order. Where rows and columns count, or the two differ, nothing is guessed. */
+static optc_status check_strides(const optc_binding *b, const optc_tensor *t, const char *label)
+{
+    char x[200], y[200];
+    AboutTensor ask = asked(t);
+    bool flat = !b->rule->program->variant[variant_of(b->rule->program->variant, b->rule->program->nvariant, &ask)].view;
+    if (row_major(t, t->param_strides) && row_major(t, t->grad_strides))
+        return OPTC_OK;
+    if (!t->param_strides || !t->grad_strides || !same_strides(t))
+        return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s: its gradient's strides (%s) are not its parameter's (%s): copy the gradient into the parameter's layout first", label,
+                    strides_text(t, t->grad_strides, x), strides_text(t, t->param_strides, y));
+    if (!dense(t, t->param_strides))
+        return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s: strides (%s) leave gaps or overlap: only dense layouts can be stepped in place", label, strides_text(t, t->param_strides, x));
+    if (!flat)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s: rule '%s' works on rows and columns, and strides (%s) are not row-major: make it contiguous, or bind it with OPTC_AS_VECTOR if the rule allows", label,
+                    b->rule->program->name, strides_text(t, t->param_strides, x));
+    return OPTC_OK;
+}
+
+/* A tensor may say that it is a piece of a larger one; so far only the whole is. */
+static optc_status check_whole(const optc_tensor *t, const char *label)
+{
+    for (int k = 0; k < t->rank; k++)
+        if ((t->global_shape && t->global_shape[k] != t->shape[k]) || (t->offset && t->offset[k]))
+            return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s is a piece of a larger tensor (dimension %d: %lld of %lld, from %lld on): only whole tensors can be bound", label, k, (long long)t->shape[k],
+                        (long long)(t->global_shape ? t->global_shape[k] : t->shape[k]), (long long)(t->offset ? t->offset[k] : 0));
+    return OPTC_OK;
+}
+
+static optc_status check_tensor(const optc_binding *b, const optc_tensor *t, int i)
+{
+    char label[96];
+    const Program *p = b->rule->program;
+    tensor_label(b, i, label);
+    if (t->rank < 0 || t->rank > 32 || (t->rank && !t->shape))
+        return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s: %s", label, t->rank && !t->shape ? "its shape is NULL" : "its rank is not in 0..32");
+    int64_t n = 1;
+    for (int k = 0; k < t->rank; k++)
+        if (t->shape[k] < 0 || __builtin_mul_overflow(n, t->shape[k], &n) || n > ((int64_t)1 << 46))
+            return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s: dimension %d of its shape is negative or too large", label, k);
+    if (!t->param && n)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s: its parameter pointer is NULL", label);
+    if (t->grad_count && t->grad_count != n)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s has %lld elements but its gradient has %lld", label, (long long)n, (long long)t->grad_count);
+    const optc_type got[] = {t->param_type, t->grad_type};
+    const int want[] = {p->p, p->g};
+    const void *const ptr[] = {t->param, t->grad};
+    static const char *const what[] = {"parameter", "gradient"};
+    for (int k = 0; k < 2; k++) {
+        if (got[k] && (int)got[k] - 1 != want[k])
+            return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s: its %s is not of the type the rule was compiled for (%s)", label, what[k], p->type[want[k]].name);
+        if ((uintptr_t)ptr[k] % (uintptr_t)p->type[want[k]].bytes)
+            return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s: its %s pointer is not aligned to its element", label, what[k]);
+    }
+    optc_status s = n ? check_strides(b, t, label) : OPTC_OK;
+    if (s == OPTC_OK)
+        s = check_whole(t, label);
+    if (s != OPTC_OK)
+        return s;
+    if (p->view == (VIEW_FIRST | VIEW_LAST) && t->rank > 2 && !(t->flags & OPTC_AS_VECTOR))
+        return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s has %d dimensions, and the rule and a wrapper see it as different matrices (view \"first\" and \"last\"): "
+                    "bind it with OPTC_AS_VECTOR or leave one of them out", label, t->rank);
+    return OPTC_OK;
+}
+
+/* ---- overlap ---- */
+typedef struct { uintptr_t lo, hi; int tensor; } Span;
+
+static int by_start(const void *a, const void *b)
+{
+    uintptr_t x = ((const Span *)a)->lo, y = ((const Span *)b)->lo;
+    return x < y ? -1 : x > y;
+}
+
+static Span param_span(const optc_binding *b, int i)
+{
+    Span s;
+    s.lo = (uintptr_t)b->tensor[i].mem[0];
+    s.hi = s.lo + (uintptr_t)b->tensor[i].shape.n * (uintptr_t)b->rule->program->type[b->rule->program->p].bytes;
+    s.tensor = i;
+    return s;
+}
+
+static optc_status check_params_apart(const optc_binding *b)
+{
+    Span *s = (Span *)malloc(sizeof *s * (size_t)(b->ntensor + 1));
+    optc_status st = s ? OPTC_OK : no_memory("optc_bind");
+    int n = 0;
+    for (int i = 0; s && i < b->ntensor; i++)
+        if (b->tensor[i].shape.n)
+            s[n++] = param_span(b, i);
+    if (s)
+        qsort(s, (size_t)n, sizeof *s, by_start);
+    for (int i = 1; i < n && st == OPTC_OK; i++)
+        if (s[i].lo < s[i - 1].hi) {
+            char x[96], y[96];
+            st = fail(OPTC_ERROR_ARGUMENT, "optc_bind: the parameters of %s and %s overlap in memory", tensor_label(b, s[i - 1].tensor, x), tensor_label(b, s[i].tensor, y));
+        }
+    free(s);
+    return st;
+}
+
+/* Something that is read must not lie in a parameter, which is written. */
+CORE optc_status check_overlap(const optc_binding *b, int tensor, const void *data, int64_t bytes, const char *what)
+{
+    uintptr_t lo = (uintptr_t)data, hi = lo + (uintptr_t)bytes;
+    for (int i = 0; data && bytes && i < b->ntensor; i++) {
+        Span s = param_span(b, i);
+        if (lo < s.hi && s.lo < hi && s.lo < s.hi) {
+            char x[96], y[96];
+            return fail(OPTC_ERROR_ARGUMENT, "%s of %s overlaps the parameter of %s in memory", what, tensor_label(b, tensor, x), tensor_label(b, i, y));
+        }
+    }
+    return OPTC_OK;
+}
+
+/* All gradients against all parameters in one sweep: binding thousands of tensors stays quick. */
+static optc_status check_grads_apart(const optc_binding *b)
+{
+    Span *s = (Span *)malloc(sizeof *s * (size_t)(b->ntensor + 1));
+    if (!s)
+        return no_memory("optc_bind");
+    int n = 0;
+    for (int i = 0; i < b->ntensor; i++)
+        if (b->tensor[i].shape.n)
+            s[n++] = param_span(b, i);
+    qsort(s, (size_t)n, sizeof *s, by_start);
+    optc_status st = OPTC_OK;
+    for (int i = 0; i < b->ntensor && st == OPTC_OK; i++) {
+        uintptr_t lo = (uintptr_t)b->tensor[i].mem[1], hi = lo + (uintptr_t)b->tensor[i].shape.n * (uintptr_t)b->rule->program->type[b->rule->program->g].bytes;
+        int from = 0, to = n;                    /* the first parameter that ends behind lo: they do not overlap each other */
+        while (from < to) {
+            int mid = (from + to) / 2;
+            if (s[mid].hi <= lo)
+                from = mid + 1;
+            else
+                to = mid;
+        }
+        if (lo && from < n && s[from].lo < hi) {
+            char x[96], y[96];
+            st = fail(OPTC_ERROR_ARGUMENT, "optc_bind: the gradient of %s overlaps the parameter of %s in memory", tensor_label(b, i, x), tensor_label(b, s[from].tensor, y));
+        }
+    }
+    free(s);
+    return st;
+}
+
+/* ---- hyperparameters ---- */
+static optc_status no_hyper(const Program *p, const char *call, const char *name)
+{
+    Near near;
+    char text[256] = "";
+    memset(&near, 0, sizeof near);
+    near.want = name ? name : "";
+    for (int i = 0; i < p->nhyper && name; i++)
+        near_try(&near, p->hyper[i].name);
+    return fail(OPTC_ERROR_ARGUMENT, "%s: rule '%s' has no hyperparameter '%s'%s", call, p->name, name ? name : "(null)", near_print(&near, text, sizeof text));
+}
+
+CORE optc_status check_hyper(const Program *p, const char *call, const char *name, double value, int *out)
+{
+    int i = 0;
+    while (name && i < p->nhyper && strcmp(p->hyper[i].name, name))
+        i++;
+    if (!name || i == p->nhyper)
+        return no_hyper(p, call, name);
+    const ProgHyper *h = &p->hyper[i];
+    *out = i;
+    if ((h->lo_open ? value > h->lo : value >= h->lo) && (h->hi_open ? value < h->hi : value <= h->hi))
+        return OPTC_OK;
+    return fail(OPTC_ERROR_RANGE, "%s: %s = %g lies outside its range %c%g, %g%c", call, name, value, h->lo_open || isinf(h->lo) ? '(' : '[', h->lo, h->hi, h->hi_open || isinf(h->hi) ? ')' : ']');
+}
+
+/* ---- groups and tensors ---- */
+static optc_status fill_group(optc_binding *b, const optc_group *group, Group *g)
+{
+    const Program *p = b->rule->program;
+    g->hyper = TAKE(b, double, p->nhyper + 1);
+    g->mem = TAKE(b, void *, p->narray);
+    if (!g->hyper || !g->mem)
+        return no_memory("optc_bind");
+    for (int k = 0; k < p->nhyper; k++)
+        g->hyper[k + 1] = p->hyper[k].def;
+    for (int k = 0; k < group->nhyper; k++) {
+        int at = 0;
+        optc_status s = check_hyper(p, "optc_bind", group->hyper[k].name, group->hyper[k].value, &at);
+        if (s != OPTC_OK)
+            return s;
+        g->hyper[at + 1] = group->hyper[k].value;
+    }
+    return OPTC_OK;
+}
+
+static optc_status fill_tensor(optc_binding *b, const optc_tensor *t, int at, int group)
+{
+    const Program *p = b->rule->program;
+    Tensor *x = &b->tensor[at];
+    x->mem = TAKE(b, void *, p->narray);
+    x->name = t->name ? TAKE(b, char, strlen(t->name) + 1) : NULL;
+    if (!x->mem || (t->name && !x->name))
+        return no_memory("optc_bind");
+    if (t->name)
+        strcpy(x->name, t->name);
+    optc_status s = check_tensor(b, t, at);
+    if (s != OPTC_OK)
+        return s;
+    AboutTensor ask = asked(t);
+    x->shape = count_shape(p->view, t->rank, t->shape, ask.flat);
+    x->variant = variant_of(p->variant, p->nvariant, &ask);
+    x->group = group;
+    x->mem[0] = t->param;
+    x->mem[1] = (void *)(uintptr_t)t->grad;
+    b->elems += x->shape.n;
+    return OPTC_OK;
+}
+
+static optc_status fill_all(optc_binding *b, const optc_group *groups)
+{
+    optc_status s = OPTC_OK;
+    int at = 0;
+    for (int i = 0; i < b->ngroup && s == OPTC_OK; i++)
+        s = fill_group(b, &groups[i], &b->group[i]);
+    for (int i = 0; i < b->ngroup && s == OPTC_OK; i++) {
+        b->group[i].first = at;
+        b->group[i].count = groups[i].ntensors;
+        for (int k = 0; k < groups[i].ntensors && s == OPTC_OK; k++)
+            s = fill_tensor(b, &groups[i].tensors[k], at++, i);
+    }
+    return s;
+}
+
+/* ---- bindings ---- */
+static optc_status bind_all(optc_binding *b, const optc_group *groups)
+{
+    b->group = TAKE(b, Group, b->ngroup);
+    b->tensor = TAKE(b, Tensor, b->ntensor);
+    optc_status s = b->group && b->tensor ? fill_all(b, groups) : no_memory("optc_bind");
+    if (s == OPTC_OK)
+        s = check_params_apart(b);
+    if (s == OPTC_OK)
+        s = check_grads_apart(b);
+    if (s == OPTC_OK)
+        s = layout_measure(b);
+    if (s == OPTC_OK)
+        s = b->rule->device->bind(b);
+    if (s == OPTC_OK && HOST()->bound)
+        HOST()->bound(b);
+    return s;
+}
+
+static void binding_free(optc_binding *b)
+{
+    b->rule->device->unbind(b);
+    for (Piece *p = b->pieces, *next; p; p = next) {
+        next = p->next;
+        free(p);
+    }
+    free(b);
+}
+
+optc_status optc_bind(optc_rule *r, const optc_group *groups, int ngroups, optc_binding **out)
+{
+    if (out)
+        *out = NULL;
+    if (!r || !groups || !out || ngroups < 1)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s", !r ? "the rule is NULL" : !groups ? "the groups are NULL" : !out ? "the place for the binding is NULL" : "there is no group");
+    int64_t n = 0;
+    for (int i = 0; i < ngroups; i++) {
+        if (groups[i].ntensors < 0 || (groups[i].ntensors && !groups[i].tensors) || groups[i].nhyper < 0 || (groups[i].nhyper && !groups[i].hyper))
+            return fail(OPTC_ERROR_ARGUMENT, "optc_bind: group %d: a NULL list or a negative count", i);
+        n += groups[i].ntensors;
+    }
+    if (n > (1 << 24))
+        return fail(OPTC_ERROR_ARGUMENT, "optc_bind: over 2^24 tensors");
+    optc_binding *b = (optc_binding *)calloc(1, sizeof *b);
+    if (!b)
+        return no_memory("optc_bind");
+    b->rule = r;
+    b->ngroup = ngroups;
+    b->ntensor = (int)n;
+    optc_status s = bind_all(b, groups);
+    if (s != OPTC_OK) {
+        char why[MOST_MESSAGE];                           /* giving back must not lose the message */
+        memcpy(why, optc_message(), sizeof why);
+        binding_free(b);
+        return fail(s, "%s", why);
+    }
+    __atomic_add_fetch(&r->bindings, 1, __ATOMIC_SEQ_CST);
+    *out = b;
+    return OPTC_OK;
+}
+
+optc_status optc_unbind(optc_binding *b)
+{
+    if (!b)
+        return OPTC_OK;
+    __atomic_sub_fetch(&b->rule->bindings, 1, __ATOMIC_SEQ_CST);
+    binding_free(b);
+    return OPTC_OK;
+}
+
+int optc_tensors(const optc_binding *b) { return b ? b->ntensor : 0; }

@@ -1,0 +1,146 @@
+/* The core: binding, layout, stepping, state and the GPU's launches of a rule that is given as a Program (gen/program.h). These sources are compiled into the library
+ * and pasted into packages, there with the public names of optc.h renamed. They know no plan, no compiler and no file; C11 and C++17, without a warning.
+ *
+ * optc_engine   what runs: a device, its threads. Read-only once open.
+ * optc_rule     a Program and its code for the engine's device. Read-only once made.
+ * optc_binding  a rule on tensors: for every tensor a table of pointers by array number, all state in one block. One thread at a time.
+ *
+ * Device   what differs between the CPU, a GPU and (in the library) the evaluator: a table of functions.
+ * Host     who stands behind: the library, which compiles rules and tunes them, or a package, which has them. A table of functions too.
+ *
+ *   message.c  statuses and messages       engine.c  engines           rule.c   what a rule declares
+ *   bind.c     checks, binding             layout.c  where arrays lie  step.c   entries, hyperparameters, t
+ *   state.c    states, gradients, inputs   cpu.c     the CPU           driver.c the driver by dlopen
+ *   gpu.c      contexts, errors, memory    gpu_bind.c tables, states   gpu_run.c launches and graphs */
+#ifndef OPTC_CORE_H
+#define OPTC_CORE_H
+#include "../../templates/abi.h"
+#include "../optc.h"
+#include "../../gen/program.h"
+
+#ifndef CORE
+#define CORE                               /* a package says `static` */
+#endif
+#ifndef HOST
+#define HOST library_host
+const struct Host *library_host(void);
+#endif
+
+/* ---- message.c ---- */
+enum { MOST_MESSAGE = 2048 };
+CORE optc_status fail(optc_status s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+CORE optc_status no_memory(const char *call);
+CORE void message_clear(void);
+
+typedef struct Device Device;
+typedef struct Host Host;
+
+struct optc_engine {
+    const Device *device;
+    struct GpuEngine *gpu;             /* of a GPU */
+    int threads;
+    char name[400];
+    optc_allocator memory;             /* alloc NULL: our own */
+    long long ours, peak;              /* bytes of bindings, now and at most; atomic, as the next */
+    int rules;
+    struct EngineMore *more;           /* the host's */
+};
+
+struct optc_rule {
+    optc_engine *engine;
+    const Device *device;
+    const Program *program;
+    const optc_stage_fn *fn;           /* on the CPU: by number; NULL: it has none */
+    int bindings;                      /* atomic */
+    struct RuleMore *more;             /* the host's */
+};
+
+typedef struct Tensor {
+    char *name;
+    Shape shape;
+    int variant, group;
+    void **mem;                        /* by array number */
+    optc_view view;
+} Tensor;
+
+typedef struct Group { double *hyper; void **mem; optc_view view; int first, count; } Group;   /* hyper[0] is t */
+
+typedef struct Units { int *tensor; int n; int64_t *prefix[NSTAGEKIND], longest[NSTAGEKIND]; int64_t elems; } Units;    /* tensors of one variant and their units of work */
+typedef struct Piece { struct Piece *next; double align[1]; } Piece;
+
+struct optc_binding {
+    optc_rule *rule;
+    Tensor *tensor; int ntensor;
+    Group *group; int ngroup;
+    Units units[MOST_VARIANTS];
+    int64_t steps;
+    int64_t elems;
+    bool complete;                     /* every gradient and input was there at the last look, and none has been taken away */
+    bool recorded;                     /* the last run went into a graph of the caller's and was not done */
+    void *block; size_t block_bytes;   /* states, temporaries, partials: on the device the rule runs on */
+    size_t unshared_bytes;             /* what it would be if no two temporaries shared memory */
+    int64_t *at;                       /* by array number: where in the block it begins */
+    struct GpuTables *gpu;
+    int threads, grain;                /* on the CPU: threads of a step, units a thread takes at once; 0: by size */
+    Piece *pieces;                     /* everything small */
+};
+
+struct Device {
+    const char *name;
+    optc_status (*bind)(optc_binding *b);                    /* once groups and tensors are filled: memory, states, tables */
+    void (*unbind)(optc_binding *b);                         /* also of what was bound in part */
+    optc_status (*run)(optc_binding *b, int entry, int phase);
+    optc_status (*sync)(optc_binding *b);
+    optc_status (*use_pointer)(optc_binding *b, int tensor, const void *was, const void *p, const char *what);      /* whether it lies where the device can reach it */
+    void (*set_stream)(optc_binding *b, void *stream);
+    optc_status (*read)(const optc_binding *b, void *host, const void *from, size_t bytes, const char *call);
+    optc_status (*write)(const optc_binding *b, void *to, const void *host, size_t bytes, bool wait, const char *call);
+    optc_status (*send_hyper)(const optc_binding *b, int group, int at, const char *call);      /* the group's value is the new one */
+    optc_status (*get_t)(const optc_binding *b, int64_t *steps);
+    optc_status (*set_t)(optc_binding *b, int64_t steps);
+    optc_status (*memory)(optc_engine *e, optc_memory *out);
+    bool reaches;                                            /* the host reaches its memory */
+};
+CORE const Device *cpu_device(void);
+CORE const Device *gpu_device(void);
+
+struct GpuCode;
+struct Host {
+    int cuda;                                                               /* its code needs a driver for this version of CUDA, 13000; 0: any that we open */
+    int (*best)(const optc_engine_options *o);                              /* the GPU that "best" stands for; -1: the CPU */
+    optc_status (*open)(optc_engine *e, const optc_engine_options *o);      /* e->more; the device is known and open */
+    void (*close)(optc_engine *e);                                          /* also what was opened in part; the device is still there */
+    optc_status (*make)(optc_rule *r, const optc_rule_options *o);          /* program, code, more */
+    void (*drop)(optc_rule *r);                                             /* also what was made in part */
+    void (*path)(const optc_rule *r, char *buf, size_t n);                  /* how it runs */
+    optc_status (*code)(optc_rule *r, int64_t elements, const struct GpuCode **out);      /* its kernels for tensors of so many elements */
+    void (*bound)(optc_binding *b);                                         /* a binding is there; may be NULL */
+    const char *(*rule_name)(int i);                                        /* rules it has by name; NULL: no more */
+};
+
+/* ---- engine.c ---- */
+CORE void memory_took(optc_engine *e, int64_t bytes);       /* negative: gave back */
+
+/* ---- bind.c, layout.c ---- */
+CORE void *binding_take(optc_binding *b, size_t n, size_t size);    /* zeroed, goes with the binding; NULL: no memory */
+#define TAKE(b, T, n) ((T *)binding_take((b), (size_t)(n), sizeof(T)))
+CORE const char *tensor_label(const optc_binding *b, int i, char buf[96]);
+CORE optc_status check_overlap(const optc_binding *b, int tensor, const void *data, int64_t bytes, const char *what);
+CORE optc_status check_hyper(const Program *p, const char *call, const char *name, double value, int *out);
+CORE optc_status layout_measure(optc_binding *b);           /* block_bytes */
+CORE optc_status layout_place(optc_binding *b);             /* once the block is there: pointers, views, units of work */
+
+/* ---- state.c ---- */
+CORE double type_load(int t, const void *p, int64_t i);
+CORE void type_store(int t, void *p, int64_t i, double x);
+CORE void state_fill(const optc_binding *b, const ProgArray *m, void *dst, const void *param, int64_t n);
+
+/* ---- cpu.c ---- */
+CORE optc_status cpu_bind(optc_binding *b);
+CORE void cpu_unbind(optc_binding *b);
+CORE optc_status cpu_sync(optc_binding *b);
+CORE void copy_arrays(const optc_binding *b, const ProgAction *a);
+
+/* ---- rule.c ---- */
+CORE void stage_label(const Program *p, const ProgStage *s, char *buf, size_t n);     /* "stage 1 (flat) of rule 'adamw' (adamw.lua:12)"; s NULL: t moves on */
+#endif

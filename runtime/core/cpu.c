@@ -1,0 +1,250 @@
+/* The CPU: a phase's actions one after another, each stage over all tensors at once. */
+#include "core.h"
+
+#include "../../templates/float_mode.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* ---- binding ---- */
+/* Large blocks on large pages: a step walks several arrays at once and would miss the TLB on small ones. */
+static void *block_alloc(size_t bytes)
+{
+    size_t page = 2 << 20, align = bytes >= 4 * page ? page : 64;
+    void *p = aligned_alloc(align, (bytes + align - 1) / align * align);
+    if (p && align == page)
+        (void)madvise(p, bytes, MADV_HUGEPAGE);
+    return p;
+}
+
+/* First touch of all state, in segments by all threads, so that pages lie near who will work on them. */
+static void fill_states(optc_binding *b)
+{
+    const Program *p = b->rule->program;
+    for (int k = 0; k < p->narray; k++) {
+        const ProgArray *m = &p->array[k];
+        if (m->kind != MEM_STATE && !(m->kind == MEM_INPUT && m->dom == GROUP))
+            continue;
+        for (int i = 0; m->dom == GROUP && i < b->ngroup; i++)
+            state_fill(b, m, b->group[i].mem[k], NULL, 1);
+        for (int i = 0; m->dom != GROUP && i < b->ntensor; i++) {
+            char *dst = (char *)b->tensor[i].mem[k];
+            const char *src = (const char *)b->tensor[i].mem[0];
+            int64_t n = dst ? dom_len(m->dom, b->tensor[i].shape) : 0, step = 1 << 16;
+            int size = p->type[m->type].bytes, psize = p->type[p->p].bytes;
+#ifdef _OPENMP
+#pragma omp parallel for schedule(static) num_threads(b->rule->engine->threads) if (n > 4 * step)
+#endif
+            for (int64_t at = 0; at < n; at += step)
+                state_fill(b, m, dst + at * size, m->copies_p ? src + at * psize : NULL, n - at < step ? n - at : step);
+        }
+    }
+}
+
+CORE optc_status cpu_bind(optc_binding *b)
+{
+    optc_engine *e = b->rule->engine;
+    b->block_bytes += 64;
+    b->block = e->memory.alloc ? e->memory.alloc(e->memory.context, b->block_bytes, NULL) : block_alloc(b->block_bytes);
+    if (!b->block)
+        return fail(OPTC_ERROR_MEMORY, "optc_bind: out of memory: the states and temporaries of '%s' on %d tensors take %zu bytes", b->rule->program->name, b->ntensor, b->block_bytes);
+    memory_took(e, (int64_t)b->block_bytes);
+    if ((uintptr_t)b->block % 64)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_bind: the caller's allocator gave memory that is not aligned to 64 bytes");
+    optc_status s = layout_place(b);
+    if (s == OPTC_OK)
+        fill_states(b);
+    return s;
+}
+
+CORE void cpu_unbind(optc_binding *b)
+{
+    optc_engine *e = b->rule->engine;
+    if (!b->block)
+        return;
+    if (e->memory.alloc)
+        e->memory.release(e->memory.context, b->block, b->block_bytes, NULL);
+    else
+        free(b->block);
+    memory_took(e, -(int64_t)b->block_bytes);
+}
+
+/* ---- running ---- */
+typedef struct Counter { long long next; char pad[56]; } Counter;       /* one cache line each */
+
+/* Units [lo, hi) of a stage: the tensor is found once, then walked. */
+static void run_units(const optc_binding *b, const Units *u, const int64_t *prefix, optc_stage_fn fn, int64_t lo, int64_t hi)
+{
+    int a = 0, z = u->n;
+    while (z - a > 1) {
+        int mid = (a + z) / 2;
+        if (prefix[mid] <= lo)
+            a = mid;
+        else
+            z = mid;
+    }
+    for (int i = a; lo < hi; i++)
+        for (; lo < hi && lo < prefix[i + 1]; lo++)
+            fn(&b->tensor[u->tensor[i]].view, lo - prefix[i]);
+}
+
+static int64_t next_piece(Counter *c, int64_t piece) { return __atomic_fetch_add(&c->next, piece, __ATOMIC_RELAXED); }
+
+/* Every thread takes the next piece until none is left. Which thread did what changes no bit. Passes over the elements go
+ * forth and back in turn: what the last one touched at its end is still in the cache when the next one begins there. */
+static void run_stage(const optc_binding *b, const ProgStage *s, Counter *c, int threads)
+{
+    optc_stage_fn fn = b->rule->fn[s->fn];
+    if (s->kind == S_GROUP) {
+        for (int64_t i; (i = next_piece(c, 1)) < b->ngroup;)
+            fn(&b->group[i].view, 0);
+        return;
+    }
+    const Units *u = &b->units[s->variant];
+    int64_t total = u->prefix[s->kind][u->n], piece = b->grain ? b->grain : total / (threads * 64) + 1;
+    bool back = s->time % 2;
+    for (int64_t at; (at = next_piece(c, piece)) < total;) {
+        int64_t end = at + piece < total ? at + piece : total;
+        run_units(b, u, u->prefix[s->kind], fn, back ? total - end : at, back ? total - at : end);
+    }
+}
+
+CORE void copy_arrays(const optc_binding *b, const ProgAction *a)
+{
+    const ProgArray *m = &b->rule->program->array[a->to];
+    size_t size = (size_t)b->rule->program->type[m->type].bytes;
+    for (int i = 0; i < (m->dom == GROUP ? b->ngroup : b->ntensor); i++) {
+        void *const *mem = m->dom == GROUP ? b->group[i].mem : b->tensor[i].mem;
+        if (mem[a->to] && mem[a->from])
+            memcpy(mem[a->to], mem[a->from], (m->dom == GROUP ? 1 : (size_t)dom_len(m->dom, b->tensor[i].shape)) * size);
+    }
+}
+
+/* Called by all threads of a team, which meet behind every action. */
+static void run_action(const optc_binding *b, const ProgAction *a, Counter *c, int threads)
+{
+    if (a->kind == ACT_LAUNCH)
+        run_stage(b, &b->rule->program->stage[a->stage], c, threads);
+    else if (a->kind == ACT_COPY && next_piece(c, 1) == 0)
+        copy_arrays(b, a);
+}
+
+static void run_actions(const optc_binding *b, const ProgPhase *ph, Counter *c, int threads)
+{
+    if (threads == 1) {
+        unsigned long long mode = float_mode_set();
+        for (int i = 0; i < ph->naction; i++)
+            run_action(b, &ph->action[i], &c[i], 1);
+        float_mode_reset(mode);
+        return;
+    }
+#ifdef _OPENMP
+#pragma omp parallel num_threads(threads)
+    {
+        unsigned long long mode = float_mode_set();
+        for (int i = 0; i < ph->naction; i++) {
+            run_action(b, &ph->action[i], &c[i], threads);
+#pragma omp barrier
+        }
+        float_mode_reset(mode);
+    }
+#endif
+}
+
+static optc_status cpu_run(optc_binding *b, int entry, int phase)
+{
+    const ProgPhase *ph = &b->rule->program->entry[entry].phase[phase];
+    int64_t per_thread = 1 << 15;                  /* below that a thread costs more to wake than it brings */
+    int most = b->rule->engine->threads, threads = b->threads ? b->threads : most;
+    if (!b->threads && b->elems / per_thread + 1 < threads)
+        threads = (int)(b->elems / per_thread) + 1;
+    threads = threads > most ? most : threads;
+    Counter few[32], *c = ph->naction <= 32 ? few : (Counter *)malloc(sizeof *c * (size_t)ph->naction);
+    if (!c)
+        return no_memory("optc_run");
+    for (int i = 0; i < ph->naction; i++)
+        c[i].next = 0;
+    for (int i = 0; i < b->ngroup; i++)
+        b->group[i].hyper[0] = (double)(b->steps + 1);
+    run_actions(b, ph, c, threads);
+    if (c != few)
+        free(c);
+    return OPTC_OK;
+}
+
+/* ---- the rest of a device that the host reaches ---- */
+CORE optc_status cpu_sync(optc_binding *b)
+{
+    (void)b;
+    return OPTC_OK;
+}
+
+static optc_status cpu_use_pointer(optc_binding *b, int tensor, const void *was, const void *p, const char *what)
+{
+    (void)b, (void)tensor, (void)was, (void)p, (void)what;
+    return OPTC_OK;
+}
+
+static void cpu_set_stream(optc_binding *b, void *stream) { (void)b, (void)stream; }
+
+static optc_status cpu_read(const optc_binding *b, void *host, const void *from, size_t bytes, const char *call)
+{
+    (void)b, (void)call;
+    memcpy(host, from, bytes);
+    return OPTC_OK;
+}
+
+static optc_status cpu_write(const optc_binding *b, void *to, const void *host, size_t bytes, bool wait, const char *call)
+{
+    (void)b, (void)call, (void)wait;
+    memcpy(to, host, bytes);
+    return OPTC_OK;
+}
+
+static optc_status cpu_send_hyper(const optc_binding *b, int group, int at, const char *call)
+{
+    (void)b, (void)group, (void)at, (void)call;
+    return OPTC_OK;
+}
+
+static optc_status cpu_get_t(const optc_binding *b, int64_t *steps)
+{
+    *steps = b->steps;
+    return OPTC_OK;
+}
+
+static optc_status cpu_set_t(optc_binding *b, int64_t steps)
+{
+    b->steps = steps;
+    return OPTC_OK;
+}
+
+static int64_t available(void)
+{
+    FILE *f = fopen("/proc/meminfo", "r");
+    char line[200];
+    long long kib = -1;
+    while (f && kib < 0 && fgets(line, sizeof line, f))
+        if (sscanf(line, "MemAvailable: %lld", &kib) != 1)
+            kib = -1;
+    if (f)
+        fclose(f);
+    return kib < 0 ? (int64_t)sysconf(_SC_AVPHYS_PAGES) * sysconf(_SC_PAGESIZE) : (int64_t)kib * 1024;
+}
+
+static optc_status cpu_memory(optc_engine *e, optc_memory *out)
+{
+    (void)e;
+    out->total = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+    out->free = available();
+    return OPTC_OK;
+}
+
+CORE const Device *cpu_device(void)
+{
+    static const Device d = {"cpu", cpu_bind, cpu_unbind, cpu_run, cpu_sync, cpu_use_pointer, cpu_set_stream, cpu_read, cpu_write, cpu_send_hyper, cpu_get_t, cpu_set_t, cpu_memory, true};
+    return &d;
+}

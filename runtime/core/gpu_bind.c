@@ -1,0 +1,254 @@
+/* A binding on a GPU: its memory, its tables, what its states start as. */
+#include "gpu.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- tables ---- */
+typedef struct Packer { char *host; size_t at; } Packer;         /* host NULL: only measures */
+typedef struct Unit { int tensor, unit; } Unit;                  /* optc_unit of the kernels */
+
+static size_t pack_end(Packer *p, size_t bytes)
+{
+    size_t at = p->at;
+    p->at = (p->at + bytes + 255) & ~(size_t)255;
+    return at;
+}
+
+static size_t pack_units(Packer *p, const Units *u, int k)
+{
+    Unit *to = p->host ? (Unit *)(void *)(p->host + p->at) : NULL;
+    for (int i = 0; to && i < u->n; i++)
+        for (int64_t x = u->prefix[k][i]; x < u->prefix[k][i + 1]; x++) {
+            to[x].tensor = u->tensor[i];
+            to[x].unit = (int)(x - u->prefix[k][i]);
+        }
+    return pack_end(p, (size_t)u->prefix[k][u->n] * sizeof(Unit));
+}
+
+static bool has_stage(const Program *p, int variant, int kind)
+{
+    for (int i = 0; i < p->nstage; i++)
+        if (p->stage[i].variant == variant && (int)p->stage[i].kind == kind)
+            return true;
+    return false;
+}
+
+/* Views as the device sees them: the same struct, with device addresses inside. */
+static void pack_views(Packer *p, const optc_binding *b, GpuTables *t, CUdeviceptr base, size_t hyper, size_t row)
+{
+    size_t all = (size_t)(b->ntensor + b->ngroup);
+    for (size_t i = 0; p->host && i < all; i++) {
+        bool tensor = i < (size_t)b->ntensor;
+        optc_view v = tensor ? b->tensor[i].view : b->group[i - (size_t)b->ntensor].view;
+        size_t group = tensor ? (size_t)b->tensor[i].group : i - (size_t)b->ntensor;
+        v.mem = (void *const *)(uintptr_t)(t->mem + row * i);
+        v.hyper = (const double *)(uintptr_t)(t->hyper + hyper * group);
+        memcpy(p->host + p->at + sizeof v * i, &v, sizeof v);
+    }
+    t->views = base + pack_end(p, sizeof(optc_view) * all);
+    t->groups = t->views + sizeof(optc_view) * (size_t)b->ntensor;
+}
+
+static void pack_all(Packer *p, const optc_binding *b, GpuTables *t, CUdeviceptr base)
+{
+    const Program *pr = b->rule->program;
+    size_t hyper = sizeof(double) * (size_t)(pr->nhyper + 1), row = sizeof(void *) * (size_t)pr->narray, all = (size_t)(b->ntensor + b->ngroup);
+    for (int i = 0; p->host && i < b->ngroup; i++)
+        memcpy(p->host + hyper * (size_t)i, b->group[i].hyper, hyper);
+    t->hyper = base + pack_end(p, hyper * (size_t)b->ngroup);
+    for (size_t i = 0; p->host && i < all; i++)
+        memcpy(p->host + p->at + row * i, i < (size_t)b->ntensor ? b->tensor[i].mem : b->group[i - (size_t)b->ntensor].mem, row);
+    t->mem = base + pack_end(p, row * all);
+    t->group_mem = t->mem + row * (size_t)b->ntensor;
+    pack_views(p, b, t, base, hyper, row);
+    for (int v = 0; v < pr->nvariant; v++)
+        for (int k = 0; k < NSTAGEKIND; k++)
+            if (has_stage(pr, v, k))
+                t->units[v][k] = base + pack_units(p, &b->units[v], k);
+}
+
+static optc_status make_tables(optc_binding *b)
+{
+    GpuTables *t = b->gpu;
+    Packer p = {NULL, 0};
+    for (int i = 0; i < b->ngroup; i++)
+        b->group[i].hyper[0] = 0;                 /* on the device t counts the steps begun */
+    pack_all(&p, b, t, 0);
+    t->bytes = p.at;
+    optc_status s = gpu_alloc(b->rule->engine, t->bytes, t->stream, "tables", &t->all);
+    if (s != OPTC_OK)
+        return s;
+    p.host = (char *)calloc(1, t->bytes + 1);
+    p.at = 0;
+    if (!p.host)
+        return no_memory("optc_bind");
+    pack_all(&p, b, t, t->all);
+    s = gpu_write(b, (void *)(uintptr_t)t->all, p.host, t->bytes, true, "optc_bind");
+    free(p.host);
+    return s;
+}
+
+/* ---- states ---- */
+static bool is_zero(const ProgArray *m) { return !m->copies_p && m->value == 0 && !signbit(m->value); }
+
+/* Another type, or a constant other than zero: made on the host in pieces. */
+static optc_status fill_one(optc_binding *b, const ProgArray *m, void *dst, const void *param, int64_t n)
+{
+    GpuEngine *g = b->rule->engine->gpu;
+    const Program *p = b->rule->program;
+    int64_t piece = n < 1 << 20 ? n : 1 << 20, size = p->type[m->type].bytes, psize = p->type[p->p].bytes;
+    if (!dst || !n)
+        return OPTC_OK;
+    if (m->copies_p && m->type == p->p) {
+        TRY(g, cuMemcpyDtoDAsync_v2((CUdeviceptr)(uintptr_t)dst, (CUdeviceptr)(uintptr_t)param, (size_t)(n * size), b->gpu->stream), m->name);
+        return OPTC_OK;
+    }
+    char *buf = (char *)malloc((size_t)piece * 16), *src = buf ? buf + piece * 8 : NULL;
+    optc_status s = buf ? OPTC_OK : no_memory("optc_bind");
+    for (int64_t at = 0; s == OPTC_OK && at < n; at += piece) {
+        int64_t k = n - at < piece ? n - at : piece;
+        if (m->copies_p)
+            s = gpu_read(b, src, (const char *)param + at * psize, (size_t)(k * psize), "optc_bind");
+        if (s == OPTC_OK) {
+            state_fill(b, m, buf, src, k);
+            s = gpu_write(b, (char *)dst + at * size, buf, (size_t)(k * size), true, "optc_bind");
+        }
+    }
+    free(buf);
+    return s;
+}
+
+/* A constant of four bytes: the state's arrays lie behind one another, so one call fills them all, gaps included. */
+static optc_status fill_range(optc_binding *b, int array, const ProgArray *m)
+{
+    GpuEngine *g = b->rule->engine->gpu;
+    char *lo = NULL, *hi = NULL;
+    for (int i = 0; i < b->ntensor; i++) {
+        char *at = (char *)b->tensor[i].mem[array];
+        if (!at)
+            continue;
+        lo = lo ? lo : at;
+        hi = at + dom_len(m->dom, b->tensor[i].shape) * 4;
+    }
+    unsigned bits = 0;
+    type_store(m->type, &bits, 0, m->value);
+    if (lo)
+        TRY(g, cuMemsetD32Async((CUdeviceptr)(uintptr_t)lo, bits, (size_t)(hi - lo) / 4, b->gpu->stream), m->name);
+    return OPTC_OK;
+}
+
+static optc_status init_states(optc_binding *b)
+{
+    const Program *p = b->rule->program;
+    GpuEngine *g = b->rule->engine->gpu;
+    optc_status s = OPTC_OK;
+    TRY(g, cuMemsetD8Async((CUdeviceptr)(uintptr_t)b->block, 0, b->block_bytes, b->gpu->stream), "states");
+    for (int k = 0; k < p->narray && s == OPTC_OK; k++) {
+        const ProgArray *m = &p->array[k];
+        if (m->kind != MEM_STATE || is_zero(m))
+            continue;
+        if (!m->copies_p && p->type[m->type].bytes == 4 && m->dom != GROUP) {
+            s = fill_range(b, k, m);
+            continue;
+        }
+        for (int i = 0; m->dom == GROUP && i < b->ngroup && s == OPTC_OK; i++)
+            s = fill_one(b, m, b->group[i].mem[k], NULL, 1);
+        for (int i = 0; m->dom != GROUP && i < b->ntensor && s == OPTC_OK; i++)
+            s = fill_one(b, m, b->tensor[i].mem[k], b->tensor[i].mem[0], dom_len(m->dom, b->tensor[i].shape));
+    }
+    return s;
+}
+
+/* ---- binding ---- */
+static optc_status check_pointer(optc_binding *b, int tensor, const void *p, const char *what)
+{
+    GpuEngine *g = b->rule->engine->gpu;
+    int type = 0, ordinal = g->ordinal, managed = 0;
+    char label[96];
+    if (!p)
+        return OPTC_OK;
+    const Driver *d = gpu_enter(g);
+    CUdeviceptr at = (CUdeviceptr)(uintptr_t)p;
+    int rc = d->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at);
+    if (!rc && !d->cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, at) && !managed)
+        d->cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at);
+    gpu_leave(g, OPTC_OK);
+    optc_status s = gpu_alive(g);
+    if (s == OPTC_OK && (rc || type == CU_MEMORYTYPE_HOST || ordinal != g->ordinal))
+        return fail(OPTC_ERROR_ARGUMENT, "%s of %s does not lie in the memory of %s", what, tensor_label(b, tensor, label), b->rule->engine->name);
+    return s;
+}
+
+CORE optc_status gpu_use_pointer(optc_binding *b, int tensor, const void *was, const void *p, const char *what)
+{
+    if (p == was)
+        return OPTC_OK;
+    optc_status s = check_pointer(b, tensor, p, what);
+    b->gpu->moved = b->gpu->moved || s == OPTC_OK;
+    return s;
+}
+
+static optc_status bind_inside(optc_binding *b)
+{
+    GpuEngine *g = b->rule->engine->gpu;
+    char what[100];
+    CUdeviceptr block;
+    snprintf(what, sizeof what, "the states and temporaries of '%.40s' on %d tensors", b->rule->program->name, b->ntensor);
+    b->block_bytes += 256;
+    optc_status s = gpu_alloc(b->rule->engine, b->block_bytes, b->gpu->stream, what, &block);
+    b->block = (void *)(uintptr_t)block;
+    if (s == OPTC_OK)
+        s = layout_place(b);
+    if (s == OPTC_OK)
+        s = make_tables(b);
+    if (s == OPTC_OK)
+        s = gpu_plays(b);
+    if (s == OPTC_OK)
+        s = init_states(b);
+    if (s == OPTC_OK)
+        TRY(g, cuStreamSynchronize(b->gpu->stream), what);      /* the first step may run in another stream */
+    return s;
+}
+
+static optc_status bind_checked(optc_binding *b)
+{
+    optc_status s = gpu_alive(b->rule->engine->gpu);
+    for (int i = 0; i < b->ntensor && s == OPTC_OK; i++) {
+        s = check_pointer(b, i, b->tensor[i].mem[0], "optc_bind: the parameter");
+        if (s == OPTC_OK)
+            s = check_pointer(b, i, b->tensor[i].mem[1], "optc_bind: the gradient");
+    }
+    if (s != OPTC_OK)
+        return s;
+    b->gpu = (GpuTables *)calloc(1, sizeof *b->gpu);
+    if (!b->gpu)
+        return no_memory("optc_bind");
+    s = HOST()->code(b->rule, b->elems, &b->gpu->code);
+    return s == OPTC_OK ? bind_inside(b) : s;
+}
+
+CORE optc_status gpu_bind(optc_binding *b)
+{
+    gpu_enter_aside(b->rule->engine->gpu);
+    return gpu_leave(b->rule->engine->gpu, bind_checked(b));
+}
+
+CORE void gpu_unbind(optc_binding *b)
+{
+    GpuTables *t = b->gpu;
+    if (!t)
+        return;
+    gpu_enter_aside(b->rule->engine->gpu);
+    if (t->close)
+        t->close(b);
+    gpu_drop_plays(b);
+    gpu_give(b->rule->engine, (CUdeviceptr)(uintptr_t)b->block, b->block_bytes, t->stream);
+    gpu_give(b->rule->engine, t->all, t->bytes, t->stream);
+    gpu_leave(b->rule->engine->gpu, OPTC_OK);
+    free(t);
+    b->gpu = NULL;
+    b->block = NULL;
+}

@@ -1,0 +1,353 @@
+/* Steps on a GPU: launches made ready once, one by one or as a graph of them. */
+#include "gpu.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- launches ---- */
+CORE int shot_fire(const Driver *d, const Shot *x, int guard, CUstream stream)
+{
+    Args a = x->args;
+    void *args[] = {&a};
+    a.guard = guard;
+    return d->cuLaunchKernel(x->fn, x->blocks, 1, 1, x->threads, 1, 1, 0, stream, args, NULL);
+}
+
+/* The same launches as a graph, one behind the other. Failing is no error: single launches do the same. */
+CORE void play_graph(const Driver *d, Play *p)
+{
+    CUgraph graph = NULL;
+    CUgraphNode node = NULL;
+    bool ok = !p->copies && d->cuGraphCreate(&graph, 0) == 0;
+    for (int i = 0; i < p->n && ok; i++) {
+        void *args[] = {&p->shot[i].args};
+        CUgraphNode before = node;
+        CUDA_KERNEL_NODE_PARAMS k;
+        memset(&k, 0, sizeof k);
+        k.func = p->shot[i].fn;
+        k.gridDimX = p->shot[i].blocks;
+        k.blockDimX = p->shot[i].threads;
+        k.gridDimY = k.gridDimZ = k.blockDimY = k.blockDimZ = 1;
+        k.kernelParams = args;
+        ok = d->cuGraphAddKernelNode_v2(&node, graph, i ? &before : NULL, i ? 1 : 0, &k) == 0;
+    }
+    if (ok && d->cuGraphInstantiateWithFlags(&p->exec, graph, 0) != 0)
+        p->exec = NULL;
+    if (graph)
+        d->cuGraphDestroy(graph);
+}
+
+CORE Shot gpu_shot(const optc_binding *b, const ProgStage *s, const Launch *l, CUfunction fn)
+{
+    const GpuTables *t = b->gpu;
+    const Units *u = &b->units[s->variant];
+    bool group = s->kind == S_GROUP;
+    Shot x;
+    memset(&x, 0, sizeof x);
+    x.fn = fn;
+    x.stage = s;
+    x.args.views = group ? t->groups : t->views;
+    x.args.mem = group ? t->group_mem : t->mem;
+    x.args.units = t->units[s->variant][s->kind];
+    x.args.count = group ? b->ngroup : u->prefix[s->kind][u->n];
+    int64_t grid = count_blocks(s->form, l, x.args.count, u->longest[s->kind], b->rule->engine->gpu->sms);
+    x.blocks = grid > MOST_BLOCKS ? 0 : (unsigned)grid;          /* 0: more than a launch can have; refused when binding */
+    x.threads = (unsigned)count_threads(s->form, l, u->longest[s->kind]);
+    return x;
+}
+
+static Shot tick_shot(const optc_binding *b)
+{
+    Shot x;
+    memset(&x, 0, sizeof x);
+    x.fn = b->gpu->code->tick;
+    x.blocks = 1;
+    x.threads = 128;
+    x.args.views = b->gpu->groups;
+    x.args.mem = b->gpu->group_mem;
+    x.args.count = b->ngroup;
+    return x;
+}
+
+static Shot copy_shot(const ProgAction *a)
+{
+    Shot x;
+    memset(&x, 0, sizeof x);
+    x.copy = a;
+    x.blocks = 1;
+    return x;
+}
+
+/* A step begins with t moving on: in its first stage where that is the groups' own, else in a launch of its own. A captured step of a rule with periods
+ * launches the stages of all phases, so there it is always a launch of its own. */
+static bool ticks_inside(const Program *p, const ProgPhase *ph)
+{
+    return !p->nperiod && ph->naction > 1 && ph->action[1].kind == ACT_LAUNCH && p->stage[ph->action[1].stage].kind == S_GROUP;
+}
+
+static optc_status make_play(optc_binding *b, Play *p, const ProgPhase *ph)
+{
+    const Program *pr = b->rule->program;
+    const GpuCode *c = b->gpu->code;
+    Shot *room = p->shot ? p->shot : TAKE(b, Shot, ph->naction);
+    bool inside = pr->needs_t && ticks_inside(pr, ph), tick = false;
+    memset(p, 0, sizeof *p);
+    p->shot = room;
+    if (!room)
+        return no_memory("optc_bind");
+    for (int i = 0; i < ph->naction; i++) {
+        const ProgAction *a = &ph->action[i];
+        const ProgStage *s = a->kind == ACT_LAUNCH ? &pr->stage[a->stage] : NULL;
+        if (a->kind == ACT_TICK && pr->needs_t && !inside)
+            p->shot[p->n++] = tick_shot(b);
+        tick = tick || a->kind == ACT_TICK;
+        if (a->kind == ACT_COPY) {
+            p->shot[p->n++] = copy_shot(a);
+            p->copies = true;
+        }
+        if (!s)
+            continue;
+        Shot x = gpu_shot(b, s, &c->launch[s->fn], c->fn[s->fn]);
+        x.args.tick = tick && inside && i == 1;
+        if (x.args.count)
+            p->shot[p->n++] = x;
+        if (x.args.count && !x.blocks) {
+            char what[200];
+            stage_label(pr, s, what, sizeof what);
+            return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s would take more than 2^31 - 1 blocks on these tensors (%lld units): bind fewer, or matrices that are less small, at a time", what,
+                        x.args.count);
+        }
+    }
+    return OPTC_OK;
+}
+
+CORE void gpu_drop_plays(optc_binding *b)
+{
+    GpuTables *t = b->gpu;
+    for (int i = 0; t->play && i < b->rule->program->nentry * t->nphase; i++)
+        if (t->play[i].exec) {
+            b->rule->engine->gpu->d->cuGraphExecDestroy(t->play[i].exec);
+            t->play[i].exec = NULL;
+        }
+}
+
+CORE optc_status gpu_plays(optc_binding *b)
+{
+    const Program *p = b->rule->program;
+    GpuTables *t = b->gpu;
+    optc_status s = OPTC_OK;
+    t->nphase = program_phases(p);
+    if (!t->play && !(t->play = TAKE(b, Play, p->nentry * t->nphase)))
+        return no_memory("optc_bind");
+    for (int e = 0; e < p->nentry; e++) {
+        if (!strcmp(p->entry[e].name, "step"))
+            t->step = e;
+        for (int m = 0; m < t->nphase && s == OPTC_OK; m++)
+            s = make_play(b, &t->play[e * t->nphase + m], &p->entry[e].phase[m]);
+    }
+    return s;
+}
+
+CORE optc_status gpu_use(optc_binding *b, const GpuCode *c)
+{
+    if (c == b->gpu->code)
+        return OPTC_OK;
+    gpu_enter(b->rule->engine->gpu);
+    gpu_drop_plays(b);
+    gpu_leave(b->rule->engine->gpu, OPTC_OK);
+    b->gpu->code = c;
+    return gpu_plays(b);
+}
+
+/* ---- running ---- */
+/* Arrays of one number lie behind one another, and the two have one shape: all tensors in one call. */
+static optc_status fire_copy(optc_binding *b, const ProgAction *a)
+{
+    GpuEngine *g = b->rule->engine->gpu;
+    const ProgArray *m = &b->rule->program->array[a->to];
+    char *to = NULL, *from = NULL, *end = NULL;
+    size_t size = (size_t)b->rule->program->type[m->type].bytes;
+    for (int i = 0; i < (m->dom == GROUP ? b->ngroup : b->ntensor); i++) {
+        void *const *mem = m->dom == GROUP ? b->group[i].mem : b->tensor[i].mem;
+        if (!mem[a->to] || !mem[a->from])
+            continue;
+        to = to ? to : (char *)mem[a->to];
+        from = from ? from : (char *)mem[a->from];
+        end = (char *)mem[a->to] + (m->dom == GROUP ? 1 : (size_t)dom_len(m->dom, b->tensor[i].shape)) * size;
+    }
+    if (to)
+        TRY(g, cuMemcpyDtoDAsync_v2((CUdeviceptr)(uintptr_t)to, (CUdeviceptr)(uintptr_t)from, (size_t)(end - to), b->gpu->stream), m->name);
+    return OPTC_OK;
+}
+
+CORE optc_status gpu_fire(optc_binding *b, const Shot *x, int guard)
+{
+    GpuEngine *g = b->rule->engine->gpu;
+    if (x->copy)
+        return fire_copy(b, x->copy);
+    int rc = shot_fire(g->d, x, guard, b->gpu->stream);
+    if (!rc)
+        return OPTC_OK;
+    char what[200];
+    stage_label(b->rule->program, x->stage, what, sizeof what);
+    return gpu_error(g, "cuLaunchKernel", rc, what);
+}
+
+static optc_status send_moved(optc_binding *b)
+{
+    GpuEngine *g = b->rule->engine->gpu;
+    size_t row = sizeof(void *) * (size_t)b->rule->program->narray;
+    char *host = (char *)malloc(row * (size_t)b->ntensor + 1);
+    if (!host)
+        return no_memory("optc_run");
+    for (int i = 0; i < b->ntensor; i++)
+        memcpy(host + row * (size_t)i, b->tensor[i].mem, row);
+    int rc = g->d->cuMemcpyHtoDAsync_v2(b->gpu->mem, host, row * (size_t)b->ntensor, b->gpu->stream);    /* pageable: copied before it returns */
+    free(host);
+    if (rc)
+        return gpu_error(g, "cuMemcpyHtoDAsync", rc, "moved pointers");
+    b->gpu->moved = false;
+    return OPTC_OK;
+}
+
+/* All phases into a graph of the caller's: at each replay the stages of the phase that t then has do their work, the others return at once. A copy knows no phase. */
+static optc_status capture(optc_binding *b, int entry)
+{
+    const Program *p = b->rule->program;
+    optc_status s = OPTC_OK;
+    for (int m = 0; m < b->gpu->nphase; m++)
+        if (p->nperiod && b->gpu->play[entry * b->gpu->nphase + m].copies)
+            return fail(OPTC_ERROR_ARGUMENT, "optc_run: rule '%s' copies arrays in some of its phases: it cannot be captured", p->name);
+    for (int m = 0; m < b->gpu->nphase && s == OPTC_OK; m++) {
+        const Play *play = &b->gpu->play[entry * b->gpu->nphase + m];
+        for (int i = 0; i < play->n && s == OPTC_OK; i++)
+            if (play->shot[i].stage || play->shot[i].copy || m == 0)
+                s = gpu_fire(b, &play->shot[i], play->shot[i].stage && p->nperiod > 0);
+    }
+    return s;
+}
+
+static optc_status run_play(optc_binding *b, const Play *p)
+{
+    GpuEngine *g = b->rule->engine->gpu;
+    optc_status s = OPTC_OK;
+    if (p->exec) {
+        TRY(g, cuGraphLaunch(p->exec, b->gpu->stream), b->rule->program->name);
+        return OPTC_OK;
+    }
+    for (int i = 0; i < p->n && s == OPTC_OK; i++)
+        s = gpu_fire(b, &p->shot[i], 0);
+    return s;
+}
+
+static optc_status run_inside(optc_binding *b, int entry, int phase)
+{
+    GpuEngine *g = b->rule->engine->gpu;
+    GpuTables *t = b->gpu;
+    Play *p = &t->play[entry * t->nphase + phase];
+    int capturing = 0;
+    TRY(g, cuStreamIsCapturing(t->stream, &capturing), "");
+    if (t->moved && capturing)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_run: a pointer was set since the last step: run one step before capturing");
+    optc_status s = t->moved ? send_moved(b) : OPTC_OK;
+    b->recorded = capturing != 0;
+    t->captured = t->captured || capturing;
+    if (s != OPTC_OK)
+        return s;
+    /* Once captured steps may have been replayed, the host no longer knows which phase is next: the device decides, as in a graph. */
+    if (capturing || (t->captured && b->rule->program->nperiod))
+        return capture(b, entry);
+    if (p->runs < 2 && ++p->runs == 2 && p->n > 1 && !g->no_graphs)
+        play_graph(g->d, p);
+    bool tuned = t->begin && p->runs == 2 && p == &t->play[t->step * t->nphase];
+    if (tuned)
+        p = t->begin(b, p);
+    s = run_play(b, p);
+    if (tuned && s == OPTC_OK)
+        t->end(b);
+    return s;
+}
+
+CORE optc_status gpu_run(optc_binding *b, int entry, int phase)
+{
+    GpuEngine *g = b->rule->engine->gpu;
+    optc_status s = gpu_alive(g);
+    if (s != OPTC_OK)
+        return s;
+    gpu_enter(g);
+    return gpu_leave(g, run_inside(b, entry, phase));
+}
+
+/* ---- copies ---- */
+/* Never into a capture: each replay would copy from or to the host's address of now. */
+static optc_status copy_bytes(const optc_binding *b, void *host, CUdeviceptr device, size_t bytes, bool up, bool wait, const char *call)
+{
+    GpuEngine *g = b->rule->engine->gpu;
+    optc_status s = gpu_alive(g);
+    if (s != OPTC_OK)
+        return s;
+    const Driver *d = gpu_enter(g);
+    int capturing = 0;
+    if (d->cuStreamIsCapturing(b->gpu->stream, &capturing) == 0 && capturing)
+        return gpu_leave(g, fail(OPTC_ERROR_ARGUMENT, "%s: not while the binding's stream is being captured", call));
+    int rc = up ? d->cuMemcpyHtoDAsync_v2(device, host, bytes, b->gpu->stream) : d->cuMemcpyDtoHAsync_v2(host, device, bytes, b->gpu->stream);
+    if (!rc && wait)
+        rc = d->cuStreamSynchronize(b->gpu->stream);
+    return gpu_leave(g, rc ? gpu_error(g, up ? "cuMemcpyHtoDAsync" : "cuMemcpyDtoHAsync", rc, call) : OPTC_OK);
+}
+
+CORE optc_status gpu_read(const optc_binding *b, void *host, const void *device, size_t bytes, const char *call)
+{
+    return copy_bytes(b, host, (CUdeviceptr)(uintptr_t)device, bytes, false, true, call);
+}
+
+CORE optc_status gpu_write(const optc_binding *b, void *device, const void *host, size_t bytes, bool wait, const char *call)
+{
+    return copy_bytes(b, (void *)(uintptr_t)host, (CUdeviceptr)(uintptr_t)device, bytes, true, wait, call);
+}
+
+CORE optc_status gpu_send_hyper(const optc_binding *b, int group, int at, const char *call)
+{
+    CUdeviceptr to = b->gpu->hyper + sizeof(double) * (size_t)(group * (b->rule->program->nhyper + 1) + at);
+    return copy_bytes(b, b->group[group].hyper + at, to, sizeof(double), true, false, call);
+}
+
+/* ---- t: replays of a captured step move it on the device alone ---- */
+CORE optc_status gpu_get_t(const optc_binding *b, int64_t *steps)
+{
+    double t = (double)b->steps;
+    optc_status s = OPTC_OK;
+    if (b->gpu->captured && b->rule->program->needs_t)
+        s = copy_bytes(b, &t, b->gpu->hyper, sizeof t, false, true, "optc_get_t");
+    if (s == OPTC_OK)
+        *steps = (int64_t)t;
+    return s;
+}
+
+CORE optc_status gpu_set_t(optc_binding *b, int64_t steps)
+{
+    for (int i = 0; i < b->ngroup; i++) {
+        double was = b->group[i].hyper[0];
+        b->group[i].hyper[0] = (double)steps;
+        optc_status s = gpu_send_hyper(b, i, 0, "optc_set_t");
+        if (s != OPTC_OK) {
+            b->group[i].hyper[0] = was;
+            return s;
+        }
+    }
+    b->steps = steps;
+    return OPTC_OK;
+}
+
+CORE optc_status gpu_sync(optc_binding *b)
+{
+    GpuEngine *g = b->rule->engine->gpu;
+    optc_status s = gpu_alive(g);
+    if (s != OPTC_OK)
+        return s;
+    int rc = gpu_enter(g)->cuStreamSynchronize(b->gpu->stream);
+    return gpu_leave(g, rc ? gpu_error(g, "cuStreamSynchronize", rc, b->rule->program->name) : OPTC_OK);
+}
+
+CORE void gpu_set_stream(optc_binding *b, void *stream) { b->gpu->stream = stream; }

@@ -1,0 +1,243 @@
+/* Where everything lies: states, temporaries and partials in one block.
+ *
+ * Arrays of one number lie behind one another, tensor by tensor. States have memory of their own. A temporary or partial is needed from the first action of a phase
+ * that touches it to the last; two that are never needed at once, in no phase, may share memory. The largest are placed first, each as far down as it fits. */
+#include "core.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool ours(const ProgArray *m) { return m->kind == MEM_STATE || m->kind == MEM_TEMP || m->kind == MEM_PART || (m->kind == MEM_INPUT && m->dom == GROUP); }
+static bool passing(const ProgArray *m) { return m->kind == MEM_TEMP || m->kind == MEM_PART; }
+static int64_t up64(int64_t bytes) { return (bytes + 63) & ~(int64_t)63; }
+
+/* Who has an array: every tensor, every group, or (the fold over tensors) all of them one. */
+static int owners(const optc_binding *b, const ProgArray *m)
+{
+    return m->dom != GROUP ? b->ntensor : m->kind == MEM_PART && b->ntensor ? 1 : b->ngroup;
+}
+
+static int64_t bytes_of(const optc_binding *b, const ProgArray *m, int owner)
+{
+    const Program *p = b->rule->program;
+    if (m->dom == GROUP)
+        return m->kind == MEM_PART && b->ntensor ? (int64_t)8 * b->ntensor : p->type[m->type].bytes;
+    const Tensor *t = &b->tensor[owner];
+    if (m->kind == MEM_STATE && !(m->kept >> t->variant & 1))
+        return 0;
+    return array_length(m, t->shape, b->ntensor) * p->type[m->type].bytes;
+}
+
+/* -1: more than any memory has. */
+static int64_t array_bytes(const optc_binding *b, const ProgArray *m)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < owners(b, m); i++)
+        if (__builtin_add_overflow(sum, up64(bytes_of(b, m, i)), &sum) || sum > (int64_t)1 << 60)
+            return -1;
+    return sum;
+}
+
+/* ---- how long a temporary is needed ---- */
+typedef struct Life { int first, last; } Life;       /* actions of a phase; last < first: not touched */
+typedef struct Extent { int array; int64_t bytes; const Life *life; bool alone; } Extent;
+
+static void touch(Life *l, int action, bool reads, bool *alone)
+{
+    if (l->last < l->first) {
+        l->first = action;
+        *alone = *alone || reads;                   /* it would find what an earlier run left there */
+    }
+    l->last = action;
+}
+
+static void live_through(const Program *p, const ProgPhase *ph, int array, Life *l, bool *alone)
+{
+    l->first = 0, l->last = -1;
+    for (int i = 0; i < ph->naction; i++) {
+        const ProgAction *a = &ph->action[i];
+        const ProgStage *s = a->kind == ACT_LAUNCH ? &p->stage[a->stage] : NULL;
+        for (int k = 0; s && k < s->nreads; k++)
+            if (s->reads[k] == array)
+                touch(l, i, true, alone);
+        for (int k = 0; s && k < s->nwrites; k++)
+            if (s->writes[k] == array)
+                touch(l, i, false, alone);
+        if (a->kind == ACT_COPY && a->from == array)
+            touch(l, i, true, alone);
+        if (a->kind == ACT_COPY && a->to == array)
+            touch(l, i, false, alone);
+    }
+}
+
+static bool meet(const Extent *a, const Extent *b, int phases)
+{
+    if (a->alone || b->alone)
+        return true;
+    for (int i = 0; i < phases; i++) {
+        const Life *x = &a->life[i], *y = &b->life[i];
+        if (x->first <= x->last && y->first <= y->last && x->first <= y->last && y->first <= x->last)
+            return true;
+    }
+    return false;
+}
+
+static int larger_first(const void *a, const void *b)
+{
+    const Extent *x = (const Extent *)a, *y = (const Extent *)b;
+    return x->bytes != y->bytes ? (x->bytes < y->bytes) - (x->bytes > y->bytes) : x->array - y->array;
+}
+
+/* Places extent i among those before it, from `base` up; where it ends. */
+static int64_t place(optc_binding *b, const Extent *e, int i, int64_t base, int phases)
+{
+    int64_t at = base;
+    for (int k = 0; k < i; k++) {
+        int64_t lo = b->at[e[k].array], hi = lo + e[k].bytes;
+        if (at < hi && lo < at + e[i].bytes && meet(&e[k], &e[i], phases)) {
+            at = hi;
+            k = -1;                                 /* those before may be in the way here */
+        }
+    }
+    b->at[e[i].array] = at;
+    return at + e[i].bytes;
+}
+
+/* Of very many temporaries in very many phases each has memory of its own: comparing them all would take longer than they are worth. */
+static int64_t place_all(optc_binding *b, Extent *e, int n, int64_t base, int phases)
+{
+    int64_t end = base;
+    bool many = (int64_t)n * n * phases > (int64_t)1 << 26;
+    qsort(e, (size_t)n, sizeof *e, larger_first);
+    for (int i = 0; i < n; i++) {
+        int64_t to = end + e[i].bytes;
+        if (many)
+            b->at[e[i].array] = end;
+        else
+            to = place(b, e, i, base, phases);
+        end = to > end ? to : end;
+    }
+    return end;
+}
+
+static optc_status share(optc_binding *b, int64_t *at)
+{
+    const Program *p = b->rule->program;
+    int phases = p->nentry * program_phases(p), n = 0;
+    Extent *e = (Extent *)calloc((size_t)p->narray + 1, sizeof *e);
+    Life *life = (Life *)calloc((size_t)p->narray * (size_t)phases + 1, sizeof *life);
+    for (int k = 0; e && life && k < p->narray; k++) {
+        if (!passing(&p->array[k]))
+            continue;
+        Extent *x = &e[n++];
+        Life *l = life + (size_t)k * (size_t)phases;
+        x->array = k;
+        x->bytes = array_bytes(b, &p->array[k]);
+        x->life = l;
+        for (int i = 0; i < phases; i++)
+            live_through(p, &p->entry[i / program_phases(p)].phase[i % program_phases(p)], k, &l[i], &x->alone);
+    }
+    if (e && life)
+        *at = place_all(b, e, n, *at, phases);
+    bool ok = e && life;
+    free(e);
+    free(life);
+    return ok ? OPTC_OK : no_memory("optc_bind");
+}
+
+CORE optc_status layout_measure(optc_binding *b)
+{
+    const Program *p = b->rule->program;
+    int64_t kept = 0, all = 0;
+    b->at = TAKE(b, int64_t, p->narray);
+    if (!b->at)
+        return no_memory("optc_bind");
+    for (int k = 0; k < p->narray; k++) {
+        int64_t bytes = ours(&p->array[k]) ? array_bytes(b, &p->array[k]) : 0;
+        if (bytes < 0 || __builtin_add_overflow(all, bytes, &all) || all > (int64_t)1 << 60)
+            return fail(OPTC_ERROR_MEMORY, "optc_bind: the states and temporaries of '%s' on %d tensors are more than any memory holds", p->name, b->ntensor);
+        b->at[k] = kept;
+        kept += passing(&p->array[k]) ? 0 : bytes;
+    }
+    b->unshared_bytes = (size_t)all;
+    optc_status s = share(b, &kept);
+    b->block_bytes = (size_t)kept;
+    return s;
+}
+
+/* ---- pointers ---- */
+static void point(optc_binding *b, int k)
+{
+    const ProgArray *m = &b->rule->program->array[k];
+    int n = owners(b, m);
+    char *at = (char *)b->block + b->at[k];
+    for (int i = 0; i < n; i++) {
+        int64_t bytes = bytes_of(b, m, i);
+        void *ptr = bytes ? at : NULL;
+        at += up64(bytes);
+        if (m->dom != GROUP) {
+            b->tensor[i].mem[k] = ptr;
+            continue;
+        }
+        bool one = n == 1 && m->kind == MEM_PART;
+        for (int g = one ? 0 : i; g < (one ? b->ngroup : i + 1); g++) {
+            b->group[g].mem[k] = ptr;
+            for (int j = b->group[g].first; j < b->group[g].first + b->group[g].count; j++)
+                b->tensor[j].mem[k] = ptr;
+        }
+    }
+}
+
+static optc_view make_view(const optc_binding *b, void **mem, const double *hyper, Shape s, int id)
+{
+    optc_view v;
+    memset(&v, 0, sizeof v);
+    v.mem = mem;
+    v.hyper = hyper;
+    v.n = s.n, v.slices = s.slices, v.rows = s.rows, v.cols = s.cols;
+    v.id = id, v.ntensors = b->ntensor, v.total = b->elems;
+    return v;
+}
+
+static void fill_views(optc_binding *b)
+{
+    const Shape one = {1, 1, 1, 1};
+    for (int i = 0; i < b->ntensor; i++)
+        b->tensor[i].view = make_view(b, b->tensor[i].mem, b->group[b->tensor[i].group].hyper, b->tensor[i].shape, i);
+    for (int i = 0; i < b->ngroup; i++)
+        b->group[i].view = make_view(b, b->group[i].mem, b->group[i].hyper, one, i);
+}
+
+/* Tensors of each variant, and how many units of each kind of stage lie before each. */
+static optc_status count_units(optc_binding *b)
+{
+    for (int v = 0; v < b->rule->program->nvariant; v++) {
+        Units *u = &b->units[v];
+        if (!(u->tensor = TAKE(b, int, b->ntensor)))
+            return no_memory("optc_bind");
+        for (int i = 0; i < b->ntensor; i++)
+            if (b->tensor[i].variant == v) {
+                u->tensor[u->n++] = i;
+                u->elems += b->tensor[i].shape.n;
+            }
+        for (int k = 0; k < NSTAGEKIND; k++) {
+            if (!(u->prefix[k] = TAKE(b, int64_t, u->n)))
+                return no_memory("optc_bind");
+            for (int i = 0; i < u->n; i++) {
+                Shape s = b->tensor[u->tensor[i]].shape;
+                u->prefix[k][i + 1] = u->prefix[k][i] + stage_units((StageKind)k, s);
+                u->longest[k] = list_length((StageKind)k, s) > u->longest[k] ? list_length((StageKind)k, s) : u->longest[k];
+            }
+        }
+    }
+    return OPTC_OK;
+}
+
+CORE optc_status layout_place(optc_binding *b)
+{
+    for (int k = 0; k < b->rule->program->narray; k++)
+        if (ours(&b->rule->program->array[k]))
+            point(b, k);
+    fill_views(b);
+    return count_units(b);
+}

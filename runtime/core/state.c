@@ -1,0 +1,203 @@
+/* State by name, gradients and inputs by tensor. */
+#include "core.h"
+
+#include "../../templates/near.h"
+#include "conversions.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- values of a storage type ---- */
+CORE double type_load(int t, const void *p, int64_t i)
+{
+    switch (t) {
+    case T_F32: return (double)((const float *)p)[i];
+    case T_F64: return ((const double *)p)[i];
+    case T_BF16: return (double)optc_from_bf16(((const unsigned short *)p)[i]);
+    case T_F16: return (double)optc_from_f16(((const unsigned short *)p)[i]);
+    default: return NAN;
+    }
+}
+
+CORE void type_store(int t, void *p, int64_t i, double x)
+{
+    switch (t) {
+    case T_F32: ((float *)p)[i] = (float)x; break;
+    case T_F64: ((double *)p)[i] = x; break;
+    case T_BF16: ((unsigned short *)p)[i] = optc_to_bf16((float)x); break;
+    case T_F16: ((unsigned short *)p)[i] = optc_to_f16((float)x); break;
+    default: break;
+    }
+}
+
+/* What a state starts as, or a piece of it. */
+CORE void state_fill(const optc_binding *b, const ProgArray *m, void *dst, const void *param, int64_t n)
+{
+    const Program *p = b->rule->program;
+    if (!dst || !n)
+        return;
+    if (m->copies_p && p->p == m->type)
+        memcpy(dst, param, (size_t)n * (size_t)p->type[p->p].bytes);
+    else if (!m->copies_p && m->value == 0 && !signbit(m->value))
+        memset(dst, 0, (size_t)n * (size_t)p->type[m->type].bytes);
+    else
+        for (int64_t i = 0; i < n; i++)
+            type_store(m->type, dst, i, m->copies_p ? type_load(p->p, param, i) : m->value);
+}
+
+/* ---- states ---- */
+static optc_status no_state(const Program *p, const char *call, const char *name)
+{
+    Near near;
+    char text[256] = "";
+    memset(&near, 0, sizeof near);
+    near.want = name;
+    for (int k = 0; k < p->narray; k++)
+        if (p->array[k].kind == MEM_STATE)
+            near_try(&near, p->array[k].name);
+    return fail(OPTC_ERROR_ARGUMENT, "%s: rule '%s' has no state '%s'%s", call, p->name, name, near_print(&near, text, sizeof text));
+}
+
+static optc_status find_state(const optc_binding *b, const char *call, int tensor, const char *name, optc_state_view *out)
+{
+    if (!b || !name || !out)
+        return fail(OPTC_ERROR_ARGUMENT, "%s: %s is NULL", call, !b ? "the binding" : !name ? "the name" : "the place for the result");
+    const Program *p = b->rule->program;
+    int k = 0;
+    while (k < p->narray && (p->array[k].kind != MEM_STATE || strcmp(p->array[k].name, name)))
+        k++;
+    if (k == p->narray)
+        return no_state(p, call, name);
+    const ProgArray *m = &p->array[k];
+    bool group = m->dom == GROUP;
+    int limit = group ? b->ngroup : b->ntensor;
+    if (tensor < 0 || tensor >= limit)
+        return fail(OPTC_ERROR_ARGUMENT, "%s: there is no %s %d (there are %d)", call, group ? "group" : "tensor", tensor, limit);
+    out->data = group ? b->group[tensor].mem[k] : b->tensor[tensor].mem[k];
+    out->count = group ? 1 : dom_len(m->dom, b->tensor[tensor].shape);
+    out->type = (optc_type)(m->type + 1);
+    if (out->data || !out->count)
+        return OPTC_OK;
+    char label[96];
+    snprintf(label, sizeof label, "group %d", tensor);
+    return fail(OPTC_ERROR_ARGUMENT, "%s: %s keeps no state '%s' under this rule's options", call, group ? label : tensor_label(b, tensor, label), name);
+}
+
+optc_status optc_state(optc_binding *b, int tensor, const char *name, optc_state_view *out) { return find_state(b, "optc_state", tensor, name, out); }
+
+/* The state where the host can reach it: itself, or room for a copy of it. */
+static optc_status state_room(const optc_binding *b, const char *call, int tensor, const char *name, const void *buf, int64_t count, optc_state_view *v, void **host, void **room)
+{
+    optc_status s = find_state(b, call, tensor, name, v);
+    *host = *room = NULL;
+    if (s == OPTC_OK && (count != v->count || (!buf && count)))
+        s = fail(OPTC_ERROR_ARGUMENT, "%s: state '%s' has %lld values, the buffer %lld", call, name, (long long)v->count, buf ? (long long)count : 0LL);
+    if (s != OPTC_OK)
+        return s;
+    if (!b->rule->device->reaches && !(*room = malloc((size_t)v->count * 8 + 8)))
+        return no_memory(call);
+    *host = *room ? *room : v->data;
+    return OPTC_OK;
+}
+
+static size_t state_bytes(const optc_binding *b, const optc_state_view *v) { return (size_t)v->count * (size_t)b->rule->program->type[v->type - 1].bytes; }
+
+optc_status optc_state_read(const optc_binding *b, int tensor, const char *name, double *out, int64_t count)
+{
+    optc_state_view v;
+    void *host, *room;
+    optc_status s = state_room(b, "optc_state_read", tensor, name, out, count, &v, &host, &room);
+    if (s == OPTC_OK && room)
+        s = b->rule->device->read(b, room, v.data, state_bytes(b, &v), "optc_state_read");
+    for (int64_t i = 0; s == OPTC_OK && i < count; i++)
+        out[i] = type_load((int)v.type - 1, host, i);
+    free(room);
+    return s;
+}
+
+optc_status optc_state_write(optc_binding *b, int tensor, const char *name, const double *in, int64_t count)
+{
+    optc_state_view v;
+    void *host, *room;
+    optc_status s = state_room(b, "optc_state_write", tensor, name, in, count, &v, &host, &room);
+    for (int64_t i = 0; s == OPTC_OK && i < count; i++)
+        type_store((int)v.type - 1, host, i, in[i]);
+    if (s == OPTC_OK && room)
+        s = b->rule->device->write(b, v.data, room, state_bytes(b, &v), true, "optc_state_write");
+    free(room);
+    return s;
+}
+
+/* ---- gradients and inputs ---- */
+static optc_status set_pointer(optc_binding *b, const char *call, int tensor, int array, const void *data, int64_t count)
+{
+    const Program *p = b->rule->program;
+    const ProgArray *m = &p->array[array];
+    char label[96], what[96];
+    int64_t n = dom_len(m->dom, b->tensor[tensor].shape);
+    tensor_label(b, tensor, label);
+    if (count && count != n)
+        return fail(OPTC_ERROR_ARGUMENT, "%s: %s needs %lld values for '%s', got %lld", call, label, (long long)n, m->name, (long long)count);
+    if ((uintptr_t)data % (uintptr_t)p->type[m->type].bytes)
+        return fail(OPTC_ERROR_ARGUMENT, "%s: %s: the pointer for '%s' is not aligned to its element", call, label, m->name);
+    snprintf(what, sizeof what, "%s: '%.40s'", call, m->name);
+    optc_status s = check_overlap(b, tensor, data, n * p->type[m->type].bytes, what);
+    if (s == OPTC_OK)
+        s = b->rule->device->use_pointer(b, tensor, b->tensor[tensor].mem[array], data, what);
+    if (s == OPTC_OK) {
+        b->tensor[tensor].mem[array] = (void *)(uintptr_t)data;
+        b->complete = b->complete && data;
+    }
+    return s;
+}
+
+static optc_status check_number(const optc_binding *b, const char *call, int i, bool group)
+{
+    if (!b)
+        return fail(OPTC_ERROR_ARGUMENT, "%s: the binding is NULL", call);
+    if (i < (group ? -1 : 0) || i >= (group ? b->ngroup : b->ntensor))
+        return fail(OPTC_ERROR_ARGUMENT, "%s: there is no %s %d", call, group ? "group" : "tensor", i);
+    return OPTC_OK;
+}
+
+static optc_status find_input(const optc_binding *b, const char *call, const char *name, bool group, int *out)
+{
+    const Program *p = b->rule->program;
+    for (int k = 0; name && k < p->narray; k++)
+        if (p->array[k].kind == MEM_INPUT && !strcmp(p->array[k].name, name)) {
+            *out = k;
+            if ((p->array[k].dom == GROUP) == group)
+                return OPTC_OK;
+            return fail(OPTC_ERROR_ARGUMENT, "%s: rule '%s': input '%s' %s", call, p->name, name, group ? "belongs to tensors: use optc_set_input" : "is a scalar: use optc_set_scalar");
+        }
+    return fail(OPTC_ERROR_ARGUMENT, "%s: rule '%s' has no input '%s'", call, p->name, name ? name : "(null)");
+}
+
+optc_status optc_set_grad(optc_binding *b, int tensor, const void *grad, int64_t count)
+{
+    optc_status s = check_number(b, "optc_set_grad", tensor, false);
+    return s == OPTC_OK ? set_pointer(b, "optc_set_grad", tensor, 1, grad, count) : s;
+}
+
+optc_status optc_set_input(optc_binding *b, int tensor, const char *name, const void *data, int64_t count)
+{
+    int k = 0;
+    optc_status s = check_number(b, "optc_set_input", tensor, false);
+    if (s == OPTC_OK)
+        s = find_input(b, "optc_set_input", name, false, &k);
+    return s == OPTC_OK ? set_pointer(b, "optc_set_input", tensor, k, data, count) : s;
+}
+
+optc_status optc_set_scalar(optc_binding *b, int group, const char *name, double value)
+{
+    int k = 0;
+    optc_status s = check_number(b, "optc_set_scalar", group, true);
+    if (s == OPTC_OK)
+        s = find_input(b, "optc_set_scalar", name, true, &k);
+    for (int i = 0; s == OPTC_OK && i < b->ngroup; i++)
+        if (group == -1 || group == i)
+            s = b->rule->device->write(b, b->group[i].mem[k], &value, sizeof value, false, "optc_set_scalar");
+    return s;
+}

@@ -1,0 +1,173 @@
+/* Running an entry; hyperparameters, t, streams. */
+#include "core.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- entries ---- */
+static int find_entry(const optc_binding *b, const char *name)
+{
+    for (int i = 0; name && i < b->rule->program->nentry; i++)
+        if (!strcmp(b->rule->program->entry[i].name, name))
+            return i;
+    return -1;
+}
+
+static bool from_caller(const ProgArray *m) { return m->kind == MEM_G || (m->kind == MEM_INPUT && m->dom != GROUP); }
+
+static optc_status check_read(const optc_binding *b, const char *entry, const ProgStage *s, int array)
+{
+    const ProgArray *m = &b->rule->program->array[array];
+    const Units *u = &b->units[s->variant];
+    bool grad = m->kind == MEM_G;
+    char label[96];
+    for (int j = 0; j < u->n && from_caller(m); j++)
+        if (!b->tensor[u->tensor[j]].mem[array] && b->tensor[u->tensor[j]].shape.n)
+            return fail(OPTC_ERROR_ARGUMENT, "entry '%s' reads %s%s%s of %s, which is not set", entry, grad ? "the gradient" : "input '", grad ? "" : m->name, grad ? "" : "'",
+                        tensor_label(b, u->tensor[j], label));
+    return OPTC_OK;
+}
+
+/* Gradients and inputs this phase reads must be there. */
+static optc_status check_pointers(const optc_binding *b, const char *entry, const ProgPhase *ph)
+{
+    optc_status s = OPTC_OK;
+    for (int i = 0; i < ph->naction; i++) {
+        const ProgStage *st = ph->action[i].kind == ACT_LAUNCH ? &b->rule->program->stage[ph->action[i].stage] : NULL;
+        for (int k = 0; st && k < st->nreads && s == OPTC_OK; k++)
+            s = check_read(b, entry, st, st->reads[k]);
+    }
+    return s;
+}
+
+/* Nothing is missing anywhere: until a pointer is taken away, steps need not look again. */
+static bool all_set(const optc_binding *b)
+{
+    const Program *p = b->rule->program;
+    for (int k = 0; k < p->narray; k++)
+        for (int i = 0; i < b->ntensor && from_caller(&p->array[k]); i++)
+            if (!b->tensor[i].mem[k] && b->tensor[i].shape.n)
+                return false;
+    return true;
+}
+
+optc_status optc_run(optc_binding *b, const char *entry)
+{
+    int e = b ? find_entry(b, entry) : -1;
+    if (!b || !entry)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_run: %s is NULL", !b ? "the binding" : "the entry's name");
+    if (e < 0)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_run: rule '%s' has no entry '%s'", b->rule->program->name, entry);
+    const Program *p = b->rule->program;
+    int phase = program_phase(p, b->steps + 1);
+    const ProgPhase *ph = &p->entry[e].phase[phase];
+    optc_status s = b->complete ? OPTC_OK : check_pointers(b, entry, ph);
+    if (s != OPTC_OK)
+        return s;
+    if (!b->complete)
+        b->complete = all_set(b);
+    s = b->rule->device->run(b, e, phase);
+    if (s == OPTC_OK && ph->naction && ph->action[0].kind == ACT_TICK && !b->recorded)
+        b->steps++;
+    return s;
+}
+
+optc_status optc_step(optc_binding *b) { return optc_run(b, "step"); }
+
+/* ---- what it moves by the plan ---- */
+static double traffic(const optc_binding *b, const int *array, int n, Shape s)
+{
+    double bytes = 0;
+    for (int i = 0; i < n; i++) {
+        const ProgArray *m = &b->rule->program->array[array[i]];
+        bytes += m->kind == MEM_PART && m->from == TENSOR ? 8 : (double)array_length(m, s, 1) * b->rule->program->type[m->type].bytes;
+    }
+    return bytes;
+}
+
+optc_status optc_plan_bytes(const optc_binding *b, const char *entry, int64_t t, optc_bytes *out)
+{
+    int e = b ? find_entry(b, entry) : -1;
+    if (e < 0 || !out || t < 1)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_plan_bytes: %s", !b || !out ? "NULL" : e < 0 ? "no such entry" : "steps count from 1");
+    const Program *p = b->rule->program;
+    const ProgPhase *ph = &p->entry[e].phase[program_phase(p, t)];
+    out->read = out->written = 0;
+    for (int i = 0; i < ph->naction; i++) {
+        const ProgStage *st = ph->action[i].kind == ACT_LAUNCH ? &p->stage[ph->action[i].stage] : NULL;
+        const Units *u = st && st->kind != S_GROUP ? &b->units[st->variant] : NULL;
+        for (int k = 0; u && k < u->n; k++) {
+            out->read += traffic(b, st->reads, st->nreads, b->tensor[u->tensor[k]].shape);
+            out->written += traffic(b, st->writes, st->nwrites, b->tensor[u->tensor[k]].shape);
+        }
+        for (int k = 0; ph->action[i].kind == ACT_COPY && p->array[ph->action[i].to].dom != GROUP && k < b->ntensor; k++) {
+            out->read += traffic(b, &ph->action[i].from, 1, b->tensor[k].shape);
+            out->written += traffic(b, &ph->action[i].to, 1, b->tensor[k].shape);
+        }
+    }
+    return OPTC_OK;
+}
+
+/* ---- streams ---- */
+optc_status optc_set_stream(optc_binding *b, void *stream)
+{
+    if (!b)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_set_stream: the binding is NULL");
+    b->rule->device->set_stream(b, stream);
+    return OPTC_OK;
+}
+
+optc_status optc_sync(optc_binding *b) { return b ? b->rule->device->sync(b) : fail(OPTC_ERROR_ARGUMENT, "optc_sync: the binding is NULL"); }
+
+/* ---- t ---- */
+optc_status optc_get_t(const optc_binding *b, int64_t *steps)
+{
+    return b && steps ? b->rule->device->get_t(b, steps) : fail(OPTC_ERROR_ARGUMENT, "optc_get_t: NULL");
+}
+
+optc_status optc_set_t(optc_binding *b, int64_t steps)
+{
+    if (!b)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_set_t: the binding is NULL");
+    if (steps < 0 || steps > ((int64_t)1 << 52))
+        return fail(OPTC_ERROR_ARGUMENT, "optc_set_t: %lld steps", (long long)steps);
+    return b->rule->device->set_t(b, steps);
+}
+
+/* ---- hyperparameters ---- */
+static optc_status no_group(const char *call, const optc_binding *b, int group)
+{
+    return !b ? fail(OPTC_ERROR_ARGUMENT, "%s: the binding is NULL", call) : fail(OPTC_ERROR_ARGUMENT, "%s: there is no group %d", call, group);
+}
+
+optc_status optc_set_hyper(optc_binding *b, int group, const char *name, double value)
+{
+    int at = 0;
+    if (!b || group < -1 || group >= b->ngroup)
+        return no_group("optc_set_hyper", b, group);
+    optc_status s = check_hyper(b->rule->program, "optc_set_hyper", name, value, &at);
+    for (int i = 0; s == OPTC_OK && i < b->ngroup; i++)
+        if (group == -1 || group == i) {
+            double was = b->group[i].hyper[at + 1];
+            b->group[i].hyper[at + 1] = value;
+            s = b->rule->device->send_hyper(b, i, at + 1, "optc_set_hyper");
+            if (s != OPTC_OK)
+                b->group[i].hyper[at + 1] = was;
+        }
+    return s;
+}
+
+optc_status optc_get_hyper(const optc_binding *b, int group, const char *name, double *value)
+{
+    if (b && !value)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_get_hyper: NULL");
+    if (!b || group < 0 || group >= b->ngroup)
+        return no_group("optc_get_hyper", b, group);
+    const Program *p = b->rule->program;
+    for (int i = 0; name && i < p->nhyper; i++)
+        if (!strcmp(p->hyper[i].name, name)) {
+            *value = b->group[group].hyper[i + 1];
+            return OPTC_OK;
+        }
+    return fail(OPTC_ERROR_ARGUMENT, "optc_get_hyper: rule '%s' has no hyperparameter '%s'", p->name, name ? name : "(null)");
+}
