@@ -2,7 +2,8 @@
 #
 # On machines where nothing can be installed, give these on the command line:
 #   LUA_CFLAGS LUA_LIBS CHECK_CFLAGS CHECK_LIBS BLAS_CFLAGS BLAS_LIBS
-# Other settings: CC, HOSTCC, BUILD (default build), PREFIX (default /usr/local), SAN=1 (address and undefined-behaviour sanitizers).
+# Other settings: CC, HOSTCC, BUILD (default build), PREFIX (default /usr/local), SAN=1 (address and undefined-behaviour sanitizers),
+# RULES_FROM (default BUILD/rules: the folder of the library's compiled rules; another build's, where the compiler is the same).
 
 BUILD  ?= build
 PREFIX ?= /usr/local
@@ -49,10 +50,11 @@ RULES       := $(patsubst specs/%.lua,%,$(SPECS)) $(COMPOSED)
 
 GEN_OBJ     := $(GEN_SRC:%.c=$(BUILD)/obj/%.o) $(BUILD)/obj/embedded_templates.o $(BUILD)/obj/embedded_core.o $(BUILD)/obj/embedded_specs.o
 RUNTIME_OBJ := $(RUNTIME_SRC:%.c=$(BUILD)/obj/%.o) $(BUILD)/obj/builtin_table.o $(BUILD)/obj/embedded_tuned.o
-RULE_OBJ    := $(foreach i,$(ISAS),$(RULES:%=$(BUILD)/rules/%.$(i).o))
+RULES_FROM  ?= $(BUILD)/rules
+RULE_OBJ    := $(foreach i,$(ISAS),$(RULES:%=$(RULES_FROM)/%.$(i).o))
 LIB_OBJ     := $(GEN_OBJ) $(RUNTIME_OBJ) $(RULE_OBJ)
 
-.PHONY: all demo test setup help install clean check-all fuzz bench build-demo build-test
+.PHONY: all demo test test-all setup help install clean check-all fuzz bench build-demo build-test
 .DELETE_ON_ERROR:
 .PRECIOUS: $(BUILD)/obj/%.o
 all: $(BUILD)/optc $(BUILD)/liboptc.a $(BUILD)/liboptc.so
@@ -71,7 +73,8 @@ build-demo: all
 
 help:
 	@echo "make demo       set up, build, compile a spec, show its plan, step tensors"
-	@echo "make test       set up, build and run every test"
+	@echo "make test       set up, build and run every test (PARTS=…: some of them, tests/part.sh names them)"
+	@echo "make test-all   likewise with nothing thinned out: every rule for every architecture, more random specs"
 	@echo "make            build $(BUILD)/optc, liboptc.a and liboptc.so"
 	@echo "make bench      how near AdamW, LAMB, Adafactor and clip + AdamW come to the memory's rate, beside torch"
 	@echo "make bench-gpu  every row that has a bar, on an NVIDIA GPU, beside torch"
@@ -126,7 +129,8 @@ $(BUILD)/obj/embedded_%.o: $(BUILD)/embedded_%.c
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) -c -o $@ $<
 
-$(BUILD)/obj/builtin_table.o: $(BUILD)/rules/builtin_table.c
+$(BUILD)/obj/builtin_table.o: $(RULES_FROM)/builtin_table.c
+	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) -c -o $@ $<
 
 $(BUILD)/liboptc.a: $(LIB_OBJ)
@@ -142,8 +146,8 @@ $(BUILD)/optc: $(TOOLS_SRC:%.c=$(BUILD)/obj/%.o) $(BUILD)/liboptc.a
 # ---- tests ----
 $(BUILD)/obj/tests/%.o: ALL_CFLAGS += $(CHECK_CFLAGS) -Itools
 FAKES := $(foreach k,versioned versioned11 symbols,$(BUILD)/fake/$(k)/libcuda.so.1) $(foreach k,nvrtc nvrtc_old,$(BUILD)/fake/$(k)/libnvrtc.so.13)
-# tests/test_emit.c counts allocations and lets them fail.
-WRAPPED := $(foreach f,malloc calloc realloc free,-Wl,--wrap=$(f))
+# tests/test_emit.c counts allocations and lets them fail, tests/test_tune_cpu.c sets the runtime's clock.
+WRAPPED := $(foreach f,malloc calloc realloc free now_ms,-Wl,--wrap=$(f))
 $(BUILD)/run-tests: $(TEST_SRC:%.c=$(BUILD)/obj/%.o) $(BUILD)/liboptc.a | $(FAKES)
 	$(CC) -o $@ $^ $(WRAPPED) $(CHECK_LIBS) $(LDLIBS)
 
@@ -165,7 +169,11 @@ $(BUILD)/compile-all: $(BUILD)/obj/tests/cuda/compile_all.o $(BUILD)/liboptc.a
 
 EMULATED := $(addprefix $(BUILD)/emu/,libcuda.so.1 libnvrtc.so.13 libnvfatbin.so.13)
 build-test: all $(BUILD)/run-tests $(BUILD)/gpu-test $(EMULATED) $(BUILD)/compile-all
-	@BUILD=$(BUILD) CC="$(CC)" MAKE="$(MAKE)" sh tests/run.sh
+	@BUILD=$(BUILD) CC="$(CC)" MAKE="$(MAKE)" sh tests/run.sh $(PARTS)
+
+# Nothing thinned out: every rule for every architecture, three packages for all of them, more random specs.
+test-all: setup
+	@OPTC_ALL=1 OPTC_FUZZ_SPECS=100 $(MAKE) --no-print-directory build-test
 
 SECONDS ?= 600
 fuzz: all $(BUILD)/run-tests

@@ -26,6 +26,7 @@ typedef struct GenOptions {
     Types types;
     FindSpec find;
     void *find_ctx;
+    const PlanLimits *limits;   /* of planning; NULL: the usual ones */
     const char *dump;           /* name of a pass: its result goes to dump_to; "all": every one */
     Buf *dump_to;
     bool time_passes;           /* adds a line a pass to dump_to */

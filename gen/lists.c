@@ -10,7 +10,7 @@ typedef struct { int variant, draft; Write w; bool late; } SmallWrite;
 typedef struct Lists {
     Planner *p;
     bool **here, **asked;        /* by variant and value: made in its home; loaded by another stage */
-    int **lies;                  /* by variant and value: the Mem from which others load it, or -1 */
+    int **lies;                  /* by variant and value: the array from which others load it, or UNPLACED */
     SmallWrite *write; int nwrite, write_cap;
 } Lists;
 
@@ -76,7 +76,7 @@ static void seed_folds(Lists *l)
             Ref a = fold_operand(n, v);
             l->here[v][a] = l->here[v][a] || computed(&p->g->n[a]);
             int at = home(p, a, v);
-            list_add(p->arena, &p->draft[at].fold, r, -1);
+            list_add(p->arena, &p->draft[at].fold, r, UNPLACED);
         }
     }
 }
@@ -115,7 +115,7 @@ static void seed_passes(Lists *l)
     Planner *p = l->p;
     for (int i = 0; i < p->ndraft; i++)
         for (int j = 0; j < p->draft[i].load.n; j++)
-            if (p->draft[i].load.v[j].mem < 0)
+            if (p->draft[i].load.v[j].mem == UNPLACED)
                 ask(l, p->draft[i].load.v[j].val, p->draft[i].s.variant);
 }
 
@@ -146,7 +146,7 @@ static void load(Planner *p, Draft *d, Ref r)
     if (inlined(n) || at_home(p, &d->s, r) || p->mark[r] > p->now)
         return;
     p->mark[r] = p->now + 1;
-    list_add(p->arena, &d->load, r, in_memory(n) ? leaf_mem(p->plan, n) : -1);
+    list_add(p->arena, &d->load, r, in_memory(n) ? leaf_mem(p->plan, n) : UNPLACED);
 }
 
 static void fill(Lists *l)
@@ -158,7 +158,7 @@ static void fill(Lists *l)
                 int at = home(p, r, v);
                 Draft *d = &p->draft[at];
                 if (is_red(&p->g->n[r]))
-                    list_add(p->arena, &d->fin, r, -1);
+                    list_add(p->arena, &d->fin, r, UNPLACED);
                 else
                     PUSH(p->arena, d->body, d->nbody, d->cap) = r;
             }
@@ -225,17 +225,31 @@ static void store_writes(Lists *l)
         Ref r = l->write[i].w.val;
         list_add(p->arena, &d->store, r, plan_mem_of_state(p->plan, l->write[i].w.state));
         if (computed(&p->g->n[r]) && !at_home(p, &d->s, r) && !loads(d, r))
-            list_add(p->arena, &d->load, r, -1);
+            list_add(p->arena, &d->load, r, UNPLACED);
     }
 }
 
 /* ---- where others find a value ---- */
+/* A state that takes the value where it is made, as it is, and whose old one nobody wants any more, is where to find it. */
+static void find_in_states(Lists *l)
+{
+    Planner *p = l->p;
+    for (int i = 0; i < l->nwrite; i++) {
+        const SmallWrite *w = &l->write[i];
+        int mem = plan_mem_of_state(p->plan, w->w.state);
+        const Mem *m = &p->plan->mem[mem];
+        if (!w->late && at_home(p, &p->draft[w->draft].s, w->w.val) && m->type == mem_type_of(p->plan, m->dom))
+            l->lies[w->variant][w->w.val] = mem;
+    }
+}
+
 static void place_values(Lists *l)
 {
     Planner *p = l->p;
+    find_in_states(l);
     for (Ref r = 0; r < p->g->len; r++)
         for (int v = 0; v < p->nvariant; v++)
-            if (l->asked[v][r]) {
+            if (l->asked[v][r] && l->lies[v][r] == UNPLACED) {
                 int at = home(p, r, v);
                 l->lies[v][r] = temp_of(p, r);
                 list_add(p->arena, &p->draft[at].store, r, l->lies[v][r]);
@@ -244,7 +258,7 @@ static void place_values(Lists *l)
         Draft *d = &p->draft[i];
         for (int j = 0; j < d->load.n; j++) {
             Access *a = &d->load.v[j];
-            if (a->mem < 0)
+            if (a->mem == UNPLACED)
                 a->mem = l->lies[owner(p, a->val, d->s.variant)][a->val];
         }
         list_sort(&d->load);
@@ -258,6 +272,7 @@ void make_list_stages(Planner *p)
         l.here[v] = NEWS(p->arena, bool, p->g->len + 1);
         l.asked[v] = NEWS(p->arena, bool, p->g->len + 1);
         l.lies[v] = NEWS(p->arena, int, p->g->len + 1);
+        memset(l.lies[v], -1, sizeof(int) * (size_t)(p->g->len + 1));
     }
     seed_passes(&l);
     seed_folds(&l);

@@ -71,7 +71,9 @@ static bool run_passes(Gen *g, Source src, const GenOptions *o, bool is_ir, Aren
     const Phases *phases = phases_make(&g->arena, g->rule, &g->diag);
     if (!phases)
         return false;
-    g->plan = plan_make(&g->arena, g->rule, phases, o->types.p, o->types.g, o->types.state);
+    g->plan = plan_make(&g->arena, g->rule, phases, o->types.p, o->types.g, o->types.state, o->limits ? o->limits : &plan_limits);
+    if (!plan_verify(g->plan, &g->diag))
+        return false;
     if (dumping) {
         double ms = now_ms() - t0;
         plan_print(&is, g->plan, false);

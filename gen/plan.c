@@ -6,8 +6,8 @@
 #include <string.h>
 
 /* ---- memory ---- */
-/* Temporaries and partials that look alike. A phase takes those of other phases before it makes new ones. */
-typedef struct { Mem like; int *mem, n, cap, used; } Pool;
+/* Temporaries and partials that look alike. A Mem is free again once the last stage that reads it has run, for whatever comes after. */
+typedef struct { Mem like; int *all, n, cap, *free, nfree, free_cap; } Pool;
 typedef struct Pools { Arena *arena; Pool *v; int n, cap; } Pools;
 
 static Pool *pool_of(Pools *ps, const Mem *m)
@@ -21,17 +21,89 @@ static Pool *pool_of(Pools *ps, const Mem *m)
     return &ps->v[ps->n - 1];
 }
 
-int new_mem(Planner *p, Mem m)
+static void pool_give(Pools *ps, const Mem *like, int mem)
 {
-    Plan *pl = p->plan;
-    Pool *q = pool_of(p->pools, &m);
-    if (q->used == q->n) {
-        m.sym = pl->nmem;
-        m.name = arena_printf(pl->arena, "%s%d", m.kind == MEM_PART ? "part" : "tmp", pl->nmem);
-        PUSH(p->pools->arena, q->mem, q->n, q->cap) = pl->nmem;
-        PUSH(pl->arena, pl->mem, pl->nmem, pl->mem_cap) = m;
+    Pool *q = pool_of(ps, like);
+    PUSH(ps->arena, q->free, q->nfree, q->free_cap) = mem;
+}
+
+static int pool_take(Pools *ps, Plan *pl, Mem m)
+{
+    Pool *q = pool_of(ps, &m);
+    if (q->nfree)
+        return q->free[--q->nfree];
+    m.sym = pl->nmem;
+    m.name = arena_printf(pl->arena, "%s%d", m.kind == MEM_PART ? "part" : "tmp", pl->nmem);
+    PUSH(pl->arena, pl->mem, pl->nmem, pl->mem_cap) = m;
+    PUSH(ps->arena, q->all, q->n, q->cap) = pl->nmem - 1;
+    return pl->nmem - 1;
+}
+
+static void pools_begin(Pools *ps)                         /* a phase begins: all are free, the first ones on top */
+{
+    for (int i = 0; i < ps->n; i++) {
+        Pool *q = &ps->v[i];
+        q->nfree = 0;
+        for (int k = q->n - 1; k >= 0; k--)
+            PUSH(ps->arena, q->free, q->nfree, q->free_cap) = q->all[k];
     }
-    return q->mem[q->used++];
+}
+
+int new_array(Planner *p, Mem m)
+{
+    PUSH(p->arena, p->array, p->narray, p->array_cap) = m;
+    return UNPLACED - p->narray;
+}
+
+static int array_of(int code) { return UNPLACED - 1 - code; }
+
+static void note_use(List *l, int *last, int draft)
+{
+    for (int i = 0; i < l->n; i++)
+        if (l->v[i].mem < UNPLACED)
+            last[array_of(l->v[i].mem)] = draft;
+}
+
+static void put_mems(Planner *p, List *l, int *mem)
+{
+    for (int i = 0; i < l->n; i++)
+        if (l->v[i].mem < UNPLACED) {
+            int k = array_of(l->v[i].mem);
+            if (mem[k] < 0)
+                mem[k] = pool_take(p->pools, p->plan, p->array[k]);
+            l->v[i].mem = mem[k];
+        }
+}
+
+/* Stages of one time and level have no order among them: what one reads for the last time is free after all of them. */
+void place_arrays(Planner *p)
+{
+    int *last = NEWS(p->arena, int, p->narray), *mem = NEWS(p->arena, int, p->narray), *next = NEWS(p->arena, int, p->narray);
+    int *ending = NEWS(p->arena, int, p->ndraft);          /* by draft: the arrays whose last use it is, one leading to the next; + 1 */
+    for (int i = 0; i < p->ndraft; i++) {
+        Draft *d = &p->draft[i];
+        List *all[] = {&d->load, &d->fin, &d->fold, &d->store};
+        for (int k = 0; k < 4; k++)
+            note_use(all[k], last, i);
+    }
+    for (int k = p->narray - 1; k >= 0; k--) {
+        mem[k] = -1;
+        next[k] = ending[last[k]];
+        ending[last[k]] = k + 1;
+    }
+    for (int i = 0, end; i < p->ndraft; i = end) {
+        const Stage *first = &p->draft[i].s;
+        for (end = i; end < p->ndraft && p->draft[end].s.time == first->time && p->draft[end].s.level == first->level; end++) {
+            Draft *d = &p->draft[end];
+            List *all[] = {&d->load, &d->fin, &d->fold, &d->store};
+            for (int k = 0; k < 4; k++)
+                put_mems(p, all[k], mem);
+        }
+        for (int k = i; k < end; k++)
+            for (int a = ending[k]; a; a = next[a - 1])
+                if (mem[a - 1] >= 0)
+                    pool_give(p->pools, &p->array[a - 1], mem[a - 1]);
+    }
 }
 
 Type mem_type_of(const Plan *p, Dom d) { return dom_wide(d) ? T_F64 : p->real; }
@@ -77,14 +149,16 @@ static void fixed_mems(Plan *pl)
 
 int temp_of(Planner *p, Ref r)
 {
-    if (p->temp[r] < 0) {
+    if (p->temp[r] == UNPLACED) {
         Dom d = pdom(p, r);
-        p->temp[r] = new_mem(p, (Mem){.kind = MEM_TEMP, .dom = d, .from = d, .type = mem_type_of(p->plan, d)});
+        p->temp[r] = new_array(p, (Mem){.kind = MEM_TEMP, .dom = d, .from = d, .type = mem_type_of(p->plan, d)});
     }
     return p->temp[r];
 }
 
 /* ---- phases ---- */
+const PlanLimits plan_limits = {.work = 24 * 1000 * 1000, .reach = 200 * 1000, .again = 3};      /* two or three passes may each compute everything again */
+
 typedef struct { Plan *plan; Phase *ph; Pools *pools; int left; } Making;      /* left: phases still to plan, this one too */
 
 static void plan_one(void *ctx, Arena *scratch)
@@ -93,17 +167,17 @@ static void plan_one(void *ctx, Arena *scratch)
     Plan *pl = m->plan;
     int n = m->ph->g->len, all = pl->nentry << pl->nperiod;
     Planner p = {.plan = pl, .ph = m->ph, .g = m->ph->g, .arena = scratch, .pools = m->pools, .nvariant = pl->rule->nvariant};
-    p.limit = pl->work + (MOST_WORK > pl->work ? (MOST_WORK - pl->work) / m->left : 0);
-    p.reach = MOST_REACH / all + 3 * n;                    /* two or three passes may each compute everything again */
+    p.limit = pl->work + (pl->limits->work > pl->work ? (pl->limits->work - pl->work) / m->left : 0);
+    p.reach = pl->limits->reach / all + pl->limits->again * n;
     p.temp = NEWS(scratch, int, n + 1);
     memset(p.temp, -1, sizeof(int) * (size_t)(n + 1));
-    for (int i = 0; i < m->pools->n; i++)
-        m->pools->v[i].used = 0;
+    pools_begin(m->pools);
     place_work(&p);
     make_stages(&p);
     m->ph->cheaper = m->ph->cheaper || p.spent;
-    if (scratch->bytes > pl->scratch)
-        pl->scratch = scratch->bytes;
+    size_t bytes = arena_bytes(scratch);
+    if (bytes > pl->scratch)
+        pl->scratch = bytes;
 }
 
 static void note_state(Plan *pl, int variant, int mem)
@@ -151,10 +225,10 @@ static void number_stages(Plan *pl)
             }
 }
 
-Plan *plan_make(Arena *a, Rule *r, const Phases *phases, Type p, Type g, Type state)
+Plan *plan_make(Arena *a, Rule *r, const Phases *phases, Type p, Type g, Type state, const PlanLimits *limits)
 {
     Plan *pl = NEW(a, Plan);
-    *pl = (Plan){.arena = a, .rule = r, .p = p, .g = g, .state = state, .real = type_info[p].compute, .nperiod = phases->nperiod};
+    *pl = (Plan){.arena = a, .rule = r, .p = p, .g = g, .state = state, .real = type_info[p].compute, .nperiod = phases->nperiod, .limits = limits};
     memcpy(pl->period, phases->period, sizeof pl->period);
     pl->entry = NEWS(a, PlanEntry, r->nentry);
     pl->nentry = r->nentry;

@@ -61,7 +61,7 @@ typedef struct Phase {
     Graph *g;
     Body *body;                    /* by variant */
     Stage *stage; int nstage;
-    bool cheaper;                  /* the search for it was cut short: over MOST_WORK steps */
+    bool cheaper;                  /* the search for it was cut short by the plan's limits */
 } Phase;
 typedef struct { const char *name; Phase *phase; int nphase; } PlanEntry;
 
@@ -75,14 +75,20 @@ typedef struct Plan {
     bool *state_used;              /* [variant * nstate + state] */
     int nfn;
     struct StageAt *at;            /* by number of function */
-    int64_t work;                  /* steps that planning took: values and arcs looked at */
+    const struct PlanLimits *limits;
+    int64_t work;                  /* steps that planning took */
     size_t scratch;                /* the most bytes it had on the side at a time */
 } Plan;
 
 /* What planning may cost. A plan that would take more is made with a cheaper search; its phases say so. */
-enum { MOST_WORK = 24 * 1000 * 1000, MOST_REACH = 200 * 1000 };       /* steps; values that are computed again */
+typedef struct PlanLimits {
+    int64_t work;                  /* steps: values and arcs looked at */
+    int reach, again;              /* values that may be computed again: so many in all, and so many times those of a phase */
+} PlanLimits;
+extern const PlanLimits plan_limits;                         /* the usual ones */
 
-Plan *plan_make(Arena *a, Rule *r, const Phases *phases, Type p, Type g, Type state);
+Plan *plan_make(Arena *a, Rule *r, const Phases *phases, Type p, Type g, Type state, const PlanLimits *limits);
+bool plan_verify(const Plan *p, Diag *d);                    /* plan_verify.c; false: the Diag is set */
 int plan_phase(const Plan *p, double t);                     /* the phase of step t */
 typedef struct StageAt { const PlanEntry *entry; int phase; const Stage *stage; } StageAt;
 StageAt plan_at(const Plan *p, int fn);                      /* where the stage of that number stands: 0 <= fn < nfn; stage NULL: dropped */

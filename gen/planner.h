@@ -57,7 +57,7 @@ typedef struct Planner {         /* planning one phase */
     int *lev;                    /* of small values: the order within a time */
     int npass;
     Ref *fold; int nfold;        /* elem reductions */
-    int *temp;                   /* by value: the Mem of its temporary, or -1 */
+    int *temp;                   /* by value: the array of its temporary, or UNPLACED */
 
     /* the search */
     int64_t total;               /* bytes per element of all passes, times 16 */
@@ -75,7 +75,8 @@ typedef struct Planner {         /* planning one phase */
     /* the stages */
     Draft *draft; int ndraft, draft_cap;
     int *table, table_cap;       /* drafts by what stage_at is asked for */
-    struct Pools *pools;         /* arrays of other phases to use again */
+    Mem *array; int narray, array_cap;   /* temporaries and partials, before they have a Mem */
+    struct Pools *pools;         /* Mems of other phases, and of this one, to use again */
 } Planner;
 
 static inline Dom pdom(const Planner *p, Ref r)      /* constants that need computing are computed with the group's values */
@@ -98,7 +99,9 @@ static inline void list_add(Arena *a, List *l, Ref val, int mem) { PUSH(a, l->v,
 void list_sort(List *l);                     /* by value */
 
 /* plan.c */
-int new_mem(Planner *p, Mem m);
+enum { UNPLACED = -1 };                      /* no Mem and no array yet */
+int new_array(Planner *p, Mem m);            /* below UNPLACED: stands for a Mem until place_arrays */
+void place_arrays(Planner *p);               /* gives each array of the drafts, in their order, a Mem for as long as it is needed */
 int leaf_mem(const Plan *pl, const Node *n);
 int temp_of(Planner *p, Ref r);
 

@@ -59,7 +59,7 @@ static void need(Planner *p, Draft *d, Ref r)
     if (in_memory(n))
         list_add(p->arena, &d->load, r, leaf_mem(p->plan, n));
     else if (n->dom != ELEM)
-        list_add(p->arena, &d->load, r, -1);               /* lists.c says where */
+        list_add(p->arena, &d->load, r, UNPLACED);               /* lists.c says where */
     else
         PUSH(p->arena, d->body, d->nbody, d->cap) = r;
 }
@@ -97,7 +97,7 @@ static void make_elem_stages(Planner *p)
             int at = stage_at(p, k, ELEM_LEVEL, q->cols ? S_TILE : q->tile ? S_BAND : S_FLAT, v);
             Draft *d = &p->draft[at];
             for (int i = 0; i < q->fold.n; i++)
-                list_add(p->arena, &d->fold, q->fold.v[i].val, -1);
+                list_add(p->arena, &d->fold, q->fold.v[i].val, UNPLACED);
             for (int i = 0; i < q->store.n; i++) {
                 Access a = q->store.v[i];
                 list_add(p->arena, &d->store, a.val, a.mem >= 0 ? a.mem : temp_of(p, a.val));
@@ -108,7 +108,7 @@ static void make_elem_stages(Planner *p)
 }
 
 /* ---- finishing ---- */
-/* Partials get their Mem once the kind of the folding stage is known; variants may fold differently, a global reduction has one
+/* Partials get their array once the kind of the folding stage is known; variants may fold differently, a global reduction has one
  * array for all. */
 static void place_parts(Planner *p)
 {
@@ -123,8 +123,8 @@ static void place_parts(Planner *p)
             Ref r = d->fold.v[j].val;
             const Node *n = &p->g->n[r];
             int *at = &part[is_global(n) ? 0 : d->s.variant][r];
-            if (*at < 0)
-                *at = new_mem(p, (Mem){.kind = MEM_PART, .dom = (Dom)n->dom, .from = (Dom)n->from, .by = d->s.kind,
+            if (*at == UNPLACED)
+                *at = new_array(p, (Mem){.kind = MEM_PART, .dom = (Dom)n->dom, .from = (Dom)n->from, .by = d->s.kind,
                                        .type = mem_type_of(p->plan, (Dom)n->from)});
             d->fold.v[j].mem = *at;
         }
@@ -202,6 +202,7 @@ void make_stages(Planner *p)
     if (n)
         qsort(p->draft, (size_t)n, sizeof *p->draft, in_order);       /* no two stand in the same place */
     place_parts(p);
+    place_arrays(p);
     ph->stage = NEWS(p->plan->arena, Stage, n);
     ph->nstage = n;
     for (int i = 0; i < n; i++)

@@ -35,7 +35,6 @@ void *arena_alloc(Arena *a, size_t size)
         a->head = b;
         a->used = 0;
         a->cap = cap;
-        a->bytes += cap;
     }
     void *p = (char *)a->head->data + a->used;
     a->used += size;

@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef struct Arena { struct ArenaBlock *head; size_t used, cap, bytes; jmp_buf *out; } Arena;     /* bytes: of all its blocks */
+typedef struct Arena { struct ArenaBlock *head; size_t used, cap; jmp_buf *out; } Arena;
 void *arena_alloc(Arena *a, size_t size);          /* zeroed, 16-byte aligned */
 char *arena_strdup(Arena *a, const char *s);
 char *arena_strndup(Arena *a, const char *s, size_t n);

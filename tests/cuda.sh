@@ -1,12 +1,16 @@
 #!/bin/sh
-# CUDA without a GPU: our declarations against CUDA's headers, and every rule through NVRTC. What cannot be tried here is named; under CI that fails.
-#   BUILD  the build folder        have_nvrtc, cuda_includes  as tests/nvrtc.sh left them        OPTC_QUICK=1  one architecture only
+# CUDA without a GPU: our declarations against CUDA's headers, tuning on a fake, and every rule through NVRTC. What cannot be tried here is named; under CI that fails.
+#   BUILD  the build folder        have_nvrtc, cuda_includes  as tests/nvrtc.sh left them
+#   OPTC_QUICK=1  one architecture only        OPTC_ALL=1  every rule for every architecture
+# cuda.sh architectures: only the last of these; cuda.sh declared: all but that.
 set -eu
+what=${1:-declared architectures}
 skip() {
     echo "skipped: $*"
     [ -z "${CI:-}" ] || exit 1
 }
 
+declared() {
 # Each row of runtime/cuda.h must pass, and each row that is wrong on purpose must be refused.
 cxx=$(command -v g++ || command -v clang++ || true)
 if [ -z "$cuda_includes" ]; then
@@ -52,8 +56,15 @@ if [ -n "$have_nvrtc" ]; then
     trap - EXIT
 fi
 
+}
+
+# Each rule for four of them (the oldest, sm_90, the newest, and the next of the others in turn), so that each of them has several rules; OPTC_ALL: each for each.
+architectures() {
 if [ -n "$have_nvrtc" ]; then
-    "$BUILD/compile-all" "$(nproc)" ${OPTC_QUICK:+1}
+    if [ -n "${OPTC_QUICK:-}" ]; then "$BUILD/compile-all" 1 1; elif [ -n "${OPTC_ALL:-}" ]; then "$BUILD/compile-all" 1; else "$BUILD/compile-all" 1 thin; fi
 else
     skip "every rule for every architecture; equal source gives equal machine code; NVRTC's words for broken source (no NVRTC)"
 fi
+}
+
+for part in $what; do $part; done

@@ -1,8 +1,12 @@
-/* What planning costs. The largest rules the language allows, each with a cap on the steps of work and the bytes of the arenas: counted,
- * so that the verdict does not depend on how busy the machine is. */
+/* What planning costs, and what the verifier of plans sees.
+ *
+ * Price: the largest rules the language allows, each with a cap on the steps of work and the bytes of the arenas: counted, so that
+ * the verdict does not depend on how busy the machine is.
+ * Verifier: good plans are damaged in one place after the other; each damage must be seen. */
 #include "find.h"
 #include "gen.h"
 #include "optc.h"
+#include "random_spec.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -99,7 +103,7 @@ START_TEST(price)
         stages += g.plan->entry[0].phase[m].nstage;
         cheaper += g.plan->entry[0].phase[m].cheaper;
     }
-    double work = (double)g.plan->work / 1e6, bytes = (double)(g.arena.bytes + g.plan->scratch) / 1e6;
+    double work = (double)g.plan->work / 1e6, bytes = (double)(arena_bytes(&g.arena) + g.plan->scratch) / 1e6;
     ck_assert_msg(stages >= w->stages, "%s: %d stages, not %d", w->name, stages, w->stages);
     ck_assert_msg(work <= w->mwork, "%s: %.2f million steps, not %.2f", w->name, work, w->mwork);
     ck_assert_msg(bytes <= w->mbytes, "%s: %.1f MB, not %.1f", w->name, bytes, w->mbytes);
@@ -126,7 +130,7 @@ START_TEST(library_price)
         Gen g = {0};
         GenOptions o = {.find = find_wrapper, .with = withs[k]};
         ck_assert_msg(find_spec(NULL, name, &arena, &s, &g.diag) && gen_compile(&g, s, &o), "%s: %s", name, g.diag.text);
-        ck_assert_msg(g.plan->work < MOST_WORK / 20, "%s with %s: %lld steps", name, withs[k] ? withs[k] : "nothing", (long long)g.plan->work);
+        ck_assert_msg(g.plan->work < plan_limits.work / 20, "%s with %s: %lld steps", name, withs[k] ? withs[k] : "nothing", (long long)g.plan->work);
         for (int e = 0; e < g.plan->nentry; e++)
             for (int m = 0; m < g.plan->entry[e].nphase; m++)
                 ck_assert_msg(!g.plan->entry[e].phase[m].cheaper, "%s with %s", name, withs[k] ? withs[k] : "nothing");
@@ -152,6 +156,311 @@ START_TEST(too_many_phases)
 }
 END_TEST
 
+/* ---- small states ---- */
+/* A small state is kept once: whoever needs the new value reads it there, unless the old one is wanted later or it is rounded. */
+#define SMALL(state, step) "return optimizer { name = \"x\", state = { " state " }, step = function() " step " end }"
+static const struct { const char *text; int temps, last; } small[] = {          /* last: stages after the last pass, which only copy */
+    {SMALL("r = zeros \"row\"", "r = lerp(r, rowmean(g * g), 0.1) p = p - g * r"), 0, 0},
+    {SMALL("r = zeros \"row\", c = zeros \"col\"", "r = rowmean(g) + r c = colmean(g) + c p = p - g * r * c"), 0, 0},
+    {SMALL("x = zeros \"tensor\"", "x = max(x, norm(g)) p = p - g / x"), 0, 0},
+    {SMALL("k = zeros \"group\"", "k = k + 1 p = p - g * k"), 0, 0},
+    {SMALL("r = zeros(\"row\", \"bf16\")", "r = lerp(r, rowmean(g * g), 0.1) p = p - g * r"), 1, 0},          /* rounded in r */
+    {SMALL("r = zeros \"row\"", "local old = r r = rowmean(g) p = p - g * r - p * old"), 1, 1},                   /* the old one is wanted */
+    {SMALL("x = zeros \"tensor\", y = zeros \"tensor\"", "x, y = y, x p = p - g * x"), 1, 1},                   /* p reads y as it was */
+    {SMALL("x = zeros \"tensor\", k = zeros \"group\"", "k = k + 1 x = k p = p - g * x"), 0, 0},               /* x and k are the same */
+};
+
+START_TEST(small_states)
+{
+    Gen g = {0};
+    ck_assert_msg(compile(&g, small[_i].text), "%s", g.diag.text);
+    int temps = 0, last = 0;
+    for (int m = 0; m < g.plan->nmem; m++)
+        temps += g.plan->mem[m].kind == MEM_TEMP;
+    const Phase *ph = &g.plan->entry[0].phase[0];
+    for (int i = ph->nstage - 1; i >= 0 && !is_elem(ph->stage[i].kind); i--, last++)
+        ck_assert_msg(!ph->stage[i].nbody && ph->stage[i].nload == 1, "%s: the last stages only copy", small[_i].text);
+    ck_assert_msg(temps == small[_i].temps && last == small[_i].last, "%s: %d temporaries and %d copies", small[_i].text, temps, last);
+    gen_free(&g);
+}
+END_TEST
+
+/* An array is free again once it was read for the last time: a chain of sums needs a handful, however long it is. */
+START_TEST(arrays_again)
+{
+    int few = 0;
+    for (int n = 50; n <= 400; n += 350) {
+        char *text = format("return optimizer { name = \"x\", step = function() local s = 1 for i = 1, %d do s = sum(g * s) end p = p - s end }", n);
+        Gen g = {0};
+        ck_assert_msg(compile(&g, text), "%s", g.diag.text);
+        ck_assert_msg(g.plan->nmem < 8 && (!few || g.plan->nmem == few), "%d sums: %d arrays", n, g.plan->nmem);
+        few = g.plan->nmem;
+        gen_free(&g);
+        free(text);
+    }
+}
+END_TEST
+
+/* ---- damage ---- */
+typedef struct { const char *spec, *with; } Victim;
+static const Victim victims[] = {{"adamw", NULL}, {"lamb", NULL}, {"adafactor", NULL}, {"came", NULL}, {"adamp", NULL},
+    {"adamw", "clip(1),cautious,ema(0.999)"}, {"sgd", "lookahead(5,0.5),centralize"}, {"adafactor", "clip(1),sam(0.05)"}};
+
+static int damages;
+
+static void seen(const Plan *p, const char *what, int stage, int k, const char *part)
+{
+    Diag d = {0};
+    bool ok = plan_verify(p, &d);
+    ck_assert_msg(!ok, "%s: %s, stage %d, number %d: not seen", p->rule->name, what, stage, k);
+    ck_assert_msg(strstr(d.text, "internal error: ") && strstr(d.text, "stage ") && strstr(d.text, part), "%s: %s: '%s' lacks '%s'", p->rule->name, what, d.text, part);
+    diag_free(&d);
+    damages++;
+}
+
+/* Without each of a list's items in turn. The last takes the place of the one that went. */
+#define DROP(v, n, what) \
+    for (int k_ = (n) - 1; k_ >= 0; k_--) { \
+        __typeof__(*(v)) was_ = (v)[k_]; \
+        (v)[k_] = (v)[--(n)]; \
+        seen(p, what, i, k_, ""); \
+        (v)[(n)++] = (v)[k_]; \
+        (v)[k_] = was_; \
+    }
+
+static void drop(const Plan *p, Stage *s, int i)
+{
+    DROP(s->store, s->nstore, "a store dropped")
+    DROP(s->load, s->nload, "a load dropped")
+    DROP(s->fold, s->nfold, "a fold dropped")
+    DROP(s->fin, s->nfin, "the end of a reduction dropped")
+    for (int k = 0; k < s->nbody; k++) {
+        Ref was = s->body[k];
+        memmove(s->body + k, s->body + k + 1, sizeof *s->body * (size_t)(s->nbody-- - k - 1));
+        seen(p, "an operation dropped", i, k, "");
+        memmove(s->body + k + 1, s->body + k, sizeof *s->body * (size_t)(s->nbody++ - k));
+        s->body[k] = was;
+    }
+}
+
+static bool stored_in(const Phase *ph, Ref val, int mem)
+{
+    for (int i = 0; i < ph->nstage; i++)
+        for (int k = 0; k < ph->stage[i].nstore; k++)
+            if (ph->stage[i].store[k].val == val && ph->stage[i].store[k].mem == mem)
+                return true;
+    return false;
+}
+
+/* Another array for each access in turn: all there are, those of the same look among them. */
+static void mislead(const Plan *p, const Phase *ph, Access *v, int n, int i, const char *what, bool load)
+{
+    for (int k = 0; k < n; k++) {
+        int was = v[k].mem;
+        for (int m = 0; m < p->nmem; m++) {
+            if (m == was || (load && stored_in(ph, v[k].val, m)))
+                continue;                                  /* the same value lies there, too */
+            v[k].mem = m;
+            seen(p, what, i, k, "");
+        }
+        v[k].mem = was;
+    }
+}
+
+static void misread(const Plan *p, Access *v, int n, int i)
+{
+    for (int k = 0; k < n; k++) {
+        v[k].val++;
+        seen(p, "another value", i, k, "");
+        v[k].val--;
+    }
+}
+
+static bool touches(const Plan *p, const Stage *a, const Stage *b)         /* a writes what b reads or writes */
+{
+    for (int i = 0; i < a->nstore + a->nfold; i++) {
+        int m = i < a->nstore ? a->store[i].mem : a->fold[i - a->nstore].mem;
+        for (int k = 0; k < b->nload + b->nfin + b->nstore; k++) {
+            int x = k < b->nload ? b->load[k].mem : k < b->nload + b->nfin ? b->fin[k - b->nload].mem : b->store[k - b->nload - b->nfin].mem;
+            if (x == m && (a->variant == b->variant || p->mem[m].dom == GROUP))
+                return true;
+        }
+    }
+    return false;
+}
+
+static void trade(Plan *p, Stage *a, Stage *b)             /* their places, and the times that go with them */
+{
+    Stage x = *a, y = *b;
+    *a = y, *b = x;
+    a->time = x.time, a->level = x.level, b->time = y.time, b->level = y.level;
+    p->at[a->fn].stage = a;
+    p->at[b->fn].stage = b;
+}
+
+static void reorder(Plan *p, Phase *ph, int i)
+{
+    Stage *s = &ph->stage[i];
+    for (int j = i + 1; j < ph->nstage; j++)
+        if (touches(p, s, &ph->stage[j]) || touches(p, &ph->stage[j], s)) {
+            trade(p, s, &ph->stage[j]);
+            seen(p, "two stages traded", i, j, "");
+            trade(p, s, &ph->stage[j]);
+            int time = ph->stage[j].time, level = ph->stage[j].level;
+            if (j == i + 1) {
+                ph->stage[j].time = s->time;
+                ph->stage[j].level = s->level;
+                seen(p, "two stages side by side", i, j, "");
+                ph->stage[j].time = time;
+                ph->stage[j].level = level;
+            }
+        }
+    int variant = s->variant, fn = s->fn;
+    s->variant = variant + 1;                              /* of a rule with one variant: of none */
+    seen(p, "another variant", i, variant, "");
+    s->variant = variant;
+    s->fn = fn ? 0 : p->nfn;
+    seen(p, "another number", i, fn, "number");
+    s->fn = fn;
+}
+
+static Ref leaf_of(const Graph *g, const Mem *m)
+{
+    for (Ref r = 0; r < g->len; r++)
+        if (m->kind == MEM_P ? g->n[r].op == OP_P : g->n[r].op == OP_STATE && g->n[r].sym == m->sym)
+            return r;
+    return NONE;
+}
+
+/* The last stage of all reads what this one has overwritten; this one stores twice. */
+static void read_late(const Plan *p, Phase *ph, Stage *s, int i)
+{
+    Stage *last = &ph->stage[ph->nstage - 1];
+    for (int k = 0; k < s->nstore; k++) {
+        const Mem *m = &p->mem[s->store[k].mem];
+        Ref leaf = m->kind == MEM_TEMP ? NONE : leaf_of(ph->g, m);
+        Access more[300], *was;
+        int room = s == last ? s->nstore : last->nload;
+        ck_assert_int_lt(room, COUNT(more));
+        if (leaf != NONE && s != last && (last->variant == s->variant || m->dom == GROUP)) {
+            was = last->load;
+            memcpy(more, was, sizeof *was * (size_t)last->nload);
+            more[last->nload++] = (Access){leaf, s->store[k].mem};
+            last->load = more;
+            seen(p, "a state read late", i, k, "overwritten");
+            last->load = was;
+            last->nload--;
+        }
+        was = s->store;
+        memcpy(more, was, sizeof *was * (size_t)s->nstore);
+        more[s->nstore++] = was[k];
+        s->store = more;
+        seen(p, "a store twice", i, k, "twice");
+        s->store = was;
+        s->nstore--;
+    }
+}
+
+static void reshape(Plan *p, int m)                        /* an array that is used */
+{
+    Mem was = p->mem[m];
+    p->mem[m].dom = was.dom == ROW ? COL : ROW;
+    seen(p, "another domain", 0, m, "");
+    p->mem[m] = was;
+    if (was.kind == MEM_TEMP || was.kind == MEM_PART) {
+        p->mem[m].type = was.type == T_F64 ? T_F32 : T_BF16;
+        seen(p, "another type", 0, m, "");
+        p->mem[m] = was;
+    }
+    if (was.kind == MEM_PART) {
+        p->mem[m].by = was.by == S_TILE ? S_BAND : S_TILE;
+        seen(p, "folded by another kind of stage", 0, m, "");
+        p->mem[m] = was;
+        p->mem[m].from = was.from == ELEM ? ROW : ELEM;
+        seen(p, "folded from another domain", 0, m, "");
+        p->mem[m] = was;
+    }
+}
+
+static void damage(Plan *p, Phase *ph)
+{
+    for (int i = 0; i < ph->nstage; i++) {
+        Stage *s = &ph->stage[i];
+        drop(p, s, i);
+        mislead(p, ph, s->load, s->nload, i, "a load from another array", true);
+        mislead(p, ph, s->store, s->nstore, i, "a store to another array", false);
+        mislead(p, ph, s->fold, s->nfold, i, "a fold into other partials", false);
+        mislead(p, ph, s->fin, s->nfin, i, "the end of other partials", false);
+        misread(p, s->load, s->nload, i);
+        misread(p, s->store, s->nstore, i);
+        misread(p, s->fold, s->nfold, i);
+        misread(p, s->fin, s->nfin, i);
+        reorder(p, ph, i);
+        read_late(p, ph, s, i);
+        if (s->uses_rows && s->kind == S_FLAT) {
+            s->uses_rows = false;
+            seen(p, "rows not walked", i, 0, "rows");
+            s->uses_rows = true;
+        }
+        for (int k = 0; k < s->nload; k++)
+            reshape(p, s->load[k].mem);
+        for (int k = 0; k < s->nfin; k++)
+            reshape(p, s->fin[k].mem);
+    }
+}
+
+START_TEST(damage_is_seen)
+{
+    Arena arena = {0};
+    Source s;
+    Gen g = {0};
+    GenOptions o = {.find = find_wrapper, .with = victims[_i].with};
+    ck_assert_msg(find_spec(NULL, victims[_i].spec, &arena, &s, &g.diag) && gen_compile(&g, s, &o), "%s", g.diag.text);
+    damages = 0;
+    for (int e = 0; e < g.plan->nentry; e++)
+        for (int m = 0; m < g.plan->entry[e].nphase; m++)
+            damage(g.plan, &g.plan->entry[e].phase[m]);
+    ck_assert_int_gt(damages, 15);
+    ck_assert_msg(plan_verify(g.plan, &g.diag), "whole again: %s", g.diag.text);
+    gen_free(&g);
+    arena_free(&arena);
+}
+END_TEST
+
+/* Every plan is verified when it is made: random specs, wrapped, with all the search they like and with next to none. Whoever searches
+ * less moves no fewer bytes. */
+static double bytes_of_plan(const Plan *p)
+{
+    double bytes = 0;
+    for (int f = 0; f < p->nfn; f++) {
+        const Stage *s = plan_at(p, f).stage;
+        bytes += is_elem(s->kind) ? s->bytes_read + s->bytes_written : 0;
+    }
+    return bytes;
+}
+
+START_TEST(random_plans)
+{
+    static const PlanLimits none = {0, 0, 0};
+    double most = 0, least = 0;
+    for (uint64_t seed = 1000; seed < 1060; seed++) {
+        char *text = random_spec(seed);
+        Gen g = {0};
+        GenOptions o = {.find = find_wrapper, .with = random_wrapper(seed), .types.p = seed % 3 ? T_F32 : T_BF16, .types.g = T_F32, .types.state = seed % 2 ? T_F32 : T_BF16};
+        ck_assert_msg(gen_compile(&g, (Source){"made", text, strlen(text)}, &o), "seed %llu: %s\n%s", (unsigned long long)seed, g.diag.text, text);
+        most += bytes_of_plan(g.plan);
+        gen_free(&g);
+        g = (Gen){0};
+        o.limits = &none;
+        ck_assert_msg(gen_compile(&g, (Source){"made", text, strlen(text)}, &o), "seed %llu, no search: %s\n%s", (unsigned long long)seed, g.diag.text, text);
+        least += bytes_of_plan(g.plan);
+        gen_free(&g);
+        free(text);
+    }
+    ck_assert_msg(most < least, "%.0f bytes with a search, %.0f without", most, least);
+}
+END_TEST
+
 Suite *plan_suite(void)
 {
     Suite *s = suite_create("plan");
@@ -161,5 +470,14 @@ Suite *plan_suite(void)
     tcase_add_loop_test(t, library_price, 0, optc_library_size());
     tcase_add_test(t, too_many_phases);
     suite_add_tcase(s, t);
+    TCase *c = tcase_create("states");
+    tcase_add_loop_test(c, small_states, 0, COUNT(small));
+    tcase_add_test(c, arrays_again);
+    suite_add_tcase(s, c);
+    TCase *v = tcase_create("verifier");
+    tcase_set_timeout(v, 60);
+    tcase_add_loop_test(v, damage_is_seen, 0, COUNT(victims));
+    tcase_add_test(v, random_plans);
+    suite_add_tcase(s, v);
     return s;
 }

@@ -379,6 +379,27 @@ START_TEST(long_steps)
 }
 END_TEST
 
+/* A number of launches in place of a time: so many are built and tried, none ahead in vain, and the clock decides nothing. */
+START_TEST(trials_bound_a_search)
+{
+    static const int most[] = {1, 2, 16, 17, 40, 100};
+    for (int k = 0; k < (int)(sizeof most / sizeof *most); k++) {
+        Land a = {.height = smooth, .fails = k % 2 ? wide_fails : NULL, .seed = 1, .clock = 1e9};
+        Search s = {.budget = INFINITY, .trials = most[k]};
+        Meter m = meter_of(&a);
+        ck_assert(search_run(&space, &m, &s) && !s.finished);
+        int tried = 0;
+        for (int i = 0; i < s.n; i++)
+            tried += s.trial[i].samples || s.trial[i].failed;
+        ck_assert_int_eq(tried, most[k]);
+        ck_assert_int_eq(a.builds, most[k]);
+        ck_assert_int_eq(a.vain + a.nahead, 0);
+        ck_assert(smooth(&s.trial[s.best].launch) <= smooth(&space.model));
+        search_free(&s);
+    }
+}
+END_TEST
+
 /* What is not worth it is not of the space: neither proposed nor counted, known from before or not; all of the rest is. */
 static bool only_the_model(void *ctx, const Launch *l) { return ctx && !memcmp(l, &space.model, sizeof *l); }
 static bool narrow(void *ctx, const Launch *l) { return only_the_model(ctx, l) || l->v[KNOB_VECTOR] < 8; }
@@ -495,6 +516,7 @@ Suite *search_suite(void)
     tcase_add_test(t, exhaustive_tries_all);
     tcase_add_test(t, budget_and_stop);
     tcase_add_test(t, long_steps);
+    tcase_add_test(t, trials_bound_a_search);
     tcase_add_test(t, only_what_is_worth_it);
     tcase_add_test(t, goes_on_from_before);
     tcase_add_test(t, stands_to_what_is_used);

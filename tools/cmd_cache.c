@@ -238,7 +238,7 @@ static int pick_action(const Command *self, int n, char **argv)
     Buf b = {0};
     if (n == 1)
         cli_near("action", argv[0], names, &b);
-    cli_misuse(self, "%s: ls, verify, prune or clear", n == 1 && cli_text(&b) ? "one action at a time" : "what?");
+    cli_misuse(self, "%s: ls, verify, prune or clear", n == 1 ? cli_text(&b) : n ? "one action at a time" : "what?");
     buf_free(&b);
     return -1;
 }

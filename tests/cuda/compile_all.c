@@ -2,7 +2,8 @@
  * what comes out: a cubin must hold the plan's kernels, no more and no less. Kernels that keep values in local memory are listed. No GPU needed.
  * Several processes share the work: NVRTC lets threads compile one at a time.
  *
- *   compile-all [PROCESSES [ARCHITECTURES]]   at most that many, the newest ones; exit 0: all good, 1: something is wrong, 77: there is no NVRTC */
+ *   compile-all [PROCESSES [ARCHITECTURES]]   at most that many, the newest ones; thin: each rule for the oldest, sm_90, the newest and one of the others in turn
+ * exit 0: all good, 1: something is wrong, 77: there is no NVRTC */
 #include "cuda.h"
 #include "emit.h"
 #include "find.h"
@@ -202,7 +203,7 @@ static void print_spills(Spills *s, int narch)
 
 /* ---- all of it ---- */
 /* Lies in memory that all processes share; c points to what each has a copy of. */
-typedef struct { Case *c; int ncase, arch[64], narch; atomic_int next, good; Spills spills; } Work;
+typedef struct { Case *c; int ncase, arch[64], narch; bool thin; atomic_int next, good; Spills spills; } Work;
 
 static bool compile_one(Work *w, const Nvrtc *n, const Case *c, int arch)
 {
@@ -225,11 +226,24 @@ static bool compile_one(Work *w, const Nvrtc *n, const Case *c, int arch)
     return ok;
 }
 
+static bool always(const Work *w, int a) { return a == 0 || a == w->narch - 1 || w->arch[a] == 90; }
+
+/* Pair i of all: of the architectures that are not every rule's, each rule takes the next. */
+static bool chosen(const Work *w, int i)
+{
+    int rule = i / w->narch, a = i % w->narch, before = 0, others = 0;
+    for (int k = 0; k < w->narch; k++) {
+        before += k < a && !always(w, k);
+        others += !always(w, k);
+    }
+    return !w->thin || always(w, a) || before == rule % others;
+}
+
 static void worker(Work *w)
 {
     const Nvrtc *n = nvrtc_get(NULL);
     for (int i; (i = atomic_fetch_add(&w->next, 1)) < w->ncase * w->narch;)
-        if (compile_one(w, n, &w->c[i / w->narch], w->arch[i % w->narch]))
+        if (chosen(w, i) && compile_one(w, n, &w->c[i / w->narch], w->arch[i % w->narch]))
             atomic_fetch_add(&w->good, 1);
 }
 
@@ -286,9 +300,12 @@ int main(int argc, char **argv)
     int most = argc > 2 && atoi(argv[2]) > 0 ? atoi(argv[2]) : COUNT(w->arch);
     if (!w || !(w->narch = newest_archs(n, w->arch, most)) || (w->ncase = make_cases(w->c)) < 0)
         return fprintf(stderr, "compile-all: nothing could be compiled\n"), 1;
+    w->thin = argc > 2 && !strcmp(argv[2], "thin");
     double t0 = now();
     run_processes(w, processes);
-    int pairs = w->ncase * w->narch, good = atomic_load(&w->good);
+    int pairs = 0, good = atomic_load(&w->good);
+    for (int i = 0; i < w->ncase * w->narch; i++)
+        pairs += chosen(w, i);
     print_spills(&w->spills, w->narch);
     printf("%d rules for %d architectures, %d pairs: %d good (NVRTC %d.%d, %d process%s, %.0f s)\n", w->ncase, w->narch, pairs, good, n->version / 1000, n->version % 1000 / 10, processes,
            processes == 1 ? "" : "es", now() - t0);

@@ -1,4 +1,5 @@
 /* A libnvrtc.so.13 whose machine code is the CPU's: emitted CUDA goes through the host's C++ compiler, between threads.h and tail.h. EMU_DIR names their folder.
+ * They are compiled more often than they run long, so not optimized (EMU_OPT), and C's own headers do (C++'s take longer to read than a kernel).
  * EMU_WRONG: programs with this text in them leave out their first block, as a miscompiled one might. */
 #include "cuda.h"
 
@@ -50,7 +51,7 @@ int nvrtcCompileProgram(nvrtcProgram p, int n, const char *const *options)
     put_source(f, p->source);
     fprintf(f, "#include \"%s/tail.h\"\n", here);
     fclose(f);
-    snprintf(command, sizeof command, "${CXX:-g++} -std=c++17 -O1 -fPIC -shared -ffp-contract=off -fno-strict-aliasing -w -o %s/k.so %s > %s/log 2>&1", dir, path, dir);
+    snprintf(command, sizeof command, "${CXX:-g++} -std=c++17 -nostdinc++ ${EMU_OPT:--O0} -fPIC -shared -ffp-contract=off -fno-strict-aliasing -w -o %s/k.so %s > %s/log 2>&1", dir, path, dir);
     int rc = system(command);
     snprintf(path, sizeof path, "%s/%s", dir, rc ? "log" : "k.so");
     f = fopen(path, "r");

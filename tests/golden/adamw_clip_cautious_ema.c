@@ -1,5 +1,5 @@
 /* ---- the stages of adamw ---- */
-/* Once a group: writes tmp6 tmp7 tmp8 tmp10 tmp11. 0 + 40 bytes. */
+/* Once a group: writes tmp6 tmp7 tmp8 tmp9 tmp10. 0 + 40 bytes. */
 static void step_0_group(const optc_view *self, long long unit)
 {
     (void)unit;
@@ -11,11 +11,11 @@ static void step_0_group(const optc_view *self, long long unit)
     ((double *)self->mem[6])[0] = lr * weight_decay;
     ((double *)self->mem[7])[0] = lr / (1.0 - optc_powi(beta1, t));
     ((double *)self->mem[8])[0] = 1.0 - beta1;
-    ((double *)self->mem[10])[0] = 1.0 / sqrt(1.0 - optc_powi(beta2, t));
-    ((double *)self->mem[11])[0] = 1.0 - beta2;
+    ((double *)self->mem[9])[0] = 1.0 / sqrt(1.0 - optc_powi(beta2, t));
+    ((double *)self->mem[10])[0] = 1.0 - beta2;
 }
 
-/* One pass over the elements: reads g; folds into part13. 4 + 0 bytes. */
+/* One pass over the elements: reads g; folds into part11. 4 + 0 bytes. */
 static void step_1_map(const optc_view *self, long long unit)
 {
     const long long start = unit * OPTC_SEG;
@@ -34,28 +34,28 @@ static void step_1_map(const optc_view *self, long long unit)
         }
         optc_lanes_sumf(sum_lanes, fold_buf, len);
     }
-    ((float *)self->mem[13])[unit] = optc_tree_sumf(sum_lanes, OPTC_LANES);
+    ((float *)self->mem[11])[unit] = optc_tree_sumf(sum_lanes, OPTC_LANES);
 }
 
-/* Once a tensor:; folds into part14. 0 + 0 bytes. */
+/* Once a tensor:; folds into part12. 0 + 0 bytes. */
 static void step_2_tensor(const optc_view *self, long long unit)
 {
     (void)unit;
-    const double sum18 = optc_finish_sumf((const float *)self->mem[13], optc_up(self->n, OPTC_SEG));
-    ((double *)self->mem[14])[self->id] = sum18;
+    const double sum18 = optc_finish_sumf((const float *)self->mem[11], optc_up(self->n, OPTC_SEG));
+    ((double *)self->mem[12])[self->id] = sum18;
 }
 
-/* Once a group: writes tmp9. 0 + 8 bytes. */
+/* Once a group: writes tmp13. 0 + 8 bytes. */
 static void step_3_group(const optc_view *self, long long unit)
 {
     (void)unit;
     const double clip_max_norm = self->hyper[7];
     const double clip_eps = self->hyper[6];
-    const double sum19 = optc_finish_sum((const double *)self->mem[14], self->ntensors);
-    ((double *)self->mem[9])[0] = optc_min(1.0, clip_max_norm / (sqrt(sum19) + clip_eps));
+    const double sum19 = optc_finish_sum((const double *)self->mem[12], self->ntensors);
+    ((double *)self->mem[13])[0] = optc_min(1.0, clip_max_norm / (sqrt(sum19) + clip_eps));
 }
 
-/* One pass over the elements: reads p tmp6 tmp7 m tmp8 g tmp9 tmp10 v tmp11; writes m v; folds into part15. 16 + 8 bytes. */
+/* One pass over the elements: reads p tmp6 tmp7 m tmp8 g tmp13 tmp9 v tmp10; writes m v; folds into part11. 16 + 8 bytes. */
 static void step_4_map(const optc_view *self, long long unit)
 {
     const long long start = unit * OPTC_SEG;
@@ -64,9 +64,9 @@ static void step_4_map(const optc_view *self, long long unit)
     const float x4 = (float)((const double *)self->mem[6])[0];
     const float x12 = (float)((const double *)self->mem[7])[0];
     const float x14 = (float)((const double *)self->mem[8])[0];
-    const float x24 = (float)((const double *)self->mem[9])[0];
-    const float x34 = (float)((const double *)self->mem[10])[0];
-    const float x36 = (float)((const double *)self->mem[11])[0];
+    const float x24 = (float)((const double *)self->mem[13])[0];
+    const float x34 = (float)((const double *)self->mem[9])[0];
+    const float x36 = (float)((const double *)self->mem[10])[0];
     float fold_buf[OPTC_CHUNK];
     float sum_lanes[OPTC_LANES];
     optc_start_sumf(sum_lanes, OPTC_LANES);
@@ -94,21 +94,21 @@ static void step_4_map(const optc_view *self, long long unit)
         }
         optc_lanes_sumf(sum_lanes, fold_buf, len);
     }
-    ((float *)self->mem[15])[unit] = optc_tree_sumf(sum_lanes, OPTC_LANES);
+    ((float *)self->mem[11])[unit] = optc_tree_sumf(sum_lanes, OPTC_LANES);
 }
 
-/* Once a tensor: writes tmp12. 0 + 8 bytes. */
+/* Once a tensor: writes tmp14. 0 + 8 bytes. */
 static void step_5_tensor(const optc_view *self, long long unit)
 {
     (void)unit;
     const double numel = (double)(self->n);
     const double cautious_min_share = self->hyper[8];
-    const double sum51 = optc_finish_sumf((const float *)self->mem[15], optc_up(self->n, OPTC_SEG));
+    const double sum51 = optc_finish_sumf((const float *)self->mem[11], optc_up(self->n, OPTC_SEG));
     const double share = sum51 / numel;
-    ((double *)self->mem[12])[0] = 1.0 / optc_max(share, cautious_min_share);
+    ((double *)self->mem[14])[0] = 1.0 / optc_max(share, cautious_min_share);
 }
 
-/* One pass over the elements: reads p tmp6 tmp7 g m tmp10 v tmp12 ema.avg; writes p ema.avg. 20 + 8 bytes. */
+/* One pass over the elements: reads p tmp6 tmp7 g m tmp9 v tmp14 ema.avg; writes p ema.avg. 20 + 8 bytes. */
 static void step_6_map(const optc_view *self, long long unit)
 {
     const long long offset = unit * OPTC_SEG;
@@ -117,8 +117,8 @@ static void step_6_map(const optc_view *self, long long unit)
     const float ema_decay = (float)self->hyper[9];
     const float x4 = (float)((const double *)self->mem[6])[0];
     const float x12 = (float)((const double *)self->mem[7])[0];
-    const float x34 = (float)((const double *)self->mem[10])[0];
-    const float x56 = (float)((const double *)self->mem[12])[0];
+    const float x34 = (float)((const double *)self->mem[9])[0];
+    const float x56 = (float)((const double *)self->mem[14])[0];
     float *restrict p = (float *)self->mem[0] + offset;
     const float *restrict g = (const float *)self->mem[1] + offset;
     const float *restrict m = (const float *)self->mem[2] + offset;

@@ -12,7 +12,7 @@ static void step_0_group(const optc_view *self, long long unit)
     ((double *)self->mem[7])[0] = 1.0 - beta2;
 }
 
-/* One pass over the elements: reads p tmp4 m tmp5 g tmp6 v tmp7; writes m v; folds into part9 part10. 16 + 8 bytes. */
+/* One pass over the elements: reads p tmp4 m tmp5 g tmp6 v tmp7; writes m v; folds into part8 part9. 16 + 8 bytes. */
 static void step_1_map(const optc_view *self, long long unit)
 {
     const long long start = unit * OPTC_SEG;
@@ -52,24 +52,24 @@ static void step_1_map(const optc_view *self, long long unit)
         optc_lanes_sumf(sum_lanes, fold_buf, len);
         optc_lanes_sumf(sum_lanes_2, fold_buf_2, len);
     }
-    ((float *)self->mem[9])[unit] = optc_tree_sumf(sum_lanes, OPTC_LANES);
-    ((float *)self->mem[10])[unit] = optc_tree_sumf(sum_lanes_2, OPTC_LANES);
+    ((float *)self->mem[8])[unit] = optc_tree_sumf(sum_lanes, OPTC_LANES);
+    ((float *)self->mem[9])[unit] = optc_tree_sumf(sum_lanes_2, OPTC_LANES);
 }
 
-/* Once a tensor: writes tmp8. 0 + 8 bytes. */
+/* Once a tensor: writes tmp10. 0 + 8 bytes. */
 static void step_2_tensor(const optc_view *self, long long unit)
 {
     (void)unit;
     const double lr = self->hyper[4];
-    const double sum4 = optc_finish_sumf((const float *)self->mem[9], optc_up(self->n, OPTC_SEG));
-    const double sum40 = optc_finish_sumf((const float *)self->mem[10], optc_up(self->n, OPTC_SEG));
+    const double sum4 = optc_finish_sumf((const float *)self->mem[8], optc_up(self->n, OPTC_SEG));
+    const double sum40 = optc_finish_sumf((const float *)self->mem[9], optc_up(self->n, OPTC_SEG));
     const double pn = sqrt(sum4);
     const double un = sqrt(sum40);
     const double ratio = ((0.0 < pn) & (0.0 < un)) ? (pn / un) : 1.0;
-    ((double *)self->mem[8])[0] = lr * ratio;
+    ((double *)self->mem[10])[0] = lr * ratio;
 }
 
-/* One pass over the elements: reads p tmp4 m tmp6 v tmp8; writes p. 12 + 4 bytes. */
+/* One pass over the elements: reads p tmp4 m tmp6 v tmp10; writes p. 12 + 4 bytes. */
 static void step_3_map(const optc_view *self, long long unit)
 {
     const long long offset = unit * OPTC_SEG;
@@ -78,7 +78,7 @@ static void step_3_map(const optc_view *self, long long unit)
     const float weight_decay = (float)self->hyper[5];
     const float x12 = (float)((const double *)self->mem[4])[0];
     const float x24 = (float)((const double *)self->mem[6])[0];
-    const float x46 = (float)((const double *)self->mem[8])[0];
+    const float x46 = (float)((const double *)self->mem[10])[0];
     float *restrict p = (float *)self->mem[0] + offset;
     const float *restrict m = (const float *)self->mem[2] + offset;
     const float *restrict v = (const float *)self->mem[3] + offset;

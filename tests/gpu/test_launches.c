@@ -44,16 +44,13 @@ START_TEST(live)
     ck_assert(a.b->gpu->live == NULL && b.b->gpu->live != NULL);
     set_grads(&a, 1);
     set_grads(&b, 1);
-    double t0 = now_ms();
-    int steps = 0;
-    for (; steps < 20000 && now_ms() - t0 < 15000; steps++) {
+    int steps = 0, tried = 0;
+    for (; steps < 200 || tried <= 5; steps++) {        /* until some were tried, however long they take to compile; none ever: the timeout */
         OK(optc_step(a.b));
         OK(optc_step(b.b));
         OK(optc_sync(b.b));
+        live_launches(b.b, &tried);
     }
-    int tried;
-    live_launches(b.b, &tried);
-    ck_assert_msg(tried > 3, "after %d steps only %d launches were tried", steps, tried);
     OK(optc_sync(a.b));
     fetch_params(&a);
     compare("live", &a, &b);

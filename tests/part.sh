@@ -1,0 +1,73 @@
+#!/bin/sh
+# One part of tests/run.sh, which see: its name and what it says, printed whole when it ends.
+#   work  a folder for what it says (log.PART) and the seconds of the processor it took (spent.PART)
+set -eu
+part=$1
+
+every_suite=$(sed -n '/define SUITES/,/[^\\]$/p' tests/suites.h | grep -o 'X([a-z_]*)' | sed 's/X(\(.*\))/\1/')
+without() { printf '%s\n' $every_suite | grep -vx "$(printf '%s\n' "$@")"; }
+
+# suites NAME…: each in a process of its own, on what "$run" names
+suites() {
+    for suite; do
+        CK_RUN_SUITE=$suite "$run"
+    done
+}
+
+# The rules' code is the very code of the plain build, which has no checks in it: it is taken from there.
+sanitizers() {
+    echo "the address and undefined-behaviour sanitizers"
+    $MAKE --no-print-directory -s SAN=1 BUILD="$BUILD/san" RULES_FROM="$BUILD/rules" OPT=-O1 "$BUILD/san/run-tests"
+    run="$BUILD/san/run-tests"
+    # Looking for leaks takes long and happens at every exit: once a suite, in one process, where a test is not meant to kill its own.
+    export OPTC_FUZZ_SPECS=2
+    leaks="ops ir golden refs api tune_cpu cache cache_many tuned tuned_files"
+    CK_FORK=no ASAN_OPTIONS=detect_leaks=1 suites $leaks
+    ASAN_OPTIONS=detect_leaks=0 suites $(without $leaks)
+}
+
+clang_there() {
+    command -v clang >/dev/null 2>&1 && [ "${CC##*/}" != clang ] && echo 'int main(void) { return 0; }' | clang -fopenmp -x c -o /dev/null - 2>/dev/null
+}
+
+clang_too() {
+    if clang_there; then
+        echo "clang, warnings as errors"
+        $MAKE --no-print-directory -s CC=clang BUILD="$BUILD/clang" CFLAGS="-g -Werror" "$BUILD/clang/optc" "$BUILD/clang/run-tests"
+        CK_RUN_SUITE=bits "$BUILD/clang/run-tests"
+    else
+        echo "skipped: clang, warnings as errors (no clang with OpenMP, or it is the compiler)"
+        [ -z "${CI:-}" ]
+    fi
+}
+
+go() {
+    run="$BUILD/run-tests"
+    case $part in
+    suites) echo "suites"; suites $(without fuzz) ;;
+    random) echo "random specs"; suites fuzz ;;
+    command-line) echo "command line"; OPTC="$PWD/$BUILD/optc" sh tests/cli.sh ;;
+    cuda) echo "CUDA: declarations, tuning on a fake GPU"; sh tests/cuda.sh declared ;;
+    architectures) echo "every rule and every architecture"; sh tests/cuda.sh architectures ;;
+    packages) echo "packages: made, checked, built by every compiler, held against the library"; sh tests/ship.sh ;;
+    packages-all) echo "the whole library in a package"; sh tests/ship.sh all ;;
+    emulated-library) echo "the GPU's suite on an emulated GPU: library"; sh tests/emu.sh library ;;
+    emulated-rest) echo "the GPU's suite on an emulated GPU: the rest"; sh tests/emu.sh launches compositions graphs memory random ;;
+    emulated-tools) echo "tuning and packages on an emulated GPU"; sh tests/emu.sh tools ;;
+    install) echo "header in C++, install, and a program linked both ways"; sh tests/install.sh ;;
+    sanitizers) sanitizers ;;
+    clang) clang_too ;;
+    *) echo "there is no part '$part'"; return 1 ;;
+    esac
+}
+
+began=$(date +%s)
+rc=0
+( set -e; go ) > "$work/log.$part" 2>&1 || rc=$?
+times > "$work/times.$part"
+awk 'NR == 2 { gsub("[ms]", " "); print $1 * 60 + $2 + $3 * 60 + $4 }' "$work/times.$part" > "$work/spent.$part"
+until mkdir "$work/printing" 2>/dev/null; do sleep 0.1; done
+printf '\n== %s: %d s, %.0f s of the processor%s\n' "$(head -n 1 "$work/log.$part")" $(($(date +%s) - began)) "$(cat "$work/spent.$part")" "$([ $rc = 0 ] || echo ": FAILED")"
+sed -e 1d -e '/:100%: Checks: 0,/d' "$work/log.$part"
+rmdir "$work/printing"
+exit $rc
