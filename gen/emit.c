@@ -217,7 +217,7 @@ static const char *operand(Emit *e, Ref r, int least)
 /* Draws: which generator call, by the value's place in its domain. */
 static const char *draw(Emit *e, const Node *n)
 {
-    static const char *const at[NDOM] = {[TENSOR] = "0", [SLICE] = "offset + i", [ROW] = "offset + i", [COL] = "offset + i", [ELEM] = "offset + i"};
+    static const char *const at[NDOM] = {[TENSOR] = "0", [SLICE] = "offset + i", [ROW] = "offset + i", [COL] = "offset + i", [ELEM] = "self->first + offset + i"};
     return arena_printf(e->arena, "optc_%s%s(self->hyper[%d], self->hyper[0]%s, (unsigned)self->id, %du, %s)",
                         n->op == OP_RANDOM ? "uniform" : "normal", emit_suffix(e), n->sym + 1, e->t_ahead ? " + 1.0" : "", (int)n->imm, at[n->dom]);
 }

@@ -141,6 +141,18 @@ expect 1 "rules_open: cuda:0: no CUDA driver" rules/example cuda
 expect 1 "no device 'gpu'" rules/example gpu
 expect 0 "librules.a is no part of it" "$optc" ship --check rules
 
+# ---- one runtime: nothing that a package brings of its own stands in the library's too, and what is pasted is all there is in runtime/core. Which compile as C++17 one by one
+sh "$top/tests/functions.sh" "$top"/runtime/*.c "$top"/runtime/core/*.c | LC_ALL=C sort > functions-library
+sh "$top/tests/functions.sh" "$top"/runtime/core/*.c | LC_ALL=C sort > functions-core
+sh "$top/tests/functions.sh" --own rules/rules.c | sed 's/^rules_/optc_/' | LC_ALL=C sort > functions-own
+sh "$top/tests/functions.sh" --pasted rules/rules.c | sed 's/^rules_/optc_/' | LC_ALL=C sort > functions-pasted
+check "functions of the package were not found: $(wc -l < functions-own)" '[ "$(grep -c "^packed_" functions-own)" -gt 5 ] && [ "$(wc -l < functions-core)" -gt 150 ]'
+check "in both runtimes: $(LC_ALL=C comm -12 functions-own functions-library | tr "\n" " ")" '[ -z "$(LC_ALL=C comm -12 functions-own functions-library)" ]'
+check "not in the package: $(LC_ALL=C comm -13 functions-pasted functions-core | tr "\n" " ")" '[ -z "$(LC_ALL=C comm -13 functions-pasted functions-core)" ]'
+for cc in $have; do
+    for f in "$top"/runtime/core/*.c; do expect 0 "" $cc -x c++ -std=c++17 -D_GNU_SOURCE -Wall -Wextra -Wpedantic -Werror -fsyntax-only $f; done
+done
+
 # ---- against the library, bit for bit: vector levels chosen when it runs, contraction within reach, no OpenMP, sanitizers
 omp() { echo 'int main(void) { return 0; }' | $1 -fopenmp -x c -o /dev/null - 2>/dev/null && echo -fopenmp; }
 native() { for f in -march=native -mcpu=native; do ! $1 $f -x c -S -o /dev/null /dev/null 2>/dev/null || { echo $f; return; }; done; }       # clang 14 knows the second alone on aarch64

@@ -133,8 +133,10 @@ static optc_status fill_range(optc_binding *b, int array, const ProgArray *m)
         lo = lo ? lo : at;
         hi = at + dom_len(m->dom, b->tensor[i].shape) * 4;
     }
-    unsigned bits = 0;
-    type_store(m->type, &bits, 0, m->value);
+    double room = 0;                              /* of any type */
+    unsigned bits;
+    type_store(m->type, &room, 0, m->value);
+    memcpy(&bits, &room, sizeof bits);
     if (lo)
         TRY(g, cuMemsetD32Async((CUdeviceptr)(uintptr_t)lo, bits, (size_t)(hi - lo) / 4, b->gpu->stream), m->name);
     return OPTC_OK;

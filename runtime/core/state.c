@@ -38,7 +38,7 @@ CORE void state_fill(const optc_binding *b, const ProgArray *m, void *dst, const
     const Program *p = b->rule->program;
     if (!dst || !n)
         return;
-    if (m->copies_p && p->p == m->type)
+    if (m->copies_p && p->p == m->type && param)
         memcpy(dst, param, (size_t)n * (size_t)p->type[p->p].bytes);
     else if (!m->copies_p && m->value == 0 && !signbit(m->value))
         memset(dst, 0, (size_t)n * (size_t)p->type[m->type].bytes);

@@ -1,0 +1,218 @@
+/* The core: where arrays lie, what a run's actions do, which tensors are refused. */
+#include "help.h"
+#include "suites.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const TestShape shapes[] = {{2, {300, 70}}, {1, {5000}}, {2, {33, 65}}, {2, {0, 5}}, {0, {0}}};
+enum { NSHAPE = 5 };
+
+/* ---- temporaries share memory only where no action could tell ---- */
+static bool touches(const Program *p, const ProgAction *a, int array)
+{
+    if (a->kind == ACT_COPY)
+        return a->to == array || a->from == array;
+    for (int i = 0; a->kind == ACT_LAUNCH && i < p->stage[a->stage].nreads; i++)
+        if (p->stage[a->stage].reads[i] == array)
+            return true;
+    for (int i = 0; a->kind == ACT_LAUNCH && i < p->stage[a->stage].nwrites; i++)
+        if (p->stage[a->stage].writes[i] == array)
+            return true;
+    return false;
+}
+
+/* Needed at this action: touched at it, or before it and behind it. */
+static bool needed(const Program *p, const ProgPhase *ph, int at, int array)
+{
+    bool before = false, behind = false;
+    for (int i = 0; i < ph->naction; i++) {
+        before = before || (i <= at && touches(p, &ph->action[i], array));
+        behind = behind || (i >= at && touches(p, &ph->action[i], array));
+    }
+    return before && behind;
+}
+
+typedef struct { const char *lo, *hi; int array; } Part;
+
+/* What the binding keeps for an array, tensor by tensor (or group by group). */
+static int parts_of(const optc_binding *b, int k, Part *out)
+{
+    const Program *p = b->rule->program;
+    const ProgArray *m = &p->array[k];
+    bool group = m->dom == GROUP, one = group && m->kind == MEM_PART;
+    int n = 0;
+    if (m->kind != MEM_STATE && m->kind != MEM_TEMP && m->kind != MEM_PART)
+        return 0;
+    for (int i = 0; i < (one ? 1 : group ? b->ngroup : b->ntensor); i++) {
+        const char *at = group ? b->group[i].mem[k] : b->tensor[i].mem[k];
+        int64_t len = one ? b->ntensor : group ? 1 : array_length(m, b->tensor[i].shape, b->ntensor);
+        if (at && len)
+            out[n++] = (Part){at, at + len * p->type[m->type].bytes, k};
+    }
+    return n;
+}
+
+static void check_apart(const optc_binding *b, const ProgPhase *ph, int at)
+{
+    const Program *p = b->rule->program;
+    static Part part[4096];
+    int n = 0;
+    for (int k = 0; k < p->narray; k++)
+        if (p->array[k].kind == MEM_STATE || needed(p, ph, at, k))
+            n += parts_of(b, k, part + n);
+    for (int i = 0; i < n; i++) {
+        ck_assert(part[i].lo >= (char *)b->block && part[i].hi <= (char *)b->block + b->block_bytes);
+        for (int j = 0; j < i; j++)
+            ck_assert_msg(part[i].hi <= part[j].lo || part[j].hi <= part[i].lo, "%s: arrays %s and %s overlap at action %d", p->name, p->array[part[i].array].name,
+                          p->array[part[j].array].name, at);
+    }
+}
+
+START_TEST(shared_memory)
+{
+    static const struct { const char *spec, *with; } rules[] = {{"adafactor", NULL}, {"came", NULL}, {"lamb", "clip(1)"}, {"sgd", "lookahead(2,0.5)"}, {"adamp", NULL}};
+    Fixture f;
+    fix_open(&f, NULL, &(optc_rule_options){.spec = rules[_i].spec, .with = rules[_i].with}, shapes, NSHAPE, NULL, 0);
+    const optc_binding *b = f.binding;
+    const Program *p = f.rule->program;
+    for (int e = 0; e < p->nentry; e++)
+        for (int m = 0; m < program_phases(p); m++)
+            for (int i = 0; i < p->entry[e].phase[m].naction; i++)
+                check_apart(b, &p->entry[e].phase[m], i);
+    ck_assert_uint_le(b->block_bytes, b->unshared_bytes + 64);
+    fix_close(&f);
+}
+END_TEST
+
+/* Three temporaries of a rule of its own: the first two are never needed at once, the third is all the time; a fourth finds what an earlier run left in it. */
+START_TEST(placed)
+{
+    enum { A, B, C, D, NTEMP };
+    static const int writes[][3] = {{A, C}, {C}, {B, C}, {C}}, nwrites[] = {2, 1, 2, 1}, reads[][3] = {{D}, {A, C}, {C}, {B, C}}, nreads[] = {1, 2, 1, 2};
+    optc_engine *e;
+    optc_rule *r;
+    optc_binding *b;
+    float p[1000] = {0}, g[1000] = {0};
+    int64_t n = 1000;
+    OK(optc_open(NULL, &e));
+    OK(optc_compile(e, &(optc_rule_options){.spec = "adamw"}, &r));
+    const Program *was = r->program;
+    Program x = *was;
+    ProgArray array[64];
+    ProgStage stage[4];
+    ProgAction act[4];
+    int list[2][4][3];
+    ck_assert_int_lt(was->narray, 60);
+    memcpy(array, was->array, sizeof *array * (size_t)was->narray);
+    for (int k = 0; k < NTEMP; k++)
+        array[x.narray + k] = (ProgArray){.kind = MEM_TEMP, .dom = ELEM, .from = ELEM, .type = T_F32, .name = "t"};
+    for (int i = 0; i < 4; i++) {
+        for (int k = 0; k < 3; k++) {
+            list[0][i][k] = was->narray + reads[i][k];
+            list[1][i][k] = was->narray + writes[i][k];
+        }
+        stage[i] = (ProgStage){.kind = S_FLAT, .reads = list[0][i], .nreads = nreads[i], .writes = list[1][i], .nwrites = nwrites[i], .kernel = "", .name = "", .where = ""};
+        act[i] = (ProgAction){ACT_LAUNCH, i, 0, 0};
+    }
+    ProgPhase ph = {act, 4};
+    ProgEntry entry = {"step", &ph};
+    x.array = array, x.narray += NTEMP, x.stage = stage, x.nstage = 4, x.entry = &entry, x.nentry = 1;
+    r->program = &x;
+    OK(optc_bind(r, &(optc_group){.tensors = &(optc_tensor){.param = p, .grad = g, .rank = 1, .shape = &n}, .ntensors = 1}, 1, &b));
+    void **mem = b->tensor[0].mem + was->narray;
+    ck_assert(mem[A] == mem[B] && mem[A] != mem[C] && mem[D] != mem[A] && mem[D] != mem[C]);
+    ck_assert_uint_ge(b->unshared_bytes + 64 - b->block_bytes, 4000);
+    OK(optc_unbind(b));
+    r->program = was;
+    OK(optc_release(r));
+    OK(optc_close(e));
+}
+END_TEST
+
+/* ---- a copy is an action like another ---- */
+START_TEST(copies)
+{
+    Fixture f;
+    fix_open(&f, &(optc_engine_options){.threads = _i ? 3 : 1}, &(optc_rule_options){.spec = "adamw"}, shapes, NSHAPE, NULL, 0);
+    Program p = *f.rule->program;
+    const ProgPhase *was = &p.entry[0].phase[0];
+    ProgAction *act = calloc((size_t)was->naction + 1, sizeof *act);
+    int m = 0, v = 0;
+    while (strcmp(p.array[m].name, "m"))
+        m++;
+    while (strcmp(p.array[v].name, "v"))
+        v++;
+    memcpy(act, was->action, sizeof *act * (size_t)was->naction);
+    act[was->naction] = (ProgAction){ACT_COPY, 0, v, m};
+    ProgPhase ph = {act, was->naction + 1};
+    ProgEntry entry = {"step", &ph};
+    p.entry = &entry;
+    p.nentry = 1;
+    for (int k = 0; k < f.n; k++)
+        for (int64_t i = 0; i < f.count[k]; i++)
+            type_store(f.type, f.g[k], i, ref_value(k, 1, i));
+    f.rule->program = &p;                      /* the binding asks its rule */
+    OK(optc_step(f.binding));
+    for (int k = 0; k < f.n; k++) {
+        double *x = calloc((size_t)f.count[k] + 1, sizeof *x), *y = calloc((size_t)f.count[k] + 1, sizeof *y);
+        OK(optc_state_read(f.binding, k, "m", x, f.count[k]));
+        OK(optc_state_read(f.binding, k, "v", y, f.count[k]));
+        ck_assert(!memcmp(x, y, sizeof *x * (size_t)f.count[k]));
+        ck_assert(!f.count[k] || x[0] != 0);
+        free(x);
+        free(y);
+    }
+    optc_bytes with, without;
+    OK(optc_plan_bytes(f.binding, "step", 1, &with));
+    ph.naction--;
+    OK(optc_plan_bytes(f.binding, "step", 1, &without));
+    int64_t n = 300 * 70 + 5000 + 33 * 65 + 1;
+    ck_assert(with.read - without.read == 4.0 * (double)n && with.written - without.written == 4.0 * (double)n);
+    fix_close(&f);
+    free(act);
+}
+END_TEST
+
+/* ---- tensors ---- */
+START_TEST(refused)
+{
+    optc_engine *e;
+    optc_rule *r;
+    optc_binding *b;
+    float p[8] = {0}, g[8] = {0};
+    int64_t shape[] = {2, 4}, larger[] = {4, 4}, at[] = {2, 0}, zero[] = {0, 0}, huge[] = {(int64_t)1 << 46};
+    enum { MANY = 4096 };
+    OK(optc_open(NULL, &e));
+    OK(optc_compile(e, &(optc_rule_options){.spec = "adamw"}, &r));
+    optc_tensor t = {.name = "w", .param = p, .grad = g, .rank = 2, .shape = shape, .global_shape = larger, .offset = at};
+    optc_group all = {.tensors = &t, .ntensors = 1};
+    FAILS(optc_bind(r, &all, 1, &b), OPTC_ERROR_ARGUMENT, "tensor 'w' (number 0) is a piece of a larger tensor (dimension 0: 2 of 4, from 2 on)");
+    t.global_shape = shape;
+    FAILS(optc_bind(r, &all, 1, &b), OPTC_ERROR_ARGUMENT, "from 2 on");
+    t.offset = zero;
+    OK(optc_bind(r, &all, 1, &b));
+    ck_assert(b->tensor[0].view.first == 0);
+    OK(optc_unbind(b));
+    optc_tensor *many = calloc(MANY, sizeof *many);
+    for (int i = 0; i < MANY; i++)
+        many[i] = (optc_tensor){.param = (void *)((uintptr_t)(i + 1) << 48), .rank = 1, .shape = huge};
+    all = (optc_group){.tensors = many, .ntensors = MANY};
+    FAILS(optc_bind(r, &all, 1, &b), OPTC_ERROR_MEMORY, "more than any memory holds");
+    free(many);
+    OK(optc_release(r));
+    OK(optc_close(e));
+}
+END_TEST
+
+Suite *core_suite(void)
+{
+    Suite *s = suite_create("core");
+    TCase *t = tcase_create("core");
+    tcase_add_loop_test(t, shared_memory, 0, 5);
+    tcase_add_test(t, placed);
+    tcase_add_loop_test(t, copies, 0, 2);
+    tcase_add_test(t, refused);
+    suite_add_tcase(s, t);
+    return s;
+}
