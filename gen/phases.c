@@ -26,11 +26,12 @@ static bool unchanged(const Graph *g, Write w)
 
 static bool is_memory(const Node *n) { return n->op == OP_P || n->op == OP_G || n->op == OP_STATE || n->op == OP_INPUT; }
 
-/* Writes that change nothing go. A small state that takes another's value as it stands gets a copy of it, so that stores
+/* True: the body is another one now. Writes that change nothing go. A small state that takes another's value as it stands gets a copy of it, so that stores
  * can be ordered. */
-static void tidy_body(Rule *r, Body *b)
+static bool tidy_body(Rule *r, Body *b)
 {
-    int n = 0;
+    int n = 0, was = b->n;
+    bool copies = false;
     for (int i = 0; i < b->n; i++)
         if (!unchanged(&r->g, b->w[i]))
             b->w[n++] = b->w[i];
@@ -41,8 +42,10 @@ static void tidy_body(Rule *r, Body *b)
         if (d != ELEM && is_memory(&x)) {
             Node c = {.op = OP_COPY, .dom = x.dom, .ty = NUM, .nargs = 1, .arg = &b->w[i].val, .file = x.file, .line = x.line};
             b->w[i].val = graph_add(&r->g, c);
+            copies = true;
         }
     }
+    return copies || n < was;
 }
 
 /* The graph without its table, which only building needs. */
@@ -84,9 +87,11 @@ static void make_phase(void *ctx, Arena *scratch)
     rule_rewrite(&r, fix_every, &m->of);
     if (m->of.phases->nperiod)
         pass_fold(&r, NULL);
+    bool other = false;
     for (int v = 0; v < r.nvariant; v++)
-        tidy_body(&r, &body[v]);
-    rule_rewrite(&r, NULL, NULL);
+        other = tidy_body(&r, &body[v]) || other;
+    if (other)
+        rule_rewrite(&r, NULL, NULL);                      /* what only those needed */
     *m->out = (PhaseRule){graph_kept(m->keep, &r.g), body};
 }
 
