@@ -2,8 +2,8 @@
 
 #include <string.h>
 
-/* Each vertex v becomes two, 2v (in) and 2v + 1 (out), joined by an arc of its weight; edges are unbounded. Augmenting paths by
- * breadth-first search: flows are small, and the caller bounds the work. */
+/* Each vertex v becomes two, 2v (in) and 2v + 1 (out), joined by an arc of its weight; edges are unbounded.
+ * Augmenting paths by breadth-first search: flows are small, and the caller bounds the work. */
 static void arc(Cut *c, int a, int b, int room)
 {
     PUSH(c->arena, c->arc, c->narc, c->arc_cap) = (CutArc){b, room, c->head[a]};

@@ -1,5 +1,5 @@
-/* Minimum vertex cut of a directed graph: which values to load so that everything wanted can be computed. One Cut serves many
- * graphs, one after the other; its arrays grow in the arena. */
+/* Minimum vertex cut of a directed graph: which values to load so that everything wanted can be computed. One Cut
+ * serves many graphs, one after the other; its arrays grow in the arena. */
 #ifndef OPTC_CUT_H
 #define OPTC_CUT_H
 #include "util.h"
@@ -18,7 +18,7 @@ typedef struct Cut {
 
 void cut_begin(Cut *c, int n);           /* n vertices of weight 0, no edges */
 void cut_edge(Cut *c, int from, int to); /* after cut_begin and before cut_solve */
-/* The total weight; chosen: the vertices in the cut, the one nearest the source. CUT_INF or more: there is none. -1: it would
- * look at more than `most` arcs. */
+/* The total weight; chosen: the vertices in the cut, the one nearest the source. CUT_INF or more: there is none.
+ * -1: it would look at more than `most` arcs. */
 int cut_solve(Cut *c, int64_t most);
 #endif

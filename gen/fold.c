@@ -133,7 +133,6 @@ static uint64_t graph_sum(const Rule *r)
 bool pass_fold(Rule *r, Diag *d)
 {
     (void)d;
-    rule_rewrite(r, NULL, NULL);
     for (uint64_t before = graph_sum(r), now;; before = now) {         /* a fold may open another one above it */
         rule_rewrite(r, fold_node, NULL);
         if (graph_sum(r) == before)

@@ -1,6 +1,7 @@
-/* The list stages of a phase: what makes values smaller than the elements, between the passes over them. A value is made in one
- * stage, its home: at the time it is known, at its level, where values of its domain are made. Whoever else needs it loads it.
- * Users come after operands, so one walk backwards over the values learns of every need before it comes to the value needed. */
+/* The list stages of a phase: what makes values smaller than the elements, between the passes over them. A value is
+ * made in one stage, its home: at the time it is known, at its level, where values of its domain are made. Whoever
+ * else needs it loads it. Users come after operands, so one walk backwards over the values learns of every need
+ * before it comes to the value needed. */
 #include "planner.h"
 
 #include <string.h>
@@ -16,7 +17,8 @@ typedef struct Lists {
 
 static StageKind list_kind(Dom d)
 {
-    static const StageKind k[NDOM] = {[CONST_] = S_GROUP, [GROUP] = S_GROUP, [TENSOR] = S_TENSOR, [SLICE] = S_SLICE, [ROW] = S_ROW, [COL] = S_COL};
+    static const StageKind k[NDOM] = {[CONST_] = S_GROUP, [GROUP] = S_GROUP, [TENSOR] = S_TENSOR, [SLICE] = S_SLICE,
+                                      [ROW] = S_ROW, [COL] = S_COL};
     return k[d];
 }
 
@@ -81,7 +83,8 @@ static void seed_folds(Lists *l)
     }
 }
 
-static bool written_before(const Planner *p, int v, Write w)       /* by another variant: the group's states are everyone's */
+/* by another variant: the group's states are everyone's */
+static bool written_before(const Planner *p, int v, Write w)
 {
     for (int u = 0; u < v; u++)
         for (int i = 0; i < p->ph->body[u].n; i++)
@@ -189,13 +192,16 @@ static void delay_writes(Lists *l)
 {
     Planner *p = l->p;
     int *write = NEWS(p->arena, int, p->plan->rule->nstate * p->nvariant + 1), n = p->nvariant;
-    for (int i = 0; i < l->nwrite; i++)                    /* by state and variant; the group's stand with the first's */
+    /* by state and variant; the group's stand with the first's */
+    for (int i = 0; i < l->nwrite; i++)
         write[l->write[i].w.state * n + l->write[i].variant] = i + 1;
     for (int i = 0; i < p->ndraft; i++)
         for (int j = 0; j < p->draft[i].load.n; j++) {
             int mem = p->draft[i].load.v[j].mem;
             const Mem *m = mem < 0 ? NULL : &p->plan->mem[mem];
-            int k = !m || m->kind != MEM_STATE || m->dom == ELEM ? 0 : write[m->sym * n + (m->dom == GROUP ? 0 : p->draft[i].s.variant)];
+            if (!m || m->kind != MEM_STATE || m->dom == ELEM)
+                continue;
+            int k = write[m->sym * n + (m->dom == GROUP ? 0 : p->draft[i].s.variant)];
             if (k && reads_after(p, mem, l->write[k - 1].draft, i))
                 l->write[k - 1].late = true;
         }
@@ -230,7 +236,8 @@ static void store_writes(Lists *l)
 }
 
 /* ---- where others find a value ---- */
-/* A state that takes the value where it is made, as it is, and whose old one nobody wants any more, is where to find it. */
+/* A state that takes the value where it is made, as it is, and whose old one nobody wants any more, is where to
+ * find it. */
 static void find_in_states(Lists *l)
 {
     Planner *p = l->p;
@@ -267,7 +274,10 @@ static void place_values(Lists *l)
 
 void make_list_stages(Planner *p)
 {
-    Lists l = {.p = p, .here = NEWS(p->arena, bool *, p->nvariant), .asked = NEWS(p->arena, bool *, p->nvariant), .lies = NEWS(p->arena, int *, p->nvariant)};
+    Lists l = {.p = p};
+    l.here = NEWS(p->arena, bool *, p->nvariant);
+    l.asked = NEWS(p->arena, bool *, p->nvariant);
+    l.lies = NEWS(p->arena, int *, p->nvariant);
     for (int v = 0; v < p->nvariant; v++) {
         l.here[v] = NEWS(p->arena, bool, p->g->len + 1);
         l.asked[v] = NEWS(p->arena, bool, p->g->len + 1);

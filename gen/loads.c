@@ -1,19 +1,22 @@
-/* What the passes over the elements load: an input, a state already stored, a temporary, or the makings to compute a value again.
- * The loads of one pass are a minimum cut by bytes. A later pass may want a temporary of an earlier one, so passes are solved last
- * to first.
+/* What the passes over the elements load: an input, a state already stored, a temporary, or the makings to compute
+ * a value again. The loads of one pass are a minimum cut by bytes. A later pass may want a temporary of an earlier
+ * one, so passes are solved last to first.
  *
- * A pass is solved again only when it is dirty: a store or fold went or came, a state it may load is overwritten or stored at
- * another time, or a later pass wants other temporaries of it. What was there before is kept until the search has decided.
+ * A pass is solved again only when it is dirty: a store or fold went or came, a state it may load is overwritten or
+ * stored at another time, or a later pass wants other temporaries of it. What was there before is kept until the
+ * search has decided.
  *
- * Price. Values not known before a pass begins must be computed in it; only what lies behind them is a question. A cut looks
- * at `reach` values and at a bounded number of arcs; beyond that (the pass is coarse) what it has not looked at is loaded. */
+ * Price. Values not known before a pass begins must be computed in it; only what lies behind them is a question. A
+ * cut looks at `reach` values and at a bounded number of arcs; beyond that (the pass is coarse) what it has not
+ * looked at is loaded. */
 #include "planner.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { NEAR = 1, VERTEX, LISTED };           /* marks, on top of p->now: computed for sure; in the cut; in a list */
-enum { LEAST_REACH = 8, ARCS_A_VALUE = 64 }; /* the least a pass may look at; arcs of a cut for each value within its reach */
+/* the least a pass may look at; arcs of a cut for each value within its reach */
+enum { LEAST_REACH = 8, ARCS_A_VALUE = 64 };
 
 static int by_value(const void *a, const void *b)
 {
@@ -31,7 +34,8 @@ void list_sort(List *l)
 }
 
 /* ---- where values lie ---- */
-static int store_pass(const Planner *p, const Route *t, const Node *leaf)      /* the pass that overwrites an input, or npass */
+/* the pass that overwrites an input, or npass */
+static int store_pass(const Planner *p, const Route *t, const Node *leaf)
 {
     int i = leaf->op == OP_P ? t->target[0] : leaf->op == OP_STATE ? t->target[leaf->sym + 1] : -1;
     return i < 0 ? p->npass : t->put[i];
@@ -48,8 +52,8 @@ static int stored_before(const Planner *p, const Route *t, Ref r, int k)
     return -1;
 }
 
-/* Bytes * 16 to have a value, with one more for a temporary so that computing again wins a tie. Truth values are computed again,
- * unless the cut must not look that far. */
+/* Bytes * 16 to have a value, with one more for a temporary so that computing again wins a tie. Truth values are
+ * computed again, unless the cut must not look that far. */
 static int weight_of(const Planner *p, const Route *t, int k, Ref r, bool coarse)
 {
     const Node *n = &p->g->n[r];
@@ -98,8 +102,8 @@ static void come_near(Solve *s, Ref r)
     touch(s->t, s->q, &p->g->n[r], r);
 }
 
-/* Near values, then the vertices behind them until `reach` were seen. Returns how many vertices at the front have their operands
- * among the vertices, too. */
+/* Near values, then the vertices behind them until `reach` were seen. Returns how many vertices at the front have
+ * their operands among the vertices, too. */
 static int look_around(Solve *s, const List *roots, int reach, int *nsink)
 {
     Planner *p = s->p;
@@ -124,8 +128,9 @@ static int look_around(Solve *s, const List *roots, int reach, int *nsink)
     return seen;
 }
 
-/* Leaves come from memory; so does, in a coarse cut, what was not looked at. Where such a vertex must be had there is no choice:
- * it is chosen and, with weight 0, no part of the network. Returns the bytes of all that is loaded, or -1: too much work. */
+/* Leaves come from memory; so does, in a coarse cut, what was not looked at. Where such a vertex must be had there
+ * is no choice: it is chosen and, with weight 0, no part of the network. Returns the bytes of all that is loaded,
+ * or -1: too much work. */
 static int choose(Solve *s, int seen, int nsink, int64_t most)
 {
     Planner *p = s->p;
@@ -195,7 +200,8 @@ static int solve_loads(Solve *s, const List *roots, int reach)
 }
 
 /* ---- one pass ---- */
-/* What later passes want of pass k. The list was only ever added to: what is no longer wanted, or known at another time, leaves it. */
+/* What later passes want of pass k. The list was only ever added to: what is no longer wanted, or known at another
+ * time, leaves it. */
 static void tidy_wants(Planner *p, Route *t, int k)
 {
     List *l = &t->want[k];

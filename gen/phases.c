@@ -1,5 +1,5 @@
-/* Makes the phases of a rule. Needs: a verified, folded rule, which stays as it is. Each phase gets a graph of its own, folded
- * again now that its conditions are known. */
+/* Makes the phases of a rule. Needs: a verified, folded rule, which stays as it is. Each phase gets a graph of its
+ * own, folded again now that its conditions are known. */
 #include "gen.h"
 
 #include <string.h>
@@ -24,13 +24,17 @@ static bool unchanged(const Graph *g, Write w)
     return w.state == TO_P ? n->op == OP_P : n->op == OP_STATE && n->sym == w.state;
 }
 
-static bool is_memory(const Node *n) { return n->op == OP_P || n->op == OP_G || n->op == OP_STATE || n->op == OP_INPUT; }
-
-/* Writes that change nothing go. A small state that takes another's value as it stands gets a copy of it, so that stores
- * can be ordered. */
-static void tidy_body(Rule *r, Body *b)
+static bool is_memory(const Node *n)
 {
-    int n = 0;
+    return n->op == OP_P || n->op == OP_G || n->op == OP_STATE || n->op == OP_INPUT;
+}
+
+/* True: the body is another one now. Writes that change nothing go. A small state that takes another's value as it
+ * stands gets a copy of it, so that stores can be ordered. */
+static bool tidy_body(Rule *r, Body *b)
+{
+    int n = 0, was = b->n;
+    bool copies = false;
     for (int i = 0; i < b->n; i++)
         if (!unchanged(&r->g, b->w[i]))
             b->w[n++] = b->w[i];
@@ -39,10 +43,14 @@ static void tidy_body(Rule *r, Body *b)
         Dom d = b->w[i].state == TO_P ? ELEM : r->state[b->w[i].state].dom;
         Node x = r->g.n[b->w[i].val];
         if (d != ELEM && is_memory(&x)) {
-            Node c = {.op = OP_COPY, .dom = x.dom, .ty = NUM, .nargs = 1, .arg = &b->w[i].val, .file = x.file, .line = x.line};
+            Node c = {.op = OP_COPY, .dom = x.dom, .ty = NUM, .nargs = 1, .arg = &b->w[i].val};
+            c.file = x.file;
+            c.line = x.line;
             b->w[i].val = graph_add(&r->g, c);
+            copies = true;
         }
     }
+    return copies || n < was;
 }
 
 /* The graph without its table, which only building needs. */
@@ -84,9 +92,11 @@ static void make_phase(void *ctx, Arena *scratch)
     rule_rewrite(&r, fix_every, &m->of);
     if (m->of.phases->nperiod)
         pass_fold(&r, NULL);
+    bool other = false;
     for (int v = 0; v < r.nvariant; v++)
-        tidy_body(&r, &body[v]);
-    rule_rewrite(&r, NULL, NULL);
+        other = tidy_body(&r, &body[v]) || other;
+    if (other)
+        rule_rewrite(&r, NULL, NULL);                      /* what only those needed */
     *m->out = (PhaseRule){graph_kept(m->keep, &r.g), body};
 }
 
@@ -116,8 +126,8 @@ Phases *phases_make(Arena *a, const Rule *r, Diag *d)
             arena_scratch(a, make_phase, &make);
             values += out->g->len;
             if (values > MAX_PHASE_NODES) {
-                diag_set(d, NULL, 0, NULL, "rule %s: its entries have over %d values together, with a copy for each of the %d combinations of periods in 'every'",
-                         r->name, MAX_PHASE_NODES, ph->nphase);
+                diag_set(d, NULL, 0, NULL, "rule %s: its entries have over %d values together, with a copy for "
+                         "each of the %d combinations of periods in 'every'", r->name, MAX_PHASE_NODES, ph->nphase);
                 return NULL;
             }
         }

@@ -1,5 +1,5 @@
-/* The phases of a rule: every(k) makes each combination of its periods, divides t or not, a rule of its own in which those
- * conditions are constants. */
+/* The phases of a rule: every(k) makes each combination of its periods, divides t or not, a rule of its own in
+ * which those conditions are constants. */
 #ifndef OPTC_PHASES_H
 #define OPTC_PHASES_H
 #include "diag.h"

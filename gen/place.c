@@ -1,6 +1,7 @@
-/* Which pass over the elements does what: in which one each reduction is folded and each state is stored. Decided by the bytes
- * moved: a local search over what loads.c makes of each choice. It ends when no single move helps, or when its share of the
- * work is done; then the best so far stays. Work is counted in steps, not in time, so that a plan never depends on the machine. */
+/* Which pass over the elements does what: in which one each reduction is folded and each state is stored. Decided
+ * by the bytes moved: a local search over what loads.c makes of each choice. It ends when no single move helps, or
+ * when its share of the work is done; then the best so far stays. Work is counted in steps, not in time, so that a
+ * plan never depends on the machine. */
 #include "planner.h"
 
 #include <string.h>
@@ -71,8 +72,8 @@ static void find_late(Planner *p)
 }
 
 /* ---- what is needed, and where writes go ---- */
-/* Which values each variant needs. A global reduction needed by one is fed by all. Users come after operands, so one walk
- * backwards sees every user first. */
+/* Which values each variant needs. A global reduction needed by one is fed by all. Users come after operands, so
+ * one walk backwards sees every user first. */
 static void find_needed(Planner *p)
 {
     for (int v = 0; v < p->nvariant; v++)
@@ -154,8 +155,8 @@ static void begin(Planner *p)
 }
 
 /* ---- moves ---- */
-/* Stores write i of a variant in pass k, if that is better. Passes between where it was and where it goes see the state, or the
- * value in it, differently. */
+/* Stores write i of a variant in pass k, if that is better. Passes between where it was and where it goes see the
+ * state, or the value in it, differently. */
 static bool move_put(Planner *p, Route *t, int i, int k)
 {
     int was = t->put[i], lo = was < k ? was : k, hi = was < k ? k : was;
@@ -230,8 +231,38 @@ static bool move_fold(Planner *p, Route *t, Ref r, int k, int *was)
     return false;
 }
 
-/* Start with every store in the last pass, which is always possible, and every fold as early as it can be; move one at a time
- * while that saves bytes, or costs none and stores earlier (two stores may only pay once both have moved). */
+static bool move_puts(Planner *p)
+{
+    bool better = false;
+    for (int v = 0; v < p->nvariant; v++) {
+        Route *t = &p->route[v];
+        for (int i = 0; i < t->body->n; i++)
+            for (int k = p->time[t->body->w[i].val]; t->put[i] >= 0 && k < p->npass && !p->spent; k++)
+                if (k != t->put[i] && move_put(p, t, i, k))
+                    better = true;
+    }
+    return better;
+}
+
+static bool move_folds(Planner *p, int *scratch)
+{
+    bool better = false;
+    find_late(p);
+    for (int v = 0; v < p->nvariant; v++) {
+        Route *t = &p->route[v];
+        for (int i = 0; i < p->nfold; i++) {
+            Ref r = p->fold[i];
+            for (int k = t->at[r] + 1; t->in[r] && k < p->late[r] && k < p->npass && !p->spent; k++)
+                if (move_fold(p, t, r, k, scratch))
+                    better = true;
+        }
+    }
+    return better;
+}
+
+/* Start with every store in the last pass, which is always possible, and every fold as early as it can be; move one
+ * at a time while that saves bytes, or costs none and stores earlier (two stores may only pay once both have
+ * moved). */
 void place_work(Planner *p)
 {
     begin(p);
@@ -241,19 +272,7 @@ void place_work(Planner *p)
     p->limit = limit;
     int *scratch = NEWS(p->arena, int, p->g->len + 1);
     for (bool better = p->npass > 1; better && !p->spent;) {
-        better = false;
-        for (int v = 0; v < p->nvariant; v++)
-            for (int i = 0; i < p->ph->body[v].n; i++)
-                for (int k = p->time[p->ph->body[v].w[i].val]; p->route[v].put[i] >= 0 && k < p->npass && !p->spent; k++)
-                    if (k != p->route[v].put[i] && move_put(p, &p->route[v], i, k))
-                        better = true;
-        find_late(p);
-        for (int v = 0; v < p->nvariant; v++)
-            for (int i = 0; i < p->nfold; i++) {
-                Ref r = p->fold[i];
-                for (int k = p->route[v].at[r] + 1; p->route[v].in[r] && k < p->late[r] && k < p->npass && !p->spent; k++)
-                    if (move_fold(p, &p->route[v], r, k, scratch))
-                        better = true;
-            }
+        better = move_puts(p);
+        better = move_folds(p, scratch) || better;
     }
 }

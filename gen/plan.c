@@ -1,12 +1,13 @@
-/* Cuts a rule's phases into stages. Needs: a verified, folded rule and its phases. plan.h describes the result; this file owns the
- * memory numbers and plans one phase after the other, place.c and its neighbours do it. */
+/* Cuts a rule's phases into stages. Needs: a verified, folded rule and its phases. plan.h describes the result;
+ * this file owns the memory numbers and plans one phase after the other, place.c and its neighbours do it. */
 #include "planner.h"
 
 #include <math.h>
 #include <string.h>
 
 /* ---- memory ---- */
-/* Temporaries and partials that look alike. A Mem is free again once the last stage that reads it has run, for whatever comes after. */
+/* Temporaries and partials that look alike. A Mem is free again once the last stage that reads it has run, for
+ * whatever comes after. */
 typedef struct { Mem like; int *all, n, cap, *free, nfree, free_cap; } Pool;
 typedef struct Pools { Arena *arena; Pool *v; int n, cap; } Pools;
 
@@ -75,11 +76,14 @@ static void put_mems(Planner *p, List *l, int *mem)
         }
 }
 
-/* Stages of one time and level have no order among them: what one reads for the last time is free after all of them. */
+/* Stages of one time and level have no order among them: what one reads for the last time is free after all of
+ * them. */
 void place_arrays(Planner *p)
 {
-    int *last = NEWS(p->arena, int, p->narray), *mem = NEWS(p->arena, int, p->narray), *next = NEWS(p->arena, int, p->narray);
-    int *ending = NEWS(p->arena, int, p->ndraft);          /* by draft: the arrays whose last use it is, one leading to the next; + 1 */
+    int *last = NEWS(p->arena, int, p->narray), *mem = NEWS(p->arena, int, p->narray);
+    int *next = NEWS(p->arena, int, p->narray);
+    /* by draft: the arrays whose last use it is, one leading to the next; + 1 */
+    int *ending = NEWS(p->arena, int, p->ndraft);
     for (int i = 0; i < p->ndraft; i++) {
         Draft *d = &p->draft[i];
         List *all[] = {&d->load, &d->fin, &d->fold, &d->store};
@@ -92,8 +96,7 @@ void place_arrays(Planner *p)
         ending[last[k]] = k + 1;
     }
     for (int i = 0, end; i < p->ndraft; i = end) {
-        const Stage *first = &p->draft[i].s;
-        for (end = i; end < p->ndraft && p->draft[end].s.time == first->time && p->draft[end].s.level == first->level; end++) {
+        for (end = i; end < p->ndraft && stages_abreast(&p->draft[i].s, &p->draft[end].s); end++) {
             Draft *d = &p->draft[end];
             List *all[] = {&d->load, &d->fin, &d->fold, &d->store};
             for (int k = 0; k < 4; k++)
@@ -157,16 +160,19 @@ int temp_of(Planner *p, Ref r)
 }
 
 /* ---- phases ---- */
-const PlanLimits plan_limits = {.work = 24 * 1000 * 1000, .reach = 200 * 1000, .again = 3};      /* two or three passes may each compute everything again */
+/* two or three passes may each compute everything again */
+const PlanLimits plan_limits = {.work = 24 * 1000 * 1000, .reach = 200 * 1000, .again = 3};
 
-typedef struct { Plan *plan; Phase *ph; Pools *pools; int left; } Making;      /* left: phases still to plan, this one too */
+/* left: phases still to plan, this one too */
+typedef struct { Plan *plan; Phase *ph; Pools *pools; int left; } Making;
 
 static void plan_one(void *ctx, Arena *scratch)
 {
     Making *m = ctx;
     Plan *pl = m->plan;
     int n = m->ph->g->len, all = pl->nentry << pl->nperiod;
-    Planner p = {.plan = pl, .ph = m->ph, .g = m->ph->g, .arena = scratch, .pools = m->pools, .nvariant = pl->rule->nvariant};
+    Planner p = {.plan = pl, .ph = m->ph, .g = m->ph->g, .arena = scratch, .pools = m->pools};
+    p.nvariant = pl->rule->nvariant;
     p.limit = pl->work + (pl->limits->work > pl->work ? (pl->limits->work - pl->work) / m->left : 0);
     p.reach = pl->limits->reach / all + pl->limits->again * n;
     p.temp = NEWS(scratch, int, n + 1);
@@ -228,7 +234,8 @@ static void number_stages(Plan *pl)
 Plan *plan_make(Arena *a, Rule *r, const Phases *phases, Type p, Type g, Type state, const PlanLimits *limits)
 {
     Plan *pl = NEW(a, Plan);
-    *pl = (Plan){.arena = a, .rule = r, .p = p, .g = g, .state = state, .real = type_info[p].compute, .nperiod = phases->nperiod, .limits = limits};
+    *pl = (Plan){.arena = a, .rule = r, .p = p, .g = g, .state = state, .real = type_info[p].compute, .limits = limits};
+    pl->nperiod = phases->nperiod;
     memcpy(pl->period, phases->period, sizeof pl->period);
     pl->entry = NEWS(a, PlanEntry, r->nentry);
     pl->nentry = r->nentry;

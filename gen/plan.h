@@ -1,22 +1,24 @@
 /* The plan: which passes over memory a rule takes, what each reads, computes and writes.
  *
- * Memory. Every array a stage touches is a Mem with a number; a tensor (or group) brings a table of pointers by that
- * number. A Mem's domain says how long the array is: elem n values, row slices*rows, tensor one …
+ * Memory. Every array a stage touches is a Mem with a number; a tensor (or group) brings a table of pointers by
+ * that number. A Mem's domain says how long the array is: elem n values, row slices*rows, tensor one …
  *
  * Shape of a reduction, fixed here for every target and launch configuration:
- *   SEG = 4096 values in a row are a segment; a segment has LANES = 128 lanes; lane l adds up values l, l+128, … in order,
- *   starting from the identity; then halves are folded together, lane l with l+64, then l+32 … down to one partial.
+ *   SEG = 4096 values in a row are a segment; a segment has LANES = 128 lanes; lane l adds up values l, l+128, …
+ *   in order, starting from the identity; then halves are folded together, lane l with l+64, then l+32 … down to
+ *   one partial.
  *   flat   the tensor's elements in segments: folds to one value per tensor
- *   tile   64 rows x 1024 columns of one matrix, where columns are folded; so narrow that one of 4096 x 4096 has two for every multiprocessor of a large GPU. A row's
- *          part of it folds as a segment does (row folds). A tile's fold to a slice or tensor value is the lane fold of its rows'
- *          results. A column adds rows r, r+8, … of the tile in lane r mod 8, then folds 8 lanes in halves (column folds).
+ *   tile   64 rows x 1024 columns of one matrix, where columns are folded; so narrow that one of 4096 x 4096 has two
+ *          for every multiprocessor of a large GPU. A row's part of it folds as a segment does (row folds). A tile's
+ *          fold to a slice or tensor value is the lane fold of its rows' results. A column adds rows r, r+8, … of
+ *          the tile in lane r mod 8, then folds 8 lanes in halves (column folds).
  *   band   16 rows x 4096 columns, where only rows are: the same, with rows as long as segments
  *   list   row, column and slice values, in segments of their matrix (or tensor)
- *   Partials are in the precision of what was folded. Finishing adds partials in f64: lists by the same 128 lanes, the
- *   tiles of a row in order, the tiles of a column in 32 lanes (tile k in lane k mod 32) folded in halves.
+ *   Partials are in the precision of what was folded. Finishing adds partials in f64: lists by the same 128 lanes,
+ *   the tiles of a row in order, the tiles of a column in 32 lanes (tile k in lane k mod 32) folded in halves.
  *
- * Order. An elem pass runs when everything it needs is known; `time` counts the elem passes before a value is known. Between
- * two elem passes run list stages (row, col, slice, tensor, group) in order of `level`.
+ * Order. An elem pass runs when everything it needs is known; `time` counts the elem passes before a value is
+ * known. Between two elem passes run list stages (row, col, slice, tensor, group) in order of `level`.
  *
  * every(k): each combination of the rule's periods is a phase with a plan of its own, in which those conditions are
  * constants; a step runs the phase of its t. */
@@ -27,7 +29,8 @@
 enum { SEG = OPTC_SEG, LANES = OPTC_LANES, ROW_LANES = OPTC_ROW_LANES, COL_LANES = OPTC_COL_LANES };
 
 extern const char *const stage_name[NSTAGEKIND];
-static inline bool is_elem(StageKind k) { return k == S_FLAT || k == S_TILE || k == S_BAND; }      /* a pass over the elements */
+/* a pass over the elements */
+static inline bool is_elem(StageKind k) { return k == S_FLAT || k == S_TILE || k == S_BAND; }
 static inline bool is_tiled(StageKind k) { return k == S_TILE || k == S_BAND; }
 
 typedef struct Mem {
@@ -57,6 +60,9 @@ typedef struct Stage {
     int fn;                                /* number of the emitted function */
 } Stage;
 
+/* Between such stages there is no order. */
+static inline bool stages_abreast(const Stage *a, const Stage *b) { return a->time == b->time && a->level == b->level; }
+
 typedef struct Phase {
     Graph *g;
     Body *body;                    /* by variant */
@@ -83,7 +89,8 @@ typedef struct Plan {
 /* What planning may cost. A plan that would take more is made with a cheaper search; its phases say so. */
 typedef struct PlanLimits {
     int64_t work;                  /* steps: values and arcs looked at */
-    int reach, again;              /* values that may be computed again: so many in all, and so many times those of a phase */
+    /* values that may be computed again: so many in all, and so many times those of a phase */
+    int reach, again;
 } PlanLimits;
 extern const PlanLimits plan_limits;                         /* the usual ones */
 
@@ -91,7 +98,8 @@ Plan *plan_make(Arena *a, Rule *r, const Phases *phases, Type p, Type g, Type st
 bool plan_verify(const Plan *p, Diag *d);                    /* plan_verify.c; false: the Diag is set */
 int plan_phase(const Plan *p, double t);                     /* the phase of step t */
 typedef struct StageAt { const PlanEntry *entry; int phase; const Stage *stage; } StageAt;
-StageAt plan_at(const Plan *p, int fn);                      /* where the stage of that number stands: 0 <= fn < nfn; stage NULL: dropped */
+/* where the stage of that number stands: 0 <= fn < nfn */
+StageAt plan_at(const Plan *p, int fn);
 bool plan_uses_t(const Plan *p);                             /* the number of the step counts */
 
 /* How much there is for a tensor of a shape: templates/counts.h. */

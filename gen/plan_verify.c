@@ -1,15 +1,16 @@
-/* Checks a plan, however it was come by: plays the stages of each phase on a memory in which every array holds the name of a value, and
- * sees that each is what the stage takes it for. Needs: the rule's phases are well formed (verify.c). What it refuses is a bug of the
- * planner.
+/* Checks a plan, however it was come by: plays the stages of each phase on a memory in which every array holds the
+ * name of a value, and sees that each is what the stage takes it for. Needs: the rule's phases are well formed
+ * (verify.c). What it refuses is a bug of the planner.
  *
- * Arrays of tensors lie apart for each variant, since a tensor takes one; the group's are everyone's. A stage reads before it
- * writes. Stages of one time and level have no order among them. */
+ * Arrays of tensors lie apart for each variant, since a tensor takes one; the group's are everyone's. A stage reads
+ * before it writes. Stages of one time and level have no order among them. */
 #include "gen.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { EMPTY = -1, AT_ENTRY = -2 };                        /* what an array holds, beside values: nothing; what the step began with */
+/* what an array holds, beside values: nothing; what the step began with */
+enum { EMPTY = -1, AT_ENTRY = -2 };
 
 typedef struct Check {
     const Plan *plan;
@@ -18,7 +19,8 @@ typedef struct Check {
     int mask, nvariant;
     const Stage *s; int at;                                /* the stage being looked at, and its place */
     Ref *holds;                                            /* [variant * nmem + mem] */
-    int *writer, *level_of;                                /* likewise: the last stage that wrote it; the run of stages in which */
+    /* likewise: the last stage that wrote it; the run of stages in which */
+    int *writer, *level_of;
     int run;
     int *have, now;                                        /* by value: the stage that has it at hand, + 1 */
     int **done;                                            /* by variant and write: how often it was stored */
@@ -33,31 +35,37 @@ static void wrong(Check *c, Ref r, int mem, const char *what)
         return;
     if (r >= 0 && r < c->ph->g->len) {
         const Node *n = &c->ph->g->n[r];
-        snprintf(value, sizeof value, ", value %%%d (%s%s%.40s)", r, op_info[n->op].name, n->name ? " " : "", n->name ? n->name : "");
+        const char *name = n->name ? n->name : "";
+        snprintf(value, sizeof value, ", value %%%d (%s%s%.40s)", r, op_info[n->op].name, *name ? " " : "", name);
     }
     if (mem >= 0 && mem < c->plan->nmem)
         snprintf(array, sizeof array, ", array %.40s", c->plan->mem[mem].name);
     if (c->plan->nperiod)
         snprintf(phase, sizeof phase, " in phase %d", c->mask);
     const char *where = c->s ? stage_name[c->s->kind] : "end";
-    diag_set(c->diag, NULL, 0, NULL, "internal error: the plan of %s, entry %s%s, stage %d (%s)%s%s: %s", c->plan->rule->name, c->entry->name, phase,
-             c->at, where, value, array, what);
+    diag_set(c->diag, NULL, 0, NULL, "internal error: the plan of %s, entry %s%s, stage %d (%s)%s%s: %s",
+             c->plan->rule->name, c->entry->name, phase, c->at, where, value, array, what);
     c->ok = false;
 }
 
 /* ---- what is where ---- */
 static Dom own_dom(const Node *n) { return n->dom < GROUP ? GROUP : (Dom)n->dom; }
-static bool written_out(const Node *n) { return n->op == OP_CONST || n->op == OP_HYPER || n->op == OP_STEP || n->op == OP_COUNT; }
+static bool written_out(const Node *n)
+{
+    return n->op == OP_CONST || n->op == OP_HYPER || n->op == OP_STEP || n->op == OP_COUNT;
+}
+
 static bool below(Dom a, Dom b) { return dom_join(a, b) == b; }
 
 static Dom stage_domain(StageKind k)
 {
-    static const Dom d[NSTAGEKIND] = {[S_GROUP] = GROUP, [S_TENSOR] = TENSOR, [S_SLICE] = SLICE, [S_ROW] = ROW, [S_COL] = COL,
-                                      [S_FLAT] = ELEM, [S_TILE] = ELEM, [S_BAND] = ELEM};
+    static const Dom d[NSTAGEKIND] = {[S_GROUP] = GROUP, [S_TENSOR] = TENSOR, [S_SLICE] = SLICE, [S_ROW] = ROW,
+                                      [S_COL] = COL, [S_FLAT] = ELEM, [S_TILE] = ELEM, [S_BAND] = ELEM};
     return d[k];
 }
 
-/* The place of an array as a variant sees it. Partials of a reduction over all tensors are the group's, but each variant fills its own. */
+/* The place of an array as a variant sees it. Partials of a reduction over all tensors are the group's, but each
+ * variant fills its own. */
 static int slot(const Check *c, int variant, int mem)
 {
     const Mem *m = &c->plan->mem[mem];
@@ -99,7 +107,8 @@ static void check_load(Check *c, Access a)
         if (holds != AT_ENTRY)
             wrong(c, a.val, a.mem, "it is loaded after it was overwritten");
     } else if (holds != a.val) {
-        wrong(c, a.val, a.mem, holds == EMPTY ? "it is loaded before anything was stored there" : "what is loaded there is another value");
+        wrong(c, a.val, a.mem, holds == EMPTY ? "it is loaded before anything was stored there"
+                                              : "what is loaded there is another value");
     } else if (m->kind != MEM_TEMP && m->type != mem_type_of(c->plan, own_dom(n))) {
         wrong(c, a.val, a.mem, "it is loaded from where it was rounded");
     }
@@ -121,7 +130,8 @@ static void check_part(Check *c, const Node *n, Access a)
     const Mem *m = &c->plan->mem[a.mem];
     if (!is_red(n))
         wrong(c, a.val, a.mem, "it is no reduction");
-    else if (m->kind != MEM_PART || m->dom != n->dom || m->from != n->from || m->type != mem_type_of(c->plan, (Dom)n->from))
+    else if (m->kind != MEM_PART || m->dom != n->dom || m->from != n->from
+             || m->type != mem_type_of(c->plan, (Dom)n->from))
         wrong(c, a.val, a.mem, "the partials are not laid out for it");
 }
 
@@ -226,7 +236,8 @@ static void note_writes(Check *c, const Access *v, int n)
             return;
         int at = slot(c, c->s->variant, v[i].mem);
         if (c->level_of[at] == c->run)
-            wrong(c, v[i].val, v[i].mem, c->writer[at] == c->at ? "it is stored to twice" : "two stages without an order store to it");
+            wrong(c, v[i].val, v[i].mem, c->writer[at] == c->at ? "it is stored to twice"
+                                                                : "two stages without an order store to it");
         c->level_of[at] = c->run;
         c->writer[at] = c->at;
     }
@@ -295,7 +306,8 @@ static void check_done(Check *c)
         for (int i = 0; i < c->ph->body[v].n && c->ok; i++) {
             Write w = c->ph->body[v].w[i];
             if (c->done[v][i] != 1)
-                wrong(c, w.val, plan_mem_of_state(c->plan, w.state), c->done[v][i] ? "it is written more than once" : "it is never written");
+                wrong(c, w.val, plan_mem_of_state(c->plan, w.state),
+                      c->done[v][i] ? "it is written more than once" : "it is never written");
         }
 }
 
@@ -312,9 +324,8 @@ static void check_phase(Check *c, Arena *scratch)
     c->have = NEWS(scratch, int, len + 1);
     c->now = 0;
     for (int i = 0, end; i < c->ph->nstage && c->ok; i = end) {
-        const Stage *first = &c->ph->stage[i];
         c->run++;
-        for (end = i; end < c->ph->nstage && c->ok && c->ph->stage[end].time == first->time && c->ph->stage[end].level == first->level; end++) {
+        for (end = i; c->ok && end < c->ph->nstage && stages_abreast(&c->ph->stage[i], &c->ph->stage[end]); end++) {
             look_at(c, end);
             check_shape(c);
             if (c->ok) {

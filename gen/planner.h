@@ -29,7 +29,8 @@ typedef struct Route {           /* one variant's way through the passes */
     int *at;                     /* elem reductions: the pass that folds them */
     int *put;                    /* by write: the pass that stores it; -1: not of elements */
     int *target;                 /* by state + 1: the write to it, or -1 */
-    int *first, *next;           /* by value: the first write of it, by write: the next one of the same value; -1: none */
+    /* by value: the first write of it, by write: the next one of the same value; -1: none */
+    int *first, *next;
     Ref *fold; int *fold_from;   /* elem reductions in order of their pass; where those of a pass begin */
     Pass **pass;
     int *reach;                  /* by pass: how many values its cut may look at */
@@ -79,14 +80,21 @@ typedef struct Planner {         /* planning one phase */
     struct Pools *pools;         /* Mems of other phases, and of this one, to use again */
 } Planner;
 
-static inline Dom pdom(const Planner *p, Ref r)      /* constants that need computing are computed with the group's values */
+/* constants that need computing are computed with the group's values */
+static inline Dom pdom(const Planner *p, Ref r)
 {
     Dom d = (Dom)p->g->n[r].dom;
     return d < GROUP ? GROUP : d;
 }
 
-static inline bool inlined(const Node *n) { return n->op == OP_CONST || n->op == OP_HYPER || n->op == OP_STEP || n->op == OP_COUNT; }
-static inline bool in_memory(const Node *n) { return n->op == OP_P || n->op == OP_G || n->op == OP_STATE || n->op == OP_INPUT; }
+static inline bool inlined(const Node *n)
+{
+    return n->op == OP_CONST || n->op == OP_HYPER || n->op == OP_STEP || n->op == OP_COUNT;
+}
+static inline bool in_memory(const Node *n)
+{
+    return n->op == OP_P || n->op == OP_G || n->op == OP_STATE || n->op == OP_INPUT;
+}
 static inline bool computed(const Node *n) { return !inlined(n) && !in_memory(n); }
 static inline bool elem_fold(const Planner *p, Ref r)
 {
@@ -101,7 +109,8 @@ void list_sort(List *l);                     /* by value */
 /* plan.c */
 enum { UNPLACED = -1 };                      /* no Mem and no array yet */
 int new_array(Planner *p, Mem m);            /* below UNPLACED: stands for a Mem until place_arrays */
-void place_arrays(Planner *p);               /* gives each array of the drafts, in their order, a Mem for as long as it is needed */
+/* gives each array of the drafts, in their order, a Mem for as long as it is needed */
+void place_arrays(Planner *p);
 int leaf_mem(const Plan *pl, const Node *n);
 int temp_of(Planner *p, Ref r);
 

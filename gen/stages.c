@@ -1,4 +1,5 @@
-/* The stages of a phase, from what place.c decided: elem passes here, and between them the list stages that lists.c makes. */
+/* The stages of a phase, from what place.c decided: elem passes here, and between them the list stages that lists.c
+ * makes. */
 #include "planner.h"
 
 #include <stdlib.h>
@@ -49,7 +50,8 @@ static int by_ref(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* What a value that the pass needs takes: nothing where it is written out or was seen, else a load or, later, its operands. */
+/* What a value that the pass needs takes: nothing where it is written out or was seen, else a load or, later, its
+ * operands. */
 static void need(Planner *p, Draft *d, Ref r)
 {
     const Node *n = &p->g->n[r];
@@ -108,8 +110,8 @@ static void make_elem_stages(Planner *p)
 }
 
 /* ---- finishing ---- */
-/* Partials get their array once the kind of the folding stage is known; variants may fold differently, a global reduction has one
- * array for all. */
+/* Partials get their array once the kind of the folding stage is known; variants may fold differently, a global
+ * reduction has one array for all. */
 static void place_parts(Planner *p)
 {
     int **part = NEWS(p->arena, int *, p->nvariant);

@@ -1,5 +1,6 @@
 /* Random specs: what the native path stores must lie in the evaluator's bounds, and printing and reading the IR must lose nothing.
- * A run makes OPTC_FUZZ_SPECS specs of several entries each (or as many as OPTC_FUZZ_SECONDS allow); OPTC_FUZZ_SEED repeats one. */
+ * A run makes OPTC_FUZZ_SPECS specs of several entries each (or as many as OPTC_FUZZ_SECONDS allow); OPTC_FUZZ_SEED repeats one;
+ * OPTC_FUZZ_WRITE=FOLDER only writes them there. */
 #include "help.h"
 #include "random_spec.h"
 
@@ -27,9 +28,21 @@ static void ir_round_trip(const Gen *g, const char *text)
     arena_free(&arena);
 }
 
+static int write_spec(uint64_t seed, const char *folder, char *text)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/random%llu.lua", folder, (unsigned long long)seed);
+    FILE *f = fopen(path, "w");
+    ck_assert_msg(f && fputs(text, f) >= 0 && fclose(f) == 0, "%s cannot be written", path);
+    free(text);
+    return RANDOM_ENTRIES;
+}
+
 static int one_spec(uint64_t seed)
 {
     char *text = random_spec(seed);
+    if (getenv("OPTC_FUZZ_WRITE"))
+        return write_spec(seed, getenv("OPTC_FUZZ_WRITE"), text);
     const char *with = random_wrapper(seed);
     Fixture f;
     optc_engine_options eo = {.threads = 2, .cache_dir = "", .compiler = ""};
