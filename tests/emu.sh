@@ -24,7 +24,7 @@ for case; do
 done
 [ -n "$tools" ] || exit 0
 
-export OPTC_CACHE="$work/cache"
+export OPTC_CACHE="$work/cache" EMU_OPT=-O1          # these run longer than they compile
 # A tuner's candidates must give the same bits: those that do not are no candidates. (Their first block is left out; the rest are right.)
 EMU_WRONG='__launch_bounds__(256' OPTC_TUNE="$work/tune" "$BUILD/optc" tune sgd --device cuda --sizes 2^12 --trials 12 > "$work/log" || { cat "$work/log"; exit 1; }
 [ "$(grep -c 'threads=256 .* ms=failed' "$work/tune.trials")" -gt 0 ] && ! grep 'threads=256 .* ms=[0-9]' "$work/tune.trials" && ! grep 'threads=\(128\|512\) .* ms=failed' "$work/tune.trials" \
