@@ -1,5 +1,8 @@
 /* What the runtime and generated C agree on. Pasted into generated files and included by the runtime. */
+
+//@ none
 #ifndef OPTC_ABI
+
 #define OPTC_ABI 1
 
 typedef struct optc_view {              /* what a stage sees of one tensor, or of one group */
@@ -9,7 +12,10 @@ typedef struct optc_view {              /* what a stage sees of one tensor, or o
     long long id, ntensors, total;      /* this tensor among all; elements of all tensors */
 } optc_view;
 
+//@ = optc_stage_fn
 typedef void (*optc_stage_fn)(const optc_view *t, long long unit);
 
 typedef struct optc_module { unsigned abi, nfn; const optc_stage_fn *fn; } optc_module;
+
+//@ none
 #endif

@@ -345,7 +345,7 @@ static void read_late(const Plan *p, Phase *ph, Stage *s, int i)
         if (leaf != NONE && s != last && (last->variant == s->variant || m->dom == GROUP)) {
             was = last->load;
             memcpy(more, was, sizeof *was * (size_t)last->nload);
-            more[last->nload++] = (Access){leaf, s->store[k].mem};
+            more[last->nload++] = (Access){.val = leaf, .mem = s->store[k].mem};
             last->load = more;
             seen(p, "a state read late", i, k, "overwritten");
             last->load = was;
