@@ -36,10 +36,19 @@ static Used *used_entry(Emit *e, const char *s)
     return u;
 }
 
+/* NULL, EOF, INT_MAX, M_PI …: names in capitals are macros' own, but for single letters, as papers have them. */
+static bool is_loud(const char *s)
+{
+    for (const char *c = s; *c; c++)
+        if (*c >= 'a' && *c <= 'z')
+            return false;
+    return strlen(s) > 1;
+}
+
 const char *emit_name(Emit *e, const char *want)
 {
     char base[80];
-    bool ours = !strncasecmp(want, "optc", 4) || want[0] == '_';       /* the runtime's and the compiler's own names */
+    bool ours = !strncasecmp(want, "optc", 4) || want[0] == '_' || is_loud(want);       /* the runtime's, the compiler's own names, macros of headers */
     snprintf(base, sizeof base, "%s%.60s", ours ? "x_" : "", want);
     for (char *c = base; *c; c++)
         if (*c == '.')
@@ -55,19 +64,14 @@ const char *emit_name(Emit *e, const char *want)
     return used_entry(e, base)->name;
 }
 
-const char *node_label(const Plan *p, const Graph *g, Ref r)
+const char *emit_value_name(Emit *e, Ref r) { return value_name(e->arena, e->plan->rule, e->phase, r); }
+
+const char *emit_array_name(Emit *e, Access a)
 {
-    const Node *n = &g->n[r];
-    switch (n->op) {
-    case OP_P: return "p";
-    case OP_G: return "g";
-    case OP_STEP: return "t";
-    case OP_HYPER: return p->rule->hyper[n->sym].name;
-    case OP_STATE: return p->rule->state[n->sym].name;
-    case OP_INPUT: return p->rule->input[n->sym].name;
-    case OP_COUNT: return n->from == ELEM ? "numel" : n->from == ROW ? "nrows" : "ncols";
-    default: return n->name;
-    }
+    if (!e->own[a.mem] || e->taken[a.mem])
+        return emit_name(e, a.name);
+    e->taken[a.mem] = true;
+    return e->own[a.mem];
 }
 
 enum { LONGEST = 7 };                       /* operations in one expression: more get a name of their own */
@@ -109,9 +113,43 @@ static const char *const language[] = {
     "default", "delete", "do", "double", "dynamic_cast", "else", "enum", "explicit", "export", "extern", "false", "float", "for", "friend", "goto", "if", "inline", "int", "long", "mutable",
     "namespace", "new", "noexcept", "not", "not_eq", "nullptr", "operator", "or", "or_eq", "private", "protected", "public", "register", "reinterpret_cast", "restrict", "return", "short", "signed",
     "sizeof", "static", "static_assert", "static_cast", "struct", "switch", "template", "this", "thread_local", "throw", "true", "try", "typedef", "typeid", "typename", "union", "unsigned", "using",
-    "virtual", "void", "volatile", "wchar_t", "while", "xor", "xor_eq", "typeof", "linux", "unix", "fabs", "fabsf", "sqrt", "sqrtf", "fma", "fmaf", NULL};
+    "virtual", "void", "volatile", "wchar_t", "char8_t", "char16_t", "char32_t", "concept", "consteval", "constinit", "co_await", "co_return", "co_yield", "requires", "typeof_unqual", "while", "xor", "xor_eq", "typeof", "linux", "unix", "errno", "stdin", "stdout", "stderr", "complex", "imaginary", "noreturn", "assert", "I", "math_errhandling", "offsetof", "half", "half2", "fabs", "fabsf", "sqrt", "sqrtf", "fma", "fmaf", NULL};
 
-void emit_begin(Emit *e, const Plan *p, const Phase *ph, const Stage *s, Arena *a, const char *const *reserved)
+static const char *slot(Arena *a, const char *prefix, const char *name)
+{
+    char *s = arena_printf(a, "%sat_%s", prefix ? prefix : "", name);
+    for (char *c = s; *c; c++)
+        *c = *c == '.' ? '_' : *c;
+    return s;
+}
+
+typedef struct { const Access *v; int n; } Accesses;
+enum { NACCESSES = 4 };
+static void accesses_of(const Stage *s, Accesses out[NACCESSES])
+{
+    out[0] = (Accesses){s->load, s->nload};
+    out[1] = (Accesses){s->fin, s->nfin};
+    out[2] = (Accesses){s->store, s->nstore};
+    out[3] = (Accesses){s->fold, s->nfold};
+}
+
+/* Names that no value of the stage may take: those of numbers of arrays, and those that the spec's reader knows as something else. */
+static void claim(Emit *e)
+{
+    const Plan *p = e->plan;
+    Accesses all[NACCESSES];
+    accesses_of(e->st, all);
+    for (int k = 0; k < NACCESSES; k++)
+        for (int i = 0; i < all[k].n; i++)
+            used_entry(e, slot(e->arena, e->prefix, all[k].v[i].name))->count = 1;
+    for (int k = 0; k < p->nmem; k++)
+        if (p->mem[k].kind != MEM_TEMP && p->mem[k].kind != MEM_PART)
+            e->own[k] = emit_name(e, p->mem[k].name);
+    for (int k = 0; k < p->rule->nhyper; k++)
+        e->hyper[k] = emit_name(e, p->rule->hyper[k].name);
+}
+
+void emit_begin(Emit *e, const Plan *p, const Phase *ph, const Stage *s, Arena *a, const char *prefix, const char *const *reserved)
 {
     memset(e, 0, sizeof *e);
     e->plan = p;
@@ -119,6 +157,10 @@ void emit_begin(Emit *e, const Plan *p, const Phase *ph, const Stage *s, Arena *
     e->st = s;
     e->g = ph->g;
     e->arena = a;
+    e->prefix = prefix;
+    e->own = NEWS(a, const char *, p->nmem + 1);
+    e->taken = NEWS(a, bool, p->nmem + 1);
+    e->hyper = NEWS(a, const char *, p->rule->nhyper + 1);
     e->wide = s->kind == S_GROUP || s->kind == S_TENSOR || s->kind == S_SLICE;
     e->text = NEWS(a, const char *, e->g->len + 1);
     e->uses = NEWS(a, int, e->g->len + 1);
@@ -127,6 +169,7 @@ void emit_begin(Emit *e, const Plan *p, const Phase *ph, const Stage *s, Arena *
         used_entry(e, *reserved)->count = 1;
     for (const char *const *word = language; *word; word++)
         used_entry(e, *word)->count = 1;
+    claim(e);
     count_uses(e);
     weigh(e);
 }
@@ -171,7 +214,7 @@ void emit_scalars(Emit *e, Buf *b, const char *indent)
         const Node *n = &e->g->n[r];
         if (!e->uses[r] || (n->op != OP_HYPER && n->op != OP_STEP && n->op != OP_COUNT))
             continue;
-        const char *name = emit_name(e, node_label(e->plan, e->g, r));
+        const char *name = n->op == OP_HYPER ? e->hyper[n->sym] : emit_name(e, emit_value_name(e, r));
         e->text[r] = name;
         if (n->op == OP_COUNT)
             buf_printf(b, "%sconst %s %s = (%s)(%s);\n", indent, real, name, real, count_text(n));
@@ -187,20 +230,11 @@ bool emit_inlined(const Emit *e, Ref r)
     return e->uses[r] == 1 && !n->name && !is_leaf(n) && !is_red(n) && e->weight[r] && e->weight[r] <= LONGEST;
 }
 
-/* How tightly an operation's emitted form binds, as C has it; calls and names bind tightest. */
+/* How tightly an expression binds, by ops.def; names bind tightest. */
 static int binding(const Emit *e, Ref r)
 {
-    if (e->text[r])
-        return 9;
-    switch (e->g->n[r].op) {
-    case OP_WHERE: case OP_BOTH: case OP_EITHER: return 1;
-    case OP_LT: case OP_LE: case OP_EQ: case OP_NE: return 2;
-    case OP_ADD: case OP_SUB: return 3;
-    case OP_MUL: case OP_DIV: return 4;
-    case OP_NEG: case OP_ISNT: return 5;
-    case OP_COPY: return binding(e, e->g->n[r].arg[0]);
-    default: return 9;
-    }
+    int binds = e->text[r] ? 9 : op_info[e->g->n[r].op].binds;
+    return binds ? binds : binding(e, e->g->n[r].arg[0]);
 }
 
 static const char *operand(Emit *e, Ref r, int least)
@@ -261,9 +295,55 @@ const char *emit_form(Emit *e, const char *form, char hole, const char *text)
 }
 
 /* ---- what every target says of a stage ---- */
-const char *emit_array(Emit *e, int mem, bool writable)
+const char *emit_array(Emit *e, Access a, bool writable)
 {
-    return arena_printf(e->arena, "(%s%s *)self->mem[%d]", writable ? "" : "const ", type_info[e->plan->mem[mem].type].c, mem);
+    return arena_printf(e->arena, "(%s%s *)self->mem[%s]", writable ? "" : "const ", type_info[e->plan->mem[a.mem].type].c, slot(e->arena, e->prefix, a.name));
+}
+
+static int by_number(const void *x, const void *y)
+{
+    const Access *a = x, *b = y;
+    return a->mem != b->mem ? (a->mem > b->mem) - (a->mem < b->mem) : strcmp(a->name, b->name);
+}
+
+void emit_array_numbers(Buf *b, const Plan *p, const EmitOptions *o)
+{
+    enum { WIDTH = 110 };
+    Access *v = NULL;
+    int n = 0, cap = 0;
+    Accesses all[NACCESSES];
+    for (int f = 0; f < p->nfn; f++) {
+        if (!emit_takes(p, o, f))
+            continue;
+        accesses_of(plan_at(p, f).stage, all);
+        for (int k = 0; k < NACCESSES; k++)
+            for (int i = 0; i < all[k].n; i++)
+                PUSH(b->arena, v, n, cap) = all[k].v[i];
+    }
+    if (!n)
+        return;
+    qsort(v, (size_t)n, sizeof *v, by_number);
+    buf_puts(b, "/* Arrays by number. */\nenum {\n   ");
+    size_t line = b->len - 3;
+    for (int i = 0; i < n; i++) {
+        if (i && !by_number(&v[i - 1], &v[i]))
+            continue;
+        const char *item = arena_printf(b->arena, " %s = %d,", slot(b->arena, o->prefix, v[i].name), v[i].mem);
+        if (b->len - line + strlen(item) > WIDTH) {
+            buf_puts(b, "\n   ");
+            line = b->len - 3;
+        }
+        buf_puts(b, item);
+    }
+    b->s[b->len - 1] = '\n';                   /* the last comma: C++ as old as NVRTC's default frowns on it */
+    buf_puts(b, "};\n\n");
+}
+
+/* Of a file with these options: the stage is in it. */
+bool emit_takes(const Plan *p, const EmitOptions *o, int fn)
+{
+    const Stage *s = plan_at(p, fn).stage;
+    return s && (!o->only || s == o->only) && (o->nparts <= 1 || emit_cuda_part_of(p, fn, o->nparts) == o->part);
 }
 
 void emit_define(Emit *e, Buf *b, const char *indent, Ref r, const char *name, const char *value)
@@ -312,20 +392,6 @@ const char *emit_parts_of_tensor(Arena *a, const Mem *m)
     return arena_printf(a, "self->slices * %s", emit_parts_per_slice(m));
 }
 
-/* Names for values about to be stored: m_new for what state m becomes. */
-const char *emit_new_name(Emit *e, Ref r)
-{
-    const Node *n = &e->g->n[r];
-    if (n->name)
-        return n->name;
-    for (int i = 0; i < e->st->nstore; i++) {
-        const Mem *m = &e->plan->mem[e->st->store[i].mem];
-        if (e->st->store[i].val == r && m->kind != MEM_TEMP)
-            return arena_printf(e->arena, "%s_new", m->name);
-    }
-    return arena_printf(e->arena, "x%d", r);
-}
-
 const char *emit_stage_name(char buf[MOST_STAGE_NAME], const Plan *p, const char *entry, int mask, const Stage *s)
 {
     char phase[24] = "";
@@ -341,21 +407,26 @@ const char *emit_prefixed(Arena *a, const char *prefix, const Plan *p, const cha
     return arena_printf(a, "%s%s", prefix ? prefix : "", emit_stage_name(name, p, entry, mask, s));
 }
 
-static void name_list(Buf *b, const Plan *p, const Access *v, int n, const char *what)
+static void name_list(Buf *b, const Access *v, int n, const char *what)
 {
-    for (int i = 0; i < n; i++)
-        buf_printf(b, "%s %s", i ? "" : what, p->mem[v[i].mem].name);
+    enum { WIDTH = 112 };
+    buf_puts(b, n ? what : "");
+    for (int i = 0; i < n; i++) {
+        const char *line = strrchr(buf_text(b), '\n');
+        bool full = strlen(line ? line : buf_text(b)) + strlen(v[i].name) > WIDTH;
+        buf_printf(b, "%s %s", full ? "\n *" : "", v[i].name);
+    }
 }
 
-const char *emit_stage_comment(Arena *a, const Plan *p, const Stage *s)
+const char *emit_stage_comment(Arena *a, const Stage *s)
 {
     Buf b = {.arena = a};
     static const char *const what[NSTAGEKIND] = {"Once a group", "Once a tensor", "Once a matrix", "Once a row", "Once a column",
                                                  "One pass over the elements", "One pass over tiles of each matrix", "One pass over bands of each matrix"};
     buf_printf(&b, "/* %s:", what[s->kind]);
-    name_list(&b, p, s->load, s->nload, " reads");
-    name_list(&b, p, s->store, s->nstore, s->nload ? "; writes" : " writes");
-    name_list(&b, p, s->fold, s->nfold, "; folds into");
+    name_list(&b, s->load, s->nload, " reads");
+    name_list(&b, s->store, s->nstore, s->nload ? "; writes" : " writes");
+    name_list(&b, s->fold, s->nfold, s->nload || s->nstore ? "; folds into" : " folds into");
     buf_printf(&b, ". %d + %d bytes. */", s->bytes_read, s->bytes_written);
     return buf_text(&b);
 }
@@ -397,36 +468,6 @@ const char *emit_about(Arena *a, const Gen *g)
 }
 
 const char *emit_title(Arena *a, const Rule *r) { return emit_plain(a, *r->with ? arena_printf(a, "%s with %s", r->name, r->with) : r->name); }
-
-bool emit_uses(const char *code, const char *const *names)
-{
-    for (; *names; names++)
-        if (strstr(code, *names))
-            return true;
-    return false;
-}
-
-/* Only the parts of the shared source that the stages call. */
-void emit_shared_math(Buf *b, const char *code)
-{
-    static const char *const f32[] = {"optc_expf(", "optc_expm1f(", "optc_logf(", "optc_log1pf(", "optc_powf(", "optc_tanhf(", "optc_sinf(",
-                                      "optc_cosf(", "optc_atan2f(", "optc_cbrtf(", NULL};
-    static const char *const f64[] = {"optc_exp(", "optc_expm1(", "optc_log(", "optc_log1p(", "optc_pow(", "optc_tanh(", "optc_sin(",
-                                      "optc_cos(", "optc_atan2(", "optc_cbrt(", NULL};
-    static const char *const draws[] = {"optc_uniform", "optc_normal", NULL};
-    static const char *const small[] = {"optc_from_", "optc_to_", NULL};
-    bool rnd = emit_uses(code, draws);
-    buf_puts(b, template_text("math.h"));
-    if (rnd || emit_uses(code, f32))
-        buf_puts(b, template_text("math_f32.h"));
-    if (rnd || emit_uses(code, f64))
-        buf_puts(b, template_text("math_f64.h"));
-    if (rnd)
-        buf_puts(b, template_text("random.h"));
-    if (emit_uses(code, small))
-        buf_puts(b, template_text("types.h"));
-}
-
 
 /* The command that makes it again, free of paths. */
 static const char *own_command(Arena *a, const Gen *g, const char *target)

@@ -1,5 +1,6 @@
 /* The C target: stages as plain loops that a compiler vectorises, over the templates of stage_c.txt. */
 #include "emit.h"
+#include "prelude.h"
 #include "template.h"
 
 #include <stdio.h>
@@ -15,36 +16,33 @@ typedef struct { Emit e; Buf hoisted, buffers, pointers, body, lanes, finish, ro
 
 
 /* A pointer to where this piece of the array begins; declared when first asked for. */
-static const char *pointer(C *c, int mem, Ref val)
+static const char *pointer(C *c, Access a)
 {
-    if (c->ptr[mem])
-        return c->ptr[mem];
-    const Mem *m = &c->e.plan->mem[mem];
-    const char *label = m->kind != MEM_TEMP ? m->name : node_label(c->e.plan, c->e.g, val);
-    bool w = emit_stores(c->e.st, mem), elem = is_elem(c->e.st->kind);
-    c->ptr[mem] = emit_name(&c->e, label ? label : arena_printf(c->e.arena, "x%d", val));
-    buf_printf(&c->pointers, "%s%s%s *restrict %s = %s + %s;\n", c->in, w ? "" : "const ", type_info[m->type].c, c->ptr[mem], emit_array(&c->e, mem, w),
+    if (c->ptr[a.mem])
+        return c->ptr[a.mem];
+    const Mem *m = &c->e.plan->mem[a.mem];
+    bool w = emit_stores(c->e.st, a.mem), elem = is_elem(c->e.st->kind);
+    c->ptr[a.mem] = emit_array_name(&c->e, a);
+    buf_printf(&c->pointers, "%s%s%s *restrict %s = %s + %s;\n", c->in, w ? "" : "const ", type_info[m->type].c, c->ptr[a.mem], emit_array(&c->e, a, w),
                elem && m->dom == COL ? "slice * self->cols + col" : "offset");
-    return c->ptr[mem];
+    return c->ptr[a.mem];
 }
 
 /* A value that one piece has one of: read before the loop. */
 static void load_scalar(C *c, Buf *b, const char *indent, Access a, const char *index)
 {
     const Mem *m = &c->e.plan->mem[a.mem];
-    const char *label = node_label(c->e.plan, c->e.g, a.val);
-    const char *at = arena_printf(c->e.arena, "(%s)[%s]", emit_array(&c->e, a.mem, false), index);
+    const char *at = arena_printf(c->e.arena, "(%s)[%s]", emit_array(&c->e, a, false), index);
     const char *v = emit_form(&c->e, type_info[m->type].load, 'x', at);
     bool narrow = !c->e.wide && m->type == T_F64 && c->e.plan->real == T_F32 && c->e.g->n[a.val].ty == NUM;
-    emit_define(&c->e, b, indent, a.val, emit_name(&c->e, label ? label : arena_printf(c->e.arena, "x%d", a.val)),
-           narrow ? arena_printf(c->e.arena, "(float)%s", v) : v);
+    emit_define(&c->e, b, indent, a.val, emit_array_name(&c->e, a), narrow ? arena_printf(c->e.arena, "(float)%s", v) : v);
 }
 
 /* A value that varies along the loop: a pointer before it, a load inside it. */
 static void load_array(C *c, Access a, const char *inner)
 {
     const Mem *m = &c->e.plan->mem[a.mem];
-    const char *ptr = pointer(c, a.mem, a.val);
+    const char *ptr = pointer(c, a);
     if (m->dom == ELEM && c->fetch)
         buf_printf(&c->pointers, "%soptc_fetch(%s + %s, sizeof *%s);\n", c->in, ptr,
                    is_tiled(c->e.st->kind) ? "(from + 2 * len < count ? 2 * len : self->cols - count + 2 * len)" : c->e.st->uses_rows ? "2 * run" : "2 * len", ptr);
@@ -95,8 +93,8 @@ static void finish_one(C *c, Access f)
     const Stage *s = e->st;
     const Node *n = &e->g->n[f.val];
     const Mem *m = &e->plan->mem[f.mem];
-    const char *k = emit_red_kind(n), *ps = emit_type_suffix(m->type), *part = emit_array(&c->e, f.mem, false);
-    const char *name = emit_name(e, n->name ? n->name : arena_printf(e->arena, "%s%d", k, f.val));
+    const char *k = emit_red_kind(n), *ps = emit_type_suffix(m->type), *part = emit_array(&c->e, f, false);
+    const char *name = emit_name(e, emit_value_name(e, f.val));
     if (is_single(s->kind)) {
         const char *len = s->kind == S_GROUP ? "self->ntensors" : emit_parts_of_tensor(e->arena, m);
         buf_printf(&c->hoisted, "    const double %s = optc_finish_%s%s(%s, %s);\n", name, k, ps, part, len);
@@ -121,8 +119,8 @@ static void fold_elem(C *c, Access f, const char *buffer)
     Emit *e = &c->e;
     const Node *n = &e->g->n[f.val];
     bool tile = is_tiled(e->st->kind);
-    const char *k = emit_red_kind(n), *s = emit_suffix(e), *real = emit_real(e), *part = emit_array(&c->e, f.mem, true);
-    const char *acc = emit_name(e, arena_printf(e->arena, "%s_%s", n->name ? n->name : k, n->dom == COL ? "cols" : "lanes"));
+    const char *k = emit_red_kind(n), *s = emit_suffix(e), *real = emit_real(e), *part = emit_array(&c->e, f, true);
+    const char *acc = emit_name(e, arena_printf(e->arena, "%s_%s", emit_value_name(e, f.val), n->dom == COL ? "cols" : "lanes"));
     if (n->dom == COL) {
         buf_printf(&c->buffers, "    %s %s[OPTC_ROW_LANES * OPTC_TILE_COLS];\n    for (int l = 0; l < OPTC_ROW_LANES; l++)\n"
                    "        optc_start_%s%s(%s + l * OPTC_TILE_COLS, count);\n", real, acc, k, s, acc);
@@ -141,7 +139,7 @@ static void fold_elem(C *c, Access f, const char *buffer)
     if (n->dom == ROW) {
         buf_printf(&c->rowend, "        (%s)[row * segs + seg] = optc_tree_%s%s(%s, width);\n", part, k, s, acc);
     } else {
-        const char *lines = emit_name(e, arena_printf(e->arena, "%s_rows", n->name ? n->name : k));
+        const char *lines = emit_name(e, arena_printf(e->arena, "%s_rows", emit_value_name(e, f.val)));
         buf_printf(&c->buffers, "    %s %s[OPTC_%s_ROWS];\n", real, lines, emit_tile(e->st->kind));
         buf_printf(&c->rowend, "        %s[line] = optc_tree_%s%s(%s, width);\n", lines, k, s, acc);
         buf_printf(&c->finish, "    (%s)[unit] = optc_fold_%s%s(%s, rows);\n", part, k, s, lines);
@@ -158,16 +156,16 @@ static void folds(C *c, const char *inner)
         const Node *n = &e->g->n[f.val];
         Ref x = n->arg[is_global(n) ? s->variant : 0];
         if (is_single(s->kind)) {
-            buf_printf(&c->finish, "    (%s)[self->id] = %s;\n", emit_array(&c->e, f.mem, true), emit_expr(e, x));
+            buf_printf(&c->finish, "    (%s)[self->id] = %s;\n", emit_array(&c->e, f, true), emit_expr(e, x));
             continue;
         }
         if (!buffer[x]) {
-            buffer[x] = emit_name(e, arena_printf(e->arena, "%s_buf", e->g->n[x].name ? e->g->n[x].name : "fold"));
+            buffer[x] = emit_name(e, arena_printf(e->arena, "%s_buf", emit_value_name(e, x)));
             buf_printf(&c->buffers, "    %s %s[%s];\n", emit_real(e), buffer[x], is_list(s->kind) ? "OPTC_SEG" : "OPTC_CHUNK");
             buf_printf(&c->body, "%s%s[%si] = %s;\n", inner, buffer[x], s->kind == S_FLAT && s->uses_rows ? "done + " : "", emit_expr(e, x));
         }
         if (is_list(s->kind))
-            buf_printf(&c->finish, "    (%s)[unit] = optc_fold_%s%s(%s, count);\n", emit_array(&c->e, f.mem, true), emit_red_kind(n), emit_suffix(e), buffer[x]);
+            buf_printf(&c->finish, "    (%s)[unit] = optc_fold_%s%s(%s, count);\n", emit_array(&c->e, f, true), emit_red_kind(n), emit_suffix(e), buffer[x]);
         else
             fold_elem(c, f, buffer[x]);
     }
@@ -181,9 +179,9 @@ static void stores(C *c, const char *inner)
         const Mem *m = &e->plan->mem[a.mem];
         const char *v = emit_form(e, type_info[m->type].store, 'x', emit_expr(e, a.val));
         if (is_single(e->st->kind))
-            buf_printf(&c->finish, "    (%s)[0] = %s;\n", emit_array(&c->e, a.mem, true), v);
+            buf_printf(&c->finish, "    (%s)[0] = %s;\n", emit_array(&c->e, a, true), v);
         else
-            buf_printf(&c->body, "%s%s[i] = %s;\n", inner, pointer(c, a.mem, a.val), v);
+            buf_printf(&c->body, "%s%s[i] = %s;\n", inner, pointer(c, a), v);
     }
 }
 
@@ -195,7 +193,7 @@ static void body(C *c, const char *inner)
         if (emit_inlined(e, r))
             continue;
         const char *x = emit_expr(e, r);
-        const char *name = emit_name(e, emit_new_name(e, r));
+        const char *name = emit_name(e, emit_value_name(e, r));
         buf_printf(&c->body, "%sconst %s %s = %s;\n", inner, e->g->n[r].ty == BOOL ? "int" : emit_real(e), name, x);
         e->text[r] = name;
     }
@@ -204,11 +202,11 @@ static void body(C *c, const char *inner)
 }
 
 /* ---- stages and the file ---- */
-static bool emit_stage(Buf *out, Arena *a, const Plan *p, const Phase *ph, const Stage *s, const char *fn)
+static bool emit_stage(Buf *out, Arena *a, const Plan *p, const Phase *ph, const Stage *s, const char *prefix, const char *fn)
 {
     const Buf none = {.arena = a};
     C c = {.hoisted = none, .buffers = none, .pointers = none, .body = none, .lanes = none, .finish = none, .rowstart = none, .rowend = none};
-    emit_begin(&c.e, p, ph, s, a, reserved);
+    emit_begin(&c.e, p, ph, s, a, prefix, reserved);
     c.ptr = NEWS(a, const char *, p->nmem + 1);
     bool fold = s->nfold > 0;
     const char *tmpl = is_tiled(s->kind) ? "tile" : s->kind == S_FLAT ? (s->uses_rows ? "runs" : fold ? "flat_fold" : "flat")
@@ -223,7 +221,7 @@ static bool emit_stage(Buf *out, Arena *a, const Plan *p, const Phase *ph, const
     loads(&c, inner);
     body(&c, inner);
     const char *length = s->kind == S_ROW ? "self->rows" : s->kind == S_COL ? "self->cols" : "self->slices";
-    Hole h[] = {{"comment", emit_stage_comment(a, p, s)}, {"fn", fn}, {"length", length}, {"tile", emit_tile(s->kind)},
+    Hole h[] = {{"comment", emit_stage_comment(a, s)}, {"fn", fn}, {"length", length}, {"tile", emit_tile(s->kind)},
                 {"hoisted", buf_text(&c.hoisted)}, {"buffers", buf_text(&c.buffers)}, {"pointers", buf_text(&c.pointers)}, {"body", buf_text(&c.body)}, {"lanes", buf_text(&c.lanes)},
                 {"finish", buf_text(&c.finish)}, {"rowstart", buf_text(&c.rowstart)}, {"rowend", buf_text(&c.rowend)}};
     return template_fill(out, "stage_c.txt", tmpl, h, sizeof h / sizeof *h);
@@ -234,12 +232,13 @@ bool emit_c_stages(const Gen *g, const EmitOptions *o, Arena *a, Buf *code, Buf 
     const Plan *p = g->plan;
     bool ok = true;
     size_t was = table->len;
+    emit_array_numbers(code, p, o);
     for (int e = 0; e < p->nentry; e++)
         for (int m = 0; m < p->entry[e].nphase; m++)
             for (int i = 0; i < p->entry[e].phase[m].nstage; i++) {
                 const Phase *ph = &p->entry[e].phase[m];
                 const char *fn = emit_prefixed(a, o->prefix, p, p->entry[e].name, m, &ph->stage[i]);
-                ok = ok && emit_stage(code, a, p, ph, &ph->stage[i], o->prefix ? arena_printf(a, "OPTC_CLONES %s", fn) : fn);
+                ok = ok && emit_stage(code, a, p, ph, &ph->stage[i], o->prefix, o->prefix ? arena_printf(a, "OPTC_CLONES %s", fn) : fn);
                 buf_puts(code, "\n");
                 buf_printf(table, "%s%s", table->len > was ? ", " : "", fn);
             }
@@ -250,12 +249,16 @@ bool emit_c_stages(const Gen *g, const EmitOptions *o, Arena *a, Buf *code, Buf 
 
 void emit_c_shared(Buf *b, const char *code)
 {
-    static const char *const fold[] = {"optc_lanes_", "optc_fold_", "optc_finish_", "optc_rows_", "optc_columns_", "optc_cols_", NULL};
-    emit_shared_math(b, code);
-    buf_puts(b, template_text("shape.h"));
-    buf_puts(b, template_text("sizes.h"));
-    if (emit_uses(code, fold))
-        buf_puts(b, template_text("folds.h"));
+    static const char *const files[] = {"math.h", "math_f32.h", "math_f64.h", "random.h", "types.h", "shape.h", "sizes.h", "folds.h", NULL};
+    prelude_put(b, b->arena, files, "c", code);
+}
+
+const char *emit_c_abi(Arena *a)
+{
+    static const char *const files[] = {"abi.h", NULL};
+    Buf b = {.arena = a};
+    prelude_put(&b, a, files, "c", "OPTC_ABI optc_view optc_stage_fn optc_module");
+    return buf_text(&b);
 }
 
 bool emit_c(const Gen *g, const EmitOptions *o, Arena *a, Buf *out)
@@ -269,6 +272,6 @@ bool emit_c(const Gen *g, const EmitOptions *o, Arena *a, Buf *out)
     emit_c_shared(&shared, buf_text(&code));
     hash_hex(hash128(buf_text(&code), code.len), hex);
     Hole h[] = {{"title", emit_title(a, g->rule)}, {"about", emit_about(a, g)}, {"command", emit_plain(a, o->command)}, {"hash", hex}, {"name", g->rule->name},
-                {"abi", template_text("abi.h")}, {"math", buf_text(&shared)}, {"stages", buf_text(&code)}, {"table", buf_text(&table)}};
+                {"abi", emit_c_abi(a)}, {"math", buf_text(&shared)}, {"stages", buf_text(&code)}, {"table", buf_text(&table)}};
     return template_fill(out, "stage_c.txt", "file", h, sizeof h / sizeof *h);
 }

@@ -1,6 +1,7 @@
 /* The CUDA target: one kernel a stage, over the templates of stage_cuda.txt. A thread takes a few elements in a row; the order of every
  * reduction is the CPU's, however launch.h cuts the work. */
 #include "emit.h"
+#include "prelude.h"
 #include "template.h"
 
 #include <stdio.h>
@@ -33,25 +34,19 @@ static int class_of(const Node *n)
 }
 static const char *fold_class(const Node *n) { return ((const char *const[NCLASS]){"optc_sum", "optc_maxi", "optc_mini"})[class_of(n)]; }
 
-static const char *pointer(K *c, int mem, Ref val)
+static const char *pointer(K *c, Access a)
 {
+    int mem = a.mem;
     if (c->ptr[mem])
         return c->ptr[mem];
     const Mem *m = &c->e.plan->mem[mem];
-    const char *label = m->kind != MEM_TEMP ? m->name : node_label(c->e.plan, c->e.g, val);
     bool w = emit_stores(c->e.st, mem) || m->kind == MEM_PART;
-    c->ptr[mem] = emit_name(&c->e, label ? label : arena_printf(c->e.arena, "x%d", val));
-    buf_printf(&c->pointers, "    %s%s *__restrict__ %s = %s%s;\n", w ? "" : "const ", type_info[m->type].c, c->ptr[mem], emit_array(&c->e, mem, w),
+    c->ptr[mem] = emit_array_name(&c->e, a);
+    buf_printf(&c->pointers, "    %s%s *__restrict__ %s = %s%s;\n", w ? "" : "const ", type_info[m->type].c, c->ptr[mem], emit_array(&c->e, a, w),
                is_list(c->e.st->kind) ? " + offset" : "");
     if (is_elem(c->e.st->kind) && m->dom == ELEM)
         buf_printf(&c->wide, "%soptc_wide<%d>(%s)", c->wide.len ? " && " : "", c->vec, c->ptr[mem]);
     return c->ptr[mem];
-}
-
-static const char *value_name(K *c, Ref r)
-{
-    const char *label = node_label(c->e.plan, c->e.g, r);
-    return emit_name(&c->e, label ? label : arena_printf(c->e.arena, "x%d", r));
 }
 
 /* What a load gives, as the rule computes with it. */
@@ -65,8 +60,8 @@ static const char *loaded(K *c, Access a, const char *from) { return emit_form(&
 
 static void load_scalar(K *c, Buf *b, const char *indent, Access a, const char *index)
 {
-    const char *v = loaded(c, a, arena_printf(c->e.arena, "(%s)[%s]", emit_array(&c->e, a.mem, false), index));
-    define_loaded(c, b, indent, a, value_name(c, a.val), v);
+    const char *v = loaded(c, a, arena_printf(c->e.arena, "(%s)[%s]", emit_array(&c->e, a, false), index));
+    define_loaded(c, b, indent, a, emit_array_name(&c->e, a), v);
 }
 
 /* Where vectors are loaded to: a small array in the loop, or one for all vectors of a thread (of a tile: for its eight rows) where those are
@@ -89,7 +84,7 @@ static const char *vector_in(K *c, const char *label, Type t, const char **value
 static void load_vector(K *c, Access a)
 {
     const Mem *m = &c->e.plan->mem[a.mem];
-    const char *ptr = pointer(c, a.mem, a.val), *value, *vector = vector_in(c, ptr, m->type, &value);
+    const char *ptr = pointer(c, a), *value, *vector = vector_in(c, ptr, m->type, &value);
     buf_printf(&c->loads, "%soptc_get<%d>(%s, %s + offset, left, wide);\n", c->in, c->launch.v[KNOB_LOAD], vector, ptr);
     if (c->e.uses[a.val] == 1 && c->e.g->n[a.val].ty == NUM)
         c->e.text[a.val] = value;
@@ -100,7 +95,7 @@ static void load_vector(K *c, Access a)
 static void load_listed(K *c, Access a)
 {
     const Mem *m = &c->e.plan->mem[a.mem];
-    const char *ptr = pointer(c, a.mem, a.val);
+    const char *ptr = pointer(c, a);
     const char *v = emit_form(&c->e, type_info[m->type].load, 'x', arena_printf(c->e.arena, "%s[i]", ptr));
     emit_define(&c->e, &c->body, c->inner, a.val, emit_name(&c->e, arena_printf(c->e.arena, "%s_i", ptr)), v);
 }
@@ -109,12 +104,12 @@ static void load_listed(K *c, Access a)
 static void load_placed(K *c, Access a, Dom dom)
 {
     const Mem *m = &c->e.plan->mem[a.mem];
-    const char *label = node_label(c->e.plan, c->e.g, a.val), *how = dom == ROW ? "rows" : dom == COL ? "cols" : "slices", *value;
-    const char *vector = vector_in(c, label ? label : arena_printf(c->e.arena, "x%d", a.val), m->type, &value);
-    buf_printf(&c->loads, "%soptc_get_%s(%s, %s, self, place, left, wide);\n", c->in, how, vector, emit_array(&c->e, a.mem, false));
+    const char *how = dom == ROW ? "rows" : dom == COL ? "cols" : "slices", *value;
+    const char *vector = vector_in(c, a.name, m->type, &value);
+    buf_printf(&c->loads, "%soptc_get_%s(%s, %s, self, place, left, wide);\n", c->in, how, vector, emit_array(&c->e, a, false));
     if (dom == COL && m->kind == MEM_INPUT)            /* the caller's, aligned as it may be; ours always are */
-        buf_printf(&c->wide, "%soptc_wide<%d>(%s)", c->wide.len ? " && " : "", c->vec, emit_array(&c->e, a.mem, false));
-    define_loaded(c, &c->body, c->inner, a, value_name(c, a.val), value);
+        buf_printf(&c->wide, "%soptc_wide<%d>(%s)", c->wide.len ? " && " : "", c->vec, emit_array(&c->e, a, false));
+    define_loaded(c, &c->body, c->inner, a, emit_array_name(&c->e, a), value);
 }
 
 /* The values of a tile's four columns: where a warp has several rows under way, once for all of them. */
@@ -122,7 +117,7 @@ static void load_columns(K *c, Access a)
 {
     const Mem *m = &c->e.plan->mem[a.mem];
     bool tile = c->form == FORM_TILE;
-    const char *ptr = pointer(c, a.mem, a.val), *in = tile ? "        " : c->in;
+    const char *ptr = pointer(c, a), *in = tile ? "        " : c->in;
     const char *four = emit_name(&c->e, arena_printf(c->e.arena, "%s_in", ptr));
     buf_printf(tile ? &c->colstart : &c->loads, "%s%s %s[4];\n%soptc_get<0>(%s, %s + slice * self->cols + col, %s, wide);\n", in, type_info[m->type].c, four, in, four, ptr, tile ? "across" : "left");
     if (m->kind == MEM_INPUT)                          /* the caller's, aligned as it may be; ours always are */
@@ -133,7 +128,7 @@ static void load_columns(K *c, Access a)
 /* A value of each of the eight rows of a tile that a warp has under way. */
 static void load_row(K *c, Access a)
 {
-    const char *ptr = pointer(c, a.mem, a.val), *type = type_info[c->e.plan->mem[a.mem].type].c;
+    const char *ptr = pointer(c, a), *type = type_info[c->e.plan->mem[a.mem].type].c;
     const char *eight = emit_name(&c->e, arena_printf(c->e.arena, "%s_in", ptr));
     buf_printf(&c->colstart, "        %s %s[OPTC_TILE_ROWS / 8];\n", type, eight);
     buf_printf(&c->loads, "%s%s[k] = left ? %s[row] : %s(0);\n", c->in, eight, ptr, type);
@@ -173,8 +168,8 @@ static void finish_one(K *c, Access f)
     const Stage *s = e->st;
     const Node *n = &e->g->n[f.val];
     const Mem *m = &e->plan->mem[f.mem];
-    const char *cls = fold_class(n), *ty = type_info[m->type].c, *part = emit_array(&c->e, f.mem, false);
-    const char *name = emit_name(e, n->name ? n->name : arena_printf(e->arena, "%s%d", emit_red_kind(n), f.val));
+    const char *cls = fold_class(n), *ty = type_info[m->type].c, *part = emit_array(&c->e, f, false);
+    const char *name = emit_name(e, emit_value_name(e, f.val));
     const char *per = emit_parts_per_slice(m), *rows = emit_parts_per_row(m), *tiles = "optc_up(self->rows, OPTC_TILE_ROWS)";
     if (is_single(s->kind))
         buf_printf(&c->fins, "    const double %s = optc_finish<%s, %s>(%s, %s, shared);\n", name, cls, ty, part,
@@ -195,21 +190,22 @@ static void finish_one(K *c, Access f)
 
 /* ---- folds ---- */
 /* A row's lanes: where columns are folded too, a warp has eight rows under way at once; else it walks one to its end. */
-static void row_lanes(K *c, const Node *n, const char *cls, const char *x)
+static void row_lanes(K *c, Access f, const char *cls, const char *x)
 {
     Emit *e = &c->e;
-    const char *real = emit_real(e), *acc = emit_name(e, arena_printf(e->arena, "%s_row", n->name ? n->name : emit_red_kind(n)));
+    const Node *n = &e->g->n[f.val];
+    const char *real = emit_real(e), *acc = emit_name(e, arena_printf(e->arena, "%s_row", emit_value_name(e, f.val))), *all = emit_name(e, arena_printf(e->arena, "%s_all", acc));
     if (c->form == FORM_ROWS) {
         buf_printf(&c->rowstart, "        %s %s[4];\n        for (int i = 0; i < 4; i++)\n            %s[i] = %s::first<%s>();\n", real, acc, acc, cls, real);
         buf_printf(&c->body, "%s%s[i] = i < left ? %s::with(%s[i], %s) : %s[i];\n", c->inner, acc, cls, acc, x, acc);
-        buf_printf(&c->rowend, "        const %s %s_all = optc_tree<%s, %s>(%s);\n", real, acc, cls, real, acc);
-        c->rowfold[n->arg[0] * NCLASS + class_of(n)] = arena_printf(e->arena, "%s_all", acc);
+        buf_printf(&c->rowend, "        const %s %s = optc_tree<%s, %s>(%s);\n", real, all, cls, real, acc);
+        c->rowfold[n->arg[0] * NCLASS + class_of(n)] = all;
         return;
     }
     buf_printf(&c->buffers, "    %s %s[8][4];\n    for (int k = 0; k < 8; k++)\n        for (int i = 0; i < 4; i++)\n            %s[k][i] = %s::first<%s>();\n", real, acc, acc, cls, real);
     buf_printf(&c->body, "%s%s[k][i] = i < left ? %s::with(%s[k][i], %s) : %s[k][i];\n", c->inner, acc, cls, acc, x, acc);
-    buf_printf(&c->finish, "    %s %s_all[8];\n#pragma unroll\n    for (int k = 0; k < 8; k++)\n        %s_all[k] = optc_tree<%s, %s>(%s[k]);\n", real, acc, acc, cls, real, acc);
-    c->rowfold[n->arg[0] * NCLASS + class_of(n)] = arena_printf(e->arena, "%s_all[k]", acc);
+    buf_printf(&c->finish, "    %s %s[8];\n#pragma unroll\n    for (int k = 0; k < 8; k++)\n        %s[k] = optc_tree<%s, %s>(%s[k]);\n", real, all, all, cls, real, acc);
+    c->rowfold[n->arg[0] * NCLASS + class_of(n)] = arena_printf(e->arena, "%s[k]", all);
 }
 
 /* What eight warps found of the columns, once so many strips of them are there: kept side by side, then folded. */
@@ -226,7 +222,7 @@ static void fold_tile(K *c, Access f, const char *x)
 {
     Emit *e = &c->e;
     const Node *n = &e->g->n[f.val];
-    const char *cls = fold_class(n), *real = emit_real(e), *part = pointer(c, f.mem, f.val), *label = n->name ? n->name : emit_red_kind(n);
+    const char *cls = fold_class(n), *real = emit_real(e), *part = pointer(c, f), *label = emit_value_name(e, f.val);
     if (n->dom == COL) {
         const char *acc = emit_name(e, arena_printf(e->arena, "%s_col", label)), *sh = emit_name(e, arena_printf(e->arena, "%s_cols", label));
         const char *s = emit_name(e, "s");
@@ -253,7 +249,7 @@ static void fold_tile(K *c, Access f, const char *x)
     }
     int at = n->arg[0] * NCLASS + class_of(n);
     if (!c->rowfold[at])
-        row_lanes(c, n, cls, x);
+        row_lanes(c, f, cls, x);
     const char *all = c->rowfold[at];
     Buf *end = c->form == FORM_ROWS ? &c->rowend : &c->finish;
     const char *open = c->form == FORM_ROWS ? "        if (lane == 0)\n" : "#pragma unroll\n    for (int k = 0; k < 8; k++) {\n        const int line = warp + 8 * k;\n        if (lane == 0 && line < rows)\n";
@@ -277,13 +273,13 @@ static void fold_one(K *c, Access f)
     const Stage *s = e->st;
     const Node *n = &e->g->n[f.val];
     Ref r = n->arg[is_global(n) ? s->variant : 0];
-    const char *cls = fold_class(n), *real = emit_real(e), *part = emit_array(&c->e, f.mem, true);
+    const char *cls = fold_class(n), *real = emit_real(e), *part = emit_array(&c->e, f, true);
     if (is_single(s->kind)) {
         buf_printf(&c->finish, "    (%s)[self->id] = %s;\n", part, emit_expr(e, r));
         return;
     }
     if (!e->text[r]) {                              /* several folds may take it */
-        const char *x = emit_expr(e, r), *name = emit_name(e, e->g->n[r].name ? e->g->n[r].name : "fold");
+        const char *x = emit_expr(e, r), *name = emit_name(e, emit_value_name(e, r));
         buf_printf(&c->body, "%sconst %s %s = %s;\n", c->inner, real, name, x);
         e->text[r] = name;
     }
@@ -291,18 +287,18 @@ static void fold_one(K *c, Access f)
         fold_tile(c, f, e->text[r]);
         return;
     }
-    const char *acc = emit_name(e, arena_printf(e->arena, "%s_lanes", n->name ? n->name : emit_red_kind(n)));
+    const char *acc = emit_name(e, arena_printf(e->arena, "%s_lanes", emit_value_name(e, f.val))), *all = emit_name(e, arena_printf(e->arena, "%s_all", acc));
     if (is_list(s->kind)) {
-        const char *sh = emit_name(e, arena_printf(e->arena, "%s_values", n->name ? n->name : emit_red_kind(n)));
+        const char *sh = emit_name(e, arena_printf(e->arena, "%s_values", emit_value_name(e, f.val)));
         buf_printf(&c->buffers, "    __shared__ %s %s[%d];\n    %s %s = %s::first<%s>();\n", real, sh, list_chunk(e->plan, s), real, acc, cls, real);
         buf_printf(&c->body, "%s%s[i - first] = %s;\n", c->inner, sh, e->text[r]);
         buf_printf(&c->rowend, "        %s = optc_lanes<%s, %s>(%s, %s, here);\n", acc, cls, real, acc, sh);
-        buf_printf(&c->finish, "    const %s %s_all = optc_block_tree<%s, %s>(%s, %s);\n    if (threadIdx.x == 0)\n        (%s)[u.unit] = %s_all;\n", real, acc, cls, real, acc, sh, part, acc);
+        buf_printf(&c->finish, "    const %s %s = optc_block_tree<%s, %s>(%s, %s);\n    if (threadIdx.x == 0)\n        (%s)[u.unit] = %s;\n", real, all, cls, real, acc, sh, part, all);
         return;
     }
     buf_printf(&c->buffers, "    %s %s[4];\n    for (int i = 0; i < 4; i++)\n        %s[i] = %s::first<%s>();\n", real, acc, acc, cls, real);
     buf_printf(&c->body, "%s%s[i] = i < left ? %s::with(%s[i], %s) : %s[i];\n", c->inner, acc, cls, acc, e->text[r], acc);
-    buf_printf(&c->finish, "    const %s %s_all = optc_tree<%s, %s>(%s);\n    if (lane == 0)\n        (%s)[u.unit] = %s_all;\n", real, acc, cls, real, acc, part, acc);
+    buf_printf(&c->finish, "    const %s %s = optc_tree<%s, %s>(%s);\n    if (lane == 0)\n        (%s)[u.unit] = %s;\n", real, all, cls, real, acc, part, all);
 }
 
 static void store_one(K *c, Access a)
@@ -311,10 +307,10 @@ static void store_one(K *c, Access a)
     const Mem *m = &e->plan->mem[a.mem];
     const char *v = emit_form(e, type_info[m->type].store, 'x', emit_expr(e, a.val));
     if (is_single(e->st->kind)) {
-        buf_printf(&c->finish, "    (%s)[0] = %s;\n", emit_array(&c->e, a.mem, true), v);
+        buf_printf(&c->finish, "    (%s)[0] = %s;\n", emit_array(&c->e, a, true), v);
         return;
     }
-    const char *ptr = pointer(c, a.mem, a.val);
+    const char *ptr = pointer(c, a);
     if (is_list(e->st->kind)) {
         buf_printf(&c->body, "%s%s[i] = %s;\n", c->inner, ptr, v);
         return;
@@ -341,7 +337,7 @@ static void work(K *c)
         if (emit_inlined(e, r))
             continue;
         cite(c, &e->g->n[r]);
-        const char *x = emit_expr(e, r), *name = emit_name(e, emit_new_name(e, r));
+        const char *x = emit_expr(e, r), *name = emit_name(e, emit_value_name(e, r));
         buf_printf(&c->body, "%sconst %s %s = %s;\n", c->inner, e->g->n[r].ty == BOOL ? "int" : emit_real(e), name, x);
         e->text[r] = name;
     }
@@ -411,7 +407,7 @@ static const char *column_finish(K *c)
 }
 
 /* What a kernel is made of: the stage and where it stands, how it is launched, what it is called. */
-static bool emit_kernel(Buf *out, Arena *a, const Plan *p, StageAt at, const Launch *launch, const char *fn, bool cites)
+static bool emit_kernel(Buf *out, Arena *a, const Plan *p, StageAt at, const Launch *launch, const char *prefix, const char *fn, bool cites)
 {
     const Buf none = {.arena = a};
     const Stage *s = at.stage;
@@ -419,7 +415,7 @@ static bool emit_kernel(Buf *out, Arena *a, const Plan *p, StageAt at, const Lau
            .rowstart = none, .rowend = none, .colstart = none, .colkeep = none, .colend = none, .colturns = none, .fins = none, .wide = none,
            .cites = cites, .form = stage_form(s), .launch = *launch, .vec = launch->v[KNOB_VECTOR]};
     bool step = !strcmp(at.entry->name, "step"), placed = s->kind == S_FLAT && s->uses_rows;
-    emit_begin(&c.e, p, &at.entry->phase[at.phase], s, a, reserved);
+    emit_begin(&c.e, p, &at.entry->phase[at.phase], s, a, prefix, reserved);
     c.e.t_ahead = !step;                        /* t on the device moves when a step begins */
     c.ptr = NEWS(a, const char *, p->nmem + 1);
     c.rowfold = NEWS(a, const char *, (c.e.g->len + 1) * NCLASS);
@@ -442,7 +438,7 @@ static bool emit_kernel(Buf *out, Arena *a, const Plan *p, StageAt at, const Lau
     /* Plain maps reach the memory's limit either way: only what folds or looks up rows and columns is compiled twice. */
     const char *sizes = is_tiled(s->kind) ? "" : placed ? arena_printf(a, " && self->n %% %d == 0 && self->cols %% %d == 0", c.vec, c.vec) : arena_printf(a, " && self->n %% %d == 0", c.vec);
     const char *choose = c.form == FORM_MAP && !placed ? "    walk(aligned);\n" : arena_printf(a, "    if (aligned%s)\n        walk(optc_even());\n    else\n        walk(aligned);\n", sizes);
-    Hole h[] = {{"choose", choose}, {"comment", emit_stage_comment(a, p, s)}, {"fn", fn}, {"tile", emit_tile(s->kind)}, {"mems", arena_printf(a, "%d", p->nmem)}, {"each", each}, {"back", back}, {"end", end},
+    Hole h[] = {{"choose", choose}, {"comment", emit_stage_comment(a, s)}, {"fn", fn}, {"tile", emit_tile(s->kind)}, {"mems", arena_printf(a, "%d", p->nmem)}, {"each", each}, {"back", back}, {"end", end},
                 {"bounds", v[KNOB_BLOCKS] ? arena_printf(a, "%d, %d", v[KNOB_THREADS], v[KNOB_BLOCKS]) : number[KNOB_THREADS]},
                 {"threads", number[KNOB_THREADS]}, {"vector", number[KNOB_VECTOR]}, {"items", number[KNOB_ITEMS]}, {"chunk", arena_printf(a, "%d", list_chunk(p, s))}, {"pieces", arena_printf(a, "%d", (int)pieces)},
                 {"place", placed ? start : ""}, {"ahead", placed ? ahead : ""}, {"guard", guard_text(a, p, at.phase, step ? "" : " + 1.0")}, {"tick", tick},
@@ -473,7 +469,7 @@ static void hash_stage(const Plan *p, int fn, Arena *a, char hex[33])
     StageAt at = plan_at(p, fn);
     Launch l = launch_plain(at.stage);
     Buf b = {.arena = a};
-    emit_kernel(&b, a, p, at, &l, "stage", false);
+    emit_kernel(&b, a, p, at, &l, NULL, "stage", false);
     if (is_tiled(at.stage->kind))
         buf_printf(&b, "%d x %d", at.stage->kind == S_TILE ? OPTC_TILE_ROWS : OPTC_BAND_ROWS, at.stage->kind == S_TILE ? OPTC_TILE_COLS : OPTC_BAND_COLS);
     char *code = arena_strdup(a, buf_text(&b)), *to = code;          /* comments and blanks are no code */
@@ -532,12 +528,13 @@ bool emit_cuda_stages(const Gen *g, const EmitOptions *o, Arena *a, Buf *code)
 {
     const Plan *p = g->plan;
     bool ok = true;
+    emit_array_numbers(code, p, o);
     for (int f = 0; f < p->nfn; f++) {
         StageAt at = plan_at(p, f);
-        if (!at.stage || (o->only && at.stage != o->only) || (o->nparts > 1 && emit_cuda_part_of(p, f, o->nparts) != o->part))
+        if (!emit_takes(p, o, f))
             continue;
         Launch l = o->launch ? o->launch[f] : launch_model(p, at.stage, 0);
-        ok = ok && emit_kernel(code, a, p, at, &l, emit_prefixed(a, o->prefix, p, at.entry->name, at.phase, at.stage), o->cite);
+        ok = ok && emit_kernel(code, a, p, at, &l, o->prefix, emit_prefixed(a, o->prefix, p, at.entry->name, at.phase, at.stage), o->cite);
     }
     return ok;
 }
@@ -546,11 +543,10 @@ bool emit_cuda_file(Buf *out, Arena *a, const char *title, const char *about, co
 {
     Buf shared = {.arena = a};
     char hex[33];
-    emit_shared_math(&shared, code);
-    buf_puts(&shared, template_text("shape.h"));
-    buf_puts(&shared, template_text("cuda.h"));
+    static const char *const files[] = {"abi.h", "math.h", "math_f32.h", "math_f64.h", "random.h", "types.h", "shape.h", "cuda.h", NULL};
+    prelude_put(&shared, a, files, "cuda", code);
     hash_hex(hash128(code, strlen(code)), hex);
-    Hole h[] = {{"title", emit_plain(a, title)}, {"about", about}, {"command", emit_plain(a, command)}, {"hash", hex}, {"name", name}, {"abi", template_text("abi.h")},
+    Hole h[] = {{"title", emit_plain(a, title)}, {"about", about}, {"command", emit_plain(a, command)}, {"hash", hex}, {"name", name},
                 {"math", buf_text(&shared)}, {"stages", code}};
     return template_fill(out, "stage_cuda.txt", "file", h, sizeof h / sizeof *h);
 }

@@ -5,7 +5,7 @@
 #include <string.h>
 
 const OpInfo op_info[NOPS] = {
-#define OP(ID, name, arity, kind, form, ev, ulp, cost) {name, arity, K_##kind, form, ulp, cost},
+#define OP(ID, name, arity, kind, form, binds, said, ev, ulp, cost) {name, arity, K_##kind, form, binds, said, ulp, cost},
 #include "ops.def"
 };
 const TypeInfo type_info[NTYPES] = {
@@ -255,7 +255,7 @@ double op_eval(Op op, double a, double b, double c)
 {
     switch (op) {
 #define LEAF_OP(ID, name)
-#define OP(ID, name, arity, kind, form, ev, ulp, cost) case OP_##ID: return ev;
+#define OP(ID, name, arity, kind, form, binds, said, ev, ulp, cost) case OP_##ID: return ev;
 #include "ops.def"
     default: return NAN;
     }

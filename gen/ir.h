@@ -18,7 +18,7 @@ typedef enum {
     NOPS
 } Op;
 
-typedef struct { const char *name; int arity; OpKind kind; const char *form; double ulp; int cost; } OpInfo;
+typedef struct { const char *name; int arity; OpKind kind; const char *form; int binds; const char *said; double ulp; int cost; } OpInfo;
 typedef struct { const char *name; int bytes; const char *c, *load, *store; Type compute; } TypeInfo;
 extern const OpInfo op_info[NOPS];
 extern const TypeInfo type_info[NTYPES];

@@ -164,6 +164,11 @@ static const char *stored_as(Arena *a, Type t, const char *x)
 }
 
 /* ---- pasted sources ---- */
+static const char *const pasted_types[] = {"templates/domains.h", "templates/counts.h", "gen/variants.h", "gen/program.h", "templates/near.h", "templates/hash.h", "templates/float_mode.h",
+    "templates/driver.h", "runtime/core/core.h", "runtime/core/gpu.h", NULL};
+static const char *const pasted_code[] = {"runtime/core/message.c", "runtime/core/driver.c", "runtime/core/state.c", "runtime/core/layout.c", "runtime/core/bind.c", "runtime/core/step.c",
+    "runtime/core/rule.c", "runtime/core/engine.c", "runtime/core/cpu.c", "runtime/core/gpu.c", "runtime/core/gpu_bind.c", "runtime/core/gpu_run.c", NULL};
+
 static const char *source_text(const char *path)
 {
     for (const Embedded *e = embedded_core; e->name; e++)
@@ -271,10 +276,15 @@ static bool fill_stages(Pack *p, Buf *out, const Hole *common, int ncommon)
         ok = emit_c_stages(p->rule[i].gen, &o, a, &code, &tables);
         buf_puts(&tables, " };\n");
     }
-    /* Values of every type are read and written by the runtime: their conversions are always there. */
-    buf_puts(&code, "/* optc_from_ optc_to_ */\n");
-    emit_c_shared(&shared, buf_text(&code));
-    Hole h[24] = {{"abi", template_text("abi.h")}, {"math", buf_text(&shared)}, {"stages", buf_text(&code)}, {"tables", buf_text(&tables)}};
+    Buf all = {.arena = a};                    /* the runtime stands on the same pieces as the stages */
+    buf_puts(&all, buf_text(&code));
+    for (const char *const *path = pasted_types; *path; path++)
+        buf_puts(&all, source_text(*path));
+    for (const char *const *path = pasted_code; *path; path++)
+        buf_puts(&all, source_text(*path));
+    buf_puts(&all, source_text("gen/types.def"));
+    emit_c_shared(&shared, buf_text(&all));
+    Hole h[24] = {{"abi", emit_c_abi(a)}, {"math", buf_text(&shared)}, {"stages", buf_text(&code)}, {"tables", buf_text(&tables)}};
     memcpy(h + 4, common, sizeof *h * (size_t)ncommon);
     return ok && template_fill(out, "package_stages.txt", "stages", h, 4 + ncommon);
 }
@@ -306,16 +316,12 @@ static bool fill_tables(Pack *p, Buf *out)
 
 static bool fill_source(Pack *p, Buf *out, const Hole *common, int n)
 {
-    static const char *const types[] = {"templates/domains.h", "templates/counts.h", "gen/variants.h", "gen/program.h", "templates/near.h", "templates/hash.h", "templates/float_mode.h",
-                                        "templates/driver.h", "runtime/core/core.h", "runtime/core/gpu.h", NULL};
-    static const char *const code[] = {"runtime/core/message.c", "runtime/core/driver.c", "runtime/core/state.c", "runtime/core/layout.c", "runtime/core/bind.c", "runtime/core/step.c",
-                                       "runtime/core/rule.c", "runtime/core/engine.c", "runtime/core/cpu.c", "runtime/core/gpu.c", "runtime/core/gpu_bind.c", "runtime/core/gpu_run.c", NULL};
     const char *header = arena_printf(&p->arena, "%s OPTC_NO_CUDA OPTC_NO_GRAPHS ", public_header(p));        /* and what the environment has */
     Buf words = {.arena = &p->arena}, host = {.arena = &p->arena};
     put_words(&words, p->fatbin, p->fatbin_size);
     Hole fatbin[] = {{"words", buf_text(&words)}, {"p", p->name}};
-    if (!fill_stages(p, out, common, n) || !template_fill(out, "package_host.txt", "head", common, n) || !paste_all(p, out, header, types) || !template_fill(out, "package_host.txt", "types", common, n) ||
-        !fill_tables(p, out) || !paste_all(p, out, header, code) || !template_fill(&host, "package_host.txt", "host", common, n))
+    if (!fill_stages(p, out, common, n) || !template_fill(out, "package_host.txt", "head", common, n) || !paste_all(p, out, header, pasted_types) || !template_fill(out, "package_host.txt", "types", common, n) ||
+        !fill_tables(p, out) || !paste_all(p, out, header, pasted_code) || !template_fill(&host, "package_host.txt", "host", common, n))
         return false;
     put_renamed(p, out, header, buf_text(&host), strlen(buf_text(&host)));
     return template_fill(out, "package_files.txt", "fatbin", fatbin, 2);
@@ -344,8 +350,12 @@ static bool fill_example(Pack *p, Buf *out, const Hole *common, int n)
             buf_printf(&inputs, "    check(%s_set_scalar(b, -1, \"%s\", 1));\n", p->name, r->input[i].name);
         else
             buf_printf(&inputs, "    for (int k = 0; k < 2; k++)\n        check(%s_set_input(b, k, \"%s\", room(gpu, (size_t)count[k] * sizeof(double)), 0));\n", p->name, r->input[i].name);
-    const char *text = small ? arena_printf(&p->arena, "#define OPTC_FN static inline __attribute__((unused))\n%s%s\n", template_text("math.h"), template_text("types.h")) : "";
-    Hole h[24] = {{"rule", p->rule[0].id}, {"small", text}, {"ctype", type_info[pl->p].c}, {"type", type_info[pl->p].name}, {"load", formed(&p->arena, type_info[pl->p].load, "x")},
+    Buf text = {.arena = &p->arena};
+    if (small) {
+        buf_puts(&text, "#define OPTC_FN static inline __attribute__((unused))\n\n");
+        emit_c_shared(&text, arena_printf(&p->arena, "%s %s %s", type_info[pl->p].load, type_info[pl->p].store, type_info[pl->g].store));
+    }
+    Hole h[24] = {{"rule", p->rule[0].id}, {"small", buf_text(&text)}, {"ctype", type_info[pl->p].c}, {"type", type_info[pl->p].name}, {"load", formed(&p->arena, type_info[pl->p].load, "x")},
                   {"store", stored_as(&p->arena, pl->p, "x")}, {"gtype", type_info[pl->g].c}, {"gstore", stored_as(&p->arena, pl->g, "x")}, {"inputs", buf_text(&inputs)}};
     memcpy(h + 9, common, sizeof *h * (size_t)n);
     return template_fill(out, "package_files.txt", "example", h, 9 + n);

@@ -2,6 +2,8 @@
  * this file owns the memory numbers and plans one phase after the other, place.c and its neighbours do it. */
 #include "planner.h"
 
+#include "names.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -34,7 +36,7 @@ static int pool_take(Pools *ps, Plan *pl, Mem m)
     if (q->nfree)
         return q->free[--q->nfree];
     m.sym = pl->nmem;
-    m.name = arena_printf(pl->arena, "%s%d", m.kind == MEM_PART ? "part" : "tmp", pl->nmem);
+    m.name = "";                               /* what it is called follows from what it holds: names.c */
     PUSH(pl->arena, pl->mem, pl->nmem, pl->mem_cap) = m;
     PUSH(ps->arena, q->all, q->n, q->cap) = pl->nmem - 1;
     return pl->nmem - 1;
@@ -251,6 +253,7 @@ Plan *plan_make(Arena *a, Rule *r, const Phases *phases, Type p, Type g, Type st
     }
     arena_scratch(a, plan_all, pl);
     number_stages(pl);
+    plan_name(pl);
     return pl;
 }
 

@@ -43,7 +43,7 @@ typedef struct Mem {
     const char *name;
 } Mem;
 
-typedef struct { Ref val; int mem; } Access;
+typedef struct { Ref val; int mem; const char *name; } Access;        /* name: what the array is called where it holds this value (names.c) */
 
 typedef struct Stage {
     StageKind kind;

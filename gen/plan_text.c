@@ -1,16 +1,12 @@
 /* The plan as text: what `optc explain` and `optc dump` show. */
-#include "emit.h"
 #include "gen.h"
 
 #include <string.h>
 
-static void put_names(Buf *b, const Plan *p, const Graph *g, const Access *v, int n, const char *what)
+static void put_names(Buf *b, const Access *v, int n, const char *what)
 {
-    for (int i = 0; i < n; i++) {
-        const Mem *m = &p->mem[v[i].mem];
-        const char *label = m->kind == MEM_TEMP || m->kind == MEM_PART ? node_label(p, g, v[i].val) : m->name;
-        buf_printf(b, "%s%s", i ? " " : what, label ? label : m->name);
-    }
+    for (int i = 0; i < n; i++)
+        buf_printf(b, "%s%s", i ? " " : what, v[i].name);
 }
 
 static const char *per(const Stage *s)
@@ -19,14 +15,14 @@ static const char *per(const Stage *s)
     return w[s->kind];
 }
 
-static void put_stage(Buf *b, const Plan *p, const Phase *ph, const Stage *s, int i)
+static void put_stage(Buf *b, const Plan *p, const Stage *s, int i)
 {
     buf_printf(b, "  %2d %-6s %-6s", i, stage_name[s->kind], p->rule->nvariant > 1 && s->kind != S_GROUP ? p->rule->variant[s->variant].name : "");
     buf_printf(b, " %3d B read %3d B written %4d ops per %s", s->bytes_read, s->bytes_written, s->cost, per(s));
-    put_names(b, p, ph->g, s->load, s->nload, "\n      reads    ");
-    put_names(b, p, ph->g, s->fin, s->nfin, "\n      finishes ");
-    put_names(b, p, ph->g, s->fold, s->nfold, "\n      folds    ");
-    put_names(b, p, ph->g, s->store, s->nstore, "\n      writes   ");
+    put_names(b, s->load, s->nload, "\n      reads    ");
+    put_names(b, s->fin, s->nfin, "\n      finishes ");
+    put_names(b, s->fold, s->nfold, "\n      folds    ");
+    put_names(b, s->store, s->nstore, "\n      writes   ");
     buf_puts(b, "\n");
 }
 
@@ -62,7 +58,7 @@ void plan_print(Buf *b, const Plan *p, bool terse)
             if (ph->cheaper)
                 buf_printf(b, "  planned with a cheaper search: over %lld steps of work\n", (long long)p->limits->work);
             for (int i = 0; i < ph->nstage && !terse; i++)
-                put_stage(b, p, ph, &ph->stage[i], i);
+                put_stage(b, p, &ph->stage[i], i);
         }
     for (int v = 0; v < r->nvariant; v++) {
         buf_printf(b, r->nvariant > 1 ? "state of %s:" : "state:", variant_tensors(&r->variant[v]));

@@ -1,5 +1,6 @@
 /* What every generated CUDA program starts with: what a launch hands over, loads and stores of four values, and reductions in the one
  * order that templates/folds.h keeps on the CPU. */
+
 struct optc_unit { int tensor, unit; };         /* a unit of work: which tensor, which of its units */
 
 struct optc_launch {
@@ -12,7 +13,9 @@ struct optc_launch {
 };
 
 OPTC_FN long long optc_up(long long a, long long b) { return (a + b - 1) / b; }
+
 OPTC_FN int optc_least(long long a, int b) { return a < b ? (a < 0 ? 0 : (int)a) : b; }
+
 OPTC_FN long long optc_div(long long a, long long b)           /* a, b >= 0; nearly always within 32 bits */
 {
     return (unsigned long long)(a | b) >> 32 ? a / b : (long long)((unsigned)a / (unsigned)b);
@@ -83,8 +86,12 @@ struct optc_even { };
 template <typename W> struct optc_is_even { static const bool value = false; };
 template <> struct optc_is_even<optc_even> { static const bool value = true; };
 template <> struct optc_is_even<const optc_even> { static const bool value = true; };
+
 template <typename W> constexpr int optc_steps(int n) { return optc_is_even<W>::value ? n : 1; }
+
 template <int V> OPTC_FN int optc_left(bool, long long n) { return optc_least(n, V); }
+
+//@ if optc_even
 template <int V> OPTC_FN int optc_left(optc_even, long long n) { return n > 0 ? V : 0; }
 
 /* As if x were new here: what follows from it for each of eight rows is computed when it is wanted, not once for all strips of a tile, to wait in registers. */
@@ -109,6 +116,7 @@ template <int V> OPTC_FN int optc_sure(optc_even, int) { return V; }
 template <int V> OPTC_FN long long optc_inside(bool, long long col, long long) { return col; }
 template <int V> OPTC_FN long long optc_inside(optc_even, long long col, long long cols) { return col < cols ? col : cols - V; }
 
+//@ if optc_even
 template <int H, int V, typename T> OPTC_FN void optc_get(T (&v)[V], const T *p, int left, optc_even)
 {
     typedef typename optc_word<sizeof(T) * V>::type word;
@@ -121,6 +129,7 @@ template <int H, int V, typename T> OPTC_FN void optc_get(T (&v)[V], const T *p,
         v[i] = left ? x.t[i] : T(0);
 }
 
+//@ if optc_even
 template <int H, int V, typename T> OPTC_FN void optc_put(T *p, const T (&v)[V], int left, optc_even)
 {
     typedef typename optc_word<sizeof(T) * V>::type word;
@@ -227,11 +236,13 @@ struct optc_sum {
     template <typename T> static OPTC_FN_MEMBER T first() { return T(0); }
     template <typename T> static OPTC_FN_MEMBER T with(T a, T b) { return a + b; }
 };
+
 struct optc_maxi {
     template <typename T> static OPTC_FN_MEMBER T first() { return T(-OPTC_INF); }
     static OPTC_FN_MEMBER float with(float a, float b) { return optc_maxf(a, b); }
     static OPTC_FN_MEMBER double with(double a, double b) { return optc_max(a, b); }
 };
+
 struct optc_mini {
     template <typename T> static OPTC_FN_MEMBER T first() { return T(OPTC_INF); }
     static OPTC_FN_MEMBER float with(float a, float b) { return optc_minf(a, b); }

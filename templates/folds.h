@@ -2,7 +2,8 @@
  * values l, l + LANES, … in order, then halves fold together. A lane that takes no value holds the identity, which changes
  * nothing, so a segment shorter than the lanes may start its tree lower (optc_width).
  *
- * OPTC_FOLDS(T, s, k, first, with, dwith) makes the set for type T (suffix s) and kind k (sum, max, min). */
+ * OPTC_FOLDS, OPTC_COLS and OPTC_ENDS(T, s, k, first, with, dwith) make the functions for type T (suffix s) and kind k (sum, max, min). */
+
 #define OPTC_ADD(a, b) ((a) + (b))
 
 OPTC_FN int optc_width(int n)                       /* lanes in use when n values are folded, as a power of two */
@@ -48,7 +49,10 @@ OPTC_FN int optc_width(int n)                       /* lanes in use when n value
         optc_start_##k##s(acc, w);                                                                                     \
         optc_lanes_##k##s(acc, x, n);                                                                                  \
         return optc_tree_##k##s(acc, w);                                                                               \
-    }                                                                                                                  \
+    }
+
+/* Columns of a tile, side by side. */
+#define OPTC_COLS(T, s, k, first, with, dwith)                                                                         \
     OPTC_CALLED void optc_cols_##k##s(T *restrict acc, const T *restrict x, int n)                                     \
     {                                                                                                                  \
         for (int i = 0; i < n; i++)                                                                                    \
@@ -61,7 +65,10 @@ OPTC_FN int optc_width(int n)                       /* lanes in use when n value
                 optc_cols_##k##s(acc + r * OPTC_TILE_COLS, acc + (r + h) * OPTC_TILE_COLS, n);                         \
         for (int i = 0; i < n; i++)                                                                                    \
             out[i] = acc[i];                                                                                           \
-    }                                                                                                                  \
+    }
+
+/* Partials to results, in f64: a list of them, the tiles of each row, the tiles of each column. */
+#define OPTC_ENDS(T, s, k, first, with, dwith)                                                                         \
     OPTC_CALLED double optc_finish_##k##s(const T *x, long long n)      /* a list of partials, in f64 */               \
     {                                                                                                                  \
         double acc[OPTC_LANES];                                                                                        \
@@ -108,9 +115,56 @@ OPTC_FN int optc_width(int n)                       /* lanes in use when n value
         }                                                                                                              \
     }
 
+//@ = optc_start_sumf optc_lanes_sumf optc_tree_sumf optc_fold_sumf
 OPTC_FOLDS(float, f, sum, 0.0, OPTC_ADD, OPTC_ADD)
+
+//@ = optc_cols_sumf optc_cols_end_sumf
+OPTC_COLS(float, f, sum, 0.0, OPTC_ADD, OPTC_ADD)
+
+//@ = optc_finish_sumf optc_rows_sumf optc_columns_sumf
+OPTC_ENDS(float, f, sum, 0.0, OPTC_ADD, OPTC_ADD)
+
+//@ = optc_start_maxf optc_lanes_maxf optc_tree_maxf optc_fold_maxf
 OPTC_FOLDS(float, f, max, -OPTC_INF, optc_maxf, optc_max)
+
+//@ = optc_cols_maxf optc_cols_end_maxf
+OPTC_COLS(float, f, max, -OPTC_INF, optc_maxf, optc_max)
+
+//@ = optc_finish_maxf optc_rows_maxf optc_columns_maxf
+OPTC_ENDS(float, f, max, -OPTC_INF, optc_maxf, optc_max)
+
+//@ = optc_start_minf optc_lanes_minf optc_tree_minf optc_fold_minf
 OPTC_FOLDS(float, f, min, OPTC_INF, optc_minf, optc_min)
+
+//@ = optc_cols_minf optc_cols_end_minf
+OPTC_COLS(float, f, min, OPTC_INF, optc_minf, optc_min)
+
+//@ = optc_finish_minf optc_rows_minf optc_columns_minf
+OPTC_ENDS(float, f, min, OPTC_INF, optc_minf, optc_min)
+
+//@ = optc_start_sum optc_lanes_sum optc_tree_sum optc_fold_sum
 OPTC_FOLDS(double, , sum, 0.0, OPTC_ADD, OPTC_ADD)
+
+//@ = optc_cols_sum optc_cols_end_sum
+OPTC_COLS(double, , sum, 0.0, OPTC_ADD, OPTC_ADD)
+
+//@ = optc_finish_sum optc_rows_sum optc_columns_sum
+OPTC_ENDS(double, , sum, 0.0, OPTC_ADD, OPTC_ADD)
+
+//@ = optc_start_max optc_lanes_max optc_tree_max optc_fold_max
 OPTC_FOLDS(double, , max, -OPTC_INF, optc_max, optc_max)
+
+//@ = optc_cols_max optc_cols_end_max
+OPTC_COLS(double, , max, -OPTC_INF, optc_max, optc_max)
+
+//@ = optc_finish_max optc_rows_max optc_columns_max
+OPTC_ENDS(double, , max, -OPTC_INF, optc_max, optc_max)
+
+//@ = optc_start_min optc_lanes_min optc_tree_min optc_fold_min
 OPTC_FOLDS(double, , min, OPTC_INF, optc_min, optc_min)
+
+//@ = optc_cols_min optc_cols_end_min
+OPTC_COLS(double, , min, OPTC_INF, optc_min, optc_min)
+
+//@ = optc_finish_min optc_rows_min optc_columns_min
+OPTC_ENDS(double, , min, OPTC_INF, optc_min, optc_min)

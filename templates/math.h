@@ -1,6 +1,6 @@
 /* math.h: what generated C and generated CUDA share, first part.
 
-   Pasted verbatim into both sides, in the order math.h, math_f32.h, math_f64.h, random.h; a program without f64 work
+   Pasted into both sides piece by piece, as called for (gen/prelude.c), in the order math.h, math_f32.h, math_f64.h, random.h; a program without f64 work
    may leave math_f64.h out, and with it random.h. The pasting side defines OPTC_FN before: in C
    `static inline __attribute__((always_inline, unused))` (plain `static inline` is right as well, but gcc then leaves
    the larger functions out of line, and a loop around a call is not vectorised); in CUDA
@@ -15,17 +15,31 @@
    because processors disagree on the payload of a NaN they make. Functions that only choose (min, max, sign, rint,
    floor, ceil) return the operand itself, payload and all. */
 
+//@ none
 #if defined(__CUDACC__) || defined(__CUDACC_RTC__)
 
+//@ cuda
 OPTC_FN unsigned optc_bitsf(float x) { return (unsigned)__float_as_int(x); }
+
+//@ cuda
 OPTC_FN float optc_frombitsf(unsigned u) { return __int_as_float((int)u); }
+
+//@ cuda
 OPTC_FN unsigned long long optc_bits(double x) { return (unsigned long long)__double_as_longlong(x); }
+
+//@ cuda
 OPTC_FN double optc_frombits(unsigned long long u) { return __longlong_as_double((long long)u); }
+
+//@ cuda
 OPTC_FN float optc_sqrtf(float x) { return __fsqrt_rn(x); }
+
+//@ cuda
 OPTC_FN double optc_sqrt(double x) { return __dsqrt_rn(x); }
 
+//@ none
 #else
 
+//@ c
 OPTC_FN unsigned optc_bitsf(float x)
 {
     union { float f; unsigned u; } v;
@@ -33,6 +47,7 @@ OPTC_FN unsigned optc_bitsf(float x)
     return v.u;
 }
 
+//@ c
 OPTC_FN float optc_frombitsf(unsigned u)
 {
     union { float f; unsigned u; } v;
@@ -40,6 +55,7 @@ OPTC_FN float optc_frombitsf(unsigned u)
     return v.f;
 }
 
+//@ c
 OPTC_FN unsigned long long optc_bits(double x)
 {
     union { double f; unsigned long long u; } v;
@@ -47,6 +63,7 @@ OPTC_FN unsigned long long optc_bits(double x)
     return v.u;
 }
 
+//@ c
 OPTC_FN double optc_frombits(unsigned long long u)
 {
     union { double f; unsigned long long u; } v;
@@ -54,11 +71,14 @@ OPTC_FN double optc_frombits(unsigned long long u)
     return v.f;
 }
 
+//@ c
 OPTC_FN float optc_sqrtf(float x) { return __builtin_sqrtf(x); }
 OPTC_FN double optc_sqrt(double x) { return __builtin_sqrt(x); }
 
+//@ none
 #endif
 
+//@ lines
 #define OPTC_INFF optc_frombitsf(0x7f800000u)
 #define OPTC_NANF optc_frombitsf(0x7fc00000u)
 #define OPTC_INF optc_frombits(0x7ff0000000000000ull)

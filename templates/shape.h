@@ -1,4 +1,6 @@
 /* The fixed sizes that give every reduction its shape, on every target: gen/plan.h explains them. */
+
+//@ lines
 #define OPTC_SEG 4096
 #define OPTC_LANES 128
 #define OPTC_TILE_ROWS 64

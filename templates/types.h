@@ -1,5 +1,6 @@
 /* Storage types that are not computed in. Conversions to f32 are exact; from f32 they round to nearest, ties to even, and every
  * NaN becomes 0x7fff (bf16) or 0x7fff (f16), as the GPU's own conversion instructions do. */
+
 OPTC_FN float optc_from_bf16(unsigned short x) { return optc_frombitsf((unsigned)x << 16); }
 
 OPTC_FN unsigned short optc_to_bf16(float x)

@@ -148,6 +148,52 @@ START_TEST(side_by_side)
 }
 END_TEST
 
+/* No value or array has a number for a name, and the plan's text has the same names. */
+START_TEST(names_a_person_gives)
+{
+    Gen g = {0};
+    open_rule(&g, rules[_i / 2].spec, rules[_i / 2].with);
+    char *text = gen_emit(&g, &(EmitOptions){.target = targets[_i % 2]}, &g.diag);
+    Buf plan = {0};
+    plan_print(&plan, g.plan, false);
+    ck_assert(text && plan.s);
+    for (const char *s = strstr(text, "---- the stages"); *s; s++) {
+        bool begins = !(s[-1] == '_' || (s[-1] >= 'a' && s[-1] <= 'z') || (s[-1] >= '0' && s[-1] <= '9'));
+        if (begins && ((s[0] == 'x' && s[1] >= '0' && s[1] <= '9') || (!strncmp(s, "tmp", 3) && s[3] >= '0' && s[3] <= '9') || !strncmp(s, "mem[", 4)))
+            ck_assert_msg(!strncmp(s, "mem[at_", 7), "%.60s", s);
+    }
+    for (int f = 0; f < g.plan->nfn; f++) {
+        const Stage *s = plan_at(g.plan, f).stage;
+        for (int i = 0; s && i < s->nload + s->nstore + s->nfold; i++) {
+            const Access *a = i < s->nload ? &s->load[i] : i < s->nload + s->nstore ? &s->store[i - s->nload] : &s->fold[i - s->nload - s->nstore];
+            ck_assert_msg(strlen(a->name) <= LONGEST_NAME + 4 && strstr(plan.s, a->name), "%s", a->name);
+        }
+    }
+    buf_free(&plan);
+    free(text);
+    gen_free(&g);
+}
+END_TEST
+
+/* What a rule does not call is not in its file: adamw's took 594 lines of CUDA before its first stage. */
+START_TEST(only_what_is_called)
+{
+    static const char *const foreign[] = {"optc_expf", "optc_uniform", "optc_from_bf16", "optc_tree", "OPTC_FOLDS", "optc_fold_rows", "OPTC_TILE_ROWS", "optc_even", "//@"};
+    Gen g = {0};
+    open_rule(&g, "adamw", NULL);
+    char *text = gen_emit(&g, &(EmitOptions){.target = targets[_i]}, &g.diag);
+    ck_assert(text != NULL);
+    int lines = 0;
+    for (const char *s = text, *end = strstr(text, "---- the stages"); s < end; s++)
+        lines += *s == '\n';
+    ck_assert_int_lt(lines, 170);
+    for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++)
+        ck_assert_msg(!strstr(text, foreign[i]), "%s is of no use to adamw", foreign[i]);
+    free(text);
+    gen_free(&g);
+}
+END_TEST
+
 Suite *emit_suite(void)
 {
     Suite *s = suite_create("emit");
@@ -155,6 +201,8 @@ Suite *emit_suite(void)
     tcase_add_loop_test(t, leaves_nothing, 0, 6);
     tcase_add_loop_test(t, memory_ends, 0, 6);
     tcase_add_test(t, keys_fail);
+    tcase_add_loop_test(t, names_a_person_gives, 0, 6);
+    tcase_add_loop_test(t, only_what_is_called, 0, 2);
     tcase_add_test(t, side_by_side);
     suite_add_tcase(s, t);
     return s;

@@ -1,5 +1,16 @@
 /* ---- the stages of adafactor ---- */
-/* Once a group: writes tmp6 tmp7. 0 + 16 bytes. */
+/* Arrays by number. */
+enum {
+    at_p = 0, at_g = 1, at_c = 2, at_r = 4, at_v = 5, at_rate = 6, at_w = 7, at_sum_p_squared = 8,
+    at_sum_p_squared_2 = 9, at_sum_u_squared = 9, at_rowsum_sq = 10, at_colsum_sq = 11,
+    at_max_one_sqrt_mean_square_over_clip_threshold = 12, at_slice_sum_r_new = 13,
+    at_one_over_sqrt_c_new = 14, at_slice_mean_r_new = 15, at_one_over_sqrt_r_new_over_slice_mean_r_new = 16,
+    at_sum_u_squared_2 = 17, at_rate_times_weight_decay = 18,
+    at_rate_over_max_one_sqrt_mean_over_clip_threshold = 19,
+    at_rate_over_max_one_sqrt_mean_over_clip_threshold_2 = 20
+};
+
+/* Once a group: writes rate w. 0 + 16 bytes. */
 static void step_0_group(const optc_view *self, long long unit)
 {
     (void)unit;
@@ -8,31 +19,31 @@ static void step_0_group(const optc_view *self, long long unit)
     const double decay = self->hyper[3];
     const double rate = optc_min(lr, 1.0 / sqrt(t));
     const double w = optc_pow(t, -decay);
-    ((double *)self->mem[6])[0] = rate;
-    ((double *)self->mem[7])[0] = w;
+    ((double *)self->mem[at_rate])[0] = rate;
+    ((double *)self->mem[at_w])[0] = w;
 }
 
-/* One pass over the elements: reads p g v tmp7; writes v; folds into part8 part9. 12 + 4 bytes. */
+/* One pass over the elements: reads p g v w; writes v; folds into sum_p_squared sum_u_squared. 12 + 4 bytes. */
 static void step_1_map(const optc_view *self, long long unit)
 {
     const long long start = unit * OPTC_SEG;
     const int count = optc_least(self->n - start, OPTC_SEG);
     const float eps1 = (float)self->hyper[4];
-    const float w = (float)((const double *)self->mem[7])[0];
-    float fold_buf[OPTC_CHUNK];
-    float sum_lanes[OPTC_LANES];
-    optc_start_sumf(sum_lanes, OPTC_LANES);
-    float fold_buf_2[OPTC_CHUNK];
-    float sum_lanes_2[OPTC_LANES];
-    optc_start_sumf(sum_lanes_2, OPTC_LANES);
+    const float w = (float)((const double *)self->mem[at_w])[0];
+    float p_squared_buf[OPTC_CHUNK];
+    float sum_p_squared_lanes[OPTC_LANES];
+    optc_start_sumf(sum_p_squared_lanes, OPTC_LANES);
+    float u_squared_buf[OPTC_CHUNK];
+    float sum_u_squared_lanes[OPTC_LANES];
+    optc_start_sumf(sum_u_squared_lanes, OPTC_LANES);
     for (int from = 0; from < count; from += OPTC_CHUNK) {
         const long long offset = start + from;
         const int len = optc_least(count - from, OPTC_CHUNK);
-        const float *restrict p = (const float *)self->mem[0] + offset;
+        const float *restrict p = (const float *)self->mem[at_p] + offset;
         optc_fetch(p + 2 * len, sizeof *p);
-        const float *restrict g = (const float *)self->mem[1] + offset;
+        const float *restrict g = (const float *)self->mem[at_g] + offset;
         optc_fetch(g + 2 * len, sizeof *g);
-        float *restrict v = (float *)self->mem[5] + offset;
+        float *restrict v = (float *)self->mem[at_v] + offset;
         optc_fetch(v + 2 * len, sizeof *v);
         for (int i = 0; i < len; i++) {
             const float p_i = p[i];
@@ -41,18 +52,18 @@ static void step_1_map(const optc_view *self, long long unit)
             const float sq = g_i * g_i + eps1;
             const float v_new = v_i + w * (sq - v_i);
             const float u = g_i / sqrtf(v_new);
-            fold_buf[i] = p_i * p_i;
-            fold_buf_2[i] = u * u;
+            p_squared_buf[i] = p_i * p_i;
+            u_squared_buf[i] = u * u;
             v[i] = v_new;
         }
-        optc_lanes_sumf(sum_lanes, fold_buf, len);
-        optc_lanes_sumf(sum_lanes_2, fold_buf_2, len);
+        optc_lanes_sumf(sum_p_squared_lanes, p_squared_buf, len);
+        optc_lanes_sumf(sum_u_squared_lanes, u_squared_buf, len);
     }
-    ((float *)self->mem[8])[unit] = optc_tree_sumf(sum_lanes, OPTC_LANES);
-    ((float *)self->mem[9])[unit] = optc_tree_sumf(sum_lanes_2, OPTC_LANES);
+    ((float *)self->mem[at_sum_p_squared])[unit] = optc_tree_sumf(sum_p_squared_lanes, OPTC_LANES);
+    ((float *)self->mem[at_sum_u_squared])[unit] = optc_tree_sumf(sum_u_squared_lanes, OPTC_LANES);
 }
 
-/* One pass over tiles of each matrix: reads g; folds into part10 part11. 4 + 0 bytes. */
+/* One pass over tiles of each matrix: reads g; folds into rowsum_sq colsum_sq. 4 + 0 bytes. */
 static void step_2_tile_matrix(const optc_view *self, long long unit)
 {
     const long long segs = optc_up(self->cols, OPTC_TILE_COLS), blocks = optc_up(self->rows, OPTC_TILE_ROWS);
@@ -61,165 +72,167 @@ static void step_2_tile_matrix(const optc_view *self, long long unit)
     const int width = optc_width(count);
     const float eps1 = (float)self->hyper[4];
     float sq_buf[OPTC_CHUNK];
-    float sum_lanes[OPTC_LANES];
-    float sum_cols[OPTC_ROW_LANES * OPTC_TILE_COLS];
+    float rowsum_sq_lanes[OPTC_LANES];
+    float colsum_sq_cols[OPTC_ROW_LANES * OPTC_TILE_COLS];
     for (int l = 0; l < OPTC_ROW_LANES; l++)
-        optc_start_sumf(sum_cols + l * OPTC_TILE_COLS, count);
+        optc_start_sumf(colsum_sq_cols + l * OPTC_TILE_COLS, count);
     for (int line = 0; line < rows; line++) {
         const long long row = slice * self->rows + block * OPTC_TILE_ROWS + line;
-        optc_start_sumf(sum_lanes, width);
+        optc_start_sumf(rowsum_sq_lanes, width);
         for (int from = 0; from < count; from += OPTC_CHUNK) {
             const long long col = start + from, offset = row * self->cols + col;
             const int len = optc_least(count - from, OPTC_CHUNK);
-            const float *restrict g = (const float *)self->mem[1] + offset;
+            const float *restrict g = (const float *)self->mem[at_g] + offset;
             optc_fetch(g + (from + 2 * len < count ? 2 * len : self->cols - count + 2 * len), sizeof *g);
             for (int i = 0; i < len; i++) {
                 const float g_i = g[i];
                 const float sq = g_i * g_i + eps1;
                 sq_buf[i] = sq;
             }
-            optc_lanes_sumf(sum_lanes, sq_buf, len);
-            optc_cols_sumf(sum_cols + line % OPTC_ROW_LANES * OPTC_TILE_COLS + from, sq_buf, len);
+            optc_lanes_sumf(rowsum_sq_lanes, sq_buf, len);
+            optc_cols_sumf(colsum_sq_cols + line % OPTC_ROW_LANES * OPTC_TILE_COLS + from, sq_buf, len);
         }
-        ((float *)self->mem[10])[row * segs + seg] = optc_tree_sumf(sum_lanes, width);
+        ((float *)self->mem[at_rowsum_sq])[row * segs + seg] = optc_tree_sumf(rowsum_sq_lanes, width);
     }
-    optc_cols_end_sumf(sum_cols, (float *)self->mem[11] + (slice * blocks + block) * self->cols + start, count);
+    optc_cols_end_sumf(colsum_sq_cols, (float *)self->mem[at_colsum_sq] + (slice * blocks + block) * self->cols + start, count);
 }
 
-/* Once a tensor: writes tmp12. 0 + 8 bytes. */
+/* Once a tensor: writes max_one_sqrt_mean_square_over_clip_threshold. 0 + 8 bytes. */
 static void step_3_tensor(const optc_view *self, long long unit)
 {
     (void)unit;
     const double numel = (double)(self->n);
     const double clip_threshold = self->hyper[2];
-    const double sum33 = optc_finish_sumf((const float *)self->mem[9], optc_up(self->n, OPTC_SEG));
-    ((double *)self->mem[12])[0] = optc_max(1.0, sqrt(sum33 / numel) / clip_threshold);
+    const double sum_u_squared = optc_finish_sumf((const float *)self->mem[at_sum_u_squared], optc_up(self->n, OPTC_SEG));
+    ((double *)self->mem[at_max_one_sqrt_mean_square_over_clip_threshold])[0] = optc_max(1.0, sqrt(sum_u_squared / numel) / clip_threshold);
 }
 
-/* Once a row: reads tmp7 r; writes r; folds into part13. 4 + 4 bytes. */
+/* Once a row: reads w r; writes r; folds into slice_sum_r_new. 4 + 4 bytes. */
 static void step_4_row_matrix(const optc_view *self, long long unit)
 {
     const long long segs = optc_up(self->rows, OPTC_SEG), slice = unit / segs, start = unit % segs * OPTC_SEG;
     const int count = optc_least(self->rows - start, OPTC_SEG);
     const long long offset = slice * self->rows + start;
-    const float numel = (float)(self->cols);
-    const float w = (float)((const double *)self->mem[7])[0];
-    float sum43[OPTC_SEG];
-    optc_rows_sumf(sum43, (const float *)self->mem[10] + offset * optc_up(self->cols, OPTC_TILE_COLS), count, optc_up(self->cols, OPTC_TILE_COLS));
-    float fold_buf[OPTC_SEG];
-    float *restrict r = (float *)self->mem[4] + offset;
+    const float elems_per_row = (float)(self->cols);
+    const float w = (float)((const double *)self->mem[at_w])[0];
+    float rowsum_sq[OPTC_SEG];
+    optc_rows_sumf(rowsum_sq, (const float *)self->mem[at_rowsum_sq] + offset * optc_up(self->cols, OPTC_TILE_COLS), count, optc_up(self->cols, OPTC_TILE_COLS));
+    float r_new_buf[OPTC_SEG];
+    float *restrict r = (float *)self->mem[at_r] + offset;
     for (int i = 0; i < count; i++) {
         const float r_i = r[i];
-        const float r_new = r_i + w * (sum43[i] / numel - r_i);
-        fold_buf[i] = r_new;
+        const float r_new = r_i + w * (rowsum_sq[i] / elems_per_row - r_i);
+        r_new_buf[i] = r_new;
         r[i] = r_new;
     }
-    ((float *)self->mem[13])[unit] = optc_fold_sumf(fold_buf, count);
+    ((float *)self->mem[at_slice_sum_r_new])[unit] = optc_fold_sumf(r_new_buf, count);
 }
 
-/* Once a column: reads tmp7 c; writes c tmp14. 4 + 8 bytes. */
+/* Once a column: reads w c; writes c one_over_sqrt_c_new. 4 + 8 bytes. */
 static void step_5_col_matrix(const optc_view *self, long long unit)
 {
     const long long segs = optc_up(self->cols, OPTC_SEG), slice = unit / segs, start = unit % segs * OPTC_SEG;
     const int count = optc_least(self->cols - start, OPTC_SEG);
     const long long offset = slice * self->cols + start;
-    const float numel = (float)(self->rows);
-    const float w = (float)((const double *)self->mem[7])[0];
-    float sum57[OPTC_SEG];
-    optc_columns_sumf(sum57, (const float *)self->mem[11] + slice * optc_up(self->rows, OPTC_TILE_ROWS) * self->cols + start, count,
+    const float elems_per_col = (float)(self->rows);
+    const float w = (float)((const double *)self->mem[at_w])[0];
+    float colsum_sq[OPTC_SEG];
+    optc_columns_sumf(colsum_sq, (const float *)self->mem[at_colsum_sq] + slice * optc_up(self->rows, OPTC_TILE_ROWS) * self->cols + start, count,
         optc_up(self->rows, OPTC_TILE_ROWS), self->cols);
-    float *restrict c = (float *)self->mem[2] + offset;
-    float *restrict x64 = (float *)self->mem[14] + offset;
+    float *restrict c = (float *)self->mem[at_c] + offset;
+    float *restrict one_over_sqrt_c_new = (float *)self->mem[at_one_over_sqrt_c_new] + offset;
     for (int i = 0; i < count; i++) {
         const float c_i = c[i];
-        const float c_new = c_i + w * (sum57[i] / numel - c_i);
+        const float c_new = c_i + w * (colsum_sq[i] / elems_per_col - c_i);
         c[i] = c_new;
-        x64[i] = 1.0f / sqrtf(c_new);
+        one_over_sqrt_c_new[i] = 1.0f / sqrtf(c_new);
     }
 }
 
-/* Once a matrix: writes tmp15. 0 + 8 bytes. */
+/* Once a matrix: writes slice_mean_r_new. 0 + 8 bytes. */
 static void step_6_slice_matrix(const optc_view *self, long long unit)
 {
     const long long segs = optc_up(self->slices, OPTC_SEG), slice = unit / segs, start = unit % segs * OPTC_SEG;
     const int count = optc_least(self->slices - start, OPTC_SEG);
     const long long offset = slice * self->slices + start;
     const double nrows = (double)(self->rows);
-    double sum49[OPTC_SEG];
+    double slice_sum_r_new[OPTC_SEG];
     for (int i = 0; i < count; i++)
-        sum49[i] = optc_finish_sumf((const float *)self->mem[13] + (start + i) * (optc_up(self->rows, OPTC_SEG)), optc_up(self->rows, OPTC_SEG));
-    double *restrict x51 = (double *)self->mem[15] + offset;
+        slice_sum_r_new[i] = optc_finish_sumf((const float *)self->mem[at_slice_sum_r_new] + (start + i) * (optc_up(self->rows, OPTC_SEG)), optc_up(self->rows, OPTC_SEG));
+    double *restrict slice_mean_r_new = (double *)self->mem[at_slice_mean_r_new] + offset;
     for (int i = 0; i < count; i++) {
-        x51[i] = sum49[i] / nrows;
+        slice_mean_r_new[i] = slice_sum_r_new[i] / nrows;
     }
 }
 
-/* Once a row: reads r tmp15; writes tmp16. 4 + 4 bytes. */
+/* Once a row: reads r slice_mean_r_new; writes one_over_sqrt_r_new_over_slice_mean_r_new. 4 + 4 bytes. */
 static void step_7_row_matrix(const optc_view *self, long long unit)
 {
     const long long segs = optc_up(self->rows, OPTC_SEG), slice = unit / segs, start = unit % segs * OPTC_SEG;
     const int count = optc_least(self->rows - start, OPTC_SEG);
     const long long offset = slice * self->rows + start;
-    const float x51 = (float)((const double *)self->mem[15])[slice];
-    const float *restrict r = (const float *)self->mem[4] + offset;
-    float *restrict x54 = (float *)self->mem[16] + offset;
+    const float slice_mean_r_new = (float)((const double *)self->mem[at_slice_mean_r_new])[slice];
+    const float *restrict r = (const float *)self->mem[at_r] + offset;
+    float *restrict one_over_sqrt_r_new_over_slice_mean_r_new = (float *)self->mem[at_one_over_sqrt_r_new_over_slice_mean_r_new] + offset;
     for (int i = 0; i < count; i++) {
-        x54[i] = 1.0f / sqrtf(r[i] / x51);
+        one_over_sqrt_r_new_over_slice_mean_r_new[i] = 1.0f / sqrtf(r[i] / slice_mean_r_new);
     }
 }
 
-/* One pass over the elements: reads p g tmp16 tmp14; folds into part9 part17. 8 + 0 bytes. */
+/* One pass over the elements: reads p g one_over_sqrt_r_new_over_slice_mean_r_new one_over_sqrt_c_new; folds into
+ * sum_p_squared_2 sum_u_squared_2. 8 + 0 bytes. */
 static void step_8_map_matrix(const optc_view *self, long long unit)
 {
     const long long start = unit * OPTC_SEG;
     const int count = optc_least(self->n - start, OPTC_SEG);
-    float fold_buf[OPTC_CHUNK];
-    float sum_lanes[OPTC_LANES];
-    optc_start_sumf(sum_lanes, OPTC_LANES);
-    float fold_buf_2[OPTC_CHUNK];
-    float sum_lanes_2[OPTC_LANES];
-    optc_start_sumf(sum_lanes_2, OPTC_LANES);
+    float p_squared_buf[OPTC_CHUNK];
+    float sum_p_squared_lanes[OPTC_LANES];
+    optc_start_sumf(sum_p_squared_lanes, OPTC_LANES);
+    float u_squared_buf[OPTC_CHUNK];
+    float sum_u_squared_lanes[OPTC_LANES];
+    optc_start_sumf(sum_u_squared_lanes, OPTC_LANES);
     for (int from = 0; from < count; from += OPTC_CHUNK) {
         const int len = optc_least(count - from, OPTC_CHUNK);
         for (int done = 0, run; done < len; done += run) {             /* one row's part of the chunk at a time */
             const long long offset = start + from + done, row = offset / self->cols, slice = row / self->rows, col = offset - row * self->cols;
             run = optc_least(self->cols - col, len - done);
-            const float *restrict p = (const float *)self->mem[0] + offset;
+            const float *restrict p = (const float *)self->mem[at_p] + offset;
             optc_fetch(p + 2 * run, sizeof *p);
-            const float *restrict g = (const float *)self->mem[1] + offset;
+            const float *restrict g = (const float *)self->mem[at_g] + offset;
             optc_fetch(g + 2 * run, sizeof *g);
-            const float x54 = ((const float *)self->mem[16])[row];
-            const float *restrict x64 = (const float *)self->mem[14] + slice * self->cols + col;
+            const float one_over_sqrt_r_new_over_slice_mean_r_new = ((const float *)self->mem[at_one_over_sqrt_r_new_over_slice_mean_r_new])[row];
+            const float *restrict one_over_sqrt_c_new = (const float *)self->mem[at_one_over_sqrt_c_new] + slice * self->cols + col;
             for (int i = 0; i < run; i++) {
                 const float p_i = p[i];
-                const float u = g[i] * x54 * x64[i];
-                fold_buf[done + i] = p_i * p_i;
-                fold_buf_2[done + i] = u * u;
+                const float u = g[i] * one_over_sqrt_r_new_over_slice_mean_r_new * one_over_sqrt_c_new[i];
+                p_squared_buf[done + i] = p_i * p_i;
+                u_squared_buf[done + i] = u * u;
             }
         }
-        optc_lanes_sumf(sum_lanes, fold_buf, len);
-        optc_lanes_sumf(sum_lanes_2, fold_buf_2, len);
+        optc_lanes_sumf(sum_p_squared_lanes, p_squared_buf, len);
+        optc_lanes_sumf(sum_u_squared_lanes, u_squared_buf, len);
     }
-    ((float *)self->mem[9])[unit] = optc_tree_sumf(sum_lanes, OPTC_LANES);
-    ((float *)self->mem[17])[unit] = optc_tree_sumf(sum_lanes_2, OPTC_LANES);
+    ((float *)self->mem[at_sum_p_squared_2])[unit] = optc_tree_sumf(sum_p_squared_lanes, OPTC_LANES);
+    ((float *)self->mem[at_sum_u_squared_2])[unit] = optc_tree_sumf(sum_u_squared_lanes, OPTC_LANES);
 }
 
-/* Once a tensor: reads tmp6 tmp12; writes tmp18 tmp19. 8 + 16 bytes. */
+/* Once a tensor: reads rate max_one_sqrt_mean_square_over_clip_threshold; writes rate_times_weight_decay
+ * rate_over_max_one_sqrt_mean_over_clip_threshold. 8 + 16 bytes. */
 static void step_9_tensor(const optc_view *self, long long unit)
 {
     (void)unit;
     const double eps2 = self->hyper[5];
     const double numel = (double)(self->n);
     const double weight_decay = self->hyper[7];
-    const double sum9 = optc_finish_sumf((const float *)self->mem[8], optc_up(self->n, OPTC_SEG));
-    const double rate = ((const double *)self->mem[6])[0];
-    const double x38 = ((const double *)self->mem[12])[0];
-    const double rate_2 = rate * optc_max(eps2, sqrt(sum9 / numel));
-    ((double *)self->mem[18])[0] = rate_2 * weight_decay;
-    ((double *)self->mem[19])[0] = rate_2 / x38;
+    const double sum_p_squared = optc_finish_sumf((const float *)self->mem[at_sum_p_squared], optc_up(self->n, OPTC_SEG));
+    const double rate = ((const double *)self->mem[at_rate])[0];
+    const double max_one_sqrt_mean_square_over_clip_threshold = ((const double *)self->mem[at_max_one_sqrt_mean_square_over_clip_threshold])[0];
+    const double rate_2 = rate * optc_max(eps2, sqrt(sum_p_squared / numel));
+    ((double *)self->mem[at_rate_times_weight_decay])[0] = rate_2 * weight_decay;
+    ((double *)self->mem[at_rate_over_max_one_sqrt_mean_over_clip_threshold])[0] = rate_2 / max_one_sqrt_mean_square_over_clip_threshold;
 }
 
-/* Once a tensor: reads tmp6; writes tmp18 tmp20. 0 + 16 bytes. */
+/* Once a tensor: reads rate; writes rate_times_weight_decay rate_over_max_one_sqrt_mean_over_clip_threshold_2. 0 + 16 bytes. */
 static void step_10_tensor_matrix(const optc_view *self, long long unit)
 {
     (void)unit;
@@ -227,55 +240,57 @@ static void step_10_tensor_matrix(const optc_view *self, long long unit)
     const double numel = (double)(self->n);
     const double weight_decay = self->hyper[7];
     const double clip_threshold = self->hyper[2];
-    const double sum9 = optc_finish_sumf((const float *)self->mem[9], optc_up(self->n, OPTC_SEG));
-    const double sum67 = optc_finish_sumf((const float *)self->mem[17], optc_up(self->n, OPTC_SEG));
-    const double rate = ((const double *)self->mem[6])[0];
-    const double rate_2 = rate * optc_max(eps2, sqrt(sum9 / numel));
-    ((double *)self->mem[18])[0] = rate_2 * weight_decay;
-    ((double *)self->mem[20])[0] = rate_2 / optc_max(1.0, sqrt(sum67 / numel) / clip_threshold);
+    const double sum_p_squared = optc_finish_sumf((const float *)self->mem[at_sum_p_squared_2], optc_up(self->n, OPTC_SEG));
+    const double sum_u_squared = optc_finish_sumf((const float *)self->mem[at_sum_u_squared_2], optc_up(self->n, OPTC_SEG));
+    const double rate = ((const double *)self->mem[at_rate])[0];
+    const double rate_2 = rate * optc_max(eps2, sqrt(sum_p_squared / numel));
+    ((double *)self->mem[at_rate_times_weight_decay])[0] = rate_2 * weight_decay;
+    ((double *)self->mem[at_rate_over_max_one_sqrt_mean_over_clip_threshold_2])[0] = rate_2 / optc_max(1.0, sqrt(sum_u_squared / numel) / clip_threshold);
 }
 
-/* One pass over the elements: reads p tmp18 g v tmp19; writes p. 12 + 4 bytes. */
+/* One pass over the elements: reads p rate_times_weight_decay g v
+ * rate_over_max_one_sqrt_mean_over_clip_threshold; writes p. 12 + 4 bytes. */
 static void step_11_map(const optc_view *self, long long unit)
 {
     const long long offset = unit * OPTC_SEG;
     const int count = optc_least(self->n - offset, OPTC_SEG);
-    const float x16 = (float)((const double *)self->mem[18])[0];
-    const float x39 = (float)((const double *)self->mem[19])[0];
-    float *restrict p = (float *)self->mem[0] + offset;
-    const float *restrict g = (const float *)self->mem[1] + offset;
-    const float *restrict v = (const float *)self->mem[5] + offset;
+    const float rate_times_weight_decay = (float)((const double *)self->mem[at_rate_times_weight_decay])[0];
+    const float rate_over_max_one_sqrt_mean_over_clip_threshold = (float)((const double *)self->mem[at_rate_over_max_one_sqrt_mean_over_clip_threshold])[0];
+    float *restrict p = (float *)self->mem[at_p] + offset;
+    const float *restrict g = (const float *)self->mem[at_g] + offset;
+    const float *restrict v = (const float *)self->mem[at_v] + offset;
     for (int i = 0; i < count; i++) {
         const float p_i = p[i];
         const float u = g[i] / sqrtf(v[i]);
-        const float u_2 = x39 * u;
-        p[i] = p_i - x16 * p_i - u_2;
+        const float u_2 = rate_over_max_one_sqrt_mean_over_clip_threshold * u;
+        p[i] = p_i - rate_times_weight_decay * p_i - u_2;
     }
 }
 
-/* One pass over the elements: reads p tmp18 g tmp16 tmp14 tmp20; writes p. 8 + 4 bytes. */
+/* One pass over the elements: reads p rate_times_weight_decay g one_over_sqrt_r_new_over_slice_mean_r_new
+ * one_over_sqrt_c_new rate_over_max_one_sqrt_mean_over_clip_threshold_2; writes p. 8 + 4 bytes. */
 static void step_12_map_matrix(const optc_view *self, long long unit)
 {
     const long long start = unit * OPTC_SEG;
     const int count = optc_least(self->n - start, OPTC_SEG);
-    const float x16 = (float)((const double *)self->mem[18])[0];
-    const float x72 = (float)((const double *)self->mem[20])[0];
+    const float rate_times_weight_decay = (float)((const double *)self->mem[at_rate_times_weight_decay])[0];
+    const float rate_over_max_one_sqrt_mean_over_clip_threshold_2 = (float)((const double *)self->mem[at_rate_over_max_one_sqrt_mean_over_clip_threshold_2])[0];
     for (int from = 0; from < count; from += OPTC_CHUNK) {
         const int len = optc_least(count - from, OPTC_CHUNK);
         for (int done = 0, run; done < len; done += run) {             /* one row's part of the chunk at a time */
             const long long offset = start + from + done, row = offset / self->cols, slice = row / self->rows, col = offset - row * self->cols;
             run = optc_least(self->cols - col, len - done);
-            float *restrict p = (float *)self->mem[0] + offset;
+            float *restrict p = (float *)self->mem[at_p] + offset;
             optc_fetch(p + 2 * run, sizeof *p);
-            const float *restrict g = (const float *)self->mem[1] + offset;
+            const float *restrict g = (const float *)self->mem[at_g] + offset;
             optc_fetch(g + 2 * run, sizeof *g);
-            const float x54 = ((const float *)self->mem[16])[row];
-            const float *restrict x64 = (const float *)self->mem[14] + slice * self->cols + col;
+            const float one_over_sqrt_r_new_over_slice_mean_r_new = ((const float *)self->mem[at_one_over_sqrt_r_new_over_slice_mean_r_new])[row];
+            const float *restrict one_over_sqrt_c_new = (const float *)self->mem[at_one_over_sqrt_c_new] + slice * self->cols + col;
             for (int i = 0; i < run; i++) {
                 const float p_i = p[i];
-                const float u = g[i] * x54 * x64[i];
-                const float u_2 = x72 * u;
-                p[i] = p_i - x16 * p_i - u_2;
+                const float u = g[i] * one_over_sqrt_r_new_over_slice_mean_r_new * one_over_sqrt_c_new[i];
+                const float u_2 = rate_over_max_one_sqrt_mean_over_clip_threshold_2 * u;
+                p[i] = p_i - rate_times_weight_decay * p_i - u_2;
             }
         }
     }

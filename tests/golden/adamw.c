@@ -1,5 +1,13 @@
 /* ---- the stages of adamw ---- */
-/* Once a group: writes tmp5 tmp6 tmp7 tmp8 tmp9. 0 + 40 bytes. */
+/* Arrays by number. */
+enum {
+    at_p = 0, at_g = 1, at_m = 2, at_v = 3, at_lr_times_weight_decay = 5,
+    at_lr_over_one_minus_beta1_pow_t = 6, at_one_minus_beta1 = 7, at_one_over_sqrt_one_minus_beta2_pow_t = 8,
+    at_one_minus_beta2 = 9
+};
+
+/* Once a group: writes lr_times_weight_decay lr_over_one_minus_beta1_pow_t one_minus_beta1
+ * one_over_sqrt_one_minus_beta2_pow_t one_minus_beta2. 0 + 40 bytes. */
 static void step_0_group(const optc_view *self, long long unit)
 {
     (void)unit;
@@ -8,36 +16,37 @@ static void step_0_group(const optc_view *self, long long unit)
     const double beta1 = self->hyper[1];
     const double t = self->hyper[0];
     const double beta2 = self->hyper[2];
-    ((double *)self->mem[5])[0] = lr * weight_decay;
-    ((double *)self->mem[6])[0] = lr / (1.0 - optc_powi(beta1, t));
-    ((double *)self->mem[7])[0] = 1.0 - beta1;
-    ((double *)self->mem[8])[0] = 1.0 / sqrt(1.0 - optc_powi(beta2, t));
-    ((double *)self->mem[9])[0] = 1.0 - beta2;
+    ((double *)self->mem[at_lr_times_weight_decay])[0] = lr * weight_decay;
+    ((double *)self->mem[at_lr_over_one_minus_beta1_pow_t])[0] = lr / (1.0 - optc_powi(beta1, t));
+    ((double *)self->mem[at_one_minus_beta1])[0] = 1.0 - beta1;
+    ((double *)self->mem[at_one_over_sqrt_one_minus_beta2_pow_t])[0] = 1.0 / sqrt(1.0 - optc_powi(beta2, t));
+    ((double *)self->mem[at_one_minus_beta2])[0] = 1.0 - beta2;
 }
 
-/* One pass over the elements: reads p tmp5 tmp6 m tmp7 g tmp8 v tmp9; writes p m v. 16 + 12 bytes. */
+/* One pass over the elements: reads p lr_times_weight_decay lr_over_one_minus_beta1_pow_t m one_minus_beta1 g
+ * one_over_sqrt_one_minus_beta2_pow_t v one_minus_beta2; writes p m v. 16 + 12 bytes. */
 static void step_1_map(const optc_view *self, long long unit)
 {
     const long long offset = unit * OPTC_SEG;
     const int count = optc_least(self->n - offset, OPTC_SEG);
     const float eps = (float)self->hyper[3];
-    const float x3 = (float)((const double *)self->mem[5])[0];
-    const float x11 = (float)((const double *)self->mem[6])[0];
-    const float x13 = (float)((const double *)self->mem[7])[0];
-    const float x23 = (float)((const double *)self->mem[8])[0];
-    const float x25 = (float)((const double *)self->mem[9])[0];
-    float *restrict p = (float *)self->mem[0] + offset;
-    float *restrict m = (float *)self->mem[2] + offset;
-    const float *restrict g = (const float *)self->mem[1] + offset;
-    float *restrict v = (float *)self->mem[3] + offset;
+    const float lr_times_weight_decay = (float)((const double *)self->mem[at_lr_times_weight_decay])[0];
+    const float lr_over_one_minus_beta1_pow_t = (float)((const double *)self->mem[at_lr_over_one_minus_beta1_pow_t])[0];
+    const float one_minus_beta1 = (float)((const double *)self->mem[at_one_minus_beta1])[0];
+    const float one_over_sqrt_one_minus_beta2_pow_t = (float)((const double *)self->mem[at_one_over_sqrt_one_minus_beta2_pow_t])[0];
+    const float one_minus_beta2 = (float)((const double *)self->mem[at_one_minus_beta2])[0];
+    float *restrict p = (float *)self->mem[at_p] + offset;
+    float *restrict m = (float *)self->mem[at_m] + offset;
+    const float *restrict g = (const float *)self->mem[at_g] + offset;
+    float *restrict v = (float *)self->mem[at_v] + offset;
     for (int i = 0; i < count; i++) {
         const float p_i = p[i];
         const float m_i = m[i];
         const float g_i = g[i];
         const float v_i = v[i];
-        const float m_new = m_i + x13 * (g_i - m_i);
-        const float s = v_i + x25 * (g_i * g_i - v_i);
-        const float p_new = p_i - x3 * p_i - x11 * m_new / (x23 * sqrtf(s) + eps);
+        const float m_new = m_i + one_minus_beta1 * (g_i - m_i);
+        const float s = v_i + one_minus_beta2 * (g_i * g_i - v_i);
+        const float p_new = p_i - lr_times_weight_decay * p_i - lr_over_one_minus_beta1_pow_t * m_new / (one_over_sqrt_one_minus_beta2_pow_t * sqrtf(s) + eps);
         p[i] = p_new;
         m[i] = m_new;
         v[i] = s;

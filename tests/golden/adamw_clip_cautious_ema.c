@@ -1,5 +1,15 @@
 /* ---- the stages of adamw ---- */
-/* Once a group: writes tmp6 tmp7 tmp8 tmp9 tmp10. 0 + 40 bytes. */
+/* Arrays by number. */
+enum {
+    at_p = 0, at_g = 1, at_m = 2, at_v = 3, at_ema_avg = 5, at_lr_times_weight_decay = 6,
+    at_lr_over_one_minus_beta1_pow_t = 7, at_one_minus_beta1 = 8, at_one_over_sqrt_one_minus_beta2_pow_t = 9,
+    at_one_minus_beta2 = 10, at_sum_g_squared = 11, at_sum_one_where_agrees = 11,
+    at_global_sum_g_squared = 12, at_min_one_clip_max_norm_over_sqrt_plus_clip_eps = 13,
+    at_one_over_max_share_cautious_min_share = 14
+};
+
+/* Once a group: writes lr_times_weight_decay lr_over_one_minus_beta1_pow_t one_minus_beta1
+ * one_over_sqrt_one_minus_beta2_pow_t one_minus_beta2. 0 + 40 bytes. */
 static void step_0_group(const optc_view *self, long long unit)
 {
     (void)unit;
@@ -8,129 +18,132 @@ static void step_0_group(const optc_view *self, long long unit)
     const double beta1 = self->hyper[1];
     const double t = self->hyper[0];
     const double beta2 = self->hyper[2];
-    ((double *)self->mem[6])[0] = lr * weight_decay;
-    ((double *)self->mem[7])[0] = lr / (1.0 - optc_powi(beta1, t));
-    ((double *)self->mem[8])[0] = 1.0 - beta1;
-    ((double *)self->mem[9])[0] = 1.0 / sqrt(1.0 - optc_powi(beta2, t));
-    ((double *)self->mem[10])[0] = 1.0 - beta2;
+    ((double *)self->mem[at_lr_times_weight_decay])[0] = lr * weight_decay;
+    ((double *)self->mem[at_lr_over_one_minus_beta1_pow_t])[0] = lr / (1.0 - optc_powi(beta1, t));
+    ((double *)self->mem[at_one_minus_beta1])[0] = 1.0 - beta1;
+    ((double *)self->mem[at_one_over_sqrt_one_minus_beta2_pow_t])[0] = 1.0 / sqrt(1.0 - optc_powi(beta2, t));
+    ((double *)self->mem[at_one_minus_beta2])[0] = 1.0 - beta2;
 }
 
-/* One pass over the elements: reads g; folds into part11. 4 + 0 bytes. */
+/* One pass over the elements: reads g; folds into sum_g_squared. 4 + 0 bytes. */
 static void step_1_map(const optc_view *self, long long unit)
 {
     const long long start = unit * OPTC_SEG;
     const int count = optc_least(self->n - start, OPTC_SEG);
-    float fold_buf[OPTC_CHUNK];
-    float sum_lanes[OPTC_LANES];
-    optc_start_sumf(sum_lanes, OPTC_LANES);
+    float g_squared_buf[OPTC_CHUNK];
+    float sum_g_squared_lanes[OPTC_LANES];
+    optc_start_sumf(sum_g_squared_lanes, OPTC_LANES);
     for (int from = 0; from < count; from += OPTC_CHUNK) {
         const long long offset = start + from;
         const int len = optc_least(count - from, OPTC_CHUNK);
-        const float *restrict g = (const float *)self->mem[1] + offset;
+        const float *restrict g = (const float *)self->mem[at_g] + offset;
         optc_fetch(g + 2 * len, sizeof *g);
         for (int i = 0; i < len; i++) {
             const float g_i = g[i];
-            fold_buf[i] = g_i * g_i;
+            g_squared_buf[i] = g_i * g_i;
         }
-        optc_lanes_sumf(sum_lanes, fold_buf, len);
+        optc_lanes_sumf(sum_g_squared_lanes, g_squared_buf, len);
     }
-    ((float *)self->mem[11])[unit] = optc_tree_sumf(sum_lanes, OPTC_LANES);
+    ((float *)self->mem[at_sum_g_squared])[unit] = optc_tree_sumf(sum_g_squared_lanes, OPTC_LANES);
 }
 
-/* Once a tensor:; folds into part12. 0 + 0 bytes. */
+/* Once a tensor: folds into global_sum_g_squared. 0 + 0 bytes. */
 static void step_2_tensor(const optc_view *self, long long unit)
 {
     (void)unit;
-    const double sum18 = optc_finish_sumf((const float *)self->mem[11], optc_up(self->n, OPTC_SEG));
-    ((double *)self->mem[12])[self->id] = sum18;
+    const double sum_g_squared = optc_finish_sumf((const float *)self->mem[at_sum_g_squared], optc_up(self->n, OPTC_SEG));
+    ((double *)self->mem[at_global_sum_g_squared])[self->id] = sum_g_squared;
 }
 
-/* Once a group: writes tmp13. 0 + 8 bytes. */
+/* Once a group: writes min_one_clip_max_norm_over_sqrt_plus_clip_eps. 0 + 8 bytes. */
 static void step_3_group(const optc_view *self, long long unit)
 {
     (void)unit;
     const double clip_max_norm = self->hyper[7];
     const double clip_eps = self->hyper[6];
-    const double sum19 = optc_finish_sum((const double *)self->mem[12], self->ntensors);
-    ((double *)self->mem[13])[0] = optc_min(1.0, clip_max_norm / (sqrt(sum19) + clip_eps));
+    const double global_sum_g_squared = optc_finish_sum((const double *)self->mem[at_global_sum_g_squared], self->ntensors);
+    ((double *)self->mem[at_min_one_clip_max_norm_over_sqrt_plus_clip_eps])[0] = optc_min(1.0, clip_max_norm / (sqrt(global_sum_g_squared) + clip_eps));
 }
 
-/* One pass over the elements: reads p tmp6 tmp7 m tmp8 g tmp13 tmp9 v tmp10; writes m v; folds into part11. 16 + 8 bytes. */
+/* One pass over the elements: reads p lr_times_weight_decay lr_over_one_minus_beta1_pow_t m one_minus_beta1 g
+ * min_one_clip_max_norm_over_sqrt_plus_clip_eps one_over_sqrt_one_minus_beta2_pow_t v one_minus_beta2; writes m
+ * v; folds into sum_one_where_agrees. 16 + 8 bytes. */
 static void step_4_map(const optc_view *self, long long unit)
 {
     const long long start = unit * OPTC_SEG;
     const int count = optc_least(self->n - start, OPTC_SEG);
     const float eps = (float)self->hyper[3];
-    const float x4 = (float)((const double *)self->mem[6])[0];
-    const float x12 = (float)((const double *)self->mem[7])[0];
-    const float x14 = (float)((const double *)self->mem[8])[0];
-    const float x24 = (float)((const double *)self->mem[13])[0];
-    const float x34 = (float)((const double *)self->mem[9])[0];
-    const float x36 = (float)((const double *)self->mem[10])[0];
-    float fold_buf[OPTC_CHUNK];
-    float sum_lanes[OPTC_LANES];
-    optc_start_sumf(sum_lanes, OPTC_LANES);
+    const float lr_times_weight_decay = (float)((const double *)self->mem[at_lr_times_weight_decay])[0];
+    const float lr_over_one_minus_beta1_pow_t = (float)((const double *)self->mem[at_lr_over_one_minus_beta1_pow_t])[0];
+    const float one_minus_beta1 = (float)((const double *)self->mem[at_one_minus_beta1])[0];
+    const float min_one_clip_max_norm_over_sqrt_plus_clip_eps = (float)((const double *)self->mem[at_min_one_clip_max_norm_over_sqrt_plus_clip_eps])[0];
+    const float one_over_sqrt_one_minus_beta2_pow_t = (float)((const double *)self->mem[at_one_over_sqrt_one_minus_beta2_pow_t])[0];
+    const float one_minus_beta2 = (float)((const double *)self->mem[at_one_minus_beta2])[0];
+    float one_where_agrees_buf[OPTC_CHUNK];
+    float sum_one_where_agrees_lanes[OPTC_LANES];
+    optc_start_sumf(sum_one_where_agrees_lanes, OPTC_LANES);
     for (int from = 0; from < count; from += OPTC_CHUNK) {
         const long long offset = start + from;
         const int len = optc_least(count - from, OPTC_CHUNK);
-        const float *restrict p = (const float *)self->mem[0] + offset;
-        float *restrict m = (float *)self->mem[2] + offset;
-        const float *restrict g = (const float *)self->mem[1] + offset;
-        float *restrict v = (float *)self->mem[3] + offset;
+        const float *restrict p = (const float *)self->mem[at_p] + offset;
+        float *restrict m = (float *)self->mem[at_m] + offset;
+        const float *restrict g = (const float *)self->mem[at_g] + offset;
+        float *restrict v = (float *)self->mem[at_v] + offset;
         for (int i = 0; i < len; i++) {
             const float p_i = p[i];
             const float m_i = m[i];
             const float g_i = g[i];
             const float v_i = v[i];
-            const float x25 = x24 * g_i;
-            const float m_new = m_i + x14 * (x25 - m_i);
-            const float s = v_i + x36 * (x25 * x25 - v_i);
-            const float x46 = p_i - x4 * p_i - x12 * m_new / (x34 * sqrtf(s) + eps);
-            const float u = p_i - x46;
+            const float min_one_clip_max_norm_over_add_times_g = min_one_clip_max_norm_over_sqrt_plus_clip_eps * g_i;
+            const float m_new = m_i + one_minus_beta1 * (min_one_clip_max_norm_over_add_times_g - m_i);
+            const float s = v_i + one_minus_beta2 * (min_one_clip_max_norm_over_add_times_g * min_one_clip_max_norm_over_add_times_g - v_i);
+            const float p_minus_mul_minus_mul_over_add = p_i - lr_times_weight_decay * p_i - lr_over_one_minus_beta1_pow_t * m_new / (one_over_sqrt_one_minus_beta2_pow_t * sqrtf(s) + eps);
+            const float u = p_i - p_minus_mul_minus_mul_over_add;
             const int agrees = 0.0f < u * g_i;
-            fold_buf[i] = agrees ? 1.0f : 0.0f;
+            one_where_agrees_buf[i] = agrees ? 1.0f : 0.0f;
             m[i] = m_new;
             v[i] = s;
         }
-        optc_lanes_sumf(sum_lanes, fold_buf, len);
+        optc_lanes_sumf(sum_one_where_agrees_lanes, one_where_agrees_buf, len);
     }
-    ((float *)self->mem[11])[unit] = optc_tree_sumf(sum_lanes, OPTC_LANES);
+    ((float *)self->mem[at_sum_one_where_agrees])[unit] = optc_tree_sumf(sum_one_where_agrees_lanes, OPTC_LANES);
 }
 
-/* Once a tensor: writes tmp14. 0 + 8 bytes. */
+/* Once a tensor: writes one_over_max_share_cautious_min_share. 0 + 8 bytes. */
 static void step_5_tensor(const optc_view *self, long long unit)
 {
     (void)unit;
     const double numel = (double)(self->n);
     const double cautious_min_share = self->hyper[8];
-    const double sum51 = optc_finish_sumf((const float *)self->mem[11], optc_up(self->n, OPTC_SEG));
-    const double share = sum51 / numel;
-    ((double *)self->mem[14])[0] = 1.0 / optc_max(share, cautious_min_share);
+    const double sum_one_where_agrees = optc_finish_sumf((const float *)self->mem[at_sum_one_where_agrees], optc_up(self->n, OPTC_SEG));
+    const double share = sum_one_where_agrees / numel;
+    ((double *)self->mem[at_one_over_max_share_cautious_min_share])[0] = 1.0 / optc_max(share, cautious_min_share);
 }
 
-/* One pass over the elements: reads p tmp6 tmp7 g m tmp9 v tmp14 ema.avg; writes p ema.avg. 20 + 8 bytes. */
+/* One pass over the elements: reads p lr_times_weight_decay lr_over_one_minus_beta1_pow_t g m
+ * one_over_sqrt_one_minus_beta2_pow_t v one_over_max_share_cautious_min_share ema.avg; writes p ema.avg. 20 + 8 bytes. */
 static void step_6_map(const optc_view *self, long long unit)
 {
     const long long offset = unit * OPTC_SEG;
     const int count = optc_least(self->n - offset, OPTC_SEG);
     const float eps = (float)self->hyper[3];
     const float ema_decay = (float)self->hyper[9];
-    const float x4 = (float)((const double *)self->mem[6])[0];
-    const float x12 = (float)((const double *)self->mem[7])[0];
-    const float x34 = (float)((const double *)self->mem[9])[0];
-    const float x56 = (float)((const double *)self->mem[14])[0];
-    float *restrict p = (float *)self->mem[0] + offset;
-    const float *restrict g = (const float *)self->mem[1] + offset;
-    const float *restrict m = (const float *)self->mem[2] + offset;
-    const float *restrict v = (const float *)self->mem[3] + offset;
-    float *restrict ema_avg = (float *)self->mem[5] + offset;
+    const float lr_times_weight_decay = (float)((const double *)self->mem[at_lr_times_weight_decay])[0];
+    const float lr_over_one_minus_beta1_pow_t = (float)((const double *)self->mem[at_lr_over_one_minus_beta1_pow_t])[0];
+    const float one_over_sqrt_one_minus_beta2_pow_t = (float)((const double *)self->mem[at_one_over_sqrt_one_minus_beta2_pow_t])[0];
+    const float one_over_max_share_cautious_min_share = (float)((const double *)self->mem[at_one_over_max_share_cautious_min_share])[0];
+    float *restrict p = (float *)self->mem[at_p] + offset;
+    const float *restrict g = (const float *)self->mem[at_g] + offset;
+    const float *restrict m = (const float *)self->mem[at_m] + offset;
+    const float *restrict v = (const float *)self->mem[at_v] + offset;
+    float *restrict ema_avg = (float *)self->mem[at_ema_avg] + offset;
     for (int i = 0; i < count; i++) {
         const float p_i = p[i];
         const float ema_avg_i = ema_avg[i];
-        const float x46 = p_i - x4 * p_i - x12 * m[i] / (x34 * sqrtf(v[i]) + eps);
-        const float u = p_i - x46;
+        const float p_minus_mul_minus_mul_over_add = p_i - lr_times_weight_decay * p_i - lr_over_one_minus_beta1_pow_t * m[i] / (one_over_sqrt_one_minus_beta2_pow_t * sqrtf(v[i]) + eps);
+        const float u = p_i - p_minus_mul_minus_mul_over_add;
         const int agrees = 0.0f < u * g[i];
-        const float p_new = p_i - (agrees ? (x56 * u) : 0.0f);
+        const float p_new = p_i - (agrees ? (one_over_max_share_cautious_min_share * u) : 0.0f);
         p[i] = p_new;
         ema_avg[i] = p_new + ema_decay * (ema_avg_i - p_new);
     }

@@ -1,91 +1,101 @@
 /* ---- the stages of lamb ---- */
-/* Once a group: writes tmp4 tmp5 tmp6 tmp7. 0 + 32 bytes. */
+/* Arrays by number. */
+enum {
+    at_p = 0, at_g = 1, at_m = 2, at_v = 3, at_one_over_one_minus_beta1_pow_t = 4, at_one_minus_beta1 = 5,
+    at_one_over_sqrt_one_minus_beta2_pow_t = 6, at_one_minus_beta2 = 7, at_sum_p_squared = 8,
+    at_sum_u_squared = 9, at_lr_times_ratio = 10
+};
+
+/* Once a group: writes one_over_one_minus_beta1_pow_t one_minus_beta1 one_over_sqrt_one_minus_beta2_pow_t
+ * one_minus_beta2. 0 + 32 bytes. */
 static void step_0_group(const optc_view *self, long long unit)
 {
     (void)unit;
     const double beta1 = self->hyper[1];
     const double t = self->hyper[0];
     const double beta2 = self->hyper[2];
-    ((double *)self->mem[4])[0] = 1.0 / (1.0 - optc_powi(beta1, t));
-    ((double *)self->mem[5])[0] = 1.0 - beta1;
-    ((double *)self->mem[6])[0] = 1.0 / sqrt(1.0 - optc_powi(beta2, t));
-    ((double *)self->mem[7])[0] = 1.0 - beta2;
+    ((double *)self->mem[at_one_over_one_minus_beta1_pow_t])[0] = 1.0 / (1.0 - optc_powi(beta1, t));
+    ((double *)self->mem[at_one_minus_beta1])[0] = 1.0 - beta1;
+    ((double *)self->mem[at_one_over_sqrt_one_minus_beta2_pow_t])[0] = 1.0 / sqrt(1.0 - optc_powi(beta2, t));
+    ((double *)self->mem[at_one_minus_beta2])[0] = 1.0 - beta2;
 }
 
-/* One pass over the elements: reads p tmp4 m tmp5 g tmp6 v tmp7; writes m v; folds into part8 part9. 16 + 8 bytes. */
+/* One pass over the elements: reads p one_over_one_minus_beta1_pow_t m one_minus_beta1 g
+ * one_over_sqrt_one_minus_beta2_pow_t v one_minus_beta2; writes m v; folds into sum_p_squared sum_u_squared. 16 + 8 bytes. */
 static void step_1_map(const optc_view *self, long long unit)
 {
     const long long start = unit * OPTC_SEG;
     const int count = optc_least(self->n - start, OPTC_SEG);
     const float eps = (float)self->hyper[3];
     const float weight_decay = (float)self->hyper[5];
-    const float x12 = (float)((const double *)self->mem[4])[0];
-    const float x14 = (float)((const double *)self->mem[5])[0];
-    const float x24 = (float)((const double *)self->mem[6])[0];
-    const float x26 = (float)((const double *)self->mem[7])[0];
-    float fold_buf[OPTC_CHUNK];
-    float sum_lanes[OPTC_LANES];
-    optc_start_sumf(sum_lanes, OPTC_LANES);
-    float fold_buf_2[OPTC_CHUNK];
-    float sum_lanes_2[OPTC_LANES];
-    optc_start_sumf(sum_lanes_2, OPTC_LANES);
+    const float one_over_one_minus_beta1_pow_t = (float)((const double *)self->mem[at_one_over_one_minus_beta1_pow_t])[0];
+    const float one_minus_beta1 = (float)((const double *)self->mem[at_one_minus_beta1])[0];
+    const float one_over_sqrt_one_minus_beta2_pow_t = (float)((const double *)self->mem[at_one_over_sqrt_one_minus_beta2_pow_t])[0];
+    const float one_minus_beta2 = (float)((const double *)self->mem[at_one_minus_beta2])[0];
+    float p_squared_buf[OPTC_CHUNK];
+    float sum_p_squared_lanes[OPTC_LANES];
+    optc_start_sumf(sum_p_squared_lanes, OPTC_LANES);
+    float u_squared_buf[OPTC_CHUNK];
+    float sum_u_squared_lanes[OPTC_LANES];
+    optc_start_sumf(sum_u_squared_lanes, OPTC_LANES);
     for (int from = 0; from < count; from += OPTC_CHUNK) {
         const long long offset = start + from;
         const int len = optc_least(count - from, OPTC_CHUNK);
-        const float *restrict p = (const float *)self->mem[0] + offset;
-        float *restrict m = (float *)self->mem[2] + offset;
-        const float *restrict g = (const float *)self->mem[1] + offset;
-        float *restrict v = (float *)self->mem[3] + offset;
+        const float *restrict p = (const float *)self->mem[at_p] + offset;
+        float *restrict m = (float *)self->mem[at_m] + offset;
+        const float *restrict g = (const float *)self->mem[at_g] + offset;
+        float *restrict v = (float *)self->mem[at_v] + offset;
         for (int i = 0; i < len; i++) {
             const float p_i = p[i];
             const float m_i = m[i];
             const float g_i = g[i];
             const float v_i = v[i];
-            const float m_new = m_i + x14 * (g_i - m_i);
-            const float v_new = v_i + x26 * (g_i * g_i - v_i);
-            const float u = x12 * m_new / (x24 * sqrtf(v_new) + eps) + weight_decay * p_i;
-            fold_buf[i] = p_i * p_i;
-            fold_buf_2[i] = u * u;
+            const float m_new = m_i + one_minus_beta1 * (g_i - m_i);
+            const float v_new = v_i + one_minus_beta2 * (g_i * g_i - v_i);
+            const float u = one_over_one_minus_beta1_pow_t * m_new / (one_over_sqrt_one_minus_beta2_pow_t * sqrtf(v_new) + eps) + weight_decay * p_i;
+            p_squared_buf[i] = p_i * p_i;
+            u_squared_buf[i] = u * u;
             m[i] = m_new;
             v[i] = v_new;
         }
-        optc_lanes_sumf(sum_lanes, fold_buf, len);
-        optc_lanes_sumf(sum_lanes_2, fold_buf_2, len);
+        optc_lanes_sumf(sum_p_squared_lanes, p_squared_buf, len);
+        optc_lanes_sumf(sum_u_squared_lanes, u_squared_buf, len);
     }
-    ((float *)self->mem[8])[unit] = optc_tree_sumf(sum_lanes, OPTC_LANES);
-    ((float *)self->mem[9])[unit] = optc_tree_sumf(sum_lanes_2, OPTC_LANES);
+    ((float *)self->mem[at_sum_p_squared])[unit] = optc_tree_sumf(sum_p_squared_lanes, OPTC_LANES);
+    ((float *)self->mem[at_sum_u_squared])[unit] = optc_tree_sumf(sum_u_squared_lanes, OPTC_LANES);
 }
 
-/* Once a tensor: writes tmp10. 0 + 8 bytes. */
+/* Once a tensor: writes lr_times_ratio. 0 + 8 bytes. */
 static void step_2_tensor(const optc_view *self, long long unit)
 {
     (void)unit;
     const double lr = self->hyper[4];
-    const double sum4 = optc_finish_sumf((const float *)self->mem[8], optc_up(self->n, OPTC_SEG));
-    const double sum40 = optc_finish_sumf((const float *)self->mem[9], optc_up(self->n, OPTC_SEG));
-    const double pn = sqrt(sum4);
-    const double un = sqrt(sum40);
+    const double sum_p_squared = optc_finish_sumf((const float *)self->mem[at_sum_p_squared], optc_up(self->n, OPTC_SEG));
+    const double sum_u_squared = optc_finish_sumf((const float *)self->mem[at_sum_u_squared], optc_up(self->n, OPTC_SEG));
+    const double pn = sqrt(sum_p_squared);
+    const double un = sqrt(sum_u_squared);
     const double ratio = ((0.0 < pn) & (0.0 < un)) ? (pn / un) : 1.0;
-    ((double *)self->mem[10])[0] = lr * ratio;
+    ((double *)self->mem[at_lr_times_ratio])[0] = lr * ratio;
 }
 
-/* One pass over the elements: reads p tmp4 m tmp6 v tmp10; writes p. 12 + 4 bytes. */
+/* One pass over the elements: reads p one_over_one_minus_beta1_pow_t m one_over_sqrt_one_minus_beta2_pow_t v
+ * lr_times_ratio; writes p. 12 + 4 bytes. */
 static void step_3_map(const optc_view *self, long long unit)
 {
     const long long offset = unit * OPTC_SEG;
     const int count = optc_least(self->n - offset, OPTC_SEG);
     const float eps = (float)self->hyper[3];
     const float weight_decay = (float)self->hyper[5];
-    const float x12 = (float)((const double *)self->mem[4])[0];
-    const float x24 = (float)((const double *)self->mem[6])[0];
-    const float x46 = (float)((const double *)self->mem[10])[0];
-    float *restrict p = (float *)self->mem[0] + offset;
-    const float *restrict m = (const float *)self->mem[2] + offset;
-    const float *restrict v = (const float *)self->mem[3] + offset;
+    const float one_over_one_minus_beta1_pow_t = (float)((const double *)self->mem[at_one_over_one_minus_beta1_pow_t])[0];
+    const float one_over_sqrt_one_minus_beta2_pow_t = (float)((const double *)self->mem[at_one_over_sqrt_one_minus_beta2_pow_t])[0];
+    const float lr_times_ratio = (float)((const double *)self->mem[at_lr_times_ratio])[0];
+    float *restrict p = (float *)self->mem[at_p] + offset;
+    const float *restrict m = (const float *)self->mem[at_m] + offset;
+    const float *restrict v = (const float *)self->mem[at_v] + offset;
     for (int i = 0; i < count; i++) {
         const float p_i = p[i];
-        const float u = x12 * m[i] / (x24 * sqrtf(v[i]) + eps) + weight_decay * p_i;
-        p[i] = p_i - x46 * u;
+        const float u = one_over_one_minus_beta1_pow_t * m[i] / (one_over_sqrt_one_minus_beta2_pow_t * sqrtf(v[i]) + eps) + weight_decay * p_i;
+        p[i] = p_i - lr_times_ratio * u;
     }
 }
 

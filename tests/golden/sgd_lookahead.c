@@ -1,15 +1,20 @@
 /* ---- the stages of sgd ---- */
-/* Once a group: writes tmp4. 0 + 8 bytes. */
+/* Arrays by number. */
+enum {
+    at_p = 0, at_g = 1, at_b = 2, at_lookahead_slow = 3, at_share = 4
+};
+
+/* Once a group: writes share. 0 + 8 bytes. */
 static void step_phase0_0_group(const optc_view *self, long long unit)
 {
     (void)unit;
     const double t = self->hyper[0];
     const double dampening = self->hyper[1];
     const double share = (t == 1.0) ? 1.0 : (1.0 - dampening);
-    ((double *)self->mem[4])[0] = share;
+    ((double *)self->mem[at_share])[0] = share;
 }
 
-/* One pass over the elements: reads p b tmp4 g; writes p b. 12 + 8 bytes. */
+/* One pass over the elements: reads p b share g; writes p b. 12 + 8 bytes. */
 static void step_phase0_1_map(const optc_view *self, long long unit)
 {
     const long long offset = unit * OPTC_SEG;
@@ -17,10 +22,10 @@ static void step_phase0_1_map(const optc_view *self, long long unit)
     const float lr = (float)self->hyper[2];
     const float momentum = (float)self->hyper[3];
     const float weight_decay = (float)self->hyper[4];
-    const float share = (float)((const double *)self->mem[4])[0];
-    float *restrict p = (float *)self->mem[0] + offset;
-    float *restrict b = (float *)self->mem[2] + offset;
-    const float *restrict g = (const float *)self->mem[1] + offset;
+    const float share = (float)((const double *)self->mem[at_share])[0];
+    float *restrict p = (float *)self->mem[at_p] + offset;
+    float *restrict b = (float *)self->mem[at_b] + offset;
+    const float *restrict g = (const float *)self->mem[at_g] + offset;
     for (int i = 0; i < count; i++) {
         const float p_i = p[i];
         const float b_i = b[i];
@@ -31,17 +36,17 @@ static void step_phase0_1_map(const optc_view *self, long long unit)
     }
 }
 
-/* Once a group: writes tmp4. 0 + 8 bytes. */
+/* Once a group: writes share. 0 + 8 bytes. */
 static void step_phase1_2_group(const optc_view *self, long long unit)
 {
     (void)unit;
     const double t = self->hyper[0];
     const double dampening = self->hyper[1];
     const double share = (t == 1.0) ? 1.0 : (1.0 - dampening);
-    ((double *)self->mem[4])[0] = share;
+    ((double *)self->mem[at_share])[0] = share;
 }
 
-/* One pass over the elements: reads lookahead.slow p b tmp4 g; writes p b lookahead.slow. 16 + 12 bytes. */
+/* One pass over the elements: reads lookahead.slow p b share g; writes p b lookahead.slow. 16 + 12 bytes. */
 static void step_phase1_3_map(const optc_view *self, long long unit)
 {
     const long long offset = unit * OPTC_SEG;
@@ -50,11 +55,11 @@ static void step_phase1_3_map(const optc_view *self, long long unit)
     const float lr = (float)self->hyper[2];
     const float momentum = (float)self->hyper[3];
     const float weight_decay = (float)self->hyper[4];
-    const float share = (float)((const double *)self->mem[4])[0];
-    float *restrict lookahead_slow = (float *)self->mem[3] + offset;
-    float *restrict p = (float *)self->mem[0] + offset;
-    float *restrict b = (float *)self->mem[2] + offset;
-    const float *restrict g = (const float *)self->mem[1] + offset;
+    const float share = (float)((const double *)self->mem[at_share])[0];
+    float *restrict lookahead_slow = (float *)self->mem[at_lookahead_slow] + offset;
+    float *restrict p = (float *)self->mem[at_p] + offset;
+    float *restrict b = (float *)self->mem[at_b] + offset;
+    const float *restrict g = (const float *)self->mem[at_g] + offset;
     for (int i = 0; i < count; i++) {
         const float lookahead_slow_i = lookahead_slow[i];
         const float p_i = p[i];
