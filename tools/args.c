@@ -141,9 +141,10 @@ static bool parse_dims(const char *s, DimsList *list)
 
 static int take_value(const Command *self, const Opt *o, const char *text)
 {
-    static const char *const want[] = {
-        [OPT_COUNT] = "a whole number from 1", [OPT_SIZE] = "a size such as 65536, 64K, 64M or 2^26",
-        [OPT_REAL] = "a number above 0", [OPT_SHAPES] = "a shape such as 4096x4096, at most 8 dimensions and 256 shapes"};
+    static const char *const want[] = {[OPT_COUNT] = "a whole number from 1",
+                                       [OPT_SIZE] = "a size such as 65536, 64K, 64M or 2^26",
+                                       [OPT_REAL] = "a number above 0",
+                                       [OPT_SHAPES] = "a shape such as 4096x4096, at most 8 dimensions and 256 shapes"};
     bool ok = true;
     switch (o->kind) {
     case OPT_FLAG: break;
@@ -172,7 +173,8 @@ static int take_value(const Command *self, const Opt *o, const char *text)
 /* ---- the page of a command ---- */
 static void help_page(const Command *self, const Opt *opts)
 {
-    printf("usage: optc %s%s%s%s\n\n%s\n", self->name, *self->args ? " " : "", self->args, opts->name ? " [OPTIONS]" : "", self->about);
+    printf("usage: optc %s%s%s%s\n\n%s\n", self->name, *self->args ? " " : "", self->args,
+           opts->name ? " [OPTIONS]" : "", self->about);
     if (opts->name)
         cli_heading("\noptions");
     for (const Opt *o = opts; o->name; o++) {

@@ -12,18 +12,21 @@
 #include "optc.h"
 
 /* ---- bench_device.c: where tensors lie and how time is taken ---- */
-typedef struct Rates { double copy, scale, read, best; } Rates;       /* bytes per second; scale and read are 0 where only copying is measured */
+/* bytes per second; scale and read are 0 where only copying is measured */
+typedef struct Rates { double copy, scale, read, best; } Rates;
 typedef struct Device Device;
 typedef struct DeviceOps {                     /* all bool: false means that it has said why */
     bool async;                                /* a step returns before it is done: its host time is worth a column */
     double least_sample;                       /* seconds that a sample takes at least … */
-    int least_steps;                           /* … and steps in it, so that what a start from idle costs is a small part */
+    /* … and steps in it, so that what a start from idle costs is a small part */
+    int least_steps;
     void *(*alloc)(Device *d, size_t bytes);   /* NULL: it has said why */
     void (*free)(Device *d, void *p);
     bool (*fill)(Device *d, void *p, Type t, int64_t n, float scale);
     bool (*set)(Device *d, void *p, unsigned char byte, size_t bytes);
     double (*room)(Device *d);                 /* bytes that may be asked for */
-    bool (*forget)(Device *d);                 /* nothing of a step before is left in the cache; NULL: it stays there, as it would anyway */
+    /* nothing of a step before is left in the cache; NULL: it stays there, as it would anyway */
+    bool (*forget)(Device *d);
     bool (*begin)(Device *d);                  /* waits for what runs, starts the clock */
     bool (*end)(Device *d, double *seconds);   /* of all that was begun since */
     bool (*sync)(Device *d);
@@ -35,7 +38,8 @@ typedef struct DeviceOps {                     /* all bool: false means that it 
 struct Device {
     const DeviceOps *ops;
     int threads;                               /* of the CPU */
-    bool alone;                                /* a step is timed from an idle device, as a single one would take; else several behind one another */
+    /* a step is timed from an idle device, as a single one would take; else several behind one another */
+    bool alone;
     struct Cuda *cuda;                         /* NULL: the CPU */
     char *state;                               /* "driver 580.95, CUDA 13.0, …"; NULL: nothing to say */
     double t0;
@@ -44,25 +48,31 @@ struct Device {
 bool device_open(Device *d, const optc_engine *e);
 void device_close(Device *d);
 uint64_t device_number(Type t, int64_t i, float scale);                     /* bits of the i-th number to step */
-int device_reps(const Device *d, double seconds);                           /* steps in a sample, of one that takes this long */
+/* steps in a sample, of one that takes this long */
+int device_reps(const Device *d, double seconds);
 extern const DeviceOps device_cpu, device_cuda;
-enum { ALONE = 5, CACHE = 1 << 29 };           /* steps in a sample, where each is timed alone; bytes beyond which a step leaves nothing in a GPU's cache for the next */
+/* steps in a sample, where each is timed alone; bytes beyond which a step leaves nothing in a GPU's cache for the
+ * next */
+enum { ALONE = 5, CACHE = 1 << 29 };
 bool device_cuda_open(Device *d, int ordinal);
 
 /* ---- bench_work.c ---- */
 enum { SUITE_HOST_US = 10, SUITE_COLD_MS = 1500, SUITE_WARM_MS = 50 };      /* bars of every row on a GPU */
 typedef struct Work Work;
-typedef struct Bar { const char *work, *rule; double share, eager, graph; } Bar;    /* of copying; times torch's best and its CUDA graph; 0: none asked */
+/* of copying; times torch's best and its CUDA graph; 0: none asked */
+typedef struct Bar { const char *work, *rule; double share, eager, graph; } Bar;
 extern const Bar bench_suite[];                                             /* work NULL ends it */
 const Work *work_find(const char *name);                                    /* NULL: none */
 void work_unknown(const char *name, Buf *b);
 void work_list(void);
 const char *work_name(const Work *w);
 int work_shapes(const Work *w, Dims *out);                                  /* how many; out NULL: only counts */
-bool work_scale(Dims *shape, int n, int64_t elements);                      /* all dimensions by one factor, to at most that many elements */
+/* all dimensions by one factor, to at most that many elements */
+bool work_scale(Dims *shape, int n, int64_t elements);
 
 typedef struct Peer Peer;
-typedef struct PeerTimes { double seconds, host, graph, graph_host; } PeerTimes;   /* seconds a step; graph 0: there is none */
+/* seconds a step; graph 0: there is none */
+typedef struct PeerTimes { double seconds, host, graph, graph_host; } PeerTimes;
 
 typedef struct Case {
     char *label, *spec, *with;     /* with: NULL or "" for none */
@@ -83,8 +93,10 @@ typedef struct Case {
     int64_t t;                     /* steps done */
     int reps;                      /* steps in one sample: short ones are timed together */
     optc_bytes bytes;              /* per step, of the last sample */
-    double *seconds, *rate, *share, *best;     /* by round: per step; bytes per second; of the better streaming rate just before; that rate */
-    double *mix;                               /* by round: of the time its own mix of reading and writing takes at the rates just before */
+    /* by round: per step; bytes per second; of the better streaming rate just before; that rate */
+    double *seconds, *rate, *share, *best;
+    /* by round: of the time its own mix of reading and writing takes at the rates just before */
+    double *mix;
     double *host;                              /* by round: seconds that optc_step itself takes */
     double *peer_seconds, *peer_host, *ahead;  /* by round: the peer's time, its host time, and its time over ours */
     double *graph_seconds, *graph_host, *graph_ahead;
@@ -97,7 +109,8 @@ typedef struct Case {
 
 typedef struct Bench {
     CompileOpts compile;
-    const char *device_name, *against;         /* as asked for; against NULL: no peer; "untuned": no process, a rival of each case */
+    /* as asked for; against NULL: no peer; "untuned": no process, a rival of each case */
+    const char *device_name, *against;
     int64_t size;                  /* 0: the usual */
     DimsList *shapes;              /* n = 0: by size */
     const Work *work;
@@ -123,21 +136,26 @@ void bench_stop(Case *c);                                  /* unbinds and releas
 bool bench_steps(Case *c, int n);
 bool bench_rivals(const Bench *b);                         /* asked for --against untuned */
 bool bench_lib(optc_status s);                             /* says the library's message */
-bool bench_first(Bench *b, Case *c);                       /* bench_start twice, timed, with a cache that is empty and one that is not */
+/* bench_start twice, timed, with a cache that is empty and one that is not */
+bool bench_first(Bench *b, Case *c);
 
 void bench_report_head(const Bench *b);
 void bench_report_cases(const Bench *b, int from, int n);
 void bench_report_foot(const Bench *b);
 void bench_json(const Bench *b);
 const char *bench_shape(char buf[200], const Case *c);     /* "64M", "100 of 8192x8192", "148 tensors" */
-typedef struct Medians { double seconds, rate, share, best, mix, host, host_least, peer, peer_host, ahead, graph, graph_host, graph_ahead; } Medians;
+typedef struct Medians {
+    double seconds, rate, share, best, mix, host, host_least, peer, peer_host, ahead, graph, graph_host, graph_ahead;
+} Medians;
 Medians bench_medians(const Bench *b, const Case *c);
-void bench_missed(const Case *c, const Medians *m, Buf *names);            /* which bars it misses: nothing where all hold */
+/* which bars it misses: nothing where all hold */
+void bench_missed(const Case *c, const Medians *m, Buf *names);
 
 /* A peer answers each line with a line. */
 Peer *peer_start(const char *name, const Bench *b, char **version);       /* NULL: it has said why */
 void peer_open(Peer *p, const Bench *b, Case *c);                         /* fills what the case says of its peer */
-int peer_step(Peer *p, const Bench *b, Case *c, PeerTimes *out);          /* 1: timed; 0: it cannot any more, and c->peer_why says why; -1: it is gone */
+/* 1: timed; 0: it cannot any more, and c->peer_why says why; -1: it is gone */
+int peer_step(Peer *p, const Bench *b, Case *c, PeerTimes *out);
 void peer_close(Peer *p, const Bench *b, const Case *c);
 void peer_stop(Peer *p);
 #endif

@@ -1,4 +1,5 @@
-/* The CPU as a device of the benchmark: the yardstick is the better of copying and of scaling in place, with the library's threads. */
+/* The CPU as a device of the benchmark: the yardstick is the better of copying and of scaling in place, with the
+ * library's threads. */
 #include "bench.h"
 
 #include <stdlib.h>

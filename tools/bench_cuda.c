@@ -1,5 +1,6 @@
-/* An NVIDIA GPU as a device of the benchmark: memory from the driver, events for times, device-to-device copies as the yardstick. All of it
- * in the default stream, where the library's work goes too. The only file of the tools that calls the driver. */
+/* An NVIDIA GPU as a device of the benchmark: memory from the driver, events for times, device-to-device copies as the
+ * yardstick. All of it in the default stream, where the library's work goes too. The only file of the tools that calls
+ * the driver. */
 #include "bench.h"
 
 #include "cuda.h"
@@ -48,10 +49,12 @@ static bool cuda_fill(Device *d, void *p, Type t, int64_t n, float scale)
     if (!host)
         return cli_error("bench: out of memory"), false;
     device_cpu.fill(d, host, t, piece, scale);
-    bool ok = done(d, c->cuMemcpyHtoDAsync_v2(at(p), host, (size_t)piece * width, NULL), "cuMemcpyHtoD") && cuda_sync(d);
+    bool ok = done(d, c->cuMemcpyHtoDAsync_v2(at(p), host, (size_t)piece * width, NULL), "cuMemcpyHtoD") &&
+              cuda_sync(d);
     free(host);
     for (size_t have = (size_t)piece * width; ok && have < bytes; have *= 2)
-        ok = done(d, c->cuMemcpyDtoDAsync_v2(at(p) + have, at(p), have < bytes - have ? have : bytes - have, NULL), "cuMemcpyDtoD");
+        ok = done(d, c->cuMemcpyDtoDAsync_v2(at(p) + have, at(p), have < bytes - have ? have : bytes - have, NULL),
+                  "cuMemcpyDtoD");
     return ok;
 }
 
@@ -66,14 +69,18 @@ static double cuda_room(Device *d)
     return done(d, d->cuda->d->cuMemGetInfo_v2(&have, &all), "cuMemGetInfo") ? (double)have : 0;
 }
 
-static bool cuda_begin(Device *d) { return cuda_sync(d) && done(d, d->cuda->d->cuEventRecord(d->cuda->begin, NULL), "cuEventRecord"); }
+static bool cuda_begin(Device *d)
+{
+    return cuda_sync(d) && done(d, d->cuda->d->cuEventRecord(d->cuda->begin, NULL), "cuEventRecord");
+}
 
 static bool cuda_end(Device *d, double *seconds)
 {
     const Driver *c = d->cuda->d;
     float ms = 0;
-    bool ok = done(d, c->cuEventRecord(d->cuda->end, NULL), "cuEventRecord") && done(d, c->cuEventSynchronize(d->cuda->end), "cuEventSynchronize")
-              && done(d, c->cuEventElapsedTime(&ms, d->cuda->begin, d->cuda->end), "cuEventElapsedTime");
+    bool ok = done(d, c->cuEventRecord(d->cuda->end, NULL), "cuEventRecord") &&
+              done(d, c->cuEventSynchronize(d->cuda->end), "cuEventSynchronize") &&
+              done(d, c->cuEventElapsedTime(&ms, d->cuda->begin, d->cuda->end), "cuEventElapsedTime");
     *seconds = ms * 1e-3;
     return ok;
 }
@@ -89,7 +96,8 @@ static bool copies(Device *d, int count)
 {
     bool ok = true;
     for (int k = 0; ok && k < count; k++)
-        ok = done(d, d->cuda->d->cuMemcpyDtoDAsync_v2(at(d->b), at(d->a), (size_t)d->n * sizeof *d->a, NULL), "cuMemcpyDtoD");
+        ok = done(d, d->cuda->d->cuMemcpyDtoDAsync_v2(at(d->b), at(d->a), (size_t)d->n * sizeof *d->a, NULL),
+                  "cuMemcpyDtoD");
     return ok;
 }
 
@@ -105,7 +113,8 @@ static bool cuda_yard_open(Device *d, int64_t n)
     d->a = cuda_alloc(d, (size_t)d->n * sizeof *d->a);
     d->b = d->a ? cuda_alloc(d, (size_t)d->n * sizeof *d->b) : NULL;
     double s;
-    if (!d->b || !cuda_fill(d, d->a, T_F32, d->n, 1.0f) || !copies(d, 1) || !cuda_begin(d) || !copies(d, 1) || !cuda_end(d, &s))
+    if (!d->b || !cuda_fill(d, d->a, T_F32, d->n, 1.0f) || !copies(d, 1) || !cuda_begin(d) || !copies(d, 1) ||
+        !cuda_end(d, &s))
         return false;
     d->reps = d->ops->least_steps;
     return true;
@@ -165,7 +174,8 @@ static char *describe(const Device *d)
     d->cuda->d->cuDriverGetVersion(&version);
     d->cuda->d->cuMemGetInfo_v2(&have, &all);
     Buf b = {0};
-    buf_printf(&b, "%sCUDA %d.%d, %s of %s free", kernel_driver(kernel), version / 1000, version % 1000 / 10, cli_bytes(x, (double)have), cli_bytes(y, (double)all));
+    buf_printf(&b, "%sCUDA %d.%d, %s of %s free", kernel_driver(kernel), version / 1000, version % 1000 / 10,
+               cli_bytes(x, (double)have), cli_bytes(y, (double)all));
     return buf_take(&b);
 }
 
@@ -189,10 +199,13 @@ bool device_cuda_open(Device *d, int ordinal)
     d->cuda = x;
     d->ops = &device_cuda;
     CUcontext ctx = NULL;
-    if (!done(d, c->cuDeviceGet(&x->device, ordinal), "cuDeviceGet") || !done(d, c->cuDevicePrimaryCtxRetain(&ctx, x->device), "cuDevicePrimaryCtxRetain"))
+    if (!done(d, c->cuDeviceGet(&x->device, ordinal), "cuDeviceGet") ||
+        !done(d, c->cuDevicePrimaryCtxRetain(&ctx, x->device), "cuDevicePrimaryCtxRetain"))
         return false;
     x->ctx = ctx;
-    if (!done(d, c->cuCtxPushCurrent_v2(ctx), "cuCtxPushCurrent") || !done(d, c->cuEventCreate(&x->begin, 0), "cuEventCreate") || !done(d, c->cuEventCreate(&x->end, 0), "cuEventCreate"))
+    if (!done(d, c->cuCtxPushCurrent_v2(ctx), "cuCtxPushCurrent") ||
+        !done(d, c->cuEventCreate(&x->begin, 0), "cuEventCreate") ||
+        !done(d, c->cuEventCreate(&x->end, 0), "cuEventCreate"))
         return false;
     d->state = describe(d);
     return true;

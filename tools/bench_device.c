@@ -14,7 +14,8 @@ uint64_t device_number(Type t, int64_t i, float scale)
     memcpy(&f, &x, sizeof f);
     switch (t) {
     case T_BF16: return f >> 16;
-    case T_F16: return (f >> 16 & 0x8000) | (((f >> 23 & 0xff) - 112) << 10) | (f >> 13 & 0x3ff);     /* 2^-14 … 2^15 only */
+    /* 2^-14 … 2^15 only */
+    case T_F16: return (f >> 16 & 0x8000) | (((f >> 23 & 0xff) - 112) << 10) | (f >> 13 & 0x3ff);
     case T_F64: {
         double d = x;
         uint64_t w;

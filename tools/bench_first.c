@@ -1,4 +1,5 @@
-/* The first step: from optc_compile until the tensors are stepped, once with an empty cache and once more with what that left there. */
+/* The first step: from optc_compile until the tensors are stepped, once with an empty cache and once more with what
+ * that left there. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -21,7 +22,8 @@ static int drop(const char *path, const struct stat *st, int type, struct FTW *a
 /* Compile, bind, step, wait. The engine is new, so that nothing but the folder carries over, and is left in the case. */
 static bool once(Bench *b, Case *c, const char *cache, double *seconds)
 {
-    optc_engine_options o = {.device = b->device_name, .threads = b->threads, .spec_path = b->compile.path, .cache_dir = cache};
+    optc_engine_options o = {
+        .device = b->device_name, .threads = b->threads, .spec_path = b->compile.path, .cache_dir = cache};
     if (!bench_lib(optc_open(&o, &c->engine)) || !b->device.ops->sync(&b->device))
         return false;
     double t0 = cli_now();

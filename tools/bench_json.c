@@ -17,8 +17,9 @@ static void put_string(const char *s)
 
 static void put_gpu(const Case *c, const Medians *m)
 {
-    printf(",\n     \"copy_gb_per_s\": %.6g, \"share_of_copy\": %.6g, \"host_us\": %.6g, \"host_us_least\": %.6g, \"first_ms_cold\": %.6g, \"first_ms_warm\": %.6g", m->best * 1e-9,
-           m->share, m->host * 1e6, m->host_least * 1e6, c->cold * 1e3, c->warm * 1e3);
+    printf(",\n     \"copy_gb_per_s\": %.6g, \"share_of_copy\": %.6g, \"host_us\": %.6g, \"host_us_least\": %.6g, "
+           "\"first_ms_cold\": %.6g, \"first_ms_warm\": %.6g",
+           m->best * 1e-9, m->share, m->host * 1e6, m->host_least * 1e6, c->cold * 1e3, c->warm * 1e3);
 }
 
 static void put_peer(const Bench *b, const Case *c, const Medians *m)
@@ -33,7 +34,8 @@ static void put_peer(const Bench *b, const Case *c, const Medians *m)
     if (c->peer_graph) {
         printf(",\n       \"graph\": {\"runs\": ");
         put_string(c->peer_graph);
-        printf(", \"ms\": %.6g, \"ratio\": %.6g, \"host_us\": %.6g}", m->graph * 1e3, m->graph_ahead, m->graph_host * 1e6);
+        printf(", \"ms\": %.6g, \"ratio\": %.6g, \"host_us\": %.6g}", m->graph * 1e3, m->graph_ahead,
+               m->graph_host * 1e6);
     }
     putchar('}');
 }
@@ -42,8 +44,9 @@ static void put_bar(const Case *c, const Medians *m)
 {
     Buf missed = {0};
     bench_missed(c, m, &missed);
-    printf(",\n     \"bar\": {\"share_of_copy\": %g, \"ratio\": %g, \"graph_ratio\": %g, \"host_us\": %d, \"first_ms_cold\": %d, \"first_ms_warm\": %d, \"missed\": ", c->bar->share,
-           c->bar->eager, c->bar->graph, SUITE_HOST_US, SUITE_COLD_MS, SUITE_WARM_MS);
+    printf(",\n     \"bar\": {\"share_of_copy\": %g, \"ratio\": %g, \"graph_ratio\": %g, \"host_us\": %d, "
+           "\"first_ms_cold\": %d, \"first_ms_warm\": %d, \"missed\": ",
+           c->bar->share, c->bar->eager, c->bar->graph, SUITE_HOST_US, SUITE_COLD_MS, SUITE_WARM_MS);
     put_string(cli_text(&missed));
     putchar('}');
     buf_free(&missed);
@@ -65,8 +68,10 @@ static void put_case(const Bench *b, const Case *c)
         return;
     }
     Medians m = bench_medians(b, c);
-    printf(",\n     \"ms\": %.6g, \"bytes_read\": %.17g, \"bytes_written\": %.17g, \"gb_per_s\": %.6g, \"share_of_best\": %.6g, \"share_of_mix\": %.6g, \"elements_per_s\": %.6g, \"native\": %s, \"runs\": ",
-           m.seconds * 1e3, c->bytes.read, c->bytes.written, m.rate * 1e-9, m.share, m.mix, (double)c->n / m.seconds, c->native ? "true" : "false");
+    printf(",\n     \"ms\": %.6g, \"bytes_read\": %.17g, \"bytes_written\": %.17g, \"gb_per_s\": %.6g, "
+           "\"share_of_best\": %.6g, \"share_of_mix\": %.6g, \"elements_per_s\": %.6g, \"native\": %s, \"runs\": ",
+           m.seconds * 1e3, c->bytes.read, c->bytes.written, m.rate * 1e-9, m.share, m.mix, (double)c->n / m.seconds,
+           c->native ? "true" : "false");
     put_string(c->runs);
     if (b->device.ops->async)
         put_gpu(c, &m);
@@ -85,10 +90,13 @@ void bench_json(const Bench *b)
         printf(", \"device_state\": ");
         put_string(b->device.state);
     }
-    printf(",\n  \"threads\": %d, \"rounds\": %d, \"type\": \"%s\",\n  \"copy_gb_per_s\": %.6g, \"best_gb_per_s\": %.6g,\n", b->threads, b->rounds, type_info[b->type].name,
-           cli_median(b->copy, b->nstream) * 1e-9, cli_median(b->best, b->nstream) * 1e-9);
+    printf(",\n  \"threads\": %d, \"rounds\": %d, \"type\": \"%s\",\n  \"copy_gb_per_s\": %.6g, \"best_gb_per_s\": "
+           "%.6g,\n",
+           b->threads, b->rounds, type_info[b->type].name, cli_median(b->copy, b->nstream) * 1e-9,
+           cli_median(b->best, b->nstream) * 1e-9);
     if (!b->device.ops->async)
-        printf("  \"scale_gb_per_s\": %.6g, \"read_gb_per_s\": %.6g,\n", cli_median(b->scale, b->nstream) * 1e-9, cli_median(b->read, b->nstream) * 1e-9);
+        printf("  \"scale_gb_per_s\": %.6g, \"read_gb_per_s\": %.6g,\n", cli_median(b->scale, b->nstream) * 1e-9,
+               cli_median(b->read, b->nstream) * 1e-9);
     if (b->peer_name) {
         printf("  \"against\": ");
         put_string(b->peer_name);

@@ -1,10 +1,12 @@
 /* Another implementation, in a process of its own, timed in the same rounds. Lines go both ways:
  *
  *   <- ready NAME VERSION | none WHY                        once, at the start
- *   -> open ID ELEMENTS SHAPES graph|eager RULE [WRAPPERS]  ELEMENTS: room for all tensors of the batch; SHAPES: 1*4096x4096,100*65536
+ *   -> open ID ELEMENTS SHAPES graph|eager RULE [WRAPPERS]  ELEMENTS: room for all tensors of the batch; SHAPES:
+ * 1*4096x4096,100*65536
  *   <- ok WHAT IT RUNS [| WHAT IT RUNS AS A GRAPH] | none WHY
  *   -> step ID
- *   <- MS HOST_US [MS HOST_US] | none WHY                   a step's time and the host's part of it; the same of the graph
+ *   <- MS HOST_US [MS HOST_US] | none WHY                   a step's time and the host's part of it; the same of the
+ * graph
  *   -> close ID                                             its memory is given back
  *   <- ok */
 #ifndef _GNU_SOURCE
@@ -82,7 +84,8 @@ static char *answer(Peer *p)
 {
     char *s = NULL;
     size_t cap = 0;
-    struct pollfd ready = {.fd = p->from ? fileno(p->from) : -1, .events = POLLIN};    /* one answer to a question: nothing waits in p->from's buffer */
+    /* one answer to a question: nothing waits in p->from's buffer */
+    struct pollfd ready = {.fd = p->from ? fileno(p->from) : -1, .events = POLLIN};
     if (!p->from || poll(&ready, 1, PATIENCE_MS) <= 0) {
         p->hung = true;
         return NULL;
@@ -109,9 +112,13 @@ Peer *peer_start(const char *name, const Bench *b, char **version)
     char *python = strdup(given && *given ? given : "python3"), *path = find_script();
     char device[32], threads[32];
     snprintf(threads, sizeof threads, "%d", b->threads);
-    snprintf(device, sizeof device, "%.*s", (int)strcspn(optc_device_name(b->engine), " "), optc_device_name(b->engine));     /* "cuda:0:" */
+    /* "cuda:0:" */
+    snprintf(device, sizeof device, "%.*s", (int)strcspn(optc_device_name(b->engine), " "),
+             optc_device_name(b->engine));
     device[strlen(device) - (device[0] != 0)] = 0;
-    char *argv[] = {python, path, device, threads, (char *)(uintptr_t)type_info[b->type].name, b->device.alone ? "alone" : "queued", NULL};
+    char *argv[] = {
+        python, path, device, threads, (char *)(uintptr_t)type_info[b->type].name, b->device.alone ? "alone" : "queued",
+        NULL};
     Peer *p = path && python ? spawn(argv) : NULL;
     char *first = p ? answer(p) : NULL;
     bool ok = first && !strncmp(first, "ready ", 6);
@@ -120,8 +127,8 @@ Peer *peer_start(const char *name, const Bench *b, char **version)
     else if (!path)
         cli_warning("bench: %s was not found: run optc from its source tree to compare with %s", script, name);
     else
-        cli_warning("bench: no comparison with %s: %s did not start it%s%s (OPTC_PYTHON names the interpreter)", name, python ? python : "",
-                    first ? ": " : "", first ? first + (strncmp(first, "none ", 5) ? 0 : 5) : "");
+        cli_warning("bench: no comparison with %s: %s did not start it%s%s (OPTC_PYTHON names the interpreter)", name,
+                    python ? python : "", first ? ": " : "", first ? first + (strncmp(first, "none ", 5) ? 0 : 5) : "");
     free(first);
     free(python);
     free(path);
@@ -186,7 +193,8 @@ int peer_step(Peer *p, const Bench *b, Case *c, PeerTimes *out)
     char *a = about(p, "step", b, c);
     *out = (PeerTimes){0};
     int n = a ? sscanf(a, "%lf %lf %lf %lf", &out->seconds, &out->host, &out->graph, &out->graph_host) : -1;
-    bool ok = (n == 2 || n == 4) && out->seconds > 0 && (n == 2 || out->graph > 0), refused = a && !strncmp(a, "none ", 5);
+    bool ok = (n == 2 || n == 4) && out->seconds > 0 && (n == 2 || out->graph > 0),
+         refused = a && !strncmp(a, "none ", 5);
     out->seconds *= 1e-3;
     out->graph *= 1e-3;
     out->host *= 1e-6;

@@ -24,8 +24,13 @@ const char *bench_shape(char buf[200], const Case *c)
 Medians bench_medians(const Bench *b, const Case *c)
 {
     int n = b->rounds;
-    Medians m = {.seconds = cli_median(c->seconds, n), .rate = cli_median(c->rate, n), .share = cli_median(c->share, n), .best = cli_median(c->best, n),
-                 .mix = cli_median(c->mix, n), .host = cli_median(c->host, n), .host_least = c->host[0]};
+    Medians m = {.seconds = cli_median(c->seconds, n),
+                 .rate = cli_median(c->rate, n),
+                 .share = cli_median(c->share, n),
+                 .best = cli_median(c->best, n),
+                 .mix = cli_median(c->mix, n),
+                 .host = cli_median(c->host, n),
+                 .host_least = c->host[0]};
     for (int i = 1; i < n; i++)
         m.host_least = c->host[i] < m.host_least ? c->host[i] : m.host_least;
     if (c->peer) {
@@ -96,7 +101,8 @@ static void names(const Widths *w, const char *shape, const char *label, Paint p
     fputs(cli_paint(paint ? PAINT_NONE : paint), stdout);
 }
 
-static int digits(const Bench *b) { return bench_rivals(b) ? 3 : 2; }       /* of how far it is ahead: of itself, by little */
+/* of how far it is ahead: of itself, by little */
+static int digits(const Bench *b) { return bench_rivals(b) ? 3 : 2; }
 
 /* ---- the CPU's table ---- */
 static void cpu_head(const Bench *b, const Widths *w)
@@ -111,7 +117,8 @@ static void cpu_head(const Bench *b, const Widths *w)
 static void cpu_row(const Bench *b, const Case *c, const Medians *m)
 {
     char t[32];
-    printf("%10s %7.1f %7.0f %% %7.0f %% %8.1f M  ", cli_time(t, m->seconds), m->rate * 1e-9, m->share * 100, m->mix * 100, (double)c->n / m->seconds * 1e-6);
+    printf("%10s %7.1f %7.0f %% %7.0f %% %8.1f M  ", cli_time(t, m->seconds), m->rate * 1e-9, m->share * 100,
+           m->mix * 100, (double)c->n / m->seconds * 1e-6);
     if (b->peer_name && c->peer)
         printf("%10s %6.*fx  ", cli_time(t, m->peer), digits(b), m->ahead);
     else if (b->peer_name)
@@ -124,7 +131,8 @@ static void cpu_foot(const Bench *b)
     printf("\n  copy                %6.1f GB/s\n", cli_median(b->copy, b->nstream) * 1e-9);
     printf("  scale in place      %6.1f GB/s\n", cli_median(b->scale, b->nstream) * 1e-9);
     printf("  read only           %6.1f GB/s\n", cli_median(b->read, b->nstream) * 1e-9);
-    printf("  best streaming rate %6.1f GB/s: what 'of best' is a share of; 'of mix' counts bytes that are only read at the rate of reading\n",
+    printf("  best streaming rate %6.1f GB/s: what 'of best' is a share of; 'of mix' counts bytes that are only read "
+           "at the rate of reading\n",
            cli_median(b->best, b->nstream) * 1e-9);
 }
 
@@ -147,7 +155,8 @@ static void gpu_bar(const Bench *b, const Case *c, const Medians *m, const Width
     buf_printf(&verdict, "%s%s", missed.len ? "misses " : "holds", cli_text(&missed));
     printf("  %*s%s", w->shape + 1, "", cli_paint(missed.len ? PAINT_BAD : PAINT_GOOD));
     cli_cell(cli_text(&verdict), w->label + 31);       /* as far as the share's column */
-    printf("%s%6.1f%% %4dus %5dms %4dms", cli_paint(PAINT_DIM), c->bar->share * 100, SUITE_HOST_US, SUITE_COLD_MS, SUITE_WARM_MS);
+    printf("%s%6.1f%% %4dus %5dms %4dms", cli_paint(PAINT_DIM), c->bar->share * 100, SUITE_HOST_US, SUITE_COLD_MS,
+           SUITE_WARM_MS);
     if (b->peer_name && c->peer)
         printf(" %9s %6.2fx", "", c->bar->eager);
     if (w->graph && c->peer && c->bar->graph > 0)
@@ -159,8 +168,8 @@ static void gpu_bar(const Bench *b, const Case *c, const Medians *m, const Width
 
 static void gpu_row(const Bench *b, const Case *c, const Medians *m, const Widths *w)
 {
-    printf("%7d %7.3fms %5.0f %5.0f %6.1f%% %4.1fus %5.0fms %4.0fms", c->ntensor, m->seconds * 1e3, m->rate * 1e-9, m->best * 1e-9, m->share * 100,
-           m->host * 1e6, c->cold * 1e3, c->warm * 1e3);
+    printf("%7d %7.3fms %5.0f %5.0f %6.1f%% %4.1fus %5.0fms %4.0fms", c->ntensor, m->seconds * 1e3, m->rate * 1e-9,
+           m->best * 1e-9, m->share * 100, m->host * 1e6, c->cold * 1e3, c->warm * 1e3);
     if (b->peer_name && c->peer)
         printf(" %7.3fms %6.*fx%s", m->peer * 1e3, digits(b), m->ahead, c->same ? " =" : "");
     else if (b->peer_name)
@@ -176,8 +185,10 @@ static void gpu_foot(const Bench *b)
 {
     int rows = 0, hold = 0;
     printf("\n  copy: device to device, at least 1 GiB, timed in the same rounds. Steps and copies are timed %s.\n"
-           "  host: what optc_step itself takes. cold, warm: from optc_compile to the end of the first step, with an empty cache\n  and with a full one.\n",
-           b->device.alone ? "each alone, from an idle device whose\n  cache holds nothing of theirs" : "several behind one another");
+           "  host: what optc_step itself takes. cold, warm: from optc_compile to the end of the first step, with an "
+           "empty cache\n  and with a full one.\n",
+           b->device.alone ? "each alone, from an idle device whose\n  cache holds nothing of theirs"
+                           : "several behind one another");
     bool same = false;
     for (int i = 0; i < b->ncase; i++)
         same = same || b->cases[i].same;
@@ -195,7 +206,8 @@ static void gpu_foot(const Bench *b)
             buf_free(&missed);
         }
     if (rows)
-        printf("  %d of %d rows hold their bars%s\n", hold, rows, b->peer_name ? "" : " (torch was not there: nothing was held against it)");
+        printf("  %d of %d rows hold their bars%s\n", hold, rows,
+               b->peer_name ? "" : " (torch was not there: nothing was held against it)");
 }
 
 /* ---- all ---- */
@@ -205,7 +217,8 @@ void bench_report_head(const Bench *b)
     printf("%s\n", optc_device_name(b->engine));
     if (b->device.state)
         printf("%s\n", b->device.state);
-    printf("%s parameters, %d round%s, medians\n\n%s", type_info[b->type].name, b->rounds, b->rounds == 1 ? "" : "s", cli_paint(PAINT_DIM));
+    printf("%s parameters, %d round%s, medians\n\n%s", type_info[b->type].name, b->rounds, b->rounds == 1 ? "" : "s",
+           cli_paint(PAINT_DIM));
     (b->device.ops->async ? gpu_head : cpu_head)(b, &w);
     fputs(cli_paint(PAINT_NONE), stdout);
 }

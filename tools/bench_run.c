@@ -1,5 +1,5 @@
-/* Buffers, bindings and rounds. In a round everything is timed once, one after another, so that what disturbs the machine disturbs
- * all alike; ratios are taken within a round, then their median over rounds. */
+/* Buffers, bindings and rounds. In a round everything is timed once, one after another, so that what disturbs the
+ * machine disturbs all alike; ratios are taken within a round, then their median over rounds. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -9,7 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { HOST_STEPS = 20 };                      /* in one look at the host's time: far fewer launches than a queue holds (about 1024) */
+/* in one look at the host's time: far fewer launches than a queue holds (about 1024) */
+enum { HOST_STEPS = 20 };
 
 bool bench_lib(optc_status s)
 {
@@ -23,7 +24,8 @@ static Type grad_type(const Bench *b) { return b->compile.g < 0 ? b->type : (Typ
 static void progress(const Bench *b, const Case *c, const char *what, int i, int n)
 {
     if (b->progress && c)
-        fprintf(stderr, "\r\033[K%s%s%s: %s %d/%d", c->work ? c->work : "", c->work ? " " : "", c->label, what, i + 1, n);
+        fprintf(stderr, "\r\033[K%s%s%s: %s %d/%d", c->work ? c->work : "", c->work ? " " : "", c->label, what, i + 1,
+                n);
     else if (b->progress)
         fputs("\r\033[K", stderr);
 }
@@ -31,13 +33,16 @@ static void progress(const Bench *b, const Case *c, const char *what, int i, int
 /* ---- memory ---- */
 static bool fits(Bench *b, int from, int n)
 {
-    double need = (double)b->place * (type_info[b->type].bytes + type_info[grad_type(b)].bytes) + 2.0 * (double)b->most * sizeof(float), have = b->device.ops->room(&b->device);
+    double need = (double)b->place * (type_info[b->type].bytes + type_info[grad_type(b)].bytes) +
+                  2.0 * (double)b->most * sizeof(float),
+           have = b->device.ops->room(&b->device);
     for (int i = from; i < from + n; i++)
         need += b->cases[i].state_bytes * (bench_rivals(b) ? 2 : 1);
     char x[32], y[32];
     if (need < have)
         return true;
-    cli_error("bench: %s needs about %s of memory and %s may be had: take a smaller --size or fewer rules", b->cases[from].label, cli_bytes(x, need), cli_bytes(y, have));
+    cli_error("bench: %s needs about %s of memory and %s may be had: take a smaller --size or fewer rules",
+              b->cases[from].label, cli_bytes(x, need), cli_bytes(y, have));
     return false;
 }
 
@@ -53,7 +58,8 @@ static bool make_buffers(Bench *b, int from, int n)
         return false;
     b->p = d->ops->alloc(d, (size_t)b->place * (size_t)type_info[b->type].bytes);
     b->g = b->p ? d->ops->alloc(d, (size_t)b->place * (size_t)type_info[grad_type(b)].bytes) : NULL;
-    return b->g && d->ops->fill(d, b->p, b->type, b->place, 1.0f) && d->ops->fill(d, b->g, grad_type(b), b->place, 0.0625f) && d->ops->yard_open(d, b->most);
+    return b->g && d->ops->fill(d, b->p, b->type, b->place, 1.0f) &&
+           d->ops->fill(d, b->g, grad_type(b), b->place, 0.0625f) && d->ops->yard_open(d, b->most);
 }
 
 static bool make_series(Bench *b)
@@ -66,8 +72,9 @@ static bool make_series(Bench *b)
     b->read = ok ? b->best + most : NULL;
     for (int i = 0; ok && i < b->ncase; i++) {
         Case *c = &b->cases[i];
-        double **each[] = {&c->seconds, &c->rate, &c->share, &c->best, &c->mix, &c->host, &c->peer_seconds, &c->peer_host, &c->ahead,
-                           &c->graph_seconds, &c->graph_host, &c->graph_ahead};
+        double **each[] = {&c->seconds, &c->rate,          &c->share,        &c->best,
+                           &c->mix,     &c->host,          &c->peer_seconds, &c->peer_host,
+                           &c->ahead,   &c->graph_seconds, &c->graph_host,   &c->graph_ahead};
         enum { N = sizeof each / sizeof *each };
         double *all = calloc(rounds * N, sizeof(double));
         ok = all != NULL;
@@ -80,20 +87,27 @@ static bool make_series(Bench *b)
 /* ---- bindings ---- */
 static optc_type public_of(int t)
 {
-    static const optc_type of[NTYPES] = {[T_F32] = OPTC_F32, [T_F64] = OPTC_F64, [T_BF16] = OPTC_BF16, [T_F16] = OPTC_F16};
+    static const optc_type of[NTYPES] = {
+        [T_F32] = OPTC_F32, [T_F64] = OPTC_F64, [T_BF16] = OPTC_BF16, [T_F16] = OPTC_F16};
     return t < 0 ? OPTC_DEFAULT : of[t];
 }
 
 static bool compile_case(Bench *b, Case *c, optc_engine *e)
 {
     const CompileOpts *o = &b->compile;
-    optc_rule_options r = {.spec = c->spec, .with = c->with, .options = o->options, .param = public_of(o->p), .grad = public_of(o->g), .state = public_of(o->state)};
+    optc_rule_options r = {.spec = c->spec,
+                           .with = c->with,
+                           .options = o->options,
+                           .param = public_of(o->p),
+                           .grad = public_of(o->g),
+                           .state = public_of(o->state)};
     if (!bench_lib(optc_compile(e, &r, &c->rule)))
         return false;
     c->runs = strdup(optc_rule_path(c->rule));
     c->native = optc_rule_native(c->rule);
     if (!c->native && c->n > 1 << 20) {
-        cli_error("bench: %s would run on the %s: too slow for %lld elements, try --size 64K", c->label, optc_rule_path(c->rule), (long long)c->n);
+        cli_error("bench: %s would run on the %s: too slow for %lld elements, try --size 64K", c->label,
+                  optc_rule_path(c->rule), (long long)c->n);
         return false;
     }
     return true;
@@ -107,7 +121,8 @@ static bool set_inputs(Bench *b, Case *c)
     if (n && !b->input) {
         size_t bytes = (size_t)b->most * sizeof(double);
         b->input = d->ops->alloc(d, bytes);
-        if (!b->input || !d->ops->set(d, b->input, 0x3f, bytes))       /* a normal number between 0.0004 and 2 in every type */
+        /* a normal number between 0.0004 and 2 in every type */
+        if (!b->input || !d->ops->set(d, b->input, 0x3f, bytes))
             return false;
     }
     for (int i = 0; i < n; i++) {
@@ -131,8 +146,10 @@ bool bench_start(Bench *b, Case *c, optc_engine *e)
         int64_t n = 1;
         for (int k = 0; k < c->shape[i].rank; k++)
             n *= c->shape[i].dim[k];
-        t[i] = (optc_tensor){.param = (char *)b->p + at * type_info[b->type].bytes, .grad = (char *)b->g + at * type_info[grad_type(b)].bytes,
-                             .rank = c->shape[i].rank, .shape = c->shape[i].dim};
+        t[i] = (optc_tensor){.param = (char *)b->p + at * type_info[b->type].bytes,
+                             .grad = (char *)b->g + at * type_info[grad_type(b)].bytes,
+                             .rank = c->shape[i].rank,
+                             .shape = c->shape[i].dim};
         at += (n + 63) / 64 * 64;
     }
     optc_group group = {.tensors = t, .ntensors = c->ntensor};
@@ -162,7 +179,8 @@ bool bench_steps(Case *c, int n)
     return true;
 }
 
-/* Seconds per step over c->reps steps behind one another or, where steps are timed alone, the median of a few; c->bytes is set to the bytes per step the plan moves in them. */
+/* Seconds per step over c->reps steps behind one another or, where steps are timed alone, the median of a few; c->bytes
+ * is set to the bytes per step the plan moves in them. */
 static bool sample(Bench *b, Case *c, double *seconds)
 {
     int kinds = c->periodic ? c->reps : 1;
@@ -186,7 +204,8 @@ static bool sample(Bench *b, Case *c, double *seconds)
     return true;
 }
 
-/* Three times without counting: pages, threads, clocks and branch predictors settle. The last one says how long a step is. */
+/* Three times without counting: pages, threads, clocks and branch predictors settle. The last one says how long a step
+ * is. */
 static bool warm_up(Bench *b, Case *c)
 {
     double s = 0;
@@ -198,7 +217,8 @@ static bool warm_up(Bench *b, Case *c)
     return true;
 }
 
-/* What the caller's thread spends in optc_step: the queue is empty at first and never full, and nothing else is called in between. */
+/* What the caller's thread spends in optc_step: the queue is empty at first and never full, and nothing else is called
+ * in between. */
 static bool time_host(Bench *b, Case *c, double *seconds)
 {
     Device *d = &b->device;
@@ -210,8 +230,9 @@ static bool time_host(Bench *b, Case *c, double *seconds)
     return ok && d->ops->sync(d);
 }
 
-/* Beside a peer on the CPU: threads of either side spin for a moment after their work and must fall asleep before the other side is timed.
- * And a process that has rested is preferred by the scheduler, so either side rests before it is timed. */
+/* Beside a peer on the CPU: threads of either side spin for a moment after their work and must fall asleep before the
+ * other side is timed. And a process that has rested is preferred by the scheduler, so either side rests before it is
+ * timed. */
 static void settle(const Bench *b)
 {
     if (b->peer && !b->device.ops->async)
@@ -251,7 +272,8 @@ static void time_peer(Bench *b, Case *c, int round)
 static bool time_rival(Bench *b, Case *c, int round)
 {
     double again;
-    if (!sample(b, c->rival, &c->peer_seconds[round]) || (b->device.ops->async && !time_host(b, c->rival, &c->peer_host[round])) || !sample(b, c, &again))
+    if (!sample(b, c->rival, &c->peer_seconds[round]) ||
+        (b->device.ops->async && !time_host(b, c->rival, &c->peer_host[round])) || !sample(b, c, &again))
         return false;
     c->seconds[round] = (c->seconds[round] + again) / 2;
     c->ahead[round] = c->peer_seconds[round] / c->seconds[round];
@@ -266,7 +288,8 @@ static bool time_case(Bench *b, Case *c, int round)
     if (!d->ops->yard_time(d, &r))             /* right before each rule: the machine's mood changes within a round */
         return false;
     settle(b);
-    if ((d->ops->async && !bench_steps(c, 1)) || !sample(b, c, &c->seconds[round]) || (d->ops->async && !time_host(b, c, &c->host[round])) || (c->rival && !time_rival(b, c, round)))
+    if ((d->ops->async && !bench_steps(c, 1)) || !sample(b, c, &c->seconds[round]) ||
+        (d->ops->async && !time_host(b, c, &c->host[round])) || (c->rival && !time_rival(b, c, round)))
         return false;
     c->rate[round] = (c->bytes.read + c->bytes.written) / c->seconds[round];
     c->share[round] = c->rate[round] / r.best;
@@ -293,8 +316,19 @@ static bool start_rival(Bench *b, Case *c)
     Case *r = c->rival = calloc(1, sizeof *r);
     if (!r)
         return cli_error("bench: out of memory"), false;
-    *r = (Case){.label = c->label, .spec = c->spec, .with = c->with, .shape = c->shape, .ntensor = c->ntensor, .n = c->n, .place = c->place, .periodic = c->periodic, .matrix = c->matrix};
-    if (!bench_lib(optc_open(&(optc_engine_options){.device = b->device_name, .threads = b->threads, .spec_path = b->compile.path, .untuned = 1}, &r->engine)))
+    *r = (Case){.label = c->label,
+                .spec = c->spec,
+                .with = c->with,
+                .shape = c->shape,
+                .ntensor = c->ntensor,
+                .n = c->n,
+                .place = c->place,
+                .periodic = c->periodic,
+                .matrix = c->matrix};
+    if (!bench_lib(optc_open(
+            &(optc_engine_options){
+                .device = b->device_name, .threads = b->threads, .spec_path = b->compile.path, .untuned = 1},
+            &r->engine)))
         return false;
     if (!bench_start(b, r, r->engine) || !warm_up(b, r))
         return false;
@@ -302,7 +336,8 @@ static bool start_rival(Bench *b, Case *c)
     const char *with = strstr(optc_rule_path(c->rule), "launches tuned");
     Buf text = {0};
     c->same = !with || strstr(with, "as the model has them");
-    buf_printf(&text, "%s%s%s", r->runs ? r->runs : "", with ? "; beside it " : "; nothing is known of it here: both sides are the same", with ? with : "");
+    buf_printf(&text, "%s%s%s", r->runs ? r->runs : "",
+               with ? "; beside it " : "; nothing is known of it here: both sides are the same", with ? with : "");
     c->peer = buf_take(&text);
     return c->peer != NULL;
 }
@@ -324,7 +359,8 @@ static bool prepare(Bench *b, int from, int n)
     for (int i = 0; i < n; i++) {
         Case *c = &b->cases[from + i];
         progress(b, c, "warming up", i, n);
-        if (!(b->device.ops->async ? bench_first(b, c) : bench_start(b, c, b->engine)) || !warm_up(b, c) || (bench_rivals(b) && !start_rival(b, c)))
+        if (!(b->device.ops->async ? bench_first(b, c) : bench_start(b, c, b->engine)) || !warm_up(b, c) ||
+            (bench_rivals(b) && !start_rival(b, c)))
             return false;
     }
     return true;
@@ -384,8 +420,11 @@ bool bench_batch(Bench *b, int from, int n)
 
 bool bench_open(Bench *b)
 {
-    if (optc_open(&(optc_engine_options){.device = b->device_name, .threads = b->threads, .spec_path = b->compile.path}, &b->engine) != OPTC_OK) {
-        cli_error("%s\nbench: '--device cpu' runs on the CPU, '--device best' on a GPU where there is one; 'optc doctor' says what was found", optc_message());
+    if (optc_open(&(optc_engine_options){.device = b->device_name, .threads = b->threads, .spec_path = b->compile.path},
+                  &b->engine) != OPTC_OK) {
+        cli_error("%s\nbench: '--device cpu' runs on the CPU, '--device best' on a GPU where there is one; 'optc "
+                  "doctor' says what was found",
+                  optc_message());
         return false;
     }
     b->threads = optc_threads(b->engine);

@@ -19,7 +19,8 @@ static int matrix(Dims *out, int64_t rows, int64_t cols)
     return 1;
 }
 
-/* The parameters of GPT-2 in their order: embeddings of tokens and places; in each layer a norm, attention, a norm, two linear maps; a norm. */
+/* The parameters of GPT-2 in their order: embeddings of tokens and places; in each layer a norm, attention, a norm, two
+ * linear maps; a norm. */
 static int gpt2(Dims *out, int64_t layers, int64_t w)
 {
     const Dims layer[] = {{1, {w}}, {1, {w}}, {2, {w, 3 * w}}, {1, {3 * w}}, {2, {w, w}}, {1, {w}},
@@ -84,7 +85,8 @@ void work_unknown(const char *name, Buf *b)
     buf_puts(b, "; '--work list' describes them, '--suite' runs the rows that have bars");
 }
 
-static double elements(const Dims *shape, int n, double factor, Dims *out)     /* of the scaled shapes; out may be shape, or NULL */
+/* of the scaled shapes; out may be shape, or NULL */
+static double elements(const Dims *shape, int n, double factor, Dims *out)
 {
     double all = 0;
     for (int i = 0; i < n; i++) {
@@ -109,9 +111,11 @@ void work_list(void)
         int n = work_shapes(&works[i], shape);
         printf("  %s", cli_paint(PAINT_HEAD));
         cli_cell(works[i].name, 12);
-        printf("%s%5d tensor%s %11.0f elements   %s\n", cli_paint(PAINT_NONE), n, n == 1 ? ", " : "s,", elements(shape, n, 1, NULL), works[i].about);
+        printf("%s%5d tensor%s %11.0f elements   %s\n", cli_paint(PAINT_NONE), n, n == 1 ? ", " : "s,",
+               elements(shape, n, 1, NULL), works[i].about);
     }
-    printf("\nrows of --suite, with what a GPU must reach of its copy rate and against torch's best (and its CUDA graph):\n");
+    printf("\nrows of --suite, with what a GPU must reach of its copy rate and against torch's best (and its CUDA "
+           "graph):\n");
     for (const Bar *b = bench_suite; b->work; b++) {
         printf("  ");
         cli_cell(b->work, 12);
@@ -121,7 +125,9 @@ void work_list(void)
             printf("  (%.2fx)", b->graph);
         putchar('\n');
     }
-    printf("  and every row: host time of a step under %d us, first step under %.1f s with an empty cache and %d ms with a full one\n", SUITE_HOST_US, SUITE_COLD_MS * 1e-3, SUITE_WARM_MS);
+    printf("  and every row: host time of a step under %d us, first step under %.1f s with an empty cache and %d ms "
+           "with a full one\n",
+           SUITE_HOST_US, SUITE_COLD_MS * 1e-3, SUITE_WARM_MS);
 }
 
 bool work_scale(Dims *shape, int n, int64_t want)

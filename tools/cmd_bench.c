@@ -71,7 +71,9 @@ static bool shape_case(const Bench *b, Case *c)
     c->ntensor = kinds * b->tensors;
     c->shape = calloc((size_t)c->ntensor, sizeof *c->shape);
     for (int i = 0; c->shape && i < c->ntensor; i++)
-        c->shape[i] = b->shapes->n ? b->shapes->v[i % kinds] : c->matrix ? square(size / b->tensors) : (Dims){1, {size / b->tensors}};
+        c->shape[i] = b->shapes->n ? b->shapes->v[i % kinds]
+                      : c->matrix  ? square(size / b->tensors)
+                                   : (Dims){1, {size / b->tensors}};
     return c->shape ? place_case(c) : (cli_error("out of memory"), false);
 }
 
@@ -137,12 +139,14 @@ static bool add_cases(Bench *b, char **arg, int n)
 static void drop_bars(Bench *b)
 {
     const CompileOpts *o = &b->compile;
-    bool plain = b->device.ops->async && !bench_rivals(b) && !b->size && o->p < 0 && o->g < 0 && o->state < 0 && !o->with && !o->options && !o->path;
+    bool plain = b->device.ops->async && !bench_rivals(b) && !b->size && o->p < 0 && o->g < 0 && o->state < 0 &&
+                 !o->with && !o->options && !o->path;
     for (int i = 0; i < b->ncase && !plain; i++)
         b->cases[i].bar = NULL;
 }
 
-/* On the CPU all rules take turns in every round. On a GPU, which is quiet, and in the suite each has the memory for itself. */
+/* On the CPU all rules take turns in every round. On a GPU, which is quiet, and in the suite each has the memory for
+ * itself. */
 static bool run_all(Bench *b)
 {
     int each = b->suite || b->device.ops->async ? 1 : b->ncase;
@@ -163,7 +167,8 @@ static bool run_all(Bench *b)
 static bool device_known(const char *name)
 {
     int n, end = 0;
-    return !strcmp(name, "cpu") || !strcmp(name, "cuda") || !strcmp(name, "best") || (sscanf(name, "cuda:%d%n", &n, &end) == 1 && !name[end] && n >= 0);
+    return !strcmp(name, "cpu") || !strcmp(name, "cuda") || !strcmp(name, "best") ||
+           (sscanf(name, "cuda:%d%n", &n, &end) == 1 && !name[end] && n >= 0);
 }
 
 static int check_args(const Command *self, Bench *b, const char *work, int n)
@@ -171,7 +176,9 @@ static int check_args(const Command *self, Bench *b, const char *work, int n)
     if (b->size && b->shapes->n)
         return cli_misuse(self, "--size and --shape exclude each other");
     if ((work || b->suite) && (b->shapes->n || b->tensors > 1))
-        return cli_misuse(self, "%s has its own tensors: --shape and --tensors do not go with it (--size makes it smaller)", work ? "--work" : "--suite");
+        return cli_misuse(self,
+                          "%s has its own tensors: --shape and --tensors do not go with it (--size makes it smaller)",
+                          work ? "--work" : "--suite");
     if (b->suite && (work || n))
         return cli_misuse(self, "--suite has its own workloads and rules ('--work list' shows them)");
     if (b->against && strcmp(b->against, "torch") && !bench_rivals(b))
@@ -194,16 +201,20 @@ int cmd_bench(const Command *self, int argc, char **argv)
     const char *work = NULL;
     Bench b = {.compile = COMPILE_OPTS_INIT, .shapes = &shapes, .tensors = 1, .rounds = 11, .device_name = "best"};
     const Opt opts[] = {
-        {"device", 0, OPT_TEXT, &b.device_name, "DEVICE", "cpu, cuda, cuda:N, or best (default): a GPU where there is one"},
+        {"device", 0, OPT_TEXT, &b.device_name, "DEVICE",
+         "cpu, cuda, cuda:N, or best (default): a GPU where there is one"},
         {"work", 0, OPT_TEXT, &work, "NAME", "the tensors of a workload, such as gpt2-124m; 'list' shows them"},
         {"suite", 0, OPT_FLAG, &b.suite, NULL, "every workload and rule that has a bar, one after another"},
-        {"size", 0, OPT_SIZE, &b.size, "N", "elements of all tensors (default: 64M, on a GPU 256M); makes a workload smaller"},
+        {"size", 0, OPT_SIZE, &b.size, "N",
+         "elements of all tensors (default: 64M, on a GPU 256M); makes a workload smaller"},
         {"shape", 0, OPT_SHAPES, &shapes, "RxC", "a tensor of this shape in place of --size; may be repeated"},
         {"tensors", 0, OPT_COUNT, &b.tensors, "N", "split --size into N equal tensors, or have N of each --shape"},
-        {"queued", 0, OPT_FLAG, &b.queued, NULL, "on a GPU: time several steps behind one another, not each from an idle device"},
+        {"queued", 0, OPT_FLAG, &b.queued, NULL,
+         "on a GPU: time several steps behind one another, not each from an idle device"},
         {"rounds", 0, OPT_COUNT, &b.rounds, "N", "how often everything is timed in turn (default: 11)"},
         {"threads", 0, OPT_COUNT, &b.threads, "N", "threads of the CPU (default: as OpenMP would)"},
-        {"against", 0, OPT_TEXT, &b.against, "WHAT", "torch: time PyTorch beside it ($OPTC_PYTHON names the interpreter); untuned: itself without tuning results"},
+        {"against", 0, OPT_TEXT, &b.against, "WHAT",
+         "torch: time PyTorch beside it ($OPTC_PYTHON names the interpreter); untuned: itself without tuning results"},
         {"json", 0, OPT_FLAG, &b.json, NULL, "print one JSON object"},
         COMPILE_OPTS(b.compile),
         {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};

@@ -1,4 +1,5 @@
-/* optc cache: what compiled code is kept, whether it is whole, and how to be rid of it. Only names of the cache's own are ever removed. */
+/* optc cache: what compiled code is kept, whether it is whole, and how to be rid of it. Only names of the cache's own
+ * are ever removed. */
 #include "tools.h"
 
 #include "cache.h"
@@ -23,7 +24,10 @@ static const char *plural(int n) { return n == 1 ? "y" : "ies"; }
 
 static const char *age_text(char buf[32], double s)
 {
-    static const struct { double seconds; const char *name; } unit[] = {{86400, "d"}, {3600, "h"}, {60, "min"}, {1, "s"}};
+    static const struct {
+        double seconds;
+        const char *name;
+    } unit[] = {{86400, "d"}, {3600, "h"}, {60, "min"}, {1, "s"}};
     int i = 0;
     while (i < 3 && s < unit[i].seconds)
         i++;
@@ -34,7 +38,10 @@ static const char *age_text(char buf[32], double s)
 /* "30d", "12h", "90m", "45s", "2w"; a bare number is days. Seconds; negative: no duration. */
 static double parse_age(const char *s)
 {
-    static const struct { char letter; double seconds; } unit[] = {{0, 86400}, {'d', 86400}, {'h', 3600}, {'m', 60}, {'s', 1}, {'w', 604800}};
+    static const struct {
+        char letter;
+        double seconds;
+    } unit[] = {{0, 86400}, {'d', 86400}, {'h', 3600}, {'m', 60}, {'s', 1}, {'w', 604800}};
     char *end;
     errno = 0;
     unsigned long x = strtoul(s, &end, 10);
@@ -97,7 +104,8 @@ static void ls_text(const Job *j, const CacheList *l, int64_t now)
     for (int i = l->n; i-- > 0;)
         if (l->entry[i].kind)
             ls_row(j, &l->entry[i], now);
-    printf("%s%d entr%s, %s%s%s in ", l->entries ? "\n" : "", l->entries, plural(l->entries), cli_bytes(size, (double)l->bytes), j->cap >= 0 ? " of at most " : "",
+    printf("%s%d entr%s, %s%s%s in ", l->entries ? "\n" : "", l->entries, plural(l->entries),
+           cli_bytes(size, (double)l->bytes), j->cap >= 0 ? " of at most " : "",
            j->cap >= 0 ? cli_bytes(cap, (double)j->cap) : "");
     cli_put_clean(stdout, j->place, false);
     if (l->n > l->entries)
@@ -119,10 +127,13 @@ static void ls_json(const Job *j, const CacheList *l, int64_t now)
         if (!e->kind)
             continue;
         bool ok = cache_read_note(j->place, e->name, &n);
-        printf("%s\n    {\"key\": \"%.32s\", \"kind\": \"%s\", \"bytes\": %lld, \"used_seconds_ago\": %lld, \"readable\": %s", comma, e->name, e->kind, (long long)e->bytes,
-               (long long)((now - e->used_ns) / 1000000000), ok ? "true" : "false");
-        const struct { const char *name, *text; } field[] = {
-            {"rule", n.rule}, {"with", n.with}, {"options", n.options}, {"types", n.types}, {"target", n.target}, {"compiler", n.compiler}};
+        printf("%s\n    {\"key\": \"%.32s\", \"kind\": \"%s\", \"bytes\": %lld, \"used_seconds_ago\": %lld, "
+               "\"readable\": %s",
+               comma, e->name, e->kind, (long long)e->bytes, (long long)((now - e->used_ns) / 1000000000),
+               ok ? "true" : "false");
+        const struct { const char *name, *text;
+        } field[] = {{"rule", n.rule},   {"with", n.with},     {"options", n.options},
+                     {"types", n.types}, {"target", n.target}, {"compiler", n.compiler}};
         for (size_t k = 0; ok && k < sizeof field / sizeof *field; k++) {
             printf(", \"%s\": ", field[k].name);
             put_string(field[k].text);
@@ -184,7 +195,9 @@ static int say_swept(const Job *j, CacheSwept s)
     if (s.leftovers)
         printf(" with %d unfinished", s.leftovers);
     puts("");
-    return s.failed ? cli_fail("cache: %d file%s in %s could not be removed", s.failed, s.failed == 1 ? "" : "s", j->place) : CLI_OK;
+    return s.failed
+               ? cli_fail("cache: %d file%s in %s could not be removed", s.failed, s.failed == 1 ? "" : "s", j->place)
+               : CLI_OK;
 }
 
 static int do_prune(const Job *j)
@@ -199,8 +212,11 @@ static int do_prune(const Job *j)
 static int do_clear(const Job *j) { return say_swept(j, cache_sweep(j->place, 0, 0, 0, NULL)); }
 
 /* ---- the command ---- */
-static const struct { const char *name; int (*run)(const Job *j); bool json, delete, prune; } actions[] = {
-    {"ls", do_ls, true, false, false}, {"verify", do_verify, false, true, false}, {"prune", do_prune, false, false, true}, {"clear", do_clear, false, false, false}};
+static const struct { const char *name; int (*run)(const Job *j); bool json, delete, prune;
+} actions[] = {{"ls", do_ls, true, false, false},
+               {"verify", do_verify, false, true, false},
+               {"prune", do_prune, false, false, true},
+               {"clear", do_clear, false, false, false}};
 enum { NACTION = sizeof actions / sizeof *actions };
 
 /* The folder: what was asked for must be there; the usual one may be still to come. */
@@ -260,7 +276,11 @@ int cmd_cache(const Command *self, int argc, char **argv)
     if (a < 0)
         return CLI_USAGE;
     if ((j.json && !actions[a].json) || (j.delete && !actions[a].delete) || ((j.max || j.older) && !actions[a].prune))
-        return cli_misuse(self, "%s does not take --%s", actions[a].name, j.json && !actions[a].json ? "json" : j.delete && !actions[a].delete ? "delete" : j.max ? "max" : "older");
+        return cli_misuse(self, "%s does not take --%s", actions[a].name,
+                          j.json && !actions[a].json      ? "json"
+                          : j.delete &&!actions[a].delete ? "delete"
+                          : j.max                         ? "max"
+                                                          : "older");
     bool empty;
     if ((rc = find_place(&j, &empty)) != CLI_GO)
         return rc;

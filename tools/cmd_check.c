@@ -41,12 +41,14 @@ static void summary(const Spec *s, const char *label, int width)
         for (int m = 0; m < p->entry[e].nphase; m++)
             most = p->entry[e].phase[m].nstage > most ? p->entry[e].phase[m].nstage : most;
         spec_bytes_text(&b, p, e);
-        printf("%s  %s %d stage%s, %s bytes per element", e ? ";" : "", p->entry[e].name, most, most == 1 ? "" : "s", cli_text(&b));
+        printf("%s  %s %d stage%s, %s bytes per element", e ? ";" : "", p->entry[e].name, most, most == 1 ? "" : "s",
+               cli_text(&b));
         buf_free(&b);
     }
     puts(r->nvariant > 1 ? " (vectors/matrices)" : "");
     for (int i = 0; i < r->ninput; i++)
-        printf("    note: the caller sets the input '%s' (one value per %s)\n", r->input[i].name, dom_info[r->input[i].dom].name);
+        printf("    note: the caller sets the input '%s' (one value per %s)\n", r->input[i].name,
+               dom_info[r->input[i].dom].name);
 }
 
 int cmd_check(const Command *self, int argc, char **argv)

@@ -58,7 +58,8 @@ static bool compile_one(const Nvrtc *n, const char *source, const char *name, in
     else if (out && !file_write(out, code, size))
         ok = (cli_error("cannot write %s: %s", out, strerror(errno)), false);
     if (ok)
-        printf("%s sm_%d: %zu bytes of %s%s%s\n", name, arch, size, ptx ? "PTX" : "machine code", out ? " in " : "", out ? out : "");
+        printf("%s sm_%d: %zu bytes of %s%s%s\n", name, arch, size, ptx ? "PTX" : "machine code", out ? " in " : "",
+               out ? out : "");
     free(code);
     free(log);
     return ok;
@@ -72,7 +73,8 @@ int cmd_compile(const Command *self, int argc, char **argv)
     const Opt opts[] = {
         {"arch", 'a', OPT_TEXT, &arch, "LIST", "sm_90, sm_80,sm_90 or all (what the NVRTC at hand knows)"},
         {"ptx", 0, OPT_FLAG, &ptx, NULL, "PTX instead of machine code"},
-        {"output", 'o', OPT_TEXT, &out, "FILE", "where to write it, one architecture only (default: only say that it compiles)"},
+        {"output", 'o', OPT_TEXT, &out, "FILE",
+         "where to write it, one architecture only (default: only say that it compiles)"},
         COMPILE_OPTS(c),
         {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};
     int n, rc = cli_parse(self, opts, argc, argv, &n);

@@ -59,7 +59,8 @@ static int longest(const Row *v, int n, size_t field)
 static void print_rows(const Row *v, int n)
 {
     Row head = {"name", "B/elem", "states", "what it is"};
-    int name = longest(v, n, offsetof(Row, name)), bytes = longest(v, n, offsetof(Row, bytes)), states = longest(v, n, offsetof(Row, states));
+    int name = longest(v, n, offsetof(Row, name)), bytes = longest(v, n, offsetof(Row, bytes)),
+        states = longest(v, n, offsetof(Row, states));
     bytes = bytes < 6 ? 6 : bytes;
     states = states < 6 ? 6 : states;
     for (int i = -1; i < n; i++) {
@@ -161,7 +162,8 @@ static void detail_states(const Plan *p, const char *wrapper)
         if (!name)
             continue;
         bool used = plan_keeps(p, i);
-        printf("  %-9s %s: one per %s, %s, from ", key, name, dom_info[s->dom].name, type_info[p->mem[plan_mem_of_state(p, i)].type].name);
+        printf("  %-9s %s: one per %s, %s, from ", key, name, dom_info[s->dom].name,
+               type_info[p->mem[plan_mem_of_state(p, i)].type].name);
         if (s->init == INIT_COPY_P)
             printf("a copy of p");
         else
@@ -214,7 +216,8 @@ static int detail(const char *name, const CompileOpts *c)
     detail_options(a, r, s.wrapper);
     for (int i = 0; i < r->ninput; i++)
         if (own(r->input[i].name, s.wrapper))
-            cli_line("input", arena_printf(a, "%s: one per %s, set by the caller", own(r->input[i].name, s.wrapper), dom_info[r->input[i].dom].name));
+            cli_line("input", arena_printf(a, "%s: one per %s, set by the caller", own(r->input[i].name, s.wrapper),
+                                           dom_info[r->input[i].dom].name));
     detail_states(s.gen.plan, s.wrapper);
     detail_entries(a, s.gen.plan, s.wrapper ? " around sgd" : "");
     spec_close(&s);

@@ -33,7 +33,8 @@ static const char rule_text[] =
     "  state = { m = zeros },\n"
     "\n"
     "  -- p is the parameter, g its gradient, t the step from 1. Assigning p or a state is the update; use local for\n"
-    "  -- everything else. sqrt, abs, sign, max, where(lt(a, b), x, y), norm(g), mean(p), … work on all elements at once.\n"
+    "  -- everything else. sqrt, abs, sign, max, where(lt(a, b), x, y), norm(g), mean(p), … work on all elements at "
+    "once.\n"
     "  step = function()\n"
     "    local grad = g + weight_decay * p\n"
     "    m = beta * m + grad\n"
@@ -46,24 +47,24 @@ static const char rule_text[] =
     "  -- with rowmean(x), colmean(x) and states per \"row\" and \"col\".\n"
     "}\n";
 
-static const char wrapper_text[] =
-    "-- The wrapper @: put around a rule with --with '@(0.1)'. What stands before inner() sees and may assign the gradient g;\n"
-    "-- what stands after sees the new p.\n"
-    "return wrapper {\n"
-    "  name  = \"@\",\n"
-    "  cite  = \"\",              -- where it was published\n"
-    "  doc   = \"\",              -- one sentence, for `optc list`\n"
-    "\n"
-    "  args  = { \"limit\" },     -- what @(…) sets, in order\n"
-    "\n"
-    "  -- Known outside as @.limit; states likewise.\n"
-    "  hyper = { limit = { 1, above = 0 } },\n"
-    "\n"
-    "  step  = function()\n"
-    "    g = clamp(g, -limit, limit)\n"
-    "    inner()                  -- the rule inside, once\n"
-    "  end,\n"
-    "}\n";
+static const char wrapper_text[] = "-- The wrapper @: put around a rule with --with '@(0.1)'. What stands before "
+                                   "inner() sees and may assign the gradient g;\n"
+                                   "-- what stands after sees the new p.\n"
+                                   "return wrapper {\n"
+                                   "  name  = \"@\",\n"
+                                   "  cite  = \"\",              -- where it was published\n"
+                                   "  doc   = \"\",              -- one sentence, for `optc list`\n"
+                                   "\n"
+                                   "  args  = { \"limit\" },     -- what @(…) sets, in order\n"
+                                   "\n"
+                                   "  -- Known outside as @.limit; states likewise.\n"
+                                   "  hyper = { limit = { 1, above = 0 } },\n"
+                                   "\n"
+                                   "  step  = function()\n"
+                                   "    g = clamp(g, -limit, limit)\n"
+                                   "    inner()                  -- the rule inside, once\n"
+                                   "  end,\n"
+                                   "}\n";
 
 static bool good_name(const char *s)
 {
@@ -105,7 +106,8 @@ int cmd_new(const Command *self, int argc, char **argv)
     if (strcmp(out, "-") && !force) {
         int fd = open(out, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);     /* asks and takes in one call */
         if (fd < 0)
-            return errno == EEXIST ? cli_fail("%s exists; --force overwrites it", out) : cli_fail("cannot write %s: %s", out, strerror(errno));
+            return errno == EEXIST ? cli_fail("%s exists; --force overwrites it", out)
+                                   : cli_fail("cannot write %s: %s", out, strerror(errno));
         close(fd);
     }
     Buf b = {0};

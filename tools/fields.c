@@ -1,14 +1,17 @@
-/* What a spec says about itself (kind, name, doc, cite, args), read from its text without running it: the compiler keeps
- * these only of the innermost rule, and `list` wants them of wrappers too. Fields written as anything but plain strings read as absent. */
+/* What a spec says about itself (kind, name, doc, cite, args), read from its text without running it: the compiler
+ * keeps these only of the innermost rule, and `list` wants them of wrappers too. Fields written as anything but plain
+ * strings read as absent. */
 #include "tools.h"
 
 #include <ctype.h>
 #include <string.h>
 
 typedef enum { END, WORD, STRING, PUNCT } Kind;
-typedef struct Lexer { const char *s, *end; Arena *a; Kind kind; const char *text; } Lexer;   /* text: the word, the string's content, the character */
+/* text: the word, the string's content, the character */
+typedef struct Lexer { const char *s, *end; Arena *a; Kind kind; const char *text; } Lexer;
 
-static const char *long_bracket(const char *s, const char *end, const char **inside)   /* [[…]] and [==[…]==]; NULL: none here */
+/* [[…]] and [==[…]==]; NULL: none here */
+static const char *long_bracket(const char *s, const char *end, const char **inside)
 {
     int eq = 0;
     const char *p = s + 1;
@@ -99,7 +102,10 @@ static int block(const Lexer *l)
 
 static void take_field(Lexer *l, const char *name, Fields *out)    /* stands after "name =" */
 {
-    const struct { const char *name; const char **to; } text[] = {{"name", &out->name}, {"doc", &out->doc}, {"cite", &out->cite}};
+    const struct {
+        const char *name;
+        const char **to;
+    } text[] = {{"name", &out->name}, {"doc", &out->doc}, {"cite", &out->cite}};
     for (int i = 0; i < 3; i++)
         if (!strcmp(name, text[i].name) && l->kind == STRING)
             *text[i].to = l->text;

@@ -39,7 +39,8 @@ void cli_cell(const char *s, int width)
     printf("%s%*s", s, width > cli_width(s) ? width - cli_width(s) : 0, "");
 }
 
-/* A spec's own words may hold anything; a terminal obeys control characters, so none gets there but ends of lines where they are wanted. */
+/* A spec's own words may hold anything; a terminal obeys control characters, so none gets there but ends of lines where
+ * they are wanted. */
 void cli_put_clean(FILE *f, const char *s, bool lines)
 {
     for (; *s; s++) {

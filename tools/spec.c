@@ -89,7 +89,8 @@ static bool compile(Spec *s, const CompileOpts *c, bool wrappers, const SpecDump
     s->is_ir = s->src.len >= strlen(ir_mark) && !memcmp(s->src.text, ir_mark, strlen(ir_mark));
     if (s->is_ir) {
         if ((c->with && *c->with) || (c->options && *c->options)) {
-            diag_set(&s->gen.diag, s->src.path, 0, NULL, "IR text is a finished rule: --with and --options apply to specs");
+            diag_set(&s->gen.diag, s->src.path, 0, NULL,
+                     "IR text is a finished rule: --with and --options apply to specs");
             return false;
         }
         return gen_read_ir(&s->gen, s->src, &o);

@@ -85,7 +85,8 @@ void stream_copy(float *to, const float *from, int64_t n, int threads)
     }
 }
 
-/* One loop at the widths the library's own code is compiled for: on one or two cores narrow vectors stream measurably slower. */
+/* One loop at the widths the library's own code is compiled for: on one or two cores narrow vectors stream measurably
+ * slower. */
 #define SCALE(NAME, ATTRIBUTE)                            \
     ATTRIBUTE static void NAME(float *x, int64_t n, float c) \
     {                                                     \

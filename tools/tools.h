@@ -5,8 +5,8 @@
  *   spec.c    SPEC arguments become rules   fields.c what a spec says about itself, read without running it
  *   stream.c  big buffers and how fast memory streams
  *
- * Shared names start with their part (cli_, spec_, fields_, stream_, bench_, device_, work_, peer_, tune_, cmd_): the library is linked statically and
- * has short names of its own. */
+ * Shared names start with their part (cli_, spec_, fields_, stream_, bench_, device_, work_, peer_, tune_, cmd_): the
+ * library is linked statically and has short names of its own. */
 #ifndef OPTC_TOOLS_H
 #define OPTC_TOOLS_H
 #include "gen.h"
@@ -49,27 +49,36 @@ typedef enum {
     OPT_TYPE,      /* int: a Type, or -1 as it was */
     OPT_SHAPES     /* DimsList: one more each time */
 } OptKind;
-typedef struct Opt { const char *name; char letter; OptKind kind; void *to; const char *value, *help; } Opt;   /* a table ends with name NULL */
+/* a table ends with name NULL */
+typedef struct Opt { const char *name; char letter; OptKind kind; void *to; const char *value, *help; } Opt;
 
-/* Reads options wherever they stand and leaves the other arguments, in order, in argv[0 … *n). Answers --help. Returns CLI_GO, or the exit
- * code to leave with. */
+/* Reads options wherever they stand and leaves the other arguments, in order, in argv[0 … *n). Answers --help. Returns
+ * CLI_GO, or the exit code to leave with. */
 int cli_parse(const Command *self, const Opt *opts, int argc, char **argv, int *n);
-int cli_misuse(const Command *self, const char *fmt, ...) __attribute__((format(printf, 2, 3)));     /* says so and returns CLI_USAGE */
-const char *cli_text(const Buf *b);                                                                   /* its text; where memory has ended, the end of the command */
-void cli_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));                          /* "optc: …" on stderr */
+/* says so and returns CLI_USAGE */
+int cli_misuse(const Command *self, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* its text; where memory has ended, the end of the command */
+const char *cli_text(const Buf *b);
+/* "optc: …" on stderr */
+void cli_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void cli_warning(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-int cli_fail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));                            /* cli_error, returns CLI_FAILED */
-bool cli_parse_size(const char *s, int64_t *out);                                                    /* 65536, 64K, 2^26; at most 2^46 */
-void cli_near(const char *what, const char *got, const char *const *names, Buf *b);                  /* "unknown what 'got'; did you mean …" */
+/* cli_error, returns CLI_FAILED */
+int cli_fail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* 65536, 64K, 2^26; at most 2^46 */
+bool cli_parse_size(const char *s, int64_t *out);
+/* "unknown what 'got'; did you mean …" */
+void cli_near(const char *what, const char *got, const char *const *names, Buf *b);
 
 /* ---- cmd_compile.c ---- */
 struct Nvrtc;
 typedef struct Archs { int v[64]; int n; } Archs;
-int cli_archs(const Command *self, const char *text, const struct Nvrtc *nvrtc, Archs *out);         /* "sm_80,sm_90" or "all"; CLI_GO, or the exit code */
+/* "sm_80,sm_90" or "all"; CLI_GO, or the exit code */
+int cli_archs(const Command *self, const char *text, const struct Nvrtc *nvrtc, Archs *out);
 
 /* ---- print.c ---- */
 typedef enum { PAINT_NONE, PAINT_HEAD, PAINT_GOOD, PAINT_BAD, PAINT_WARN, PAINT_DIM } Paint;
-const char *cli_paint(Paint p);                              /* the escape sequence, or "" where stdout is no terminal */
+/* the escape sequence, or "" where stdout is no terminal */
+const char *cli_paint(Paint p);
 void cli_heading(const char *text);
 int cli_width(const char *s);                                /* characters, not bytes */
 void cli_cell(const char *s, int width);                     /* s, padded to the right */
@@ -86,13 +95,16 @@ bool cli_write_file(const char *path, const char *text);     /* "-": stdout; say
 /* ---- spec.c ---- */
 typedef struct CompileOpts { const char *with, *options, *path; int p, g, state; } CompileOpts;
 #define COMPILE_OPTS_INIT {.p = -1, .g = -1, .state = -1}
-#define COMPILE_OPTS(c)                                                                                              \
-    {"with", 0, OPT_TEXT, &(c).with, "LIST", "wrappers, the last outermost: 'clip(1),ema(0.999)'"},                  \
-    {"options", 0, OPT_TEXT, &(c).options, "LIST", "compile-time choices: 'amsgrad=true'"},                          \
-    {"path", 0, OPT_TEXT, &(c).path, "DIRS", "folders with specs, before the library's own (default: $OPTC_PATH)"},  \
-    {"type", 0, OPT_TYPE, &(c).p, "TYPE", "storage of the parameters: f32 (default), f64, bf16, f16"},               \
-    {"grad-type", 0, OPT_TYPE, &(c).g, "TYPE", "storage of the gradients (default: as the parameters)"},             \
-    {"state-type", 0, OPT_TYPE, &(c).state, "TYPE", "storage of the states (default: as the parameters; f32 for 16-bit ones)"}
+#define COMPILE_OPTS(c) \
+    {"with", 0, OPT_TEXT, &(c).with, "LIST", "wrappers, the last outermost: 'clip(1),ema(0.999)'"}, \
+        {"options", 0, OPT_TEXT, &(c).options, "LIST", "compile-time choices: 'amsgrad=true'"}, \
+        {"path", 0, OPT_TEXT, &(c).path, "DIRS", "folders with specs, before the library's own (default: $OPTC_PATH)"}, \
+        {"type", 0, OPT_TYPE, &(c).p, "TYPE", "storage of the parameters: f32 (default), f64, bf16, f16"}, \
+        {"grad-type", 0, OPT_TYPE, &(c).g, "TYPE", "storage of the gradients (default: as the parameters)"}, \
+    { \
+        "state-type", 0, OPT_TYPE, &(c).state, "TYPE", \
+            "storage of the states (default: as the parameters; f32 for 16-bit ones)" \
+    }
 
 typedef struct Spec {
     Gen gen;
@@ -101,32 +113,38 @@ typedef struct Spec {
     bool is_ir;
     const char *wrapper;       /* the spec is a wrapper of this name, compiled around sgd; NULL: a rule */
 } Spec;
-/* Loads and compiles one SPEC argument: a name of the library, a path, "-" for stdin; specs or IR text. false: gen.diag says why. Free it
- * either way. A wrapper is refused unless `wrappers`. */
+/* Loads and compiles one SPEC argument: a name of the library, a path, "-" for stdin; specs or IR text. false: gen.diag
+ * says why. Free it either way. A wrapper is refused unless `wrappers`. */
 typedef struct SpecDump { const char *pass; Buf *to; bool time; } SpecDump;
-/* "adamw+clip(1)" is a rule and its wrappers, unless a file is called that; `around` goes around them. Both malloc'ed, without blanks in *with. */
+/* "adamw+clip(1)" is a rule and its wrappers, unless a file is called that; `around` goes around them. Both malloc'ed,
+ * without blanks in *with. */
 bool spec_split(const char *arg, const char *around, char **spec, char **with);
 bool spec_open(Spec *s, const char *arg, const CompileOpts *c, bool wrappers, const SpecDump *dump);
 void spec_close(Spec *s);
 int spec_fail(const Spec *s);                                /* prints the diagnosis, returns CLI_FAILED */
 /* Bytes per element that one run of an entry moves, least and most over its phases. */
 void spec_bytes(const Plan *p, int entry, int variant, int *least, int *most);
-void spec_bytes_text(Buf *b, const Plan *p, int entry);      /* "28", "16/20" (vectors/matrices), "20-28" (over phases) */
+/* "28", "16/20" (vectors/matrices), "20-28" (over phases) */
+void spec_bytes_text(Buf *b, const Plan *p, int entry);
 int spec_entry(const Plan *p, const char *name);             /* -1: none */
 
 /* ---- fields.c ---- */
 enum { MAX_FIELD_ARGS = 8 };
-typedef struct Fields { const char *kind, *name, *doc, *cite; const char *arg[MAX_FIELD_ARGS]; int narg; } Fields;   /* "" where absent */
+/* "" where absent */
+typedef struct Fields { const char *kind, *name, *doc, *cite; const char *arg[MAX_FIELD_ARGS]; int narg; } Fields;
 void fields_read(Arena *a, const char *text, size_t len, Fields *out);
 
 /* ---- stream.c ---- */
 double cli_now(void);                                        /* seconds, monotonic */
 double cli_median(const double *v, int n);
-void *stream_alloc(size_t bytes);                            /* 2 MiB aligned, huge pages asked for, not yet touched; free() it */
-void stream_touch(float *x, int64_t n, int threads);         /* writes it in parallel, so that pages lie near their threads */
+/* 2 MiB aligned, huge pages asked for, not yet touched; free() it */
+void *stream_alloc(size_t bytes);
+/* writes it in parallel, so that pages lie near their threads */
+void stream_touch(float *x, int64_t n, int threads);
 void stream_copy(float *to, const float *from, int64_t n, int threads);
 void stream_scale(float *x, int64_t n, int threads);
 float stream_read(const float *x, int64_t n, int threads);      /* a sum: reads and writes nothing */
-double stream_measure(int threads);                          /* copy bandwidth in bytes per second, in about a second; 0: no memory */
+/* copy bandwidth in bytes per second, in about a second; 0: no memory */
+double stream_measure(int threads);
 int stream_threads(void);                                    /* what OpenMP would use */
 #endif

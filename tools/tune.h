@@ -16,7 +16,8 @@ int tune_export(const Command *self, int argc, char **argv);
 int tune_merge(const Command *self, int argc, char **argv);
 int tune_show(const Command *self, int argc, char **argv);
 
-bool tune_device_is(const TunedKey *k, const char *part);    /* whether the device's name has that in it, in either case; NULL: any */
+/* whether the device's name has that in it, in either case; NULL: any */
+bool tune_device_is(const TunedKey *k, const char *part);
 int tune_no_device(const char *part, const TunedList *l);    /* says which there are; CLI_FAILED */
 int tune_user_path(char out[TUNE_PATH]);                     /* CLI_GO, or says that there is none */
 #endif

@@ -23,7 +23,9 @@ int tune_user_path(char out[TUNE_PATH])
 {
     if (tuned_path(out, TUNE_PATH))
         return CLI_GO;
-    return cli_fail("tune: there is no file for your results: %s", getenv("OPTC_TUNE") ? "OPTC_TUNE is empty, or too long" : "none of OPTC_TUNE, XDG_CONFIG_HOME and HOME is set");
+    return cli_fail("tune: there is no file for your results: %s",
+                    getenv("OPTC_TUNE") ? "OPTC_TUNE is empty, or too long"
+                                        : "none of OPTC_TUNE, XDG_CONFIG_HOME and HOME is set");
 }
 
 /* ---- export ---- */
@@ -64,7 +66,8 @@ static bool is_users(const char *path)
 {
     char own[TUNE_PATH];
     struct stat a, b;
-    return tuned_path(own, sizeof own) && stat(own, &a) == 0 && stat(path, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+    return tuned_path(own, sizeof own) && stat(own, &a) == 0 && stat(path, &b) == 0 && a.st_dev == b.st_dev &&
+           a.st_ino == b.st_ino;
 }
 
 static int put_results(const TunedList *l, const char *to)
@@ -90,11 +93,11 @@ int tune_export(const Command *self, int argc, char **argv)
 {
     const char *to = NULL, *device = NULL;
     bool all = false;
-    const Opt opts[] = {
-        {"output", 'o', OPT_TEXT, &to, "FILE", "where to (default: standard output)"},
-        {"device", 0, OPT_TEXT, &device, "NAME", "only of devices with this in their name"},
-        {"all", 0, OPT_FLAG, &all, NULL, "the site's and the built-in results too; of one stage and size yours, then the site's"},
-        {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};
+    const Opt opts[] = {{"output", 'o', OPT_TEXT, &to, "FILE", "where to (default: standard output)"},
+                        {"device", 0, OPT_TEXT, &device, "NAME", "only of devices with this in their name"},
+                        {"all", 0, OPT_FLAG, &all, NULL,
+                         "the site's and the built-in results too; of one stage and size yours, then the site's"},
+                        {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};
     int n, rc = cli_parse(self, opts, argc, argv, &n);
     if (rc != CLI_GO)
         return rc;
@@ -106,7 +109,8 @@ int tune_export(const Command *self, int argc, char **argv)
     if ((rc = gather(&l, all)) == CLI_GO) {
         TunedList kept = l;
         if (!l.n) {
-            rc = cli_fail("tune: there are no results to export yet%s", all ? "" : "; --all takes the site's and the built-in ones too");
+            rc = cli_fail("tune: there are no results to export yet%s",
+                          all ? "" : "; --all takes the site's and the built-in ones too");
         } else {
             bool any = false;
             for (int i = 0; i < l.n; i++)
@@ -182,7 +186,8 @@ int tune_merge(const Command *self, int argc, char **argv)
     } else if (!tuned_update(path, &all, TUNED_BY_GAIN, dry, TUNE_WAIT_MS, &m, why, sizeof why)) {
         rc = cli_fail("%s\noptc: tune: nothing was merged", why);
     } else {
-        printf("%s%d added, %d replaced, %d kept as they were in %s\n", dry ? "would be: " : "", m.added, m.replaced, m.kept, path);
+        printf("%s%d added, %d replaced, %d kept as they were in %s\n", dry ? "would be: " : "", m.added, m.replaced,
+               m.kept, path);
         rc = CLI_OK;
     }
     tuned_free(&all);

@@ -32,10 +32,12 @@ typedef struct Run {
     optc_engine *engine;
     Workers *workers;              /* compile candidates for a GPU */
     bool shows;                    /* a progress line on a terminal */
-    double begun; int left;        /* of the rule at hand: when, and searches still to come; what one does not spend the others have */
+    /* of the rule at hand: when, and searches still to come; what one does not spend the others have */
+    double begun; int left;
     /* what is searched now */
     const char *label; int64_t elements; int nth, of;
-    int found, skipped, late, small, better, without; double gain;      /* small: no memory for them; without: rules that have no such stage */
+    /* small: no memory for them; without: rules that have no such stage */
+    int found, skipped, late, small, better, without; double gain;
 } Run;
 
 static volatile int stop;
@@ -66,7 +68,8 @@ static void progress(void *ctx, const Search *s, int tried, int of, double left)
     char t[32];
     if (!r->shows)
         return;
-    fprintf(stderr, "\r\033[K%s 2^%d [%d/%d] %d tried (%d/%d), %.0f s left, best %s", r->label, (int)lround(log2((double)r->elements)), r->nth, r->of, s->n, tried, of, left > 0 ? left : 0,
+    fprintf(stderr, "\r\033[K%s 2^%d [%d/%d] %d tried (%d/%d), %.0f s left, best %s", r->label,
+            (int)lround(log2((double)r->elements)), r->nth, r->of, s->n, tried, of, left > 0 ? left : 0,
             cli_time(t, s->trial[s->best].ms * 1e-3));
     if (s->model_ms > 0)
         fprintf(stderr, " (%+.1f %%)", 100 * (s->trial[s->best].ms / s->model_ms - 1));
@@ -82,10 +85,14 @@ static void clear_progress(const Run *r)
 /* ---- what was found before ---- */
 static bool same_key(const TunedKey *a, const TunedKey *b) { return tuned_compare(a, b) == 0; }
 
-static const char unfinished[] = " (unfinished)";       /* at the end of a label: a search that was stopped, to be gone on with */
+/* at the end of a label: a search that was stopped, to be gone on with */
+static const char unfinished[] = " (unfinished)";
 
 /* Results of a version that tried other launches may be here still: steps do not use them, and neither do we. */
-static const Launch *usable(const Tuned *t, const Space *space) { return t && search_valid(space, &t->launch) ? &t->launch : NULL; }
+static const Launch *usable(const Tuned *t, const Space *space)
+{
+    return t && search_valid(space, &t->launch) ? &t->launch : NULL;
+}
 
 static bool known(const Run *r, const TunedKey *k, const Space *space)
 {
@@ -103,7 +110,11 @@ static bool keep(Run *r, const TunedKey *k, const Search *s, const char *label)
     if (r->dry)
         return true;
     for (int i = 0; i < s->n; i++) {
-        Trial x = {.key = *k, .launch = s->trial[i].launch, .ms = s->trial[i].failed || !s->trial[i].samples ? INFINITY : s->trial[i].ms, .samples = s->trial[i].samples ? s->trial[i].samples : 1, .model = i == s->model};
+        Trial x = {.key = *k,
+                   .launch = s->trial[i].launch,
+                   .ms = s->trial[i].failed || !s->trial[i].samples ? INFINITY : s->trial[i].ms,
+                   .samples = s->trial[i].samples ? s->trial[i].samples : 1,
+                   .model = i == s->model};
         if (!s->trial[i].samples && !s->trial[i].failed)
             continue;                      /* proposed, never tried */
         snprintf(x.label, sizeof x.label, "%.79s", label);
@@ -137,12 +148,14 @@ static void report(const Run *r, const TunedKey *k, const Search *s, double byte
     const Tried *best = &s->trial[s->best];
     clear_progress(r);
     snprintf(size, sizeof size, "2^%d", k->bucket);
-    printf("  %-28s %-5s %-6s %10s %7.0f GB/s %+6.1f %%", label, form_name[k->form], size, cli_time(t, best->ms * 1e-3), bytes / best->ms * 1e-6, 100 * (best->ms / s->model_ms - 1));
+    printf("  %-28s %-5s %-6s %10s %7.0f GB/s %+6.1f %%", label, form_name[k->form], size, cli_time(t, best->ms * 1e-3),
+           bytes / best->ms * 1e-6, 100 * (best->ms / s->model_ms - 1));
     if (s->used_ms > 0)
         printf(" %+6.1f %%", 100 * (best->ms / s->used_ms - 1));
     else
         printf("        -");
-    printf("  %4d tried in %3.0f s%s  %s\n", tried(s), s->spent, s->finished ? " " : "*", s->best == s->model ? "as the model has it" : launch_text(l, k->form, &best->launch));
+    printf("  %4d tried in %3.0f s%s  %s\n", tried(s), s->spent, s->finished ? " " : "*",
+           s->best == s->model ? "as the model has it" : launch_text(l, k->form, &best->launch));
     fflush(stdout);
 }
 
@@ -158,7 +171,8 @@ static int best_before(const Run *r, const TunedKey *k, Launch out[BEFORE])
             at++;
         if (!isfinite(t->ms) || (at < n ? t->ms >= ms[at] : n == BEFORE && t->ms >= ms[n - 1]))
             continue;
-        at = at < n ? at : n < BEFORE ? n++ : n - 1;              /* its place: the one it has, a new one, the last one's */
+        /* its place: the one it has, a new one, the last one's */
+        at = at < n ? at : n < BEFORE ? n++ : n - 1;
         for (; at > 0 && t->ms < ms[at - 1]; at--) {
             ms[at] = ms[at - 1];
             out[at] = out[at - 1];
@@ -170,24 +184,33 @@ static int best_before(const Run *r, const TunedKey *k, Launch out[BEFORE])
 }
 
 /* One search, from its key to its result. */
-static bool search_one(Run *r, const TunedKey *k, const Space *space, const Meter *m, double bytes, double budget, const char *label)
+static bool search_one(Run *r, const TunedKey *k, const Space *space, const Meter *m, double bytes, double budget,
+                       const char *label)
 {
     int lo = 0, hi = INT_MAX;
     if (space->stage)
         launch_range(space->plan, space->stage, r->elements, &lo, &hi);
     tuned_reach(k, &lo, &hi);
-    Search s = {.budget = budget, .trials = r->most, .exhaustive = r->exhaustive, .stop = &stop, .said = progress, .said_ctx = r};
+    Search s = {.budget = budget,
+                .trials = r->most,
+                .exhaustive = r->exhaustive,
+                .stop = &stop,
+                .said = progress,
+                .said_ctx = r};
     Launch before[BEFORE + 1];
-    const Launch *near = usable(tuned_find(&r->known, k), space);                       /* this size or the nearest: in this file … */
+    /* this size or the nearest: in this file … */
+    const Launch *near = usable(tuned_find(&r->known, k), space);
     if (near)
         before[s.nknown++] = *near;
     s.nknown += best_before(r, k, before + s.nknown);
     s.known = before;
-    s.used = usable(tuned_look(&r->engine->more->tuned, k, lo, hi, NULL), space);             /* … and in all that steps use */
+    /* … and in all that steps use */
+    s.used = usable(tuned_look(&r->engine->more->tuned, k, lo, hi, NULL), space);
     r->label = label;
     bool ok = search_run(space, m, &s);
     if (!ok && !stop)
-        cli_error("tune: %s: %s", label, *optc_message() ? optc_message() : "the model's launch could not be built or timed");
+        cli_error("tune: %s: %s", label,
+                  *optc_message() ? optc_message() : "the model's launch could not be built or timed");
     r->late += ok && !s.finished && tried(&s) < 2;
     if (ok && (s.finished || tried(&s) > 1)) {
         report(r, k, &s, bytes, label);
@@ -222,16 +245,21 @@ static bool opened(Run *r, int status, const char *label)
     return status == OPTC_ERROR_MEMORY || lib(status);
 }
 
-static const char *kernel_name(const optc_rule *rule, StageAt at) { return program_stage(rule->program, at.stage->fn)->kernel; }
+static const char *kernel_name(const optc_rule *rule, StageAt at)
+{
+    return program_stage(rule->program, at.stage->fn)->kernel;
+}
 
-/* It has something to choose, and is asked for: by its name or the beginning of it, of which step_1 is not one of step_12's. */
+/* It has something to choose, and is asked for: by its name or the beginning of it, of which step_1 is not one of
+ * step_12's. */
 static bool to_tune(const Run *r, optc_rule *rule, StageAt at)
 {
     if (!at.stage || stage_form(at.stage) > FORM_ROWS)
         return false;
     size_t n = r->stage ? strlen(r->stage) : 0;
     const char *name = kernel_name(rule, at);
-    return !n || (!strncmp(name, r->stage, n) && !(isdigit((unsigned char)r->stage[n - 1]) && isdigit((unsigned char)name[n])));
+    return !n || (!strncmp(name, r->stage, n) &&
+                  !(isdigit((unsigned char)r->stage[n - 1]) && isdigit((unsigned char)name[n])));
 }
 
 /* Stage by stage, each at all sizes: what was compiled for one serves the others. */
@@ -258,7 +286,8 @@ static bool tune_gpu(Run *r, optc_rule *rule, const char *name)
             if (budget <= 0)
                 continue;
             int sized = OPTC_OK;
-            ok = (u || lib(gpu_tuner_open(rule, r->workers, &u))) && (ready || lib(gpu_tuner_stage(u, f))) && opened(r, sized = gpu_tuner_size(u, r->size[i]), label);
+            ok = (u || lib(gpu_tuner_open(rule, r->workers, &u))) && (ready || lib(gpu_tuner_stage(u, f))) &&
+                 opened(r, sized = gpu_tuner_size(u, r->size[i]), label);
             ready = true;
             if (!ok || sized != OPTC_OK)
                 continue;
@@ -304,16 +333,20 @@ static void no_stage(const Run *r, optc_rule *rule)
     size_t at = 0;
     for (int f = 0; f < rule->more->plan->nfn && at < sizeof names - 80; f++)
         if (to_tune(&(Run){0}, rule, plan_at(rule->more->plan, f)))
-            at += (size_t)snprintf(names + at, sizeof names - at, "%s%.70s", at ? ", " : "", kernel_name(rule, plan_at(rule->more->plan, f)));
+            at += (size_t)snprintf(names + at, sizeof names - at, "%s%.70s", at ? ", " : "",
+                                   kernel_name(rule, plan_at(rule->more->plan, f)));
     if (r->of == 1)
-        cli_error("tune: %s has no stage '%s' with something to tune (there are: %s)", optc_rule_name(rule), r->stage, names);
+        cli_error("tune: %s has no stage '%s' with something to tune (there are: %s)", optc_rule_name(rule), r->stage,
+                  names);
     else
-        cli_error("tune: none of the rules has a stage '%s' with something to tune (%s has: %s)", r->stage, optc_rule_name(rule), names);
+        cli_error("tune: none of the rules has a stage '%s' with something to tune (%s has: %s)", r->stage,
+                  optc_rule_name(rule), names);
 }
 
 static optc_type public_of(int t)
 {
-    static const optc_type of[NTYPES] = {[T_F32] = OPTC_F32, [T_F64] = OPTC_F64, [T_BF16] = OPTC_BF16, [T_F16] = OPTC_F16};
+    static const optc_type of[NTYPES] = {
+        [T_F32] = OPTC_F32, [T_F64] = OPTC_F64, [T_BF16] = OPTC_BF16, [T_F16] = OPTC_F16};
     return t < 0 ? OPTC_DEFAULT : of[t];
 }
 
@@ -325,7 +358,12 @@ static bool open_rule(const Run *r, const char *arg, Ask *out)
     const CompileOpts *o = &r->compile;
     char *spec, *with;
     bool ok = spec_split(arg, o->with, &spec, &with);
-    optc_rule_options ro = {.spec = spec, .with = with, .options = o->options, .param = public_of(o->p), .grad = public_of(o->g), .state = public_of(o->state)};
+    optc_rule_options ro = {.spec = spec,
+                            .with = with,
+                            .options = o->options,
+                            .param = public_of(o->p),
+                            .grad = public_of(o->g),
+                            .state = public_of(o->state)};
     *out = (Ask){NULL, NULL};
     ok = ok && lib(optc_compile(r->engine, &ro, &out->rule));
     if (ok && !out->rule->engine->gpu && !optc_rule_native(out->rule))
@@ -384,7 +422,8 @@ static bool parse_sizes(Run *r, const char *text)
         if (at == r->nsize)
             r->size[r->nsize++] = size;
         else if (r->size[at] != size)
-            cli_warning("tune: %s elements share their results with %s: only these are tuned for", part, cli_size(same, r->size[at]));
+            cli_warning("tune: %s elements share their results with %s: only these are tuned for", part,
+                        cli_size(same, r->size[at]));
         more = text[n] != 0;
         text += n + more;
     }
@@ -395,7 +434,10 @@ static bool parse_budget(const char *s, double *out)
 {
     char *end;
     double v = strtod(s, &end);
-    double unit = !*end || !strcmp(end, "s") ? 1 : !strcmp(end, "m") || !strcmp(end, "min") ? 60 : !strcmp(end, "h") ? 3600 : 0;
+    double unit = !*end || !strcmp(end, "s")                 ? 1
+                  : !strcmp(end, "m") || !strcmp(end, "min") ? 60
+                  : !strcmp(end, "h")                        ? 3600
+                                                             : 0;
     *out = v * unit;
     return end != s && v > 0 && unit > 0 && isfinite(v);
 }
@@ -415,7 +457,8 @@ static bool start(Run *r)
         snprintf(r->path, sizeof r->path, "%s", r->into);
     if (!trials_path(r->path, r->trials, sizeof r->trials))
         return cli_error("tune: the path '%s' is too long", r->path), false;
-    if (*r->path && (!tuned_read(&r->known, r->path, why, sizeof why) || !trials_read(&r->tried, r->trials, why, sizeof why)))
+    if (*r->path &&
+        (!tuned_read(&r->known, r->path, why, sizeof why) || !trials_read(&r->tried, r->trials, why, sizeof why)))
         return cli_error("tune: %s", why), false;
     if (!strncmp(r->device, "cuda", 4))
         r->workers = workers_start(cores() > 2 ? cores() - 1 : cores());
@@ -451,19 +494,22 @@ static void head(const Run *r)
         printf(", up to %d launches a search", r->most);
     if (isfinite(r->budget))
         printf(", up to %g s each, %g s in all", r->budget, r->of * r->budget);
-    printf(" (*: that ended a search)\n\n  %-28s %-5s %-6s %10s %12s %8s %8s\n", "stage", "form", "size", "best", "by its plan",
-           "to model", "to used");
+    printf(" (*: that ended a search)\n\n  %-28s %-5s %-6s %10s %12s %8s %8s\n", "stage", "form", "size", "best",
+           "by its plan", "to model", "to used");
 }
 
 static int finish(Run *r, bool ok)
 {
     clear_progress(r);
     if (r->found)
-        printf("\n%d stage%s searched, %d better than the model, %.1f %% faster on average%s%s\n", r->found, r->found == 1 ? "" : "s", r->better, 100 * (exp(r->gain / r->found) - 1), r->dry || !ok ? "" : "; kept in ", r->dry || !ok ? "" : r->path);
+        printf("\n%d stage%s searched, %d better than the model, %.1f %% faster on average%s%s\n", r->found,
+               r->found == 1 ? "" : "s", r->better, 100 * (exp(r->gain / r->found) - 1),
+               r->dry || !ok ? "" : "; kept in ", r->dry || !ok ? "" : r->path);
     if (r->skipped)
         printf("%d done before, left as they are (--again searches them anew)\n", r->skipped);
     if (r->late && !stop)
-        printf("%d had no time left: the same command goes on with them, or take a larger %s\n", r->late, isfinite(r->budget) ? "--budget" : "--trials");
+        printf("%d had no time left: the same command goes on with them, or take a larger %s\n", r->late,
+               isfinite(r->budget) ? "--budget" : "--trials");
     if (stop)
         fprintf(stderr, "optc: interrupted: what was found is kept; the same command goes on from there\n");
     return stop ? 130 : ok && !r->small ? CLI_OK : CLI_FAILED;
@@ -496,7 +542,8 @@ int tune_run(const Command *self, int argc, char **argv)
     const char *slowdown = NULL, *budget = NULL, *sizes = NULL;
     const Opt opts[] = {
         {"budget", 0, OPT_TEXT, &budget, "TIME", "for each rule: 60s (default), 5m, 1h"},
-        {"trials", 0, OPT_COUNT, &r.most, "N", "for each search: so many launches, however long it takes (unless --budget is there too)"},
+        {"trials", 0, OPT_COUNT, &r.most, "N",
+         "for each search: so many launches, however long it takes (unless --budget is there too)"},
         {"device", 0, OPT_TEXT, &r.device, "NAME", "cuda:N or cpu (default: the best here)"},
         {"sizes", 0, OPT_TEXT, &sizes, "LIST", "elements to tune for (default: 2^20,2^24,2^28)"},
         {"stage", 0, OPT_TEXT, &r.stage, "NAME", "only this stage of the rules, on a GPU: step_12, or the whole name"},
@@ -504,8 +551,10 @@ int tune_run(const Command *self, int argc, char **argv)
         {"again", 0, OPT_FLAG, &r.again, NULL, "also what was done before"},
         {"into", 0, OPT_TEXT, &r.into, "FILE", "keep results there (default: the user's file)"},
         {"dry-run", 0, OPT_FLAG, &r.dry, NULL, "keep nothing"},
-        {"live", 0, OPT_FLAG, &live, NULL, "run a program (behind --) and let its real steps on a GPU try launches; all give the same bits"},
-        {"slowdown", 0, OPT_TEXT, &slowdown, "SHARE", "with --live: what trying may cost of the steps' time (default: 5%)"},
+        {"live", 0, OPT_FLAG, &live, NULL,
+         "run a program (behind --) and let its real steps on a GPU try launches; all give the same bits"},
+        {"slowdown", 0, OPT_TEXT, &slowdown, "SHARE",
+         "with --live: what trying may cost of the steps' time (default: 5%)"},
         COMPILE_OPTS(r.compile),
         {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};
     int n, rc = cli_parse(self, opts, argc, argv, &n);
@@ -537,7 +586,8 @@ int tune_run(const Command *self, int argc, char **argv)
         n += !strchr(optc_library_name(i), '/');
     Ask *ask = calloc((size_t)n + 1, sizeof *ask);
     ok = ok && ask;
-    for (int i = 0; ok && !library && i < n; i++)                  /* all of them first: who mistyped the last is told at once */
+    /* all of them first: who mistyped the last is told at once */
+    for (int i = 0; ok && !library && i < n; i++)
         ok = open_rule(&r, argv[i], &ask[i]);
     r.of = n;
     if (ok && (ok = can_keep(&r)))

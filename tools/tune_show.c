@@ -1,4 +1,5 @@
-/* optc tune show: results as a table, and for a stage its landscape: the best time of any trial by the value of each parameter. */
+/* optc tune show: results as a table, and for a stage its landscape: the best time of any trial by the value of each
+ * parameter. */
 #include "tune.h"
 
 #include <limits.h>
@@ -26,10 +27,14 @@ static bool wanted(const Show *s, const TunedKey *k, const char *label)
 {
     if (!tune_device_is(k, s->device))
         return false;
-    return !s->stage || !strncmp(label, s->stage, strlen(s->stage)) || (is_hash(s->stage) && !strncmp(k->stage, s->stage, strlen(s->stage)));
+    return !s->stage || !strncmp(label, s->stage, strlen(s->stage)) ||
+           (is_hash(s->stage) && !strncmp(k->stage, s->stage, strlen(s->stage)));
 }
 
-static int by_key(const void *a, const void *b) { return tuned_compare(&((const Row *)a)->t->key, &((const Row *)b)->t->key); }
+static int by_key(const void *a, const void *b)
+{
+    return tuned_compare(&((const Row *)a)->t->key, &((const Row *)b)->t->key);
+}
 
 static const Tuned *exact(const TunedList *l, const TunedKey *k)
 {
@@ -40,7 +45,10 @@ static const Tuned *exact(const TunedList *l, const TunedKey *k)
 /* Of every key the entry of the first list that has it. */
 static bool gather(Show *s)
 {
-    const struct { const TunedList *l; const char *name; } from[] = {{&s->set.user, "user"}, {&s->set.site, "site"}, {&s->set.builtin, "built-in"}};
+    const struct {
+        const TunedList *l;
+        const char *name;
+    } from[] = {{&s->set.user, "user"}, {&s->set.site, "site"}, {&s->set.builtin, "built-in"}};
     s->row = calloc((size_t)(from[0].l->n + from[1].l->n + from[2].l->n) + 1, sizeof *s->row);
     if (!s->row)
         return false;
@@ -116,7 +124,10 @@ static const Trial *model_of(const Show *s, const TunedKey *k)
     return found;
 }
 
-static bool same_device(const TunedKey *a, const TunedKey *b) { return !strcmp(a->device, b->device) && a->units == b->units && a->driver == b->driver; }
+static bool same_device(const TunedKey *a, const TunedKey *b)
+{
+    return !strcmp(a->device, b->device) && a->units == b->units && a->driver == b->driver;
+}
 
 /* ---- the table ---- */
 static const char *short_types(char out[24], const char *types)
@@ -153,7 +164,8 @@ static void put_row(const Show *s, const Row *r, int width)
     snprintf(n, sizeof n, "%d", t->samples);
     printf("  %.8s  %-6s  ", t->key.stage, form_name[t->key.form]);
     cli_put_clean(stdout, t->label, false);
-    printf("%*s  %-5s  %-4s  %9s  %8s  %4s  %-8s  ", width - cli_width(t->label), "", short_types(types, t->key.types), size, ms, more, n, r->from);
+    printf("%*s  %-5s  %-4s  %9s  %8s  %4s  %-8s  ", width - cli_width(t->label), "", short_types(types, t->key.types),
+           size, ms, more, n, r->from);
     put_knobs(s, t);
 }
 
@@ -177,8 +189,9 @@ static void show_table(const Show *s)
         if (!i || !same_device(k, &s->row[i - 1].t->key)) {
             printf("%s", i ? "\n" : "");
             put_device(k);
-            printf("%s  %-8s  %-6s  %-*s  %-5s  %-4s  %9s  %8s  %4s  %-8s  %s%s\n", cli_paint(PAINT_DIM), "stage", "kind", width, head, "types", "size", "ms", "gain", "n", "from",
-                   "parameters", cli_paint(PAINT_NONE));
+            printf("%s  %-8s  %-6s  %-*s  %-5s  %-4s  %9s  %8s  %4s  %-8s  %s%s\n", cli_paint(PAINT_DIM), "stage",
+                   "kind", width, head, "types", "size", "ms", "gain", "n", "from", "parameters",
+                   cli_paint(PAINT_NONE));
         }
         put_row(s, &s->row[i], width);
     }
@@ -220,7 +233,8 @@ static int values_of(const Trial *t, int trials, int knob, Value out[MOST_SHOWN]
 
 typedef struct Scale { double lo, best, hi; } Scale;
 
-/* One for all parameters of a stage. Differences are a few percent: the bars begin near the best time unless some take twice as long. */
+/* One for all parameters of a stage. Differences are a few percent: the bars begin near the best time unless some take
+ * twice as long. */
 static Scale scale_of(const Trial *t, int trials)
 {
     Scale c = {0, INFINITY, 0};
@@ -252,7 +266,8 @@ static void put_value(const Value *v, const Scale *c, bool winner, bool model)
     memset(bar, '#', (size_t)len);
     bar[len] = 0;
     snprintf(text, sizeof text, "+%.1f %%", 100 * (v->ms / c->best - 1));
-    printf("%9.4g ms %9s %4d  %s%s%s\n", v->ms, text, v->ok + v->failed, winner ? cli_paint(PAINT_GOOD) : "", bar, winner ? cli_paint(PAINT_NONE) : "");
+    printf("%9.4g ms %9s %4d  %s%s%s\n", v->ms, text, v->ok + v->failed, winner ? cli_paint(PAINT_GOOD) : "", bar,
+           winner ? cli_paint(PAINT_NONE) : "");
 }
 
 static void put_charts(const Trial *t, int trials, const Launch *winner, const char *wins, const Trial *model)
@@ -292,21 +307,30 @@ static void put_stage(const Show *s, const TunedKey *key, const char *label)
     }
     printf("%s", cli_paint(PAINT_HEAD));
     cli_put_clean(stdout, *label ? label : key->stage, false);
-    printf("%s: %s %s at 2^%d\n  stage %s on ", cli_paint(PAINT_NONE), form_name[key->form], key->types, key->bucket, key->stage);
+    printf("%s: %s %s at 2^%d\n  stage %s on ", cli_paint(PAINT_NONE), form_name[key->form], key->types, key->bucket,
+           key->stage);
     cli_put_clean(stdout, key->device, false);
     printf("\n  %d trial%s", n, n == 1 ? "" : "s");
     if (failed)
         printf(", %d failed", failed);
     if (result)
-        printf("; the result takes %.4g ms, the model's launch %.4g ms (%+.1f %%), n=%d", result->ms, result->model_ms, gain(result), result->samples);
+        printf("; the result takes %.4g ms, the model's launch %.4g ms (%+.1f %%), n=%d", result->ms, result->model_ms,
+               gain(result), result->samples);
     puts("");
     if (n)
-        put_charts(t, n, result ? &result->launch : best ? &best->launch : NULL, result ? "result" : "best", model_of(s, key));
+        put_charts(t, n,
+                   result ? &result->launch
+                   : best ? &best->launch
+                          : NULL,
+                   result ? "result" : "best", model_of(s, key));
 }
 
 typedef struct ShownStage { const TunedKey *key; const char *label; } ShownStage;
 
-static int by_stage(const void *a, const void *b) { return tuned_compare(((const ShownStage *)a)->key, ((const ShownStage *)b)->key); }
+static int by_stage(const void *a, const void *b)
+{
+    return tuned_compare(((const ShownStage *)a)->key, ((const ShownStage *)b)->key);
+}
 
 /* Every key that has a result or a trial, once. */
 static ShownStage *stages_of(const Show *s, int *n)
@@ -344,8 +368,9 @@ static int no_stage(const Show *s)
             name_near(&near, &a, l[k]->v[i].label);
     for (int i = 0; i < s->trials.n; i++)
         name_near(&near, &a, s->trials.v[i].label);
-    int rc = cli_fail("tune: unknown stage '%s'%s%s\na stage is named by the beginning of its rule and kernel, or of its hash; 'optc tune show' lists them", s->stage,
-                      s->device ? " of such a device" : "", near_text(&near, &a));
+    int rc = cli_fail("tune: unknown stage '%s'%s%s\na stage is named by the beginning of its rule and kernel, or of "
+                      "its hash; 'optc tune show' lists them",
+                      s->stage, s->device ? " of such a device" : "", near_text(&near, &a));
     arena_free(&a);
     return rc;
 }
@@ -369,7 +394,10 @@ static void put_string(const char *s)
 {
     putchar('"');
     for (; *s; s++)
-        printf((unsigned char)*s < 32 || *s == 127 ? "\\u%04x" : *s == '"' || *s == '\\' ? "\\%c" : "%c", (unsigned char)*s);
+        printf((unsigned char)*s < 32 || *s == 127 ? "\\u%04x"
+               : *s == '"' || *s == '\\'           ? "\\%c"
+                                                   : "%c",
+               (unsigned char)*s);
     putchar('"');
 }
 
@@ -386,8 +414,9 @@ static void json_key(const TunedKey *k, const Launch *l, const char *label, cons
 {
     printf("%s\n    {\"device\": ", comma);
     put_string(k->device);
-    printf(", \"units\": %d, \"driver\": %d, \"form\": \"%s\", \"types\": \"%s\", \"stage\": \"%s\", \"bucket\": %d, \"label\": ", k->units, k->driver, form_name[k->form], k->types,
-           k->stage, k->bucket);
+    printf(", \"units\": %d, \"driver\": %d, \"form\": \"%s\", \"types\": \"%s\", \"stage\": \"%s\", \"bucket\": %d, "
+           "\"label\": ",
+           k->units, k->driver, form_name[k->form], k->types, k->stage, k->bucket);
     put_string(label);
     printf(", \"launch\": {");
     for (int i = 0; i < NKNOB; i++)
@@ -442,7 +471,8 @@ static int load(Show *s)
             cli_warning("not used: %s", s->set.why);
         have = tuned_path(path, sizeof path);
     }
-    if (have && trials_path(path, s->trials_file, sizeof s->trials_file) && !trials_read(&s->trials, s->trials_file, why, sizeof why)) {
+    if (have && trials_path(path, s->trials_file, sizeof s->trials_file) &&
+        !trials_read(&s->trials, s->trials_file, why, sizeof why)) {
         if (s->stage)
             return cli_fail("%s", why);
         cli_warning("not used: %s", why);
@@ -471,11 +501,11 @@ static int show(Show *s)
 int tune_show(const Command *self, int argc, char **argv)
 {
     Show s = {0};
-    const Opt opts[] = {
-        {"stage", 0, OPT_TEXT, &s.stage, "STAGE", "draw its landscape: the beginning of its rule and kernel, or of its hash"},
-        {"device", 0, OPT_TEXT, &s.device, "NAME", "only of devices with this in their name"},
-        {"json", 0, OPT_FLAG, &s.json, NULL, "print one JSON object: results and trials"},
-        {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};
+    const Opt opts[] = {{"stage", 0, OPT_TEXT, &s.stage, "STAGE",
+                         "draw its landscape: the beginning of its rule and kernel, or of its hash"},
+                        {"device", 0, OPT_TEXT, &s.device, "NAME", "only of devices with this in their name"},
+                        {"json", 0, OPT_FLAG, &s.json, NULL, "print one JSON object: results and trials"},
+                        {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};
     int n, rc = cli_parse(self, opts, argc, argv, &n);
     if (rc != CLI_GO)
         return rc;
