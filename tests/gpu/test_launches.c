@@ -45,11 +45,10 @@ START_TEST(live)
     set_grads(&a, 1);
     set_grads(&b, 1);
     int steps = 0, tried = 0;
-    for (; steps < 200 || tried <= 5; steps++) {        /* until some were tried, however long they take to compile; none ever: the timeout */
+    for (; steps < 200 || tried <= 5; steps++, live_launches(b.b, &tried)) {        /* until some were tried, however long they take to compile; none ever: the timeout */
         OK(optc_step(a.b));
         OK(optc_step(b.b));
         OK(optc_sync(b.b));
-        live_launches(b.b, &tried);
     }
     OK(optc_sync(a.b));
     fetch_params(&a);
