@@ -73,7 +73,10 @@ bool compose_parse(Arena *a, const char *text, Wrap **out, int *n, Diag *d)
             s = ok ? skip(s + 1) : s;
         }
         if (!ok || (*s && *s != ',') || (*s == ',' && !*skip(s + 1))) {
-            diag_set(d, NULL, 0, NULL, "--with '%s': expected wrapper(arguments),wrapper(arguments), for example clip(1),ema(0.999); stopped at '%s'", text, s);
+            diag_set(d, NULL, 0, NULL,
+                     "--with '%s': expected wrapper(arguments),wrapper(arguments), for example clip(1),ema(0.999); "
+                     "stopped at '%s'",
+                     text, s);
             return false;
         }
         PUSH(a, *out, *n, cap) = w;

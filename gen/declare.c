@@ -11,7 +11,8 @@
 
 typedef struct { int init; double value; int dom, type; } InitValue;
 
-static const char *const known_fields[] = {"name", "cite", "doc", "hyper", "options", "args", "inputs", "state", "view", "step", "matrix", NULL};
+static const char *const known_fields[] = {"name",   "cite",  "doc",  "hyper", "options", "args",
+                                           "inputs", "state", "view", "step",  "matrix",  NULL};
 static const char *const reserved[] = {"p", "g", "t", "numel", "nrows", "ncols", "inner", "every", "seed", NULL};
 
 /* The line on which `key =` stands in the spec, so that a message about a field points at it; 1 when it is not found. */
@@ -36,7 +37,8 @@ static int field_line(const char *text, const char *key)
     return 1;
 }
 
-static void fail(Trace *t, const SpecFile *s, const char *key, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+static void fail(Trace *t, const SpecFile *s, const char *key, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
 static void fail(Trace *t, const SpecFile *s, const char *key, const char *fmt, ...)
 {
     Buf b = {0};
@@ -64,7 +66,9 @@ static InitValue with_place(lua_State *L, InitValue v, int arg)
         const char *d = lua_tostring(L, arg);
         v.dom = d ? dom_by_name(d) : -1;
         if (v.dom < GROUP)
-            spec_error(L, "a state's domain is \"elem\", \"row\", \"col\", \"slice\", \"tensor\" or \"group\", not %s%s%s", d ? "\"" : "", d ? d : luaL_typename(L, arg), d ? "\"" : "");
+            spec_error(L,
+                       "a state's domain is \"elem\", \"row\", \"col\", \"slice\", \"tensor\" or \"group\", not %s%s%s",
+                       d ? "\"" : "", d ? d : luaL_typename(L, arg), d ? "\"" : "");
     }
     if (!lua_isnoneornil(L, arg + 1)) {
         const char *ty = lua_tostring(L, arg + 1);
@@ -229,10 +233,12 @@ static void declare_hyper(Trace *t, SpecFile *s)
                 static const char *const keys[] = {"min", "max", "above", "below", NULL};
                 bool first = lua_isinteger(L, -2) && lua_tointeger(L, -2) == 1;
                 if (!first && !(lua_type(L, -2) == LUA_TSTRING && listed(keys, lua_tostring(L, -2))))
-                    fail(t, s, key[i], "hyperparameter '%s' knows min, max, above and below beside its default", key[i]);
+                    fail(t, s, key[i], "hyperparameter '%s' knows min, max, above and below beside its default",
+                         key[i]);
             }
             double above = number_field(t, s, key[i], "above", NAN), below = number_field(t, s, key[i], "below", NAN);
-            bool twice = (!isnan(above) && !isnan(number_field(t, s, key[i], "min", NAN))) || (!isnan(below) && !isnan(number_field(t, s, key[i], "max", NAN)));
+            bool twice = (!isnan(above) && !isnan(number_field(t, s, key[i], "min", NAN))) ||
+                         (!isnan(below) && !isnan(number_field(t, s, key[i], "max", NAN)));
             if (twice)
                 fail(t, s, key[i], "hyperparameter '%s' has two ends on one side: min or above, max or below", key[i]);
             h.lo_open = !isnan(above);
@@ -244,7 +250,8 @@ static void declare_hyper(Trace *t, SpecFile *s)
         }
         lua_pop(L, 1);
         if (!hyper_allows(&h, h.def))
-            fail(t, s, key[i], "the default %g of hyperparameter '%s' lies outside its range %s", h.def, key[i], hyper_range(&h, (char[64]){0}));
+            fail(t, s, key[i], "the default %g of hyperparameter '%s' lies outside its range %s", h.def, key[i],
+                 hyper_range(&h, (char[64]){0}));
         s->hyper[s->nhyper++] = t->rule->nhyper;
         PUSH(t->arena, t->rule->hyper, t->rule->nhyper, t->rule->hyper_cap) = h;
     }
@@ -266,7 +273,10 @@ static void declare_state(Trace *t, SpecFile *s)
         lua_getfield(L, -1, key[i]);
         InitValue *v = luaL_testudata(L, -1, INIT);
         if (!v)
-            fail(t, s, key[i], "state '%s' must be zeros, fill(c) or copy(p), with a domain where it is not per element: zeros \"row\"", key[i]);
+            fail(t, s, key[i],
+                 "state '%s' must be zeros, fill(c) or copy(p), with a domain where it is not per element: zeros "
+                 "\"row\"",
+                 key[i]);
         if (v->init == INIT_COPY_P && v->dom != ELEM)
             fail(t, s, key[i], "state '%s': a copy of p has one value per element", key[i]);
         State st = {arena_printf(t->arena, "%s%s", s->prefix, key[i]), (Dom)v->dom, v->type, (Init)v->init, v->value,
@@ -291,7 +301,8 @@ static void declare_inputs(Trace *t, SpecFile *s)
         int ty = lua_getfield(L, -1, key[i]);
         int dom = ty == LUA_TSTRING ? dom_by_name(lua_tostring(L, -1)) : -1;
         if (dom != ELEM && dom != GROUP && dom != TENSOR && dom != ROW && dom != COL)
-            fail(t, s, key[i], "input '%s' must name its domain: \"elem\", \"row\", \"col\", \"tensor\" or \"group\"", key[i]);
+            fail(t, s, key[i], "input '%s' must name its domain: \"elem\", \"row\", \"col\", \"tensor\" or \"group\"",
+                 key[i]);
         lua_pop(L, 1);
         s->input[s->ninput++] = t->rule->ninput;
         PUSH(t->arena, t->rule->input, t->rule->ninput, t->rule->input_cap) =
@@ -394,7 +405,8 @@ static void declare_options(Trace *t, SpecFile *s, const Arg *arg, int narg)
         const char *value = option_text(t);
         if (!value)
             fail(t, s, key[i], "option '%s' is over %d bytes long", key[i], MAX_TEXT);
-        PUSH(t->arena, t->rule->option, t->rule->noption, t->rule->option_cap) = (Option){arena_printf(t->arena, "%s%s", s->prefix, key[i]), value};
+        PUSH(t->arena, t->rule->option, t->rule->noption,
+             t->rule->option_cap) = (Option){arena_printf(t->arena, "%s%s", s->prefix, key[i]), value};
         lua_rawgeti(L, LUA_REGISTRYINDEX, s->opts);
         lua_insert(L, -2);
         lua_setfield(L, -2, key[i]);
@@ -437,13 +449,17 @@ static void apply_args(Trace *t, SpecFile *s, const Arg *arg, int narg)
             if (strcmp(h->name + skip, arg[i].key))
                 continue;
             if (!s->is_wrapper)
-                fail(t, s, arg[i].key, "'%s' is a hyperparameter, not an option: it is set when tensors are bound, and may change at every step", arg[i].key);
+                fail(t, s, arg[i].key,
+                     "'%s' is a hyperparameter, not an option: it is set when tensors are bound, and may change at "
+                     "every step",
+                     arg[i].key);
             char *end;
             h->def = strtod(arg[i].value, &end);
             if (end == arg[i].value || *end || isnan(h->def))
                 fail(t, s, arg[i].key, "hyperparameter '%s' is a number, not '%s'", arg[i].key, arg[i].value);
             if (!hyper_allows(h, h->def))
-                fail(t, s, arg[i].key, "%s = %s lies outside the range %s", h->name, arg[i].value, hyper_range(h, (char[64]){0}));
+                fail(t, s, arg[i].key, "%s = %s lies outside the range %s", h->name, arg[i].value,
+                     hyper_range(h, (char[64]){0}));
             found = true;
         }
         lua_rawgeti(t->L, LUA_REGISTRYINDEX, s->opts);
@@ -454,8 +470,8 @@ static void apply_args(Trace *t, SpecFile *s, const Arg *arg, int narg)
         }
         lua_pop(t->L, 1);
         if (!found)
-            fail(t, s, s->is_wrapper ? "hyper" : "options", "%s has no %s '%s'%s", s->name, s->is_wrapper ? "hyperparameter or option" : "option",
-                 arg[i].key, near_text(&near, t->arena));
+            fail(t, s, s->is_wrapper ? "hyper" : "options", "%s has no %s '%s'%s", s->name,
+                 s->is_wrapper ? "hyperparameter or option" : "option", arg[i].key, near_text(&near, t->arena));
     }
 }
 
@@ -482,7 +498,10 @@ static void check_fields(Trace *t, SpecFile *s)
     lua_pop(L, 1);
     if (wrapper != s->is_wrapper) {
         const char *name = wrapper ? text_field(t, s, "name") : s->name;
-        fail(t, s, "name", wrapper ? "this is a wrapper: put it around a rule with --with %s" : "%s is an optimizer, not a wrapper: it cannot stand in --with", name);
+        fail(t, s, "name",
+             wrapper ? "this is a wrapper: put it around a rule with --with %s"
+                     : "%s is an optimizer, not a wrapper: it cannot stand in --with",
+             name);
     }
     lua_pushnil(L);
     lua_rawsetp(L, -2, &known_fields);

@@ -10,7 +10,8 @@
 #include "../templates/math_f64.h"
 #include "../templates/random.h"
 
-typedef struct { EvalJob *j; const Graph *g; Vals *val; int *last; int width; } Ev;   /* val[node * width + tensor or group] */
+/* val[node * width + tensor or group] */
+typedef struct { EvalJob *j; const Graph *g; Vals *val; int *last; int width; } Ev;
 
 static Vals *slot(Ev *e, Ref r, int i) { return &e->val[(int64_t)r * e->width + i]; }
 static bool per_group(const Node *n) { return n->dom <= GROUP; }
@@ -38,7 +39,10 @@ typedef struct { double lo, v, hi; } Iv;
 
 static double unit(const Ev *e, Dom d) { return dom_wide(d) || e->j->real == T_F64 ? 0x1p-53 : 0x1p-24; }
 static double least(const Ev *e, Dom d) { return dom_wide(d) || e->j->real == T_F64 ? 0x1p-1074 : 0x1p-149; }
-static double most(const Ev *e, Dom d) { return dom_wide(d) || e->j->real == T_F64 ? 0x1.fffffffffffffp1023 : 0x1.fffffep127; }
+static double most(const Ev *e, Dom d)
+{
+    return dom_wide(d) || e->j->real == T_F64 ? 0x1.fffffffffffffp1023 : 0x1.fffffep127;
+}
 
 /* Widens by `ulp` units in the last place, and to infinity where the precision overflows. */
 static Iv widen(const Ev *e, Iv x, Dom d, double ulp)
@@ -100,14 +104,17 @@ static Iv op_bounds(Op op, const Iv *a, double v)
     case OP_ATAN2:
         return a[1].lo <= 0 && a[0].lo <= 0 && a[0].hi >= 0 ? anything(v) : corners(op, a, 2, v);
     case OP_POW: case OP_POWI:
-        return a[0].lo <= 0 ? (a[0].lo == a[0].hi && a[1].lo == a[1].hi ? corners(op, a, 2, v) : anything(v)) : corners(op, a, 2, v);
+        return a[0].lo <= 0 ? (a[0].lo == a[0].hi && a[1].lo == a[1].hi ? corners(op, a, 2, v) : anything(v))
+                            : corners(op, a, 2, v);
     case OP_LT: case OP_LE: {
         bool strict = op == OP_LT;
-        double sure = strict ? a[0].hi < a[1].lo : a[0].hi <= a[1].lo, may = strict ? a[0].lo < a[1].hi : a[0].lo <= a[1].hi;
+        double sure = strict ? a[0].hi < a[1].lo : a[0].hi <= a[1].lo,
+               may = strict ? a[0].lo < a[1].hi : a[0].lo <= a[1].hi;
         return (Iv){sure, v, may};
     }
     case OP_EQ: case OP_NE: {
-        bool same = a[0].lo == a[0].hi && a[1].lo == a[1].hi && a[0].lo == a[1].lo, apart = a[0].hi < a[1].lo || a[1].hi < a[0].lo;
+        bool same = a[0].lo == a[0].hi && a[1].lo == a[1].hi && a[0].lo == a[1].lo,
+             apart = a[0].hi < a[1].lo || a[1].hi < a[0].lo;
         return op == OP_EQ ? (Iv){same, v, !apart} : (Iv){apart, v, !same};
     }
     case OP_ISNT: return (Iv){1 - a[0].hi, v, 1 - a[0].lo};
@@ -145,7 +152,8 @@ static void eval_op(Ev *e, Ref r, int i, Shape s)
             const Vals *in = slot(e, n->arg[k], per_group(m) ? group : i);
             int64_t at = dom_place((Dom)n->dom, (Dom)m->dom, x, s);
             a[k] = in->lo ? (Iv){in->lo[at], in->v[at], in->hi[at]} : (Iv){in->v[at], in->v[at], in->v[at]};
-            if (in->lo && dom_wide((Dom)m->dom) && !dom_wide((Dom)n->dom) && m->ty == NUM)       /* rounded to the elements' precision */
+            /* rounded to the elements' precision */
+            if (in->lo && dom_wide((Dom)m->dom) && !dom_wide((Dom)n->dom) && m->ty == NUM)
                 a[k] = widen(e, a[k], ELEM, 0.5);
         }
         out->v[x] = op_eval(n->op, a[0].v, a[1].v, a[2].v);
@@ -158,7 +166,8 @@ static void eval_op(Ev *e, Ref r, int i, Shape s)
     }
 }
 
-/* The depth of additions that plan.h fixes: at most 32 in a lane, 7 in the tree, 7 more over the rows of a tile, and rounding. */
+/* The depth of additions that plan.h fixes: at most 32 in a lane, 7 in the tree, 7 more over the rows of a tile, and
+ * rounding. */
 enum { FOLD_DEPTH = 48 };
 
 /* Sums are carried in long double: the oracle's own rounding must lie well inside its bounds, in f64 too. */
@@ -188,7 +197,8 @@ static void finish_fold(const Ev *e, const Node *n, const Acc *acc, Vals *out, i
         return;
     Dom from = (Dom)n->from, to = (Dom)n->dom;
     double w = n->op == OP_SUM || n->op == OP_GSUM ? FOLD_DEPTH * unit(e, from) * (double)acc->mag + least(e, from) : 0;
-    Iv b = widen(e, (Iv){(double)acc->lo - w, out->v[o], (double)acc->hi + w}, dom_wide(to) && !dom_wide(from) ? ELEM : to, 0);
+    Iv b = widen(e, (Iv){(double)acc->lo - w, out->v[o], (double)acc->hi + w},
+                 dom_wide(to) && !dom_wide(from) ? ELEM : to, 0);
     if (!dom_wide(to))
         b = widen(e, b, to, 0.5);
     if (isnan(b.lo) || isnan(b.hi) || (double)acc->mag > most(e, from))
@@ -215,7 +225,8 @@ static bool eval_red(Ev *e, Ref r)
             Ref a = n->arg[global ? e->j->tensor[t].variant : 0];
             const Vals *in = slot(e, a, t);
             for (int64_t x = 0; x < in->n; x++)
-                fold_into(n->op, &acc[global ? 0 : dom_place((Dom)n->from, (Dom)n->dom, x, e->j->tensor[t].shape)], in, x);
+                fold_into(n->op, &acc[global ? 0 : dom_place((Dom)n->from, (Dom)n->dom, x, e->j->tensor[t].shape)], in,
+                          x);
         }
         for (int64_t o = 0; o < out->n; o++)
             finish_fold(e, n, &acc[o], out, o);
@@ -235,7 +246,8 @@ static double count_of(const Ev *e, const Node *n, Shape s)
     if (n->dom == GROUP) {
         double total = 0;
         for (int i = 0; i < e->j->ntensor; i++)
-            total += n->from == ELEM ? (double)e->j->tensor[i].shape.n : (double)dom_len((Dom)n->from, e->j->tensor[i].shape);
+            total += n->from == ELEM ? (double)e->j->tensor[i].shape.n
+                                     : (double)dom_len((Dom)n->from, e->j->tensor[i].shape);
         return total;
     }
     double up = (double)dom_len((Dom)n->from, s), down = (double)dom_len((Dom)n->dom, s);
@@ -292,8 +304,8 @@ static void eval_leaf(Ev *e, Ref r, int i, Shape s)
     }
 }
 
-/* Which values each variant needs: users come after operands, so one walk backwards sees every user first. A global reduction is fed
- * by both variants. */
+/* Which values each variant needs: users come after operands, so one walk backwards sees every user first. A global
+ * reduction is fed by both variants. */
 static void mark_all(const Graph *g, bool *const *need, int nvariant)
 {
     for (Ref r = g->len - 1; r >= 0; r--) {

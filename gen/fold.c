@@ -1,7 +1,7 @@
-/* Constant folding and simplification. Every rule here is exact: for any operands, in f32 and in f64, the result has the
- * same bits (a NaN stays a NaN; which one is not promised). Each shrinks the graph or replaces an operation by a cheaper one,
- * so rewriting ends. Common subexpressions vanish because graph_add finds equal nodes; dead nodes because only what is
- * written is copied. */
+/* Constant folding and simplification. Every rule here is exact: for any operands, in f32 and in f64, the result has
+ * the same bits (a NaN stays a NaN; which one is not promised). Each shrinks the graph or replaces an operation by a
+ * cheaper one, so rewriting ends. Common subexpressions vanish because graph_add finds equal nodes; dead nodes because
+ * only what is written is copied. */
 #include "gen.h"
 
 #include <math.h>
@@ -37,8 +37,8 @@ static Ref as_const(Graph *g, Node n, double x)
     return graph_add(g, n);
 }
 
-/* A folded operand may vary less than the node it replaces. Elementwise users broadcast it; a reduction counts its operand's
- * values, so it gets them back: a copy in the domain it was written for. */
+/* A folded operand may vary less than the node it replaces. Elementwise users broadcast it; a reduction counts its
+ * operand's values, so it gets them back: a copy in the domain it was written for. */
 static Ref spread(Graph *g, Node red, Ref x)
 {
     Node n = {.op = OP_COPY, .dom = red.from, .ty = NUM, .nargs = 1, .arg = &x, .file = red.file, .line = red.line};
@@ -64,7 +64,8 @@ static Ref fold_node(Graph *g, Node n, void *ctx)
         all = all && is_const(g, n.arg[k]);
     /* Powers and other functions of constants are left to run time where libm and our own source could differ. */
     if (all && (o->ulp <= 0.5))
-        return as_const(g, n, op_eval(n.op, g->n[a].imm, o->arity > 1 ? g->n[b].imm : 0, o->arity > 2 ? g->n[c].imm : 0));
+        return as_const(g, n,
+                        op_eval(n.op, g->n[a].imm, o->arity > 1 ? g->n[b].imm : 0, o->arity > 2 ? g->n[c].imm : 0));
     switch (n.op) {
     case OP_ADD:
         if (is_op(g, b, OP_NEG)) return again(g, n, OP_SUB, a, g->n[b].arg[0]);       /* a + -b = a - b */

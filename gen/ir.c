@@ -5,7 +5,8 @@
 #include <string.h>
 
 const OpInfo op_info[NOPS] = {
-#define OP(ID, name, arity, kind, form, binds, said, ev, ulp, cost) {name, arity, K_##kind, form, binds, said, ulp, cost},
+#define OP(ID, name, arity, kind, form, binds, said, ev, ulp, cost) \
+    {name, arity, K_##kind, form, binds, said, ulp, cost},
 #include "ops.def"
 };
 const TypeInfo type_info[NTYPES] = {
@@ -188,7 +189,8 @@ bool hyper_allows(const Hyper *h, double x)
 
 const char *hyper_range(const Hyper *h, char buf[64])
 {
-    snprintf(buf, 64, "%c%g, %g%c", h->lo_open || isinf(h->lo) ? '(' : '[', h->lo, h->hi, h->hi_open || isinf(h->hi) ? ')' : ']');
+    snprintf(buf, 64, "%c%g, %g%c", h->lo_open || isinf(h->lo) ? '(' : '[', h->lo, h->hi,
+             h->hi_open || isinf(h->hi) ? ')' : ']');
     return buf;
 }
 

@@ -18,7 +18,16 @@ typedef enum {
     NOPS
 } Op;
 
-typedef struct { const char *name; int arity; OpKind kind; const char *form; int binds; const char *said; double ulp; int cost; } OpInfo;
+typedef struct {
+    const char *name;
+    int arity;
+    OpKind kind;
+    const char *form;
+    int binds;
+    const char *said;
+    double ulp;
+    int cost;
+} OpInfo;
 typedef struct { const char *name; int bytes; const char *c, *load, *store; Type compute; } TypeInfo;
 extern const OpInfo op_info[NOPS];
 extern const TypeInfo type_info[NTYPES];
@@ -52,13 +61,15 @@ typedef struct Graph {
     int len, cap;
     Node *own;                     /* the same array */
     int32_t *table; int table_cap;
-    int32_t file, line;            /* what nodes made now say of where they come from, if they do not say it themselves */
+    /* what nodes made now say of where they come from, if they do not say it themselves */
+    int32_t file, line;
     Arena *arena;
 } Graph;
 
 typedef struct { const char *name; double def, lo, hi; bool lo_open, hi_open; } Hyper;
 typedef enum { INIT_FILL, INIT_COPY_P } Init;
-typedef struct { const char *name; Dom dom; int type; Init init; double value; int file, line; } State;   /* type -1: as the parameters' states */
+/* type -1: as the parameters' states */
+typedef struct { const char *name; Dom dom; int type; Init init; double value; int file, line; } State;
 typedef struct { const char *name; Dom dom; } Input;
 typedef struct { const char *name, *value; } Option;       /* as resolved, in text */
 typedef struct { int32_t state; Ref val; } Write;          /* state -1: p */
@@ -92,16 +103,18 @@ static inline bool is_red(const Node *n) { return op_info[n->op].kind == K_RED; 
 static inline bool is_leaf(const Node *n) { return op_info[n->op].kind == K_LEAF; }
 static inline bool is_global(const Node *n) { return n->op >= OP_GSUM && n->op <= OP_GMIN; }
 
-/* Copies what `r` writes into a new graph, each node handed to `f` once with its operands already mapped; f returns the node to
- * use. With f = NULL this drops dead nodes and restores the order. */
+/* Copies what `r` writes into a new graph, each node handed to `f` once with its operands already mapped; f returns the
+ * node to use. With f = NULL this drops dead nodes and restores the order. */
 typedef Ref (*NodeMap)(Graph *to, Node n, void *ctx);
 void rule_rewrite(Rule *r, NodeMap f, void *ctx);
 
 bool test_same(const Test *a, const Test *b);              /* the same question, whatever the answer */
-void test_print(Buf *b, const Test *t);                    /* one word: "!matrix", "2*nrows<=ncols@last", "named=*.bias" */
+/* one word: "!matrix", "2*nrows<=ncols@last", "named=*.bias" */
+void test_print(Buf *b, const Test *t);
 bool test_parse(Arena *a, const char *word, Test *out);
 int rule_view(const Rule *r);                              /* of all its variants */
-const char *variant_tensors(const Variant *v);             /* "vectors", "matrices", or the variant's name: how messages speak of its tensors */
+/* "vectors", "matrices", or the variant's name: how messages speak of its tensors */
+const char *variant_tensors(const Variant *v);
 
 bool hyper_allows(const Hyper *h, double x);
 const char *hyper_range(const Hyper *h, char buf[64]);     /* "[0, 1)" */

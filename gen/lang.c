@@ -42,7 +42,8 @@ static Ref mk(lua_State *L, Op op, Ref a, Ref b, Ref c)
     for (int i = 1; i < op_info[op].arity; i++) {
         Dom join = dom_join(d, (Dom)g->n[arg[i]].dom);
         if (join == NDOM)
-            spec_error(L, "%s: %s and %s do not fit: they vary along different axes", op_info[op].name, describe(t, a), describe(t, arg[i]));
+            spec_error(L, "%s: %s and %s do not fit: they vary along different axes", op_info[op].name, describe(t, a),
+                       describe(t, arg[i]));
         d = join;
     }
     return node_op(g, op, a, b, c);
@@ -70,10 +71,13 @@ const char *describe(Trace *t, Ref r)
     }
     const char *kind = n->ty == BOOL ? "truth value" : "value";
     if (is_leaf(n))
-        return arena_printf(t->arena, "'%s' (a %s per %s)", what ? what : op_info[n->op].name, kind, dom_info[n->dom].name);
+        return arena_printf(t->arena, "'%s' (a %s per %s)", what ? what : op_info[n->op].name, kind,
+                            dom_info[n->dom].name);
     if (what)
-        return arena_printf(t->arena, "'%s' (a %s per %s, made by %s on line %d)", what, kind, dom_info[n->dom].name, op_info[n->op].name, n->line);
-    return arena_printf(t->arena, "the result of %s on line %d (a %s per %s)", op_info[n->op].name, n->line, kind, dom_info[n->dom].name);
+        return arena_printf(t->arena, "'%s' (a %s per %s, made by %s on line %d)", what, kind, dom_info[n->dom].name,
+                            op_info[n->op].name, n->line);
+    return arena_printf(t->arena, "the result of %s on line %d (a %s per %s)", op_info[n->op].name, n->line, kind,
+                        dom_info[n->dom].name);
 }
 
 Ref lang_arg(lua_State *L, int i, const char *what, int n)
@@ -100,8 +104,10 @@ static Ref want_ty(lua_State *L, int i, const char *what, int n, Ty ty)
     Trace *t = trace_of(L);
     Ref r = lang_arg(L, i, what, n);
     if (t->rule->g.n[r].ty != ty)
-        spec_error(L, ty == NUM ? "%s: argument %d is %s; turn it into numbers with where(c, 1, 0)"
-                                : "%s: argument %d is %s; it must be a truth value such as lt(a, b)", what, i, describe(t, r));
+        spec_error(L,
+                   ty == NUM ? "%s: argument %d is %s; turn it into numbers with where(c, 1, 0)"
+                             : "%s: argument %d is %s; it must be a truth value such as lt(a, b)",
+                   what, i, describe(t, r));
     return r;
 }
 
@@ -216,12 +222,16 @@ static bool size_side(lua_State *L, int i, Test *q, int side)
             n = &g->n[n->arg[!a]];
         }
     q->factor[side] = k ? k->imm : 1;
-    q->size[side] = n->op != OP_COUNT || n->dom == GROUP ? SIZE_ONE : n->from == ELEM && n->dom == TENSOR ? SIZE_NUMEL
-                  : n->from == ROW && n->dom == SLICE ? SIZE_ROWS : n->from == COL && n->dom == SLICE ? SIZE_COLS : SIZE_ONE;
+    q->size[side] = n->op != OP_COUNT || n->dom == GROUP  ? SIZE_ONE
+                    : n->from == ELEM && n->dom == TENSOR ? SIZE_NUMEL
+                    : n->from == ROW && n->dom == SLICE   ? SIZE_ROWS
+                    : n->from == COL && n->dom == SLICE   ? SIZE_COLS
+                                                          : SIZE_ONE;
     return q->size[side] != SIZE_ONE;
 }
 
-/* Lua's own comparisons: of sizes they are questions about the tensor, each answer traced apart; of anything else there is no answer yet. */
+/* Lua's own comparisons: of sizes they are questions about the tensor, each answer traced apart; of anything else there
+ * is no answer yet. */
 static int l_compare(lua_State *L)
 {
     Trace *t = trace_of(L);
@@ -244,7 +254,8 @@ static int l_ask_word(lua_State *L)
     const char *word = lua_tostring(L, 1);
     for (const char *c = word; *c; c++)
         if (!isalnum((unsigned char)*c) && !strchr(kind == TEST_NAMED ? "_.-/*?:[]" : "_.-", *c))
-            return spec_error(L, "%s \"%.80s\": '%c' cannot stand in it", what, word, isprint((unsigned char)*c) ? *c : '?');
+            return spec_error(L, "%s \"%.80s\": '%c' cannot stand in it", what, word,
+                              isprint((unsigned char)*c) ? *c : '?');
     if (!*word || strlen(word) > 200)
         return spec_error(L, "%s: the text is %s", what, *word ? "over 200 bytes long" : "empty");
     lua_pushboolean(L, trace_ask(trace_of(L), (Test){.kind = kind, .word = arena_strdup(trace_of(L)->arena, word)}));
@@ -329,9 +340,12 @@ static Ref red_global(lua_State *L, Op op, Ref x)
             next = x0;
     }
     if (t->variant > 0) {
-        /* Every variant must ask for the same reductions in the same order: each is over all tensors, whichever they take. */
+        /* Every variant must ask for the same reductions in the same order: each is over all tensors, whichever they
+         * take. */
         if (!next || next->op != op)
-            return (Ref)spec_error(L, "all ways through a rule must make the same global reductions in the same order: this one has no partner in '%s'",
+            return (Ref)spec_error(L,
+                                   "all ways through a rule must make the same global reductions in the same order: "
+                                   "this one has no partner in '%s'",
                                    t->rule->variant[0].name);
         next->of[t->variant] = x;
         return next->node;
@@ -346,7 +360,8 @@ static Ref red_global(lua_State *L, Op op, Ref x)
 
 static Ref reduce(lua_State *L, Op op, Ref x, Dom to)
 {
-    static const Op global_of[] = {[OP_SUM - OP_SUM] = OP_GSUM, [OP_RMAX - OP_SUM] = OP_GMAX, [OP_RMIN - OP_SUM] = OP_GMIN};
+    static const Op global_of[] = {
+        [OP_SUM - OP_SUM] = OP_GSUM, [OP_RMAX - OP_SUM] = OP_GMAX, [OP_RMIN - OP_SUM] = OP_GMIN};
     Trace *t = trace_of(L);
     Graph *g = here(t);
     if (to != GROUP)
@@ -370,8 +385,10 @@ static int l_reduce(lua_State *L)
     Dom from = g->n[x].dom;
     if (from == to || !dom_spreads(to, from)) {
         static const char *const needs[NDOM] = {[GROUP] = "varies between tensors (tensor, slice, row, col, elem)",
-            [TENSOR] = "varies inside a tensor (slice, row, col, elem)", [SLICE] = "varies inside a matrix (row, col, elem)",
-            [ROW] = "varies by element", [COL] = "varies by element"};
+                                                [TENSOR] = "varies inside a tensor (slice, row, col, elem)",
+                                                [SLICE] = "varies inside a matrix (row, col, elem)",
+                                                [ROW] = "varies by element",
+                                                [COL] = "varies by element"};
         spec_error(L, "%s needs a value that %s; %s does not", what, needs[to], describe(t, x));
     }
     if (dom_inside(to))
@@ -380,7 +397,8 @@ static int l_reduce(lua_State *L)
         x = mk(L, OP_MUL, x, x, NONE);
     Ref r = reduce(L, kind == R_MAX ? OP_RMAX : kind == R_MIN ? OP_RMIN : OP_SUM, x, to);
     if (kind == R_MEAN || kind == R_RMS) {
-        bool summed = to == GROUP && from != ELEM && from != TENSOR;       /* how many there are differs between tensors */
+        /* how many there are differs between tensors */
+        bool summed = to == GROUP && from != ELEM && from != TENSOR;
         Ref n = summed ? red_global(L, OP_GSUM, node_count(g, from, TENSOR)) : node_count(g, from, to);
         r = mk(L, OP_DIV, r, n, NONE);
     }
@@ -518,9 +536,9 @@ void lang_open(lua_State *L)
     lua_newtable(L);
     for (int op = 0; op < NOPS; op++) {
         OpKind k = op_info[op].kind;
-        bool named = k == K_CMP || k == K_LOGIC || k == K_SEL
-                  || (k == K_NUM && op != OP_ADD && op != OP_SUB && op != OP_MUL && op != OP_DIV && op != OP_COPY && op != OP_NEG && op != OP_POW
-                      && op != OP_POWI && op != OP_MIN && op != OP_MAX);
+        bool named = k == K_CMP || k == K_LOGIC || k == K_SEL ||
+                     (k == K_NUM && op != OP_ADD && op != OP_SUB && op != OP_MUL && op != OP_DIV && op != OP_COPY &&
+                      op != OP_NEG && op != OP_POW && op != OP_POWI && op != OP_MIN && op != OP_MAX);
         if (named)
             set_closure(L, op_info[op].name, l_op, op);
     }

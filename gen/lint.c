@@ -1,7 +1,7 @@
-/* Lua cannot trap `if x`, `x and y` or `x == 0` on a symbolic value: they would silently mean true. This reads the spec's
- * tokens, follows which locals hold symbolic values, and refuses such a test with its line.
- * It is a reading of tokens, not a proof: a value passed through a table or a helper function's result is not followed.
- * The text has been parsed by Lua before: blocks and brackets are balanced, and how deep they nest is bounded, so every walk here is
+/* Lua cannot trap `if x`, `x and y` or `x == 0` on a symbolic value: they would silently mean true. This reads the
+ * spec's tokens, follows which locals hold symbolic values, and refuses such a test with its line. It is a reading of
+ * tokens, not a proof: a value passed through a table or a helper function's result is not followed. The text has been
+ * parsed by Lua before: blocks and brackets are balanced, and how deep they nest is bounded, so every walk here is
  * linear in the text. */
 #include "trace.h"
 
@@ -25,7 +25,8 @@ static bool tainted(const Lint *l, int i)
 
 static bool ends_operand(const Tok *k)
 {
-    static const char *const words[] = {"and", "or", "not", "function", "then", "do", "return", "local", "in", "if", "else", "elseif", "while", "until", NULL};
+    static const char *const words[] = {"and", "or", "not",  "function", "then",  "do",    "return", "local",
+                                        "in",  "if", "else", "elseif",   "while", "until", NULL};
     if (k->kind == NAME) {
         for (const char *const *w = words; *w; w++)
             if (is(k, *w))
@@ -37,7 +38,8 @@ static bool ends_operand(const Tok *k)
 
 static bool goes_on(const Tok *k)      /* may this token follow an operand inside one expression? */
 {
-    static const char *const ops[] = {"+", "-", "*", "/", "^", "%", "//", "..", "==", "~=", "<", ">", "<=", ">=", "and", "or", "(", "[", ".", ":", "{", ",", NULL};
+    static const char *const ops[] = {"+",  "-",  "*",   "/",  "^", "%", "//", "..", "==", "~=", "<", ">",
+                                      "<=", ">=", "and", "or", "(", "[", ".",  ":",  "{",  ",",  NULL};
     for (const char *const *o = ops; *o; o++)
         if (is(k, *o))
             return true;
@@ -48,8 +50,8 @@ static bool is_size(const Tok *k) { return is(k, "numel") || is(k, "nrows") || i
 
 static bool relates(const Tok *k) { return is(k, "<") || is(k, "<=") || is(k, ">") || is(k, ">="); }
 
-/* A size, perhaps times a number, that stands right beside < <= > >=, or == with another size: a question about the tensor, which has
- * an answer when it is traced. */
+/* A size, perhaps times a number, that stands right beside < <= > >=, or == with another size: a question about the
+ * tensor, which has an answer when it is traced. */
 static bool is_question(const Lint *l, int i)
 {
     if (!is_size(&l->v[i]))
@@ -59,7 +61,8 @@ static bool is_question(const Lint *l, int i)
         a -= 2;
     while (is(&l->v[b], "*"))
         b += 2;
-    bool equal = (is(&l->v[a < 0 ? 0 : a], "==") && is_size(&l->v[a - 1])) || (is(&l->v[b], "==") && is_size(&l->v[b + 1]));
+    bool equal = (is(&l->v[a < 0 ? 0 : a], "==") && is_size(&l->v[a - 1])) ||
+                 (is(&l->v[b], "==") && is_size(&l->v[b + 1]));
     return equal || (a >= 0 && relates(&l->v[a])) || relates(&l->v[b]);
 }
 
@@ -84,7 +87,9 @@ static bool refuse(Lint *l, const SpecFile *s, int at, const char *test)
 {
     const Tok *k = &l->v[at];
     diag_set(l->t->diag, s->path, k->line, s->text,
-             "Lua's '%s' cannot test '%.*s', a symbolic value: it is known only when the rule runs; use where(c, a, b) with lt gt le ge eq ne", test, k->n, k->s);
+             "Lua's '%s' cannot test '%.*s', a symbolic value: it is known only when the rule runs; use where(c, a, b) "
+             "with lt gt le ge eq ne",
+             test, k->n, k->s);
     return false;
 }
 
@@ -101,7 +106,8 @@ static int operand_hit(const Lint *l, int i, int dir)
         if (tainted(l, j))
             return j;
         bool callee = dir < 0 && k->kind == NAME && is(k + 1, "(");
-        if (depth == 0 && !(dir < 0 && is(k, "(")) && !callee && !is(k, "not") && !is(k, "-") && !(dir > 0 && is(k + 1, "(")))
+        if (depth == 0 && !(dir < 0 && is(k, "(")) && !callee && !is(k, "not") && !is(k, "-") &&
+            !(dir > 0 && is(k + 1, "(")))
             break;
         if (callee)
             break;

@@ -14,7 +14,8 @@ static const char *const flag[] = {"false", "true"};
 const char *pack_kernel(Pack *p, int rule, const char *entry, int mask, const Stage *s)
 {
     char name[MOST_STAGE_NAME];
-    return arena_printf(&p->arena, "%s_%s", p->rule[rule].id, emit_stage_name(name, p->rule[rule].gen->plan, entry, mask, s));
+    return arena_printf(&p->arena, "%s_%s", p->rule[rule].id,
+                        emit_stage_name(name, p->rule[rule].gen->plan, entry, mask, s));
 }
 
 /* Calls f for every stage of every rule, in the order of their numbers. */
@@ -69,7 +70,10 @@ static void put_rules(Pack *pk, Buf *b)
         buf_printf(&rows, "    {&program_%s, table_cpu_%s, %d},\n", id, id, first);
         first += p->nfn;
     }
-    buf_printf(b, "static const PackedRule packed_rules[] = {\n%s};\nenum { nrule = sizeof packed_rules / sizeof *packed_rules };\n", buf_text(&rows));
+    buf_printf(b,
+               "static const PackedRule packed_rules[] = {\n%s};\nenum { nrule = sizeof packed_rules / sizeof "
+               "*packed_rules };\n",
+               buf_text(&rows));
 }
 
 typedef struct { Buf *b; const Launch *l; } LaunchRow;
@@ -89,7 +93,8 @@ static const PackArch *same_launches(const Pack *p, int arch)
     for (int a = 0; a < arch; a++) {
         bool same = true;
         for (int r = 0; r < p->nrule && same; r++)
-            same = !memcmp(p->arch[a].launch[r], p->arch[arch].launch[r], sizeof(Launch) * (size_t)p->rule[r].gen->plan->nfn);
+            same = !memcmp(p->arch[a].launch[r], p->arch[arch].launch[r],
+                           sizeof(Launch) * (size_t)p->rule[r].gen->plan->nfn);
         if (same)
             return &p->arch[a];
     }
@@ -114,7 +119,8 @@ static void put_launches(Pack *pk, Buf *b)
     buf_puts(b, "static const Arch archs[] = {\n");
     for (int a = 0; a < pk->narch; a++) {
         const PackArch *x = same_launches(pk, a);
-        buf_printf(b, "    {%d, %s, launch_%s_%d},\n", pk->arch[a].arch, flag[pk->arch[a].ptx], x->ptx ? "compute" : "sm", x->arch);
+        buf_printf(b, "    {%d, %s, launch_%s_%d},\n", pk->arch[a].arch, flag[pk->arch[a].ptx],
+                   x->ptx ? "compute" : "sm", x->arch);
     }
     buf_puts(b, "};\nenum { narch = sizeof archs / sizeof *archs };\n");
 }
@@ -164,10 +170,30 @@ static const char *stored_as(Arena *a, Type t, const char *x)
 }
 
 /* ---- pasted sources ---- */
-static const char *const pasted_types[] = {"templates/domains.h", "templates/counts.h", "gen/variants.h", "gen/program.h", "templates/near.h", "templates/hash.h", "templates/float_mode.h",
-    "templates/driver.h", "runtime/core/core.h", "runtime/core/gpu.h", NULL};
-static const char *const pasted_code[] = {"runtime/core/message.c", "runtime/core/driver.c", "runtime/core/state.c", "runtime/core/layout.c", "runtime/core/bind.c", "runtime/core/step.c",
-    "runtime/core/rule.c", "runtime/core/engine.c", "runtime/core/cpu.c", "runtime/core/gpu.c", "runtime/core/gpu_bind.c", "runtime/core/gpu_run.c", NULL};
+static const char *const pasted_types[] = {"templates/domains.h",
+                                           "templates/counts.h",
+                                           "gen/variants.h",
+                                           "gen/program.h",
+                                           "templates/near.h",
+                                           "templates/hash.h",
+                                           "templates/float_mode.h",
+                                           "templates/driver.h",
+                                           "runtime/core/core.h",
+                                           "runtime/core/gpu.h",
+                                           NULL};
+static const char *const pasted_code[] = {"runtime/core/message.c",
+                                          "runtime/core/driver.c",
+                                          "runtime/core/state.c",
+                                          "runtime/core/layout.c",
+                                          "runtime/core/bind.c",
+                                          "runtime/core/step.c",
+                                          "runtime/core/rule.c",
+                                          "runtime/core/engine.c",
+                                          "runtime/core/cpu.c",
+                                          "runtime/core/gpu.c",
+                                          "runtime/core/gpu_bind.c",
+                                          "runtime/core/gpu_run.c",
+                                          NULL};
 
 static const char *source_text(const char *path)
 {
@@ -191,7 +217,8 @@ static bool is_public(const char *header, const char *word, size_t n)
 {
     if (n < 6 || (memcmp(word, "optc_", 5) && memcmp(word, "OPTC_", 5)))
         return false;
-    for (const char *s = strstr(header, n && word[0] == 'o' ? "optc_" : "OPTC_"); s; s = strstr(s + 1, word[0] == 'o' ? "optc_" : "OPTC_"))
+    for (const char *s = strstr(header, n && word[0] == 'o' ? "optc_" : "OPTC_"); s;
+         s = strstr(s + 1, word[0] == 'o' ? "optc_" : "OPTC_"))
         if (word_length(s) == n && !memcmp(s, word, n))
             return true;
     return false;
@@ -229,7 +256,8 @@ static const char *public_header(Pack *p)
     return buf_text(&b);
 }
 
-/* One of the runtime's sources. Includes of the others are left out, since those are here too; a table (.def) takes its include's place. */
+/* One of the runtime's sources. Includes of the others are left out, since those are here too; a table (.def) takes its
+ * include's place. */
 static bool paste(Pack *p, Buf *b, const char *header, const char *path)
 {
     const char *s = source_text(path);
@@ -284,7 +312,10 @@ static bool fill_stages(Pack *p, Buf *out, const Hole *common, int ncommon)
         buf_puts(&all, source_text(*path));
     buf_puts(&all, source_text("gen/types.def"));
     emit_c_shared(&shared, buf_text(&all));
-    Hole h[24] = {{"abi", emit_c_abi(a)}, {"math", buf_text(&shared)}, {"stages", buf_text(&code)}, {"tables", buf_text(&tables)}};
+    Hole h[24] = {{"abi", emit_c_abi(a)},
+                  {"math", buf_text(&shared)},
+                  {"stages", buf_text(&code)},
+                  {"tables", buf_text(&tables)}};
     memcpy(h + 4, common, sizeof *h * (size_t)ncommon);
     return ok && template_fill(out, "package_stages.txt", "stages", h, 4 + ncommon);
 }
@@ -310,18 +341,25 @@ static bool fill_tables(Pack *p, Buf *out)
     put_rules(p, &rules);
     put_launches(p, &launches);
     snprintf(sum, sizeof sum, "%llx", (unsigned long long)hash64(1, p->fatbin, p->fatbin_size));
-    Hole h[] = {{"rules", buf_text(&rules)}, {"launches", buf_text(&launches)}, {"cuda", arena_printf(a, "%d", p->cuda)}, {"bytes", arena_printf(a, "%zu", p->fatbin_size)}, {"sum", sum}};
+    Hole h[] = {{"rules", buf_text(&rules)},
+                {"launches", buf_text(&launches)},
+                {"cuda", arena_printf(a, "%d", p->cuda)},
+                {"bytes", arena_printf(a, "%zu", p->fatbin_size)},
+                {"sum", sum}};
     return template_fill(out, "package_files.txt", "tables", h, 5);
 }
 
 static bool fill_source(Pack *p, Buf *out, const Hole *common, int n)
 {
-    const char *header = arena_printf(&p->arena, "%s OPTC_NO_CUDA OPTC_NO_GRAPHS ", public_header(p));        /* and what the environment has */
+    /* and what the environment has */
+    const char *header = arena_printf(&p->arena, "%s OPTC_NO_CUDA OPTC_NO_GRAPHS ", public_header(p));
     Buf words = {.arena = &p->arena}, host = {.arena = &p->arena};
     put_words(&words, p->fatbin, p->fatbin_size);
     Hole fatbin[] = {{"words", buf_text(&words)}, {"p", p->name}};
-    if (!fill_stages(p, out, common, n) || !template_fill(out, "package_host.txt", "head", common, n) || !paste_all(p, out, header, pasted_types) || !template_fill(out, "package_host.txt", "types", common, n) ||
-        !fill_tables(p, out) || !paste_all(p, out, header, pasted_code) || !template_fill(&host, "package_host.txt", "host", common, n))
+    if (!fill_stages(p, out, common, n) || !template_fill(out, "package_host.txt", "head", common, n) ||
+        !paste_all(p, out, header, pasted_types) || !template_fill(out, "package_host.txt", "types", common, n) ||
+        !fill_tables(p, out) || !paste_all(p, out, header, pasted_code) ||
+        !template_fill(&host, "package_host.txt", "host", common, n))
         return false;
     put_renamed(p, out, header, buf_text(&host), strlen(buf_text(&host)));
     return template_fill(out, "package_files.txt", "fatbin", fatbin, 2);
@@ -349,14 +387,25 @@ static bool fill_example(Pack *p, Buf *out, const Hole *common, int n)
         if (r->input[i].dom == GROUP)
             buf_printf(&inputs, "    check(%s_set_scalar(b, -1, \"%s\", 1));\n", p->name, r->input[i].name);
         else
-            buf_printf(&inputs, "    for (int k = 0; k < 2; k++)\n        check(%s_set_input(b, k, \"%s\", room(gpu, (size_t)count[k] * sizeof(double)), 0));\n", p->name, r->input[i].name);
+            buf_printf(&inputs,
+                       "    for (int k = 0; k < 2; k++)\n        check(%s_set_input(b, k, \"%s\", room(gpu, "
+                       "(size_t)count[k] * sizeof(double)), 0));\n",
+                       p->name, r->input[i].name);
     Buf text = {.arena = &p->arena};
     if (small) {
         buf_puts(&text, "#define OPTC_FN static inline __attribute__((unused))\n\n");
-        emit_c_shared(&text, arena_printf(&p->arena, "%s %s %s", type_info[pl->p].load, type_info[pl->p].store, type_info[pl->g].store));
+        emit_c_shared(&text, arena_printf(&p->arena, "%s %s %s", type_info[pl->p].load, type_info[pl->p].store,
+                                          type_info[pl->g].store));
     }
-    Hole h[24] = {{"rule", p->rule[0].id}, {"small", buf_text(&text)}, {"ctype", type_info[pl->p].c}, {"type", type_info[pl->p].name}, {"load", formed(&p->arena, type_info[pl->p].load, "x")},
-                  {"store", stored_as(&p->arena, pl->p, "x")}, {"gtype", type_info[pl->g].c}, {"gstore", stored_as(&p->arena, pl->g, "x")}, {"inputs", buf_text(&inputs)}};
+    Hole h[24] = {{"rule", p->rule[0].id},
+                  {"small", buf_text(&text)},
+                  {"ctype", type_info[pl->p].c},
+                  {"type", type_info[pl->p].name},
+                  {"load", formed(&p->arena, type_info[pl->p].load, "x")},
+                  {"store", stored_as(&p->arena, pl->p, "x")},
+                  {"gtype", type_info[pl->g].c},
+                  {"gstore", stored_as(&p->arena, pl->g, "x")},
+                  {"inputs", buf_text(&inputs)}};
     memcpy(h + 9, common, sizeof *h * (size_t)n);
     return template_fill(out, "package_files.txt", "example", h, 9 + n);
 }
@@ -364,7 +413,9 @@ static bool fill_example(Pack *p, Buf *out, const Hole *common, int n)
 static bool fill(Pack *p, PackFile f, Buf *out)
 {
     const char *P = upper(&p->arena, p->name);
-    Hole common[] = {{"p", p->name}, {"P", P}, {"version", p->version}, {"command", emit_plain(&p->arena, p->command)}, {"rules", rule_list(p)}, {"first", p->rule[0].id}};
+    Hole common[] = {{"p", p->name},          {"P", P},
+                     {"version", p->version}, {"command", emit_plain(&p->arena, p->command)},
+                     {"rules", rule_list(p)}, {"first", p->rule[0].id}};
     int n = sizeof common / sizeof *common;
     switch (f) {
     case PACK_HEADER: return fill_header(p, out, common, n);
@@ -379,7 +430,9 @@ static bool fill_cuda(Pack *p, int arch, Buf *out)
     Buf code = {.arena = &p->arena};
     bool ok = template_fill(&code, "stage_cuda.txt", "tick", NULL, 0);
     for (int i = 0; i < p->nrule && ok; i++) {
-        EmitOptions o = {.target = "cuda", .prefix = arena_printf(&p->arena, "%s_", p->rule[i].id), .launch = p->arch[arch].launch[i]};
+        EmitOptions o = {.target = "cuda",
+                         .prefix = arena_printf(&p->arena, "%s_", p->rule[i].id),
+                         .launch = p->arch[arch].launch[i]};
         ok = emit_cuda_stages(p->rule[i].gen, &o, &p->arena, &code);
     }
     return ok && emit_cuda_file(out, &p->arena, p->name, " * a package of optc", p->command, p->name, buf_text(&code));
@@ -420,10 +473,12 @@ void pack_manifest_rules(Pack *p, Buf *b)
 {
     for (int i = 0; i < p->nrule; i++) {
         const Gen *g = p->rule[i].gen;
-        buf_printf(b, "rule %s\n  spec %s %s\n  with %s\n  options ", p->rule[i].id, g->rule->name, p->rule[i].spec, *g->rule->with ? g->rule->with : "-");
+        buf_printf(b, "rule %s\n  spec %s %s\n  with %s\n  options ", p->rule[i].id, g->rule->name, p->rule[i].spec,
+                   *g->rule->with ? g->rule->with : "-");
         for (int k = 0; k < g->rule->noption; k++)
             buf_printf(b, "%s%s=%s", k ? "," : "", g->rule->option[k].name, g->rule->option[k].value);
-        buf_printf(b, "%s\n  types %s %s %s\n  key %s\n  prefix %s_\n", g->rule->noption ? "" : "-", type_info[g->plan->p].name, type_info[g->plan->g].name, type_info[g->plan->state].name,
+        buf_printf(b, "%s\n  types %s %s %s\n  key %s\n  prefix %s_\n", g->rule->noption ? "" : "-",
+                   type_info[g->plan->p].name, type_info[g->plan->g].name, type_info[g->plan->state].name,
                    p->rule[i].key, p->rule[i].id);
         for (int a = 0; a < p->narch; a++) {
             buf_printf(b, "  launch %s_%d", p->arch[a].ptx ? "compute" : "sm", p->arch[a].arch);

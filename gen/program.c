@@ -20,7 +20,8 @@ static void make_hypers(Arena *a, const Rule *r, Program *out)
 {
     ProgHyper *h = NEWS(a, ProgHyper, r->nhyper + 1);
     for (int i = 0; i < r->nhyper; i++)
-        h[i] = (ProgHyper){r->hyper[i].name, r->hyper[i].def, r->hyper[i].lo, r->hyper[i].hi, r->hyper[i].lo_open, r->hyper[i].hi_open};
+        h[i] = (ProgHyper){r->hyper[i].name, r->hyper[i].def,     r->hyper[i].lo,
+                           r->hyper[i].hi,   r->hyper[i].lo_open, r->hyper[i].hi_open};
     out->hyper = h;
     out->nhyper = r->nhyper;
 }
@@ -32,7 +33,15 @@ static void make_arrays(Arena *a, const Plan *p, Program *out)
     for (int k = 0; k < p->nmem; k++) {
         const Mem *x = &p->mem[k];
         const State *s = x->kind == MEM_STATE ? &r->state[x->sym] : NULL;
-        m[k] = (ProgArray){x->kind, x->dom, x->from, x->by, (int)x->type, x->name ? x->name : "", s && s->init == INIT_COPY_P, s && s->init == INIT_FILL ? s->value : 0, 0};
+        m[k] = (ProgArray){x->kind,
+                           x->dom,
+                           x->from,
+                           x->by,
+                           (int)x->type,
+                           x->name ? x->name : "",
+                           s && s->init == INIT_COPY_P,
+                           s && s->init == INIT_FILL ? s->value : 0,
+                           0};
         for (int v = 0; s && v < r->nvariant; v++)
             m[k].kept |= (unsigned)p->state_used[v * r->nstate + x->sym] << v;
     }
@@ -62,7 +71,13 @@ static const char *where(Arena *a, const Plan *p, const Stage *s)
 
 static ProgStage make_stage(Arena *a, const Plan *p, const PlanEntry *en, int phase, const Stage *s, const char *prefix)
 {
-    ProgStage x = {.kind = s->kind, .variant = s->variant, .time = s->time, .fn = s->fn, .form = stage_form(s), .name = stage_name[s->kind], .where = where(a, p, s)};
+    ProgStage x = {.kind = s->kind,
+                   .variant = s->variant,
+                   .time = s->time,
+                   .fn = s->fn,
+                   .form = stage_form(s),
+                   .name = stage_name[s->kind],
+                   .where = where(a, p, s)};
     x.reads = numbers(a, s->load, s->nload, s->fin, s->nfin, &x.nreads);
     x.writes = numbers(a, s->store, s->nstore, s->fold, s->nfold, &x.nwrites);
     x.kernel = emit_prefixed(a, prefix, p, en->name, phase, s);
@@ -103,8 +118,19 @@ const Program *program_make(Arena *a, const Plan *p, const char *prefix)
 {
     Program *out = NEW(a, Program);
     const Rule *r = p->rule;
-    *out = (Program){.name = r->name, .type = program_types, .ntype = NTYPES, .nfn = p->nfn, .period = p->period, .nperiod = p->nperiod, .variant = r->variant, .nvariant = r->nvariant,
-                     .p = (int)p->p, .g = (int)p->g, .view = rule_view(r), .needs_t = plan_uses_t(p), .tick = "optc_tick"};
+    *out = (Program){.name = r->name,
+                     .type = program_types,
+                     .ntype = NTYPES,
+                     .nfn = p->nfn,
+                     .period = p->period,
+                     .nperiod = p->nperiod,
+                     .variant = r->variant,
+                     .nvariant = r->nvariant,
+                     .p = (int)p->p,
+                     .g = (int)p->g,
+                     .view = rule_view(r),
+                     .needs_t = plan_uses_t(p),
+                     .tick = "optc_tick"};
     make_hypers(a, r, out);
     make_arrays(a, p, out);
     make_entries(a, p, prefix, out);
@@ -155,7 +181,8 @@ static void put_arrays(Buf *b, const Program *p, const char *id)
     buf_printf(b, "static const ProgArray array_%s[] = {\n", id);
     for (int k = 0; k < p->narray; k++) {
         const ProgArray *m = &p->array[k];
-        buf_printf(b, "    {%s, (Dom)%d, (Dom)%d, (StageKind)%d, %d, \"%s\", %s, ", kind[m->kind], m->dom, m->from, m->by, m->type, m->name, flag(m->copies_p));
+        buf_printf(b, "    {%s, (Dom)%d, (Dom)%d, (StageKind)%d, %d, \"%s\", %s, ", kind[m->kind], m->dom, m->from,
+                   m->by, m->type, m->name, flag(m->copies_p));
         put_double(b, m->value);
         buf_printf(b, ", %uu},\n", m->kept);
     }
@@ -197,7 +224,8 @@ static void put_stages(Buf *b, const Program *p, const char *id)
         put_text(b, slash ? slash + 1 : s->where);
         buf_puts(b, "},\n");
     }
-    buf_puts(b, p->nstage ? "};\n" : "    {(StageKind)0, 0, 0, 0, (LaunchForm)0, NULL, 0, NULL, 0, \"\", \"\", \"\"},\n};\n");
+    buf_puts(b, p->nstage ? "};\n"
+                          : "    {(StageKind)0, 0, 0, 0, (LaunchForm)0, NULL, 0, NULL, 0, \"\", \"\", \"\"},\n};\n");
 }
 
 static void put_entries(Buf *b, const Program *p, const char *id)
@@ -209,7 +237,8 @@ static void put_entries(Buf *b, const Program *p, const char *id)
         if (ph->naction)
             buf_printf(b, "static const ProgAction action_%s_%d[] = {", id, i);
         for (int k = 0; k < ph->naction; k++)
-            buf_printf(b, "%s{%s, %d, %d, %d}%s", k ? ", " : "", kind[ph->action[k].kind], ph->action[k].stage, ph->action[k].to, ph->action[k].from, k + 1 < ph->naction ? "" : "};\n");
+            buf_printf(b, "%s{%s, %d, %d, %d}%s", k ? ", " : "", kind[ph->action[k].kind], ph->action[k].stage,
+                       ph->action[k].to, ph->action[k].from, k + 1 < ph->naction ? "" : "};\n");
     }
     for (int e = 0; e < p->nentry; e++) {
         buf_printf(b, "static const ProgPhase phase_%s_%d[] = {", id, e);
@@ -233,7 +262,8 @@ static void put_variants(Buf *b, const Program *p, const char *id)
             buf_printf(b, "static const Test test_%s_%d[] = {\n", id, v);
         for (int i = 0; i < p->variant[v].ntest; i++) {
             const Test *t = &p->variant[v].test[i];
-            buf_printf(b, "    {(TestKind)%d, %s, (Relation)%d, {(Size)%d, (Size)%d}, {", t->kind, flag(t->yes), t->relation, t->size[0], t->size[1]);
+            buf_printf(b, "    {(TestKind)%d, %s, (Relation)%d, {(Size)%d, (Size)%d}, {", t->kind, flag(t->yes),
+                       t->relation, t->size[0], t->size[1]);
             put_double(b, t->factor[0]);
             buf_puts(b, ", ");
             put_double(b, t->factor[1]);
@@ -246,7 +276,8 @@ static void put_variants(Buf *b, const Program *p, const char *id)
     for (int v = 0; v < p->nvariant; v++) {
         buf_puts(b, "    {");
         put_text(b, p->variant[v].name);
-        buf_printf(b, p->variant[v].ntest ? ", %d, test_%s_%d, %d},\n" : ", %d, NULL, 0},\n", p->variant[v].view, id, v, p->variant[v].ntest);
+        buf_printf(b, p->variant[v].ntest ? ", %d, test_%s_%d, %d},\n" : ", %d, NULL, 0},\n", p->variant[v].view, id, v,
+                   p->variant[v].ntest);
     }
     buf_puts(b, "};\n");
 }
@@ -258,8 +289,11 @@ void program_print(Buf *b, const Program *p, const char *id)
     put_stages(b, p, id);
     put_entries(b, p, id);
     put_variants(b, p, id);
-    buf_printf(b, "static const Program program_%s = {\"%s\", program_types, %d, hyper_%s, %d, array_%s, %d, stage_%s, %d, %d, entry_%s, %d, ", id, id, p->ntype, id, p->nhyper, id, p->narray, id,
-               p->nstage, p->nfn, id, p->nentry);
+    buf_printf(b,
+               "static const Program program_%s = {\"%s\", program_types, %d, hyper_%s, %d, array_%s, %d, stage_%s, "
+               "%d, %d, entry_%s, %d, ",
+               id, id, p->ntype, id, p->nhyper, id, p->narray, id, p->nstage, p->nfn, id, p->nentry);
     put_list(b, "period", id, 0, p->nperiod);
-    buf_printf(b, "variant_%s, %d, %d, %d, %d, %s, \"%s\"};\n", id, p->nvariant, p->p, p->g, p->view, flag(p->needs_t), p->tick);
+    buf_printf(b, "variant_%s, %d, %d, %d, %d, %s, \"%s\"};\n", id, p->nvariant, p->p, p->g, p->view, flag(p->needs_t),
+               p->tick);
 }

@@ -10,9 +10,12 @@
 
 enum { MEM_CAP = 16 << 20, TICK = 100 };
 static const long long TICKS_CAP = 5 * 1000 * 1000;    /* a spec needs thousands */
-static const size_t CHURN_CAP = (size_t)512 << 20;     /* bytes asked for over the whole run: copying long strings is not free */
-static const double PARSE_CAP = 2e7;                   /* steps of Lua's parser: a tenth of a second; a spec needs thousands */
-static const double CPU_CAP = 1.0;                     /* seconds of this thread: for what neither counts, such as comparing long strings */
+/* bytes asked for over the whole run: copying long strings is not free */
+static const size_t CHURN_CAP = (size_t)512 << 20;
+/* steps of Lua's parser: a tenth of a second; a spec needs thousands */
+static const double PARSE_CAP = 2e7;
+/* seconds of this thread: for what neither counts, such as comparing long strings */
+static const double CPU_CAP = 1.0;
 
 static void *bounded_alloc(void *ud, void *p, size_t old, size_t size)
 {
@@ -63,7 +66,9 @@ static void hook(lua_State *L, lua_Debug *ar)
         if (t->ticks > TICKS_CAP || cpu_seconds() - t->started > CPU_CAP)
             t->spent = true;
         if (t->spent)
-            spec_error(L, "the spec runs too long (over %lld million instructions or a second): is there an endless loop?", TICKS_CAP / 1000000);
+            spec_error(L,
+                       "the spec runs too long (over %lld million instructions or a second): is there an endless loop?",
+                       TICKS_CAP / 1000000);
     } else if (t->at >= 0 && lua_checkstack(L, 8)) {
         name_locals(L, ar);
     }
@@ -169,8 +174,9 @@ static int panic(lua_State *L)
 }
 
 static const char *const base_allowed[] = {"ipairs", "tonumber", "type", "select", NULL};
-static const char *const math_allowed[] = {"abs", "ceil", "floor", "sqrt", "exp", "log", "sin", "cos", "max", "min", "pi", "huge",
-                                           "tointeger", "fmod", "modf", "maxinteger", "mininteger", NULL};
+static const char *const math_allowed[] = {"abs",       "ceil", "floor", "sqrt",       "exp",        "log",
+                                           "sin",       "cos",  "max",   "min",        "pi",         "huge",
+                                           "tointeger", "fmod", "modf",  "maxinteger", "mininteger", NULL};
 
 /* Builtins that come from Lua itself, picked by name from the libraries, which are then dropped with the global table. */
 static void open_picked(lua_State *L)
@@ -232,7 +238,8 @@ bool sandbox_load(Trace *t, SpecFile *s)
     /* Lua's parser counts nothing: what it would take is reckoned first. */
     s->tok = lex(t->arena, s->text, &s->ntok);
     if (parse_price(t->arena, s->tok, s->ntok) > PARSE_CAP) {
-        diag_set(t->diag, s->path, 0, NULL, "the spec would take too long to read: too many functions inside each other, with too many locals");
+        diag_set(t->diag, s->path, 0, NULL,
+                 "the spec would take too long to read: too many functions inside each other, with too many locals");
         lua_pushliteral(t->L, "spec error");
         return false;
     }

@@ -114,7 +114,8 @@ void rule_print(Buf *b, const Rule *r)
         for (int v = 0; v < r->nvariant; v++)
             for (int k = 0; k < r->entry[e].body[v].n; k++) {
                 Write w = r->entry[e].body[v].w[k];
-                buf_printf(b, "  %s %s = %%%d\n", r->variant[v].name, w.state == TO_P ? "p" : r->state[w.state].name, w.val);
+                buf_printf(b, "  %s %s = %%%d\n", r->variant[v].name, w.state == TO_P ? "p" : r->state[w.state].name,
+                           w.val);
             }
     }
     buf_puts(b, "end\n");

@@ -43,8 +43,11 @@ static int undeclared(lua_State *L, Trace *t, const SpecFile *s, const char *nam
     lua_getfield(L, LUA_REGISTRYINDEX, "optc.builtins");
     for (lua_pushnil(L); lua_next(L, -2); lua_pop(L, 1))
         near_try(&near, arena_strdup(t->arena, lua_tostring(L, -2)));
-    return spec_error(L, write ? "'%s' is not declared: write 'local %s = …' for an intermediate, or declare it in 'state'%s"
-                               : "'%s' is not declared%.0s%s", name, name, near_text(&near, t->arena));
+    return spec_error(L,
+                      write
+                          ? "'%s' is not declared: write 'local %s = …' for an intermediate, or declare it in 'state'%s"
+                          : "'%s' is not declared%.0s%s",
+                      name, name, near_text(&near, t->arena));
 }
 
 static bool push_own(lua_State *L, Trace *t, SpecFile *s, const char *name)
@@ -124,7 +127,8 @@ static void assign(lua_State *L, Trace *t, const char *name, Ref *slot, Dom dom)
     if (n->ty == BOOL)
         spec_error(L, "'%s' cannot hold %s: turn it into numbers with where(c, 1, 0)", name, describe(t, v));
     if (!dom_spreads((Dom)n->dom, dom))
-        spec_error(L, "'%s' has one value per %s and cannot take %s: reduce it first", name, dom_info[dom].name, describe(t, v));
+        spec_error(L, "'%s' has one value per %s and cannot take %s: reduce it first", name, dom_info[dom].name,
+                   describe(t, v));
     *slot = n->dom == dom ? v : trace_copy(t, v, dom);         /* later reads see the declared domain */
 }
 
@@ -142,13 +146,17 @@ static int l_env_write(lua_State *L)
         assign(L, t, name, &t->p, ELEM);
     } else if (!strcmp(name, "g")) {
         if (!s->is_wrapper)
-            return spec_error(L, "a rule reads its gradient and does not change it: write 'local grad = …' (wrappers may assign g)");
+            return spec_error(
+                L, "a rule reads its gradient and does not change it: write 'local grad = …' (wrappers may assign g)");
         assign(L, t, name, &t->g, ELEM);
     } else if (i >= 0) {
         assign(L, t, name, &t->state[i], t->rule->state[i].dom);
         t->written[i] = true;
     } else if (find_hyper(t, s, name) >= 0) {
-        return spec_error(L, "'%s' is a hyperparameter and cannot be assigned: keep what changes in a state, such as %s = fill(1, \"group\")", name, name);
+        return spec_error(L,
+                          "'%s' is a hyperparameter and cannot be assigned: keep what changes in a state, such as %s = "
+                          "fill(1, \"group\")",
+                          name, name);
     } else if (find_input(t, s, name) >= 0 || !strcmp(name, "t")) {
         return spec_error(L, "'%s' is an input and cannot be assigned", name);
     } else {
@@ -213,7 +221,8 @@ static bool call_entry(lua_State *L, Trace *t, int i, const char *name)
         t->inner_calls = 0;
         lua_call(L, 0, 0);
         if (s->is_wrapper && !strcmp(name, "step") && t->inner_calls == 0) {
-            diag_set(t->diag, s->path, 0, NULL, "the wrapper's step never calls inner(): the rule inside would not run");
+            diag_set(t->diag, s->path, 0, NULL,
+                     "the wrapper's step never calls inner(): the rule inside would not run");
             lua_pushliteral(L, "spec error");
             lua_error(L);
         }
@@ -361,7 +370,8 @@ static void check_group_writes(Trace *t, const Entry *e)
         for (int v = 1; v < r->nvariant && r->state[s].dom == GROUP; v++)
             if (written_value(&e->body[v], s) != written_value(&e->body[0], s))
                 refuse_at(t, r->state[s].file, r->state[s].line,
-                          "state '%s' is one per group, so 'step' and '%s' must give it the same value", r->state[s].name, r->variant[v].name);
+                          "state '%s' is one per group, so 'step' and '%s' must give it the same value",
+                          r->state[s].name, r->variant[v].name);
 }
 
 /* ---- ways through the spec ---- */
@@ -407,7 +417,8 @@ static void trace_variant(lua_State *L, Trace *t, bool has_matrix)
 {
     Rule *r = t->rule;
     if (r->nvariant == MAX_VARIANTS)
-        refuse_at(t, t->question.file, t->question.line, "over %s ways through the rule: its questions about tensors have too many answers%s",
+        refuse_at(t, t->question.file, t->question.line,
+                  "over %s ways through the rule: its questions about tensors have too many answers%s",
                   arena_printf(t->arena, "%d", MAX_VARIANTS), "");
     t->variant = r->nvariant;
     t->asked = t->stream = 0;                              /* the same draws in all variants */
@@ -438,8 +449,10 @@ static void join_globals(Trace *t)
         const GlobalRed *x = &t->gred[i];
         for (int v = 0; v < r->nvariant; v++)
             if (x->of[v] == NONE)
-                refuse_at(t, x->file, x->line, "all ways through a rule must make the same global reductions in the same order: "
-                          "this one has no partner in '%s'%s", r->variant[v].name, "");
+                refuse_at(t, x->file, x->line,
+                          "all ways through a rule must make the same global reductions in the same order: "
+                          "this one has no partner in '%s'%s",
+                          r->variant[v].name, "");
         n[x->node].nargs = (uint8_t)r->nvariant;
         n[x->node].arg = x->of;
         n[x->node].imm = 0;
@@ -454,8 +467,10 @@ static void check_states(Trace *t)
     for (int i = 0; i < r->nstate; i++)
         if (!t->written[i] && (t->read[i] ? r->state[i].init != INIT_COPY_P : r->noption == 0))
             refuse_at(t, r->state[i].file, r->state[i].line,
-                      t->read[i] ? "state '%s' is read but never written: assign it in an entry, or make it a hyperparameter%s"
-                                 : "state '%s' is never used%s", r->state[i].name, "");
+                      t->read[i]
+                          ? "state '%s' is read but never written: assign it in an entry, or make it a hyperparameter%s"
+                          : "state '%s' is never used%s",
+                      r->state[i].name, "");
 }
 
 typedef struct { Trace *t; const Wrap *wrap; const char *options; } Job;
@@ -523,8 +538,12 @@ static bool check_text(Source s, Diag *d)
 
 static void add_spec(Trace *t, int i, Source s, const char *name, const char *prefix, bool wrapper)
 {
-    t->spec[i] = (SpecFile){.name = name, .prefix = prefix, .path = arena_strdup(t->arena, s.path),
-                            .text = arena_strndup(t->arena, s.text, s.len), .file = t->rule->nfile, .is_wrapper = wrapper};
+    t->spec[i] = (SpecFile){.name = name,
+                            .prefix = prefix,
+                            .path = arena_strdup(t->arena, s.path),
+                            .text = arena_strndup(t->arena, s.text, s.len),
+                            .file = t->rule->nfile,
+                            .is_wrapper = wrapper};
     /* The rule remembers the bare name: what is hashed and emitted does not depend on where the file lies. */
     const char *slash = strrchr(t->spec[i].path, '/');
     PUSH(t->arena, t->rule->file, t->rule->nfile, t->rule->file_cap) = slash ? slash + 1 : t->spec[i].path;

@@ -1,9 +1,9 @@
 /* The ways through a rule, and which tensors take which.
  *
- * A spec may ask about a tensor in a plain `if`: is it a matrix (`matrix` beside `step`), how its sizes compare, what it is
- * called, what it is tagged. Each combination of answers is traced as a variant of its own; when tensors are bound each
- * takes the one variant all of whose answers are its own. Constant data, read by the compiler and by whoever binds; pasted into packages
- * behind counts.h. */
+ * A spec may ask about a tensor in a plain `if`: is it a matrix (`matrix` beside `step`), how its sizes compare, what
+ * it is called, what it is tagged. Each combination of answers is traced as a variant of its own; when tensors are
+ * bound each takes the one variant all of whose answers are its own. Constant data, read by the compiler and by whoever
+ * binds; pasted into packages behind counts.h. */
 #ifndef OPTC_VARIANTS_H
 #define OPTC_VARIANTS_H
 
@@ -14,7 +14,8 @@ typedef enum { IS_LESS, IS_AT_MOST, IS_EQUAL, NRELATION } Relation;
 typedef struct Test {
     TestKind kind;
     bool yes;                              /* the answer of the tensors that pass */
-    Relation relation;                     /* SIZES: factor[0] * size[0] against factor[1] * size[1], in the view of who asked */
+    /* SIZES: factor[0] * size[0] against factor[1] * size[1], in the view of who asked */
+    Relation relation;
     Size size[2];
     double factor[2];
     int view;

@@ -65,7 +65,8 @@ static const char *bad_node(const Rule *r, Ref i)
     switch (o->kind) {
     case K_LEAF: break;
     case K_RED:
-        if ((is_global(n) ? n->dom != GROUP : n->dom < TENSOR || join == n->dom || !dom_spreads((Dom)n->dom, join)) || n->from != join)
+        if ((is_global(n) ? n->dom != GROUP : n->dom < TENSOR || join == n->dom || !dom_spreads((Dom)n->dom, join)) ||
+            n->from != join)
             return "a reduction to a domain that is not below its operand's";
         break;
     default:
@@ -128,7 +129,8 @@ bool pass_verify(Rule *r, Diag *d)
     for (Ref i = 0; i < r->g.len; i++) {
         const char *why = bad_node(r, i);
         if (why) {
-            diag_set(d, NULL, 0, NULL, "rule %s: node %%%d (%s): %s", r->name, i, r->g.n[i].op < NOPS ? op_info[r->g.n[i].op].name : "?", why);
+            diag_set(d, NULL, 0, NULL, "rule %s: node %%%d (%s): %s", r->name, i,
+                     r->g.n[i].op < NOPS ? op_info[r->g.n[i].op].name : "?", why);
             return false;
         }
     }
@@ -139,7 +141,8 @@ bool pass_verify(Rule *r, Diag *d)
                 bool known = w.val >= 0 && w.val < r->g.len && w.state >= TO_P && w.state < r->nstate;
                 Dom dom = !known || w.state == TO_P ? ELEM : r->state[w.state].dom;
                 if (!known || !dom_spreads((Dom)r->g.n[w.val].dom, dom) || r->g.n[w.val].ty != NUM) {
-                    diag_set(d, NULL, 0, NULL, "rule %s: entry %s: write %d does not fit its target", r->name, r->entry[e].name, k);
+                    diag_set(d, NULL, 0, NULL, "rule %s: entry %s: write %d does not fit its target", r->name,
+                             r->entry[e].name, k);
                     return false;
                 }
             }

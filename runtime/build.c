@@ -55,7 +55,8 @@ char *compiler_find(const char *wanted)
 }
 
 /* Runs cc; the first line of what it said goes to why. */
-static bool run_compiler(const char *cc, const char *flags, const char *src, const char *so, const char *log, char *why, size_t nwhy)
+static bool run_compiler(const char *cc, const char *flags, const char *src, const char *so, const char *log, char *why,
+                         size_t nwhy)
 {
     char *argv[40], words[1024];
     int n = 0;
@@ -93,7 +94,8 @@ static bool run_compiler(const char *cc, const char *flags, const char *src, con
     return false;
 }
 
-void *compiler_build(const char *cc, const char *source, const char *flags, char **object, size_t *size, char *why, size_t nwhy)
+void *compiler_build(const char *cc, const char *source, const char *flags, char **object, size_t *size, char *why,
+                     size_t nwhy)
 {
     *object = NULL;
     Path dir, src, so, log;
@@ -102,7 +104,8 @@ void *compiler_build(const char *cc, const char *source, const char *flags, char
         return NULL;
     }
     void *h = NULL;
-    if (!path_print(src, "%s/rule.c", dir) || !path_print(so, "%s/rule.so", dir) || !path_print(log, "%s/log", dir) || !file_write(src, source, strlen(source))) {
+    if (!path_print(src, "%s/rule.c", dir) || !path_print(so, "%s/rule.so", dir) || !path_print(log, "%s/log", dir) ||
+        !file_write(src, source, strlen(source))) {
         snprintf(why, nwhy, "%s cannot be written: %s", src, strerror(errno));
     } else if (run_compiler(cc, flags, src, so, log, why, nwhy)) {
         *object = file_read(so, size);

@@ -25,7 +25,8 @@ static bool make_dirs(char *path)
             *s = 0;
             bool ok = mkdir(path, 0700) == 0 || errno == EEXIST;
             int err = errno;
-            ok = ok || (stat(path, &st) == 0 && S_ISDIR(st.st_mode));      /* some parents cannot be made but are there */
+            /* some parents cannot be made but are there */
+            ok = ok || (stat(path, &st) == 0 && S_ISDIR(st.st_mode));
             *s = c;
             errno = err;
             if (!ok)
@@ -44,7 +45,8 @@ bool cache_trusted(const char *dir, bool base, char *why, size_t nwhy)
     else if (!S_ISDIR(st.st_mode))
         snprintf(why, nwhy, "%.300s is not a folder", dir);
     else if (st.st_uid != geteuid() && !(base && st.st_uid == 0))
-        snprintf(why, nwhy, "%.300s belongs to user %ld%s", dir, (long)st.st_uid, base ? ", neither to you nor to root" : ", not to you");
+        snprintf(why, nwhy, "%.300s belongs to user %ld%s", dir, (long)st.st_uid,
+                 base ? ", neither to you nor to root" : ", not to you");
     else if (st.st_mode & (S_IWGRP | S_IWOTH))
         snprintf(why, nwhy, "%.300s can be written by %s", dir, st.st_mode & S_IWOTH ? "everyone" : "its group");
     else
@@ -150,7 +152,8 @@ static char *look_up(CacheSlot *s, size_t *size)
     return data;
 }
 
-/* Two keys that share a byte wait for each other, once in two thousand million. Offsets beyond 31 bits trouble some network file systems. */
+/* Two keys that share a byte wait for each other, once in two thousand million. Offsets beyond 31 bits trouble some
+ * network file systems. */
 static off_t lock_byte(const char *key)
 {
     char part[9];
@@ -162,7 +165,8 @@ static off_t lock_byte(const char *key)
 static bool can_keep(const char *dir)
 {
     struct statvfs v;
-    return access(dir, W_OK | X_OK) == 0 && (statvfs(dir, &v) != 0 || v.f_blocks == 0 || (double)v.f_bavail * (double)v.f_frsize > ROOM);
+    return access(dir, W_OK | X_OK) == 0 &&
+           (statvfs(dir, &v) != 0 || v.f_blocks == 0 || (double)v.f_bavail * (double)v.f_frsize > ROOM);
 }
 
 static double now_ms(void)
@@ -182,7 +186,8 @@ static void unlock(CacheSlot *s)
 {
     if (s->lock < 0)
         return;
-    (void)file_lock(s->lock, F_UNLCK, lock_byte(s->key));     /* by hand: a child forked meanwhile has the file open too */
+    /* by hand: a child forked meanwhile has the file open too */
+    (void)file_lock(s->lock, F_UNLCK, lock_byte(s->key));
     close(s->lock);
     s->lock = -1;
 }
@@ -195,7 +200,8 @@ static void refresh(const char *dir)
         close(fd);
 }
 
-/* Waits for the lock or for the entry, whichever comes first; then, and after a time, or where there are no locks, it is ours to build. */
+/* Waits for the lock or for the entry, whichever comes first; then, and after a time, or where there are no locks, it
+ * is ours to build. */
 static char *wait_for(CacheSlot *s, size_t *size)
 {
     double t0 = now_ms();

@@ -2,12 +2,13 @@
  *
  *   overlay   one folder of the user's own, which is read and written
  *   base      folders below it, only ever read: an administrator's, or a shipped package
- *   KEY.KIND  an entry: the object, behind it what it holds as text, then a trailer with lengths and a checksum. Loaders do not look past the
- *             object's own end. Its mtime is its last use, to the hour
- *   .KEY.XXXXXX  an entry that is being written; renamed when it is whole. Nothing is synced: an entry that a crash tore fails its checksum
- *   .lock     who builds KEY holds the byte of this file that KEY chooses. One file for all keys, so that none ever has to be removed
+ *   KEY.KIND  an entry: the object, behind it what it holds as text, then a trailer with lengths and a checksum.
+ * Loaders do not look past the object's own end. Its mtime is its last use, to the hour .KEY.XXXXXX  an entry that is
+ * being written; renamed when it is whole. Nothing is synced: an entry that a crash tore fails its checksum .lock who
+ * builds KEY holds the byte of this file that KEY chooses. One file for all keys, so that none ever has to be removed
  *
- * Nothing here is an error: what cannot be read is built, what cannot be kept is used from memory, who cannot be locked out works twice. */
+ * Nothing here is an error: what cannot be read is built, what cannot be kept is used from memory, who cannot be locked
+ * out works twice. */
 #ifndef OPTC_CACHE_H
 #define OPTC_CACHE_H
 #include <stdbool.h>
@@ -28,17 +29,21 @@ typedef struct Cache {
 /* NULL, 0: as the environment says. An empty dir keeps nothing, an empty base is none. */
 void cache_open(Cache *c, const char *dir, const char *base, int64_t max);
 void cache_close(Cache *c);
-bool cache_place(const char *dir, char out[CACHE_DIR], char *why, size_t nwhy);      /* where the overlay would be; "" and true: nothing is to be kept */
+/* where the overlay would be; "" and true: nothing is to be kept */
+bool cache_place(const char *dir, char out[CACHE_DIR], char *why, size_t nwhy);
 bool cache_trusted(const char *dir, bool base, char *why, size_t nwhy);
-bool cache_next_base(const char **list, char out[CACHE_DIR]);                        /* walks `base`; false at its end */
-bool cache_parse_size(const char *s, int64_t *out);                                  /* bytes, or with K, M, G, T; 0 means no cap and gives -1 */
+/* walks `base`; false at its end */
+bool cache_next_base(const char **list, char out[CACHE_DIR]);
+/* bytes, or with K, M, G, T; 0 means no cap and gives -1 */
+bool cache_parse_size(const char *s, int64_t *out);
 
 /* What an entry holds, for people. */
 typedef struct CacheNote { char rule[64], with[256], options[128], types[32], target[32], compiler[128]; } CacheNote;
 
 /* ---- cache.c: use ----
- * cache_begin returns the object (malloc'ed), or NULL: then the caller builds it, which nobody else does meanwhile, and calls cache_end with what it
- * made, or with NULL. Without `build` it only looks. Who cannot use what was found builds it too; cache_end then replaces it. */
+ * cache_begin returns the object (malloc'ed), or NULL: then the caller builds it, which nobody else does meanwhile, and
+ * calls cache_end with what it made, or with NULL. Without `build` it only looks. Who cannot use what was found builds
+ * it too; cache_end then replaces it. */
 typedef struct CacheSlot {
     const Cache *cache;
     char key[33];
@@ -51,19 +56,26 @@ bool cache_end(CacheSlot *s, const char *data, size_t size, const CacheNote *not
 
 /* ---- cache_entry.c: the file of an entry ---- */
 extern const char *const cache_kinds[];
-typedef enum { CACHE_LOOK, CACHE_LOAD, CACHE_LOAD_MARK } CacheUse;                               /* to load: whose it is counts; mark: its last use is now */
-char *cache_read(const char *dir, const char *name, CacheUse use, size_t *size, const char **why);   /* the object, checked; NULL: why (may be NULL) says why not */
-bool cache_read_note(const char *dir, const char *name, CacheNote *out);                         /* from the end of the file, without checking the rest */
+/* to load: whose it is counts; mark: its last use is now */
+typedef enum { CACHE_LOOK, CACHE_LOAD, CACHE_LOAD_MARK } CacheUse;
+/* the object, checked; NULL: why (may be NULL) says why not */
+char *cache_read(const char *dir, const char *name, CacheUse use, size_t *size, const char **why);
+/* from the end of the file, without checking the rest */
+bool cache_read_note(const char *dir, const char *name, CacheNote *out);
 bool cache_write(const char *dir, const char *name, const char *data, size_t size, const CacheNote *note);
-void *cache_load_object(const char *path, const char *data, size_t size);                        /* dlopen of path or, where that is refused, of the same bytes in memory */
+/* dlopen of path or, where that is refused, of the same bytes in memory */
+void *cache_load_object(const char *path, const char *data, size_t size);
 
 /* ---- cache_sweep.c: all entries of a folder ---- */
-typedef struct CacheEntry { char name[48]; const char *kind; int64_t bytes, used_ns; } CacheEntry;   /* kind NULL: left by a build, or just being written */
-typedef struct CacheList { CacheEntry *entry; int n, entries; int64_t bytes; } CacheList;             /* the longest unused first; entries, bytes: without leftovers */
-bool cache_list(const char *dir, CacheList *out);                                                     /* false: errno says why */
+/* kind NULL: left by a build, or just being written */
+typedef struct CacheEntry { char name[48]; const char *kind; int64_t bytes, used_ns; } CacheEntry;
+/* the longest unused first; entries, bytes: without leftovers */
+typedef struct CacheList { CacheEntry *entry; int n, entries; int64_t bytes; } CacheList;
+/* false: errno says why */
+bool cache_list(const char *dir, CacheList *out);
 typedef struct CacheSwept { int entries, leftovers, failed; int64_t bytes; } CacheSwept;
-/* Removes what was not used for `older` seconds (negative: no such limit), then the longest unused until `max` bytes are left (negative: no cap);
- * never the entry named `keep`. Leftovers go when they are older than `leftover` seconds. */
+/* Removes what was not used for `older` seconds (negative: no such limit), then the longest unused until `max` bytes
+ * are left (negative: no cap); never the entry named `keep`. Leftovers go when they are older than `leftover` seconds. */
 CacheSwept cache_sweep(const char *dir, int64_t max, double older, double leftover, const char *keep);
 int64_t cache_now_ns(void);
 #endif

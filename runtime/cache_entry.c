@@ -81,8 +81,9 @@ static bool read_at(int fd, void *to, size_t n, off_t at)
 
 static bool read_trailer(int fd, int64_t size, Trailer *t)
 {
-    return size >= (int64_t)sizeof *t && read_at(fd, t, sizeof *t, (off_t)(size - (int64_t)sizeof *t)) && !memcmp(t->magic, magic, sizeof magic) &&
-           t->text <= MOST_TEXT && t->object <= MOST_BYTES && t->object + t->text + sizeof *t == (uint64_t)size;
+    return size >= (int64_t)sizeof *t && read_at(fd, t, sizeof *t, (off_t)(size - (int64_t)sizeof *t)) &&
+           !memcmp(t->magic, magic, sizeof magic) && t->text <= MOST_TEXT && t->object <= MOST_BYTES &&
+           t->object + t->text + sizeof *t == (uint64_t)size;
 }
 
 static int open_entry(const char *dir, const char *name, struct stat *st, const char **why)
@@ -98,7 +99,8 @@ static int open_entry(const char *dir, const char *name, struct stat *st, const 
     return fd;
 }
 
-/* Marks its use, once an hour at most: a read should not cost a write. Where that is refused the entry only looks older than it is. */
+/* Marks its use, once an hour at most: a read should not cost a write. Where that is refused the entry only looks older
+ * than it is. */
 static void touch(int fd, const struct stat *st)
 {
     if (cache_now_ns() / 1000000000 - (int64_t)st->st_mtim.tv_sec > TOUCH_AFTER)
@@ -129,7 +131,8 @@ char *cache_read(const char *dir, const char *name, CacheUse use, size_t *size, 
     const char *reason;
     char *buf = NULL;
     int fd = open_entry(dir, name, &st, &reason);
-    if (fd >= 0 && use != CACHE_LOOK && ((st.st_uid != geteuid() && st.st_uid != 0) || (st.st_mode & (S_IWGRP | S_IWOTH))))
+    if (fd >= 0 && use != CACHE_LOOK &&
+        ((st.st_uid != geteuid() && st.st_uid != 0) || (st.st_mode & (S_IWGRP | S_IWOTH))))
         reason = "it is another user's, or others can write it";
     else if (fd >= 0 && (buf = read_checked(fd, name, &st, size, &reason)) && use == CACHE_LOAD_MARK)
         touch(fd, &st);
@@ -182,7 +185,8 @@ bool cache_write(const char *dir, const char *name, const char *data, size_t siz
 }
 
 /* ---- loading ---- */
-/* dlopen takes two files of one name for one library, and the number of a descriptor is soon used again. So every path is spelt in its own way: "/." and
+/* dlopen takes two files of one name for one library, and the number of a descriptor is soon used again. So every path
+ * is spelt in its own way: "/." and
  * "/" for the bits of a counter. */
 static void *load_from_memory(const char *data, size_t size)
 {
@@ -202,7 +206,8 @@ static void *load_from_memory(const char *data, size_t size)
     return h;
 }
 
-/* From the file where that works: debuggers and profilers then have a name. A folder mounted noexec refuses to map code, and the file may be gone by now. */
+/* From the file where that works: debuggers and profilers then have a name. A folder mounted noexec refuses to map
+ * code, and the file may be gone by now. */
 void *cache_load_object(const char *path, const char *data, size_t size)
 {
     void *h = dlopen(path, RTLD_NOW | RTLD_LOCAL);

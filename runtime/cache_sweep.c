@@ -34,7 +34,8 @@ static const char *kind_of(const char *name)
 static bool is_leftover(const char *name)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
-    return name[0] == '.' && is_key(name + 1) && name[1 + KEY] == '.' && strspn(name + KEY + 2, letters) == 6 && !name[KEY + 8];
+    return name[0] == '.' && is_key(name + 1) && name[1 + KEY] == '.' && strspn(name + KEY + 2, letters) == 6 &&
+           !name[KEY + 8];
 }
 
 static int by_use(const void *a, const void *b)
@@ -70,7 +71,8 @@ bool cache_list(const char *dir, CacheList *out)
     for (struct dirent *e; ok && (e = readdir(d));) {
         struct stat st;
         CacheEntry c = {.kind = kind_of(e->d_name)};
-        if ((!c.kind && !is_leftover(e->d_name)) || fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(st.st_mode))
+        if ((!c.kind && !is_leftover(e->d_name)) || fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0 ||
+            !S_ISREG(st.st_mode))
             continue;
         memcpy(c.name, e->d_name, strlen(e->d_name) + 1);        /* one of ours: 41 bytes at most */
         c.bytes = st.st_size;

@@ -6,11 +6,16 @@
 
 #if defined(__x86_64__)
 static bool has_v1(void) { return true; }
-static bool has_v3(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2"); }
+static bool has_v3(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
+           __builtin_cpu_supports("bmi2");
+}
 static bool has_v4(void)
 {
-    return has_v3() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512cd")
-        && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    return has_v3() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vl");
 }
 const Isa isas[] = {{"x86-64", "-march=x86-64", has_v1}, {"x86-64-v3", "-march=x86-64-v3", has_v3},
                     {"x86-64-v4", "-march=x86-64-v4", has_v4}, {NULL, NULL, NULL}};
@@ -21,14 +26,16 @@ const Isa isas[] = {{"x86-64", "-march=x86-64", has_v1}, {"x86-64-v3", "-march=x
 #endif
 static bool has_neon(void) { return true; }
 static bool has_sve(void) { return getauxval(AT_HWCAP) & HWCAP_SVE; }
-const Isa isas[] = {{"armv8-a", "-march=armv8-a", has_neon}, {"armv8.2-a+sve", "-march=armv8.2-a+sve", has_sve}, {NULL, NULL, NULL}};
+const Isa isas[] = {
+    {"armv8-a", "-march=armv8-a", has_neon}, {"armv8.2-a+sve", "-march=armv8.2-a+sve", has_sve}, {NULL, NULL, NULL}};
 #else
 static bool has_any(void) { return true; }
 const Isa isas[] = {{"generic", "", has_any}, {NULL, NULL, NULL}};
 #endif
 
-/* No contraction and no reassociation: every operation rounds once, on every machine. The two -fno flags change no value; they
- * let loops with square roots and comparisons be vectorised. The Makefile asks prebuild for these and the level's. */
+/* No contraction and no reassociation: every operation rounds once, on every machine. The two -fno flags change no
+ * value; they let loops with square roots and comparisons be vectorised. The Makefile asks prebuild for these and the
+ * level's. */
 const char compile_flags[] = "-std=gnu11 -O3 -fPIC -ffp-contract=off -fno-math-errno -fno-trapping-math -w";
 
 int isa_best(void)

@@ -1,8 +1,9 @@
 /* CUDA's libraries, found at run time.
  *
- * The driver is libcuda.so.1, by that name alone: it belongs to the system. NVRTC may lie in many places; the first of these that has it:
- * what the process has mapped already (a framework's own), $OPTC_NVRTC, $CUDA_HOME and $CUDA_PATH, the toolkit's usual folders, Python's
- * packages ($VIRTUAL_ENV, $CONDA_PREFIX, the user's, those of the python3 on the PATH), the loader's own search. No program is run. */
+ * The driver is libcuda.so.1, by that name alone: it belongs to the system. NVRTC may lie in many places; the first of
+ * these that has it: what the process has mapped already (a framework's own), $OPTC_NVRTC, $CUDA_HOME and $CUDA_PATH,
+ * the toolkit's usual folders, Python's packages ($VIRTUAL_ENV, $CONDA_PREFIX, the user's, those of the python3 on the
+ * PATH), the loader's own search. No program is run. */
 #include "cuda.h"
 
 #include "core/gpu.h"
@@ -41,19 +42,22 @@ const Driver *driver_get(const char **why)
 
 /* ---- where NVRTC may lie ---- */
 static const char *const nvrtc_names[] = {"libnvrtc.so.13", "libnvrtc.so.12"};
-static const char *const pip_folders[] = {"nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib"};          /* of CUDA 13's package and of CUDA 12's */
+/* of CUDA 13's package and of CUDA 12's */
+static const char *const pip_folders[] = {"nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib"};
 static const char *const toolkit_folders[] = {"lib64", "lib", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"};
 
 const char *cuda_toolkit(size_t i)
 {
-    static const char *const given[] = {"CUDA_HOME", "CUDA_PATH"}, *const usual[] = {"/usr/local/cuda", "/opt/cuda", "/usr/lib/cuda"};
+    static const char *const given[] = {"CUDA_HOME", "CUDA_PATH"}, *const usual[] = {"/usr/local/cuda", "/opt/cuda",
+                                                                                     "/usr/lib/cuda"};
     if (i >= COUNT(given))
         return i - COUNT(given) < COUNT(usual) ? usual[i - COUNT(given)] : NULL;
     const char *s = getenv(given[i]);
     return s ? s : "";
 }
 
-typedef struct { void *library; char refused[512]; } Search;          /* refused: the first file that is there and does not load */
+/* refused: the first file that is there and does not load */
+typedef struct { void *library; char refused[512]; } Search;
 static bool try_folder(Search *s, const char *folder)
 {
     for (size_t i = 0; i < COUNT(nvrtc_names) && !s->library; i++) {
@@ -82,7 +86,8 @@ static int is_python(const struct dirent *e) { return !strncmp(e->d_name, "pytho
 /* A Python's packages: site-packages, and dist-packages where Debian's own lie. The newest of several Pythons first. */
 static bool try_prefix(Search *s, const char *prefix)
 {
-    static const char *const libs[] = {"lib", "lib64", "local/lib"}, *const packages[] = {"site-packages", "dist-packages"};
+    static const char *const libs[] = {"lib", "lib64", "local/lib"}, *const packages[] = {"site-packages",
+                                                                                          "dist-packages"};
     for (size_t i = 0; i < COUNT(libs); i++) {
         struct dirent **python;
         Path p;
@@ -179,21 +184,26 @@ static void *nvrtc_find(void)
     if (*s.refused)
         snprintf(nvrtc_why, sizeof nvrtc_why, "NVRTC does not load: %s", s.refused);
     else if (named)
-        snprintf(nvrtc_why, sizeof nvrtc_why, "NVRTC was not found: OPTC_NVRTC names %.500s, which holds neither %s nor %s", own, nvrtc_names[0], nvrtc_names[1]);
+        snprintf(nvrtc_why, sizeof nvrtc_why,
+                 "NVRTC was not found: OPTC_NVRTC names %.500s, which holds neither %s nor %s", own, nvrtc_names[0],
+                 nvrtc_names[1]);
     else {
         const Driver *d = driver_get(NULL);
-        snprintf(nvrtc_why, sizeof nvrtc_why, "NVRTC was not found: 'python3 -m pip install %s' brings it; or name the folder of %s in OPTC_NVRTC", nvrtc_package(d ? d->version : 0), nvrtc_names[0]);
+        snprintf(nvrtc_why, sizeof nvrtc_why,
+                 "NVRTC was not found: 'python3 -m pip install %s' brings it; or name the folder of %s in OPTC_NVRTC",
+                 nvrtc_package(d ? d->version : 0), nvrtc_names[0]);
     }
     return NULL;
 }
 
-/* libnvrtc opens its builtins by bare name when it first compiles, which finds nothing where both lie in a folder of their own; once they are
- * open under that name, by their full path, it does. */
+/* libnvrtc opens its builtins by bare name when it first compiles, which finds nothing where both lie in a folder of
+ * their own; once they are open under that name, by their full path, it does. */
 static void open_builtins(void)
 {
     Path p;
     const char *slash = strrchr(nvrtc.path, '/');
-    if (slash && path_print(p, "%.*s/libnvrtc-builtins.so.%d.%d", (int)(slash - nvrtc.path), nvrtc.path, nvrtc.version / 1000, nvrtc.version % 1000 / 10))
+    if (slash && path_print(p, "%.*s/libnvrtc-builtins.so.%d.%d", (int)(slash - nvrtc.path), nvrtc.path,
+                            nvrtc.version / 1000, nvrtc.version % 1000 / 10))
         dlopen(p, RTLD_NOW | RTLD_GLOBAL);
 }
 
@@ -218,7 +228,8 @@ static void nvrtc_load(void)
     int major = 0, minor = 0;
     nvrtc.nvrtcVersion(&major, &minor);
     nvrtc.version = major * 1000 + minor * 10;
-    snprintf(nvrtc.path, sizeof nvrtc.path, "%s", dladdr(dlsym(library, "nvrtcVersion"), &at) && at.dli_fname ? at.dli_fname : nvrtc_names[0]);
+    snprintf(nvrtc.path, sizeof nvrtc.path, "%s",
+             dladdr(dlsym(library, "nvrtcVersion"), &at) && at.dli_fname ? at.dli_fname : nvrtc_names[0]);
     open_builtins();
     nvrtc_ok = true;
 }
@@ -231,10 +242,14 @@ const Nvrtc *nvrtc_get(const char **why)
     return nvrtc_ok ? &nvrtc : NULL;
 }
 
-/* CUDA promises that machine code made by any release of a major version loads with any driver of that major version, and with later drivers. */
+/* CUDA promises that machine code made by any release of a major version loads with any driver of that major version,
+ * and with later drivers. */
 bool nvrtc_fits(int version, int driver_version) { return version / 1000 <= driver_version / 1000; }
 
-const char *nvrtc_package(int driver_version) { return driver_version / 1000 == 12 ? "nvidia-cuda-nvrtc-cu12" : "nvidia-cuda-nvrtc"; }
+const char *nvrtc_package(int driver_version)
+{
+    return driver_version / 1000 == 12 ? "nvidia-cuda-nvrtc-cu12" : "nvidia-cuda-nvrtc";
+}
 
 int nvrtc_archs(const Nvrtc *n, int *out, int most)
 {
@@ -247,8 +262,9 @@ int nvrtc_archs(const Nvrtc *n, int *out, int most)
 }
 
 /* ---- compiling ---- */
-/* Each option with the version it came with (0: older than any we open). No contraction, no flushing, IEEE division and root: the bits of the
- * CPU. No cache of NVRTC's own, which would open the driver; no change of the process's stack limit. */
+/* Each option with the version it came with (0: older than any we open). No contraction, no flushing, IEEE division and
+ * root: the bits of the CPU. No cache of NVRTC's own, which would open the driver; no change of the process's stack
+ * limit. */
 #define OPTIONS(F)                       \
     F("--std=c++17", 0)                  \
     F("-default-device", 0)              \

@@ -1,5 +1,5 @@
-/* CUDA, found at run time: the driver and NVRTC as functions we declare ourselves, so that one binary runs with and without them.
- * tests/cuda/headers.cc holds every row of this file against CUDA's own headers. */
+/* CUDA, found at run time: the driver and NVRTC as functions we declare ourselves, so that one binary runs with and
+ * without them. tests/cuda/headers.cc holds every row of this file against CUDA's own headers. */
 #ifndef OPTC_CUDA_H
 #define OPTC_CUDA_H
 #include <stdbool.h>
@@ -29,12 +29,17 @@ typedef struct Nvrtc { NVRTC_FUNCTIONS(NVRTC_MEMBER) int version; char path[1024
 
 const Driver *driver_get(const char **why);        /* NULL: *why says why not. Loaded once, never unloaded */
 const Nvrtc *nvrtc_get(const char **why);
-const char *cuda_toolkit(size_t i);                /* the i-th folder a toolkit may lie in; "": a variable that is not set; NULL: no more */
+/* the i-th folder a toolkit may lie in; "": a variable that is not set; NULL: no more */
+const char *cuda_toolkit(size_t i);
 
-/* Source to machine code for sm_<arch> (PTX where ptx is set). The result is malloc'ed; NULL: log holds why (malloc'ed too). */
+/* Source to machine code for sm_<arch> (PTX where ptx is set). The result is malloc'ed; NULL: log holds why (malloc'ed
+ * too). */
 char *nvrtc_build(const Nvrtc *n, const char *source, const char *name, int arch, bool ptx, size_t *size, char **log);
 int nvrtc_archs(const Nvrtc *n, int *out, int most);
-const char *nvrtc_options(void);                   /* what a compilation is given, as text for keys that also name NVRTC's version */
-bool nvrtc_fits(int nvrtc, int driver);            /* machine code made by this NVRTC is promised to load with this driver */
-const char *nvrtc_package(int driver);             /* the Python package that brings one that fits; driver 0: none is known */
+/* what a compilation is given, as text for keys that also name NVRTC's version */
+const char *nvrtc_options(void);
+/* machine code made by this NVRTC is promised to load with this driver */
+bool nvrtc_fits(int nvrtc, int driver);
+/* the Python package that brings one that fits; driver 0: none is known */
+const char *nvrtc_package(int driver);
 #endif

@@ -17,10 +17,14 @@
 static void say_cpu(Buf *b)
 {
     char model[128];
-    buf_printf(b, "cpu        %s, %ld cores online, %d threads by default\n", cpu_model(model, sizeof model), sysconf(_SC_NPROCESSORS_ONLN), omp_get_max_threads());
+    buf_printf(b, "cpu        %s, %ld cores online, %d threads by default\n", cpu_model(model, sizeof model),
+               sysconf(_SC_NPROCESSORS_ONLN), omp_get_max_threads());
     buf_puts(b, "vectors   ");
     for (int i = 0; isas[i].name; i++)
-        buf_printf(b, " %s%s", isas[i].name, !isas[i].usable() ? " (not on this CPU)" : i == isa_best() ? " (used)" : "");
+        buf_printf(b, " %s%s", isas[i].name,
+                   !isas[i].usable() ? " (not on this CPU)"
+                   : i == isa_best() ? " (used)"
+                                     : "");
     buf_puts(b, "\n");
 }
 
@@ -28,7 +32,8 @@ static void say_compiler(Buf *b, const char *wanted)
 {
     char *cc = compiler_find(wanted);
     if (!cc) {
-        buf_puts(b, "compiler   none found: the library's own rules run as they are; a rule of your own runs on the slow reference evaluator.\n"
+        buf_puts(b, "compiler   none found: the library's own rules run as they are; a rule of your own runs on the "
+                    "slow reference evaluator.\n"
                     "           Install gcc or clang, or name one in OPTC_CC\n");
         return;
     }
@@ -92,12 +97,16 @@ static void say_driver(Buf *b, const Driver *d, const char *why, const Nvrtc *n)
         buf_puts(b, "gpu        none that the driver sees: rules run on the CPU\n");
 }
 
-/* What is known of this pair: the same or a later major version of the driver takes NVRTC's machine code, an earlier one is not promised to. */
+/* What is known of this pair: the same or a later major version of the driver takes NVRTC's machine code, an earlier
+ * one is not promised to. */
 static void say_pair(Buf *b, const Driver *d, const Nvrtc *n)
 {
     if (!nvrtc_fits(n->version, d->version))
-        buf_printf(b, "           It is newer than the driver, which may refuse what it makes: a driver for CUDA %d.0 or newer fits, or the NVRTC of\n"
-                      "           'python3 -m pip install %s'\n", n->version / 1000, nvrtc_package(d->version));
+        buf_printf(b,
+                   "           It is newer than the driver, which may refuse what it makes: a driver for CUDA %d.0 or "
+                   "newer fits, or the NVRTC of\n"
+                   "           'python3 -m pip install %s'\n",
+                   n->version / 1000, nvrtc_package(d->version));
     else if (n->version > d->version)
         buf_puts(b, "           It is newer than the driver, but of its major version: its machine code loads\n");
 }
@@ -108,7 +117,8 @@ static void say_nvrtc(Buf *b, const Driver *d, const Nvrtc *n, const char *why)
     if (!n) {
         buf_printf(b, "nvrtc      %s\n", why);
         if (d && gpu_count())
-            buf_puts(b, "           Without it rules run on the GPU only where the cache or a package holds them; \"best\" takes the CPU unless there is a package\n");
+            buf_puts(b, "           Without it rules run on the GPU only where the cache or a package holds them; "
+                        "\"best\" takes the CPU unless there is a package\n");
         return;
     }
     buf_printf(b, "nvrtc      %s (%d.%d), compiles for", n->path, n->version / 1000, n->version % 1000 / 10);
@@ -153,7 +163,8 @@ static void say_tuned(Buf *b)
     TunedSet t;
     char path[4200];
     tuned_open(&t);
-    buf_printf(b, "tuned      %d result%s of the user (%s), %d of the site, %d built in\n", t.user.n, t.user.n == 1 ? "" : "s", tuned_path(path, sizeof path) && *path ? path : "none", t.site.n, t.builtin.n);
+    buf_printf(b, "tuned      %d result%s of the user (%s), %d of the site, %d built in\n", t.user.n,
+               t.user.n == 1 ? "" : "s", tuned_path(path, sizeof path) && *path ? path : "none", t.site.n, t.builtin.n);
     for (char *s = t.why; *s;) {
         size_t n = strcspn(s, "\n");
         buf_printf(b, "           not used: %.*s\n", (int)n, s);
@@ -170,7 +181,9 @@ static void say_package(Buf *b, const char *dir)
     size_t size;
     bool whole = manifest_read(dir, true, &m, why, sizeof why);
     snprintf(name, sizeof name, "%.60s.fatbin", whole ? m.name : "");
-    char *fatbin = whole && manifest_file(&m, name) ? package_read(dir, manifest_file(&m, name), true, &size, why, sizeof why) : NULL;
+    char *fatbin = whole && manifest_file(&m, name)
+                       ? package_read(dir, manifest_file(&m, name), true, &size, why, sizeof why)
+                       : NULL;
     if (!fatbin) {
         const char *what = whole && !manifest_file(&m, name) ? "it has no GPU code" : why;
         bool named = !strncmp(what, dir, strlen(dir));
@@ -203,7 +216,8 @@ static void say_cache(Buf *b, const optc_engine_options *o)
         if (access(c.dir, W_OK) != 0)
             buf_printf(b, "; not writable: %s", strerror(errno));
         else if (statvfs(c.dir, &v) == 0)
-            buf_printf(b, "; %.1f GB free%s", (double)v.f_bavail * (double)v.f_frsize / 1e9, v.f_flag & 8 /* ST_NOEXEC */ ? "; noexec: code is loaded through memory" : "");
+            buf_printf(b, "; %.1f GB free%s", (double)v.f_bavail * (double)v.f_frsize / 1e9,
+                       v.f_flag & 8 /* ST_NOEXEC */ ? "; noexec: code is loaded through memory" : "");
         buf_puts(b, ")");
     }
     buf_puts(b, "\n");
@@ -223,7 +237,9 @@ static void say_cache(Buf *b, const optc_engine_options *o)
 
 char *optc_doctor(const optc_engine_options *o)
 {
-    static const char *const blas[] = {"libopenblas.so.0", "libopenblas.so", NULL}, *const lapacke[] = {"liblapacke.so.3", "libopenblas.so.0", NULL};
+    static const char *const blas[] = {"libopenblas.so.0", "libopenblas.so", NULL}, *const lapacke[] = {
+                                                                                        "liblapacke.so.3",
+                                                                                        "libopenblas.so.0", NULL};
     Buf b = {0};
     int rules = 0, wrappers = 0, built = 0;
     for (const Embedded *e = embedded_specs; e->name; e++)

@@ -28,7 +28,8 @@ static optc_status pick_isa(EngineMore *m, const char *wanted)
         return OPTC_OK;
     int i = isa_by_name(wanted);
     if (i < 0 || !isas[i].usable())
-        return fail(OPTC_ERROR_UNAVAILABLE, "optc_open: vector level '%s' is %s", wanted, i < 0 ? "not known here" : "beyond this CPU");
+        return fail(OPTC_ERROR_UNAVAILABLE, "optc_open: vector level '%s' is %s", wanted,
+                    i < 0 ? "not known here" : "beyond this CPU");
     m->isa = i;
     return OPTC_OK;
 }
@@ -38,7 +39,8 @@ static bool gpu_arch(int ordinal, int *arch, int *version)
     const Driver *d = driver_get(NULL);
     CUdevice device;
     int major, minor;
-    if (!d || d->cuDeviceGet(&device, ordinal) || d->cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device) ||
+    if (!d || d->cuDeviceGet(&device, ordinal) ||
+        d->cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device) ||
         d->cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device))
         return false;
     *arch = major * 10 + minor;
@@ -50,7 +52,10 @@ static bool gpu_arch(int ordinal, int *arch, int *version)
 static int best_device(const optc_engine_options *o)
 {
     int n = gpu_best(), arch, version;
-    return n >= 0 && (nvrtc_get(NULL) || (gpu_arch(n, &arch, &version) && package_any(o ? o->cache_base : NULL, arch, version))) ? n : -1;
+    return n >= 0 && (nvrtc_get(NULL) ||
+                      (gpu_arch(n, &arch, &version) && package_any(o ? o->cache_base : NULL, arch, version)))
+               ? n
+               : -1;
 }
 
 /* "cpu: 2 threads (why)" becomes "cpu: Intel(R) …, 2 threads, x86-64-v4 (why)". */
@@ -59,7 +64,8 @@ static void name_cpu_model(optc_engine *e)
     char model[128], was[sizeof e->name];
     snprintf(was, sizeof was, "%s", e->name);
     const char *why = strstr(was, " (");
-    snprintf(e->name, sizeof e->name, "cpu: %.100s, %d thread%s, %s%.200s", cpu_model(model, sizeof model), e->threads, e->threads == 1 ? "" : "s", isas[e->more->isa].name, why ? why : "");
+    snprintf(e->name, sizeof e->name, "cpu: %.100s, %d thread%s, %s%.200s", cpu_model(model, sizeof model), e->threads,
+             e->threads == 1 ? "" : "s", isas[e->more->isa].name, why ? why : "");
 }
 
 static optc_status engine_open(optc_engine *e, const optc_engine_options *o)
@@ -90,7 +96,14 @@ static const char *spec_name(int i) { return embedded_specs[i].name; }
 
 const Host *library_host(void)
 {
-    static const Host host = {.best = best_device, .open = engine_open, .close = engine_drop, .make = rule_make, .drop = rule_make_free, .path = rule_path, .code = gpu_code_for, .bound = rule_bound,
+    static const Host host = {.best = best_device,
+                              .open = engine_open,
+                              .close = engine_drop,
+                              .make = rule_make,
+                              .drop = rule_make_free,
+                              .path = rule_path,
+                              .code = gpu_code_for,
+                              .bound = rule_bound,
                               .rule_name = spec_name};
     return &host;
 }

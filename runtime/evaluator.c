@@ -1,4 +1,5 @@
-/* The reference evaluator as a device: what runs where no compiler was found. Memory, states and all else are the CPU's. */
+/* The reference evaluator as a device: what runs where no compiler was found. Memory, states and all else are the
+ * CPU's. */
 #include "internal.h"
 
 #include <stdlib.h>
@@ -52,7 +53,8 @@ static optc_status run_eval(optc_binding *b, int entry, int phase)
     double t = (double)(b->steps + 1);
     (void)phase;
     const Rule *r = p->rule;
-    EvalRun e = {{.rule = r, .entry = entry, .t = t, .ntensor = b->ntensor, .ngroup = b->ngroup, .real = p->real}, true};
+    EvalRun e = {{.rule = r, .entry = entry, .t = t, .ntensor = b->ntensor, .ngroup = b->ngroup, .real = p->real},
+                 true};
     e.j.tensor = calloc((size_t)b->ntensor + 1, sizeof *e.j.tensor);
     e.j.group = calloc((size_t)b->ngroup + 1, sizeof *e.j.group);
     e.ok = e.j.tensor && e.j.group;
@@ -62,13 +64,15 @@ static optc_status run_eval(optc_binding *b, int entry, int phase)
         *x = (EvalTensor){.shape = y->shape, .variant = y->variant, .group = y->group};
         x->input = calloc((size_t)r->ninput + 1, sizeof *x->input);
         x->state = calloc((size_t)r->nstate + 1, sizeof *x->state);
-        e.ok = x->input && x->state && load_vals(&x->p, p->p, y->mem[0], y->shape.n) && load_vals(&x->g, p->g, y->mem[1], y->shape.n);
+        e.ok = x->input && x->state && load_vals(&x->p, p->p, y->mem[0], y->shape.n) &&
+               load_vals(&x->g, p->g, y->mem[1], y->shape.n);
         if (e.ok)
             load_named(&e, p, y->mem, y->shape, false, x->input, x->state);
     }
     for (int i = 0; e.ok && i < b->ngroup; i++) {
         EvalGroup *x = &e.j.group[i];
-        *x = (EvalGroup){b->group[i].hyper + 1, calloc((size_t)r->ninput + 1, sizeof(Vals)), calloc((size_t)r->nstate + 1, sizeof(Vals))};
+        *x = (EvalGroup){b->group[i].hyper + 1, calloc((size_t)r->ninput + 1, sizeof(Vals)),
+                         calloc((size_t)r->nstate + 1, sizeof(Vals))};
         e.ok = x->input && x->state;
         if (e.ok)
             load_named(&e, p, b->group[i].mem, (Shape){1, 1, 1, 1}, true, x->input, x->state);

@@ -1,7 +1,9 @@
-/* Fatbins are packed by the library nvFatbin where it is found, else by the toolkit's tool `fatbinary`; both give the driver the same to choose from.
+/* Fatbins are packed by the library nvFatbin where it is found, else by the toolkit's tool `fatbinary`; both give the
+ * driver the same to choose from.
  *
- * nvFatbin: what the process has mapped already, beside NVRTC (or in the Python package next to it), $CUDA_HOME and $CUDA_PATH, the toolkit's folder, the
- * loader's own search; $OPTC_NO_NVFATBIN hides it. fatbinary: $OPTC_FATBINARY ("" for none), else the PATH, $CUDA_HOME, $CUDA_PATH, the toolkit's folder. */
+ * nvFatbin: what the process has mapped already, beside NVRTC (or in the Python package next to it), $CUDA_HOME and
+ * $CUDA_PATH, the toolkit's folder, the loader's own search; $OPTC_NO_NVFATBIN hides it. fatbinary: $OPTC_FATBINARY (""
+ * for none), else the PATH, $CUDA_HOME, $CUDA_PATH, the toolkit's folder. */
 #include "fatbin.h"
 
 #include "cuda.h"
@@ -82,7 +84,8 @@ static int add_image(const NvFatbin *f, nvFatbinHandle h, const FatImage *m, con
     return rc;
 }
 
-static char *by_library(const NvFatbin *f, const FatImage *image, int n, const char *name, size_t *size, char *why, size_t nwhy)
+static char *by_library(const NvFatbin *f, const FatImage *image, int n, const char *name, size_t *size, char *why,
+                        size_t nwhy)
 {
     const char *options[] = {"-64", "-compress-all"};
     nvFatbinHandle h = NULL;
@@ -143,7 +146,8 @@ static void remove_in(const char *dir, const char *name)
         unlink(p);
 }
 
-static char *by_tool(const char *tool, const FatImage *image, int n, const char *dir, size_t *size, char *why, size_t nwhy)
+static char *by_tool(const char *tool, const FatImage *image, int n, const char *dir, size_t *size, char *why,
+                     size_t nwhy)
 {
     char word[MOST_IMAGES + 8][96], *argv[MOST_IMAGES + 8], file[40];
     int argc = 0;
@@ -154,7 +158,8 @@ static char *by_tool(const char *tool, const FatImage *image, int n, const char 
     Path p;
     for (int i = 0; i < n && i < MOST_IMAGES; i++) {
         snprintf(file, sizeof file, "image%d", i);
-        snprintf(word[argc++], sizeof *word, "--image3=kind=%s,sm=%d,file=%s", image[i].ptx ? "ptx" : "elf", image[i].arch, file);
+        snprintf(word[argc++], sizeof *word, "--image3=kind=%s,sm=%d,file=%s", image[i].ptx ? "ptx" : "elf",
+                 image[i].arch, file);
         ok = ok && path_print(p, "%s/%s", dir, file) && file_write(p, image[i].code, image[i].size);
     }
     for (int i = 0; i < argc; i++)
@@ -195,7 +200,9 @@ const char *fatbin_packer(char buf[1200], char *why, size_t nwhy)
         snprintf(buf, 1200, "%.1100s", tool);
         return buf;
     }
-    snprintf(why, nwhy, "nothing that packs fatbins was found: 'python3 -m pip install nvidia-nvfatbin' brings the library %s; or have the toolkit's tool fatbinary on the PATH, or name it in OPTC_FATBINARY",
+    snprintf(why, nwhy,
+             "nothing that packs fatbins was found: 'python3 -m pip install nvidia-nvfatbin' brings the library %s; or "
+             "have the toolkit's tool fatbinary on the PATH, or name it in OPTC_FATBINARY",
              names[0]);
     return NULL;
 }
@@ -216,7 +223,15 @@ char *fatbin_make(const FatImage *image, int n, const char *name, const char *di
 /* ---- reading ---- */
 /* As both packers write it, and cuobjdump lists it: a header, then for each image a header of its own and the image. */
 typedef struct { uint32_t magic; uint16_t version, header; uint64_t size; } Head;
-typedef struct { uint16_t kind, version; uint32_t header; uint64_t stored; uint32_t compressed, options; uint16_t minor, major; uint32_t arch, name, name_len; uint64_t flags, zero, bytes; } Image;
+typedef struct {
+    uint16_t kind, version;
+    uint32_t header;
+    uint64_t stored;
+    uint32_t compressed, options;
+    uint16_t minor, major;
+    uint32_t arch, name, name_len;
+    uint64_t flags, zero, bytes;
+} Image;
 enum { MAGIC = (int)0xba55ed50u, KIND_PTX = 1, KIND_ELF = 2 };
 
 int fatbin_list(const char *data, size_t size, FatEntry *out, int most)
@@ -233,7 +248,8 @@ int fatbin_list(const char *data, size_t size, FatEntry *out, int most)
         if (size - at < sizeof m)
             return -1;
         memcpy(&m, data + at, sizeof m);
-        if (m.header < sizeof m || m.header > size - at || m.stored > size - at - m.header || (m.kind != KIND_PTX && m.kind != KIND_ELF))
+        if (m.header < sizeof m || m.header > size - at || m.stored > size - at - m.header ||
+            (m.kind != KIND_PTX && m.kind != KIND_ELF))
             return -1;
         if (n < most)
             out[n] = (FatEntry){(int)m.arch, m.kind == KIND_PTX, m.bytes ? m.bytes : m.stored, m.stored};
@@ -245,5 +261,6 @@ int fatbin_list(const char *data, size_t size, FatEntry *out, int most)
 
 bool fatbin_entry_is(const FatEntry *e, int arch, bool ptx, uint64_t bytes)
 {
-    return e->arch == arch && e->ptx == ptx && e->stored && (ptx ? e->bytes <= bytes + 16 : e->bytes >= bytes && e->bytes < bytes + 16);
+    return e->arch == arch && e->ptx == ptx && e->stored &&
+           (ptx ? e->bytes <= bytes + 16 : e->bytes >= bytes && e->bytes < bytes + 16);
 }

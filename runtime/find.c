@@ -11,10 +11,15 @@
 #include <unistd.h>
 
 const Composition library_compositions[] = {
-    {"sgd", "clip(1)", "sgd_clip"}, {"adam", "clip(1)", "adam_clip"}, {"adamw", "clip(1)", "adamw_clip"}, {"lion", "clip(1)", "lion_clip"}, {NULL, NULL, NULL},
+    {"sgd", "clip(1)", "sgd_clip"},
+    {"adam", "clip(1)", "adam_clip"},
+    {"adamw", "clip(1)", "adamw_clip"},
+    {"lion", "clip(1)", "lion_clip"},
+    {NULL, NULL, NULL},
 };
 
-enum { MOST = (1 << 20) + 1 };         /* one byte more than a spec may have, so that the compiler says it is too long */
+/* one byte more than a spec may have, so that the compiler says it is too long */
+enum { MOST = (1 << 20) + 1 };
 
 bool read_text(const char *path, Arena *arena, Source *out, Diag *d)
 {
@@ -82,8 +87,8 @@ static bool find(const char *spec_path, const char *name, const char *folder, Ar
         if (same)
             near_try(&near, e->name + skip);
     }
-    diag_set(d, NULL, 0, NULL, "there is no %s '%s' in the library%s%s", *folder ? "wrapper" : "optimizer", name, near_text(&near, arena),
-             *folder ? "" : " (a file of your own is named by its path: ./mine.lua)");
+    diag_set(d, NULL, 0, NULL, "there is no %s '%s' in the library%s%s", *folder ? "wrapper" : "optimizer", name,
+             near_text(&near, arena), *folder ? "" : " (a file of your own is named by its path: ./mine.lua)");
     return false;
 }
 

@@ -3,9 +3,11 @@
 #define OPTC_FIND_H
 #include "gen.h"
 
-bool find_spec(const char *spec_path, const char *name, Arena *arena, Source *out, Diag *d);     /* a library name or a path */
+/* a library name or a path */
+bool find_spec(const char *spec_path, const char *name, Arena *arena, Source *out, Diag *d);
 bool find_wrapper(void *spec_path, const char *name, Arena *arena, Source *out, Diag *d);        /* GenOptions.find */
-bool read_text(const char *path, Arena *arena, Source *out, Diag *d);                            /* a whole file, up to 1 MiB and a byte */
+/* a whole file, up to 1 MiB and a byte */
+bool read_text(const char *path, Arena *arena, Source *out, Diag *d);
 
 /* Compositions that are so common that they should need no compiler either. */
 typedef struct Composition { const char *rule, *with, *id; } Composition;

@@ -1,4 +1,5 @@
-/* From a plan to loaded kernels: launches are chosen, the source is emitted, compiled or found, and its kernels looked up. */
+/* From a plan to loaded kernels: launches are chosen, the source is emitted, compiled or found, and its kernels looked
+ * up. */
 #include "gpu.h"
 
 #include "emit.h"
@@ -17,7 +18,8 @@ void gpu_tuned_key(const optc_rule *r, int fn, int64_t elements, TunedKey *k)
     memset(k, 0, sizeof *k);
     tuned_set_device(k, g->name, g->sms, g->driver);
     k->form = stage_form(plan_at(p, fn).stage);
-    snprintf(k->types, sizeof k->types, "%s,%s,%s", type_info[p->p].name, type_info[p->g].name, type_info[p->state].name);
+    snprintf(k->types, sizeof k->types, "%s,%s,%s", type_info[p->p].name, type_info[p->g].name,
+             type_info[p->state].name);
     memcpy(k->stage, r->more->gpu->hash[fn], sizeof k->stage);
     k->bucket = tuned_bucket(elements);
 }
@@ -51,7 +53,10 @@ static void choose_launches(optc_rule *r, int64_t elements, Launch *l)
             continue;
         other = other || memcmp(&l[f], &t->launch, sizeof l[f]);
         l[f] = t->launch;
-        snprintf(r->more->tuned, sizeof r->more->tuned, t->key.bucket == tuned_bucket(elements) ? "; launches tuned (%s)" : "; launches tuned (%s, nearest size 2^%d)", from, t->key.bucket);
+        snprintf(r->more->tuned, sizeof r->more->tuned,
+                 t->key.bucket == tuned_bucket(elements) ? "; launches tuned (%s)"
+                                                         : "; launches tuned (%s, nearest size 2^%d)",
+                 from, t->key.bucket);
     }
     size_t n = strlen(r->more->tuned);
     if (n && !other)
@@ -65,13 +70,23 @@ char *gpu_stage_source(const optc_rule *r, const Stage *s, const Launch *l)
     if (!all)
         return NULL;
     all[s->fn] = *l;
-    char *source = gen_emit(&r->more->gen, &(EmitOptions){.target = "cuda", .command = "", .launch = all, .only = s}, NULL);
+    char *source = gen_emit(&r->more->gen, &(EmitOptions){.target = "cuda", .command = "", .launch = all, .only = s},
+                            NULL);
     free(all);
     return source;
 }
 
-/* ---- compiling: the kernels in several programs side by side, their machine code in one cache entry: a length and a cubin each ---- */
-typedef struct Part { const Nvrtc *n; char *source, *cubin, *log; const char *name; size_t size; int arch; pthread_t thread; bool started; } Part;
+/* ---- compiling: the kernels in several programs side by side, their machine code in one cache entry: a length and a
+ * cubin each ---- */
+typedef struct Part {
+    const Nvrtc *n;
+    char *source, *cubin, *log;
+    const char *name;
+    size_t size;
+    int arch;
+    pthread_t thread;
+    bool started;
+} Part;
 
 static void *build_part(void *arg)
 {
@@ -104,8 +119,12 @@ static char *compile_parts(const optc_rule *r, const GpuBuilt *c, const Nvrtc *n
     count = count > MOST_PARTS ? MOST_PARTS : count < 1 ? 1 : count;
     bool ok = true;
     for (int i = 0; i < count && ok; i++) {
-        EmitOptions o = {.target = "cuda", .command = "", .launch = c->code.launch, .part = i, .nparts = count, .cite = true};
-        part[i] = (Part){.n = n, .source = gen_emit(&r->more->gen, &o, NULL), .name = r->more->rule->name, .arch = r->engine->gpu->arch};
+        EmitOptions o = {
+            .target = "cuda", .command = "", .launch = c->code.launch, .part = i, .nparts = count, .cite = true};
+        part[i] = (Part){.n = n,
+                         .source = gen_emit(&r->more->gen, &o, NULL),
+                         .name = r->more->rule->name,
+                         .arch = r->engine->gpu->arch};
         ok = part[i].source != NULL;
         part[i].started = ok && i < count - 1 && pthread_create(&part[i].thread, NULL, build_part, &part[i]) == 0;
         if (ok && !part[i].started)
@@ -154,7 +173,10 @@ static optc_status find_kernels(optc_rule *r, GpuBuilt *c, const char *prefix)
     for (int i = 0; i < p->nstage; i++) {
         char name[400];
         snprintf(name, sizeof name, "%s%s", prefix, p->stage[i].kernel);
-        TRY(g, cuModuleGetFunction(&c->code.fn[p->stage[i].fn], c->module[emit_cuda_part_of(r->more->plan, p->stage[i].fn, c->nmodule)], name), name);
+        TRY(g,
+            cuModuleGetFunction(&c->code.fn[p->stage[i].fn],
+                                c->module[emit_cuda_part_of(r->more->plan, p->stage[i].fn, c->nmodule)], name),
+            name);
     }
     return OPTC_OK;
 }
@@ -193,24 +215,31 @@ static optc_status load_code(optc_rule *r, GpuBuilt *c, const char *cubins, size
 static bool in_package(optc_rule *r, Package *out, char *why, size_t nwhy)
 {
     char key[33];
-    char *source = r->engine->more->cache.base ? gen_emit(&r->more->gen, &(EmitOptions){.target = "cuda", .command = ""}, NULL) : NULL;
+    char *source = r->engine->more->cache.base
+                       ? gen_emit(&r->more->gen, &(EmitOptions){.target = "cuda", .command = ""}, NULL)
+                       : NULL;
     bool known = source && emit_key(source, key);
     free(source);
-    return known && package_find(&r->engine->more->cache, key, r->engine->gpu->arch, r->engine->gpu->d->version, out, why, nwhy);
+    return known &&
+           package_find(&r->engine->more->cache, key, r->engine->gpu->arch, r->engine->gpu->d->version, out, why, nwhy);
 }
 
 static optc_status load_package(optc_rule *r, GpuBuilt *c, const Package *p)
 {
     GpuEngine *g = r->engine->gpu;
     for (int i = 0; i < r->more->plan->nfn; i++)
-        if (plan_at(r->more->plan, i).stage && (!package_launch(p, i, &c->code.launch[i]) || !launch_valid(r->more->plan, plan_at(r->more->plan, i).stage, &c->code.launch[i])))
-            return fail(OPTC_ERROR_IO, "optc_compile: the package '%s' lacks a fit launch of rule '%s'", p->m.name, r->more->rule->name);
+        if (plan_at(r->more->plan, i).stage &&
+            (!package_launch(p, i, &c->code.launch[i]) ||
+             !launch_valid(r->more->plan, plan_at(r->more->plan, i).stage, &c->code.launch[i])))
+            return fail(OPTC_ERROR_IO, "optc_compile: the package '%s' lacks a fit launch of rule '%s'", p->m.name,
+                        r->more->rule->name);
     TRY(g, cuModuleLoadData(&c->module[0], p->fatbin), p->m.name);
     c->nmodule = 1;
     return find_kernels(r, c, p->rule->prefix);
 }
 
-/* false: nothing there, or it does not load; the code is as it was, and why says what is wrong with a package that is there. */
+/* false: nothing there, or it does not load; the code is as it was, and why says what is wrong with a package that is
+ * there. */
 static bool use_package(optc_rule *r, GpuBuilt *c, char *why, size_t nwhy)
 {
     Package p;
@@ -226,7 +255,8 @@ static bool use_package(optc_rule *r, GpuBuilt *c, char *why, size_t nwhy)
     }
     gpu_leave(r->engine->gpu, s);
     if (s == OPTC_OK) {
-        snprintf(r->more->path, sizeof r->more->path, "from the package %.60s (%s_%d)", p.m.name, p.m.image[p.image].ptx ? "compute" : "sm", p.m.image[p.image].arch);
+        snprintf(r->more->path, sizeof r->more->path, "from the package %.60s (%s_%d)", p.m.name,
+                 p.m.image[p.image].ptx ? "compute" : "sm", p.m.image[p.image].arch);
         r->more->tuned[0] = 0;
     }
     package_free(&p);
@@ -235,16 +265,19 @@ static bool use_package(optc_rule *r, GpuBuilt *c, char *why, size_t nwhy)
 
 static optc_status out_of_memory(void) { return fail(OPTC_ERROR_MEMORY, "optc_compile: out of memory"); }
 
-/* The key holds what decides the machine code: source with its launches, options, architecture, NVRTC's version, layout. */
+/* The key holds what decides the machine code: source with its launches, options, architecture, NVRTC's version,
+ * layout. */
 static bool code_key(const optc_rule *r, const GpuBuilt *c, const Nvrtc *n, char key[33])
 {
     char all[256], code[33];
-    char *source = gen_emit(&r->more->gen, &(EmitOptions){.target = "cuda", .command = "", .launch = c->code.launch}, NULL);
+    char *source = gen_emit(&r->more->gen, &(EmitOptions){.target = "cuda", .command = "", .launch = c->code.launch},
+                            NULL);
     bool known = source && emit_key(source, code);
     free(source);
     if (!known)
         return false;
-    int len = snprintf(all, sizeof all, "%s|%s|sm_%d|nvrtc %d|abi %d|parts", code, nvrtc_options(), r->engine->gpu->arch, n ? n->version : 0, OPTC_ABI);
+    int len = snprintf(all, sizeof all, "%s|%s|sm_%d|nvrtc %d|abi %d|parts", code, nvrtc_options(),
+                       r->engine->gpu->arch, n ? n->version : 0, OPTC_ABI);
     hash_hex(hash128(all, (size_t)len), key);
     return true;
 }
@@ -263,7 +296,9 @@ static optc_status compile_code(optc_rule *r, GpuBuilt *c, const Nvrtc *n, Cache
     cache_end(slot, cubins, size, &note);
     optc_status s;
     if (!cubins)
-        s = log ? fail(OPTC_ERROR_SPEC, "optc_compile: NVRTC refused rule '%s' for sm_%d: %s", r->more->rule->name, e->arch, log) : out_of_memory();
+        s = log ? fail(OPTC_ERROR_SPEC, "optc_compile: NVRTC refused rule '%s' for sm_%d: %s", r->more->rule->name,
+                       e->arch, log)
+                : out_of_memory();
     else
         s = load_code(r, c, cubins, size);
     snprintf(r->more->path, sizeof r->more->path, "compiled by %s in %.0f ms (%s)", compiler, now_ms() - t0, target);
@@ -299,7 +334,8 @@ static optc_status build_code(optc_rule *r, GpuBuilt *c)
         return s;
     }
     if (!n)
-        return fail(OPTC_ERROR_UNAVAILABLE, "optc_compile: rule '%s' on %s: %s%s%s", r->more->rule->name, r->engine->name, *unfit ? unfit : "", *unfit ? "; and " : "", why);
+        return fail(OPTC_ERROR_UNAVAILABLE, "optc_compile: rule '%s' on %s: %s%s%s", r->more->rule->name,
+                    r->engine->name, *unfit ? unfit : "", *unfit ? "; and " : "", why);
     return compile_code(r, c, n, &slot);
 }
 
@@ -321,7 +357,9 @@ optc_status gpu_code_with(optc_rule *r, const Launch *launch, const GpuCode **ou
     optc_status s = OPTC_OK;
     if (!c) {
         c = calloc(1, sizeof *c);
-        bool ok = c && (c->code.launch = malloc(sizeof *c->code.launch * (size_t)n)) && (c->asked = malloc(sizeof *c->asked * (size_t)n)) && (c->code.fn = calloc((size_t)n, sizeof *c->code.fn));
+        bool ok = c && (c->code.launch = malloc(sizeof *c->code.launch * (size_t)n)) &&
+                  (c->asked = malloc(sizeof *c->asked * (size_t)n)) &&
+                  (c->code.fn = calloc((size_t)n, sizeof *c->code.fn));
         if (ok) {
             memcpy(c->code.launch, launch, sizeof *launch * (size_t)n);
             memcpy(c->asked, launch, sizeof *launch * (size_t)n);
@@ -367,10 +405,12 @@ optc_status gpu_compile(optc_rule *r)
         return out_of_memory();
     for (int f = 0; f < r->more->plan->nfn; f++) {
         StageAt at = plan_at(r->more->plan, f);
-        if (at.stage && stage_form(at.stage) <= FORM_ROWS && !emit_cuda_stage_hash(&r->more->gen, f, r->more->gpu->hash[f]))
+        if (at.stage && stage_form(at.stage) <= FORM_ROWS &&
+            !emit_cuda_stage_hash(&r->more->gen, f, r->more->gpu->hash[f]))
             return out_of_memory();
     }
-    return gpu_code_for(r, (int64_t)1 << 28, &c);         /* what a large model would take; a binding of another size may ask for others */
+    /* what a large model would take; a binding of another size may ask for others */
+    return gpu_code_for(r, (int64_t)1 << 28, &c);
 }
 
 void gpu_drop(optc_rule *r)

@@ -1,9 +1,8 @@
 /* The library around the core (core/core.h): compiling rules, keeping them, tuning them.
  *
- *   engine.c rule.c evaluator.c   what stands behind the core: engines, rules from specs, the reference evaluator as a device
- *   find.c files.c   specs by name; files     cpu.c build.c    vector levels; the host compiler
- *   cache*.c   compiled code on disk          cuda.c     NVRTC by dlopen
- *   gpu_code.c live.c    kernels of a rule, other launches in real steps
+ *   engine.c rule.c evaluator.c   what stands behind the core: engines, rules from specs, the reference evaluator as a
+ * device find.c files.c   specs by name; files     cpu.c build.c    vector levels; the host compiler cache*.c compiled
+ * code on disk          cuda.c     NVRTC by dlopen gpu_code.c live.c    kernels of a rule, other launches in real steps
  *   fatbin.c   fatbins                        package.c  shipped packages
  *   tuned*.c   measured launches              search.c tune_gpu.c tune_cpu.c    looking for better ones */
 #ifndef OPTC_INTERNAL_H
@@ -36,7 +35,8 @@ extern const Builtin builtin_rules[];
 /* ---- build.c ---- */
 char *compiler_find(const char *wanted);                 /* full path, to be freed; NULL: none */
 /* The shared object, loaded (a handle of dlopen) and as bytes (to be freed); NULL: why says why. */
-void *compiler_build(const char *cc, const char *source, const char *flags, char **object, size_t *size, char *why, size_t nwhy);
+void *compiler_build(const char *cc, const char *source, const char *flags, char **object, size_t *size, char *why,
+                     size_t nwhy);
 
 typedef struct EngineMore {
     int isa;
@@ -64,7 +64,8 @@ void rule_make_free(optc_rule *r);
 optc_status rule_make(optc_rule *r, const optc_rule_options *o);
 void rule_path(const optc_rule *r, char *buf, size_t n);
 void rule_bound(optc_binding *b);
-void rule_note(const optc_rule *r, const char *target, const char *compiler, CacheNote *out);     /* what the cache says it keeps */
+/* what the cache says it keeps */
+void rule_note(const optc_rule *r, const char *target, const char *compiler, CacheNote *out);
 void cpu_tuned_key(optc_rule *r, int64_t elements, TunedKey *k);
 Device evaluator_device(void);
 #endif

@@ -1,9 +1,11 @@
-/* Tuning while a program runs: real steps try other launches. All launches give the same bits, so nothing but time is at stake, and that is bounded.
+/* Tuning while a program runs: real steps try other launches. All launches give the same bits, so nothing but time is
+ * at stake, and that is bounded.
  *
- * A binding has at most one candidate at a time: one stage with one other launch. A thread of its own compiles it; when it is there, steps take turns, one with it and one
- * without, each between two events that are looked at only when they have passed: the device is never waited for. The host pays for emitting and loading a
- * candidate, a millisecond or so each. A candidate that is clearly slower goes at once; one that wins
- * stays and is written to the user's results by the same thread. What slower steps have cost is kept below a share of all steps' time: while it is above, nothing new
+ * A binding has at most one candidate at a time: one stage with one other launch. A thread of its own compiles it; when
+ * it is there, steps take turns, one with it and one without, each between two events that are looked at only when they
+ * have passed: the device is never waited for. The host pays for emitting and loading a candidate, a millisecond or so
+ * each. A candidate that is clearly slower goes at once; one that wins stays and is written to the user's results by
+ * the same thread. What slower steps have cost is kept below a share of all steps' time: while it is above, nothing new
  * is tried. */
 #include "gpu.h"
 #include "search.h"
@@ -33,7 +35,8 @@ typedef struct Live {
     Play play;                                 /* the step with it; shot NULL: none */
     double t[2][SAMPLES]; int n[2];            /* without, with */
     Timing ring[RING]; int slot;
-    double total, lost, usual;                 /* ms of all steps, as far as timed; what slower ones cost; what a step takes */
+    /* ms of all steps, as far as timed; what slower ones cost; what a step takes */
+    double total, lost, usual;
     int turn;
     bool done;
     /* the thread */
@@ -91,7 +94,8 @@ static void *work(void *arg)
         TunedList one = {0};
         TunedMerge m;
         if (tuned_put(&one, &v->result))
-            tuned_update(path, &one, TUNED_NEWEST, false, 2000, &m, why, sizeof why);      /* where it cannot be kept, this run still has it */
+            /* where it cannot be kept, this run still has it */
+            tuned_update(path, &one, TUNED_NEWEST, false, 2000, &m, why, sizeof why);
         tuned_free(&one);
     }
     v->save = false;
@@ -146,7 +150,8 @@ static void take(optc_binding *b, Live *v, const Play *p)
     pthread_join(v->thread, NULL);
     v->busy = false;
     const ProgStage *stage = program_stage(b->rule->program, v->fn);
-    bool ok = v->cubin && !d->cuModuleLoadData(&v->module, v->cubin) && !d->cuModuleGetFunction(&fn, v->module, stage->kernel);
+    bool ok = v->cubin && !d->cuModuleLoadData(&v->module, v->cubin) &&
+              !d->cuModuleGetFunction(&fn, v->module, stage->kernel);
     free(v->source);
     free(v->cubin);
     v->source = v->cubin = NULL;
@@ -297,16 +302,23 @@ void live_open(optc_binding *b)
         free(v);
         return;
     }
-    *v = (Live){.bound = *end == '%' ? bound / 100 : bound, .stage = stage, .gain = gain, .space = space, .launch_now = now, .at = -1};
+    *v = (Live){.bound = *end == '%' ? bound / 100 : bound,
+                .stage = stage,
+                .gain = gain,
+                .space = space,
+                .launch_now = now,
+                .at = -1};
     memcpy(now, b->gpu->code->launch, sizeof(Launch) * (size_t)p->nfn);
     b->gpu->live = v;
     for (int f = 0; f < p->nfn; f++) {
         StageAt at = plan_at(p, f);
-        if (!at.stage || stage_form(at.stage) > FORM_ROWS || strcmp(at.entry->name, "step") || !b->units[at.stage->variant].elems)
+        if (!at.stage || stage_form(at.stage) > FORM_ROWS || strcmp(at.entry->name, "step") ||
+            !b->units[at.stage->variant].elems)
             continue;
         const char *from;
         const Tuned *t = gpu_tuned(b->rule, f, b->elems, &from);
-        v->gain[f] = t && !memcmp(&t->launch, launch_of(b, f), sizeof t->launch) ? t->model_ms / t->ms : 1;      /* a package's own launch may stand in its place */
+        /* a package's own launch may stand in its place */
+        v->gain[f] = t && !memcmp(&t->launch, launch_of(b, f), sizeof t->launch) ? t->model_ms / t->ms : 1;
         v->stage[v->nstage++] = f;
     }
     const Driver *d = gpu_enter(b->rule->engine->gpu);

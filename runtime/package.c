@@ -13,9 +13,13 @@
 enum { MOST_MANIFEST = 64 << 20, MOST_FILE = 1 << 30 };
 
 /* ---- files ---- */
-static bool others_write(const struct stat *st) { return (st->st_uid != geteuid() && st->st_uid != 0) || (st->st_mode & (S_IWGRP | S_IWOTH)); }
+static bool others_write(const struct stat *st)
+{
+    return (st->st_uid != geteuid() && st->st_uid != 0) || (st->st_mode & (S_IWGRP | S_IWOTH));
+}
 
-static char *read_all(const char *dir, const char *name, int64_t most, bool trusted, size_t *size, char *why, size_t nwhy)
+static char *read_all(const char *dir, const char *name, int64_t most, bool trusted, size_t *size, char *why,
+                      size_t nwhy)
 {
     char path[CACHE_PATH];
     struct stat st;
@@ -69,7 +73,8 @@ char *package_read(const char *dir, const PackageFile *f, bool trusted, size_t *
     hash_hex(hash128(data, *size), hex);
     if (*size == f->bytes && !strcmp(hex, f->hash))
         return data;
-    snprintf(why, nwhy, "%s: %s", f->name, *size != f->bytes ? "its size differs from the manifest's" : "its checksum differs from the manifest's");
+    snprintf(why, nwhy, "%s: %s", f->name,
+             *size != f->bytes ? "its size differs from the manifest's" : "its checksum differs from the manifest's");
     free(data);
     return NULL;
 }
@@ -82,7 +87,8 @@ static bool read_image(Manifest *m, const char *word, const char *rest)
     int end = 0;
     if (m->nrule)                      /* launches are kept by image: all of them come first */
         return false;
-    if (sscanf(rest, x.ptx ? "compute_%d %llu %32s%n" : "sm_%d %llu %32s%n", &x.arch, &bytes, x.hash, &end) != 3 || rest[end])
+    if (sscanf(rest, x.ptx ? "compute_%d %llu %32s%n" : "sm_%d %llu %32s%n", &x.arch, &bytes, x.hash, &end) != 3 ||
+        rest[end])
         return false;
     x.bytes = bytes;
     PUSH(&m->arena, m->image, m->nimage, m->image_cap) = x;
@@ -146,7 +152,8 @@ static bool read_line(Manifest *m, char *line)
     else if (!strcmp(word, "arch") || !strcmp(word, "ptx"))
         return read_image(m, word, rest);
     else if (!strcmp(word, "rule"))
-        PUSH(&m->arena, m->rule, m->nrule, m->rule_cap) = (PackageRule){.id = rest, .about = "-", .key = "", .prefix = ""};
+        PUSH(&m->arena, m->rule, m->nrule,
+             m->rule_cap) = (PackageRule){.id = rest, .about = "-", .key = "", .prefix = ""};
     else if (!strcmp(word, "file"))
         return read_file(m, rest);
     return true;
@@ -165,7 +172,8 @@ static bool read_text(Manifest *m, const char *text, size_t size, const char *di
     if (last)
         hash_hex(hash128(all, (size_t)(last - all)), hex);
     if (!last || strlen(last) != 4 + 32 + 1 || strncmp(last + 4, hex, 32)) {
-        snprintf(why, nwhy, "the manifest of %.300s is %s", dir, last ? "damaged or was edited: its checksum differs" : "cut short");
+        snprintf(why, nwhy, "the manifest of %.300s is %s", dir,
+                 last ? "damaged or was edited: its checksum differs" : "cut short");
         return false;
     }
     *last = 0;
@@ -221,7 +229,8 @@ int manifest_pick(const Manifest *m, int arch, int driver, char *why, size_t nwh
 {
     int best = -1;
     for (int i = 0; i < m->nimage; i++)
-        if (!m->image[i].ptx && m->image[i].arch / 10 == arch / 10 && m->image[i].arch <= arch && (best < 0 || m->image[i].arch > m->image[best].arch))
+        if (!m->image[i].ptx && m->image[i].arch / 10 == arch / 10 && m->image[i].arch <= arch &&
+            (best < 0 || m->image[i].arch > m->image[best].arch))
             best = i;
     bool old = driver && !nvrtc_fits(m->cuda, driver), ptx_old = driver && driver < m->cuda;
     for (int i = 0; i < m->nimage && best < 0 && !ptx_old; i++)
@@ -230,7 +239,8 @@ int manifest_pick(const Manifest *m, int arch, int driver, char *why, size_t nwh
     if (best < 0)
         snprintf(why, nwhy, "it has no code for sm_%d", arch);
     else if (old)
-        snprintf(why, nwhy, "the driver is for CUDA %d.%d, and its code needs one for %d.0 or newer", driver / 1000, driver % 1000 / 10, m->cuda / 1000);
+        snprintf(why, nwhy, "the driver is for CUDA %d.%d, and its code needs one for %d.0 or newer", driver / 1000,
+                 driver % 1000 / 10, m->cuda / 1000);
     return old ? -1 : best;
 }
 
@@ -241,7 +251,8 @@ static bool find_in(const char *dir, const char *key, int arch, int driver, Pack
     if (!cache_trusted(dir, true, why, nwhy) || !manifest_is(dir))
         return false;
     *out = (Package){.rule = NULL};
-    if (manifest_read(dir, true, &out->m, why, nwhy) && (out->image = manifest_pick(&out->m, arch, driver, why, nwhy)) >= 0) {
+    if (manifest_read(dir, true, &out->m, why, nwhy) &&
+        (out->image = manifest_pick(&out->m, arch, driver, why, nwhy)) >= 0) {
         for (int i = 0; i < out->m.nrule && !out->rule; i++)
             if (!strcmp(out->m.rule[i].key, key) && out->m.rule[i].launch && out->m.rule[i].launch[out->image])
                 out->rule = &out->m.rule[i];
@@ -267,7 +278,8 @@ bool package_find(const Cache *c, const char *key, int arch, int driver, Package
             return true;
         bool named = !strncmp(one, dir, strlen(dir));
         if (*one && at < nwhy)
-            at += (size_t)snprintf(why + at, nwhy - at, "%s%.300s%s%s", at ? "; " : "", named ? "" : dir, named ? "" : ": ", one);
+            at += (size_t)snprintf(why + at, nwhy - at, "%s%.300s%s%s", at ? "; " : "", named ? "" : dir,
+                                   named ? "" : ": ", one);
     }
     return false;
 }

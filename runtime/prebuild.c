@@ -69,7 +69,8 @@ int main(int argc, char **argv)
             put_rule(argv[1], e->name, "", e->name, table, &rows);
     for (const Composition *c = library_compositions; c->rule; c++)
         put_rule(argv[1], c->rule, c->with, c->id, table, &rows);
-    fprintf(table, "const Builtin builtin_rules[] = {\n%s    {0, 0},\n};\n", buf_text(&rows) ? buf_text(&rows) : "#error out of memory\n");
+    fprintf(table, "const Builtin builtin_rules[] = {\n%s    {0, 0},\n};\n",
+            buf_text(&rows) ? buf_text(&rows) : "#error out of memory\n");
     buf_free(&rows);
     return fclose(table) == 0 ? 0 : 1;
 }

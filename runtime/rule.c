@@ -70,11 +70,13 @@ static bool use_builtin(optc_rule *r, const char *key)
 void rule_note(const optc_rule *r, const char *target, const char *compiler, CacheNote *out)
 {
     *out = (CacheNote){{0}, {0}, {0}, {0}, {0}, {0}};
-    const char *p = type_info[r->more->plan->p].name, *g = type_info[r->more->plan->g].name, *s = type_info[r->more->plan->state].name;
+    const char *p = type_info[r->more->plan->p].name, *g = type_info[r->more->plan->g].name,
+               *s = type_info[r->more->plan->state].name;
     bool same = !strcmp(p, g) && !strcmp(p, s);
     snprintf(out->rule, sizeof out->rule, "%s", r->more->rule->name);
     snprintf(out->with, sizeof out->with, "%s", r->more->rule->with);
-    snprintf(out->types, sizeof out->types, "%s%s%s%s%s", p, same ? "" : "/", same ? "" : g, same ? "" : "/", same ? "" : s);
+    snprintf(out->types, sizeof out->types, "%s%s%s%s%s", p, same ? "" : "/", same ? "" : g, same ? "" : "/",
+             same ? "" : s);
     snprintf(out->target, sizeof out->target, "%s", target);
     snprintf(out->compiler, sizeof out->compiler, "%s", compiler);
     Buf b = {0};
@@ -92,7 +94,8 @@ static bool compile_native(optc_rule *r, const char *source, const char *flags, 
     CacheNote note;
     bool ok = use_object(r, compiler_build(e->compiler, source, flags, &object, &size, why, nwhy));
     rule_note(r, isas[e->isa].name, e->compiler, &note);
-    cache_end(slot, ok ? object : NULL, size, &note);    /* a cache that cannot be written costs the next start a compilation, no more */
+    /* a cache that cannot be written costs the next start a compilation, no more */
+    cache_end(slot, ok ? object : NULL, size, &note);
     free(object);
     return ok;
 }
@@ -109,7 +112,8 @@ static bool make_native(optc_rule *r, const char *source)
     memcpy(r->more->code, key, sizeof r->more->code);
     if (use_builtin(r, key))
         return true;
-    const char *more = getenv("OPTC_CFLAGS");       /* for those who look into generated code: -g, -O1, -fopt-info-vec … */
+    /* for those who look into generated code: -g, -O1, -fopt-info-vec … */
+    const char *more = getenv("OPTC_CFLAGS");
     snprintf(flags, sizeof flags, "%s -shared %s %.100s", compile_flags, isas[e->isa].flags, more ? more : "");
     /* The key holds what decides the bits: code, flags, level, layout. Which compiler it was does not. */
     char all[512];
@@ -120,17 +124,22 @@ static bool make_native(optc_rule *r, const char *source)
     bool found = object && use_object(r, cache_load_object(slot.from, object, size));
     free(object);
     if (found) {
-        snprintf(r->more->path, sizeof r->more->path, "from the cache in %.1f ms (%s)", now_ms() - t0, isas[e->isa].name);
+        snprintf(r->more->path, sizeof r->more->path, "from the cache in %.1f ms (%s)", now_ms() - t0,
+                 isas[e->isa].name);
         return true;
     }
     if (!e->compiler) {
-        snprintf(r->more->path, sizeof r->more->path, "reference evaluator (%s)", e->compiler_off ? "the compiler is turned off" : "no C compiler was found: install one or set OPTC_CC");
+        snprintf(r->more->path, sizeof r->more->path, "reference evaluator (%s)",
+                 e->compiler_off ? "the compiler is turned off"
+                                 : "no C compiler was found: install one or set OPTC_CC");
         return true;
     }
     if (compile_native(r, source, flags, &slot, why, sizeof why))
-        snprintf(r->more->path, sizeof r->more->path, "compiled by %.60s in %.0f ms (%s)", e->compiler, now_ms() - t0, isas[e->isa].name);
+        snprintf(r->more->path, sizeof r->more->path, "compiled by %.60s in %.0f ms (%s)", e->compiler, now_ms() - t0,
+                 isas[e->isa].name);
     else
-        snprintf(r->more->path, sizeof r->more->path, "reference evaluator (%s)", *why ? why : "the compiled code does not fit");
+        snprintf(r->more->path, sizeof r->more->path, "reference evaluator (%s)",
+                 *why ? why : "the compiled code does not fit");
     return true;
 }
 
@@ -141,7 +150,8 @@ void cpu_tuned_key(optc_rule *r, int64_t elements, TunedKey *k)
     char model[96];
     tuned_set_device(k, cpu_model(model, sizeof model), r->engine->threads, 0);
     k->form = FORM_CPU;
-    snprintf(k->types, sizeof k->types, "%s,%s,%s", type_info[p->p].name, type_info[p->g].name, type_info[p->state].name);
+    snprintf(k->types, sizeof k->types, "%s,%s,%s", type_info[p->p].name, type_info[p->g].name,
+             type_info[p->state].name);
     snprintf(k->stage, sizeof k->stage, "%s", r->more->code);
     k->bucket = tuned_bucket(elements);
 }
@@ -175,12 +185,14 @@ static bool lower(optc_rule *r)
 static optc_status compile(optc_rule *r, const optc_rule_options *o)
 {
     Source src;
-    GenOptions g = {.with = o->with, .options = o->options, .find = find_wrapper, .find_ctx = r->engine->more->spec_path};
+    GenOptions g = {
+        .with = o->with, .options = o->options, .find = find_wrapper, .find_ctx = r->engine->more->spec_path};
     optc_status s = pick_types(o, &g.types);
     if (s != OPTC_OK)
         return s;
     if (!spec_source(r, o, &src) || !gen_compile(&r->more->gen, src, &g))
-        return r->more->gen.diag.text ? fail(OPTC_ERROR_SPEC, "%s", r->more->gen.diag.text) : fail(OPTC_ERROR_MEMORY, "optc_compile: out of memory");
+        return r->more->gen.diag.text ? fail(OPTC_ERROR_SPEC, "%s", r->more->gen.diag.text)
+                                      : fail(OPTC_ERROR_MEMORY, "optc_compile: out of memory");
     r->more->rule = r->more->gen.rule;
     r->more->plan = r->more->gen.plan;
     if (!lower(r))
@@ -190,14 +202,17 @@ static optc_status compile(optc_rule *r, const optc_rule_options *o)
     r->more->plan_text = buf_take(&text);
     if (r->engine->gpu && r->more->plan_text)
         return gpu_compile(r);
-    char *source = r->more->plan_text ? gen_emit(&r->more->gen, &(EmitOptions){.target = "c"}, &r->more->gen.diag) : NULL;
+    char *source = r->more->plan_text ? gen_emit(&r->more->gen, &(EmitOptions){.target = "c"}, &r->more->gen.diag)
+                                      : NULL;
     bool ok = source && make_native(r, source);
     if (ok && !r->fn) {
         r->more->evaluator = evaluator_device();
         r->device = &r->more->evaluator;
     }
     free(source);
-    return ok ? OPTC_OK : fail(OPTC_ERROR_MEMORY, "optc_compile: %s", r->more->gen.diag.text ? r->more->gen.diag.text : "out of memory");
+    return ok ? OPTC_OK
+              : fail(OPTC_ERROR_MEMORY, "optc_compile: %s",
+                     r->more->gen.diag.text ? r->more->gen.diag.text : "out of memory");
 }
 
 optc_status rule_make(optc_rule *r, const optc_rule_options *o)
@@ -206,7 +221,8 @@ optc_status rule_make(optc_rule *r, const optc_rule_options *o)
     return r->more ? compile(r, o) : no_memory("optc_compile");
 }
 
-static pthread_mutex_t tuned_lock = PTHREAD_MUTEX_INITIALIZER;        /* of what is said about launches of rules on the CPU */
+/* of what is said about launches of rules on the CPU */
+static pthread_mutex_t tuned_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void rule_launches(optc_rule *r, const Tuned *t, const char *from, int bucket, bool as_model)
 {
@@ -216,7 +232,8 @@ static void rule_launches(optc_rule *r, const Tuned *t, const char *from, int bu
     pthread_mutex_lock(&tuned_lock);
     r->more->tuned[0] = 0;
     if (t)
-        snprintf(r->more->tuned, sizeof r->more->tuned, "; launches tuned (%s%s)%s", from, size, as_model ? ", all as the model has them" : "");
+        snprintf(r->more->tuned, sizeof r->more->tuned, "; launches tuned (%s%s)%s", from, size,
+                 as_model ? ", all as the model has them" : "");
     pthread_mutex_unlock(&tuned_lock);
 }
 

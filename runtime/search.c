@@ -5,9 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-Space search_stage_space(const Plan *p, const Stage *st, int64_t elements) { return (Space){stage_form(st), launch_model(p, st, elements), launch_rival(p, st, elements), p, st}; }
+Space search_stage_space(const Plan *p, const Stage *st, int64_t elements)
+{
+    return (Space){stage_form(st), launch_model(p, st, elements), launch_rival(p, st, elements), p, st};
+}
 
-bool search_valid(const Space *space, const Launch *l) { return !space->stage || launch_valid(space->plan, space->stage, l); }
+bool search_valid(const Space *space, const Launch *l)
+{
+    return !space->stage || launch_valid(space->plan, space->stage, l);
+}
 
 int search_space(const Space *space, Launch **out)
 {
@@ -61,7 +67,8 @@ static int add(Search *s, const Launch *l)
     return s->n++;
 }
 
-typedef struct Run { const Space *space; const Meter *m; Search *s; double t0, each; bool broken; } Run;       /* each: seconds a sample took the last time; 0: none yet */
+/* each: seconds a sample took the last time; 0: none yet */
+typedef struct Run { const Space *space; const Meter *m; Search *s; double t0, each; bool broken; } Run;
 
 /* Launches that may still be tried. */
 static int trials_left(const Search *s)
@@ -74,7 +81,8 @@ static int trials_left(const Search *s)
 
 static bool over(const Run *r)
 {
-    return r->broken || (r->s->stop && *r->s->stop) || r->m->now(r->m->ctx) - r->t0 > r->s->budget || !trials_left(r->s);
+    return r->broken || (r->s->stop && *r->s->stop) || r->m->now(r->m->ctx) - r->t0 > r->s->budget ||
+           !trials_left(r->s);
 }
 
 static void say(const Run *r, int tried, int of)
@@ -83,14 +91,17 @@ static void say(const Run *r, int tried, int of)
         r->s->said(r->s->said_ctx, r->s, tried, of, r->s->budget - (r->m->now(r->m->ctx) - r->t0));
 }
 
-static const double better_by = 0.997, clearly = 0.97, not_by = 1.005, beside_not_by = 1.01;       /* less is noise; after few samples, much less; more than the model takes on a layout, at a size beside */
+/* less is noise; after few samples, much less; more than the model takes on a layout, at a size beside */
+static const double better_by = 0.997, clearly = 0.97, not_by = 1.005, beside_not_by = 1.01;
 enum { ENOUGH = 9, CONFIRM = 25, MOST_SAMPLES = 75 };
 
-/* As many samples at a time as take no longer than this, in seconds: until they are there, neither the budget nor stop is looked at. */
+/* As many samples at a time as take no longer than this, in seconds: until they are there, neither the budget nor stop
+ * is looked at. */
 static const double at_once = 0.5;
 
 /* The samples there were time for, one at least; 0: the device failed. */
-static int race_within(Run *r, double limit, int layout, const Launch *x, const Launch *y, int samples, double *ms_x, double *ms_y)
+static int race_within(Run *r, double limit, int layout, const Launch *x, const Launch *y, int samples, double *ms_x,
+                       double *ms_y)
 {
     if (r->m->steady) {                                /* all at once: they are short */
         r->broken = !r->m->race(r->m->ctx, layout, x, y, samples, ms_x, ms_y);
@@ -100,7 +111,8 @@ static int race_within(Run *r, double limit, int layout, const Launch *x, const 
     int n = 0, parts = 0;
     for (int turn = 0; n < samples && (!n || (!over(r) && ends - begun + r->each <= limit)); turn++) {
         double from = ends, most = r->each > 0 ? at_once / r->each : 1, t[2];
-        int some = most > samples - n ? samples - n : most > 1 ? (int)most : 1, first = turn % 2;        /* who begins changes with every sample */
+        /* who begins changes with every sample */
+        int some = most > samples - n ? samples - n : most > 1 ? (int)most : 1, first = turn % 2;
         if (!r->m->race(r->m->ctx, layout, first ? y : x, first ? x : y, some, &t[first], &t[!first]))
             return r->broken = true, 0;
         ends = r->m->now(r->m->ctx);
@@ -126,9 +138,12 @@ static int race(Run *r, int layout, const Launch *x, const Launch *y, int sample
     return race_within(r, r->s->budget / 20 > at_once ? r->s->budget / 20 : at_once, layout, x, y, samples, ms_x, ms_y);
 }
 
-typedef struct Duel { double ratio, to_model[MOST_LAYOUTS], worst; int samples; } Duel;     /* ratio: of their times in all; to_model and worst: of the first one's to the model's, as far as the second's is known */
+/* ratio: of their times in all; to_model and worst: of the first one's to the model's, as far as the second's is
+ * known */
+typedef struct Duel { double ratio, to_model[MOST_LAYOUTS], worst; int samples; } Duel;
 
-/* Two of them with many samples on each of these layouts alone. Where there was no time for them, what is known of the two counts too. */
+/* Two of them with many samples on each of these layouts alone. Where there was no time for them, what is known of the
+ * two counts too. */
 static bool duel_on(Run *r, int i, int j, int from, int to, Duel *d)
 {
     const Tried *x = &r->s->trial[i], *y = &r->s->trial[j];
@@ -151,7 +166,10 @@ static bool duel_on(Run *r, int i, int j, int from, int to, Duel *d)
 }
 
 /* The first by more than noise: after few samples, by much more. */
-static bool won(const Run *r, int i, const Duel *d) { return d->ratio <= (d->samples == CONFIRM || r->s->trial[i].samples >= ENOUGH ? better_by : clearly); }
+static bool won(const Run *r, int i, const Duel *d)
+{
+    return d->ratio <= (d->samples == CONFIRM || r->s->trial[i].samples >= ENOUGH ? better_by : clearly);
+}
 
 static bool duel(Run *r, int i, int j, Duel *d) { return duel_on(r, i, j, 0, r->m->layouts, d); }
 
@@ -179,7 +197,8 @@ static void look_beside(Run *r, int i)
     t->ms = r->s->model_ms * d.worst;
 }
 
-/* A new best must beat the old one once more, with more samples: the luckiest of many would always look better than it is. */
+/* A new best must beat the old one once more, with more samples: the luckiest of many would always look better than it
+ * is. */
 static void crown(Run *r, int i)
 {
     Search *s = r->s;
@@ -223,7 +242,8 @@ static double hopeless(const Run *r, int samples)
 
 static bool fit(const Tried *t) { return !t->failed && !t->uneven; }
 
-/* Times those of `list` (indices of trials) that build, the first of which is number `from` of `of`; who is seen to be far behind at the first look is left at that. */
+/* Times those of `list` (indices of trials) that build, the first of which is number `from` of `of`; who is seen to be
+ * far behind at the first look is left at that. */
 static void measure_all(Run *r, const int *list, int n, int samples, int from, int of)
 {
     for (int i = 0; i < n && !over(r); i++) {
@@ -283,7 +303,8 @@ static void sort_by_time(const Search *s, int *list, int n)
     }
 }
 
-/* Few samples for many, many for few. Those that are made ready in batches are timed batch by batch, so that a short budget still saw some of them. */
+/* Few samples for many, many for few. Those that are made ready in batches are timed batch by batch, so that a short
+ * budget still saw some of them. */
 static void halve(Run *r, int *list, int n, int samples)
 {
     int batch = batch_of(r), left = trials_left(r->s);
@@ -327,7 +348,10 @@ static int propose(Search *s, int *list, int n, int most, const Launch *l)
     return n;
 }
 
-static bool may_try(const Run *r, const Launch *l) { return search_valid(r->space, l) && (!r->m->worth || r->m->worth(r->m->ctx, l)); }
+static bool may_try(const Run *r, const Launch *l)
+{
+    return search_valid(r->space, l) && (!r->m->worth || r->m->worth(r->m->ctx, l));
+}
 
 static int all_to_try(const Run *r, Launch **all)
 {
@@ -380,7 +404,8 @@ static int seeds(Run *r, int *list, int most)
         double least = 0;
         for (int i = 0; i < count; i++) {
             double d = under_way(r->space, &all[i]);
-            if (find(s, &all[i]) < 0 && all[i].v[KNOB_LOAD] == 0 && all[i].v[KNOB_STORE] == 0 && all[i].v[KNOB_GRID] == 0 && (pick < 0 || d < least)) {
+            if (find(s, &all[i]) < 0 && all[i].v[KNOB_LOAD] == 0 && all[i].v[KNOB_STORE] == 0 &&
+                all[i].v[KNOB_GRID] == 0 && (pick < 0 || d < least)) {
                 pick = i;
                 least = d;
             }
@@ -439,7 +464,8 @@ static bool everything(Run *r)
     return list != NULL;
 }
 
-/* The model whatever the budget, without which there is nothing to say, and what is known, which is most likely the best. */
+/* The model whatever the budget, without which there is nothing to say, and what is known, which is most likely the
+ * best. */
 static bool begin(Run *r)
 {
     Search *s = r->s;
@@ -461,7 +487,8 @@ static bool begin(Run *r)
     double a, b;
     int warm = race_within(r, at_once, -1, &model, &model, ENOUGH, &a, &b);        /* the first ones are slower … */
     if (warm && warm < ENOUGH && 4 * r->each > s->budget) {
-        s->trial[s->model].ms = s->model_ms = a;                                   /* … but there is no time for others */
+        /* … but there is no time for others */
+        s->trial[s->model].ms = s->model_ms = a;
         s->trial[s->model].samples = warm;
     } else if (warm) {
         measure(r, s->model, CONFIRM);
@@ -480,7 +507,8 @@ static int next_best(const Search *s)
 {
     int best = s->model;
     for (int i = 0; i < s->n; i++)
-        if (s->trial[i].to_model[0] > 0 && !s->trial[i].uneven && !s->trial[i].failed && s->trial[i].ms < better_by * s->model_ms && (best == s->model || s->trial[i].ms < s->trial[best].ms))
+        if (s->trial[i].to_model[0] > 0 && !s->trial[i].uneven && !s->trial[i].failed &&
+            s->trial[i].ms < better_by * s->model_ms && (best == s->model || s->trial[i].ms < s->trial[best].ms))
             best = i;
     return best;
 }
@@ -502,7 +530,8 @@ bool search_run(const Space *space, const Meter *m, Search *s)
         climb(&r);
     }
     s->finished = !over(&r);
-    /* Against the model itself, once more: its launch is what others were found good with, so a draw is its. Who fails leaves the place to the next that came so far. */
+    /* Against the model itself, once more: its launch is what others were found good with, so a draw is its. Who fails
+     * leaves the place to the next that came so far. */
     Duel d;
     while (s->best != s->model && duel(&r, s->best, s->model, &d)) {
         note(&r, s->best, &d, s->model_ms * d.ratio);

@@ -1,18 +1,21 @@
 /* Looking for better launches of a stage.
  *
- * The search (search.c) knows no device: it proposes launches, a Meter makes them ready and races them against the best so far. What it goes by is the ratio of two
- * medians taken in turn, so that a device that slows down meanwhile slows down both.
+ * The search (search.c) knows no device: it proposes launches, a Meter makes them ready and races them against the best
+ * so far. What it goes by is the ratio of two medians taken in turn, so that a device that slows down meanwhile slows
+ * down both.
  *
- *   seeds      the model's launch, what is known from before, its rival's (the model's for sizes beyond its border, which lies where it lies by a guess), of both each knob
- *              turned alone, and the launches that keep most bytes under way
+ *   seeds      the model's launch, what is known from before, its rival's (the model's for sizes beyond its border,
+ * which lies where it lies by a guess), of both each knob turned alone, and the launches that keep most bytes under way
  *   halving    all seeds with few samples, the best third with three times as many, and so on until four are left
- *   climbing   from the winner, every launch one or two knobs away that has not been tried, until nothing is better or the budget is spent
- *   a duel     before one takes the place of the best, and at the end against the model: many samples on each layout of the work alone; who is worse than the
- *              model on one of them is out, whatever it gains on the others, and who is worse at a size beside, which would take the result
+ *   climbing   from the winner, every launch one or two knobs away that has not been tried, until nothing is better or
+ * the budget is spent a duel     before one takes the place of the best, and at the end against the model: many samples
+ * on each layout of the work alone; who is worse than the model on one of them is out, whatever it gains on the others,
+ * and who is worse at a size beside, which would take the result
  *
  * Exhaustive: everything, then halving among the best.
  *
- * Where steps are long there are fewer samples, down to one, and the budget and stop are looked at between them; what few samples say must be clearer. */
+ * Where steps are long there are fewer samples, down to one, and the budget and stop are looked at between them; what
+ * few samples say must be clearer. */
 #ifndef OPTC_SEARCH_H
 #define OPTC_SEARCH_H
 #include "tuned.h"
@@ -33,20 +36,30 @@ typedef struct Tried {
     double to_model[MOST_LAYOUTS];     /* by duels: its time over the model's on each layout; 0: it has had none */
     int samples;
     bool looked;                       /* at the sizes beside */
-    bool failed, uneven;               /* uneven: the model is better on some layout or at a size beside, and that is its time */
+    /* uneven: the model is better on some layout or at a size beside, and that is its time */
+    bool failed, uneven;
 } Tried;
 
-enum { SEARCH_BATCH = 16, SEARCH_AHEAD = 64 };            /* launches that are made ready at once, at most; that may be named ahead */
+/* launches that are made ready at once, at most; that may be named ahead */
+enum { SEARCH_BATCH = 16, SEARCH_AHEAD = 64 };
 typedef struct Meter {
     void *ctx;
-    int layouts;                                                                          /* of the work that is timed: all in turn, or (in duels) each alone */
-    bool steady;                                                                          /* a sample is so many runs that one shows who is far behind, and short all the same */
-    int (*widen)(void *ctx);                                                              /* makes ready the sizes beside this one: how many layouts there are then; may be NULL */
-    void (*prepare)(void *ctx, const Launch *l, int n);                                   /* these are asked for next, in this order, at most SEARCH_AHEAD; more than once; NULL: nothing is gained by making several ready at once */
-    void (*ready)(void *ctx, const Launch *l, int n, bool *ok);                           /* makes n launches ready; ok[i] false: it does not build, or other bits come out */
-    bool (*race)(void *ctx, int layout, const Launch *a, const Launch *b, int samples, double *ms_a, double *ms_b);      /* medians of alternating runs; layout -1: all; false: the device failed */
+    /* of the work that is timed: all in turn, or (in duels) each alone */
+    int layouts;
+    /* a sample is so many runs that one shows who is far behind, and short all the same */
+    bool steady;
+    /* makes ready the sizes beside this one: how many layouts there are then; may be NULL */
+    int (*widen)(void *ctx);
+    /* these are asked for next, in this order, at most SEARCH_AHEAD; more than once; NULL: nothing is gained by
+     * making several ready at once */
+    void (*prepare)(void *ctx, const Launch *l, int n);
+    /* makes n launches ready; ok[i] false: it does not build, or other bits come out */
+    void (*ready)(void *ctx, const Launch *l, int n, bool *ok);
+    /* medians of alternating runs; layout -1: all; false: the device failed */
+    bool (*race)(void *ctx, int layout, const Launch *a, const Launch *b, int samples, double *ms_a, double *ms_b);
     double (*now)(void *ctx);                                                             /* seconds */
-    bool (*worth)(void *ctx, const Launch *l);                                            /* false: not of the space here; may be NULL, as they all are */
+    /* false: not of the space here; may be NULL, as they all are */
+    bool (*worth)(void *ctx, const Launch *l);
 } Meter;
 
 typedef struct Search {
@@ -63,22 +76,27 @@ typedef struct Search {
     int best, model;                   /* indices into trial */
     double model_ms;
     double used_ms;                    /* what steps use now, raced against the best at the end; 0: it does not build */
-    bool finished;                     /* the search ended by itself: not by the budget or the number of trials, not by stop */
+    /* the search ended by itself: not by the budget or the number of trials, not by stop */
+    bool finished;
     double spent;
 } Search;
 
 bool search_run(const Space *space, const Meter *m, Search *s);      /* false: the device failed, or no memory */
 void search_free(Search *s);
 bool search_valid(const Space *space, const Launch *l);
-int search_space(const Space *space, Launch **out);                                 /* all valid launches, the count; malloc'ed */
+/* all valid launches, the count; malloc'ed */
+int search_space(const Space *space, Launch **out);
 
 /* ---- tune_gpu.c: a rule on tensors of our own ---- */
 typedef struct GpuTuner GpuTuner;
 struct optc_engine;
 struct optc_rule;
-int gpu_tuner_open(struct optc_rule *r, Workers *w, GpuTuner **out);              /* an optc_status, as the next two; w: compile the candidates, may be NULL */
-int gpu_tuner_stage(GpuTuner *t, int fn);                                         /* the stage that is measured from now on; its kernels serve all sizes */
-int gpu_tuner_size(GpuTuner *t, int64_t elements);                                /* on tensors of so many elements in all */
+/* an optc_status, as the next two; w: compile the candidates, may be NULL */
+int gpu_tuner_open(struct optc_rule *r, Workers *w, GpuTuner **out);
+/* the stage that is measured from now on; its kernels serve all sizes */
+int gpu_tuner_stage(GpuTuner *t, int fn);
+/* on tensors of so many elements in all */
+int gpu_tuner_size(GpuTuner *t, int64_t elements);
 Meter gpu_tuner_meter(GpuTuner *t);
 double gpu_tuner_bytes(const GpuTuner *t);                                        /* that the stage moves by the plan */
 void gpu_tuner_close(GpuTuner *t);

@@ -8,7 +8,8 @@
 
 static const Launch model = {{0, 1, 0, 0, 0, 0, 0}};
 
-/* A pair that takes the same steps, to compare bits, and what is timed. The pair need not be large: what a launch does to bits it does where every thread has a few pieces. */
+/* A pair that takes the same steps, to compare bits, and what is timed. The pair need not be large: what a launch does
+ * to bits it does where every thread has a few pieces. */
 enum { TIMED = 2, NSET, PAIR_MOST = 1 << 22, PERIOD = 1 << 16 };
 typedef struct Set { optc_binding *b; void *p; int64_t dim[2], n; } Set;
 
@@ -25,7 +26,10 @@ static void use(optc_binding *b, const Launch *l)
     b->grain = l->v[KNOB_ITEMS];
 }
 
-static size_t param_bytes(const CpuTuner *u) { return (size_t)u->set[0].n * (size_t)type_info[u->r->more->plan->p].bytes; }
+static size_t param_bytes(const CpuTuner *u)
+{
+    return (size_t)u->set[0].n * (size_t)type_info[u->r->more->plan->p].bytes;
+}
 
 /* Some numbers, again and again: copied by all threads, so that pages lie near who will work on them. */
 static void fill(const CpuTuner *u, Type t, void *to, int64_t n, uint32_t by, int64_t sign, double scale)
@@ -53,7 +57,8 @@ static optc_status bind_one(CpuTuner *u, Set *x)
     return s;
 }
 
-/* Where a launch gave other bits the pair differs from then on: made equal again. At first too: what no step writes is as it was found. */
+/* Where a launch gave other bits the pair differs from then on: made equal again. At first too: what no step writes is
+ * as it was found. */
 static void mend(CpuTuner *u)
 {
     optc_binding *from = u->set[0].b, *to = u->set[1].b;
@@ -76,7 +81,8 @@ static optc_status begin(CpuTuner *u)
     return s;
 }
 
-/* Steps on a gradient that stays run away: LARS and Adafactor are at infinity after 4200, where all bits are alike. Long before that they begin anew. */
+/* Steps on a gradient that stays run away: LARS and Adafactor are at infinity after 4200, where all bits are alike.
+ * Long before that they begin anew. */
 static bool fresh(CpuTuner *u) { return u->set[TIMED].b && (u->set[TIMED].b->steps < 1000 || begin(u) == OPTC_OK); }
 
 /* Of the stage that has most. */
@@ -163,15 +169,18 @@ static bool same_bits(CpuTuner *u, const Launch *l)
 {
     const Set *x = &u->set[0], *y = &u->set[1];
     use(y->b, l);                          /* the other one's stays the model's */
-    return optc_step(x->b) == OPTC_OK && optc_step(y->b) == OPTC_OK && !memcmp(x->p, y->p, param_bytes(u)) && !memcmp(x->b->block, y->b->block, x->b->block_bytes);
+    return optc_step(x->b) == OPTC_OK && optc_step(y->b) == OPTC_OK && !memcmp(x->p, y->p, param_bytes(u)) &&
+           !memcmp(x->b->block, y->b->block, x->b->block_bytes);
 }
 
-/* What comes to the same as another could win by noise only. One unit of work goes to one thread at once, whatever the launch: the model stays. Of grains that take all there is
- * the least stands for the rest: at a larger size, which may take the result, it leaves work for other threads. */
+/* What comes to the same as another could win by noise only. One unit of work goes to one thread at once, whatever the
+ * launch: the model stays. Of grains that take all there is the least stands for the rest: at a larger size, which may
+ * take the result, it leaves work for other threads. */
 static bool worth(void *ctx, const Launch *l)
 {
     const CpuTuner *u = ctx;
-    return l->v[KNOB_THREADS] <= u->r->engine->threads && (!memcmp(l, &model, sizeof model) || (u->most > 1 && l->v[KNOB_ITEMS] < 2 * u->most));
+    return l->v[KNOB_THREADS] <= u->r->engine->threads &&
+           (!memcmp(l, &model, sizeof model) || (u->most > 1 && l->v[KNOB_ITEMS] < 2 * u->most));
 }
 
 static void ready(void *ctx, const Launch *l, int n, bool *ok)
@@ -184,8 +193,8 @@ static void ready(void *ctx, const Launch *l, int n, bool *ok)
     }
 }
 
-/* Short steps are timed together, far above the clock's grain and far below what a core is taken away for. They are counted anew each time: threads that wait for one take
- * a thousand times what they took before. */
+/* Short steps are timed together, far above the clock's grain and far below what a core is taken away for. They are
+ * counted anew each time: threads that wait for one take a thousand times what they took before. */
 static bool run_timed(CpuTuner *u, const Launch *l, double *ms)
 {
     int reps = 0;
@@ -199,8 +208,9 @@ static bool run_timed(CpuTuner *u, const Launch *l, double *ms)
     return true;
 }
 
-/* By the median of the ratios, not the ratio of the medians: a core whose speed goes up and down is the same for two that follow each other. With one launch on both sides the
- * ratio of the medians of 25 was below 0.997 in 8 races of a hundred on a busy machine, this in 3. */
+/* By the median of the ratios, not the ratio of the medians: a core whose speed goes up and down is the same for two
+ * that follow each other. With one launch on both sides the ratio of the medians of 25 was below 0.997 in 8 races of a
+ * hundred on a busy machine, this in 3. */
 static bool race(void *ctx, int layout, const Launch *a, const Launch *b, int samples, double *ms_a, double *ms_b)
 {
     CpuTuner *u = ctx;
@@ -235,4 +245,7 @@ double cpu_tuner_bytes(const CpuTuner *u)
     return optc_plan_bytes(u->set[TIMED].b, "step", 1, &b) == OPTC_OK ? b.read + b.written : 0;
 }
 
-Meter cpu_tuner_meter(CpuTuner *u) { return (Meter){.ctx = u, .layouts = 1, .ready = ready, .race = race, .now = now, .worth = worth}; }
+Meter cpu_tuner_meter(CpuTuner *u)
+{
+    return (Meter){.ctx = u, .layouts = 1, .ready = ready, .race = race, .now = now, .worth = worth};
+}

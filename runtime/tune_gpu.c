@@ -1,5 +1,6 @@
-/* Measuring launches of a stage on a GPU, on sets of our own (tune_sets.h): kernels are compiled ahead, compared bit by bit, and raced. What wins must hold for the
- * sizes beside, which take its result where they have none: one that gained 1 % at 2^20 elements lost 3 at 2^22. */
+/* Measuring launches of a stage on a GPU, on sets of our own (tune_sets.h): kernels are compiled ahead, compared bit by
+ * bit, and raced. What wins must hold for the sizes beside, which take its result where they have none: one that gained
+ * 1 % at 2^20 elements lost 3 at 2^22. */
 #include "search.h"
 #include "tune_sets.h"
 
@@ -115,12 +116,14 @@ void gpu_tuner_close(GpuTuner *u)
     free(u);
 }
 
-/* On the device, where the bits are: a pair is 36 MB, to be copied out for every candidate otherwise. Its argument has the layout of optc_launch. */
+/* On the device, where the bits are: a pair is 36 MB, to be copied out for every candidate otherwise. Its argument has
+ * the layout of optc_launch. */
 static const char same_source[] =
     "struct optc_launch { const unsigned *a, *b; unsigned *differs; long long n; int guard, tick; };\n"
     "extern \"C\" __global__ void optc_same(const optc_launch x)\n"
     "{\n"
-    "    for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < x.n; i += (long long)gridDim.x * blockDim.x)\n"
+    "    for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < x.n; i += (long long)gridDim.x * "
+    "blockDim.x)\n"
     "        if (x.a[i] != x.b[i])\n"
     "            *x.differs = 1;\n"
     "}\n";
@@ -238,16 +241,25 @@ static bool same_bits(GpuTuner *u, const Kernel *k)
 {
     const Driver *d = u->r->engine->gpu->d;
     const Set *a = &u->check[0], *b = &u->check[1];
-    const struct { CUdeviceptr a, b; size_t bytes; } part[] = {{a->p, b->p, a->p_bytes}, {(CUdeviceptr)(uintptr_t)a->b->block, (CUdeviceptr)(uintptr_t)b->b->block, a->b->block_bytes}};
+    const struct {
+        CUdeviceptr a, b;
+        size_t bytes;
+    } part[] = {{a->p, b->p, a->p_bytes},
+                {(CUdeviceptr)(uintptr_t)a->b->block, (CUdeviceptr)(uintptr_t)b->b->block, a->b->block_bytes}};
     unsigned differs = 1;
-    if (step_with(u, &u->check[0], NULL) != OPTC_OK || step_with(u, &u->check[1], k) != OPTC_OK || d->cuMemsetD8Async(u->differs, 0, sizeof differs, NULL))
+    if (step_with(u, &u->check[0], NULL) != OPTC_OK || step_with(u, &u->check[1], k) != OPTC_OK ||
+        d->cuMemsetD8Async(u->differs, 0, sizeof differs, NULL))
         return false;
     for (int i = 0; i < 2; i++) {
-        Shot x = {.fn = u->same, .blocks = 64, .threads = 256, .args = {part[i].a, part[i].b, u->differs, (long long)(part[i].bytes / sizeof(unsigned)), 0, 0}};
+        Shot x = {.fn = u->same,
+                  .blocks = 64,
+                  .threads = 256,
+                  .args = {part[i].a, part[i].b, u->differs, (long long)(part[i].bytes / sizeof(unsigned)), 0, 0}};
         if (shot_fire(d, &x, 0, NULL))
             return false;
     }
-    return !d->cuMemcpyDtoHAsync_v2(&differs, u->differs, sizeof differs, NULL) && !d->cuStreamSynchronize(NULL) && !differs;
+    return !d->cuMemcpyDtoHAsync_v2(&differs, u->differs, sizeof differs, NULL) && !d->cuStreamSynchronize(NULL) &&
+           !differs;
 }
 
 /* Where a kernel gave other bits the pair differs from then on: made equal again. */
@@ -255,7 +267,8 @@ static void mend(GpuTuner *u)
 {
     const Driver *d = u->r->engine->gpu->d;
     d->cuMemcpyDtoDAsync_v2(u->check[1].p, u->check[0].p, u->check[0].p_bytes, NULL);
-    d->cuMemcpyDtoDAsync_v2((CUdeviceptr)(uintptr_t)u->check[1].b->block, (CUdeviceptr)(uintptr_t)u->check[0].b->block, u->check[0].b->block_bytes, NULL);
+    d->cuMemcpyDtoDAsync_v2((CUdeviceptr)(uintptr_t)u->check[1].b->block, (CUdeviceptr)(uintptr_t)u->check[0].b->block,
+                            u->check[0].b->block_bytes, NULL);
     d->cuStreamSynchronize(NULL);
 }
 
@@ -267,7 +280,8 @@ static void prepare(void *ctx, const Launch *l, int n)
     for (int i = 0; i < n && u->nbuild < SEARCH_AHEAD; i++) {
         char *source = kernel_of(u, &l[i]) || build_of(u, &l[i]) >= 0 ? NULL : source_of(u, &l[i]);
         if (source)
-            u->build[u->nbuild++] = (Build){l[i], workers_begin(u->workers, source, "tune", u->r->engine->gpu->arch, false)};
+            u->build[u->nbuild++] = (Build){l[i],
+                                            workers_begin(u->workers, source, "tune", u->r->engine->gpu->arch, false)};
         free(source);
     }
 }
@@ -299,7 +313,8 @@ static Kernel *loaded(GpuTuner *u, const Launch *l)
     return k;
 }
 
-/* What was begun ahead may be left over from a search that its time ended: it makes room for what is asked for now, where there is none. */
+/* What was begun ahead may be left over from a search that its time ended: it makes room for what is asked for now,
+ * where there is none. */
 static void make_room(GpuTuner *u, const Launch *l, int n)
 {
     int missing = 0;
@@ -332,8 +347,9 @@ static void ready(void *ctx, const Launch *l, int n, bool *ok)
 }
 
 /* ---- times ---- */
-/* The clock starts when the cache holds what this kernel leaves there. Otherwise it would be given the other side's work to do: what a kernel without streaming hints
- * has written waits in the cache, and whoever comes next writes it out. Of 2^24 elements that was 3.5 % of AdamW's time. */
+/* The clock starts when the cache holds what this kernel leaves there. Otherwise it would be given the other side's
+ * work to do: what a kernel without streaming hints has written waits in the cache, and whoever comes next writes it
+ * out. Of 2^24 elements that was 3.5 % of AdamW's time. */
 static bool run_timed(GpuTuner *u, Ring *r, int layout, const Kernel *k, int reps, double *ms)
 {
     const Driver *d = u->r->engine->gpu->d;
@@ -366,14 +382,18 @@ static bool race(void *ctx, int layout, const Launch *a, const Launch *b, int sa
 {
     GpuTuner *u = ctx;
     Ring *r = ring_of(u, &layout);
-    int round = layout < 0 ? r->n : r->n / r->layouts;      /* both sides run on all sets alike, which lie better or worse */
+    /* both sides run on all sets alike, which lie better or worse */
+    int round = layout < 0 ? r->n : r->n / r->layouts;
     const Kernel *k[2] = {kernel_of(u, a), kernel_of(u, b)};
     double t[2][128];
     samples = samples > 128 ? 128 : samples;
     gpu_enter(u->r->engine->gpu);
     bool ok = k[0] && k[1] && (r->each > 0 || run_timed(u, r, layout, k[1], round, &r->each));
-    int reps = ok && r->each < 0.2 ? ((int)(0.2 / (r->each > 1e-3 ? r->each : 1e-3)) / round + 1) * round : round;      /* short ones are timed together, far above the clock's grain */
-    int looks = samples < 3 && r->each < 0.1 ? 2 : 1;        /* what disturbs the host while it fires short ones shows as five times the time, and a median of one or two is no help */
+    /* short ones are timed together, far above the clock's grain */
+    int reps = ok && r->each < 0.2 ? ((int)(0.2 / (r->each > 1e-3 ? r->each : 1e-3)) / round + 1) * round : round;
+    /* what disturbs the host while it fires short ones shows as five times the time, and a median of one or two is
+     * no help */
+    int looks = samples < 3 && r->each < 0.1 ? 2 : 1;
     for (int i = 0; i < samples && ok; i++)
         for (int turn = 0; turn < 2 * looks && ok; turn++) {
             int side = (i + turn) % 2;
@@ -393,4 +413,7 @@ static double now(void *ctx)
     return now_ms() * 1e-3;
 }
 
-Meter gpu_tuner_meter(GpuTuner *u) { return (Meter){u, u->ring[ITSELF].layouts, true, widen, prepare, ready, race, now, NULL}; }
+Meter gpu_tuner_meter(GpuTuner *u)
+{
+    return (Meter){u, u->ring[ITSELF].layouts, true, widen, prepare, ready, race, now, NULL};
+}

@@ -14,10 +14,14 @@ static void shape(optc_tensor *t, int64_t (*dim)[2], int i, bool matrix, int64_t
     t[i] = (optc_tensor){.rank = matrix ? 2 : 1, .shape = dim[i], .flags = matrix ? 0 : OPTC_AS_VECTOR};
 }
 
-/* The tensors of a transformer of so many elements: layers of four matrices and eight vectors, and the rest as one that looks up words. */
+/* The tensors of a transformer of so many elements: layers of four matrices and eight vectors, and the rest as one that
+ * looks up words. */
 static int like_a_model(int64_t elements, bool matrix, optc_tensor *t, int64_t (*dim)[2])
 {
-    static const struct { int rows, cols; } part[] = {{3, 1}, {1, 1}, {4, 1}, {1, 4}, {3, 0}, {4, 0}, {1, 0}, {1, 0}, {1, 0}, {1, 0}, {1, 0}, {1, 0}};      /* of the width; cols 0: a vector */
+    /* of the width; cols 0: a vector */
+    static const struct {
+        int rows, cols;
+    } part[] = {{3, 1}, {1, 1}, {4, 1}, {1, 4}, {3, 0}, {4, 0}, {1, 0}, {1, 0}, {1, 0}, {1, 0}, {1, 0}, {1, 0}};
     int layers = elements >= 1 << 26 ? 24 : elements >= 1 << 22 ? 8 : 4, n = 0;
     int64_t width = 16, rest = elements;
     while ((width + 16) * (width + 16) * 12 * (layers + 2) <= elements)
@@ -53,7 +57,8 @@ static int shapes_for(int layout, int64_t elements, bool matrix, optc_tensor *t,
 
 static int odd_shapes(optc_tensor *t, int64_t (*dim)[2])
 {
-    static const int64_t odd[][2] = {{70001, 0}, {300, 701}, {33, 65}, {7, 0}, {67, 4100}, {64, 8192}, {5000, 3}, {1, 0}, {256, 1600}};
+    static const int64_t odd[][2] = {{70001, 0}, {300, 701}, {33, 65}, {7, 0},     {67, 4100},
+                                     {64, 8192}, {5000, 3},  {1, 0},   {256, 1600}};
     int n = (int)(sizeof odd / sizeof *odd);
     for (int i = 0; i < n; i++) {
         memcpy(dim[i], odd[i], sizeof odd[i]);
@@ -98,7 +103,10 @@ static optc_status fill(GpuEngine *g, CUdeviceptr to, CUdeviceptr numbers, Type 
 {
     size_t width = (size_t)type_info[t].bytes;
     for (int64_t at = 0; at < n; at += PATTERN)
-        TRY(g, cuMemcpyDtoDAsync_v2(to + (size_t)at * width, numbers, (size_t)(n - at < PATTERN ? n - at : PATTERN) * width, NULL), "numbers to tune on");
+        TRY(g,
+            cuMemcpyDtoDAsync_v2(to + (size_t)at * width, numbers,
+                                 (size_t)(n - at < PATTERN ? n - at : PATTERN) * width, NULL),
+            "numbers to tune on");
     return OPTC_OK;
 }
 
@@ -136,7 +144,8 @@ static optc_status set_fill(const TuneSets *u, Set *s, int64_t total)
     const Plan *p = u->r->more->plan;
     s->p_bytes = (size_t)total * (size_t)type_info[p->p].bytes;
     TRY(g, cuMemAlloc_v2(&s->p, s->p_bytes + 256), "parameters to tune on");
-    TRY(g, cuMemAlloc_v2(&s->g, (size_t)total * 8 + 256), "gradients to tune on");      /* 8: a rule's inputs, of whatever type, lie there too */
+    /* 8: a rule's inputs, of whatever type, lie there too */
+    TRY(g, cuMemAlloc_v2(&s->g, (size_t)total * 8 + 256), "gradients to tune on");
     optc_status rc = fill(g, s->p, u->numbers[0], p->p, total);
     return rc == OPTC_OK ? fill(g, s->g, u->numbers[1], p->g, total) : rc;
 }
@@ -197,7 +206,8 @@ void ring_close(optc_rule *rule, Ring *r)
     *r = (Ring){0};
 }
 
-/* Enough sets of each layout that when their turn comes again next to nothing of them is left in the cache, in whatever order it lets go of things: the hints that are tried change that order. */
+/* Enough sets of each layout that when their turn comes again next to nothing of them is left in the cache, in whatever
+ * order it lets go of things: the hints that are tried change that order. */
 optc_status ring_open(const TuneSets *u, const Stage *stage, Ring *r, int64_t elements)
 {
     static int64_t dim[MOST_TENSORS][2];

@@ -35,18 +35,24 @@ int tuned_compare(const TunedKey *a, const TunedKey *b)
 size_t tuned_char(const char *s, size_t n)
 {
     const unsigned char *u = (const unsigned char *)s;
-    size_t len = u[0] < 0x80 ? 1 : u[0] >= 0xc2 && u[0] < 0xe0 ? 2 : u[0] >= 0xe0 && u[0] < 0xf0 ? 3 : u[0] >= 0xf0 && u[0] < 0xf5 ? 4 : 0;
+    size_t len = u[0] < 0x80                   ? 1
+                 : u[0] >= 0xc2 && u[0] < 0xe0 ? 2
+                 : u[0] >= 0xe0 && u[0] < 0xf0 ? 3
+                 : u[0] >= 0xf0 && u[0] < 0xf5 ? 4
+                                               : 0;
     if (len > n || u[0] < 32 || u[0] == 127)
         return 0;
     for (size_t i = 1; i < len; i++)
         if ((u[i] & 0xc0) != 0x80)
             return 0;
-    bool wide = (u[0] == 0xe0 && u[1] < 0xa0) || (u[0] == 0xf0 && u[1] < 0x90);              /* spelt longer than needed */
+    /* spelt longer than needed */
+    bool wide = (u[0] == 0xe0 && u[1] < 0xa0) || (u[0] == 0xf0 && u[1] < 0x90);
     bool none = (u[0] == 0xed && u[1] > 0x9f) || (u[0] == 0xf4 && u[1] > 0x8f) || (u[0] == 0xc2 && u[1] < 0xa0);
     return wide || none ? 0 : len;
 }
 
-/* Text that may stand in a line: what is no character and `not` become spaces, runs of spaces one, none at the ends; cut between characters. */
+/* Text that may stand in a line: what is no character and `not` become spaces, runs of spaces one, none at the ends;
+ * cut between characters. */
 static void clean_text(char *out, size_t size, const char *s, char not)
 {
     size_t n = 0, left = strlen(s);
@@ -121,7 +127,8 @@ static const Tuned *find_between(const TunedList *l, const TunedKey *k, int lo, 
 {
     int at = lower(l, k);
     const Tuned *above = at < l->n && !compare_stage(&l->v[at].key, k) && l->v[at].key.bucket <= hi ? &l->v[at] : NULL;
-    const Tuned *below = at > 0 && !compare_stage(&l->v[at - 1].key, k) && l->v[at - 1].key.bucket >= lo ? &l->v[at - 1] : NULL;
+    const Tuned *below = at > 0 && !compare_stage(&l->v[at - 1].key, k) && l->v[at - 1].key.bucket >= lo ? &l->v[at - 1]
+                                                                                                         : NULL;
     if (!above || !below)
         return above ? above : below;
     return above->key.bucket - k->bucket <= k->bucket - below->key.bucket ? above : below;
@@ -178,14 +185,18 @@ bool tuned_merge(TunedList *into, const TunedList *from, TunedHow how, TunedMerg
 
 void tuned_reach(const TunedKey *k, int *lo, int *hi)
 {
-    int least = k->bucket - TUNED_REACH < TUNED_LARGE ? k->bucket - TUNED_REACH : TUNED_LARGE, most = k->bucket < TUNED_LARGE ? k->bucket + TUNED_REACH : INT_MAX;
+    int least = k->bucket - TUNED_REACH < TUNED_LARGE ? k->bucket - TUNED_REACH : TUNED_LARGE,
+        most = k->bucket < TUNED_LARGE ? k->bucket + TUNED_REACH : INT_MAX;
     *lo = *lo > least ? *lo : least;
     *hi = *hi < most ? *hi : most;
 }
 
 const Tuned *tuned_look(const TunedSet *s, const TunedKey *k, int lo, int hi, const char **from)
 {
-    const struct { const TunedList *list; const char *name; } order[] = {{&s->user, "user"}, {&s->site, "site"}, {&s->builtin, "built-in"}};
+    const struct {
+        const TunedList *list;
+        const char *name;
+    } order[] = {{&s->user, "user"}, {&s->site, "site"}, {&s->builtin, "built-in"}};
     for (int i = 0; i < 6; i++) {                  /* the size itself in any of them before the nearest in the first */
         const Tuned *t = find_between(order[i % 3].list, k, lo, hi);
         if (t && (i >= 3 || t->key.bucket == k->bucket)) {

@@ -1,4 +1,5 @@
-/* Measured launches on disk: where the files are, read whole, written aside and renamed, merged under a lock; trials appended line by line. */
+/* Measured launches on disk: where the files are, read whole, written aside and renamed, merged under a lock; trials
+ * appended line by line. */
 #include "tuned_text.h"
 
 #include "files.h"
@@ -63,7 +64,10 @@ static bool slurp(const char *path, size_t most, char **text, size_t *len, char 
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);           /* not to wait for ever on a pipe of that name */
     if (fd < 0)
         return errno == ENOENT || errno == ENOTDIR || say(why, nwhy, path, strerror(errno));
-    const char *wrong = fstat(fd, &st) != 0 ? strerror(errno) : S_ISDIR(st.st_mode) ? strerror(EISDIR) : !S_ISREG(st.st_mode) ? "not a file" : NULL;
+    const char *wrong = fstat(fd, &st) != 0    ? strerror(errno)
+                        : S_ISDIR(st.st_mode)  ? strerror(EISDIR)
+                        : !S_ISREG(st.st_mode) ? "not a file"
+                                               : NULL;
     size_t cap = !wrong && st.st_size >= 0 && (uint64_t)st.st_size <= most ? (size_t)st.st_size + 1 : 0;
     if (!wrong && !cap)
         wrong = most == MOST_RESULTS ? "larger than 16 MiB" : "larger than 64 MiB";
@@ -133,7 +137,8 @@ static bool make_folders(const char *path)
     return true;
 }
 
-/* What is replaced is the file that a link leads to, not the link: people keep such files elsewhere. A link to nothing is left alone. */
+/* What is replaced is the file that a link leads to, not the link: people keep such files elsewhere. A link to nothing
+ * is left alone. */
 static bool real_path(const char *path, char out[PATH_ROOM], char *why, size_t nwhy)
 {
     struct stat st;
@@ -184,7 +189,8 @@ bool tuned_write(const TunedList *l, const char *path, char *why, size_t nwhy)
     char real[PATH_ROOM];
     TunedList again = {0};
     char *text = tuned_text(l);
-    bool ok = text ? tuned_parse(&again, "what was to be written", text, strlen(text), why, nwhy) : say(why, nwhy, path, "out of memory");
+    bool ok = text ? tuned_parse(&again, "what was to be written", text, strlen(text), why, nwhy)
+                   : say(why, nwhy, path, "out of memory");
     tuned_free(&again);
     if (ok && strlen(text) > MOST_RESULTS)
         ok = say(why, nwhy, path, "would be larger than 16 MiB");
@@ -218,17 +224,20 @@ static void unlock(int fd)
     close(fd);
 }
 
-static bool merge_file(const char *path, const TunedList *from, TunedHow how, bool dry, TunedMerge *m, char *why, size_t nwhy)
+static bool merge_file(const char *path, const TunedList *from, TunedHow how, bool dry, TunedMerge *m, char *why,
+                       size_t nwhy)
 {
     TunedList all = {0};
-    bool ok = tuned_read(&all, path, why, nwhy) && (tuned_merge(&all, from, how, m) || say(why, nwhy, path, "out of memory"));
+    bool ok = tuned_read(&all, path, why, nwhy) &&
+              (tuned_merge(&all, from, how, m) || say(why, nwhy, path, "out of memory"));
     if (ok && !dry && m->added + m->replaced)
         ok = tuned_write(&all, path, why, nwhy);
     tuned_free(&all);
     return ok;
 }
 
-bool tuned_update(const char *path, const TunedList *from, TunedHow how, bool dry, int wait_ms, TunedMerge *m, char *why, size_t nwhy)
+bool tuned_update(const char *path, const TunedList *from, TunedHow how, bool dry, int wait_ms, TunedMerge *m,
+                  char *why, size_t nwhy)
 {
     char real[PATH_ROOM], lock[PATH_ROOM + 8];
     if (!real_path(path, real, why, nwhy))
@@ -316,7 +325,8 @@ static bool append(int fd, const char *line, const char *path, char *why, size_t
         return say(why, nwhy, path, "not a file of trials: it should begin with '" TRIALS_HEAD "'");
     if (end + (off_t)strlen(line) + (off_t)sizeof TRIALS_HEAD > MOST_TRIALS)
         return say(why, nwhy, path, "would be larger than 64 MiB: remove it, only charts need it");
-    if ((end != st.st_size && ftruncate(fd, end) != 0) || (!end && !file_put(fd, TRIALS_HEAD "\n", sizeof TRIALS_HEAD)) || !file_put(fd, line, strlen(line))) {
+    if ((end != st.st_size && ftruncate(fd, end) != 0) ||
+        (!end && !file_put(fd, TRIALS_HEAD "\n", sizeof TRIALS_HEAD)) || !file_put(fd, line, strlen(line))) {
         snprintf(why, nwhy, "cannot write %.300s: %s", path, strerror(errno));
         return false;
     }

@@ -1,4 +1,5 @@
-/* Measured launches as text: one reader and one printer for results and trials. The reader takes nothing on trust: people edit these files. */
+/* Measured launches as text: one reader and one printer for results and trials. The reader takes nothing on trust:
+ * people edit these files. */
 #include "tuned_text.h"
 
 #include "diag.h"
@@ -52,7 +53,11 @@ static bool unknown(const Reader *r, const char *what, const Near *near)
     char text[128] = "";
     size_t len = 0;
     for (int i = 0; i < near->n && len < sizeof text; i++)
-        len += (size_t)snprintf(text + len, sizeof text - len, "%s'%s'%s", i == 0 ? "; did you mean " : i < near->n - 1 ? ", " : " or ", near->best[i], i == near->n - 1 ? "?" : "");
+        len += (size_t)snprintf(text + len, sizeof text - len, "%s'%s'%s",
+                                i == 0            ? "; did you mean "
+                                : i < near->n - 1 ? ", "
+                                                  : " or ",
+                                near->best[i], i == near->n - 1 ? "?" : "");
     return bad(r, "unknown %s '%.40s'%s", what, near->want, text);
 }
 
@@ -71,7 +76,8 @@ static bool parse_int(const char *s, int lo, int hi, int *out)
 static bool parse_ms(const char *s, double *out)
 {
     char *end;
-    if (*s < '0' || *s > '9' || s[strspn(s, "0123456789.eE+-")])          /* strtod would take hexadecimal, inf and nan */
+    /* strtod would take hexadecimal, inf and nan */
+    if (*s < '0' || *s > '9' || s[strspn(s, "0123456789.eE+-")])
         return false;
     *out = strtod(s, &end);
     return !*end && isfinite(*out) && *out > 0;
@@ -105,11 +111,15 @@ static bool take_from(const Reader *r, Line *e, const char *s)
     return e->model || !strcmp(s, "search");
 }
 
-static const struct Field { const char *name; bool (*take)(const Reader *r, Line *e, const char *s); const char *want; bool result, trial; } fields[] = {
-    {"ms", take_ms, "a time in milliseconds above 0", true, true},
-    {"model", take_model, "a time in milliseconds above 0", true, false},
-    {"n", take_n, "a whole number from 1", true, true},
-    {"from", take_from, "model or search", false, true}};
+static const struct Field {
+    const char *name;
+    bool (*take)(const Reader *r, Line *e, const char *s);
+    const char *want;
+    bool result, trial;
+} fields[] = {{"ms", take_ms, "a time in milliseconds above 0", true, true},
+              {"model", take_model, "a time in milliseconds above 0", true, false},
+              {"n", take_n, "a whole number from 1", true, true},
+              {"from", take_from, "model or search", false, true}};
 enum { NFIELD = sizeof fields / sizeof *fields };
 
 static bool has_field(const Reader *r, int i) { return r->trials ? fields[i].trial : fields[i].result; }
@@ -120,7 +130,8 @@ static bool take_knob(const Reader *r, Line *e, int k, const char *s)
     if (!parse_int(s, 0, INT_MAX, &x))
         return bad(r, "%s=%.40s is not a whole number", knob_name[k], s);
     e->launch.v[k] = x;
-    if (e->key.form == FORM_CPU && (k == KNOB_THREADS || k == KNOB_ITEMS)) {         /* what a machine has: the table's are only worth trying */
+    /* what a machine has: the table's are only worth trying */
+    if (e->key.form == FORM_CPU && (k == KNOB_THREADS || k == KNOB_ITEMS)) {
         int most = k == KNOB_THREADS ? MOST_THREADS : MOST_ITEMS;
         return x <= most || bad(r, "%s=%d: at most %d", knob_name[k], x, most);
     }
@@ -157,7 +168,8 @@ static bool take_field(const Reader *r, Line *e, char *word, unsigned *seen)
         *seen |= 1u << i;
         if (i < NKNOB)
             return take_knob(r, e, i, value);
-        return fields[i - NKNOB].take(r, e, value) || bad(r, "%s=%.40s must be %s", name, value, fields[i - NKNOB].want);
+        return fields[i - NKNOB].take(r, e, value) ||
+               bad(r, "%s=%.40s must be %s", name, value, fields[i - NKNOB].want);
     }
     return unknown(r, "knob", &near);
 }
@@ -254,9 +266,11 @@ static bool take_device(Reader *r, char *s, char **rest)
         part[n - 1] = trim(part[n - 1]);
         part[n] = trim(at + 1);
     }
-    if (n < (rest ? 4 : 3) || !named_int(part[1], "units", 1, &r->device.units) || !named_int(part[2], "driver", 0, &r->device.driver)) {
+    if (n < (rest ? 4 : 3) || !named_int(part[1], "units", 1, &r->device.units) ||
+        !named_int(part[2], "driver", 0, &r->device.driver)) {
         r->device.units = 0;
-        return bad(r, "a device is 'device NAME | units N | driver N'%s", rest ? " and, behind another '|', what was tried" : "");
+        return bad(r, "a device is 'device NAME | units N | driver N'%s",
+                   rest ? " and, behind another '|', what was tried" : "");
     }
     if (!*part[0] || strlen(part[0]) >= sizeof r->device.device)
         return bad(r, "a device's name has 1 to %d bytes", (int)sizeof r->device.device - 1);
@@ -345,7 +359,8 @@ static bool read_lines(Reader *r, const char *text, size_t len)
             return bad(r, "longer than %d bytes", MOST_LINE);
         for (size_t i = 0, step; i < k; i += step)
             if (!(step = text[i] == '\t' ? 1 : tuned_char(text + i, k - i)))
-                return bad(r, "byte %d of the line (0x%02x) is a control character or no UTF-8", (int)i + 1, (unsigned char)text[i]);
+                return bad(r, "byte %d of the line (0x%02x) is a control character or no UTF-8", (int)i + 1,
+                           (unsigned char)text[i]);
         memcpy(line, text, k);
         line[k] = 0;
         if (!(r->line == 1 ? take_head(r, line) : take_line(r, line)))
@@ -389,7 +404,8 @@ static bool move_results(TunedList *l, const Reader *r)
     TunedList got = {.v = malloc((size_t)r->n * sizeof *got.v), .n = r->n, .cap = r->n};
     for (int i = 0; got.v && i < r->n; i++) {
         const Line *e = &r->v[i];
-        got.v[i] = (Tuned){.key = e->key, .launch = e->launch, .ms = e->ms, .model_ms = e->model_ms, .samples = e->samples};
+        got.v[i] = (Tuned){
+            .key = e->key, .launch = e->launch, .ms = e->ms, .model_ms = e->model_ms, .samples = e->samples};
         memcpy(got.v[i].label, e->label, sizeof e->label);
     }
     bool ok = got.v && tuned_merge(l, &got, TUNED_NEWEST, NULL);
@@ -457,7 +473,10 @@ static void put_ms(Buf *b, const char *name, double ms)
 
 static void put_end(Buf *b, const char *label) { buf_printf(b, "%s%s\n", *label ? " # " : "", label); }
 
-static void put_device(Buf *b, const TunedKey *k) { buf_printf(b, "device %s | units %d | driver %d", k->device, k->units, k->driver); }
+static void put_device(Buf *b, const TunedKey *k)
+{
+    buf_printf(b, "device %s | units %d | driver %d", k->device, k->units, k->driver);
+}
 
 char *tuned_text(const TunedList *l)
 {

@@ -19,10 +19,20 @@
 #include <unistd.h>
 
 /* A process, and the thread of ours that brings it its jobs. */
-typedef struct Worker { Workers *w; pid_t pid; int fd; pthread_t thread; bool started; } Worker;       /* fd -1: it died */
+/* fd -1: it died */
+typedef struct Worker { Workers *w; pid_t pid; int fd; pthread_t thread; bool started; } Worker;
 
 typedef enum { WAITING, RUNNING, DONE } JobState;
-struct Job { Workers *w; Job *next; char *source, *name; int arch, died; bool ptx, dropped; JobState state; char *code, *log; size_t size; };
+struct Job {
+    Workers *w;
+    Job *next;
+    char *source, *name;
+    int arch, died;
+    bool ptx, dropped;
+    JobState state;
+    char *code, *log;
+    size_t size;
+};
 
 struct Workers { pthread_mutex_t lock; pthread_cond_t change; Job *first; bool ending; int n; Worker worker[]; };
 
@@ -102,7 +112,8 @@ static bool start_one(Workers *w, const Nvrtc *n)
         for (int i = 0; i < w->n; i++)
             close(w->worker[i].fd);
         close(pair[0]);
-        setpriority(PRIO_PROCESS, 0, 5);            /* behind whoever times kernels meanwhile, who must not wait for a core */
+        /* behind whoever times kernels meanwhile, who must not wait for a core */
+        setpriority(PRIO_PROCESS, 0, 5);
         serve(n, pair[1]);
         _exit(0);
     }
@@ -209,7 +220,8 @@ Workers *workers_start(int n)
     pthread_cond_init(&w->change, NULL);
     while (w->n < n && start_one(w, nvrtc))
         ;
-    for (int i = 0; i < w->n; i++) {                    /* all processes before the first thread, which a child would have half of */
+    /* all processes before the first thread, which a child would have half of */
+    for (int i = 0; i < w->n; i++) {
         Worker *x = &w->worker[i];
         x->started = pthread_create(&x->thread, NULL, bring, x) == 0;
         if (!x->started)

@@ -28,8 +28,10 @@ static void head(const Spec *s)
     for (int i = 0; i < r->noption; i++)
         cli_line(i ? "" : "options", arena_printf(a, "%s = %s", r->option[i].name, r->option[i].value));
     for (int i = 0; i < r->ninput; i++)
-        cli_line(i ? "" : "inputs", arena_printf(a, "%s: one per %s, set by the caller", r->input[i].name, dom_info[r->input[i].dom].name));
-    cli_line("types", arena_printf(a, "parameters %s, gradients %s, states %s, computed in %s", type_info[s->types.p].name, type_info[s->types.g].name,
+        cli_line(i ? "" : "inputs", arena_printf(a, "%s: one per %s, set by the caller", r->input[i].name,
+                                                 dom_info[r->input[i].dom].name));
+    cli_line("types", arena_printf(a, "parameters %s, gradients %s, states %s, computed in %s",
+                                   type_info[s->types.p].name, type_info[s->types.g].name,
                                    type_info[s->types.state].name, type_info[s->gen.plan->real].name));
 }
 
@@ -37,7 +39,8 @@ static const char *phase_name(Arena *a, const Plan *p, int entry, int mask)
 {
     const char *s = p->entry[entry].name;
     for (int i = 0; i < p->nperiod; i++)
-        s = arena_printf(a, "%s%s %s %d", s, i ? " and" : ", t", mask >> i & 1 ? "divisible by" : "not divisible by", p->period[i]);
+        s = arena_printf(a, "%s%s %s %d", s, i ? " and" : ", t", mask >> i & 1 ? "divisible by" : "not divisible by",
+                         p->period[i]);
     return s;
 }
 
@@ -57,7 +60,8 @@ static double phase_bytes(const Plan *p, const Phase *ph, int variant, Shape sha
 static const char *floor_text(Arena *a, double bytes, const Floor *f)
 {
     char x[32], y[32];
-    return f->rate > 0 ? arena_printf(a, "%s, at least %s", cli_bytes(x, bytes), cli_time(y, bytes / f->rate)) : arena_strdup(a, cli_bytes(x, bytes));
+    return f->rate > 0 ? arena_printf(a, "%s, at least %s", cli_bytes(x, bytes), cli_time(y, bytes / f->rate))
+                       : arena_strdup(a, cli_bytes(x, bytes));
 }
 
 /* ---- launches and state ---- */
@@ -73,10 +77,12 @@ static void launches(Arena *a, const Plan *p)
                     for (int v = 0; v < p->rule->nvariant; v++)
                         n[v] += runs(&ph->stage[i], v);
                 for (int v = 0; v < p->rule->nvariant; v++)
-                    more = arena_printf(a, "%s%s%d where all are %s", more, v ? ", " : " (", n[v], variant_tensors(&p->rule->variant[v]));
+                    more = arena_printf(a, "%s%s%d where all are %s", more, v ? ", " : " (", n[v],
+                                        variant_tensors(&p->rule->variant[v]));
                 more = arena_printf(a, "%s)", more);
             }
-            cli_line(e || m ? "" : "launches", arena_printf(a, "%d for %s, whatever the number of tensors%s", ph->nstage, phase_name(a, p, e, m), more));
+            cli_line(e || m ? "" : "launches", arena_printf(a, "%d for %s, whatever the number of tensors%s",
+                                                            ph->nstage, phase_name(a, p, e, m), more));
         }
 }
 
@@ -95,8 +101,9 @@ static void states(Arena *a, const Plan *p)
             else
                 buf_printf(&rest, ", %s %d per %s", m->name, type_info[m->type].bytes, dom_info[m->dom].name);
         }
-        cli_line(v ? "" : "state", arena_printf(a, "%d byte%s per parameter%s%s", bytes, bytes == 1 ? "" : "s", cli_text(&rest),
-                                                r->nvariant == 1 ? "" : arena_printf(a, " (%s)", variant_tensors(&r->variant[v]))));
+        cli_line(v ? "" : "state",
+                 arena_printf(a, "%d byte%s per parameter%s%s", bytes, bytes == 1 ? "" : "s", cli_text(&rest),
+                              r->nvariant == 1 ? "" : arena_printf(a, " (%s)", variant_tensors(&r->variant[v]))));
         buf_free(&rest);
     }
 }
@@ -113,7 +120,8 @@ static void floors(Arena *a, const Plan *p, int64_t n, const Floor *f)
     char size[32], rate[32];
     const Rule *r = p->rule;
     if (f->rate > 0)
-        cli_line("floor", arena_printf(a, "for %s elements at %s/s (%s)", cli_size(size, n), cli_bytes(rate, f->rate), f->whence));
+        cli_line("floor", arena_printf(a, "for %s elements at %s/s (%s)", cli_size(size, n), cli_bytes(rate, f->rate),
+                                       f->whence));
     else
         cli_line("floor", arena_printf(a, "for %s elements", cli_size(size, n)));
     for (int e = 0; e < p->nentry; e++)
@@ -123,7 +131,8 @@ static void floors(Arena *a, const Plan *p, int64_t n, const Floor *f)
                 char text[160];
                 Shape s = count_shape(rule_view(r), d.rank, d.dim, v == 0 && r->nvariant > 1);
                 const char *as = d.rank == 2 && s.rows > 1 ? arena_printf(a, " as %s", cli_dims(text, &d)) : "";
-                cli_line("", arena_printf(a, "%s%s: %s", phase_name(a, p, e, m), as, floor_text(a, phase_bytes(p, &p->entry[e].phase[m], v, s), f)));
+                cli_line("", arena_printf(a, "%s%s: %s", phase_name(a, p, e, m), as,
+                                          floor_text(a, phase_bytes(p, &p->entry[e].phase[m], v, s), f)));
             }
 }
 
@@ -210,7 +219,8 @@ static int hashes(Spec *s, int64_t size)
         Launch l = launch_model(p, at.stage, size);
         if (!emit_cuda_stage_hash(&s->gen, f, hex))
             return cli_fail("explain: out of memory");
-        printf("%s %s %s", hex, form_name[stage_form(at.stage)], emit_stage_name(name, p, at.entry->name, at.phase, at.stage));
+        printf("%s %s %s", hex, form_name[stage_form(at.stage)],
+               emit_stage_name(name, p, at.entry->name, at.phase, at.stage));
         for (int k = 0; k < NKNOB; k++)
             printf(" %s=%d", knob_name[k], l.v[k]);
         putchar('\n');
@@ -226,10 +236,13 @@ int cmd_explain(const Command *self, int argc, char **argv)
     static DimsList shapes;
     CompileOpts c = COMPILE_OPTS_INIT;
     const Opt opts[] = {
-        {"size", 0, OPT_SIZE, &size, "N", "elements to work the floor (default: 64M) or the launches (default: many) out for"},
-        {"shape", 0, OPT_SHAPES, &shapes, "RxC", "exact bytes of each stage for a tensor of this shape; may be repeated"},
+        {"size", 0, OPT_SIZE, &size, "N",
+         "elements to work the floor (default: 64M) or the launches (default: many) out for"},
+        {"shape", 0, OPT_SHAPES, &shapes, "RxC",
+         "exact bytes of each stage for a tensor of this shape; may be repeated"},
         {"bandwidth", 0, OPT_REAL, &bandwidth, "GB/s", "of the machine in mind (default: measured here)"},
-        {"hashes", 0, OPT_FLAG, &only_hashes, NULL, "only the hashes by which tuning results know its stages on a GPU, and their launches without any"},
+        {"hashes", 0, OPT_FLAG, &only_hashes, NULL,
+         "only the hashes by which tuning results know its stages on a GPU, and their launches without any"},
         COMPILE_OPTS(c),
         {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};
     int n, rc = cli_parse(self, opts, argc, argv, &n);

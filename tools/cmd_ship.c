@@ -57,7 +57,8 @@ static bool open_library(Ship *s, const Asked *a)
 static bool same_rule(const Spec *a, const Spec *b)
 {
     const Rule *x = a->gen.rule, *y = b->gen.rule;
-    return !strcmp(x->name, y->name) && !strcmp(x->with, y->with) && a->src.len == b->src.len && !memcmp(a->src.text, b->src.text, a->src.len);
+    return !strcmp(x->name, y->name) && !strcmp(x->with, y->with) && a->src.len == b->src.len &&
+           !memcmp(a->src.text, b->src.text, a->src.len);
 }
 
 /* adamw with clip(1) is adamw_clip; a second one with other arguments adamw_clip_2. */
@@ -102,7 +103,8 @@ static int name_rules(Ship *s)
         Gen *g = &s->spec[i].gen;
         for (int k = 0; k < i; k++)
             if (same_rule(&s->spec[k], &s->spec[i]))
-                return cli_fail("ship: the rule '%s%s%s' is given twice", g->rule->name, *g->rule->with ? " with " : "", g->rule->with);
+                return cli_fail("ship: the rule '%s%s%s' is given twice", g->rule->name, *g->rule->with ? " with " : "",
+                                g->rule->with);
         p->rule[i] = (PackRule){.gen = g, .id = rule_id(s, i)};
         p->nrule = i + 1;
         hash_hex(hash128(s->spec[i].src.text, s->spec[i].src.len), p->rule[i].spec);
@@ -113,7 +115,9 @@ static int name_rules(Ship *s)
             return spec_fail(&s->spec[i]);
     }
     if (pack_clash(p, &clash))
-        return cli_fail("ship: two rules would both have a stage '%s': give one of them another name, or a package of its own", clash);
+        return cli_fail(
+            "ship: two rules would both have a stage '%s': give one of them another name, or a package of its own",
+            clash);
     return CLI_GO;
 }
 
@@ -147,7 +151,8 @@ static void make_command(Ship *s, const Asked *a)
         buf_printf(&b, *r->with ? " '%s+%s'" : " %s", r->name, r->with);
     }
     if (a->all)
-        buf_printf(&b, " --all-specs%s%s%s", a->compile.with ? " --with '" : "", a->compile.with ? a->compile.with : "", a->compile.with ? "'" : "");
+        buf_printf(&b, " --all-specs%s%s%s", a->compile.with ? " --with '" : "", a->compile.with ? a->compile.with : "",
+                   a->compile.with ? "'" : "");
     if (a->compile.options && *a->compile.options)
         buf_printf(&b, " --options '%s'", a->compile.options);
     const int type[] = {a->compile.p, a->compile.g, a->compile.state};
@@ -167,12 +172,15 @@ static void make_command(Ship *s, const Asked *a)
 }
 
 /* Names whose files or functions would take the place of others that a package, or who uses it, needs. */
-static const struct { const char *names, *why; } taken[] = {
+static const struct { const char *names, *why;
+} taken[] = {
     {"optc", "its functions would be those of the library"},
     {"example", "its example is"},
     {"Makefile makefile GNUmakefile CMakeLists", "a file of the package is"},
-    {"assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp signal stdalign stdarg stdatomic stdbit stdbool stdckdint stddef stdint stdio stdlib stdnoreturn string "
-     "tgmath threads time uchar wchar wctype alloca dlfcn endian features omp pthread sched strings unistd cuda nvrtc", "its header would take the place of another of that name"},
+    {"assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp signal stdalign stdarg stdatomic "
+     "stdbit stdbool stdckdint stddef stdint stdio stdlib stdnoreturn string "
+     "tgmath threads time uchar wchar wctype alloca dlfcn endian features omp pthread sched strings unistd cuda nvrtc",
+     "its header would take the place of another of that name"},
     {"fts iconv mq sem shm svc pidfd", "its functions would be those of the C library"},
     {"f r w x rtld", "its constants would be those of the C library"},
     {"all clean help install test package edit_cache rebuild_cache m dl", "CMake has that name for something else"},
@@ -201,7 +209,8 @@ static int pick_name(const Command *self, const Asked *a, Ship *s)
     if (n + 40 >= PATH_MAX)
         return cli_misuse(self, "-o: the path is too long");
     if (!is_ident(name) || *name == '_')
-        return cli_misuse(self, "'%s' is not a name for a package: letters, digits and _, a letter first, at most 40%s", name, a->name ? "" : "; give one with --name");
+        return cli_misuse(self, "'%s' is not a name for a package: letters, digits and _, a letter first, at most 40%s",
+                          name, a->name ? "" : "; give one with --name");
     const char *why = why_taken(name);
     if (why)
         return cli_misuse(self, "a package cannot be called '%s': %s; give another name with --name", name, why);
@@ -284,11 +293,15 @@ int cmd_ship(const Command *self, int argc, char **argv)
     Asked a = {.compile = COMPILE_OPTS_INIT};
     const Opt opts[] = {
         {"arch", 'a', OPT_TEXT, &a.arch, "LIST", "sm_90, sm_80,sm_90 or all (what the NVRTC at hand knows)"},
-        {"ptx", 0, OPT_FLAG, &a.ptx, NULL, "also PTX of the lowest of them, which drivers compile for GPUs that are not in the list"},
-        {"output", 'o', OPT_TEXT, &a.out, "DIR", "the folder to make; a package that is there is replaced, anything else refused"},
+        {"ptx", 0, OPT_FLAG, &a.ptx, NULL,
+         "also PTX of the lowest of them, which drivers compile for GPUs that are not in the list"},
+        {"output", 'o', OPT_TEXT, &a.out, "DIR",
+         "the folder to make; a package that is there is replaced, anything else refused"},
         {"name", 0, OPT_TEXT, &a.name, "NAME", "what its files and functions are called (default: as the folder)"},
-        {"all-specs", 0, OPT_FLAG, &a.all, NULL, "every rule of the library, and the compositions that are built into it"},
-        {"check", 0, OPT_TEXT, &a.check, "DIR", "hold a package against its manifest, and say which GPUs it would run on"},
+        {"all-specs", 0, OPT_FLAG, &a.all, NULL,
+         "every rule of the library, and the compositions that are built into it"},
+        {"check", 0, OPT_TEXT, &a.check, "DIR",
+         "hold a package against its manifest, and say which GPUs it would run on"},
         COMPILE_OPTS(a.compile),
         {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};
     int n, rc = cli_parse(self, opts, argc, argv, &n);
@@ -311,7 +324,8 @@ int cmd_ship(const Command *self, int argc, char **argv)
         if (sigaction(number[i], &act, &was[i]) == 0 && was[i].sa_handler == SIG_IGN)
             sigaction(number[i], &was[i], NULL);               /* who started us wants it ignored */
     tuned_open(&s.tuned);
-    rc = *s.tuned.why ? cli_fail("ship: tuning results that cannot be read: %s", s.tuned.why) : ship_or_fail(self, &a, &s, n, argv);
+    rc = *s.tuned.why ? cli_fail("ship: tuning results that cannot be read: %s", s.tuned.why)
+                      : ship_or_fail(self, &a, &s, n, argv);
     ship_drop(&s);
     free_all(&s);
     for (int i = 0; i < 3; i++)

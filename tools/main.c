@@ -22,49 +22,70 @@ const Command cli_commands[] = {
     {"explain", "SPEC", "the plan of a rule: stages, bytes, floor time",
      "Prints what the rule declares, the stages of a step, and what they mean: bytes, launches, state, and the least\n"
      "time a step can take at the bandwidth of this machine.",
-     "optc explain adamw\noptc explain adafactor --shape 4096x4096 --shape 4096\noptc explain lamb --size 1G --bandwidth 3350", cmd_explain},
+     "optc explain adamw\noptc explain adafactor --shape 4096x4096 --shape 4096\noptc explain lamb --size 1G "
+     "--bandwidth 3350",
+     cmd_explain},
     {"emit", "SPEC", "the source that is compiled for a rule",
      "Writes the generated source for a target. Its head says how to make it again.",
-     "optc emit adamw --target c\noptc emit adamw --target cuda\noptc emit ./mine.lua --with 'clip(1)' -o mine.c", cmd_emit},
+     "optc emit adamw --target c\noptc emit adamw --target cuda\noptc emit ./mine.lua --with 'clip(1)' -o mine.c",
+     cmd_emit},
     {"compile", "SPEC", "GPU machine code for an architecture, by NVRTC",
      "Compiles the rule's CUDA source; no GPU is needed, only NVRTC ('optc doctor' says whether it was found).",
      "optc compile adamw --arch sm_90 -o adamw.cubin\noptc compile adamw --arch all", cmd_compile},
     {"ship", "SPEC…", "a package: one C file, its header, GPU code, nothing else needed",
-     "Writes a folder that a C or C++ program builds with its compiler alone and that runs without Lua, NVRTC and liboptc: the rules\n"
-     "as C for the CPU, as machine code for the GPUs named, and a small runtime. The bits are those of the library. A folder like it may\n"
-     "also stand in $OPTC_CACHE_BASE: then the library runs its rules without a compiler. NAME+WRAPPERS is a rule with wrappers of its own.\n"
+     "Writes a folder that a C or C++ program builds with its compiler alone and that runs without Lua, NVRTC and "
+     "liboptc: the rules\n"
+     "as C for the CPU, as machine code for the GPUs named, and a small runtime. The bits are those of the library. A "
+     "folder like it may\n"
+     "also stand in $OPTC_CACHE_BASE: then the library runs its rules without a compiler. NAME+WRAPPERS is a rule with "
+     "wrappers of its own.\n"
      "--check holds a package against its manifest and says which GPUs it would run on; exit code 1 if it is damaged.",
-     "optc ship adamw --with 'clip(1)' --arch sm_80,sm_90 --ptx -o myopt\noptc ship 'adamw+clip(1)' adafactor ./mine.lua --arch all -o build/rules --name rules\n"
-     "optc ship --all-specs --arch all -o optc-rules\noptc ship --check myopt", cmd_ship},
+     "optc ship adamw --with 'clip(1)' --arch sm_80,sm_90 --ptx -o myopt\noptc ship 'adamw+clip(1)' adafactor "
+     "./mine.lua --arch all -o build/rules --name rules\n"
+     "optc ship --all-specs --arch all -o optc-rules\noptc ship --check myopt",
+     cmd_ship},
     {"dump", "SPEC", "the rule as text after a pass",
-     "Prints the rule's IR after a pass (default: the last one), or the plan. IR text is read back in wherever a SPEC is.",
-     "optc dump adamw\noptc dump adamw --pass all --time\noptc dump adamw > a.ir && optc dump a.ir --pass plan\noptc dump lion | optc explain -", cmd_dump},
+     "Prints the rule's IR after a pass (default: the last one), or the plan. IR text is read back in wherever a SPEC "
+     "is.",
+     "optc dump adamw\noptc dump adamw --pass all --time\noptc dump adamw > a.ir && optc dump a.ir --pass plan\noptc "
+     "dump lion | optc explain -",
+     cmd_dump},
     {"bench", "[SPEC…]", "time steps on this machine's best device against its memory's rate",
-     "Steps real tensors and holds the time against the plan's bytes and against copying memory (on a CPU also scaling it in\n"
-     "place), measured in the same rounds. On a GPU also: host time of a step, the first step with an empty and a full cache.\n"
+     "Steps real tensors and holds the time against the plan's bytes and against copying memory (on a CPU also scaling "
+     "it in\n"
+     "place), measured in the same rounds. On a GPU also: host time of a step, the first step with an empty and a full "
+     "cache.\n"
      "NAME+WRAPPERS is a rule with wrappers of its own. Without SPEC: adamw, lamb, adafactor and adamw+clip(1).",
-     "optc bench\noptc bench adamw sgd --device cpu --size 16M --threads 2\noptc bench 'adamw+clip(1),ema(0.999)' --tensors 100\n"
+     "optc bench\noptc bench adamw sgd --device cpu --size 16M --threads 2\noptc bench 'adamw+clip(1),ema(0.999)' "
+     "--tensors 100\n"
      "optc bench adafactor --shape 4096x4096 --shape 4096\noptc bench --device cuda --work gpt2-1.5b adamw lion\n"
      "OPTC_PYTHON=venv/bin/python optc bench --device cuda --suite --against torch\n"
-     "optc bench --device cuda --work gpt2-124m adamw lamb --against untuned", cmd_bench},
+     "optc bench --device cuda --work gpt2-124m adamw lamb --against untuned",
+     cmd_bench},
     {"tune", "[SPEC…] | export|merge|show …", "measure which launches are fastest here, and keep the results",
-     "export  writes results as text; merge takes such files in, by entry; show lists results, or draws what was tried for a stage\n"
-     "('optc help tune export' and so on). Results are used from $OPTC_TUNE or ~/.config/optc/tune, then $OPTC_TUNE_SITE or\n"
+     "export  writes results as text; merge takes such files in, by entry; show lists results, or draws what was tried "
+     "for a stage\n"
+     "('optc help tune export' and so on). Results are used from $OPTC_TUNE or ~/.config/optc/tune, then "
+     "$OPTC_TUNE_SITE or\n"
      "/etc/optc/tune, then those compiled in; where none knows a stage, the model decides.",
-     "optc tune show\noptc tune show --stage adamw\noptc tune export -o results.txt\noptc tune merge results.txt", cmd_tune},
+     "optc tune show\noptc tune show --stage adamw\noptc tune export -o results.txt\noptc tune merge results.txt",
+     cmd_tune},
     {"cache", "ls|verify|prune|clear", "the compiled code that is kept on disk",
      "ls      what is kept: rule, target, size, when it was last used\n"
-     "verify  reads every entry and names the damaged ones (which would only cost a compilation); exit code 1 if there are any\n"
+     "verify  reads every entry and names the damaged ones (which would only cost a compilation); exit code 1 if there "
+     "are any\n"
      "prune   removes what was not used for a time, or the longest unused until it is small enough\n"
      "clear   removes all entries. Nothing but entries is ever removed; programs that use one go on",
-     "optc cache ls\noptc cache ls --json\noptc cache verify --delete\noptc cache prune --older 30d --max 256M\noptc cache clear --dir /tmp/mine", cmd_cache},
+     "optc cache ls\noptc cache ls --json\noptc cache verify --delete\noptc cache prune --older 30d --max 256M\noptc "
+     "cache clear --dir /tmp/mine",
+     cmd_cache},
     {"doctor", "", "what this machine has and what optc will use",
      "Looks for compilers, vector levels and the cache, and says what works.", "optc doctor", cmd_doctor},
-    {"new", "NAME", "write a commented starter spec",
-     "Writes NAME.lua, a working rule with comments, to begin from.",
+    {"new", "NAME", "write a commented starter spec", "Writes NAME.lua, a working rule with comments, to begin from.",
      "optc new mine\noptc new mine --wrapper -o wrappers/mine.lua", cmd_new},
     {"version", "", "the version", "Prints the version.", "optc version", cmd_version},
-    {"help", "[COMMAND]", "this page, or the page of a command", "Prints the list of commands, or the help of one.", "optc help bench", cmd_help},
+    {"help", "[COMMAND]", "this page, or the page of a command", "Prints the list of commands, or the help of one.",
+     "optc help bench", cmd_help},
     {NULL, NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -78,7 +99,8 @@ static const Command *find_command(const char *name)
 
 static void overview(FILE *f)
 {
-    fprintf(f, "optc compiles optimizers: a spec of twenty lines becomes one fused program.\n\nusage: optc COMMAND [ARGUMENTS]\n\n");
+    fprintf(f, "optc compiles optimizers: a spec of twenty lines becomes one fused program.\n\nusage: optc COMMAND "
+               "[ARGUMENTS]\n\n");
     for (const Command *c = cli_commands; c->name; c++)
         fprintf(f, "  %-9s %s\n", c->name, c->summary);
     fprintf(f, "\nA SPEC is a name of the library (adamw), a path (./mine.lua) or - for standard input.\n"

@@ -14,7 +14,8 @@ static void progress(const Ship *s, int done)
         return;
     fprintf(stderr, "\r\033[K");
     if (done >= 0)
-        fprintf(stderr, "optc: ship: %d of %d architectures compiled, %d rule%s each", done, s->pack.narch, s->pack.nrule, s->pack.nrule == 1 ? "" : "s");
+        fprintf(stderr, "optc: ship: %d of %d architectures compiled, %d rule%s each", done, s->pack.narch,
+                s->pack.nrule, s->pack.nrule == 1 ? "" : "s");
     fflush(stderr);
 }
 

@@ -46,7 +46,8 @@ static void list_others(const char *dir, const Manifest *m)
 {
     DIR *d = opendir(dir);
     for (struct dirent *e; d && (e = readdir(d));)
-        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") && strcmp(e->d_name, "manifest") && !manifest_file(m, e->d_name)) {
+        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") && strcmp(e->d_name, "manifest") &&
+            !manifest_file(m, e->d_name)) {
             printf("       ");
             cli_put_clean(stdout, e->d_name, false);
             printf(" is no part of it\n");
@@ -80,11 +81,16 @@ static bool check_images(const char *dir, const Manifest *m)
         image_name(arch, x->arch, x->ptx);
         if (at < n) {
             seen[at] = true;
-            snprintf(text, sizeof text, "%s: %llu bytes, %llu in the fatbin; runs on %s", arch, (unsigned long long)x->bytes, (unsigned long long)e[at].stored,
-                     x->ptx ? "every GPU from there on, once its driver has compiled it" : "GPUs of this major version from there on");
+            snprintf(text, sizeof text, "%s: %llu bytes, %llu in the fatbin; runs on %s", arch,
+                     (unsigned long long)x->bytes, (unsigned long long)e[at].stored,
+                     x->ptx ? "every GPU from there on, once its driver has compiled it"
+                            : "GPUs of this major version from there on");
             good(text);
         } else {
-            snprintf(text, sizeof text, n < 0 ? "%s would be in the fatbin, which is damaged" : "%s is not in the fatbin as the manifest says", arch);
+            snprintf(text, sizeof text,
+                     n < 0 ? "%s would be in the fatbin, which is damaged"
+                           : "%s is not in the fatbin as the manifest says",
+                     arch);
             ok = bad(text);
         }
     }
@@ -107,13 +113,15 @@ static void check_here(const Manifest *m)
         CUdevice device;
         int major = 0, minor = 0;
         char name[128] = "", reason[300], arch[32];
-        if (d->cuDeviceGet(&device, i) || d->cuDeviceGetName(name, sizeof name, device) || d->cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device) ||
+        if (d->cuDeviceGet(&device, i) || d->cuDeviceGetName(name, sizeof name, device) ||
+            d->cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device) ||
             d->cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device))
             continue;
         int image = manifest_pick(m, major * 10 + minor, d->version, reason, sizeof reason);
         printf("here: cuda:%d, %s, sm_%d: ", i, name, major * 10 + minor);
         if (image >= 0)
-            printf("it would load, with its code for %s\n", image_name(arch, m->image[image].arch, m->image[image].ptx));
+            printf("it would load, with its code for %s\n",
+                   image_name(arch, m->image[image].arch, m->image[image].ptx));
         else
             printf("it would not load (%s) and takes its CPU path\n", reason);
     }
@@ -127,9 +135,11 @@ int ship_check(const char *dir)
         manifest_free(&m);
         return cli_fail("ship: %s", why);
     }
-    printf("%s, made by optc %s with CUDA %d.%d: %d rule%s\n", m.name, m.optc ? m.optc : "?", m.cuda / 1000, m.cuda % 1000 / 10, m.nrule, m.nrule == 1 ? "" : "s");
+    printf("%s, made by optc %s with CUDA %d.%d: %d rule%s\n", m.name, m.optc ? m.optc : "?", m.cuda / 1000,
+           m.cuda % 1000 / 10, m.nrule, m.nrule == 1 ? "" : "s");
     for (int i = 0; i < m.nrule; i++)
-        printf("       %s%s%s\n", m.rule[i].id, strcmp(m.rule[i].about, "-") ? " with " : "", strcmp(m.rule[i].about, "-") ? m.rule[i].about : "");
+        printf("       %s%s%s\n", m.rule[i].id, strcmp(m.rule[i].about, "-") ? " with " : "",
+               strcmp(m.rule[i].about, "-") ? m.rule[i].about : "");
     bool ok = check_files(dir, &m);
     list_others(dir, &m);
     ok = check_images(dir, &m) && ok;

@@ -1,5 +1,5 @@
-/* Launches of a package: measured ones where somebody measured on a GPU of an architecture, else the model's. They are built into its code, so an architecture has
- * one set of them. */
+/* Launches of a package: measured ones where somebody measured on a GPU of an architecture, else the model's. They are
+ * built into its code, so an architecture has one set of them. */
 #include "ship.h"
 
 #include "emit.h"
@@ -7,7 +7,8 @@
 
 #include <string.h>
 
-/* Which architecture a GPU of the results has, by words of its name: # is any number of digits; no letter or digit goes before, no digit follows. The first that is found counts. */
+/* Which architecture a GPU of the results has, by words of its name: # is any number of digits; no letter or digit goes
+ * before, no digit follows. The first that is found counts. */
 static const struct { const char *words; int arch; } gpu_arch[] = {
     {"Quadro RTX", 75},            /* ahead of the GeForces with such numbers, as the next two */
     {"Ada Generation", 89},
@@ -80,7 +81,8 @@ static int arch_of(const char *device)
 {
     for (size_t i = 0; i < sizeof gpu_arch / sizeof *gpu_arch; i++)
         for (const char *c = device; *c; c++) {
-            bool inside = c > device && (is_digit(c[-1]) || (c[-1] >= 'A' && c[-1] <= 'Z') || (c[-1] >= 'a' && c[-1] <= 'z'));
+            bool inside = c > device &&
+                          (is_digit(c[-1]) || (c[-1] >= 'A' && c[-1] <= 'Z') || (c[-1] >= 'a' && c[-1] <= 'z'));
             if (!inside && words_at(c, gpu_arch[i].words))
                 return gpu_arch[i].arch;
         }
@@ -104,7 +106,8 @@ void ship_key_stages(Ship *s)
                 continue;
             if (!emit_cuda_stage_hash(g, f, k->hash))
                 arena_out(&s->pack.arena);
-            snprintf(k->types, sizeof k->types, "%s,%s,%s", type_info[g->plan->p].name, type_info[g->plan->g].name, type_info[g->plan->state].name);
+            snprintf(k->types, sizeof k->types, "%s,%s,%s", type_info[g->plan->p].name, type_info[g->plan->g].name,
+                     type_info[g->plan->state].name);
             launch_range(g->plan, k->stage, 0, &k->lo, &k->hi);
             tuned_reach(&(TunedKey){.bucket = TUNED_LARGE}, &k->lo, &k->hi);
         }
@@ -114,8 +117,8 @@ void ship_key_stages(Ship *s)
 static bool is_of(const Ship *s, int rule, int fn, const Tuned *t)
 {
     const StageKey *k = &s->key[rule][fn];
-    return k->stage && !strcmp(t->key.stage, k->hash) && !strcmp(t->key.types, k->types) && t->key.bucket >= k->lo && t->key.bucket <= k->hi &&
-           launch_valid(s->spec[rule].gen.plan, k->stage, &t->launch);
+    return k->stage && !strcmp(t->key.stage, k->hash) && !strcmp(t->key.types, k->types) && t->key.bucket >= k->lo &&
+           t->key.bucket <= k->hi && launch_valid(s->spec[rule].gen.plan, k->stage, &t->launch);
 }
 
 static bool better(const Tuned *a, const Tuned *b)
@@ -123,8 +126,8 @@ static bool better(const Tuned *a, const Tuned *b)
     return a->key.bucket != b->key.bucket ? a->key.bucket > b->key.bucket : a->model_ms / a->ms > b->model_ms / b->ms;
 }
 
-/* What was measured on a GPU of that architecture with large tensors: of several the largest size, then the greatest gain over the model, then the first; the
- * user's results before the site's and those built in. NULL: nothing was. */
+/* What was measured on a GPU of that architecture with large tensors: of several the largest size, then the greatest
+ * gain over the model, then the first; the user's results before the site's and those built in. NULL: nothing was. */
 static const Tuned *measured(const Ship *s, int rule, int fn, int arch)
 {
     const TunedList *lists[] = {&s->tuned.user, &s->tuned.site, &s->tuned.builtin};

@@ -49,7 +49,8 @@ static int check_old(const Ship *s)
         for (int i = 0; i < 3; i++)
             known = known || !strcmp(n, built[i]);
         if (!known)
-            rc = cli_fail("ship: the package in %s cannot be replaced: '%s' is no part of it; move it away first", s->out, n);
+            rc = cli_fail("ship: the package in %s cannot be replaced: '%s' is no part of it; move it away first",
+                          s->out, n);
     }
     if (d)
         closedir(d);
@@ -102,11 +103,13 @@ static void put_manifest(Ship *s, const File *file, int n, Buf *b)
 {
     Pack *p = &s->pack;
     char hex[33];
-    buf_printf(b, PACKAGE_MARK "name %s\noptc %s\ncuda %d.%d\npacker %s\nnvrtc %.*s\ncommand %s\n", p->name, p->version, p->cuda / 1000, p->cuda % 1000 / 10, s->packer,
-               (int)strlen(nvrtc_options()) - 1, nvrtc_options(), p->command);        /* it ends with a blank */
+    buf_printf(b, PACKAGE_MARK "name %s\noptc %s\ncuda %d.%d\npacker %s\nnvrtc %.*s\ncommand %s\n", p->name, p->version,
+               p->cuda / 1000, p->cuda % 1000 / 10, s->packer, (int)strlen(nvrtc_options()) - 1, nvrtc_options(),
+               p->command); /* it ends with a blank */
     for (int i = 0; i < p->narch; i++) {
         hash_hex(hash128(p->arch[i].code, p->arch[i].size), hex);
-        buf_printf(b, "%s_%d %zu %s\n", p->arch[i].ptx ? "ptx compute" : "arch sm", p->arch[i].arch, p->arch[i].size, hex);
+        buf_printf(b, "%s_%d %zu %s\n", p->arch[i].ptx ? "ptx compute" : "arch sm", p->arch[i].arch, p->arch[i].size,
+                   hex);
     }
     pack_manifest_rules(p, b);
     for (int i = 0; i < n; i++) {
@@ -162,7 +165,8 @@ static bool let_others_read(const char *dir)
     return chmod(dir, 0755 & ~mask) == 0;          /* mkdtemp keeps it to ourselves */
 }
 
-/* A folder cannot be renamed over one that is not empty: the old one steps aside first, and comes back if the new one cannot take its place. */
+/* A folder cannot be renamed over one that is not empty: the old one steps aside first, and comes back if the new one
+ * cannot take its place. */
 static bool swap_in(Ship *s)
 {
     char old[PATH_MAX + 8];
@@ -190,7 +194,8 @@ int ship_finish(Ship *s)
     if (!let_others_read(s->dir) || !swap_in(s))
         return cli_fail("ship: %s cannot be made: %s", s->out, strerror(errno));
     int ptx = s->pack.narch && s->pack.arch[s->pack.narch - 1].ptx;
-    printf("%s: %d rule%s, %d architecture%s%s, %s of GPU code\n", s->out, s->pack.nrule, s->pack.nrule == 1 ? "" : "s", s->pack.narch - ptx, s->pack.narch - ptx == 1 ? "" : "s", ptx ? " and PTX" : "",
+    printf("%s: %d rule%s, %d architecture%s%s, %s of GPU code\n", s->out, s->pack.nrule, s->pack.nrule == 1 ? "" : "s",
+           s->pack.narch - ptx, s->pack.narch - ptx == 1 ? "" : "s", ptx ? " and PTX" : "",
            cli_bytes(size, (double)s->pack.fatbin_size));
     for (int i = 0; i < s->pack.nrule; i++)
         printf("  %s\n", s->pack.rule[i].id);

@@ -48,7 +48,8 @@ static bool row_major(const optc_tensor *t, const int64_t *stride)
     return true;
 }
 
-/* Every place from the first to the last is an element's, and one element's only: a row-major tensor with its dimensions in another order. */
+/* Every place from the first to the last is an element's, and one element's only: a row-major tensor with its
+ * dimensions in another order. */
 static bool dense(const optc_tensor *t, const int64_t *stride)
 {
     bool used[32];
@@ -85,23 +86,31 @@ static const char *strides_text(const optc_tensor *t, const int64_t *stride, cha
     return buf;
 }
 
-/* An elementwise rule does not care where in memory an element lies as long as its gradient lies alike: such a tensor is stepped in the order of
- * memory, and its states follow that order. Where rows and columns count, or the two differ, nothing is guessed. */
+/* An elementwise rule does not care where in memory an element lies as long as its gradient lies alike: such a tensor
+ * is stepped in the order of memory, and its states follow that order. Where rows and columns count, or the two differ,
+ * nothing is guessed. */
 static optc_status check_strides(const optc_binding *b, const optc_tensor *t, const char *label)
 {
     char x[200], y[200];
     AboutTensor ask = asked(t);
-    bool flat = !b->rule->program->variant[variant_of(b->rule->program->variant, b->rule->program->nvariant, &ask)].view;
+    bool flat =
+        !b->rule->program->variant[variant_of(b->rule->program->variant, b->rule->program->nvariant, &ask)].view;
     if (row_major(t, t->param_strides) && row_major(t, t->grad_strides))
         return OPTC_OK;
     if (!t->param_strides || !t->grad_strides || !same_strides(t))
-        return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s: its gradient's strides (%s) are not its parameter's (%s): copy the gradient into the parameter's layout first", label,
-                    strides_text(t, t->grad_strides, x), strides_text(t, t->param_strides, y));
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "optc_bind: %s: its gradient's strides (%s) are not its parameter's (%s): copy the gradient into "
+                    "the parameter's layout first",
+                    label, strides_text(t, t->grad_strides, x), strides_text(t, t->param_strides, y));
     if (!dense(t, t->param_strides))
-        return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s: strides (%s) leave gaps or overlap: only dense layouts can be stepped in place", label, strides_text(t, t->param_strides, x));
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "optc_bind: %s: strides (%s) leave gaps or overlap: only dense layouts can be stepped in place",
+                    label, strides_text(t, t->param_strides, x));
     if (!flat)
-        return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s: rule '%s' works on rows and columns, and strides (%s) are not row-major: make it contiguous, or bind it with OPTC_AS_VECTOR if the rule allows", label,
-                    b->rule->program->name, strides_text(t, t->param_strides, x));
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "optc_bind: %s: rule '%s' works on rows and columns, and strides (%s) are not row-major: make it "
+                    "contiguous, or bind it with OPTC_AS_VECTOR if the rule allows",
+                    label, b->rule->program->name, strides_text(t, t->param_strides, x));
     return OPTC_OK;
 }
 
@@ -110,8 +119,12 @@ static optc_status check_whole(const optc_tensor *t, const char *label)
 {
     for (int k = 0; k < t->rank; k++)
         if ((t->global_shape && t->global_shape[k] != t->shape[k]) || (t->offset && t->offset[k]))
-            return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s is a piece of a larger tensor (dimension %d: %lld of %lld, from %lld on): only whole tensors can be bound", label, k, (long long)t->shape[k],
-                        (long long)(t->global_shape ? t->global_shape[k] : t->shape[k]), (long long)(t->offset ? t->offset[k] : 0));
+            return fail(OPTC_ERROR_ARGUMENT,
+                        "optc_bind: %s is a piece of a larger tensor (dimension %d: %lld of %lld, from %lld on): only "
+                        "whole tensors can be bound",
+                        label, k, (long long)t->shape[k],
+                        (long long)(t->global_shape ? t->global_shape[k] : t->shape[k]),
+                        (long long)(t->offset ? t->offset[k] : 0));
     return OPTC_OK;
 }
 
@@ -121,24 +134,29 @@ static optc_status check_tensor(const optc_binding *b, const optc_tensor *t, int
     const Program *p = b->rule->program;
     tensor_label(b, i, label);
     if (t->rank < 0 || t->rank > 32 || (t->rank && !t->shape))
-        return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s: %s", label, t->rank && !t->shape ? "its shape is NULL" : "its rank is not in 0..32");
+        return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s: %s", label,
+                    t->rank && !t->shape ? "its shape is NULL" : "its rank is not in 0..32");
     int64_t n = 1;
     for (int k = 0; k < t->rank; k++)
         if (t->shape[k] < 0 || __builtin_mul_overflow(n, t->shape[k], &n) || n > ((int64_t)1 << 46))
-            return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s: dimension %d of its shape is negative or too large", label, k);
+            return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s: dimension %d of its shape is negative or too large", label,
+                        k);
     if (!t->param && n)
         return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s: its parameter pointer is NULL", label);
     if (t->grad_count && t->grad_count != n)
-        return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s has %lld elements but its gradient has %lld", label, (long long)n, (long long)t->grad_count);
+        return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s has %lld elements but its gradient has %lld", label,
+                    (long long)n, (long long)t->grad_count);
     const optc_type got[] = {t->param_type, t->grad_type};
     const int want[] = {p->p, p->g};
     const void *const ptr[] = {t->param, t->grad};
     static const char *const what[] = {"parameter", "gradient"};
     for (int k = 0; k < 2; k++) {
         if (got[k] && (int)got[k] - 1 != want[k])
-            return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s: its %s is not of the type the rule was compiled for (%s)", label, what[k], p->type[want[k]].name);
+            return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s: its %s is not of the type the rule was compiled for (%s)",
+                        label, what[k], p->type[want[k]].name);
         if ((uintptr_t)ptr[k] % (uintptr_t)p->type[want[k]].bytes)
-            return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s: its %s pointer is not aligned to its element", label, what[k]);
+            return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s: its %s pointer is not aligned to its element", label,
+                        what[k]);
     }
     optc_status s = n ? check_strides(b, t, label) : OPTC_OK;
     if (s == OPTC_OK)
@@ -146,8 +164,11 @@ static optc_status check_tensor(const optc_binding *b, const optc_tensor *t, int
     if (s != OPTC_OK)
         return s;
     if (p->view == (VIEW_FIRST | VIEW_LAST) && t->rank > 2 && !(t->flags & OPTC_AS_VECTOR))
-        return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s has %d dimensions, and the rule and a wrapper see it as different matrices (view \"first\" and \"last\"): "
-                    "bind it with OPTC_AS_VECTOR or leave one of them out", label, t->rank);
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "optc_bind: %s has %d dimensions, and the rule and a wrapper see it as different matrices (view "
+                    "\"first\" and \"last\"): "
+                    "bind it with OPTC_AS_VECTOR or leave one of them out",
+                    label, t->rank);
     return OPTC_OK;
 }
 
@@ -182,7 +203,8 @@ static optc_status check_params_apart(const optc_binding *b)
     for (int i = 1; i < n && st == OPTC_OK; i++)
         if (s[i].lo < s[i - 1].hi) {
             char x[96], y[96];
-            st = fail(OPTC_ERROR_ARGUMENT, "optc_bind: the parameters of %s and %s overlap in memory", tensor_label(b, s[i - 1].tensor, x), tensor_label(b, s[i].tensor, y));
+            st = fail(OPTC_ERROR_ARGUMENT, "optc_bind: the parameters of %s and %s overlap in memory",
+                      tensor_label(b, s[i - 1].tensor, x), tensor_label(b, s[i].tensor, y));
         }
     free(s);
     return st;
@@ -196,7 +218,8 @@ CORE optc_status check_overlap(const optc_binding *b, int tensor, const void *da
         Span s = param_span(b, i);
         if (lo < s.hi && s.lo < hi && s.lo < s.hi) {
             char x[96], y[96];
-            return fail(OPTC_ERROR_ARGUMENT, "%s of %s overlaps the parameter of %s in memory", what, tensor_label(b, tensor, x), tensor_label(b, i, y));
+            return fail(OPTC_ERROR_ARGUMENT, "%s of %s overlaps the parameter of %s in memory", what,
+                        tensor_label(b, tensor, x), tensor_label(b, i, y));
         }
     }
     return OPTC_OK;
@@ -215,8 +238,11 @@ static optc_status check_grads_apart(const optc_binding *b)
     qsort(s, (size_t)n, sizeof *s, by_start);
     optc_status st = OPTC_OK;
     for (int i = 0; i < b->ntensor && st == OPTC_OK; i++) {
-        uintptr_t lo = (uintptr_t)b->tensor[i].mem[1], hi = lo + (uintptr_t)b->tensor[i].shape.n * (uintptr_t)b->rule->program->type[b->rule->program->g].bytes;
-        int from = 0, to = n;                    /* the first parameter that ends behind lo: they do not overlap each other */
+        uintptr_t lo = (uintptr_t)b->tensor[i].mem[1],
+                  hi = lo +
+                       (uintptr_t)b->tensor[i].shape.n * (uintptr_t)b->rule->program->type[b->rule->program->g].bytes;
+        /* the first parameter that ends behind lo: they do not overlap each other */
+        int from = 0, to = n;
         while (from < to) {
             int mid = (from + to) / 2;
             if (s[mid].hi <= lo)
@@ -226,7 +252,8 @@ static optc_status check_grads_apart(const optc_binding *b)
         }
         if (lo && from < n && s[from].lo < hi) {
             char x[96], y[96];
-            st = fail(OPTC_ERROR_ARGUMENT, "optc_bind: the gradient of %s overlaps the parameter of %s in memory", tensor_label(b, i, x), tensor_label(b, s[from].tensor, y));
+            st = fail(OPTC_ERROR_ARGUMENT, "optc_bind: the gradient of %s overlaps the parameter of %s in memory",
+                      tensor_label(b, i, x), tensor_label(b, s[from].tensor, y));
         }
     }
     free(s);
@@ -242,7 +269,8 @@ static optc_status no_hyper(const Program *p, const char *call, const char *name
     near.want = name ? name : "";
     for (int i = 0; i < p->nhyper && name; i++)
         near_try(&near, p->hyper[i].name);
-    return fail(OPTC_ERROR_ARGUMENT, "%s: rule '%s' has no hyperparameter '%s'%s", call, p->name, name ? name : "(null)", near_print(&near, text, sizeof text));
+    return fail(OPTC_ERROR_ARGUMENT, "%s: rule '%s' has no hyperparameter '%s'%s", call, p->name,
+                name ? name : "(null)", near_print(&near, text, sizeof text));
 }
 
 CORE optc_status check_hyper(const Program *p, const char *call, const char *name, double value, int *out)
@@ -256,7 +284,8 @@ CORE optc_status check_hyper(const Program *p, const char *call, const char *nam
     *out = i;
     if ((h->lo_open ? value > h->lo : value >= h->lo) && (h->hi_open ? value < h->hi : value <= h->hi))
         return OPTC_OK;
-    return fail(OPTC_ERROR_RANGE, "%s: %s = %g lies outside its range %c%g, %g%c", call, name, value, h->lo_open || isinf(h->lo) ? '(' : '[', h->lo, h->hi, h->hi_open || isinf(h->hi) ? ')' : ']');
+    return fail(OPTC_ERROR_RANGE, "%s: %s = %g lies outside its range %c%g, %g%c", call, name, value,
+                h->lo_open || isinf(h->lo) ? '(' : '[', h->lo, h->hi, h->hi_open || isinf(h->hi) ? ')' : ']');
 }
 
 /* ---- groups and tensors ---- */
@@ -351,10 +380,15 @@ optc_status optc_bind(optc_rule *r, const optc_group *groups, int ngroups, optc_
     if (out)
         *out = NULL;
     if (!r || !groups || !out || ngroups < 1)
-        return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s", !r ? "the rule is NULL" : !groups ? "the groups are NULL" : !out ? "the place for the binding is NULL" : "there is no group");
+        return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s",
+                    !r        ? "the rule is NULL"
+                    : !groups ? "the groups are NULL"
+                    : !out    ? "the place for the binding is NULL"
+                              : "there is no group");
     int64_t n = 0;
     for (int i = 0; i < ngroups; i++) {
-        if (groups[i].ntensors < 0 || (groups[i].ntensors && !groups[i].tensors) || groups[i].nhyper < 0 || (groups[i].nhyper && !groups[i].hyper))
+        if (groups[i].ntensors < 0 || (groups[i].ntensors && !groups[i].tensors) || groups[i].nhyper < 0 ||
+            (groups[i].nhyper && !groups[i].hyper))
             return fail(OPTC_ERROR_ARGUMENT, "optc_bind: group %d: a NULL list or a negative count", i);
         n += groups[i].ntensors;
     }

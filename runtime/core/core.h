@@ -1,12 +1,15 @@
-/* The core: binding, layout, stepping, state and the GPU's launches of a rule that is given as a Program (gen/program.h). These sources are compiled into the library
- * and pasted into packages, there with the public names of optc.h renamed. They know no plan, no compiler and no file; C11 and C++17, without a warning.
+/* The core: binding, layout, stepping, state and the GPU's launches of a rule that is given as a Program
+ * (gen/program.h). These sources are compiled into the library and pasted into packages, there with the public names of
+ * optc.h renamed. They know no plan, no compiler and no file; C11 and C++17, without a warning.
  *
  * optc_engine   what runs: a device, its threads. Read-only once open.
  * optc_rule     a Program and its code for the engine's device. Read-only once made.
- * optc_binding  a rule on tensors: for every tensor a table of pointers by array number, all state in one block. One thread at a time.
+ * optc_binding  a rule on tensors: for every tensor a table of pointers by array number, all state in one block. One
+ * thread at a time.
  *
  * Device   what differs between the CPU, a GPU and (in the library) the evaluator: a table of functions.
- * Host     who stands behind: the library, which compiles rules and tunes them, or a package, which has them. A table of functions too.
+ * Host     who stands behind: the library, which compiles rules and tunes them, or a package, which has them. A table
+ * of functions too.
  *
  *   message.c  statuses and messages       engine.c  engines           rule.c   what a rule declares
  *   bind.c     checks, binding             layout.c  where arrays lie  step.c   entries, hyperparameters, t
@@ -65,7 +68,8 @@ typedef struct Tensor {
 
 typedef struct Group { double *hyper; void **mem; optc_view view; int first, count; } Group;   /* hyper[0] is t */
 
-typedef struct Units { int *tensor; int n; int64_t *prefix[NSTAGEKIND], longest[NSTAGEKIND]; int64_t elems; } Units;    /* tensors of one variant and their units of work */
+/* tensors of one variant and their units of work */
+typedef struct Units { int *tensor; int n; int64_t *prefix[NSTAGEKIND], longest[NSTAGEKIND]; int64_t elems; } Units;
 typedef struct Piece { struct Piece *next; double align[1]; } Piece;
 
 struct optc_binding {
@@ -75,7 +79,8 @@ struct optc_binding {
     Units units[MOST_VARIANTS];
     int64_t steps;
     int64_t elems;
-    bool complete;                     /* every gradient and input was there at the last look, and none has been taken away */
+    /* every gradient and input was there at the last look, and none has been taken away */
+    bool complete;
     bool recorded;                     /* the last run went into a graph of the caller's and was not done */
     void *block; size_t block_bytes;   /* states, temporaries, partials: on the device the rule runs on */
     size_t unshared_bytes;             /* what it would be if no two temporaries shared memory */
@@ -87,15 +92,18 @@ struct optc_binding {
 
 struct Device {
     const char *name;
-    optc_status (*bind)(optc_binding *b);                    /* once groups and tensors are filled: memory, states, tables */
+    /* once groups and tensors are filled: memory, states, tables */
+    optc_status (*bind)(optc_binding *b);
     void (*unbind)(optc_binding *b);                         /* also of what was bound in part */
     optc_status (*run)(optc_binding *b, int entry, int phase);
     optc_status (*sync)(optc_binding *b);
-    optc_status (*use_pointer)(optc_binding *b, int tensor, const void *was, const void *p, const char *what);      /* whether it lies where the device can reach it */
+    /* whether it lies where the device can reach it */
+    optc_status (*use_pointer)(optc_binding *b, int tensor, const void *was, const void *p, const char *what);
     void (*set_stream)(optc_binding *b, void *stream);
     optc_status (*read)(const optc_binding *b, void *host, const void *from, size_t bytes, const char *call);
     optc_status (*write)(const optc_binding *b, void *to, const void *host, size_t bytes, bool wait, const char *call);
-    optc_status (*send_hyper)(const optc_binding *b, int group, int at, const char *call);      /* the group's value is the new one */
+    /* the group's value is the new one */
+    optc_status (*send_hyper)(const optc_binding *b, int group, int at, const char *call);
     optc_status (*get_t)(const optc_binding *b, int64_t *steps);
     optc_status (*set_t)(optc_binding *b, int64_t steps);
     optc_status (*memory)(optc_engine *e, optc_memory *out);
@@ -106,14 +114,18 @@ CORE const Device *gpu_device(void);
 
 struct GpuCode;
 struct Host {
-    int cuda;                                                               /* its code needs a driver for this version of CUDA, 13000; 0: any that we open */
-    int (*best)(const optc_engine_options *o);                              /* the GPU that "best" stands for; -1: the CPU */
+    /* its code needs a driver for this version of CUDA, 13000; 0: any that we open */
+    int cuda;
+    /* the GPU that "best" stands for; -1: the CPU */
+    int (*best)(const optc_engine_options *o);
     optc_status (*open)(optc_engine *e, const optc_engine_options *o);      /* e->more; the device is known and open */
-    void (*close)(optc_engine *e);                                          /* also what was opened in part; the device is still there */
+    /* also what was opened in part; the device is still there */
+    void (*close)(optc_engine *e);
     optc_status (*make)(optc_rule *r, const optc_rule_options *o);          /* program, code, more */
     void (*drop)(optc_rule *r);                                             /* also what was made in part */
     void (*path)(const optc_rule *r, char *buf, size_t n);                  /* how it runs */
-    optc_status (*code)(optc_rule *r, int64_t elements, const struct GpuCode **out);      /* its kernels for tensors of so many elements */
+    /* its kernels for tensors of so many elements */
+    optc_status (*code)(optc_rule *r, int64_t elements, const struct GpuCode **out);
     void (*bound)(optc_binding *b);                                         /* a binding is there; may be NULL */
     const char *(*rule_name)(int i);                                        /* rules it has by name; NULL: no more */
 };
@@ -128,7 +140,8 @@ CORE const char *tensor_label(const optc_binding *b, int i, char buf[96]);
 CORE optc_status check_overlap(const optc_binding *b, int tensor, const void *data, int64_t bytes, const char *what);
 CORE optc_status check_hyper(const Program *p, const char *call, const char *name, double value, int *out);
 CORE optc_status layout_measure(optc_binding *b);           /* block_bytes */
-CORE optc_status layout_place(optc_binding *b);             /* once the block is there: pointers, views, units of work */
+/* once the block is there: pointers, views, units of work */
+CORE optc_status layout_place(optc_binding *b);
 
 /* ---- state.c ---- */
 CORE double type_load(int t, const void *p, int64_t i);
@@ -142,5 +155,6 @@ CORE optc_status cpu_sync(optc_binding *b);
 CORE void copy_arrays(const optc_binding *b, const ProgAction *a);
 
 /* ---- rule.c ---- */
-CORE void stage_label(const Program *p, const ProgStage *s, char *buf, size_t n);     /* "stage 1 (flat) of rule 'adamw' (adamw.lua:12)"; s NULL: t moves on */
+/* "stage 1 (flat) of rule 'adamw' (adamw.lua:12)"; s NULL: t moves on */
+CORE void stage_label(const Program *p, const ProgStage *s, char *buf, size_t n);
 #endif

@@ -50,10 +50,13 @@ CORE optc_status cpu_bind(optc_binding *b)
     b->block_bytes += 64;
     b->block = e->memory.alloc ? e->memory.alloc(e->memory.context, b->block_bytes, NULL) : block_alloc(b->block_bytes);
     if (!b->block)
-        return fail(OPTC_ERROR_MEMORY, "optc_bind: out of memory: the states and temporaries of '%s' on %d tensors take %zu bytes", b->rule->program->name, b->ntensor, b->block_bytes);
+        return fail(OPTC_ERROR_MEMORY,
+                    "optc_bind: out of memory: the states and temporaries of '%s' on %d tensors take %zu bytes",
+                    b->rule->program->name, b->ntensor, b->block_bytes);
     memory_took(e, (int64_t)b->block_bytes);
     if ((uintptr_t)b->block % 64)
-        return fail(OPTC_ERROR_ARGUMENT, "optc_bind: the caller's allocator gave memory that is not aligned to 64 bytes");
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "optc_bind: the caller's allocator gave memory that is not aligned to 64 bytes");
     optc_status s = layout_place(b);
     if (s == OPTC_OK)
         fill_states(b);
@@ -76,7 +79,8 @@ CORE void cpu_unbind(optc_binding *b)
 typedef struct Counter { long long next; char pad[56]; } Counter;       /* one cache line each */
 
 /* Units [lo, hi) of a stage: the tensor is found once, then walked. */
-static void run_units(const optc_binding *b, const Units *u, const int64_t *prefix, optc_stage_fn fn, int64_t lo, int64_t hi)
+static void run_units(const optc_binding *b, const Units *u, const int64_t *prefix, optc_stage_fn fn, int64_t lo,
+                      int64_t hi)
 {
     int a = 0, z = u->n;
     while (z - a > 1) {
@@ -93,8 +97,8 @@ static void run_units(const optc_binding *b, const Units *u, const int64_t *pref
 
 static int64_t next_piece(Counter *c, int64_t piece) { return __atomic_fetch_add(&c->next, piece, __ATOMIC_RELAXED); }
 
-/* Every thread takes the next piece until none is left. Which thread did what changes no bit. Passes over the elements go
- * forth and back in turn: what the last one touched at its end is still in the cache when the next one begins there. */
+/* Every thread takes the next piece until none is left. Which thread did what changes no bit. Passes over the elements
+ * go forth and back in turn: what the last one touched at its end is still in the cache when the next one begins there. */
 static void run_stage(const optc_binding *b, const ProgStage *s, Counter *c, int threads)
 {
     optc_stage_fn fn = b->rule->fn[s->fn];
@@ -119,7 +123,8 @@ CORE void copy_arrays(const optc_binding *b, const ProgAction *a)
     for (int i = 0; i < (m->dom == GROUP ? b->ngroup : b->ntensor); i++) {
         void *const *mem = m->dom == GROUP ? b->group[i].mem : b->tensor[i].mem;
         if (mem[a->to] && mem[a->from])
-            memcpy(mem[a->to], mem[a->from], (m->dom == GROUP ? 1 : (size_t)dom_len(m->dom, b->tensor[i].shape)) * size);
+            memcpy(mem[a->to], mem[a->from],
+                   (m->dom == GROUP ? 1 : (size_t)dom_len(m->dom, b->tensor[i].shape)) * size);
     }
 }
 
@@ -197,7 +202,8 @@ static optc_status cpu_read(const optc_binding *b, void *host, const void *from,
     return OPTC_OK;
 }
 
-static optc_status cpu_write(const optc_binding *b, void *to, const void *host, size_t bytes, bool wait, const char *call)
+static optc_status cpu_write(const optc_binding *b, void *to, const void *host, size_t bytes, bool wait,
+                             const char *call)
 {
     (void)b, (void)call, (void)wait;
     memcpy(to, host, bytes);
@@ -245,6 +251,7 @@ static optc_status cpu_memory(optc_engine *e, optc_memory *out)
 
 CORE const Device *cpu_device(void)
 {
-    static const Device d = {"cpu", cpu_bind, cpu_unbind, cpu_run, cpu_sync, cpu_use_pointer, cpu_set_stream, cpu_read, cpu_write, cpu_send_hyper, cpu_get_t, cpu_set_t, cpu_memory, true};
+    static const Device d = {"cpu",    cpu_bind,  cpu_unbind,     cpu_run,   cpu_sync,  cpu_use_pointer, cpu_set_stream,
+                             cpu_read, cpu_write, cpu_send_hyper, cpu_get_t, cpu_set_t, cpu_memory,      true};
     return &d;
 }

@@ -1,4 +1,5 @@
-/* The CUDA driver: libcuda.so.1, by that name alone, which belongs to the system. Found when a GPU is asked for; its functions are a table of pointers. */
+/* The CUDA driver: libcuda.so.1, by that name alone, which belongs to the system. Found when a GPU is asked for; its
+ * functions are a table of pointers. */
 #include "gpu.h"
 
 #include <dlfcn.h>
@@ -12,7 +13,8 @@ typedef struct Wanted { const char *symbol, *name; int since; size_t at; } Wante
 static const Wanted driver_wants[] = {DRIVER_FUNCTIONS(WANT_DRIVER)};
 #undef WANT_DRIVER
 
-/* How to ask the driver for its functions: by name and version where it can be asked so, since a symbol may be an older interface. */
+/* How to ask the driver for its functions: by name and version where it can be asked so, since a symbol may be an older
+ * interface. */
 typedef struct Asker {
     void *library;
     int (*versioned)(const char *, void **, int, unsigned long long, int *);       /* cuGetProcAddress since 12.0 */
@@ -36,8 +38,8 @@ static void *ask(const Asker *a, const Wanted *w)
     return dlsym(a->library, w->symbol);
 }
 
-/* The version comes first and by symbol: an old driver is told by its number, not by what it lacks. Machine code of one major version of CUDA is promised to load
- * with drivers of that one and later. */
+/* The version comes first and by symbol: an old driver is told by its number, not by what it lacks. Machine code of one
+ * major version of CUDA is promised to load with drivers of that one and later. */
 static bool driver_recent(Driver *d, void *library, int cuda, char *why, size_t n)
 {
     int (*version)(int *) = NULL, needed = cuda / 1000 * 1000 > DRIVER_NEEDED ? cuda / 1000 * 1000 : DRIVER_NEEDED;
@@ -48,7 +50,8 @@ static bool driver_recent(Driver *d, void *library, int cuda, char *why, size_t 
     }
     if (d->version >= needed)
         return true;
-    snprintf(why, n, "the CUDA driver is too old: it is for CUDA %d.%d, and %d.%d or newer is needed", d->version / 1000, d->version % 1000 / 10, needed / 1000, needed % 1000 / 10);
+    snprintf(why, n, "the CUDA driver is too old: it is for CUDA %d.%d, and %d.%d or newer is needed",
+             d->version / 1000, d->version % 1000 / 10, needed / 1000, needed % 1000 / 10);
     return false;
 }
 
@@ -61,7 +64,8 @@ static bool driver_fill(Driver *d, void *library, char *why, size_t n)
         const Wanted *w = &driver_wants[i];
         void *f = ask(&a, w);
         if (!f) {
-            snprintf(why, n, "the CUDA driver (for CUDA %d.%d) lacks %s, which CUDA %d.%d has", d->version / 1000, d->version % 1000 / 10, w->name, w->since / 1000, w->since % 1000 / 10);
+            snprintf(why, n, "the CUDA driver (for CUDA %d.%d) lacks %s, which CUDA %d.%d has", d->version / 1000,
+                     d->version % 1000 / 10, w->name, w->since / 1000, w->since % 1000 / 10);
             return false;
         }
         memcpy((char *)d + w->at, &f, sizeof f);
@@ -82,6 +86,8 @@ CORE bool driver_open(Driver *d, int cuda, char *why, size_t n)
     const char *name = NULL;
     if (rc && d->cuGetErrorName(rc, &name))
         name = NULL;
-    snprintf(why, n, "%s: cuInit: %s", rc == CUDA_ERROR_NO_DEVICE ? "the CUDA driver sees no GPU" : "the CUDA driver does not start", name ? name : "an error it has no name for");
+    snprintf(why, n, "%s: cuInit: %s",
+             rc == CUDA_ERROR_NO_DEVICE ? "the CUDA driver sees no GPU" : "the CUDA driver does not start",
+             name ? name : "an error it has no name for");
     return rc == 0;
 }

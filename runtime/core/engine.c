@@ -23,7 +23,8 @@ const char *optc_best_device(void)
 
 CORE void memory_took(optc_engine *e, int64_t bytes)
 {
-    long long now = __atomic_add_fetch(&e->ours, bytes, __ATOMIC_SEQ_CST), peak = __atomic_load_n(&e->peak, __ATOMIC_SEQ_CST);
+    long long now = __atomic_add_fetch(&e->ours, bytes, __ATOMIC_SEQ_CST),
+              peak = __atomic_load_n(&e->peak, __ATOMIC_SEQ_CST);
     while (now > peak && !__atomic_compare_exchange_n(&e->peak, &peak, now, true, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
         ;
 }
@@ -31,7 +32,8 @@ CORE void memory_took(optc_engine *e, int64_t bytes)
 optc_status optc_memory_info(optc_engine *e, optc_memory *out)
 {
     if (!e || !out)
-        return fail(OPTC_ERROR_ARGUMENT, "optc_memory_info: %s is NULL", !e ? "the engine" : "the place for the answer");
+        return fail(OPTC_ERROR_ARGUMENT, "optc_memory_info: %s is NULL",
+                    !e ? "the engine" : "the place for the answer");
     out->ours = __atomic_load_n(&e->ours, __ATOMIC_SEQ_CST);
     out->peak = __atomic_load_n(&e->peak, __ATOMIC_SEQ_CST);
     return e->device->memory(e, out);
@@ -74,7 +76,8 @@ static void engine_free(optc_engine *e)
 
 static void name_cpu(optc_engine *e, const char *why)
 {
-    snprintf(e->name, sizeof e->name, "cpu: %d thread%s%s%.300s%s", e->threads, e->threads == 1 ? "" : "s", *why ? " (" : "", why, *why ? ")" : "");
+    snprintf(e->name, sizeof e->name, "cpu: %d thread%s%s%.300s%s", e->threads, e->threads == 1 ? "" : "s",
+             *why ? " (" : "", why, *why ? ")" : "");
 }
 
 /* A GPU that is only the best guess and cannot be used leaves the CPU, whose name then says why. */
@@ -110,11 +113,13 @@ optc_status optc_open(const optc_engine_options *o, optc_engine **out)
     memset(&none, 0, sizeof none);
     o = o ? o : &none;
     if (!pick_device(o, &ordinal))
-        return fail(OPTC_ERROR_UNAVAILABLE, "optc_open: there is no device '%s' (known: cpu, cuda, cuda:N, best)", o->device);
+        return fail(OPTC_ERROR_UNAVAILABLE, "optc_open: there is no device '%s' (known: cpu, cuda, cuda:N, best)",
+                    o->device);
     if (o->threads < 0 || o->threads > 4096)
         return fail(OPTC_ERROR_ARGUMENT, "optc_open: %d threads", o->threads);
     if (o->allocator && (!o->allocator->alloc || !o->allocator->release))
-        return fail(OPTC_ERROR_ARGUMENT, "optc_open: the allocator lacks %s", o->allocator->alloc ? "release" : "alloc");
+        return fail(OPTC_ERROR_ARGUMENT, "optc_open: the allocator lacks %s",
+                    o->allocator->alloc ? "release" : "alloc");
     optc_engine *e = (optc_engine *)calloc(1, sizeof *e);
     if (!e)
         return no_memory("optc_open");
@@ -134,7 +139,8 @@ optc_status optc_close(optc_engine *e)
 {
     int rules = e ? __atomic_load_n(&e->rules, __ATOMIC_SEQ_CST) : 0;
     if (rules > 0)
-        return fail(OPTC_ERROR_BUSY, "optc_close: %d rule%s of this engine not released", rules, rules == 1 ? " is" : "s are");
+        return fail(OPTC_ERROR_BUSY, "optc_close: %d rule%s of this engine not released", rules,
+                    rules == 1 ? " is" : "s are");
     if (e)
         engine_free(e);
     return OPTC_OK;

@@ -5,14 +5,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Whether each push of this thread that has not been left again worked: a context that is gone must not cost the caller its own. */
+/* Whether each push of this thread that has not been left again worked: a context that is gone must not cost the caller
+ * its own. */
 static __thread uint64_t pushed;
-static __thread int depth, aside;                  /* aside: how deep it was when the mode of captures was changed; 0: it is the caller's */
+/* aside: how deep it was when the mode of captures was changed; 0: it is the caller's */
+static __thread int depth, aside;
 static __thread CUstreamCaptureMode callers;       /* mode */
 
-/* Allocating, freeing and waiting would end a capture that any stream of the program has under way (in the mode that is usual there), though they have nothing to
- * do with it: binding and unbinding say so, and put back what was. Against a stream that keeps in step with the default one nothing helps: CUDA lets nobody use
- * that one meanwhile. */
+/* Allocating, freeing and waiting would end a capture that any stream of the program has under way (in the mode that is
+ * usual there), though they have nothing to do with it: binding and unbinding say so, and put back what was. Against a
+ * stream that keeps in step with the default one nothing helps: CUDA lets nobody use that one meanwhile. */
 static CUstreamCaptureMode capture_mode(const Driver *d, CUstreamCaptureMode mode)
 {
     return d->cuThreadExchangeStreamCaptureMode(&mode) ? (CUstreamCaptureMode)CU_STREAM_CAPTURE_MODE_GLOBAL : mode;
@@ -53,9 +55,19 @@ CORE optc_status gpu_leave(const GpuEngine *g, optc_status s)
 /* After these the context answers every call with the same error: nothing on it can be saved. */
 static bool sticky(int rc)
 {
-    static const int ends[] = {CUDA_ERROR_ECC_UNCORRECTABLE, CUDA_ERROR_NVLINK_UNCORRECTABLE, CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_LAUNCH_TIMEOUT, CUDA_ERROR_CONTEXT_IS_DESTROYED,
-                               CUDA_ERROR_ASSERT, CUDA_ERROR_HARDWARE_STACK_ERROR, CUDA_ERROR_ILLEGAL_INSTRUCTION, CUDA_ERROR_MISALIGNED_ADDRESS, CUDA_ERROR_INVALID_ADDRESS_SPACE,
-                               CUDA_ERROR_INVALID_PC, CUDA_ERROR_LAUNCH_FAILED, 0};
+    static const int ends[] = {CUDA_ERROR_ECC_UNCORRECTABLE,
+                               CUDA_ERROR_NVLINK_UNCORRECTABLE,
+                               CUDA_ERROR_ILLEGAL_ADDRESS,
+                               CUDA_ERROR_LAUNCH_TIMEOUT,
+                               CUDA_ERROR_CONTEXT_IS_DESTROYED,
+                               CUDA_ERROR_ASSERT,
+                               CUDA_ERROR_HARDWARE_STACK_ERROR,
+                               CUDA_ERROR_ILLEGAL_INSTRUCTION,
+                               CUDA_ERROR_MISALIGNED_ADDRESS,
+                               CUDA_ERROR_INVALID_ADDRESS_SPACE,
+                               CUDA_ERROR_INVALID_PC,
+                               CUDA_ERROR_LAUNCH_FAILED,
+                               0};
     for (const int *e = ends; *e; e++)
         if (*e == rc)
             return true;
@@ -68,7 +80,8 @@ CORE optc_status gpu_error(GpuEngine *g, const char *call, int rc, const char *w
     char why[400];
     g->d->cuGetErrorName(rc, &name);
     g->d->cuGetErrorString(rc, &text);
-    snprintf(why, sizeof why, "%.*s: %s (%s)%s%.200s", (int)strcspn(call, "("), call, name, text, *what ? ": " : "", what);
+    snprintf(why, sizeof why, "%.*s: %s (%s)%s%.200s", (int)strcspn(call, "("), call, name, text, *what ? ": " : "",
+             what);
     if (!sticky(rc))
         return fail(rc == CUDA_ERROR_OUT_OF_MEMORY ? OPTC_ERROR_MEMORY : OPTC_ERROR_DEVICE, "%s", why);
     int alive = 0;
@@ -82,7 +95,9 @@ CORE optc_status gpu_error(GpuEngine *g, const char *call, int rc, const char *w
 CORE optc_status gpu_alive(GpuEngine *g)
 {
     int dead = __atomic_load_n(&g->dead, __ATOMIC_SEQ_CST);
-    return dead ? fail(OPTC_ERROR_DEVICE, "cuda:%d failed before and can do no more work in this process: %s", g->ordinal, dead == 2 ? g->why : "") : OPTC_OK;
+    return dead ? fail(OPTC_ERROR_DEVICE, "cuda:%d failed before and can do no more work in this process: %s",
+                       g->ordinal, dead == 2 ? g->why : "")
+                : OPTC_OK;
 }
 
 /* ---- engines ---- */
@@ -106,7 +121,8 @@ CORE int gpu_best(void)
         CUdevice dev;
         int sms = 0;
         size_t bytes = 0;
-        if (d.cuDeviceGet(&dev, i) || d.cuDeviceGetAttribute(&sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, dev) || d.cuDeviceTotalMem_v2(&bytes, dev))
+        if (d.cuDeviceGet(&dev, i) || d.cuDeviceGetAttribute(&sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, dev) ||
+            d.cuDeviceTotalMem_v2(&bytes, dev))
             continue;
         if (best < 0 || sms > most || (sms == most && bytes > room)) {
             best = i;
@@ -155,7 +171,8 @@ CORE optc_status gpu_open(optc_engine *e, int ordinal)
         return no_memory("optc_open");
     e->gpu = g;
     g->d = &g->own;
-    g->no_graphs = getenv("OPTC_NO_GRAPHS") != NULL;      /* for profilers and debuggers that want to see single launches */
+    /* for profilers and debuggers that want to see single launches */
+    g->no_graphs = getenv("OPTC_NO_GRAPHS") != NULL;
     if (!driver_open(&g->own, HOST()->cuda, why, sizeof why))
         return fail(OPTC_ERROR_UNAVAILABLE, "optc_open: cuda:%d: %s", ordinal, why);
     TRY(g, cuDeviceGetCount(&count), "");
@@ -173,8 +190,9 @@ CORE void gpu_close(optc_engine *e)
 }
 
 /* ---- memory: the caller's allocator, or the device's stream-ordered pool; both inside gpu_enter ----
- * Large blocks do not come from the pool: mapping 25 GB takes it 25 ms on an H200, and cuMemAlloc one. Where that finds no room the pool is asked
- * after all, which may hold what others freed; cuMemFree takes back either kind once the stream is done with it. */
+ * Large blocks do not come from the pool: mapping 25 GB takes it 25 ms on an H200, and cuMemAlloc one. Where that finds
+ * no room the pool is asked after all, which may hold what others freed; cuMemFree takes back either kind once the
+ * stream is done with it. */
 enum { LARGE = 256 << 20 };
 
 static bool from_pool(const GpuEngine *g, size_t bytes) { return g->pools && bytes < LARGE; }
@@ -238,6 +256,7 @@ CORE optc_status gpu_memory(optc_engine *e, optc_memory *out)
 
 CORE const Device *gpu_device(void)
 {
-    static const Device d = {"gpu", gpu_bind, gpu_unbind, gpu_run, gpu_sync, gpu_use_pointer, gpu_set_stream, gpu_read, gpu_write, gpu_send_hyper, gpu_get_t, gpu_set_t, gpu_memory, false};
+    static const Device d = {"gpu",    gpu_bind,  gpu_unbind,     gpu_run,   gpu_sync,  gpu_use_pointer, gpu_set_stream,
+                             gpu_read, gpu_write, gpu_send_hyper, gpu_get_t, gpu_set_t, gpu_memory,      false};
     return &d;
 }

@@ -1,12 +1,12 @@
 /* Rules on an NVIDIA GPU: a program's stages as kernels, one launch a stage over all tensors.
  *
- * GpuEngine   the device's primary context (retained, pushed around our work, never reset). A sticky error of the device ends it: `why` keeps
- *             the first message, and every call that would need the device is refused with it.
- * GpuCode     a rule's kernels for one choice of launches, by stage number. The host makes them.
- * GpuTables   what a binding keeps on the device: views, pointer tables, hyperparameters (with t), lists of units. The host's copy is the
- *             binding's own; pointers that moved are sent before the next step, hyperparameters when they are set.
- * Play        the actions of one entry in one phase, made ready when binding; from its second run on a CUDA graph of the same launches, which
- *             costs the host one call.
+ * GpuEngine   the device's primary context (retained, pushed around our work, never reset). A sticky error of the
+ * device ends it: `why` keeps the first message, and every call that would need the device is refused with it. GpuCode
+ * a rule's kernels for one choice of launches, by stage number. The host makes them. GpuTables   what a binding keeps
+ * on the device: views, pointer tables, hyperparameters (with t), lists of units. The host's copy is the binding's own;
+ * pointers that moved are sent before the next step, hyperparameters when they are set. Play        the actions of one
+ * entry in one phase, made ready when binding; from its second run on a CUDA graph of the same launches, which costs
+ * the host one call.
  *
  * Nothing here waits for the device except binding, reading state and optc_sync. */
 #ifndef OPTC_CORE_GPU_H
@@ -20,22 +20,26 @@ typedef struct GpuEngine {
     CUdevice device;
     CUcontext ctx;
     int ordinal, arch, sms, pools, l2;
-    int driver;                            /* major version of the kernel driver, 580; of CUDA where that cannot be had */
+    /* major version of the kernel driver, 580; of CUDA where that cannot be had */
+    int driver;
     char name[128];
     int dead;                              /* atomic; 2: why can be read */
     char why[400];
     bool no_graphs;
 } GpuEngine;
 
-typedef struct GpuCode { Launch *launch; CUfunction *fn, tick; } GpuCode;                                    /* by ProgStage.fn */
+/* by ProgStage.fn */
+typedef struct GpuCode { Launch *launch; CUfunction *fn, tick; } GpuCode;
 
-typedef struct Args { CUdeviceptr views, mem, units; long long count; int guard, tick; } Args;               /* optc_launch of the kernels */
+/* optc_launch of the kernels */
+typedef struct Args { CUdeviceptr views, mem, units; long long count; int guard, tick; } Args;
 typedef struct Shot {
     CUfunction fn; unsigned blocks, threads; Args args;
     const ProgStage *stage;                /* NULL: t moves on */
     const ProgAction *copy;                /* not NULL: no kernel, an array over another */
 } Shot;
-typedef struct Play { Shot *shot; int n, runs; bool copies; CUgraphExec exec; } Play;      /* exec: from its second run on */
+/* exec: from its second run on */
+typedef struct Play { Shot *shot; int n, runs; bool copies; CUgraphExec exec; } Play;
 
 typedef struct GpuTables {
     const GpuCode *code;
@@ -54,7 +58,8 @@ typedef struct GpuTables {
 } GpuTables;
 
 /* ---- driver.c ---- */
-CORE bool driver_open(Driver *d, int cuda, char *why, size_t n);          /* false: why says why not. The driver is never unloaded. cuda: at least that version */
+/* false: why says why not. The driver is never unloaded. cuda: at least that version */
+CORE bool driver_open(Driver *d, int cuda, char *why, size_t n);
 
 /* ---- gpu.c ---- */
 CORE optc_status gpu_open(optc_engine *e, int ordinal);
@@ -64,7 +69,8 @@ CORE int gpu_best(void);                        /* the one with the most multipr
 CORE optc_status gpu_error(GpuEngine *g, const char *call, int rc, const char *what);      /* call: up to its '(' */
 CORE optc_status gpu_alive(GpuEngine *g);
 CORE const Driver *gpu_enter(const GpuEngine *g);
-CORE const Driver *gpu_enter_aside(const GpuEngine *g);                    /* and leaves captures under way alone, until it is left */
+/* and leaves captures under way alone, until it is left */
+CORE const Driver *gpu_enter_aside(const GpuEngine *g);
 CORE optc_status gpu_leave(const GpuEngine *g, optc_status s);
 CORE optc_status gpu_alloc(optc_engine *e, size_t bytes, CUstream stream, const char *what, CUdeviceptr *out);
 CORE void gpu_give(optc_engine *e, CUdeviceptr p, size_t bytes, CUstream stream);
@@ -84,14 +90,16 @@ CORE optc_status gpu_use_pointer(optc_binding *b, int tensor, const void *was, c
 /* ---- gpu_run.c ---- */
 CORE optc_status gpu_plays(optc_binding *b);                      /* makes them ready, or anew */
 CORE void gpu_drop_plays(optc_binding *b);
-CORE optc_status gpu_use(optc_binding *b, const GpuCode *c);      /* from the next step on; every code gives the same bits */
+/* from the next step on; every code gives the same bits */
+CORE optc_status gpu_use(optc_binding *b, const GpuCode *c);
 CORE optc_status gpu_run(optc_binding *b, int entry, int phase);
 CORE Shot gpu_shot(const optc_binding *b, const ProgStage *s, const Launch *l, CUfunction fn);
 CORE optc_status gpu_fire(optc_binding *b, const Shot *x, int guard);       /* inside gpu_enter */
 CORE int shot_fire(const Driver *d, const Shot *x, int guard, CUstream stream);
 CORE void play_graph(const Driver *d, Play *p);
 CORE optc_status gpu_read(const optc_binding *b, void *host, const void *device, size_t bytes, const char *call);
-CORE optc_status gpu_write(const optc_binding *b, void *device, const void *host, size_t bytes, bool wait, const char *call);
+CORE optc_status gpu_write(const optc_binding *b, void *device, const void *host, size_t bytes, bool wait,
+                           const char *call);
 CORE optc_status gpu_send_hyper(const optc_binding *b, int group, int at, const char *call);
 CORE optc_status gpu_get_t(const optc_binding *b, int64_t *steps);
 CORE optc_status gpu_set_t(optc_binding *b, int64_t steps);

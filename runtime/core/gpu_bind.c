@@ -55,12 +55,14 @@ static void pack_views(Packer *p, const optc_binding *b, GpuTables *t, CUdevicep
 static void pack_all(Packer *p, const optc_binding *b, GpuTables *t, CUdeviceptr base)
 {
     const Program *pr = b->rule->program;
-    size_t hyper = sizeof(double) * (size_t)(pr->nhyper + 1), row = sizeof(void *) * (size_t)pr->narray, all = (size_t)(b->ntensor + b->ngroup);
+    size_t hyper = sizeof(double) * (size_t)(pr->nhyper + 1), row = sizeof(void *) * (size_t)pr->narray,
+           all = (size_t)(b->ntensor + b->ngroup);
     for (int i = 0; p->host && i < b->ngroup; i++)
         memcpy(p->host + hyper * (size_t)i, b->group[i].hyper, hyper);
     t->hyper = base + pack_end(p, hyper * (size_t)b->ngroup);
     for (size_t i = 0; p->host && i < all; i++)
-        memcpy(p->host + p->at + row * i, i < (size_t)b->ntensor ? b->tensor[i].mem : b->group[i - (size_t)b->ntensor].mem, row);
+        memcpy(p->host + p->at + row * i,
+               i < (size_t)b->ntensor ? b->tensor[i].mem : b->group[i - (size_t)b->ntensor].mem, row);
     t->mem = base + pack_end(p, row * all);
     t->group_mem = t->mem + row * (size_t)b->ntensor;
     pack_views(p, b, t, base, hyper, row);
@@ -103,7 +105,10 @@ static optc_status fill_one(optc_binding *b, const ProgArray *m, void *dst, cons
     if (!dst || !n)
         return OPTC_OK;
     if (m->copies_p && m->type == p->p) {
-        TRY(g, cuMemcpyDtoDAsync_v2((CUdeviceptr)(uintptr_t)dst, (CUdeviceptr)(uintptr_t)param, (size_t)(n * size), b->gpu->stream), m->name);
+        TRY(g,
+            cuMemcpyDtoDAsync_v2((CUdeviceptr)(uintptr_t)dst, (CUdeviceptr)(uintptr_t)param, (size_t)(n * size),
+                                 b->gpu->stream),
+            m->name);
         return OPTC_OK;
     }
     char *buf = (char *)malloc((size_t)piece * 16), *src = buf ? buf + piece * 8 : NULL;
@@ -180,7 +185,8 @@ static optc_status check_pointer(optc_binding *b, int tensor, const void *p, con
     gpu_leave(g, OPTC_OK);
     optc_status s = gpu_alive(g);
     if (s == OPTC_OK && (rc || type == CU_MEMORYTYPE_HOST || ordinal != g->ordinal))
-        return fail(OPTC_ERROR_ARGUMENT, "%s of %s does not lie in the memory of %s", what, tensor_label(b, tensor, label), b->rule->engine->name);
+        return fail(OPTC_ERROR_ARGUMENT, "%s of %s does not lie in the memory of %s", what,
+                    tensor_label(b, tensor, label), b->rule->engine->name);
     return s;
 }
 
@@ -198,7 +204,8 @@ static optc_status bind_inside(optc_binding *b)
     GpuEngine *g = b->rule->engine->gpu;
     char what[100];
     CUdeviceptr block;
-    snprintf(what, sizeof what, "the states and temporaries of '%.40s' on %d tensors", b->rule->program->name, b->ntensor);
+    snprintf(what, sizeof what, "the states and temporaries of '%.40s' on %d tensors", b->rule->program->name,
+             b->ntensor);
     b->block_bytes += 256;
     optc_status s = gpu_alloc(b->rule->engine, b->block_bytes, b->gpu->stream, what, &block);
     b->block = (void *)(uintptr_t)block;

@@ -52,7 +52,8 @@ CORE Shot gpu_shot(const optc_binding *b, const ProgStage *s, const Launch *l, C
     x.args.units = t->units[s->variant][s->kind];
     x.args.count = group ? b->ngroup : u->prefix[s->kind][u->n];
     int64_t grid = count_blocks(s->form, l, x.args.count, u->longest[s->kind], b->rule->engine->gpu->sms);
-    x.blocks = grid > MOST_BLOCKS ? 0 : (unsigned)grid;          /* 0: more than a launch can have; refused when binding */
+    /* 0: more than a launch can have; refused when binding */
+    x.blocks = grid > MOST_BLOCKS ? 0 : (unsigned)grid;
     x.threads = (unsigned)count_threads(s->form, l, u->longest[s->kind]);
     return x;
 }
@@ -79,11 +80,12 @@ static Shot copy_shot(const ProgAction *a)
     return x;
 }
 
-/* A step begins with t moving on: in its first stage where that is the groups' own, else in a launch of its own. A captured step of a rule with periods
- * launches the stages of all phases, so there it is always a launch of its own. */
+/* A step begins with t moving on: in its first stage where that is the groups' own, else in a launch of its own. A
+ * captured step of a rule with periods launches the stages of all phases, so there it is always a launch of its own. */
 static bool ticks_inside(const Program *p, const ProgPhase *ph)
 {
-    return !p->nperiod && ph->naction > 1 && ph->action[1].kind == ACT_LAUNCH && p->stage[ph->action[1].stage].kind == S_GROUP;
+    return !p->nperiod && ph->naction > 1 && ph->action[1].kind == ACT_LAUNCH &&
+           p->stage[ph->action[1].stage].kind == S_GROUP;
 }
 
 static optc_status make_play(optc_binding *b, Play *p, const ProgPhase *ph)
@@ -115,8 +117,10 @@ static optc_status make_play(optc_binding *b, Play *p, const ProgPhase *ph)
         if (x.args.count && !x.blocks) {
             char what[200];
             stage_label(pr, s, what, sizeof what);
-            return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s would take more than 2^31 - 1 blocks on these tensors (%lld units): bind fewer, or matrices that are less small, at a time", what,
-                        x.args.count);
+            return fail(OPTC_ERROR_ARGUMENT,
+                        "optc_bind: %s would take more than 2^31 - 1 blocks on these tensors (%lld units): bind fewer, "
+                        "or matrices that are less small, at a time",
+                        what, x.args.count);
         }
     }
     return OPTC_OK;
@@ -177,7 +181,10 @@ static optc_status fire_copy(optc_binding *b, const ProgAction *a)
         end = (char *)mem[a->to] + (m->dom == GROUP ? 1 : (size_t)dom_len(m->dom, b->tensor[i].shape)) * size;
     }
     if (to)
-        TRY(g, cuMemcpyDtoDAsync_v2((CUdeviceptr)(uintptr_t)to, (CUdeviceptr)(uintptr_t)from, (size_t)(end - to), b->gpu->stream), m->name);
+        TRY(g,
+            cuMemcpyDtoDAsync_v2((CUdeviceptr)(uintptr_t)to, (CUdeviceptr)(uintptr_t)from, (size_t)(end - to),
+                                 b->gpu->stream),
+            m->name);
     return OPTC_OK;
 }
 
@@ -203,7 +210,8 @@ static optc_status send_moved(optc_binding *b)
         return no_memory("optc_run");
     for (int i = 0; i < b->ntensor; i++)
         memcpy(host + row * (size_t)i, b->tensor[i].mem, row);
-    int rc = g->d->cuMemcpyHtoDAsync_v2(b->gpu->mem, host, row * (size_t)b->ntensor, b->gpu->stream);    /* pageable: copied before it returns */
+    /* pageable: copied before it returns */
+    int rc = g->d->cuMemcpyHtoDAsync_v2(b->gpu->mem, host, row * (size_t)b->ntensor, b->gpu->stream);
     free(host);
     if (rc)
         return gpu_error(g, "cuMemcpyHtoDAsync", rc, "moved pointers");
@@ -211,14 +219,16 @@ static optc_status send_moved(optc_binding *b)
     return OPTC_OK;
 }
 
-/* All phases into a graph of the caller's: at each replay the stages of the phase that t then has do their work, the others return at once. A copy knows no phase. */
+/* All phases into a graph of the caller's: at each replay the stages of the phase that t then has do their work, the
+ * others return at once. A copy knows no phase. */
 static optc_status capture(optc_binding *b, int entry)
 {
     const Program *p = b->rule->program;
     optc_status s = OPTC_OK;
     for (int m = 0; m < b->gpu->nphase; m++)
         if (p->nperiod && b->gpu->play[entry * b->gpu->nphase + m].copies)
-            return fail(OPTC_ERROR_ARGUMENT, "optc_run: rule '%s' copies arrays in some of its phases: it cannot be captured", p->name);
+            return fail(OPTC_ERROR_ARGUMENT,
+                        "optc_run: rule '%s' copies arrays in some of its phases: it cannot be captured", p->name);
     for (int m = 0; m < b->gpu->nphase && s == OPTC_OK; m++) {
         const Play *play = &b->gpu->play[entry * b->gpu->nphase + m];
         for (int i = 0; i < play->n && s == OPTC_OK; i++)
@@ -249,13 +259,15 @@ static optc_status run_inside(optc_binding *b, int entry, int phase)
     int capturing = 0;
     TRY(g, cuStreamIsCapturing(t->stream, &capturing), "");
     if (t->moved && capturing)
-        return fail(OPTC_ERROR_ARGUMENT, "optc_run: a pointer was set since the last step: run one step before capturing");
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "optc_run: a pointer was set since the last step: run one step before capturing");
     optc_status s = t->moved ? send_moved(b) : OPTC_OK;
     b->recorded = capturing != 0;
     t->captured = t->captured || capturing;
     if (s != OPTC_OK)
         return s;
-    /* Once captured steps may have been replayed, the host no longer knows which phase is next: the device decides, as in a graph. */
+    /* Once captured steps may have been replayed, the host no longer knows which phase is next: the device decides, as
+     * in a graph. */
     if (capturing || (t->captured && b->rule->program->nperiod))
         return capture(b, entry);
     if (p->runs < 2 && ++p->runs == 2 && p->n > 1 && !g->no_graphs)
@@ -281,7 +293,8 @@ CORE optc_status gpu_run(optc_binding *b, int entry, int phase)
 
 /* ---- copies ---- */
 /* Never into a capture: each replay would copy from or to the host's address of now. */
-static optc_status copy_bytes(const optc_binding *b, void *host, CUdeviceptr device, size_t bytes, bool up, bool wait, const char *call)
+static optc_status copy_bytes(const optc_binding *b, void *host, CUdeviceptr device, size_t bytes, bool up, bool wait,
+                              const char *call)
 {
     GpuEngine *g = b->rule->engine->gpu;
     optc_status s = gpu_alive(g);
@@ -291,7 +304,8 @@ static optc_status copy_bytes(const optc_binding *b, void *host, CUdeviceptr dev
     int capturing = 0;
     if (d->cuStreamIsCapturing(b->gpu->stream, &capturing) == 0 && capturing)
         return gpu_leave(g, fail(OPTC_ERROR_ARGUMENT, "%s: not while the binding's stream is being captured", call));
-    int rc = up ? d->cuMemcpyHtoDAsync_v2(device, host, bytes, b->gpu->stream) : d->cuMemcpyDtoHAsync_v2(host, device, bytes, b->gpu->stream);
+    int rc = up ? d->cuMemcpyHtoDAsync_v2(device, host, bytes, b->gpu->stream)
+                : d->cuMemcpyDtoHAsync_v2(host, device, bytes, b->gpu->stream);
     if (!rc && wait)
         rc = d->cuStreamSynchronize(b->gpu->stream);
     return gpu_leave(g, rc ? gpu_error(g, up ? "cuMemcpyHtoDAsync" : "cuMemcpyDtoHAsync", rc, call) : OPTC_OK);
@@ -302,7 +316,8 @@ CORE optc_status gpu_read(const optc_binding *b, void *host, const void *device,
     return copy_bytes(b, host, (CUdeviceptr)(uintptr_t)device, bytes, false, true, call);
 }
 
-CORE optc_status gpu_write(const optc_binding *b, void *device, const void *host, size_t bytes, bool wait, const char *call)
+CORE optc_status gpu_write(const optc_binding *b, void *device, const void *host, size_t bytes, bool wait,
+                           const char *call)
 {
     return copy_bytes(b, (void *)(uintptr_t)host, (CUdeviceptr)(uintptr_t)device, bytes, true, wait, call);
 }

@@ -1,13 +1,18 @@
 /* Where everything lies: states, temporaries and partials in one block.
  *
- * Arrays of one number lie behind one another, tensor by tensor. States have memory of their own. A temporary or partial is needed from the first action of a phase
- * that touches it to the last; two that are never needed at once, in no phase, may share memory. The largest are placed first, each as far down as it fits. */
+ * Arrays of one number lie behind one another, tensor by tensor. States have memory of their own. A temporary or
+ * partial is needed from the first action of a phase that touches it to the last; two that are never needed at once, in
+ * no phase, may share memory. The largest are placed first, each as far down as it fits. */
 #include "core.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static bool ours(const ProgArray *m) { return m->kind == MEM_STATE || m->kind == MEM_TEMP || m->kind == MEM_PART || (m->kind == MEM_INPUT && m->dom == GROUP); }
+static bool ours(const ProgArray *m)
+{
+    return m->kind == MEM_STATE || m->kind == MEM_TEMP || m->kind == MEM_PART ||
+           (m->kind == MEM_INPUT && m->dom == GROUP);
+}
 static bool passing(const ProgArray *m) { return m->kind == MEM_TEMP || m->kind == MEM_PART; }
 static int64_t up64(int64_t bytes) { return (bytes + 63) & ~(int64_t)63; }
 
@@ -103,7 +108,8 @@ static int64_t place(optc_binding *b, const Extent *e, int i, int64_t base, int 
     return at + e[i].bytes;
 }
 
-/* Of very many temporaries in very many phases each has memory of its own: comparing them all would take longer than they are worth. */
+/* Of very many temporaries in very many phases each has memory of its own: comparing them all would take longer than
+ * they are worth. */
 static int64_t place_all(optc_binding *b, Extent *e, int n, int64_t base, int phases)
 {
     int64_t end = base;
@@ -155,7 +161,9 @@ CORE optc_status layout_measure(optc_binding *b)
     for (int k = 0; k < p->narray; k++) {
         int64_t bytes = ours(&p->array[k]) ? array_bytes(b, &p->array[k]) : 0;
         if (bytes < 0 || __builtin_add_overflow(all, bytes, &all) || all > (int64_t)1 << 60)
-            return fail(OPTC_ERROR_MEMORY, "optc_bind: the states and temporaries of '%s' on %d tensors are more than any memory holds", p->name, b->ntensor);
+            return fail(OPTC_ERROR_MEMORY,
+                        "optc_bind: the states and temporaries of '%s' on %d tensors are more than any memory holds",
+                        p->name, b->ntensor);
         b->at[k] = kept;
         kept += passing(&p->array[k]) ? 0 : bytes;
     }
@@ -226,7 +234,8 @@ static optc_status count_units(optc_binding *b)
             for (int i = 0; i < u->n; i++) {
                 Shape s = b->tensor[u->tensor[i]].shape;
                 u->prefix[k][i + 1] = u->prefix[k][i] + stage_units((StageKind)k, s);
-                u->longest[k] = list_length((StageKind)k, s) > u->longest[k] ? list_length((StageKind)k, s) : u->longest[k];
+                u->longest[k] = list_length((StageKind)k, s) > u->longest[k] ? list_length((StageKind)k, s)
+                                                                             : u->longest[k];
             }
         }
     }

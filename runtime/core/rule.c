@@ -10,7 +10,11 @@ optc_status optc_compile(optc_engine *e, const optc_rule_options *o, optc_rule *
     if (out)
         *out = NULL;
     if (!e || !o || !out || (!o->spec && !o->text))
-        return fail(OPTC_ERROR_ARGUMENT, "optc_compile: %s is NULL", !e ? "the engine" : !o ? "the options" : !out ? "the place for the rule" : "the spec");
+        return fail(OPTC_ERROR_ARGUMENT, "optc_compile: %s is NULL",
+                    !e     ? "the engine"
+                    : !o   ? "the options"
+                    : !out ? "the place for the rule"
+                           : "the spec");
     optc_rule *r = (optc_rule *)calloc(1, sizeof *r);
     if (!r)
         return no_memory("optc_compile");
@@ -33,7 +37,8 @@ optc_status optc_release(optc_rule *r)
         return OPTC_OK;
     int bound = __atomic_load_n(&r->bindings, __ATOMIC_SEQ_CST);
     if (bound > 0)
-        return fail(OPTC_ERROR_BUSY, "optc_release: rule '%s' is still bound %d time%s", r->program->name, bound, bound == 1 ? "" : "s");
+        return fail(OPTC_ERROR_BUSY, "optc_release: rule '%s' is still bound %d time%s", r->program->name, bound,
+                    bound == 1 ? "" : "s");
     __atomic_sub_fetch(&r->engine->rules, 1, __ATOMIC_SEQ_CST);
     HOST()->drop(r);
     free(r);
@@ -64,7 +69,10 @@ int optc_rule_hypers(const optc_rule *r) { return r ? r->program->nhyper : 0; }
 int optc_rule_states(const optc_rule *r) { return count_arrays(r, MEM_STATE); }
 int optc_rule_entries(const optc_rule *r) { return r ? r->program->nentry : 0; }
 int optc_rule_inputs(const optc_rule *r) { return count_arrays(r, MEM_INPUT); }
-const char *optc_rule_entry(const optc_rule *r, int i) { return r && i >= 0 && i < r->program->nentry ? r->program->entry[i].name : NULL; }
+const char *optc_rule_entry(const optc_rule *r, int i)
+{
+    return r && i >= 0 && i < r->program->nentry ? r->program->entry[i].name : NULL;
+}
 
 const char *optc_rule_input(const optc_rule *r, int i)
 {
@@ -119,5 +127,6 @@ CORE void stage_label(const Program *p, const ProgStage *s, char *buf, size_t n)
     if (!s)
         snprintf(buf, n, "the step counter of rule '%.40s'", p->name);
     else
-        snprintf(buf, n, "stage %d (%s) of rule '%.40s'%s%.90s%s", s->fn, s->name, p->name, *s->where ? " (" : "", s->where, *s->where ? ")" : "");
+        snprintf(buf, n, "stage %d (%s) of rule '%.40s'%s%.90s%s", s->fn, s->name, p->name, *s->where ? " (" : "",
+                 s->where, *s->where ? ")" : "");
 }

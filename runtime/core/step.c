@@ -23,7 +23,8 @@ static optc_status check_read(const optc_binding *b, const char *entry, const Pr
     char label[96];
     for (int j = 0; j < u->n && from_caller(m); j++)
         if (!b->tensor[u->tensor[j]].mem[array] && b->tensor[u->tensor[j]].shape.n)
-            return fail(OPTC_ERROR_ARGUMENT, "entry '%s' reads %s%s%s of %s, which is not set", entry, grad ? "the gradient" : "input '", grad ? "" : m->name, grad ? "" : "'",
+            return fail(OPTC_ERROR_ARGUMENT, "entry '%s' reads %s%s%s of %s, which is not set", entry,
+                        grad ? "the gradient" : "input '", grad ? "" : m->name, grad ? "" : "'",
                         tensor_label(b, u->tensor[j], label));
     return OPTC_OK;
 }
@@ -80,7 +81,9 @@ static double traffic(const optc_binding *b, const int *array, int n, Shape s)
     double bytes = 0;
     for (int i = 0; i < n; i++) {
         const ProgArray *m = &b->rule->program->array[array[i]];
-        bytes += m->kind == MEM_PART && m->from == TENSOR ? 8 : (double)array_length(m, s, 1) * b->rule->program->type[m->type].bytes;
+        bytes += m->kind == MEM_PART && m->from == TENSOR
+                     ? 8
+                     : (double)array_length(m, s, 1) * b->rule->program->type[m->type].bytes;
     }
     return bytes;
 }
@@ -89,7 +92,10 @@ optc_status optc_plan_bytes(const optc_binding *b, const char *entry, int64_t t,
 {
     int e = b ? find_entry(b, entry) : -1;
     if (e < 0 || !out || t < 1)
-        return fail(OPTC_ERROR_ARGUMENT, "optc_plan_bytes: %s", !b || !out ? "NULL" : e < 0 ? "no such entry" : "steps count from 1");
+        return fail(OPTC_ERROR_ARGUMENT, "optc_plan_bytes: %s",
+                    !b || !out ? "NULL"
+                    : e < 0    ? "no such entry"
+                               : "steps count from 1");
     const Program *p = b->rule->program;
     const ProgPhase *ph = &p->entry[e].phase[program_phase(p, t)];
     out->read = out->written = 0;
@@ -100,7 +106,8 @@ optc_status optc_plan_bytes(const optc_binding *b, const char *entry, int64_t t,
             out->read += traffic(b, st->reads, st->nreads, b->tensor[u->tensor[k]].shape);
             out->written += traffic(b, st->writes, st->nwrites, b->tensor[u->tensor[k]].shape);
         }
-        for (int k = 0; ph->action[i].kind == ACT_COPY && p->array[ph->action[i].to].dom != GROUP && k < b->ntensor; k++) {
+        for (int k = 0; ph->action[i].kind == ACT_COPY && p->array[ph->action[i].to].dom != GROUP && k < b->ntensor;
+             k++) {
             out->read += traffic(b, &ph->action[i].from, 1, b->tensor[k].shape);
             out->written += traffic(b, &ph->action[i].to, 1, b->tensor[k].shape);
         }
@@ -117,7 +124,10 @@ optc_status optc_set_stream(optc_binding *b, void *stream)
     return OPTC_OK;
 }
 
-optc_status optc_sync(optc_binding *b) { return b ? b->rule->device->sync(b) : fail(OPTC_ERROR_ARGUMENT, "optc_sync: the binding is NULL"); }
+optc_status optc_sync(optc_binding *b)
+{
+    return b ? b->rule->device->sync(b) : fail(OPTC_ERROR_ARGUMENT, "optc_sync: the binding is NULL");
+}
 
 /* ---- t ---- */
 optc_status optc_get_t(const optc_binding *b, int64_t *steps)
@@ -137,7 +147,8 @@ optc_status optc_set_t(optc_binding *b, int64_t steps)
 /* ---- hyperparameters ---- */
 static optc_status no_group(const char *call, const optc_binding *b, int group)
 {
-    return !b ? fail(OPTC_ERROR_ARGUMENT, "%s: the binding is NULL", call) : fail(OPTC_ERROR_ARGUMENT, "%s: there is no group %d", call, group);
+    return !b ? fail(OPTC_ERROR_ARGUMENT, "%s: the binding is NULL", call)
+              : fail(OPTC_ERROR_ARGUMENT, "%s: there is no group %d", call, group);
 }
 
 optc_status optc_set_hyper(optc_binding *b, int group, const char *name, double value)
@@ -169,5 +180,6 @@ optc_status optc_get_hyper(const optc_binding *b, int group, const char *name, d
             *value = b->group[group].hyper[i + 1];
             return OPTC_OK;
         }
-    return fail(OPTC_ERROR_ARGUMENT, "optc_get_hyper: rule '%s' has no hyperparameter '%s'", p->name, name ? name : "(null)");
+    return fail(OPTC_ERROR_ARGUMENT, "optc_get_hyper: rule '%s' has no hyperparameter '%s'", p->name,
+                name ? name : "(null)");
 }
