@@ -321,7 +321,7 @@ static void collect_entries(lua_State *L, Trace *t)
         spec_error(L, "over 64 entries");
 }
 
-static void trace_entry(lua_State *L, Trace *t, int e, int variant)
+void trace_entry(lua_State *L, Trace *t, int e, int variant)
 {
     Rule *r = t->rule;
     Body *b = &r->entry[e].body[variant];
@@ -336,129 +336,6 @@ static void trace_entry(lua_State *L, Trace *t, int e, int variant)
     for (int i = 0; i < r->nstate; i++)
         if (t->state[i] != leaf(t, OP_STATE, r->state[i].dom, i))
             PUSH(t->arena, b->w, b->n, b->cap) = (Write){i, t->state[i]};
-}
-
-static const SpecFile *file_of(const Trace *t, int file)
-{
-    int i = 0;
-    while (i < t->nspec - 1 && t->spec[i].file != file)
-        i++;
-    return &t->spec[i];
-}
-
-static int refuse_at(Trace *t, int file, int line, const char *fmt, const char *name, const char *other)
-{
-    const SpecFile *f = file_of(t, file);
-    diag_set(t->diag, f->path, line, f->text, fmt, name, other);
-    lua_pushliteral(t->L, "spec error");
-    return lua_error(t->L);
-}
-
-static Ref written_value(const Body *b, int state)
-{
-    for (int i = 0; i < b->n; i++)
-        if (b->w[i].state == state)
-            return b->w[i].val;
-    return NONE;
-}
-
-/* What variants write for the whole group must be one and the same. */
-static void check_group_writes(Trace *t, const Entry *e)
-{
-    const Rule *r = t->rule;
-    for (int s = 0; s < r->nstate; s++)
-        for (int v = 1; v < r->nvariant && r->state[s].dom == GROUP; v++)
-            if (written_value(&e->body[v], s) != written_value(&e->body[0], s))
-                refuse_at(t, r->state[s].file, r->state[s].line,
-                          "state '%s' is one per group, so 'step' and '%s' must give it the same value",
-                          r->state[s].name, r->variant[v].name);
-}
-
-/* ---- ways through the spec ---- */
-bool trace_ask(Trace *t, Test q)
-{
-    for (int i = 0; i < t->asked; i++)
-        if (test_same(&t->path[i], &q))
-            return t->path[i].yes;
-    if (t->asked == t->npath) {
-        if (t->npath == MAX_TESTS)
-            spec_error(t->L, "over %d questions about a tensor on one way through the rule", MAX_TESTS);
-        q.yes = q.kind != TEST_MATRIX;                     /* vectors come first */
-        const char *path;
-        sandbox_where(t->L, &path, &t->question.line);
-        t->question.file = spec_of_source(t, path) >= 0 ? t->spec[spec_of_source(t, path)].file : 0;
-        t->path[t->npath++] = q;
-    }
-    return t->path[t->asked++].yes;
-}
-
-/* The next way: the last question that has an answer left is answered the other way. */
-static bool next_path(Trace *t)
-{
-    while (t->npath && t->path[t->npath - 1].yes == (t->path[t->npath - 1].kind == TEST_MATRIX))
-        t->npath--;
-    if (t->npath)
-        t->path[t->npath - 1].yes ^= true;
-    return t->npath > 0;
-}
-
-/* "step" and "matrix", and for further ways through the same one step_2, step_3 … */
-static const char *way_name(Trace *t)
-{
-    const char *base = t->matrix ? "matrix" : "step";
-    int same = 1;
-    size_t n = strlen(base);
-    for (int v = 0; v < t->variant; v++)
-        same += !strncmp(t->rule->variant[v].name, base, n);
-    return same == 1 ? base : arena_printf(t->arena, "%s_%d", base, same);
-}
-
-static void trace_variant(lua_State *L, Trace *t, bool has_matrix)
-{
-    Rule *r = t->rule;
-    if (r->nvariant == MAX_VARIANTS)
-        refuse_at(t, t->question.file, t->question.line,
-                  "over %s ways through the rule: its questions about tensors have too many answers%s",
-                  arena_printf(t->arena, "%d", MAX_VARIANTS), "");
-    t->variant = r->nvariant;
-    t->asked = t->stream = 0;                              /* the same draws in all variants */
-    t->matrix = has_matrix && trace_ask(t, (Test){.kind = TEST_MATRIX});
-    PUSH(t->arena, r->variant, r->nvariant, r->variant_cap) = (Variant){.name = way_name(t)};
-    for (int i = 0; i < t->nspec; i++)
-        t->spec[i].uses_view = false;
-    for (int e = 0; e < r->nentry; e++)
-        trace_entry(L, t, e, t->variant);
-    Variant *v = &r->variant[t->variant];
-    Test *test = NEWS(t->arena, Test, t->npath + 1);
-    memcpy(test, t->path, sizeof *test * (size_t)t->npath);
-    v->test = test;
-    v->ntest = t->npath;
-    for (int i = 0; i < t->nspec; i++)
-        if (t->spec[i].uses_view)
-            v->view |= t->spec[i].view;
-}
-
-/* Reductions over all tensors get their operands: a new graph from a copy of the nodes in which they stand. */
-static void join_globals(Trace *t)
-{
-    Rule *r = t->rule;
-    Node *n = NEWS(t->arena, Node, r->g.len + 1);
-    if (r->g.len)
-        memcpy(n, r->g.n, sizeof *n * (size_t)r->g.len);
-    for (int i = 0; i < t->ngred; i++) {
-        const GlobalRed *x = &t->gred[i];
-        for (int v = 0; v < r->nvariant; v++)
-            if (x->of[v] == NONE)
-                refuse_at(t, x->file, x->line,
-                          "all ways through a rule must make the same global reductions in the same order: "
-                          "this one has no partner in '%s'%s",
-                          r->variant[v].name, "");
-        n[x->node].nargs = (uint8_t)r->nvariant;
-        n[x->node].arg = x->of;
-        n[x->node].imm = 0;
-    }
-    r->g.n = n;
-    rule_rewrite(r, NULL, NULL);
 }
 
 static void check_states(Trace *t)
@@ -491,10 +368,8 @@ static int run_all(lua_State *L)
     for (int i = 0; i < t->nspec; i++)
         has_matrix = has_matrix || has_field(L, &t->spec[i], "matrix");
     do
-        trace_variant(L, t, has_matrix);
-    while (next_path(t));
-    for (int e = 0; e < r->nentry; e++)
-        check_group_writes(t, &r->entry[e]);
+        ways_trace(L, t, has_matrix);
+    while (ways_next(t));
     check_states(t);
     for (int v = 0; v < r->nvariant; v++)
         writes = writes || r->entry[0].body[v].n;
@@ -503,7 +378,7 @@ static int run_all(lua_State *L)
         lua_pushliteral(L, "spec error");
         return lua_error(L);
     }
-    join_globals(t);
+    ways_join(t);
     return 0;
 }
 

@@ -6,6 +6,7 @@
  *   compose.c   "clip(1),ema(0.9)": the wrappers and their arguments
  *   lex.c       the tokens of a spec's text, and what parsing it will cost
  *   lint.c      Lua's own tests on symbolic values, which Lua gives no way to trap
+ *   ways.c      which answers to questions about a tensor are traced, and what all of them have in common
  *   trace.c     the environment of an entry, inner(), every(), and the order of it all
  *
  * One lua_State a compilation, owned by Trace; Lua errors unwind to trace.c, which turns them into a Diag. */
@@ -72,7 +73,14 @@ static inline Trace *trace_of(lua_State *L) { return *(Trace **)lua_getextraspac
 int spec_error(lua_State *L, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* trace.c */
+void trace_entry(lua_State *L, Trace *t, int e, int variant);
+
+/* ways.c */
 bool trace_ask(Trace *t, Test q);                  /* the answer that the variant being traced is for */
+void ways_trace(lua_State *L, Trace *t, bool has_matrix);      /* one way, through all entries */
+bool ways_next(Trace *t);                          /* false: all were gone */
+void ways_join(Trace *t);                          /* what all ways must agree on; operands of global reductions */
+int refuse_at(Trace *t, int file, int line, const char *fmt, const char *name, const char *other);      /* does not return */
 
 /* sandbox.c */
 lua_State *sandbox_open(Trace *t);

@@ -535,6 +535,33 @@ static int run_live(const Command *self, const char *slowdown, const char *into,
     return cli_fail("tune: %s cannot be started: %s", argv[0], strerror(errno));
 }
 
+/* The rules named, or the whole library. */
+static bool tune_rules(Run *r, char **argv, int n)
+{
+    bool ok = start(r), library = !n;
+    for (int i = 0; ok && library && i < optc_library_size(); i++)
+        n += !strchr(optc_library_name(i), '/');
+    Ask *ask = calloc((size_t)n + 1, sizeof *ask);
+    ok = ok && ask;
+    /* all of them first: who mistyped the last is told at once */
+    for (int i = 0; ok && !library && i < n; i++)
+        ok = open_rule(r, argv[i], &ask[i]);
+    r->of = n;
+    if (ok && (ok = can_keep(r)))
+        head(r);
+    for (int i = 0, at = -1; ok && i < n && !stop; i++) {
+        while (library && strchr(optc_library_name(++at), '/'))
+            ;
+        r->nth = i + 1;
+        ok = (!library || open_rule(r, optc_library_name(at), &ask[i])) && tune_rule(r, &ask[i]);
+        close_rule(&ask[i]);
+    }
+    for (int i = 0; ask && i < n; i++)
+        close_rule(&ask[i]);
+    free(ask);
+    return ok;
+}
+
 int tune_run(const Command *self, int argc, char **argv)
 {
     Run r = {.compile = COMPILE_OPTS_INIT};
@@ -581,27 +608,7 @@ int tune_run(const Command *self, int argc, char **argv)
         return rc;
     signal(SIGINT, on_interrupt);
     signal(SIGTERM, on_interrupt);
-    bool ok = start(&r), library = !n;
-    for (int i = 0; ok && library && i < optc_library_size(); i++)
-        n += !strchr(optc_library_name(i), '/');
-    Ask *ask = calloc((size_t)n + 1, sizeof *ask);
-    ok = ok && ask;
-    /* all of them first: who mistyped the last is told at once */
-    for (int i = 0; ok && !library && i < n; i++)
-        ok = open_rule(&r, argv[i], &ask[i]);
-    r.of = n;
-    if (ok && (ok = can_keep(&r)))
-        head(&r);
-    for (int i = 0, at = -1; ok && i < n && !stop; i++) {
-        while (library && strchr(optc_library_name(++at), '/'))
-            ;
-        r.nth = i + 1;
-        ok = (!library || open_rule(&r, optc_library_name(at), &ask[i])) && tune_rule(&r, &ask[i]);
-        close_rule(&ask[i]);
-    }
-    for (int i = 0; ask && i < n; i++)
-        close_rule(&ask[i]);
-    free(ask);
+    bool ok = tune_rules(&r, argv, n);
     rc = r.engine ? finish(&r, ok) : CLI_FAILED;
     (void)optc_close(r.engine);
     workers_end(r.workers);
