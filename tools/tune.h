@@ -2,6 +2,7 @@
  *
  *   cmd_tune.c   which action            tune_run.c    the search
  *   tune_files.c export, merge           tune_show.c   results as a table, trials as charts
+ *   tune_live.c  a program's own steps
  */
 #ifndef OPTC_TUNE_H
 #define OPTC_TUNE_H
@@ -12,6 +13,8 @@
 enum { TUNE_PATH = 4200, TUNE_WAIT_MS = 10000 };
 
 int tune_run(const Command *self, int argc, char **argv);
+/* does not return unless it fails; argv: the program and its arguments */
+int tune_live(const Command *self, const char *slowdown, const char *into, char **argv, int n);
 int tune_export(const Command *self, int argc, char **argv);
 int tune_merge(const Command *self, int argc, char **argv);
 int tune_show(const Command *self, int argc, char **argv);

@@ -515,26 +515,6 @@ static int finish(Run *r, bool ok)
     return stop ? 130 : ok && !r->small ? CLI_OK : CLI_FAILED;
 }
 
-/* A program tunes itself while it runs: the library does it, told by the environment. */
-static int run_live(const Command *self, const char *slowdown, const char *into, char **argv, int n)
-{
-    char *end;
-    double v = strtod(slowdown, &end);
-    v = *end == '%' ? v / 100 : v;
-    if (end == slowdown || (*end && strcmp(end, "%")) || !(v > 0 && v <= 1))
-        return cli_misuse(self, "--slowdown must be a share such as 5%%, not '%s'", slowdown);
-    if (!n)
-        return cli_misuse(self, "--live takes the program to run: optc tune --live -- ./train …");
-    char bound[32];
-    snprintf(bound, sizeof bound, "%g", v);
-    setenv("OPTC_TUNE_LIVE", bound, 1);
-    if (into)
-        setenv("OPTC_TUNE", into, 1);
-    argv[n] = NULL;
-    execvp(argv[0], argv);
-    return cli_fail("tune: %s cannot be started: %s", argv[0], strerror(errno));
-}
-
 /* The rules named, or the whole library. */
 static bool tune_rules(Run *r, char **argv, int n)
 {
@@ -592,7 +572,7 @@ int tune_run(const Command *self, int argc, char **argv)
     if (live && (budget || r.most || sizes || r.device || r.stage || r.exhaustive || r.again || r.dry))
         return cli_misuse(self, "--live goes by the program's own steps: only --slowdown and --into are for it");
     if (live)
-        return run_live(self, slowdown ? slowdown : "5%", r.into, argv, n);
+        return tune_live(self, slowdown ? slowdown : "5%", r.into, argv, n);
     if (slowdown)
         return cli_misuse(self, "--slowdown is for --live");
     if (!budget && r.most)
