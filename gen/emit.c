@@ -161,7 +161,7 @@ void emit_begin(Emit *e, const Plan *p, const Phase *ph, const Stage *s, Arena *
     e->own = NEWS(a, const char *, p->nmem + 1);
     e->taken = NEWS(a, bool, p->nmem + 1);
     e->hyper = NEWS(a, const char *, p->rule->nhyper + 1);
-    e->wide = s->kind == S_GROUP || s->kind == S_TENSOR || s->kind == S_SLICE;
+    e->wide = dom_wide(stage_info[s->kind].dom);
     e->text = NEWS(a, const char *, e->g->len + 1);
     e->uses = NEWS(a, int, e->g->len + 1);
     e->weight = NEWS(a, int, e->g->len + 1);
@@ -280,19 +280,7 @@ const char *emit_expr(Emit *e, Ref r)
     return buf_text(&b);
 }
 
-const char *emit_form(Emit *e, const char *form, char hole, const char *text)
-{
-    Buf b = {.arena = e->arena};
-    for (; *form; form++) {
-        if (*form == '%' && form[1] == hole) {
-            buf_puts(&b, text);
-            form++;
-        } else {
-            buf_add(&b, form, 1);
-        }
-    }
-    return buf_text(&b);
-}
+const char *emit_called(Arena *a, const char *fn, const char *x) { return *fn ? arena_printf(a, "%s(%s)", fn, x) : x; }
 
 /* ---- what every target says of a stage ---- */
 const char *emit_array(Emit *e, Access a, bool writable)
@@ -370,14 +358,13 @@ const char *emit_red_kind(const Node *n)
     }
 }
 
-const char *emit_tile(StageKind k) { return k == S_BAND ? "BAND" : "TILE"; }
+const char *emit_parts_per_row(Arena *a, const Mem *m) { return arena_printf(a, "optc_up(self->cols, OPTC_%s_COLS)", stage_info[m->by].id); }
 
-const char *emit_parts_per_row(const Mem *m) { return m->by == S_BAND ? "optc_up(self->cols, OPTC_BAND_COLS)" : "optc_up(self->cols, OPTC_TILE_COLS)"; }
-
-const char *emit_parts_per_slice(const Mem *m)
+const char *emit_parts_per_slice(Arena *a, const Mem *m)
 {
+    const char *tile = stage_info[m->by].id;
     switch (m->from) {
-    case ELEM: return m->by == S_BAND ? "optc_up(self->rows, OPTC_BAND_ROWS) * optc_up(self->cols, OPTC_BAND_COLS)" : "optc_up(self->rows, OPTC_TILE_ROWS) * optc_up(self->cols, OPTC_TILE_COLS)";
+    case ELEM: return arena_printf(a, "optc_up(self->rows, OPTC_%s_ROWS) * optc_up(self->cols, OPTC_%s_COLS)", tile, tile);
     case ROW: return "optc_up(self->rows, OPTC_SEG)";
     default: return "optc_up(self->cols, OPTC_SEG)";
     }
@@ -389,7 +376,7 @@ const char *emit_parts_of_tensor(Arena *a, const Mem *m)
         return "optc_up(self->n, OPTC_SEG)";
     if (m->from == SLICE)
         return "optc_up(self->slices, OPTC_SEG)";
-    return arena_printf(a, "self->slices * %s", emit_parts_per_slice(m));
+    return arena_printf(a, "self->slices * %s", emit_parts_per_slice(a, m));
 }
 
 const char *emit_stage_name(char buf[MOST_STAGE_NAME], const Plan *p, const char *entry, int mask, const Stage *s)
@@ -397,7 +384,7 @@ const char *emit_stage_name(char buf[MOST_STAGE_NAME], const Plan *p, const char
     char phase[24] = "";
     if (p->nperiod)
         snprintf(phase, sizeof phase, "_phase%d", mask);
-    snprintf(buf, MOST_STAGE_NAME, "%.40s%s_%d_%s%s%.40s", entry, phase, s->fn, stage_name[s->kind], s->variant ? "_" : "", s->variant ? p->rule->variant[s->variant].name : "");
+    snprintf(buf, MOST_STAGE_NAME, "%.40s%s_%d_%s%s%.40s", entry, phase, s->fn, stage_info[s->kind].name, s->variant ? "_" : "", s->variant ? p->rule->variant[s->variant].name : "");
     return buf;
 }
 
@@ -421,9 +408,7 @@ static void name_list(Buf *b, const Access *v, int n, const char *what)
 const char *emit_stage_comment(Arena *a, const Stage *s)
 {
     Buf b = {.arena = a};
-    static const char *const what[NSTAGEKIND] = {"Once a group", "Once a tensor", "Once a matrix", "Once a row", "Once a column",
-                                                 "One pass over the elements", "One pass over tiles of each matrix", "One pass over bands of each matrix"};
-    buf_printf(&b, "/* %s:", what[s->kind]);
+    buf_printf(&b, "/* %s:", stage_info[s->kind].what);
     name_list(&b, s->load, s->nload, " reads");
     name_list(&b, s->store, s->nstore, s->nload ? "; writes" : " writes");
     name_list(&b, s->fold, s->nfold, s->nload || s->nstore ? "; folds into" : " folds into");

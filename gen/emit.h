@@ -31,22 +31,19 @@ const char *emit_suffix(const Emit *e);                        /* "f" or "" */
 const char *emit_number(const Emit *e, double x);
 const char *emit_expr(Emit *e, Ref r);                         /* the right-hand side of its definition */
 bool emit_inlined(const Emit *e, Ref r);                       /* used once and unnamed: written where it is used */
-const char *emit_form(Emit *e, const char *form, char hole, const char *text);   /* load and store forms of types.def */
+const char *emit_called(Arena *a, const char *fn, const char *x);     /* fn(x); x itself where there is no function: load and store of types.def */
 const char *emit_type_suffix(Type t);
 const char *emit_value_name(Emit *e, Ref r);                   /* value_name, not yet an identifier of this function */
 const char *emit_array_name(Emit *e, Access a);                /* a fresh identifier for an array or what was loaded from it: its own where that is free */
 void emit_scalars(Emit *e, Buf *b, const char *indent);        /* hyperparameters and counts the stage reads */
 
-static inline bool is_list(StageKind k) { return k == S_ROW || k == S_COL || k == S_SLICE; }
-static inline bool is_single(StageKind k) { return k == S_TENSOR || k == S_GROUP; }
 const char *emit_array(Emit *e, Access a, bool writable);      /* "(const float *)self->mem[at_m]" */
 void emit_array_numbers(Buf *b, const Plan *p, const EmitOptions *o);        /* the enum of at_m and its like, for the stages that the options take */
 void emit_define(Emit *e, Buf *b, const char *indent, Ref r, const char *name, const char *value);
 bool emit_stores(const Stage *s, int mem);
 const char *emit_red_kind(const Node *n);                      /* "sum", "max", "min" */
-const char *emit_tile(StageKind k);                             /* what its sizes in shape.h are called: TILE or BAND */
-const char *emit_parts_per_row(const Mem *m);
-const char *emit_parts_per_slice(const Mem *m);                /* how many partials a reduction left, as an expression over self */
+const char *emit_parts_per_row(Arena *a, const Mem *m);
+const char *emit_parts_per_slice(Arena *a, const Mem *m);                /* how many partials a reduction left, as an expression over self */
 const char *emit_parts_of_tensor(Arena *a, const Mem *m);
 enum { MOST_STAGE_NAME = 128 };
 const char *emit_stage_name(char buf[MOST_STAGE_NAME], const Plan *p, const char *entry, int mask, const Stage *s);    /* buf */

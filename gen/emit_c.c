@@ -33,7 +33,7 @@ static void load_scalar(C *c, Buf *b, const char *indent, Access a, const char *
 {
     const Mem *m = &c->e.plan->mem[a.mem];
     const char *at = arena_printf(c->e.arena, "(%s)[%s]", emit_array(&c->e, a, false), index);
-    const char *v = emit_form(&c->e, type_info[m->type].load, 'x', at);
+    const char *v = emit_called(c->e.arena, type_info[m->type].load, at);
     bool narrow = !c->e.wide && m->type == T_F64 && c->e.plan->real == T_F32 && c->e.g->n[a.val].ty == NUM;
     emit_define(&c->e, b, indent, a.val, emit_array_name(&c->e, a), narrow ? arena_printf(c->e.arena, "(float)%s", v) : v);
 }
@@ -46,7 +46,7 @@ static void load_array(C *c, Access a, const char *inner)
     if (m->dom == ELEM && c->fetch)
         buf_printf(&c->pointers, "%soptc_fetch(%s + %s, sizeof *%s);\n", c->in, ptr,
                    is_tiled(c->e.st->kind) ? "(from + 2 * len < count ? 2 * len : self->cols - count + 2 * len)" : c->e.st->uses_rows ? "2 * run" : "2 * len", ptr);
-    const char *v = emit_form(&c->e, type_info[m->type].load, 'x', arena_printf(c->e.arena, "%s[i]", ptr));
+    const char *v = emit_called(c->e.arena, type_info[m->type].load, arena_printf(c->e.arena, "%s[i]", ptr));
     if (!emit_stores(c->e.st, a.mem) && c->e.uses[a.val] == 1 && c->e.g->n[a.val].ty == NUM)
         c->e.text[a.val] = v;
     else
@@ -103,13 +103,13 @@ static void finish_one(C *c, Access f)
     }
     buf_printf(&c->buffers, "    %s %s[OPTC_SEG];\n", emit_real(e), name);
     if (s->kind == S_ROW)
-        buf_printf(&c->buffers, "    optc_rows_%s%s(%s, %s + offset * %s, count, %s);\n", k, ps, name, part, emit_parts_per_row(m), emit_parts_per_row(m));
+        buf_printf(&c->buffers, "    optc_rows_%s%s(%s, %s + offset * %s, count, %s);\n", k, ps, name, part, emit_parts_per_row(e->arena, m), emit_parts_per_row(e->arena, m));
     else if (s->kind == S_COL)
         buf_printf(&c->buffers, "    optc_columns_%s%s(%s, %s + slice * optc_up(self->rows, OPTC_TILE_ROWS) * self->cols + start, count,\n"
                    "        optc_up(self->rows, OPTC_TILE_ROWS), self->cols);\n", k, ps, name, part);
     else
         buf_printf(&c->buffers, "    for (int i = 0; i < count; i++)\n        %s[i] = optc_finish_%s%s(%s + (start + i) * (%s), %s);\n", name, k, ps, part,
-                   emit_parts_per_slice(m), emit_parts_per_slice(m));
+                   emit_parts_per_slice(e->arena, m), emit_parts_per_slice(e->arena, m));
     e->text[f.val] = arena_printf(e->arena, "%s[i]", name);
 }
 
@@ -140,7 +140,7 @@ static void fold_elem(C *c, Access f, const char *buffer)
         buf_printf(&c->rowend, "        (%s)[row * segs + seg] = optc_tree_%s%s(%s, width);\n", part, k, s, acc);
     } else {
         const char *lines = emit_name(e, arena_printf(e->arena, "%s_rows", emit_value_name(e, f.val)));
-        buf_printf(&c->buffers, "    %s %s[OPTC_%s_ROWS];\n", real, lines, emit_tile(e->st->kind));
+        buf_printf(&c->buffers, "    %s %s[OPTC_%s_ROWS];\n", real, lines, stage_info[e->st->kind].id);
         buf_printf(&c->rowend, "        %s[line] = optc_tree_%s%s(%s, width);\n", lines, k, s, acc);
         buf_printf(&c->finish, "    (%s)[unit] = optc_fold_%s%s(%s, rows);\n", part, k, s, lines);
     }
@@ -177,7 +177,7 @@ static void stores(C *c, const char *inner)
     for (int i = 0; i < e->st->nstore; i++) {
         Access a = e->st->store[i];
         const Mem *m = &e->plan->mem[a.mem];
-        const char *v = emit_form(e, type_info[m->type].store, 'x', emit_expr(e, a.val));
+        const char *v = emit_called(e->arena, type_info[m->type].store, emit_expr(e, a.val));
         if (is_single(e->st->kind))
             buf_printf(&c->finish, "    (%s)[0] = %s;\n", emit_array(&c->e, a, true), v);
         else
@@ -221,7 +221,7 @@ static bool emit_stage(Buf *out, Arena *a, const Plan *p, const Phase *ph, const
     loads(&c, inner);
     body(&c, inner);
     const char *length = s->kind == S_ROW ? "self->rows" : s->kind == S_COL ? "self->cols" : "self->slices";
-    Hole h[] = {{"comment", emit_stage_comment(a, s)}, {"fn", fn}, {"length", length}, {"tile", emit_tile(s->kind)},
+    Hole h[] = {{"comment", emit_stage_comment(a, s)}, {"fn", fn}, {"length", length}, {"tile", stage_info[s->kind].id},
                 {"hoisted", buf_text(&c.hoisted)}, {"buffers", buf_text(&c.buffers)}, {"pointers", buf_text(&c.pointers)}, {"body", buf_text(&c.body)}, {"lanes", buf_text(&c.lanes)},
                 {"finish", buf_text(&c.finish)}, {"rowstart", buf_text(&c.rowstart)}, {"rowend", buf_text(&c.rowend)}};
     return template_fill(out, "stage_c.txt", tmpl, h, sizeof h / sizeof *h);

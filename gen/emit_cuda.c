@@ -56,7 +56,7 @@ static void define_loaded(K *c, Buf *b, const char *indent, Access a, const char
     emit_define(&c->e, b, indent, a.val, name, narrow ? arena_printf(c->e.arena, "(float)%s", value) : value);
 }
 
-static const char *loaded(K *c, Access a, const char *from) { return emit_form(&c->e, type_info[c->e.plan->mem[a.mem].type].load, 'x', from); }
+static const char *loaded(K *c, Access a, const char *from) { return emit_called(c->e.arena, type_info[c->e.plan->mem[a.mem].type].load, from); }
 
 static void load_scalar(K *c, Buf *b, const char *indent, Access a, const char *index)
 {
@@ -77,7 +77,7 @@ static const char *vector_in(K *c, const char *label, Type t, const char **value
     else
         buf_printf(&c->loads, "%s%s %s[%d];\n", c->in, type_info[t].c, name, c->vec);
     const char *vector = ahead ? arena_printf(c->e.arena, "%s[k]", name) : name;
-    *value = emit_form(&c->e, type_info[t].load, 'x', arena_printf(c->e.arena, "%s[i]", vector));
+    *value = emit_called(c->e.arena, type_info[t].load, arena_printf(c->e.arena, "%s[i]", vector));
     return vector;
 }
 
@@ -96,7 +96,7 @@ static void load_listed(K *c, Access a)
 {
     const Mem *m = &c->e.plan->mem[a.mem];
     const char *ptr = pointer(c, a);
-    const char *v = emit_form(&c->e, type_info[m->type].load, 'x', arena_printf(c->e.arena, "%s[i]", ptr));
+    const char *v = emit_called(c->e.arena, type_info[m->type].load, arena_printf(c->e.arena, "%s[i]", ptr));
     emit_define(&c->e, &c->body, c->inner, a.val, emit_name(&c->e, arena_printf(c->e.arena, "%s_i", ptr)), v);
 }
 
@@ -170,7 +170,7 @@ static void finish_one(K *c, Access f)
     const Mem *m = &e->plan->mem[f.mem];
     const char *cls = fold_class(n), *ty = type_info[m->type].c, *part = emit_array(&c->e, f, false);
     const char *name = emit_name(e, emit_value_name(e, f.val));
-    const char *per = emit_parts_per_slice(m), *rows = emit_parts_per_row(m), *tiles = "optc_up(self->rows, OPTC_TILE_ROWS)";
+    const char *per = emit_parts_per_slice(e->arena, m), *rows = emit_parts_per_row(e->arena, m), *tiles = "optc_up(self->rows, OPTC_TILE_ROWS)";
     if (is_single(s->kind))
         buf_printf(&c->fins, "    const double %s = optc_finish<%s, %s>(%s, %s, shared);\n", name, cls, ty, part,
                    s->kind == S_GROUP ? "self->ntensors" : emit_parts_of_tensor(e->arena, m));
@@ -255,10 +255,10 @@ static void fold_tile(K *c, Access f, const char *x)
     const char *open = c->form == FORM_ROWS ? "        if (lane == 0)\n" : "#pragma unroll\n    for (int k = 0; k < 8; k++) {\n        const int line = warp + 8 * k;\n        if (lane == 0 && line < rows)\n";
     buf_puts(end, open);
     if (n->dom == ROW) {
-        buf_printf(end, "            %s[(slice * self->rows + block * OPTC_%s_ROWS + line) * segs + seg] = %s;\n", part, emit_tile(e->st->kind), all);
+        buf_printf(end, "            %s[(slice * self->rows + block * OPTC_%s_ROWS + line) * segs + seg] = %s;\n", part, stage_info[e->st->kind].id, all);
     } else {
         const char *sh = emit_name(e, arena_printf(e->arena, "%s_rows", label));
-        buf_printf(&c->buffers, "    __shared__ %s %s[OPTC_%s_ROWS];\n", real, sh, emit_tile(e->st->kind));
+        buf_printf(&c->buffers, "    __shared__ %s %s[OPTC_%s_ROWS];\n", real, sh, stage_info[e->st->kind].id);
         buf_printf(end, "            %s[line] = %s;\n", sh, all);
         buf_printf(&c->last, "    __syncthreads();\n    if (warp == 0) {\n        const %s v = optc_fold_rows<%s, %s>(%s, rows);\n        if (lane == 0)\n            %s[u.unit] = v;\n    }\n",
                    real, cls, real, sh, part);
@@ -305,7 +305,7 @@ static void store_one(K *c, Access a)
 {
     Emit *e = &c->e;
     const Mem *m = &e->plan->mem[a.mem];
-    const char *v = emit_form(e, type_info[m->type].store, 'x', emit_expr(e, a.val));
+    const char *v = emit_called(e->arena, type_info[m->type].store, emit_expr(e, a.val));
     if (is_single(e->st->kind)) {
         buf_printf(&c->finish, "    (%s)[0] = %s;\n", emit_array(&c->e, a, true), v);
         return;
@@ -438,7 +438,7 @@ static bool emit_kernel(Buf *out, Arena *a, const Plan *p, StageAt at, const Lau
     /* Plain maps reach the memory's limit either way: only what folds or looks up rows and columns is compiled twice. */
     const char *sizes = is_tiled(s->kind) ? "" : placed ? arena_printf(a, " && self->n %% %d == 0 && self->cols %% %d == 0", c.vec, c.vec) : arena_printf(a, " && self->n %% %d == 0", c.vec);
     const char *choose = c.form == FORM_MAP && !placed ? "    walk(aligned);\n" : arena_printf(a, "    if (aligned%s)\n        walk(optc_even());\n    else\n        walk(aligned);\n", sizes);
-    Hole h[] = {{"choose", choose}, {"comment", emit_stage_comment(a, s)}, {"fn", fn}, {"tile", emit_tile(s->kind)}, {"mems", arena_printf(a, "%d", p->nmem)}, {"each", each}, {"back", back}, {"end", end},
+    Hole h[] = {{"choose", choose}, {"comment", emit_stage_comment(a, s)}, {"fn", fn}, {"tile", stage_info[s->kind].id}, {"mems", arena_printf(a, "%d", p->nmem)}, {"each", each}, {"back", back}, {"end", end},
                 {"bounds", v[KNOB_BLOCKS] ? arena_printf(a, "%d, %d", v[KNOB_THREADS], v[KNOB_BLOCKS]) : number[KNOB_THREADS]},
                 {"threads", number[KNOB_THREADS]}, {"vector", number[KNOB_VECTOR]}, {"items", number[KNOB_ITEMS]}, {"chunk", arena_printf(a, "%d", list_chunk(p, s))}, {"pieces", arena_printf(a, "%d", (int)pieces)},
                 {"place", placed ? start : ""}, {"ahead", placed ? ahead : ""}, {"guard", guard_text(a, p, at.phase, step ? "" : " + 1.0")}, {"tick", tick},

@@ -10,7 +10,8 @@ const OpInfo op_info[NOPS] = {
 #include "ops.def"
 };
 const TypeInfo type_info[NTYPES] = {
-#define TYPE(ID, name, bytes, c, load, store, compute) {name, bytes, c, load, store, T_##compute},
+#define TYPE(ID, name, bits, block, planes, draws, c, load, store, compute, digits, least, most) \
+    {name, bits / 8, bits, block, planes, draws, #c, #load, #store, T_##compute, digits, least, most},
 #include "types.def"
 };
 

@@ -28,7 +28,14 @@ typedef struct {
     double ulp;
     int cost;
 } OpInfo;
-typedef struct { const char *name; int bytes; const char *c, *load, *store; Type compute; } TypeInfo;
+typedef struct {
+    const char *name;
+    int bytes, bits, block, planes, draws;
+    const char *c, *load, *store;
+    Type compute;
+    int digits;
+    double least, most;
+} TypeInfo;
 extern const OpInfo op_info[NOPS];
 extern const TypeInfo type_info[NTYPES];
 int op_by_name(const char *name);      /* -1: none */

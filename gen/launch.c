@@ -19,8 +19,6 @@ static const short choices[NFORM][NKNOB][MOST_VALUES + 1] = {
     [FORM_SINGLE] = {{128, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
     [FORM_CPU] = {{0, 1, 2, 4, 8, 16, 32, 64, -1}, {1, -1}, {0, 1, 2, 4, 8, 16, 32, 64, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}}};
 
-static bool is_list(StageKind k) { return k == S_ROW || k == S_COL || k == S_SLICE; }
-
 LaunchForm stage_form(const Stage *s)
 {
     if (s->kind == S_FLAT)

@@ -15,13 +15,6 @@ typedef struct Lists {
     SmallWrite *write; int nwrite, write_cap;
 } Lists;
 
-static StageKind list_kind(Dom d)
-{
-    static const StageKind k[NDOM] = {[CONST_] = S_GROUP, [GROUP] = S_GROUP, [TENSOR] = S_TENSOR, [SLICE] = S_SLICE,
-                                      [ROW] = S_ROW, [COL] = S_COL};
-    return k[d];
-}
-
 void find_levels(Planner *p)
 {
     p->lev = NEWS(p->arena, int, p->g->len + 1);
@@ -47,12 +40,12 @@ static int owner(const Planner *p, Ref r, int v) { return pdom(p, r) == GROUP ? 
 static int home(Planner *p, Ref r, int v)
 {
     bool made = computed(&p->g->n[r]);
-    return stage_at(p, made ? p->time[r] : 0, made ? p->lev[r] : 0, list_kind(pdom(p, r)), v);
+    return stage_at(p, made ? p->time[r] : 0, made ? p->lev[r] : 0, stage_of(pdom(p, r)), v);
 }
 
 static bool at_home(const Planner *p, const Stage *s, Ref r)
 {
-    return computed(&p->g->n[r]) && list_kind(pdom(p, r)) == s->kind && p->time[r] == s->time && p->lev[r] == s->level;
+    return computed(&p->g->n[r]) && stage_of(pdom(p, r)) == s->kind && p->time[r] == s->time && p->lev[r] == s->level;
 }
 
 static void ask(Lists *l, Ref r, int v)
@@ -104,7 +97,7 @@ static void seed_writes(Lists *l)
             if (d == ELEM || (d == GROUP && written_before(p, v, w)))
                 continue;
             bool made = computed(&p->g->n[w.val]), away = made && pdom(p, w.val) != d;
-            int at = stage_at(p, made ? p->time[w.val] : 0, made ? p->lev[w.val] + away : 0, list_kind(d), v);
+            int at = stage_at(p, made ? p->time[w.val] : 0, made ? p->lev[w.val] + away : 0, stage_of(d), v);
             PUSH(p->arena, l->write, l->nwrite, l->write_cap) = (SmallWrite){p->draft[at].s.variant, at, w, false};
             if (away)
                 ask(l, w.val, v);

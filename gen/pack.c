@@ -157,16 +157,9 @@ static const char *upper(Arena *a, const char *s)
     return t;
 }
 
-/* A load or store form of types.def with its hole filled. */
-static const char *formed(Arena *a, const char *form, const char *x)
-{
-    const char *hole = strstr(form, "%x");
-    return hole ? arena_printf(a, "%.*s%s%s", (int)(hole - form), form, x, hole + 2) : form;
-}
-
 static const char *stored_as(Arena *a, Type t, const char *x)
 {
-    return formed(a, type_info[t].store, arena_printf(a, "(%s)%s", type_info[type_info[t].compute].c, x));
+    return emit_called(a, type_info[t].store, arena_printf(a, "(%s)%s", type_info[type_info[t].compute].c, x));
 }
 
 /* ---- pasted sources ---- */
@@ -256,6 +249,13 @@ static const char *public_header(Pack *p)
     return buf_text(&b);
 }
 
+/* Tables stand in gen/, from wherever they are included. */
+static const char *table_path(Pack *p, const char *quote, size_t len)
+{
+    const char *path = arena_strndup(&p->arena, quote, len), *name = strrchr(path, '/');
+    return arena_printf(&p->arena, "gen/%s", name ? name + 1 : path);
+}
+
 /* One of the runtime's sources. Includes of the others are left out, since those are here too; a table (.def) takes its
  * include's place. */
 static bool paste(Pack *p, Buf *b, const char *header, const char *path)
@@ -269,7 +269,7 @@ static bool paste(Pack *p, Buf *b, const char *header, const char *path)
         const char *quote = !strncmp(s, "#include \"", 10) ? s + 10 : NULL;
         size_t len = quote ? strcspn(quote, "\"") : 0;
         if (quote && len > 4 && !memcmp(quote + len - 4, ".def", 4)) {
-            const char *table = source_text(arena_printf(&p->arena, "gen/%.*s", (int)len, quote));
+            const char *table = source_text(table_path(p, quote, len));
             if (!table)
                 return false;
             buf_puts(b, table);
@@ -311,6 +311,7 @@ static bool fill_stages(Pack *p, Buf *out, const Hole *common, int ncommon)
     for (const char *const *path = pasted_code; *path; path++)
         buf_puts(&all, source_text(*path));
     buf_puts(&all, source_text("gen/types.def"));
+    buf_puts(&all, source_text("gen/stages.def"));
     emit_c_shared(&shared, buf_text(&all));
     Hole h[24] = {{"abi", emit_c_abi(a)},
                   {"math", buf_text(&shared)},
@@ -401,7 +402,7 @@ static bool fill_example(Pack *p, Buf *out, const Hole *common, int n)
                   {"small", buf_text(&text)},
                   {"ctype", type_info[pl->p].c},
                   {"type", type_info[pl->p].name},
-                  {"load", formed(&p->arena, type_info[pl->p].load, "x")},
+                  {"load", emit_called(&p->arena, type_info[pl->p].load, "x")},
                   {"store", stored_as(&p->arena, pl->p, "x")},
                   {"gtype", type_info[pl->g].c},
                   {"gstore", stored_as(&p->arena, pl->g, "x")},

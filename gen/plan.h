@@ -28,10 +28,11 @@
 
 enum { SEG = OPTC_SEG, LANES = OPTC_LANES, ROW_LANES = OPTC_ROW_LANES, COL_LANES = OPTC_COL_LANES };
 
-extern const char *const stage_name[NSTAGEKIND];
 /* a pass over the elements */
-static inline bool is_elem(StageKind k) { return k == S_FLAT || k == S_TILE || k == S_BAND; }
-static inline bool is_tiled(StageKind k) { return k == S_TILE || k == S_BAND; }
+static inline bool is_elem(StageKind k) { return stage_info[k].dom == ELEM; }
+static inline bool is_tiled(StageKind k) { return stage_info[k].walk == WALK_TILED; }
+static inline bool is_list(StageKind k) { return stage_info[k].walk == WALK_LIST; }
+static inline bool is_single(StageKind k) { return stage_info[k].walk == WALK_SINGLE; }
 
 typedef struct Mem {
     MemKind kind;

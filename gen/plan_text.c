@@ -9,16 +9,10 @@ static void put_names(Buf *b, const Access *v, int n, const char *what)
         buf_printf(b, "%s%s", i ? " " : what, v[i].name);
 }
 
-static const char *per(const Stage *s)
-{
-    static const char *const w[NSTAGEKIND] = {"group", "tensor", "matrix", "row", "column", "element", "element", "element"};
-    return w[s->kind];
-}
-
 static void put_stage(Buf *b, const Plan *p, const Stage *s, int i)
 {
-    buf_printf(b, "  %2d %-6s %-6s", i, stage_name[s->kind], p->rule->nvariant > 1 && s->kind != S_GROUP ? p->rule->variant[s->variant].name : "");
-    buf_printf(b, " %3d B read %3d B written %4d ops per %s", s->bytes_read, s->bytes_written, s->cost, per(s));
+    buf_printf(b, "  %2d %-6s %-6s", i, stage_info[s->kind].name, p->rule->nvariant > 1 && s->kind != S_GROUP ? p->rule->variant[s->variant].name : "");
+    buf_printf(b, " %3d B read %3d B written %4d ops per %s", s->bytes_read, s->bytes_written, s->cost, dom_info[stage_info[s->kind].dom].per);
     put_names(b, s->load, s->nload, "\n      reads    ");
     put_names(b, s->fin, s->nfin, "\n      finishes ");
     put_names(b, s->fold, s->nfold, "\n      folds    ");

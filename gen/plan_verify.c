@@ -42,7 +42,7 @@ static void wrong(Check *c, Ref r, int mem, const char *what)
         snprintf(array, sizeof array, ", array %d%s%.40s", mem, *c->plan->mem[mem].name ? " " : "", c->plan->mem[mem].name);
     if (c->plan->nperiod)
         snprintf(phase, sizeof phase, " in phase %d", c->mask);
-    const char *where = c->s ? stage_name[c->s->kind] : "end";
+    const char *where = c->s ? stage_info[c->s->kind].name : "end";
     diag_set(c->diag, NULL, 0, NULL, "internal error: the plan of %s, entry %s%s, stage %d (%s)%s%s: %s",
              c->plan->rule->name, c->entry->name, phase, c->at, where, value, array, what);
     c->ok = false;
@@ -57,12 +57,7 @@ static bool written_out(const Node *n)
 
 static bool below(Dom a, Dom b) { return dom_join(a, b) == b; }
 
-static Dom stage_domain(StageKind k)
-{
-    static const Dom d[NSTAGEKIND] = {[S_GROUP] = GROUP, [S_TENSOR] = TENSOR, [S_SLICE] = SLICE, [S_ROW] = ROW,
-                                      [S_COL] = COL, [S_FLAT] = ELEM, [S_TILE] = ELEM, [S_BAND] = ELEM};
-    return d[k];
-}
+static Dom stage_domain(StageKind k) { return stage_info[k].dom; }
 
 /* The place of an array as a variant sees it. Partials of a reduction over all tensors are the group's, but each
  * variant fills its own. */

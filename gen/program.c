@@ -11,7 +11,7 @@
 _Static_assert((int)MOST_VARIANTS == (int)MAX_VARIANTS, "a binding has room for every variant");
 
 const ProgType program_types[] = {
-#define TYPE(ID, name, bytes, ...) {name, bytes},
+#define TYPE(ID, name, bits, ...) {name, bits / 8},
 #include "types.def"
 };
 
@@ -76,7 +76,7 @@ static ProgStage make_stage(Arena *a, const Plan *p, const PlanEntry *en, int ph
                    .time = s->time,
                    .fn = s->fn,
                    .form = stage_form(s),
-                   .name = stage_name[s->kind],
+                   .name = stage_info[s->kind].name,
                    .where = where(a, p, s)};
     x.reads = numbers(a, s->load, s->nload, s->fin, s->nfin, &x.nreads);
     x.writes = numbers(a, s->store, s->nstore, s->fold, s->nfold, &x.nwrites);

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const stage_name[NSTAGEKIND] = {"group", "tensor", "slice", "row", "col", "map", "tile", "band"};
 
 /* ---- drafts, found by where they stand ---- */
 static uint64_t place_of(const Stage *s)
@@ -138,12 +137,6 @@ static void place_parts(Planner *p)
         }
 }
 
-static Dom stage_dom(StageKind k)
-{
-    static const Dom d[NSTAGEKIND] = {GROUP, TENSOR, SLICE, ROW, COL, ELEM, ELEM, ELEM};
-    return d[k];
-}
-
 static Access *kept_list(Arena *a, const List *l, int *n)
 {
     Access *v = NEWS(a, Access, l->n);
@@ -165,7 +158,7 @@ static void finish_stage(Planner *p, const Draft *d, Stage *s)
     s->nbody = d->nbody;
     if (d->nbody)
         memcpy(s->body, d->body, sizeof(Ref) * (size_t)d->nbody);
-    Dom dom = stage_dom(s->kind);
+    Dom dom = stage_info[s->kind].dom;
     for (int i = 0; i < s->nload; i++) {
         const Mem *m = &p->plan->mem[s->load[i].mem];
         if (m->dom == dom)

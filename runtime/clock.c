@@ -4,9 +4,8 @@
 #include <stdlib.h>
 #include <time.h>
 
-_Static_assert((int)OPTC_F32 == T_F32 + 1 && (int)OPTC_F64 == T_F64 + 1 && (int)OPTC_BF16 == T_BF16 + 1 &&
-                   (int)OPTC_F16 == T_F16 + 1 && (int)OPTC_F16 == NTYPES,
-               "the core counts types from 1");
+#define TYPE(ID, ...) _Static_assert((int)OPTC_##ID == T_##ID + 1, "the core counts types from 1");
+#include "types.def"
 
 int inner_type(optc_type t) { return t == OPTC_DEFAULT ? -1 : (int)t < 1 || (int)t > NTYPES ? -2 : (int)t - 1; }
 

@@ -4,7 +4,17 @@
 #define OPTC_COUNTS_H
 
 typedef enum { MEM_P, MEM_G, MEM_INPUT, MEM_STATE, MEM_TEMP, MEM_PART } MemKind;
-typedef enum { S_GROUP, S_TENSOR, S_SLICE, S_ROW, S_COL, S_FLAT, S_TILE, S_BAND, NSTAGEKIND } StageKind;
+typedef enum {
+#define STAGE(ID, ...) S_##ID,
+#include "../gen/stages.def"
+    NSTAGEKIND
+} StageKind;
+typedef enum { WALK_SINGLE, WALK_LIST, WALK_FLAT, WALK_TILED } Walk;
+typedef struct StageInfo { const char *id, *name; Dom dom; Walk walk; int rows, cols; const char *what; } StageInfo;
+static const StageInfo stage_info[NSTAGEKIND] = {
+#define STAGE(ID, name, dom, walk, rows, cols, what) {#ID, name, dom, WALK_##walk, rows, cols, what},
+#include "../gen/stages.def"
+};
 typedef enum { FORM_MAP, FORM_FOLD, FORM_TILE, FORM_ROWS, FORM_LIST, FORM_LANES, FORM_COLS, FORM_SLICES, FORM_SINGLE, FORM_CPU, NFORM } LaunchForm;
 /* cpu: a whole step there; threads (0: all) and, as items, the units a thread takes at once (0: by size) */
 typedef enum {
@@ -41,15 +51,29 @@ OPTC_COUNT Shape count_shape(int view, int rank, const int64_t *dim, bool vector
     return s;
 }
 
+/* The kind of stage that has values of a domain other than the elements'. */
+OPTC_COUNT StageKind stage_of(Dom d)
+{
+    for (int k = 0; k < NSTAGEKIND; k++)
+        if (stage_info[k].dom == d)
+            return (StageKind)k;
+    return S_GROUP;
+}
+
+/* Values in a list of this kind of stage: the rows or columns of a matrix, the matrices of a tensor. */
+OPTC_COUNT int64_t list_length(StageKind k, Shape s)
+{
+    const StageInfo *x = &stage_info[k];
+    return x->walk != WALK_LIST ? 0 : dom_wide(x->dom) ? s.slices : axis_len(dom_info[x->dom].axis[0], s) * axis_len(dom_info[x->dom].axis[1], s);
+}
+
 OPTC_COUNT int64_t stage_units(StageKind k, Shape s)          /* how many units of work */
 {
-    switch (k) {
-    case S_FLAT: return count_up(s.n, OPTC_SEG);
-    case S_TILE: return s.n ? s.slices * count_up(s.rows, OPTC_TILE_ROWS) * count_up(s.cols, OPTC_TILE_COLS) : 0;
-    case S_BAND: return s.n ? s.slices * count_up(s.rows, OPTC_BAND_ROWS) * count_up(s.cols, OPTC_BAND_COLS) : 0;
-    case S_ROW: return s.slices * count_up(s.rows, OPTC_SEG);
-    case S_COL: return s.slices * count_up(s.cols, OPTC_SEG);
-    case S_SLICE: return count_up(s.slices, OPTC_SEG);
+    const StageInfo *x = &stage_info[k];
+    switch (x->walk) {
+    case WALK_FLAT: return count_up(s.n, OPTC_SEG);
+    case WALK_TILED: return s.n ? s.slices * count_up(s.rows, x->rows) * count_up(s.cols, x->cols) : 0;
+    case WALK_LIST: return (dom_wide(x->dom) ? 1 : s.slices) * count_up(list_length(k, s), OPTC_SEG);
     default: return 1;
     }
 }
@@ -60,19 +84,14 @@ OPTC_COUNT int64_t count_parts(Dom from, Dom to, StageKind by, Shape s, int64_t 
     switch (from) {
     case ELEM:
         if (to == ROW)
-            return s.slices * s.rows * count_up(s.cols, by == S_BAND ? OPTC_BAND_COLS : OPTC_TILE_COLS);
+            return s.slices * s.rows * count_up(s.cols, stage_info[by].cols ? stage_info[by].cols : OPTC_TILE_COLS);
         if (to == COL)
-            return s.slices * count_up(s.rows, OPTC_TILE_ROWS) * s.cols;
+            return s.slices * count_up(s.rows, stage_info[by].rows ? stage_info[by].rows : OPTC_TILE_ROWS) * s.cols;
         return stage_units(by, s);
-    case ROW: return stage_units(S_ROW, s);
-    case COL: return stage_units(S_COL, s);
-    case SLICE: return stage_units(S_SLICE, s);
+    case ROW: case COL: case SLICE: return stage_units(stage_of(from), s);
     default: return ntensors;
     }
 }
-
-/* Values in a list of this kind of stage: the rows or columns of a matrix, the matrices of a tensor. */
-OPTC_COUNT int64_t list_length(StageKind k, Shape s) { return k == S_ROW ? s.rows : k == S_COL ? s.cols : k == S_SLICE ? s.slices : 0; }
 
 /* Blocks a unit of work is split into (1 where a block takes several). Of lists, as many as the longest one at hand has work for. */
 OPTC_COUNT int64_t count_pieces(LaunchForm f, const Launch *l, int64_t longest)

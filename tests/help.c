@@ -125,8 +125,7 @@ static bool inside(Type t, double got, double lo, double v, double hi)
 {
     if (isnan(v) || isnan(lo) || isnan(hi))
         return isnan(got) || (lo == -INFINITY && hi == INFINITY) || isnan(lo);
-    double rel = t == T_F64 ? 0x1p-53 : t == T_F32 ? 0x1p-24 : t == T_F16 ? 0x1p-11 : 0x1p-8;
-    double tiny = t == T_F64 ? 0x1p-1074 : t == T_F16 ? 0x1p-24 : 0x1p-149, most = t == T_F64 ? 1.7976931348623157e308 : t == T_F16 ? 65504 : 3.3895313e38;
+    double rel = ldexp(1, -type_info[t].digits), tiny = type_info[t].least, most = type_info[t].most;
     lo -= fabs(lo) * rel + tiny;
     hi += fabs(hi) * rel + tiny;
     if (lo == -INFINITY && hi == INFINITY)

@@ -160,7 +160,7 @@ static double shape_table(Arena *a, const Plan *p, const Dims *d, int e, int m, 
             continue;
         Traffic t = stage_traffic(p, st, s);
         double b = t.read + t.written;
-        printf("    %2d %-6s %12.0f bytes %10s", i, stage_name[st->kind], b, cli_bytes(bytes, b));
+        printf("    %2d %-6s %12.0f bytes %10s", i, stage_info[st->kind].name, b, cli_bytes(bytes, b));
         put_floor(b, f);
     }
     double total = phase_bytes(p, ph, variant, s);

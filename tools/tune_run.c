@@ -345,9 +345,7 @@ static void no_stage(const Run *r, optc_rule *rule)
 
 static optc_type public_of(int t)
 {
-    static const optc_type of[NTYPES] = {
-        [T_F32] = OPTC_F32, [T_F64] = OPTC_F64, [T_BF16] = OPTC_BF16, [T_F16] = OPTC_F16};
-    return t < 0 ? OPTC_DEFAULT : of[t];
+    return t < 0 ? OPTC_DEFAULT : (optc_type)(t + 1);
 }
 
 /* A rule that is asked for, ready to be tuned. */

@@ -13,10 +13,8 @@
 CORE double type_load(int t, const void *p, int64_t i)
 {
     switch (t) {
-    case T_F32: return (double)((const float *)p)[i];
-    case T_F64: return ((const double *)p)[i];
-    case T_BF16: return (double)optc_from_bf16(((const unsigned short *)p)[i]);
-    case T_F16: return (double)optc_from_f16(((const unsigned short *)p)[i]);
+#define TYPE(ID, name, bits, block, planes, draws, c, load, store, compute, ...) case T_##ID: return (double)load(((const c *)p)[i]);
+#include "types.def"
     default: return NAN;
     }
 }
@@ -24,10 +22,12 @@ CORE double type_load(int t, const void *p, int64_t i)
 CORE void type_store(int t, void *p, int64_t i, double x)
 {
     switch (t) {
-    case T_F32: ((float *)p)[i] = (float)x; break;
-    case T_F64: ((double *)p)[i] = x; break;
-    case T_BF16: ((unsigned short *)p)[i] = optc_to_bf16((float)x); break;
-    case T_F16: ((unsigned short *)p)[i] = optc_to_f16((float)x); break;
+#define AS_F32(x) ((float)(x))
+#define AS_F64(x) (x)
+#define TYPE(ID, name, bits, block, planes, draws, c, load, store, compute, ...) case T_##ID: ((c *)p)[i] = store(AS_##compute(x)); break;
+#include "types.def"
+#undef AS_F32
+#undef AS_F64
     default: break;
     }
 }
