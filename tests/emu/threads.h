@@ -15,6 +15,21 @@
 #define __shared__ static
 #define __syncthreads() emu_wait(EMU_BLOCK)
 
+// What a GPU has as instructions.
+template <class To, class From> static inline To emu_as(From x)
+{
+    To y;
+    static_assert(sizeof x == sizeof y, "as many bits");
+    memcpy(&y, &x, sizeof y);
+    return y;
+}
+static inline int __float_as_int(float x) { return emu_as<int>(x); }
+static inline float __int_as_float(int x) { return emu_as<float>(x); }
+static inline long long __double_as_longlong(double x) { return emu_as<long long>(x); }
+static inline double __longlong_as_double(long long x) { return emu_as<double>(x); }
+static inline float __fsqrt_rn(float x) { return sqrtf(x); }
+static inline double __dsqrt_rn(double x) { return sqrt(x); }
+
 struct emu_dim { unsigned x; };
 static emu_dim threadIdx, blockIdx, blockDim, gridDim;
 
