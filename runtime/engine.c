@@ -96,7 +96,8 @@ static const char *spec_name(int i) { return embedded_specs[i].name; }
 
 const Host *library_host(void)
 {
-    static const Host host = {.best = best_device,
+    static const Host host = {.pooled = true,
+                              .best = best_device,
                               .open = engine_open,
                               .close = engine_drop,
                               .make = rule_make,

@@ -116,6 +116,8 @@ struct GpuCode;
 struct Host {
     /* its code needs a driver for this version of CUDA, 13000; 0: any that we open */
     int cuda;
+    /* takes small blocks from the GPU's pool: cheap by the thousand, but a process's first use of it takes some 8 ms */
+    bool pooled;
     /* the GPU that "best" stands for; -1: the CPU */
     int (*best)(const optc_engine_options *o);
     optc_status (*open)(optc_engine *e, const optc_engine_options *o);      /* e->more; the device is known and open */
