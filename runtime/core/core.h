@@ -132,15 +132,13 @@ struct Host {
     const char *(*rule_name)(int i);                                        /* rules it has by name; NULL: no more */
 };
 
-/* ---- engine.c ---- */
-CORE void memory_took(optc_engine *e, int64_t bytes);       /* negative: gave back */
-
 /* ---- bind.c, layout.c ---- */
 CORE void *binding_take(optc_binding *b, size_t n, size_t size);    /* zeroed, goes with the binding; NULL: no memory */
 #define TAKE(b, T, n) ((T *)binding_take((b), (size_t)(n), sizeof(T)))
 CORE const char *tensor_label(const optc_binding *b, int i, char buf[96]);
 CORE optc_status check_overlap(const optc_binding *b, int tensor, const void *data, int64_t bytes, const char *what);
 CORE optc_status check_hyper(const Program *p, const char *call, const char *name, double value, int *out);
+CORE void memory_took(optc_engine *e, int64_t bytes);       /* negative: gave back */
 CORE optc_status layout_measure(optc_binding *b);           /* block_bytes */
 /* once the block is there: pointers, views, units of work */
 CORE optc_status layout_place(optc_binding *b);

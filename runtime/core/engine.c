@@ -21,14 +21,6 @@ const char *optc_best_device(void)
     return name;
 }
 
-CORE void memory_took(optc_engine *e, int64_t bytes)
-{
-    long long now = __atomic_add_fetch(&e->ours, bytes, __ATOMIC_SEQ_CST),
-              peak = __atomic_load_n(&e->peak, __ATOMIC_SEQ_CST);
-    while (now > peak && !__atomic_compare_exchange_n(&e->peak, &peak, now, true, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
-        ;
-}
-
 optc_status optc_memory_info(optc_engine *e, optc_memory *out)
 {
     if (!e || !out)
