@@ -47,6 +47,8 @@ typedef struct { const char *name, *body; int states, stages, cheaper; double mw
 static const Worst worst[] = {
     {"chained sums", "local s = 1 for i = 1, 400 do s = sum(g * s) end p = p - s", 0, 801, 0, 0.1, 8},
     {"more chained sums", "local s = 1 for i = 1, 1600 do s = sum(g * s) end p = p - s", 0, 3201, 0, 0.2, 16},
+    {"chained sums that are all needed again",
+     "local s, u = 1, 0 for i = 1, 1600 do s = sum(g * s) u = u + s end p = p - u", 0, 3201, 0, 0.2, 20},
     {"as many as fit, in eight phases", "local s = 1 for i = 1, 9800 do s = sum(g * s) end p = p - s " EVERY,
      0, 8 * 19601, 0, 2, 160},
     {"operations", "local x = g for i = 1, 1000 do x = x * g + 0.5 end p = x", 0, 1, 0, 0.1, 6},
