@@ -149,30 +149,30 @@ static void claim(Emit *e)
         e->hyper[k] = emit_name(e, p->rule->hyper[k].name);
 }
 
-void emit_begin(Emit *e, const Plan *p, const Phase *ph, const Stage *s, Arena *a, const char *prefix, const char *const *reserved)
+void emit_begin(Emit *e, const Target *t, const Plan *p, StageAt at, Arena *a, const char *prefix)
 {
-    memset(e, 0, sizeof *e);
-    e->plan = p;
-    e->phase = ph;
-    e->st = s;
-    e->g = ph->g;
-    e->arena = a;
-    e->prefix = prefix;
+    *e = (Emit){.target = t, .plan = p, .phase = &at.entry->phase[at.phase], .st = at.stage, .arena = a, .prefix = prefix};
+    e->g = e->phase->g;
+    e->wide = dom_wide(stage_info[at.stage->kind].dom);
+    for (int k = 0; k < NPLACE; k++)
+        e->at[k].arena = a;
     e->own = NEWS(a, const char *, p->nmem + 1);
+    e->ptr = NEWS(a, const char *, p->nmem + 1);
     e->taken = NEWS(a, bool, p->nmem + 1);
     e->hyper = NEWS(a, const char *, p->rule->nhyper + 1);
-    e->wide = dom_wide(stage_info[s->kind].dom);
     e->text = NEWS(a, const char *, e->g->len + 1);
     e->uses = NEWS(a, int, e->g->len + 1);
     e->weight = NEWS(a, int, e->g->len + 1);
-    for (; *reserved; reserved++)
-        used_entry(e, *reserved)->count = 1;
+    for (const char *const *word = t->reserved; *word; word++)
+        used_entry(e, *word)->count = 1;
     for (const char *const *word = language; *word; word++)
         used_entry(e, *word)->count = 1;
     claim(e);
     count_uses(e);
     weigh(e);
 }
+
+const char *emit_joined(Emit *e, const char *a, const char *b) { return emit_name(e, arena_printf(e->arena, "%s_%s", a, b)); }
 
 const char *emit_number(const Emit *e, double x)
 {
@@ -207,7 +207,7 @@ static const char *count_text(const Node *n)
 }
 
 /* Hyperparameters, the step and sizes: read once, before the loop, rounded once to the stage's precision. */
-void emit_scalars(Emit *e, Buf *b, const char *indent)
+void emit_scalars(Emit *e)
 {
     const char *real = emit_real(e), *cast = e->wide ? "" : arena_printf(e->arena, "(%s)", real);
     for (Ref r = 0; r < e->g->len; r++) {
@@ -215,12 +215,13 @@ void emit_scalars(Emit *e, Buf *b, const char *indent)
         if (!e->uses[r] || (n->op != OP_HYPER && n->op != OP_STEP && n->op != OP_COUNT))
             continue;
         const char *name = n->op == OP_HYPER ? e->hyper[n->sym] : emit_name(e, emit_value_name(e, r));
+        bool ahead = n->op == OP_STEP && e->t_ahead;
         e->text[r] = name;
         if (n->op == OP_COUNT)
-            buf_printf(b, "%sconst %s %s = (%s)(%s);\n", indent, real, name, real, count_text(n));
+            emit_put(e, AT_HOISTED, "const %s %s = (%s)(%s);\n", real, name, real, count_text(n));
         else
-            buf_printf(b, "%sconst %s %s = %s%sself->hyper[%d]%s;\n", indent, real, name, cast, n->op == OP_STEP && e->t_ahead ? "(" : "", n->op == OP_STEP ? 0 : n->sym + 1,
-                       n->op == OP_STEP && e->t_ahead ? " + 1.0)" : "");
+            emit_put(e, AT_HOISTED, "const %s %s = %s%sself->hyper[%d]%s;\n", real, name, cast, ahead ? "(" : "",
+                     n->op == OP_STEP ? 0 : n->sym + 1, ahead ? " + 1.0)" : "");
     }
 }
 
@@ -334,21 +335,6 @@ bool emit_takes(const Plan *p, const EmitOptions *o, int fn)
     return s && (!o->only || s == o->only) && (o->nparts <= 1 || emit_cuda_part_of(p, fn, o->nparts) == o->part);
 }
 
-void emit_define(Emit *e, Buf *b, const char *indent, Ref r, const char *name, const char *value)
-{
-    bool truth = e->g->n[r].ty == BOOL;
-    buf_printf(b, "%sconst %s %s = %s%s;\n", indent, truth ? "int" : emit_real(e), name, value, truth ? " != 0" : "");
-    e->text[r] = name;
-}
-
-bool emit_stores(const Stage *s, int mem)
-{
-    for (int i = 0; i < s->nstore; i++)
-        if (s->store[i].mem == mem)
-            return true;
-    return false;
-}
-
 const char *emit_red_kind(const Node *n)
 {
     switch (n->op) {
@@ -370,13 +356,15 @@ const char *emit_parts_per_slice(Arena *a, const Mem *m)
     }
 }
 
-const char *emit_parts_of_tensor(Arena *a, const Mem *m)
+const char *emit_parts_of(const Emit *e, const Mem *m)
 {
+    if (e->st->kind == S_GROUP)
+        return "self->ntensors";
     if (m->from == ELEM && m->by == S_FLAT)
         return "optc_up(self->n, OPTC_SEG)";
     if (m->from == SLICE)
         return "optc_up(self->slices, OPTC_SEG)";
-    return arena_printf(a, "self->slices * %s", emit_parts_per_slice(a, m));
+    return arena_printf(e->arena, "self->slices * %s", emit_parts_per_slice(e->arena, m));
 }
 
 const char *emit_stage_name(char buf[MOST_STAGE_NAME], const Plan *p, const char *entry, int mask, const Stage *s)

@@ -3,69 +3,134 @@
 #define OPTC_EMIT_H
 #include "gen.h"
 #include "names.h"
+#include "template.h"
 
 typedef struct Used { const char *name; int count; } Used;
 
+/* What differs between targets as data; what they do differently is in emit_c.c and emit_cuda.c. */
+typedef struct Target {
+    const char *name;
+    const char *templates;                     /* the file of its sections */
+    const char *restricted;                    /* of a pointer: nothing else points there */
+    const char *const *prelude;                /* shared sources that its code may call, in order */
+    const char *const *reserved;               /* names that its templates use themselves */
+} Target;
+
+/* Where in a stage's template a piece of text goes: the template's holes. */
+#define PLACES(X) \
+    X(HOISTED, "hoisted")      /* before any loop */ \
+    X(POINTERS, "pointers") \
+    X(BUFFERS, "buffers")      /* lanes of folds, room for vectors */ \
+    X(FINS, "fins")            /* reductions that the stage finishes, by all threads */ \
+    X(LOADS, "loads") \
+    X(OUTS, "outs") \
+    X(BODY, "body") \
+    X(STORES, "stores") \
+    X(LANES, "lanes")          /* a chunk's values into lanes */ \
+    X(ROWSTART, "rowstart") \
+    X(ROWEND, "rowend") \
+    X(COLSTART, "colstart") \
+    X(COLKEEP, "colkeep") \
+    X(COLEND, "colend") \
+    X(COLTURNS, "colturns")    /* the same, where column folds take one strip in turn */ \
+    X(FINISH, "finish") \
+    X(LAST, "last")            /* what waits for all warps */
+typedef enum {
+#define PLACE(ID, name) AT_##ID,
+    PLACES(PLACE)
+#undef PLACE
+    NPLACE
+} Place;
+
 typedef struct Emit {
+    const Target *target;
     const Plan *plan;
     const Phase *phase;
     const Stage *st;
     const Graph *g;
     Arena *arena;
+    Buf at[NPLACE];
     Used *used; int nused, used_cap;           /* identifiers of this function, a hash table */
     const char **text;                         /* by node: how an expression names its value; NULL: not yet */
     int *uses;                                 /* by node: how often this stage's expressions read it */
     int *weight;                               /* by node: operations of the expression it would make if written out */
     const char *prefix;                        /* of the numbers of arrays, where several rules share a file */
-    const char **own;                          /* by Mem: the name of an array that the caller knows, p, g, inputs and states: nothing else takes it */
+    const char **own;                          /* by Mem: the name of an array that the caller knows; nothing else takes it */
     bool *taken;                               /* by Mem: own is in use */
     const char **hyper;                        /* likewise, by hyperparameter */
+    const char **ptr;                          /* by Mem: the name of its pointer; NULL: not declared */
     bool wide;                                 /* the stage computes in f64 */
     bool t_ahead;                              /* hyper[0] still holds the last step's t */
+    bool cites;                                /* #line directives in the body */
+    bool broken;                               /* a template misses a section or names an unknown hole */
 } Emit;
 
-void emit_begin(Emit *e, const Plan *p, const Phase *ph, const Stage *s, Arena *a, const char *prefix, const char *const *reserved);
+/* ---- emit.c: names and expressions ---- */
+void emit_begin(Emit *e, const Target *t, const Plan *p, StageAt at, Arena *a, const char *prefix);
 const char *emit_name(Emit *e, const char *want);              /* a fresh identifier */
+const char *emit_joined(Emit *e, const char *a, const char *b);              /* likewise, "a_b" */
 const char *emit_real(const Emit *e);                          /* "float" or "double" */
 const char *emit_suffix(const Emit *e);                        /* "f" or "" */
 const char *emit_number(const Emit *e, double x);
 const char *emit_expr(Emit *e, Ref r);                         /* the right-hand side of its definition */
 bool emit_inlined(const Emit *e, Ref r);                       /* used once and unnamed: written where it is used */
-const char *emit_called(Arena *a, const char *fn, const char *x);     /* fn(x); x itself where there is no function: load and store of types.def */
+const char *emit_called(Arena *a, const char *fn, const char *x);            /* fn(x); x itself where there is no function */
 const char *emit_type_suffix(Type t);
 const char *emit_value_name(Emit *e, Ref r);                   /* value_name, not yet an identifier of this function */
-const char *emit_array_name(Emit *e, Access a);                /* a fresh identifier for an array or what was loaded from it: its own where that is free */
-void emit_scalars(Emit *e, Buf *b, const char *indent);        /* hyperparameters and counts the stage reads */
-
+/* A fresh identifier for an array or what was loaded from it: its own where that is free. */
+const char *emit_array_name(Emit *e, Access a);
 const char *emit_array(Emit *e, Access a, bool writable);      /* "(const float *)self->mem[at_m]" */
-void emit_array_numbers(Buf *b, const Plan *p, const EmitOptions *o);        /* the enum of at_m and its like, for the stages that the options take */
-void emit_define(Emit *e, Buf *b, const char *indent, Ref r, const char *name, const char *value);
-bool emit_stores(const Stage *s, int mem);
+void emit_scalars(Emit *e);                                    /* hyperparameters and counts the stage reads */
 const char *emit_red_kind(const Node *n);                      /* "sum", "max", "min" */
-const char *emit_parts_per_row(Arena *a, const Mem *m);
-const char *emit_parts_per_slice(Arena *a, const Mem *m);                /* how many partials a reduction left, as an expression over self */
-const char *emit_parts_of_tensor(Arena *a, const Mem *m);
+const char *emit_parts_per_row(Arena *a, const Mem *m);        /* how many partials a reduction left, over self */
+const char *emit_parts_per_slice(Arena *a, const Mem *m);
+const char *emit_parts_of(const Emit *e, const Mem *m);        /* of what the stage has one value of: a tensor or a group */
+
+/* ---- emit_stage.c: what a stage does, on every target ---- */
+void emit_put(Emit *e, Place to, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void emit_part(Emit *e, Place to, const char *section, const Hole *h, int n);         /* a section of the target's */
+const char *emit_filled(Emit *e, const char *section, const Hole *h, int n);          /* likewise, as text */
+bool emit_stores(const Stage *s, int mem);
+void emit_define(Emit *e, Place to, Ref r, const char *name, const char *value);
+const char *emit_loaded(Emit *e, Access a, const char *from);  /* what a load gives, as the rule computes with it */
+const char *emit_pointer(Emit *e, Access a, const char *offset);             /* declared when first asked for */
+void emit_load_scalar(Emit *e, Place to, Access a, const char *index);       /* a value that one piece has one of */
+Ref emit_folded(const Emit *e, Access f);                      /* the value that a fold takes */
+bool emit_fold_single(Emit *e, Access f);                      /* of a stage of one value: done; false: it is none */
+bool emit_store_single(Emit *e, Access a, const char *value);
+void emit_body(Emit *e);                                       /* its operations, ahead of folds and stores */
+void emit_cite(Emit *e, Ref r);
+int emit_holes(Emit *e, Hole *h);                              /* the places as holes: NPLACE of them */
+const char *emit_length(const Stage *s);                       /* of a list */
+extern const char emit_line_mark[];                            /* stands for the line of the emitted file that it is on */
+
+/* ---- files ---- */
+void emit_array_numbers(Buf *b, const Plan *p, const EmitOptions *o);        /* the enum of at_m and its like */
+bool emit_takes(const Plan *p, const EmitOptions *o, int fn);  /* the stage is in a file with these options */
 enum { MOST_STAGE_NAME = 128 };
-const char *emit_stage_name(char buf[MOST_STAGE_NAME], const Plan *p, const char *entry, int mask, const Stage *s);    /* buf */
+const char *emit_stage_name(char buf[MOST_STAGE_NAME], const Plan *p, const char *entry, int mask, const Stage *s);
+/* emit_stage_name behind a prefix, or NULL for none. */
+const char *emit_prefixed(Arena *a, const char *prefix, const Plan *p, const char *entry, int mask, const Stage *s);
 const char *emit_stage_comment(Arena *a, const Stage *s);
 const char *emit_about(Arena *a, const Gen *g);
 const char *emit_title(Arena *a, const Rule *r);
 const char *emit_plain(Arena *a, const char *s);               /* text that may stand in a comment */
 const char *emit_file(Arena *a, const char *s);
 
-const char *emit_prefixed(Arena *a, const char *prefix, const Plan *p, const char *entry, int mask, const Stage *s);      /* emit_stage_name behind a prefix, or NULL for none */
-
-/* The stages of a rule, and what stands ahead of stages, where several rules share a file. Bufs and scratch are in an arena, which jumps when memory ends;
- * false: a broken template. */
-bool emit_c_stages(const Gen *g, const EmitOptions *o, Arena *a, Buf *code, Buf *table);       /* table: the functions' names, by Stage.fn, with commas */
+/* The stages of a rule, and what stands ahead of stages, where several rules share a file. Bufs and scratch are in an
+ * arena, which jumps when memory ends; false: a broken template. table: the functions' names, by Stage.fn, with commas. */
+bool emit_c_stages(const Gen *g, const EmitOptions *o, Arena *a, Buf *code, Buf *table);
 const char *emit_c_abi(Arena *a);
 void emit_c_shared(Buf *b, const char *code);                  /* what the code stands on */
-bool emit_takes(const Plan *p, const EmitOptions *o, int fn);  /* the stage is in a file with these options */
 bool emit_cuda_stages(const Gen *g, const EmitOptions *o, Arena *a, Buf *code);
-bool emit_cuda_file(Buf *out, Arena *a, const char *title, const char *about, const char *command, const char *name, const char *code);
+bool emit_cuda_file(Buf *out, Arena *a, const char *title, const char *about, const char *command, const char *name,
+                    const char *code);
 bool emit_c(const Gen *g, const EmitOptions *o, Arena *a, Buf *out);
 bool emit_cuda(const Gen *g, const EmitOptions *o, Arena *a, Buf *out);
-bool emit_cuda_stage_hash(const Gen *g, int fn, char hex[33]);       /* what tuning results know a stage by; false: out of memory */
-int emit_cuda_part_of(const Plan *p, int fn, int nparts);      /* which of so many programs holds a stage; t's own kernel is in the first */
-int emit_cuda_parts(const Plan *p);                            /* into how many programs it pays to cut a rule, to compile them side by side */
+/* What tuning results know a stage by; false: out of memory. */
+bool emit_cuda_stage_hash(const Gen *g, int fn, char hex[33]);
+/* Which of so many programs holds a stage; t's own kernel is in the first. */
+int emit_cuda_part_of(const Plan *p, int fn, int nparts);
+/* Into how many programs it pays to cut a rule, to compile them side by side. */
+int emit_cuda_parts(const Plan *p);
 #endif

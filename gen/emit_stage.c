@@ -1,0 +1,130 @@
+/* What a stage does, on every target: pointers, loads, its operations, stores. Text goes to places, which are the holes of the stage's template; the
+ * template indents it. */
+#include "emit.h"
+
+#include <string.h>
+
+const char emit_line_mark[] = "#line 0\n";
+
+void emit_put(Emit *e, Place to, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    buf_vprintf(&e->at[to], fmt, ap);
+    va_end(ap);
+}
+
+void emit_part(Emit *e, Place to, const char *section, const Hole *h, int n)
+{
+    if (!template_fill(&e->at[to], e->target->templates, section, h, n))
+        e->broken = true;
+}
+
+const char *emit_filled(Emit *e, const char *section, const Hole *h, int n)
+{
+    Buf b = {.arena = e->arena};
+    if (!template_fill(&b, e->target->templates, section, h, n))
+        e->broken = true;
+    return buf_text(&b);
+}
+
+int emit_holes(Emit *e, Hole *h)
+{
+    static const char *const name[NPLACE] = {
+#define PLACE(ID, name) name,
+        PLACES(PLACE)
+#undef PLACE
+    };
+    for (int k = 0; k < NPLACE; k++)
+        h[k] = (Hole){name[k], buf_text(&e->at[k])};
+    return NPLACE;
+}
+
+bool emit_stores(const Stage *s, int mem)
+{
+    for (int i = 0; i < s->nstore; i++)
+        if (s->store[i].mem == mem)
+            return true;
+    return false;
+}
+
+const char *emit_length(const Stage *s)
+{
+    return s->kind == S_ROW ? "self->rows" : s->kind == S_COL ? "self->cols" : "self->slices";
+}
+
+/* ---- loads ---- */
+void emit_define(Emit *e, Place to, Ref r, const char *name, const char *value)
+{
+    bool truth = e->g->n[r].ty == BOOL;
+    emit_put(e, to, "const %s %s = %s%s;\n", truth ? "int" : emit_real(e), name, value, truth ? " != 0" : "");
+    e->text[r] = name;
+}
+
+const char *emit_loaded(Emit *e, Access a, const char *from)
+{
+    Type t = e->plan->mem[a.mem].type;
+    bool narrow = !e->wide && t == T_F64 && e->plan->real == T_F32 && e->g->n[a.val].ty == NUM;
+    const char *x = emit_called(e->arena, type_info[t].load, from);
+    return narrow ? arena_printf(e->arena, "(float)%s", x) : x;
+}
+
+const char *emit_pointer(Emit *e, Access a, const char *offset)
+{
+    if (e->ptr[a.mem])
+        return e->ptr[a.mem];
+    const Mem *m = &e->plan->mem[a.mem];
+    bool w = emit_stores(e->st, a.mem) || m->kind == MEM_PART;
+    e->ptr[a.mem] = emit_array_name(e, a);
+    emit_put(e, AT_POINTERS, "%s%s *%s %s = %s%s;\n", w ? "" : "const ", type_info[m->type].c, e->target->restricted, e->ptr[a.mem], emit_array(e, a, w), offset);
+    return e->ptr[a.mem];
+}
+
+void emit_load_scalar(Emit *e, Place to, Access a, const char *index)
+{
+    const char *x = emit_loaded(e, a, arena_printf(e->arena, "(%s)[%s]", emit_array(e, a, false), index));
+    emit_define(e, to, a.val, emit_array_name(e, a), x);
+}
+
+/* ---- operations ---- */
+/* Which line of the spec a value comes from, so that the compiler's messages cite it. */
+void emit_cite(Emit *e, Ref r)
+{
+    const Node *n = &e->g->n[r];
+    if (e->cites && n->line > 0)
+        emit_put(e, AT_BODY, "#line %d \"%s\"\n", n->line, emit_file(e->arena, e->plan->rule->file[n->file]));
+}
+
+void emit_body(Emit *e)
+{
+    for (int i = 0; i < e->st->nbody; i++) {
+        Ref r = e->st->body[i];
+        if (emit_inlined(e, r))
+            continue;
+        emit_cite(e, r);
+        const char *x = emit_expr(e, r), *name = emit_name(e, emit_value_name(e, r));
+        emit_put(e, AT_BODY, "const %s %s = %s;\n", e->g->n[r].ty == BOOL ? "int" : emit_real(e), name, x);
+        e->text[r] = name;
+    }
+}
+
+/* ---- folds and stores ---- */
+Ref emit_folded(const Emit *e, Access f)
+{
+    const Node *n = &e->g->n[f.val];
+    return n->arg[is_global(n) ? e->st->variant : 0];
+}
+
+bool emit_fold_single(Emit *e, Access f)
+{
+    if (is_single(e->st->kind))
+        emit_put(e, AT_FINISH, "(%s)[self->id] = %s;\n", emit_array(e, f, true), emit_expr(e, emit_folded(e, f)));
+    return is_single(e->st->kind);
+}
+
+bool emit_store_single(Emit *e, Access a, const char *value)
+{
+    if (is_single(e->st->kind))
+        emit_put(e, AT_FINISH, "(%s)[0] = %s;\n", emit_array(e, a, true), value);
+    return is_single(e->st->kind);
+}
