@@ -1,4 +1,5 @@
-/* Names and expressions. Values keep the spec's names; what is used once and has no name is written where it is used. */
+/* Names and expressions. Values keep the spec's names; what is used once and has no name is written where it is used.
+ */
 #include "emit.h"
 #include "template.h"
 
@@ -12,7 +13,8 @@ const char *emit_real(const Emit *e) { return e->wide ? "double" : type_info[e->
 const char *emit_suffix(const Emit *e) { return e->wide || e->plan->real == T_F64 ? "" : "f"; }
 const char *emit_type_suffix(Type t) { return t == T_F64 ? "" : "f"; }
 
-/* The entry of an identifier, made if it is new (count 0). Names of one loop local come by the thousand: a hash table. */
+/* The entry of an identifier, made if it is new (count 0). Names of one loop local come by the thousand: a hash table.
+ */
 static Used *used_entry(Emit *e, const char *s)
 {
     if (e->nused * 2 >= e->used_cap) {
@@ -48,7 +50,8 @@ static bool is_loud(const char *s)
 const char *emit_name(Emit *e, const char *want)
 {
     char base[80];
-    bool ours = !strncasecmp(want, "optc", 4) || want[0] == '_' || is_loud(want);       /* the runtime's, the compiler's own names, macros of headers */
+    bool ours = !strncasecmp(want, "optc", 4) || want[0] == '_' ||
+                is_loud(want); /* the runtime's, the compiler's own names, macros of headers */
     snprintf(base, sizeof base, "%s%.60s", ours ? "x_" : "", want);
     for (char *c = base; *c; c++)
         if (*c == '.')
@@ -109,11 +112,17 @@ static void count_uses(Emit *e)
 
 /* What C and C++ use themselves: a package compiles as either. */
 static const char *const language[] = {
-    "alignas", "alignof", "and", "and_eq", "asm", "auto", "bitand", "bitor", "bool", "break", "case", "catch", "char", "class", "compl", "const", "const_cast", "constexpr", "continue", "decltype",
-    "default", "delete", "do", "double", "dynamic_cast", "else", "enum", "explicit", "export", "extern", "false", "float", "for", "friend", "goto", "if", "inline", "int", "long", "mutable",
-    "namespace", "new", "noexcept", "not", "not_eq", "nullptr", "operator", "or", "or_eq", "private", "protected", "public", "register", "reinterpret_cast", "restrict", "return", "short", "signed",
-    "sizeof", "static", "static_assert", "static_cast", "struct", "switch", "template", "this", "thread_local", "throw", "true", "try", "typedef", "typeid", "typename", "union", "unsigned", "using",
-    "virtual", "void", "volatile", "wchar_t", "char8_t", "char16_t", "char32_t", "concept", "consteval", "constinit", "co_await", "co_return", "co_yield", "requires", "typeof_unqual", "while", "xor", "xor_eq", "typeof", "linux", "unix", "errno", "stdin", "stdout", "stderr", "complex", "imaginary", "noreturn", "assert", "I", "math_errhandling", "offsetof", "half", "half2", "fabs", "fabsf", "sqrt", "sqrtf", "fma", "fmaf", NULL};
+    "alignas", "alignof", "and", "and_eq", "asm", "auto", "bitand", "bitor", "bool", "break", "case", "catch",
+    "char", "class", "compl", "const", "const_cast", "constexpr", "continue", "decltype", "default", "delete", "do",
+    "double", "dynamic_cast", "else", "enum", "explicit", "export", "extern", "false", "float", "for", "friend",
+    "goto", "if", "inline", "int", "long", "mutable", "namespace", "new", "noexcept", "not", "not_eq", "nullptr",
+    "operator", "or", "or_eq", "private", "protected", "public", "register", "reinterpret_cast", "restrict",
+    "return", "short", "signed", "sizeof", "static", "static_assert", "static_cast", "struct", "switch", "template",
+    "this", "thread_local", "throw", "true", "try", "typedef", "typeid", "typename", "union", "unsigned", "using",
+    "virtual", "void", "volatile", "wchar_t", "char8_t", "char16_t", "char32_t", "concept", "consteval",
+    "constinit", "co_await", "co_return", "co_yield", "requires", "typeof_unqual", "while", "xor", "xor_eq",
+    "typeof", "linux", "unix", "errno", "stdin", "stdout", "stderr", "complex", "imaginary", "noreturn", "assert",
+    "I", "math_errhandling", "offsetof", "half", "half2", "fabs", "fabsf", "sqrt", "sqrtf", "fma", "fmaf", NULL};
 
 static const char *slot(Arena *a, const char *prefix, const char *name)
 {
@@ -133,7 +142,8 @@ static void accesses_of(const Stage *s, Accesses out[NACCESSES])
     out[3] = (Accesses){s->fold, s->nfold};
 }
 
-/* Names that no value of the stage may take: those of numbers of arrays, and those that the spec's reader knows as something else. */
+/* Names that no value of the stage may take: those of numbers of arrays, and those that the spec's reader knows as
+ * something else. */
 static void claim(Emit *e)
 {
     const Plan *p = e->plan;
@@ -151,7 +161,8 @@ static void claim(Emit *e)
 
 void emit_begin(Emit *e, const Target *t, const Plan *p, StageAt at, Arena *a, const char *prefix)
 {
-    *e = (Emit){.target = t, .plan = p, .phase = &at.entry->phase[at.phase], .st = at.stage, .arena = a, .prefix = prefix};
+    *e = (Emit){
+        .target = t, .plan = p, .phase = &at.entry->phase[at.phase], .st = at.stage, .arena = a, .prefix = prefix};
     e->g = e->phase->g;
     e->wide = dom_wide(stage_info[at.stage->kind].dom);
     for (int k = 0; k < NPLACE; k++)
@@ -172,7 +183,10 @@ void emit_begin(Emit *e, const Target *t, const Plan *p, StageAt at, Arena *a, c
     weigh(e);
 }
 
-const char *emit_joined(Emit *e, const char *a, const char *b) { return emit_name(e, arena_printf(e->arena, "%s_%s", a, b)); }
+const char *emit_joined(Emit *e, const char *a, const char *b)
+{
+    return emit_name(e, arena_printf(e->arena, "%s_%s", a, b));
+}
 
 const char *emit_number(const Emit *e, double x)
 {
@@ -200,7 +214,10 @@ static const char *count_text(const Node *n)
     if (n->dom == GROUP)
         return n->from == ELEM ? "self->total" : "self->ntensors";
     if (n->dom == TENSOR)
-        return n->from == ELEM ? "self->n" : n->from == ROW ? "self->slices * self->rows" : n->from == COL ? "self->slices * self->cols" : "self->slices";
+        return n->from == ELEM  ? "self->n"
+               : n->from == ROW ? "self->slices * self->rows"
+               : n->from == COL ? "self->slices * self->cols"
+                                : "self->slices";
     if (n->dom == SLICE)
         return n->from == ELEM ? "self->rows * self->cols" : n->from == ROW ? "self->rows" : "self->cols";
     return n->dom == ROW ? "self->cols" : "self->rows";
@@ -252,9 +269,14 @@ static const char *operand(Emit *e, Ref r, int least)
 /* Draws: which generator call, by the value's place in its domain. */
 static const char *draw(Emit *e, const Node *n)
 {
-    static const char *const at[NDOM] = {[TENSOR] = "0", [SLICE] = "offset + i", [ROW] = "offset + i", [COL] = "offset + i", [ELEM] = "self->first + offset + i"};
+    static const char *const at[NDOM] = {[TENSOR] = "0",
+                                         [SLICE] = "offset + i",
+                                         [ROW] = "offset + i",
+                                         [COL] = "offset + i",
+                                         [ELEM] = "self->first + offset + i"};
     return arena_printf(e->arena, "optc_%s%s(self->hyper[%d], self->hyper[0]%s, (unsigned)self->id, %du, %s)",
-                        n->op == OP_RANDOM ? "uniform" : "normal", emit_suffix(e), n->sym + 1, e->t_ahead ? " + 1.0" : "", (int)n->imm, at[n->dom]);
+                        n->op == OP_RANDOM ? "uniform" : "normal", emit_suffix(e), n->sym + 1,
+                        e->t_ahead ? " + 1.0" : "", (int)n->imm, at[n->dom]);
 }
 
 const char *emit_expr(Emit *e, Ref r)
@@ -270,7 +292,8 @@ const char *emit_expr(Emit *e, Ref r)
     const char *form = op_info[n->op].form;
     int mine = binding(e, r), tight = mine == 1 || mine == 5 ? 9 : mine;
     for (const char *f = form; *f; f++) {
-        /* The right operand of an infix form must bind tighter than the form: a - (b - c). An argument needs nothing. */
+        /* The right operand of an infix form must bind tighter than the form: a - (b - c). An argument needs nothing.
+         */
         if (*f == '~')
             buf_puts(&b, emit_suffix(e));
         else if (*f == '%' && f[1] >= 'a' && f[1] <= 'c')
@@ -286,7 +309,8 @@ const char *emit_called(Arena *a, const char *fn, const char *x) { return *fn ? 
 /* ---- what every target says of a stage ---- */
 const char *emit_array(Emit *e, Access a, bool writable)
 {
-    return arena_printf(e->arena, "(%s%s *)self->mem[%s]", writable ? "" : "const ", type_info[e->plan->mem[a.mem].type].c, slot(e->arena, e->prefix, a.name));
+    return arena_printf(e->arena, "(%s%s *)self->mem[%s]", writable ? "" : "const ",
+                        type_info[e->plan->mem[a.mem].type].c, slot(e->arena, e->prefix, a.name));
 }
 
 static int by_number(const void *x, const void *y)
@@ -344,13 +368,17 @@ const char *emit_red_kind(const Node *n)
     }
 }
 
-const char *emit_parts_per_row(Arena *a, const Mem *m) { return arena_printf(a, "optc_up(self->cols, OPTC_%s_COLS)", stage_info[m->by].id); }
+const char *emit_parts_per_row(Arena *a, const Mem *m)
+{
+    return arena_printf(a, "optc_up(self->cols, OPTC_%s_COLS)", stage_info[m->by].id);
+}
 
 const char *emit_parts_per_slice(Arena *a, const Mem *m)
 {
     const char *tile = stage_info[m->by].id;
     switch (m->from) {
-    case ELEM: return arena_printf(a, "optc_up(self->rows, OPTC_%s_ROWS) * optc_up(self->cols, OPTC_%s_COLS)", tile, tile);
+    case ELEM:
+        return arena_printf(a, "optc_up(self->rows, OPTC_%s_ROWS) * optc_up(self->cols, OPTC_%s_COLS)", tile, tile);
     case ROW: return "optc_up(self->rows, OPTC_SEG)";
     default: return "optc_up(self->cols, OPTC_SEG)";
     }
@@ -372,7 +400,8 @@ const char *emit_stage_name(char buf[MOST_STAGE_NAME], const Plan *p, const char
     char phase[24] = "";
     if (p->nperiod)
         snprintf(phase, sizeof phase, "_phase%d", mask);
-    snprintf(buf, MOST_STAGE_NAME, "%.40s%s_%d_%s%s%.40s", entry, phase, s->fn, stage_info[s->kind].name, s->variant ? "_" : "", s->variant ? p->rule->variant[s->variant].name : "");
+    snprintf(buf, MOST_STAGE_NAME, "%.40s%s_%d_%s%s%.40s", entry, phase, s->fn, stage_info[s->kind].name,
+             s->variant ? "_" : "", s->variant ? p->rule->variant[s->variant].name : "");
     return buf;
 }
 
@@ -404,8 +433,8 @@ const char *emit_stage_comment(Arena *a, const Stage *s)
     return buf_text(&b);
 }
 
-/* Free text inside a comment must not end it, whatever the compiler makes of trigraphs and spliced lines: only bytes that can do
- * nothing are kept. */
+/* Free text inside a comment must not end it, whatever the compiler makes of trigraphs and spliced lines: only bytes
+ * that can do nothing are kept. */
 const char *emit_plain(Arena *a, const char *s)
 {
     char *t = arena_strdup(a, s);
@@ -436,11 +465,15 @@ const char *emit_about(Arena *a, const Gen *g)
         buf_puts(&b, " * options:");
     for (int i = 0; i < r->noption; i++)
         buf_printf(&b, " %s=%s", r->option[i].name, emit_plain(a, r->option[i].value));
-    buf_printf(&b, "%s * types: p %s, g %s, state %s", r->noption ? "\n" : "", type_info[p->p].name, type_info[p->g].name, type_info[p->state].name);
+    buf_printf(&b, "%s * types: p %s, g %s, state %s", r->noption ? "\n" : "", type_info[p->p].name,
+               type_info[p->g].name, type_info[p->state].name);
     return buf_text(&b);
 }
 
-const char *emit_title(Arena *a, const Rule *r) { return emit_plain(a, *r->with ? arena_printf(a, "%s with %s", r->name, r->with) : r->name); }
+const char *emit_title(Arena *a, const Rule *r)
+{
+    return emit_plain(a, *r->with ? arena_printf(a, "%s with %s", r->name, r->with) : r->name);
+}
 
 /* The command that makes it again, free of paths. */
 static const char *own_command(Arena *a, const Gen *g, const char *target)
@@ -454,7 +487,8 @@ static const char *own_command(Arena *a, const Gen *g, const char *target)
     for (int i = 0; i < r->noption; i++)
         if (!strchr(r->option[i].name, '.'))
             buf_printf(&b, "%s%s=%s", given++ ? "," : " --options ", r->option[i].name, r->option[i].value);
-    buf_printf(&b, " --type %s --grad-type %s --state-type %s", type_info[g->plan->p].name, type_info[g->plan->g].name, type_info[g->plan->state].name);
+    buf_printf(&b, " --type %s --grad-type %s --state-type %s", type_info[g->plan->p].name, type_info[g->plan->g].name,
+               type_info[g->plan->state].name);
     return buf_text(&b);
 }
 
@@ -475,7 +509,10 @@ bool emit_key(const char *source, char hex[33])
     return kept != NULL;
 }
 
-typedef struct { const char *name; bool (*emit)(const Gen *g, const EmitOptions *o, Arena *a, Buf *out); } TargetEmitter;
+typedef struct {
+    const char *name;
+    bool (*emit)(const Gen *g, const EmitOptions *o, Arena *a, Buf *out);
+} TargetEmitter;
 static const TargetEmitter targets[] = {{"c", emit_c}, {"cuda", emit_cuda}};
 enum { NTARGETS = sizeof targets / sizeof *targets };
 const char *const gen_targets[] = {"c", "cuda", NULL};

@@ -55,7 +55,7 @@ typedef struct Emit {
     int *uses;                                 /* by node: how often this stage's expressions read it */
     int *weight;                               /* by node: operations of the expression it would make if written out */
     const char *prefix;                        /* of the numbers of arrays, where several rules share a file */
-    const char **own;                          /* by Mem: the name of an array that the caller knows; nothing else takes it */
+    const char **own;                          /* by Mem: the name of an array that the caller knows, kept for it */
     bool *taken;                               /* by Mem: own is in use */
     const char **hyper;                        /* likewise, by hyperparameter */
     const char **ptr;                          /* by Mem: the name of its pointer; NULL: not declared */
@@ -74,7 +74,7 @@ const char *emit_suffix(const Emit *e);                        /* "f" or "" */
 const char *emit_number(const Emit *e, double x);
 const char *emit_expr(Emit *e, Ref r);                         /* the right-hand side of its definition */
 bool emit_inlined(const Emit *e, Ref r);                       /* used once and unnamed: written where it is used */
-const char *emit_called(Arena *a, const char *fn, const char *x);            /* fn(x); x itself where there is no function */
+const char *emit_called(Arena *a, const char *fn, const char *x);            /* fn(x); x where there is no function */
 const char *emit_type_suffix(Type t);
 const char *emit_value_name(Emit *e, Ref r);                   /* value_name, not yet an identifier of this function */
 /* A fresh identifier for an array or what was loaded from it: its own where that is free. */
@@ -84,7 +84,7 @@ void emit_scalars(Emit *e);                                    /* hyperparameter
 const char *emit_red_kind(const Node *n);                      /* "sum", "max", "min" */
 const char *emit_parts_per_row(Arena *a, const Mem *m);        /* how many partials a reduction left, over self */
 const char *emit_parts_per_slice(Arena *a, const Mem *m);
-const char *emit_parts_of(const Emit *e, const Mem *m);        /* of what the stage has one value of: a tensor or a group */
+const char *emit_parts_of(const Emit *e, const Mem *m);        /* of what the stage has one value of */
 
 /* ---- emit_stage.c: what a stage does, on every target ---- */
 void emit_put(Emit *e, Place to, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
@@ -102,7 +102,7 @@ void emit_body(Emit *e);                                       /* its operations
 void emit_cite(Emit *e, Ref r);
 int emit_holes(Emit *e, Hole *h);                              /* the places as holes: NPLACE of them */
 const char *emit_length(const Stage *s);                       /* of a list */
-extern const char emit_line_mark[];                            /* stands for the line of the emitted file that it is on */
+extern const char emit_line_mark[];                            /* for the line of the emitted file that it is on */
 
 /* ---- files ---- */
 void emit_array_numbers(Buf *b, const Plan *p, const EmitOptions *o);        /* the enum of at_m and its like */
@@ -118,7 +118,8 @@ const char *emit_plain(Arena *a, const char *s);               /* text that may 
 const char *emit_file(Arena *a, const char *s);
 
 /* The stages of a rule, and what stands ahead of stages, where several rules share a file. Bufs and scratch are in an
- * arena, which jumps when memory ends; false: a broken template. table: the functions' names, by Stage.fn, with commas. */
+ * arena, which jumps when memory ends; false: a broken template. table: the functions' names, by Stage.fn, with
+ * commas. */
 bool emit_c_stages(const Gen *g, const EmitOptions *o, Arena *a, Buf *code, Buf *table);
 const char *emit_c_abi(Arena *a);
 void emit_c_shared(Buf *b, const char *code);                  /* what the code stands on */

@@ -4,9 +4,11 @@
 
 #include <string.h>
 
-static const char *const reserved[] = {"self", "unit",  "start", "count", "from", "len",   "offset", "done", "run", "row", "col", "slice",
-                                       "segs", "seg",   "block", "blocks", "rows", "cols", "width",  "line", "i",   "l",   "stages", NULL};
-static const char *const prelude[] = {"math.h", "math_f32.h", "math_f64.h", "random.h", "types.h", "shape.h", "sizes.h", "folds.h", NULL};
+static const char *const reserved[] = {"self", "unit", "start", "count", "from", "len", "offset", "done",
+                                       "run",  "row",  "col",   "slice", "segs", "seg", "block",  "blocks",
+                                       "rows", "cols", "width", "line",  "i",    "l",   "stages", NULL};
+static const char *const prelude[] = {"math.h",  "math_f32.h", "math_f64.h", "random.h", "types.h",
+                                      "shape.h", "sizes.h",    "folds.h",    NULL};
 static const Target target = {"c", "stage_c.txt", "restrict", prelude, reserved};
 
 typedef struct CStage {
@@ -17,7 +19,9 @@ typedef struct CStage {
 
 static const char *pointer(CStage *c, Access a)
 {
-    return emit_pointer(&c->e, a, is_elem(c->e.st->kind) && c->e.plan->mem[a.mem].dom == COL ? " + slice * self->cols + col" : " + offset");
+    return emit_pointer(&c->e, a,
+                        is_elem(c->e.st->kind) && c->e.plan->mem[a.mem].dom == COL ? " + slice * self->cols + col"
+                                                                                   : " + offset");
 }
 
 /* A value that varies along the loop: a pointer before it, a load inside it. */
@@ -27,10 +31,13 @@ static void load_array(CStage *c, Access a)
     const Stage *s = e->st;
     const char *ptr = pointer(c, a);
     if (e->plan->mem[a.mem].dom == ELEM && c->fetch) {
-        const char *ahead = is_tiled(s->kind) ? "(from + 2 * len < count ? 2 * len : self->cols - count + 2 * len)" : s->uses_rows ? "2 * run" : "2 * len";
+        const char *ahead = is_tiled(s->kind) ? "(from + 2 * len < count ? 2 * len : self->cols - count + 2 * len)"
+                            : s->uses_rows    ? "2 * run"
+                                              : "2 * len";
         emit_part(e, AT_POINTERS, "fetch", (Hole[]){{"x", ptr}, {"ahead", ahead}}, 2);
     }
-    const char *v = emit_called(e->arena, type_info[e->plan->mem[a.mem].type].load, arena_printf(e->arena, "%s[i]", ptr));
+    const char *v =
+        emit_called(e->arena, type_info[e->plan->mem[a.mem].type].load, arena_printf(e->arena, "%s[i]", ptr));
     if (!emit_stores(s, a.mem) && e->uses[a.val] == 1 && e->g->n[a.val].ty == NUM)
         e->text[a.val] = v;
     else
@@ -73,10 +80,18 @@ static void finish_one(Emit *e, Access f)
     StageKind kind = e->st->kind;
     const char *k = arena_printf(e->arena, "%s%s", emit_red_kind(&e->g->n[f.val]), emit_type_suffix(m->type));
     const char *name = emit_name(e, emit_value_name(e, f.val));
-    const Hole h[] = {{"name", name}, {"kind", k}, {"real", emit_real(e)}, {"part", emit_array(e, f, false)},
-                      {"per_row", emit_parts_per_row(e->arena, m)}, {"per_slice", emit_parts_per_slice(e->arena, m)},
-                      {"tiles", "optc_up(self->rows, OPTC_TILE_ROWS)"}, {"count", is_single(kind) ? emit_parts_of(e, m) : ""}};
-    const char *section = is_single(kind) ? "finish_single" : kind == S_ROW ? "finish_row" : kind == S_COL ? "finish_col" : "finish_slice";
+    const Hole h[] = {{"name", name},
+                      {"kind", k},
+                      {"real", emit_real(e)},
+                      {"part", emit_array(e, f, false)},
+                      {"per_row", emit_parts_per_row(e->arena, m)},
+                      {"per_slice", emit_parts_per_slice(e->arena, m)},
+                      {"tiles", "optc_up(self->rows, OPTC_TILE_ROWS)"},
+                      {"count", is_single(kind) ? emit_parts_of(e, m) : ""}};
+    const char *section = is_single(kind) ? "finish_single"
+                          : kind == S_ROW ? "finish_row"
+                          : kind == S_COL ? "finish_col"
+                                          : "finish_slice";
     emit_part(e, is_single(kind) ? AT_HOISTED : AT_BUFFERS, section, h, sizeof h / sizeof *h);
     e->text[f.val] = is_single(kind) ? name : arena_printf(e->arena, "%s[i]", name);
 }
@@ -86,9 +101,15 @@ static void fold_elem(Emit *e, Access f, const char *buffer)
     const Node *n = &e->g->n[f.val];
     bool tile = is_tiled(e->st->kind), rows = tile && n->dom != ROW && n->dom != COL;
     const char *label = emit_value_name(e, f.val), *acc = emit_joined(e, label, n->dom == COL ? "cols" : "lanes");
-    const Hole h[] = {{"kind", arena_printf(e->arena, "%s%s", emit_red_kind(n), emit_suffix(e))}, {"real", emit_real(e)}, {"acc", acc}, {"x", buffer},
-                      {"part", emit_array(e, f, true)}, {"width", tile ? "width" : "OPTC_LANES"}, {"at", tile ? "row * segs + seg" : "unit"},
-                      {"tile", stage_info[e->st->kind].id}, {"rows", rows ? emit_joined(e, label, "rows") : ""}};
+    const Hole h[] = {{"kind", arena_printf(e->arena, "%s%s", emit_red_kind(n), emit_suffix(e))},
+                      {"real", emit_real(e)},
+                      {"acc", acc},
+                      {"x", buffer},
+                      {"part", emit_array(e, f, true)},
+                      {"width", tile ? "width" : "OPTC_LANES"},
+                      {"at", tile ? "row * segs + seg" : "unit"},
+                      {"tile", stage_info[e->st->kind].id},
+                      {"rows", rows ? emit_joined(e, label, "rows") : ""}};
     int nh = sizeof h / sizeof *h;
     if (n->dom == COL) {
         emit_part(e, AT_BUFFERS, "cols_start", h, nh);
@@ -117,15 +138,18 @@ static void fold_one(CStage *c, Access f)
         return;
     if (!c->buffer[x]) {
         c->buffer[x] = emit_joined(e, emit_value_name(e, x), "buf");
-        emit_put(e, AT_BUFFERS, "%s %s[%s];\n", emit_real(e), c->buffer[x], is_list(s->kind) ? "OPTC_SEG" : "OPTC_CHUNK");
-        emit_put(e, AT_BODY, "%s[%si] = %s;\n", c->buffer[x], s->kind == S_FLAT && s->uses_rows ? "done + " : "", emit_expr(e, x));
+        emit_put(e, AT_BUFFERS, "%s %s[%s];\n", emit_real(e), c->buffer[x],
+                 is_list(s->kind) ? "OPTC_SEG" : "OPTC_CHUNK");
+        emit_put(e, AT_BODY, "%s[%si] = %s;\n", c->buffer[x], s->kind == S_FLAT && s->uses_rows ? "done + " : "",
+                 emit_expr(e, x));
     }
     if (!is_list(s->kind)) {
         fold_elem(e, f, c->buffer[x]);
         return;
     }
     const char *k = arena_printf(e->arena, "%s%s", emit_red_kind(&e->g->n[f.val]), emit_suffix(e));
-    emit_part(e, AT_FINISH, "list_end", (Hole[]){{"part", emit_array(e, f, true)}, {"kind", k}, {"x", c->buffer[x]}}, 3);
+    emit_part(e, AT_FINISH, "list_end", (Hole[]){{"part", emit_array(e, f, true)}, {"kind", k}, {"x", c->buffer[x]}},
+              3);
 }
 
 static void store_one(CStage *c, Access a)
@@ -213,8 +237,14 @@ bool emit_c(const Gen *g, const EmitOptions *o, Arena *a, Buf *out)
                       "double sqrt(double), fabs(double), fma(double, double, double);\n\n");
     emit_c_shared(&shared, buf_text(&code));
     hash_hex(hash128(buf_text(&code), code.len), hex);
-    const Hole h[] = {{"title", emit_title(a, g->rule)}, {"about", emit_about(a, g)}, {"command", emit_plain(a, o->command)}, {"hash", hex},
-                      {"name", g->rule->name}, {"abi", emit_c_abi(a)}, {"math", buf_text(&shared)}, {"stages", buf_text(&code)},
+    const Hole h[] = {{"title", emit_title(a, g->rule)},
+                      {"about", emit_about(a, g)},
+                      {"command", emit_plain(a, o->command)},
+                      {"hash", hex},
+                      {"name", g->rule->name},
+                      {"abi", emit_c_abi(a)},
+                      {"math", buf_text(&shared)},
+                      {"stages", buf_text(&code)},
                       {"table", buf_text(&table)}};
     return template_fill(out, target.templates, "file", h, sizeof h / sizeof *h);
 }

@@ -1,15 +1,18 @@
-/* The CUDA target: one kernel a stage, over the templates of stage_cuda.txt. A thread takes a few elements in a row; the
- * order of every reduction is the CPU's, however launch.h cuts the work. */
+/* The CUDA target: one kernel a stage, over the templates of stage_cuda.txt. A thread takes a few elements in a row;
+ * the order of every reduction is the CPU's, however launch.h cuts the work. */
 #include "emit.h"
 #include "prelude.h"
 
 #include <string.h>
 
 static const char *const reserved[] = {
-    "self", "view", "a", "u", "unit", "start", "count", "from", "left", "offset", "first", "block", "blocks", "row", "col", "slice", "segs", "seg", "rows",
-    "line", "lane", "here", "warp", "wide", "across", "last", "top", "down", "near", "ends", "batch", "i", "k", "l", "made", "pair", "shared", "place", "nth", "piece",
-    "pieces", "walk", "aligned", "steps", "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize", NULL};
-static const char *const prelude[] = {"abi.h", "math.h", "math_f32.h", "math_f64.h", "random.h", "types.h", "shape.h", "cuda.h", NULL};
+    "self",   "view",  "a",       "u",     "unit",      "start",    "count",    "from",    "left",     "offset",
+    "first",  "block", "blocks",  "row",   "col",       "slice",    "segs",     "seg",     "rows",     "line",
+    "lane",   "here",  "warp",    "wide",  "across",    "last",     "top",      "down",    "near",     "ends",
+    "batch",  "i",     "k",       "l",     "made",      "pair",     "shared",   "place",   "nth",      "piece",
+    "pieces", "walk",  "aligned", "steps", "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize", NULL};
+static const char *const prelude[] = {"abi.h",   "math.h",  "math_f32.h", "math_f64.h", "random.h",
+                                      "types.h", "shape.h", "cuda.h",     NULL};
 static const Target target = {"cuda", "stage_cuda.txt", "__restrict__", prelude, reserved};
 
 typedef struct CudaStage {
@@ -18,8 +21,8 @@ typedef struct CudaStage {
     const int *knob;               /* of its launch */
     int vec;
     Buf wide;                      /* what must be aligned for whole vectors, as a condition */
-    const char **rowfold;          /* by node folded and class: the name of its rows' results, where a fold before made them */
-    const char *turn;              /* the strip that column folds take in turn, where there is not room for one of each */
+    const char **rowfold; /* by node folded and class: the name of its rows' results, where a fold before made them */
+    const char *turn;     /* the strip that column folds take in turn, where there is not room for one of each */
 } CudaStage;
 
 enum { NCLASS = 3 };
@@ -28,7 +31,10 @@ static int class_of(const Node *n)
     const char *k = emit_red_kind(n);
     return !strcmp(k, "max") ? 1 : !strcmp(k, "min") ? 2 : 0;
 }
-static const char *fold_class(const Node *n) { return ((const char *const[NCLASS]){"optc_sum", "optc_maxi", "optc_mini"})[class_of(n)]; }
+static const char *fold_class(const Node *n)
+{
+    return ((const char *const[NCLASS]){"optc_sum", "optc_maxi", "optc_mini"})[class_of(n)];
+}
 
 static const char *number(CudaStage *c, int64_t x) { return arena_printf(c->e.arena, "%d", (int)x); }
 
@@ -82,7 +88,8 @@ static void load_listed(CudaStage *c, Access a)
 {
     Emit *e = &c->e;
     const char *ptr = pointer(c, a), *x = arena_printf(e->arena, "%s[i]", ptr);
-    emit_define(e, AT_BODY, a.val, emit_joined(e, ptr, "i"), emit_called(e->arena, type_info[e->plan->mem[a.mem].type].load, x));
+    emit_define(e, AT_BODY, a.val, emit_joined(e, ptr, "i"),
+                emit_called(e->arena, type_info[e->plan->mem[a.mem].type].load, x));
 }
 
 /* Row, column and slice values of a flat pass: a vector at a time as well. */
@@ -152,9 +159,14 @@ static void finish_one(CudaStage *c, Access f)
     StageKind kind = e->st->kind;
     const char *name = emit_name(e, emit_value_name(e, f.val));
     bool single = is_single(kind), shared = single || c->form == FORM_COLS || c->form == FORM_SLICES;
-    const Hole h[] = {{"name", name}, {"class", fold_class(&e->g->n[f.val])}, {"type", type_info[m->type].c}, {"part", emit_array(e, f, false)},
-                      {"per_row", emit_parts_per_row(e->arena, m)}, {"per_slice", emit_parts_per_slice(e->arena, m)},
-                      {"tiles", "optc_up(self->rows, OPTC_TILE_ROWS)"}, {"count", single ? emit_parts_of(e, m) : ""}};
+    const Hole h[] = {{"name", name},
+                      {"class", fold_class(&e->g->n[f.val])},
+                      {"type", type_info[m->type].c},
+                      {"part", emit_array(e, f, false)},
+                      {"per_row", emit_parts_per_row(e->arena, m)},
+                      {"per_slice", emit_parts_per_slice(e->arena, m)},
+                      {"tiles", "optc_up(self->rows, OPTC_TILE_ROWS)"},
+                      {"count", single ? emit_parts_of(e, m) : ""}};
     const char *section = single ? "finish_single" : kind == S_ROW ? "finish_row" : c->form == FORM_COLS ? "finish_cols"
                         : kind == S_COL ? "finish_col" : c->form == FORM_SLICES ? "finish_slices" : "finish_slice";
     emit_part(e, shared ? AT_FINS : AT_BODY, section, h, sizeof h / sizeof *h);
@@ -162,7 +174,8 @@ static void finish_one(CudaStage *c, Access f)
 }
 
 /* ---- folds ---- */
-/* A row's lanes: where columns are folded too, a warp has eight rows under way at once; else it walks one to its end. */
+/* A row's lanes: where columns are folded too, a warp has eight rows under way at once; else it walks one to its
+ * end. */
 static void row_lanes(CudaStage *c, Access f, const char *x)
 {
     Emit *e = &c->e;
@@ -186,34 +199,49 @@ static void fold_rows(CudaStage *c, Access f, const char *x)
     if (!c->rowfold[at])
         row_lanes(c, f, x);
     const char *shared = n->dom == ROW ? "" : emit_joined(e, emit_value_name(e, f.val), "rows");
-    const char *to = n->dom == ROW ? arena_printf(e->arena, "%s[(slice * self->rows + block * OPTC_%s_ROWS + line) * segs + seg]", part, tile)
-                                   : arena_printf(e->arena, "%s[line]", shared);
-    const Hole h[] = {{"real", emit_real(e)}, {"class", fold_class(n)}, {"shared", shared}, {"tile", tile}, {"part", part}, {"to", to},
+    const char *to =
+        n->dom == ROW
+            ? arena_printf(e->arena, "%s[(slice * self->rows + block * OPTC_%s_ROWS + line) * segs + seg]", part, tile)
+            : arena_printf(e->arena, "%s[line]", shared);
+    const Hole h[] = {{"real", emit_real(e)}, {"class", fold_class(n)}, {"shared", shared},
+                      {"tile", tile},         {"part", part},           {"to", to},
                       {"all", c->rowfold[at]}};
     if (n->dom != ROW) {
         emit_part(e, AT_BUFFERS, "rows_shared", h, 7);
         emit_part(e, AT_LAST, "rows_end", h, 7);
     }
-    emit_part(e, c->form == FORM_ROWS ? AT_ROWEND : AT_FINISH, c->form == FORM_ROWS ? "row_of_one" : "row_of_eight", h, 7);
+    emit_part(e, c->form == FORM_ROWS ? AT_ROWEND : AT_FINISH, c->form == FORM_ROWS ? "row_of_one" : "row_of_eight", h,
+              7);
 }
 
 /* What eight warps found of the columns, once so many strips of them are there: kept side by side, then folded. */
 static const char *column_strips(CudaStage *c, int strips, const char *keep, const char *end)
 {
-    const char *when = strips == 1 ? "" : arena_printf(c->e.arena, "if (from / OPTC_LANES %% %d == %d || from + OPTC_LANES >= count) ", strips, strips - 1);
-    return emit_filled(&c->e, "column_strips", (Hole[]){{"keep", keep}, {"when", when}, {"strips", number(c, strips)}, {"end", end}}, 4);
+    const char *when =
+        strips == 1 ? ""
+                    : arena_printf(c->e.arena, "if (from / OPTC_LANES %% %d == %d || from + OPTC_LANES >= count) ",
+                                   strips, strips - 1);
+    return emit_filled(&c->e, "column_strips",
+                       (Hole[]){{"keep", keep}, {"when", when}, {"strips", number(c, strips)}, {"end", end}}, 4);
 }
 
 static void fold_columns(CudaStage *c, Access f, const char *x)
 {
     Emit *e = &c->e;
     const Node *n = &e->g->n[f.val];
-    const char *part = pointer(c, f), *label = emit_value_name(e, f.val), *acc = emit_joined(e, label, "col"), *shared = emit_joined(e, label, "cols");
+    const char *part = pointer(c, f), *label = emit_value_name(e, f.val), *acc = emit_joined(e, label, "col"),
+               *shared = emit_joined(e, label, "cols");
     int strips = tile_strips(e->plan, e->st), turns = !strips;
     if (turns && !c->turn)
         c->turn = shared;
-    const Hole h[] = {{"real", emit_real(e)}, {"class", fold_class(n)}, {"acc", acc}, {"x", x}, {"part", part}, {"s", emit_name(e, "s")},
-                      {"shared", turns ? c->turn : shared}, {"strips", number(c, turns ? 1 : strips)},
+    const Hole h[] = {{"real", emit_real(e)},
+                      {"class", fold_class(n)},
+                      {"acc", acc},
+                      {"x", x},
+                      {"part", part},
+                      {"s", emit_name(e, "s")},
+                      {"shared", turns ? c->turn : shared},
+                      {"strips", number(c, turns ? 1 : strips)},
                       {"strip", strips > 1 ? arena_printf(e->arena, "from %% %d + ", strips * LANES) : ""}};
     int nh = sizeof h / sizeof *h;
     if (!turns || c->turn == shared)
@@ -257,9 +285,16 @@ static void fold_one(CudaStage *c, Access f)
         return;
     }
     bool list = is_list(s->kind);
-    const char *label = emit_value_name(e, f.val), *acc = emit_joined(e, label, "lanes"), *all = emit_joined(e, acc, "all");
-    const Hole h[] = {{"real", emit_real(e)}, {"class", fold_class(n)}, {"acc", acc}, {"all", all}, {"x", e->text[r]}, {"array", emit_array(e, f, true)},
-                      {"shared", list ? emit_joined(e, label, "values") : ""}, {"chunk", list ? number(c, list_chunk(e->plan, s)) : ""}};
+    const char *label = emit_value_name(e, f.val), *acc = emit_joined(e, label, "lanes"),
+               *all = emit_joined(e, acc, "all");
+    const Hole h[] = {{"real", emit_real(e)},
+                      {"class", fold_class(n)},
+                      {"acc", acc},
+                      {"all", all},
+                      {"x", e->text[r]},
+                      {"array", emit_array(e, f, true)},
+                      {"shared", list ? emit_joined(e, label, "values") : ""},
+                      {"chunk", list ? number(c, list_chunk(e->plan, s)) : ""}};
     emit_part(e, AT_BUFFERS, list ? "list_start" : "four_start", h, 8);
     emit_part(e, AT_BODY, list ? "list_add" : "four_add", h, 8);
     if (list)
@@ -313,7 +348,8 @@ static const char *guard_text(CudaStage *c, int mask)
     const Plan *p = c->e.plan;
     Buf b = {.arena = c->e.arena};
     for (int i = 0; i < p->nperiod; i++)
-        buf_printf(&b, "%s((long long)(self->hyper[0]%s) %% %d == 0) != %d", i ? " || " : "", c->e.t_ahead ? " + 1.0" : "", p->period[i], mask >> i & 1);
+        buf_printf(&b, "%s((long long)(self->hyper[0]%s) %% %d == 0) != %d", i ? " || " : "",
+                   c->e.t_ahead ? " + 1.0" : "", p->period[i], mask >> i & 1);
     return p->nperiod ? emit_filled(&c->e, "guard", (Hole[]){{"elsewhere", buf_text(&b)}}, 1) : "";
 }
 
@@ -355,13 +391,22 @@ static int stage_holes(CudaStage *c, Hole *h, const Walking *w, int64_t pieces, 
 {
     Emit *e = &c->e;
     const Stage *s = e->st;
-    bool placed = s->kind == S_FLAT && s->uses_rows, fold = c->form == FORM_FOLD, first = s->kind == S_GROUP && !e->t_ahead;
+    bool placed = s->kind == S_FLAT && s->uses_rows, fold = c->form == FORM_FOLD,
+         first = s->kind == S_GROUP && !e->t_ahead;
     const char *vector = number(c, c->vec), *by = fold ? "OPTC_LANES" : number(c, c->vec * c->knob[KNOB_THREADS]);
     const Hole place[] = {{"vector", vector}, {"thread", fold ? "lane" : "(int)threadIdx.x"}};
-    const Hole more[] = {{"mems", number(c, e->plan->nmem)}, {"back", w->back}, {"pieces", number(c, pieces)}, {"vector", vector},
-                         {"threads", number(c, c->knob[KNOB_THREADS])}, {"items", number(c, c->knob[KNOB_ITEMS])},
-                         {"chunk", number(c, list_chunk(e->plan, s))}, {"tile", stage_info[s->kind].id}, {"length", emit_length(s)},
-                         {"wide", c->wide.len ? buf_text(&c->wide) : "true"}, {"guard", guard_text(c, mask)}, {"choose", choose_walk(c, placed)},
+    const Hole more[] = {{"mems", number(c, e->plan->nmem)},
+                         {"back", w->back},
+                         {"pieces", number(c, pieces)},
+                         {"vector", vector},
+                         {"threads", number(c, c->knob[KNOB_THREADS])},
+                         {"items", number(c, c->knob[KNOB_ITEMS])},
+                         {"chunk", number(c, list_chunk(e->plan, s))},
+                         {"tile", stage_info[s->kind].id},
+                         {"length", emit_length(s)},
+                         {"wide", c->wide.len ? buf_text(&c->wide) : "true"},
+                         {"guard", guard_text(c, mask)},
+                         {"choose", choose_walk(c, placed)},
                          {"place", placed ? emit_filled(e, "place", place, 2) : ""},
                          {"ahead", placed ? emit_filled(e, "ahead", (Hole[]){{"by", by}}, 1) : ""},
                          {"moves_t", first ? emit_filled(e, "moves_t", NULL, 0) : ""},
@@ -376,7 +421,8 @@ static int stage_holes(CudaStage *c, Hole *h, const Walking *w, int64_t pieces, 
 static const char *inside_text(CudaStage *c, int mask)
 {
     Emit *e = &c->e;
-    int64_t pieces = launch_pieces(e->st, &(Launch){{c->knob[0], c->knob[1], c->knob[2], c->knob[3], c->knob[4], c->knob[5], c->knob[6]}});
+    int64_t pieces = launch_pieces(
+        e->st, &(Launch){{c->knob[0], c->knob[1], c->knob[2], c->knob[3], c->knob[4], c->knob[5], c->knob[6]}});
     Walking w = walking(c, pieces);
     Hole h[MOST_HOLES];
     int n = stage_holes(c, h, &w, pieces, mask);
@@ -400,7 +446,10 @@ static bool emit_kernel(Buf *out, Arena *a, const Plan *p, StageAt at, Kernel k)
     work(&c);
     const char *threads = number(&c, c.knob[KNOB_THREADS]);
     const char *bounds = c.knob[KNOB_BLOCKS] ? arena_printf(a, "%s, %d", threads, c.knob[KNOB_BLOCKS]) : threads;
-    const Hole h[] = {{"comment", emit_stage_comment(a, at.stage)}, {"bounds", bounds}, {"fn", k.fn}, {"inside", inside_text(&c, at.phase)}};
+    const Hole h[] = {{"comment", emit_stage_comment(a, at.stage)},
+                      {"bounds", bounds},
+                      {"fn", k.fn},
+                      {"inside", inside_text(&c, at.phase)}};
     return template_fill(out, target.templates, "kernel", h, 4) && !c.e.broken;
 }
 
@@ -414,7 +463,8 @@ int emit_cuda_parts(const Plan *p)
     return n ? n : 1;
 }
 
-/* The stage's code in its plainest form, under no name: equal stages of different rules share what was measured, and a better model does not forget it. */
+/* The stage's code in its plainest form, under no name: equal stages of different rules share what was measured, and a
+ * better model does not forget it. */
 static void hash_stage(const Plan *p, int fn, Arena *a, char hex[33])
 {
     StageAt at = plan_at(p, fn);
@@ -422,7 +472,8 @@ static void hash_stage(const Plan *p, int fn, Arena *a, char hex[33])
     Buf b = {.arena = a};
     emit_kernel(&b, a, p, at, (Kernel){&l, NULL, "stage", false});
     if (is_tiled(at.stage->kind))
-        buf_printf(&b, "%d x %d", at.stage->kind == S_TILE ? OPTC_TILE_ROWS : OPTC_BAND_ROWS, at.stage->kind == S_TILE ? OPTC_TILE_COLS : OPTC_BAND_COLS);
+        buf_printf(&b, "%d x %d", at.stage->kind == S_TILE ? OPTC_TILE_ROWS : OPTC_BAND_ROWS,
+                   at.stage->kind == S_TILE ? OPTC_TILE_COLS : OPTC_BAND_COLS);
     char *code = arena_strdup(a, buf_text(&b)), *to = code;          /* comments and blanks are no code */
     for (const char *s = buf_text(&b); *s; s++) {
         const char *end = !strncmp(s, "/*", 2) ? strstr(s, "*/") : NULL;
@@ -467,7 +518,7 @@ static void number_lines(Buf *out, const char *text, const char *name)
 int emit_cuda_part_of(const Plan *p, int fn, int nparts)
 {
     bool pass = is_elem(plan_at(p, fn).stage->kind);
-    int before = 0;                             /* passes over the elements take longest to compile: they and the others are dealt out in turn */
+    int before = 0; /* passes over the elements take longest to compile: they and the others are dealt out in turn */
     for (int f = 0; f < fn; f++) {
         StageAt at = plan_at(p, f);
         before += at.stage && is_elem(at.stage->kind) == pass;
@@ -491,22 +542,30 @@ bool emit_cuda_stages(const Gen *g, const EmitOptions *o, Arena *a, Buf *code)
     return ok;
 }
 
-bool emit_cuda_file(Buf *out, Arena *a, const char *title, const char *about, const char *command, const char *name, const char *code)
+bool emit_cuda_file(Buf *out, Arena *a, const char *title, const char *about, const char *command, const char *name,
+                    const char *code)
 {
     Buf shared = {.arena = a};
     char hex[33];
     prelude_put(&shared, a, target.prelude, target.name, code);
     hash_hex(hash128(code, strlen(code)), hex);
-    Hole h[] = {{"title", emit_plain(a, title)}, {"about", about}, {"command", emit_plain(a, command)}, {"hash", hex}, {"name", name},
-                {"math", buf_text(&shared)}, {"stages", code}};
+    Hole h[] = {{"title", emit_plain(a, title)},
+                {"about", about},
+                {"command", emit_plain(a, command)},
+                {"hash", hex},
+                {"name", name},
+                {"math", buf_text(&shared)},
+                {"stages", code}};
     return template_fill(out, target.templates, "file", h, sizeof h / sizeof *h);
 }
 
 bool emit_cuda(const Gen *g, const EmitOptions *o, Arena *a, Buf *out)
 {
     Buf code = {.arena = a}, text = {.arena = a}, *whole = o->cite ? &text : out;
-    bool ok = (o->part > 0 || o->only || template_fill(&code, target.templates, "tick", NULL, 0)) && emit_cuda_stages(g, o, a, &code) &&
-              emit_cuda_file(whole, a, emit_title(a, g->rule), emit_about(a, g), o->command, g->rule->name, buf_text(&code));
+    bool ok =
+        (o->part > 0 || o->only || template_fill(&code, target.templates, "tick", NULL, 0)) &&
+        emit_cuda_stages(g, o, a, &code) &&
+        emit_cuda_file(whole, a, emit_title(a, g->rule), emit_about(a, g), o->command, g->rule->name, buf_text(&code));
     if (o->cite)
         number_lines(out, buf_text(&text), g->rule->name);
     return ok;

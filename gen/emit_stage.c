@@ -1,5 +1,5 @@
-/* What a stage does, on every target: pointers, loads, its operations, stores. Text goes to places, which are the holes of the stage's template; the
- * template indents it. */
+/* What a stage does, on every target: pointers, loads, its operations, stores. Text goes to places, which are the holes
+ * of the stage's template; the template indents it. */
 #include "emit.h"
 
 #include <string.h>
@@ -76,7 +76,8 @@ const char *emit_pointer(Emit *e, Access a, const char *offset)
     const Mem *m = &e->plan->mem[a.mem];
     bool w = emit_stores(e->st, a.mem) || m->kind == MEM_PART;
     e->ptr[a.mem] = emit_array_name(e, a);
-    emit_put(e, AT_POINTERS, "%s%s *%s %s = %s%s;\n", w ? "" : "const ", type_info[m->type].c, e->target->restricted, e->ptr[a.mem], emit_array(e, a, w), offset);
+    emit_put(e, AT_POINTERS, "%s%s *%s %s = %s%s;\n", w ? "" : "const ", type_info[m->type].c, e->target->restricted,
+             e->ptr[a.mem], emit_array(e, a, w), offset);
     return e->ptr[a.mem];
 }
 

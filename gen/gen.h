@@ -4,8 +4,8 @@
  *   gen_plan     Rule + storage types -> Plan (plan.h)
  *   gen_emit     Plan -> source text for a target
  *
- * What the first two make lives in the Gen, which one thread uses at a time; two Gens share nothing. From then on the Gen is only read: any number of
- * threads may emit from one, and emitting leaves nothing behind. */
+ * What the first two make lives in the Gen, which one thread uses at a time; two Gens share nothing. From then on it is
+ * only read: any number of threads may emit from one, and emitting leaves nothing behind. */
 #ifndef OPTC_GEN_H
 #define OPTC_GEN_H
 #include "diag.h"
@@ -41,7 +41,7 @@ typedef struct Gen {
 
 typedef struct EmitOptions {
     const char *target;         /* one of gen_targets */
-    const char *command;        /* that makes the file again, for its head; NULL: `optc emit` of this rule, free of paths */
+    const char *command;        /* that makes the file again, for its head; NULL: `optc emit` of this rule */
     const char *prefix;         /* ahead of the names of stages, where several rules share a file; NULL: none */
     const Launch *launch;       /* by Stage.fn, for targets that have launches; NULL: as the model says */
     const Stage *only;          /* CUDA: this kernel alone; NULL: all */
@@ -51,9 +51,11 @@ typedef struct EmitOptions {
 
 bool gen_compile(Gen *g, Source spec, const GenOptions *o);       /* trace, passes, plan; false: g->diag */
 bool gen_read_ir(Gen *g, Source text, const GenOptions *o);       /* IR text in place of a spec */
-char *gen_emit(const Gen *g, const EmitOptions *o, Diag *d);      /* owned by the caller; NULL: d says why (no text: out of memory) */
+/* Owned by the caller; NULL: d says why (no text: out of memory). */
+char *gen_emit(const Gen *g, const EmitOptions *o, Diag *d);
 void gen_free(Gen *g);
-bool emit_key(const char *source, char hex[33]);                  /* hash of the code alone: a comment at its head and #line do not count; false: out of memory */
+/* Hash of the code alone: a comment at its head and #line do not count; false: out of memory. */
+bool emit_key(const char *source, char hex[33]);
 
 const char *const *gen_passes(void);                              /* names, NULL-terminated */
 extern const char *const gen_targets[];

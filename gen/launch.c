@@ -3,28 +3,40 @@
 #include <limits.h>
 #include <string.h>
 
-const char *const form_name[NFORM] = {"map", "fold", "tile", "rows", "list", "lanes", "cols", "slices", "single", "cpu"};
+const char *const form_name[NFORM] = {"map",   "fold", "tile",   "rows",   "list",
+                                      "lanes", "cols", "slices", "single", "cpu"};
 const char *const knob_name[NKNOB] = {"threads", "vector", "items", "blocks", "load", "store", "grid"};
 
-/* What a tuner may try; a row of one value is fixed. Rows end with -1. A value that is tried no more stays, since files of results may have it: launch_valid refuses it. */
+/* What a tuner may try; a row of one value is fixed. Rows end with -1. A value that is tried no more stays, since files
+ * of results may have it: launch_valid refuses it. */
 static const short choices[NFORM][NKNOB][MOST_VALUES + 1] = {
-    [FORM_MAP] = {{128, 256, 512, -1}, {2, 4, 8, -1}, {1, 2, 4, -1}, {0, 4, 6, 8, 10, -1}, {0, 1, 2, -1}, {0, 1, -1}, {0, 4, -1}},
-    [FORM_FOLD] = {{64, 128, 256, -1}, {4, -1}, {1, 2, 4, 8, -1}, {0, 4, 6, 8, 12, -1}, {0, 1, 2, -1}, {0, 1, -1}, {0, 8, -1}},
+    [FORM_MAP] = {{128, 256, 512, -1},
+                  {2, 4, 8, -1},
+                  {1, 2, 4, -1},
+                  {0, 4, 6, 8, 10, -1},
+                  {0, 1, 2, -1},
+                  {0, 1, -1},
+                  {0, 4, -1}},
+    [FORM_FOLD] =
+        {{64, 128, 256, -1}, {4, -1}, {1, 2, 4, 8, -1}, {0, 4, 6, 8, 12, -1}, {0, 1, 2, -1}, {0, 1, -1}, {0, 8, -1}},
     [FORM_TILE] = {{256, -1}, {4, -1}, {1, 2, 4, 8, -1}, {0, 2, 3, 4, 5, 6, -1}, {0, 1, 2, -1}, {0, 1, -1}, {0, -1}},
-    [FORM_ROWS] = {{128, 256, 512, 1024, -1}, {4, -1}, {1, 2, 4, 8, -1}, {0, 3, 4, 6, 8, -1}, {0, 1, 2, -1}, {0, 1, -1}, {0, -1}},
+    [FORM_ROWS] =
+        {{128, 256, 512, 1024, -1}, {4, -1}, {1, 2, 4, 8, -1}, {0, 3, 4, 6, 8, -1}, {0, 1, 2, -1}, {0, 1, -1}, {0, -1}},
     [FORM_LIST] = {{128, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
     [FORM_LANES] = {{128, 512, 1024, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
     [FORM_COLS] = {{256, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
     [FORM_SLICES] = {{128, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
     [FORM_SINGLE] = {{128, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
-    [FORM_CPU] = {{0, 1, 2, 4, 8, 16, 32, 64, -1}, {1, -1}, {0, 1, 2, 4, 8, 16, 32, 64, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}}};
+    [FORM_CPU] = {
+        {0, 1, 2, 4, 8, 16, 32, 64, -1}, {1, -1}, {0, 1, 2, 4, 8, 16, 32, 64, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}}};
 
 LaunchForm stage_form(const Stage *s)
 {
     if (s->kind == S_FLAT)
         return s->nfold ? FORM_FOLD : FORM_MAP;
     if (is_tiled(s->kind))
-        return s->kind == S_TILE ? FORM_TILE : FORM_ROWS;       /* where no columns are folded a warp may walk a row to its end */
+        return s->kind == S_TILE ? FORM_TILE
+                                 : FORM_ROWS; /* where no columns are folded a warp may walk a row to its end */
     if (!is_list(s->kind))
         return FORM_SINGLE;
     if (s->nfold)
@@ -62,7 +74,8 @@ enum Trait {
 static int traits_of(const Plan *p, const Stage *s)
 {
     int written = elements_of(p, s->store, s->nstore), held = 0;
-    int traits = (s->uses_rows ? BY_ROWS : 0) | (written ? WRITES : 0) | (written <= 1 ? LIGHT : 0) | (elements_of(p, s->load, s->nload) >= 3 ? THREE : 0);
+    int traits = (s->uses_rows ? BY_ROWS : 0) | (written ? WRITES : 0) | (written <= 1 ? LIGHT : 0) |
+                 (elements_of(p, s->load, s->nload) >= 3 ? THREE : 0);
     for (int i = 0; i < s->nload + s->nstore; i++) {
         const Mem *m = &p->mem[i < s->nload ? s->load[i].mem : s->store[i - s->nload].mem];
         held += i < s->nload && (m->dom == ELEM || m->dom == COL);
@@ -72,8 +85,8 @@ static int traits_of(const Plan *p, const Stage *s)
     return traits | (held > 3 ? HEAVY : 0);
 }
 
-/* Of a column fold strips for each of the eight row lanes (0: one that all take in turn), of a tile's fold to a slice or tensor a value for each row, of a list's fold a
- * chunk of its values. */
+/* Of a column fold strips for each of the eight row lanes (0: one that all take in turn), of a tile's fold to a slice
+ * or tensor a value for each row, of a list's fold a chunk of its values. */
 static int64_t shared_bytes(const Plan *p, const Stage *s, int strips, int chunk)
 {
     LaunchForm f = stage_form(s);
@@ -96,7 +109,8 @@ enum { SHARED = 48 * 1024 };                   /* bytes a block may have without
 int tile_strips(const Plan *p, const Stage *s)
 {
     int strips = OPTC_TILE_COLS / LANES;
-    while (strips > 1 && shared_bytes(p, s, strips, 0) > SHARED / 2)          /* half: a multiprocessor has room for several blocks */
+    while (strips > 1 &&
+           shared_bytes(p, s, strips, 0) > SHARED / 2) /* half: a multiprocessor has room for several blocks */
         strips /= 2;
     return shared_bytes(p, s, strips, 0) > SHARED ? 0 : strips;
 }
@@ -120,13 +134,16 @@ bool launch_valid(const Plan *p, const Stage *s, const Launch *l)
             return false;
     }
     const int *v = l->v, resident = v[KNOB_THREADS] * v[KNOB_BLOCKS], values = v[KNOB_VECTOR] * v[KNOB_ITEMS];
-    if (v[KNOB_BLOCKS] && (resident < 512 || resident > 2048))              /* a cap of more than 128 registers; more than a multiprocessor holds */
+    if (v[KNOB_BLOCKS] &&
+        (resident < 512 || resident > 2048)) /* a cap of more than 128 registers; more than a multiprocessor holds */
         return false;
-    if ((v[KNOB_STORE] && !elements_of(p, s->store, s->nstore)) || (v[KNOB_LOAD] && !elements_of(p, s->load, s->nload)))     /* the same kernel as without */
+    if ((v[KNOB_STORE] && !elements_of(p, s->store, s->nstore)) ||
+        (v[KNOB_LOAD] && !elements_of(p, s->load, s->nload))) /* the same kernel as without */
         return false;
     if (f == FORM_MAP && v[KNOB_THREADS] * values > SEG)
         return false;
-    /* When everything was tried for two of Adafactor's maps on an H200, long threads and half-filled loads came no nearer than 0.7 % to the best. */
+    /* When everything was tried for two of Adafactor's maps on an H200, long threads and half-filled loads came no
+     * nearer than 0.7 % to the best. */
     if (f == FORM_MAP && (values > 16 || (v[KNOB_VECTOR] == 2 && !(traits_of(p, s) & DOUBLE))))
         return false;
     if (f == FORM_ROWS && v[KNOB_THREADS] > 512)                             /* of units of 64 rows; they have 16 */
@@ -143,13 +160,15 @@ Launch launch_plain(const Stage *s)
     return l;
 }
 
-/* What did best on an H200 at 2^20, 2^24 and 2^28 elements, on one tensor and on a model's many: over the library in f32, over some of it in f64 and bf16 and under
- * wrappers (tests/gpu/tune.sh tries everything, tests/gpu/model.sh judges this table by what was tried). Of a form the first row counts whose traits a stage has; the
- * last has none. Below the border, where there is one, `small` is taken, else `large`; borders are odd powers, where size buckets meet. They were seen, not derived.
- * Mostly: streaming hints pay where tensors are small and cost where they are large, earlier where elements are written. A thread loads 16 bytes of an array at a time,
- * or 32 where one array is written. A cap on registers lets more warps in and pays until they spill: f64 wants none, or a wide one. Of rows and tiles: where a tensor
- * has few blocks, each wants many warps, or many loads under way. Lists that fold: 1024 threads are as fast as 512 in whole steps or up to 2.5 % faster, 128 were 17 %
- * slower. */
+/* What did best on an H200 at 2^20, 2^24 and 2^28 elements, on one tensor and on a model's many: over the library in
+ * f32, over some of it in f64 and bf16 and under wrappers (tests/gpu/tune.sh tries everything, tests/gpu/model.sh
+ * judges this table by what was tried). Of a form the first row counts whose traits a stage has; the last has none.
+ * Below the border, where there is one, `small` is taken, else `large`; borders are odd powers, where size buckets
+ * meet. They were seen, not derived. Mostly: streaming hints pay where tensors are small and cost where they are large,
+ * earlier where elements are written. A thread loads 16 bytes of an array at a time, or 32 where one array is written.
+ * A cap on registers lets more warps in and pays until they spill: f64 wants none, or a wide one. Of rows and tiles:
+ * where a tensor has few blocks, each wants many warps, or many loads under way. Lists that fold: 1024 threads are as
+ * fast as 512 in whole steps or up to 2.5 % faster, 128 were 17 % slower. */
 typedef struct Model { LaunchForm form; int traits; int64_t below; Launch small, large; } Model;
 
 static const Model models[] = {
@@ -228,7 +247,8 @@ void launch_range(const Plan *p, const Stage *s, int64_t elements, int *lo, int 
 
 int64_t launch_pieces(const Stage *s, const Launch *l) { return count_pieces(stage_form(s), l, 0); }
 
-void launch_grid(const Stage *s, const Launch *l, int64_t units, int64_t longest, int multiprocessors, int64_t *blocks, int *threads)
+void launch_grid(const Stage *s, const Launch *l, int64_t units, int64_t longest, int multiprocessors, int64_t *blocks,
+                 int *threads)
 {
     *threads = count_threads(stage_form(s), l, longest);
     *blocks = count_blocks(stage_form(s), l, units, longest, multiprocessors);

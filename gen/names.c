@@ -1,5 +1,5 @@
-/* Names. `1 - beta1 ^ t` is one_minus_beta1_pow_t, a mean of squares over rows rowmean_sq: ops.def says how each operation is said. What would become
- * too long is said less deeply, down to the operation's own name. */
+/* Names. `1 - beta1 ^ t` is one_minus_beta1_pow_t, a mean of squares over rows rowmean_sq: ops.def says how each
+ * operation is said. What would become too long is said less deeply, down to the operation's own name. */
 #include "names.h"
 
 #include <math.h>
@@ -8,7 +8,14 @@
 
 enum { DEEPEST = 4 };
 
-typedef struct Words { const Rule *rule; const Phase *phase; const Graph *g; char s[LONGEST_NAME + 1]; size_t n; bool cut; } Words;
+typedef struct Words {
+    const Rule *rule;
+    const Phase *phase;
+    const Graph *g;
+    char s[LONGEST_NAME + 1];
+    size_t n;
+    bool cut;
+} Words;
 
 static void say(Words *w, const char *s)
 {
@@ -20,7 +27,8 @@ static void say(Words *w, const char *s)
 
 static void say_number(Words *w, double x)
 {
-    static const char *const small[] = {"zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"};
+    static const char *const small[] = {"zero", "one",   "two",   "three", "four", "five",
+                                        "six",  "seven", "eight", "nine",  "ten"};
     char text[40];
     if (signbit(x))
         say(w, "minus_");
@@ -41,7 +49,10 @@ static void say_number(Words *w, double x)
 /* How many of what, per what: the spec has words of its own for three of them. */
 static void say_count(Words *w, const Node *n)
 {
-    const char *own = n->from == ELEM && n->dom == TENSOR ? "numel" : n->from == ROW && n->dom == SLICE ? "nrows" : n->from == COL && n->dom == SLICE ? "ncols" : NULL;
+    const char *own = n->from == ELEM && n->dom == TENSOR ? "numel"
+                      : n->from == ROW && n->dom == SLICE ? "nrows"
+                      : n->from == COL && n->dom == SLICE ? "ncols"
+                                                          : NULL;
     if (!own)
         say(w, dom_info[n->from].name);
     say(w, own ? own : "s_per_");
@@ -73,7 +84,11 @@ static void say_where(Words *w, const Node *n)
 static const Node *arg_of(const Words *w, const Node *n, int k) { return &w->g->n[n->arg[k]]; }
 static bool is_square(const Node *n) { return n->op == OP_MUL && n->arg[0] == n->arg[1]; }
 
-static bool is_mean(const Words *w, const Node *n) { return n->op == OP_DIV && arg_of(w, n, 0)->op == OP_SUM && !arg_of(w, n, 0)->name && arg_of(w, n, 1)->op == OP_COUNT; }
+static bool is_mean(const Words *w, const Node *n)
+{
+    return n->op == OP_DIV && arg_of(w, n, 0)->op == OP_SUM && !arg_of(w, n, 0)->name &&
+           arg_of(w, n, 1)->op == OP_COUNT;
+}
 
 static void say_value(Words *w, Ref v, int depth);
 
@@ -82,7 +97,10 @@ static bool say_known(Words *w, const Node *n, int depth)
 {
     const Node *a = n->nargs ? arg_of(w, n, 0) : NULL;
     if (is_global(n) && is_red(a) && !a->name) {              /* a tensor's own, then of all */
-        say(w, n->op == OP_GSUM && a->op == OP_SUM ? "global_sum_" : n->op == OP_GMAX && a->op == OP_RMAX ? "global_max_" : n->op == OP_GMIN && a->op == OP_RMIN ? "global_min_" : "global_");
+        say(w, n->op == OP_GSUM && a->op == OP_SUM    ? "global_sum_"
+               : n->op == OP_GMAX && a->op == OP_RMAX ? "global_max_"
+               : n->op == OP_GMIN && a->op == OP_RMIN ? "global_min_"
+                                                      : "global_");
         say_value(w, a->arg[0], depth - 1);
         return true;
     }
@@ -198,7 +216,10 @@ static Pair *map_at(Map *m, const char *key)
     return p;
 }
 
-typedef struct { Plan *plan; Map of, taken; } Naming;        /* of: "3 w", the name of array 3 where it holds w; taken: with the next number to try */
+typedef struct {
+    Plan *plan;
+    Map of, taken;
+} Naming; /* of: "3 w", the name of array 3 where it holds w; taken: with the next number to try */
 
 /* An array that holds values of different names in different phases has a name for each; no two arrays share one. */
 static const char *array_name(Naming *x, int mem, const char *want)

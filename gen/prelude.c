@@ -1,5 +1,6 @@
-/* A piece is a paragraph: from a line at the margin after an empty one to the next. It is known by the names beginning with optc_ or OPTC_ that it
- * defines at the margin, and wanted where one of them is used; what it rests on is found by reading it. A first line of
+/* A piece is a paragraph: from a line at the margin after an empty one to the next. It is known by the names beginning
+ * with optc_ or OPTC_ that it defines at the margin, and wanted where one of them is used; what it rests on is found by
+ * reading it. A first line of
  *   //@ none             never taken (guards of the file itself)
  *   //@ cuda, //@ c      for this target alone
  *   //@ if NAME          only where NAME is wanted too
@@ -83,10 +84,14 @@ static bool is_wanted(Prelude *p, Part name) { return p->name_cap && find_name(p
 /* ---- pieces ---- */
 static const char *line_end(const char *s) { return s + strcspn(s, "\n") + (s[strcspn(s, "\n")] == '\n'); }
 
-/* The name that a line at the margin defines: of a macro or a struct the word behind that, else what stands before the first bracket or semicolon. */
+/* The name that a line at the margin defines: of a macro or a struct the word behind that, else what stands before the
+ * first bracket or semicolon. */
 static Part defined(const char *s, const char *end)
 {
-    const char *word = !strncmp(s, "#define ", 8) ? s : strncmp(s, "template", 8) && strncmp(s, "struct", 6) ? NULL : memmem(s, (size_t)(end - s), "struct optc_", 12);
+    const char *word = !strncmp(s, "#define ", 8) ? s
+                       : strncmp(s, "template", 8) && strncmp(s, "struct", 6)
+                           ? NULL
+                           : memmem(s, (size_t)(end - s), "struct optc_", 12);
     if (word)
         return next_name(word, end);
     for (Part n = next_name(s, end); n.n; n = next_name(n.s + n.n, end))
@@ -160,7 +165,7 @@ void prelude_put(Buf *out, Arena *a, const char *const *files, const char *targe
     want_all(&p, (Part){code, strlen(code)});
     for (bool more = true; more;) {
         more = false;
-        for (int i = p.npiece - 1; i >= 0; i--)                /* pieces rest on those before them: one round does nearly all */
+        for (int i = p.npiece - 1; i >= 0; i--) /* pieces rest on those before them: one round does nearly all */
             if (!p.piece[i].taken && fits(&p, &p.piece[i]) && knows(&p, &p.piece[i])) {
                 p.piece[i].taken = more = true;
                 want_all(&p, p.piece[i].text);

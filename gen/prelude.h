@@ -1,4 +1,5 @@
-/* What generated code stands on: of the shared sources in templates/ the pieces that it calls, and those that these call. */
+/* What generated code stands on: of the shared sources in templates/ the pieces that it calls, and those that these
+ * call. */
 #ifndef OPTC_PRELUDE_H
 #define OPTC_PRELUDE_H
 #include "util.h"

@@ -113,8 +113,10 @@ void *arena_grow(Arena *a, void *old, int *cap, int n, size_t item)
 /* The last thing an arena handed out grows where it is. */
 static char *grown_in(Arena *a, const Buf *b, size_t cap)
 {
-    if (a->head && b->s && b->s + whole(b->cap) == (char *)a->head->data + a->used && whole(cap) - whole(b->cap) <= a->cap - a->used) {
-        a->used += whole(cap) - whole(b->cap);
+    size_t more = whole(cap) - whole(b->cap);
+    bool last = a->head && b->s && b->s + whole(b->cap) == (char *)a->head->data + a->used;
+    if (last && more <= a->cap - a->used) {
+        a->used += more;
         return b->s;
     }
     char *s = arena_alloc(a, cap);
