@@ -171,11 +171,14 @@ static const char *template_of(const Stage *s)
     }
 }
 
-static bool emit_stage(Buf *out, Arena *a, const Plan *p, StageAt at, const char *prefix, const char *fn)
+typedef struct { Buf *out; const Plan *plan; StageAt at; const char *prefix, *fn; bool ok; } OneStage;
+
+static void emit_stage(void *ctx, Arena *a)
 {
+    OneStage *x = ctx;
     CStage c = {0};
-    const Stage *s = at.stage;
-    emit_begin(&c.e, &target, p, at, a, prefix);
+    const Stage *s = x->at.stage;
+    emit_begin(&c.e, &target, x->plan, x->at, a, x->prefix);
     c.buffer = NEWS(a, const char *, c.e.g->len + 1);
     c.fetch = (s->nfold || s->uses_rows) && few_streams(&c.e);
     emit_scalars(&c.e);
@@ -190,10 +193,10 @@ static bool emit_stage(Buf *out, Arena *a, const Plan *p, StageAt at, const char
     Hole h[NPLACE + 4];
     int n = emit_holes(&c.e, h);
     h[n++] = (Hole){"comment", emit_stage_comment(a, s)};
-    h[n++] = (Hole){"fn", fn};
+    h[n++] = (Hole){"fn", x->fn};
     h[n++] = (Hole){"length", emit_length(s)};
     h[n++] = (Hole){"tile", stage_info[s->kind].id};
-    return template_fill(out, target.templates, template_of(s), h, n) && !c.e.broken;
+    x->ok = template_fill(x->out, target.templates, template_of(s), h, n) && !c.e.broken;
 }
 
 bool emit_c_stages(const Gen *g, const EmitOptions *o, Arena *a, Buf *code, Buf *table)
@@ -207,7 +210,9 @@ bool emit_c_stages(const Gen *g, const EmitOptions *o, Arena *a, Buf *code, Buf 
         if (!at.stage)
             continue;
         const char *fn = emit_prefixed(a, o->prefix, p, at.entry->name, at.phase, at.stage);
-        ok = ok && emit_stage(code, a, p, at, o->prefix, o->prefix ? arena_printf(a, "OPTC_CLONES %s", fn) : fn);
+        OneStage x = {code, p, at, o->prefix, o->prefix ? arena_printf(a, "OPTC_CLONES %s", fn) : fn, false};
+        arena_scratch(a, emit_stage, &x);
+        ok = ok && x.ok;
         buf_puts(code, "\n");
         buf_printf(table, "%s%s", table->len > was ? ", " : "", fn);
     }

@@ -526,6 +526,14 @@ int emit_cuda_part_of(const Plan *p, int fn, int nparts)
     return before % (nparts > 0 ? nparts : 1);
 }
 
+typedef struct { Buf *out; const Plan *plan; StageAt at; Kernel kernel; bool ok; } OneKernel;
+
+static void one_kernel(void *ctx, Arena *scratch)
+{
+    OneKernel *x = ctx;
+    x->ok = emit_kernel(x->out, scratch, x->plan, x->at, x->kernel);
+}
+
 bool emit_cuda_stages(const Gen *g, const EmitOptions *o, Arena *a, Buf *code)
 {
     const Plan *p = g->plan;
@@ -537,7 +545,9 @@ bool emit_cuda_stages(const Gen *g, const EmitOptions *o, Arena *a, Buf *code)
             continue;
         Launch l = o->launch ? o->launch[f] : launch_model(p, at.stage, 0);
         const char *fn = emit_prefixed(a, o->prefix, p, at.entry->name, at.phase, at.stage);
-        ok = ok && emit_kernel(code, a, p, at, (Kernel){&l, o->prefix, fn, o->cite});
+        OneKernel x = {code, p, at, {&l, o->prefix, fn, o->cite}, false};
+        arena_scratch(a, one_kernel, &x);
+        ok = ok && x.ok;
     }
     return ok;
 }

@@ -1,8 +1,8 @@
-/* The reference evaluator: a rule's entry run in f64, node by node over whole tensors, with no plan at all. It is the oracle of the
- * tests and what runs where no compiler is found.
+/* The reference evaluator: a rule's entry run in f64, node by node over whole tensors, with no plan at all. It is the
+ * oracle of the tests and what runs where no compiler is found.
  *
- * With bounds it also carries an interval for every value: where any correctly built target's result must lie, by the op
- * table's error bounds in the precision of the value's domain. */
+ * With bounds it also carries an interval for every value: where any correctly built target's result must lie, by the
+ * op table's error bounds in the precision of the value's domain. */
 #ifndef OPTC_EVAL_H
 #define OPTC_EVAL_H
 #include "plan.h"

@@ -1,5 +1,5 @@
-/* Lua's tokens, as its own lexer cuts them: strings with all their ways to go on over lines, long brackets, comments. Needs no valid text;
- * of an unfinished string or comment the rest of the text is part. */
+/* Lua's tokens, as its own lexer cuts them: strings with all their ways to go on over lines, long brackets, comments.
+ * Needs no valid text; of an unfinished string or comment the rest of the text is part. */
 #include "lex.h"
 
 #include <ctype.h>
@@ -30,7 +30,8 @@ static const char *long_bracket(const char *s)
     return s + strlen(s);
 }
 
-/* At a quote: behind the string. A backslash takes the next character with it, a newline too; \\z all blanks that follow. */
+/* At a quote: behind the string. A backslash takes the next character with it, a newline too; \\z all blanks that
+ * follow. */
 static const char *quoted(const char *s)
 {
     char q = *s++;

@@ -1,5 +1,5 @@
-/* A package: several rules as text that a C compiler and nothing else turns into a program. Text in, text out, as everything here; who compiles the
- * GPU code and writes the files hands the machine code back in. */
+/* A package: several rules as text that a C compiler and nothing else turns into a program. Text in, text out, as
+ * everything here; who compiles the GPU code and writes the files hands the machine code back in. */
 #ifndef OPTC_PACK_H
 #define OPTC_PACK_H
 #include "gen.h"
@@ -8,7 +8,8 @@ typedef struct PackRule {
     const Gen *gen;
     const char *id;                /* the rule's name in the package, a C identifier */
     char spec[33];                 /* hash of the spec's text */
-    char key[33];                  /* emit_key of its CUDA source alone, with the model's launches: how a library finds it */
+    /* emit_key of its CUDA source alone, with the model's launches: how a library finds it */
+    char key[33];
 } PackRule;
 
 typedef struct PackArch {
@@ -30,9 +31,11 @@ typedef struct Pack {
 
 typedef enum { PACK_HEADER, PACK_SOURCE, PACK_EXAMPLE, PACK_MAKEFILE, PACK_CMAKE, NPACKFILE } PackFile;
 
-char *pack_cuda(Pack *p, int arch);                            /* the CUDA program for p->arch[arch]; NULL: out of memory, or a broken template */
+/* the CUDA program for p->arch[arch]; NULL: out of memory, or a broken template */
+char *pack_cuda(Pack *p, int arch);
 char *pack_file(Pack *p, PackFile f);                          /* likewise */
-const char *pack_kernel(Pack *p, int rule, const char *entry, int mask, const Stage *s);     /* the name its kernel has in the package */
+/* the name its kernel has in the package */
+const char *pack_kernel(Pack *p, int rule, const char *entry, int mask, const Stage *s);
 bool pack_clash(Pack *p, const char **name);                   /* two rules would have a stage of the same name */
 void pack_manifest_rules(Pack *p, Buf *b);                     /* the lines that describe rules and launches */
 #endif

@@ -71,7 +71,13 @@ static bool run_passes(Gen *g, Source src, const GenOptions *o, bool is_ir, Aren
     const Phases *phases = phases_make(&g->arena, g->rule, &g->diag);
     if (!phases)
         return false;
-    g->plan = plan_make(&g->arena, g->rule, phases, o->types.p, o->types.g, o->types.state, o->limits ? o->limits : &plan_limits);
+    const PlanLimits *limits = o->limits ? o->limits : &plan_limits;
+    g->plan = plan_make(&g->arena, g->rule, phases, o->types.p, o->types.g, o->types.state, limits);
+    if (g->plan->nfn > limits->stages) {
+        diag_set(&g->diag, src.path, 0, NULL, "the rule takes %d stages, over %d: too many values wait for reductions",
+                 g->plan->nfn, limits->stages);
+        return false;
+    }
     if (!plan_verify(g->plan, &g->diag))
         return false;
     if (dumping) {

@@ -44,7 +44,8 @@ typedef struct Mem {
     const char *name;
 } Mem;
 
-typedef struct { Ref val; int mem; const char *name; } Access;        /* name: what the array is called where it holds this value (names.c) */
+/* name: what the array is called where it holds this value (names.c) */
+typedef struct { Ref val; int mem; const char *name; } Access;
 
 typedef struct Stage {
     StageKind kind;
@@ -92,6 +93,7 @@ typedef struct PlanLimits {
     int64_t work;                  /* steps: values and arcs looked at */
     /* values that may be computed again: so many in all, and so many times those of a phase */
     int reach, again;
+    int stages;                    /* of all entries and phases: each is a launch, and a page of code. More are refused */
 } PlanLimits;
 extern const PlanLimits plan_limits;                         /* the usual ones */
 

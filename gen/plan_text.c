@@ -11,8 +11,10 @@ static void put_names(Buf *b, const Access *v, int n, const char *what)
 
 static void put_stage(Buf *b, const Plan *p, const Stage *s, int i)
 {
-    buf_printf(b, "  %2d %-6s %-6s", i, stage_info[s->kind].name, p->rule->nvariant > 1 && s->kind != S_GROUP ? p->rule->variant[s->variant].name : "");
-    buf_printf(b, " %3d B read %3d B written %4d ops per %s", s->bytes_read, s->bytes_written, s->cost, dom_info[stage_info[s->kind].dom].per);
+    buf_printf(b, "  %2d %-6s %-6s", i, stage_info[s->kind].name,
+               p->rule->nvariant > 1 && s->kind != S_GROUP ? p->rule->variant[s->variant].name : "");
+    buf_printf(b, " %3d B read %3d B written %4d ops per %s", s->bytes_read, s->bytes_written, s->cost,
+               dom_info[stage_info[s->kind].dom].per);
     put_names(b, s->load, s->nload, "\n      reads    ");
     put_names(b, s->fin, s->nfin, "\n      finishes ");
     put_names(b, s->fold, s->nfold, "\n      folds    ");
@@ -42,8 +44,8 @@ void plan_print(Buf *b, const Plan *p, bool terse)
                 }
             buf_printf(b, "%s", p->entry[e].name);
             put_phase_name(b, p, m);
-            buf_printf(b, ": %d stage%s, %d pass%s over the elements, %d bytes per element", ph->nstage, ph->nstage == 1 ? "" : "s", elem,
-                       elem == 1 ? "" : "es", bytes[0]);
+            buf_printf(b, ": %d stage%s, %d pass%s over the elements, %d bytes per element", ph->nstage,
+                       ph->nstage == 1 ? "" : "s", elem, elem == 1 ? "" : "es", bytes[0]);
             if (r->nvariant > 1)
                 buf_printf(b, " (%s)", variant_tensors(&r->variant[0]));
             for (int v = 1; v < r->nvariant; v++)
@@ -60,7 +62,8 @@ void plan_print(Buf *b, const Plan *p, bool terse)
         for (int i = 0; i < r->nstate; i++)
             if (p->state_used[v * r->nstate + i]) {
                 const Mem *m = &p->mem[plan_mem_of_state(p, i)];
-                buf_printf(b, "%s %s (%s, %s)", any ? "," : "", m->name, dom_info[m->dom].name, type_info[m->type].name);
+                buf_printf(b, "%s %s (%s, %s)", any ? "," : "", m->name, dom_info[m->dom].name,
+                           type_info[m->type].name);
                 any = true;
             }
         buf_puts(b, any ? "\n" : " none\n");

@@ -39,7 +39,8 @@ static void wrong(Check *c, Ref r, int mem, const char *what)
         snprintf(value, sizeof value, ", value %%%d (%s%s%.40s)", r, op_info[n->op].name, *name ? " " : "", name);
     }
     if (mem >= 0 && mem < c->plan->nmem)
-        snprintf(array, sizeof array, ", array %d%s%.40s", mem, *c->plan->mem[mem].name ? " " : "", c->plan->mem[mem].name);
+        snprintf(array, sizeof array, ", array %d%s%.40s", mem, *c->plan->mem[mem].name ? " " : "",
+                 c->plan->mem[mem].name);
     if (c->plan->nperiod)
         snprintf(phase, sizeof phase, " in phase %d", c->mask);
     const char *where = c->s ? stage_info[c->s->kind].name : "end";

@@ -103,7 +103,10 @@ static inline bool elem_fold(const Planner *p, Ref r)
 }
 static inline Dom target_dom(const Plan *pl, int state) { return state == TO_P ? ELEM : pl->rule->state[state].dom; }
 static inline int bytes_of(const Planner *p, int mem) { return type_info[p->plan->mem[mem].type].bytes; }
-static inline void list_add(Arena *a, List *l, Ref val, int mem) { PUSH(a, l->v, l->n, l->cap) = (Access){.val = val, .mem = mem}; }
+static inline void list_add(Arena *a, List *l, Ref val, int mem)
+{
+    PUSH(a, l->v, l->n, l->cap) = (Access){.val = val, .mem = mem};
+}
 void list_sort(List *l);                     /* by value */
 
 /* plan.c */

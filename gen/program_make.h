@@ -4,7 +4,9 @@
 #include "plan.h"
 #include "program.h"
 
-const Program *program_make(Arena *a, const Plan *p, const char *prefix);       /* prefix: ahead of the kernels' names */
-void program_print(Buf *b, const Program *p, const char *id);                  /* tables whose names end with id, and `static const Program program_<id>` behind them */
+/* prefix: ahead of the kernels' names */
+const Program *program_make(Arena *a, const Plan *p, const char *prefix);
+/* tables whose names end with id, and `static const Program program_<id>` behind them */
+void program_print(Buf *b, const Program *p, const char *id);
 extern const ProgType program_types[];
 #endif

@@ -19,8 +19,9 @@ static const char *line_end(const char *s)
 static const char *find_section(const char *file, const char *section, const char **end)
 {
     size_t n = strlen(section);
-    for (const char *s = template_text(file); s && *s; s = line_end(s))
-        if (!strncmp(s, "@@ ", 3) && !strncmp(s + 3, section, n) && s[3 + n] == '\n') {
+    const char *text = template_text(file);
+    for (const char *s = text; s && (s = strstr(s, "@@ ")); s += 3)
+        if ((s == text || s[-1] == '\n') && !strncmp(s + 3, section, n) && s[3 + n] == '\n') {
             const char *from = line_end(s), *next = strncmp(from, "@@ ", 3) ? strstr(from, "\n@@ ") : from - 1;
             *end = next ? next + 1 : from + strlen(from);
             return from;
@@ -63,7 +64,7 @@ static bool fill_line(Buf *b, const char *s, const char *end, const Hole *holes,
         put_lines(b, text, s, depth);
         return true;
     }
-    for (const char *open; (open = strstr(s, "{{")) && open < end; s = after) {
+    for (const char *open; (open = memmem(s, (size_t)(end - s), "{{", 2)); s = after) {
         buf_add(b, s, (size_t)(open - s));
         text = hole_at(open, end, holes, n, &after);
         if (!text)

@@ -39,7 +39,8 @@ typedef struct Wrap { const char *name; Arg *arg; int narg; } Wrap;
 
 enum { MAX_SPECS = 16, MAX_STATES = 64, MAX_HYPERS = 128, MAX_EVERY = 3, MAX_TEXT = 1000 };
 
-/* A reduction over all tensors. While variants are traced it is a node without operands; they are filled in when all are known. */
+/* A reduction over all tensors. While variants are traced it is a node without operands; they are filled in when all
+ * are known. */
 typedef struct GlobalRed { Op op; int entry, file, line; Ref node, of[MAX_VARIANTS]; } GlobalRed;
 
 typedef struct Trace {
@@ -80,7 +81,8 @@ bool trace_ask(Trace *t, Test q);                  /* the answer that the varian
 void ways_trace(lua_State *L, Trace *t, bool has_matrix);      /* one way, through all entries */
 bool ways_next(Trace *t);                          /* false: all were gone */
 void ways_join(Trace *t);                          /* what all ways must agree on; operands of global reductions */
-int refuse_at(Trace *t, int file, int line, const char *fmt, const char *name, const char *other);      /* does not return */
+/* does not return */
+int refuse_at(Trace *t, int file, int line, const char *fmt, const char *name, const char *other);
 
 /* sandbox.c */
 lua_State *sandbox_open(Trace *t);

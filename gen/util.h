@@ -33,7 +33,8 @@ void buf_vprintf(Buf *b, const char *fmt, va_list ap);
 const char *buf_text(const Buf *b);                /* the whole text; NULL: memory ended (never of one in an arena) */
 char *buf_take(Buf *b);                            /* likewise, owned by the caller (free) */
 void buf_free(Buf *b);
-void buf_double(Buf *b, double x);                 /* shortest text that reads back to the same double; inf, -inf, nan */
+/* shortest text that reads back to the same double; inf, -inf, nan */
+void buf_double(Buf *b, double x);
 
 /* Growing array in an arena: PUSH(arena, v, n, cap) = item. The old room is left to the arena. */
 void *arena_grow(Arena *a, void *old, int *cap, int n, size_t item);

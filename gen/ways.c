@@ -1,5 +1,5 @@
-/* The ways through a spec: which answers a run is for, the next combination of them, and what all runs have in common once they are
- * done. One run traces every entry; trace.c runs them. */
+/* The ways through a spec: which answers a run is for, the next combination of them, and what all runs have in common
+ * once they are done. One run traces every entry; trace.c runs them. */
 #include "trace.h"
 
 #include <string.h>

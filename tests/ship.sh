@@ -150,7 +150,7 @@ check "functions of the package were not found: $(wc -l < functions-own)" '[ "$(
 check "in both runtimes: $(LC_ALL=C comm -12 functions-own functions-library | tr "\n" " ")" '[ -z "$(LC_ALL=C comm -12 functions-own functions-library)" ]'
 check "not in the package: $(LC_ALL=C comm -13 functions-pasted functions-core | tr "\n" " ")" '[ -z "$(LC_ALL=C comm -13 functions-pasted functions-core)" ]'
 for cc in $have; do
-    for f in "$top"/runtime/core/*.c; do expect 0 "" $cc -x c++ -std=c++17 -D_GNU_SOURCE -Wall -Wextra -Wpedantic -Werror -fsyntax-only $f; done
+    for f in "$top"/runtime/core/*.c; do expect 0 "" $cc -x c++ -std=c++17 -D_GNU_SOURCE -I"$top/gen" -Wall -Wextra -Wpedantic -Werror -fsyntax-only $f; done
 done
 
 # ---- against the library, bit for bit: vector levels chosen when it runs, contraction within reach, no OpenMP, sanitizers

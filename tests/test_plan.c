@@ -9,6 +9,7 @@
 #include "random_spec.h"
 
 #include <check.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,11 +99,30 @@ static char *worst_spec(const Worst *w)
     return text;
 }
 
+/* Rules that are refused for their many stages are planned all the same. */
 static bool compile(Gen *g, const char *text)
 {
-    GenOptions o = {.find = find_wrapper};
+    PlanLimits any = plan_limits;
+    any.stages = INT_MAX;
+    GenOptions o = {.find = find_wrapper, .limits = &any};
     return gen_compile(g, (Source){"made", text, strlen(text)}, &o);
 }
+
+/* Sixteen hundred chained sums are planned and emitted; thousands more are refused before anything is emitted. */
+START_TEST(stages_have_a_limit)
+{
+    static const struct { int sums; bool ok; } c[] = {{1600, true}, {4900, false}};
+    for (int i = 0; i < 2; i++) {
+        char *text = format("return optimizer { name = \"x\", step = function() local x = g for i = 1, %d do x = x * sum(x) end p = x end }", c[i].sums);
+        Gen g = {0};
+        GenOptions o = {.find = find_wrapper};
+        bool ok = gen_compile(&g, (Source){"made", text, strlen(text)}, &o);
+        ck_assert_msg(ok == c[i].ok && (ok || strstr(g.diag.text, "stages, over 6000")), "%d: %s", c[i].sums, ok ? "taken" : g.diag.text);
+        gen_free(&g);
+        free(text);
+    }
+}
+END_TEST
 
 START_TEST(price)
 {
@@ -480,7 +500,7 @@ static double bytes_planned(uint64_t seed, const char *text, const PlanLimits *l
 
 START_TEST(random_plans)
 {
-    static const PlanLimits none = {0, 0, 0};
+    static const PlanLimits none = {0, 0, 0, INT_MAX};
     double most = 0, least = 0;
     for (uint64_t seed = 1000; seed < 1060; seed++) {
         char *text = random_spec(seed);
@@ -497,6 +517,7 @@ Suite *plan_suite(void)
     Suite *s = suite_create("plan");
     TCase *t = tcase_create("price");
     tcase_set_timeout(t, 60);
+    tcase_add_test(t, stages_have_a_limit);
     tcase_add_loop_test(t, price, 0, COUNT(worst));
     tcase_add_loop_test(t, library_price, 0, optc_library_size());
     tcase_add_test(t, too_many_phases);
