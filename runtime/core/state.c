@@ -14,7 +14,7 @@ CORE double type_load(int t, const void *p, int64_t i)
 {
     switch (t) {
 #define TYPE(ID, name, bits, block, planes, draws, c, load, store, compute, ...) case T_##ID: return (double)load(((const c *)p)[i]);
-#include "types.def"
+#include "../../gen/types.def"
     default: return NAN;
     }
 }
@@ -25,7 +25,7 @@ CORE void type_store(int t, void *p, int64_t i, double x)
 #define AS_F32(x) ((float)(x))
 #define AS_F64(x) (x)
 #define TYPE(ID, name, bits, block, planes, draws, c, load, store, compute, ...) case T_##ID: ((c *)p)[i] = store(AS_##compute(x)); break;
-#include "types.def"
+#include "../../gen/types.def"
 #undef AS_F32
 #undef AS_F64
     default: break;
