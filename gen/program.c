@@ -26,6 +26,21 @@ static void make_hypers(Arena *a, const Rule *r, Program *out)
     out->nhyper = r->nhyper;
 }
 
+/* The variants whose stages touch it; what groups have is everyone's. */
+static void keep_touched(ProgArray *m, const Program *p)
+{
+    for (int i = 0; i < p->nstage; i++) {
+        const ProgStage *s = &p->stage[i];
+        unsigned who = s->kind == S_GROUP ? (1u << p->nvariant) - 1 : 1u << s->variant;
+        for (int k = 0; k < s->nreads + s->nwrites; k++) {
+            ProgArray *x = &m[k < s->nreads ? s->reads[k] : s->writes[k - s->nreads]];
+            if (x->kind == MEM_TEMP || x->kind == MEM_PART)
+                x->kept |= who;
+        }
+    }
+}
+
+/* Behind the entries, whose stages say who has what. */
 static void make_arrays(Arena *a, const Plan *p, Program *out)
 {
     const Rule *r = p->rule;
@@ -45,6 +60,7 @@ static void make_arrays(Arena *a, const Plan *p, Program *out)
         for (int v = 0; s && v < r->nvariant; v++)
             m[k].kept |= (unsigned)p->state_used[v * r->nstate + x->sym] << v;
     }
+    keep_touched(m, out);
     out->array = m;
     out->narray = p->nmem;
 }
@@ -132,8 +148,8 @@ const Program *program_make(Arena *a, const Plan *p, const char *prefix)
                      .needs_t = plan_uses_t(p),
                      .tick = "optc_tick"};
     make_hypers(a, r, out);
-    make_arrays(a, p, out);
     make_entries(a, p, prefix, out);
+    make_arrays(a, p, out);
     return out;
 }
 

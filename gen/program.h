@@ -34,7 +34,7 @@ typedef struct ProgArray {
     int type;                      /* number of a storage type */
     const char *name;
     bool copies_p; double value;   /* states: what they start as */
-    unsigned kept;                 /* states: bits, the variants whose tensors keep it */
+    unsigned kept;                 /* states, temporaries, partials: bits, the variants whose tensors have it */
 } ProgArray;
 
 typedef struct ProgStage {

@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static const TestShape shapes[] = {{2, {300, 70}}, {1, {5000}}, {2, {33, 65}}, {2, {0, 5}}, {0, {0}}};
 enum { NSHAPE = 5 };
@@ -106,7 +107,7 @@ START_TEST(placed)
     ck_assert_int_lt(was->narray, 60);
     memcpy(array, was->array, sizeof *array * (size_t)was->narray);
     for (int k = 0; k < NTEMP; k++)
-        array[x.narray + k] = (ProgArray){.kind = MEM_TEMP, .dom = ELEM, .from = ELEM, .type = T_F32, .name = "t"};
+        array[x.narray + k] = (ProgArray){.kind = MEM_TEMP, .dom = ELEM, .from = ELEM, .type = T_F32, .name = "t", .kept = 1};
     for (int i = 0; i < 4; i++) {
         for (int k = 0; k < 3; k++) {
             list[0][i][k] = was->narray + reads[i][k];
@@ -127,6 +128,79 @@ START_TEST(placed)
     r->program = was;
     OK(optc_release(r));
     OK(optc_close(e));
+}
+END_TEST
+
+/* Thousands of temporaries are placed in milliseconds, in the processor's time: each needed by two actions, so that all go round in the room of three; or all at once. */
+START_TEST(many_placed)
+{
+    enum { MANY = 6000 };
+    static ProgArray array[MANY + 64];
+    static ProgStage stage[MANY];
+    static ProgAction act[MANY];
+    static int number[MANY];
+    optc_engine *e;
+    optc_rule *r;
+    optc_binding *b;
+    float p[16] = {0}, g[16] = {0};
+    int64_t n = 16;
+    OK(optc_open(NULL, &e));
+    OK(optc_compile(e, &(optc_rule_options){.spec = "adamw"}, &r));
+    const Program *was = r->program;
+    Program x = *was;
+    memcpy(array, was->array, sizeof *array * (size_t)was->narray);
+    for (int i = 0; i < MANY; i++) {
+        number[i] = was->narray + i;
+        array[number[i]] = (ProgArray){.kind = MEM_TEMP, .dom = ELEM, .from = ELEM, .type = T_F32, .name = "t", .kept = 1};
+        stage[i] = (ProgStage){.kind = S_FLAT, .reads = &number[i ? i - 1 : 0], .nreads = i > 0, .writes = &number[i], .nwrites = 1, .kernel = "", .name = "", .where = ""};
+        act[i] = (ProgAction){ACT_LAUNCH, i, 0, 0};
+    }
+    if (_i) {
+        stage[0].writes = stage[1].reads = number;
+        stage[0].nwrites = stage[1].nreads = MANY;
+        stage[1].nwrites = 0;
+    }
+    ProgPhase ph = {act, _i ? 2 : MANY};
+    ProgEntry entry = {"step", &ph};
+    x.array = array, x.narray += MANY, x.stage = stage, x.nstage = ph.naction, x.entry = &entry, x.nentry = 1;
+    r->program = &x;
+    clock_t from = clock();
+    OK(optc_bind(r, &(optc_group){.tensors = &(optc_tensor){.param = p, .grad = g, .rank = 1, .shape = &n}, .ntensors = 1}, 1, &b));
+    double seconds = (double)(clock() - from) / CLOCKS_PER_SEC;
+    ck_assert_msg(seconds < 1, "binding took %.2f s", seconds);
+    size_t states = 2 * 64, room = b->block_bytes - states;
+    ck_assert_msg(_i ? room >= MANY * 64 : room <= 3 * 64 + 64, "%zu bytes", room);
+    for (int i = 1; i < MANY; i++)
+        ck_assert(b->tensor[0].mem[number[i]] != b->tensor[0].mem[number[i - 1]]);
+    OK(optc_unbind(b));
+    r->program = was;
+    OK(optc_release(r));
+    OK(optc_close(e));
+}
+END_TEST
+
+/* A tensor has memory for what its variant touches: `matrix` needs a temporary of elements, `step` none. */
+START_TEST(only_touched)
+{
+    static const char text[] = "return optimizer { name = 'x', hyper = { lr = 0.1 },\n"
+                               "  step = function() p = p - lr * g end,\n"
+                               "  matrix = function() local u = g / (1 + mean(g * g)) p = p - lr * u / (1 + mean(exp(u) * u)) end }";
+    static const TestShape flat[] = {{1, {100000}}}, both[] = {{1, {100000}}, {2, {30, 20}}}, matrix[] = {{2, {30, 20}}};
+    size_t bytes[3];
+    for (int k = 0; k < 3; k++) {
+        Fixture f;
+        fix_open(&f, NULL, &(optc_rule_options){.text = text}, k == 0 ? flat : k == 1 ? both : matrix, k == 1 ? 2 : 1, NULL, 0);
+        bytes[k] = f.binding->block_bytes;
+        for (int i = 0; k == 1 && i < f.rule->program->narray; i++)
+            if (f.rule->program->array[i].kind >= MEM_TEMP && f.rule->program->array[i].dom != GROUP)
+                ck_assert(!f.binding->tensor[0].mem[i] && f.binding->tensor[1].mem[i]);
+        char *why = step_in_bounds(&f, "step");
+        ck_assert_msg(!why, "%s", why);
+        fix_close(&f);
+    }
+    ck_assert_uint_le(bytes[0], 64);
+    ck_assert_uint_eq(bytes[1] - bytes[0], bytes[2] - bytes[0]);
+    ck_assert_uint_gt(bytes[2], 0);
 }
 END_TEST
 
@@ -211,6 +285,8 @@ Suite *core_suite(void)
     TCase *t = tcase_create("core");
     tcase_add_loop_test(t, shared_memory, 0, 5);
     tcase_add_test(t, placed);
+    tcase_add_loop_test(t, many_placed, 0, 2);
+    tcase_add_test(t, only_touched);
     tcase_add_loop_test(t, copies, 0, 2);
     tcase_add_test(t, refused);
     suite_add_tcase(s, t);

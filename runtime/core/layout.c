@@ -1,6 +1,7 @@
 /* Where everything lies: states, temporaries and partials in one block.
  *
- * Arrays of one number lie behind one another, tensor by tensor. States have memory of their own. A temporary or
+ * Arrays of one number lie behind one another, tensor by tensor, of those tensors whose variant touches them. States
+ * have memory of their own. A temporary or
  * partial is needed from the first action of a phase that touches it to the last; two that are never needed at once, in
  * no phase, may share memory. The largest are placed first, each as far down as it fits. */
 #include "core.h"
@@ -28,7 +29,7 @@ static int64_t bytes_of(const optc_binding *b, const ProgArray *m, int owner)
     if (m->dom == GROUP)
         return m->kind == MEM_PART && b->ntensor ? (int64_t)8 * b->ntensor : p->type[m->type].bytes;
     const Tensor *t = &b->tensor[owner];
-    if (m->kind == MEM_STATE && !(m->kept >> t->variant & 1))
+    if (!(m->kept >> t->variant & 1))
         return 0;
     return array_length(m, t->shape, b->ntensor) * p->type[m->type].bytes;
 }
@@ -45,33 +46,40 @@ static int64_t array_bytes(const optc_binding *b, const ProgArray *m)
 
 /* ---- how long a temporary is needed ---- */
 typedef struct Life { int first, last; } Life;       /* actions of a phase; last < first: not touched */
+/* alone: it keeps something from one run to the next */
 typedef struct Extent { int array; int64_t bytes; const Life *life; bool alone; } Extent;
+typedef struct Lives { Life *life; bool *alone; int phases; } Lives;         /* life: by array, then phase */
 
-static void touch(Life *l, int action, bool reads, bool *alone)
+static void touch(const Lives *x, int array, int phase, int action, bool reads)
 {
+    Life *l = &x->life[(size_t)array * (size_t)x->phases + (size_t)phase];
     if (l->last < l->first) {
         l->first = action;
-        *alone = *alone || reads;                   /* it would find what an earlier run left there */
+        x->alone[array] = x->alone[array] || reads;     /* it would find what an earlier run left there */
     }
     l->last = action;
 }
 
-static void live_through(const Program *p, const ProgPhase *ph, int array, Life *l, bool *alone)
+/* All of them in one walk over the actions. */
+static void fill_lives(const Program *p, const Lives *x)
 {
-    l->first = 0, l->last = -1;
-    for (int i = 0; i < ph->naction; i++) {
-        const ProgAction *a = &ph->action[i];
-        const ProgStage *s = a->kind == ACT_LAUNCH ? &p->stage[a->stage] : NULL;
-        for (int k = 0; s && k < s->nreads; k++)
-            if (s->reads[k] == array)
-                touch(l, i, true, alone);
-        for (int k = 0; s && k < s->nwrites; k++)
-            if (s->writes[k] == array)
-                touch(l, i, false, alone);
-        if (a->kind == ACT_COPY && a->from == array)
-            touch(l, i, true, alone);
-        if (a->kind == ACT_COPY && a->to == array)
-            touch(l, i, false, alone);
+    int each = program_phases(p);
+    for (size_t i = 0; i < (size_t)p->narray * (size_t)x->phases; i++)
+        x->life[i].first = 0, x->life[i].last = -1;
+    for (int m = 0; m < x->phases; m++) {
+        const ProgPhase *ph = &p->entry[m / each].phase[m % each];
+        for (int i = 0; i < ph->naction; i++) {
+            const ProgAction *a = &ph->action[i];
+            const ProgStage *s = a->kind == ACT_LAUNCH ? &p->stage[a->stage] : NULL;
+            for (int k = 0; s && k < s->nreads; k++)
+                touch(x, s->reads[k], m, i, true);
+            for (int k = 0; s && k < s->nwrites; k++)
+                touch(x, s->writes[k], m, i, false);
+            if (a->kind == ACT_COPY) {
+                touch(x, a->from, m, i, true);
+                touch(x, a->to, m, i, false);
+            }
+        }
     }
 }
 
@@ -81,7 +89,7 @@ static bool meet(const Extent *a, const Extent *b, int phases)
         return true;
     for (int i = 0; i < phases; i++) {
         const Life *x = &a->life[i], *y = &b->life[i];
-        if (x->first <= x->last && y->first <= y->last && x->first <= y->last && y->first <= x->last)
+        if (x->first <= y->last && y->first <= x->last && x->first <= x->last && y->first <= y->last)
             return true;
     }
     return false;
@@ -93,61 +101,88 @@ static int larger_first(const void *a, const void *b)
     return x->bytes != y->bytes ? (x->bytes < y->bytes) - (x->bytes > y->bytes) : x->array - y->array;
 }
 
-/* Places extent i among those before it, from `base` up; where it ends. */
-static int64_t place(optc_binding *b, const Extent *e, int i, int64_t base, int phases)
+/* ---- where they lie ---- */
+typedef struct Placed { int64_t lo, hi; const Extent *e; } Placed;
+typedef struct Places { Placed *p; int n, phases; int64_t base, end, work; } Places;     /* p: by lo */
+
+/* Comparing very many temporaries in very many phases would take longer than sharing is worth: once so much was
+ * compared, the rest have memory of their own. The largest came first. */
+enum { MOST_WORK = 1 << 24 };
+
+/* The lowest address that is free while it is needed. Those that were passed on the way up end below it, or are never
+ * needed at once with it: none of them is in the way again. */
+static int64_t find_room(Places *x, const Extent *e)
 {
-    int64_t at = base;
-    for (int k = 0; k < i; k++) {
-        int64_t lo = b->at[e[k].array], hi = lo + e[k].bytes;
-        if (at < hi && lo < at + e[i].bytes && meet(&e[k], &e[i], phases)) {
-            at = hi;
-            k = -1;                                 /* those before may be in the way here */
-        }
+    int64_t at = x->base;
+    for (int k = 0; k < x->n && x->p[k].lo < at + e->bytes; k++) {
+        if (x->p[k].hi <= at)
+            continue;
+        x->work += x->phases;
+        if (meet(x->p[k].e, e, x->phases))
+            at = x->p[k].hi;
     }
-    b->at[e[i].array] = at;
-    return at + e[i].bytes;
+    return at;
 }
 
-/* Of very many temporaries in very many phases each has memory of its own: comparing them all would take longer than
- * they are worth. */
-static int64_t place_all(optc_binding *b, Extent *e, int n, int64_t base, int phases)
+static void put_extent(Places *x, const Extent *e, int64_t at)
 {
-    int64_t end = base;
-    bool many = (int64_t)n * n * phases > (int64_t)1 << 26;
-    qsort(e, (size_t)n, sizeof *e, larger_first);
-    for (int i = 0; i < n; i++) {
-        int64_t to = end + e[i].bytes;
-        if (many)
-            b->at[e[i].array] = end;
+    int lo = 0, hi = x->n;
+    while (lo < hi) {
+        int mid = (lo + hi) / 2;
+        if (x->p[mid].lo <= at)
+            lo = mid + 1;
         else
-            to = place(b, e, i, base, phases);
-        end = to > end ? to : end;
+            hi = mid;
     }
-    return end;
+    memmove(x->p + lo + 1, x->p + lo, sizeof *x->p * (size_t)(x->n++ - lo));
+    x->p[lo].lo = at;
+    x->p[lo].hi = at + e->bytes;
+    x->p[lo].e = e;
+    x->end = x->p[lo].hi > x->end ? x->p[lo].hi : x->end;
+}
+
+static void place_all(optc_binding *b, Extent *e, int n, Places *x)
+{
+    qsort(e, (size_t)n, sizeof *e, larger_first);
+    for (int i = 0; i < n && e[i].bytes; i++) {
+        int64_t at = x->work < MOST_WORK ? find_room(x, &e[i]) : x->end;
+        put_extent(x, &e[i], at);
+        b->at[e[i].array] = at;
+    }
+}
+
+static int list_extents(const optc_binding *b, const Lives *l, Extent *e)
+{
+    const Program *p = b->rule->program;
+    int n = 0;
+    for (int k = 0; k < p->narray; k++)
+        if (passing(&p->array[k])) {
+            e[n].array = k;
+            e[n].bytes = array_bytes(b, &p->array[k]);
+            e[n].life = l->life + (size_t)k * (size_t)l->phases;
+            e[n++].alone = l->alone[k];
+        }
+    return n;
 }
 
 static optc_status share(optc_binding *b, int64_t *at)
 {
     const Program *p = b->rule->program;
-    int phases = p->nentry * program_phases(p), n = 0;
-    Extent *e = (Extent *)calloc((size_t)p->narray + 1, sizeof *e);
-    Life *life = (Life *)calloc((size_t)p->narray * (size_t)phases + 1, sizeof *life);
-    for (int k = 0; e && life && k < p->narray; k++) {
-        if (!passing(&p->array[k]))
-            continue;
-        Extent *x = &e[n++];
-        Life *l = life + (size_t)k * (size_t)phases;
-        x->array = k;
-        x->bytes = array_bytes(b, &p->array[k]);
-        x->life = l;
-        for (int i = 0; i < phases; i++)
-            live_through(p, &p->entry[i / program_phases(p)].phase[i % program_phases(p)], k, &l[i], &x->alone);
+    int phases = p->nentry * program_phases(p);
+    size_t n = (size_t)p->narray + 1;
+    Extent *e = (Extent *)calloc(n, sizeof *e);
+    Lives l = {(Life *)calloc(n * (size_t)phases + 1, sizeof *l.life), (bool *)calloc(n, sizeof *l.alone), phases};
+    Places x = {(Placed *)calloc(n, sizeof *x.p), 0, phases, *at, *at, 0};
+    bool ok = e && l.life && l.alone && x.p;
+    if (ok) {
+        fill_lives(p, &l);
+        place_all(b, e, list_extents(b, &l, e), &x);
+        *at = x.end;
     }
-    if (e && life)
-        *at = place_all(b, e, n, *at, phases);
-    bool ok = e && life;
     free(e);
-    free(life);
+    free(l.life);
+    free(l.alone);
+    free(x.p);
     return ok ? OPTC_OK : no_memory("optc_bind");
 }
 
