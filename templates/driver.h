@@ -2,8 +2,8 @@
 #ifndef OPTC_DRIVER_H
 #define OPTC_DRIVER_H
 /* Types as the driver's own header names them. Enumerations are ints and handles opaque pointers: a handle is only ever handed back. */
-#define CUDA_INTS(F) F(CUresult) F(CUdevice) F(CUdevice_attribute) F(CUpointer_attribute) F(CUstreamCaptureMode) F(CUstreamCaptureStatus)
-#define CUDA_HANDLES(F) F(CUcontext) F(CUmodule) F(CUfunction) F(CUstream) F(CUgraph) F(CUgraphNode) F(CUgraphExec) F(CUevent)
+#define CUDA_INTS(F) F(CUresult) F(CUdevice) F(CUdevice_attribute) F(CUpointer_attribute) F(CUstreamCaptureMode) F(CUstreamCaptureStatus) F(CUmemorytype)
+#define CUDA_HANDLES(F) F(CUcontext) F(CUmodule) F(CUfunction) F(CUstream) F(CUgraph) F(CUgraphNode) F(CUgraphExec) F(CUevent) F(CUarray)
 #define INT(name) typedef int name;
 #define HANDLE(name) typedef void *name;
 CUDA_INTS(INT)
@@ -37,6 +37,7 @@ typedef unsigned long long CUdeviceptr;
     F(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, 9)                                                                          \
     F(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, 2)                                                                             \
     F(CU_MEMORYTYPE_HOST, 1)                                                                                           \
+    F(CU_MEMORYTYPE_DEVICE, 2)                                                                                         \
     F(CU_STREAM_CAPTURE_MODE_GLOBAL, 0)                                                                                \
     F(CU_STREAM_CAPTURE_MODE_RELAXED, 2)                                                                               \
     F(CU_GET_PROC_ADDRESS_LEGACY_STREAM, 1)
@@ -50,6 +51,20 @@ typedef struct CUDA_KERNEL_NODE_PARAMS {
     void **kernelParams, **extra, *kern;
     CUcontext ctx;
 } CUDA_KERNEL_NODE_PARAMS;
+
+typedef struct CUDA_MEMCPY2D {
+    size_t srcXInBytes, srcY;
+    CUmemorytype srcMemoryType;
+    const void *srcHost;
+    CUdeviceptr srcDevice;
+    CUarray srcArray;
+    size_t srcPitch, dstXInBytes, dstY;
+    CUmemorytype dstMemoryType;
+    void *dstHost;
+    CUdeviceptr dstDevice;
+    CUarray dstArray;
+    size_t dstPitch, WidthInBytes, Height;
+} CUDA_MEMCPY2D;
 
 /* Name, suffix of the exported symbol, the CUDA version that brought this interface, arguments. The driver is asked for that version by the
  * name without its suffix (cuGetProcAddress), so a later interface of the same name is never handed out; the suffix serves drivers without it.
@@ -77,6 +92,7 @@ enum { DRIVER_NEEDED = 12000 };        /* CUDA 12.0: what the oldest NVRTC we op
     F(cuMemcpyHtoDAsync, _v2, 3020, (CUdeviceptr, const void *, size_t, CUstream))                                     \
     F(cuMemcpyDtoHAsync, _v2, 3020, (void *, CUdeviceptr, size_t, CUstream))                                           \
     F(cuMemcpyDtoDAsync, _v2, 3020, (CUdeviceptr, CUdeviceptr, size_t, CUstream))                                      \
+    F(cuMemcpy2DAsync, _v2, 3020, (const CUDA_MEMCPY2D *, CUstream))                                                   \
     F(cuMemsetD8Async, , 3020, (CUdeviceptr, unsigned char, size_t, CUstream))                                         \
     F(cuPointerGetAttribute, , 4000, (void *, CUpointer_attribute, CUdeviceptr))                                       \
     F(cuStreamSynchronize, , 2000, (CUstream))                                                                         \

@@ -102,8 +102,10 @@ struct Device {
     void (*set_stream)(optc_binding *b, void *stream);
     optc_status (*read)(const optc_binding *b, void *host, const void *from, size_t bytes, const char *call);
     optc_status (*write)(const optc_binding *b, void *to, const void *host, size_t bytes, bool wait, const char *call);
-    /* the group's value is the new one */
-    optc_status (*send_hyper)(const optc_binding *b, int group, int at, const char *call);
+    /* n doubles become `value`, `pitch` bytes apart: all of them, or none and an error */
+    optc_status (*spread)(const optc_binding *b, void *to, size_t pitch, int n, double value, const char *call);
+    /* hyperparameter `at` of n groups, likewise; the host's own copy is the caller's to change, once that went well */
+    optc_status (*send_hyper)(const optc_binding *b, int first, int n, int at, double value, const char *call);
     optc_status (*get_t)(const optc_binding *b, int64_t *steps);
     optc_status (*set_t)(optc_binding *b, int64_t steps);
     optc_status (*memory)(optc_engine *e, optc_memory *out);

@@ -210,9 +210,17 @@ static optc_status cpu_write(const optc_binding *b, void *to, const void *host, 
     return OPTC_OK;
 }
 
-static optc_status cpu_send_hyper(const optc_binding *b, int group, int at, const char *call)
+static optc_status cpu_spread(const optc_binding *b, void *to, size_t pitch, int n, double value, const char *call)
 {
-    (void)b, (void)group, (void)at, (void)call;
+    (void)b, (void)call;
+    for (int i = 0; i < n; i++)
+        memcpy((char *)to + pitch * (size_t)i, &value, sizeof value);
+    return OPTC_OK;
+}
+
+static optc_status cpu_send_hyper(const optc_binding *b, int first, int n, int at, double value, const char *call)
+{
+    (void)b, (void)first, (void)n, (void)at, (void)value, (void)call;
     return OPTC_OK;
 }
 
@@ -251,7 +259,8 @@ static optc_status cpu_memory(optc_engine *e, optc_memory *out)
 
 CORE const Device *cpu_device(void)
 {
-    static const Device d = {"cpu",    cpu_bind,  cpu_unbind,     cpu_run,   cpu_sync,  cpu_use_pointer, cpu_set_stream,
-                             cpu_read, cpu_write, cpu_send_hyper, cpu_get_t, cpu_set_t, cpu_memory,      true};
+    static const Device d = {"cpu",          cpu_bind,       cpu_unbind, cpu_run,   cpu_sync,
+                             cpu_use_pointer, cpu_set_stream, cpu_read,   cpu_write, cpu_spread,
+                             cpu_send_hyper, cpu_get_t,      cpu_set_t,  cpu_memory, true};
     return &d;
 }

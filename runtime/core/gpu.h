@@ -88,10 +88,9 @@ CORE void gpu_unbind(optc_binding *b);
 CORE optc_status gpu_use_pointer(optc_binding *b, int tensor, const void *was, const void *p, const char *what);
 
 /* ---- gpu_run.c ---- */
-CORE optc_status gpu_plays(optc_binding *b);                      /* makes them ready, or anew */
+/* makes them ready, or anew: where that fails those there were stay */
+CORE optc_status gpu_plays(optc_binding *b);
 CORE void gpu_drop_plays(optc_binding *b);
-/* from the next step on; every code gives the same bits */
-CORE optc_status gpu_use(optc_binding *b, const GpuCode *c);
 CORE optc_status gpu_run(optc_binding *b, int entry, int phase);
 CORE Shot gpu_shot(const optc_binding *b, const ProgStage *s, const Launch *l, CUfunction fn);
 CORE optc_status gpu_fire(optc_binding *b, const Shot *x, int guard);       /* inside gpu_enter */
@@ -100,7 +99,8 @@ CORE void play_graph(const Driver *d, Play *p);
 CORE optc_status gpu_read(const optc_binding *b, void *host, const void *device, size_t bytes, const char *call);
 CORE optc_status gpu_write(const optc_binding *b, void *device, const void *host, size_t bytes, bool wait,
                            const char *call);
-CORE optc_status gpu_send_hyper(const optc_binding *b, int group, int at, const char *call);
+CORE optc_status gpu_spread(const optc_binding *b, void *to, size_t pitch, int n, double value, const char *call);
+CORE optc_status gpu_send_hyper(const optc_binding *b, int first, int n, int at, double value, const char *call);
 CORE optc_status gpu_get_t(const optc_binding *b, int64_t *steps);
 CORE optc_status gpu_set_t(optc_binding *b, int64_t steps);
 CORE optc_status gpu_sync(optc_binding *b);

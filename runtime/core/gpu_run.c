@@ -14,7 +14,11 @@ CORE int shot_fire(const Driver *d, const Shot *x, int guard, CUstream stream)
     return d->cuLaunchKernel(x->fn, x->blocks, 1, 1, x->threads, 1, 1, 0, stream, args, NULL);
 }
 
-/* The same launches as a graph, one behind the other. Failing is no error: single launches do the same. */
+/* The same launches as a graph, one behind the other. Failing is no error: single launches do the same.
+ *
+ * Of plays that copy arrays there is no graph of our own: they are fired one by one, in order, at every run. A graph of
+ * the caller's takes copies as it takes launches, unless the rule has periods: there it holds the stages of all phases,
+ * of which those of the wrong one return at once, and a copy cannot. Such a capture is refused. */
 CORE void play_graph(const Driver *d, Play *p)
 {
     CUgraph graph = NULL;
@@ -92,11 +96,9 @@ static optc_status make_play(optc_binding *b, Play *p, const ProgPhase *ph)
 {
     const Program *pr = b->rule->program;
     const GpuCode *c = b->gpu->code;
-    Shot *room = p->shot ? p->shot : TAKE(b, Shot, ph->naction);
     bool inside = pr->needs_t && ticks_inside(pr, ph), tick = false;
-    memset(p, 0, sizeof *p);
-    p->shot = room;
-    if (!room)
+    p->shot = TAKE(b, Shot, ph->naction);
+    if (!p->shot)
         return no_memory("optc_bind");
     for (int i = 0; i < ph->naction; i++) {
         const ProgAction *a = &ph->action[i];
@@ -141,51 +143,67 @@ CORE optc_status gpu_plays(optc_binding *b)
     const Program *p = b->rule->program;
     GpuTables *t = b->gpu;
     optc_status s = OPTC_OK;
-    t->nphase = program_phases(p);
-    if (!t->play && !(t->play = TAKE(b, Play, p->nentry * t->nphase)))
+    int nphase = program_phases(p);
+    Play *play = TAKE(b, Play, p->nentry * nphase);
+    if (!play)
         return no_memory("optc_bind");
-    for (int e = 0; e < p->nentry; e++) {
+    for (int i = 0; i < p->nentry * nphase && s == OPTC_OK; i++)
+        s = make_play(b, &play[i], &p->entry[i / nphase].phase[i % nphase]);
+    if (s != OPTC_OK)
+        return s;
+    gpu_drop_plays(b);
+    t->play = play;
+    t->nphase = nphase;
+    for (int e = 0; e < p->nentry; e++)
         if (!strcmp(p->entry[e].name, "step"))
             t->step = e;
-        for (int m = 0; m < t->nphase && s == OPTC_OK; m++)
-            s = make_play(b, &t->play[e * t->nphase + m], &p->entry[e].phase[m]);
-    }
-    return s;
-}
-
-CORE optc_status gpu_use(optc_binding *b, const GpuCode *c)
-{
-    if (c == b->gpu->code)
-        return OPTC_OK;
-    gpu_enter(b->rule->engine->gpu);
-    gpu_drop_plays(b);
-    gpu_leave(b->rule->engine->gpu, OPTC_OK);
-    b->gpu->code = c;
-    return gpu_plays(b);
+    return OPTC_OK;
 }
 
 /* ---- running ---- */
-/* Arrays of one number lie behind one another, and the two have one shape: all tensors in one call. */
+/* In the block arrays of one number lie behind one another: a range goes on as long as both arrays do so alike, and
+ * takes the gaps between tensors along. Where one of them is kept by other tensors too, or is the caller's, a new one
+ * begins. */
+typedef struct CopyRange { char *to, *from; size_t bytes; } CopyRange;
+
+static optc_status fire_range(optc_binding *b, const CopyRange *r, const char *name)
+{
+    if (r->bytes)
+        TRY(b->rule->engine->gpu,
+            cuMemcpyDtoDAsync_v2((CUdeviceptr)(uintptr_t)r->to, (CUdeviceptr)(uintptr_t)r->from, r->bytes,
+                                 b->gpu->stream),
+            name);
+    return OPTC_OK;
+}
+
+static bool goes_on(const CopyRange *r, const CopyRange *next, bool gaps)
+{
+    size_t at = gaps ? (r->bytes + 63) & ~(size_t)63 : r->bytes;
+    return r->bytes && next->to == r->to + at && next->from == r->from + at;
+}
+
+static bool in_block(const ProgArray *m) { return m->kind == MEM_STATE || m->kind == MEM_TEMP; }
+
 static optc_status fire_copy(optc_binding *b, const ProgAction *a)
 {
-    GpuEngine *g = b->rule->engine->gpu;
-    const ProgArray *m = &b->rule->program->array[a->to];
-    char *to = NULL, *from = NULL, *end = NULL;
+    const ProgArray *m = &b->rule->program->array[a->to], *x = &b->rule->program->array[a->from];
     size_t size = (size_t)b->rule->program->type[m->type].bytes;
-    for (int i = 0; i < (m->dom == GROUP ? b->ngroup : b->ntensor); i++) {
+    CopyRange r = {NULL, NULL, 0};
+    optc_status s = OPTC_OK;
+    for (int i = 0; i < (m->dom == GROUP ? b->ngroup : b->ntensor) && s == OPTC_OK; i++) {
         void *const *mem = m->dom == GROUP ? b->group[i].mem : b->tensor[i].mem;
-        if (!mem[a->to] || !mem[a->from])
+        size_t n = m->dom == GROUP ? 1 : (size_t)dom_len(m->dom, b->tensor[i].shape);
+        CopyRange next = {(char *)mem[a->to], (char *)mem[a->from], n * size};
+        if (!next.to || !next.from || !n)
             continue;
-        to = to ? to : (char *)mem[a->to];
-        from = from ? from : (char *)mem[a->from];
-        end = (char *)mem[a->to] + (m->dom == GROUP ? 1 : (size_t)dom_len(m->dom, b->tensor[i].shape)) * size;
+        if (goes_on(&r, &next, in_block(m) && in_block(x))) {
+            r.bytes = (size_t)(next.to - r.to) + next.bytes;
+            continue;
+        }
+        s = fire_range(b, &r, m->name);
+        r = next;
     }
-    if (to)
-        TRY(g,
-            cuMemcpyDtoDAsync_v2((CUdeviceptr)(uintptr_t)to, (CUdeviceptr)(uintptr_t)from, (size_t)(end - to),
-                                 b->gpu->stream),
-            m->name);
-    return OPTC_OK;
+    return s == OPTC_OK ? fire_range(b, &r, m->name) : s;
 }
 
 CORE optc_status gpu_fire(optc_binding *b, const Shot *x, int guard)
@@ -220,7 +238,7 @@ static optc_status send_moved(optc_binding *b)
 }
 
 /* All phases into a graph of the caller's: at each replay the stages of the phase that t then has do their work, the
- * others return at once. A copy knows no phase. */
+ * others return at once. A copy knows no phase. Refused before anything is launched. */
 static optc_status capture(optc_binding *b, int entry)
 {
     const Program *p = b->rule->program;
@@ -262,14 +280,17 @@ static optc_status run_inside(optc_binding *b, int entry, int phase)
         return fail(OPTC_ERROR_ARGUMENT,
                     "optc_run: a pointer was set since the last step: run one step before capturing");
     optc_status s = t->moved ? send_moved(b) : OPTC_OK;
-    b->recorded = capturing != 0;
-    t->captured = t->captured || capturing;
     if (s != OPTC_OK)
         return s;
     /* Once captured steps may have been replayed, the host no longer knows which phase is next: the device decides, as
      * in a graph. */
-    if (capturing || (t->captured && b->rule->program->nperiod))
-        return capture(b, entry);
+    if (capturing || (t->captured && b->rule->program->nperiod)) {
+        s = capture(b, entry);
+        b->recorded = s == OPTC_OK ? capturing != 0 : b->recorded;
+        t->captured = t->captured || s == OPTC_OK;
+        return s;
+    }
+    b->recorded = false;
     if (p->runs < 2 && ++p->runs == 2 && p->n > 1 && !g->no_graphs)
         play_graph(g->d, p);
     bool tuned = t->begin && p->runs == 2 && p == &t->play[t->step * t->nphase];
@@ -292,18 +313,25 @@ CORE optc_status gpu_run(optc_binding *b, int entry, int phase)
 }
 
 /* ---- copies ---- */
-/* Never into a capture: each replay would copy from or to the host's address of now. */
+/* Inside gpu_enter. Never into a capture: each replay would copy from or to the host's address of now. */
+static optc_status may_copy(const optc_binding *b, const char *call)
+{
+    GpuEngine *g = b->rule->engine->gpu;
+    int capturing = 0;
+    optc_status s = gpu_alive(g);
+    if (s == OPTC_OK && g->d->cuStreamIsCapturing(b->gpu->stream, &capturing) == 0 && capturing)
+        s = fail(OPTC_ERROR_ARGUMENT, "%s: not while the binding's stream is being captured", call);
+    return s;
+}
+
 static optc_status copy_bytes(const optc_binding *b, void *host, CUdeviceptr device, size_t bytes, bool up, bool wait,
                               const char *call)
 {
     GpuEngine *g = b->rule->engine->gpu;
-    optc_status s = gpu_alive(g);
-    if (s != OPTC_OK)
-        return s;
     const Driver *d = gpu_enter(g);
-    int capturing = 0;
-    if (d->cuStreamIsCapturing(b->gpu->stream, &capturing) == 0 && capturing)
-        return gpu_leave(g, fail(OPTC_ERROR_ARGUMENT, "%s: not while the binding's stream is being captured", call));
+    optc_status s = may_copy(b, call);
+    if (s != OPTC_OK)
+        return gpu_leave(g, s);
     int rc = up ? d->cuMemcpyHtoDAsync_v2(device, host, bytes, b->gpu->stream)
                 : d->cuMemcpyDtoHAsync_v2(host, device, bytes, b->gpu->stream);
     if (!rc && wait)
@@ -322,10 +350,39 @@ CORE optc_status gpu_write(const optc_binding *b, void *device, const void *host
     return copy_bytes(b, (void *)(uintptr_t)host, (CUdeviceptr)(uintptr_t)device, bytes, true, wait, call);
 }
 
-CORE optc_status gpu_send_hyper(const optc_binding *b, int group, int at, const char *call)
+/* One call of the driver, so that all of them change or none. Between them lie values that only the device knows. */
+CORE optc_status gpu_spread(const optc_binding *b, void *to, size_t pitch, int n, double value, const char *call)
 {
-    CUdeviceptr to = b->gpu->hyper + sizeof(double) * (size_t)(group * (b->rule->program->nhyper + 1) + at);
-    return copy_bytes(b, b->group[group].hyper + at, to, sizeof(double), true, false, call);
+    GpuEngine *g = b->rule->engine->gpu;
+    if (n == 1)
+        return gpu_write(b, to, &value, sizeof value, false, call);
+    double *all = (double *)malloc(sizeof value * (size_t)n);
+    if (!all)
+        return no_memory(call);
+    for (int i = 0; i < n; i++)
+        all[i] = value;
+    CUDA_MEMCPY2D c;
+    memset(&c, 0, sizeof c);
+    c.srcMemoryType = CU_MEMORYTYPE_HOST;
+    c.srcHost = all;
+    c.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    c.dstDevice = (CUdeviceptr)(uintptr_t)to;
+    c.srcPitch = c.WidthInBytes = sizeof value;
+    c.dstPitch = pitch;
+    c.Height = (size_t)n;
+    gpu_enter(g);
+    optc_status s = may_copy(b, call);
+    int rc = s == OPTC_OK ? g->d->cuMemcpy2DAsync_v2(&c, b->gpu->stream) : 0;       /* pageable: as in send_moved */
+    s = gpu_leave(g, rc ? gpu_error(g, "cuMemcpy2DAsync", rc, call) : s);
+    free(all);
+    return s;
+}
+
+CORE optc_status gpu_send_hyper(const optc_binding *b, int first, int n, int at, double value, const char *call)
+{
+    size_t row = sizeof(double) * (size_t)(b->rule->program->nhyper + 1);
+    CUdeviceptr to = b->gpu->hyper + row * (size_t)first + sizeof(double) * (size_t)at;
+    return gpu_spread(b, (void *)(uintptr_t)to, row, n, value, call);
 }
 
 /* ---- t: replays of a captured step move it on the device alone ---- */
@@ -342,17 +399,11 @@ CORE optc_status gpu_get_t(const optc_binding *b, int64_t *steps)
 
 CORE optc_status gpu_set_t(optc_binding *b, int64_t steps)
 {
-    for (int i = 0; i < b->ngroup; i++) {
-        double was = b->group[i].hyper[0];
+    optc_status s = gpu_send_hyper(b, 0, b->ngroup, 0, (double)steps, "optc_set_t");
+    for (int i = 0; i < b->ngroup && s == OPTC_OK; i++)
         b->group[i].hyper[0] = (double)steps;
-        optc_status s = gpu_send_hyper(b, i, 0, "optc_set_t");
-        if (s != OPTC_OK) {
-            b->group[i].hyper[0] = was;
-            return s;
-        }
-    }
-    b->steps = steps;
-    return OPTC_OK;
+    b->steps = s == OPTC_OK ? steps : b->steps;
+    return s;
 }
 
 CORE optc_status gpu_sync(optc_binding *b)

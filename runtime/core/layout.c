@@ -186,6 +186,23 @@ static optc_status share(optc_binding *b, int64_t *at)
     return ok ? OPTC_OK : no_memory("optc_bind");
 }
 
+/* Only arrays that lie alike in a tensor can be copied as bytes. */
+static optc_status check_copies(const Program *p)
+{
+    int phases = program_phases(p);
+    for (int m = 0; m < p->nentry * phases; m++) {
+        const ProgPhase *ph = &p->entry[m / phases].phase[m % phases];
+        for (int i = 0; i < ph->naction; i++) {
+            const ProgAction *a = &ph->action[i];
+            const ProgArray *x = &p->array[a->to], *y = &p->array[a->from];
+            if (a->kind == ACT_COPY && (x->dom != y->dom || x->type != y->type || x->kind == MEM_PART || y->kind == MEM_PART))
+                return fail(OPTC_ERROR_ARGUMENT, "optc_bind: rule '%s' copies '%s' over '%s', which lies otherwise",
+                            p->name, y->name, x->name);
+        }
+    }
+    return OPTC_OK;
+}
+
 CORE optc_status layout_measure(optc_binding *b)
 {
     const Program *p = b->rule->program;
@@ -193,6 +210,9 @@ CORE optc_status layout_measure(optc_binding *b)
     b->at = TAKE(b, int64_t, p->narray);
     if (!b->at)
         return no_memory("optc_bind");
+    optc_status s = check_copies(p);
+    if (s != OPTC_OK)
+        return s;
     for (int k = 0; k < p->narray; k++) {
         int64_t bytes = ours(&p->array[k]) ? array_bytes(b, &p->array[k]) : 0;
         if (bytes < 0 || __builtin_add_overflow(all, bytes, &all) || all > (int64_t)1 << 60)
@@ -203,7 +223,7 @@ CORE optc_status layout_measure(optc_binding *b)
         kept += passing(&p->array[k]) ? 0 : bytes;
     }
     b->unshared_bytes = (size_t)all;
-    optc_status s = share(b, &kept);
+    s = share(b, &kept);
     b->block_bytes = (size_t)kept;
     return s;
 }

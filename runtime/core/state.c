@@ -196,8 +196,9 @@ optc_status optc_set_scalar(optc_binding *b, int group, const char *name, double
     optc_status s = check_number(b, "optc_set_scalar", group, true);
     if (s == OPTC_OK)
         s = find_input(b, "optc_set_scalar", name, true, &k);
-    for (int i = 0; s == OPTC_OK && i < b->ngroup; i++)
-        if (group == -1 || group == i)
-            s = b->rule->device->write(b, b->group[i].mem[k], &value, sizeof value, false, "optc_set_scalar");
-    return s;
+    if (s != OPTC_OK)
+        return s;
+    /* arrays of one number lie behind one another, as far apart all of them */
+    size_t pitch = b->ngroup > 1 ? (size_t)((char *)b->group[1].mem[k] - (char *)b->group[0].mem[k]) : sizeof value;
+    return b->rule->device->spread(b, b->group[group < 0 ? 0 : group].mem[k], pitch, group < 0 ? b->ngroup : 1, value, "optc_set_scalar");
 }

@@ -106,11 +106,13 @@ optc_status optc_plan_bytes(const optc_binding *b, const char *entry, int64_t t,
             out->read += traffic(b, st->reads, st->nreads, b->tensor[u->tensor[k]].shape);
             out->written += traffic(b, st->writes, st->nwrites, b->tensor[u->tensor[k]].shape);
         }
-        for (int k = 0; ph->action[i].kind == ACT_COPY && p->array[ph->action[i].to].dom != GROUP && k < b->ntensor;
-             k++) {
-            out->read += traffic(b, &ph->action[i].from, 1, b->tensor[k].shape);
-            out->written += traffic(b, &ph->action[i].to, 1, b->tensor[k].shape);
-        }
+        const ProgAction *c = ph->action[i].kind == ACT_COPY && p->array[ph->action[i].to].dom != GROUP ? &ph->action[i]
+                                                                                                       : NULL;
+        for (int k = 0; c && k < b->ntensor; k++)
+            if (b->tensor[k].mem[c->to] && b->tensor[k].mem[c->from]) {
+                out->read += traffic(b, &c->from, 1, b->tensor[k].shape);
+                out->written += traffic(b, &c->to, 1, b->tensor[k].shape);
+            }
     }
     return OPTC_OK;
 }
@@ -156,15 +158,12 @@ optc_status optc_set_hyper(optc_binding *b, int group, const char *name, double 
     int at = 0;
     if (!b || group < -1 || group >= b->ngroup)
         return no_group("optc_set_hyper", b, group);
+    int first = group < 0 ? 0 : group, n = group < 0 ? b->ngroup : 1;
     optc_status s = check_hyper(b->rule->program, "optc_set_hyper", name, value, &at);
-    for (int i = 0; s == OPTC_OK && i < b->ngroup; i++)
-        if (group == -1 || group == i) {
-            double was = b->group[i].hyper[at + 1];
-            b->group[i].hyper[at + 1] = value;
-            s = b->rule->device->send_hyper(b, i, at + 1, "optc_set_hyper");
-            if (s != OPTC_OK)
-                b->group[i].hyper[at + 1] = was;
-        }
+    if (s == OPTC_OK)
+        s = b->rule->device->send_hyper(b, first, n, at + 1, value, "optc_set_hyper");
+    for (int i = first; s == OPTC_OK && i < first + n; i++)
+        b->group[i].hyper[at + 1] = value;
     return s;
 }
 

@@ -85,6 +85,12 @@ MAYBE int cuMemFreeAsync(CUdeviceptr p, CUstream s) { return free((void *)(size_
 MAYBE int cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t n, CUstream s) { return memcpy((void *)(size_t)to, from, n), s == (void *)-1; }
 MAYBE int cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t n, CUstream s) { return memcpy(to, (void *)(size_t)from, n), s == (void *)-1; }
 MAYBE int cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t n, CUstream s) { return memcpy((void *)(size_t)to, (void *)(size_t)from, n), s == (void *)-1; }
+MAYBE int cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *c, CUstream s)               /* from the host */
+{
+    for (size_t i = 0; i < c->Height; i++)
+        memcpy((char *)(size_t)c->dstDevice + i * c->dstPitch, (const char *)c->srcHost + i * c->srcPitch, c->WidthInBytes);
+    return s == (void *)-1;
+}
 MAYBE int cuMemsetD8Async(CUdeviceptr to, unsigned char x, size_t n, CUstream s) { return memset((void *)(size_t)to, x, n), s == (void *)-1; }
 MAYBE int cuPointerGetAttribute(void *out, CUpointer_attribute a, CUdeviceptr p) { return *(int *)out = 2, is("works") ? 0 : NOT_SUPPORTED + (a && !p); }
 MAYBE int cuStreamSynchronize(CUstream s) { return s == (void *)-1; }

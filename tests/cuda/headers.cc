@@ -50,6 +50,11 @@ static_assert(std::is_same<::CUdeviceptr, ours::CUdeviceptr>::value, "CUdevicept
 static_assert(sizeof(::CUDA_KERNEL_NODE_PARAMS) == sizeof(ours::CUDA_KERNEL_NODE_PARAMS) FIELD(func) FIELD(gridDimX) FIELD(blockDimX) FIELD(sharedMemBytes) FIELD(kernelParams) FIELD(extra) FIELD(kern) FIELD(ctx),
               "CUDA_KERNEL_NODE_PARAMS is laid out otherwise");
 
+#undef FIELD
+#define FIELD(name) && offsetof(::CUDA_MEMCPY2D, name) == offsetof(ours::CUDA_MEMCPY2D, name)
+static_assert(sizeof(::CUDA_MEMCPY2D) == sizeof(ours::CUDA_MEMCPY2D) FIELD(srcMemoryType) FIELD(srcHost) FIELD(srcPitch) FIELD(dstMemoryType) FIELD(dstDevice) FIELD(dstPitch) FIELD(WidthInBytes) FIELD(Height),
+              "CUDA_MEMCPY2D is laid out otherwise");
+
 // How functions are asked for (Asker in runtime/cuda.c).
 static_assert(SAME_FUNCTION(PFN_cuGetProcAddress_v12000, CUresult, (const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *)), "cuGetProcAddress of 12.0");
 static_assert(SAME_FUNCTION(PFN_cuGetProcAddress_v11030, CUresult, (const char *, void **, int, cuuint64_t)), "cuGetProcAddress of 11.3");

@@ -77,6 +77,13 @@ static int copy(void *to, const void *from, size_t n, CUstream s);
 int cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t n, CUstream s) { return copy((void *)(uintptr_t)to, from, n, s); }
 int cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t n, CUstream s) { return copy(to, (void *)(uintptr_t)from, n, s); }
 int cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t n, CUstream s) { return copy((void *)(uintptr_t)to, (void *)(uintptr_t)from, n, s); }
+int cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *c, CUstream s)                     /* from the host */
+{
+    int rc = c->srcMemoryType == CU_MEMORYTYPE_HOST && c->dstMemoryType == CU_MEMORYTYPE_DEVICE ? 0 : INVALID;
+    for (size_t i = 0; !rc && i < c->Height; i++)
+        rc = copy((char *)(uintptr_t)c->dstDevice + i * c->dstPitch, (const char *)c->srcHost + i * c->srcPitch, c->WidthInBytes, s);
+    return rc;
+}
 int cuMemsetD8Async(CUdeviceptr to, unsigned char x, size_t n, CUstream s) { return (void)s, memset((void *)(uintptr_t)to, x, n), 0; }
 int cuMemsetD32Async(CUdeviceptr to, unsigned x, size_t n, CUstream s)
 {

@@ -140,6 +140,8 @@ void use_random_launches(Side *g, uint64_t *dice, bool all)
         } while (!launch_valid(p, s, &l[f]));
     }
     OK(gpu_code_with(g->r, l, &code));
-    gpu_use(g->b, code);
+    gpu_enter(g->e->gpu);
+    g->b->gpu->code = code;
+    OK(gpu_leave(g->e->gpu, gpu_plays(g->b)));
     free(l);
 }

@@ -127,8 +127,135 @@ START_TEST(hyper_in_graphs)
 }
 END_TEST
 
+/* ---- copies ---- */
+typedef struct WithCopy { Program p; ProgEntry entry[8]; ProgPhase phase[16]; ProgAction act[16][64]; } WithCopy;
+
+static int array_of(const Program *p, const char *name)
+{
+    int k = 0;
+    while (strcmp(p->array[k].name, name))
+        k++;
+    return k;
+}
+
+/* Its program with a copy at the end of every phase of its step. */
+static void add_copy(Side *s, WithCopy *x, const char *to, const char *from)
+{
+    x->p = *s->r->program;
+    memcpy(x->entry, x->p.entry, sizeof *x->entry * (size_t)x->p.nentry);
+    for (int m = 0; m < program_phases(&x->p); m++) {
+        const ProgPhase *was = &x->p.entry[0].phase[m];
+        memcpy(x->act[m], was->action, sizeof **x->act * (size_t)was->naction);
+        x->act[m][was->naction] = (ProgAction){ACT_COPY, 0, array_of(&x->p, to), array_of(&x->p, from)};
+        x->phase[m] = (ProgPhase){x->act[m], was->naction + 1};
+    }
+    ck_assert_str_eq(x->entry[0].name, "step");
+    x->entry[0].phase = x->phase;
+    x->p.entry = x->entry;
+    s->r->program = &x->p;
+    if (s->b->gpu) {
+        gpu_enter(s->e->gpu);
+        OK(gpu_leave(s->e->gpu, gpu_plays(s->b)));
+    }
+}
+
+/* An array that all tensors keep over one that only matrices keep, as on the CPU. A capture that is refused leaves the binding as it was. */
+START_TEST(copies)
+{
+    static const char text[] = "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { m = zeros(), v = zeros() },\n"
+                               "  step = function() m = 0.5 * m + g p = p - lr * m end,\n"
+                               "  matrix = function() m = 0.5 * m + g v = 0.5 * v + m p = p - lr * v end }";
+    optc_rule_options o = _i ? (optc_rule_options){.spec = "adamw", .with = "lookahead(2,0.5)"} : (optc_rule_options){.text = text};
+    static WithCopy x[2];
+    Side s[2];
+    CUstream st;
+    CUgraph graph;
+    for (int k = 0; k < 2; k++) {
+        open_side(&s[k], k ? "cuda" : "cpu", o, 0);
+        add_copy(&s[k], &x[k], "v", "m");
+        for (int i = 1; i <= 3; i++) {
+            set_grads(&s[k], i);
+            OK(optc_step(s[k].b));
+        }
+    }
+    compare("copies", &s[0], &s[1]);
+    ck_assert(!d->cuStreamCreate(&st, 1));
+    OK(optc_set_stream(s[1].b, st));
+    ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
+    if (_i) {
+        FAILS(optc_step(s[1].b), OPTC_ERROR_ARGUMENT, "it cannot be captured");
+        ck_assert(!s[1].b->gpu->captured && !s[1].b->recorded);
+    }
+    d->cuStreamEndCapture(st, &graph);
+    OK(optc_set_stream(s[1].b, NULL));
+    OK(optc_step(s[0].b));
+    OK(optc_step(s[1].b));
+    compare("copies, after a refused capture", &s[0], &s[1]);
+    close_side(&s[0], 0);
+    close_side(&s[1], 0);
+    d->cuStreamDestroy_v2(st);
+}
+END_TEST
+
+/* ---- calls that fail change nothing ---- */
+static int allowed;                            /* copies from the host that go well */
+static const Driver *real;
+static int some_copies(CUdeviceptr to, const void *from, size_t n, CUstream s) { return allowed-- > 0 ? real->cuMemcpyHtoDAsync_v2(to, from, n, s) : 1; }
+static int some_spreads(const CUDA_MEMCPY2D *c, CUstream s) { return allowed-- > 0 ? real->cuMemcpy2DAsync_v2(c, s) : 1; }
+
+START_TEST(all_or_none)
+{
+    static const char text[] = "return optimizer { name = 'x', hyper = { lr = 0.1 }, inputs = { loss = 'group' }, step = function() p = p - lr * g * loss / t end }";
+    optc_engine *e;
+    optc_rule *r;
+    optc_binding *b;
+    CUdeviceptr p;
+    optc_tensor t[3];
+    optc_group gr[3];
+    int64_t n[1] = {16};
+    ck_assert(!d->cuMemAlloc_v2(&p, 4096));
+    OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
+    OK(optc_compile(e, &(optc_rule_options){.text = text}, &r));
+    for (int k = 0; k < 3; k++) {
+        t[k] = (optc_tensor){.param = (void *)(uintptr_t)(p + 256u * (unsigned)k), .grad = (void *)(uintptr_t)(p + 2048), .rank = 1, .shape = n};
+        gr[k] = (optc_group){.tensors = &t[k], .ntensors = 1};
+    }
+    OK(optc_bind(r, gr, 3, &b));
+    Driver some = *(real = e->gpu->d);
+    int loss = array_of(r->program, "loss");
+    some.cuMemcpyHtoDAsync_v2 = some_copies;
+    some.cuMemcpy2DAsync_v2 = some_spreads;
+    double now[3] = {0, 0.1, 0};               /* t, lr, loss */
+    for (int what = 0; what < 3; what++)
+        for (int k = 0; k < 4; k++) {
+            double value = 1 + what + 0.125 * k;
+            value = what ? value : 5 + k;
+            allowed = k;
+            e->gpu->d = &some;
+            optc_status s = what == 0 ? optc_set_t(b, (int64_t)value) : what == 1 ? optc_set_hyper(b, -1, "lr", value) : optc_set_scalar(b, -1, "loss", value);
+            e->gpu->d = real;
+            ck_assert(k || s != OPTC_OK);
+            now[what] = s == OPTC_OK ? value : now[what];
+            OK(optc_sync(b));
+            for (int i = 0; i < 3; i++) {
+                double x[2], y, lr;
+                OK(gpu_read(b, x, (void *)(uintptr_t)(b->gpu->hyper + 16u * (unsigned)i), 16, "test"));
+                OK(gpu_read(b, &y, b->group[i].mem[loss], 8, "test"));
+                OK(optc_get_hyper(b, i, "lr", &lr));
+                ck_assert_msg(x[0] == now[0] && x[1] == now[1] && y == now[2] && lr == now[1], "call %d, %d copies: group %d has t %g, lr %g (%g), loss %g", what, k, i, x[0], x[1], lr, y);
+            }
+        }
+    OK(optc_unbind(b));
+    OK(optc_release(r));
+    OK(optc_close(e));
+    d->cuMemFree_v2(p);
+}
+END_TEST
+
 void add_graphs(TCase *t)
 {
+    tcase_add_loop_test(t, copies, 0, 2);
+    tcase_add_test(t, all_or_none);
     tcase_add_loop_test(t, graphs, 0, 4);
     tcase_add_test(t, hyper_in_graphs);
 }
