@@ -74,11 +74,11 @@ static const int *numbers(Arena *a, const Access *x, int nx, const Access *y, in
     return out;
 }
 
-/* The line of the first value it makes. */
-static const char *where(Arena *a, const Plan *p, const Stage *s)
+/* The line of the first value it makes. Phases have graphs of their own. */
+static const char *where(Arena *a, const Plan *p, const Graph *g, const Stage *s)
 {
-    for (int i = 0; i < s->nbody && !p->nperiod; i++) {          /* phases have graphs of their own */
-        const Node *n = &p->rule->g.n[s->body[i]];
+    for (int i = 0; i < s->nbody; i++) {
+        const Node *n = &g->n[s->body[i]];
         if (n->line)
             return arena_printf(a, "%.80s:%d", p->rule->file[n->file], n->line);
     }
@@ -93,7 +93,7 @@ static ProgStage make_stage(Arena *a, const Plan *p, const PlanEntry *en, int ph
                    .fn = s->fn,
                    .form = stage_form(s),
                    .name = stage_info[s->kind].name,
-                   .where = where(a, p, s)};
+                   .where = where(a, p, en->phase[phase].g, s)};
     x.reads = numbers(a, s->load, s->nload, s->fin, s->nfin, &x.nreads);
     x.writes = numbers(a, s->store, s->nstore, s->fold, s->nfold, &x.nwrites);
     x.kernel = emit_prefixed(a, prefix, p, en->name, phase, s);
@@ -144,7 +144,6 @@ const Program *program_make(Arena *a, const Plan *p, const char *prefix)
                      .nvariant = r->nvariant,
                      .p = (int)p->p,
                      .g = (int)p->g,
-                     .view = rule_view(r),
                      .needs_t = plan_uses_t(p),
                      .tick = "optc_tick"};
     make_hypers(a, r, out);
@@ -193,11 +192,10 @@ static void put_hypers(Buf *b, const Program *p, const char *id)
 /* Enumerators are printed as casts of their numbers: their names need not be kept in step with another table. */
 static void put_arrays(Buf *b, const Program *p, const char *id)
 {
-    static const char *const kind[] = {"MEM_P", "MEM_G", "MEM_INPUT", "MEM_STATE", "MEM_TEMP", "MEM_PART"};
     buf_printf(b, "static const ProgArray array_%s[] = {\n", id);
     for (int k = 0; k < p->narray; k++) {
         const ProgArray *m = &p->array[k];
-        buf_printf(b, "    {%s, (Dom)%d, (Dom)%d, (StageKind)%d, %d, \"%s\", %s, ", kind[m->kind], m->dom, m->from,
+        buf_printf(b, "    {(MemKind)%d, (Dom)%d, (Dom)%d, (StageKind)%d, %d, \"%s\", %s, ", m->kind, m->dom, m->from,
                    m->by, m->type, m->name, flag(m->copies_p));
         put_double(b, m->value);
         buf_printf(b, ", %uu},\n", m->kept);
@@ -246,14 +244,13 @@ static void put_stages(Buf *b, const Program *p, const char *id)
 
 static void put_entries(Buf *b, const Program *p, const char *id)
 {
-    static const char *const kind[] = {"ACT_TICK", "ACT_LAUNCH", "ACT_COPY"};
     int phases = program_phases(p);
     for (int i = 0; i < p->nentry * phases; i++) {
         const ProgPhase *ph = &p->entry[i / phases].phase[i % phases];
         if (ph->naction)
             buf_printf(b, "static const ProgAction action_%s_%d[] = {", id, i);
         for (int k = 0; k < ph->naction; k++)
-            buf_printf(b, "%s{%s, %d, %d, %d}%s", k ? ", " : "", kind[ph->action[k].kind], ph->action[k].stage,
+            buf_printf(b, "%s{(ActKind)%d, %d, %d, %d}%s", k ? ", " : "", ph->action[k].kind, ph->action[k].stage,
                        ph->action[k].to, ph->action[k].from, k + 1 < ph->naction ? "" : "};\n");
     }
     for (int e = 0; e < p->nentry; e++) {
@@ -310,6 +307,6 @@ void program_print(Buf *b, const Program *p, const char *id)
                "%d, %d, entry_%s, %d, ",
                id, id, p->ntype, id, p->nhyper, id, p->narray, id, p->nstage, p->nfn, id, p->nentry);
     put_list(b, "period", id, 0, p->nperiod);
-    buf_printf(b, "variant_%s, %d, %d, %d, %d, %s, \"%s\"};\n", id, p->nvariant, p->p, p->g, p->view, flag(p->needs_t),
+    buf_printf(b, "variant_%s, %d, %d, %d, %s, \"%s\"};\n", id, p->nvariant, p->p, p->g, flag(p->needs_t),
                p->tick);
 }

@@ -70,7 +70,6 @@ typedef struct Program {
     const int *period; int nperiod;        /* bits of a phase's number, by period */
     const Variant *variant; int nvariant;
     int p, g;                              /* storage types */
-    int view;                              /* of all variants */
     bool needs_t;                          /* the step's number must be known where it runs */
     const char *tick;                      /* the kernel that moves t on */
 } Program;

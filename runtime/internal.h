@@ -15,7 +15,7 @@
 #include "tuned.h"
 
 
-/* ---- message.c ---- */
+/* ---- clock.c ---- */
 int inner_type(optc_type t);           /* -1: default; -2: unknown */
 double now_ms(void);
 double median(double *t, int n);            /* sorts them */

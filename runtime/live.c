@@ -168,6 +168,11 @@ static void take(optc_binding *b, Live *v, const Play *p)
         int tick = p->shot[i].args.tick;
         v->play.shot[i] = gpu_shot(b, stage, &v->launch, fn);
         v->play.shot[i].args.tick = tick;
+        ok = ok && v->play.shot[i].blocks;
+    }
+    if (!ok) {                                 /* more blocks than a launch can have */
+        drop(b, v);
+        return;
     }
     if (p->exec)                               /* else both are single launches: one stage alone has no graph */
         play_graph(d, &v->play);

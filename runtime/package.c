@@ -1,6 +1,6 @@
 #include "package.h"
 
-#include "cuda.h"
+#include "gpu.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -224,18 +224,19 @@ const PackageFile *manifest_file(const Manifest *m, const char *name)
     return NULL;
 }
 
-/* As the driver picks, and as the package's own loader does. driver 0: not known, any will do. */
+/* As the package's own loader does. driver 0: not known, any will do. */
 int manifest_pick(const Manifest *m, int arch, int driver, char *why, size_t nwhy)
 {
     int best = -1;
-    for (int i = 0; i < m->nimage; i++)
-        if (!m->image[i].ptx && m->image[i].arch / 10 == arch / 10 && m->image[i].arch <= arch &&
-            (best < 0 || m->image[i].arch > m->image[best].arch))
-            best = i;
+    Image taken = {0, false};
     bool old = driver && !nvrtc_fits(m->cuda, driver), ptx_old = driver && driver < m->cuda;
-    for (int i = 0; i < m->nimage && best < 0 && !ptx_old; i++)
-        if (m->image[i].ptx && m->image[i].arch <= arch)
-            best = i;
+    for (int i = 0; i < m->nimage; i++) {
+        Image x = {m->image[i].arch, m->image[i].ptx};
+        if (!image_suits(x, taken, arch, !ptx_old))
+            continue;
+        taken = x;
+        best = i;
+    }
     if (best < 0)
         snprintf(why, nwhy, "it has no code for sm_%d", arch);
     else if (old)

@@ -1,5 +1,6 @@
 /* The core: where arrays lie, what a run's actions do, which tensors are refused. */
 #include "help.h"
+#include "gpu.h"
 #include "suites.h"
 
 #include <stdlib.h>
@@ -279,6 +280,77 @@ START_TEST(refused)
 }
 END_TEST
 
+/* A tensor is seen by the variant it takes: where the ways of a rule see matrices differently, only one that needs both views at once is refused. */
+START_TEST(seen_by_variant)
+{
+    optc_engine *e;
+    optc_rule *r;
+    optc_binding *b;
+    static float p[24], g[24];
+    int64_t shape[] = {2, 3, 4};
+    OK(optc_open(NULL, &e));
+    OK(optc_compile(e, &(optc_rule_options){.spec = "adafactor"}, &r));
+    const Program *was = r->program;
+    Program x = *was;
+    Variant v[MOST_VARIANTS];
+    memcpy(v, was->variant, sizeof *v * (size_t)was->nvariant);
+    ck_assert_int_ge(was->nvariant, 2);
+    x.variant = v;
+    r->program = &x;
+    optc_tensor t = {.param = p, .grad = g, .rank = 3, .shape = shape};
+    optc_group all = {.tensors = &t, .ntensors = 1};
+    OK(optc_bind(r, &all, 1, &b));
+    int mine = b->tensor[0].variant, other = mine ? 0 : 1;
+    OK(optc_unbind(b));
+    v[mine].view = VIEW_LAST, v[other].view = VIEW_FIRST;
+    OK(optc_bind(r, &all, 1, &b));
+    ck_assert(b->tensor[0].shape.slices == 2 && b->tensor[0].shape.rows == 3 && b->tensor[0].shape.cols == 4);
+    OK(optc_unbind(b));
+    v[mine].view = 0, v[other].view = VIEW_LAST;
+    OK(optc_bind(r, &all, 1, &b));
+    ck_assert(b->tensor[0].shape.slices == 2);
+    OK(optc_unbind(b));
+    v[mine].view = VIEW_FIRST | VIEW_LAST;
+    FAILS(optc_bind(r, &all, 1, &b), OPTC_ERROR_ARGUMENT, "see it as different matrices");
+    r->program = was;
+    OK(optc_release(r));
+    OK(optc_close(e));
+}
+END_TEST
+
+/* Messages name the spec's line, also of rules with periods. */
+START_TEST(labels)
+{
+    Fixture f;
+    char label[200];
+    int with = 0;
+    fix_open(&f, NULL, &(optc_rule_options){.spec = "adamw", .with = "lookahead(2,0.5)"}, shapes, 1, NULL, 0);
+    const Program *p = f.rule->program;
+    ck_assert_int_gt(p->nperiod, 0);
+    for (int i = 0; i < p->nstage; i++) {
+        stage_label(p, &p->stage[i], label, sizeof label);
+        with += strstr(label, ".lua:") != NULL;
+    }
+    ck_assert_msg(with == p->nstage, "%d of %d stages name a line", with, p->nstage);
+    fix_close(&f);
+}
+END_TEST
+
+/* Which image of code a GPU takes. */
+START_TEST(images)
+{
+    static const Image list[] = {{100, false}, {80, false}, {70, true}, {86, false}, {90, false}, {75, true}};
+    static const struct { int arch; bool compiles; int want; } ask[] = {{80, true, 1}, {86, true, 3}, {89, true, 3}, {90, false, 4}, {103, true, 0}, {120, true, 2}, {120, false, -1}, {75, true, 2}, {61, true, -1}};
+    for (int i = 0; i < 9; i++) {
+        int best = -1;
+        for (int k = 0; k < 6; k++)
+            if (image_suits(list[k], best < 0 ? (Image){0, false} : list[best], ask[i].arch, ask[i].compiles))
+                best = k;
+        ck_assert_msg(best == ask[i].want, "sm_%d takes image %d, not %d", ask[i].arch, best, ask[i].want);
+    }
+}
+END_TEST
+
 Suite *core_suite(void)
 {
     Suite *s = suite_create("core");
@@ -289,6 +361,9 @@ Suite *core_suite(void)
     tcase_add_test(t, only_touched);
     tcase_add_loop_test(t, copies, 0, 2);
     tcase_add_test(t, refused);
+    tcase_add_test(t, seen_by_variant);
+    tcase_add_test(t, labels);
+    tcase_add_test(t, images);
     suite_add_tcase(s, t);
     return s;
 }

@@ -38,6 +38,16 @@ static AboutTensor asked(const optc_tensor *t)
     return a;
 }
 
+/* The matrix a tensor is seen as: by the variant it takes. Where that has no values of rows or columns the others count:
+ * inputs by row or column have one length for all. */
+static int view_of(const Program *p, const AboutTensor *a)
+{
+    int all = 0, own = p->variant[variant_of(p->variant, p->nvariant, a)].view;
+    for (int v = 0; v < p->nvariant; v++)
+        all |= p->variant[v].view;
+    return own ? own : all;
+}
+
 /* ---- strides ---- */
 static bool row_major(const optc_tensor *t, const int64_t *stride)
 {
@@ -163,7 +173,8 @@ static optc_status check_tensor(const optc_binding *b, const optc_tensor *t, int
         s = check_whole(t, label);
     if (s != OPTC_OK)
         return s;
-    if (p->view == (VIEW_FIRST | VIEW_LAST) && t->rank > 2 && !(t->flags & OPTC_AS_VECTOR))
+    AboutTensor ask = asked(t);
+    if (p->variant[variant_of(p->variant, p->nvariant, &ask)].view == (VIEW_FIRST | VIEW_LAST) && t->rank > 2 && !ask.flat)
         return fail(OPTC_ERROR_ARGUMENT,
                     "optc_bind: %s has %d dimensions, and the rule and a wrapper see it as different matrices (view "
                     "\"first\" and \"last\"): "
@@ -322,7 +333,7 @@ static optc_status fill_tensor(optc_binding *b, const optc_tensor *t, int at, in
     if (s != OPTC_OK)
         return s;
     AboutTensor ask = asked(t);
-    x->shape = count_shape(p->view, t->rank, t->shape, ask.flat);
+    x->shape = count_shape(view_of(p, &ask), t->rank, t->shape, ask.flat);
     x->variant = variant_of(p->variant, p->nvariant, &ask);
     x->group = group;
     x->mem[0] = t->param;

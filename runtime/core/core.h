@@ -3,7 +3,8 @@
  * optc.h renamed. They know no plan, no compiler and no file; C11 and C++17, without a warning.
  *
  * optc_engine   what runs: a device, its threads. Read-only once open.
- * optc_rule     a Program and its code for the engine's device. Read-only once made.
+ * optc_rule     a Program and its code for the engine's device. Read-only once made, but for the number of its bindings
+ * and what its host notes about them (the library: which launches were taken), under a lock of the host's.
  * optc_binding  a rule on tensors: for every tensor a table of pointers by array number, all state in one block. One
  * thread at a time.
  *

@@ -190,6 +190,15 @@ CORE void gpu_close(optc_engine *e)
     e->gpu = NULL;
 }
 
+/* Machine code of the same major version, of these the highest minor one that is not above the GPU's; else the first PTX
+ * that is not above it. */
+CORE bool image_suits(Image x, Image best, int arch, bool compiles)
+{
+    if (x.arch > arch || (x.ptx ? !compiles : x.arch / 10 != arch / 10))
+        return false;
+    return !best.arch || (!x.ptx && (best.ptx || x.arch > best.arch));
+}
+
 /* ---- memory: the caller's allocator, or the device's stream-ordered pool; both inside gpu_enter ----
  * Large blocks do not come from the pool: mapping 25 GB takes it 25 ms on an H200, and cuMemAlloc one. Where that finds
  * no room the pool is asked after all, which may hold what others freed; cuMemFree takes back either kind once the

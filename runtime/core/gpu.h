@@ -67,6 +67,10 @@ CORE void gpu_close(optc_engine *e);
 CORE int gpu_count(void);
 CORE int gpu_best(void);                        /* the one with the most multiprocessors, then memory; -1: none */
 CORE optc_status gpu_error(GpuEngine *g, const char *call, int rc, const char *what);      /* call: up to its '(' */
+/* Of the images of code (machine code or PTX) at hand a GPU of `arch` takes one, as the driver does. Goes over them: is
+ * x to be taken rather than `best` (arch 0: none so far)? compiles: the driver can make machine code of the PTX */
+typedef struct Image { int arch; bool ptx; } Image;
+CORE bool image_suits(Image x, Image best, int arch, bool compiles);
 CORE optc_status gpu_alive(GpuEngine *g);
 CORE const Driver *gpu_enter(const GpuEngine *g);
 /* and leaves captures under way alone, until it is left */
