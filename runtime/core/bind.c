@@ -38,8 +38,8 @@ static AboutTensor asked(const optc_tensor *t)
     return a;
 }
 
-/* The matrix a tensor is seen as: by the variant it takes. Where that has no values of rows or columns the others count:
- * inputs by row or column have one length for all. */
+/* The matrix a tensor is seen as: by the variant it takes. Where that has no values of rows or columns the others'
+ * views count: inputs by row or column have one length for all. */
 static int view_of(const Program *p, const AboutTensor *a)
 {
     int all = 0, own = p->variant[variant_of(p->variant, p->nvariant, a)].view;
@@ -174,7 +174,8 @@ static optc_status check_tensor(const optc_binding *b, const optc_tensor *t, int
     if (s != OPTC_OK)
         return s;
     AboutTensor ask = asked(t);
-    if (p->variant[variant_of(p->variant, p->nvariant, &ask)].view == (VIEW_FIRST | VIEW_LAST) && t->rank > 2 && !ask.flat)
+    int view = p->variant[variant_of(p->variant, p->nvariant, &ask)].view;
+    if (view == (VIEW_FIRST | VIEW_LAST) && t->rank > 2 && !ask.flat)
         return fail(OPTC_ERROR_ARGUMENT,
                     "optc_bind: %s has %d dimensions, and the rule and a wrapper see it as different matrices (view "
                     "\"first\" and \"last\"): "

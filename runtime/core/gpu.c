@@ -190,8 +190,8 @@ CORE void gpu_close(optc_engine *e)
     e->gpu = NULL;
 }
 
-/* Machine code of the same major version, of these the highest minor one that is not above the GPU's; else the first PTX
- * that is not above it. */
+/* Machine code of the same major version, of these the highest minor one that is not above the GPU's; else the first
+ * PTX that is not above it. */
 CORE bool image_suits(Image x, Image best, int arch, bool compiles)
 {
     if (x.arch > arch || (x.ptx ? !compiles : x.arch / 10 != arch / 10))

@@ -195,7 +195,8 @@ static optc_status check_copies(const Program *p)
         for (int i = 0; i < ph->naction; i++) {
             const ProgAction *a = &ph->action[i];
             const ProgArray *x = &p->array[a->to], *y = &p->array[a->from];
-            if (a->kind == ACT_COPY && (x->dom != y->dom || x->type != y->type || x->kind == MEM_PART || y->kind == MEM_PART))
+            bool alike = x->dom == y->dom && x->type == y->type && x->kind != MEM_PART && y->kind != MEM_PART;
+            if (a->kind == ACT_COPY && !alike)
                 return fail(OPTC_ERROR_ARGUMENT, "optc_bind: rule '%s' copies '%s' over '%s', which lies otherwise",
                             p->name, y->name, x->name);
         }
