@@ -214,13 +214,15 @@ static const char *count_text(const Node *n)
     if (n->dom == GROUP)
         return n->from == ELEM ? "self->total" : "self->ntensors";
     if (n->dom == TENSOR)
-        return n->from == ELEM  ? "self->n"
-               : n->from == ROW ? "self->slices * self->rows"
-               : n->from == COL ? "self->slices * self->cols"
-                                : "self->slices";
+        return n->from == ELEM  ? "self->whole_n"
+               : n->from == ROW ? "self->whole_slices * self->whole_rows"
+               : n->from == COL ? "self->whole_slices * self->whole_cols"
+                                : "self->whole_slices";
     if (n->dom == SLICE)
-        return n->from == ELEM ? "self->rows * self->cols" : n->from == ROW ? "self->rows" : "self->cols";
-    return n->dom == ROW ? "self->cols" : "self->rows";
+        return n->from == ELEM  ? "self->whole_rows * self->whole_cols"
+               : n->from == ROW ? "self->whole_rows"
+                                : "self->whole_cols";
+    return n->dom == ROW ? "self->whole_cols" : "self->whole_rows";
 }
 
 /* Hyperparameters, the step and sizes: read once, before the loop, rounded once to the stage's precision. */
@@ -270,9 +272,9 @@ static const char *operand(Emit *e, Ref r, int least)
 static const char *draw(Emit *e, const Node *n)
 {
     static const char *const at[NDOM] = {[TENSOR] = "0",
-                                         [SLICE] = "offset + i",
-                                         [ROW] = "offset + i",
-                                         [COL] = "offset + i",
+                                         [SLICE] = "self->first_slice + offset + i",
+                                         [ROW] = "self->first_row + offset + i",
+                                         [COL] = "self->first_col + offset + i",
                                          [ELEM] = "self->first + offset + i"};
     return arena_printf(e->arena, "optc_%s%s(self->hyper[%d], self->hyper[0]%s, (unsigned)self->id, %du, %s)",
                         n->op == OP_RANDOM ? "uniform" : "normal", emit_suffix(e), n->sym + 1,

@@ -246,8 +246,8 @@ static double count_of(const Ev *e, const Node *n, Shape s)
     if (n->dom == GROUP) {
         double total = 0;
         for (int i = 0; i < e->j->ntensor; i++)
-            total += n->from == ELEM ? (double)e->j->tensor[i].shape.n
-                                     : (double)dom_len((Dom)n->from, e->j->tensor[i].shape);
+            total += n->from == ELEM ? (double)e->j->tensor[i].whole.n
+                                     : (double)dom_len((Dom)n->from, e->j->tensor[i].whole);
         return total;
     }
     double up = (double)dom_len((Dom)n->from, s), down = (double)dom_len((Dom)n->dom, s);
@@ -283,15 +283,16 @@ static void eval_leaf(Ev *e, Ref r, int i, Shape s)
         case OP_HYPER: v = j->group[group].hyper[n->sym]; break;
         case OP_STEP: v = j->t; break;
         case OP_EVERY: v = fmod(j->t, n->imm) == 0; break;
-        case OP_COUNT: v = count_of(e, n, s); break;
+        case OP_COUNT: v = count_of(e, n, per_group(n) ? s : j->tensor[i].whole); break;
         case OP_RANDOM: case OP_NORMAL: {
             double seed = j->group[group].hyper[n->sym];
             bool narrow = !dom_wide((Dom)n->dom) && j->real == T_F32;
             unsigned id = (unsigned)i, stream = (unsigned)n->imm;
+            int64_t at = j->tensor[i].before[n->dom] + x;
             if (n->op == OP_RANDOM)
-                v = narrow ? (double)optc_uniformf(seed, j->t, id, stream, x) : optc_uniform(seed, j->t, id, stream, x);
+                v = narrow ? (double)optc_uniformf(seed, j->t, id, stream, at) : optc_uniform(seed, j->t, id, stream, at);
             else
-                v = narrow ? (double)optc_normalf(seed, j->t, id, stream, x) : optc_normal(seed, j->t, id, stream, x);
+                v = narrow ? (double)optc_normalf(seed, j->t, id, stream, at) : optc_normal(seed, j->t, id, stream, at);
             break;
         }
         default: break;

@@ -10,7 +10,8 @@
 typedef struct Vals { double *v, *lo, *hi; int64_t n; } Vals;      /* lo, hi: NULL without bounds */
 
 typedef struct EvalTensor {
-    Shape shape;
+    Shape shape, whole;            /* whole: of what it is a piece of, or its own */
+    int64_t before[NDOM];          /* by domain: values of the whole before its own */
     int variant, group;
     Vals p, g;
     Vals *input, *state;           /* by number; group ones are in EvalGroup and NULL here */

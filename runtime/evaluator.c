@@ -3,6 +3,7 @@
 #include "internal.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static bool load_vals(Vals *v, Type t, const void *p, int64_t n)
 {
@@ -61,7 +62,8 @@ static optc_status run_eval(optc_binding *b, int entry, int phase)
     for (int i = 0; e.ok && i < b->ntensor; i++) {
         EvalTensor *x = &e.j.tensor[i];
         const Tensor *y = &b->tensor[i];
-        *x = (EvalTensor){.shape = y->shape, .variant = y->variant, .group = y->group};
+        *x = (EvalTensor){.shape = y->shape, .whole = y->whole, .variant = y->variant, .group = y->group};
+        memcpy(x->before, y->before, sizeof x->before);
         x->input = calloc((size_t)r->ninput + 1, sizeof *x->input);
         x->state = calloc((size_t)r->nstate + 1, sizeof *x->state);
         e.ok = x->input && x->state && load_vals(&x->p, p->p, y->mem[0], y->shape.n) &&

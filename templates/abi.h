@@ -3,14 +3,17 @@
 //@ none
 #ifndef OPTC_ABI
 
-#define OPTC_ABI 2
+#define OPTC_ABI 3
 
 typedef struct optc_view {              /* what a stage sees of one tensor, or of one group */
     void *const *mem;                   /* arrays by number: p, g, inputs, states, temporaries, partials */
     const double *hyper;                /* its group's: [0] is the step t, the hyperparameters follow */
     long long n, slices, rows, cols;    /* n = slices * rows * cols */
     long long id, ntensors, total;      /* this tensor among all; elements of all tensors */
-    long long first;                    /* of a piece of a larger tensor: its first element's number there; else 0 */
+    /* The whole tensor that this is a piece of (or is): its sizes, and which of its elements, rows, columns and matrices
+     * come first here. Draws and means go by these. */
+    long long whole_n, whole_slices, whole_rows, whole_cols;
+    long long first, first_row, first_col, first_slice;
 } optc_view;
 
 //@ = optc_stage_fn

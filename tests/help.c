@@ -81,7 +81,7 @@ static EvalJob job_of(const optc_binding *b, int entry)
     for (int i = 0; i < b->ntensor; i++) {
         const Tensor *t = &b->tensor[i];
         EvalTensor *x = &j.tensor[i];
-        *x = (EvalTensor){.shape = t->shape, .variant = t->variant, .group = t->group, .p = vals(p->p, t->mem[0], t->shape.n), .g = vals(p->g, t->mem[1], t->shape.n),
+        *x = (EvalTensor){.shape = t->shape, .whole = t->whole, .variant = t->variant, .group = t->group, .p = vals(p->p, t->mem[0], t->shape.n), .g = vals(p->g, t->mem[1], t->shape.n),
                           .input = calloc((size_t)r->ninput + 1, sizeof(Vals)), .state = calloc((size_t)r->nstate + 1, sizeof(Vals))};
         for (int k = 0; k < p->nmem; k++)
             if ((p->mem[k].kind == MEM_STATE || p->mem[k].kind == MEM_INPUT) && p->mem[k].dom != GROUP && t->mem[k])

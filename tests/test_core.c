@@ -280,6 +280,36 @@ START_TEST(refused)
 }
 END_TEST
 
+/* A piece steps as the whole does there: draws of elements, rows and matrices, and sizes, are the whole's. The lower half of two matrices of 8 x 6, native and by the evaluator.
+ * (Only whole tensors can be bound so far: the piece is made by hand.) */
+START_TEST(piece_of_whole)
+{
+    static const char text[] = "return optimizer { name = 'x', hyper = { lr = 0.5 }, view = 'last',\n"
+                               "  step = function() p = p + random() + lr * normal 'row' + random 'slice' + normal 'col' + numel + nrows * ncols end }";
+    enum { ROWS = 8, COLS = 6, HALF = ROWS / 2 * COLS };
+    static const TestShape whole[] = {{2, {ROWS, COLS}}}, half[] = {{2, {ROWS / 2, COLS}}};
+    Fixture a, b;
+    optc_engine_options o = {.compiler = _i ? "" : NULL, .cache_dir = _i ? "" : NULL};
+    fix_open(&a, &o, &(optc_rule_options){.text = text}, whole, 1, NULL, 0);
+    fix_open(&b, &o, &(optc_rule_options){.text = text}, half, 1, NULL, 0);
+    ck_assert(optc_rule_native(a.rule) == !_i);
+    Tensor *t = b.binding->tensor;
+    ck_assert(t->whole.n == HALF && t->view.whole_n == HALF && !t->before[ELEM] && !t->view.first && !t->view.first_row);
+    t->whole = a.binding->tensor[0].shape;
+    t->before[ELEM] = t->view.first = HALF;
+    t->before[ROW] = t->view.first_row = ROWS / 2;
+    t->view.whole_n = ROWS * COLS;
+    t->view.whole_rows = ROWS;
+    memcpy(b.p[0], (float *)a.p[0] + HALF, HALF * sizeof(float));
+    OK(optc_step(a.binding));
+    OK(optc_step(b.binding));
+    for (int i = 0; i < HALF; i++)
+        ck_assert_msg(((float *)b.p[0])[i] == ((float *)a.p[0])[HALF + i], "element %d: %.9g, of the whole %.9g", i, (double)((float *)b.p[0])[i], (double)((float *)a.p[0])[HALF + i]);
+    fix_close(&a);
+    fix_close(&b);
+}
+END_TEST
+
 /* A tensor is seen by the variant it takes: where the ways of a rule see matrices differently, only one that needs both views at once is refused. */
 START_TEST(seen_by_variant)
 {
@@ -361,6 +391,7 @@ Suite *core_suite(void)
     tcase_add_test(t, only_touched);
     tcase_add_loop_test(t, copies, 0, 2);
     tcase_add_test(t, refused);
+    tcase_add_loop_test(t, piece_of_whole, 0, 2);
     tcase_add_test(t, seen_by_variant);
     tcase_add_test(t, labels);
     tcase_add_test(t, images);

@@ -334,12 +334,12 @@ static optc_status fill_tensor(optc_binding *b, const optc_tensor *t, int at, in
     if (s != OPTC_OK)
         return s;
     AboutTensor ask = asked(t);
-    x->shape = count_shape(view_of(p, &ask), t->rank, t->shape, ask.flat);
+    x->shape = x->whole = count_shape(view_of(p, &ask), t->rank, t->shape, ask.flat);
     x->variant = variant_of(p->variant, p->nvariant, &ask);
     x->group = group;
     x->mem[0] = t->param;
     x->mem[1] = (void *)(uintptr_t)t->grad;
-    b->elems += x->shape.n;
+    b->elems += x->whole.n;
     return OPTC_OK;
 }
 

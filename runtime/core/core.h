@@ -62,6 +62,10 @@ struct optc_rule {
 typedef struct Tensor {
     char *name;
     Shape shape;
+    /* the tensor it is a piece of, and by domain how many of its values come before the piece's: itself and 0, as only
+     * whole tensors are bound */
+    Shape whole;
+    int64_t before[NDOM];
     int variant, group;
     void **mem;                        /* by array number */
     optc_view view;

@@ -263,11 +263,22 @@ static optc_view make_view(const optc_binding *b, void **mem, const double *hype
     return v;
 }
 
+static optc_view tensor_view(const optc_binding *b, int i)
+{
+    const Tensor *t = &b->tensor[i];
+    optc_view v = make_view(b, t->mem, b->group[t->group].hyper, t->shape, i);
+    v.whole_n = t->whole.n, v.whole_slices = t->whole.slices;
+    v.whole_rows = t->whole.rows, v.whole_cols = t->whole.cols;
+    v.first = t->before[ELEM], v.first_row = t->before[ROW];
+    v.first_col = t->before[COL], v.first_slice = t->before[SLICE];
+    return v;
+}
+
 static void fill_views(optc_binding *b)
 {
     const Shape one = {1, 1, 1, 1};
     for (int i = 0; i < b->ntensor; i++)
-        b->tensor[i].view = make_view(b, b->tensor[i].mem, b->group[b->tensor[i].group].hyper, b->tensor[i].shape, i);
+        b->tensor[i].view = tensor_view(b, i);
     for (int i = 0; i < b->ngroup; i++)
         b->group[i].view = make_view(b, b->group[i].mem, b->group[i].hyper, one, i);
 }

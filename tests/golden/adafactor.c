@@ -101,7 +101,7 @@ static void step_2_tile_matrix(const optc_view *self, long long unit)
 static void step_3_tensor(const optc_view *self, long long unit)
 {
     (void)unit;
-    const double numel = (double)(self->n);
+    const double numel = (double)(self->whole_n);
     const double clip_threshold = self->hyper[2];
     const double sum_u_squared = optc_finish_sumf((const float *)self->mem[at_sum_u_squared], optc_up(self->n, OPTC_SEG));
     ((double *)self->mem[at_max_one_sqrt_mean_square_over_clip_threshold])[0] = optc_max(1.0, sqrt(sum_u_squared / numel) / clip_threshold);
@@ -113,7 +113,7 @@ static void step_4_row_matrix(const optc_view *self, long long unit)
     const long long segs = optc_up(self->rows, OPTC_SEG), slice = unit / segs, start = unit % segs * OPTC_SEG;
     const int count = optc_least(self->rows - start, OPTC_SEG);
     const long long offset = slice * self->rows + start;
-    const float elems_per_row = (float)(self->cols);
+    const float elems_per_row = (float)(self->whole_cols);
     const float w = (float)((const double *)self->mem[at_w])[0];
     float rowsum_sq[OPTC_SEG];
     optc_rows_sumf(rowsum_sq, (const float *)self->mem[at_rowsum_sq] + offset * optc_up(self->cols, OPTC_TILE_COLS), count, optc_up(self->cols, OPTC_TILE_COLS));
@@ -134,7 +134,7 @@ static void step_5_col_matrix(const optc_view *self, long long unit)
     const long long segs = optc_up(self->cols, OPTC_SEG), slice = unit / segs, start = unit % segs * OPTC_SEG;
     const int count = optc_least(self->cols - start, OPTC_SEG);
     const long long offset = slice * self->cols + start;
-    const float elems_per_col = (float)(self->rows);
+    const float elems_per_col = (float)(self->whole_rows);
     const float w = (float)((const double *)self->mem[at_w])[0];
     float colsum_sq[OPTC_SEG];
     optc_columns_sumf(colsum_sq, (const float *)self->mem[at_colsum_sq] + slice * optc_up(self->rows, OPTC_TILE_ROWS) * self->cols + start, count,
@@ -155,7 +155,7 @@ static void step_6_slice_matrix(const optc_view *self, long long unit)
     const long long segs = optc_up(self->slices, OPTC_SEG), slice = unit / segs, start = unit % segs * OPTC_SEG;
     const int count = optc_least(self->slices - start, OPTC_SEG);
     const long long offset = slice * self->slices + start;
-    const double nrows = (double)(self->rows);
+    const double nrows = (double)(self->whole_rows);
     double slice_sum_r_new[OPTC_SEG];
     for (int i = 0; i < count; i++)
         slice_sum_r_new[i] = optc_finish_sumf((const float *)self->mem[at_slice_sum_r_new] + (start + i) * (optc_up(self->rows, OPTC_SEG)), optc_up(self->rows, OPTC_SEG));
@@ -222,7 +222,7 @@ static void step_9_tensor(const optc_view *self, long long unit)
 {
     (void)unit;
     const double eps2 = self->hyper[5];
-    const double numel = (double)(self->n);
+    const double numel = (double)(self->whole_n);
     const double weight_decay = self->hyper[7];
     const double sum_p_squared = optc_finish_sumf((const float *)self->mem[at_sum_p_squared], optc_up(self->n, OPTC_SEG));
     const double rate = ((const double *)self->mem[at_rate])[0];
@@ -237,7 +237,7 @@ static void step_10_tensor_matrix(const optc_view *self, long long unit)
 {
     (void)unit;
     const double eps2 = self->hyper[5];
-    const double numel = (double)(self->n);
+    const double numel = (double)(self->whole_n);
     const double weight_decay = self->hyper[7];
     const double clip_threshold = self->hyper[2];
     const double sum_p_squared = optc_finish_sumf((const float *)self->mem[at_sum_p_squared_2], optc_up(self->n, OPTC_SEG));

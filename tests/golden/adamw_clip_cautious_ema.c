@@ -113,7 +113,7 @@ static void step_4_map(const optc_view *self, long long unit)
 static void step_5_tensor(const optc_view *self, long long unit)
 {
     (void)unit;
-    const double numel = (double)(self->n);
+    const double numel = (double)(self->whole_n);
     const double cautious_min_share = self->hyper[8];
     const double sum_one_where_agrees = optc_finish_sumf((const float *)self->mem[at_sum_one_where_agrees], optc_up(self->n, OPTC_SEG));
     const double share = sum_one_where_agrees / numel;
