@@ -70,6 +70,26 @@ START_TEST(live)
 }
 END_TEST
 
+/* A candidate that would take more blocks than a launch can have is no candidate. (As if there were very many units: tensors of so many do not fit a test.) */
+START_TEST(live_too_large)
+{
+    Side b;
+    int tried = 0;
+    setenv("OPTC_TUNE_LIVE", "0.5", 1);
+    open_side(&b, "cuda", (optc_rule_options){.spec = "sgd"}, 0);
+    unsetenv("OPTC_TUNE_LIVE");
+    const Units *u = &b.b->units[0];
+    int64_t was = u->prefix[S_FLAT][u->n];
+    set_grads(&b, 1);
+    u->prefix[S_FLAT][u->n] = (int64_t)1 << 42;
+    for (; !tried; live_launches(b.b, &tried))
+        OK(optc_step(b.b));
+    u->prefix[S_FLAT][u->n] = was;
+    OK(optc_step(b.b));
+    close_side(&b, 0);
+}
+END_TEST
+
 /* A clock of our own for live tuning, on any GPU: the first kernel that is launched takes 1 ms, the second and third a fifth less than the one before, those after
  * them far longer. A rule of one launch, so that a kernel is a step. */
 enum { MOST_KERNELS = 64, MOST_EVENTS = 32 };
@@ -223,5 +243,6 @@ void add_launches(TCase *t)
     tcase_add_loop_test(t, launches, 0, 7);
     tcase_add_test(t, results_are_used);
     tcase_add_test(t, live);
+    tcase_add_test(t, live_too_large);
     tcase_add_test(t, live_gain);
 }
