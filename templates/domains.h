@@ -5,8 +5,9 @@
  * scope   what has a value of its own: the compilation, a hyperparameter group, a tensor, a matrix of a tensor
  * axes    how the values of one matrix lie: down its rows, across its columns, or one. Two domains join axis by axis
  *
- * Lengths, joins, what broadcasts to what, what a reduction may come down to, and the precision follow from the row. Pasted into packages
- * and included by the rest, ahead of counts.h. */
+ * Lengths, joins, what broadcasts to what, at which index one is read inside another, what a reduction may come down to, the precision and
+ * a kind of stage that makes its values (S_ID, counts.h) follow from the row: a new domain is a row of SMALL_DOMAINS and nothing else.
+ * Pasted into packages and included by the rest, ahead of counts.h. */
 #ifndef OPTC_DOMAINS_H
 #define OPTC_DOMAINS_H
 #define OPTC_COUNT static inline __attribute__((unused))
@@ -14,13 +15,16 @@
 typedef enum { SCOPE_CONST, SCOPE_GROUP, SCOPE_TENSOR, SCOPE_MATRIX } Scope;
 typedef enum { AXIS_ONE, AXIS_ROWS, AXIS_COLS, NAXIS } Axis;
 
-#define DOMAINS(X) \
-    X(CONST_, "const",  SCOPE_CONST,  AXIS_ONE,  AXIS_ONE,  "compilation") \
+#define SMALL_DOMAINS(X) \
     X(GROUP,  "group",  SCOPE_GROUP,  AXIS_ONE,  AXIS_ONE,  "group") \
     X(TENSOR, "tensor", SCOPE_TENSOR, AXIS_ONE,  AXIS_ONE,  "tensor") \
     X(SLICE,  "slice",  SCOPE_MATRIX, AXIS_ONE,  AXIS_ONE,  "matrix") \
     X(ROW,    "row",    SCOPE_MATRIX, AXIS_ROWS, AXIS_ONE,  "row") \
-    X(COL,    "col",    SCOPE_MATRIX, AXIS_ONE,  AXIS_COLS, "column") \
+    X(COL,    "col",    SCOPE_MATRIX, AXIS_ONE,  AXIS_COLS, "column")
+
+#define DOMAINS(X) \
+    X(CONST_, "const",  SCOPE_CONST,  AXIS_ONE,  AXIS_ONE,  "compilation") \
+    SMALL_DOMAINS(X) \
     X(ELEM,   "elem",   SCOPE_MATRIX, AXIS_ROWS, AXIS_COLS, "element")
 
 typedef enum {
@@ -67,10 +71,40 @@ OPTC_COUNT int dom_join_in(const DomInfo *table, int n, int a, int b)
 
 OPTC_COUNT Dom dom_join(Dom a, Dom b) { return (Dom)dom_join_in(dom_info, NDOM, (int)a, (int)b); }      /* NDOM: there is none */
 OPTC_COUNT bool dom_spreads(Dom from, Dom to) { return dom_join(from, to) == to; }                       /* broadcasts to it, or is it */
+OPTC_COUNT bool dom_fixed(Dom d) { return dom_info[d].scope == SCOPE_CONST; }                            /* known when the rule is compiled */
 OPTC_COUNT bool dom_inside(Dom d) { return dom_info[d].scope == SCOPE_MATRIX; }                          /* varies inside a tensor, or may */
 
 /* One value a matrix or fewer: computed in f64, whatever the elements are. */
 OPTC_COUNT bool dom_wide(Dom d) { return dom_info[d].axis[0] == AXIS_ONE && dom_info[d].axis[1] == AXIS_ONE; }
+
+/* Where a stage over `in`, which has its values one after another, finds the one of `d` that belongs to it. */
+typedef enum {
+    PLACE_NONE,            /* it has no single one */
+    PLACE_ONE,             /* the tensor's or group's only one */
+    PLACE_MATRIX,          /* the matrix's */
+    PLACE_DOWN,            /* by the first axis: the position in the matrix / the second axis' length */
+    PLACE_ACROSS,          /* by the second: the position % that length */
+    PLACE_SAME             /* its own place */
+} DomPlace;
+
+OPTC_COUNT DomPlace dom_find(Dom in, Dom d)
+{
+    const DomInfo *x = &dom_info[d];
+    if (!dom_spreads(d, in))
+        return PLACE_NONE;
+    if (x->scope != SCOPE_MATRIX)
+        return PLACE_ONE;
+    if (d == in)
+        return PLACE_SAME;
+    return dom_wide(d) ? PLACE_MATRIX : x->axis[1] == AXIS_ONE ? PLACE_DOWN : x->axis[0] == AXIS_ONE ? PLACE_ACROSS : PLACE_NONE;
+}
+
+/* A reduction from one to the other can be had. Of small values only folds to one value a matrix or fewer are there yet: those along one of
+ * their two axes come with the matrix values. */
+OPTC_COUNT bool dom_folds(Dom from, Dom to)
+{
+    return from != to && dom_info[to].scope != SCOPE_CONST && dom_spreads(to, from) && (from == ELEM || dom_wide(to));
+}
 
 /* Where a value of domain `to` stands that belongs to value i of domain `from`, which it spreads to. */
 OPTC_COUNT int64_t dom_place(Dom from, Dom to, int64_t i, Shape s)
