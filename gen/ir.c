@@ -9,6 +9,10 @@ const OpInfo op_info[NOPS] = {
     {name, arity, K_##kind, form, binds, said, ulp, cost},
 #include "ops.def"
 };
+/* Blocks, planes and draws have their columns and nobody who reads them yet. */
+#define TYPE(ID, name, bits, block, planes, draws, ...) \
+    _Static_assert(bits % 8 == 0 && block == 1 && planes == 1 && draws == 0, name ": values stand alone, in whole bytes");
+#include "types.def"
 const TypeInfo type_info[NTYPES] = {
 #define TYPE(ID, name, bits, block, planes, draws, c, load, store, compute, digits, least, most) \
     {name, bits / 8, bits, block, planes, draws, #c, #load, #store, T_##compute, digits, least, most},

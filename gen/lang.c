@@ -32,6 +32,19 @@ static Graph *here(Trace *t)
 Ref trace_node(Trace *t, Node n) { return graph_add(here(t), n); }
 Ref trace_copy(Trace *t, Ref r, Dom dom) { return node_copy(here(t), r, dom); }
 
+/* A spec rests on its view once it computes with what varies by row, column or matrix. A size times a number may still
+ * be a question, which has a view of its own. */
+static void note_view(Trace *t, Op op, const Ref *arg, int n)
+{
+    const Graph *g = &t->rule->g;
+    bool factor = op == OP_MUL && (g->n[arg[0]].op == OP_CONST || g->n[arg[1]].op == OP_CONST);
+    for (int i = 0; i < n; i++) {
+        const Node *x = &g->n[arg[i]];
+        if (dom_inside((Dom)x->dom) && x->dom != ELEM && !(factor && x->op == OP_COUNT))
+            t->spec[t->at].uses_view = true;
+    }
+}
+
 /* Operands that have no domain in common are refused where they meet. */
 static Ref mk(lua_State *L, Op op, Ref a, Ref b, Ref c)
 {
@@ -39,6 +52,7 @@ static Ref mk(lua_State *L, Op op, Ref a, Ref b, Ref c)
     Graph *g = here(t);
     const Ref arg[] = {a, b, c};
     Dom d = (Dom)g->n[a].dom;
+    note_view(t, op, arg, op_info[op].arity);
     for (int i = 1; i < op_info[op].arity; i++) {
         Dom join = dom_join(d, (Dom)g->n[arg[i]].dom);
         if (join == NDOM)

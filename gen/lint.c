@@ -50,20 +50,24 @@ static bool is_size(const Tok *k) { return is(k, "numel") || is(k, "nrows") || i
 
 static bool relates(const Tok *k) { return is(k, "<") || is(k, "<=") || is(k, ">") || is(k, ">="); }
 
+/* outside: the end */
+static const Tok *at(const Lint *l, int i) { return &l->v[i < 0 || i > l->n ? l->n : i]; }
+
+/* The operand that begins (dir > 0) or ends at i is a size, perhaps times one factor. */
+static bool sized(const Lint *l, int i, int dir)
+{
+    return is_size(at(l, i)) || (is(at(l, i + dir), "*") && is_size(at(l, i + 2 * dir)));
+}
+
 /* A size, perhaps times a number, that stands right beside < <= > >=, or == with another size: a question about the
  * tensor, which has an answer when it is traced. */
 static bool is_question(const Lint *l, int i)
 {
-    if (!is_size(&l->v[i]))
+    if (!is_size(at(l, i)))
         return false;
-    int a = i - 1, b = i + 1;
-    while (a > 0 && is(&l->v[a], "*"))
-        a -= 2;
-    while (is(&l->v[b], "*"))
-        b += 2;
-    bool equal = (is(&l->v[a < 0 ? 0 : a], "==") && is_size(&l->v[a - 1])) ||
-                 (is(&l->v[b], "==") && is_size(&l->v[b + 1]));
-    return equal || (a >= 0 && relates(&l->v[a])) || relates(&l->v[b]);
+    int a = is(at(l, i - 1), "*") ? i - 3 : i - 1, b = is(at(l, i + 1), "*") ? i + 3 : i + 1;
+    bool equal = (is(at(l, a), "==") && sized(l, a - 1, -1)) || (is(at(l, b), "==") && sized(l, b + 1, 1));
+    return equal || relates(at(l, a)) || relates(at(l, b));
 }
 
 /* The end of the expression list that starts at i; *hit tells whether a symbolic name stands in it. */
@@ -137,7 +141,7 @@ static bool check(Lint *l, const SpecFile *s)
             bool hit = false;
             int end = expression(l, i + 1, &hit);
             for (int j = i + 1; hit && j <= end; j++)
-                if (tainted(l, j))
+                if (tainted(l, j) && !is_question(l, j))
                     return refuse(l, s, j, "until");
         }
         bool cond = is(k, "if") || is(k, "elseif") || is(k, "while");

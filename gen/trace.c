@@ -75,7 +75,7 @@ static bool push_own(lua_State *L, Trace *t, SpecFile *s, const char *name)
     return true;
 }
 
-static bool push_fixed(lua_State *L, Trace *t, SpecFile *s, const char *name)
+static bool push_fixed(lua_State *L, Trace *t, const char *name)
 {
     Graph *g = &t->rule->g;
     if (!strcmp(name, "p"))
@@ -87,9 +87,9 @@ static bool push_fixed(lua_State *L, Trace *t, SpecFile *s, const char *name)
     else if (!strcmp(name, "numel"))
         push_value(L, node_count(g, ELEM, TENSOR));
     else if (!strcmp(name, "nrows"))
-        push_value(L, node_count(g, ROW, SLICE)), s->uses_view = true;
+        push_value(L, node_count(g, ROW, SLICE));
     else if (!strcmp(name, "ncols"))
-        push_value(L, node_count(g, COL, SLICE)), s->uses_view = true;
+        push_value(L, node_count(g, COL, SLICE));
     else if (!strcmp(name, "every"))
         lua_pushcfunction(L, l_every);
     else if (!strcmp(name, "inner"))
@@ -114,7 +114,7 @@ static int l_env_read(lua_State *L)
             return lua_pushlightuserdata(L, &mark_p), 1;
         return undeclared(L, t, s, name, false);
     }
-    if (push_own(L, t, s, name) || push_fixed(L, t, s, name))
+    if (push_own(L, t, s, name) || push_fixed(L, t, name))
         return 1;
     return undeclared(L, t, s, name, false);
 }
@@ -129,6 +129,7 @@ static void assign(lua_State *L, Trace *t, const char *name, Ref *slot, Dom dom)
     if (!dom_spreads((Dom)n->dom, dom))
         spec_error(L, "'%s' has one value per %s and cannot take %s: reduce it first", name, dom_info[dom].name,
                    describe(t, v));
+    t->spec[t->at].uses_view |= dom_inside((Dom)n->dom) && n->dom != ELEM;
     *slot = n->dom == dom ? v : trace_copy(t, v, dom);         /* later reads see the declared domain */
 }
 

@@ -123,9 +123,76 @@ static const char *bad_declaration(const Rule *r)
     return NULL;
 }
 
+/* The variants from lo to hi, which share their first `depth` answers, are the leaves of one tree of questions. */
+static bool is_tree(const Rule *r, const int *of, int n, int depth)
+{
+    int part[2][MAX_VARIANTS], len[2] = {0};
+    if (n == 1)
+        return r->variant[of[0]].ntest == depth;
+    for (int i = 0; i < n; i++) {
+        const Variant *v = &r->variant[of[i]];
+        if (v->ntest <= depth || !test_same(&v->test[depth], &r->variant[of[0]].test[depth]))
+            return false;
+        part[v->test[depth].yes][len[v->test[depth].yes]++] = of[i];
+    }
+    return len[0] && len[1] && is_tree(r, part[0], len[0], depth + 1) && is_tree(r, part[1], len[1], depth + 1);
+}
+
+static Ref write_of(const Body *b, int state)
+{
+    for (int i = 0; i < b->n; i++)
+        if (b->w[i].state == state)
+            return b->w[i].val;
+    return NONE;
+}
+
+/* Tensors take one variant and no two; what belongs to the group is alike in all; rows and columns are seen by a view. */
+static const char *bad_variants(const Rule *r)
+{
+    int all[MAX_VARIANTS];
+    for (int v = 0; v < r->nvariant; v++)
+        all[v] = v;
+    if (!r->nvariant || r->nvariant > MAX_VARIANTS || !is_tree(r, all, r->nvariant, 0))
+        return "its variants do not cover every tensor just once";
+    for (int e = 0; e < r->nentry; e++)
+        for (int v = 0; v < r->nvariant; v++) {
+            const Body *b = &r->entry[e].body[v];
+            for (int s = 0; s < r->nstate; s++)
+                if (r->state[s].dom == GROUP && write_of(b, s) != write_of(&r->entry[e].body[0], s))
+                    return "a state of the group is given different values by variants";
+            for (int i = 0; i < b->n && !r->variant[v].view; i++)
+                if (b->w[i].state != TO_P && r->state[b->w[i].state].dom != ELEM &&
+                    dom_inside(r->state[b->w[i].state].dom))
+                    return "a variant with states of rows, columns or matrices has no view";
+        }
+    return NULL;
+}
+
+/* Periods are bits of a phase's number. */
+static const char *bad_periods(const Rule *r)
+{
+    double seen[MAX_PERIODS];
+    int n = 0;
+    for (Ref i = 0; i < r->g.len; i++) {
+        int k = 0;
+        while (k < n && seen[k] != r->g.n[i].imm)
+            k++;
+        if (r->g.n[i].op != OP_EVERY || r->g.n[i].imm == 1 || k < n)
+            continue;
+        if (n == MAX_PERIODS)
+            return "it has too many different periods";
+        seen[n++] = r->g.n[i].imm;
+    }
+    return NULL;
+}
+
 bool pass_verify(Rule *r, Diag *d)
 {
     const char *bad = bad_declaration(r);
+    if (!bad)
+        bad = bad_variants(r);
+    if (!bad)
+        bad = bad_periods(r);
     if (bad) {
         diag_set(d, NULL, 0, NULL, "rule %s: %s", r->name, bad);
         return false;

@@ -2,6 +2,7 @@
  * once they are done. One run traces every entry; trace.c runs them. */
 #include "trace.h"
 
+#include <math.h>
 #include <string.h>
 
 static const SpecFile *file_of(const Trace *t, int file)
@@ -41,11 +42,49 @@ static void check_group_writes(Trace *t, const Entry *e)
 }
 
 /* ---- questions and answers ---- */
+/* A question about one size and a number, as "is it at most k?" or its opposite: sizes are whole. */
+static bool as_bound(const Test *q, double *k, bool *yes)
+{
+    bool right = q->size[0] == SIZE_ONE;                   /* 4 < nrows: not at most 4 */
+    if (q->kind != TEST_SIZES || q->relation == IS_EQUAL || (q->size[1] == SIZE_ONE) == right ||
+        !(q->factor[right] > 0))
+        return false;
+    double b = q->factor[!right] / q->factor[right];
+    bool closed = (q->relation == IS_AT_MOST) != right;    /* the bound itself is at most k */
+    *k = closed ? floor(b) : ceil(b) - 1;
+    *yes = !right;
+    return true;
+}
+
+/* Whether earlier answers about the same size leave only one: nrows <= 4 is also <= 8. */
+static bool implied(const Trace *t, const Test *q, bool *answer)
+{
+    double k, at, least = -INFINITY, most = INFINITY;      /* the size is above least, at most most */
+    bool yes, same;
+    if (!as_bound(q, &k, &yes))
+        return false;
+    for (int i = 0; i < t->asked; i++) {
+        const Test *x = &t->path[i];
+        Size a = q->size[q->size[0] == SIZE_ONE], b = x->size[x->size[0] == SIZE_ONE];
+        if (!as_bound(x, &at, &same) || a != b || x->view != q->view)
+            continue;
+        if (same == x->yes)
+            most = at < most ? at : most;
+        else
+            least = at > least ? at : least;
+    }
+    *answer = (k >= most) == yes;
+    return k >= most || k <= least;
+}
+
 bool trace_ask(Trace *t, Test q)
 {
+    bool answer;
     for (int i = 0; i < t->asked; i++)
         if (test_same(&t->path[i], &q))
             return t->path[i].yes;
+    if (implied(t, &q, &answer))
+        return answer;
     if (t->asked == t->npath) {
         if (t->npath == MAX_TESTS)
             spec_error(t->L, "over %d questions about a tensor on one way through the rule", MAX_TESTS);
@@ -55,6 +94,10 @@ bool trace_ask(Trace *t, Test q)
         t->question.file = spec_of_source(t, path) >= 0 ? t->spec[spec_of_source(t, path)].file : 0;
         t->path[t->npath++] = q;
     }
+    if (!test_same(&t->path[t->asked], &q))
+        spec_error(
+            t->L,
+            "another question stood here on another way through the rule: what is asked may depend on answers alone");
     return t->path[t->asked++].yes;
 }
 

@@ -1,11 +1,13 @@
 /* Compiled code on disk: shared objects and cubins alike.
  *
- *   overlay   one folder of the user's own, which is read and written
- *   base      folders below it, only ever read: an administrator's, or a shipped package
- *   KEY.KIND  an entry: the object, behind it what it holds as text, then a trailer with lengths and a checksum.
- * Loaders do not look past the object's own end. Its mtime is its last use, to the hour .KEY.XXXXXX  an entry that is
- * being written; renamed when it is whole. Nothing is synced: an entry that a crash tore fails its checksum .lock who
- * builds KEY holds the byte of this file that KEY chooses. One file for all keys, so that none ever has to be removed
+ *   overlay      one folder of the user's own, which is read and written
+ *   base         folders below it, only ever read: an administrator's, or a shipped package
+ *   KEY.KIND     an entry: the object, behind it what it holds as text, then a trailer with lengths and a checksum.
+ *                Loaders do not look past the object's own end. Its mtime is its last use, to the hour
+ *   .KEY.XXXXXX  an entry that is being written; renamed when it is whole. Nothing is synced: an entry that a crash
+ *                tore fails its checksum
+ *   .lock        who builds KEY holds the byte of this file that KEY chooses. One file for all keys, so that none ever
+ *                has to be removed
  *
  * Nothing here is an error: what cannot be read is built, what cannot be kept is used from memory, who cannot be locked
  * out works twice. */

@@ -5,12 +5,14 @@
  * down both.
  *
  *   seeds      the model's launch, what is known from before, its rival's (the model's for sizes beyond its border,
- * which lies where it lies by a guess), of both each knob turned alone, and the launches that keep most bytes under way
+ *              which lies where it lies by a guess), of both each knob turned alone, and the launches that keep most
+ *              bytes under way
  *   halving    all seeds with few samples, the best third with three times as many, and so on until four are left
  *   climbing   from the winner, every launch one or two knobs away that has not been tried, until nothing is better or
- * the budget is spent a duel     before one takes the place of the best, and at the end against the model: many samples
- * on each layout of the work alone; who is worse than the model on one of them is out, whatever it gains on the others,
- * and who is worse at a size beside, which would take the result
+ *              the budget is spent
+ *   a duel     before one takes the place of the best, and at the end against the model: many samples on each layout of
+ *              the work alone; who is worse than the model on one of them is out, whatever it gains on the others, and
+ *              who is worse at a size beside, which would take the result
  *
  * Exhaustive: everything, then halving among the best.
  *

@@ -2,8 +2,8 @@
  *
  *     optc-tune 1
  *     device NVIDIA H200 | units 132 | driver 580
- *     map f32,f32,f32 0123456789abcdef0123456789abcdef 2^28 threads=256 vector=4 items=2 blocks=0 load=0 store=0 grid=0
- * ms=1.795 model=1.801 n=25 # adamw step_1_map
+ *     map f32,f32,f32 0123456789abcdef0123456789abcdef 2^28 threads=256 vector=4 items=2 blocks=0 load=0 store=0
+ *         grid=0 ms=1.795 model=1.801 n=25 # adamw step_1_map        (one line)
  *
  * A result belongs to a device (name, multiprocessors or cores, the driver's major version; 0 on a CPU), a kind of
  * stage (its form), the storage types, a hash of the stage's code, and a size bucket. A key that has no result of its

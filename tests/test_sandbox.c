@@ -337,6 +337,7 @@ static const Form forms[] = {
     {"local s = \"", "\\z\nif a == b and ", "\"", "", 14000, ""},
     {"local s = \"", "\\\nlocal a = ", "\"", "", 18000, ""},
     {"local x = {", "a = g * 1, ", "}", "", 20000, ""},
+    {"local function f() if ", "nrows*", "nrows < 3 then end end", "", 43000, ""},
 };
 
 START_TEST(bombs_in_text)

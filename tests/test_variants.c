@@ -123,6 +123,84 @@ START_TEST(text_reads_back)
 }
 END_TEST
 
+/* Four bounds on one size leave five ways, not sixteen: what earlier answers imply is not asked again. */
+START_TEST(implied_answers)
+{
+    static const char spec[] = "return optimizer { name = 'implied', step = function() local n = 0\n"
+                               "  if numel <= 4 then n = n + 1 end if 8 >= numel then n = n + 1 end\n"
+                               "  if numel < 16.5 then n = n + 1 end if 2 * numel < 66 then n = n + 1 end p = p - n end }";
+    static const struct { int64_t n; float fall; } c[] = {{1, 4}, {4, 4}, {5, 3}, {8, 3}, {9, 2}, {16, 2}, {17, 1}, {32, 1}, {33, 0}};
+    optc_rule *r;
+    OK(optc_compile(engine, &(optc_rule_options){.spec = "implied.lua", .text = spec}, &r));
+    ck_assert_int_eq(r->program->nvariant, 5);
+    for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
+        optc_binding *b;
+        float p[40] = {0}, g[40] = {0};
+        optc_tensor t = {.param = p, .grad = g, .rank = 1, .shape = &c[i].n};
+        OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));
+        OK(optc_step(b));
+        ck_assert_msg(p[0] == -c[i].fall, "%d elements: %g, not %g", (int)c[i].n, p[0], -c[i].fall);
+        OK(optc_unbind(b));
+    }
+    OK(optc_release(r));
+}
+END_TEST
+
+/* A question about sizes does not make an elementwise rule one of rows and columns: channels-last is still stepped in place. */
+START_TEST(questions_leave_layouts_alone)
+{
+    static const char spec[] = "return optimizer { name = 'ask', step = function() if nrows <= 4 and 2 * nrows < ncols then p = p - 2 * g else p = p - g end end }";
+    optc_rule *r;
+    optc_binding *b;
+    float p[24] = {0}, g[24] = {1};
+    const int64_t shape[] = {2, 3, 4}, strides[] = {12, 1, 3};
+    optc_tensor t = {.param = p, .grad = g, .rank = 3, .shape = shape, .param_strides = strides, .grad_strides = strides};
+    OK(optc_compile(engine, &(optc_rule_options){.spec = "ask.lua", .text = spec}, &r));
+    OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));
+    OK(optc_step(b));
+    ck_assert(p[0] == -2);
+    OK(optc_unbind(b));
+    OK(optc_release(r));
+}
+END_TEST
+
+/* Text that lies about its variants is refused. */
+START_TEST(lies_refused)
+{
+    static const char *const lies[] = {
+        "variant a matrix\nvariant b matrix\n", "variant a\nvariant b matrix\n", "variant a matrix !matrix\nvariant b !matrix\n", "variant a matrix\n",
+        "variant a !matrix\nvariant b matrix numel<4\n"};
+    for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
+        char text[400];
+        snprintf(text, sizeof text, "optc-ir 2\nrule x\n%snodes\n  %%0 = p elem\n  %%1 = g elem\n  %%2 = sub elem %%0 %%1\nentry step\n  a p = %%2\nend\n", lies[i]);
+        Gen g = {0};
+        GenOptions o = {.types = {T_F32, T_F32, T_F32}};
+        ck_assert_msg(!gen_read_ir(&g, (Source){"lie", text, strlen(text)}, &o), "taken: %s", lies[i]);
+        ck_assert_msg(strstr(g.diag.text, "just once"), "%s", g.diag.text);
+        gen_free(&g);
+    }
+}
+END_TEST
+
+/* Text may name up to eight periods; the ninth was taken for one that never comes. */
+START_TEST(periods_counted)
+{
+    for (int n = 8; n <= 9; n++) {
+        Buf b = {0};
+        buf_puts(&b, "optc-ir 2\nrule x\nvariant step\nnodes\n  %0 = p elem\n  %1 = g elem\n  %2 = sub elem %0 %1\n");
+        for (int i = 0; i < n; i++)
+            buf_printf(&b, "  %%%d = every group:bool %d\n  %%%d = where elem %%%d %%%d %%%d\n", 3 + 2 * i, i + 2, 4 + 2 * i, 3 + 2 * i, i ? 2 + 2 * i : 2, i % 2);
+        buf_printf(&b, "entry step\n  step p = %%%d\nend\n", 2 + 2 * n);
+        Gen g = {0};
+        GenOptions o = {.types = {T_F32, T_F32, T_F32}};
+        bool ok = gen_read_ir(&g, (Source){"periods", b.s, b.len}, &o);
+        ck_assert_msg(ok == (n == 8) && (ok || strstr(g.diag.text, "too many different periods")), "%d: %s", n, ok ? "taken" : g.diag.text);
+        gen_free(&g);
+        buf_free(&b);
+    }
+}
+END_TEST
+
 START_TEST(patterns)
 {
     static const struct { const char *pattern, *s; bool yes; } c[] = {
@@ -143,6 +221,10 @@ Suite *variants_suite(void)
     tcase_add_test(t, step_keeps_the_shape);
     tcase_add_test(t, all_ways_feed_what_is_global);
     tcase_add_test(t, text_reads_back);
+    tcase_add_test(t, implied_answers);
+    tcase_add_test(t, questions_leave_layouts_alone);
+    tcase_add_test(t, lies_refused);
+    tcase_add_test(t, periods_counted);
     tcase_add_test(t, patterns);
     suite_add_tcase(s, t);
     return s;

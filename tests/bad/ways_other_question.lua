@@ -1,0 +1,10 @@
+-- expect: 7: another question stood here on another way
+local n = 0
+return optimizer {
+  name = "bad",
+  step = function()
+    n = n + 1
+    local big = n % 2 == 1 and numel <= 4 or n % 2 == 0 and named "x"
+    if big then p = p - g else p = p + g end
+  end,
+}
