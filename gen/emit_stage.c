@@ -51,7 +51,11 @@ bool emit_stores(const Stage *s, int mem)
 /* Lengths and places of lists, from the domains' axes. */
 static const char *axis_text(Axis a)
 {
-    static const char *const text[NAXIS] = {[AXIS_ONE] = "1", [AXIS_ROWS] = "self->rows", [AXIS_COLS] = "self->cols"};
+    static const char *const text[NAXIS] = {"1",
+#define AXIS_TEXT(ID, field) "self->" #field,
+                                            AXES(AXIS_TEXT)
+#undef AXIS_TEXT
+    };
     return text[a];
 }
 

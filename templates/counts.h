@@ -71,7 +71,7 @@ OPTC_COUNT StageKind stage_of(Dom d)
 OPTC_COUNT int64_t list_length(StageKind k, Shape s)
 {
     const StageInfo *x = &stage_info[k];
-    return x->walk != WALK_LIST ? 0 : dom_wide(x->dom) ? s.slices : axis_len(dom_info[x->dom].axis[0], s) * axis_len(dom_info[x->dom].axis[1], s);
+    return x->walk != WALK_LIST ? 0 : dom_wide(x->dom) ? s.slices : dom_len_inside(x->dom, s);
 }
 
 OPTC_COUNT int64_t stage_units(StageKind k, Shape s)          /* how many units of work */
@@ -80,7 +80,7 @@ OPTC_COUNT int64_t stage_units(StageKind k, Shape s)          /* how many units 
     switch (x->walk) {
     case WALK_FLAT: return count_up(s.n, OPTC_SEG);
     case WALK_TILED: return s.n ? s.slices * count_up(s.rows, x->rows) * count_up(s.cols, x->cols) : 0;
-    case WALK_LIST: return (dom_wide(x->dom) ? 1 : s.slices) * count_up(list_length(k, s), OPTC_SEG);
+    case WALK_LIST: return dom_times(dom_wide(x->dom) ? 1 : s.slices, count_up(list_length(k, s), OPTC_SEG));
     default: return 1;
     }
 }

@@ -3,7 +3,8 @@
  *   X(ID, name, scope, down, across, one value per)
  *
  * scope   what has a value of its own: the compilation, a hyperparameter group, a tensor, a matrix of a tensor
- * axes    how the values of one matrix lie: down its rows, across its columns, or one. Two domains join axis by axis
+ * axes    how the values of one matrix lie: down its rows, across its columns, or one. Two domains join axis by axis. An axis is a row of
+ *         AXES: its id, and the field of a Shape and of a view (abi.h) that is its length
  *
  * Lengths, joins, what broadcasts to what, at which index one is read inside another, what a reduction may come down to, the precision and
  * a kind of stage that makes its values (S_ID, counts.h) follow from the row: a new domain is a row of SMALL_DOMAINS and nothing else.
@@ -13,7 +14,14 @@
 #define OPTC_COUNT static inline __attribute__((unused))
 
 typedef enum { SCOPE_CONST, SCOPE_GROUP, SCOPE_TENSOR, SCOPE_MATRIX } Scope;
-typedef enum { AXIS_ONE, AXIS_ROWS, AXIS_COLS, NAXIS } Axis;
+#define AXES(X) X(ROWS, rows) X(COLS, cols)
+typedef enum {
+    AXIS_ONE,
+#define AXIS_ID(ID, field) AXIS_##ID,
+    AXES(AXIS_ID)
+#undef AXIS_ID
+    NAXIS
+} Axis;
 
 #define SMALL_DOMAINS(X) \
     X(GROUP,  "group",  SCOPE_GROUP,  AXIS_ONE,  AXIS_ONE,  "group") \
@@ -44,12 +52,31 @@ static const DomInfo dom_info[NDOM] = {
 /* A tensor seen as slices x rows x cols (a vector: 1 x 1 x n). */
 typedef struct Shape { int64_t n, slices, rows, cols; } Shape;
 
-OPTC_COUNT int64_t axis_len(Axis a, Shape s) { return a == AXIS_ROWS ? s.rows : a == AXIS_COLS ? s.cols : 1; }
+OPTC_COUNT int64_t axis_len(Axis a, Shape s)
+{
+    switch (a) {
+#define AXIS_LEN(ID, field) case AXIS_##ID: return s.field;
+    AXES(AXIS_LEN)
+#undef AXIS_LEN
+    default: return 1;
+    }
+}
+
+/* A product of lengths; where it is more than any memory holds, so many that every allocation of them fails, and no more. */
+OPTC_COUNT int64_t dom_times(int64_t a, int64_t b)
+{
+    const int64_t most = (int64_t)1 << 58;
+    return b > 0 && a > most / b ? most : a * b;
+}
+
+OPTC_COUNT int64_t dom_len_inside(Dom d, Shape s)         /* values of one matrix */
+{
+    return dom_times(axis_len(dom_info[d].axis[0], s), axis_len(dom_info[d].axis[1], s));
+}
 
 OPTC_COUNT int64_t dom_len(Dom d, Shape s)                /* values of a tensor of this shape */
 {
-    const DomInfo *x = &dom_info[d];
-    return (x->scope == SCOPE_MATRIX ? s.slices : 1) * axis_len(x->axis[0], s) * axis_len(x->axis[1], s);
+    return dom_times(dom_info[d].scope == SCOPE_MATRIX ? s.slices : 1, dom_len_inside(d, s));
 }
 
 /* The least row of a table that both broadcast to: axis by axis, where one gives way to the other. n: there is none. */
