@@ -65,9 +65,11 @@ static InitValue with_place(lua_State *L, InitValue v, int arg)
     if (!lua_isnoneornil(L, arg)) {
         const char *d = lua_tostring(L, arg);
         v.dom = d ? dom_by_name(d) : -1;
-        if (v.dom < GROUP)
-            spec_error(L,
-                       "a state's domain is \"elem\", \"row\", \"col\", \"slice\", \"tensor\" or \"group\", not %s%s%s",
+        unsigned kept = 0;
+        for (int k = 0; k < NDOM; k++)
+            kept |= (unsigned)!dom_fixed((Dom)k) << k;
+        if (v.dom < 0 || !(kept >> v.dom & 1))
+            spec_error(L, "a state's domain is %s, not %s%s%s", dom_list(trace_of(L)->arena, kept, "\"", " or "),
                        d ? "\"" : "", d ? d : luaL_typename(L, arg), d ? "\"" : "");
     }
     if (!lua_isnoneornil(L, arg + 1)) {
@@ -300,9 +302,12 @@ static void declare_inputs(Trace *t, SpecFile *s)
         check_name(t, s, key[i], "input");
         int ty = lua_getfield(L, -1, key[i]);
         int dom = ty == LUA_TSTRING ? dom_by_name(lua_tostring(L, -1)) : -1;
-        if (dom != ELEM && dom != GROUP && dom != TENSOR && dom != ROW && dom != COL)
-            fail(t, s, key[i], "input '%s' must name its domain: \"elem\", \"row\", \"col\", \"tensor\" or \"group\"",
-                 key[i]);
+        unsigned given = 0;
+        for (int d = 0; d < NDOM; d++)
+            given |= (unsigned)(!dom_fixed((Dom)d) && d != SLICE) << d;
+        if (dom < 0 || !(given >> dom & 1))
+            fail(t, s, key[i], "input '%s' must name its domain: %s", key[i],
+                 dom_list(t->arena, given, "\"", " or "));
         lua_pop(L, 1);
         s->input[s->ninput++] = t->rule->ninput;
         PUSH(t->arena, t->rule->input, t->rule->ninput, t->rule->input_cap) =

@@ -209,22 +209,6 @@ const char *emit_number(const Emit *e, double x)
     return x < 0 || (x == 0 && signbit(x)) ? arena_printf(e->arena, "(%s)", t) : t;
 }
 
-static const char *count_text(const Node *n)
-{
-    if (n->dom == GROUP)
-        return n->from == ELEM ? "self->total" : "self->ntensors";
-    if (n->dom == TENSOR)
-        return n->from == ELEM  ? "self->whole_n"
-               : n->from == ROW ? "self->whole_slices * self->whole_rows"
-               : n->from == COL ? "self->whole_slices * self->whole_cols"
-                                : "self->whole_slices";
-    if (n->dom == SLICE)
-        return n->from == ELEM  ? "self->whole_rows * self->whole_cols"
-               : n->from == ROW ? "self->whole_rows"
-                                : "self->whole_cols";
-    return n->dom == ROW ? "self->whole_cols" : "self->whole_rows";
-}
-
 /* Hyperparameters, the step and sizes: read once, before the loop, rounded once to the stage's precision. */
 void emit_scalars(Emit *e)
 {
@@ -237,7 +221,7 @@ void emit_scalars(Emit *e)
         bool ahead = n->op == OP_STEP && e->t_ahead;
         e->text[r] = name;
         if (n->op == OP_COUNT)
-            emit_put(e, AT_HOISTED, "const %s %s = (%s)(%s);\n", real, name, real, count_text(n));
+            emit_put(e, AT_HOISTED, "const %s %s = (%s)(%s);\n", real, name, real, emit_count(e, n));
         else
             emit_put(e, AT_HOISTED, "const %s %s = %s%sself->hyper[%d]%s;\n", real, name, cast, ahead ? "(" : "",
                      n->op == OP_STEP ? 0 : n->sym + 1, ahead ? " + 1.0)" : "");
@@ -271,14 +255,16 @@ static const char *operand(Emit *e, Ref r, int least)
 /* Draws: which generator call, by the value's place in its domain. */
 static const char *draw(Emit *e, const Node *n)
 {
-    static const char *const at[NDOM] = {[TENSOR] = "0",
-                                         [SLICE] = "self->first_slice + offset + i",
-                                         [ROW] = "self->first_row + offset + i",
-                                         [COL] = "self->first_col + offset + i",
-                                         [ELEM] = "self->first + offset + i"};
+    static const char *const first[NDOM] = {[SLICE] = "self->first_slice + ",
+                                            [ROW] = "self->first_row + ",
+                                            [COL] = "self->first_col + ",
+                                            [ELEM] = "self->first + "};
+    const char *at = !dom_inside((Dom)n->dom)
+                         ? "0"
+                         : arena_printf(e->arena, "%soffset + i", first[n->dom] ? first[n->dom] : "");
     return arena_printf(e->arena, "optc_%s%s(self->hyper[%d], self->hyper[0]%s, (unsigned)self->id, %du, %s)",
                         n->op == OP_RANDOM ? "uniform" : "normal", emit_suffix(e), n->sym + 1,
-                        e->t_ahead ? " + 1.0" : "", (int)n->imm, at[n->dom]);
+                        e->t_ahead ? " + 1.0" : "", (int)n->imm, at);
 }
 
 const char *emit_expr(Emit *e, Ref r)
@@ -375,26 +361,28 @@ const char *emit_parts_per_row(Arena *a, const Mem *m)
     return arena_printf(a, "optc_up(self->cols, OPTC_%s_COLS)", stage_info[m->by].id);
 }
 
-const char *emit_parts_per_slice(Arena *a, const Mem *m)
+const char *emit_parts_per_slice(Emit *e, const Mem *m)
 {
     const char *tile = stage_info[m->by].id;
-    switch (m->from) {
-    case ELEM:
-        return arena_printf(a, "optc_up(self->rows, OPTC_%s_ROWS) * optc_up(self->cols, OPTC_%s_COLS)", tile, tile);
-    case ROW: return "optc_up(self->rows, OPTC_SEG)";
-    default: return "optc_up(self->cols, OPTC_SEG)";
-    }
+    if (m->from == ELEM)
+        return arena_printf(e->arena, "optc_up(self->rows, OPTC_%s_ROWS) * optc_up(self->cols, OPTC_%s_COLS)", tile,
+                            tile);
+    return arena_printf(e->arena, "optc_up(%s, OPTC_SEG)", emit_length(e, m->from));
 }
 
-const char *emit_parts_of(const Emit *e, const Mem *m)
+const char *emit_finish(const Mem *m)
+{
+    return dom_wide(m->dom) ? "finish_slice" : dom_info[m->dom].axis[1] == AXIS_ONE ? "finish_row" : "finish_col";
+}
+
+const char *emit_parts_of(Emit *e, const Mem *m)
 {
     if (e->st->kind == S_GROUP)
         return "self->ntensors";
     if (m->from == ELEM && m->by == S_FLAT)
         return "optc_up(self->n, OPTC_SEG)";
-    if (m->from == SLICE)
-        return "optc_up(self->slices, OPTC_SEG)";
-    return arena_printf(e->arena, "self->slices * %s", emit_parts_per_slice(e->arena, m));
+    const char *parts = emit_parts_per_slice(e, m);
+    return dom_wide(m->from) ? parts : arena_printf(e->arena, "self->slices * %s", parts);
 }
 
 const char *emit_stage_name(char buf[MOST_STAGE_NAME], const Plan *p, const char *entry, int mask, const Stage *s)

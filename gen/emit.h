@@ -83,8 +83,9 @@ const char *emit_array(Emit *e, Access a, bool writable);      /* "(const float 
 void emit_scalars(Emit *e);                                    /* hyperparameters and counts the stage reads */
 const char *emit_red_kind(const Node *n);                      /* "sum", "max", "min" */
 const char *emit_parts_per_row(Arena *a, const Mem *m);        /* how many partials a reduction left, over self */
-const char *emit_parts_per_slice(Arena *a, const Mem *m);
-const char *emit_parts_of(const Emit *e, const Mem *m);        /* of what the stage has one value of */
+const char *emit_parts_per_slice(Emit *e, const Mem *m);
+const char *emit_parts_of(Emit *e, const Mem *m);        /* of what the stage has one value of */
+const char *emit_finish(const Mem *m);                         /* the section that finishes it, of a list */
 
 /* ---- emit_stage.c: what a stage does, on every target ---- */
 void emit_put(Emit *e, Place to, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
@@ -101,7 +102,11 @@ bool emit_store_single(Emit *e, Access a, const char *value);
 void emit_body(Emit *e);                                       /* its operations, ahead of folds and stores */
 void emit_cite(Emit *e, Ref r);
 int emit_holes(Emit *e, Hole *h);                              /* the places as holes: NPLACE of them */
-const char *emit_length(const Stage *s);                       /* of a list */
+const char *emit_length(Emit *e, Dom d);                       /* of a list of such values */
+/* Of a value of a smaller domain inside a list over two axes: its place in the matrix. */
+const char *emit_list_index(Emit *e, DomPlace place);
+const char *emit_list_pointer(Emit *e, Access a);              /* its pointer there, from where the index counts */
+const char *emit_count(Emit *e, const Node *n);                /* of an OP_COUNT, over self */
 extern const char emit_line_mark[];                            /* for the line of the emitted file that it is on */
 
 /* ---- files ---- */

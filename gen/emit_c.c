@@ -19,13 +19,15 @@ typedef struct CStage {
 
 static const char *pointer(CStage *c, Access a)
 {
-    return emit_pointer(&c->e, a,
-                        is_elem(c->e.st->kind) && c->e.plan->mem[a.mem].dom == COL ? " + slice * self->cols + col"
-                                                                                   : " + offset");
+    Emit *e = &c->e;
+    if (is_list(e->st->kind))
+        return emit_list_pointer(e, a);
+    bool across = dom_find(ELEM, e->plan->mem[a.mem].dom) == PLACE_ACROSS;
+    return emit_pointer(e, a, across ? " + slice * self->cols + col" : " + offset");
 }
 
 /* A value that varies along the loop: a pointer before it, a load inside it. */
-static void load_array(CStage *c, Access a)
+static void load_array(CStage *c, Access a, const char *index)
 {
     Emit *e = &c->e;
     const Stage *s = e->st;
@@ -37,7 +39,7 @@ static void load_array(CStage *c, Access a)
         emit_part(e, AT_POINTERS, "fetch", (Hole[]){{"x", ptr}, {"ahead", ahead}}, 2);
     }
     const char *v =
-        emit_called(e->arena, type_info[e->plan->mem[a.mem].type].load, arena_printf(e->arena, "%s[i]", ptr));
+        emit_called(e->arena, type_info[e->plan->mem[a.mem].type].load, arena_printf(e->arena, "%s[%s]", ptr, index));
     if (!emit_stores(s, a.mem) && e->uses[a.val] == 1 && e->g->n[a.val].ty == NUM)
         e->text[a.val] = v;
     else
@@ -57,27 +59,27 @@ static void loads(CStage *c)
 {
     Emit *e = &c->e;
     const Stage *s = e->st;
-    bool elem = is_elem(s->kind);
+    bool elem = is_elem(s->kind), tiled = is_tiled(s->kind);
     for (int i = 0; i < s->nload; i++) {
         Access a = s->load[i];
-        Dom d = e->plan->mem[a.mem].dom;
-        if (d == GROUP || d == TENSOR)
+        DomPlace at = dom_find(stage_info[s->kind].dom, e->plan->mem[a.mem].dom);
+        if (at == PLACE_ONE)
             emit_load_scalar(e, AT_HOISTED, a, "0");
-        else if (d == SLICE && (is_tiled(s->kind) || s->kind == S_ROW || s->kind == S_COL))
-            emit_load_scalar(e, AT_HOISTED, a, "slice");
-        else if (d == SLICE && elem)
-            emit_load_scalar(e, AT_POINTERS, a, "slice");
-        else if (d == ROW && elem)
-            emit_load_scalar(e, is_tiled(s->kind) ? AT_ROWSTART : AT_POINTERS, a, "row");
+        else if (at == PLACE_MATRIX)
+            emit_load_scalar(e, elem && !tiled ? AT_POINTERS : AT_HOISTED, a, "slice");
+        else if (at == PLACE_DOWN && elem)
+            emit_load_scalar(e, tiled ? AT_ROWSTART : AT_POINTERS, a, "row");
+        else if (at == PLACE_SAME || elem)
+            load_array(c, a, "i");
         else
-            load_array(c, a);
+            load_array(c, a, emit_list_index(e, at));
     }
 }
 
 static void finish_one(Emit *e, Access f)
 {
     const Mem *m = &e->plan->mem[f.mem];
-    StageKind kind = e->st->kind;
+    bool single = is_single(e->st->kind);
     const char *k = arena_printf(e->arena, "%s%s", emit_red_kind(&e->g->n[f.val]), emit_type_suffix(m->type));
     const char *name = emit_name(e, emit_value_name(e, f.val));
     const Hole h[] = {{"name", name},
@@ -85,15 +87,12 @@ static void finish_one(Emit *e, Access f)
                       {"real", emit_real(e)},
                       {"part", emit_array(e, f, false)},
                       {"per_row", emit_parts_per_row(e->arena, m)},
-                      {"per_slice", emit_parts_per_slice(e->arena, m)},
+                      {"per_slice", emit_parts_per_slice(e, m)},
                       {"tiles", "optc_up(self->rows, OPTC_TILE_ROWS)"},
-                      {"count", is_single(kind) ? emit_parts_of(e, m) : ""}};
-    const char *section = is_single(kind) ? "finish_single"
-                          : kind == S_ROW ? "finish_row"
-                          : kind == S_COL ? "finish_col"
-                                          : "finish_slice";
-    emit_part(e, is_single(kind) ? AT_HOISTED : AT_BUFFERS, section, h, sizeof h / sizeof *h);
-    e->text[f.val] = is_single(kind) ? name : arena_printf(e->arena, "%s[i]", name);
+                      {"count", single ? emit_parts_of(e, m) : ""}};
+    const char *section = single ? "finish_single" : emit_finish(m);
+    emit_part(e, single ? AT_HOISTED : AT_BUFFERS, section, h, sizeof h / sizeof *h);
+    e->text[f.val] = single ? name : arena_printf(e->arena, "%s[i]", name);
 }
 
 static void fold_elem(Emit *e, Access f, const char *buffer)
@@ -194,7 +193,7 @@ static void emit_stage(void *ctx, Arena *a)
     int n = emit_holes(&c.e, h);
     h[n++] = (Hole){"comment", emit_stage_comment(a, s)};
     h[n++] = (Hole){"fn", x->fn};
-    h[n++] = (Hole){"length", emit_length(s)};
+    h[n++] = (Hole){"length", emit_length(&c.e, stage_info[s->kind].dom)};
     h[n++] = (Hole){"tile", stage_info[s->kind].id};
     x->ok = template_fill(x->out, target.templates, template_of(s), h, n) && !c.e.broken;
 }

@@ -47,7 +47,7 @@ static void must_align(CudaStage *c, const char *x)
 static const char *pointer(CudaStage *c, Access a)
 {
     bool known = c->e.ptr[a.mem] != NULL;
-    const char *ptr = emit_pointer(&c->e, a, is_list(c->e.st->kind) ? " + offset" : "");
+    const char *ptr = is_list(c->e.st->kind) ? emit_list_pointer(&c->e, a) : emit_pointer(&c->e, a, "");
     if (!known && is_elem(c->e.st->kind) && c->e.plan->mem[a.mem].dom == ELEM)
         must_align(c, ptr);
     return ptr;
@@ -84,23 +84,24 @@ static void load_vector(CudaStage *c, Access a)
         emit_define(e, AT_BODY, a.val, emit_joined(e, ptr, "i"), value);
 }
 
-static void load_listed(CudaStage *c, Access a)
+static void load_listed(CudaStage *c, Access a, const char *index)
 {
     Emit *e = &c->e;
-    const char *ptr = pointer(c, a), *x = arena_printf(e->arena, "%s[i]", ptr);
+    const char *ptr = pointer(c, a), *x = arena_printf(e->arena, "%s[%s]", ptr, index);
     emit_define(e, AT_BODY, a.val, emit_joined(e, ptr, "i"),
                 emit_called(e->arena, type_info[e->plan->mem[a.mem].type].load, x));
 }
 
 /* Row, column and slice values of a flat pass: a vector at a time as well. */
-static void load_placed(CudaStage *c, Access a, Dom dom)
+static void load_placed(CudaStage *c, Access a, DomPlace at)
 {
     Emit *e = &c->e;
     const Mem *m = &e->plan->mem[a.mem];
-    const char *how = dom == ROW ? "rows" : dom == COL ? "cols" : "slices", *array = emit_array(e, a, false), *value;
+    const char *how = at == PLACE_DOWN ? "rows" : at == PLACE_ACROSS ? "cols" : "slices";
+    const char *array = emit_array(e, a, false), *value;
     const char *vector = vector_in(c, a.name, m->type, &value);
     emit_part(e, AT_LOADS, "get_placed", (Hole[]){{"how", how}, {"to", vector}, {"x", array}}, 3);
-    if (dom == COL && m->kind == MEM_INPUT)            /* the caller's, aligned as it may be; ours always are */
+    if (at == PLACE_ACROSS && m->kind == MEM_INPUT)            /* the caller's, aligned as it may be; ours always are */
         must_align(c, array);
     emit_define(e, AT_BODY, a.val, emit_array_name(e, a), emit_loaded(e, a, value));
 }
@@ -132,23 +133,24 @@ static void load_row(CudaStage *c, Access a)
 static void load_one(CudaStage *c, Access a)
 {
     const Stage *s = c->e.st;
-    Dom d = c->e.plan->mem[a.mem].dom;
-    if (d == GROUP || d == TENSOR)
+    DomPlace at = dom_find(stage_info[s->kind].dom, c->e.plan->mem[a.mem].dom);
+    bool tiled = is_tiled(s->kind), list = is_list(s->kind);
+    if (at == PLACE_ONE)
         emit_load_scalar(&c->e, AT_HOISTED, a, "0");
-    else if (d == ELEM)
+    else if (list && at != PLACE_MATRIX)
+        load_listed(c, a, at == PLACE_SAME ? "i" : emit_list_index(&c->e, at));
+    else if (at == PLACE_SAME)
         load_vector(c, a);
-    else if (is_tiled(s->kind) && d == COL)
+    else if (tiled && at == PLACE_ACROSS)
         load_columns(c, a);
-    else if (c->form == FORM_ROWS && d == ROW)
+    else if (tiled && at == PLACE_DOWN && c->form == FORM_ROWS)
         emit_load_scalar(&c->e, AT_ROWSTART, a, "row");
-    else if (c->form == FORM_TILE && d == ROW)
+    else if (tiled && at == PLACE_DOWN)
         load_row(c, a);
-    else if (is_tiled(s->kind) || (is_list(s->kind) && d == SLICE && s->kind != S_SLICE))
+    else if (tiled || list)
         emit_load_scalar(&c->e, AT_HOISTED, a, "slice");
-    else if (s->kind == S_FLAT)
-        load_placed(c, a, d);
     else
-        load_listed(c, a);
+        load_placed(c, a, at);
 }
 
 /* ---- finishing reductions ---- */
@@ -156,19 +158,20 @@ static void finish_one(CudaStage *c, Access f)
 {
     Emit *e = &c->e;
     const Mem *m = &e->plan->mem[f.mem];
-    StageKind kind = e->st->kind;
     const char *name = emit_name(e, emit_value_name(e, f.val));
-    bool single = is_single(kind), shared = single || c->form == FORM_COLS || c->form == FORM_SLICES;
+    bool single = is_single(e->st->kind), shared = single || c->form == FORM_COLS || c->form == FORM_SLICES;
     const Hole h[] = {{"name", name},
                       {"class", fold_class(&e->g->n[f.val])},
                       {"type", type_info[m->type].c},
                       {"part", emit_array(e, f, false)},
                       {"per_row", emit_parts_per_row(e->arena, m)},
-                      {"per_slice", emit_parts_per_slice(e->arena, m)},
+                      {"per_slice", emit_parts_per_slice(e, m)},
                       {"tiles", "optc_up(self->rows, OPTC_TILE_ROWS)"},
                       {"count", single ? emit_parts_of(e, m) : ""}};
-    const char *section = single ? "finish_single" : kind == S_ROW ? "finish_row" : c->form == FORM_COLS ? "finish_cols"
-                        : kind == S_COL ? "finish_col" : c->form == FORM_SLICES ? "finish_slices" : "finish_slice";
+    const char *section = single                     ? "finish_single"
+                          : c->form == FORM_COLS   ? "finish_cols"
+                          : c->form == FORM_SLICES ? "finish_slices"
+                                                   : emit_finish(m);
     emit_part(e, shared ? AT_FINS : AT_BODY, section, h, sizeof h / sizeof *h);
     e->text[f.val] = name;
 }
@@ -403,7 +406,7 @@ static int stage_holes(CudaStage *c, Hole *h, const Walking *w, int64_t pieces, 
                          {"items", number(c, c->knob[KNOB_ITEMS])},
                          {"chunk", number(c, list_chunk(e->plan, s))},
                          {"tile", stage_info[s->kind].id},
-                         {"length", emit_length(s)},
+                         {"length", emit_length(e, stage_info[s->kind].dom)},
                          {"wide", c->wide.len ? buf_text(&c->wide) : "true"},
                          {"guard", guard_text(c, mask)},
                          {"choose", choose_walk(c, placed)},

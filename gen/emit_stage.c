@@ -48,9 +48,66 @@ bool emit_stores(const Stage *s, int mem)
     return false;
 }
 
-const char *emit_length(const Stage *s)
+/* Lengths and places of lists, from the domains' axes. */
+static const char *axis_text(Axis a)
 {
-    return s->kind == S_ROW ? "self->rows" : s->kind == S_COL ? "self->cols" : "self->slices";
+    static const char *const text[NAXIS] = {"1",
+#define AXIS_TEXT(ID, field) "self->" #field,
+                                            AXES(AXIS_TEXT)
+#undef AXIS_TEXT
+    };
+    return text[a];
+}
+
+const char *emit_length(Emit *e, Dom d)
+{
+    const Axis *x = dom_info[d].axis;
+    if (dom_wide(d))
+        return "self->slices";
+    if (x[0] == AXIS_ONE || x[1] == AXIS_ONE)
+        return axis_text(x[0] == AXIS_ONE ? x[1] : x[0]);
+    return arena_printf(e->arena, "(%s * %s)", axis_text(x[0]), axis_text(x[1]));
+}
+
+const char *emit_list_index(Emit *e, DomPlace place)
+{
+    const char *across = axis_text(dom_info[stage_info[e->st->kind].dom].axis[1]);
+    return arena_printf(e->arena, "(start + i) %s %s", place == PLACE_DOWN ? "/" : "%", across);
+}
+
+const char *emit_list_pointer(Emit *e, Access a)
+{
+    Dom d = e->plan->mem[a.mem].dom;
+    if (d == stage_info[e->st->kind].dom)
+        return emit_pointer(e, a, " + offset");
+    return emit_pointer(e, a, arena_printf(e->arena, " + slice * %s", emit_length(e, d)));
+}
+
+static const char *whole_text(Axis a)
+{
+    static const char *const text[NAXIS] = {"1",
+#define AXIS_WHOLE(ID, field) "self->whole_" #field,
+                                            AXES(AXIS_WHOLE)
+#undef AXIS_WHOLE
+    };
+    return text[a];
+}
+
+/* How many of one there are in one of the other, of the whole tensor: the axes that it has and the other has not. */
+const char *emit_count(Emit *e, const Node *n)
+{
+    const DomInfo *from = &dom_info[n->from], *to = &dom_info[n->dom];
+    if (to->scope == SCOPE_GROUP)
+        return n->from == ELEM ? "self->total" : "self->ntensors";
+    bool slices = from->scope == SCOPE_MATRIX && to->scope != SCOPE_MATRIX;
+    if (n->from == ELEM && slices)
+        return "self->whole_n";
+    Buf b = {.arena = e->arena};
+    buf_puts(&b, slices ? "self->whole_slices" : "");
+    for (int k = 0; k < 2; k++)
+        if (from->axis[k] != to->axis[k])
+            buf_printf(&b, "%s%s", b.len ? " * " : "", whole_text(from->axis[k]));
+    return b.len ? buf_text(&b) : "1";
 }
 
 /* ---- loads ---- */

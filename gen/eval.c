@@ -14,7 +14,7 @@
 typedef struct { EvalJob *j; const Graph *g; Vals *val; int *last; int width; } Ev;
 
 static Vals *slot(Ev *e, Ref r, int i) { return &e->val[(int64_t)r * e->width + i]; }
-static bool per_group(const Node *n) { return n->dom <= GROUP; }
+static bool per_group(const Node *n) { return dom_info[n->dom].scope <= SCOPE_GROUP; }
 
 static bool vals_new(Vals *x, int64_t n, bool bounds)
 {

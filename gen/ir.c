@@ -43,6 +43,15 @@ int dom_by_name(const char *name)
     return -1;
 }
 
+const char *dom_list(Arena *a, unsigned set, const char *quote, const char *last)
+{
+    Buf b = {.arena = a};
+    for (int i = 0; i < NDOM; i++)
+        if (set >> i & 1)
+            buf_printf(&b, "%s%s%s%s", !b.len ? "" : set >> i == 1 ? last : ", ", quote, dom_info[i].name, quote);
+    return buf_text(&b);
+}
+
 static uint64_t node_hash(const Node *n)
 {
     struct { int32_t v[6]; double imm; } k = {{n->op, n->dom, n->from, n->sym, n->nargs, n->ty}, n->imm};

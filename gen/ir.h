@@ -41,6 +41,8 @@ extern const TypeInfo type_info[NTYPES];
 int op_by_name(const char *name);      /* -1: none */
 int type_by_name(const char *name);
 int dom_by_name(const char *name);
+/* Names of a set of domains (bit d: domain d): "a, b" and `last` ahead of the last one. */
+const char *dom_list(Arena *a, unsigned set, const char *quote, const char *last);
 
 enum { MAX_NODES = 20000 };             /* values of one rule, from a spec or from text */
 enum { MAX_ARGS = 8 };                  /* operands of one node */

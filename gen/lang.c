@@ -380,7 +380,7 @@ static Ref reduce(lua_State *L, Op op, Ref x, Dom to)
     Graph *g = here(t);
     if (to != GROUP)
         return node_red(g, op, x, to);
-    return red_global(L, global_of[op - OP_SUM], g->n[x].dom > TENSOR ? node_red(g, op, x, TENSOR) : x);
+    return red_global(L, global_of[op - OP_SUM], dom_inside((Dom)g->n[x].dom) ? node_red(g, op, x, TENSOR) : x);
 }
 
 static int l_reduce(lua_State *L)
@@ -398,13 +398,19 @@ static int l_reduce(lua_State *L)
         x = mk(L, OP_MUL, x, num(L, 2, what, operands), NONE);
     Dom from = g->n[x].dom;
     if (from == to || !dom_spreads(to, from)) {
-        static const char *const needs[NDOM] = {[GROUP] = "varies between tensors (tensor, slice, row, col, elem)",
-                                                [TENSOR] = "varies inside a tensor (slice, row, col, elem)",
-                                                [SLICE] = "varies inside a matrix (row, col, elem)",
-                                                [ROW] = "varies by element",
-                                                [COL] = "varies by element"};
-        spec_error(L, "%s needs a value that %s; %s does not", what, needs[to], describe(t, x));
+        static const char *const among[] = {[SCOPE_GROUP] = "between tensors", [SCOPE_TENSOR] = "inside a tensor",
+                                            [SCOPE_MATRIX] = "inside a matrix"};
+        unsigned of = 0;
+        for (int d = 0; d < NDOM; d++)
+            of |= (unsigned)dom_folds((Dom)d, to) << d;
+        const char *needs = !dom_wide(to) ? "varies by element"
+                                          : arena_printf(t->arena, "varies %s (%s)", among[dom_info[to].scope],
+                                                         dom_list(t->arena, of, "", ", "));
+        spec_error(L, "%s needs a value that %s; %s does not", what, needs, describe(t, x));
     }
+    if (!dom_folds(from, to))
+        spec_error(L, "%s of a value per %s is not there yet: only elements fold along one of two axes", what,
+                   dom_info[from].per);
     if (dom_inside(to))
         t->spec[t->at].uses_view = true;
     if (kind == R_NORM || kind == R_RMS)
@@ -483,8 +489,12 @@ static int l_random(lua_State *L)
     inside_entry(L, what);
     const char *dn = luaL_optstring(L, 1, "elem");
     int dom = dom_by_name(dn);
-    if (dom < TENSOR)
-        return spec_error(L, "%s: '%s' is not a domain to draw for (tensor, slice, row, col, elem)", what, dn);
+    unsigned drawn = 0;
+    for (int d = 0; d < NDOM; d++)
+        drawn |= (unsigned)(dom_info[d].scope >= SCOPE_TENSOR) << d;
+    if (dom < 0 || !(drawn >> dom & 1))
+        return spec_error(L, "%s: '%s' is not a domain to draw for (%s)", what, dn,
+                          dom_list(t->arena, drawn, "", ", "));
     if (t->stream > 200)
         return spec_error(L, "over 200 random draws in one rule");
     if (dom_inside((Dom)dom) && dom != ELEM)

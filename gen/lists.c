@@ -15,6 +15,33 @@ typedef struct Lists {
     SmallWrite *write; int nwrite, write_cap;
 } Lists;
 
+/* A value over two axes may be as large as the tensor: where only values of its own domain use it, it is made with the
+ * first of them. A state that is read later for it is stored later, too (delay_writes). */
+static void make_with_users(Planner *p)
+{
+    bool *stays = NEWS(p->arena, bool, p->g->len + 1);
+    Ref *first = NEWS(p->arena, Ref, p->g->len + 1);         /* of its users, + 1 */
+    for (int v = 0; v < p->nvariant; v++)
+        for (int i = 0; i < p->ph->body[v].n; i++)
+            stays[p->ph->body[v].w[i].val] = true;
+    for (Ref r = p->g->len - 1; r >= 0; r--) {
+        const Node *n = &p->g->n[r];
+        const Axis *x = dom_info[n->dom].axis;
+        bool large = x[0] != AXIS_ONE && x[1] != AXIS_ONE && n->dom != ELEM;
+        Ref user = large && computed(n) && !is_red(n) && !stays[r] ? first[r] - 1 : NONE;
+        if (user >= 0 && (p->time[user] > p->time[r] || (p->time[user] == p->time[r] && p->lev[user] > p->lev[r]))) {
+            p->time[r] = p->time[user];
+            p->lev[r] = p->lev[user];
+        }
+        for (int k = 0; k < n->nargs; k++) {
+            Ref a = n->arg[k], f = first[a] - 1;
+            stays[a] = stays[a] || is_red(n) || p->g->n[a].dom != n->dom;
+            if (f < 0 || p->time[r] < p->time[f] || (p->time[r] == p->time[f] && p->lev[r] < p->lev[f]))
+                first[a] = r + 1;
+        }
+    }
+}
+
 void find_levels(Planner *p)
 {
     p->lev = NEWS(p->arena, int, p->g->len + 1);
@@ -31,6 +58,7 @@ void find_levels(Planner *p)
         }
         p->lev[r] = l;
     }
+    make_with_users(p);
 }
 
 /* The group's values belong to all variants and are made with the first's. */

@@ -224,8 +224,8 @@ static bool solve_pass(Planner *p, Route *t, int k, Pass *q)
     for (int i = t->fold_from[k]; i < t->fold_from[k + 1]; i++) {
         const Node *n = &p->g->n[t->fold[i]];
         list_add(p->arena, &q->fold, t->fold[i], -1);
-        q->tile = q->tile || n->dom != TENSOR;
-        q->cols = q->cols || n->dom == COL;
+        q->tile = q->tile || dom_inside((Dom)n->dom);
+        q->cols = q->cols || dom_info[n->dom].axis[1] != AXIS_ONE;
     }
     for (int i = 0; i < t->body->n; i++)
         if (t->put[i] == k) {
@@ -237,7 +237,7 @@ static bool solve_pass(Planner *p, Route *t, int k, Pass *q)
         }
     /* Between equal bytes, a fold to the tensor goes to a pass without tiles: there it costs no sums of rows. */
     for (int i = 0; i < q->fold.n; i++)
-        q->bytes += q->tile && p->g->n[q->fold.v[i].val].dom == TENSOR;
+        q->bytes += q->tile && !dom_inside((Dom)p->g->n[q->fold.v[i].val].dom);
     q->bytes += q->fold.n || q->store.n;                   /* and fewer passes before more */
     tidy_wants(p, t, k);
     for (int i = 0; i < t->want[k].n; i++)

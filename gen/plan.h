@@ -28,6 +28,8 @@
 
 enum { SEG = OPTC_SEG, LANES = OPTC_LANES, ROW_LANES = OPTC_ROW_LANES, COL_LANES = OPTC_COL_LANES };
 
+_Static_assert((int)S_FLAT == NDOM - 2, "no stage makes a domain's values: it is no row of SMALL_DOMAINS");
+
 /* a pass over the elements */
 static inline bool is_elem(StageKind k) { return stage_info[k].dom == ELEM; }
 static inline bool is_tiled(StageKind k) { return stage_info[k].walk == WALK_TILED; }

@@ -50,7 +50,7 @@ static void wrong(Check *c, Ref r, int mem, const char *what)
 }
 
 /* ---- what is where ---- */
-static Dom own_dom(const Node *n) { return n->dom < GROUP ? GROUP : (Dom)n->dom; }
+static Dom own_dom(const Node *n) { return dom_fixed((Dom)n->dom) ? GROUP : (Dom)n->dom; }
 static bool written_out(const Node *n)
 {
     return n->op == OP_CONST || n->op == OP_HYPER || n->op == OP_STEP || n->op == OP_COUNT;
@@ -112,11 +112,11 @@ static void check_load(Check *c, Access a)
         wrong(c, a.val, a.mem, "the array is not of its domain");
     if (m->kind == MEM_TEMP && m->type != mem_type_of(c->plan, m->dom))
         wrong(c, a.val, a.mem, "a temporary of another type than it is computed in");
-    if (!below(m->dom, stage_domain(c->s->kind)))
-        wrong(c, a.val, a.mem, "the stage has no single one of it");
+    if (dom_find(stage_domain(c->s->kind), m->dom) == PLACE_NONE)
+        wrong(c, a.val, a.mem, "the stage has no single one of it: no index follows from their axes");
     if (c->have[a.val] == c->now)
         wrong(c, a.val, a.mem, "it is loaded twice");
-    if (c->s->kind == S_FLAT && (m->dom == ROW || m->dom == COL || m->dom == SLICE) && !c->s->uses_rows)
+    if (c->s->kind == S_FLAT && m->dom != ELEM && dom_inside(m->dom) && !c->s->uses_rows)
         wrong(c, a.val, a.mem, "a pass that does not walk by rows reads a value of rows");
     c->have[a.val] = c->now;
 }
@@ -170,7 +170,9 @@ static void check_operation(Check *c, Ref r)
 
 static bool can_fold(StageKind k, Dom to)
 {
-    return k == S_TILE || (k == S_BAND && to != COL) || (k != S_BAND && (k != S_FLAT || to == TENSOR));
+    if (!dom_folds(stage_domain(k), to))
+        return false;
+    return k == S_BAND ? dom_info[to].axis[1] == AXIS_ONE : k == S_FLAT ? !dom_inside(to) : true;
 }
 
 static void check_fold(Check *c, Access a)

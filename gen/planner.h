@@ -84,7 +84,7 @@ typedef struct Planner {         /* planning one phase */
 static inline Dom pdom(const Planner *p, Ref r)
 {
     Dom d = (Dom)p->g->n[r].dom;
-    return d < GROUP ? GROUP : d;
+    return dom_fixed(d) ? GROUP : d;
 }
 
 static inline bool inlined(const Node *n)

@@ -2,10 +2,12 @@
  * the library, or printed as C tables into a package; the same sources (runtime/core) run either. C11 and C++17.
  *
  *   arrays    by number, as a plan's Mems: everything a stage reads or writes. A tensor (or group) brings a table of
- * pointers by that number stages    by the number of their function; what each reads and writes says which gradients
- * must be set, what moves, and how long a temporary is needed entries   of an entry every phase (a combination of the
- * periods that divide t) is a list of actions: t moves on, a stage is launched over all its tensors, an array is copied
- * over another variants  the ways through the rule: a tensor takes the one whose tests it passes */
+ *             pointers by that number
+ *   stages    by the number of their function; what each reads and writes says which gradients must be set, what moves,
+ *             and how long a temporary is needed
+ *   entries   of an entry every phase (a combination of the periods that divide t) is a list of actions: t moves on, a
+ *             stage is launched over all its tensors, an array is copied over another
+ *   variants  the ways through the rule: a tensor takes the one whose tests it passes */
 #ifndef OPTC_PROGRAM_H
 #define OPTC_PROGRAM_H
 #include <stdbool.h>

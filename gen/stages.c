@@ -163,7 +163,7 @@ static void finish_stage(Planner *p, const Draft *d, Stage *s)
         const Mem *m = &p->plan->mem[s->load[i].mem];
         if (m->dom == dom)
             s->bytes_read += type_info[m->type].bytes;
-        s->uses_rows = s->uses_rows || (dom == ELEM && (m->dom == ROW || m->dom == COL || m->dom == SLICE));
+        s->uses_rows = s->uses_rows || (dom == ELEM && m->dom != ELEM && dom_inside(m->dom));
     }
     for (int i = 0; i < s->nstore; i++)
         s->bytes_written += bytes_of(p, s->store[i].mem);

@@ -22,7 +22,7 @@ static const char *bad_leaf(const Rule *r, const Node *n)
     case OP_RANDOM: case OP_NORMAL:
         if (!(n->imm >= 0 && n->imm < 256 && n->imm == floor(n->imm)))
             return "a stream of random numbers is a whole number below 256";
-        right = n->dom >= TENSOR;
+        right = dom_info[n->dom].scope >= SCOPE_TENSOR;
         break;
     case OP_EVERY:
         if (!(n->imm >= 1 && n->imm <= 1e9 && n->imm == floor(n->imm)))
@@ -30,7 +30,7 @@ static const char *bad_leaf(const Rule *r, const Node *n)
         right = n->dom == GROUP;
         break;
     case OP_COUNT:
-        right = n->dom >= GROUP && n->from != n->dom && n->from < NDOM && dom_spreads((Dom)n->dom, (Dom)n->from)
+        right = !dom_fixed((Dom)n->dom) && n->from != n->dom && n->from < NDOM && dom_spreads((Dom)n->dom, (Dom)n->from)
              && !(n->dom == GROUP && n->from != ELEM && n->from != TENSOR);
         break;
     default: break;
@@ -65,9 +65,13 @@ static const char *bad_node(const Rule *r, Ref i)
     switch (o->kind) {
     case K_LEAF: break;
     case K_RED:
-        if ((is_global(n) ? n->dom != GROUP : n->dom < TENSOR || join == n->dom || !dom_spreads((Dom)n->dom, join)) ||
+        if ((is_global(n) ? n->dom != GROUP
+                          : dom_info[n->dom].scope < SCOPE_TENSOR || join == n->dom ||
+                                !dom_spreads((Dom)n->dom, join)) ||
             n->from != join)
             return "a reduction to a domain that is not below its operand's";
+        if (!dom_folds(join, (Dom)n->dom))
+            return "a reduction along one axis of values that are not the elements: not there yet";
         break;
     default:
         if (!dom_spreads(join, (Dom)n->dom))
@@ -91,14 +95,14 @@ static const char *bad_declaration(const Rule *r)
             if (twice(r->hyper[i].name, r->hyper[j].name))
                 return "two hyperparameters of one name";
     for (int i = 0; i < r->nstate; i++) {
-        if (r->state[i].dom < GROUP)
+        if (dom_fixed(r->state[i].dom))
             return "a state in domain const";
         for (int j = 0; j < i; j++)
             if (twice(r->state[i].name, r->state[j].name))
                 return "two states of one name";
     }
     for (int i = 0; i < r->ninput; i++) {
-        if (r->input[i].dom < GROUP || r->input[i].dom == SLICE)
+        if (dom_fixed(r->input[i].dom) || r->input[i].dom == SLICE)
             return "an input in domain const or slice";
         for (int j = 0; j < i; j++)
             if (twice(r->input[i].name, r->input[j].name))

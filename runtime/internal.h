@@ -1,10 +1,13 @@
 /* The library around the core (core/core.h): compiling rules, keeping them, tuning them.
  *
- *   engine.c rule.c evaluator.c   what stands behind the core: engines, rules from specs, the reference evaluator as a
- * device find.c files.c   specs by name; files     cpu.c build.c    vector levels; the host compiler cache*.c compiled
- * code on disk          cuda.c     NVRTC by dlopen gpu_code.c live.c    kernels of a rule, other launches in real steps
- *   fatbin.c   fatbins                        package.c  shipped packages
- *   tuned*.c   measured launches              search.c tune_gpu.c tune_cpu.c    looking for better ones */
+ *   engine.c rule.c evaluator.c  what stands behind the core: engines, rules from specs, the evaluator as a device
+ *   find.c files.c clock.c       specs by name; files; time
+ *   cpu.c build.c                vector levels; the host compiler
+ *   cache*.c note.c              compiled code on disk, and what is said of it there
+ *   cuda.c gpu_code.c live.c     NVRTC by dlopen; a rule's kernels; other launches in real steps
+ *   fatbin.c package.c           fatbins; shipped packages
+ *   tuned*.c                     measured launches
+ *   search.c tune_*.c workers.c  looking for better ones */
 #ifndef OPTC_INTERNAL_H
 #define OPTC_INTERNAL_H
 #include "cache.h"

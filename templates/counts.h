@@ -4,7 +4,11 @@
 #define OPTC_COUNTS_H
 
 typedef enum { MEM_P, MEM_G, MEM_INPUT, MEM_STATE, MEM_TEMP, MEM_PART } MemKind;
+/* A kind of stage for each domain but the elements', from its row; then those of stages.def. */
 typedef enum {
+#define STAGE_ID(ID, name, scope, down, across, per) S_##ID,
+    SMALL_DOMAINS(STAGE_ID)
+#undef STAGE_ID
 #define STAGE(ID, ...) S_##ID,
 #include "../gen/stages.def"
     NSTAGEKIND
@@ -12,6 +16,9 @@ typedef enum {
 typedef enum { WALK_SINGLE, WALK_LIST, WALK_FLAT, WALK_TILED } Walk;
 typedef struct StageInfo { const char *id, *name; Dom dom; Walk walk; int rows, cols; const char *what; } StageInfo;
 static const StageInfo stage_info[NSTAGEKIND] = {
+#define STAGE_ROW(ID, name, scope, down, across, per) {#ID, name, ID, (scope) == SCOPE_MATRIX ? WALK_LIST : WALK_SINGLE, 0, 0, "Once a " per},
+    SMALL_DOMAINS(STAGE_ROW)
+#undef STAGE_ROW
 #define STAGE(ID, name, dom, walk, rows, cols, what) {#ID, name, dom, WALK_##walk, rows, cols, what},
 #include "../gen/stages.def"
 };
@@ -51,20 +58,20 @@ OPTC_COUNT Shape count_shape(int view, int rank, const int64_t *dim, bool vector
     return s;
 }
 
-/* The kind of stage that has values of a domain other than the elements'. */
+/* The kind of stage that makes values of a domain; of the elements, the plainest. NSTAGEKIND: none does. */
 OPTC_COUNT StageKind stage_of(Dom d)
 {
     for (int k = 0; k < NSTAGEKIND; k++)
         if (stage_info[k].dom == d)
             return (StageKind)k;
-    return S_GROUP;
+    return NSTAGEKIND;
 }
 
-/* Values in a list of this kind of stage: the rows or columns of a matrix, the matrices of a tensor. */
+/* Values in a list of this kind of stage: of a matrix the product of its axes, else the matrices of a tensor. */
 OPTC_COUNT int64_t list_length(StageKind k, Shape s)
 {
     const StageInfo *x = &stage_info[k];
-    return x->walk != WALK_LIST ? 0 : dom_wide(x->dom) ? s.slices : axis_len(dom_info[x->dom].axis[0], s) * axis_len(dom_info[x->dom].axis[1], s);
+    return x->walk != WALK_LIST ? 0 : dom_wide(x->dom) ? s.slices : dom_len_inside(x->dom, s);
 }
 
 OPTC_COUNT int64_t stage_units(StageKind k, Shape s)          /* how many units of work */
@@ -73,7 +80,7 @@ OPTC_COUNT int64_t stage_units(StageKind k, Shape s)          /* how many units 
     switch (x->walk) {
     case WALK_FLAT: return count_up(s.n, OPTC_SEG);
     case WALK_TILED: return s.n ? s.slices * count_up(s.rows, x->rows) * count_up(s.cols, x->cols) : 0;
-    case WALK_LIST: return (dom_wide(x->dom) ? 1 : s.slices) * count_up(list_length(k, s), OPTC_SEG);
+    case WALK_LIST: return dom_times(dom_wide(x->dom) ? 1 : s.slices, count_up(list_length(k, s), OPTC_SEG));
     default: return 1;
     }
 }
@@ -81,16 +88,15 @@ OPTC_COUNT int64_t stage_units(StageKind k, Shape s)          /* how many units 
 /* Partials of a reduction from one domain to another; by: of elements, the kind of pass that leaves them, by whose units they lie. */
 OPTC_COUNT int64_t count_parts(Dom from, Dom to, StageKind by, Shape s, int64_t ntensors)
 {
-    switch (from) {
-    case ELEM:
-        if (to == ROW)
+    const DomInfo *x = &dom_info[to];
+    if (!dom_inside(from))
+        return ntensors;
+    if (from == ELEM && !dom_wide(to)) {
+        if (x->axis[0] != AXIS_ONE)
             return s.slices * s.rows * count_up(s.cols, stage_info[by].cols ? stage_info[by].cols : OPTC_TILE_COLS);
-        if (to == COL)
-            return s.slices * count_up(s.rows, stage_info[by].rows ? stage_info[by].rows : OPTC_TILE_ROWS) * s.cols;
-        return stage_units(by, s);
-    case ROW: case COL: case SLICE: return stage_units(stage_of(from), s);
-    default: return ntensors;
+        return s.slices * count_up(s.rows, stage_info[by].rows ? stage_info[by].rows : OPTC_TILE_ROWS) * s.cols;
     }
+    return stage_units(from == ELEM ? by : stage_of(from), s);
 }
 
 /* Blocks a unit of work is split into (1 where a block takes several). Of lists, as many as the longest one at hand has work for. */

@@ -3,24 +3,36 @@
  *   X(ID, name, scope, down, across, one value per)
  *
  * scope   what has a value of its own: the compilation, a hyperparameter group, a tensor, a matrix of a tensor
- * axes    how the values of one matrix lie: down its rows, across its columns, or one. Two domains join axis by axis
+ * axes    how the values of one matrix lie: down its rows, across its columns, or one. Two domains join axis by axis. An axis is a row of
+ *         AXES: its id, and the field of a Shape and of a view (abi.h) that is its length
  *
- * Lengths, joins, what broadcasts to what, what a reduction may come down to, and the precision follow from the row. Pasted into packages
- * and included by the rest, ahead of counts.h. */
+ * Lengths, joins, what broadcasts to what, at which index one is read inside another, what a reduction may come down to, the precision and
+ * a kind of stage that makes its values (S_ID, counts.h) follow from the row: a new domain is a row of SMALL_DOMAINS and nothing else.
+ * Pasted into packages and included by the rest, ahead of counts.h. */
 #ifndef OPTC_DOMAINS_H
 #define OPTC_DOMAINS_H
 #define OPTC_COUNT static inline __attribute__((unused))
 
 typedef enum { SCOPE_CONST, SCOPE_GROUP, SCOPE_TENSOR, SCOPE_MATRIX } Scope;
-typedef enum { AXIS_ONE, AXIS_ROWS, AXIS_COLS, NAXIS } Axis;
+#define AXES(X) X(ROWS, rows) X(COLS, cols)
+typedef enum {
+    AXIS_ONE,
+#define AXIS_ID(ID, field) AXIS_##ID,
+    AXES(AXIS_ID)
+#undef AXIS_ID
+    NAXIS
+} Axis;
 
-#define DOMAINS(X) \
-    X(CONST_, "const",  SCOPE_CONST,  AXIS_ONE,  AXIS_ONE,  "compilation") \
+#define SMALL_DOMAINS(X) \
     X(GROUP,  "group",  SCOPE_GROUP,  AXIS_ONE,  AXIS_ONE,  "group") \
     X(TENSOR, "tensor", SCOPE_TENSOR, AXIS_ONE,  AXIS_ONE,  "tensor") \
     X(SLICE,  "slice",  SCOPE_MATRIX, AXIS_ONE,  AXIS_ONE,  "matrix") \
     X(ROW,    "row",    SCOPE_MATRIX, AXIS_ROWS, AXIS_ONE,  "row") \
-    X(COL,    "col",    SCOPE_MATRIX, AXIS_ONE,  AXIS_COLS, "column") \
+    X(COL,    "col",    SCOPE_MATRIX, AXIS_ONE,  AXIS_COLS, "column")
+
+#define DOMAINS(X) \
+    X(CONST_, "const",  SCOPE_CONST,  AXIS_ONE,  AXIS_ONE,  "compilation") \
+    SMALL_DOMAINS(X) \
     X(ELEM,   "elem",   SCOPE_MATRIX, AXIS_ROWS, AXIS_COLS, "element")
 
 typedef enum {
@@ -40,12 +52,31 @@ static const DomInfo dom_info[NDOM] = {
 /* A tensor seen as slices x rows x cols (a vector: 1 x 1 x n). */
 typedef struct Shape { int64_t n, slices, rows, cols; } Shape;
 
-OPTC_COUNT int64_t axis_len(Axis a, Shape s) { return a == AXIS_ROWS ? s.rows : a == AXIS_COLS ? s.cols : 1; }
+OPTC_COUNT int64_t axis_len(Axis a, Shape s)
+{
+    switch (a) {
+#define AXIS_LEN(ID, field) case AXIS_##ID: return s.field;
+    AXES(AXIS_LEN)
+#undef AXIS_LEN
+    default: return 1;
+    }
+}
+
+/* A product of lengths; where it is more than any memory holds, so many that every allocation of them fails, and no more. */
+OPTC_COUNT int64_t dom_times(int64_t a, int64_t b)
+{
+    const int64_t most = (int64_t)1 << 58;
+    return b > 0 && a > most / b ? most : a * b;
+}
+
+OPTC_COUNT int64_t dom_len_inside(Dom d, Shape s)         /* values of one matrix */
+{
+    return dom_times(axis_len(dom_info[d].axis[0], s), axis_len(dom_info[d].axis[1], s));
+}
 
 OPTC_COUNT int64_t dom_len(Dom d, Shape s)                /* values of a tensor of this shape */
 {
-    const DomInfo *x = &dom_info[d];
-    return (x->scope == SCOPE_MATRIX ? s.slices : 1) * axis_len(x->axis[0], s) * axis_len(x->axis[1], s);
+    return dom_times(dom_info[d].scope == SCOPE_MATRIX ? s.slices : 1, dom_len_inside(d, s));
 }
 
 /* The least row of a table that both broadcast to: axis by axis, where one gives way to the other. n: there is none. */
@@ -67,10 +98,40 @@ OPTC_COUNT int dom_join_in(const DomInfo *table, int n, int a, int b)
 
 OPTC_COUNT Dom dom_join(Dom a, Dom b) { return (Dom)dom_join_in(dom_info, NDOM, (int)a, (int)b); }      /* NDOM: there is none */
 OPTC_COUNT bool dom_spreads(Dom from, Dom to) { return dom_join(from, to) == to; }                       /* broadcasts to it, or is it */
+OPTC_COUNT bool dom_fixed(Dom d) { return dom_info[d].scope == SCOPE_CONST; }                            /* known when the rule is compiled */
 OPTC_COUNT bool dom_inside(Dom d) { return dom_info[d].scope == SCOPE_MATRIX; }                          /* varies inside a tensor, or may */
 
 /* One value a matrix or fewer: computed in f64, whatever the elements are. */
 OPTC_COUNT bool dom_wide(Dom d) { return dom_info[d].axis[0] == AXIS_ONE && dom_info[d].axis[1] == AXIS_ONE; }
+
+/* Where a stage over `in`, which has its values one after another, finds the one of `d` that belongs to it. */
+typedef enum {
+    PLACE_NONE,            /* it has no single one */
+    PLACE_ONE,             /* the tensor's or group's only one */
+    PLACE_MATRIX,          /* the matrix's */
+    PLACE_DOWN,            /* by the first axis: the position in the matrix / the second axis' length */
+    PLACE_ACROSS,          /* by the second: the position % that length */
+    PLACE_SAME             /* its own place */
+} DomPlace;
+
+OPTC_COUNT DomPlace dom_find(Dom in, Dom d)
+{
+    const DomInfo *x = &dom_info[d];
+    if (!dom_spreads(d, in))
+        return PLACE_NONE;
+    if (x->scope != SCOPE_MATRIX)
+        return PLACE_ONE;
+    if (d == in)
+        return PLACE_SAME;
+    return dom_wide(d) ? PLACE_MATRIX : x->axis[1] == AXIS_ONE ? PLACE_DOWN : x->axis[0] == AXIS_ONE ? PLACE_ACROSS : PLACE_NONE;
+}
+
+/* A reduction from one to the other can be had. Of small values only folds to one value a matrix or fewer are there yet: those along one of
+ * their two axes come with the matrix values. */
+OPTC_COUNT bool dom_folds(Dom from, Dom to)
+{
+    return from != to && dom_info[to].scope != SCOPE_CONST && dom_spreads(to, from) && (from == ELEM || dom_wide(to));
+}
 
 /* Where a value of domain `to` stands that belongs to value i of domain `from`, which it spreads to. */
 OPTC_COUNT int64_t dom_place(Dom from, Dom to, int64_t i, Shape s)

@@ -513,6 +513,33 @@ START_TEST(domains_place)
 }
 END_TEST
 
+/* The index that stages are emitted with, against where the evaluator finds the same value; and what makes values of a domain. */
+START_TEST(domains_find)
+{
+    Shape s = {2 * 3 * 5, 2, 3, 5};
+    for (int in = GROUP; in < NDOM; in++)
+        for (int d = GROUP; d < NDOM; d++) {
+            DomPlace at = dom_find((Dom)in, (Dom)d);
+            int64_t across = axis_len(dom_info[in].axis[1], s), each = dom_len_inside((Dom)in, s), of = dom_len_inside((Dom)d, s);
+            ck_assert_int_eq(at == PLACE_NONE, dom_join((Dom)in, (Dom)d) != (Dom)in);
+            for (int64_t i = 0; i < dom_len((Dom)in, s) && at != PLACE_NONE; i++) {
+                int64_t slice = i / each, k = i % each;
+                int64_t want = at == PLACE_ONE ? 0 : at == PLACE_MATRIX ? slice : at == PLACE_SAME ? i
+                             : slice * of + (at == PLACE_DOWN ? k / across : k % across);
+                ck_assert_int_eq(dom_place((Dom)in, (Dom)d, i, s), want);
+            }
+        }
+    ck_assert_int_eq(stage_of(CONST_), NSTAGEKIND);
+    for (int d = GROUP; d < NDOM; d++)
+        ck_assert(stage_info[stage_of((Dom)d)].dom == (Dom)d);
+    ck_assert_int_eq(list_length(S_ROW, s), 3);
+    ck_assert_int_eq(list_length(S_SLICE, s), 2);
+    ck_assert_int_eq(dom_times((int64_t)1 << 40, (int64_t)1 << 40), (int64_t)1 << 58);
+    ck_assert_int_eq(dom_times((int64_t)1 << 40, 3), (int64_t)3 << 40);
+    ck_assert_int_eq(dom_times(7, 0), 0);
+}
+END_TEST
+
 /* A new domain is a row: rows x rows and cols x cols join with what fits, and nonsense has no join. */
 START_TEST(domains_grow)
 {
@@ -553,6 +580,7 @@ Suite *ir_suite(void)
     tcase_add_test(d, domains_join);
     tcase_add_test(d, domains_place);
     tcase_add_test(d, domains_grow);
+    tcase_add_test(d, domains_find);
     suite_add_tcase(s, d);
     return s;
 }

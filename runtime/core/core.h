@@ -2,20 +2,19 @@
  * (gen/program.h). These sources are compiled into the library and pasted into packages, there with the public names of
  * optc.h renamed. They know no plan, no compiler and no file; C11 and C++17, without a warning.
  *
- * optc_engine   what runs: a device, its threads. Read-only once open.
- * optc_rule     a Program and its code for the engine's device. Read-only once made, but for the number of its bindings
- * and what its host notes about them (the library: which launches were taken), under a lock of the host's.
- * optc_binding  a rule on tensors: for every tensor a table of pointers by array number, all state in one block. One
- * thread at a time.
+ *   optc_engine   what runs: a device, its threads. Read-only once open
+ *   optc_rule     a Program and its code for the engine's device. Read-only once made, but for the number of its
+ *                 bindings and what its host notes about them (which launches were taken), under a lock of the host's
+ *   optc_binding  a rule on tensors: for every tensor a table of pointers by array number, all state in one block. One
+ *                 thread at a time
+ *   Device        what differs between the CPU, a GPU and (in the library) the evaluator: a table of functions
+ *   Host          who stands behind: the library, which compiles rules and tunes them, or a package, which has them. A
+ *                 table of functions too
  *
- * Device   what differs between the CPU, a GPU and (in the library) the evaluator: a table of functions.
- * Host     who stands behind: the library, which compiles rules and tunes them, or a package, which has them. A table
- * of functions too.
- *
- *   message.c  statuses and messages       engine.c  engines           rule.c   what a rule declares
- *   bind.c     checks, binding             layout.c  where arrays lie  step.c   entries, hyperparameters, t
- *   state.c    states, gradients, inputs   cpu.c     the CPU           driver.c the driver by dlopen
- *   gpu.c      contexts, errors, memory    gpu_bind.c tables, states   gpu_run.c launches and graphs */
+ *   message.c  statuses and messages       engine.c   engines           rule.c    what a rule declares
+ *   bind.c     checks, binding             layout.c   where arrays lie  step.c    entries, hyperparameters, t
+ *   state.c    states, gradients, inputs   cpu.c      the CPU           driver.c  the driver by dlopen
+ *   gpu.c      contexts, errors, memory    gpu_bind.c tables, states    gpu_run.c launches and graphs */
 #ifndef OPTC_CORE_H
 #define OPTC_CORE_H
 #include "../../templates/abi.h"

@@ -1,12 +1,13 @@
 /* Rules on an NVIDIA GPU: a program's stages as kernels, one launch a stage over all tensors.
  *
- * GpuEngine   the device's primary context (retained, pushed around our work, never reset). A sticky error of the
- * device ends it: `why` keeps the first message, and every call that would need the device is refused with it. GpuCode
- * a rule's kernels for one choice of launches, by stage number. The host makes them. GpuTables   what a binding keeps
- * on the device: views, pointer tables, hyperparameters (with t), lists of units. The host's copy is the binding's own;
- * pointers that moved are sent before the next step, hyperparameters when they are set. Play        the actions of one
- * entry in one phase, made ready when binding; from its second run on a CUDA graph of the same launches, which costs
- * the host one call.
+ *   GpuEngine  the device's primary context (retained, pushed around our work, never reset). A sticky error of the
+ *              device ends it: `why` keeps the first message, and every call that would need the device is refused
+ *   GpuCode    a rule's kernels for one choice of launches, by stage number. The host makes them
+ *   GpuTables  what a binding keeps on the device: views, pointer tables, hyperparameters (with t), lists of units. The
+ *              host's copy is the binding's own; pointers that moved are sent before the next step, hyperparameters
+ *              when they are set
+ *   Play       the actions of one entry in one phase, made ready when binding; from its second run on a CUDA graph of
+ *              the same launches, which costs the host one call
  *
  * Nothing here waits for the device except binding, reading state and optc_sync. */
 #ifndef OPTC_CORE_GPU_H

@@ -1,4 +1,4 @@
--- expect: 4: a state's domain is "elem", "row", "col", "slice", "tensor" or "group", not "rows"
+-- expect: 4: a state's domain is "group", "tensor", "slice", "row", "col" or "elem", not "rows"
 return optimizer {
   name  = "bad",
   state = { m = zeros "rows" },

@@ -1,0 +1,42 @@
+#!/bin/sh
+# A domain is one row of one table: adds two, rows x rows and cols x cols, to a copy of the sources, and steps a rule that has states of them, against
+# plain loops and the evaluator; its CUDA is compiled where NVRTC is. The rows go ahead of all others, so that nothing can lean on their order.
+#   BUILD  the build folder, whose compiled rules are used        CC, MAKE  as make has them
+set -eu
+here=$PWD
+tree=$(mktemp -d)
+trap 'rm -rf "$tree"' EXIT
+cp -R gen runtime templates tools specs Makefile "$tree"
+sed -i 's/^#define SMALL_DOMAINS(X).*/&\
+    X(GRAM, "gram", SCOPE_MATRIX, AXIS_ROWS, AXIS_ROWS, "pair of rows") \\\
+    X(CRAM, "cram", SCOPE_MATRIX, AXIS_COLS, AXIS_COLS, "pair of columns") \\/' "$tree/templates/domains.h"
+touched=$(for part in gen runtime templates tools specs Makefile; do diff -rq $part "$tree/$part" || :; done)
+[ -n "$touched" ] && [ "$(printf '%s\n' "$touched" | wc -l)" = 1 ] || { echo "not one file was touched: $touched"; exit 1; }
+${MAKE:-make} -C "$tree" --no-print-directory -s ${CC:+CC="$CC"} BUILD=out OPT=-O0 CFLAGS= RULES_FROM="$here/$BUILD/rules" out/optc out/liboptc.a
+cd "$tree"
+${CC:-cc} -std=c11 -Wall -Wextra -Iruntime "$here/tests/domains/run.c" out/liboptc.a $(pkg-config --libs lua5.4 2>/dev/null || echo -llua5.4) -ldl -lm -fopenmp -lpthread -o out/run
+# nothing that large is kept beside the states
+out/optc dump "$here/tests/domains/scratch.lua" --pass plan > out/plan
+[ "$(grep -Ec ' (gram|cram) +matrix' out/plan)" = 2 ] || { cat out/plan; echo "one stage for each of the two domains would do"; exit 1; }
+out/run "$here/tests/domains/scratch.lua"
+if [ -d "$here/$BUILD/emu" ] && command -v "${CXX:-g++}" >/dev/null 2>&1; then
+    EMU_DIR="$here/tests/emu" LD_LIBRARY_PATH="$here/$BUILD/emu" OPTC_NVRTC="$here/$BUILD/emu" OPTC_TUNE= OPTC_TUNE_SITE= out/run "$here/tests/domains/scratch.lua" cuda
+else
+    echo "skipped: the rule on the emulated GPU (it is not built, or there is no C++ compiler)"
+fi
+refuses() {
+    if said=$(out/optc check "$here/tests/domains/$1.lua" 2>&1); then
+        echo "$1 was not refused"
+        exit 1
+    fi
+    case $said in *"$2"*) ;; *) echo "$1: $said"; exit 1 ;; esac
+}
+refuses refused "rowsum of a value per pair of rows is not there yet"
+refuses mixed "col"
+out/optc emit --target cuda "$here/tests/domains/scratch.lua" >/dev/null
+if [ -n "${have_nvrtc:-}" ]; then
+    out/optc compile "$here/tests/domains/scratch.lua" --arch sm_90 -o out/scratch.cubin >/dev/null
+else
+    echo "skipped: the rule's CUDA (no NVRTC)"
+fi
+echo "two domains by a row each of templates/domains.h"

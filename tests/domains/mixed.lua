@@ -1,0 +1,10 @@
+return optimizer {
+  name  = "mixed",
+  cite  = "tests/domains.sh",
+  doc   = "Rows x rows meets columns",
+  state = { L = zeros "gram" },
+  step = function()
+    L = L + colmax(g)
+    p = p - g
+  end,
+}
