@@ -73,19 +73,26 @@ END_TEST
 /* A candidate that would take more blocks than a launch can have is no candidate. (As if there were very many units: tensors of so many do not fit a test.) */
 START_TEST(live_too_large)
 {
-    Side b;
+    Side a, b;
     int tried = 0;
+    open_side(&a, "cuda", (optc_rule_options){.spec = "sgd"}, 0);
     setenv("OPTC_TUNE_LIVE", "0.5", 1);
     open_side(&b, "cuda", (optc_rule_options){.spec = "sgd"}, 0);
     unsetenv("OPTC_TUNE_LIVE");
     const Units *u = &b.b->units[0];
     int64_t was = u->prefix[S_FLAT][u->n];
+    set_grads(&a, 1);
     set_grads(&b, 1);
     u->prefix[S_FLAT][u->n] = (int64_t)1 << 42;
-    for (; !tried; live_launches(b.b, &tried))
+    for (; !tried; live_launches(b.b, &tried)) {
+        OK(optc_step(a.b));
         OK(optc_step(b.b));
+    }
     u->prefix[S_FLAT][u->n] = was;
-    OK(optc_step(b.b));
+    OK(optc_sync(a.b));
+    fetch_params(&a);
+    compare("live, too large", &a, &b);
+    close_side(&a, 0);
     close_side(&b, 0);
 }
 END_TEST
