@@ -1,14 +1,14 @@
 /* The functions and operators of the language. Each checks its arguments, records nodes, and returns a value. */
 #include "trace.h"
 
-#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #define VALUE "optc.value"
 
-bool is_value(lua_State *L, int i) { return luaL_testudata(L, i, VALUE) != NULL; }
+const Ref *value_at(lua_State *L, int i) { return luaL_testudata(L, i, VALUE); }
+bool is_value(lua_State *L, int i) { return value_at(L, i) != NULL; }
 
 void push_value(lua_State *L, Ref r)
 {
@@ -137,7 +137,7 @@ static void want_count(lua_State *L, const char *what, int lo, int hi)
     }
 }
 
-static void inside_entry(lua_State *L, const char *what)
+void inside_entry(lua_State *L, const char *what)
 {
     if (trace_of(L)->at < 0)
         spec_error(L, "%s is for use inside an entry: there are no values before", what);
@@ -218,62 +218,6 @@ static int l_pow(lua_State *L)
         return give(L, e->imm > 0 ? s : mk(L, OP_DIV, konst(L, 1), s, NONE));
     }
     return give(L, mk(L, e->whole ? OP_POWI : OP_POW, x, y, NONE));
-}
-
-/* One side of a question about sizes: a number, or numel, nrows, ncols, perhaps times a number. */
-static bool size_side(lua_State *L, int i, Test *q, int side)
-{
-    const Graph *g = &trace_of(L)->rule->g;
-    const Ref *r = luaL_testudata(L, i, VALUE);
-    q->size[side] = SIZE_ONE;
-    q->factor[side] = lua_tonumber(L, i);
-    if (!r)
-        return lua_type(L, i) == LUA_TNUMBER && isfinite(q->factor[side]);
-    const Node *n = &g->n[*r], *k = NULL;
-    for (int a = 0; n->op == OP_MUL && a < 2 && !k; a++)
-        if (g->n[n->arg[a]].op == OP_CONST && isfinite(g->n[n->arg[a]].imm)) {
-            k = &g->n[n->arg[a]];
-            n = &g->n[n->arg[!a]];
-        }
-    q->factor[side] = k ? k->imm : 1;
-    q->size[side] = n->op != OP_COUNT || n->dom == GROUP  ? SIZE_ONE
-                    : n->from == ELEM && n->dom == TENSOR ? SIZE_NUMEL
-                    : n->from == ROW && n->dom == SLICE   ? SIZE_ROWS
-                    : n->from == COL && n->dom == SLICE   ? SIZE_COLS
-                                                          : SIZE_ONE;
-    return q->size[side] != SIZE_ONE;
-}
-
-/* Lua's own comparisons: of sizes they are questions about the tensor, each answer traced apart; of anything else there
- * is no answer yet. */
-static int l_compare(lua_State *L)
-{
-    Trace *t = trace_of(L);
-    Test q = {.kind = TEST_SIZES, .relation = (Relation)lua_tointeger(L, lua_upvalueindex(2))};
-    if (t->at < 0 || !size_side(L, 1, &q, 0) || !size_side(L, 2, &q, 1))
-        return spec_error(L, "%s", lua_tostring(L, lua_upvalueindex(1)));
-    q.view = t->spec[t->at].view;
-    lua_pushboolean(L, trace_ask(t, q));
-    return 1;
-}
-
-/* named "*.bias", tagged "head": what the caller says of a tensor. */
-static int l_ask_word(lua_State *L)
-{
-    TestKind kind = (TestKind)lua_tointeger(L, lua_upvalueindex(1));
-    const char *what = kind == TEST_NAMED ? "named" : "tagged";
-    inside_entry(L, what);
-    if (lua_gettop(L) != 1 || lua_type(L, 1) != LUA_TSTRING)
-        return spec_error(L, "%s takes a text: %s", what, kind == TEST_NAMED ? "named \"*.bias\"" : "tagged \"head\"");
-    const char *word = lua_tostring(L, 1);
-    for (const char *c = word; *c; c++)
-        if (!isalnum((unsigned char)*c) && !strchr(kind == TEST_NAMED ? "_.-/*?:[]" : "_.-", *c))
-            return spec_error(L, "%s \"%.80s\": '%c' cannot stand in it", what, word,
-                              isprint((unsigned char)*c) ? *c : '?');
-    if (!*word || strlen(word) > 200)
-        return spec_error(L, "%s: the text is %s", what, *word ? "over 200 bytes long" : "empty");
-    lua_pushboolean(L, trace_ask(trace_of(L), (Test){.kind = kind, .word = arena_strdup(trace_of(L)->arena, word)}));
-    return 1;
 }
 
 static int l_refuse(lua_State *L)       /* metamethods that must not be used on values */

@@ -6,6 +6,7 @@
  *   compose.c   "clip(1),ema(0.9)": the wrappers and their arguments
  *   lex.c       the tokens of a spec's text, and what parsing it will cost
  *   lint.c      Lua's own tests on symbolic values, which Lua gives no way to trap
+ *   ask.c       questions about a tensor, in a plain `if`
  *   ways.c      which answers to questions about a tensor are traced, and what all of them have in common
  *   trace.c     the environment of an entry, inner(), every(), and the order of it all
  *
@@ -76,6 +77,10 @@ int spec_error(lua_State *L, const char *fmt, ...) __attribute__((format(printf,
 /* trace.c */
 void trace_entry(lua_State *L, Trace *t, int e, int variant);
 
+/* ask.c */
+int l_compare(lua_State *L);                       /* upvalues: what to say where there is no answer; the relation */
+int l_ask_word(lua_State *L);                      /* upvalue: NAMED or TAGGED */
+
 /* ways.c */
 bool trace_ask(Trace *t, Test q);                  /* the answer that the variant being traced is for */
 void ways_trace(lua_State *L, Trace *t, bool has_matrix);      /* one way, through all entries */
@@ -97,6 +102,8 @@ void lang_open(lua_State *L);                      /* pushes the table of builti
 Ref lang_arg(lua_State *L, int i, const char *what, int n);
 void push_value(lua_State *L, Ref r);
 bool is_value(lua_State *L, int i);
+const Ref *value_at(lua_State *L, int i);          /* NULL: something else */
+void inside_entry(lua_State *L, const char *what); /* else an error */
 const char *describe(Trace *t, Ref r);
 Ref trace_node(Trace *t, Node n);
 Ref trace_copy(Trace *t, Ref r, Dom dom);          /* spread to a domain above its own */
