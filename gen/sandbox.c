@@ -16,7 +16,7 @@ static const size_t CHURN_CAP = (size_t)512 << 20;
 static const double PARSE_CAP = 2e7;
 /* seconds of this thread: for what neither counts, such as comparing long strings */
 #if defined(__SANITIZE_ADDRESS__)
-static const double CPU_CAP = 30.0;
+static const double CPU_CAP = 4.0;
 #else
 static const double CPU_CAP = 1.0;
 #endif
