@@ -84,7 +84,8 @@ START_TEST(live_too_large)
     set_grads(&a, 1);
     set_grads(&b, 1);
     u->prefix[S_FLAT][u->n] = (int64_t)1 << 42;
-    for (; !tried; live_launches(b.b, &tried)) {        /* one at a time: a GPU would be handed steps without end */
+    for (int steps = 0; !tried; live_launches(b.b, &tried)) {        /* one at a time: a GPU would be handed steps without end */
+        ck_assert_msg(steps++ < 1000000, "nothing was tried in %d steps", steps);
         OK(optc_step(a.b));
         OK(optc_step(b.b));
         OK(optc_sync(b.b));
