@@ -49,14 +49,19 @@ bool emit_stores(const Stage *s, int mem)
 }
 
 /* Lengths and places of lists, from the domains' axes. */
-static const char *axis_text(Axis a)
+static const char *axis_field(Axis a)
 {
-    static const char *const text[NAXIS] = {"1",
-#define AXIS_TEXT(ID, field) "self->" #field,
-                                            AXES(AXIS_TEXT)
-#undef AXIS_TEXT
+    static const char *const field[NAXIS] = {NULL,
+#define AXIS_FIELD(ID, field) #field,
+                                             AXES(AXIS_FIELD)
+#undef AXIS_FIELD
     };
-    return text[a];
+    return field[a];
+}
+
+static const char *axis_text(Emit *e, Axis a)
+{
+    return a == AXIS_ONE ? "1" : arena_printf(e->arena, "self->%s", axis_field(a));
 }
 
 const char *emit_length(Emit *e, Dom d)
@@ -65,13 +70,13 @@ const char *emit_length(Emit *e, Dom d)
     if (dom_wide(d))
         return "self->slices";
     if (x[0] == AXIS_ONE || x[1] == AXIS_ONE)
-        return axis_text(x[0] == AXIS_ONE ? x[1] : x[0]);
-    return arena_printf(e->arena, "(%s * %s)", axis_text(x[0]), axis_text(x[1]));
+        return axis_text(e, x[0] == AXIS_ONE ? x[1] : x[0]);
+    return arena_printf(e->arena, "(%s * %s)", axis_text(e, x[0]), axis_text(e, x[1]));
 }
 
 const char *emit_list_index(Emit *e, DomPlace place)
 {
-    const char *across = axis_text(dom_info[stage_info[e->st->kind].dom].axis[1]);
+    const char *across = axis_text(e, dom_info[stage_info[e->st->kind].dom].axis[1]);
     return arena_printf(e->arena, "(start + i) %s %s", place == PLACE_DOWN ? "/" : "%", across);
 }
 
@@ -81,16 +86,6 @@ const char *emit_list_pointer(Emit *e, Access a)
     if (d == stage_info[e->st->kind].dom)
         return emit_pointer(e, a, " + offset");
     return emit_pointer(e, a, arena_printf(e->arena, " + slice * %s", emit_length(e, d)));
-}
-
-static const char *whole_text(Axis a)
-{
-    static const char *const text[NAXIS] = {"1",
-#define AXIS_WHOLE(ID, field) "self->whole_" #field,
-                                            AXES(AXIS_WHOLE)
-#undef AXIS_WHOLE
-    };
-    return text[a];
 }
 
 /* How many of one there are in one of the other, of the whole tensor: the axes that it has and the other has not. */
@@ -106,7 +101,7 @@ const char *emit_count(Emit *e, const Node *n)
     buf_puts(&b, slices ? "self->whole_slices" : "");
     for (int k = 0; k < 2; k++)
         if (from->axis[k] != to->axis[k])
-            buf_printf(&b, "%s%s", b.len ? " * " : "", whole_text(from->axis[k]));
+            buf_printf(&b, "%sself->whole_%s", b.len ? " * " : "", axis_field(from->axis[k]));
     return b.len ? buf_text(&b) : "1";
 }
 
