@@ -81,6 +81,9 @@ START_TEST(live_too_large)
     unsetenv("OPTC_TUNE_LIVE");
     const Units *u = &b.b->units[0];
     int64_t was = u->prefix[S_FLAT][u->n];
+    Launch *now = (Launch *)live_launches(b.b, &tried);             /* a block for every piece: blocks that go round would do so without end */
+    for (int i = 0; i < b.b->rule->program->nstage; i++)
+        now[i].v[KNOB_GRID] = 0;
     set_grads(&a, 1);
     set_grads(&b, 1);
     u->prefix[S_FLAT][u->n] = (int64_t)1 << 42;
