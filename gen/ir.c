@@ -54,14 +54,14 @@ const char *dom_list(Arena *a, unsigned set, const char *quote, const char *last
 
 static uint64_t node_hash(const Node *n)
 {
-    struct { int32_t v[6]; double imm; } k = {{n->op, n->dom, n->from, n->sym, n->nargs, n->ty}, n->imm};
+    struct { int32_t v[6]; double imm; } k = {{n->op, n->dom, n->from, n->sym, n->nargs + (n->entry << 8), n->ty}, n->imm};
     return hash64(hash64(1, &k, sizeof k), n->arg, sizeof *n->arg * n->nargs);
 }
 
 static bool node_same(const Node *x, const Node *y)
 {
     return x->op == y->op && x->dom == y->dom && x->ty == y->ty && x->from == y->from && x->sym == y->sym
-        && x->nargs == y->nargs && !memcmp(&x->imm, &y->imm, sizeof x->imm)
+        && x->nargs == y->nargs && x->entry == y->entry && !memcmp(&x->imm, &y->imm, sizeof x->imm)
         && (!x->nargs || !memcmp(x->arg, y->arg, sizeof *x->arg * x->nargs));
 }
 
@@ -106,6 +106,7 @@ static void graph_room(Graph *g, int n)
 Ref graph_add(Graph *g, Node n)
 {
     n.whole = whole(g, &n);
+    n.entry = !n.nargs ? 0 : n.entry ? n.entry : g->entry;
     if (g->len * 2 >= g->table_cap)
         graph_room(g, g->len + 1);
     uint64_t h = node_hash(&n);

@@ -45,6 +45,7 @@ int dom_by_name(const char *name);
 const char *dom_list(Arena *a, unsigned set, const char *quote, const char *last);
 
 enum { MAX_NODES = 20000 };             /* values of one rule, from a spec or from text */
+enum { MAX_ENTRIES = 64 };
 enum { MAX_ARGS = 8 };                  /* operands of one node */
 enum { MAX_VARIANTS = MAX_ARGS };       /* a reduction over all tensors has one for each */
 enum { MAX_TESTS = 16 };                /* of one variant */
@@ -57,6 +58,7 @@ typedef struct Node {
     bool whole;            /* integer-valued whatever the inputs; follows from the rest */
     uint8_t from;          /* COUNT: the domain counted; reductions: the operand's */
     uint8_t nargs;
+    uint8_t entry;         /* operations: the entry that made it. Equal ones of two entries stay apart: each has its place */
     const Ref *arg;        /* operands; of a reduction over all tensors one a variant */
     int32_t sym;           /* HYPER, STATE, INPUT: which one */
     double imm;            /* CONST: the value; EVERY: k; RANDOM, NORMAL: the stream */
@@ -72,6 +74,7 @@ typedef struct Graph {
     int32_t *table; int table_cap;
     /* what nodes made now say of where they come from, if they do not say it themselves */
     int32_t file, line;
+    uint8_t entry;
     Arena *arena;
 } Graph;
 

@@ -26,6 +26,7 @@ static Graph *here(Trace *t)
     sandbox_where(t->L, &path, &g->line);
     int s = spec_of_source(t, path);
     g->file = s >= 0 ? t->spec[s].file : 0;
+    g->entry = (uint8_t)t->entry;
     return g;
 }
 

@@ -74,11 +74,12 @@ static const int *numbers(Arena *a, const Access *x, int nx, const Access *y, in
     return out;
 }
 
-/* The line of the first value it makes. Phases have graphs of their own. */
+/* The line of the first value it makes, else finishes or folds. Phases have graphs of their own. */
 static const char *where(Arena *a, const Plan *p, const Graph *g, const Stage *s)
 {
-    for (int i = 0; i < s->nbody; i++) {
-        const Node *n = &g->n[s->body[i]];
+    for (int i = 0; i < s->nbody + s->nfin + s->nfold; i++) {
+        int k = i - s->nbody;
+        const Node *n = &g->n[k < 0 ? s->body[i] : k < s->nfin ? s->fin[k].val : s->fold[k - s->nfin].val];
         if (n->line)
             return arena_printf(a, "%.80s:%d", p->rule->file[n->file], n->line);
     }

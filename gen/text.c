@@ -49,6 +49,8 @@ static void print_node(Buf *b, const Rule *r, Ref i)
     }
     if (is_red(n))
         buf_printf(b, " from %s", dom_info[n->from].name);
+    if (n->entry)
+        buf_printf(b, " in %d", n->entry);
     if (n->name)
         buf_printf(b, " '%s", n->name);
     if (n->line)
@@ -284,6 +286,30 @@ static void read_state(Reader *p, Rule *r)
     PUSH(p->a, r->state, r->nstate, r->state_cap) = s;
 }
 
+/* What stands behind the operands: each operation's own. */
+static void read_extra(Reader *p, const Rule *r, Node *n)
+{
+    char *e;
+    switch (n->op) {
+    case OP_CONST: case OP_EVERY:
+        n->imm = strtod(p->tok, &e);
+        if (e == p->tok || *e)
+            complain(p, "a number");
+        word(p);
+        break;
+    case OP_HYPER: n->sym = one_of(p, find_hyper(r, p->tok), "a hyperparameter"); word(p); break;
+    case OP_STATE: n->sym = one_of(p, find_state(r, p->tok), "a state"); word(p); break;
+    case OP_INPUT: n->sym = one_of(p, find_input(r, p->tok), "an input"); word(p); break;
+    case OP_COUNT: n->from = (uint8_t)one_of(p, dom_by_name(p->tok), "a domain"); word(p); break;
+    case OP_RANDOM: case OP_NORMAL:
+        n->sym = one_of(p, find_hyper(r, p->tok), "the seed's hyperparameter");
+        n->imm = number(p);
+        word(p);
+        break;
+    default: break;
+    }
+}
+
 static void read_node(Reader *p, Rule *r)
 {
     Ref arg[MAX_ARGS];
@@ -303,29 +329,18 @@ static void read_node(Reader *p, Rule *r)
     n.dom = (uint8_t)one_of(p, dom_by_name(p->tok), "a domain");
     for (word(p); *p->tok == '%' && n.nargs < MAX_ARGS && !p->bad; word(p))
         arg[n.nargs++] = ref(p, r->g.len);
-    char *e;
-    switch (n.op) {
-    case OP_CONST: case OP_EVERY:
-        n.imm = strtod(p->tok, &e);
-        if (e == p->tok || *e)
-            complain(p, "a number");
-        word(p);
-        break;
-    case OP_HYPER: n.sym = one_of(p, find_hyper(r, p->tok), "a hyperparameter"); word(p); break;
-    case OP_STATE: n.sym = one_of(p, find_state(r, p->tok), "a state"); word(p); break;
-    case OP_INPUT: n.sym = one_of(p, find_input(r, p->tok), "an input"); word(p); break;
-    case OP_COUNT: n.from = (uint8_t)one_of(p, dom_by_name(p->tok), "a domain"); word(p); break;
-    case OP_RANDOM: case OP_NORMAL:
-        n.sym = one_of(p, find_hyper(r, p->tok), "the seed's hyperparameter");
-        n.imm = number(p);
-        word(p);
-        break;
-    default: break;
-    }
+    read_extra(p, r, &n);
     if (is_red(&n)) {
         if (strcmp(p->tok, "from"))
             complain(p, "from");
         n.from = (uint8_t)one_of(p, dom_by_name(word(p)), "a domain");
+        word(p);
+    }
+    if (!strcmp(p->tok, "in")) {
+        double at = number(p);
+        if (!n.nargs || !(at >= 1 && at < MAX_ENTRIES && at == floor(at)))
+            complain(p, "the number of an entry");
+        n.entry = p->bad ? 0 : (uint8_t)at;
         word(p);
     }
     if (*p->tok == '\'') {

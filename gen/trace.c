@@ -318,8 +318,8 @@ static void collect_entries(lua_State *L, Trace *t)
         }
         lua_pop(L, 1);
     }
-    if (r->nentry > 64)
-        spec_error(L, "over 64 entries");
+    if (r->nentry > MAX_ENTRIES)
+        spec_error(L, "over %d entries", MAX_ENTRIES);
 }
 
 void trace_entry(lua_State *L, Trace *t, int e, int variant)

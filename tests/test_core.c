@@ -366,6 +366,26 @@ START_TEST(labels)
 }
 END_TEST
 
+/* sam's perturb and the rule inside both square the gradient: each stage names the file of the entry it belongs to. */
+START_TEST(labels_of_entries)
+{
+    static const char *const with[] = {"sam", "clip(1),sam"};      /* clip has the very same norm */
+    for (int i = 0; i < 2; i++) {
+        Fixture f;
+        fix_open(&f, NULL, &(optc_rule_options){.spec = "adamw", .with = with[i]}, shapes, 1, NULL, 0);
+        const Program *p = f.rule->program;
+        const ProgPhase *perturb = &p->entry[1].phase[0];
+        ck_assert_str_eq(p->entry[1].name, "perturb");
+        ck_assert_int_gt(perturb->naction, 2);
+        for (int k = 0; k < perturb->naction; k++) {
+            const ProgStage *s = &p->stage[perturb->action[k].stage];
+            ck_assert_msg(!strncmp(s->where, "sam.lua:", 8), "%s: stage %d (%s) of perturb cites %s", with[i], k, s->name, s->where);
+        }
+        fix_close(&f);
+    }
+}
+END_TEST
+
 /* Which image of code a GPU takes. */
 START_TEST(images)
 {
@@ -394,6 +414,7 @@ Suite *core_suite(void)
     tcase_add_loop_test(t, piece_of_whole, 0, 2);
     tcase_add_test(t, seen_by_variant);
     tcase_add_test(t, labels);
+    tcase_add_test(t, labels_of_entries);
     tcase_add_test(t, images);
     suite_add_tcase(s, t);
     return s;
