@@ -221,7 +221,7 @@ static void declare_hyper(Trace *t, SpecFile *s)
     s->hyper = NEWS(t->arena, int, n + 1);
     for (int i = 0; i < n; i++) {
         check_name(t, s, key[i], "hyperparameter");
-        Hyper h = {arena_printf(t->arena, "%s%s", s->prefix, key[i]), 0, -INFINITY, INFINITY, false, false};
+        Hyper h = {arena_printf(t->arena, "%s%s", s->prefix, key[i]), 0, -INFINITY, INFINITY, true, true};
         int ty = lua_getfield(L, -1, key[i]);
         if (ty == LUA_TNUMBER) {
             h.def = lua_tonumber(L, -1);
@@ -243,10 +243,12 @@ static void declare_hyper(Trace *t, SpecFile *s)
                          (!isnan(below) && !isnan(number_field(t, s, key[i], "max", NAN)));
             if (twice)
                 fail(t, s, key[i], "hyperparameter '%s' has two ends on one side: min or above, max or below", key[i]);
-            h.lo_open = !isnan(above);
-            h.hi_open = !isnan(below);
-            h.lo = h.lo_open ? above : number_field(t, s, key[i], "min", -INFINITY);
-            h.hi = h.hi_open ? below : number_field(t, s, key[i], "max", INFINITY);
+            double least = number_field(t, s, key[i], "min", NAN), most = number_field(t, s, key[i], "max", NAN);
+            /* an end left out is an infinity that does not belong to the range; max = inf is one that does */
+            h.lo_open = isnan(least);
+            h.hi_open = isnan(most);
+            h.lo = !isnan(above) ? above : h.lo_open ? -INFINITY : least;
+            h.hi = !isnan(below) ? below : h.hi_open ? INFINITY : most;
         } else {
             fail(t, s, key[i], "hyperparameter '%s' must be a number or { default, min = …, max = … }", key[i]);
         }

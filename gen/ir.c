@@ -204,8 +204,7 @@ bool hyper_allows(const Hyper *h, double x)
 
 const char *hyper_range(const Hyper *h, char buf[64])
 {
-    snprintf(buf, 64, "%c%g, %g%c", h->lo_open || isinf(h->lo) ? '(' : '[', h->lo, h->hi,
-             h->hi_open || isinf(h->hi) ? ')' : ']');
+    snprintf(buf, 64, "%c%g, %g%c", h->lo_open ? '(' : '[', h->lo, h->hi, h->hi_open ? ')' : ']');
     return buf;
 }
 

@@ -156,8 +156,8 @@ const Program *program_make(Arena *a, const Plan *p, const char *prefix)
 /* ---- as C tables ---- */
 static void put_double(Buf *b, double x)
 {
-    if (isinf(x))
-        buf_puts(b, x < 0 ? "-__builtin_inf()" : "__builtin_inf()");
+    if (!isfinite(x))
+        buf_puts(b, isnan(x) ? "__builtin_nan(\"\")" : x < 0 ? "-__builtin_inf()" : "__builtin_inf()");
     else
         buf_double(b, x);
 }

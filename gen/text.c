@@ -178,14 +178,14 @@ static bool next_line(Reader *p)
 
 static char *copy(Reader *p) { return arena_strdup(p->a, p->tok); }
 
+/* An identifier, or several with dots between them: "clip.max_norm". */
 static const char *name(Reader *p)
 {
-    word(p);
-    for (const char *c = p->tok; *c; c++)
-        if (!isalnum((unsigned char)*c) && *c != '_' && *c != '.')
+    for (char *s = (word(p), p->tok), *dot; s; s = dot ? dot + 1 : NULL) {
+        dot = strchr(s, '.');
+        if (!is_ident(dot ? arena_strndup(p->a, s, (size_t)(dot - s)) : s))
             complain(p, "a name");
-    if (!*p->tok || isdigit((unsigned char)*p->tok))
-        complain(p, "a name");
+    }
     return copy(p);
 }
 

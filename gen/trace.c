@@ -351,6 +351,26 @@ static void check_states(Trace *t)
                       r->state[i].name, "");
 }
 
+/* A step that leaves everything as it is, or a rule under which no parameter ever moves, is a mistake. */
+static void check_writes(Trace *t)
+{
+    const Rule *r = t->rule;
+    bool any = false, p = false;
+    for (int e = 0; e < r->nentry; e++)
+        for (int v = 0; v < r->nvariant; v++)
+            for (int i = 0; i < r->entry[e].body[v].n; i++) {
+                any = any || e == 0;
+                p = p || r->entry[e].body[v].w[i].state == TO_P;
+            }
+    if (any && p)
+        return;
+    diag_set(t->diag, t->spec[t->nspec - 1].path, 0, NULL,
+             any ? "no entry writes p: parameters would never move; assign it, as in p = p - lr * g"
+                 : "'step' writes nothing: assign p or a state");
+    lua_pushliteral(t->L, "spec error");
+    lua_error(t->L);
+}
+
 typedef struct { Trace *t; const Wrap *wrap; const char *options; } Job;
 
 static int run_all(lua_State *L)
@@ -365,20 +385,14 @@ static int run_all(lua_State *L)
     t->read = NEWS(t->arena, bool, r->nstate + 1);
     t->written = NEWS(t->arena, bool, r->nstate + 1);
     collect_entries(L, t);
-    bool has_matrix = false, writes = false;
+    bool has_matrix = false;
     for (int i = 0; i < t->nspec; i++)
         has_matrix = has_matrix || has_field(L, &t->spec[i], "matrix");
     do
         ways_trace(L, t, has_matrix);
     while (ways_next(t));
     check_states(t);
-    for (int v = 0; v < r->nvariant; v++)
-        writes = writes || r->entry[0].body[v].n;
-    if (!writes) {
-        diag_set(t->diag, t->spec[t->nspec - 1].path, 0, NULL, "'step' writes nothing: assign p or a state");
-        lua_pushliteral(L, "spec error");
-        return lua_error(L);
-    }
+    check_writes(t);
     ways_join(t);
     return 0;
 }

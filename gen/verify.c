@@ -97,6 +97,8 @@ static const char *bad_declaration(const Rule *r)
     for (int i = 0; i < r->nstate; i++) {
         if (dom_fixed(r->state[i].dom))
             return "a state in domain const";
+        if (r->state[i].init == INIT_COPY_P && r->state[i].dom != ELEM)
+            return "a copy of p that is not one value per element";
         for (int j = 0; j < i; j++)
             if (twice(r->state[i].name, r->state[j].name))
                 return "two states of one name";

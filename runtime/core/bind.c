@@ -297,7 +297,7 @@ CORE optc_status check_hyper(const Program *p, const char *call, const char *nam
     if ((h->lo_open ? value > h->lo : value >= h->lo) && (h->hi_open ? value < h->hi : value <= h->hi))
         return OPTC_OK;
     return fail(OPTC_ERROR_RANGE, "%s: %s = %g lies outside its range %c%g, %g%c", call, name, value,
-                h->lo_open || isinf(h->lo) ? '(' : '[', h->lo, h->hi, h->hi_open || isinf(h->hi) ? ')' : ']');
+                h->lo_open ? '(' : '[', h->lo, h->hi, h->hi_open ? ')' : ']');
 }
 
 /* ---- groups and tensors ---- */
