@@ -356,18 +356,24 @@ const char *emit_red_kind(const Node *n)
     }
 }
 
+/* Partials: templates/pieces.h says how they lie. */
 const char *emit_parts_per_row(Arena *a, const Mem *m)
 {
-    return arena_printf(a, "optc_up(self->cols, OPTC_%s_COLS)", stage_info[m->by].id);
+    return arena_printf(a, "optc_up(self->whole_cols, OPTC_%s_COLS)", stage_info[m->by].id);
+}
+
+const char *emit_parts_per_col(Arena *a, const Mem *m)
+{
+    return arena_printf(a, "optc_up(self->whole_rows, OPTC_%s_ROWS)", stage_info[m->by].id);
 }
 
 const char *emit_parts_per_slice(Emit *e, const Mem *m)
 {
     const char *tile = stage_info[m->by].id;
     if (m->from == ELEM)
-        return arena_printf(e->arena, "optc_up(self->rows, OPTC_%s_ROWS) * optc_up(self->cols, OPTC_%s_COLS)", tile,
+        return arena_printf(e->arena, "optc_up(self->whole_rows, OPTC_%s_ROWS) * optc_up(self->whole_cols, OPTC_%s_COLS)", tile,
                             tile);
-    return arena_printf(e->arena, "optc_up(%s, OPTC_SEG)", emit_length(e, m->from));
+    return arena_printf(e->arena, "optc_up(%s, OPTC_SEG)", emit_whole_length(e, m->from));
 }
 
 const char *emit_finish(const Mem *m)
@@ -380,9 +386,40 @@ const char *emit_parts_of(Emit *e, const Mem *m)
     if (e->st->kind == S_GROUP)
         return "self->ntensors";
     if (m->from == ELEM && m->by == S_FLAT)
-        return "optc_up(self->n, OPTC_SEG)";
+        return "optc_up(self->whole_n, OPTC_SEG)";
     const char *parts = emit_parts_per_slice(e, m);
-    return dom_wide(m->from) ? parts : arena_printf(e->arena, "self->slices * %s", parts);
+    return dom_wide(m->from) ? parts : arena_printf(e->arena, "self->whole_slices * %s", parts);
+}
+
+static const char *tile_slot(Emit *e, const Mem *m, const char *own)
+{
+    const char *id = stage_info[m->by].id;
+    if (m->dom == ROW)
+        return arena_printf(e->arena, "%s * %s + optc_cols_inside(self) / OPTC_%s_COLS + seg", own,
+                            emit_parts_per_row(e->arena, m), id);
+    if (m->dom == COL)
+        return arena_printf(e->arena, "(slice * %s + optc_rows_inside(self) / OPTC_%s_ROWS + block) * self->cols + %s",
+                            emit_parts_per_col(e->arena, m), id, own);
+    return arena_printf(e->arena, "optc_tiles_%s(self, OPTC_%s_ROWS, OPTC_%s_COLS) + %s",
+                        dom_inside(m->dom) ? "inside" : "before", id, id, own);
+}
+
+static const char *list_slot(Emit *e, const Mem *m, const char *own)
+{
+    const char *inside = m->from == ROW ? "optc_rows_inside(self)" : m->from == COL ? "optc_cols_inside(self)" : "0";
+    if (dom_wide(m->from))
+        return arena_printf(e->arena, "self->first_slice / OPTC_SEG + %s", own);
+    if (dom_inside(m->dom))
+        return arena_printf(e->arena, "%s / OPTC_SEG + %s", inside, own);
+    return arena_printf(e->arena, "optc_segs_before(self, %s, %s) + %s", inside, emit_whole_length(e, m->from), own);
+}
+
+const char *emit_slot(Emit *e, Access f, const char *own)
+{
+    const Mem *m = &e->plan->mem[f.mem];
+    if (m->from != ELEM)
+        return list_slot(e, m, own);
+    return m->by == S_FLAT ? arena_printf(e->arena, "self->first / OPTC_SEG + %s", own) : tile_slot(e, m, own);
 }
 
 const char *emit_stage_name(char buf[MOST_STAGE_NAME], const Plan *p, const char *entry, int mask, const Stage *s)

@@ -83,8 +83,11 @@ const char *emit_array(Emit *e, Access a, bool writable);      /* "(const float 
 void emit_scalars(Emit *e);                                    /* hyperparameters and counts the stage reads */
 const char *emit_red_kind(const Node *n);                      /* "sum", "max", "min" */
 const char *emit_parts_per_row(Arena *a, const Mem *m);        /* how many partials a reduction left, over self */
+const char *emit_parts_per_col(Arena *a, const Mem *m);
 const char *emit_parts_per_slice(Emit *e, const Mem *m);
 const char *emit_parts_of(Emit *e, const Mem *m);        /* of what the stage has one value of */
+/* Where a fold leaves its partial; own: its unit, of a row's the row, of a column's the column, here in the piece. */
+const char *emit_slot(Emit *e, Access f, const char *own);
 const char *emit_finish(const Mem *m);                         /* the section that finishes it, of a list */
 
 /* ---- emit_stage.c: what a stage does, on every target ---- */
@@ -103,6 +106,7 @@ void emit_body(Emit *e);                                       /* its operations
 void emit_cite(Emit *e, Ref r);
 int emit_holes(Emit *e, Hole *h);                              /* the places as holes: NPLACE of them */
 const char *emit_length(Emit *e, Dom d);                       /* of a list of such values */
+const char *emit_whole_length(Emit *e, Dom d);                 /* in the tensor that this is a piece of */
 /* Of a value of a smaller domain inside a list over two axes: its place in the matrix. */
 const char *emit_list_index(Emit *e, DomPlace place);
 const char *emit_list_pointer(Emit *e, Access a);              /* its pointer there, from where the index counts */

@@ -8,7 +8,7 @@ static const char *const reserved[] = {"self", "unit", "start", "count", "from",
                                        "run",  "row",  "col",   "slice", "segs", "seg", "block",  "blocks",
                                        "rows", "cols", "width", "line",  "i",    "l",   "stages", NULL};
 static const char *const prelude[] = {"math.h",  "math_f32.h", "math_f64.h", "random.h", "types.h",
-                                      "shape.h", "sizes.h",    "folds.h",    NULL};
+                                      "shape.h", "sizes.h",    "folds.h",    "pieces.h", NULL};
 static const Target target = {"c", "stage_c.txt", "restrict", prelude, reserved};
 
 typedef struct CStage {
@@ -88,7 +88,7 @@ static void finish_one(Emit *e, Access f)
                       {"part", emit_array(e, f, false)},
                       {"per_row", emit_parts_per_row(e->arena, m)},
                       {"per_slice", emit_parts_per_slice(e, m)},
-                      {"tiles", "optc_up(self->rows, OPTC_TILE_ROWS)"},
+                      {"tiles", emit_parts_per_col(e->arena, m)},
                       {"count", single ? emit_parts_of(e, m) : ""}};
     const char *section = single ? "finish_single" : emit_finish(m);
     emit_part(e, single ? AT_HOISTED : AT_BUFFERS, section, h, sizeof h / sizeof *h);
@@ -106,7 +106,7 @@ static void fold_elem(Emit *e, Access f, const char *buffer)
                       {"x", buffer},
                       {"part", emit_array(e, f, true)},
                       {"width", tile ? "width" : "OPTC_LANES"},
-                      {"at", tile ? "row * segs + seg" : "unit"},
+                      {"at", emit_slot(e, f, n->dom == ROW ? "row" : n->dom == COL ? "start" : "unit")},
                       {"tile", stage_info[e->st->kind].id},
                       {"rows", rows ? emit_joined(e, label, "rows") : ""}};
     int nh = sizeof h / sizeof *h;
@@ -147,8 +147,11 @@ static void fold_one(CStage *c, Access f)
         return;
     }
     const char *k = arena_printf(e->arena, "%s%s", emit_red_kind(&e->g->n[f.val]), emit_suffix(e));
-    emit_part(e, AT_FINISH, "list_end", (Hole[]){{"part", emit_array(e, f, true)}, {"kind", k}, {"x", c->buffer[x]}},
-              3);
+    emit_part(e, AT_FINISH, "list_end", (Hole[]){{"part", emit_array(e, f, true)},
+                       {"kind", k},
+                       {"x", c->buffer[x]},
+                       {"at", emit_slot(e, f, "unit")}},
+              4);
 }
 
 static void store_one(CStage *c, Access a)

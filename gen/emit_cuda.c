@@ -12,7 +12,7 @@ static const char *const reserved[] = {
     "batch",  "i",     "k",       "l",     "made",      "pair",     "shared",   "place",   "nth",      "piece",
     "pieces", "walk",  "aligned", "steps", "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize", NULL};
 static const char *const prelude[] = {"abi.h",   "math.h",  "math_f32.h", "math_f64.h", "random.h",
-                                      "types.h", "shape.h", "cuda.h",     NULL};
+                                      "types.h", "shape.h", "cuda.h",     "pieces.h",   NULL};
 static const Target target = {"cuda", "stage_cuda.txt", "__restrict__", prelude, reserved};
 
 typedef struct CudaStage {
@@ -166,7 +166,7 @@ static void finish_one(CudaStage *c, Access f)
                       {"part", emit_array(e, f, false)},
                       {"per_row", emit_parts_per_row(e->arena, m)},
                       {"per_slice", emit_parts_per_slice(e, m)},
-                      {"tiles", "optc_up(self->rows, OPTC_TILE_ROWS)"},
+                      {"tiles", emit_parts_per_col(e->arena, m)},
                       {"count", single ? emit_parts_of(e, m) : ""}};
     const char *section = single                     ? "finish_single"
                           : c->form == FORM_COLS   ? "finish_cols"
@@ -202,19 +202,19 @@ static void fold_rows(CudaStage *c, Access f, const char *x)
     if (!c->rowfold[at])
         row_lanes(c, f, x);
     const char *shared = n->dom == ROW ? "" : emit_joined(e, emit_value_name(e, f.val), "rows");
-    const char *to =
-        n->dom == ROW
-            ? arena_printf(e->arena, "%s[(slice * self->rows + block * OPTC_%s_ROWS + line) * segs + seg]", part, tile)
-            : arena_printf(e->arena, "%s[line]", shared);
+    const char *row = arena_printf(e->arena, "(slice * self->rows + block * OPTC_%s_ROWS + line)", tile);
+    const char *to = n->dom == ROW ? arena_printf(e->arena, "%s[%s]", part, emit_slot(e, f, row))
+                                   : arena_printf(e->arena, "%s[line]", shared);
     const Hole h[] = {{"real", emit_real(e)}, {"class", fold_class(n)}, {"shared", shared},
                       {"tile", tile},         {"part", part},           {"to", to},
-                      {"all", c->rowfold[at]}};
+                      {"all", c->rowfold[at]}, {"at", n->dom == ROW ? "" : emit_slot(e, f, "u.unit")}};
+    int nh = sizeof h / sizeof *h;
     if (n->dom != ROW) {
-        emit_part(e, AT_BUFFERS, "rows_shared", h, 7);
-        emit_part(e, AT_LAST, "rows_end", h, 7);
+        emit_part(e, AT_BUFFERS, "rows_shared", h, nh);
+        emit_part(e, AT_LAST, "rows_end", h, nh);
     }
     emit_part(e, c->form == FORM_ROWS ? AT_ROWEND : AT_FINISH, c->form == FORM_ROWS ? "row_of_one" : "row_of_eight", h,
-              7);
+              nh);
 }
 
 /* What eight warps found of the columns, once so many strips of them are there: kept side by side, then folded. */
@@ -242,6 +242,7 @@ static void fold_columns(CudaStage *c, Access f, const char *x)
                       {"acc", acc},
                       {"x", x},
                       {"part", part},
+                      {"at", emit_slot(e, f, "start + first + l")},
                       {"s", emit_name(e, "s")},
                       {"shared", turns ? c->turn : shared},
                       {"strips", number(c, turns ? 1 : strips)},
@@ -296,15 +297,16 @@ static void fold_one(CudaStage *c, Access f)
                       {"all", all},
                       {"x", e->text[r]},
                       {"array", emit_array(e, f, true)},
+                      {"at", emit_slot(e, f, "u.unit")},
                       {"shared", list ? emit_joined(e, label, "values") : ""},
                       {"chunk", list ? number(c, list_chunk(e->plan, s)) : ""}};
-    emit_part(e, AT_BUFFERS, list ? "list_start" : "four_start", h, 8);
-    emit_part(e, AT_BODY, list ? "list_add" : "four_add", h, 8);
+    emit_part(e, AT_BUFFERS, list ? "list_start" : "four_start", h, 9);
+    emit_part(e, AT_BODY, list ? "list_add" : "four_add", h, 9);
     if (list)
-        emit_part(e, AT_ROWEND, "list_lanes", h, 8);
-    emit_part(e, AT_FINISH, list ? "list_end" : "four_end", h, 8);
+        emit_part(e, AT_ROWEND, "list_lanes", h, 9);
+    emit_part(e, AT_FINISH, list ? "list_end" : "four_end", h, 9);
     if (!list)
-        emit_part(e, AT_FINISH, "four_store", h, 8);
+        emit_part(e, AT_FINISH, "four_store", h, 9);
 }
 
 static void store_one(CudaStage *c, Access a)

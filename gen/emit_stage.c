@@ -59,24 +59,27 @@ static const char *axis_field(Axis a)
     return field[a];
 }
 
-static const char *axis_text(Emit *e, Axis a)
+static const char *axis_text(Emit *e, Axis a, const char *of)
 {
-    return a == AXIS_ONE ? "1" : arena_printf(e->arena, "self->%s", axis_field(a));
+    return a == AXIS_ONE ? "1" : arena_printf(e->arena, "self->%s%s", of, axis_field(a));
 }
 
-const char *emit_length(Emit *e, Dom d)
+static const char *length(Emit *e, Dom d, const char *of)
 {
     const Axis *x = dom_info[d].axis;
     if (dom_wide(d))
-        return "self->slices";
+        return arena_printf(e->arena, "self->%sslices", of);
     if (x[0] == AXIS_ONE || x[1] == AXIS_ONE)
-        return axis_text(e, x[0] == AXIS_ONE ? x[1] : x[0]);
-    return arena_printf(e->arena, "(%s * %s)", axis_text(e, x[0]), axis_text(e, x[1]));
+        return axis_text(e, x[0] == AXIS_ONE ? x[1] : x[0], of);
+    return arena_printf(e->arena, "(%s * %s)", axis_text(e, x[0], of), axis_text(e, x[1], of));
 }
+
+const char *emit_length(Emit *e, Dom d) { return length(e, d, ""); }
+const char *emit_whole_length(Emit *e, Dom d) { return length(e, d, "whole_"); }
 
 const char *emit_list_index(Emit *e, DomPlace place)
 {
-    const char *across = axis_text(e, dom_info[stage_info[e->st->kind].dom].axis[1]);
+    const char *across = axis_text(e, dom_info[stage_info[e->st->kind].dom].axis[1], "");
     return arena_printf(e->arena, "(start + i) %s %s", place == PLACE_DOWN ? "/" : "%", across);
 }
 

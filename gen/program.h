@@ -94,8 +94,10 @@ OPTC_COUNT const ProgStage *program_stage(const Program *p, int fn)       /* NUL
     return NULL;
 }
 
-OPTC_COUNT int64_t array_length(const ProgArray *m, Shape s, int64_t ntensors)
+OPTC_COUNT int64_t array_length(const ProgArray *m, Shape piece, Shape whole, int64_t ntensors)
 {
-    return m->kind == MEM_PART ? count_parts(m->from, m->dom, m->by, s, ntensors) : dom_len(m->dom, s);
+    if (m->kind != MEM_PART)
+        return dom_len(m->dom, piece);
+    return count_parts(m->from, m->dom, m->by, parts_shape(m->dom, piece, whole), ntensors);
 }
 #endif

@@ -85,6 +85,18 @@ OPTC_COUNT int64_t stage_units(StageKind k, Shape s)          /* how many units 
     }
 }
 
+/* The shape that partials lie by, of a piece and the tensor it is of (templates/pieces.h): along what is folded the whole's, else the piece's. */
+OPTC_COUNT Shape parts_shape(Dom to, Shape piece, Shape whole)
+{
+    const DomInfo *x = &dom_info[to];
+    Shape s = whole;
+    s.slices = x->scope == SCOPE_MATRIX ? piece.slices : s.slices;
+    s.rows = x->axis[0] != AXIS_ONE ? piece.rows : s.rows;
+    s.cols = x->axis[1] != AXIS_ONE ? piece.cols : s.cols;
+    s.n = s.slices * s.rows * s.cols;
+    return s;
+}
+
 /* Partials of a reduction from one domain to another; by: of elements, the kind of pass that leaves them, by whose units they lie. */
 OPTC_COUNT int64_t count_parts(Dom from, Dom to, StageKind by, Shape s, int64_t ntensors)
 {

@@ -48,7 +48,7 @@ static int parts_of(const optc_binding *b, int k, Part *out)
         return 0;
     for (int i = 0; i < (one ? 1 : group ? b->ngroup : b->ntensor); i++) {
         const char *at = group ? b->group[i].mem[k] : b->tensor[i].mem[k];
-        int64_t len = one ? b->ntensor : group ? 1 : array_length(m, b->tensor[i].shape, b->ntensor);
+        int64_t len = one ? b->ntensor : group ? 1 : array_length(m, b->tensor[i].shape, b->tensor[i].whole, b->ntensor);
         if (at && len)
             out[n++] = (Part){at, at + len * p->type[m->type].bytes, k};
     }
@@ -310,6 +310,107 @@ START_TEST(piece_of_whole)
 }
 END_TEST
 
+/* Reductions of a piece: their partials lie where the whole's do, so that the pieces of a tensor, stage by stage and each handing the other what it left, step as the whole
+ * does. Cut by rows, by matrices, and as a vector; the lower part begins in the middle. (Made by hand, out of bindings of the whole: only whole tensors can be bound so far.)
+ * A place that both fill, or none, is one too many or one too few. */
+typedef struct Cut { const char *step; int rank; int64_t shape[3], upper; } Cut;       /* upper: of the first dimension, the upper piece's */
+static const Cut cuts[] = {
+    {"p = p + sum(g) * lr", 1, {3 * OPTC_SEG + 77}, 2 * OPTC_SEG},
+    {"p = p + max(g) - min(abs(g))", 2, {192, 128}, 64},
+    {"p = p + rowsum(g) + colsum(g) * lr", 2, {300, 1100}, 128},
+    {"p = p + sum(colsum(g)) + max(rowsum(g)) * lr", 2, {OPTC_SEG + 90, 70}, OPTC_SEG},
+    {"p = p + rowmax(g) * slice.sum(g) + slice.sum(rowsum(g)) - sum(colsum(abs(g)))", 3, {5, 130, 70}, 2},
+    {"p = p + sum(slice.sum(g) * slice.sum(abs(g)))", 3, {OPTC_SEG + 3, 3, 5}, OPTC_SEG},
+};
+
+/* Binding `of` of the whole becomes the piece of rows (of its first dimension) first..first + n of it, which it then lies in front of. */
+static void make_piece(Fixture *of, const Cut *c, int64_t first, int64_t n)
+{
+    Tensor *t = of->binding->tensor;
+    Units *u = &of->binding->units[t->variant];
+    int64_t dim[3] = {n, c->shape[1], c->shape[2]}, each = t->whole.n / c->shape[0];
+    t->shape = count_shape(c->rank > 2 ? VIEW_LAST : VIEW_FIRST, c->rank, dim, false);
+    for (int d = 0; d < NDOM; d++)
+        t->before[d] = dom_len((Dom)d, count_shape(c->rank > 2 ? VIEW_LAST : VIEW_FIRST, c->rank, (int64_t[]){first, c->shape[1], c->shape[2]}, false));
+    t->view.n = t->shape.n, t->view.slices = t->shape.slices, t->view.rows = t->shape.rows, t->view.cols = t->shape.cols;
+    t->view.first = first * each, t->view.first_slice = c->rank == 3 ? first : 0;
+    t->view.first_row = c->rank == 3 ? first * c->shape[1] : c->rank == 2 ? first : 0;
+    t->view.first_col = c->rank == 3 ? first * c->shape[2] : c->rank == 1 ? first : 0;
+    memmove(of->p[0], (float *)of->p[0] + first * each, (size_t)(n * each) * sizeof(float));
+    memmove(of->g[0], (float *)of->g[0] + first * each, (size_t)(n * each) * sizeof(float));
+    for (int k = 0; k < NSTAGEKIND; k++)
+        u->prefix[k][1] = stage_units((StageKind)k, t->shape);
+}
+
+static int64_t part_bytes(const Tensor *t, const ProgArray *m, const Program *p) { return array_length(m, t->shape, t->whole, 1) * p->type[m->type].bytes; }
+
+/* One stage of both, and what each left for the other. Marked before: what no stage writes. */
+static void piece_stage(Fixture *f[2], const ProgStage *s)
+{
+    const Program *p = f[0]->rule->program;
+    const unsigned char mark = 0xfd;
+    for (int i = 0; i < 2; i++) {
+        Tensor *t = f[i]->binding->tensor;
+        for (int k = 0; k < s->nwrites; k++)
+            if (p->array[s->writes[k]].kind == MEM_PART && p->array[s->writes[k]].dom != GROUP)
+                memset(t->mem[s->writes[k]], mark, (size_t)part_bytes(t, &p->array[s->writes[k]], p));
+        int64_t units = s->kind == S_GROUP ? 1 : f[i]->binding->units[s->variant].prefix[s->kind][1];
+        for (int64_t u = 0; u < units; u++)
+            f[i]->rule->fn[s->fn](s->kind == S_GROUP ? &f[i]->binding->group[0].view : &t->view, u);
+    }
+    for (int k = 0; k < s->nwrites; k++) {
+        const ProgArray *m = &p->array[s->writes[k]];
+        if (m->kind != MEM_PART || m->dom == GROUP)
+            continue;
+        const Tensor *t[2] = {f[0]->binding->tensor, f[1]->binding->tensor};
+        Shape lie[2] = {parts_shape(m->dom, t[0]->shape, t[0]->whole), parts_shape(m->dom, t[1]->shape, t[1]->whole)};
+        bool cut = dom_len(m->from, t[0]->shape) != dom_len(m->from, t[1]->shape);     /* (never in halves) */
+        bool shared = cut && !memcmp(&lie[0], &lie[1], sizeof *lie);           /* along what is folded */
+        int64_t size = p->type[m->type].bytes, n[2] = {part_bytes(t[0], m, p) / size, part_bytes(t[1], m, p) / size};
+        for (int64_t i = 0; i < n[0] || i < n[1]; i++) {
+            char *at[2] = {(char *)t[0]->mem[s->writes[k]] + i * size, (char *)t[1]->mem[s->writes[k]] + i * size};
+            bool left[2];
+            for (int j = 0; j < 2; j++)
+                left[j] = i < n[j] && (unsigned char)at[j][size - 1] != mark;
+            if (!shared) {                         /* each has its own rows, columns or matrices, or both have the same */
+                ck_assert_msg(left[0] == (i < n[0]) && left[1] == (i < n[1]), "place %lld", (long long)i);
+                ck_assert(cut || !memcmp(at[0], at[1], (size_t)size));
+                continue;
+            }
+            ck_assert_msg(left[0] != left[1], "place %lld is filled by %s", (long long)i, left[0] ? "both" : "none");
+            memcpy(at[left[0]], at[!left[0]], (size_t)size);
+        }
+    }
+}
+
+START_TEST(pieces_reduce)
+{
+    const Cut *c = &cuts[_i];
+    char text[400];
+    Fixture a, upper, lower, *f[2] = {&upper, &lower};
+    TestShape whole = {.rank = c->rank};
+    for (int i = 0; i < c->rank; i++)
+        whole.dim[i] = c->shape[i];
+    snprintf(text, sizeof text, "return optimizer { name = 'x', hyper = { lr = 0.5 }, view = '%s', step = function() %s end }", c->rank > 2 ? "last" : "first", c->step);
+    fix_open(&a, NULL, &(optc_rule_options){.text = text}, &whole, 1, NULL, 0);
+    for (int i = 0; i < 2; i++) {
+        fix_open(f[i], NULL, &(optc_rule_options){.text = text}, &whole, 1, NULL, 0);
+        make_piece(f[i], c, i ? c->upper : 0, i ? c->shape[0] - c->upper : c->upper);
+    }
+    const ProgPhase *ph = &a.rule->program->entry[0].phase[0];
+    for (int i = 0; i < ph->naction; i++)
+        if (ph->action[i].kind == ACT_LAUNCH && a.rule->program->stage[ph->action[i].stage].variant == a.binding->tensor->variant)
+            piece_stage(f, &upper.rule->program->stage[ph->action[i].stage]);
+    OK(optc_step(a.binding));
+    int64_t n = upper.binding->tensor->shape.n;
+    ck_assert_int_eq(memcmp(upper.p[0], a.p[0], (size_t)n * sizeof(float)), 0);
+    ck_assert_int_eq(memcmp(lower.p[0], (float *)a.p[0] + n, (size_t)(a.binding->tensor->shape.n - n) * sizeof(float)), 0);
+    fix_close(&a);
+    fix_close(&upper);
+    fix_close(&lower);
+}
+END_TEST
+
 /* A tensor is seen by the variant it takes: where the ways of a rule see matrices differently, only one that needs both views at once is refused. */
 START_TEST(seen_by_variant)
 {
@@ -412,6 +513,7 @@ Suite *core_suite(void)
     tcase_add_loop_test(t, copies, 0, 2);
     tcase_add_test(t, refused);
     tcase_add_loop_test(t, piece_of_whole, 0, 2);
+    tcase_add_loop_test(t, pieces_reduce, 0, (int)(sizeof cuts / sizeof *cuts));
     tcase_add_test(t, seen_by_variant);
     tcase_add_test(t, labels);
     tcase_add_test(t, labels_of_entries);

@@ -62,7 +62,7 @@ typedef struct Tensor {
     char *name;
     Shape shape;
     /* the tensor it is a piece of, and by domain how many of its values come before the piece's: itself and 0, as only
-     * whole tensors are bound */
+     * whole tensors are bound. Sizes and draws are the whole's; templates/pieces.h says where reductions leave what */
     Shape whole;
     int64_t before[NDOM];
     int variant, group;

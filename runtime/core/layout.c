@@ -31,7 +31,7 @@ static int64_t bytes_of(const optc_binding *b, const ProgArray *m, int owner)
     const Tensor *t = &b->tensor[owner];
     if (!(m->kept >> t->variant & 1))
         return 0;
-    return array_length(m, t->shape, b->ntensor) * p->type[m->type].bytes;
+    return array_length(m, t->shape, t->whole, b->ntensor) * p->type[m->type].bytes;
 }
 
 /* -1: more than any memory has. */

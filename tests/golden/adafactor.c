@@ -59,8 +59,8 @@ static void step_1_map(const optc_view *self, long long unit)
         optc_lanes_sumf(sum_p_squared_lanes, p_squared_buf, len);
         optc_lanes_sumf(sum_u_squared_lanes, u_squared_buf, len);
     }
-    ((float *)self->mem[at_sum_p_squared])[unit] = optc_tree_sumf(sum_p_squared_lanes, OPTC_LANES);
-    ((float *)self->mem[at_sum_u_squared])[unit] = optc_tree_sumf(sum_u_squared_lanes, OPTC_LANES);
+    ((float *)self->mem[at_sum_p_squared])[self->first / OPTC_SEG + unit] = optc_tree_sumf(sum_p_squared_lanes, OPTC_LANES);
+    ((float *)self->mem[at_sum_u_squared])[self->first / OPTC_SEG + unit] = optc_tree_sumf(sum_u_squared_lanes, OPTC_LANES);
 }
 
 /* One pass over tiles of each matrix: reads g; folds into rowsum_sq colsum_sq. 4 + 0 bytes. */
@@ -92,9 +92,9 @@ static void step_2_tile_matrix(const optc_view *self, long long unit)
             optc_lanes_sumf(rowsum_sq_lanes, sq_buf, len);
             optc_cols_sumf(colsum_sq_cols + line % OPTC_ROW_LANES * OPTC_TILE_COLS + from, sq_buf, len);
         }
-        ((float *)self->mem[at_rowsum_sq])[row * segs + seg] = optc_tree_sumf(rowsum_sq_lanes, width);
+        ((float *)self->mem[at_rowsum_sq])[row * optc_up(self->whole_cols, OPTC_TILE_COLS) + optc_cols_inside(self) / OPTC_TILE_COLS + seg] = optc_tree_sumf(rowsum_sq_lanes, width);
     }
-    optc_cols_end_sumf(colsum_sq_cols, (float *)self->mem[at_colsum_sq] + (slice * blocks + block) * self->cols + start, count);
+    optc_cols_end_sumf(colsum_sq_cols, ((float *)self->mem[at_colsum_sq]) + (slice * optc_up(self->whole_rows, OPTC_TILE_ROWS) + optc_rows_inside(self) / OPTC_TILE_ROWS + block) * self->cols + start, count);
 }
 
 /* Once a tensor: writes max_one_sqrt_mean_square_over_clip_threshold. 0 + 8 bytes. */
@@ -103,7 +103,7 @@ static void step_3_tensor(const optc_view *self, long long unit)
     (void)unit;
     const double numel = (double)(self->whole_n);
     const double clip_threshold = self->hyper[2];
-    const double sum_u_squared = optc_finish_sumf((const float *)self->mem[at_sum_u_squared], optc_up(self->n, OPTC_SEG));
+    const double sum_u_squared = optc_finish_sumf((const float *)self->mem[at_sum_u_squared], optc_up(self->whole_n, OPTC_SEG));
     ((double *)self->mem[at_max_one_sqrt_mean_square_over_clip_threshold])[0] = optc_max(1.0, sqrt(sum_u_squared / numel) / clip_threshold);
 }
 
@@ -116,7 +116,7 @@ static void step_4_row_matrix(const optc_view *self, long long unit)
     const float elems_per_row = (float)(self->whole_cols);
     const float w = (float)((const double *)self->mem[at_w])[0];
     float rowsum_sq[OPTC_SEG];
-    optc_rows_sumf(rowsum_sq, (const float *)self->mem[at_rowsum_sq] + offset * optc_up(self->cols, OPTC_TILE_COLS), count, optc_up(self->cols, OPTC_TILE_COLS));
+    optc_rows_sumf(rowsum_sq, (const float *)self->mem[at_rowsum_sq] + offset * optc_up(self->whole_cols, OPTC_TILE_COLS), count, optc_up(self->whole_cols, OPTC_TILE_COLS));
     float r_new_buf[OPTC_SEG];
     float *restrict r = (float *)self->mem[at_r] + offset;
     for (int i = 0; i < count; i++) {
@@ -125,7 +125,7 @@ static void step_4_row_matrix(const optc_view *self, long long unit)
         r_new_buf[i] = r_new;
         r[i] = r_new;
     }
-    ((float *)self->mem[at_slice_sum_r_new])[unit] = optc_fold_sumf(r_new_buf, count);
+    ((float *)self->mem[at_slice_sum_r_new])[optc_rows_inside(self) / OPTC_SEG + unit] = optc_fold_sumf(r_new_buf, count);
 }
 
 /* Once a column: reads w c; writes c one_over_sqrt_c_new. 4 + 8 bytes. */
@@ -137,8 +137,8 @@ static void step_5_col_matrix(const optc_view *self, long long unit)
     const float elems_per_col = (float)(self->whole_rows);
     const float w = (float)((const double *)self->mem[at_w])[0];
     float colsum_sq[OPTC_SEG];
-    optc_columns_sumf(colsum_sq, (const float *)self->mem[at_colsum_sq] + slice * optc_up(self->rows, OPTC_TILE_ROWS) * self->cols + start, count,
-        optc_up(self->rows, OPTC_TILE_ROWS), self->cols);
+    optc_columns_sumf(colsum_sq, (const float *)self->mem[at_colsum_sq] + slice * optc_up(self->whole_rows, OPTC_TILE_ROWS) * self->cols + start, count,
+        optc_up(self->whole_rows, OPTC_TILE_ROWS), self->cols);
     float *restrict c = (float *)self->mem[at_c] + offset;
     float *restrict one_over_sqrt_c_new = (float *)self->mem[at_one_over_sqrt_c_new] + offset;
     for (int i = 0; i < count; i++) {
@@ -158,7 +158,7 @@ static void step_6_slice_matrix(const optc_view *self, long long unit)
     const double nrows = (double)(self->whole_rows);
     double slice_sum_r_new[OPTC_SEG];
     for (int i = 0; i < count; i++)
-        slice_sum_r_new[i] = optc_finish_sumf((const float *)self->mem[at_slice_sum_r_new] + (start + i) * (optc_up(self->rows, OPTC_SEG)), optc_up(self->rows, OPTC_SEG));
+        slice_sum_r_new[i] = optc_finish_sumf((const float *)self->mem[at_slice_sum_r_new] + (start + i) * (optc_up(self->whole_rows, OPTC_SEG)), optc_up(self->whole_rows, OPTC_SEG));
     double *restrict slice_mean_r_new = (double *)self->mem[at_slice_mean_r_new] + offset;
     for (int i = 0; i < count; i++) {
         slice_mean_r_new[i] = slice_sum_r_new[i] / nrows;
@@ -212,8 +212,8 @@ static void step_8_map_matrix(const optc_view *self, long long unit)
         optc_lanes_sumf(sum_p_squared_lanes, p_squared_buf, len);
         optc_lanes_sumf(sum_u_squared_lanes, u_squared_buf, len);
     }
-    ((float *)self->mem[at_sum_p_squared_2])[unit] = optc_tree_sumf(sum_p_squared_lanes, OPTC_LANES);
-    ((float *)self->mem[at_sum_u_squared_2])[unit] = optc_tree_sumf(sum_u_squared_lanes, OPTC_LANES);
+    ((float *)self->mem[at_sum_p_squared_2])[self->first / OPTC_SEG + unit] = optc_tree_sumf(sum_p_squared_lanes, OPTC_LANES);
+    ((float *)self->mem[at_sum_u_squared_2])[self->first / OPTC_SEG + unit] = optc_tree_sumf(sum_u_squared_lanes, OPTC_LANES);
 }
 
 /* Once a tensor: reads rate max_one_sqrt_mean_square_over_clip_threshold; writes rate_times_weight_decay
@@ -224,7 +224,7 @@ static void step_9_tensor(const optc_view *self, long long unit)
     const double eps2 = self->hyper[5];
     const double numel = (double)(self->whole_n);
     const double weight_decay = self->hyper[7];
-    const double sum_p_squared = optc_finish_sumf((const float *)self->mem[at_sum_p_squared], optc_up(self->n, OPTC_SEG));
+    const double sum_p_squared = optc_finish_sumf((const float *)self->mem[at_sum_p_squared], optc_up(self->whole_n, OPTC_SEG));
     const double rate = ((const double *)self->mem[at_rate])[0];
     const double max_one_sqrt_mean_square_over_clip_threshold = ((const double *)self->mem[at_max_one_sqrt_mean_square_over_clip_threshold])[0];
     const double rate_2 = rate * optc_max(eps2, sqrt(sum_p_squared / numel));
@@ -240,8 +240,8 @@ static void step_10_tensor_matrix(const optc_view *self, long long unit)
     const double numel = (double)(self->whole_n);
     const double weight_decay = self->hyper[7];
     const double clip_threshold = self->hyper[2];
-    const double sum_p_squared = optc_finish_sumf((const float *)self->mem[at_sum_p_squared_2], optc_up(self->n, OPTC_SEG));
-    const double sum_u_squared = optc_finish_sumf((const float *)self->mem[at_sum_u_squared_2], optc_up(self->n, OPTC_SEG));
+    const double sum_p_squared = optc_finish_sumf((const float *)self->mem[at_sum_p_squared_2], optc_up(self->whole_n, OPTC_SEG));
+    const double sum_u_squared = optc_finish_sumf((const float *)self->mem[at_sum_u_squared_2], optc_up(self->whole_n, OPTC_SEG));
     const double rate = ((const double *)self->mem[at_rate])[0];
     const double rate_2 = rate * optc_max(eps2, sqrt(sum_p_squared / numel));
     ((double *)self->mem[at_rate_times_weight_decay])[0] = rate_2 * weight_decay;

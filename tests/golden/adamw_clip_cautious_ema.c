@@ -44,14 +44,14 @@ static void step_1_map(const optc_view *self, long long unit)
         }
         optc_lanes_sumf(sum_g_squared_lanes, g_squared_buf, len);
     }
-    ((float *)self->mem[at_sum_g_squared])[unit] = optc_tree_sumf(sum_g_squared_lanes, OPTC_LANES);
+    ((float *)self->mem[at_sum_g_squared])[self->first / OPTC_SEG + unit] = optc_tree_sumf(sum_g_squared_lanes, OPTC_LANES);
 }
 
 /* Once a tensor: folds into global_sum_g_squared. 0 + 0 bytes. */
 static void step_2_tensor(const optc_view *self, long long unit)
 {
     (void)unit;
-    const double sum_g_squared = optc_finish_sumf((const float *)self->mem[at_sum_g_squared], optc_up(self->n, OPTC_SEG));
+    const double sum_g_squared = optc_finish_sumf((const float *)self->mem[at_sum_g_squared], optc_up(self->whole_n, OPTC_SEG));
     ((double *)self->mem[at_global_sum_g_squared])[self->id] = sum_g_squared;
 }
 
@@ -106,7 +106,7 @@ static void step_4_map(const optc_view *self, long long unit)
         }
         optc_lanes_sumf(sum_one_where_agrees_lanes, one_where_agrees_buf, len);
     }
-    ((float *)self->mem[at_sum_one_where_agrees])[unit] = optc_tree_sumf(sum_one_where_agrees_lanes, OPTC_LANES);
+    ((float *)self->mem[at_sum_one_where_agrees])[self->first / OPTC_SEG + unit] = optc_tree_sumf(sum_one_where_agrees_lanes, OPTC_LANES);
 }
 
 /* Once a tensor: writes one_over_max_share_cautious_min_share. 0 + 8 bytes. */
@@ -115,7 +115,7 @@ static void step_5_tensor(const optc_view *self, long long unit)
     (void)unit;
     const double numel = (double)(self->whole_n);
     const double cautious_min_share = self->hyper[8];
-    const double sum_one_where_agrees = optc_finish_sumf((const float *)self->mem[at_sum_one_where_agrees], optc_up(self->n, OPTC_SEG));
+    const double sum_one_where_agrees = optc_finish_sumf((const float *)self->mem[at_sum_one_where_agrees], optc_up(self->whole_n, OPTC_SEG));
     const double share = sum_one_where_agrees / numel;
     ((double *)self->mem[at_one_over_max_share_cautious_min_share])[0] = 1.0 / optc_max(share, cautious_min_share);
 }

@@ -61,8 +61,8 @@ static void step_1_map(const optc_view *self, long long unit)
         optc_lanes_sumf(sum_p_squared_lanes, p_squared_buf, len);
         optc_lanes_sumf(sum_u_squared_lanes, u_squared_buf, len);
     }
-    ((float *)self->mem[at_sum_p_squared])[unit] = optc_tree_sumf(sum_p_squared_lanes, OPTC_LANES);
-    ((float *)self->mem[at_sum_u_squared])[unit] = optc_tree_sumf(sum_u_squared_lanes, OPTC_LANES);
+    ((float *)self->mem[at_sum_p_squared])[self->first / OPTC_SEG + unit] = optc_tree_sumf(sum_p_squared_lanes, OPTC_LANES);
+    ((float *)self->mem[at_sum_u_squared])[self->first / OPTC_SEG + unit] = optc_tree_sumf(sum_u_squared_lanes, OPTC_LANES);
 }
 
 /* Once a tensor: writes lr_times_ratio. 0 + 8 bytes. */
@@ -70,8 +70,8 @@ static void step_2_tensor(const optc_view *self, long long unit)
 {
     (void)unit;
     const double lr = self->hyper[4];
-    const double sum_p_squared = optc_finish_sumf((const float *)self->mem[at_sum_p_squared], optc_up(self->n, OPTC_SEG));
-    const double sum_u_squared = optc_finish_sumf((const float *)self->mem[at_sum_u_squared], optc_up(self->n, OPTC_SEG));
+    const double sum_p_squared = optc_finish_sumf((const float *)self->mem[at_sum_p_squared], optc_up(self->whole_n, OPTC_SEG));
+    const double sum_u_squared = optc_finish_sumf((const float *)self->mem[at_sum_u_squared], optc_up(self->whole_n, OPTC_SEG));
     const double pn = sqrt(sum_p_squared);
     const double un = sqrt(sum_u_squared);
     const double ratio = ((0.0 < pn) & (0.0 < un)) ? (pn / un) : 1.0;
