@@ -276,3 +276,15 @@ double op_eval(Op op, double a, double b, double c)
     default: return NAN;
     }
 }
+
+const char *rule_line(const Rule *r, int file, int line, int *n)
+{
+    const char *s = file >= 0 && file < r->ntext ? r->text[file] : NULL;
+    for (int at = 1; s && at < line; at++)
+        s = (s = strchr(s, '\n')) ? s + 1 : NULL;
+    if (!s || line < 1)
+        return NULL;
+    s += strspn(s, " \t");
+    *n = (int)strcspn(s, "\r\n");
+    return s;
+}

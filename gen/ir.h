@@ -99,6 +99,7 @@ typedef struct Rule {
     Option *option; int noption, option_cap;
     Entry *entry;   int nentry, entry_cap;
     const char **file; int nfile, file_cap;
+    const char **text; int ntext, text_cap;                /* of the files; none where IR was read */
     Variant *variant; int nvariant, variant_cap;
 } Rule;
 
@@ -127,6 +128,9 @@ bool test_parse(Arena *a, const char *word, Test *out);
 int rule_view(const Rule *r);                              /* of all its variants */
 /* "vectors", "matrices", or the variant's name: how messages speak of its tensors */
 const char *variant_tensors(const Variant *v);
+
+/* The spec's line without its indentation, *n characters; NULL: its text is not known. */
+const char *rule_line(const Rule *r, int file, int line, int *n);
 
 bool hyper_allows(const Hyper *h, double x);
 const char *hyper_range(const Hyper *h, char buf[64]);     /* "[0, 1)" */

@@ -437,6 +437,7 @@ static void add_spec(Trace *t, int i, Source s, const char *name, const char *pr
     /* The rule remembers the bare name: what is hashed and emitted does not depend on where the file lies. */
     const char *slash = strrchr(t->spec[i].path, '/');
     PUSH(t->arena, t->rule->file, t->rule->nfile, t->rule->file_cap) = slash ? slash + 1 : t->spec[i].path;
+    PUSH(t->arena, t->rule->text, t->rule->ntext, t->rule->text_cap) = t->spec[i].text;
 }
 
 /* ema.  for the first wrapper of that name, ema2. for the second. */

@@ -1,5 +1,5 @@
 /* optc explain: the plan of a rule, and what it means on this machine. */
-#include "tools.h"
+#include "explain.h"
 
 #include "emit.h"
 
@@ -7,8 +7,6 @@
 
 #include <math.h>
 #include <string.h>
-
-typedef struct Floor { double rate; const char *whence; } Floor;      /* rate in bytes per second, 0: unknown */
 
 static void head(const Spec *s)
 {
@@ -35,7 +33,7 @@ static void head(const Spec *s)
                                    type_info[s->types.state].name, type_info[s->gen.plan->real].name));
 }
 
-static const char *phase_name(Arena *a, const Plan *p, int entry, int mask)
+const char *explain_phase(Arena *a, const Plan *p, int entry, int mask)
 {
     const char *s = p->entry[entry].name;
     for (int i = 0; i < p->nperiod; i++)
@@ -44,20 +42,18 @@ static const char *phase_name(Arena *a, const Plan *p, int entry, int mask)
     return s;
 }
 
-static bool runs(const Stage *st, int variant) { return st->kind == S_GROUP || st->variant == variant; }
-
 static double phase_bytes(const Plan *p, const Phase *ph, int variant, Shape shape)
 {
     double b = 0;
     for (int i = 0; i < ph->nstage; i++)
-        if (runs(&ph->stage[i], variant)) {
+        if (explain_runs(&ph->stage[i], variant)) {
             Traffic t = stage_traffic(p, &ph->stage[i], shape);
             b += t.read + t.written;
         }
     return b;
 }
 
-static const char *floor_text(Arena *a, double bytes, const Floor *f)
+static const char *floor_text(Arena *a, double bytes, const Bandwidth *f)
 {
     char x[32], y[32];
     return f->rate > 0 ? arena_printf(a, "%s, at least %s", cli_bytes(x, bytes), cli_time(y, bytes / f->rate))
@@ -75,14 +71,14 @@ static void launches(Arena *a, const Plan *p)
                 int n[MAX_VARIANTS] = {0};
                 for (int i = 0; i < ph->nstage; i++)
                     for (int v = 0; v < p->rule->nvariant; v++)
-                        n[v] += runs(&ph->stage[i], v);
+                        n[v] += explain_runs(&ph->stage[i], v);
                 for (int v = 0; v < p->rule->nvariant; v++)
                     more = arena_printf(a, "%s%s%d where all are %s", more, v ? ", " : " (", n[v],
                                         variant_tensors(&p->rule->variant[v]));
                 more = arena_printf(a, "%s)", more);
             }
             cli_line(e || m ? "" : "launches", arena_printf(a, "%d for %s, whatever the number of tensors%s",
-                                                            ph->nstage, phase_name(a, p, e, m), more));
+                                                            ph->nstage, explain_phase(a, p, e, m), more));
         }
 }
 
@@ -91,19 +87,22 @@ static void states(Arena *a, const Plan *p)
     const Rule *r = p->rule;
     for (int v = 0; v < r->nvariant; v++) {
         int bytes = 0;
-        Buf rest = {0};
+        Buf each = {0}, rest = {0};
         for (int i = 0; i < r->nstate; i++) {
             const Mem *m = &p->mem[plan_mem_of_state(p, i)];
             if (!p->state_used[v * r->nstate + i])
                 continue;
-            if (m->dom == ELEM)
+            if (m->dom == ELEM) {
                 bytes += type_info[m->type].bytes;
-            else
-                buf_printf(&rest, ", %s %d per %s", m->name, type_info[m->type].bytes, dom_info[m->dom].name);
+                buf_printf(&each, "%s%s", each.len ? ", " : ": ", m->name);
+            } else
+                buf_printf(&rest, "; %s %d per %s", m->name, type_info[m->type].bytes, dom_info[m->dom].name);
         }
         cli_line(v ? "" : "state",
-                 arena_printf(a, "%d byte%s per parameter%s%s", bytes, bytes == 1 ? "" : "s", cli_text(&rest),
+                 arena_printf(a, "%d byte%s per parameter%s%s%s", bytes, bytes == 1 ? "" : "s", cli_text(&each),
+                              cli_text(&rest),
                               r->nvariant == 1 ? "" : arena_printf(a, " (%s)", variant_tensors(&r->variant[v]))));
+        buf_free(&each);
         buf_free(&rest);
     }
 }
@@ -115,7 +114,7 @@ static Dims square(int64_t n)
     return (Dims){2, {rows, n / rows}};
 }
 
-static void floors(Arena *a, const Plan *p, int64_t n, const Floor *f)
+static void floors(Arena *a, const Plan *p, int64_t n, const Bandwidth *f)
 {
     char size[32], rate[32];
     const Rule *r = p->rule;
@@ -131,13 +130,13 @@ static void floors(Arena *a, const Plan *p, int64_t n, const Floor *f)
                 char text[160];
                 Shape s = count_shape(rule_view(r), d.rank, d.dim, v == 0 && r->nvariant > 1);
                 const char *as = d.rank == 2 && s.rows > 1 ? arena_printf(a, " as %s", cli_dims(text, &d)) : "";
-                cli_line("", arena_printf(a, "%s%s: %s", phase_name(a, p, e, m), as,
+                cli_line("", arena_printf(a, "%s%s: %s", explain_phase(a, p, e, m), as,
                                           floor_text(a, phase_bytes(p, &p->entry[e].phase[m], v, s), f)));
             }
 }
 
 /* ---- exact bytes of given shapes ---- */
-static void put_floor(double bytes, const Floor *f)
+static void put_floor(double bytes, const Bandwidth *f)
 {
     char t[32];
     if (f->rate > 0)
@@ -145,18 +144,18 @@ static void put_floor(double bytes, const Floor *f)
     puts("");
 }
 
-static double shape_table(Arena *a, const Plan *p, const Dims *d, int e, int m, const Floor *f)
+static double shape_table(Arena *a, const Plan *p, const Dims *d, int e, int m, const Bandwidth *f)
 {
     char dims[160], bytes[32];
     AboutTensor ask = {NULL, NULL, d->rank, d->dim, d->rank >= 2, false};
     int variant = variant_of(p->rule->variant, p->rule->nvariant, &ask);
     Shape s = count_shape(p->rule->variant[variant].view, d->rank, d->dim, false);
     const Phase *ph = &p->entry[e].phase[m];
-    printf("  %s, %s%s\n", cli_dims(dims, d), phase_name(a, p, e, m),
+    printf("  %s, %s%s\n", cli_dims(dims, d), explain_phase(a, p, e, m),
            p->rule->nvariant > 1 ? arena_printf(a, " (by %s)", p->rule->variant[variant].name) : "");
     for (int i = 0; i < ph->nstage; i++) {
         const Stage *st = &ph->stage[i];
-        if (!runs(st, variant))
+        if (!explain_runs(st, variant))
             continue;
         Traffic t = stage_traffic(p, st, s);
         double b = t.read + t.written;
@@ -169,7 +168,7 @@ static double shape_table(Arena *a, const Plan *p, const Dims *d, int e, int m, 
     return total;
 }
 
-static void shape_tables(Arena *a, const Plan *p, const DimsList *shapes, const Floor *f)
+static void shape_tables(Arena *a, const Plan *p, const DimsList *shapes, const Bandwidth *f)
 {
     cli_heading("\nshapes");
     for (int e = 0; e < p->nentry; e++)
@@ -178,33 +177,35 @@ static void shape_tables(Arena *a, const Plan *p, const DimsList *shapes, const 
             for (int i = 0; i < shapes->n; i++)
                 total += shape_table(a, p, &shapes->v[i], e, m, f);
             if (shapes->n > 1)
-                printf("  all %d, %s: %s\n", shapes->n, phase_name(a, p, e, m), floor_text(a, total, f));
+                printf("  all %d, %s: %s\n", shapes->n, explain_phase(a, p, e, m), floor_text(a, total, f));
         }
 }
 
-static void explain(Spec *s, int64_t size, double bandwidth, const DimsList *shapes)
+typedef struct Asked {
+    int64_t size;
+    double bandwidth;
+    const char *device;
+    bool anew;
+} Asked;
+
+static int explain(Spec *s, const Asked *ask, const DimsList *shapes)
 {
     Arena *a = &s->gen.arena;
     const Plan *p = s->gen.plan;
-    int threads = stream_threads();
-    Floor f = {bandwidth * 1e9, "as given"};
-    if (bandwidth <= 0) {
-        f.rate = stream_measure(threads);
-        f.whence = arena_printf(a, "copying memory here, %d thread%s", threads, threads == 1 ? "" : "s");
-    }
+    Bandwidth f = {ask->bandwidth * 1e9, "as given"};
+    if (ask->bandwidth <= 0 && !bandwidth_of(a, ask->device, ask->anew, &f))
+        return CLI_FAILED;
     head(s);
     cli_heading("\nplan");
-    Buf b = {0};
-    plan_print(&b, p, false);
-    fputs(cli_text(&b), stdout);
-    buf_free(&b);
+    explain_plan(a, p);
     cli_heading("\nwhat it means");
     launches(a, p);
     states(a, p);
-    if (size || !shapes->n)
-        floors(a, p, size ? size : (int64_t)64 << 20, &f);
+    if (ask->size || !shapes->n)
+        floors(a, p, ask->size ? ask->size : (int64_t)64 << 20, &f);
     if (shapes->n)
         shape_tables(a, p, shapes, &f);
+    return CLI_OK;
 }
 
 /* What tuning results know each stage of a GPU by, and what launch it has without any. */
@@ -231,16 +232,19 @@ static int hashes(Spec *s, int64_t size)
 int cmd_explain(const Command *self, int argc, char **argv)
 {
     bool only_hashes = false;
-    int64_t size = 0;
-    double bandwidth = 0;
+    Asked ask = {0};
     static DimsList shapes;
     CompileOpts c = COMPILE_OPTS_INIT;
     const Opt opts[] = {
-        {"size", 0, OPT_SIZE, &size, "N",
+        {"size", 0, OPT_SIZE, &ask.size, "N",
          "elements to work the floor (default: 64M) or the launches (default: many) out for"},
         {"shape", 0, OPT_SHAPES, &shapes, "RxC",
          "exact bytes of each stage for a tensor of this shape; may be repeated"},
-        {"bandwidth", 0, OPT_REAL, &bandwidth, "GB/s", "of the machine in mind (default: measured here)"},
+        {"bandwidth", 0, OPT_REAL, &ask.bandwidth, "GB/s",
+         "of the machine in mind (default: measured here once, and kept)"},
+        {"device", 0, OPT_TEXT, &ask.device, "DEVICE",
+         "whose bandwidth the floor is for: cpu, cuda, cuda:N (default: best)"},
+        {"measure", 0, OPT_FLAG, &ask.anew, NULL, "measure the bandwidth anew, and keep that"},
         {"hashes", 0, OPT_FLAG, &only_hashes, NULL,
          "only the hashes by which tuning results know its stages on a GPU, and their launches without any"},
         COMPILE_OPTS(c),
@@ -250,14 +254,20 @@ int cmd_explain(const Command *self, int argc, char **argv)
         return rc;
     if (n != 1)
         return cli_misuse(self, n ? "one spec at a time" : "which spec?");
+    if (ask.bandwidth > 0 && (ask.anew || ask.device))
+        return cli_misuse(self, "--bandwidth says it already: --%s does not go with it",
+                          ask.anew ? "measure" : "device");
     Spec s;
+    jmp_buf out;
     rc = CLI_OK;
-    if (!spec_open(&s, argv[0], &c, false, NULL))
+    bool ok = spec_open(&s, argv[0], &c, false, NULL);
+    s.gen.arena.out = &out;
+    if (!ok)
         rc = spec_fail(&s);
-    else if (only_hashes)
-        rc = hashes(&s, size);
+    else if (setjmp(out))
+        rc = cli_fail("explain: out of memory");
     else
-        explain(&s, size, bandwidth, &shapes);
+        rc = only_hashes ? hashes(&s, ask.size) : explain(&s, &ask, &shapes);
     spec_close(&s);
     return rc;
 }

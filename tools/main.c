@@ -19,11 +19,14 @@ const Command cli_commands[] = {
      "Says 'ok' and what a step costs, or the error with its line. All are checked, even after one failed. Warns of\n"
      "hyperparameters that nothing reads under the chosen options. A wrapper is checked around sgd.",
      "optc check mine.lua\noptc check adamw --with 'clip(1),ema(0.999)'\noptc check specs/*.lua", cmd_check},
-    {"explain", "SPEC", "the plan of a rule: stages, bytes, floor time",
-     "Prints what the rule declares, the stages of a step, and what they mean: bytes, launches, state, and the least\n"
-     "time a step can take at the bandwidth of this machine.",
+    {"explain", "SPEC", "the passes of a rule with the spec's own lines, bytes, floor time",
+     "Prints what the rule declares, its passes over memory with the lines of the spec that each does and why it could "
+     "not be part\n"
+     "of the one before, and what they mean: bytes, launches, state, and the least time a step can take at the "
+     "bandwidth of the\n"
+     "device that would run it, which is measured once and kept in the cache folder.",
      "optc explain adamw\noptc explain adafactor --shape 4096x4096 --shape 4096\noptc explain lamb --size 1G "
-     "--bandwidth 3350",
+     "--bandwidth 3350\noptc explain lamb --device cpu --measure",
      cmd_explain},
     {"emit", "SPEC", "the source that is compiled for a rule",
      "Writes the generated source for a target. Its head says how to make it again.",

@@ -1,0 +1,190 @@
+/* Values as formulas. ops.def has their form: signs between operands stay as they are, everything else is a call. */
+#include "formula.h"
+
+#include <string.h>
+
+enum { DEEPEST = 8, POWER = 6, CALL = 9 };
+
+typedef struct Writer { const Rule *rule; const Phase *phase; const Graph *g; Buf *b; } Writer;
+
+static const Node *arg_of(const Graph *g, const Node *n, int k) { return &g->n[n->arg[k]]; }
+static bool is_square(const Node *n) { return n->op == OP_MUL && n->arg[0] == n->arg[1]; }
+
+/* The sum of squares under a norm, or NULL. */
+static const Node *squares_under(const Graph *g, const Node *n)
+{
+    const Node *a = n->op == OP_SQRT ? arg_of(g, n, 0) : NULL;
+    if (a && a->op == OP_GSUM && arg_of(g, a, 0)->op == OP_SUM)
+        a = arg_of(g, a, 0);
+    return a && a->op == OP_SUM && is_square(arg_of(g, a, 0)) ? a : NULL;
+}
+
+static bool is_mean(const Graph *g, const Node *n)
+{
+    return n->op == OP_DIV && arg_of(g, n, 0)->op == OP_SUM && arg_of(g, n, 1)->op == OP_COUNT;
+}
+
+bool formula_part(const Graph *g, const Node *n) { return is_global(n) || is_mean(g, n) || squares_under(g, n); }
+
+/* ---- leaves ---- */
+static const char *count_name(const Node *n)
+{
+    return n->from == ELEM && n->dom == TENSOR ? "numel"
+           : n->from == ROW && n->dom == SLICE ? "nrows"
+           : n->from == COL && n->dom == SLICE ? "ncols"
+                                               : "count";
+}
+
+static bool put_leaf(Writer *w, const Node *n)
+{
+    switch (n->op) {
+    case OP_P: buf_puts(w->b, "p"); return true;
+    case OP_G: buf_puts(w->b, "g"); return true;
+    case OP_STEP: buf_puts(w->b, "t"); return true;
+    case OP_HYPER: buf_puts(w->b, w->rule->hyper[n->sym].name); return true;
+    case OP_STATE: buf_puts(w->b, w->rule->state[n->sym].name); return true;
+    case OP_INPUT: buf_puts(w->b, w->rule->input[n->sym].name); return true;
+    case OP_COUNT: buf_puts(w->b, count_name(n)); return true;
+    case OP_CONST: buf_double(w->b, n->imm); return true;
+    case OP_EVERY: buf_printf(w->b, "every %g", n->imm); return true;
+    case OP_RANDOM:
+    case OP_NORMAL: buf_printf(w->b, "%s()", op_info[n->op].name); return true;
+    default: return false;
+    }
+}
+
+/* What the value is called where it is written: p or a state. NULL: nowhere. */
+static const char *written_to(const Writer *w, Ref v)
+{
+    for (int k = 0; k < w->rule->nvariant; k++)
+        for (int i = 0; i < w->phase->body[k].n; i++)
+            if (w->phase->body[k].w[i].val == v) {
+                int32_t state = w->phase->body[k].w[i].state;
+                return state == TO_P ? "p" : w->rule->state[state].name;
+            }
+    return NULL;
+}
+
+/* ---- operations ---- */
+static void put_value(Writer *w, Ref v, int depth, int binds);
+
+static const char *where(const Node *red)
+{
+    return red->dom == ROW || red->dom == COL ? dom_info[red->dom].name : red->dom == SLICE ? "slice." : "";
+}
+
+static void put_reduction(Writer *w, const Node *n, const char *global, const char *word, int depth)
+{
+    buf_printf(w->b, "%s%s%s(", global, where(n), word);
+    put_value(w, n->arg[0], depth - 1, 0);
+    buf_puts(w->b, ")");
+}
+
+/* sum, mean, norm, max and min, of rows, columns, matrices, tensors or all tensors. */
+static bool put_known(Writer *w, const Node *n, int depth)
+{
+    const Node *a = n->nargs ? arg_of(w->g, n, 0) : NULL, *squares = squares_under(w->g, n);
+    if (squares) {
+        buf_printf(w->b, "%s%snorm(", a->op == OP_GSUM ? "global." : "", where(squares));
+        put_value(w, arg_of(w->g, squares, 0)->arg[0], depth - 1, 0);
+        buf_puts(w->b, ")");
+    } else if (is_mean(w->g, n)) {
+        put_reduction(w, a, "", "mean", depth);
+    } else if (is_global(n)) {
+        static const char *const word[] = {"sum", "max", "min"};
+        bool through = is_red(a) && a->op - OP_SUM == n->op - OP_GSUM;        /* a tensor's own, then of all */
+        put_reduction(w, through ? a : n, "global.", word[n->op - OP_GSUM], depth);
+    } else if (is_red(n)) {
+        put_reduction(w, n, "", n->op == OP_SUM ? "sum" : n->op == OP_RMAX ? "max" : "min", depth);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+static bool is_infix(const OpInfo *o)
+{
+    return (o->kind == K_NUM || o->kind == K_CMP) && o->binds < CALL && (o->form[0] == '%' || o->form[0] == '-');
+}
+
+/* The form itself, its operands in brackets where it binds more tightly than they do. */
+static void put_infix(Writer *w, const Node *n, const char *form, int own, int depth, int binds)
+{
+    if (own && own < binds)
+        buf_puts(w->b, "(");
+    for (const char *s = form; *s; s++)
+        if (*s == '%' && s[1] >= 'a' && s[1] <= 'c') {
+            int k = *++s - 'a';
+            put_value(w, n->arg[k], depth - 1, own ? own + (k > 0) : binds);
+        } else {
+            buf_add(w->b, s, 1);
+        }
+    if (own && own < binds)
+        buf_puts(w->b, ")");
+}
+
+static void put_op(Writer *w, const Node *n, int depth, int binds)
+{
+    const OpInfo *o = &op_info[n->op];
+    if (put_known(w, n, depth))
+        return;
+    if (n->op == OP_POW || n->op == OP_POWI) {
+        put_infix(w, n, "%a ^ %b", POWER, depth, binds);
+    } else if (is_infix(o)) {
+        put_infix(w, n, o->form, o->binds, depth, binds);
+    } else {
+        buf_printf(w->b, "%s(", o->name);
+        for (int k = 0; k < n->nargs; k++) {
+            buf_puts(w->b, k ? ", " : "");
+            put_value(w, n->arg[k], depth - 1, 0);
+        }
+        buf_puts(w->b, ")");
+    }
+}
+
+static void put_value(Writer *w, Ref v, int depth, int binds)
+{
+    const Node *n = &w->g->n[v];
+    if (put_leaf(w, n))
+        return;
+    const char *name = n->name ? n->name : written_to(w, v);
+    if (name)
+        buf_puts(w->b, name);
+    else if (depth <= 0)
+        buf_puts(w->b, "…");
+    else
+        put_op(w, n, depth, binds);
+}
+
+static int length(const char *s)
+{
+    int n = 0;
+    for (; *s; s++)
+        n += (*s & 0xc0) != 0x80;
+    return n;
+}
+
+static const char *shortened(Arena *a, const Rule *r, const Phase *ph, Ref v, int most, bool open)
+{
+    for (int depth = DEEPEST;; depth--) {
+        Buf b = {.arena = a};
+        Writer w = {r, ph, ph->g, &b};
+        const Node *n = &ph->g->n[v];
+        if (open && !is_leaf(n))
+            put_op(&w, n, depth, 0);
+        else
+            put_value(&w, v, depth, 0);
+        if (depth <= 1 || length(buf_text(&b)) <= most)
+            return buf_text(&b);
+    }
+}
+
+const char *formula(Arena *a, const Rule *r, const Phase *ph, Ref v, int most)
+{
+    return shortened(a, r, ph, v, most, false);
+}
+
+const char *formula_of(Arena *a, const Rule *r, const Phase *ph, Ref v, int most)
+{
+    return shortened(a, r, ph, v, most, true);
+}

@@ -1,0 +1,88 @@
+#!/bin/sh
+# What `optc explain` says to a person: whole pages held against tests/explain, the bandwidth that is kept, the device that would run it.
+#   OPTC  the program        FAKES  drivers of tests/cuda
+# UPDATE=1 writes the pages anew.
+set -u
+passed=0 failed=0
+here=$PWD
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export OPTC_CACHE="$work/cache" OPTC_NO_CUDA=1
+mkdir -m 700 "$OPTC_CACHE"
+check() { if eval "$2"; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "$1"; fi; }
+explain() { "$OPTC" explain "$@" > "$work/said" 2>&1; }
+
+# pages: lines of the spec, formulas, reasons
+page() {
+    name=$1
+    shift
+    explain "$@" --bandwidth 100 || echo "exit code $?" >> "$work/said"
+    [ -z "${UPDATE:-}" ] || cp "$work/said" "tests/explain/$name.txt"
+    check "explain $*: not as in tests/explain/$name.txt (UPDATE=1 sh tests/explain.sh writes it anew)" 'diff "tests/explain/$name.txt" "$work/said"'
+}
+page lamb lamb
+page adafactor adafactor
+page adamw_clip adamw --with 'clip(1)'
+page sgd_lookahead sgd --with 'lookahead(5)'
+check "with a bandwidth given something was measured" '[ ! -e "$OPTC_CACHE/bandwidth" ]'
+# every rule and wrapper: no name that only the compiler knows, no line too long to read
+for rule in $("$OPTC" list --names); do
+    explain "$rule" --bandwidth 100
+    check "explain $rule: $(cat "$work/said")" '[ -s "$work/said" ] && ! grep -nE "tmp[0-9]|part[0-9]|_over_|_times_|_squared" "$work/said"'
+    check "explain $rule: a long line" '! awk "{ gsub(/[\200-\277]/, \"\") } length > 150" "$work/said" | grep .'
+done
+for wrapper in $("$OPTC" list --names --wrappers); do
+    explain sgd --with "$wrapper" --bandwidth 100
+    check "explain sgd --with $wrapper: $(cat "$work/said")" 'grep -q "passes\? over the elements\|pass over" "$work/said" && ! grep -nE "tmp[0-9]|part[0-9]|_over_|_times_|_squared" "$work/said"'
+done
+# a spec's own words do not reach the terminal as commands
+printf 'return optimizer { name = "x", hyper = { lr = 1 }, step = function() p = p - lr * g end } -- \033[31m\n' > "$work/red.lua"
+explain "$work/red.lua" --bandwidth 1
+check "an escape sequence of the spec" 'grep -q "red.lua:1" "$work/said" && ! grep -q "$(printf "\033")" "$work/said"'
+"$OPTC" dump lamb > "$work/lamb.ir"
+explain "$work/lamb.ir" --bandwidth 1
+check "from IR text" 'grep -q "a new pass, for lr \* ratio (lamb.lua:" "$work/said"'
+
+# the bandwidth: measured once, kept, measured anew; a damaged file costs a measurement
+rate() { sed -n 's/.* at \([0-9.]*\) .*B.s (\(.*\))/\1 \2/p' "$work/said"; }
+kept() { sed -n 2p "$OPTC_CACHE/bandwidth"; }
+explain sgd --device cpu
+check "nothing was kept: $(rate)" 'kept | grep -qE "^[0-9.e+]+ [0-9-]+ (steady|busy) .* \| cpu: "'
+key=$(kept | cut -d" " -f4-)
+printf 'optc-bandwidth 1\n1e+08 2020-02-02 steady other | cpu: x\n1.234e+12 2020-02-03 steady %s\n' "$key" > "$OPTC_CACHE/bandwidth"
+cp "$OPTC_CACHE/bandwidth" "$work/was"
+explain sgd
+check "what was kept is not used: $(rate)" '[ "$(rate)" = "1.23 ${key#*| }, measured 2020-02-03, --measure does so anew" ] && cmp -s "$work/was" "$OPTC_CACHE/bandwidth"'
+explain sgd --measure
+check "--measure: $(rate)" 'rate | grep -q "measured now.* and kept" && ! grep -q 1.234e+12 "$OPTC_CACHE/bandwidth" && grep -qx "1e+08 2020-02-02 steady other | cpu: x" "$OPTC_CACHE/bandwidth" && [ "$(grep -c . "$OPTC_CACHE/bandwidth")" = 3 ]'
+printf 'optc-bandwidth 1\n1.5e+13 2020-02-03 busy %s\n' "$key" > "$OPTC_CACHE/bandwidth"
+explain sgd
+check "measured on a busy machine, another day: $(rate)" 'rate | grep -q "^15.0 .*measured now" && ! kept | grep -q 2020'
+explain sgd
+check "measured on a busy machine, the same day: $(rate)" 'rate | grep -q "measured 20.*--measure does so anew"'
+for text in 'nonsense' 'optc-bandwidth 1\nfast 2020-02-03 steady K\n-1 2020-02-03 steady K\n1e99 2020-02-03 steady K\n1e10'; do
+    printf "$(printf '%s' "$text" | sed "s#K#$key#")" > "$OPTC_CACHE/bandwidth"
+    explain sgd
+    check "a damaged file '$text': $(rate)" 'rate | grep -q "measured now.* and kept"'
+done
+OPTC_CACHE= explain sgd
+check "no cache folder: $(rate)" 'rate | grep -q "measured now" && ! rate | grep -q kept'
+explain sgd --device tpu
+check "an unknown device: $(cat "$work/said")" 'grep -q "there is no device .tpu." "$work/said"'
+explain sgd --bandwidth 3 --measure
+check "two ways to say it: $(cat "$work/said")" 'grep -q "bandwidth says it already" "$work/said"'
+
+# on a machine with a GPU that optc would take, its memory is the floor
+if [ -n "${FAKES:-}" ]; then
+    unset OPTC_NO_CUDA
+    export LD_LIBRARY_PATH="$FAKES/versioned:$FAKES/nvrtc" FAKE_CUDA=works
+    host=${key%% |*}
+    printf 'optc-bandwidth 1\n4.25e+12 2020-02-04 steady %s | cuda:0: Fake GPU, 7 multiprocessors, sm_90\n1e+10 2020-02-04 steady %s\n' "$host" "$key" > "$OPTC_CACHE/bandwidth"
+    explain sgd
+    check "the GPU's floor: $(rate)" 'rate | grep -q "^4.25 cuda:0: Fake GPU, .*measured 2020-02-04"'
+    explain sgd --device cpu
+    check "the CPU's floor where it is asked for: $(rate)" 'rate | grep -q "^10.0 cpu: .*measured 2020-02-04"'
+fi
+cd "$here"
+echo "$passed passed, $failed failed"
+[ "$failed" = 0 ]
