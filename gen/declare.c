@@ -12,7 +12,7 @@
 typedef struct { int init; double value; int dom, type; } InitValue;
 
 static const char *const known_fields[] = {"name",   "cite",  "doc",  "hyper", "options", "args",
-                                           "inputs", "state", "view", "step",  "matrix",  NULL};
+                                           "inputs", "state", "values", "view", "step", "matrix", NULL};
 static const char *const reserved[] = {"p", "g", "t", "numel", "nrows", "ncols", "inner", "every", "seed", NULL};
 
 /* The line on which `key =` stands in the spec, so that a message about a field points at it; 1 when it is not found. */
@@ -284,8 +284,38 @@ static void declare_state(Trace *t, SpecFile *s)
         if (v->init == INIT_COPY_P && v->dom != ELEM)
             fail(t, s, key[i], "state '%s': a copy of p has one value per element", key[i]);
         State st = {arena_printf(t->arena, "%s%s", s->prefix, key[i]), (Dom)v->dom, v->type, (Init)v->init, v->value,
-                    s->file, field_line(s->text, key[i])};
+                    s->file, field_line(s->text, key[i]), false};
         lua_pop(L, 1);
+        s->state[s->nstate++] = t->rule->nstate;
+        PUSH(t->arena, t->rule->state, t->rule->nstate, t->rule->state_cap) = st;
+    }
+    lua_pop(L, 1);
+}
+
+/* Values for the reader: states that nobody reads inside. */
+static void declare_values(Trace *t, SpecFile *s)
+{
+    lua_State *L = t->L;
+    if (!open_field(t, s, "values"))
+        return;
+    int n;
+    const char **key = sorted_keys(t, s, "values", &n);
+    int *all = NEWS(t->arena, int, s->nstate + n + 1);
+    for (int i = 0; i < s->nstate; i++)
+        all[i] = s->state[i];
+    s->state = all;
+    if (t->rule->nstate + n > MAX_STATES)
+        fail(t, s, "values", "over %d states and values", MAX_STATES);
+    for (int i = 0; i < n; i++) {
+        check_name(t, s, key[i], "value");
+        lua_getfield(L, -1, key[i]);
+        int dom = lua_type(L, -1) == LUA_TSTRING ? dom_by_name(lua_tostring(L, -1)) : -1;
+        if (dom < 0 || dom_fixed((Dom)dom))
+            fail(t, s, key[i], "value '%s' must name the domain it is read by: %s = \"group\", or \"tensor\"", key[i],
+                 key[i]);
+        lua_pop(L, 1);
+        State st = {arena_printf(t->arena, "%s%s", s->prefix, key[i]), (Dom)dom, -1, INIT_FILL, 0, s->file,
+                    field_line(s->text, key[i]), true};
         s->state[s->nstate++] = t->rule->nstate;
         PUSH(t->arena, t->rule->state, t->rule->nstate, t->rule->state_cap) = st;
     }
@@ -567,6 +597,7 @@ void declare_spec(Trace *t, SpecFile *s, const Wrap *w, const char *options)
     declare_options(t, s, arg, narg);
     declare_hyper(t, s);
     declare_state(t, s);
+    declare_values(t, s);
     declare_inputs(t, s);
     apply_args(t, s, arg, narg);
     s->table = luaL_ref(L, LUA_REGISTRYINDEX);

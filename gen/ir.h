@@ -80,8 +80,11 @@ typedef struct Graph {
 
 typedef struct { const char *name; double def, lo, hi; bool lo_open, hi_open; } Hyper;
 typedef enum { INIT_FILL, INIT_COPY_P } Init;
-/* type -1: as the parameters' states */
-typedef struct { const char *name; Dom dom; int type; Init init; double value; int file, line; } State;
+/* type -1: as the parameters' states. report: a value for whoever steps the rule, written and never read: no part of what
+ * a run goes on from */
+typedef struct {
+    const char *name; Dom dom; int type; Init init; double value; int file, line; bool report;
+} State;
 typedef struct { const char *name; Dom dom; } Input;
 typedef struct { const char *name, *value; } Option;       /* as resolved, in text */
 typedef struct { int32_t state; Ref val; } Write;          /* state -1: p */

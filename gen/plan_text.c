@@ -30,6 +30,27 @@ static void put_phase_name(Buf *b, const Plan *p, int mask)
         buf_printf(b, "%s %sdivisible by %d", i ? " and" : "", mask >> i & 1 ? "" : "not ", p->period[i]);
 }
 
+/* What tensors of a variant keep; or the values for the reader, where there are any. */
+static void put_states(Buf *b, const Plan *p, int v, bool report)
+{
+    const Rule *r = p->rule;
+    const char *what = report ? "value" : "state";
+    bool any = false;
+    for (int i = 0; i < r->nstate; i++) {
+        const Mem *m = &p->mem[plan_mem_of_state(p, i)];
+        if (!p->state_used[v * r->nstate + i] || r->state[i].report != report)
+            continue;
+        if (!any)
+            buf_printf(b, r->nvariant > 1 ? "%s of %s:" : "%s:", what, variant_tensors(&r->variant[v]));
+        buf_printf(b, "%s %s (%s, %s)", any ? "," : "", m->name, dom_info[m->dom].name, type_info[m->type].name);
+        any = true;
+    }
+    if (!any && !report)
+        buf_printf(b, r->nvariant > 1 ? "%s of %s: none" : "%s: none", what, variant_tensors(&r->variant[v]));
+    if (any || !report)
+        buf_puts(b, "\n");
+}
+
 void plan_print(Buf *b, const Plan *p, bool terse)
 {
     const Rule *r = p->rule;
@@ -57,15 +78,7 @@ void plan_print(Buf *b, const Plan *p, bool terse)
                 put_stage(b, p, &ph->stage[i], i);
         }
     for (int v = 0; v < r->nvariant; v++) {
-        buf_printf(b, r->nvariant > 1 ? "state of %s:" : "state:", variant_tensors(&r->variant[v]));
-        bool any = false;
-        for (int i = 0; i < r->nstate; i++)
-            if (p->state_used[v * r->nstate + i]) {
-                const Mem *m = &p->mem[plan_mem_of_state(p, i)];
-                buf_printf(b, "%s %s (%s, %s)", any ? "," : "", m->name, dom_info[m->dom].name,
-                           type_info[m->type].name);
-                any = true;
-            }
-        buf_puts(b, any ? "\n" : " none\n");
+        put_states(b, p, v, false);
+        put_states(b, p, v, true);
     }
 }

@@ -101,6 +101,10 @@ void rule_print(Buf *b, const Rule *r)
         buf_printf(b, "input %s %s\n", r->input[i].name, dom_info[r->input[i].dom].name);
     for (int i = 0; i < r->nstate; i++) {
         const State *s = &r->state[i];
+        if (s->report) {
+            buf_printf(b, "value %s %s @%d:%d\n", s->name, dom_info[s->dom].name, s->file, s->line);
+            continue;
+        }
         buf_printf(b, "state %s %s %s ", s->name, dom_info[s->dom].name, s->type < 0 ? "any" : type_info[s->type].name);
         if (s->init == INIT_COPY_P)
             buf_puts(b, "copy");
@@ -310,6 +314,15 @@ static void read_extra(Reader *p, const Rule *r, Node *n)
     }
 }
 
+static void read_value(Reader *p, Rule *r)
+{
+    State s = {.name = name(p), .type = -1, .report = true};
+    s.dom = (Dom)one_of(p, dom_by_name(word(p)), "a domain");
+    if (*word(p))
+        read_place(p, &s.file, &s.line, r->nfile);
+    PUSH(p->a, r->state, r->nstate, r->state_cap) = s;
+}
+
 static void read_node(Reader *p, Rule *r)
 {
     Ref arg[MAX_ARGS];
@@ -408,10 +421,12 @@ static void read_line(Reader *p, Rule *r)
         PUSH(p->a, r->input, r->ninput, r->input_cap) = (Input){n, (Dom)one_of(p, dom_by_name(word(p)), "a domain")};
     } else if (!strcmp(k, "state")) {
         read_state(p, r);
+    } else if (!strcmp(k, "value")) {
+        read_value(p, r);
     } else if (*k == '%') {
         read_node(p, r);
     } else if (strcmp(k, "nodes")) {
-        complain(p, "rule, variant, hyper, state, input, nodes, entry or end");
+        complain(p, "rule, variant, hyper, state, value, input, nodes, entry or end");
     }
 }
 

@@ -56,6 +56,9 @@ static bool push_own(lua_State *L, Trace *t, SpecFile *s, const char *name)
     if ((i = find_state(t, s, name)) >= 0) {
         t->read[i] = true;
         Dom d = t->rule->state[i].dom;
+        if (t->rule->state[i].report && t->state[i] == leaf(t, OP_STATE, d, i))
+            spec_error(L, "'%s' is a value for the reader and not kept between steps: assign it first, or make it a state",
+                       name);
         s->uses_view = s->uses_view || (dom_inside(d) && d != ELEM);
         push_value(L, t->state[i]);
     } else if ((i = find_hyper(t, s, name)) >= 0) {
@@ -345,6 +348,7 @@ static void check_states(Trace *t)
     for (int i = 0; i < r->nstate; i++)
         if (!t->written[i] && (t->read[i] ? r->state[i].init != INIT_COPY_P : r->noption == 0))
             refuse_at(t, r->state[i].file, r->state[i].line,
+                      r->state[i].report ? "value '%s' is never assigned%s" :
                       t->read[i]
                           ? "state '%s' is read but never written: assign it in an entry, or make it a hyperparameter%s"
                           : "state '%s' is never used%s",

@@ -46,7 +46,8 @@ typedef enum optc_status {
     OPTC_ERROR_MEMORY,
     OPTC_ERROR_UNAVAILABLE,    /* a device or a compiler that is asked for and not there */
     OPTC_ERROR_BUSY,           /* closing what is still in use */
-    OPTC_ERROR_DEVICE          /* the device failed: the message names the call and its error */
+    OPTC_ERROR_DEVICE,         /* the device failed: the message names the call and its error */
+    OPTC_ERROR_ABSENT          /* a state that the rule has and this tensor does not keep (an option, or another variant's) */
 } optc_status;
 
 typedef enum optc_type { OPTC_DEFAULT = 0, OPTC_F32, OPTC_F64, OPTC_BF16, OPTC_F16 } optc_type;
@@ -119,6 +120,9 @@ int optc_rule_hypers(const optc_rule *r);
 optc_status optc_rule_hyper(const optc_rule *r, int i, optc_hyper *out);
 int optc_rule_states(const optc_rule *r);
 optc_status optc_rule_state(const optc_rule *r, int i, optc_state_info *out);
+/* Values for the reader: what a spec lists under `values` and a step leaves to be read, such as clip's norm ("clip.grad_norm"). */
+int optc_rule_values(const optc_rule *r);
+optc_status optc_rule_value(const optc_rule *r, int i, optc_state_info *out);
 int optc_rule_entries(const optc_rule *r);
 const char *optc_rule_entry(const optc_rule *r, int i);
 int optc_rule_inputs(const optc_rule *r);
@@ -177,6 +181,11 @@ typedef struct optc_state_view { void *data; int64_t count; optc_type type; } op
 optc_status optc_state(optc_binding *b, int tensor, const char *name, optc_state_view *out);
 optc_status optc_state_read(const optc_binding *b, int tensor, const char *name, double *out, int64_t count);
 optc_status optc_state_write(optc_binding *b, int tensor, const char *name, const double *in, int64_t count);
+/* The same bytes as they lie, in the type that optc_state tells: nothing is converted. */
+optc_status optc_state_get(const optc_binding *b, int tensor, const char *name, void *out, size_t bytes);
+optc_status optc_state_put(optc_binding *b, int tensor, const char *name, const void *in, size_t bytes);
+/* A value for the reader, as the last step that made it left it; 0 before. On a GPU it waits for that step. */
+optc_status optc_read_value(const optc_binding *b, int tensor, const char *name, double *out, int64_t count);
 
 /* What one run of an entry moves by the plan at step t (1, 2, …): the floor of any benchmark. */
 typedef struct optc_bytes { double read, written; } optc_bytes;

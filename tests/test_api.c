@@ -140,7 +140,7 @@ START_TEST(failures_leave_no_trace)
     FAILS(optc_run(b, "perturb"), OPTC_ERROR_ARGUMENT, "no entry 'perturb'");
     FAILS(optc_state_read(b, 0, "mm", m1, 16), OPTC_ERROR_ARGUMENT, "no state 'mm'; did you mean 'm'");
     FAILS(optc_state_read(b, 0, "m", m1, 15), OPTC_ERROR_ARGUMENT, "has 16 values");
-    FAILS(optc_state_read(b, 0, "vmax", m1, 16), OPTC_ERROR_ARGUMENT, "keeps no state 'vmax'");
+    FAILS(optc_state_read(b, 0, "vmax", m1, 16), OPTC_ERROR_ABSENT, "keeps no state 'vmax'");
     FAILS(optc_set_t(b, -1), OPTC_ERROR_ARGUMENT, "steps");
     FAILS(optc_set_input(b, 0, "hess", data[1], 16), OPTC_ERROR_ARGUMENT, "no input 'hess'");
     FAILS(optc_release(adamw), OPTC_ERROR_BUSY, "still bound 1 time");
@@ -267,6 +267,72 @@ START_TEST(inputs)
     OK(optc_set_scalar(b, -1, "loss", 4));
     OK(optc_step(b));
     ck_assert(p[0] == 0 && p[1] == 1.5f && p[2] == 2.75f);
+    OK(optc_unbind(b));
+    OK(optc_release(r));
+}
+END_TEST
+
+/* What a step leaves for the reader: clip's norm, of all tensors and of each; nothing that a run goes on from. */
+static const char values_spec[] =
+    "return optimizer { name = \"telling\", hyper = { lr = 1 }, state = { s = zeros },\n"
+    "  values = { most = \"tensor\", twice = \"group\", seen = \"elem\" },\n"
+    "  step = function() most = max(abs(g)); seen = 2 * g; twice = 2 * t; s = s + g; p = p - lr * s end }\n";
+
+static void check_values(optc_engine *e)
+{
+    optc_rule *r;
+    optc_binding *b;
+    int64_t d[1] = {3};
+    float p[2][3] = {{0}}, g[2][3] = {{1, -5, 2}, {3, 0, -4}};
+    double x, all[3];
+    optc_state_info info;
+    optc_tensor t[2] = {{.param = p[0], .grad = g[0], .rank = 1, .shape = d}, {.param = p[1], .grad = g[1], .rank = 1, .shape = d}};
+    OK(optc_compile(e, &(optc_rule_options){.spec = "telling.lua", .text = values_spec}, &r));
+    ck_assert(optc_rule_states(r) == 1 && optc_rule_values(r) == 3);
+    OK(optc_rule_value(r, 0, &info));
+    ck_assert(!strcmp(info.name, "most") && !strcmp(info.domain, "tensor") && info.type == OPTC_F64);
+    FAILS(optc_rule_value(r, 3, &info), OPTC_ERROR_ARGUMENT, "no number 3");
+    OK(optc_bind(r, &(optc_group){.tensors = t, .ntensors = 2}, 1, &b));
+    OK(optc_read_value(b, 1, "most", &x, 1));
+    ck_assert(x == 0);
+    for (int i = 0; i < 3; i++)
+        OK(optc_step(b));
+    OK(optc_read_value(b, 0, "most", &x, 1));
+    ck_assert(x == 5);
+    OK(optc_read_value(b, 1, "most", &x, 1));
+    ck_assert(x == 4);
+    OK(optc_read_value(b, 0, "twice", &x, 1));
+    ck_assert(x == 6);
+    OK(optc_read_value(b, 1, "seen", all, 3));
+    ck_assert(all[0] == 6 && all[1] == 0 && all[2] == -8);
+    FAILS(optc_read_value(b, 0, "mosst", &x, 1), OPTC_ERROR_ARGUMENT, "no value 'mosst'; did you mean 'most'");
+    FAILS(optc_read_value(b, 0, "s", all, 3), OPTC_ERROR_ARGUMENT, "no value 's'");
+    FAILS(optc_state_read(b, 0, "most", &x, 1), OPTC_ERROR_ARGUMENT, "no state 'most'");
+    FAILS(optc_read_value(b, 0, "seen", all, 2), OPTC_ERROR_ARGUMENT, "value 'seen' has 3 values, the buffer 2");
+    OK(optc_unbind(b));
+    OK(optc_release(r));
+}
+
+START_TEST(values_for_the_reader)
+{
+    optc_engine *e;
+    optc_rule *r;
+    optc_binding *b;
+    int64_t d[1] = {2};
+    float p[2] = {0}, g[2] = {3, -4};
+    double x;
+    check_values(engine);
+    OK(optc_open(&(optc_engine_options){.cache_dir = "", .compiler = ""}, &e));
+    check_values(e);
+    OK(optc_close(e));
+    OK(optc_compile(engine, &(optc_rule_options){.spec = "adamw", .with = "clip(1),clip_norm(2)"}, &r));
+    optc_tensor t = {.param = p, .grad = g, .rank = 1, .shape = d};
+    OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));
+    OK(optc_step(b));
+    OK(optc_read_value(b, 0, "clip_norm.grad_norm", &x, 1));
+    ck_assert_double_eq_tol(x, 5, 1e-12);
+    OK(optc_read_value(b, 0, "clip.grad_norm", &x, 1));
+    ck_assert_double_eq_tol(x, 2, 1e-5);
     OK(optc_unbind(b));
     OK(optc_release(r));
 }
@@ -461,6 +527,7 @@ Suite *api_suite(void)
     tcase_add_test(t, state_round_trip);
     tcase_add_test(t, empty_and_scalar_tensors);
     tcase_add_test(t, inputs);
+    tcase_add_test(t, values_for_the_reader);
     tcase_add_test(t, clashing_views);
     tcase_add_test(t, no_compiler);
     tcase_add_test(t, cache);

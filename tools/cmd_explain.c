@@ -90,7 +90,7 @@ static void states(Arena *a, const Plan *p)
         Buf each = {0}, rest = {0};
         for (int i = 0; i < r->nstate; i++) {
             const Mem *m = &p->mem[plan_mem_of_state(p, i)];
-            if (!p->state_used[v * r->nstate + i])
+            if (!p->state_used[v * r->nstate + i] || r->state[i].report)
                 continue;
             if (m->dom == ELEM) {
                 bytes += type_info[m->type].bytes;

@@ -16,7 +16,7 @@ static const char *states_text(Arena *a, const Plan *p)
     Buf b = {0};
     for (int i = 0; i < r->nstate; i++) {
         const Mem *m = &p->mem[plan_mem_of_state(p, i)];
-        if (!plan_keeps(p, i))
+        if (!plan_keeps(p, i) || r->state[i].report)
             continue;
         buf_printf(&b, "%s%s", b.len ? " " : "", m->name);
         if (m->dom != ELEM)
@@ -152,6 +152,19 @@ static void detail_hyper(const Rule *r, const char *wrapper)
     }
 }
 
+static void detail_values(const Plan *p, const char *wrapper)
+{
+    const char *key = "values";
+    for (int i = 0; i < p->rule->nstate; i++) {
+        const State *s = &p->rule->state[i];
+        const char *name = own(s->name, wrapper);
+        if (name && s->report) {
+            printf("  %-9s %s: one per %s, to read after a step\n", key, name, dom_info[s->dom].name);
+            key = "";
+        }
+    }
+}
+
 static void detail_states(const Plan *p, const char *wrapper)
 {
     const Rule *r = p->rule;
@@ -159,7 +172,7 @@ static void detail_states(const Plan *p, const char *wrapper)
     for (int i = 0; i < r->nstate; i++) {
         const State *s = &r->state[i];
         const char *name = own(s->name, wrapper);
-        if (!name)
+        if (!name || s->report)
             continue;
         bool used = plan_keeps(p, i);
         printf("  %-9s %s: one per %s, %s, from ", key, name, dom_info[s->dom].name,
@@ -219,6 +232,7 @@ static int detail(const char *name, const CompileOpts *c)
             cli_line("input", arena_printf(a, "%s: one per %s, set by the caller", own(r->input[i].name, s.wrapper),
                                            dom_info[r->input[i].dom].name));
     detail_states(s.gen.plan, s.wrapper);
+    detail_values(s.gen.plan, s.wrapper);
     detail_entries(a, s.gen.plan, s.wrapper ? " around sgd" : "");
     spec_close(&s);
     return CLI_OK;

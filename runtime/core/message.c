@@ -36,6 +36,7 @@ const char *optc_status_name(optc_status s)
     case OPTC_ERROR_UNAVAILABLE: return "unavailable";
     case OPTC_ERROR_BUSY: return "still in use";
     case OPTC_ERROR_DEVICE: return "device error";
+    case OPTC_ERROR_ABSENT: return "not there";
     }
     return "unknown status";
 }

@@ -47,18 +47,19 @@ optc_status optc_release(optc_rule *r)
 
 /* ---- what it declares ---- */
 /* The i-th array of a kind. */
-static const ProgArray *nth_array(const optc_rule *r, MemKind kind, int i)
+/* The i-th array of a kind; of states those that are kept, or those for the reader. */
+static const ProgArray *nth_array(const optc_rule *r, MemKind kind, bool report, int i)
 {
     for (int k = 0; r && i >= 0 && k < r->program->narray; k++)
-        if (r->program->array[k].kind == kind && i-- == 0)
+        if (r->program->array[k].kind == kind && r->program->array[k].report == report && i-- == 0)
             return &r->program->array[k];
     return NULL;
 }
 
-static int count_arrays(const optc_rule *r, MemKind kind)
+static int count_arrays(const optc_rule *r, MemKind kind, bool report)
 {
     int n = 0;
-    while (nth_array(r, kind, n))
+    while (nth_array(r, kind, report, n))
         n++;
     return n;
 }
@@ -66,9 +67,9 @@ static int count_arrays(const optc_rule *r, MemKind kind)
 const char *optc_rule_name(const optc_rule *r) { return r ? r->program->name : ""; }
 int optc_rule_native(const optc_rule *r) { return r && (r->fn || r->engine->gpu); }
 int optc_rule_hypers(const optc_rule *r) { return r ? r->program->nhyper : 0; }
-int optc_rule_states(const optc_rule *r) { return count_arrays(r, MEM_STATE); }
+int optc_rule_states(const optc_rule *r) { return count_arrays(r, MEM_STATE, false); }
 int optc_rule_entries(const optc_rule *r) { return r ? r->program->nentry : 0; }
-int optc_rule_inputs(const optc_rule *r) { return count_arrays(r, MEM_INPUT); }
+int optc_rule_inputs(const optc_rule *r) { return count_arrays(r, MEM_INPUT, false); }
 const char *optc_rule_entry(const optc_rule *r, int i)
 {
     return r && i >= 0 && i < r->program->nentry ? r->program->entry[i].name : NULL;
@@ -76,7 +77,7 @@ const char *optc_rule_entry(const optc_rule *r, int i)
 
 const char *optc_rule_input(const optc_rule *r, int i)
 {
-    const ProgArray *m = nth_array(r, MEM_INPUT, i);
+    const ProgArray *m = nth_array(r, MEM_INPUT, false, i);
     return m ? m->name : NULL;
 }
 
@@ -101,16 +102,29 @@ optc_status optc_rule_hyper(const optc_rule *r, int i, optc_hyper *out)
     return OPTC_OK;
 }
 
-optc_status optc_rule_state(const optc_rule *r, int i, optc_state_info *out)
+static void describe_state(const ProgArray *m, optc_state_info *out)
 {
-    optc_status s = numbered(r, i, optc_rule_states(r), out, "optc_rule_state");
-    if (s != OPTC_OK)
-        return s;
-    const ProgArray *m = nth_array(r, MEM_STATE, i);
     out->name = m->name;
     out->domain = dom_info[m->dom].name;
     out->type = (optc_type)(m->type + 1);
-    return OPTC_OK;
+}
+
+optc_status optc_rule_state(const optc_rule *r, int i, optc_state_info *out)
+{
+    optc_status s = numbered(r, i, optc_rule_states(r), out, "optc_rule_state");
+    if (s == OPTC_OK)
+        describe_state(nth_array(r, MEM_STATE, false, i), out);
+    return s;
+}
+
+int optc_rule_values(const optc_rule *r) { return count_arrays(r, MEM_STATE, true); }
+
+optc_status optc_rule_value(const optc_rule *r, int i, optc_state_info *out)
+{
+    optc_status s = numbered(r, i, optc_rule_values(r), out, "optc_rule_value");
+    if (s == OPTC_OK)
+        describe_state(nth_array(r, MEM_STATE, true, i), out);
+    return s;
 }
 
 const char *optc_rule_path(const optc_rule *r)

@@ -47,87 +47,153 @@ CORE void state_fill(const optc_binding *b, const ProgArray *m, void *dst, const
             type_store(m->type, dst, i, m->copies_p ? type_load(p->p, param, i) : m->value);
 }
 
-/* ---- states ---- */
-static optc_status no_state(const Program *p, const char *call, const char *name)
+/* ---- states, and values for the reader, which lie as states do ---- */
+/* A question about one of them: the call that asks, whose it is (a group where it has one a group) and its name. */
+typedef struct StateAsk { const char *call; int owner; const char *name; bool report; } StateAsk;
+
+static const char *kind_of(const StateAsk *w) { return w->report ? "value" : "state"; }
+
+static optc_status no_state(const Program *p, const StateAsk *w)
 {
     Near near;
     char text[256] = "";
     memset(&near, 0, sizeof near);
-    near.want = name;
+    near.want = w->name;
     for (int k = 0; k < p->narray; k++)
-        if (p->array[k].kind == MEM_STATE)
+        if (p->array[k].kind == MEM_STATE && p->array[k].report == w->report)
             near_try(&near, p->array[k].name);
-    return fail(OPTC_ERROR_ARGUMENT, "%s: rule '%s' has no state '%s'%s", call, p->name, name, near_print(&near, text, sizeof text));
+    return fail(OPTC_ERROR_ARGUMENT, "%s: rule '%s' has no %s '%s'%s", w->call, p->name, kind_of(w), w->name,
+                near_print(&near, text, sizeof text));
 }
 
-static optc_status find_state(const optc_binding *b, const char *call, int tensor, const char *name, optc_state_view *out)
+/* data NULL and a count: this owner has none. */
+static optc_status look_up(const optc_binding *b, const StateAsk *w, optc_state_view *out)
 {
-    if (!b || !name || !out)
-        return fail(OPTC_ERROR_ARGUMENT, "%s: %s is NULL", call, !b ? "the binding" : !name ? "the name" : "the place for the result");
+    if (!b || !w->name || !out)
+        return fail(OPTC_ERROR_ARGUMENT, "%s: %s is NULL", w->call,
+                    !b         ? "the binding"
+                    : !w->name ? "the name"
+                               : "the place for the result");
     const Program *p = b->rule->program;
     int k = 0;
-    while (k < p->narray && (p->array[k].kind != MEM_STATE || strcmp(p->array[k].name, name)))
+    while (k < p->narray && (p->array[k].kind != MEM_STATE || p->array[k].report != w->report ||
+                             strcmp(p->array[k].name, w->name)))
         k++;
     if (k == p->narray)
-        return no_state(p, call, name);
+        return no_state(p, w);
     const ProgArray *m = &p->array[k];
     bool group = m->dom == GROUP;
     int limit = group ? b->ngroup : b->ntensor;
-    if (tensor < 0 || tensor >= limit)
-        return fail(OPTC_ERROR_ARGUMENT, "%s: there is no %s %d (there are %d)", call, group ? "group" : "tensor", tensor, limit);
-    out->data = group ? b->group[tensor].mem[k] : b->tensor[tensor].mem[k];
-    out->count = group ? 1 : dom_len(m->dom, b->tensor[tensor].shape);
+    if (w->owner < 0 || w->owner >= limit)
+        return fail(OPTC_ERROR_ARGUMENT, "%s: there is no %s %d (there are %d)", w->call, group ? "group" : "tensor",
+                    w->owner, limit);
+    out->data = group ? b->group[w->owner].mem[k] : b->tensor[w->owner].mem[k];
+    out->count = group ? 1 : dom_len(m->dom, b->tensor[w->owner].shape);
     out->type = (optc_type)(m->type + 1);
-    if (out->data || !out->count)
-        return OPTC_OK;
-    char label[96];
-    snprintf(label, sizeof label, "group %d", tensor);
-    return fail(OPTC_ERROR_ARGUMENT, "%s: %s keeps no state '%s' under this rule's options", call, group ? label : tensor_label(b, tensor, label), name);
+    return OPTC_OK;
 }
 
-optc_status optc_state(optc_binding *b, int tensor, const char *name, optc_state_view *out) { return find_state(b, "optc_state", tensor, name, out); }
+static optc_status find_state(const optc_binding *b, const StateAsk *w, optc_state_view *out)
+{
+    optc_status s = look_up(b, w, out);
+    if (s != OPTC_OK || out->data || !out->count)
+        return s;
+    char label[96];
+    return fail(OPTC_ERROR_ABSENT, "%s: %s keeps no %s '%s' under this rule's options", w->call,
+                tensor_label(b, w->owner, label), kind_of(w), w->name);
+}
+
+optc_status optc_state(optc_binding *b, int tensor, const char *name, optc_state_view *out)
+{
+    const StateAsk w = {"optc_state", tensor, name, false};
+    return find_state(b, &w, out);
+}
+
+static size_t state_bytes(const optc_binding *b, const optc_state_view *v)
+{
+    return (size_t)v->count * (size_t)b->rule->program->type[v->type - 1].bytes;
+}
 
 /* The state where the host can reach it: itself, or room for a copy of it. */
-static optc_status state_room(const optc_binding *b, const char *call, int tensor, const char *name, const void *buf, int64_t count, optc_state_view *v, void **host, void **room)
+static optc_status state_room(const optc_binding *b, const StateAsk *w, const void *buf, int64_t count,
+                              optc_state_view *v, void **host, void **room)
 {
-    optc_status s = find_state(b, call, tensor, name, v);
+    optc_status s = find_state(b, w, v);
     *host = *room = NULL;
     if (s == OPTC_OK && (count != v->count || (!buf && count)))
-        s = fail(OPTC_ERROR_ARGUMENT, "%s: state '%s' has %lld values, the buffer %lld", call, name, (long long)v->count, buf ? (long long)count : 0LL);
+        s = fail(OPTC_ERROR_ARGUMENT, "%s: %s '%s' has %lld values, the buffer %lld", w->call, kind_of(w), w->name,
+                 (long long)v->count, buf ? (long long)count : 0LL);
     if (s != OPTC_OK)
         return s;
     if (!b->rule->device->reaches && !(*room = malloc((size_t)v->count * 8 + 8)))
-        return no_memory(call);
+        return no_memory(w->call);
     *host = *room ? *room : v->data;
     return OPTC_OK;
 }
 
-static size_t state_bytes(const optc_binding *b, const optc_state_view *v) { return (size_t)v->count * (size_t)b->rule->program->type[v->type - 1].bytes; }
-
-optc_status optc_state_read(const optc_binding *b, int tensor, const char *name, double *out, int64_t count)
+static optc_status read_doubles(const optc_binding *b, const StateAsk *w, double *out, int64_t count)
 {
     optc_state_view v;
     void *host, *room;
-    optc_status s = state_room(b, "optc_state_read", tensor, name, out, count, &v, &host, &room);
+    optc_status s = state_room(b, w, out, count, &v, &host, &room);
     if (s == OPTC_OK && room)
-        s = b->rule->device->read(b, room, v.data, state_bytes(b, &v), "optc_state_read");
+        s = b->rule->device->read(b, room, v.data, state_bytes(b, &v), w->call);
     for (int64_t i = 0; s == OPTC_OK && i < count; i++)
         out[i] = type_load((int)v.type - 1, host, i);
     free(room);
     return s;
 }
 
+optc_status optc_state_read(const optc_binding *b, int tensor, const char *name, double *out, int64_t count)
+{
+    const StateAsk w = {"optc_state_read", tensor, name, false};
+    return read_doubles(b, &w, out, count);
+}
+
+optc_status optc_read_value(const optc_binding *b, int tensor, const char *name, double *out, int64_t count)
+{
+    const StateAsk w = {"optc_read_value", tensor, name, true};
+    return read_doubles(b, &w, out, count);
+}
+
 optc_status optc_state_write(optc_binding *b, int tensor, const char *name, const double *in, int64_t count)
 {
+    const StateAsk w = {"optc_state_write", tensor, name, false};
     optc_state_view v;
     void *host, *room;
-    optc_status s = state_room(b, "optc_state_write", tensor, name, in, count, &v, &host, &room);
+    optc_status s = state_room(b, &w, in, count, &v, &host, &room);
     for (int64_t i = 0; s == OPTC_OK && i < count; i++)
         type_store((int)v.type - 1, host, i, in[i]);
     if (s == OPTC_OK && room)
-        s = b->rule->device->write(b, v.data, room, state_bytes(b, &v), true, "optc_state_write");
+        s = b->rule->device->write(b, v.data, room, state_bytes(b, &v), true, w.call);
     free(room);
     return s;
+}
+
+/* ---- as they lie, without a conversion ---- */
+static optc_status find_raw(const optc_binding *b, const StateAsk *w, const void *buf, size_t bytes, optc_state_view *v)
+{
+    optc_status s = find_state(b, w, v);
+    if (s == OPTC_OK && (bytes != state_bytes(b, v) || (!buf && bytes)))
+        s = fail(OPTC_ERROR_ARGUMENT, "%s: state '%s' has %zu bytes (%lld of %s), the buffer %zu", w->call, w->name,
+                 state_bytes(b, v), (long long)v->count, b->rule->program->type[v->type - 1].name, buf ? bytes : 0);
+    return s;
+}
+
+optc_status optc_state_get(const optc_binding *b, int tensor, const char *name, void *out, size_t bytes)
+{
+    const StateAsk w = {"optc_state_get", tensor, name, false};
+    optc_state_view v;
+    optc_status s = find_raw(b, &w, out, bytes, &v);
+    return s == OPTC_OK && bytes ? b->rule->device->read(b, out, v.data, bytes, w.call) : s;
+}
+
+optc_status optc_state_put(optc_binding *b, int tensor, const char *name, const void *in, size_t bytes)
+{
+    const StateAsk w = {"optc_state_put", tensor, name, false};
+    optc_state_view v;
+    optc_status s = find_raw(b, &w, in, bytes, &v);
+    return s == OPTC_OK && bytes ? b->rule->device->write(b, v.data, in, bytes, true, w.call) : s;
 }
 
 /* ---- gradients and inputs ---- */

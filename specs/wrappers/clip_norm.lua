@@ -4,8 +4,10 @@ return wrapper {
   doc   = "Scales each tensor's gradient down to a norm of max_norm",
   args  = { "max_norm" },
   hyper = { max_norm = { 1, min = 0, max = inf }, eps = { 1e-6, min = 0 } },
+  values = { grad_norm = "tensor" },
   step  = function()
-    g = min(1, max_norm / (norm(g) + eps)) * g
+    grad_norm = norm(g)
+    g = min(1, max_norm / (grad_norm + eps)) * g
     inner()
   end,
 }

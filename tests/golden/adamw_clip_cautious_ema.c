@@ -1,11 +1,11 @@
 /* ---- the stages of adamw ---- */
 /* Arrays by number. */
 enum {
-    at_p = 0, at_g = 1, at_m = 2, at_v = 3, at_ema_avg = 5, at_lr_times_weight_decay = 6,
-    at_lr_over_one_minus_beta1_pow_t = 7, at_one_minus_beta1 = 8, at_one_over_sqrt_one_minus_beta2_pow_t = 9,
-    at_one_minus_beta2 = 10, at_sum_g_squared = 11, at_sum_one_where_agrees = 11,
-    at_global_sum_g_squared = 12, at_min_one_clip_max_norm_over_sqrt_plus_clip_eps = 13,
-    at_one_over_max_share_cautious_min_share = 14
+    at_p = 0, at_g = 1, at_m = 2, at_v = 3, at_clip_grad_norm = 5, at_ema_avg = 6,
+    at_lr_times_weight_decay = 7, at_lr_over_one_minus_beta1_pow_t = 8, at_one_minus_beta1 = 9,
+    at_one_over_sqrt_one_minus_beta2_pow_t = 10, at_one_minus_beta2 = 11, at_sum_g_squared = 12,
+    at_sum_one_where_agrees = 12, at_global_sum_g_squared = 13, at_min_one_clip_max_norm_over_add = 14,
+    at_one_over_max_share_cautious_min_share = 15
 };
 
 /* Once a group: writes lr_times_weight_decay lr_over_one_minus_beta1_pow_t one_minus_beta1
@@ -55,19 +55,21 @@ static void step_2_tensor(const optc_view *self, long long unit)
     ((double *)self->mem[at_global_sum_g_squared])[self->id] = sum_g_squared;
 }
 
-/* Once a group: writes min_one_clip_max_norm_over_sqrt_plus_clip_eps. 0 + 8 bytes. */
+/* Once a group: writes clip.grad_norm min_one_clip_max_norm_over_add. 0 + 16 bytes. */
 static void step_3_group(const optc_view *self, long long unit)
 {
     (void)unit;
     const double clip_max_norm = self->hyper[7];
     const double clip_eps = self->hyper[6];
     const double global_sum_g_squared = optc_finish_sum((const double *)self->mem[at_global_sum_g_squared], self->ntensors);
-    ((double *)self->mem[at_min_one_clip_max_norm_over_sqrt_plus_clip_eps])[0] = optc_min(1.0, clip_max_norm / (sqrt(global_sum_g_squared) + clip_eps));
+    const double clip_grad_norm_new = sqrt(global_sum_g_squared);
+    ((double *)self->mem[at_clip_grad_norm])[0] = clip_grad_norm_new;
+    ((double *)self->mem[at_min_one_clip_max_norm_over_add])[0] = optc_min(1.0, clip_max_norm / (clip_grad_norm_new + clip_eps));
 }
 
 /* One pass over the elements: reads p lr_times_weight_decay lr_over_one_minus_beta1_pow_t m one_minus_beta1 g
- * min_one_clip_max_norm_over_sqrt_plus_clip_eps one_over_sqrt_one_minus_beta2_pow_t v one_minus_beta2; writes m
- * v; folds into sum_one_where_agrees. 16 + 8 bytes. */
+ * min_one_clip_max_norm_over_add one_over_sqrt_one_minus_beta2_pow_t v one_minus_beta2; writes m v; folds into
+ * sum_one_where_agrees. 16 + 8 bytes. */
 static void step_4_map(const optc_view *self, long long unit)
 {
     const long long start = unit * OPTC_SEG;
@@ -76,7 +78,7 @@ static void step_4_map(const optc_view *self, long long unit)
     const float lr_times_weight_decay = (float)((const double *)self->mem[at_lr_times_weight_decay])[0];
     const float lr_over_one_minus_beta1_pow_t = (float)((const double *)self->mem[at_lr_over_one_minus_beta1_pow_t])[0];
     const float one_minus_beta1 = (float)((const double *)self->mem[at_one_minus_beta1])[0];
-    const float min_one_clip_max_norm_over_sqrt_plus_clip_eps = (float)((const double *)self->mem[at_min_one_clip_max_norm_over_sqrt_plus_clip_eps])[0];
+    const float min_one_clip_max_norm_over_add = (float)((const double *)self->mem[at_min_one_clip_max_norm_over_add])[0];
     const float one_over_sqrt_one_minus_beta2_pow_t = (float)((const double *)self->mem[at_one_over_sqrt_one_minus_beta2_pow_t])[0];
     const float one_minus_beta2 = (float)((const double *)self->mem[at_one_minus_beta2])[0];
     float one_where_agrees_buf[OPTC_CHUNK];
@@ -94,7 +96,7 @@ static void step_4_map(const optc_view *self, long long unit)
             const float m_i = m[i];
             const float g_i = g[i];
             const float v_i = v[i];
-            const float min_one_clip_max_norm_over_add_times_g = min_one_clip_max_norm_over_sqrt_plus_clip_eps * g_i;
+            const float min_one_clip_max_norm_over_add_times_g = min_one_clip_max_norm_over_add * g_i;
             const float m_new = m_i + one_minus_beta1 * (min_one_clip_max_norm_over_add_times_g - m_i);
             const float s = v_i + one_minus_beta2 * (min_one_clip_max_norm_over_add_times_g * min_one_clip_max_norm_over_add_times_g - v_i);
             const float p_minus_mul_minus_mul_over_add = p_i - lr_times_weight_decay * p_i - lr_over_one_minus_beta1_pow_t * m_new / (one_over_sqrt_one_minus_beta2_pow_t * sqrtf(s) + eps);
