@@ -565,7 +565,22 @@ static void check_fields(Trace *t, SpecFile *s)
     lua_pop(L, 1);
 }
 
-void declare_spec(Trace *t, SpecFile *s, const Wrap *w, const char *options)
+/* ema. for the first wrapper of that name, ema2. for the second: inner ones are declared first. A name of the library is
+ * what its file is called, a file by its path is known by the name it says. */
+static void make_prefix(Trace *t, SpecFile *s)
+{
+    int same = 1;
+    if (s->wrap->file) {
+        s->wrap->name = s->name;
+        s->wrap->file = false;
+    }
+    for (const SpecFile *in = s + 1; in < t->spec + t->nspec - 1; in++)
+        same += !strcmp(in->wrap->name, s->wrap->name);
+    s->prefix = same == 1 ? arena_printf(t->arena, "%s.", s->wrap->name)
+                          : arena_printf(t->arena, "%s%d.", s->wrap->name, same);
+}
+
+void declare_spec(Trace *t, SpecFile *s, const char *options)
 {
     lua_State *L = t->L;
     if (lua_type(L, -1) != LUA_TTABLE)
@@ -575,7 +590,9 @@ void declare_spec(Trace *t, SpecFile *s, const Wrap *w, const char *options)
     if (!is_ident(name))
         fail(t, s, "name", "'name' must be an identifier, such as name = \"adamw\"");
     s->name = name;
-    if (!s->is_wrapper) {
+    if (s->wrap) {
+        make_prefix(t, s);
+    } else {
         t->rule->name = name;
         t->rule->cite = text_field(t, s, "cite");
         t->rule->doc = text_field(t, s, "doc");
@@ -584,8 +601,10 @@ void declare_spec(Trace *t, SpecFile *s, const Wrap *w, const char *options)
     s->view = !strcmp(view, "last") ? VIEW_LAST : VIEW_FIRST;
     if (*view && strcmp(view, "last") && strcmp(view, "first"))
         fail(t, s, "view", "'view' is \"first\" or \"last\", not \"%s\"", view);
-    Arg *arg = w ? w->arg : NULL;
-    int narg = w ? w->narg : 0;
+    int narg = s->wrap ? s->wrap->narg : 0;
+    Arg *arg = NEWS(t->arena, Arg, narg + 1);              /* they get names; what was asked for stays as it was said */
+    if (narg)
+        memcpy(arg, s->wrap->arg, sizeof *arg * (size_t)narg);
     if (options && !args_parse(t->arena, options, &arg, &narg, t->diag, "options")) {
         lua_pushliteral(L, "spec error");
         lua_error(L);

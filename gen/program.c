@@ -136,7 +136,7 @@ const Program *program_make(Arena *a, const Plan *p, const char *prefix)
 {
     Program *out = NEW(a, Program);
     const Rule *r = p->rule;
-    *out = (Program){.name = r->name,
+    *out = (Program){.name = *r->with ? arena_printf(a, "%s+%s", r->name, r->with) : r->name,
                      .type = program_types,
                      .ntype = NTYPES,
                      .nfn = p->nfn,

@@ -269,7 +269,7 @@ static void make_env(lua_State *L, SpecFile *s)
     lua_setmetatable(L, -2);
 }
 
-static void load_spec(lua_State *L, Trace *t, int i, const Wrap *w, const char *options)
+static void load_spec(lua_State *L, Trace *t, int i, const char *options)
 {
     SpecFile *s = &t->spec[i];
     if (!sandbox_load(t, s))
@@ -277,7 +277,7 @@ static void load_spec(lua_State *L, Trace *t, int i, const Wrap *w, const char *
     make_env(L, s);
     lua_setupvalue(L, -2, 1);
     lua_call(L, 0, 1);
-    declare_spec(t, s, w, options);
+    declare_spec(t, s, options);
     if (!lint_spec(t, s)) {
         lua_pushliteral(L, "spec error");
         lua_error(L);
@@ -375,7 +375,7 @@ static void check_writes(Trace *t)
     lua_error(t->L);
 }
 
-typedef struct { Trace *t; const Wrap *wrap; const char *options; } Job;
+typedef struct { Trace *t; const char *options; } Job;
 
 static int run_all(lua_State *L)
 {
@@ -384,7 +384,7 @@ static int run_all(lua_State *L)
     Rule *r = t->rule;
     /* Inner before outer, so that the rule's own names are numbered first and need no prefix. */
     for (int i = t->nspec - 1; i >= 0; i--)
-        load_spec(L, t, i, i < t->nspec - 1 ? &j->wrap[i] : NULL, i == t->nspec - 1 ? j->options : NULL);
+        load_spec(L, t, i, i == t->nspec - 1 ? j->options : NULL);
     t->state = NEWS(t->arena, Ref, r->nstate + 1);
     t->read = NEWS(t->arena, bool, r->nstate + 1);
     t->written = NEWS(t->arena, bool, r->nstate + 1);
@@ -430,33 +430,25 @@ static bool check_text(Source s, Diag *d)
     return false;
 }
 
-static void add_spec(Trace *t, int i, Source s, const char *name, const char *prefix, bool wrapper)
+static void add_spec(Trace *t, int i, Source s, Wrap *w)
 {
-    t->spec[i] = (SpecFile){.name = name,
-                            .prefix = prefix,
+    t->spec[i] = (SpecFile){.name = w ? w->name : "rule",
+                            .prefix = "",
+                            .wrap = w,
                             .path = arena_strdup(t->arena, s.path),
                             .text = arena_strndup(t->arena, s.text, s.len),
                             .file = t->rule->nfile,
-                            .is_wrapper = wrapper};
+                            .is_wrapper = w != NULL};
     /* The rule remembers the bare name: what is hashed and emitted does not depend on where the file lies. */
     const char *slash = strrchr(t->spec[i].path, '/');
     PUSH(t->arena, t->rule->file, t->rule->nfile, t->rule->file_cap) = slash ? slash + 1 : t->spec[i].path;
     PUSH(t->arena, t->rule->text, t->rule->ntext, t->rule->text_cap) = t->spec[i].text;
 }
 
-/* ema.  for the first wrapper of that name, ema2. for the second. */
-static const char *prefix_for(Arena *a, const Wrap *w, int i)
-{
-    int same = 1;
-    for (int j = 0; j < i; j++)
-        same += !strcmp(w[j].name, w[i].name);
-    return same == 1 ? arena_printf(a, "%s.", w[i].name) : arena_printf(a, "%s%d.", w[i].name, same);
-}
-
 Rule *pass_trace(Arena *a, Source spec, const GenOptions *o, Diag *d)
 {
     Rule *r = NEW(a, Rule);
-    *r = (Rule){.arena = a, .name = "", .cite = "", .doc = "", .with = o->with ? arena_strdup(a, o->with) : ""};
+    *r = (Rule){.arena = a, .name = "", .cite = "", .doc = "", .with = ""};
     r->g.arena = a;
     Trace *t = NEW(a, Trace);
     *t = (Trace){.arena = a, .rule = r, .diag = d, .at = -1, .seed = -1};
@@ -469,9 +461,8 @@ Rule *pass_trace(Arena *a, Source spec, const GenOptions *o, Diag *d)
         return NULL;
     }
     /* spec[0] is the outermost: the last one named. */
-    Wrap *outer = NEWS(a, Wrap, nwrap + 1);
     t->nspec = nwrap + 1;
-    add_spec(t, nwrap, spec, "rule", "", false);
+    add_spec(t, nwrap, spec, NULL);
     for (int i = 0; i < nwrap; i++) {
         Source s;
         if (!o->find) {
@@ -480,15 +471,14 @@ Rule *pass_trace(Arena *a, Source spec, const GenOptions *o, Diag *d)
         }
         if (!o->find(o->find_ctx, wrap[i].name, a, &s, d) || !check_text(s, d))
             return NULL;
-        outer[nwrap - 1 - i] = wrap[i];
-        add_spec(t, nwrap - 1 - i, s, wrap[i].name, prefix_for(a, wrap, i), true);
+        add_spec(t, nwrap - 1 - i, s, &wrap[i]);
     }
     t->L = sandbox_open(t);
     if (!t->L) {
         diag_set(d, NULL, 0, NULL, "out of memory");
         return NULL;
     }
-    Job job = {t, outer, o->options};
+    Job job = {t, o->options};
     lua_pushcfunction(t->L, run_all);
     lua_pushlightuserdata(t->L, &job);
     int rc = lua_pcall(t->L, 1, 0, 0);
@@ -498,5 +488,6 @@ Rule *pass_trace(Arena *a, Source spec, const GenOptions *o, Diag *d)
     lua_close(t->L);
     if (rc != LUA_OK)
         return NULL;
+    r->with = compose_text(a, wrap, nwrap);
     return r;
 }

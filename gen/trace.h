@@ -21,8 +21,16 @@
 #include <lauxlib.h>
 #include <lua.h>
 
+typedef struct Arg { const char *key, *value; } Arg;               /* key NULL: by position */
+typedef struct Wrap {
+    const char *name;                 /* of the library or of the caller's; file: a path, until the file has said its name */
+    bool file;
+    Arg *arg; int narg;
+} Wrap;
+
 typedef struct SpecFile {             /* one loaded spec: the rule or a wrapper */
-    const char *name, *prefix;        /* prefix: "" for the rule, "ema." for a wrapper */
+    const char *name, *prefix;        /* prefix: "" for the rule and until it is declared, "ema." for a wrapper */
+    Wrap *wrap;                       /* as it was asked for; NULL: the rule */
     const char *path, *text;
     const Tok *tok; int ntok;         /* of the text, once it is loaded */
     int file;                         /* in Rule.files */
@@ -34,9 +42,6 @@ typedef struct SpecFile {             /* one loaded spec: the rule or a wrapper 
     int view;
     bool uses_view;
 } SpecFile;
-
-typedef struct Arg { const char *key, *value; } Arg;               /* key NULL: by position */
-typedef struct Wrap { const char *name; Arg *arg; int narg; } Wrap;
 
 enum { MAX_SPECS = 16, MAX_STATES = 64, MAX_HYPERS = 128, MAX_EVERY = 3, MAX_TEXT = 1000 };
 
@@ -110,10 +115,11 @@ Ref trace_copy(Trace *t, Ref r, Dom dom);          /* spread to a domain above i
 
 /* declare.c */
 void declare_open(lua_State *L);                   /* adds optimizer, wrapper, zeros, fill, copy to the table on top */
-void declare_spec(Trace *t, SpecFile *s, const Wrap *w, const char *options);   /* the spec's table is on top; popped */
+void declare_spec(Trace *t, SpecFile *s, const char *options);   /* the spec's table is on top; popped */
 
 /* compose.c */
 bool compose_parse(Arena *a, const char *text, Wrap **out, int *n, Diag *d);
+const char *compose_text(Arena *a, const Wrap *w, int n);
 bool args_parse(Arena *a, const char *text, Arg **out, int *n, Diag *d, const char *what);
 
 /* lint.c */

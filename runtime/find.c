@@ -87,20 +87,45 @@ static bool find(const char *spec_path, const char *name, const char *folder, Ar
         if (same)
             near_try(&near, e->name + skip);
     }
-    diag_set(d, NULL, 0, NULL, "there is no %s '%s' in the library%s%s", *folder ? "wrapper" : "optimizer", name,
-             near_text(&near, arena), *folder ? "" : " (a file of your own is named by its path: ./mine.lua)");
+    diag_set(d, NULL, 0, NULL, "there is no %s '%s' in the library%s (a file of your own is named by its path: ./mine.lua)",
+             *folder ? "wrapper" : "optimizer", name, near_text(&near, arena));
     return false;
+}
+
+static bool is_path(const char *name)
+{
+    size_t n = strlen(name);
+    return strchr(name, '/') || (n > 4 && !strcmp(name + n - 4, ".lua"));
+}
+
+const char *spec_split(Arena *arena, const char *arg, const char *around, const char **with)
+{
+    const char *plus = access(arg, F_OK) == 0 ? NULL : strchr(arg, '+'), *spec = arg;
+    for (; plus; plus = strchr(plus + 1, '+')) {
+        spec = arena_strndup(arena, arg, (size_t)(plus - arg));
+        if (is_ident(spec) || access(spec, F_OK) == 0 || !strcmp(spec, "-") || (is_path(spec) && !strchr(plus, '/')))
+            break;
+    }
+    /* behind a last + a wrapper is missing: the + stays, and is complained of */
+    const char *part[] = {!plus ? "" : plus[1] ? plus + 1 : plus, around ? around : ""};
+    Buf w = {.arena = arena};
+    for (int i = 0; i < 2; i++) {
+        if (*part[i] && w.len)
+            buf_puts(&w, ",");
+        buf_puts(&w, part[i]);
+    }
+    *with = w.len ? buf_text(&w) : "";
+    return plus ? spec : arg;
 }
 
 bool find_wrapper(void *spec_path, const char *name, Arena *arena, Source *out, Diag *d)
 {
-    return find(spec_path, name, "wrappers/", arena, out, d);
+    return is_path(name) ? read_text(name, arena, out, d) : find(spec_path, name, "wrappers/", arena, out, d);
 }
 
 bool find_spec(const char *spec_path, const char *name, Arena *arena, Source *out, Diag *d)
 {
-    size_t n = strlen(name);
-    if (strchr(name, '/') || (n > 4 && !strcmp(name + n - 4, ".lua"))) {
+    if (is_path(name)) {
         if (!strncmp(name, "wrappers/", 9) && access(name, F_OK) != 0)
             return find(spec_path, name + 9, "wrappers/", arena, out, d);
         return read_text(name, arena, out, d);

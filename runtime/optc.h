@@ -97,12 +97,18 @@ const char *optc_device_name(const optc_engine *e);    /* "cpu: Intel(R) …, 2 
 int optc_threads(const optc_engine *e);
 
 /* ---- rules ---- */
+/* library: */
+typedef struct optc_text { const char *name, *text; } optc_text;
+/* :library */
 typedef struct optc_rule_options {
-    const char *spec;          /* a name of the library ("adamw"), or a path ("./mine.lua") */
+    const char *spec;          /* a name of the library ("adamw"), or a path ("./mine.lua"); with wrappers: "adamw+clip(1)" */
     const char *text;          /* or the spec's text itself; `spec` is then the name used in messages */
-    const char *with;          /* wrappers, the last outermost: "clip(1),ema(0.999)" */
+    const char *with;          /* wrappers, the last outermost: "clip(1),ema(0.999)"; a file of your own by its path: "./mine.lua(0.5)" */
     const char *options;       /* compile-time choices: "amsgrad=true" */
     optc_type param, grad, state;      /* storage types; default f32 (grad, state: as param, state f32 for 16-bit params) */
+/* library: */
+    const optc_text *wrappers; int nwrappers;          /* texts of wrappers, which `with` finds by these names ahead of the library's */
+/* :library */
 } optc_rule_options;
 
 typedef struct optc_hyper { const char *name; double value, lo, hi; int lo_open, hi_open; } optc_hyper;
@@ -110,7 +116,7 @@ typedef struct optc_state_info { const char *name; const char *domain; optc_type
 
 optc_status optc_compile(optc_engine *e, const optc_rule_options *o, optc_rule **out);
 optc_status optc_release(optc_rule *r);
-const char *optc_rule_name(const optc_rule *r);
+const char *optc_rule_name(const optc_rule *r);        /* "adamw", "adamw+clip(1)"; in a package the name it has there */
 const char *optc_rule_path(const optc_rule *r);        /* how it runs: "built in (x86-64-v3)", "compiled by cc in 310 ms", "from the cache", "from the package rules (sm_90)", "reference evaluator (…why…)" */
 int optc_rule_native(const optc_rule *r);              /* 0: it runs on the slow reference evaluator */
 /* library: */

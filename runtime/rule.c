@@ -136,19 +136,39 @@ void cpu_tuned_key(optc_rule *r, int64_t elements, TunedKey *k)
     k->bucket = tuned_bucket(elements);
 }
 
-static bool spec_source(optc_rule *r, const optc_rule_options *o, Source *src)
+/* The spec's text, and all its wrappers. */
+static bool spec_source(optc_rule *r, const optc_rule_options *o, Source *src, const char **with)
 {
+    *with = o->with;
     if (!o->text) {
         jmp_buf out;
+        Arena *a = &r->more->gen.arena;
         volatile bool ok = false;
-        r->more->gen.arena.out = &out;
+        a->out = &out;
         if (!setjmp(out))
-            ok = find_spec(r->engine->more->spec_path, o->spec, &r->more->gen.arena, src, &r->more->gen.diag);
-        r->more->gen.arena.out = NULL;
+            ok = find_spec(r->engine->more->spec_path, spec_split(a, o->spec, o->with, with), a, src,
+                           &r->more->gen.diag);
+        a->out = NULL;
         return ok;
     }
     *src = (Source){o->spec ? o->spec : "spec", o->text, strlen(o->text)};
     return true;
+}
+
+/* Wrappers by name: the caller's own texts, then the engine's folders and the library. */
+typedef struct Finder { const optc_rule_options *o; const char *path; } Finder;
+
+static bool find_text(void *ctx, const char *name, Arena *a, Source *out, Diag *d)
+{
+    const Finder *f = ctx;
+    for (int i = 0; i < f->o->nwrappers; i++) {
+        const optc_text *w = &f->o->wrappers[i];
+        if (w->name && w->text && !strcmp(w->name, name)) {
+            *out = (Source){arena_strdup(a, name), w->text, strlen(w->text)};
+            return true;
+        }
+    }
+    return find_wrapper((void *)(uintptr_t)f->path, name, a, out, d);
 }
 
 static bool lower(optc_rule *r)
@@ -165,12 +185,14 @@ static bool lower(optc_rule *r)
 static optc_status compile(optc_rule *r, const optc_rule_options *o)
 {
     Source src;
-    GenOptions g = {
-        .with = o->with, .options = o->options, .find = find_wrapper, .find_ctx = r->engine->more->spec_path};
+    Finder f = {o, r->engine->more->spec_path};
+    GenOptions g = {.options = o->options, .find = find_text, .find_ctx = &f};
     optc_status s = pick_types(o, &g.types);
     if (s != OPTC_OK)
         return s;
-    if (!spec_source(r, o, &src) || !gen_compile(&r->more->gen, src, &g))
+    if (o->nwrappers < 0 || (o->nwrappers && !o->wrappers))
+        return fail(OPTC_ERROR_ARGUMENT, "optc_compile: the texts of wrappers are NULL");
+    if (!spec_source(r, o, &src, &g.with) || !gen_compile(&r->more->gen, src, &g))
         return r->more->gen.diag.text ? fail(OPTC_ERROR_SPEC, "%s", r->more->gen.diag.text)
                                       : fail(OPTC_ERROR_MEMORY, "optc_compile: out of memory");
     r->more->rule = r->more->gen.rule;

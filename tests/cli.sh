@@ -41,6 +41,19 @@ expect 0 "3 passes" explain adamw --with 'clip(1),cautious,ema(0.999)'
 expect 1 "no wrapper 'clop'" check adamw --with 'clop(1)'
 expect 1 "outside the range" check adamw --with 'ema(2)'
 expect 1 "expected wrapper" check adamw --with 'ema(0.9'
+# a rule and its wrappers in one word, everywhere; wrappers by their path
+printf '%s\n' "return wrapper { name = 'halve', args = { 'by' }, hyper = { by = 0.5 }, step = function() g = g * by inner() end }" > "$work/halve.lua"
+for c in check list explain emit dump bench tune; do
+    more=
+    case $c in bench) more="--device cpu --size 64K --rounds 1" ;; tune) more="--device cpu --sizes 2^12 --trials 2 --dry-run" ;; esac
+    expect 0 "clip(1)" $c 'sgd+clip(1)' $more
+    expect 0 "" $c "sgd+$work/halve.lua(0.25)+clip(1)" $more
+    expect 1 "no wrapper 'clop'" $c 'sgd+clop(1)' $more
+done
+expect 0 "32 bytes per element" check 'adamw+clip(1)'
+expect 0 "sgd with halve(0.25),clip(1)" explain sgd --with "$work/halve.lua(0.25),clip(1)"
+expect 1 "none.lua: cannot read" explain sgd --with "$work/none.lua"
+expect 1 "expected wrapper" check 'adamw+'
 expect 1 "true or false" check adamw --options amsgrad=maybe
 expect 0 "step_1_map" emit adamw --target c
 expect 0 "__global__" emit lamb --target cuda

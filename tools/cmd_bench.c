@@ -1,6 +1,8 @@
 /* optc bench: what is asked for. */
 #include "bench.h"
 
+#include "find.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,16 +11,25 @@
 /* Labels are words of the peer's protocol: without blanks. */
 static bool split_case(Case *c, const char *arg, const char *with)
 {
-    char *spec, *all;
-    bool ok = spec_split(arg, with, &spec, &all);
-    c->spec = spec;
-    c->with = all;
+    jmp_buf out;
+    Arena a = {.out = &out};
+    if (setjmp(out)) {
+        arena_free(&a);
+        return false;
+    }
+    const char *all, *spec = spec_split(&a, arg, with, &all);
+    c->spec = strdup(spec);
+    c->with = strdup(all);
+    arena_free(&a);
     Buf label = {0};
     buf_puts(&label, c->spec ? c->spec : "");
     if (c->with && *c->with)
-        buf_printf(&label, "+%s", c->with);
+        buf_puts(&label, "+");
+    for (const char *s = c->with; s && *s; s++)
+        if (*s != ' ')
+            buf_add(&label, s, 1);
     c->label = buf_take(&label);
-    return ok && c->label;
+    return c->spec && c->with && c->label;
 }
 
 /* About square, and exactly n elements where a divisor near the root allows it. */

@@ -220,7 +220,8 @@ static int detail(const char *name, const CompileOpts *c)
     Fields f = {.kind = "", .name = r->name, .doc = r->doc, .cite = r->cite};
     if (s.wrapper)
         fields_read(a, s.src.text, s.src.len, &f);
-    cli_heading(s.wrapper ? arena_printf(a, "%s, a wrapper: --with '%s'", f.name, call_text(a, &f)) : r->name);
+    cli_heading(s.wrapper ? arena_printf(a, "%s, a wrapper: --with '%s'", f.name, call_text(a, &f))
+                          : *r->with ? arena_printf(a, "%s with %s", r->name, r->with) : r->name);
     if (*f.doc)
         cli_line("", f.doc);
     if (*f.cite)

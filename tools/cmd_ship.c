@@ -26,19 +26,15 @@ typedef struct Asked {
 /* `with` goes around the wrappers that the argument names, and --with around both. */
 static bool open_rule(Ship *s, const char *arg, const char *with, const Asked *a)
 {
-    char *spec, *all;
     const char *outer = a->compile.with ? a->compile.with : "";
     CompileOpts c = a->compile;
     Spec *to = &s->spec[s->nspec++];
     Buf around = {0};
     buf_printf(&around, "%s%s%s", with, *with && *outer ? "," : "", outer);
-    bool ok = spec_split(arg, cli_text(&around), &spec, &all);
-    c.with = all;
-    ok = ok && spec_open(to, spec, &c, false, NULL);
+    c.with = cli_text(&around);
+    bool ok = spec_open(to, arg, &c, false, NULL);
     if (!ok)
         spec_fail(to);
-    free(spec);
-    free(all);
     buf_free(&around);
     return ok;
 }

@@ -10,23 +10,6 @@
 
 static const char ir_mark[] = "optc-ir 2";
 
-bool spec_split(const char *arg, const char *around, char **spec, char **with)
-{
-    const char *slash = strrchr(arg, '/'), *plus = access(arg, F_OK) == 0 ? NULL : strchr(slash ? slash : arg, '+');
-    const char *part[] = {plus ? plus + 1 : "", around ? around : ""};
-    Buf w = {0};
-    for (int i = 0; i < 2; i++) {
-        if (*part[i] && w.len)
-            buf_puts(&w, ",");
-        for (const char *s = part[i]; *s; s++)
-            if (*s != ' ')
-                buf_add(&w, s, 1);
-    }
-    *spec = plus ? strndup(arg, (size_t)(plus - arg)) : strdup(arg);
-    *with = buf_take(&w);
-    return *spec && *with;
-}
-
 /* Wrappers by name; the one that is being checked goes by its own text, wherever it lies. */
 typedef struct Finder { const char *path; const char *own_name; Source own; } Finder;
 
@@ -117,10 +100,13 @@ bool spec_open(Spec *s, const char *arg, const CompileOpts *c, bool wrappers, co
     jmp_buf out;
     s->gen.arena.out = &out;
     bool ok = false;
-    if (setjmp(out))
+    if (setjmp(out)) {
         diag_set(&s->gen.diag, arg, 0, NULL, "out of memory");
-    else
-        ok = load(s, arg, c, wrappers) && compile(s, c, wrappers, dump);
+    } else {
+        CompileOpts all = *c;
+        const char *spec = spec_split(&s->gen.arena, arg, c->with, &all.with);
+        ok = load(s, spec, &all, wrappers) && compile(s, &all, wrappers, dump);
+    }
     s->gen.arena.out = NULL;
     return ok;
 }

@@ -113,12 +113,10 @@ typedef struct Spec {
     bool is_ir;
     const char *wrapper;       /* the spec is a wrapper of this name, compiled around sgd; NULL: a rule */
 } Spec;
-/* Loads and compiles one SPEC argument: a name of the library, a path, "-" for stdin; specs or IR text. false: gen.diag
+/* Loads and compiles one SPEC argument: a name of the library, a path, "-" for stdin, with wrappers
+ * ("adamw+clip(1)"); specs or IR text. false: gen.diag
  * says why. Free it either way. A wrapper is refused unless `wrappers`. */
 typedef struct SpecDump { const char *pass; Buf *to; bool time; } SpecDump;
-/* "adamw+clip(1)" is a rule and its wrappers, unless a file is called that; `around` goes around them. Both malloc'ed,
- * without blanks in *with. */
-bool spec_split(const char *arg, const char *around, char **spec, char **with);
 bool spec_open(Spec *s, const char *arg, const CompileOpts *c, bool wrappers, const SpecDump *dump);
 void spec_close(Spec *s);
 int spec_fail(const Spec *s);                                /* prints the diagnosis, returns CLI_FAILED */

@@ -354,24 +354,20 @@ typedef struct Ask { optc_rule *rule; char *name; } Ask;
 static bool open_rule(const Run *r, const char *arg, Ask *out)
 {
     const CompileOpts *o = &r->compile;
-    char *spec, *with;
-    bool ok = spec_split(arg, o->with, &spec, &with);
-    optc_rule_options ro = {.spec = spec,
-                            .with = with,
+    optc_rule_options ro = {.spec = arg,
+                            .with = o->with,
                             .options = o->options,
                             .param = public_of(o->p),
                             .grad = public_of(o->g),
                             .state = public_of(o->state)};
     *out = (Ask){NULL, NULL};
-    ok = ok && lib(optc_compile(r->engine, &ro, &out->rule));
+    bool ok = lib(optc_compile(r->engine, &ro, &out->rule));
     if (ok && !out->rule->engine->gpu && !optc_rule_native(out->rule))
         ok = (cli_error("tune: %s runs on the %s: there is nothing to tune", arg, optc_rule_path(out->rule)), false);
     Buf b = {0};
     if (ok)
-        buf_printf(&b, "%.50s%s%.40s", optc_rule_name(out->rule), *with ? "+" : "", with);
+        buf_printf(&b, "%.90s", optc_rule_name(out->rule));
     out->name = buf_take(&b);
-    free(spec);
-    free(with);
     return ok && out->name;
 }
 
