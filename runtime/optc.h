@@ -19,7 +19,10 @@
  * Threads: an engine and a rule may be used from several threads at once. A binding is used by one thread at a time; different bindings
  * run side by side. optc_message is per thread.
  *
- * Option structs are read up to what the caller zero-initialised: members added later mean "default" when 0. */
+ * Structs that callers fill grow in later versions, at their ends: 0 in every member means the default. Calls that take one hand over how long it is
+ * for the caller (that is all that optc_open, optc_compile, optc_bind and optc_tensor_about do below), so a program goes on with a newer library without being compiled
+ * anew; one compiled with a newer header runs with an older library as long as it sets nothing that this does not know. From another language call the `_sized`
+ * functions, with the size of the struct as it is laid out there. optc_setting, optc_allocator and what calls fill in (but optc_tensor_info) stay as they are. */
 /* :library */
 #ifndef OPTC_H
 #define OPTC_H
@@ -88,7 +91,8 @@ typedef struct optc_engine_options {
 
 typedef struct optc_memory { int64_t total, free, ours, peak; } optc_memory;    /* bytes: the device's, what is free of them, what bindings of this engine hold and held at most */
 
-optc_status optc_open(const optc_engine_options *o, optc_engine **out);
+optc_status optc_open_sized(const optc_engine_options *o, size_t size, optc_engine **out);
+static inline optc_status optc_open(const optc_engine_options *o, optc_engine **out) { return optc_open_sized(o, sizeof *o, out); }
 int optc_device_count(void);                           /* GPUs that can be opened; 0 without a driver */
 const char *optc_best_device(void);                    /* what "best" stands for here: "cuda:0", "cpu" */
 optc_status optc_memory_info(optc_engine *e, optc_memory *out);
@@ -114,7 +118,8 @@ typedef struct optc_rule_options {
 typedef struct optc_hyper { const char *name; double value, lo, hi; int lo_open, hi_open; } optc_hyper;
 typedef struct optc_state_info { const char *name; const char *domain; optc_type type; } optc_state_info;
 
-optc_status optc_compile(optc_engine *e, const optc_rule_options *o, optc_rule **out);
+optc_status optc_compile_sized(optc_engine *e, const optc_rule_options *o, size_t size, optc_rule **out);
+static inline optc_status optc_compile(optc_engine *e, const optc_rule_options *o, optc_rule **out) { return optc_compile_sized(e, o, sizeof *o, out); }
 optc_status optc_release(optc_rule *r);
 const char *optc_rule_name(const optc_rule *r);        /* "adamw", "adamw+clip(1)"; in a package the name it has there */
 const char *optc_rule_path(const optc_rule *r);        /* how it runs: "built in (x86-64-v3)", "compiled by cc in 310 ms", "from the cache", "from the package rules (sm_90)", "reference evaluator (…why…)" */
@@ -164,9 +169,29 @@ typedef struct optc_group {
     const optc_setting *hyper; int nhyper;             /* what differs from the rule's defaults */
 } optc_group;
 
-optc_status optc_bind(optc_rule *r, const optc_group *groups, int ngroups, optc_binding **out);
+optc_status optc_bind_sized(optc_rule *r, const optc_group *groups, int ngroups, size_t group_size, size_t tensor_size, optc_binding **out);
+static inline optc_status optc_bind(optc_rule *r, const optc_group *groups, int ngroups, optc_binding **out)
+{
+    return optc_bind_sized(r, groups, ngroups, sizeof(optc_group), sizeof(optc_tensor), out);
+}
 optc_status optc_unbind(optc_binding *b);
+
+/* What is bound. */
+typedef struct optc_tensor_info {
+    const char *name;          /* NULL: none was given. As shape and variant good until optc_unbind */
+    int group, rank;
+    const int64_t *shape;
+    int64_t count;             /* elements */
+    void *param;
+    const void *grad;          /* NULL: none now */
+    const char *variant;       /* how the rule steps it: "step", "matrix", … */
+} optc_tensor_info;
 int optc_tensors(const optc_binding *b);               /* numbered through all groups, in order */
+int optc_groups(const optc_binding *b);
+optc_status optc_group_tensors(const optc_binding *b, int group, int *first, int *count);
+int optc_find_tensor(const optc_binding *b, const char *name);         /* the first of that name; -1: none */
+optc_status optc_tensor_about_sized(const optc_binding *b, int tensor, optc_tensor_info *out, size_t size);
+static inline optc_status optc_tensor_about(const optc_binding *b, int tensor, optc_tensor_info *out) { return optc_tensor_about_sized(b, tensor, out, sizeof *out); }
 
 optc_status optc_step(optc_binding *b);                        /* entry "step", then t becomes t + 1 */
 optc_status optc_run(optc_binding *b, const char *entry);      /* any entry; only "step" moves t */
@@ -176,8 +201,11 @@ optc_status optc_get_t(const optc_binding *b, int64_t *steps); /* steps done; af
 optc_status optc_set_t(optc_binding *b, int64_t steps);
 
 optc_status optc_set_hyper(optc_binding *b, int group, const char *name, double value);   /* group -1: all */
+optc_status optc_set_hyper_if(optc_binding *b, int group, const char *name, double value, int *has);   /* does nothing where the rule has none of that name; has: whether it does, may be NULL */
 optc_status optc_get_hyper(const optc_binding *b, int group, const char *name, double *value);
 optc_status optc_set_grad(optc_binding *b, int tensor, const void *grad, int64_t count);  /* count 0: not checked */
+/* All of them at once, one a tensor, in order; n: optc_tensors. All are set or none. */
+optc_status optc_set_grads(optc_binding *b, const void *const *grads, int n);
 optc_status optc_set_input(optc_binding *b, int tensor, const char *name, const void *data, int64_t count);
 optc_status optc_set_scalar(optc_binding *b, int group, const char *name, double value);  /* an input of domain group; group -1: all */
 
@@ -185,6 +213,9 @@ optc_status optc_set_scalar(optc_binding *b, int group, const char *name, double
  * pointer is the live memory, good until optc_unbind. */
 typedef struct optc_state_view { void *data; int64_t count; optc_type type; } optc_state_view;
 optc_status optc_state(optc_binding *b, int tensor, const char *name, optc_state_view *out);
+/* Whether it is kept here: 0 where the rule's options or this tensor's variant leave it out (reading it then gives OPTC_ERROR_ABSENT). A name that
+ * the rule does not know is OPTC_ERROR_ARGUMENT in all of these. */
+optc_status optc_has_state(const optc_binding *b, int tensor, const char *name, int *has);
 optc_status optc_state_read(const optc_binding *b, int tensor, const char *name, double *out, int64_t count);
 optc_status optc_state_write(optc_binding *b, int tensor, const char *name, const double *in, int64_t count);
 /* The same bytes as they lie, in the type that optc_state tells: nothing is converted. */

@@ -185,91 +185,14 @@ static optc_status check_tensor(const optc_binding *b, const optc_tensor *t, int
 }
 
 /* ---- overlap ---- */
-typedef struct { uintptr_t lo, hi; int tensor; } Span;
-
-static int by_start(const void *a, const void *b)
-{
-    uintptr_t x = ((const Span *)a)->lo, y = ((const Span *)b)->lo;
-    return x < y ? -1 : x > y;
-}
-
-static Span param_span(const optc_binding *b, int i)
-{
-    Span s;
-    s.lo = (uintptr_t)b->tensor[i].mem[0];
-    s.hi = s.lo + (uintptr_t)b->tensor[i].shape.n * (uintptr_t)b->rule->program->type[b->rule->program->p].bytes;
-    s.tensor = i;
-    return s;
-}
-
-static optc_status check_params_apart(const optc_binding *b)
-{
-    Span *s = (Span *)malloc(sizeof *s * (size_t)(b->ntensor + 1));
-    optc_status st = s ? OPTC_OK : no_memory("optc_bind");
-    int n = 0;
-    for (int i = 0; s && i < b->ntensor; i++)
-        if (b->tensor[i].shape.n)
-            s[n++] = param_span(b, i);
-    if (s)
-        qsort(s, (size_t)n, sizeof *s, by_start);
-    for (int i = 1; i < n && st == OPTC_OK; i++)
-        if (s[i].lo < s[i - 1].hi) {
-            char x[96], y[96];
-            st = fail(OPTC_ERROR_ARGUMENT, "optc_bind: the parameters of %s and %s overlap in memory",
-                      tensor_label(b, s[i - 1].tensor, x), tensor_label(b, s[i].tensor, y));
-        }
-    free(s);
-    return st;
-}
-
-/* Something that is read must not lie in a parameter, which is written. */
-CORE optc_status check_overlap(const optc_binding *b, int tensor, const void *data, int64_t bytes, const char *what)
-{
-    uintptr_t lo = (uintptr_t)data, hi = lo + (uintptr_t)bytes;
-    for (int i = 0; data && bytes && i < b->ntensor; i++) {
-        Span s = param_span(b, i);
-        if (lo < s.hi && s.lo < hi && s.lo < s.hi) {
-            char x[96], y[96];
-            return fail(OPTC_ERROR_ARGUMENT, "%s of %s overlaps the parameter of %s in memory", what,
-                        tensor_label(b, tensor, x), tensor_label(b, i, y));
-        }
-    }
-    return OPTC_OK;
-}
-
-/* All gradients against all parameters in one sweep: binding thousands of tensors stays quick. */
 static optc_status check_grads_apart(const optc_binding *b)
 {
-    Span *s = (Span *)malloc(sizeof *s * (size_t)(b->ntensor + 1));
-    if (!s)
-        return no_memory("optc_bind");
-    int n = 0;
-    for (int i = 0; i < b->ntensor; i++)
-        if (b->tensor[i].shape.n)
-            s[n++] = param_span(b, i);
-    qsort(s, (size_t)n, sizeof *s, by_start);
-    optc_status st = OPTC_OK;
-    for (int i = 0; i < b->ntensor && st == OPTC_OK; i++) {
-        uintptr_t lo = (uintptr_t)b->tensor[i].mem[1],
-                  hi = lo +
-                       (uintptr_t)b->tensor[i].shape.n * (uintptr_t)b->rule->program->type[b->rule->program->g].bytes;
-        /* the first parameter that ends behind lo: they do not overlap each other */
-        int from = 0, to = n;
-        while (from < to) {
-            int mid = (from + to) / 2;
-            if (s[mid].hi <= lo)
-                from = mid + 1;
-            else
-                to = mid;
-        }
-        if (lo && from < n && s[from].lo < hi) {
-            char x[96], y[96];
-            st = fail(OPTC_ERROR_ARGUMENT, "optc_bind: the gradient of %s overlaps the parameter of %s in memory",
-                      tensor_label(b, i, x), tensor_label(b, s[from].tensor, y));
-        }
-    }
-    free(s);
-    return st;
+    const Program *p = b->rule->program;
+    optc_status s = OPTC_OK;
+    for (int i = 0; i < b->ntensor && s == OPTC_OK; i++)
+        s = check_overlap(b, i, b->tensor[i].mem[1], b->tensor[i].shape.n * p->type[p->g].bytes,
+                          "optc_bind: the gradient");
+    return s;
 }
 
 /* ---- hyperparameters ---- */
@@ -333,6 +256,11 @@ static optc_status fill_tensor(optc_binding *b, const optc_tensor *t, int at, in
     optc_status s = check_tensor(b, t, at);
     if (s != OPTC_OK)
         return s;
+    x->rank = t->rank;
+    if (!(x->dim = TAKE(b, int64_t, t->rank)))
+        return no_memory("optc_bind");
+    for (int k = 0; k < t->rank; k++)
+        x->dim[k] = t->shape[k];
     AboutTensor ask = asked(t);
     x->shape = x->whole = count_shape(view_of(p, &ask), t->rank, t->shape, ask.flat);
     x->variant = variant_of(p->variant, p->nvariant, &ask);
@@ -387,16 +315,8 @@ static void binding_free(optc_binding *b)
     free(b);
 }
 
-optc_status optc_bind(optc_rule *r, const optc_group *groups, int ngroups, optc_binding **out)
+static optc_status bind_groups(optc_rule *r, const optc_group *groups, int ngroups, optc_binding **out)
 {
-    if (out)
-        *out = NULL;
-    if (!r || !groups || !out || ngroups < 1)
-        return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s",
-                    !r        ? "the rule is NULL"
-                    : !groups ? "the groups are NULL"
-                    : !out    ? "the place for the binding is NULL"
-                              : "there is no group");
     int64_t n = 0;
     for (int i = 0; i < ngroups; i++) {
         if (groups[i].ntensors < 0 || (groups[i].ntensors && !groups[i].tensors) || groups[i].nhyper < 0 ||
@@ -424,6 +344,55 @@ optc_status optc_bind(optc_rule *r, const optc_group *groups, int ngroups, optc_
     return OPTC_OK;
 }
 
+/* Groups and tensors as this version has them, in one piece of memory. */
+static optc_status read_groups(const optc_group *in, size_t size, size_t tensor_size, int n, optc_group **out)
+{
+    const SizedAs as = {"optc_bind_sized", "optc_group", "optc_bind", sizeof(optc_group)},
+                  at = {"optc_bind_sized", "optc_tensor", "optc_bind", sizeof(optc_tensor)};
+    size_t all = 0;
+    optc_group one;
+    optc_status s = OPTC_OK;
+    for (int i = 0; i < n && s == OPTC_OK; i++) {
+        s = sized_read(&as, &one, (const char *)in + size * (size_t)i, size);
+        all += s == OPTC_OK && one.tensors && one.ntensors > 0 ? (size_t)one.ntensors : 0;
+    }
+    if (s != OPTC_OK)
+        return s;
+    optc_group *g = *out = (optc_group *)malloc(sizeof *g * (size_t)n + sizeof(optc_tensor) * (all + 1));
+    if (!g)
+        return no_memory("optc_bind");
+    optc_tensor *t = (optc_tensor *)(void *)(g + n);
+    s = sized_array(&as, g, in, size, n);
+    for (int i = 0; i < n && s == OPTC_OK; i++)
+        if (g[i].tensors && g[i].ntensors > 0) {
+            s = sized_array(&at, t, g[i].tensors, tensor_size, g[i].ntensors);
+            g[i].tensors = t;
+            t += g[i].ntensors;
+        }
+    return s;
+}
+
+optc_status optc_bind_sized(optc_rule *r, const optc_group *groups, int ngroups, size_t group_size, size_t tensor_size,
+                            optc_binding **out)
+{
+    if (out)
+        *out = NULL;
+    if (!r || !groups || !out || ngroups < 1)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s",
+                    !r        ? "the rule is NULL"
+                    : !groups ? "the groups are NULL"
+                    : !out    ? "the place for the binding is NULL"
+                              : "there is no group");
+    if (group_size == sizeof(optc_group) && tensor_size == sizeof(optc_tensor))
+        return bind_groups(r, groups, ngroups, out);
+    optc_group *g = NULL;
+    optc_status s = read_groups(groups, group_size, tensor_size, ngroups, &g);
+    if (s == OPTC_OK)
+        s = bind_groups(r, g, ngroups, out);
+    free(g);
+    return s;
+}
+
 optc_status optc_unbind(optc_binding *b)
 {
     if (!b)
@@ -432,5 +401,3 @@ optc_status optc_unbind(optc_binding *b)
     binding_free(b);
     return OPTC_OK;
 }
-
-int optc_tensors(const optc_binding *b) { return b ? b->ntensor : 0; }

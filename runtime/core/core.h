@@ -12,6 +12,7 @@
  *                 table of functions too
  *
  *   message.c  statuses and messages       engine.c   engines           rule.c    what a rule declares
+ *   sized.c    structs of other versions   overlap.c  what lies where   about.c   what a binding holds
  *   bind.c     checks, binding             layout.c   where arrays lie  step.c    entries, hyperparameters, t
  *   state.c    states, gradients, inputs   cpu.c      the CPU           driver.c  the driver by dlopen
  *   gpu.c      contexts, errors, memory    gpu_bind.c tables, states    gpu_run.c launches and graphs */
@@ -60,6 +61,7 @@ struct optc_rule {
 
 typedef struct Tensor {
     char *name;
+    int rank; int64_t *dim;            /* as it was handed in; shape: as the rule sees it */
     Shape shape;
     /* the tensor it is a piece of, and by domain how many of its values come before the piece's: itself and 0, as only
      * whole tensors are bound. Sizes and draws are the whole's; templates/pieces.h says where reductions leave what */
@@ -74,11 +76,13 @@ typedef struct Group { double *hyper; void **mem; optc_view view; int first, cou
 
 /* tensors of one variant and their units of work */
 typedef struct Units { int *tensor; int n; int64_t *prefix[NSTAGEKIND], longest[NSTAGEKIND]; int64_t elems; } Units;
+typedef struct Span { uintptr_t lo, hi; int tensor; } Span;
 typedef struct Piece { struct Piece *next; double align[1]; } Piece;
 
 struct optc_binding {
     optc_rule *rule;
     Tensor *tensor; int ntensor;
+    Span *span; int nspan;             /* where parameters lie, by address */
     Group *group; int ngroup;
     Units units[MOST_VARIANTS];
     int64_t steps;
@@ -138,10 +142,19 @@ struct Host {
     const char *(*rule_name)(int i);                                        /* rules it has by name; NULL: no more */
 };
 
+/* ---- sized.c ---- */
+/* a struct: the call that takes its size, its name, the call of the header that passes it, how long it is here */
+typedef struct SizedAs { const char *call, *what, *usual; size_t ours; } SizedAs;
+CORE optc_status sized_read(const SizedAs *s, void *to, const void *from, size_t size);
+CORE optc_status sized_array(const SizedAs *s, void *to, const void *from, size_t size, int n);
+
 /* ---- bind.c, layout.c ---- */
 CORE void *binding_take(optc_binding *b, size_t n, size_t size);    /* zeroed, goes with the binding; NULL: no memory */
 #define TAKE(b, T, n) ((T *)binding_take((b), (size_t)(n), sizeof(T)))
 CORE const char *tensor_label(const optc_binding *b, int i, char buf[96]);
+/* ---- overlap.c ---- */
+CORE optc_status check_params_apart(optc_binding *b);
+/* something that is read must not lie in a parameter, which is written */
 CORE optc_status check_overlap(const optc_binding *b, int tensor, const void *data, int64_t bytes, const char *what);
 CORE optc_status check_hyper(const Program *p, const char *call, const char *name, double value, int *out);
 CORE void memory_took(optc_engine *e, int64_t bytes);       /* negative: gave back */

@@ -95,15 +95,9 @@ static optc_status open_on(optc_engine *e, const optc_engine_options *o, int ord
     return s;
 }
 
-optc_status optc_open(const optc_engine_options *o, optc_engine **out)
+static optc_status open_engine(const optc_engine_options *o, optc_engine **out)
 {
-    optc_engine_options none;
     int ordinal;
-    if (!out)
-        return fail(OPTC_ERROR_ARGUMENT, "optc_open: the place for the engine is NULL");
-    *out = NULL;
-    memset(&none, 0, sizeof none);
-    o = o ? o : &none;
     if (!pick_device(o, &ordinal))
         return fail(OPTC_ERROR_UNAVAILABLE, "optc_open: there is no device '%s' (known: cpu, cuda, cuda:N, best)",
                     o->device);
@@ -125,6 +119,18 @@ optc_status optc_open(const optc_engine_options *o, optc_engine **out)
     }
     *out = e;
     return OPTC_OK;
+}
+
+optc_status optc_open_sized(const optc_engine_options *o, size_t size, optc_engine **out)
+{
+    const SizedAs as = {"optc_open_sized", "optc_engine_options", "optc_open", sizeof(optc_engine_options)};
+    optc_engine_options all;
+    if (!out)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_open: the place for the engine is NULL");
+    *out = NULL;
+    memset(&all, 0, sizeof all);
+    optc_status s = o ? sized_read(&as, &all, o, size) : OPTC_OK;
+    return s == OPTC_OK ? open_engine(&all, out) : s;
 }
 
 optc_status optc_close(optc_engine *e)

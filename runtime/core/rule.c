@@ -5,16 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-optc_status optc_compile(optc_engine *e, const optc_rule_options *o, optc_rule **out)
+static optc_status make_rule(optc_engine *e, const optc_rule_options *o, optc_rule **out)
 {
-    if (out)
-        *out = NULL;
-    if (!e || !o || !out || (!o->spec && !o->text))
-        return fail(OPTC_ERROR_ARGUMENT, "optc_compile: %s is NULL",
-                    !e     ? "the engine"
-                    : !o   ? "the options"
-                    : !out ? "the place for the rule"
-                           : "the spec");
+    if (!o->spec && !o->text)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_compile: the spec is NULL");
     optc_rule *r = (optc_rule *)calloc(1, sizeof *r);
     if (!r)
         return no_memory("optc_compile");
@@ -29,6 +23,21 @@ optc_status optc_compile(optc_engine *e, const optc_rule_options *o, optc_rule *
     __atomic_add_fetch(&e->rules, 1, __ATOMIC_SEQ_CST);
     *out = r;
     return OPTC_OK;
+}
+
+optc_status optc_compile_sized(optc_engine *e, const optc_rule_options *o, size_t size, optc_rule **out)
+{
+    const SizedAs as = {"optc_compile_sized", "optc_rule_options", "optc_compile", sizeof(optc_rule_options)};
+    optc_rule_options all;
+    if (out)
+        *out = NULL;
+    if (!e || !o || !out)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_compile: %s is NULL",
+                    !e   ? "the engine"
+                    : !o ? "the options"
+                         : "the place for the rule");
+    optc_status s = sized_read(&as, &all, o, size);
+    return s == OPTC_OK ? make_rule(e, &all, out) : s;
 }
 
 optc_status optc_release(optc_rule *r)

@@ -109,6 +109,16 @@ optc_status optc_state(optc_binding *b, int tensor, const char *name, optc_state
     return find_state(b, &w, out);
 }
 
+optc_status optc_has_state(const optc_binding *b, int tensor, const char *name, int *has)
+{
+    const StateAsk w = {"optc_has_state", tensor, name, false};
+    optc_state_view v;
+    optc_status s = has ? look_up(b, &w, &v) : fail(OPTC_ERROR_ARGUMENT, "optc_has_state: the place for the answer is NULL");
+    if (s == OPTC_OK)
+        *has = v.data || !v.count;
+    return s;
+}
+
 static size_t state_bytes(const optc_binding *b, const optc_state_view *v)
 {
     return (size_t)v->count * (size_t)b->rule->program->type[v->type - 1].bytes;
@@ -197,7 +207,7 @@ optc_status optc_state_put(optc_binding *b, int tensor, const char *name, const 
 }
 
 /* ---- gradients and inputs ---- */
-static optc_status set_pointer(optc_binding *b, const char *call, int tensor, int array, const void *data, int64_t count)
+static optc_status check_data(optc_binding *b, const char *call, int tensor, int array, const void *data, int64_t count)
 {
     const Program *p = b->rule->program;
     const ProgArray *m = &p->array[array];
@@ -212,10 +222,20 @@ static optc_status set_pointer(optc_binding *b, const char *call, int tensor, in
     optc_status s = check_overlap(b, tensor, data, n * p->type[m->type].bytes, what);
     if (s == OPTC_OK)
         s = b->rule->device->use_pointer(b, tensor, b->tensor[tensor].mem[array], data, what);
-    if (s == OPTC_OK) {
-        b->tensor[tensor].mem[array] = (void *)(uintptr_t)data;
-        b->complete = b->complete && data;
-    }
+    return s;
+}
+
+static void put_data(optc_binding *b, int tensor, int array, const void *data)
+{
+    b->tensor[tensor].mem[array] = (void *)(uintptr_t)data;
+    b->complete = b->complete && data;
+}
+
+static optc_status set_pointer(optc_binding *b, const char *call, int tensor, int array, const void *data, int64_t count)
+{
+    optc_status s = check_data(b, call, tensor, array, data, count);
+    if (s == OPTC_OK)
+        put_data(b, tensor, array, data);
     return s;
 }
 
@@ -245,6 +265,20 @@ optc_status optc_set_grad(optc_binding *b, int tensor, const void *grad, int64_t
 {
     optc_status s = check_number(b, "optc_set_grad", tensor, false);
     return s == OPTC_OK ? set_pointer(b, "optc_set_grad", tensor, 1, grad, count) : s;
+}
+
+optc_status optc_set_grads(optc_binding *b, const void *const *grads, int n)
+{
+    optc_status s = OPTC_OK;
+    if (!b || !grads || n != b->ntensor)
+        return !b || !grads ? fail(OPTC_ERROR_ARGUMENT, "optc_set_grads: %s is NULL", !b ? "the binding" : "the list")
+                            : fail(OPTC_ERROR_ARGUMENT, "optc_set_grads: there are %d tensors, and %d gradients",
+                                   b->ntensor, n);
+    for (int i = 0; i < n && s == OPTC_OK; i++)
+        s = grads[i] == b->tensor[i].mem[1] ? OPTC_OK : check_data(b, "optc_set_grads", i, 1, grads[i], 0);
+    for (int i = 0; i < n && s == OPTC_OK; i++)
+        put_data(b, i, 1, grads[i]);
+    return s;
 }
 
 optc_status optc_set_input(optc_binding *b, int tensor, const char *name, const void *data, int64_t count)

@@ -167,6 +167,16 @@ optc_status optc_set_hyper(optc_binding *b, int group, const char *name, double 
     return s;
 }
 
+optc_status optc_set_hyper_if(optc_binding *b, int group, const char *name, double value, int *has)
+{
+    bool known = false;
+    for (int i = 0; b && name && i < b->rule->program->nhyper; i++)
+        known = known || !strcmp(b->rule->program->hyper[i].name, name);
+    if (has)
+        *has = known;
+    return known || !b || !name ? optc_set_hyper(b, group, name, value) : OPTC_OK;
+}
+
 optc_status optc_get_hyper(const optc_binding *b, int group, const char *name, double *value)
 {
     if (b && !value)

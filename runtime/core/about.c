@@ -1,0 +1,46 @@
+/* What a binding holds: its groups and tensors, as they were handed in. */
+#include "core.h"
+
+#include <string.h>
+
+int optc_tensors(const optc_binding *b) { return b ? b->ntensor : 0; }
+int optc_groups(const optc_binding *b) { return b ? b->ngroup : 0; }
+
+optc_status optc_group_tensors(const optc_binding *b, int group, int *first, int *count)
+{
+    if (!b || !first || !count || group < 0 || group >= b->ngroup)
+        return !b || !first || !count ? fail(OPTC_ERROR_ARGUMENT, "optc_group_tensors: NULL")
+                                      : fail(OPTC_ERROR_ARGUMENT, "optc_group_tensors: there is no group %d", group);
+    *first = b->group[group].first;
+    *count = b->group[group].count;
+    return OPTC_OK;
+}
+
+int optc_find_tensor(const optc_binding *b, const char *name)
+{
+    for (int i = 0; b && name && i < b->ntensor; i++)
+        if (b->tensor[i].name && !strcmp(b->tensor[i].name, name))
+            return i;
+    return -1;
+}
+
+optc_status optc_tensor_about_sized(const optc_binding *b, int tensor, optc_tensor_info *out, size_t size)
+{
+    optc_tensor_info x;
+    if (!b || !out || tensor < 0 || tensor >= b->ntensor)
+        return !b || !out ? fail(OPTC_ERROR_ARGUMENT, "optc_tensor_about: NULL")
+                          : fail(OPTC_ERROR_ARGUMENT, "optc_tensor_about: there is no tensor %d", tensor);
+    const Tensor *t = &b->tensor[tensor];
+    memset(&x, 0, sizeof x);
+    x.name = t->name;
+    x.group = t->group;
+    x.rank = t->rank;
+    x.shape = t->dim;
+    x.count = t->shape.n;
+    x.param = t->mem[0];
+    x.grad = t->mem[1];
+    x.variant = b->rule->program->variant[t->variant].name;
+    memset(out, 0, size);                          /* as long as the caller's header has it */
+    memcpy(out, &x, size < sizeof x ? size : sizeof x);
+    return OPTC_OK;
+}
