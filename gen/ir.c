@@ -54,14 +54,17 @@ const char *dom_list(Arena *a, unsigned set, const char *quote, const char *last
 
 static uint64_t node_hash(const Node *n)
 {
-    struct { int32_t v[6]; double imm; } k = {{n->op, n->dom, n->from, n->sym, n->nargs + (n->entry << 8), n->ty}, n->imm};
+    struct { int32_t v[6]; double imm; } k = {{n->op, n->dom, n->from, n->sym, n->nargs, n->ty}, n->imm};
     return hash64(hash64(1, &k, sizeof k), n->arg, sizeof *n->arg * n->nargs);
 }
 
+/* The same value, and of one entry or one line: equal ones of two entries keep a place each. */
 static bool node_same(const Node *x, const Node *y)
 {
+    if (x->entry != y->entry && (x->file != y->file || x->line != y->line))
+        return false;
     return x->op == y->op && x->dom == y->dom && x->ty == y->ty && x->from == y->from && x->sym == y->sym
-        && x->nargs == y->nargs && x->entry == y->entry && !memcmp(&x->imm, &y->imm, sizeof x->imm)
+        && x->nargs == y->nargs && !memcmp(&x->imm, &y->imm, sizeof x->imm)
         && (!x->nargs || !memcmp(x->arg, y->arg, sizeof *x->arg * x->nargs));
 }
 
@@ -107,6 +110,10 @@ Ref graph_add(Graph *g, Node n)
 {
     n.whole = whole(g, &n);
     n.entry = !n.nargs ? 0 : n.entry ? n.entry : g->entry;
+    if (!n.line && n.nargs) {
+        n.file = g->file;
+        n.line = g->line;
+    }
     if (g->len * 2 >= g->table_cap)
         graph_room(g, g->len + 1);
     uint64_t h = node_hash(&n);
@@ -119,10 +126,6 @@ Ref graph_add(Graph *g, Node n)
         Ref *own = NEWS(g->arena, Ref, n.nargs);
         memcpy(own, n.arg, sizeof *own * n.nargs);
         n.arg = own;
-    }
-    if (!n.line && n.nargs) {
-        n.file = g->file;
-        n.line = g->line;
     }
     PUSH(g->arena, g->own, g->len, g->cap) = n;
     g->n = g->own;
