@@ -139,6 +139,7 @@ $(BUILD)/liboptc.a: $(LIB_OBJ)
 
 $(BUILD)/liboptc.so: $(LIB_OBJ)
 	$(CC) -shared -Wl,-soname,liboptc.so.0 -o $@ $(LIB_OBJ) $(LDLIBS)
+	@ln -sf liboptc.so $@.0                    # what a program linked against this folder asks for
 
 $(BUILD)/optc: $(TOOLS_SRC:%.c=$(BUILD)/obj/%.o) $(BUILD)/liboptc.a
 	$(CC) -o $@ $^ $(LDLIBS)

@@ -103,6 +103,10 @@ static const PackArch *same_launches(const Pack *p, int arch)
 
 static void put_launches(Pack *pk, Buf *b)
 {
+    if (!pk->narch) {                          /* C has no empty tables */
+        buf_puts(b, "static const Arch archs[] = {{0, false, NULL}};\nenum { narch = 0 };     /* for the CPU alone */\n");
+        return;
+    }
     buf_puts(b, "/* Launch parameters by architecture and stage:");
     for (int k = 0; k < NKNOB; k++)
         buf_printf(b, " %s", knob_name[k]);
@@ -358,7 +362,10 @@ static bool fill_source(Pack *p, Buf *out, const Hole *common, int n)
     /* and what the environment has */
     const char *header = arena_printf(&p->arena, "%s OPTC_NO_CUDA OPTC_NO_GRAPHS ", public_header(p));
     Buf words = {.arena = &p->arena}, host = {.arena = &p->arena};
-    put_words(&words, p->fatbin, p->fatbin_size);
+    if (p->fatbin)
+        put_words(&words, p->fatbin, p->fatbin_size);
+    else
+        buf_puts(&words, "0");
     Hole fatbin[] = {{"words", buf_text(&words)}, {"p", p->name}};
     if (!fill_stages(p, out, common, n) || !template_fill(out, "package_host.txt", "head", common, n) ||
         !paste_all(p, out, header, pasted_types) || !template_fill(out, "package_host.txt", "types", common, n) ||

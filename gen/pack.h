@@ -23,9 +23,9 @@ typedef struct Pack {
     const char *name, *version;    /* version: optc's */
     const char *command;           /* that makes it again, free of paths */
     PackRule *rule; int nrule;
-    PackArch *arch; int narch;     /* machine code by architecture, then PTX if there is any */
-    int cuda;                      /* NVRTC's version, 13000 */
-    char *fatbin; size_t fatbin_size;
+    PackArch *arch; int narch;     /* machine code by architecture, then PTX if there is any; none: for the CPU alone */
+    int cuda;                      /* NVRTC's version, 13000; 0: no GPU code */
+    char *fatbin; size_t fatbin_size;              /* NULL: likewise */
     Arena arena;
 } Pack;
 

@@ -187,7 +187,7 @@ static bool read_text(Manifest *m, const char *text, size_t size, const char *di
             return false;
         }
     }
-    if (m->name && is_ident(m->name) && m->cuda && m->nimage && m->nrule)
+    if (m->name && is_ident(m->name) && !m->cuda == !m->nimage && m->nrule)
         return true;
     snprintf(why, nwhy, "the manifest of %.300s lacks a name, a version, a rule or an architecture", dir);
     return false;
@@ -237,7 +237,9 @@ int manifest_pick(const Manifest *m, int arch, int driver, char *why, size_t nwh
         taken = x;
         best = i;
     }
-    if (best < 0)
+    if (best < 0 && !m->nimage)
+        snprintf(why, nwhy, "it is for the CPU alone");
+    else if (best < 0)
         snprintf(why, nwhy, "it has no code for sm_%d", arch);
     else if (old)
         snprintf(why, nwhy, "the driver is for CUDA %d.%d, and its code needs one for %d.0 or newer", driver / 1000,

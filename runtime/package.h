@@ -2,7 +2,7 @@
  * them as a base of its cache: a rule that a package has is loaded from its fatbin and needs no compiler.
  *
  * manifest: lines of a word and what it is about; the first is `optc-package 1`, the last `sum HASH` over all before.
- *   name optc cuda              the package's, the version of optc, of NVRTC
+ *   name optc cuda              the package's, the version of optc, of NVRTC (none: for the CPU alone, no arch follows)
  *   arch sm_90 BYTES HASH       machine code in the fatbin; ptx compute_80 …: PTX
  *   rule ID, then indented      spec with options types key prefix launch
  *   file NAME BYTES HASH        every other file of the folder */

@@ -26,6 +26,8 @@ for c in list check explain emit compile ship dump bench tune cache doctor new v
     expect 0 "optc $c" help "$c"
     expect 0 "optc $c" "$c" --help
 done
+expect 0 "--path DIR:DIR" --help
+for c in list check explain emit compile ship dump bench tune; do expect 0 "folders with specs of your own" help "$c"; done
 expect 2 "did you mean 'check'" chek adamw
 expect 2 "--wiht" check adamw --wiht clip
 expect 0 "adafactor" list
@@ -38,6 +40,12 @@ expect 1 "adamx" check adamx lamb
 expect 1 "No such file" check ./none.lua
 expect 1 "Is a directory" check ./tests
 expect 0 "3 passes" explain adamw --with 'clip(1),cautious,ema(0.999)'
+mkdir "$work/own" "$work/own/wrappers"
+printf 'return optimizer { name = "ours", hyper = { lr = 0.1 }, step = function() p = p - lr * g end }\n' > "$work/own/ours.lua"
+printf 'return wrapper { name = "half", step = function() g = 0.5 * g inner() end }\n' > "$work/own/wrappers/half.lua"
+expect 0 "12 bytes per element" check ours --with half --path "$work/none:$work/own"
+expect 0 "12 bytes per element" explain ours --path "$work/own" --bandwidth 1
+expect 1 "ours" check ours
 expect 1 "no wrapper 'clop'" check adamw --with 'clop(1)'
 expect 1 "outside the range" check adamw --with 'ema(2)'
 expect 1 "expected wrapper" check adamw --with 'ema(0.9'

@@ -3,6 +3,7 @@
 set -eu
 to=$(mktemp -d)
 trap 'rm -rf "$to"' EXIT
+top=$PWD
 ${MAKE:-make} --no-print-directory -s install BUILD="$BUILD" PREFIX="$to" >/dev/null
 cat > "$to/use.c" <<'X'
 #include <optc.h>
@@ -46,6 +47,9 @@ else
     echo "skipped: the header in C++ (no g++)"
     [ -z "${CI:-}" ] || exit 1
 fi
+# the build folder can be linked against as it is
+${CC:-cc} "$to/use.c" -Iruntime -L"$BUILD" -loptc -Wl,-rpath,"$top/$BUILD" -o "$to/built"
+"$to/built"
 cd "$to"
 bin/optc check adamw >/dev/null
 bin/optc check share/optc/specs/lamb.lua >/dev/null

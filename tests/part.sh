@@ -49,7 +49,7 @@ go() {
     command-line) echo "command line"; OPTC="$PWD/$BUILD/optc" sh tests/cli.sh; OPTC="$PWD/$BUILD/optc" FAKES="$PWD/$BUILD/fake" sh tests/explain.sh ;;
     cuda) echo "CUDA: declarations, tuning on a fake GPU"; sh tests/cuda.sh declared ;;
     architectures) echo "every rule and every architecture"; sh tests/cuda.sh architectures ;;
-    packages) echo "packages: made, checked, built by every compiler, held against the library"; sh tests/ship.sh ;;
+    packages) echo "packages: made, checked, built by every compiler, held against the library"; sh tests/ship_cpu.sh; sh tests/ship.sh ;;
     packages-all) echo "the whole library in a package"; sh tests/ship.sh all ;;
     emulated-library) echo "the GPU's suite on an emulated GPU: library"; sh tests/emu.sh library ;;
     emulated-rest) echo "the GPU's suite on an emulated GPU: the rest"; sh tests/emu.sh launches compositions graphs memory random ;;

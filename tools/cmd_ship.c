@@ -136,7 +136,20 @@ static void add_archs(Ship *s, Archs *want, bool ptx)
 }
 
 /* ---- the command ---- */
-/* The command that makes it again: rules by their names, without the folders that specs and the package lay in. */
+/* In single quotes, as a shell reads it. */
+static void put_quoted(Buf *b, const char *s)
+{
+    buf_puts(b, "'");
+    for (; *s; s++)
+        if (*s == '\'')
+            buf_puts(b, "'\\''");
+        else
+            buf_add(b, s, 1);
+    buf_puts(b, "'");
+}
+
+/* The command that makes it again: rules by their names, without the folder that the package lay in; those of specs
+ * where they were said. */
 static void make_command(Ship *s, const Asked *a)
 {
     Pack *p = &s->pack;
@@ -149,8 +162,14 @@ static void make_command(Ship *s, const Asked *a)
     if (a->all)
         buf_printf(&b, " --all-specs%s%s%s", a->compile.with ? " --with '" : "", a->compile.with ? a->compile.with : "",
                    a->compile.with ? "'" : "");
-    if (a->compile.options && *a->compile.options)
-        buf_printf(&b, " --options '%s'", a->compile.options);
+    if (a->compile.options && *a->compile.options) {
+        buf_puts(&b, " --options ");
+        put_quoted(&b, a->compile.options);
+    }
+    if (a->compile.path && *a->compile.path) {
+        buf_puts(&b, " --path ");
+        put_quoted(&b, a->compile.path);
+    }
     const int type[] = {a->compile.p, a->compile.g, a->compile.state};
     static const char *const option[] = {"type", "grad-type", "state-type"};
     for (int i = 0; i < 3; i++)
@@ -238,9 +257,9 @@ static int ship(const Command *self, const Asked *a, Ship *s, int n, char **argv
 {
     Archs want = {{0}, 0};
     int rc = pick_name(self, a, s);
-    if (rc == CLI_GO)
+    if (rc == CLI_GO && a->arch)
         rc = find_tools(s);
-    if (rc == CLI_GO)
+    if (rc == CLI_GO && a->arch)
         rc = cli_archs(self, a->arch, s->nvrtc, &want);
     if (rc != CLI_GO)
         return rc;
@@ -257,9 +276,9 @@ static int ship(const Command *self, const Asked *a, Ship *s, int n, char **argv
     add_archs(s, &want, a->ptx);
     make_command(s, a);
     rc = ship_begin(s);
-    if (rc == CLI_GO)
+    if (rc == CLI_GO && a->arch)
         rc = ship_build(s);
-    if (rc == CLI_GO && (rc = ship_finish(s)) == CLI_OK)
+    if (rc == CLI_GO && (rc = ship_finish(s)) == CLI_OK && a->arch)
         ship_say_measured(s);
     return rc;
 }
@@ -288,7 +307,8 @@ int cmd_ship(const Command *self, int argc, char **argv)
 {
     Asked a = {.compile = COMPILE_OPTS_INIT};
     const Opt opts[] = {
-        {"arch", 'a', OPT_TEXT, &a.arch, "LIST", "sm_90, sm_80,sm_90 or all (what the NVRTC at hand knows)"},
+        {"arch", 'a', OPT_TEXT, &a.arch, "LIST", "sm_90, sm_80,sm_90 or all (what the NVRTC at hand knows); "
+         "without it the package is for the CPU alone"},
         {"ptx", 0, OPT_FLAG, &a.ptx, NULL,
          "also PTX of the lowest of them, which drivers compile for GPUs that are not in the list"},
         {"output", 'o', OPT_TEXT, &a.out, "DIR",
@@ -309,8 +329,10 @@ int cmd_ship(const Command *self, int argc, char **argv)
         return cli_misuse(self, "which specs?");
     if (a.all && n)
         return cli_misuse(self, "--all-specs has its own specs");
-    if (!a.arch || !a.out)
-        return cli_misuse(self, !a.arch ? "for which --arch?" : "where to? (-o DIR)");
+    if (a.ptx && !a.arch)
+        return cli_misuse(self, "--ptx is of the lowest --arch: name one");
+    if (!a.out)
+        return cli_misuse(self, "where to? (-o DIR)");
     if (n > MOST_RULES / 2)
         return cli_misuse(self, "at most %d specs", MOST_RULES / 2);
     Ship s = {.out = NULL};

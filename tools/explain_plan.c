@@ -10,7 +10,7 @@
 enum { NOTE_WIDTH = 56, LINE_WIDTH = 64 };
 
 /* One way through one phase of an entry: what a tensor meets. */
-typedef struct Way { const Plan *plan; const Phase *phase; int variant; Arena *arena; bool again; } Way;
+typedef struct Way { const Plan *plan; const Phase *phase; int variant; Arena *arena; bool again, handed; } Way;
 
 enum { MOST_NOTES = 12 };
 
@@ -134,6 +134,7 @@ static void put_line(Way *w, const Line *l, int place, int width)
     const char *at = place_of(w, l), *text = rule_line(w->plan->rule, l->file, l->line, &n);
     bool more = l->nnote || !l->fresh;
     w->again = w->again || !l->fresh;
+    w->handed = w->handed || l->nnote;
     printf("      ");
     put_cut(w->arena, at, (int)strlen(at), 60, text || more ? place + 2 : 0);
     put_cut(w->arena, text ? text : "", n, LINE_WIDTH, more ? width : 0);
@@ -330,7 +331,7 @@ static void put_way(Way *w, const char *title)
 
 void explain_plan(Arena *a, const Plan *p)
 {
-    bool again = false;
+    bool again = false, handed = false;
     for (int e = 0; e < p->nentry; e++)
         for (int m = 0; m < p->entry[e].nphase; m++)
             for (int v = 0; v < p->rule->nvariant; v++) {
@@ -340,8 +341,11 @@ void explain_plan(Arena *a, const Plan *p)
                     title = arena_printf(a, "%s of %s", title, variant_tensors(&p->rule->variant[v]));
                 put_way(&w, title);
                 again = again || w.again;
+                handed = handed || w.handed;
             }
     if (again)
         puts("  computed again: it takes fewer bytes than keeping the value from one pass to the next\n");
-    puts("  -> what goes on to later stages. The numbers are the stages'; `optc dump --pass plan` shows their arrays");
+    if (handed)
+        puts("  -> what goes on to later stages");
+    puts("  the numbers are the stages'; `optc dump --pass plan` shows their arrays");
 }

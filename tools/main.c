@@ -38,13 +38,14 @@ const Command cli_commands[] = {
     {"ship", "SPEC…", "a package: one C file, its header, GPU code, nothing else needed",
      "Writes a folder that a C or C++ program builds with its compiler alone and that runs without Lua, NVRTC and "
      "liboptc: the rules\n"
-     "as C for the CPU, as machine code for the GPUs named, and a small runtime. The bits are those of the library. A "
-     "folder like it may\n"
-     "also stand in $OPTC_CACHE_BASE: then the library runs its rules without a compiler. NAME+WRAPPERS is a rule with "
-     "wrappers of its own.\n"
+     "as C for the CPU, as machine code for the GPUs named (without --arch: none, and no NVRTC is needed), and a small "
+     "runtime. The bits\n"
+     "are those of the library. A folder like it may also stand in $OPTC_CACHE_BASE: then the library runs its rules "
+     "without a compiler.\n"
+     "NAME+WRAPPERS is a rule with wrappers of its own.\n"
      "--check holds a package against its manifest and says which GPUs it would run on; exit code 1 if it is damaged.",
-     "optc ship adamw --with 'clip(1)' --arch sm_80,sm_90 --ptx -o myopt\noptc ship 'adamw+clip(1)' adafactor "
-     "./mine.lua --arch all -o build/rules --name rules\n"
+     "optc ship adamw -o myopt\noptc ship adamw --with 'clip(1)' --arch sm_80,sm_90 --ptx -o myopt\n"
+     "optc ship 'adamw+clip(1)' adafactor ./mine.lua --arch all -o build/rules --name rules\n"
      "optc ship --all-specs --arch all -o optc-rules\noptc ship --check myopt",
      cmd_ship},
     {"dump", "SPEC", "the rule as text after a pass",
@@ -107,6 +108,7 @@ static void overview(FILE *f)
     for (const Command *c = cli_commands; c->name; c++)
         fprintf(f, "  %-9s %s\n", c->name, c->summary);
     fprintf(f, "\nA SPEC is a name of the library (adamw), a path (./mine.lua) or - for standard input.\n"
+               "Specs in folders of your own are found by name too: --path DIR:DIR, or $OPTC_PATH.\n"
                "'optc help COMMAND' has the options and examples of one.\n");
 }
 

@@ -67,6 +67,10 @@ static bool check_images(const char *dir, const Manifest *m)
     bool whole = data != NULL;
     int n = data ? fatbin_list(data, size, e, 128) : -1;
     free(data);
+    if (!f && !m->nimage) {
+        good("for the CPU alone: no GPU code");
+        return true;
+    }
     if (!f)
         return bad("the manifest names no fatbin");
     bool ok = true, seen[128] = {false};
@@ -102,8 +106,8 @@ static bool check_images(const char *dir, const Manifest *m)
 
 static void check_here(const Manifest *m)
 {
-    const char *why;
-    const Driver *d = driver_get(&why);
+    const char *why = "it has no GPU code";
+    const Driver *d = m->nimage ? driver_get(&why) : NULL;
     int count = 0;
     if (!d || d->cuDeviceGetCount(&count) || !count) {
         printf("here: %s, so it takes its CPU path\n", d ? "no GPU" : why);
@@ -135,8 +139,10 @@ int ship_check(const char *dir)
         manifest_free(&m);
         return cli_fail("ship: %s", why);
     }
-    printf("%s, made by optc %s with CUDA %d.%d: %d rule%s\n", m.name, m.optc ? m.optc : "?", m.cuda / 1000,
-           m.cuda % 1000 / 10, m.nrule, m.nrule == 1 ? "" : "s");
+    printf("%s, made by optc %s", m.name, m.optc ? m.optc : "?");
+    if (m.cuda)
+        printf(" with CUDA %d.%d", m.cuda / 1000, m.cuda % 1000 / 10);
+    printf(": %d rule%s\n", m.nrule, m.nrule == 1 ? "" : "s");
     for (int i = 0; i < m.nrule; i++)
         printf("       %s%s%s\n", m.rule[i].id, strcmp(m.rule[i].about, "-") ? " with " : "",
                strcmp(m.rule[i].about, "-") ? m.rule[i].about : "");

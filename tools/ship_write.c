@@ -103,9 +103,11 @@ static void put_manifest(Ship *s, const File *file, int n, Buf *b)
 {
     Pack *p = &s->pack;
     char hex[33];
-    buf_printf(b, PACKAGE_MARK "name %s\noptc %s\ncuda %d.%d\npacker %s\nnvrtc %.*s\ncommand %s\n", p->name, p->version,
-               p->cuda / 1000, p->cuda % 1000 / 10, s->packer, (int)strlen(nvrtc_options()) - 1, nvrtc_options(),
-               p->command); /* it ends with a blank */
+    buf_printf(b, PACKAGE_MARK "name %s\noptc %s\n", p->name, p->version);
+    if (p->narch)
+        buf_printf(b, "cuda %d.%d\npacker %s\nnvrtc %.*s\n", p->cuda / 1000, p->cuda % 1000 / 10, s->packer,
+                   (int)strlen(nvrtc_options()) - 1, nvrtc_options());         /* they end with a blank */
+    buf_printf(b, "command %s\n", p->command);
     for (int i = 0; i < p->narch; i++) {
         hash_hex(hash128(p->arch[i].code, p->arch[i].size), hex);
         buf_printf(b, "%s_%d %zu %s\n", p->arch[i].ptx ? "ptx compute" : "arch sm", p->arch[i].arch, p->arch[i].size,
@@ -137,13 +139,13 @@ static bool write_files(Ship *s)
         if (!ok)
             cli_error("ship: out of memory, or a template is broken");
     }
-    if (ok) {
+    if (ok && s->pack.fatbin) {
         File *f = &file[n++];
         snprintf(f->name, sizeof f->name, "%s.fatbin", s->pack.name);
         f->data = s->pack.fatbin;
         f->size = s->pack.fatbin_size;
-        qsort(file, (size_t)n, sizeof *file, by_name);
     }
+    qsort(file, (size_t)n, sizeof *file, by_name);
     Buf m = {0};
     if (ok)
         put_manifest(s, file, n, &m);
@@ -194,9 +196,12 @@ int ship_finish(Ship *s)
     if (!let_others_read(s->dir) || !swap_in(s))
         return cli_fail("ship: %s cannot be made: %s", s->out, strerror(errno));
     int ptx = s->pack.narch && s->pack.arch[s->pack.narch - 1].ptx;
-    printf("%s: %d rule%s, %d architecture%s%s, %s of GPU code\n", s->out, s->pack.nrule, s->pack.nrule == 1 ? "" : "s",
-           s->pack.narch - ptx, s->pack.narch - ptx == 1 ? "" : "s", ptx ? " and PTX" : "",
-           cli_bytes(size, (double)s->pack.fatbin_size));
+    printf("%s: %d rule%s, ", s->out, s->pack.nrule, s->pack.nrule == 1 ? "" : "s");
+    if (s->pack.narch)
+        printf("%d architecture%s%s, %s of GPU code\n", s->pack.narch - ptx, s->pack.narch - ptx == 1 ? "" : "s",
+               ptx ? " and PTX" : "", cli_bytes(size, (double)s->pack.fatbin_size));
+    else
+        printf("for the CPU alone (--arch adds GPUs)\n");
     for (int i = 0; i < s->pack.nrule; i++)
         printf("  %s\n", s->pack.rule[i].id);
     return CLI_OK;

@@ -98,7 +98,8 @@ typedef struct CompileOpts { const char *with, *options, *path; int p, g, state;
 #define COMPILE_OPTS(c) \
     {"with", 0, OPT_TEXT, &(c).with, "LIST", "wrappers, the last outermost: 'clip(1),ema(0.999)'"}, \
         {"options", 0, OPT_TEXT, &(c).options, "LIST", "compile-time choices: 'amsgrad=true'"}, \
-        {"path", 0, OPT_TEXT, &(c).path, "DIRS", "folders with specs, before the library's own (default: $OPTC_PATH)"}, \
+        {"path", 0, OPT_TEXT, &(c).path, "DIRS", \
+         "folders with specs of your own, divided by :, ahead of the library's (default: $OPTC_PATH)"}, \
         {"type", 0, OPT_TYPE, &(c).p, "TYPE", "storage of the parameters: f32 (default), f64, bf16, f16"}, \
         {"grad-type", 0, OPT_TYPE, &(c).g, "TYPE", "storage of the gradients (default: as the parameters)"}, \
     { \

@@ -1,0 +1,76 @@
+#!/bin/sh
+# Packages for the CPU alone: made without NVRTC, built by every compiler here, equal to the library; flags that are refused say what to do.
+#   BUILD  the build folder
+set -u
+passed=0 failed=0
+top=$PWD optc=$PWD/$BUILD/optc lib=$PWD/$BUILD/liboptc.so
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export OPTC_CACHE="$work/cache" OPTC_NO_NVRTC=1 OPTC_NO_NVFATBIN=1 OPTC_FATBINARY= ASAN_OPTIONS=detect_leaks=0
+unset OPTC_CACHE_BASE OPTC_PATH MAKEFLAGS MFLAGS 2>/dev/null
+expect() {
+    code=$1 part=$2
+    shift 2
+    out=$("$@" </dev/null 2>&1)
+    got=$?
+    if [ "$got" = "$code" ] && if [ -n "$part" ]; then printf '%s' "$out" | grep -qF -- "$part"; else [ -z "$out" ]; fi; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        printf '%s: exit %s (wanted %s), wanted "%s" in: %s\n' "$*" "$got" "$code" "$part" "$out" | head -20
+    fi
+}
+check() { if eval "$2"; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "$1"; fi; }
+cd "$work" || exit 1
+
+expect 0 "rules: 2 rules, for the CPU alone" "$optc" ship 'adamw+clip(1)' adafactor -o rules
+mkdir two
+expect 0 "2 rules" "$optc" ship 'adamw+clip(1)' adafactor -o two/rules
+expect 0 "" diff -r rules two/rules
+check "files of a package without GPU code: $(ls rules)" '[ "$(ls rules | tr "\n" " ")" = "CMakeLists.txt Makefile example.c manifest rules.c rules.h " ]'
+expect 0 "rules, made by optc 0.1.0: 2 rules" "$optc" ship --check rules
+expect 0 "for the CPU alone" "$optc" ship --check rules
+expect 0 "here: it has no GPU code, so it takes its CPU path" "$optc" ship --check rules
+expect 0 "rules: it has no GPU code" env OPTC_CACHE_BASE="$work/rules" LD_LIBRARY_PATH="$top/$BUILD/fake/versioned" FAKE_CUDA=works "$optc" doctor
+expect 0 "1 rule" "$optc" ship sgd -o rules2
+expect 2 "--ptx is of the lowest --arch: name one" "$optc" ship sgd --ptx -o none
+check "a refused one left something" '[ ! -e none ]'
+
+# as C and as C++, without a warning; the library's bits; its example, by its Makefile
+for cc in gcc clang; do
+    command -v $cc >/dev/null 2>&1 && echo 'int main(void) { return 0; }' | $cc -fopenmp -x c -o /dev/null - 2>/dev/null || continue
+    for lang in c c++; do
+        [ $lang = c ] && std=c11 || std=c++17
+        expect 0 "" $cc -x $lang -std=gnu${std#c} -O2 -fopenmp -Wall -Wextra -Wpedantic -Werror -DRULES_NO_CLONES -c rules/rules.c -o rules-$cc-$lang.o
+    done
+done
+ln -s "$lib" liboptc.so.0
+expect 0 "" ${CC:-cc} -O2 -fopenmp -Irules -I"$top/runtime" "$top/tests/ship/compare.c" rules/rules.c -Wl,-rpath,"$work" "$lib" -lm -ldl -o compare
+expect 0 "adamw_clip: equal on cpu" ./compare cpu f32 adamw_clip adamw 'clip(1)'
+expect 0 "adafactor: equal on cpu" ./compare cpu f32 adafactor adafactor ''
+expect 0 "" make -s -C rules CC="${CC:-cc}" CFLAGS="-O2 -Wall -Wextra -Werror -DRULES_NO_CLONES" example
+expect 0 "cpu: " rules/example best 3
+export LD_LIBRARY_PATH="$top/$BUILD/fake/versioned" FAKE_CUDA=works
+expect 0 "cpu: " rules/example best 3
+expect 1 "has no GPU code: it was made without --arch" rules/example cuda 3
+unset LD_LIBRARY_PATH FAKE_CUDA
+expect 1 "cuda" rules/example cuda 3
+
+# -Ofast: the compiler says what to do, and doing it works
+expect 1 "Compile this file with -O3, or add -fno-fast-math" ${CC:-cc} -Ofast -c rules2/rules2.c -o fast.o
+expect 0 "" ${CC:-cc} -Ofast -fno-fast-math -DRULES2_NO_CLONES -c rules2/rules2.c -o fast.o
+expect 0 "" ${CC:-cc} -O3 -DRULES2_NO_CLONES -c rules2/rules2.c -o fast.o
+
+# the line that makes it again is one that does: folders of specs, quotes
+mkdir "it's"
+printf 'return optimizer { name = "mine", hyper = { lr = 0.1 }, step = function() p = p - lr * g * 3 end }\n' > "it's/mine.lua"
+expect 0 "mine" "$optc" ship mine --path "it's:none" -o own
+line=$(sed -n 's/^command //p' own/manifest)
+check "its line: $line" '[ "$line" = "optc ship mine --path '"'it'\\''s:none'"' -o own" ]'
+expect 0 "mine" "$optc" ship mine --path "./it's" -o plain
+check "its header's line" 'grep -q "Made by: optc ship mine --path .* -o plain$" plain/plain.h'
+mv own first
+eval "\"\$optc\" ${line#optc }" > /dev/null 2>&1
+expect 0 "" diff -r first own
+echo "$passed passed, $failed failed"
+[ "$failed" = 0 ]
