@@ -13,7 +13,7 @@ typedef struct { int init; double value; int dom, type; } InitValue;
 
 static const char *const known_fields[] = {"name",   "cite",  "doc",  "hyper", "options", "args",
                                            "inputs", "state", "values", "view", "step", "matrix", NULL};
-static const char *const reserved[] = {"p", "g", "t", "numel", "nrows", "ncols", "inner", "every", "seed", NULL};
+static const char *const reserved[] = {"p", "g", "t", "numel", "nrows", "ncols", "inner", "every", "when", "seed", NULL};
 
 /* The line on which `key =` stands in the spec, so that a message about a field points at it; 1 when it is not found. */
 static int field_line(const char *text, const char *key)

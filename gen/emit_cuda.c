@@ -353,8 +353,8 @@ static const char *guard_text(CudaStage *c, int mask)
     const Plan *p = c->e.plan;
     Buf b = {.arena = c->e.arena};
     for (int i = 0; i < p->nperiod; i++)
-        buf_printf(&b, "%s((long long)(self->hyper[0]%s) %% %d == 0) != %d", i ? " || " : "",
-                   c->e.t_ahead ? " + 1.0" : "", p->period[i], mask >> i & 1);
+        buf_printf(&b, "%s((long long)(self->hyper[0]%s) %% %d == %d) != %d", i ? " || " : "",
+                   c->e.t_ahead ? " + 1.0" : "", p->period[i].every, p->period[i].offset, mask >> i & 1);
     return p->nperiod ? emit_filled(&c->e, "guard", (Hole[]){{"elsewhere", buf_text(&b)}}, 1) : "";
 }
 

@@ -282,7 +282,7 @@ static void eval_leaf(Ev *e, Ref r, int i, Shape s)
         case OP_CONST: v = n->imm; break;
         case OP_HYPER: v = j->group[group].hyper[n->sym]; break;
         case OP_STEP: v = j->t; break;
-        case OP_EVERY: v = fmod(j->t, n->imm) == 0; break;
+        case OP_EVERY: v = fmod(j->t, n->imm) == n->sym; break;
         case OP_COUNT: v = count_of(e, n, per_group(n) ? s : j->tensor[i].whole); break;
         case OP_RANDOM: case OP_NORMAL: {
             double seed = j->group[group].hyper[n->sym];

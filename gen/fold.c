@@ -33,6 +33,7 @@ static Ref as_const(Graph *g, Node n, double x)
     n.dom = CONST_;
     n.imm = isnan(x) ? (double)NAN : x;                    /* one NaN, whichever the operation made */
     n.nargs = 0;
+    n.sym = 0;
     n.name = NULL;
     return graph_add(g, n);
 }

@@ -46,7 +46,11 @@ static bool put_leaf(Writer *w, const Node *n)
     case OP_INPUT: buf_puts(w->b, w->rule->input[n->sym].name); return true;
     case OP_COUNT: buf_puts(w->b, count_name(n)); return true;
     case OP_CONST: buf_double(w->b, n->imm); return true;
-    case OP_EVERY: buf_printf(w->b, "every %g", n->imm); return true;
+    case OP_EVERY:
+        buf_printf(w->b, "every %g", n->imm);
+        if (n->sym)
+            buf_printf(w->b, " from %d", n->sym);
+        return true;
     case OP_RANDOM:
     case OP_NORMAL: buf_printf(w->b, "%s()", op_info[n->op].name); return true;
     default: return false;

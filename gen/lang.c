@@ -64,6 +64,8 @@ static Ref mk(lua_State *L, Op op, Ref a, Ref b, Ref c)
     return node_op(g, op, a, b, c);
 }
 
+Ref trace_op(lua_State *L, Op op, Ref a, Ref b) { return mk(L, op, a, b, NONE); }
+
 static Ref konst(lua_State *L, double x) { return node_const(&trace_of(L)->rule->g, x); }
 
 /* "'u' (one per tensor, line 9)": how messages speak of a value. */
@@ -127,6 +129,7 @@ static Ref want_ty(lua_State *L, int i, const char *what, int n, Ty ty)
 }
 
 static Ref num(lua_State *L, int i, const char *what, int n) { return want_ty(L, i, what, n, NUM); }
+Ref lang_truth(lua_State *L, int i, const char *what, int n) { return want_ty(L, i, what, n, BOOL); }
 
 static void want_count(lua_State *L, const char *what, int lo, int hi)
 {

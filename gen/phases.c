@@ -6,13 +6,15 @@
 
 typedef struct { const Phases *phases; int mask; } PhaseOf;
 
+static bool is_period(const Period *p, const Node *n) { return p->every == (int)n->imm && p->offset == n->sym; }
+
 static Ref fix_every(Graph *g, Node n, void *ctx)
 {
     const PhaseOf *c = ctx;
     if (n.op != OP_EVERY)
         return graph_add(g, n);
     int i = 0;
-    while (i < c->phases->nperiod && c->phases->period[i] != (int)n.imm)
+    while (i < c->phases->nperiod && !is_period(&c->phases->period[i], &n))
         i++;
     Node k = {.op = OP_CONST, .dom = CONST_, .ty = BOOL, .imm = c->mask >> i & 1};
     return graph_add(g, k);
@@ -106,9 +108,9 @@ static void find_periods(Phases *ph, const Rule *r)
         const Node *n = &r->g.n[i];
         bool seen = n->op != OP_EVERY;
         for (int j = 0; j < ph->nperiod; j++)
-            seen = seen || ph->period[j] == (int)n->imm;
+            seen = seen || is_period(&ph->period[j], n);
         if (!seen && ph->nperiod < MAX_PERIODS)
-            ph->period[ph->nperiod++] = (int)n->imm;
+            ph->period[ph->nperiod++] = (Period){(int)n->imm, n->sym};
     }
 }
 

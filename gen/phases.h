@@ -9,7 +9,7 @@ enum { MAX_PERIODS = 8, MAX_PHASE_NODES = 20 * MAX_NODES };       /* values of a
 
 typedef struct PhaseRule { Graph *g; Body *body; } PhaseRule;          /* body: by variant, what it changes */
 typedef struct Phases {
-    int period[MAX_PERIODS], nperiod;
+    Period period[MAX_PERIODS]; int nperiod;
     int nphase;                          /* of an entry: 1 << nperiod */
     PhaseRule *phase;                    /* [entry * nphase + bits by period] */
 } Phases;

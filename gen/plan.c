@@ -261,7 +261,7 @@ int plan_phase(const Plan *p, double t)
 {
     int mask = 0;
     for (int i = 0; i < p->nperiod; i++)
-        mask |= (fmod(t, p->period[i]) == 0) << i;
+        mask |= (fmod(t, p->period[i].every) == p->period[i].offset) << i;
     return mask;
 }
 

@@ -80,7 +80,7 @@ typedef struct Plan {
     Rule *rule;
     Type p, g, state, real;        /* storage types, and what elements are computed in */
     Mem *mem; int nmem, mem_cap;
-    int period[MAX_PERIODS], nperiod;        /* phase number = bits by period */
+    Period period[MAX_PERIODS]; int nperiod;        /* phase number = bits by period */
     PlanEntry *entry; int nentry;
     bool *state_used;              /* [variant * nstate + state] */
     int nfn;
@@ -105,6 +105,8 @@ int plan_phase(const Plan *p, double t);                     /* the phase of ste
 typedef struct StageAt { const PlanEntry *entry; int phase; const Stage *stage; } StageAt;
 /* where the stage of that number stands: 0 <= fn < nfn */
 StageAt plan_at(const Plan *p, int fn);
+/* "divisible by 5", "not 1 behind one divisible by 5": steps at which it is or is not done */
+void plan_period(Buf *b, const Period *p, const char *before, bool yes);
 bool plan_uses_t(const Plan *p);                             /* the number of the step counts */
 
 /* How much there is for a tensor of a shape: templates/counts.h. */

@@ -22,12 +22,20 @@ static void put_stage(Buf *b, const Plan *p, const Stage *s, int i)
     buf_puts(b, "\n");
 }
 
+void plan_period(Buf *b, const Period *p, const char *before, bool yes)
+{
+    buf_printf(b, "%s %s", before, yes ? "" : "not ");
+    if (p->offset)
+        buf_printf(b, "%d behind one ", p->offset);
+    buf_printf(b, "divisible by %d", p->every);
+}
+
 static void put_phase_name(Buf *b, const Plan *p, int mask)
 {
     if (p->nperiod)
         buf_puts(b, ", steps");
     for (int i = 0; i < p->nperiod; i++)
-        buf_printf(b, "%s %sdivisible by %d", i ? " and" : "", mask >> i & 1 ? "" : "not ", p->period[i]);
+        plan_period(b, &p->period[i], i ? " and" : "", mask >> i & 1);
 }
 
 /* What tensors of a variant keep; or the values for the reader, where there are any. */

@@ -267,7 +267,11 @@ static void put_entries(Buf *b, const Program *p, const char *id)
     for (int e = 0; e < p->nentry; e++)
         buf_printf(b, "%s{\"%s\", phase_%s_%d}", e ? ", " : "", p->entry[e].name, id, e);
     buf_puts(b, "};\n");
-    put_ints(b, "period", id, 0, p->period, p->nperiod);
+    if (p->nperiod)
+        buf_printf(b, "static const Period period_%s_0[] = {", id);
+    for (int i = 0; i < p->nperiod; i++)
+        buf_printf(b, "%s{%d, %d}%s", i ? ", " : "", p->period[i].every, p->period[i].offset,
+                   i + 1 < p->nperiod ? "" : "};\n");
 }
 
 static void put_variants(Buf *b, const Program *p, const char *id)

@@ -27,6 +27,8 @@ typedef enum {                     /* storage types; optc_type counts from 1 */
     NTYPES
 } Type;
 typedef struct ProgType { const char *name; int bytes; } ProgType;
+/* every(k, { offset = o }): steps that leave `offset` when divided by `every` */
+typedef struct Period { int every, offset; } Period;
 typedef struct ProgHyper { const char *name; double def, lo, hi; bool lo_open, hi_open; } ProgHyper;
 
 typedef struct ProgArray {
@@ -70,7 +72,7 @@ typedef struct Program {
     const ProgStage *stage; int nstage;    /* in the order of their functions */
     int nfn;
     const ProgEntry *entry; int nentry;
-    const int *period; int nperiod;        /* bits of a phase's number, by period */
+    const Period *period; int nperiod;        /* bits of a phase's number, by period */
     const Variant *variant; int nvariant;
     int p, g;                              /* storage types */
     bool needs_t;                          /* the step's number must be known where it runs */
@@ -83,7 +85,7 @@ OPTC_COUNT int program_phase(const Program *p, int64_t t)         /* of step t *
 {
     int phase = 0;
     for (int i = 0; i < p->nperiod; i++)
-        phase |= (t % p->period[i] == 0) << i;
+        phase |= (t % p->period[i].every == p->period[i].offset) << i;
     return phase;
 }
 

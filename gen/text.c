@@ -39,7 +39,12 @@ static void print_node(Buf *b, const Rule *r, Ref i)
     for (int k = 0; k < n->nargs; k++)
         buf_printf(b, " %%%d", n->arg[k]);
     switch (n->op) {
-    case OP_CONST: case OP_EVERY: buf_puts(b, " "); buf_double(b, n->imm); break;
+    case OP_CONST: case OP_EVERY:
+        buf_puts(b, " ");
+        buf_double(b, n->imm);
+        if (n->sym)
+            buf_printf(b, " %d", n->sym);
+        break;
     case OP_HYPER: buf_printf(b, " %s", r->hyper[n->sym].name); break;
     case OP_STATE: buf_printf(b, " %s", r->state[n->sym].name); break;
     case OP_INPUT: buf_printf(b, " %s", r->input[n->sym].name); break;
@@ -300,6 +305,13 @@ static void read_extra(Reader *p, const Rule *r, Node *n)
         if (e == p->tok || *e)
             complain(p, "a number");
         word(p);
+        if (n->op == OP_EVERY && isdigit((unsigned char)*p->tok)) {
+            long offset = strtol(p->tok, &e, 10);
+            n->sym = (int32_t)offset;
+            if (*e || n->sym != offset)
+                complain(p, "an offset");
+            word(p);
+        }
         break;
     case OP_HYPER: n->sym = one_of(p, find_hyper(r, p->tok), "a hyperparameter"); word(p); break;
     case OP_STATE: n->sym = one_of(p, find_state(r, p->tok), "a state"); word(p); break;

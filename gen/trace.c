@@ -22,16 +22,13 @@ FIND(hyper)
 FIND(state)
 FIND(input)
 
-static int l_every(lua_State *L);
-static int l_inner(lua_State *L);
-
 static Ref leaf(Trace *t, Op op, Dom dom, int sym) { return node_leaf(&t->rule->g, op, dom, sym, 0); }
 
 static int undeclared(lua_State *L, Trace *t, const SpecFile *s, const char *name, bool write)
 {
     Near near = {.want = name};
     size_t skip = strlen(s->prefix);
-    static const char *const fixed[] = {"p", "g", "t", "numel", "nrows", "ncols", "every", "inner"};
+    static const char *const fixed[] = {"p", "g", "t", "numel", "nrows", "ncols", "every", "when", "inner"};
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
         near_try(&near, fixed[i]);
     for (int i = 0; i < s->nhyper; i++)
@@ -86,7 +83,7 @@ static bool push_fixed(lua_State *L, Trace *t, const char *name)
     else if (!strcmp(name, "g"))
         push_value(L, t->g);
     else if (!strcmp(name, "t"))
-        push_value(L, leaf(t, OP_STEP, GROUP, 0));
+        push_value(L, t->clock.t);
     else if (!strcmp(name, "numel"))
         push_value(L, node_count(g, ELEM, TENSOR));
     else if (!strcmp(name, "nrows"))
@@ -95,6 +92,8 @@ static bool push_fixed(lua_State *L, Trace *t, const char *name)
         push_value(L, node_count(g, COL, SLICE));
     else if (!strcmp(name, "every"))
         lua_pushcfunction(L, l_every);
+    else if (!strcmp(name, "when"))
+        lua_pushcfunction(L, l_when);
     else if (!strcmp(name, "inner"))
         lua_pushcfunction(L, l_inner);
     else
@@ -169,47 +168,8 @@ static int l_env_write(lua_State *L)
     return 0;
 }
 
-/* every(k, f): f's assignments hold at steps divisible by k; elsewhere the values stay what they were. */
-static int l_every(lua_State *L)
-{
-    Trace *t = trace_of(L);
-    Graph *g = &t->rule->g;
-    if (is_value(L, 1))
-        return spec_error(L, "every(k, …): k must be known at compile time: make it an option");
-    double k = lua_tonumber(L, 1);
-    if (lua_type(L, 1) != LUA_TNUMBER || k < 1 || k != floor(k) || k > 1e9 || lua_type(L, 2) != LUA_TFUNCTION)
-        return spec_error(L, "every takes a whole number from 1 and a function: every(10, function() … end)");
-    Ref cond = node_leaf(g, OP_EVERY, GROUP, 0, k);
-    if (k > 1) {
-        int i = 0;
-        while (i < t->nevery && t->every[i] != cond)
-            i++;
-        if (i == t->nevery) {
-            if (i == MAX_EVERY)
-                return spec_error(L, "over %d different periods in one rule", MAX_EVERY);
-            t->every[t->nevery++] = cond;
-        }
-    }
-    int n = t->rule->nstate;
-    Ref *was = lua_newuserdatauv(L, sizeof(Ref) * (size_t)(n + 2), 0);
-    memcpy(was, t->state, sizeof(Ref) * (size_t)n);
-    was[n] = t->p;
-    was[n + 1] = t->g;
-    lua_pushvalue(L, 2);
-    lua_call(L, 0, 0);
-    for (int i = 0; k > 1 && i < n + 2; i++) {
-        Ref *now = i < n ? &t->state[i] : i == n ? &t->p : &t->g;
-        if (*now != was[i]) {
-            Node w = {.op = OP_WHERE, .ty = NUM, .nargs = 3, .arg = (Ref[]){cond, *now, was[i]}};
-            w.dom = dom_join(g->n[*now].dom, dom_join(GROUP, g->n[was[i]].dom));
-            *now = trace_node(t, w);
-        }
-    }
-    return 0;
-}
-
 /* Calls entry `name` of spec i, or of the first one inside it that has it. */
-static bool call_entry(lua_State *L, Trace *t, int i, const char *name)
+bool call_entry(lua_State *L, Trace *t, int i, const char *name)
 {
     for (; i < t->nspec; i++) {
         SpecFile *s = &t->spec[i];
@@ -236,21 +196,6 @@ static bool call_entry(lua_State *L, Trace *t, int i, const char *name)
         return true;
     }
     return false;
-}
-
-static int l_inner(lua_State *L)
-{
-    Trace *t = trace_of(L);
-    const char *name = t->rule->entry[t->entry].name;
-    if (!t->spec[t->at].is_wrapper)
-        return spec_error(L, "inner() is for wrappers: there is no rule inside this one");
-    if (++t->inner_calls > 1)
-        return spec_error(L, "inner() is called twice in one entry");
-    int calls = t->inner_calls;
-    if (!call_entry(L, t, t->at + 1, name))
-        return spec_error(L, "the rule inside has no entry '%s'", name);
-    t->inner_calls = calls;
-    return 0;
 }
 
 /* ---- the order of it all ---- */
@@ -332,6 +277,8 @@ void trace_entry(lua_State *L, Trace *t, int e, int variant)
     t->entry = e;
     t->p = leaf(t, OP_P, ELEM, 0);
     t->g = leaf(t, OP_G, ELEM, 0);
+    t->clock = (Clock){leaf(t, OP_STEP, GROUP, 0), {1, 0}};
+    t->block = (Block){{1, 0}, 0};
     for (int i = 0; i < r->nstate; i++)
         t->state[i] = leaf(t, OP_STATE, r->state[i].dom, i);
     call_entry(L, t, 0, r->entry[e].name);

@@ -8,7 +8,8 @@
  *   lint.c      Lua's own tests on symbolic values, which Lua gives no way to trap
  *   ask.c       questions about a tensor, in a plain `if`
  *   ways.c      which answers to questions about a tensor are traced, and what all of them have in common
- *   trace.c     the environment of an entry, inner(), every(), and the order of it all
+ *   blocks.c    every(), when(), inner(): what is done at some steps only
+ *   trace.c     the environment of an entry, and the order of it all
  *
  * One lua_State a compilation, owned by Trace; Lua errors unwind to trace.c, which turns them into a Diag. */
 #ifndef OPTC_TRACE_H
@@ -49,6 +50,13 @@ enum { MAX_SPECS = 16, MAX_STATES = 64, MAX_HYPERS = 128, MAX_EVERY = 3, MAX_TEX
  * are known. */
 typedef struct GlobalRed { Op op; int entry, file, line; Ref node, of[MAX_VARIANTS]; } GlobalRed;
 
+/* The steps of a binding at which something happens: those that leave `offset` when divided by `every`. A rule inside a
+ * block of every() counts those steps alone: what it calls t, and the steps of the binding that are its own. */
+typedef struct Steps { double every, offset; } Steps;
+typedef struct Clock { Ref t; Steps at; } Clock;
+/* the block of every() that is open in the spec that runs, in its own steps */
+typedef struct Block { Steps at; int depth; } Block;
+
 typedef struct Trace {
     lua_State *L;
     Arena *arena;
@@ -65,13 +73,15 @@ typedef struct Trace {
     int entry, variant;
     bool matrix;                      /* the variant steps matrices: `matrix` in place of `step` */
     int inner_calls;
+    Clock clock;                      /* of that spec */
+    Block block;
     Ref p, g, *state;                 /* current values */
     bool *read, *written;             /* by state, over all entries */
     GlobalRed *gred; int ngred, gred_cap;      /* in order of appearance, matched between variants */
     Test path[MAX_TESTS]; int npath, asked;    /* the answers of the variant being traced; how many it has asked for */
     struct { int file, line; } question;       /* where the last one was asked */
     int stream, seed;                 /* random draws; hyperparameter number of the seed or -1 */
-    Ref every[8]; int nevery;
+    Ref every[MAX_EVERY]; int nevery;
 } Trace;
 
 static inline Trace *trace_of(lua_State *L) { return *(Trace **)lua_getextraspace(L); }
@@ -81,6 +91,12 @@ int spec_error(lua_State *L, const char *fmt, ...) __attribute__((format(printf,
 
 /* trace.c */
 void trace_entry(lua_State *L, Trace *t, int e, int variant);
+bool call_entry(lua_State *L, Trace *t, int i, const char *name);      /* of spec i, or of the first inside it that has it */
+
+/* blocks.c */
+int l_every(lua_State *L);
+int l_when(lua_State *L);
+int l_inner(lua_State *L);
 
 /* ask.c */
 int l_compare(lua_State *L);                       /* upvalues: what to say where there is no answer; the relation */
@@ -105,6 +121,8 @@ void sandbox_protect(lua_State *L, const char *name);
 /* lang.c */
 void lang_open(lua_State *L);                      /* pushes the table of builtins */
 Ref lang_arg(lua_State *L, int i, const char *what, int n);
+Ref lang_truth(lua_State *L, int i, const char *what, int n);
+Ref trace_op(lua_State *L, Op op, Ref a, Ref b);
 void push_value(lua_State *L, Ref r);
 bool is_value(lua_State *L, int i);
 const Ref *value_at(lua_State *L, int i);          /* NULL: something else */

@@ -9,7 +9,7 @@
 static const char *bad_leaf(const Rule *r, const Node *n)
 {
     int limit = n->op == OP_HYPER || n->op == OP_RANDOM || n->op == OP_NORMAL ? r->nhyper
-              : n->op == OP_STATE ? r->nstate : n->op == OP_INPUT ? r->ninput : 1;
+              : n->op == OP_STATE ? r->nstate : n->op == OP_INPUT ? r->ninput : n->op == OP_EVERY ? INT32_MAX : 1;
     if (n->sym < 0 || n->sym >= limit)
         return "it names a hyperparameter, state or input that does not exist";
     bool right = true;
@@ -27,6 +27,8 @@ static const char *bad_leaf(const Rule *r, const Node *n)
     case OP_EVERY:
         if (!(n->imm >= 1 && n->imm <= 1e9 && n->imm == floor(n->imm)))
             return "'every' needs a whole number from 1 to 1e9";
+        if (n->sym >= n->imm)
+            return "the offset of 'every' is below its period";
         right = n->dom == GROUP;
         break;
     case OP_COUNT:
@@ -173,17 +175,18 @@ static const char *bad_variants(const Rule *r)
 /* Periods are bits of a phase's number. */
 static const char *bad_periods(const Rule *r)
 {
-    double seen[MAX_PERIODS];
+    struct { double every; int offset; } seen[MAX_PERIODS];
     int n = 0;
     for (Ref i = 0; i < r->g.len; i++) {
         int k = 0;
-        while (k < n && seen[k] != r->g.n[i].imm)
+        while (k < n && (seen[k].every != r->g.n[i].imm || seen[k].offset != r->g.n[i].sym))
             k++;
         if (r->g.n[i].op != OP_EVERY || r->g.n[i].imm == 1 || k < n)
             continue;
         if (n == MAX_PERIODS)
             return "it has too many different periods";
-        seen[n++] = r->g.n[i].imm;
+        seen[n].every = r->g.n[i].imm;
+        seen[n++].offset = r->g.n[i].sym;
     }
     return NULL;
 }

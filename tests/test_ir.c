@@ -87,7 +87,7 @@ static void round_trip(const char *what, Source s, const char *with, const char 
     done(&plan), done(&last);
 }
 
-static const char *const withs[] = {NULL, "clip(1)", "cautious,ema(0.999)", "lookahead(5,0.5),centralize", "sam(0.05)", "clip_norm(1),clip_value(2),ema,ema(0.9),lookahead(3)"};
+static const char *const withs[] = {NULL, "clip(1)", "cautious,ema(0.999)", "lookahead(5,0.5),centralize", "sam(0.05)", "clip(1),skip", "clip_norm(1),clip_value(2),ema,ema(0.9),lookahead(3)"};
 
 START_TEST(library_reads_back)
 {
@@ -131,6 +131,8 @@ static const char *const strange[] = {
     RULE("state = { a = zeros(\"elem\", \"bf16\"), b = fill(-2.5, \"row\"), c = copy(p), d = zeros \"group\", e = fill(1, \"slice\") },",
          "a = g b = rowmax(g) c = c + p d = d + 1 e = slice.norm(g) p = p - a * b + c * d / e"),
     RULE("", "every(2, function() p = p - g end) every(3, function() p = p * g end)"),
+    RULE("", "every(2, { offset = 1 }, function() p = p - g end) every(300, { offset = 299 }, function() p = p * g end)"),
+    RULE("state = { m = zeros },", "when(lt(sum(g), 1), function() m = g p = p - m end)"),
     RULE("", "p = where(either(isnan(g), isnt(both(isfinite(p), lt(g, p)))), p, atan2(g, cbrt(p)))"),
     RULE("", "p = p / numel + g / nrows - rowmean(g) * ncols + global.mean(rowsum(g)) + global.rms(g)"),
     RULE("", "p = true and 1 or 2"),
@@ -201,6 +203,7 @@ static const Hostile hostile[] = {
     {NODE("%5 = sum tensor %2 from group"), "not below"}, {NODE("%5 = sum group %0 from elem"), "not below"}, {NODE("%5 = sum tensor %1 from row"), "not below"},
     {NODE("%5 = gsum group %0 from elem"), "per tensor"}, {NODE("%5 = gsum tensor %4 from tensor"), "not below"}, {NODE("%5 = gsum group from tensor"), "missing"},
     {NODE("%5 = gsum group %2 from group"), ""}, {NODE("%5 = state tensor m"), "state's"}, {NODE("%5 = input tensor h"), ""},
+    {NODE("%5 = every group:bool 5 5"), "below its period"}, {NODE("%5 = every group:bool 5 1x"), "an offset"}, {NODE("%5 = every group:bool 5 4294967297"), ""},
     {NODE("%5 = every group:bool 0"), "whole number"}, {NODE("%5 = every group:bool 2.5"), "whole number"}, {NODE("%5 = every group:bool nan"), "whole number"},
     {NODE("%5 = every group:bool 1e300"), ""}, {NODE("%5 = every group:bool inf"), ""}, {NODE("%5 = every elem:bool 2"), ""}, {NODE("%5 = random elem lr 1e300"), ""},
     {NODE("%5 = random elem lr -1"), ""}, {NODE("%5 = random group lr 0"), ""}, {NODE("%5 = count row tensor"), ""}, {NODE("%5 = count elem elem"), ""}, {NODE("%5 = p tensor"), ""},
@@ -467,7 +470,7 @@ START_TEST(phases)
     for (int t = 1; t <= 24; t++) {
         int phase = plan_phase(p, t);
         for (int k = 0; k < 2; k++)
-            ck_assert_int_eq(phase >> k & 1, t % p->period[k] == 0);
+            ck_assert_int_eq(phase >> k & 1, t % p->period[k].every == p->period[k].offset);
         const Phase *ph = &p->entry[0].phase[phase];
         bool wrote[2] = {false, false};                  /* m, n */
         for (int i = 0; i < ph->nstage; i++)

@@ -106,6 +106,164 @@ START_TEST(wrappers_of_ones_own)
 }
 END_TEST
 
+/* ---- steps that are not all alike ---- */
+enum { N = 37 };
+typedef struct { optc_rule *rule; optc_binding *b; float p[N], g[N]; } One;
+
+static void one_open(One *o, optc_engine *e, const optc_rule_options *ro)
+{
+    OK(optc_compile(e, ro, &o->rule));
+    for (int i = 0; i < N; i++)
+        o->p[i] = (float)ref_value(0, 0, i), o->g[i] = 0;
+    optc_tensor t = {.name = "w", .param = o->p, .grad = o->g, .rank = 1, .shape = (int64_t[]){N}};
+    OK(optc_bind(o->rule, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &o->b));
+}
+
+static void one_close(One *o)
+{
+    OK(optc_unbind(o->b));
+    OK(optc_release(o->rule));
+}
+
+static double read_one(One *o, const char *name)
+{
+    double x;
+    OK(optc_state_read(o->b, 0, name, &x, 1));
+    return x;
+}
+
+/* Compiled, and on the evaluator. */
+static optc_engine *engine_of(int evaluator)
+{
+    optc_engine *e;
+    OK(optc_open(&(optc_engine_options){.threads = 1, .compiler = evaluator ? "" : NULL, .cache_dir = evaluator ? "" : NULL, .no_builtin = evaluator}, &e));
+    return e;
+}
+
+START_TEST(every_with_an_offset)
+{
+    static const char text[] = "return optimizer { name = 'x', state = { a = zeros 'group', b = zeros 'group', c = zeros 'group' }, step = function()\n"
+                               "every(3, { offset = 1 }, function() a = a + t end) every(3, function() b = b + t end)\n"
+                               "every(4, { offset = 3 }, function() c = c + t end) p = p - g end }";
+    optc_engine *e = engine_of(_i);
+    One o;
+    double a = 0, b = 0, c = 0;
+    one_open(&o, e, &(optc_rule_options){.spec = "made.lua", .text = text});
+    for (int t = 1; t <= 26; t++) {
+        OK(optc_step(o.b));
+        a += t % 3 == 1 ? t : 0, b += t % 3 == 0 ? t : 0, c += t % 4 == 3 ? t : 0;
+        ck_assert_msg(read_one(&o, "a") == a && read_one(&o, "b") == b && read_one(&o, "c") == c, "step %d", t);
+    }
+    one_close(&o);
+    OK(optc_close(e));
+}
+END_TEST
+
+/* A rule inside a block of every() counts the steps it makes: its t, and its own periods. */
+START_TEST(inner_counts_its_own)
+{
+    static const char rule[] = "return optimizer { name = 'x', state = { n = zeros 'group', a = zeros 'group', b = zeros 'group' }, step = function()\n"
+                               "n = t every(2, function() a = a + t end) every(3, { offset = 1 }, function() b = b + t end) p = p - g end }";
+    static const struct { int every, offset; } at[] = {{1, 0}, {3, 0}, {3, 1}, {5, 4}};
+    optc_engine *e = engine_of(_i % 2);
+    int k = at[_i / 2].every, off = at[_i / 2].offset, n = 0;
+    char outer[200];
+    snprintf(outer, sizeof outer, "return wrapper { name = 'w', step = function() every(%d, { offset = %d }, function() inner() end) end }", k, off);
+    One o;
+    double a = 0, b = 0;
+    one_open(&o, e, &(optc_rule_options){.spec = "made.lua", .text = rule, .with = "w", .wrappers = &(optc_text){"w", outer}, .nwrappers = 1});
+    for (int t = 1; t <= 40; t++) {
+        OK(optc_step(o.b));
+        n += t % k == off;
+        if (t % k == off)
+            a += n % 2 == 0 ? n : 0, b += n % 3 == 1 ? n : 0;
+        ck_assert_msg(read_one(&o, "n") == n && read_one(&o, "a") == a && read_one(&o, "b") == b, "every %d, offset %d, step %d: n %g a %g b %g, not %d %g %g", k, off, t,
+                      read_one(&o, "n"), read_one(&o, "a"), read_one(&o, "b"), n, a, b);
+    }
+    one_close(&o);
+    OK(optc_close(e));
+}
+END_TEST
+
+/* Gradients gathered over four steps, then one of Adam: the bits of Adam alone on their means. */
+START_TEST(accumulation)
+{
+    static const char gather[] = "return wrapper { name = 'gather', state = { all = zeros }, step = function() all = all + g\n"
+                                 "every(4, function() g = all / 4 inner() all = 0 end) end }";
+    One a, b;
+    float sum[N] = {0};
+    one_open(&a, engine, &(optc_rule_options){.spec = "adam", .with = "gather", .wrappers = &(optc_text){"gather", gather}, .nwrappers = 1});
+    one_open(&b, engine, &(optc_rule_options){.spec = "adam"});
+    for (int t = 1; t <= 20; t++) {
+        for (int i = 0; i < N; i++)
+            sum[i] += a.g[i] = (float)ref_value(0, t, i);
+        OK(optc_step(a.b));
+        for (int i = 0; i < N && t % 4 == 0; i++)
+            b.g[i] = sum[i] * 0.25f, sum[i] = 0;
+        if (t % 4 == 0)
+            OK(optc_step(b.b));
+        ck_assert_msg(!memcmp(a.p, b.p, sizeof a.p), "they differ after %d steps", t);
+    }
+    one_close(&a);
+    one_close(&b);
+}
+END_TEST
+
+/* One NaN or infinity anywhere: nothing moves, and the steps that are made are those of a run that never saw the others. */
+START_TEST(nonfinite_steps_are_skipped)
+{
+    static const struct { int step; float value; } spoilt[] = {{1, NAN}, {4, INFINITY}, {5, -INFINITY}, {9, -NAN}};
+    optc_engine *e = engine_of(_i);
+    One a, b;
+    int left = 0, nspoilt = sizeof spoilt / sizeof *spoilt;
+    one_open(&a, e, &(optc_rule_options){.spec = "adamw+clip(1)+skip"});
+    one_open(&b, e, &(optc_rule_options){.spec = "adamw+clip(1)"});
+    for (int t = 1; t <= 12; t++) {
+        bool bad = false;
+        for (int i = 0; i < N; i++)
+            a.g[i] = b.g[i] = (float)ref_value(0, t, i) * (t == 7 ? 1e30f : 1);     /* large is not infinite */
+        for (int k = 0; k < nspoilt; k++)
+            if (spoilt[k].step == t)
+                a.g[t * 3] = spoilt[k].value, bad = true;
+        left += bad;
+        OK(optc_step(a.b));
+        if (!bad)
+            OK(optc_step(b.b));
+        double flag, m[2][N];
+        OK(optc_read_value(a.b, 0, "skip.nonfinite", &flag, 1));
+        OK(optc_state_read(a.b, 0, "m", m[0], N));
+        OK(optc_state_read(b.b, 0, "m", m[1], N));
+        ck_assert_msg(flag == bad && read_one(&a, "skip.skipped") == left, "step %d: %g, %g left out", t, flag, read_one(&a, "skip.skipped"));
+        ck_assert_msg(!memcmp(a.p, b.p, sizeof a.p) && !memcmp(m[0], m[1], sizeof m[0]), "they differ after %d steps: %.17g %.17g, %.17g %.17g", t, a.p[0], b.p[0], m[0][0], m[1][0]);
+    }
+    one_close(&a);
+    one_close(&b);
+    OK(optc_close(e));
+}
+END_TEST
+
+/* The same by a flag of the caller's, as a loss scaler has it. */
+START_TEST(skipped_by_a_flag)
+{
+    static const char guard[] = "return wrapper { name = 'guard', inputs = { found_inf = 'group' }, state = { skipped = zeros 'group' }, step = function()\n"
+                                "local ok = eq(found_inf, 0) skipped = skipped + where(ok, 0, 1) when(ok, function() inner { t = t - skipped } end) end }";
+    One a, b;
+    one_open(&a, engine, &(optc_rule_options){.spec = "lamb", .with = "guard", .wrappers = &(optc_text){"guard", guard}, .nwrappers = 1});
+    one_open(&b, engine, &(optc_rule_options){.spec = "lamb"});
+    for (int t = 1; t <= 10; t++) {
+        for (int i = 0; i < N; i++)
+            a.g[i] = b.g[i] = (float)ref_value(0, t, i);
+        OK(optc_set_scalar(a.b, 0, "guard.found_inf", t % 3 == 0));
+        OK(optc_step(a.b));
+        if (t % 3)
+            OK(optc_step(b.b));
+        ck_assert_msg(!memcmp(a.p, b.p, sizeof a.p), "they differ after %d steps", t);
+    }
+    one_close(&a);
+    one_close(&b);
+}
+END_TEST
+
 Suite *lang_suite(void)
 {
     Suite *s = suite_create("lang");
@@ -114,6 +272,11 @@ Suite *lang_suite(void)
     tcase_add_test(t, infinity_is_out);
     tcase_add_test(t, tables_of_nan);
     tcase_add_test(t, wrappers_of_ones_own);
+    tcase_add_loop_test(t, every_with_an_offset, 0, 2);
+    tcase_add_loop_test(t, inner_counts_its_own, 0, 8);
+    tcase_add_test(t, accumulation);
+    tcase_add_loop_test(t, nonfinite_steps_are_skipped, 0, 2);
+    tcase_add_test(t, skipped_by_a_flag);
     suite_add_tcase(s, t);
     return s;
 }

@@ -35,11 +35,11 @@ static void head(const Spec *s)
 
 const char *explain_phase(Arena *a, const Plan *p, int entry, int mask)
 {
-    const char *s = p->entry[entry].name;
+    Buf b = {.arena = a};
+    buf_puts(&b, p->entry[entry].name);
     for (int i = 0; i < p->nperiod; i++)
-        s = arena_printf(a, "%s%s %s %d", s, i ? " and" : ", t", mask >> i & 1 ? "divisible by" : "not divisible by",
-                         p->period[i]);
-    return s;
+        plan_period(&b, &p->period[i], i ? " and" : ", t", mask >> i & 1);
+    return buf_text(&b);
 }
 
 static double phase_bytes(const Plan *p, const Phase *ph, int variant, Shape shape)

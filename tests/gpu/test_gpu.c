@@ -47,7 +47,8 @@ END_TEST
 
 static const struct { const char *spec, *with, *options; } composed[] = {
     {"adamw", "clip(1)", ""}, {"adamw", "clip(1),cautious,ema(0.999)", ""}, {"lamb", "lookahead(2,0.5)", ""}, {"sgd", "centralize", ""}, {"adamw", "sam(0.05)", ""},
-    {"adafactor", "clip(1)", ""}, {"adamw", "clip_norm(0.1)", "amsgrad=true"}, {"sgd", "clip_value(0.1)", ""}, {"rmsprop", "", "centered=true"}};
+    {"adafactor", "clip(1)", ""}, {"adamw", "clip_norm(0.1)", "amsgrad=true"}, {"sgd", "clip_value(0.1)", ""}, {"rmsprop", "", "centered=true"},
+    {"adamw", "clip(1),skip", ""}};
 
 START_TEST(compositions) { both((optc_rule_options){.spec = composed[_i].spec, .with = composed[_i].with, .options = composed[_i].options}, _i % 4); }
 END_TEST
@@ -73,6 +74,16 @@ START_TEST(many_folds)
                                "  step = function() x = norm(g); m = 0.9 * m + g / (x + 1); p = p - lr * m end,\n"
                                "}\n";
     both((optc_rule_options){.spec = "folds.lua", .text = text, .with = "", .options = ""}, _i);
+}
+END_TEST
+
+/* Blocks at some steps, one inside the other's rule. */
+START_TEST(blocks)
+{
+    static const char text[] = "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { m = zeros, n = zeros 'group' }, step = function()\n"
+                               "every(2, { offset = 1 }, function() m = m + g n = n + t end) when(gt(sum(g), 0), function() p = p - lr * m * (1 + n) end) end }";
+    static const char outer[] = "return wrapper { name = 'w', step = function() every(2, { offset = 1 }, function() inner() end) p = p * 0.5 end }";
+    both((optc_rule_options){.spec = "blocks.lua", .text = text, .with = "w", .options = "", .wrappers = &(optc_text){"w", outer}, .nwrappers = 1}, _i);
 }
 END_TEST
 
@@ -113,6 +124,7 @@ int main(void)
     tcase_add_loop_test(t[1], compositions, 0, (int)(sizeof composed / sizeof *composed));
     tcase_add_loop_test(t[1], types, 0, (int)(sizeof stored / sizeof *stored));
     tcase_add_loop_test(t[1], many_folds, 0, 4);
+    tcase_add_loop_test(t[1], blocks, 0, 2);
     tcase_add_loop_test(t[1], crowded, 0, 2);
     add_graphs(t[2]);
     add_launches(t[3]);
