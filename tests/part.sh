@@ -55,7 +55,7 @@ go() {
     emulated-rest) echo "the GPU's suite on an emulated GPU: the rest"; sh tests/emu.sh launches compositions graphs memory random ;;
     emulated-tools) echo "tuning and packages on an emulated GPU"; sh tests/emu.sh tools ;;
     domains) echo "two domains more by a row each"; sh tests/domains.sh ;;
-    install) echo "header in C++, install, and a program linked both ways"; sh tests/install.sh ;;
+    install) echo "header in C++, install, a program linked both ways; the README's snippets"; sh tests/install.sh; sh tests/readme.sh ;;
     sanitizers) sanitizers ;;
     clang) clang_too ;;
     *) echo "there is no part '$part'"; return 1 ;;
