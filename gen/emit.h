@@ -26,7 +26,6 @@ typedef struct Target {
     X(OUTS, "outs") \
     X(BODY, "body") \
     X(STORES, "stores") \
-    X(LANES, "lanes")          /* a chunk's values into lanes */ \
     X(ROWSTART, "rowstart") \
     X(ROWEND, "rowend") \
     X(COLSTART, "colstart") \

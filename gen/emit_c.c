@@ -5,7 +5,7 @@
 #include <string.h>
 
 static const char *const reserved[] = {"self", "unit", "start", "count", "from", "len", "offset", "done",
-                                       "run",  "row",  "col",   "slice", "segs", "seg", "block",  "blocks",
+                                       "lane", "row",  "col",   "slice", "segs", "seg", "block",  "blocks",
                                        "rows", "cols", "width", "line",  "i",    "l",   "stages", NULL};
 static const char *const prelude[] = {"math.h",  "math_f32.h", "math_f64.h", "random.h", "types.h",
                                       "shape.h", "sizes.h",    "folds.h",    "pieces.h", NULL};
@@ -14,7 +14,7 @@ static const Target target = {"c", "stage_c.txt", "restrict", prelude, reserved}
 typedef struct CStage {
     Emit e;
     bool fetch;                                /* it asks for its next chunk ahead of time */
-    const char **buffer;                       /* by node folded: where a chunk's values wait for their lanes */
+    const char **waiting;                      /* by node that a list folds: the array its values wait in */
 } CStage;
 
 static const char *pointer(CStage *c, Access a)
@@ -26,6 +26,9 @@ static const char *pointer(CStage *c, Access a)
     return emit_pointer(e, a, across ? " + slice * self->cols + col" : " + offset");
 }
 
+/* How many values an inner loop takes: where it folds, each lane once. */
+static const char *round_of(const Stage *s) { return s->nfold || !s->uses_rows ? "OPTC_LANES" : "OPTC_CHUNK"; }
+
 /* A value that varies along the loop: a pointer before it, a load inside it. */
 static void load_array(CStage *c, Access a, const char *index)
 {
@@ -33,10 +36,10 @@ static void load_array(CStage *c, Access a, const char *index)
     const Stage *s = e->st;
     const char *ptr = pointer(c, a);
     if (e->plan->mem[a.mem].dom == ELEM && c->fetch) {
-        const char *ahead = is_tiled(s->kind) ? "(from + 2 * len < count ? 2 * len : self->cols - count + 2 * len)"
-                            : s->uses_rows    ? "2 * run"
-                                              : "2 * len";
-        emit_part(e, AT_POINTERS, "fetch", (Hole[]){{"x", ptr}, {"ahead", ahead}}, 2);
+        const char *ahead = is_tiled(s->kind)
+                                ? "(from + OPTC_AHEAD < count ? OPTC_AHEAD : self->cols - count + OPTC_AHEAD)"
+                                : "OPTC_AHEAD";
+        emit_part(e, AT_POINTERS, "fetch", (Hole[]){{"x", ptr}, {"ahead", ahead}, {"round", round_of(s)}}, 3);
     }
     const char *v =
         emit_called(e->arena, type_info[e->plan->mem[a.mem].type].load, arena_printf(e->arena, "%s[%s]", ptr, index));
@@ -95,15 +98,30 @@ static void finish_one(Emit *e, Access f)
     e->text[f.val] = single ? name : arena_printf(e->arena, "%s[i]", name);
 }
 
-static void fold_elem(Emit *e, Access f, const char *buffer)
+/* One value into its lane or column, where it is made: a loop of its own would come between the loads. */
+static void fold_add(Emit *e, const Node *n, const char *into, const char *x)
+{
+    const char *section = arena_printf(e->arena, "add_%s", emit_red_kind(n));
+    emit_part(e, AT_BODY, section, (Hole[]){{"into", into}, {"x", x}, {"s", emit_suffix(e)}}, 3);
+}
+
+static void fold_cols(Emit *e, const Node *n, const char *label, const char *x, const Hole *h, int nh)
+{
+    const char *here = emit_joined(e, label, "here");
+    emit_part(e, AT_BUFFERS, "cols_start", h, nh);
+    emit_part(e, AT_POINTERS, "cols_here", (Hole[]){h[0], h[1], {"here", here}}, 3);
+    fold_add(e, n, arena_printf(e->arena, "%s[i]", here), x);
+    emit_part(e, AT_FINISH, "cols_end", h, nh);
+}
+
+static void fold_elem(Emit *e, Access f, const char *x)
 {
     const Node *n = &e->g->n[f.val];
     bool tile = is_tiled(e->st->kind), rows = tile && n->dom != ROW && n->dom != COL;
     const char *label = emit_value_name(e, f.val), *acc = emit_joined(e, label, n->dom == COL ? "cols" : "lanes");
-    const Hole h[] = {{"kind", arena_printf(e->arena, "%s%s", emit_red_kind(n), emit_suffix(e))},
+    const Hole h[] = {{"acc", acc},
                       {"real", emit_real(e)},
-                      {"acc", acc},
-                      {"x", buffer},
+                      {"kind", arena_printf(e->arena, "%s%s", emit_red_kind(n), emit_suffix(e))},
                       {"part", emit_array(e, f, true)},
                       {"width", tile ? "width" : "OPTC_LANES"},
                       {"at", emit_slot(e, f, n->dom == ROW ? "row" : n->dom == COL ? "start" : "unit")},
@@ -111,13 +129,11 @@ static void fold_elem(Emit *e, Access f, const char *buffer)
                       {"rows", rows ? emit_joined(e, label, "rows") : ""}};
     int nh = sizeof h / sizeof *h;
     if (n->dom == COL) {
-        emit_part(e, AT_BUFFERS, "cols_start", h, nh);
-        emit_part(e, AT_LANES, "cols_add", h, nh);
-        emit_part(e, AT_FINISH, "cols_end", h, nh);
+        fold_cols(e, n, label, x, h, nh);
         return;
     }
+    fold_add(e, n, arena_printf(e->arena, "%s[%si]", acc, !tile && e->st->uses_rows ? "lane + " : ""), x);
     emit_part(e, AT_BUFFERS, "lanes", h, nh);
-    emit_part(e, AT_LANES, "lanes_add", h, nh);
     emit_part(e, tile ? AT_ROWSTART : AT_BUFFERS, "lanes_start", h, nh);
     if (!rows) {
         emit_part(e, tile ? AT_ROWEND : AT_FINISH, "lanes_end", h, nh);
@@ -128,30 +144,48 @@ static void fold_elem(Emit *e, Access f, const char *buffer)
     emit_part(e, AT_FINISH, "rows_end", h, nh);
 }
 
+static int times_folded(const Emit *e, Ref x)
+{
+    int n = 0;
+    for (int i = 0; i < e->st->nfold; i++)
+        n += emit_folded(e, e->st->fold[i]) == x;
+    return n;
+}
+
+/* What is folded: an element's value by its name or, where it is folded once, as it is made. A list's values wait in an
+ * array until all are there. */
+static const char *folded(CStage *c, Ref x)
+{
+    Emit *e = &c->e;
+    const char *v = emit_expr(e, x), *name = emit_value_name(e, x);
+    if (!is_list(e->st->kind)) {
+        if (!e->text[x] && times_folded(e, x) > 1)
+            emit_define(e, AT_BODY, x, emit_name(e, name), v);
+        return emit_expr(e, x);
+    }
+    if (!c->waiting[x]) {
+        c->waiting[x] = emit_joined(e, name, "buf");
+        emit_put(e, AT_BUFFERS, "%s %s[OPTC_SEG];\n", emit_real(e), c->waiting[x]);
+        emit_put(e, AT_BODY, "%s[i] = %s;\n", c->waiting[x], v);
+    }
+    return c->waiting[x];
+}
+
 static void fold_one(CStage *c, Access f)
 {
     Emit *e = &c->e;
-    const Stage *s = e->st;
-    Ref x = emit_folded(e, f);
     if (emit_fold_single(e, f))
         return;
-    if (!c->buffer[x]) {
-        c->buffer[x] = emit_joined(e, emit_value_name(e, x), "buf");
-        emit_put(e, AT_BUFFERS, "%s %s[%s];\n", emit_real(e), c->buffer[x],
-                 is_list(s->kind) ? "OPTC_SEG" : "OPTC_CHUNK");
-        emit_put(e, AT_BODY, "%s[%si] = %s;\n", c->buffer[x], s->kind == S_FLAT && s->uses_rows ? "done + " : "",
-                 emit_expr(e, x));
-    }
-    if (!is_list(s->kind)) {
-        fold_elem(e, f, c->buffer[x]);
+    const char *x = folded(c, emit_folded(e, f));
+    if (!is_list(e->st->kind)) {
+        fold_elem(e, f, x);
         return;
     }
-    const char *k = arena_printf(e->arena, "%s%s", emit_red_kind(&e->g->n[f.val]), emit_suffix(e));
-    emit_part(e, AT_FINISH, "list_end", (Hole[]){{"part", emit_array(e, f, true)},
-                       {"kind", k},
-                       {"x", c->buffer[x]},
-                       {"at", emit_slot(e, f, "unit")}},
-              4);
+    const Hole h[] = {{"part", emit_array(e, f, true)},
+                      {"kind", arena_printf(e->arena, "%s%s", emit_red_kind(&e->g->n[f.val]), emit_suffix(e))},
+                      {"x", x},
+                      {"at", emit_slot(e, f, "unit")}};
+    emit_part(e, AT_FINISH, "list_end", h, sizeof h / sizeof *h);
 }
 
 static void store_one(CStage *c, Access a)
@@ -181,7 +215,7 @@ static void emit_stage(void *ctx, Arena *a)
     CStage c = {0};
     const Stage *s = x->at.stage;
     emit_begin(&c.e, &target, x->plan, x->at, a, x->prefix);
-    c.buffer = NEWS(a, const char *, c.e.g->len + 1);
+    c.waiting = NEWS(a, const char *, c.e.g->len + 1);
     c.fetch = (s->nfold || s->uses_rows) && few_streams(&c.e);
     emit_scalars(&c.e);
     for (int i = 0; i < s->nfin; i++)
@@ -192,12 +226,13 @@ static void emit_stage(void *ctx, Arena *a)
         fold_one(&c, s->fold[i]);
     for (int i = 0; i < s->nstore; i++)
         store_one(&c, s->store[i]);
-    Hole h[NPLACE + 4];
+    Hole h[NPLACE + 5];
     int n = emit_holes(&c.e, h);
     h[n++] = (Hole){"comment", emit_stage_comment(a, s)};
     h[n++] = (Hole){"fn", x->fn};
     h[n++] = (Hole){"length", emit_length(&c.e, stage_info[s->kind].dom)};
     h[n++] = (Hole){"tile", stage_info[s->kind].id};
+    h[n++] = (Hole){"round", round_of(s)};
     x->ok = template_fill(x->out, target.templates, template_of(s), h, n) && !c.e.broken;
 }
 

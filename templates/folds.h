@@ -14,7 +14,7 @@ OPTC_FN int optc_width(int n)                       /* lanes in use when n value
     return w;
 }
 
-/* Called once a chunk, not once a value: real functions, so that a rule of many stages compiles quickly. */
+/* Called once a segment or a row, not once a value: real functions, so that a rule of many stages compiles quickly. */
 #ifndef OPTC_CLONES
 #define OPTC_CLONES
 #endif

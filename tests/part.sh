@@ -54,6 +54,7 @@ go() {
     emulated-library) echo "the GPU's suite on an emulated GPU: library"; sh tests/emu.sh library ;;
     emulated-rest) echo "the GPU's suite on an emulated GPU: the rest"; sh tests/emu.sh launches compositions graphs memory random ;;
     emulated-tools) echo "tuning and packages on an emulated GPU"; sh tests/emu.sh tools ;;
+    vectors) echo "every loop over elements is vectorised"; sh tests/vectors.sh ;;
     domains) echo "two domains more by a row each"; sh tests/domains.sh ;;
     install) echo "header in C++, install, a program linked both ways; the README's snippets"; sh tests/install.sh; sh tests/readme.sh ;;
     sanitizers) sanitizers ;;

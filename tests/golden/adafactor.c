@@ -30,21 +30,20 @@ static void step_1_map(const optc_view *self, long long unit)
     const int count = optc_least(self->n - start, OPTC_SEG);
     const float eps1 = (float)self->hyper[4];
     const float w = (float)((const double *)self->mem[at_w])[0];
-    float p_squared_buf[OPTC_CHUNK];
     float sum_p_squared_lanes[OPTC_LANES];
     optc_start_sumf(sum_p_squared_lanes, OPTC_LANES);
-    float u_squared_buf[OPTC_CHUNK];
     float sum_u_squared_lanes[OPTC_LANES];
     optc_start_sumf(sum_u_squared_lanes, OPTC_LANES);
-    for (int from = 0; from < count; from += OPTC_CHUNK) {
+    for (int from = 0; from < count; from += OPTC_LANES) {
         const long long offset = start + from;
-        const int len = optc_least(count - from, OPTC_CHUNK);
+        const int len = optc_least(count - from, OPTC_LANES);
         const float *restrict p = (const float *)self->mem[at_p] + offset;
-        optc_fetch(p + 2 * len, sizeof *p);
+        optc_fetch(p + OPTC_AHEAD, OPTC_LANES * sizeof *p);
         const float *restrict g = (const float *)self->mem[at_g] + offset;
-        optc_fetch(g + 2 * len, sizeof *g);
+        optc_fetch(g + OPTC_AHEAD, OPTC_LANES * sizeof *g);
         float *restrict v = (float *)self->mem[at_v] + offset;
-        optc_fetch(v + 2 * len, sizeof *v);
+        optc_fetch(v + OPTC_AHEAD, OPTC_LANES * sizeof *v);
+        OPTC_EACH
         for (int i = 0; i < len; i++) {
             const float p_i = p[i];
             const float g_i = g[i];
@@ -52,12 +51,10 @@ static void step_1_map(const optc_view *self, long long unit)
             const float sq = g_i * g_i + eps1;
             const float v_new = v_i + w * (sq - v_i);
             const float u = g_i / sqrtf(v_new);
-            p_squared_buf[i] = p_i * p_i;
-            u_squared_buf[i] = u * u;
+            sum_p_squared_lanes[i] += p_i * p_i;
+            sum_u_squared_lanes[i] += u * u;
             v[i] = v_new;
         }
-        optc_lanes_sumf(sum_p_squared_lanes, p_squared_buf, len);
-        optc_lanes_sumf(sum_u_squared_lanes, u_squared_buf, len);
     }
     ((float *)self->mem[at_sum_p_squared])[self->first / OPTC_SEG + unit] = optc_tree_sumf(sum_p_squared_lanes, OPTC_LANES);
     ((float *)self->mem[at_sum_u_squared])[self->first / OPTC_SEG + unit] = optc_tree_sumf(sum_u_squared_lanes, OPTC_LANES);
@@ -71,7 +68,6 @@ static void step_2_tile_matrix(const optc_view *self, long long unit)
     const int rows = optc_least(self->rows - block * OPTC_TILE_ROWS, OPTC_TILE_ROWS), count = optc_least(self->cols - start, OPTC_TILE_COLS);
     const int width = optc_width(count);
     const float eps1 = (float)self->hyper[4];
-    float sq_buf[OPTC_CHUNK];
     float rowsum_sq_lanes[OPTC_LANES];
     float colsum_sq_cols[OPTC_ROW_LANES * OPTC_TILE_COLS];
     for (int l = 0; l < OPTC_ROW_LANES; l++)
@@ -79,18 +75,19 @@ static void step_2_tile_matrix(const optc_view *self, long long unit)
     for (int line = 0; line < rows; line++) {
         const long long row = slice * self->rows + block * OPTC_TILE_ROWS + line;
         optc_start_sumf(rowsum_sq_lanes, width);
-        for (int from = 0; from < count; from += OPTC_CHUNK) {
+        for (int from = 0; from < count; from += OPTC_LANES) {
             const long long col = start + from, offset = row * self->cols + col;
-            const int len = optc_least(count - from, OPTC_CHUNK);
+            const int len = optc_least(count - from, OPTC_LANES);
             const float *restrict g = (const float *)self->mem[at_g] + offset;
-            optc_fetch(g + (from + 2 * len < count ? 2 * len : self->cols - count + 2 * len), sizeof *g);
+            optc_fetch(g + (from + OPTC_AHEAD < count ? OPTC_AHEAD : self->cols - count + OPTC_AHEAD), OPTC_LANES * sizeof *g);
+            float *colsum_sq_here = colsum_sq_cols + line % OPTC_ROW_LANES * OPTC_TILE_COLS + from;
+            OPTC_EACH
             for (int i = 0; i < len; i++) {
                 const float g_i = g[i];
                 const float sq = g_i * g_i + eps1;
-                sq_buf[i] = sq;
+                rowsum_sq_lanes[i] += sq;
+                colsum_sq_here[i] += sq;
             }
-            optc_lanes_sumf(rowsum_sq_lanes, sq_buf, len);
-            optc_cols_sumf(colsum_sq_cols + line % OPTC_ROW_LANES * OPTC_TILE_COLS + from, sq_buf, len);
         }
         ((float *)self->mem[at_rowsum_sq])[row * optc_up(self->whole_cols, OPTC_TILE_COLS) + optc_cols_inside(self) / OPTC_TILE_COLS + seg] = optc_tree_sumf(rowsum_sq_lanes, width);
     }
@@ -119,6 +116,7 @@ static void step_4_row_matrix(const optc_view *self, long long unit)
     optc_rows_sumf(rowsum_sq, (const float *)self->mem[at_rowsum_sq] + offset * optc_up(self->whole_cols, OPTC_TILE_COLS), count, optc_up(self->whole_cols, OPTC_TILE_COLS));
     float r_new_buf[OPTC_SEG];
     float *restrict r = (float *)self->mem[at_r] + offset;
+    OPTC_EACH
     for (int i = 0; i < count; i++) {
         const float r_i = r[i];
         const float r_new = r_i + w * (rowsum_sq[i] / elems_per_row - r_i);
@@ -141,6 +139,7 @@ static void step_5_col_matrix(const optc_view *self, long long unit)
         optc_up(self->whole_rows, OPTC_TILE_ROWS), self->cols);
     float *restrict c = (float *)self->mem[at_c] + offset;
     float *restrict one_over_sqrt_c_new = (float *)self->mem[at_one_over_sqrt_c_new] + offset;
+    OPTC_EACH
     for (int i = 0; i < count; i++) {
         const float c_i = c[i];
         const float c_new = c_i + w * (colsum_sq[i] / elems_per_col - c_i);
@@ -160,6 +159,7 @@ static void step_6_slice_matrix(const optc_view *self, long long unit)
     for (int i = 0; i < count; i++)
         slice_sum_r_new[i] = optc_finish_sumf((const float *)self->mem[at_slice_sum_r_new] + (start + i) * (optc_up(self->whole_rows, OPTC_SEG)), optc_up(self->whole_rows, OPTC_SEG));
     double *restrict slice_mean_r_new = (double *)self->mem[at_slice_mean_r_new] + offset;
+    OPTC_EACH
     for (int i = 0; i < count; i++) {
         slice_mean_r_new[i] = slice_sum_r_new[i] / nrows;
     }
@@ -174,6 +174,7 @@ static void step_7_row_matrix(const optc_view *self, long long unit)
     const float slice_mean_r_new = (float)((const double *)self->mem[at_slice_mean_r_new])[slice];
     const float *restrict r = (const float *)self->mem[at_r] + offset;
     float *restrict one_over_sqrt_r_new_over_slice_mean_r_new = (float *)self->mem[at_one_over_sqrt_r_new_over_slice_mean_r_new] + offset;
+    OPTC_EACH
     for (int i = 0; i < count; i++) {
         one_over_sqrt_r_new_over_slice_mean_r_new[i] = 1.0f / sqrtf(r[i] / slice_mean_r_new);
     }
@@ -185,32 +186,30 @@ static void step_8_map_matrix(const optc_view *self, long long unit)
 {
     const long long start = unit * OPTC_SEG;
     const int count = optc_least(self->n - start, OPTC_SEG);
-    float p_squared_buf[OPTC_CHUNK];
     float sum_p_squared_lanes[OPTC_LANES];
     optc_start_sumf(sum_p_squared_lanes, OPTC_LANES);
-    float u_squared_buf[OPTC_CHUNK];
     float sum_u_squared_lanes[OPTC_LANES];
     optc_start_sumf(sum_u_squared_lanes, OPTC_LANES);
-    for (int from = 0; from < count; from += OPTC_CHUNK) {
-        const int len = optc_least(count - from, OPTC_CHUNK);
-        for (int done = 0, run; done < len; done += run) {             /* one row's part of the chunk at a time */
-            const long long offset = start + from + done, row = offset / self->cols, slice = row / self->rows, col = offset - row * self->cols;
-            run = optc_least(self->cols - col, len - done);
-            const float *restrict p = (const float *)self->mem[at_p] + offset;
-            optc_fetch(p + 2 * run, sizeof *p);
-            const float *restrict g = (const float *)self->mem[at_g] + offset;
-            optc_fetch(g + 2 * run, sizeof *g);
-            const float one_over_sqrt_r_new_over_slice_mean_r_new = ((const float *)self->mem[at_one_over_sqrt_r_new_over_slice_mean_r_new])[row];
-            const float *restrict one_over_sqrt_c_new = (const float *)self->mem[at_one_over_sqrt_c_new] + slice * self->cols + col;
-            for (int i = 0; i < run; i++) {
-                const float p_i = p[i];
-                const float u = g[i] * one_over_sqrt_r_new_over_slice_mean_r_new * one_over_sqrt_c_new[i];
-                p_squared_buf[done + i] = p_i * p_i;
-                u_squared_buf[done + i] = u * u;
-            }
+    long long row = start / self->cols, col = start - row * self->cols;
+    for (int from = 0, len; from < count; from += len) {               /* of one row, and each lane once */
+        const long long offset = start + from, slice = row / self->rows;
+        const int lane = from % OPTC_LANES;
+        len = optc_least(self->cols - col, optc_least(count - from, OPTC_LANES - lane));
+        const float *restrict p = (const float *)self->mem[at_p] + offset;
+        optc_fetch(p + OPTC_AHEAD, OPTC_LANES * sizeof *p);
+        const float *restrict g = (const float *)self->mem[at_g] + offset;
+        optc_fetch(g + OPTC_AHEAD, OPTC_LANES * sizeof *g);
+        const float one_over_sqrt_r_new_over_slice_mean_r_new = ((const float *)self->mem[at_one_over_sqrt_r_new_over_slice_mean_r_new])[row];
+        const float *restrict one_over_sqrt_c_new = (const float *)self->mem[at_one_over_sqrt_c_new] + slice * self->cols + col;
+        OPTC_EACH
+        for (int i = 0; i < len; i++) {
+            const float p_i = p[i];
+            const float u = g[i] * one_over_sqrt_r_new_over_slice_mean_r_new * one_over_sqrt_c_new[i];
+            sum_p_squared_lanes[lane + i] += p_i * p_i;
+            sum_u_squared_lanes[lane + i] += u * u;
         }
-        optc_lanes_sumf(sum_p_squared_lanes, p_squared_buf, len);
-        optc_lanes_sumf(sum_u_squared_lanes, u_squared_buf, len);
+        col = col + len < self->cols ? col + len : 0;
+        row += !col;
     }
     ((float *)self->mem[at_sum_p_squared_2])[self->first / OPTC_SEG + unit] = optc_tree_sumf(sum_p_squared_lanes, OPTC_LANES);
     ((float *)self->mem[at_sum_u_squared_2])[self->first / OPTC_SEG + unit] = optc_tree_sumf(sum_u_squared_lanes, OPTC_LANES);
@@ -259,6 +258,7 @@ static void step_11_map(const optc_view *self, long long unit)
     float *restrict p = (float *)self->mem[at_p] + offset;
     const float *restrict g = (const float *)self->mem[at_g] + offset;
     const float *restrict v = (const float *)self->mem[at_v] + offset;
+    OPTC_EACH
     for (int i = 0; i < count; i++) {
         const float p_i = p[i];
         const float u = g[i] / sqrtf(v[i]);
@@ -275,24 +275,26 @@ static void step_12_map_matrix(const optc_view *self, long long unit)
     const int count = optc_least(self->n - start, OPTC_SEG);
     const float rate_times_weight_decay = (float)((const double *)self->mem[at_rate_times_weight_decay])[0];
     const float rate_over_max_one_sqrt_mean_over_clip_threshold_2 = (float)((const double *)self->mem[at_rate_over_max_one_sqrt_mean_over_clip_threshold_2])[0];
-    for (int from = 0; from < count; from += OPTC_CHUNK) {
-        const int len = optc_least(count - from, OPTC_CHUNK);
-        for (int done = 0, run; done < len; done += run) {             /* one row's part of the chunk at a time */
-            const long long offset = start + from + done, row = offset / self->cols, slice = row / self->rows, col = offset - row * self->cols;
-            run = optc_least(self->cols - col, len - done);
-            float *restrict p = (float *)self->mem[at_p] + offset;
-            optc_fetch(p + 2 * run, sizeof *p);
-            const float *restrict g = (const float *)self->mem[at_g] + offset;
-            optc_fetch(g + 2 * run, sizeof *g);
-            const float one_over_sqrt_r_new_over_slice_mean_r_new = ((const float *)self->mem[at_one_over_sqrt_r_new_over_slice_mean_r_new])[row];
-            const float *restrict one_over_sqrt_c_new = (const float *)self->mem[at_one_over_sqrt_c_new] + slice * self->cols + col;
-            for (int i = 0; i < run; i++) {
-                const float p_i = p[i];
-                const float u = g[i] * one_over_sqrt_r_new_over_slice_mean_r_new * one_over_sqrt_c_new[i];
-                const float u_2 = rate_over_max_one_sqrt_mean_over_clip_threshold_2 * u;
-                p[i] = p_i - rate_times_weight_decay * p_i - u_2;
-            }
+    long long row = start / self->cols, col = start - row * self->cols;
+    for (int from = 0, len; from < count; from += len) {               /* of one row, and each lane once */
+        const long long offset = start + from, slice = row / self->rows;
+        const int lane = from % OPTC_CHUNK;
+        len = optc_least(self->cols - col, optc_least(count - from, OPTC_CHUNK - lane));
+        float *restrict p = (float *)self->mem[at_p] + offset;
+        optc_fetch(p + OPTC_AHEAD, OPTC_CHUNK * sizeof *p);
+        const float *restrict g = (const float *)self->mem[at_g] + offset;
+        optc_fetch(g + OPTC_AHEAD, OPTC_CHUNK * sizeof *g);
+        const float one_over_sqrt_r_new_over_slice_mean_r_new = ((const float *)self->mem[at_one_over_sqrt_r_new_over_slice_mean_r_new])[row];
+        const float *restrict one_over_sqrt_c_new = (const float *)self->mem[at_one_over_sqrt_c_new] + slice * self->cols + col;
+        OPTC_EACH
+        for (int i = 0; i < len; i++) {
+            const float p_i = p[i];
+            const float u = g[i] * one_over_sqrt_r_new_over_slice_mean_r_new * one_over_sqrt_c_new[i];
+            const float u_2 = rate_over_max_one_sqrt_mean_over_clip_threshold_2 * u;
+            p[i] = p_i - rate_times_weight_decay * p_i - u_2;
         }
+        col = col + len < self->cols ? col + len : 0;
+        row += !col;
     }
 }
 

@@ -39,6 +39,7 @@ static void step_1_map(const optc_view *self, long long unit)
     float *restrict m = (float *)self->mem[at_m] + offset;
     const float *restrict g = (const float *)self->mem[at_g] + offset;
     float *restrict v = (float *)self->mem[at_v] + offset;
+    OPTC_EACH
     for (int i = 0; i < count; i++) {
         const float p_i = p[i];
         const float m_i = m[i];

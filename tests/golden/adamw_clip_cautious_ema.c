@@ -30,19 +30,18 @@ static void step_1_map(const optc_view *self, long long unit)
 {
     const long long start = unit * OPTC_SEG;
     const int count = optc_least(self->n - start, OPTC_SEG);
-    float g_squared_buf[OPTC_CHUNK];
     float sum_g_squared_lanes[OPTC_LANES];
     optc_start_sumf(sum_g_squared_lanes, OPTC_LANES);
-    for (int from = 0; from < count; from += OPTC_CHUNK) {
+    for (int from = 0; from < count; from += OPTC_LANES) {
         const long long offset = start + from;
-        const int len = optc_least(count - from, OPTC_CHUNK);
+        const int len = optc_least(count - from, OPTC_LANES);
         const float *restrict g = (const float *)self->mem[at_g] + offset;
-        optc_fetch(g + 2 * len, sizeof *g);
+        optc_fetch(g + OPTC_AHEAD, OPTC_LANES * sizeof *g);
+        OPTC_EACH
         for (int i = 0; i < len; i++) {
             const float g_i = g[i];
-            g_squared_buf[i] = g_i * g_i;
+            sum_g_squared_lanes[i] += g_i * g_i;
         }
-        optc_lanes_sumf(sum_g_squared_lanes, g_squared_buf, len);
     }
     ((float *)self->mem[at_sum_g_squared])[self->first / OPTC_SEG + unit] = optc_tree_sumf(sum_g_squared_lanes, OPTC_LANES);
 }
@@ -81,16 +80,16 @@ static void step_4_map(const optc_view *self, long long unit)
     const float min_one_clip_max_norm_over_add = (float)((const double *)self->mem[at_min_one_clip_max_norm_over_add])[0];
     const float one_over_sqrt_one_minus_beta2_pow_t = (float)((const double *)self->mem[at_one_over_sqrt_one_minus_beta2_pow_t])[0];
     const float one_minus_beta2 = (float)((const double *)self->mem[at_one_minus_beta2])[0];
-    float one_where_agrees_buf[OPTC_CHUNK];
     float sum_one_where_agrees_lanes[OPTC_LANES];
     optc_start_sumf(sum_one_where_agrees_lanes, OPTC_LANES);
-    for (int from = 0; from < count; from += OPTC_CHUNK) {
+    for (int from = 0; from < count; from += OPTC_LANES) {
         const long long offset = start + from;
-        const int len = optc_least(count - from, OPTC_CHUNK);
+        const int len = optc_least(count - from, OPTC_LANES);
         const float *restrict p = (const float *)self->mem[at_p] + offset;
         float *restrict m = (float *)self->mem[at_m] + offset;
         const float *restrict g = (const float *)self->mem[at_g] + offset;
         float *restrict v = (float *)self->mem[at_v] + offset;
+        OPTC_EACH
         for (int i = 0; i < len; i++) {
             const float p_i = p[i];
             const float m_i = m[i];
@@ -102,11 +101,10 @@ static void step_4_map(const optc_view *self, long long unit)
             const float p_minus_mul_minus_mul_over_add = p_i - lr_times_weight_decay * p_i - lr_over_one_minus_beta1_pow_t * m_new / (one_over_sqrt_one_minus_beta2_pow_t * sqrtf(s) + eps);
             const float u = p_i - p_minus_mul_minus_mul_over_add;
             const int agrees = 0.0f < u * g_i;
-            one_where_agrees_buf[i] = agrees ? 1.0f : 0.0f;
+            sum_one_where_agrees_lanes[i] += agrees ? 1.0f : 0.0f;
             m[i] = m_new;
             v[i] = s;
         }
-        optc_lanes_sumf(sum_one_where_agrees_lanes, one_where_agrees_buf, len);
     }
     ((float *)self->mem[at_sum_one_where_agrees])[self->first / OPTC_SEG + unit] = optc_tree_sumf(sum_one_where_agrees_lanes, OPTC_LANES);
 }
@@ -139,6 +137,7 @@ static void step_6_map(const optc_view *self, long long unit)
     const float *restrict m = (const float *)self->mem[at_m] + offset;
     const float *restrict v = (const float *)self->mem[at_v] + offset;
     float *restrict ema_avg = (float *)self->mem[at_ema_avg] + offset;
+    OPTC_EACH
     for (int i = 0; i < count; i++) {
         const float p_i = p[i];
         const float ema_avg_i = ema_avg[i];

@@ -32,19 +32,18 @@ static void step_1_map(const optc_view *self, long long unit)
     const float one_minus_beta1 = (float)((const double *)self->mem[at_one_minus_beta1])[0];
     const float one_over_sqrt_one_minus_beta2_pow_t = (float)((const double *)self->mem[at_one_over_sqrt_one_minus_beta2_pow_t])[0];
     const float one_minus_beta2 = (float)((const double *)self->mem[at_one_minus_beta2])[0];
-    float p_squared_buf[OPTC_CHUNK];
     float sum_p_squared_lanes[OPTC_LANES];
     optc_start_sumf(sum_p_squared_lanes, OPTC_LANES);
-    float u_squared_buf[OPTC_CHUNK];
     float sum_u_squared_lanes[OPTC_LANES];
     optc_start_sumf(sum_u_squared_lanes, OPTC_LANES);
-    for (int from = 0; from < count; from += OPTC_CHUNK) {
+    for (int from = 0; from < count; from += OPTC_LANES) {
         const long long offset = start + from;
-        const int len = optc_least(count - from, OPTC_CHUNK);
+        const int len = optc_least(count - from, OPTC_LANES);
         const float *restrict p = (const float *)self->mem[at_p] + offset;
         float *restrict m = (float *)self->mem[at_m] + offset;
         const float *restrict g = (const float *)self->mem[at_g] + offset;
         float *restrict v = (float *)self->mem[at_v] + offset;
+        OPTC_EACH
         for (int i = 0; i < len; i++) {
             const float p_i = p[i];
             const float m_i = m[i];
@@ -53,13 +52,11 @@ static void step_1_map(const optc_view *self, long long unit)
             const float m_new = m_i + one_minus_beta1 * (g_i - m_i);
             const float v_new = v_i + one_minus_beta2 * (g_i * g_i - v_i);
             const float u = one_over_one_minus_beta1_pow_t * m_new / (one_over_sqrt_one_minus_beta2_pow_t * sqrtf(v_new) + eps) + weight_decay * p_i;
-            p_squared_buf[i] = p_i * p_i;
-            u_squared_buf[i] = u * u;
+            sum_p_squared_lanes[i] += p_i * p_i;
+            sum_u_squared_lanes[i] += u * u;
             m[i] = m_new;
             v[i] = v_new;
         }
-        optc_lanes_sumf(sum_p_squared_lanes, p_squared_buf, len);
-        optc_lanes_sumf(sum_u_squared_lanes, u_squared_buf, len);
     }
     ((float *)self->mem[at_sum_p_squared])[self->first / OPTC_SEG + unit] = optc_tree_sumf(sum_p_squared_lanes, OPTC_LANES);
     ((float *)self->mem[at_sum_u_squared])[self->first / OPTC_SEG + unit] = optc_tree_sumf(sum_u_squared_lanes, OPTC_LANES);
@@ -92,6 +89,7 @@ static void step_3_map(const optc_view *self, long long unit)
     float *restrict p = (float *)self->mem[at_p] + offset;
     const float *restrict m = (const float *)self->mem[at_m] + offset;
     const float *restrict v = (const float *)self->mem[at_v] + offset;
+    OPTC_EACH
     for (int i = 0; i < count; i++) {
         const float p_i = p[i];
         const float u = one_over_one_minus_beta1_pow_t * m[i] / (one_over_sqrt_one_minus_beta2_pow_t * sqrtf(v[i]) + eps) + weight_decay * p_i;

@@ -26,6 +26,7 @@ static void step_phase0_1_map(const optc_view *self, long long unit)
     float *restrict p = (float *)self->mem[at_p] + offset;
     float *restrict b = (float *)self->mem[at_b] + offset;
     const float *restrict g = (const float *)self->mem[at_g] + offset;
+    OPTC_EACH
     for (int i = 0; i < count; i++) {
         const float p_i = p[i];
         const float b_i = b[i];
@@ -60,6 +61,7 @@ static void step_phase1_3_map(const optc_view *self, long long unit)
     float *restrict p = (float *)self->mem[at_p] + offset;
     float *restrict b = (float *)self->mem[at_b] + offset;
     const float *restrict g = (const float *)self->mem[at_g] + offset;
+    OPTC_EACH
     for (int i = 0; i < count; i++) {
         const float lookahead_slow_i = lookahead_slow[i];
         const float p_i = p[i];

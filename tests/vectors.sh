@@ -1,0 +1,59 @@
+#!/bin/sh
+# Every pass over the elements of every rule of the library is vectorised, by every compiler at hand and for both architectures: the compiler says of each
+# loop marked OPTC_EACH that it did. Rules that no library has (many arrays, other types) are tried beside them.
+#   BUILD  the build folder        CC  the compiler
+set -eu
+at=$(mktemp -d)
+trap 'rm -rf "$at"' EXIT
+cp "$BUILD"/rules/*.c "$at"
+rm "$at/builtin_table.c"
+emit() { "$BUILD/optc" emit "$@" --target c > "$at/$file.c"; }
+file=many emit 'ademamix+clip(1)+cautious+ema(0.999)+lookahead(5,0.5)'
+file=halves emit adamw --type bf16
+file=all_halves emit lion --type f16 --state-type f16
+file=doubles emit lamb --type f64
+flags=$("$BUILD/prebuild" --flags 0 | sed 's/ -march=[^ ]*//')
+
+# The lines of loops over elements, as "line function"; a stage of lists has few values, and may call.
+loops() {
+    awk '/^(OPTC_CLONES )?static void / { name = $0; sub(/\(.*/, "", name); sub(/.* /, "", name) }
+         each && name ~ /_(map|tile|band)/ { print NR, name }
+         { each = /^ *OPTC_EACH$/ }' "$1"
+}
+
+# tried FLAG-THAT-MAKES-IT-TELL WHAT-IT-TELLS COMPILER…
+tried() {
+    tell=$1 told=$2 n=0
+    shift 2
+    for source in "$at"/*.c; do
+        "$@" $flags $tell -c -o /dev/null "$source" > "$source.said" 2>&1 || { cat "$source.said"; exit 1; }
+        grep -E ":[0-9]+: $told" "$source.said" | sed 's/^[^:]*:\([0-9]*\):.*/\1/' | sort -u > "$source.done"
+        loops "$source" > "$source.loops"
+        [ -s "$source.loops" ] || { echo "$source has no loop over elements"; exit 1; }
+        while read -r line name; do
+            n=$((n + 1))
+            grep -qx "$line" "$source.done" || { echo "not vectorised: $name of ${source##*/}, by $*"; exit 1; }
+        done < "$source.loops"
+    done
+    echo "$n loops over elements are vectorised by $*"
+}
+# Of stages that are alike gcc keeps one, and has nothing to tell of the others' loops.
+gcc_like() { tried "-fopt-info-vec-optimized -fno-ipa-icf" "optimized: loop vectorized" "$@"; }
+clang_like() { tried -Rpass=loop-vectorize "remark: vectorized loop" "$@"; }
+
+works() { command -v "$1" >/dev/null 2>&1 && echo 'int x;' | "$@" -x c -c -o /dev/null - 2>/dev/null; }
+for cc in "${CC:-cc}" x86_64-linux-gnu-gcc aarch64-linux-gnu-gcc; do
+    works $cc || continue
+    case $($cc --version) in *clang*) continue ;; esac
+    target=$($cc -dumpmachine)
+    case " ${seen:-} " in *" $target "*) continue ;; esac
+    seen="${seen:-} $target"
+    case $target in x86_64*) gcc_like $cc -march=x86-64; gcc_like $cc -march=x86-64-v3 ;; *) gcc_like $cc ;; esac
+done
+if works clang; then
+    for target in x86_64 aarch64; do
+        works clang --target=$target-linux-gnu && clang_like clang --target=$target-linux-gnu
+    done
+else
+    echo "skipped: clang (there is none)"
+fi
