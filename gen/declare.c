@@ -8,12 +8,14 @@
 #include <string.h>
 
 #define INIT "optc.init"
+#define NAMED "optc.named"
 
-typedef struct { int init; double value; int dom, type; } InitValue;
+typedef struct { int init; double value; int dom, type; const char *name; } InitValue;     /* name: of a hyperparameter or option */
 
 static const char *const known_fields[] = {"name",   "cite",  "doc",  "hyper", "options", "args",
                                            "inputs", "state", "values", "view", "step", "matrix", NULL};
-static const char *const reserved[] = {"p", "g", "t", "numel", "nrows", "ncols", "inner", "every", "when", "seed", NULL};
+static const char *const reserved[] = {"p", "g", "t", "numel", "nrows", "ncols", "inner", "every", "when",
+                                       "stored", "seed", NULL};
 
 /* The line on which `key =` stands in the spec, so that a message about a field points at it; 1 when it is not found. */
 static int field_line(const char *text, const char *key)
@@ -86,18 +88,40 @@ static int l_init_call(lua_State *L)     /* zeros "row" */
     return push_init(L, with_place(L, *(InitValue *)luaL_checkudata(L, 1, INIT), 2));
 }
 
+/* What fill(d0) is handed: the fields are read before anybody knows that d0 is a hyperparameter. */
+static const char *const no_sums[] = {"__add", "__sub", "__mul", "__div", "__pow", "__unm", "__idiv", "__mod", NULL};
+
+static int l_no_sum(lua_State *L)
+{
+    return spec_error(L, "a state starts as a number, or as a hyperparameter is: compute with it where it is first read");
+}
+
+bool declare_named(lua_State *L, const SpecFile *s, const char *name, int line)
+{
+    for (const Tok *k = s->tok; k && k->kind != END; k++)
+        if (k->line == line && tok_is(k, name) && k > s->tok + 1 && tok_is(k - 1, "(") && tok_is(k - 2, "fill")) {
+            *(const char **)lua_newuserdatauv(L, sizeof name, 0) = arena_strdup(trace_of(L)->arena, name);
+            luaL_setmetatable(L, NAMED);
+            return true;
+        }
+    return false;
+}
+
 static int l_fill(lua_State *L)
 {
+    const char **name = luaL_testudata(L, 1, NAMED);
+    if (name)
+        return push_init(L, with_place(L, (InitValue){INIT_HYPER, 0, ELEM, -1, *name}, 2));
     if (lua_type(L, 1) != LUA_TNUMBER)
-        return spec_error(L, "fill needs a number: fill(1) or fill(1, \"tensor\")");
-    return push_init(L, with_place(L, (InitValue){INIT_FILL, lua_tonumber(L, 1), ELEM, -1}, 2));
+        return spec_error(L, "fill needs a number or a hyperparameter: fill(1), fill(1, \"tensor\") or fill(d0, \"group\")");
+    return push_init(L, with_place(L, (InitValue){INIT_FILL, lua_tonumber(L, 1), ELEM, -1, NULL}, 2));
 }
 
 static int l_copy(lua_State *L)
 {
     if (!lua_islightuserdata(L, 1))
         return spec_error(L, "copy takes p: a state can start as a copy of the parameter");
-    return push_init(L, with_place(L, (InitValue){INIT_COPY_P, 0, ELEM, -1}, 2));
+    return push_init(L, with_place(L, (InitValue){INIT_COPY_P, 0, ELEM, -1, NULL}, 2));
 }
 
 static int l_spec(lua_State *L)          /* optimizer { … } and wrapper { … } */
@@ -118,7 +142,15 @@ void declare_open(lua_State *L)
     lua_pushboolean(L, 0);
     lua_setfield(L, -2, "__metatable");
     lua_pop(L, 1);
-    push_init(L, (InitValue){INIT_FILL, 0, ELEM, -1});
+    luaL_newmetatable(L, NAMED);
+    for (const char *const *n = no_sums; *n; n++) {
+        lua_pushcfunction(L, l_no_sum);
+        lua_setfield(L, -2, *n);
+    }
+    lua_pushboolean(L, 0);
+    lua_setfield(L, -2, "__metatable");
+    lua_pop(L, 1);
+    push_init(L, (InitValue){INIT_FILL, 0, ELEM, -1, NULL});
     lua_setfield(L, -2, "zeros");
     lua_pushcfunction(L, l_fill);
     lua_setfield(L, -2, "fill");
@@ -262,6 +294,29 @@ static void declare_hyper(Trace *t, SpecFile *s)
     lua_pop(L, 1);
 }
 
+/* A state that starts as a hyperparameter of its spec is when tensors are bound, or as an option. */
+static void start_from(Trace *t, const SpecFile *s, State *st, const char *key, const char *name)
+{
+    lua_State *L = t->L;
+    size_t skip = strlen(s->prefix);
+    for (int i = 0; i < s->nhyper; i++)
+        if (!strcmp(t->rule->hyper[s->hyper[i]].name + skip, name)) {
+            st->hyper = s->hyper[i];
+            return;
+        }
+    lua_rawgeti(L, LUA_REGISTRYINDEX, s->opts);
+    bool option = lua_getfield(L, -1, name) == LUA_TNUMBER;
+    st->init = INIT_FILL;
+    st->value = lua_tonumber(L, -1);
+    lua_pop(L, 2);
+    Near near = {.want = name};
+    for (int i = 0; i < s->nhyper && !option; i++)
+        near_try(&near, t->rule->hyper[s->hyper[i]].name + skip);
+    if (!option)
+        fail(t, s, key, "state '%s' starts from '%s', which is no hyperparameter and no option that is a number%s", key,
+             name, near_text(&near, t->arena));
+}
+
 static void declare_state(Trace *t, SpecFile *s)
 {
     lua_State *L = t->L;
@@ -284,7 +339,9 @@ static void declare_state(Trace *t, SpecFile *s)
         if (v->init == INIT_COPY_P && v->dom != ELEM)
             fail(t, s, key[i], "state '%s': a copy of p has one value per element", key[i]);
         State st = {arena_printf(t->arena, "%s%s", s->prefix, key[i]), (Dom)v->dom, v->type, (Init)v->init, v->value,
-                    s->file, field_line(s->text, key[i]), false};
+                    s->file, field_line(s->text, key[i]), false, -1};
+        if (v->name)
+            start_from(t, s, &st, key[i], v->name);
         lua_pop(L, 1);
         s->state[s->nstate++] = t->rule->nstate;
         PUSH(t->arena, t->rule->state, t->rule->nstate, t->rule->state_cap) = st;
@@ -315,7 +372,7 @@ static void declare_values(Trace *t, SpecFile *s)
                  key[i]);
         lua_pop(L, 1);
         State st = {arena_printf(t->arena, "%s%s", s->prefix, key[i]), (Dom)dom, -1, INIT_FILL, 0, s->file,
-                    field_line(s->text, key[i]), true};
+                    field_line(s->text, key[i]), true, -1};
         s->state[s->nstate++] = t->rule->nstate;
         PUSH(t->arena, t->rule->state, t->rule->nstate, t->rule->state_cap) = st;
     }

@@ -267,6 +267,18 @@ static const char *draw(Emit *e, const Node *n)
                         e->t_ahead ? " + 1.0" : "", (int)n->imm, at);
 }
 
+/* A value as an array would hold it. */
+static const char *stored(Emit *e, const Node *n)
+{
+    const char *x = operand(e, n->arg[0], 0);
+    Type t = e->plan->mem[plan_mem_of_state(e->plan, n->sym)].type;
+    if (dom_wide((Dom)n->dom) || t == e->plan->real)
+        return x;
+    const char *s = *type_info[t].store ? emit_called(e->arena, type_info[t].store, x)
+                                        : arena_printf(e->arena, "(%s)(%s)", type_info[t].c, x);
+    return emit_called(e->arena, type_info[t].load, s);
+}
+
 const char *emit_expr(Emit *e, Ref r)
 {
     const Node *n = &e->g->n[r];
@@ -276,6 +288,8 @@ const char *emit_expr(Emit *e, Ref r)
         return operand(e, r, 0);
     if (n->op == OP_RANDOM || n->op == OP_NORMAL)
         return draw(e, n);
+    if (n->op == OP_STORED)
+        return stored(e, n);
     Buf b = {.arena = e->arena};
     const char *form = op_info[n->op].form;
     int mine = binding(e, r), tight = mine == 1 || mine == 5 ? 9 : mine;

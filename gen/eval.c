@@ -138,6 +138,26 @@ static bool any_nan(const Iv *a, int n)
 }
 
 /* ---- nodes ---- */
+/* What a storage type makes of a value: rounded to nearest, ties to even. */
+static double in_type(Type t, double x)
+{
+    int e;
+    if (!isfinite(x) || x == 0)
+        return x;
+    (void)frexp(x, &e);
+    double q = fmax(ldexp(1, e - type_info[t].digits), type_info[t].least), y = rint(x / q) * q;
+    return fabs(y) > type_info[t].most ? copysign(INFINITY, x) : y;
+}
+
+static Iv as_stored(const Ev *e, const Node *n, Iv x)
+{
+    const EvalJob *j = e->j;
+    Type t = n->sym == TO_P ? j->p : type_of_state(&j->rule->state[n->sym], j->p, j->state);
+    if (dom_wide((Dom)n->dom) || t == j->real)
+        return x;
+    return (Iv){in_type(t, x.lo), in_type(t, x.v), in_type(t, x.hi)};
+}
+
 static Shape group_shape(void) { return (Shape){1, 1, 1, 1}; }
 
 static void eval_op(Ev *e, Ref r, int i, Shape s)
@@ -156,11 +176,13 @@ static void eval_op(Ev *e, Ref r, int i, Shape s)
             if (in->lo && dom_wide((Dom)m->dom) && !dom_wide((Dom)n->dom) && m->ty == NUM)
                 a[k] = widen(e, a[k], ELEM, 0.5);
         }
+        if (n->op == OP_STORED)
+            a[0] = as_stored(e, n, a[0]);
         out->v[x] = op_eval(n->op, a[0].v, a[1].v, a[2].v);
         if (!out->lo)
             continue;
         Iv b = any_nan(a, arity) && n->op != OP_WHERE ? anything(out->v[x]) : op_bounds(n->op, a, out->v[x]);
-        b = n->ty == BOOL ? b : widen(e, b, (Dom)n->dom, op_info[n->op].ulp);
+        b = n->ty == BOOL || n->op == OP_STORED ? b : widen(e, b, (Dom)n->dom, op_info[n->op].ulp);
         out->lo[x] = b.lo;
         out->hi[x] = b.hi;
     }

@@ -27,6 +27,7 @@ typedef struct EvalJob {
     EvalGroup *group; int ngroup;
     bool bounds;
     Type real;                     /* what elements are computed in, for the bounds */
+    Type p, state;                 /* storage types, for what the rule calls stored */
 } EvalJob;
 
 bool eval_entry(EvalJob *j);       /* false: out of memory, nothing changed */

@@ -60,7 +60,7 @@ typedef struct Node {
     uint8_t nargs;
     uint8_t entry;         /* operations: the entry that made it first: equal ones of two entries stay apart if their lines differ */
     const Ref *arg;        /* operands; of a reduction over all tensors one a variant */
-    int32_t sym;           /* HYPER, STATE, INPUT: which one */
+    int32_t sym;           /* HYPER, STATE, INPUT: which one; EVERY: the offset; STORED: the state, or TO_P */
     double imm;            /* CONST: the value; EVERY: k; RANDOM, NORMAL: the stream */
     int32_t file, line;    /* where the spec made it (Rule.files); not part of its identity */
     const char *name;      /* the spec's local name for it, or NULL; not part of its identity */
@@ -79,11 +79,12 @@ typedef struct Graph {
 } Graph;
 
 typedef struct { const char *name; double def, lo, hi; bool lo_open, hi_open; } Hyper;
-typedef enum { INIT_FILL, INIT_COPY_P } Init;
+typedef enum { INIT_FILL, INIT_COPY_P, INIT_HYPER } Init;
 /* type -1: as the parameters' states. report: a value for whoever steps the rule, written and never read: no part of what
  * a run goes on from */
 typedef struct {
     const char *name; Dom dom; int type; Init init; double value; int file, line; bool report;
+    int hyper;             /* INIT_HYPER: the one it starts as, when tensors are bound */
 } State;
 typedef struct { const char *name; Dom dom; } Input;
 typedef struct { const char *name, *value; } Option;       /* as resolved, in text */

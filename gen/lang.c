@@ -344,6 +344,8 @@ static int l_reduce(lua_State *L)
     Ref x = num(L, 1, what, operands);
     if (kind == R_DOT)
         x = mk(L, OP_MUL, x, num(L, 2, what, operands), NONE);
+    if (to == GROUP && g->n[x].dom == GROUP)               /* it counts for each tensor of its group */
+        x = trace_copy(t, x, TENSOR);
     Dom from = g->n[x].dom;
     if (from == to || !dom_spreads(to, from)) {
         static const char *const among[] = {[SCOPE_GROUP] = "between tensors", [SCOPE_TENSOR] = "inside a tensor",
@@ -509,7 +511,7 @@ void lang_open(lua_State *L)
     for (int op = 0; op < NOPS; op++) {
         OpKind k = op_info[op].kind;
         bool named = k == K_CMP || k == K_LOGIC || k == K_SEL ||
-                     (k == K_NUM && op != OP_ADD && op != OP_SUB && op != OP_MUL && op != OP_DIV && op != OP_COPY &&
+                     (k == K_NUM && op != OP_ADD && op != OP_SUB && op != OP_MUL && op != OP_DIV && op != OP_COPY && op != OP_STORED &&
                       op != OP_NEG && op != OP_POW && op != OP_POWI && op != OP_MIN && op != OP_MAX);
         if (named)
             set_closure(L, op_info[op].name, l_op, op);

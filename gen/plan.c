@@ -135,6 +135,11 @@ bool plan_keeps(const Plan *p, int state)
     return false;
 }
 
+Type type_of_state(const State *s, Type p, Type state)
+{
+    return dom_wide(s->dom) ? T_F64 : s->type >= 0 ? (Type)s->type : s->dom == ELEM ? state : type_info[p].compute;
+}
+
 static void fixed_mems(Plan *pl)
 {
     const Rule *r = pl->rule;
@@ -147,7 +152,7 @@ static void fixed_mems(Plan *pl)
     }
     for (int i = 0; i < r->nstate; i++) {
         const State *s = &r->state[i];
-        Type t = dom_wide(s->dom) ? T_F64 : s->type >= 0 ? (Type)s->type : s->dom == ELEM ? pl->state : pl->real;
+        Type t = type_of_state(s, pl->p, pl->state);
         PUSH(pl->arena, pl->mem, pl->nmem, pl->mem_cap) = (Mem){MEM_STATE, i, s->dom, s->dom, 0, t, s->name};
     }
 }

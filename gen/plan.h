@@ -115,5 +115,6 @@ typedef struct Traffic { double read, written; } Traffic;
 Traffic stage_traffic(const Plan *p, const Stage *st, Shape s);   /* bytes moved for this tensor */
 int plan_mem_of_state(const Plan *p, int state);
 bool plan_keeps(const Plan *p, int state);                   /* some tensor or group keeps it, under any variant */
+Type type_of_state(const State *s, Type p, Type state);      /* what it is kept in */
 Type mem_type_of(const Plan *p, Dom d);                      /* what temporaries of a domain are kept in */
 #endif

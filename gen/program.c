@@ -56,6 +56,7 @@ static void make_arrays(Arena *a, const Plan *p, Program *out)
                            x->name ? x->name : "",
                            s && s->init == INIT_COPY_P,
                            s && s->init == INIT_FILL ? s->value : 0,
+                           s && s->init == INIT_HYPER ? s->hyper + 1 : 0,
                            s && s->report,
                            0};
         for (int v = 0; s && v < r->nvariant; v++)
@@ -200,7 +201,7 @@ static void put_arrays(Buf *b, const Program *p, const char *id)
         buf_printf(b, "    {(MemKind)%d, (Dom)%d, (Dom)%d, (StageKind)%d, %d, \"%s\", %s, ", m->kind, m->dom, m->from,
                    m->by, m->type, m->name, flag(m->copies_p));
         put_double(b, m->value);
-        buf_printf(b, ", %s, %uu},\n", flag(m->report), m->kept);
+        buf_printf(b, ", %d, %s, %uu},\n", m->hyper, flag(m->report), m->kept);
     }
     buf_puts(b, "};\n");
 }

@@ -38,6 +38,7 @@ typedef struct ProgArray {
     int type;                      /* number of a storage type */
     const char *name;
     bool copies_p; double value;   /* states: what they start as */
+    int hyper;                     /* states: 0, or 1 + the number of the hyperparameter they start as */
     bool report;                   /* states: a value for the reader, nothing a run goes on from */
     unsigned kept;                 /* states, temporaries, partials: bits, the variants whose tensors have it */
 } ProgArray;

@@ -49,6 +49,7 @@ static void print_node(Buf *b, const Rule *r, Ref i)
     case OP_STATE: buf_printf(b, " %s", r->state[n->sym].name); break;
     case OP_INPUT: buf_printf(b, " %s", r->input[n->sym].name); break;
     case OP_COUNT: buf_printf(b, " %s", dom_info[n->from].name); break;
+    case OP_STORED: buf_printf(b, " %s", n->sym == TO_P ? "p" : r->state[n->sym].name); break;
     case OP_RANDOM: case OP_NORMAL: buf_printf(b, " %s %d", r->hyper[n->sym].name, (int)n->imm); break;
     default: break;
     }
@@ -113,6 +114,8 @@ void rule_print(Buf *b, const Rule *r)
         buf_printf(b, "state %s %s %s ", s->name, dom_info[s->dom].name, s->type < 0 ? "any" : type_info[s->type].name);
         if (s->init == INIT_COPY_P)
             buf_puts(b, "copy");
+        else if (s->init == INIT_HYPER)
+            buf_printf(b, "=%s", r->hyper[s->hyper].name);
         else
             buf_double(b, s->value);
         buf_printf(b, " @%d:%d\n", s->file, s->line);
@@ -284,6 +287,9 @@ static void read_state(Reader *p, Rule *r)
     s.type = strcmp(word(p), "any") ? one_of(p, type_by_name(p->tok), "a storage type or any") : -1;
     if (!strcmp(word(p), "copy")) {
         s.init = INIT_COPY_P;
+    } else if (*p->tok == '=') {
+        s.init = INIT_HYPER;
+        s.hyper = one_of(p, find_hyper(r, p->tok + 1), "a hyperparameter behind =");
     } else {
         char *e;
         s.value = strtod(p->tok, &e);
@@ -315,6 +321,10 @@ static void read_extra(Reader *p, const Rule *r, Node *n)
         break;
     case OP_HYPER: n->sym = one_of(p, find_hyper(r, p->tok), "a hyperparameter"); word(p); break;
     case OP_STATE: n->sym = one_of(p, find_state(r, p->tok), "a state"); word(p); break;
+    case OP_STORED:
+        n->sym = strcmp(p->tok, "p") ? one_of(p, find_state(r, p->tok), "p or a state") : TO_P;
+        word(p);
+        break;
     case OP_INPUT: n->sym = one_of(p, find_input(r, p->tok), "an input"); word(p); break;
     case OP_COUNT: n->from = (uint8_t)one_of(p, dom_by_name(p->tok), "a domain"); word(p); break;
     case OP_RANDOM: case OP_NORMAL:

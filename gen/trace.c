@@ -28,7 +28,7 @@ static int undeclared(lua_State *L, Trace *t, const SpecFile *s, const char *nam
 {
     Near near = {.want = name};
     size_t skip = strlen(s->prefix);
-    static const char *const fixed[] = {"p", "g", "t", "numel", "nrows", "ncols", "every", "when", "inner"};
+    static const char *const fixed[] = {"p", "g", "t", "numel", "nrows", "ncols", "every", "when", "inner", "stored"};
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
         near_try(&near, fixed[i]);
     for (int i = 0; i < s->nhyper; i++)
@@ -75,6 +75,23 @@ static bool push_own(lua_State *L, Trace *t, SpecFile *s, const char *name)
     return true;
 }
 
+/* stored "m": what memory will hold of the value that it has now. */
+static int l_stored(lua_State *L)
+{
+    Trace *t = trace_of(L);
+    const char *name = lua_type(L, 1) == LUA_TSTRING ? lua_tostring(L, 1) : "";
+    int i = strcmp(name, "p") ? find_state(t, &t->spec[t->at], name) : TO_P;
+    if (lua_gettop(L) != 1 || (i < 0 && i != TO_P) || !*name)
+        return spec_error(L, "stored takes the name of a state, or of p: stored \"p\"");
+    Dom d = i == TO_P ? ELEM : t->rule->state[i].dom;
+    Ref now = i == TO_P ? t->p : t->state[i];
+    if (i != TO_P)
+        t->read[i] = true;
+    Node n = {.op = OP_STORED, .dom = (uint8_t)d, .ty = NUM, .sym = i, .nargs = 1, .arg = &now};
+    push_value(L, is_leaf(&t->rule->g.n[now]) ? now : trace_node(t, n));       /* unchanged, it comes from there */
+    return 1;
+}
+
 static bool push_fixed(lua_State *L, Trace *t, const char *name)
 {
     Graph *g = &t->rule->g;
@@ -92,6 +109,8 @@ static bool push_fixed(lua_State *L, Trace *t, const char *name)
         push_value(L, node_count(g, COL, SLICE));
     else if (!strcmp(name, "every"))
         lua_pushcfunction(L, l_every);
+    else if (!strcmp(name, "stored"))
+        lua_pushcfunction(L, l_stored);
     else if (!strcmp(name, "when"))
         lua_pushcfunction(L, l_when);
     else if (!strcmp(name, "inner"))
@@ -114,6 +133,11 @@ static int l_env_read(lua_State *L)
     if (t->at < 0) {
         if (!strcmp(name, "p"))
             return lua_pushlightuserdata(L, &mark_p), 1;
+        const char *path;
+        int line;
+        sandbox_where(L, &path, &line);
+        if (declare_named(L, s, name, line))
+            return 1;
         return undeclared(L, t, s, name, false);
     }
     if (push_own(L, t, s, name) || push_fixed(L, t, name))

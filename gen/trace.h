@@ -133,6 +133,8 @@ Ref trace_copy(Trace *t, Ref r, Dom dom);          /* spread to a domain above i
 
 /* declare.c */
 void declare_open(lua_State *L);                   /* adds optimizer, wrapper, zeros, fill, copy to the table on top */
+/* pushes what fill() takes for a name that is its argument at this line; false: it is none */
+bool declare_named(lua_State *L, const SpecFile *s, const char *name, int line);
 void declare_spec(Trace *t, SpecFile *s, const char *options);   /* the spec's table is on top; popped */
 
 /* compose.c */

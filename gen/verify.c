@@ -82,6 +82,9 @@ static const char *bad_node(const Rule *r, Ref i)
     bool truth = o->kind == K_CMP || o->kind == K_LOGIC || n->op == OP_EVERY;
     if (n->op != OP_CONST && (n->ty == BOOL) != truth)
         return "the type does not fit the operation";
+    if (n->op == OP_STORED && (n->sym < TO_P || n->sym >= r->nstate ||
+                               n->dom != (n->sym == TO_P ? ELEM : r->state[n->sym].dom)))
+        return "it names no p or state of its domain";
     if (is_global(n) && n->from != TENSOR)
         return "a global reduction takes values per tensor";
     return o->kind == K_LEAF ? bad_leaf(r, n) : NULL;
@@ -101,6 +104,8 @@ static const char *bad_declaration(const Rule *r)
             return "a state in domain const";
         if (r->state[i].init == INIT_COPY_P && r->state[i].dom != ELEM)
             return "a copy of p that is not one value per element";
+        if (r->state[i].init == INIT_HYPER && (r->state[i].hyper < 0 || r->state[i].hyper >= r->nhyper))
+            return "a state that starts as a hyperparameter that does not exist";
         for (int j = 0; j < i; j++)
             if (twice(r->state[i].name, r->state[j].name))
                 return "two states of one name";

@@ -54,7 +54,8 @@ static optc_status run_eval(optc_binding *b, int entry, int phase)
     double t = (double)(b->steps + 1);
     (void)phase;
     const Rule *r = p->rule;
-    EvalRun e = {{.rule = r, .entry = entry, .t = t, .ntensor = b->ntensor, .ngroup = b->ngroup, .real = p->real},
+    EvalRun e = {{.rule = r, .entry = entry, .t = t, .ntensor = b->ntensor, .ngroup = b->ngroup, .real = p->real,
+                  .p = p->p, .state = p->state},
                  true};
     e.j.tensor = calloc((size_t)b->ntensor + 1, sizeof *e.j.tensor);
     e.j.group = calloc((size_t)b->ngroup + 1, sizeof *e.j.group);

@@ -179,6 +179,8 @@ static void detail_states(const Plan *p, const char *wrapper)
                type_info[p->mem[plan_mem_of_state(p, i)].type].name);
         if (s->init == INIT_COPY_P)
             printf("a copy of p");
+        else if (s->init == INIT_HYPER)
+            printf("the hyperparameter %s", own(r->hyper[s->hyper].name, wrapper));
         else
             printf("%g", s->value);
         puts(used ? "" : " (not used with these options)");

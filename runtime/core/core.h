@@ -165,7 +165,8 @@ CORE optc_status layout_place(optc_binding *b);
 /* ---- state.c ---- */
 CORE double type_load(int t, const void *p, int64_t i);
 CORE void type_store(int t, void *p, int64_t i, double x);
-CORE void state_fill(const optc_binding *b, const ProgArray *m, void *dst, const void *param, int64_t n);
+CORE double state_start(const optc_binding *b, const ProgArray *m, int group);
+CORE void state_fill(const optc_binding *b, const ProgArray *m, int group, void *dst, const void *param, int64_t n);
 
 /* ---- cpu.c ---- */
 CORE optc_status cpu_bind(optc_binding *b);

@@ -29,7 +29,7 @@ static void fill_states(optc_binding *b)
         if (m->kind != MEM_STATE && !(m->kind == MEM_INPUT && m->dom == GROUP))
             continue;
         for (int i = 0; m->dom == GROUP && i < b->ngroup; i++)
-            state_fill(b, m, b->group[i].mem[k], NULL, 1);
+            state_fill(b, m, i, b->group[i].mem[k], NULL, 1);
         for (int i = 0; m->dom != GROUP && i < b->ntensor; i++) {
             char *dst = (char *)b->tensor[i].mem[k];
             const char *src = (const char *)b->tensor[i].mem[0];
@@ -39,7 +39,8 @@ static void fill_states(optc_binding *b)
 #pragma omp parallel for schedule(static) num_threads(b->rule->engine->threads) if (n > 4 * step)
 #endif
             for (int64_t at = 0; at < n; at += step)
-                state_fill(b, m, dst + at * size, m->copies_p ? src + at * psize : NULL, n - at < step ? n - at : step);
+                state_fill(b, m, b->tensor[i].group, dst + at * size, m->copies_p ? src + at * psize : NULL,
+                           n - at < step ? n - at : step);
         }
     }
 }

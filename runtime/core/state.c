@@ -32,19 +32,26 @@ CORE void type_store(int t, void *p, int64_t i, double x)
     }
 }
 
+/* The number that a state of this group starts as; copies of p do not. */
+CORE double state_start(const optc_binding *b, const ProgArray *m, int group)
+{
+    return m->hyper ? b->group[group].hyper[m->hyper] : m->value;
+}
+
 /* What a state starts as, or a piece of it. */
-CORE void state_fill(const optc_binding *b, const ProgArray *m, void *dst, const void *param, int64_t n)
+CORE void state_fill(const optc_binding *b, const ProgArray *m, int group, void *dst, const void *param, int64_t n)
 {
     const Program *p = b->rule->program;
+    double value = state_start(b, m, group);
     if (!dst || !n)
         return;
     if (m->copies_p && p->p == m->type && param)
         memcpy(dst, param, (size_t)n * (size_t)p->type[p->p].bytes);
-    else if (!m->copies_p && m->value == 0 && !signbit(m->value))
+    else if (!m->copies_p && value == 0 && !signbit(value))
         memset(dst, 0, (size_t)n * (size_t)p->type[m->type].bytes);
     else
         for (int64_t i = 0; i < n; i++)
-            type_store(m->type, dst, i, m->copies_p ? type_load(p->p, param, i) : m->value);
+            type_store(m->type, dst, i, m->copies_p ? type_load(p->p, param, i) : value);
 }
 
 /* ---- states, and values for the reader, which lie as states do ---- */

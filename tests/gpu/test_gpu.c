@@ -80,10 +80,11 @@ END_TEST
 /* Blocks at some steps, one inside the other's rule. */
 START_TEST(blocks)
 {
-    static const char text[] = "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { m = zeros, n = zeros 'group' }, step = function()\n"
-                               "every(2, { offset = 1 }, function() m = m + g n = n + t end) when(gt(sum(g), 0), function() p = p - lr * m * (1 + n) end) end }";
+    static const char text[] = "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { m = fill(lr), n = fill(lr, 'group') }, step = function()\n"
+                               "every(2, { offset = 1 }, function() m = m + g n = n + global.max(lr) * t end)\n"
+                               "when(gt(sum(g), 0), function() p = p - lr * m * (1 + n) m = m + stored 'p' end) end }";
     static const char outer[] = "return wrapper { name = 'w', step = function() every(2, { offset = 1 }, function() inner() end) p = p * 0.5 end }";
-    both((optc_rule_options){.spec = "blocks.lua", .text = text, .with = "w", .options = "", .wrappers = &(optc_text){"w", outer}, .nwrappers = 1}, _i);
+    both((optc_rule_options){.spec = "blocks.lua", .text = text, .with = "w", .options = "", .param = _i ? OPTC_BF16 : OPTC_F32, .wrappers = &(optc_text){"w", outer}, .nwrappers = 1}, _i);
 }
 END_TEST
 

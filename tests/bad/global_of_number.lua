@@ -3,6 +3,6 @@ return optimizer {
   name  = "bad",
   hyper = { lr = 0.1 },
   step = function()
-    p = p - global.norm(lr) * g
+    p = p - lr * global.norm(3) * g
   end,
 }
