@@ -80,6 +80,7 @@ help:
 	@echo "make bench-gpu  every row that has a bar, on an NVIDIA GPU, beside torch"
 	@echo "make fuzz       random specs against the evaluator for a long time (SECONDS=600, SEED=…)"
 	@echo "make fuzz-emu   random specs at random launches on an emulated GPU, bit by bit against the CPU (likewise)"
+	@echo "make faults     every allocation, file call and driver call fails once, in everything that optc does"
 	@echo "make test-emu   the GPU's suite on an emulated GPU; make test-gpu, make bench-gpu on a real one"
 	@echo "make install    PREFIX=$(PREFIX)"
 	@echo "make clean"
@@ -164,12 +165,19 @@ $(BUILD)/fake/%/libnvrtc.so.13: tests/cuda/fake_nvrtc.c runtime/cuda.h templates
 	@mkdir -p $(@D)
 	$(CC) $(FAKE_CFLAGS) $(if $(filter nvrtc_old,$*),-DFAKE_old) -shared -Wl,-soname,libnvrtc.so.13 -o $@ $<
 
+# Scenes in which every call fails once: tests/faults.
+FAULTY := fopen fdopen fread fwrite fgets fflush read write pread rename mkdir mkdtemp mkostemp stat fstat lstat access statvfs realpath opendir fsync chmod dlopen \
+          memfd_create pipe2 fork posix_spawn close fclose open fcntl
+$(BUILD)/faults: $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/faults/*.c)) $(TOOLS_SRC:%.c=$(BUILD)/obj/%.o) $(BUILD)/liboptc.a
+	objcopy --redefine-sym main=optc_main $(BUILD)/obj/tools/main.o $(BUILD)/obj/tools/main.renamed.o
+	$(CC) -rdynamic -o $@ $(filter-out %/tools/main.o,$^) $(BUILD)/obj/tools/main.renamed.o $(FAULTY:%=-Wl,--wrap=%) $(LDLIBS)
+
 # Every rule for every architecture that NVRTC knows.
 $(BUILD)/compile-all: $(BUILD)/obj/tests/cuda/compile_all.o $(BUILD)/liboptc.a
 	$(CC) -o $@ $^ $(LDLIBS) -lpthread
 
 EMULATED := $(addprefix $(BUILD)/emu/,libcuda.so.1 libnvrtc.so.13 libnvfatbin.so.13)
-build-test: all $(BUILD)/run-tests $(BUILD)/gpu-test $(EMULATED) $(BUILD)/compile-all
+build-test: all $(BUILD)/run-tests $(BUILD)/gpu-test $(BUILD)/faults $(EMULATED) $(BUILD)/compile-all
 	@BUILD=$(BUILD) CC="$(CC)" MAKE="$(MAKE)" sh tests/run.sh $(PARTS)
 
 # Nothing thinned out: every rule for every architecture, three packages for all of them, more random specs.
@@ -179,6 +187,10 @@ test-all: setup
 SECONDS ?= 600
 fuzz: all $(BUILD)/run-tests
 	@OPTC_FUZZ_SECONDS=$(SECONDS) OPTC_FUZZ_SEED=$(SEED) CK_RUN_SUITE=fuzz CK_DEFAULT_TIMEOUT=0 $(BUILD)/run-tests
+
+.PHONY: faults
+faults: $(BUILD)/faults $(EMULATED)
+	@BUILD=$(BUILD) sh tests/faults.sh all
 
 bench: all
 	$(BUILD)/optc bench --against torch
@@ -206,9 +218,9 @@ $(BUILD)/gpu-test: $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/gpu/*.c)) $(
 	$(CC) -o $@ $^ $(CHECK_LIBS) $(LDLIBS)
 
 # The same suite on a GPU that is a program: tests/emu.
-$(BUILD)/emu/libcuda.so.1: tests/emu/driver.c runtime/cuda.h templates/driver.h
-$(BUILD)/emu/libnvrtc.so.13: tests/emu/nvrtc.c runtime/cuda.h templates/driver.h
-$(BUILD)/emu/libnvfatbin.so.13: tests/emu/fatbin.c runtime/fatbin.h
+$(BUILD)/emu/libcuda.so.1: tests/emu/driver.c runtime/cuda.h templates/driver.h tests/emu/fail.h
+$(BUILD)/emu/libnvrtc.so.13: tests/emu/nvrtc.c runtime/cuda.h templates/driver.h tests/emu/fail.h
+$(BUILD)/emu/libnvfatbin.so.13: tests/emu/fatbin.c runtime/fatbin.h tests/emu/fail.h
 $(BUILD)/emu/%:
 	@mkdir -p $(@D)
 	$(CC) -std=gnu11 $(WARN) -O1 -g -fPIC -shared -Igen -Iruntime -Wl,-soname,$(@F) -o $@ $< -ldl

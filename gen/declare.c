@@ -49,7 +49,10 @@ static void fail(Trace *t, const SpecFile *s, const char *key, const char *fmt, 
     buf_vprintf(&b, fmt, ap);
     va_end(ap);
     int line = key ? field_line(s->text, key) : 1;
-    diag_set(t->diag, s->path, line, s->text, "%s", buf_text(&b) ? buf_text(&b) : "out of memory");
+    if (buf_text(&b))
+        diag_set(t->diag, s->path, line, s->text, "%s", buf_text(&b));
+    else
+        diag_memory(t->diag);
     buf_free(&b);
     lua_pushliteral(t->L, "spec error");
     lua_error(t->L);

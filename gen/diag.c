@@ -23,7 +23,7 @@ static void quote_line(Buf *b, const char *source, int line)
 
 void diag_set(Diag *d, const char *file, int line, const char *source, const char *fmt, ...)
 {
-    if (!d || d->text)
+    if (!d || d->text || d->kind == DIAG_MEMORY)
         return;
     Buf b = {0};
     va_list ap;
@@ -34,13 +34,25 @@ void diag_set(Diag *d, const char *file, int line, const char *source, const cha
         buf_printf(&b, "%s: ", file);
     buf_vprintf(&b, fmt, ap);
     va_end(ap);
-    if (b.len > 2000)
+    if (b.len > 2000 && !b.oom)
         b.len = 2000, b.s[2000] = 0;     /* a spec may put anything into its own error */
     if (line)
         quote_line(&b, source, line);
     d->line = line;
     snprintf(d->file, sizeof d->file, "%s", file ? file : "");
     d->text = buf_take(&b);
+    if (d->text)
+        text_clean(d->text, "\n\t");
+    else
+        d->kind = DIAG_MEMORY;
+}
+
+void diag_memory(Diag *d)
+{
+    if (!d)
+        return;
+    diag_free(d);
+    d->kind = DIAG_MEMORY;
 }
 
 void diag_free(Diag *d)

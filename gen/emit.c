@@ -523,11 +523,18 @@ static const char *own_command(Arena *a, const Gen *g, const char *target)
     const Rule *r = g->rule;
     int given = 0;
     buf_printf(&b, "optc emit --target %s %s", target, r->name);
-    if (*r->with)
-        buf_printf(&b, " --with '%s'", r->with);
+    if (*r->with) {
+        buf_puts(&b, " --with ");
+        buf_shell(&b, r->with);
+    }
+    Buf options = {.arena = a};
     for (int i = 0; i < r->noption; i++)
         if (!strchr(r->option[i].name, '.'))
-            buf_printf(&b, "%s%s=%s", given++ ? "," : " --options ", r->option[i].name, r->option[i].value);
+            buf_printf(&options, "%s%s=%s", given++ ? "," : "", r->option[i].name, r->option[i].value);
+    if (given) {
+        buf_puts(&b, " --options ");
+        buf_shell(&b, buf_text(&options));
+    }
     buf_printf(&b, " --type %s --grad-type %s --state-type %s", type_info[g->plan->p].name, type_info[g->plan->g].name,
                type_info[g->plan->state].name);
     return buf_text(&b);
@@ -571,7 +578,7 @@ char *gen_emit(const Gen *g, const EmitOptions *o, Diag *d)
     if (t == NTARGETS) {
         diag_set(d, NULL, 0, NULL, "unknown target '%s' (known: c, cuda)", o->target);
     } else if (setjmp(out)) {
-        diag_set(d, NULL, 0, NULL, "out of memory");
+        diag_memory(d);
     } else {
         Buf b = {.arena = &scratch};
         EmitOptions with = *o;
@@ -579,7 +586,7 @@ char *gen_emit(const Gen *g, const EmitOptions *o, Diag *d)
         if (!targets[t].emit(g, &with, &scratch, &b))
             diag_set(d, NULL, 0, NULL, "a template misses a section or names an unknown hole");
         else if (!(text = buf_take(&b)))
-            diag_set(d, NULL, 0, NULL, "out of memory");
+            diag_memory(d);
     }
     locale_back(was);
     arena_free(&scratch);

@@ -97,7 +97,7 @@ static bool guarded(Gen *g, Source src, const GenOptions *o, bool is_ir)
     volatile bool ok = false;
     LocaleMark was = locale_plain();
     if (setjmp(out))
-        diag_set(&g->diag, src.path, 0, NULL, "out of memory");
+        diag_memory(&g->diag);
     else
         ok = run_passes(g, src, o, is_ir, &scratch);
     arena_free(&scratch);

@@ -31,9 +31,12 @@ static void *bounded_alloc(void *ud, void *p, size_t old, size_t size)
         t->mem -= old;
         return NULL;
     }
-    if (size > old && (t->mem + (size - old) > MEM_CAP || (t->churn += size - old) > CHURN_CAP))
+    if (size > old && (t->mem + (size - old) > MEM_CAP || (t->churn += size - old) > CHURN_CAP)) {
+        t->starved = false;
         return NULL;
+    }
     void *q = realloc(p, size);
+    t->starved = !q;
     if (q)
         t->mem = t->mem - old + size;
     return q;
@@ -117,7 +120,10 @@ int spec_error(lua_State *L, const char *fmt, ...)
     int line;
     sandbox_where(L, &path, &line);
     int s = spec_of_source(t, path);
-    diag_set(t->diag, path, line, s >= 0 ? t->spec[s].text : NULL, "%s", buf_text(&b) ? buf_text(&b) : "out of memory");
+    if (buf_text(&b))
+        diag_set(t->diag, path, line, s >= 0 ? t->spec[s].text : NULL, "%s", buf_text(&b));
+    else
+        diag_memory(t->diag);
     buf_free(&b);
     lua_pushliteral(L, "spec error");
     return lua_error(L);
@@ -220,21 +226,22 @@ static int open_all(lua_State *L)
     return 0;
 }
 
-lua_State *sandbox_open(Trace *t)
+bool sandbox_open(Trace *t)
 {
-    lua_State *L = lua_newstate(bounded_alloc, t);
+    lua_State *L = t->L = lua_newstate(bounded_alloc, t);
     if (!L)
-        return NULL;
+        return false;
     *(Trace **)lua_getextraspace(L) = t;
     t->started = cpu_seconds();
     lua_atpanic(L, panic);
     lua_pushcfunction(L, open_all);
     if (lua_pcall(L, 0, 0, 0) != LUA_OK) {
         lua_close(L);
-        return NULL;
+        t->L = NULL;
+        return false;
     }
     lua_sethook(L, hook, LUA_MASKCOUNT | LUA_MASKLINE | LUA_MASKRET, TICK);
-    return L;
+    return true;
 }
 
 bool sandbox_load(Trace *t, SpecFile *s)

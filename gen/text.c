@@ -13,8 +13,8 @@ static void put_quoted(Buf *b, const char *s)
     for (; *s; s++) {
         if (*s == '"' || *s == '\\')
             buf_printf(b, "\\%c", *s);
-        else if (*s == '\n')
-            buf_puts(b, "\\n");
+        else if (*s == '\n' || *s == '\r')
+            buf_puts(b, *s == '\n' ? "\\n" : "\\r");
         else
             buf_add(b, s, 1);
     }
@@ -157,8 +157,7 @@ static const char *word(Reader *p)
             char c = *p->s;
             if (c == '\\' && p->s[1]) {
                 c = *++p->s;
-                if (c == 'n')
-                    c = '\n';
+                c = c == 'n' ? '\n' : c == 'r' ? '\r' : c;
             }
             if (n + 1 < sizeof p->tok)
                 p->tok[n++] = c;

@@ -376,6 +376,10 @@ static int run_all(lua_State *L)
 static void foreign_error(Trace *t, int rc)
 {
     const char *m = lua_tostring(t->L, -1);
+    if (rc == LUA_ERRMEM && t->starved) {
+        diag_memory(t->diag);
+        return;
+    }
     if (rc == LUA_ERRMEM)
         m = "the spec uses too much memory (the bound is 16 MiB)";
     if (!m)
@@ -412,8 +416,39 @@ static void add_spec(Trace *t, int i, Source s, Wrap *w)
                             .is_wrapper = w != NULL};
     /* The rule remembers the bare name: what is hashed and emitted does not depend on where the file lies. */
     const char *slash = strrchr(t->spec[i].path, '/');
-    PUSH(t->arena, t->rule->file, t->rule->nfile, t->rule->file_cap) = slash ? slash + 1 : t->spec[i].path;
+    char *bare = arena_strdup(t->arena, slash ? slash + 1 : t->spec[i].path);
+    text_clean(bare, "");
+    PUSH(t->arena, t->rule->file, t->rule->nfile, t->rule->file_cap) = bare;
     PUSH(t->arena, t->rule->text, t->rule->ntext, t->rule->text_cap) = t->spec[i].text;
+}
+
+/* Lua's memory is its own: it goes also where the arena's ends and jumps over Lua to its owner. */
+static bool trace_in_lua(Trace *t, Job *job)
+{
+    Arena *a = t->arena;
+    jmp_buf out, *outer = a->out;
+    if (outer && setjmp(out)) {
+        a->out = outer;
+        if (t->L)
+            lua_close(t->L);
+        longjmp(*outer, 1);
+    }
+    a->out = outer ? &out : NULL;
+    int rc = LUA_ERRMEM;
+    if (!sandbox_open(t)) {
+        diag_memory(t->diag);
+    } else {
+        lua_pushcfunction(t->L, run_all);
+        lua_pushlightuserdata(t->L, job);
+        rc = lua_pcall(t->L, 1, 0, 0);
+        if (rc != LUA_OK && !t->diag->text && t->diag->kind != DIAG_MEMORY)
+            foreign_error(t, rc);
+        lua_sethook(t->L, NULL, 0, 0);
+        lua_close(t->L);
+        t->L = NULL;
+    }
+    a->out = outer;
+    return rc == LUA_OK;
 }
 
 Rule *pass_trace(Arena *a, Source spec, const GenOptions *o, Diag *d)
@@ -444,20 +479,8 @@ Rule *pass_trace(Arena *a, Source spec, const GenOptions *o, Diag *d)
             return NULL;
         add_spec(t, nwrap - 1 - i, s, &wrap[i]);
     }
-    t->L = sandbox_open(t);
-    if (!t->L) {
-        diag_set(d, NULL, 0, NULL, "out of memory");
-        return NULL;
-    }
     Job job = {t, o->options};
-    lua_pushcfunction(t->L, run_all);
-    lua_pushlightuserdata(t->L, &job);
-    int rc = lua_pcall(t->L, 1, 0, 0);
-    if (rc != LUA_OK && !d->text)
-        foreign_error(t, rc);
-    lua_sethook(t->L, NULL, 0, 0);
-    lua_close(t->L);
-    if (rc != LUA_OK)
+    if (!trace_in_lua(t, &job))
         return NULL;
     r->with = compose_text(a, wrap, nwrap);
     return r;

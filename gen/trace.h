@@ -63,6 +63,7 @@ typedef struct Trace {
     Rule *rule;
     Diag *diag;
     size_t mem, churn;                /* bytes the Lua state holds; has asked for in all */
+    bool starved;                     /* the system had no memory when it last asked; else it was over its bound */
     double started;                   /* CPU seconds of the thread when it began */
     long long ticks;                  /* instructions spent */
     bool spent;
@@ -111,7 +112,7 @@ void ways_join(Trace *t);                          /* what all ways must agree o
 int refuse_at(Trace *t, int file, int line, const char *fmt, const char *name, const char *other);
 
 /* sandbox.c */
-lua_State *sandbox_open(Trace *t);
+bool sandbox_open(Trace *t);                       /* t->L; false: no memory */
 bool sandbox_load(Trace *t, SpecFile *s);          /* pushes the chunk; false: message pushed */
 void sandbox_where(lua_State *L, const char **path, int *line);
 int spec_of_source(Trace *t, const char *path);

@@ -266,3 +266,42 @@ bool is_ident(const char *s)
             return false;
     return true;
 }
+
+static bool controls(const char *s, const char *but)
+{
+    unsigned char c = (unsigned char)*s, d = c ? (unsigned char)s[1] : 0;
+    return ((c < 32 || c == 127) && !strchr(but, c)) || (c == 0xc2 && d >= 0x80 && d < 0xa0);
+}
+
+bool text_plain(const char *s, const char *but)
+{
+    while (*s && !controls(s, but))
+        s++;
+    return !*s;
+}
+
+void text_clean(char *s, const char *but)
+{
+    for (; *s; s++)
+        if (controls(s, but)) {
+            if ((unsigned char)*s == 0xc2)
+                *s++ = ' ';
+            *s = ' ';
+        }
+}
+
+void buf_shell(Buf *b, const char *s)
+{
+    static const char safe[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_=+-.,:/@%";
+    if (*s && !s[strspn(s, safe)]) {
+        buf_puts(b, s);
+        return;
+    }
+    buf_puts(b, "'");
+    for (; *s; s++)
+        if (*s == '\'')
+            buf_puts(b, "'\\''");
+        else
+            buf_add(b, s, 1);
+    buf_puts(b, "'");
+}

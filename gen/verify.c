@@ -132,6 +132,27 @@ static const char *bad_declaration(const Rule *r)
     return NULL;
 }
 
+/* Strings go into manifests, comments, messages and terminals: this is the one door for all of them, whether a spec, its
+ * options, `with` or IR text brought them. Prose may have lines. */
+static const char *bad_text(const Rule *r)
+{
+    if (!text_plain(r->name, "") || !text_plain(r->with, ""))
+        return "its name, or `with`, holds a control character";
+    if (!text_plain(r->cite, "\n\r\t") || !text_plain(r->doc, "\n\r\t"))
+        return "'cite' or 'doc' holds a control character";
+    for (int i = 0; i < r->nfile; i++)
+        if (!text_plain(r->file[i], ""))
+            return "the name of a file holds a control character";
+    for (int i = 0; i < r->noption; i++)
+        if (!text_plain(r->option[i].name, "") || !text_plain(r->option[i].value, ""))
+            return "an option's value holds a control character";
+    for (int v = 0; v < r->nvariant; v++)
+        for (int k = 0; k < r->variant[v].ntest; k++)
+            if (r->variant[v].test[k].word && !text_plain(r->variant[v].test[k].word, ""))
+                return "a name or tag that it asks for holds a control character";
+    return NULL;
+}
+
 /* The variants from lo to hi, which share their first `depth` answers, are the leaves of one tree of questions. */
 static bool is_tree(const Rule *r, const int *of, int n, int depth)
 {
@@ -201,6 +222,8 @@ bool pass_verify(Rule *r, Diag *d)
     const char *bad = bad_declaration(r);
     if (!bad)
         bad = bad_variants(r);
+    if (!bad)
+        bad = bad_text(r);
     if (!bad)
         bad = bad_periods(r);
     if (bad) {

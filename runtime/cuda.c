@@ -285,17 +285,21 @@ const char *nvrtc_options(void) { return OPTIONS(TEXT); }
 static char *take_log(const Nvrtc *n, nvrtcProgram p, int rc)
 {
     size_t len = 0;
-    char *log = n->nvrtcGetProgramLogSize(p, &len) == 0 ? calloc(1, len + 64) : NULL;
-    if (log && (len < 2 || n->nvrtcGetProgramLog(p, log)))
-        snprintf(log, len + 64, "NVRTC failed without a log (error %d)", rc);
+    bool said = n->nvrtcGetProgramLogSize(p, &len) == 0 && len > 1;
+    len = said ? len : 0;
+    char *log = calloc(1, len + 64);
+    if (log && (!said || n->nvrtcGetProgramLog(p, log)))
+        snprintf(log, len + 64, NVRTC_FAILED " without a log (error %d)", rc);
     return log;
 }
 
-static char *take_code(const Nvrtc *n, nvrtcProgram p, bool ptx, size_t *size)
+/* NULL: rc is what NVRTC said of it; 0: there is no memory */
+static char *take_code(const Nvrtc *n, nvrtcProgram p, bool ptx, size_t *size, int *rc)
 {
     size_t bytes = 0;
-    char *out = (ptx ? n->nvrtcGetPTXSize : n->nvrtcGetCUBINSize)(p, &bytes) == 0 ? malloc(bytes + 1) : NULL;
-    if (out && (ptx ? n->nvrtcGetPTX : n->nvrtcGetCUBIN)(p, out)) {
+    *rc = (ptx ? n->nvrtcGetPTXSize : n->nvrtcGetCUBINSize)(p, &bytes);
+    char *out = *rc ? NULL : malloc(bytes + 1);
+    if (out && (*rc = (ptx ? n->nvrtcGetPTX : n->nvrtcGetCUBIN)(p, out))) {
         free(out);
         out = NULL;
     }
@@ -312,7 +316,7 @@ char *nvrtc_build(const Nvrtc *n, const char *source, const char *name, int arch
     int count = 1;
     *log = NULL;
     if (n->nvrtcCreateProgram(&p, source, name, 0, NULL, NULL)) {
-        *log = strdup("NVRTC: a program could not be created");
+        *log = strdup(NVRTC_FAILED ": a program could not be created");
         return NULL;
     }
     snprintf(target, sizeof target, "--gpu-architecture=%s_%d", ptx ? "compute" : "sm", arch);
@@ -320,8 +324,8 @@ char *nvrtc_build(const Nvrtc *n, const char *source, const char *name, int arch
         if (n->version >= options[i].since)
             given[count++] = options[i].text;
     int rc = n->nvrtcCompileProgram(p, count, given);
-    char *out = rc ? NULL : take_code(n, p, ptx, size);
-    if (!out)
+    char *out = rc ? NULL : take_code(n, p, ptx, size, &rc);
+    if (!out && rc)
         *log = take_log(n, p, rc);
     n->nvrtcDestroyProgram(&p);
     return out;

@@ -33,7 +33,8 @@ const Nvrtc *nvrtc_get(const char **why);
 const char *cuda_toolkit(size_t i);
 
 /* Source to machine code for sm_<arch> (PTX where ptx is set). The result is malloc'ed; NULL: log holds why (malloc'ed
- * too). */
+ * too), or is NULL for want of memory. A log that begins with NVRTC_FAILED is not about the source. */
+#define NVRTC_FAILED "NVRTC failed"
 char *nvrtc_build(const Nvrtc *n, const char *source, const char *name, int arch, bool ptx, size_t *size, char **log);
 int nvrtc_archs(const Nvrtc *n, int *out, int most);
 /* what a compilation is given, as text for keys that also name NVRTC's version */

@@ -30,22 +30,40 @@ static void say_cpu(Buf *b)
 
 static void say_compiler(Buf *b, const char *wanted)
 {
-    char *cc = compiler_find(wanted);
-    if (!cc) {
-        buf_puts(b, "compiler   none found: the library's own rules run as they are; a rule of your own runs on the "
-                    "slow reference evaluator.\n"
-                    "           Install gcc or clang, or name one in OPTC_CC\n");
+    HostCompiler cc;
+    if (!compiler_find(wanted, &cc)) {
+        if (cc.wanted)
+            buf_printf(b, "compiler   there is no '%s'", cc.wanted);
+        else
+            buf_puts(b, "compiler   none found");
+        buf_puts(b, ": the library's own rules run as they are; a rule of your own runs on the reference evaluator,\n"
+                    "           slowly, and with other bits than a compiled rule has. Install gcc or clang, or name one "
+                    "in OPTC_CC\n");
+        compiler_free(&cc);
         return;
     }
-    char cmd[4200], line[200] = "";
-    snprintf(cmd, sizeof cmd, "'%s' --version 2>/dev/null", cc);
-    FILE *f = strchr(cc, '\'') ? NULL : popen(cmd, "r");
+    Buf cmd = {0};
+    char line[200] = "";
+    buf_shell(&cmd, cc.program);
+    for (const char *s = cc.given, *end; *s; s = end + strspn(end, " \t")) {
+        char word[400];
+        end = s + strcspn(s, " \t");
+        snprintf(word, sizeof word, "%.*s", (int)(end - s), s);
+        buf_puts(&cmd, " ");
+        buf_shell(&cmd, word);
+    }
+    buf_puts(&cmd, " --version 2>/dev/null");
+    FILE *f = buf_text(&cmd) ? popen(buf_text(&cmd), "r") : NULL;
     if (f && fgets(line, sizeof line, f))
         line[strcspn(line, "\n")] = 0;
     if (f)
         pclose(f);
-    buf_printf(b, "compiler   %s (%s)\n", cc, *line ? line : "version unknown");
-    free(cc);
+    buf_printf(b, "compiler   %s (%s)", cc.label, *line ? line : "version unknown");
+    if (cc.seconds > 0)
+        buf_printf(b, ", ended after %g s", cc.seconds);
+    buf_puts(b, "\n");
+    compiler_free(&cc);
+    buf_free(&cmd);
 }
 
 /* Found at run time by name only: nothing of it is linked. */

@@ -4,6 +4,7 @@
 #include "package.h"
 #include "template.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,7 @@ static void engine_drop(optc_engine *e)
     EngineMore *m = e->more;
     if (!m)
         return;
-    free(m->compiler);
+    compiler_free(&m->compiler);
     free(m->spec_path);
     cache_close(&m->cache);
     tuned_close(&m->tuned);
@@ -77,7 +78,9 @@ static optc_status engine_open(optc_engine *e, const optc_engine_options *o)
     if (s != OPTC_OK)
         return s;
     m->no_builtin = o->no_builtin;
-    m->compiler = compiler_find(o->compiler);
+    errno = 0;
+    if (!compiler_find(o->compiler, &m->compiler) && errno == ENOMEM)
+        return no_memory("optc_open");
     m->compiler_off = o->compiler && !*o->compiler;
     const char *path = o->spec_path ? o->spec_path : getenv("OPTC_PATH");
     m->spec_path = strdup(path ? path : "");

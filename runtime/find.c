@@ -21,28 +21,37 @@ const Composition library_compositions[] = {
 /* one byte more than a spec may have, so that the compiler says it is too long */
 enum { MOST = (1 << 20) + 1 };
 
+/* A path that names no file is the caller's mistake; a file that cannot be read now is none. */
+static bool unreadable(const char *path, Diag *d, int err)
+{
+    diag_set(d, path, 0, NULL, "cannot read the spec: %s", err == EINVAL ? "not a plain file" : strerror(err));
+    static const int mistakes[] = {EINVAL, ENOENT, ENOTDIR, EISDIR, EACCES, ENAMETOOLONG, ELOOP};
+    bool mistaken = false;
+    for (size_t i = 0; i < sizeof mistakes / sizeof *mistakes; i++)
+        mistaken = mistaken || err == mistakes[i];
+    if (!mistaken && d && d->kind == DIAG_SPEC)
+        d->kind = DIAG_FILE;
+    return false;
+}
+
 bool read_text(const char *path, Arena *arena, Source *out, Diag *d)
 {
+    char *buf = arena_alloc(arena, MOST + 1);              /* first: where memory ends no file is left open */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat st;
-    if (fd < 0 || fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
-        int err = fd < 0 ? errno : S_ISDIR(st.st_mode) ? EISDIR : EINVAL;
-        if (fd >= 0)
-            close(fd);
-        diag_set(d, path, 0, NULL, "cannot read the spec: %s", err == EINVAL ? "not a plain file" : strerror(err));
-        return false;
-    }
-    char *buf = arena_alloc(arena, MOST + 1);
+    int err = fd < 0 || fstat(fd, &st) != 0 ? errno : S_ISDIR(st.st_mode) ? EISDIR : S_ISREG(st.st_mode) ? 0 : EINVAL;
     size_t n = 0;
-    ssize_t got = 0;
-    while (n < MOST && (got = read(fd, buf + n, MOST - n)) > 0)
-        n += (size_t)got;
-    int err = errno;
-    close(fd);
-    if (got < 0) {
-        diag_set(d, path, 0, NULL, "cannot read the spec: %s", strerror(err));
-        return false;
+    ssize_t got = 1;
+    while (!err && n < MOST && got > 0) {
+        got = read(fd, buf + n, MOST - n);
+        err = got < 0 && errno != EINTR ? errno : 0;
+        n += got > 0 ? (size_t)got : 0;
+        got = got < 0 && !err ? 1 : got;
     }
+    if (fd >= 0)
+        close(fd);
+    if (err)
+        return unreadable(path, d, err);
     *out = (Source){arena_strdup(arena, path), buf, n};
     return true;
 }

@@ -296,7 +296,10 @@ static optc_status compile_code(optc_rule *r, GpuBuilt *c, const Nvrtc *n, Cache
     cache_end(slot, cubins, size, &note);
     optc_status s;
     if (!cubins)
-        s = log ? fail(OPTC_ERROR_SPEC, "optc_compile: NVRTC refused rule '%s' for sm_%d: %s", r->more->rule->name,
+        s = log && !strncmp(log, NVRTC_FAILED, strlen(NVRTC_FAILED))
+                ? fail(OPTC_ERROR_UNAVAILABLE, "optc_compile: rule '%s' for sm_%d: %s", r->more->rule->name, e->arch, log)
+            : log
+                ? fail(OPTC_ERROR_SPEC, "optc_compile: NVRTC refused rule '%s' for sm_%d: %s", r->more->rule->name,
                        e->arch, log)
                 : out_of_memory();
     else

@@ -36,15 +36,18 @@ typedef struct { const char *key; const optc_module *const *module; } Builtin;  
 extern const Builtin builtin_rules[];
 
 /* ---- build.c ---- */
-char *compiler_find(const char *wanted);                 /* full path, to be freed; NULL: none */
-/* The shared object, loaded (a handle of dlopen) and as bytes (to be freed); NULL: why says why. */
-void *compiler_build(const char *cc, const char *source, const char *flags, char **object, size_t *size, char *why,
-                     size_t nwhy);
+/* program: full path, NULL: none; given: words it is always given; label: both; wanted: what was asked for by name */
+typedef struct HostCompiler { char *program, *given, *label, *wanted; double seconds; } HostCompiler;
+bool compiler_find(const char *wanted, HostCompiler *out);        /* wanted "": none */
+void compiler_free(HostCompiler *c);
+/* The shared object, loaded (a handle of dlopen) and as bytes (to be freed); NULL: why says why, "": no memory. */
+void *compiler_build(const HostCompiler *c, const char *source, const char *flags, char **object, size_t *size,
+                     char *why, size_t nwhy);
 
 typedef struct EngineMore {
     int isa;
     bool no_builtin, untuned;
-    char *compiler;                    /* NULL: none */
+    HostCompiler compiler;
     bool compiler_off;                 /* the caller asked for none */
     char *spec_path;
     Cache cache;
@@ -59,7 +62,7 @@ typedef struct RuleMore {
     Device evaluator;                  /* where there is no native code: the rule's device */
     struct GpuRule *gpu;
     char code[33];                     /* the CPU: hash of its code */
-    char path[256], tuned[96];         /* how it runs; what was measured about its launches, or "" */
+    char path[640], tuned[96];         /* how it runs; what was measured about its launches, or "" */
     char *plan_text;
 } RuleMore;
 

@@ -77,7 +77,8 @@ typedef struct optc_engine_options {
     int threads;               /* 0: as OpenMP would (OMP_NUM_THREADS, or all cores) */
 /* library: */
     const char *cache_dir;     /* NULL: $OPTC_CACHE, $XDG_CACHE_HOME/optc or ~/.cache/optc; "": keep nothing */
-    const char *compiler;      /* NULL: $OPTC_CC, $CC, then cc, gcc, clang on the PATH; "": none */
+    const char *compiler;      /* NULL: $OPTC_CC, $CC, then cc, gcc, clang on the PATH; "": none. With arguments too: "ccache gcc -g". It may take
+                                * $OPTC_CC_SECONDS seconds (120; 0: no limit), then it is ended with all that it started, and the evaluator is taken */
     const char *spec_path;     /* folders to look for specs in before the library's own, separated by ':'; NULL: $OPTC_PATH */
     const char *isa;           /* NULL: the best this CPU has; or the name of one (optc_isa_name) */
     int no_builtin;            /* 1: do not use the rules compiled into the library */
@@ -123,7 +124,7 @@ static inline optc_status optc_compile(optc_engine *e, const optc_rule_options *
 optc_status optc_release(optc_rule *r);
 const char *optc_rule_name(const optc_rule *r);        /* "adamw", "adamw+clip(1)"; in a package the name it has there */
 const char *optc_rule_path(const optc_rule *r);        /* how it runs: "built in (x86-64-v3)", "compiled by cc in 310 ms", "from the cache", "from the package rules (sm_90)", "reference evaluator (…why…)" */
-int optc_rule_native(const optc_rule *r);              /* 0: it runs on the slow reference evaluator */
+int optc_rule_native(const optc_rule *r);              /* 0: it runs on the reference evaluator: slow, in double precision, and with other bits than compiled code would give */
 /* library: */
 const char *optc_rule_plan(const optc_rule *r);        /* the plan as text */
 /* :library */

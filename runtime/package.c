@@ -171,7 +171,8 @@ static bool read_text(Manifest *m, const char *text, size_t size, const char *di
         last = s + 1;
     if (last)
         hash_hex(hash128(all, (size_t)(last - all)), hex);
-    if (!last || strlen(last) != 4 + 32 + 1 || strncmp(last + 4, hex, 32)) {
+    /* nothing may come behind its end, not even what ends a text early */
+    if (!last || (size_t)(last - all) + 4 + 32 + 1 != size || strncmp(last + 4, hex, 32) || last[36] != '\n') {
         snprintf(why, nwhy, "the manifest of %.300s is %s", dir,
                  last ? "damaged or was edited: its checksum differs" : "cut short");
         return false;
@@ -208,6 +209,15 @@ bool manifest_read(const char *dir, bool trusted, Manifest *m, char *why, size_t
     m->arena.out = NULL;
     free(text);
     return ok;
+}
+
+void package_seal(Buf *b)
+{
+    char hex[33];
+    if (!buf_text(b))
+        return;
+    hash_hex(hash128(buf_text(b), b->len), hex);
+    buf_printf(b, "sum %s\n", hex);
 }
 
 void manifest_free(Manifest *m)

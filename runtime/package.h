@@ -32,6 +32,7 @@ bool manifest_is(const char *dir);                                           /* 
 /* trusted: whose file it is counts. Free it either way */
 bool manifest_read(const char *dir, bool trusted, Manifest *m, char *why, size_t nwhy);
 void manifest_free(Manifest *m);
+void package_seal(Buf *b);                                                   /* the last line of a manifest */
 /* a file of it, checked; malloc'ed */
 char *package_read(const char *dir, const PackageFile *f, bool trusted, size_t *size, char *why, size_t nwhy);
 const PackageFile *manifest_file(const Manifest *m, const char *name);       /* NULL: none */

@@ -72,12 +72,19 @@ static bool compile_native(optc_rule *r, const char *source, const char *flags, 
     size_t size = 0;
     char *object;
     CacheNote note;
-    bool ok = use_object(r, compiler_build(e->compiler, source, flags, &object, &size, why, nwhy));
-    rule_note(r, isas[e->isa].name, e->compiler, &note);
+    bool ok = use_object(r, compiler_build(&e->compiler, source, flags, &object, &size, why, nwhy));
+    rule_note(r, isas[e->isa].name, e->compiler.label, &note);
     /* a cache that cannot be written costs the next start a compilation, no more */
     cache_end(slot, ok ? object : NULL, size, &note);
     free(object);
     return ok;
+}
+
+/* Slow, and in double precision: whoever takes it is told that its bits are not those of compiled code. */
+static void use_evaluator(optc_rule *r, const char *why)
+{
+    snprintf(r->more->path, sizeof r->more->path,
+             "reference evaluator (%s); slow, and its bits are not those of a compiled rule", why);
 }
 
 /* Fills module and path, or leaves module NULL and says in path why the evaluator is used. false: out of memory. */
@@ -86,7 +93,7 @@ static bool make_native(optc_rule *r, const char *source)
     const EngineMore *e = r->engine->more;
     CacheSlot slot;
     size_t size = 0;
-    char key[33], flags[400], why[160] = "";
+    char key[33], flags[400], why[480] = "the compiled code does not fit";
     if (!emit_key(source, key))
         return false;
     memcpy(r->more->code, key, sizeof r->more->code);
@@ -100,7 +107,7 @@ static bool make_native(optc_rule *r, const char *source)
     int n = snprintf(all, sizeof all, "%s|%s|abi %d", key, flags, OPTC_ABI);
     hash_hex(hash128(all, (size_t)n), key);
     double t0 = now_ms();
-    char *object = cache_begin(&slot, &e->cache, key, "so", e->compiler != NULL, &size);
+    char *object = cache_begin(&slot, &e->cache, key, "so", e->compiler.program != NULL, &size);
     bool found = object && use_object(r, cache_load_object(slot.from, object, size));
     free(object);
     if (found) {
@@ -108,19 +115,20 @@ static bool make_native(optc_rule *r, const char *source)
                  isas[e->isa].name);
         return true;
     }
-    if (!e->compiler) {
-        snprintf(r->more->path, sizeof r->more->path, "reference evaluator (%s)",
-                 e->compiler_off ? "the compiler is turned off"
-                                 : "no C compiler was found: install one or set OPTC_CC");
+    if (!e->compiler.program) {
+        if (e->compiler.wanted)
+            snprintf(why, sizeof why, "no C compiler '%.100s' was found", e->compiler.wanted);
+        use_evaluator(r, e->compiler_off      ? "the compiler is turned off"
+                         : e->compiler.wanted ? why
+                                              : "no C compiler was found: install one or set OPTC_CC");
         return true;
     }
     if (compile_native(r, source, flags, &slot, why, sizeof why))
-        snprintf(r->more->path, sizeof r->more->path, "compiled by %.60s in %.0f ms (%s)", e->compiler, now_ms() - t0,
-                 isas[e->isa].name);
-    else
-        snprintf(r->more->path, sizeof r->more->path, "reference evaluator (%s)",
-                 *why ? why : "the compiled code does not fit");
-    return true;
+        snprintf(r->more->path, sizeof r->more->path, "compiled by %.60s in %.0f ms (%s)", e->compiler.label,
+                 now_ms() - t0, isas[e->isa].name);
+    else if (*why)
+        use_evaluator(r, why);
+    return r->fn || *why;
 }
 
 void cpu_tuned_key(optc_rule *r, int64_t elements, TunedKey *k)
@@ -182,6 +190,12 @@ static bool lower(optc_rule *r)
     return r->program != NULL;
 }
 
+static optc_status spec_status(const Diag *d)
+{
+    return !d->text ? no_memory("optc_compile")
+                    : fail(d->kind == DIAG_FILE ? OPTC_ERROR_IO : OPTC_ERROR_SPEC, "%s", d->text);
+}
+
 static optc_status compile(optc_rule *r, const optc_rule_options *o)
 {
     Source src;
@@ -193,8 +207,7 @@ static optc_status compile(optc_rule *r, const optc_rule_options *o)
     if (o->nwrappers < 0 || (o->nwrappers && !o->wrappers))
         return fail(OPTC_ERROR_ARGUMENT, "optc_compile: the texts of wrappers are NULL");
     if (!spec_source(r, o, &src, &g.with) || !gen_compile(&r->more->gen, src, &g))
-        return r->more->gen.diag.text ? fail(OPTC_ERROR_SPEC, "%s", r->more->gen.diag.text)
-                                      : fail(OPTC_ERROR_MEMORY, "optc_compile: out of memory");
+        return spec_status(&r->more->gen.diag);
     r->more->rule = r->more->gen.rule;
     r->more->plan = r->more->gen.plan;
     if (!lower(r))

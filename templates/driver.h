@@ -13,6 +13,7 @@ CUDA_HANDLES(HANDLE)
 typedef unsigned long long CUdeviceptr;
 
 #define CUDA_CONSTANTS(F)                                                                                              \
+    F(CUDA_ERROR_INVALID_VALUE, 1)                                                                                     \
     F(CUDA_ERROR_OUT_OF_MEMORY, 2)                                                                                     \
     F(CUDA_ERROR_NO_DEVICE, 100)                                                                                       \
     F(CUDA_ERROR_ECC_UNCORRECTABLE, 214)                                                                               \

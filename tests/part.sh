@@ -57,6 +57,7 @@ go() {
     vectors) echo "every loop over elements is vectorised"; sh tests/vectors.sh ;;
     domains) echo "two domains more by a row each"; sh tests/domains.sh ;;
     install) echo "header in C++, install, a program linked both ways; the README's snippets"; sh tests/install.sh; sh tests/readme.sh ;;
+    faults) echo "calls that fail once: a sample"; sh tests/faults.sh quick ;;
     sanitizers) sanitizers ;;
     clang) clang_too ;;
     *) echo "there is no part '$part'"; return 1 ;;

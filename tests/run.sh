@@ -20,8 +20,8 @@ export have_nvrtc cuda_includes
 "$BUILD/optc" doctor | sed -n '/^driver/,/^nvrtc/p'
 
 # The longest first, so that no lane is left with one at the end.
-parts="sanitizers emulated-library emulated-rest packages clang architectures suites packages-all emulated-tools random domains vectors command-line cuda install"
-[ -z "${OPTC_QUICK:-}" ] || parts="packages suites emulated-rest emulated-tools architectures domains vectors command-line cuda install"
+parts="sanitizers emulated-library emulated-rest packages clang architectures suites packages-all emulated-tools random faults domains vectors command-line cuda install"
+[ -z "${OPTC_QUICK:-}" ] || parts="packages suites emulated-rest emulated-tools architectures faults domains vectors command-line cuda install"
 [ $# = 0 ] || parts=$*
 lanes=${LANES:-$(nproc 2>/dev/null || echo 2)}
 began=$(date +%s)

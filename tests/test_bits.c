@@ -79,10 +79,12 @@ START_TEST(compilers)
         optc_engine_options b = {.threads = 2, .cache_dir = ""};
         uint64_t want = hash_after(&b, rules[i], NULL, 3, NULL, 0);
         for (int k = 0; k < 2; k++) {
-            char *found = compiler_find(cc[k]), path[256];
-            if (!found)
+            char path[256];
+            HostCompiler found;
+            bool there = compiler_find(cc[k], &found);
+            compiler_free(&found);
+            if (!there)
                 continue;
-            free(found);
             optc_engine_options eo = {.threads = 2, .cache_dir = "", .compiler = cc[k], .no_builtin = 1};
             uint64_t got = hash_after(&eo, rules[i], NULL, 3, path, sizeof path);
             ck_assert_msg(!strncmp(path, "compiled", 8), "%s by %s runs as: %s", rules[i], cc[k], path);

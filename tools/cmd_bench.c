@@ -179,7 +179,7 @@ static bool device_known(const char *name)
 {
     int n, end = 0;
     return !strcmp(name, "cpu") || !strcmp(name, "cuda") || !strcmp(name, "best") ||
-           (sscanf(name, "cuda:%d%n", &n, &end) == 1 && !name[end] && n >= 0);
+           (sscanf(name, "cuda:%6d%n", &n, &end) == 1 && !name[end] && n >= 0);
 }
 
 static int check_args(const Command *self, Bench *b, const char *work, int n)

@@ -118,8 +118,7 @@ static void put_manifest(Ship *s, const File *file, int n, Buf *b)
         hash_hex(hash128(file[i].data, file[i].size), hex);
         buf_printf(b, "file %s %zu %s\n", file[i].name, file[i].size, hex);
     }
-    hash_hex(hash128(cli_text(b), b->len), hex);
-    buf_printf(b, "sum %s\n", hex);
+    package_seal(b);
 }
 
 static bool write_files(Ship *s)

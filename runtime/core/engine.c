@@ -34,7 +34,6 @@ optc_status optc_memory_info(optc_engine *e, optc_memory *out)
 /* "cuda:1" is GPU 1; -1 stands for the CPU. */
 static bool pick_device(const optc_engine_options *o, int *ordinal)
 {
-    int end = 0;
     *ordinal = -1;
     if (!o->device || !strcmp(o->device, "cpu"))
         return true;
@@ -46,7 +45,12 @@ static bool pick_device(const optc_engine_options *o, int *ordinal)
         *ordinal = 0;
         return true;
     }
-    return sscanf(o->device, "cuda:%6d%n", ordinal, &end) == 1 && !o->device[end] && *ordinal >= 0;
+    /* digits, and as many as a number has: 9999999999999 is no GPU, and not another one either */
+    const char *s = o->device + 5;
+    if (strncmp(o->device, "cuda:", 5) || !*s || strlen(s) > 6 || s[strspn(s, "0123456789")])
+        return false;
+    *ordinal = atoi(s);
+    return true;
 }
 
 static int threads_of(const optc_engine_options *o)

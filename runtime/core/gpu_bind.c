@@ -181,10 +181,14 @@ static optc_status check_pointer(optc_binding *b, int tensor, const void *p, con
     const Driver *d = gpu_enter(g);
     CUdeviceptr at = (CUdeviceptr)(uintptr_t)p;
     int rc = d->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at);
-    if (!rc && !d->cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, at) && !managed)
-        d->cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at);
+    if (!rc)
+        rc = d->cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, at);
+    if (!rc && !managed)
+        rc = d->cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at);
     gpu_leave(g, OPTC_OK);
     optc_status s = gpu_alive(g);
+    if (s == OPTC_OK && rc && rc != CUDA_ERROR_INVALID_VALUE)      /* that one: it knows no such memory */
+        return gpu_error(g, "cuPointerGetAttribute", rc, what);
     if (s == OPTC_OK && (rc || type == CU_MEMORYTYPE_HOST || ordinal != g->ordinal))
         return fail(OPTC_ERROR_ARGUMENT, "%s of %s does not lie in the memory of %s", what,
                     tensor_label(b, tensor, label), b->rule->engine->name);

@@ -138,7 +138,7 @@ optc_status optc_rule_value(const optc_rule *r, int i, optc_state_info *out)
 
 const char *optc_rule_path(const optc_rule *r)
 {
-    static __thread char text[400];
+    static __thread char text[760];
     if (!r)
         return "";
     HOST()->path(r, text, sizeof text);

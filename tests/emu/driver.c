@@ -1,7 +1,11 @@
 /* A libcuda.so.1 for the code of nvrtc.c: memory is the host's, everything happens at once, graphs are lists of launches and copies. One GPU, 8 multiprocessors.
- * EMU_MEMORY: how many bytes it has, if not 64 GiB. EMU_GPUS: how many there are, up to 8; only whose memory is whose tells them apart. */
+ * EMU_FAIL: which call fails (fail.h). EMU_MEMORY: how many bytes it has, if not 64 GiB. EMU_GPUS: how many there are, up to 8; only whose memory is whose tells them apart. */
 #define _GNU_SOURCE
 #include "cuda.h"
+
+#include "fail.h"
+#define TOLD (told_to_fail("libcuda.so.1") ? CUDA_ERROR_EMULATED : 0)
+#define CALL do { if (TOLD) return CUDA_ERROR_EMULATED; } while (0)
 
 #include <dlfcn.h>
 #include <elf.h>
@@ -12,7 +16,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { INVALID = 1, INVALID_HANDLE = 400, ARGS = 48, MOST = 8 };
+enum { INVALID = 1, INVALID_HANDLE = 400, CUDA_ERROR_EMULATED = 999, ARGS = 48, MOST = 8 };
 static size_t total = (size_t)64 << 30;
 static int gpus = 1;
 __attribute__((constructor)) static void begin(void)
@@ -45,6 +49,7 @@ static int unsafe(void) { return strict && thread_mode != CU_STREAM_CAPTURE_MODE
 
 int cuMemAlloc_v2(CUdeviceptr *p, size_t n)
 {
+    CALL;
     int rc = unsafe();
     if (rc || n > total - used)
         return rc ? rc : CUDA_ERROR_OUT_OF_MEMORY;
@@ -60,33 +65,35 @@ int cuMemAlloc_v2(CUdeviceptr *p, size_t n)
 int cuMemFree_v2(CUdeviceptr p)
 {
     Span **s = span_of(p), *gone = *s;
-    int rc = unsafe();
+    int rc = unsafe(), told = TOLD;            /* it goes even where it is said not to */
     if (rc || !gone)
         return rc ? rc : INVALID;
     *s = gone->next;
     used -= gone->n;
     free(gone->at);
     free(gone);
-    return 0;
+    return told;
 }
 
-int cuMemAllocAsync(CUdeviceptr *p, size_t n, CUstream s) { return (void)s, cuMemAlloc_v2(p, n); }
+int cuMemAllocAsync(CUdeviceptr *p, size_t n, CUstream s) { CALL; return (void)s, cuMemAlloc_v2(p, n); }
 int cuMemFreeAsync(CUdeviceptr p, CUstream s) { return (void)s, cuMemFree_v2(p); }
-int cuMemGetInfo_v2(size_t *have, size_t *all) { return *all = total, *have = total - used, 0; }
+int cuMemGetInfo_v2(size_t *have, size_t *all) { CALL; return *all = total, *have = total - used, 0; }
 static int copy(void *to, const void *from, size_t n, CUstream s);
-int cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t n, CUstream s) { return copy((void *)(uintptr_t)to, from, n, s); }
-int cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t n, CUstream s) { return copy(to, (void *)(uintptr_t)from, n, s); }
-int cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t n, CUstream s) { return copy((void *)(uintptr_t)to, (void *)(uintptr_t)from, n, s); }
+int cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t n, CUstream s) { CALL; return copy((void *)(uintptr_t)to, from, n, s); }
+int cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t n, CUstream s) { CALL; return copy(to, (void *)(uintptr_t)from, n, s); }
+int cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t n, CUstream s) { CALL; return copy((void *)(uintptr_t)to, (void *)(uintptr_t)from, n, s); }
 int cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *c, CUstream s)                     /* from the host */
 {
+    CALL;
     int rc = c->srcMemoryType == CU_MEMORYTYPE_HOST && c->dstMemoryType == CU_MEMORYTYPE_DEVICE ? 0 : INVALID;
     for (size_t i = 0; !rc && i < c->Height; i++)
         rc = copy((char *)(uintptr_t)c->dstDevice + i * c->dstPitch, (const char *)c->srcHost + i * c->srcPitch, c->WidthInBytes, s);
     return rc;
 }
-int cuMemsetD8Async(CUdeviceptr to, unsigned char x, size_t n, CUstream s) { return (void)s, memset((void *)(uintptr_t)to, x, n), 0; }
+int cuMemsetD8Async(CUdeviceptr to, unsigned char x, size_t n, CUstream s) { CALL; return (void)s, memset((void *)(uintptr_t)to, x, n), 0; }
 int cuMemsetD32Async(CUdeviceptr to, unsigned x, size_t n, CUstream s)
 {
+    CALL;
     (void)s;
     for (size_t i = 0; i < n; i++)
         ((unsigned *)(uintptr_t)to)[i] = x;
@@ -94,6 +101,7 @@ int cuMemsetD32Async(CUdeviceptr to, unsigned x, size_t n, CUstream s)
 }
 int cuPointerGetAttribute(void *out, CUpointer_attribute a, CUdeviceptr p)
 {
+    CALL;
     const Span *s = *span_of(p);
     if (!s)
         return INVALID;
@@ -102,36 +110,38 @@ int cuPointerGetAttribute(void *out, CUpointer_attribute a, CUdeviceptr p)
 }
 
 /* ---- the device ---- */
-int cuInit(unsigned f) { return f != 0; }
-int cuDriverGetVersion(int *v) { return *v = 13000, 0; }
+int cuInit(unsigned f) { CALL; return f != 0; }
+int cuDriverGetVersion(int *v) { CALL; return *v = 13000, 0; }
 int cuGetErrorName(CUresult rc, const char **s) { return *s = rc == CUDA_ERROR_OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR_EMULATED", 0; }
 int cuGetErrorString(CUresult rc, const char **s) { return *s = "by the emulated driver", rc < 0; }
-int cuDeviceGetCount(int *n) { return *n = gpus, 0; }
-int cuDeviceGet(CUdevice *d, int n) { return *d = n, n < 0 || n >= gpus; }
-int cuDeviceGetName(char *s, int n, CUdevice d) { return snprintf(s, (size_t)n, "Emulated GPU"), d >= gpus; }
-int cuDeviceTotalMem_v2(size_t *n, CUdevice d) { return *n = total, d >= gpus; }
+int cuDeviceGetCount(int *n) { CALL; return *n = gpus, 0; }
+int cuDeviceGet(CUdevice *d, int n) { CALL; return *d = n, n < 0 || n >= gpus; }
+int cuDeviceGetName(char *s, int n, CUdevice d) { CALL; return snprintf(s, (size_t)n, "Emulated GPU"), d >= gpus; }
+int cuDeviceTotalMem_v2(size_t *n, CUdevice d) { CALL; return *n = total, d >= gpus; }
 int cuDeviceGetAttribute(int *v, CUdevice_attribute a, CUdevice d)
 {
+    CALL;
     *v = a == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR ? 9 : a == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR ? 0 : a == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT ? 8 : a == CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE ? 20000 : 1;
     return d >= gpus;
 }
 static char context[MOST];
 static int gpu_of(CUcontext c) { return (char *)c >= context && (char *)c < context + gpus ? (int)((char *)c - context) : -1; }
-int cuDevicePrimaryCtxRetain(CUcontext *c, CUdevice d) { return *c = &context[d], d >= gpus; }
-int cuDevicePrimaryCtxRelease_v2(CUdevice d) { return d >= gpus; }
-int cuCtxPushCurrent_v2(CUcontext c) { return gpu_of(c) < 0 || depth == 63 ? INVALID : (current[++depth] = gpu_of(c), 0); }
-int cuCtxPopCurrent_v2(CUcontext *c) { return depth ? *c = &context[current[depth--]], 0 : INVALID; }
+int cuDevicePrimaryCtxRetain(CUcontext *c, CUdevice d) { CALL; return *c = &context[d], d >= gpus; }
+int cuDevicePrimaryCtxRelease_v2(CUdevice d) { CALL; return d >= gpus; }
+int cuCtxPushCurrent_v2(CUcontext c) { CALL; return gpu_of(c) < 0 || depth == 63 ? INVALID : (current[++depth] = gpu_of(c), 0); }
+int cuCtxPopCurrent_v2(CUcontext *c) { int told = TOLD; return depth ? *c = &context[current[depth--]], told : INVALID; }
 
 /* What programs of the tests call beside. */
 int cuCtxSetCurrent(CUcontext c);
 int cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t n);
 int cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t n);
 int cuMemAllocManaged(CUdeviceptr *p, size_t n, unsigned flags);
-int cuCtxSetCurrent(CUcontext c) { return gpu_of(c) < 0 ? INVALID : (current[depth] = gpu_of(c), 0); }
-int cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t n) { return cuMemcpyHtoDAsync_v2(to, from, n, NULL); }
-int cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t n) { return cuMemcpyDtoHAsync_v2(to, from, n, NULL); }
+int cuCtxSetCurrent(CUcontext c) { CALL; return gpu_of(c) < 0 ? INVALID : (current[depth] = gpu_of(c), 0); }
+int cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t n) { CALL; return cuMemcpyHtoDAsync_v2(to, from, n, NULL); }
+int cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t n) { CALL; return cuMemcpyDtoHAsync_v2(to, from, n, NULL); }
 int cuMemAllocManaged(CUdeviceptr *p, size_t n, unsigned flags)
 {
+    CALL;
     int rc = flags == 1 ? cuMemAlloc_v2(p, n) : INVALID;
     if (!rc)
         spans->managed = true;
@@ -141,6 +151,7 @@ int cuMemAllocManaged(CUdeviceptr *p, size_t n, unsigned flags)
 /* ---- modules: shared objects, as long as their headers say; of a fatbin (fatbin.c) its first image ---- */
 int cuModuleLoadData(CUmodule *m, const void *image)
 {
+    CALL;
     const Elf64_Ehdr *h = image;
     if (!memcmp(image, "\x50\xed\x55\xba", 4))
         h = image = (const char *)image + 16 + 64;
@@ -156,11 +167,12 @@ int cuModuleLoadData(CUmodule *m, const void *image)
         fprintf(stderr, "emulated driver: %s\n", dlerror());
     return !*m;
 }
-int cuModuleUnload(CUmodule m) { return dlclose(m); }
+int cuModuleUnload(CUmodule m) { int told = TOLD; return dlclose(m) ? INVALID : told; }
 
 typedef struct Kernel { void *fn; void (*launch)(void *, const void *, unsigned, unsigned); } Kernel;
 int cuModuleGetFunction(CUfunction *f, CUmodule m, const char *name)
 {
+    CALL;
     Kernel *k = malloc(sizeof *k);
     k->fn = dlsym(m, name);
     *(void **)&k->launch = dlsym(m, "emu_launch");
@@ -198,6 +210,7 @@ static int copy(void *to, const void *from, size_t n, CUstream s) { return run_i
 
 int cuLaunchKernel(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz, unsigned shared, CUstream s, void **args, void **more)
 {
+    CALL;
     Node n = {.k = f, .grid = x * y * z, .threads = bx * by * bz};
     memcpy(n.args, args[0], ARGS);
     if (!x || shared || more || n.threads > 1024)
@@ -205,34 +218,37 @@ int cuLaunchKernel(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned bx
     return run_in(s, n);
 }
 
-int cuStreamCreate(CUstream *s, unsigned flags) { return *s = calloc(1, sizeof(Stream)), flags > 1; }
-int cuStreamDestroy_v2(CUstream s) { return free(s), 0; }
-int cuStreamSynchronize(CUstream s) { return s && ((Stream *)s)->capturing ? end_captures() : unsafe(); }
-int cuStreamIsCapturing(CUstream s, CUstreamCaptureStatus *x) { return *x = s && ((Stream *)s)->capturing, 0; }
-int cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *m) { CUstreamCaptureMode was = thread_mode; return thread_mode = *m, *m = was, 0; }
+int cuStreamCreate(CUstream *s, unsigned flags) { CALL; return *s = calloc(1, sizeof(Stream)), flags > 1; }
+int cuStreamDestroy_v2(CUstream s) { return free(s), TOLD; }
+int cuStreamSynchronize(CUstream s) { CALL; return s && ((Stream *)s)->capturing ? end_captures() : unsafe(); }
+int cuStreamIsCapturing(CUstream s, CUstreamCaptureStatus *x) { CALL; return *x = s && ((Stream *)s)->capturing, 0; }
+int cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *m) { CALL; CUstreamCaptureMode was = thread_mode; return thread_mode = *m, *m = was, 0; }
 int cuStreamBeginCapture_v2(CUstream s, CUstreamCaptureMode m)
 {
+    CALL;
     ((Stream *)s)->capturing = calloc(1, sizeof(Graph));
     strict += ((Stream *)s)->strict = m != CU_STREAM_CAPTURE_MODE_RELAXED;
     ((Stream *)s)->ended = ended;
     return 0;
 }
-int cuGraphDestroy(CUgraph g) { return free(((Graph *)g)->v), free(g), 0; }
+int cuGraphDestroy(CUgraph g) { return free(((Graph *)g)->v), free(g), TOLD; }
 int cuStreamEndCapture(CUstream s, CUgraph *g)
 {
     Stream *x = s;
+    int told = TOLD;
     *g = x->capturing;
     x->capturing = NULL;
     strict -= x->strict;
-    if (!x->strict || x->ended == ended)
+    if (!told && (!x->strict || x->ended == ended))
         return 0;
     cuGraphDestroy(*g);
     *g = NULL;
-    return 901;
+    return told ? told : 901;
 }
-int cuGraphCreate(CUgraph *g, unsigned flags) { return *g = calloc(1, sizeof(Graph)), flags != 0; }
+int cuGraphCreate(CUgraph *g, unsigned flags) { CALL; return *g = calloc(1, sizeof(Graph)), flags != 0; }
 int cuGraphAddKernelNode_v2(CUgraphNode *out, CUgraph g, const CUgraphNode *after, size_t n, const CUDA_KERNEL_NODE_PARAMS *p)
 {
+    CALL;
     Node x = {.k = p->func, .grid = p->gridDimX * p->gridDimY * p->gridDimZ, .threads = p->blockDimX * p->blockDimY * p->blockDimZ};
     memcpy(x.args, p->kernelParams[0], ARGS);
     add(g, x);
@@ -241,6 +257,7 @@ int cuGraphAddKernelNode_v2(CUgraphNode *out, CUgraph g, const CUgraphNode *afte
 }
 int cuGraphInstantiateWithFlags(CUgraphExec *e, CUgraph g, unsigned long long flags)
 {
+    CALL;
     Graph *from = g, *to = calloc(1, sizeof *to);
     for (int i = 0; i < from->n; i++)
         add(to, from->v[i]);
@@ -249,6 +266,7 @@ int cuGraphInstantiateWithFlags(CUgraphExec *e, CUgraph g, unsigned long long fl
 }
 int cuGraphLaunch(CUgraphExec e, CUstream s)
 {
+    CALL;
     Graph *g = e;
     if (s && ((Stream *)s)->capturing)
         return INVALID;
@@ -256,12 +274,12 @@ int cuGraphLaunch(CUgraphExec e, CUstream s)
         run(&g->v[i]);
     return 0;
 }
-int cuGraphExecDestroy(CUgraphExec e) { return free(((Graph *)e)->v), free(e), 0; }
+int cuGraphExecDestroy(CUgraphExec e) { return free(((Graph *)e)->v), free(e), TOLD; }
 
 /* ---- events ---- */
-int cuEventCreate(CUevent *e, unsigned flags) { return *e = calloc(1, sizeof(double)), flags > 3; }
-int cuEventDestroy_v2(CUevent e) { return free(e), 0; }
-int cuEventRecord(CUevent e, CUstream s) { return (void)s, *(double *)e = clock_ms, 0; }
-int cuEventSynchronize(CUevent e) { return e ? unsafe() : INVALID; }
-int cuEventQuery(CUevent e) { return !e; }
-int cuEventElapsedTime(float *ms, CUevent a, CUevent b) { return *ms = (float)(*(double *)b - *(double *)a), 0; }
+int cuEventCreate(CUevent *e, unsigned flags) { CALL; return *e = calloc(1, sizeof(double)), flags > 3; }
+int cuEventDestroy_v2(CUevent e) { return free(e), TOLD; }
+int cuEventRecord(CUevent e, CUstream s) { CALL; return (void)s, *(double *)e = clock_ms, 0; }
+int cuEventSynchronize(CUevent e) { CALL; return e ? unsafe() : INVALID; }
+int cuEventQuery(CUevent e) { CALL; return !e; }
+int cuEventElapsedTime(float *ms, CUevent a, CUevent b) { CALL; return *ms = (float)(*(double *)b - *(double *)a), 0; }

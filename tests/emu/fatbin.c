@@ -1,6 +1,9 @@
 /* A libnvfatbin.so.13 for the code of nvrtc.c: it puts images one behind the other, uncompressed, in the format that runtime/fatbin.c reads and driver.c loads. */
 #include "fatbin.h"
 
+#include "fail.h"
+#define CALL do { if (told_to_fail("libnvfatbin.so.13")) return 1; } while (0)
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,6 +13,7 @@ struct _nvFatbinHandle { char *data; size_t size; };
 
 int nvFatbinCreate(nvFatbinHandle *h, const char **options, size_t n)
 {
+    CALL;
     (void)options, (void)n;
     *h = calloc(1, sizeof **h);
     (*h)->size = sizeof(Head);
@@ -19,6 +23,7 @@ int nvFatbinCreate(nvFatbinHandle *h, const char **options, size_t n)
 
 int nvFatbinAddCubin(nvFatbinHandle h, const void *code, size_t size, const char *arch, const char *name)
 {
+    CALL;
     Image m = {.kind = 2, .version = 0x101, .header = sizeof m, .stored = (size + 7) / 8 * 8, .arch = (uint32_t)atoi(arch)};
     (void)name;
     h->data = realloc(h->data, h->size + sizeof m + m.stored);
@@ -31,14 +36,16 @@ int nvFatbinAddCubin(nvFatbinHandle h, const void *code, size_t size, const char
 
 int nvFatbinAddPTX(nvFatbinHandle h, const char *code, size_t size, const char *arch, const char *name, const char *options)
 {
+    CALL;
     (void)h, (void)code, (void)size, (void)arch, (void)name, (void)options;
     return 1;
 }
 
-int nvFatbinSize(nvFatbinHandle h, size_t *size) { return *size = h->size, 0; }
+int nvFatbinSize(nvFatbinHandle h, size_t *size) { CALL; return *size = h->size, 0; }
 
 int nvFatbinGet(nvFatbinHandle h, void *out)
 {
+    CALL;
     Head head = {0xba55ed50u, 1, sizeof head, h->size - sizeof head};
     memcpy(h->data, &head, sizeof head);
     memcpy(out, h->data, h->size);
@@ -46,4 +53,4 @@ int nvFatbinGet(nvFatbinHandle h, void *out)
 }
 
 int nvFatbinDestroy(nvFatbinHandle *h) { return free((*h)->data), free(*h), *h = NULL, 0; }
-int nvFatbinVersion(unsigned *major, unsigned *minor) { return *major = 13, *minor = 0, 0; }
+int nvFatbinVersion(unsigned *major, unsigned *minor) { CALL; return *major = 13, *minor = 0, 0; }

@@ -1,0 +1,45 @@
+/* Every call fails once: scenes of what people do with optc, run again and again with another call failing each time.
+ *
+ *   inject.c  calls that fail             run.c     trials, each in a process of its own, and what is wrong about them
+ *   api.c     scenes through optc.h       tools.c   scenes of the command
+ *
+ * What must hold of every trial: no crash and no hang; success with the very result of an undisturbed run, or a failure that is named for what it
+ * is (never a false error of the spec or of an argument); no file left behind; and what comes after it in the same process works and holds
+ * no more memory than if nothing had failed. */
+#ifndef OPTC_FAULTS_H
+#define OPTC_FAULTS_H
+#include "inject.h"
+#include "optc.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct Outcome {
+    optc_status status;
+    char message[600];
+    uint64_t result;               /* of all bits that came out; 0: none */
+    bool evaluator;                /* it ran on the reference evaluator, whose bits are its own, and said so */
+} Outcome;
+
+typedef struct Scene {
+    const char *name;
+    void (*run)(const struct Scene *s, Outcome *out);
+    unsigned kinds;                /* 1 << Kind */
+    const char *spec, *with;       /* of scenes of the interface */
+    const char *const *argv;       /* of the command: from argv[1] on */
+    const char *makes;             /* what it makes below the scratch folder, or NULL: text of stdout alone */
+    int samples;                   /* trials of a kind in a quick run; 0: the usual number */
+    bool gpu;                      /* it needs the emulated GPU */
+} Scene;
+extern const Scene api_scenes[], tool_scenes[];          /* end with a NULL name */
+
+/* ---- run.c ---- */
+extern char scratch[];             /* a folder for the scenes: TMPDIR, caches, what they make */
+uint64_t mix(uint64_t h, const void *data, size_t n);
+uint64_t mix_files(uint64_t h, const char *path);        /* names and contents of a file or folder, 0 where it is none */
+void fresh_folder(const char *name);                     /* below scratch, empty */
+const char *below(const char *name);                     /* its path; a few are good at once */
+
+/* tools/main.c, by another name */
+int optc_main(int argc, char **argv);
+#endif

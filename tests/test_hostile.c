@@ -1,0 +1,239 @@
+/* What others hand us: words of a spec that leave it, compilers that never end, numbers that no machine has. */
+#include "find.h"
+#include "help.h"
+#include "package.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static bool compile_text(Gen *g, const char *text, const char *with, const char *options)
+{
+    GenOptions o = {.with = with, .options = options, .types = {T_F32, T_F32, T_F32}, .find = find_wrapper};
+    *g = (Gen){0};
+    return strncmp(text, "optc-ir", 7) ? gen_compile(g, (Source){"x.lua", text, strlen(text)}, &o)
+                                       : gen_read_ir(g, (Source){"x.ir", text, strlen(text)}, &o);
+}
+
+/* ---- words of a spec ---- */
+#define SPEC(fields) "return optimizer { name = \"x\", " fields ", step = function() p = p - g end }"
+#define IR(line) "optc-ir 2\nrule x\nvariant any\n" line "nodes\n  %0 = p elem\n  %1 = g elem\n  %2 = sub elem %0 %1\nentry step\n  any p = %2\n"
+static const struct { const char *text, *with, *options; } refused[] = {
+    {SPEC("options = { mode = \"a\\nrule adamw\" }"), NULL, NULL},
+    {SPEC("options = { mode = \"a\\27[2J\" }"), NULL, NULL},
+    {SPEC("options = { mode = \"a\\xc2\\x9b2J\" }"), NULL, NULL},
+    {SPEC("options = { mode = \"a\" }"), NULL, "mode=b\nrule adamw\n  key 0"},
+    {SPEC("options = { mode = \"a\" }"), NULL, "mode=b\033[2J"},
+    {SPEC("doc = \"a\\27[2J\""), NULL, NULL},
+    {SPEC("cite = \"a\\127\""), NULL, NULL},
+    {SPEC("doc = \"a\""), "clip(norm=1\033[2J)", NULL},
+    {IR("doc \"a\033[2J\"\n"), NULL, NULL},
+    {IR("with \"clip(1)\\nrule adamw\"\n"), NULL, NULL},
+    {IR("option mode \"a\\nrule adamw\"\n"), NULL, NULL},
+    {IR("file \"a\\nrule adamw\"\n"), NULL, NULL},
+};
+enum { NREFUSED = sizeof refused / sizeof *refused };
+
+/* A newline in an option's value added lines to the manifest of a package; escape sequences went to the terminal. */
+START_TEST(words_refused)
+{
+    Gen g;
+    ck_assert(!compile_text(&g, refused[_i].text, refused[_i].with, refused[_i].options));
+    ck_assert_msg(g.diag.text != NULL, "no message");
+    ck_assert_msg(text_plain(g.diag.text, "\n\t"), "a control character is in the message");
+    gen_free(&g);
+}
+END_TEST
+
+/* Lines of prose are lines of prose; what a spec says in its own errors cannot rule a terminal. */
+START_TEST(words_cleaned)
+{
+    Gen g;
+    ck_assert_msg(compile_text(&g, SPEC("doc = \"one\\n\\ttwo\""), NULL, NULL), "%s", g.diag.text);
+    gen_free(&g);
+    ck_assert(!compile_text(&g, "error(\"a\\27[2Jb\\xc2\\x9bc\\rd\")", NULL, NULL));
+    ck_assert_msg(strstr(g.diag.text, "a [2Jb  c d") != NULL, "%s", g.diag.text);
+    gen_free(&g);
+}
+END_TEST
+
+/* The head of emitted code has the command that makes it again: who pastes it runs that and nothing else. */
+START_TEST(commands_quoted)
+{
+    Gen g;
+    ck_assert_msg(compile_text(&g, SPEC("options = { mode = \"a\" }"), NULL, "mode=$(reboot)'; reboot #"), "%s", g.diag.text);
+    char *text = gen_emit(&g, &(EmitOptions){.target = "c"}, &g.diag);
+    ck_assert(text != NULL);
+    ck_assert_msg(strstr(text, "--options 'mode=$(reboot)'") != NULL, "%.600s", text);
+    free(text);
+    gen_free(&g);
+}
+END_TEST
+
+/* ---- a manifest's end ---- */
+START_TEST(manifest_ends)
+{
+    char dir[] = "/tmp/optc-manifest-XXXXXX", path[64], why[700];
+    static const struct { const char *text; size_t n; bool whole; } behind[] = {{"", 0, true}, {"\0", 1, false}, {"\0\nrule adamw\n", 13, false}, {"\n", 1, false}, {"x", 1, false}};
+    ck_assert(mkdtemp(dir) != NULL);
+    snprintf(path, sizeof path, "%s/manifest", dir);
+    for (size_t i = 0; i < sizeof behind / sizeof *behind; i++) {
+        Buf b = {0};
+        Manifest m;
+        buf_puts(&b, PACKAGE_MARK "name x\noptc 0\ncuda 13.0\narch sm_90 1 0\nrule x\n  key 0\n");
+        package_seal(&b);
+        buf_add(&b, behind[i].text, behind[i].n);
+        FILE *f = fopen(path, "wb");
+        ck_assert(f && fwrite(buf_text(&b), 1, b.len, f) == b.len && fclose(f) == 0);
+        bool ok = manifest_read(dir, false, &m, why, sizeof why);
+        ck_assert_msg(ok == behind[i].whole, "%d: %s", (int)i, ok ? "taken" : why);
+        ck_assert_msg(ok || strstr(why, "damaged") || strstr(why, "cut short"), "%s", why);
+        manifest_free(&m);
+        buf_free(&b);
+    }
+    unlink(path);
+    rmdir(dir);
+}
+END_TEST
+
+/* ---- compilers ---- */
+static const char own[] = "return optimizer { name = \"own\", hyper = { lr = 0.25 }, state = { m = zeros }, step = function() m = lerp(m, g, 0.3) p = p - lr * m / (1 + t) end }";
+
+/* Steps a rule of our own; the bits that come out. */
+static uint64_t step_own(const char *cc, char *path, size_t n, int *native)
+{
+    Fixture f;
+    optc_engine_options eo = {.threads = 1, .cache_dir = "", .compiler = cc};
+    fix_open(&f, &eo, &(optc_rule_options){.spec = "own.lua", .text = own}, odd_shapes, NODD, NULL, 0);
+    for (int s = 0; s < 3; s++) {
+        for (int k = 0; k < f.n; k++)
+            for (int64_t i = 0; i < f.count[k]; i++)
+                ((float *)f.g[k])[i] = (float)ref_value(k, s + 1, i);
+        OK(optc_step(f.binding));
+    }
+    uint64_t h = fix_hash(&f);
+    snprintf(path, n, "%s", optc_rule_path(f.rule));
+    *native = optc_rule_native(f.rule);
+    fix_close(&f);
+    return h;
+}
+
+/* A compiler and what it is always given; arguments cannot change bits, and nothing of it is a shell's. */
+START_TEST(compiler_words)
+{
+    static const char *const commands[] = {"cc -O0", "  cc   -g\t-O1 ", "env cc", "cc -ffast-math", "cc -Dx=$(exit)'\""};
+    char path[700];
+    int native;
+    uint64_t want = step_own("cc", path, sizeof path, &native);
+    ck_assert_msg(native, "%s", path);
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        uint64_t got = step_own(commands[i], path, sizeof path, &native);
+        ck_assert_msg(native && strstr(path, "compiled by"), "%s: %s", commands[i], path);
+        ck_assert_msg(got == want, "%s gives other bits", commands[i]);
+    }
+}
+END_TEST
+
+/* Where the evaluator is taken instead, the path says why and that its bits are others. */
+START_TEST(evaluator_said)
+{
+    static const char *const commands[] = {"", "/no/such/cc -O0", "no-such-cc -O2", "false --never"};
+    static const char *const says[] = {"turned off", "no C compiler '/no/such/cc -O0' was found", "'no-such-cc -O2'", "false --never failed"};
+    char path[700];
+    int native;
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        step_own(commands[i], path, sizeof path, &native);
+        ck_assert_msg(!native && strstr(path, says[i]) && strstr(path, "its bits are not those of a compiled rule"), "%s: %s", commands[i], path);
+    }
+}
+END_TEST
+
+/* A compiler that never ends, and what it starts: both are ended, and nothing of them is left. */
+START_TEST(compiler_ends)
+{
+    char dir[] = "/tmp/optc-slow-XXXXXX", cc[64], pids[64], tmp[64], path[700], text[400];
+    ck_assert(mkdtemp(dir) != NULL);
+    snprintf(cc, sizeof cc, "%s/cc", dir);
+    snprintf(pids, sizeof pids, "%s/pids", dir);
+    snprintf(tmp, sizeof tmp, "%s/tmp", dir);
+    ck_assert_int_eq(mkdir(tmp, 0700), 0);
+    snprintf(text, sizeof text, "#!/bin/sh\n: > \"$TMPDIR/left\"\nsleep 1000 &\necho $$ $! > %s\nwait\n", pids);
+    FILE *f = fopen(cc, "w");
+    ck_assert(f && fputs(text, f) >= 0 && fclose(f) == 0 && chmod(cc, 0700) == 0);
+    setenv("OPTC_CC_SECONDS", "0.5", 1);
+    setenv("TMPDIR", tmp, 1);
+    int native, pid[2] = {0};
+    step_own(cc, path, sizeof path, &native);
+    ck_assert_msg(!native && strstr(path, "was ended after 0.5 s") && strstr(path, "OPTC_CC_SECONDS"), "%s", path);
+    f = fopen(pids, "r");
+    if (f && fscanf(f, "%d %d", &pid[0], &pid[1]) == 2)        /* on a very busy machine it had not even begun */
+        for (int tries = 0; tries < 1000 && kill(pid[1], 0) == 0; tries++)
+            usleep(10000);
+    for (int i = 0; i < 2; i++)
+        ck_assert_msg(!pid[i] || (kill(pid[i], 0) != 0 && errno == ESRCH), "process %d of the compiler is still there", pid[i]);
+    if (f)
+        fclose(f);
+    ck_assert_msg(rmdir(tmp) == 0, "something is left in TMPDIR");
+    unlink(cc);
+    unlink(pids);
+    rmdir(dir);
+}
+END_TEST
+
+/* ---- numbers ---- */
+START_TEST(devices_by_number)
+{
+    static const char *const names[] = {"cuda:9999999999999", "cuda:4294967296", "cuda:", "cuda:-1", "cuda:+0", "cuda: 0", "cuda:0x0", "cuda:0 ", "cuda0"};
+    optc_engine *e;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        FAILS(optc_open(&(optc_engine_options){.device = names[i]}, &e), OPTC_ERROR_UNAVAILABLE, "there is no device '");
+        ck_assert_msg(strstr(optc_message(), names[i]) != NULL, "%s", optc_message());
+    }
+}
+END_TEST
+
+/* States of many tensors, each of which a machine might just hold: their sum must not come round to a small one. */
+START_TEST(sums_of_bytes)
+{
+    enum { MANY = 64 };
+    static optc_tensor t[MANY];
+    static char at[MANY * 64];
+    optc_engine *e;
+    optc_rule *r;
+    optc_binding *b;
+    OK(optc_open(&(optc_engine_options){.cache_dir = ""}, &e));
+    OK(optc_compile(e, &(optc_rule_options){.spec = "adamw"}, &r));
+    for (int bits = 50; bits < 63; bits++) {
+        int64_t shape[1] = {(int64_t)1 << bits};
+        for (int i = 0; i < MANY; i++)
+            t[i] = (optc_tensor){.param = at + i * 64, .rank = 1, .shape = shape};
+        optc_group all = {.tensors = t, .ntensors = MANY};
+        optc_status s = optc_bind(r, &all, 1, &b);
+        ck_assert_msg(s == OPTC_ERROR_MEMORY || s == OPTC_ERROR_ARGUMENT, "2^%d elements, %d times: %s", bits, MANY, optc_status_name(s));
+        ck_assert_ptr_null(b);
+    }
+    OK(optc_release(r));
+    OK(optc_close(e));
+}
+END_TEST
+
+Suite *hostile_suite(void)
+{
+    Suite *s = suite_create("hostile");
+    TCase *t = tcase_create("hostile");
+    tcase_add_loop_test(t, words_refused, 0, NREFUSED);
+    tcase_add_test(t, words_cleaned);
+    tcase_add_test(t, commands_quoted);
+    tcase_add_test(t, manifest_ends);
+    tcase_add_test(t, compiler_words);
+    tcase_add_test(t, evaluator_said);
+    tcase_add_test(t, compiler_ends);
+    tcase_add_test(t, devices_by_number);
+    tcase_add_test(t, sums_of_bytes);
+    suite_add_tcase(s, t);
+    return s;
+}
