@@ -323,6 +323,36 @@ START_TEST(as_many_counts_as_tensors)
 }
 END_TEST
 
+/* There is no memory for another count: the step is refused, nothing has changed, and it works once there is. */
+static optc_status no_more(optc_binding *b, size_t bytes, void **out)
+{
+    (void)b, (void)bytes;
+    *out = NULL;
+    return no_memory("optc_run");
+}
+
+START_TEST(no_memory_for_a_count)
+{
+    Small s;
+    int64_t t;
+    small_open(&s, "return optimizer { name = \"late\", hyper = { lr = 1 }, step = function() p = p - lr * t * g end }", _i, 2);
+    const Device *was = s.r->device;
+    Device poor = *was;
+    poor.more = no_more;
+    OK(optc_step(s.b));
+    OK(optc_set_t(s.b, 1, 9));
+    s.r->device = &poor;
+    FAILS(optc_step(s.b), OPTC_ERROR_MEMORY, "out of memory");
+    ck_assert(s.p[0] == -1 && s.p[1] == -1);
+    s.r->device = was;
+    OK(optc_step(s.b));
+    ck_assert(s.p[0] == -3 && s.p[1] == -11);
+    OK(optc_get_t(s.b, 1, &t));
+    ck_assert_int_eq(t, 10);
+    small_close(&s);
+}
+END_TEST
+
 /* States and counts saved tensor by tensor, and a run that goes on from them. */
 typedef struct Saved { float p[N][ROOM]; double m[N][2][ROOM]; int64_t t[N], all; } Saved;
 
@@ -378,6 +408,7 @@ Suite *steps_suite(void)
     tcase_add_loop_test(t, periods, 0, 2);
     tcase_add_loop_test(t, entries_and_inputs, 0, 2);
     tcase_add_test(t, as_many_counts_as_tensors);
+    tcase_add_loop_test(t, no_memory_for_a_count, 0, 2);
     tcase_add_test(t, saved_and_loaded);
     suite_add_tcase(s, t);
     return s;

@@ -221,7 +221,7 @@ static void compare_values(const Both *b)
         int64_t x, y;
         LIB(optc_get_t(b->lb, k, &x));
         PKG(rules_get_t(b->pb, k, &y));
-        if (x != y || x != (k % 2 ? 42 : 43))
+        if (x != y || x != (k % 2 && b->n[k] ? 42 : 43))
             stop(b->id, "t of a tensor differs");
     }
 }
