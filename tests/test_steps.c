@@ -128,7 +128,7 @@ static void run_apart(optc_rule *r)
 }
 
 static const optc_rule_options rules[] = {{.spec = "adamw"}, {.spec = "adafactor"}, {.spec = "lamb"}, {.spec = "came"}, {.spec = "radam"}, {.spec = "nadam"},
-    {.spec = "novograd"}, {.spec = "lion", .with = "ema(0.9)"}, {.spec = "adamw", .with = "clip_norm(1),cautious"}, {.spec = "adamw", .with = "centralize"}};
+    {.spec = "novograd"}, {.spec = "lion", .with = "ema(0.9)"}, {.spec = "adamw", .with = "clip_norm(1),cautious"}, {.spec = "adamw", .with = "centralize"}, {.spec = "adamw", .with = "skip"}};
 
 START_TEST(each_counts_its_own)
 {
