@@ -270,8 +270,9 @@ static double count_of(const Ev *e, const Node *n, Shape s)
     if (n->dom == GROUP) {
         double total = 0;
         for (int i = 0; i < e->j->ntensor; i++)
-            total += e->j->tensor[i].absent ? 0 : n->from == ELEM ? (double)e->j->tensor[i].whole.n
-                                     : (double)dom_len((Dom)n->from, e->j->tensor[i].whole);
+            if (!e->j->tensor[i].absent)
+                total += n->from == ELEM ? (double)e->j->tensor[i].whole.n
+                                         : (double)dom_len((Dom)n->from, e->j->tensor[i].whole);
         return total;
     }
     double up = (double)dom_len((Dom)n->from, s), down = (double)dom_len((Dom)n->dom, s);
