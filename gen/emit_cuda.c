@@ -10,7 +10,8 @@ static const char *const reserved[] = {
     "first",  "block", "blocks",  "row",   "col",       "slice",    "segs",     "seg",     "rows",     "line",
     "lane",   "here",  "warp",    "wide",  "across",    "last",     "top",      "down",    "near",     "ends",
     "batch",  "i",     "k",       "l",     "made",      "pair",     "shared",   "place",   "nth",      "piece",
-    "pieces", "walk",  "aligned", "steps", "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize", NULL};
+    "pieces", "walk",  "aligned", "steps", "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize", "turn",
+    "strip",  "room",  "inside",  NULL};
 static const char *const prelude[] = {"abi.h",   "math.h",  "math_f32.h", "math_f64.h", "random.h",
                                       "types.h", "shape.h", "cuda.h",     "pieces.h",   NULL};
 static const Target target = {"cuda", "stage_cuda.txt", "__restrict__", prelude, reserved};
@@ -313,7 +314,8 @@ static void store_one(CudaStage *c, Access a)
 {
     Emit *e = &c->e;
     const Mem *m = &e->plan->mem[a.mem];
-    const char *v = emit_called(e->arena, type_info[m->type].store, emit_expr(e, a.val));
+    const TypeInfo *t = &type_info[m->type];
+    const char *x = emit_expr(e, a.val), *v = emit_called(e->arena, t->store, x);
     if (emit_store_single(e, a, v))
         return;
     const char *ptr = pointer(c, a);
@@ -321,10 +323,13 @@ static void store_one(CudaStage *c, Access a)
         emit_put(e, AT_BODY, "%s[i] = %s;\n", ptr, v);
         return;
     }
-    const char *out = emit_joined(e, ptr, "out");
-    emit_put(e, AT_OUTS, "%s %s[%d];\n", type_info[m->type].c, out, c->vec);
-    emit_put(e, AT_BODY, "%s[i] = %s;\n", out, v);
-    emit_part(e, AT_STORES, "put", (Hole[]){{"hint", number(c, c->knob[KNOB_STORE])}, {"x", ptr}, {"from", out}}, 3);
+    bool packs = *t->store;                    /* a vector's values at once, when all are there */
+    const char *out = emit_joined(e, ptr, "out"), *stored = packs ? emit_joined(e, ptr, "stored") : out;
+    emit_put(e, AT_OUTS, "%s %s[%d];\n", type_info[packs ? t->compute : m->type].c, out, c->vec);
+    emit_put(e, AT_BODY, "%s[i] = %s;\n", out, x);
+    if (packs)
+        emit_put(e, AT_STORES, "%s %s[%d];\n%s_all(%s, %s);\n", t->c, stored, c->vec, t->store, stored, out);
+    emit_part(e, AT_STORES, "put", (Hole[]){{"hint", number(c, c->knob[KNOB_STORE])}, {"x", ptr}, {"from", stored}}, 3);
 }
 
 static void work(CudaStage *c)
@@ -353,28 +358,21 @@ static const char *guard_text(CudaStage *c, int mask)
     const Plan *p = c->e.plan;
     Buf b = {.arena = c->e.arena};
     for (int i = 0; i < p->nperiod; i++)
-        buf_printf(&b, "%s((long long)(self->hyper[0] + self->hyper[%d]%s) %% %d == %d) != %d", i ? " || " : "",
-                   p->rule->nhyper + 1, c->e.t_ahead ? " + 1.0" : "", p->period[i].every, p->period[i].offset,
-                   mask >> i & 1);
+        buf_printf(&b, "%s((long long)(self->hyper[0]%s) %% %d == %d) != %d", i ? " || " : "",
+                   c->e.t_ahead ? " + 1.0" : "", p->period[i].every, p->period[i].offset, mask >> i & 1);
     return p->nperiod ? emit_filled(&c->e, "guard", (Hole[]){{"elsewhere", buf_text(&b)}}, 1) : "";
 }
 
-/* A tensor that takes no part has less than no elements: passes over the elements in order find none by themselves. */
-static const char *absent_text(CudaStage *c)
-{
-    const char *leaves = emit_absent(&c->e);
-    if (c->form == FORM_MAP || c->form == FORM_FOLD)
-        return "";
-    return *leaves ? emit_filled(&c->e, "absent_leaves", (Hole[]){{"leaves", leaves}}, 1)
-                   : emit_filled(&c->e, "absent", NULL, 0);
-}
-
-/* Plain maps reach the memory's limit either way: only what folds or looks up rows and columns is compiled twice. */
+/* Plain maps reach the memory's limit either way: only what folds, looks up rows and columns or has to unpack what it
+ * loads (between two loads, where each is looked at) is compiled twice. */
 static const char *choose_walk(CudaStage *c, bool placed)
 {
     Arena *a = c->e.arena;
     const char *sizes = is_tiled(c->e.st->kind) ? "" : arena_printf(a, " && self->n %% %d == 0", c->vec);
-    if (c->form == FORM_MAP && !placed)
+    bool packed = false;
+    for (int i = 0; i < c->e.st->nload; i++)
+        packed = packed || *type_info[c->e.plan->mem[c->e.st->load[i].mem].type].load;
+    if (c->form == FORM_MAP && !placed && !packed)
         return emit_filled(&c->e, "walk_any", NULL, 0);
     if (placed)
         sizes = arena_printf(a, "%s && self->cols %% %d == 0", sizes, c->vec);
@@ -383,7 +381,7 @@ static const char *choose_walk(CudaStage *c, bool placed)
 
 /* The block's number, or the loop of a grid that goes round; the index counts from the end in every second pass, which
  * finds in the cache what the one before touched last. */
-typedef struct { const char *first, *all, *stride, *back; bool round; } Walking;
+typedef struct { const char *first, *all, *stride, *nth, *back; bool round; } Walking;
 
 static Walking walking(CudaStage *c, int64_t pieces)
 {
@@ -395,10 +393,13 @@ static Walking walking(CudaStage *c, int64_t pieces)
         w.first = arena_printf(a, "(long long)blockIdx.x * %d + threadIdx.x / 32", warps);
         w.stride = arena_printf(a, " * %d", warps);
     }
-    if (pieces != 1)
-        w.all = arena_printf(a, "a.count * %d", (int)pieces);
-    const char *nth = w.round || fold ? "nth" : w.first;
-    w.back = c->e.st->time % 2 ? arena_printf(a, "%s - 1 - %s", w.all, nth) : nth;
+    if (c->form == FORM_MAP)
+        w.all = arena_printf(a, "optc_turns<%d, %d>(a)", c->knob[KNOB_THREADS], (int)pieces);
+    w.nth = w.round || fold ? "nth" : w.first;
+    bool back = c->e.st->time % 2;
+    w.back = back ? arena_printf(a, "%s - 1 - %s", w.all, w.nth) : w.nth;
+    if (c->form == FORM_MAP)
+        w.back = back ? "true" : "false";
     return w;
 }
 
@@ -410,9 +411,10 @@ static int stage_holes(CudaStage *c, Hole *h, const Walking *w, int64_t pieces, 
     bool placed = s->kind == S_FLAT && s->uses_rows, fold = c->form == FORM_FOLD,
          first = s->kind == S_GROUP && !e->t_ahead;
     const char *vector = number(c, c->vec), *by = fold ? "OPTC_LANES" : number(c, c->vec * c->knob[KNOB_THREADS]);
-    const Hole place[] = {{"vector", vector}, {"thread", fold ? "lane" : "(int)threadIdx.x"}};
+    const Hole place[] = {{"vector", vector}, {"thread", fold ? "lane" : "turn.id"}};
     const Hole more[] = {{"mems", number(c, e->plan->nmem)},
                          {"back", w->back},
+                         {"nth", w->nth},
                          {"pieces", number(c, pieces)},
                          {"vector", vector},
                          {"threads", number(c, c->knob[KNOB_THREADS])},
@@ -421,7 +423,7 @@ static int stage_holes(CudaStage *c, Hole *h, const Walking *w, int64_t pieces, 
                          {"tile", stage_info[s->kind].id},
                          {"length", emit_length(e, stage_info[s->kind].dom)},
                          {"wide", c->wide.len ? buf_text(&c->wide) : "true"},
-                         {"guard", arena_printf(e->arena, "%s%s", guard_text(c, mask), absent_text(c))},
+                         {"guard", guard_text(c, mask)},
                          {"choose", choose_walk(c, placed)},
                          {"place", placed ? emit_filled(e, "place", place, 2) : ""},
                          {"ahead", placed ? emit_filled(e, "ahead", (Hole[]){{"by", by}}, 1) : ""},

@@ -68,7 +68,10 @@ enum Trait {
     LIGHT = 4,              /* writes one of them at most */
     THREE = 8,              /* reads three of them or more */
     HEAVY = 16,             /* holds four values or more of each element: arrays and columns that it reads */
-    HALF = 32, DOUBLE = 64  /* an array of 16 or 64 bits */
+    HALF = 32, DOUBLE = 64, /* an array of 16 or 64 bits */
+    SINGLE = 128,           /* one of 32 */
+    HALVES = 256,           /* all of 16 */
+    CROWD = 512             /* reads five of them or more */
 };
 
 static int traits_of(const Plan *p, const Stage *s)
@@ -80,8 +83,11 @@ static int traits_of(const Plan *p, const Stage *s)
         const Mem *m = &p->mem[i < s->nload ? s->load[i].mem : s->store[i - s->nload].mem];
         held += i < s->nload && (m->dom == ELEM || m->dom == COL);
         if (m->dom == ELEM)
-            traits |= type_info[m->type].bytes == 2 ? HALF : type_info[m->type].bytes == 8 ? DOUBLE : 0;
+            traits |= type_info[m->type].bytes == 2 ? HALF : type_info[m->type].bytes == 8 ? DOUBLE : SINGLE;
     }
+    traits |= elements_of(p, s->load, s->nload) > 4 ? CROWD : 0;
+    if ((traits & (HALF | SINGLE | DOUBLE)) == HALF)
+        traits |= HALVES;
     return traits | (held > 3 ? HEAVY : 0);
 }
 
@@ -179,6 +185,8 @@ static const Model models[] = {
     {FORM_MAP, BY_ROWS, 1 << 25, {{128, 8, 1, 10, 1, 1, 0}}, {{128, 8, 1, 10, 0, 1, 0}}},
     {FORM_MAP, DOUBLE, 1 << 23, {{128, 2, 1, 0, 2, 1, 0}}, {{128, 2, 2, 0, 0, 0, 0}}},
     {FORM_MAP, LIGHT, 1 << 23, {{128, 4, 1, 0, 2, 1, 0}}, {{128, 8, 1, 6, 0, 0, 0}}},
+    {FORM_MAP, HALVES | CROWD, 1 << 23, {{128, 8, 1, 10, 2, 1, 0}}, {{128, 8, 1, 8, 0, 0, 0}}},
+    {FORM_MAP, HALVES, 1 << 23, {{128, 8, 1, 10, 2, 1, 0}}, {{128, 8, 2, 8, 0, 0, 0}}},
     {FORM_MAP, HALF, 1 << 23, {{128, 4, 1, 0, 2, 1, 0}}, {{128, 8, 1, 6, 0, 0, 0}}},
     {FORM_MAP, 0, 1 << 23, {{128, 4, 1, 0, 2, 1, 0}}, {{128, 4, 2, 0, 0, 0, 0}}},
     {FORM_FOLD, BY_ROWS | WRITES, 0, {{0}}, {{64, 4, 2, 0, 0, 0, 0}}},
@@ -246,10 +254,3 @@ void launch_range(const Plan *p, const Stage *s, int64_t elements, int *lo, int 
 }
 
 int64_t launch_pieces(const Stage *s, const Launch *l) { return count_pieces(stage_form(s), l, 0); }
-
-void launch_grid(const Stage *s, const Launch *l, int64_t units, int64_t longest, int multiprocessors, int64_t *blocks,
-                 int *threads)
-{
-    *threads = count_threads(stage_form(s), l, longest);
-    *blocks = count_blocks(stage_form(s), l, units, longest, multiprocessors);
-}

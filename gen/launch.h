@@ -30,6 +30,4 @@ int tile_strips(const Plan *p, const Stage *s);
 int list_chunk(const Plan *p, const Stage *s);
 /* of a map: blocks a unit of work is split into */
 int64_t launch_pieces(const Stage *s, const Launch *l);
-void launch_grid(const Stage *s, const Launch *l, int64_t units, int64_t longest, int multiprocessors, int64_t *blocks,
-                 int *threads);
 #endif

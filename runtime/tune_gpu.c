@@ -119,7 +119,7 @@ void gpu_tuner_close(GpuTuner *u)
 /* On the device, where the bits are: a pair is 36 MB, to be copied out for every candidate otherwise. Its argument has
  * the layout of optc_launch. */
 static const char same_source[] =
-    "struct optc_launch { const unsigned *a, *b; unsigned *differs; long long n; int guard, tick; };\n"
+    "struct optc_launch { const unsigned *a, *b; unsigned *differs; long long n; int guard, tick; long long brief[2]; };\n"
     "extern \"C\" __global__ void optc_same(const optc_launch x)\n"
     "{\n"
     "    for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < x.n; i += (long long)gridDim.x * "

@@ -111,6 +111,11 @@ OPTC_COUNT int64_t count_parts(Dom from, Dom to, StageKind by, Shape s, int64_t 
     return stage_units(from == ELEM ? by : stage_of(from), s);
 }
 
+/* Units of a flat pass with so few elements or fewer are brief; only a tensor's last may be. On a GPU they come first, the briefest before the others: a map
+ * gives them a warp or a block each, as their elements need. */
+enum { BRIEF = OPTC_SEG / 4 };
+OPTC_COUNT int brief_length(Shape s) { return s.n > 0 && (s.n - 1) % OPTC_SEG < BRIEF ? (int)((s.n - 1) % OPTC_SEG) + 1 : 0; }       /* 0: it is not */
+
 /* Blocks a unit of work is split into (1 where a block takes several). Of lists, as many as the longest one at hand has work for. */
 OPTC_COUNT int64_t count_pieces(LaunchForm f, const Launch *l, int64_t longest)
 {
@@ -130,10 +135,25 @@ OPTC_COUNT int count_threads(LaunchForm f, const Launch *l, int64_t longest)
     return f == FORM_LANES && most < l->v[KNOB_THREADS] ? (int)most : l->v[KNOB_THREADS];
 }
 
-OPTC_COUNT int64_t count_blocks(LaunchForm f, const Launch *l, int64_t units, int64_t longest, int multiprocessors)
+/* Of a map: units that a warp (with a vector a thread), that a block has room for. shorter: by length up to BRIEF, how many are no longer; NULL: none is */
+typedef struct Brief { int64_t warp, block; } Brief;
+OPTC_COUNT Brief count_brief(LaunchForm f, const Launch *l, const int64_t *shorter)
+{
+    Brief x = {0, 0};
+    if (f != FORM_MAP || !shorter)
+        return x;
+    int warp = 32 * l->v[KNOB_VECTOR], block = l->v[KNOB_THREADS] * l->v[KNOB_VECTOR] * l->v[KNOB_ITEMS];
+    x.warp = shorter[warp < BRIEF ? warp : BRIEF];
+    x.block = shorter[block < BRIEF ? block : BRIEF];
+    return x;
+}
+
+OPTC_COUNT int64_t count_blocks(LaunchForm f, const Launch *l, int64_t units, Brief brief, int64_t longest, int multiprocessors)
 {
     int warps = l->v[KNOB_THREADS] / 32;
-    int64_t blocks = f == FORM_FOLD ? (units + warps - 1) / warps : units * count_pieces(f, l, longest), round = (int64_t)l->v[KNOB_GRID] * multiprocessors;
+    int64_t apart = f == FORM_FOLD ? units : brief.warp, single = f == FORM_FOLD ? 0 : brief.block - apart;        /* a warp, a block each */
+    int64_t blocks = count_up(apart, warps) + single + (units - apart - single) * count_pieces(f, l, longest);
+    int64_t round = (int64_t)l->v[KNOB_GRID] * multiprocessors;
     return round && round < blocks ? round : blocks;
 }
 enum { MOST_BLOCKS = 0x7fffffff };             /* of a launch */

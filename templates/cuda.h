@@ -10,6 +10,7 @@ struct optc_launch {
     long long count;                            /* units in all */
     int guard;                                  /* 1: a stage of another phase than this step's returns at once */
     int tick;                                   /* 1: a new step begins with this launch */
+    long long for_warps, for_blocks;            /* how many units, which come first, a warp (a vector a thread) and a block of a map have room for */
 };
 
 OPTC_FN long long optc_up(long long a, long long b) { return (a + b - 1) / b; }
@@ -27,6 +28,30 @@ template <int MEMS> OPTC_FN optc_view optc_look(const optc_launch &a, long long 
     optc_view v = a.views[which];
     v.mem = a.mem + which * MEMS;
     return v;
+}
+
+/* What a thread of a map works on: a unit that a warp has to itself, one that a block has, or a piece of a larger one. */
+struct optc_turn { int tensor, id; long long start; };
+
+template <int THREADS, int PIECES> OPTC_FN long long optc_turns(const optc_launch &a)
+{
+    return optc_up(a.for_warps, THREADS / 32) + a.for_blocks - a.for_warps + (a.count - a.for_blocks) * PIECES;
+}
+
+template <int THREADS, int PIECES, bool BACK> OPTC_FN optc_turn optc_take(const optc_launch &a, long long block)
+{
+    const long long few = optc_up(a.for_warps, THREADS / 32), pieces = few + a.for_blocks - a.for_warps;        /* blocks before those of the next sort */
+    long long nth = block * (THREADS / 32) + threadIdx.x / 32, piece = 0;
+    if (block >= few)
+        nth = a.for_warps + block - few;
+    if (block >= pieces) {
+        const long long k = BACK ? (a.count - a.for_blocks) * PIECES - 1 - (block - pieces) : block - pieces;
+        nth = a.for_blocks + k / PIECES;
+        piece = k % PIECES;
+    }
+    const bool warp = block < few, none = warp && nth >= a.for_warps;
+    const optc_unit u = a.units[none ? 0 : nth];
+    return optc_turn{u.tensor, (int)threadIdx.x % (warp ? 32 : THREADS), none ? 1ll << 60 : (long long)u.unit * OPTC_SEG + piece * (OPTC_SEG / PIECES)};
 }
 
 /* Several values at once where the address allows it (a pointer's own alignment decides; pieces start at multiples of V). H: 0 plain,
@@ -173,6 +198,39 @@ template <int H, int V, typename T> OPTC_FN void optc_put(T *p, const T (&v)[V],
             if (i < left)
                 p[i] = v[i];
     }
+}
+
+/* A vector's values, two at once. */
+template <int V> OPTC_FN void optc_to_bf16_all(unsigned short (&to)[V], const float (&x)[V])
+{
+#if defined __CUDA_ARCH__ && __CUDA_ARCH__ >= 800
+#pragma unroll
+    for (int i = 0; i < V; i += 2) {
+        unsigned r;
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(x[i + 1]), "f"(x[i]));
+        to[i] = (unsigned short)r;
+        to[i + 1] = (unsigned short)(r >> 16);
+    }
+#else
+    for (int i = 0; i < V; i++)
+        to[i] = optc_to_bf16(x[i]);
+#endif
+}
+
+template <int V> OPTC_FN void optc_to_f16_all(unsigned short (&to)[V], const float (&x)[V])
+{
+#if defined __CUDA_ARCH__ && __CUDA_ARCH__ >= 800
+#pragma unroll
+    for (int i = 0; i < V; i += 2) {
+        unsigned r;
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(x[i + 1]), "f"(x[i]));
+        to[i] = (unsigned short)r;
+        to[i + 1] = (unsigned short)(r >> 16);
+    }
+#else
+    for (int i = 0; i < V; i++)
+        to[i] = optc_to_f16(x[i]);
+#endif
 }
 
 /* Row, column and slice values for the elements of a flat pass. Where rows are multiples of V (even), V elements lie in one row. */

@@ -1,31 +1,49 @@
 /* Storage types that are not computed in. Conversions to f32 are exact; from f32 they round to nearest, ties to even, and every
- * NaN becomes 0x7fff (bf16) or 0x7fff (f16), as the GPU's own conversion instructions do. */
+ * NaN becomes 0x7fff, as with the GPU's own instructions for it, which take the place of this arithmetic where there are any. */
 
 OPTC_FN float optc_from_bf16(unsigned short x) { return optc_frombitsf((unsigned)x << 16); }
 
 OPTC_FN unsigned short optc_to_bf16(float x)
 {
+#if defined __CUDA_ARCH__ && __CUDA_ARCH__ >= 800
+    unsigned short r;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(r) : "f"(x));
+    return r;
+#else
     unsigned u = optc_bitsf(x);
     unsigned r = (u + 0x7fffu + (u >> 16 & 1u)) >> 16;
     return (unsigned short)(x != x ? 0x7fffu : r);
+#endif
 }
 
 OPTC_FN float optc_from_f16(unsigned short x)
 {
+#ifdef __CUDA_ARCH__
+    float r;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(x));
+    return r;
+#else
     unsigned sign = (unsigned)(x & 0x8000u) << 16, mag = x & 0x7fffu;
     float normal = optc_frombitsf((mag << 13) + 0x38000000u);                     /* exponent rebiased by 112 */
     float tiny = (float)(int)mag * 5.9604644775390625e-8f;                        /* 2^-24: denormals of f16 */
     unsigned special = 0x7f800000u | (mag << 13);                                 /* infinity, NaN */
     unsigned u = mag < 0x0400u ? optc_bitsf(tiny) : mag < 0x7c00u ? optc_bitsf(normal) : special;
     return optc_frombitsf(u | sign);
+#endif
 }
 
 OPTC_FN unsigned short optc_to_f16(float x)
 {
+#ifdef __CUDA_ARCH__
+    unsigned short r;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r) : "f"(x));
+    return r;
+#else
     unsigned u = optc_bitsf(x), sign = u >> 16 & 0x8000u, mag = u & 0x7fffffffu;
     unsigned normal = (mag - 0x38000000u + 0xfffu + (mag >> 13 & 1u)) >> 13;
     /* Adding 0.5 leaves the last bits of a denormal where f16 keeps them, rounded by the addition itself. */
     unsigned tiny = optc_bitsf(optc_frombitsf(mag < 0x38800000u ? mag : 0u) + 0.5f) - 0x3f000000u;
     unsigned r = mag < 0x38800000u ? tiny : mag < 0x477ff000u ? normal : 0x7c00u;
     return (unsigned short)(mag > 0x7f800000u ? 0x7fffu : (r | sign));
+#endif
 }

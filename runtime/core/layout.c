@@ -17,10 +17,10 @@ static bool ours(const ProgArray *m)
 static bool passing(const ProgArray *m) { return m->kind == MEM_TEMP || m->kind == MEM_PART; }
 static int64_t up64(int64_t bytes) { return (bytes + 63) & ~(int64_t)63; }
 
-/* Who has an array: every tensor, every group and row, or (the fold over tensors) all of them one. */
+/* Who has an array: every tensor, every group, or (the fold over tensors) all of them one. */
 static int owners(const optc_binding *b, const ProgArray *m)
 {
-    return m->dom != GROUP ? b->ntensor : m->kind == MEM_PART && b->ntensor ? 1 : b->nrow;
+    return m->dom != GROUP ? b->ntensor : m->kind == MEM_PART && b->ntensor ? 1 : b->ngroup;
 }
 
 static int64_t bytes_of(const optc_binding *b, const ProgArray *m, int owner)
@@ -244,7 +244,7 @@ static void point(optc_binding *b, int k)
             continue;
         }
         bool one = n == 1 && m->kind == MEM_PART;
-        for (int g = one ? 0 : i; g < (one ? b->nrow : i + 1); g++) {
+        for (int g = one ? 0 : i; g < (one ? b->ngroup : i + 1); g++) {
             b->group[g].mem[k] = ptr;
             for (int j = b->group[g].first; j < b->group[g].first + b->group[g].count; j++)
                 b->tensor[j].mem[k] = ptr;
@@ -252,16 +252,21 @@ static void point(optc_binding *b, int k)
     }
 }
 
+static optc_view make_view(const optc_binding *b, void **mem, const double *hyper, Shape s, int id)
+{
+    optc_view v;
+    memset(&v, 0, sizeof v);
+    v.mem = mem;
+    v.hyper = hyper;
+    v.n = s.n, v.slices = s.slices, v.rows = s.rows, v.cols = s.cols;
+    v.id = id, v.ntensors = b->ntensor, v.total = b->elems;
+    return v;
+}
+
 static optc_view tensor_view(const optc_binding *b, int i)
 {
     const Tensor *t = &b->tensor[i];
-    Shape s = t->shape;
-    optc_view v;
-    memset(&v, 0, sizeof v);
-    v.mem = t->mem;
-    v.hyper = b->group[t->group].hyper;
-    v.n = s.n, v.slices = s.slices, v.rows = s.rows, v.cols = s.cols;
-    v.id = i, v.ntensors = v.present = b->ntensor, v.total = b->elems;
+    optc_view v = make_view(b, t->mem, b->group[t->group].hyper, t->shape, i);
     v.whole_n = t->whole.n, v.whole_slices = t->whole.slices;
     v.whole_rows = t->whole.rows, v.whole_cols = t->whole.cols;
     v.first = t->before[ELEM], v.first_row = t->before[ROW];
@@ -271,9 +276,11 @@ static optc_view tensor_view(const optc_binding *b, int i)
 
 static void fill_views(optc_binding *b)
 {
+    const Shape one = {1, 1, 1, 1};
     for (int i = 0; i < b->ntensor; i++)
         b->tensor[i].view = tensor_view(b, i);
-    rows_place(b);
+    for (int i = 0; i < b->ngroup; i++)
+        b->group[i].view = make_view(b, b->group[i].mem, b->group[i].hyper, one, i);
 }
 
 /* Tensors of each variant, and how many units of each kind of stage lie before each. */
@@ -281,13 +288,18 @@ static optc_status count_units(optc_binding *b)
 {
     for (int v = 0; v < b->rule->program->nvariant; v++) {
         Units *u = &b->units[v];
-        if (!(u->tensor = TAKE(b, int, b->ntensor)))
+        if (!(u->tensor = TAKE(b, int, b->ntensor)) || !(u->shorter = TAKE(b, int64_t, BRIEF)))
             return no_memory("optc_bind");
         for (int i = 0; i < b->ntensor; i++)
             if (b->tensor[i].variant == v) {
                 u->tensor[u->n++] = i;
                 u->elems += b->tensor[i].shape.n;
             }
+        for (int i = 0, length; i < u->n; i++)
+            if ((length = brief_length(b->tensor[u->tensor[i]].shape)))
+                u->shorter[length]++;
+        for (int i = 1; i <= BRIEF; i++)
+            u->shorter[i] += u->shorter[i - 1];
         for (int k = 0; k < NSTAGEKIND; k++) {
             if (!(u->prefix[k] = TAKE(b, int64_t, u->n)))
                 return no_memory("optc_bind");

@@ -108,7 +108,7 @@ MAYBE int cuEventSynchronize(CUevent e) { return !e; }
 MAYBE int cuEventElapsedTime(float *ms, CUevent a, CUevent b) { return *ms = *(float *)b - *(float *)a, 0; }
 
 /* The kernel's argument is optc_launch of templates/cuda.h. */
-typedef struct FakeArgs { CUdeviceptr views, mem, units; long long count; int guard, tick; } FakeArgs;
+typedef struct FakeArgs { CUdeviceptr views, mem, units; long long count; int guard, tick; long long brief[2]; } FakeArgs;
 
 static void run(const char *how, const char *kernel, unsigned blocks, unsigned threads, const FakeArgs *a)
 {

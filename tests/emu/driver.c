@@ -16,7 +16,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { INVALID = 1, INVALID_HANDLE = 400, CUDA_ERROR_EMULATED = 999, ARGS = 48, MOST = 8 };
+enum { INVALID = 1, INVALID_HANDLE = 400, CUDA_ERROR_EMULATED = 999, ARGS = 56, MOST = 8 };
 static size_t total = (size_t)64 << 30;
 static int gpus = 1;
 __attribute__((constructor)) static void begin(void)

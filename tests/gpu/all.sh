@@ -37,5 +37,7 @@ say "packages done"
 cat "$build/log.bench"
 say "benchmark done"
 ! grep -q '^ *misses ' "$build/log.bench" || { failed=$((failed + 1)); echo "FAILED: a row of the benchmark misses its bar"; }
+sh tests/gpu/types.sh "$build" || { failed=$((failed + 1)); echo "FAILED: 16 bits, or many tiny tensors"; }
+say "16 bits and tiny tensors done"
 echo "$failed parts failed"
 [ "$failed" = 0 ]

@@ -128,9 +128,9 @@ int main(void)
     tcase_add_loop_test(t[1], blocks, 0, 2);
     tcase_add_loop_test(t[1], crowded, 0, 2);
     add_graphs(t[2]);
-    add_apart(t[2]);
     add_launches(t[3]);
     add_memory(t[4]);
+    add_small(t[4]);
     tcase_add_loop_test(t[5], sanitized, 0, 5);
     add_random(t[6]);
     add_sticky(t[STICKY]);

@@ -1,0 +1,26 @@
+#!/bin/sh
+# Rules whose tensors are stored in 16 bits, and very many very small tensors: their share of the copy's bandwidth, and the least it may be.
+#   sh tests/gpu/types.sh [BUILD]        after `make`; about a minute
+set -eu
+optc=${1:-build}/optc
+failed=0
+# row LEAST LABEL OPTIONS…: one row of the bench.
+row() {
+    least=$1 label=$2
+    shift 2
+    line=$("$optc" bench --device cuda --rounds 7 "$@" | grep '%' | head -1)
+    share=$(echo "$line" | sed 's/.* \([0-9.]*\)%.*/\1/')
+    echo "$label $line  (at least $least%)"
+    [ "$(echo "$share $least" | awk '{print $1 >= $2}')" = 1 ] || { failed=1; echo "  misses its bar"; }
+}
+for rule in adamw lion; do
+    for work in 2^28 gpt2-1.5b; do
+        for types in "bf16 bf16" "bf16 f32" "f16 f16" "f16 f32"; do
+            row 97 "$(echo "$types" | tr ' ' /)" "$rule" --work $work --type "${types% *}" --state-type "${types#* }"
+        done
+    done
+done
+row 40 "100000 of 100 " adamw --tensors 100000 --size 10000000
+row 80 "20000 of 1000 " adamw --tensors 20000 --size 20000000
+row 15 "100000 of 100 " 'adamw+clip(1)' --tensors 100000 --size 10000000
+exit $failed
