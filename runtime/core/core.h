@@ -15,6 +15,7 @@
  *   sized.c    structs of other versions   overlap.c  what lies where   about.c   what a binding holds
  *   bind.c     checks, binding             layout.c   where arrays lie  step.c    entries, hyperparameters, t
  *   state.c    states, gradients, inputs   cpu.c      the CPU           driver.c  the driver by dlopen
+ *   team.c     its threads
  *   gpu.c      contexts, errors, memory    gpu_bind.c tables, states    gpu_run.c launches and graphs */
 #ifndef OPTC_CORE_H
 #define OPTC_CORE_H
@@ -171,6 +172,12 @@ CORE double type_load(int t, const void *p, int64_t i);
 CORE void type_store(int t, void *p, int64_t i, double x);
 CORE double state_start(const optc_binding *b, const ProgArray *m, int group);
 CORE void state_fill(const optc_binding *b, const ProgArray *m, int group, void *dst, const void *param, int64_t n);
+
+/* ---- team.c ---- */
+typedef struct Team { int arrived, asleep; unsigned turn; } Team;          /* begins as zeros */
+#ifdef _OPENMP
+CORE void team_meet(Team *t, int threads);                  /* returns when so many have called it */
+#endif
 
 /* ---- cpu.c ---- */
 CORE optc_status cpu_bind(optc_binding *b);

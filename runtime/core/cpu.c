@@ -8,6 +8,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
 
 /* ---- binding ---- */
 /* Large blocks on large pages: a step walks several arrays at once and would miss the TLB on small ones. */
@@ -129,7 +132,6 @@ CORE void copy_arrays(const optc_binding *b, const ProgAction *a)
     }
 }
 
-/* Called by all threads of a team, which meet behind every action. */
 static void run_action(const optc_binding *b, const ProgAction *a, Counter *c, int threads)
 {
     if (a->kind == ACT_LAUNCH)
@@ -138,25 +140,69 @@ static void run_action(const optc_binding *b, const ProgAction *a, Counter *c, i
         copy_arrays(b, a);
 }
 
+static void run_alone(const optc_binding *b, const ProgPhase *ph, int from, int to)
+{
+    unsigned long long mode = float_mode_set();
+    for (int i = from; i < to; i++) {
+        Counter c = {0, {0}};
+        run_action(b, &ph->action[i], &c, 1);
+    }
+    float_mode_reset(mode);
+}
+
+#ifdef _OPENMP
+/* Too little for several threads: those that follow each other are done by one, with nobody waiting in between. */
+static bool is_small(const optc_binding *b, const ProgAction *a)
+{
+    const ProgStage *s = a->kind == ACT_LAUNCH ? &b->rule->program->stage[a->stage] : NULL;
+    const Units *u = s && s->kind != S_GROUP ? &b->units[s->variant] : NULL;
+    return !u || u->prefix[s->kind][u->n] <= 1;
+}
+
+static int small_until(const optc_binding *b, const ProgPhase *ph, int i, int end)
+{
+    while (i < end && is_small(b, &ph->action[i]))
+        i++;
+    return i;
+}
+
+/* Actions [i, end), of which the first and the last are large; called by all threads of a team. */
+static void run_together(const optc_binding *b, const ProgPhase *ph, Counter *c, int i, int end, Team *t, int threads)
+{
+    unsigned long long mode = float_mode_set();
+    for (int next; i < end; i = next) {
+        next = small_until(b, ph, i, end);
+        if (next > i && next_piece(&c[i], 1) == 0)
+            run_alone(b, ph, i, next);
+        else if (next == i)
+            run_action(b, &ph->action[next++], &c[i], threads);
+        if (next < end)
+            team_meet(t, threads);
+    }
+    float_mode_reset(mode);
+}
+#endif
+
+/* What is small at the beginning and at the end is done by the caller, while the others sleep or need not wait. */
 static void run_actions(const optc_binding *b, const ProgPhase *ph, Counter *c, int threads)
 {
     if (threads == 1) {
-        unsigned long long mode = float_mode_set();
-        for (int i = 0; i < ph->naction; i++)
-            run_action(b, &ph->action[i], &c[i], 1);
-        float_mode_reset(mode);
+        run_alone(b, ph, 0, ph->naction);
         return;
     }
 #ifdef _OPENMP
+    int end = ph->naction, first = small_until(b, ph, 0, end);
+    while (end > first && is_small(b, &ph->action[end - 1]))
+        end--;
+    run_alone(b, ph, 0, first);
+    if (first < end) {
+        Team t = {0, 0, 0};
 #pragma omp parallel num_threads(threads)
-    {
-        unsigned long long mode = float_mode_set();
-        for (int i = 0; i < ph->naction; i++) {
-            run_action(b, &ph->action[i], &c[i], threads);
-#pragma omp barrier
-        }
-        float_mode_reset(mode);
+        run_together(b, ph, c, first, end, &t, omp_get_num_threads());
     }
+    run_alone(b, ph, end, ph->naction);
+#else
+    (void)c;
 #endif
 }
 
