@@ -12,6 +12,7 @@
 #define OPTC_INTERNAL_H
 #include "cache.h"
 #include "core/core.h"
+#include "clock.h"
 #include "eval.h"
 #include "gen.h"
 #include "optc.h"
@@ -20,7 +21,6 @@
 
 /* ---- clock.c ---- */
 int inner_type(optc_type t);           /* -1: default; -2: unknown */
-double now_ms(void);
 double median(double *t, int n);            /* sorts them */
 
 /* ---- cpu.c ---- */

@@ -62,6 +62,8 @@ typedef struct Meter {
     double (*now)(void *ctx);                                                             /* seconds */
     /* false: not of the space here; may be NULL, as they all are */
     bool (*worth)(void *ctx, const Launch *l);
+    /* the share of its threads' time that they waited for a core during races */
+    double (*busy)(void *ctx);
 } Meter;
 
 typedef struct Search {

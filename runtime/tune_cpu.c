@@ -18,6 +18,7 @@ struct CpuTuner {
     Set set[NSET];
     void *g, *input;
     int64_t most;                          /* units of work of a stage */
+    double raced, waited;                  /* milliseconds of races, and of its threads waiting for a core in them */
 };
 
 static void use(optc_binding *b, const Launch *l)
@@ -216,7 +217,7 @@ static bool race(void *ctx, int layout, const Launch *a, const Launch *b, int sa
     CpuTuner *u = ctx;
     const Launch *l[2] = {a, b};
     (void)layout;
-    double t[2][128], ratio[128];
+    double t[2][128], ratio[128], began = now_ms(), waited = waited_ms();
     samples = samples > 128 ? 128 : samples;
     for (int i = 0; i < samples; i++) {
         if (!fresh(u))
@@ -228,9 +229,17 @@ static bool race(void *ctx, int layout, const Launch *a, const Launch *b, int sa
         }
         ratio[i] = t[0][i] / t[1][i];
     }
+    u->raced += now_ms() - began;
+    u->waited += waited_ms() - waited;
     *ms_b = median(t[1], samples);
     *ms_a = *ms_b * median(ratio, samples);
     return true;
+}
+
+static double busy(void *ctx)
+{
+    const CpuTuner *u = ctx;
+    return u->raced > 0 ? u->waited / (u->raced * u->r->engine->threads) : 0;
 }
 
 static double now(void *ctx)
@@ -247,5 +256,5 @@ double cpu_tuner_bytes(const CpuTuner *u)
 
 Meter cpu_tuner_meter(CpuTuner *u)
 {
-    return (Meter){.ctx = u, .layouts = 1, .ready = ready, .race = race, .now = now, .worth = worth};
+    return (Meter){.ctx = u, .layouts = 1, .ready = ready, .race = race, .now = now, .worth = worth, .busy = busy};
 }

@@ -415,5 +415,5 @@ static double now(void *ctx)
 
 Meter gpu_tuner_meter(GpuTuner *u)
 {
-    return (Meter){u, u->ring[ITSELF].layouts, true, widen, prepare, ready, race, now, NULL};
+    return (Meter){u, u->ring[ITSELF].layouts, true, widen, prepare, ready, race, now, NULL, NULL};
 }

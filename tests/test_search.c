@@ -93,7 +93,7 @@ static int widen(void *ctx)
     return (a->other ? 2 : 1) + (a->beside != NULL);
 }
 
-static Meter meter_of(Land *a) { return (Meter){a, a->other ? 2 : 1, !a->unsteady, widen, prepare, ready, race, now, NULL}; }
+static Meter meter_of(Land *a) { return (Meter){a, a->other ? 2 : 1, !a->unsteady, widen, prepare, ready, race, now, NULL, NULL}; }
 
 /* ---- landscapes over the launches of a map ---- */
 static double off(int v, int best, double per) { return 1 + per * fabs(log2((double)v / best)); }

@@ -24,6 +24,12 @@ double __real_now_ms(void);
 double __wrap_now_ms(void);
 double __wrap_now_ms(void) { return fake_ms < 0 ? __real_now_ms() : fake_ms; }
 
+/* Of what that clock says, the share that threads waited for a core. */
+static double fake_share;
+double __real_waited_ms(void);
+double __wrap_waited_ms(void);
+double __wrap_waited_ms(void) { return fake_ms < 0 ? __real_waited_ms() : fake_ms * fake_share; }
+
 static void watch(const optc_view *t, long long unit)
 {
     real[at](t, unit);
@@ -119,6 +125,25 @@ START_TEST(samples_are_long)
 }
 END_TEST
 
+/* How busy others kept the machine is told by what was waited in races. */
+START_TEST(waiting_is_told)
+{
+    open_tuner("sgd", 1, 1 << 14);
+    Launch model = cpu_tuner_space().model;
+    double a, b;
+    fake_ms = 0;
+    ck_assert(meter.busy(meter.ctx) <= 0);
+    fake_share = 0.02;
+    ck_assert(meter.race(meter.ctx, 0, &model, &model, 25, &a, &b));
+    ck_assert(fabs(meter.busy(meter.ctx) - 0.02) < 1e-9 && meter.busy(meter.ctx) < TOO_BUSY);
+    fake_share = 0.5;
+    ck_assert(meter.race(meter.ctx, 0, &model, &model, 25, &a, &b));
+    ck_assert(meter.busy(meter.ctx) > TOO_BUSY);
+    fake_ms = -1;
+    close_tuner();
+}
+END_TEST
+
 /* What is large is stepped to be timed only, once for a sample of each side; bits are compared on less. */
 START_TEST(large_ones_are_not_stepped_in_vain)
 {
@@ -194,6 +219,7 @@ Suite *tune_cpu_suite(void)
     tcase_add_loop_test(t, one_unit_keeps_the_model, 0, 9);
     tcase_add_test(t, tries_what_differs);
     tcase_add_loop_test(t, samples_are_long, 0, 2);
+    tcase_add_test(t, waiting_is_told);
     tcase_add_test(t, large_ones_are_not_stepped_in_vain);
     tcase_add_loop_test(t, other_bits_once, 0, 2);
     tcase_add_test(t, results_are_named);

@@ -57,3 +57,20 @@ if works clang; then
 else
     echo "skipped: clang (there is none)"
 fi
+
+# What `optc bench` reads with keeps its sums in registers: between the loads nothing is stored (an array of sums was, and read at half the rate).
+cat > "$at/reads.awk" <<'A'
+/^sum_any:/ { in_it = 1 }
+/\.cfi_endproc/ { in_it = 0 }
+in_it && /^\.L/ { loop = $1; stores = loads = 0 }
+in_it && (/\tst[rp]\t[qd]/ || /\tv?mov[aud]p[sd]\t%[xyz]mm[0-9]+, [^%]/) { stores++ }
+in_it && (/\tld[rp]\tq/ || /\tv?addps\t[^%].*%[xyz]mm/ || /\tv?mov[aud]ps\t[^%].*%[xyz]mm/) { loads++ }
+in_it && loads >= 4 && /\tb[.a-z]*\t\.L|\tj[a-z]+\t\.L/ { if (stores) bad = 1; else good = 1; loads = 0 }
+END { exit bad || !good }
+A
+reads() {
+    "$@" -std=c11 -D_GNU_SOURCE -O2 -fopenmp -Igen -Iruntime -S -o "$at/stream.s" tools/stream.c
+    awk -f "$at/reads.awk" "$at/stream.s" || { echo "the yardstick for reading stores as it goes, by $*"; exit 1; }
+    echo "the yardstick for reading only reads, by $*"
+}
+reads "${CC:-cc}"

@@ -123,6 +123,7 @@ typedef struct Bench {
     void *p, *g, *input;           /* every rule of a batch steps the same parameters: states are its own */
     int64_t most, place;           /* elements of the largest case of the batch; length of p and g */
     double *copy, *scale, *read, *best; int nstream;       /* bytes per second, in the order measured */
+    double timed, waited;          /* on the CPU, seconds of rounds, and of its threads waiting for a core in them */
     Peer *peer;
     bool peer_tried;
     char *peer_name;               /* "torch 2.13.0"; NULL: none */
@@ -145,8 +146,9 @@ void bench_report_foot(const Bench *b);
 void bench_json(const Bench *b);
 const char *bench_shape(char buf[200], const Case *c);     /* "64M", "100 of 8192x8192", "148 tensors" */
 typedef struct Medians {
-    double seconds, rate, share, best, mix, host, host_least, peer, peer_host, ahead, graph, graph_host, graph_ahead;
+    double seconds, spread, rate, share, best, mix, host, host_least, peer, peer_host, ahead, graph, graph_host, graph_ahead;
 } Medians;
+double bench_busy(const Bench *b);             /* the share of its threads' time that they waited for a core */
 Medians bench_medians(const Bench *b, const Case *c);
 /* which bars it misses: nothing where all hold */
 void bench_missed(const Case *c, const Medians *m, Buf *names);

@@ -1,6 +1,8 @@
 /* What was measured, for programs: one JSON object. */
 #include "bench.h"
 
+#include "clock.h"
+
 static void put_string(const char *s)
 {
     putchar('"');
@@ -68,9 +70,9 @@ static void put_case(const Bench *b, const Case *c)
         return;
     }
     Medians m = bench_medians(b, c);
-    printf(",\n     \"ms\": %.6g, \"bytes_read\": %.17g, \"bytes_written\": %.17g, \"gb_per_s\": %.6g, "
+    printf(",\n     \"ms\": %.6g, \"spread\": %.6g, \"bytes_read\": %.17g, \"bytes_written\": %.17g, \"gb_per_s\": %.6g, "
            "\"share_of_best\": %.6g, \"share_of_mix\": %.6g, \"elements_per_s\": %.6g, \"native\": %s, \"runs\": ",
-           m.seconds * 1e3, c->bytes.read, c->bytes.written, m.rate * 1e-9, m.share, m.mix, (double)c->n / m.seconds,
+           m.seconds * 1e3, m.spread, c->bytes.read, c->bytes.written, m.rate * 1e-9, m.share, m.mix, (double)c->n / m.seconds,
            c->native ? "true" : "false");
     put_string(c->runs);
     if (b->device.ops->async)
@@ -95,8 +97,9 @@ void bench_json(const Bench *b)
            b->threads, b->rounds, type_info[b->type].name, cli_median(b->copy, b->nstream) * 1e-9,
            cli_median(b->best, b->nstream) * 1e-9);
     if (!b->device.ops->async)
-        printf("  \"scale_gb_per_s\": %.6g, \"read_gb_per_s\": %.6g,\n", cli_median(b->scale, b->nstream) * 1e-9,
-               cli_median(b->read, b->nstream) * 1e-9);
+        printf("  \"scale_gb_per_s\": %.6g, \"read_gb_per_s\": %.6g, \"busy\": %s, \"waited\": %.3g,\n",
+               cli_median(b->scale, b->nstream) * 1e-9, cli_median(b->read, b->nstream) * 1e-9,
+               bench_busy(b) > TOO_BUSY ? "true" : "false", bench_busy(b));
     if (b->peer_name) {
         printf("  \"against\": ");
         put_string(b->peer_name);

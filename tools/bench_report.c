@@ -1,6 +1,8 @@
 /* What was measured, for people. */
 #include "bench.h"
 
+#include "clock.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,10 +23,16 @@ const char *bench_shape(char buf[200], const Case *c)
     return buf;
 }
 
+double bench_busy(const Bench *b)
+{
+    return b->device.ops->async || b->timed <= 0 ? 0 : b->waited / (b->timed * b->threads);
+}
+
 Medians bench_medians(const Bench *b, const Case *c)
 {
     int n = b->rounds;
     Medians m = {.seconds = cli_median(c->seconds, n),
+                 .spread = cli_spread(c->seconds, n),
                  .rate = cli_median(c->rate, n),
                  .share = cli_median(c->share, n),
                  .best = cli_median(c->best, n),
@@ -108,7 +116,7 @@ static int digits(const Bench *b) { return bench_rivals(b) ? 3 : 2; }
 static void cpu_head(const Bench *b, const Widths *w)
 {
     names(w, "work", "rule", PAINT_NONE);
-    printf("%10s %7s %9s %9s %10s  ", "a step", "GB/s", "of best", "of mix", "elements/s");
+    printf("%10s %6s %7s %9s %9s %10s  ", "a step", "spread", "GB/s", "of best", "of mix", "elements/s");
     if (b->peer_name)
         printf("%10s %7s  ", b->against, "ahead");
     puts("how it runs");
@@ -117,8 +125,8 @@ static void cpu_head(const Bench *b, const Widths *w)
 static void cpu_row(const Bench *b, const Case *c, const Medians *m)
 {
     char t[32];
-    printf("%10s %7.1f %7.0f %% %7.0f %% %8.1f M  ", cli_time(t, m->seconds), m->rate * 1e-9, m->share * 100,
-           m->mix * 100, (double)c->n / m->seconds * 1e-6);
+    printf("%10s %4.0f %% %7.1f %7.0f %% %7.0f %% %8.1f M  ", cli_time(t, m->seconds), m->spread * 100, m->rate * 1e-9,
+           m->share * 100, m->mix * 100, (double)c->n / m->seconds * 1e-6);
     if (b->peer_name && c->peer)
         printf("%10s %6.*fx  ", cli_time(t, m->peer), digits(b), m->ahead);
     else if (b->peer_name)
@@ -132,8 +140,12 @@ static void cpu_foot(const Bench *b)
     printf("  scale in place      %6.1f GB/s\n", cli_median(b->scale, b->nstream) * 1e-9);
     printf("  read only           %6.1f GB/s\n", cli_median(b->read, b->nstream) * 1e-9);
     printf("  best streaming rate %6.1f GB/s: what 'of best' is a share of; 'of mix' counts bytes that are only read "
-           "at the rate of reading\n",
+           "at the rate of reading\n  spread: the middle half of the rounds lies within so much of the median\n",
            cli_median(b->best, b->nstream) * 1e-9);
+    if (bench_busy(b) > TOO_BUSY)
+        printf("%s  other work had the cores: threads waited for one %.0f %% of their time. The figures are not this "
+               "machine's at its best; measure again when it is quiet%s\n",
+               cli_paint(PAINT_BAD), bench_busy(b) * 100, cli_paint(PAINT_NONE));
 }
 
 /* ---- a GPU's table ---- */

@@ -5,6 +5,8 @@
 #endif
 #include "bench.h"
 
+#include "clock.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -401,12 +403,15 @@ bool bench_batch(Bench *b, int from, int n)
     bool ok = (b->copy || make_series(b)) && prepare(b, from, n);
     if (ok)
         open_peers(b, from, n);
+    double began = cli_now(), waited = waited_ms();
     for (int round = 0; ok && round < b->rounds; round++)
         for (int i = 0; ok && i < n; i++) {
             Case *c = &b->cases[from + (i + round) % n];       /* nobody is always the one after the peer */
             progress(b, c, "round", round, b->rounds);
             ok = time_case(b, c, round);
         }
+    b->timed += cli_now() - began;
+    b->waited += (waited_ms() - waited) * 1e-3;
     put_away(b, from, n);
     for (int i = from; i < from + n; i++) {
         b->cases[i].timed = ok;

@@ -35,6 +35,18 @@ double cli_median(const double *v, int n)
     return m;
 }
 
+double cli_spread(const double *v, int n)
+{
+    double *s = n > 0 ? malloc(sizeof *s * (size_t)n) : NULL;
+    if (!s)
+        return 0;
+    memcpy(s, v, sizeof *s * (size_t)n);
+    qsort(s, (size_t)n, sizeof *s, by_value);
+    double half = (s[n - 1 - n / 4] - s[n / 4]) / 2, m = cli_median(v, n);
+    free(s);
+    return m > 0 ? half / m : 0;
+}
+
 void *stream_alloc(size_t bytes)
 {
     size_t page = (size_t)2 << 20;
@@ -121,38 +133,54 @@ void stream_scale(float *x, int64_t n, int threads)
     }
 }
 
-/* Sixty-four lanes, so that the additions never hold up the loads. */
-#define SUM(NAME, ATTRIBUTE)                                          \
-    ATTRIBUTE static float NAME(const float *x, int64_t n)            \
-    {                                                                 \
-        float lane[64] = {0}, s = 0;                                  \
-        for (int64_t i = 0; i + 64 <= n; i += 64) {                   \
-            for (int l = 0; l < 64; l += 16)                          \
-                __builtin_prefetch(x + i + l + 1024);                 \
-            for (int l = 0; l < 64; l++)                              \
-                lane[l] += x[i + l];                                  \
-        }                                                             \
-        for (int l = 0; l < 64; l++)                                  \
-            s += lane[l];                                             \
-        return s;                                                     \
+/* Eight sums of vectors, in registers: an array of them would be stored at every turn, and the stores held up the loads.
+ * Whether asking ahead helps is the machine's: an x86 gains by it, a Neoverse N1 loses half. */
+#define SUM(NAME, BYTES, ATTRIBUTE, FETCH)                                                                 \
+    typedef float NAME##_v __attribute__((vector_size(BYTES), aligned(4), may_alias));                     \
+    ATTRIBUTE static float NAME(const float *x, int64_t n)                                                 \
+    {                                                                                                      \
+        enum { W = BYTES / 4 };                                                                            \
+        const NAME##_v *v = (const NAME##_v *)x;                                                           \
+        NAME##_v a = {0}, b = a, c = a, d = a, e = a, f = a, g = a, h = a;                                 \
+        for (int64_t i = 0; i < n / W / 8 * 8; i += 8) {                                                   \
+            FETCH                                                                                          \
+            a += v[i], b += v[i + 1], c += v[i + 2], d += v[i + 3];                                        \
+            e += v[i + 4], f += v[i + 5], g += v[i + 6], h += v[i + 7];                                    \
+        }                                                                                                  \
+        a = ((a + b) + (c + d)) + ((e + f) + (g + h));                                                     \
+        float s = 0;                                                                                       \
+        for (int l = 0; l < W; l++)                                                                        \
+            s += a[l];                                                                                     \
+        for (int64_t i = n / W / 8 * 8 * W; i < n; i++)                                                    \
+            s += x[i];                                                                                     \
+        return s;                                                                                          \
     }
-SUM(sum_any, )
+#define AHEAD                                             \
+    for (int64_t k = 0; k < 8 * W; k += 16)               \
+        __builtin_prefetch((const float *)(v + i) + 1024 + k);
+typedef float SumFn(const float *x, int64_t n);
+SUM(sum_any, 16, , )
+SUM(sum_any_ahead, 16, , AHEAD)
 #if defined __x86_64__ && defined __GNUC__
-SUM(sum_avx2, __attribute__((target("avx2"))))
+SUM(sum_avx2, 32, __attribute__((target("avx2"))), )
+SUM(sum_avx2_ahead, 32, __attribute__((target("avx2"))), AHEAD)
+static SumFn *sum_of(bool ahead)
+{
+    return __builtin_cpu_supports("avx2") ? (ahead ? sum_avx2_ahead : sum_avx2) : ahead ? sum_any_ahead : sum_any;
+}
+#else
+static SumFn *sum_of(bool ahead) { return ahead ? sum_any_ahead : sum_any; }
 #endif
 
-float stream_read(const float *x, int64_t n, int threads)
+float stream_read(const float *x, int64_t n, int threads, bool ahead)
 {
+    SumFn *sum = sum_of(ahead);
     float all = 0;
 #pragma omp parallel num_threads(threads) reduction(+ : all)
     {
         int64_t a, z;
         part_of(n, omp_get_thread_num(), omp_get_num_threads(), &a, &z);
-#if defined __x86_64__ && defined __GNUC__
-        all += __builtin_cpu_supports("avx2") ? sum_avx2(x + a, z - a) : sum_any(x + a, z - a);
-#else
-        all += sum_any(x + a, z - a);
-#endif
+        all += sum(x + a, z - a);
     }
     return all;
 }

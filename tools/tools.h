@@ -136,13 +136,15 @@ void fields_read(Arena *a, const char *text, size_t len, Fields *out);
 /* ---- stream.c ---- */
 double cli_now(void);                                        /* seconds, monotonic */
 double cli_median(const double *v, int n);
+double cli_spread(const double *v, int n);                   /* half of what the middle half spans, of the median */
 /* 2 MiB aligned, huge pages asked for, not yet touched; free() it */
 void *stream_alloc(size_t bytes);
 /* writes it in parallel, so that pages lie near their threads */
 void stream_touch(float *x, int64_t n, int threads);
 void stream_copy(float *to, const float *from, int64_t n, int threads);
 void stream_scale(float *x, int64_t n, int threads);
-float stream_read(const float *x, int64_t n, int threads);      /* a sum: reads and writes nothing */
+/* a sum: reads and writes nothing; ahead: asks for what comes next */
+float stream_read(const float *x, int64_t n, int threads, bool ahead);
 /* copy bandwidth in bytes per second, in about a second; 0: no memory */
 double stream_measure(int threads);
 int stream_threads(void);                                    /* what OpenMP would use */

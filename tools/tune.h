@@ -19,6 +19,7 @@ int tune_export(const Command *self, int argc, char **argv);
 int tune_merge(const Command *self, int argc, char **argv);
 int tune_show(const Command *self, int argc, char **argv);
 
+bool tune_budget(const char *text, double *seconds);         /* "60s", "5m"; false: neither */
 /* whether the device's name has that in it, in either case; NULL: any */
 bool tune_device_is(const TunedKey *k, const char *part);
 int tune_no_device(const char *part, const TunedList *l);    /* says which there are; CLI_FAILED */

@@ -1,6 +1,7 @@
 /* optc tune export, merge: results from and to files. */
 #include "tune.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -192,4 +193,16 @@ int tune_merge(const Command *self, int argc, char **argv)
     }
     tuned_free(&all);
     return rc;
+}
+
+bool tune_budget(const char *s, double *out)
+{
+    char *end;
+    double v = strtod(s, &end);
+    double unit = !*end || !strcmp(end, "s")                 ? 1
+                  : !strcmp(end, "m") || !strcmp(end, "min") ? 60
+                  : !strcmp(end, "h")                        ? 3600
+                                                             : 0;
+    *out = v * unit;
+    return end != s && v > 0 && unit > 0 && isfinite(v);
 }

@@ -24,7 +24,7 @@ typedef struct Run {
     CompileOpts compile;
     const char *device, *into, *stage;
     double budget; int most;       /* for a rule; for a search, 0: as many as there is time for */
-    bool exhaustive, again, dry, json;
+    bool exhaustive, again, dry, json, crowd;
     int64_t size[MOST_SIZES]; int nsize;
     char path[TUNE_PATH], trials[TUNE_PATH];
     TunedList known;               /* the user's file as it was */
@@ -37,7 +37,7 @@ typedef struct Run {
     /* what is searched now */
     const char *label; int64_t elements; int nth, of;
     /* small: no memory for them; without: rules that have no such stage */
-    int found, skipped, late, small, better, without; double gain;
+    int found, skipped, late, small, better, without, busy; double gain, busiest;
 } Run;
 
 static volatile int stop;
@@ -184,6 +184,15 @@ static int best_before(const Run *r, const TunedKey *k, Launch out[BEFORE])
 }
 
 /* One search, from its key to its result. */
+/* Others had the machine: what came out is theirs, and would stay. */
+static bool crowded(Run *r, const Meter *m)
+{
+    double share = m->busy && !r->dry && !r->crowd ? m->busy(m->ctx) : 0;
+    r->busy += share > TOO_BUSY;
+    r->busiest = share > r->busiest ? share : r->busiest;
+    return share > TOO_BUSY;
+}
+
 static bool search_one(Run *r, const TunedKey *k, const Space *space, const Meter *m, double bytes, double budget,
                        const char *label)
 {
@@ -214,6 +223,10 @@ static bool search_one(Run *r, const TunedKey *k, const Space *space, const Mete
     r->late += ok && !s.finished && tried(&s) < 2;
     if (ok && (s.finished || tried(&s) > 1)) {
         report(r, k, &s, bytes, label);
+        if (crowded(r, m)) {
+            search_free(&s);
+            return true;
+        }
         r->found++;
         r->better += s.best != s.model;
         r->gain += log(s.model_ms / s.trial[s.best].ms);
@@ -424,18 +437,6 @@ static bool parse_sizes(Run *r, const char *text)
     return true;
 }
 
-static bool parse_budget(const char *s, double *out)
-{
-    char *end;
-    double v = strtod(s, &end);
-    double unit = !*end || !strcmp(end, "s")                 ? 1
-                  : !strcmp(end, "m") || !strcmp(end, "min") ? 60
-                  : !strcmp(end, "h")                        ? 3600
-                                                             : 0;
-    *out = v * unit;
-    return end != s && v > 0 && unit > 0 && isfinite(v);
-}
-
 /* This process may run on, and there is work for at once. */
 static int cores(void)
 {
@@ -501,6 +502,10 @@ static int finish(Run *r, bool ok)
                r->dry || !ok ? "" : "; kept in ", r->dry || !ok ? "" : r->path);
     if (r->skipped)
         printf("%d done before, left as they are (--again searches them anew)\n", r->skipped);
+    if (r->busy)
+        printf("%d not kept: the machine was busy, its threads waited for a core up to %.0f %% of their time; the same "
+               "command tries again\n",
+               r->busy, 100 * r->busiest);
     if (r->late && !stop)
         printf("%d had no time left: the same command goes on with them, or take a larger %s\n", r->late,
                isfinite(r->budget) ? "--budget" : "--trials");
@@ -552,6 +557,7 @@ int tune_run(const Command *self, int argc, char **argv)
         {"again", 0, OPT_FLAG, &r.again, NULL, "also what was done before"},
         {"into", 0, OPT_TEXT, &r.into, "FILE", "keep results there (default: the user's file)"},
         {"dry-run", 0, OPT_FLAG, &r.dry, NULL, "keep nothing"},
+        {"busy", 0, OPT_FLAG, &r.crowd, NULL, "on the CPU: keep results even where other work had the cores meanwhile"},
         {"live", 0, OPT_FLAG, &live, NULL,
          "run a program (behind --) and let its real steps on a GPU try launches; all give the same bits"},
         {"slowdown", 0, OPT_TEXT, &slowdown, "SHARE",
@@ -563,7 +569,7 @@ int tune_run(const Command *self, int argc, char **argv)
         return rc;
     if (r.into && !*r.into)
         return cli_misuse(self, "--into names no file");
-    if (live && (budget || r.most || sizes || r.device || r.stage || r.exhaustive || r.again || r.dry))
+    if (live && (budget || r.most || sizes || r.device || r.stage || r.exhaustive || r.again || r.dry || r.crowd))
         return cli_misuse(self, "--live goes by the program's own steps: only --slowdown and --into are for it");
     if (live)
         return tune_live(self, slowdown ? slowdown : "5%", r.into, argv, n);
@@ -571,7 +577,7 @@ int tune_run(const Command *self, int argc, char **argv)
         return cli_misuse(self, "--slowdown is for --live");
     if (!budget && r.most)
         r.budget = INFINITY;
-    else if (!parse_budget(budget ? budget : "60s", &r.budget))
+    else if (!tune_budget(budget ? budget : "60s", &r.budget))
         return cli_misuse(self, "--budget must be a time such as 60s or 5m, not '%s'", budget);
     if (!parse_sizes(&r, sizes ? sizes : "2^20,2^24,2^28"))
         return cli_misuse(self, "--sizes must be element counts such as 2^20,2^28 or 64M, not '%s'", sizes);
