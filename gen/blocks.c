@@ -122,8 +122,8 @@ static Ref given_t(lua_State *L, Trace *t)
             spec_error(L, "inner { … } knows 't' alone: inner { t = t - skipped }");
         r = lang_arg(L, lua_gettop(L), "t", 1);
         const Node *n = &t->rule->g.n[r];
-        if (n->ty != NUM || !dom_spreads((Dom)n->dom, GROUP))
-            spec_error(L, "inner { t = … } takes one number per group, not %s", describe(t, r));
+        if (n->ty != NUM || !dom_spreads((Dom)n->dom, TENSOR))
+            spec_error(L, "inner { t = … } takes one number per group or tensor, not %s", describe(t, r));
         r = n->whole ? r : trace_op(L, OP_ROUND, r, NONE);
     }
     return r;

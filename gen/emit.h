@@ -99,6 +99,7 @@ const char *emit_loaded(Emit *e, Access a, const char *from);  /* what a load gi
 const char *emit_pointer(Emit *e, Access a, const char *offset);             /* declared when first asked for */
 void emit_load_scalar(Emit *e, Place to, Access a, const char *index);       /* a value that one piece has one of */
 Ref emit_folded(const Emit *e, Access f);                      /* the value that a fold takes */
+const char *emit_absent(Emit *e);
 bool emit_fold_single(Emit *e, Access f);                      /* of a stage of one value: done; false: it is none */
 bool emit_store_single(Emit *e, Access a, const char *value);
 void emit_body(Emit *e);                                       /* its operations, ahead of folds and stores */

@@ -226,13 +226,15 @@ static void emit_stage(void *ctx, Arena *a)
         fold_one(&c, s->fold[i]);
     for (int i = 0; i < s->nstore; i++)
         store_one(&c, s->store[i]);
-    Hole h[NPLACE + 5];
+    Hole h[NPLACE + 8];
     int n = emit_holes(&c.e, h);
     h[n++] = (Hole){"comment", emit_stage_comment(a, s)};
     h[n++] = (Hole){"fn", x->fn};
     h[n++] = (Hole){"length", emit_length(&c.e, stage_info[s->kind].dom)};
     h[n++] = (Hole){"tile", stage_info[s->kind].id};
     h[n++] = (Hole){"round", round_of(s)};
+    const char *none = emit_absent(&c.e);
+    h[n++] = (Hole){"absent", *none ? emit_filled(&c.e, "absent", (Hole[]){{"leaves", none}}, 1) : ""};
     x->ok = template_fill(x->out, target.templates, template_of(s), h, n) && !c.e.broken;
 }
 

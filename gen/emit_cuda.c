@@ -358,9 +358,20 @@ static const char *guard_text(CudaStage *c, int mask)
     const Plan *p = c->e.plan;
     Buf b = {.arena = c->e.arena};
     for (int i = 0; i < p->nperiod; i++)
-        buf_printf(&b, "%s((long long)(self->hyper[0]%s) %% %d == %d) != %d", i ? " || " : "",
-                   c->e.t_ahead ? " + 1.0" : "", p->period[i].every, p->period[i].offset, mask >> i & 1);
+        buf_printf(&b, "%s((long long)(self->hyper[0] + self->hyper[%d]%s) %% %d == %d) != %d", i ? " || " : "",
+                   p->rule->nhyper + 1, c->e.t_ahead ? " + 1.0" : "", p->period[i].every, p->period[i].offset,
+                   mask >> i & 1);
     return p->nperiod ? emit_filled(&c->e, "guard", (Hole[]){{"elsewhere", buf_text(&b)}}, 1) : "";
+}
+
+/* A tensor that takes no part has less than no elements: passes over the elements in order find none by themselves. */
+static const char *absent_text(CudaStage *c)
+{
+    const char *leaves = emit_absent(&c->e);
+    if (c->form == FORM_MAP || c->form == FORM_FOLD)
+        return "";
+    return *leaves ? emit_filled(&c->e, "absent_leaves", (Hole[]){{"leaves", leaves}}, 1)
+                   : emit_filled(&c->e, "absent", NULL, 0);
 }
 
 /* Plain maps reach the memory's limit either way: only what folds, looks up rows and columns or has to unpack what it
@@ -423,7 +434,7 @@ static int stage_holes(CudaStage *c, Hole *h, const Walking *w, int64_t pieces, 
                          {"tile", stage_info[s->kind].id},
                          {"length", emit_length(e, stage_info[s->kind].dom)},
                          {"wide", c->wide.len ? buf_text(&c->wide) : "true"},
-                         {"guard", guard_text(c, mask)},
+                         {"guard", arena_printf(e->arena, "%s%s", guard_text(c, mask), absent_text(c))},
                          {"choose", choose_walk(c, placed)},
                          {"place", placed ? emit_filled(e, "place", place, 2) : ""},
                          {"ahead", placed ? emit_filled(e, "ahead", (Hole[]){{"by", by}}, 1) : ""},

@@ -2,6 +2,7 @@
  * of the stage's template; the template indents it. */
 #include "emit.h"
 
+#include <math.h>
 #include <string.h>
 
 const char emit_line_mark[] = "#line 0\n";
@@ -96,7 +97,7 @@ const char *emit_count(Emit *e, const Node *n)
 {
     const DomInfo *from = &dom_info[n->from], *to = &dom_info[n->dom];
     if (to->scope == SCOPE_GROUP)
-        return n->from == ELEM ? "self->total" : "self->ntensors";
+        return n->from == ELEM ? "self->total" : "self->present";
     bool slices = from->scope == SCOPE_MATRIX && to->scope != SCOPE_MATRIX;
     if (n->from == ELEM && slices)
         return "self->whole_n";
@@ -169,6 +170,19 @@ Ref emit_folded(const Emit *e, Access f)
 {
     const Node *n = &e->g->n[f.val];
     return n->arg[is_global(n) ? e->st->variant : 0];
+}
+
+/* What a tensor that takes no part leaves of a fold over all tensors: what changes nothing. "": the stage has no such fold. */
+const char *emit_absent(Emit *e)
+{
+    Buf b = {.arena = e->arena};
+    for (int i = 0; is_single(e->st->kind) && i < e->st->nfold; i++) {
+        Access f = e->st->fold[i];
+        Op op = (Op)e->g->n[f.val].op;
+        buf_printf(&b, "    (%s)[self->id] = %s;\n", emit_array(e, f, true),
+                   emit_number(e, op == OP_GMAX ? -INFINITY : op == OP_GMIN ? INFINITY : 0));
+    }
+    return b.len ? buf_text(&b) : "";
 }
 
 bool emit_fold_single(Emit *e, Access f)

@@ -244,6 +244,8 @@ static bool eval_red(Ev *e, Ref r)
         for (int64_t o = 0; o < out->n; o++)
             acc[o] = (Acc){first, first, first, 0};
         for (int t = global ? 0 : i; t < (global ? e->j->ntensor : i + 1); t++) {
+            if (e->j->tensor[t].absent)
+                continue;
             Ref a = n->arg[global ? e->j->tensor[t].variant : 0];
             const Vals *in = slot(e, a, t);
             for (int64_t x = 0; x < in->n; x++)
@@ -268,8 +270,9 @@ static double count_of(const Ev *e, const Node *n, Shape s)
     if (n->dom == GROUP) {
         double total = 0;
         for (int i = 0; i < e->j->ntensor; i++)
-            total += n->from == ELEM ? (double)e->j->tensor[i].whole.n
-                                     : (double)dom_len((Dom)n->from, e->j->tensor[i].whole);
+            if (!e->j->tensor[i].absent)
+                total += n->from == ELEM ? (double)e->j->tensor[i].whole.n
+                                         : (double)dom_len((Dom)n->from, e->j->tensor[i].whole);
         return total;
     }
     double up = (double)dom_len((Dom)n->from, s), down = (double)dom_len((Dom)n->dom, s);
@@ -291,6 +294,7 @@ static void eval_leaf(Ev *e, Ref r, int i, Shape s)
     Vals *out = slot(e, r, i);
     const EvalJob *j = e->j;
     int group = per_group(n) ? i : j->tensor[i].group;
+    double now = j->t - j->group[group].lag;
     switch (n->op) {
     case OP_P: copy_vals(out, &j->tensor[i].p); return;
     case OP_G: copy_vals(out, &j->tensor[i].g); return;
@@ -303,7 +307,7 @@ static void eval_leaf(Ev *e, Ref r, int i, Shape s)
         switch (n->op) {
         case OP_CONST: v = n->imm; break;
         case OP_HYPER: v = j->group[group].hyper[n->sym]; break;
-        case OP_STEP: v = j->t; break;
+        case OP_STEP: v = now; break;
         case OP_EVERY: v = fmod(j->t, n->imm) == n->sym; break;
         case OP_COUNT: v = count_of(e, n, per_group(n) ? s : j->tensor[i].whole); break;
         case OP_RANDOM: case OP_NORMAL: {
@@ -312,9 +316,9 @@ static void eval_leaf(Ev *e, Ref r, int i, Shape s)
             unsigned id = (unsigned)i, stream = (unsigned)n->imm;
             int64_t at = j->tensor[i].before[n->dom] + x;
             if (n->op == OP_RANDOM)
-                v = narrow ? (double)optc_uniformf(seed, j->t, id, stream, at) : optc_uniform(seed, j->t, id, stream, at);
+                v = narrow ? (double)optc_uniformf(seed, now, id, stream, at) : optc_uniform(seed, now, id, stream, at);
             else
-                v = narrow ? (double)optc_normalf(seed, j->t, id, stream, at) : optc_normal(seed, j->t, id, stream, at);
+                v = narrow ? (double)optc_normalf(seed, now, id, stream, at) : optc_normal(seed, now, id, stream, at);
             break;
         }
         default: break;
@@ -348,7 +352,7 @@ static bool eval_node(Ev *e, Ref r, bool *const *need)
     for (int i = 0; i < count; i++) {
         bool wanted = need[per_group(n) ? e->j->rule->nvariant : e->j->tensor[i].variant][r];
         Shape s = per_group(n) ? group_shape() : e->j->tensor[i].shape;
-        if (!wanted)
+        if (!wanted || (!per_group(n) && e->j->tensor[i].absent))
             continue;
         if (!vals_new(slot(e, r, i), per_group(n) ? 1 : dom_len((Dom)n->dom, s), e->j->bounds))
             return false;
@@ -388,7 +392,7 @@ static void write_back(Ev *e, const Entry *en)
                 continue;
             }
             for (int i = 0; i < j->ntensor; i++)
-                if (j->tensor[i].variant == v)
+                if (j->tensor[i].variant == v && !j->tensor[i].absent)
                     store(e, w, i, w.state == TO_P ? &j->tensor[i].p : &j->tensor[i].state[w.state]);
         }
 }

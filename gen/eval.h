@@ -13,16 +13,18 @@ typedef struct EvalTensor {
     Shape shape, whole;            /* whole: of what it is a piece of, or its own */
     int64_t before[NDOM];          /* by domain: values of the whole before its own */
     int variant, group;
+    bool absent;                   /* it takes no part: nothing of it changes, and no fold over tensors sees it */
     Vals p, g;
     Vals *input, *state;           /* by number; group ones are in EvalGroup and NULL here */
 } EvalTensor;
 
-typedef struct EvalGroup { const double *hyper; Vals *input, *state; } EvalGroup;
+/* lag: how many steps its t is behind the job's */
+typedef struct EvalGroup { const double *hyper; Vals *input, *state; double lag; } EvalGroup;
 
 typedef struct EvalJob {
     const Rule *rule;
     int entry;
-    double t;
+    double t;                      /* periods go by it, and groups that do not lag */
     EvalTensor *tensor; int ntensor;
     EvalGroup *group; int ngroup;
     bool bounds;

@@ -149,7 +149,7 @@ enum {                         /* optc_tensor.flags */
 typedef struct optc_tensor {
     const char *name;          /* for messages; may be NULL */
     void *param;
-    const void *grad;          /* may be NULL here and set before the first step that reads it */
+    const void *grad;          /* NULL: it takes no part in steps until it has one (optc_set_grad) */
     int64_t grad_count;        /* 0: as the parameter; else checked against it */
     int rank;                  /* 0: a scalar */
     const int64_t *shape;      /* read during the call only, as the strides */
@@ -198,14 +198,20 @@ optc_status optc_step(optc_binding *b);                        /* entry "step", 
 optc_status optc_run(optc_binding *b, const char *entry);      /* any entry; only "step" moves t */
 optc_status optc_set_stream(optc_binding *b, void *stream);    /* a CUstream; what follows runs in it, after what is still in the old one only if the caller orders the two. The CPU has none */
 optc_status optc_sync(optc_binding *b);                        /* waits for what was started */
-optc_status optc_get_t(const optc_binding *b, int64_t *steps); /* steps done; after a step was captured in a graph the device is asked, which waits (and rules that do not use t then count no replays) */
-optc_status optc_set_t(optc_binding *b, int64_t steps);
+
+/* Steps done: of a tensor, or (tensor -1) of the binding. A tensor counts those it took part in: in a step that reads gradients one without a gradient (NULL) takes none. Its parameter,
+ * states and count stay as they are, folds over all tensors do not see it, and `t` in the rule is its own count; tensors of different counts share their launches. Groups and `every` go
+ * by the binding's count. After a step was captured in a graph the device is asked, which waits (and rules that do not use t then count no replays). Setting: -1 sets the binding and every tensor;
+ * a tensor's is seen from the next optc_run on. */
+optc_status optc_get_t(const optc_binding *b, int tensor, int64_t *steps);
+optc_status optc_set_t(optc_binding *b, int tensor, int64_t steps);
 
 optc_status optc_set_hyper(optc_binding *b, int group, const char *name, double value);   /* group -1: all */
 optc_status optc_set_hyper_if(optc_binding *b, int group, const char *name, double value, int *has);   /* does nothing where the rule has none of that name; has: whether it does, may be NULL */
 optc_status optc_get_hyper(const optc_binding *b, int group, const char *name, double *value);
-optc_status optc_set_grad(optc_binding *b, int tensor, const void *grad, int64_t count);  /* count 0: not checked */
-/* All of them at once, one a tensor, in order; n: optc_tensors. All are set or none. */
+optc_status optc_set_grad(optc_binding *b, int tensor, const void *grad, int64_t count);  /* NULL: left out from now on, see optc_get_t. count 0: not checked */
+/* All of them at once, one a tensor (or NULL), in order; n: optc_tensors. All are set or none. In a captured graph: new addresses, and who is left out, are
+ * seen by replays too, once optc_run has been called outside of a capture. */
 optc_status optc_set_grads(optc_binding *b, const void *const *grads, int n);
 optc_status optc_set_input(optc_binding *b, int tensor, const char *name, const void *data, int64_t count);
 optc_status optc_set_scalar(optc_binding *b, int group, const char *name, double value);  /* an input of domain group; group -1: all */

@@ -7,7 +7,7 @@ return optimizer {
     eps = { 1e-8, min = 0 }, momentum_decay = { 4e-3, min = 0 }, weight_decay = { 0, min = 0 },
   },
   options = { decoupled = false },   -- true: weight decay as in AdamW
-  state = { m = zeros, v = zeros, mu_product = fill(1, "group") },
+  state = { m = zeros, v = zeros, mu_product = fill(1, "tensor") },
   step = function()
     local d = g
     if decoupled then p = p - (lr * weight_decay) * p else d = g + weight_decay * p end

@@ -3,13 +3,13 @@
 //@ none
 #ifndef OPTC_ABI
 
-#define OPTC_ABI 3
+#define OPTC_ABI 4
 
 typedef struct optc_view {              /* what a stage sees of one tensor, or of one group */
     void *const *mem;                   /* arrays by number: p, g, inputs, states, temporaries, partials */
-    const double *hyper;                /* its group's: [0] is the step t, the hyperparameters follow */
-    long long n, slices, rows, cols;    /* n = slices * rows * cols */
-    long long id, ntensors, total;      /* this tensor among all; elements of all tensors */
+    const double *hyper;                /* its group's: [0] is the step t, then hyperparameters, then t's lag (rows.c) */
+    long long n, slices, rows, cols;    /* n = slices * rows * cols; n < 0: it takes no part in this step */
+    long long id, ntensors, present, total;     /* this tensor among all; tensors that take part, their elements */
     /* The whole tensor that this is a piece of (or is): its sizes, and which of its elements, rows, columns and matrices
      * come first here. Draws and means go by these. */
     long long whole_n, whole_slices, whole_rows, whole_cols;

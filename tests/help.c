@@ -88,7 +88,7 @@ static EvalJob job_of(const optc_binding *b, int entry)
                 (p->mem[k].kind == MEM_STATE ? x->state : x->input)[p->mem[k].sym] = vals(p->mem[k].type, t->mem[k], dom_len(p->mem[k].dom, t->shape));
     }
     for (int i = 0; i < b->ngroup; i++) {
-        j.group[i] = (EvalGroup){b->group[i].hyper + 1, calloc((size_t)r->ninput + 1, sizeof(Vals)), calloc((size_t)r->nstate + 1, sizeof(Vals))};
+        j.group[i] = (EvalGroup){b->group[i].hyper + 1, calloc((size_t)r->ninput + 1, sizeof(Vals)), calloc((size_t)r->nstate + 1, sizeof(Vals)), 0};
         for (int k = 0; k < p->nmem; k++)
             if ((p->mem[k].kind == MEM_STATE || p->mem[k].kind == MEM_INPUT) && p->mem[k].dom == GROUP)
                 (p->mem[k].kind == MEM_STATE ? j.group[i].state : j.group[i].input)[p->mem[k].sym] = vals(p->mem[k].type, b->group[i].mem[k], 1);

@@ -124,7 +124,7 @@ static void check_op(Ops *o, int op, double t)
     char name[40];
     snprintf(name, sizeof name, "op_%s", op_info[op].name);
     memcpy(o->p, o->p0, (size_t)o->n * (size_t)type_info[o->t].bytes);
-    OK(optc_set_t(o->b, (int64_t)t - 1));
+    OK(optc_set_t(o->b, -1, (int64_t)t - 1));
     OK(optc_run(o->b, name));
     for (int64_t i = 0; i < o->n; i++) {
         double got = type_load(o->t, o->p, i), want = want_of(o, op, i, t), x = type_load(o->t, o->p0, i);

@@ -227,10 +227,9 @@ CORE optc_status check_hyper(const Program *p, const char *call, const char *nam
 static optc_status fill_group(optc_binding *b, const optc_group *group, Group *g)
 {
     const Program *p = b->rule->program;
-    g->hyper = TAKE(b, double, p->nhyper + 1);
-    g->mem = TAKE(b, void *, p->narray);
-    if (!g->hyper || !g->mem)
-        return no_memory("optc_bind");
+    optc_status made = row_make(b, g, (int)(g - b->group), false);
+    if (made != OPTC_OK)
+        return made;
     for (int k = 0; k < p->nhyper; k++)
         g->hyper[k + 1] = p->hyper[k].def;
     for (int k = 0; k < group->nhyper; k++) {
@@ -264,7 +263,7 @@ static optc_status fill_tensor(optc_binding *b, const optc_tensor *t, int at, in
     AboutTensor ask = asked(t);
     x->shape = x->whole = count_shape(view_of(p, &ask), t->rank, t->shape, ask.flat);
     x->variant = variant_of(p->variant, p->nvariant, &ask);
-    x->group = group;
+    x->group = x->row = group;
     x->mem[0] = t->param;
     x->mem[1] = (void *)(uintptr_t)t->grad;
     b->elems += x->whole.n;
@@ -277,6 +276,8 @@ static optc_status fill_all(optc_binding *b, const optc_group *groups)
     int at = 0;
     for (int i = 0; i < b->ngroup && s == OPTC_OK; i++)
         s = fill_group(b, &groups[i], &b->group[i]);
+    for (int i = b->ngroup; i < b->nrow && s == OPTC_OK; i++)
+        s = row_make(b, &b->group[i], 0, true);
     for (int i = 0; i < b->ngroup && s == OPTC_OK; i++) {
         b->group[i].first = at;
         b->group[i].count = groups[i].ntensors;
@@ -289,13 +290,16 @@ static optc_status fill_all(optc_binding *b, const optc_group *groups)
 /* ---- bindings ---- */
 static optc_status bind_all(optc_binding *b, const optc_group *groups)
 {
-    b->group = TAKE(b, Group, b->ngroup);
+    b->nrow = b->ngroup + b->rule->device->room;
+    b->group = TAKE(b, Group, b->nrow);
     b->tensor = TAKE(b, Tensor, b->ntensor);
     optc_status s = b->group && b->tensor ? fill_all(b, groups) : no_memory("optc_bind");
     if (s == OPTC_OK)
         s = check_params_apart(b);
     if (s == OPTC_OK)
         s = check_grads_apart(b);
+    if (s == OPTC_OK)
+        s = rows_prepare(b);
     if (s == OPTC_OK)
         s = layout_measure(b);
     if (s == OPTC_OK)

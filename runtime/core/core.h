@@ -13,6 +13,7 @@
  *
  *   message.c  statuses and messages       engine.c   engines           rule.c    what a rule declares
  *   sized.c    structs of other versions   overlap.c  what lies where   about.c   what a binding holds
+ *   rows.c     who takes part, each t
  *   bind.c     checks, binding             layout.c   where arrays lie  step.c    entries, hyperparameters, t
  *   state.c    states, gradients, inputs   cpu.c      the CPU           driver.c  the driver by dlopen
  *   team.c     its threads
@@ -69,11 +70,21 @@ typedef struct Tensor {
     Shape whole;
     int64_t before[NDOM];
     int variant, group;
+    int row;                           /* whose hyperparameters and t it has (rows.c): its group's own, or one behind */
+    int64_t lag;                       /* steps of the binding that are none of its own */
+    bool absent;                       /* it has elements and no gradient */
     void **mem;                        /* by array number */
     optc_view view;
 } Tensor;
 
-typedef struct Group { double *hyper; void **mem; optc_view view; int first, count; } Group;   /* hyper[0] is t */
+/* A group, or behind the groups a row of tensors of one group with another t (rows.c): `of` and `lag` say of which, and
+ * how far behind. hyper[0] is t, the hyperparameters follow, and then the lag. stale: a device does not have it yet */
+typedef struct Group {
+    double *hyper; void **mem; optc_view view;
+    int first, count, of;
+    int64_t lag;
+    bool idle, stale;
+} Group;
 
 /* tensors of one variant and their units of work */
 typedef struct Units {
@@ -88,11 +99,15 @@ struct optc_binding {
     optc_rule *rule;
     Tensor *tensor; int ntensor;
     Span *span; int nspan;             /* where parameters lie, by address */
-    Group *group; int ngroup;
+    Group *group; int ngroup, nrow;    /* groups, and behind them rows: nrow in all */
+    bool group_states;                 /* the rule has states of the group */
+    unsigned *leaves_out;              /* by entry: bits, the variants whose tensors it leaves out without a gradient */
+    /* who takes part is arranged for entries that leave these out; tensors without a gradient */
+    bool settled; unsigned left_out; int *absent, nabsent;
     Units units[MOST_VARIANTS];
     int64_t steps;
     int64_t elems;
-    /* every gradient and input was there at the last look, and none has been taken away */
+    /* every input was there at the last look, and none has been taken away */
     bool complete;
     bool recorded;                     /* the last run went into a graph of the caller's and was not done */
     void *block; size_t block_bytes;   /* states, temporaries, partials: on the device the rule runs on */
@@ -119,8 +134,15 @@ struct Device {
     optc_status (*spread)(const optc_binding *b, void *to, size_t pitch, int n, double value, const char *call);
     /* hyperparameter `at` of n groups, likewise; the host's own copy is the caller's to change, once that went well */
     optc_status (*send_hyper)(const optc_binding *b, int first, int n, int at, double value, const char *call);
+    /* of the binding, also those that it did without us */
     optc_status (*get_t)(const optc_binding *b, int64_t *steps);
-    optc_status (*set_t)(optc_binding *b, int64_t steps);
+    optc_status (*set_t)(optc_binding *b, int64_t steps);                   /* for all rows */
+    /* memory for rows behind the groups, which goes with the binding; there are more of them; who has which row, or who
+     * takes part, has changed (moved: and pointers with it) */
+    optc_status (*more)(optc_binding *b, size_t bytes, void **out);
+    optc_status (*grown)(optc_binding *b);
+    void (*arranged)(optc_binding *b, bool moved);
+    int room;                                                /* rows behind the groups from the beginning */
     optc_status (*memory)(optc_engine *e, optc_memory *out);
     bool reaches;                                            /* the host reaches its memory */
 };
@@ -167,6 +189,17 @@ CORE optc_status layout_measure(optc_binding *b);           /* block_bytes */
 /* once the block is there: pointers, views, units of work */
 CORE optc_status layout_place(optc_binding *b);
 
+/* ---- rows.c ---- */
+CORE optc_status row_make(optc_binding *b, Group *g, int of, bool idle);
+CORE optc_status rows_prepare(optc_binding *b);
+CORE void rows_place(optc_binding *b);                      /* their views */
+CORE optc_status rows_arrange(optc_binding *b, int entry);  /* before it runs */
+CORE void rows_stepped(optc_binding *b);
+CORE optc_status rows_catch_up(optc_binding *b);
+/* the rows' copies of their groups' states, before a run */
+CORE optc_status rows_follow(optc_binding *b,
+                             optc_status (*copy)(optc_binding *b, void *to, const void *from, size_t n));
+
 /* ---- state.c ---- */
 CORE double type_load(int t, const void *p, int64_t i);
 CORE void type_store(int t, void *p, int64_t i, double x);
@@ -183,6 +216,7 @@ CORE void team_meet(Team *t, int threads);                  /* returns when so m
 CORE optc_status cpu_bind(optc_binding *b);
 CORE void cpu_unbind(optc_binding *b);
 CORE optc_status cpu_sync(optc_binding *b);
+CORE void cpu_follow(optc_binding *b);                      /* rows_follow, in the host's memory */
 CORE void copy_arrays(const optc_binding *b, const ProgAction *a);
 
 /* ---- rule.c ---- */

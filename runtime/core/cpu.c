@@ -83,8 +83,8 @@ CORE void cpu_unbind(optc_binding *b)
 typedef struct Counter { long long next; char pad[56]; } Counter;       /* one cache line each */
 
 /* Units [lo, hi) of a stage: the tensor is found once, then walked. */
-static void run_units(const optc_binding *b, const Units *u, const int64_t *prefix, optc_stage_fn fn, int64_t lo,
-                      int64_t hi)
+static void run_units(const optc_binding *b, const Units *u, const int64_t *prefix, optc_stage_fn fn, bool leaves,
+                      int64_t lo, int64_t hi)
 {
     int a = 0, z = u->n;
     while (z - a > 1) {
@@ -94,9 +94,26 @@ static void run_units(const optc_binding *b, const Units *u, const int64_t *pref
         else
             z = mid;
     }
-    for (int i = a; lo < hi; i++)
+    for (int i = a; lo < hi; i++) {
+        const optc_view *v = &b->tensor[u->tensor[i]].view;
+        if (v->n < 0 && !leaves) {
+            lo = hi < prefix[i + 1] ? hi : prefix[i + 1];
+            continue;
+        }
         for (; lo < hi && lo < prefix[i + 1]; lo++)
-            fn(&b->tensor[u->tensor[i]].view, lo - prefix[i]);
+            fn(v, lo - prefix[i]);
+    }
+}
+
+/* A stage whose values are folded over all tensors leaves something for those that take no part, too. */
+static bool folds_tensors(const optc_binding *b, const ProgStage *s)
+{
+    for (int k = 0; b->nabsent && s->kind == S_TENSOR && k < s->nwrites; k++) {
+        const ProgArray *m = &b->rule->program->array[s->writes[k]];
+        if (m->kind == MEM_PART && m->dom == GROUP)
+            return true;
+    }
+    return false;
 }
 
 static int64_t next_piece(Counter *c, int64_t piece) { return __atomic_fetch_add(&c->next, piece, __ATOMIC_RELAXED); }
@@ -107,16 +124,17 @@ static void run_stage(const optc_binding *b, const ProgStage *s, Counter *c, int
 {
     optc_stage_fn fn = b->rule->fn[s->fn];
     if (s->kind == S_GROUP) {
-        for (int64_t i; (i = next_piece(c, 1)) < b->ngroup;)
-            fn(&b->group[i].view, 0);
+        for (int64_t i; (i = next_piece(c, 1)) < b->nrow;)
+            if (!b->group[i].idle)
+                fn(&b->group[i].view, 0);
         return;
     }
     const Units *u = &b->units[s->variant];
     int64_t total = u->prefix[s->kind][u->n], piece = b->grain ? b->grain : total / (threads * 64) + 1;
-    bool back = s->time % 2;
+    bool back = s->time % 2, leaves = folds_tensors(b, s);
     for (int64_t at; (at = next_piece(c, piece)) < total;) {
         int64_t end = at + piece < total ? at + piece : total;
-        run_units(b, u, u->prefix[s->kind], fn, back ? total - end : at, back ? total - at : end);
+        run_units(b, u, u->prefix[s->kind], fn, leaves, back ? total - end : at, back ? total - at : end);
     }
 }
 
@@ -124,9 +142,9 @@ CORE void copy_arrays(const optc_binding *b, const ProgAction *a)
 {
     const ProgArray *m = &b->rule->program->array[a->to];
     size_t size = (size_t)b->rule->program->type[m->type].bytes;
-    for (int i = 0; i < (m->dom == GROUP ? b->ngroup : b->ntensor); i++) {
+    for (int i = 0; i < (m->dom == GROUP ? b->nrow : b->ntensor); i++) {
         void *const *mem = m->dom == GROUP ? b->group[i].mem : b->tensor[i].mem;
-        if (mem[a->to] && mem[a->from])
+        if (mem[a->to] && mem[a->from] && (m->dom == GROUP ? b->group[i].view.n : b->tensor[i].view.n) >= 0)
             memcpy(mem[a->to], mem[a->from],
                    (m->dom == GROUP ? 1 : (size_t)dom_len(m->dom, b->tensor[i].shape)) * size);
     }
@@ -206,6 +224,15 @@ static void run_actions(const optc_binding *b, const ProgPhase *ph, Counter *c, 
 #endif
 }
 
+static optc_status copy_group(optc_binding *b, void *to, const void *from, size_t n)
+{
+    (void)b;
+    memcpy(to, from, n);
+    return OPTC_OK;
+}
+
+CORE void cpu_follow(optc_binding *b) { rows_follow(b, copy_group); }
+
 static optc_status cpu_run(optc_binding *b, int entry, int phase)
 {
     const ProgPhase *ph = &b->rule->program->entry[entry].phase[phase];
@@ -219,8 +246,9 @@ static optc_status cpu_run(optc_binding *b, int entry, int phase)
         return no_memory("optc_run");
     for (int i = 0; i < ph->naction; i++)
         c[i].next = 0;
-    for (int i = 0; i < b->ngroup; i++)
-        b->group[i].hyper[0] = (double)(b->steps + 1);
+    for (int i = 0; i < b->nrow; i++)
+        b->group[i].hyper[0] = (double)(b->steps + 1 - b->group[i].lag);
+    cpu_follow(b);
     run_actions(b, ph, c, threads);
     if (c != few)
         free(c);
@@ -279,9 +307,24 @@ static optc_status cpu_get_t(const optc_binding *b, int64_t *steps)
 
 static optc_status cpu_set_t(optc_binding *b, int64_t steps)
 {
-    b->steps = steps;
+    (void)b, (void)steps;
     return OPTC_OK;
 }
+
+static optc_status cpu_more(optc_binding *b, size_t bytes, void **out)
+{
+    char *p = TAKE(b, char, bytes + 64);
+    *out = p ? p + (64 - (uintptr_t)p % 64) % 64 : NULL;
+    return p ? OPTC_OK : no_memory("optc_run");
+}
+
+static optc_status cpu_grown(optc_binding *b)
+{
+    (void)b;
+    return OPTC_OK;
+}
+
+static void cpu_arranged(optc_binding *b, bool moved) { (void)b, (void)moved; }
 
 static int64_t available(void)
 {
@@ -308,6 +351,7 @@ CORE const Device *cpu_device(void)
 {
     static const Device d = {"cpu",          cpu_bind,       cpu_unbind, cpu_run,   cpu_sync,
                              cpu_use_pointer, cpu_set_stream, cpu_read,   cpu_write, cpu_spread,
-                             cpu_send_hyper, cpu_get_t,      cpu_set_t,  cpu_memory, true};
+                             cpu_send_hyper, cpu_get_t,      cpu_set_t,  cpu_more,  cpu_grown,
+                             cpu_arranged,   0,              cpu_memory, true};
     return &d;
 }

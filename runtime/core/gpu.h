@@ -48,6 +48,9 @@ typedef struct GpuTables {
     CUdeviceptr all; size_t bytes;         /* one allocation; the rest point into it */
     CUdeviceptr views, groups, mem, group_mem, hyper, units[MOST_VARIANTS][NSTAGEKIND];
     bool captured;                         /* a step was captured: from then on only the device knows t */
+    unsigned captured_out;                 /* with such tensors left out (optc_binding.left_out) */
+    bool dirty;                            /* who takes part, and in which row, differs from the device's views */
+    struct GpuMore *more;                  /* memory of rows behind the groups */
     bool moved;                            /* a gradient's or input's pointer differs from the device's table */
     Play *play;                            /* by entry, then phase */
     int nphase, step;                      /* step: the entry of that name */
@@ -90,6 +93,10 @@ CORE optc_status gpu_memory(optc_engine *e, optc_memory *out);
 /* ---- gpu_bind.c ---- */
 CORE optc_status gpu_bind(optc_binding *b);
 CORE void gpu_unbind(optc_binding *b);
+CORE optc_status gpu_more(optc_binding *b, size_t bytes, void **out);
+CORE optc_status gpu_grown(optc_binding *b);
+CORE void gpu_arranged(optc_binding *b, bool moved);
+CORE optc_status gpu_send_views(optc_binding *b);
 CORE optc_status gpu_use_pointer(optc_binding *b, int tensor, const void *was, const void *p, const char *what);
 
 /* ---- gpu_run.c ---- */
@@ -108,6 +115,7 @@ CORE optc_status gpu_spread(const optc_binding *b, void *to, size_t pitch, int n
 CORE optc_status gpu_send_hyper(const optc_binding *b, int first, int n, int at, double value, const char *call);
 CORE optc_status gpu_get_t(const optc_binding *b, int64_t *steps);
 CORE optc_status gpu_set_t(optc_binding *b, int64_t steps);
+CORE size_t gpu_hyper_bytes(const optc_binding *b);        /* of a row */
 CORE optc_status gpu_sync(optc_binding *b);
 CORE void gpu_set_stream(optc_binding *b, void *stream);
 #endif

@@ -44,36 +44,50 @@ static bool has_stage(const Program *p, int variant, int kind)
     return false;
 }
 
-/* Views as the device sees them: the same struct, with device addresses inside. */
-static void pack_views(Packer *p, const optc_binding *b, GpuTables *t, CUdeviceptr base, size_t hyper, size_t row)
+/* A view as the device sees it: the same struct, with device addresses inside. */
+static optc_view device_view(const optc_binding *b, const GpuTables *t, int i)
 {
-    size_t all = (size_t)(b->ntensor + b->ngroup);
-    for (size_t i = 0; p->host && i < all; i++) {
-        bool tensor = i < (size_t)b->ntensor;
-        optc_view v = tensor ? b->tensor[i].view : b->group[i - (size_t)b->ntensor].view;
-        size_t group = tensor ? (size_t)b->tensor[i].group : i - (size_t)b->ntensor;
-        v.mem = (void *const *)(uintptr_t)(t->mem + row * i);
-        v.hyper = (const double *)(uintptr_t)(t->hyper + hyper * group);
-        memcpy(p->host + p->at + sizeof v * i, &v, sizeof v);
+    size_t row = sizeof(void *) * (size_t)b->rule->program->narray;
+    bool tensor = i < b->ntensor;
+    int at = tensor ? b->tensor[i].row : i - b->ntensor;
+    optc_view v = tensor ? b->tensor[i].view : b->group[at].view;
+    CUdeviceptr mem = tensor ? t->mem + row * (size_t)i : t->group_mem + row * (size_t)at;
+    v.mem = (void *const *)(uintptr_t)mem;
+    v.hyper = (const double *)(uintptr_t)(t->hyper + gpu_hyper_bytes(b) * (size_t)at);
+    return v;
+}
+
+static CUdeviceptr pack_views(Packer *p, const optc_binding *b, const GpuTables *t, CUdeviceptr base, int first, int n)
+{
+    for (int i = 0; p->host && i < n; i++) {
+        optc_view v = device_view(b, t, first + i);
+        memcpy(p->host + p->at + sizeof v * (size_t)i, &v, sizeof v);
     }
-    t->views = base + pack_end(p, sizeof(optc_view) * all);
-    t->groups = t->views + sizeof(optc_view) * (size_t)b->ntensor;
+    return base + pack_end(p, sizeof(optc_view) * (size_t)n);
+}
+
+/* Hyperparameters, pointers and views of groups and rows. */
+static void pack_rows(Packer *p, const optc_binding *b, GpuTables *t, CUdeviceptr base)
+{
+    size_t hyper = gpu_hyper_bytes(b), row = sizeof(void *) * (size_t)b->rule->program->narray;
+    for (int i = 0; p->host && i < b->nrow; i++)
+        memcpy(p->host + p->at + hyper * (size_t)i, b->group[i].hyper, hyper);
+    t->hyper = base + pack_end(p, hyper * (size_t)b->nrow);
+    for (int i = 0; p->host && i < b->nrow; i++)
+        memcpy(p->host + p->at + row * (size_t)i, b->group[i].mem, row);
+    t->group_mem = base + pack_end(p, row * (size_t)b->nrow);
+    t->groups = pack_views(p, b, t, base, b->ntensor, b->nrow);
 }
 
 static void pack_all(Packer *p, const optc_binding *b, GpuTables *t, CUdeviceptr base)
 {
     const Program *pr = b->rule->program;
-    size_t hyper = sizeof(double) * (size_t)(pr->nhyper + 1), row = sizeof(void *) * (size_t)pr->narray,
-           all = (size_t)(b->ntensor + b->ngroup);
-    for (int i = 0; p->host && i < b->ngroup; i++)
-        memcpy(p->host + hyper * (size_t)i, b->group[i].hyper, hyper);
-    t->hyper = base + pack_end(p, hyper * (size_t)b->ngroup);
-    for (size_t i = 0; p->host && i < all; i++)
-        memcpy(p->host + p->at + row * i,
-               i < (size_t)b->ntensor ? b->tensor[i].mem : b->group[i - (size_t)b->ntensor].mem, row);
-    t->mem = base + pack_end(p, row * all);
-    t->group_mem = t->mem + row * (size_t)b->ntensor;
-    pack_views(p, b, t, base, hyper, row);
+    size_t row = sizeof(void *) * (size_t)pr->narray;
+    pack_rows(p, b, t, base);
+    for (int i = 0; p->host && i < b->ntensor; i++)
+        memcpy(p->host + p->at + row * (size_t)i, b->tensor[i].mem, row);
+    t->mem = base + pack_end(p, row * (size_t)b->ntensor);
+    t->views = pack_views(p, b, t, base, 0, b->ntensor);
     for (int v = 0; v < pr->nvariant; v++)
         for (int k = 0; k < NSTAGEKIND; k++)
             if (has_stage(pr, v, k))
@@ -84,7 +98,7 @@ static optc_status make_tables(optc_binding *b)
 {
     GpuTables *t = b->gpu;
     Packer p = {NULL, 0};
-    for (int i = 0; i < b->ngroup; i++)
+    for (int i = 0; i < b->nrow; i++)
         b->group[i].hyper[0] = 0;                 /* on the device t counts the steps begun */
     pack_all(&p, b, t, 0);
     t->bytes = p.at;
@@ -99,6 +113,110 @@ static optc_status make_tables(optc_binding *b)
     s = gpu_write(b, (void *)(uintptr_t)t->all, p.host, t->bytes, true, "optc_bind");
     free(p.host);
     return s;
+}
+
+/* ---- rows behind the groups ---- */
+typedef struct GpuMore { struct GpuMore *next; CUdeviceptr at; size_t bytes; } GpuMore;
+
+static optc_status more_memory(optc_binding *b, size_t bytes, CUdeviceptr *out)
+{
+    GpuMore *m = TAKE(b, GpuMore, 1);
+    if (!m)
+        return no_memory("optc_run");
+    optc_status s = gpu_alloc(b->rule->engine, bytes, b->gpu->stream, "rows of other counts of steps", out);
+    if (s != OPTC_OK)
+        return s;
+    m->at = *out;
+    m->bytes = bytes;
+    m->next = b->gpu->more;
+    b->gpu->more = m;
+    return OPTC_OK;
+}
+
+CORE optc_status gpu_more(optc_binding *b, size_t bytes, void **out)
+{
+    CUdeviceptr at = 0;
+    gpu_enter(b->rule->engine->gpu);
+    optc_status s = gpu_leave(b->rule->engine->gpu, more_memory(b, bytes, &at));
+    *out = (void *)(uintptr_t)at;
+    return s;
+}
+
+/* Tables for more rows than there was room for, and launches over them. A graph of the caller's has the old ones. */
+static optc_status grown_inside(optc_binding *b)
+{
+    GpuTables was = *b->gpu, *t = b->gpu;
+    Packer p = {NULL, 0};
+    CUdeviceptr at = 0;
+    if (t->captured)
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "optc_run: the tensors have come to too many different counts of steps for what was captured: give "
+                    "them one (optc_set_t), or bind anew");
+    for (int i = 0; i < b->nrow; i++)
+        b->group[i].hyper[0] = (double)(b->steps - b->group[i].lag);
+    pack_rows(&p, b, t, 0);
+    size_t bytes = p.at;
+    p.host = (char *)calloc(1, bytes + 1);
+    p.at = 0;
+    optc_status s = p.host ? more_memory(b, bytes, &at) : no_memory("optc_run");
+    if (s == OPTC_OK) {
+        pack_rows(&p, b, t, at);
+        s = gpu_write(b, (void *)(uintptr_t)at, p.host, bytes, true, "optc_run");
+    }
+    free(p.host);
+    if (s == OPTC_OK && t->close) {                /* what it tries has the old tables */
+        t->close(b);
+        t->begin = NULL, t->end = NULL, t->close = NULL;
+    }
+    if (s == OPTC_OK)
+        s = gpu_plays(b);
+    if (s != OPTC_OK)
+        t->hyper = was.hyper, t->group_mem = was.group_mem, t->groups = was.groups;
+    return s;
+}
+
+CORE optc_status gpu_grown(optc_binding *b)
+{
+    gpu_enter(b->rule->engine->gpu);
+    return gpu_leave(b->rule->engine->gpu, grown_inside(b));
+}
+
+CORE void gpu_arranged(optc_binding *b, bool moved)
+{
+    b->gpu->dirty = true;
+    b->gpu->moved = b->gpu->moved || moved;
+}
+
+/* Inside gpu_enter, not in a capture. Rows that were there keep the t they have on the device. */
+CORE optc_status gpu_send_views(optc_binding *b)
+{
+    GpuEngine *g = b->rule->engine->gpu;
+    GpuTables *t = b->gpu;
+    size_t hyper = gpu_hyper_bytes(b), row = sizeof(void *) * (size_t)b->rule->program->narray;
+    optc_view *v = (optc_view *)malloc(sizeof *v * (size_t)(b->ntensor + b->nrow));
+    if (!v)
+        return no_memory("optc_run");
+    for (int i = 0; i < b->ntensor + b->nrow; i++)
+        v[i] = device_view(b, t, i);
+    /* pageable: copied before it returns */
+    int rc = b->ntensor ? g->d->cuMemcpyHtoDAsync_v2(t->views, v, sizeof *v * (size_t)b->ntensor, t->stream) : 0;
+    if (!rc)
+        rc = g->d->cuMemcpyHtoDAsync_v2(t->groups, v + b->ntensor, sizeof *v * (size_t)b->nrow, t->stream);
+    free(v);
+    for (int i = b->ngroup; i < b->nrow && !rc; i++) {
+        Group *x = &b->group[i];
+        if (!x->stale)
+            continue;
+        x->hyper[0] = (double)(b->steps - x->lag);
+        rc = g->d->cuMemcpyHtoDAsync_v2(t->hyper + hyper * (size_t)i, x->hyper, hyper, t->stream);
+        if (!rc)
+            rc = g->d->cuMemcpyHtoDAsync_v2(t->group_mem + row * (size_t)i, x->mem, row, t->stream);
+        x->stale = rc != 0;
+    }
+    if (rc)
+        return gpu_error(g, "cuMemcpyHtoDAsync", rc, "who takes part");
+    t->dirty = false;
+    return OPTC_OK;
 }
 
 /* ---- states ---- */
@@ -269,6 +387,8 @@ CORE void gpu_unbind(optc_binding *b)
     gpu_drop_plays(b);
     gpu_give(b->rule->engine, (CUdeviceptr)(uintptr_t)b->block, b->block_bytes, t->stream);
     gpu_give(b->rule->engine, t->all, t->bytes, t->stream);
+    for (const GpuMore *m = t->more; m; m = m->next)
+        gpu_give(b->rule->engine, m->at, m->bytes, t->stream);
     gpu_leave(b->rule->engine->gpu, OPTC_OK);
     free(t);
     b->gpu = NULL;

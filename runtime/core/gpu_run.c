@@ -54,7 +54,7 @@ CORE Shot gpu_shot(const optc_binding *b, const ProgStage *s, const Launch *l, C
     x.args.views = group ? t->groups : t->views;
     x.args.mem = group ? t->group_mem : t->mem;
     x.args.units = t->units[s->variant][s->kind];
-    x.args.count = group ? b->ngroup : u->prefix[s->kind][u->n];
+    x.args.count = group ? b->nrow : u->prefix[s->kind][u->n];
     x.args.brief = count_brief(s->form, l, u->shorter);
     int64_t grid =
         count_blocks(s->form, l, x.args.count, x.args.brief, u->longest[s->kind], b->rule->engine->gpu->sms);
@@ -73,7 +73,7 @@ static Shot tick_shot(const optc_binding *b)
     x.threads = 128;
     x.args.views = b->gpu->groups;
     x.args.mem = b->gpu->group_mem;
-    x.args.count = b->ngroup;
+    x.args.count = b->nrow;
     return x;
 }
 
@@ -192,9 +192,11 @@ static optc_status fire_copy(optc_binding *b, const ProgAction *a)
     size_t size = (size_t)b->rule->program->type[m->type].bytes;
     CopyRange r = {NULL, NULL, 0};
     optc_status s = OPTC_OK;
-    for (int i = 0; i < (m->dom == GROUP ? b->ngroup : b->ntensor) && s == OPTC_OK; i++) {
+    for (int i = 0; i < (m->dom == GROUP ? b->nrow : b->ntensor) && s == OPTC_OK; i++) {
         void *const *mem = m->dom == GROUP ? b->group[i].mem : b->tensor[i].mem;
         size_t n = m->dom == GROUP ? 1 : (size_t)dom_len(m->dom, b->tensor[i].shape);
+        if ((m->dom == GROUP ? b->group[i].view.n : b->tensor[i].view.n) < 0)
+            continue;
         CopyRange next = {(char *)mem[a->to], (char *)mem[a->from], n * size};
         if (!next.to || !next.from || !n)
             continue;
@@ -271,6 +273,31 @@ static optc_status run_play(optc_binding *b, const Play *p)
     return s;
 }
 
+static optc_status follow_group(optc_binding *b, void *to, const void *from, size_t n)
+{
+    TRY(b->rule->engine->gpu,
+        cuMemcpyDtoDAsync_v2((CUdeviceptr)(uintptr_t)to, (CUdeviceptr)(uintptr_t)from, n, b->gpu->stream),
+        "states of groups");
+    return OPTC_OK;
+}
+
+/* What was set since the last run. What was captured finds tensors without a gradient left out, or it would read NULL:
+ * once some are, no entry that takes them in may run. */
+static optc_status send_changes(optc_binding *b, bool capturing)
+{
+    GpuTables *t = b->gpu;
+    if ((t->moved || t->dirty) && capturing)
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "optc_run: a pointer or a count of steps was set since the last step: run one step before "
+                    "capturing");
+    if (t->dirty && t->captured && b->nabsent && b->left_out != t->captured_out)
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "optc_run: a step was captured that leaves out tensors without a gradient, and this entry does "
+                    "not: give all of them a gradient first");
+    optc_status s = t->dirty ? gpu_send_views(b) : OPTC_OK;
+    return s == OPTC_OK && t->moved ? send_moved(b) : s;
+}
+
 static optc_status run_inside(optc_binding *b, int entry, int phase)
 {
     GpuEngine *g = b->rule->engine->gpu;
@@ -278,10 +305,9 @@ static optc_status run_inside(optc_binding *b, int entry, int phase)
     Play *p = &t->play[entry * t->nphase + phase];
     int capturing = 0;
     TRY(g, cuStreamIsCapturing(t->stream, &capturing), "");
-    if (t->moved && capturing)
-        return fail(OPTC_ERROR_ARGUMENT,
-                    "optc_run: a pointer was set since the last step: run one step before capturing");
-    optc_status s = t->moved ? send_moved(b) : OPTC_OK;
+    optc_status s = send_changes(b, capturing != 0);
+    if (s == OPTC_OK)
+        s = rows_follow(b, follow_group);
     if (s != OPTC_OK)
         return s;
     /* Once captured steps may have been replayed, the host no longer knows which phase is next: the device decides, as
@@ -289,6 +315,7 @@ static optc_status run_inside(optc_binding *b, int entry, int phase)
     if (capturing || (t->captured && b->rule->program->nperiod)) {
         s = capture(b, entry);
         b->recorded = s == OPTC_OK ? capturing != 0 : b->recorded;
+        t->captured_out = s == OPTC_OK ? b->left_out : t->captured_out;
         t->captured = t->captured || s == OPTC_OK;
         return s;
     }
@@ -380,9 +407,11 @@ CORE optc_status gpu_spread(const optc_binding *b, void *to, size_t pitch, int n
     return s;
 }
 
+CORE size_t gpu_hyper_bytes(const optc_binding *b) { return sizeof(double) * (size_t)(b->rule->program->nhyper + 2); }
+
 CORE optc_status gpu_send_hyper(const optc_binding *b, int first, int n, int at, double value, const char *call)
 {
-    size_t row = sizeof(double) * (size_t)(b->rule->program->nhyper + 1);
+    size_t row = gpu_hyper_bytes(b);
     CUdeviceptr to = b->gpu->hyper + row * (size_t)first + sizeof(double) * (size_t)at;
     return gpu_spread(b, (void *)(uintptr_t)to, row, n, value, call);
 }
@@ -401,10 +430,17 @@ CORE optc_status gpu_get_t(const optc_binding *b, int64_t *steps)
 
 CORE optc_status gpu_set_t(optc_binding *b, int64_t steps)
 {
-    optc_status s = gpu_send_hyper(b, 0, b->ngroup, 0, (double)steps, "optc_set_t");
-    for (int i = 0; i < b->ngroup && s == OPTC_OK; i++)
-        b->group[i].hyper[0] = (double)steps;
-    b->steps = s == OPTC_OK ? steps : b->steps;
+    int lag = b->rule->program->nhyper + 1;
+    optc_status s = OPTC_OK;
+    bool behind = false;
+    for (int i = b->ngroup; i < b->nrow; i++)
+        behind = behind || !b->group[i].idle;
+    if (behind && b->rule->program->nperiod)
+        s = gpu_send_hyper(b, 0, b->nrow, lag, 0, "optc_set_t");
+    if (s == OPTC_OK)
+        s = gpu_send_hyper(b, 0, b->nrow, 0, (double)steps, "optc_set_t");
+    for (int i = 0; i < b->nrow && s == OPTC_OK; i++)
+        b->group[i].hyper[0] = (double)steps, b->group[i].hyper[lag] = 0;
     return s;
 }
 

@@ -17,10 +17,10 @@ static bool ours(const ProgArray *m)
 static bool passing(const ProgArray *m) { return m->kind == MEM_TEMP || m->kind == MEM_PART; }
 static int64_t up64(int64_t bytes) { return (bytes + 63) & ~(int64_t)63; }
 
-/* Who has an array: every tensor, every group, or (the fold over tensors) all of them one. */
+/* Who has an array: every tensor, every group and row, or (the fold over tensors) all of them one. */
 static int owners(const optc_binding *b, const ProgArray *m)
 {
-    return m->dom != GROUP ? b->ntensor : m->kind == MEM_PART && b->ntensor ? 1 : b->ngroup;
+    return m->dom != GROUP ? b->ntensor : m->kind == MEM_PART && b->ntensor ? 1 : b->nrow;
 }
 
 static int64_t bytes_of(const optc_binding *b, const ProgArray *m, int owner)
@@ -244,7 +244,7 @@ static void point(optc_binding *b, int k)
             continue;
         }
         bool one = n == 1 && m->kind == MEM_PART;
-        for (int g = one ? 0 : i; g < (one ? b->ngroup : i + 1); g++) {
+        for (int g = one ? 0 : i; g < (one ? b->nrow : i + 1); g++) {
             b->group[g].mem[k] = ptr;
             for (int j = b->group[g].first; j < b->group[g].first + b->group[g].count; j++)
                 b->tensor[j].mem[k] = ptr;
@@ -252,21 +252,16 @@ static void point(optc_binding *b, int k)
     }
 }
 
-static optc_view make_view(const optc_binding *b, void **mem, const double *hyper, Shape s, int id)
-{
-    optc_view v;
-    memset(&v, 0, sizeof v);
-    v.mem = mem;
-    v.hyper = hyper;
-    v.n = s.n, v.slices = s.slices, v.rows = s.rows, v.cols = s.cols;
-    v.id = id, v.ntensors = b->ntensor, v.total = b->elems;
-    return v;
-}
-
 static optc_view tensor_view(const optc_binding *b, int i)
 {
     const Tensor *t = &b->tensor[i];
-    optc_view v = make_view(b, t->mem, b->group[t->group].hyper, t->shape, i);
+    Shape s = t->shape;
+    optc_view v;
+    memset(&v, 0, sizeof v);
+    v.mem = t->mem;
+    v.hyper = b->group[t->group].hyper;
+    v.n = s.n, v.slices = s.slices, v.rows = s.rows, v.cols = s.cols;
+    v.id = i, v.ntensors = v.present = b->ntensor, v.total = b->elems;
     v.whole_n = t->whole.n, v.whole_slices = t->whole.slices;
     v.whole_rows = t->whole.rows, v.whole_cols = t->whole.cols;
     v.first = t->before[ELEM], v.first_row = t->before[ROW];
@@ -276,11 +271,9 @@ static optc_view tensor_view(const optc_binding *b, int i)
 
 static void fill_views(optc_binding *b)
 {
-    const Shape one = {1, 1, 1, 1};
     for (int i = 0; i < b->ntensor; i++)
         b->tensor[i].view = tensor_view(b, i);
-    for (int i = 0; i < b->ngroup; i++)
-        b->group[i].view = make_view(b, b->group[i].mem, b->group[i].hyper, one, i);
+    rows_place(b);
 }
 
 /* Tensors of each variant, and how many units of each kind of stage lie before each. */

@@ -120,7 +120,9 @@ optc_status optc_has_state(const optc_binding *b, int tensor, const char *name, 
 {
     const StateAsk w = {"optc_has_state", tensor, name, false};
     optc_state_view v;
-    optc_status s = has ? look_up(b, &w, &v) : fail(OPTC_ERROR_ARGUMENT, "optc_has_state: the place for the answer is NULL");
+    if (!has)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_has_state: the place for the answer is NULL");
+    optc_status s = look_up(b, &w, &v);
     if (s == OPTC_OK)
         *has = v.data || !v.count;
     return s;
@@ -222,9 +224,11 @@ static optc_status check_data(optc_binding *b, const char *call, int tensor, int
     int64_t n = dom_len(m->dom, b->tensor[tensor].shape);
     tensor_label(b, tensor, label);
     if (count && count != n)
-        return fail(OPTC_ERROR_ARGUMENT, "%s: %s needs %lld values for '%s', got %lld", call, label, (long long)n, m->name, (long long)count);
+        return fail(OPTC_ERROR_ARGUMENT, "%s: %s needs %lld values for '%s', got %lld", call, label, (long long)n,
+                    m->name, (long long)count);
     if ((uintptr_t)data % (uintptr_t)p->type[m->type].bytes)
-        return fail(OPTC_ERROR_ARGUMENT, "%s: %s: the pointer for '%s' is not aligned to its element", call, label, m->name);
+        return fail(OPTC_ERROR_ARGUMENT, "%s: %s: the pointer for '%s' is not aligned to its element", call, label,
+                    m->name);
     snprintf(what, sizeof what, "%s: '%.40s'", call, m->name);
     optc_status s = check_overlap(b, tensor, data, n * p->type[m->type].bytes, what);
     if (s == OPTC_OK)
@@ -234,11 +238,16 @@ static optc_status check_data(optc_binding *b, const char *call, int tensor, int
 
 static void put_data(optc_binding *b, int tensor, int array, const void *data)
 {
-    b->tensor[tensor].mem[array] = (void *)(uintptr_t)data;
-    b->complete = b->complete && data;
+    void **at = &b->tensor[tensor].mem[array];
+    if (array == 1)
+        b->settled = b->settled && !*at == !data;      /* who takes part is another */
+    else
+        b->complete = b->complete && data;
+    *at = (void *)(uintptr_t)data;
 }
 
-static optc_status set_pointer(optc_binding *b, const char *call, int tensor, int array, const void *data, int64_t count)
+static optc_status set_pointer(optc_binding *b, const char *call, int tensor, int array, const void *data,
+                               int64_t count)
 {
     optc_status s = check_data(b, call, tensor, array, data, count);
     if (s == OPTC_OK)
@@ -263,7 +272,8 @@ static optc_status find_input(const optc_binding *b, const char *call, const cha
             *out = k;
             if ((p->array[k].dom == GROUP) == group)
                 return OPTC_OK;
-            return fail(OPTC_ERROR_ARGUMENT, "%s: rule '%s': input '%s' %s", call, p->name, name, group ? "belongs to tensors: use optc_set_input" : "is a scalar: use optc_set_scalar");
+            return fail(OPTC_ERROR_ARGUMENT, "%s: rule '%s': input '%s' %s", call, p->name, name,
+                        group ? "belongs to tensors: use optc_set_input" : "is a scalar: use optc_set_scalar");
         }
     return fail(OPTC_ERROR_ARGUMENT, "%s: rule '%s' has no input '%s'", call, p->name, name ? name : "(null)");
 }
@@ -307,5 +317,6 @@ optc_status optc_set_scalar(optc_binding *b, int group, const char *name, double
         return s;
     /* arrays of one number lie behind one another, as far apart all of them */
     size_t pitch = b->ngroup > 1 ? (size_t)((char *)b->group[1].mem[k] - (char *)b->group[0].mem[k]) : sizeof value;
-    return b->rule->device->spread(b, b->group[group < 0 ? 0 : group].mem[k], pitch, group < 0 ? b->ngroup : 1, value, "optc_set_scalar");
+    return b->rule->device->spread(b, b->group[group < 0 ? 0 : group].mem[k], pitch, group < 0 ? b->ngroup : 1, value,
+                                   "optc_set_scalar");
 }

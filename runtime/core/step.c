@@ -1,4 +1,4 @@
-/* Running an entry; hyperparameters, t, streams. */
+/* Running an entry; hyperparameters, streams. */
 #include "core.h"
 
 #include <stdio.h>
@@ -13,23 +13,23 @@ static int find_entry(const optc_binding *b, const char *name)
     return -1;
 }
 
-static bool from_caller(const ProgArray *m) { return m->kind == MEM_G || (m->kind == MEM_INPUT && m->dom != GROUP); }
+static bool from_caller(const ProgArray *m) { return m->kind == MEM_INPUT && m->dom != GROUP; }
 
 static optc_status check_read(const optc_binding *b, const char *entry, const ProgStage *s, int array)
 {
     const ProgArray *m = &b->rule->program->array[array];
     const Units *u = &b->units[s->variant];
-    bool grad = m->kind == MEM_G;
     char label[96];
-    for (int j = 0; j < u->n && from_caller(m); j++)
-        if (!b->tensor[u->tensor[j]].mem[array] && b->tensor[u->tensor[j]].shape.n)
-            return fail(OPTC_ERROR_ARGUMENT, "entry '%s' reads %s%s%s of %s, which is not set", entry,
-                        grad ? "the gradient" : "input '", grad ? "" : m->name, grad ? "" : "'",
+    for (int j = 0; j < u->n && from_caller(m); j++) {
+        const Tensor *t = &b->tensor[u->tensor[j]];
+        if (!t->mem[array] && t->view.n > 0)
+            return fail(OPTC_ERROR_ARGUMENT, "entry '%s' reads input '%s' of %s, which is not set", entry, m->name,
                         tensor_label(b, u->tensor[j], label));
+    }
     return OPTC_OK;
 }
 
-/* Gradients and inputs this phase reads must be there. */
+/* Inputs this phase reads must be there, of tensors that take part. */
 static optc_status check_pointers(const optc_binding *b, const char *entry, const ProgPhase *ph)
 {
     optc_status s = OPTC_OK;
@@ -60,16 +60,19 @@ optc_status optc_run(optc_binding *b, const char *entry)
     if (e < 0)
         return fail(OPTC_ERROR_ARGUMENT, "optc_run: rule '%s' has no entry '%s'", b->rule->program->name, entry);
     const Program *p = b->rule->program;
+    optc_status s = rows_arrange(b, e);
+    if (s != OPTC_OK)
+        return s;
     int phase = program_phase(p, b->steps + 1);
     const ProgPhase *ph = &p->entry[e].phase[phase];
-    optc_status s = b->complete ? OPTC_OK : check_pointers(b, entry, ph);
+    s = b->complete ? OPTC_OK : check_pointers(b, entry, ph);
     if (s != OPTC_OK)
         return s;
     if (!b->complete)
         b->complete = all_set(b);
     s = b->rule->device->run(b, e, phase);
     if (s == OPTC_OK && ph->naction && ph->action[0].kind == ACT_TICK && !b->recorded)
-        b->steps++;
+        rows_stepped(b);
     return s;
 }
 
@@ -131,21 +134,6 @@ optc_status optc_sync(optc_binding *b)
     return b ? b->rule->device->sync(b) : fail(OPTC_ERROR_ARGUMENT, "optc_sync: the binding is NULL");
 }
 
-/* ---- t ---- */
-optc_status optc_get_t(const optc_binding *b, int64_t *steps)
-{
-    return b && steps ? b->rule->device->get_t(b, steps) : fail(OPTC_ERROR_ARGUMENT, "optc_get_t: NULL");
-}
-
-optc_status optc_set_t(optc_binding *b, int64_t steps)
-{
-    if (!b)
-        return fail(OPTC_ERROR_ARGUMENT, "optc_set_t: the binding is NULL");
-    if (steps < 0 || steps > ((int64_t)1 << 52))
-        return fail(OPTC_ERROR_ARGUMENT, "optc_set_t: %lld steps", (long long)steps);
-    return b->rule->device->set_t(b, steps);
-}
-
 /* ---- hyperparameters ---- */
 static optc_status no_group(const char *call, const optc_binding *b, int group)
 {
@@ -153,17 +141,41 @@ static optc_status no_group(const char *call, const optc_binding *b, int group)
               : fail(OPTC_ERROR_ARGUMENT, "%s: there is no group %d", call, group);
 }
 
+/* To a group's rows ahead of the group: where one fails, those that have it already are sent again as they were. */
+static optc_status send_to_rows(optc_binding *b, int group, int at, double value)
+{
+    optc_status s = OPTC_OK;
+    for (int i = b->ngroup; i < b->nrow && s == OPTC_OK; i++)
+        if (!b->group[i].idle && b->group[i].of == group) {
+            b->group[i].stale = true;
+            s = b->rule->device->send_hyper(b, i, 1, at, value, "optc_set_hyper");
+        }
+    return s == OPTC_OK ? b->rule->device->send_hyper(b, group, 1, at, value, "optc_set_hyper") : s;
+}
+
+static void rows_have(optc_binding *b, int group, int at, double value, bool sent)
+{
+    bool again = false;
+    for (int i = 0; i < b->nrow; i++)
+        if (group < 0 || b->group[i].of == group) {
+            b->group[i].hyper[at] = sent ? value : b->group[i].hyper[at];
+            again = again || (b->group[i].stale && i >= b->ngroup);
+        }
+    if (again && !sent)
+        b->rule->device->arranged(b, false);
+}
+
 optc_status optc_set_hyper(optc_binding *b, int group, const char *name, double value)
 {
     int at = 0;
     if (!b || group < -1 || group >= b->ngroup)
         return no_group("optc_set_hyper", b, group);
-    int first = group < 0 ? 0 : group, n = group < 0 ? b->ngroup : 1;
     optc_status s = check_hyper(b->rule->program, "optc_set_hyper", name, value, &at);
-    if (s == OPTC_OK)
-        s = b->rule->device->send_hyper(b, first, n, at + 1, value, "optc_set_hyper");
-    for (int i = first; s == OPTC_OK && i < first + n; i++)
-        b->group[i].hyper[at + 1] = value;
+    if (s != OPTC_OK)
+        return s;
+    s = group < 0 ? b->rule->device->send_hyper(b, 0, b->nrow, at + 1, value, "optc_set_hyper")
+                  : send_to_rows(b, group, at + 1, value);
+    rows_have(b, group, at + 1, value, s == OPTC_OK);
     return s;
 }
 

@@ -50,6 +50,10 @@ static void step_1_map(const optc_view *self, long long unit)
 static void step_2_tensor(const optc_view *self, long long unit)
 {
     (void)unit;
+    if (self->n < 0) {
+        ((double *)self->mem[at_global_sum_g_squared])[self->id] = 0.0;
+        return;
+    }
     const double sum_g_squared = optc_finish_sumf((const float *)self->mem[at_sum_g_squared], optc_up(self->whole_n, OPTC_SEG));
     ((double *)self->mem[at_global_sum_g_squared])[self->id] = sum_g_squared;
 }

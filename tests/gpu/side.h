@@ -29,6 +29,7 @@ void compare(const char *rule, Side *c, Side *g);      /* hp of c and all its st
 void use_random_launches(Side *g, uint64_t *dice, bool all);           /* from now on: for every stage any that is valid, or (not all) one near the model's */
 
 /* What each file adds to its case. */
+void add_apart(TCase *t);
 void add_graphs(TCase *t);
 void add_launches(TCase *t);
 void add_memory(TCase *t);

@@ -26,17 +26,17 @@ START_TEST(graphs)
     ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
     OK(optc_step(b.b));
     double x;
-    FAILS(optc_set_t(b.b, 3), OPTC_ERROR_ARGUMENT, "not while the binding's stream is being captured");
+    FAILS(optc_set_t(b.b, -1, 3), OPTC_ERROR_ARGUMENT, "not while the binding's stream is being captured");
     if (optc_rule_states(b.r))
         ck_assert(optc_state_read(b.b, 0, "m", &x, 1) != OPTC_OK);
     ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
     int64_t t;
-    OK(optc_get_t(b.b, &t));
+    OK(optc_get_t(b.b, -1, &t));
     ck_assert_msg(t == 1, "a captured step was counted: t is %lld", (long long)t);
     FAILS(optc_set_hyper(b.b, -1, "no such", 1), OPTC_ERROR_ARGUMENT, "no hyperparameter");
     for (int s = 0; s < 5; s++)
         ck_assert(!d->cuGraphLaunch(exec, st));
-    OK(optc_get_t(b.b, &t));
+    OK(optc_get_t(b.b, -1, &t));
     ck_assert_msg(t == 6, "after five replays t is %lld", (long long)t);
     OK(optc_step(a.b));
     OK(optc_step(b.b));                            /* and steps one by one go on from there, in the right phase */
@@ -232,14 +232,14 @@ START_TEST(all_or_none)
             value = what ? value : 5 + k;
             allowed = k;
             e->gpu->d = &some;
-            optc_status s = what == 0 ? optc_set_t(b, (int64_t)value) : what == 1 ? optc_set_hyper(b, -1, "lr", value) : optc_set_scalar(b, -1, "loss", value);
+            optc_status s = what == 0 ? optc_set_t(b, -1, (int64_t)value) : what == 1 ? optc_set_hyper(b, -1, "lr", value) : optc_set_scalar(b, -1, "loss", value);
             e->gpu->d = real;
             ck_assert(k || s != OPTC_OK);
             now[what] = s == OPTC_OK ? value : now[what];
             OK(optc_sync(b));
             for (int i = 0; i < 3; i++) {
                 double x[2], y, lr;
-                OK(gpu_read(b, x, (void *)(uintptr_t)(b->gpu->hyper + 16u * (unsigned)i), 16, "test"));
+                OK(gpu_read(b, x, (void *)(uintptr_t)(b->gpu->hyper + gpu_hyper_bytes(b) * (size_t)i), 16, "test"));
                 OK(gpu_read(b, &y, b->group[i].mem[loss], 8, "test"));
                 OK(optc_get_hyper(b, i, "lr", &lr));
                 ck_assert_msg(x[0] == now[0] && x[1] == now[1] && y == now[2] && lr == now[1], "call %d, %d copies: group %d has t %g, lr %g (%g), loss %g", what, k, i, x[0], x[1], lr, y);

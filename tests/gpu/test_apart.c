@@ -1,0 +1,143 @@
+/* Tensors without a gradient, and tensors of different counts of steps: the GPU does what the CPU does, eagerly and in graphs. */
+#include "side.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void leave_out(Side *s, uint32_t bits)
+{
+    const void *g[NSHAPES];
+    for (int k = 0; k < NSHAPES; k++)
+        g[k] = bits >> k & 1 ? NULL : s->g[k] ? (const void *)(uintptr_t)s->g[k] : s->hg[k];
+    OK(optc_set_grads(s->b, g, NSHAPES));
+}
+
+static void same_counts(Side *c, Side *g)
+{
+    for (int k = -1; k < NSHAPES; k++) {
+        int64_t x, y;
+        OK(optc_get_t(c->b, k, &x));
+        OK(optc_get_t(g->b, k, &y));
+        ck_assert_msg(x == y, "tensor %d has done %lld steps on the CPU, %lld on the GPU", k, (long long)x, (long long)y);
+    }
+}
+
+static const char group_text[] =
+    "return optimizer { name = 'grouped', hyper = { lr = 0.1 }, state = { d = fill(1, 'group'), s = zeros 'tensor', r = zeros 'row', k = zeros }, values = { most = 'group', middle = 'group' },\n"
+    "  step = function()\n"
+    "    most = global.max(max(g)); middle = global.mean(g)\n"
+    "    d = d + t / (1 + d); s = s + t; r = r + rowmean(g)\n"
+    "    every(3, function() k = k + t * g end)\n"
+    "    p = p - lr * d * g / s + 0.01 * r + 0.01 * k + middle\n"
+    "  end }";
+
+static const optc_rule_options rules[] = {{.spec = "adamw", .with = "clip(1)"}, {.spec = "adafactor"}, {.spec = "lamb"}, {.spec = "nadam", .with = "cautious"}, {.spec = "grouped.lua", .text = group_text}};
+
+/* Who is left out changes every step, a hyperparameter changes, and at last every tensor has another count: more than there is room for. */
+START_TEST(apart)
+{
+    Side c, g;
+    const optc_rule_options *r = &rules[_i];
+    open_side(&c, "cpu", *r, 0);
+    open_side(&g, "cuda", *r, 0);
+    Side *side[2] = {&c, &g};
+    for (int step = 0; step < 8; step++) {
+        uint32_t out = step == 3 ? 0xfff : (uint32_t)splitmix((uint64_t)step + 7) & 0xa5f & (uint32_t)splitmix((uint64_t)step);
+        for (int k = 0; k < 2; k++) {
+            set_grads(side[k], step);
+            leave_out(side[k], step == 6 ? 0 : out);
+            if (step == 4)
+                OK(optc_set_hyper(side[k]->b, 0, "lr", 0.003));
+            for (int i = 0; step == 6 && i < NSHAPES; i++)
+                OK(optc_set_t(side[k]->b, i, 3 * i));
+            OK(optc_step(side[k]->b));
+        }
+        same_counts(&c, &g);
+        compare(r->spec, &c, &g);
+    }
+    for (int i = 0; i < optc_rule_values(c.r); i++) {
+        optc_state_info info;
+        double x, y;
+        OK(optc_rule_value(c.r, i, &info));
+        OK(optc_read_value(c.b, 0, info.name, &x, 1));
+        OK(optc_read_value(g.b, 0, info.name, &y, 1));
+        ck_assert_msg(x == y && x != 0, "%s: %g on the CPU, %g on the GPU", info.name, x, y);
+    }
+    for (int k = 0; k < 2; k++) {                  /* and all at one again */
+        OK(optc_set_t(side[k]->b, -1, 50));
+        OK(optc_step(side[k]->b));
+    }
+    same_counts(&c, &g);
+    compare(r->spec, &c, &g);
+    close_side(&c, 0);
+    close_side(&g, 0);
+}
+END_TEST
+
+static void replay(void *exec, CUstream st, Side *c, int n)
+{
+    for (int k = 0; k < n; k++) {
+        ck_assert(!d->cuGraphLaunch(exec, st));
+        OK(optc_step(c->b));
+    }
+}
+
+/* A captured step leaves out whom it finds left out, also after that has changed; counts follow. */
+START_TEST(apart_in_graphs)
+{
+    static const optc_rule_options r = {.spec = "adamw", .with = "clip(1)"};
+    Side c, g;
+    CUstream st;
+    void *graph, *exec;
+    ck_assert(!d->cuStreamCreate(&st, 1));
+    open_side(&c, "cpu", r, 0);
+    open_side(&g, "cuda", r, 0);
+    Side *side[2] = {&c, &g};
+    for (int k = 0; k < 2; k++) {
+        set_grads(side[k], 1);
+        leave_out(side[k], 0x21);
+        OK(optc_step(side[k]->b));
+    }
+    OK(optc_sync(g.b));
+    OK(optc_set_stream(g.b, st));
+    ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
+    OK(optc_step(g.b));
+    OK(optc_set_grad(g.b, 3, NULL, 0));
+    FAILS(optc_step(g.b), OPTC_ERROR_ARGUMENT, "run one step before capturing");
+    OK(optc_set_grad(g.b, 3, (const void *)(uintptr_t)g.g[3], 0));
+    ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
+    replay(exec, st, &c, 3);
+    same_counts(&c, &g);
+    compare("captured", &c, &g);
+    for (int k = 0; k < 2; k++) {                  /* two come back, with counts of their own, and another is left out */
+        leave_out(side[k], 0x40);
+        OK(optc_step(side[k]->b));
+    }
+    replay(exec, st, &c, 2);
+    same_counts(&c, &g);
+    compare("captured, then changed", &c, &g);
+    for (int i = 0; i < NSHAPES; i++)
+        OK(optc_set_t(g.b, i, 5 * i));
+    FAILS(optc_step(g.b), OPTC_ERROR_ARGUMENT, "too many different counts of steps for what was captured");
+    for (int k = 0; k < 2; k++) {
+        OK(optc_set_t(side[k]->b, -1, 9));
+        OK(optc_step(side[k]->b));
+    }
+    replay(exec, st, &c, 2);
+    same_counts(&c, &g);
+    compare("captured, at one again", &c, &g);
+    d->cuGraphExecDestroy(exec);
+    d->cuGraphDestroy(graph);
+    OK(optc_set_stream(g.b, NULL));
+    close_side(&c, 0);
+    close_side(&g, 0);
+    d->cuStreamDestroy_v2(st);
+}
+END_TEST
+
+void add_apart(TCase *t)
+{
+    tcase_add_loop_test(t, apart, 0, sizeof rules / sizeof *rules);
+    tcase_add_test(t, apart_in_graphs);
+}
