@@ -29,12 +29,22 @@ check "with a bandwidth given something was measured" '[ ! -e "$OPTC_CACHE/bandw
 for rule in $("$OPTC" list --names); do
     explain "$rule" --bandwidth 100
     check "explain $rule: $(cat "$work/said")" '[ -s "$work/said" ] && ! grep -nE "tmp[0-9]|part[0-9]|_over_|_times_|_squared" "$work/said"'
+    check "explain $rule: a pass without a reason" '[ "$(grep -cE "pass ([2-9]|[1-9][0-9]+) over the elements" "$work/said")" = "$(grep -c "a new pass, for" "$work/said")" ]'
     check "explain $rule: a long line" '! awk "{ gsub(/[\200-\277]/, \"\") } length > 150" "$work/said" | grep .'
 done
 for wrapper in $("$OPTC" list --names --wrappers); do
     explain sgd --with "$wrapper" --bandwidth 100
     check "explain sgd --with $wrapper: $(cat "$work/said")" 'grep -q "passes\? over the elements\|pass over" "$work/said" && ! grep -nE "tmp[0-9]|part[0-9]|_over_|_times_|_squared" "$work/said"'
 done
+# the reason is what had to wait, not what might as well have been folded earlier
+explain adafactor --bandwidth 1
+check "the reason of adafactor's third pass" 'grep -A1 "a new pass, for rate / max" "$work/said" | grep -q "^ *mean(u \* u) is known only when pass 2 has"'
+# a rule of 801 stages is explained in memory that does not grow with their square
+{ echo 'return optimizer { name = "chain", hyper = { lr = 1 }, step = function() local x = g'
+  for k in $(seq 400); do echo "x = x + 0.5 * g * sum(x * $k)"; done
+  echo 'p = p - lr * x end }'; } > "$work/chain.lua"
+( ulimit -v 400000; explain "$work/chain.lua" --bandwidth 1 )
+check "400 sums in a chain: $(tail -1 "$work/said")" '[ "$(grep -c "a new pass, for" "$work/said")" = 400 ]'
 # a spec's own words do not reach the terminal as commands
 printf 'return optimizer { name = "x", hyper = { lr = 1 }, step = function() p = p - lr * g end } -- \033[31m\n' > "$work/red.lua"
 explain "$work/red.lua" --bandwidth 1

@@ -10,7 +10,18 @@
 enum { NOTE_WIDTH = 56, LINE_WIDTH = 64 };
 
 /* One way through one phase of an entry: what a tensor meets. */
-typedef struct Way { const Plan *plan; const Phase *phase; int variant; Arena *arena; bool again, handed; } Way;
+typedef struct Way {
+    const Plan *plan;
+    const Phase *phase;
+    int variant;
+    Arena *arena;
+    bool again, handed;            /* something was said that a legend explains */
+    /* by value: the first pass over the elements that computes it, the one that folds it (-1: none), how many of them
+     * must be over before it is known, whether a stage reads it, marks of a search */
+    int *made, *folded, *early;
+    bool *read;
+    int *mark, marks;
+} Way;
 
 enum { MOST_NOTES = 12 };
 
@@ -57,35 +68,13 @@ static int by_place(const void *x, const void *y)
     return a->file != b->file ? b->file - a->file : a->line - b->line;
 }
 
-static bool done_before(const Way *w, const Stage *st, Ref v)
-{
-    for (const Stage *s = w->phase->stage; s < st; s++)
-        if (is_elem(s->kind) && s->variant == w->variant)
-            for (int i = 0; i < s->nbody; i++)
-                if (s->body[i] == v)
-                    return true;
-    return false;
-}
-
-/* The value, or something made of it between passes, is read by a stage of this way. */
-static bool wanted(const Way *w, const Access *a)
-{
-    for (int i = 0; i < w->phase->nstage; i++) {
-        const Stage *s = &w->phase->stage[i];
-        for (int k = 0; explain_runs(s, w->variant) && k < s->nload; k++)
-            if (s->load[k].mem == a->mem && s->load[k].val == a->val)
-                return true;
-    }
-    return false;
-}
-
 static Lines lines_of(Way *w, const Stage *st)
 {
     Lines l = {0};
     for (int i = 0; i < st->nbody; i++) {
         Line *at = line_at(w, &l, st->body[i]);
         if (at)
-            at->fresh = at->fresh || !is_elem(st->kind) || !done_before(w, st, st->body[i]);
+            at->fresh = at->fresh || !is_elem(st->kind) || w->made[st->body[i]] >= st->time;
     }
     for (int i = 0; i < st->nfold; i++) {
         Line *at = line_at(w, &l, st->fold[i].val);
@@ -95,7 +84,7 @@ static Lines lines_of(Way *w, const Stage *st)
         }
     }
     for (int i = 0; i < st->nstore; i++) {
-        Line *at = ours(w, &st->store[i]) && wanted(w, &st->store[i]) ? line_at(w, &l, st->store[i].val) : NULL;
+        Line *at = ours(w, &st->store[i]) && w->read[st->store[i].val] ? line_at(w, &l, st->store[i].val) : NULL;
         if (at) {
             at->fresh = true;
             add_note(at, say(w, st->store[i].val));
@@ -195,21 +184,12 @@ static void put_traffic(Way *w, const Stage *st)
 
 /* ---- why a pass begins ---- */
 typedef struct Why {
-    int time;                      /* of the last pass over the elements that must have ended */
+    int early;                     /* how many passes over the elements must have ended, however they are planned */
     Ref value, needs[3]; int n;    /* what the new pass waits for, and the reductions it is made of */
     Dom over; bool global;         /* the largest thing that must have been gone over */
 } Why;
 
-static int fold_time(const Way *w, Ref red)
-{
-    for (int i = 0; i < w->phase->nstage; i++)
-        for (int k = 0; k < w->phase->stage[i].nfold; k++)
-            if (is_elem(w->phase->stage[i].kind) && w->phase->stage[i].fold[k].val == red)
-                return w->phase->stage[i].time;
-    return -1;
-}
-
-typedef struct Search { const Way *way; Ref path[64]; bool *seen; Why *why; Ref from; } Search;
+typedef struct Search { Way *way; Ref path[64]; Why *why; Ref from; } Search;
 
 /* Of a reduction the whole word it is part of: norm(g), not the sum of squares under it. */
 static Ref whole_word(const Search *s, int depth)
@@ -220,17 +200,18 @@ static Ref whole_word(const Search *s, int depth)
     return best;
 }
 
-static void found(Search *s, int depth, int time)
+static void found(Search *s, int depth)
 {
     Why *y = s->why;
     bool global = false;
+    int early = s->way->early[s->path[depth]];
     Dom over = (Dom)node_of(s->way, s->path[depth])->dom;
     for (int k = 0; k < depth; k++)
         global = global || is_global(node_of(s->way, s->path[k]));
-    if (time < y->time || (time == y->time && y->value != s->from))
+    if (early < y->early || (early == y->early && y->value != s->from))
         return;
-    if (time > y->time)
-        *y = (Why){.time = time, .value = s->from, .over = over, .global = global};
+    if (early > y->early)
+        *y = (Why){.early = early, .value = s->from, .over = over, .global = global};
     y->global = y->global || global;
     y->over = dom_info[over].scope < dom_info[y->over].scope ? over : y->over;
     Ref word = whole_word(s, depth);
@@ -241,42 +222,46 @@ static void found(Search *s, int depth, int time)
         y->needs[y->n++] = word;
 }
 
-static void look(Search *s, Ref v, int depth)
+/* Down to the reductions of the pass before. */
+static void look(Search *s, Ref v, int depth, int before)
 {
     const Node *n = node_of(s->way, v);
-    if (depth == 63 || s->seen[v])
+    if (depth == 63 || s->way->mark[v] == s->way->marks)
         return;
     s->path[depth] = v;
-    int time = is_red(n) && n->from == ELEM && !is_global(n) ? fold_time(s->way, v) : -1;
+    int time = s->way->folded[v];
     if (time >= 0) {
-        found(s, depth, time);
+        if (time == before)
+            found(s, depth);
         return;
     }
-    s->seen[v] = true;
+    s->way->mark[v] = s->way->marks;
     for (int k = 0; k < n->nargs && n->dom != ELEM; k++)
         if (n->arg[k] != NONE)
-            look(s, n->arg[k], depth + 1);
+            look(s, n->arg[k], depth + 1, before);
 }
 
-static Why why_begins(Way *w, const Stage *st)
+static Why why_begins(Way *w, const Stage *st, int before)
 {
-    Why y = {.time = -1, .value = NONE};
+    Why y = {.early = -1, .value = NONE};
     for (int pass = 0; pass < 2; pass++) {
         const Access *a = pass ? st->fin : st->load;
         for (int i = 0; i < (pass ? st->nfin : st->nload); i++) {
-            Search s = {.way = w, .why = &y, .from = a[i].val, .seen = NEWS(w->arena, bool, w->phase->g->len + 1)};
+            Search s = {.way = w, .why = &y, .from = a[i].val};
+            w->marks++;
             if (node_of(w, a[i].val)->dom != ELEM)
-                look(&s, a[i].val, 0);
+                look(&s, a[i].val, 0, before);
         }
     }
     return y;
 }
 
-static void put_why(Way *w, const Stage *st, int pass)
+/* last: the pass before. */
+static void put_why(Way *w, const Stage *st, int pass, const Stage *last)
 {
-    Why y = why_begins(w, st);
+    Why y = why_begins(w, st, last->time);
     Buf needs = {.arena = w->arena};
-    if (y.value == NONE || y.time >= st->time)
+    if (y.value == NONE)
         return;
     for (int i = 0; i < y.n; i++)
         buf_printf(&needs, "%s%s", !i ? "" : i + 1 < y.n ? ", " : " and ",
@@ -293,22 +278,56 @@ static void put_why(Way *w, const Stage *st, int pass)
 }
 
 /* ---- a way ---- */
-static void put_stage(Way *w, const Stage *st, int number, int pass)
+/* What lines and reasons ask of every value, found once: rules can have thousands of stages. */
+static void look_through(Way *w)
+{
+    int n = w->phase->g->len + 1;
+    w->made = NEWS(w->arena, int, n);
+    w->folded = NEWS(w->arena, int, n);
+    w->mark = NEWS(w->arena, int, n);
+    w->read = NEWS(w->arena, bool, n);
+    w->early = NEWS(w->arena, int, n);
+    for (int v = 0; v < n - 1; v++) {                          /* operands come before their users */
+        const Node *x = node_of(w, v);
+        for (int k = 0; k < x->nargs; k++)
+            if (x->arg[k] >= 0 && x->arg[k] < v && w->early[x->arg[k]] > w->early[v])
+                w->early[v] = w->early[x->arg[k]];
+        w->early[v] += is_red(x) && x->from == ELEM && !is_global(x);
+    }
+    memset(w->made, -1, sizeof(int) * (size_t)n);
+    memset(w->folded, -1, sizeof(int) * (size_t)n);
+    for (int i = 0; i < w->phase->nstage; i++) {
+        const Stage *s = &w->phase->stage[i];
+        bool elem = is_elem(s->kind), here = explain_runs(s, w->variant);
+        for (int k = 0; k < s->nfold && elem; k++)             /* other variants' where this one has none of its own */
+            if (here || w->folded[s->fold[k].val] < 0)
+                w->folded[s->fold[k].val] = s->time;
+        for (int k = 0; k < s->nload && here; k++)
+            w->read[s->load[k].val] = true;
+        for (int k = 0; k < s->nbody && elem && here; k++)
+            if (w->made[s->body[k]] < 0)
+                w->made[s->body[k]] = s->time;
+    }
+}
+
+static void put_stage(Way *w, const Stage *st, int number, int pass, const Stage *last)
 {
     if (is_elem(st->kind))
         printf("\n  %2d  pass %d over the elements", number, pass);
     else
-        printf("\n  %2d  once per %s", number, dom_info[stage_info[st->kind].dom].per);
+        printf("\n  %2d  once per %s%s", number, st->kind == S_GROUP ? "hyperparameter " : "",
+               dom_info[stage_info[st->kind].dom].per);
     put_traffic(w, st);
     puts("");
-    if (is_elem(st->kind) && pass > 1)
-        put_why(w, st, pass);
+    if (is_elem(st->kind) && last)
+        put_why(w, st, pass, last);
     put_lines(w, st);
 }
 
 static void put_way(Way *w, const char *title)
 {
     int passes = 0, bytes = 0, launches = 0, pass = 0;
+    look_through(w);
     for (int i = 0; i < w->phase->nstage; i++) {
         const Stage *st = &w->phase->stage[i];
         if (!explain_runs(st, w->variant))
@@ -321,11 +340,15 @@ static void put_way(Way *w, const char *title)
            passes == 1 ? "" : "es", bytes, launches, launches == 1 ? "" : "es");
     if (w->phase->cheaper)
         printf("  planned with a cheaper search: over %lld steps of work\n", (long long)w->plan->limits->work);
-    for (int i = 0; i < w->phase->nstage; i++)
-        if (explain_runs(&w->phase->stage[i], w->variant)) {
-            pass += is_elem(w->phase->stage[i].kind);
-            put_stage(w, &w->phase->stage[i], i, pass);
-        }
+    const Stage *last = NULL;
+    for (int i = 0; i < w->phase->nstage; i++) {
+        const Stage *st = &w->phase->stage[i];
+        if (!explain_runs(st, w->variant))
+            continue;
+        pass += is_elem(st->kind);
+        put_stage(w, st, i, pass, last);
+        last = is_elem(st->kind) ? st : last;
+    }
     puts("");
 }
 
