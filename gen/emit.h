@@ -132,6 +132,9 @@ const char *emit_file(Arena *a, const char *s);
 bool emit_c_stages(const Gen *g, const EmitOptions *o, Arena *a, Buf *code, Buf *table);
 const char *emit_c_abi(Arena *a);
 void emit_c_shared(Buf *b, const char *code);                  /* what the code stands on */
+extern const Target emit_cuda_target;
+typedef struct CudaKernel { const Launch *launch; const char *prefix, *fn; bool cites; } CudaKernel;   /* how a stage becomes one */
+bool emit_cuda_kernel(Buf *out, Arena *a, const Plan *p, StageAt at, CudaKernel k);
 bool emit_cuda_stages(const Gen *g, const EmitOptions *o, Arena *a, Buf *code);
 bool emit_cuda_file(Buf *out, Arena *a, const char *title, const char *about, const char *command, const char *name,
                     const char *code);

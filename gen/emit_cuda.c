@@ -14,7 +14,7 @@ static const char *const reserved[] = {
     "strip",  "room",  "inside",  NULL};
 static const char *const prelude[] = {"abi.h",   "math.h",  "math_f32.h", "math_f64.h", "random.h",
                                       "types.h", "shape.h", "cuda.h",     "pieces.h",   NULL};
-static const Target target = {"cuda", "stage_cuda.txt", "__restrict__", prelude, reserved};
+const Target emit_cuda_target = {"cuda", "stage_cuda.txt", "__restrict__", prelude, reserved};
 
 typedef struct CudaStage {
     Emit e;
@@ -464,11 +464,10 @@ static const char *inside_text(CudaStage *c, int mask)
     return emit_filled(e, form_name[c->form], (Hole[]){{"each", each}}, 1);
 }
 
-typedef struct { const Launch *launch; const char *prefix, *fn; bool cites; } Kernel;      /* how a stage becomes one */
-static bool emit_kernel(Buf *out, Arena *a, const Plan *p, StageAt at, Kernel k)
+bool emit_cuda_kernel(Buf *out, Arena *a, const Plan *p, StageAt at, CudaKernel k)
 {
     CudaStage c = {.form = stage_form(at.stage), .knob = k.launch->v, .vec = k.launch->v[KNOB_VECTOR], .wide.arena = a};
-    emit_begin(&c.e, &target, p, at, a, k.prefix);
+    emit_begin(&c.e, &emit_cuda_target, p, at, a, k.prefix);
     c.e.cites = k.cites;
     c.e.t_ahead = strcmp(at.entry->name, "step") != 0;          /* t on the device moves when a step begins */
     c.rowfold = NEWS(a, const char *, (c.e.g->len + 1) * NCLASS);
@@ -479,133 +478,5 @@ static bool emit_kernel(Buf *out, Arena *a, const Plan *p, StageAt at, Kernel k)
                       {"bounds", bounds},
                       {"fn", k.fn},
                       {"inside", inside_text(&c, at.phase)}};
-    return template_fill(out, target.templates, "kernel", h, 4) && !c.e.broken;
-}
-
-int emit_cuda_parts(const Plan *p)
-{
-    int n = 0;
-    for (int f = 0; f < p->nfn; f++) {
-        StageAt at = plan_at(p, f);
-        n += at.stage && is_elem(at.stage->kind);
-    }
-    return n ? n : 1;
-}
-
-/* The stage's code in its plainest form, under no name: equal stages of different rules share what was measured, and a
- * better model does not forget it. */
-static void hash_stage(const Plan *p, int fn, Arena *a, char hex[33])
-{
-    StageAt at = plan_at(p, fn);
-    Launch l = launch_plain(at.stage);
-    Buf b = {.arena = a};
-    emit_kernel(&b, a, p, at, (Kernel){&l, NULL, "stage", false});
-    if (is_tiled(at.stage->kind))
-        buf_printf(&b, "%d x %d", at.stage->kind == S_TILE ? OPTC_TILE_ROWS : OPTC_BAND_ROWS,
-                   at.stage->kind == S_TILE ? OPTC_TILE_COLS : OPTC_BAND_COLS);
-    char *code = arena_strdup(a, buf_text(&b)), *to = code;          /* comments and blanks are no code */
-    for (const char *s = buf_text(&b); *s; s++) {
-        const char *end = !strncmp(s, "/*", 2) ? strstr(s, "*/") : NULL;
-        if (end)
-            s = end + 1;
-        else if (*s != ' ' && *s != '\n')
-            *to++ = *s;
-    }
-    hash_hex(hash128(code, (size_t)(to - code)), hex);
-}
-
-bool emit_cuda_stage_hash(const Gen *g, int fn, char hex[33])
-{
-    jmp_buf out;
-    Arena scratch = {.out = &out};
-    LocaleMark was = locale_plain();            /* numbers are printed as C has them, whatever the program's language */
-    volatile bool ok = false;
-    hex[0] = 0;
-    if (!setjmp(out)) {
-        hash_stage(g->plan, fn, &scratch, hex);
-        ok = true;
-    }
-    locale_back(was);
-    arena_free(&scratch);
-    return ok;
-}
-
-/* After a body the compiler is told where it is again. */
-static void number_lines(Buf *out, const char *text, const char *name)
-{
-    int line = 1;
-    for (const char *s = text, *end; *s; s = end, line++) {
-        end = s + strcspn(s, "\n");
-        end += *end == '\n';
-        if (!strncmp(s, emit_line_mark, strlen(emit_line_mark)))
-            buf_printf(out, "#line %d \"%s.cu\"\n", line + 1, name);
-        else
-            buf_add(out, s, (size_t)(end - s));
-    }
-}
-
-int emit_cuda_part_of(const Plan *p, int fn, int nparts)
-{
-    bool pass = is_elem(plan_at(p, fn).stage->kind);
-    int before = 0; /* passes over the elements take longest to compile: they and the others are dealt out in turn */
-    for (int f = 0; f < fn; f++) {
-        StageAt at = plan_at(p, f);
-        before += at.stage && is_elem(at.stage->kind) == pass;
-    }
-    return before % (nparts > 0 ? nparts : 1);
-}
-
-typedef struct { Buf *out; const Plan *plan; StageAt at; Kernel kernel; bool ok; } OneKernel;
-
-static void one_kernel(void *ctx, Arena *scratch)
-{
-    OneKernel *x = ctx;
-    x->ok = emit_kernel(x->out, scratch, x->plan, x->at, x->kernel);
-}
-
-bool emit_cuda_stages(const Gen *g, const EmitOptions *o, Arena *a, Buf *code)
-{
-    const Plan *p = g->plan;
-    bool ok = true;
-    emit_array_numbers(code, p, o);
-    for (int f = 0; f < p->nfn; f++) {
-        StageAt at = plan_at(p, f);
-        if (!emit_takes(p, o, f))
-            continue;
-        Launch l = o->launch ? o->launch[f] : launch_model(p, at.stage, 0);
-        const char *fn = emit_prefixed(a, o->prefix, p, at.entry->name, at.phase, at.stage);
-        OneKernel x = {code, p, at, {&l, o->prefix, fn, o->cite}, false};
-        arena_scratch(a, one_kernel, &x);
-        ok = ok && x.ok;
-    }
-    return ok;
-}
-
-bool emit_cuda_file(Buf *out, Arena *a, const char *title, const char *about, const char *command, const char *name,
-                    const char *code)
-{
-    Buf shared = {.arena = a};
-    char hex[33];
-    prelude_put(&shared, a, target.prelude, target.name, code);
-    hash_hex(hash128(code, strlen(code)), hex);
-    Hole h[] = {{"title", emit_plain(a, title)},
-                {"about", about},
-                {"command", emit_plain(a, command)},
-                {"hash", hex},
-                {"name", name},
-                {"math", buf_text(&shared)},
-                {"stages", code}};
-    return template_fill(out, target.templates, "file", h, sizeof h / sizeof *h);
-}
-
-bool emit_cuda(const Gen *g, const EmitOptions *o, Arena *a, Buf *out)
-{
-    Buf code = {.arena = a}, text = {.arena = a}, *whole = o->cite ? &text : out;
-    bool ok =
-        (o->part > 0 || o->only || template_fill(&code, target.templates, "tick", NULL, 0)) &&
-        emit_cuda_stages(g, o, a, &code) &&
-        emit_cuda_file(whole, a, emit_title(a, g->rule), emit_about(a, g), o->command, g->rule->name, buf_text(&code));
-    if (o->cite)
-        number_lines(out, buf_text(&text), g->rule->name);
-    return ok;
+    return template_fill(out, emit_cuda_target.templates, "kernel", h, 4) && !c.e.broken;
 }
