@@ -281,6 +281,8 @@ static double count_of(const Ev *e, const Node *n, Shape s)
 
 static void copy_vals(Vals *out, const Vals *in)
 {
+    if (!in->n)                                    /* of a tensor without elements there may be no array */
+        return;
     memcpy(out->v, in->v, sizeof(double) * (size_t)in->n);
     if (out->lo) {
         memcpy(out->lo, in->lo ? in->lo : in->v, sizeof(double) * (size_t)in->n);

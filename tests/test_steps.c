@@ -83,7 +83,7 @@ static void same_states(optc_rule *r, optc_binding *b, int i, const char *what)
         OK(optc_state(b, i, info.name, &x));
         OK(optc_state(alone[i].b, 0, info.name, &y));
         size_t bytes = (size_t)x.count * (info.type == OPTC_F64 ? 8 : 4);
-        ck_assert_msg(!memcmp(x.data, y.data, bytes), "%s: state '%s' of tensor %d is not what it is alone", what, info.name, i);
+        ck_assert_msg(!bytes || !memcmp(x.data, y.data, bytes), "%s: state '%s' of tensor %d is not what it is alone", what, info.name, i);
     }
 }
 
