@@ -32,6 +32,7 @@ void use_random_launches(Side *g, uint64_t *dice, bool all);           /* from n
 void add_apart(TCase *t);
 void add_graphs(TCase *t);
 void add_launches(TCase *t);
+void add_live(TCase *t);
 void add_memory(TCase *t);
 void add_random(TCase *t);
 void add_small(TCase *t);

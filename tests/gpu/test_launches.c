@@ -253,6 +253,10 @@ END_TEST
 void add_launches(TCase *t)
 {
     tcase_add_loop_test(t, launches, 0, 7);
+}
+
+void add_live(TCase *t)
+{
     tcase_add_test(t, results_are_used);
     tcase_add_test(t, live);
     tcase_add_test(t, live_too_large);
