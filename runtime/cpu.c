@@ -2,6 +2,7 @@
 #include "internal.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #if defined(__x86_64__)
@@ -66,19 +67,53 @@ int optc_isas(void)
 const char *optc_isa_name(int i) { return i >= 0 && i < optc_isas() ? isas[i].name : NULL; }
 int optc_isa_usable(int i) { return i >= 0 && i < optc_isas() && isas[i].usable(); }
 
-const char *cpu_model(char *buf, size_t n)
+/* ARM cores say numbers, not names. */
+static const struct { unsigned maker, part; const char *name; } arm_cores[] = {
+    {0x41, 0xd03, "Cortex-A53"},  {0x41, 0xd07, "Cortex-A57"},  {0x41, 0xd08, "Cortex-A72"},
+    {0x41, 0xd0b, "Cortex-A76"},  {0x41, 0xd0c, "Neoverse-N1"}, {0x41, 0xd40, "Neoverse-V1"},
+    {0x41, 0xd49, "Neoverse-N2"}, {0x41, 0xd4f, "Neoverse-V2"}, {0x41, 0xd84, "Neoverse-V3"},
+    {0x41, 0xd8e, "Neoverse-N3"}, {0x46, 0x001, "A64FX"},       {0xc0, 0xac3, "Ampere-1"},
+    {0xc0, 0xac4, "Ampere-1A"},
+};
+
+static void arm_name(unsigned maker, unsigned part, char *buf, size_t n)
 {
-    snprintf(buf, n, "%s", isas[0].name);
-    FILE *f = fopen("/proc/cpuinfo", "r");
+    snprintf(buf, n, "ARM core 0x%02x:0x%03x", maker, part);
+    for (size_t i = 0; i < sizeof arm_cores / sizeof *arm_cores; i++)
+        if (arm_cores[i].maker == maker && arm_cores[i].part == part)
+            snprintf(buf, n, "%s", arm_cores[i].name);
+}
+
+/* From text like /proc/cpuinfo's: the first core's. */
+const char *cpu_model_in(FILE *f, char *buf, size_t n)
+{
     char line[256];
+    unsigned maker = 0, part = 0;
+    snprintf(buf, n, "%s", isas[0].name);
     while (f && fgets(line, sizeof line, f)) {
         char *colon = strchr(line, ':');
-        if (colon && !strncmp(line, "model name", 10)) {
-            colon[strcspn(colon, "\n")] = 0;
-            snprintf(buf, n, "%s", colon + 2);
-            break;
+        if (!colon)
+            continue;
+        colon[strcspn(colon, "\n")] = 0;
+        if (!strncmp(line, "model name", 10)) {
+            snprintf(buf, n, "%s", colon + (colon[1] ? 2 : 1));
+            return buf;
+        }
+        if (!strncmp(line, "CPU implementer", 15))
+            maker = (unsigned)strtoul(colon + 1, NULL, 0);
+        if (!strncmp(line, "CPU part", 8)) {
+            part = (unsigned)strtoul(colon + 1, NULL, 0);
+            arm_name(maker, part, buf, n);
+            return buf;
         }
     }
+    return buf;
+}
+
+const char *cpu_model(char *buf, size_t n)
+{
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    cpu_model_in(f, buf, n);
     if (f)
         fclose(f);
     return buf;

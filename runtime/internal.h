@@ -18,6 +18,8 @@
 #include "optc.h"
 #include "tuned.h"
 
+#include <stdio.h>
+
 
 /* ---- clock.c ---- */
 int inner_type(optc_type t);           /* -1: default; -2: unknown */
@@ -29,7 +31,8 @@ extern const Isa isas[];               /* baseline first, widest last; NULL-term
 int isa_best(void);
 extern const char compile_flags[];      /* of every rule, beside its level's */
 int isa_by_name(const char *name);     /* -1: none */
-const char *cpu_model(char *buf, size_t n);
+const char *cpu_model(char *buf, size_t n);            /* "Intel(R) Xeon(R) …", "Neoverse-N1" */
+const char *cpu_model_in(FILE *f, char *buf, size_t n);
 
 /* Rules compiled into the library: made by the build (prebuild.c). */
 typedef struct { const char *key; const optc_module *const *module; } Builtin;    /* module: by isa */

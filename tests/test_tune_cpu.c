@@ -211,6 +211,26 @@ START_TEST(results_are_named)
 }
 END_TEST
 
+/* Results are kept by the CPU's name: two ARM machines that differ must not share one. */
+START_TEST(cpus_have_names)
+{
+    static const struct { const char *info, *name; } cases[] = {
+        {"processor\t: 0\nmodel name\t: Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz\n", "Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz"},
+        {"processor\t: 0\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU variant\t: 0x3\nCPU part\t: 0xd0c\n", "Neoverse-N1"},
+        {"CPU implementer\t: 0xc0\nCPU part\t: 0xac3\n", "Ampere-1"},
+        {"CPU implementer\t: 0x61\nCPU part\t: 0x022\n", "ARM core 0x61:0x022"},
+        {"model name\t:\n", ""},
+        {"nothing to see here\n", NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char got[128];
+        FILE *f = fmemopen((void *)(uintptr_t)cases[i].info, strlen(cases[i].info), "r");
+        ck_assert_str_eq(cpu_model_in(f, got, sizeof got), cases[i].name ? cases[i].name : isas[0].name);
+        fclose(f);
+    }
+}
+END_TEST
+
 Suite *tune_cpu_suite(void)
 {
     Suite *s = suite_create("tune_cpu");
@@ -223,6 +243,7 @@ Suite *tune_cpu_suite(void)
     tcase_add_test(t, large_ones_are_not_stepped_in_vain);
     tcase_add_loop_test(t, other_bits_once, 0, 2);
     tcase_add_test(t, results_are_named);
+    tcase_add_test(t, cpus_have_names);
     suite_add_tcase(s, t);
     return s;
 }
