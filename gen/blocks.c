@@ -21,6 +21,8 @@ static void choose(lua_State *L, Trace *t, int i, Ref cond, Ref was)
     Ref *now = value_slot(t, i);
     const char *name = i < r->nstate ? r->state[i].name : i == r->nstate ? "p" : "g";
     Dom dom = i < r->nstate ? r->state[i].dom : ELEM;
+    if (*now == UNKNOWN || was == UNKNOWN)
+        return;
     if (!dom_spreads((Dom)g->n[cond].dom, dom))
         spec_error(L, "'%s' has one value per %s and cannot be assigned where %s decides", name, dom_info[dom].name,
                    describe(t, cond));

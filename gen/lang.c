@@ -102,7 +102,7 @@ Ref lang_arg(lua_State *L, int i, const char *what, int n)
     Trace *t = trace_of(L);
     Ref *r = luaL_testudata(L, i, VALUE);
     if (r)
-        return *r;
+        return *r == UNKNOWN ? (Ref)errors_raise(L) : *r;
     switch (lua_type(L, i)) {
     case LUA_TNUMBER: return konst(L, lua_tonumber(L, i));
     case LUA_TBOOLEAN: {
@@ -304,6 +304,8 @@ static Ref red_global(lua_State *L, Op op, Ref x)
     if (t->variant > 0) {
         /* Every variant must ask for the same reductions in the same order: each is over all tensors, whichever they
          * take. */
+        if (t->nerror)                         /* it may have lost its partner to one */
+            return (Ref)errors_raise(L);
         if (!next || next->op != op)
             return (Ref)spec_error(L,
                                    "all ways through a rule must make the same global reductions in the same order: "
@@ -499,6 +501,7 @@ static void value_metatable(lua_State *L)
         lua_pushcclosure(L, l_refuse, 1);
         lua_setfield(L, -2, no[i].event);
     }
+    errors_guard_all(L, false);
     lua_pushboolean(L, 0);
     lua_setfield(L, -2, "__metatable");
     lua_pop(L, 1);
@@ -539,10 +542,12 @@ void lang_open(lua_State *L)
     add_reductions(L, "col", COL);
     lua_newtable(L);
     add_reductions(L, "", SLICE);
+    errors_guard_all(L, false);
     sandbox_protect(L, "slice");
     lua_setfield(L, -2, "slice");
     lua_newtable(L);
     add_reductions(L, "", GROUP);
+    errors_guard_all(L, false);
     sandbox_protect(L, "global");
     lua_setfield(L, -2, "global");
     lua_pushnumber(L, 3.141592653589793);

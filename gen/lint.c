@@ -87,14 +87,14 @@ static int expression(const Lint *l, int i, bool *hit)
     return i;
 }
 
-static bool refuse(Lint *l, const SpecFile *s, int at, const char *test)
+static void refuse(Lint *l, const SpecFile *s, int at, const char *test)
 {
     const Tok *k = &l->v[at];
     diag_set(l->t->diag, s->path, k->line, s->text,
              "Lua's '%s' cannot test '%.*s', a symbolic value: it is known only when the rule runs; use where(c, a, b) "
              "with lt gt le ge eq ne",
              test, k->n, k->s);
-    return false;
+    errors_keep(l->t);
 }
 
 /* The first symbolic name of the operand that ends (dir < 0) or begins (dir > 0) next to token i. */
@@ -133,37 +133,40 @@ static void follow_locals(Lint *l, int equals)
         taint(l, l->v[j].s, (size_t)l->v[j].n);
 }
 
-static bool check(Lint *l, const SpecFile *s)
+/* The first symbolic name from token i up to `end`; -1: none. */
+static int hit_between(const Lint *l, int i, int end)
 {
-    for (int i = 0; i < l->n; i++) {
+    while (i < end && !(tainted(l, i) && !is_question(l, i)))
+        i++;
+    return i < end ? i : -1;
+}
+
+static void check(Lint *l, const SpecFile *s)
+{
+    for (int i = 0; i < l->n && !errors_over(l->t); i++) {
         const Tok *k = &l->v[i];
-        if (is(k, "until")) {
-            bool hit = false;
-            int end = expression(l, i + 1, &hit);
-            for (int j = i + 1; hit && j <= end; j++)
-                if (tainted(l, j) && !is_question(l, j))
-                    return refuse(l, s, j, "until");
-        }
-        bool cond = is(k, "if") || is(k, "elseif") || is(k, "while");
-        for (int j = i + 1; cond && l->v[j].kind != END && !is(&l->v[j], "then") && !is(&l->v[j], "do"); j++)
-            if (tainted(l, j) && !is_question(l, j))
-                return refuse(l, s, j, arena_strndup(l->t->arena, k->s, (size_t)k->n));
+        bool cond = is(k, "if") || is(k, "elseif") || is(k, "while"), any = false;
+        int end = is(k, "until") ? expression(l, i + 1, &any) + 1 : i + 1, hit = -1;
+        while (cond && l->v[end].kind != END && !is(&l->v[end], "then") && !is(&l->v[end], "do"))
+            end++;
+        hit = hit_between(l, i + 1, end);
         static const char *const tests[] = {"and", "or", "not", "==", "~=", NULL};
-        for (const char *const *o = tests; *o; o++)
+        for (const char *const *o = tests; *o && hit < 0; o++)
             if (is(k, *o)) {
-                int hit = operand_hit(l, i, 1);
+                hit = operand_hit(l, i, 1);
                 if (hit < 0 && !is(k, "not"))
                     hit = operand_hit(l, i, -1);
-                if (hit >= 0 && !is_question(l, hit))
-                    return refuse(l, s, hit, *o);
+                if (hit >= 0 && is_question(l, hit))
+                    hit = -1;
             }
+        if (hit >= 0)
+            refuse(l, s, hit, arena_strndup(l->t->arena, k->s, (size_t)k->n));
         if (is(k, "=") && i > 0 && l->v[i - 1].kind == NAME)
             follow_locals(l, i);
     }
-    return true;
 }
 
-bool lint_spec(Trace *t, const SpecFile *s)
+void lint_spec(Trace *t, const SpecFile *s)
 {
     Lint l = {.v = s->tok, .n = s->ntok, .t = t};
     size_t skip = strlen(s->prefix);
@@ -176,5 +179,5 @@ bool lint_spec(Trace *t, const SpecFile *s)
         taint(&l, t->rule->state[s->state[i]].name + skip, strlen(t->rule->state[s->state[i]].name + skip));
     for (int i = 0; i < s->ninput; i++)
         taint(&l, t->rule->input[s->input[i]].name + skip, strlen(t->rule->input[s->input[i]].name + skip));
-    return check(&l, s);
+    check(&l, s);
 }

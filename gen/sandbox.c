@@ -49,9 +49,9 @@ void name_locals(lua_State *L, lua_Debug *ar)
     const char *name;
     for (int i = 1; (name = lua_getlocal(L, ar, i)); i++) {
         if (name[0] != '(' && is_value(L, -1)) {
-            Ref r = *(Ref *)lua_touserdata(L, -1);
-            const Node *n = &t->rule->g.n[r];
-            if (!n->name && !is_leaf(n) && is_ident(name))
+            Ref r = *value_at(L, -1);
+            const Node *n = r == UNKNOWN ? NULL : &t->rule->g.n[r];
+            if (n && !n->name && !is_leaf(n) && is_ident(name))
                 graph_name(&t->rule->g, r, arena_strdup(t->arena, name));
         }
         lua_pop(L, 1);
@@ -125,8 +125,7 @@ int spec_error(lua_State *L, const char *fmt, ...)
     else
         diag_memory(t->diag);
     buf_free(&b);
-    lua_pushliteral(L, "spec error");
-    return lua_error(L);
+    return errors_raise(L);
 }
 
 static int l_error(lua_State *L)
@@ -203,13 +202,10 @@ static void open_picked(lua_State *L)
         lua_getfield(L, -2, *n);
         lua_setfield(L, -2, *n);
     }
+    errors_guard_all(L, true);
     sandbox_protect(L, "math");
     lua_setfield(L, -3, "math");
     lua_pop(L, 1);
-    lua_pushcfunction(L, l_error);
-    lua_setfield(L, -2, "error");
-    lua_pushcfunction(L, l_assert);
-    lua_setfield(L, -2, "assert");
     lua_pushcfunction(L, l_tostring);
     lua_setfield(L, -2, "tostring");
 }
@@ -219,6 +215,11 @@ static int open_all(lua_State *L)
     lang_open(L);
     open_picked(L);
     declare_open(L);
+    errors_guard_all(L, false);
+    lua_pushcfunction(L, l_error);             /* these two end what runs */
+    lua_setfield(L, -2, "error");
+    lua_pushcfunction(L, l_assert);
+    lua_setfield(L, -2, "assert");
     lua_setfield(L, LUA_REGISTRYINDEX, "optc.builtins");
     /* Nothing of the loaded libraries stays within reach of a spec. */
     lua_pushnil(L);

@@ -24,6 +24,16 @@ FIND(input)
 
 static Ref leaf(Trace *t, Op op, Dom dom, int sym) { return node_leaf(&t->rule->g, op, dom, sym, 0); }
 
+/* A name that another spec of the composition has: each sees its own alone. */
+static const char *hint_other(Trace *t, const SpecFile *s, const char *name)
+{
+    for (const SpecFile *o = t->spec; o < t->spec + t->nspec; o++)
+        if (o != s && (find_hyper(t, o, name) >= 0 || find_state(t, o, name) >= 0 || find_input(t, o, name) >= 0))
+            return arena_printf(t->arena, "it belongs to %s%s, and each spec sees its own names alone",
+                                o->is_wrapper ? "the wrapper " : "the rule ", o->name);
+    return "";
+}
+
 static int undeclared(lua_State *L, Trace *t, const SpecFile *s, const char *name, bool write)
 {
     Near near = {.want = name};
@@ -40,6 +50,9 @@ static int undeclared(lua_State *L, Trace *t, const SpecFile *s, const char *nam
     lua_getfield(L, LUA_REGISTRYINDEX, "optc.builtins");
     for (lua_pushnil(L); lua_next(L, -2); lua_pop(L, 1))
         near_try(&near, arena_strdup(t->arena, lua_tostring(L, -2)));
+    const char *hint = *hint_name(name) ? hint_name(name) : hint_other(t, s, name);
+    if (*hint)
+        return spec_error(L, "'%s' is not declared: %s", name, hint);
     return spec_error(L,
                       write
                           ? "'%s' is not declared: write 'local %s = …' for an intermediate, or declare it in 'state'%s"
@@ -108,13 +121,13 @@ static bool push_fixed(lua_State *L, Trace *t, const char *name)
     else if (!strcmp(name, "ncols"))
         push_value(L, node_count(g, COL, SLICE));
     else if (!strcmp(name, "every"))
-        lua_pushcfunction(L, l_every);
+        lua_pushcfunction(L, l_every), errors_guard(L, NULL, false);
     else if (!strcmp(name, "stored"))
-        lua_pushcfunction(L, l_stored);
+        lua_pushcfunction(L, l_stored), errors_guard(L, NULL, false);
     else if (!strcmp(name, "when"))
-        lua_pushcfunction(L, l_when);
+        lua_pushcfunction(L, l_when), errors_guard(L, NULL, false);
     else if (!strcmp(name, "inner"))
-        lua_pushcfunction(L, l_inner);
+        lua_pushcfunction(L, l_inner), errors_guard(L, NULL, false);
     else
         return false;
     return true;
@@ -142,12 +155,18 @@ static int l_env_read(lua_State *L)
     }
     if (push_own(L, t, s, name) || push_fixed(L, t, name))
         return 1;
+    if (names_has(&s->failed, name, strlen(name)))
+        return push_value(L, UNKNOWN), 1;
     return undeclared(L, t, s, name, false);
 }
 
 static void assign(lua_State *L, Trace *t, const char *name, Ref *slot, Dom dom)
 {
     const Rule *r = t->rule;
+    if (is_value(L, 3) && *value_at(L, 3) == UNKNOWN) {
+        *slot = UNKNOWN;
+        return;
+    }
     Ref v = lang_arg(L, 3, name, 1);
     const Node *n = &r->g.n[v];
     if (n->ty == BOOL)
@@ -186,7 +205,7 @@ static int l_env_write(lua_State *L)
                           name, name);
     } else if (find_input(t, s, name) >= 0 || !strcmp(name, "t")) {
         return spec_error(L, "'%s' is an input and cannot be assigned", name);
-    } else {
+    } else if (!names_has(&s->failed, name, strlen(name))) {
         return undeclared(L, t, s, name, true);
     }
     return 0;
@@ -208,11 +227,10 @@ bool call_entry(lua_State *L, Trace *t, int i, const char *name)
         t->at = i;
         t->inner_calls = 0;
         lua_call(L, 0, 0);
-        if (s->is_wrapper && !strcmp(name, "step") && t->inner_calls == 0) {
+        if (s->is_wrapper && !strcmp(name, "step") && t->inner_calls == 0 && t->nerror == t->before) {
             diag_set(t->diag, s->path, 0, NULL,
                      "the wrapper's step never calls inner(): the rule inside would not run");
-            lua_pushliteral(L, "spec error");
-            lua_error(L);
+            errors_raise(L);
         }
         t->at = at;
         t->inner_calls = calls;
@@ -229,9 +247,11 @@ static void make_env(lua_State *L, SpecFile *s)
     lua_newtable(L);
     lua_pushlightuserdata(L, s);
     lua_pushcclosure(L, l_env_read, 1);
+    errors_guard(L, NULL, true);
     lua_setfield(L, -2, "__index");
     lua_pushlightuserdata(L, s);
     lua_pushcclosure(L, l_env_write, 1);
+    errors_guard(L, NULL, true);
     lua_setfield(L, -2, "__newindex");
     lua_pushboolean(L, 0);
     lua_setfield(L, -2, "__metatable");
@@ -247,10 +267,23 @@ static void load_spec(lua_State *L, Trace *t, int i, const char *options)
     lua_setupvalue(L, -2, 1);
     lua_call(L, 0, 1);
     declare_spec(t, s, options);
-    if (!lint_spec(t, s)) {
-        lua_pushliteral(L, "spec error");
-        lua_error(L);
-    }
+    lint_spec(t, s);
+}
+
+typedef struct { Trace *t; const char *options; int i, e; } Job;
+
+static int l_load(lua_State *L)
+{
+    Job *j = lua_touserdata(L, 1);
+    load_spec(L, j->t, j->i, j->i == j->t->nspec - 1 ? j->options : NULL);
+    return 0;
+}
+
+static int l_entry(lua_State *L)
+{
+    Job *j = lua_touserdata(L, 1);
+    call_entry(L, j->t, 0, j->t->rule->entry[j->e].name);
+    return 0;
 }
 
 static bool has_field(lua_State *L, const SpecFile *s, const char *name)
@@ -305,7 +338,15 @@ void trace_entry(lua_State *L, Trace *t, int e, int variant)
     t->block = (Block){{1, 0}, 0};
     for (int i = 0; i < r->nstate; i++)
         t->state[i] = leaf(t, OP_STATE, r->state[i].dom, i);
-    call_entry(L, t, 0, r->entry[e].name);
+    Job job = {.t = t, .e = e};
+    t->before = t->nerror;
+    lua_pushcfunction(L, l_entry);
+    lua_pushlightuserdata(L, &job);
+    bool ok = errors_call(t, 1, 0);
+    t->at = -1;
+    t->inner_calls = 0;
+    if (!ok || t->nerror)
+        return;
     if (t->p != leaf(t, OP_P, ELEM, 0))
         PUSH(t->arena, b->w, b->n, b->cap) = (Write){TO_P, t->p};
     for (int i = 0; i < r->nstate; i++)
@@ -315,15 +356,17 @@ void trace_entry(lua_State *L, Trace *t, int e, int variant)
 
 static void check_states(Trace *t)
 {
-    Rule *r = t->rule;
-    for (int i = 0; i < r->nstate; i++)
-        if (!t->written[i] && (t->read[i] ? r->state[i].init != INIT_COPY_P : r->noption == 0))
-            refuse_at(t, r->state[i].file, r->state[i].line,
-                      r->state[i].report ? "value '%s' is never assigned%s" :
-                      t->read[i]
-                          ? "state '%s' is read but never written: assign it in an entry, or make it a hyperparameter%s"
-                          : "state '%s' is never used%s",
-                      r->state[i].name, "");
+    const Rule *r = t->rule;
+    for (int i = 0; i < r->nstate; i++) {
+        const State *x = &r->state[i];
+        if (t->written[i] || (t->read[i] ? x->init == INIT_COPY_P : r->noption > 0))
+            continue;
+        tell_at(t, x->file, x->line,
+                x->report    ? "value '%s' is never assigned%s"
+                : t->read[i] ? "state '%s' is read but never written: assign it in an entry, or make it a hyperparameter%s"
+                             : "state '%s' is never used%s",
+                x->name, "");
+    }
 }
 
 /* A step that leaves everything as it is, or a rule under which no parameter ever moves, is a mistake. */
@@ -342,11 +385,8 @@ static void check_writes(Trace *t)
     diag_set(t->diag, t->spec[t->nspec - 1].path, 0, NULL,
              any ? "no entry writes p: parameters would never move; assign it, as in p = p - lr * g"
                  : "'step' writes nothing: assign p or a state");
-    lua_pushliteral(t->L, "spec error");
-    lua_error(t->L);
+    errors_raise(t->L);
 }
-
-typedef struct { Trace *t; const char *options; } Job;
 
 static int run_all(lua_State *L)
 {
@@ -354,8 +394,15 @@ static int run_all(lua_State *L)
     Trace *t = j->t;
     Rule *r = t->rule;
     /* Inner before outer, so that the rule's own names are numbered first and need no prefix. */
-    for (int i = t->nspec - 1; i >= 0; i--)
-        load_spec(L, t, i, i == t->nspec - 1 ? j->options : NULL);
+    bool loaded = true;
+    for (j->i = t->nspec - 1; j->i >= 0; j->i--) {
+        t->before = t->nerror;
+        lua_pushcfunction(L, l_load);
+        lua_pushlightuserdata(L, j);
+        loaded = errors_call(t, 1, 0) && loaded;
+    }
+    if (!loaded)
+        return 0;
     t->state = NEWS(t->arena, Ref, r->nstate + 1);
     t->read = NEWS(t->arena, bool, r->nstate + 1);
     t->written = NEWS(t->arena, bool, r->nstate + 1);
@@ -366,30 +413,14 @@ static int run_all(lua_State *L)
     do
         ways_trace(L, t, has_matrix);
     while (ways_next(t));
+    if (t->nerror)
+        return 0;
     check_states(t);
+    if (t->nerror)
+        return 0;
     check_writes(t);
     ways_join(t);
     return 0;
-}
-
-/* A Lua error that is not ours: "path:line: message" from the parser or the virtual machine. */
-static void foreign_error(Trace *t, int rc)
-{
-    const char *m = lua_tostring(t->L, -1);
-    if (rc == LUA_ERRMEM && t->starved) {
-        diag_memory(t->diag);
-        return;
-    }
-    if (rc == LUA_ERRMEM)
-        m = "the spec uses too much memory (the bound is 16 MiB)";
-    if (!m)
-        m = "the spec failed";
-    int i, line, at = 0;
-    if (sscanf(m, "spec%d:%d: %n", &i, &line, &at) == 2 && at && i >= 0 && i < t->nspec) {
-        diag_set(t->diag, t->spec[i].path, line, t->spec[i].text, "%s", m + at);
-        return;
-    }
-    diag_set(t->diag, t->spec[t->nspec - 1].path, 0, NULL, "%s", m);
 }
 
 static bool check_text(Source s, Diag *d)
@@ -441,14 +472,15 @@ static bool trace_in_lua(Trace *t, Job *job)
         lua_pushcfunction(t->L, run_all);
         lua_pushlightuserdata(t->L, job);
         rc = lua_pcall(t->L, 1, 0, 0);
-        if (rc != LUA_OK && !t->diag->text && t->diag->kind != DIAG_MEMORY)
-            foreign_error(t, rc);
+        if (rc != LUA_OK)
+            errors_caught(t, rc);
+        errors_tell(t, t->diag);
         lua_sethook(t->L, NULL, 0, 0);
         lua_close(t->L);
         t->L = NULL;
     }
     a->out = outer;
-    return rc == LUA_OK;
+    return rc == LUA_OK && !t->nerror;
 }
 
 Rule *pass_trace(Arena *a, Source spec, const GenOptions *o, Diag *d)
@@ -479,7 +511,7 @@ Rule *pass_trace(Arena *a, Source spec, const GenOptions *o, Diag *d)
             return NULL;
         add_spec(t, nwrap - 1 - i, s, &wrap[i]);
     }
-    Job job = {t, o->options};
+    Job job = {.t = t, .options = o->options};
     if (!trace_in_lua(t, &job))
         return NULL;
     r->with = compose_text(a, wrap, nwrap);

@@ -5,6 +5,8 @@
  *   declare.c   the fields of a spec: hyper, options, state, inputs, entries
  *   compose.c   "clip(1),ema(0.9)": the wrappers and their arguments
  *   lex.c       the tokens of a spec's text, and what parsing it will cost
+ *   inits.c     what states start as; options.c  options and arguments
+ *   errors.c    all errors of a spec, not only the first; hints.c  what newcomers write, and what to write here
  *   lint.c      Lua's own tests on symbolic values, which Lua gives no way to trap
  *   ask.c       questions about a tensor, in a plain `if`
  *   ways.c      which answers to questions about a tensor are traced, and what all of them have in common
@@ -42,6 +44,8 @@ typedef struct SpecFile {             /* one loaded spec: the rule or a wrapper 
     int *input, ninput;
     int view;
     bool uses_view;
+    Arg *arg; int narg;               /* what the user gave: of options, or a wrapper's arguments */
+    NameSet failed;                   /* declared, and wrongly: whoever reads one hears nothing more of it */
 } SpecFile;
 
 enum { MAX_SPECS = 16, MAX_STATES = 64, MAX_HYPERS = 128, MAX_EVERY = 3, MAX_TEXT = 1000 };
@@ -57,6 +61,8 @@ typedef struct Clock { Ref t; Steps at; } Clock;
 /* the block of every() that is open in the spec that runs, in its own steps */
 typedef struct Block { Steps at; int depth; } Block;
 
+typedef struct SpecError { const char *file, *text; int line; } SpecError;
+
 typedef struct Trace {
     lua_State *L;
     Arena *arena;
@@ -66,7 +72,9 @@ typedef struct Trace {
     bool starved;                     /* the system had no memory when it last asked; else it was over its bound */
     double started;                   /* CPU seconds of the thread when it began */
     long long ticks;                  /* instructions spent */
-    bool spent;
+    bool spent, no_memory;
+    SpecError *error; int nerror, error_cap;
+    int tries, before;                /* errors met, told or not; those told before the entry that runs */
     SpecFile spec[MAX_SPECS];         /* [0] outermost … [nspec-1] the rule itself */
     int nspec;
     int declaring;                    /* index of the spec whose file runs, or -1 */
@@ -94,6 +102,22 @@ int spec_error(lua_State *L, const char *fmt, ...) __attribute__((format(printf,
 void trace_entry(lua_State *L, Trace *t, int e, int variant);
 bool call_entry(lua_State *L, Trace *t, int i, const char *name);      /* of spec i, or of the first inside it that has it */
 
+/* errors.c */
+#define UNKNOWN ((Ref)-2)                          /* a value whose making was an error */
+int errors_raise(lua_State *L);                    /* the Diag is set, or has been told; does not return */
+void errors_keep(Trace *t);                        /* what the Diag holds goes to the list */
+void errors_caught(Trace *t, int rc);              /* the message of a failed call is on top; popped */
+bool errors_over(const Trace *t);                  /* there is no going on */
+bool errors_call(Trace *t, int nargs, int nresults);           /* as lua_pcall; false: it failed, and was written down */
+/* The function on top: what goes wrong in it is written down, and it gives UNKNOWN; of all functions in the table on top. */
+void errors_guard(lua_State *L, const char *math, bool takes_unknown);
+void errors_guard_all(lua_State *L, bool math);
+void errors_tell(Trace *t, Diag *d);               /* all of them */
+
+/* hints.c: "" or what to write in its place */
+const char *hint_name(const char *name);
+const char *hint_syntax(Trace *t, const SpecFile *s, int line, const char *message);
+
 /* blocks.c */
 int l_every(lua_State *L);
 int l_when(lua_State *L);
@@ -108,6 +132,7 @@ bool trace_ask(Trace *t, Test q);                  /* the answer that the varian
 void ways_trace(lua_State *L, Trace *t, bool has_matrix);      /* one way, through all entries */
 bool ways_next(Trace *t);                          /* false: all were gone */
 void ways_join(Trace *t);                          /* what all ways must agree on; operands of global reductions */
+void tell_at(Trace *t, int file, int line, const char *fmt, const char *name, const char *other);
 /* does not return */
 int refuse_at(Trace *t, int file, int line, const char *fmt, const char *name, const char *other);
 
@@ -144,5 +169,5 @@ const char *compose_text(Arena *a, const Wrap *w, int n);
 bool args_parse(Arena *a, const char *text, Arg **out, int *n, Diag *d, const char *what);
 
 /* lint.c */
-bool lint_spec(Trace *t, const SpecFile *s);       /* false: the Diag is set */
+void lint_spec(Trace *t, const SpecFile *s);
 #endif

@@ -13,12 +13,18 @@ static const SpecFile *file_of(const Trace *t, int file)
     return &t->spec[i];
 }
 
+void tell_at(Trace *t, int file, int line, const char *fmt, const char *name, const char *other)
+{
+    const SpecFile *f = file_of(t, file);
+    diag_set(t->diag, f->path, line, f->text, fmt, name, other);
+    errors_keep(t);
+}
+
 int refuse_at(Trace *t, int file, int line, const char *fmt, const char *name, const char *other)
 {
     const SpecFile *f = file_of(t, file);
     diag_set(t->diag, f->path, line, f->text, fmt, name, other);
-    lua_pushliteral(t->L, "spec error");
-    return lua_error(t->L);
+    return errors_raise(t->L);
 }
 
 static Ref written_value(const Body *b, int state)
@@ -94,6 +100,8 @@ bool trace_ask(Trace *t, Test q)
         t->question.file = spec_of_source(t, path) >= 0 ? t->spec[spec_of_source(t, path)].file : 0;
         t->path[t->npath++] = q;
     }
+    if (!test_same(&t->path[t->asked], &q) && t->nerror)
+        errors_raise(t->L);
     if (!test_same(&t->path[t->asked], &q))
         spec_error(
             t->L,
@@ -137,6 +145,8 @@ void ways_trace(lua_State *L, Trace *t, bool has_matrix)
         t->spec[i].uses_view = false;
     for (int e = 0; e < r->nentry; e++)
         trace_entry(L, t, e, t->variant);
+    if (t->nerror && t->npath > t->asked)
+        t->npath = t->asked;                               /* what was not asked again has no answer here */
     Variant *v = &r->variant[t->variant];
     Test *test = NEWS(t->arena, Test, t->npath + 1);
     memcpy(test, t->path, sizeof *test * (size_t)t->npath);

@@ -34,7 +34,9 @@ OPTC_NEAR int edit_distance(const char *a, const char *b)
 
 OPTC_NEAR void near_try(Near *n, const char *name)
 {
-    int d = edit_distance(n->want, name);
+    const char *dot = strrchr(name, '.');                  /* max_norm for clip.max_norm */
+    int d = edit_distance(n->want, name), own = dot ? edit_distance(n->want, dot + 1) : d;
+    d = own < d ? own : d;
     size_t len = strlen(n->want);
     bool prefix = len >= 3 && !strncmp(n->want, name, len);
     if (prefix && d > 2)

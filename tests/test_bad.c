@@ -1,7 +1,8 @@
 /* Every tests/bad/NAME.lua must be refused, and well: the right line, the right words, quickly, and nothing left behind.
  *
  * What is expected stands at the head of the file itself:
- *   -- expect: LINE: part of the message     LINE 0: the whole file, "-": no place at all; several lines: all parts
+ *   -- expect: LINE: part of the message     LINE 0: the whole file, "-": no place at all; several: all are told, the first one first
+ *   -- nothing: text                         stands nowhere in what is told
  *   -- with: wrappers                        as --with; a wrapper whose name starts with the file's own is this file
  *   -- options: name=value, …
  *   -- rule: NAME                            the file is a wrapper: compile this rule of the library with it
@@ -38,7 +39,7 @@ typedef struct {
     Source text;
     Expect expect[MAX_EXPECT];
     int n;
-    char with[256], options[256], rule[64], in[256];
+    char with[256], options[256], rule[64], in[256], nothing[256];
 } Case;
 
 static const char *tests_folder(void)
@@ -96,8 +97,9 @@ static void read_head(Case *c)
             Expect *e = &c->expect[c->n++];
             ck_assert_msg(sscanf(text, "%11[0-9-]: %239[^\n]", e->line, e->part) == 2, "%s: cannot read '%s'", c->path, text);
         } else if (!head_line(s, len, "with", c->with, sizeof c->with) && !head_line(s, len, "options", c->options, sizeof c->options)
-                   && !head_line(s, len, "rule", c->rule, sizeof c->rule) && !head_line(s, len, "in", c->in, sizeof c->in)) {
-            ck_abort_msg("%s: '%.*s' is not expect, with, options, rule or in", c->path, (int)len, s);
+                   && !head_line(s, len, "rule", c->rule, sizeof c->rule) && !head_line(s, len, "in", c->in, sizeof c->in)
+                   && !head_line(s, len, "nothing", c->nothing, sizeof c->nothing)) {
+            ck_abort_msg("%s: '%.*s' is not expect, nothing, with, options, rule or in", c->path, (int)len, s);
         }
         s += len + (s[len] == '\n');
     }
@@ -139,7 +141,7 @@ static const char *source_line(const char *text, int line, size_t *len)
     return text;
 }
 
-static void check_place(const Case *c, const Diag *d, const char *line, Arena *arena)
+static void check_place(const Case *c, const Diag *d, const char *line, bool first, Arena *arena)
 {
     char place[400];
     const char *file = *c->in ? c->in : c->path;
@@ -147,19 +149,24 @@ static void check_place(const Case *c, const Diag *d, const char *line, Arena *a
         ck_assert_msg(!d->line && !*d->file, "%s: no place was expected: %s", c->path, d->text);
         return;
     }
-    ck_assert_msg(d->line == atoi(line), "%s: line %s was expected, not %d: %s", c->path, line, d->line, d->text);
-    ck_assert_msg(!strcmp(d->file, file), "%s: the place is in '%s', not in '%s'", c->path, d->file, file);
-    snprintf(place, sizeof place, d->line ? "%s:%d: " : "%s: ", file, d->line);
-    ck_assert_msg(!strncmp(d->text, place, strlen(place)), "%s: the message does not start with '%s': %s", c->path, place, d->text);
-    if (!d->line)
+    int at = atoi(line);
+    snprintf(place, sizeof place, at ? "\n%s:%d: " : "\n%s: ", file, at);
+    if (first) {
+        ck_assert_msg(d->line == at, "%s: line %s was expected, not %d: %s", c->path, line, d->line, d->text);
+        ck_assert_msg(!strcmp(d->file, file), "%s: the place is in '%s', not in '%s'", c->path, d->file, file);
+        ck_assert_msg(!strncmp(d->text, place + 1, strlen(place) - 1), "%s: the message does not start with '%s': %s", c->path, place + 1, d->text);
+    } else {
+        ck_assert_msg(!strncmp(d->text, place + 1, strlen(place) - 1) || strstr(d->text, place), "%s: line %s is not told: %s", c->path, line, d->text);
+    }
+    if (!at)
         return;
     Source text = c->text;
     Diag none = {0};
     if (*c->in)
         ck_assert_msg(read_text(c->in, arena, &text, &none), "%s cannot be read", c->in);
     size_t len;
-    const char *src = source_line(text.text, d->line, &len);
-    char *quote = arena_printf(arena, "\n  %4d | %.*s", d->line, (int)(len < 160 ? len : 160), src);
+    const char *src = source_line(text.text, at, &len);
+    char *quote = arena_printf(arena, "\n  %4d | %.*s", at, (int)(len < 160 ? len : 160), src);
     ck_assert_msg(!len || strstr(d->text, quote), "%s: the line is not quoted: %s", c->path, d->text);
 }
 
@@ -204,9 +211,10 @@ START_TEST(refused)
         ck_assert_msg(find_spec(NULL, c.rule, &arena, &spec, &d), "%s: %s", c.path, d.text);
     d = compile(&c, spec);
     for (int i = 0; i < c.n; i++) {
-        check_place(&c, &d, c.expect[i].line, &arena);
+        check_place(&c, &d, c.expect[i].line, i == 0, &arena);
         ck_assert_msg(strstr(d.text, c.expect[i].part) != NULL, "%s: '%s' is not in: %s", c.path, c.expect[i].part, d.text);
     }
+    ck_assert_msg(!*c.nothing || !strstr(d.text, c.nothing), "%s: '%s' is in: %s", c.path, c.nothing, d.text);
     check_repeats(&c, spec, d.text);
     diag_free(&d);
     arena_free(&arena);

@@ -361,6 +361,23 @@ START_TEST(group_values_reduced)
 }
 END_TEST
 
+/* The names of wrappers have prefixes; without one the message says so. */
+START_TEST(without_the_prefix)
+{
+    optc_rule *r;
+    optc_binding *b;
+    float p = 1, g = 1;
+    optc_tensor t = {.name = "w", .param = &p, .grad = &g, .rank = 1, .shape = (int64_t[]){1}};
+    OK(optc_compile(engine, &(optc_rule_options){.spec = "adamw+clip(1)+ema(0.9)"}, &r));
+    OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));
+    FAILS(optc_set_hyper(b, 0, "max_norm", 1), OPTC_ERROR_ARGUMENT, "did you mean 'clip.max_norm'?");
+    double x;
+    FAILS(optc_state_read(b, 0, "avg", &x, 1), OPTC_ERROR_ARGUMENT, "did you mean 'ema.avg'");
+    OK(optc_unbind(b));
+    OK(optc_release(r));
+}
+END_TEST
+
 Suite *lang_suite(void)
 {
     Suite *s = suite_create("lang");
@@ -369,6 +386,7 @@ Suite *lang_suite(void)
     tcase_add_test(t, infinity_is_out);
     tcase_add_test(t, tables_of_nan);
     tcase_add_test(t, wrappers_of_ones_own);
+    tcase_add_test(t, without_the_prefix);
     tcase_add_loop_test(t, every_with_an_offset, 0, 2);
     tcase_add_loop_test(t, inner_counts_its_own, 0, 8);
     tcase_add_test(t, accumulation);

@@ -138,7 +138,7 @@ static const Try tries[] = {
     {"error(nil, 2)", "", "error() called by the spec"},
     {"error({ code = 1 })", "", "error() called by the spec"},
     {"goto out", "", "no visible label"},
-    {"", "math.floor(g)", "number expected"},
+    {"", "math.floor(g)", "plain numbers"},
     {"select(0)", "", "out of range"},
     {"select(-5, 1)", "", "out of range"},
     {"select(1e300)", "", "representation"},

@@ -1,5 +1,5 @@
--- expect: 7: number expected
--- expect: 7: floor
+-- expect: 7: math.floor works on plain numbers
+-- expect: 7: write floor(…)
 return optimizer {
   name  = "bad",
   hyper = { lr = 0.1 },

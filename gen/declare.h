@@ -1,0 +1,22 @@
+/* Between the files that read the fields of a spec: declare.c the fields, inits.c states, options.c options and arguments. */
+#ifndef OPTC_DECLARE_H
+#define OPTC_DECLARE_H
+#include "trace.h"
+
+typedef void (*Declare)(Trace *t, SpecFile *s, const char *key);       /* one name of a field; its value is on top */
+
+/* At the line on which `key =` stands (NULL: the first); does not return. */
+void declare_fail(Trace *t, const SpecFile *s, const char *key, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+int field_line(const char *text, const char *key);
+void check_name(Trace *t, const SpecFile *s, const char *name, const char *what);      /* free to be declared, or an error */
+bool open_field(Trace *t, const SpecFile *s, const char *field);       /* pushes a table field; false: it is absent */
+
+void inits_open(lua_State *L);
+void declare_state(Trace *t, SpecFile *s, const char *key);
+void declare_value(Trace *t, SpecFile *s, const char *key);
+
+void declare_option(Trace *t, SpecFile *s, const char *key);
+void name_args(Trace *t, const SpecFile *s, Arg *arg, int narg);
+void apply_args(Trace *t, SpecFile *s, const Arg *arg, int narg);
+#endif
