@@ -90,6 +90,8 @@ if [ -n "${FAKES:-}" ]; then
     printf 'optc-bandwidth 1\n4.25e+12 2020-02-04 steady %s | cuda:0: Fake GPU, 7 multiprocessors, sm_90\n1e+10 2020-02-04 steady %s\n' "$host" "$key" > "$OPTC_CACHE/bandwidth"
     explain sgd
     check "the GPU's floor: $(rate)" 'rate | grep -q "^4.25 cuda:0: Fake GPU, .*measured 2020-02-04"'
+    explain sgd --measure                        # its clock stands still
+    check "a rate that cannot be: $(cat "$work/said")" 'grep -q "floor .*(cuda:0: Fake GPU, .*whose memory could not be timed)" "$work/said" && ! grep -q "at least" "$work/said"'
     explain sgd --device cpu
     check "the CPU's floor where it is asked for: $(rate)" 'rate | grep -q "^10.0 cpu: .*measured 2020-02-04"'
 fi

@@ -96,13 +96,23 @@ static void today(char day[11])
     strftime(day, 11, "%Y-%m-%d", gmtime_r(&now, &tm));
 }
 
+/* Beyond the caches, and no more than a part of what is free: others may need it. */
+static bool yard_open(Device *d)
+{
+    double room = d->ops->room(d), most = room / 4 / (2 * sizeof(float));
+    int64_t n = (int64_t)64 << 20;
+    if (d->cuda)                               /* the yardstick there is 1 GiB at least, twice */
+        return room > 3e9 && d->ops->yard_open(d, n);
+    return most > 1 << 20 && d->ops->yard_open(d, most < (double)n ? (int64_t)most : n);
+}
+
 /* The best of some rounds: a busy machine makes memory look slower than it is, never faster. It was busy where others
  * had the processor for much of the time, or where the best came but once. */
 static bool measure(const optc_engine *e, Kept *out)
 {
     Device d;
     double best[3] = {0}, wall = 0, cpu = 0;
-    bool ok = device_open(&d, e) && d.ops->yard_open(&d, (int64_t)64 << 20);
+    bool ok = device_open(&d, e) && yard_open(&d);
     for (int r = 0; r < ROUNDS && ok; r++) {
         Rates now;
         double t0 = cli_now(), c0 = cpu_seconds();
@@ -159,13 +169,16 @@ bool bandwidth_of(Arena *a, const char *device, bool anew, Bandwidth *out)
     Kept was = kept_line(text, key), now = was;
     today(day);
     bool known = was.begin && (is_steady(&was) || !strcmp(was.day, day));
-    bool ok = known || measure(e, &now);
+    if (!known && !measure(e, &now))
+        now.rate = 0;
     now.rate = was.rate > now.rate ? was.rate : now.rate;
     if (!known && now.rate > 0 && c.dir)
         keep(c.dir, key, &now);
-    *out = (Bandwidth){now.rate, whence(a, strchr(key, '|') + 2, &now, known, c.dir)};
+    const char *name = strchr(key, '|') + 2;
+    *out = (Bandwidth){now.rate, now.rate > 0 ? whence(a, name, &now, known, c.dir)
+                                              : arena_printf(a, "%s, whose memory could not be timed", name)};
     free(text);
     cache_close(&c);
     optc_close(e);
-    return ok;
+    return true;
 }

@@ -122,7 +122,7 @@ static void floors(Arena *a, const Plan *p, int64_t n, const Bandwidth *f)
         cli_line("floor", arena_printf(a, "for %s elements at %s/s (%s)", cli_size(size, n), cli_bytes(rate, f->rate),
                                        f->whence));
     else
-        cli_line("floor", arena_printf(a, "for %s elements", cli_size(size, n)));
+        cli_line("floor", arena_printf(a, "for %s elements (%s)", cli_size(size, n), f->whence));
     for (int e = 0; e < p->nentry; e++)
         for (int m = 0; m < p->entry[e].nphase; m++)
             for (int v = 0; v < r->nvariant; v++) {

@@ -13,6 +13,6 @@ bool explain_runs(const Stage *st, int variant);                               /
 /* bytes per second, 0: unknown; and where that is known from */
 typedef struct Bandwidth { double rate; const char *whence; } Bandwidth;
 /* Of the device that a name stands for (NULL: the best here), from the cache folder, or measured and kept there; anew:
- * measured in any case. false: it has said why. */
+ * measured in any case. Where there is no room to measure the rate is 0. false: no such device, and it has said so. */
 bool bandwidth_of(Arena *a, const char *device, bool anew, Bandwidth *out);
 #endif
