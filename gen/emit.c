@@ -540,7 +540,7 @@ static const char *own_command(Arena *a, const Gen *g, const char *target)
     return buf_text(&b);
 }
 
-bool emit_key(const char *source, char hex[33])
+bool emit_key(const char *source, char hex[DIGEST_HEX])
 {
     const char *code = strstr(source, "*/\n");
     Buf b = {0};
@@ -552,7 +552,7 @@ bool emit_key(const char *source, char hex[33])
     }
     const char *kept = buf_text(&b);
     if (kept)
-        hash_hex(hash128(kept, b.len), hex);
+        digest_hex(kept, b.len, hex);
     buf_free(&b);
     return kept != NULL;
 }

@@ -9,6 +9,7 @@
 #ifndef OPTC_GEN_H
 #define OPTC_GEN_H
 #include "diag.h"
+#include "digest.h"
 #include "ir.h"
 #include "launch.h"
 #include "plan.h"
@@ -55,7 +56,7 @@ bool gen_read_ir(Gen *g, Source text, const GenOptions *o);       /* IR text in 
 char *gen_emit(const Gen *g, const EmitOptions *o, Diag *d);
 void gen_free(Gen *g);
 /* Hash of the code alone: a comment at its head and #line do not count; false: out of memory. */
-bool emit_key(const char *source, char hex[33]);
+bool emit_key(const char *source, char hex[DIGEST_HEX]);
 
 const char *const *gen_passes(void);                              /* names, NULL-terminated */
 extern const char *const gen_targets[];

@@ -7,9 +7,9 @@
 typedef struct PackRule {
     const Gen *gen;
     const char *id;                /* the rule's name in the package, a C identifier */
-    char spec[33];                 /* hash of the spec's text */
+    char spec[DIGEST_HEX];                 /* hash of the spec's text */
     /* emit_key of its CUDA source alone, with the model's launches: how a library finds it */
-    char key[33];
+    char key[DIGEST_HEX];
 } PackRule;
 
 typedef struct PackArch {

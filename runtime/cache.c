@@ -143,7 +143,7 @@ static char *look_in(CacheSlot *s, const char *dir, const char *name, CacheUse u
 
 static char *look_up(CacheSlot *s, size_t *size)
 {
-    char name[48], dir[CACHE_DIR], why[512];
+    char name[CACHE_NAME], dir[CACHE_DIR], why[512];
     snprintf(name, sizeof name, "%s.%s", s->key, s->kind);
     char *data = s->cache->dir ? look_in(s, s->cache->dir, name, CACHE_LOAD_MARK, size) : NULL;
     for (const char *list = s->cache->base; !data && cache_next_base(&list, dir);)
@@ -245,7 +245,7 @@ char *cache_begin(CacheSlot *s, const Cache *c, const char *key, const char *kin
 bool cache_end(CacheSlot *s, const char *data, size_t size, const CacheNote *note)
 {
     const Cache *c = s->cache;
-    char name[48];
+    char name[CACHE_NAME];
     snprintf(name, sizeof name, "%s.%s", s->key, s->kind);
     bool kept = data && c->dir && cache_write(c->dir, name, data, size, note);
     unlock(s);

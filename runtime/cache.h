@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { CACHE_PATH = 4200, CACHE_DIR = 4096 };
+enum { CACHE_PATH = 4200, CACHE_DIR = 4096, CACHE_KEY = 65, CACHE_NAME = 80 };
 #define CACHE_MAX_DEFAULT ((int64_t)1 << 30)
 
 typedef struct Cache {
@@ -48,7 +48,7 @@ typedef struct CacheNote { char rule[64], with[256], options[128], types[32], ta
  * it too; cache_end then replaces it. */
 typedef struct CacheSlot {
     const Cache *cache;
-    char key[33];
+    char key[CACHE_KEY];
     const char *kind;
     int lock;                  /* -1: none is held */
     char from[CACHE_PATH];     /* the file that was found, for loaders that want one */
@@ -70,7 +70,7 @@ void *cache_load_object(const char *path, const char *data, size_t size);
 
 /* ---- cache_sweep.c: all entries of a folder ---- */
 /* kind NULL: left by a build, or just being written */
-typedef struct CacheEntry { char name[48]; const char *kind; int64_t bytes, used_ns; } CacheEntry;
+typedef struct CacheEntry { char name[CACHE_NAME]; const char *kind; int64_t bytes, used_ns; } CacheEntry;
 /* the longest unused first; entries, bytes: without leftovers */
 typedef struct CacheList { CacheEntry *entry; int n, entries; int64_t bytes; } CacheList;
 /* false: errno says why */

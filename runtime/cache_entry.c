@@ -19,7 +19,7 @@
 const char *const cache_kinds[] = {"so", "cubin", NULL};
 
 typedef struct { char magic[8]; uint64_t object, text, sum; } Trailer;
-static const char magic[8] = {'o', 'p', 't', 'c', 'e', 'n', '2', '\n'};
+static const char magic[8] = {'o', 'p', 't', 'c', 'e', 'n', '3', '\n'};
 enum { MOST_BYTES = 256 << 20, MOST_TEXT = 4096, TOUCH_AFTER = 3600 };
 
 /* Over the name as well: an entry under another's name is none. */
@@ -172,7 +172,7 @@ bool cache_write(const char *dir, const char *name, const char *data, size_t siz
     t.sum = checksum(name, buf, &t);
     memcpy(buf + size + t.text, &t, sizeof t);
     snprintf(path, sizeof path, "%s/%s", dir, name);
-    snprintf(aside, sizeof aside, "%s/.%.32s.XXXXXX", dir, name);
+    snprintf(aside, sizeof aside, "%s/.%.*s.XXXXXX", dir, (int)strcspn(name, "."), name);
     int fd = mkostemp(aside, O_CLOEXEC);
     bool ok = fd >= 0 && file_put(fd, buf, size + (size_t)t.text + sizeof t);
     if (fd >= 0)

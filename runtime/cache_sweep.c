@@ -11,7 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { KEY = 32 };
+/* Keys of this version, and of older ones, whose entries are of no use any more but ours to remove. */
+enum { KEY = 64, OLD_KEY = 32 };
 
 int64_t cache_now_ns(void)
 {
@@ -20,13 +21,19 @@ int64_t cache_now_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-static bool is_key(const char *s) { return strspn(s, "0123456789abcdef") == KEY; }
+/* 0: it begins with no key */
+static size_t key_length(const char *s)
+{
+    size_t n = strspn(s, "0123456789abcdef");
+    return n == KEY || n == OLD_KEY ? n : 0;
+}
 
 static const char *kind_of(const char *name)
 {
-    if (is_key(name) && name[KEY] == '.')
+    size_t n = key_length(name);
+    if (n && name[n] == '.')
         for (int i = 0; cache_kinds[i]; i++)
-            if (!strcmp(name + KEY + 1, cache_kinds[i]))
+            if (!strcmp(name + n + 1, cache_kinds[i]))
                 return cache_kinds[i];
     return NULL;
 }
@@ -34,8 +41,8 @@ static const char *kind_of(const char *name)
 static bool is_leftover(const char *name)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
-    return name[0] == '.' && is_key(name + 1) && name[1 + KEY] == '.' && strspn(name + KEY + 2, letters) == 6 &&
-           !name[KEY + 8];
+    size_t n = name[0] == '.' ? key_length(name + 1) : 0;
+    return n && name[1 + n] == '.' && strspn(name + n + 2, letters) == 6 && !name[n + 8];
 }
 
 static int by_use(const void *a, const void *b)

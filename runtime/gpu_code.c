@@ -214,7 +214,7 @@ static optc_status load_code(optc_rule *r, GpuBuilt *c, const char *cubins, size
 /* Packages know a rule by its source with the model's launches: that takes no compiler and no tuning. */
 static bool in_package(optc_rule *r, Package *out, char *why, size_t nwhy)
 {
-    char key[33];
+    char key[DIGEST_HEX];
     char *source = r->engine->more->cache.base
                        ? gen_emit(&r->more->gen, &(EmitOptions){.target = "cuda", .command = ""}, NULL)
                        : NULL;
@@ -267,9 +267,9 @@ static optc_status out_of_memory(void) { return fail(OPTC_ERROR_MEMORY, "optc_co
 
 /* The key holds what decides the machine code: source with its launches, options, architecture, NVRTC's version,
  * layout. */
-static bool code_key(const optc_rule *r, const GpuBuilt *c, const Nvrtc *n, char key[33])
+static bool code_key(const optc_rule *r, const GpuBuilt *c, const Nvrtc *n, char key[DIGEST_HEX])
 {
-    char all[256], code[33];
+    char all[1024], code[DIGEST_HEX];
     char *source = gen_emit(&r->more->gen, &(EmitOptions){.target = "cuda", .command = "", .launch = c->code.launch},
                             NULL);
     bool known = source && emit_key(source, code);
@@ -278,7 +278,7 @@ static bool code_key(const optc_rule *r, const GpuBuilt *c, const Nvrtc *n, char
         return false;
     int len = snprintf(all, sizeof all, "%s|%s|sm_%d|nvrtc %d|abi %d|parts", code, nvrtc_options(),
                        r->engine->gpu->arch, n ? n->version : 0, OPTC_ABI);
-    hash_hex(hash128(all, (size_t)len), key);
+    digest_hex(all, (size_t)len, key);
     return true;
 }
 
@@ -315,7 +315,7 @@ static optc_status build_code(optc_rule *r, GpuBuilt *c)
 {
     const char *why = "";
     const Nvrtc *n = nvrtc_get(&why);
-    char key[33], unfit[1024] = "";
+    char key[DIGEST_HEX], unfit[1024] = "";
     size_t size = 0;
     CacheSlot slot;
     if (!code_key(r, c, n, key))

@@ -56,21 +56,22 @@ static char *read_all(const char *dir, const char *name, int64_t most, bool trus
 
 bool manifest_is(const char *dir)
 {
-    char path[CACHE_PATH], head[sizeof PACKAGE_MARK] = "";
+    static const char mark[] = "optc-package ";            /* of any version: reading it says which */
+    char path[CACHE_PATH], head[sizeof mark] = "";
     snprintf(path, sizeof path, "%s/manifest", dir);
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     ssize_t n = fd >= 0 ? read(fd, head, sizeof head - 1) : -1;
     if (fd >= 0)
         close(fd);
-    return n == (ssize_t)sizeof head - 1 && !memcmp(head, PACKAGE_MARK, sizeof head - 1);
+    return n == (ssize_t)sizeof head - 1 && !memcmp(head, mark, sizeof head - 1);
 }
 
 char *package_read(const char *dir, const PackageFile *f, bool trusted, size_t *size, char *why, size_t nwhy)
 {
-    char hex[33], *data = read_all(dir, f->name, MOST_FILE, trusted, size, why, nwhy);
+    char hex[DIGEST_HEX], *data = read_all(dir, f->name, MOST_FILE, trusted, size, why, nwhy);
     if (!data)
         return NULL;
-    hash_hex(hash128(data, *size), hex);
+    digest_hex(data, *size, hex);
     if (*size == f->bytes && !strcmp(hex, f->hash))
         return data;
     snprintf(why, nwhy, "%s: %s", f->name,
@@ -87,7 +88,7 @@ static bool read_image(Manifest *m, const char *word, const char *rest)
     int end = 0;
     if (m->nrule)                      /* launches are kept by image: all of them come first */
         return false;
-    if (sscanf(rest, x.ptx ? "compute_%d %llu %32s%n" : "sm_%d %llu %32s%n", &x.arch, &bytes, x.hash, &end) != 3 ||
+    if (sscanf(rest, x.ptx ? "compute_%d %llu %64s%n" : "sm_%d %llu %64s%n", &x.arch, &bytes, x.hash, &end) != 3 ||
         rest[end])
         return false;
     x.bytes = bytes;
@@ -101,7 +102,7 @@ static bool read_file(Manifest *m, const char *rest)
     char name[100];
     unsigned long long bytes;
     int end = 0;
-    if (sscanf(rest, "%99s %llu %32s%n", name, &bytes, x.hash, &end) != 3 || rest[end] || strchr(name, '/'))
+    if (sscanf(rest, "%99s %llu %64s%n", name, &bytes, x.hash, &end) != 3 || rest[end] || strchr(name, '/'))
         return false;
     x.bytes = bytes;
     x.name = arena_strdup(&m->arena, name);
@@ -161,18 +162,19 @@ static bool read_line(Manifest *m, char *line)
 
 static bool read_text(Manifest *m, const char *text, size_t size, const char *dir, char *why, size_t nwhy)
 {
-    char hex[33], *last = NULL;
+    char hex[DIGEST_HEX], *last = NULL;
     char *all = arena_strndup(&m->arena, text, size);
     if (size < strlen(PACKAGE_MARK) || memcmp(all, PACKAGE_MARK, strlen(PACKAGE_MARK))) {
-        snprintf(why, nwhy, "%.300s is not a package of optc, or of a later version", dir);
+        snprintf(why, nwhy, "%.300s is not a package of optc, or of another version", dir);
         return false;
     }
     for (char *s = strstr(all, "\nsum "); s; s = strstr(s + 1, "\nsum "))
         last = s + 1;
     if (last)
-        hash_hex(hash128(all, (size_t)(last - all)), hex);
+        digest_hex(all, (size_t)(last - all), hex);
     /* nothing may come behind its end, not even what ends a text early */
-    if (!last || (size_t)(last - all) + 4 + 32 + 1 != size || strncmp(last + 4, hex, 32) || last[36] != '\n') {
+    if (!last || (size_t)(last - all) + 4 + DIGEST_HEX != size || strncmp(last + 4, hex, DIGEST_HEX - 1) ||
+        last[4 + DIGEST_HEX - 1] != '\n') {
         snprintf(why, nwhy, "the manifest of %.300s is %s", dir,
                  last ? "damaged or was edited: its checksum differs" : "cut short");
         return false;
@@ -213,10 +215,10 @@ bool manifest_read(const char *dir, bool trusted, Manifest *m, char *why, size_t
 
 void package_seal(Buf *b)
 {
-    char hex[33];
+    char hex[DIGEST_HEX];
     if (!buf_text(b))
         return;
-    hash_hex(hash128(buf_text(b), b->len), hex);
+    digest_hex(buf_text(b), b->len, hex);
     buf_printf(b, "sum %s\n", hex);
 }
 

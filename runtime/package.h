@@ -1,7 +1,7 @@
 /* Shipped packages, as `optc ship` writes them: a folder whose file `manifest` says what is in it. The library takes
  * them as a base of its cache: a rule that a package has is loaded from its fatbin and needs no compiler.
  *
- * manifest: lines of a word and what it is about; the first is `optc-package 1`, the last `sum HASH` over all before.
+ * manifest: lines of a word and what it is about; the first is `optc-package 2`, the last `sum HASH` over all before.
  *   name optc cuda              the package's, the version of optc, of NVRTC (none: for the CPU alone, no arch follows)
  *   arch sm_90 BYTES HASH       machine code in the fatbin; ptx compute_80 …: PTX
  *   rule ID, then indented      spec with options types key prefix launch
@@ -9,13 +9,14 @@
 #ifndef OPTC_PACKAGE_H
 #define OPTC_PACKAGE_H
 #include "cache.h"
+#include "digest.h"
 #include "launch.h"
 #include "util.h"
 
-#define PACKAGE_MARK "optc-package 1\n"
+#define PACKAGE_MARK "optc-package 2\n"
 
-typedef struct PackageImage { int arch; bool ptx; uint64_t bytes; char hash[33]; } PackageImage;
-typedef struct PackageFile { const char *name; uint64_t bytes; char hash[33]; } PackageFile;
+typedef struct PackageImage { int arch; bool ptx; uint64_t bytes; char hash[DIGEST_HEX]; } PackageImage;
+typedef struct PackageFile { const char *name; uint64_t bytes; char hash[DIGEST_HEX]; } PackageFile;
 /* launch: by image, "0:256,4,… 1:…" */
 typedef struct PackageRule { const char *id, *about, *key, *prefix; const char **launch; } PackageRule;
 

@@ -93,19 +93,19 @@ static bool make_native(optc_rule *r, const char *source)
     const EngineMore *e = r->engine->more;
     CacheSlot slot;
     size_t size = 0;
-    char key[33], flags[400], why[480] = "the compiled code does not fit";
+    char key[DIGEST_HEX], flags[400], why[480] = "the compiled code does not fit";
     if (!emit_key(source, key))
         return false;
-    memcpy(r->more->code, key, sizeof r->more->code);
+    snprintf(r->more->code, sizeof r->more->code, "%.32s", key);
     if (use_builtin(r, key))
         return true;
     /* for those who look into generated code: -g, -O1, -fopt-info-vec … */
     const char *more = getenv("OPTC_CFLAGS");
     snprintf(flags, sizeof flags, "%s -shared %s %.100s", compile_flags, isas[e->isa].flags, more ? more : "");
     /* The key holds what decides the bits: code, flags, level, layout. Which compiler it was does not. */
-    char all[512];
+    char all[600];
     int n = snprintf(all, sizeof all, "%s|%s|abi %d", key, flags, OPTC_ABI);
-    hash_hex(hash128(all, (size_t)n), key);
+    digest_hex(all, (size_t)n, key);
     double t0 = now_ms();
     char *object = cache_begin(&slot, &e->cache, key, "so", e->compiler.program != NULL, &size);
     bool found = object && use_object(r, cache_load_object(slot.from, object, size));

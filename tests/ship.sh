@@ -373,8 +373,10 @@ cp two/rules/rules.c loose/ && sed -i 's/^  launch sm_90 0:128/  launch sm_90 0:
 expect 1 "was edited: its checksum differs" "$optc" ship --check loose
 head -c 600 two/rules/manifest > loose/manifest
 expect 1 "cut short" "$optc" ship --check loose
-printf 'optc-package 2\n' > loose/manifest
-expect 1 "not a package of optc, or of a later version" "$optc" ship --check loose
+printf 'optc-package 3\n' > loose/manifest
+expect 1 "not a package of optc, or of another version" "$optc" ship --check loose
+sed "s/^optc-package 2/optc-package 1/" two/rules/manifest > loose/manifest
+expect 1 "or of another version" "$optc" ship --check loose
 expect 1 "No such file" "$optc" ship --check "$top/specs"
 expect 1 "No such file" "$optc" ship --check nowhere
 expect 2 "--check stands alone" "$optc" ship --check rules adamw

@@ -531,7 +531,7 @@ START_TEST(cites_the_spec)
     char *plain = gen_emit(&g, &(EmitOptions){.target = "cuda", .command = "test"}, &g.diag), *log = NULL;
     char *cited = gen_emit(&g, &(EmitOptions){.target = "cuda", .command = "test", .cite = true}, &g.diag);
     ck_assert(plain && cited && !strstr(plain, "#line"));
-    char key[2][33];
+    char key[2][DIGEST_HEX];
     ck_assert(emit_key(plain, key[0]) && emit_key(cited, key[1]));
     ck_assert_str_eq(key[0], key[1]);
     char *at = strstr(cited, "#line 6 \"my _own_.lua\"\n");

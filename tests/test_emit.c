@@ -99,7 +99,7 @@ START_TEST(keys_fail)
 {
     Gen g = {0};
     open_rule(&g, "lamb", NULL);
-    char *source = gen_emit(&g, &(EmitOptions){.target = "cuda"}, &g.diag), right[2][33], got[33];
+    char *source = gen_emit(&g, &(EmitOptions){.target = "cuda"}, &g.diag), right[2][DIGEST_HEX], got[DIGEST_HEX];
     ck_assert(source && emit_key(source, right[0]) && emit_cuda_stage_hash(&g, 0, right[1]));
     for (int which = 0; which < 2; which++)
         for (int n = 1, done = 0; !done; n++) {

@@ -100,6 +100,62 @@ START_TEST(manifest_ends)
 }
 END_TEST
 
+/* ---- keys ---- */
+/* RFC 7693's own, and others by Python's hashlib over bytes (7 i + i / 256) mod 256. */
+static const struct { int n; const char *hex; } digests[] = {
+    {0, "69217a3079908094e11121d042354a7c1f55b6482ca1a51e1b250dfd1ed0eef9"},
+    {1, "e34d74dbaf4ff4c6abd871cc220451d2ea2648846c7757fbaac82fe51ad64bea"},
+    {55, "d3c3b26042fc00500b5a11530f84fe2e0a786132d456e9e3069d8c105486f189"},
+    {63, "8711b32e3542deae1acce6409fec6577d9ca7daf80e1dcb5534236beea38e6b3"},
+    {64, "b09537398e20f8cd56dca19d34b4b467633721bef880f40f2f707ebffd097551"},
+    {65, "8936ffcf32a157440820fc06674e4682f76fe78fa7184bfad264c2f6eff6a151"},
+    {128, "9462ab46c9c7779556af81a31d87fe184e631d5e4836bbda5998669d86a6544b"},
+    {129, "9f8fd169776b12dcccd43b31edd795c1542759f975cc5842e88355a96c38234b"},
+    {1000, "175c4c73ef0580223c314829fceae6f0e20f5555bdba864dc4afe984af1e10da"},
+    {100000, "246cdb83fca7ea8e362ea0568cebbc8a0c48a45a388e8ea4f82548982be5b6f3"},
+};
+
+START_TEST(digest_vectors)
+{
+    static unsigned char data[100000];
+    char hex[DIGEST_HEX];
+    for (int i = 0; i < 100000; i++)
+        data[i] = (unsigned char)(i * 7 + i / 256);
+    for (size_t i = 0; i < sizeof digests / sizeof *digests; i++) {
+        digest_hex(data, (size_t)digests[i].n, hex);
+        ck_assert_str_eq(hex, digests[i].hex);
+    }
+    digest_hex("abc", 3, hex);
+    ck_assert_str_eq(hex, "508c5e8c327c14e2e1a72ba34eeb452f37458b209ed63a294d999b4c86675982");
+}
+END_TEST
+
+/* Two contents of one key took 76 seconds to find: keys of code and of packages' files are digests. */
+START_TEST(keys_are_digests)
+{
+    static const char code[] = "int f(void);\n", cited[] = "/* head */\n#line 7 \"x.lua\"\nint f(void);\n";
+    char key[DIGEST_HEX], want[DIGEST_HEX], dir[] = "/tmp/optc-key-XXXXXX", path[64], why[700];
+    digest_hex(code, strlen(code), want);
+    ck_assert(emit_key(cited, key));
+    ck_assert_str_eq(key, want);
+    ck_assert(mkdtemp(dir) != NULL);
+    snprintf(path, sizeof path, "%s/file", dir);
+    FILE *f = fopen(path, "wb");
+    ck_assert(f && fputs(code, f) >= 0 && fclose(f) == 0);
+    PackageFile file = {.name = "file", .bytes = strlen(code)};
+    size_t n;
+    memcpy(file.hash, want, sizeof want);
+    char *data = package_read(dir, &file, false, &n, why, sizeof why);
+    ck_assert_msg(data != NULL, "%s", why);
+    free(data);
+    file.hash[63] ^= 1;                        /* all of it counts */
+    data = package_read(dir, &file, false, &n, why, sizeof why);
+    ck_assert(!data && strstr(why, "checksum"));
+    unlink(path);
+    rmdir(dir);
+}
+END_TEST
+
 /* ---- compilers ---- */
 static const char own[] = "return optimizer { name = \"own\", hyper = { lr = 0.25 }, state = { m = zeros }, step = function() m = lerp(m, g, 0.3) p = p - lr * m / (1 + t) end }";
 
@@ -229,6 +285,8 @@ Suite *hostile_suite(void)
     tcase_add_test(t, words_cleaned);
     tcase_add_test(t, commands_quoted);
     tcase_add_test(t, manifest_ends);
+    tcase_add_test(t, digest_vectors);
+    tcase_add_test(t, keys_are_digests);
     tcase_add_test(t, compiler_words);
     tcase_add_test(t, evaluator_said);
     tcase_add_test(t, compiler_ends);

@@ -127,9 +127,9 @@ static void ls_json(const Job *j, const CacheList *l, int64_t now)
         if (!e->kind)
             continue;
         bool ok = cache_read_note(j->place, e->name, &n);
-        printf("%s\n    {\"key\": \"%.32s\", \"kind\": \"%s\", \"bytes\": %lld, \"used_seconds_ago\": %lld, "
+        printf("%s\n    {\"key\": \"%.*s\", \"kind\": \"%s\", \"bytes\": %lld, \"used_seconds_ago\": %lld, "
                "\"readable\": %s",
-               comma, e->name, e->kind, (long long)e->bytes, (long long)((now - e->used_ns) / 1000000000),
+               comma, (int)strcspn(e->name, "."), e->name, e->kind, (long long)e->bytes, (long long)((now - e->used_ns) / 1000000000),
                ok ? "true" : "false");
         const struct { const char *name, *text;
         } field[] = {{"rule", n.rule},   {"with", n.with},     {"options", n.options},

@@ -103,7 +103,7 @@ static int name_rules(Ship *s)
                                 g->rule->with);
         p->rule[i] = (PackRule){.gen = g, .id = rule_id(s, i)};
         p->nrule = i + 1;
-        hash_hex(hash128(s->spec[i].src.text, s->spec[i].src.len), p->rule[i].spec);
+        digest_hex(s->spec[i].src.text, s->spec[i].src.len, p->rule[i].spec);
         char *source = gen_emit(g, &(EmitOptions){.target = "cuda", .command = ""}, &g->diag);
         bool known = source && emit_key(source, p->rule[i].key);
         free(source);

@@ -102,20 +102,20 @@ static bool write_file(const Ship *s, const char *name, const char *data, size_t
 static void put_manifest(Ship *s, const File *file, int n, Buf *b)
 {
     Pack *p = &s->pack;
-    char hex[33];
+    char hex[DIGEST_HEX];
     buf_printf(b, PACKAGE_MARK "name %s\noptc %s\n", p->name, p->version);
     if (p->narch)
         buf_printf(b, "cuda %d.%d\npacker %s\nnvrtc %.*s\n", p->cuda / 1000, p->cuda % 1000 / 10, s->packer,
                    (int)strlen(nvrtc_options()) - 1, nvrtc_options());         /* they end with a blank */
     buf_printf(b, "command %s\n", p->command);
     for (int i = 0; i < p->narch; i++) {
-        hash_hex(hash128(p->arch[i].code, p->arch[i].size), hex);
+        digest_hex(p->arch[i].code, p->arch[i].size, hex);
         buf_printf(b, "%s_%d %zu %s\n", p->arch[i].ptx ? "ptx compute" : "arch sm", p->arch[i].arch, p->arch[i].size,
                    hex);
     }
     pack_manifest_rules(p, b);
     for (int i = 0; i < n; i++) {
-        hash_hex(hash128(file[i].data, file[i].size), hex);
+        digest_hex(file[i].data, file[i].size, hex);
         buf_printf(b, "file %s %zu %s\n", file[i].name, file[i].size, hex);
     }
     package_seal(b);

@@ -1,0 +1,10 @@
+/* BLAKE2s-256 (RFC 7693): a hash that nobody can make collide, for keys under which others' content is found. The other
+ * hashes (util.h) are for tables, names and damage. */
+#ifndef OPTC_DIGEST_H
+#define OPTC_DIGEST_H
+#include <stddef.h>
+
+enum { DIGEST_BYTES = 32, DIGEST_HEX = 2 * DIGEST_BYTES + 1 };
+void digest(const void *data, size_t n, unsigned char out[DIGEST_BYTES]);
+void digest_hex(const void *data, size_t n, char out[DIGEST_HEX]);
+#endif
