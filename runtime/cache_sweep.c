@@ -81,7 +81,7 @@ bool cache_list(const char *dir, CacheList *out)
         if ((!c.kind && !is_leftover(e->d_name)) || fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0 ||
             !S_ISREG(st.st_mode))
             continue;
-        memcpy(c.name, e->d_name, strlen(e->d_name) + 1);        /* one of ours: 41 bytes at most */
+        memcpy(c.name, e->d_name, strlen(e->d_name) + 1);        /* one of ours: 72 bytes at most */
         c.bytes = st.st_size;
         c.used_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
         ok = add(out, &cap, c);
@@ -117,8 +117,10 @@ CacheSwept cache_sweep(const char *dir, int64_t max, double older, double leftov
 {
     CacheSwept s = {0};
     CacheList l;
-    if (!cache_list(dir, &l))
+    if (!cache_list(dir, &l)) {
+        s.unread = errno ? errno : EIO;
         return s;
+    }
     int64_t now = cache_now_ns(), bytes = l.bytes;
     for (int i = 0; i < l.n; i++) {
         const CacheEntry *e = &l.entry[i];

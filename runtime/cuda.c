@@ -171,7 +171,7 @@ static bool try_loader(Search *s)
 static Nvrtc nvrtc;
 static char nvrtc_why[1024];
 static bool nvrtc_ok;
-static pthread_once_t nvrtc_once = PTHREAD_ONCE_INIT;
+static pthread_mutex_t nvrtc_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* A folder that was named is meant: another NVRTC is not taken in its place. */
 static void *nvrtc_find(void)
@@ -226,7 +226,10 @@ static void nvrtc_load(void)
     }
     Dl_info at;
     int major = 0, minor = 0;
-    nvrtc.nvrtcVersion(&major, &minor);
+    if (nvrtc.nvrtcVersion(&major, &minor)) {
+        snprintf(nvrtc_why, sizeof nvrtc_why, "NVRTC was found, and fails when it is asked for its version");
+        return;
+    }
     nvrtc.version = major * 1000 + minor * 10;
     snprintf(nvrtc.path, sizeof nvrtc.path, "%s",
              dladdr(dlsym(library, "nvrtcVersion"), &at) && at.dli_fname ? at.dli_fname : nvrtc_names[0]);
@@ -236,10 +239,14 @@ static void nvrtc_load(void)
 
 const Nvrtc *nvrtc_get(const char **why)
 {
-    pthread_once(&nvrtc_once, nvrtc_load);
+    pthread_mutex_lock(&nvrtc_lock);
+    if (!nvrtc_ok)                             /* what failed once, for want of memory, need not fail again */
+        nvrtc_load();
+    bool ok = nvrtc_ok;
+    pthread_mutex_unlock(&nvrtc_lock);
     if (why)
-        *why = nvrtc_ok ? "" : nvrtc_why;
-    return nvrtc_ok ? &nvrtc : NULL;
+        *why = ok ? "" : nvrtc_why;
+    return ok ? &nvrtc : NULL;
 }
 
 /* CUDA promises that machine code made by any release of a major version loads with any driver of that major version,

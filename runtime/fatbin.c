@@ -192,7 +192,10 @@ const char *fatbin_packer(char buf[1200], char *why, size_t nwhy)
     Path tool;
     unsigned major = 0, minor = 0;
     if (nvfatbin_find(&f)) {
-        f.nvFatbinVersion(&major, &minor);
+        if (f.nvFatbinVersion(&major, &minor)) {
+            snprintf(why, nwhy, "nvFatbin fails when it is asked for its version (%.300s)", f.path);
+            return NULL;
+        }
         snprintf(buf, 1200, "nvFatbin %u.%u (%.1000s)", major, minor, f.path);
         return buf;
     }

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static bool compile_text(Gen *g, const char *text, const char *with, const char *options)
@@ -277,6 +278,33 @@ START_TEST(sums_of_bytes)
 }
 END_TEST
 
+/* ---- processes ---- */
+/* The child of a process that has stepped with two threads: its step never returned. */
+START_TEST(fork_after_step)
+{
+    TestShape large = {1, {300000}};
+    optc_engine_options eo = {.threads = 2, .cache_dir = ""};
+    Fixture f, g;
+    fix_open(&f, &eo, &(optc_rule_options){.spec = "adamw", .with = "clip(1)"}, &large, 1, NULL, 0);
+    OK(optc_step(f.binding));
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0) {
+        alarm(100);
+        bool ok = optc_step(f.binding) == OPTC_OK;
+        uint64_t here = fix_hash(&f);
+        fix_open(&g, &eo, &(optc_rule_options){.spec = "adamw", .with = "clip(1)"}, &large, 1, NULL, 0);
+        ok = ok && optc_step(g.binding) == OPTC_OK && optc_step(g.binding) == OPTC_OK && fix_hash(&g) == here;
+        _exit(ok ? 0 : 3);
+    }
+    int status = -1;
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the child %s", WIFSIGNALED(status) ? "never came back from its step" : "has other bits");
+    OK(optc_step(f.binding));                  /* and here all goes on */
+    fix_close(&f);
+}
+END_TEST
+
 Suite *hostile_suite(void)
 {
     Suite *s = suite_create("hostile");
@@ -292,6 +320,7 @@ Suite *hostile_suite(void)
     tcase_add_test(t, compiler_ends);
     tcase_add_test(t, devices_by_number);
     tcase_add_test(t, sums_of_bytes);
+    tcase_add_test(t, fork_after_step);
     suite_add_tcase(s, t);
     return s;
 }

@@ -191,6 +191,8 @@ static int do_verify(const Job *j)
 static int say_swept(const Job *j, CacheSwept s)
 {
     char size[32];
+    if (s.unread)
+        return cli_fail("cache: %s cannot be looked through: %s", j->place, strerror(s.unread));
     printf("%d entr%s removed, %s", s.entries, plural(s.entries), cli_bytes(size, (double)s.bytes));
     if (s.leftovers)
         printf(" with %d unfinished", s.leftovers);

@@ -45,6 +45,8 @@ int cli_archs(const Command *self, const char *text, const Nvrtc *nvrtc, Archs *
 {
     Archs all = {{0}, 0};
     all.n = nvrtc_archs(nvrtc, all.v, 64);
+    if (!all.n)
+        return cli_fail("NVRTC fails when it is asked for its architectures");
     return read_archs(self, text, &all, out);
 }
 
@@ -54,7 +56,7 @@ static bool compile_one(const Nvrtc *n, const char *source, const char *name, in
     char *log = NULL, *code = nvrtc_build(n, source, name, arch, ptx, &size, &log);
     bool ok = code != NULL;
     if (!ok)
-        cli_error("NVRTC refused %s for sm_%d:\n%s", name, arch, log ? log : "");
+        cli_error("NVRTC refused %s for sm_%d:\n%s", name, arch, log ? log : "out of memory");
     else if (out && !file_write(out, code, size))
         ok = (cli_error("cannot write %s: %s", out, strerror(errno)), false);
     if (ok)

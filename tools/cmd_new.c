@@ -103,17 +103,24 @@ int cmd_new(const Command *self, int argc, char **argv)
     char path[64];
     snprintf(path, sizeof path, "%s.lua", argv[0]);
     out = out ? out : path;
-    if (strcmp(out, "-") && !force) {
-        int fd = open(out, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);     /* asks and takes in one call */
-        if (fd < 0)
-            return errno == EEXIST ? cli_fail("%s exists; --force overwrites it", out)
-                                   : cli_fail("cannot write %s: %s", out, strerror(errno));
-        close(fd);
-    }
     Buf b = {0};
     put_named(&b, wrapper ? wrapper_text : rule_text, argv[0]);
-    rc = cli_write_file(out, cli_text(&b)) ? CLI_OK : CLI_FAILED;
+    const char *text = cli_text(&b);
+    bool made = strcmp(out, "-") && !force;
+    if (made) {
+        int fd = open(out, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);     /* asks and takes in one call */
+        if (fd < 0) {
+            int err = errno;
+            buf_free(&b);
+            return err == EEXIST ? cli_fail("%s exists; --force overwrites it", out)
+                                 : cli_fail("cannot write %s: %s", out, strerror(err));
+        }
+        close(fd);
+    }
+    rc = cli_write_file(out, text) ? CLI_OK : CLI_FAILED;
     buf_free(&b);
+    if (made && rc != CLI_OK)
+        unlink(out);                           /* we took the name, and it stays empty */
     if (rc == CLI_OK && strcmp(out, "-"))
         printf("wrote %s; next: optc check %s%s\n", out, strchr(out, '/') ? "" : "./", out);
     return rc;

@@ -23,7 +23,10 @@ static const char *image_name(char buf[32], int arch, bool ptx)
     return buf;
 }
 
-static bool check_files(const char *dir, const Manifest *m)
+/* Memory that ends says nothing about the package. */
+static void note_starved(const char *why, bool *starved) { *starved = *starved || strstr(why, "out of memory"); }
+
+static bool check_files(const char *dir, const Manifest *m, bool *starved)
 {
     bool ok = true;
     for (int i = 0; i < m->nfile; i++) {
@@ -35,6 +38,7 @@ static bool check_files(const char *dir, const Manifest *m)
             good(why);
         } else {
             ok = bad(why);
+            note_starved(why, starved);
         }
         free(data);
     }
@@ -56,7 +60,7 @@ static void list_others(const char *dir, const Manifest *m)
         closedir(d);
 }
 
-static bool check_images(const char *dir, const Manifest *m)
+static bool check_images(const char *dir, const Manifest *m, bool *starved)
 {
     char name[80], why[700];
     FatEntry e[128];
@@ -65,6 +69,8 @@ static bool check_images(const char *dir, const Manifest *m)
     const PackageFile *f = manifest_file(m, name);
     char *data = f ? package_read(dir, f, false, &size, why, sizeof why) : NULL;
     bool whole = data != NULL;
+    if (f && !data)
+        note_starved(why, starved);
     int n = data ? fatbin_list(data, size, e, 128) : -1;
     free(data);
     if (!f && !m->nimage) {
@@ -146,11 +152,13 @@ int ship_check(const char *dir)
     for (int i = 0; i < m.nrule; i++)
         printf("       %s%s%s\n", m.rule[i].id, strcmp(m.rule[i].about, "-") ? " with " : "",
                strcmp(m.rule[i].about, "-") ? m.rule[i].about : "");
-    bool ok = check_files(dir, &m);
+    bool starved = false, ok = check_files(dir, &m, &starved);
     list_others(dir, &m);
-    ok = check_images(dir, &m) && ok;
+    ok = check_images(dir, &m, &starved) && ok;
     if (ok)
         check_here(&m);
     manifest_free(&m);
+    if (starved)
+        return cli_fail("ship: out of memory: the package in %s was not checked to its end", dir);
     return ok ? CLI_OK : cli_fail("ship: the package in %s is damaged: make it again", dir);
 }

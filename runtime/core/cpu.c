@@ -12,6 +12,23 @@
 #include <omp.h>
 #endif
 
+/* ---- threads ---- */
+/* OpenMP's threads do not come along into a child of fork(), and who waits for them there waits for ever: a process whose
+ * parent had started some goes on with its one thread. The bits are the same. */
+static int team_of(int threads)
+{
+#ifdef _OPENMP
+    static int started_by;                     /* which process first had more than one */
+    int none = 0, here = threads > 1 ? (int)getpid() : 0;
+    if (threads > 1 && !__atomic_compare_exchange_n(&started_by, &none, here, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+        return none == here ? threads : 1;
+    return threads;
+#else
+    (void)threads;
+    return 1;
+#endif
+}
+
 /* ---- binding ---- */
 /* Large blocks on large pages: a step walks several arrays at once and would miss the TLB on small ones. */
 static void *block_alloc(size_t bytes)
@@ -38,8 +55,10 @@ static void fill_states(optc_binding *b)
             const char *src = (const char *)b->tensor[i].mem[0];
             int64_t n = dst ? dom_len(m->dom, b->tensor[i].shape) : 0, step = 1 << 16;
             int size = p->type[m->type].bytes, psize = p->type[p->p].bytes;
+            int team = n > 4 * step ? team_of(b->rule->engine->threads) : 1;
+            (void)team;
 #ifdef _OPENMP
-#pragma omp parallel for schedule(static) num_threads(b->rule->engine->threads) if (n > 4 * step)
+#pragma omp parallel for schedule(static) num_threads(team) if (team > 1)
 #endif
             for (int64_t at = 0; at < n; at += step)
                 state_fill(b, m, b->tensor[i].group, dst + at * size, m->copies_p ? src + at * psize : NULL,
@@ -240,7 +259,7 @@ static optc_status cpu_run(optc_binding *b, int entry, int phase)
     int most = b->rule->engine->threads, threads = b->threads ? b->threads : most;
     if (!b->threads && b->elems / per_thread + 1 < threads)
         threads = (int)(b->elems / per_thread) + 1;
-    threads = threads > most ? most : threads;
+    threads = team_of(threads > most ? most : threads);
     Counter few[32], *c = ph->naction <= 32 ? few : (Counter *)malloc(sizeof *c * (size_t)ph->naction);
     if (!c)
         return no_memory("optc_run");

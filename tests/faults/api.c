@@ -71,7 +71,7 @@ static optc_status step(optc_rule *r, float *p, float *g, Outcome *out)
     if (s == OPTC_OK)
         s = optc_sync(b);
     if (s == OPTC_OK)
-        s = optc_get_t(b, &t);
+        s = optc_get_t(b, 0, &t);
     out->result = mix(mix(7, &t, sizeof t), p, sizeof *p * COUNT);
     if (s == OPTC_OK)
         s = read_states(r, b, out);
@@ -167,13 +167,22 @@ static void on_gpu_cold(const Scene *s, Outcome *out)
 }
 
 enum { HOST = 1 << ALLOCATIONS | 1 << MEMORY_ENDS | 1 << FILES, ALL = HOST | 1 << DRIVER };
+static void from_package(const Scene *s, Outcome *out)
+{
+    make_package();
+    char base[4096];
+    snprintf(base, sizeof base, "%s", below("shipped"));
+    whole(s, &(optc_engine_options){.device = "cuda", .threads = 1, .cache_dir = "", .cache_base = base}, out);
+}
+
 const Scene api_scenes[] = {
-    {"built in", built_in, HOST, "adamw", "clip(1)", NULL, NULL, 0, false},
-    {"from a file", from_file, HOST, "rule.lua", NULL, NULL, NULL, 0, false},
-    {"evaluated", evaluated, HOST, "adafactor", "clip(1)", NULL, NULL, 0, false},
-    {"compiled", compiled, HOST, "lion", "clip(1)", NULL, NULL, 0, false},
-    {"from the cache", from_cache, HOST, "lion", "clip(1)", NULL, NULL, 0, false},
-    {"on a GPU", on_gpu, ALL, "adamw", "clip(1)", NULL, NULL, 30, true},
-    {"on a GPU, compiled", on_gpu_cold, HOST | 1 << NVRTC, "adamw", "clip(1)", NULL, NULL, 10, true},
-    {NULL, NULL, 0, NULL, NULL, NULL, NULL, 0, false},
+    {.name = "built in", .run = built_in, .kinds = HOST, .spec = "adamw", .with = "clip(1)"},
+    {.name = "from a file", .run = from_file, .kinds = HOST, .spec = "rule.lua"},
+    {.name = "evaluated", .run = evaluated, .kinds = HOST, .spec = "adafactor", .with = "clip(1)"},
+    {.name = "compiled", .run = compiled, .kinds = HOST, .spec = "lion", .with = "clip(1)"},
+    {.name = "from the cache", .run = from_cache, .kinds = HOST, .spec = "lion", .with = "clip(1)"},
+    {.name = "on a GPU", .run = on_gpu, .kinds = ALL, .spec = "adamw", .with = "clip(1)", .samples = 20, .gpu = true},
+    {.name = "on a GPU, compiled", .run = on_gpu_cold, .kinds = HOST | 1 << NVRTC, .spec = "adamw", .with = "clip(1)", .samples = 10, .gpu = true},
+    {.name = "from a package", .run = from_package, .kinds = ALL, .spec = "adamw", .with = "clip(1)", .samples = 10, .gpu = true},
+    {.name = NULL},
 };

@@ -18,6 +18,8 @@ typedef struct Outcome {
     optc_status status;
     char message[600];
     uint64_t result;               /* of all bits that came out; 0: none */
+    bool left;                     /* it failed, and something of what it was making is there */
+    int calls;                     /* of the command: counted in its process */
     bool evaluator;                /* it ran on the reference evaluator, whose bits are its own, and said so */
 } Outcome;
 
@@ -27,8 +29,9 @@ typedef struct Scene {
     unsigned kinds;                /* 1 << Kind */
     const char *spec, *with;       /* of scenes of the interface */
     const char *const *argv;       /* of the command: from argv[1] on */
-    const char *makes;             /* what it makes below the scratch folder, or NULL: text of stdout alone */
-    int samples;                   /* trials of a kind in a quick run; 0: the usual number */
+    bool loose;                    /* what it makes may differ: it only has to be honest */
+    int samples;                   /* trials of a kind in a quick run; 0: the usual number; negative: none */
+    int more;                      /* calls in processes that it starts, which are not counted here */
     bool gpu;                      /* it needs the emulated GPU */
 } Scene;
 extern const Scene api_scenes[], tool_scenes[];          /* end with a NULL name */
@@ -39,6 +42,8 @@ uint64_t mix(uint64_t h, const void *data, size_t n);
 uint64_t mix_files(uint64_t h, const char *path);        /* names and contents of a file or folder, 0 where it is none */
 void fresh_folder(const char *name);                     /* below scratch, empty */
 const char *below(const char *name);                     /* its path; a few are good at once */
+
+void make_package(void);                                 /* tools.c: scratch/shipped, with adamw and clip(1) */
 
 /* tools/main.c, by another name */
 int optc_main(int argc, char **argv);

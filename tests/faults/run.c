@@ -59,7 +59,8 @@ uint64_t mix_files(uint64_t h, const char *path)
     for (int i = 0; i < n; i++) {
         char inner[PATH_MAX];
         snprintf(inner, sizeof inner, "%s/%s", path, e[i]->d_name);
-        if (strcmp(e[i]->d_name, ".") && strcmp(e[i]->d_name, ".."))
+        const char *end = strrchr(e[i]->d_name, '.');      /* locks are never removed */
+        if (strcmp(e[i]->d_name, ".") && strcmp(e[i]->d_name, "..") && !(end && !strcmp(end, ".lock")))
             h = mix_files(mix(h, e[i]->d_name, strlen(e[i]->d_name)), inner);
         free(e[i]);
     }
@@ -125,6 +126,8 @@ static void judge(const Outcome *o, const Outcome *right, Kind k, const char *wh
     size_t at = strlen(w);
     if (o->status == OPTC_OK && o->result != right->result && !o->evaluator)
         snprintf(w + at, sizeof trial->wrong - at, "%s: success, and another result; ", when);
+    else if (o->left)
+        snprintf(w + at, sizeof trial->wrong - at, "%s: it failed and left something behind; ", when);
     else if (o->status != OPTC_OK && (!honest(o->status) || !*o->message || (k <= MEMORY_ENDS && o->status != OPTC_ERROR_MEMORY)))
         snprintf(w + at, sizeof trial->wrong - at, "%s: it says '%s': %.700s; ", when, optc_status_name(o->status), o->message);
 }
@@ -138,6 +141,8 @@ static void run_trial(const Scene *s, Kind k, int at, const Trial *right)
     inject_begin(k, at);
     s->run(s, &trial->out);
     trial->calls = inject_end();
+    if (s->argv)
+        trial->calls = trial->out.calls;
     if (right)
         judge(&trial->out, &right->out, k, "with the fault");
     if (!empty(below("tmp")))
@@ -192,14 +197,15 @@ static int run_scene(const Scene *s, Kind k, bool quick, int only)
     }
     int bad = 0, failed = 0, tried = 0, most = s->samples ? s->samples : SAMPLES;
     int step = quick && right.calls > most ? right.calls / most + 1 : 1;
-    for (int at = only ? only : 1; at <= (only ? only : right.calls); at += step) {
+    int last = right.calls + (k >= DRIVER ? s->more : 0);
+    for (int at = only ? only : 1; at <= (only ? only : last); at += step) {
         in_a_process(s, k, at, &right);
         tried++;
         failed += trial->out.status != OPTC_OK;
         if (*trial->wrong && ++bad <= 20)
-            printf("%s, %s %d of %d: %s\n", s->name, kind_names[k], at, right.calls, trial->wrong);
+            printf("%s, %s %d of %d: %s\n", s->name, kind_names[k], at, last, trial->wrong);
     }
-    printf("%s: %d of %d %s failed once: %d times success and the right result, %d times an error, %d wrong\n", s->name, tried, right.calls, kind_names[k],
+    printf("%s: %d of %d %s failed once: %d times success and the right result, %d times an error, %d wrong\n", s->name, tried, last, kind_names[k],
            tried - failed - bad, failed, bad);
     return bad;
 }
@@ -211,7 +217,7 @@ static int run_all(const Scene *s, bool quick, const char *scene, const char *ki
     int bad = 0;
     bool no_gpu = getenv("FAULTS_NO_GPU") != NULL;         /* nothing that would compile for one */
     for (; s->name; s++) {
-        if (no_gpu && s->gpu)
+        if ((no_gpu && s->gpu) || (quick && s->samples < 0))
             continue;
         for (int k = ALLOCATIONS; k < NKIND; k++)
             if ((s->kinds >> k & 1) && wanted(s->name, scene) && wanted(kind_names[k], kind))
