@@ -86,6 +86,9 @@ passed=$((passed + $(grep -cx ok "$work/verdicts")))
 grep -vx ok "$work/verdicts" | head -40
 failed=$((failed + $(grep -c '^bad' "$work/verdicts")))
 [ "$(grep -cx ok "$work/verdicts")" -gt 10 ] && ok || bad "the README's commands were not found"
+# the error that it quotes
+sed 's/- beta)/- betta)/' mine.lua > wrong.lua
+"$build/optc" check wrong.lua 2>&1 | grep -qF "$(grep -o "'betta' is not declared; did you mean 'beta'?" "$top/README.md" || echo none)" && ok || bad "the error that README.md quotes: $("$build/optc" check wrong.lua 2>&1)"
 link="-I$top/runtime -L$build -loptc -Wl,-rpath,$build"
 ${CC:-cc} -std=c11 -Wall -Wextra -Werror step.c -o strict $link 2> "$work/said" && ok || bad "step.c: $(cat "$work/said")"
 if command -v g++ >/dev/null 2>&1; then
