@@ -114,15 +114,27 @@ Tok *lex(Arena *a, const char *text, int *n)
 }
 
 /* ---- the parser's price ---- */
+/* Words whose jumps Lua keeps in one list, and labels: it walks what it has for each further one. */
+static bool walks(const Tok *k)
+{
+    static const char *const words[] = {"and", "or", "elseif", "goto", "break", "::", NULL};
+    for (const char *const *w = words; *w; w++)
+        if (tok_is(k, *w))
+            return true;
+    return false;
+}
+
 typedef struct { int locals; bool function; } Block;
 
 double parse_price(Arena *a, const Tok *v, int n)
 {
     Block *stack = NULL;
-    int depth = 0, cap = 0, locals = 0, functions = 0;
+    int depth = 0, cap = 0, locals = 0, functions = 0, walked = 0;
     double price = 0;
     for (int i = 0; i < n; i++) {
         const Tok *k = &v[i];
+        if (walks(k))
+            price += walked++;
         if (k->kind != NAME)
             continue;
         bool function = tok_is(k, "function");

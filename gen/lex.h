@@ -9,8 +9,8 @@ typedef struct Tok { TokKind kind; const char *s; int n, line; } Tok;
 Tok *lex(Arena *a, const char *text, int *n);              /* the last one is END, not counted */
 bool tok_is(const Tok *k, const char *s);                  /* this name or symbol; a string is none */
 
-/* Steps of Lua's own parser, roughly: it looks a name up among the locals of every function around it. Linear in the
- * tokens. */
+/* Steps of Lua's own parser, roughly: it looks a name up among the locals of every function around it, and walks
+ * the jumps of a chain of and, or, elseif for each further one. Linear in the tokens. */
 double parse_price(Arena *a, const Tok *v, int n);
 
 /* A growing set of names. */
