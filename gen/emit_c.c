@@ -14,7 +14,8 @@ static const Target target = {"c", "stage_c.txt", "restrict", prelude, reserved}
 typedef struct CStage {
     Emit e;
     bool fetch;                                /* it asks for its next chunk ahead of time */
-    const char **waiting;                      /* by node that a list folds: the array its values wait in */
+    const char **waiting;                      /* by node that a list folds or another loop needs: its array */
+    bool parts;                                /* its body is several loops */
 } CStage;
 
 static const char *pointer(CStage *c, Access a)
@@ -29,6 +30,17 @@ static const char *pointer(CStage *c, Access a)
 /* How many values an inner loop takes: where it folds, each lane once. */
 static const char *round_of(const Stage *s) { return s->nfold || !s->uses_rows ? "OPTC_LANES" : "OPTC_CHUNK"; }
 
+static void define_array(CStage *c, Access a, const char *index)
+{
+    Emit *e = &c->e;
+    const char *ptr = pointer(c, a), *from = arena_printf(e->arena, "%s[%s]", ptr, index);
+    const char *v = emit_called(e->arena, type_info[e->plan->mem[a.mem].type].load, from);
+    if (!emit_stores(e->st, a.mem) && e->uses[a.val] == 1 && e->g->n[a.val].ty == NUM)
+        e->text[a.val] = v;
+    else
+        emit_define(e, AT_BODY, a.val, emit_joined(e, ptr, "i"), v);
+}
+
 /* A value that varies along the loop: a pointer before it, a load inside it. */
 static void load_array(CStage *c, Access a, const char *index)
 {
@@ -41,12 +53,7 @@ static void load_array(CStage *c, Access a, const char *index)
                                 : "OPTC_AHEAD";
         emit_part(e, AT_POINTERS, "fetch", (Hole[]){{"x", ptr}, {"ahead", ahead}, {"round", round_of(s)}}, 3);
     }
-    const char *v =
-        emit_called(e->arena, type_info[e->plan->mem[a.mem].type].load, arena_printf(e->arena, "%s[%s]", ptr, index));
-    if (!emit_stores(s, a.mem) && e->uses[a.val] == 1 && e->g->n[a.val].ty == NUM)
-        e->text[a.val] = v;
-    else
-        emit_define(e, AT_BODY, a.val, emit_joined(e, ptr, "i"), v);
+    define_array(c, a, index);
 }
 
 /* Measured: prefetching pays for up to three arrays; with four and more its bursts take the places that loads need. */
@@ -77,6 +84,95 @@ static void loads(CStage *c)
         else
             load_array(c, a, emit_list_index(e, at));
     }
+}
+
+/* ---- large bodies ---- */
+/* Compilers take a loop in a time that grows faster than its length: a body of many operations becomes several loops over
+ * a few values, one behind the other, and what a later one needs waits in an array. No operation changes, so no bit. */
+enum { PART = 400, CALL = 40, MOST_WAITING = 1000 };       /* operations in a loop; one that is a function's; arrays */
+
+static int work_of(const Node *n)
+{
+    return n->op == OP_RANDOM || n->op == OP_NORMAL || !strncmp(op_info[n->op].form, "optc_", 5) ? CALL : 1;
+}
+
+/* By node: which loop computes it, and whether another needs it. False: one loop does, or too much would wait. */
+static bool cut_body(const Emit *e, int *part, bool *waits)
+{
+    const Stage *s = e->st;
+    int work = 0, last = 0, n = 0;
+    for (Ref r = 0; r < e->g->len; r++)
+        part[r] = -1;
+    for (int i = 0; i < s->nbody; i++) {
+        const Node *x = &e->g->n[s->body[i]];
+        work += work_of(x);
+        last += work > PART;
+        work = work > PART ? work_of(x) : work;
+        part[s->body[i]] = last;
+        for (int k = 0; k < x->nargs; k++)
+            waits[x->arg[k]] |= part[x->arg[k]] >= 0 && part[x->arg[k]] != last;
+    }
+    for (int i = 0; i < s->nstore; i++)
+        waits[s->store[i].val] |= part[s->store[i].val] >= 0 && part[s->store[i].val] != last;
+    for (int i = 0; i < s->nfold; i++) {
+        Ref x = emit_folded(e, s->fold[i]);
+        waits[x] |= part[x] >= 0 && part[x] != last;
+    }
+    for (Ref r = 0; r < e->g->len; r++)
+        n += waits[r];
+    return last > 0 && n <= MOST_WAITING;
+}
+
+/* Ends a loop and begins the next, which loads again what the stage loads. */
+static void next_part(CStage *c)
+{
+    Emit *e = &c->e;
+    emit_part(e, AT_BODY, "part", NULL, 0);
+    for (int i = 0; i < e->st->nload; i++) {
+        DomPlace at = dom_find(stage_info[e->st->kind].dom, e->plan->mem[e->st->load[i].mem].dom);
+        if (at != PLACE_ONE && at != PLACE_MATRIX && at != PLACE_DOWN)
+            define_array(c, e->st->load[i], "i");
+    }
+}
+
+static void body_in_parts(CStage *c, const int *part, const bool *waits)
+{
+    Emit *e = &c->e;
+    int now = 0, first = 0;
+    for (int i = 0; i < e->st->nbody; i++) {
+        Ref r = e->st->body[i];
+        const char *type = e->g->n[r].ty == BOOL ? "int" : emit_real(e);
+        for (; part[r] != now && first < i; first++)
+            if (waits[e->st->body[first]])
+                e->text[e->st->body[first]] = arena_printf(e->arena, "%s[i]", c->waiting[e->st->body[first]]);
+        if (part[r] != now)
+            next_part(c);
+        now = part[r];
+        const char *x = emit_expr(e, r), *name = emit_name(e, emit_value_name(e, r));
+        emit_put(e, AT_BODY, "const %s %s = %s;\n", type, name, x);
+        e->text[r] = name;
+        if (waits[r]) {
+            c->waiting[r] = emit_joined(e, name, "buf");
+            emit_put(e, AT_BUFFERS, "%s %s[%s];\n", type, c->waiting[r], round_of(e->st));
+            emit_put(e, AT_BODY, "%s[i] = %s;\n", c->waiting[r], name);
+        }
+    }
+}
+
+static void body(CStage *c)
+{
+    Emit *e = &c->e;
+    if (!is_elem(e->st->kind) || e->st->nbody * CALL <= PART) {
+        emit_body(e);
+        return;
+    }
+    int *part = NEWS(e->arena, int, e->g->len + 1);
+    bool *waits = NEWS(e->arena, bool, e->g->len + 1);
+    c->parts = cut_body(e, part, waits);
+    if (c->parts)
+        body_in_parts(c, part, waits);
+    else
+        emit_body(e);
 }
 
 static void finish_one(Emit *e, Access f)
@@ -197,11 +293,11 @@ static void store_one(CStage *c, Access a)
 }
 
 /* ---- stages and the file ---- */
-static const char *template_of(const Stage *s)
+static const char *template_of(const Stage *s, bool parts)
 {
     switch (stage_info[s->kind].walk) {
     case WALK_TILED: return "tile";
-    case WALK_FLAT: return s->uses_rows ? "runs" : s->nfold ? "flat_fold" : "flat";
+    case WALK_FLAT: return s->uses_rows ? "runs" : s->nfold || parts ? "flat_fold" : "flat";
     case WALK_LIST: return "list";
     default: return "single";
     }
@@ -221,7 +317,7 @@ static void emit_stage(void *ctx, Arena *a)
     for (int i = 0; i < s->nfin; i++)
         finish_one(&c.e, s->fin[i]);
     loads(&c);
-    emit_body(&c.e);
+    body(&c);
     for (int i = 0; i < s->nfold; i++)
         fold_one(&c, s->fold[i]);
     for (int i = 0; i < s->nstore; i++)
@@ -235,7 +331,7 @@ static void emit_stage(void *ctx, Arena *a)
     h[n++] = (Hole){"round", round_of(s)};
     const char *none = emit_absent(&c.e);
     h[n++] = (Hole){"absent", *none ? emit_filled(&c.e, "absent", (Hole[]){{"leaves", none}}, 1) : ""};
-    x->ok = template_fill(x->out, target.templates, template_of(s), h, n) && !c.e.broken;
+    x->ok = template_fill(x->out, target.templates, template_of(s, c.parts), h, n) && !c.e.broken;
 }
 
 bool emit_c_stages(const Gen *g, const EmitOptions *o, Arena *a, Buf *code, Buf *table)

@@ -168,7 +168,7 @@ int temp_of(Planner *p, Ref r)
 
 /* ---- phases ---- */
 /* two or three passes may each compute everything again */
-const PlanLimits plan_limits = {.work = 24 * 1000 * 1000, .reach = 40 * 1000, .again = 3, .stages = 4000};
+const PlanLimits plan_limits = {.work = 24 * 1000 * 1000, .reach = 8 * 1000, .again = 3, .stages = 4000};
 
 /* left: phases still to plan, this one too */
 typedef struct { Plan *plan; Phase *ph; Pools *pools; int left; } Making;

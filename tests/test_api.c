@@ -137,6 +137,9 @@ START_TEST(failures_leave_no_trace)
     FAILS(optc_set_hyper(b, 7, "lr", 1), OPTC_ERROR_ARGUMENT, "no group 7");
     FAILS(optc_set_grad(b, 0, data[1], 3), OPTC_ERROR_ARGUMENT, "needs 16 values for 'g', got 3");
     FAILS(optc_set_grad(b, 0, data[2], 0), OPTC_ERROR_ARGUMENT, "overlaps the parameter of tensor 'b'");
+    optc_state_view inside;
+    OK(optc_state(b, 0, "v", &inside));
+    FAILS(optc_set_grad(b, 0, inside.data, 0), OPTC_ERROR_ARGUMENT, "lies in memory that holds this binding's states");
     FAILS(optc_set_grad(b, 9, data[1], 0), OPTC_ERROR_ARGUMENT, "no tensor 9");
     FAILS(optc_run(b, "perturb"), OPTC_ERROR_ARGUMENT, "no entry 'perturb'");
     FAILS(optc_state_read(b, 0, "mm", m1, 16), OPTC_ERROR_ARGUMENT, "no state 'mm'; did you mean 'm'");

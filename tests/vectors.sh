@@ -1,6 +1,6 @@
 #!/bin/sh
 # Every pass over the elements of every rule of the library is vectorised, by every compiler at hand and for both architectures: the compiler says of each
-# loop marked OPTC_EACH that it did. Rules that no library has (many arrays, other types) are tried beside them.
+# loop marked OPTC_EACH that it did. Rules that no library has (many arrays, other types) and a package are tried beside them.
 #   BUILD  the build folder        CC  the compiler
 set -eu
 at=$(mktemp -d)
@@ -12,6 +12,7 @@ file=many emit 'ademamix+clip(1)+cautious+ema(0.999)+lookahead(5,0.5)'
 file=halves emit adamw --type bf16
 file=all_halves emit lion --type f16 --state-type f16
 file=doubles emit lamb --type f64
+files="$at/*.c"
 flags=$("$BUILD/prebuild" --flags 0 | sed 's/ -march=[^ ]*//')
 
 # The lines of loops over elements, as "line function"; a stage of lists has few values, and may call.
@@ -25,7 +26,7 @@ loops() {
 tried() {
     tell=$1 told=$2 n=0
     shift 2
-    for source in "$at"/*.c; do
+    for source in $files; do
         "$@" $flags $tell -c -o /dev/null "$source" > "$source.said" 2>&1 || { cat "$source.said"; exit 1; }
         grep -E ":[0-9]+: $told" "$source.said" | sed 's/^[^:]*:\([0-9]*\):.*/\1/' | sort -u > "$source.done"
         loops "$source" > "$source.loops"
@@ -57,6 +58,13 @@ if works clang; then
 else
     echo "skipped: clang (there is none)"
 fi
+
+# A package says itself what it needs: -O2 is all that its user gives.
+mkdir "$at/package"
+"$BUILD/optc" ship adan adafactor 'adamw+clip(1)' -o "$at/package/rules" > /dev/null
+files="$at/package/rules/rules.c" flags="-O2 -w"
+case $(${CC:-cc} --version) in *clang*) clang_like ${CC:-cc} ;; *) gcc_like ${CC:-cc} ;; esac
+! works clang || clang_like clang
 
 # What `optc bench` reads with keeps its sums in registers: between the loads nothing is stored (an array of sums was, and read at half the rate).
 cat > "$at/reads.awk" <<'A'

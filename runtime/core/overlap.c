@@ -1,5 +1,6 @@
-/* What may lie where: parameters are written, so nothing else that is bound may lie in one. They are kept sorted by
- * address; asking for one range takes a binary search, however many tensors there are. */
+/* What may lie where: parameters and states are written, so nothing else that is bound may lie in one; compiled loops
+ * rest on it (OPTC_EACH). Parameters are kept sorted by address; asking for one range takes a binary search, however
+ * many tensors there are. States lie in the binding's block. */
 #include "core.h"
 
 #include <stdlib.h>
@@ -48,9 +49,13 @@ CORE optc_status check_overlap(const optc_binding *b, int tensor, const void *da
         else
             to = mid;
     }
+    char x[96], y[96];
+    uintptr_t block = (uintptr_t)b->block;
+    if (data && bytes && block && lo < block + b->block_bytes && block < hi)
+        return fail(OPTC_ERROR_ARGUMENT, "%s of %s lies in memory that holds this binding's states, which are written",
+                    what, tensor_label(b, tensor, x));
     if (!data || !bytes || from == b->nspan || b->span[from].lo >= hi)
         return OPTC_OK;
-    char x[96], y[96];
     return fail(OPTC_ERROR_ARGUMENT, "%s of %s overlaps the parameter of %s in memory", what,
                 tensor_label(b, tensor, x), tensor_label(b, b->span[from].tensor, y));
 }
