@@ -36,42 +36,46 @@ static void fill(float *p, float *g)
 static optc_status read_states(optc_rule *r, optc_binding *b, Outcome *out)
 {
     optc_status s = OPTC_OK;
-    for (int k = 0; s == OPTC_OK && k < optc_rule_states(r); k++) {
+    for (int k = 0; s == OPTC_OK && k < 2 * optc_rule_states(r); k++) {
         optc_state_info info;
         optc_state_view v;
         double x[COUNT];
-        s = optc_rule_state(r, k, &info);
-        if (s == OPTC_OK && optc_state(b, 0, info.name, &v) != OPTC_OK)
+        s = optc_rule_state(r, k / 2, &info);
+        if (s == OPTC_OK && optc_state(b, k % 2, info.name, &v) != OPTC_OK)
             continue;                          /* under these options there is none */
         if (s == OPTC_OK)
-            s = optc_state_read(b, 0, info.name, x, v.count);
+            s = optc_state_read(b, k % 2, info.name, x, v.count);
         if (s == OPTC_OK)
             out->result = mix(out->result, x, sizeof *x * (size_t)v.count);
         if (s == OPTC_OK)
-            s = optc_state_write(b, 0, info.name, x, v.count);
+            s = optc_state_write(b, k % 2, info.name, x, v.count);
     }
     return s;
 }
 
+/* Two tensors, of which one is left out of a step, and behind from then on. */
 static optc_status step(optc_rule *r, float *p, float *g, Outcome *out)
 {
     optc_binding *b = NULL;
-    int64_t shape[2] = {ROWS, COLS}, t = 0;
-    optc_tensor w = {.name = "w", .param = p, .grad = g, .rank = 2, .shape = shape};
-    optc_group all = {.tensors = &w, .ntensors = 1};
+    int64_t shape[2] = {ROWS / 2, COLS}, t = 0;
+    float *half = g + COUNT / 2;
+    optc_tensor w[2] = {{.name = "w", .param = p, .grad = g, .rank = 2, .shape = shape}, {.name = "u", .param = p + COUNT / 2, .grad = half, .rank = 2, .shape = shape}};
+    optc_group all = {.tensors = w, .ntensors = 2};
     fill(p, g);
     optc_status s = optc_bind(r, &all, 1, &b);
     for (int i = 0; i < 3 && s == OPTC_OK; i++) {
         s = optc_set_hyper(b, -1, "lr", 0.01 * (i + 1));
         if (s == OPTC_OK)
-            s = optc_set_grad(b, 0, g, COUNT);
+            s = optc_set_grad(b, 0, g, COUNT / 2);
+        if (s == OPTC_OK)
+            s = optc_set_grad(b, 1, i == 1 ? NULL : half, 0);
         if (s == OPTC_OK)
             s = optc_step(b);
     }
     if (s == OPTC_OK)
         s = optc_sync(b);
     if (s == OPTC_OK)
-        s = optc_get_t(b, 0, &t);
+        s = optc_get_t(b, 1, &t);
     out->result = mix(mix(7, &t, sizeof t), p, sizeof *p * COUNT);
     if (s == OPTC_OK)
         s = read_states(r, b, out);
