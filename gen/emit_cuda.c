@@ -383,7 +383,10 @@ static const char *choose_walk(CudaStage *c, bool placed)
     bool packed = false;
     for (int i = 0; i < c->e.st->nload; i++)
         packed = packed || *type_info[c->e.plan->mem[c->e.st->load[i].mem].type].load;
-    if (c->form == FORM_MAP && !placed && !packed)
+    if (c->form == FORM_MAP && !placed && packed)
+        return emit_filled(&c->e, "walk_full",
+                           (Hole[]){{"full", number(c, c->knob[KNOB_THREADS] * c->vec * c->knob[KNOB_ITEMS])}}, 1);
+    if (c->form == FORM_MAP && !placed)
         return emit_filled(&c->e, "walk_any", NULL, 0);
     if (placed)
         sizes = arena_printf(a, "%s && self->cols %% %d == 0", sizes, c->vec);

@@ -119,6 +119,36 @@ template <int V> OPTC_FN int optc_left(bool, long long n) { return optc_least(n,
 //@ if optc_even
 template <int V> OPTC_FN int optc_left(optc_even, long long n) { return n > 0 ? V : 0; }
 
+/* Of a map whose block has elements for every thread: nothing is looked at. */
+struct optc_full { };
+
+//@ if optc_full
+template <int V> OPTC_FN int optc_left(optc_full, long long) { return V; }
+
+//@ if optc_full
+template <int H, int V, typename T> OPTC_FN void optc_get(T (&v)[V], const T *p, int, optc_full)
+{
+    typedef typename optc_word<sizeof(T) * V>::type word;
+    union { T t[V]; word w[sizeof(T) * V / sizeof(word)]; } x;
+#pragma unroll
+    for (unsigned k = 0; k < sizeof(T) * V / sizeof(word); k++)
+        x.w[k] = optc_read<H>((const word *)p + k);
+    for (int i = 0; i < V; i++)
+        v[i] = x.t[i];
+}
+
+//@ if optc_full
+template <int H, int V, typename T> OPTC_FN void optc_put(T *p, const T (&v)[V], int, optc_full)
+{
+    typedef typename optc_word<sizeof(T) * V>::type word;
+    union { T t[V]; word w[sizeof(T) * V / sizeof(word)]; } x;
+    for (int i = 0; i < V; i++)
+        x.t[i] = v[i];
+#pragma unroll
+    for (unsigned k = 0; k < sizeof(T) * V / sizeof(word); k++)
+        optc_write<H>((word *)p + k, x.w[k]);
+}
+
 /* As if x were new here: what follows from it for each of eight rows is computed when it is wanted, not once for all strips of a tile, to wait in registers. */
 OPTC_FN int optc_fresh(int x)
 {

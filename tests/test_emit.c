@@ -178,7 +178,7 @@ END_TEST
 /* Of 16 bits a vector is rounded two values at once when all are there, and its loads are not looked at one by one: unpacking between two of them, each waited for the one before. */
 START_TEST(sixteen_bits)
 {
-    static const char *const needs[] = {"cvt.rn.bf16x2.f32", "optc_to_bf16_all(p_stored, p_out);", "walk(optc_even());"};
+    static const char *const needs[] = {"cvt.rn.bf16x2.f32", "optc_to_bf16_all(p_stored, p_out);", "walk(optc_full());"};
     Gen g = {0};
     Source spec;
     GenOptions o = {.types = {T_BF16, T_BF16, T_BF16}, .find = find_wrapper};
