@@ -26,6 +26,11 @@ parts="sanitizers emulated-library emulated-rest packages clang architectures su
 lanes=${LANES:-$(nproc 2>/dev/null || echo 2)}
 began=$(date +%s)
 export work
+if sh tests/part.sh broken > "$work/broken" 2>&1; then
+    echo "a part that fails in its middle was taken for one that passes:"
+    cat "$work/broken"
+    exit 1
+fi
 # 255 stops xargs: no part begins after one has failed.
 printf '%s\n' $parts | xargs -P "$lanes" -I{} sh -c 'sh tests/part.sh {} || exit 255' || { echo; echo "failed, after $(($(date +%s) - began)) s"; exit 1; }
 total=$(awk '{ s += $1 } END { print int(s + 0.5) }' "$work"/spent.*)
