@@ -107,7 +107,7 @@ static double seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Of 100 000 tensors every gradient moves, at once and one by one: looking at every parameter for each took half a minute of the processor. */
+/* Of 100 000 tensors every gradient moves, at once and one by one: looking at every parameter for each took minutes of the processor. */
 START_TEST(many_gradients_move)
 {
     enum { N = 100000 };
