@@ -113,13 +113,15 @@ OPTC_FN double optc_min(double a, double b) { const double r = a < b ? a : b; re
 OPTC_FN float optc_signf(float x)
 {
     unsigned up = x > 0.0f ? 0xffffffffu : 0u, down = x < 0.0f ? 0xffffffffu : 0u;
-    return optc_frombitsf((optc_bitsf(x) & ~(up | down)) | (up & 0x3f800000u) | (down & 0xbf800000u));
+    unsigned above = (optc_bitsf(x) & ~up) | (up & 0x3f800000u);
+    return optc_frombitsf((above & ~down) | (down & 0xbf800000u));
 }
 
 OPTC_FN double optc_sign(double x)
 {
     unsigned long long up = x > 0.0 ? 0xffffffffffffffffull : 0ull, down = x < 0.0 ? 0xffffffffffffffffull : 0ull;
-    return optc_frombits((optc_bits(x) & ~(up | down)) | (up & 0x3ff0000000000000ull) | (down & 0xbff0000000000000ull));
+    unsigned long long above = (optc_bits(x) & ~up) | (up & 0x3ff0000000000000ull);
+    return optc_frombits((above & ~down) | (down & 0xbff0000000000000ull));
 }
 
 /* Below 2^23 (2^52) adding that number rounds off the fraction, half to even; at and above it x is an integer already.
