@@ -17,7 +17,8 @@
  * and inputs belong to the caller and must stay where they are while bound; states belong to the binding.
  *
  * Threads: an engine and a rule may be used from several threads at once. A binding is used by one thread at a time; different bindings
- * run side by side. optc_message is per thread.
+ * run side by side. optc_message is per thread. After fork() a child whose parent stepped on the CPU with several threads steps with one, to the same bits;
+ * a GPU's engine does not come along: calls on it fail in the child.
  *
  * Structs that callers fill grow in later versions, at their ends: 0 in every member means the default. Calls that take one hand over how long it is
  * for the caller (that is all that optc_open, optc_compile, optc_bind and optc_tensor_about do below), so a program goes on with a newer library without being compiled

@@ -180,6 +180,10 @@ static bool read_text(Manifest *m, const char *text, size_t size, const char *di
         return false;
     }
     *last = 0;
+    if (!text_plain(all, "\n")) {              /* what it says is shown to people */
+        snprintf(why, nwhy, "the manifest of %.300s is damaged: it holds control characters", dir);
+        return false;
+    }
     int number = 2;
     for (char *line = all + strlen(PACKAGE_MARK), *next; *line; line = next, number++) {
         next = line + strcspn(line, "\n");

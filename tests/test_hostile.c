@@ -80,6 +80,7 @@ START_TEST(manifest_ends)
 {
     char dir[] = "/tmp/optc-manifest-XXXXXX", path[64], why[700];
     static const struct { const char *text; size_t n; bool whole; } behind[] = {{"", 0, true}, {"\0", 1, false}, {"\0\nrule adamw\n", 13, false}, {"\n", 1, false}, {"x", 1, false}};
+    static const char *const inside[] = {"rule x\033[2J\n", "rule x\r\n", "rule x\xc2\x9b\n"};
     ck_assert(mkdtemp(dir) != NULL);
     snprintf(path, sizeof path, "%s/manifest", dir);
     for (size_t i = 0; i < sizeof behind / sizeof *behind; i++) {
@@ -93,6 +94,17 @@ START_TEST(manifest_ends)
         bool ok = manifest_read(dir, false, &m, why, sizeof why);
         ck_assert_msg(ok == behind[i].whole, "%d: %s", (int)i, ok ? "taken" : why);
         ck_assert_msg(ok || strstr(why, "damaged") || strstr(why, "cut short"), "%s", why);
+        manifest_free(&m);
+        buf_free(&b);
+    }
+    for (size_t i = 0; i < sizeof inside / sizeof *inside; i++) {
+        Buf b = {0};
+        Manifest m;
+        buf_printf(&b, PACKAGE_MARK "name x\noptc 0\ncuda 13.0\narch sm_90 1 0\n%s  key 0\n", inside[i]);
+        package_seal(&b);
+        FILE *f = fopen(path, "wb");
+        ck_assert(f && fwrite(buf_text(&b), 1, b.len, f) == b.len && fclose(f) == 0);
+        ck_assert(!manifest_read(dir, false, &m, why, sizeof why) && strstr(why, "control characters"));
         manifest_free(&m);
         buf_free(&b);
     }

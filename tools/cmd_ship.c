@@ -157,11 +157,14 @@ static void make_command(Ship *s, const Asked *a)
     buf_puts(&b, "optc ship");
     for (int i = 0; i < p->nrule && !a->all; i++) {
         const Rule *r = p->rule[i].gen->rule;
-        buf_printf(&b, *r->with ? " '%s+%s'" : " %s", r->name, r->with);
+        buf_printf(&b, *r->with ? " " : " %s", r->name);
+        if (*r->with)
+            put_quoted(&b, arena_printf(&p->arena, "%s+%s", r->name, r->with));
     }
     if (a->all)
-        buf_printf(&b, " --all-specs%s%s%s", a->compile.with ? " --with '" : "", a->compile.with ? a->compile.with : "",
-                   a->compile.with ? "'" : "");
+        buf_printf(&b, " --all-specs%s", a->compile.with ? " --with " : "");
+    if (a->all && a->compile.with)
+        put_quoted(&b, a->compile.with);
     if (a->compile.options && *a->compile.options) {
         buf_puts(&b, " --options ");
         put_quoted(&b, a->compile.options);
@@ -179,9 +182,7 @@ static void make_command(Ship *s, const Asked *a)
         buf_printf(&b, "%ssm_%d", i ? "," : " --arch ", p->arch[i].arch);
     buf_printf(&b, "%s -o %s", a->ptx ? " --ptx" : "", p->name);
     char *text = arena_strdup(&p->arena, cli_text(&b));
-    for (char *c = text; *c; c++)
-        if ((unsigned char)*c < ' ')
-            *c = ' ';                          /* it is one line of the manifest */
+    text_clean(text, "");                      /* it is one line of the manifest */
     p->command = text;
     buf_free(&b);
 }
