@@ -5,7 +5,8 @@
 
 #include "../templates/near.h"
 
-/* What failed: the spec; memory, which makes any message before it doubtful and has none of its own (text NULL); a file. */
+/* What failed: the spec; memory, which makes any message before it doubtful and has none of its own (text NULL); a
+ * file. */
 typedef enum { DIAG_SPEC, DIAG_MEMORY, DIAG_FILE } DiagKind;
 typedef struct Diag { char *text; int line; char file[256]; DiagKind kind; } Diag;
 

@@ -132,8 +132,8 @@ static const char *bad_declaration(const Rule *r)
     return NULL;
 }
 
-/* Strings go into manifests, comments, messages and terminals: this is the one door for all of them, whether a spec, its
- * options, `with` or IR text brought them. Prose may have lines. */
+/* Strings go into manifests, comments, messages and terminals: this is the one door for all of them, whether a spec,
+ * its options, `with` or IR text brought them. Prose may have lines. */
 static const char *bad_text(const Rule *r)
 {
     if (!text_plain(r->name, "") || !text_plain(r->with, ""))

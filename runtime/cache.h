@@ -75,7 +75,8 @@ typedef struct CacheEntry { char name[CACHE_NAME]; const char *kind; int64_t byt
 typedef struct CacheList { CacheEntry *entry; int n, entries; int64_t bytes; } CacheList;
 /* false: errno says why */
 bool cache_list(const char *dir, CacheList *out);
-typedef struct CacheSwept { int entries, leftovers, failed; int64_t bytes; int unread; } CacheSwept;    /* unread: why the folder could not be (errno); 0: it was */
+/* unread: why the folder could not be (errno); 0: it was */
+typedef struct CacheSwept { int entries, leftovers, failed; int64_t bytes; int unread; } CacheSwept;
 /* Removes what was not used for `older` seconds (negative: no such limit), then the longest unused until `max` bytes
  * are left (negative: no cap); never the entry named `keep`. Leftovers go when they are older than `leftover` seconds. */
 CacheSwept cache_sweep(const char *dir, int64_t max, double older, double leftover, const char *keep);

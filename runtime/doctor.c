@@ -37,8 +37,8 @@ static void say_compiler(Buf *b, const char *wanted)
         else
             buf_puts(b, "compiler   none found");
         buf_puts(b, ": the library's own rules run as they are; a rule of your own runs on the reference evaluator,\n"
-                    "           slowly, and with other bits than a compiled rule has. Install gcc or clang, or name one "
-                    "in OPTC_CC\n");
+                    "           slowly, and with other bits than a compiled rule has. Install gcc or clang, or name "
+                    "one in OPTC_CC\n");
         compiler_free(&cc);
         return;
     }

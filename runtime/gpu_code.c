@@ -297,7 +297,8 @@ static optc_status compile_code(optc_rule *r, GpuBuilt *c, const Nvrtc *n, Cache
     optc_status s;
     if (!cubins)
         s = log && !strncmp(log, NVRTC_FAILED, strlen(NVRTC_FAILED))
-                ? fail(OPTC_ERROR_UNAVAILABLE, "optc_compile: rule '%s' for sm_%d: %s", r->more->rule->name, e->arch, log)
+                ? fail(OPTC_ERROR_UNAVAILABLE, "optc_compile: rule '%s' for sm_%d: %s", r->more->rule->name, e->arch,
+                       log)
             : log
                 ? fail(OPTC_ERROR_SPEC, "optc_compile: NVRTC refused rule '%s' for sm_%d: %s", r->more->rule->name,
                        e->arch, log)

@@ -129,8 +129,8 @@ static void ls_json(const Job *j, const CacheList *l, int64_t now)
         bool ok = cache_read_note(j->place, e->name, &n);
         printf("%s\n    {\"key\": \"%.*s\", \"kind\": \"%s\", \"bytes\": %lld, \"used_seconds_ago\": %lld, "
                "\"readable\": %s",
-               comma, (int)strcspn(e->name, "."), e->name, e->kind, (long long)e->bytes, (long long)((now - e->used_ns) / 1000000000),
-               ok ? "true" : "false");
+               comma, (int)strcspn(e->name, "."), e->name, e->kind, (long long)e->bytes,
+               (long long)((now - e->used_ns) / 1000000000), ok ? "true" : "false");
         const struct { const char *name, *text;
         } field[] = {{"rule", n.rule},   {"with", n.with},     {"options", n.options},
                      {"types", n.types}, {"target", n.target}, {"compiler", n.compiler}};

@@ -13,14 +13,15 @@
 #endif
 
 /* ---- threads ---- */
-/* OpenMP's threads do not come along into a child of fork(), and who waits for them there waits for ever: a process whose
- * parent had started some goes on with its one thread. The bits are the same. */
+/* OpenMP's threads do not come along into a child of fork(), and who waits for them there waits for ever: a process
+ * whose parent had started some goes on with its one thread. The bits are the same. */
 static int team_of(int threads)
 {
 #ifdef _OPENMP
     static int started_by;                     /* which process first had more than one */
     int none = 0, here = threads > 1 ? (int)getpid() : 0;
-    if (threads > 1 && !__atomic_compare_exchange_n(&started_by, &none, here, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+    if (threads > 1 &&
+        !__atomic_compare_exchange_n(&started_by, &none, here, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
         return none == here ? threads : 1;
     return threads;
 #else

@@ -30,7 +30,7 @@ typedef struct Scene {
     const char *spec, *with;       /* of scenes of the interface */
     const char *const *argv;       /* of the command: from argv[1] on */
     bool loose;                    /* what it makes may differ: it only has to be honest */
-    int samples;                   /* trials of a kind in a quick run; 0: the usual number; negative: none */
+    int samples;                   /* trials of a kind in a quick run; 0: the usual number; negative: none, and a few hundred else */
     int more;                      /* calls in processes that it starts, which are not counted here */
     bool gpu;                      /* it needs the emulated GPU */
 } Scene;
