@@ -141,28 +141,29 @@ static optc_status no_group(const char *call, const optc_binding *b, int group)
               : fail(OPTC_ERROR_ARGUMENT, "%s: there is no group %d", call, group);
 }
 
+static bool has_row(const optc_binding *b, int group, int i)
+{
+    return i >= b->ngroup && !b->group[i].idle && b->group[i].of == group;
+}
+
 /* To a group's rows ahead of the group: where one fails, those that have it already are sent again as they were. */
 static optc_status send_to_rows(optc_binding *b, int group, int at, double value)
 {
     optc_status s = OPTC_OK;
-    for (int i = b->ngroup; i < b->nrow && s == OPTC_OK; i++)
-        if (!b->group[i].idle && b->group[i].of == group) {
-            b->group[i].stale = true;
-            s = b->rule->device->send_hyper(b, i, 1, at, value, "optc_set_hyper");
-        }
-    return s == OPTC_OK ? b->rule->device->send_hyper(b, group, 1, at, value, "optc_set_hyper") : s;
-}
-
-static void rows_have(optc_binding *b, int group, int at, double value, bool sent)
-{
     bool again = false;
-    for (int i = 0; i < b->nrow; i++)
-        if (group < 0 || b->group[i].of == group) {
-            b->group[i].hyper[at] = sent ? value : b->group[i].hyper[at];
-            again = again || (b->group[i].stale && i >= b->ngroup);
-        }
-    if (again && !sent)
+    int sent = b->ngroup;
+    for (; sent < b->nrow && s == OPTC_OK; sent++)
+        if (has_row(b, group, sent))
+            s = b->rule->device->send_hyper(b, sent, 1, at, value, "optc_set_hyper");
+    sent -= s != OPTC_OK;
+    if (s == OPTC_OK)
+        s = b->rule->device->send_hyper(b, group, 1, at, value, "optc_set_hyper");
+    for (int i = b->ngroup; i < sent && s != OPTC_OK; i++)
+        if (has_row(b, group, i))
+            b->group[i].stale = again = true;
+    if (again)
         b->rule->device->arranged(b, false);
+    return s;
 }
 
 optc_status optc_set_hyper(optc_binding *b, int group, const char *name, double value)
@@ -175,7 +176,9 @@ optc_status optc_set_hyper(optc_binding *b, int group, const char *name, double 
         return s;
     s = group < 0 ? b->rule->device->send_hyper(b, 0, b->nrow, at + 1, value, "optc_set_hyper")
                   : send_to_rows(b, group, at + 1, value);
-    rows_have(b, group, at + 1, value, s == OPTC_OK);
+    for (int i = 0; s == OPTC_OK && i < b->nrow; i++)
+        if (group < 0 || b->group[i].of == group)
+            b->group[i].hyper[at + 1] = value;
     return s;
 }
 
