@@ -87,8 +87,9 @@ static void loads(CStage *c)
 }
 
 /* ---- large bodies ---- */
-/* Compilers take a loop in a time that grows faster than its length: a body of many operations becomes several loops over
- * a few values, one behind the other, and what a later one needs waits in an array. No operation changes, so no bit. */
+/* Compilers take a loop in a time that grows faster than its length: a body of many operations becomes several loops
+ * over a few values, one behind the other, and what a later one needs waits in an array. No operation changes, so no
+ * bit. */
 enum { PART = 400, CALL = 40, MOST_WAITING = 1000 };       /* operations in a loop; one that is a function's; arrays */
 
 static int work_of(const Node *n)
