@@ -1,5 +1,5 @@
-/* Blocks of an entry that are done at some steps only, and the rule inside a wrapper: every(), when(), inner(). A block is
- * run once; what it assigned is then chosen between the new value and the old one. */
+/* Blocks of an entry that are done at some steps only, and the rule inside a wrapper: every(), when(), inner(). A
+ * block is run once; what it assigned is then chosen between the new value and the old one. */
 #include "trace.h"
 
 #include <math.h>
@@ -31,8 +31,8 @@ static void choose(lua_State *L, Trace *t, int i, Ref cond, Ref was)
     *now = trace_node(t, w);
 }
 
-/* Runs the function at `f` on the stack. What it assigned holds where `cond` does; NONE: everywhere. Values for the reader
- * tell what was computed, whatever became of it: `keep` leaves them. */
+/* Runs the function at `f` on the stack. What it assigned holds where `cond` does; NONE: everywhere. Values for the
+ * reader tell what was computed, whatever became of it: `keep` leaves them. */
 static void run_block(lua_State *L, int f, Ref cond, bool keep)
 {
     Trace *t = trace_of(L);

@@ -94,8 +94,8 @@ bool compose_parse(Arena *a, const char *text, Wrap **out, int *n, Diag *d)
         bool more = *s == ',' || *s == '+';
         if (!ok || (*s && !more) || (more && !*skip(s + 1))) {
             diag_set(d, NULL, 0, NULL,
-                     "--with '%s': expected wrapper(arguments),wrapper(arguments), for example clip(1),ema(0.999), or a "
-                     "file of your own, ./mine.lua(0.5); stopped at '%s'",
+                     "--with '%s': expected wrapper(arguments),wrapper(arguments), for example clip(1),ema(0.999), or "
+                     "a file of your own, ./mine.lua(0.5); stopped at '%s'",
                      text, s);
             return false;
         }

@@ -82,7 +82,8 @@ static const char **sorted_keys(Trace *t, const SpecFile *s, const char *field, 
     *n = 0;
     for (lua_pushnil(L); lua_next(L, -2); lua_pop(L, 1)) {
         if (lua_type(L, -2) != LUA_TSTRING)
-            declare_fail(t, s, field, "'%s' holds an entry without a name: write %s = { name = value, … }", field, field);
+            declare_fail(t, s, field, "'%s' holds an entry without a name: write %s = { name = value, … }", field,
+                         field);
         if (*n >= MAX_HYPERS)
             declare_fail(t, s, field, "'%s' has over %d entries", field, MAX_HYPERS);
         PUSH(t->arena, v, *n, cap) = arena_strdup(t->arena, lua_tostring(L, -2));
@@ -302,8 +303,8 @@ static void check_fields(Trace *t, SpecFile *s)
     lua_pop(L, 1);
 }
 
-/* ema. for the first wrapper of that name, ema2. for the second: inner ones are declared first. A name of the library is
- * what its file is called, a file by its path is known by the name it says. */
+/* ema. for the first wrapper of that name, ema2. for the second: inner ones are declared first. A name of the library
+ * is what its file is called, a file by its path is known by the name it says. */
 static void make_prefix(Trace *t, SpecFile *s)
 {
     int same = 1;
@@ -321,7 +322,8 @@ void declare_spec(Trace *t, SpecFile *s, const char *options)
 {
     lua_State *L = t->L;
     if (lua_type(L, -1) != LUA_TTABLE)
-        declare_fail(t, s, NULL, "the spec must return optimizer { … } or wrapper { … }, not a %s", luaL_typename(L, -1));
+        declare_fail(t, s, NULL, "the spec must return optimizer { … } or wrapper { … }, not a %s",
+                     luaL_typename(L, -1));
     check_fields(t, s);
     const char *name = text_field(t, s, "name");
     if (!is_ident(name))

@@ -1,4 +1,5 @@
-/* Between the files that read the fields of a spec: declare.c the fields, inits.c states, options.c options and arguments. */
+/* Between the files that read the fields of a spec: declare.c the fields, inits.c states, options.c options and
+ * arguments. */
 #ifndef OPTC_DECLARE_H
 #define OPTC_DECLARE_H
 #include "trace.h"
@@ -9,7 +10,8 @@ typedef void (*Declare)(Trace *t, SpecFile *s, const char *key);       /* one na
 void declare_fail(Trace *t, const SpecFile *s, const char *key, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 int field_line(const char *text, const char *key);
-void check_name(Trace *t, const SpecFile *s, const char *name, const char *what);      /* free to be declared, or an error */
+/* free to be declared, or an error */
+void check_name(Trace *t, const SpecFile *s, const char *name, const char *what);
 bool open_field(Trace *t, const SpecFile *s, const char *field);       /* pushes a table field; false: it is absent */
 
 void inits_open(lua_State *L);

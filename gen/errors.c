@@ -1,7 +1,7 @@
-/* The errors of a spec: not only the first. What goes wrong in one field, one line or one entry is written down, and the rest
- * is looked at as if it were right: a value that could not be made is `unknown`, and whatever is made from it is too, without
- * another word. Of one line only the first error is told, and errors of Lua itself only where none came before in the
- * entry: they may follow from it. */
+/* The errors of a spec: not only the first. What goes wrong in one field, one line or one entry is written down, and the
+ * rest is looked at as if it were right: a value that could not be made is unknown, and whatever is made from it is too,
+ * without another word. Of one line only the first error is told, and errors of Lua itself only where none came before
+ * in the entry: they may follow from it. */
 #include "trace.h"
 
 #include <stdio.h>
@@ -100,7 +100,9 @@ static void refuse_values(lua_State *L, int n, const char *name)
         if (is_value(L, i)) {
             lua_getfield(L, LUA_REGISTRYINDEX, "optc.builtins");
             bool own = lua_getfield(L, -1, name) == LUA_TFUNCTION;
-            spec_error(L, "math.%s works on plain numbers, when the spec is read, and argument %d is a value of the step%s%s%s",
+            spec_error(L,
+                       "math.%s works on plain numbers, when the spec is read, and argument %d is a value of the "
+                       "step%s%s%s",
                        name, i, own ? ": write " : "", own ? name : "", own ? "(…)" : "");
         }
 }

@@ -42,7 +42,10 @@ static Ref as_const(Graph *g, Node n, double x)
  * operand's values, so it gets them back: a copy in the domain it was written for. */
 static Ref spread(Graph *g, Node red, Ref x)
 {
-    Node n = {.op = OP_COPY, .dom = red.from, .ty = NUM, .nargs = 1, .arg = &x, .file = red.file, .line = red.line, .entry = red.entry};
+    Node n = {.op = OP_COPY, .dom = red.from, .ty = NUM, .nargs = 1, .arg = &x};
+    n.file = red.file;
+    n.line = red.line;
+    n.entry = red.entry;
     return g->n[x].dom == red.from ? x : graph_add(g, n);
 }
 

@@ -85,7 +85,7 @@ static bool makes(const Tok *k, const char *s)
 {
     if (!s[1])
         return tok_is(k, s);
-    return k->kind == SYMBOL && k->n == 1 && k[1].kind == SYMBOL && k[1].s == k->s + 1 && *k->s == s[0] && *k[1].s == s[1];
+    return k->kind == SYMBOL && k->n == 1 && k[1].kind == SYMBOL && k[1].s == k->s + 1 && !memcmp(k->s, s, 2);
 }
 
 const char *hint_syntax(Trace *t, const SpecFile *s, int line, const char *message)

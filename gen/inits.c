@@ -6,7 +6,8 @@
 #define INIT "optc.init"
 #define NAMED "optc.named"
 
-typedef struct { int init; double value; int dom, type; const char *name; } InitValue;     /* name: of a hyperparameter or option */
+/* name: of the hyperparameter or option it starts from */
+typedef struct { int init; double value; int dom, type; const char *name; } InitValue;
 
 static int push_init(lua_State *L, InitValue v)
 {
@@ -46,7 +47,8 @@ static const char *const no_sums[] = {"__add", "__sub", "__mul", "__div", "__pow
 
 static int l_no_sum(lua_State *L)
 {
-    return spec_error(L, "a state starts as a number, or as a hyperparameter is: compute with it where it is first read");
+    return spec_error(L, "a state starts as a number, or as a hyperparameter is: compute with it where it is first "
+                         "read");
 }
 
 bool declare_named(lua_State *L, const SpecFile *s, const char *name, int line)
@@ -66,7 +68,8 @@ static int l_fill(lua_State *L)
     if (name)
         return push_init(L, with_place(L, (InitValue){INIT_HYPER, 0, ELEM, -1, *name}, 2));
     if (lua_type(L, 1) != LUA_TNUMBER)
-        return spec_error(L, "fill needs a number or a hyperparameter: fill(1), fill(1, \"tensor\") or fill(d0, \"group\")");
+        return spec_error(L, "fill needs a number or a hyperparameter: fill(1), fill(1, \"tensor\") or fill(d0, "
+                             "\"group\")");
     return push_init(L, with_place(L, (InitValue){INIT_FILL, lua_tonumber(L, 1), ELEM, -1, NULL}, 2));
 }
 
@@ -120,14 +123,16 @@ static void start_from(Trace *t, const SpecFile *s, State *st, const char *key, 
     for (int i = 0; i < s->nhyper && !option; i++)
         near_try(&near, t->rule->hyper[s->hyper[i]].name + skip);
     if (!option)
-        declare_fail(t, s, key, "state '%s' starts from '%s', which is no hyperparameter and no option that is a number%s", key,
-             name, near_text(&near, t->arena));
+        declare_fail(t, s, key,
+                     "state '%s' starts from '%s', which is no hyperparameter and no option that is a number%s", key, name,
+                     near_text(&near, t->arena));
 }
 
 static void add_state(Trace *t, SpecFile *s, const char *key, State st)
 {
     if (t->rule->nstate >= MAX_STATES)
-        declare_fail(t, s, st.report ? "values" : "state", "over %d states%s", MAX_STATES, st.report ? " and values" : "");
+        declare_fail(t, s, st.report ? "values" : "state", "over %d states%s", MAX_STATES,
+                     st.report ? " and values" : "");
     st.name = arena_printf(t->arena, "%s%s", s->prefix, key);
     st.file = s->file;
     st.line = field_line(s->text, key);
@@ -159,6 +164,7 @@ void declare_value(Trace *t, SpecFile *s, const char *key)
     check_name(t, s, key, "value");
     int dom = lua_type(L, -1) == LUA_TSTRING ? dom_by_name(lua_tostring(L, -1)) : -1;
     if (dom < 0 || dom_fixed((Dom)dom))
-        declare_fail(t, s, key, "value '%s' must name the domain it is read by: %s = \"group\", or \"tensor\"", key, key);
+        declare_fail(t, s, key, "value '%s' must name the domain it is read by: %s = \"group\", or \"tensor\"", key,
+                     key);
     add_state(t, s, key, (State){.dom = (Dom)dom, .type = -1, .init = INIT_FILL, .report = true, .hyper = -1});
 }

@@ -58,7 +58,7 @@ typedef struct Node {
     bool whole;            /* integer-valued whatever the inputs; follows from the rest */
     uint8_t from;          /* COUNT: the domain counted; reductions: the operand's */
     uint8_t nargs;
-    uint8_t entry;         /* operations: the entry that made it first: equal ones of two entries stay apart if their lines differ */
+    uint8_t entry;         /* operations: who made it first; equal ones of two entries stay apart if their lines differ */
     const Ref *arg;        /* operands; of a reduction over all tensors one a variant */
     int32_t sym;           /* HYPER, STATE, INPUT: which one; EVERY: the offset; STORED: the state, or TO_P */
     double imm;            /* CONST: the value; EVERY: k; RANDOM, NORMAL: the stream */

@@ -514,7 +514,8 @@ void lang_open(lua_State *L)
     for (int op = 0; op < NOPS; op++) {
         OpKind k = op_info[op].kind;
         bool named = k == K_CMP || k == K_LOGIC || k == K_SEL ||
-                     (k == K_NUM && op != OP_ADD && op != OP_SUB && op != OP_MUL && op != OP_DIV && op != OP_COPY && op != OP_STORED &&
+                     (k == K_NUM && op != OP_ADD && op != OP_SUB && op != OP_MUL && op != OP_DIV && op != OP_COPY &&
+                      op != OP_STORED &&
                       op != OP_NEG && op != OP_POW && op != OP_POWI && op != OP_MIN && op != OP_MAX);
         if (named)
             set_closure(L, op_info[op].name, l_op, op);

@@ -108,7 +108,8 @@ void name_args(Trace *t, const SpecFile *s, Arg *arg, int narg)
         if (arg[i].key)
             continue;
         if (i >= n)
-            declare_fail(t, s, "args", "%s takes %d positional argument%s, got %d", s->name, n, n == 1 ? "" : "s", narg);
+            declare_fail(t, s, "args", "%s takes %d positional argument%s, got %d", s->name, n, n == 1 ? "" : "s",
+                         narg);
         if (lua_rawgeti(L, -1, i + 1) != LUA_TSTRING)
             declare_fail(t, s, "args", "'args' must list names of hyperparameters and options");
         arg[i].key = arena_strdup(t->arena, lua_tostring(L, -1));

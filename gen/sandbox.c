@@ -251,8 +251,8 @@ bool sandbox_load(Trace *t, SpecFile *s)
     s->tok = lex(t->arena, s->text, &s->ntok);
     if (parse_price(t->arena, s->tok, s->ntok) > PARSE_CAP) {
         diag_set(t->diag, s->path, 0, NULL,
-                 "the spec would take too long to read: too many functions inside each other, with too many locals, or too "
-                 "many of and, or, elseif, goto and labels");
+                 "the spec would take too long to read: too many functions inside each other, with too many locals, or "
+                 "too many of and, or, elseif, goto and labels");
         lua_pushliteral(t->L, "spec error");
         return false;
     }

@@ -363,7 +363,8 @@ static void check_states(Trace *t)
             continue;
         tell_at(t, x->file, x->line,
                 x->report    ? "value '%s' is never assigned%s"
-                : t->read[i] ? "state '%s' is read but never written: assign it in an entry, or make it a hyperparameter%s"
+                : t->read[i] ? "state '%s' is read but never written: assign it in an entry, or make it a "
+                               "hyperparameter%s"
                              : "state '%s' is never used%s",
                 x->name, "");
     }

@@ -26,7 +26,7 @@
 
 typedef struct Arg { const char *key, *value; } Arg;               /* key NULL: by position */
 typedef struct Wrap {
-    const char *name;                 /* of the library or of the caller's; file: a path, until the file has said its name */
+    const char *name;                 /* of the library or the caller's; file: a path, until the file has said its name */
     bool file;
     Arg *arg; int narg;
 } Wrap;
@@ -100,7 +100,7 @@ int spec_error(lua_State *L, const char *fmt, ...) __attribute__((format(printf,
 
 /* trace.c */
 void trace_entry(lua_State *L, Trace *t, int e, int variant);
-bool call_entry(lua_State *L, Trace *t, int i, const char *name);      /* of spec i, or of the first inside it that has it */
+bool call_entry(lua_State *L, Trace *t, int i, const char *name);      /* of spec i, or the first inside it with one */
 
 /* errors.c */
 #define UNKNOWN ((Ref)-2)                          /* a value whose making was an error */
@@ -108,8 +108,8 @@ int errors_raise(lua_State *L);                    /* the Diag is set, or has be
 void errors_keep(Trace *t);                        /* what the Diag holds goes to the list */
 void errors_caught(Trace *t, int rc);              /* the message of a failed call is on top; popped */
 bool errors_over(const Trace *t);                  /* there is no going on */
-bool errors_call(Trace *t, int nargs, int nresults);           /* as lua_pcall; false: it failed, and was written down */
-/* The function on top: what goes wrong in it is written down, and it gives UNKNOWN; of all functions in the table on top. */
+bool errors_call(Trace *t, int nargs, int nresults);           /* as lua_pcall; false: it failed, which was kept */
+/* The function on top: what goes wrong in it is written down, and it gives UNKNOWN. All functions in the table on top. */
 void errors_guard(lua_State *L, const char *math, bool takes_unknown);
 void errors_guard_all(lua_State *L, bool math);
 void errors_tell(Trace *t, Diag *d);               /* all of them */

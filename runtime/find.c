@@ -96,7 +96,8 @@ static bool find(const char *spec_path, const char *name, const char *folder, Ar
         if (same)
             near_try(&near, e->name + skip);
     }
-    diag_set(d, NULL, 0, NULL, "there is no %s '%s' in the library%s (a file of your own is named by its path: ./mine.lua)",
+    diag_set(d, NULL, 0, NULL,
+             "there is no %s '%s' in the library%s (a file of your own is named by its path: ./mine.lua)",
              *folder ? "wrapper" : "optimizer", name, near_text(&near, arena));
     return false;
 }

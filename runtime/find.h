@@ -6,8 +6,8 @@
 /* a library name or a path */
 bool find_spec(const char *spec_path, const char *name, Arena *arena, Source *out, Diag *d);
 bool find_wrapper(void *spec_path, const char *name, Arena *arena, Source *out, Diag *d);        /* GenOptions.find */
-/* "adamw+clip(1)+ema(0.9)" is a rule and its wrappers: the part ahead of the first + that a spec can be called, unless a
- * file has the whole name. *with: those wrappers, and `around` (NULL: none) around them. */
+/* "adamw+clip(1)+ema(0.9)" is a rule and its wrappers: the part ahead of the first + that a spec can be called, unless
+ * a file has the whole name. *with: those wrappers, and `around` (NULL: none) around them. */
 const char *spec_split(Arena *arena, const char *arg, const char *around, const char **with);
 /* a whole file, up to 1 MiB and a byte */
 bool read_text(const char *path, Arena *arena, Source *out, Diag *d);

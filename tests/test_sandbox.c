@@ -563,7 +563,7 @@ static const char *const hostile[] = {
     "double", "int", "float", "restrict", "inline", "asm", "typeof", "register", "self", "unit", "stages", "offset", "count", "i", "l", "sqrtf", "sqrt_", "fabsf", "fmaf", "linux",
     "unix", "optc_x", "optc", "OPTC_SEG", "OPTC_FN", "optc_view", "_x", "_", "__x", "_Bool", "_Complex", "__attribute__", "__FILE__", "__LINE__", "INFINITY", "NAN", "M_PI", "HUGE_VAL",
     "FP_NAN", "MAXFLOAT", "NULL", "main", "errno", "x1", "x2", "x12", "p_i", "g_i", "p_new", "m_new", "m_i", "a_2", "fold", "sum_lanes", "fold_buf", "isnan", "signbit", "bool",
-    "size_t", "wchar_t", "alignas", "constexpr", "nullptr", "and_", "class", "this", "new", "threadIdx", "blockDim", "half", "char16_t", "EOF", "I", "complex", "stdin", "at_p", "at_m", "sum_g_lanes", "m_plus_sum", "aaaaaaaaaabbbbbbbbbbccccccccccdddddddddd"};
+    "size_t", "wchar_t", "alignas", "constexpr", "nullptr", "and_", "class", "this", "new", "threadIdx", "blockDim", "half", "char16_t", "char32_t", "char8_t", "EOF", "I", "complex", "stdin", "at_p", "at_m", "sum_g_lanes", "m_plus_sum", "aaaaaaaaaabbbbbbbbbbccccccccccdddddddddd"};
 
 /* As a hyperparameter, a state, a local, an input and an entry; each with a reduction, so that folds get names too. A package has headers ahead of it. */
 START_TEST(names_in_source)
