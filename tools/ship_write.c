@@ -145,7 +145,7 @@ static bool write_files(Ship *s)
         f->size = s->pack.fatbin_size;
     }
     qsort(file, (size_t)n, sizeof *file, by_name);
-    Buf m = {0};
+    Buf m = {.arena = &s->pack.arena};         /* where memory ends, what was written so far goes */
     if (ok)
         put_manifest(s, file, n, &m);
     for (int i = 0; i < n && ok; i++)

@@ -216,8 +216,11 @@ static bool search_one(Run *r, const TunedKey *k, const Space *space, const Mete
     /* … and in all that steps use */
     s.used = usable(tuned_look(&r->engine->more->tuned, k, lo, hi, NULL), space);
     r->label = label;
+    errno = 0;
     bool ok = search_run(space, m, &s);
-    if (!ok && !stop)
+    if (!ok && !stop && errno == ENOMEM)
+        cli_error("tune: %s: out of memory", label);
+    else if (!ok && !stop)
         cli_error("tune: %s: %s", label,
                   *optc_message() ? optc_message() : "the model's launch could not be built or timed");
     r->late += ok && !s.finished && tried(&s) < 2;
@@ -381,6 +384,8 @@ static bool open_rule(const Run *r, const char *arg, Ask *out)
     if (ok)
         buf_printf(&b, "%.90s", optc_rule_name(out->rule));
     out->name = buf_take(&b);
+    if (ok && !out->name)
+        cli_error("tune: out of memory");
     return ok && out->name;
 }
 
@@ -521,6 +526,8 @@ static bool tune_rules(Run *r, char **argv, int n)
     for (int i = 0; ok && library && i < optc_library_size(); i++)
         n += !strchr(optc_library_name(i), '/');
     Ask *ask = calloc((size_t)n + 1, sizeof *ask);
+    if (ok && !ask)
+        cli_error("tune: out of memory");
     ok = ok && ask;
     /* all of them first: who mistyped the last is told at once */
     for (int i = 0; ok && !library && i < n; i++)
