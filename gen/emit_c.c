@@ -4,6 +4,9 @@
 
 #include <string.h>
 
+#define OPTC_FN static inline
+#include "../templates/sizes.h"           /* OPTC_CHUNK */
+
 static const char *const reserved[] = {"self", "unit", "start", "count", "from", "len", "offset", "done",
                                        "lane", "row",  "col",   "slice", "segs", "seg", "block",  "blocks",
                                        "rows", "cols", "width", "line",  "i",    "l",   "stages", NULL};
@@ -15,7 +18,10 @@ typedef struct CStage {
     Emit e;
     bool fetch;                                /* it asks for its next chunk ahead of time */
     const char **waiting;                      /* by node that a list folds or another loop needs: its array */
-    bool parts;                                /* its body is several loops */
+    bool parts;                                /* its body is several loops: */
+    int *part;                                 /* by node, which of them computes it */
+    bool *waits;                               /* and whether another needs it */
+    int few;                                   /* not 0: so few values at a time, for much waits */
 } CStage;
 
 static const char *pointer(CStage *c, Access a)
@@ -28,7 +34,11 @@ static const char *pointer(CStage *c, Access a)
 }
 
 /* How many values an inner loop takes: where it folds, each lane once. */
-static const char *round_of(const Stage *s) { return s->nfold || !s->uses_rows ? "OPTC_LANES" : "OPTC_CHUNK"; }
+static bool takes_lanes(const Stage *s) { return s->nfold || !s->uses_rows; }
+static const char *round_of(const CStage *c)
+{
+    return c->few ? arena_printf(c->e.arena, "%d", c->few) : takes_lanes(c->e.st) ? "OPTC_LANES" : "OPTC_CHUNK";
+}
 
 static void define_array(CStage *c, Access a, const char *index)
 {
@@ -51,7 +61,7 @@ static void load_array(CStage *c, Access a, const char *index)
         const char *ahead = is_tiled(s->kind)
                                 ? "(from + OPTC_AHEAD < count ? OPTC_AHEAD : self->cols - count + OPTC_AHEAD)"
                                 : "OPTC_AHEAD";
-        emit_part(e, AT_POINTERS, "fetch", (Hole[]){{"x", ptr}, {"ahead", ahead}, {"round", round_of(s)}}, 3);
+        emit_part(e, AT_POINTERS, "fetch", (Hole[]){{"x", ptr}, {"ahead", ahead}, {"round", round_of(c)}}, 3);
     }
     define_array(c, a, index);
 }
@@ -89,16 +99,17 @@ static void loads(CStage *c)
 /* ---- large bodies ---- */
 /* Compilers take a loop in a time that grows faster than its length: a body of many operations becomes several loops
  * over a few values, one behind the other, and what a later one needs waits in an array. No operation changes, so no
- * bit. */
+ * bit. The arrays lie on the stack, and a caller's thread may have little of it: where they are many, they are short. */
 enum { PART = 400, CALL = 40, MOST_WAITING = 1000 };       /* operations in a loop; one that is a function's; arrays */
+enum { MOST_BYTES = 1 << 16, LEAST_ROUND = 8 };            /* of all arrays together; values at a time */
 
 static int work_of(const Node *n)
 {
     return n->op == OP_RANDOM || n->op == OP_NORMAL || !strncmp(op_info[n->op].form, "optc_", 5) ? CALL : 1;
 }
 
-/* By node: which loop computes it, and whether another needs it. False: one loop does, or too much would wait. */
-static bool cut_body(const Emit *e, int *part, bool *waits)
+/* By node: which loop computes it, and whether another needs it. How many wait; -1: one loop does, or too many. */
+static int cut_body(const Emit *e, int *part, bool *waits)
 {
     const Stage *s = e->st;
     int work = 0, last = 0, n = 0;
@@ -121,7 +132,21 @@ static bool cut_body(const Emit *e, int *part, bool *waits)
     }
     for (Ref r = 0; r < e->g->len; r++)
         n += waits[r];
-    return last > 0 && n <= MOST_WAITING;
+    return last > 0 && n <= MOST_WAITING ? n : -1;
+}
+
+static void plan_parts(CStage *c)
+{
+    Emit *e = &c->e;
+    if (!is_elem(e->st->kind) || e->st->nbody * CALL <= PART)
+        return;
+    c->part = NEWS(e->arena, int, e->g->len + 1);
+    c->waits = NEWS(e->arena, bool, e->g->len + 1);
+    int n = cut_body(e, c->part, c->waits), round = takes_lanes(e->st) ? OPTC_LANES : OPTC_CHUNK, all = round;
+    while (n * round * type_info[e->plan->real].bytes > MOST_BYTES && round > LEAST_ROUND)
+        round /= 2;
+    c->parts = n >= 0;
+    c->few = round < all ? round : 0;
 }
 
 /* Ends a loop and begins the next, which loads again what the stage loads. */
@@ -136,9 +161,11 @@ static void next_part(CStage *c)
     }
 }
 
-static void body_in_parts(CStage *c, const int *part, const bool *waits)
+static void body_in_parts(CStage *c)
 {
     Emit *e = &c->e;
+    const int *part = c->part;
+    const bool *waits = c->waits;
     int now = 0, first = 0;
     for (int i = 0; i < e->st->nbody; i++) {
         Ref r = e->st->body[i];
@@ -154,7 +181,7 @@ static void body_in_parts(CStage *c, const int *part, const bool *waits)
         e->text[r] = name;
         if (waits[r]) {
             c->waiting[r] = emit_joined(e, name, "buf");
-            emit_put(e, AT_BUFFERS, "%s %s[%s];\n", type, c->waiting[r], round_of(e->st));
+            emit_put(e, AT_BUFFERS, "%s %s[%s];\n", type, c->waiting[r], round_of(c));
             emit_put(e, AT_BODY, "%s[i] = %s;\n", c->waiting[r], name);
         }
     }
@@ -162,18 +189,10 @@ static void body_in_parts(CStage *c, const int *part, const bool *waits)
 
 static void body(CStage *c)
 {
-    Emit *e = &c->e;
-    if (!is_elem(e->st->kind) || e->st->nbody * CALL <= PART) {
-        emit_body(e);
-        return;
-    }
-    int *part = NEWS(e->arena, int, e->g->len + 1);
-    bool *waits = NEWS(e->arena, bool, e->g->len + 1);
-    c->parts = cut_body(e, part, waits);
     if (c->parts)
-        body_in_parts(c, part, waits);
+        body_in_parts(c);
     else
-        emit_body(e);
+        emit_body(&c->e);
 }
 
 static void finish_one(Emit *e, Access f)
@@ -211,8 +230,9 @@ static void fold_cols(Emit *e, const Node *n, const char *label, const char *x, 
     emit_part(e, AT_FINISH, "cols_end", h, nh);
 }
 
-static void fold_elem(Emit *e, Access f, const char *x)
+static void fold_elem(CStage *c, Access f, const char *x)
 {
+    Emit *e = &c->e;
     const Node *n = &e->g->n[f.val];
     bool tile = is_tiled(e->st->kind), rows = tile && n->dom != ROW && n->dom != COL;
     const char *label = emit_value_name(e, f.val), *acc = emit_joined(e, label, n->dom == COL ? "cols" : "lanes");
@@ -229,7 +249,8 @@ static void fold_elem(Emit *e, Access f, const char *x)
         fold_cols(e, n, label, x, h, nh);
         return;
     }
-    fold_add(e, n, arena_printf(e->arena, "%s[%si]", acc, !tile && e->st->uses_rows ? "lane + " : ""), x);
+    const char *lane = c->few ? "from % OPTC_LANES + " : !tile && e->st->uses_rows ? "lane + " : "";
+    fold_add(e, n, arena_printf(e->arena, "%s[%si]", acc, lane), x);
     emit_part(e, AT_BUFFERS, "lanes", h, nh);
     emit_part(e, tile ? AT_ROWSTART : AT_BUFFERS, "lanes_start", h, nh);
     if (!rows) {
@@ -275,7 +296,7 @@ static void fold_one(CStage *c, Access f)
         return;
     const char *x = folded(c, emit_folded(e, f));
     if (!is_list(e->st->kind)) {
-        fold_elem(e, f, x);
+        fold_elem(c, f, x);
         return;
     }
     const Hole h[] = {{"part", emit_array(e, f, true)},
@@ -314,6 +335,7 @@ static void emit_stage(void *ctx, Arena *a)
     emit_begin(&c.e, &target, x->plan, x->at, a, x->prefix);
     c.waiting = NEWS(a, const char *, c.e.g->len + 1);
     c.fetch = (s->nfold || s->uses_rows) && few_streams(&c.e);
+    plan_parts(&c);
     emit_scalars(&c.e);
     for (int i = 0; i < s->nfin; i++)
         finish_one(&c.e, s->fin[i]);
@@ -329,7 +351,8 @@ static void emit_stage(void *ctx, Arena *a)
     h[n++] = (Hole){"fn", x->fn};
     h[n++] = (Hole){"length", emit_length(&c.e, stage_info[s->kind].dom)};
     h[n++] = (Hole){"tile", stage_info[s->kind].id};
-    h[n++] = (Hole){"round", round_of(s)};
+    h[n++] = (Hole){"round", round_of(&c)};
+    h[n++] = (Hole){"lanes", c.few ? round_of(&c) : "OPTC_LANES"};
     const char *none = emit_absent(&c.e);
     h[n++] = (Hole){"absent", *none ? emit_filled(&c.e, "absent", (Hole[]){{"leaves", none}}, 1) : ""};
     x->ok = template_fill(x->out, target.templates, template_of(s, c.parts), h, n) && !c.e.broken;

@@ -2,6 +2,7 @@
 #include "help.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -114,6 +115,90 @@ START_TEST(chained_sums)
 }
 END_TEST
 
+/* ---- much that waits from one loop for another ---- */
+enum { ROWS = 3, COLS = 1391 };
+static const char much[] =
+    "return optimizer { name = 'much', hyper = { lr = 0.001 }, state = { m = zeros }, view = 'last', step = function()\n"
+    "  local v, x, y = {}, g, m\n"
+    "  for i = 1, %d do v[i] = g * i + m  x = x * 0.5 + v[i] * v[i] end\n"
+    "  for i = 1, %d do y = y * 0.25 - v[i] * x end\n"
+    "  %s  m = y  p = p - lr * y\n"
+    "end }\n";
+
+/* As gen/plan.h says: 128 lanes, which are then folded in halves. */
+static double by_lanes(const double *x, int n)
+{
+    double lane[128] = {0};
+    for (int i = 0; i < n; i++)
+        lane[i % 128] += x[i] * x[i];
+    for (int half = 64; half; half /= 2)
+        for (int l = 0; l < half; l++)
+            lane[l] += lane[l + half];
+    return lane[0];
+}
+
+static void plain_much(double *p, double *m, const double *g, int links, bool folds)
+{
+    static double y[ROWS * COLS];
+    for (int k = 0; k < ROWS * COLS; k++) {
+        double x = g[k];
+        y[k] = m[k];
+        for (int i = 1; i <= links; i++)
+            x = x * 0.5 + (g[k] * i + m[k]) * (g[k] * i + m[k]);
+        for (int i = 1; i <= links; i++)
+            y[k] = y[k] * 0.25 - (g[k] * i + m[k]) * x;
+    }
+    for (int r = 0; folds && r < ROWS; r++) {
+        double sum = by_lanes(y + r * COLS, COLS);
+        for (int k = 0; k < COLS; k++)
+            y[r * COLS + k] /= 1 + sum;
+    }
+    double all = folds ? by_lanes(y, 4096) + by_lanes(y + 4096, ROWS * COLS - 4096) : 0;
+    for (int k = 0; k < ROWS * COLS; k++) {
+        m[k] = folds ? y[k] / (1 + all) : y[k];
+        p[k] = p[k] - 0.001 * m[k];
+    }
+}
+
+static void *step_it(void *b) { return (void *)(uintptr_t)optc_step(b); }
+
+/* A thread with little stack steps a rule that keeps much, in every kind of loop, to the bits of a plain one. */
+START_TEST(small_stack)
+{
+    static double p[ROWS * COLS], g[ROWS * COLS], q[ROWS * COLS], m[ROWS * COLS];
+    int links = _i ? 100 : 300;
+    char text[2000];
+    snprintf(text, sizeof text, much, links, links,
+             _i ? "y = y / (1 + rowsum(y * y))  y = y / (1 + sum(y * y))\n" : "");
+    for (int k = 0; k < ROWS * COLS; k++) {
+        p[k] = q[k] = k % 101 * 0.01;
+        g[k] = (k % 37 - 18) * 0.003;
+    }
+    optc_engine *e;
+    optc_rule *r;
+    optc_binding *b;
+    OK(optc_open(&(optc_engine_options){.device = "cpu", .threads = 1}, &e));
+    OK(optc_compile(e, &(optc_rule_options){.spec = "much", .text = text, .param = OPTC_F64}, &r));
+    int64_t shape[] = {ROWS, COLS};
+    optc_tensor t = {.param = p, .grad = g, .rank = 2, .shape = shape};
+    OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));
+    pthread_attr_t small;
+    ck_assert(!pthread_attr_init(&small) && !pthread_attr_setstacksize(&small, 256 << 10));
+    for (int step = 0; step < 2; step++) {
+        pthread_t thread;
+        void *status;
+        ck_assert(!pthread_create(&thread, &small, step_it, b) && !pthread_join(thread, &status));
+        ck_assert_uint_eq((uintptr_t)status, OPTC_OK);
+        plain_much(q, m, g, links, _i);
+    }
+    pthread_attr_destroy(&small);
+    ck_assert(!optc_rule_native(r) || !memcmp(p, q, sizeof q));
+    OK(optc_unbind(b));
+    OK(optc_release(r));
+    OK(optc_close(e));
+}
+END_TEST
+
 Suite *large_suite(void)
 {
     Suite *s = suite_create("large");
@@ -122,6 +207,7 @@ Suite *large_suite(void)
     tcase_add_loop_test(t, short_loops, 0, 2);
     tcase_add_test(t, same_bits);
     tcase_add_test(t, chained_sums);
+    tcase_add_loop_test(t, small_stack, 0, 2);
     suite_add_tcase(s, t);
     return s;
 }
