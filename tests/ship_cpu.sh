@@ -56,6 +56,15 @@ expect 1 "has no GPU code: it was made without --arch" rules/example cuda 3
 unset LD_LIBRARY_PATH FAKE_CUDA
 expect 1 "cuda" rules/example cuda 3
 
+# the kernel's headers are not everywhere, and without OpenMP nothing of the kernel's is needed
+check "a package wants linux/futex.h" '! ${CC:-cc} -fopenmp -DRULES_NO_CLONES -M rules/rules.c | grep futex'
+check "a package wants syscall.h" '! ${CC:-cc} -DRULES_NO_CLONES -M rules/rules.c | grep syscall'
+
+# in one program: they share OpenMP's threads, and what is known of them
+expect 0 "" ${CC:-cc} -O1 -fopenmp -DRULES_NO_CLONES -DRULES2_NO_CLONES -Irules -Irules2 -I"$top/runtime" "$top/tests/ship/forked.c" rules/rules.c rules2/rules2.c \
+    -Wl,-rpath,"$work" "$lib" -lm -ldl -o forked
+expect 0 "all step in a child" ./forked
+
 # -Ofast: the compiler says what to do, and doing it works
 expect 1 "Compile this file with -O3, or add -fno-fast-math" ${CC:-cc} -Ofast -c rules2/rules2.c -o fast.o
 expect 0 "" ${CC:-cc} -Ofast -fno-fast-math -DRULES2_NO_CLONES -c rules2/rules2.c -o fast.o

@@ -13,15 +13,26 @@
 #endif
 
 /* ---- threads ---- */
+#ifdef _OPENMP
+/* Which process first had more than one: one place for all copies of this file in a program, which share OpenMP's
+ * threads too. So it is weak, and has the same name in every package. */
+#ifdef __cplusplus
+extern "C" {
+#endif
+__attribute__((weak, visibility("default"))) int optc_team_started_by = 0;
+#ifdef __cplusplus
+}
+#endif
+#endif
+
 /* OpenMP's threads do not come along into a child of fork(), and who waits for them there waits for ever: a process
  * whose parent had started some goes on with its one thread. The bits are the same. */
 static int team_of(int threads)
 {
 #ifdef _OPENMP
-    static int started_by;                     /* which process first had more than one */
     int none = 0, here = threads > 1 ? (int)getpid() : 0;
-    if (threads > 1 &&
-        !__atomic_compare_exchange_n(&started_by, &none, here, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+    if (threads > 1 && !__atomic_compare_exchange_n(&optc_team_started_by, &none, here, false, __ATOMIC_SEQ_CST,
+                                                    __ATOMIC_SEQ_CST))
         return none == here ? threads : 1;
     return threads;
 #else

@@ -6,12 +6,14 @@
 
 #include <limits.h>
 #include <unistd.h>
-#ifdef __linux__
-#include <linux/futex.h>
+#if defined(_OPENMP) && defined(__linux__)
 #include <sys/syscall.h>
 #endif
 
 #ifdef _OPENMP
+/* FUTEX_WAIT_PRIVATE and FUTEX_WAKE_PRIVATE of linux/futex.h, which is not everywhere where the calls are */
+enum { WAIT_PRIVATE = 128, WAKE_PRIVATE = 129 };
+
 static void rest(void)
 {
 #if defined(__x86_64__)
@@ -27,7 +29,7 @@ static void doze(Team *t, unsigned turn)
     __atomic_add_fetch(&t->asleep, 1, __ATOMIC_SEQ_CST);
     while (__atomic_load_n(&t->turn, __ATOMIC_SEQ_CST) == turn)
 #ifdef __linux__
-        (void)syscall(SYS_futex, &t->turn, FUTEX_WAIT_PRIVATE, turn, NULL, NULL, 0);
+        (void)syscall(SYS_futex, &t->turn, WAIT_PRIVATE, turn, NULL, NULL, 0);
 #else
         (void)usleep(50);
 #endif
@@ -43,7 +45,7 @@ CORE void team_meet(Team *t, int threads)
         __atomic_add_fetch(&t->turn, 1, __ATOMIC_SEQ_CST);
 #ifdef __linux__
         if (__atomic_load_n(&t->asleep, __ATOMIC_SEQ_CST))
-            (void)syscall(SYS_futex, &t->turn, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+            (void)syscall(SYS_futex, &t->turn, WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 #endif
         return;
     }
