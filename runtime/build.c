@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 extern char **environ;
-enum { SECONDS = 120, MOST_WORDS = 64 };
+enum { SECONDS = 120, MOST_WORDS = MOST_FLAGS / 2 };
 
 /* ---- which one ---- */
 static bool runnable(const char *path)
@@ -92,14 +92,17 @@ void compiler_free(HostCompiler *c)
 }
 
 /* ---- running it ---- */
-/* Waits so many seconds (0: for ever); false: it is still there. */
-static bool wait_for(pid_t pid, double seconds, int *status)
+/* Waits so many seconds (0: for ever); false: it is still there. It is left as it ended: until it is reaped nobody else
+ * gets its number, nor its group's. */
+static bool wait_for(pid_t pid, double seconds)
 {
     double end = now_ms() + seconds * 1e3;
     int fd = (int)syscall(SYS_pidfd_open, pid, 0);
     for (pid_t got = 0; got == 0;) {
+        siginfo_t info = {.si_pid = 0};
         double left = end - now_ms();
-        got = waitpid(pid, status, seconds > 0 ? WNOHANG : 0);
+        got = waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT | (seconds > 0 ? WNOHANG : 0));
+        got = got ? got : info.si_pid;
         if (got < 0 && errno == EINTR)
             got = 0;
         else if (got == 0 && left <= 0)
@@ -172,15 +175,14 @@ static void say_why(const HostCompiler *c, const char *log, char *why, size_t nw
 
 static bool run_compiler(const HostCompiler *c, const char *flags, const char *dir, char *why, size_t nwhy)
 {
-    char *argv[MOST_WORDS + 8] = {c->program}, words[2][1024];
+    char *argv[MOST_WORDS + 8] = {c->program}, words[MOST_FLAGS];
     Path src, so, log;
     pid_t pid;
     int n = 1, status = -1;
-    snprintf(words[0], sizeof words[0], "%s%s", c->given, *c->given ? " -fno-fast-math" : "");
-    snprintf(words[1], sizeof words[1], "%s", flags);
+    snprintf(words, sizeof words, "%s", flags);
     if (!path_print(src, "%s/rule.c", dir) || !path_print(so, "%s/rule.so", dir) || !path_print(log, "%s/log", dir))
         return false;
-    n = add_words(argv, add_words(argv, n, words[0]), words[1]);
+    n = add_words(argv, n, words);
     char *tail[] = {"-o", so, src, "-lm", NULL};
     for (int i = 0; i < 5; i++)
         argv[n++] = tail[i];
@@ -190,11 +192,11 @@ static bool run_compiler(const HostCompiler *c, const char *flags, const char *d
         errno = rc;
         return false;
     }
-    bool over = !wait_for(pid, c->seconds, &status);
+    bool over = !wait_for(pid, c->seconds);
     (void)kill(-pid, SIGKILL);                 /* also what it left running */
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
     if (over) {
-        while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-            ;
         snprintf(why, nwhy, "%.100s was ended after %g s: OPTC_CC_SECONDS sets how long it may take", c->label,
                  c->seconds);
         return false;

@@ -87,23 +87,37 @@ static void use_evaluator(optc_rule *r, const char *why)
              "reference evaluator (%s); slow, and its bits are not those of a compiled rule", why);
 }
 
+/* What keeps the bits, behind whatever the user gives: also what clang only warns of, which is told to be quiet. */
+static const char keep_bits[] = "-fno-fast-math -fno-unsafe-math-optimizations -fno-single-precision-constant "
+                                "-ffp-contract=off -fno-math-errno -fno-trapping-math -w";
+
+/* All that the compiler is given. False: that is too long, and none of it is left out. */
+static bool all_flags(const EngineMore *e, char *flags, size_t room)
+{
+    /* for those who look into generated code: -g, -O1, -fopt-info-vec … */
+    const char *more = getenv("OPTC_CFLAGS"), *given = e->compiler.given;
+    int n = snprintf(flags, room, "%s %s -shared %s %s %s", given ? given : "", compile_flags, isas[e->isa].flags,
+                     more ? more : "", keep_bits);
+    return n >= 0 && (size_t)n < room;
+}
+
 /* Fills module and path, or leaves module NULL and says in path why the evaluator is used. false: out of memory. */
 static bool make_native(optc_rule *r, const char *source)
 {
     const EngineMore *e = r->engine->more;
     CacheSlot slot;
     size_t size = 0;
-    char key[DIGEST_HEX], flags[400], why[480] = "the compiled code does not fit";
+    char key[DIGEST_HEX], flags[MOST_FLAGS], all[MOST_FLAGS + 200], why[480] = "the compiled code does not fit";
     if (!emit_key(source, key))
         return false;
     snprintf(r->more->code, sizeof r->more->code, "%.32s", key);
     if (use_builtin(r, key))
         return true;
-    /* for those who look into generated code: -g, -O1, -fopt-info-vec … */
-    const char *more = getenv("OPTC_CFLAGS");
-    snprintf(flags, sizeof flags, "%s -shared %s %.100s", compile_flags, isas[e->isa].flags, more ? more : "");
+    if (!all_flags(e, flags, sizeof flags)) {
+        use_evaluator(r, "what the compiler is given (its own arguments and OPTC_CFLAGS) is too long");
+        return true;
+    }
     /* The key holds what decides the bits: code, flags, level, layout. Which compiler it was does not. */
-    char all[600];
     int n = snprintf(all, sizeof all, "%s|%s|abi %d", key, flags, OPTC_ABI);
     digest_hex(all, (size_t)n, key);
     double t0 = now_ms();

@@ -194,7 +194,8 @@ static uint64_t step_own(const char *cc, char *path, size_t n, int *native)
 /* A compiler and what it is always given; arguments cannot change bits, and nothing of it is a shell's. */
 START_TEST(compiler_words)
 {
-    static const char *const commands[] = {"cc -O0", "  cc   -g\t-O1 ", "env cc", "cc -ffast-math", "cc -Dx=$(exit)'\""};
+    static const char *const commands[] = {"cc -O0", "  cc   -g\t-O1 ", "env cc", "cc -ffast-math", "cc -funsafe-math-optimizations -fsingle-precision-constant",
+                                           "cc -Dx=$(exit)'\""};
     char path[700];
     int native;
     uint64_t want = step_own("cc", path, sizeof path, &native);
@@ -204,6 +205,46 @@ START_TEST(compiler_words)
         ck_assert_msg(native && strstr(path, "compiled by"), "%s: %s", commands[i], path);
         ck_assert_msg(got == want, "%s gives other bits", commands[i]);
     }
+    setenv("OPTC_CFLAGS", "-Ofast -fsingle-precision-constant", 1);
+    ck_assert_msg(step_own("cc", path, sizeof path, &native) == want && native, "OPTC_CFLAGS gives other bits: %s", path);
+}
+END_TEST
+
+/* What a compiler is given is given whole, or the rule is not compiled: what came last would be lost. */
+START_TEST(long_words)
+{
+    char cc[5000], path[700];
+    int native;
+    for (int i = 0; i < 2; i++) {
+        int room = i ? 4500 : 1500, n = snprintf(cc, sizeof cc, "cc");
+        while (n < room)
+            n += snprintf(cc + n, sizeof cc - (size_t)n, " -Dx%d", n);
+        setenv("OPTC_CFLAGS", i ? "" : "-DONE_THAT_IS_LONGER_THAN_A_HUNDRED_BYTES_WITH_ALL_THAT_COMES_BEFORE_IT=1 "
+                                       "-DANOTHER_BEHIND_IT=2 --no-such-option-stands-here", 1);
+        step_own(cc, path, sizeof path, &native);
+        ck_assert_msg(!native && strstr(path, i ? "is too long" : " failed: "), "%s", path);
+    }
+}
+END_TEST
+
+/* What one command made is not another's, where the arguments are others. */
+START_TEST(words_in_key)
+{
+    static const struct { const char *cc, *says; } tries[] = {
+        {"cc", "compiled by"}, {"cc -DOTHER", "compiled by"}, {"cc", "from the cache"}, {"cc -DOTHER", "from the cache"}};
+    char dir[] = "/tmp/optc-words-XXXXXX", command[64];
+    ck_assert(mkdtemp(dir) != NULL);
+    for (size_t i = 0; i < sizeof tries / sizeof *tries; i++) {
+        optc_engine *e;
+        optc_rule *r;
+        OK(optc_open(&(optc_engine_options){.device = "cpu", .cache_dir = dir, .compiler = tries[i].cc}, &e));
+        OK(optc_compile(e, &(optc_rule_options){.spec = "own.lua", .text = own}, &r));
+        ck_assert_msg(strstr(optc_rule_path(r), tries[i].says), "%zu, %s: %s", i, tries[i].cc, optc_rule_path(r));
+        OK(optc_release(r));
+        OK(optc_close(e));
+    }
+    snprintf(command, sizeof command, "rm -r %s", dir);
+    ck_assert_int_eq(system(command), 0);
 }
 END_TEST
 
@@ -328,6 +369,8 @@ Suite *hostile_suite(void)
     tcase_add_test(t, digest_vectors);
     tcase_add_test(t, keys_are_digests);
     tcase_add_test(t, compiler_words);
+    tcase_add_test(t, long_words);
+    tcase_add_test(t, words_in_key);
     tcase_add_test(t, evaluator_said);
     tcase_add_test(t, compiler_ends);
     tcase_add_test(t, devices_by_number);
