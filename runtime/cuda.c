@@ -12,6 +12,7 @@
 
 #include <dirent.h>
 #include <dlfcn.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,16 +57,21 @@ const char *cuda_toolkit(size_t i)
     return s ? s : "";
 }
 
-/* refused: the first file that is there and does not load */
-typedef struct { void *library; char refused[512]; } Search;
+/* refused: the first file that is there and does not load; again: for a reason that may have gone when asked again */
+typedef struct { void *library; char refused[512]; bool again; } Search;
 static bool try_folder(Search *s, const char *folder)
 {
     for (size_t i = 0; i < COUNT(nvrtc_names) && !s->library; i++) {
         Path p;
-        if (!path_print(p, "%s/%s", folder, nvrtc_names[i]) || access(p, F_OK) != 0)
+        if (!path_print(p, "%s/%s", folder, nvrtc_names[i]))
             continue;
+        if (access(p, F_OK) != 0) {
+            s->again |= errno == ENOMEM || errno == EIO;
+            continue;
+        }
         s->library = dlopen(p, RTLD_NOW | RTLD_LOCAL);
         const char *why = s->library ? NULL : dlerror();
+        s->again |= !s->library && (!why || strstr(why, strerror(ENOMEM)));
         if (why && !*s->refused)
             snprintf(s->refused, sizeof s->refused, "%s", why);
     }
@@ -168,8 +174,11 @@ static bool try_loader(Search *s)
 }
 
 /* ---- NVRTC ---- */
+/* Looked for once, and again after what may have been for want of memory. Once that is decided no text is written any
+ * more: who has it may read it without the lock. */
 static Nvrtc nvrtc;
 static char nvrtc_why[1024];
+static const char *nvrtc_again = "";           /* a constant: what failed, and may not the next time; NULL: decided */
 static bool nvrtc_ok;
 static pthread_mutex_t nvrtc_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -181,7 +190,9 @@ static void *nvrtc_find(void)
     bool named = own && *own;
     if (try_mapped(&s) || (named ? try_folder(&s, own) : try_toolkits(&s) || try_packages(&s) || try_loader(&s)))
         return s.library;
-    if (*s.refused)
+    if (s.again)
+        nvrtc_again = "NVRTC could not be looked for or loaded: out of memory";
+    else if (*s.refused)
         snprintf(nvrtc_why, sizeof nvrtc_why, "NVRTC does not load: %s", s.refused);
     else if (named)
         snprintf(nvrtc_why, sizeof nvrtc_why,
@@ -207,45 +218,51 @@ static void open_builtins(void)
         dlopen(p, RTLD_NOW | RTLD_GLOBAL);
 }
 
-static void nvrtc_load(void)
+static bool nvrtc_use(void *library)
 {
-    if (getenv("OPTC_NO_NVRTC")) {
-        snprintf(nvrtc_why, sizeof nvrtc_why, "NVRTC was not found: OPTC_NO_NVRTC is set");
-        return;
-    }
-    void *library = nvrtc_find();
-    if (!library)
-        return;
     for (size_t i = 0; i < COUNT(nvrtc_wants); i++) {
         void *f = dlsym(library, nvrtc_wants[i].name);
         if (!f) {
             snprintf(nvrtc_why, sizeof nvrtc_why, "NVRTC lacks %s: it is older than CUDA 12.0", nvrtc_wants[i].name);
-            return;
+            return false;
         }
         memcpy((char *)&nvrtc + nvrtc_wants[i].at, &f, sizeof f);
     }
     Dl_info at;
     int major = 0, minor = 0;
     if (nvrtc.nvrtcVersion(&major, &minor)) {
-        snprintf(nvrtc_why, sizeof nvrtc_why, "NVRTC was found, and fails when it is asked for its version");
-        return;
+        nvrtc_again = "NVRTC was found, and fails when it is asked for its version";
+        return false;
     }
     nvrtc.version = major * 1000 + minor * 10;
     snprintf(nvrtc.path, sizeof nvrtc.path, "%s",
              dladdr(dlsym(library, "nvrtcVersion"), &at) && at.dli_fname ? at.dli_fname : nvrtc_names[0]);
     open_builtins();
-    nvrtc_ok = true;
+    return true;
+}
+
+static void nvrtc_load(void)
+{
+    bool off = getenv("OPTC_NO_NVRTC") != NULL;
+    nvrtc_again = NULL;
+    if (off)
+        snprintf(nvrtc_why, sizeof nvrtc_why, "NVRTC was not found: OPTC_NO_NVRTC is set");
+    void *library = off ? NULL : nvrtc_find();
+    nvrtc_ok = library && nvrtc_use(library);
+    if (library && !nvrtc_ok)
+        dlclose(library);
 }
 
 const Nvrtc *nvrtc_get(const char **why)
 {
     pthread_mutex_lock(&nvrtc_lock);
-    if (!nvrtc_ok)                             /* what failed once, for want of memory, need not fail again */
+    if (nvrtc_again)
         nvrtc_load();
+    const char *no = nvrtc_ok ? "" : nvrtc_again ? nvrtc_again : nvrtc_why;
     bool ok = nvrtc_ok;
     pthread_mutex_unlock(&nvrtc_lock);
     if (why)
-        *why = ok ? "" : nvrtc_why;
+        *why = no;
     return ok ? &nvrtc : NULL;
 }
 

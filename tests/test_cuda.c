@@ -305,6 +305,9 @@ START_TEST(refused_nvrtc)
     setenv("OPTC_NVRTC", folder, 1);
     ck_assert(nvrtc_get(&why) == NULL);
     ck_assert_msg(strstr(why, refusals[_i].part) != NULL, "'%s' is not in '%s'", refusals[_i].part, why);
+    ck_assert_ptr_null(dlopen(to, RTLD_NOW | RTLD_NOLOAD));    /* nothing of it is held */
+    setenv("OPTC_NVRTC", "/no/such/folder", 1);                /* nor looked for again: others may be reading the text */
+    ck_assert(nvrtc_get(NULL) == NULL && strstr(why, refusals[_i].part));
     remove_folder(folder);
 }
 END_TEST
