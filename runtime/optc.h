@@ -18,7 +18,9 @@
  *
  * Threads: an engine and a rule may be used from several threads at once. A binding is used by one thread at a time; different bindings
  * run side by side. optc_message is per thread. After fork() a child whose parent stepped on the CPU with several threads steps with one, to the same bits;
- * a GPU's engine does not come along: calls on it fail in the child.
+ * a GPU's engine does not come along: calls on it fail in the child. Several packages and this library in one program know that of each other; those in
+ * libraries that were opened with RTLD_LOCAL do not. A step on the CPU takes up to 128 KB of a thread's stack, and up to 64 KB more for every sum over rows
+ * or columns that a single pass makes or needs: only a rule with dozens of them wants more than OMP_STACKSIZE=1M.
  *
  * Structs that callers fill grow in later versions, at their ends: 0 in every member means the default. Calls that take one hand over how long it is
  * for the caller (that is all that optc_open, optc_compile, optc_bind and optc_tensor_about do below), so a program goes on with a newer library without being compiled
