@@ -1,4 +1,5 @@
 -- Put it outermost, as in clip(1),skip: it looks at the gradient as it comes, in the pass that clip makes over it anyway.
+-- Only sam goes around it, as in skip,sam: it ends a step that is left out where the step started.
 -- A step that is left out counts in each tensor's skip.skipped and not in the rule's t; `every` goes by all steps.
 return wrapper {
   name   = "skip",
