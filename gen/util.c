@@ -267,27 +267,41 @@ bool is_ident(const char *s)
     return true;
 }
 
-static bool controls(const char *s, const char *but)
+/* Bytes of the UTF-8 character at s; 1 of what is none, as one in more bytes than it takes. */
+static int char_bytes(const unsigned char *s)
 {
-    unsigned char c = (unsigned char)*s, d = c ? (unsigned char)s[1] : 0;
-    return ((c < 32 || c == 127) && !strchr(but, c)) || (c == 0xc2 && d >= 0x80 && d < 0xa0);
+    int n = *s < 0xc2 || *s > 0xf4 ? 1 : *s < 0xe0 ? 2 : *s < 0xf0 ? 3 : 4;
+    for (int i = 1; i < n; i++)
+        if ((s[i] & 0xc0) != 0x80)
+            return 1;
+    return (*s == 0xe0 && s[1] < 0xa0) || (*s == 0xf0 && s[1] < 0x90) ? 1 : n;
+}
+
+int text_char(const char *text, const char *but, bool *control)
+{
+    const unsigned char *s = (const unsigned char *)text;
+    int n = char_bytes(s);
+    unsigned char c = n == 2 && *s == 0xc2 ? s[1] : *s;       /* U+0080 to U+009f, or a byte that stands alone */
+    *control = *s < 128 ? (c < 32 || c == 127) && !strchr(but, c) : c < 0xa0;
+    return n;
 }
 
 bool text_plain(const char *s, const char *but)
 {
-    while (*s && !controls(s, but))
-        s++;
-    return !*s;
+    bool control = false;
+    while (*s && !control)
+        s += text_char(s, but, &control);
+    return !control;
 }
 
 void text_clean(char *s, const char *but)
 {
-    for (; *s; s++)
-        if (controls(s, but)) {
-            if ((unsigned char)*s == 0xc2)
-                *s++ = ' ';
-            *s = ' ';
-        }
+    bool control;
+    for (int n; *s; s += n) {
+        n = text_char(s, but, &control);
+        if (control)
+            memset(s, ' ', (size_t)n);
+    }
 }
 
 void buf_shell(Buf *b, const char *s)

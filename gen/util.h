@@ -52,7 +52,8 @@ Hash128 hash128(const void *data, size_t n);
 void hash_hex(Hash128 h, char out[33]);
 
 bool is_ident(const char *s);
-/* Text that leaves: control characters (also the second set, in UTF-8) rule terminals and end lines. */
+/* Text that leaves: control characters (also the second set, in UTF-8 or as a byte alone) rule terminals, end lines. */
+int text_char(const char *s, const char *but, bool *control);      /* bytes of the one at s; is it one, but these? */
 bool text_plain(const char *s, const char *but);           /* it has none but these */
 void text_clean(char *s, const char *but);                 /* others become blanks */
 /* as one word of a shell */

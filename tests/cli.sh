@@ -344,6 +344,10 @@ for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do "$OPTC" check ca
 times > times.txt
 ms=$((($(spent) - t0) / 20))
 [ "$ms" -lt 20 ] && passed=$((passed + 1)) || { failed=$((failed + 1)); echo "a check took $ms ms"; }
+# a terminal obeys what stands in the name of a file
+hostile=$(printf 'a\033[2Jb\233c.lua')
+expect 0 "wrote a [2Jb c.lua; next: optc check ./a [2Jb c.lua" new mine -o "$hostile"
+expect 0 "ok  ./a [2Jb c.lua  step" check "./$hostile"
 [ "$("$OPTC" list | tr -d '\n' | grep -c "$(printf '\033')")" = 0 ] && passed=$((passed + 1)) || { failed=$((failed + 1)); echo "colour on a pipe"; }
 
 echo "$passed passed, $failed failed"

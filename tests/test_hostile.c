@@ -56,9 +56,29 @@ START_TEST(words_cleaned)
     Gen g;
     ck_assert_msg(compile_text(&g, SPEC("doc = \"one\\n\\ttwo\""), NULL, NULL), "%s", g.diag.text);
     gen_free(&g);
-    ck_assert(!compile_text(&g, "error(\"a\\27[2Jb\\xc2\\x9bc\\rd\")", NULL, NULL));
-    ck_assert_msg(strstr(g.diag.text, "a [2Jb  c d") != NULL, "%s", g.diag.text);
+    ck_assert(!compile_text(&g, "error(\"a\\27[2Jb\\xc2\\x9bc\\rd\\x9be\")", NULL, NULL));
+    ck_assert_msg(strstr(g.diag.text, "a [2Jb  c d e") != NULL, "%s", g.diag.text);
     gen_free(&g);
+}
+END_TEST
+
+/* To a terminal of 8 bits the bytes 0x80 to 0x9f rule as well; inside a character they are part of it. */
+START_TEST(bytes_cleaned)
+{
+    static const struct { const char *text, *clean; } texts[] = {
+        {"a\x9b" "2Jb", "a 2Jb"}, {"\x80\x9f\xa0\xff", "  \xa0\xff"}, {"\xc2\x9b\xc2\xa0", "  \xc2\xa0"},
+        {"\xe2\x80\x9b\xc3\x9b\xf0\x9f\x9b\x90", NULL},                               /* whole characters */
+        {"\xe2\x80", "\xe2 "}, {"\xe2\x80z\x9b", "\xe2 z "}, {"\xc3\xc2\x9b", "\xc3  "}, /* cut short */
+        {"\xe0\x82\x9b", "\xe0  "}, {"\xf0\x80\x82\x9b", "\xf0   "},
+        {"\xc0\x9b", "\xc0 "}, {"\xf8\x9b\x80\x80\x80", "\xf8    "}};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        char text[32];
+        snprintf(text, sizeof text, "%s", texts[i].text);
+        ck_assert_msg(text_plain(text, "") == !texts[i].clean, "%d", (int)i);
+        text_clean(text, "");
+        ck_assert_msg(!strcmp(text, texts[i].clean ? texts[i].clean : texts[i].text), "%d", (int)i);
+        ck_assert_msg(text_plain(text, ""), "%d", (int)i);
+    }
 }
 END_TEST
 
@@ -80,7 +100,7 @@ START_TEST(manifest_ends)
 {
     char dir[] = "/tmp/optc-manifest-XXXXXX", path[64], why[700];
     static const struct { const char *text; size_t n; bool whole; } behind[] = {{"", 0, true}, {"\0", 1, false}, {"\0\nrule adamw\n", 13, false}, {"\n", 1, false}, {"x", 1, false}};
-    static const char *const inside[] = {"rule x\033[2J\n", "rule x\r\n", "rule x\xc2\x9b\n"};
+    static const char *const inside[] = {"rule x\033[2J\n", "rule x\r\n", "rule x\xc2\x9b\n", "rule x\x9b\n"};
     ck_assert(mkdtemp(dir) != NULL);
     snprintf(path, sizeof path, "%s/manifest", dir);
     for (size_t i = 0; i < sizeof behind / sizeof *behind; i++) {
@@ -364,6 +384,7 @@ Suite *hostile_suite(void)
     TCase *t = tcase_create("hostile");
     tcase_add_loop_test(t, words_refused, 0, NREFUSED);
     tcase_add_test(t, words_cleaned);
+    tcase_add_test(t, bytes_cleaned);
     tcase_add_test(t, commands_quoted);
     tcase_add_test(t, manifest_ends);
     tcase_add_test(t, digest_vectors);

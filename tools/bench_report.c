@@ -260,7 +260,7 @@ static void peer_foot(const Bench *b)
     for (const Case *c = b->cases; c < b->cases + b->ncase; c++) {
         if (c->failed)
             continue;
-        printf("    %s%s%s: ", c->work ? c->work : "", c->work ? " " : "", c->label);
+        cli_print("    %s%s%s: ", c->work ? c->work : "", c->work ? " " : "", c->label);
         cli_put_clean(stdout, c->peer ? c->peer : "nothing: ", false);
         cli_put_clean(stdout, c->peer ? "" : c->peer_why ? c->peer_why : "it went away", false);
         Medians m = bench_medians(b, c);

@@ -25,11 +25,14 @@ static Type grad_type(const Bench *b) { return b->compile.g < 0 ? b->type : (Typ
 
 static void progress(const Bench *b, const Case *c, const char *what, int i, int n)
 {
-    if (b->progress && c)
-        fprintf(stderr, "\r\033[K%s%s%s: %s %d/%d", c->work ? c->work : "", c->work ? " " : "", c->label, what, i + 1,
-                n);
-    else if (b->progress)
-        fputs("\r\033[K", stderr);
+    if (!b->progress)
+        return;
+    fputs("\r\033[K", stderr);
+    if (c) {
+        fprintf(stderr, "%s%s", c->work ? c->work : "", c->work ? " " : "");
+        cli_put_clean(stderr, c->label, false);
+        fprintf(stderr, ": %s %d/%d", what, i + 1, n);
+    }
 }
 
 /* ---- memory ---- */

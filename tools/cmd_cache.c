@@ -174,7 +174,7 @@ static int do_verify(const Job *j)
         if (e->kind && !data && access(path, F_OK) == 0) {       /* not one that went away meanwhile */
             bool can = access(path, R_OK) == 0;
             bool gone = j->delete && can && remove(path) == 0;
-            printf("%s: %s%s\n", e->name, why, gone ? "; removed" : j->delete ? "; not removed" : "");
+            cli_print("%s: %s%s\n", e->name, why, gone ? "; removed" : j->delete ? "; not removed" : "");
             bad++;
             removed += gone;
         }
@@ -287,7 +287,7 @@ int cmd_cache(const Command *self, int argc, char **argv)
     if ((rc = find_place(&j, &empty)) != CLI_GO)
         return rc;
     if (empty && !j.json) {
-        printf("nothing is kept yet: there is no %s\n", j.place);
+        cli_print("nothing is kept yet: there is no %s\n", j.place);
         return CLI_OK;
     }
     if (empty)

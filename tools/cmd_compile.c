@@ -60,8 +60,8 @@ static bool compile_one(const Nvrtc *n, const char *source, const char *name, in
     else if (out && !file_write(out, code, size))
         ok = (cli_error("cannot write %s: %s", out, strerror(errno)), false);
     if (ok)
-        printf("%s sm_%d: %zu bytes of %s%s%s\n", name, arch, size, ptx ? "PTX" : "machine code", out ? " in " : "",
-               out ? out : "");
+        cli_print("%s sm_%d: %zu bytes of %s%s%s\n", name, arch, size, ptx ? "PTX" : "machine code",
+                  out ? " in " : "", out ? out : "");
     free(code);
     free(log);
     return ok;

@@ -72,7 +72,8 @@ static void print_rows(const Row *v, int n)
         fputs(i < 0 ? cli_paint(PAINT_DIM) : "", stdout);
         cli_cell(r->bytes, bytes + 2);
         cli_cell(r->states, states + 2);
-        printf("%s%s\n", r->doc, cli_paint(PAINT_NONE));
+        cli_put_clean(stdout, r->doc, false);
+        puts(cli_paint(PAINT_NONE));
     }
 }
 
@@ -124,7 +125,8 @@ static void list_wrappers(Arena *a)
     for (int i = 0; i < n; i++) {
         printf("  %s", cli_paint(PAINT_HEAD));
         cli_cell(v[i].name, name + 2);
-        printf("%s%s\n", cli_paint(PAINT_NONE), v[i].doc);
+        fputs(cli_paint(PAINT_NONE), stdout);
+        cli_print("%s\n", v[i].doc);
     }
 }
 

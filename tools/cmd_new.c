@@ -122,6 +122,6 @@ int cmd_new(const Command *self, int argc, char **argv)
     if (made && rc != CLI_OK)
         unlink(out);                           /* we took the name, and it stays empty */
     if (rc == CLI_OK && strcmp(out, "-"))
-        printf("wrote %s; next: optc check %s%s\n", out, strchr(out, '/') ? "" : "./", out);
+        cli_print("wrote %s; next: optc check %s%s\n", out, strchr(out, '/') ? "" : "./", out);
     return rc;
 }

@@ -36,22 +36,30 @@ int cli_width(const char *s)
 
 void cli_cell(const char *s, int width)
 {
-    printf("%s%*s", s, width > cli_width(s) ? width - cli_width(s) : 0, "");
+    cli_put_clean(stdout, s, false);
+    printf("%*s", width > cli_width(s) ? width - cli_width(s) : 0, "");
 }
 
 /* A spec's own words may hold anything; a terminal obeys control characters, so none gets there but ends of lines where
  * they are wanted. */
 void cli_put_clean(FILE *f, const char *s, bool lines)
 {
-    for (; *s; s++) {
-        unsigned char c = (unsigned char)*s, d = (unsigned char)s[1];
-        if (c == 0xc2 && d >= 0x80 && d < 0xa0)
-            s++;                               /* the second set of control characters, in UTF-8 */
-        else if (c == '\n' && lines)
-            fputc(c, f);
-        else
-            fputc(c < 32 || c == 127 ? ' ' : c, f);
+    bool control;
+    for (int n; *s; s += n) {
+        n = text_char(s, lines ? "\n" : "", &control);
+        fprintf(f, "%.*s", control ? 1 : n, control ? " " : s);
     }
+}
+
+void cli_print(const char *fmt, ...)
+{
+    Buf b = {0};
+    va_list ap;
+    va_start(ap, fmt);
+    buf_vprintf(&b, fmt, ap);
+    va_end(ap);
+    cli_put_clean(stdout, cli_text(&b), true);
+    buf_free(&b);
 }
 
 void cli_line(const char *key, const char *text)

@@ -83,6 +83,8 @@ void cli_heading(const char *text);
 int cli_width(const char *s);                                /* characters, not bytes */
 void cli_cell(const char *s, int width);                     /* s, padded to the right */
 void cli_put_clean(FILE *f, const char *s, bool lines);
+/* printf with words that are not ours: paths, labels */
+void cli_print(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void cli_line(const char *key, const char *text);            /* one of the lines of `list` and `explain` */
 const char *cli_bytes(char buf[32], double bytes);           /* "1.88 GB", powers of ten as bandwidths have */
 const char *cli_time(char buf[32], double seconds);

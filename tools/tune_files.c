@@ -79,7 +79,7 @@ static int put_results(const TunedList *l, const char *to)
             return cli_fail("tune: %s has your own results: an export would take their place", to);
         if (!tuned_write(l, to, why, sizeof why))
             return cli_fail("tune: %s", why);
-        printf("%d result%s written to %s\n", l->n, l->n == 1 ? "" : "s", to);
+        cli_print("%d result%s written to %s\n", l->n, l->n == 1 ? "" : "s", to);
         return CLI_OK;
     }
     char *text = tuned_text(l);
@@ -187,8 +187,8 @@ int tune_merge(const Command *self, int argc, char **argv)
     } else if (!tuned_update(path, &all, TUNED_BY_GAIN, dry, TUNE_WAIT_MS, &m, why, sizeof why)) {
         rc = cli_fail("%s\noptc: tune: nothing was merged", why);
     } else {
-        printf("%s%d added, %d replaced, %d kept as they were in %s\n", dry ? "would be: " : "", m.added, m.replaced,
-               m.kept, path);
+        cli_print("%s%d added, %d replaced, %d kept as they were in %s\n", dry ? "would be: " : "", m.added,
+                  m.replaced, m.kept, path);
         rc = CLI_OK;
     }
     tuned_free(&all);

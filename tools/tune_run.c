@@ -68,9 +68,10 @@ static void progress(void *ctx, const Search *s, int tried, int of, double left)
     char t[32];
     if (!r->shows)
         return;
-    fprintf(stderr, "\r\033[K%s 2^%d [%d/%d] %d tried (%d/%d), %.0f s left, best %s", r->label,
-            (int)lround(log2((double)r->elements)), r->nth, r->of, s->n, tried, of, left > 0 ? left : 0,
-            cli_time(t, s->trial[s->best].ms * 1e-3));
+    fputs("\r\033[K", stderr);
+    cli_put_clean(stderr, r->label, false);
+    fprintf(stderr, " 2^%d [%d/%d] %d tried (%d/%d), %.0f s left, best %s", (int)lround(log2((double)r->elements)),
+            r->nth, r->of, s->n, tried, of, left > 0 ? left : 0, cli_time(t, s->trial[s->best].ms * 1e-3));
     if (s->model_ms > 0)
         fprintf(stderr, " (%+.1f %%)", 100 * (s->trial[s->best].ms / s->model_ms - 1));
     fflush(stderr);
