@@ -185,6 +185,38 @@ START_TEST(inner_counts_its_own)
 }
 END_TEST
 
+/* Periods are the binding's, and t is each tensor's: what a block of every() makes of t is right for those who never
+ * miss a step. A wrapper that counts says it for all. */
+START_TEST(inner_of_a_tensor_left_out)
+{
+    static const char rule[] = "return optimizer { name = 'x', state = { n = zeros 'tensor' },\n"
+                               "step = function() n = t p = p - g end }";
+    static const char divides[] = "return wrapper { name = 'w', step = function()\n"
+                                  "every(3, function() inner() end) end }";
+    static const char counts[] = "return wrapper { name = 'w', state = { made = zeros 'tensor' }, step = function()\n"
+                                 "every(3, function() made = made + 1 inner { t = made } end) end }";
+    optc_engine *e = engine_of(_i % 2);
+    bool counting = _i / 2;
+    One o;
+    int own = 0, made = 0;
+    double want = 0;
+    one_open(&o, e, &(optc_rule_options){.spec = "made.lua", .text = rule, .with = "w", .nwrappers = 1,
+                                         .wrappers = &(optc_text){"w", counting ? counts : divides}});
+    for (int t = 1; t <= 60; t++) {
+        bool there = splitmix((uint64_t)t) % 3 != 0;
+        OK(optc_set_grad(o.b, 0, there ? o.g : NULL, 0));
+        OK(optc_step(o.b));
+        own += there;
+        made += there && t % 3 == 0;
+        if (there && t % 3 == 0)
+            want = counting ? made : (own + 2) / 3;
+        ck_assert_msg(read_one(&o, "n") == want, "step %d: t is %g, not %g", t, read_one(&o, "n"), want);
+    }
+    one_close(&o);
+    OK(optc_close(e));
+}
+END_TEST
+
 /* Gradients gathered over four steps, then one of Adam: the bits of Adam alone on their means. */
 START_TEST(accumulation)
 {
@@ -258,6 +290,86 @@ START_TEST(skipped_by_a_flag)
         if (t % 3)
             OK(optc_step(b.b));
         ck_assert_msg(!memcmp(a.p, b.p, sizeof a.p), "they differ after %d steps", t);
+    }
+    one_close(&a);
+    one_close(&b);
+}
+END_TEST
+
+/* ---- sam ---- */
+typedef struct { double at, p; } Climber;          /* where its next step starts, and where it is */
+enum { IN_NONE, IN_PERTURB, IN_STEP };
+
+/* One entry of sam(60) around sgd with lr = 1, by hand; `there` says who has a gradient. */
+static void sam_by_hand(Climber c[2], const float g[2], int there, bool step, bool skips_inside, bool skips_outside)
+{
+    double square = 0;
+    for (int i = 0; i < 2; i++)
+        square += there >> i & 1 ? (double)g[i] * g[i] : 0;
+    bool finite = isfinite(square);
+    for (int i = 0; i < 2; i++) {
+        if (!(there >> i & 1) || (step && skips_outside && !finite))
+            continue;
+        if (step)
+            c[i].p = c[i].at -= skips_inside && !finite ? 0 : g[i];
+        else
+            c[i].p = c[i].at + (finite ? 60 / sqrt(square) * g[i] : 0);
+    }
+}
+
+/* Tensors left out of either entry or of both, and gradients that are not finite: whoever steps starts where its last
+ * step ended. Norms are 3, 4 and 5, so that all is exact. */
+START_TEST(sam_with_some_left_out)
+{
+    static const char *const with[] = {"sam(60)", "skip,sam(60)", "sam(60),skip"};
+    optc_engine *e = engine_of(_i % 2);
+    optc_rule *r;
+    optc_binding *b;
+    float p[2] = {7, -9}, g[2];
+    Climber c[2] = {{7, 7}, {-9, -9}};
+    optc_tensor t[2] = {{.param = &p[0], .grad = &g[0]}, {.param = &p[1], .grad = &g[1]}};
+    optc_group group = {.tensors = t, .ntensors = 2, .hyper = (optc_setting[]){{"lr", 1}}, .nhyper = 1};
+    optc_rule_options ro = {.spec = "sgd", .with = with[_i / 2], .options = "momentum_buffer=false"};
+    OK(optc_compile(e, &ro, &r));
+    OK(optc_bind(r, &group, 1, &b));
+    for (int k = 0; k < 96; k++) {
+        int round = k * 7 % 48, spoilt = round / 16;
+        for (int step = 0; step < 2; step++) {
+            int there = round >> 2 * step & 3;
+            bool bad = spoilt == (step ? IN_STEP : IN_PERTURB) && (!step || _i / 2 > 0);
+            g[0] = bad ? (k % 2 ? INFINITY : -INFINITY) : k % 3 ? 3 : -3;
+            g[1] = k % 5 ? 4 : -4;
+            OK(optc_set_grads(b, (const void *const[]){there & 1 ? &g[0] : NULL, there & 2 ? &g[1] : NULL}, 2));
+            OK(step ? optc_step(b) : optc_run(b, "perturb"));
+            sam_by_hand(c, g, there, step, _i / 2 == 1, _i / 2 == 2);
+            for (int i = 0; i < 2; i++)
+                ck_assert_msg(p[i] == (float)c[i].p, "%s, round %d, %s: p %d is %g, not %g", with[_i / 2], k,
+                              step ? "step" : "perturb", i, p[i], c[i].p);
+        }
+    }
+    OK(optc_unbind(b));
+    OK(optc_release(r));
+    OK(optc_close(e));
+}
+END_TEST
+
+/* With all gradients there it is the bits of the rule as it is written in the paper. */
+START_TEST(sam_with_all_there)
+{
+    static const char plain[] = "return wrapper { name = 'plain', hyper = { rho = 0.05, eps = 1e-12 },\n"
+                                "state = { saved = copy(p) },\n"
+                                "perturb = function() saved = p p = p + (rho / (global.norm(g) + eps)) * g end,\n"
+                                "step = function() p = saved inner() end }";
+    One a, b;
+    one_open(&a, engine, &(optc_rule_options){.spec = "adamw", .with = "sam"});
+    one_open(&b, engine, &(optc_rule_options){.spec = "adamw", .with = "plain", .nwrappers = 1,
+                                              .wrappers = &(optc_text){"plain", plain}});
+    for (int t = 1; t <= 16; t++) {
+        for (int i = 0; i < N; i++)
+            a.g[i] = b.g[i] = (float)ref_value(0, t, i);
+        OK(t % 2 ? optc_run(a.b, "perturb") : optc_step(a.b));
+        OK(t % 2 ? optc_run(b.b, "perturb") : optc_step(b.b));
+        ck_assert_msg(!memcmp(a.p, b.p, sizeof a.p), "they differ after %d entries", t);
     }
     one_close(&a);
     one_close(&b);
@@ -389,9 +501,12 @@ Suite *lang_suite(void)
     tcase_add_test(t, without_the_prefix);
     tcase_add_loop_test(t, every_with_an_offset, 0, 2);
     tcase_add_loop_test(t, inner_counts_its_own, 0, 8);
+    tcase_add_loop_test(t, inner_of_a_tensor_left_out, 0, 4);
     tcase_add_test(t, accumulation);
     tcase_add_loop_test(t, nonfinite_steps_are_skipped, 0, 2);
     tcase_add_test(t, skipped_by_a_flag);
+    tcase_add_loop_test(t, sam_with_some_left_out, 0, 6);
+    tcase_add_test(t, sam_with_all_there);
     tcase_add_test(t, starts_as_a_hyperparameter);
     tcase_add_loop_test(t, stored_values, 0, 6);
     tcase_add_test(t, group_values_reduced);
