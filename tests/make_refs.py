@@ -345,6 +345,7 @@ config("sgd_clip", "sgd", "torch.nn.utils.clip_grad_norm_ and torch.optim.SGD", 
 config("adamw_clip", "adamw", "torch.nn.utils.clip_grad_norm_ and torch.optim.AdamW", wrap="clip(1)",
        clip__max_norm=1.0, clip__eps=1e-6, **ADAM,
        run=run_torch(make_adamw, lambda ps, h: clip_grad_norm_(ps, h["clip.max_norm"])))
+# of finite gradients skip leaves none out: the numbers of adamw_clip
 config("adamw_clip_skip", "adamw", "torch.nn.utils.clip_grad_norm_ and torch.optim.AdamW", wrap="clip(1),skip",
        clip__max_norm=1.0, clip__eps=1e-6, **ADAM,
        run=run_torch(make_adamw, lambda ps, h: clip_grad_norm_(ps, h["clip.max_norm"])))
