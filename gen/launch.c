@@ -71,7 +71,8 @@ enum Trait {
     HALF = 32, DOUBLE = 64, /* an array of 16 or 64 bits */
     SINGLE = 128,           /* one of 32 */
     HALVES = 256,           /* all of 16 */
-    CROWD = 512             /* reads five of them or more */
+    CROWD = 512,            /* reads five of them or more */
+    FLOAT16 = 1024          /* one of f16, which takes more registers to unpack than bf16 */
 };
 
 static int traits_of(const Plan *p, const Stage *s)
@@ -84,6 +85,7 @@ static int traits_of(const Plan *p, const Stage *s)
         held += i < s->nload && (m->dom == ELEM || m->dom == COL);
         if (m->dom == ELEM)
             traits |= type_info[m->type].bytes == 2 ? HALF : type_info[m->type].bytes == 8 ? DOUBLE : SINGLE;
+        traits |= m->dom == ELEM && m->type == T_F16 ? FLOAT16 : 0;
     }
     traits |= elements_of(p, s->load, s->nload) > 4 ? CROWD : 0;
     if ((traits & (HALF | SINGLE | DOUBLE)) == HALF)
@@ -186,6 +188,7 @@ static const Model models[] = {
     {FORM_MAP, DOUBLE, 1 << 23, {{128, 2, 1, 0, 2, 1, 0}}, {{128, 2, 2, 0, 0, 0, 0}}},
     {FORM_MAP, LIGHT, 1 << 23, {{128, 4, 1, 0, 2, 1, 0}}, {{128, 8, 1, 6, 0, 0, 0}}},
     {FORM_MAP, HALVES | CROWD, 1 << 23, {{128, 8, 1, 10, 2, 1, 0}}, {{128, 8, 1, 8, 0, 0, 0}}},
+    {FORM_MAP, HALVES | FLOAT16, 1 << 23, {{128, 8, 1, 10, 2, 1, 0}}, {{128, 8, 1, 10, 0, 0, 0}}},
     {FORM_MAP, HALVES, 1 << 23, {{128, 8, 1, 10, 2, 1, 0}}, {{128, 8, 2, 8, 0, 0, 0}}},
     {FORM_MAP, HALF, 1 << 23, {{128, 4, 1, 0, 2, 1, 0}}, {{128, 8, 1, 6, 0, 0, 0}}},
     {FORM_MAP, 0, 1 << 23, {{128, 4, 1, 0, 2, 1, 0}}, {{128, 4, 2, 0, 0, 0, 0}}},

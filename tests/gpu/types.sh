@@ -11,7 +11,7 @@ row() {
     line=$("$optc" bench --device cuda --rounds 7 "$@" | grep '%' | head -1)
     share=$(echo "$line" | sed 's/.* \([0-9.]*\)%.*/\1/')
     echo "$label $line  (at least $least%)"
-    [ "$(echo "$share $least" | awk '{print $1 >= $2}')" = 1 ] || { failed=1; echo "  misses its bar"; }
+    [ "$(echo "$share $least" | awk '{print ($1 >= $2)}')" = 1 ] || { failed=1; echo "  misses its bar"; }
 }
 for rule in adamw lion; do
     for work in 2^28 gpt2-1.5b; do
