@@ -99,7 +99,7 @@ static void loads(CStage *c)
 /* ---- large bodies ---- */
 /* Compilers take a loop in a time that grows faster than its length: a body of many operations becomes several loops
  * over a few values, one behind the other, and what a later one needs waits in an array. No operation changes, so no
- * bit. The arrays lie on the stack, and a caller's thread may have little of it: where they are many, they are short. */
+ * bit. The arrays lie on the stack, of which a thread may have little: where they are many, they are short. */
 enum { PART = 400, CALL = 40, MOST_WAITING = 1000 };       /* operations in a loop; one that is a function's; arrays */
 enum { MOST_BYTES = 1 << 16, LEAST_ROUND = 8 };            /* of all arrays together; values at a time */
 
