@@ -12,7 +12,7 @@ static const char *const known_fields[] = {"name",   "cite",  "doc",  "hyper", "
 static const char *const reserved[] = {"p", "g", "t", "numel", "nrows", "ncols", "inner", "every", "when",
                                        "stored", "seed", NULL};
 
-/* The line on which `key =` stands in the spec, so that a message about a field points at it; 1 when it is not found. */
+/* The line on which `key =` stands in the spec, so that a message about a field points at it; 1: it is not found. */
 int field_line(const char *text, const char *key)
 {
     size_t n = strlen(key);

@@ -1,7 +1,7 @@
-/* The errors of a spec: not only the first. What goes wrong in one field, one line or one entry is written down, and the
- * rest is looked at as if it were right: a value that could not be made is unknown, and whatever is made from it is too,
- * without another word. Of one line only the first error is told, and errors of Lua itself only where none came before
- * in the entry: they may follow from it. */
+/* The errors of a spec: not only the first. What goes wrong in one field, one line or one entry is written down, and
+ * the rest is looked at as if it were right: a value that could not be made is unknown, and whatever is made from it is
+ * too, without another word. Of one line only the first error is told, and errors of Lua itself only where none came
+ * before in the entry: they may follow from it. */
 #include "trace.h"
 
 #include <stdio.h>

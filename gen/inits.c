@@ -124,8 +124,8 @@ static void start_from(Trace *t, const SpecFile *s, State *st, const char *key, 
         near_try(&near, t->rule->hyper[s->hyper[i]].name + skip);
     if (!option)
         declare_fail(t, s, key,
-                     "state '%s' starts from '%s', which is no hyperparameter and no option that is a number%s", key, name,
-                     near_text(&near, t->arena));
+                     "state '%s' starts from '%s', which is no hyperparameter and no option that is a number%s", key,
+                     name, near_text(&near, t->arena));
 }
 
 static void add_state(Trace *t, SpecFile *s, const char *key, State st)

@@ -26,8 +26,8 @@
 
 typedef struct Arg { const char *key, *value; } Arg;               /* key NULL: by position */
 typedef struct Wrap {
-    const char *name;                 /* of the library or the caller's; file: a path, until the file has said its name */
-    bool file;
+    const char *name;                 /* of the library or of the caller's */
+    bool file;                        /* the name is a path, until the file has said its own */
     Arg *arg; int narg;
 } Wrap;
 
@@ -109,9 +109,9 @@ void errors_keep(Trace *t);                        /* what the Diag holds goes t
 void errors_caught(Trace *t, int rc);              /* the message of a failed call is on top; popped */
 bool errors_over(const Trace *t);                  /* there is no going on */
 bool errors_call(Trace *t, int nargs, int nresults);           /* as lua_pcall; false: it failed, which was kept */
-/* The function on top: what goes wrong in it is written down, and it gives UNKNOWN. All functions in the table on top. */
+/* The function on top: what goes wrong in it is written down, and it gives UNKNOWN. */
 void errors_guard(lua_State *L, const char *math, bool takes_unknown);
-void errors_guard_all(lua_State *L, bool math);
+void errors_guard_all(lua_State *L, bool math);    /* all functions in the table on top */
 void errors_tell(Trace *t, Diag *d);               /* all of them */
 
 /* hints.c: "" or what to write in its place */
