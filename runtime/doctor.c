@@ -253,8 +253,12 @@ static void say_cache(Buf *b, const optc_engine_options *o)
     cache_close(&c);
 }
 
-char *optc_doctor(const optc_engine_options *o)
+char *optc_doctor_sized(const optc_engine_options *options, size_t size)
 {
+    const SizedAs as = {"optc_doctor_sized", "optc_engine_options", "optc_doctor", sizeof(optc_engine_options)};
+    optc_engine_options all, *o = options ? &all : NULL;
+    if (o && sized_read(&as, o, options, size) != OPTC_OK)
+        return NULL;
     static const char *const blas[] = {"libopenblas.so.0", "libopenblas.so", NULL}, *const lapacke[] = {
                                                                                         "liblapacke.so.3",
                                                                                         "libopenblas.so.0", NULL};

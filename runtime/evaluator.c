@@ -94,7 +94,7 @@ static optc_status run_eval(optc_binding *b, int entry, int phase)
         free_named(x->state, r->nstate);
     }
     for (int i = 0; e.j.group && i < b->nrow; i++) {
-        if (e.ok)
+        if (e.ok && b->group[i].view.n >= 0)
             save_named(p, b->group[i].mem, true, e.j.group[i].state);
         free_named(e.j.group[i].input, r->ninput);
         free_named(e.j.group[i].state, r->nstate);

@@ -10,22 +10,27 @@
  *     for (…) { …fill g…; optc_step(b); }
  *     optc_unbind(b);  optc_release(r);  optc_close(e);
  *
- * Every call that can fail returns a status; optc_message() then says what went wrong, naming the call, the spec's line or the tensor.
- * A call that fails has changed nothing. The library never prints and never exits.
+ * Every call that can fail returns a status; optc_message() then says what went wrong, naming the call, the spec's line
+ * or the tensor. A call that fails has changed nothing. The library never prints and never exits.
  *
- * Owners: an engine outlives its rules, a rule its bindings (each is counted: closing one that is still used is refused). Parameters, gradients
- * and inputs belong to the caller and must stay where they are while bound; states belong to the binding.
+ * Owners: an engine outlives its rules, a rule its bindings (each is counted: closing one that is still used is
+ * refused). Parameters, gradients and inputs belong to the caller and must stay where they are while bound; states
+ * belong to the binding.
  *
- * Threads: an engine and a rule may be used from several threads at once. A binding is used by one thread at a time; different bindings
- * run side by side. optc_message is per thread. After fork() a child whose parent stepped on the CPU with several threads steps with one, to the same bits;
- * a GPU's engine does not come along: calls on it fail in the child. Several packages and this library in one program know that of each other; those in
- * libraries that were opened with RTLD_LOCAL do not. A step on the CPU takes up to 128 KB of a thread's stack, and up to 64 KB more for every sum over rows
- * or columns that a single pass makes or needs: only a rule with dozens of them wants more than OMP_STACKSIZE=1M.
+ * Threads: an engine and a rule may be used from several threads at once. A binding is used by one thread at a time;
+ * different bindings run side by side. optc_message is per thread. After fork() a child whose parent stepped on the CPU
+ * with several threads steps with one, to the same bits; a GPU's engine does not come along: calls on it fail in the
+ * child. Several packages and this library in one program know that of each other; those in libraries that were opened
+ * with RTLD_LOCAL do not. A step on the CPU takes up to 128 KB of a thread's stack, and up to 64 KB more for every sum
+ * over rows or columns that a single pass makes or needs: only a rule with dozens of them wants more than
+ * OMP_STACKSIZE=1M.
  *
- * Structs that callers fill grow in later versions, at their ends: 0 in every member means the default. Calls that take one hand over how long it is
- * for the caller (that is all that optc_open, optc_compile, optc_bind and optc_tensor_about do below), so a program goes on with a newer library without being compiled
- * anew; one compiled with a newer header runs with an older library as long as it sets nothing that this does not know. From another language call the `_sized`
- * functions, with the size of the struct as it is laid out there. optc_setting, optc_allocator and what calls fill in (but optc_tensor_info) stay as they are. */
+ * Structs that callers fill grow in later versions, at their ends: 0 in every member means the default. Calls that take
+ * one hand over how long it is for the caller (that is all that optc_open, optc_compile, optc_bind, optc_tensor_about
+ * and optc_doctor do below), so a program goes on with a newer library without being compiled anew; one compiled with a
+ * newer header runs with an older library as long as it sets nothing that this does not know. From another language
+ * call the `_sized` functions, with the size of the struct as it is laid out there. optc_setting, optc_text,
+ * optc_allocator and what calls fill in (but optc_tensor_info) stay as they are. */
 /* :library */
 #ifndef OPTC_H
 #define OPTC_H
@@ -53,7 +58,7 @@ typedef enum optc_status {
     OPTC_ERROR_UNAVAILABLE,    /* a device or a compiler that is asked for and not there */
     OPTC_ERROR_BUSY,           /* closing what is still in use */
     OPTC_ERROR_DEVICE,         /* the device failed: the message names the call and its error */
-    OPTC_ERROR_ABSENT          /* a state that the rule has and this tensor does not keep (an option, or another variant's) */
+    OPTC_ERROR_ABSENT          /* a state of the rule that this tensor does not keep (an option, another variant's) */
 } optc_status;
 
 typedef enum optc_type { OPTC_DEFAULT = 0, OPTC_F32, OPTC_F64, OPTC_BF16, OPTC_F16 } optc_type;
@@ -67,8 +72,9 @@ const char *optc_status_name(optc_status s);
 const char *optc_version(void);
 
 /* ---- engines: a device, its threads, its cache ---- */
-/* Where bindings take their memory (states, temporaries, tables); on a GPU it must be the device's, aligned to 256 bytes (64 on the CPU), and may be used in the
- * order of the binding's stream (NULL on the CPU). alloc returns NULL where there is none. The struct is copied; calls come from the threads that bind. */
+/* Where bindings take their memory (states, temporaries, tables); on a GPU it must be the device's, aligned to 256
+ * bytes (64 on the CPU), and may be used in the order of the binding's stream (NULL on the CPU). alloc returns NULL
+ * where there is none. The struct is copied; calls come from the threads that bind. */
 typedef struct optc_allocator {
     void *(*alloc)(void *context, size_t bytes, void *stream);
     void (*release)(void *context, void *memory, size_t bytes, void *stream);
@@ -76,27 +82,42 @@ typedef struct optc_allocator {
 } optc_allocator;
 
 typedef struct optc_engine_options {
-    const char *device;        /* NULL or "cpu"; "cuda", "cuda:1"; "best": a GPU if there is one. On a GPU all tensors lie in its memory */
+    /* NULL or "cpu"; "cuda", "cuda:1"; "best": a GPU if there is one. On a GPU all tensors lie in its memory */
+    const char *device;
     int threads;               /* 0: as OpenMP would (OMP_NUM_THREADS, or all cores) */
 /* library: */
     const char *cache_dir;     /* NULL: $OPTC_CACHE, $XDG_CACHE_HOME/optc or ~/.cache/optc; "": keep nothing */
-    const char *compiler;      /* NULL: $OPTC_CC, $CC, then cc, gcc, clang on the PATH; "": none. With arguments too: "ccache gcc -g". It may take
-                                * $OPTC_CC_SECONDS seconds (120; 0: no limit), then it is ended with all that it started, and the evaluator is taken */
-    const char *spec_path;     /* folders to look for specs in before the library's own, separated by ':'; NULL: $OPTC_PATH */
+    /* NULL: $OPTC_CC, $CC, then cc, gcc, clang on the PATH; "": none. With arguments too: "ccache gcc -g". It may take
+     * $OPTC_CC_SECONDS seconds (120; 0: no limit), then it is ended with all that it started, and the evaluator is
+     * taken */
+    const char *compiler;
+    /* folders to look for specs in before the library's own, separated by ':'; NULL: $OPTC_PATH */
+    const char *spec_path;
     const char *isa;           /* NULL: the best this CPU has; or the name of one (optc_isa_name) */
     int no_builtin;            /* 1: do not use the rules compiled into the library */
-    const char *cache_base;    /* folders of compiled code, or packages of `optc ship`, separated by ':', looked in after cache_dir and never written; NULL: $OPTC_CACHE_BASE */
-    int64_t cache_max;         /* bytes to keep in cache_dir, the longest unused go first; 0: $OPTC_CACHE_MAX ("512M"), or 1 GiB; -1: no cap */
-    int untuned;               /* 1: no tuning results, neither measured here nor built in: launches as the model has them. The same bits */
+    /* folders of compiled code, or packages of `optc ship`, separated by ':', looked in after cache_dir and never
+     * written; NULL: $OPTC_CACHE_BASE */
+    const char *cache_base;
+    /* bytes to keep in cache_dir, the longest unused go first; 0: $OPTC_CACHE_MAX ("512M"), or 1 GiB; -1: no cap */
+    int64_t cache_max;
+    /* 1: no tuning results, neither measured here nor built in: launches as the model has them. The same bits */
+    int untuned;
 /* :library */
-    const optc_allocator *allocator;   /* NULL: our own (on a GPU the device's stream-ordered pool, and cuMemAlloc for large blocks) */
-    const char *fatbin_path;   /* of a package of `optc ship`: a file to take the GPU code from, in place of what is inside it; NULL: $OPTC_FATBIN, then that. The library has no use for it */
+    /* NULL: our own (on a GPU the device's stream-ordered pool, and cuMemAlloc for large blocks) */
+    const optc_allocator *allocator;
+    /* of a package of `optc ship`: a file to take the GPU code from, in place of what is inside it; NULL: $OPTC_FATBIN,
+     * then that. The library has no use for it */
+    const char *fatbin_path;
 } optc_engine_options;
 
-typedef struct optc_memory { int64_t total, free, ours, peak; } optc_memory;    /* bytes: the device's, what is free of them, what bindings of this engine hold and held at most */
+/* bytes: the device's, what is free of them, what bindings of this engine hold and held at most */
+typedef struct optc_memory { int64_t total, free, ours, peak; } optc_memory;
 
 optc_status optc_open_sized(const optc_engine_options *o, size_t size, optc_engine **out);
-static inline optc_status optc_open(const optc_engine_options *o, optc_engine **out) { return optc_open_sized(o, sizeof *o, out); }
+static inline optc_status optc_open(const optc_engine_options *o, optc_engine **out)
+{
+    return optc_open_sized(o, sizeof *o, out);
+}
 int optc_device_count(void);                           /* GPUs that can be opened; 0 without a driver */
 const char *optc_best_device(void);                    /* what "best" stands for here: "cuda:0", "cpu" */
 optc_status optc_memory_info(optc_engine *e, optc_memory *out);
@@ -109,13 +130,17 @@ int optc_threads(const optc_engine *e);
 typedef struct optc_text { const char *name, *text; } optc_text;
 /* :library */
 typedef struct optc_rule_options {
-    const char *spec;          /* a name of the library ("adamw"), or a path ("./mine.lua"); with wrappers: "adamw+clip(1)" */
+    /* a name of the library ("adamw"), or a path ("./mine.lua"); with wrappers: "adamw+clip(1)" */
+    const char *spec;
     const char *text;          /* or the spec's text itself; `spec` is then the name used in messages */
-    const char *with;          /* wrappers, the last outermost: "clip(1),ema(0.999)"; a file of your own by its path: "./mine.lua(0.5)" */
+    /* wrappers, the last outermost: "clip(1),ema(0.999)"; a file of your own by its path: "./mine.lua(0.5)" */
+    const char *with;
     const char *options;       /* compile-time choices: "amsgrad=true" */
-    optc_type param, grad, state;      /* storage types; default f32 (grad, state: as param, state f32 for 16-bit params) */
+    /* storage types; default f32 (grad, state: as param, state f32 for 16-bit params) */
+    optc_type param, grad, state;
 /* library: */
-    const optc_text *wrappers; int nwrappers;          /* texts of wrappers, which `with` finds by these names ahead of the library's */
+    /* texts of wrappers, which `with` finds by these names ahead of the library's */
+    const optc_text *wrappers; int nwrappers;
 /* :library */
 } optc_rule_options;
 
@@ -123,11 +148,19 @@ typedef struct optc_hyper { const char *name; double value, lo, hi; int lo_open,
 typedef struct optc_state_info { const char *name; const char *domain; optc_type type; } optc_state_info;
 
 optc_status optc_compile_sized(optc_engine *e, const optc_rule_options *o, size_t size, optc_rule **out);
-static inline optc_status optc_compile(optc_engine *e, const optc_rule_options *o, optc_rule **out) { return optc_compile_sized(e, o, sizeof *o, out); }
+static inline optc_status optc_compile(optc_engine *e, const optc_rule_options *o, optc_rule **out)
+{
+    return optc_compile_sized(e, o, sizeof *o, out);
+}
 optc_status optc_release(optc_rule *r);
-const char *optc_rule_name(const optc_rule *r);        /* "adamw", "adamw+clip(1)"; in a package the name it has there */
-const char *optc_rule_path(const optc_rule *r);        /* how it runs: "built in (x86-64-v3)", "compiled by cc in 310 ms", "from the cache", "from the package rules (sm_90)", "reference evaluator (…why…)" */
-int optc_rule_native(const optc_rule *r);              /* 0: it runs on the reference evaluator: slow, in double precision, and with other bits than compiled code would give */
+/* "adamw", "adamw+clip(1)"; in a package the name it has there */
+const char *optc_rule_name(const optc_rule *r);
+/* how it runs: "built in (x86-64-v3)", "compiled by cc in 310 ms", "from the cache", "from the package rules (sm_90)",
+ * "reference evaluator (…why…)" */
+const char *optc_rule_path(const optc_rule *r);
+/* 0: it runs on the reference evaluator: slow, in double precision, and with other bits than compiled code
+ * would give */
+int optc_rule_native(const optc_rule *r);
 /* library: */
 const char *optc_rule_plan(const optc_rule *r);        /* the plan as text */
 /* :library */
@@ -135,7 +168,8 @@ int optc_rule_hypers(const optc_rule *r);
 optc_status optc_rule_hyper(const optc_rule *r, int i, optc_hyper *out);
 int optc_rule_states(const optc_rule *r);
 optc_status optc_rule_state(const optc_rule *r, int i, optc_state_info *out);
-/* Values for the reader: what a spec lists under `values` and a step leaves to be read, such as clip's norm ("clip.grad_norm"). */
+/* Values for the reader: what a spec lists under `values` and a step leaves to be read, such as clip's norm
+ * ("clip.grad_norm"). */
 int optc_rule_values(const optc_rule *r);
 optc_status optc_rule_value(const optc_rule *r, int i, optc_state_info *out);
 int optc_rule_entries(const optc_rule *r);
@@ -159,12 +193,15 @@ typedef struct optc_tensor {
     optc_type param_type, grad_type;   /* 0: as the rule; else checked against it */
     unsigned flags;
     const int64_t *param_strides, *grad_strides;       /* in elements; NULL: row-major. See below */
-    const char *tags;          /* words separated by blanks or commas, for rules that ask (`tagged "head"`); may be NULL */
-    const int64_t *global_shape, *offset;              /* the tensor this is a piece of, and where in it; NULL: it is the whole, and so far it must be */
+    /* words separated by blanks or commas, for rules that ask (`tagged "head"`); may be NULL */
+    const char *tags;
+    /* the tensor this is a piece of, and where in it; NULL: it is the whole, and so far it must be */
+    const int64_t *global_shape, *offset;
 } optc_tensor;
 
-/* Strides: a dense layout with its dimensions in another order (channels-last) is stepped in the order of memory, states too, where the rule is elementwise and the gradient
- * lies alike. Everything else that is not row-major is refused by name. */
+/* Strides: a dense layout with its dimensions in another order (channels-last) is stepped in the order of memory,
+ * states too, where the rule is elementwise and the gradient lies alike. Everything else that is not row-major is
+ * refused by name. */
 
 typedef struct optc_setting { const char *name; double value; } optc_setting;
 
@@ -173,7 +210,8 @@ typedef struct optc_group {
     const optc_setting *hyper; int nhyper;             /* what differs from the rule's defaults */
 } optc_group;
 
-optc_status optc_bind_sized(optc_rule *r, const optc_group *groups, int ngroups, size_t group_size, size_t tensor_size, optc_binding **out);
+optc_status optc_bind_sized(optc_rule *r, const optc_group *groups, int ngroups, size_t group_size, size_t tensor_size,
+                            optc_binding **out);
 static inline optc_status optc_bind(optc_rule *r, const optc_group *groups, int ngroups, optc_binding **out)
 {
     return optc_bind_sized(r, groups, ngroups, sizeof(optc_group), sizeof(optc_tensor), out);
@@ -195,36 +233,50 @@ int optc_groups(const optc_binding *b);
 optc_status optc_group_tensors(const optc_binding *b, int group, int *first, int *count);
 int optc_find_tensor(const optc_binding *b, const char *name);         /* the first of that name; -1: none */
 optc_status optc_tensor_about_sized(const optc_binding *b, int tensor, optc_tensor_info *out, size_t size);
-static inline optc_status optc_tensor_about(const optc_binding *b, int tensor, optc_tensor_info *out) { return optc_tensor_about_sized(b, tensor, out, sizeof *out); }
+static inline optc_status optc_tensor_about(const optc_binding *b, int tensor, optc_tensor_info *out)
+{
+    return optc_tensor_about_sized(b, tensor, out, sizeof *out);
+}
 
 optc_status optc_step(optc_binding *b);                        /* entry "step", then t becomes t + 1 */
 optc_status optc_run(optc_binding *b, const char *entry);      /* any entry; only "step" moves t */
-optc_status optc_set_stream(optc_binding *b, void *stream);    /* a CUstream; what follows runs in it, after what is still in the old one only if the caller orders the two. The CPU has none */
+/* a CUstream; what follows runs in it, after what is still in the old one only if the caller orders the two. The CPU
+ * has none */
+optc_status optc_set_stream(optc_binding *b, void *stream);
 optc_status optc_sync(optc_binding *b);                        /* waits for what was started */
 
-/* Steps done: of a tensor, or (tensor -1) of the binding. A tensor counts those it took part in: in a step that reads gradients one without a gradient (NULL) takes none. Its parameter,
- * states and count stay as they are, folds over all tensors do not see it, and `t` in the rule is its own count; tensors of different counts share their launches. Groups and `every` go
- * by the binding's count. After a step was captured in a graph the device is asked, which waits (and rules that do not use t then count no replays). Setting: -1 sets the binding and every tensor;
- * a tensor's is seen from the next optc_run on. */
+/* Steps done: of a tensor, or (tensor -1) of the binding. A tensor counts those it took part in: in a step that reads
+ * gradients one without a gradient (NULL) takes none. Its parameter, states and count stay as they are, folds over all
+ * tensors do not see it, and `t` in the rule is its own count; tensors of different counts share their launches. Groups
+ * and `every` go by the binding's count; where nobody takes part groups' states and values stay as they are too. After
+ * a step was captured in a graph the device is asked, which waits (and rules that do not use t then count no replays).
+ * Setting: -1 sets the binding and every tensor; a tensor's is seen from the next optc_run on. */
 optc_status optc_get_t(const optc_binding *b, int tensor, int64_t *steps);
 optc_status optc_set_t(optc_binding *b, int tensor, int64_t steps);
 
 optc_status optc_set_hyper(optc_binding *b, int group, const char *name, double value);   /* group -1: all */
-optc_status optc_set_hyper_if(optc_binding *b, int group, const char *name, double value, int *has);   /* does nothing where the rule has none of that name; has: whether it does, may be NULL */
+/* does nothing where the rule has none of that name; has: whether it does, may be NULL */
+optc_status optc_set_hyper_if(optc_binding *b, int group, const char *name, double value, int *has);
 optc_status optc_get_hyper(const optc_binding *b, int group, const char *name, double *value);
-optc_status optc_set_grad(optc_binding *b, int tensor, const void *grad, int64_t count);  /* NULL: left out from now on, see optc_get_t. count 0: not checked */
-/* All of them at once, one a tensor (or NULL), in order; n: optc_tensors. All are set or none. In a captured graph: new addresses, and who is left out, are
- * seen by replays too, once optc_run has been called outside of a capture. */
+/* NULL: left out from now on, see optc_get_t. count 0: not checked */
+optc_status optc_set_grad(optc_binding *b, int tensor, const void *grad, int64_t count);
+/* All of them at once, one a tensor (or NULL), in order; n: optc_tensors. All are set or none. In a captured graph: new
+ * addresses, and who is left out, are seen by replays too, once optc_run has been called outside of a capture. Once a
+ * step was captured optc_run refuses what its replays cannot follow: an entry that would take in tensors without a
+ * gradient which it leaves out (or the reverse), more than eight different counts of steps, and, of a rule with states
+ * of the group, a tensor that comes back with a count that none had when it was captured (optc_set_t with -1 makes all
+ * one again). */
 optc_status optc_set_grads(optc_binding *b, const void *const *grads, int n);
 optc_status optc_set_input(optc_binding *b, int tensor, const char *name, const void *data, int64_t count);
-optc_status optc_set_scalar(optc_binding *b, int group, const char *name, double value);  /* an input of domain group; group -1: all */
+/* an input of domain group; group -1: all */
+optc_status optc_set_scalar(optc_binding *b, int group, const char *name, double value);
 
-/* State by name. Data of elem, row, col, slice and tensor states belong to a tensor; for a group state `tensor` is the group's number. The
- * pointer is the live memory, good until optc_unbind. */
+/* State by name. Data of elem, row, col, slice and tensor states belong to a tensor; for a group state `tensor` is the
+ * group's number. The pointer is the live memory, good until optc_unbind. */
 typedef struct optc_state_view { void *data; int64_t count; optc_type type; } optc_state_view;
 optc_status optc_state(optc_binding *b, int tensor, const char *name, optc_state_view *out);
-/* Whether it is kept here: 0 where the rule's options or this tensor's variant leave it out (reading it then gives OPTC_ERROR_ABSENT). A name that
- * the rule does not know is OPTC_ERROR_ARGUMENT in all of these. */
+/* Whether it is kept here: 0 where the rule's options or this tensor's variant leave it out (reading it then gives
+ * OPTC_ERROR_ABSENT). A name that the rule does not know is OPTC_ERROR_ARGUMENT in all of these. */
 optc_status optc_has_state(const optc_binding *b, int tensor, const char *name, int *has);
 optc_status optc_state_read(const optc_binding *b, int tensor, const char *name, double *out, int64_t count);
 optc_status optc_state_write(optc_binding *b, int tensor, const char *name, const double *in, int64_t count);
@@ -245,7 +297,10 @@ const char *optc_library_name(int i);                  /* "adamw", "wrappers/ema
 const char *optc_library_text(const char *name);       /* NULL: no such spec */
 
 /* ---- what the machine has ---- */
-char *optc_doctor(const optc_engine_options *o);       /* a page of text; free() it */
+/* A page of text; free() it. NULL: the options are of no size, or set what this version does not know
+ * (optc_message). */
+char *optc_doctor_sized(const optc_engine_options *o, size_t size);
+static inline char *optc_doctor(const optc_engine_options *o) { return optc_doctor_sized(o, sizeof *o); }
 int optc_isas(void);                                   /* vector levels the library's own rules were compiled for */
 const char *optc_isa_name(int i);
 int optc_isa_usable(int i);                            /* whether this CPU runs it */

@@ -54,6 +54,12 @@ START_TEST(options_of_other_versions)
     o.later[1] = 1;
     FAILS(optc_open_sized(&o.now, sizeof o, &e), OPTC_ERROR_ARGUMENT, "leave them 0");
     FAILS(optc_open_sized(&o.now, 0, &e), OPTC_ERROR_ARGUMENT, "pass sizeof(optc_engine_options)");
+    ck_assert(!optc_doctor_sized(&o.now, sizeof o) && strstr(optc_message(), "leave them 0"));
+    ck_assert(!optc_doctor_sized(&o.now, 0) && strstr(optc_message(), "pass sizeof(optc_engine_options), as optc_doctor"));
+    memset(&o.now.threads, 0x5a, sizeof o - offsetof(optc_engine_options, threads));     /* rubbish where an older header ends */
+    char *page = optc_doctor_sized(&o.now, offsetof(optc_engine_options, threads));
+    ck_assert(page && strstr(page, OPTC_VERSION));
+    free(page);
     OK(optc_open_sized(NULL, 0, &e));
     OK(optc_close(e));
 }
@@ -200,6 +206,18 @@ START_TEST(what_is_bound)
     double v;
     FAILS(optc_state_read(b, 1, "r", &v, 1), OPTC_ERROR_ABSENT, "tensor number 1 keeps no state 'r'");
     ck_assert_str_eq(optc_status_name(OPTC_ERROR_ABSENT), "not there");
+    OK(optc_unbind(b));
+    /* and so where there are no elements */
+    const int64_t none[] = {0, 3};
+    optc_tensor empty[2] = {{.param = p, .grad = g, .rank = 2, .shape = none}, {.param = p, .grad = g, .rank = 1, .shape = none}};
+    OK(optc_bind(rule, &(optc_group){.tensors = empty, .ntensors = 2}, 1, &b));
+    for (int i = 0; i < 2; i++) {
+        OK(optc_has_state(b, i, i ? "v" : "r", &has));
+        ck_assert(has == 1);
+        OK(optc_has_state(b, i, i ? "r" : "v", &has));
+        ck_assert_msg(!has, "tensor %d keeps a state of another variant", i);
+    }
+    FAILS(optc_state_read(b, 1, "r", &v, 0), OPTC_ERROR_ABSENT, "keeps no state 'r'");
     OK(optc_unbind(b));
 }
 END_TEST

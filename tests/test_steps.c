@@ -206,7 +206,36 @@ START_TEST(folds_do_not_see_it)
     float was = s.p[0];
     OK(optc_step(s.b));
     OK(optc_read_value(s.b, 0, "most", &x, 1));
-    ck_assert(x == -INFINITY && s.p[0] == was);
+    ck_assert(x == -3 && s.p[0] == was);          /* nobody took part: as the step before left it */
+    small_close(&s);
+}
+END_TEST
+
+/* Nobody takes part: nothing changes but the binding's count; a mean over nothing is not for a group's states. */
+START_TEST(nobody_takes_part)
+{
+    Small s;
+    double x;
+    int64_t t;
+    small_open(&s, "return optimizer { name = \"nobody\", hyper = { lr = 1 }, state = { m = zeros \"group\", most = fill(-9, \"group\") },\n"
+                   "  step = function() m = lerp(m, global.mean(g), 0.5); most = lerp(most, global.max(max(g)), 0.5); p = p - lr * m * g + 0 * t end,\n"
+                   "  other = function() p = p + m end }", _i, 2);
+    for (int step = 1; step <= 4; step++) {
+        OK(optc_set_grads(s.b, (const void *const[]){step > 1 && step < 4 ? NULL : &s.g[0], step == 2 ? NULL : &s.g[1]}, 2));
+        if (step == 3)
+            OK(optc_set_grad(s.b, 1, NULL, 0));
+        OK(optc_step(s.b));
+        OK(optc_get_t(s.b, -1, &t));
+        ck_assert_int_eq(t, step);
+        OK(optc_state_read(s.b, 0, "m", &x, 1));
+        ck_assert(x == (step < 4 ? 0.5 : 0.75));
+        OK(optc_state_read(s.b, 0, "most", &x, 1));
+        ck_assert(x == (step < 4 ? -4 : -1.5));
+        if (step == 3)
+            OK(optc_run(s.b, "other"));           /* reads no gradient: everybody takes part */
+    }
+    OK(optc_get_t(s.b, 1, &t));
+    ck_assert(t == 2 && s.p[1] == -0.5f + 0.5f - 0.75f);
     small_close(&s);
 }
 END_TEST
@@ -404,6 +433,7 @@ Suite *steps_suite(void)
     tcase_add_loop_test(t, each_counts_its_own, 0, sizeof rules / sizeof *rules);
     tcase_add_loop_test(t, each_counts_its_own_evaluated, 0, sizeof rules / sizeof *rules);
     tcase_add_loop_test(t, folds_do_not_see_it, 0, 2);
+    tcase_add_loop_test(t, nobody_takes_part, 0, 2);
     tcase_add_loop_test(t, states_of_groups, 0, 2);
     tcase_add_loop_test(t, periods, 0, 2);
     tcase_add_loop_test(t, entries_and_inputs, 0, 2);

@@ -38,6 +38,10 @@ CORE optc_status fail(optc_status s, const char *fmt, ...) __attribute__((format
 CORE optc_status no_memory(const char *call);
 CORE void message_clear(void);
 
+/* Who takes part, and who has which row, is about to be arranged for entries that leave out these variants' tensors.
+ * any: it is not so yet; takes: a row is taken that was free; grows: there are more than there were */
+typedef struct Change { unsigned mask; bool any, takes, grows; } Change;
+
 typedef struct Device Device;
 typedef struct Host Host;
 
@@ -72,7 +76,6 @@ typedef struct Tensor {
     int variant, group;
     int row;                           /* whose hyperparameters and t it has (rows.c): its group's own, or one behind */
     int64_t lag;                       /* steps of the binding that are none of its own */
-    bool absent;                       /* it has elements and no gradient */
     void **mem;                        /* by array number */
     optc_view view;
 } Tensor;
@@ -137,11 +140,13 @@ struct Device {
     /* of the binding, also those that it did without us */
     optc_status (*get_t)(const optc_binding *b, int64_t *steps);
     optc_status (*set_t)(optc_binding *b, int64_t steps);                   /* for all rows */
-    /* memory for rows behind the groups, which goes with the binding; there are more of them; who has which row, or who
-     * takes part, has changed (moved: and pointers with it) */
+    /* memory for rows behind the groups, which goes with the binding; there are more of them (where that fails what
+     * `more` gave last is given back); who has which row, or who takes part, has changed (moved: and pointers with it);
+     * whether it may, before anything has (NULL: always) */
     optc_status (*more)(optc_binding *b, size_t bytes, void **out);
     optc_status (*grown)(optc_binding *b);
     void (*arranged)(optc_binding *b, bool moved);
+    optc_status (*may_arrange)(const optc_binding *b, const Change *c);
     int room;                                                /* rows behind the groups from the beginning */
     optc_status (*memory)(optc_engine *e, optc_memory *out);
     bool reaches;                                            /* the host reaches its memory */
@@ -193,7 +198,10 @@ CORE optc_status layout_place(optc_binding *b);
 CORE optc_status row_make(optc_binding *b, Group *g, int of, bool idle);
 CORE optc_status rows_prepare(optc_binding *b);
 CORE void rows_place(optc_binding *b);                      /* their views */
-CORE optc_status rows_arrange(optc_binding *b, int entry);  /* before it runs */
+/* before an entry runs: does all stand as it must? If not: rows_catch_up, then rows_arrange */
+CORE bool rows_stand(const optc_binding *b, int entry);
+CORE optc_status rows_arrange(optc_binding *b, int entry);
+CORE bool tensor_out(const Tensor *t, unsigned mask);       /* an entry that leaves out such variants leaves it out */
 CORE void rows_stepped(optc_binding *b);
 CORE optc_status rows_catch_up(optc_binding *b);
 /* the rows' copies of their groups' states, before a run */

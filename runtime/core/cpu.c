@@ -156,7 +156,7 @@ static void run_stage(const optc_binding *b, const ProgStage *s, Counter *c, int
     optc_stage_fn fn = b->rule->fn[s->fn];
     if (s->kind == S_GROUP) {
         for (int64_t i; (i = next_piece(c, 1)) < b->nrow;)
-            if (!b->group[i].idle)
+            if (b->group[i].view.n >= 0)
                 fn(&b->group[i].view, 0);
         return;
     }
@@ -383,6 +383,6 @@ CORE const Device *cpu_device(void)
     static const Device d = {"cpu",          cpu_bind,       cpu_unbind, cpu_run,   cpu_sync,
                              cpu_use_pointer, cpu_set_stream, cpu_read,   cpu_write, cpu_spread,
                              cpu_send_hyper, cpu_get_t,      cpu_set_t,  cpu_more,  cpu_grown,
-                             cpu_arranged,   0,              cpu_memory, true};
+                             cpu_arranged,   NULL,           0,          cpu_memory, true};
     return &d;
 }

@@ -48,7 +48,7 @@ typedef struct GpuTables {
     CUdeviceptr all; size_t bytes;         /* one allocation; the rest point into it */
     CUdeviceptr views, groups, mem, group_mem, hyper, units[MOST_VARIANTS][NSTAGEKIND];
     bool captured;                         /* a step was captured: from then on only the device knows t */
-    unsigned captured_out;                 /* with such tensors left out (optc_binding.left_out) */
+    unsigned captured_out;                 /* all that was captured leaves such tensors out (optc_binding.leaves_out) */
     bool dirty;                            /* who takes part, and in which row, differs from the device's views */
     struct GpuMore *more;                  /* memory of rows behind the groups */
     bool moved;                            /* a gradient's or input's pointer differs from the device's table */
@@ -96,6 +96,7 @@ CORE void gpu_unbind(optc_binding *b);
 CORE optc_status gpu_more(optc_binding *b, size_t bytes, void **out);
 CORE optc_status gpu_grown(optc_binding *b);
 CORE void gpu_arranged(optc_binding *b, bool moved);
+CORE optc_status gpu_may_arrange(const optc_binding *b, const Change *c);
 CORE optc_status gpu_send_views(optc_binding *b);
 CORE optc_status gpu_use_pointer(optc_binding *b, int tensor, const void *was, const void *p, const char *what);
 

@@ -133,6 +133,13 @@ static optc_status more_memory(optc_binding *b, size_t bytes, CUdeviceptr *out)
     return OPTC_OK;
 }
 
+static void give_last(optc_binding *b)
+{
+    GpuMore *m = b->gpu->more;
+    gpu_give(b->rule->engine, m->at, m->bytes, b->gpu->stream);
+    b->gpu->more = m->next;
+}
+
 CORE optc_status gpu_more(optc_binding *b, size_t bytes, void **out)
 {
     CUdeviceptr at = 0;
@@ -142,16 +149,13 @@ CORE optc_status gpu_more(optc_binding *b, size_t bytes, void **out)
     return s;
 }
 
-/* Tables for more rows than there was room for, and launches over them. A graph of the caller's has the old ones. */
+/* Tables for more rows than there was room for, and launches over them. (A graph of the caller's would have the old
+ * ones: gpu_may_arrange.) */
 static optc_status grown_inside(optc_binding *b)
 {
     GpuTables was = *b->gpu, *t = b->gpu;
     Packer p = {NULL, 0};
     CUdeviceptr at = 0;
-    if (t->captured)
-        return fail(OPTC_ERROR_ARGUMENT,
-                    "optc_run: the tensors have come to too many different counts of steps for what was captured: give "
-                    "them one (optc_set_t), or bind anew");
     for (int i = 0; i < b->nrow; i++)
         b->group[i].hyper[0] = (double)(b->steps - b->group[i].lag);
     pack_rows(&p, b, t, 0);
@@ -164,14 +168,18 @@ static optc_status grown_inside(optc_binding *b)
         s = gpu_write(b, (void *)(uintptr_t)at, p.host, bytes, true, "optc_run");
     }
     free(p.host);
-    if (s == OPTC_OK && t->close) {                /* what it tries has the old tables */
+    if (s == OPTC_OK)
+        s = gpu_plays(b);
+    if (s == OPTC_OK && t->close) {                /* what it tries has the old tables, and so had the old plays */
         t->close(b);
         t->begin = NULL, t->end = NULL, t->close = NULL;
     }
-    if (s == OPTC_OK)
-        s = gpu_plays(b);
-    if (s != OPTC_OK)
+    if (s != OPTC_OK) {
         t->hyper = was.hyper, t->group_mem = was.group_mem, t->groups = was.groups;
+        while (t->more != was.more)
+            give_last(b);
+        give_last(b);                              /* the rows' own */
+    }
     return s;
 }
 

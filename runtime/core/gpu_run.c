@@ -281,8 +281,46 @@ static optc_status follow_group(optc_binding *b, void *to, const void *from, siz
     return OPTC_OK;
 }
 
-/* What was set since the last run. What was captured finds tensors without a gradient left out, or it would read NULL:
- * once some are, no entry that takes them in may run. */
+/* What was captured finds tensors without a gradient left out, or it would read NULL: once some are, no entry may run
+ * that takes them in. It has the tables of its time, and copies groups' states to the rows of its time. */
+static optc_status may_arrange(const optc_binding *b, const Change *c)
+{
+    GpuTables *t = b->gpu;
+    int capturing = 0;
+    bool differs = false;
+    TRY(b->rule->engine->gpu, cuStreamIsCapturing(t->stream, &capturing), "");
+    for (int i = 0; t->captured && i < b->ntensor; i++)
+        differs = differs || tensor_out(&b->tensor[i], c->mask) != tensor_out(&b->tensor[i], t->captured_out);
+    if (capturing && c->any)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_run: a gradient came or went, or a count of steps was set: run one step "
+                                         "before capturing");
+    if (differs)
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "optc_run: what was captured leaves out other tensors without a gradient than this entry does: "
+                    "give all of them a gradient first");
+    if (t->captured && c->grows)
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "optc_run: the tensors have come to too many different counts of steps for what was captured: give "
+                    "them one (optc_set_t), or bind anew");
+    if (t->captured && c->takes && b->group_states)
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "optc_run: rule '%s' has states of the group, and a tensor has come to a count of steps that none "
+                    "had when it was captured: give all of them one (optc_set_t), or bind anew",
+                    b->rule->program->name);
+    return OPTC_OK;
+}
+
+CORE optc_status gpu_may_arrange(const optc_binding *b, const Change *c)
+{
+    GpuEngine *g = b->rule->engine->gpu;
+    optc_status s = gpu_alive(g);
+    if (s != OPTC_OK)
+        return s;
+    gpu_enter(g);
+    return gpu_leave(g, may_arrange(b, c));
+}
+
+/* What was set since the last run. */
 static optc_status send_changes(optc_binding *b, bool capturing)
 {
     GpuTables *t = b->gpu;
@@ -290,10 +328,6 @@ static optc_status send_changes(optc_binding *b, bool capturing)
         return fail(OPTC_ERROR_ARGUMENT,
                     "optc_run: a pointer or a count of steps was set since the last step: run one step before "
                     "capturing");
-    if (t->dirty && t->captured && b->nabsent && b->left_out != t->captured_out)
-        return fail(OPTC_ERROR_ARGUMENT,
-                    "optc_run: a step was captured that leaves out tensors without a gradient, and this entry does "
-                    "not: give all of them a gradient first");
     optc_status s = t->dirty ? gpu_send_views(b) : OPTC_OK;
     return s == OPTC_OK && t->moved ? send_moved(b) : s;
 }
@@ -315,7 +349,7 @@ static optc_status run_inside(optc_binding *b, int entry, int phase)
     if (capturing || (t->captured && b->rule->program->nperiod)) {
         s = capture(b, entry);
         b->recorded = s == OPTC_OK ? capturing != 0 : b->recorded;
-        t->captured_out = s == OPTC_OK ? b->left_out : t->captured_out;
+        t->captured_out |= s == OPTC_OK && capturing ? b->leaves_out[entry] : 0;
         t->captured = t->captured || s == OPTC_OK;
         return s;
     }
@@ -428,19 +462,23 @@ CORE optc_status gpu_get_t(const optc_binding *b, int64_t *steps)
     return s;
 }
 
+/* t and lag of all rows at once, or none: the hyperparameters between them are the host's to know. */
 CORE optc_status gpu_set_t(optc_binding *b, int64_t steps)
 {
-    int lag = b->rule->program->nhyper + 1;
-    optc_status s = OPTC_OK;
-    bool behind = false;
-    for (int i = b->ngroup; i < b->nrow; i++)
-        behind = behind || !b->group[i].idle;
-    if (behind && b->rule->program->nperiod)
-        s = gpu_send_hyper(b, 0, b->nrow, lag, 0, "optc_set_t");
-    if (s == OPTC_OK)
-        s = gpu_send_hyper(b, 0, b->nrow, 0, (double)steps, "optc_set_t");
+    int each = b->rule->program->nhyper + 2;
+    size_t bytes = gpu_hyper_bytes(b);
+    double *all = (double *)malloc(bytes * (size_t)b->nrow);
+    if (!all)
+        return no_memory("optc_set_t");
+    for (int i = 0; i < b->nrow; i++) {
+        double *row = all + (size_t)each * (size_t)i;
+        memcpy(row, b->group[i].hyper, bytes);
+        row[0] = (double)steps, row[each - 1] = 0;
+    }
+    optc_status s = gpu_write(b, (void *)(uintptr_t)b->gpu->hyper, all, bytes * (size_t)b->nrow, false, "optc_set_t");
     for (int i = 0; i < b->nrow && s == OPTC_OK; i++)
-        b->group[i].hyper[0] = (double)steps, b->group[i].hyper[lag] = 0;
+        memcpy(b->group[i].hyper, all + (size_t)each * (size_t)i, bytes);
+    free(all);
     return s;
 }
 

@@ -21,7 +21,10 @@ enum { FEWEST = 8 };                       /* rows taken at once */
 
 typedef struct RowKey { int64_t lag; int group, row; } RowKey;
 
-static bool is_out(const Tensor *t, unsigned mask) { return t->absent && (mask >> t->variant & 1); }
+CORE bool tensor_out(const Tensor *t, unsigned mask)
+{
+    return !t->mem[1] && t->shape.n && (mask >> t->variant & 1);
+}
 static bool own_array(const ProgArray *m) { return m->dom == GROUP && (m->kind == MEM_STATE || m->kind == MEM_TEMP); }
 
 /* ---- made ---- */
@@ -139,13 +142,13 @@ static RowKey *find_key(RowKey *key, int n, int group, int64_t lag)
     return n ? (RowKey *)bsearch(&want, key, (size_t)n, sizeof want, by_key) : NULL;
 }
 
-/* The rows that are needed behind the groups, each once. */
+/* The rows that are needed behind the groups, each once. Where nobody asks for t, counts alone make none. */
 static int list_keys(const optc_binding *b, unsigned mask, RowKey *key)
 {
     int n = 0, kept = 0;
-    for (int i = 0; i < b->ntensor; i++) {
+    for (int i = 0; b->rule->program->needs_t && i < b->ntensor; i++) {
         const Tensor *t = &b->tensor[i];
-        if (t->lag && !is_out(t, mask)) {
+        if (t->lag && !tensor_out(t, mask)) {
             key[n].group = t->group;
             key[n].lag = t->lag;
             key[n++].row = -1;
@@ -173,8 +176,8 @@ static void row_take(optc_binding *b, Group *g, const RowKey *key)
             g->mem[k] = of->mem[k];
 }
 
-/* Rows that go on being needed stay where they are; the others are free. */
-static optc_status take_rows(optc_binding *b, RowKey *key, int n)
+/* Rows that go on being needed stay where they are: how many. */
+static int keep_rows(const optc_binding *b, RowKey *key, int n)
 {
     int kept = 0;
     for (int r = b->ngroup; r < b->nrow; r++) {
@@ -184,6 +187,12 @@ static optc_status take_rows(optc_binding *b, RowKey *key, int n)
             kept++;
         }
     }
+    return kept;
+}
+
+/* Those that are not kept are free. */
+static optc_status take_rows(optc_binding *b, RowKey *key, int n, int kept)
+{
     int room = b->nrow - b->ngroup - kept, lack = n - kept - room, twice = b->nrow - b->ngroup;
     optc_status s = lack <= 0 ? OPTC_OK : rows_grow(b, lack > twice ? (lack > FEWEST ? lack : FEWEST) : twice);
     if (s != OPTC_OK)
@@ -201,6 +210,26 @@ static optc_status take_rows(optc_binding *b, RowKey *key, int n)
             row_take(b, &b->group[r], &key[i]);
         }
     return OPTC_OK;
+}
+
+/* Whose row it is to have; NULL: its group's own. */
+static const RowKey *key_of(const Tensor *t, unsigned mask, RowKey *key, int n)
+{
+    return !t->lag || tensor_out(t, mask) ? NULL : find_key(key, n, t->group, t->lag);
+}
+
+/* What is to change, for the device to know beforehand. Changes nothing itself. */
+static Change next_change(const optc_binding *b, unsigned mask, RowKey *key, int n, int kept)
+{
+    Change c = {mask, n > kept, n > kept, n > b->nrow - b->ngroup};
+    for (int i = 0; i < b->ntensor; i++) {
+        const Tensor *t = &b->tensor[i];
+        const RowKey *k = key_of(t, mask, key, n);
+        c.any = c.any || t->row != (k ? k->row : t->group) || (t->view.n < 0) != tensor_out(t, mask);
+    }
+    for (int r = b->ngroup; r < b->nrow; r++)
+        c.any = c.any || (b->group[r].stale && !b->group[r].idle);
+    return c;
 }
 
 static bool tensor_to_row(optc_binding *b, Tensor *t, int row)
@@ -223,6 +252,7 @@ static bool put(long long *to, long long x)
     return other;
 }
 
+/* Where nobody takes part neither do groups: means and extremes over nothing are no numbers for their states. */
 static void place_tensors(optc_binding *b, unsigned mask, RowKey *key, int n)
 {
     bool moved = false, changed = false;
@@ -230,15 +260,17 @@ static void place_tensors(optc_binding *b, unsigned mask, RowKey *key, int n)
     b->nabsent = 0;
     for (int i = 0; i < b->ntensor; i++) {
         Tensor *t = &b->tensor[i];
-        bool out = is_out(t, mask);
-        const RowKey *k = out || !t->lag ? NULL : find_key(key, n, t->group, t->lag);
+        bool out = tensor_out(t, mask);
+        const RowKey *k = key_of(t, mask, key, n);
         moved = tensor_to_row(b, t, k ? k->row : t->group) || moved;
         changed = put(&t->view.n, out ? -1 : t->shape.n) || changed;
         present += !out;
         total += out ? 0 : t->whole.n;
-        if (t->absent)
+        if (!t->mem[1] && t->shape.n)
             b->absent[b->nabsent++] = i;
     }
+    for (int r = 0; r < b->ngroup; r++)
+        changed = put(&b->group[r].view.n, present || !b->ntensor ? 1 : -1) || changed;
     for (int r = b->ngroup; r < b->nrow; r++) {
         changed = put(&b->group[r].view.n, b->group[r].idle ? -1 : 1) || b->group[r].stale || changed;
         b->group[r].view.id = b->group[r].of;
@@ -266,20 +298,19 @@ CORE optc_status rows_catch_up(optc_binding *b)
     return OPTC_OK;
 }
 
-static optc_status settle(optc_binding *b, unsigned mask)
+/* Caught up: whether it may be is asked before anything changes. */
+CORE optc_status rows_arrange(optc_binding *b, int entry)
 {
-    optc_status s = rows_catch_up(b);
-    if (s == OPTC_ERROR_ARGUMENT)                  /* the device cannot be asked now */
-        return fail(s, "optc_run: a gradient came or went, or a count of steps was set: run one step before capturing");
-    if (s != OPTC_OK)
-        return s;
+    const Device *d = b->rule->device;
     RowKey *key = (RowKey *)malloc(sizeof *key * (size_t)(b->ntensor + 1));
     if (!key)
         return no_memory("optc_run");
-    for (int i = 0; i < b->ntensor; i++)
-        b->tensor[i].absent = !b->tensor[i].mem[1] && b->tensor[i].shape.n;
-    int n = list_keys(b, mask, key);
-    s = take_rows(b, key, n);
+    unsigned mask = b->leaves_out[entry];
+    int n = list_keys(b, mask, key), kept = keep_rows(b, key, n);
+    const Change c = next_change(b, mask, key, n, kept);
+    optc_status s = d->may_arrange ? d->may_arrange(b, &c) : OPTC_OK;
+    if (s == OPTC_OK)
+        s = take_rows(b, key, n, kept);
     if (s == OPTC_OK) {
         place_tensors(b, mask, key, n);
         b->settled = true;
@@ -289,10 +320,9 @@ static optc_status settle(optc_binding *b, unsigned mask)
     return s;
 }
 
-CORE optc_status rows_arrange(optc_binding *b, int entry)
+CORE bool rows_stand(const optc_binding *b, int entry)
 {
-    unsigned mask = b->leaves_out[entry];
-    return b->settled && (!b->nabsent || b->left_out == mask) ? OPTC_OK : settle(b, mask);
+    return b->settled && (!b->nabsent || b->left_out == b->leaves_out[entry]);
 }
 
 CORE void rows_stepped(optc_binding *b)

@@ -73,8 +73,8 @@ static optc_status no_state(const Program *p, const StateAsk *w)
                 near_print(&near, text, sizeof text));
 }
 
-/* data NULL and a count: this owner has none. */
-static optc_status look_up(const optc_binding *b, const StateAsk *w, optc_state_view *out)
+/* has: this owner keeps it, if only as nothing */
+static optc_status look_up(const optc_binding *b, const StateAsk *w, optc_state_view *out, bool *has)
 {
     if (!b || !w->name || !out)
         return fail(OPTC_ERROR_ARGUMENT, "%s: %s is NULL", w->call,
@@ -97,13 +97,15 @@ static optc_status look_up(const optc_binding *b, const StateAsk *w, optc_state_
     out->data = group ? b->group[w->owner].mem[k] : b->tensor[w->owner].mem[k];
     out->count = group ? 1 : dom_len(m->dom, b->tensor[w->owner].shape);
     out->type = (optc_type)(m->type + 1);
+    *has = out->data || (!out->count && (m->kept >> b->tensor[w->owner].variant & 1));
     return OPTC_OK;
 }
 
 static optc_status find_state(const optc_binding *b, const StateAsk *w, optc_state_view *out)
 {
-    optc_status s = look_up(b, w, out);
-    if (s != OPTC_OK || out->data || !out->count)
+    bool has = false;
+    optc_status s = look_up(b, w, out, &has);
+    if (s != OPTC_OK || has)
         return s;
     char label[96];
     return fail(OPTC_ERROR_ABSENT, "%s: %s keeps no %s '%s' under this rule's options", w->call,
@@ -120,11 +122,12 @@ optc_status optc_has_state(const optc_binding *b, int tensor, const char *name, 
 {
     const StateAsk w = {"optc_has_state", tensor, name, false};
     optc_state_view v;
+    bool kept = false;
     if (!has)
         return fail(OPTC_ERROR_ARGUMENT, "optc_has_state: the place for the answer is NULL");
-    optc_status s = look_up(b, &w, &v);
+    optc_status s = look_up(b, &w, &v, &kept);
     if (s == OPTC_OK)
-        *has = v.data || !v.count;
+        *has = kept;
     return s;
 }
 

@@ -15,22 +15,22 @@ static int find_entry(const optc_binding *b, const char *name)
 
 static bool from_caller(const ProgArray *m) { return m->kind == MEM_INPUT && m->dom != GROUP; }
 
-static optc_status check_read(const optc_binding *b, const char *entry, const ProgStage *s, int array)
+static optc_status check_read(const optc_binding *b, int entry, const ProgStage *s, int array)
 {
     const ProgArray *m = &b->rule->program->array[array];
     const Units *u = &b->units[s->variant];
     char label[96];
     for (int j = 0; j < u->n && from_caller(m); j++) {
         const Tensor *t = &b->tensor[u->tensor[j]];
-        if (!t->mem[array] && t->view.n > 0)
-            return fail(OPTC_ERROR_ARGUMENT, "entry '%s' reads input '%s' of %s, which is not set", entry, m->name,
-                        tensor_label(b, u->tensor[j], label));
+        if (!t->mem[array] && t->shape.n && !tensor_out(t, b->leaves_out[entry]))
+            return fail(OPTC_ERROR_ARGUMENT, "entry '%s' reads input '%s' of %s, which is not set",
+                        b->rule->program->entry[entry].name, m->name, tensor_label(b, u->tensor[j], label));
     }
     return OPTC_OK;
 }
 
 /* Inputs this phase reads must be there, of tensors that take part. */
-static optc_status check_pointers(const optc_binding *b, const char *entry, const ProgPhase *ph)
+static optc_status check_pointers(const optc_binding *b, int entry, const ProgPhase *ph)
 {
     optc_status s = OPTC_OK;
     for (int i = 0; i < ph->naction; i++) {
@@ -52,6 +52,14 @@ static bool all_set(const optc_binding *b)
     return true;
 }
 
+static optc_status catch_up(optc_binding *b)
+{
+    optc_status s = rows_catch_up(b);
+    if (s == OPTC_ERROR_ARGUMENT)                  /* the device cannot be asked now */
+        return fail(s, "optc_run: a gradient came or went, or a count of steps was set: run one step before capturing");
+    return s;
+}
+
 optc_status optc_run(optc_binding *b, const char *entry)
 {
     int e = b ? find_entry(b, entry) : -1;
@@ -60,12 +68,15 @@ optc_status optc_run(optc_binding *b, const char *entry)
     if (e < 0)
         return fail(OPTC_ERROR_ARGUMENT, "optc_run: rule '%s' has no entry '%s'", b->rule->program->name, entry);
     const Program *p = b->rule->program;
-    optc_status s = rows_arrange(b, e);
+    bool stands = rows_stand(b, e);
+    optc_status s = stands ? OPTC_OK : catch_up(b);
     if (s != OPTC_OK)
         return s;
     int phase = program_phase(p, b->steps + 1);
     const ProgPhase *ph = &p->entry[e].phase[phase];
-    s = b->complete ? OPTC_OK : check_pointers(b, entry, ph);
+    s = b->complete ? OPTC_OK : check_pointers(b, e, ph);
+    if (s == OPTC_OK && !stands)
+        s = rows_arrange(b, e);
     if (s != OPTC_OK)
         return s;
     if (!b->complete)
@@ -141,28 +152,26 @@ static optc_status no_group(const char *call, const optc_binding *b, int group)
               : fail(OPTC_ERROR_ARGUMENT, "%s: there is no group %d", call, group);
 }
 
-static bool has_row(const optc_binding *b, int group, int i)
+static bool is_row_of(const optc_binding *b, int row, int group)
 {
-    return i >= b->ngroup && !b->group[i].idle && b->group[i].of == group;
+    return row >= b->ngroup && !b->group[row].idle && b->group[row].of == group;
 }
 
-/* To a group's rows ahead of the group: where one fails, those that have it already are sent again as they were. */
+/* To a group's rows ahead of the group: where one fails, the next run sends those before it again, as they were. */
 static optc_status send_to_rows(optc_binding *b, int group, int at, double value)
 {
     optc_status s = OPTC_OK;
-    bool again = false;
     int sent = b->ngroup;
-    for (; sent < b->nrow && s == OPTC_OK; sent++)
-        if (has_row(b, group, sent))
+    for (; sent < b->nrow && s == OPTC_OK; sent += s == OPTC_OK)
+        if (is_row_of(b, sent, group))
             s = b->rule->device->send_hyper(b, sent, 1, at, value, "optc_set_hyper");
-    sent -= s != OPTC_OK;
     if (s == OPTC_OK)
         s = b->rule->device->send_hyper(b, group, 1, at, value, "optc_set_hyper");
     for (int i = b->ngroup; i < sent && s != OPTC_OK; i++)
-        if (has_row(b, group, i))
-            b->group[i].stale = again = true;
-    if (again)
-        b->rule->device->arranged(b, false);
+        if (is_row_of(b, i, group)) {
+            b->group[i].stale = true;
+            b->settled = false;
+        }
     return s;
 }
 
@@ -176,7 +185,7 @@ optc_status optc_set_hyper(optc_binding *b, int group, const char *name, double 
         return s;
     s = group < 0 ? b->rule->device->send_hyper(b, 0, b->nrow, at + 1, value, "optc_set_hyper")
                   : send_to_rows(b, group, at + 1, value);
-    for (int i = 0; s == OPTC_OK && i < b->nrow; i++)
+    for (int i = 0; i < b->nrow && s == OPTC_OK; i++)
         if (group < 0 || b->group[i].of == group)
             b->group[i].hyper[at + 1] = value;
     return s;
