@@ -51,14 +51,20 @@ void cli_put_clean(FILE *f, const char *s, bool lines)
     }
 }
 
+/* Without taking memory, for anything of usual length: what was done is told after it was done, when nothing may fail. */
 void cli_print(const char *fmt, ...)
 {
+    char text[8192];
     Buf b = {0};
     va_list ap;
     va_start(ap, fmt);
-    buf_vprintf(&b, fmt, ap);
+    bool fits = vsnprintf(text, sizeof text, fmt, ap) < (int)sizeof text;
     va_end(ap);
-    cli_put_clean(stdout, cli_text(&b), true);
+    va_start(ap, fmt);
+    if (!fits)
+        buf_vprintf(&b, fmt, ap);
+    va_end(ap);
+    cli_put_clean(stdout, fits ? text : cli_text(&b), true);
     buf_free(&b);
 }
 
