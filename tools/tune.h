@@ -19,6 +19,7 @@ int tune_export(const Command *self, int argc, char **argv);
 int tune_merge(const Command *self, int argc, char **argv);
 int tune_show(const Command *self, int argc, char **argv);
 
+const char *tune_launch_text(char buf[120], LaunchForm f, const Launch *l);         /* knobs that have a choice */
 bool tune_budget(const char *text, double *seconds);         /* "60s", "5m"; false: neither */
 /* whether the device's name has that in it, in either case; NULL: any */
 bool tune_device_is(const TunedKey *k, const char *part);

@@ -50,18 +50,6 @@ static bool lib(int s)
     return s == OPTC_OK;
 }
 
-static const char *launch_text(char buf[120], LaunchForm f, const Launch *l)
-{
-    size_t at = 0;
-    buf[0] = 0;
-    for (int k = 0; k < NKNOB; k++) {
-        int v[MOST_VALUES];
-        if (knob_values(f, (Knob)k, v) > 1)
-            at += (size_t)snprintf(buf + at, 120 - at, "%s%s %d", at ? ", " : "", knob_name[k], l->v[k]);
-    }
-    return buf;
-}
-
 static void progress(void *ctx, const Search *s, int tried, int of, double left)
 {
     const Run *r = ctx;
@@ -156,7 +144,7 @@ static void report(const Run *r, const TunedKey *k, const Search *s, double byte
     else
         printf("        -");
     printf("  %4d tried in %3.0f s%s  %s\n", tried(s), s->spent, s->finished ? " " : "*",
-           s->best == s->model ? "as the model has it" : launch_text(l, k->form, &best->launch));
+           s->best == s->model ? "as the model has it" : tune_launch_text(l, k->form, &best->launch));
     fflush(stdout);
 }
 

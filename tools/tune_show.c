@@ -21,6 +21,18 @@ typedef struct Show {
 } Show;
 
 /* ---- what is shown ---- */
+const char *tune_launch_text(char buf[120], LaunchForm f, const Launch *l)
+{
+    size_t at = 0;
+    buf[0] = 0;
+    for (int k = 0; k < NKNOB; k++) {
+        int v[MOST_VALUES];
+        if (knob_values(f, (Knob)k, v) > 1)
+            at += (size_t)snprintf(buf + at, 120 - at, "%s%s %d", at ? ", " : "", knob_name[k], l->v[k]);
+    }
+    return buf;
+}
+
 static bool is_hash(const char *s) { return strlen(s) >= 4 && !s[strspn(s, "0123456789abcdef")]; }
 
 static bool wanted(const Show *s, const TunedKey *k, const char *label)
