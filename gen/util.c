@@ -304,13 +304,8 @@ void text_clean(char *s, const char *but)
     }
 }
 
-void buf_shell(Buf *b, const char *s)
+void buf_quoted(Buf *b, const char *s)
 {
-    static const char safe[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_=+-.,:/@%";
-    if (*s && !s[strspn(s, safe)]) {
-        buf_puts(b, s);
-        return;
-    }
     buf_puts(b, "'");
     for (; *s; s++)
         if (*s == '\'')
@@ -318,4 +313,14 @@ void buf_shell(Buf *b, const char *s)
         else
             buf_add(b, s, 1);
     buf_puts(b, "'");
+}
+
+void buf_shell(Buf *b, const char *s)
+{
+    static const char safe[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_=+-.,:/@%";
+    if (*s && !s[strspn(s, safe)]) {
+        buf_puts(b, s);
+        return;
+    }
+    buf_quoted(b, s);
 }

@@ -58,4 +58,5 @@ bool text_plain(const char *s, const char *but);           /* it has none but th
 void text_clean(char *s, const char *but);                 /* others become blanks */
 /* as one word of a shell */
 void buf_shell(Buf *b, const char *s);
+void buf_quoted(Buf *b, const char *s);                      /* in single quotes, as a shell reads it */
 #endif

@@ -136,18 +136,6 @@ static void add_archs(Ship *s, Archs *want, bool ptx)
 }
 
 /* ---- the command ---- */
-/* In single quotes, as a shell reads it. */
-static void put_quoted(Buf *b, const char *s)
-{
-    buf_puts(b, "'");
-    for (; *s; s++)
-        if (*s == '\'')
-            buf_puts(b, "'\\''");
-        else
-            buf_add(b, s, 1);
-    buf_puts(b, "'");
-}
-
 /* The command that makes it again: rules by their names, without the folder that the package lay in; those of specs
  * where they were said. */
 static void make_command(Ship *s, const Asked *a)
@@ -159,19 +147,19 @@ static void make_command(Ship *s, const Asked *a)
         const Rule *r = p->rule[i].gen->rule;
         buf_printf(&b, *r->with ? " " : " %s", r->name);
         if (*r->with)
-            put_quoted(&b, arena_printf(&p->arena, "%s+%s", r->name, r->with));
+            buf_quoted(&b, arena_printf(&p->arena, "%s+%s", r->name, r->with));
     }
     if (a->all)
         buf_printf(&b, " --all-specs%s", a->compile.with ? " --with " : "");
     if (a->all && a->compile.with)
-        put_quoted(&b, a->compile.with);
+        buf_quoted(&b, a->compile.with);
     if (a->compile.options && *a->compile.options) {
         buf_puts(&b, " --options ");
-        put_quoted(&b, a->compile.options);
+        buf_quoted(&b, a->compile.options);
     }
     if (a->compile.path && *a->compile.path) {
         buf_puts(&b, " --path ");
-        put_quoted(&b, a->compile.path);
+        buf_quoted(&b, a->compile.path);
     }
     const int type[] = {a->compile.p, a->compile.g, a->compile.state};
     static const char *const option[] = {"type", "grad-type", "state-type"};
