@@ -75,9 +75,10 @@ began=$(date +%s)
 rc=0
 # A shell of its own: in one before || the shell would go on after what fails, whatever -e says.
 inside=yes sh "$0" "$part" > "$work/log.$part" 2>&1 || rc=$?
+[ -d "$work" ] || exit 1        # another part failed meanwhile, and nobody listens any more
 times > "$work/times.$part"
 awk 'NR == 2 { gsub("[ms]", " "); print $1 * 60 + $2 + $3 * 60 + $4 }' "$work/times.$part" > "$work/spent.$part"
-until mkdir "$work/printing" 2>/dev/null; do sleep 0.1; done
+until mkdir "$work/printing" 2>/dev/null; do [ -d "$work" ] || exit 1; sleep 0.1; done
 printf '\n== %s: %d s, %.0f s of the processor%s\n' "$(head -n 1 "$work/log.$part")" $(($(date +%s) - began)) "$(cat "$work/spent.$part")" "$([ $rc = 0 ] || echo ": FAILED")"
 sed -e 1d -e '/:100%: Checks: 0,/d' "$work/log.$part"
 rmdir "$work/printing"

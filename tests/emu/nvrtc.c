@@ -94,7 +94,7 @@ int nvrtcCompileProgram(nvrtcProgram p, int n, const char *const *options)
     put_source(f, p->source);
     fprintf(f, "#include \"%s/tail.h\"\n", here);
     fclose(f);
-    snprintf(command, sizeof command, "${CXX:-g++} -std=c++17 -nostdinc++ ${EMU_OPT:--O0} -fPIC -shared -ffp-contract=off -fno-strict-aliasing -w -o %s/k.so %s > %s/log 2>&1", dir, path, dir);
+    snprintf(command, sizeof command, "${CXX:-g++} -std=c++17 -nostdinc++ ${EMU_OPT:--O0} -fPIC -shared -ffp-contract=off -fno-strict-aliasing -U_FORTIFY_SOURCE -w -o %s/k.so %s > %s/log 2>&1", dir, path, dir);
     int rc = system(command);
     snprintf(path, sizeof path, "%s/%s", dir, rc ? "log" : "k.so");
     f = rc ? fopen(path, "r") : NULL;

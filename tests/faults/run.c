@@ -172,7 +172,8 @@ static void in_a_process(const Scene *s, Kind k, int at, const Trial *right)
     fflush(stdout);
     pid_t pid = fork();
     if (pid == 0) {
-        freopen("/dev/null", "r", stdin);
+        if (!freopen("/dev/null", "r", stdin))
+            _exit(2);
         run_trial(s, k, at, right);
         _exit(0);
     }
@@ -251,8 +252,10 @@ static void settings(void)
 /* faults FOLDER quick|all [SCENE [KIND [NUMBER]]] */
 int main(int argc, char **argv)
 {
-    if (argc < 3 || !realpath(argv[1], scratch))
+    char *folder = argc < 3 ? NULL : realpath(argv[1], NULL);
+    if (!folder || snprintf(scratch, sizeof scratch, "%s", folder) >= (int)sizeof scratch)
         return 2;
+    free(folder);
     trial = mmap(NULL, sizeof *trial, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     settings();
     const char *scene = argc > 3 ? argv[3] : NULL, *kind = argc > 4 ? argv[4] : NULL;
