@@ -158,7 +158,7 @@ static Iv as_stored(const Ev *e, const Node *n, Iv x)
     return (Iv){in_type(t, x.lo), in_type(t, x.v), in_type(t, x.hi)};
 }
 
-static Shape group_shape(void) { return (Shape){1, 1, 1, 1}; }
+static Shape group_shape(void) { return (Shape){1, 1, 1, 1, 0}; }
 
 static void eval_op(Ev *e, Ref r, int i, Shape s)
 {

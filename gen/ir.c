@@ -64,7 +64,7 @@ static bool node_same(const Node *x, const Node *y)
     if (x->entry != y->entry && (x->file != y->file || x->line != y->line))
         return false;
     return x->op == y->op && x->dom == y->dom && x->ty == y->ty && x->from == y->from && x->sym == y->sym
-        && x->nargs == y->nargs && !memcmp(&x->imm, &y->imm, sizeof x->imm)
+        && x->nargs == y->nargs && !memcmp(&x->imm, &y->imm, sizeof x->imm) && !memcmp(&x->beta, &y->beta, sizeof x->beta)
         && (!x->nargs || !memcmp(x->arg, y->arg, sizeof *x->arg * x->nargs));
 }
 

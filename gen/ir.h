@@ -11,7 +11,7 @@
 #include "program.h"                   /* domains, storage types, variants */
 
 typedef enum { NUM, BOOL } Ty;
-typedef enum { K_LEAF, K_NUM, K_CMP, K_LOGIC, K_SEL, K_RED } OpKind;
+typedef enum { K_LEAF, K_NUM, K_CMP, K_LOGIC, K_SEL, K_RED, K_TURN, K_CALL } OpKind;
 typedef enum {
 #define OP(ID, ...) OP_##ID,
 #include "ops.def"
@@ -60,8 +60,9 @@ typedef struct Node {
     uint8_t nargs;
     uint8_t entry;         /* operations: who made it first; equal ones of two entries stay apart if their lines differ */
     const Ref *arg;        /* operands; of a reduction over all tensors one a variant */
-    int32_t sym;           /* HYPER, STATE, INPUT: which one; EVERY: the offset; STORED: the state, or TO_P */
-    double imm;            /* CONST: the value; EVERY: k; RANDOM, NORMAL: the stream */
+    int32_t sym;           /* HYPER, STATE, INPUT: which one; EVERY: the offset; STORED: the state, or TO_P; MM: ProductFlag */
+    double imm;            /* CONST: the value; EVERY: k; RANDOM, NORMAL: the stream; MM: the factor of the product */
+    double beta;           /* MM: of the third operand; else 0 */
     int32_t file, line;    /* where the spec made it (Rule.files); not part of its identity */
     const char *name;      /* the spec's local name for it, or NULL; not part of its identity */
 } Node;
@@ -117,6 +118,7 @@ Ref node_red(Graph *g, Op op, Ref a, Dom to);
 Ref graph_add(Graph *g, Node n);                           /* finds an equal node or appends; operands are copied */
 void graph_name(Graph *g, Ref r, const char *name);        /* the spec's name of a value that has none yet */
 static inline bool is_red(const Node *n) { return op_info[n->op].kind == K_RED; }
+static inline bool is_call(const Node *n) { return op_info[n->op].kind == K_CALL; }
 static inline bool is_leaf(const Node *n) { return op_info[n->op].kind == K_LEAF; }
 static inline bool is_global(const Node *n) { return n->op >= OP_GSUM && n->op <= OP_GMIN; }
 

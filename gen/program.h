@@ -43,6 +43,25 @@ typedef struct ProgArray {
     unsigned kept;                 /* states, temporaries, partials: bits, the variants whose tensors have it */
 } ProgArray;
 
+/* What products are computed in and operands of calls are kept in, on a GPU and on a CPU: gen/products.def. */
+typedef enum {
+#define PRODUCT(ID, ...) PRODUCT_##ID,
+#include "products.def"
+    NPRODUCT
+} Product;
+typedef struct ProductInfo { const char *name; Type gpu, cpu; const char *what; } ProductInfo;
+
+/* first and second operand turned; the result is symmetric, and its lower triangle says all */
+typedef enum { TURN_A = 1, TURN_B = 2, SYMMETRIC = 4 } ProductFlag;
+typedef enum { CALL_MM, NCALLEE } Callee;
+/* alpha * a b + beta * c, over each matrix of the stage's tensors. Constants: what depends on a hyperparameter is a pass. */
+typedef struct ProgCall {
+    Callee callee;
+    unsigned flags;
+    int a, b, c, out;              /* arrays; c: -1, none, or `out` itself */
+    double alpha, beta;
+} ProgCall;
+
 typedef struct ProgStage {
     StageKind kind;
     int variant;                   /* group stages belong to all and say 0 */
@@ -53,6 +72,7 @@ typedef struct ProgStage {
     const int *writes; int nwrites;
     const char *kernel;            /* what its function is called on a GPU */
     const char *name, *where;      /* for messages: "map", "adamw.lua:12" or "" */
+    const ProgCall *call;          /* kind CALL, whose fn is -1; else NULL */
 } ProgStage;
 
 typedef enum { ACT_TICK, ACT_LAUNCH, ACT_COPY } ActKind;
@@ -78,6 +98,8 @@ typedef struct Program {
     int p, g;                              /* storage types */
     bool needs_t;                          /* the step's number must be known where it runs */
     const char *tick;                      /* the kernel that moves t on */
+    Product product;                       /* what its calls compute in */
+    int rank;                              /* the most directions of a tensor; 0: the rule has no such axis */
 } Program;
 
 OPTC_COUNT int program_phases(const Program *p) { return 1 << p->nperiod; }

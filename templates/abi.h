@@ -3,7 +3,7 @@
 //@ none
 #ifndef OPTC_ABI
 
-#define OPTC_ABI 4
+#define OPTC_ABI 5
 
 typedef struct optc_view {              /* what a stage sees of one tensor, or of one group */
     void *const *mem;                   /* arrays by number: p, g, inputs, states, temporaries, partials */
@@ -14,6 +14,7 @@ typedef struct optc_view {              /* what a stage sees of one tensor, or o
      * come first here. Draws and means go by these. */
     long long whole_n, whole_slices, whole_rows, whole_cols;
     long long first, first_row, first_col, first_slice;
+    long long rank;                     /* directions that its values over that axis have; 0: there are none */
 } optc_view;
 
 //@ = optc_stage_fn

@@ -13,7 +13,7 @@ typedef enum {
 #include "../gen/stages.def"
     NSTAGEKIND
 } StageKind;
-typedef enum { WALK_SINGLE, WALK_LIST, WALK_FLAT, WALK_TILED } Walk;
+typedef enum { WALK_SINGLE, WALK_LIST, WALK_FLAT, WALK_TILED, WALK_CALL } Walk;
 typedef struct StageInfo { const char *id, *name; Dom dom; Walk walk; int rows, cols; const char *what; } StageInfo;
 static const StageInfo stage_info[NSTAGEKIND] = {
 #define STAGE_ROW(ID, name, scope, down, across, per) {#ID, name, ID, (scope) == SCOPE_MATRIX ? WALK_LIST : WALK_SINGLE, 0, 0, "Once a " per},
@@ -42,7 +42,7 @@ OPTC_COUNT int64_t count_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 /* The tensor by the rule's view. */
 OPTC_COUNT Shape count_shape(int view, int rank, const int64_t *dim, bool vector)
 {
-    Shape s = {1, 1, 1, 1};
+    Shape s = {1, 1, 1, 1, 0};
     for (int i = 0; i < rank; i++)
         s.n *= dim[i];
     if (rank < 2 || vector || s.n == 0) {

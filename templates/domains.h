@@ -14,7 +14,7 @@
 #define OPTC_COUNT static inline __attribute__((unused))
 
 typedef enum { SCOPE_CONST, SCOPE_GROUP, SCOPE_TENSOR, SCOPE_MATRIX } Scope;
-#define AXES(X) X(ROWS, rows) X(COLS, cols)
+#define AXES(X) X(ROWS, rows) X(COLS, cols) X(RANK, rank)
 typedef enum {
     AXIS_ONE,
 #define AXIS_ID(ID, field) AXIS_##ID,
@@ -28,7 +28,19 @@ typedef enum {
     X(TENSOR, "tensor", SCOPE_TENSOR, AXIS_ONE,  AXIS_ONE,  "tensor") \
     X(SLICE,  "slice",  SCOPE_MATRIX, AXIS_ONE,  AXIS_ONE,  "matrix") \
     X(ROW,    "row",    SCOPE_MATRIX, AXIS_ROWS, AXIS_ONE,  "row") \
-    X(COL,    "col",    SCOPE_MATRIX, AXIS_ONE,  AXIS_COLS, "column")
+    X(COL,    "col",    SCOPE_MATRIX, AXIS_ONE,  AXIS_COLS, "column") \
+    X(ROW_T,  "row_t",  SCOPE_MATRIX, AXIS_ONE,  AXIS_ROWS, "row, lying") \
+    X(COL_T,  "col_t",  SCOPE_MATRIX, AXIS_COLS, AXIS_ONE,  "column, standing") \
+    X(RANK,   "rank1",  SCOPE_MATRIX, AXIS_RANK, AXIS_ONE,  "direction") \
+    X(RANK_T, "rank1_t", SCOPE_MATRIX, AXIS_ONE, AXIS_RANK, "direction, lying") \
+    X(ROWS2,  "rows",   SCOPE_MATRIX, AXIS_ROWS, AXIS_ROWS, "pair of rows") \
+    X(COLS2,  "cols",   SCOPE_MATRIX, AXIS_COLS, AXIS_COLS, "pair of columns") \
+    X(RANK2,  "rank",   SCOPE_MATRIX, AXIS_RANK, AXIS_RANK, "pair of directions") \
+    X(ROWS_RANK, "rows_rank", SCOPE_MATRIX, AXIS_ROWS, AXIS_RANK, "row and direction") \
+    X(COLS_RANK, "cols_rank", SCOPE_MATRIX, AXIS_COLS, AXIS_RANK, "column and direction") \
+    X(RANK_ROWS, "rank_rows", SCOPE_MATRIX, AXIS_RANK, AXIS_ROWS, "direction and row") \
+    X(RANK_COLS, "rank_cols", SCOPE_MATRIX, AXIS_RANK, AXIS_COLS, "direction and column") \
+    X(ELEM_T, "elem_t", SCOPE_MATRIX, AXIS_COLS, AXIS_ROWS, "element, transposed")
 
 #define DOMAINS(X) \
     X(CONST_, "const",  SCOPE_CONST,  AXIS_ONE,  AXIS_ONE,  "compilation") \
@@ -50,7 +62,8 @@ static const DomInfo dom_info[NDOM] = {
 };
 
 /* A tensor seen as slices x rows x cols (a vector: 1 x 1 x n). */
-typedef struct Shape { int64_t n, slices, rows, cols; } Shape;
+/* rank: how many directions its values over the axis of that name have (Program.rank, at most rows and cols); 0: the rule has none. */
+typedef struct Shape { int64_t n, slices, rows, cols, rank; } Shape;
 
 OPTC_COUNT int64_t axis_len(Axis a, Shape s)
 {
@@ -100,6 +113,40 @@ OPTC_COUNT Dom dom_join(Dom a, Dom b) { return (Dom)dom_join_in(dom_info, NDOM, 
 OPTC_COUNT bool dom_spreads(Dom from, Dom to) { return dom_join(from, to) == to; }                       /* broadcasts to it, or is it */
 OPTC_COUNT bool dom_fixed(Dom d) { return dom_info[d].scope == SCOPE_CONST; }                            /* known when the rule is compiled */
 OPTC_COUNT bool dom_inside(Dom d) { return dom_info[d].scope == SCOPE_MATRIX; }                          /* varies inside a tensor, or may */
+
+/* Along its two axes more than one value. */
+OPTC_COUNT bool dom_square(Dom d) { return dom_info[d].axis[0] != AXIS_ONE && dom_info[d].axis[1] != AXIS_ONE; }
+
+OPTC_COUNT Dom dom_of_axes(Axis down, Axis across)       /* of a matrix; NDOM: there is none */
+{
+    for (int i = 0; i < NDOM; i++)
+        if (dom_info[i].scope == SCOPE_MATRIX && dom_info[i].axis[0] == down && dom_info[i].axis[1] == across)
+            return (Dom)i;
+    return NDOM;
+}
+OPTC_COUNT Dom dom_turned(Dom d) { return dom_info[d].scope == SCOPE_MATRIX ? dom_of_axes(dom_info[d].axis[1], dom_info[d].axis[0]) : d; }
+
+/* As an operand of a product: lengths down and across. Values along one axis are a matrix of one column. */
+typedef struct MatrixAxes { Axis down, across; } MatrixAxes;
+OPTC_COUNT MatrixAxes dom_matrix(Dom d, bool turned)
+{
+    MatrixAxes m = {dom_info[d].axis[0], dom_info[d].axis[1]};
+    if (m.down == AXIS_ONE)
+        m.down = m.across, m.across = AXIS_ONE;
+    if (turned) {
+        Axis x = m.down;
+        m.down = m.across, m.across = x;
+    }
+    return m;
+}
+/* What a product of so many rows and columns is: values along one axis are row or col values, whichever way they lie. */
+OPTC_COUNT Dom dom_product(Axis down, Axis across)
+{
+    if (down != AXIS_ONE && across != AXIS_ONE)
+        return dom_of_axes(down, across);
+    Axis a = down != AXIS_ONE ? down : across;
+    return a == AXIS_COLS ? COL : dom_of_axes(a, AXIS_ONE);
+}
 
 /* One value a matrix or fewer: computed in f64, whatever the elements are. */
 OPTC_COUNT bool dom_wide(Dom d) { return dom_info[d].axis[0] == AXIS_ONE && dom_info[d].axis[1] == AXIS_ONE; }

@@ -503,7 +503,7 @@ END_TEST
 /* Where an element's share of a row, column or matrix stands, against three loops. */
 START_TEST(domains_place)
 {
-    Shape s = {2 * 3 * 5, 2, 3, 5};
+    Shape s = {2 * 3 * 5, 2, 3, 5, 0};
     for (int64_t k = 0, i = 0; k < s.slices; k++)
         for (int64_t r = 0; r < s.rows; r++)
             for (int64_t c = 0; c < s.cols; c++, i++) {
@@ -525,7 +525,7 @@ END_TEST
 /* The index that stages are emitted with, against where the evaluator finds the same value; and what makes values of a domain. */
 START_TEST(domains_find)
 {
-    Shape s = {2 * 3 * 5, 2, 3, 5};
+    Shape s = {2 * 3 * 5, 2, 3, 5, 0};
     for (int in = GROUP; in < NDOM; in++)
         for (int d = GROUP; d < NDOM; d++) {
             DomPlace at = dom_find((Dom)in, (Dom)d);

@@ -26,7 +26,7 @@ static const char *expression(const OpInfo *o, int op)
     return s;
 }
 
-static bool tested(int op) { return op_info[op].kind != K_LEAF && op_info[op].kind != K_RED && op != OP_COPY && op != OP_STORED; }      /* copies are not written in specs; what is stored has a test of its own */
+static bool tested(int op) { return op_info[op].kind != K_LEAF && op_info[op].kind < K_RED && op != OP_COPY && op != OP_STORED; }      /* copies are not written in specs; what is stored has a test of its own */
 
 static char *spec_text(void)
 {
