@@ -62,7 +62,7 @@ OPTC_COUNT Shape count_shape(int view, int rank, const int64_t *dim, bool vector
 OPTC_COUNT StageKind stage_of(Dom d)
 {
     for (int k = 0; k < NSTAGEKIND; k++)
-        if (stage_info[k].dom == d)
+        if (stage_info[k].dom == d && stage_info[k].walk != WALK_CALL)
             return (StageKind)k;
     return NSTAGEKIND;
 }

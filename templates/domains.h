@@ -142,7 +142,7 @@ OPTC_COUNT MatrixAxes dom_matrix(Dom d, bool turned)
 /* What a product of so many rows and columns is: values along one axis are row or col values, whichever way they lie. */
 OPTC_COUNT Dom dom_product(Axis down, Axis across)
 {
-    if (down != AXIS_ONE && across != AXIS_ONE)
+    if ((down == AXIS_ONE) == (across == AXIS_ONE))
         return dom_of_axes(down, across);
     Axis a = down != AXIS_ONE ? down : across;
     return a == AXIS_COLS ? COL : dom_of_axes(a, AXIS_ONE);

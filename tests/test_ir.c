@@ -549,19 +549,27 @@ START_TEST(domains_find)
 }
 END_TEST
 
-/* A new domain is a row: rows x rows and cols x cols join with what fits, and nonsense has no join. */
-START_TEST(domains_grow)
+/* Squares join with what lies along their axes, the way it lies; nonsense has no join. Products have the axes that are left over. */
+START_TEST(domains_square)
 {
-    DomInfo t[NDOM + 2];
-    enum { RR = NDOM, CC, N };
-    memcpy(t, dom_info, sizeof dom_info);
-    t[RR] = (DomInfo){"rows x rows", SCOPE_MATRIX, {AXIS_ROWS, AXIS_ROWS}, "entry"};
-    t[CC] = (DomInfo){"cols x cols", SCOPE_MATRIX, {AXIS_COLS, AXIS_COLS}, "entry"};
-    static const struct { int a, b, join; } want[] = {{RR, ROW, RR}, {RR, GROUP, RR}, {RR, SLICE, RR}, {CC, COL, CC}, {RR, ELEM, N}, {CC, ELEM, N}, {RR, CC, N}, {RR, COL, N}, {CC, ROW, N}};
+    static const struct { Dom a, b; int join; } want[] = {
+        {ROWS2, ROW, ROWS2}, {ROWS2, ROW_T, ROWS2}, {ROWS2, GROUP, ROWS2}, {ROWS2, SLICE, ROWS2}, {COLS2, COL, COLS2}, {COLS2, COL_T, COLS2},
+        {ROWS2, ELEM, NDOM}, {COLS2, ELEM, NDOM}, {ROWS2, COLS2, NDOM}, {ROWS2, COL, NDOM}, {COLS2, ROW, NDOM}, {ROW, ROW_T, ROWS2},
+        {COL_T, COL, COLS2}, {ROW, COL, ELEM}, {ROW, RANK_T, ROWS_RANK}, {RANK, COL, RANK_COLS}, {COL_T, ROW_T, ELEM_T}, {ELEM_T, ELEM, NDOM}};
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
-        ck_assert_int_eq(dom_join_in(t, N, want[i].a, want[i].b), want[i].join);
-        ck_assert_int_eq(dom_join_in(t, N, want[i].b, want[i].a), want[i].join);
+        ck_assert_int_eq(dom_join(want[i].a, want[i].b), want[i].join);
+        ck_assert_int_eq(dom_join(want[i].b, want[i].a), want[i].join);
     }
+    ck_assert_int_eq(dom_turned(ELEM), ELEM_T);
+    ck_assert_int_eq(dom_turned(ROWS2), ROWS2);
+    ck_assert_int_eq(dom_turned(TENSOR), TENSOR);
+    ck_assert_int_eq(dom_matrix(COL, false).down, AXIS_COLS);
+    ck_assert_int_eq(dom_matrix(COL, true).across, AXIS_COLS);
+    ck_assert_int_eq(dom_matrix(ELEM, true).down, AXIS_COLS);
+    ck_assert_int_eq(dom_product(AXIS_COLS, AXIS_ONE), COL);
+    ck_assert_int_eq(dom_product(AXIS_ONE, AXIS_ROWS), ROW);
+    ck_assert_int_eq(dom_product(AXIS_ONE, AXIS_ONE), SLICE);
+    ck_assert_int_eq(dom_product(AXIS_ROWS, AXIS_COLS), ELEM);
 }
 END_TEST
 
@@ -588,7 +596,7 @@ Suite *ir_suite(void)
     TCase *d = tcase_create("domains");
     tcase_add_test(d, domains_join);
     tcase_add_test(d, domains_place);
-    tcase_add_test(d, domains_grow);
+    tcase_add_test(d, domains_square);
     tcase_add_test(d, domains_find);
     suite_add_tcase(s, d);
     return s;
