@@ -108,6 +108,9 @@ typedef struct optc_engine_options {
     /* of a package of `optc ship`: a file to take the GPU code from, in place of what is inside it; NULL: $OPTC_FATBIN,
      * then that. The library has no use for it */
     const char *fatbin_path;
+    /* of rules with products: bytes that temporaries of products, and what products work in, may take. Tensors are
+     * stepped in batches that fit. 0: 1 GiB. It decides which matrices one call sees, and so, on a GPU, bits */
+    int64_t workspace;
 } optc_engine_options;
 
 /* bytes: the device's, what is free of them, what bindings of this engine hold and held at most */
@@ -236,6 +239,15 @@ optc_status optc_tensor_about_sized(const optc_binding *b, int tensor, optc_tens
 static inline optc_status optc_tensor_about(const optc_binding *b, int tensor, optc_tensor_info *out)
 {
     return optc_tensor_about_sized(b, tensor, out, sizeof *out);
+}
+
+/* Bytes that it holds for states, for temporaries, and for the batches of rules with products (optc_engine_options.
+ * workspace); and in how many batches its tensors are stepped: 0 where the rule has no products. */
+typedef struct optc_held { int64_t states, temporaries, workspace; int batches; } optc_held;
+optc_status optc_binding_held_sized(const optc_binding *b, optc_held *out, size_t size);
+static inline optc_status optc_binding_held(const optc_binding *b, optc_held *out)
+{
+    return optc_binding_held_sized(b, out, sizeof *out);
 }
 
 optc_status optc_step(optc_binding *b);                        /* entry "step", then t becomes t + 1 */

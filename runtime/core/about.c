@@ -44,3 +44,18 @@ optc_status optc_tensor_about_sized(const optc_binding *b, int tensor, optc_tens
     memcpy(out, &x, size < sizeof x ? size : sizeof x);
     return OPTC_OK;
 }
+
+optc_status optc_binding_held_sized(const optc_binding *b, optc_held *out, size_t size)
+{
+    optc_held x;
+    if (!b || !out)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_binding_held: NULL");
+    memset(&x, 0, sizeof x);
+    x.states = b->state_bytes;
+    x.workspace = b->pool_bytes;
+    x.temporaries = (int64_t)b->block_bytes - x.states - x.workspace;
+    x.batches = b->nbatch;
+    memset(out, 0, size);
+    memcpy(out, &x, size < sizeof x ? size : sizeof x);
+    return OPTC_OK;
+}

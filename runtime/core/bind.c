@@ -242,6 +242,12 @@ static optc_status fill_group(optc_binding *b, const optc_group *group, Group *g
     return OPTC_OK;
 }
 
+static int64_t directions(const Program *p, Shape s)
+{
+    int64_t most = s.rows < s.cols ? s.rows : s.cols;
+    return p->rank < most ? p->rank : most;
+}
+
 static optc_status fill_tensor(optc_binding *b, const optc_tensor *t, int at, int group)
 {
     const Program *p = b->rule->program;
@@ -261,7 +267,9 @@ static optc_status fill_tensor(optc_binding *b, const optc_tensor *t, int at, in
     for (int k = 0; k < t->rank; k++)
         x->dim[k] = t->shape[k];
     AboutTensor ask = asked(t);
-    x->shape = x->whole = count_shape(view_of(p, &ask), t->rank, t->shape, ask.flat);
+    x->shape = count_shape(view_of(p, &ask), t->rank, t->shape, ask.flat);
+    x->shape.rank = directions(p, x->shape);
+    x->whole = x->shape;
     x->variant = variant_of(p->variant, p->nvariant, &ask);
     x->group = x->row = group;
     x->mem[0] = t->param;

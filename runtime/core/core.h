@@ -15,6 +15,7 @@
  *   sized.c    structs of other versions   overlap.c  what lies where   about.c   what a binding holds
  *   rows.c     who takes part, each t
  *   bind.c     checks, binding             layout.c   where arrays lie  step.c    entries, hyperparameters, t
+ *   places.c   temporaries share memory    batches.c  tensors together  call.c    what is no stage of ours
  *   state.c    states, gradients, inputs   cpu.c      the CPU           driver.c  the driver by dlopen
  *   team.c     its threads
  *   gpu.c      contexts, errors, memory    gpu_bind.c tables, states    gpu_run.c launches and graphs */
@@ -49,6 +50,7 @@ struct optc_engine {
     const Device *device;
     struct GpuEngine *gpu;             /* of a GPU */
     int threads;
+    int64_t workspace;                 /* bytes of a batch's temporaries and of what calls work in, at most */
     char name[400];
     optc_allocator memory;             /* alloc NULL: our own */
     long long ours, peak;              /* bytes of bindings, now and at most; atomic, as the next */
@@ -77,6 +79,10 @@ typedef struct Tensor {
     int row;                           /* whose hyperparameters and t it has (rows.c): its group's own, or one behind */
     int64_t lag;                       /* steps of the binding that are none of its own */
     void **mem;                        /* by array number */
+    /* where the temporaries of its batch begin in the pool for it, and by array where they lie from there (batches.c) */
+    int batch;
+    int64_t pool_at;
+    const int64_t *pool_place;
     optc_view view;
 } Tensor;
 
@@ -95,6 +101,11 @@ typedef struct Units {
     int64_t *prefix[NSTAGEKIND], longest[NSTAGEKIND], elems;
     int64_t *shorter;                  /* by length up to BRIEF: how many units of a flat pass have no more elements */
 } Units;
+/* Tensors of a variant that has calls, stepped together: batches.c. Those of one shape stand next to each other */
+typedef struct Batch { int variant; Units units; } Batch;
+/* What a run does, in order: an action over a batch, or (-1) over all that have part in it. Copies and t: all */
+typedef struct Task { const ProgAction *action; int batch; } Task;
+typedef struct Tasks { Task *task; int n; } Tasks;
 typedef struct Span { uintptr_t lo, hi; int tensor; } Span;
 typedef struct Piece { struct Piece *next; double align[1]; } Piece;
 
@@ -115,7 +126,13 @@ struct optc_binding {
     bool recorded;                     /* the last run went into a graph of the caller's and was not done */
     void *block; size_t block_bytes;   /* states, temporaries, partials: on the device the rule runs on */
     size_t unshared_bytes;             /* what it would be if no two temporaries shared memory */
-    int64_t *at;                       /* by array number: where in the block it begins */
+    int64_t *at;                       /* by array number: where in the block it begins; behind them, the pool */
+    /* by array number: it lies in the pool, which every batch has for itself while it is stepped; at the pool's end is
+     * what calls work in */
+    bool *batched;
+    int64_t state_bytes, pool_bytes, call_bytes;
+    Batch *batch; int nbatch;
+    Tasks *tasks;                      /* by entry, then phase */
     struct GpuTables *gpu;
     int threads, grain;                /* on the CPU: threads of a step, units a thread takes at once; 0: by size */
     Piece *pieces;                     /* everything small */
@@ -150,6 +167,8 @@ struct Device {
     int room;                                                /* rows behind the groups from the beginning */
     optc_status (*memory)(optc_engine *e, optc_memory *out);
     bool reaches;                                            /* the host reaches its memory */
+    /* what calls work in beside their operands, one after another; NULL: nothing. Never by threads or free memory */
+    int64_t (*call_bytes)(const optc_binding *b);
 };
 CORE const Device *cpu_device(void);
 CORE const Device *gpu_device(void);
@@ -193,6 +212,13 @@ CORE void memory_took(optc_engine *e, int64_t bytes);       /* negative: gave ba
 CORE optc_status layout_measure(optc_binding *b);           /* block_bytes */
 /* once the block is there: pointers, views, units of work */
 CORE optc_status layout_place(optc_binding *b);
+
+/* ---- batches.c ---- */
+#define MOST_WORKSPACE ((int64_t)1 << 46)
+CORE optc_status tasks_make(optc_binding *b);
+/* the tensors that a task's stage goes over: no group's */
+CORE const Units *task_units(const optc_binding *b, const Task *t);
+CORE void *call_space(const optc_binding *b);               /* call_bytes of them */
 
 /* ---- rows.c ---- */
 CORE optc_status row_make(optc_binding *b, Group *g, int of, bool idle);

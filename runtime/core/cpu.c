@@ -1,4 +1,4 @@
-/* The CPU: a phase's actions one after another, each stage over all tensors at once. */
+/* The CPU: a phase's tasks one after another, each stage over all tensors at once. */
 #include "core.h"
 
 #include "../../templates/float_mode.h"
@@ -151,8 +151,9 @@ static int64_t next_piece(Counter *c, int64_t piece) { return __atomic_fetch_add
 
 /* Every thread takes the next piece until none is left. Which thread did what changes no bit. Passes over the elements
  * go forth and back in turn: what the last one touched at its end is still in the cache when the next one begins there. */
-static void run_stage(const optc_binding *b, const ProgStage *s, Counter *c, int threads)
+static void run_stage(const optc_binding *b, const Task *t, Counter *c, int threads)
 {
+    const ProgStage *s = &b->rule->program->stage[t->action->stage];
     optc_stage_fn fn = b->rule->fn[s->fn];
     if (s->kind == S_GROUP) {
         for (int64_t i; (i = next_piece(c, 1)) < b->nrow;)
@@ -160,7 +161,7 @@ static void run_stage(const optc_binding *b, const ProgStage *s, Counter *c, int
                 fn(&b->group[i].view, 0);
         return;
     }
-    const Units *u = &b->units[s->variant];
+    const Units *u = task_units(b, t);
     int64_t total = u->prefix[s->kind][u->n], piece = b->grain ? b->grain : total / (threads * 64) + 1;
     bool back = s->time % 2, leaves = folds_tensors(b, s);
     for (int64_t at; (at = next_piece(c, piece)) < total;) {
@@ -181,50 +182,50 @@ CORE void copy_arrays(const optc_binding *b, const ProgAction *a)
     }
 }
 
-static void run_action(const optc_binding *b, const ProgAction *a, Counter *c, int threads)
+static void run_task(const optc_binding *b, const Task *t, Counter *c, int threads)
 {
-    if (a->kind == ACT_LAUNCH)
-        run_stage(b, &b->rule->program->stage[a->stage], c, threads);
-    else if (a->kind == ACT_COPY && next_piece(c, 1) == 0)
-        copy_arrays(b, a);
+    if (t->action->kind == ACT_LAUNCH)
+        run_stage(b, t, c, threads);
+    else if (t->action->kind == ACT_COPY && next_piece(c, 1) == 0)
+        copy_arrays(b, t->action);
 }
 
-static void run_alone(const optc_binding *b, const ProgPhase *ph, int from, int to)
+static void run_alone(const optc_binding *b, const Tasks *x, int from, int to)
 {
     unsigned long long mode = float_mode_set();
     for (int i = from; i < to; i++) {
         Counter c = {0, {0}};
-        run_action(b, &ph->action[i], &c, 1);
+        run_task(b, &x->task[i], &c, 1);
     }
     float_mode_reset(mode);
 }
 
 #ifdef _OPENMP
 /* Too little for several threads: those that follow each other are done by one, with nobody waiting in between. */
-static bool is_small(const optc_binding *b, const ProgAction *a)
+static bool is_small(const optc_binding *b, const Task *t)
 {
-    const ProgStage *s = a->kind == ACT_LAUNCH ? &b->rule->program->stage[a->stage] : NULL;
-    const Units *u = s && s->kind != S_GROUP ? &b->units[s->variant] : NULL;
+    const ProgStage *s = t->action->kind == ACT_LAUNCH ? &b->rule->program->stage[t->action->stage] : NULL;
+    const Units *u = s && s->kind != S_GROUP ? task_units(b, t) : NULL;
     return !u || u->prefix[s->kind][u->n] <= 1;
 }
 
-static int small_until(const optc_binding *b, const ProgPhase *ph, int i, int end)
+static int small_until(const optc_binding *b, const Tasks *x, int i, int end)
 {
-    while (i < end && is_small(b, &ph->action[i]))
+    while (i < end && is_small(b, &x->task[i]))
         i++;
     return i;
 }
 
-/* Actions [i, end), of which the first and the last are large; called by all threads of a team. */
-static void run_together(const optc_binding *b, const ProgPhase *ph, Counter *c, int i, int end, Team *t, int threads)
+/* Tasks [i, end), of which the first and the last are large; called by all threads of a team. */
+static void run_together(const optc_binding *b, const Tasks *x, Counter *c, int i, int end, Team *t, int threads)
 {
     unsigned long long mode = float_mode_set();
     for (int next; i < end; i = next) {
-        next = small_until(b, ph, i, end);
+        next = small_until(b, x, i, end);
         if (next > i && next_piece(&c[i], 1) == 0)
-            run_alone(b, ph, i, next);
+            run_alone(b, x, i, next);
         else if (next == i)
-            run_action(b, &ph->action[next++], &c[i], threads);
+            run_task(b, &x->task[next++], &c[i], threads);
         if (next < end)
             team_meet(t, threads);
     }
@@ -233,23 +234,23 @@ static void run_together(const optc_binding *b, const ProgPhase *ph, Counter *c,
 #endif
 
 /* What is small at the beginning and at the end is done by the caller, while the others sleep or need not wait. */
-static void run_actions(const optc_binding *b, const ProgPhase *ph, Counter *c, int threads)
+static void run_tasks(const optc_binding *b, const Tasks *x, Counter *c, int threads)
 {
     if (threads == 1) {
-        run_alone(b, ph, 0, ph->naction);
+        run_alone(b, x, 0, x->n);
         return;
     }
 #ifdef _OPENMP
-    int end = ph->naction, first = small_until(b, ph, 0, end);
-    while (end > first && is_small(b, &ph->action[end - 1]))
+    int end = x->n, first = small_until(b, x, 0, end);
+    while (end > first && is_small(b, &x->task[end - 1]))
         end--;
-    run_alone(b, ph, 0, first);
+    run_alone(b, x, 0, first);
     if (first < end) {
         Team t = {0, 0, 0};
 #pragma omp parallel num_threads(threads)
-        run_together(b, ph, c, first, end, &t, omp_get_num_threads());
+        run_together(b, x, c, first, end, &t, omp_get_num_threads());
     }
-    run_alone(b, ph, end, ph->naction);
+    run_alone(b, x, end, x->n);
 #else
     (void)c;
 #endif
@@ -266,21 +267,21 @@ CORE void cpu_follow(optc_binding *b) { rows_follow(b, copy_group); }
 
 static optc_status cpu_run(optc_binding *b, int entry, int phase)
 {
-    const ProgPhase *ph = &b->rule->program->entry[entry].phase[phase];
+    const Tasks *x = &b->tasks[entry * program_phases(b->rule->program) + phase];
     int64_t per_thread = 1 << 15;                  /* below that a thread costs more to wake than it brings */
     int most = b->rule->engine->threads, threads = b->threads ? b->threads : most;
     if (!b->threads && b->elems / per_thread + 1 < threads)
         threads = (int)(b->elems / per_thread) + 1;
     threads = team_of(threads > most ? most : threads);
-    Counter few[32], *c = ph->naction <= 32 ? few : (Counter *)malloc(sizeof *c * (size_t)ph->naction);
+    Counter few[32], *c = x->n <= 32 ? few : (Counter *)malloc(sizeof *c * (size_t)x->n);
     if (!c)
         return no_memory("optc_run");
-    for (int i = 0; i < ph->naction; i++)
+    for (int i = 0; i < x->n; i++)
         c[i].next = 0;
     for (int i = 0; i < b->nrow; i++)
         b->group[i].hyper[0] = (double)(b->steps + 1 - b->group[i].lag);
     cpu_follow(b);
-    run_actions(b, ph, c, threads);
+    run_tasks(b, x, c, threads);
     if (c != few)
         free(c);
     return OPTC_OK;
@@ -383,6 +384,7 @@ CORE const Device *cpu_device(void)
     static const Device d = {"cpu",          cpu_bind,       cpu_unbind, cpu_run,   cpu_sync,
                              cpu_use_pointer, cpu_set_stream, cpu_read,   cpu_write, cpu_spread,
                              cpu_send_hyper, cpu_get_t,      cpu_set_t,  cpu_more,  cpu_grown,
-                             cpu_arranged,   NULL,           0,          cpu_memory, true};
+                             cpu_arranged,   NULL,           0,          cpu_memory, true,
+                             NULL};
     return &d;
 }

@@ -107,6 +107,8 @@ static optc_status open_engine(const optc_engine_options *o, optc_engine **out)
                     o->device);
     if (o->threads < 0 || o->threads > 4096)
         return fail(OPTC_ERROR_ARGUMENT, "optc_open: %d threads", o->threads);
+    if (o->workspace < 0 || o->workspace > MOST_WORKSPACE)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_open: a workspace of %lld bytes", (long long)o->workspace);
     if (o->allocator && (!o->allocator->alloc || !o->allocator->release))
         return fail(OPTC_ERROR_ARGUMENT, "optc_open: the allocator lacks %s",
                     o->allocator->alloc ? "release" : "alloc");
@@ -116,6 +118,7 @@ static optc_status open_engine(const optc_engine_options *o, optc_engine **out)
     if (o->allocator)
         e->memory = *o->allocator;
     e->threads = threads_of(o);
+    e->workspace = o->workspace ? o->workspace : (int64_t)1 << 30;
     optc_status s = open_on(e, o, ordinal);
     if (s != OPTC_OK) {
         engine_free(e);

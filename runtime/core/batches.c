@@ -1,0 +1,303 @@
+/* Batches: what lets a rule whose calls need large temporaries run in a workspace of a given size.
+ *
+ * A stretch is a run of stages of one variant with no group's stage, copy or other variant between. One that has calls
+ * runs batch by batch: all its stages over the tensors of one batch, then over those of the next. What is only needed
+ * inside such a stretch lies in the pool, at the same place for every batch: tensor behind tensor, the arrays of a
+ * tensor as its shape has them. Everything else lies for all tensors at once.
+ *
+ * A variant's tensors are sorted by shape, so that those of one shape are neighbours and can be one call, and taken in
+ * that order as long as they fit the workspace together. It is the engine's option and nothing else: what is free, and
+ * how many threads there are, must not change which tensors a call sees together. Where no stretch has calls there are
+ * no batches, and every task is an action over all. */
+#include "layout.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- stretches ---- */
+typedef struct Stretch { int end, variant; bool calls; } Stretch;
+
+/* of tensors; NULL: a group's, or no launch */
+static const ProgStage *tensors_stage(const Program *p, const ProgAction *a)
+{
+    return a->kind == ACT_LAUNCH && p->stage[a->stage].kind != S_GROUP ? &p->stage[a->stage] : NULL;
+}
+
+static Stretch stretch_at(const Program *p, const ProgPhase *ph, int from)
+{
+    const ProgStage *s = tensors_stage(p, &ph->action[from]), *next = s;
+    Stretch x = {from + 1, s ? s->variant : 0, s && s->kind == S_CALL};
+    for (; s && x.end < ph->naction; x.end++) {
+        next = tensors_stage(p, &ph->action[x.end]);
+        if (!next || next->variant != s->variant)
+            break;
+        x.calls = x.calls || next->kind == S_CALL;
+    }
+    return x;
+}
+
+static bool stage_calls(const Program *p)
+{
+    for (int i = 0; i < p->nstage; i++)
+        if (p->stage[i].kind == S_CALL)
+            return true;
+    return false;
+}
+
+static const ProgPhase *nth_phase(const Program *p, int i)
+{
+    return &p->entry[i / program_phases(p)].phase[i % program_phases(p)];
+}
+
+/* The variants that have a stretch with calls: bits. */
+static unsigned variants_called(const Program *p)
+{
+    unsigned mask = 0;
+    for (int m = 0; m < p->nentry * program_phases(p); m++) {
+        const ProgPhase *ph = nth_phase(p, m);
+        for (int i = 0; i < ph->naction;) {
+            Stretch x = stretch_at(p, ph, i);
+            mask |= x.calls ? 1u << x.variant : 0;
+            i = x.end;
+        }
+    }
+    return mask;
+}
+
+/* From the first stretch with calls of a phase to the end of its last. */
+CORE void batches_life(const optc_binding *b, Life *out)
+{
+    const Program *p = b->rule->program;
+    for (int m = 0; m < p->nentry * program_phases(p); m++) {
+        const ProgPhase *ph = nth_phase(p, m);
+        out[m].first = ph->naction;
+        out[m].last = -1;
+        for (int i = 0; b->nbatch && i < ph->naction;) {
+            Stretch x = stretch_at(p, ph, i);
+            if (x.calls) {
+                out[m].first = i < out[m].first ? i : out[m].first;
+                out[m].last = x.end - 1;
+            }
+            i = x.end;
+        }
+    }
+}
+
+/* ---- what lies in the pool ---- */
+static bool is_batched(const ProgArray *m)
+{
+    return array_passes(m) && m->dom != GROUP && m->kept && !(m->kept & (m->kept - 1));
+}
+
+/* In every phase it is needed inside one stretch with calls, or not at all. */
+static void find_batched(const optc_binding *b, const Lives *l)
+{
+    const Program *p = b->rule->program;
+    for (int k = 0; k < p->narray; k++)
+        b->batched[k] = is_batched(&p->array[k]) && !l->alone[k];
+    for (int m = 0; m < l->phases; m++) {
+        const ProgPhase *ph = nth_phase(p, m);
+        for (int i = 0; i < ph->naction;) {
+            Stretch x = stretch_at(p, ph, i);
+            for (int k = 0; k < p->narray; k++) {
+                const Life *y = &l->life[(size_t)k * (size_t)l->phases + (size_t)m];
+                if (y->first <= y->last && y->first >= i && y->first < x.end)
+                    b->batched[k] = b->batched[k] && x.calls && y->last < x.end;
+            }
+            i = x.end;
+        }
+    }
+}
+
+/* Room for placing the arrays of one tensor. */
+typedef struct Room { const Lives *lives; Extent *extent; Places places; } Room;
+
+/* More than any workspace is that much: sums stay far below what an integer holds. */
+static int64_t at_most_workspace(int64_t bytes) { return bytes < MOST_WORKSPACE ? bytes : MOST_WORKSPACE; }
+
+/* The arrays of a tensor, sharing memory among themselves; how many bytes. */
+static int64_t place_inside(const optc_binding *b, int tensor, Room *r, int64_t *place)
+{
+    const Program *p = b->rule->program;
+    int n = 0;
+    for (int k = 0; k < p->narray; k++)
+        if (b->batched[k] && (p->array[k].kept >> b->tensor[tensor].variant & 1)) {
+            r->extent[n].array = k;
+            r->extent[n].bytes = at_most_workspace(array_owned(b, &p->array[k], tensor));
+            r->extent[n].life = r->lives->life + (size_t)k * (size_t)r->lives->phases;
+            r->extent[n++].alone = false;
+        }
+    r->places.n = 0;
+    r->places.base = r->places.end = 0;
+    places_put(&r->places, r->extent, n, place);
+    return r->places.end;
+}
+
+/* ---- the cut ---- */
+typedef struct Sorted { Shape shape; int tensor; } Sorted;
+
+static int compare_lengths(int64_t a, int64_t b) { return (a > b) - (a < b); }
+
+static int by_shape(const void *a, const void *b)
+{
+    const Sorted *x = (const Sorted *)a, *y = (const Sorted *)b;
+    int by = compare_lengths(x->shape.slices, y->shape.slices);
+    by = by ? by : compare_lengths(x->shape.rows, y->shape.rows);
+    by = by ? by : compare_lengths(x->shape.cols, y->shape.cols);
+    return by ? by : x->tensor - y->tensor;
+}
+
+static int sort_variant(const optc_binding *b, int variant, Sorted *out)
+{
+    int n = 0;
+    for (int i = 0; i < b->ntensor; i++)
+        if (b->tensor[i].variant == variant) {
+            out[n].shape = b->tensor[i].shape;
+            out[n++].tensor = i;
+        }
+    qsort(out, (size_t)n, sizeof *out, by_shape);
+    return n;
+}
+
+static optc_status too_large(const optc_binding *b, int tensor, int64_t bytes)
+{
+    char label[96];
+    const Shape s = b->tensor[tensor].shape;
+    return fail(OPTC_ERROR_MEMORY,
+                "optc_bind: %s (%lld x %lld x %lld) needs a workspace of %s%lld bytes for what the products of '%s' are "
+                "made of and work in, and optc_engine_options.workspace is %lld",
+                tensor_label(b, tensor, label), (long long)s.slices, (long long)s.rows, (long long)s.cols,
+                bytes >= MOST_WORKSPACE ? "over " : "", (long long)at_most_workspace(bytes + b->call_bytes),
+                b->rule->program->name, (long long)b->rule->engine->workspace);
+}
+
+/* Batches of one variant: each tensor's number of batch and place in the pool. */
+static optc_status cut_variant(optc_binding *b, const Sorted *x, int n, Room *r)
+{
+    int64_t room = b->rule->engine->workspace - b->call_bytes, at = 0, bytes = 0, *place = NULL;
+    for (int i = 0; i < n; i++) {
+        Tensor *t = &b->tensor[x[i].tensor];
+        if (!i || memcmp(&x[i].shape, &x[i - 1].shape, sizeof x->shape)) {
+            if (!(place = TAKE(b, int64_t, b->rule->program->narray)))
+                return no_memory("optc_bind");
+            bytes = place_inside(b, x[i].tensor, r, place);
+            if (bytes > room)
+                return too_large(b, x[i].tensor, bytes);
+        }
+        if (!i || at + bytes > room) {
+            at = 0;
+            b->nbatch++;
+        }
+        t->batch = b->nbatch - 1;
+        t->pool_at = at;
+        t->pool_place = place;
+        at += bytes;
+        b->pool_bytes = at > b->pool_bytes ? at : b->pool_bytes;
+    }
+    return OPTC_OK;
+}
+
+/* Its tensors, in the order of their shapes. */
+static optc_status list_batches(optc_binding *b, int variant, const Sorted *x, int n)
+{
+    int *tensor = TAKE(b, int, n);
+    if (!tensor)
+        return no_memory("optc_bind");
+    for (int i = 0; i < n; i++) {
+        Batch *y = &b->batch[b->tensor[x[i].tensor].batch];
+        tensor[i] = x[i].tensor;
+        y->variant = variant;
+        y->units.tensor = y->units.n ? y->units.tensor : tensor + i;
+        y->units.n++;
+    }
+    return OPTC_OK;
+}
+
+static optc_status cut_all(optc_binding *b, Sorted *x, Room *r)
+{
+    const Program *p = b->rule->program;
+    unsigned called = variants_called(p);
+    optc_status s = OPTC_OK;
+    for (int v = 0; v < p->nvariant && s == OPTC_OK; v++)
+        if (called >> v & 1)
+            s = cut_variant(b, x, sort_variant(b, v, x), r);
+    if (s == OPTC_OK && !(b->batch = TAKE(b, Batch, b->nbatch)))
+        s = no_memory("optc_bind");
+    for (int v = 0; v < p->nvariant && s == OPTC_OK; v++)
+        if (called >> v & 1)
+            s = list_batches(b, v, x, sort_variant(b, v, x));
+    return s;
+}
+
+CORE optc_status batches_plan(optc_binding *b, const Lives *l)
+{
+    const Program *p = b->rule->program;
+    const Device *d = b->rule->device;
+    size_t n = (size_t)p->narray + 1;
+    if (!stage_calls(p))
+        return OPTC_OK;
+    Room r = {l, (Extent *)calloc(n, sizeof *r.extent), {(Placed *)calloc(n, sizeof *r.places.p), 0, l->phases, 0, 0, 0}};
+    Sorted *x = (Sorted *)calloc((size_t)b->ntensor + 1, sizeof *x);
+    optc_status s = r.extent && r.places.p && x ? OPTC_OK : no_memory("optc_bind");
+    b->call_bytes = d->call_bytes ? (d->call_bytes(b) + 63) & ~(int64_t)63 : 0;
+    if (s == OPTC_OK) {
+        find_batched(b, l);
+        s = cut_all(b, x, &r);
+    }
+    b->pool_bytes += b->call_bytes;
+    free(r.extent);
+    free(r.places.p);
+    free(x);
+    return s;
+}
+
+CORE void *call_space(const optc_binding *b)
+{
+    return (char *)b->block + b->at[b->rule->program->narray] + b->pool_bytes - b->call_bytes;
+}
+
+/* ---- tasks ---- */
+CORE const Units *task_units(const optc_binding *b, const Task *t)
+{
+    return t->batch < 0 ? &b->units[b->rule->program->stage[t->action->stage].variant] : &b->batch[t->batch].units;
+}
+
+/* NULL: counts them. */
+static int list_tasks(const optc_binding *b, const ProgPhase *ph, Task *out)
+{
+    int n = 0;
+    for (int i = 0, next; i < ph->naction; i = next) {
+        Stretch x = stretch_at(b->rule->program, ph, i);
+        next = x.end;
+        for (int k = x.calls ? 0 : -1; k < (x.calls ? b->nbatch : 0); k++)
+            for (int a = i; a < next && (k < 0 || b->batch[k].variant == x.variant); a++, n++)
+                if (out) {
+                    out[n].action = &ph->action[a];
+                    out[n].batch = k;
+                }
+    }
+    return n;
+}
+
+CORE optc_status tasks_make(optc_binding *b)
+{
+    const Program *p = b->rule->program;
+    int phases = p->nentry * program_phases(p);
+    Tasks *t = TAKE(b, Tasks, phases);
+    for (int m = 0; t && m < phases; m++) {
+        t[m].n = list_tasks(b, nth_phase(p, m), NULL);
+        if (!(t[m].task = TAKE(b, Task, t[m].n)))
+            return no_memory("optc_bind");
+        list_tasks(b, nth_phase(p, m), t[m].task);
+    }
+    b->tasks = t;
+    return t ? OPTC_OK : no_memory("optc_bind");
+}
+
+CORE optc_status batches_place(optc_binding *b)
+{
+    optc_status s = OPTC_OK;
+    for (int i = 0; i < b->nbatch && s == OPTC_OK; i++)
+        s = units_count(b, &b->batch[i].units);
+    return s == OPTC_OK ? tasks_make(b) : s;
+}
