@@ -176,7 +176,7 @@ $(BUILD)/faults: $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/faults/*.c)) $
 $(BUILD)/compile-all: $(BUILD)/obj/tests/cuda/compile_all.o $(BUILD)/liboptc.a
 	$(CC) -o $@ $^ $(LDLIBS) -lpthread
 
-EMULATED := $(addprefix $(BUILD)/emu/,libcuda.so.1 libnvrtc.so.13 libnvfatbin.so.13)
+EMULATED := $(addprefix $(BUILD)/emu/,libcuda.so.1 libnvrtc.so.13 libnvfatbin.so.13 libcublas.so.13)
 build-test: all $(BUILD)/run-tests $(BUILD)/gpu-test $(BUILD)/faults $(EMULATED) $(BUILD)/compile-all
 	@BUILD=$(BUILD) CC="$(CC)" MAKE="$(MAKE)" sh tests/run.sh $(PARTS)
 
@@ -220,10 +220,11 @@ $(BUILD)/gpu-test: $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/gpu/*.c)) $(
 # The same suite on a GPU that is a program: tests/emu.
 $(BUILD)/emu/libcuda.so.1: tests/emu/driver.c runtime/cuda.h templates/driver.h tests/emu/fail.h
 $(BUILD)/emu/libnvrtc.so.13: tests/emu/nvrtc.c runtime/cuda.h templates/driver.h tests/emu/fail.h
+$(BUILD)/emu/libcublas.so.13: tests/emu/cublas.c runtime/cuda.h templates/driver.h templates/cublas.h tests/emu/fail.h
 $(BUILD)/emu/libnvfatbin.so.13: tests/emu/fatbin.c runtime/fatbin.h tests/emu/fail.h
 $(BUILD)/emu/%:
 	@mkdir -p $(@D)
-	$(CC) -std=gnu11 $(WARN) -O1 -g -fPIC -shared -Igen -Iruntime -Wl,-soname,$(@F) -o $@ $< -ldl
+	$(CC) -std=gnu11 $(WARN) -O1 -g -fPIC -shared -Igen -Iruntime -Wl,-soname,$(@F) -o $@ $< -ldl -lm
 
 .PHONY: test-emu fuzz-emu
 test-emu: $(BUILD)/gpu-test $(EMULATED)

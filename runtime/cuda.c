@@ -1,23 +1,18 @@
 /* CUDA's libraries, found at run time.
  *
- * The driver is libcuda.so.1, by that name alone: it belongs to the system. NVRTC may lie in many places; the first of
- * these that has it: what the process has mapped already (a framework's own), $OPTC_NVRTC, $CUDA_HOME and $CUDA_PATH,
- * the toolkit's usual folders, Python's packages ($VIRTUAL_ENV, $CONDA_PREFIX, the user's, those of the python3 on the
- * PATH), the loader's own search. No program is run. */
+ * The driver is libcuda.so.1, by that name alone: it belongs to the system. NVRTC may lie in many places
+ * (core/library.c); $OPTC_NVRTC names its folder. */
 #include "cuda.h"
 
 #include "core/gpu.h"
 
 #include "files.h"
 
-#include <dirent.h>
 #include <dlfcn.h>
-#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
@@ -41,137 +36,10 @@ const Driver *driver_get(const char **why)
     return driver_ok ? &driver : NULL;
 }
 
-/* ---- where NVRTC may lie ---- */
-static const char *const nvrtc_names[] = {"libnvrtc.so.13", "libnvrtc.so.12"};
+/* ---- where it may lie ---- */
+static const char *const nvrtc_names[] = {"libnvrtc.so.13", "libnvrtc.so.12", NULL};
 /* of CUDA 13's package and of CUDA 12's */
-static const char *const pip_folders[] = {"nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib"};
-static const char *const toolkit_folders[] = {"lib64", "lib", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"};
-
-const char *cuda_toolkit(size_t i)
-{
-    static const char *const given[] = {"CUDA_HOME", "CUDA_PATH"}, *const usual[] = {"/usr/local/cuda", "/opt/cuda",
-                                                                                     "/usr/lib/cuda"};
-    if (i >= COUNT(given))
-        return i - COUNT(given) < COUNT(usual) ? usual[i - COUNT(given)] : NULL;
-    const char *s = getenv(given[i]);
-    return s ? s : "";
-}
-
-/* refused: the first file that is there and does not load; again: for a reason that may have gone when asked again */
-typedef struct { void *library; char refused[512]; bool again; } Search;
-static bool try_folder(Search *s, const char *folder)
-{
-    for (size_t i = 0; i < COUNT(nvrtc_names) && !s->library; i++) {
-        Path p;
-        if (!path_print(p, "%s/%s", folder, nvrtc_names[i]))
-            continue;
-        if (access(p, F_OK) != 0) {
-            s->again |= errno == ENOMEM || errno == EIO;
-            continue;
-        }
-        s->library = dlopen(p, RTLD_NOW | RTLD_LOCAL);
-        const char *why = s->library ? NULL : dlerror();
-        s->again |= !s->library && (!why || strstr(why, strerror(ENOMEM)));
-        if (why && !*s->refused)
-            snprintf(s->refused, sizeof s->refused, "%s", why);
-    }
-    return s->library != NULL;
-}
-
-static bool try_below(Search *s, const char *root, const char *const *folder, size_t n)
-{
-    Path p;
-    for (size_t i = 0; i < n && !s->library; i++)
-        if (path_print(p, "%s/%s", root, folder[i]))
-            try_folder(s, p);
-    return s->library != NULL;
-}
-
-static int is_python(const struct dirent *e) { return !strncmp(e->d_name, "python3", 7); }
-
-/* A Python's packages: site-packages, and dist-packages where Debian's own lie. The newest of several Pythons first. */
-static bool try_prefix(Search *s, const char *prefix)
-{
-    static const char *const libs[] = {"lib", "lib64", "local/lib"}, *const packages[] = {"site-packages",
-                                                                                          "dist-packages"};
-    for (size_t i = 0; i < COUNT(libs); i++) {
-        struct dirent **python;
-        Path p;
-        int n = path_print(p, "%s/%s", prefix, libs[i]) ? scandir(p, &python, is_python, versionsort) : -1;
-        for (int k = n - 1; k >= 0; k--) {
-            for (size_t j = 0; j < COUNT(packages) && !s->library; j++)
-                if (path_print(p, "%s/%s/%s/%s", prefix, libs[i], python[k]->d_name, packages[j]))
-                    try_below(s, p, pip_folders, COUNT(pip_folders));
-            free(python[k]);
-        }
-        if (n >= 0)
-            free(python);
-    }
-    return s->library != NULL;
-}
-
-/* /opt/x/bin/python3 has its packages under /opt/x; where that is a link, also under what it leads to. */
-static bool try_python(Search *s, const char *program)
-{
-    Path p, real;
-    const char *const name[] = {program, realpath(program, real)};
-    for (size_t i = 0; i < COUNT(name) && !s->library; i++) {
-        if (!name[i] || !path_print(p, "%s", name[i]))
-            continue;
-        for (int up = 0; up < 2 && strrchr(p, '/'); up++)
-            *strrchr(p, '/') = 0;
-        try_prefix(s, p);
-    }
-    return s->library != NULL;
-}
-
-/* The first python3 only: another one further down the PATH is not the one that 'pip install' meant. */
-static bool try_path(Search *s)
-{
-    for (const char *at = getenv("PATH"); at && *at; at += strspn(at, ":")) {
-        int n = (int)strcspn(at, ":");
-        Path p;
-        if (*at == '/' && path_print(p, "%.*s/python3", n, at) && access(p, X_OK) == 0)
-            return try_python(s, p);
-        at += n;
-    }
-    return false;
-}
-
-static bool try_mapped(Search *s)
-{
-    for (size_t i = 0; i < COUNT(nvrtc_names) && !s->library; i++)
-        s->library = dlopen(nvrtc_names[i], RTLD_NOW | RTLD_NOLOAD);
-    return s->library != NULL;
-}
-
-static bool try_toolkits(Search *s)
-{
-    const char *home;
-    for (size_t i = 0; (home = cuda_toolkit(i)) && !s->library; i++)
-        if (*home)
-            try_below(s, home, toolkit_folders, COUNT(toolkit_folders));
-    return s->library != NULL;
-}
-
-static bool try_packages(Search *s)
-{
-    static const char *const given[] = {"VIRTUAL_ENV", "CONDA_PREFIX"};
-    Path p;
-    for (size_t i = 0; i < COUNT(given) && !s->library; i++)
-        if (getenv(given[i]) && *getenv(given[i]))
-            try_prefix(s, getenv(given[i]));
-    if (!s->library && getenv("HOME") && path_print(p, "%s/.local", getenv("HOME")))
-        try_prefix(s, p);
-    return s->library || try_path(s);
-}
-
-static bool try_loader(Search *s)
-{
-    for (size_t i = 0; i < COUNT(nvrtc_names) && !s->library; i++)
-        s->library = dlopen(nvrtc_names[i], RTLD_NOW | RTLD_LOCAL);
-    return s->library != NULL;
-}
+static const char *const nvrtc_folders[] = {"nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib", NULL};
 
 /* ---- NVRTC ---- */
 /* Looked for once, and again after what may have been for want of memory. Once that is decided no text is written any
@@ -185,10 +53,10 @@ static pthread_mutex_t nvrtc_lock = PTHREAD_MUTEX_INITIALIZER;
 /* A folder that was named is meant: another NVRTC is not taken in its place. */
 static void *nvrtc_find(void)
 {
-    Search s = {0};
     const char *own = getenv("OPTC_NVRTC");
     bool named = own && *own;
-    if (try_mapped(&s) || (named ? try_folder(&s, own) : try_toolkits(&s) || try_packages(&s) || try_loader(&s)))
+    LibrarySearch s = {.names = nvrtc_names, .folders = nvrtc_folders, .own = named ? own : NULL};
+    if (library_find(&s))
         return s.library;
     if (s.again)
         nvrtc_again = "NVRTC could not be looked for or loaded: out of memory";

@@ -29,8 +29,6 @@ typedef struct Nvrtc { NVRTC_FUNCTIONS(NVRTC_MEMBER) int version; char path[1024
 
 const Driver *driver_get(const char **why);        /* NULL: *why says why not. Loaded once, never unloaded */
 const Nvrtc *nvrtc_get(const char **why);
-/* the i-th folder a toolkit may lie in; "": a variable that is not set; NULL: no more */
-const char *cuda_toolkit(size_t i);
 
 /* Source to machine code for sm_<arch> (PTX where ptx is set). The result is malloc'ed; NULL: log holds why (malloc'ed
  * too), or is NULL for want of memory. A log that begins with NVRTC_FAILED is not about the source. */

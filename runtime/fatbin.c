@@ -6,6 +6,7 @@
  * for none), else the PATH, $CUDA_HOME, $CUDA_PATH, the toolkit's folder. */
 #include "fatbin.h"
 
+#include "core/gpu.h"
 #include "cuda.h"
 #include "files.h"
 
@@ -234,13 +235,13 @@ typedef struct {
     uint16_t minor, major;
     uint32_t arch, name, name_len;
     uint64_t flags, zero, bytes;
-} Image;
+} ImageHead;
 enum { MAGIC = (int)0xba55ed50u, KIND_PTX = 1, KIND_ELF = 2 };
 
 int fatbin_list(const char *data, size_t size, FatEntry *out, int most)
 {
     Head h;
-    Image m;
+    ImageHead m;
     int n = 0;
     if (size < sizeof h)
         return -1;

@@ -14,6 +14,7 @@
 #define OPTC_CORE_GPU_H
 #include "core.h"
 #include "../../templates/driver.h"
+#include "../../templates/cublas.h"
 
 typedef struct GpuEngine {
     const Driver *d;                       /* `own`, unless somebody puts another in its place */
@@ -64,6 +65,23 @@ typedef struct GpuTables {
 /* ---- driver.c ---- */
 /* false: why says why not. The driver is never unloaded. cuda: at least that version */
 CORE bool driver_open(Driver *d, int cuda, char *why, size_t n);
+
+/* ---- library.c ---- */
+/* names, and folders below a Python's packages, end with NULL; own: the folder that must have it, NULL: none is named.
+ * refused: the first file that is there and does not load; again: for a reason that may have gone when asked again */
+typedef struct LibrarySearch {
+    const char *const *names, *const *folders, *own;
+    void *library;
+    char refused[512];
+    bool again;
+} LibrarySearch;
+CORE bool library_find(LibrarySearch *s);
+/* the i-th folder a toolkit may lie in; "": a variable that is not set; NULL: no more */
+CORE const char *cuda_toolkit(size_t i);
+
+/* ---- cublas.c ---- */
+/* one that runs with this version of the driver; false: why says why not. It is never unloaded */
+CORE bool cublas_open(Cublas *c, int driver, char *why, size_t n);
 
 /* ---- gpu.c ---- */
 CORE optc_status gpu_open(optc_engine *e, int ordinal);

@@ -8,12 +8,18 @@
 #include <nvFatbin.h>
 #endif
 
+#if __has_include(<cublas_v2.h>)       // likewise
+#include <cublas_v2.h>
+#endif
+
 #include <cstddef>
+#include <cstdint>
 #include <type_traits>
 
 namespace ours {
 #include "../../runtime/cuda.h"
 #include "../../runtime/fatbin.h"
+#include "../../templates/cublas.h"
 }
 
 // CUresult f(args) against int f(args)
@@ -33,6 +39,18 @@ NVRTC_FUNCTIONS(NVRTC)
 #define NVFATBIN(name, args) static_assert(SAME_FUNCTION(decltype(&name), nvFatbinResult, args), #name ": its arguments are others");
 NVFATBIN_FUNCTIONS(NVFATBIN)
 static_assert(sizeof(nvFatbinResult) == sizeof(int), "results of nvFatbin are ints");
+#endif
+
+#ifdef CUBLAS_V2_H_
+#define CUBLAS(name, suffix, args) static_assert(SAME_FUNCTION(decltype(&name##suffix), cublasStatus_t, args), #name #suffix ": its arguments are others");
+CUBLAS_FUNCTIONS(CUBLAS)
+CUBLAS_LONG_FUNCTIONS(CUBLAS)
+static_assert(std::is_same<decltype(&cublasGetStatusString), const char *(*)(cublasStatus_t)>::value, "cublasGetStatusString: its arguments are others");
+#define CUBLAS_CONSTANT_OF(name, value) static_assert(static_cast<int>(::name) == (value), #name " is another number");
+CUBLAS_CONSTANTS(CUBLAS_CONSTANT_OF)
+#define CUBLAS_AN_INT(name) static_assert(sizeof(::name) == sizeof(int) && std::is_enum<::name>::value, #name " is no int");
+CUBLAS_INTS(CUBLAS_AN_INT)
+static_assert(std::is_pointer<::cublasHandle_t>::value && std::is_pointer<::cudaStream_t>::value && std::is_same<::cudaStream_t, CUstream>::value, "cuBLAS's handle or stream is another type");
 #endif
 
 #define CONSTANT_OF(name, value) static_assert(static_cast<int>(::name) == (value), #name " is another number");

@@ -181,7 +181,8 @@ int cuModuleGetFunction(CUfunction *f, CUmodule m, const char *name)
 }
 
 /* ---- launches, streams, graphs ---- */
-typedef struct Node { Kernel *k; unsigned grid, threads; char args[ARGS]; void *to; const void *from; size_t n; } Node;      /* k NULL: a copy, from where it was told to */
+/* k NULL: a copy, from where it was told to; call: what a library does here, with a copy of what it gave along, which is never freed */
+typedef struct Node { Kernel *k; unsigned grid, threads; char args[ARGS]; void *to; const void *from; size_t n; void (*call)(const void *); } Node;
 typedef struct Graph { Node *v; int n; } Graph;
 typedef struct Stream { Graph *capturing; bool strict; int ended; } Stream;
 
@@ -196,7 +197,9 @@ static void add(Graph *g, Node x)
 static double clock_ms;
 static int run(const Node *x)
 {
-    if (x->k) {
+    if (x->call) {
+        x->call(x->to);
+    } else if (x->k) {
         x->k->launch(x->k->fn, x->args, x->grid, x->threads);
         clock_ms += x->threads > 512 ? x->threads / 1024. : 256. / x->threads;
     } else {
@@ -207,6 +210,23 @@ static int run(const Node *x)
 
 static int run_in(CUstream s, Node x) { return s && ((Stream *)s)->capturing ? add(((Stream *)s)->capturing, x), 0 : run(&x); }
 static int copy(void *to, const void *from, size_t n, CUstream s) { return run_in(s, (Node){.to = to, .from = from, .n = n}); }
+
+/* What other emulated libraries do in a stream, and what they may touch. */
+int emu_in_stream(CUstream s, void (*call)(const void *), const void *data, size_t n);
+int emu_in_stream(CUstream s, void (*call)(const void *), const void *data, size_t n)
+{
+    if (!(s && ((Stream *)s)->capturing))
+        return call(data), 0;
+    void *copied = malloc(n);
+    memcpy(copied, data, n);
+    return run_in(s, (Node){.to = copied, .call = call});
+}
+int emu_reaches(const void *p, size_t n);
+int emu_reaches(const void *p, size_t n)
+{
+    const Span *s = n ? *span_of((CUdeviceptr)(uintptr_t)p) : NULL;
+    return !n || (s && (size_t)((const char *)p - s->at) + n <= s->n);
+}
 
 int cuLaunchKernel(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz, unsigned shared, CUstream s, void **args, void **more)
 {

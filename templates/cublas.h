@@ -1,0 +1,63 @@
+/* cuBLAS as functions that are found at run time. Pasted into packages; tests/cuda/headers.cc holds every row against cuBLAS's own header. */
+#ifndef OPTC_CUBLAS_H
+#define OPTC_CUBLAS_H
+/* Types as the library's own header names them: enumerations are ints, the handle is an opaque pointer. */
+#define CUBLAS_INTS(F) F(cublasStatus_t) F(cublasOperation_t) F(cublasPointerMode_t) F(cublasMath_t) F(cublasComputeType_t) F(cublasGemmAlgo_t) F(cudaDataType) F(libraryPropertyType)
+#define CUBLAS_INT(name) typedef int name;
+CUBLAS_INTS(CUBLAS_INT)
+#undef CUBLAS_INT
+typedef void *cublasHandle_t;
+typedef void *cudaStream_t;                            /* CUstream */
+
+#define CUBLAS_CONSTANTS(F)                             \
+    F(CUBLAS_STATUS_NOT_INITIALIZED, 1)                 \
+    F(CUBLAS_STATUS_ALLOC_FAILED, 3)                    \
+    F(CUBLAS_STATUS_INVALID_VALUE, 7)                   \
+    F(CUBLAS_STATUS_ARCH_MISMATCH, 8)                   \
+    F(CUBLAS_STATUS_EXECUTION_FAILED, 13)               \
+    F(CUBLAS_STATUS_NOT_SUPPORTED, 15)                  \
+    F(CUBLAS_OP_N, 0)                                   \
+    F(CUBLAS_OP_T, 1)                                   \
+    F(CUBLAS_POINTER_MODE_HOST, 0)                      \
+    F(CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION, 16) \
+    F(CUBLAS_COMPUTE_32F, 68)                           \
+    F(CUBLAS_COMPUTE_64F, 70)                           \
+    F(CUBLAS_COMPUTE_32F_FAST_TF32, 77)                 \
+    F(CUBLAS_GEMM_DEFAULT, -1)                          \
+    F(CUDA_R_32F, 0)                                    \
+    F(CUDA_R_64F, 1)                                    \
+    F(CUDA_R_16F, 2)                                    \
+    F(CUDA_R_16BF, 14)                                  \
+    F(MAJOR_VERSION, 0)                                 \
+    F(MINOR_VERSION, 1)
+#define CUBLAS_CONSTANT(name, value) name = value,
+enum { CUBLAS_CONSTANTS(CUBLAS_CONSTANT) };
+#undef CUBLAS_CONSTANT
+
+/* Name, suffix of the exported symbol, arguments. All of it is in cuBLAS 12.0, the oldest we open. */
+#define CUBLAS_FUNCTIONS(F)                                                                                            \
+    F(cublasCreate, _v2, (cublasHandle_t *))                                                                           \
+    F(cublasDestroy, _v2, (cublasHandle_t))                                                                            \
+    F(cublasGetProperty, , (libraryPropertyType, int *))                                                               \
+    F(cublasSetStream, _v2, (cublasHandle_t, cudaStream_t))                                                            \
+    F(cublasSetWorkspace, _v2, (cublasHandle_t, void *, size_t))                                                       \
+    F(cublasSetMathMode, , (cublasHandle_t, cublasMath_t))                                                             \
+    F(cublasSetPointerMode, _v2, (cublasHandle_t, cublasPointerMode_t))                                                \
+    F(cublasGemmBatchedEx, , (cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int, const void *, const void *const *, cudaDataType, int, const void *const *, cudaDataType, int, const void *, void *const *, cudaDataType, int, int, cublasComputeType_t, cublasGemmAlgo_t)) \
+    F(cublasGemmStridedBatchedEx, , (cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int, const void *, const void *, cudaDataType, int, long long, const void *, cudaDataType, int, long long, const void *, void *, cudaDataType, int, long long, int, cublasComputeType_t, cublasGemmAlgo_t))
+/* What only lengths beyond 32 bits need, and older libraries lack. */
+#define CUBLAS_LONG_FUNCTIONS(F)                                                                                       \
+    F(cublasGemmBatchedEx, _64, (cublasHandle_t, cublasOperation_t, cublasOperation_t, int64_t, int64_t, int64_t, const void *, const void *const *, cudaDataType, int64_t, const void *const *, cudaDataType, int64_t, const void *, void *const *, cudaDataType, int64_t, int64_t, cublasComputeType_t, cublasGemmAlgo_t)) \
+    F(cublasGemmStridedBatchedEx, _64, (cublasHandle_t, cublasOperation_t, cublasOperation_t, int64_t, int64_t, int64_t, const void *, const void *, cudaDataType, int64_t, long long, const void *, cudaDataType, int64_t, long long, const void *, void *, cudaDataType, int64_t, long long, int64_t, cublasComputeType_t, cublasGemmAlgo_t))
+
+#define CUBLAS_MEMBER(name, suffix, args) int (*name##suffix) args;
+/* version: 13010 is cuBLAS 13.1 */
+typedef struct Cublas {
+    CUBLAS_FUNCTIONS(CUBLAS_MEMBER)
+    CUBLAS_LONG_FUNCTIONS(CUBLAS_MEMBER)
+    const char *(*cublasGetStatusString)(cublasStatus_t);
+    int version;
+    char path[1024];
+} Cublas;
+#undef CUBLAS_MEMBER
+#endif
