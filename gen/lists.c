@@ -35,7 +35,7 @@ static void make_with_users(Planner *p)
         }
         for (int k = 0; k < n->nargs; k++) {
             Ref a = n->arg[k], f = first[a] - 1;
-            stays[a] = stays[a] || is_red(n) || p->g->n[a].dom != n->dom;
+            stays[a] = stays[a] || is_red(n) || p->g->n[a].dom != n->dom || n->op == OP_TURN;
             if (f < 0 || p->time[r] < p->time[f] || (p->time[r] == p->time[f] && p->lev[r] < p->lev[f]))
                 first[a] = r + 1;
         }
@@ -52,7 +52,7 @@ void find_levels(Planner *p)
             Ref a = n->arg[k];
             if (p->time[a] < p->time[r] || (!computed(&p->g->n[a]) && !is_red(n)))
                 continue;
-            int la = p->lev[a] + (is_red(n) || pdom(p, a) != pdom(p, r));
+            int la = p->lev[a] + (is_red(n) || n->op == OP_TURN || pdom(p, a) != pdom(p, r));
             if (la > l)
                 l = la;
         }
@@ -91,7 +91,7 @@ static void seed_folds(Lists *l)
     Planner *p = l->p;
     for (Ref r = 0; r < p->g->len; r++) {
         const Node *n = &p->g->n[r];
-        if (!is_red(n) || elem_fold(p, r))
+        if (!is_red(n) || elem_fold(p, r) || array_fold(n))
             continue;
         for (int v = 0; v < p->nvariant; v++) {
             if (is_global(n) ? v >= n->nargs : !p->route[v].in[r])
@@ -121,7 +121,7 @@ static void seed_writes(Lists *l)
     for (int v = 0; v < p->nvariant; v++)
         for (int i = 0; i < p->ph->body[v].n; i++) {
             Write w = p->ph->body[v].w[i];
-            Dom d = target_dom(p->plan, w.state);
+            Dom d = target_dom(p, w.state);
             if (d == ELEM || (d == GROUP && written_before(p, v, w)))
                 continue;
             bool made = computed(&p->g->n[w.val]), away = made && pdom(p, w.val) != d;
@@ -150,7 +150,7 @@ static void spread_needs(Lists *l)
         const Node *n = &p->g->n[r];
         for (int v = 0; v < p->nvariant; v++) {
             l->here[v][r] = l->here[v][r] || l->asked[v][r];
-            for (int k = 0; k < n->nargs && l->here[v][r] && !is_red(n); k++) {
+            for (int k = 0; k < n->nargs && l->here[v][r] && (!is_red(n) || array_fold(n)); k++) {
                 Ref a = n->arg[k];
                 if (!computed(&p->g->n[a]))
                     continue;
@@ -170,7 +170,7 @@ static void load(Planner *p, Draft *d, Ref r)
     if (inlined(n) || at_home(p, &d->s, r) || p->mark[r] > p->now)
         return;
     p->mark[r] = p->now + 1;
-    list_add(p->arena, &d->load, r, in_memory(n) ? leaf_mem(p->plan, n) : UNPLACED);
+    list_add(p->arena, &d->load, r, in_memory(n) ? leaf_mem(p, n) : UNPLACED);
 }
 
 static void fill(Lists *l)
@@ -183,6 +183,8 @@ static void fill(Lists *l)
                 Draft *d = &p->draft[at];
                 if (is_red(&p->g->n[r]))
                     list_add(p->arena, &d->fin, r, UNPLACED);
+                else if (p->g->n[r].op == OP_TURN)
+                    list_add(p->arena, &d->load, r, UNPLACED);
                 else
                     PUSH(p->arena, d->body, d->nbody, d->cap) = r;
             }
@@ -212,7 +214,7 @@ static bool reads_after(const Planner *p, int mem, int draft, int by)
 static void delay_writes(Lists *l)
 {
     Planner *p = l->p;
-    int *write = NEWS(p->arena, int, p->plan->rule->nstate * p->nvariant + 1), n = p->nvariant;
+    int *write = NEWS(p->arena, int, (p->plan->rule->nstate + p->ncarry) * p->nvariant + 1), n = p->nvariant;
     /* by state and variant; the group's stand with the first's */
     for (int i = 0; i < l->nwrite; i++)
         write[l->write[i].w.state * n + l->write[i].variant] = i + 1;
@@ -250,7 +252,7 @@ static void store_writes(Lists *l)
     for (int i = 0; i < l->nwrite; i++) {
         Draft *d = &p->draft[l->write[i].draft];
         Ref r = l->write[i].w.val;
-        list_add(p->arena, &d->store, r, plan_mem_of_state(p->plan, l->write[i].w.state));
+        list_add(p->arena, &d->store, r, target_mem(p, l->write[i].w.state));
         if (computed(&p->g->n[r]) && !at_home(p, &d->s, r) && !loads(d, r))
             list_add(p->arena, &d->load, r, UNPLACED);
     }
@@ -264,11 +266,19 @@ static void find_in_states(Lists *l)
     Planner *p = l->p;
     for (int i = 0; i < l->nwrite; i++) {
         const SmallWrite *w = &l->write[i];
-        int mem = plan_mem_of_state(p->plan, w->w.state);
-        const Mem *m = &p->plan->mem[mem];
+        int mem = target_mem(p, w->w.state);
+        const Mem *m = mem_at(p, mem);
         if (!w->late && at_home(p, &p->draft[w->draft].s, w->w.val) && m->type == mem_type_of(p->plan, m->dom))
             l->lies[w->variant][w->w.val] = mem;
     }
+}
+
+/* what TURN and folds along an axis read: where their operand lies */
+static int array_of_operand(const Lists *l, Ref r, int v)
+{
+    Ref a = l->p->g->n[r].arg[0];
+    const Node *n = &l->p->g->n[a];
+    return in_memory(n) ? leaf_mem(l->p, n) : l->lies[owner(l->p, a, v)][a];
 }
 
 static void place_values(Lists *l)
@@ -286,9 +296,13 @@ static void place_values(Lists *l)
         Draft *d = &p->draft[i];
         for (int j = 0; j < d->load.n; j++) {
             Access *a = &d->load.v[j];
+            bool turned = p->g->n[a->val].op == OP_TURN && at_home(p, &d->s, a->val);
             if (a->mem == UNPLACED)
-                a->mem = l->lies[owner(p, a->val, d->s.variant)][a->val];
+                a->mem = turned ? array_of_operand(l, a->val, d->s.variant) : l->lies[owner(p, a->val, d->s.variant)][a->val];
         }
+        for (int j = 0; j < d->fin.n; j++)
+            if (array_fold(&p->g->n[d->fin.v[j].val]))
+                d->fin.v[j].mem = array_of_operand(l, d->fin.v[j].val, d->s.variant);
         list_sort(&d->load);
     }
 }

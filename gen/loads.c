@@ -41,15 +41,15 @@ static int store_pass(const Planner *p, const Route *t, const Node *leaf)
     return i < 0 ? p->npass : t->put[i];
 }
 
-/* The Mem in which an elem value already lies, unrounded, when pass k begins; -1: none. */
+/* The Mem in which an elem value already lies, unrounded, when pass k begins; UNPLACED: none. */
 static int stored_before(const Planner *p, const Route *t, Ref r, int k)
 {
     for (int i = t->first[r]; i >= 0; i = t->next[i]) {
-        int m = plan_mem_of_state(p->plan, t->body->w[i].state);
-        if (t->put[i] >= 0 && t->put[i] < k && p->plan->mem[m].type == p->plan->real)
+        int m = target_mem(p, t->body->w[i].state);
+        if (t->put[i] >= 0 && t->put[i] < k && mem_at(p, m)->type == p->plan->real)
             return m;
     }
-    return -1;
+    return UNPLACED;
 }
 
 /* Bytes * 16 to have a value, with one more for a temporary so that computing again wins a tie. Truth values are
@@ -58,9 +58,9 @@ static int weight_of(const Planner *p, const Route *t, int k, Ref r, bool coarse
 {
     const Node *n = &p->g->n[r];
     if (in_memory(n))
-        return store_pass(p, t, n) < k ? CUT_INF : 16 * bytes_of(p, leaf_mem(p->plan, n));
+        return store_pass(p, t, n) < k ? CUT_INF : 16 * bytes_of(p, leaf_mem(p, n));
     int m = stored_before(p, t, r, k);
-    if (m >= 0)
+    if (m != UNPLACED)
         return 16 * bytes_of(p, m);
     return p->time[r] < k && (coarse || n->ty == NUM) ? 2 * 16 * type_info[p->plan->real].bytes + 1 : CUT_INF;
 }
@@ -168,9 +168,9 @@ static void note_loads(Solve *s)
         if (!p->cut.vertex[i].chosen)
             continue;
         const Node *n = &p->g->n[r];
-        int m = in_memory(n) ? leaf_mem(p->plan, n) : stored_before(p, s->t, r, s->k);
+        int m = in_memory(n) ? leaf_mem(p, n) : stored_before(p, s->t, r, s->k);
         list_add(p->arena, &s->q->load, r, m);
-        if (m < 0)
+        if (m == UNPLACED)
             list_add(p->arena, &s->q->keep, r, -1);
     }
     list_sort(&s->q->load);
@@ -229,7 +229,7 @@ static bool solve_pass(Planner *p, Route *t, int k, Pass *q)
     }
     for (int i = 0; i < t->body->n; i++)
         if (t->put[i] == k) {
-            int m = plan_mem_of_state(p->plan, t->body->w[i].state);
+            int m = target_mem(p, t->body->w[i].state);
             if (p->time[t->body->w[i].val] > k)
                 return false;
             list_add(p->arena, &q->store, t->body->w[i].val, m);

@@ -72,7 +72,8 @@ static bool run_passes(Gen *g, Source src, const GenOptions *o, bool is_ir, Aren
     if (!phases)
         return false;
     const PlanLimits *limits = o->limits ? o->limits : &plan_limits;
-    g->plan = plan_make(&g->arena, g->rule, phases, o->types.p, o->types.g, o->types.state, limits);
+    PlanTypes types = {o->types.p, o->types.g, o->types.state, type_info[o->types.p].compute};
+    g->plan = plan_make(&g->arena, g->rule, phases, types, limits);
     if (g->plan->nfn > limits->stages) {
         diag_set(&g->diag, src.path, 0, NULL, "the rule takes %d stages, over %d: too many values wait for reductions",
                  g->plan->nfn, limits->stages);

@@ -34,7 +34,7 @@ static void find_times(Planner *p)
     for (int v = 0; v < p->nvariant; v++)
         for (int i = 0; i < p->ph->body[v].n; i++) {
             Write w = p->ph->body[v].w[i];
-            if (target_dom(p->plan, w.state) == ELEM && p->time[w.val] + 1 > p->npass)
+            if (target_dom(p, w.state) == ELEM && p->time[w.val] + 1 > p->npass)
                 p->npass = p->time[w.val] + 1;
         }
     p->plan->work += p->g->len;
@@ -99,7 +99,7 @@ static void find_needed(Planner *p)
 
 static void find_writes(Planner *p, Route *t)
 {
-    int n = t->body->n, nstate = p->plan->rule->nstate;
+    int n = t->body->n, nstate = p->plan->rule->nstate + p->ncarry;
     t->target = NEWS(p->arena, int, nstate + 1);
     t->first = NEWS(p->arena, int, p->g->len + 1);
     t->next = NEWS(p->arena, int, n + 1);
@@ -110,7 +110,7 @@ static void find_writes(Planner *p, Route *t)
         Write w = t->body->w[i];
         t->next[i] = t->first[w.val];
         t->first[w.val] = i;
-        if (target_dom(p->plan, w.state) == ELEM)
+        if (target_dom(p, w.state) == ELEM)
             t->target[w.state + 1] = i;
     }
 }
@@ -150,7 +150,7 @@ static void begin(Planner *p)
         t->fold_from = NEWS(p->arena, int, p->npass + 3);
         sort_folds(p, t);
         for (int i = 0; i < t->body->n; i++)
-            t->put[i] = target_dom(p->plan, t->body->w[i].state) == ELEM ? p->npass - 1 : -1;
+            t->put[i] = target_dom(p, t->body->w[i].state) == ELEM ? p->npass - 1 : -1;
     }
 }
 

@@ -116,9 +116,19 @@ Type mem_type_of(const Plan *p, Dom d) { return dom_wide(d) ? T_F64 : p->real; }
 /* The arrays of a rule in order: p, g, inputs, states. */
 int plan_mem_of_state(const Plan *pl, int state) { return state == TO_P ? 0 : 2 + pl->rule->ninput + state; }
 
-int leaf_mem(const Plan *pl, const Node *n)
+const Mem *mem_at(const Planner *p, int mem) { return mem >= 0 ? &p->plan->mem[mem] : &p->array[array_of(mem)]; }
+
+int target_mem(const Planner *p, int state)
 {
+    int k = state - p->plan->rule->nstate;
+    return k < 0 ? plan_mem_of_state(p->plan, state) : p->carry[k].mem;
+}
+
+int leaf_mem(const Planner *p, const Node *n)
+{
+    const Plan *pl = p->plan;
     switch (n->op) {
+    case OP_GIVEN: return p->given[n->sym];
     case OP_P: return 0;
     case OP_G: return 1;
     case OP_INPUT: return 2 + n->sym;
@@ -185,8 +195,14 @@ static void plan_one(void *ctx, Arena *scratch)
     p.temp = NEWS(scratch, int, n + 1);
     memset(p.temp, -1, sizeof(int) * (size_t)(n + 1));
     pools_begin(m->pools);
-    place_work(&p);
-    make_stages(&p);
+    if (has_calls(p.g)) {
+        plan_segments(&p);
+    } else {
+        place_work(&p);
+        make_drafts(&p);
+    }
+    place_arrays(&p);
+    finish_stages(&p);
     m->ph->cheaper = m->ph->cheaper || p.spent;
     size_t bytes = arena_bytes(scratch);
     if (bytes > pl->scratch)
@@ -234,14 +250,16 @@ static void number_stages(Plan *pl)
         for (int m = 0; m < pl->entry[e].nphase; m++)
             for (int i = 0; i < pl->entry[e].phase[m].nstage; i++) {
                 const Stage *s = &pl->entry[e].phase[m].stage[i];
-                pl->at[s->fn] = (StageAt){&pl->entry[e], m, s};
+                if (!is_called(s->kind))
+                    pl->at[s->fn] = (StageAt){&pl->entry[e], m, s};
             }
 }
 
-Plan *plan_make(Arena *a, Rule *r, const Phases *phases, Type p, Type g, Type state, const PlanLimits *limits)
+Plan *plan_make(Arena *a, Rule *r, const Phases *phases, PlanTypes t, const PlanLimits *limits)
 {
     Plan *pl = NEW(a, Plan);
-    *pl = (Plan){.arena = a, .rule = r, .p = p, .g = g, .state = state, .real = type_info[p].compute, .limits = limits};
+    *pl = (Plan){.arena = a, .rule = r, .p = t.p, .g = t.g, .state = t.state, .product = t.product, .limits = limits};
+    pl->real = type_info[t.p].compute;
     pl->nperiod = phases->nperiod;
     memcpy(pl->period, phases->period, sizeof pl->period);
     pl->entry = NEWS(a, PlanEntry, r->nentry);

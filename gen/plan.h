@@ -20,6 +20,13 @@
  * Order. An elem pass runs when everything it needs is known; `time` counts the elem passes before a value is
  * known. Between two elem passes run list stages (row, col, slice, tensor, group) in order of `level`.
  *
+ * Calls. A product (kind S_CALL) is no pass: a callee does it, from arrays to an array. Its body is the one node, its loads are the
+ * operands in the node's order, its one store the result; it has no function (fn -1). Operands and results are kept in the type of
+ * products, and results may go straight to a state of that type. A phase with calls is cut into segments: what can be known before the
+ * first calls, what needs their results, and so on. Each is planned like a phase, with what earlier ones left given in memory.
+ *   TURN       is a load: the operand's array, read with its axes exchanged
+ *   folds along one axis of small values over two read the operand's array themselves: such a fin names that array, no partials.
+ *
  * every(k): each combination of the rule's periods is a phase with a plan of its own, in which those conditions are
  * constants; a step runs the phase of its t. */
 #ifndef OPTC_PLAN_H
@@ -34,6 +41,7 @@ _Static_assert((int)S_FLAT == NDOM - 2, "no stage makes a domain's values: it is
 static inline bool is_elem(StageKind k) { return stage_info[k].dom == ELEM; }
 static inline bool is_tiled(StageKind k) { return stage_info[k].walk == WALK_TILED; }
 static inline bool is_list(StageKind k) { return stage_info[k].walk == WALK_LIST; }
+static inline bool is_called(StageKind k) { return stage_info[k].walk == WALK_CALL; }
 static inline bool is_single(StageKind k) { return stage_info[k].walk == WALK_SINGLE; }
 
 typedef struct Mem {
@@ -79,6 +87,7 @@ typedef struct Plan {
     Arena *arena;
     Rule *rule;
     Type p, g, state, real;        /* storage types, and what elements are computed in */
+    Type product;                  /* what operands and results of products are kept in */
     Mem *mem; int nmem, mem_cap;
     Period period[MAX_PERIODS]; int nperiod;        /* phase number = bits by period */
     PlanEntry *entry; int nentry;
@@ -99,7 +108,8 @@ typedef struct PlanLimits {
 } PlanLimits;
 extern const PlanLimits plan_limits;                         /* the usual ones */
 
-Plan *plan_make(Arena *a, Rule *r, const Phases *phases, Type p, Type g, Type state, const PlanLimits *limits);
+typedef struct PlanTypes { Type p, g, state, product; } PlanTypes;
+Plan *plan_make(Arena *a, Rule *r, const Phases *phases, PlanTypes t, const PlanLimits *limits);
 bool plan_verify(const Plan *p, Diag *d);                    /* plan_verify.c; false: the Diag is set */
 int plan_phase(const Plan *p, double t);                     /* the phase of step t */
 typedef struct StageAt { const PlanEntry *entry; int phase; const Stage *stage; } StageAt;

@@ -9,12 +9,42 @@ static void put_names(Buf *b, const Access *v, int n, const char *what)
         buf_printf(b, "%s%s", i ? " " : what, v[i].name);
 }
 
-static void put_stage(Buf *b, const Plan *p, const Stage *s, int i)
+static const char *axis_word(Axis a)
+{
+    static const char *const word[NAXIS] = {"1", "rows", "cols", "rank"};
+    return word[a];
+}
+
+/* "mm(a, b.T), rows x cols x rows in bf16, symmetric": what a product takes for each matrix */
+static void put_call(Buf *b, const Plan *p, const Graph *g, const Stage *s)
+{
+    const Node *n = &g->n[s->body[0]];
+    MatrixAxes x = dom_matrix((Dom)g->n[n->arg[0]].dom, n->sym & TURN_A), y = dom_matrix((Dom)g->n[n->arg[1]].dom, n->sym & TURN_B);
+    buf_puts(b, " ");
+    if (n->imm != 1) {
+        buf_double(b, n->imm);
+        buf_puts(b, " * ");
+    }
+    buf_printf(b, "%s(%s%s, %s%s)", op_info[n->op].name, s->load[0].name, n->sym & TURN_A ? ".T" : "", s->load[1].name,
+               n->sym & TURN_B ? ".T" : "");
+    if (n->nargs > 2) {
+        buf_puts(b, " + ");
+        buf_double(b, n->beta);
+        buf_printf(b, " * %s", s->load[2].name);
+    }
+    buf_printf(b, ", %s x %s x %s in %s%s", axis_word(x.down), axis_word(x.across), axis_word(y.across), type_info[p->product].name,
+               n->sym & SYMMETRIC ? ", symmetric" : "");
+}
+
+static void put_stage(Buf *b, const Plan *p, const Graph *g, const Stage *s, int i)
 {
     buf_printf(b, "  %2d %-6s %-6s", i, stage_info[s->kind].name,
                p->rule->nvariant > 1 && s->kind != S_GROUP ? p->rule->variant[s->variant].name : "");
-    buf_printf(b, " %3d B read %3d B written %4d ops per %s", s->bytes_read, s->bytes_written, s->cost,
-               dom_info[stage_info[s->kind].dom].per);
+    if (is_called(s->kind))
+        put_call(b, p, g, s);
+    else
+        buf_printf(b, " %3d B read %3d B written %4d ops per %s", s->bytes_read, s->bytes_written, s->cost,
+                   dom_info[stage_info[s->kind].dom].per);
     put_names(b, s->load, s->nload, "\n      reads    ");
     put_names(b, s->fin, s->nfin, "\n      finishes ");
     put_names(b, s->fold, s->nfold, "\n      folds    ");
@@ -83,7 +113,7 @@ void plan_print(Buf *b, const Plan *p, bool terse)
             if (ph->cheaper)
                 buf_printf(b, "  planned with a cheaper search: over %lld steps of work\n", (long long)p->limits->work);
             for (int i = 0; i < ph->nstage && !terse; i++)
-                put_stage(b, p, &ph->stage[i], i);
+                put_stage(b, p, ph->g, &ph->stage[i], i);
         }
     for (int v = 0; v < r->nvariant; v++) {
         put_states(b, p, v, false);

@@ -56,6 +56,9 @@ static bool written_out(const Node *n)
     return n->op == OP_CONST || n->op == OP_HYPER || n->op == OP_STEP || n->op == OP_COUNT;
 }
 
+/* an operand or a result of products, kept in their type */
+static bool of_product(const Check *c, const Mem *m) { return m->kind == MEM_TEMP && m->type == c->plan->product; }
+
 static bool below(Dom a, Dom b) { return dom_join(a, b) == b; }
 
 static Dom stage_domain(StageKind k) { return stage_info[k].dom; }
@@ -96,25 +99,30 @@ static void check_load(Check *c, Access a)
 {
     if (!known(c, a))
         return;
-    const Node *n = &c->ph->g->n[a.val];
+    bool turned = c->ph->g->n[a.val].op == OP_TURN && c->holds[slot(c, c->s->variant, a.mem)] != a.val;
+    Ref of = turned ? c->ph->g->n[a.val].arg[0] : a.val;
+    const Node *n = &c->ph->g->n[of];
     const Mem *m = &c->plan->mem[a.mem];
     Ref holds = c->holds[slot(c, c->s->variant, a.mem)];
+    bool called = is_called(c->s->kind);
     if (is_leaf_of(c, n, m)) {
         if (holds != AT_ENTRY)
             wrong(c, a.val, a.mem, "it is loaded after it was overwritten");
-    } else if (holds != a.val) {
+    } else if (holds != of) {
         wrong(c, a.val, a.mem, holds == EMPTY ? "it is loaded before anything was stored there"
                                               : "what is loaded there is another value");
-    } else if (m->kind != MEM_TEMP && m->type != mem_type_of(c->plan, own_dom(n))) {
+    } else if (m->kind != MEM_TEMP && !called && !is_call(n) && m->type != mem_type_of(c->plan, own_dom(n))) {
         wrong(c, a.val, a.mem, "it is loaded from where it was rounded");
     }
     if (m->kind == MEM_PART || m->dom != own_dom(n))
         wrong(c, a.val, a.mem, "the array is not of its domain");
-    if (m->kind == MEM_TEMP && m->type != mem_type_of(c->plan, m->dom))
+    if (m->kind == MEM_TEMP && m->type != mem_type_of(c->plan, m->dom) && !(of_product(c, m) && (called || is_call(n))))
         wrong(c, a.val, a.mem, "a temporary of another type than it is computed in");
-    if (dom_find(stage_domain(c->s->kind), m->dom) == PLACE_NONE)
+    if (called && m->type != c->plan->product)
+        wrong(c, a.val, a.mem, "an operand of a call in another type than products take");
+    if (!called && dom_find(stage_domain(c->s->kind), turned ? dom_turned(m->dom) : m->dom) == PLACE_NONE)
         wrong(c, a.val, a.mem, "the stage has no single one of it: no index follows from their axes");
-    if (c->have[a.val] == c->now)
+    if (c->have[a.val] == c->now && !called)
         wrong(c, a.val, a.mem, "it is loaded twice");
     if (c->s->kind == S_FLAT && m->dom != ELEM && dom_inside(m->dom) && !c->s->uses_rows)
         wrong(c, a.val, a.mem, "a pass that does not walk by rows reads a value of rows");
@@ -136,6 +144,19 @@ static void check_finish(Check *c, Access a)
     if (!known(c, a))
         return;
     const Node *n = &c->ph->g->n[a.val];
+    const Mem *m = &c->plan->mem[a.mem];
+    if (is_red(n) && m->kind != MEM_PART) {                /* it folds the operand's array itself */
+        Ref of = n->arg[0], holds = c->holds[slot(c, c->s->variant, a.mem)];
+        bool there = is_leaf_of(c, &c->ph->g->n[of], m) ? holds == AT_ENTRY : holds == of;
+        if (!there || m->dom != n->from || !dom_square(m->dom) || dom_wide((Dom)n->dom) || n->from == ELEM)
+            wrong(c, a.val, a.mem, "what it folds does not lie there");
+        if (c->ok && n->dom != stage_domain(c->s->kind))
+            wrong(c, a.val, a.mem, "it is folded where its values are not made");
+        if (c->ok && c->have[a.val] == c->now)
+            wrong(c, a.val, a.mem, "it is folded twice");
+        c->have[a.val] = c->now;
+        return;
+    }
     check_part(c, n, a);
     if (c->ok && n->dom != stage_domain(c->s->kind))
         wrong(c, a.val, a.mem, "it is finished where its values are not made");
@@ -155,10 +176,10 @@ static void check_operation(Check *c, Ref r)
         return;
     }
     const Node *n = &c->ph->g->n[r];
-    bool draw = n->op == OP_RANDOM || n->op == OP_NORMAL;
-    if (is_red(n) || (is_leaf(n) && !draw))
-        wrong(c, r, NONE, "it is no operation on values");
-    if (own_dom(n) != stage_domain(c->s->kind))
+    bool draw = n->op == OP_RANDOM || n->op == OP_NORMAL || n->op == OP_DOWN || n->op == OP_ACROSS, called = is_called(c->s->kind);
+    if (is_red(n) || (is_leaf(n) && !draw) || is_call(n) != called || n->op == OP_TURN)
+        wrong(c, r, NONE, "it is no operation on values of this kind of stage");
+    if (!called && own_dom(n) != stage_domain(c->s->kind))
         wrong(c, r, NONE, "the stage computes in another domain");
     for (int k = 0; c->ok && k < n->nargs; k++)
         if (!at_hand(c, n->arg[k]))
@@ -217,9 +238,10 @@ static void check_store(Check *c, Access a)
         wrong(c, a.val, a.mem, "what it stores is not at hand");
     else if (!ours && m->kind != MEM_TEMP)
         wrong(c, a.val, a.mem, "that array is not to be stored to");
-    else if (m->dom != stage_domain(c->s->kind) || !below(own_dom(n), m->dom))
-        wrong(c, a.val, a.mem, "the array is not of the stage's domain");
-    else if (m->kind == MEM_TEMP && (m->dom != own_dom(n) || m->type != mem_type_of(c->plan, m->dom)))
+    else if (is_called(c->s->kind) ? m->dom != own_dom(n) || m->type != c->plan->product
+                                   : m->dom != stage_domain(c->s->kind) || !below(own_dom(n), m->dom))
+        wrong(c, a.val, a.mem, "the array is not of the stage's domain, or of the type of products");
+    else if (m->kind == MEM_TEMP && (m->dom != own_dom(n) || (m->type != mem_type_of(c->plan, m->dom) && !of_product(c, m))))
         wrong(c, a.val, a.mem, "the temporary does not fit the value");
     else if (ours && !check_write(c, m->kind == MEM_P ? TO_P : m->sym, a.val))
         wrong(c, a.val, a.mem, "the entry does not write that");
@@ -263,7 +285,8 @@ static void check_shape(Check *c)
     const Stage *s = c->s;
     if (s->kind >= NSTAGEKIND || s->variant < 0 || s->variant >= c->nvariant || (s->kind == S_GROUP && s->variant))
         wrong(c, NONE, NONE, "no such kind of stage or variant");
-    else if (s->fn < 0 || s->fn >= c->plan->nfn || c->plan->at[s->fn].stage != s)
+    else if (is_called(s->kind) ? s->fn != -1 || s->nbody != 1 || s->nstore != 1 || s->nfold || s->nfin
+                                : s->fn < 0 || s->fn >= c->plan->nfn || c->plan->at[s->fn].stage != s)
         wrong(c, NONE, NONE, "its number is not its own");
     else if (!s->nstore && !s->nfold)
         wrong(c, NONE, NONE, "it does nothing");

@@ -5,6 +5,7 @@
  *   loads.c    what such a pass loads, by a minimum cut (cut.c); solves again only what a move of the search changed
  *   stages.c   writes the passes down as stages
  *   lists.c    the list stages between them, which make small values
+ *   segments.c cuts a phase with calls into segments, each planned by all of the above with what lies before it given
  *
  * What the plan keeps lives in its own arena; everything else in a scratch arena that goes with the phase. */
 #ifndef OPTC_PLANNER_H
@@ -40,6 +41,9 @@ typedef struct Route {           /* one variant's way through the passes */
 } Route;
 
 typedef struct { Route *route; int k; Pass *was; } Undo;
+
+/* What one segment leaves in memory for others and for calls: written as a state is, with a number behind the states'. */
+typedef struct Carry { Ref val; Dom dom; Type type; int mem; } Carry;
 
 typedef struct Draft {           /* a stage in the making */
     Stage s;
@@ -78,6 +82,8 @@ typedef struct Planner {         /* planning one phase */
     int *table, table_cap;       /* drafts by what stage_at is asked for */
     Mem *array; int narray, array_cap;   /* temporaries and partials, before they have a Mem */
     struct Pools *pools;         /* Mems of other phases, and of this one, to use again */
+    Carry *carry; int ncarry, carry_cap;
+    int *given, ngiven, given_cap;       /* by number of a GIVEN leaf: where it lies */
 } Planner;
 
 /* constants that need computing are computed with the group's values */
@@ -93,7 +99,7 @@ static inline bool inlined(const Node *n)
 }
 static inline bool in_memory(const Node *n)
 {
-    return n->op == OP_P || n->op == OP_G || n->op == OP_STATE || n->op == OP_INPUT;
+    return n->op == OP_P || n->op == OP_G || n->op == OP_STATE || n->op == OP_INPUT || n->op == OP_GIVEN;
 }
 static inline bool computed(const Node *n) { return !inlined(n) && !in_memory(n); }
 static inline bool elem_fold(const Planner *p, Ref r)
@@ -101,8 +107,11 @@ static inline bool elem_fold(const Planner *p, Ref r)
     const Node *n = &p->g->n[r];
     return is_red(n) && n->from == ELEM && !is_global(n);
 }
-static inline Dom target_dom(const Plan *pl, int state) { return state == TO_P ? ELEM : pl->rule->state[state].dom; }
-static inline int bytes_of(const Planner *p, int mem) { return type_info[p->plan->mem[mem].type].bytes; }
+/* A reduction along one axis of a small value over two: whoever makes it folds the operand's array itself. */
+static inline bool array_fold(const Node *n)
+{
+    return is_red(n) && n->from != ELEM && dom_square((Dom)n->from) && !dom_wide((Dom)n->dom);
+}
 static inline void list_add(Arena *a, List *l, Ref val, int mem)
 {
     PUSH(a, l->v, l->n, l->cap) = (Access){.val = val, .mem = mem};
@@ -112,9 +121,18 @@ void list_sort(List *l);                     /* by value */
 /* plan.c */
 enum { UNPLACED = -1 };                      /* no Mem and no array yet */
 int new_array(Planner *p, Mem m);            /* below UNPLACED: stands for a Mem until place_arrays */
+const Mem *mem_at(const Planner *p, int mem);            /* of a Mem, or of an array that is none yet */
+/* of a write: p, a state, or what is carried over */
+static inline Dom target_dom(const Planner *p, int state)
+{
+    int k = state - p->plan->rule->nstate;
+    return state == TO_P ? ELEM : k < 0 ? p->plan->rule->state[state].dom : p->carry[k].dom;
+}
+int target_mem(const Planner *p, int state);
+static inline int bytes_of(const Planner *p, int mem) { return type_info[mem_at(p, mem)->type].bytes; }
 /* gives each array of the drafts, in their order, a Mem for as long as it is needed */
 void place_arrays(Planner *p);
-int leaf_mem(const Plan *pl, const Node *n);
+int leaf_mem(const Planner *p, const Node *n);
 int temp_of(Planner *p, Ref r);
 
 /* place.c */
@@ -131,7 +149,12 @@ void loads_moved(Planner *p, Ref r, int from);            /* r is known at anoth
 /* stages.c */
 enum { ELEM_LEVEL = 1 << 20 };               /* elem passes come after the list stages of their time */
 int stage_at(Planner *p, int time, int level, StageKind kind, int variant);      /* number of a draft */
-void make_stages(Planner *p);                /* fills the phase's stages */
+void make_drafts(Planner *p);                /* of what place_work decided, in order */
+void finish_stages(Planner *p);              /* fills the phase's stages from the drafts */
+
+/* segments.c */
+bool has_calls(const Graph *g);
+void plan_segments(Planner *p);              /* the drafts of a phase with calls */
 
 /* lists.c */
 void find_levels(Planner *p);

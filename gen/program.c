@@ -88,19 +88,72 @@ static const char *where(Arena *a, const Plan *p, const Graph *g, const Stage *s
     return "";
 }
 
+static const ProgCall *make_call(Arena *a, const Graph *g, const Stage *s)
+{
+    const Node *n = &g->n[s->body[0]];
+    ProgCall *c = NEW(a, ProgCall);
+    *c = (ProgCall){CALL_MM, (unsigned)n->sym, s->load[0].mem, s->load[1].mem, n->nargs > 2 ? s->load[2].mem : -1,
+                    s->store[0].mem, n->imm, n->beta};
+    return c;
+}
+
 static ProgStage make_stage(Arena *a, const Plan *p, const PlanEntry *en, int phase, const Stage *s, const char *prefix)
 {
     ProgStage x = {.kind = s->kind,
                    .variant = s->variant,
                    .time = s->time,
                    .fn = s->fn,
-                   .form = stage_form(s),
+                   .form = is_called(s->kind) ? FORM_SINGLE : stage_form(s),
                    .name = stage_info[s->kind].name,
                    .where = where(a, p, en->phase[phase].g, s)};
+    if (is_called(s->kind))
+        x.call = make_call(a, en->phase[phase].g, s);
     x.reads = numbers(a, s->load, s->nload, s->fin, s->nfin, &x.nreads);
     x.writes = numbers(a, s->store, s->nstore, s->fold, s->nfold, &x.nwrites);
-    x.kernel = emit_prefixed(a, prefix, p, en->name, phase, s);
+    x.kernel = is_called(s->kind) ? "" : emit_prefixed(a, prefix, p, en->name, phase, s);
     return x;
+}
+
+/* ---- the order of a phase's actions ----
+ * Between two stages of groups, which all tensors wait for, the stages of a variant stand together: what has calls runs
+ * batch by batch there (runtime/core/batches.c). Stages of groups that wait for nothing come first, so that there are
+ * few such places. Variants have no array in common but the groups'. */
+static bool touches(const int *x, int nx, const int *y, int ny)
+{
+    for (int i = 0; i < nx; i++)
+        for (int k = 0; k < ny; k++)
+            if (x[i] == y[k])
+                return true;
+    return false;
+}
+
+static bool in_the_way(const ProgStage *s, const ProgStage *group)
+{
+    return s->kind == S_GROUP || touches(s->writes, s->nwrites, group->reads, group->nreads) ||
+           touches(s->reads, s->nreads, group->writes, group->nwrites) ||
+           touches(s->writes, s->nwrites, group->writes, group->nwrites);
+}
+
+static void order_actions(const ProgStage *stage, ProgAction *act, int n)
+{
+    for (int i = 1; i < n; i++)
+        for (int k = i; k > 0 && act[k].kind == ACT_LAUNCH && act[k - 1].kind == ACT_LAUNCH; k--) {
+            const ProgStage *s = &stage[act[k].stage], *before = &stage[act[k - 1].stage];
+            bool group = s->kind == S_GROUP, swap = group ? !in_the_way(before, s) : before->kind != S_GROUP && s->variant < before->variant;
+            if (!swap)
+                break;
+            ProgAction x = act[k];
+            act[k] = act[k - 1];
+            act[k - 1] = x;
+        }
+}
+
+static bool calls_any(const Phase *ph)
+{
+    for (int i = 0; i < ph->nstage; i++)
+        if (is_called(ph->stage[i].kind))
+            return true;
+    return false;
 }
 
 /* Stages are numbered through all entries and phases in the order in which they stand. */
@@ -126,6 +179,8 @@ static void make_entries(Arena *a, const Plan *p, const char *prefix, Program *o
                 stage[out->nstage] = make_stage(a, p, en, m, &en->phase[m].stage[i], prefix);
                 act[phase[m].naction++] = (ProgAction){ACT_LAUNCH, out->nstage++, 0, 0};
             }
+            if (calls_any(&en->phase[m]))
+                order_actions(stage, act, phase[m].naction);
         }
     }
     out->stage = stage;
@@ -224,11 +279,23 @@ static void put_list(Buf *b, const char *what, const char *id, int number, int n
         buf_puts(b, "NULL, 0, ");
 }
 
+static void put_call(Buf *b, const ProgCall *c, const char *id, int number)
+{
+    buf_printf(b, "static const ProgCall call_%s_%d = {(Callee)%d, %u, %d, %d, %d, %d, ", id, number, c->callee, c->flags, c->a,
+               c->b, c->c, c->out);
+    put_double(b, c->alpha);
+    buf_puts(b, ", ");
+    put_double(b, c->beta);
+    buf_puts(b, "};\n");
+}
+
 static void put_stages(Buf *b, const Program *p, const char *id)
 {
     for (int i = 0; i < p->nstage; i++) {
         put_ints(b, "reads", id, i, p->stage[i].reads, p->stage[i].nreads);
         put_ints(b, "writes", id, i, p->stage[i].writes, p->stage[i].nwrites);
+        if (p->stage[i].call)
+            put_call(b, p->stage[i].call, id, i);
     }
     buf_printf(b, "static const ProgStage stage_%s[] = {\n", id);
     for (int i = 0; i < p->nstage; i++) {
@@ -239,10 +306,13 @@ static void put_stages(Buf *b, const Program *p, const char *id)
         put_list(b, "writes", id, i, s->nwrites);
         buf_printf(b, "\"%s\", \"%s\", ", s->kernel, s->name);
         put_text(b, slash ? slash + 1 : s->where);
-        buf_puts(b, "},\n");
+        if (s->call)
+            buf_printf(b, ", &call_%s_%d},\n", id, i);
+        else
+            buf_puts(b, ", NULL},\n");
     }
     buf_puts(b, p->nstage ? "};\n"
-                          : "    {(StageKind)0, 0, 0, 0, (LaunchForm)0, NULL, 0, NULL, 0, \"\", \"\", \"\"},\n};\n");
+                          : "    {(StageKind)0, 0, 0, 0, (LaunchForm)0, NULL, 0, NULL, 0, \"\", \"\", \"\", NULL},\n};\n");
 }
 
 static void put_entries(Buf *b, const Program *p, const char *id)
@@ -314,6 +384,6 @@ void program_print(Buf *b, const Program *p, const char *id)
                "%d, %d, entry_%s, %d, ",
                id, id, p->ntype, id, p->nhyper, id, p->narray, id, p->nstage, p->nfn, id, p->nentry);
     put_list(b, "period", id, 0, p->nperiod);
-    buf_printf(b, "variant_%s, %d, %d, %d, %s, \"%s\"};\n", id, p->nvariant, p->p, p->g, flag(p->needs_t),
-               p->tick);
+    buf_printf(b, "variant_%s, %d, %d, %d, %s, \"%s\", (Product)%d, %d};\n", id, p->nvariant, p->p, p->g,
+               flag(p->needs_t), p->tick, p->product, p->rank);
 }

@@ -58,7 +58,7 @@ static void need(Planner *p, Draft *d, Ref r)
         return;
     p->mark[r] = p->now + 1;
     if (in_memory(n))
-        list_add(p->arena, &d->load, r, leaf_mem(p->plan, n));
+        list_add(p->arena, &d->load, r, leaf_mem(p, n));
     else if (n->dom != ELEM)
         list_add(p->arena, &d->load, r, UNPLACED);               /* lists.c says where */
     else
@@ -72,7 +72,7 @@ static void fill_pass(Planner *p, Draft *d, const Pass *q)
     for (int i = 0; i < q->load.n; i++) {
         Access a = q->load.v[i];
         p->mark[a.val] = p->now + 1;
-        list_add(p->arena, &d->load, a.val, a.mem >= 0 ? a.mem : temp_of(p, a.val));
+        list_add(p->arena, &d->load, a.val, a.mem != UNPLACED ? a.mem : temp_of(p, a.val));
     }
     for (int i = 0; i < q->fold.n; i++)
         need(p, d, p->g->n[q->fold.v[i].val].arg[0]);
@@ -101,7 +101,7 @@ static void make_elem_stages(Planner *p)
                 list_add(p->arena, &d->fold, q->fold.v[i].val, UNPLACED);
             for (int i = 0; i < q->store.n; i++) {
                 Access a = q->store.v[i];
-                list_add(p->arena, &d->store, a.val, a.mem >= 0 ? a.mem : temp_of(p, a.val));
+                list_add(p->arena, &d->store, a.val, a.mem != UNPLACED ? a.mem : temp_of(p, a.val));
             }
             fill_pass(p, d, q);
             p->ph->cheaper = p->ph->cheaper || q->coarse;
@@ -133,7 +133,8 @@ static void place_parts(Planner *p)
     for (int i = 0; i < p->ndraft; i++)
         for (int j = 0; j < p->draft[i].fin.n; j++) {
             Access *f = &p->draft[i].fin.v[j];
-            f->mem = part[is_global(&p->g->n[f->val]) ? 0 : p->draft[i].s.variant][f->val];
+            if (!array_fold(&p->g->n[f->val]))
+                f->mem = part[is_global(&p->g->n[f->val]) ? 0 : p->draft[i].s.variant][f->val];
         }
 }
 
@@ -170,7 +171,7 @@ static void finish_stage(Planner *p, const Draft *d, Stage *s)
     for (int i = 0; i < s->nbody; i++)
         s->cost += op_info[p->g->n[s->body[i]].op].cost;
     s->cost += s->nfold;
-    s->fn = p->plan->nfn++;
+    s->fn = is_called(s->kind) ? -1 : p->plan->nfn++;
 }
 
 static int in_order(const void *x, const void *y)
@@ -183,9 +184,8 @@ static int in_order(const void *x, const void *y)
     return a->variant != b->variant ? a->variant - b->variant : (int)a->kind - (int)b->kind;
 }
 
-void make_stages(Planner *p)
+void make_drafts(Planner *p)
 {
-    Phase *ph = p->ph;
     find_levels(p);
     make_elem_stages(p);
     make_list_stages(p);
@@ -197,9 +197,13 @@ void make_stages(Planner *p)
     if (n)
         qsort(p->draft, (size_t)n, sizeof *p->draft, in_order);       /* no two stand in the same place */
     place_parts(p);
-    place_arrays(p);
-    ph->stage = NEWS(p->plan->arena, Stage, n);
-    ph->nstage = n;
-    for (int i = 0; i < n; i++)
+}
+
+void finish_stages(Planner *p)
+{
+    Phase *ph = p->ph;
+    ph->stage = NEWS(p->plan->arena, Stage, p->ndraft);
+    ph->nstage = p->ndraft;
+    for (int i = 0; i < p->ndraft; i++)
         finish_stage(p, &p->draft[i], &ph->stage[i]);
 }

@@ -490,10 +490,12 @@ END_TEST
 /* What was written down by hand before domains were rows: which of two values is spread, or what both are. */
 START_TEST(domains_join)
 {
-    for (int a = 0; a < NDOM; a++)
-        for (int b = 0; b < NDOM; b++) {
+    static const Dom old[] = {CONST_, GROUP, TENSOR, SLICE, ROW, COL, ELEM};
+    for (size_t i = 0; i < sizeof old / sizeof *old; i++)
+        for (size_t k = 0; k < sizeof old / sizeof *old; k++) {
+            Dom a = old[i], b = old[k];
             bool crossed = (a == ROW && b == COL) || (a == COL && b == ROW);
-            ck_assert_int_eq(dom_join((Dom)a, (Dom)b), crossed ? ELEM : a > b ? a : b);
+            ck_assert_int_eq(dom_join(a, b), crossed ? ELEM : a > b ? a : b);
         }
     for (int d = 0; d < NDOM; d++)
         ck_assert_int_eq(dom_wide((Dom)d), d < ROW);
