@@ -14,6 +14,7 @@ static const char *bad_leaf(const Rule *r, const Node *n)
         return "it names a hyperparameter, state or input that does not exist";
     bool right = true;
     switch (n->op) {
+    case OP_GIVEN: return "it belongs to the planner and stands in no rule";
     case OP_CONST: right = n->dom == CONST_; break;
     case OP_P: case OP_G: right = n->dom == ELEM; break;
     case OP_STEP: case OP_HYPER: right = n->dom == GROUP; break;
