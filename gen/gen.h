@@ -27,6 +27,8 @@ typedef struct GenOptions {
     Types types;
     FindSpec find;
     void *find_ctx;
+    int product;                /* 1 + what products are computed in (a Product); 0: as the rule says */
+    bool gpu;                   /* planned for a GPU, which keeps operands of products in fewer bits */
     const PlanLimits *limits;   /* of planning; NULL: the usual ones */
     const char *dump;           /* name of a pass: its result goes to dump_to; "all": every one */
     Buf *dump_to;

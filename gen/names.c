@@ -256,16 +256,16 @@ static void name_all(void *ctx, Arena *scratch)
     for (int k = 0; k < p->nmem; k++)                          /* what the caller knows keeps its name */
         if (p->mem[k].kind != MEM_TEMP && p->mem[k].kind != MEM_PART)
             array_name(&x, k, p->mem[k].name);
-    for (int f = 0; f < p->nfn; f++) {
-        StageAt at = plan_at(p, f);
-        const Phase *ph = at.stage ? &at.entry->phase[at.phase] : NULL;
-        if (!ph)
-            continue;
-        name_list(&x, ph, at.stage->load, at.stage->nload);
-        name_list(&x, ph, at.stage->fin, at.stage->nfin);
-        name_list(&x, ph, at.stage->store, at.stage->nstore);
-        name_list(&x, ph, at.stage->fold, at.stage->nfold);
-    }
+    for (int e = 0; e < p->nentry; e++)
+        for (int m = 0; m < p->entry[e].nphase; m++)
+            for (int i = 0; i < p->entry[e].phase[m].nstage; i++) {
+                const Phase *ph = &p->entry[e].phase[m];
+                const Stage *s = &ph->stage[i];
+                name_list(&x, ph, s->load, s->nload);
+                name_list(&x, ph, s->fin, s->nfin);
+                name_list(&x, ph, s->store, s->nstore);
+                name_list(&x, ph, s->fold, s->nfold);
+            }
 }
 
 void plan_name(Plan *p) { arena_scratch(p->arena, name_all, p); }

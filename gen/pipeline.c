@@ -44,6 +44,14 @@ static void report(const GenOptions *o, const char *name, double ms, const char 
     }
 }
 
+static int count_calls(const Graph *g)
+{
+    int n = 0;
+    for (Ref r = 0; r < g->len; r++)
+        n += is_call(&g->n[r]);
+    return n;
+}
+
 static bool run_passes(Gen *g, Source src, const GenOptions *o, bool is_ir, Arena *scratch)
 {
     Buf was = {.arena = scratch}, is = {.arena = scratch};
@@ -72,7 +80,16 @@ static bool run_passes(Gen *g, Source src, const GenOptions *o, bool is_ir, Aren
     if (!phases)
         return false;
     const PlanLimits *limits = o->limits ? o->limits : &plan_limits;
-    PlanTypes types = {o->types.p, o->types.g, o->types.state, type_info[o->types.p].compute};
+    int calls = 0;
+    for (int i = 0; i < g->rule->nentry * phases->nphase; i++)
+        calls += count_calls(phases->phase[i].g);
+    if (calls > limits->calls) {
+        diag_set(&g->diag, src.path, 0, NULL, "the rule takes %d products over all its entries and phases, over %d", calls,
+                 limits->calls);
+        return false;
+    }
+    Product product = o->product ? (Product)(o->product - 1) : type_info[o->types.p].compute == T_F64 ? PRODUCT_F64 : PRODUCT_F32;
+    PlanTypes types = {o->types.p, o->types.g, o->types.state, product, o->gpu};
     g->plan = plan_make(&g->arena, g->rule, phases, types, limits);
     if (g->plan->nfn > limits->stages) {
         diag_set(&g->diag, src.path, 0, NULL, "the rule takes %d stages, over %d: too many values wait for reductions",

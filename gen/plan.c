@@ -178,7 +178,7 @@ int temp_of(Planner *p, Ref r)
 
 /* ---- phases ---- */
 /* two or three passes may each compute everything again */
-const PlanLimits plan_limits = {.work = 24 * 1000 * 1000, .reach = 8 * 1000, .again = 3, .stages = 4000};
+const PlanLimits plan_limits = {.work = 24 * 1000 * 1000, .reach = 8 * 1000, .again = 3, .stages = 4000, .calls = 1000};
 
 /* left: phases still to plan, this one too */
 typedef struct { Plan *plan; Phase *ph; Pools *pools; int left; } Making;
@@ -258,8 +258,9 @@ static void number_stages(Plan *pl)
 Plan *plan_make(Arena *a, Rule *r, const Phases *phases, PlanTypes t, const PlanLimits *limits)
 {
     Plan *pl = NEW(a, Plan);
-    *pl = (Plan){.arena = a, .rule = r, .p = t.p, .g = t.g, .state = t.state, .product = t.product, .limits = limits};
+    *pl = (Plan){.arena = a, .rule = r, .p = t.p, .g = t.g, .state = t.state, .precision = t.precision, .limits = limits};
     pl->real = type_info[t.p].compute;
+    pl->product = t.gpu ? product_info[t.precision].gpu : product_info[t.precision].cpu;
     pl->nperiod = phases->nperiod;
     memcpy(pl->period, phases->period, sizeof pl->period);
     pl->entry = NEWS(a, PlanEntry, r->nentry);

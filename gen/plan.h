@@ -87,7 +87,8 @@ typedef struct Plan {
     Arena *arena;
     Rule *rule;
     Type p, g, state, real;        /* storage types, and what elements are computed in */
-    Type product;                  /* what operands and results of products are kept in */
+    Product precision;             /* of products … */
+    Type product;                  /* … and what their operands and results are kept in */
     Mem *mem; int nmem, mem_cap;
     Period period[MAX_PERIODS]; int nperiod;        /* phase number = bits by period */
     PlanEntry *entry; int nentry;
@@ -105,10 +106,11 @@ typedef struct PlanLimits {
     /* values that may be computed again: so many in all, and so many times those of a phase */
     int reach, again;
     int stages;                    /* of all entries and phases: each is a launch, and a page of code. More are refused */
+    int calls;                     /* likewise, products */
 } PlanLimits;
 extern const PlanLimits plan_limits;                         /* the usual ones */
 
-typedef struct PlanTypes { Type p, g, state, product; } PlanTypes;
+typedef struct PlanTypes { Type p, g, state; Product precision; bool gpu; } PlanTypes;
 Plan *plan_make(Arena *a, Rule *r, const Phases *phases, PlanTypes t, const PlanLimits *limits);
 bool plan_verify(const Plan *p, Diag *d);                    /* plan_verify.c; false: the Diag is set */
 int plan_phase(const Plan *p, double t);                     /* the phase of step t */

@@ -203,7 +203,8 @@ const Program *program_make(Arena *a, const Plan *p, const char *prefix)
                      .p = (int)p->p,
                      .g = (int)p->g,
                      .needs_t = plan_uses_t(p),
-                     .tick = "optc_tick"};
+                     .tick = "optc_tick",
+                     .product = p->precision};
     make_hypers(a, r, out);
     make_entries(a, p, prefix, out);
     make_arrays(a, p, out);

@@ -50,6 +50,10 @@ typedef enum {
     NPRODUCT
 } Product;
 typedef struct ProductInfo { const char *name; Type gpu, cpu; const char *what; } ProductInfo;
+static const ProductInfo product_info[NPRODUCT] = {
+#define PRODUCT(ID, name, gpu, cpu, what) {name, gpu, cpu, what},
+#include "products.def"
+};
 
 /* first and second operand turned; the result is symmetric, and its lower triangle says all */
 typedef enum { TURN_A = 1, TURN_B = 2, SYMMETRIC = 4 } ProductFlag;

@@ -19,7 +19,8 @@ typedef struct Seg {
     Body *body;                  /* by variant */
     Ref *back;                   /* by value of g: the phase's */
     int nback, back_cap;
-    Ref **at;                    /* by variant and the phase's value: its own, or NONE */
+    struct Own { int variant; Ref of, own; } *own;       /* by variant and the phase's value: its own; a hash table */
+    int nown, own_cap;
 } Seg;
 
 typedef struct Cutter {
@@ -31,6 +32,7 @@ typedef struct Cutter {
     int **level;                 /* of calls: their order behind a segment */
     int **when;                  /* by variant and write: the segment that does it; -1: the call itself */
     int *result;                 /* by value, of calls: where the result lies, or UNPLACED */
+    bool *free;                  /* by value: over two axes and made of nothing that is in memory, as eye is: made wherever it is wanted */
     Seg *s;
 } Cutter;
 
@@ -91,6 +93,17 @@ static void find_first(Cutter *c)
         }
         for (int v = 0; v < c->nv && for_all(n); v++)
             c->seg[v][r] = all;
+    }
+}
+
+static void find_free(Cutter *c)
+{
+    for (Ref r = 0; r < c->g->len; r++) {
+        const Node *n = &c->g->n[r];
+        bool free = large(n) && !in_memory(n) && !is_call(n) && !is_red(n) && n->op != OP_TURN;
+        for (int k = 0; k < n->nargs; k++)
+            free = free && (!large(&c->g->n[n->arg[k]]) || c->free[n->arg[k]]);
+        c->free[r] = free;
     }
 }
 
@@ -242,13 +255,14 @@ static int carry_of(Cutter *c, Ref r, Type type)
     return p->ncarry - 1;
 }
 
-static void add_write(Cutter *c, int k, int v, int state, Ref own)
+/* val: the phase's, until the segment is filled */
+static void add_write(Cutter *c, int k, int v, int state, Ref val)
 {
     Body *b = &c->s[k].body[v];
     for (int i = 0; i < b->n; i++)
         if (b->w[i].state == state)
             return;
-    PUSH(c->p->arena, b->w, b->n, b->cap) = (Write){state, own};
+    PUSH(c->p->arena, b->w, b->n, b->cap) = (Write){state, val};
 }
 
 static int result_of(Cutter *c, Ref r)
@@ -260,7 +274,30 @@ static int result_of(Cutter *c, Ref r)
     return c->result[r];
 }
 
-static Ref bring(Cutter *c, int k, int v, Ref r);
+/* The place of a value in a segment's table, free where it has none yet. */
+static struct Own *own_at(Seg *s, int v, Ref r)
+{
+    int32_t key[2] = {v, r};
+    uint64_t h = hash64(11, key, sizeof key), mask = (uint64_t)(s->own_cap - 1);
+    while (s->own[h & mask].variant && (s->own[h & mask].variant != v + 1 || s->own[h & mask].of != r))
+        h++;
+    return &s->own[h & mask];
+}
+
+static void own_put(Arena *a, Seg *s, int v, Ref r, Ref own)
+{
+    if (s->nown * 2 >= s->own_cap) {
+        struct Own *was = s->own;
+        int n = s->own_cap;
+        s->own_cap = n ? 2 * n : 64;
+        s->own = NEWS(a, struct Own, s->own_cap);
+        for (int i = 0; i < n; i++)
+            if (was[i].variant)
+                *own_at(s, was[i].variant - 1, was[i].of) = was[i];
+    }
+    *own_at(s, v, r) = (struct Own){v + 1, r, own};
+    s->nown++;
+}
 
 /* Where a value that an earlier segment made lies, in the given type; it is carried if it lies nowhere. */
 static int lies(Cutter *c, int v, Ref r, Type type, int before)
@@ -275,7 +312,7 @@ static int lies(Cutter *c, int v, Ref r, Type type, int before)
             return mem;
     }
     int k = carry_of(c, r, type), from = everywhere(&c->g->n[r]) ? 0 : c->seg[v][r];
-    add_write(c, from, v, c->p->plan->rule->nstate + k, bring(c, from, v, r));
+    add_write(c, from, v, c->p->plan->rule->nstate + k, r);
     return c->p->carry[k].mem;
 }
 
@@ -289,20 +326,25 @@ static bool gone(const Cutter *c, int v, const Node *n, int k)
     return false;
 }
 
-/* A value of the phase in a segment's own graph: made there, or given. Truth values are made again: no array holds them. */
-static Ref bring(Cutter *c, int k, int v, Ref r)
+/* Truth values are made again: no array holds them. */
+static bool made_in(const Cutter *c, int k, int v, Ref r)
+{
+    const Node *n = &c->g->n[r];
+    return everywhere(n) ? !gone(c, v, n, k) : !is_call(n) && (n->ty == BOOL || c->free[r] || c->seg[v][r] == k);
+}
+
+/* A value of the phase in a segment's own graph, made there or given; its operands came before. */
+static void bring(Cutter *c, int k, int v, Ref r)
 {
     Planner *p = c->p;
     Seg *s = &c->s[k];
-    if (s->at[v][r] != NONE)
-        return s->at[v][r];
     Node n = c->g->n[r];
-    bool made = everywhere(&n) ? !gone(c, v, &n, k) : !is_call(&n) && (n.ty == BOOL || c->seg[v][r] == k);
     Ref arg[MAX_ARGS];
-    for (int i = 0; made && i < n.nargs; i++)
-        arg[i] = bring(c, k, is_global(&n) ? i : v, n.arg[i]);
-    n.arg = arg;
-    if (!made) {
+    if (made_in(c, k, v, r)) {
+        for (int i = 0; i < n.nargs; i++)
+            arg[i] = own_at(s, is_global(&n) ? i : v, n.arg[i])->own;
+        n.arg = arg;
+    } else {
         Dom d = dom_fixed((Dom)n.dom) ? GROUP : (Dom)n.dom;
         PUSH(p->arena, p->given, p->ngiven, p->given_cap) = lies(c, v, r, mem_type_of(p->plan, d), k);
         n = (Node){.op = OP_GIVEN, .dom = d, .ty = n.ty, .sym = p->ngiven - 1, .file = n.file, .line = n.line, .name = n.name};
@@ -311,8 +353,7 @@ static Ref bring(Cutter *c, int k, int v, Ref r)
     while (s->nback <= own)
         PUSH(p->arena, s->back, s->nback, s->back_cap) = NONE;
     s->back[own] = r;
-    s->at[v][r] = own;
-    return own;
+    own_put(p->arena, s, v, r, own);
 }
 
 /* ---- calls ---- */
@@ -350,14 +391,42 @@ static void make_calls(Cutter *c, int k, Drafts *out)
 }
 
 /* ---- segments ---- */
-static void fill_segment(Cutter *c, int k)
+/* want: by variant and value, left as it was found. Users come after operands: one walk back finds all that is needed,
+ * one forth makes it. */
+static void find_wanted(const Cutter *c, int k, bool *const *want)
+{
+    for (Ref r = c->g->len - 1; r >= 0; r--) {
+        const Node *n = &c->g->n[r];
+        bool any = false;
+        for (int v = 0; v < c->nv; v++)
+            any = any || want[v][r];
+        for (int v = 0; v < c->nv && any; v++)
+            for (int i = 0; i < n->nargs; i++)
+                if (is_global(n) ? i == v && made_in(c, k, v, r) : want[v][r] && made_in(c, k, v, r))
+                    want[v][n->arg[i]] = true;
+    }
+}
+
+static void fill_segment(Cutter *c, int k, bool *const *want)
 {
     for (int v = 0; v < c->nv; v++) {
-        const Body *b = &c->p->ph->body[v];
+        const Body *b = &c->p->ph->body[v], *own = &c->s[k].body[v];
         for (int i = 0; i < b->n; i++)
             if (c->when[v][i] == k)
-                add_write(c, k, v, b->w[i].state, bring(c, k, v, b->w[i].val));
+                add_write(c, k, v, b->w[i].state, b->w[i].val);
+        for (int i = 0; i < own->n; i++)
+            want[v][own->w[i].val] = true;
     }
+    find_wanted(c, k, want);
+    for (Ref r = 0; r < c->g->len; r++)
+        for (int v = 0; v < c->nv; v++) {
+            if (want[v][r])
+                bring(c, k, v, r);
+            want[v][r] = false;
+        }
+    for (int v = 0; v < c->nv; v++)
+        for (int i = 0; i < c->s[k].body[v].n; i++)
+            c->s[k].body[v].w[i].val = own_at(&c->s[k], v, c->s[k].body[v].w[i].val)->own;
 }
 
 static void begin_segments(Cutter *c)
@@ -368,11 +437,6 @@ static void begin_segments(Cutter *c)
         Seg *s = &c->s[k];
         s->g = (Graph){.arena = a};
         s->body = NEWS(a, Body, c->nv);
-        s->at = NEWS(a, Ref *, c->nv);
-        for (int v = 0; v < c->nv; v++) {
-            s->at[v] = NEWS(a, Ref, c->g->len + 1);
-            memset(s->at[v], -1, sizeof(Ref) * (size_t)(c->g->len + 1));
-        }
     }
 }
 
@@ -425,8 +489,10 @@ static Cutter *cut(Planner *p)
         c->seg[v] = NEWS(p->arena, int, n);
         c->level[v] = NEWS(p->arena, int, n);
     }
+    c->free = NEWS(p->arena, bool, n);
     find_needs(c);
     find_first(c);
+    find_free(c);
     for (int v = 0; v < c->nv; v++)
         for (Ref r = 0; r < p->g->len; r++)
             if (c->in[v][r] && ready(c, v, r, false) >= c->nseg)
@@ -443,10 +509,12 @@ void plan_segments(Planner *p)
 {
     Cutter *c = cut(p);
     Drafts all = {NULL, 0, 0}, *call = NEWS(p->arena, Drafts, c->nseg + 1);
-    /* what later ones want of earlier ones must be known first */
-    for (int k = 0; k < c->nseg; k++) {
-        fill_segment(c, k);
+    bool **want = NEWS(p->arena, bool *, c->nv);
+    for (int v = 0; v < c->nv; v++)
+        want[v] = NEWS(p->arena, bool, p->g->len + 1);
+    for (int k = c->nseg - 1; k >= 0; k--) {             /* what later ones want of earlier ones must be known first */
         make_calls(c, k, &call[k]);
+        fill_segment(c, k, want);
     }
     for (int k = 0, time = 0, passes; k < c->nseg; k++) {
         plan_segment(c, k, time, &all, &passes);

@@ -500,7 +500,7 @@ static double bytes_planned(uint64_t seed, const char *text, const PlanLimits *l
 
 START_TEST(random_plans)
 {
-    static const PlanLimits none = {0, 0, 0, INT_MAX};
+    static const PlanLimits none = {0, 0, 0, INT_MAX, INT_MAX};
     double most = 0, least = 0;
     for (uint64_t seed = 1000; seed < 1060; seed++) {
         char *text = random_spec(seed);
