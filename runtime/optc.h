@@ -144,6 +144,9 @@ typedef struct optc_rule_options {
 /* library: */
     /* texts of wrappers, which `with` finds by these names ahead of the library's */
     const optc_text *wrappers; int nwrappers;
+    /* what products of matrices are computed in: "f64", "f32", "tf32", "bf16", "f16"; NULL: as the rule says. A CPU goes no
+     * lower than f32 */
+    const char *products;
 /* :library */
 } optc_rule_options;
 

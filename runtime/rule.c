@@ -210,12 +210,28 @@ static optc_status spec_status(const Diag *d)
                     : fail(d->kind == DIAG_FILE ? OPTC_ERROR_IO : OPTC_ERROR_SPEC, "%s", d->text);
 }
 
+static optc_status pick_product(const optc_rule_options *o, int *out)
+{
+    char names[80] = "";
+    *out = 0;
+    for (int i = 0; i < NPRODUCT && o->products; i++) {
+        if (!strcmp(o->products, product_info[i].name))
+            *out = i + 1;
+        snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i ? ", " : "", product_info[i].name);
+    }
+    if (o->products && !*out)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_compile: products = \"%.40s\" is none of %s", o->products, names);
+    return OPTC_OK;
+}
+
 static optc_status compile(optc_rule *r, const optc_rule_options *o)
 {
     Source src;
     Finder f = {o, r->engine->more->spec_path};
-    GenOptions g = {.options = o->options, .find = find_text, .find_ctx = &f};
+    GenOptions g = {.options = o->options, .find = find_text, .find_ctx = &f, .gpu = r->engine->gpu != NULL};
     optc_status s = pick_types(o, &g.types);
+    if (s == OPTC_OK)
+        s = pick_product(o, &g.product);
     if (s != OPTC_OK)
         return s;
     if (o->nwrappers < 0 || (o->nwrappers && !o->wrappers))
