@@ -199,12 +199,13 @@ static void declare_input(Trace *t, SpecFile *s, const char *key)
 {
     lua_State *L = t->L;
     check_name(t, s, key, "input");
-    int dom = lua_type(L, -1) == LUA_TSTRING ? dom_by_name(lua_tostring(L, -1)) : -1;
+    int dom = lua_type(L, -1) == LUA_TSTRING ? dom_by_words(lua_tostring(L, -1)) : -1;
     unsigned given = 0;
     for (int d = 0; d < NDOM; d++)
-        given |= (unsigned)(!dom_fixed((Dom)d) && d != SLICE) << d;
-    if (dom < 0 || !(given >> dom & 1))
+        given |= (unsigned)(dom_named((Dom)d, false) && d != SLICE) << d;
+    if (dom < 0 || dom == SLICE)
         declare_fail(t, s, key, "input '%s' must name its domain: %s", key, dom_list(t->arena, given, "\"", " or "));
+    need_rank(t, s, key, (Dom)dom);
     s->input[s->ninput++] = t->rule->ninput;
     PUSH(t->arena, t->rule->input, t->rule->ninput, t->rule->input_cap) =
         (Input){arena_printf(t->arena, "%s%s", s->prefix, key), (Dom)dom};

@@ -1,8 +1,4 @@
-#include "eval.h"
-
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
+#include "eval_in.h"
 
 #define OPTC_FN static inline __attribute__((unused))
 #include "../templates/math.h"
@@ -10,57 +6,7 @@
 #include "../templates/math_f64.h"
 #include "../templates/random.h"
 
-/* val[node * width + tensor or group] */
-typedef struct { EvalJob *j; const Graph *g; Vals *val; int *last; int width; } Ev;
-
-static Vals *slot(Ev *e, Ref r, int i) { return &e->val[(int64_t)r * e->width + i]; }
-static bool per_group(const Node *n) { return dom_info[n->dom].scope <= SCOPE_GROUP; }
-
-static bool vals_new(Vals *x, int64_t n, bool bounds)
-{
-    size_t bytes = sizeof(double) * (size_t)(n ? n : 1);
-    x->n = n;
-    x->v = malloc(bytes);
-    x->lo = bounds ? malloc(bytes) : NULL;
-    x->hi = bounds ? malloc(bytes) : NULL;
-    return x->v && (!bounds || (x->lo && x->hi));
-}
-
-static void vals_free(Vals *x)
-{
-    free(x->v);
-    free(x->lo);
-    free(x->hi);
-    memset(x, 0, sizeof *x);
-}
-
 /* ---- bounds ---- */
-typedef struct { double lo, v, hi; } Iv;
-
-static double unit(const Ev *e, Dom d) { return dom_wide(d) || e->j->real == T_F64 ? 0x1p-53 : 0x1p-24; }
-static double least(const Ev *e, Dom d) { return dom_wide(d) || e->j->real == T_F64 ? 0x1p-1074 : 0x1p-149; }
-static double most(const Ev *e, Dom d)
-{
-    return dom_wide(d) || e->j->real == T_F64 ? 0x1.fffffffffffffp1023 : 0x1.fffffep127;
-}
-
-/* Widens by `ulp` units in the last place, and to infinity where the precision overflows. */
-static Iv widen(const Ev *e, Iv x, Dom d, double ulp)
-{
-    double rel = ulp * 2 * unit(e, d);
-    if (ulp > 0) {
-        x.lo -= fabs(x.lo) * rel + least(e, d);
-        x.hi += fabs(x.hi) * rel + least(e, d);
-    }
-    if (x.hi > most(e, d))
-        x.hi = INFINITY;
-    if (x.lo < -most(e, d))
-        x.lo = -INFINITY;
-    return x;
-}
-
-static Iv anything(double v) { return (Iv){-INFINITY, v, INFINITY}; }
-
 /* The hull of f over the corners; right for operations monotone in each operand on the interval. A NaN corner gives up. */
 static Iv corners(Op op, const Iv *a, int arity, double v)
 {
@@ -171,7 +117,7 @@ static void eval_op(Ev *e, Ref r, int i, Shape s)
             const Node *m = &e->g->n[n->arg[k]];
             const Vals *in = slot(e, n->arg[k], per_group(m) ? group : i);
             int64_t at = dom_place((Dom)n->dom, (Dom)m->dom, x, s);
-            a[k] = in->lo ? (Iv){in->lo[at], in->v[at], in->hi[at]} : (Iv){in->v[at], in->v[at], in->v[at]};
+            a[k] = val_at(in, at);
             /* rounded to the elements' precision */
             if (in->lo && dom_wide((Dom)m->dom) && !dom_wide((Dom)n->dom) && m->ty == NUM)
                 a[k] = widen(e, a[k], ELEM, 0.5);
@@ -279,17 +225,6 @@ static double count_of(const Ev *e, const Node *n, Shape s)
     return down > 0 ? up / down : 0;
 }
 
-static void copy_vals(Vals *out, const Vals *in)
-{
-    if (!in->n)                                    /* of a tensor without elements there may be no array */
-        return;
-    memcpy(out->v, in->v, sizeof(double) * (size_t)in->n);
-    if (out->lo) {
-        memcpy(out->lo, in->lo ? in->lo : in->v, sizeof(double) * (size_t)in->n);
-        memcpy(out->hi, in->hi ? in->hi : in->v, sizeof(double) * (size_t)in->n);
-    }
-}
-
 static void eval_leaf(Ev *e, Ref r, int i, Shape s)
 {
     const Node *n = &e->g->n[r];
@@ -297,6 +232,7 @@ static void eval_leaf(Ev *e, Ref r, int i, Shape s)
     const EvalJob *j = e->j;
     int group = per_group(n) ? i : j->tensor[i].group;
     double now = j->t - j->group[group].lag;
+    int64_t across = axis_len(dom_info[n->dom].axis[1], s);
     switch (n->op) {
     case OP_P: copy_vals(out, &j->tensor[i].p); return;
     case OP_G: copy_vals(out, &j->tensor[i].g); return;
@@ -312,6 +248,8 @@ static void eval_leaf(Ev *e, Ref r, int i, Shape s)
         case OP_STEP: v = now; break;
         case OP_EVERY: v = fmod(j->t, n->imm) == n->sym; break;
         case OP_COUNT: v = count_of(e, n, per_group(n) ? s : j->tensor[i].whole); break;
+        case OP_DOWN: v = (double)(x / across % axis_len(dom_info[n->dom].axis[0], s)); break;
+        case OP_ACROSS: v = (double)(x % across); break;
         case OP_RANDOM: case OP_NORMAL: {
             double seed = j->group[group].hyper[n->sym];
             bool narrow = !dom_wide((Dom)n->dom) && j->real == T_F32;
@@ -360,7 +298,11 @@ static bool eval_node(Ev *e, Ref r, bool *const *need)
             return false;
         if (is_leaf(n))
             eval_leaf(e, r, i, s);
-        else if (!is_red(n))
+        else if (n->op == OP_TURN)
+            eval_turn(e, r, i, s);
+        else if (n->op == OP_MM && !eval_mm(e, r, i, s))
+            return false;
+        else if (!is_red(n) && !is_call(n))
             eval_op(e, r, i, s);
     }
     return !is_red(n) || eval_red(e, r);

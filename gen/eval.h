@@ -30,6 +30,7 @@ typedef struct EvalJob {
     bool bounds;
     Type real;                     /* what elements are computed in, for the bounds */
     Type p, state;                 /* storage types, for what the rule calls stored */
+    Product product; bool gpu;     /* what products are computed in, and where, for the bounds */
 } EvalJob;
 
 bool eval_entry(EvalJob *j);       /* false: out of memory, nothing changed */

@@ -39,14 +39,29 @@ static Ref as_const(Graph *g, Node n, double x)
 }
 
 /* A folded operand may vary less than the node it replaces. Elementwise users broadcast it; a reduction counts its
- * operand's values, so it gets them back: a copy in the domain it was written for. */
-static Ref spread(Graph *g, Node red, Ref x)
+ * operand's values, and products and transposes read them from memory, so they get them back: a copy in the domain it
+ * was written for. */
+static Ref spread(Graph *g, Node user, Ref x, Dom dom)
 {
-    Node n = {.op = OP_COPY, .dom = red.from, .ty = NUM, .nargs = 1, .arg = &x};
-    n.file = red.file;
-    n.line = red.line;
-    n.entry = red.entry;
-    return g->n[x].dom == red.from ? x : graph_add(g, n);
+    Node n = {.op = OP_COPY, .dom = (uint8_t)dom, .ty = NUM, .nargs = 1, .arg = &x};
+    n.file = user.file;
+    n.line = user.line;
+    n.entry = user.entry;
+    return g->n[x].dom == dom ? x : graph_add(g, n);
+}
+
+static Dom operand_dom(Node user, int k)
+{
+    return user.op == OP_MM ? mm_operand(&user, k) : user.op == OP_TURN ? dom_turned((Dom)user.dom) : (Dom)user.from;
+}
+
+static Ref with_spread(Graph *g, Node n)
+{
+    Ref arg[MAX_ARGS];
+    for (int k = 0; k < n.nargs; k++)
+        arg[k] = spread(g, n, n.arg[k], operand_dom(n, k));
+    n.arg = arg;
+    return graph_add(g, n);
 }
 
 static Ref fold_node(Graph *g, Node n, void *ctx)
@@ -54,13 +69,8 @@ static Ref fold_node(Graph *g, Node n, void *ctx)
     (void)ctx;
     const OpInfo *o = &op_info[n.op];
     Ref a = n.nargs > 0 ? n.arg[0] : NONE, b = n.nargs > 1 ? n.arg[1] : NONE, c = n.nargs > 2 ? n.arg[2] : NONE;
-    if (o->kind == K_RED) {
-        Ref arg[MAX_ARGS];
-        for (int k = 0; k < n.nargs; k++)
-            arg[k] = spread(g, n, n.arg[k]);
-        n.arg = arg;
-        return graph_add(g, n);
-    }
+    if (o->kind == K_RED || o->kind == K_TURN || o->kind == K_CALL)
+        return with_spread(g, n);
     if (o->kind == K_LEAF)
         return n.op == OP_EVERY && n.imm == 1 ? as_const(g, n, 1) : graph_add(g, n);
     bool all = true;
@@ -131,6 +141,7 @@ static uint64_t graph_sum(const Rule *r)
         h = hash64(h, k, sizeof k);
         h = hash64(h, n->arg, sizeof *n->arg * n->nargs);
         h = hash64(h, &n->imm, sizeof n->imm);
+        h = hash64(h, &n->beta, sizeof n->beta);
     }
     return h;
 }

@@ -33,6 +33,7 @@ typedef struct GenOptions {
     const char *dump;           /* name of a pass: its result goes to dump_to; "all": every one */
     Buf *dump_to;
     bool time_passes;           /* adds a line a pass to dump_to */
+    bool rule_only;             /* no plan is asked for: Gen.plan stays NULL */
 } GenOptions;
 
 typedef struct Gen {

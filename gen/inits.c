@@ -20,11 +20,11 @@ static InitValue with_place(lua_State *L, InitValue v, int arg)
 {
     if (!lua_isnoneornil(L, arg)) {
         const char *d = lua_tostring(L, arg);
-        v.dom = d ? dom_by_name(d) : -1;
+        v.dom = d ? dom_by_words(d) : -1;
         unsigned kept = 0;
         for (int k = 0; k < NDOM; k++)
-            kept |= (unsigned)!dom_fixed((Dom)k) << k;
-        if (v.dom < 0 || !(kept >> v.dom & 1))
+            kept |= (unsigned)dom_named((Dom)k, false) << k;
+        if (v.dom < 0)
             spec_error(L, "a state's domain is %s, not %s%s%s", dom_list(trace_of(L)->arena, kept, "\"", " or "),
                        d ? "\"" : "", d ? d : luaL_typename(L, arg), d ? "\"" : "");
     }
@@ -104,6 +104,13 @@ void inits_open(lua_State *L)
     lua_setfield(L, -2, "copy");
 }
 
+void need_rank(Trace *t, const SpecFile *s, const char *key, Dom d)
+{
+    if (!dom_named(d, t->rule->rank > 0))
+        declare_fail(t, s, key, "'%s' lies along the axis 'rank', which has no length: say rank = 8, or rank = the name of an "
+                     "option, at the head of the spec", key);
+}
+
 /* A state that starts as a hyperparameter of its spec is when tensors are bound, or as an option. */
 static void start_from(Trace *t, const SpecFile *s, State *st, const char *key, const char *name)
 {
@@ -151,6 +158,7 @@ void declare_state(Trace *t, SpecFile *s, const char *key)
                      key);
     if (v->init == INIT_COPY_P && v->dom != ELEM)
         declare_fail(t, s, key, "state '%s': a copy of p has one value per element", key);
+    need_rank(t, s, key, (Dom)v->dom);
     State st = {.dom = (Dom)v->dom, .type = v->type, .init = (Init)v->init, .value = v->value, .hyper = -1};
     if (v->name)
         start_from(t, s, &st, key, v->name);
@@ -162,9 +170,10 @@ void declare_value(Trace *t, SpecFile *s, const char *key)
 {
     lua_State *L = t->L;
     check_name(t, s, key, "value");
-    int dom = lua_type(L, -1) == LUA_TSTRING ? dom_by_name(lua_tostring(L, -1)) : -1;
-    if (dom < 0 || dom_fixed((Dom)dom))
+    int dom = lua_type(L, -1) == LUA_TSTRING ? dom_by_words(lua_tostring(L, -1)) : -1;
+    if (dom < 0)
         declare_fail(t, s, key, "value '%s' must name the domain it is read by: %s = \"group\", or \"tensor\"", key,
                      key);
+    need_rank(t, s, key, (Dom)dom);
     add_state(t, s, key, (State){.dom = (Dom)dom, .type = -1, .init = INIT_FILL, .report = true, .hyper = -1});
 }

@@ -43,6 +43,40 @@ int dom_by_name(const char *name)
     return -1;
 }
 
+bool dom_named(Dom d, bool rank)
+{
+    const Axis *a = dom_info[d].axis;
+    bool lies = !dom_wide(d) && !dom_square(d) && dom_product(a[0], a[1]) != d;
+    return d != CONST_ && d != ELEM_T && !lies && (rank || (a[0] != AXIS_RANK && a[1] != AXIS_RANK));
+}
+
+int dom_by_words(const char *words)
+{
+    for (int d = 0; d < NDOM; d++) {
+        const char *w = words, *n = dom_info[d].name;
+        while (*w && (*w == *n || (*w == ' ' && *n == '_')))
+            w++, n++;
+        if (!*w && !*n && dom_named((Dom)d, true))
+            return d;
+    }
+    return -1;
+}
+
+int product_by_name(const char *name)
+{
+    for (int i = 0; i < NPRODUCT; i++)
+        if (!strcmp(product_info[i].name, name))
+            return i;
+    return -1;
+}
+
+Product rule_product(const Rule *r, Type p)
+{
+    if (type_info[p].compute == T_F64)
+        return PRODUCT_F64;
+    return r->product < 0 ? PRODUCT_F32 : (Product)r->product;
+}
+
 const char *dom_list(Arena *a, unsigned set, const char *quote, const char *last)
 {
     Buf b = {.arena = a};
@@ -190,6 +224,64 @@ Ref node_red(Graph *g, Op op, Ref a, Dom to)
     n.nargs = 1;
     n.arg = &a;
     return graph_add(g, n);
+}
+
+Ref node_turn(Graph *g, Ref a)
+{
+    Node n = blank(OP_TURN, dom_turned(g->n[a].dom), g->n[a].ty);
+    n.nargs = 1;
+    n.arg = &a;
+    return graph_add(g, n);
+}
+
+Ref node_mm(Graph *g, Ref a, Ref b, unsigned flags)
+{
+    const Ref arg[] = {a, b};
+    MatrixAxes x = dom_matrix(g->n[a].dom, flags & TURN_A), y = dom_matrix(g->n[b].dom, flags & TURN_B);
+    Node n = blank(OP_MM, dom_product(x.down, y.across), NUM);
+    n.from = g->n[a].dom;
+    n.sym = (int32_t)flags;
+    n.imm = 1;
+    n.nargs = 2;
+    n.arg = arg;
+    return graph_add(g, n);
+}
+
+Dom mm_operand(const Node *mm, int k)
+{
+    if (k != 1)
+        return k ? (Dom)mm->dom : (Dom)mm->from;
+    MatrixAxes x = dom_matrix((Dom)mm->from, mm->sym & TURN_A), out = dom_matrix((Dom)mm->dom, x.down == AXIS_ONE);
+    Dom d = mm->sym & TURN_B ? dom_of_axes(out.across, x.across) : dom_of_axes(x.across, out.across);
+    return out.across == AXIS_ONE ? dom_product(x.across, AXIS_ONE) : d;
+}
+
+static bool is_turn_of(const Graph *g, Ref a, Ref b) { return g->n[a].op == OP_TURN && g->n[a].arg[0] == b; }
+
+static bool on_diagonal(const Graph *g, const Node *n)
+{
+    return n->op == OP_EQ && n->nargs == 2 && g->n[n->arg[0]].op == OP_DOWN && g->n[n->arg[1]].op == OP_ACROSS;
+}
+
+bool graph_symmetric(const Graph *g, const bool *known, Ref r)
+{
+    const Node *n = &g->n[r];
+    OpKind k = op_info[n->op].kind;
+    bool all = true;
+    if (dom_wide((Dom)n->dom))
+        return true;
+    if (n->op == OP_MM)
+        return n->sym & SYMMETRIC;
+    if (k == K_LEAF || k == K_RED || k == K_TURN || k == K_CALL || !dom_square((Dom)n->dom) ||
+        dom_turned((Dom)n->dom) != (Dom)n->dom)
+        return false;
+    if (on_diagonal(g, n) || (n->op == OP_WHERE && on_diagonal(g, &g->n[n->arg[0]]) && known[n->arg[2]]))
+        return true;
+    if ((n->op == OP_ADD || n->op == OP_MUL) && (is_turn_of(g, n->arg[0], n->arg[1]) || is_turn_of(g, n->arg[1], n->arg[0])))
+        return true;
+    for (int i = 0; i < n->nargs; i++)
+        all = all && known[n->arg[i]];
+    return all;
 }
 
 int rule_view(const Rule *r)

@@ -41,6 +41,10 @@ extern const TypeInfo type_info[NTYPES];
 int op_by_name(const char *name);      /* -1: none */
 int type_by_name(const char *name);
 int dom_by_name(const char *name);
+/* As specs say it: "rows rank" is rows_rank. -1: there is none, or no spec may name it (what lies turned). */
+int dom_by_words(const char *words);
+bool dom_named(Dom d, bool rank);      /* a spec may name it; rank: the rule has such an axis */
+int product_by_name(const char *name); /* -1: none */
 /* Names of a set of domains (bit d: domain d): "a, b" and `last` ahead of the last one. */
 const char *dom_list(Arena *a, unsigned set, const char *quote, const char *last);
 
@@ -48,6 +52,7 @@ enum { MAX_NODES = 20000 };             /* values of one rule, from a spec or fr
 enum { MAX_ENTRIES = 64 };
 enum { MAX_ARGS = 8 };                  /* operands of one node */
 enum { MAX_VARIANTS = MAX_ARGS };       /* a reduction over all tensors has one for each */
+enum { MAX_DIRECTIONS = 1 << 20 };            /* directions of a tensor */
 enum { MAX_TESTS = 16 };                /* of one variant */
 
 typedef int32_t Ref;
@@ -56,7 +61,7 @@ typedef int32_t Ref;
 typedef struct Node {
     uint8_t op, dom, ty;
     bool whole;            /* integer-valued whatever the inputs; follows from the rest */
-    uint8_t from;          /* COUNT: the domain counted; reductions: the operand's */
+    uint8_t from;          /* COUNT: the domain counted; reductions: the operand's; MM: the first operand's */
     uint8_t nargs;
     uint8_t entry;         /* operations: who made it first; equal ones of two entries stay apart if their lines differ */
     const Ref *arg;        /* operands; of a reduction over all tensors one a variant */
@@ -106,6 +111,8 @@ typedef struct Rule {
     const char **file; int nfile, file_cap;
     const char **text; int ntext, text_cap;                /* of the files; none where IR was read */
     Variant *variant; int nvariant, variant_cap;
+    int product;                                           /* what its head says products are computed in; -1: nothing */
+    int rank;                                              /* the most directions of a tensor; 0: it has no such axis */
 } Rule;
 
 /* Building: one place makes nodes, finds the equal one, and works out domain and type. */
@@ -115,6 +122,12 @@ Ref node_count(Graph *g, Dom from, Dom to);
 Ref node_op(Graph *g, Op op, Ref a, Ref b, Ref c);         /* NUM, CMP, LOGIC, SEL */
 Ref node_copy(Graph *g, Ref a, Dom dom);                   /* its value in a domain at or above its own */
 Ref node_red(Graph *g, Op op, Ref a, Dom to);
+Ref node_turn(Graph *g, Ref a);
+Ref node_mm(Graph *g, Ref a, Ref b, unsigned flags);       /* operands that fit, not turned but by the flags */
+/* What an operand of this product is the domain of, though the node that was there varies less: k 0, 1 or 2. */
+Dom mm_operand(const Node *mm, int k);
+/* Node r equals its transpose, as far as can be seen from what its operands are (`known`, by node). */
+bool graph_symmetric(const Graph *g, const bool *known, Ref r);
 Ref graph_add(Graph *g, Node n);                           /* finds an equal node or appends; operands are copied */
 void graph_name(Graph *g, Ref r, const char *name);        /* the spec's name of a value that has none yet */
 static inline bool is_red(const Node *n) { return op_info[n->op].kind == K_RED; }
@@ -137,6 +150,9 @@ const char *variant_tensors(const Variant *v);
 
 /* The spec's line without its indentation, *n characters; NULL: its text is not known. */
 const char *rule_line(const Rule *r, int file, int line, int *n);
+
+/* What products are computed in: f64 for f64 parameters, else what the head says, or f32. */
+Product rule_product(const Rule *r, Type p);
 
 bool hyper_allows(const Hyper *h, double x);
 const char *hyper_range(const Hyper *h, char buf[64]);     /* "[0, 1)" */

@@ -73,8 +73,8 @@ static bool run_passes(Gen *g, Source src, const GenOptions *o, bool is_ir, Aren
             is = (Buf){.arena = scratch};
         }
     }
-    if (!ok)
-        return false;
+    if (!ok || o->rule_only)
+        return ok;
     double t0 = now_ms();
     const Phases *phases = phases_make(&g->arena, g->rule, &g->diag);
     if (!phases)

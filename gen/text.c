@@ -30,6 +30,26 @@ static void put_range(Buf *b, const Hyper *h)
     buf_puts(b, h->hi_open ? ")" : "]");
 }
 
+/* "turn_b symmetric alpha 2 beta 0.5": what is not as usual. */
+static const struct { const char *word; int flag; } product_words[] = {
+    {"turn_a", TURN_A}, {"turn_b", TURN_B}, {"symmetric", SYMMETRIC}};
+enum { NPRODUCT_WORDS = sizeof product_words / sizeof *product_words };
+
+static void print_product(Buf *b, const Node *n)
+{
+    for (int i = 0; i < NPRODUCT_WORDS; i++)
+        if (n->sym & product_words[i].flag)
+            buf_printf(b, " %s", product_words[i].word);
+    if (n->imm != 1) {
+        buf_puts(b, " alpha ");
+        buf_double(b, n->imm);
+    }
+    if (n->nargs > 2) {
+        buf_puts(b, " beta ");
+        buf_double(b, n->beta);
+    }
+}
+
 static void print_node(Buf *b, const Rule *r, Ref i)
 {
     const Node *n = &r->g.n[i];
@@ -50,6 +70,7 @@ static void print_node(Buf *b, const Rule *r, Ref i)
     case OP_INPUT: buf_printf(b, " %s", r->input[n->sym].name); break;
     case OP_COUNT: buf_printf(b, " %s", dom_info[n->from].name); break;
     case OP_STORED: buf_printf(b, " %s", n->sym == TO_P ? "p" : r->state[n->sym].name); break;
+    case OP_MM: print_product(b, n); break;
     case OP_RANDOM: case OP_NORMAL: buf_printf(b, " %s %d", r->hyper[n->sym].name, (int)n->imm); break;
     default: break;
     }
@@ -97,6 +118,10 @@ void rule_print(Buf *b, const Rule *r)
         put_quoted(b, r->option[i].value);
         buf_puts(b, "\n");
     }
+    if (r->product >= 0)
+        buf_printf(b, "products %s\n", product_info[r->product].name);
+    if (r->rank)
+        buf_printf(b, "rank %d\n", r->rank);
     for (int i = 0; i < r->nhyper; i++) {
         buf_printf(b, "hyper %s ", r->hyper[i].name);
         buf_double(b, r->hyper[i].def);
@@ -300,6 +325,28 @@ static void read_state(Reader *p, Rule *r)
     PUSH(p->a, r->state, r->nstate, r->state_cap) = s;
 }
 
+static bool read_product_word(Reader *p, Node *n)
+{
+    for (int i = 0; i < NPRODUCT_WORDS; i++)
+        if (!strcmp(p->tok, product_words[i].word)) {
+            n->sym |= product_words[i].flag;
+            return true;
+        }
+    bool alpha = !strcmp(p->tok, "alpha");
+    if (!alpha && strcmp(p->tok, "beta"))
+        return false;
+    *(alpha ? &n->imm : &n->beta) = number(p);
+    return true;
+}
+
+static void read_product(Reader *p, const Rule *r, Node *n)
+{
+    n->imm = 1;
+    n->from = n->nargs && !p->bad ? r->g.n[n->arg[0]].dom : 0;
+    while (!p->bad && read_product_word(p, n))
+        word(p);
+}
+
 /* What stands behind the operands: each operation's own. */
 static void read_extra(Reader *p, const Rule *r, Node *n)
 {
@@ -326,6 +373,7 @@ static void read_extra(Reader *p, const Rule *r, Node *n)
         break;
     case OP_INPUT: n->sym = one_of(p, find_input(r, p->tok), "an input"); word(p); break;
     case OP_COUNT: n->from = (uint8_t)one_of(p, dom_by_name(p->tok), "a domain"); word(p); break;
+    case OP_MM: read_product(p, r, n); break;
     case OP_RANDOM: case OP_NORMAL:
         n->sym = one_of(p, find_hyper(r, p->tok), "the seed's hyperparameter");
         n->imm = number(p);
@@ -437,6 +485,13 @@ static void read_line(Reader *p, Rule *r)
         PUSH(p->a, r->option, r->noption, r->option_cap) = (Option){n, (word(p), copy(p))};
     } else if (!strcmp(k, "hyper")) {
         read_hyper(p, r);
+    } else if (!strcmp(k, "products")) {
+        r->product = one_of(p, product_by_name(word(p)), "a precision of products");
+    } else if (!strcmp(k, "rank")) {
+        double rank = number(p);
+        if (!(rank >= 1 && rank <= MAX_DIRECTIONS && rank == floor(rank)))
+            complain(p, "a rank");
+        r->rank = p->bad ? 0 : (int)rank;
     } else if (!strcmp(k, "input")) {
         const char *n = name(p);
         PUSH(p->a, r->input, r->ninput, r->input_cap) = (Input){n, (Dom)one_of(p, dom_by_name(word(p)), "a domain")};
@@ -455,7 +510,7 @@ Rule *rule_parse(Arena *a, Source text, Diag *d)
 {
     Rule *r = NEW(a, Rule);
     LocaleMark was = locale_plain();
-    *r = (Rule){.arena = a, .name = "", .cite = "", .doc = "", .with = ""};
+    *r = (Rule){.arena = a, .name = "", .cite = "", .doc = "", .with = "", .product = -1};
     r->g.arena = a;
     Reader p = {.a = a, .path = text.path, .text = arena_strndup(a, text.text, text.len), .line = 1, .d = d};
     p.s = p.text;

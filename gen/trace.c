@@ -489,7 +489,7 @@ static bool trace_in_lua(Trace *t, Job *job)
 Rule *pass_trace(Arena *a, Source spec, const GenOptions *o, Diag *d)
 {
     Rule *r = NEW(a, Rule);
-    *r = (Rule){.arena = a, .name = "", .cite = "", .doc = "", .with = ""};
+    *r = (Rule){.arena = a, .name = "", .cite = "", .doc = "", .with = "", .product = -1};
     r->g.arena = a;
     Trace *t = NEW(a, Trace);
     *t = (Trace){.arena = a, .rule = r, .diag = d, .at = -1, .seed = -1};

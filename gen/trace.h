@@ -1,7 +1,8 @@
 /* Inside of the tracer: a Lua spec, run once on symbolic values, becomes a Rule.
  *
  *   sandbox.c   the Lua state: what it may use, how long, how much
- *   lang.c      the functions and operators of the language, each recording nodes
+ *   lang.c      the functions and operators of the language, each recording nodes; reduce.c  reductions
+ *   matrix.c    products, transposes and what is made of them; polar.c  orthogonal factors
  *   declare.c   the fields of a spec: hyper, options, state, inputs, entries
  *   compose.c   "clip(1),ema(0.9)": the wrappers and their arguments
  *   lex.c       the tokens of a spec's text, and what parsing it will cost
@@ -91,6 +92,7 @@ typedef struct Trace {
     struct { int file, line; } question;       /* where the last one was asked */
     int stream, seed;                 /* random draws; hyperparameter number of the seed or -1 */
     Ref every[MAX_EVERY]; int nevery;
+    bool *symmetric; int nsymmetric, symmetric_cap;        /* by node, as far as anybody asked */
 } Trace;
 
 static inline Trace *trace_of(lua_State *L) { return *(Trace **)lua_getextraspace(L); }
@@ -148,7 +150,11 @@ void sandbox_protect(lua_State *L, const char *name);
 void lang_open(lua_State *L);                      /* pushes the table of builtins */
 Ref lang_arg(lua_State *L, int i, const char *what, int n);
 Ref lang_truth(lua_State *L, int i, const char *what, int n);
+Ref lang_num(lua_State *L, int i, const char *what, int n);
+void lang_count(lua_State *L, const char *what, int lo, int hi);      /* that many arguments, or an error */
 Ref trace_op(lua_State *L, Op op, Ref a, Ref b);
+Ref trace_op3(lua_State *L, Op op, Ref a, Ref b, Ref c);
+Graph *trace_here(Trace *t);                       /* the graph, with the spec's place for what is made next */
 void push_value(lua_State *L, Ref r);
 bool is_value(lua_State *L, int i);
 const Ref *value_at(lua_State *L, int i);          /* NULL: something else */

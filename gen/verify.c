@@ -32,6 +32,7 @@ static const char *bad_leaf(const Rule *r, const Node *n)
             return "the offset of 'every' is below its period";
         right = n->dom == GROUP;
         break;
+    case OP_DOWN: case OP_ACROSS: right = dom_square((Dom)n->dom) && n->dom != ELEM_T; break;
     case OP_COUNT:
         right = !dom_fixed((Dom)n->dom) && n->from != n->dom && n->from < NDOM && dom_spreads((Dom)n->dom, (Dom)n->from)
              && !(n->dom == GROUP && n->from != ELEM && n->from != TENSOR);
@@ -39,6 +40,49 @@ static const char *bad_leaf(const Rule *r, const Node *n)
     default: break;
     }
     return right ? NULL : "a leaf outside its own domain";
+}
+
+/* Shapes of a product: what an operand ends in the next begins with, and the result is of what is left. */
+static const char *bad_product(const Graph *g, const Node *n)
+{
+    Dom a = (Dom)g->n[n->arg[0]].dom, b = (Dom)g->n[n->arg[1]].dom;
+    if (n->sym < 0 || n->sym > (TURN_A | TURN_B | SYMMETRIC))
+        return "flags that no product has";
+    MatrixAxes x = dom_matrix(a, n->sym & TURN_A), y = dom_matrix(b, n->sym & TURN_B);
+    if (dom_wide(a) || dom_wide(b) || x.across != y.down || x.across == AXIS_ONE || n->from != a)
+        return "operands whose axes do not meet";
+    if (dom_wide((Dom)n->dom) || n->dom == ELEM_T || n->dom != dom_product(x.down, y.across))
+        return "a product of another shape than its operands have";
+    if (n->sym & SYMMETRIC && x.down != y.across)
+        return "a symmetric product over two different axes";
+    if (n->nargs == 3 && g->n[n->arg[2]].dom != n->dom)
+        return "a third operand that is not of the product's domain";
+    if (!isfinite(n->imm) || !isfinite(n->beta) || (n->nargs == 2 && n->beta != 0))
+        return "a factor that is not finite, or of nothing";
+    return NULL;
+}
+
+/* Where values vary: what the operands' domains have in common, and more for some. */
+static const char *bad_domain(const Rule *r, const Node *n, Dom join)
+{
+    const Graph *g = &r->g;
+    switch (op_info[n->op].kind) {
+    case K_LEAF: return NULL;
+    case K_CALL: return bad_product(g, n);
+    case K_TURN: {
+        const Node *x = &g->n[n->arg[0]];
+        return x->op == OP_TURN || x->ty == BOOL || dom_wide((Dom)x->dom) || n->dom != dom_turned((Dom)x->dom)
+                   ? "it turns what cannot be turned, or into another shape" : NULL;
+    }
+    case K_RED:
+        if ((is_global(n) ? n->dom != GROUP
+                          : dom_info[n->dom].scope < SCOPE_TENSOR || join == n->dom ||
+                                !dom_spreads((Dom)n->dom, join)) ||
+            n->from != join || !dom_folds(join, (Dom)n->dom))
+            return "a reduction to a domain that is not below its operand's";
+        return NULL;
+    default: return dom_spreads(join, (Dom)n->dom) ? NULL : "the domain lies below an operand's";
+    }
 }
 
 static const char *bad_node(const Rule *r, Ref i)
@@ -49,7 +93,9 @@ static const char *bad_node(const Rule *r, Ref i)
         return "unknown operation, domain or type";
     const OpInfo *o = &op_info[n->op];
     Dom join = CONST_;
-    int args = is_global(n) ? r->nvariant : o->arity;
+    int args = is_global(n) ? r->nvariant : o->arity + (n->op == OP_MM && n->nargs == 3);
+    if (n->dom == ELEM_T)
+        return "elements lie turned only as an operand's flag";
     if (n->nargs != args)
         return n->nargs > args ? "too many operands" : "an operand is missing";
     for (int k = 0; k < args; k++) {
@@ -59,27 +105,15 @@ static const char *bad_node(const Rule *r, Ref i)
         Ty want = o->kind == K_LOGIC || (o->kind == K_SEL && k == 0) ? BOOL : NUM;
         if (x->ty != want)
             return "an operand has the wrong type";
-        join = dom_join(join, (Dom)x->dom);
+        join = is_call(n) ? (Dom)n->dom : dom_join(join, (Dom)x->dom);
         if (join == NDOM)
             return "operands that vary along different axes";
         if (is_global(n) && dom_inside((Dom)x->dom))
             return "a global reduction takes values per tensor";
     }
-    switch (o->kind) {
-    case K_LEAF: break;
-    case K_RED:
-        if ((is_global(n) ? n->dom != GROUP
-                          : dom_info[n->dom].scope < SCOPE_TENSOR || join == n->dom ||
-                                !dom_spreads((Dom)n->dom, join)) ||
-            n->from != join)
-            return "a reduction to a domain that is not below its operand's";
-        if (!dom_folds(join, (Dom)n->dom))
-            return "a reduction along one axis of values that are not the elements: not there yet";
-        break;
-    default:
-        if (!dom_spreads(join, (Dom)n->dom))
-            return "the domain lies below an operand's";
-    }
+    const char *dom = bad_domain(r, n, join);
+    if (dom)
+        return dom;
     bool truth = o->kind == K_CMP || o->kind == K_LOGIC || n->op == OP_EVERY;
     if (n->op != OP_CONST && (n->ty == BOOL) != truth)
         return "the type does not fit the operation";
@@ -103,6 +137,8 @@ static const char *bad_declaration(const Rule *r)
     for (int i = 0; i < r->nstate; i++) {
         if (dom_fixed(r->state[i].dom))
             return "a state in domain const";
+        if (!dom_named(r->state[i].dom, r->rank > 0))
+            return "a state that lies turned, or along a rank that has no length";
         if (r->state[i].init == INIT_COPY_P && r->state[i].dom != ELEM)
             return "a copy of p that is not one value per element";
         if (r->state[i].init == INIT_HYPER && (r->state[i].hyper < 0 || r->state[i].hyper >= r->nhyper))
@@ -114,6 +150,8 @@ static const char *bad_declaration(const Rule *r)
     for (int i = 0; i < r->ninput; i++) {
         if (dom_fixed(r->input[i].dom) || r->input[i].dom == SLICE)
             return "an input in domain const or slice";
+        if (!dom_named(r->input[i].dom, r->rank > 0))
+            return "an input that lies turned, or along a rank that has no length";
         for (int j = 0; j < i; j++)
             if (twice(r->input[i].name, r->input[j].name))
                 return "two inputs of one name";
@@ -220,7 +258,8 @@ static const char *bad_periods(const Rule *r)
 
 bool pass_verify(Rule *r, Diag *d)
 {
-    const char *bad = bad_declaration(r);
+    const char *bad = r->product < -1 || r->product >= NPRODUCT || r->rank < 0 || r->rank > MAX_DIRECTIONS
+                          ? "a precision of products or a rank that there is not" : bad_declaration(r);
     if (!bad)
         bad = bad_variants(r);
     if (!bad)

@@ -173,11 +173,10 @@ OPTC_COUNT DomPlace dom_find(Dom in, Dom d)
     return dom_wide(d) ? PLACE_MATRIX : x->axis[1] == AXIS_ONE ? PLACE_DOWN : x->axis[0] == AXIS_ONE ? PLACE_ACROSS : PLACE_NONE;
 }
 
-/* A reduction from one to the other can be had. Of small values only folds to one value a matrix or fewer are there yet: those along one of
- * their two axes come with the matrix values. */
+/* A reduction from one to the other can be had. Elements that lie turned are folded before they are turned. */
 OPTC_COUNT bool dom_folds(Dom from, Dom to)
 {
-    return from != to && dom_info[to].scope != SCOPE_CONST && dom_spreads(to, from) && (from == ELEM || dom_wide(to));
+    return from != to && from != ELEM_T && dom_info[to].scope != SCOPE_CONST && dom_spreads(to, from);
 }
 
 /* Where a value of domain `to` stands that belongs to value i of domain `from`, which it spreads to. */

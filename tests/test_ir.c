@@ -491,14 +491,24 @@ END_TEST
 START_TEST(domains_join)
 {
     static const Dom old[] = {CONST_, GROUP, TENSOR, SLICE, ROW, COL, ELEM};
-    for (size_t i = 0; i < sizeof old / sizeof *old; i++)
-        for (size_t k = 0; k < sizeof old / sizeof *old; k++) {
-            Dom a = old[i], b = old[k];
-            bool crossed = (a == ROW && b == COL) || (a == COL && b == ROW);
-            ck_assert_int_eq(dom_join(a, b), crossed ? ELEM : a > b ? a : b);
+    static const struct { Dom a, b, both; } more[] = {
+        {ROW, ROW_T, ROWS2}, {COL_T, COL, COLS2}, {RANK, RANK_T, RANK2}, {ROW, RANK_T, ROWS_RANK}, {COL_T, RANK_T, COLS_RANK},
+        {RANK, ROW_T, RANK_ROWS}, {RANK, COL, RANK_COLS}, {COL_T, ROW_T, ELEM_T}, {ROWS2, ROW, ROWS2}, {ROWS2, ROW_T, ROWS2},
+        {COLS2, TENSOR, COLS2}, {ROWS2, COL, NDOM}, {ROWS2, ELEM, NDOM}, {ELEM, ELEM_T, NDOM}, {ROW, COL_T, NDOM}, {COL, ROW_T, NDOM}};
+    for (size_t a = 0; a < sizeof old / sizeof *old; a++)
+        for (size_t b = 0; b < sizeof old / sizeof *old; b++) {
+            bool crossed = (old[a] == ROW && old[b] == COL) || (old[a] == COL && old[b] == ROW);
+            ck_assert_int_eq(dom_join(old[a], old[b]), crossed ? ELEM : a > b ? old[a] : old[b]);
         }
-    for (int d = 0; d < NDOM; d++)
-        ck_assert_int_eq(dom_wide((Dom)d), d < ROW);
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
+        ck_assert_int_eq(dom_join(more[i].a, more[i].b), more[i].both);
+        ck_assert_int_eq(dom_join(more[i].b, more[i].a), more[i].both);
+    }
+    for (int d = 0; d < NDOM; d++) {
+        ck_assert_int_eq(dom_join((Dom)d, (Dom)d), d);
+        ck_assert_int_eq(dom_wide((Dom)d), d == CONST_ || d == GROUP || d == TENSOR || d == SLICE);
+        ck_assert_int_eq(dom_turned(dom_turned((Dom)d)), d);
+    }
 }
 END_TEST
 

@@ -68,6 +68,7 @@ static bool compile(Spec *s, const CompileOpts *c, bool wrappers, const SpecDump
         o.dump = dump->pass;
         o.dump_to = dump->to;
         o.time_passes = dump->time;
+        o.rule_only = dump->pass && !dump->time && strcmp(dump->pass, "plan") && strcmp(dump->pass, "all");
     }
     s->is_ir = s->src.len >= strlen(ir_mark) && !memcmp(s->src.text, ir_mark, strlen(ir_mark));
     if (s->is_ir) {

@@ -1,4 +1,4 @@
--- expect: 6: slice.mean needs a value that varies inside a matrix (row, col, elem)
+-- expect: 6: slice.mean needs a value that varies inside a matrix (row, col, rows, cols, elem)
 return optimizer {
   name  = "bad",
   hyper = { lr = 0.1 },

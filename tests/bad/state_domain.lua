@@ -1,7 +1,7 @@
--- expect: 4: a state's domain is "group", "tensor", "slice", "row", "col" or "elem", not "rows"
+-- expect: 4: a state's domain is "group", "tensor", "slice", "row", "col", "rows", "cols" or "elem", not "lines"
 return optimizer {
   name  = "bad",
-  state = { m = zeros "rows" },
+  state = { m = zeros "lines" },
   step = function()
     m = g
     p = p - m

@@ -1,4 +1,4 @@
--- expect: 6: sum needs a value that varies inside a tensor (slice, row, col, elem); 'lr' (a value per group) does not
+-- expect: 6: sum needs a value that varies inside a tensor (slice, row, col, rows, cols, elem); 'lr' (a value per group) does not
 return optimizer {
   name  = "bad",
   hyper = { lr = 0.1 },

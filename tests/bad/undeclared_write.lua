@@ -1,5 +1,5 @@
 -- expect: 8: 'mom' is not declared: write 'local mom
--- expect: 8: did you mean 'mome'
+-- expect: 8: did you mean 'mm', 'mome'
 return optimizer {
   name  = "bad",
   hyper = { lr = 0.1 },

@@ -1,8 +1,8 @@
--- expect: 6: a symbolic value has no fields
+-- expect: 6: a symbolic value has no fields but T, which is its transpose
 return optimizer {
   name  = "bad",
   hyper = { lr = 0.1 },
   step = function()
-    p = p - g.T
+    p = p - g.x
   end,
 }

@@ -1,0 +1,122 @@
+/* Products and transposes of the evaluator, in f64 by plain loops. */
+#include "eval_in.h"
+
+#include <float.h>
+
+/* The matrices of a value as a product sees them: element (i, j) of matrix m is m*down*across + i*step[0] + j*step[1]. */
+typedef struct { int64_t down, across, step[2]; } Lay;
+
+static Lay lay_of(Dom d, bool turned, Shape s)
+{
+    MatrixAxes m = dom_matrix(d, false);
+    int64_t down = axis_len(m.down, s), across = axis_len(m.across, s);
+    return turned ? (Lay){across, down, {1, across}} : (Lay){down, across, {across, 1}};
+}
+
+void eval_turn(Ev *e, Ref r, int i, Shape s)
+{
+    const Node *n = &e->g->n[r];
+    const Vals *in = slot(e, n->arg[0], i);
+    Vals *out = slot(e, r, i);
+    int64_t down = axis_len(dom_info[n->dom].axis[0], s), across = axis_len(dom_info[n->dom].axis[1], s);
+    for (int64_t x = 0; x < out->n; x++) {
+        int64_t m = x / (down * across), at = x % (down * across);
+        val_put(out, x, val_at(in, m * down * across + at % across * down + at / across));
+    }
+}
+
+/* What is kept of an operand where a product reads it: rounded to its type, or to the ten bits of tf32. */
+static Iv kept(const Ev *e, Iv x)
+{
+    const ProductInfo *p = &product_info[e->j->product];
+    const TypeInfo *t = &type_info[e->j->gpu ? p->gpu : p->cpu];
+    double rel = e->j->gpu && e->j->product == PRODUCT_TF32 ? 0x1p-10 : ldexp(1, -t->digits);
+    if (e->j->product == PRODUCT_F64)
+        return x;
+    x.lo -= fabs(x.lo) * rel + t->least;
+    x.hi += fabs(x.hi) * rel + t->least;
+    return (Iv){x.lo < -t->most ? -INFINITY : x.lo, x.v, x.hi > t->most ? INFINITY : x.hi};
+}
+
+/* Sums of k products in any order: k roundings of what the magnitudes add up to, and as many here. */
+typedef struct { double v, lo, hi, mag; } Dot;
+
+static Dot dot_of(const Vals *a, int64_t at, int64_t astep, const Vals *b, int64_t bt, int64_t bstep, int64_t k)
+{
+    Dot d = {0};
+    for (int64_t x = 0; x < k; x++, at += astep, bt += bstep) {
+        d.v += a->v[at] * b->v[bt];
+        if (!a->lo)
+            continue;
+        double c[4] = {a->lo[at] * b->lo[bt], a->lo[at] * b->hi[bt], a->hi[at] * b->lo[bt], a->hi[at] * b->hi[bt]};
+        double lo = c[0], hi = c[0];
+        for (int i = 1; i < 4; i++) {
+            lo = c[i] < lo || isnan(c[i]) ? c[i] : lo;
+            hi = c[i] > hi || isnan(c[i]) ? c[i] : hi;
+        }
+        d.lo += lo;
+        d.hi += hi;
+        d.mag += fmax(fabs(lo), fabs(hi));
+    }
+    return d;
+}
+
+static Iv dot_bounds(const Ev *e, const Node *n, Dot d, const Iv *c, int64_t k)
+{
+    double u = e->j->product == PRODUCT_F64 ? 0x1p-53 : 0x1p-24, most = e->j->product == PRODUCT_F64 ? DBL_MAX : FLT_MAX;
+    double v = n->imm * d.v + (c ? n->beta * c->v : 0), own = (double)(k + 2) * (u + 0x1p-53);
+    double lo = n->imm * (n->imm < 0 ? d.hi : d.lo), hi = n->imm * (n->imm < 0 ? d.lo : d.hi), mag = fabs(n->imm) * d.mag;
+    if (c) {
+        lo += n->beta * (n->beta < 0 ? c->hi : c->lo);
+        hi += n->beta * (n->beta < 0 ? c->lo : c->hi);
+        mag += fabs(n->beta) * fmax(fabs(c->lo), fabs(c->hi));
+    }
+    Iv b = {lo - own * mag - least(e, ELEM), v, hi + own * mag + least(e, ELEM)};
+    if (isnan(v) || isnan(b.lo) || isnan(b.hi) || !(d.mag <= most))
+        return anything(v);
+    return widen(e, kept(e, b), (Dom)n->dom, 0.5);
+}
+
+static void round_kept(const Ev *e, Vals *x)
+{
+    for (int64_t i = 0; x->lo && i < x->n; i++)
+        val_put(x, i, kept(e, val_at(x, i)));
+}
+
+/* A copy as the product reads it; false: out of memory. */
+static bool read_kept(Ev *e, Ref r, int i, Vals *out)
+{
+    const Vals *in = slot(e, r, i);
+    if (!vals_new(out, in->n, e->j->bounds))
+        return false;
+    copy_vals(out, in);
+    round_kept(e, out);
+    return true;
+}
+
+bool eval_mm(Ev *e, Ref r, int i, Shape s)
+{
+    const Node *n = &e->g->n[r];
+    Vals *out = slot(e, r, i), in[3] = {{0}};
+    bool ok = true;
+    for (int k = 0; k < n->nargs && ok; k++)
+        ok = read_kept(e, n->arg[k], i, &in[k]);
+    Lay a = lay_of((Dom)e->g->n[n->arg[0]].dom, n->sym & TURN_A, s), b = lay_of((Dom)e->g->n[n->arg[1]].dom, n->sym & TURN_B, s);
+    int64_t size = a.down * b.across, count = ok && size ? out->n / size : 0;
+    for (int64_t x = 0; x < count * size; x++) {
+        int64_t m = x / size, row = x % size / b.across, col = x % b.across;
+        if (n->sym & SYMMETRIC && col > row)
+            continue;
+        Dot d = dot_of(&in[0], m * a.down * a.across + row * a.step[0], a.step[1], &in[1], m * b.down * b.across + col * b.step[1],
+                       b.step[0], a.across);
+        Iv c = n->nargs > 2 ? val_at(&in[2], x) : (Iv){0};
+        Iv y = out->lo ? dot_bounds(e, n, d, n->nargs > 2 ? &c : NULL, a.across)
+                       : (Iv){0, n->imm * d.v + (n->nargs > 2 ? n->beta * c.v : 0), 0};
+        val_put(out, x, y);
+        if (n->sym & SYMMETRIC)
+            val_put(out, m * size + col * b.across + row, y);
+    }
+    for (int k = 0; k < 3; k++)
+        vals_free(&in[k]);
+    return ok;
+}
