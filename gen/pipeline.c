@@ -88,7 +88,7 @@ static bool run_passes(Gen *g, Source src, const GenOptions *o, bool is_ir, Aren
                  limits->calls);
         return false;
     }
-    Product product = o->product ? (Product)(o->product - 1) : type_info[o->types.p].compute == T_F64 ? PRODUCT_F64 : PRODUCT_F32;
+    Product product = o->product ? (Product)(o->product - 1) : rule_product(g->rule, o->types.p);
     PlanTypes types = {o->types.p, o->types.g, o->types.state, product, o->gpu};
     g->plan = plan_make(&g->arena, g->rule, phases, types, limits);
     if (g->plan->nfn > limits->stages) {
