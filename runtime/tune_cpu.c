@@ -82,9 +82,12 @@ static optc_status begin(CpuTuner *u)
     return s;
 }
 
+/* Where memory ended meanwhile, some are not bound any more, and nothing can be run until a later begin. */
+static bool bound(const CpuTuner *u) { return u->set[0].b && u->set[1].b && u->set[TIMED].b; }
+
 /* Steps on a gradient that stays run away: LARS and Adafactor are at infinity after 4200, where all bits are alike.
  * Long before that they begin anew. */
-static bool fresh(CpuTuner *u) { return u->set[TIMED].b && (u->set[TIMED].b->steps < 1000 || begin(u) == OPTC_OK); }
+static bool fresh(CpuTuner *u) { return (bound(u) && u->set[TIMED].b->steps < 1000) || begin(u) == OPTC_OK; }
 
 /* Of the stage that has most. */
 static int64_t most_units(const CpuTuner *u)
@@ -188,8 +191,8 @@ static void ready(void *ctx, const Launch *l, int n, bool *ok)
 {
     CpuTuner *u = ctx;
     for (int i = 0; i < n; i++) {
-        ok[i] = same_bits(u, &l[i]);
-        if (!ok[i])
+        ok[i] = bound(u) && same_bits(u, &l[i]);
+        if (!ok[i] && bound(u))
             mend(u);
     }
 }

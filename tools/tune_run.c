@@ -115,10 +115,11 @@ static bool keep(Run *r, const TunedKey *k, const Search *s, const char *label)
     TunedList one = {0};
     TunedMerge m;
     bool ok = tuned_put(&one, &t) && tuned_put(&r->known, &t);           /* known: the same may be asked for twice */
-    if (ok && !tuned_update(r->path, &one, TUNED_NEWEST, false, TUNE_WAIT_MS, &m, why, sizeof why)) {
+    if (!ok)
+        snprintf(why, sizeof why, "%.90s: out of memory", label);
+    ok = ok && tuned_update(r->path, &one, TUNED_NEWEST, false, TUNE_WAIT_MS, &m, why, sizeof why);
+    if (!ok)
         cli_error("tune: %s", why);
-        ok = false;
-    }
     tuned_free(&one);
     return ok;
 }
