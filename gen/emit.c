@@ -169,6 +169,7 @@ void emit_begin(Emit *e, const Target *t, const Plan *p, StageAt at, Arena *a, c
         e->at[k].arena = a;
     e->own = NEWS(a, const char *, p->nmem + 1);
     e->ptr = NEWS(a, const char *, p->nmem + 1);
+    e->turned = NEWS(a, const char *, p->nmem + 1);
     e->taken = NEWS(a, bool, p->nmem + 1);
     e->hyper = NEWS(a, const char *, p->rule->nhyper + 1);
     e->text = NEWS(a, const char *, e->g->len + 1);

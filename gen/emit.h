@@ -58,6 +58,7 @@ typedef struct Emit {
     bool *taken;                               /* by Mem: own is in use */
     const char **hyper;                        /* likewise, by hyperparameter */
     const char **ptr;                          /* by Mem: the name of its pointer; NULL: not declared */
+    const char **turned;                       /* likewise, of a matrix that is read with its axes exchanged */
     bool wide;                                 /* the stage computes in f64 */
     bool t_ahead;                              /* hyper[0] still holds the last step's t */
     bool cites;                                /* #line directives in the body */
@@ -96,6 +97,7 @@ const char *emit_filled(Emit *e, const char *section, const Hole *h, int n);    
 bool emit_stores(const Stage *s, int mem);
 void emit_define(Emit *e, Place to, Ref r, const char *name, const char *value);
 const char *emit_loaded(Emit *e, Access a, const char *from);  /* what a load gives, as the rule computes with it */
+const char *emit_entry(Emit *e, Access a, const char *from);   /* likewise, of an array that is walked along */
 const char *emit_pointer(Emit *e, Access a, const char *offset);             /* declared when first asked for */
 void emit_load_scalar(Emit *e, Place to, Access a, const char *index);       /* a value that one piece has one of */
 Ref emit_folded(const Emit *e, Access f);                      /* the value that a fold takes */
@@ -107,9 +109,15 @@ void emit_cite(Emit *e, Ref r);
 int emit_holes(Emit *e, Hole *h);                              /* the places as holes: NPLACE of them */
 const char *emit_length(Emit *e, Dom d);                       /* of a list of such values */
 const char *emit_whole_length(Emit *e, Dom d);                 /* in the tensor that this is a piece of */
-/* Of a value of a smaller domain inside a list over two axes: its place in the matrix. */
-const char *emit_list_index(Emit *e, DomPlace place);
-const char *emit_list_pointer(Emit *e, Access a);              /* its pointer there, from where the index counts */
+Dom emit_dom(const Emit *e, Access a);                         /* that what is loaded has there: turned, another than its array's */
+bool emit_turned(const Emit *e, Access a);                     /* of a matrix: the entry at the exchanged place is loaded */
+const char *emit_axis(Emit *e, Dom d, int axis);               /* its length, over self */
+/* What DOWN and ACROSS of the stage are called: along the axes of its domain, counted here. */
+void emit_indices(Emit *e, const char *down, const char *across);
+/* A row or column of a whole array that the stage folds: false where it is a row, whose entries lie side by side. */
+bool emit_folds_down(const Emit *e, Access f);
+const char *emit_folded_from(Emit *e, Access f);               /* the array, from the first row or column of the unit on */
+const char *emit_folded_count(Emit *e, Access f);              /* how many entries are folded */
 const char *emit_count(Emit *e, const Node *n);                /* of an OP_COUNT, over self */
 extern const char emit_line_mark[];                            /* for the line of the emitted file that it is on */
 

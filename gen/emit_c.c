@@ -27,10 +27,11 @@ typedef struct CStage {
 static const char *pointer(CStage *c, Access a)
 {
     Emit *e = &c->e;
-    if (is_list(e->st->kind))
-        return emit_list_pointer(e, a);
-    bool across = dom_find(ELEM, e->plan->mem[a.mem].dom) == PLACE_ACROSS;
-    return emit_pointer(e, a, across ? " + slice * self->cols + col" : " + offset");
+    Dom d = emit_dom(e, a);
+    bool across = dom_find(stage_info[e->st->kind].dom, d) == PLACE_ACROSS;
+    if (emit_turned(e, a))
+        return emit_pointer(e, a, arena_printf(e->arena, " + slice * %s + row", emit_length(e, d)));
+    return emit_pointer(e, a, across ? arena_printf(e->arena, " + slice * %s + col", emit_length(e, d)) : " + offset");
 }
 
 /* How many values an inner loop takes: where it folds, each lane once. */
@@ -44,7 +45,7 @@ static void define_array(CStage *c, Access a, const char *index)
 {
     Emit *e = &c->e;
     const char *ptr = pointer(c, a), *from = arena_printf(e->arena, "%s[%s]", ptr, index);
-    const char *v = emit_called(e->arena, type_info[e->plan->mem[a.mem].type].load, from);
+    const char *v = emit_entry(e, a, from);
     if (!emit_stores(e->st, a.mem) && e->uses[a.val] == 1 && e->g->n[a.val].ty == NUM)
         e->text[a.val] = v;
     else
@@ -82,18 +83,29 @@ static void loads(CStage *c)
     bool elem = is_elem(s->kind), tiled = is_tiled(s->kind);
     for (int i = 0; i < s->nload; i++) {
         Access a = s->load[i];
-        DomPlace at = dom_find(stage_info[s->kind].dom, e->plan->mem[a.mem].dom);
+        Dom d = emit_dom(e, a);
+        DomPlace at = dom_find(stage_info[s->kind].dom, d);
         if (at == PLACE_ONE)
             emit_load_scalar(e, AT_HOISTED, a, "0");
         else if (at == PLACE_MATRIX)
             emit_load_scalar(e, elem && !tiled ? AT_POINTERS : AT_HOISTED, a, "slice");
         else if (at == PLACE_DOWN && elem)
             emit_load_scalar(e, tiled ? AT_ROWSTART : AT_POINTERS, a, "row");
-        else if (at == PLACE_SAME || elem)
-            load_array(c, a, "i");
+        else if (at == PLACE_DOWN)
+            emit_load_scalar(e, AT_POINTERS, a, arena_printf(e->arena, "slice * %s + row", emit_length(e, d)));
+        else if (emit_turned(e, a))
+            load_array(c, a, arena_printf(e->arena, "(col + i) * %s", emit_axis(e, d, 0)));
         else
-            load_array(c, a, emit_list_index(e, at));
+            load_array(c, a, "i");
     }
+}
+
+/* Where the stage has its value along its axes. A pass over the elements counts rows over all matrices. */
+static void indices(CStage *c)
+{
+    const Stage *s = c->e.st;
+    bool square = dom_square(stage_info[s->kind].dom);
+    emit_indices(&c->e, is_elem(s->kind) ? "row - slice * self->rows" : square ? "row" : "start + i", square ? "col + i" : "start + i");
 }
 
 /* ---- large bodies ---- */
@@ -195,9 +207,26 @@ static void body(CStage *c)
         emit_body(&c->e);
 }
 
+static void finish_array(Emit *e, Access f)
+{
+    const Mem *m = &e->plan->mem[f.mem];
+    const char *name = emit_name(e, emit_value_name(e, f.val));
+    const Hole h[] = {{"name", name},
+                      {"kind", arena_printf(e->arena, "%s_%s", emit_red_kind(&e->g->n[f.val]), type_info[m->type].name)},
+                      {"from", emit_folded_from(e, f)},
+                      {"entries", emit_folded_count(e, f)},
+                      {"across", emit_axis(e, m->dom, 1)}};
+    emit_part(e, AT_BUFFERS, emit_folds_down(e, f) ? "finish_down" : "finish_across", h, sizeof h / sizeof *h);
+    e->text[f.val] = arena_printf(e->arena, "(%s)%s[i]", emit_real(e), name);
+}
+
 static void finish_one(Emit *e, Access f)
 {
     const Mem *m = &e->plan->mem[f.mem];
+    if (m->kind != MEM_PART) {
+        finish_array(e, f);
+        return;
+    }
     bool single = is_single(e->st->kind);
     const char *k = arena_printf(e->arena, "%s%s", emit_red_kind(&e->g->n[f.val]), emit_type_suffix(m->type));
     const char *name = emit_name(e, emit_value_name(e, f.val));
@@ -284,7 +313,7 @@ static const char *folded(CStage *c, Ref x)
     if (!c->waiting[x]) {
         c->waiting[x] = emit_joined(e, name, "buf");
         emit_put(e, AT_BUFFERS, "%s %s[OPTC_SEG];\n", emit_real(e), c->waiting[x]);
-        emit_put(e, AT_BODY, "%s[i] = %s;\n", c->waiting[x], v);
+        emit_put(e, AT_BODY, "%s[%si] = %s;\n", c->waiting[x], e->st->uses_rows ? "from + " : "", v);
     }
     return c->waiting[x];
 }
@@ -320,7 +349,7 @@ static const char *template_of(const Stage *s, bool parts)
     switch (stage_info[s->kind].walk) {
     case WALK_TILED: return "tile";
     case WALK_FLAT: return s->uses_rows ? "runs" : s->nfold || parts ? "flat_fold" : "flat";
-    case WALK_LIST: return "list";
+    case WALK_LIST: return s->uses_rows ? "list_runs" : "list";
     default: return "single";
     }
 }
@@ -340,16 +369,18 @@ static void emit_stage(void *ctx, Arena *a)
     for (int i = 0; i < s->nfin; i++)
         finish_one(&c.e, s->fin[i]);
     loads(&c);
+    indices(&c);
     body(&c);
     for (int i = 0; i < s->nfold; i++)
         fold_one(&c, s->fold[i]);
     for (int i = 0; i < s->nstore; i++)
         store_one(&c, s->store[i]);
-    Hole h[NPLACE + 8];
+    Hole h[NPLACE + 9];
     int n = emit_holes(&c.e, h);
     h[n++] = (Hole){"comment", emit_stage_comment(a, s)};
     h[n++] = (Hole){"fn", x->fn};
     h[n++] = (Hole){"length", emit_length(&c.e, stage_info[s->kind].dom)};
+    h[n++] = (Hole){"across", emit_axis(&c.e, stage_info[s->kind].dom, 1)};
     h[n++] = (Hole){"tile", stage_info[s->kind].id};
     h[n++] = (Hole){"round", round_of(&c)};
     h[n++] = (Hole){"lanes", c.few ? round_of(&c) : "OPTC_LANES"};

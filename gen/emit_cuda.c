@@ -11,7 +11,7 @@ static const char *const reserved[] = {
     "lane",   "here",  "warp",    "wide",  "across",    "last",     "top",      "down",    "near",     "ends",
     "batch",  "i",     "k",       "l",     "made",      "pair",     "shared",   "place",   "nth",      "piece",
     "pieces", "walk",  "aligned", "steps", "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize", "turn",
-    "strip",  "room",  "inside",  NULL};
+    "strip",  "room",  "inside",  "end",   NULL};
 static const char *const prelude[] = {"abi.h",   "math.h",  "math_f32.h", "math_f64.h", "random.h",
                                       "types.h", "shape.h", "cuda.h",     "pieces.h",   NULL};
 const Target emit_cuda_target = {"cuda", "stage_cuda.txt", "__restrict__", prelude, reserved};
@@ -39,6 +39,10 @@ static const char *fold_class(const Node *n)
 
 static const char *number(CudaStage *c, int64_t x) { return arena_printf(c->e.arena, "%d", (int)x); }
 
+/* A list over two axes is walked as the elements are. */
+static bool in_vectors(const CudaStage *c) { return c->form <= FORM_ROWS; }
+static bool squares(const CudaStage *c) { return is_list(c->e.st->kind) && in_vectors(c); }
+
 /* ---- loads ---- */
 static void must_align(CudaStage *c, const char *x)
 {
@@ -48,8 +52,8 @@ static void must_align(CudaStage *c, const char *x)
 static const char *pointer(CudaStage *c, Access a)
 {
     bool known = c->e.ptr[a.mem] != NULL;
-    const char *ptr = is_list(c->e.st->kind) ? emit_list_pointer(&c->e, a) : emit_pointer(&c->e, a, "");
-    if (!known && is_elem(c->e.st->kind) && c->e.plan->mem[a.mem].dom == ELEM)
+    const char *ptr = emit_pointer(&c->e, a, in_vectors(c) ? "" : " + offset");
+    if (!known && in_vectors(c) && emit_dom(&c->e, a) == stage_info[c->e.st->kind].dom)
         must_align(c, ptr);
     return ptr;
 }
@@ -78,19 +82,38 @@ static void load_vector(CudaStage *c, Access a)
     Type t = e->plan->mem[a.mem].type;
     const char *ptr = pointer(c, a), *value, *vector = vector_in(c, ptr, t, &value);
     emit_part(e, AT_LOADS, "get", (Hole[]){{"hint", number(c, c->knob[KNOB_LOAD])}, {"to", vector}, {"x", ptr}}, 3);
-    value = emit_called(e->arena, type_info[t].load, value);
+    value = emit_entry(e, a, value);
     if (e->uses[a.val] == 1 && e->g->n[a.val].ty == NUM)
         e->text[a.val] = value;
     else
         emit_define(e, AT_BODY, a.val, emit_joined(e, ptr, "i"), value);
 }
 
-static void load_listed(CudaStage *c, Access a, const char *index)
+static void load_listed(CudaStage *c, Access a)
 {
     Emit *e = &c->e;
-    const char *ptr = pointer(c, a), *x = arena_printf(e->arena, "%s[%s]", ptr, index);
-    emit_define(e, AT_BODY, a.val, emit_joined(e, ptr, "i"),
-                emit_called(e->arena, type_info[e->plan->mem[a.mem].type].load, x));
+    const char *ptr = pointer(c, a);
+    emit_define(e, AT_BODY, a.val, emit_joined(e, ptr, "i"), emit_entry(e, a, arena_printf(e->arena, "%s[i]", ptr)));
+}
+
+/* Of a list over two axes: the value of the row or column, or the entry at the exchanged place. */
+static void load_along(CudaStage *c, Access a, DomPlace at)
+{
+    Emit *e = &c->e;
+    const Mem *m = &e->plan->mem[a.mem];
+    Dom own = stage_info[e->st->kind].dom, d = emit_dom(e, a);
+    bool turned = emit_turned(e, a);
+    const char *value, *vector = vector_in(c, a.name, m->type, &value);
+    const char *x = arena_printf(e->arena, "%s + slice * %s", emit_array(e, a, false), emit_length(e, d));
+    const Hole h[] = {{"how", turned ? "turned" : at == PLACE_DOWN ? "down" : "across"},
+                      {"to", vector},
+                      {"x", x},
+                      {"across", emit_axis(e, own, 1)},
+                      {"down", turned ? arena_printf(e->arena, "%s, ", emit_axis(e, own, 0)) : ""}};
+    emit_part(e, AT_LOADS, "get_along", h, sizeof h / sizeof *h);
+    if (at == PLACE_ACROSS && m->kind == MEM_INPUT)
+        must_align(c, x);
+    emit_define(e, AT_BODY, a.val, emit_array_name(e, a), emit_entry(e, a, value));
 }
 
 /* Row, column and slice values of a flat pass: a vector at a time as well. */
@@ -134,12 +157,14 @@ static void load_row(CudaStage *c, Access a)
 static void load_one(CudaStage *c, Access a)
 {
     const Stage *s = c->e.st;
-    DomPlace at = dom_find(stage_info[s->kind].dom, c->e.plan->mem[a.mem].dom);
+    DomPlace at = dom_find(stage_info[s->kind].dom, emit_dom(&c->e, a));
     bool tiled = is_tiled(s->kind), list = is_list(s->kind);
     if (at == PLACE_ONE)
         emit_load_scalar(&c->e, AT_HOISTED, a, "0");
-    else if (list && at != PLACE_MATRIX)
-        load_listed(c, a, at == PLACE_SAME ? "i" : emit_list_index(&c->e, at));
+    else if (list && at == PLACE_SAME && !in_vectors(c))
+        load_listed(c, a);
+    else if (list && (at == PLACE_DOWN || at == PLACE_ACROSS || emit_turned(&c->e, a)))
+        load_along(c, a, at);
     else if (at == PLACE_SAME)
         load_vector(c, a);
     else if (tiled && at == PLACE_ACROSS)
@@ -154,11 +179,69 @@ static void load_one(CudaStage *c, Access a)
         load_placed(c, a, at);
 }
 
+/* Of a pass in vectors places are found as row and column values are. */
+static const char *index_vector(CudaStage *c, const char *how)
+{
+    Emit *e = &c->e;
+    const char *value, *name = emit_joined(e, how, "in");
+    bool map = c->form == FORM_MAP;
+    emit_put(e, map ? AT_BUFFERS : AT_LOADS, "long long %s%s[%d];\n", name,
+             map ? arena_printf(e->arena, "[%d]", c->knob[KNOB_ITEMS]) : "", c->vec);
+    value = arena_printf(e->arena, "%s%s", name, map ? "[k]" : "");
+    const Hole h[] = {{"how", how}, {"to", value}, {"across", emit_axis(e, stage_info[e->st->kind].dom, 1)}};
+    emit_part(e, AT_LOADS, squares(c) ? "index_along" : "index_placed", h, 3);
+    return arena_printf(e->arena, "%s[i]", value);
+}
+
+static bool uses_op(const Emit *e, Op op)
+{
+    for (Ref r = 0; r < e->g->len; r++)
+        if (e->uses[r] && e->g->n[r].op == op)
+            return true;
+    return false;
+}
+
+static void indices(CudaStage *c)
+{
+    bool down = uses_op(&c->e, OP_DOWN), across = uses_op(&c->e, OP_ACROSS);
+    if (c->form == FORM_TILE)
+        emit_indices(&c->e, "block * OPTC_TILE_ROWS + warp + 8 * k", "col + i");
+    else if (c->form == FORM_ROWS)
+        emit_indices(&c->e, "row - slice * self->rows", "col + i");
+    else if (in_vectors(c))
+        emit_indices(&c->e, down ? index_vector(c, "down") : "", across ? index_vector(c, "across") : "");
+    else
+        emit_indices(&c->e, "start + i", "start + i");
+}
+
 /* ---- finishing reductions ---- */
+/* A row or column of a whole array: by a warp, by eight threads for each of 32 columns, or by each thread where the stage folds. */
+static void finish_array(CudaStage *c, Access f)
+{
+    Emit *e = &c->e;
+    const Mem *m = &e->plan->mem[f.mem];
+    bool down = emit_folds_down(e, f), packed = *type_info[m->type].load;
+    const char *name = emit_name(e, emit_value_name(e, f.val)), *from = emit_folded_from(e, f), *entries = emit_folded_count(e, f);
+    from = arena_printf(e->arena, "%s + i%s%s", from, down ? "" : " * ", down ? "" : entries);
+    const Hole h[] = {{"name", name},
+                      {"class", fold_class(&e->g->n[f.val])},
+                      {"real", emit_real(e)},
+                      {"from", packed ? arena_printf(e->arena, "optc_%ss{%s}", type_info[m->type].name, from) : from},
+                      {"entries", entries},
+                      {"stride", down ? emit_axis(e, m->dom, 1) : "1"}};
+    bool alone = c->form == FORM_LANES;
+    emit_part(e, alone ? AT_BODY : AT_FINS, alone ? "array_alone" : down ? "array_down" : "array_across", h, sizeof h / sizeof *h);
+    e->text[f.val] = name;
+}
+
 static void finish_one(CudaStage *c, Access f)
 {
     Emit *e = &c->e;
     const Mem *m = &e->plan->mem[f.mem];
+    if (m->kind != MEM_PART) {
+        finish_array(c, f);
+        return;
+    }
     const char *name = emit_name(e, emit_value_name(e, f.val));
     bool single = is_single(e->st->kind), shared = single || c->form == FORM_COLS || c->form == FORM_SLICES;
     const Hole h[] = {{"name", name},
@@ -289,7 +372,7 @@ static void fold_one(CudaStage *c, Access f)
         (n->dom == COL ? fold_columns : fold_rows)(c, f, e->text[r]);
         return;
     }
-    bool list = is_list(s->kind);
+    bool list = c->form == FORM_LANES;
     const char *label = emit_value_name(e, f.val), *acc = emit_joined(e, label, "lanes"),
                *all = emit_joined(e, acc, "all");
     const Hole h[] = {{"real", emit_real(e)},
@@ -319,7 +402,7 @@ static void store_one(CudaStage *c, Access a)
     if (emit_store_single(e, a, v))
         return;
     const char *ptr = pointer(c, a);
-    if (is_list(e->st->kind)) {
+    if (!in_vectors(c)) {
         emit_put(e, AT_BODY, "%s[i] = %s;\n", ptr, v);
         return;
     }
@@ -340,6 +423,7 @@ static void work(CudaStage *c)
         finish_one(c, s->fin[i]);
     for (int i = 0; i < s->nload; i++)
         load_one(c, s->load[i]);
+    indices(c);
     emit_body(&c->e);
     for (int i = 0; i < s->nfold; i++)
         fold_one(c, s->fold[i]);
@@ -379,7 +463,9 @@ static const char *absent_text(CudaStage *c)
 static const char *choose_walk(CudaStage *c, bool placed)
 {
     Arena *a = c->e.arena;
-    const char *sizes = is_tiled(c->e.st->kind) ? "" : arena_printf(a, " && self->n %% %d == 0", c->vec);
+    Dom own = stage_info[c->e.st->kind].dom;
+    const char *all = squares(c) ? emit_length(&c->e, own) : "self->n";
+    const char *sizes = is_tiled(c->e.st->kind) ? "" : arena_printf(a, " && %s %% %d == 0", all, c->vec);
     bool packed = false;
     for (int i = 0; i < c->e.st->nload; i++)
         packed = packed || *type_info[c->e.plan->mem[c->e.st->load[i].mem].type].load;
@@ -389,7 +475,7 @@ static const char *choose_walk(CudaStage *c, bool placed)
     if (c->form == FORM_MAP && !placed)
         return emit_filled(&c->e, "walk_any", NULL, 0);
     if (placed)
-        sizes = arena_printf(a, "%s && self->cols %% %d == 0", sizes, c->vec);
+        sizes = arena_printf(a, "%s && %s %% %d == 0", sizes, emit_axis(&c->e, own, 1), c->vec);
     return emit_filled(&c->e, "walk_even", (Hole[]){{"sizes", sizes}}, 1);
 }
 
@@ -422,10 +508,13 @@ static int stage_holes(CudaStage *c, Hole *h, const Walking *w, int64_t pieces, 
 {
     Emit *e = &c->e;
     const Stage *s = e->st;
-    bool placed = s->kind == S_FLAT && s->uses_rows, fold = c->form == FORM_FOLD,
+    bool placed = in_vectors(c) && !is_tiled(s->kind) && s->uses_rows, fold = c->form == FORM_FOLD, list = squares(c),
          first = s->kind == S_GROUP && !e->t_ahead;
+    Dom own = stage_info[s->kind].dom;
     const char *vector = number(c, c->vec), *by = fold ? "OPTC_LANES" : number(c, c->vec * c->knob[KNOB_THREADS]);
-    const Hole place[] = {{"vector", vector}, {"thread", fold ? "lane" : "turn.id"}};
+    const Hole place[] = {{"vector", vector}, {"thread", fold ? "lane" : "turn.id"}, {"across", emit_axis(e, own, 1)}, {"by", by}};
+    const Hole length = {"length", emit_length(e, own)};
+    const char *span = fold ? list ? "fold_span_list" : "fold_span" : list ? "map_span_list" : "map_span";
     const Hole more[] = {{"mems", number(c, e->plan->nmem)},
                          {"back", w->back},
                          {"nth", w->nth},
@@ -435,12 +524,14 @@ static int stage_holes(CudaStage *c, Hole *h, const Walking *w, int64_t pieces, 
                          {"items", number(c, c->knob[KNOB_ITEMS])},
                          {"chunk", number(c, list_chunk(e->plan, s))},
                          {"tile", stage_info[s->kind].id},
-                         {"length", emit_length(e, stage_info[s->kind].dom)},
+                         length,
+                         {"span", emit_filled(e, span, &length, 1)},
+                         {"end", list ? "end" : "self->n"},
                          {"wide", c->wide.len ? buf_text(&c->wide) : "true"},
                          {"guard", arena_printf(e->arena, "%s%s", guard_text(c, mask), absent_text(c))},
                          {"choose", choose_walk(c, placed)},
-                         {"place", placed ? emit_filled(e, "place", place, 2) : ""},
-                         {"ahead", placed ? emit_filled(e, "ahead", (Hole[]){{"by", by}}, 1) : ""},
+                         {"place", placed ? emit_filled(e, list ? "place_list" : "place", place, 3) : ""},
+                         {"ahead", placed ? emit_filled(e, list ? "ahead_list" : "ahead", place + 2, 2) : ""},
                          {"moves_t", first ? emit_filled(e, "moves_t", NULL, 0) : ""},
                          {"which", s->kind == S_GROUP ? "blockIdx.x" : "a.units[blockIdx.x].tensor"}};
     int n = emit_holes(e, h);
@@ -474,6 +565,8 @@ bool emit_cuda_kernel(Buf *out, Arena *a, const Plan *p, StageAt at, CudaKernel 
     c.e.cites = k.cites;
     c.e.t_ahead = strcmp(at.entry->name, "step") != 0;          /* t on the device moves when a step begins */
     c.rowfold = NEWS(a, const char *, (c.e.g->len + 1) * NCLASS);
+    if (squares(&c))                                            /* where a matrix begins */
+        buf_printf(&c.wide, "slice * %s %% %d == 0", emit_length(&c.e, stage_info[at.stage->kind].dom), c.vec);
     work(&c);
     const char *threads = number(&c, c.knob[KNOB_THREADS]);
     const char *bounds = c.knob[KNOB_BLOCKS] ? arena_printf(a, "%s, %d", threads, c.knob[KNOB_BLOCKS]) : threads;

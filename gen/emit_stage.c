@@ -78,19 +78,49 @@ static const char *length(Emit *e, Dom d, const char *of)
 const char *emit_length(Emit *e, Dom d) { return length(e, d, ""); }
 const char *emit_whole_length(Emit *e, Dom d) { return length(e, d, "whole_"); }
 
-const char *emit_list_index(Emit *e, DomPlace place)
+const char *emit_axis(Emit *e, Dom d, int axis) { return axis_text(e, dom_info[d].axis[axis], ""); }
+
+/* ---- places ---- */
+Dom emit_dom(const Emit *e, Access a)
 {
-    const char *across = axis_text(e, dom_info[stage_info[e->st->kind].dom].axis[1], "");
-    return arena_printf(e->arena, "(start + i) %s %s", place == PLACE_DOWN ? "/" : "%", across);
+    return a.turned ? (Dom)e->g->n[a.val].dom : e->plan->mem[a.mem].dom;
 }
 
-const char *emit_list_pointer(Emit *e, Access a)
+bool emit_turned(const Emit *e, Access a)
 {
-    Dom d = e->plan->mem[a.mem].dom;
-    if (d == stage_info[e->st->kind].dom)
-        return emit_pointer(e, a, " + offset");
-    return emit_pointer(e, a, arena_printf(e->arena, " + slice * %s", emit_length(e, d)));
+    return a.turned && dom_square((Dom)e->g->n[a.val].dom);
 }
+
+/* Of a piece, how many come before it along an axis. */
+static const char *axis_before(Axis a)
+{
+    return a == AXIS_ROWS ? "optc_rows_inside(self) + " : a == AXIS_COLS ? "optc_cols_inside(self) + " : "";
+}
+
+void emit_indices(Emit *e, const char *down, const char *across)
+{
+    const Axis *axis = dom_info[stage_info[e->st->kind].dom].axis;
+    for (Ref r = 0; r < e->g->len; r++) {
+        int op = e->g->n[r].op, k = op == OP_ACROSS;
+        if (e->uses[r] && (op == OP_DOWN || op == OP_ACROSS))
+            e->text[r] = axis[k] == AXIS_ONE ? emit_number(e, 0)
+                                             : arena_printf(e->arena, "(%s)(%s%s)", emit_real(e), axis_before(axis[k]),
+                                                            k ? across : down);
+    }
+}
+
+/* ---- folds of arrays ---- */
+bool emit_folds_down(const Emit *e, Access f) { return dom_info[e->g->n[f.val].dom].axis[0] == AXIS_ONE; }
+
+const char *emit_folded_from(Emit *e, Access f)
+{
+    Dom d = e->plan->mem[f.mem].dom;
+    const char *array = emit_array(e, f, false);
+    return emit_folds_down(e, f) ? arena_printf(e->arena, "%s + slice * %s + start", array, emit_length(e, d))
+                                 : arena_printf(e->arena, "%s + offset * %s", array, emit_axis(e, d, 1));
+}
+
+const char *emit_folded_count(Emit *e, Access f) { return emit_axis(e, e->plan->mem[f.mem].dom, emit_folds_down(e, f) ? 0 : 1); }
 
 /* How many of one there are in one of the other, of the whole tensor: the axes that it has and the other has not. */
 const char *emit_count(Emit *e, const Node *n)
@@ -125,16 +155,26 @@ const char *emit_loaded(Emit *e, Access a, const char *from)
     return narrow ? arena_printf(e->arena, "(float)%s", x) : x;
 }
 
+/* Operands and results of products may be kept in another type than the rule computes in, wider or narrower. */
+const char *emit_entry(Emit *e, Access a, const char *from)
+{
+    const Mem *m = &e->plan->mem[a.mem];
+    const char *x = emit_called(e->arena, type_info[m->type].load, from);
+    bool other = type_info[m->type].compute != e->plan->real && e->g->n[a.val].ty == NUM;
+    return m->kind == MEM_TEMP && other ? arena_printf(e->arena, "(%s)%s", emit_real(e), x) : x;
+}
+
 const char *emit_pointer(Emit *e, Access a, const char *offset)
 {
-    if (e->ptr[a.mem])
-        return e->ptr[a.mem];
+    const char **known = &(emit_turned(e, a) ? e->turned : e->ptr)[a.mem];
+    if (*known)
+        return *known;
     const Mem *m = &e->plan->mem[a.mem];
     bool w = emit_stores(e->st, a.mem) || m->kind == MEM_PART;
-    e->ptr[a.mem] = emit_array_name(e, a);
+    *known = emit_array_name(e, a);
     emit_put(e, AT_POINTERS, "%s%s *%s %s = %s%s;\n", w ? "" : "const ", type_info[m->type].c, e->target->restricted,
-             e->ptr[a.mem], emit_array(e, a, w), offset);
-    return e->ptr[a.mem];
+             *known, emit_array(e, a, w), offset);
+    return *known;
 }
 
 void emit_load_scalar(Emit *e, Place to, Access a, const char *index)

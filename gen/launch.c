@@ -3,8 +3,8 @@
 #include <limits.h>
 #include <string.h>
 
-const char *const form_name[NFORM] = {"map",   "fold", "tile",   "rows",   "list",
-                                      "lanes", "cols", "slices", "single", "cpu"};
+const char *const form_name[NFORM] = {"map",   "fold", "tile",   "rows",  "list",   "lanes",
+                                      "cols",  "slices", "single", "cpu", "warps"};
 const char *const knob_name[NKNOB] = {"threads", "vector", "items", "blocks", "load", "store", "grid"};
 
 /* What a tuner may try; a row of one value is fixed. Rows end with -1. A value that is tried no more stays, since files
@@ -27,6 +27,7 @@ static const short choices[NFORM][NKNOB][MOST_VALUES + 1] = {
     [FORM_COLS] = {{256, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
     [FORM_SLICES] = {{128, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
     [FORM_SINGLE] = {{128, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
+    [FORM_WARPS] = {{128, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
     [FORM_CPU] = {
         {0, 1, 2, 4, 8, 16, 32, 64, -1}, {1, -1}, {0, 1, 2, 4, 8, 16, 32, 64, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}}};
 
@@ -39,11 +40,18 @@ LaunchForm stage_form(const Stage *s)
                                  : FORM_ROWS; /* where no columns are folded a warp may walk a row to its end */
     if (!is_list(s->kind))
         return FORM_SINGLE;
+    if (dom_square(stage_info[s->kind].dom))               /* as many values as there are elements: they are walked alike */
+        return s->nfold ? FORM_FOLD : FORM_MAP;
     if (s->nfold)
         return FORM_LANES;
+    if (s->folds_arrays)
+        return dom_info[stage_info[s->kind].dom].axis[0] == AXIS_ONE ? FORM_COLS : FORM_WARPS;
     /* What is finished here was spread over many tiles: several threads share a value. */
     return s->nfin && s->kind == S_COL ? FORM_COLS : s->nfin && s->kind == S_SLICE ? FORM_SLICES : FORM_LIST;
 }
+
+/* Lists over two axes take the model's launches: they come with rules whose time goes elsewhere. */
+bool stage_tunes(const Stage *s) { return is_elem(s->kind); }
 
 int knob_values(LaunchForm f, Knob k, int out[MOST_VALUES])
 {
@@ -53,11 +61,18 @@ int knob_values(LaunchForm f, Knob k, int out[MOST_VALUES])
     return n;
 }
 
-static int elements_of(const Plan *p, const Access *a, int n)
+/* An array that the stage walks along: of elements, or of a list over two axes. */
+static bool is_walked(const Plan *p, const Stage *s, const Access *a)
+{
+    Dom own = stage_info[s->kind].dom;
+    return p->mem[a->mem].dom == (dom_square(own) ? own : ELEM);
+}
+
+static int elements_of(const Plan *p, const Stage *s, const Access *a, int n)
 {
     int count = 0;
     for (int i = 0; i < n; i++)
-        count += p->mem[a[i].mem].dom == ELEM;
+        count += is_walked(p, s, &a[i]);
     return count;
 }
 
@@ -77,17 +92,19 @@ enum Trait {
 
 static int traits_of(const Plan *p, const Stage *s)
 {
-    int written = elements_of(p, s->store, s->nstore), held = 0;
+    int written = elements_of(p, s, s->store, s->nstore), held = 0;
     int traits = (s->uses_rows ? BY_ROWS : 0) | (written ? WRITES : 0) | (written <= 1 ? LIGHT : 0) |
-                 (elements_of(p, s->load, s->nload) >= 3 ? THREE : 0);
+                 (elements_of(p, s, s->load, s->nload) >= 3 ? THREE : 0);
     for (int i = 0; i < s->nload + s->nstore; i++) {
-        const Mem *m = &p->mem[i < s->nload ? s->load[i].mem : s->store[i - s->nload].mem];
-        held += i < s->nload && (m->dom == ELEM || m->dom == COL);
-        if (m->dom == ELEM)
+        const Access *a = i < s->nload ? &s->load[i] : &s->store[i - s->nload];
+        const Mem *m = &p->mem[a->mem];
+        bool walked = is_walked(p, s, a);
+        held += i < s->nload && (walked || m->dom == COL);
+        if (walked)
             traits |= type_info[m->type].bytes == 2 ? HALF : type_info[m->type].bytes == 8 ? DOUBLE : SINGLE;
-        traits |= m->dom == ELEM && m->type == T_F16 ? FLOAT16 : 0;
+        traits |= walked && m->type == T_F16 ? FLOAT16 : 0;
     }
-    traits |= elements_of(p, s->load, s->nload) > 4 ? CROWD : 0;
+    traits |= elements_of(p, s, s->load, s->nload) > 4 ? CROWD : 0;
     if ((traits & (HALF | SINGLE | DOUBLE)) == HALF)
         traits |= HALVES;
     return traits | (held > 3 ? HEAVY : 0);
@@ -145,8 +162,8 @@ bool launch_valid(const Plan *p, const Stage *s, const Launch *l)
     if (v[KNOB_BLOCKS] &&
         (resident < 512 || resident > 2048)) /* a cap of more than 128 registers; more than a multiprocessor holds */
         return false;
-    if ((v[KNOB_STORE] && !elements_of(p, s->store, s->nstore)) ||
-        (v[KNOB_LOAD] && !elements_of(p, s->load, s->nload))) /* the same kernel as without */
+    if ((v[KNOB_STORE] && !elements_of(p, s, s->store, s->nstore)) ||
+        (v[KNOB_LOAD] && !elements_of(p, s, s->load, s->nload))) /* the same kernel as without */
         return false;
     if (f == FORM_MAP && v[KNOB_THREADS] * values > SEG)
         return false;
@@ -212,6 +229,7 @@ static const Model models[] = {
     {FORM_LANES, 0, 0, {{0}}, {{1024, 1, 1, 0, 0, 0, 0}}},
     {FORM_COLS, 0, 0, {{0}}, {{256, 1, 1, 0, 0, 0, 0}}},
     {FORM_SLICES, 0, 0, {{0}}, {{128, 1, 1, 0, 0, 0, 0}}},
+    {FORM_WARPS, 0, 0, {{0}}, {{128, 1, 1, 0, 0, 0, 0}}},
     {FORM_SINGLE, 0, 0, {{0}}, {{128, 1, 1, 0, 0, 0, 0}}}};
 
 static const Model *model_of(const Plan *p, const Stage *s)
@@ -226,8 +244,8 @@ static const Model *model_of(const Plan *p, const Stage *s)
 
 static Launch fitted(const Plan *p, const Stage *s, Launch l)          /* hints only where there is what they are for */
 {
-    l.v[KNOB_LOAD] *= elements_of(p, s->load, s->nload) > 0;
-    l.v[KNOB_STORE] *= elements_of(p, s->store, s->nstore) > 0;
+    l.v[KNOB_LOAD] *= elements_of(p, s, s->load, s->nload) > 0;
+    l.v[KNOB_STORE] *= elements_of(p, s, s->store, s->nstore) > 0;
     return l;
 }
 

@@ -297,6 +297,7 @@ static void place_values(Lists *l)
         for (int j = 0; j < d->load.n; j++) {
             Access *a = &d->load.v[j];
             bool turned = p->g->n[a->val].op == OP_TURN && at_home(p, &d->s, a->val);
+            a->turned = turned;
             if (a->mem == UNPLACED)
                 a->mem = turned ? array_of_operand(l, a->val, d->s.variant) : l->lies[owner(p, a->val, d->s.variant)][a->val];
         }

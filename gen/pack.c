@@ -26,7 +26,8 @@ static void each_stage(Pack *p, int rule, EachStage f, void *ctx)
     for (int e = 0; e < pl->nentry; e++)
         for (int m = 0; m < pl->entry[e].nphase; m++)
             for (int i = 0; i < pl->entry[e].phase[m].nstage; i++)
-                f(p, rule, &pl->entry[e], m, &pl->entry[e].phase[m].stage[i], ctx);
+                if (pl->entry[e].phase[m].stage[i].fn >= 0)            /* calls have no function */
+                    f(p, rule, &pl->entry[e], m, &pl->entry[e].phase[m].stage[i], ctx);
 }
 
 typedef struct { const char **v; int n, cap; } Names;

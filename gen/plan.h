@@ -14,6 +14,8 @@
  *          the tile in lane r mod 8, then folds 8 lanes in halves (column folds).
  *   band   16 rows x 4096 columns, where only rows are: the same, with rows as long as segments
  *   list   row, column and slice values, in segments of their matrix (or tensor)
+ *   axis   an array over two axes (rows x rows, …) to one of them, by the stage that has the values along it: entry j of the row or
+ *          column in lane j mod 32, in f64, then 32 lanes fold in halves; rounded once. No partials: the array is in memory
  *   Partials are in the precision of what was folded. Finishing adds partials in f64: lists by the same 128 lanes,
  *   the tiles of a row in order, the tiles of a column in 32 lanes (tile k in lane k mod 32) folded in halves.
  *
@@ -55,7 +57,8 @@ typedef struct Mem {
 } Mem;
 
 /* name: what the array is called where it holds this value (names.c) */
-typedef struct { Ref val; int mem; const char *name; } Access;
+/* turned: val is a TURN that this very stage does: mem holds its operand, of which the entry at the exchanged place is read */
+typedef struct { Ref val; int mem; const char *name; bool turned; } Access;
 
 typedef struct Stage {
     StageKind kind;
@@ -66,7 +69,8 @@ typedef struct Stage {
     Access *store; int nstore;
     Access *fold; int nfold;               /* reductions whose partials this stage writes: val is the reduction node */
     Access *fin; int nfin;                 /* reductions this stage finishes */
-    bool uses_rows;                        /* flat: reads row, col or slice values, so it walks row by row */
+    bool uses_rows;                        /* flat, and lists over two axes: it reads by row or column, so it walks row by row */
+    bool folds_arrays;                     /* lists: some of fin are folds of whole arrays, not of partials */
     int bytes_read, bytes_written;         /* per element (flat and tile) or per value of the stage's domain */
     int cost;                              /* operations per element or value */
     int fn;                                /* number of the emitted function */

@@ -99,7 +99,7 @@ static void check_load(Check *c, Access a)
 {
     if (!known(c, a))
         return;
-    bool turned = c->ph->g->n[a.val].op == OP_TURN && c->holds[slot(c, c->s->variant, a.mem)] != a.val;
+    bool turned = a.turned && c->ph->g->n[a.val].op == OP_TURN;
     Ref of = turned ? c->ph->g->n[a.val].arg[0] : a.val;
     const Node *n = &c->ph->g->n[of];
     const Mem *m = &c->plan->mem[a.mem];

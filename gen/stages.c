@@ -147,6 +147,26 @@ static Access *kept_list(Arena *a, const List *l, int *n)
     return v;
 }
 
+/* Where a value stands along an axis counts for the stage: which row and column it is in is to be known. */
+static bool reads_places(const Planner *p, const Stage *s)
+{
+    Dom dom = stage_info[s->kind].dom;
+    for (int i = 0; i < s->nload; i++) {
+        DomPlace at = dom_find(dom, p->plan->mem[s->load[i].mem].dom);
+        if (s->load[i].turned || at == PLACE_DOWN || at == PLACE_ACROSS || (dom == ELEM && at == PLACE_MATRIX))
+            return true;
+    }
+    for (int i = 0; i < s->nbody; i++) {
+        const Node *n = &p->g->n[s->body[i]];
+        for (int k = -1; k < n->nargs; k++) {
+            int op = p->g->n[k < 0 ? s->body[i] : n->arg[k]].op;
+            if (op == OP_DOWN || op == OP_ACROSS)
+                return true;
+        }
+    }
+    return false;
+}
+
 static void finish_stage(Planner *p, const Draft *d, Stage *s)
 {
     Arena *a = p->plan->arena;
@@ -164,8 +184,10 @@ static void finish_stage(Planner *p, const Draft *d, Stage *s)
         const Mem *m = &p->plan->mem[s->load[i].mem];
         if (m->dom == dom)
             s->bytes_read += type_info[m->type].bytes;
-        s->uses_rows = s->uses_rows || (dom == ELEM && m->dom != ELEM && dom_inside(m->dom));
     }
+    s->uses_rows = dom_square(dom) && reads_places(p, s);
+    for (int i = 0; i < s->nfin; i++)
+        s->folds_arrays = s->folds_arrays || p->plan->mem[s->fin[i].mem].kind != MEM_PART;
     for (int i = 0; i < s->nstore; i++)
         s->bytes_written += bytes_of(p, s->store[i].mem);
     for (int i = 0; i < s->nbody; i++)

@@ -29,7 +29,7 @@ const Tuned *gpu_tuned(const optc_rule *r, int fn, int64_t elements, const char 
     const Stage *s = plan_at(r->more->plan, fn).stage;
     TunedKey k;
     int lo, hi;
-    if (stage_form(s) > FORM_ROWS)
+    if (!stage_tunes(s))
         return NULL;                           /* nothing to choose */
     gpu_tuned_key(r, fn, elements, &k);
     launch_range(r->more->plan, s, elements, &lo, &hi);
@@ -172,6 +172,8 @@ static optc_status find_kernels(optc_rule *r, GpuBuilt *c, const char *prefix)
     TRY(g, cuModuleGetFunction(&c->code.tick, c->module[0], p->tick), p->tick);
     for (int i = 0; i < p->nstage; i++) {
         char name[400];
+        if (p->stage[i].fn < 0)                                /* a call */
+            continue;
         snprintf(name, sizeof name, "%s%s", prefix, p->stage[i].kernel);
         TRY(g,
             cuModuleGetFunction(&c->code.fn[p->stage[i].fn],
@@ -409,7 +411,7 @@ optc_status gpu_compile(optc_rule *r)
         return out_of_memory();
     for (int f = 0; f < r->more->plan->nfn; f++) {
         StageAt at = plan_at(r->more->plan, f);
-        if (at.stage && stage_form(at.stage) <= FORM_ROWS &&
+        if (at.stage && stage_tunes(at.stage) &&
             !emit_cuda_stage_hash(&r->more->gen, f, r->more->gpu->hash[f]))
             return out_of_memory();
     }

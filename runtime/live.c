@@ -317,7 +317,7 @@ void live_open(optc_binding *b)
     b->gpu->live = v;
     for (int f = 0; f < p->nfn; f++) {
         StageAt at = plan_at(p, f);
-        if (!at.stage || stage_form(at.stage) > FORM_ROWS || strcmp(at.entry->name, "step") ||
+        if (!at.stage || !stage_tunes(at.stage) || strcmp(at.entry->name, "step") ||
             !b->units[at.stage->variant].elems)
             continue;
         const char *from;

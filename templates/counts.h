@@ -22,7 +22,7 @@ static const StageInfo stage_info[NSTAGEKIND] = {
 #define STAGE(ID, name, dom, walk, rows, cols, what) {#ID, name, dom, WALK_##walk, rows, cols, what},
 #include "../gen/stages.def"
 };
-typedef enum { FORM_MAP, FORM_FOLD, FORM_TILE, FORM_ROWS, FORM_LIST, FORM_LANES, FORM_COLS, FORM_SLICES, FORM_SINGLE, FORM_CPU, NFORM } LaunchForm;
+typedef enum { FORM_MAP, FORM_FOLD, FORM_TILE, FORM_ROWS, FORM_LIST, FORM_LANES, FORM_COLS, FORM_SLICES, FORM_SINGLE, FORM_CPU, FORM_WARPS, NFORM } LaunchForm;
 /* cpu: a whole step there; threads (0: all) and, as items, the units a thread takes at once (0: by size) */
 typedef enum {
     KNOB_THREADS,      /* threads of a block */
@@ -122,7 +122,7 @@ OPTC_COUNT int64_t count_pieces(LaunchForm f, const Launch *l, int64_t longest)
     int64_t n = longest < OPTC_SEG ? longest : OPTC_SEG, each = f == FORM_LIST ? OPTC_LANES : f == FORM_COLS ? 32 : 4, pieces = count_up(n, each);
     switch (f) {
     case FORM_MAP: return OPTC_SEG / (l->v[KNOB_THREADS] * l->v[KNOB_VECTOR] * l->v[KNOB_ITEMS]);
-    case FORM_LIST: case FORM_COLS: return pieces < 1 ? 1 : pieces;
+    case FORM_LIST: case FORM_COLS: case FORM_WARPS: return pieces < 1 ? 1 : pieces;
     case FORM_SLICES: return pieces < 1 ? 1 : pieces > 8 ? 8 : pieces;
     default: return 1;
     }

@@ -319,6 +319,95 @@ template <int V, typename T, typename W> OPTC_FN void optc_get_cols(T (&v)[V], c
     }
 }
 
+/* The same inside a matrix with so many columns, of a list over two axes. */
+OPTC_FN optc_place optc_spot(long long across, long long at)
+{
+    long long row = optc_div(at, across);
+    return optc_place{row, at - row * across};
+}
+
+OPTC_FN void optc_onward(optc_place &at, long long across, int by)
+{
+    at.col += by;
+    if (at.col < across)
+        return;
+    long long rows = at.col - across < across ? 1 : optc_div(at.col, across);
+    at.col -= rows * across;
+    at.row += rows;
+}
+
+/* A place of a flat pass, counted in its matrix. */
+OPTC_FN optc_place optc_within(const optc_view *self, optc_place at)
+{
+    if (self->slices > 1)
+        at.row -= optc_div(at.row, self->rows) * self->rows;
+    return at;
+}
+
+template <int V, typename T, typename W> OPTC_FN void optc_get_down(T (&v)[V], const T *p, long long across, optc_place at, int left, W)
+{
+    const bool even = optc_is_even<W>::value;
+    T x = left > 0 ? p[at.row] : T(0);
+    for (int i = 0; i < V; i++) {
+        if (!even && i && i < left && ++at.col == across)
+            at.col = 0, x = p[++at.row];
+        v[i] = x;
+    }
+}
+
+template <int V, typename T, typename W> OPTC_FN void optc_get_across(T (&v)[V], const T *p, long long across, optc_place at, int left, W wide)
+{
+    if (optc_is_even<W>::value) {
+        optc_get<0>(v, p + at.col, left, wide);
+        return;
+    }
+    for (int i = 0; i < V; i++) {
+        if (i && ++at.col == across)
+            at.col = 0;
+        v[i] = i < left ? p[at.col] : T(0);
+    }
+}
+
+/* The entry at the exchanged place of a matrix that has `down` columns. */
+template <int V, typename T, typename W> OPTC_FN void optc_get_turned(T (&v)[V], const T *p, long long across, long long down, optc_place at, int left, W)
+{
+    const bool even = optc_is_even<W>::value;
+    for (int i = 0; i < V; i++) {
+        if (!even && i && ++at.col == across)
+            at.col = 0, at.row++;
+        v[i] = i < left ? p[(at.col + (even ? i : 0)) * down + at.row] : T(0);
+    }
+}
+
+template <int V, typename W> OPTC_FN void optc_index_down(long long (&v)[V], long long across, optc_place at, W)
+{
+    for (int i = 0; i < V; i++) {
+        if (!optc_is_even<W>::value && i && ++at.col == across)
+            at.col = 0, at.row++;
+        v[i] = at.row;
+    }
+}
+
+template <int V, typename W> OPTC_FN void optc_index_across(long long (&v)[V], long long across, optc_place at, W)
+{
+    for (int i = 0; i < V; i++) {
+        if (!optc_is_even<W>::value && i && ++at.col == across)
+            at.col = 0;
+        v[i] = at.col + (optc_is_even<W>::value ? i : 0);
+    }
+}
+
+/* Arrays of 16 bits, whose entries are numbers when they are read. */
+struct optc_bf16s {
+    const unsigned short *p;
+    OPTC_FN_MEMBER float operator[](long long i) const { return optc_from_bf16(p[i]); }
+};
+
+struct optc_f16s {
+    const unsigned short *p;
+    OPTC_FN_MEMBER float operator[](long long i) const { return optc_from_f16(p[i]); }
+};
+
 /* The kinds of reduction: where a lane starts, and how two values become one. */
 struct optc_sum {
     template <typename T> static OPTC_FN_MEMBER T first() { return T(0); }
@@ -404,6 +493,18 @@ template <typename K, typename T> OPTC_FN double optc_finish_warp(const T *x, lo
     return a;
 }
 
+/* A row of an array by one warp, a lane a thread: its first thread gets the result. */
+template <typename K, typename X> OPTC_FN double optc_across(X x, long long n)
+{
+    double a = K::template first<double>();
+#pragma unroll 4
+    for (long long j = threadIdx.x % 32; j < n; j += OPTC_COL_LANES)
+        a = K::with(a, (double)x[j]);
+    for (int h = 16; h > 0; h /= 2)
+        a = K::with(a, __shfl_down_sync(0xffffffffu, a, h));
+    return a;
+}
+
 template <typename K, typename T> OPTC_FN T optc_row(const T *x, long long segs)
 {
     double a = K::template first<double>();
@@ -414,7 +515,7 @@ template <typename K, typename T> OPTC_FN T optc_row(const T *x, long long segs)
 
 /* The tiles of a column by eight threads: thread q has lanes q, q + 8, q + 16 and q + 24. The first warp gets the results of its block's 32
  * columns. */
-template <typename K, typename T> OPTC_FN T optc_columns(const T *x, long long tiles, long long cols, bool in, double (*shared)[32])
+template <typename K, typename T, typename X> OPTC_FN T optc_columns(X x, long long tiles, long long cols, bool in, double (*shared)[32])
 {
     const int q = threadIdx.x / 32, l = threadIdx.x % 32;
     double acc[4];
@@ -438,7 +539,7 @@ template <typename K, typename T> OPTC_FN T optc_columns(const T *x, long long t
 
 /* By one thread alone, where a stage folds what it finishes and every thread has values of its own: four lanes at a time, those that meet
  * first in the tree; `part` keeps what waits for its partner. */
-template <typename K, typename T, int LANES> OPTC_FN double optc_alone(const T *x, long long n, long long stride)
+template <typename K, typename T, int LANES, typename X> OPTC_FN double optc_alone(X x, long long n, long long stride)
 {
     double part[8];
     const int groups = LANES / 4;

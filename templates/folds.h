@@ -2,9 +2,12 @@
  * values l, l + LANES, … in order, then halves fold together. A lane that takes no value holds the identity, which changes
  * nothing, so a segment shorter than the lanes may start its tree lower (optc_width).
  *
- * OPTC_FOLDS, OPTC_COLS and OPTC_ENDS(T, s, k, first, with, dwith) make the functions for type T (suffix s) and kind k (sum, max, min). */
+ * OPTC_FOLDS, OPTC_COLS and OPTC_ENDS(T, s, k, first, with, dwith) make the functions for type T (suffix s) and kind k (sum, max, min),
+ * OPTC_AXIS those over whole arrays. */
 
 #define OPTC_ADD(a, b) ((a) + (b))
+
+#define OPTC_AS_IT_IS(x) (x)
 
 OPTC_FN int optc_width(int n)                       /* lanes in use when n values are folded, as a power of two */
 {
@@ -115,6 +118,47 @@ OPTC_FN int optc_width(int n)                       /* lanes in use when n value
         }                                                                                                              \
     }
 
+/* Rows and columns of a whole array (gen/plan.h, axis): entry j in lane j mod OPTC_COL_LANES, in f64, then halves. load: from what it is
+ * kept in. */
+#define OPTC_AXIS(T, s, k, first, load, dwith)                                                                         \
+    OPTC_CALLED void optc_across_##k##_##s(double *out, const T *x, int n, long long entries)                          \
+    {                                                                                                                  \
+        for (int i = 0; i < n; i++, x += entries) {                                                                    \
+            double acc[OPTC_COL_LANES];                                                                                \
+            for (int l = 0; l < OPTC_COL_LANES; l++)                                                                   \
+                acc[l] = first;                                                                                        \
+            long long j = 0;                                                                                           \
+            for (; j + OPTC_COL_LANES <= entries; j += OPTC_COL_LANES)                                                 \
+                for (int l = 0; l < OPTC_COL_LANES; l++)                                                               \
+                    acc[l] = dwith(acc[l], (double)load(x[j + l]));                                                    \
+            for (int l = 0; l < (int)(entries - j); l++)                                                               \
+                acc[l] = dwith(acc[l], (double)load(x[j + l]));                                                        \
+            for (int h = OPTC_COL_LANES / 2; h > 0; h /= 2)                                                            \
+                for (int l = 0; l < h; l++)                                                                            \
+                    acc[l] = dwith(acc[l], acc[l + h]);                                                                \
+            out[i] = acc[0];                                                                                           \
+        }                                                                                                              \
+    }                                                                                                                  \
+    OPTC_CALLED void optc_down_##k##_##s(double *out, const T *x, int n, long long entries, long long stride)          \
+    {                                                                                                                  \
+        double acc[OPTC_COL_LANES][64];                                                                                \
+        for (int c = 0; c < n; c += 64) {                                                                              \
+            int m = n - c < 64 ? n - c : 64;                                                                           \
+            for (int l = 0; l < OPTC_COL_LANES; l++)                                                                   \
+                for (int i = 0; i < m; i++)                                                                            \
+                    acc[l][i] = first;                                                                                 \
+            for (long long j = 0; j < entries; j++)                                                                    \
+                for (int i = 0; i < m; i++)                                                                            \
+                    acc[j % OPTC_COL_LANES][i] = dwith(acc[j % OPTC_COL_LANES][i], (double)load(x[j * stride + c + i])); \
+            for (int h = OPTC_COL_LANES / 2; h > 0; h /= 2)                                                            \
+                for (int l = 0; l < h; l++)                                                                            \
+                    for (int i = 0; i < m; i++)                                                                        \
+                        acc[l][i] = dwith(acc[l][i], acc[l + h][i]);                                                   \
+            for (int i = 0; i < m; i++)                                                                                \
+                out[c + i] = acc[0][i];                                                                                \
+        }                                                                                                              \
+    }
+
 //@ = optc_start_sumf optc_lanes_sumf optc_tree_sumf optc_fold_sumf
 OPTC_FOLDS(float, f, sum, 0.0, OPTC_ADD, OPTC_ADD)
 
@@ -168,3 +212,39 @@ OPTC_COLS(double, , min, OPTC_INF, optc_min, optc_min)
 
 //@ = optc_finish_min optc_rows_min optc_columns_min
 OPTC_ENDS(double, , min, OPTC_INF, optc_min, optc_min)
+
+//@ = optc_across_sum_f32 optc_down_sum_f32
+OPTC_AXIS(float, f32, sum, 0.0, OPTC_AS_IT_IS, OPTC_ADD)
+
+//@ = optc_across_max_f32 optc_down_max_f32
+OPTC_AXIS(float, f32, max, -OPTC_INF, OPTC_AS_IT_IS, optc_max)
+
+//@ = optc_across_min_f32 optc_down_min_f32
+OPTC_AXIS(float, f32, min, OPTC_INF, OPTC_AS_IT_IS, optc_min)
+
+//@ = optc_across_sum_f64 optc_down_sum_f64
+OPTC_AXIS(double, f64, sum, 0.0, OPTC_AS_IT_IS, OPTC_ADD)
+
+//@ = optc_across_max_f64 optc_down_max_f64
+OPTC_AXIS(double, f64, max, -OPTC_INF, OPTC_AS_IT_IS, optc_max)
+
+//@ = optc_across_min_f64 optc_down_min_f64
+OPTC_AXIS(double, f64, min, OPTC_INF, OPTC_AS_IT_IS, optc_min)
+
+//@ = optc_across_sum_bf16 optc_down_sum_bf16
+OPTC_AXIS(unsigned short, bf16, sum, 0.0, optc_from_bf16, OPTC_ADD)
+
+//@ = optc_across_max_bf16 optc_down_max_bf16
+OPTC_AXIS(unsigned short, bf16, max, -OPTC_INF, optc_from_bf16, optc_max)
+
+//@ = optc_across_min_bf16 optc_down_min_bf16
+OPTC_AXIS(unsigned short, bf16, min, OPTC_INF, optc_from_bf16, optc_min)
+
+//@ = optc_across_sum_f16 optc_down_sum_f16
+OPTC_AXIS(unsigned short, f16, sum, 0.0, optc_from_f16, OPTC_ADD)
+
+//@ = optc_across_max_f16 optc_down_max_f16
+OPTC_AXIS(unsigned short, f16, max, -OPTC_INF, optc_from_f16, optc_max)
+
+//@ = optc_across_min_f16 optc_down_min_f16
+OPTC_AXIS(unsigned short, f16, min, OPTC_INF, optc_from_f16, optc_min)

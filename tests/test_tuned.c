@@ -407,7 +407,7 @@ START_TEST(built_in_belongs)
         for (int f = 0; f < g.plan->nfn; f++) {
             char hex[33];
             const Stage *st = plan_at(g.plan, f).stage;
-            if (!st || stage_form(st) > FORM_ROWS)
+            if (!st || !stage_tunes(st))
                 continue;
             ck_assert(emit_cuda_stage_hash(&g, f, hex));
             for (int k = 0; k < set.builtin.n; k++)

@@ -215,7 +215,7 @@ static int hashes(Spec *s, int64_t size)
     for (int f = 0; f < p->nfn; f++) {
         StageAt at = plan_at(p, f);
         char hex[33], name[MOST_STAGE_NAME];
-        if (!at.stage || stage_form(at.stage) > FORM_ROWS)
+        if (!at.stage || !stage_tunes(at.stage))
             continue;                          /* nothing to choose there */
         Launch l = launch_model(p, at.stage, size);
         if (!emit_cuda_stage_hash(&s->gen, f, hex))

@@ -260,7 +260,7 @@ static const char *kernel_name(const optc_rule *rule, StageAt at)
  * step_12's. */
 static bool to_tune(const Run *r, optc_rule *rule, StageAt at)
 {
-    if (!at.stage || stage_form(at.stage) > FORM_ROWS)
+    if (!at.stage || !stage_tunes(at.stage))
         return false;
     size_t n = r->stage ? strlen(r->stage) : 0;
     const char *name = kernel_name(rule, at);

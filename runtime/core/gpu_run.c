@@ -55,7 +55,7 @@ CORE Shot gpu_shot(const optc_binding *b, const ProgStage *s, const Launch *l, C
     x.args.mem = group ? t->group_mem : t->mem;
     x.args.units = t->units[s->variant][s->kind];
     x.args.count = group ? b->nrow : u->prefix[s->kind][u->n];
-    x.args.brief = count_brief(s->form, l, u->shorter);
+    x.args.brief = count_brief(s->form, l, s->kind == S_FLAT ? u->shorter : NULL);
     int64_t grid =
         count_blocks(s->form, l, x.args.count, x.args.brief, u->longest[s->kind], b->rule->engine->gpu->sms);
     /* 0: more than a launch can have; refused when binding */

@@ -21,6 +21,8 @@ void gpu_setup(void)
     ck_assert(!d->cuDeviceGet(&dev, 0) && !d->cuDevicePrimaryCtxRetain(&ctx, dev) && !d->cuCtxPushCurrent_v2(ctx));
 }
 
+void use_shapes(const TestShape *s) { shapes = s; }
+
 int untuned;
 
 void open_side(Side *s, const char *device, optc_rule_options rule, int off)

@@ -21,6 +21,7 @@ extern const Driver *d;
 extern int untuned;                            /* of the next side that is opened */
 
 void gpu_setup(void);
+void use_shapes(const TestShape *s);           /* NSHAPES of them, for the sides that this test opens */
 void open_side(Side *s, const char *device, optc_rule_options rule, int off);      /* off: elements that pointers are misaligned by */
 void close_side(Side *s, int off);
 void set_grads(Side *s, int step);
@@ -36,5 +37,6 @@ void add_live(TCase *t);
 void add_memory(TCase *t);
 void add_random(TCase *t);
 void add_small(TCase *t);
+void add_squares(TCase *t);
 void add_sticky(TCase *t);                     /* it kills its context: a process of its own */
 #endif
