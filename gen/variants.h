@@ -32,7 +32,17 @@ typedef struct AboutTensor {                     /* what tests look at */
     const char *name, *tags;               /* either may be NULL; tags: words separated by blanks or commas */
     int rank; const int64_t *dim;
     bool matrix, flat;                     /* matrix: may be stepped as one; flat: seen as a vector */
+    int64_t split;                         /* the rows of each of its matrices are those of so many; 0: of one */
 } AboutTensor;
+
+/* The tensor by a view, its matrices split. */
+OPTC_COUNT Shape about_shape(const AboutTensor *a, int view)
+{
+    Shape s = count_shape(view, a->rank, a->dim, a->flat);
+    if (a->split > 1 && a->rank > 1 && !a->flat && s.rows % a->split == 0)
+        s.slices *= a->split, s.rows /= a->split;
+    return s;
+}
 
 OPTC_COUNT bool word_matches(const char *pattern, const char *s)
 {
@@ -75,7 +85,7 @@ OPTC_COUNT bool test_passes(const Test *t, const AboutTensor *a)
 {
     bool is = false;
     if (t->kind == TEST_SIZES) {
-        Shape s = count_shape(t->view, a->rank, a->dim, a->flat);
+        Shape s = about_shape(a, t->view);
         double x[2];
         for (int i = 0; i < 2; i++)
             x[i] = t->factor[i] * (t->size[i] == SIZE_NUMEL ? (double)s.n : t->size[i] == SIZE_ROWS ? (double)s.rows

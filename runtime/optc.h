@@ -203,6 +203,9 @@ typedef struct optc_tensor {
     const char *tags;
     /* the tensor this is a piece of, and where in it; NULL: it is the whole, and so far it must be */
     const int64_t *global_shape, *offset;
+    /* heads, experts, q k v in one: the rows of each of its matrices are those of so many, one below the other, each
+     * stepped as a matrix of its own (rows, norms and products of the rule are then theirs); 0: of one */
+    int64_t split;
 } optc_tensor;
 
 /* Strides: a dense layout with its dimensions in another order (channels-last) is stepped in the order of memory,

@@ -277,6 +277,47 @@ START_TEST(states_as_they_lie)
 }
 END_TEST
 
+/* One tensor whose rows are those of three matrices is stepped as three tensors are, bit for bit; its orientation is the matrices'. */
+START_TEST(split_into_matrices)
+{
+    static const char *spec = "return optimizer { name = 'parts', hyper = { lr = 0.1 }, matrix = function()\n"
+                              "  if nrows <= ncols then p = p - lr * g / (slice.norm(g) + rowsum(abs(g)) + nrows)\n"
+                              "  else p = p * 2 end end, step = function() p = p * 3 end }";
+    optc_engine *e;
+    optc_rule *r;
+    optc_binding *one, *three;
+    float p[2][3 * 4 * 5], g[3 * 4 * 5];
+    for (int i = 0; i < 60; i++) {
+        p[0][i] = p[1][i] = sinf((float)i);
+        g[i] = cosf((float)(3 * i));
+    }
+    OK(optc_open(&(optc_engine_options){.threads = 2, .cache_dir = ""}, &e));
+    OK(optc_compile(e, &(optc_rule_options){.spec = "parts", .text = spec}, &r));
+    optc_tensor whole = {.name = "qkv", .param = p[0], .grad = g, .rank = 2, .shape = (int64_t[]){12, 5}, .split = 3}, part[3];
+    const int64_t each[] = {4, 5};
+    for (int i = 0; i < 3; i++)
+        part[i] = (optc_tensor){.param = p[1] + 20 * i, .grad = g + 20 * i, .rank = 2, .shape = each};
+    OK(optc_bind(r, &(optc_group){.tensors = &whole, .ntensors = 1}, 1, &one));
+    OK(optc_bind(r, &(optc_group){.tensors = part, .ntensors = 3}, 1, &three));
+    for (int t = 0; t < 3; t++) {
+        OK(optc_step(one));
+        OK(optc_step(three));
+    }
+    ck_assert(!memcmp(p[0], p[1], sizeof *p));
+    ck_assert(p[0][7] != sinf(7) && p[0][7] != 8 * sinf(7));
+    OK(optc_unbind(one));
+    OK(optc_unbind(three));
+    whole.split = 5;
+    FAILS(optc_bind(r, &(optc_group){.tensors = &whole, .ntensors = 1}, 1, &one), OPTC_ERROR_ARGUMENT, "'qkv' cannot be split into 5: that does not divide its rows");
+    whole.split = -1;
+    FAILS(optc_bind(r, &(optc_group){.tensors = &whole, .ntensors = 1}, 1, &one), OPTC_ERROR_ARGUMENT, "the number is negative");
+    whole.split = 2, whole.flags = OPTC_AS_VECTOR;
+    FAILS(optc_bind(r, &(optc_group){.tensors = &whole, .ntensors = 1}, 1, &one), OPTC_ERROR_ARGUMENT, "it is no matrix");
+    OK(optc_release(r));
+    OK(optc_close(e));
+}
+END_TEST
+
 Suite *binding_suite(void)
 {
     Suite *s = suite_create("binding");
@@ -290,6 +331,7 @@ Suite *binding_suite(void)
     tcase_add_test(t, what_is_bound);
     tcase_add_test(t, hyperparameters_if_there);
     tcase_add_test(t, states_as_they_lie);
+    tcase_add_test(t, split_into_matrices);
     suite_add_tcase(s, t);
     return s;
 }

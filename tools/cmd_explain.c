@@ -147,7 +147,7 @@ static void put_floor(double bytes, const Bandwidth *f)
 static double shape_table(Arena *a, const Plan *p, const Dims *d, int e, int m, const Bandwidth *f)
 {
     char dims[160], bytes[32];
-    AboutTensor ask = {NULL, NULL, d->rank, d->dim, d->rank >= 2, false};
+    AboutTensor ask = {NULL, NULL, d->rank, d->dim, d->rank >= 2, false, 0};
     int variant = variant_of(p->rule->variant, p->rule->nvariant, &ask);
     Shape s = count_shape(p->rule->variant[variant].view, d->rank, d->dim, false);
     const Phase *ph = &p->entry[e].phase[m];

@@ -35,6 +35,7 @@ static AboutTensor asked(const optc_tensor *t)
     a.rank = t->rank, a.dim = t->shape;
     a.flat = (t->flags & OPTC_AS_VECTOR) != 0;
     a.matrix = t->rank >= 2 && !a.flat && !(t->flags & OPTC_USE_STEP);
+    a.split = t->split;
     return a;
 }
 
@@ -175,6 +176,12 @@ static optc_status check_tensor(const optc_binding *b, const optc_tensor *t, int
         return s;
     AboutTensor ask = asked(t);
     int view = p->variant[variant_of(p->variant, p->nvariant, &ask)].view;
+    Shape all = count_shape(view_of(p, &ask), t->rank, t->shape, ask.flat);
+    if (t->split < 0 || (t->split > 1 && (t->rank < 2 || ask.flat || all.rows % t->split)))
+        return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s cannot be split into %lld: %s", label, (long long)t->split,
+                    t->split < 0              ? "the number is negative"
+                    : t->rank < 2 || ask.flat ? "it is no matrix"
+                                              : "that does not divide its rows");
     if (view == (VIEW_FIRST | VIEW_LAST) && t->rank > 2 && !ask.flat)
         return fail(OPTC_ERROR_ARGUMENT,
                     "optc_bind: %s has %d dimensions, and the rule and a wrapper see it as different matrices (view "
@@ -267,7 +274,7 @@ static optc_status fill_tensor(optc_binding *b, const optc_tensor *t, int at, in
     for (int k = 0; k < t->rank; k++)
         x->dim[k] = t->shape[k];
     AboutTensor ask = asked(t);
-    x->shape = count_shape(view_of(p, &ask), t->rank, t->shape, ask.flat);
+    x->shape = about_shape(&ask, view_of(p, &ask));
     x->shape.rank = directions(p, x->shape);
     x->whole = x->shape;
     x->variant = variant_of(p->variant, p->nvariant, &ask);
