@@ -32,6 +32,7 @@ typedef struct Cutter {
     int **level;                 /* of calls: their order behind a segment */
     int **when;                  /* by variant and write: the segment that does it; -1: the call itself */
     int *result;                 /* by value, of calls: where the result lies, or UNPLACED */
+    bool *kept;                  /* by value: an operand of a call, in memory as it is anyway */
     bool *free;                  /* by value: over two axes and made of nothing that is in memory, as eye is: made wherever it is wanted */
     Seg *s;
 } Cutter;
@@ -100,6 +101,8 @@ static void find_free(Cutter *c)
 {
     for (Ref r = 0; r < c->g->len; r++) {
         const Node *n = &c->g->n[r];
+        for (int k = 0; k < n->nargs && is_call(n); k++)
+            c->kept[n->arg[k]] = c->p->plan->product == mem_type_of(c->p->plan, (Dom)c->g->n[n->arg[k]].dom);
         bool free = large(n) && !in_memory(n) && !is_call(n) && !is_red(n) && n->op != OP_TURN;
         for (int k = 0; k < n->nargs; k++)
             free = free && (!large(&c->g->n[n->arg[k]]) || c->free[n->arg[k]]);
@@ -133,10 +136,11 @@ static bool add_cone(const Cutter *c, int v, Ref r, int to, Cone *x)
     const Node *n = &c->g->n[r];
     if (!large(n) || in_cone(x, r))
         return true;
-    if (x->n == 64 || is_red(n) || is_call(n) || n->op == OP_TURN)
+    bool lies = in_memory(n) || is_call(n) || (c->kept[r] && x->n);
+    if (x->n == 64 || is_red(n) || n->op == OP_TURN)
         return false;
     x->v[x->n++] = r;
-    if (in_memory(n)) {
+    if (lies) {
         x->leaves++;
         return x->leaves <= 2 && !overwritten(c, v, n, to);
     }
@@ -160,7 +164,7 @@ static void make_later(Cutter *c, int v, int *first)
         if (!c->in[v][r])
             continue;
         Cone x = {.n = 0};
-        bool may = large(n) && !is_leaf(n) && first[r] > c->seg[v][r] && first[r] < c->nseg && add_cone(c, v, r, first[r], &x);
+        bool may = large(n) && !is_leaf(n) && !is_call(n) && first[r] > c->seg[v][r] && first[r] < c->nseg && add_cone(c, v, r, first[r], &x);
         if (may)
             c->seg[v][r] = first[r];
         for (int k = 0; k < n->nargs; k++)
@@ -490,6 +494,7 @@ static Cutter *cut(Planner *p)
         c->level[v] = NEWS(p->arena, int, n);
     }
     c->free = NEWS(p->arena, bool, n);
+    c->kept = NEWS(p->arena, bool, n);
     find_needs(c);
     find_first(c);
     find_free(c);

@@ -308,7 +308,7 @@ START_TEST(split_into_matrices)
     OK(optc_unbind(one));
     OK(optc_unbind(three));
     whole.split = 5;
-    FAILS(optc_bind(r, &(optc_group){.tensors = &whole, .ntensors = 1}, 1, &one), OPTC_ERROR_ARGUMENT, "'qkv' cannot be split into 5: that does not divide its rows");
+    FAILS(optc_bind(r, &(optc_group){.tensors = &whole, .ntensors = 1}, 1, &one), OPTC_ERROR_ARGUMENT, "cannot be split into 5: that does not divide its rows");
     whole.split = -1;
     FAILS(optc_bind(r, &(optc_group){.tensors = &whole, .ntensors = 1}, 1, &one), OPTC_ERROR_ARGUMENT, "the number is negative");
     whole.split = 2, whole.flags = OPTC_AS_VECTOR;
