@@ -8,7 +8,7 @@
 #include <string.h>
 
 static const char *const known_fields[] = {"name",   "cite",  "doc",  "hyper", "options", "args",
-                                           "inputs", "state", "values", "view", "step", "matrix", NULL};
+                                           "inputs", "state", "values", "view", "step", "matrix", "products", "rank", NULL};
 static const char *const reserved[] = {"p", "g", "t", "numel", "nrows", "ncols", "inner", "every", "when",
                                        "stored", "seed", NULL};
 
@@ -319,6 +319,48 @@ static void make_prefix(Trace *t, SpecFile *s)
                           : arena_printf(t->arena, "%s%d.", s->wrap->name, same);
 }
 
+/* products = "bf16": what the rule's products are computed in where nobody says otherwise. */
+static void declare_products(Trace *t, const SpecFile *s)
+{
+    const char *word = text_field(t, s, "products");
+    if (!*word)
+        return;
+    Buf all = {.arena = t->arena};
+    for (int i = 0; i < NPRODUCT; i++)
+        buf_printf(&all, "%s\"%s\"", !i ? "" : i == NPRODUCT - 1 ? " or " : ", ", product_info[i].name);
+    if (product_by_name(word) < 0)
+        declare_fail(t, s, "products", "'products' is %s, not \"%.40s\"", buf_text(&all), word);
+    if (s->is_wrapper)
+        declare_fail(t, s, "products", "'products' belongs to a rule: what is around it computes as the rule does");
+    if (t->rule->product < 0)
+        t->rule->product = product_by_name(word);
+}
+
+/* rank = 8, or the name of an option that is a number: how many directions a tensor has at most. */
+static void declare_rank(Trace *t, const SpecFile *s)
+{
+    lua_State *L = t->L;
+    int ty = lua_getfield(L, -1, "rank");
+    const char *name = ty == LUA_TSTRING ? arena_strdup(t->arena, lua_tostring(L, -1)) : NULL;
+    if (name) {
+        lua_pop(L, 1);
+        lua_rawgeti(L, LUA_REGISTRYINDEX, s->opts);
+        ty = lua_getfield(L, -1, name);
+        lua_remove(L, -2);
+        if (ty != LUA_TNUMBER)
+            declare_fail(t, s, "rank", "'rank' is a whole number, or the name of an option that is one: '%.40s' is none", name);
+    }
+    double x = lua_tonumber(L, -1);
+    lua_pop(L, 1);
+    if (ty == LUA_TNIL)
+        return;
+    if (ty != LUA_TNUMBER || !(x >= 1 && x <= MAX_DIRECTIONS && x == floor(x)))
+        declare_fail(t, s, "rank", "'rank' must be a whole number from 1 to %d, or the name of an option", MAX_DIRECTIONS);
+    if (t->rule->rank && t->rule->rank != (int)x)
+        declare_fail(t, s, "rank", "'rank' is %d here and %d in another spec around it: tensors have one", (int)x, t->rule->rank);
+    t->rule->rank = (int)x;
+}
+
 void declare_spec(Trace *t, SpecFile *s, const char *options)
 {
     lua_State *L = t->L;
@@ -360,6 +402,8 @@ void declare_spec(Trace *t, SpecFile *s, const char *options)
     name_args(t, s, arg, narg);
     each_name(t, s, "options", declare_option);
     each_name(t, s, "hyper", declare_hyper);
+    declare_products(t, s);
+    declare_rank(t, s);
     each_name(t, s, "state", declare_state);
     each_name(t, s, "values", declare_value);
     each_name(t, s, "inputs", declare_input);

@@ -1,5 +1,6 @@
 /* States and what they start as: zeros, fill(c), copy(p); and values for the reader, which lie as states do. */
 #include "declare.h"
+#include "matrix.h"
 
 #include <string.h>
 
@@ -7,7 +8,7 @@
 #define NAMED "optc.named"
 
 /* name: of the hyperparameter or option it starts from */
-typedef struct { int init; double value; int dom, type; const char *name; } InitValue;
+typedef struct { int init; double value; int dom, type; const char *name; bool eye; } InitValue;
 
 static int push_init(lua_State *L, InitValue v)
 {
@@ -54,7 +55,8 @@ static int l_no_sum(lua_State *L)
 bool declare_named(lua_State *L, const SpecFile *s, const char *name, int line)
 {
     for (const Tok *k = s->tok; k && k->kind != END; k++)
-        if (k->line == line && tok_is(k, name) && k > s->tok + 1 && tok_is(k - 1, "(") && tok_is(k - 2, "fill")) {
+        if (k->line == line && tok_is(k, name) && k > s->tok + 1 && tok_is(k - 1, "(") &&
+            (tok_is(k - 2, "fill") || tok_is(k - 2, "eye"))) {
             *(const char **)lua_newuserdatauv(L, sizeof name, 0) = arena_strdup(trace_of(L)->arena, name);
             luaL_setmetatable(L, NAMED);
             return true;
@@ -66,18 +68,34 @@ static int l_fill(lua_State *L)
 {
     const char **name = luaL_testudata(L, 1, NAMED);
     if (name)
-        return push_init(L, with_place(L, (InitValue){INIT_HYPER, 0, ELEM, -1, *name}, 2));
+        return push_init(L, with_place(L, (InitValue){INIT_HYPER, 0, ELEM, -1, *name, false}, 2));
     if (lua_type(L, 1) != LUA_TNUMBER)
         return spec_error(L, "fill needs a number or a hyperparameter: fill(1), fill(1, \"tensor\") or fill(d0, "
                              "\"group\")");
-    return push_init(L, with_place(L, (InitValue){INIT_FILL, lua_tonumber(L, 1), ELEM, -1, NULL}, 2));
+    return push_init(L, with_place(L, (InitValue){INIT_FILL, lua_tonumber(L, 1), ELEM, -1, NULL, false}, 2));
+}
+
+/* eye(eps, "rows"): a state that starts as eps on its diagonal; inside an entry, a value. */
+static int l_eye_state(lua_State *L)
+{
+    if (trace_of(L)->at >= 0)
+        return l_eye(L);
+    const char **name = luaL_testudata(L, 1, NAMED);
+    InitValue v = {name ? INIT_HYPER : INIT_FILL, lua_tonumber(L, 1), ELEM, -1, name ? *name : NULL, true};
+    if (!name && lua_type(L, 1) != LUA_TNUMBER)
+        return spec_error(L, "eye needs what stands on the diagonal and its domain: eye(1, \"rows\") or eye(eps, \"cols\")");
+    v = with_place(L, v, 2);
+    const Axis *axis = dom_info[v.dom].axis;
+    if (!dom_square((Dom)v.dom) || axis[0] != axis[1])
+        return spec_error(L, "eye needs the domain of a square value: eye(1, \"rows\"), eye(1, \"cols\") or eye(1, \"rank\")");
+    return push_init(L, v);
 }
 
 static int l_copy(lua_State *L)
 {
     if (!lua_islightuserdata(L, 1))
         return spec_error(L, "copy takes p: a state can start as a copy of the parameter");
-    return push_init(L, with_place(L, (InitValue){INIT_COPY_P, 0, ELEM, -1, NULL}, 2));
+    return push_init(L, with_place(L, (InitValue){INIT_COPY_P, 0, ELEM, -1, NULL, false}, 2));
 }
 
 void inits_open(lua_State *L)
@@ -96,12 +114,14 @@ void inits_open(lua_State *L)
     lua_pushboolean(L, 0);
     lua_setfield(L, -2, "__metatable");
     lua_pop(L, 1);
-    push_init(L, (InitValue){INIT_FILL, 0, ELEM, -1, NULL});
+    push_init(L, (InitValue){INIT_FILL, 0, ELEM, -1, NULL, false});
     lua_setfield(L, -2, "zeros");
     lua_pushcfunction(L, l_fill);
     lua_setfield(L, -2, "fill");
     lua_pushcfunction(L, l_copy);
     lua_setfield(L, -2, "copy");
+    lua_pushcfunction(L, l_eye_state);
+    lua_setfield(L, -2, "eye");
 }
 
 void need_rank(Trace *t, const SpecFile *s, const char *key, Dom d)
@@ -153,13 +173,13 @@ void declare_state(Trace *t, SpecFile *s, const char *key)
     const InitValue *v = luaL_testudata(t->L, -1, INIT);
     if (!v)
         declare_fail(t, s, key,
-                     "state '%s' must be zeros, fill(c) or copy(p), with a domain where it is not per element: zeros "
+                     "state '%s' must be zeros, fill(c), copy(p) or eye(c, \"rows\"), with a domain where it is not per element: zeros "
                      "\"row\"",
                      key);
     if (v->init == INIT_COPY_P && v->dom != ELEM)
         declare_fail(t, s, key, "state '%s': a copy of p has one value per element", key);
     need_rank(t, s, key, (Dom)v->dom);
-    State st = {.dom = (Dom)v->dom, .type = v->type, .init = (Init)v->init, .value = v->value, .hyper = -1};
+    State st = {.dom = (Dom)v->dom, .type = v->type, .init = (Init)v->init, .value = v->value, .hyper = -1, .eye = v->eye};
     if (v->name)
         start_from(t, s, &st, key, v->name);
     add_state(t, s, key, st);

@@ -91,6 +91,7 @@ typedef enum { INIT_FILL, INIT_COPY_P, INIT_HYPER } Init;
 typedef struct {
     const char *name; Dom dom; int type; Init init; double value; int file, line; bool report;
     int hyper;             /* INIT_HYPER: the one it starts as, when tensors are bound */
+    bool eye;              /* that on the diagonal, 0 elsewhere */
 } State;
 typedef struct { const char *name; Dom dom; } Input;
 typedef struct { const char *name, *value; } Option;       /* as resolved, in text */

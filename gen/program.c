@@ -58,7 +58,8 @@ static void make_arrays(Arena *a, const Plan *p, Program *out)
                            s && s->init == INIT_FILL ? s->value : 0,
                            s && s->init == INIT_HYPER ? s->hyper + 1 : 0,
                            s && s->report,
-                           0};
+                           0,
+                           s && s->eye};
         for (int v = 0; s && v < r->nvariant; v++)
             m[k].kept |= (unsigned)p->state_used[v * r->nstate + x->sym] << v;
     }
@@ -204,7 +205,8 @@ const Program *program_make(Arena *a, const Plan *p, const char *prefix)
                      .g = (int)p->g,
                      .needs_t = plan_uses_t(p),
                      .tick = "optc_tick",
-                     .product = p->precision};
+                     .product = p->precision,
+                     .rank = r->rank};
     make_hypers(a, r, out);
     make_entries(a, p, prefix, out);
     make_arrays(a, p, out);
@@ -257,7 +259,7 @@ static void put_arrays(Buf *b, const Program *p, const char *id)
         buf_printf(b, "    {(MemKind)%d, (Dom)%d, (Dom)%d, (StageKind)%d, %d, \"%s\", %s, ", m->kind, m->dom, m->from,
                    m->by, m->type, m->name, flag(m->copies_p));
         put_double(b, m->value);
-        buf_printf(b, ", %d, %s, %uu},\n", m->hyper, flag(m->report), m->kept);
+        buf_printf(b, ", %d, %s, %uu, %s},\n", m->hyper, flag(m->report), m->kept, flag(m->eye));
     }
     buf_puts(b, "};\n");
 }

@@ -41,6 +41,7 @@ typedef struct ProgArray {
     int hyper;                     /* states: 0, or 1 + the number of the hyperparameter they start as */
     bool report;                   /* states: a value for the reader, nothing a run goes on from */
     unsigned kept;                 /* states, temporaries, partials: bits, the variants whose tensors have it */
+    bool eye;                      /* states over two equal axes: `value` or the hyperparameter on the diagonal, 0 elsewhere */
 } ProgArray;
 
 /* What products are computed in and operands of calls are kept in, on a GPU and on a CPU: gen/products.def. */

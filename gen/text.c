@@ -143,7 +143,7 @@ void rule_print(Buf *b, const Rule *r)
             buf_printf(b, "=%s", r->hyper[s->hyper].name);
         else
             buf_double(b, s->value);
-        buf_printf(b, " @%d:%d\n", s->file, s->line);
+        buf_printf(b, "%s @%d:%d\n", s->eye ? " eye" : "", s->file, s->line);
     }
     buf_puts(b, "nodes\n");
     for (Ref i = 0; i < r->g.len; i++)
@@ -320,7 +320,11 @@ static void read_state(Reader *p, Rule *r)
         if (e == p->tok || *e)
             complain(p, "copy or a number");
     }
-    if (*word(p))
+    word(p);
+    s.eye = !strcmp(p->tok, "eye");
+    if (s.eye)
+        word(p);
+    if (*p->tok)
         read_place(p, &s.file, &s.line, r->nfile);
     PUSH(p->a, r->state, r->nstate, r->state_cap) = s;
 }

@@ -137,6 +137,9 @@ static const char *bad_declaration(const Rule *r)
     for (int i = 0; i < r->nstate; i++) {
         if (dom_fixed(r->state[i].dom))
             return "a state in domain const";
+        const Axis *axis = dom_info[r->state[i].dom].axis;
+        if (r->state[i].eye && (axis[0] == AXIS_ONE || axis[0] != axis[1] || r->state[i].init == INIT_COPY_P))
+            return "a diagonal of what has none";
         if (!dom_named(r->state[i].dom, r->rank > 0))
             return "a state that lies turned, or along a rank that has no length";
         if (r->state[i].init == INIT_COPY_P && r->state[i].dom != ELEM)

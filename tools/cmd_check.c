@@ -18,6 +18,8 @@ static void warn_unread(const char *label, const Rule *r)
             const Node *n = &r->g.n[i];
             read = (n->op == OP_HYPER || n->op == OP_RANDOM || n->op == OP_NORMAL) && n->sym == h;
         }
+        for (int i = 0; i < r->nstate; i++)
+            read = read || (r->state[i].init == INIT_HYPER && r->state[i].hyper == h);
         if (read)
             continue;
         Buf b = {0};

@@ -185,6 +185,8 @@ static void detail_states(const Plan *p, const char *wrapper)
             printf("the hyperparameter %s", own(r->hyper[s->hyper].name, wrapper));
         else
             printf("%g", s->value);
+        if (s->eye)
+            printf(" on the diagonal");
         puts(used ? "" : " (not used with these options)");
         key = "";
     }

@@ -238,7 +238,15 @@ CORE optc_status rows_follow(optc_binding *b,
 CORE double type_load(int t, const void *p, int64_t i);
 CORE void type_store(int t, void *p, int64_t i, double x);
 CORE double state_start(const optc_binding *b, const ProgArray *m, int group);
-CORE void state_fill(const optc_binding *b, const ProgArray *m, int group, void *dst, const void *param, int64_t n);
+/* n values of a state from number `at` on, in squares of so many rows (a diagonal counts them) */
+typedef struct StatePiece { int64_t at, n, side; } StatePiece;
+OPTC_COUNT StatePiece piece_of(int64_t at, int64_t n, int64_t side)
+{
+    StatePiece x;
+    x.at = at, x.n = n, x.side = side;
+    return x;
+}
+CORE void state_fill(const optc_binding *b, const ProgArray *m, int group, void *dst, const void *param, StatePiece x);
 
 /* ---- team.c ---- */
 typedef struct Team { int arrived, asleep; unsigned turn; } Team;          /* begins as zeros */

@@ -61,12 +61,13 @@ static void fill_states(optc_binding *b)
         if (m->kind != MEM_STATE && !(m->kind == MEM_INPUT && m->dom == GROUP))
             continue;
         for (int i = 0; m->dom == GROUP && i < b->ngroup; i++)
-            state_fill(b, m, i, b->group[i].mem[k], NULL, 1);
+            state_fill(b, m, i, b->group[i].mem[k], NULL, piece_of(0, 1, 1));
         for (int i = 0; m->dom != GROUP && i < b->ntensor; i++) {
             char *dst = (char *)b->tensor[i].mem[k];
             const char *src = (const char *)b->tensor[i].mem[0];
             int64_t n = dst ? dom_len(m->dom, b->tensor[i].shape) : 0, step = 1 << 16;
             int size = p->type[m->type].bytes, psize = p->type[p->p].bytes;
+            int64_t side = axis_len(dom_info[m->dom].axis[0], b->tensor[i].shape);
             int team = n > 4 * step ? team_of(b->rule->engine->threads) : 1;
             (void)team;
 #ifdef _OPENMP
@@ -74,7 +75,7 @@ static void fill_states(optc_binding *b)
 #endif
             for (int64_t at = 0; at < n; at += step)
                 state_fill(b, m, b->tensor[i].group, dst + at * size, m->copies_p ? src + at * psize : NULL,
-                           n - at < step ? n - at : step);
+                           piece_of(at, n - at < step ? n - at : step, side));
         }
     }
 }

@@ -231,7 +231,7 @@ CORE optc_status gpu_send_views(optc_binding *b)
 static bool is_zero(const ProgArray *m) { return !m->copies_p && !m->hyper && m->value == 0 && !signbit(m->value); }
 
 /* Another type, or a constant other than zero: made on the host in pieces. */
-static optc_status fill_one(optc_binding *b, const ProgArray *m, int group, void *dst, const void *param, int64_t n)
+static optc_status fill_one(optc_binding *b, const ProgArray *m, int group, void *dst, const void *param, int64_t n, int64_t side)
 {
     GpuEngine *g = b->rule->engine->gpu;
     const Program *p = b->rule->program;
@@ -252,7 +252,7 @@ static optc_status fill_one(optc_binding *b, const ProgArray *m, int group, void
         if (m->copies_p)
             s = gpu_read(b, src, (const char *)param + at * psize, (size_t)(k * psize), "optc_bind");
         if (s == OPTC_OK) {
-            state_fill(b, m, group, buf, src, k);
+            state_fill(b, m, group, buf, src, piece_of(at, k, side));
             s = gpu_write(b, (char *)dst + at * size, buf, (size_t)(k * size), true, "optc_bind");
         }
     }
@@ -291,15 +291,15 @@ static optc_status init_states(optc_binding *b)
         const ProgArray *m = &p->array[k];
         if (m->kind != MEM_STATE || is_zero(m))
             continue;
-        if (!m->copies_p && !m->hyper && p->type[m->type].bytes == 4 && m->dom != GROUP) {
+        if (!m->copies_p && !m->hyper && !m->eye && p->type[m->type].bytes == 4 && m->dom != GROUP) {
             s = fill_range(b, k, m);
             continue;
         }
         for (int i = 0; m->dom == GROUP && i < b->ngroup && s == OPTC_OK; i++)
-            s = fill_one(b, m, i, b->group[i].mem[k], NULL, 1);
+            s = fill_one(b, m, i, b->group[i].mem[k], NULL, 1, 1);
         for (int i = 0; m->dom != GROUP && i < b->ntensor && s == OPTC_OK; i++)
             s = fill_one(b, m, b->tensor[i].group, b->tensor[i].mem[k], b->tensor[i].mem[0],
-                         dom_len(m->dom, b->tensor[i].shape));
+                         dom_len(m->dom, b->tensor[i].shape), axis_len(dom_info[m->dom].axis[0], b->tensor[i].shape));
     }
     return s;
 }

@@ -39,19 +39,26 @@ CORE double state_start(const optc_binding *b, const ProgArray *m, int group)
 }
 
 /* What a state starts as, or a piece of it. */
-CORE void state_fill(const optc_binding *b, const ProgArray *m, int group, void *dst, const void *param, int64_t n)
+CORE void state_fill(const optc_binding *b, const ProgArray *m, int group, void *dst, const void *param, StatePiece x)
 {
     const Program *p = b->rule->program;
     double value = state_start(b, m, group);
-    if (!dst || !n)
+    if (!dst || !x.n)
         return;
     if (m->copies_p && p->p == m->type && param)
-        memcpy(dst, param, (size_t)n * (size_t)p->type[p->p].bytes);
-    else if (!m->copies_p && value == 0 && !signbit(value))
-        memset(dst, 0, (size_t)n * (size_t)p->type[m->type].bytes);
+        memcpy(dst, param, (size_t)x.n * (size_t)p->type[p->p].bytes);
+    else if (!m->copies_p && (m->eye || (value == 0 && !signbit(value))))
+        memset(dst, 0, (size_t)x.n * (size_t)p->type[m->type].bytes);
     else
-        for (int64_t i = 0; i < n; i++)
+        for (int64_t i = 0; i < x.n; i++)
             type_store(m->type, dst, i, m->copies_p ? type_load(p->p, param, i) : value);
+    int64_t square = x.side * x.side;
+    for (int64_t from = m->eye && square ? x.at / square * square : x.at + x.n; from < x.at + x.n; from += square)
+        for (int64_t k = 0; k < x.side; k++) {
+            int64_t i = from + k * (x.side + 1) - x.at;
+            if (i >= 0 && i < x.n)
+                type_store(m->type, dst, i, value);
+        }
 }
 
 /* ---- states, and values for the reader, which lie as states do ---- */
