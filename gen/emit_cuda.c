@@ -188,8 +188,9 @@ static const char *index_vector(CudaStage *c, const char *how)
     emit_put(e, map ? AT_BUFFERS : AT_LOADS, "long long %s%s[%d];\n", name,
              map ? arena_printf(e->arena, "[%d]", c->knob[KNOB_ITEMS]) : "", c->vec);
     value = arena_printf(e->arena, "%s%s", name, map ? "[k]" : "");
-    const Hole h[] = {{"how", how}, {"to", value}, {"across", emit_axis(e, stage_info[e->st->kind].dom, 1)}};
-    emit_part(e, AT_LOADS, squares(c) ? "index_along" : "index_placed", h, 3);
+    Dom own = stage_info[e->st->kind].dom;
+    const Hole h[] = {{"how", how}, {"to", value}, {"down", emit_axis(e, own, 0)}, {"across", emit_axis(e, own, 1)}};
+    emit_part(e, AT_LOADS, squares(c) ? "index_along" : "index_placed", h, 4);
     return arena_printf(e->arena, "%s[i]", value);
 }
 

@@ -1,0 +1,44 @@
+/* Values over two axes other than the elements', on the CPU: inside the evaluator's bounds, and the same bits from any number of threads. */
+#include "squares.h"
+
+#include <stdlib.h>
+
+static void set_grads(Fixture *f, int step)
+{
+    for (int k = 0; k < f->n; k++)
+        for (int64_t i = 0; i < f->count[k]; i++)
+            type_store(f->rule->more->plan->g, f->g[k], i, ref_value(k, step, i));
+}
+
+START_TEST(in_bounds)
+{
+    static const optc_type types[] = {OPTC_F32, OPTC_F64};
+    uint64_t hash[2];
+    const optc_rule_options ro = {.text = square_rules[_i / 2], .param = types[_i % 2], .grad = OPTC_F32};
+    for (int k = 0; k < 2; k++) {
+        Fixture f;
+        fix_open(&f, &(optc_engine_options){.threads = k ? 3 : 1, .cache_dir = getenv("OPTC_TEST_CACHE")}, &ro, square_shapes, NSQUARES, NULL, 0);
+        ck_assert_msg(optc_rule_native(f.rule), "%s", optc_rule_path(f.rule));
+        for (int step = 1; step <= 3; step++) {
+            set_grads(&f, step);
+            char *m = k ? NULL : step_in_bounds(&f, "step");
+            ck_assert_msg(!m, "rule %d, step %d: %s", _i / 2, step, m);
+            if (k)
+                OK(optc_step(f.binding));
+        }
+        hash[k] = fix_hash(&f);
+        fix_close(&f);
+    }
+    ck_assert_msg(hash[0] == hash[1], "other threads, other bits");
+}
+END_TEST
+
+Suite *squares_suite(void)
+{
+    Suite *s = suite_create("squares");
+    TCase *t = tcase_create("squares");
+    tcase_set_timeout(t, 120);
+    tcase_add_loop_test(t, in_bounds, 0, 2 * NSQUARE_RULES);
+    suite_add_tcase(s, t);
+    return s;
+}
