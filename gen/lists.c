@@ -253,8 +253,9 @@ static void store_writes(Lists *l)
         Draft *d = &p->draft[l->write[i].draft];
         Ref r = l->write[i].w.val;
         list_add(p->arena, &d->store, r, target_mem(p, l->write[i].w.state));
-        if (computed(&p->g->n[r]) && !at_home(p, &d->s, r) && !loads(d, r))
-            list_add(p->arena, &d->load, r, UNPLACED);
+        const Node *n = &p->g->n[r];
+        if (!inlined(n) && !at_home(p, &d->s, r) && !loads(d, r))
+            list_add(p->arena, &d->load, r, in_memory(n) ? leaf_mem(p, n) : UNPLACED);
     }
 }
 

@@ -186,15 +186,15 @@ static bool lies_ready(const Cutter *c, Ref r)
     return in_memory(n) && mem_at(c->p, leaf_mem(c->p, n))->type == c->p->plan->product && n->dom != GROUP;
 }
 
-/* the last segment in which what a state held is read; -1: none */
-static int last_read(const Cutter *c, int v, int state)
+/* The last segment in which what a state held is read, but for a call that adds its product to it; -1: none. */
+static int last_read(const Cutter *c, int v, int state, Ref adds)
 {
     int last = -1;
     for (Ref r = 0; r < c->g->len; r++)
         for (int k = 0; k < c->g->n[r].nargs && c->in[v][r]; k++) {
             const Node *n = &c->g->n[r];
             Ref a = n->arg[k];
-            if ((is_global(n) && k != v) || !leaf_of(&c->g->n[a], state))
+            if ((is_global(n) && k != v) || !leaf_of(&c->g->n[a], state) || (r == adds && k == 2))
                 continue;
             int s = !is_call(n) ? c->seg[v][r] : lies_ready(c, a) ? c->seg[v][r] + 1 : 0;
             last = s > last ? s : last;
@@ -213,7 +213,7 @@ static bool straight(const Cutter *c, int v, Write w)
     if (!is_call(&c->g->n[r]) || c->result[r] != UNPLACED || w.state == TO_P)
         return false;
     const Mem *m = &pl->mem[plan_mem_of_state(pl, w.state)];
-    if (m->dom != (Dom)c->g->n[r].dom || m->type != pl->product || last_read(c, v, w.state) > c->seg[v][r])
+    if (m->dom != (Dom)c->g->n[r].dom || m->type != pl->product || last_read(c, v, w.state, r) > c->seg[v][r])
         return false;
     for (int u = 0; u < c->nv; u++) {                              /* all variants that make it first keep it there */
         const Body *b = &c->p->ph->body[u];
@@ -232,7 +232,7 @@ static void time_writes(Cutter *c)
         const Body *b = &c->p->ph->body[v];
         c->when[v] = NEWS(c->p->arena, int, b->n + 1);
         for (int i = 0; i < b->n; i++) {
-            int last = last_read(c, v, b->w[i].state), s = ready(c, v, b->w[i].val, false);
+            int last = last_read(c, v, b->w[i].state, NONE), s = ready(c, v, b->w[i].val, false);
             c->when[v][i] = last > s ? last : s;
             if (straight(c, v, b->w[i]))
                 c->when[v][i] = -1;
@@ -514,6 +514,7 @@ void plan_segments(Planner *p)
 {
     Cutter *c = cut(p);
     Drafts all = {NULL, 0, 0}, *call = NEWS(p->arena, Drafts, c->nseg + 1);
+    p->plan->work += (int64_t)c->nseg * c->nv * p->g->len;
     bool **want = NEWS(p->arena, bool *, c->nv);
     for (int v = 0; v < c->nv; v++)
         want[v] = NEWS(p->arena, bool, p->g->len + 1);

@@ -69,6 +69,10 @@ static const Worst worst[] = {
     {"a dense web",
      "local t, s = {g}, 1 for i = 1, 4000 do t[i+1] = t[i] * s + t[(i * 7919) % i + 1] "
      "if i % 40 == 0 then s = sum(t[i+1] * t[(i * 31) % i + 1]) end end p = p - s * t[#t]", 0, 201, 1, 26, 40},
+    {"products in a chain", "local A = gram(g) local x = g for i = 1, 900 do x = mm(A, x) + g end p = p - x", 0, 1801, 0, 6, 40},
+    {"products and sums", "local A, x = gram(g), g for i = 1, 900 do for k = 1, 8 do x = x * g + 0.5 end x = mm(A, x) + sum(x) end p = p - x",
+     0, 2702, 0, 24, 80},
+    {"products of products", "local A = gram(g) for i = 1, 900 do A = mm(A, A) end p = p - mm(A, g)", 0, 902, 0, 4, 20},
     {"states", "SUM", 60, 8, 8, 26, 10},
     {"states that wait for each other", "CHAIN", 60, 8 * 200, 8, 26, 20},
 };
@@ -512,6 +516,42 @@ START_TEST(random_plans)
 }
 END_TEST
 
+/* ---- products ---- */
+typedef struct { const char *state, *body; int calls, stages, straight; const char *what; } Products;
+static const Products products[] = {
+    {"L = zeros 'rows'", "L = gram(g) p = p - mm(L, g)", 2, 3, 1, "a result goes straight to its state, and is read from there"},
+    {"L = zeros 'rows'", "local A = gram(g) p = p - mm(L, g) L = A", 2, 4, 0, "the old state is an operand: the new one waits"},
+    {"L = zeros 'rows'", "p = p - mm(L, g) L = L + gram(g)", 2, 4, 0, "likewise, made by a pass"},
+    {"L = zeros 'rows', M = zeros 'rows'", "L = gram(g) M = L p = p - g", 1, 3, 1, "two states of one result: one of them by a copy"},
+    {"m = zeros", "m = 0.9 * m + g p = p - mm(gram(m), m)", 2, 4, 0, "an operand is read from the state that holds it"},
+    {"m = zeros", "local x = m * 0.5 m = m + g p = p - mm(gram(x), x) * where(lt(x, 0.5 * m), 1, 2)", 2, 4, 0, "what a state held is kept where it is wanted later"},
+    {"R = zeros 'cols'", "R = gram(g.T) p = p - mm(g, R + R.T)", 2, 4, 1, "a symmetric value turned is itself"},
+    {"L = zeros 'rows'", "L = triu(gram(g)) p = p - mm(L + L.T, g) * rowsum(L)", 2, 6, 0, "a turned load, a fold along an axis"},
+};
+
+START_TEST(products_are_placed)
+{
+    const Products *x = &products[_i];
+    char *text = format("return optimizer { name = 'x', state = { %s }, matrix = function() %s end, step = function() p = p - g end }", x->state, x->body);
+    Gen g = {0};
+    ck_assert_msg(compile(&g, text), "%s: %s", x->what, g.diag.text);
+    int calls = 0, straight = 0, stages = 0;
+    const Phase *ph = &g.plan->entry[0].phase[0];
+    for (int i = 0; i < ph->nstage; i++) {
+        bool call = is_called(ph->stage[i].kind);
+        calls += call;
+        stages += strcmp(g.rule->variant[ph->stage[i].variant].name, "step") != 0;
+        straight += call && g.plan->mem[ph->stage[i].store[0].mem].kind == MEM_STATE;
+    }
+    Buf b = {0};
+    plan_print(&b, g.plan, false);
+    ck_assert_msg(calls == x->calls && stages == x->stages && straight == x->straight, "%s: %d calls, %d straight, %d stages:\n%s", x->what, calls, straight, stages, b.s);
+    buf_free(&b);
+    gen_free(&g);
+    free(text);
+}
+END_TEST
+
 Suite *plan_suite(void)
 {
     Suite *s = suite_create("plan");
@@ -525,6 +565,7 @@ Suite *plan_suite(void)
     TCase *c = tcase_create("states");
     tcase_add_loop_test(c, small_states, 0, COUNT(small));
     tcase_add_test(c, arrays_again);
+    tcase_add_loop_test(c, products_are_placed, 0, COUNT(products));
     suite_add_tcase(s, c);
     TCase *v = tcase_create("verifier");
     tcase_set_timeout(v, 60);
