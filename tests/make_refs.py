@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Makes tests/refs/*.ref: trajectories of optimizers as other people's packages compute them, in float64.
 
-    python3 tests/make_refs.py [--compare] [NAME ...]
+    python3 tests/make_refs.py [--compare] [--clones DIR] [NAME ...]
 
 Without names it makes every file; --compare writes nothing and says how far fresh results lie from the files. It needs a virtual
 environment with
     torch 2.13 (CPU), timm 1.0, pytorch_optimizer 4.1, jax and optax 0.2, adabound 0.0.5, came-pytorch 0.1.3, numpy
-(pip install --no-deps for all but torch and jax; torchvision is not needed, see `import_timm`). The files are kept in the
-repository, so tests do not need any of this.
+(pip install --no-deps for all but torch and jax; torchvision is not needed, see `import_timm`); and --clones, a folder with the
+repositories of matrix_refs.py. The files are kept in the repository, so tests do not need any of this.
 
 A file is text lines, an empty line, then little-endian float64: for each saved step, for each tensor, all its elements.
 The lines:
@@ -18,6 +18,7 @@ The lines:
     hyper lr=0.01,clip.eps=0   hyperparameters by our names
     steps 20
     saved 2 20                 the steps whose values follow
+    shapes s 7 2x3x4           the tensors, if they are not the ones every rule takes (s: a scalar)
     exact f64                  f64: no f32 arithmetic was seen in the reference; f32: some was, expect agreement to about 1e-7
     state ema.avg              the values are this state, not the weights, if present
     source torch.optim.AdamW 2.13.0
@@ -35,6 +36,8 @@ import types
 import warnings
 
 import numpy as np
+
+import matrix_refs
 
 warnings.filterwarnings("ignore", message="This overload of")      # adabound calls add_ the old way
 import torch
@@ -78,20 +81,20 @@ def splitmix(x):
         return x ^ (x >> np.uint64(31))
 
 
-def value(k, s):
+def value(k, s, shapes=SHAPES):
     """All of tensor k's numbers of stream s, in [-1, 1), exact in float32."""
-    i = np.arange(int(np.prod(SHAPES[k])), dtype=np.uint64)
+    i = np.arange(int(np.prod(shapes[k])), dtype=np.uint64)
     bits = splitmix(np.uint64(k << 48 | s << 32) | i) >> np.uint64(40)
-    return ((bits.astype(np.int64) - 8388608) / 8388608.0).reshape(SHAPES[k])
+    return ((bits.astype(np.int64) - 8388608) / 8388608.0).reshape(shapes[k])
 
 
-def first_weights(k):
-    return 0.5 * value(k, 0)
+def first_weights(k, shapes=SHAPES):
+    return 0.5 * value(k, 0, shapes)
 
 
-def gradient(k, s):
-    i = np.arange(int(np.prod(SHAPES[k]))).reshape(SHAPES[k])
-    return value(k, s) * 2.0 ** -(i % 4)
+def gradient(k, s, shapes=SHAPES):
+    i = np.arange(int(np.prod(shapes[k]))).reshape(shapes[k])
+    return value(k, s, shapes) * 2.0 ** -(i % 4)
 
 
 def second_gradient(k, s, p):
@@ -199,9 +202,9 @@ VERSIONS = {"torch": "torch", "timm": "timm", "po": "pytorch_optimizer", "optax"
 CONFIGS = {}
 
 
-def config(name, spec, source, run, options="", wrap="", state="", **hyper):
+def config(name, spec, source, run, options="", wrap="", state="", shapes=SHAPES, **hyper):
     hyper = {k.replace("__", "."): v for k, v in hyper.items()}
-    CONFIGS[name] = dict(spec=spec, source=source, run=run, options=options, wrap=wrap, state=state, hyper=Hypers(hyper))
+    CONFIGS[name] = dict(spec=spec, source=source, run=run, options=options, wrap=wrap, state=state, shapes=shapes, hyper=Hypers(hyper))
 
 
 def adamlike(cls, **more):
@@ -405,11 +408,13 @@ def make(name):
     c = CONFIGS[name]
     saved, exact = c["run"](c["hyper"])
     data = np.concatenate([np.asarray(x, dtype="<f8").reshape(-1) for x in saved])
-    assert np.isfinite(data).all() and data.size == len(SAVED) * sum(int(np.prod(s)) for s in SHAPES), name
+    assert np.isfinite(data).all() and data.size == len(SAVED) * sum(int(np.prod(s)) for s in c["shapes"]), name
     lines = ["optcref 1", f"spec {c['spec']}"]
     lines += [f"with {c['wrap']}"] if c["wrap"] else []
     lines += [f"options {c['options']}"] if c["options"] else []
     lines += ["hyper " + ",".join(f"{k}={v!r}" for k, v in c["hyper"].items())]
+    if c["shapes"] is not SHAPES:
+        lines += ["shapes " + " ".join("x".join(map(str, s)) or "s" for s in c["shapes"])]
     lines += [f"steps {STEPS}", "saved " + " ".join(map(str, SAVED)), f"exact {exact}"]
     lines += [f"state {c['state']}"] if c["state"] else []
     lines += ["source " + full_source(c["source"])]
@@ -420,7 +425,9 @@ def main():
     args = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     args.add_argument("names", nargs="*", metavar="NAME")
     args.add_argument("--compare", action="store_true", help="write nothing, compare with the files")
+    args.add_argument("--clones", metavar="DIR", help="the repositories that matrix_refs.py names lie here")
     args = args.parse_args()
+    matrix_refs.configs(sys.modules[__name__], args.clones)
     unknown = [n for n in args.names if n not in CONFIGS]
     if unknown:
         sys.exit(f"no configuration {', '.join(unknown)}; there are: {' '.join(CONFIGS)}")

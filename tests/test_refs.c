@@ -16,7 +16,8 @@ typedef struct {
     char name[64], spec[64], with[128], options[128], state[64];
     optc_setting hyper[32];
     char *hyper_text;
-    int nhyper, steps, saved[8], nsaved;
+    int nhyper, steps, saved[8], nsaved, nshape;
+    TestShape shape[16];                 /* odd_shapes, unless the file has its own */
     double *data;                        /* [saved][tensor][element] */
     bool exact32;
 } RefFile;
@@ -46,6 +47,20 @@ static void parse_hyper(RefFile *r, const char *s)
     }
 }
 
+/* "s 7 2x3x4": a scalar, a vector, a tensor of three dimensions. */
+static void parse_shapes(RefFile *r, char *s)
+{
+    r->nshape = 0;
+    for (char *save, *w = strtok_r(s, " ", &save); w; w = strtok_r(NULL, " ", &save)) {
+        need(r->nshape < 16, r->name, "too many shapes");
+        TestShape *x = &r->shape[r->nshape++];
+        for (x->rank = 0; *w && *w != 's'; w += *w == 'x') {
+            need(x->rank < 4, r->name, "too many dimensions");
+            x->dim[x->rank++] = strtoll(w, &w, 10);
+        }
+    }
+}
+
 static void parse_line(RefFile *r, char *line)
 {
     line[strcspn(line, "\n")] = 0;
@@ -63,6 +78,8 @@ static void parse_line(RefFile *r, char *line)
         snprintf(r->state, sizeof r->state, "%s", v);
     else if (!strcmp(line, "hyper"))
         parse_hyper(r, v);
+    else if (!strcmp(line, "shapes"))
+        parse_shapes(r, v);
     else if (!strcmp(line, "steps"))
         r->steps = atoi(v);
     else if (!strcmp(line, "exact"))
@@ -72,16 +89,16 @@ static void parse_line(RefFile *r, char *line)
             r->saved[r->nsaved++] = atoi(w);
 }
 
-static int64_t odd_total(void)
+static int64_t total(const RefFile *r)
 {
-    int64_t total = 0;
-    for (int k = 0; k < NODD; k++) {
+    int64_t sum = 0;
+    for (int k = 0; k < r->nshape; k++) {
         int64_t n = 1;
-        for (int d = 0; d < odd_shapes[k].rank; d++)
-            n *= odd_shapes[k].dim[d];
-        total += n;
+        for (int d = 0; d < r->shape[k].rank; d++)
+            n *= r->shape[k].dim[d];
+        sum += n;
     }
-    return total;
+    return sum;
 }
 
 static void read_ref(const char *path, const char *name)
@@ -89,12 +106,14 @@ static void read_ref(const char *path, const char *name)
     RefFile *r = &refs[nrefs];
     memset(r, 0, sizeof *r);
     snprintf(r->name, sizeof r->name, "%.*s", (int)strlen(name) - 4, name);
+    memcpy(r->shape, odd_shapes, sizeof *odd_shapes * NODD);
+    r->nshape = NODD;
     FILE *f = fopen(path, "rb");
     char line[1024];
     need(f != NULL, path, "cannot be read");
     while (fgets(line, sizeof line, f) && line[0] != '\n')
         parse_line(r, line);
-    size_t n = (size_t)(odd_total() * r->nsaved);
+    size_t n = (size_t)(total(r) * r->nsaved);
     r->data = malloc(sizeof(double) * (n + 1));
     need(fread(r->data, sizeof(double), n + 1, f) == n && r->nsaved && r->steps, path, "wrong length");
     fclose(f);
@@ -133,7 +152,7 @@ static void set_grads(Fixture *f, int step, bool second)
 /* The largest difference to the reference at a saved step, relative to 1 + |reference|. */
 static double distance(Fixture *f, const RefFile *r, int at)
 {
-    const double *want = r->data + odd_total() * at;
+    const double *want = r->data + total(r) * at;
     double worst = 0;
     for (int k = 0; k < f->n; k++) {
         double *got = malloc(sizeof(double) * (size_t)f->count[k]);
@@ -168,7 +187,7 @@ static void run(const RefFile *r, optc_type type, bool bounds)
     optc_engine_options eo = {.threads = 2, .cache_dir = getenv("OPTC_TEST_CACHE"), .compiler = type == OPTC_F64 ? "" : NULL, .no_builtin = type == OPTC_F64};
     optc_rule_options ro = {.spec = r->spec, .with = r->with, .options = r->options, .param = type};
     Fixture f;
-    fix_open(&f, &eo, &ro, odd_shapes, NODD, r->hyper, r->nhyper);
+    fix_open(&f, &eo, &ro, r->shape, r->nshape, r->hyper, r->nhyper);
     if (type == OPTC_F32)
         ck_assert_msg(optc_rule_native(f.rule), "%s runs as: %s", r->name, optc_rule_path(f.rule));
     bool sam = strstr(r->with, "sam") != NULL;
