@@ -46,6 +46,8 @@ static bool put_leaf(Writer *w, const Node *n)
     case OP_INPUT: buf_puts(w->b, w->rule->input[n->sym].name); return true;
     case OP_COUNT: buf_puts(w->b, count_name(n)); return true;
     case OP_CONST: buf_double(w->b, n->imm); return true;
+    case OP_DOWN: buf_puts(w->b, "down"); return true;
+    case OP_ACROSS: buf_puts(w->b, "across"); return true;
     case OP_EVERY:
         buf_printf(w->b, "every %g", n->imm);
         if (n->sym)
@@ -127,11 +129,52 @@ static void put_infix(Writer *w, const Node *n, const char *form, int own, int d
         buf_puts(w->b, ")");
 }
 
+static void put_turned(Writer *w, Ref v, bool turned, int depth)
+{
+    put_value(w, v, depth - 1, turned ? CALL : 0);
+    buf_puts(w->b, turned ? ".T" : "");
+}
+
+/* factor * mm(a, b) + factor * c: what is one, or not there, is left out. */
+static void put_product(Writer *w, const Node *n, int depth, int binds)
+{
+    bool sum = n->nargs > 2 && n->arg[2] != NONE;
+    if (sum && binds > 0)
+        buf_puts(w->b, "(");
+    if (n->imm != 1) {
+        buf_double(w->b, n->imm);
+        buf_puts(w->b, " * ");
+    }
+    buf_puts(w->b, "mm(");
+    put_turned(w, n->arg[0], n->sym & TURN_A, depth);
+    buf_puts(w->b, ", ");
+    put_turned(w, n->arg[1], n->sym & TURN_B, depth);
+    buf_puts(w->b, ")");
+    if (sum) {
+        buf_puts(w->b, " + ");
+        if (n->beta != 1) {
+            buf_double(w->b, n->beta);
+            buf_puts(w->b, " * ");
+        }
+        put_value(w, n->arg[2], depth - 1, CALL);
+    }
+    if (sum && binds > 0)
+        buf_puts(w->b, ")");
+}
+
 static void put_op(Writer *w, const Node *n, int depth, int binds)
 {
     const OpInfo *o = &op_info[n->op];
     if (put_known(w, n, depth))
         return;
+    if (n->op == OP_MM) {
+        put_product(w, n, depth, binds);
+        return;
+    }
+    if (n->op == OP_TURN) {
+        put_turned(w, n->arg[0], true, depth);
+        return;
+    }
     if (n->op == OP_POW || n->op == OP_POWI) {
         put_infix(w, n, "%a ^ %b", POWER, depth, binds);
     } else if (is_infix(o)) {

@@ -89,6 +89,9 @@ expect 0 "without tuning results ran" bench sgd --device cpu --size 64K --rounds
 expect 1 "--size must be that or more" bench adamw --device cpu --work small5000 --size 100
 # GPT-2's published counts of parameters
 expect 0 "148 tensors,   124439808 elements" bench --work list
+expect 0 "112 tensors,   973078528 elements" bench --work list
+expect 2 "'f8' is nothing that products are computed in (known: f64, f32, tf32, bf16, f16)" explain sgd --products f8
+expect 2 "must be a size such as" bench sgd --workspace lots
 expect 0 "580 tensors,  1557611200 elements" bench --work list
 expect 0 "gpt2-124m at 65" bench adamw adafactor --device cpu --work gpt2-124m --size 64K --rounds 1
 expect 0 "gpt2-1.5b at 58" bench --device cpu --suite --size 64K --rounds 1

@@ -139,6 +139,22 @@ static bool parse_dims(const char *s, DimsList *list)
     return true;
 }
 
+static int take_product(const Command *self, const Opt *o, const char *text)
+{
+    Buf b = {0};
+    for (int i = 0; i < NPRODUCT; i++) {
+        buf_printf(&b, "%s%s", i ? ", " : "", product_info[i].name);
+        if (!strcmp(text, product_info[i].name)) {
+            buf_free(&b);
+            *(int *)o->to = i + 1;
+            return CLI_GO;
+        }
+    }
+    int rc = cli_misuse(self, "--%s '%s' is nothing that products are computed in (known: %s)", o->name, text, cli_text(&b));
+    buf_free(&b);
+    return rc;
+}
+
 static int take_value(const Command *self, const Opt *o, const char *text)
 {
     static const char *const want[] = {[OPT_COUNT] = "a whole number from 1",
@@ -166,6 +182,7 @@ static int take_value(const Command *self, const Opt *o, const char *text)
         buf_free(&b);
         return rc;
     }
+    case OPT_PRODUCT: return take_product(self, o, text);
     }
     return ok ? CLI_GO : cli_misuse(self, "--%s '%s' must be %s", o->name, text, want[o->kind]);
 }

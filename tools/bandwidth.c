@@ -176,7 +176,8 @@ bool bandwidth_of(Arena *a, const char *device, bool anew, Bandwidth *out)
         keep(c.dir, key, &now);
     const char *name = strchr(key, '|') + 2;
     *out = (Bandwidth){now.rate, now.rate > 0 ? whence(a, name, &now, known, c.dir)
-                                              : arena_printf(a, "%s, whose memory could not be timed", name)};
+                                              : arena_printf(a, "%s, whose memory could not be timed", name),
+                       arena_strdup(a, name), 0};
     free(text);
     cache_close(&c);
     optc_close(e);

@@ -57,10 +57,11 @@ enum { ALONE = 5, CACHE = 1 << 29 };
 bool device_cuda_open(Device *d, int ordinal);
 
 /* ---- bench_work.c ---- */
-enum { SUITE_HOST_US = 10, SUITE_COLD_MS = 1500, SUITE_WARM_MS = 50 };      /* bars of every row on a GPU */
+/* bars of every row on a GPU; the host's of rules with products */
+enum { SUITE_HOST_US = 10, SUITE_COLD_MS = 1500, SUITE_WARM_MS = 50, MATRIX_HOST_US = 100 };
 typedef struct Work Work;
-/* of copying; times torch's best and its CUDA graph; 0: none asked */
-typedef struct Bar { const char *work, *rule; double share, eager, graph; } Bar;
+/* of copying; times torch's best and its CUDA graph; 0: none asked; microseconds of the host, below */
+typedef struct Bar { const char *work, *rule; double share, eager, graph; int host; } Bar;
 extern const Bar bench_suite[];                                             /* work NULL ends it */
 const Work *work_find(const char *name);                                    /* NULL: none */
 void work_unknown(const char *name, Buf *b);
@@ -83,6 +84,7 @@ typedef struct Case {
     int64_t place;                 /* … and where the last one ends in the shared buffers */
     bool periodic;                 /* its steps do not all move the same bytes */
     bool matrix;                   /* it sees rows and columns */
+    bool calls;                    /* it has products */
     double state_bytes;            /* about what its states take */
     optc_engine *engine;           /* its own; NULL: the bench's */
     optc_rule *rule;
@@ -115,6 +117,7 @@ typedef struct Bench {
     DimsList *shapes;              /* n = 0: by size */
     const Work *work;
     int tensors, rounds, threads;
+    int64_t workspace;             /* 0: the usual */
     bool json, progress, suite, queued;
     Type type;
     optc_engine *engine;

@@ -23,7 +23,8 @@ static int drop(const char *path, const struct stat *st, int type, struct FTW *a
 static bool once(Bench *b, Case *c, const char *cache, double *seconds)
 {
     optc_engine_options o = {
-        .device = b->device_name, .threads = b->threads, .spec_path = b->compile.path, .cache_dir = cache};
+        .device = b->device_name, .threads = b->threads, .spec_path = b->compile.path, .cache_dir = cache,
+        .workspace = b->workspace};
     if (!bench_lib(optc_open(&o, &c->engine)) || !b->device.ops->sync(&b->device))
         return false;
     double t0 = cli_now();

@@ -62,7 +62,7 @@ void bench_missed(const Case *c, const Medians *m, Buf *names)
         {"share", round(m->share * 1000) < round(bar->share * 1000)},
         {"torch", c->peer && round(m->ahead * 100) < round(bar->eager * 100)},
         {"graph", c->peer_graph && bar->graph > 0 && round(m->graph_ahead * 100) < round(bar->graph * 100)},
-        {"host", m->host * 1e6 >= SUITE_HOST_US},
+        {"host", m->host * 1e6 >= bar->host},
         {"cold", c->cold * 1e3 >= SUITE_COLD_MS},
         {"warm", c->warm * 1e3 >= SUITE_WARM_MS},
     };
@@ -167,7 +167,7 @@ static void gpu_bar(const Bench *b, const Case *c, const Medians *m, const Width
     buf_printf(&verdict, "%s%s", missed.len ? "misses " : "holds", cli_text(&missed));
     printf("  %*s%s", w->shape + 1, "", cli_paint(missed.len ? PAINT_BAD : PAINT_GOOD));
     cli_cell(cli_text(&verdict), w->label + 31);       /* as far as the share's column */
-    printf("%s%6.1f%% %4dus %5dms %4dms", cli_paint(PAINT_DIM), c->bar->share * 100, SUITE_HOST_US, SUITE_COLD_MS,
+    printf("%s%6.1f%% %4dus %5dms %4dms", cli_paint(PAINT_DIM), c->bar->share * 100, c->bar->host, SUITE_COLD_MS,
            SUITE_WARM_MS);
     if (b->peer_name && c->peer)
         printf(" %9s %6.2fx", "", c->bar->eager);

@@ -11,8 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* in one look at the host's time: far fewer launches than a queue holds (about 1024) */
-enum { HOST_STEPS = 20 };
+/* in one look at the host's time: far fewer launches than a queue holds (about 1024). A step with products has hundreds */
+enum { HOST_STEPS = 20, HOST_STEPS_CALLS = 3 };
 
 bool bench_lib(optc_status s)
 {
@@ -103,7 +103,8 @@ static bool compile_case(Bench *b, Case *c, optc_engine *e)
                            .options = o->options,
                            .param = public_of(o->p),
                            .grad = public_of(o->g),
-                           .state = public_of(o->state)};
+                           .state = public_of(o->state),
+                           .products = spec_products(o)};
     if (!bench_lib(optc_compile(e, &r, &c->rule)))
         return false;
     c->runs = strdup(optc_rule_path(c->rule));
@@ -227,9 +228,10 @@ static bool time_host(Bench *b, Case *c, double *seconds)
     Device *d = &b->device;
     if (!d->ops->sync(d))
         return false;
+    int n = c->calls ? HOST_STEPS_CALLS : HOST_STEPS;
     double t0 = cli_now();
-    bool ok = bench_steps(c, HOST_STEPS);
-    *seconds = (cli_now() - t0) / HOST_STEPS;
+    bool ok = bench_steps(c, n);
+    *seconds = (cli_now() - t0) / n;
     return ok && d->ops->sync(d);
 }
 
@@ -327,10 +329,12 @@ static bool start_rival(Bench *b, Case *c)
                 .n = c->n,
                 .place = c->place,
                 .periodic = c->periodic,
-                .matrix = c->matrix};
+                .matrix = c->matrix,
+                .calls = c->calls};
     if (!bench_lib(optc_open(
             &(optc_engine_options){
-                .device = b->device_name, .threads = b->threads, .spec_path = b->compile.path, .untuned = 1},
+                .device = b->device_name, .threads = b->threads, .spec_path = b->compile.path, .untuned = 1,
+                .workspace = b->workspace},
             &r->engine)))
         return false;
     if (!bench_start(b, r, r->engine) || !warm_up(b, r))
@@ -426,8 +430,9 @@ bool bench_batch(Bench *b, int from, int n)
 
 bool bench_open(Bench *b)
 {
-    if (optc_open(&(optc_engine_options){.device = b->device_name, .threads = b->threads, .spec_path = b->compile.path},
-                  &b->engine) != OPTC_OK) {
+    optc_engine_options o = {.device = b->device_name, .threads = b->threads, .spec_path = b->compile.path,
+                             .workspace = b->workspace};
+    if (optc_open(&o, &b->engine) != OPTC_OK) {
         cli_error("%s\nbench: '--device cpu' runs on the CPU, '--device best' on a GPU where there is one; 'optc "
                   "doctor' says what was found",
                   optc_message());

@@ -94,6 +94,7 @@ static bool inspect_case(Bench *b, Case *c)
     Spec s;
     CompileOpts o = b->compile;
     o.with = c->with;
+    o.gpu = b->device.cuda != NULL;
     bool ok = spec_open(&s, c->spec, &o, false, NULL);
     if (!ok) {
         spec_fail(&s);
@@ -104,6 +105,7 @@ static bool inspect_case(Bench *b, Case *c)
         const Plan *p = s.gen.plan;
         c->periodic = p->nperiod > 0;
         c->matrix = p->rule->nvariant > 1 || rule_view(p->rule);
+        c->calls = spec_calls(p);
         b->type = s.types.p;
         for (int i = 0; i < p->rule->nstate; i++)
             if (p->rule->state[i].dom == ELEM && (p->state_used[i] || p->state_used[p->rule->nstate + i]))
@@ -151,7 +153,7 @@ static void drop_bars(Bench *b)
 {
     const CompileOpts *o = &b->compile;
     bool plain = b->device.ops->async && !bench_rivals(b) && !b->size && o->p < 0 && o->g < 0 && o->state < 0 &&
-                 !o->with && !o->options && !o->path;
+                 !o->product && !b->workspace && !o->with && !o->options && !o->path;
     for (int i = 0; i < b->ncase && !plain; i++)
         b->cases[i].bar = NULL;
 }
@@ -224,6 +226,7 @@ int cmd_bench(const Command *self, int argc, char **argv)
          "on a GPU: time several steps behind one another, not each from an idle device"},
         {"rounds", 0, OPT_COUNT, &b.rounds, "N", "how often everything is timed in turn (default: 11)"},
         {"threads", 0, OPT_COUNT, &b.threads, "N", "threads of the CPU (default: as OpenMP would)"},
+        {"workspace", 0, OPT_SIZE, &b.workspace, "BYTES", "that a batch of tensors may take for products (default: 1G)"},
         {"against", 0, OPT_TEXT, &b.against, "WHAT",
          "torch: time PyTorch beside it ($OPTC_PYTHON names the interpreter); untuned: itself without tuning results"},
         {"json", 0, OPT_FLAG, &b.json, NULL, "print one JSON object"},

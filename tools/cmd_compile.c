@@ -94,6 +94,7 @@ int cmd_compile(const Command *self, int argc, char **argv)
         return cli_misuse(self, "-o takes one architecture");
     Spec s;
     char *text = NULL;
+    c.gpu = true;
     if (spec_open(&s, argv[0], &c, false, NULL))
         text = gen_emit(&s.gen, &(EmitOptions){.target = "cuda", .cite = true}, &s.gen.diag);
     rc = text ? CLI_OK : spec_fail(&s);

@@ -36,6 +36,7 @@ int cmd_emit(const Command *self, int argc, char **argv)
         return cli_misuse(self, n ? "one spec at a time" : "which spec?");
     Spec s;
     char *text = NULL;
+    c.gpu = !strcmp(target, "cuda");
     if (spec_open(&s, argv[0], &c, false, NULL))
         text = gen_emit(&s.gen, &(EmitOptions){.target = target}, &s.gen.diag);
     if (!text)

@@ -42,22 +42,43 @@ const char *explain_phase(Arena *a, const Plan *p, int entry, int mask)
     return buf_text(&b);
 }
 
-static double phase_bytes(const Plan *p, const Phase *ph, int variant, Shape shape)
+/* What stages move and compute, and what that takes at the least: of each the longer of the two, one after another. */
+typedef struct Cost { double bytes, flops, seconds; } Cost;
+
+static Cost stage_cost(const Plan *p, const Phase *ph, const Stage *st, Shape shape, const Bandwidth *f)
 {
-    double b = 0;
-    for (int i = 0; i < ph->nstage; i++)
-        if (explain_runs(&ph->stage[i], variant)) {
-            Traffic t = stage_traffic(p, &ph->stage[i], shape);
-            b += t.read + t.written;
-        }
-    return b;
+    Traffic t = stage_traffic(p, st, shape);
+    Cost c = {.bytes = t.read + t.written, .flops = explain_flops(ph, st, shape)};
+    double moving = f->rate > 0 ? c.bytes / f->rate : 0, computing = f->flops > 0 ? c.flops / f->flops : 0;
+    c.seconds = moving > computing ? moving : computing;
+    return c;
 }
 
-static const char *floor_text(Arena *a, double bytes, const Bandwidth *f)
+static void add_cost(Cost *to, Cost c)
+{
+    to->bytes += c.bytes;
+    to->flops += c.flops;
+    to->seconds += c.seconds;
+}
+
+static Cost phase_cost(const Plan *p, const Phase *ph, int variant, Shape shape, const Bandwidth *f)
+{
+    Cost all = {0};
+    for (int i = 0; i < ph->nstage; i++)
+        if (explain_runs(&ph->stage[i], variant))
+            add_cost(&all, stage_cost(p, ph, &ph->stage[i], shape, f));
+    return all;
+}
+
+static const char *floor_text(Arena *a, Cost c, const Bandwidth *f)
 {
     char x[32], y[32];
-    return f->rate > 0 ? arena_printf(a, "%s, at least %s", cli_bytes(x, bytes), cli_time(y, bytes / f->rate))
-                       : arena_strdup(a, cli_bytes(x, bytes));
+    const char *text = arena_strdup(a, cli_bytes(x, c.bytes));
+    if (c.flops > 0)
+        text = arena_printf(a, "%s, %s of products", text, cli_flops(x, c.flops));
+    return f->rate > 0 ? arena_printf(a, "%s, at least %s%s", text, cli_time(y, c.seconds),
+                                      c.flops > 0 && f->flops <= 0 ? " for the bytes" : "")
+                       : text;
 }
 
 /* ---- launches and state ---- */
@@ -67,18 +88,24 @@ static void launches(Arena *a, const Plan *p)
         for (int m = 0; m < p->entry[e].nphase; m++) {
             const Phase *ph = &p->entry[e].phase[m];
             const char *more = "";
+            int calls = 0;
+            for (int i = 0; i < ph->nstage; i++)
+                calls += is_called(ph->stage[i].kind);
             if (p->rule->nvariant > 1) {
                 int n[MAX_VARIANTS] = {0};
                 for (int i = 0; i < ph->nstage; i++)
                     for (int v = 0; v < p->rule->nvariant; v++)
-                        n[v] += explain_runs(&ph->stage[i], v);
+                        n[v] += explain_runs(&ph->stage[i], v) && !is_called(ph->stage[i].kind);
                 for (int v = 0; v < p->rule->nvariant; v++)
                     more = arena_printf(a, "%s%s%d where all are %s", more, v ? ", " : " (", n[v],
                                         variant_tensors(&p->rule->variant[v]));
                 more = arena_printf(a, "%s)", more);
             }
             cli_line(e || m ? "" : "launches", arena_printf(a, "%d for %s, whatever the number of tensors%s",
-                                                            ph->nstage, explain_phase(a, p, e, m), more));
+                                                            ph->nstage - calls, explain_phase(a, p, e, m), more));
+            if (calls)
+                cli_line("", arena_printf(a, "and %d product%s, each a call for all matrices of a shape in a batch", calls,
+                                          calls == 1 ? "" : "s"));
         }
 }
 
@@ -123,6 +150,8 @@ static void floors(Arena *a, const Plan *p, int64_t n, const Bandwidth *f)
                                        f->whence));
     else
         cli_line("floor", arena_printf(a, "for %s elements (%s)", cli_size(size, n), f->whence));
+    if (f->flops > 0 && spec_calls(p))
+        cli_line("", arena_printf(a, "and products at %s/s", cli_flops(rate, f->flops)));
     for (int e = 0; e < p->nentry; e++)
         for (int m = 0; m < p->entry[e].nphase; m++)
             for (int v = 0; v < r->nvariant; v++) {
@@ -131,51 +160,73 @@ static void floors(Arena *a, const Plan *p, int64_t n, const Bandwidth *f)
                 Shape s = count_shape(rule_view(r), d.rank, d.dim, v == 0 && r->nvariant > 1);
                 const char *as = d.rank == 2 && s.rows > 1 ? arena_printf(a, " as %s", cli_dims(text, &d)) : "";
                 cli_line("", arena_printf(a, "%s%s: %s", explain_phase(a, p, e, m), as,
-                                          floor_text(a, phase_bytes(p, &p->entry[e].phase[m], v, s), f)));
+                                          floor_text(a, phase_cost(p, &p->entry[e].phase[m], v, s, f), f)));
             }
 }
 
 /* ---- exact bytes of given shapes ---- */
-static void put_floor(double bytes, const Bandwidth *f)
+static void put_cost(Cost c, bool calls, const Bandwidth *f)
 {
     char t[32];
+    printf("%12.0f bytes %10s", c.bytes, cli_bytes(t, c.bytes));
+    if (calls)
+        printf(" %12s", c.flops > 0 ? cli_flops(t, c.flops) : "");
     if (f->rate > 0)
-        printf(" %10s", cli_time(t, bytes / f->rate));
+        printf(" %10s", cli_time(t, c.seconds));
     puts("");
 }
 
-static double shape_table(Arena *a, const Plan *p, const Dims *d, int e, int m, const Bandwidth *f)
+/* What of it lives while it is stepped, and how many such tensors a workspace takes at a time. */
+static void put_room(Arena *a, const Plan *p, const Phase *ph, int variant, Shape s, double workspace)
 {
-    char dims[160], bytes[32];
+    char room[32], all[32], held[32];
+    double one = explain_room(a, p, ph, variant, s), states = 0;
+    for (int i = 0; i < p->rule->nstate; i++) {
+        const Mem *m = &p->mem[plan_mem_of_state(p, i)];
+        if (p->state_used[variant * p->rule->nstate + i] && m->dom != GROUP)
+            states += (double)dom_len(m->dom, s) * type_info[m->type].bytes;
+    }
+    printf("    states %s, temporaries %s at a time", cli_bytes(held, states), cli_bytes(room, one));
+    if (one > workspace)
+        printf(": more than a workspace of %s\n", cli_bytes(all, workspace));
+    else
+        printf(": %.0f such tensors in a batch, in a workspace of %s\n", one > 0 ? floor(workspace / one) : 1,
+               cli_bytes(all, workspace));
+}
+
+static Cost shape_table(Arena *a, const Plan *p, const Dims *d, int e, int m, const Bandwidth *f, double workspace)
+{
+    char dims[160];
     AboutTensor ask = {NULL, NULL, d->rank, d->dim, d->rank >= 2, false, 0};
     int variant = variant_of(p->rule->variant, p->rule->nvariant, &ask);
     Shape s = count_shape(p->rule->variant[variant].view, d->rank, d->dim, false);
     const Phase *ph = &p->entry[e].phase[m];
+    bool calls = spec_calls(p);
     printf("  %s, %s%s\n", cli_dims(dims, d), explain_phase(a, p, e, m),
            p->rule->nvariant > 1 ? arena_printf(a, " (by %s)", p->rule->variant[variant].name) : "");
     for (int i = 0; i < ph->nstage; i++) {
         const Stage *st = &ph->stage[i];
         if (!explain_runs(st, variant))
             continue;
-        Traffic t = stage_traffic(p, st, s);
-        double b = t.read + t.written;
-        printf("    %2d %-6s %12.0f bytes %10s", i, stage_info[st->kind].name, b, cli_bytes(bytes, b));
-        put_floor(b, f);
+        printf("    %2d %-6s ", i, stage_info[st->kind].name);
+        put_cost(stage_cost(p, ph, st, s, f), calls, f);
     }
-    double total = phase_bytes(p, ph, variant, s);
-    printf("    sum       %12.0f bytes %10s", total, cli_bytes(bytes, total));
-    put_floor(total, f);
+    Cost total = phase_cost(p, ph, variant, s, f);
+    printf("    sum       ");
+    put_cost(total, calls, f);
+    if (calls)
+        put_room(a, p, ph, variant, s, workspace);
     return total;
 }
 
-static void shape_tables(Arena *a, const Plan *p, const DimsList *shapes, const Bandwidth *f)
+static void shape_tables(Arena *a, const Plan *p, const DimsList *shapes, const Bandwidth *f, double workspace)
 {
     cli_heading("\nshapes");
     for (int e = 0; e < p->nentry; e++)
         for (int m = 0; m < p->entry[e].nphase; m++) {
-            double total = 0;
+            Cost total = {0};
             for (int i = 0; i < shapes->n; i++)
-                total += shape_table(a, p, &shapes->v[i], e, m, f);
+                add_cost(&total, shape_table(a, p, &shapes->v[i], e, m, f, workspace));
             if (shapes->n > 1)
                 printf("  all %d, %s: %s\n", shapes->n, explain_phase(a, p, e, m), floor_text(a, total, f));
         }
@@ -183,7 +234,8 @@ static void shape_tables(Arena *a, const Plan *p, const DimsList *shapes, const 
 
 typedef struct Asked {
     int64_t size;
-    double bandwidth;
+    double bandwidth, tera;
+    int64_t workspace;
     const char *device;
     bool anew;
 } Asked;
@@ -192,9 +244,10 @@ static int explain(Spec *s, const Asked *ask, const DimsList *shapes)
 {
     Arena *a = &s->gen.arena;
     const Plan *p = s->gen.plan;
-    Bandwidth f = {ask->bandwidth * 1e9, "as given"};
+    Bandwidth f = {ask->bandwidth * 1e9, "as given", NULL, 0};
     if (ask->bandwidth <= 0 && !bandwidth_of(a, ask->device, ask->anew, &f))
         return CLI_FAILED;
+    f.flops = ask->tera > 0 ? ask->tera * 1e12 : explain_rate(f.device, p->precision);
     head(s);
     cli_heading("\nplan");
     explain_plan(a, p);
@@ -204,7 +257,7 @@ static int explain(Spec *s, const Asked *ask, const DimsList *shapes)
     if (ask->size || !shapes->n)
         floors(a, p, ask->size ? ask->size : (int64_t)64 << 20, &f);
     if (shapes->n)
-        shape_tables(a, p, shapes, &f);
+        shape_tables(a, p, shapes, &f, ask->workspace ? (double)ask->workspace : 0x1p30);
     return CLI_OK;
 }
 
@@ -242,6 +295,10 @@ int cmd_explain(const Command *self, int argc, char **argv)
          "exact bytes of each stage for a tensor of this shape; may be repeated"},
         {"bandwidth", 0, OPT_REAL, &ask.bandwidth, "GB/s",
          "of the machine in mind (default: measured here once, and kept)"},
+        {"tera", 0, OPT_REAL, &ask.tera, "TFLOP/s",
+         "what products reach on the machine in mind (default: what is known of the GPU)"},
+        {"workspace", 0, OPT_SIZE, &ask.workspace, "BYTES",
+         "that a batch of tensors may take for products (default: 1G), for --shape"},
         {"device", 0, OPT_TEXT, &ask.device, "DEVICE",
          "whose bandwidth the floor is for: cpu, cuda, cuda:N (default: best)"},
         {"measure", 0, OPT_FLAG, &ask.anew, NULL, "measure the bandwidth anew, and keep that"},
@@ -257,6 +314,7 @@ int cmd_explain(const Command *self, int argc, char **argv)
     if (ask.bandwidth > 0 && (ask.anew || ask.device))
         return cli_misuse(self, "--bandwidth says it already: --%s does not go with it",
                           ask.anew ? "measure" : "device");
+    c.gpu = !strncmp(ask.device ? ask.device : ask.bandwidth > 0 ? "" : optc_best_device(), "cuda", 4) || only_hashes;
     Spec s;
     jmp_buf out;
     rc = CLI_OK;

@@ -166,6 +166,8 @@ static void make_command(Ship *s, const Asked *a)
     for (int i = 0; i < 3; i++)
         if (type[i] >= 0)
             buf_printf(&b, " --%s %s", option[i], type_info[type[i]].name);
+    if (a->compile.product)
+        buf_printf(&b, " --products %s", spec_products(&a->compile));
     for (int i = 0; i < p->narch && !p->arch[i].ptx; i++)
         buf_printf(&b, "%ssm_%d", i ? "," : " --arch ", p->arch[i].arch);
     buf_printf(&b, "%s -o %s", a->ptx ? " --ptx" : "", p->name);

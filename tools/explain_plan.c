@@ -256,13 +256,29 @@ static Why why_begins(Way *w, const Stage *st, int before)
     return y;
 }
 
+/* What it reads of a product, or of what was made of one since: no fold makes it wait. */
+static void put_why_call(Way *w, const Stage *st)
+{
+    const Access *best = NULL;
+    for (int i = 0; i < st->nload; i++)
+        if (ours(w, &st->load[i]) && (!best || node_of(w, st->load[i].val)->op == OP_MM))
+            best = &st->load[i];
+    if (!best)
+        return;
+    printf("      a new pass, for ");
+    cli_put_clean(stdout, say(w, best->val), false);
+    puts(":\n      it needs a product, which is done between passes");
+}
+
 /* last: the pass before. */
 static void put_why(Way *w, const Stage *st, int pass, const Stage *last)
 {
     Why y = why_begins(w, st, last->time);
     Buf needs = {.arena = w->arena};
-    if (y.value == NONE)
+    if (y.value == NONE) {
+        put_why_call(w, st);
         return;
+    }
     for (int i = 0; i < y.n; i++)
         buf_printf(&needs, "%s%s", !i ? "" : i + 1 < y.n ? ", " : " and ",
                    formula_of(w->arena, w->plan->rule, w->phase, y.needs[i], NOTE_WIDTH));
@@ -314,6 +330,8 @@ static void put_stage(Way *w, const Stage *st, int number, int pass, const Stage
 {
     if (is_elem(st->kind))
         printf("\n  %2d  pass %d over the elements", number, pass);
+    else if (is_called(st->kind))
+        printf("\n  %2d  product, %s", number, explain_call(w->arena, w->phase, st));
     else
         printf("\n  %2d  once per %s%s", number, st->kind == S_GROUP ? "hyperparameter " : "",
                dom_info[stage_info[st->kind].dom].per);
@@ -326,18 +344,20 @@ static void put_stage(Way *w, const Stage *st, int number, int pass, const Stage
 
 static void put_way(Way *w, const char *title)
 {
-    int passes = 0, bytes = 0, launches = 0, pass = 0;
+    int passes = 0, bytes = 0, launches = 0, calls = 0, pass = 0;
     look_through(w);
     for (int i = 0; i < w->phase->nstage; i++) {
         const Stage *st = &w->phase->stage[i];
         if (!explain_runs(st, w->variant))
             continue;
-        launches++;
+        launches += !is_called(st->kind);
+        calls += is_called(st->kind);
         passes += is_elem(st->kind);
         bytes += is_elem(st->kind) ? st->bytes_read + st->bytes_written : 0;
     }
-    printf("%s: %d pass%s over the elements, %d bytes per element, %d launch%s\n", title, passes,
-           passes == 1 ? "" : "es", bytes, launches, launches == 1 ? "" : "es");
+    printf("%s: %d pass%s over the elements, %d bytes per element, %d launch%s", title, passes, passes == 1 ? "" : "es", bytes,
+           launches, launches == 1 ? "" : "es");
+    puts(calls ? arena_printf(w->arena, ", %d product%s", calls, calls == 1 ? "" : "s") : "");
     if (w->phase->cheaper)
         printf("  planned with a cheaper search: over %lld steps of work\n", (long long)w->plan->limits->work);
     const Stage *last = NULL;

@@ -92,6 +92,12 @@ const char *cli_bytes(char buf[32], double bytes)
     return scaled(buf, bytes, 1000, unit, 6);
 }
 
+const char *cli_flops(char buf[32], double flops)
+{
+    static const char *const unit[] = {"FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"};
+    return scaled(buf, flops, 1000, unit, 6);
+}
+
 const char *cli_time(char buf[32], double seconds)
 {
     static const char *const unit[] = {"ns", "us", "ms", "s"};

@@ -63,7 +63,8 @@ static bool compile(Spec *s, const CompileOpts *c, bool wrappers, const SpecDump
 {
     Arena *a = &s->gen.arena;
     Finder f = {.path = c->path};
-    GenOptions o = {.with = c->with, .options = c->options, .types = s->types, .find = find, .find_ctx = &f};
+    GenOptions o = {.with = c->with, .options = c->options, .types = s->types, .product = c->product, .gpu = c->gpu,
+                    .find = find, .find_ctx = &f};
     if (dump) {
         o.dump = dump->pass;
         o.dump_to = dump->to;
@@ -112,6 +113,8 @@ bool spec_open(Spec *s, const char *arg, const CompileOpts *c, bool wrappers, co
     return ok;
 }
 
+const char *spec_products(const CompileOpts *c) { return c->product ? product_info[c->product - 1].name : NULL; }
+
 void spec_close(Spec *s) { gen_free(&s->gen); }
 
 int spec_fail(const Spec *s)
@@ -125,6 +128,16 @@ int spec_entry(const Plan *p, const char *name)
         if (!strcmp(p->entry[e].name, name))
             return e;
     return -1;
+}
+
+bool spec_calls(const Plan *p)
+{
+    for (int e = 0; e < p->nentry; e++)
+        for (int m = 0; m < p->entry[e].nphase; m++)
+            for (int i = 0; i < p->entry[e].phase[m].nstage; i++)
+                if (is_called(p->entry[e].phase[m].stage[i].kind))
+                    return true;
+    return false;
 }
 
 void spec_bytes(const Plan *p, int entry, int variant, int *least, int *most)

@@ -47,6 +47,7 @@ typedef enum {
     OPT_SIZE,      /* int64_t, from 1; K M G T are powers of 1024 */
     OPT_REAL,      /* double, above 0 */
     OPT_TYPE,      /* int: a Type, or -1 as it was */
+    OPT_PRODUCT,   /* int: 1 + a Product, or 0 as it was */
     OPT_SHAPES     /* DimsList: one more each time */
 } OptKind;
 /* a table ends with name NULL */
@@ -87,6 +88,7 @@ void cli_put_clean(FILE *f, const char *s, bool lines);
 void cli_print(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void cli_line(const char *key, const char *text);            /* one of the lines of `list` and `explain` */
 const char *cli_bytes(char buf[32], double bytes);           /* "1.88 GB", powers of ten as bandwidths have */
+const char *cli_flops(char buf[32], double flops);
 const char *cli_time(char buf[32], double seconds);
 const char *cli_size(char buf[32], int64_t n);               /* "64M" where it is exact, else the number */
 const char *cli_dims(char buf[160], const Dims *d);          /* "4096x4096" */
@@ -95,7 +97,9 @@ char *cli_read_all(FILE *f, size_t most, size_t *len);       /* NULL: unreadable
 bool cli_write_file(const char *path, const char *text);     /* "-": stdout; says what failed */
 
 /* ---- spec.c ---- */
-typedef struct CompileOpts { const char *with, *options, *path; int p, g, state; } CompileOpts;
+/* product: 1 + what products are computed in, 0: as the rule says; gpu: planned for one */
+typedef struct CompileOpts { const char *with, *options, *path; int p, g, state, product; bool gpu; } CompileOpts;
+const char *spec_products(const CompileOpts *c);             /* as optc_rule_options has it */
 #define COMPILE_OPTS_INIT {.p = -1, .g = -1, .state = -1}
 #define COMPILE_OPTS(c) \
     {"with", 0, OPT_TEXT, &(c).with, "LIST", "wrappers, the last outermost: 'clip(1),ema(0.999)'"}, \
@@ -104,9 +108,11 @@ typedef struct CompileOpts { const char *with, *options, *path; int p, g, state;
          "folders with specs of your own, divided by :, ahead of the library's (default: $OPTC_PATH)"}, \
         {"type", 0, OPT_TYPE, &(c).p, "TYPE", "storage of the parameters: f32 (default), f64, bf16, f16"}, \
         {"grad-type", 0, OPT_TYPE, &(c).g, "TYPE", "storage of the gradients (default: as the parameters)"}, \
+        {"state-type", 0, OPT_TYPE, &(c).state, "TYPE", \
+         "storage of the states (default: as the parameters; f32 for 16-bit ones)"}, \
     { \
-        "state-type", 0, OPT_TYPE, &(c).state, "TYPE", \
-            "storage of the states (default: as the parameters; f32 for 16-bit ones)" \
+        "products", 0, OPT_PRODUCT, &(c).product, "WHAT", \
+            "products of matrices in f64, f32, tf32, bf16 or f16 (default: as the rule says)" \
     }
 
 typedef struct Spec {
@@ -128,6 +134,7 @@ void spec_bytes(const Plan *p, int entry, int variant, int *least, int *most);
 /* "28", "16/20" (vectors/matrices), "20-28" (over phases) */
 void spec_bytes_text(Buf *b, const Plan *p, int entry);
 int spec_entry(const Plan *p, const char *name);             /* -1: none */
+bool spec_calls(const Plan *p);                              /* it has products */
 
 /* ---- fields.c ---- */
 enum { MAX_FIELD_ARGS = 8 };

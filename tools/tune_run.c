@@ -365,7 +365,8 @@ static bool open_rule(const Run *r, const char *arg, Ask *out)
                             .options = o->options,
                             .param = public_of(o->p),
                             .grad = public_of(o->g),
-                            .state = public_of(o->state)};
+                            .state = public_of(o->state),
+                            .products = spec_products(o)};
     *out = (Ask){NULL, NULL};
     bool ok = lib(optc_compile(r->engine, &ro, &out->rule));
     if (ok && !out->rule->engine->gpu && !optc_rule_native(out->rule))

@@ -59,7 +59,18 @@ RULES = {
     "radam": ("RAdam", {}, False),
     "rmsprop": ("RMSprop", {}, False),
     "adafactor": ("Adafactor", {}, False),
+    "muon": ("Muon", {"lr": 0.02, "weight_decay": 0}, False),
 }
+MATRICES = {"muon"}                              # rules of matrices alone, which have one implementation; AdamW steps the rest
+
+
+def make_optimizers(rule, params, how, graph):
+    name, args, _ = RULES[rule]
+    if rule not in MATRICES:
+        return [getattr(torch.optim, name)(params, **args, **{how: True}, **({"capturable": True} if graph else {}))]
+    rest = [p for p in params if p.dim() != 2]
+    return ([getattr(torch.optim, name)([p for p in params if p.dim() == 2], **args)]
+            + ([torch.optim.AdamW(rest, fused=True, capturable=graph)] if rest else []))
 
 
 class Cpu:
@@ -179,14 +190,14 @@ class Peer:
 
     def build(self, shapes, rule, norm, how, graph):
         """A step of one implementation; made ready, and captured where that is asked."""
-        name, args, _ = RULES[rule]
         params = self.params(shapes)
-        optimizer = getattr(torch.optim, name)(params, **args, **{how: True}, **({"capturable": True} if graph else {}))
+        optimizers = make_optimizers(rule, params, how, graph)
 
         def step():
             if norm is not None:
                 torch.nn.utils.clip_grad_norm_(params, norm, foreach=True)
-            optimizer.step()
+            for optimizer in optimizers:
+                optimizer.step()
 
         if graph:
             step = captured(step)
@@ -201,7 +212,8 @@ class Peer:
     def eager(self, shapes, rule, norm):
         """The best implementation: (its name, step, count), or (None, why, 0)."""
         best, notes, why = None, [], "nothing"
-        for how in (["fused"] if RULES[rule][2] else []) + ["foreach"]:
+        ways = ["plain"] if rule in MATRICES else (["fused"] if RULES[rule][2] else []) + ["foreach"]
+        for how in ways:
             step = None
             try:
                 step = self.build(shapes, rule, norm, how, False)
