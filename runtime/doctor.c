@@ -73,16 +73,19 @@ static void say_library(Buf *b, const char *title, const char *const *names, con
         void *h = dlopen(*names, RTLD_LAZY | RTLD_LOCAL);
         if (!h)
             continue;
-        buf_printf(b, "%-10s %s", title, *names);
-        const char *(*config)(void) = NULL;
-        *(void **)&config = dlsym(h, "openblas_get_config");
-        if (config)
-            buf_printf(b, " (%s)", config());
-        buf_puts(b, "\n");
+        buf_printf(b, "%-10s %s\n", title, *names);
         dlclose(h);
         return;
     }
     buf_printf(b, "%-10s %s\n", title, missing);
+}
+
+static void say_blas(Buf *b)
+{
+    Blas x;
+    (void)blas_open(&x, "optc_doctor");            /* what it says is in x too */
+    buf_printf(b, "blas       %s%s\n", x.about,
+               x.gemm[0] ? ": products of rules on the CPU, one thread a call, shared out by optc's own" : "");
 }
 
 static void say_gpu(Buf *b, int ordinal, const Nvrtc *n)
@@ -259,9 +262,7 @@ char *optc_doctor_sized(const optc_engine_options *options, size_t size)
     optc_engine_options all, *o = options ? &all : NULL;
     if (o && sized_read(&as, o, options, size) != OPTC_OK)
         return NULL;
-    static const char *const blas[] = {"libopenblas.so.0", "libopenblas.so", NULL}, *const lapacke[] = {
-                                                                                        "liblapacke.so.3",
-                                                                                        "libopenblas.so.0", NULL};
+    static const char *const lapacke[] = {"liblapacke.so.3", "libopenblas.so.0", NULL};
     Buf b = {0};
     int rules = 0, wrappers = 0, built = 0;
     for (const Embedded *e = embedded_specs; e->name; e++)
@@ -272,7 +273,7 @@ char *optc_doctor_sized(const optc_engine_options *options, size_t size)
     say_cpu(&b);
     say_compiler(&b, o ? o->compiler : NULL);
     say_cuda(&b);
-    say_library(&b, "blas", blas, "no OpenBLAS (only matrix stages will need it)");
+    say_blas(&b);
     say_library(&b, "lapacke", lapacke, "no LAPACKE (only matrix stages will need it)");
     say_tuned(&b);
     say_cache(&b, o);

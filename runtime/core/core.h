@@ -15,7 +15,8 @@
  *   sized.c    structs of other versions   overlap.c  what lies where   about.c   what a binding holds
  *   rows.c     who takes part, each t
  *   bind.c     checks, binding             layout.c   where arrays lie  step.c    entries, hyperparameters, t
- *   places.c   temporaries share memory    batches.c  tensors together  call.c    what is no stage of ours
+ *   places.c   temporaries share memory    batches.c  tensors together  call.c    products: no stage of ours
+ *   blas.c     a BLAS by dlopen            product.c  where there is none
  *   state.c    states, gradients, inputs   cpu.c      the CPU           driver.c  the driver by dlopen
  *   team.c     its threads
  *   gpu.c      contexts, errors, memory    gpu_bind.c tables, states    gpu_run.c launches and graphs */
@@ -132,6 +133,7 @@ struct optc_binding {
     bool *batched;
     int64_t state_bytes, pool_bytes, call_bytes;
     Batch *batch; int nbatch;
+    struct Blas *blas;                 /* on the CPU, of a rule with calls */
     Tasks *tasks;                      /* by entry, then phase */
     struct GpuTables *gpu;
     int threads, grain;                /* on the CPU: threads of a step, units a thread takes at once; 0: by size */
@@ -260,6 +262,44 @@ CORE void cpu_unbind(optc_binding *b);
 CORE optc_status cpu_sync(optc_binding *b);
 CORE void cpu_follow(optc_binding *b);                      /* rows_follow, in the host's memory */
 CORE void copy_arrays(const optc_binding *b, const ProgAction *a);
+
+/* ---- call.c ---- */
+/* One matrix's product: m x k by k x n. Of a, b, c and the result: the distance of rows as they lie, and values a
+ * matrix */
+typedef struct ProductShape { int64_t slices, m, n, k, ld[4], each[4]; } ProductShape;
+CORE ProductShape product_shape(const Program *p, const ProgCall *c, Shape s);
+typedef struct CalleeInfo {
+    const char *name;
+    double (*flops)(const Program *p, const ProgCall *c, Shape s);
+    optc_status (*check)(const Program *p, const ProgStage *s);             /* whatever the tensors */
+    int64_t (*pieces)(const Program *p, const ProgCall *c, Shape s);        /* on the CPU, to be done in any order */
+    void (*run)(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t piece);
+} CalleeInfo;
+CORE const CalleeInfo *callee_info(const ProgCall *c);
+CORE optc_status calls_check(const Program *p);
+CORE optc_status cpu_calls(optc_binding *b);
+
+/* ---- blas.c, product.c ---- */
+/* gemm, syrk: for f32 and f64; NULL: our own product. wide: integers of 64 bits. How a call is held to one thread:
+ * local sets it for the calling thread and gives what was, or get and set do; all NULL: it has one */
+typedef struct Blas {
+    void *gemm[2], *syrk[2];
+    bool wide;
+    int (*local)(int), (*get)(void);
+    void (*set)(int);
+    char about[240];
+} Blas;
+/* c = alpha a b + beta c, by rows; beta 0: c is not read. lower: b is a turned, and the lower half is enough */
+typedef struct Gemm {
+    bool f64, turn_a, turn_b, lower;
+    int64_t m, n, k, lda, ldb, ldc;
+    double alpha, beta;
+    const void *a, *b;
+    void *c;
+} Gemm;
+CORE optc_status blas_open(Blas *out, const char *call);
+CORE void blas_gemm(const Blas *x, const Gemm *g);
+CORE void product_own(const Gemm *g);
 
 /* ---- rule.c ---- */
 /* "stage 1 (flat) of rule 'adamw' (adamw.lua:12)"; s NULL: t moves on */

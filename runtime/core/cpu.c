@@ -83,6 +83,9 @@ static void fill_states(optc_binding *b)
 CORE optc_status cpu_bind(optc_binding *b)
 {
     optc_engine *e = b->rule->engine;
+    optc_status s = cpu_calls(b);
+    if (s != OPTC_OK)
+        return s;
     b->block_bytes += 64;
     b->block = e->memory.alloc ? e->memory.alloc(e->memory.context, b->block_bytes, NULL) : block_alloc(b->block_bytes);
     if (!b->block)
@@ -93,7 +96,7 @@ CORE optc_status cpu_bind(optc_binding *b)
     if ((uintptr_t)b->block % 64)
         return fail(OPTC_ERROR_ARGUMENT,
                     "optc_bind: the caller's allocator gave memory that is not aligned to 64 bytes");
-    optc_status s = layout_place(b);
+    s = layout_place(b);
     if (s == OPTC_OK)
         fill_states(b);
     return s;
@@ -171,6 +174,24 @@ static void run_stage(const optc_binding *b, const Task *t, Counter *c, int thre
     }
 }
 
+/* Tensors and their pieces in order: a thread's numbers only grow, so it walks over the tensors once. The last, which
+ * are the largest, come first. */
+static void run_call(const optc_binding *b, const Task *t, Counter *c)
+{
+    const Program *p = b->rule->program;
+    const ProgCall *call = p->stage[t->action->stage].call;
+    const CalleeInfo *x = callee_info(call);
+    const Units *u = task_units(b, t);
+    int64_t at = next_piece(c, 1), first = 0;
+    for (int i = u->n - 1; i >= 0; i--) {
+        const Tensor *y = &b->tensor[u->tensor[i]];
+        int64_t n = y->view.n < 0 ? 0 : x->pieces(p, call, y->shape);
+        for (; at < first + n; at = next_piece(c, 1))
+            x->run(b, call, y, at - first);
+        first += n;
+    }
+}
+
 CORE void copy_arrays(const optc_binding *b, const ProgAction *a)
 {
     const ProgArray *m = &b->rule->program->array[a->to];
@@ -185,7 +206,9 @@ CORE void copy_arrays(const optc_binding *b, const ProgAction *a)
 
 static void run_task(const optc_binding *b, const Task *t, Counter *c, int threads)
 {
-    if (t->action->kind == ACT_LAUNCH)
+    if (t->action->kind == ACT_LAUNCH && b->rule->program->stage[t->action->stage].kind == S_CALL)
+        run_call(b, t, c);
+    else if (t->action->kind == ACT_LAUNCH)
         run_stage(b, t, c, threads);
     else if (t->action->kind == ACT_COPY && next_piece(c, 1) == 0)
         copy_arrays(b, t->action);
@@ -207,7 +230,7 @@ static bool is_small(const optc_binding *b, const Task *t)
 {
     const ProgStage *s = t->action->kind == ACT_LAUNCH ? &b->rule->program->stage[t->action->stage] : NULL;
     const Units *u = s && s->kind != S_GROUP ? task_units(b, t) : NULL;
-    return !u || u->prefix[s->kind][u->n] <= 1;
+    return !u || (s->kind != S_CALL && u->prefix[s->kind][u->n] <= 1);
 }
 
 static int small_until(const optc_binding *b, const Tasks *x, int i, int end)

@@ -1,0 +1,231 @@
+/* Calls: stages that are no loop of ours. One row a callee: what it takes, what it costs, how it runs on the CPU.
+ *
+ * On the CPU a call is cut into pieces of which every thread takes the next. How a matrix is cut depends on its shape
+ * and nothing else. */
+#include "core.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- products ---- */
+/* An operand as it lies: rows of `ld` values, `each` values a matrix. */
+static void lay_operand(const Program *p, int array, Shape s, int64_t *ld, int64_t *each)
+{
+    Dom d = p->array[array].dom;
+    *ld = axis_len(dom_matrix(d, false).across, s);
+    *each = dom_inside(d) ? dom_len_inside(d, s) : 0;
+}
+
+CORE ProductShape product_shape(const Program *p, const ProgCall *c, Shape s)
+{
+    ProductShape x;
+    MatrixAxes a = dom_matrix(p->array[c->a].dom, (c->flags & TURN_A) != 0),
+               b = dom_matrix(p->array[c->b].dom, (c->flags & TURN_B) != 0);
+    memset(&x, 0, sizeof x);
+    x.slices = s.slices;
+    x.m = axis_len(a.down, s), x.n = axis_len(b.across, s), x.k = axis_len(a.across, s);
+    lay_operand(p, c->a, s, &x.ld[0], &x.each[0]);
+    lay_operand(p, c->b, s, &x.ld[1], &x.each[1]);
+    x.ld[2] = x.ld[3] = x.n;                       /* one column or one row lies as its values do */
+    x.each[2] = x.each[3] = dom_times(x.m, x.n);
+    return x;
+}
+
+static double mm_flops(const Program *p, const ProgCall *c, Shape s)
+{
+    ProductShape x = product_shape(p, c, s);
+    double all = 2.0 * (double)x.slices * (double)x.m * (double)x.n * (double)x.k;
+    return c->flags & SYMMETRIC ? all * (double)(x.m + 1) / (2.0 * (double)(x.m ? x.m : 1)) : all;
+}
+
+/* ---- checks: what a plan cannot have, and what a tensor may ---- */
+static optc_status bad_call(const Program *p, const ProgStage *s, const char *what)
+{
+    char label[200];
+    stage_label(p, s, label, sizeof label);
+    return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s: %s", label, what);
+}
+
+static optc_status mm_check(const Program *p, const ProgStage *s)
+{
+    const ProgCall *c = s->call;
+    const ProgArray *m = p->array;
+    if (c->a < 0 || c->b < 0 || c->out < 0 || c->c < -1)
+        return bad_call(p, s, "a product lacks an operand");
+    MatrixAxes a = dom_matrix(m[c->a].dom, (c->flags & TURN_A) != 0),
+               b = dom_matrix(m[c->b].dom, (c->flags & TURN_B) != 0);
+    Dom out = dom_product(a.down, b.across);
+    if (a.across != b.down || out == NDOM || dom_matrix(m[c->out].dom, false).down != dom_matrix(out, false).down ||
+        dom_matrix(m[c->out].dom, false).across != dom_matrix(out, false).across)
+        return bad_call(p, s, "the operands of a product do not fit");
+    if (c->c >= 0 && m[c->c].dom != m[c->out].dom)
+        return bad_call(p, s, "what is added to a product is not of its shape");
+    if ((c->flags & SYMMETRIC) && a.down != b.across)
+        return bad_call(p, s, "a product that is not square cannot be symmetric");
+    if (m[c->a].type != m[c->b].type || m[c->a].type != m[c->out].type || (c->c >= 0 && m[c->c].type != m[c->out].type))
+        return bad_call(p, s, "the operands of a product are not of one type");
+    if (c->out == c->a || c->out == c->b)
+        return bad_call(p, s, "a product would be written over its own operand");
+    return OPTC_OK;
+}
+
+/* ---- panels ---- */
+/* Rows and columns of a result that one call makes: large enough that packing operands anew for each does not count,
+ * small enough that one large matrix has work for many threads. Of symmetric ones less is computed in vain. */
+enum { PANEL = 512, PANEL_SYMMETRIC = 256, PANEL_STEP = 16 };
+typedef struct Panels { int64_t rows, cols, down, across, count; } Panels;       /* of each; how many */
+
+static int64_t panel_length(int64_t n, int64_t most)
+{
+    int64_t parts = count_up(n, most), each = parts ? count_up(n, parts) : 1;
+    return count_up(each, PANEL_STEP) * PANEL_STEP;
+}
+
+static Panels cut_product(const ProgCall *c, const ProductShape *x)
+{
+    bool sym = (c->flags & SYMMETRIC) != 0;
+    int64_t most = sym ? PANEL_SYMMETRIC : PANEL;
+    Panels p = {panel_length(x->m, most), panel_length(x->n, most), 0, 0, 0};
+    p.down = count_up(x->m, p.rows);
+    p.across = count_up(x->n, p.cols);
+    p.count = sym ? p.down * (p.down + 1) / 2 : p.down * p.across;
+    return p;
+}
+
+static int64_t mm_pieces(const Program *p, const ProgCall *c, Shape s)
+{
+    ProductShape x = product_shape(p, c, s);
+    return x.slices * cut_product(c, &x).count;
+}
+
+/* What is added comes first into the result. */
+static void copy_panel(const Gemm *g, const char *from, int64_t ld, size_t size)
+{
+    for (int64_t i = 0; i < g->m; i++)
+        memcpy((char *)g->c + (size_t)(i * g->ldc) * size, from + (size_t)(i * ld) * size, (size_t)g->n * size);
+}
+
+#define MIRROR(T)                                                      \
+    for (int64_t i0 = 0; i0 < g->m; i0 += 16)                          \
+        for (int64_t j = 0; j < g->n; j++)                             \
+            for (int64_t i = i0; i < g->m && i < i0 + 16; i++)         \
+                if (!inside || i > j)                                  \
+                    ((T *)to)[j * g->ldc + i] = ((const T *)g->c)[i * g->ldc + j]
+
+/* A panel below the diagonal to its place above; inside: of one on the diagonal its own lower half. */
+static void mirror_panel(const Gemm *g, void *to, bool inside)
+{
+    if (g->f64) {
+        MIRROR(double);
+    } else {
+        MIRROR(float);
+    }
+}
+
+/* On the diagonal of x x.T half is computed. A BLAS may scale what stands there even by zero: NaN would stay. */
+static void diagonal_panel(const Blas *blas, const ProgCall *c, Gemm *g, size_t size)
+{
+    bool gram = c->a == c->b && (c->flags & (TURN_A | TURN_B)) && (c->flags & (TURN_A | TURN_B)) != (TURN_A | TURN_B);
+    g->lower = gram && blas->gemm[0] && g->alpha != 0;
+    for (int64_t i = 0; g->lower && g->beta == 0 && i < g->m; i++)
+        memset((char *)g->c + (size_t)(i * g->ldc) * size, 0, (size_t)g->n * size);
+    blas_gemm(blas, g);
+}
+
+static void mm_run(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t piece)
+{
+    const Program *p = b->rule->program;
+    ProductShape x = product_shape(p, c, t->shape);
+    Panels cut = cut_product(c, &x);
+    size_t size = (size_t)p->type[p->array[c->out].type].bytes;
+    int64_t slice = piece / cut.count, at = piece % cut.count, i = 0, j = at;
+    for (; (c->flags & SYMMETRIC) && j > i; i++)
+        j -= i + 1;
+    if (!(c->flags & SYMMETRIC))
+        i = at / cut.across, j = at % cut.across;
+    int64_t row = i * cut.rows, col = j * cut.cols, place = slice * x.each[3] + row * x.n + col;
+    char *out = (char *)t->mem[c->out] + (size_t)place * size;
+    const char *a = (const char *)t->mem[c->a], *y = (const char *)t->mem[c->b];
+    Gemm g;
+    memset(&g, 0, sizeof g);
+    g.f64 = size == sizeof(double);
+    g.turn_a = (c->flags & TURN_A) != 0, g.turn_b = (c->flags & TURN_B) != 0;
+    g.m = x.m - row < cut.rows ? x.m - row : cut.rows, g.n = x.n - col < cut.cols ? x.n - col : cut.cols, g.k = x.k;
+    g.alpha = c->alpha, g.beta = c->c >= 0 ? c->beta : 0;
+    g.lda = x.ld[0], g.ldb = x.ld[1], g.ldc = x.ld[3];
+    g.a = a + (size_t)(slice * x.each[0] + row * (g.turn_a ? 1 : g.lda)) * size;
+    g.b = y + (size_t)(slice * x.each[1] + col * (g.turn_b ? g.ldb : 1)) * size;
+    g.c = out;
+    if (g.beta != 0 && c->c != c->out)
+        copy_panel(&g, (const char *)t->mem[c->c] + (size_t)place * size, x.ld[2], size);
+    if ((c->flags & SYMMETRIC) && i == j)
+        diagonal_panel(b->blas, c, &g, size);
+    else
+        blas_gemm(b->blas, &g);
+    if (c->flags & SYMMETRIC)
+        mirror_panel(&g, (char *)t->mem[c->out] + (size_t)(slice * x.each[3] + col * x.n + row) * size, i == j);
+}
+
+/* ---- the table ---- */
+static const CalleeInfo callees[NCALLEE] = {
+    {"product", mm_flops, mm_check, mm_pieces, mm_run},
+};
+
+CORE const CalleeInfo *callee_info(const ProgCall *c) { return &callees[c->callee]; }
+
+CORE optc_status calls_check(const Program *p)
+{
+    optc_status s = OPTC_OK;
+    for (int i = 0; i < p->nstage && s == OPTC_OK; i++)
+        if (p->stage[i].kind == S_CALL)
+            s = !p->stage[i].call || p->stage[i].call->callee < 0 || p->stage[i].call->callee >= NCALLEE
+                    ? bad_call(p, &p->stage[i], "there is no such callee")
+                    : callee_info(p->stage[i].call)->check(p, &p->stage[i]);
+    return s;
+}
+
+/* ---- the CPU ---- */
+static optc_status check_sizes(const optc_binding *b, const ProgStage *s, int tensor)
+{
+    ProductShape x = product_shape(b->rule->program, s->call, b->tensor[tensor].shape);
+    char stage[200], label[96];
+    int64_t most = x.k;
+    for (int i = 0; i < 4; i++)
+        most = x.ld[i] > most ? x.ld[i] : most;
+    if (most <= INT_MAX)
+        return OPTC_OK;
+    stage_label(b->rule->program, s, stage, sizeof stage);
+    return fail(OPTC_ERROR_ARGUMENT,
+                "optc_bind: %s: %s is too large for %s, whose integers have 32 bits: a product of %lld x %lld and %lld x "
+                "%lld. Use a BLAS with integers of 64 bits (OPTC_BLAS), or none (OPTC_BLAS=none)",
+                stage, tensor_label(b, tensor, label), b->blas->about, (long long)x.m, (long long)x.k, (long long)x.k,
+                (long long)x.n);
+}
+
+/* Products, what makes them, and whether it can make all of these. */
+CORE optc_status cpu_calls(optc_binding *b)
+{
+    const Program *p = b->rule->program;
+    bool any = false;
+    if (!b->rule->fn)                              /* the evaluator's products are its own */
+        return OPTC_OK;
+    optc_status s = calls_check(p);
+    for (int i = 0; i < p->nstage && s == OPTC_OK; i++) {
+        const ProgStage *st = p->stage[i].kind == S_CALL ? &p->stage[i] : NULL;
+        int type = st ? p->array[st->call->out].type : T_F32;
+        any = any || st;
+        if (type != T_F32 && type != T_F64)
+            s = bad_call(p, st, "on the CPU products are f32 or f64");
+    }
+    if (!any || s != OPTC_OK)
+        return s;
+    Blas *x = TAKE(b, Blas, 1);
+    s = x ? blas_open(x, "optc_bind") : no_memory("optc_bind");
+    b->blas = x;
+    for (int i = 0; i < p->nstage && s == OPTC_OK; i++)
+        for (int t = 0; p->stage[i].kind == S_CALL && x->gemm[0] && !x->wide && t < b->ntensor && s == OPTC_OK; t++)
+            if (b->tensor[t].variant == p->stage[i].variant)
+                s = check_sizes(b, &p->stage[i], t);
+    return s;
+}
