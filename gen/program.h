@@ -51,7 +51,7 @@ typedef enum {
     NPRODUCT
 } Product;
 typedef struct ProductInfo { const char *name; Type gpu, cpu; const char *what; } ProductInfo;
-static const ProductInfo product_info[NPRODUCT] = {
+static const ProductInfo product_info[NPRODUCT] __attribute__((unused)) = {
 #define PRODUCT(ID, name, gpu, cpu, what) {name, gpu, cpu, what},
 #include "products.def"
 };

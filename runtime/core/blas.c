@@ -156,7 +156,7 @@ static void *blas_copy(const char *path)
     return NULL;
 }
 #else
-static bool copy_bytes(int from, int to)
+static bool copy_file(int from, int to)
 {
     char buf[1 << 14];
     ssize_t n;
@@ -172,7 +172,7 @@ static void *blas_copy(const char *path)
     char name[40];
     void *library = NULL;
     int from = open(path, O_RDONLY | O_CLOEXEC), to = from >= 0 ? memfd_create("optc-blas", MFD_CLOEXEC) : -1;
-    if (to >= 0 && copy_bytes(from, to)) {
+    if (to >= 0 && copy_file(from, to)) {
         snprintf(name, sizeof name, "/proc/self/fd/%d", to);
         library = dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
     }
