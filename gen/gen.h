@@ -73,4 +73,5 @@ void plan_print(Buf *b, const Plan *p, bool terse);
 Rule *pass_trace(Arena *a, Source spec, const GenOptions *o, Diag *d);
 bool pass_verify(Rule *r, Diag *d);
 bool pass_fold(Rule *r, Diag *d);
+bool pass_calls(Rule *r, Diag *d);
 #endif

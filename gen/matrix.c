@@ -269,7 +269,7 @@ static int l_triangle(lua_State *L)      /* upvalue: the upper one */
 void matrix_open(lua_State *L)
 {
     static const luaL_Reg own[] = {{"mm", l_mm},       {"gram", l_gram}, {"outer", l_outer},
-                                   {"trace", l_trace}, {"diag", l_diag}, {NULL, NULL}};
+                                   {"trace", l_trace}, {"diag", l_diag}, {"polar", l_polar}, {NULL, NULL}};
     luaL_setfuncs(L, own, 0);
     for (int i = 0; i < 2; i++) {
         lua_pushboolean(L, i);

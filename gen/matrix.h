@@ -15,6 +15,8 @@ int matrix_field(lua_State *L);                    /* a.T, or an error */
 int l_eye(lua_State *L);
 void matrix_open(lua_State *L);
 
+int l_polar(lua_State *L);                         /* polar.c */
+
 /* reduce.c */
 Ref trace_fold(lua_State *L, Op op, Ref x, Dom to);
 void reduce_open(lua_State *L);

@@ -75,7 +75,7 @@ static EvalJob job_of(const optc_binding *b, int entry)
 {
     const Plan *p = b->rule->more->plan;
     const Rule *r = p->rule;
-    EvalJob j = {.rule = r, .entry = entry, .t = (double)(b->steps + 1), .ntensor = b->ntensor, .ngroup = b->ngroup, .bounds = true, .real = p->real, .p = p->p, .state = p->state};
+    EvalJob j = {.rule = r, .entry = entry, .t = (double)(b->steps + 1), .ntensor = b->ntensor, .ngroup = b->ngroup, .bounds = true, .real = p->real, .p = p->p, .state = p->state, .product = p->precision};
     j.tensor = calloc((size_t)b->ntensor + 1, sizeof *j.tensor);
     j.group = calloc((size_t)b->ngroup + 1, sizeof *j.group);
     for (int i = 0; i < b->ntensor; i++) {
