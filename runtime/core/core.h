@@ -302,6 +302,6 @@ CORE void blas_gemm(const Blas *x, const Gemm *g);
 CORE void product_own(const Gemm *g);
 
 /* ---- rule.c ---- */
-/* "stage 1 (flat) of rule 'adamw' (adamw.lua:12)"; s NULL: t moves on */
+/* "stage 1 (flat) of rule 'adamw' (adamw.lua:12)", "a product of rule …"; s NULL: t moves on */
 CORE void stage_label(const Program *p, const ProgStage *s, char *buf, size_t n);
 #endif

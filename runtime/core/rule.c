@@ -162,7 +162,10 @@ const char *optc_rule_path(const optc_rule *r)
 
 CORE void stage_label(const Program *p, const ProgStage *s, char *buf, size_t n)
 {
-    if (!s)
+    if (s && s->kind == S_CALL)
+        snprintf(buf, n, "a product of rule '%.40s'%s%.90s%s", p->name, *s->where ? " (" : "", s->where,
+                 *s->where ? ")" : "");
+    else if (!s)
         snprintf(buf, n, "the step counter of rule '%.40s'", p->name);
     else
         snprintf(buf, n, "stage %d (%s) of rule '%.40s'%s%.90s%s", s->fn, s->name, p->name, *s->where ? " (" : "",
