@@ -123,8 +123,10 @@ bool emit_cuda_file(Buf *out, Arena *a, const char *title, const char *about, co
 bool emit_cuda(const Gen *g, const EmitOptions *o, Arena *a, Buf *out)
 {
     Buf code = {.arena = a}, text = {.arena = a}, *whole = o->cite ? &text : out;
+    bool first = o->part == 0 && !o->only;
     bool ok =
-        (o->part > 0 || o->only || template_fill(&code, emit_cuda_target.templates, "tick", NULL, 0)) &&
+        (!first || template_fill(&code, emit_cuda_target.templates, "tick", NULL, 0)) &&
+        (!first || !plan_calls(g->plan) || template_fill(&code, "calls_cuda.txt", "calls", NULL, 0)) &&
         emit_cuda_stages(g, o, a, &code) &&
         emit_cuda_file(whole, a, emit_title(a, g->rule), emit_about(a, g), o->command, g->rule->name, buf_text(&code));
     if (o->cite)

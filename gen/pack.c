@@ -180,6 +180,7 @@ static const char *const pasted_types[] = {"templates/domains.h",
                                            "runtime/core/core.h",
                                            "runtime/core/layout.h",
                                            "runtime/core/gpu.h",
+                                           "runtime/core/gpu_calls.h",
                                            NULL};
 static const char *const pasted_code[] = {"runtime/core/message.c",
                                           "runtime/core/sized.c",
@@ -204,6 +205,8 @@ static const char *const pasted_code[] = {"runtime/core/message.c",
                                           "runtime/core/cpu.c",
                                           "runtime/core/gpu.c",
                                           "runtime/core/gpu_bind.c",
+                                          "runtime/core/gpu_calls.c",
+                                          "runtime/core/gpu_products.c",
                                           "runtime/core/gpu_run.c",
                                           NULL};
 
@@ -451,7 +454,11 @@ static bool fill(Pack *p, PackFile f, Buf *out)
 static bool fill_cuda(Pack *p, int arch, Buf *out)
 {
     Buf code = {.arena = &p->arena};
-    bool ok = template_fill(&code, "stage_cuda.txt", "tick", NULL, 0);
+    bool ok = template_fill(&code, "stage_cuda.txt", "tick", NULL, 0), calls = false;
+    for (int i = 0; i < p->nrule; i++)
+        calls = calls || plan_calls(p->rule[i].gen->plan);
+    if (calls)
+        ok = ok && template_fill(&code, "calls_cuda.txt", "calls", NULL, 0);
     for (int i = 0; i < p->nrule && ok; i++) {
         EmitOptions o = {.target = "cuda",
                          .prefix = arena_printf(&p->arena, "%s_", p->rule[i].id),

@@ -289,6 +289,16 @@ int plan_phase(const Plan *p, double t)
     return mask;
 }
 
+bool plan_calls(const Plan *p)
+{
+    for (int e = 0; e < p->nentry; e++)
+        for (int m = 0; m < p->entry[e].nphase; m++)
+            for (int i = 0; i < p->entry[e].phase[m].nstage; i++)
+                if (is_called(p->entry[e].phase[m].stage[i].kind))
+                    return true;
+    return false;
+}
+
 bool plan_uses_t(const Plan *p)
 {
     for (Ref r = 0; r < p->rule->g.len; r++) {

@@ -123,6 +123,7 @@ typedef struct StageAt { const PlanEntry *entry; int phase; const Stage *stage; 
 StageAt plan_at(const Plan *p, int fn);
 /* "divisible by 5", "not 1 behind one divisible by 5": steps at which it is or is not done */
 void plan_period(Buf *b, const Period *p, const char *before, bool yes);
+bool plan_calls(const Plan *p);                              /* it has products */
 bool plan_uses_t(const Plan *p);                             /* the number of the step counts */
 
 /* How much there is for a tensor of a shape: templates/counts.h. */

@@ -150,6 +150,16 @@ static void say_nvrtc(Buf *b, const Driver *d, const Nvrtc *n, const char *why)
         say_pair(b, d, n);
 }
 
+static void say_cublas(Buf *b, const Driver *d)
+{
+    Cublas c;
+    char why[600];
+    if (cublas_open(&c, d->version, why, sizeof why))
+        buf_printf(b, "cublas     %s (%d.%d)\n", c.path, c.version / 1000, c.version % 1000 / 10);
+    else
+        buf_printf(b, "cublas     %s\n           Without it a plain kernel computes products on the GPU, slower\n", why);
+}
+
 static void say_packer(Buf *b)
 {
     char buf[1200], why[600];
@@ -164,6 +174,8 @@ static void say_cuda(Buf *b)
     const Nvrtc *n = nvrtc_get(&no_nvrtc);
     say_driver(b, d, no_driver, n);
     say_nvrtc(b, d, n, no_nvrtc);
+    if (d && gpu_count())
+        say_cublas(b, d);
     if (n)
         say_packer(b);                 /* without NVRTC there is nothing to pack */
 }

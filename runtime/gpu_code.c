@@ -170,6 +170,8 @@ static optc_status find_kernels(optc_rule *r, GpuBuilt *c, const char *prefix)
     const Program *p = r->program;
     GpuEngine *g = r->engine->gpu;
     TRY(g, cuModuleGetFunction(&c->code.tick, c->module[0], p->tick), p->tick);
+    for (int k = 0; k < NCALLKERNEL && program_calls(p); k++)
+        TRY(g, cuModuleGetFunction(&c->code.call[k], c->module[0], call_kernel(p, k)), call_kernel(p, k));
     for (int i = 0; i < p->nstage; i++) {
         char name[400];
         if (p->stage[i].fn < 0)                                /* a call */

@@ -161,12 +161,13 @@ static void take(optc_binding *b, Live *v, const Play *p)
         return;
     }
     v->play.n = p->n;
+    v->play.calls = p->calls;
     for (int i = 0; i < p->n; i++) {
         v->play.shot[i] = p->shot[i];
         if (p->shot[i].stage != stage)
             continue;
         int tick = p->shot[i].args.tick;
-        v->play.shot[i] = gpu_shot(b, stage, &v->launch, fn);
+        v->play.shot[i] = gpu_shot(b, stage, p->shot[i].batch, &v->launch, fn);
         v->play.shot[i].args.tick = tick;
         ok = ok && v->play.shot[i].blocks;
     }
@@ -175,7 +176,7 @@ static void take(optc_binding *b, Live *v, const Play *p)
         return;
     }
     if (p->exec)                               /* else both are single launches: one stage alone has no graph */
-        play_graph(d, &v->play);
+        play_graph(b, &v->play);
 }
 
 /* From now on every step has it. The old shots of the stage are replaced; the new module lives as long as the binding. */

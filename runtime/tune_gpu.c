@@ -229,7 +229,7 @@ static optc_status step_with(GpuTuner *u, Set *s, const Kernel *k)
         Shot x = p->shot[i];
         if (k && x.stage && x.stage->fn == u->at.stage->fn) {
             int tick = x.args.tick;
-            x = gpu_shot(b, x.stage, &k->launch, k->fn);
+            x = gpu_shot(b, x.stage, x.batch, &k->launch, k->fn);
             x.args.tick = tick;
         }
         rc = gpu_fire(b, &x, 0);
@@ -347,6 +347,16 @@ static void ready(void *ctx, const Launch *l, int n, bool *ok)
 }
 
 /* ---- times ---- */
+/* The first one that it goes over: temporaries of two batches lie at one place. */
+static int batch_of(const GpuTuner *u, const optc_binding *b)
+{
+    const Play *p = &b->gpu->play[u->entry * b->gpu->nphase + u->at.phase];
+    for (int i = 0; i < p->n; i++)
+        if (p->shot[i].stage && p->shot[i].stage->fn == u->at.stage->fn)
+            return p->shot[i].batch;
+    return -1;
+}
+
 /* The clock starts when the cache holds what this kernel leaves there. Otherwise it would be given the other side's
  * work to do: what a kernel without streaming hints has written waits in the cache, and whoever comes next writes it
  * out. Of 2^24 elements that was 3.5 % of AdamW's time. */
@@ -359,7 +369,7 @@ static bool run_timed(GpuTuner *u, Ring *r, int layout, const Kernel *k, int rep
     for (int i = -r->settle; i < reps; i++) {
         int turn = r->turn++;
         optc_binding *b = r->set[(layout < 0 ? turn : turn * r->layouts + layout) % r->n].b;
-        Shot x = gpu_shot(b, program_stage(b->rule->program, u->at.stage->fn), &k->launch, k->fn);
+        Shot x = gpu_shot(b, program_stage(b->rule->program, u->at.stage->fn), batch_of(u, b), &k->launch, k->fn);
         if ((i == 0 && d->cuEventRecord(u->begin, NULL)) || gpu_fire(b, &x, 0) != OPTC_OK)
             return false;
     }

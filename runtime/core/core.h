@@ -19,7 +19,8 @@
  *   blas.c     a BLAS by dlopen            product.c  where there is none
  *   state.c    states, gradients, inputs   cpu.c      the CPU           driver.c  the driver by dlopen
  *   team.c     its threads
- *   gpu.c      contexts, errors, memory    gpu_bind.c tables, states    gpu_run.c launches and graphs */
+ *   gpu.c      contexts, errors, memory    gpu_bind.c tables, states    gpu_run.c launches and graphs
+ *   gpu_calls.c what products take         gpu_products.c products      library.c, cublas.c  cuBLAS by dlopen */
 #ifndef OPTC_CORE_H
 #define OPTC_CORE_H
 #include "../../templates/abi.h"

@@ -30,8 +30,10 @@ typedef struct GpuEngine {
     bool no_graphs;
 } GpuEngine;
 
-/* by ProgStage.fn */
-typedef struct GpuCode { Launch *launch; CUfunction *fn, tick; } GpuCode;
+/* What calls launch beside a library, or without one: templates/calls_cuda.txt. */
+typedef enum { KERNEL_GATHER, KERNEL_OVER, KERNEL_MIRROR, KERNEL_PRODUCT, NCALLKERNEL } CallKernel;
+/* by ProgStage.fn; call: of rules that have any */
+typedef struct GpuCode { Launch *launch; CUfunction *fn, tick, call[NCALLKERNEL]; } GpuCode;
 
 /* optc_launch of the kernels */
 typedef struct Args { CUdeviceptr views, mem, units; long long count; int guard, tick; Brief brief; } Args;
@@ -39,15 +41,20 @@ typedef struct Shot {
     CUfunction fn; unsigned blocks, threads; Args args;
     const ProgStage *stage;                /* NULL: t moves on */
     const ProgAction *copy;                /* not NULL: no kernel, an array over another */
+    const struct GpuCall *call;            /* not NULL: products */
+    int batch;                             /* -1: all tensors that have part in it */
 } Shot;
 /* exec: from its second run on */
-typedef struct Play { Shot *shot; int n, runs; bool copies; CUgraphExec exec; } Play;
+typedef struct Play { Shot *shot; int n, runs; bool copies, calls; CUgraphExec exec; } Play;
 
 typedef struct GpuTables {
     const GpuCode *code;
     CUstream stream;
     CUdeviceptr all; size_t bytes;         /* one allocation; the rest point into it */
     CUdeviceptr views, groups, mem, group_mem, hyper, units[MOST_VARIANTS][NSTAGEKIND];
+    CUdeviceptr *batch_units;              /* by batch, then kind of stage */
+    struct GpuCalls *calls;                /* NULL: the rule has none */
+    bool calls_behind;                     /* they have not followed what the device's tables say */
     bool captured;                         /* a step was captured: from then on only the device knows t */
     unsigned captured_out;                 /* all that was captured leaves such tensors out (optc_binding.leaves_out) */
     bool dirty;                            /* who takes part, and in which row, differs from the device's views */
@@ -118,15 +125,29 @@ CORE optc_status gpu_may_arrange(const optc_binding *b, const Change *c);
 CORE optc_status gpu_send_views(optc_binding *b);
 CORE optc_status gpu_use_pointer(optc_binding *b, int tensor, const void *was, const void *p, const char *what);
 
+/* ---- gpu_calls.c, gpu_products.c: calls ---- */
+CORE bool program_calls(const Program *p);
+CORE const char *call_kernel(const Program *p, int k);     /* its name */
+/* how products are computed, behind a "; "; "": there are none */
+CORE void gpu_call_path(const optc_rule *r, char *buf, size_t n);
+CORE int64_t gpu_call_bytes(const optc_binding *b);
+CORE optc_status calls_bind(optc_binding *b);              /* once arrays have their places; inside gpu_enter, as the next */
+CORE void calls_unbind(optc_binding *b);
+/* pointers or who takes part may have changed on the device */
+CORE optc_status calls_follow(optc_binding *b);
+CORE const struct GpuCall *calls_of(const optc_binding *b, const ProgStage *s, int batch);
+CORE optc_status calls_fire(optc_binding *b, const struct GpuCall *c);
+CORE CUstream calls_stream(const optc_binding *b);         /* one of our own, to capture in */
+
 /* ---- gpu_run.c ---- */
 /* makes them ready, or anew: where that fails those there were stay */
 CORE optc_status gpu_plays(optc_binding *b);
 CORE void gpu_drop_plays(optc_binding *b);
 CORE optc_status gpu_run(optc_binding *b, int entry, int phase);
-CORE Shot gpu_shot(const optc_binding *b, const ProgStage *s, const Launch *l, CUfunction fn);
+CORE Shot gpu_shot(const optc_binding *b, const ProgStage *s, int batch, const Launch *l, CUfunction fn);
 CORE optc_status gpu_fire(optc_binding *b, const Shot *x, int guard);       /* inside gpu_enter */
 CORE int shot_fire(const Driver *d, const Shot *x, int guard, CUstream stream);
-CORE void play_graph(const Driver *d, Play *p);
+CORE void play_graph(optc_binding *b, Play *p);             /* inside gpu_enter */
 CORE optc_status gpu_read(const optc_binding *b, void *host, const void *device, size_t bytes, const char *call);
 CORE optc_status gpu_write(const optc_binding *b, void *device, const void *host, size_t bytes, bool wait,
                            const char *call);

@@ -38,7 +38,7 @@ static size_t pack_units(Packer *p, const optc_binding *b, const Units *u, int k
 
 static bool has_stage(const Program *p, int variant, int kind)
 {
-    for (int i = 0; i < p->nstage; i++)
+    for (int i = 0; i < p->nstage && kind != S_CALL; i++)
         if (p->stage[i].variant == variant && (int)p->stage[i].kind == kind)
             return true;
     return false;
@@ -92,12 +92,19 @@ static void pack_all(Packer *p, const optc_binding *b, GpuTables *t, CUdeviceptr
         for (int k = 0; k < NSTAGEKIND; k++)
             if (has_stage(pr, v, k))
                 t->units[v][k] = base + pack_units(p, b, &b->units[v], k);
+    for (int i = 0; i < b->nbatch; i++)
+        for (int k = 0; k < NSTAGEKIND; k++)
+            if (has_stage(pr, b->batch[i].variant, k))
+                t->batch_units[i * NSTAGEKIND + k] = base + pack_units(p, b, &b->batch[i].units, k);
 }
 
 static optc_status make_tables(optc_binding *b)
 {
     GpuTables *t = b->gpu;
     Packer p = {NULL, 0};
+    t->batch_units = TAKE(b, CUdeviceptr, b->nbatch * NSTAGEKIND);
+    if (!t->batch_units)
+        return no_memory("optc_bind");
     for (int i = 0; i < b->nrow; i++)
         b->group[i].hyper[0] = 0;                 /* on the device t counts the steps begun */
     pack_all(&p, b, t, 0);
@@ -353,6 +360,8 @@ static optc_status bind_inside(optc_binding *b)
     if (s == OPTC_OK)
         s = make_tables(b);
     if (s == OPTC_OK)
+        s = calls_bind(b);
+    if (s == OPTC_OK)
         s = gpu_plays(b);
     if (s == OPTC_OK)
         s = init_states(b);
@@ -393,6 +402,7 @@ CORE void gpu_unbind(optc_binding *b)
     if (t->close)
         t->close(b);
     gpu_drop_plays(b);
+    calls_unbind(b);
     gpu_give(b->rule->engine, (CUdeviceptr)(uintptr_t)b->block, b->block_bytes, t->stream);
     gpu_give(b->rule->engine, t->all, t->bytes, t->stream);
     for (const GpuMore *m = t->more; m; m = m->next)

@@ -1,5 +1,5 @@
 /* Steps on a GPU: launches made ready once, one by one or as a graph of them. */
-#include "gpu.h"
+#include "gpu_calls.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,11 +19,10 @@ CORE int shot_fire(const Driver *d, const Shot *x, int guard, CUstream stream)
  * Of plays that copy arrays there is no graph of our own: they are fired one by one, in order, at every run. A graph of
  * the caller's takes copies as it takes launches, unless the rule has periods: there it holds the stages of all phases,
  * of which those of the wrong one return at once, and a copy cannot. Such a capture is refused. */
-CORE void play_graph(const Driver *d, Play *p)
+static bool build_graph(const Driver *d, const Play *p, CUgraph *graph)
 {
-    CUgraph graph = NULL;
     CUgraphNode node = NULL;
-    bool ok = !p->copies && d->cuGraphCreate(&graph, 0) == 0;
+    bool ok = d->cuGraphCreate(graph, 0) == 0;
     for (int i = 0; i < p->n && ok; i++) {
         void *args[] = {&p->shot[i].args};
         CUgraphNode before = node;
@@ -34,18 +33,44 @@ CORE void play_graph(const Driver *d, Play *p)
         k.blockDimX = p->shot[i].threads;
         k.gridDimY = k.gridDimZ = k.blockDimY = k.blockDimZ = 1;
         k.kernelParams = args;
-        ok = d->cuGraphAddKernelNode_v2(&node, graph, i ? &before : NULL, i ? 1 : 0, &k) == 0;
+        ok = d->cuGraphAddKernelNode_v2(&node, *graph, i ? &before : NULL, i ? 1 : 0, &k) == 0;
     }
+    return ok;
+}
+
+/* What a library launches is only known to who captures it: in a stream of our own, of which nothing else knows. */
+static bool capture_graph(optc_binding *b, const Play *p, CUgraph *graph)
+{
+    const Driver *d = b->rule->engine->gpu->d;
+    CUstream was = b->gpu->stream, own = calls_stream(b);
+    optc_status s = OPTC_OK;
+    if (d->cuStreamBeginCapture_v2(own, CU_STREAM_CAPTURE_MODE_RELAXED))
+        return false;
+    b->gpu->stream = own;
+    for (int i = 0; i < p->n && s == OPTC_OK; i++)
+        s = gpu_fire(b, &p->shot[i], 0);
+    b->gpu->stream = was;
+    bool ended = d->cuStreamEndCapture(own, graph) == 0;
+    if (s != OPTC_OK)
+        message_clear();
+    return s == OPTC_OK && ended;
+}
+
+CORE void play_graph(optc_binding *b, Play *p)
+{
+    const Driver *d = b->rule->engine->gpu->d;
+    CUgraph graph = NULL;
+    bool ok = !p->copies && (p->calls ? capture_graph(b, p, &graph) : build_graph(d, p, &graph));
     if (ok && d->cuGraphInstantiateWithFlags(&p->exec, graph, 0) != 0)
         p->exec = NULL;
     if (graph)
         d->cuGraphDestroy(graph);
 }
 
-CORE Shot gpu_shot(const optc_binding *b, const ProgStage *s, const Launch *l, CUfunction fn)
+CORE Shot gpu_shot(const optc_binding *b, const ProgStage *s, int batch, const Launch *l, CUfunction fn)
 {
     const GpuTables *t = b->gpu;
-    const Units *u = &b->units[s->variant];
+    const Units *u = batch < 0 ? &b->units[s->variant] : &b->batch[batch].units;
     bool group = s->kind == S_GROUP;
     Shot x;
     memset(&x, 0, sizeof x);
@@ -53,7 +78,8 @@ CORE Shot gpu_shot(const optc_binding *b, const ProgStage *s, const Launch *l, C
     x.stage = s;
     x.args.views = group ? t->groups : t->views;
     x.args.mem = group ? t->group_mem : t->mem;
-    x.args.units = t->units[s->variant][s->kind];
+    x.args.units = batch < 0 ? t->units[s->variant][s->kind] : t->batch_units[batch * NSTAGEKIND + (int)s->kind];
+    x.batch = batch;
     x.args.count = group ? b->nrow : u->prefix[s->kind][u->n];
     x.args.brief = count_brief(s->form, l, s->kind == S_FLAT ? u->shorter : NULL);
     int64_t grid =
@@ -86,6 +112,17 @@ static Shot copy_shot(const ProgAction *a)
     return x;
 }
 
+static Shot call_shot(const optc_binding *b, const ProgStage *s, int batch)
+{
+    Shot x;
+    memset(&x, 0, sizeof x);
+    x.stage = s;
+    x.batch = batch;
+    x.call = calls_of(b, s, batch);
+    x.blocks = 1;
+    return x;
+}
+
 /* A step begins with t moving on: in its first stage where that is the groups' own, else in a launch of its own. A
  * captured step of a rule with periods launches the stages of all phases, so there it is always a launch of its own. */
 static bool ticks_inside(const Program *p, const ProgPhase *ph)
@@ -94,16 +131,26 @@ static bool ticks_inside(const Program *p, const ProgPhase *ph)
            p->stage[ph->action[1].stage].kind == S_GROUP;
 }
 
-static optc_status make_play(optc_binding *b, Play *p, const ProgPhase *ph)
+static optc_status too_many(const Program *p, const Shot *x)
+{
+    char what[200];
+    stage_label(p, x->stage, what, sizeof what);
+    return fail(OPTC_ERROR_ARGUMENT,
+                "optc_bind: %s would take more than 2^31 - 1 blocks on these tensors (%lld units): bind fewer, or "
+                "matrices that are less small, at a time",
+                what, x->args.count);
+}
+
+static optc_status make_play(optc_binding *b, Play *p, const ProgPhase *ph, const Tasks *tasks)
 {
     const Program *pr = b->rule->program;
     const GpuCode *c = b->gpu->code;
     bool inside = pr->needs_t && ticks_inside(pr, ph), tick = false;
-    p->shot = TAKE(b, Shot, ph->naction);
+    p->shot = TAKE(b, Shot, tasks->n);
     if (!p->shot)
         return no_memory("optc_bind");
-    for (int i = 0; i < ph->naction; i++) {
-        const ProgAction *a = &ph->action[i];
+    for (int i = 0; i < tasks->n; i++) {
+        const ProgAction *a = tasks->task[i].action;
         const ProgStage *s = a->kind == ACT_LAUNCH ? &pr->stage[a->stage] : NULL;
         if (a->kind == ACT_TICK && pr->needs_t && !inside)
             p->shot[p->n++] = tick_shot(b);
@@ -114,18 +161,15 @@ static optc_status make_play(optc_binding *b, Play *p, const ProgPhase *ph)
         }
         if (!s)
             continue;
-        Shot x = gpu_shot(b, s, &c->launch[s->fn], c->fn[s->fn]);
-        x.args.tick = tick && inside && i == 1;
-        if (x.args.count)
+        bool call = s->kind == S_CALL;
+        Shot x = call ? call_shot(b, s, tasks->task[i].batch)
+                      : gpu_shot(b, s, tasks->task[i].batch, &c->launch[s->fn], c->fn[s->fn]);
+        x.args.tick = tick && inside && a == &ph->action[1];
+        p->calls = p->calls || call;
+        if (call ? x.call && x.call->n : x.args.count != 0)
             p->shot[p->n++] = x;
-        if (x.args.count && !x.blocks) {
-            char what[200];
-            stage_label(pr, s, what, sizeof what);
-            return fail(OPTC_ERROR_ARGUMENT,
-                        "optc_bind: %s would take more than 2^31 - 1 blocks on these tensors (%lld units): bind fewer, "
-                        "or matrices that are less small, at a time",
-                        what, x.args.count);
-        }
+        if (x.args.count && !x.blocks)
+            return too_many(pr, &x);
     }
     return OPTC_OK;
 }
@@ -150,7 +194,7 @@ CORE optc_status gpu_plays(optc_binding *b)
     if (!play)
         return no_memory("optc_bind");
     for (int i = 0; i < p->nentry * nphase && s == OPTC_OK; i++)
-        s = make_play(b, &play[i], &p->entry[i / nphase].phase[i % nphase]);
+        s = make_play(b, &play[i], &p->entry[i / nphase].phase[i % nphase], &b->tasks[i]);
     if (s != OPTC_OK)
         return s;
     gpu_drop_plays(b);
@@ -215,6 +259,8 @@ CORE optc_status gpu_fire(optc_binding *b, const Shot *x, int guard)
     GpuEngine *g = b->rule->engine->gpu;
     if (x->copy)
         return fire_copy(b, x->copy);
+    if (x->call)
+        return calls_fire(b, x->call);
     int rc = shot_fire(g->d, x, guard, b->gpu->stream);
     if (!rc)
         return OPTC_OK;
@@ -294,6 +340,11 @@ static optc_status may_arrange(const optc_binding *b, const Change *c)
     if (capturing && c->any)
         return fail(OPTC_ERROR_ARGUMENT, "optc_run: a gradient came or went, or a count of steps was set: run one step "
                                          "before capturing");
+    for (int i = 0; t->captured && t->calls && i < b->ntensor && !differs; i++)
+        if (tensor_out(&b->tensor[i], c->mask) != (b->tensor[i].view.n < 0))
+            return fail(OPTC_ERROR_ARGUMENT,
+                        "optc_run: what was captured has products of the tensors that had a gradient then, and now "
+                        "others have: give these one and only these, or bind anew");
     if (differs)
         return fail(OPTC_ERROR_ARGUMENT,
                     "optc_run: what was captured leaves out other tensors without a gradient than this entry does: "
@@ -328,8 +379,15 @@ static optc_status send_changes(optc_binding *b, bool capturing)
         return fail(OPTC_ERROR_ARGUMENT,
                     "optc_run: a pointer or a count of steps was set since the last step: run one step before "
                     "capturing");
-    optc_status s = t->dirty ? gpu_send_views(b) : OPTC_OK;
-    return s == OPTC_OK && t->moved ? send_moved(b) : s;
+    bool dirty = t->dirty, moved = t->moved;
+    optc_status s = dirty ? gpu_send_views(b) : OPTC_OK;
+    if (s == OPTC_OK && moved)
+        s = send_moved(b);
+    t->calls_behind = t->calls_behind || dirty || moved;
+    if (s == OPTC_OK && t->calls && t->calls_behind)
+        s = calls_follow(b);
+    t->calls_behind = t->calls_behind && s != OPTC_OK;
+    return s;
 }
 
 static optc_status run_inside(optc_binding *b, int entry, int phase)
@@ -355,7 +413,7 @@ static optc_status run_inside(optc_binding *b, int entry, int phase)
     }
     b->recorded = false;
     if (p->runs < 2 && ++p->runs == 2 && p->n > 1 && !g->no_graphs)
-        play_graph(g->d, p);
+        play_graph(b, p);
     bool tuned = t->begin && p->runs == 2 && p == &t->play[t->step * t->nphase];
     if (tuned)
         p = t->begin(b, p);

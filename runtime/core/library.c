@@ -27,7 +27,8 @@ static bool library_path(LibraryPath p, const char *fmt, ...)               /* f
     return n >= 0 && n < (int)sizeof(LibraryPath);
 }
 
-static const char *const toolkit_folders[] = {"lib64", "lib", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib", NULL};
+static const char *const toolkit_folders[] = {"lib64", "lib", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib",
+                                              NULL};
 
 CORE const char *cuda_toolkit(size_t i)
 {

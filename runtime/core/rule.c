@@ -1,5 +1,5 @@
 /* Rules: made by the host, described here. */
-#include "core.h"
+#include "gpu.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -157,6 +157,8 @@ const char *optc_rule_path(const optc_rule *r)
         return "";
     HOST()->path(r, text, sizeof text);
     products_path(r, text, sizeof text);
+    size_t n = strlen(text);
+    gpu_call_path(r, text + n, sizeof text - n);
     return text;
 }
 

@@ -153,6 +153,7 @@ static void add_copy(Side *s, WithCopy *x, const char *to, const char *from)
     x->entry[0].phase = x->phase;
     x->p.entry = x->entry;
     s->r->program = &x->p;
+    OK(tasks_make(s->b));
     if (s->b->gpu) {
         gpu_enter(s->e->gpu);
         OK(gpu_leave(s->e->gpu, gpu_plays(s->b)));

@@ -1,0 +1,543 @@
+/* What a rule's calls take on a GPU: groups of matrices, where these lie, and the steps of each call. */
+#include "gpu_calls.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- of a program ---- */
+CORE bool program_calls(const Program *p)
+{
+    for (int i = 0; i < p->nstage; i++)
+        if (p->stage[i].kind == S_CALL)
+            return true;
+    return false;
+}
+
+static const ProgStage *first_call(const Program *p)
+{
+    int i = 0;
+    while (p->stage[i].kind != S_CALL)
+        i++;
+    return &p->stage[i];
+}
+
+/* All operands of a rule's products are of one type; f32 may be rounded to tf32 on the way in. */
+CORE const CallType *call_type(const Program *p)
+{
+    static const CallType types[] = {{T_F64, CUDA_R_64F, CUBLAS_COMPUTE_64F, 8, "f64"},
+                                     {T_F32, CUDA_R_32F, CUBLAS_COMPUTE_32F, 4, "f32"},
+                                     {T_F32, CUDA_R_32F, CUBLAS_COMPUTE_32F_FAST_TF32, 4, "tf32"},
+                                     {T_BF16, CUDA_R_16BF, CUBLAS_COMPUTE_32F, 2, "bf16"},
+                                     {T_F16, CUDA_R_16F, CUBLAS_COMPUTE_32F, 2, "f16"}};
+    int type = p->array[first_call(p)->call->out].type;
+    bool tf32 = type == (int)T_F32 && p->product == PRODUCT_TF32;
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if ((int)types[i].type == type && (types[i].compute == CUBLAS_COMPUTE_32F_FAST_TF32) == tf32)
+            return &types[i];
+    return NULL;
+}
+
+CORE const char *call_kernel(const Program *p, int k)
+{
+    static const char *const names[NCALLKERNEL][4] = {
+        {"optc_gather", "optc_gather", "optc_gather", "optc_gather"},
+        {"optc_over_8", "optc_over_4", "optc_over_2", "optc_over_2"},
+        {"optc_mirror_8", "optc_mirror_4", "optc_mirror_2", "optc_mirror_2"},
+        {"optc_mm_f64", "optc_mm_f32", "optc_mm_bf16", "optc_mm_f16"}};
+    const CallType *t = call_type(p);
+    return names[k][!t || t->type == T_F64 ? 0 : t->type == T_F32 ? 1 : t->type == T_BF16 ? 2 : 3];
+}
+
+CORE void gpu_call_path(const optc_rule *r, char *buf, size_t n)
+{
+    Cublas c;
+    char why[400];
+    *buf = 0;
+    if (!r->engine->gpu || !program_calls(r->program))
+        return;
+    if (cublas_open(&c, r->engine->gpu->d->version, why, sizeof why))
+        snprintf(buf, n, "; products by cuBLAS %d.%d", c.version / 1000, c.version % 1000 / 10);
+    else
+        snprintf(buf, n, "; products by a plain kernel, slower (%.200s)", why);
+}
+
+/* ---- sizes ---- */
+CORE void call_label(const optc_binding *b, const ProgStage *s, const CallGroup *g, char *buf, size_t n)
+{
+    const Program *p = b->rule->program;
+    const CallType *t = call_type(p);
+    ProductShape x = product_shape(p, s->call, g->shape);
+    char label[96];
+    snprintf(buf, n, "the product of %lld x %lld by %lld x %lld in %s%s%.90s, for %s%s, of rule '%.40s'",
+             (long long)x.m, (long long)x.k, (long long)x.k, (long long)x.n, t ? t->name : "?",
+             *s->where ? " at " : "", s->where, tensor_label(b, g->tensor[0], label),
+             g->n > 1 ? " and those of its shape" : "", p->name);
+}
+
+/* 32 MB is what cuBLAS asks for on Hopper, 4 before; of a small workspace an eighth, so that matrices find room. */
+CORE int64_t gpu_call_bytes(const optc_binding *b)
+{
+    int64_t full = b->rule->engine->gpu->arch >= 90 ? 32 << 20 : 4 << 20, share = b->rule->engine->workspace / 8;
+    return (share < full ? share : full) / 256 * 256 + 256;
+}
+
+/* ---- groups ---- */
+static bool same_shape(Shape a, Shape b)
+{
+    return a.slices == b.slices && a.rows == b.rows && a.cols == b.cols && a.rank == b.rank;
+}
+
+static int group_of(GpuCalls *x, const optc_binding *b, const int *tensor, int n)
+{
+    for (int k = 0; k < x->ngroup; k++) {
+        int i = (x->near + k) % x->ngroup;                 /* they come in the same order again and again */
+        if (x->group[i].tensor == tensor && x->group[i].n == n) {
+            x->near = i + 1;
+            return i;
+        }
+    }
+    CallGroup *g = &x->group[x->ngroup];
+    g->tensor = tensor;
+    g->n = n;
+    g->shape = b->tensor[tensor[0]].shape;
+    g->sets = -1;
+    return x->ngroup++;
+}
+
+/* Tensors of one shape stand next to each other: how many from there. */
+static int alike(const optc_binding *b, const Units *u, int from)
+{
+    int n = 1;
+    while (from + n < u->n && same_shape(b->tensor[u->tensor[from]].shape, b->tensor[u->tensor[from + n]].shape))
+        n++;
+    return n;
+}
+
+static int count_groups(const optc_binding *b, const Units *u)
+{
+    int n = 0;
+    for (int i = 0; i < u->n; i += alike(b, u, i))
+        n++;
+    return n;
+}
+
+/* ---- sets ---- */
+static int64_t set_each(const GpuCalls *x, const PointerSet *s)         /* pointers of a tensor */
+{
+    int64_t blocks = s->blocks ? (int64_t)s->blocks * (s->blocks + 1) / 2 : 1;
+    return dom_times(x->group[s->group].shape.slices, blocks);
+}
+
+static int set_of(GpuCalls *x, const PointerSet *want)
+{
+    CallGroup *g = &x->group[want->group];
+    for (int i = g->sets; i >= 0; i = x->set[i].next) {
+        const PointerSet *s = &x->set[i];
+        if (s->array == want->array && s->blocks == want->blocks && s->offset == want->offset &&
+            s->down == want->down && s->across == want->across)
+            return i;
+    }
+    x->set[x->nset] = *want;
+    x->set[x->nset].next = g->sets;
+    return g->sets = x->nset++;
+}
+
+static int whole_set(GpuCalls *x, int array, int group, int64_t offset)
+{
+    PointerSet s;
+    memset(&s, 0, sizeof s);
+    s.array = array;
+    s.group = group;
+    s.offset = offset;
+    return set_of(x, &s);
+}
+
+static int block_set(GpuCalls *x, int array, int group, int blocks, int64_t down, int64_t across)
+{
+    PointerSet s;
+    memset(&s, 0, sizeof s);
+    s.array = array;
+    s.group = group;
+    s.blocks = blocks;
+    s.down = down;
+    s.across = across;
+    return set_of(x, &s);
+}
+
+/* ---- steps ---- */
+/* Blocks that a symmetric product's lower triangle is computed in, by the fewest rows: measured on an H200 as shares of
+ * the full product's time (bf16 48 x 2048^2 0.52, 24 x 768 x 3072 0.51, 32 x 512 x 2048 0.87; f64 8 x 1024^2 0.67).
+ * They change bits, so they are constants. */
+static int64_t block_rows(const CallType *t, int64_t n)
+{
+    static const struct { int64_t rows; int wide, narrow; } blocks[] = {{2048, 128, 128}, {1024, 128, 256},
+                                                                        {640, 128, 512}, {256, 128, 256}};
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
+        if (n >= blocks[i].rows)
+            return t->bytes == 8 ? blocks[i].wide : blocks[i].narrow;
+    return n;
+}
+
+static int64_t at_least_1(int64_t n) { return n > 0 ? n : 1; }
+
+static CallStep *add_step(GpuCalls *x, StepKind kind, int group)
+{
+    CallStep *s = &x->step[x->nstep++];
+    memset(s, 0, sizeof *s);
+    s->kind = kind;
+    s->group = group;
+    return s;
+}
+
+/* Blocks of a launch of ours over one matrix; 0: more than a launch of all of the group's may have. */
+static unsigned own_blocks(const GpuCalls *x, const CallStep *s, bool lower)
+{
+    const CallGroup *g = &x->group[s->group];
+    int64_t down = count_up(s->m, 64), across = count_up(s->n, 64), t = count_up(s->n, 32);
+    int64_t n = s->kind == STEP_MIRROR ? dom_times(t, t + 1) / 2
+                : s->kind == STEP_OVER ? count_up(dom_times(s->m, s->n), 1024)
+                : lower                ? dom_times(down, down + 1) / 2
+                                       : dom_times(down, across);
+    return dom_times(dom_times(n, g->shape.slices), g->n) > MOST_BLOCKS ? 0 : (unsigned)n;
+}
+
+static bool add_own(GpuCalls *x, CallStep *s, bool lower)
+{
+    s->own = true;
+    s->blocks = own_blocks(x, s, lower);
+    return s->blocks && s->m <= INT_MAX && s->n <= INT_MAX && s->k <= INT_MAX;
+}
+
+static void sizes_into(CallStep *s, ProductShape z)
+{
+    s->m = z.m;
+    s->n = z.n;
+    s->k = z.k;
+    s->lda = at_least_1(z.ld[0]);
+    s->ldb = at_least_1(z.ld[1]);
+    s->ldc = at_least_1(z.ld[3]);
+}
+
+/* The blocks on and below the diagonal, then the rows below the last whole block. */
+static void add_triangle(GpuCalls *x, const ProgCall *c, int group, ProductShape z, int64_t rows)
+{
+    CallStep *s = add_step(x, STEP_PRODUCT, group);
+    int blocks = (int)(z.n / rows);
+    int64_t left = z.n % rows, top = z.n - left;
+    sizes_into(s, z);
+    s->m = s->n = rows;
+    int64_t down = rows * (c->flags & TURN_A ? 1 : s->lda), across = rows * (c->flags & TURN_B ? s->ldb : 1);
+    s->a = block_set(x, c->a, group, blocks, down, 0);
+    s->b = block_set(x, c->b, group, blocks, 0, across);
+    s->c = block_set(x, c->out, group, blocks, rows * s->ldc, rows);
+    if (!left)
+        return;
+    s = add_step(x, STEP_PRODUCT, group);
+    sizes_into(s, z);
+    s->m = left;
+    s->a = whole_set(x, c->a, group, top * (c->flags & TURN_A ? 1 : s->lda));
+    s->b = whole_set(x, c->b, group, 0);
+    s->c = whole_set(x, c->out, group, top * s->ldc);
+}
+
+static bool add_whole(GpuCalls *x, const ProgCall *c, int group, ProductShape z, bool own)
+{
+    CallStep *s = add_step(x, STEP_PRODUCT, group);
+    sizes_into(s, z);
+    s->a = whole_set(x, c->a, group, 0);
+    s->b = whole_set(x, c->b, group, 0);
+    s->c = whole_set(x, c->out, group, 0);
+    return !own || add_own(x, s, c->flags & SYMMETRIC);
+}
+
+static bool add_ours(GpuCalls *x, StepKind kind, const ProgCall *c, int group, ProductShape z)
+{
+    CallStep *s = add_step(x, kind, group);
+    sizes_into(s, z);
+    s->c = whole_set(x, c->out, group, 0);
+    s->a = s->b = kind == STEP_OVER ? whole_set(x, c->c, group, 0) : s->c;
+    return add_own(x, s, false);
+}
+
+CORE bool step_long(const CallStep *s)
+{
+    return s->m > INT_MAX || s->n > INT_MAX || s->k > INT_MAX || s->lda > INT_MAX || s->ldb > INT_MAX;
+}
+
+static optc_status too_long(const optc_binding *b, const ProgStage *s, const CallGroup *g, const char *why)
+{
+    char what[400];
+    call_label(b, s, g, what, sizeof what);
+    return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s: %s", what, why);
+}
+
+static optc_status add_product(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group)
+{
+    const Program *p = b->rule->program;
+    const ProgCall *c = stage->call;
+    const CallGroup *g = &x->group[group];
+    ProductShape z = product_shape(p, c, g->shape);
+    bool symmetric = c->flags & SYMMETRIC, ok = true;
+    int first = x->nstep;
+    int64_t rows = symmetric ? block_rows(call_type(p), z.n) : z.n;
+    if (!z.m || !z.n || !g->shape.slices)
+        return OPTC_OK;
+    if (c->c >= 0 && c->c != c->out)
+        ok = add_ours(x, STEP_OVER, c, group, z);
+    if (symmetric && x->library && z.k && rows < z.n)
+        add_triangle(x, c, group, z, rows);
+    else
+        ok = add_whole(x, c, group, z, !x->library || !z.k) && ok;
+    if (symmetric)
+        ok = add_ours(x, STEP_MIRROR, c, group, z) && ok;
+    for (int i = first; i < x->nstep && x->library; i++)
+        if (step_long(&x->step[i]) && !(x->blas.cublasGemmBatchedEx_64 && x->blas.cublasGemmStridedBatchedEx_64))
+            return too_long(b, stage, g, "lengths beyond 32 bits need cuBLAS 12.1 or newer");
+    return ok ? OPTC_OK : too_long(b, stage, g, "more than 2^31 - 1 blocks, or rows: bind fewer tensors at a time");
+}
+
+static optc_status add_call(optc_binding *b, GpuCalls *x, const Task *t)
+{
+    const ProgStage *stage = &b->rule->program->stage[t->action->stage];
+    const Units *u = task_units(b, t);
+    GpuCall *c = &x->call[x->ncall++];
+    optc_status s = OPTC_OK;
+    c->stage = stage;
+    c->batch = t->batch;
+    c->first = x->nstep;
+    for (int i = 0; i < u->n && s == OPTC_OK; i += alike(b, u, i))
+        s = add_product(b, x, stage, group_of(x, b, u->tensor + i, alike(b, u, i)));
+    c->n = x->nstep - c->first;
+    return s;
+}
+
+CORE const GpuCall *calls_of(const optc_binding *b, const ProgStage *s, int batch)
+{
+    const GpuCalls *x = b->gpu->calls;
+    for (int i = 0; i < x->ncall; i++)
+        if (x->call[i].stage == s && x->call[i].batch == batch)
+            return &x->call[i];
+    return NULL;
+}
+
+/* ---- all of them ---- */
+enum { STEPS_A_CALL = 4, SETS_A_CALL = 8 };         /* of a group: over, blocks, the rest, mirror; and their sets */
+
+static bool is_call_task(const optc_binding *b, const Task *t)
+{
+    return t->action->kind == ACT_LAUNCH && b->rule->program->stage[t->action->stage].kind == S_CALL;
+}
+
+static optc_status make_calls(optc_binding *b, GpuCalls *x)
+{
+    const Program *p = b->rule->program;
+    int phases = p->nentry * program_phases(p), calls = 0, groups = 0;
+    for (int m = 0; m < phases; m++)
+        for (int i = 0; i < b->tasks[m].n; i++)
+            if (is_call_task(b, &b->tasks[m].task[i])) {
+                calls++;
+                groups += count_groups(b, task_units(b, &b->tasks[m].task[i]));
+            }
+    x->call = TAKE(b, GpuCall, calls);
+    x->group = TAKE(b, CallGroup, groups);
+    x->step = TAKE(b, CallStep, groups * STEPS_A_CALL);
+    x->set = TAKE(b, PointerSet, groups * SETS_A_CALL);
+    x->present = TAKE(b, bool, b->ntensor);
+    if (!x->call || !x->group || !x->step || !x->set || !x->present)
+        return no_memory("optc_bind");
+    optc_status s = OPTC_OK;
+    for (int m = 0; m < phases; m++)
+        for (int i = 0; i < b->tasks[m].n && s == OPTC_OK; i++)
+            if (is_call_task(b, &b->tasks[m].task[i]))
+                s = add_call(b, x, &b->tasks[m].task[i]);
+    for (int i = 0; i < x->nset; i++) {
+        MemKind kind = p->array[x->set[i].array].kind;
+        x->moves = x->moves || kind == MEM_G || kind == MEM_INPUT;
+        x->set[i].at = x->npointer;
+        x->npointer += dom_times(set_each(x, &x->set[i]), x->group[x->set[i].group].n);
+        if (x->npointer > INT_MAX)
+            return fail(OPTC_ERROR_ARGUMENT, "optc_bind: more than 2^31 - 1 matrices: bind fewer tensors at a time");
+    }
+    return s;
+}
+
+/* ---- the arrays of pointers ---- */
+typedef struct PointerList { CallPlace *to; int64_t n, bytes; } PointerList;
+
+static void put_place(PointerList *l, long long slot, int64_t offset)
+{
+    l->to[l->n].slot = slot;
+    l->to[l->n++].offset = offset * l->bytes;
+}
+
+static void put_tensor(const optc_binding *b, const GpuCalls *x, const PointerSet *s, int tensor, PointerList *l)
+{
+    const Program *p = b->rule->program;
+    Shape shape = x->group[s->group].shape;
+    int64_t each = dom_len_inside(p->array[s->array].dom, shape);
+    long long slot = (long long)tensor * p->narray + s->array;
+    for (int64_t k = 0; k < shape.slices; k++) {
+        if (!s->blocks)
+            put_place(l, slot, k * each + s->offset);
+        for (int64_t i = 0; i < s->blocks; i++)
+            for (int64_t j = 0; j <= i; j++)
+                put_place(l, slot, k * each + i * s->down + j * s->across);
+    }
+}
+
+static CUdeviceptr nth_pointer(const optc_binding *b, const PointerList *l, int64_t i)
+{
+    int n = b->rule->program->narray;
+    void *base = b->tensor[l->to[i].slot / n].mem[l->to[i].slot % n];
+    return (CUdeviceptr)(uintptr_t)base + (CUdeviceptr)l->to[i].offset;
+}
+
+/* Whether they lie at equal distances, and will. */
+static void find_stride(const optc_binding *b, PointerSet *s, const PointerList *l)
+{
+    MemKind kind = b->rule->program->array[s->array].kind;
+    s->even = s->count > 0 && kind != MEM_G && kind != MEM_INPUT;
+    s->stride = 0;
+    if (!s->even)
+        return;
+    s->first = nth_pointer(b, l, 0);
+    int64_t step = s->count > 1 ? (int64_t)(nth_pointer(b, l, 1) - s->first) : 0;
+    s->stride = step / l->bytes;
+    s->even = step >= 0 && step % l->bytes == 0;
+    for (int64_t i = 2; i < s->count && s->even; i++)
+        s->even = (int64_t)(nth_pointer(b, l, i) - nth_pointer(b, l, i - 1)) == step;
+}
+
+static void fill_places(const optc_binding *b, GpuCalls *x, CallPlace *all)
+{
+    int64_t bytes = call_type(b->rule->program)->bytes;
+    for (int i = 0; i < x->nset; i++) {
+        PointerSet *s = &x->set[i];
+        const CallGroup *g = &x->group[s->group];
+        PointerList l = {all + s->at, 0, bytes};
+        for (int k = 0; k < g->n; k++)
+            if (x->present[g->tensor[k]])
+                put_tensor(b, x, s, g->tensor[k], &l);
+        s->count = l.n;
+        find_stride(b, s, &l);
+    }
+}
+
+CORE CUdeviceptr set_pointers(const GpuCalls *x, int set)
+{
+    return x->pointers + sizeof(void *) * (size_t)x->set[set].at;
+}
+
+static optc_status send_places(optc_binding *b, GpuCalls *x)
+{
+    GpuEngine *g = b->rule->engine->gpu;
+    size_t bytes = sizeof(CallPlace) * (size_t)x->npointer;
+    CallPlace *all = (CallPlace *)calloc(1, bytes + 1);
+    if (!all)
+        return no_memory("optc_run");
+    for (int i = 0; i < b->ntensor; i++)
+        x->present[i] = b->tensor[i].view.n >= 0;
+    fill_places(b, x, all);
+    /* pageable: copied before it returns */
+    int rc = x->npointer ? g->d->cuMemcpyHtoDAsync_v2(x->places, all, bytes, b->gpu->stream) : 0;
+    free(all);
+    optc_status s = rc ? gpu_error(g, "cuMemcpyHtoDAsync", rc, "where matrices lie") : calls_gather(b);
+    x->sent = s == OPTC_OK;
+    return s;
+}
+
+static bool arranged_otherwise(const optc_binding *b, const GpuCalls *x)
+{
+    for (int i = 0; i < b->ntensor; i++)
+        if (x->present[i] != (b->tensor[i].view.n >= 0))
+            return true;
+    return !x->sent;
+}
+
+/* Graphs have the numbers of matrices of their time. Those of the library's tuning go with it. */
+static void forget_graphs(optc_binding *b)
+{
+    GpuTables *t = b->gpu;
+    gpu_drop_plays(b);
+    for (int i = 0; t->play && i < b->rule->program->nentry * t->nphase; i++)
+        t->play[i].runs = 0;
+    if (t->close) {
+        t->close(b);
+        t->begin = NULL, t->end = NULL, t->close = NULL;
+    }
+}
+
+CORE optc_status calls_follow(optc_binding *b)
+{
+    GpuCalls *x = b->gpu->calls;
+    if (arranged_otherwise(b, x)) {
+        forget_graphs(b);
+        return send_places(b, x);
+    }
+    return x->moves ? calls_gather(b) : OPTC_OK;
+}
+
+/* ---- binding ---- */
+static optc_status open_library(optc_binding *b, GpuCalls *x)
+{
+    GpuEngine *g = b->rule->engine->gpu;
+    x->library = cublas_open(&x->blas, g->d->version, x->why, sizeof x->why);
+    if (!x->library)
+        return OPTC_OK;
+    int rc = x->blas.cublasCreate_v2(&x->handle);
+    x->handle = rc ? NULL : x->handle;
+    if (!rc)
+        rc = x->blas.cublasSetPointerMode_v2(x->handle, CUBLAS_POINTER_MODE_HOST);
+    if (!rc)            /* sums that several blocks share stay in f32 */
+        rc = x->blas.cublasSetMathMode(x->handle, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION);
+    return rc ? fail(rc == CUBLAS_STATUS_ALLOC_FAILED ? OPTC_ERROR_MEMORY : OPTC_ERROR_DEVICE,
+                     "optc_bind: cublasCreate of %.300s: %s (OPTC_CUBLAS=none does without)", x->blas.path,
+                     x->blas.cublasGetStatusString(rc))
+              : OPTC_OK;
+}
+
+CORE optc_status calls_bind(optc_binding *b)
+{
+    GpuEngine *g = b->rule->engine->gpu;
+    const Program *p = b->rule->program;
+    if (!program_calls(p))
+        return OPTC_OK;
+    if (!call_type(p))
+        return fail(OPTC_ERROR_ARGUMENT, "optc_bind: products of rule '%s' are in a type that a GPU has none in",
+                    p->name);
+    GpuCalls *x = TAKE(b, GpuCalls, 1);
+    if (!x)
+        return no_memory("optc_bind");
+    b->gpu->calls = x;
+    optc_status s = calls_check(p);
+    if (s == OPTC_OK)
+        s = open_library(b, x);
+    if (s == OPTC_OK)
+        s = make_calls(b, x);
+    if (s != OPTC_OK)
+        return s;
+    TRY(g, cuStreamCreate(&x->own, 1), "a stream to capture products in");
+    size_t n = (size_t)x->npointer;
+    x->bytes = n * (sizeof(CallPlace) + sizeof(void *));
+    s = gpu_alloc(b->rule->engine, x->bytes, b->gpu->stream, "where matrices lie", &x->memory);
+    x->places = x->memory;
+    x->pointers = x->memory + n * sizeof(CallPlace);
+    return s == OPTC_OK ? send_places(b, x) : s;
+}
+
+CORE void calls_unbind(optc_binding *b)
+{
+    GpuCalls *x = b->gpu->calls;
+    if (!x)
+        return;
+    gpu_give(b->rule->engine, x->memory, x->bytes, b->gpu->stream);
+    if (x->handle)
+        x->blas.cublasDestroy_v2(x->handle);
+    if (x->own)
+        b->rule->engine->gpu->d->cuStreamDestroy_v2(x->own);
+    b->gpu->calls = NULL;
+}
+
+CORE CUstream calls_stream(const optc_binding *b) { return b->gpu->calls->own; }

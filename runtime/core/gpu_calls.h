@@ -1,0 +1,75 @@
+/* Calls on a GPU: what a rule's products take, made ready when binding.
+ *
+ *   CallGroup    tensors of a batch that have one shape: their matrices are one call
+ *   PointerSet   where the matrices of an array, or blocks of them, lie: one for each of a group's, in the order of its
+ *                tensors. Arrays on the device that a kernel of ours fills from the binding's table of pointers, anew
+ *                when one has moved; equal sets are one
+ *   CallStep     one call of the library or launch of ours over a group
+ *   GpuCall      the steps of a stage over a batch
+ *
+ * Row by row our C = A B is, column by column as cuBLAS has matrices, its C^T = B^T A^T: operands change places. */
+#ifndef OPTC_CORE_GPU_CALLS_H
+#define OPTC_CORE_GPU_CALLS_H
+#include "gpu.h"
+
+/* optc_call and optc_lies of the kernels */
+typedef struct CallArgs { CUdeviceptr a, b, c; int m, n, k, flags; double alpha, beta; } CallArgs;
+typedef struct CallPlace { long long slot, offset; } CallPlace;
+
+typedef struct CallGroup { const int *tensor; int n, sets; Shape shape; } CallGroup;       /* sets: the first, or -1 */
+
+typedef struct PointerSet {
+    /* blocks 0: one pointer a matrix, `offset` values into it; else one for each block (i, j), j <= i < blocks,
+     * i * down + j * across values into it */
+    int array, group, blocks;
+    int64_t offset, down, across;
+    int next;                              /* of its group; -1: none */
+    int64_t at, count;                     /* where its pointers begin among all; those of tensors that take part */
+    /* they never move and lie `stride` values apart: no array of pointers is needed */
+    bool even;
+    CUdeviceptr first;
+    long long stride;
+} PointerSet;
+
+typedef enum { STEP_OVER, STEP_PRODUCT, STEP_MIRROR } StepKind;
+typedef struct CallStep {
+    StepKind kind;
+    int group, a, b, c;                    /* sets */
+    int64_t m, n, k, lda, ldb, ldc;
+    bool own;                              /* a kernel of ours though there is a library */
+    unsigned blocks;                       /* ours: of one matrix */
+} CallStep;
+typedef struct GpuCall { const ProgStage *stage; int batch, first, n; } GpuCall;
+
+typedef struct GpuCalls {
+    bool library;
+    Cublas blas;
+    char why[400];                         /* there is no library */
+    cublasHandle_t handle;
+    CUstream own, on; bool is_on;          /* on: the handle's stream, and its workspace is set */
+    GpuCall *call; int ncall;
+    CallGroup *group; int ngroup, near;    /* near: where the next one asked for is looked for first */
+    PointerSet *set; int nset;
+    CallStep *step; int nstep;
+    bool *present;                         /* by tensor: it takes part in what the arrays hold now */
+    bool sent;                             /* the device knows of them */
+    bool moves;                            /* a gradient or input is an operand */
+    int64_t npointer;
+    CUdeviceptr memory, places, pointers; size_t bytes;
+} GpuCalls;
+
+/* How a type of operands is known to cuBLAS and to our kernels. */
+typedef struct CallType {
+    Type type;
+    cudaDataType cuda;
+    cublasComputeType_t compute;
+    int bytes;
+    const char *name;
+} CallType;
+CORE const CallType *call_type(const Program *p);          /* NULL: its products are in a type that is none of these */
+/* "the product of 3 x 4 by 4 x 3 in bf16 (…)" */
+CORE void call_label(const optc_binding *b, const ProgStage *s, const CallGroup *g, char *buf, size_t n);
+CORE bool step_long(const CallStep *s);                    /* lengths beyond 32 bits */
+CORE optc_status calls_gather(optc_binding *b);
+CORE CUdeviceptr set_pointers(const GpuCalls *x, int set);
+#endif

@@ -1,0 +1,151 @@
+/* Products on a GPU: by cuBLAS, or by kernels of ours. */
+#include "gpu_calls.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+static_assert(sizeof(CallArgs) == sizeof(Args), "all launches are of one size");
+
+/* ---- kernels of ours ---- */
+static int launch(const optc_binding *b, CallKernel k, int64_t blocks, const CallArgs *a)
+{
+    CallArgs copy = *a;
+    void *args[] = {&copy};
+    return b->rule->engine->gpu->d->cuLaunchKernel(b->gpu->code->call[k], (unsigned)blocks, 1, 1, 256, 1, 1, 0,
+                                                   b->gpu->stream, args, NULL);
+}
+
+/* From the table of pointers, once more. */
+CORE optc_status calls_gather(optc_binding *b)
+{
+    const GpuCalls *x = b->gpu->calls;
+    CallArgs a;
+    memset(&a, 0, sizeof a);
+    a.a = b->gpu->mem;
+    a.b = x->places;
+    a.c = x->pointers;
+    a.m = (int)x->npointer;
+    int rc = x->npointer ? launch(b, KERNEL_GATHER, count_up(x->npointer, 256), &a) : 0;
+    return rc ? gpu_error(b->rule->engine->gpu, "cuLaunchKernel", rc, "where matrices lie") : OPTC_OK;
+}
+
+static int own_step(const optc_binding *b, const CallStep *s, const ProgCall *c)
+{
+    const GpuCalls *x = b->gpu->calls;
+    CallKernel k = s->kind == STEP_OVER ? KERNEL_OVER : s->kind == STEP_MIRROR ? KERNEL_MIRROR : KERNEL_PRODUCT;
+    CallArgs a = {set_pointers(x, s->a), set_pointers(x, s->b), set_pointers(x, s->c),
+                  (int)s->m,             (int)s->n,             (int)s->k,
+                  (int)c->flags,         c->alpha,              c->c >= 0 ? c->beta : 0};
+    return launch(b, k, (int64_t)s->blocks * x->set[s->c].count, &a);
+}
+
+/* ---- cuBLAS ---- */
+/* Setting the stream takes the workspace away. */
+static int use_stream(const optc_binding *b, GpuCalls *x)
+{
+    char *space = (char *)call_space(b), *at = (char *)(((uintptr_t)space + 255) / 256 * 256);
+    if (x->is_on && x->on == b->gpu->stream)
+        return 0;
+    x->is_on = false;
+    int rc = x->blas.cublasSetStream_v2(x->handle, b->gpu->stream);
+    if (!rc)
+        rc = x->blas.cublasSetWorkspace_v2(x->handle, at, (size_t)(space + b->call_bytes - at));
+    x->on = b->gpu->stream;
+    x->is_on = rc == 0;
+    return rc;
+}
+
+/* As its functions take them: operands have changed places. */
+typedef struct Asked {
+    const CallType *t;
+    cublasOperation_t ta, tb;
+    const void *alpha, *beta;
+    const PointerSet *a, *b, *c;
+    const void *const *pa, *const *pb;
+    void *const *pc;
+} Asked;
+
+static void *device_pointer(CUdeviceptr p) { return (void *)(uintptr_t)p; }
+
+static int ask_batched(const GpuCalls *x, const CallStep *s, const Asked *q)
+{
+    const Cublas *f = &x->blas;
+    int64_t n = q->c->count;
+    if (!step_long(s))
+        return f->cublasGemmBatchedEx(x->handle, q->ta, q->tb, (int)s->n, (int)s->m, (int)s->k, q->alpha, q->pb,
+                                      q->t->cuda, (int)s->ldb, q->pa, q->t->cuda, (int)s->lda, q->beta, q->pc,
+                                      q->t->cuda, (int)s->ldc, (int)n, q->t->compute, CUBLAS_GEMM_DEFAULT);
+    return f->cublasGemmBatchedEx_64(x->handle, q->ta, q->tb, s->n, s->m, s->k, q->alpha, q->pb, q->t->cuda, s->ldb,
+                                     q->pa, q->t->cuda, s->lda, q->beta, q->pc, q->t->cuda, s->ldc, n, q->t->compute,
+                                     CUBLAS_GEMM_DEFAULT);
+}
+
+static int ask_strided(const GpuCalls *x, const CallStep *s, const Asked *q)
+{
+    const Cublas *f = &x->blas;
+    const void *a = device_pointer(q->a->first), *b = device_pointer(q->b->first);
+    void *c = device_pointer(q->c->first);
+    int64_t n = q->c->count;
+    if (!step_long(s))
+        return f->cublasGemmStridedBatchedEx(x->handle, q->ta, q->tb, (int)s->n, (int)s->m, (int)s->k, q->alpha, b,
+                                             q->t->cuda, (int)s->ldb, q->b->stride, a, q->t->cuda, (int)s->lda,
+                                             q->a->stride, q->beta, c, q->t->cuda, (int)s->ldc, q->c->stride, (int)n,
+                                             q->t->compute, CUBLAS_GEMM_DEFAULT);
+    return f->cublasGemmStridedBatchedEx_64(x->handle, q->ta, q->tb, s->n, s->m, s->k, q->alpha, b, q->t->cuda, s->ldb,
+                                            q->b->stride, a, q->t->cuda, s->lda, q->a->stride, q->beta, c, q->t->cuda,
+                                            s->ldc, q->c->stride, n, q->t->compute, CUBLAS_GEMM_DEFAULT);
+}
+
+static int library_step(const optc_binding *b, GpuCalls *x, const CallStep *s, const ProgCall *c, const char **call)
+{
+    const CallType *t = call_type(b->rule->program);
+    double beta = c->c >= 0 ? c->beta : 0;
+    float small[2] = {(float)c->alpha, (float)beta};
+    bool wide = t->bytes == 8;
+    Asked q = {t,
+               c->flags & TURN_B ? CUBLAS_OP_T : CUBLAS_OP_N,
+               c->flags & TURN_A ? CUBLAS_OP_T : CUBLAS_OP_N,
+               wide ? (const void *)&c->alpha : (const void *)&small[0],
+               wide ? (const void *)&beta : (const void *)&small[1],
+               &x->set[s->a],
+               &x->set[s->b],
+               &x->set[s->c],
+               (const void *const *)device_pointer(set_pointers(x, s->a)),
+               (const void *const *)device_pointer(set_pointers(x, s->b)),
+               (void *const *)device_pointer(set_pointers(x, s->c))};
+    bool even = q.a->even && q.b->even && q.c->even;
+    *call = "cublasSetStream";
+    int rc = use_stream(b, x);
+    if (rc)
+        return rc;
+    *call = even ? "cublasGemmStridedBatchedEx" : "cublasGemmBatchedEx";
+    return even ? ask_strided(x, s, &q) : ask_batched(x, s, &q);
+}
+
+/* ---- a call ---- */
+static optc_status refused(const optc_binding *b, const GpuCall *c, const CallStep *s, const char *call, int rc)
+{
+    const GpuCalls *x = b->gpu->calls;
+    char what[400];
+    call_label(b, c->stage, &x->group[s->group], what, sizeof what);
+    if (s->own)
+        return gpu_error(b->rule->engine->gpu, call, rc, what);
+    return fail(rc == CUBLAS_STATUS_ALLOC_FAILED ? OPTC_ERROR_MEMORY : OPTC_ERROR_DEVICE, "%s: %s: %s", call,
+                x->blas.cublasGetStatusString(rc), what);
+}
+
+CORE optc_status calls_fire(optc_binding *b, const GpuCall *c)
+{
+    GpuCalls *x = b->gpu->calls;
+    for (int i = c->first; i < c->first + c->n; i++) {
+        const CallStep *s = &x->step[i];
+        const char *call = "cuLaunchKernel";
+        if (!x->set[s->c].count)
+            continue;                          /* none of its tensors takes part */
+        int rc = s->own ? own_step(b, s, c->stage->call) : library_step(b, x, s, c->stage->call, &call);
+        if (rc)
+            return refused(b, c, s, call, rc);
+    }
+    return OPTC_OK;
+}
