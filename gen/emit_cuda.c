@@ -216,7 +216,8 @@ static void indices(CudaStage *c)
 }
 
 /* ---- finishing reductions ---- */
-/* A row or column of a whole array: by a warp, by eight threads for each of 32 columns, or by each thread where the stage folds. */
+/* A row or column of a whole array: by a warp, by eight threads for each of 32 columns. Where the stage folds what follows from it, rows are done by
+ * warps ahead of a chunk, columns by a thread each, whose neighbours read the next ones. */
 static void finish_array(CudaStage *c, Access f)
 {
     Emit *e = &c->e;
@@ -229,10 +230,14 @@ static void finish_array(CudaStage *c, Access f)
                       {"real", emit_real(e)},
                       {"from", packed ? arena_printf(e->arena, "optc_%ss{%s}", type_info[m->type].name, from) : from},
                       {"entries", entries},
-                      {"stride", down ? emit_axis(e, m->dom, 1) : "1"}};
-    bool alone = c->form == FORM_LANES;
-    emit_part(e, alone ? AT_BODY : AT_FINS, alone ? "array_alone" : down ? "array_down" : "array_across", h, sizeof h / sizeof *h);
-    e->text[f.val] = name;
+                      {"stride", down ? emit_axis(e, m->dom, 1) : "1"},
+                      {"chunk", number(c, list_chunk(e->plan, e->st))}};
+    bool lanes = c->form == FORM_LANES, ahead = rows_ahead(e->plan, e->st);
+    if (ahead)
+        emit_part(e, AT_BUFFERS, "array_room", h, sizeof h / sizeof *h);
+    const char *section = ahead ? "array_ahead" : lanes ? "array_alone" : down ? "array_down" : "array_across";
+    emit_part(e, lanes && !ahead ? AT_BODY : AT_FINS, section, h, sizeof h / sizeof *h);
+    e->text[f.val] = ahead ? arena_printf(e->arena, "(%s)%s[i - first]", emit_real(e), name) : name;
 }
 
 static void finish_one(CudaStage *c, Access f)

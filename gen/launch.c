@@ -110,8 +110,17 @@ static int traits_of(const Plan *p, const Stage *s)
     return traits | (held > 3 ? HEAVY : 0);
 }
 
+int rows_ahead(const Plan *p, const Stage *s)
+{
+    enum { MOST = 8 };
+    int n = 0;
+    for (int i = 0; i < s->nfin && stage_form(s) == FORM_LANES && dom_info[stage_info[s->kind].dom].axis[0] != AXIS_ONE; i++)
+        n += p->mem[s->fin[i].mem].kind != MEM_PART;
+    return n <= MOST ? n : 0;
+}
+
 /* Of a column fold strips for each of the eight row lanes (0: one that all take in turn), of a tile's fold to a slice
- * or tensor a value for each row, of a list's fold a chunk of its values. */
+ * or tensor a value for each row, of a list's fold a chunk of its values, and one of what it folds rows of arrays to. */
 static int64_t shared_bytes(const Plan *p, const Stage *s, int strips, int chunk)
 {
     LaunchForm f = stage_form(s);
@@ -126,7 +135,7 @@ static int64_t shared_bytes(const Plan *p, const Stage *s, int strips, int chunk
         else if (f == FORM_TILE && m->dom != ROW)
             bytes += (m->dom == COL ? ROW_LANES * LANES * strips : OPTC_TILE_ROWS) * each;
     }
-    return bytes + turn;
+    return bytes + turn + rows_ahead(p, s) * chunk * (int64_t)sizeof(double);
 }
 
 enum { SHARED = 48 * 1024 };                   /* bytes a block may have without asking */

@@ -13,6 +13,8 @@ enum { MOST_VALUES = 8 };
 extern const char *const form_name[NFORM];
 extern const char *const knob_name[NKNOB];
 LaunchForm stage_form(const Stage *s);
+/* Of a list that folds: rows of arrays that its warps fold ahead of each chunk; 0: none, or too many to keep */
+int rows_ahead(const Plan *p, const Stage *s);
 bool stage_tunes(const Stage *s);                             /* a pass over the elements: its launch is tuned */
 /* what may be tried, the count; 1 where there is nothing to choose */
 int knob_values(LaunchForm f, Knob k, int out[MOST_VALUES]);
