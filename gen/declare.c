@@ -10,7 +10,7 @@
 static const char *const known_fields[] = {"name",   "cite",  "doc",  "hyper", "options", "args",
                                            "inputs", "state", "values", "view", "step", "matrix", "products", "rank", NULL};
 static const char *const reserved[] = {"p", "g", "t", "numel", "nrows", "ncols", "inner", "every", "when",
-                                       "stored", "seed", NULL};
+                                       "stored", "seed", "step", NULL};
 
 /* The line on which `key =` stands in the spec, so that a message about a field points at it; 1: it is not found. */
 int field_line(const char *text, const char *key)
@@ -63,6 +63,7 @@ static int l_spec(lua_State *L)          /* optimizer { … } and wrapper { … 
 void declare_open(lua_State *L)
 {
     inits_open(L);
+    rest_open(L);
     static const char *const kinds[] = {"optimizer", "wrapper"};
     for (int i = 0; i < 2; i++) {
         lua_pushstring(L, kinds[i]);
@@ -263,6 +264,23 @@ static const char *text_field(Trace *t, const SpecFile *s, const char *key)
     return x;
 }
 
+/* step = rule "adamw": for the tensors that are no matrices. */
+static void declare_rest(Trace *t, SpecFile *s)
+{
+    lua_State *L = t->L;
+    lua_getfield(L, -1, "step");
+    const char *name = rest_named(L, -1);
+    bool matrix = lua_getfield(L, -2, "matrix") == LUA_TFUNCTION;
+    lua_pop(L, 2);
+    if (!name)
+        return;
+    if (s->is_wrapper || s->is_rest)
+        declare_fail(t, s, "step", "step = rule \"%s\" is for a rule of its own, not for one inside or around another", name);
+    if (!matrix)
+        declare_fail(t, s, "step", "step = rule \"%s\" steps what is no matrix: the matrices need 'matrix', a function", name);
+    s->rest_name = name;
+}
+
 static void check_fields(Trace *t, SpecFile *s)
 {
     lua_State *L = t->L;
@@ -282,12 +300,13 @@ static void check_fields(Trace *t, SpecFile *s)
     lua_pushnil(L);
     lua_rawsetp(L, -2, &known_fields);
     int n;
+    declare_rest(t, s);
     const char **key = sorted_keys(t, s, "optimizer", &n);
     for (int i = 0; i < n; i++) {
         bool fn = lua_getfield(L, -1, key[i]) == LUA_TFUNCTION;
         lua_pop(L, 1);
         bool entry = !strcmp(key[i], "step") || !strcmp(key[i], "matrix");
-        if (entry && !fn)
+        if (entry && !fn && !(!strcmp(key[i], "step") && s->rest_name))
             declare_fail(t, s, key[i], "'%s' must be a function", key[i]);
         if (listed(known_fields, key[i]))
             continue;
@@ -298,6 +317,8 @@ static void check_fields(Trace *t, SpecFile *s)
             declare_fail(t, s, key[i], "a spec has no field '%s'%s", key[i], near_text(&near, t->arena));
         if (!is_ident(key[i]))
             declare_fail(t, s, NULL, "'%s' cannot name an entry", key[i]);
+        if (s->is_rest)
+            declare_fail(t, s, key[i], "a rule that steps the rest of the tensors has 'step' and 'matrix' alone, and no entry '%s'", key[i]);
     }
     if (lua_getfield(L, -1, "step") == LUA_TNIL)
         declare_fail(t, s, NULL, "the spec has no 'step' function");
@@ -361,6 +382,25 @@ static void declare_rank(Trace *t, const SpecFile *s)
     t->rule->rank = (int)x;
 }
 
+/* What the user gave: a wrapper's arguments, or options. Those of a rule for the rest lie ready (rest.c). */
+static void read_args(Trace *t, SpecFile *s, const char *options)
+{
+    if (s->is_rest)
+        return;
+    int narg = s->wrap ? s->wrap->narg : 0;
+    Arg *arg = NEWS(t->arena, Arg, narg + 1);              /* they get names; what was asked for stays as it was said */
+    if (narg)
+        memcpy(arg, s->wrap->arg, sizeof *arg * (size_t)narg);
+    if (options && !args_parse(t->arena, options, &arg, &narg, t->diag, "options"))
+        errors_raise(t->L);
+    for (int i = 0; options && i < narg; i++)
+        if (!arg[i].key)
+            declare_fail(t, s, "options", "options are given as name=value, not '%s'", arg[i].value);
+    s->arg = arg;
+    s->narg = narg;
+    rest_args(t, s);
+}
+
 void declare_spec(Trace *t, SpecFile *s, const char *options)
 {
     lua_State *L = t->L;
@@ -374,7 +414,7 @@ void declare_spec(Trace *t, SpecFile *s, const char *options)
     s->name = name;
     if (s->wrap) {
         make_prefix(t, s);
-    } else {
+    } else if (!s->is_rest) {
         t->rule->name = name;
         t->rule->cite = text_field(t, s, "cite");
         t->rule->doc = text_field(t, s, "doc");
@@ -383,23 +423,13 @@ void declare_spec(Trace *t, SpecFile *s, const char *options)
     s->view = !strcmp(view, "last") ? VIEW_LAST : VIEW_FIRST;
     if (*view && strcmp(view, "last") && strcmp(view, "first"))
         declare_fail(t, s, "view", "'view' is \"first\" or \"last\", not \"%s\"", view);
-    int narg = s->wrap ? s->wrap->narg : 0;
-    Arg *arg = NEWS(t->arena, Arg, narg + 1);              /* they get names; what was asked for stays as it was said */
-    if (narg)
-        memcpy(arg, s->wrap->arg, sizeof *arg * (size_t)narg);
-    if (options && !args_parse(t->arena, options, &arg, &narg, t->diag, "options"))
-        errors_raise(L);
-    for (int i = 0; options && i < narg; i++)
-        if (!arg[i].key)
-            declare_fail(t, s, "options", "options are given as name=value, not '%s'", arg[i].value);
-    s->arg = arg;
-    s->narg = narg;
+    read_args(t, s, options);
     s->hyper = NEWS(t->arena, int, MAX_HYPERS);
     s->input = NEWS(t->arena, int, MAX_HYPERS);
     s->state = NEWS(t->arena, int, MAX_STATES);
     lua_newtable(L);
     s->opts = luaL_ref(L, LUA_REGISTRYINDEX);
-    name_args(t, s, arg, narg);
+    name_args(t, s, s->arg, s->narg);
     each_name(t, s, "options", declare_option);
     each_name(t, s, "hyper", declare_hyper);
     declare_products(t, s);
@@ -407,6 +437,6 @@ void declare_spec(Trace *t, SpecFile *s, const char *options)
     each_name(t, s, "state", declare_state);
     each_name(t, s, "values", declare_value);
     each_name(t, s, "inputs", declare_input);
-    apply_args(t, s, arg, narg);
+    apply_args(t, s, s->arg, s->narg);
     s->table = luaL_ref(L, LUA_REGISTRYINDEX);
 }

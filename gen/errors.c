@@ -47,7 +47,7 @@ static void foreign_error(Trace *t, int rc)
     if (!m)
         m = "the spec failed";
     int i, line, at = 0;
-    if (sscanf(m, "spec%d:%d: %n", &i, &line, &at) == 2 && at && i >= 0 && i < t->nspec) {
+    if (sscanf(m, "spec%d:%d: %n", &i, &line, &at) == 2 && at && i >= 0 && i < t->nall) {
         const char *hint = hint_syntax(t, &t->spec[i], line, m + at);
         diag_set(t->diag, t->spec[i].path, line, t->spec[i].text, "%s%s%s", m + at, *hint ? "; " : "", hint);
         return;

@@ -16,7 +16,8 @@
 
 typedef struct Source { const char *path, *text; size_t len; } Source;
 
-/* How names in `with` become text. Returns false with the Diag set. */
+/* How names in `with` become text, and those of rules, which begin with RULE_NAMED. Returns false with the Diag set. */
+#define RULE_NAMED "rule:"
 typedef bool (*FindSpec)(void *ctx, const char *name, Arena *arena, Source *out, Diag *d);
 
 typedef struct Types { Type p, g, state; } Types;

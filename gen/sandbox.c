@@ -92,7 +92,7 @@ void sandbox_where(lua_State *L, const char **path, int *line)
         if (ar.currentline > 0) {
             Trace *t = trace_of(L);
             int i;
-            if (sscanf(ar.source, "@spec%d", &i) == 1 && i >= 0 && i < t->nspec)
+            if (sscanf(ar.source, "@spec%d", &i) == 1 && i >= 0 && i < t->nall)
                 *path = t->spec[i].path;
             *line = ar.currentline;
             return;
@@ -102,7 +102,7 @@ void sandbox_where(lua_State *L, const char **path, int *line)
 
 int spec_of_source(Trace *t, const char *path)
 {
-    for (int i = 0; i < t->nspec; i++)
+    for (int i = 0; i < t->nall; i++)
         if (path && !strcmp(path, t->spec[i].path))
             return i;
     return -1;

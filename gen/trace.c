@@ -27,7 +27,7 @@ static Ref leaf(Trace *t, Op op, Dom dom, int sym) { return node_leaf(&t->rule->
 /* A name that another spec of the composition has: each sees its own alone. */
 static const char *hint_other(Trace *t, const SpecFile *s, const char *name)
 {
-    for (const SpecFile *o = t->spec; o < t->spec + t->nspec; o++)
+    for (const SpecFile *o = t->spec; o < t->spec + t->nall; o++)
         if (o != s && (find_hyper(t, o, name) >= 0 || find_state(t, o, name) >= 0 || find_input(t, o, name) >= 0))
             return arena_printf(t->arena, "it belongs to %s%s, and each spec sees its own names alone",
                                 o->is_wrapper ? "the wrapper " : "the rule ", o->name);
@@ -130,6 +130,8 @@ static bool push_fixed(lua_State *L, Trace *t, const char *name)
         lua_pushcfunction(L, l_when), errors_guard(L, NULL, false);
     else if (!strcmp(name, "inner"))
         lua_pushcfunction(L, l_inner), errors_guard(L, NULL, false);
+    else if (!strcmp(name, "step"))
+        lua_pushcfunction(L, l_step), errors_guard(L, NULL, false);
     else
         return false;
     return true;
@@ -213,31 +215,44 @@ static int l_env_write(lua_State *L)
     return 0;
 }
 
+bool push_body(lua_State *L, Trace *t, int i, const char *name)
+{
+    lua_rawgeti(L, LUA_REGISTRYINDEX, t->spec[i].table);
+    bool found = t->matrix && !strcmp(name, "step") && lua_getfield(L, -1, "matrix") == LUA_TFUNCTION;
+    if (!found) {
+        lua_settop(L, lua_gettop(L) - (t->matrix && !strcmp(name, "step")));
+        found = lua_getfield(L, -1, name) == LUA_TFUNCTION;
+    }
+    lua_remove(L, -2);
+    if (!found)
+        lua_pop(L, 1);
+    return found;
+}
+
+void call_body(lua_State *L, Trace *t, int i, const char *name)
+{
+    SpecFile *s = &t->spec[i];
+    int at = t->at, calls = t->inner_calls;
+    t->at = i;
+    t->inner_calls = 0;
+    lua_call(L, 0, 0);
+    if (s->is_wrapper && !strcmp(name, "step") && t->inner_calls == 0 && t->nerror == t->before) {
+        diag_set(t->diag, s->path, 0, NULL, "the wrapper's step never calls inner(): the rule inside would not run");
+        errors_raise(L);
+    }
+    t->at = at;
+    t->inner_calls = calls;
+}
+
 /* Calls entry `name` of spec i, or of the first one inside it that has it. */
 bool call_entry(lua_State *L, Trace *t, int i, const char *name)
 {
     for (; i < t->nspec; i++) {
-        SpecFile *s = &t->spec[i];
-        lua_rawgeti(L, LUA_REGISTRYINDEX, s->table);
-        if (t->matrix && !strcmp(name, "step") && lua_getfield(L, -1, "matrix") != LUA_TFUNCTION)
-            lua_pop(L, 1);
-        if (lua_type(L, -1) == LUA_TTABLE && lua_getfield(L, -1, name) != LUA_TFUNCTION) {
-            lua_pop(L, 2);
-            continue;
-        }
-        int at = t->at, calls = t->inner_calls;
-        t->at = i;
-        t->inner_calls = 0;
-        lua_call(L, 0, 0);
-        if (s->is_wrapper && !strcmp(name, "step") && t->inner_calls == 0 && t->nerror == t->before) {
-            diag_set(t->diag, s->path, 0, NULL,
-                     "the wrapper's step never calls inner(): the rule inside would not run");
-            errors_raise(L);
-        }
-        t->at = at;
-        t->inner_calls = calls;
-        lua_pop(L, 1);
-        return true;
+        int rest = !strcmp(name, "step") ? t->spec[i].rest : 0;
+        if (push_body(L, t, i, name))
+            return call_body(L, t, i, name), true;
+        if (rest && push_body(L, t, rest, name))
+            return call_body(L, t, rest, name), true;
     }
     return false;
 }
@@ -270,6 +285,10 @@ static void load_spec(lua_State *L, Trace *t, int i, const char *options)
     lua_call(L, 0, 1);
     declare_spec(t, s, options);
     lint_spec(t, s);
+    if (s->rest_name) {
+        rest_find(t, s);
+        load_spec(L, t, s->rest, NULL);
+    }
 }
 
 typedef struct { Trace *t; const char *options; int i, e; } Job;
@@ -306,7 +325,7 @@ static void collect_entries(lua_State *L, Trace *t)
         lua_rawgeti(L, LUA_REGISTRYINDEX, t->spec[i].table);
         for (lua_pushnil(L); lua_next(L, -2); lua_pop(L, 1)) {
             const char *name = lua_tostring(L, -2);
-            bool seen = lua_type(L, -1) != LUA_TFUNCTION || !strcmp(name, "matrix");
+            bool seen = (lua_type(L, -1) != LUA_TFUNCTION && !rest_named(L, -1)) || !strcmp(name, "matrix");
             for (int e = 0; e < r->nentry; e++)
                 seen = seen || !strcmp(r->entry[e].name, name);
             if (seen)
@@ -334,6 +353,7 @@ void trace_entry(lua_State *L, Trace *t, int e, int variant)
     Rule *r = t->rule;
     Body *b = &r->entry[e].body[variant];
     t->entry = e;
+    t->in_step = false;
     t->p = leaf(t, OP_P, ELEM, 0);
     t->g = leaf(t, OP_G, ELEM, 0);
     t->clock = (Clock){leaf(t, OP_STEP, GROUP, 0), {1, 0}};
@@ -426,7 +446,7 @@ static int run_all(lua_State *L)
     return 0;
 }
 
-static bool check_text(Source s, Diag *d)
+bool check_text(Source s, Diag *d)
 {
     if (s.len > (256 << 10))
         diag_set(d, s.path, 0, NULL, "the spec is over 256 KiB");
@@ -439,7 +459,7 @@ static bool check_text(Source s, Diag *d)
     return false;
 }
 
-static void add_spec(Trace *t, int i, Source s, Wrap *w)
+void add_spec(Trace *t, int i, Source s, Wrap *w)
 {
     t->spec[i] = (SpecFile){.name = w ? w->name : "rule",
                             .prefix = "",
@@ -502,7 +522,9 @@ Rule *pass_trace(Arena *a, Source spec, const GenOptions *o, Diag *d)
         return NULL;
     }
     /* spec[0] is the outermost: the last one named. */
-    t->nspec = nwrap + 1;
+    t->nspec = t->nall = nwrap + 1;
+    t->find = o->find;
+    t->find_ctx = o->find_ctx;
     add_spec(t, nwrap, spec, NULL);
     for (int i = 0; i < nwrap; i++) {
         Source s;

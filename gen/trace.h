@@ -39,6 +39,10 @@ typedef struct SpecFile {             /* one loaded spec: the rule or a wrapper 
     const Tok *tok; int ntok;         /* of the text, once it is loaded */
     int file;                         /* in Rule.files */
     bool is_wrapper;
+    int rest;                         /* step = rule "adamw": that one's number among the specs; 0: a function of its own */
+    const char *rest_name;
+    Arg *rest_arg; int nrest_arg;
+    bool is_rest;                     /* it is such a rule: its names begin with its own */
     int table, env, opts;             /* registry references: the spec's table, its environment, its options by name */
     int *hyper, nhyper;               /* the rule's numbers of this spec's hyperparameters, states, inputs */
     int *state, nstate;
@@ -76,12 +80,14 @@ typedef struct Trace {
     bool spent, no_memory;
     SpecError *error; int nerror, error_cap;
     int tries, before;                /* errors met, told or not; those told before the entry that runs */
-    SpecFile spec[MAX_SPECS];         /* [0] outermost … [nspec-1] the rule itself */
-    int nspec;
+    SpecFile spec[MAX_SPECS];         /* [0] outermost … [nspec-1] the rule itself; up to nall: the rule of its step */
+    int nspec, nall;
+    FindSpec find; void *find_ctx;
     int declaring;                    /* index of the spec whose file runs, or -1 */
     int at;                           /* index of the spec whose entry runs, or -1 */
     int entry, variant;
     bool matrix;                      /* the variant steps matrices: `matrix` in place of `step` */
+    bool in_step;                     /* `matrix` has handed over to step() */
     int inner_calls;
     Clock clock;                      /* of that spec */
     Block block;
@@ -103,6 +109,18 @@ int spec_error(lua_State *L, const char *fmt, ...) __attribute__((format(printf,
 /* trace.c */
 void trace_entry(lua_State *L, Trace *t, int e, int variant);
 bool call_entry(lua_State *L, Trace *t, int i, const char *name);      /* of spec i, or the first inside it with one */
+
+/* rest.c */
+int l_rule(lua_State *L);                          /* rule "adamw": what `step` may be in place of a function */
+const char *rest_named(lua_State *L, int i);       /* NULL: something else */
+void rest_open(lua_State *L);
+void rest_find(Trace *t, SpecFile *s);             /* its text becomes the next spec */
+void rest_args(Trace *t, SpecFile *s);             /* "adamw.eps=1": options that are not the spec's own are kept for it */
+int l_step(lua_State *L);                          /* inside `matrix`: this tensor is one of the rest */
+void add_spec(Trace *t, int i, Source s, Wrap *w);
+bool check_text(Source s, Diag *d);
+void call_body(lua_State *L, Trace *t, int i, const char *name);       /* the function on top, of spec i */
+bool push_body(lua_State *L, Trace *t, int i, const char *name);       /* false: it has none */
 
 /* errors.c */
 #define UNKNOWN ((Ref)-2)                          /* a value whose making was an error */

@@ -8,7 +8,7 @@
 static const SpecFile *file_of(const Trace *t, int file)
 {
     int i = 0;
-    while (i < t->nspec - 1 && t->spec[i].file != file)
+    while (i < t->nall - 1 && t->spec[i].file != file)
         i++;
     return &t->spec[i];
 }
@@ -141,7 +141,7 @@ void ways_trace(lua_State *L, Trace *t, bool has_matrix)
     t->asked = t->stream = 0;                              /* the same draws in all variants */
     t->matrix = has_matrix && trace_ask(t, (Test){.kind = TEST_MATRIX});
     PUSH(t->arena, r->variant, r->nvariant, r->variant_cap) = (Variant){.name = way_name(t)};
-    for (int i = 0; i < t->nspec; i++)
+    for (int i = 0; i < t->nall; i++)
         t->spec[i].uses_view = false;
     for (int e = 0; e < r->nentry; e++)
         trace_entry(L, t, e, t->variant);
@@ -152,7 +152,7 @@ void ways_trace(lua_State *L, Trace *t, bool has_matrix)
     memcpy(test, t->path, sizeof *test * (size_t)t->npath);
     v->test = test;
     v->ntest = t->npath;
-    for (int i = 0; i < t->nspec; i++)
+    for (int i = 0; i < t->nall; i++)
         if (t->spec[i].uses_view)
             v->view |= t->spec[i].view;
 }

@@ -130,6 +130,8 @@ const char *spec_split(Arena *arena, const char *arg, const char *around, const 
 
 bool find_wrapper(void *spec_path, const char *name, Arena *arena, Source *out, Diag *d)
 {
+    if (!strncmp(name, RULE_NAMED, strlen(RULE_NAMED)))
+        return find_spec(spec_path, name + strlen(RULE_NAMED), arena, out, d);
     return is_path(name) ? read_text(name, arena, out, d) : find(spec_path, name, "wrappers/", arena, out, d);
 }
 
