@@ -1,7 +1,7 @@
 /* Products take in what is done to their results: alpha a b + beta c is one call where alpha and beta are constants.
  *
  * Needs: a folded rule. Keeps: what is computed, but for rounding: the sum is rounded once, where it was twice. Done only where nobody else wants the bare
- * product, and only for c that lies beside products anyway (a result, or a computed operand): a state that a low precision would round is added by
+ * product and nobody but products the sum, and only for c that lies beside products anyway (a result, or a computed operand): a state that a low precision would round is added by
  * the pass that it takes. A product that is symmetric stays so: its c must be. */
 #include "gen.h"
 
@@ -81,6 +81,8 @@ static Fused fused(const Calls *c, Ref r)
     Fused f = {.n = {0}};
     if (n->op != OP_ADD && n->op != OP_SUB)
         return scaled(c, r);
+    if (!c->only_calls[r])                                 /* a pass that takes the product adds to it on its way */
+        return f;
     Term at[2] = {{1, n->arg[0]}, {n->op == OP_SUB ? -1 : 1, n->arg[1]}};
     Term p[2] = {term(c, at[0], true), term(c, at[1], true)}, x[2] = {term(c, at[0], false), term(c, at[1], false)};
     int first = fits(c, n, p[1], x[0]) && (p[1].of > p[0].of || !fits(c, n, p[0], x[1])) ? 1 : 0;

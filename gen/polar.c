@@ -1,10 +1,12 @@
 /* polar(x, { steps =, coefficients =, form =, safety = }): the orthogonal factor of a matrix by an odd polynomial of its singular values, applied a few
  * times. Nothing here is an operation of its own: products, and passes over what lies between them.
  *
- *   X <- a X + (b A + c A A) X,   A = X X^T          for wide X; for tall X the products stand on the other side
+ *   X <- (a I + b A + c A A) X,   A = X X^T          for wide X; for tall X the products stand on the other side
  *
- * The Gram form keeps to the small squares: with R = X X^T and Q = I, Z = b R + c R R, Q <- Q Z + a Q, R <- Z S + a S where S = R Z + a R; all are
- * polynomials of R, so symmetric. X <- Q X ends it, and begins it anew after the second step: without that low precision diverges. */
+ * The Gram form keeps to the small squares: with R = X X^T and Q = I, Z = a I + b R + c R R, Q <- Q Z, R <- Z (R Z); all are polynomials of R, so
+ * symmetric. X <- Q X ends it, and begins it anew after the second step: without that low precision diverges.
+ * a stands on the diagonal, where the pass that makes the polynomial puts it for nothing: a X beside the product would be another trip of X through
+ * memory. What that rounds is a 2^-11 th of a in f16, as X itself is. */
 #include "matrix.h"
 
 #include <math.h>
@@ -159,17 +161,28 @@ static Ref beside(lua_State *L, Ref square, Ref x, bool wide)
 }
 static Ref symmetric(lua_State *L, Ref a, Ref b) { return matrix_product(L, "polar", a, b, true); }
 
-/* By the largest magnitude first, so that squares of tiny and huge values are neither 0 nor infinite; then by the norm of each matrix. */
+static Ref norm_of(lua_State *L, Ref x, double scale)      /* of each matrix, by squares of `scale` times its elements */
+{
+    Ref y = scale == 1 ? x : times(L, scale, x);
+    Ref norm = trace_op(L, OP_SQRT, trace_fold(L, OP_SUM, trace_op(L, OP_MUL, y, y), SLICE), NONE);
+    return scale == 1 ? norm : times(L, 1 / scale, norm);
+}
+
+/* By the norm of each matrix. Squares of tiny and huge values are 0 and infinite, so it is taken three times in one pass, and the one is chosen whose
+ * squares are neither: no pass is spent on the largest magnitude. */
 static Ref by_norm(lua_State *L, Ref x, double safety)
 {
-    Ref sum = trace_fold(L, OP_SUM, trace_op(L, OP_MUL, x, x), SLICE);
-    Ref norm = or_one(L, trace_op(L, OP_SQRT, sum, NONE));
+    const double scale = 0x1p80;
+    Ref norm = norm_of(L, x, 1), tiny = norm_of(L, x, scale), huge = norm_of(L, x, 1 / scale);
+    norm = trace_op3(L, OP_WHERE, trace_op(L, OP_LT, konst(L, 0x1p50), norm), huge, norm);
+    norm = or_one(L, trace_op3(L, OP_WHERE, trace_op(L, OP_LT, norm, konst(L, 0x1p-40)), tiny, norm));
     return trace_op(L, OP_DIV, x, safety == 1 ? norm : times(L, safety, norm));
 }
 
-/* Rows (of tall matrices: columns) by rsqrt of the sums of |A|; A, which is wanted next, is scaled with them. */
+/* By the largest magnitude, so that no square is 0 or infinite; then rows (of tall matrices: columns) by rsqrt of the sums of |A|; A, which is wanted next, is scaled with them. */
 static Ref by_sums(lua_State *L, Ref x, bool wide, Ref *a)
 {
+    x = trace_op(L, OP_DIV, x, or_one(L, trace_fold(L, OP_RMAX, trace_op(L, OP_ABS, x, NONE), SLICE)));
     *a = small_square(L, x, wide);
     Axis axis = dom_info[dom_at(L, *a)].axis[0];
     Ref sum = or_one(L, trace_fold(L, OP_SUM, trace_op(L, OP_ABS, *a, NONE), dom_product(axis, AXIS_ONE)));
@@ -179,14 +192,19 @@ static Ref by_sums(lua_State *L, Ref x, bool wide, Ref *a)
     return trace_op(L, OP_MUL, x, dom_spreads(dom_at(L, s), d) ? s : matrix_turn(L, s));
 }
 
+static Ref polynomial(lua_State *L, Triple k, Ref a)       /* k.a I + k.b a + k.c a a */
+{
+    Ref b = plus(L, times(L, k.c, symmetric(L, a, a)), times(L, k.b, a));
+    return plus(L, b, matrix_eye(L, konst(L, k.a), dom_at(L, a)));
+}
+
 static Ref plain_form(lua_State *L, const Polar *o, Ref x, bool wide, Ref a)
 {
     for (int i = 0; i < o->steps; i++) {
         Triple k = triple_of(o, i);
         if (i || a == NONE)
             a = small_square(L, x, wide);
-        Ref b = plus(L, times(L, k.c, symmetric(L, a, a)), times(L, k.b, a));
-        x = plus(L, beside(L, b, x, wide), times(L, k.a, x));
+        x = beside(L, polynomial(L, k, a), x, wide);
     }
     return x;
 }
@@ -202,13 +220,10 @@ static Ref gram_form(lua_State *L, const Polar *o, Ref x, bool wide, Ref r)
         }
         if (r == NONE)
             r = small_square(L, x, wide);
-        Ref z = plus(L, times(L, k.c, symmetric(L, r, r)), times(L, k.b, r));
-        Ref unit = q == NONE ? matrix_eye(L, konst(L, k.a), dom_at(L, r)) : NONE;
-        q = q == NONE ? plus(L, z, unit) : plus(L, symmetric(L, q, z), times(L, k.a, q));
-        if (i == 1 || i == o->steps - 1)                   /* what comes next begins anew */
-            continue;
-        Ref s = plus(L, symmetric(L, r, z), times(L, k.a, r));
-        r = plus(L, symmetric(L, z, s), times(L, k.a, s));
+        Ref z = polynomial(L, k, r);
+        q = q == NONE ? z : symmetric(L, q, z);
+        if (i != 1 && i != o->steps - 1)                   /* what comes next begins anew */
+            r = symmetric(L, z, symmetric(L, r, z));
     }
     return q == NONE ? x : beside(L, q, x, wide);
 }
@@ -235,8 +250,7 @@ int l_polar(lua_State *L)
     Polar o = read_options(L);
     t->spec[t->at].uses_view = true;
     bool wide = is_wide(L, dom_at(L, x));
-    Ref square = NONE, most = trace_fold(L, OP_RMAX, trace_op(L, OP_ABS, x, NONE), SLICE);
-    x = trace_op(L, OP_DIV, x, or_one(L, most));
+    Ref square = NONE;
     x = o.set.scaled ? by_sums(L, x, wide, &square) : by_norm(L, x, o.set.safety);
     x = o.gram ? gram_form(L, &o, x, wide, square) : plain_form(L, &o, x, wide, square);
     push_value(L, turned ? matrix_turn(L, x) : x);
