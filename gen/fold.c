@@ -47,7 +47,8 @@ static Ref spread(Graph *g, Node user, Ref x, Dom dom)
     n.file = user.file;
     n.line = user.line;
     n.entry = user.entry;
-    return g->n[x].dom == dom ? x : graph_add(g, n);
+    bool lies = !dom_square(dom) && (Dom)g->n[x].dom == dom_turned(dom);      /* values along an axis: as they lie is all one */
+    return g->n[x].dom == dom || lies ? x : graph_add(g, n);
 }
 
 static Dom operand_dom(Node user, int k)
