@@ -120,13 +120,35 @@ bool emit_cuda_file(Buf *out, Arena *a, const char *title, const char *about, co
     return template_fill(out, emit_cuda_target.templates, "file", h, sizeof h / sizeof *h);
 }
 
+/* The product of our own that a rule's calls may need, by its row of products.def. */
+static const char *product_of(const Plan *p)
+{
+    return p->precision == PRODUCT_TF32 && p->product == T_F32 ? "tf32" : type_info[p->product].name;
+}
+
+bool emit_cuda_calls(Buf *b, const Plan *const *p, int n)
+{
+    bool any = false, ok = true;
+    for (int i = 0; i < n; i++) {
+        bool again = !plan_calls(p[i]);
+        for (int k = 0; k < i; k++)
+            again = again || (plan_calls(p[k]) && !strcmp(product_of(p[k]), product_of(p[i])));
+        if (again)
+            continue;
+        ok = ok && (any || (template_fill(b, "calls_cuda.txt", "calls", NULL, 0) && template_fill(b, "calls_cuda.txt", "mm", NULL, 0)));
+        ok = ok && template_fill(b, "calls_cuda.txt", arena_printf(b->arena, "mm_%s", product_of(p[i])), NULL, 0);
+        any = true;
+    }
+    return ok;
+}
+
 bool emit_cuda(const Gen *g, const EmitOptions *o, Arena *a, Buf *out)
 {
     Buf code = {.arena = a}, text = {.arena = a}, *whole = o->cite ? &text : out;
     bool first = o->part == 0 && !o->only;
     bool ok =
         (!first || template_fill(&code, emit_cuda_target.templates, "tick", NULL, 0)) &&
-        (!first || !plan_calls(g->plan) || template_fill(&code, "calls_cuda.txt", "calls", NULL, 0)) &&
+        (!first || emit_cuda_calls(&code, (const Plan *const[]){g->plan}, 1)) &&
         emit_cuda_stages(g, o, a, &code) &&
         emit_cuda_file(whole, a, emit_title(a, g->rule), emit_about(a, g), o->command, g->rule->name, buf_text(&code));
     if (o->cite)

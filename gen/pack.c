@@ -454,11 +454,10 @@ static bool fill(Pack *p, PackFile f, Buf *out)
 static bool fill_cuda(Pack *p, int arch, Buf *out)
 {
     Buf code = {.arena = &p->arena};
-    bool ok = template_fill(&code, "stage_cuda.txt", "tick", NULL, 0), calls = false;
+    const Plan **plan = NEWS(&p->arena, const Plan *, p->nrule + 1);
     for (int i = 0; i < p->nrule; i++)
-        calls = calls || plan_calls(p->rule[i].gen->plan);
-    if (calls)
-        ok = ok && template_fill(&code, "calls_cuda.txt", "calls", NULL, 0);
+        plan[i] = p->rule[i].gen->plan;
+    bool ok = template_fill(&code, "stage_cuda.txt", "tick", NULL, 0) && emit_cuda_calls(&code, plan, p->nrule);
     for (int i = 0; i < p->nrule && ok; i++) {
         EmitOptions o = {.target = "cuda",
                          .prefix = arena_printf(&p->arena, "%s_", p->rule[i].id),

@@ -23,31 +23,32 @@ static const ProgStage *first_call(const Program *p)
     return &p->stage[i];
 }
 
+static const CallType call_types[] = {{T_F64, CUDA_R_64F, CUBLAS_COMPUTE_64F, 8, 64, "f64"},
+                                      {T_F32, CUDA_R_32F, CUBLAS_COMPUTE_32F, 4, 128, "f32"},
+                                      {T_F32, CUDA_R_32F, CUBLAS_COMPUTE_32F_FAST_TF32, 4, 128, "tf32"},
+                                      {T_BF16, CUDA_R_16BF, CUBLAS_COMPUTE_32F, 2, 128, "bf16"},
+                                      {T_F16, CUDA_R_16F, CUBLAS_COMPUTE_32F, 2, 128, "f16"}};
+
 /* All operands of a rule's products are of one type; f32 may be rounded to tf32 on the way in. */
 CORE const CallType *call_type(const Program *p)
 {
-    static const CallType types[] = {{T_F64, CUDA_R_64F, CUBLAS_COMPUTE_64F, 8, "f64"},
-                                     {T_F32, CUDA_R_32F, CUBLAS_COMPUTE_32F, 4, "f32"},
-                                     {T_F32, CUDA_R_32F, CUBLAS_COMPUTE_32F_FAST_TF32, 4, "tf32"},
-                                     {T_BF16, CUDA_R_16BF, CUBLAS_COMPUTE_32F, 2, "bf16"},
-                                     {T_F16, CUDA_R_16F, CUBLAS_COMPUTE_32F, 2, "f16"}};
     int type = p->array[first_call(p)->call->out].type;
     bool tf32 = type == (int)T_F32 && p->product == PRODUCT_TF32;
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-        if ((int)types[i].type == type && (types[i].compute == CUBLAS_COMPUTE_32F_FAST_TF32) == tf32)
-            return &types[i];
+    for (size_t i = 0; i < sizeof call_types / sizeof *call_types; i++)
+        if ((int)call_types[i].type == type && (call_types[i].compute == CUBLAS_COMPUTE_32F_FAST_TF32) == tf32)
+            return &call_types[i];
     return NULL;
 }
 
 CORE const char *call_kernel(const Program *p, int k)
 {
-    static const char *const names[NCALLKERNEL][4] = {
-        {"optc_gather", "optc_gather", "optc_gather", "optc_gather"},
-        {"optc_over_8", "optc_over_4", "optc_over_2", "optc_over_2"},
-        {"optc_mirror_8", "optc_mirror_4", "optc_mirror_2", "optc_mirror_2"},
-        {"optc_mm_f64", "optc_mm_f32", "optc_mm_bf16", "optc_mm_f16"}};
+    static const char *const names[NCALLKERNEL][5] = {
+        {"optc_gather", "optc_gather", "optc_gather", "optc_gather", "optc_gather"},
+        {"optc_over_8", "optc_over_4", "optc_over_4", "optc_over_2", "optc_over_2"},
+        {"optc_mirror_8", "optc_mirror_4", "optc_mirror_4", "optc_mirror_2", "optc_mirror_2"},
+        {"optc_mm_f64", "optc_mm_f32", "optc_mm_tf32", "optc_mm_bf16", "optc_mm_f16"}};
     const CallType *t = call_type(p);
-    return names[k][!t || t->type == T_F64 ? 0 : t->type == T_F32 ? 1 : t->type == T_BF16 ? 2 : 3];
+    return names[k][t ? t - call_types : 0];
 }
 
 CORE void gpu_call_path(const optc_rule *r, char *buf, size_t n)
@@ -195,7 +196,7 @@ static CallStep *add_step(GpuCalls *x, StepKind kind, int group)
 static unsigned own_blocks(const GpuCalls *x, const CallStep *s, bool lower)
 {
     const CallGroup *g = &x->group[s->group];
-    int64_t down = count_up(s->m, 64), across = count_up(s->n, 64), t = count_up(s->n, 32);
+    int64_t down = count_up(s->m, x->tile), across = count_up(s->n, x->tile), t = count_up(s->n, 32);
     int64_t n = s->kind == STEP_MIRROR ? dom_times(t, t + 1) / 2
                 : s->kind == STEP_OVER ? count_up(dom_times(s->m, s->n), 1024)
                 : lower                ? dom_times(down, down + 1) / 2
@@ -511,6 +512,7 @@ CORE optc_status calls_bind(optc_binding *b)
     if (!x)
         return no_memory("optc_bind");
     b->gpu->calls = x;
+    x->tile = call_type(p)->tile;
     optc_status s = calls_check(p);
     if (s == OPTC_OK)
         s = open_library(b, x);

@@ -43,6 +43,7 @@ typedef struct GpuCall { const ProgStage *stage; int batch, first, n; } GpuCall;
 
 typedef struct GpuCalls {
     bool library;
+    int tile;                              /* of our own product, which takes its place */
     Cublas blas;
     char why[400];                         /* there is no library */
     cublasHandle_t handle;
@@ -64,6 +65,7 @@ typedef struct CallType {
     cudaDataType cuda;
     cublasComputeType_t compute;
     int bytes;
+    int tile;                              /* rows and columns that a block of our own product has (templates/calls_cuda.txt) */
     const char *name;
 } CallType;
 CORE const CallType *call_type(const Program *p);          /* NULL: its products are in a type that is none of these */
