@@ -176,8 +176,8 @@ static void assign(lua_State *L, Trace *t, const char *name, Ref *slot, Dom dom)
     if (n->ty == BOOL)
         spec_error(L, "'%s' cannot hold %s: turn it into numbers with where(c, 1, 0)", name, describe(t, v));
     if (!dom_spreads((Dom)n->dom, dom))
-        spec_error(L, "'%s' has one value per %s and cannot take %s: reduce it first", name, dom_info[dom].name,
-                   describe(t, v));
+        spec_error(L, "'%s' has one value per %s and cannot take %s: %s", name, dom_info[dom].name, describe(t, v),
+                   dom_spreads(dom_turned((Dom)n->dom), dom) ? "turn it with .T" : "reduce it first");
     t->spec[t->at].uses_view |= dom_inside((Dom)n->dom) && n->dom != ELEM;
     *slot = n->dom == dom ? v : trace_copy(t, v, dom);         /* later reads see the declared domain */
 }

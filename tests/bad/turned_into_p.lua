@@ -1,0 +1,9 @@
+-- expect: 6: 'p' has one value per elem and cannot take 'x' (a value per elem, turned, made by turn on line 5): turn it with .T
+return optimizer {
+  name  = "bad",
+  matrix = function()
+    local x = 2 * g.T
+    p = x
+  end,
+  step = function() p = p - g end,
+}
