@@ -84,33 +84,113 @@ CORE void batches_life(const optc_binding *b, Life *out)
 }
 
 /* ---- what lies in the pool ---- */
-static bool is_batched(const ProgArray *m)
+static bool stage_has(const int *list, int n, int array)
 {
-    return array_passes(m) && m->dom != GROUP && m->kept && !(m->kept & (m->kept - 1));
+    for (int i = 0; i < n; i++)
+        if (list[i] == array)
+            return true;
+    return false;
 }
 
-/* In every phase it is needed inside one stretch with calls, or not at all. */
-static void find_batched(const optc_binding *b, const Lives *l)
+/* Of arrays by variant, in one phase: 0, or 1 + where the stretch begins that touches it. */
+typedef struct Touched { int *from; } Touched;
+
+/* A stage inside a stretch with calls that is the first of its variant to touch an array must write it; others must stand
+ * in that stretch too. */
+static void touch_batched(const optc_binding *b, const Touched *t, const ProgStage *s, int array, int stretch, bool written)
+{
+    int *from = &t->from[array * MOST_VARIANTS + s->variant];
+    bool good = *from ? *from == stretch + 1 : written;
+    if (!good)
+        b->batched[array] &= ~(1u << s->variant);
+    *from = stretch + 1;
+}
+
+static void batched_stage(const optc_binding *b, const Touched *t, const ProgStage *s, int stretch, bool calls)
+{
+    for (int k = 0; k < s->nreads + s->nwrites; k++) {
+        bool read = k < s->nreads;
+        int array = read ? s->reads[k] : s->writes[k - s->nreads];
+        if (!calls)
+            b->batched[array] &= ~(1u << s->variant);
+        else
+            touch_batched(b, t, s, array, stretch, !read);
+    }
+}
+
+/* A temporary lies in the pool for the tensors of a variant if, in every phase, its stages need it inside one stretch with
+ * calls or not at all. What groups have, or what is copied, does not. */
+static void find_batched(const optc_binding *b, const Touched *t)
 {
     const Program *p = b->rule->program;
+    unsigned called = variants_called(p);
     for (int k = 0; k < p->narray; k++)
-        b->batched[k] = is_batched(&p->array[k]) && !l->alone[k];
-    for (int m = 0; m < l->phases; m++) {
+        b->batched[k] = array_passes(&p->array[k]) && p->array[k].dom != GROUP ? p->array[k].kept & called : 0;
+    for (int m = 0; m < p->nentry * program_phases(p); m++) {
         const ProgPhase *ph = nth_phase(p, m);
+        memset(t->from, 0, sizeof *t->from * (size_t)p->narray * MOST_VARIANTS);
         for (int i = 0; i < ph->naction;) {
             Stretch x = stretch_at(p, ph, i);
-            for (int k = 0; k < p->narray; k++) {
-                const Life *y = &l->life[(size_t)k * (size_t)l->phases + (size_t)m];
-                if (y->first <= y->last && y->first >= i && y->first < x.end)
-                    b->batched[k] = b->batched[k] && x.calls && y->last < x.end;
+            for (int a = i; a < x.end; a++) {
+                const ProgAction *act = &ph->action[a];
+                if (act->kind == ACT_COPY)
+                    b->batched[act->to] = b->batched[act->from] = 0;
+                else if (act->kind == ACT_LAUNCH && p->stage[act->stage].kind != S_GROUP)
+                    batched_stage(b, t, &p->stage[act->stage], i, x.calls);
             }
             i = x.end;
         }
     }
 }
 
-/* Room for placing the arrays of one tensor. */
-typedef struct Room { const Lives *lives; Extent *extent; Places places; } Room;
+/* ---- where in it ---- */
+/* Room for placing the arrays of one tensor. busy: of its variant, by array, at which of the variant's stages in
+ * stretches with calls it holds something that is needed; need: at the one at hand */
+typedef struct Room { Touched touched; Extent *extent; Places places; uint64_t *busy; int words; bool *need; } Room;
+
+static int called_stages(const Program *p)
+{
+    int n = 0;
+    for (int m = 0; m < p->nentry * program_phases(p); m++)
+        n += nth_phase(p, m)->naction;
+    return n;
+}
+
+static void set_busy(Room *r, int array, int at) { r->busy[array * r->words + at / 64] |= (uint64_t)1 << at % 64; }
+
+/* From the last stage to the first: what a stage reads was needed until then, what it writes and does not read was not. */
+static void busy_stretch(const Program *p, Room *r, const ProgAction *a, int n, int first)
+{
+    memset(r->need, 0, sizeof *r->need * (size_t)p->narray);
+    for (int i = n - 1; i >= 0; i--) {
+        const ProgStage *s = &p->stage[a[i].stage];
+        for (int k = 0; k < s->nwrites; k++)
+            r->need[s->writes[k]] = true;
+        for (int k = 0; k < s->nreads; k++)
+            r->need[s->reads[k]] = true;
+        for (int k = 0; k < p->narray; k++)
+            if (r->need[k])
+                set_busy(r, k, first + i);
+        for (int k = 0; k < s->nwrites; k++)
+            r->need[s->writes[k]] = stage_has(s->reads, s->nreads, s->writes[k]);
+    }
+}
+
+static void find_busy(const Program *p, int variant, Room *r)
+{
+    int at = 0;
+    memset(r->busy, 0, sizeof *r->busy * (size_t)p->narray * (size_t)r->words);
+    for (int m = 0; m < p->nentry * program_phases(p); m++) {
+        const ProgPhase *ph = nth_phase(p, m);
+        for (int i = 0; i < ph->naction;) {
+            Stretch x = stretch_at(p, ph, i);
+            if (x.calls && x.variant == variant)
+                busy_stretch(p, r, &ph->action[i], x.end - i, at + i);
+            i = x.end;
+        }
+        at += ph->naction;
+    }
+}
 
 /* More than any workspace is that much: sums stay far below what an integer holds. */
 static int64_t at_most_workspace(int64_t bytes) { return bytes < MOST_WORKSPACE ? bytes : MOST_WORKSPACE; }
@@ -121,10 +201,10 @@ static int64_t place_inside(const optc_binding *b, int tensor, Room *r, int64_t 
     const Program *p = b->rule->program;
     int n = 0;
     for (int k = 0; k < p->narray; k++)
-        if (b->batched[k] && (p->array[k].kept >> b->tensor[tensor].variant & 1)) {
+        if (in_pool(b, k, tensor)) {
             r->extent[n].array = k;
             r->extent[n].bytes = at_most_workspace(array_owned(b, &p->array[k], tensor));
-            r->extent[n].life = r->lives->life + (size_t)k * (size_t)r->lives->phases;
+            r->extent[n].busy = r->busy + (size_t)k * (size_t)r->words;
             r->extent[n++].alone = false;
         }
     r->places.n = 0;
@@ -219,8 +299,10 @@ static optc_status cut_all(optc_binding *b, Sorted *x, Room *r)
     unsigned called = variants_called(p);
     optc_status s = OPTC_OK;
     for (int v = 0; v < p->nvariant && s == OPTC_OK; v++)
-        if (called >> v & 1)
+        if (called >> v & 1) {
+            find_busy(p, v, r);
             s = cut_variant(b, x, sort_variant(b, v, x), r);
+        }
     if (s == OPTC_OK && !(b->batch = TAKE(b, Batch, b->nbatch)))
         s = no_memory("optc_bind");
     for (int v = 0; v < p->nvariant && s == OPTC_OK; v++)
@@ -229,24 +311,35 @@ static optc_status cut_all(optc_binding *b, Sorted *x, Room *r)
     return s;
 }
 
-CORE optc_status batches_plan(optc_binding *b, const Lives *l)
+CORE optc_status batches_plan(optc_binding *b)
 {
     const Program *p = b->rule->program;
     const Device *d = b->rule->device;
     size_t n = (size_t)p->narray + 1;
+    Room r;
     if (!stage_calls(p))
         return OPTC_OK;
-    Room r = {l, (Extent *)calloc(n, sizeof *r.extent), {(Placed *)calloc(n, sizeof *r.places.p), 0, l->phases, 0, 0, 0}};
+    memset(&r, 0, sizeof r);
+    r.words = r.places.phases = called_stages(p) / 64 + 1;
+    r.touched.from = (int *)calloc(n * MOST_VARIANTS, sizeof *r.touched.from);
+    r.extent = (Extent *)calloc(n, sizeof *r.extent);
+    r.places.p = (Placed *)calloc(n, sizeof *r.places.p);
+    r.busy = (uint64_t *)calloc(n * (size_t)r.words, sizeof *r.busy);
+    r.need = (bool *)calloc(n, sizeof *r.need);
     Sorted *x = (Sorted *)calloc((size_t)b->ntensor + 1, sizeof *x);
-    optc_status s = r.extent && r.places.p && x ? OPTC_OK : no_memory("optc_bind");
+    bool ok = r.touched.from && r.extent && r.places.p && r.busy && r.need && x;
+    optc_status s = ok ? OPTC_OK : no_memory("optc_bind");
     b->call_bytes = d->call_bytes ? (d->call_bytes(b) + 63) & ~(int64_t)63 : 0;
-    if (s == OPTC_OK) {
-        find_batched(b, l);
+    if (ok) {
+        find_batched(b, &r.touched);
         s = cut_all(b, x, &r);
     }
     b->pool_bytes += b->call_bytes;
+    free(r.touched.from);
     free(r.extent);
     free(r.places.p);
+    free(r.busy);
+    free(r.need);
     free(x);
     return s;
 }

@@ -72,8 +72,9 @@ static optc_status mm_check(const Program *p, const ProgStage *s)
 
 /* ---- panels ---- */
 /* Rows and columns of a result that one call makes: large enough that packing operands anew for each does not count,
- * small enough that one large matrix has work for many threads. Of symmetric ones less is computed in vain. */
-enum { PANEL = 512, PANEL_SYMMETRIC = 256, PANEL_STEP = 16 };
+ * small enough that one large matrix has work for many threads. Of symmetric ones smaller where the matrix is, so that
+ * less is computed in vain. */
+enum { PANEL = 512, PANEL_SYMMETRIC = 256, PANEL_LARGE = 2048, PANEL_STEP = 16 };
 typedef struct Panels { int64_t rows, cols, down, across, count; } Panels;       /* of each; how many */
 
 static int64_t panel_length(int64_t n, int64_t most)
@@ -85,7 +86,7 @@ static int64_t panel_length(int64_t n, int64_t most)
 static Panels cut_product(const ProgCall *c, const ProductShape *x)
 {
     bool sym = (c->flags & SYMMETRIC) != 0;
-    int64_t most = sym ? PANEL_SYMMETRIC : PANEL;
+    int64_t most = sym && x->m < PANEL_LARGE ? PANEL_SYMMETRIC : PANEL;
     Panels p = {panel_length(x->m, most), panel_length(x->n, most), 0, 0, 0};
     p.down = count_up(x->m, p.rows);
     p.across = count_up(x->n, p.cols);

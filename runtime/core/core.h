@@ -129,9 +129,9 @@ struct optc_binding {
     void *block; size_t block_bytes;   /* states, temporaries, partials: on the device the rule runs on */
     size_t unshared_bytes;             /* what it would be if no two temporaries shared memory */
     int64_t *at;                       /* by array number: where in the block it begins; behind them, the pool */
-    /* by array number: it lies in the pool, which every batch has for itself while it is stepped; at the pool's end is
-     * what calls work in */
-    bool *batched;
+    /* by array number: bits, the variants whose tensors have it in the pool, which every batch has for itself while it
+     * is stepped; at the pool's end is what calls work in */
+    unsigned *batched;
     int64_t state_bytes, pool_bytes, call_bytes;
     Batch *batch; int nbatch;
     struct Blas *blas;                 /* on the CPU, of a rule with calls */

@@ -37,12 +37,20 @@ static int64_t bytes_of(const optc_binding *b, const ProgArray *m, int owner)
 
 CORE int64_t array_owned(const optc_binding *b, const ProgArray *m, int owner) { return up64(bytes_of(b, m, owner)); }
 
-/* -1: more than any memory has. */
-static int64_t array_bytes(const optc_binding *b, const ProgArray *m)
+CORE bool in_pool(const optc_binding *b, int array, int tensor)
 {
+    return b->batched[array] >> b->tensor[tensor].variant & 1;
+}
+
+/* Of all, or of those that have it outside the pool. -1: more than any memory has. */
+static int64_t array_bytes(const optc_binding *b, int array, bool all)
+{
+    const ProgArray *m = &b->rule->program->array[array];
     int64_t sum = 0;
     for (int i = 0; i < owners(b, m); i++)
-        if (__builtin_add_overflow(sum, array_owned(b, m, i), &sum) || sum > (int64_t)1 << 60)
+        if (!all && b->batched[array] && in_pool(b, array, i))
+            continue;
+        else if (__builtin_add_overflow(sum, array_owned(b, m, i), &sum) || sum > (int64_t)1 << 60)
             return -1;
     return sum;
 }
@@ -53,9 +61,9 @@ static int list_extents(const optc_binding *b, const Lives *l, const Life *pool,
     const Program *p = b->rule->program;
     int n = 0;
     for (int k = 0; k < p->narray; k++)
-        if (array_passes(&p->array[k]) && !b->batched[k]) {
+        if (array_passes(&p->array[k])) {
             e[n].array = k;
-            e[n].bytes = array_bytes(b, &p->array[k]);
+            e[n].bytes = array_bytes(b, k, false);
             e[n].life = l->life + (size_t)k * (size_t)l->phases;
             e[n++].alone = l->alone[k];
         }
@@ -105,11 +113,11 @@ static optc_status measure(optc_binding *b, const Lives *l)
 {
     const Program *p = b->rule->program;
     int64_t kept = 0, all = 0;
-    optc_status s = batches_plan(b, l);
+    optc_status s = batches_plan(b);
     if (s != OPTC_OK)
         return s;
     for (int k = 0; k < p->narray; k++) {
-        int64_t bytes = ours(&p->array[k]) ? array_bytes(b, &p->array[k]) : 0;
+        int64_t bytes = ours(&p->array[k]) ? array_bytes(b, k, true) : 0;
         if (bytes < 0 || __builtin_add_overflow(all, bytes, &all) || all > (int64_t)1 << 60)
             return fail(OPTC_ERROR_MEMORY,
                         "optc_bind: the states and temporaries of '%s' on %d tensors are more than any memory holds",
@@ -129,7 +137,7 @@ CORE optc_status layout_measure(optc_binding *b)
     const Program *p = b->rule->program;
     Lives l = {NULL, NULL, 0};
     b->at = TAKE(b, int64_t, p->narray + 1);
-    b->batched = TAKE(b, bool, p->narray);
+    b->batched = TAKE(b, unsigned, p->narray);
     if (!b->at || !b->batched)
         return no_memory("optc_bind");
     optc_status s = check_copies(p);
@@ -140,24 +148,18 @@ CORE optc_status layout_measure(optc_binding *b)
 }
 
 /* ---- pointers ---- */
-static void point_batched(optc_binding *b, int k)
-{
-    const ProgArray *m = &b->rule->program->array[k];
-    char *pool = (char *)b->block + b->at[b->rule->program->narray];
-    for (int i = 0; i < b->ntensor; i++) {
-        Tensor *t = &b->tensor[i];
-        t->mem[k] = bytes_of(b, m, i) ? pool + t->pool_at + t->pool_place[k] : NULL;
-    }
-}
-
 static void point(optc_binding *b, int k)
 {
     const ProgArray *m = &b->rule->program->array[k];
     int n = owners(b, m);
-    char *at = (char *)b->block + b->at[k];
+    char *at = (char *)b->block + b->at[k], *pool = (char *)b->block + b->at[b->rule->program->narray];
     for (int i = 0; i < n; i++) {
         int64_t bytes = bytes_of(b, m, i);
         void *ptr = bytes ? at : NULL;
+        if (b->batched[k] && in_pool(b, k, i)) {
+            b->tensor[i].mem[k] = bytes ? pool + b->tensor[i].pool_at + b->tensor[i].pool_place[k] : NULL;
+            continue;
+        }
         at += up64(bytes);
         if (m->dom != GROUP) {
             b->tensor[i].mem[k] = ptr;
@@ -241,9 +243,7 @@ CORE optc_status layout_place(optc_binding *b)
 {
     const Program *p = b->rule->program;
     for (int k = 0; k < p->narray; k++)
-        if (b->batched[k])
-            point_batched(b, k);
-        else if (ours(&p->array[k]))
+        if (ours(&p->array[k]))
             point(b, k);
     fill_views(b);
     optc_status s = count_units(b);

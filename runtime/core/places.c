@@ -60,6 +60,12 @@ static bool meet(const Extent *a, const Extent *b, int phases)
 {
     if (a->alone || b->alone)
         return true;
+    if (a->busy && b->busy) {
+        for (int i = 0; i < phases; i++)
+            if (a->busy[i] & b->busy[i])
+                return true;
+        return false;
+    }
     for (int i = 0; i < phases; i++) {
         const Life *x = &a->life[i], *y = &b->life[i];
         if (x->first <= y->last && y->first <= x->last && x->first <= x->last && y->first <= y->last)
