@@ -196,7 +196,7 @@ static CallStep *add_step(GpuCalls *x, StepKind kind, int group)
 static unsigned own_blocks(const GpuCalls *x, const CallStep *s, bool lower)
 {
     const CallGroup *g = &x->group[s->group];
-    int64_t down = count_up(s->m, x->tile), across = count_up(s->n, x->tile), t = count_up(s->n, 32);
+    int64_t down = count_up(s->m, x->tile), across = count_up(s->n, x->tile), t = count_up(s->n, x->mirror);
     int64_t n = s->kind == STEP_MIRROR ? dom_times(t, t + 1) / 2
                 : s->kind == STEP_OVER ? count_up(dom_times(s->m, s->n), 1024)
                 : lower                ? dom_times(down, down + 1) / 2
@@ -513,6 +513,7 @@ CORE optc_status calls_bind(optc_binding *b)
         return no_memory("optc_bind");
     b->gpu->calls = x;
     x->tile = call_type(p)->tile;
+    x->mirror = call_type(p)->bytes == 8 ? 32 : 64;
     optc_status s = calls_check(p);
     if (s == OPTC_OK)
         s = open_library(b, x);

@@ -43,7 +43,7 @@ typedef struct GpuCall { const ProgStage *stage; int batch, first, n; } GpuCall;
 
 typedef struct GpuCalls {
     bool library;
-    int tile;                              /* of our own product, which takes its place */
+    int tile, mirror;                      /* of our own product, which takes its place; of the kernel that mirrors */
     Cublas blas;
     char why[400];                         /* there is no library */
     cublasHandle_t handle;
