@@ -113,7 +113,9 @@ Dom emit_dom(const Emit *e, Access a);                         /* that what is l
 bool emit_turned(const Emit *e, Access a);                     /* of a matrix: the entry at the exchanged place is loaded */
 const char *emit_axis(Emit *e, Dom d, int axis);               /* its length, over self */
 /* What DOWN and ACROSS of the stage are called: along the axes of its domain, counted here. */
-void emit_indices(Emit *e, const char *down, const char *across);
+typedef struct EmitIndex { const char *from, *on; } EmitIndex;        /* where a loop begins, and how it goes on: " + i" */
+void emit_indices(Emit *e, EmitIndex down, EmitIndex across);
+const char *emit_index_type(const Emit *e);                    /* of squares int: no memory holds longer ones */
 /* A row or column of a whole array that the stage folds: false where it is a row, whose entries lie side by side. */
 bool emit_folds_down(const Emit *e, Access f);
 const char *emit_folded_from(Emit *e, Access f);               /* the array, from the first row or column of the unit on */

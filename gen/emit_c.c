@@ -105,7 +105,9 @@ static void indices(CStage *c)
 {
     const Stage *s = c->e.st;
     bool square = dom_square(stage_info[s->kind].dom);
-    emit_indices(&c->e, is_elem(s->kind) ? "row - slice * self->rows" : square ? "row" : "start + i", square ? "col + i" : "start + i");
+    const EmitIndex list = {"start", " + i"};
+    emit_indices(&c->e, is_elem(s->kind) ? (EmitIndex){"row - slice * self->rows", ""} : square ? (EmitIndex){"row", ""} : list,
+                 square ? (EmitIndex){"col", " + i"} : list);
 }
 
 /* ---- large bodies ---- */

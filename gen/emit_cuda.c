@@ -185,7 +185,7 @@ static const char *index_vector(CudaStage *c, const char *how)
     Emit *e = &c->e;
     const char *value, *name = emit_joined(e, how, "in");
     bool map = c->form == FORM_MAP;
-    emit_put(e, map ? AT_BUFFERS : AT_LOADS, "long long %s%s[%d];\n", name,
+    emit_put(e, map ? AT_BUFFERS : AT_LOADS, "%s %s%s[%d];\n", emit_index_type(e), name,
              map ? arena_printf(e->arena, "[%d]", c->knob[KNOB_ITEMS]) : "", c->vec);
     value = arena_printf(e->arena, "%s%s", name, map ? "[k]" : "");
     Dom own = stage_info[e->st->kind].dom;
@@ -206,13 +206,13 @@ static void indices(CudaStage *c)
 {
     bool down = uses_op(&c->e, OP_DOWN), across = uses_op(&c->e, OP_ACROSS);
     if (c->form == FORM_TILE)
-        emit_indices(&c->e, "block * OPTC_TILE_ROWS + warp + 8 * k", "col + i");
+        emit_indices(&c->e, (EmitIndex){"block * OPTC_TILE_ROWS + warp + 8 * k", ""}, (EmitIndex){"col", " + i"});
     else if (c->form == FORM_ROWS)
-        emit_indices(&c->e, "row - slice * self->rows", "col + i");
+        emit_indices(&c->e, (EmitIndex){"row - slice * self->rows", ""}, (EmitIndex){"col", " + i"});
     else if (in_vectors(c))
-        emit_indices(&c->e, down ? index_vector(c, "down") : "", across ? index_vector(c, "across") : "");
+        emit_indices(&c->e, (EmitIndex){down ? index_vector(c, "down") : "", ""}, (EmitIndex){across ? index_vector(c, "across") : "", ""});
     else
-        emit_indices(&c->e, "start + i", "start + i");
+        emit_indices(&c->e, (EmitIndex){"start", " + i"}, (EmitIndex){"start", " + i"});
 }
 
 /* ---- finishing reductions ---- */

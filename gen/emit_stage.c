@@ -97,15 +97,21 @@ static const char *axis_before(Axis a)
     return a == AXIS_ROWS ? "optc_rows_inside(self) + " : a == AXIS_COLS ? "optc_cols_inside(self) + " : "";
 }
 
-void emit_indices(Emit *e, const char *down, const char *across)
+const char *emit_index_type(const Emit *e)
+{
+    const Axis *axis = dom_info[stage_info[e->st->kind].dom].axis;
+    return axis[0] == axis[1] && axis[0] != AXIS_ONE ? "int" : "long long";
+}
+
+void emit_indices(Emit *e, EmitIndex down, EmitIndex across)
 {
     const Axis *axis = dom_info[stage_info[e->st->kind].dom].axis;
     for (Ref r = 0; r < e->g->len; r++) {
         int op = e->g->n[r].op, k = op == OP_ACROSS;
         if (e->uses[r] && (op == OP_DOWN || op == OP_ACROSS))
             e->text[r] = axis[k] == AXIS_ONE ? emit_number(e, 0)
-                                             : arena_printf(e->arena, "(%s)(%s%s)", emit_real(e), axis_before(axis[k]),
-                                                            k ? across : down);
+                                             : arena_printf(e->arena, "(%s)((%s)(%s%s)%s)", emit_real(e), emit_index_type(e), axis_before(axis[k]),
+                                                            k ? across.from : down.from, k ? across.on : down.on);
     }
 }
 

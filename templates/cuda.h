@@ -379,21 +379,21 @@ template <int V, typename T, typename W> OPTC_FN void optc_get_turned(T (&v)[V],
     }
 }
 
-template <int V, typename W> OPTC_FN void optc_index_down(long long (&v)[V], long long down, long long across, optc_place at, W)
+template <int V, typename I, typename W> OPTC_FN void optc_index_down(I (&v)[V], long long down, long long across, optc_place at, W)
 {
     for (int i = 0; i < V; i++) {
         if (!optc_is_even<W>::value && i && ++at.col == across)
             at.col = 0, at.row = at.row + 1 < down ? at.row + 1 : 0;       /* the next matrix */
-        v[i] = at.row;
+        v[i] = (I)at.row;
     }
 }
 
-template <int V, typename W> OPTC_FN void optc_index_across(long long (&v)[V], long long, long long across, optc_place at, W)
+template <int V, typename I, typename W> OPTC_FN void optc_index_across(I (&v)[V], long long, long long across, optc_place at, W)
 {
     for (int i = 0; i < V; i++) {
         if (!optc_is_even<W>::value && i && ++at.col == across)
             at.col = 0;
-        v[i] = at.col + (optc_is_even<W>::value ? i : 0);
+        v[i] = (I)(at.col + (optc_is_even<W>::value ? i : 0));
     }
 }
 
