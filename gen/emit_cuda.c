@@ -23,6 +23,7 @@ typedef struct CudaStage {
     int vec;
     Buf wide;                      /* what must be aligned for whole vectors, as a condition */
     const char **rowfold; /* by node folded and class: the name of its rows' results, where a fold before made them */
+    bool by_matrix;       /* of a flat pass: nothing but values of matrices is looked up */
     const char *turn;     /* the strip that column folds take in turn, where there is not room for one of each */
 } CudaStage;
 
@@ -124,7 +125,7 @@ static void load_placed(CudaStage *c, Access a, DomPlace at)
     const char *how = at == PLACE_DOWN ? "rows" : at == PLACE_ACROSS ? "cols" : "slices";
     const char *array = emit_array(e, a, false), *value;
     const char *vector = vector_in(c, a.name, m->type, &value);
-    emit_part(e, AT_LOADS, "get_placed", (Hole[]){{"how", how}, {"to", vector}, {"x", array}}, 3);
+    emit_part(e, AT_LOADS, c->by_matrix ? "get_matrix" : "get_placed", (Hole[]){{"how", how}, {"to", vector}, {"x", array}}, 3);
     if (at == PLACE_ACROSS && m->kind == MEM_INPUT)            /* the caller's, aligned as it may be; ours always are */
         must_align(c, array);
     emit_define(e, AT_BODY, a.val, emit_array_name(e, a), emit_loaded(e, a, value));
@@ -213,6 +214,17 @@ static void indices(CudaStage *c)
         emit_indices(&c->e, (EmitIndex){down ? index_vector(c, "down") : "", ""}, (EmitIndex){across ? index_vector(c, "across") : "", ""});
     else
         emit_indices(&c->e, (EmitIndex){"start", " + i"}, (EmitIndex){"start", " + i"});
+}
+
+static bool looks_up_matrices(const CudaStage *c)
+{
+    const Stage *s = c->e.st;
+    bool only = s->kind == S_FLAT && !uses_op(&c->e, OP_DOWN) && !uses_op(&c->e, OP_ACROSS);
+    for (int i = 0; i < s->nload; i++) {
+        DomPlace at = dom_find(ELEM, emit_dom(&c->e, s->load[i]));
+        only = only && at != PLACE_DOWN && at != PLACE_ACROSS;
+    }
+    return only;
 }
 
 /* ---- finishing reductions ---- */
@@ -481,7 +493,7 @@ static const char *choose_walk(CudaStage *c, bool placed)
     if (c->form == FORM_MAP && !placed)
         return emit_filled(&c->e, "walk_any", NULL, 0);
     if (placed)
-        sizes = arena_printf(a, "%s && %s %% %d == 0", sizes, emit_axis(&c->e, own, 1), c->vec);
+        sizes = arena_printf(a, "%s && %s %% %d == 0", sizes, c->by_matrix ? "self->rows * self->cols" : emit_axis(&c->e, own, 1), c->vec);
     return emit_filled(&c->e, "walk_even", (Hole[]){{"sizes", sizes}}, 1);
 }
 
@@ -518,7 +530,9 @@ static int stage_holes(CudaStage *c, Hole *h, const Walking *w, int64_t pieces, 
          first = s->kind == S_GROUP && !e->t_ahead;
     Dom own = stage_info[s->kind].dom;
     const char *vector = number(c, c->vec), *by = fold ? "OPTC_LANES" : number(c, c->vec * c->knob[KNOB_THREADS]);
-    const Hole place[] = {{"vector", vector}, {"thread", fold ? "lane" : "turn.id"}, {"across", emit_axis(e, own, 1)}, {"by", by}};
+    const Hole place[] = {{"vector", vector}, {"thread", fold ? "lane" : "turn.id"},
+                          {"across", c->by_matrix ? "self->rows * self->cols" : emit_axis(e, own, 1)}, {"by", by}};
+    bool spot = list || c->by_matrix;
     const Hole length = {"length", emit_length(e, own)};
     const char *span = fold ? list ? "fold_span_list" : "fold_span" : list ? "map_span_list" : "map_span";
     const Hole more[] = {{"mems", number(c, e->plan->nmem)},
@@ -536,8 +550,8 @@ static int stage_holes(CudaStage *c, Hole *h, const Walking *w, int64_t pieces, 
                          {"wide", c->wide.len ? buf_text(&c->wide) : "true"},
                          {"guard", arena_printf(e->arena, "%s%s", guard_text(c, mask), absent_text(c))},
                          {"choose", choose_walk(c, placed)},
-                         {"place", placed ? emit_filled(e, list ? "place_list" : "place", place, 3) : ""},
-                         {"ahead", placed ? emit_filled(e, list ? "ahead_list" : "ahead", place + 2, 2) : ""},
+                         {"place", placed ? emit_filled(e, list ? "place_list" : spot ? "place_matrix" : "place", place, 3) : ""},
+                         {"ahead", placed ? emit_filled(e, spot ? "ahead_list" : "ahead", place + 2, 2) : ""},
                          {"moves_t", first ? emit_filled(e, "moves_t", NULL, 0) : ""},
                          {"which", s->kind == S_GROUP ? "blockIdx.x" : "a.units[blockIdx.x].tensor"}};
     int n = emit_holes(e, h);
@@ -571,6 +585,7 @@ bool emit_cuda_kernel(Buf *out, Arena *a, const Plan *p, StageAt at, CudaKernel 
     c.e.cites = k.cites;
     c.e.t_ahead = strcmp(at.entry->name, "step") != 0;          /* t on the device moves when a step begins */
     c.rowfold = NEWS(a, const char *, (c.e.g->len + 1) * NCLASS);
+    c.by_matrix = looks_up_matrices(&c);
     if (squares(&c))                                            /* where a matrix begins */
         buf_printf(&c.wide, "slice * %s %% %d == 0", emit_length(&c.e, stage_info[at.stage->kind].dom), c.vec);
     work(&c);

@@ -336,6 +336,12 @@ OPTC_FN void optc_onward(optc_place &at, long long across, int by)
     at.row += rows;
 }
 
+/* Of a flat pass that looks up values of matrices alone: a matrix is the row. */
+OPTC_FN optc_place optc_matrix(const optc_view *self, long long offset)
+{
+    return self->slices == 1 ? optc_place{0, offset} : optc_spot(self->rows * self->cols, offset);
+}
+
 /* A place of a flat pass, counted in its matrix. */
 OPTC_FN optc_place optc_within(const optc_view *self, optc_place at)
 {

@@ -24,6 +24,14 @@ static const char *const square_rules[] = {
     "    s = slice.sum(rowsum(L * L)) + slice.max(colmax(R)) + trace(L)\n"
     "    p = p - lr * g + 1e-3 * a - 1e-3 * b\n"
     "  end }",
+    /* values of matrices alone in passes over the elements, with and without a fold */
+    "return optimizer { name = 'matrices', view = 'last', hyper = { lr = 0.125 }, state = { r = zeros 'tensor' },\n"
+    "  step = function() p = p - lr * g end,\n"
+    "  matrix = function()\n"
+    "    local d = g / (1 + slice.max(abs(g)))\n"
+    "    r = sum(d * d)\n"
+    "    p = p - lr * d / (1 + r)\n"
+    "  end }",
 };
 enum { NSQUARE_RULES = sizeof square_rules / sizeof *square_rules };
 
