@@ -7,6 +7,7 @@
 
 static const TestShape large[NSHAPES] = {{0, {0}}, {1, {1}}, {1, {7}}, {2, {33, 65}}, {3, {3, 5, 7}}, {1, {70001}}, {2, {300, 701}}, {2, {67, 4100}}, {3, {5, 130, 64}}, {2, {5000, 3}}, {2, {64, 8192}}, {4, {40, 30, 3, 3}}};
 static const TestShape small[NSHAPES] = {{0, {0}}, {1, {1}}, {1, {7}}, {2, {33, 65}}, {3, {3, 5, 7}}, {1, {4103}}, {2, {70, 131}}, {2, {3, 4100}}, {3, {5, 66, 8}}, {2, {300, 3}}, {2, {66, 128}}, {4, {4, 3, 3, 3}}};
+static const TestShape tiny[NSHAPES] = {{0, {0}}, {1, {1}}, {1, {7}}, {2, {33, 20}}, {3, {3, 5, 7}}, {1, {40}}, {2, {20, 33}}, {2, {1, 40}}, {3, {2, 16, 8}}, {2, {30, 3}}, {2, {24, 24}}, {4, {4, 3, 3, 3}}};
 static const TestShape *shapes = large;                /* OPTC_TEST_SMALL: those an emulated GPU gets through */
 const Driver *d;
 static CUcontext ctx;
@@ -22,6 +23,8 @@ void gpu_setup(void)
 }
 
 void use_shapes(const TestShape *s) { shapes = s; }
+
+void use_tiny(void) { shapes = tiny; }
 
 int untuned;
 

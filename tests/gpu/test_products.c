@@ -514,6 +514,52 @@ START_TEST(failing)
 }
 END_TEST
 
+/* ---- whole rules ---- */
+static const char *const rules[] = {
+    /* a polar factor by two steps, of what lies in a state */
+    "return optimizer { name = 'polar', hyper = { lr = 0.1 }, state = { m = zeros },\n"
+    "  matrix = function() m = 0.9 * m + g p = p - lr * polar(m, { steps = 2 }) end,\n"
+    "  step = function() m = 0.9 * m + g p = p - lr * m end }",
+    /* squares in states, products of them at some steps */
+    "return optimizer { name = 'squares', hyper = { lr = 0.1 }, state = { l = eye(0.5, 'rows'), r = zeros 'cols', s = zeros 'rows' },\n"
+    "  matrix = function() l = 0.9 * l + 0.1 * gram(g)\n"
+    "    every(2, function() s = mm(l, l) r = 0.5 * r + mm(g.T, g) end)\n"
+    "    p = p - lr * mm(mm(s + l, g), r) end,\n"
+    "  step = function() p = p - lr * g end }",
+};
+
+/* Close to the CPU, which sums in another order; and bits that do not depend on how a step is run. */
+static void near(const Side *c, Side *g, double most, const char *what)
+{
+    OK(optc_sync(g->b));
+    fetch_params(g);
+    for (int k = 0; k < NSHAPES; k++)
+        for (int64_t i = 0; i < c->n[k]; i++) {
+            double x = type_load(c->tp, c->hp[k], i), y = type_load(g->tp, g->hp[k], i);
+            ck_assert_msg(fabs(x - y) <= most * (1 + fabs(x)), "%s: tensor %d, element %lld: CPU %.17g, GPU %.17g", what, k, (long long)i, x, y);
+        }
+}
+
+/* In f64 rounding is far below what is asked; each step's products amplify what came before by less than 1000 here. */
+START_TEST(whole_rules)
+{
+    Side c, g;
+    optc_rule_options o = {.text = rules[_i], .param = OPTC_F64, .products = "f64"};
+    use_tiny();
+    open_side(&c, "cpu", o, 0);
+    open_side(&g, "cuda", o, 0);
+    for (int s = 1; s <= 4; s++) {
+        set_grads(&c, s);
+        set_grads(&g, s);
+        OK(optc_step(c.b));
+        OK(optc_step(g.b));
+        near(&c, &g, 1e-9, rules[_i]);
+    }
+    close_side(&g, 0);
+    close_side(&c, 0);
+}
+END_TEST
+
 void add_products(TCase *t)
 {
     tcase_add_loop_test(t, every_form, 0, 10);
@@ -524,4 +570,5 @@ void add_products(TCase *t)
     tcase_add_test(t, batches);
     tcase_add_test(t, captured);
     tcase_add_test(t, failing);
+    tcase_add_loop_test(t, whole_rules, 0, sizeof rules / sizeof *rules);
 }
