@@ -149,6 +149,7 @@ bool emit_cuda(const Gen *g, const EmitOptions *o, Arena *a, Buf *out)
     bool ok =
         (!first || template_fill(&code, emit_cuda_target.templates, "tick", NULL, 0)) &&
         (!first || emit_cuda_calls(&code, (const Plan *const[]){g->plan}, 1)) &&
+        (!first || !o->conditions || template_fill(&code, "calls_cuda.txt", "phase", NULL, 0)) &&
         emit_cuda_stages(g, o, a, &code) &&
         emit_cuda_file(whole, a, emit_title(a, g->rule), emit_about(a, g), o->command, g->rule->name, buf_text(&code));
     if (o->cite)

@@ -51,6 +51,7 @@ typedef struct EmitOptions {
     const Launch *launch;       /* by Stage.fn, for targets that have launches; NULL: as the model says */
     const Stage *only;          /* CUDA: this kernel alone; NULL: all */
     int part, nparts;           /* CUDA: only this part of the kernels; nparts 0: all */
+    bool conditions;            /* CUDA: where there are products, what asks on the device which phase a step is of */
     bool cite;                  /* CUDA: #line directives, so that messages of the compiler name the spec's lines */
 } EmitOptions;
 

@@ -207,6 +207,7 @@ static const char *const pasted_code[] = {"runtime/core/message.c",
                                           "runtime/core/gpu_bind.c",
                                           "runtime/core/gpu_calls.c",
                                           "runtime/core/gpu_products.c",
+                                          "runtime/core/gpu_phases.c",
                                           "runtime/core/gpu_run.c",
                                           NULL};
 

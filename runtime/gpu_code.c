@@ -76,6 +76,12 @@ char *gpu_stage_source(const optc_rule *r, const Stage *s, const Launch *l)
     return source;
 }
 
+/* Whether its code asks which phase a step is of: a driver that knows no such nodes would not load it. */
+static bool conditions(const optc_rule *r)
+{
+    return r->engine->gpu->d->version >= CONDITIONS_NEEDED && call_conditions(r->program);
+}
+
 /* ---- compiling: the kernels in several programs side by side, their machine code in one cache entry: a length and a
  * cubin each ---- */
 typedef struct Part {
@@ -120,7 +126,8 @@ static char *compile_parts(const optc_rule *r, const GpuBuilt *c, const Nvrtc *n
     bool ok = true;
     for (int i = 0; i < count && ok; i++) {
         EmitOptions o = {
-            .target = "cuda", .command = "", .launch = c->code.launch, .part = i, .nparts = count, .cite = true};
+            .target = "cuda", .command = "", .launch = c->code.launch, .part = i, .nparts = count, .cite = true,
+            .conditions = conditions(r)};
         part[i] = (Part){.n = n,
                          .source = gen_emit(&r->more->gen, &o, NULL),
                          .name = r->more->rule->name,
@@ -170,8 +177,11 @@ static optc_status find_kernels(optc_rule *r, GpuBuilt *c, const char *prefix)
     const Program *p = r->program;
     GpuEngine *g = r->engine->gpu;
     TRY(g, cuModuleGetFunction(&c->code.tick, c->module[0], p->tick), p->tick);
-    for (int k = 0; k < NCALLKERNEL && program_calls(p); k++)
+    for (int k = 0; k < KERNEL_PHASE && program_calls(p); k++)
         TRY(g, cuModuleGetFunction(&c->code.call[k], c->module[0], call_kernel(p, k)), call_kernel(p, k));
+    CUfunction phase = NULL;
+    if (conditions(r) && !g->d->cuModuleGetFunction(&phase, c->module[0], call_kernel(p, KERNEL_PHASE)))
+        c->code.call[KERNEL_PHASE] = phase;        /* a package may lack it */
     for (int i = 0; i < p->nstage; i++) {
         char name[400];
         if (p->stage[i].fn < 0)                                /* a call */
@@ -274,8 +284,8 @@ static optc_status out_of_memory(void) { return fail(OPTC_ERROR_MEMORY, "optc_co
 static bool code_key(const optc_rule *r, const GpuBuilt *c, const Nvrtc *n, char key[DIGEST_HEX])
 {
     char all[1024], code[DIGEST_HEX];
-    char *source = gen_emit(&r->more->gen, &(EmitOptions){.target = "cuda", .command = "", .launch = c->code.launch},
-                            NULL);
+    EmitOptions o = {.target = "cuda", .command = "", .launch = c->code.launch, .conditions = conditions(r)};
+    char *source = gen_emit(&r->more->gen, &o, NULL);
     bool known = source && emit_key(source, code);
     free(source);
     if (!known)

@@ -10,7 +10,8 @@ CUDA_INTS(INT)
 CUDA_HANDLES(HANDLE)
 #undef INT
 #undef HANDLE
-typedef unsigned long long CUdeviceptr;
+typedef unsigned long long CUdeviceptr, CUgraphConditionalHandle, cuuint64_t;
+typedef void CUgraphEdgeData;                          /* only ever handed on */
 
 #define CUDA_CONSTANTS(F)                                                                                              \
     F(CUDA_ERROR_INVALID_VALUE, 1)                                                                                     \
@@ -41,6 +42,10 @@ typedef unsigned long long CUdeviceptr;
     F(CU_MEMORYTYPE_DEVICE, 2)                                                                                         \
     F(CU_STREAM_CAPTURE_MODE_GLOBAL, 0)                                                                                \
     F(CU_STREAM_CAPTURE_MODE_RELAXED, 2)                                                                               \
+    F(CU_GRAPH_NODE_TYPE_CONDITIONAL, 13)                                                                              \
+    F(CU_GRAPH_COND_TYPE_IF, 0)                                                                                        \
+    F(CU_GRAPH_COND_ASSIGN_DEFAULT, 1)                                                                                 \
+    F(CU_STREAM_SET_CAPTURE_DEPENDENCIES, 1)                                                                           \
     F(CU_GET_PROC_ADDRESS_LEGACY_STREAM, 1)
 #define CONSTANT(name, value) name = value,
 enum { CUDA_CONSTANTS(CONSTANT) };
@@ -66,6 +71,20 @@ typedef struct CUDA_MEMCPY2D {
     CUarray dstArray;
     size_t dstPitch, WidthInBytes, Height;
 } CUDA_MEMCPY2D;
+
+/* Of a conditional node, and of any: the rest is as long as the longest kind's. */
+typedef struct CUDA_CONDITIONAL_NODE_PARAMS {
+    CUgraphConditionalHandle handle;
+    int type;
+    unsigned size;
+    CUgraph *phGraph_out;
+    CUcontext ctx;
+} CUDA_CONDITIONAL_NODE_PARAMS;
+typedef struct CUgraphNodeParams {
+    int type, reserved0[3];
+    union { long long reserved1[29]; CUDA_CONDITIONAL_NODE_PARAMS conditional; } of;
+    long long reserved2;
+} CUgraphNodeParams;
 
 /* Name, suffix of the exported symbol, the CUDA version that brought this interface, arguments. The driver is asked for that version by the
  * name without its suffix (cuGetProcAddress), so a later interface of the same name is never handed out; the suffix serves drivers without it.
@@ -121,7 +140,17 @@ enum { DRIVER_NEEDED = 12000 };        /* CUDA 12.0: what the oldest NVRTC we op
     F(cuEventElapsedTime, , 2000, (float *, CUevent, CUevent))                                                         \
     F(cuEventDestroy, _v2, 4000, (CUevent))
 
+/* What drivers may lack: NULL there. Nodes of a graph that are done where a kernel before them says so. (They came with
+ * 12.3; bodies of more than kernels with 12.4.) */
+enum { CONDITIONS_NEEDED = 12040 };
+#define DRIVER_LATER(F)                                                                                                \
+    F(cuStreamGetCaptureInfo, _v3, 12030, (CUstream, CUstreamCaptureStatus *, cuuint64_t *, CUgraph *, const CUgraphNode **, const CUgraphEdgeData **, size_t *)) \
+    F(cuStreamUpdateCaptureDependencies, _v2, 12030, (CUstream, CUgraphNode *, const CUgraphEdgeData *, size_t, unsigned)) \
+    F(cuStreamBeginCaptureToGraph, , 12030, (CUstream, CUgraph, const CUgraphNode *, const CUgraphEdgeData *, size_t, CUstreamCaptureMode)) \
+    F(cuGraphConditionalHandleCreate, , 12030, (CUgraphConditionalHandle *, CUgraph, CUcontext, unsigned, unsigned))   \
+    F(cuGraphAddNode, _v2, 12030, (CUgraphNode *, CUgraph, const CUgraphNode *, const CUgraphEdgeData *, size_t, CUgraphNodeParams *))
+
 #define DRIVER_MEMBER(name, suffix, since, args) int (*name##suffix) args;
-typedef struct Driver { DRIVER_FUNCTIONS(DRIVER_MEMBER) int version; } Driver;     /* version: 12040 is CUDA 12.4 */
+typedef struct Driver { DRIVER_FUNCTIONS(DRIVER_MEMBER) DRIVER_LATER(DRIVER_MEMBER) int version; } Driver;     /* version: 12040 is CUDA 12.4 */
 #undef DRIVER_MEMBER
 #endif

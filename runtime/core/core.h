@@ -20,7 +20,8 @@
  *   state.c    states, gradients, inputs   cpu.c      the CPU           driver.c  the driver by dlopen
  *   team.c     its threads
  *   gpu.c      contexts, errors, memory    gpu_bind.c tables, states    gpu_run.c launches and graphs
- *   gpu_calls.c what products take         gpu_products.c products      library.c, cublas.c  cuBLAS by dlopen */
+ *   gpu_calls.c what products take         gpu_products.c products      library.c, cublas.c  cuBLAS by dlopen
+ *   gpu_phases.c captured, with periods */
 #ifndef OPTC_CORE_H
 #define OPTC_CORE_H
 #include "../../templates/abi.h"

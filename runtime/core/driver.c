@@ -11,6 +11,7 @@
 typedef struct Wanted { const char *symbol, *name; int since; size_t at; } Wanted;
 #define WANT_DRIVER(name, suffix, since, args) {#name #suffix, #name, since, offsetof(Driver, name##suffix)},
 static const Wanted driver_wants[] = {DRIVER_FUNCTIONS(WANT_DRIVER)};
+static const Wanted driver_later[] = {DRIVER_LATER(WANT_DRIVER)};
 #undef WANT_DRIVER
 
 /* How to ask the driver for its functions: by name and version where it can be asked so, since a symbol may be an older
@@ -69,6 +70,10 @@ static bool driver_fill(Driver *d, void *library, char *why, size_t n)
             return false;
         }
         memcpy((char *)d + w->at, &f, sizeof f);
+    }
+    for (size_t i = 0; i < sizeof driver_later / sizeof *driver_later; i++) {
+        void *f = d->version >= driver_later[i].since ? ask(&a, &driver_later[i]) : NULL;
+        memcpy((char *)d + driver_later[i].at, &f, sizeof f);
     }
     return true;
 }

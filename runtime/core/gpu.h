@@ -31,8 +31,8 @@ typedef struct GpuEngine {
 } GpuEngine;
 
 /* What calls launch beside a library, or without one: templates/calls_cuda.txt. */
-typedef enum { KERNEL_GATHER, KERNEL_OVER, KERNEL_MIRROR, KERNEL_PRODUCT, NCALLKERNEL } CallKernel;
-/* by ProgStage.fn; call: of rules that have any */
+typedef enum { KERNEL_GATHER, KERNEL_OVER, KERNEL_MIRROR, KERNEL_PRODUCT, KERNEL_PHASE, NCALLKERNEL } CallKernel;
+/* by ProgStage.fn; call: of rules that have any; KERNEL_PHASE may be NULL, where conditional nodes are not to be had */
 typedef struct GpuCode { Launch *launch; CUfunction *fn, tick, call[NCALLKERNEL]; } GpuCode;
 
 /* optc_launch of the kernels */
@@ -127,7 +127,8 @@ CORE optc_status gpu_use_pointer(optc_binding *b, int tensor, const void *was, c
 
 /* ---- gpu_calls.c, gpu_products.c: calls ---- */
 CORE bool program_calls(const Program *p);
-CORE const char *call_kernel(const Program *p, int k);     /* its name */
+CORE const char *call_kernel(const Program *p, int k);     /* its name; NULL: the program needs none */
+CORE bool call_conditions(const Program *p);               /* steps that are captured take conditional nodes */
 /* how products are computed, behind a "; "; "": there are none */
 CORE void gpu_call_path(const optc_rule *r, char *buf, size_t n);
 CORE int64_t gpu_call_bytes(const optc_binding *b);
@@ -138,6 +139,12 @@ CORE optc_status calls_follow(optc_binding *b);
 CORE const struct GpuCall *calls_of(const optc_binding *b, const ProgStage *s, int batch);
 CORE optc_status calls_fire(optc_binding *b, const struct GpuCall *c);
 CORE CUstream calls_stream(const optc_binding *b);         /* one of our own, to capture in */
+
+/* ---- gpu_phases.c: captured steps of rules with calls and periods ---- */
+CORE bool phases_conditional(const optc_binding *b, int entry);
+CORE optc_status phases_capture(optc_binding *b, int entry);       /* the binding's stream is being captured */
+CORE optc_status phases_run(optc_binding *b, int entry);           /* it is not, but was */
+CORE void phases_drop(optc_binding *b);
 
 /* ---- gpu_run.c ---- */
 /* makes them ready, or anew: where that fails those there were stay */

@@ -40,13 +40,17 @@ CORE const CallType *call_type(const Program *p)
     return NULL;
 }
 
+CORE bool call_conditions(const Program *p) { return program_calls(p) && p->nperiod; }
+
 CORE const char *call_kernel(const Program *p, int k)
 {
-    static const char *const names[NCALLKERNEL][5] = {
+    static const char *const names[KERNEL_PHASE][5] = {
         {"optc_gather", "optc_gather", "optc_gather", "optc_gather", "optc_gather"},
         {"optc_over_8", "optc_over_4", "optc_over_4", "optc_over_2", "optc_over_2"},
         {"optc_mirror_8", "optc_mirror_4", "optc_mirror_4", "optc_mirror_2", "optc_mirror_2"},
         {"optc_mm_f64", "optc_mm_f32", "optc_mm_tf32", "optc_mm_bf16", "optc_mm_f16"}};
+    if (k == KERNEL_PHASE)
+        return call_conditions(p) ? "optc_phase" : NULL;
     const CallType *t = call_type(p);
     return names[k][t ? t - call_types : 0];
 }
@@ -346,7 +350,8 @@ static optc_status make_calls(optc_binding *b, GpuCalls *x)
     x->step = TAKE(b, CallStep, groups * STEPS_A_CALL);
     x->set = TAKE(b, PointerSet, groups * SETS_A_CALL);
     x->present = TAKE(b, bool, b->ntensor);
-    if (!x->call || !x->group || !x->step || !x->set || !x->present)
+    x->whole = TAKE(b, CUgraphExec, p->nentry);
+    if (!x->call || !x->group || !x->step || !x->set || !x->present || !x->whole)
         return no_memory("optc_bind");
     optc_status s = OPTC_OK;
     for (int m = 0; m < phases; m++)
@@ -522,11 +527,15 @@ CORE optc_status calls_bind(optc_binding *b)
     if (s != OPTC_OK)
         return s;
     TRY(g, cuStreamCreate(&x->own, 1), "a stream to capture products in");
-    size_t n = (size_t)x->npointer;
-    x->bytes = n * (sizeof(CallPlace) + sizeof(void *));
+    TRY(g, cuStreamCreate(&x->inner, 1), "a stream to capture products in");
+    size_t n = (size_t)x->npointer, periods = sizeof *p->period * (size_t)p->nperiod;
+    x->bytes = n * (sizeof(CallPlace) + sizeof(void *)) + periods;
     s = gpu_alloc(b->rule->engine, x->bytes, b->gpu->stream, "where matrices lie", &x->memory);
     x->places = x->memory;
     x->pointers = x->memory + n * sizeof(CallPlace);
+    x->periods = x->pointers + n * sizeof(void *);
+    if (s == OPTC_OK && periods)
+        s = gpu_write(b, (void *)(uintptr_t)x->periods, p->period, periods, true, "optc_bind");
     return s == OPTC_OK ? send_places(b, x) : s;
 }
 
@@ -540,6 +549,8 @@ CORE void calls_unbind(optc_binding *b)
         x->blas.cublasDestroy_v2(x->handle);
     if (x->own)
         b->rule->engine->gpu->d->cuStreamDestroy_v2(x->own);
+    if (x->inner)
+        b->rule->engine->gpu->d->cuStreamDestroy_v2(x->inner);
     b->gpu->calls = NULL;
 }
 

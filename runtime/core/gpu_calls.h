@@ -47,7 +47,7 @@ typedef struct GpuCalls {
     Cublas blas;
     char why[400];                         /* there is no library */
     cublasHandle_t handle;
-    CUstream own, on; bool is_on;          /* on: the handle's stream, and its workspace is set */
+    CUstream own, inner, on; bool is_on;   /* to capture in; on: the handle's stream, and its workspace is set */
     GpuCall *call; int ncall;
     CallGroup *group; int ngroup, near;    /* near: where the next one asked for is looked for first */
     PointerSet *set; int nset;
@@ -56,7 +56,8 @@ typedef struct GpuCalls {
     bool sent;                             /* the device knows of them */
     bool moves;                            /* a gradient or input is an operand */
     int64_t npointer;
-    CUdeviceptr memory, places, pointers; size_t bytes;
+    CUdeviceptr memory, places, pointers, periods; size_t bytes;
+    CUgraphExec *whole;                    /* by entry: all phases, each where the device says so */
 } GpuCalls;
 
 /* How a type of operands is known to cuBLAS and to our kernels. */

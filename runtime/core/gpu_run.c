@@ -182,6 +182,7 @@ CORE void gpu_drop_plays(optc_binding *b)
             b->rule->engine->gpu->d->cuGraphExecDestroy(t->play[i].exec);
             t->play[i].exec = NULL;
         }
+    phases_drop(b);
 }
 
 CORE optc_status gpu_plays(optc_binding *b)
@@ -288,11 +289,14 @@ static optc_status send_moved(optc_binding *b)
 }
 
 /* All phases into a graph of the caller's: at each replay the stages of the phase that t then has do their work, the
- * others return at once. A copy knows no phase. Refused before anything is launched. */
-static optc_status capture(optc_binding *b, int entry)
+ * others return at once. A copy knows no phase: that is refused before anything is launched. Where some phase has calls,
+ * each is a conditional node. */
+static optc_status capture(optc_binding *b, int entry, bool capturing)
 {
     const Program *p = b->rule->program;
     optc_status s = OPTC_OK;
+    if (phases_conditional(b, entry))
+        return capturing ? phases_capture(b, entry) : phases_run(b, entry);
     for (int m = 0; m < b->gpu->nphase; m++)
         if (p->nperiod && b->gpu->play[entry * b->gpu->nphase + m].copies)
             return fail(OPTC_ERROR_ARGUMENT,
@@ -405,7 +409,7 @@ static optc_status run_inside(optc_binding *b, int entry, int phase)
     /* Once captured steps may have been replayed, the host no longer knows which phase is next: the device decides, as
      * in a graph. */
     if (capturing || (t->captured && b->rule->program->nperiod)) {
-        s = capture(b, entry);
+        s = capture(b, entry, capturing != 0);
         b->recorded = s == OPTC_OK ? capturing != 0 : b->recorded;
         t->captured_out |= s == OPTC_OK && capturing ? b->leaves_out[entry] : 0;
         t->captured = t->captured || s == OPTC_OK;

@@ -32,6 +32,17 @@ static_assert(sizeof(CUresult) == sizeof(int) && sizeof(nvrtcResult) == sizeof(i
     static_assert(since <= ours::DRIVER_NEEDED, #name " is younger than the driver we ask for");
 DRIVER_FUNCTIONS(FUNCTION)
 
+#define LATER(name, suffix, since, args)                                                                                                 \
+    static_assert(SAME_FUNCTION(PFN_##name##_v##since, CUresult, args), #name ": its arguments are not those of interface " #since);     \
+    static_assert(SAME_FUNCTION(decltype(&name##suffix), CUresult, args), #name #suffix ": the exported symbol takes other arguments");  \
+    static_assert(since <= ours::CONDITIONS_NEEDED, #name " is younger than the driver that conditions ask for");
+#if CUDA_VERSION >= 12030
+DRIVER_LATER(LATER)
+static_assert(sizeof(::CUgraphNodeParams) == sizeof(ours::CUgraphNodeParams) && offsetof(::CUgraphNodeParams, conditional) == offsetof(ours::CUgraphNodeParams, of), "CUgraphNodeParams is laid out otherwise");
+#define CONDITION_FIELD(name) && offsetof(::CUDA_CONDITIONAL_NODE_PARAMS, name) == offsetof(ours::CUDA_CONDITIONAL_NODE_PARAMS, name)
+static_assert(sizeof(::CUgraphConditionalHandle) == 8 CONDITION_FIELD(handle) CONDITION_FIELD(type) CONDITION_FIELD(size) CONDITION_FIELD(phGraph_out), "CUDA_CONDITIONAL_NODE_PARAMS is laid out otherwise");
+#endif
+
 #define NVRTC(name, args) static_assert(SAME_FUNCTION(decltype(&name), nvrtcResult, args), #name ": its arguments are others");
 NVRTC_FUNCTIONS(NVRTC)
 

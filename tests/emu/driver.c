@@ -182,9 +182,9 @@ int cuModuleGetFunction(CUfunction *f, CUmodule m, const char *name)
 
 /* ---- launches, streams, graphs ---- */
 /* k NULL: a copy, from where it was told to; call: what a library does here, with a copy of what it gave along, which is never freed */
-typedef struct Node { Kernel *k; unsigned grid, threads; char args[ARGS]; void *to; const void *from; size_t n; void (*call)(const void *); } Node;
+typedef struct Node { Kernel *k; unsigned grid, threads; char args[ARGS]; void *to; const void *from; size_t n; void (*call)(const void *); struct Graph *body; unsigned *wanted; } Node;
 typedef struct Graph { Node *v; int n; } Graph;
-typedef struct Stream { Graph *capturing; bool strict; int ended; } Stream;
+typedef struct Stream { Graph *capturing; bool strict, into; int ended; } Stream;      /* into: a graph that is another's body */
 
 static void add(Graph *g, Node x)
 {
@@ -197,7 +197,10 @@ static void add(Graph *g, Node x)
 static double clock_ms;
 static int run(const Node *x)
 {
-    if (x->call) {
+    if (x->body) {
+        for (int i = 0; *x->wanted && i < x->body->n; i++)
+            run(&x->body->v[i]);
+    } else if (x->call) {
         x->call(x->to);
     } else if (x->k) {
         x->k->launch(x->k->fn, x->args, x->grid, x->threads);
@@ -258,12 +261,53 @@ int cuStreamEndCapture(CUstream s, CUgraph *g)
     int told = TOLD;
     *g = x->capturing;
     x->capturing = NULL;
+    if (x->into)
+        return x->into = false, told;
     strict -= x->strict;
     if (!told && (!x->strict || x->ended == ended))
         return 0;
     cuGraphDestroy(*g);
     *g = NULL;
     return told ? told : 901;
+}
+/* Conditional nodes: a handle is the address of what a kernel sets. Graphs are in order, so what a stream waits for is always its last node. */
+void cudaGraphSetConditional(unsigned long long handle, unsigned value);
+void cudaGraphSetConditional(unsigned long long handle, unsigned value) { *(unsigned *)(uintptr_t)handle = value; }
+int cuStreamGetCaptureInfo_v3(CUstream s, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *g, const CUgraphNode **after, const CUgraphEdgeData **edge, size_t *n)
+{
+    CALL;
+    *status = s && ((Stream *)s)->capturing;
+    *id = 1, *g = *status ? ((Stream *)s)->capturing : NULL, *after = NULL, *edge = NULL, *n = 0;
+    return 0;
+}
+int cuStreamUpdateCaptureDependencies_v2(CUstream s, CUgraphNode *after, const CUgraphEdgeData *edge, size_t n, unsigned flags)
+{
+    CALL;
+    return !((Stream *)s)->capturing || *after != ((Stream *)s)->capturing || edge || n != 1 || flags != CU_STREAM_SET_CAPTURE_DEPENDENCIES;
+}
+int cuStreamBeginCaptureToGraph(CUstream s, CUgraph g, const CUgraphNode *after, const CUgraphEdgeData *edge, size_t n, CUstreamCaptureMode m)
+{
+    CALL;
+    *(Stream *)s = (Stream){.capturing = g, .into = true, .ended = ended};
+    return after || edge || n || m != CU_STREAM_CAPTURE_MODE_RELAXED;
+}
+int cuGraphConditionalHandleCreate(CUgraphConditionalHandle *h, CUgraph g, CUcontext c, unsigned value, unsigned flags)
+{
+    CALL;
+    *h = (uintptr_t)calloc(1, sizeof(unsigned));
+    return !g || gpu_of(c) < 0 || value || flags != CU_GRAPH_COND_ASSIGN_DEFAULT;
+}
+int cuGraphAddNode_v2(CUgraphNode *out, CUgraph g, const CUgraphNode *after, const CUgraphEdgeData *edge, size_t n, CUgraphNodeParams *p)
+{
+    CALL;
+    if (p->type != CU_GRAPH_NODE_TYPE_CONDITIONAL || p->of.conditional.type != CU_GRAPH_COND_TYPE_IF || p->of.conditional.size != 1 || after || edge || n)
+        return INVALID;
+    CUgraph *body = malloc(sizeof *body);
+    *body = calloc(1, sizeof(Graph));
+    add(g, (Node){.body = *body, .wanted = (unsigned *)(uintptr_t)p->of.conditional.handle});
+    p->of.conditional.phGraph_out = body;
+    *out = g;
+    return 0;
 }
 int cuGraphCreate(CUgraph *g, unsigned flags) { CALL; return *g = calloc(1, sizeof(Graph)), flags != 0; }
 int cuGraphAddKernelNode_v2(CUgraphNode *out, CUgraph g, const CUgraphNode *after, size_t n, const CUDA_KERNEL_NODE_PARAMS *p)
@@ -290,6 +334,10 @@ int cuGraphLaunch(CUgraphExec e, CUstream s)
     Graph *g = e;
     if (s && ((Stream *)s)->capturing)
         return INVALID;
+    for (int i = 0; i < g->n; i++) {
+        if (g->v[i].wanted)
+            *g->v[i].wanted = 0;               /* what it is unless a kernel sets it */
+    }
     for (int i = 0; i < g->n; i++)
         run(&g->v[i]);
     return 0;

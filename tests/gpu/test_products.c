@@ -109,7 +109,7 @@ static void add_kernels(Bound *x)
     ck_assert_msg(cubin != NULL, "%s", log);
     ck_assert(!d->cuModuleLoadData(&x->module, cubin));
     for (GpuBuilt *c = x->r->more->gpu->codes; c; c = c->next)
-        for (int k = 0; k < NCALLKERNEL; k++)
+        for (int k = 0; k < KERNEL_PHASE; k++)
             ck_assert(!d->cuModuleGetFunction(&c->code.call[k], x->module, call_kernel(&x->m.p, k)));
 }
 
@@ -560,6 +560,64 @@ START_TEST(whole_rules)
 }
 END_TEST
 
+static void same_params(Side *a, Side *b, const char *what)
+{
+    OK(optc_sync(a->b));
+    OK(optc_sync(b->b));
+    fetch_params(a);
+    fetch_params(b);
+    for (int k = 0; k < NSHAPES; k++)
+        ck_assert_msg(!memcmp(a->hp[k], b->hp[k], (size_t)a->n[k] * a->wp), "%s: tensor %d has other bits", what, k);
+}
+
+/* Captured steps of a rule with products at some steps only, replayed, are those steps; and steps one by one go on from there. */
+START_TEST(conditional)
+{
+    Side a, b;
+    CUstream st;
+    CUgraph graph;
+    CUgraphExec exec;
+    optc_rule_options o = {.text = rules[1], .products = _i ? "bf16" : "f32"};
+    use_tiny();
+    ck_assert(!d->cuStreamCreate(&st, 1));
+    open_side(&a, "cuda", o, 0);
+    open_side(&b, "cuda", o, 0);
+    set_grads(&a, 1);
+    set_grads(&b, 1);
+    OK(optc_step(a.b));
+    OK(optc_step(b.b));
+    OK(optc_sync(b.b));
+    OK(optc_set_stream(b.b, st));
+    ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
+    int (*was)(CUstream, CUgraph, const CUgraphNode *, const CUgraphEdgeData *, size_t, CUstreamCaptureMode) = b.e->gpu->own.cuStreamBeginCaptureToGraph;
+    b.e->gpu->own.cuStreamBeginCaptureToGraph = NULL;          /* an older driver */
+    FAILS(optc_step(b.b), OPTC_ERROR_UNAVAILABLE, "conditional nodes, which came with CUDA 12.4");
+    b.e->gpu->own.cuStreamBeginCaptureToGraph = was;
+    OK(optc_step(b.b));
+    ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
+    for (int s = 2; s <= 6; s++) {
+        set_grads(&a, s);
+        set_grads(&b, s);
+        OK(optc_step(a.b));
+        ck_assert(!d->cuGraphLaunch(exec, st) && !d->cuStreamSynchronize(st));
+        same_params(&a, &b, "replayed");
+    }
+    for (int s = 7; s <= 9; s++) {
+        set_grads(&a, s);
+        set_grads(&b, s);
+        OK(optc_step(a.b));
+        OK(optc_step(b.b));
+        same_params(&a, &b, "one by one after replays");
+    }
+    OK(optc_set_stream(b.b, NULL));
+    d->cuGraphExecDestroy(exec);
+    d->cuGraphDestroy(graph);
+    close_side(&a, 0);
+    close_side(&b, 0);
+    d->cuStreamDestroy_v2(st);
+}
+END_TEST
+
 void add_products(TCase *t)
 {
     tcase_add_loop_test(t, every_form, 0, 10);
@@ -570,5 +628,6 @@ void add_products(TCase *t)
     tcase_add_test(t, batches);
     tcase_add_test(t, captured);
     tcase_add_test(t, failing);
+    tcase_add_loop_test(t, conditional, 0, 2);
     tcase_add_loop_test(t, whole_rules, 0, sizeof rules / sizeof *rules);
 }
