@@ -56,7 +56,7 @@ go() {
     emulated-rest) echo "the GPU's suite on an emulated GPU: the rest"; sh tests/emu.sh launches live compositions graphs memory products random ;;
     emulated-tools) echo "tuning and packages on an emulated GPU"; sh tests/emu.sh tools ;;
     vectors) echo "every loop over elements is vectorised"; sh tests/vectors.sh ;;
-    domains) echo "two domains more by a row each"; sh tests/domains.sh ;;
+    domains) echo "domains are rows, in any order"; sh tests/domains.sh ;;
     install) echo "header in C++, install, a program linked both ways; the README's snippets"; sh tests/install.sh; sh tests/readme.sh ;;
     faults) echo "calls that fail once: a sample"; sh tests/faults.sh quick ;;
     sanitizers) sanitizers ;;

@@ -1,5 +1,6 @@
 /* Matrix values: what mm, .T, gram, outer, diag, trace, eye, triu, tril and folds along an axis mean, held against plain loops over each matrix; what becomes
  * of transposes, and of factors and sums around a product. Orthogonal factors, and rules of two rules: test_polar.c. */
+#include "eval.h"
 #include "find.h"
 #include "gen.h"
 #include "help.h"
@@ -123,14 +124,14 @@ static const struct { const char *name, *dom, *lua; double (*at)(const X *, int,
 static const char locals[] = "  local A, B, C = mm(g, (g * g).T), gram(g), gram(g.T)\n  local u, v = rowsum(g), colsum(g)\n";
 
 /* One spec that says them all, each into a state of its name. */
-static char *spec_of_words(int from, int to)
+static char *spec_of_words(void)
 {
     Buf b = {0};
     buf_puts(&b, "return optimizer {\n name = 'words', view = 'last', rank = 3,\n state = { D = fill(0.5, 'cols rank'),");
-    for (int i = from; i < to; i++)
+    for (int i = 0; i < COUNT(words); i++)
         buf_printf(&b, " %s = zeros '%s',", words[i].name, words[i].dom);
     buf_printf(&b, " },\n step = function() p = p - g end,\n matrix = function()\n%s", locals);
-    for (int i = from; i < to; i++)
+    for (int i = 0; i < COUNT(words); i++)
         buf_printf(&b, "  %s = %s\n", words[i].name, words[i].lua);
     buf_puts(&b, "  D = D + 0\n  p = p - g\n end }\n");
     ck_assert(!b.oom);
@@ -201,27 +202,27 @@ static void sides(const char *dom, const X *x, int *down, int *across)
     *across = !strcmp(dom, "elem") || !strcmp(dom, "col") ? x->k : !strcmp(dom, "row") || !strcmp(dom, "rank1") ? 1 : side(two[words - 1], x);
 }
 
-static void open_words(Fixture *f, const char *text, const char *compiler)
+static void open_words(Fixture *f, const char *text, const char *compiler, optc_type type)
 {
     optc_engine_options eo = {.compiler = compiler, .cache_dir = compiler ? "" : NULL, .threads = 1};
-    optc_rule_options ro = {.spec = "words.lua", .text = text, .param = OPTC_F64, .grad = OPTC_F64, .state = OPTC_F64};
+    optc_rule_options ro = {.spec = "words.lua", .text = text, .param = type, .grad = type, .state = type};
     fix_open(f, &eo, &ro, shapes, NSHAPE, NULL, 0);
     for (int t = 0; t < NSHAPE; t++) {
         double d[MOST * DIRS];
         int k = cols_of(&shapes[t]), n = rows_of(&shapes[t]), r = n < k ? n : k;
         r = r < DIRS ? r : DIRS;
         for (int i = 0; i < f->count[t]; i++)
-            ((double *)f->g[t])[i] = grad_at(t, i);
+            type_store(f->type, f->g[t], i, grad_at(t, i));
         for (int s = 0; s < slices_of(&shapes[t]) * k * r; s++)
             d[s] = d_at(s % (k * r) / r, s % r, r);
         OK(optc_state_write(f->binding, t, "D", d, slices_of(&shapes[t]) * k * r));
     }
 }
 
-static void hold_words(Fixture *f, int from, int to)
+static void hold_words(Fixture *f)
 {
     for (int t = 0; t < NSHAPE; t++)
-        for (int w = from; w < to; w++) {
+        for (int w = 0; w < COUNT(words); w++) {
             double got[2 * MOST * MOST];
             int down, across, n = rows_of(&shapes[t]), k = cols_of(&shapes[t]), at = 0;
             X x = facts(t, 0, n, k);
@@ -239,35 +240,98 @@ static void hold_words(Fixture *f, int from, int to)
         }
 }
 
-enum { NWORDS = COUNT(words), HALF = NWORDS / 2 };
+enum { NWORDS = COUNT(words) };
 
-/* Every word on the evaluator; one binding for half of them. */
+/* Every word on the evaluator. */
 START_TEST(words_evaluated)
 {
-    int from = _i ? HALF : 0, to = _i ? NWORDS : HALF;
-    char *text = spec_of_words(from, to);
+    char *text = spec_of_words();
     Fixture f;
-    open_words(&f, text, "");
+    open_words(&f, text, "", OPTC_F64);
     ck_assert_msg(!optc_rule_native(f.rule), "%s", optc_rule_path(f.rule));
     OK(optc_step(f.binding));
-    hold_words(&f, from, to);
+    hold_words(&f);
     fix_close(&f);
     free(text);
 }
 END_TEST
 
-/* … and compiled, in f64. */
+/* … and compiled: in f64 against the loops, in f32 inside the evaluator's bounds. */
 START_TEST(words_compiled)
 {
-    int from = _i ? HALF : 0, to = _i ? NWORDS : HALF;
-    char *text = spec_of_words(from, to);
+    char *text = spec_of_words(), *why;
     Fixture f;
-    open_words(&f, text, NULL);
+    open_words(&f, text, NULL, _i ? OPTC_F32 : OPTC_F64);
     ck_assert_msg(optc_rule_native(f.rule), "%s", optc_rule_path(f.rule));
-    OK(optc_step(f.binding));
-    hold_words(&f, from, to);
+    why = step_in_bounds(&f, "step");
+    ck_assert_msg(!why, "%s", why);
+    if (!_i)
+        hold_words(&f);
     fix_close(&f);
     free(text);
+}
+END_TEST
+
+/* ---- bounds of products ---- */
+static double as_bf16(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, 4);
+    bits += 0x7fff + (bits >> 16 & 1);
+    bits &= 0xffff0000u;
+    memcpy(&x, &bits, 4);
+    return (double)x;
+}
+
+typedef struct { Gen gen; Vals g, p, state[1]; EvalTensor tensor; EvalGroup group; EvalJob job; } Bounded;
+
+static Vals room(int64_t n)
+{
+    return (Vals){calloc((size_t)n, 8), calloc((size_t)n, 8), calloc((size_t)n, 8), n};
+}
+
+/* L = g (g * g)^T of one matrix, with bounds. */
+static void eval_bounded(Bounded *b, int n, int k, Product product, bool gpu)
+{
+    static const char text[] = "return optimizer { name = 'x', state = { L = zeros 'rows' }, step = function() L = mm(g, (g * g).T) p = p - g end }";
+    static const double hyper[1] = {0};
+    *b = (Bounded){.g = room(n * k), .p = room(n * k), .state = {room(n * n)}};
+    ck_assert_msg(gen_compile(&b->gen, (Source){"x.lua", text, strlen(text)}, &(GenOptions){.rule_only = true}), "%s", b->gen.diag.text);
+    for (int i = 0; i < n * k; i++)
+        b->g.v[i] = b->g.lo[i] = b->g.hi[i] = (double)(float)grad_at(0, i);
+    b->tensor = (EvalTensor){.shape = {n * k, 1, n, k, 0}, .whole = {n * k, 1, n, k, 0}, .p = b->p, .g = b->g, .state = b->state};
+    b->group = (EvalGroup){.hyper = hyper};
+    b->job = (EvalJob){.rule = b->gen.rule, .t = 1, .tensor = &b->tensor, .ntensor = 1, .group = &b->group, .ngroup = 1, .bounds = true, .real = T_F32, .product = product, .gpu = gpu};
+    ck_assert(eval_entry(&b->job));
+}
+
+/* Operands rounded as they are kept, sums in f32 forth and back, the result rounded: inside. Bounds are no wider than that takes. */
+START_TEST(products_in_bounds)
+{
+    static const struct { Product product; bool gpu; double wide; } kinds[] = {{PRODUCT_F32, true, 0x1p-16}, {PRODUCT_BF16, true, 0x1p-5}, {PRODUCT_BF16, false, 0x1p-16}};
+    enum { N = 6, K = 33 };
+    Bounded b;
+    bool low = kinds[_i].product == PRODUCT_BF16 && kinds[_i].gpu;
+    eval_bounded(&b, N, K, kinds[_i].product, kinds[_i].gpu);
+    for (int i = 0; i < N * N; i++)
+        for (int back = 0; back < 2; back++) {
+            float sum = 0;
+            double mag = 0;
+            for (int k = 0; k < K; k++) {
+                int at = back ? K - 1 - k : k;
+                float x = (float)b.g.v[i / N * K + at], y = (float)b.g.v[i % N * K + at];
+                sum += low ? (float)as_bf16(x) * (float)as_bf16(y * y) : x * (y * y);
+                mag += fabs((double)x * y * y);
+            }
+            double got = low ? as_bf16(sum) : (double)sum, lo = b.state[0].lo[i], hi = b.state[0].hi[i];
+            ck_assert_msg(got >= lo && got <= hi, "value %d: %.9g is not in [%.9g, %.9g]", i, got, lo, hi);
+            ck_assert_msg(hi - lo <= kinds[_i].wide * mag, "value %d: [%.9g, %.9g] is wide", i, lo, hi);
+        }
+    for (int i = 0; i < 3; i++) {
+        Vals *v = i == 0 ? &b.g : i == 1 ? &b.p : &b.state[0];
+        free(v->v), free(v->lo), free(v->hi);
+    }
+    gen_free(&b.gen);
 }
 END_TEST
 
@@ -293,7 +357,7 @@ static int count_of(const char *text, const char *part)
 
 START_TEST(text_reads_back)
 {
-    char *spec = spec_of_words(_i ? HALF : 0, _i ? NWORDS : HALF);
+    char *spec = spec_of_words();
     static const char *const passes[] = {"trace", "fold", "calls"};
     for (int i = 0; i < COUNT(passes); i++) {
         char *ir = dumped(spec, false, passes[i]), *again = dumped(ir, true, "trace");
@@ -398,9 +462,10 @@ Suite *matrix_suite(void)
 {
     Suite *s = suite_create("matrix");
     TCase *w = tcase_create("words"), *f = tcase_create("forms");
-    tcase_add_loop_test(w, words_evaluated, 0, 2);
+    tcase_add_test(w, words_evaluated);
     tcase_add_loop_test(w, words_compiled, 0, 2);
-    tcase_add_loop_test(w, text_reads_back, 0, 2);
+    tcase_add_loop_test(w, products_in_bounds, 0, 3);
+    tcase_add_test(w, text_reads_back);
     tcase_add_loop_test(f, normal_forms, 0, COUNT(forms));
     tcase_add_loop_test(f, text_refused, 0, COUNT(broken));
     suite_add_tcase(s, w);

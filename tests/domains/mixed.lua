@@ -2,7 +2,7 @@ return optimizer {
   name  = "mixed",
   cite  = "tests/domains.sh",
   doc   = "Rows x rows meets columns",
-  state = { L = zeros "gram" },
+  state = { L = zeros "rows" },
   step = function()
     L = L + colmax(g)
     p = p - g
