@@ -1,8 +1,9 @@
 /* Products take in what is done to their results: alpha a b + beta c is one call where alpha and beta are constants.
  *
- * Needs: a folded rule. Keeps: what is computed, but for rounding: the sum is rounded once, where it was twice. Done only where nobody else wants the bare
- * product and nobody but products the sum, and only for c that lies beside products anyway (a result, or a computed operand): a state that a low precision would round is added by
- * the pass that it takes. A product that is symmetric stays so: its c must be. */
+ * Needs: a folded rule. Keeps: what is computed, but for rounding: the sum is rounded once, where it was twice. Done
+ * only where nobody else wants the bare product and nobody but products the sum, and only for c that lies beside
+ * products anyway (a result, or a computed operand): a state that a low precision would round is added by the pass
+ * that it takes. A product that is symmetric stays so: its c must be. */
 #include "gen.h"
 
 #include <math.h>
@@ -18,7 +19,10 @@ typedef struct {
 
 typedef struct { double k; Ref of; } Term;
 
-static bool is_const(const Graph *g, Ref r) { return g->n[r].op == OP_CONST && g->n[r].ty == NUM && isfinite(g->n[r].imm); }
+static bool is_const(const Graph *g, Ref r)
+{
+    return g->n[r].op == OP_CONST && g->n[r].ty == NUM && isfinite(g->n[r].imm);
+}
 
 /* One sign or constant factor off; false: there is none. */
 static bool peel(const Graph *g, Term *t)
@@ -65,7 +69,8 @@ static Fused scaled(const Calls *c, Ref r)
         return f;
     t = term(c, t, true);
     const Node *m = &c->g->n[t.of];
-    if (m->op != OP_MM || c->users[t.of] != 1 || m->dom != c->g->n[r].dom || !isfinite(t.k * m->imm) || !isfinite(t.k * m->beta))
+    if (m->op != OP_MM || c->users[t.of] != 1 || m->dom != c->g->n[r].dom || !isfinite(t.k * m->imm) ||
+        !isfinite(t.k * m->beta))
         return f;
     f.n = *m;
     f.n.imm *= t.k;
@@ -100,8 +105,8 @@ static Fused fused(const Calls *c, Ref r)
 static void learn(Calls *c, const Rule *r, Arena *a)
 {
     const Graph *g = &r->g;
-    *c = (Calls){g, NEWS(a, int, g->len + 1), NEWS(a, bool, g->len + 1), NEWS(a, bool, g->len + 1), NEWS(a, bool, g->len + 1),
-                 NEWS(a, bool, g->len + 1)};
+    bool *b = NEWS(a, bool, 4 * (g->len + 1));
+    *c = (Calls){g, NEWS(a, int, g->len + 1), b, b + g->len + 1, b + 2 * (g->len + 1), b + 3 * (g->len + 1)};
     for (Ref i = 0; i < g->len; i++)
         c->only_calls[i] = true;
     for (Ref i = 0; i < g->len; i++) {

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const known_fields[] = {"name",   "cite",  "doc",  "hyper", "options", "args",
-                                           "inputs", "state", "values", "view", "step", "matrix", "products", "rank", NULL};
+static const char *const known_fields[] = {"name",   "cite", "doc",  "hyper",  "options",  "args", "inputs", "state",
+                                           "values", "view", "step", "matrix", "products", "rank", NULL};
 static const char *const reserved[] = {"p", "g", "t", "numel", "nrows", "ncols", "inner", "every", "when",
                                        "stored", "seed", "step", NULL};
 
@@ -275,9 +275,11 @@ static void declare_rest(Trace *t, SpecFile *s)
     if (!name)
         return;
     if (s->is_wrapper || s->is_rest)
-        declare_fail(t, s, "step", "step = rule \"%s\" is for a rule of its own, not for one inside or around another", name);
+        declare_fail(t, s, "step",
+                     "step = rule \"%s\" is for a rule of its own, not for one inside or around another", name);
     if (!matrix)
-        declare_fail(t, s, "step", "step = rule \"%s\" steps what is no matrix: the matrices need 'matrix', a function", name);
+        declare_fail(t, s, "step",
+                     "step = rule \"%s\" steps what is no matrix: the matrices need 'matrix', a function", name);
     s->rest_name = name;
 }
 
@@ -318,7 +320,9 @@ static void check_fields(Trace *t, SpecFile *s)
         if (!is_ident(key[i]))
             declare_fail(t, s, NULL, "'%s' cannot name an entry", key[i]);
         if (s->is_rest)
-            declare_fail(t, s, key[i], "a rule that steps the rest of the tensors has 'step' and 'matrix' alone, and no entry '%s'", key[i]);
+            declare_fail(t, s, key[i],
+                         "a rule that steps the rest of the tensors has 'step' and 'matrix' alone, and no entry '%s'",
+                         key[i]);
     }
     if (lua_getfield(L, -1, "step") == LUA_TNIL)
         declare_fail(t, s, NULL, "the spec has no 'step' function");
@@ -369,16 +373,19 @@ static void declare_rank(Trace *t, const SpecFile *s)
         ty = lua_getfield(L, -1, name);
         lua_remove(L, -2);
         if (ty != LUA_TNUMBER)
-            declare_fail(t, s, "rank", "'rank' is a whole number, or the name of an option that is one: '%.40s' is none", name);
+            declare_fail(t, s, "rank",
+                         "'rank' is a whole number, or the name of an option that is one: '%.40s' is none", name);
     }
     double x = lua_tonumber(L, -1);
     lua_pop(L, 1);
     if (ty == LUA_TNIL)
         return;
     if (ty != LUA_TNUMBER || !(x >= 1 && x <= MAX_DIRECTIONS && x == floor(x)))
-        declare_fail(t, s, "rank", "'rank' must be a whole number from 1 to %d, or the name of an option", MAX_DIRECTIONS);
+        declare_fail(t, s, "rank", "'rank' must be a whole number from 1 to %d, or the name of an option",
+                     MAX_DIRECTIONS);
     if (t->rule->rank && t->rule->rank != (int)x)
-        declare_fail(t, s, "rank", "'rank' is %d here and %d in another spec around it: tensors have one", (int)x, t->rule->rank);
+        declare_fail(t, s, "rank", "'rank' is %d here and %d in another spec around it: tensors have one", (int)x,
+                     t->rule->rank);
     t->rule->rank = (int)x;
 }
 

@@ -3,7 +3,8 @@
 
 #include <float.h>
 
-/* The matrices of a value as a product sees them: element (i, j) of matrix m is m*down*across + i*step[0] + j*step[1]. */
+/* The matrices of a value as a product sees them: element (i, j) of matrix m is m*down*across + i*step[0] +
+ * j*step[1]. */
 typedef struct { int64_t down, across, step[2]; } Lay;
 
 static Lay lay_of(Dom d, bool turned, Shape s)
@@ -63,9 +64,11 @@ static Dot dot_of(const Vals *a, int64_t at, int64_t astep, const Vals *b, int64
 
 static Iv dot_bounds(const Ev *e, const Node *n, Dot d, const Iv *c, int64_t k)
 {
-    double u = e->j->product == PRODUCT_F64 ? 0x1p-53 : 0x1p-24, most = e->j->product == PRODUCT_F64 ? DBL_MAX : FLT_MAX;
+    double u = e->j->product == PRODUCT_F64 ? 0x1p-53 : 0x1p-24,
+           most = e->j->product == PRODUCT_F64 ? DBL_MAX : FLT_MAX;
     double v = n->imm * d.v + (c ? n->beta * c->v : 0), own = (double)(k + 2) * (u + 0x1p-53);
-    double lo = n->imm * (n->imm < 0 ? d.hi : d.lo), hi = n->imm * (n->imm < 0 ? d.lo : d.hi), mag = fabs(n->imm) * d.mag;
+    double lo = n->imm * (n->imm < 0 ? d.hi : d.lo), hi = n->imm * (n->imm < 0 ? d.lo : d.hi),
+           mag = fabs(n->imm) * d.mag;
     if (c) {
         lo += n->beta * (n->beta < 0 ? c->hi : c->lo);
         hi += n->beta * (n->beta < 0 ? c->lo : c->hi);
@@ -101,14 +104,15 @@ bool eval_mm(Ev *e, Ref r, int i, Shape s)
     bool ok = true;
     for (int k = 0; k < n->nargs && ok; k++)
         ok = read_kept(e, n->arg[k], i, &in[k]);
-    Lay a = lay_of((Dom)e->g->n[n->arg[0]].dom, n->sym & TURN_A, s), b = lay_of((Dom)e->g->n[n->arg[1]].dom, n->sym & TURN_B, s);
+    Lay a = lay_of((Dom)e->g->n[n->arg[0]].dom, n->sym & TURN_A, s),
+        b = lay_of((Dom)e->g->n[n->arg[1]].dom, n->sym & TURN_B, s);
     int64_t size = a.down * b.across, count = ok && size ? out->n / size : 0;
     for (int64_t x = 0; x < count * size; x++) {
         int64_t m = x / size, row = x % size / b.across, col = x % b.across;
         if (n->sym & SYMMETRIC && col > row)
             continue;
-        Dot d = dot_of(&in[0], m * a.down * a.across + row * a.step[0], a.step[1], &in[1], m * b.down * b.across + col * b.step[1],
-                       b.step[0], a.across);
+        Dot d = dot_of(&in[0], m * a.down * a.across + row * a.step[0], a.step[1], &in[1],
+                       m * b.down * b.across + col * b.step[1], b.step[0], a.across);
         Iv c = n->nargs > 2 ? val_at(&in[2], x) : (Iv){0};
         Iv y = out->lo ? dot_bounds(e, n, d, n->nargs > 2 ? &c : NULL, a.across)
                        : (Iv){0, n->imm * d.v + (n->nargs > 2 ? n->beta * c.v : 0), 0};

@@ -47,7 +47,8 @@ static Ref spread(Graph *g, Node user, Ref x, Dom dom)
     n.file = user.file;
     n.line = user.line;
     n.entry = user.entry;
-    bool lies = !dom_square(dom) && (Dom)g->n[x].dom == dom_turned(dom);      /* values along an axis: as they lie is all one */
+    /* values along an axis: how they lie is all one */
+    bool lies = !dom_square(dom) && (Dom)g->n[x].dom == dom_turned(dom);
     return g->n[x].dom == dom || lies ? x : graph_add(g, n);
 }
 

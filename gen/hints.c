@@ -6,10 +6,16 @@
 typedef struct { const char *word, *say; } Hint;
 
 static const Hint names[] = {
-    {"matmul", "matrix products are not in the language yet; '*' is elementwise"},
-    {"mm", "matrix products are not in the language yet; '*' is elementwise"},
-    {"einsum", "matrix products are not in the language yet; '*' is elementwise"},
-    {"transpose", "matrices and their products are not in the language yet"},
+    {"matmul", "a product of matrices is mm(a, b); '*' is elementwise"},
+    {"einsum", "a product of matrices is mm(a, b), a transpose a.T; '*' is elementwise"},
+    {"transpose", "a transpose is a.T"},
+    {"identity", "the unit matrix is eye 'rows', or eye 'cols'"},
+    {"svd", "singular vectors are not in the language yet; polar(x) is the orthogonal factor"},
+    {"eigh", "eigenvectors are not in the language yet"},
+    {"qr", "factors of matrices are not in the language yet; polar(x) is the orthogonal one"},
+    {"power", "the matrix power is not in the language yet; mm(x, x) is the product, pow(x, n) that of each element"},
+    {"newton_schulz", "the orthogonal factor is polar(x, { steps = 5 })"},
+    {"orthogonalize", "the orthogonal factor is polar(x, { steps = 5 })"},
     {"io", "a spec has no files: it only says what a step does"},
     {"os", "a spec has no clock and no system: the step's number is t, random() draws"},
     {"print", "a spec cannot print: list what you want to see under 'values' and read it with optc_read_value"},
@@ -28,7 +34,7 @@ static const Hint names[] = {
     {"grad", "the gradient is g"},
     {"param", "the parameter is p"},
     {"params", "the parameter is p"},
-    {"step", "the step's number is t"},
+    {"step", "the step's number is t; inside 'matrix', step() steps a matrix as other tensors are stepped"},
     {"torch", "functions stand alone: sqrt(x), not torch.sqrt(x)"},
     {"np", "functions stand alone: sqrt(x), not np.sqrt(x)"},
     {"jnp", "functions stand alone: sqrt(x), not jnp.sqrt(x)"},
@@ -55,7 +61,7 @@ static const Hint symbols[] = {
     {"*=", "Lua has no *=: write x = x * y"},     {"/=", "Lua has no /=: write x = x / y"},
     {"**", "the power is ^: x ^ 2"},              {"!=", "Lua's word is ~=; of values, ne(a, b)"},
     {"&&", "Lua's word is and; of values, both(a, b)"}, {"||", "Lua's word is or; of values, either(a, b)"},
-    {"++", "Lua has no ++: write i = i + 1"},     {"@", "matrix products are not in the language yet"},
+    {"++", "Lua has no ++: write i = i + 1"},     {"@", "a product of matrices is mm(a, b)"},
     {"?", "choose by where(c, a, b)"},            {"#", "comments begin with --"},
 };
 static const Hint words[] = {

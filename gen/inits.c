@@ -83,11 +83,13 @@ static int l_eye_state(lua_State *L)
     const char **name = luaL_testudata(L, 1, NAMED);
     InitValue v = {name ? INIT_HYPER : INIT_FILL, lua_tonumber(L, 1), ELEM, -1, name ? *name : NULL, true};
     if (!name && lua_type(L, 1) != LUA_TNUMBER)
-        return spec_error(L, "eye needs what stands on the diagonal and its domain: eye(1, \"rows\") or eye(eps, \"cols\")");
+        return spec_error(
+            L, "eye needs what stands on the diagonal and its domain: eye(1, \"rows\") or eye(eps, \"cols\")");
     v = with_place(L, v, 2);
     const Axis *axis = dom_info[v.dom].axis;
     if (!dom_square((Dom)v.dom) || axis[0] != axis[1])
-        return spec_error(L, "eye needs the domain of a square value: eye(1, \"rows\"), eye(1, \"cols\") or eye(1, \"rank\")");
+        return spec_error(
+            L, "eye needs the domain of a square value: eye(1, \"rows\"), eye(1, \"cols\") or eye(1, \"rank\")");
     return push_init(L, v);
 }
 
@@ -127,8 +129,10 @@ void inits_open(lua_State *L)
 void need_rank(Trace *t, const SpecFile *s, const char *key, Dom d)
 {
     if (!dom_named(d, t->rule->rank > 0))
-        declare_fail(t, s, key, "'%s' lies along the axis 'rank', which has no length: say rank = 8, or rank = the name of an "
-                     "option, at the head of the spec", key);
+        declare_fail(t, s, key,
+                     "'%s' lies along the axis 'rank', which has no length: say rank = 8, or rank = the name of an "
+                     "option, at the head of the spec",
+                     key);
 }
 
 /* A state that starts as a hyperparameter of its spec is when tensors are bound, or as an option. */
@@ -173,13 +177,15 @@ void declare_state(Trace *t, SpecFile *s, const char *key)
     const InitValue *v = luaL_testudata(t->L, -1, INIT);
     if (!v)
         declare_fail(t, s, key,
-                     "state '%s' must be zeros, fill(c), copy(p) or eye(c, \"rows\"), with a domain where it is not per element: zeros "
+                     "state '%s' must be zeros, fill(c), copy(p) or eye(c, \"rows\"), with a domain where it is not "
+                     "per element: zeros "
                      "\"row\"",
                      key);
     if (v->init == INIT_COPY_P && v->dom != ELEM)
         declare_fail(t, s, key, "state '%s': a copy of p has one value per element", key);
     need_rank(t, s, key, (Dom)v->dom);
-    State st = {.dom = (Dom)v->dom, .type = v->type, .init = (Init)v->init, .value = v->value, .hyper = -1, .eye = v->eye};
+    State st = {
+        .dom = (Dom)v->dom, .type = v->type, .init = (Init)v->init, .value = v->value, .hyper = -1, .eye = v->eye};
     if (v->name)
         start_from(t, s, &st, key, v->name);
     add_state(t, s, key, st);

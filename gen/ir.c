@@ -277,7 +277,8 @@ bool graph_symmetric(const Graph *g, const bool *known, Ref r)
         return false;
     if (on_diagonal(g, n) || (n->op == OP_WHERE && on_diagonal(g, &g->n[n->arg[0]]) && known[n->arg[2]]))
         return true;
-    if ((n->op == OP_ADD || n->op == OP_MUL) && (is_turn_of(g, n->arg[0], n->arg[1]) || is_turn_of(g, n->arg[1], n->arg[0])))
+    if ((n->op == OP_ADD || n->op == OP_MUL) &&
+        (is_turn_of(g, n->arg[0], n->arg[1]) || is_turn_of(g, n->arg[1], n->arg[0])))
         return true;
     for (int i = 0; i < n->nargs; i++)
         all = all && known[n->arg[i]];

@@ -112,8 +112,8 @@ typedef struct Rule {
     const char **file; int nfile, file_cap;
     const char **text; int ntext, text_cap;                /* of the files; none where IR was read */
     Variant *variant; int nvariant, variant_cap;
-    int product;                                           /* what its head says products are computed in; -1: nothing */
-    int rank;                                              /* the most directions of a tensor; 0: it has no such axis */
+    int product;                                           /* what its head says of products; -1: nothing */
+    int rank;                                              /* the most directions of a tensor; 0: none */
 } Rule;
 
 /* Building: one place makes nodes, finds the equal one, and works out domain and type. */

@@ -71,7 +71,8 @@ static Ref konst(lua_State *L, double x) { return node_const(&trace_of(L)->rule-
 
 static const char *per_what(Trace *t, Dom d)
 {
-    return dom_named(d, true) || dom_fixed(d) ? dom_info[d].name : arena_printf(t->arena, "%s, turned", dom_info[dom_turned(d)].name);
+    return dom_named(d, true) || dom_fixed(d) ? dom_info[d].name
+                                              : arena_printf(t->arena, "%s, turned", dom_info[dom_turned(d)].name);
 }
 
 /* "'u' (one per tensor, line 9)": how messages speak of a value. */
@@ -223,8 +224,11 @@ static int l_pow(lua_State *L)
     const Node *e = &t->rule->g.n[y];
     Dom of = (Dom)t->rule->g.n[x].dom;
     if (lua_toboolean(L, lua_upvalueindex(1)) && dom_square(of) && dom_info[of].axis[0] == dom_info[of].axis[1])
-        return spec_error(L, "^ on a square value: %s; the matrix power, power(x, n), is not there yet: write mm(x, x) for the "
-                          "product, x * x or pow(x, n) for its elements", describe(t, x));
+        return spec_error(
+            L,
+            "^ on a square value: %s; the matrix power, power(x, n), is not there yet: write mm(x, x) for the "
+            "product, x * x or pow(x, n) for its elements",
+            describe(t, x));
     if (e->op == OP_CONST && e->whole && fabs(e->imm) <= 64)
         return give(L, int_power(L, x, e->imm));
     if (e->op == OP_CONST && fabs(e->imm) == 0.5) {
@@ -242,7 +246,8 @@ static int l_refuse(lua_State *L)       /* metamethods that must not be used on 
 static int l_rsqrt(lua_State *L)
 {
     lang_count(L, "rsqrt", 1, 1);
-    return give(L, trace_op3(L, OP_DIV, konst(L, 1), trace_op3(L, OP_SQRT, lang_num(L, 1, "rsqrt", 1), NONE, NONE), NONE));
+    return give(
+        L, trace_op3(L, OP_DIV, konst(L, 1), trace_op3(L, OP_SQRT, lang_num(L, 1, "rsqrt", 1), NONE, NONE), NONE));
 }
 
 static int l_sigmoid(lua_State *L)

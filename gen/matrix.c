@@ -1,7 +1,7 @@
 /* Products, transposes and what is made of them: mm, a.T, gram, outer, diag, trace, eye, triu, tril.
  *
- * Values along one axis are matrices of one column in a product; turned, they are one row. Only mm makes calls: the rest is elementwise work
- * and reductions over down and across, a value's place in its matrix. */
+ * Values along one axis are matrices of one column in a product; turned, they are one row. Only mm makes calls: the
+ * rest is elementwise work and reductions over down and across, a value's place in its matrix. */
 #include "matrix.h"
 
 #include <string.h>
@@ -95,7 +95,8 @@ static Ref matrix_arg(lua_State *L, int i, const char *what, int n)
     inside_entry(L, what);
     Ref r = lang_num(L, i, what, n);
     if (!narrow(node_at(L, r)))
-        spec_error(L, "%s: argument %d is %s: it takes matrices, and values by row or column", what, i, describe(t, r));
+        spec_error(L, "%s: argument %d is %s: it takes matrices, and values by row or column", what, i,
+                   describe(t, r));
     t->spec[t->at].uses_view = true;
     return r;
 }
@@ -121,15 +122,18 @@ Ref matrix_product(lua_State *L, const char *what, Ref a, Ref b, bool symmetric)
     Trace *t = trace_of(L);
     Operand x = operand(L, a), y = operand(L, b);
     if (x.axes.across != y.axes.down)
-        spec_error(L, "%s: %s times %s does not fit: %s and %s%s", what, axis_words(t, x.axes), axis_words(t, y.axes), describe(t, a),
-                   describe(t, b), is_vector((Dom)node_at(L, a)->dom) || is_vector((Dom)node_at(L, b)->dom)
-                                       ? "; values by row or column are one column, and one row with .T" : "; a.T turns a value");
+        spec_error(L, "%s: %s times %s does not fit: %s and %s%s", what, axis_words(t, x.axes), axis_words(t, y.axes),
+                   describe(t, a), describe(t, b),
+                   is_vector((Dom)node_at(L, a)->dom) || is_vector((Dom)node_at(L, b)->dom)
+                       ? "; values by row or column are one column, and one row with .T"
+                       : "; a.T turns a value");
     if (x.axes.across == AXIS_ONE)
         return outer(L, a, b);
     if (x.axes.down == AXIS_ONE && y.axes.across == AXIS_ONE)
         return inner(L, x.x, y.x);
     bool square = x.axes.down == y.axes.across, same = x.x == y.x && (x.turned != y.turned || is_symmetric(t, x.x));
-    unsigned flags = (x.turned ? TURN_A : 0) | (y.turned ? TURN_B : 0) | (square && (symmetric || same) ? SYMMETRIC : 0);
+    unsigned flags =
+        (x.turned ? TURN_A : 0) | (y.turned ? TURN_B : 0) | (square && (symmetric || same) ? SYMMETRIC : 0);
     if (dom_product(x.axes.down, y.axes.across) != ELEM_T)
         return node_mm(trace_here(t), x.x, y.x, flags);
     flags = (y.turned ? 0 : TURN_A) | (x.turned ? 0 : TURN_B);             /* (a b).T = b.T a.T */
@@ -181,7 +185,9 @@ Ref matrix_eye(lua_State *L, Ref x, Dom d) { return where_places(L, OP_EQ, OP_DO
 void matrix_rank(lua_State *L, Dom d)
 {
     if ((dom_info[d].axis[0] == AXIS_RANK || dom_info[d].axis[1] == AXIS_RANK) && !trace_of(L)->rule->rank)
-        spec_error(L, "the axis 'rank' has no length: say rank = 8, or rank = the name of an option, at the head of the spec");
+        spec_error(
+            L,
+            "the axis 'rank' has no length: say rank = 8, or rank = the name of an option, at the head of the spec");
 }
 
 /* The domain that argument i names, of two equal axes; eye's and eye alone. */
@@ -191,8 +197,10 @@ static Dom square_named(lua_State *L, int i)
     const char *word = lua_type(L, i) == LUA_TSTRING ? lua_tostring(L, i) : NULL;
     int d = word ? dom_by_words(word) : -1;
     if (d < 0 || !equal_axes((Dom)d))
-        spec_error(L, "eye(x, \"rows\") is rows x rows, with x on its diagonal; \"cols\" and \"rank\" are the others, not %s",
-                   word ? word : luaL_typename(L, i));
+        spec_error(
+            L,
+            "eye(x, \"rows\") is rows x rows, with x on its diagonal; \"cols\" and \"rank\" are the others, not %s",
+            word ? word : luaL_typename(L, i));
     matrix_rank(L, (Dom)d);
     t->spec[t->at].uses_view = true;
     return (Dom)d;
@@ -205,7 +213,8 @@ int l_eye(lua_State *L)
     Ref x = n == 1 ? konst(L, 1) : lang_num(L, 1, "eye", 2);
     Dom d = square_named(L, n);
     if (!dom_spreads((Dom)node_at(L, x)->dom, d))
-        return spec_error(L, "eye: %s does not lie along %s x %s", describe(trace_of(L), x), lua_tostring(L, n), lua_tostring(L, n));
+        return spec_error(L, "eye: %s does not lie along %s x %s", describe(trace_of(L), x), lua_tostring(L, n),
+                          lua_tostring(L, n));
     push_value(L, matrix_eye(L, x, d));
     return 1;
 }
@@ -215,8 +224,8 @@ static Ref square_arg(lua_State *L, const char *what)
     lang_count(L, what, 1, 1);
     Ref x = matrix_arg(L, 1, what, 1);
     if (!equal_axes((Dom)node_at(L, x)->dom))
-        spec_error(L, "%s takes a square value, one over rows and rows, cols and cols or rank and rank; it got %s", what,
-                   describe(trace_of(L), x));
+        spec_error(L, "%s takes a square value, one over rows and rows, cols and cols or rank and rank; it got %s",
+                   what, describe(trace_of(L), x));
     return x;
 }
 
@@ -252,7 +261,8 @@ static int l_outer(lua_State *L)
     for (int i = 0; i < 2; i++) {
         x[i] = matrix_arg(L, i + 1, "outer", 2);
         if (!is_vector((Dom)node_at(L, x[i])->dom))
-            return spec_error(L, "outer takes two values by row or column; argument %d is %s", i + 1, describe(trace_of(L), x[i]));
+            return spec_error(L, "outer takes two values by row or column; argument %d is %s", i + 1,
+                              describe(trace_of(L), x[i]));
     }
     push_value(L, outer(L, x[0], x[1]));
     return 1;
@@ -262,7 +272,8 @@ static int l_triangle(lua_State *L)      /* upvalue: the upper one */
 {
     bool upper = lua_toboolean(L, lua_upvalueindex(1));
     Ref x = square_arg(L, upper ? "triu" : "tril");
-    push_value(L, where_places(L, OP_LE, upper ? OP_DOWN : OP_ACROSS, upper ? OP_ACROSS : OP_DOWN, x, (Dom)node_at(L, x)->dom));
+    push_value(L, where_places(L, OP_LE, upper ? OP_DOWN : OP_ACROSS, upper ? OP_ACROSS : OP_DOWN, x,
+                               (Dom)node_at(L, x)->dom));
     return 1;
 }
 

@@ -10,7 +10,7 @@ Ref matrix_lift(lua_State *L, Op op, const Ref *arg, Dom d);
 /* a b; symmetric: whoever asks knows it is, whether or not it can be seen. An error where shapes do not fit. */
 Ref matrix_product(lua_State *L, const char *what, Ref a, Ref b, bool symmetric);
 Ref matrix_eye(lua_State *L, Ref x, Dom d);        /* x on the diagonal */
-void matrix_rank(lua_State *L, Dom d);             /* an error where the rule has no axis of that name and the domain does */
+void matrix_rank(lua_State *L, Dom d);             /* an error where the domain has it and the rule does not */
 int matrix_field(lua_State *L);                    /* a.T, or an error */
 int l_eye(lua_State *L);
 void matrix_open(lua_State *L);

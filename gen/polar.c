@@ -1,12 +1,14 @@
-/* polar(x, { steps =, coefficients =, form =, safety = }): the orthogonal factor of a matrix by an odd polynomial of its singular values, applied a few
- * times. Nothing here is an operation of its own: products, and passes over what lies between them.
+/* polar(x, { steps =, coefficients =, form =, safety = }): the orthogonal factor of a matrix by an odd polynomial of
+ * its singular values, applied a few times. Nothing here is an operation of its own: products, and passes over what
+ * lies between them.
  *
  *   X <- (a I + b A + c A A) X,   A = X X^T          for wide X; for tall X the products stand on the other side
  *
- * The Gram form keeps to the small squares: with R = X X^T and Q = I, Z = a I + b R + c R R, Q <- Q Z, R <- Z (R Z); all are polynomials of R, so
- * symmetric. X <- Q X ends it, and begins it anew after the second step: without that low precision diverges.
- * a stands on the diagonal, where the pass that makes the polynomial puts it for nothing: a X beside the product would be another trip of X through
- * memory. What that rounds is a 2^-11 th of a in f16, as X itself is. */
+ * The Gram form keeps to the small squares: with R = X X^T and Q = I, Z = a I + b R + c R R, Q <- Q Z, R <- Z (R Z);
+ * all are polynomials of R, so symmetric. X <- Q X ends it, and begins it anew after the second step: without that
+ * low precision diverges. a stands on the diagonal, where the pass that makes the polynomial puts it for nothing: a X
+ * beside the product would be another trip of X through memory. What that rounds is a 2^-11 th of a in f16, as X
+ * itself is. */
 #include "matrix.h"
 
 #include <math.h>
@@ -23,8 +25,8 @@ typedef struct {
 } Set;
 
 static const Set sets[] = {
-    {"jordan", {{3.4445, -4.7750, 2.0315}}, 1, 5, 1, false},               /* kellerjordan.github.io/posts/muon, torch.optim.Muon */
-    {"polar_express",                                                      /* arXiv 2505.16932 */
+    {"jordan", {{3.4445, -4.7750, 2.0315}}, 1, 5, 1, false}, /* kellerjordan.github.io/posts/muon, torch.optim.Muon */
+    {"polar_express",                              /* arXiv 2505.16932 */
      {{8.28721201814563, -23.595886519098837, 17.300387312530933},
       {4.107059111542203, -2.9478499167379106, 0.5448431082926601},
       {3.9486908534822946, -2.908902115962949, 0.5518191394370137},
@@ -32,10 +34,14 @@ static const Set sets[] = {
       {2.300652019954817, -1.6689039845747493, 0.4188073119525673},
       {1.875, -1.25, 0.375}},
      6, 5, 1.01, false},
-    {"cans",                                                               /* Chebyshev, arXiv 2506.10935 */
-     {{8.4703, -25.1081, 18.6293}, {4.1828, -3.1087, 0.5806}, {3.9619, -2.9541, 0.5630}, {3.2866, -2.4647, 0.5074}, {2.2737, -1.6447, 0.4162}},
+    {"cans",                                       /* Chebyshev, arXiv 2506.10935 */
+     {{8.4703, -25.1081, 18.6293},
+      {4.1828, -3.1087, 0.5806},
+      {3.9619, -2.9541, 0.5630},
+      {3.2866, -2.4647, 0.5074},
+      {2.2737, -1.6447, 0.4162}},
      5, 5, 1, false},
-    {"turbo",                                                              /* arXiv 2512.04632 */
+    {"turbo",                                      /* arXiv 2512.04632 */
      {{4.0098, -7.0585, 2.4635}, {3.4585, -5.5479, 2.5959}, {2.7573, -3.2939, 1.4254}, {2.7215, -3.0494, 1.3169}},
      4, 4, 1, true},
 };
@@ -80,8 +86,8 @@ static void read_coefficients(lua_State *L, Polar *o)
             return;
         }
     }
-    spec_error(L, "polar: coefficients are one of %s or a list of triples, not %s%.40s%s", buf_text(&all), *name ? "\"" : "a ",
-               *name ? name : luaL_typename(L, -1), *name ? "\"" : "");
+    spec_error(L, "polar: coefficients are one of %s or a list of triples, not %s%.40s%s", buf_text(&all),
+               *name ? "\"" : "a ", *name ? name : luaL_typename(L, -1), *name ? "\"" : "");
 }
 
 static void check_keys(lua_State *L, int table)
@@ -96,7 +102,8 @@ static void check_keys(lua_State *L, int table)
             found = found || !strcmp(known[i], key);
         }
         if (!found)
-            spec_error(L, "polar knows steps, coefficients, form and safety, not '%.40s'%s", key, near_text(&near, trace_of(L)->arena));
+            spec_error(L, "polar knows steps, coefficients, form and safety, not '%.40s'%s", key,
+                       near_text(&near, trace_of(L)->arena));
     }
 }
 
@@ -138,7 +145,10 @@ static Ref konst(lua_State *L, double x) { return node_const(&trace_of(L)->rule-
 static Ref times(lua_State *L, double k, Ref x) { return trace_op(L, OP_MUL, konst(L, k), x); }
 static Ref plus(lua_State *L, Ref a, Ref b) { return trace_op(L, OP_ADD, a, b); }
 /* Where everything is 0 there is nothing to scale; what is not a number stays so. */
-static Ref or_one(lua_State *L, Ref x) { return trace_op3(L, OP_WHERE, trace_op(L, OP_LT, konst(L, 0), x), x, konst(L, 1)); }
+static Ref or_one(lua_State *L, Ref x)
+{
+    return trace_op3(L, OP_WHERE, trace_op(L, OP_LT, konst(L, 0), x), x, konst(L, 1));
+}
 static Dom dom_at(lua_State *L, Ref r) { return (Dom)trace_of(L)->rule->g.n[r].dom; }
 
 static Triple triple_of(const Polar *o, int step)
@@ -161,15 +171,15 @@ static Ref beside(lua_State *L, Ref square, Ref x, bool wide)
 }
 static Ref symmetric(lua_State *L, Ref a, Ref b) { return matrix_product(L, "polar", a, b, true); }
 
-static Ref norm_of(lua_State *L, Ref x, double scale)      /* of each matrix, by squares of `scale` times its elements */
+static Ref norm_of(lua_State *L, Ref x, double scale) /* of each matrix, by squares of `scale` times its elements */
 {
     Ref y = scale == 1 ? x : times(L, scale, x);
     Ref norm = trace_op(L, OP_SQRT, trace_fold(L, OP_SUM, trace_op(L, OP_MUL, y, y), SLICE), NONE);
     return scale == 1 ? norm : times(L, 1 / scale, norm);
 }
 
-/* By the norm of each matrix. Squares of tiny and huge values are 0 and infinite, so it is taken three times in one pass, and the one is chosen whose
- * squares are neither: no pass is spent on the largest magnitude. */
+/* By the norm of each matrix. Squares of tiny and huge values are 0 and infinite, so it is taken three times in one
+ * pass, and the one is chosen whose squares are neither: no pass is spent on the largest magnitude. */
 static Ref by_norm(lua_State *L, Ref x, double safety)
 {
     const double scale = 0x1p80;
@@ -179,7 +189,8 @@ static Ref by_norm(lua_State *L, Ref x, double safety)
     return trace_op(L, OP_DIV, x, safety == 1 ? norm : times(L, safety, norm));
 }
 
-/* By the largest magnitude, so that no square is 0 or infinite; then rows (of tall matrices: columns) by rsqrt of the sums of |A|; A, which is wanted next, is scaled with them. */
+/* By the largest magnitude, so that no square is 0 or infinite; then rows (of tall matrices: columns) by rsqrt of the
+ * sums of |A|; A, which is wanted next, is scaled with them. */
 static Ref by_sums(lua_State *L, Ref x, bool wide, Ref *a)
 {
     x = trace_op(L, OP_DIV, x, or_one(L, trace_fold(L, OP_RMAX, trace_op(L, OP_ABS, x, NONE), SLICE)));
@@ -232,7 +243,11 @@ static Ref gram_form(lua_State *L, const Polar *o, Ref x, bool wide, Ref r)
 static bool is_wide(lua_State *L, Dom d)
 {
     Trace *t = trace_of(L);
-    Test q = {.kind = TEST_SIZES, .relation = IS_AT_MOST, .size = {SIZE_ROWS, SIZE_COLS}, .factor = {1, 1}, .view = t->spec[t->at].view};
+    Test q = {.kind = TEST_SIZES,
+              .relation = IS_AT_MOST,
+              .size = {SIZE_ROWS, SIZE_COLS},
+              .factor = {1, 1},
+              .view = t->spec[t->at].view};
     return d == ELEM ? trace_ask(t, q) : dom_info[d].axis[1] != AXIS_RANK;
 }
 

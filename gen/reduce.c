@@ -66,7 +66,8 @@ static Dom fold_to(Dom asked, Dom from)
 {
     if (!dom_square(from) || (asked != ROW && asked != COL))
         return asked;
-    return asked == ROW ? dom_of_axes(dom_info[from].axis[0], AXIS_ONE) : dom_of_axes(AXIS_ONE, dom_info[from].axis[1]);
+    const Axis *a = dom_info[from].axis;
+    return asked == ROW ? dom_of_axes(a[0], AXIS_ONE) : dom_of_axes(AXIS_ONE, a[1]);
 }
 
 static void check_fold(lua_State *L, const char *what, Ref x, Dom to)

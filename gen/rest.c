@@ -1,6 +1,6 @@
-/* step = rule "adamw": another rule of the library steps the tensors that are no matrices. It is a spec of its own beside the chain of wrappers: its
- * hyperparameters, states and options are known under its name, its questions are asked in its own view, and where it has a `matrix` itself, that steps what
- * `matrix` hands over with step(). */
+/* step = rule "adamw": another rule of the library steps the tensors that are no matrices. It is a spec of its own
+ * beside the chain of wrappers: its hyperparameters, states and options are known under its name, its questions are
+ * asked in its own view, and where it has a `matrix` itself, that steps what `matrix` hands over with step(). */
 #include "declare.h"
 
 #include <string.h>

@@ -130,7 +130,7 @@ static bool push_fixed(lua_State *L, Trace *t, const char *name)
         lua_pushcfunction(L, l_when), errors_guard(L, NULL, false);
     else if (!strcmp(name, "inner"))
         lua_pushcfunction(L, l_inner), errors_guard(L, NULL, false);
-    else if (!strcmp(name, "step"))
+    else if (!strcmp(name, "step") && t->matrix)
         lua_pushcfunction(L, l_step), errors_guard(L, NULL, false);
     else
         return false;

@@ -39,7 +39,7 @@ typedef struct SpecFile {             /* one loaded spec: the rule or a wrapper 
     const Tok *tok; int ntok;         /* of the text, once it is loaded */
     int file;                         /* in Rule.files */
     bool is_wrapper;
-    int rest;                         /* step = rule "adamw": that one's number among the specs; 0: a function of its own */
+    int rest;                         /* step = rule "adamw": that one's number among the specs; 0: its own */
     const char *rest_name;
     Arg *rest_arg; int nrest_arg;
     bool is_rest;                     /* it is such a rule: its names begin with its own */
@@ -80,7 +80,7 @@ typedef struct Trace {
     bool spent, no_memory;
     SpecError *error; int nerror, error_cap;
     int tries, before;                /* errors met, told or not; those told before the entry that runs */
-    SpecFile spec[MAX_SPECS];         /* [0] outermost … [nspec-1] the rule itself; up to nall: the rule of its step */
+    SpecFile spec[MAX_SPECS];         /* [0] outermost … [nspec-1] the rule; up to nall: that of its step */
     int nspec, nall;
     FindSpec find; void *find_ctx;
     int declaring;                    /* index of the spec whose file runs, or -1 */
@@ -115,7 +115,7 @@ int l_rule(lua_State *L);                          /* rule "adamw": what `step` 
 const char *rest_named(lua_State *L, int i);       /* NULL: something else */
 void rest_open(lua_State *L);
 void rest_find(Trace *t, SpecFile *s);             /* its text becomes the next spec */
-void rest_args(Trace *t, SpecFile *s);             /* "adamw.eps=1": options that are not the spec's own are kept for it */
+void rest_args(Trace *t, SpecFile *s);             /* "adamw.eps=1": options of its own are kept for it */
 int l_step(lua_State *L);                          /* inside `matrix`: this tensor is one of the rest */
 void add_spec(Trace *t, int i, Source s, Wrap *w);
 bool check_text(Source s, Diag *d);

@@ -1,4 +1,4 @@
--- expect: 5: step() is for use inside 'matrix': it steps a matrix as other tensors are stepped
+-- expect: 5: 'step' is not declared: the step's number is t; inside 'matrix', step() steps a matrix as other tensors are stepped
 return optimizer {
   name   = "bad",
   step   = function()

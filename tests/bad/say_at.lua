@@ -1,4 +1,4 @@
--- expect: 6: matrix products are not in the language yet
+-- expect: 6: a product of matrices is mm(a, b)
 return optimizer {
   name  = "bad",
   hyper = { lr = 0.1 },

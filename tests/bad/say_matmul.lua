@@ -1,4 +1,4 @@
--- expect: 6: 'matmul' is not declared: matrix products are not in the language yet
+-- expect: 6: 'matmul' is not declared: a product of matrices is mm(a, b); '*' is elementwise
 return optimizer {
   name  = "bad",
   hyper = { lr = 0.1 },
