@@ -109,7 +109,9 @@ typedef struct optc_engine_options {
      * then that. The library has no use for it */
     const char *fatbin_path;
     /* of rules with products: bytes that temporaries of products, and what products work in, may take. Tensors are
-     * stepped in batches that fit. 0: 1 GiB. It decides which matrices one call sees, and so, on a GPU, bits */
+     * stepped in batches that fit. 0: 1 GiB. It decides which matrices one call sees, and so, on a GPU, bits. (On the
+     * CPU products are made by the BLAS that the process has, or by OpenBLAS or another that is found, one thread a
+     * call; $OPTC_BLAS names one, or says "none". It is part of what bits depend on.) */
     int64_t workspace;
 } optc_engine_options;
 

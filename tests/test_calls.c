@@ -3,6 +3,7 @@
 #include "help.h"
 #include "suites.h"
 
+#include <dlfcn.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -550,6 +551,35 @@ START_TEST(sizes_and_libraries)
 }
 END_TEST
 
+/* An OpenBLAS with threads of its own that the process has loaded and uses: it goes on as it was, and we have a copy (under the sanitizer, which allows none, our own
+ * product). Other kinds are used as they are. */
+START_TEST(of_the_process)
+{
+    void *library = dlopen("libopenblas.so.0", RTLD_LAZY | RTLD_LOCAL);
+    int (*threads)(void) = NULL, (*parallel)(void) = NULL;
+    Blas x, again;
+    float a[] = {1, 2, 3, 4}, b[] = {5, 6, 7, 8}, c[4] = {NAN, NAN, NAN, NAN};
+    Gemm g = {.m = 2, .n = 2, .k = 2, .lda = 2, .ldb = 2, .ldc = 2, .alpha = 1, .a = a, .b = b, .c = c};
+    if (library) {
+        *(void **)&threads = dlsym(library, "openblas_get_num_threads");
+        *(void **)&parallel = dlsym(library, "openblas_get_parallel");
+    }
+    int was = threads ? threads() : 0;
+    OK(blas_open(&x, "test"));
+    OK(blas_open(&again, "test"));
+    ck_assert(x.gemm[0] == again.gemm[0] && x.syrk[1] == again.syrk[1]);
+    blas_gemm(&x, &g);
+    ck_assert(c[0] == 19 && c[1] == 22 && c[2] == 43 && c[3] == 50);
+    if (!threads || !parallel)
+        return;
+    ck_assert_int_eq(threads(), was);
+    if (parallel() == 1 && was > 1)
+        ck_assert_msg(x.gemm[0] != dlsym(library, "cblas_sgemm"), "%s", x.about);
+    else
+        ck_assert_msg(x.gemm[0] != NULL, "%s", x.about);
+}
+END_TEST
+
 /* ---- whole rules against the evaluator: steps of the iteration that Muon has, written out and as the word for it, which steps wide and tall matrices each their way ---- */
 START_TEST(whole_rule)
 {
@@ -614,6 +644,7 @@ Suite *calls_suite(void)
     tcase_add_test(t, absent_and_nan);
     tcase_add_test(t, refused);
     tcase_add_test(t, sizes_and_libraries);
+    tcase_add_test(t, of_the_process);
     tcase_add_loop_test(t, whole_rule, 0, 4);
     suite_add_tcase(s, t);
     return s;

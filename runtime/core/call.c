@@ -204,11 +204,22 @@ static optc_status check_sizes(const optc_binding *b, const ProgStage *s, int te
                 (long long)x.n);
 }
 
+/* Some 32 operations of a product take as long as an element of a pass. */
+static int64_t call_effort(const optc_binding *b, const ProgStage *s)
+{
+    double flops = 0;
+    for (int i = 0; i < b->ntensor; i++)
+        if (b->tensor[i].variant == s->variant)
+            flops += callee_info(s->call)->flops(b->rule->program, s->call, b->tensor[i].shape);
+    return flops < 1e15 ? (int64_t)(flops / 32) : (int64_t)1 << 45;
+}
+
 /* Products, what makes them, and whether it can make all of these. */
 CORE optc_status cpu_calls(optc_binding *b)
 {
     const Program *p = b->rule->program;
     bool any = false;
+    b->effort = b->elems;
     if (!b->rule->fn)                              /* the evaluator's products are its own */
         return OPTC_OK;
     optc_status s = calls_check(p);
@@ -224,9 +235,11 @@ CORE optc_status cpu_calls(optc_binding *b)
     Blas *x = TAKE(b, Blas, 1);
     s = x ? blas_open(x, "optc_bind") : no_memory("optc_bind");
     b->blas = x;
-    for (int i = 0; i < p->nstage && s == OPTC_OK; i++)
+    for (int i = 0; i < p->nstage && s == OPTC_OK; i++) {
+        b->effort += p->stage[i].kind == S_CALL ? call_effort(b, &p->stage[i]) : 0;
         for (int t = 0; p->stage[i].kind == S_CALL && x->gemm[0] && !x->wide && t < b->ntensor && s == OPTC_OK; t++)
             if (b->tensor[t].variant == p->stage[i].variant)
                 s = check_sizes(b, &p->stage[i], t);
+    }
     return s;
 }

@@ -136,6 +136,7 @@ struct optc_binding {
     int64_t state_bytes, pool_bytes, call_bytes;
     Batch *batch; int nbatch;
     struct Blas *blas;                 /* on the CPU, of a rule with calls */
+    int64_t effort;                    /* on the CPU: its elements, and calls in elements that take as long */
     Tasks *tasks;                      /* by entry, then phase */
     struct GpuTables *gpu;
     int threads, grain;                /* on the CPU: threads of a step, units a thread takes at once; 0: by size */

@@ -230,7 +230,9 @@ static bool is_small(const optc_binding *b, const Task *t)
 {
     const ProgStage *s = t->action->kind == ACT_LAUNCH ? &b->rule->program->stage[t->action->stage] : NULL;
     const Units *u = s && s->kind != S_GROUP ? task_units(b, t) : NULL;
-    return !u || (s->kind != S_CALL && u->prefix[s->kind][u->n] <= 1);
+    if (u && s->kind == S_CALL)
+        return u->n == 1 && callee_info(s->call)->pieces(b->rule->program, s->call, b->tensor[*u->tensor].shape) <= 1;
+    return !u || u->prefix[s->kind][u->n] <= 1;
 }
 
 static int small_until(const optc_binding *b, const Tasks *x, int i, int end)
@@ -294,8 +296,8 @@ static optc_status cpu_run(optc_binding *b, int entry, int phase)
     const Tasks *x = &b->tasks[entry * program_phases(b->rule->program) + phase];
     int64_t per_thread = 1 << 15;                  /* below that a thread costs more to wake than it brings */
     int most = b->rule->engine->threads, threads = b->threads ? b->threads : most;
-    if (!b->threads && b->elems / per_thread + 1 < threads)
-        threads = (int)(b->elems / per_thread) + 1;
+    if (!b->threads && b->effort / per_thread + 1 < threads)
+        threads = (int)(b->effort / per_thread) + 1;
     threads = team_of(threads > most ? most : threads);
     Counter few[32], *c = x->n <= 32 ? few : (Counter *)malloc(sizeof *c * (size_t)x->n);
     if (!c)
