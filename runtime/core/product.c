@@ -19,8 +19,11 @@ enum { STRIP = 6, DOWN_MOST = 8 * STRIP, DEPTH = 128, ACROSS_MOST = 64 };
 #endif
 
 /* kernel: STRIP x 2 vectors of the result, c += alpha * (a b), of packed strips; rows, cols: as many of them are there.
- * pack_a: rows x depth in strips of STRIP rows, pack_b: depth x cols in strips of two vectors; zeros where there is
- * nothing. run: c = beta c + alpha a b. */
+ * Its sums are named one by one, or a compiler that does not take loops apart would keep them in memory.
+ * pack: n rows (or columns) x depth in strips, zeros where there is nothing, read as they lie. run: c = beta c + alpha a b. */
+#define PRODUCT_ROW(i)         \
+    s##i##0 += a[i] * v[0];    \
+    s##i##1 += a[i] * v[1];
 #define PRODUCT_OF(NAME, T, BYTES, ATTRIBUTES)                                                                         \
     typedef T NAME##_vector __attribute__((vector_size(BYTES)));                                                       \
     enum { NAME##_wide = 2 * BYTES / (int)sizeof(T) };                                                                 \
@@ -28,16 +31,14 @@ enum { STRIP = 6, DOWN_MOST = 8 * STRIP, DEPTH = 128, ACROSS_MOST = 64 };
                                          int cols)                                                                     \
     {                                                                                                                  \
         PRODUCT_FUSED                                                                                                  \
-        NAME##_vector sum[STRIP][2];                                                                                   \
-        T out[STRIP][NAME##_wide];                                                                                     \
-        memset(sum, 0, sizeof sum);                                                                                    \
-        for (int k = 0; k < depth; k++, a += STRIP, b += NAME##_wide) {                                                \
-            const NAME##_vector *v = (const NAME##_vector *)(const void *)b;                                           \
-            for (int i = 0; i < STRIP; i++) {                                                                          \
-                sum[i][0] += a[i] * v[0];                                                                              \
-                sum[i][1] += a[i] * v[1];                                                                              \
-            }                                                                                                          \
+        const NAME##_vector *v = (const NAME##_vector *)(const void *)b, none = {0};                                   \
+        NAME##_vector s00 = none, s01 = none, s10 = none, s11 = none, s20 = none, s21 = none, s30 = none, s31 = none,  \
+                      s40 = none, s41 = none, s50 = none, s51 = none;                                                  \
+        for (int k = 0; k < depth; k++, a += STRIP, v += 2) {                                                          \
+            PRODUCT_ROW(0) PRODUCT_ROW(1) PRODUCT_ROW(2) PRODUCT_ROW(3) PRODUCT_ROW(4) PRODUCT_ROW(5)                  \
         }                                                                                                              \
+        const NAME##_vector sum[STRIP][2] = {{s00, s01}, {s10, s11}, {s20, s21}, {s30, s31}, {s40, s41}, {s50, s51}};  \
+        T out[STRIP][NAME##_wide];                                                                                     \
         memcpy(out, sum, sizeof out);                                                                                  \
         for (int i = 0; i < rows; i++)                                                                                 \
             for (int j = 0; j < cols; j++)                                                                             \
@@ -45,10 +46,17 @@ enum { STRIP = 6, DOWN_MOST = 8 * STRIP, DEPTH = 128, ACROSS_MOST = 64 };
     }                                                                                                                  \
     static void NAME##_pack(T *to, const T *from, int64_t along, int64_t apart, int n, int depth, int strip)           \
     {                                                                                                                  \
-        for (int at = 0; at < n; at += strip, to += strip * depth)                                                     \
-            for (int i = 0; i < strip; i++)                                                                            \
+        for (int at = 0; at < n; at += strip, to += strip * depth, from += strip * apart) {                            \
+            int there = product_part(n - at, strip);                                                                   \
+            if (there < strip)                                                                                         \
+                memset(to, 0, sizeof *to * (size_t)(strip * depth));                                                   \
+            for (int i = 0; apart != 1 && i < there; i++)                                                              \
                 for (int k = 0; k < depth; k++)                                                                        \
-                    to[k * strip + i] = at + i < n ? from[(at + i) * apart + k * along] : 0;                           \
+                    to[k * strip + i] = from[i * apart + k * along];                                                   \
+            for (int k = 0; apart == 1 && k < depth; k++)                                                              \
+                for (int i = 0; i < there; i++)                                                                        \
+                    to[k * strip + i] = from[k * along + i];                                                           \
+        }                                                                                                              \
     }                                                                                                                  \
     static void NAME##_start(const Gemm *g, T *c)                                                                      \
     {                                                                                                                  \
