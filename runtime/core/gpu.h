@@ -28,6 +28,7 @@ typedef struct GpuEngine {
     int dead;                              /* atomic; 2: why can be read */
     char why[400];
     bool no_graphs;
+    int block;                             /* rows of a symmetric product's blocks, where that is measured; 0: a table's */
 } GpuEngine;
 
 /* What calls launch beside a library, or without one: templates/calls_cuda.txt. */

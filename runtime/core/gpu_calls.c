@@ -286,7 +286,8 @@ static optc_status add_product(const optc_binding *b, GpuCalls *x, const ProgSta
     ProductShape z = product_shape(p, c, g->shape);
     bool symmetric = c->flags & SYMMETRIC, ok = true;
     int first = x->nstep;
-    int64_t rows = symmetric ? block_rows(call_type(p), z.n) : z.n;
+    int block = b->rule->engine->gpu->block;
+    int64_t rows = !symmetric ? z.n : block && block < z.n ? block : block_rows(call_type(p), z.n);
     if (!z.m || !z.n || !g->shape.slices)
         return OPTC_OK;
     if (c->c >= 0 && c->c != c->out)

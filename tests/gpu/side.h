@@ -37,6 +37,7 @@ void add_launches(TCase *t);
 void add_live(TCase *t);
 void add_memory(TCase *t);
 void add_products(TCase *t);
+void add_product_times(TCase *t);
 void add_random(TCase *t);
 void add_small(TCase *t);
 void add_squares(TCase *t);

@@ -113,7 +113,7 @@ int main(void)
     while (rule_name(n, buf))
         n++;
     Suite *s = suite_create("gpu");
-    TCase *t[] = {tcase_create("library"), tcase_create("compositions"), tcase_create("graphs"), tcase_create("launches"), tcase_create("memory"), tcase_create("sanitized"), tcase_create("random"), tcase_create("live"), tcase_create("squares"), tcase_create("products"), tcase_create("sticky")};     /* CK_RUN_CASE runs one */
+    TCase *t[] = {tcase_create("library"), tcase_create("compositions"), tcase_create("graphs"), tcase_create("launches"), tcase_create("memory"), tcase_create("sanitized"), tcase_create("random"), tcase_create("live"), tcase_create("squares"), tcase_create("products"), tcase_create("product-times"), tcase_create("sticky")};     /* CK_RUN_CASE runs one */
     enum { STICKY = sizeof t / sizeof *t - 1 };
     for (int i = 0; i <= STICKY; i++) {
         tcase_add_checked_fixture(t[i], gpu_setup, NULL);
@@ -137,6 +137,7 @@ int main(void)
     add_live(t[7]);
     add_squares(t[8]);
     add_products(t[9]);
+    add_product_times(t[10]);
     add_sticky(t[STICKY]);
     Suite *last = suite_create("gpu, the end of a context");
     suite_add_tcase(last, t[STICKY]);
