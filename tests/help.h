@@ -43,5 +43,9 @@ void fix_close(Fixture *f);
 /* Runs an entry on the binding and on the evaluator from the same state; every p and state must lie in the evaluator's bounds.
  * Returns a message (to be freed) about the first that does not, or NULL. */
 char *step_in_bounds(Fixture *f, const char *entry);
+/* This thread's allocation of that number fails (0: none does); how many it has asked for since, and holds (test_emit.c). */
+void memory_fails(int n);
+int memory_asked(void);
+int memory_held(void);
 uint64_t fix_hash(const Fixture *f);                     /* of all parameters and states, bit for bit (NaNs alike) */
 #endif

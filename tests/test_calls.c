@@ -24,6 +24,7 @@ typedef struct Hand {
     ProgPhase phase;
     ProgEntry entry;
     void *memory;
+    int fails, asked;                  /* the allocation of that number when binding; how many there were */
 } Hand;
 
 static void hand_open(Hand *h, const optc_engine_options *o)
@@ -78,7 +79,10 @@ static optc_status hand_bind(Hand *h, const int64_t (*shape)[3], int n)
         at += 2 * each;
     }
     h->rule->program = &h->program;
+    memory_fails(h->fails);
     optc_status s = optc_bind(h->rule, &(optc_group){.tensors = t, .ntensors = n}, 1, &h->binding);
+    h->asked = memory_asked();
+    memory_fails(0);
     free(t);
     return s;
 }
@@ -458,6 +462,38 @@ START_TEST(too_little)
 }
 END_TEST
 
+static void *one_alloc(void *context, size_t bytes, void *stream)
+{
+    static _Alignas(64) char room[8 << 20];
+    (void)context, (void)stream;
+    return bytes <= sizeof room ? room : NULL;
+}
+
+/* Memory that ends at any allocation: an error, and nothing is left behind. */
+START_TEST(memory_ends)
+{
+    static const optc_allocator one = {one_alloc, no_release, NULL};
+    Hand h;
+    use_blas(false);                                   /* a BLAS, once loaded, stays */
+    hand_open(&h, &(optc_engine_options){.workspace = 2247296, .allocator = &one});
+    chain(&h, A);
+    for (bool done = false; !done;) {
+        int held = memory_held();
+        h.fails++;
+        optc_status s = hand_bind(&h, mixed, NMIXED);
+        done = h.asked < h.fails;
+        bool right = done ? s == OPTC_OK && optc_unbind(h.binding) == OPTC_OK : s == OPTC_ERROR_MEMORY && !h.binding;
+        h.binding = NULL;
+        free(h.memory);
+        h.memory = NULL;
+        held = memory_held() - held;                   /* before Check allocates for itself */
+        ck_assert_msg(right && !held, "allocation %d of %d: %s, %d left", h.fails, h.asked, optc_status_name(s), held);
+    }
+    ck_assert_int_gt(h.fails, 50);
+    hand_close(&h);
+}
+END_TEST
+
 /* A tensor without a gradient is left as it is; NaN in one leaves the others as they are. */
 START_TEST(absent_and_nan)
 {
@@ -641,6 +677,7 @@ Suite *calls_suite(void)
     tcase_add_test(t, batches_lie);
     tcase_add_test(t, across_stretches);
     tcase_add_test(t, too_little);
+    tcase_add_test(t, memory_ends);
     tcase_add_test(t, absent_and_nan);
     tcase_add_test(t, refused);
     tcase_add_test(t, sizes_and_libraries);

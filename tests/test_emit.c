@@ -27,6 +27,9 @@ void *__wrap_realloc(void *p, size_t n) { return refused() ? NULL : p ? __real_r
 void __wrap_free(void *p) { held -= p != NULL; __real_free(p); }
 
 static void fail_at(int n, bool all) { nth = n, asked = 0, for_ever = all; }
+void memory_fails(int n) { fail_at(n, false); }
+int memory_asked(void) { return asked; }
+int memory_held(void) { return held; }
 
 static void open_rule(Gen *g, const char *spec, const char *with)
 {
