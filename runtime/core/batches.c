@@ -95,9 +95,10 @@ static bool stage_has(const int *list, int n, int array)
 /* Of arrays by variant, in one phase: 0, or 1 + where the stretch begins that touches it. */
 typedef struct Touched { int *from; } Touched;
 
-/* A stage inside a stretch with calls that is the first of its variant to touch an array must write it; others must stand
- * in that stretch too. */
-static void touch_batched(const optc_binding *b, const Touched *t, const ProgStage *s, int array, int stretch, bool written)
+/* A stage inside a stretch with calls that is the first of its variant to touch an array must write it; others must
+ * stand in that stretch too. */
+static void touch_batched(const optc_binding *b, const Touched *t, const ProgStage *s, int array, int stretch,
+                          bool written)
 {
     int *from = &t->from[array * MOST_VARIANTS + s->variant];
     bool good = *from ? *from == stretch + 1 : written;
@@ -118,8 +119,8 @@ static void batched_stage(const optc_binding *b, const Touched *t, const ProgSta
     }
 }
 
-/* A temporary lies in the pool for the tensors of a variant if, in every phase, its stages need it inside one stretch with
- * calls or not at all. What groups have, or what is copied, does not. */
+/* A temporary lies in the pool for the tensors of a variant if, in every phase, its stages need it inside one stretch
+ * with calls or not at all. What groups have, or what is copied, does not. */
 static void find_batched(const optc_binding *b, const Touched *t)
 {
     const Program *p = b->rule->program;
@@ -158,7 +159,8 @@ static int called_stages(const Program *p)
 
 static void set_busy(Room *r, int array, int at) { r->busy[array * r->words + at / 64] |= (uint64_t)1 << at % 64; }
 
-/* From the last stage to the first: what a stage reads was needed until then, what it writes and does not read was not. */
+/* From the last stage to the first: what a stage reads was needed until then, what it writes and does not read was
+ * not. */
 static void busy_stretch(const Program *p, Room *r, const ProgAction *a, int n, int first)
 {
     memset(r->need, 0, sizeof *r->need * (size_t)p->narray);
@@ -244,8 +246,8 @@ static optc_status too_large(const optc_binding *b, int tensor, int64_t bytes)
     char label[96];
     const Shape s = b->tensor[tensor].shape;
     return fail(OPTC_ERROR_MEMORY,
-                "optc_bind: %s (%lld x %lld x %lld) needs a workspace of %s%lld bytes for what the products of '%s' are "
-                "made of and work in, and optc_engine_options.workspace is %lld",
+                "optc_bind: %s (%lld x %lld x %lld) needs a workspace of %s%lld bytes for what the products of '%s' "
+                "are made of and work in, and optc_engine_options.workspace is %lld",
                 tensor_label(b, tensor, label), (long long)s.slices, (long long)s.rows, (long long)s.cols,
                 bytes >= MOST_WORKSPACE ? "over " : "", (long long)at_most_workspace(bytes + b->call_bytes),
                 b->rule->program->name, (long long)b->rule->engine->workspace);

@@ -42,10 +42,10 @@ static void *blas_symbol(void *library, const Affix *a, const char *name)
     return dlsym(library, all);
 }
 
-#define BLAS_FIND(to, library, affix, name)                       \
-    do {                                                          \
-        void *f_ = blas_symbol((library), (affix), (name));       \
-        memcpy(&(to), &f_, sizeof f_);                            \
+#define BLAS_FIND(to, library, affix, name)                                                                          \
+    do {                                                                                                             \
+        void *f_ = blas_symbol((library), (affix), (name));                                                          \
+        memcpy(&(to), &f_, sizeof f_);                                                                               \
     } while (0)
 
 static const Affix *blas_functions(void *library, Blas *x)
@@ -97,7 +97,8 @@ static bool hold_openblas(void *library, const Affix *a, bool ours, Blas *x)
         hold_openmp(library, x);
     if (how == OPENBLAS_THREADS && ours)
         set(1);
-    return how == OPENBLAS_SEQUENTIAL || (how == OPENBLAS_THREADS && ours) || (how == OPENBLAS_OPENMP && x->get && x->set);
+    return how == OPENBLAS_SEQUENTIAL || (how == OPENBLAS_THREADS && ours) ||
+           (how == OPENBLAS_OPENMP && x->get && x->set);
 }
 
 static bool hold_mkl(void *library, Blas *x)
@@ -281,12 +282,13 @@ CORE optc_status blas_open(Blas *x, const char *call)
              : named ? "OPTC_BLAS names none that can be opened"
                      : "none was found: install OpenBLAS, or name one by OPTC_BLAS");
     return !named ? OPTC_OK
-                  : fail(OPTC_ERROR_UNAVAILABLE, "%s: OPTC_BLAS is '%.200s', which cannot be opened or has no cblas_sgemm",
-                         call, name);
+                  : fail(OPTC_ERROR_UNAVAILABLE,
+                         "%s: OPTC_BLAS is '%.200s', which cannot be opened or has no cblas_sgemm", call, name);
 }
 
 /* ---- calls ---- */
-typedef void (*Sgemm32)(int, int, int, int, int, int, float, const float *, int, const float *, int, float, float *, int);
+typedef void (*Sgemm32)(int, int, int, int, int, int, float, const float *, int, const float *, int, float, float *,
+                        int);
 typedef void (*Dgemm32)(int, int, int, int, int, int, double, const double *, int, const double *, int, double,
                         double *, int);
 typedef void (*Sgemm64)(int, int, int, int64_t, int64_t, int64_t, float, const float *, int64_t, const float *, int64_t,
@@ -299,19 +301,19 @@ typedef void (*Ssyrk64)(int, int, int, int64_t, int64_t, float, const float *, i
 typedef void (*Dsyrk64)(int, int, int, int64_t, int64_t, double, const double *, int64_t, double, double *, int64_t);
 
 /* f: the function's address, in a pointer to data as dlsym has it */
-#define GEMM(F, T, I)                                                                                                  \
-    do {                                                                                                               \
-        F f_;                                                                                                          \
-        memcpy(&f_, &f, sizeof f_);                                                                                    \
-        f_(CBLAS_ROWS, ta, tb, (I)g->m, (I)g->n, (I)g->k, (T)g->alpha, (const T *)g->a, (I)g->lda, (const T *)g->b,     \
-           (I)g->ldb, (T)g->beta, (T *)g->c, (I)g->ldc);                                                               \
+#define GEMM(F, T, I)                                                                                                \
+    do {                                                                                                             \
+        F f_;                                                                                                        \
+        memcpy(&f_, &f, sizeof f_);                                                                                  \
+        f_(CBLAS_ROWS, ta, tb, (I)g->m, (I)g->n, (I)g->k, (T)g->alpha, (const T *)g->a, (I)g->lda, (const T *)g->b,  \
+           (I)g->ldb, (T)g->beta, (T *)g->c, (I)g->ldc);                                                             \
     } while (0)
-#define SYRK(F, T, I)                                                                                                  \
-    do {                                                                                                               \
-        F f_;                                                                                                          \
-        memcpy(&f_, &f, sizeof f_);                                                                                    \
-        f_(CBLAS_ROWS, CBLAS_LOWER, ta, (I)g->n, (I)g->k, (T)g->alpha, (const T *)g->a, (I)g->lda, (T)g->beta,          \
-           (T *)g->c, (I)g->ldc);                                                                                      \
+#define SYRK(F, T, I)                                                                                                \
+    do {                                                                                                             \
+        F f_;                                                                                                        \
+        memcpy(&f_, &f, sizeof f_);                                                                                  \
+        f_(CBLAS_ROWS, CBLAS_LOWER, ta, (I)g->n, (I)g->k, (T)g->alpha, (const T *)g->a, (I)g->lda, (T)g->beta,       \
+           (T *)g->c, (I)g->ldc);                                                                                    \
     } while (0)
 
 static void call_blas(const Blas *x, const Gemm *g)
@@ -333,7 +335,8 @@ static void call_blas(const Blas *x, const Gemm *g)
 CORE void blas_gemm(const Blas *x, const Gemm *g)
 {
     int was = 0;
-    /* a BLAS does not look at operands that count for nothing, where NaN would be lost, and wants rows of some length */
+    /* a BLAS does not look at operands that count for nothing, where NaN would be lost, and wants rows of some
+     * length */
     if (!x->gemm[0] || g->alpha == 0 || g->k == 0) {
         product_own(g);
         return;

@@ -198,8 +198,8 @@ static optc_status check_sizes(const optc_binding *b, const ProgStage *s, int te
         return OPTC_OK;
     stage_label(b->rule->program, s, stage, sizeof stage);
     return fail(OPTC_ERROR_ARGUMENT,
-                "optc_bind: %s: %s is too large for %s, whose integers have 32 bits: a product of %lld x %lld and %lld x "
-                "%lld. Use a BLAS with integers of 64 bits (OPTC_BLAS), or none (OPTC_BLAS=none)",
+                "optc_bind: %s: %s is too large for %s, whose integers have 32 bits: a product of %lld x %lld and "
+                "%lld x %lld. Use a BLAS with integers of 64 bits (OPTC_BLAS), or none (OPTC_BLAS=none)",
                 stage, tensor_label(b, tensor, label), b->blas->about, (long long)x.m, (long long)x.k, (long long)x.k,
                 (long long)x.n);
 }
