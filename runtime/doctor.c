@@ -154,7 +154,7 @@ static void say_cublas(Buf *b, const Driver *d)
 {
     Cublas c;
     char why[600];
-    if (cublas_open(&c, d->version, why, sizeof why))
+    if (cublas_open(&c, d->version, NULL, why, sizeof why))
         buf_printf(b, "cublas     %s (%d.%d)\n", c.path, c.version / 1000, c.version % 1000 / 10);
     else
         buf_printf(b, "cublas     %s\n           Without it a plain kernel computes products on the GPU, slower\n", why);

@@ -20,7 +20,7 @@ static bool cublas_take(Cublas *c, void *library, const CublasWanted *w)
     return f != NULL;
 }
 
-static bool cublas_use(Cublas *c, void *library, char *why, size_t n)
+static bool cublas_use(Cublas *c, void *library, bool *again, char *why, size_t n)
 {
     Dl_info at;
     int major = 0, minor = 0;
@@ -34,6 +34,7 @@ static bool cublas_use(Cublas *c, void *library, char *why, size_t n)
         (void)cublas_take(c, library, &cublas_long[i]);
     if (c->cublasGetProperty(MAJOR_VERSION, &major) || c->cublasGetProperty(MINOR_VERSION, &minor)) {
         snprintf(why, n, "cuBLAS was found, and fails when it is asked for its version");
+        *again = true;
         return false;
     }
     c->version = major * 1000 + minor * 10;
@@ -45,8 +46,9 @@ static bool cublas_use(Cublas *c, void *library, char *why, size_t n)
 }
 
 /* One that is newer than the driver is not promised to run with it. */
-CORE bool cublas_open(Cublas *c, int driver, char *why, size_t n)
+CORE bool cublas_open(Cublas *c, int driver, bool *again, char *why, size_t n)
 {
+    bool nobody;
     static const char *const names[] = {"libcublas.so.13", "libcublas.so.12", NULL};
     static const char *const folders[] = {"nvidia/cu13/lib", "nvidia/cublas/lib", NULL};
     const char *own = getenv("OPTC_CUBLAS");
@@ -57,11 +59,14 @@ CORE bool cublas_open(Cublas *c, int driver, char *why, size_t n)
     s.folders = folders;
     s.own = named ? own : NULL;
     *why = 0;
+    again = again ? again : &nobody;
+    *again = false;
     if (named && !strcmp(own, "none")) {
         snprintf(why, n, "OPTC_CUBLAS says none");
         return false;
     }
     if (!library_find(&s)) {
+        *again = s.again;
         if (s.again)
             snprintf(why, n, "cuBLAS could not be looked for or loaded: out of memory");
         else if (*s.refused)
@@ -75,5 +80,5 @@ CORE bool cublas_open(Cublas *c, int driver, char *why, size_t n)
                      driver / 1000 < 13 ? "nvidia-cublas-cu12" : "nvidia-cublas", s.names[0]);
         return false;
     }
-    return cublas_use(c, s.library, why, n);               /* never unloaded, as the driver */
+    return cublas_use(c, s.library, again, why, n);               /* never unloaded, as the driver */
 }

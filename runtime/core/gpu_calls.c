@@ -62,7 +62,7 @@ CORE void gpu_call_path(const optc_rule *r, char *buf, size_t n)
     *buf = 0;
     if (!r->engine->gpu || !program_calls(r->program))
         return;
-    if (cublas_open(&c, r->engine->gpu->d->version, why, sizeof why))
+    if (cublas_open(&c, r->engine->gpu->d->version, NULL, why, sizeof why))
         snprintf(buf, n, "; products by cuBLAS %d.%d", c.version / 1000, c.version % 1000 / 10);
     else
         snprintf(buf, n, "; products by a plain kernel, slower (%.200s)", why);
@@ -490,9 +490,10 @@ CORE optc_status calls_follow(optc_binding *b)
 static optc_status open_library(optc_binding *b, GpuCalls *x)
 {
     GpuEngine *g = b->rule->engine->gpu;
-    x->library = cublas_open(&x->blas, g->d->version, x->why, sizeof x->why);
-    if (!x->library)
-        return OPTC_OK;
+    bool again;
+    x->library = cublas_open(&x->blas, g->d->version, &again, x->why, sizeof x->why);
+    if (!x->library)                               /* other bits for want of memory would be a surprise */
+        return again ? fail(OPTC_ERROR_MEMORY, "optc_bind: %s", x->why) : OPTC_OK;
     int rc = x->blas.cublasCreate_v2(&x->handle);
     x->handle = rc ? NULL : x->handle;
     if (!rc)

@@ -164,6 +164,23 @@ static void from_cache(const Scene *s, Outcome *out)
 }
 
 static void on_gpu(const Scene *s, Outcome *out) { whole(s, &(optc_engine_options){.device = "cuda", .threads = 1, .cache_dir = below("cache")}, out); }
+/* Products of what a state holds and of the gradients themselves, in one batch. */
+static void products(const Scene *s, Outcome *out)
+{
+    Scene by_path = *s;
+    inject_rest(true);
+    by_path.spec = below(s->spec);
+    FILE *f = fopen(by_path.spec, "w");
+    if (f) {
+        fputs("return optimizer { name = 'products', products = 'f32', hyper = { lr = 0.1 }, state = { m = zeros, l = eye(1, 'rows') },\n"
+              "  matrix = function() m = 0.5 * m + g l = 0.5 * l + gram(m) p = p - lr * mm(l, mm(gram(g), m)) end,\n"
+              "  step = function() m = 0.5 * m + g p = p - lr * m end }\n", f);
+        fclose(f);
+    }
+    inject_rest(false);
+    whole(&by_path, &(optc_engine_options){.device = s->gpu ? "cuda" : NULL, .threads = 1, .cache_dir = below("cache"), .workspace = 1 << 16}, out);
+}
+
 static void on_gpu_cold(const Scene *s, Outcome *out)
 {
     fresh_folder("cold");
@@ -187,6 +204,7 @@ const Scene api_scenes[] = {
     {.name = "from the cache", .run = from_cache, .kinds = HOST, .spec = "lion", .with = "clip(1)"},
     {.name = "on a GPU", .run = on_gpu, .kinds = ALL, .spec = "adamw", .with = "clip(1)", .samples = 20, .gpu = true},
     {.name = "on a GPU, compiled", .run = on_gpu_cold, .kinds = HOST | 1 << NVRTC, .spec = "adamw", .with = "clip(1)", .samples = 10, .gpu = true},
+    {.name = "products on a GPU", .run = products, .kinds = ALL | 1 << CUBLAS, .spec = "products.lua", .samples = 10, .gpu = true},
     {.name = "from a package", .run = from_package, .kinds = ALL, .spec = "adamw", .with = "clip(1)", .samples = 10, .gpu = true},
     {.name = NULL},
 };
