@@ -31,6 +31,10 @@ static void head(const Spec *s)
     cli_line("types", arena_printf(a, "parameters %s, gradients %s, states %s, computed in %s",
                                    type_info[s->types.p].name, type_info[s->types.g].name,
                                    type_info[s->types.state].name, type_info[s->gen.plan->real].name));
+    if (spec_calls(s->gen.plan))
+        cli_line("products", arena_printf(a, "%s, and what they read and make kept in %s",
+                                          product_info[s->gen.plan->precision].name,
+                                          type_info[s->gen.plan->product].name));
 }
 
 const char *explain_phase(Arena *a, const Plan *p, int entry, int mask)
@@ -301,6 +305,7 @@ int cmd_explain(const Command *self, int argc, char **argv)
          "that a batch of tensors may take for products (default: 1G), for --shape"},
         {"device", 0, OPT_TEXT, &ask.device, "DEVICE",
          "whose bandwidth the floor is for: cpu, cuda, cuda:N (default: best)"},
+        {"gpu", 0, OPT_FLAG, &c.gpu, NULL, "the plan that a GPU would have, where products may keep 16 bits"},
         {"measure", 0, OPT_FLAG, &ask.anew, NULL, "measure the bandwidth anew, and keep that"},
         {"hashes", 0, OPT_FLAG, &only_hashes, NULL,
          "only the hashes by which tuning results know its stages on a GPU, and their launches without any"},
@@ -314,7 +319,8 @@ int cmd_explain(const Command *self, int argc, char **argv)
     if (ask.bandwidth > 0 && (ask.anew || ask.device))
         return cli_misuse(self, "--bandwidth says it already: --%s does not go with it",
                           ask.anew ? "measure" : "device");
-    c.gpu = !strncmp(ask.device ? ask.device : ask.bandwidth > 0 ? "" : optc_best_device(), "cuda", 4) || only_hashes;
+    c.gpu = c.gpu || only_hashes ||
+            !strncmp(ask.device ? ask.device : ask.bandwidth > 0 ? "" : optc_best_device(), "cuda", 4);
     Spec s;
     jmp_buf out;
     rc = CLI_OK;
