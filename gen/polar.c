@@ -32,8 +32,10 @@ static const Set sets[] = {
       {3.9486908534822946, -2.908902115962949, 0.5518191394370137},
       {3.3184196573706015, -2.488488024314874, 0.51004894012372},
       {2.300652019954817, -1.6689039845747493, 0.4188073119525673},
+      {1.891301407787398, -1.2679958271945868, 0.37680408948524835},
+      {1.8750014808534479, -1.2500016453999487, 0.3750001645474248},
       {1.875, -1.25, 0.375}},
-     6, 5, 1.01, false},
+     8, 5, 1.01, false},
     {"cans",                                       /* Chebyshev, arXiv 2506.10935 */
      {{8.4703, -25.1081, 18.6293},
       {4.1828, -3.1087, 0.5806},
@@ -47,7 +49,9 @@ static const Set sets[] = {
 };
 enum { NSETS = sizeof sets / sizeof *sets };
 
-typedef struct { Set set; int steps; bool gram; } Polar;
+typedef enum { FORM_PLAIN, FORM_GRAM, FORM_AUTO, NFORMS } Form;
+static const char *const form_names[NFORMS] = {"plain", "gram", "auto"};
+typedef struct { Set set; int steps; Form form; } Polar;
 
 /* ---- options ---- */
 static void read_triple(lua_State *L, int i, Triple *out)
@@ -132,9 +136,10 @@ static Polar read_options(lua_State *L)
     }
     if (lua_getfield(L, 2, "form") != LUA_TNIL) {
         const char *form = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "";
-        o.gram = !strcmp(form, "gram");
-        if (!o.gram && strcmp(form, "plain"))
-            spec_error(L, "polar: form is \"plain\" or \"gram\"");
+        for (o.form = FORM_PLAIN; o.form < NFORMS && strcmp(form, form_names[o.form]); o.form++)
+            continue;
+        if (o.form == NFORMS)
+            spec_error(L, "polar: form is \"plain\", \"gram\" or \"auto\"");
     }
     lua_settop(L, 1);
     return o;
@@ -239,16 +244,27 @@ static Ref gram_form(lua_State *L, const Polar *o, Ref x, bool wide, Ref r)
     return q == NONE ? x : beside(L, q, x, wide);
 }
 
-/* Rows are not more than columns: of elements a question about the tensor. */
-static bool is_wide(lua_State *L, Dom d)
+/* `times` rows (or, wide false, columns) are not more than the other: of elements a question about the tensor. */
+static bool at_most(lua_State *L, bool wide, int times)
 {
     Trace *t = trace_of(L);
-    Test q = {.kind = TEST_SIZES,
-              .relation = IS_AT_MOST,
-              .size = {SIZE_ROWS, SIZE_COLS},
-              .factor = {1, 1},
-              .view = t->spec[t->at].view};
-    return d == ELEM ? trace_ask(t, q) : dom_info[d].axis[1] != AXIS_RANK;
+    Test q = {.kind = TEST_SIZES, .relation = IS_AT_MOST, .factor = {times, 1}, .view = t->spec[t->at].view};
+    q.size[0] = wide ? SIZE_ROWS : SIZE_COLS;
+    q.size[1] = wide ? SIZE_COLS : SIZE_ROWS;
+    return trace_ask(t, q);
+}
+
+static bool is_wide(lua_State *L, Dom d) { return d == ELEM ? at_most(L, true, 1) : dom_info[d].axis[1] != AXIS_RANK; }
+
+/* In units of n^3, k = alpha n: plain 15 alpha + 5, Gram with its restart 9 alpha + 14, symmetric ones halved: from
+ * alpha 2 on the Gram form has fewer flops for sure. It squares the condition, which the 8 bits of bf16 do not bear. */
+static bool by_gram(lua_State *L, const Polar *o, Dom d, bool wide)
+{
+    const Trace *t = trace_of(L);
+    Product precision = t->product ? (Product)(t->product - 1) : rule_product(t->rule, t->params);
+    if (o->form != FORM_AUTO)
+        return o->form == FORM_GRAM;
+    return precision != PRODUCT_BF16 && d == ELEM && at_most(L, wide, 2);
 }
 
 int l_polar(lua_State *L)
@@ -267,7 +283,7 @@ int l_polar(lua_State *L)
     bool wide = is_wide(L, dom_at(L, x));
     Ref square = NONE;
     x = o.set.scaled ? by_sums(L, x, wide, &square) : by_norm(L, x, o.set.safety);
-    x = o.gram ? gram_form(L, &o, x, wide, square) : plain_form(L, &o, x, wide, square);
+    x = by_gram(L, &o, dom_at(L, x), wide) ? gram_form(L, &o, x, wide, square) : plain_form(L, &o, x, wide, square);
     push_value(L, turned ? matrix_turn(L, x) : x);
     return 1;
 }

@@ -98,6 +98,7 @@ typedef struct Trace {
     struct { int file, line; } question;       /* where the last one was asked */
     int stream, seed;                 /* random draws; hyperparameter number of the seed or -1 */
     Ref every[MAX_EVERY]; int nevery;
+    int product; Type params;                              /* GenOptions.product, and the type of parameters */
     bool *symmetric; int nsymmetric, symmetric_cap;        /* by node, as far as anybody asked */
 } Trace;
 

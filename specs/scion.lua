@@ -1,0 +1,30 @@
+-- A step along the point of a norm's ball that the momentum likes least; constrained, the weights never leave the ball.
+local function move(direction)
+  if constrained then p = p - lr * p end
+  p = p - (lr * scale) * direction
+end
+
+-- products: the oracle may be inexact by a constant factor (the paper's analysis), bf16 is within a tenth.
+return optimizer {
+  name  = "scion",
+  cite  = "Pethick et al. 2025, arXiv:2502.07529",
+  doc   = "Conditional gradients: spectral norm for matrices, signs for those tagged head, RMS for the rest",
+  hyper = { lr = { 1e-3, min = 0, max = 1 }, momentum = { 0.9, min = 0, below = 1 }, scale = { 50, above = 0 }, eps = { 1e-8, min = 0 } },
+  options = {
+    constrained = true, steps = 5, form = { "plain", "gram" }, coefficients = { "jordan", "polar_express", "cans" },
+  },
+  products = "bf16",
+  state = { m = zeros },
+  step = function()
+    m = lerp(m, g, 1 - momentum)
+    move(m / (rms(m) + eps))
+  end,
+  matrix = function()
+    m = lerp(m, g, 1 - momentum)
+    if tagged "head" then
+      move(sign(m) / ncols)
+    else
+      move(sqrt(nrows / ncols) * polar(m, { steps = steps, coefficients = coefficients, form = form }))
+    end
+  end,
+}
