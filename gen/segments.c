@@ -337,6 +337,17 @@ static bool made_in(const Cutter *c, int k, int v, Ref r)
     return everywhere(n) ? !gone(c, v, n, k) : !is_call(n) && (n->ty == BOOL || c->free[r] || c->seg[v][r] == k);
 }
 
+/* What groups have is one for all variants: given once, as the stage that reads it is one. NONE: not given yet. */
+static Ref given_already(const Cutter *c, Seg *s, int v, Ref r)
+{
+    for (int u = 0; u < v && for_all(&c->g->n[r]) && s->own_cap; u++) {
+        const struct Own *o = own_at(s, u, r);
+        if (o->variant && s->g.n[o->own].op == OP_GIVEN)
+            return o->own;
+    }
+    return NONE;
+}
+
 /* A value of the phase in a segment's own graph, made there or given; its operands came before. */
 static void bring(Cutter *c, int k, int v, Ref r)
 {
@@ -350,7 +361,13 @@ static void bring(Cutter *c, int k, int v, Ref r)
         n.arg = arg;
     } else {
         Dom d = dom_fixed((Dom)n.dom) ? GROUP : (Dom)n.dom;
-        PUSH(p->arena, p->given, p->ngiven, p->given_cap) = lies(c, v, r, mem_type_of(p->plan, d), k);
+        int mem = lies(c, v, r, mem_type_of(p->plan, d), k);
+        Ref known = given_already(c, s, v, r);
+        if (known != NONE) {
+            own_put(p->arena, s, v, r, known);
+            return;
+        }
+        PUSH(p->arena, p->given, p->ngiven, p->given_cap) = mem;
         n = (Node){.op = OP_GIVEN, .dom = d, .ty = n.ty, .sym = p->ngiven - 1, .file = n.file, .line = n.line, .name = n.name};
     }
     Ref own = graph_add(&s->g, n);
