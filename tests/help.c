@@ -44,6 +44,14 @@ void fix_open(Fixture *f, const optc_engine_options *eo, const optc_rule_options
     OK(optc_bind(f->rule, &g, 1, &f->binding));
 }
 
+bool rule_has_calls(const optc_rule *r)
+{
+    for (int i = 0; i < r->program->nstage; i++)
+        if (r->program->stage[i].call)
+            return true;
+    return false;
+}
+
 void fix_close(Fixture *f)
 {
     OK(optc_unbind(f->binding));

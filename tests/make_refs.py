@@ -19,6 +19,7 @@ The lines:
     steps 20
     saved 2 20                 the steps whose values follow
     shapes s 7 2x3x4           the tensors, if they are not the ones every rule takes (s: a scalar)
+    native no                  only the evaluator is held against it: compiling it would say no more, if present
     exact f64                  f64: no f32 arithmetic was seen in the reference; f32: some was, expect agreement to about 1e-7
     state ema.avg              the values are this state, not the weights, if present
     source torch.optim.AdamW 2.13.0
@@ -202,9 +203,10 @@ VERSIONS = {"torch": "torch", "timm": "timm", "po": "pytorch_optimizer", "optax"
 CONFIGS = {}
 
 
-def config(name, spec, source, run, options="", wrap="", state="", shapes=SHAPES, **hyper):
+def config(name, spec, source, run, options="", wrap="", state="", shapes=SHAPES, native=True, **hyper):
     hyper = {k.replace("__", "."): v for k, v in hyper.items()}
-    CONFIGS[name] = dict(spec=spec, source=source, run=run, options=options, wrap=wrap, state=state, shapes=shapes, hyper=Hypers(hyper))
+    CONFIGS[name] = dict(spec=spec, source=source, run=run, options=options, wrap=wrap, state=state, shapes=shapes, native=native,
+                         hyper=Hypers(hyper))
 
 
 def adamlike(cls, **more):
@@ -415,6 +417,7 @@ def make(name):
     lines += ["hyper " + ",".join(f"{k}={v!r}" for k, v in c["hyper"].items())]
     if c["shapes"] is not SHAPES:
         lines += ["shapes " + " ".join("x".join(map(str, s)) or "s" for s in c["shapes"])]
+    lines += [] if c["native"] else ["native no"]
     lines += [f"steps {STEPS}", "saved " + " ".join(map(str, SAVED)), f"exact {exact}"]
     lines += [f"state {c['state']}"] if c["state"] else []
     lines += ["source " + full_source(c["source"])]

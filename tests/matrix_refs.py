@@ -90,8 +90,9 @@ def load(clones, path):
     return module
 
 
-def run_matrix(api, matrices, others=None):
-    """matrices(params, h) and others(params, h) give something with step(); without others all tensors go to the first."""
+def run_matrix(api, matrices, others=None, before=None):
+    """matrices(params, h) and others(params, h) give something with step(); without others all tensors go to the first. before(params, h)
+    may change gradients."""
     def run(h):
         n = range(len(SHAPES))
         seen = [s if len(s) < 2 else (s[0], int(np.prod(s[1:]))) for s in SHAPES]
@@ -103,6 +104,8 @@ def run_matrix(api, matrices, others=None):
             for s in range(1, api.STEPS + 1):
                 for k, p in enumerate(params):
                     p.grad = torch.tensor(api.gradient(k, s, SHAPES).reshape(seen[k]))
+                if before:
+                    before(params, h)
                 for opt in opts:
                     opt.step()
                 if s in api.SAVED:
@@ -197,10 +200,10 @@ def own_scion(clones, unconstrained):
     return make
 
 
-def own_polargrad(clones, polar_first):
+def own_polargrad(clones, find, polar_first):
     def make(params, h):
         module = load(clones, "polargrad/polar_grad.py")
-        module.polar = lambda g, **unused: (polar_exact(g), None)
+        module.polar = lambda g, **unused: (find(g), None)
         return module.PolarGrad(params, lr=h.lr, momentum=h.momentum, weight_decay=h.weight_decay, polar_first=polar_first)
     return make
 
@@ -216,7 +219,7 @@ def adago(params, h):
     return Stepper(params, update)
 
 
-def own_psgd(clones):
+def own_psgd(clones, balance):
     """Its norm estimate, a power iteration on random vectors, is replaced by the largest row sum, and nothing random is added to g."""
     def make(params, h):
         module = load(clones, "psgd_torch/psgd.py")
@@ -226,7 +229,7 @@ def own_psgd(clones):
             t = kept["t"] = kept.get("t", 0) + 1
             kept["m"] = torch.lerp(kept.get("m", torch.zeros_like(g)), g, max(1 / t, 1 - h.momentum))
             ql, exprs = kept.setdefault("q", module.init_kron(p, 1.0, max_skew=float("inf"), dQ="QUAD"))
-            randn, torch.randn_like, rand, torch.rand = torch.randn_like, torch.zeros_like, torch.rand, lambda size: 1.0 - (t % 8 == 0)
+            randn, torch.randn_like, rand, torch.rand = torch.randn_like, torch.zeros_like, torch.rand, lambda size: 1.0 - (t % balance == 0)
             module.update_precond_kron_whiten_quad(ql, exprs, g, lr=h.precond_lr, betaL=h.beta, damping=0.0)
             torch.randn_like, torch.rand = randn, rand
             u = module.precond_grad_kron(ql, exprs, kept["m"])
@@ -240,9 +243,10 @@ def configs(api, clones):
     ADAMW = dict(adamw__lr=0.02, adamw__beta1=0.8, adamw__beta2=0.95, adamw__eps=1e-3, adamw__weight_decay=0.1)
     MUON = dict(lr=0.05, momentum=0.9, weight_decay=0.1)
 
-    def config(name, spec, source, matrices, options="", rest=True, **hyper):
-        api.config(name, spec, source, run_matrix(api, matrices, adamw if rest else None), options, shapes=SHAPES,
-                   **hyper, **(ADAMW if rest else {}))
+    def config(name, spec, source, matrices, options="", rest=True, wrap="", before=None, **hyper):
+        """Without options it runs as it was compiled into the library; with some the evaluator says all there is to say."""
+        api.config(name, spec, source, run_matrix(api, matrices, adamw if rest else None, before), options, wrap=wrap, shapes=SHAPES,
+                   native=not options and not wrap, **hyper, **(ADAMW if rest else {}))
 
     f64 = "; its iteration in float64"
     config("muon", "muon", "torch.optim.Muon and torch.optim.AdamW" + f64, torch_muon(), **MUON)
@@ -261,9 +265,16 @@ def configs(api, clones):
     for name, unconstrained in (("scion", False), ("scion_unconstrained", True)):
         config(name, "scion", "LIONS-EPFL/scion f58a393" + f64, own_scion(clones, unconstrained), rest=False,
                options="constrained=false" if unconstrained else "", lr=0.05, momentum=0.8, scale=2.0)
-    for name, first in (("polargrad", False), ("polargrad_first", True)):
-        config(name, "polargrad", "timlautk/polargrad 79f3c6f and torch.optim.AdamW; polar factors by NumPy's SVD",
-               own_polargrad(clones, first), options="steps=10" + (",polar_first=true" if first else ""), **{**MUON, "lr": 0.01})
+    config("scion_clip_skip", "scion", "torch.nn.utils.clip_grad_norm_ and LIONS-EPFL/scion f58a393" + f64, own_scion(clones, False), rest=False,
+           wrap="clip(2),skip", before=lambda ps, h: torch.nn.utils.clip_grad_norm_(ps, h["clip.max_norm"]), clip__max_norm=2.0, clip__eps=1e-6,
+           lr=0.05, momentum=0.8, scale=2.0)
+    for name, options, find in (("polargrad", "", lambda g: polar(g, 8, EXPRESS, 1.01)), ("polargrad_exact", "steps=16", polar_exact),
+                                ("polargrad_first", "steps=16,polar_first=true", polar_exact)):
+        config(name, "polargrad", "timlautk/polargrad 79f3c6f and torch.optim.AdamW; polar factors by " +
+               ("NumPy's SVD" if options else "eight steps of Polar Express in float64"), own_polargrad(clones, find, "first" in name),
+               options=options, **{**MUON, "lr": 0.01})
     config("adago", "adago", "arXiv:2509.02981 transcribed, and torch.optim.AdamW" + f64, adago, **MUON, gamma=1.5, eps=0.004, v0=0.5)
-    config("psgd", "psgd", "lixilinx/psgd_torch a8616f1 and torch.optim.AdamW; its norm the largest row sum, nothing random", own_psgd(clones),
-           options="balance=8", **MUON, precond_lr=0.4, beta=0.8, clip_rms=0.9, clip=1.5)
+    psgd = "lixilinx/psgd_torch a8616f1 and torch.optim.AdamW; its norm the largest row sum, nothing random"
+    PSGD = dict(**MUON, precond_lr=0.4, beta=0.8, clip_rms=0.9, clip=1.5)
+    config("psgd", "psgd", psgd, own_psgd(clones, 100), **PSGD)
+    config("psgd_balance", "psgd", psgd, own_psgd(clones, 8), options="balance=8", **PSGD)

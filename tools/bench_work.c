@@ -80,6 +80,8 @@ const Bar bench_suite[] = {
     {"gpt2-1.5b", "adan", 0.95, 3, 0, SUITE_HOST_US},
     {"gpt2-1.5b", "lion", 0.95, 3, 0, SUITE_HOST_US},
     {"gpt2-1.5b", "adafactor", 0.85, 8, 0, SUITE_HOST_US},
+    {"llama-1b", "muon", 0, 2.0, 0, MATRIX_HOST_US},
+    {"gpt2-layers", "muon", 0, 1.0, 0, MATRIX_HOST_US},
     {NULL, NULL, 0, 0, 0, 0},
 };
 

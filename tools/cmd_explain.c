@@ -95,16 +95,13 @@ static void launches(Arena *a, const Plan *p)
             int calls = 0;
             for (int i = 0; i < ph->nstage; i++)
                 calls += is_called(ph->stage[i].kind);
-            if (p->rule->nvariant > 1) {
-                int n[MAX_VARIANTS] = {0};
-                for (int i = 0; i < ph->nstage; i++)
-                    for (int v = 0; v < p->rule->nvariant; v++)
-                        n[v] += explain_runs(&ph->stage[i], v) && !is_called(ph->stage[i].kind);
-                for (int v = 0; v < p->rule->nvariant; v++)
-                    more = arena_printf(a, "%s%s%d where all are %s", more, v ? ", " : " (", n[v],
-                                        variant_tensors(&p->rule->variant[v]));
-                more = arena_printf(a, "%s)", more);
-            }
+            int n[MAX_VARIANTS] = {0}, nvariant = p->rule->nvariant;
+            for (int i = 0; i < ph->nstage; i++)
+                for (int v = 0; v < nvariant; v++)
+                    n[v] += explain_runs(&ph->stage[i], v) && !is_called(ph->stage[i].kind);
+            for (int v = 0; v < nvariant && nvariant > 1; v++)
+                more = arena_printf(a, "%s%s%d%s%s%s", more, v ? ", " : " (", n[v], v && nvariant > 3 ? " " : " where all are ",
+                                    variant_tensors(&p->rule->variant[v]), v == nvariant - 1 ? ")" : "");
             cli_line(e || m ? "" : "launches", arena_printf(a, "%d for %s, whatever the number of tensors%s",
                                                             ph->nstage - calls, explain_phase(a, p, e, m), more));
             if (calls)

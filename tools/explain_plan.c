@@ -279,16 +279,20 @@ static void put_why(Way *w, const Stage *st, int pass, const Stage *last)
         put_why_call(w, st);
         return;
     }
-    for (int i = 0; i < y.n; i++)
-        buf_printf(&needs, "%s%s", !i ? "" : i + 1 < y.n ? ", " : " and ",
-                   formula_of(w->arena, w->plan->rule, w->phase, y.needs[i], NOTE_WIDTH));
+    int at = 0;                                            /* in a line of its own where it would get too long */
+    for (int i = 0; i < y.n; i++) {
+        const char *text = formula_of(w->arena, w->plan->rule, w->phase, y.needs[i], NOTE_WIDTH);
+        bool wraps = i && at + cli_width(text) > 80;
+        at = (wraps ? 0 : at) + cli_width(text);
+        buf_printf(&needs, "%s%s%s", !i ? "" : i + 1 < y.n ? "," : " and", !i ? "" : wraps ? "\n      " : " ", text);
+    }
     const Node *n = node_of(w, y.value);
-    const char *at = n->line > 0 && n->file < w->plan->rule->nfile
+    const char *from = n->line > 0 && n->file < w->plan->rule->nfile
                          ? arena_printf(w->arena, " (%.40s:%d)", w->plan->rule->file[n->file], n->line)
                          : "";
     printf("      a new pass, for ");
-    cli_put_clean(stdout, arena_printf(w->arena, "%s%s:\n      ", say(w, y.value), at), true);
-    cli_put_clean(stdout, buf_text(&needs), false);
+    cli_put_clean(stdout, arena_printf(w->arena, "%s%s:\n      ", say(w, y.value), from), true);
+    cli_put_clean(stdout, buf_text(&needs), true);
     printf(" %s known only when pass %d has been over %s\n", y.n > 1 ? "are" : "is", pass - 1,
            y.global ? "all tensors" : arena_printf(w->arena, "the whole %s", dom_info[y.over].per));
 }

@@ -4,7 +4,7 @@
 -- expect: 16: polar: coefficients are one of "jordan", "polar_express", "cans", "turbo" or a list of triples, not "jordans"
 -- expect: 17: polar: coefficients are triples of numbers, one a step
 -- expect: 18: polar: coefficients are 1 to 8 triples, and this list has 0
--- expect: 19: polar: form is "plain" or "gram"
+-- expect: 19: polar: form is "plain", "gram" or "auto"
 -- expect: 20: polar: safety is a number from 1 to 2
 return optimizer {
   name  = "bad", hyper = { n = 5 },

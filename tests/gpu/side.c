@@ -90,16 +90,21 @@ void set_grads(Side *s, int step)
         d->cuStreamSynchronize(NULL);
 }
 
-static bool same(double a, double b) { return !memcmp(&a, &b, sizeof a) || (isnan(a) && isnan(b)); }
+static bool same(double a, double b, double bound)
+{
+    return !memcmp(&a, &b, sizeof a) || (isnan(a) && isnan(b)) || (bound > 0 && fabs(a - b) <= bound * (1 + fabs(a)));
+}
 
-void compare(const char *rule, Side *c, Side *g)
+void compare(const char *rule, Side *c, Side *g) { compare_within(rule, c, g, 0); }
+
+void compare_within(const char *rule, Side *c, Side *g, double bound)
 {
     OK(optc_sync(g->b));
     for (int k = 0; k < NSHAPES; k++) {
         ck_assert(!d->cuMemcpyDtoHAsync_v2(g->hp[k], g->p[k], (size_t)g->n[k] * g->wp, NULL) && !d->cuStreamSynchronize(NULL));
         for (int64_t i = 0; i < c->n[k]; i++) {
             double x = type_load(c->tp, c->hp[k], i), y = type_load(g->tp, g->hp[k], i);
-            ck_assert_msg(same(x, y), "%s: p of tensor %d, element %lld: CPU %.17g, GPU %.17g", rule, k, (long long)i, x, y);
+            ck_assert_msg(same(x, y, bound), "%s: p of tensor %d, element %lld: CPU %.17g, GPU %.17g", rule, k, (long long)i, x, y);
         }
         for (int s = 0; s < optc_rule_states(c->r); s++) {
             optc_state_info info;
@@ -111,7 +116,7 @@ void compare(const char *rule, Side *c, Side *g)
             OK(optc_state_read(c->b, strcmp(info.domain, "group") ? k : 0, info.name, x, v.count));
             OK(optc_state_read(g->b, strcmp(info.domain, "group") ? k : 0, info.name, y, v.count));
             for (int64_t i = 0; i < v.count; i++)
-                ck_assert_msg(same(x[i], y[i]), "%s: state %s of tensor %d, element %lld: CPU %.17g, GPU %.17g", rule, info.name, k, (long long)i, x[i], y[i]);
+                ck_assert_msg(same(x[i], y[i], bound), "%s: state %s of tensor %d, element %lld: CPU %.17g, GPU %.17g", rule, info.name, k, (long long)i, x[i], y[i]);
             free(x);
             free(y);
         }

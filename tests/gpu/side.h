@@ -28,6 +28,8 @@ void close_side(Side *s, int off);
 void set_grads(Side *s, int step);
 void fetch_params(Side *s);                    /* from the GPU into hp */
 void compare(const char *rule, Side *c, Side *g);      /* hp of c and all its states against those of g, which is on the GPU */
+/* … of rules with products, whose sums have no order that both share: within so much of 1 + the value */
+void compare_within(const char *rule, Side *c, Side *g, double bound);
 void use_random_launches(Side *g, uint64_t *dice, bool all);           /* from now on: for every stage any that is valid, or (not all) one near the model's */
 
 /* What each file adds to its case. */
@@ -39,6 +41,7 @@ void add_memory(TCase *t);
 void add_products(TCase *t);
 void add_product_times(TCase *t);
 void add_random(TCase *t);
+void add_polar(TCase *t);
 void add_small(TCase *t);
 void add_squares(TCase *t);
 void add_sticky(TCase *t);                     /* it kills its context: a process of its own */

@@ -7,11 +7,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Rules with products are held together in f64, where what the order of sums leaves is small even behind five steps of an iteration that
+ * multiplies it by 3.4 each, about 500 times a few hundred roundings. */
 static void both(optc_rule_options rule, int off)
 {
     Side c, g;
     char label[200];
     open_side(&c, "cpu", rule, 0);
+    bool products = rule_has_calls(c.r);
+    if (products) {
+        close_side(&c, 0);
+        /* an emulated GPU takes its time: one that is all iteration, and one with squares for states */
+        if (getenv("OPTC_TEST_SMALL") && strcmp(rule.spec, "muon") && strcmp(rule.spec, "psgd"))
+            return;
+        rule.param = OPTC_F64;
+        open_side(&c, "cpu", rule, 0);
+    }
     snprintf(label, sizeof label, "%s --with '%s' --options '%s', %s parameters, %s gradients, offset %d", rule.spec, rule.with, rule.options, type_info[c.tp].name, type_info[c.tg].name, off);
     open_side(&g, "cuda", rule, off);
     for (int s = 1; s <= STEPS; s++) {
@@ -22,7 +33,7 @@ static void both(optc_rule_options rule, int off)
             OK(optc_run(g.b, optc_rule_entry(c.r, e)));
         }
     }
-    compare(label, &c, &g);
+    compare_within(label, &c, &g, products ? 1e-10 : 0);
     close_side(&g, off);
     close_side(&c, 0);
 }
@@ -138,6 +149,7 @@ int main(void)
     add_squares(t[8]);
     add_products(t[9]);
     add_product_times(t[10]);
+    add_polar(t[9]);
     add_sticky(t[STICKY]);
     Suite *last = suite_create("gpu, the end of a context");
     suite_add_tcase(last, t[STICKY]);

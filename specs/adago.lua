@@ -1,0 +1,22 @@
+-- products: as Muon's; the rate is of norms that no product enters.
+return optimizer {
+  name  = "adago",
+  cite  = "Zhang, Liu and Schaeffer 2025, arXiv:2509.02981",
+  doc   = "Muon with AdaGrad's step for each tensor, from the norms of its gradients; AdamW for what is no matrix",
+  hyper = {
+    lr = { 0.05, min = 0 }, momentum = { 0.95, min = 0, below = 1 }, gamma = { 1, above = 0 }, eps = { 5e-4, min = 0 },
+    v0 = { 1e-6, above = 0 }, weight_decay = { 0, min = 0 },
+  },
+  options = { steps = 5, form = { "plain", "gram", "auto" }, coefficients = { "jordan", "polar_express", "cans", "turbo" } },
+  products = "f16",
+  state = { m = zeros, v = zeros "tensor" },    -- v: the sum of squares behind v0 ^ 2
+  step  = rule "adamw",
+  matrix = function()
+    m = lerp(m, g, 1 - momentum)
+    local size = min(norm(g), gamma)
+    v = v + size * size
+    local rate = max(eps, lr * size / sqrt(v + v0 * v0))
+    p = p - lr * weight_decay * p
+    p = p - rate * polar(m, { steps = steps, coefficients = coefficients, form = form })
+  end,
+}

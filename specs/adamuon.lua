@@ -1,0 +1,22 @@
+-- products: as Muon's. Signs have a condition of their own, and the element-wise second moment evens out what rounding leaves.
+return optimizer {
+  name  = "adamuon",
+  cite  = "Si et al. 2025, arXiv:2507.11005",
+  doc   = "Muon of the momentum's signs, divided by its own second moment; AdamW for what is no matrix",
+  hyper = {
+    lr = { 0.02, min = 0 }, momentum = { 0.95, min = 0, below = 1 }, eps = { 1e-8, min = 0 }, weight_decay = { 1e-2, min = 0 },
+  },
+  options = { nesterov = true, steps = 5, form = { "plain", "gram", "auto" }, coefficients = { "jordan", "polar_express", "cans", "turbo" } },
+  products = "f16",
+  state = { m = zeros, v = zeros },
+  step  = rule "adamw",
+  matrix = function()
+    m = lerp(m, g, 1 - momentum)
+    local u = m
+    if nesterov then u = lerp(g, m, momentum) end
+    local o = polar(sign(u), { steps = steps, coefficients = coefficients, form = form })
+    v = lerp(v, o * o, 1 - momentum)
+    local d = o / (sqrt(v) + eps)
+    p = p - lr * weight_decay * p - (lr * 0.2 * sqrt(nrows * ncols) / (slice.norm(d) + eps)) * d
+  end,
+}

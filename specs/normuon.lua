@@ -1,0 +1,28 @@
+-- products: as Muon's; what rounding does to a row's length is divided out again.
+return optimizer {
+  name  = "normuon",
+  cite  = "Li et al. 2025, arXiv:2510.05491",
+  doc   = "Muon whose rows are brought to equal size by a second moment each; AdamW for what is no matrix",
+  hyper = {
+    lr = { 0.02, min = 0 }, momentum = { 0.95, min = 0, below = 1 }, beta2 = { 0.95, min = 0, below = 1 },
+    eps = { 1e-8, min = 0 }, weight_decay = { 0, min = 0 },
+  },
+  options = {
+    nesterov = true, steps = 5, form = { "plain", "gram", "auto" }, coefficients = { "jordan", "polar_express", "cans", "turbo" },
+    scale = { "rms", "keep" },                  -- 0.2 an element as AdamW's, or the norm it had and Muon's scale
+  },
+  products = "f16",
+  state = { m = zeros, v = zeros "row" },
+  step  = rule "adamw",
+  matrix = function()
+    m = lerp(m, g, 1 - momentum)
+    local u = m
+    if nesterov then u = lerp(g, m, momentum) end
+    local o = polar(u, { steps = steps, coefficients = coefficients, form = form })
+    v = lerp(v, rowmean(o * o), 1 - beta2)
+    local d = o / (sqrt(v) + eps)
+    local size = 0.2 * sqrt(nrows * ncols)
+    if scale == "keep" then size = slice.norm(o) * sqrt(max(1, nrows / ncols)) end
+    p = p - lr * weight_decay * p - (lr * size / (slice.norm(d) + eps)) * d
+  end,
+}

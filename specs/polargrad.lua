@@ -1,0 +1,27 @@
+-- products: as Muon's; the nuclear norm <m, U> is a sum over all elements, so the percent that 11 bits leave in U is one of the rate.
+return optimizer {
+  name  = "polargrad",
+  cite  = "Lau, Long and Su 2025, arXiv:2505.21799",
+  doc   = "The polar factor of the momentum times its nuclear norm: a step that shrinks with the gradient; AdamW for the rest",
+  hyper = { lr = { 1e-3, min = 0 }, momentum = { 0.95, min = 0, below = 1 }, weight_decay = { 0, min = 0 } },
+  options = {
+    polar_first = false, steps = 8, form = { "plain", "gram", "auto" }, coefficients = { "polar_express", "jordan", "cans", "turbo" },
+  },
+  products = "f16",
+  state = { m = zeros },
+  step  = rule "adamw",
+  matrix = function()
+    local how = { steps = steps, coefficients = coefficients, form = form }
+    local u, size
+    if polar_first then                         -- the momentum is taken of the factors
+      local o = polar(g, how)
+      m = lerp(m, o, 1 - momentum)
+      u, size = m, slice.dot(g, o)
+    else
+      m = lerp(m, g, 1 - momentum)
+      u = polar(m, how)
+      size = slice.dot(m, u)
+    end
+    p = p - lr * weight_decay * p - (lr * size) * u
+  end,
+}

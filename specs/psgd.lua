@@ -1,0 +1,39 @@
+-- One factor of the preconditioner, moved towards whitening by a quadratic form that keeps it symmetric and positive. a: the gram of the
+-- preconditioned gradient, n: what it would be of a white one. The largest row sum stands for the spectral norm, which it bounds.
+local function fitted(q, l, a, n)
+  local w = 0.5 * precond_lr / l
+  local half = q - w * (mm(a, q) - n * q)
+  local whole = half - w * (mm(half, a) - n * half)
+  return 0.5 * (whole + whole.T)
+end
+
+-- products: factors move by a small part of themselves in a step, which 11 bits would not keep.
+return optimizer {
+  name  = "psgd",
+  cite  = "Li 2015, arXiv:1512.04202; Pooladzandi and Li 2024, arXiv:2402.04553; its form QUAD",
+  doc   = "Momentum between two matrices that were fitted to whiten gradients; AdamW for the rest and for sides over the limit",
+  hyper = {
+    lr = { 1e-3, min = 0 }, momentum = { 0.9, min = 0, below = 1 }, precond_lr = { 0.1, min = 0 }, beta = { 0.9, min = 0, below = 1 },
+    clip_rms = { 2, above = 0 }, clip = { 10, above = 0 }, weight_decay = { 0, min = 0 },
+  },
+  options = { limit = 4096, balance = 100 },    -- balance: steps between two that make both factors equally large
+  products = "f32",
+  state = { m = zeros, Ql = eye(1, "rows"), Qr = eye(1, "cols"), Ll = zeros "slice", Lr = zeros "slice" },
+  step  = rule "adamw",
+  matrix = function()
+    if nrows > limit or ncols > limit then return step() end
+    m = lerp(m, g, max(1 / t, 1 - momentum))
+    local w = mm(mm(gram(Ql), g), gram(Qr))
+    local A, B = gram(w), gram(w.T)
+    local a, b = slice.max(rowsum(abs(A))) + ncols, slice.max(colsum(abs(B))) + nrows
+    Ll, Lr = max(lerp(a, Ll, beta), a), max(lerp(b, Lr, beta), b)
+    Ql, Qr = fitted(Ql, Ll, A, ncols), fitted(Qr, Lr, B, nrows)
+    every(balance, function()
+      local l, r = slice.max(abs(Ql)), slice.max(abs(Qr))
+      Ql, Qr = sqrt(r / l) * Ql, sqrt(l / r) * Qr
+    end)
+    local u = mm(mm(gram(Ql), m), gram(Qr))
+    u = min(1, clip_rms / rms(u)) * u
+    p = p - lr * weight_decay * p - lr * clamp(u, -clip, clip)
+  end,
+}
