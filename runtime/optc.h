@@ -111,7 +111,8 @@ typedef struct optc_engine_options {
     /* of rules with products: bytes that temporaries of products, and what products work in, may take. Tensors are
      * stepped in batches that fit. 0: 1 GiB. It decides which matrices one call sees, and so, on a GPU, bits. (On the
      * CPU products are made by the BLAS that the process has, or by OpenBLAS or another that is found, one thread a
-     * call; $OPTC_BLAS names one, or says "none". It is part of what bits depend on.) */
+     * call; $OPTC_BLAS names one, or says "none". It is part of what bits depend on, as is cuBLAS on a GPU: $OPTC_CUBLAS
+     * names its folder, or says "none".) */
     int64_t workspace;
 } optc_engine_options;
 

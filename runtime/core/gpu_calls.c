@@ -202,7 +202,7 @@ static unsigned own_blocks(const GpuCalls *x, const CallStep *s, bool lower)
     const CallGroup *g = &x->group[s->group];
     int64_t down = count_up(s->m, x->tile), across = count_up(s->n, x->tile), t = count_up(s->n, x->mirror);
     int64_t n = s->kind == STEP_MIRROR ? dom_times(t, t + 1) / 2
-                : s->kind == STEP_OVER ? count_up(dom_times(s->m, s->n), 1024)
+                : s->kind == STEP_OVER ? count_up(dom_times(s->m, s->n), 4096)
                 : lower                ? dom_times(down, down + 1) / 2
                                        : dom_times(down, across);
     return dom_times(dom_times(n, g->shape.slices), g->n) > MOST_BLOCKS ? 0 : (unsigned)n;

@@ -16,11 +16,16 @@ int add_array(Made *m, MemKind kind, Dom dom, Type type, const char *name)
 
 void add_mm(Made *m, int a, int b, int out, unsigned flags, double alpha, double beta)
 {
+    add_mm_to(m, a, b, beta != 0 ? out : -1, out, flags, alpha, beta);
+}
+
+void add_mm_to(Made *m, int a, int b, int c, int out, unsigned flags, double alpha, double beta)
+{
     int n = m->ncall++;
-    m->call[n] = (ProgCall){CALL_MM, flags, a, b, beta != 0 ? out : -1, out, alpha, beta};
-    memcpy(m->reads[n], (int[]){a, b, out}, sizeof m->reads[n]);
+    m->call[n] = (ProgCall){CALL_MM, flags, a, b, c, out, alpha, beta};
+    memcpy(m->reads[n], (int[]){a, b, c}, sizeof m->reads[n]);
     m->writes[n][0] = out;
-    m->stage[n] = (ProgStage){.kind = S_CALL, .fn = -1, .form = FORM_SINGLE, .reads = m->reads[n], .nreads = beta != 0 ? 3 : 2, .writes = m->writes[n], .nwrites = 1, .kernel = "",
+    m->stage[n] = (ProgStage){.kind = S_CALL, .fn = -1, .form = FORM_SINGLE, .reads = m->reads[n], .nreads = c >= 0 ? 3 : 2, .writes = m->writes[n], .nwrites = 1, .kernel = "",
                               .name = "call", .where = "made.lua:7", .call = &m->call[n]};
     m->act[m->phase.naction++] = (ProgAction){ACT_LAUNCH, n, 0, 0};
 }

@@ -5,7 +5,7 @@
 
 #include "../../runtime/core/gpu_calls.h"
 
-enum { MOST = 40, TENSORS = 5 };
+enum { MOST = 48, TENSORS = 5 };
 typedef struct Made {
     Program p;
     ProgArray array[MOST];
@@ -30,6 +30,7 @@ typedef struct Bound {
 
 int add_array(Made *m, MemKind kind, Dom dom, Type type, const char *name);
 void add_mm(Made *m, int a, int b, int out, unsigned flags, double alpha, double beta);
+void add_mm_to(Made *m, int a, int b, int c, int out, unsigned flags, double alpha, double beta);      /* c: what is added, or -1 */
 void end_made(Made *m, Product product);
 void open_rule(Bound *x, Type g, int64_t workspace);           /* then arrays and products, end_made, bind_made */
 void bind_made(Bound *x, const int64_t (*shape)[3], int n, size_t gbytes);

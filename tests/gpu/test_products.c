@@ -81,6 +81,8 @@ static void make_forms(Made *m, int kind)
         int c = add_array(m, MEM_STATE, forms[i].out == RANK ? ELEM_T : forms[i].out, kinds[kind].type, names[i][2]);
         add_mm(m, a, b, c, forms[i].flags, forms[i].alpha, forms[i].beta);
     }
+    int a = add_array(m, MEM_STATE, ELEM, kinds[kind].type, "a13"), b = add_array(m, MEM_STATE, COLS2, kinds[kind].type, "b13"), c = add_array(m, MEM_STATE, ELEM, kinds[kind].type, "c13");
+    add_mm_to(m, a, b, c, add_array(m, MEM_STATE, ELEM, kinds[kind].type, "d13"), 0, 1, 0.5);
     end_made(m, kinds[kind].product);
 }
 
@@ -89,7 +91,7 @@ static void step_forms(Bound *x, int kind, int n, const char *what)
     double *a[MOST][TENSORS], *b[MOST][TENSORS], *was[MOST][TENSORS];
     for (int i = 0; i < x->m.ncall; i++)
         for (int k = 0; k < n; k++)
-            a[i][k] = get(x, k, x->m.call[i].a), b[i][k] = get(x, k, x->m.call[i].b), was[i][k] = get(x, k, x->m.call[i].out);
+            a[i][k] = get(x, k, x->m.call[i].a), b[i][k] = get(x, k, x->m.call[i].b), was[i][k] = get(x, k, x->m.call[i].c < 0 ? x->m.call[i].out : x->m.call[i].c);
     OK(optc_step(x->b));
     for (int i = 0; i < x->m.ncall; i++)
         for (int k = 0; k < n; k++) {
@@ -109,6 +111,8 @@ static void fill_forms(Bound *x, int n)
             if (x->m.call[i].b != x->m.call[i].a)
                 put(x, k, x->m.call[i].b, 3 * i + 1);
             put(x, k, x->m.call[i].out, 3 * i + 2);
+            if (x->m.call[i].c >= 0 && x->m.call[i].c != x->m.call[i].out)
+                put(x, k, x->m.call[i].c, 3 * i);
         }
 }
 
