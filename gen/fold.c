@@ -157,6 +157,8 @@ bool pass_fold(Rule *r, Diag *d)
             break;
         rule_rewrite(r, NULL, NULL);                       /* what was orphaned */
         now = graph_sum(r);
+        if (now == before)                                 /* what it spread stood there before, in another order */
+            break;
     }
     return true;
 }

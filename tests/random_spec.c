@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct { uint64_t s; Buf *out; bool rows, global, draws, shared; } Fuzz;   /* shared: step and matrix must agree on the group's state, so neither writes it */
+typedef struct { uint64_t s; Buf *out; bool rows, global, draws, shared, matrix; } Fuzz;   /* shared: step and matrix must agree on the group's state, so neither writes it */
 
 static unsigned pick(Fuzz *f, unsigned n) { return (unsigned)((f->s = splitmix(f->s)) >> 33) % n; }
 
@@ -92,10 +92,68 @@ static Expr reduction(Fuzz *f, int depth)
     return r;
 }
 
+/* ---- matrix values: rows x rows, since columns may be many ---- */
+/* An expression spread to the elements, or brought down to the rows. */
+static Expr over(Fuzz *f, Dom d, int depth)
+{
+    Expr a = expr(f, depth - 1), r = made(d, d == ELEM ? "(%s + 0*p)" : "rowmean(%s + 0*p)", a.text);
+    free(a.text);
+    return r;
+}
+
+static Expr square(Fuzz *f, int depth)
+{
+    Expr a = {0}, b = {0}, r;
+    unsigned i = depth <= 0 ? pick(f, 2) : pick(f, 12);
+    if (i >= 2 && i < 6)
+        a = over(f, i == 5 ? ROW : ELEM, depth - 1), b = over(f, i == 5 ? ROW : ELEM, depth - 1);
+    else if (i >= 6)
+        a = square(f, depth - 1), b = i == 9 ? over(f, ROW, depth - 1) : square(f, depth - 1);
+    switch (i) {
+    case 0: r = made(ROWS2, "L"); break;
+    case 1: r = made(ROWS2, "eye(0.75, \"rows\")"); break;
+    case 2: case 3: r = made(ROWS2, "(mm(%s, %s.T) / ncols)", a.text, b.text); break;
+    case 4: r = made(ROWS2, "(gram(%s) / ncols)", a.text); break;
+    case 5: r = made(ROWS2, "outer(%s, %s)", a.text, b.text); break;
+    case 6: r = made(ROWS2, "(%s).T", a.text); break;
+    case 7: r = made(ROWS2, "(%s - 0.5 * (%s).T)", a.text, b.text); break;
+    case 8: r = made(ROWS2, "(mm(%s, %s) / nrows)", a.text, b.text); break;
+    case 9: r = made(ROWS2, "(%s * %s)", a.text, b.text); break;
+    case 10: r = made(ROWS2, "%s(%s)", pick(f, 2) ? "triu" : "tril", a.text); break;
+    default: r = made(ROWS2, "(2 * mm(%s, %s) / nrows + 0.5 * L)", a.text, b.text); break;
+    }
+    free(a.text);
+    free(b.text);
+    return r;
+}
+
+/* What is made of matrices, and is none itself. */
+static Expr from_square(Fuzz *f, int depth)
+{
+    unsigned i = pick(f, 9);
+    Expr a = i < 7 ? square(f, depth - 1) : over(f, ELEM, depth - 1), b = over(f, i < 2 || i == 7 ? ELEM : ROW, depth - 1), r;
+    switch (i) {
+    case 0: r = made(ELEM, "(mm(%s, %s) / nrows)", a.text, b.text); break;
+    case 1: r = made(ELEM, "(mm(%s.T, %s).T / nrows)", b.text, a.text); break;
+    case 2: r = made(ROW, "(mm(%s, %s) / nrows)", a.text, b.text); break;
+    case 3: r = made(ROW, "%s(%s)", pick(f, 2) ? "rowmean" : "rowmax", a.text); break;
+    case 4: r = made(ROW, "%s(%s).T", pick(f, 2) ? "colmin" : "colrms", a.text); break;
+    case 5: r = made(ROW, "diag(%s)", a.text); break;
+    case 6: r = made(SLICE, "(trace(%s) / nrows)", a.text); break;
+    case 7: r = made(ROW, "(mm(%s, colmean(%s)) / ncols)", a.text, b.text); break;
+    default: r = made(COL, "(mm(%s.T, %s) / nrows)", a.text, b.text); break;
+    }
+    free(a.text);
+    free(b.text);
+    return r;
+}
+
 static Expr expr(Fuzz *f, int depth)
 {
     if (depth <= 0)
         return leaf(f);
+    if (f->matrix && pick(f, 6) == 0)
+        return from_square(f, depth);
     unsigned i = pick(f, 20);
     if (f->draws && i == 19)
         return pick(f, 2) ? made(ELEM, "random()") : made(ELEM, "normal()");
@@ -105,6 +163,12 @@ static Expr expr(Fuzz *f, int depth)
 /* One assignment; the value is brought down to the target's domain and kept within reach, so that bounds stay narrow. */
 static void statement(Fuzz *f, const char *indent)
 {
+    if (f->matrix && pick(f, 4) == 0) {
+        Expr s = square(f, 1 + (int)pick(f, 3));
+        buf_printf(f->out, "%sL = clamp(%s, -8, 8)\n", indent, s.text);
+        free(s.text);
+        return;
+    }
     static const struct { const char *name; Dom d; } target[] = {{"p", ELEM}, {"p", ELEM}, {"m", ELEM}, {"x", TENSOR}, {"k", GROUP}, {"r", ROW}, {"c", COL}, {"s", SLICE}};
     unsigned i = pick(f, f->rows ? 8 : 5);
     if (f->shared && target[i].d == GROUP)
@@ -148,8 +212,10 @@ char *random_spec(uint64_t seed)
     f.rows = pick(&f, 3) > 0;
     f.global = pick(&f, 2);
     f.draws = pick(&f, 3) == 0;
+    f.matrix = f.rows && splitmix(seed ^ 0x3a) % 2;        /* the others are what they were before there were matrices */
     buf_printf(&b, "-- seed %llu\nreturn optimizer {\n  name = \"fuzz\", view = \"%s\",\n  hyper = { a = 0.3, b = { 1.7, min = 0 } }, inputs = { h = \"elem\" },\n", (unsigned long long)seed, pick(&f, 2) ? "first" : "last");
-    buf_printf(&b, "  state = { m = zeros, x = fill(0.5, \"tensor\"), k = fill(1, \"group\")%s },\n", f.rows ? ", r = zeros \"row\", c = fill(0.25, \"col\"), s = zeros \"slice\"" : "");
+    buf_printf(&b, "  state = { m = zeros, x = fill(0.5, \"tensor\"), k = fill(1, \"group\")%s%s },\n", f.rows ? ", r = zeros \"row\", c = fill(0.25, \"col\"), s = zeros \"slice\"" : "",
+               f.matrix ? ", L = eye(0.5, \"rows\")" : "");
     f.shared = f.rows && !f.global && pick(&f, 2);
     entry(&f, "step");
     if (f.shared)
@@ -161,7 +227,8 @@ char *random_spec(uint64_t seed)
         entry(&f, name);
     }
     /* every state is written somewhere */
-    buf_printf(&b, "  last = function() m = m * 0.5; x = x * 0.5; k = k * 0.5%s end,\n}\n", f.rows ? "; r = r * 0.5; c = c * 0.5; s = s * 0.5" : "");
+    buf_printf(&b, "  last = function() m = m * 0.5; x = x * 0.5; k = k * 0.5%s%s end,\n}\n", f.rows ? "; r = r * 0.5; c = c * 0.5; s = s * 0.5" : "",
+               f.matrix ? "; L = L * 0.5" : "");
     return buf_take(&b);
 }
 

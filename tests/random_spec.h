@@ -1,4 +1,5 @@
-/* Specs made of a seed: several entries of several statements each, over every domain, with reductions, `every`, draws and branches. */
+/* Specs made of a seed: several entries of several statements each, over many domains, with reductions, `every`, draws and branches; half of those
+ * with rows and columns have products too. */
 #ifndef OPTC_TESTS_RANDOM_SPEC_H
 #define OPTC_TESTS_RANDOM_SPEC_H
 #include <stdint.h>

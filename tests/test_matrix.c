@@ -416,6 +416,16 @@ START_TEST(normal_forms)
 }
 END_TEST
 
+/* What folds to a number is spread again for a product to read, and folding ends. */
+START_TEST(constant_operands)
+{
+    char *ir = dumped("return optimizer { name = 'x', state = { r = zeros 'row', L = zeros 'rows' }, step = function() p = 0.25 + 0 * p p = where(lt(0, 1), 2, p) "
+                      "r = mm(p * 3, colmean(g + 0 * p)) L = (mm(g, p.T) + mm(p, g.T)).T end }", false, "calls");
+    ck_assert_msg(count_of(ir, " = copy elem ") == 2 && count_of(ir, " = mm ") == 3, "%s", ir);
+    free(ir);
+}
+END_TEST
+
 /* Text that says a product wrongly. */
 static const struct { const char *from, *to, *says; } broken[] = {
     {"turn_b symmetric", "symmetric", "operands whose axes do not meet"},
@@ -467,6 +477,7 @@ Suite *matrix_suite(void)
     tcase_add_loop_test(w, products_in_bounds, 0, 3);
     tcase_add_test(w, text_reads_back);
     tcase_add_loop_test(f, normal_forms, 0, COUNT(forms));
+    tcase_add_test(f, constant_operands);
     tcase_add_loop_test(f, text_refused, 0, COUNT(broken));
     suite_add_tcase(s, w);
     suite_add_tcase(s, f);
