@@ -79,6 +79,8 @@ static Ref fold_node(Graph *g, Node n, void *ctx)
     for (int k = 0; k < n.nargs; k++)
         all = all && is_const(g, n.arg[k]);
     /* Powers and other functions of constants are left to run time where libm and our own source could differ. */
+    if (n.op == OP_COPY && all && !dom_fixed((Dom)n.dom))                       /* spread for one that takes an array: it stays */
+        return graph_add(g, n);
     if (all && (o->ulp <= 0.5))
         return as_const(g, n,
                         op_eval(n.op, g->n[a].imm, o->arity > 1 ? g->n[b].imm : 0, o->arity > 2 ? g->n[c].imm : 0));

@@ -173,6 +173,13 @@ static void load(Planner *p, Draft *d, Ref r)
     list_add(p->arena, &d->load, r, in_memory(n) ? leaf_mem(p, n) : UNPLACED);
 }
 
+/* The array of what TURN and folds along an axis read, where it is there from the start. */
+static int leaf_of_operand(Planner *p, Ref r)
+{
+    const Node *n = &p->g->n[p->g->n[r].arg[0]];
+    return in_memory(n) ? leaf_mem(p, n) : UNPLACED;
+}
+
 static void fill(Lists *l)
 {
     Planner *p = l->p;
@@ -182,9 +189,9 @@ static void fill(Lists *l)
                 int at = home(p, r, v);
                 Draft *d = &p->draft[at];
                 if (is_red(&p->g->n[r]))
-                    list_add(p->arena, &d->fin, r, UNPLACED);
+                    list_add(p->arena, &d->fin, r, array_fold(&p->g->n[r]) ? leaf_of_operand(p, r) : UNPLACED);
                 else if (p->g->n[r].op == OP_TURN)
-                    list_add(p->arena, &d->load, r, UNPLACED);
+                    list_add(p->arena, &d->load, r, leaf_of_operand(p, r));
                 else
                     PUSH(p->arena, d->body, d->nbody, d->cap) = r;
             }
@@ -219,8 +226,9 @@ static void delay_writes(Lists *l)
     for (int i = 0; i < l->nwrite; i++)
         write[l->write[i].w.state * n + l->write[i].variant] = i + 1;
     for (int i = 0; i < p->ndraft; i++)
-        for (int j = 0; j < p->draft[i].load.n; j++) {
-            int mem = p->draft[i].load.v[j].mem;
+        for (int j = 0; j < p->draft[i].load.n + p->draft[i].fin.n; j++) {
+            const List *load = &p->draft[i].load, *fin = &p->draft[i].fin;
+            int mem = j < load->n ? load->v[j].mem : fin->v[j - load->n].mem;
             const Mem *m = mem < 0 ? NULL : &p->plan->mem[mem];
             if (!m || m->kind != MEM_STATE || m->dom == ELEM)
                 continue;
@@ -278,8 +286,8 @@ static void find_in_states(Lists *l)
 static int array_of_operand(const Lists *l, Ref r, int v)
 {
     Ref a = l->p->g->n[r].arg[0];
-    const Node *n = &l->p->g->n[a];
-    return in_memory(n) ? leaf_mem(l->p, n) : l->lies[owner(l->p, a, v)][a];
+    int leaf = leaf_of_operand(l->p, r);
+    return leaf != UNPLACED ? leaf : l->lies[owner(l->p, a, v)][a];
 }
 
 static void place_values(Lists *l)
