@@ -1,4 +1,5 @@
 /* Values over two axes other than the elements', on the CPU: inside the evaluator's bounds, and the same bits from any number of threads. */
+#include "random_spec.h"
 #include "squares.h"
 
 #include <stdlib.h>
@@ -33,12 +34,34 @@ START_TEST(in_bounds)
 }
 END_TEST
 
+START_TEST(random_rules)
+{
+    static const TestShape few[] = {{2, {33, 18}}, {1, {7}}, {3, {3, 5, 7}}, {2, {1, 13}}, {2, {12, 1}}, {2, {20, 40}}};
+    setenv("OPTC_CFLAGS", "-O1", 0);
+    for (uint64_t seed = 1; seed <= 6; seed++) {
+        Fixture f;
+        char *text = random_squares(seed, seed % 2);
+        const optc_rule_options ro = {.text = text, .param = seed % 4 == 3 ? OPTC_F64 : OPTC_F32};
+        fix_open(&f, &(optc_engine_options){.threads = 2, .cache_dir = ""}, &ro, few, 6, NULL, 0);
+        ck_assert_msg(optc_rule_native(f.rule), "%s\n%s", optc_rule_path(f.rule), text);
+        for (int step = 1; step <= 3; step++) {
+            set_grads(&f, step);
+            char *m = step_in_bounds(&f, "step");
+            ck_assert_msg(!m, "step %d: %s\n%s", step, m, text);
+        }
+        fix_close(&f);
+        free(text);
+    }
+}
+END_TEST
+
 Suite *squares_suite(void)
 {
     Suite *s = suite_create("squares");
     TCase *t = tcase_create("squares");
     tcase_set_timeout(t, 120);
     tcase_add_loop_test(t, in_bounds, 0, 2 * NSQUARE_RULES);
+    tcase_add_test(t, random_rules);
     suite_add_tcase(s, t);
     return s;
 }

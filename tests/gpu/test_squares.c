@@ -1,21 +1,21 @@
 /* Values over two axes other than the elements': lists that are walked as the elements are, what they read by row and column, and folds of whole arrays. */
+#include "../random_spec.h"
 #include "../squares.h"
 #include "side.h"
 
+#include <stdlib.h>
+
 _Static_assert((int)NSQUARES == NSHAPES, "a side has as many tensors");
 
-START_TEST(squares)
+/* The same bits on both devices, at the model's launches and, where there are dice, at others. */
+static void both(optc_rule_options o, uint64_t dice)
 {
     use_shapes(square_shapes);
-    static const optc_rule_options types[] = {{.param = OPTC_F32}, {.param = OPTC_F64, .grad = OPTC_F32}, {.param = OPTC_BF16, .grad = OPTC_BF16, .state = OPTC_F32}};
-    optc_rule_options o = types[(_i + 2) % 3];
     Side c, g;
-    uint64_t dice = 5 + (uint64_t)_i;
-    o.text = square_rules[_i];
     open_side(&c, "cpu", o, 0);
     open_side(&g, "cuda", o, 0);
     for (int step = 0; step < STEPS; step++) {
-        if (step > 1)
+        if (step > 1 && dice)
             use_random_launches(&g, &dice, true);
         set_grads(&c, step);
         set_grads(&g, step);
@@ -27,6 +27,30 @@ START_TEST(squares)
     close_side(&c, 0);
     close_side(&g, 0);
 }
+
+START_TEST(squares)
+{
+    static const optc_rule_options types[] = {{.param = OPTC_F32}, {.param = OPTC_F64, .grad = OPTC_F32}, {.param = OPTC_BF16, .grad = OPTC_BF16, .state = OPTC_F32}};
+    optc_rule_options o = types[(_i + 2) % 3];
+    o.text = square_rules[_i];
+    both(o, 5 + (uint64_t)_i);
+}
 END_TEST
 
-void add_squares(TCase *t) { tcase_add_loop_test(t, squares, 0, NSQUARE_RULES); }
+/* OPTC_FUZZ_SQUARES of them; an emulated GPU, which compiles for seconds, has one. Products sum in an order of their own on each device: without. */
+START_TEST(random_rules)
+{
+    const char *n = getenv("OPTC_FUZZ_SQUARES"), *small = getenv("OPTC_TEST_SMALL");
+    for (int seed = 1; seed <= (n ? atoi(n) : small ? 1 : 6); seed++) {
+        char *text = random_squares((uint64_t)seed, false);
+        both((optc_rule_options){.text = text, .param = seed % 3 ? OPTC_F32 : OPTC_F64}, small ? 0 : (uint64_t)seed);
+        free(text);
+    }
+}
+END_TEST
+
+void add_squares(TCase *t)
+{
+    tcase_add_loop_test(t, squares, 0, NSQUARE_RULES);
+    tcase_add_test(t, random_rules);
+}

@@ -1,0 +1,111 @@
+/* Random specs over rows x rows and cols x cols: transposes, triangles, diagonals, folds along one axis, and products where they are asked for. */
+#include "random_spec.h"
+
+#include "help.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct { uint64_t s; bool products; } Dice;
+enum { ROWS, COLS };                               /* an axis, and with it its square and the values along it */
+
+static unsigned pick(Dice *d, unsigned n) { return (unsigned)((d->s = splitmix(d->s)) >> 33) % n; }
+
+static char *put(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+static char *put(const char *fmt, ...)
+{
+    Buf b = {0};
+    va_list ap;
+    va_start(ap, fmt);
+    buf_vprintf(&b, fmt, ap);
+    va_end(ap);
+    return buf_take(&b);
+}
+
+static char *around(const char *form, char *x)       /* x in place of %s; freed */
+{
+    const char *at = strstr(form, "%s");
+    char *y = put("%.*s%s%s", (int)(at - form), form, x, at + 2);
+    free(x);
+    return y;
+}
+
+static char *along(Dice *d, int axis, int depth);
+
+static char *square_leaf(Dice *d, int axis)
+{
+    static const char *const leaf[2][8] = {{"L", "L", "M", "r", "r.T", "0.5", "s", "eye(0.25, \"rows\")"}, {"R", "R", "Q", "c", "c.T", "-0.75", "s", "eye(0.25, \"cols\")"}};
+    return put("%s", leaf[axis][pick(d, 8)]);
+}
+
+static char *square(Dice *d, int axis, int depth)
+{
+    static const char *const one[] = {"abs(%s)", "(0 - %s)", "tanh(%s)", "sqrt(abs(%s))", "cos(%s)", "clamp(%s, -1, 1)", "(0 * N + %s).T", "triu(0 * N + %s)", "tril(0 * N + %s)", "(0 * N + %s).T"};
+    static const char *const two[] = {"(%s + ", "(%s - ", "(%s * ", "max(%s, ", "lerp(0.5, %s, "};
+    static const char *const made[2][3] = {{"mm(0 * L + %s, M) / nrows", "gram(g + r) / ncols + %s", "mm(M, (0 * L + %s).T) / nrows"}, {"mm(Q, 0 * R + %s) / ncols", "gram((g + c).T) / nrows + %s", "mm((0 * R + %s).T, Q) / ncols"}};
+    unsigned i = depth <= 0 ? 99 : pick(d, d->products ? 10 : 8);
+    if (i == 99)
+        return square_leaf(d, axis);
+    if (i < 3) {
+        char *x = around(one[pick(d, 10)], square(d, axis, depth - 1)), *n = strchr(x, 'N');
+        if (n)
+            *n = axis == ROWS ? 'L' : 'R';
+        return x;
+    }
+    if (i < 6) {
+        char *x = around(two[pick(d, 5)], square(d, axis, depth - 1)), *y = square(d, axis, depth - 1), *all = put("%s%s)", x, y);
+        free(x);
+        free(y);
+        return all;
+    }
+    if (i < 8)
+        return i == 6 ? around("diag(%s)", along(d, axis, depth - 1)) : square_leaf(d, axis);
+    return around(made[axis][pick(d, 3)], square(d, axis, depth - 1));
+}
+
+/* Row or col values. */
+static char *along(Dice *d, int axis, int depth)
+{
+    static const char *const leaf[2][3] = {{"r", "rowmax(g)", "rowmean(m)"}, {"c", "colmin(g)", "colmean(m)"}};
+    static const char *const fold[2][6] = {{"rowsum(0 * L + %s) / nrows", "rowmax(0 * L + %s)", "colmin(0 * L + %s).T", "(colsum(0 * L + %s) / nrows).T", "diag(0 * L + %s)", "rowmin(0 * L + %s)"},
+                                           {"colsum(0 * R + %s) / ncols", "colmax(0 * R + %s)", "rowmin(0 * R + %s).T", "(rowsum(0 * R + %s) / ncols).T", "diag(0 * R + %s)", "colmin(0 * R + %s)"}};
+    if (depth <= 0)
+        return put("%s", leaf[axis][pick(d, 3)]);
+    if (d->products && pick(d, 6) == 0)
+        return around(axis == ROWS ? "mm(0 * L + %s, r) / nrows" : "mm(0 * R + %s, c) / ncols", square(d, axis, depth - 1));
+    return around(fold[axis][pick(d, 6)], square(d, axis, depth - 1));
+}
+
+static void statement(Dice *d, Buf *b)
+{
+    static const char *const to[2][3] = {{"L", "M", "r"}, {"R", "Q", "c"}};
+    static const char *const scales[] = {"(1 + r)", "(1 + c)", "(1 + s)", "(r + c)"};
+    int axis = (int)pick(d, 2);
+    unsigned i = pick(d, 6);
+    char *x = i == 2 ? along(d, axis, 3) : square(d, axis, 3);
+    if (i < 3)
+        buf_printf(b, "    %s = clamp(%s, -4, 4)\n", to[axis][i], x);
+    else if (i == 3)
+        buf_printf(b, "    s = clamp(slice.max(%c * (%s)) + slice.mean(%s + 0 * %c), -4, 4)\n", axis ? 'R' : 'L', x, x, axis ? 'R' : 'L');
+    else if (i == 4 && d->products)
+        buf_printf(b, "    p = clamp(p - 0.01 * mm(%s0 * %c + %s%s), -8, 8)\n", axis ? "m, " : "", axis ? 'R' : 'L', x, axis ? "" : ", m");
+    else
+        buf_printf(b, "    p = clamp(p - 0.01 * g * %s, -8, 8)\n", scales[pick(d, 4)]);
+    free(x);
+}
+
+char *random_squares(uint64_t seed, bool products)
+{
+    Dice d = {splitmix(seed), products};
+    Buf b = {0};
+    buf_printf(&b, "-- squares %llu\nreturn optimizer { name = \"squares\", view = \"%s\", hyper = { lr = 0.25 },\n"
+                   "  state = { m = zeros, L = zeros \"rows\", M = eye(0.5, \"rows\"), R = zeros \"cols\", Q = eye(0.5, \"cols\"), r = zeros \"row\", c = fill(0.25, \"col\"), s = zeros \"slice\" },\n"
+                   "  step = function() m = 0.5 * m + g  p = p - lr * m end,\n  matrix = function()\n    m = 0.5 * m + g\n",
+               (unsigned long long)seed, pick(&d, 2) ? "first" : "last");
+    for (unsigned n = 3 + pick(&d, 4); n > 0; n--)
+        statement(&d, &b);
+    /* every state is written */
+    buf_puts(&b, "    L = 0.5 * L + rowmax(g)  M = M * 0.75  R = 0.5 * R + colmax(g)  Q = Q * 0.75  r = 0.5 * r + rowmean(g)  c = c * 0.5  s = 0.5 * s + slice.max(g)\n  end }\n");
+    return buf_take(&b);
+}
