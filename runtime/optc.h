@@ -100,7 +100,8 @@ typedef struct optc_engine_options {
     const char *cache_base;
     /* bytes to keep in cache_dir, the longest unused go first; 0: $OPTC_CACHE_MAX ("512M"), or 1 GiB; -1: no cap */
     int64_t cache_max;
-    /* 1: no tuning results, neither measured here nor built in: launches as the model has them. The same bits */
+    /* 1: no tuning results, neither measured here nor built in: launches as the model has them. The same bits, but for
+     * products on a GPU, whose blocks may be tuned */
     int untuned;
 /* :library */
     /* NULL: our own (on a GPU the device's stream-ordered pool, and cuMemAlloc for large blocks) */
