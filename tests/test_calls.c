@@ -219,6 +219,11 @@ START_TEST(of_the_process)
     OK(blas_open(&x, "test"));
     OK(blas_open(&again, "test"));
     ck_assert(x.gemm[0] == again.gemm[0] && x.syrk[1] == again.syrk[1]);
+    if (library && x.gemm[0]) {                        /* by its name: the same once more */
+        setenv("OPTC_BLAS", "libopenblas.so.0", 1);
+        OK(blas_open(&again, "test"));
+        ck_assert_msg(x.gemm[0] == again.gemm[0], "%s, then %s", x.about, again.about);
+    }
     blas_gemm(&x, &g);
     ck_assert(c[0] == 19 && c[1] == 22 && c[2] == 43 && c[3] == 50);
     if (!threads || !parallel)

@@ -19,11 +19,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What was loaded for us: one place for all copies of this file in a program, since they share the library. */
+/* What was loaded for us, and of which library of the process's it is a copy (NULL: of none): one place for all copies
+ * of this file in a program, since they share the library. */
 #ifdef __cplusplus
 extern "C" {
 #endif
 __attribute__((weak, visibility("default"))) void *optc_blas_loaded = NULL;
+__attribute__((weak, visibility("default"))) void *optc_blas_copied = NULL;
 #ifdef __cplusplus
 }
 #endif
@@ -199,12 +201,14 @@ static void tell(Blas *x, const char *path, const char *how)
     snprintf(x->about + at, sizeof x->about - at, " (%.80s%s)", file ? file + 1 : path, how);
 }
 
-static bool blas_ours(void *library, const char *name, const char *how, bool named, Blas *x)
+/* of: the process's, if it is a copy */
+static bool blas_ours(void *library, void *of, const char *name, bool named, Blas *x)
 {
     if (!library || !blas_take(library, true, named, x))
         return false;
+    __atomic_store_n(&optc_blas_copied, of, __ATOMIC_SEQ_CST);
     __atomic_store_n(&optc_blas_loaded, library, __ATOMIC_SEQ_CST);
-    tell(x, name, how);
+    tell(x, name, of ? ", a copy of the process's" : "");
     return true;
 }
 
@@ -213,13 +217,16 @@ static bool blas_named(const char *name, bool named, Blas *x)
 {
     void *library = dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
     if (!library)
-        return blas_ours(dlopen(name, RTLD_LAZY | RTLD_LOCAL), name, "", named, x);
-    bool ours = library == __atomic_load_n(&optc_blas_loaded, __ATOMIC_SEQ_CST);
-    if (blas_take(library, ours, named, x)) {
-        tell(x, name, ours ? "" : ", the process's");
+        return blas_ours(dlopen(name, RTLD_LAZY | RTLD_LOCAL), NULL, name, named, x);
+    void *loaded = __atomic_load_n(&optc_blas_loaded, __ATOMIC_SEQ_CST);
+    if (blas_take(library, library == loaded, named, x)) {
+        tell(x, name, library == loaded ? "" : ", the process's");
         return true;
     }
-    return x->gemm[0] && blas_ours(blas_copy(path_of(library, name)), name, ", a copy of the process's", named, x);
+    if (!x->gemm[0])
+        return false;
+    bool copied = loaded && library == __atomic_load_n(&optc_blas_copied, __ATOMIC_SEQ_CST);
+    return blas_ours(copied ? loaded : blas_copy(path_of(library, name)), library, name, named, x);
 }
 
 /* Libraries that the process has loaded, by the names of their files. */
@@ -259,9 +266,10 @@ static bool blas_find(Blas *x)
 {
     static const char *const names[] = {"libopenblas.so.0", "libopenblas.so", "libopenblaso.so.0", "libmkl_rt.so.2",
                                         "libblis.so.4", "libblas.so.3"};
-    void *loaded = __atomic_load_n(&optc_blas_loaded, __ATOMIC_SEQ_CST);
+    void *loaded = __atomic_load_n(&optc_blas_loaded, __ATOMIC_SEQ_CST),
+         *copied = __atomic_load_n(&optc_blas_copied, __ATOMIC_SEQ_CST);
     if (loaded && blas_take(loaded, true, false, x)) {
-        tell(x, path_of(loaded, "its own"), "");
+        tell(x, path_of(copied ? copied : loaded, "?"), copied ? ", a copy of the process's" : "");
         return true;
     }
     bool found = blas_in_process(x, false);
