@@ -228,7 +228,7 @@ char *random_spec(uint64_t seed)
     }
     /* every state is written somewhere */
     buf_printf(&b, "  last = function() m = m * 0.5; x = x * 0.5; k = k * 0.5%s%s end,\n}\n", f.rows ? "; r = r * 0.5; c = c * 0.5; s = s * 0.5" : "",
-               f.matrix ? "; L = L * 0.5" : "");
+               f.matrix ? "; L = L * 0.5; p = p * 0.5" : "");
     return buf_take(&b);
 }
 
