@@ -13,9 +13,8 @@ static void set_grads(Fixture *f, int step)
 
 START_TEST(in_bounds)
 {
-    static const optc_type types[] = {OPTC_F32, OPTC_F64};
     uint64_t hash[2];
-    const optc_rule_options ro = {.text = square_rules[_i / 2], .param = types[_i % 2], .grad = OPTC_F32};
+    const optc_rule_options ro = {.text = square_rules[_i], .param = _i == 1 ? OPTC_F64 : OPTC_F32, .grad = OPTC_F32};
     for (int k = 0; k < 2; k++) {
         Fixture f;
         fix_open(&f, &(optc_engine_options){.threads = k ? 3 : 1, .cache_dir = getenv("OPTC_TEST_CACHE")}, &ro, square_shapes, NSQUARES, NULL, 0);
@@ -23,7 +22,7 @@ START_TEST(in_bounds)
         for (int step = 1; step <= 3; step++) {
             set_grads(&f, step);
             char *m = k ? NULL : step_in_bounds(&f, "step");
-            ck_assert_msg(!m, "rule %d, step %d: %s", _i / 2, step, m);
+            ck_assert_msg(!m, "rule %d, step %d: %s", _i, step, m);
             if (k)
                 OK(optc_step(f.binding));
         }
@@ -38,7 +37,7 @@ START_TEST(random_rules)
 {
     static const TestShape few[] = {{2, {33, 18}}, {1, {7}}, {3, {3, 5, 7}}, {2, {1, 13}}, {2, {12, 1}}, {2, {20, 40}}};
     setenv("OPTC_CFLAGS", "-O1", 0);
-    for (uint64_t seed = 1; seed <= 6; seed++) {
+    for (uint64_t seed = 1; seed <= 4; seed++) {
         Fixture f;
         char *text = random_squares(seed, seed % 2);
         const optc_rule_options ro = {.text = text, .param = seed % 4 == 3 ? OPTC_F64 : OPTC_F32};
@@ -60,7 +59,7 @@ Suite *squares_suite(void)
     Suite *s = suite_create("squares");
     TCase *t = tcase_create("squares");
     tcase_set_timeout(t, 120);
-    tcase_add_loop_test(t, in_bounds, 0, 2 * NSQUARE_RULES);
+    tcase_add_loop_test(t, in_bounds, 0, NSQUARE_RULES);
     tcase_add_test(t, random_rules);
     suite_add_tcase(s, t);
     return s;

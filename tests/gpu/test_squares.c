@@ -15,7 +15,7 @@ static void both(optc_rule_options o, uint64_t dice)
     open_side(&c, "cpu", o, 0);
     open_side(&g, "cuda", o, 0);
     for (int step = 0; step < STEPS; step++) {
-        if (step > 1 && dice)
+        if (step == 2 && dice)
             use_random_launches(&g, &dice, true);
         set_grads(&c, step);
         set_grads(&g, step);
@@ -33,17 +33,17 @@ START_TEST(squares)
     static const optc_rule_options types[] = {{.param = OPTC_F32}, {.param = OPTC_F64, .grad = OPTC_F32}, {.param = OPTC_BF16, .grad = OPTC_BF16, .state = OPTC_F32}};
     optc_rule_options o = types[(_i + 2) % 3];
     o.text = square_rules[_i];
-    both(o, 5 + (uint64_t)_i);
+    both(o, _i == 1 || !getenv("OPTC_TEST_SMALL") ? 5 + (uint64_t)_i : 0);
 }
 END_TEST
 
-/* OPTC_FUZZ_SQUARES of them; an emulated GPU, which compiles for seconds, has one. Products sum in an order of their own on each device: without. */
+/* OPTC_FUZZ_SQUARES of them; none on an emulated GPU, which compiles for seconds. Products sum in an order of their own on each device: without. */
 START_TEST(random_rules)
 {
-    const char *n = getenv("OPTC_FUZZ_SQUARES"), *small = getenv("OPTC_TEST_SMALL");
-    for (int seed = 1; seed <= (n ? atoi(n) : small ? 1 : 6); seed++) {
+    const char *n = getenv("OPTC_FUZZ_SQUARES");
+    for (int seed = 1; seed <= (n ? atoi(n) : getenv("OPTC_TEST_SMALL") ? 0 : 6); seed++) {
         char *text = random_squares((uint64_t)seed, false);
-        both((optc_rule_options){.text = text, .param = seed % 3 ? OPTC_F32 : OPTC_F64}, small ? 0 : (uint64_t)seed);
+        both((optc_rule_options){.text = text, .param = seed % 3 ? OPTC_F32 : OPTC_F64}, (uint64_t)seed);
         free(text);
     }
 }
