@@ -24,6 +24,7 @@ page lamb lamb
 page adafactor adafactor
 page adamw_clip adamw --with 'clip(1)'
 page sgd_lookahead sgd --with 'lookahead(5)'
+page muon muon --options form=plain,steps=2 --gpu --tera 750 --shape 2048x8192 --shape 768
 check "with a bandwidth given something was measured" '[ ! -e "$OPTC_CACHE/bandwidth" ]'
 # every rule and wrapper: no name that only the compiler knows, no line too long to read
 for rule in $("$OPTC" list --names); do

@@ -11,12 +11,13 @@
 
 #define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
 
-static const struct { const char *file, *spec, *with; } cases[] = {
-    {"adamw", "adamw", NULL},
-    {"lamb", "lamb", NULL},
-    {"adafactor", "adafactor", NULL},
-    {"adamw_clip_cautious_ema", "adamw", "clip(1),cautious,ema(0.999)"},
-    {"sgd_lookahead", "sgd", "lookahead(5,0.5)"},
+static const struct { const char *file, *spec, *with, *options; } cases[] = {
+    {"adamw", "adamw", NULL, NULL},
+    {"lamb", "lamb", NULL, NULL},
+    {"adafactor", "adafactor", NULL, NULL},
+    {"adamw_clip_cautious_ema", "adamw", "clip(1),cautious,ema(0.999)", NULL},
+    {"sgd_lookahead", "sgd", "lookahead(5,0.5)", NULL},
+    {"muon_two_steps", "muon", NULL, "form=plain,steps=2"},
 };
 static const char *const kinds[] = {"ir", "plan", "c"};
 static const char stages_from[] = "/* ---- the stages of";
@@ -34,7 +35,7 @@ static char *made(Arena *a, int i, const char *kind)
     Source s;
     Buf b = {0};
     bool c = !strcmp(kind, "c");
-    GenOptions o = {.with = cases[i].with, .find = find_wrapper, .dump = c ? NULL : !strcmp(kind, "ir") ? "fold" : "plan", .dump_to = c ? NULL : &b};
+    GenOptions o = {.with = cases[i].with, .options = cases[i].options, .find = find_wrapper, .dump = c ? NULL : !strcmp(kind, "ir") ? "fold" : "plan", .dump_to = c ? NULL : &b};
     ck_assert_msg(find_spec(NULL, cases[i].spec, a, &s, &d), "%s", d.text);
     ck_assert_msg(gen_compile(&g, s, &o), "%s", g.diag.text);
     if (c) {

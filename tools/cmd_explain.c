@@ -191,7 +191,7 @@ static void put_room(Arena *a, const Plan *p, const Phase *ph, int variant, Shap
     if (one > workspace)
         printf(": more than a workspace of %s\n", cli_bytes(all, workspace));
     else
-        printf(": %.0f such tensors in a batch, in a workspace of %s\n", one > 0 ? floor(workspace / one) : 1,
+        printf(": at most %.0f such tensors in a batch, in a workspace of %s\n", one > 0 ? floor(workspace / one) : 1,
                cli_bytes(all, workspace));
 }
 
@@ -215,7 +215,7 @@ static Cost shape_table(Arena *a, const Plan *p, const Dims *d, int e, int m, co
     Cost total = phase_cost(p, ph, variant, s, f);
     printf("    sum       ");
     put_cost(total, calls, f);
-    if (calls)
+    if (total.flops > 0)
         put_room(a, p, ph, variant, s, workspace);
     return total;
 }

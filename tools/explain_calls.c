@@ -51,34 +51,31 @@ const char *explain_call(Arena *a, const Phase *ph, const Stage *st)
 }
 
 /* ---- temporaries ---- */
-typedef struct Life { int first, last; } Life;
-
-static void note_lives(Life *life, const Access *a, int n, int at)
+/* An array is held from where it is written to where that is read for the last time; from: by array, the first stage at which what
+ * lies there now is not yet counted. */
+static void count_reads(const Plan *p, const Access *a, int n, int at, Shape s, int *from, double *now)
 {
     for (int i = 0; i < n; i++) {
-        Life *l = &life[a[i].mem];
-        l->first = l->last < 0 ? at : l->first;
-        l->last = at;
+        const Mem *m = &p->mem[a[i].mem];
+        for (; from[a[i].mem] <= at; from[a[i].mem]++)
+            if (m->kind == MEM_TEMP)
+                now[from[a[i].mem]] += (double)dom_len(m->dom, s) * type_info[m->type].bytes;
     }
 }
 
 double explain_room(Arena *a, const Plan *p, const Phase *ph, int variant, Shape s)
 {
-    Life *life = NEWS(a, Life, p->nmem + 1);
+    int *from = NEWS(a, int, p->nmem + 1);
     double *now = NEWS(a, double, ph->nstage + 1), most = 0;       /* by stage */
-    for (int k = 0; k < p->nmem; k++)
-        life[k].last = -1;
     for (int i = 0; i < ph->nstage; i++) {
         const Stage *st = &ph->stage[i];
         if (!explain_runs(st, variant))
             continue;
-        note_lives(life, st->load, st->nload, i);
-        note_lives(life, st->fin, st->nfin, i);
-        note_lives(life, st->store, st->nstore, i);
+        count_reads(p, st->load, st->nload, i, s, from, now);
+        count_reads(p, st->fin, st->nfin, i, s, from, now);
+        for (int k = 0; k < st->nstore; k++)
+            from[st->store[k].mem] = from[st->store[k].mem] > i ? from[st->store[k].mem] : i;
     }
-    for (int k = 0; k < p->nmem; k++)
-        for (int i = life[k].first; i <= life[k].last && p->mem[k].kind == MEM_TEMP; i++)
-            now[i] += (double)dom_len(p->mem[k].dom, s) * type_info[p->mem[k].type].bytes;
     for (int i = 0; i < ph->nstage; i++)
         most = now[i] > most ? now[i] : most;
     return most;
