@@ -205,14 +205,14 @@ static void entry(Fuzz *f, const char *name)
     buf_puts(f->out, "  end,\n");
 }
 
-char *random_spec(uint64_t seed)
+char *random_spec(uint64_t seed, bool products)
 {
     Buf b = {0};
     Fuzz f = {.s = seed, .out = &b};
     f.rows = pick(&f, 3) > 0;
     f.global = pick(&f, 2);
     f.draws = pick(&f, 3) == 0;
-    f.matrix = f.rows && splitmix(seed ^ 0x3a) % 2;        /* the others are what they were before there were matrices */
+    f.matrix = products && f.rows && splitmix(seed ^ 0x3a) % 2;        /* the others are what they were before there were matrices */
     buf_printf(&b, "-- seed %llu\nreturn optimizer {\n  name = \"fuzz\", view = \"%s\",\n  hyper = { a = 0.3, b = { 1.7, min = 0 } }, inputs = { h = \"elem\" },\n", (unsigned long long)seed, pick(&f, 2) ? "first" : "last");
     buf_printf(&b, "  state = { m = zeros, x = fill(0.5, \"tensor\"), k = fill(1, \"group\")%s%s },\n", f.rows ? ", r = zeros \"row\", c = fill(0.25, \"col\"), s = zeros \"slice\"" : "",
                f.matrix ? ", L = eye(0.5, \"rows\")" : "");

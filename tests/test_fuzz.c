@@ -40,7 +40,7 @@ static int write_spec(uint64_t seed, const char *folder, char *text)
 
 static int one_spec(uint64_t seed)
 {
-    char *text = random_spec(seed);
+    char *text = random_spec(seed, true);
     if (getenv("OPTC_FUZZ_WRITE"))
         return write_spec(seed, getenv("OPTC_FUZZ_WRITE"), text);
     const char *with = random_wrapper(seed);

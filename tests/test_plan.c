@@ -507,7 +507,7 @@ START_TEST(random_plans)
     static const PlanLimits none = {0, 0, 0, INT_MAX, INT_MAX};
     double most = 0, least = 0;
     for (uint64_t seed = 1000; seed < 1060; seed++) {
-        char *text = random_spec(seed);
+        char *text = random_spec(seed, true);
         least += bytes_planned(seed, text, NULL);
         most += bytes_planned(seed, text, &none);
         free(text);

@@ -25,7 +25,7 @@ static int one_spec(uint64_t seed)
 {
     static const struct { optc_type param, grad; } types[] = {{OPTC_F32, OPTC_DEFAULT}, {OPTC_F64, OPTC_DEFAULT}, {OPTC_F32, OPTC_DEFAULT}, {OPTC_BF16, OPTC_DEFAULT}, {OPTC_F16, OPTC_DEFAULT}, {OPTC_F32, OPTC_BF16}};
     Side c, g;
-    char *text = random_spec(seed), label[160];
+    char *text = random_spec(seed, false), label[160];
     uint64_t dice = splitmix(seed ^ 11);
     int off = (int)(seed % 4), entries;
     int64_t most = 1;
