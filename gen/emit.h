@@ -109,16 +109,16 @@ void emit_cite(Emit *e, Ref r);
 int emit_holes(Emit *e, Hole *h);                              /* the places as holes: NPLACE of them */
 const char *emit_length(Emit *e, Dom d);                       /* of a list of such values */
 const char *emit_whole_length(Emit *e, Dom d);                 /* in the tensor that this is a piece of */
-Dom emit_dom(const Emit *e, Access a);                         /* that what is loaded has there: turned, another than its array's */
-bool emit_turned(const Emit *e, Access a);                     /* of a matrix: the entry at the exchanged place is loaded */
+Dom emit_dom(const Emit *e, Access a);                         /* of what is loaded: turned, not its array's */
+bool emit_turned(const Emit *e, Access a);                     /* of a matrix: read at the exchanged place */
 const char *emit_axis(Emit *e, Dom d, int axis);               /* its length, over self */
 /* What DOWN and ACROSS of the stage are called: along the axes of its domain, counted here. */
-typedef struct EmitIndex { const char *from, *on; } EmitIndex;        /* where a loop begins, and how it goes on: " + i" */
+typedef struct EmitIndex { const char *from, *on; } EmitIndex;  /* where a loop begins; how it goes on */
 void emit_indices(Emit *e, EmitIndex down, EmitIndex across);
 const char *emit_index_type(const Emit *e);                    /* of squares int: no memory holds longer ones */
 /* A row or column of a whole array that the stage folds: false where it is a row, whose entries lie side by side. */
 bool emit_folds_down(const Emit *e, Access f);
-const char *emit_folded_from(Emit *e, Access f);               /* the array, from the first row or column of the unit on */
+const char *emit_folded_from(Emit *e, Access f);               /* the array, from the unit's first on */
 const char *emit_folded_count(Emit *e, Access f);              /* how many entries are folded */
 const char *emit_count(Emit *e, const Node *n);                /* of an OP_COUNT, over self */
 extern const char emit_line_mark[];                            /* for the line of the emitted file that it is on */

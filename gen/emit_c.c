@@ -105,9 +105,8 @@ static void indices(CStage *c)
 {
     const Stage *s = c->e.st;
     bool square = dom_square(stage_info[s->kind].dom);
-    const EmitIndex list = {"start", " + i"};
-    emit_indices(&c->e, is_elem(s->kind) ? (EmitIndex){"row - slice * self->rows", ""} : square ? (EmitIndex){"row", ""} : list,
-                 square ? (EmitIndex){"col", " + i"} : list);
+    const EmitIndex list = {"start", " + i"}, row = {is_elem(s->kind) ? "row - slice * self->rows" : "row", ""};
+    emit_indices(&c->e, square ? row : list, square ? (EmitIndex){"col", " + i"} : list);
 }
 
 /* ---- large bodies ---- */
@@ -212,9 +211,9 @@ static void body(CStage *c)
 static void finish_array(Emit *e, Access f)
 {
     const Mem *m = &e->plan->mem[f.mem];
-    const char *name = emit_name(e, emit_value_name(e, f.val));
+    const char *name = emit_name(e, emit_value_name(e, f.val)), *kept = type_info[m->type].name;
     const Hole h[] = {{"name", name},
-                      {"kind", arena_printf(e->arena, "%s_%s", emit_red_kind(&e->g->n[f.val]), type_info[m->type].name)},
+                      {"kind", arena_printf(e->arena, "%s_%s", emit_red_kind(&e->g->n[f.val]), kept)},
                       {"from", emit_folded_from(e, f)},
                       {"entries", emit_folded_count(e, f)},
                       {"across", emit_axis(e, m->dom, 1)}};

@@ -1,6 +1,6 @@
 /* The CUDA target: one kernel a stage, over the templates of stage_cuda.txt. A thread takes a few elements in a row;
  * the order of every reduction is the CPU's, however launch.h cuts the work. */
-#include "emit.h"
+#include "emit_cuda.h"
 #include "prelude.h"
 
 #include <string.h>
@@ -16,17 +16,6 @@ static const char *const prelude[] = {"abi.h",   "math.h",  "math_f32.h", "math_
                                       "types.h", "shape.h", "cuda.h",     "pieces.h",   NULL};
 const Target emit_cuda_target = {"cuda", "stage_cuda.txt", "__restrict__", prelude, reserved};
 
-typedef struct CudaStage {
-    Emit e;
-    LaunchForm form;
-    const int *knob;               /* of its launch */
-    int vec;
-    Buf wide;                      /* what must be aligned for whole vectors, as a condition */
-    const char **rowfold; /* by node folded and class: the name of its rows' results, where a fold before made them */
-    bool by_matrix;       /* of a flat pass: nothing but values of matrices is looked up */
-    const char *turn;     /* the strip that column folds take in turn, where there is not room for one of each */
-} CudaStage;
-
 enum { NCLASS = 3 };
 static int class_of(const Node *n)
 {
@@ -38,204 +27,16 @@ static const char *fold_class(const Node *n)
     return ((const char *const[NCLASS]){"optc_sum", "optc_maxi", "optc_mini"})[class_of(n)];
 }
 
-static const char *number(CudaStage *c, int64_t x) { return arena_printf(c->e.arena, "%d", (int)x); }
-
-/* A list over two axes is walked as the elements are. */
-static bool in_vectors(const CudaStage *c) { return c->form <= FORM_ROWS; }
-static bool squares(const CudaStage *c) { return is_list(c->e.st->kind) && in_vectors(c); }
-
-/* ---- loads ---- */
-static void must_align(CudaStage *c, const char *x)
-{
-    buf_printf(&c->wide, "%soptc_wide<%d>(%s)", c->wide.len ? " && " : "", c->vec, x);
-}
-
-static const char *pointer(CudaStage *c, Access a)
-{
-    bool known = c->e.ptr[a.mem] != NULL;
-    const char *ptr = emit_pointer(&c->e, a, in_vectors(c) ? "" : " + offset");
-    if (!known && in_vectors(c) && emit_dom(&c->e, a) == stage_info[c->e.st->kind].dom)
-        must_align(c, ptr);
-    return ptr;
-}
-
-/* Where vectors are loaded to: a small array in the loop, or one for all vectors of a thread (of a tile: for its eight
- * rows) where those are loaded ahead. *value: inside the loop over a vector, its i-th value. */
-static const char *vector_in(CudaStage *c, const char *label, Type t, const char **value)
-{
-    Emit *e = &c->e;
-    const char *name = emit_joined(e, label, "in"), *type = type_info[t].c;
-    bool ahead = c->form == FORM_MAP || c->form == FORM_TILE;
-    if (c->form == FORM_MAP)
-        emit_put(e, AT_BUFFERS, "%s %s[%d][%d];\n", type, name, c->knob[KNOB_ITEMS], c->vec);
-    else if (ahead)
-        emit_put(e, AT_COLSTART, "%s %s[OPTC_TILE_ROWS / 8][%d];\n", type, name, c->vec);
-    else
-        emit_put(e, AT_LOADS, "%s %s[%d];\n", type, name, c->vec);
-    const char *vector = ahead ? arena_printf(e->arena, "%s[k]", name) : name;
-    *value = arena_printf(e->arena, "%s[i]", vector);
-    return vector;
-}
-
-static void load_vector(CudaStage *c, Access a)
-{
-    Emit *e = &c->e;
-    Type t = e->plan->mem[a.mem].type;
-    const char *ptr = pointer(c, a), *value, *vector = vector_in(c, ptr, t, &value);
-    emit_part(e, AT_LOADS, "get", (Hole[]){{"hint", number(c, c->knob[KNOB_LOAD])}, {"to", vector}, {"x", ptr}}, 3);
-    value = emit_entry(e, a, value);
-    if (e->uses[a.val] == 1 && e->g->n[a.val].ty == NUM)
-        e->text[a.val] = value;
-    else
-        emit_define(e, AT_BODY, a.val, emit_joined(e, ptr, "i"), value);
-}
-
-static void load_listed(CudaStage *c, Access a)
-{
-    Emit *e = &c->e;
-    const char *ptr = pointer(c, a);
-    emit_define(e, AT_BODY, a.val, emit_joined(e, ptr, "i"), emit_entry(e, a, arena_printf(e->arena, "%s[i]", ptr)));
-}
-
-/* Of a list over two axes: the value of the row or column, or the entry at the exchanged place. */
-static void load_along(CudaStage *c, Access a, DomPlace at)
-{
-    Emit *e = &c->e;
-    const Mem *m = &e->plan->mem[a.mem];
-    Dom own = stage_info[e->st->kind].dom, d = emit_dom(e, a);
-    bool turned = emit_turned(e, a);
-    const char *value, *vector = vector_in(c, a.name, m->type, &value);
-    const char *x = arena_printf(e->arena, "%s + slice * %s", emit_array(e, a, false), emit_length(e, d));
-    const Hole h[] = {{"how", turned ? "turned" : at == PLACE_DOWN ? "down" : "across"},
-                      {"to", vector},
-                      {"x", x},
-                      {"across", emit_axis(e, own, 1)},
-                      {"down", turned ? arena_printf(e->arena, "%s, ", emit_axis(e, own, 0)) : ""}};
-    emit_part(e, AT_LOADS, "get_along", h, sizeof h / sizeof *h);
-    if (at == PLACE_ACROSS && m->kind == MEM_INPUT)
-        must_align(c, x);
-    emit_define(e, AT_BODY, a.val, emit_array_name(e, a), emit_entry(e, a, value));
-}
-
-/* Row, column and slice values of a flat pass: a vector at a time as well. */
-static void load_placed(CudaStage *c, Access a, DomPlace at)
-{
-    Emit *e = &c->e;
-    const Mem *m = &e->plan->mem[a.mem];
-    const char *how = at == PLACE_DOWN ? "rows" : at == PLACE_ACROSS ? "cols" : "slices";
-    const char *array = emit_array(e, a, false), *value;
-    const char *vector = vector_in(c, a.name, m->type, &value);
-    emit_part(e, AT_LOADS, c->by_matrix ? "get_matrix" : "get_placed", (Hole[]){{"how", how}, {"to", vector}, {"x", array}}, 3);
-    if (at == PLACE_ACROSS && m->kind == MEM_INPUT)            /* the caller's, aligned as it may be; ours always are */
-        must_align(c, array);
-    emit_define(e, AT_BODY, a.val, emit_array_name(e, a), emit_loaded(e, a, value));
-}
-
-/* The values of a tile's four columns: where a warp has several rows under way, once for all of them. */
-static void load_columns(CudaStage *c, Access a)
-{
-    Emit *e = &c->e;
-    const Mem *m = &e->plan->mem[a.mem];
-    bool tile = c->form == FORM_TILE;
-    const char *ptr = pointer(c, a), *four = emit_joined(e, ptr, "in");
-    const Hole h[] = {{"type", type_info[m->type].c}, {"to", four}, {"x", ptr}, {"left", tile ? "across" : "left"}};
-    emit_part(e, tile ? AT_COLSTART : AT_LOADS, "get_columns", h, 4);
-    if (m->kind == MEM_INPUT)                          /* the caller's, aligned as it may be; ours always are */
-        must_align(c, ptr);
-    emit_define(e, AT_BODY, a.val, emit_joined(e, ptr, "i"), emit_loaded(e, a, arena_printf(e->arena, "%s[i]", four)));
-}
-
-/* A value of each of the eight rows of a tile that a warp has under way. */
-static void load_row(CudaStage *c, Access a)
-{
-    Emit *e = &c->e;
-    const char *ptr = pointer(c, a), *type = type_info[e->plan->mem[a.mem].type].c, *eight = emit_joined(e, ptr, "in");
-    emit_put(e, AT_COLSTART, "%s %s[OPTC_TILE_ROWS / 8];\n", type, eight);
-    emit_part(e, AT_LOADS, "get_row", (Hole[]){{"to", eight}, {"x", ptr}, {"type", type}}, 3);
-    emit_define(e, AT_BODY, a.val, emit_joined(e, ptr, "i"), emit_loaded(e, a, arena_printf(e->arena, "%s[k]", eight)));
-}
-
-static void load_one(CudaStage *c, Access a)
-{
-    const Stage *s = c->e.st;
-    DomPlace at = dom_find(stage_info[s->kind].dom, emit_dom(&c->e, a));
-    bool tiled = is_tiled(s->kind), list = is_list(s->kind);
-    if (at == PLACE_ONE)
-        emit_load_scalar(&c->e, AT_HOISTED, a, "0");
-    else if (list && at == PLACE_SAME && !in_vectors(c))
-        load_listed(c, a);
-    else if (list && (at == PLACE_DOWN || at == PLACE_ACROSS || emit_turned(&c->e, a)))
-        load_along(c, a, at);
-    else if (at == PLACE_SAME)
-        load_vector(c, a);
-    else if (tiled && at == PLACE_ACROSS)
-        load_columns(c, a);
-    else if (tiled && at == PLACE_DOWN && c->form == FORM_ROWS)
-        emit_load_scalar(&c->e, AT_ROWSTART, a, "row");
-    else if (tiled && at == PLACE_DOWN)
-        load_row(c, a);
-    else if (tiled || list)
-        emit_load_scalar(&c->e, AT_HOISTED, a, "slice");
-    else
-        load_placed(c, a, at);
-}
-
-/* Of a pass in vectors places are found as row and column values are. */
-static const char *index_vector(CudaStage *c, const char *how)
-{
-    Emit *e = &c->e;
-    const char *value, *name = emit_joined(e, how, "in");
-    bool map = c->form == FORM_MAP;
-    emit_put(e, map ? AT_BUFFERS : AT_LOADS, "%s %s%s[%d];\n", emit_index_type(e), name,
-             map ? arena_printf(e->arena, "[%d]", c->knob[KNOB_ITEMS]) : "", c->vec);
-    value = arena_printf(e->arena, "%s%s", name, map ? "[k]" : "");
-    Dom own = stage_info[e->st->kind].dom;
-    const Hole h[] = {{"how", how}, {"to", value}, {"down", emit_axis(e, own, 0)}, {"across", emit_axis(e, own, 1)}};
-    emit_part(e, AT_LOADS, squares(c) ? "index_along" : "index_placed", h, 4);
-    return arena_printf(e->arena, "%s[i]", value);
-}
-
-static bool uses_op(const Emit *e, Op op)
-{
-    for (Ref r = 0; r < e->g->len; r++)
-        if (e->uses[r] && e->g->n[r].op == op)
-            return true;
-    return false;
-}
-
-static void indices(CudaStage *c)
-{
-    bool down = uses_op(&c->e, OP_DOWN), across = uses_op(&c->e, OP_ACROSS);
-    if (c->form == FORM_TILE)
-        emit_indices(&c->e, (EmitIndex){"block * OPTC_TILE_ROWS + warp + 8 * k", ""}, (EmitIndex){"col", " + i"});
-    else if (c->form == FORM_ROWS)
-        emit_indices(&c->e, (EmitIndex){"row - slice * self->rows", ""}, (EmitIndex){"col", " + i"});
-    else if (in_vectors(c))
-        emit_indices(&c->e, (EmitIndex){down ? index_vector(c, "down") : "", ""}, (EmitIndex){across ? index_vector(c, "across") : "", ""});
-    else
-        emit_indices(&c->e, (EmitIndex){"start", " + i"}, (EmitIndex){"start", " + i"});
-}
-
-static bool looks_up_matrices(const CudaStage *c)
-{
-    const Stage *s = c->e.st;
-    bool only = s->kind == S_FLAT && !uses_op(&c->e, OP_DOWN) && !uses_op(&c->e, OP_ACROSS);
-    for (int i = 0; i < s->nload; i++) {
-        DomPlace at = dom_find(ELEM, emit_dom(&c->e, s->load[i]));
-        only = only && at != PLACE_DOWN && at != PLACE_ACROSS;
-    }
-    return only;
-}
-
 /* ---- finishing reductions ---- */
-/* A row or column of a whole array: by a warp, by eight threads for each of 32 columns. Where the stage folds what follows from it, rows are done by
- * warps ahead of a chunk, columns by a thread each, whose neighbours read the next ones. */
+/* A row or column of a whole array: by a warp, by eight threads for each of 32 columns. Where the stage folds what
+ * follows from it, rows are done by warps ahead of a chunk, columns by a thread each, whose neighbours read the next. */
 static void finish_array(CudaStage *c, Access f)
 {
     Emit *e = &c->e;
     const Mem *m = &e->plan->mem[f.mem];
     bool down = emit_folds_down(e, f), packed = *type_info[m->type].load;
-    const char *name = emit_name(e, emit_value_name(e, f.val)), *from = emit_folded_from(e, f), *entries = emit_folded_count(e, f);
+    const char *name = emit_name(e, emit_value_name(e, f.val));
+    const char *from = emit_folded_from(e, f), *entries = emit_folded_count(e, f);
     from = arena_printf(e->arena, "%s + i%s%s", from, down ? "" : " * ", down ? "" : entries);
     const Hole h[] = {{"name", name},
                       {"class", fold_class(&e->g->n[f.val])},
@@ -300,7 +101,7 @@ static void fold_rows(CudaStage *c, Access f, const char *x)
     Emit *e = &c->e;
     const Node *n = &e->g->n[f.val];
     int at = n->arg[0] * NCLASS + class_of(n);
-    const char *part = pointer(c, f), *tile = stage_info[e->st->kind].id;
+    const char *part = cuda_pointer(c, f), *tile = stage_info[e->st->kind].id;
     if (!c->rowfold[at])
         row_lanes(c, f, x);
     const char *shared = n->dom == ROW ? "" : emit_joined(e, emit_value_name(e, f.val), "rows");
@@ -334,7 +135,7 @@ static void fold_columns(CudaStage *c, Access f, const char *x)
 {
     Emit *e = &c->e;
     const Node *n = &e->g->n[f.val];
-    const char *part = pointer(c, f), *label = emit_value_name(e, f.val), *acc = emit_joined(e, label, "col"),
+    const char *part = cuda_pointer(c, f), *label = emit_value_name(e, f.val), *acc = emit_joined(e, label, "col"),
                *shared = emit_joined(e, label, "cols");
     int strips = tile_strips(e->plan, e->st), turns = !strips;
     if (turns && !c->turn)
@@ -419,7 +220,7 @@ static void store_one(CudaStage *c, Access a)
     const char *x = emit_expr(e, a.val), *v = emit_called(e->arena, t->store, x);
     if (emit_store_single(e, a, v))
         return;
-    const char *ptr = pointer(c, a);
+    const char *ptr = cuda_pointer(c, a);
     if (!in_vectors(c)) {
         emit_put(e, AT_BODY, "%s[i] = %s;\n", ptr, v);
         return;
@@ -440,8 +241,8 @@ static void work(CudaStage *c)
     for (int i = 0; i < s->nfin; i++)
         finish_one(c, s->fin[i]);
     for (int i = 0; i < s->nload; i++)
-        load_one(c, s->load[i]);
-    indices(c);
+        cuda_load(c, s->load[i]);
+    cuda_indices(c);
     emit_body(&c->e);
     for (int i = 0; i < s->nfold; i++)
         fold_one(c, s->fold[i]);
@@ -493,7 +294,8 @@ static const char *choose_walk(CudaStage *c, bool placed)
     if (c->form == FORM_MAP && !placed)
         return emit_filled(&c->e, "walk_any", NULL, 0);
     if (placed)
-        sizes = arena_printf(a, "%s && %s %% %d == 0", sizes, c->by_matrix ? "self->rows * self->cols" : emit_axis(&c->e, own, 1), c->vec);
+        sizes = arena_printf(a, "%s && %s %% %d == 0", sizes,
+                             c->by_matrix ? "self->rows * self->cols" : emit_axis(&c->e, own, 1), c->vec);
     return emit_filled(&c->e, "walk_even", (Hole[]){{"sizes", sizes}}, 1);
 }
 
@@ -533,6 +335,7 @@ static int stage_holes(CudaStage *c, Hole *h, const Walking *w, int64_t pieces, 
     const Hole place[] = {{"vector", vector}, {"thread", fold ? "lane" : "turn.id"},
                           {"across", c->by_matrix ? "self->rows * self->cols" : emit_axis(e, own, 1)}, {"by", by}};
     bool spot = list || c->by_matrix;
+    const char *at = list ? "place_list" : spot ? "place_matrix" : "place";
     const Hole length = {"length", emit_length(e, own)};
     const char *span = fold ? list ? "fold_span_list" : "fold_span" : list ? "map_span_list" : "map_span";
     const Hole more[] = {{"mems", number(c, e->plan->nmem)},
@@ -550,7 +353,7 @@ static int stage_holes(CudaStage *c, Hole *h, const Walking *w, int64_t pieces, 
                          {"wide", c->wide.len ? buf_text(&c->wide) : "true"},
                          {"guard", arena_printf(e->arena, "%s%s", guard_text(c, mask), absent_text(c))},
                          {"choose", choose_walk(c, placed)},
-                         {"place", placed ? emit_filled(e, list ? "place_list" : spot ? "place_matrix" : "place", place, 3) : ""},
+                         {"place", placed ? emit_filled(e, at, place, 3) : ""},
                          {"ahead", placed ? emit_filled(e, spot ? "ahead_list" : "ahead", place + 2, 2) : ""},
                          {"moves_t", first ? emit_filled(e, "moves_t", NULL, 0) : ""},
                          {"which", s->kind == S_GROUP ? "blockIdx.x" : "a.units[blockIdx.x].tensor"}};
@@ -585,7 +388,7 @@ bool emit_cuda_kernel(Buf *out, Arena *a, const Plan *p, StageAt at, CudaKernel 
     c.e.cites = k.cites;
     c.e.t_ahead = strcmp(at.entry->name, "step") != 0;          /* t on the device moves when a step begins */
     c.rowfold = NEWS(a, const char *, (c.e.g->len + 1) * NCLASS);
-    c.by_matrix = looks_up_matrices(&c);
+    c.by_matrix = cuda_by_matrix(&c);
     if (squares(&c))                                            /* where a matrix begins */
         buf_printf(&c.wide, "slice * %s %% %d == 0", emit_length(&c.e, stage_info[at.stage->kind].dom), c.vec);
     work(&c);

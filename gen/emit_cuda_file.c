@@ -135,8 +135,10 @@ bool emit_cuda_calls(Buf *b, const Plan *const *p, int n)
             again = again || (plan_calls(p[k]) && !strcmp(product_of(p[k]), product_of(p[i])));
         if (again)
             continue;
-        ok = ok && (any || (template_fill(b, "calls_cuda.txt", "calls", NULL, 0) && template_fill(b, "calls_cuda.txt", "mm", NULL, 0)));
-        ok = ok && template_fill(b, "calls_cuda.txt", arena_printf(b->arena, "mm_%s", product_of(p[i])), NULL, 0);
+        const char *own = arena_printf(b->arena, "mm_%s", product_of(p[i])), *file = "calls_cuda.txt";
+        if (!any)
+            ok = ok && template_fill(b, file, "calls", NULL, 0) && template_fill(b, file, "mm", NULL, 0);
+        ok = ok && template_fill(b, file, own, NULL, 0);
         any = true;
     }
     return ok;

@@ -108,10 +108,12 @@ void emit_indices(Emit *e, EmitIndex down, EmitIndex across)
     const Axis *axis = dom_info[stage_info[e->st->kind].dom].axis;
     for (Ref r = 0; r < e->g->len; r++) {
         int op = e->g->n[r].op, k = op == OP_ACROSS;
-        if (e->uses[r] && (op == OP_DOWN || op == OP_ACROSS))
-            e->text[r] = axis[k] == AXIS_ONE ? emit_number(e, 0)
-                                             : arena_printf(e->arena, "(%s)((%s)(%s%s)%s)", emit_real(e), emit_index_type(e), axis_before(axis[k]),
-                                                            k ? across.from : down.from, k ? across.on : down.on);
+        EmitIndex at = k ? across : down;
+        if (!e->uses[r] || (op != OP_DOWN && op != OP_ACROSS))
+            continue;
+        e->text[r] = axis[k] == AXIS_ONE ? emit_number(e, 0)
+                                         : arena_printf(e->arena, "(%s)((%s)(%s%s)%s)", emit_real(e),
+                                                        emit_index_type(e), axis_before(axis[k]), at.from, at.on);
     }
 }
 
@@ -126,7 +128,10 @@ const char *emit_folded_from(Emit *e, Access f)
                                  : arena_printf(e->arena, "%s + offset * %s", array, emit_axis(e, d, 1));
 }
 
-const char *emit_folded_count(Emit *e, Access f) { return emit_axis(e, e->plan->mem[f.mem].dom, emit_folds_down(e, f) ? 0 : 1); }
+const char *emit_folded_count(Emit *e, Access f)
+{
+    return emit_axis(e, e->plan->mem[f.mem].dom, emit_folds_down(e, f) ? 0 : 1);
+}
 
 /* How many of one there are in one of the other, of the whole tensor: the axes that it has and the other has not. */
 const char *emit_count(Emit *e, const Node *n)

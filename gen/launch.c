@@ -40,7 +40,7 @@ LaunchForm stage_form(const Stage *s)
                                  : FORM_ROWS; /* where no columns are folded a warp may walk a row to its end */
     if (!is_list(s->kind))
         return FORM_SINGLE;
-    if (dom_square(stage_info[s->kind].dom))               /* as many values as there are elements: they are walked alike */
+    if (dom_square(stage_info[s->kind].dom))               /* many values: they are walked as elements are */
         return s->nfold ? FORM_FOLD : FORM_MAP;
     if (s->nfold)
         return FORM_LANES;
@@ -114,7 +114,8 @@ int rows_ahead(const Plan *p, const Stage *s)
 {
     enum { MOST = 8 };
     int n = 0;
-    for (int i = 0; i < s->nfin && stage_form(s) == FORM_LANES && dom_info[stage_info[s->kind].dom].axis[0] != AXIS_ONE; i++)
+    bool rows = dom_info[stage_info[s->kind].dom].axis[0] != AXIS_ONE;
+    for (int i = 0; i < s->nfin && rows && stage_form(s) == FORM_LANES; i++)
         n += p->mem[s->fin[i].mem].kind != MEM_PART;
     return n <= MOST ? n : 0;
 }
