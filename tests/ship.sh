@@ -62,6 +62,8 @@ whole_library() {
         with=
         case $rule in *_clip) with='clip(1)' ;; esac
         expect 0 "$rule: equal on cpu" ./compare-all cpu f32 $rule ${rule%_clip} "$with"
+        # a package has one plan for both, the CPU's: the library's plan of products for a GPU is another
+        if grep -q '^  products = ' "$top/specs/${rule%_clip}.lua"; then continue; fi
         expect 0 "$rule: from the package rules (sm_90); cuda:0: Fake GPU, code for sm_90" env OPTC_NO_NVRTC=1 OPTC_CACHE_BASE="$work/all/rules" ./compare-all launches $rule ${rule%_clip} "$with"
     done
     check "the launches of the library differ" 'cmp log-library log-package'
