@@ -44,7 +44,6 @@ typedef void CUgraphEdgeData;                          /* only ever handed on */
     F(CU_STREAM_CAPTURE_MODE_RELAXED, 2)                                                                               \
     F(CU_GRAPH_NODE_TYPE_CONDITIONAL, 13)                                                                              \
     F(CU_GRAPH_COND_TYPE_IF, 0)                                                                                        \
-    F(CU_GRAPH_COND_ASSIGN_DEFAULT, 1)                                                                                 \
     F(CU_STREAM_SET_CAPTURE_DEPENDENCIES, 1)                                                                           \
     F(CU_GET_PROC_ADDRESS_LEGACY_STREAM, 1)
 #define CONSTANT(name, value) name = value,
@@ -142,7 +141,7 @@ enum { DRIVER_NEEDED = 12000 };        /* CUDA 12.0: what the oldest NVRTC we op
 
 /* What drivers may lack: NULL there. Nodes of a graph that are done where a kernel before them says so. (They came with
  * 12.3; bodies of more than kernels with 12.4.) */
-enum { CONDITIONS_NEEDED = 12040 };
+enum { CONDITIONS_NEEDED = 12040, CONDITION_ASSIGN_DEFAULT = 1 };      /* the second is a macro there, CU_GRAPH_COND_… */
 #define DRIVER_LATER(F)                                                                                                \
     F(cuStreamGetCaptureInfo, _v3, 12030, (CUstream, CUstreamCaptureStatus *, cuuint64_t *, CUgraph *, const CUgraphNode **, const CUgraphEdgeData **, size_t *)) \
     F(cuStreamUpdateCaptureDependencies, _v2, 12030, (CUstream, CUgraphNode *, const CUgraphEdgeData *, size_t, unsigned)) \

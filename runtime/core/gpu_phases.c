@@ -62,7 +62,7 @@ static optc_status ask_phase(optc_binding *b, int phase, CUgraphConditionalHandl
     optc_status s = look(b, b->gpu->stream, &c);
     if (s != OPTC_OK)
         return s;
-    TRY(g, cuGraphConditionalHandleCreate(handle, c.graph, g->ctx, 0, CU_GRAPH_COND_ASSIGN_DEFAULT), p->name);
+    TRY(g, cuGraphConditionalHandleCreate(handle, c.graph, g->ctx, 0, CONDITION_ASSIGN_DEFAULT), p->name);
     CallArgs a;
     memset(&a, 0, sizeof a);
     a.a = b->gpu->hyper;

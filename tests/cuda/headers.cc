@@ -38,6 +38,7 @@ DRIVER_FUNCTIONS(FUNCTION)
     static_assert(since <= ours::CONDITIONS_NEEDED, #name " is younger than the driver that conditions ask for");
 #if CUDA_VERSION >= 12030
 DRIVER_LATER(LATER)
+static_assert(CU_GRAPH_COND_ASSIGN_DEFAULT == ours::CONDITION_ASSIGN_DEFAULT, "CU_GRAPH_COND_ASSIGN_DEFAULT is another number");
 static_assert(sizeof(::CUgraphNodeParams) == sizeof(ours::CUgraphNodeParams) && offsetof(::CUgraphNodeParams, conditional) == offsetof(ours::CUgraphNodeParams, of), "CUgraphNodeParams is laid out otherwise");
 #define CONDITION_FIELD(name) && offsetof(::CUDA_CONDITIONAL_NODE_PARAMS, name) == offsetof(ours::CUDA_CONDITIONAL_NODE_PARAMS, name)
 static_assert(sizeof(::CUgraphConditionalHandle) == 8 CONDITION_FIELD(handle) CONDITION_FIELD(type) CONDITION_FIELD(size) CONDITION_FIELD(phGraph_out), "CUDA_CONDITIONAL_NODE_PARAMS is laid out otherwise");
@@ -53,7 +54,8 @@ static_assert(sizeof(nvFatbinResult) == sizeof(int), "results of nvFatbin are in
 #endif
 
 #ifdef CUBLAS_V2_H_
-#define CUBLAS(name, suffix, args) static_assert(SAME_FUNCTION(decltype(&name##suffix), cublasStatus_t, args), #name #suffix ": its arguments are others");
+// Some are overloaded in C++: a cast finds the one of these arguments, or none.
+#define CUBLAS(name, suffix, args) static_assert(sizeof(static_cast<cublasStatus_t (*) args>(&name##suffix)) == sizeof(void *), #name #suffix ": its arguments are others");
 CUBLAS_FUNCTIONS(CUBLAS)
 CUBLAS_LONG_FUNCTIONS(CUBLAS)
 static_assert(std::is_same<decltype(&cublasGetStatusString), const char *(*)(cublasStatus_t)>::value, "cublasGetStatusString: its arguments are others");

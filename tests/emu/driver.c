@@ -295,7 +295,7 @@ int cuGraphConditionalHandleCreate(CUgraphConditionalHandle *h, CUgraph g, CUcon
 {
     CALL;
     *h = (uintptr_t)calloc(1, sizeof(unsigned));
-    return !g || gpu_of(c) < 0 || value || flags != CU_GRAPH_COND_ASSIGN_DEFAULT;
+    return !g || gpu_of(c) < 0 || value || flags != CONDITION_ASSIGN_DEFAULT;
 }
 int cuGraphAddNode_v2(CUgraphNode *out, CUgraph g, const CUgraphNode *after, const CUgraphEdgeData *edge, size_t n, CUgraphNodeParams *p)
 {
