@@ -198,6 +198,7 @@ static void from_package(const Scene *s, Outcome *out)
 
 const Scene api_scenes[] = {
     {.name = "built in", .run = built_in, .kinds = HOST, .spec = "adamw", .with = "clip(1)"},
+    {.name = "products", .run = built_in, .kinds = HOST, .spec = "muon", .samples = 20},
     {.name = "from a file", .run = from_file, .kinds = HOST, .spec = "rule.lua"},
     {.name = "evaluated", .run = evaluated, .kinds = HOST, .spec = "adafactor", .with = "clip(1)"},
     {.name = "compiled", .run = compiled, .kinds = HOST, .spec = "lion", .with = "clip(1)"},
