@@ -219,7 +219,7 @@ START_TEST(of_the_process)
     OK(blas_open(&x, "test"));
     OK(blas_open(&again, "test"));
     ck_assert(x.gemm[0] == again.gemm[0] && x.syrk[1] == again.syrk[1]);
-    if (library && x.gemm[0]) {                        /* by its name: the same once more */
+    if (library && strstr(x.about, "libopenblas")) {      /* by its name: the same once more */
         setenv("OPTC_BLAS", "libopenblas.so.0", 1);
         OK(blas_open(&again, "test"));
         ck_assert_msg(x.gemm[0] == again.gemm[0], "%s, then %s", x.about, again.about);
