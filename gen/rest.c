@@ -52,7 +52,7 @@ void rest_args(Trace *t, SpecFile *s)
 
 void rest_find(Trace *t, SpecFile *s)
 {
-    Source src;
+    Source src = {NULL, NULL, 0};
     Diag why = {0};
     const char *name = arena_printf(t->arena, RULE_NAMED "%s", s->rest_name);
     bool found = t->find && t->find(t->find_ctx, name, t->arena, &src, &why) && check_text(src, &why);
