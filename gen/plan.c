@@ -194,6 +194,8 @@ static void plan_one(void *ctx, Arena *scratch)
     p.reach = pl->limits->reach / all + pl->limits->again * n;
     p.temp = NEWS(scratch, int, n + 1);
     memset(p.temp, -1, sizeof(int) * (size_t)(n + 1));
+    jmp_buf *out = m->pools->arena->out;
+    m->pools->arena->out = scratch->out;       /* memory that ends in either leaves through here */
     pools_begin(m->pools);
     if (has_calls(p.g)) {
         plan_segments(&p);
@@ -203,6 +205,7 @@ static void plan_one(void *ctx, Arena *scratch)
     }
     place_arrays(&p);
     finish_stages(&p);
+    m->pools->arena->out = out;
     m->ph->cheaper = m->ph->cheaper || p.spent;
     size_t bytes = arena_bytes(scratch);
     if (bytes > pl->scratch)
