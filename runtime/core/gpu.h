@@ -28,7 +28,7 @@ typedef struct GpuEngine {
     int dead;                              /* atomic; 2: why can be read */
     char why[400];
     bool no_graphs;
-    int block;                             /* rows of a symmetric product's blocks, where that is measured; 0: a table's */
+    int block;                             /* rows of symmetric products' blocks, to measure that; 0: a table's */
 } GpuEngine;
 
 /* What calls launch beside a library, or without one: templates/calls_cuda.txt. */
@@ -134,7 +134,8 @@ CORE bool call_conditions(const Program *p);               /* steps that are cap
 /* how products are computed, behind a "; "; "": there are none */
 CORE void gpu_call_path(const optc_rule *r, char *buf, size_t n);
 CORE int64_t gpu_call_bytes(const optc_binding *b);
-CORE optc_status calls_bind(optc_binding *b);              /* once arrays have their places; inside gpu_enter, as the next */
+/* once arrays have their places; inside gpu_enter, as the next */
+CORE optc_status calls_bind(optc_binding *b);
 CORE void calls_unbind(optc_binding *b);
 /* pointers or who takes part may have changed on the device */
 CORE optc_status calls_follow(optc_binding *b);

@@ -34,8 +34,8 @@ static optc_status may_condition(const optc_binding *b)
                     name, d->version / 1000, d->version % 1000 / 10);
     if (!b->gpu->code->call[KERNEL_PHASE])
         return fail(OPTC_ERROR_UNAVAILABLE,
-                    "optc_run: rule '%s' has products at some steps only: capturing it takes conditional nodes, and its "
-                    "code was made without them",
+                    "optc_run: rule '%s' has products at some steps only: capturing it takes conditional nodes, and "
+                    "its code was made without them",
                     name);
     return OPTC_OK;
 }

@@ -289,8 +289,8 @@ static optc_status send_moved(optc_binding *b)
 }
 
 /* All phases into a graph of the caller's: at each replay the stages of the phase that t then has do their work, the
- * others return at once. A copy knows no phase: that is refused before anything is launched. Where some phase has calls,
- * each is a conditional node. */
+ * others return at once. A copy knows no phase: that is refused before anything is launched. Where some phase has
+ * calls, each is a conditional node. */
 static optc_status capture(optc_binding *b, int entry, bool capturing)
 {
     const Program *p = b->rule->program;
