@@ -201,34 +201,6 @@ static void tell(Blas *x, const char *path, const char *how)
     snprintf(x->about + at, sizeof x->about - at, " (%.80s%s)", file ? file + 1 : path, how);
 }
 
-/* of: the process's, if it is a copy */
-static bool blas_ours(void *library, void *of, const char *name, bool named, Blas *x)
-{
-    if (!library || !blas_take(library, true, named, x))
-        return false;
-    __atomic_store_n(&optc_blas_copied, of, __ATOMIC_SEQ_CST);
-    __atomic_store_n(&optc_blas_loaded, library, __ATOMIC_SEQ_CST);
-    tell(x, name, of ? ", a copy of the process's" : "");
-    return true;
-}
-
-/* A library by its name: as the process has it, else a copy of that, else loaded. */
-static bool blas_named(const char *name, bool named, Blas *x)
-{
-    void *library = dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
-    if (!library)
-        return blas_ours(dlopen(name, RTLD_LAZY | RTLD_LOCAL), NULL, name, named, x);
-    void *loaded = __atomic_load_n(&optc_blas_loaded, __ATOMIC_SEQ_CST);
-    if (blas_take(library, library == loaded, named, x)) {
-        tell(x, name, library == loaded ? "" : ", the process's");
-        return true;
-    }
-    if (!x->gemm[0])
-        return false;
-    bool copied = loaded && library == __atomic_load_n(&optc_blas_copied, __ATOMIC_SEQ_CST);
-    return blas_ours(copied ? loaded : blas_copy(path_of(library, name)), library, name, named, x);
-}
-
 /* Libraries that the process has loaded, by the names of their files. */
 enum { MOST_LOADED = 8 };
 typedef struct Loaded { char name[MOST_LOADED][512]; int n; } Loaded;
@@ -242,6 +214,52 @@ static int note_loaded(struct dl_phdr_info *info, size_t size, void *to)
         (strstr(file, "blas") || strstr(file, "libmkl_rt") || strstr(file, "libblis")))
         strcpy(l->name[l->n++], info->dlpi_name);
     return 0;
+}
+
+/* One may bring another along that the process had, such as libblas.so.3 the libopenblas.so.0 behind it: whose number of
+ * threads it is counts. */
+static bool sets_another(void *library, const Loaded *before)
+{
+    Dl_info info;
+    for (size_t k = 0; before && k < sizeof affixes / sizeof *affixes; k++) {
+        void *f = blas_symbol(library, &affixes[k], "openblas_set_num_threads");
+        for (int i = 0; f && i < before->n; i++)
+            if (dladdr(f, &info) && info.dli_fname && !strcmp(info.dli_fname, before->name[i]))
+                return true;
+    }
+    return false;
+}
+
+/* of: the process's, if it is a copy; before: what the process had until now */
+static bool blas_ours(void *library, void *of, const Loaded *before, const char *name, bool named, Blas *x)
+{
+    if (!library || sets_another(library, before) || !blas_take(library, true, named, x))
+        return false;
+    __atomic_store_n(&optc_blas_copied, of, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&optc_blas_loaded, library, __ATOMIC_SEQ_CST);
+    tell(x, name, of ? ", a copy of the process's" : "");
+    return true;
+}
+
+/* A library by its name: as the process has it, else a copy of that, else loaded. */
+static bool blas_named(const char *name, bool named, Blas *x)
+{
+    Loaded before;
+    before.n = 0;
+    dl_iterate_phdr(note_loaded, &before);
+    void *library = dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
+    if (!library)
+        return blas_ours(dlopen(name, RTLD_LAZY | RTLD_LOCAL), NULL, &before, name, named, x);
+    void *loaded = __atomic_load_n(&optc_blas_loaded, __ATOMIC_SEQ_CST);
+    if (blas_take(library, library == loaded, named, x)) {
+        tell(x, name, library == loaded ? "" : ", the process's");
+        return true;
+    }
+    if (!x->gemm[0])
+        return false;
+    bool copied = loaded && library == __atomic_load_n(&optc_blas_copied, __ATOMIC_SEQ_CST);
+    return blas_ours(copied ? loaded : blas_copy(path_of(library, name)), library, copied ? NULL : &before, name, named,
+                     x);
 }
 
 static bool blas_in_process(Blas *x, bool copies)
