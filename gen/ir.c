@@ -11,7 +11,8 @@ const OpInfo op_info[NOPS] = {
 };
 /* Blocks, planes and draws have their columns and nobody who reads them yet. */
 #define TYPE(ID, name, bits, block, planes, draws, ...) \
-    _Static_assert(bits % 8 == 0 && block == 1 && planes == 1 && draws == 0, name ": values stand alone, in whole bytes");
+    _Static_assert(bits % 8 == 0 && block == 1 && planes == 1 && draws == 0, \
+                   name ": values stand alone, in whole bytes");
 #include "types.def"
 const TypeInfo type_info[NTYPES] = {
 #define TYPE(ID, name, bits, block, planes, draws, c, load, store, compute, digits, least, most) \
@@ -97,9 +98,10 @@ static bool node_same(const Node *x, const Node *y)
 {
     if (x->entry != y->entry && (x->file != y->file || x->line != y->line))
         return false;
-    return x->op == y->op && x->dom == y->dom && x->ty == y->ty && x->from == y->from && x->sym == y->sym
-        && x->nargs == y->nargs && !memcmp(&x->imm, &y->imm, sizeof x->imm) && !memcmp(&x->beta, &y->beta, sizeof x->beta)
-        && (!x->nargs || !memcmp(x->arg, y->arg, sizeof *x->arg * x->nargs));
+    return x->op == y->op && x->dom == y->dom && x->ty == y->ty && x->from == y->from && x->sym == y->sym &&
+           x->nargs == y->nargs && !memcmp(&x->imm, &y->imm, sizeof x->imm) &&
+           !memcmp(&x->beta, &y->beta, sizeof x->beta) &&
+           (!x->nargs || !memcmp(x->arg, y->arg, sizeof *x->arg * x->nargs));
 }
 
 static void table_put(Graph *g, Ref r)

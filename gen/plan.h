@@ -14,20 +14,23 @@
  *          the tile in lane r mod 8, then folds 8 lanes in halves (column folds).
  *   band   16 rows x 4096 columns, where only rows are: the same, with rows as long as segments
  *   list   row, column and slice values, in segments of their matrix (or tensor)
- *   axis   an array over two axes (rows x rows, …) to one of them, by the stage that has the values along it: entry j of the row or
- *          column in lane j mod 32, in f64, then 32 lanes fold in halves; rounded once. No partials: the array is in memory
+ *   axis   an array over two axes (rows x rows, …) to one of them, by the stage that has the values along it: entry j
+ *          of the row or column in lane j mod 32, in f64, then 32 lanes fold in halves; rounded once. No partials: the
+ *          array is in memory
  *   Partials are in the precision of what was folded. Finishing adds partials in f64: lists by the same 128 lanes,
  *   the tiles of a row in order, the tiles of a column in 32 lanes (tile k in lane k mod 32) folded in halves.
  *
  * Order. An elem pass runs when everything it needs is known; `time` counts the elem passes before a value is
  * known. Between two elem passes run list stages (row, col, slice, tensor, group) in order of `level`.
  *
- * Calls. A product (kind S_CALL) is no pass: a callee does it, from arrays to an array. Its body is the one node, its loads are the
- * operands in the node's order, its one store the result; it has no function (fn -1). Operands and results are kept in the type of
- * products, and results may go straight to a state of that type. A phase with calls is cut into segments: what can be known before the
- * first calls, what needs their results, and so on. Each is planned like a phase, with what earlier ones left given in memory.
- *   TURN       is a load: the operand's array, read with its axes exchanged
- *   folds along one axis of small values over two read the operand's array themselves: such a fin names that array, no partials.
+ * Calls. A product (kind S_CALL) is no pass: a callee does it, from arrays to an array. Its body is the one node, its
+ * loads are the operands in the node's order, its one store the result; it has no function (fn -1). Operands and
+ * results are kept in the type of products, and results may go straight to a state of that type. A phase with calls is
+ * cut into segments: what can be known before the first calls, what needs their results, and so on. Each is planned
+ * like a phase, with what earlier ones left given in memory.
+ *   TURN   is a load: the operand's array, read with its axes exchanged
+ *   folds  along one axis of small values over two read the operand's array themselves: such a fin names that array,
+ *          no partials.
  *
  * every(k): each combination of the rule's periods is a phase with a plan of its own, in which those conditions are
  * constants; a step runs the phase of its t. */
@@ -56,8 +59,8 @@ typedef struct Mem {
     const char *name;
 } Mem;
 
-/* name: what the array is called where it holds this value (names.c) */
-/* turned: val is a TURN that this very stage does: mem holds its operand, of which the entry at the exchanged place is read */
+/* name: what the array is called where it holds this value (names.c). turned: val is a TURN that this very stage does:
+ * mem holds its operand, of which the entry at the exchanged place is read */
 typedef struct { Ref val; int mem; const char *name; bool turned; } Access;
 
 typedef struct Stage {
@@ -69,7 +72,7 @@ typedef struct Stage {
     Access *store; int nstore;
     Access *fold; int nfold;               /* reductions whose partials this stage writes: val is the reduction node */
     Access *fin; int nfin;                 /* reductions this stage finishes */
-    bool uses_rows;                        /* flat, and lists over two axes: it reads by row or column, so it walks row by row */
+    bool uses_rows;                        /* flat, lists over two axes: it reads by row or column, and walks by rows */
     bool folds_arrays;                     /* lists: some of fin are folds of whole arrays, not of partials */
     int bytes_read, bytes_written;         /* per element (flat and tile) or per value of the stage's domain */
     int cost;                              /* operations per element or value */

@@ -19,7 +19,8 @@ static const char *axis_word(Axis a)
 static void put_call(Buf *b, const Plan *p, const Graph *g, const Stage *s)
 {
     const Node *n = &g->n[s->body[0]];
-    MatrixAxes x = dom_matrix((Dom)g->n[n->arg[0]].dom, n->sym & TURN_A), y = dom_matrix((Dom)g->n[n->arg[1]].dom, n->sym & TURN_B);
+    MatrixAxes x = dom_matrix((Dom)g->n[n->arg[0]].dom, n->sym & TURN_A),
+               y = dom_matrix((Dom)g->n[n->arg[1]].dom, n->sym & TURN_B);
     buf_puts(b, " ");
     if (n->imm != 1) {
         buf_double(b, n->imm);
@@ -32,8 +33,8 @@ static void put_call(Buf *b, const Plan *p, const Graph *g, const Stage *s)
         buf_double(b, n->beta);
         buf_printf(b, " * %s", s->load[2].name);
     }
-    buf_printf(b, ", %s x %s x %s in %s%s", axis_word(x.down), axis_word(x.across), axis_word(y.across), type_info[p->product].name,
-               n->sym & SYMMETRIC ? ", symmetric" : "");
+    buf_printf(b, ", %s x %s x %s in %s%s", axis_word(x.down), axis_word(x.across), axis_word(y.across),
+               type_info[p->product].name, n->sym & SYMMETRIC ? ", symmetric" : "");
 }
 
 static void put_stage(Buf *b, const Plan *p, const Graph *g, const Stage *s, int i)

@@ -176,7 +176,8 @@ static void check_operation(Check *c, Ref r)
         return;
     }
     const Node *n = &c->ph->g->n[r];
-    bool draw = n->op == OP_RANDOM || n->op == OP_NORMAL || n->op == OP_DOWN || n->op == OP_ACROSS, called = is_called(c->s->kind);
+    bool draw = n->op == OP_RANDOM || n->op == OP_NORMAL || n->op == OP_DOWN || n->op == OP_ACROSS,
+         called = is_called(c->s->kind);
     if (is_red(n) || (is_leaf(n) && !draw) || is_call(n) != called || n->op == OP_TURN)
         wrong(c, r, NONE, "it is no operation on values of this kind of stage");
     if (!called && own_dom(n) != stage_domain(c->s->kind))
@@ -241,7 +242,8 @@ static void check_store(Check *c, Access a)
     else if (is_called(c->s->kind) ? m->dom != own_dom(n) || m->type != c->plan->product
                                    : m->dom != stage_domain(c->s->kind) || !below(own_dom(n), m->dom))
         wrong(c, a.val, a.mem, "the array is not of the stage's domain, or of the type of products");
-    else if (m->kind == MEM_TEMP && (m->dom != own_dom(n) || (m->type != mem_type_of(c->plan, m->dom) && !of_product(c, m))))
+    else if (m->kind == MEM_TEMP &&
+             (m->dom != own_dom(n) || (m->type != mem_type_of(c->plan, m->dom) && !of_product(c, m))))
         wrong(c, a.val, a.mem, "the temporary does not fit the value");
     else if (ours && !check_write(c, m->kind == MEM_P ? TO_P : m->sym, a.val))
         wrong(c, a.val, a.mem, "the entry does not write that");

@@ -140,7 +140,8 @@ static void order_actions(const ProgStage *stage, ProgAction *act, int n)
     for (int i = 1; i < n; i++)
         for (int k = i; k > 0 && act[k].kind == ACT_LAUNCH && act[k - 1].kind == ACT_LAUNCH; k--) {
             const ProgStage *s = &stage[act[k].stage], *before = &stage[act[k - 1].stage];
-            bool group = s->kind == S_GROUP, swap = group ? !in_the_way(before, s) : before->kind != S_GROUP && s->variant < before->variant;
+            bool group = s->kind == S_GROUP,
+                 swap = group ? !in_the_way(before, s) : before->kind != S_GROUP && s->variant < before->variant;
             if (!swap)
                 break;
             ProgAction x = act[k];
@@ -284,8 +285,8 @@ static void put_list(Buf *b, const char *what, const char *id, int number, int n
 
 static void put_call(Buf *b, const ProgCall *c, const char *id, int number)
 {
-    buf_printf(b, "static const ProgCall call_%s_%d = {(Callee)%d, %u, %d, %d, %d, %d, ", id, number, c->callee, c->flags, c->a,
-               c->b, c->c, c->out);
+    buf_printf(b, "static const ProgCall call_%s_%d = {(Callee)%d, %u, %d, %d, %d, %d, ", id, number, c->callee,
+               c->flags, c->a, c->b, c->c, c->out);
     put_double(b, c->alpha);
     buf_puts(b, ", ");
     put_double(b, c->beta);
@@ -314,8 +315,9 @@ static void put_stages(Buf *b, const Program *p, const char *id)
         else
             buf_puts(b, ", NULL},\n");
     }
-    buf_puts(b, p->nstage ? "};\n"
-                          : "    {(StageKind)0, 0, 0, 0, (LaunchForm)0, NULL, 0, NULL, 0, \"\", \"\", \"\", NULL},\n};\n");
+    buf_puts(b, p->nstage
+                    ? "};\n"
+                    : "    {(StageKind)0, 0, 0, 0, (LaunchForm)0, NULL, 0, NULL, 0, \"\", \"\", \"\", NULL},\n};\n");
 }
 
 static void put_entries(Buf *b, const Program *p, const char *id)

@@ -41,7 +41,7 @@ typedef struct ProgArray {
     int hyper;                     /* states: 0, or 1 + the number of the hyperparameter they start as */
     bool report;                   /* states: a value for the reader, nothing a run goes on from */
     unsigned kept;                 /* states, temporaries, partials: bits, the variants whose tensors have it */
-    bool eye;                      /* states over two equal axes: `value` or the hyperparameter on the diagonal, 0 elsewhere */
+    bool eye; /* states over two equal axes: `value` or the hyperparameter on the diagonal, 0 elsewhere */
 } ProgArray;
 
 /* What products are computed in and operands of calls are kept in, on a GPU and on a CPU: gen/products.def. */
@@ -59,7 +59,8 @@ static const ProductInfo product_info[NPRODUCT] __attribute__((unused)) = {
 /* first and second operand turned; the result is symmetric, and its lower triangle says all */
 typedef enum { TURN_A = 1, TURN_B = 2, SYMMETRIC = 4 } ProductFlag;
 typedef enum { CALL_MM, NCALLEE } Callee;
-/* alpha * a b + beta * c, over each matrix of the stage's tensors. Constants: what depends on a hyperparameter is a pass. */
+/* alpha * a b + beta * c, over each matrix of the stage's tensors. Constants: what depends on a hyperparameter is a
+ * pass. */
 typedef struct ProgCall {
     Callee callee;
     unsigned flags;

@@ -9,7 +9,8 @@
  * segment makes a value may differ between variants. A value is made in the first segment that can, unless only later
  * ones want it and it takes no more to make it there than to keep it.
  *
- * A state is written once nothing later reads what it held. A value that lies unrounded in its state is given from there. */
+ * A state is written once nothing later reads what it held. A value that lies unrounded in its state is given from
+ * there. */
 #include "planner.h"
 
 #include <string.h>
@@ -33,7 +34,8 @@ typedef struct Cutter {
     int **when;                  /* by variant and write: the segment that does it; -1: the call itself */
     int *result;                 /* by value, of calls: where the result lies, or UNPLACED */
     bool *kept;                  /* by value: an operand of a call, in memory as it is anyway */
-    bool *free;                  /* by value: over two axes and made of nothing that is in memory, as eye is: made wherever it is wanted */
+    bool *
+        free; /* by value: over two axes and made of nothing that is in memory, as eye is: made wherever it is wanted */
     Seg *s;
 } Cutter;
 
@@ -50,7 +52,7 @@ static bool everywhere(const Node *n) { return is_leaf(n); }         /* to be ha
 static bool for_all(const Node *n) { return dom_fixed((Dom)n->dom) || n->dom == GROUP; }
 static bool large(const Node *n) { return n->dom == ELEM || dom_square((Dom)n->dom); }
 
-static int ready(const Cutter *c, int v, Ref r, bool call)           /* the first segment that may use it, or whose calls may */
+static int ready(const Cutter *c, int v, Ref r, bool call) /* the first segment that may use it, or whose calls may */
 {
     return c->seg[v][r] + (is_call(&c->g->n[r]) && !call);
 }
@@ -164,7 +166,8 @@ static void make_later(Cutter *c, int v, int *first)
         if (!c->in[v][r])
             continue;
         Cone x = {.n = 0};
-        bool may = large(n) && !is_leaf(n) && !is_call(n) && first[r] > c->seg[v][r] && first[r] < c->nseg && add_cone(c, v, r, first[r], &x);
+        bool may = large(n) && !is_leaf(n) && !is_call(n) && first[r] > c->seg[v][r] && first[r] < c->nseg &&
+                   add_cone(c, v, r, first[r], &x);
         if (may)
             c->seg[v][r] = first[r];
         for (int k = 0; k < n->nargs; k++)
@@ -179,7 +182,8 @@ static bool leaf_of(const Node *n, int state)
     return state == TO_P ? n->op == OP_P : n->op == OP_STATE && n->sym == state;
 }
 
-/* Calls read arrays as they are: operands in memory of the right type, which must still be there behind their segment. */
+/* Calls read arrays as they are: operands in memory of the right type, which must still be there behind their segment.
+ */
 static bool lies_ready(const Cutter *c, Ref r)
 {
     const Node *n = &c->g->n[r];
@@ -205,7 +209,8 @@ static int last_read(const Cutter *c, int v, int state, Ref adds)
     return last;
 }
 
-/* A call's result goes straight to its state where that is of the type, and nobody but the call reads the old one then. */
+/* A call's result goes straight to its state where that is of the type, and nobody but the call reads the old one then.
+ */
 static bool straight(const Cutter *c, int v, Write w)
 {
     const Plan *pl = c->p->plan;
@@ -240,7 +245,7 @@ static void time_writes(Cutter *c)
                 c->nseg = c->when[v][i] + 1;
         }
     }
-    for (int v = 0; v < c->nv; v++)                                /* where every variant that needs the result agrees */
+    for (int v = 0; v < c->nv; v++) /* where every variant that needs the result agrees */
         for (int i = 0; i < c->p->ph->body[v].n; i++)
             if (c->when[v][i] == -1)
                 c->result[c->p->ph->body[v].w[i].val] = plan_mem_of_state(c->p->plan, c->p->ph->body[v].w[i].state);
@@ -312,7 +317,8 @@ static int lies(Cutter *c, int v, Ref r, Type type, int before)
     for (int i = 0; i < b->n; i++) {
         int mem = plan_mem_of_state(c->p->plan, b->w[i].state);
         const Mem *m = &c->p->plan->mem[mem];
-        if (b->w[i].val == r && c->when[v][i] >= 0 && c->when[v][i] < before && m->type == type && m->dom == (Dom)c->g->n[r].dom)
+        if (b->w[i].val == r && c->when[v][i] >= 0 && c->when[v][i] < before && m->type == type &&
+            m->dom == (Dom)c->g->n[r].dom)
             return mem;
     }
     int k = carry_of(c, r, type), from = everywhere(&c->g->n[r]) ? 0 : c->seg[v][r];
@@ -368,7 +374,8 @@ static void bring(Cutter *c, int k, int v, Ref r)
             return;
         }
         PUSH(p->arena, p->given, p->ngiven, p->given_cap) = mem;
-        n = (Node){.op = OP_GIVEN, .dom = d, .ty = n.ty, .sym = p->ngiven - 1, .file = n.file, .line = n.line, .name = n.name};
+        n = (Node){
+            .op = OP_GIVEN, .dom = d, .ty = n.ty, .sym = p->ngiven - 1, .file = n.file, .line = n.line, .name = n.name};
     }
     Ref own = graph_add(&s->g, n);
     while (s->nback <= own)

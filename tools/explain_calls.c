@@ -5,7 +5,8 @@
 
 static const struct { const char *part; double tera[NPRODUCT]; } rates[] = {
 #define RATE(part, f64, f32, tf32, bf16, f16) \
-    {part, {[PRODUCT_F64] = f64, [PRODUCT_F32] = f32, [PRODUCT_TF32] = tf32, [PRODUCT_BF16] = bf16, [PRODUCT_F16] = f16}},
+    {part, \
+     {[PRODUCT_F64] = f64, [PRODUCT_F32] = f32, [PRODUCT_TF32] = tf32, [PRODUCT_BF16] = bf16, [PRODUCT_F16] = f16}},
 #include "rates.def"
 };
 
@@ -51,8 +52,8 @@ const char *explain_call(Arena *a, const Phase *ph, const Stage *st)
 }
 
 /* ---- temporaries ---- */
-/* An array is held from where it is written to where that is read for the last time; from: by array, the first stage at which what
- * lies there now is not yet counted. */
+/* An array is held from where it is written to where that is read for the last time; from: by array, the first stage at
+ * which what lies there now is not yet counted. */
 static void count_reads(const Plan *p, const Access *a, int n, int at, Shape s, int *from, double *now)
 {
     for (int i = 0; i < n; i++) {
