@@ -34,8 +34,7 @@ typedef struct Cutter {
     int **when;                  /* by variant and write: the segment that does it; -1: the call itself */
     int *result;                 /* by value, of calls: where the result lies, or UNPLACED */
     bool *kept;                  /* by value: an operand of a call, in memory as it is anyway */
-    bool *
-        free; /* by value: over two axes and made of nothing that is in memory, as eye is: made wherever it is wanted */
+    bool *free;                  /* by value: over two axes, of nothing in memory, as eye is: made wherever it is wanted */
     Seg *s;
 } Cutter;
 
@@ -182,8 +181,7 @@ static bool leaf_of(const Node *n, int state)
     return state == TO_P ? n->op == OP_P : n->op == OP_STATE && n->sym == state;
 }
 
-/* Calls read arrays as they are: operands in memory of the right type, which must still be there behind their segment.
- */
+/* Calls read arrays as they are: operands in memory, of the right type, and still there behind their segment. */
 static bool lies_ready(const Cutter *c, Ref r)
 {
     const Node *n = &c->g->n[r];
@@ -209,8 +207,7 @@ static int last_read(const Cutter *c, int v, int state, Ref adds)
     return last;
 }
 
-/* A call's result goes straight to its state where that is of the type, and nobody but the call reads the old one then.
- */
+/* A call's result goes straight to its state where that is of the type and nobody else reads the old one then. */
 static bool straight(const Cutter *c, int v, Write w)
 {
     const Plan *pl = c->p->plan;
