@@ -70,7 +70,7 @@ CORE bool cublas_open(Cublas *c, int driver, bool *again, char *why, size_t n)
         if (s.again)
             snprintf(why, n, "cuBLAS could not be looked for or loaded: out of memory");
         else if (*s.refused)
-            snprintf(why, n, "cuBLAS does not load: %s", s.refused);
+            snprintf(why, n, "cuBLAS does not load: %.300s", s.refused);
         else if (named)
             snprintf(why, n, "cuBLAS was not found: OPTC_CUBLAS names %.300s, which does not hold %s", own, s.names[0]);
         else
