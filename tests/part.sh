@@ -21,10 +21,10 @@ sanitizers() {
     run="$BUILD/san/run-tests"
     # Looking for leaks takes long and happens at every exit: once a suite, in one process, where a test is not meant to kill its own.
     export OPTC_FUZZ_SPECS=2
-    leaks="ops ir golden refs api tune_cpu cache cache_many tuned tuned_files"
+    leaks="ir golden api tune_cpu cache cache_many tuned tuned_files"
     CK_FORK=no ASAN_OPTIONS=detect_leaks=1 suites $leaks
-    # bits steps the rules' code, which has no checks here, as api, core and steps do too.
-    ASAN_OPTIONS=detect_leaks=0 suites $(without $leaks bits)
+    # bits, refs and ops step the rules' code, which has no checks here, as api, core and steps do too.
+    ASAN_OPTIONS=detect_leaks=0 suites $(without $leaks bits refs ops)
 }
 
 clang_there() {

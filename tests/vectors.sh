@@ -7,6 +7,7 @@ at=$(mktemp -d)
 trap 'rm -rf "$at"' EXIT
 cp "$BUILD"/rules/*.c "$at"
 rm "$at/builtin_table.c"
+for rule in adago adamuon normuon polargrad scion; do rm "$at/$rule.c"; done       # loops like those of muon and psgd
 emit() { "$BUILD/optc" emit "$@" --target c > "$at/$file.c"; }
 file=many emit 'ademamix+clip(1)+cautious+ema(0.999)+lookahead(5,0.5)'
 file=halves emit adamw --type bf16

@@ -40,7 +40,8 @@ static bool list_kernels(Case *c)
     for (int e = 0; e < p->nentry; e++)
         for (int m = 0; m < p->entry[e].nphase; m++)
             for (int i = 0; i < p->entry[e].phase[m].nstage; i++)
-                c->kernel[c->nkernel++] = emit_prefixed(&c->gen.arena, "", p, p->entry[e].name, m, &p->entry[e].phase[m].stage[i]);
+                if (p->entry[e].phase[m].stage[i].fn >= 0)         /* calls have no function */
+                    c->kernel[c->nkernel++] = emit_prefixed(&c->gen.arena, "", p, p->entry[e].name, m, &p->entry[e].phase[m].stage[i]);
     return true;
 }
 
