@@ -213,8 +213,9 @@ mkdir t1 t2 t3 t4
 typed() {
     dir=$1 type=$2 spec=$3 with=$4 id=$5
     expect 0 "1 rule" "$optc" ship "$spec" --with "$with" --type $type --arch sm_90 -o $dir/rules
-    job typed-$dir ${CC:-cc} -O1 -Wall -Wextra -Werror -DRULES_NO_CLONES -I$dir/rules $compare $dir/rules/rules.c -lm -ldl -o compare-$dir
-    job example-$dir ${CC:-cc} -O1 -Wall -Wextra -Werror -DRULES_NO_CLONES -I$dir/rules $dir/rules/example.c $dir/rules/rules.c -lm -ldl -o example-$dir
+    expect 0 "" ${CC:-cc} -O1 -Wall -Wextra -Werror -DRULES_NO_CLONES -I$dir/rules -c $dir/rules/rules.c -o $dir/rules.o
+    job typed-$dir ${CC:-cc} -O1 -Wall -Wextra -Werror -I$dir/rules $compare $dir/rules.o -lm -ldl -o compare-$dir
+    job example-$dir ${CC:-cc} -O1 -Wall -Wextra -Werror -I$dir/rules $dir/rules/example.c $dir/rules.o -lm -ldl -o example-$dir
     all_quiet
     expect 0 "$id: equal on cpu" ./compare-$dir cpu $type $id "$spec" "$with"
     expect 0 "after    5 steps" ./example-$dir cpu 5
