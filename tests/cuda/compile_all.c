@@ -30,13 +30,28 @@ static const struct { const char *spec, *with, *options; Type p, state; } extra[
 /* ---- what is compiled ---- */
 typedef struct Case { char label[96]; Gen gen; char *source; const char **kernel; int nkernel; } Case;
 
+static bool calls(const Plan *p)
+{
+    for (int e = 0; e < p->nentry; e++)
+        for (int m = 0; m < p->entry[e].nphase; m++)
+            for (int i = 0; i < p->entry[e].phase[m].nstage; i++)
+                if (is_called(p->entry[e].phase[m].stage[i].kind))
+                    return true;
+    return false;
+}
+
 static bool list_kernels(Case *c)
 {
     const Plan *p = c->gen.plan;
-    c->kernel = calloc((size_t)p->nfn + 2, sizeof *c->kernel);
+    static const char *const of_calls[] = {"optc_gather", "optc_over_2", "optc_over_4", "optc_over_8", "optc_mirror_2", "optc_mirror_4", "optc_mirror_8"};
+    c->kernel = calloc((size_t)p->nfn + COUNT(of_calls) + 3, sizeof *c->kernel);
     if (!c->kernel)
         return false;
     c->kernel[c->nkernel++] = "optc_tick";
+    for (int i = 0; i < COUNT(of_calls) && calls(p); i++)
+        c->kernel[c->nkernel++] = of_calls[i];
+    if (calls(p))
+        c->kernel[c->nkernel++] = arena_printf(&c->gen.arena, "optc_mm_%s", type_info[p->product].name);
     for (int e = 0; e < p->nentry; e++)
         for (int m = 0; m < p->entry[e].nphase; m++)
             for (int i = 0; i < p->entry[e].phase[m].nstage; i++)
@@ -47,7 +62,7 @@ static bool list_kernels(Case *c)
 
 static bool make_case(Case *c, const char *spec, const char *with, const char *options, Types t)
 {
-    GenOptions o = {.with = with, .options = options, .types = t, .find = find_wrapper};
+    GenOptions o = {.with = with, .options = options, .types = t, .find = find_wrapper, .gpu = true};
     Source s;
     snprintf(c->label, sizeof c->label, "%s%s%s%s%s%s%s", spec, *with ? " --with " : "", with, *options ? " --options " : "", options, t.p == T_F32 ? "" : " in ", t.p == T_F32 ? "" : type_info[t.p].name);
     if (find_spec(NULL, spec, &c->gen.arena, &s, &c->gen.diag) && gen_compile(&c->gen, s, &o))
@@ -228,16 +243,6 @@ static bool compile_one(Work *w, const Nvrtc *n, const Case *c, int arch)
 }
 
 static bool always(const Work *w, int a) { return a == 0 || a == w->narch - 1 || w->arch[a] == 90; }
-
-static bool calls(const Plan *p)
-{
-    for (int e = 0; e < p->nentry; e++)
-        for (int m = 0; m < p->entry[e].nphase; m++)
-            for (int i = 0; i < p->entry[e].phase[m].nstage; i++)
-                if (is_called(p->entry[e].phase[m].stage[i].kind))
-                    return true;
-    return false;
-}
 
 /* Pair i of all: of the architectures that are not every rule's, each rule takes the next. Rules with products have hundreds of kernels, alike
  * in all of them: thinned out, one of them for sm_90 and one for the newest. */
