@@ -127,14 +127,6 @@ static void learn(Calls *c, const Rule *r, Arena *a)
             }
 }
 
-static bool any_call(const Graph *g)
-{
-    for (Ref i = 0; i < g->len; i++)
-        if (is_call(&g->n[i]))
-            return true;
-    return false;
-}
-
 static void rewrite(Rule *r, Arena *a)
 {
     Calls c;
@@ -167,7 +159,7 @@ static void rewrite(Rule *r, Arena *a)
 bool pass_calls(Rule *r, Diag *d)
 {
     (void)d;
-    if (any_call(&r->g))
+    if (graph_calls(&r->g))
         rewrite(r, r->arena);
     return true;
 }

@@ -287,6 +287,14 @@ bool graph_symmetric(const Graph *g, const bool *known, Ref r)
     return all;
 }
 
+int graph_calls(const Graph *g)
+{
+    int n = 0;
+    for (Ref r = 0; r < g->len; r++)
+        n += is_call(&g->n[r]);
+    return n;
+}
+
 int rule_view(const Rule *r)
 {
     int view = 0;

@@ -131,6 +131,7 @@ Dom mm_operand(const Node *mm, int k);
 bool graph_symmetric(const Graph *g, const bool *known, Ref r);
 Ref graph_add(Graph *g, Node n);                           /* finds an equal node or appends; operands are copied */
 void graph_name(Graph *g, Ref r, const char *name);        /* the spec's name of a value that has none yet */
+int graph_calls(const Graph *g);                           /* how many products it has */
 static inline bool is_red(const Node *n) { return op_info[n->op].kind == K_RED; }
 static inline bool is_call(const Node *n) { return op_info[n->op].kind == K_CALL; }
 static inline bool is_leaf(const Node *n) { return op_info[n->op].kind == K_LEAF; }

@@ -45,14 +45,6 @@ static void report(const GenOptions *o, const char *name, double ms, const char 
     }
 }
 
-static int count_calls(const Graph *g)
-{
-    int n = 0;
-    for (Ref r = 0; r < g->len; r++)
-        n += is_call(&g->n[r]);
-    return n;
-}
-
 static bool run_passes(Gen *g, Source src, const GenOptions *o, bool is_ir, Arena *scratch)
 {
     Buf was = {.arena = scratch}, is = {.arena = scratch};
@@ -83,7 +75,7 @@ static bool run_passes(Gen *g, Source src, const GenOptions *o, bool is_ir, Aren
     const PlanLimits *limits = o->limits ? o->limits : &plan_limits;
     int calls = 0;
     for (int i = 0; i < g->rule->nentry * phases->nphase; i++)
-        calls += count_calls(phases->phase[i].g);
+        calls += graph_calls(phases->phase[i].g);
     if (calls > limits->calls) {
         diag_set(&g->diag, src.path, 0, NULL, "the rule takes %d products over all its entries and phases, over %d", calls,
                  limits->calls);

@@ -197,7 +197,7 @@ static void plan_one(void *ctx, Arena *scratch)
     jmp_buf *out = m->pools->arena->out;
     m->pools->arena->out = scratch->out;       /* memory that ends in either leaves through here */
     pools_begin(m->pools);
-    if (has_calls(p.g)) {
+    if (graph_calls(p.g)) {
         plan_segments(&p);
     } else {
         place_work(&p);

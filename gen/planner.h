@@ -153,7 +153,6 @@ void make_drafts(Planner *p);                /* of what place_work decided, in o
 void finish_stages(Planner *p);              /* fills the phase's stages from the drafts */
 
 /* segments.c */
-bool has_calls(const Graph *g);
 void plan_segments(Planner *p);              /* the drafts of a phase with calls */
 
 /* lists.c */

@@ -38,14 +38,6 @@ typedef struct Cutter {
     Seg *s;
 } Cutter;
 
-bool has_calls(const Graph *g)
-{
-    for (Ref r = 0; r < g->len; r++)
-        if (is_call(&g->n[r]))
-            return true;
-    return false;
-}
-
 /* ---- which segment makes what ---- */
 static bool everywhere(const Node *n) { return is_leaf(n); }         /* to be had in every segment */
 static bool for_all(const Node *n) { return dom_fixed((Dom)n->dom) || n->dom == GROUP; }

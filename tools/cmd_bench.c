@@ -105,7 +105,7 @@ static bool inspect_case(Bench *b, Case *c)
         const Plan *p = s.gen.plan;
         c->periodic = p->nperiod > 0;
         c->matrix = p->rule->nvariant > 1 || rule_view(p->rule);
-        c->calls = spec_calls(p);
+        c->calls = plan_calls(p);
         b->type = s.types.p;
         for (int i = 0; i < p->rule->nstate; i++)
             if (p->rule->state[i].dom == ELEM && (p->state_used[i] || p->state_used[p->rule->nstate + i]))

@@ -31,7 +31,7 @@ static void head(const Spec *s)
     cli_line("types", arena_printf(a, "parameters %s, gradients %s, states %s, computed in %s",
                                    type_info[s->types.p].name, type_info[s->types.g].name,
                                    type_info[s->types.state].name, type_info[s->gen.plan->real].name));
-    if (spec_calls(s->gen.plan))
+    if (plan_calls(s->gen.plan))
         cli_line("products", arena_printf(a, "%s, and what they read and make kept in %s",
                                           product_info[s->gen.plan->precision].name,
                                           type_info[s->gen.plan->product].name));
@@ -151,7 +151,7 @@ static void floors(Arena *a, const Plan *p, int64_t n, const Bandwidth *f)
                                        f->whence));
     else
         cli_line("floor", arena_printf(a, "for %s elements (%s)", cli_size(size, n), f->whence));
-    if (f->flops > 0 && spec_calls(p))
+    if (f->flops > 0 && plan_calls(p))
         cli_line("", arena_printf(a, "and products at %s/s", cli_flops(rate, f->flops)));
     for (int e = 0; e < p->nentry; e++)
         for (int m = 0; m < p->entry[e].nphase; m++)
@@ -202,7 +202,7 @@ static Cost shape_table(Arena *a, const Plan *p, const Dims *d, int e, int m, co
     int variant = variant_of(p->rule->variant, p->rule->nvariant, &ask);
     Shape s = count_shape(p->rule->variant[variant].view, d->rank, d->dim, false);
     const Phase *ph = &p->entry[e].phase[m];
-    bool calls = spec_calls(p);
+    bool calls = plan_calls(p);
     printf("  %s, %s%s\n", cli_dims(dims, d), explain_phase(a, p, e, m),
            p->rule->nvariant > 1 ? arena_printf(a, " (by %s)", p->rule->variant[variant].name) : "");
     for (int i = 0; i < ph->nstage; i++) {

@@ -130,16 +130,6 @@ int spec_entry(const Plan *p, const char *name)
     return -1;
 }
 
-bool spec_calls(const Plan *p)
-{
-    for (int e = 0; e < p->nentry; e++)
-        for (int m = 0; m < p->entry[e].nphase; m++)
-            for (int i = 0; i < p->entry[e].phase[m].nstage; i++)
-                if (is_called(p->entry[e].phase[m].stage[i].kind))
-                    return true;
-    return false;
-}
-
 void spec_bytes(const Plan *p, int entry, int variant, int *least, int *most)
 {
     *least = *most = 0;

@@ -134,7 +134,6 @@ void spec_bytes(const Plan *p, int entry, int variant, int *least, int *most);
 /* "28", "16/20" (vectors/matrices), "20-28" (over phases) */
 void spec_bytes_text(Buf *b, const Plan *p, int entry);
 int spec_entry(const Plan *p, const char *name);             /* -1: none */
-bool spec_calls(const Plan *p);                              /* it has products */
 
 /* ---- fields.c ---- */
 enum { MAX_FIELD_ARGS = 8 };

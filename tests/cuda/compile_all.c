@@ -30,16 +30,6 @@ static const struct { const char *spec, *with, *options; Type p, state; } extra[
 /* ---- what is compiled ---- */
 typedef struct Case { char label[96]; Gen gen; char *source; const char **kernel; int nkernel; } Case;
 
-static bool calls(const Plan *p)
-{
-    for (int e = 0; e < p->nentry; e++)
-        for (int m = 0; m < p->entry[e].nphase; m++)
-            for (int i = 0; i < p->entry[e].phase[m].nstage; i++)
-                if (is_called(p->entry[e].phase[m].stage[i].kind))
-                    return true;
-    return false;
-}
-
 static bool list_kernels(Case *c)
 {
     const Plan *p = c->gen.plan;
@@ -48,9 +38,9 @@ static bool list_kernels(Case *c)
     if (!c->kernel)
         return false;
     c->kernel[c->nkernel++] = "optc_tick";
-    for (int i = 0; i < COUNT(of_calls) && calls(p); i++)
+    for (int i = 0; i < COUNT(of_calls) && plan_calls(p); i++)
         c->kernel[c->nkernel++] = of_calls[i];
-    if (calls(p))
+    if (plan_calls(p))
         c->kernel[c->nkernel++] = arena_printf(&c->gen.arena, "optc_mm_%s", type_info[p->product].name);
     for (int e = 0; e < p->nentry; e++)
         for (int m = 0; m < p->entry[e].nphase; m++)
@@ -250,7 +240,7 @@ static bool chosen(const Work *w, int i)
 {
     int rule = i / w->narch, a = i % w->narch, before = 0, others = 0;
     const char *name = w->c[rule].gen.rule->name;
-    if (w->thin && calls(w->c[rule].gen.plan))
+    if (w->thin && plan_calls(w->c[rule].gen.plan))
         return (!strcmp(name, "muon") && w->arch[a] == 90) || (!strcmp(name, "psgd") && a == w->narch - 1);
     for (int k = 0; k < w->narch; k++) {
         before += k < a && !always(w, k);
