@@ -147,7 +147,8 @@ $(BUILD)/optc: $(TOOLS_SRC:%.c=$(BUILD)/obj/%.o) $(BUILD)/liboptc.a
 
 # ---- tests ----
 $(BUILD)/obj/tests/%.o: ALL_CFLAGS += $(CHECK_CFLAGS) -Itools
-FAKES := $(foreach k,versioned versioned11 symbols,$(BUILD)/fake/$(k)/libcuda.so.1) $(foreach k,nvrtc nvrtc_old,$(BUILD)/fake/$(k)/libnvrtc.so.13)
+FAKES := $(foreach k,versioned versioned11 symbols,$(BUILD)/fake/$(k)/libcuda.so.1) $(foreach k,nvrtc nvrtc_old,$(BUILD)/fake/$(k)/libnvrtc.so.13) \
+         $(BUILD)/fake/crowd.so
 # tests/test_emit.c counts allocations and lets them fail, tests/test_tune_cpu.c sets the runtime's clocks, tests/test_team.c counts meetings.
 WRAPPED := $(foreach f,malloc calloc realloc free now_ms waited_ms team_meet,-Wl,--wrap=$(f))
 $(BUILD)/run-tests: $(TEST_SRC:%.c=$(BUILD)/obj/%.o) $(BUILD)/liboptc.a | $(FAKES)
@@ -164,6 +165,10 @@ $(BUILD)/fake/%/libcuda.so.1: tests/cuda/fake_driver.c runtime/cuda.h templates/
 $(BUILD)/fake/%/libnvrtc.so.13: tests/cuda/fake_nvrtc.c runtime/cuda.h templates/driver.h
 	@mkdir -p $(@D)
 	$(CC) $(FAKE_CFLAGS) $(if $(filter nvrtc_old,$*),-DFAKE_old) -shared -Wl,-soname,libnvrtc.so.13 -o $@ $<
+
+$(BUILD)/fake/crowd.so: tests/preload/crowd.c
+	@mkdir -p $(@D)
+	$(CC) -std=gnu11 -Wall -Wextra -O1 -fPIC -shared -o $@ $< -ldl
 
 # Scenes in which every call fails once: tests/faults.
 FAULTY := fopen fdopen fread fwrite fgets fflush read write pread rename mkdir mkdtemp mkostemp stat fstat lstat access statvfs realpath opendir fsync chmod dlopen \

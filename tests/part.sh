@@ -47,7 +47,7 @@ go() {
     case $part in
     suites) echo "suites"; suites $(without fuzz) ;;
     random) echo "random specs"; suites fuzz ;;
-    command-line) echo "command line"; OPTC="$PWD/$BUILD/optc" sh tests/cli.sh; OPTC="$PWD/$BUILD/optc" FAKES="$PWD/$BUILD/fake" sh tests/explain.sh ;;
+    command-line) echo "command line"; export OPTC="$PWD/$BUILD/optc" FAKES="$PWD/$BUILD/fake"; sh tests/cli.sh; sh tests/explain.sh ;;
     cuda) echo "CUDA: declarations, tuning on a fake GPU"; sh tests/cuda.sh declared ;;
     architectures) echo "every rule and every architecture"; sh tests/cuda.sh architectures ;;
     packages) echo "packages: made, checked, built by every compiler, held against the library"; sh tests/ship_cpu.sh; sh tests/ship.sh ;;
