@@ -21,8 +21,8 @@ static const char *vector_in(CudaStage *c, const char *label, Type t, const char
 {
     Emit *e = &c->e;
     const char *name = emit_joined(e, label, "in"), *type = type_info[t].c;
-    bool ahead = c->form == FORM_MAP || c->form == FORM_TILE;
-    if (c->form == FORM_MAP)
+    bool items = c->form == FORM_MAP || c->form == FORM_HALF, ahead = items || c->form == FORM_TILE;
+    if (items)
         emit_put(e, AT_BUFFERS, "%s %s[%d][%d];\n", type, name, c->knob[KNOB_ITEMS], c->vec);
     else if (ahead)
         emit_put(e, AT_COLSTART, "%s %s[OPTC_TILE_ROWS / 8][%d];\n", type, name, c->vec);
@@ -165,6 +165,8 @@ void cuda_indices(CudaStage *c)
     bool down = uses_op(&c->e, OP_DOWN), across = uses_op(&c->e, OP_ACROSS);
     if (c->form == FORM_TILE)
         emit_indices(&c->e, (EmitIndex){"block * OPTC_TILE_ROWS + warp + 8 * k", ""}, (EmitIndex){"col", " + i"});
+    else if (c->form == FORM_HALF)
+        emit_indices(&c->e, (EmitIndex){"row", ""}, (EmitIndex){"col", " + i"});
     else if (c->form == FORM_ROWS)
         emit_indices(&c->e, (EmitIndex){"row - slice * self->rows", ""}, (EmitIndex){"col", " + i"});
     else if (in_vectors(c))

@@ -11,7 +11,8 @@ static const char *const reserved[] = {
     "lane",   "here",  "warp",    "wide",  "across",    "last",     "top",      "down",    "near",     "ends",
     "batch",  "i",     "k",       "l",     "made",      "pair",     "shared",   "place",   "nth",      "piece",
     "pieces", "walk",  "aligned", "steps", "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize", "turn",
-    "strip",  "room",  "inside",  "end",   NULL};
+    "strip",  "room",  "inside",  "end",
+    "tiles",  "beside", "at",     "both",  NULL};
 static const char *const prelude[] = {"abi.h",   "math.h",  "math_f32.h", "math_f64.h", "random.h",
                                       "types.h", "shape.h", "cuda.h",     "pieces.h",   NULL};
 const Target emit_cuda_target = {"cuda", "stage_cuda.txt", "__restrict__", prelude, reserved};
@@ -231,6 +232,13 @@ static void store_one(CudaStage *c, Access a)
     emit_put(e, AT_BODY, "%s[i] = %s;\n", out, x);
     if (packs)
         emit_put(e, AT_STORES, "%s %s[%d];\n%s_all(%s, %s);\n", t->c, stored, c->vec, t->store, stored, out);
+    if (c->form == FORM_HALF) {
+        const Hole h[] = {{"x", ptr}, {"from", stored}, {"type", t->c}, {"tile", emit_joined(e, ptr, "tile")}};
+        emit_part(e, AT_COLSTART, "half_room", h, 4);
+        emit_part(e, AT_STORES, "half_keep", h, 4);
+        emit_part(e, AT_FINISH, "half_put", h, 4);
+        return;
+    }
     emit_part(e, AT_STORES, "put", (Hole[]){{"hint", number(c, c->knob[KNOB_STORE])}, {"x", ptr}, {"from", stored}}, 3);
 }
 
@@ -335,7 +343,7 @@ static int stage_holes(CudaStage *c, Hole *h, const Walking *w, int64_t pieces, 
     const Hole place[] = {{"vector", vector}, {"thread", fold ? "lane" : "turn.id"},
                           {"across", c->by_matrix ? "self->rows * self->cols" : emit_axis(e, own, 1)}, {"by", by}};
     bool spot = list || c->by_matrix;
-    const char *at = list ? "place_list" : spot ? "place_matrix" : "place";
+    const char *at = c->form == FORM_HALF ? "place_half" : list ? "place_list" : spot ? "place_matrix" : "place";
     const Hole length = {"length", emit_length(e, own)};
     const char *span = fold ? list ? "fold_span_list" : "fold_span" : list ? "map_span_list" : "map_span";
     const Hole more[] = {{"mems", number(c, e->plan->nmem)},
@@ -350,6 +358,7 @@ static int stage_holes(CudaStage *c, Hole *h, const Walking *w, int64_t pieces, 
                          length,
                          {"span", emit_filled(e, span, &length, 1)},
                          {"end", list ? "end" : "self->n"},
+                         {"across", list ? emit_axis(e, own, 1) : ""},
                          {"wide", c->wide.len ? buf_text(&c->wide) : "true"},
                          {"guard", arena_printf(e->arena, "%s%s", guard_text(c, mask), absent_text(c))},
                          {"choose", choose_walk(c, placed)},

@@ -17,7 +17,7 @@ typedef struct CudaStage {
 static inline const char *number(CudaStage *c, int64_t x) { return arena_printf(c->e.arena, "%d", (int)x); }
 
 /* A list over two axes is walked as the elements are. */
-static inline bool in_vectors(const CudaStage *c) { return c->form <= FORM_ROWS; }
+static inline bool in_vectors(const CudaStage *c) { return c->form <= FORM_ROWS || c->form == FORM_HALF; }
 static inline bool squares(const CudaStage *c) { return is_list(c->e.st->kind) && in_vectors(c); }
 
 /* ---- cuda_loads.c ---- */

@@ -4,7 +4,7 @@
 #include <string.h>
 
 const char *const form_name[NFORM] = {"map",   "fold", "tile",   "rows",  "list",   "lanes",
-                                      "cols",  "slices", "single", "cpu", "warps"};
+                                      "cols",  "slices", "single", "cpu", "warps", "half"};
 const char *const knob_name[NKNOB] = {"threads", "vector", "items", "blocks", "load", "store", "grid"};
 
 /* What a tuner may try; a row of one value is fixed. Rows end with -1. A value that is tried no more stays, since files
@@ -28,6 +28,7 @@ static const short choices[NFORM][NKNOB][MOST_VALUES + 1] = {
     [FORM_SLICES] = {{128, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
     [FORM_SINGLE] = {{128, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
     [FORM_WARPS] = {{128, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
+    [FORM_HALF] = {{256, -1}, {2, -1}, {8, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
     [FORM_CPU] = {
         {0, 1, 2, 4, 8, 16, 32, 64, -1}, {1, -1}, {0, 1, 2, 4, 8, 16, 32, 64, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}}};
 
@@ -41,7 +42,7 @@ LaunchForm stage_form(const Stage *s)
     if (!is_list(s->kind))
         return FORM_SINGLE;
     if (dom_square(stage_info[s->kind].dom))               /* many values: they are walked as elements are */
-        return s->nfold ? FORM_FOLD : FORM_MAP;
+        return s->half ? FORM_HALF : s->nfold ? FORM_FOLD : FORM_MAP;
     if (s->nfold)
         return FORM_LANES;
     if (s->folds_arrays)
@@ -240,6 +241,7 @@ static const Model models[] = {
     {FORM_COLS, 0, 0, {{0}}, {{256, 1, 1, 0, 0, 0, 0}}},
     {FORM_SLICES, 0, 0, {{0}}, {{128, 1, 1, 0, 0, 0, 0}}},
     {FORM_WARPS, 0, 0, {{0}}, {{128, 1, 1, 0, 0, 0, 0}}},
+    {FORM_HALF, 0, 0, {{0}}, {{256, 2, 8, 0, 0, 0, 0}}},
     {FORM_SINGLE, 0, 0, {{0}}, {{128, 1, 1, 0, 0, 0, 0}}}};
 
 static const Model *model_of(const Plan *p, const Stage *s)

@@ -242,6 +242,8 @@ static void plan_all(void *ctx, Arena *scratch)
         for (int m = 0; m < pl->entry[e].nphase; m++, left--) {
             Making make = {pl, &pl->entry[e].phase[m], &pools, left};
             arena_scratch(pl->arena, plan_one, &make);
+            if (pl->gpu)
+                plan_halves(pl, make.ph, scratch);
             note_stages(pl, make.ph);
         }
 }
@@ -261,7 +263,8 @@ static void number_stages(Plan *pl)
 Plan *plan_make(Arena *a, Rule *r, const Phases *phases, PlanTypes t, const PlanLimits *limits)
 {
     Plan *pl = NEW(a, Plan);
-    *pl = (Plan){.arena = a, .rule = r, .p = t.p, .g = t.g, .state = t.state, .precision = t.precision, .limits = limits};
+    *pl = (Plan){.arena = a, .rule = r, .p = t.p, .g = t.g, .state = t.state, .precision = t.precision, .gpu = t.gpu,
+                 .limits = limits};
     pl->real = type_info[t.p].compute;
     pl->product = t.gpu ? product_info[t.precision].gpu : product_info[t.precision].cpu;
     pl->nperiod = phases->nperiod;

@@ -74,6 +74,9 @@ typedef struct Stage {
     Access *fin; int nfin;                 /* reductions this stage finishes */
     bool uses_rows;                        /* flat, lists over two axes: it reads by row or column, and walks by rows */
     bool folds_arrays;                     /* lists: some of fin are folds of whole arrays, not of partials */
+    /* lists over two equal axes: all that it stores is symmetric, and it reads lower triangles only; calls: nothing
+     * reads the result's upper triangle (halves.c) */
+    bool half;
     int bytes_read, bytes_written;         /* per element (flat and tile) or per value of the stage's domain */
     int cost;                              /* operations per element or value */
     int fn;                                /* number of the emitted function */
@@ -90,10 +93,14 @@ typedef struct Phase {
 } Phase;
 typedef struct { const char *name; Phase *phase; int nphase; } PlanEntry;
 
+/* Bytes of a value in all arrays that a half pass writes: a tile of 64 x 64 of each is in shared memory at a time. */
+enum { HALF_BYTES = 8 };
+
 typedef struct Plan {
     Arena *arena;
     Rule *rule;
     Type p, g, state, real;        /* storage types, and what elements are computed in */
+    bool gpu;                      /* it is made for one */
     Product precision;             /* of products … */
     Type product;                  /* … and what their operands and results are kept in */
     Mem *mem; int nmem, mem_cap;

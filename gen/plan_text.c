@@ -35,6 +35,8 @@ static void put_call(Buf *b, const Plan *p, const Graph *g, const Stage *s)
     }
     buf_printf(b, ", %s x %s x %s in %s%s", axis_word(x.down), axis_word(x.across), axis_word(y.across),
                type_info[p->product].name, n->sym & SYMMETRIC ? ", symmetric" : "");
+    if (s->half)
+        buf_puts(b, ", its lower triangle");
 }
 
 static void put_stage(Buf *b, const Plan *p, const Graph *g, const Stage *s, int i)
@@ -46,6 +48,8 @@ static void put_stage(Buf *b, const Plan *p, const Graph *g, const Stage *s, int
     else
         buf_printf(b, " %3d B read %3d B written %4d ops per %s", s->bytes_read, s->bytes_written, s->cost,
                    dom_info[stage_info[s->kind].dom].per);
+    if (s->half && !is_called(s->kind))
+        buf_puts(b, ", of a half");
     put_names(b, s->load, s->nload, "\n      reads    ");
     put_names(b, s->fin, s->nfin, "\n      finishes ");
     put_names(b, s->fold, s->nfold, "\n      folds    ");

@@ -22,6 +22,8 @@ typedef struct Check {
     /* likewise: the last stage that wrote it; the run of stages in which */
     int *writer, *level_of;
     int run;
+    bool *torn;                                            /* likewise: only the lower triangle is there */
+    const bool *symmetric;                                 /* by value */
     int *have, now;                                        /* by value: the stage that has it at hand, + 1 */
     int **done;                                            /* by variant and write: how often it was stored */
     Diag *diag;
@@ -114,6 +116,8 @@ static void check_load(Check *c, Access a)
     } else if (m->kind != MEM_TEMP && !called && !is_call(n) && m->type != mem_type_of(c->plan, own_dom(n))) {
         wrong(c, a.val, a.mem, "it is loaded from where it was rounded");
     }
+    if (c->torn[slot(c, c->s->variant, a.mem)] && (called || turned || !c->s->half))
+        wrong(c, a.val, a.mem, "its upper triangle is not there");
     if (m->kind == MEM_PART || m->dom != own_dom(n))
         wrong(c, a.val, a.mem, "the array is not of its domain");
     if (m->kind == MEM_TEMP && m->type != mem_type_of(c->plan, m->dom) && !(of_product(c, m) && (called || is_call(n))))
@@ -150,6 +154,8 @@ static void check_finish(Check *c, Access a)
         bool there = is_leaf_of(c, &c->ph->g->n[of], m) ? holds == AT_ENTRY : holds == of;
         if (!there || m->dom != n->from || !dom_square(m->dom) || dom_wide((Dom)n->dom) || n->from == ELEM)
             wrong(c, a.val, a.mem, "what it folds does not lie there");
+        if (c->ok && c->torn[slot(c, c->s->variant, a.mem)])
+            wrong(c, a.val, a.mem, "the upper triangle of what it folds is not there");
         if (c->ok && n->dom != stage_domain(c->s->kind))
             wrong(c, a.val, a.mem, "it is folded where its values are not made");
         if (c->ok && c->have[a.val] == c->now)
@@ -282,6 +288,18 @@ static void look_at(Check *c, int i)
     c->s = &c->ph->stage[i];
 }
 
+/* It stores nothing but symmetric values, by tiles of a matrix; a call, for passes that know it. */
+static bool may_halve(const Check *c, const Stage *s)
+{
+    Dom own = stage_domain(s->kind);
+    for (int i = 0; i < s->nstore; i++)
+        if (s->store[i].val < 0 || s->store[i].val >= c->ph->g->len || !c->symmetric[s->store[i].val])
+            return false;
+    if (is_called(s->kind))
+        return c->plan->mem[s->store[0].mem].kind == MEM_TEMP;
+    return is_list(s->kind) && dom_square(own) && dom_turned(own) == own && !s->nfold && !s->nfin;
+}
+
 static void check_shape(Check *c)
 {
     const Stage *s = c->s;
@@ -292,11 +310,20 @@ static void check_shape(Check *c)
         wrong(c, NONE, NONE, "its number is not its own");
     else if (!s->nstore && !s->nfold)
         wrong(c, NONE, NONE, "it does nothing");
+    else if (s->half && !may_halve(c, s))
+        wrong(c, NONE, NONE, "it does a half of what is not symmetric");
     else if (c->at > 0) {
         const Stage *was = s - 1;
         if (was->time > s->time || (was->time == s->time && was->level > s->level))
             wrong(c, NONE, NONE, "it stands before one of an earlier time or level");
     }
+}
+
+static void put_in(Check *c, Access a, bool torn)
+{
+    int at = slot(c, c->s->variant, a.mem);
+    c->holds[at] = a.val;
+    c->torn[at] = torn;
 }
 
 static void check_stage(Check *c, int i)
@@ -315,9 +342,9 @@ static void check_stage(Check *c, int i)
     for (int k = 0; k < s->nstore && c->ok; k++)
         check_store(c, s->store[k]);
     for (int k = 0; k < s->nfold && c->ok; k++)
-        c->holds[slot(c, s->variant, s->fold[k].mem)] = s->fold[k].val;
+        put_in(c, s->fold[k], false);
     for (int k = 0; k < s->nstore && c->ok; k++)
-        c->holds[slot(c, s->variant, s->store[k].mem)] = s->store[k].val;
+        put_in(c, s->store[k], s->half && is_called(s->kind));
 }
 
 /* ---- a phase ---- */
@@ -340,11 +367,16 @@ static void check_phase(Check *c, Arena *scratch)
     for (int v = 0; v < c->nvariant; v++) {
         for (int m = 0; m < nmem; m++) {
             MemKind kind = c->plan->mem[m].kind;
+            c->torn[v * nmem + m] = false;
             c->holds[v * nmem + m] = kind == MEM_TEMP || kind == MEM_PART ? EMPTY : AT_ENTRY;
         }
         c->done[v] = NEWS(scratch, int, c->ph->body[v].n);
     }
     c->have = NEWS(scratch, int, len + 1);
+    bool *symmetric = NEWS(scratch, bool, len + 1);
+    for (Ref r = 0; r < len; r++)
+        symmetric[r] = graph_symmetric(c->ph->g, symmetric, r);
+    c->symmetric = symmetric;
     c->now = 0;
     for (int i = 0, end; i < c->ph->nstage && c->ok; i = end) {
         c->run++;
@@ -373,6 +405,7 @@ static void check_all(void *ctx, Arena *scratch)
     Check *c = ctx;
     size_t n = (size_t)c->nvariant * (size_t)c->plan->nmem;
     c->holds = NEWS(scratch, Ref, n);
+    c->torn = NEWS(scratch, bool, n);
     c->writer = NEWS(scratch, int, n);
     c->level_of = NEWS(scratch, int, n);
     c->done = NEWS(scratch, int *, c->nvariant);

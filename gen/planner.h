@@ -152,6 +152,8 @@ int stage_at(Planner *p, int time, int level, StageKind kind, int variant);     
 void make_drafts(Planner *p);                /* of what place_work decided, in order */
 void finish_stages(Planner *p);              /* fills the phase's stages from the drafts */
 
+/* halves.c */
+void plan_halves(const Plan *p, Phase *ph, Arena *scratch);
 /* segments.c */
 void plan_segments(Planner *p);              /* the drafts of a phase with calls */
 

@@ -93,7 +93,7 @@ static const ProgCall *make_call(Arena *a, const Graph *g, const Stage *s)
 {
     const Node *n = &g->n[s->body[0]];
     ProgCall *c = NEW(a, ProgCall);
-    *c = (ProgCall){CALL_MM, (unsigned)n->sym, s->load[0].mem, s->load[1].mem, n->nargs > 2 ? s->load[2].mem : -1,
+    *c = (ProgCall){CALL_MM, (unsigned)n->sym | (s->half ? LOWER : 0), s->load[0].mem, s->load[1].mem, n->nargs > 2 ? s->load[2].mem : -1,
                     s->store[0].mem, n->imm, n->beta};
     return c;
 }

@@ -56,8 +56,8 @@ static const ProductInfo product_info[NPRODUCT] __attribute__((unused)) = {
 #include "products.def"
 };
 
-/* first and second operand turned; the result is symmetric, and its lower triangle says all */
-typedef enum { TURN_A = 1, TURN_B = 2, SYMMETRIC = 4 } ProductFlag;
+/* first and second operand turned; the result is symmetric, and its lower triangle says all; nothing reads the upper */
+typedef enum { TURN_A = 1, TURN_B = 2, SYMMETRIC = 4, LOWER = 8 } ProductFlag;
 typedef enum { CALL_MM, NCALLEE } Callee;
 /* alpha * a b + beta * c, over each matrix of the stage's tensors. What depends on a hyperparameter is a pass. */
 typedef struct ProgCall {

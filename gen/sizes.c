@@ -12,11 +12,16 @@ static double mem_traffic(const Plan *p, int mem, Shape s)
 }
 
 /* Bytes a stage moves for this tensor: what it loads and stores, and its partials. */
+static bool reads_half(const Plan *p, const Stage *st, Access a)
+{
+    return st->half && !is_called(st->kind) && !a.turned && p->mem[a.mem].dom == stage_info[st->kind].dom;
+}
+
 Traffic stage_traffic(const Plan *p, const Stage *st, Shape s)
 {
     Traffic t = {0, 0};
     for (int i = 0; i < st->nload; i++)
-        t.read += mem_traffic(p, st->load[i].mem, s);
+        t.read += mem_traffic(p, st->load[i].mem, s) * (reads_half(p, st, st->load[i]) ? 0.5 : 1);
     for (int i = 0; i < st->nfin; i++)
         t.read += mem_traffic(p, st->fin[i].mem, s);
     for (int i = 0; i < st->nstore; i++)

@@ -319,6 +319,18 @@ template <int V, typename T, typename W> OPTC_FN void optc_get_cols(T (&v)[V], c
     }
 }
 
+/* The nth of the tiles on and below the diagonal: tile (down, across), across <= down. */
+OPTC_FN void optc_lower(long long nth, long long *down, long long *across)
+{
+    unsigned d = (unsigned)((sqrtf(8.0f * (float)nth + 1.0f) - 1.0f) * 0.5f);          /* nearly; less than 2^31 tiles */
+    while (d * (d + 1LL) / 2 > nth)
+        d--;
+    while ((d + 1LL) * (d + 2LL) / 2 <= nth)
+        d++;
+    *down = d;
+    *across = nth - d * (d + 1LL) / 2;
+}
+
 /* The same inside a matrix with so many columns, of a list over two axes. */
 OPTC_FN optc_place optc_spot(long long across, long long at)
 {

@@ -552,6 +552,60 @@ START_TEST(products_are_placed)
 }
 END_TEST
 
+/* ---- halves ---- */
+/* On a GPU passes over symmetric values do a half, and products that only they read are not mirrored. */
+typedef struct { const char *body; int passes, calls; const char *what; } Halves;
+static const Halves halves[] = {
+    {"local A = gram(g) p = p - mm(max(A, mm(A, A)), g)", 1, 1, "the square of A is read by a pass alone, A by a product too"},
+    {"local A = gram(g) p = p - mm(2 * A + eye(1, 'rows'), g)", 1, 1, "a diagonal is symmetric"},
+    {"local A = gram(g) p = p - mm(A, g)", 0, 0, "a product reads it"},
+    {"L = lerp(L, gram(g), 0.1) p = p - mm(L, g)", 0, 0, "a state may be anything"},
+    {"L = 2 * gram(g) p = p - mm(L, g)", 1, 1, "a state may be written"},
+    {"local A = gram(g) L = A p = p - mm(3 * A, g)", 1, 0, "it lies in a state"},
+    {"p = p - mm(2 * triu(gram(g)), g)", 0, 0, "a triangle is not symmetric"},
+    {"local A = gram(g) p = p - mm(2 * A, g) * rowsum(A)", 1, 0, "a fold along an axis reads all of it"},
+    {"local A = gram(g) p = p - mm(2 * A, g) / trace(A)", 0, 0, "so does one to a scalar"},
+    {"local A = gram(g) p = p - mm(2 * A + outer(rowsum(g), rowsum(g)), g)", 1, 1, "a row value by itself turned is symmetric"},
+    {"local A = gram(g) p = p - mm(2 * A + rowsum(g), g)", 0, 0, "a row value alone is not"},
+    {"L = triu(mm(L, L)) p = p - mm(L + L.T + gram(g), g)", 1, 1, "nor what is added to itself turned, of which all is read"},
+};
+
+static int count_halves(const Phase *ph, bool calls)
+{
+    int n = 0;
+    for (int i = 0; i < ph->nstage; i++)
+        n += ph->stage[i].half && is_called(ph->stage[i].kind) == calls;
+    return n;
+}
+
+START_TEST(halves_are_found)
+{
+    char *text = format("return optimizer { name = 'x', %s matrix = function() %s end, step = function() p = p - g end }", strstr(halves[_i].body, "L = ") ? "state = { L = zeros 'rows' }," : "", halves[_i].body);
+    for (int gpu = 0; gpu < 2; gpu++) {
+        Gen g = {0};
+        GenOptions o = {.find = find_wrapper, .gpu = gpu};
+        ck_assert_msg(gen_compile(&g, (Source){"made", text, strlen(text)}, &o), "%s: %s", halves[_i].what, g.diag.text);
+        Phase *ph = &g.plan->entry[0].phase[0];
+        int passes = count_halves(ph, false), calls = count_halves(ph, true);
+        Buf b = {0};
+        plan_print(&b, g.plan, false);
+        ck_assert_msg(passes == gpu * halves[_i].passes && calls == gpu * halves[_i].calls, "%s, gpu %d: %d passes, %d products:\n%s", halves[_i].what, gpu, passes, calls, b.s);
+        buf_free(&b);
+        for (int i = 0; gpu && i < ph->nstage; i++) {          /* marked where it may not be, or no longer where it must */
+            Stage *s = &ph->stage[i];
+            bool pass = s->half && !is_called(s->kind);
+            if ((pass && !calls) || (s->half && is_called(s->kind)))
+                continue;
+            s->half = !s->half;
+            seen(g.plan, pass ? "a whole pass" : "a half", i, 0, pass ? "upper triangle" : "");
+            s->half = !s->half;
+        }
+        gen_free(&g);
+    }
+    free(text);
+}
+END_TEST
+
 Suite *plan_suite(void)
 {
     Suite *s = suite_create("plan");
@@ -566,6 +620,7 @@ Suite *plan_suite(void)
     tcase_add_loop_test(c, small_states, 0, COUNT(small));
     tcase_add_test(c, arrays_again);
     tcase_add_loop_test(c, products_are_placed, 0, COUNT(products));
+    tcase_add_loop_test(c, halves_are_found, 0, COUNT(halves));
     suite_add_tcase(s, c);
     TCase *v = tcase_create("verifier");
     tcase_set_timeout(v, 60);

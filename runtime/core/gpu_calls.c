@@ -296,7 +296,7 @@ static optc_status add_product(const optc_binding *b, GpuCalls *x, const ProgSta
         add_triangle(x, c, group, z, rows);
     else
         ok = add_whole(x, c, group, z, !x->library || !z.k) && ok;
-    if (symmetric)
+    if (symmetric && !(c->flags & LOWER))
         ok = add_ours(x, STEP_MIRROR, c, group, z) && ok;
     for (int i = first; i < x->nstep && x->library; i++)
         if (step_long(&x->step[i]) && !(x->blas.cublasGemmBatchedEx_64 && x->blas.cublasGemmStridedBatchedEx_64))

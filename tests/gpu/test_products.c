@@ -417,6 +417,37 @@ static void near(const Side *c, Side *g, double most, const char *what)
         }
 }
 
+/* Passes over symmetric values by tiles of 64 x 64: sides around those, some odd, several matrices of a tensor; products that nobody mirrors, values of rows, arrays
+ * read turned, two results at once. */
+static const TestShape tiles[NSHAPES] = {{2, {1, 3}}, {2, {2, 2}}, {2, {63, 3}}, {2, {64, 2}}, {2, {65, 4}}, {3, {3, 67, 3}}, {3, {2, 64, 5}}, {2, {127, 2}}, {2, {128, 3}}, {2, {131, 2}}, {2, {3, 130}}, {1, {5}}};
+static const char halves[] = "return optimizer { name = 'halves', view = 'last', hyper = { lr = 0.01 }, state = { s = zeros 'rows', r = zeros 'cols' },\n"
+                             "  matrix = function() local x = g / (1 + slice.norm(g))\n"
+                             "    local a, b = gram(x), gram(x.T)\n"
+                             "    local c = max(a, mm(a, a)) + outer(rowsum(x), rowsum(x)) + s + s.T + eye(0.5, 'rows')\n"
+                             "    r = 2 * max(b, mm(b, b)) + 1  s = triu(mm(c, c) + 0.1 * c)\n"
+                             "    p = p - lr * mm(mm(c, x), r) end,\n"
+                             "  step = function() p = p - lr * g end }";
+
+START_TEST(half_passes)
+{
+    static const struct { optc_type type; const char *products; double most; } ways[] = {{OPTC_F64, "f64", 1e-9}, {OPTC_F32, "f32", 1e-3}};
+    Side c, g;
+    optc_rule_options o = {.text = halves, .param = ways[_i].type, .products = ways[_i].products};
+    use_shapes(tiles);
+    open_side(&c, "cpu", o, 0);
+    open_side(&g, "cuda", o, 0);
+    for (int s = 1; s <= 3; s++) {
+        set_grads(&c, s);
+        set_grads(&g, s);
+        OK(optc_step(c.b));
+        OK(optc_step(g.b));
+        near(&c, &g, ways[_i].most, halves);
+    }
+    close_side(&g, 0);
+    close_side(&c, 0);
+}
+END_TEST
+
 /* In f64 rounding is far below what is asked; each step's products amplify what came before by less than 1000 here. */
 START_TEST(whole_rules)
 {
@@ -507,4 +538,5 @@ void add_products(TCase *t)
     tcase_add_test(t, failing);
     tcase_add_loop_test(t, conditional, 0, getenv("OPTC_TEST_SMALL") ? 1 : 2);
     tcase_add_loop_test(t, whole_rules, 0, sizeof rules / sizeof *rules);
+    tcase_add_loop_test(t, half_passes, 0, 2);
 }
