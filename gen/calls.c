@@ -3,7 +3,8 @@
  * Needs: a folded rule. Keeps: what is computed, but for rounding: the sum is rounded once, where it was twice. Done
  * only where nobody else wants the bare product and nobody but products the sum, and only for c that lies beside
  * products anyway (a result, or a computed operand): a state that a low precision would round is added by the pass
- * that it takes. A product that is symmetric stays so: its c must be. */
+ * that it takes. A product that is symmetric stays so: its c must be. To elements that are made block by block nothing
+ * is added: they do not lie behind one another. */
 #include "gen.h"
 
 #include <math.h>
@@ -53,7 +54,7 @@ static bool bare(const Calls *c, Ref r) { return c->g->n[r].op == OP_MM && c->g-
 static bool fits(const Calls *c, const Node *n, Term product, Term other)
 {
     const Node *m = &c->g->n[product.of], *x = &c->g->n[other.of];
-    return bare(c, product.of) && m->dom == n->dom && x->dom == n->dom && (c->beside[other.of] || c->call[other.of]) &&
+    return bare(c, product.of) && m->dom == n->dom && !(m->sym & BLOCKED && m->dom == ELEM) && x->dom == n->dom && (c->beside[other.of] || c->call[other.of]) &&
            isfinite(product.k * m->imm) && isfinite(other.k) && (!(m->sym & SYMMETRIC) || c->symmetric[other.of]);
 }
 

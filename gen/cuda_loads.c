@@ -68,7 +68,7 @@ static void load_along(CudaStage *c, Access a, DomPlace at)
                       {"across", emit_axis(e, own, 1)},
                       {"down", turned ? arena_printf(e->arena, "%s, ", emit_axis(e, own, 0)) : ""}};
     emit_part(e, AT_LOADS, "get_along", h, sizeof h / sizeof *h);
-    if (at == PLACE_ACROSS && m->kind == MEM_INPUT)
+    if (at == PLACE_ACROSS && (m->kind == MEM_INPUT || dom_of_block(d)))       /* blocks of other sizes lie ahead */
         must_align(c, x);
     emit_define(e, AT_BODY, a.val, emit_array_name(e, a), emit_entry(e, a, value));
 }

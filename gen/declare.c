@@ -8,7 +8,7 @@
 #include <string.h>
 
 static const char *const known_fields[] = {"name",   "cite", "doc",  "hyper",  "options",  "args", "inputs", "state",
-                                           "values", "view", "step", "matrix", "products", "rank", NULL};
+                                           "values", "view", "step", "matrix", "products", "rank", "block", NULL};
 static const char *const reserved[] = {"p", "g", "t", "numel", "nrows", "ncols", "inner", "every", "when",
                                        "stored", "seed", "step", NULL};
 
@@ -201,12 +201,15 @@ static void declare_input(Trace *t, SpecFile *s, const char *key)
     lua_State *L = t->L;
     check_name(t, s, key, "input");
     int dom = lua_type(L, -1) == LUA_TSTRING ? dom_by_words(lua_tostring(L, -1)) : -1;
-    unsigned given = 0;
+    uint64_t given = 0;
     for (int d = 0; d < NDOM; d++)
-        given |= (unsigned)(dom_named((Dom)d, false) && d != SLICE) << d;
+        given |= (uint64_t)(dom_named((Dom)d, false, false) && d != SLICE) << d;
     if (dom < 0 || dom == SLICE)
         declare_fail(t, s, key, "input '%s' must name its domain: %s", key, dom_list(t->arena, given, "\"", " or "));
-    need_rank(t, s, key, (Dom)dom);
+    if (trace_dom(t, (Dom)dom) != (Dom)dom || dom_of_block((Dom)dom))
+        declare_fail(t, s, key, "input '%s' would lie block by block: an input is by tensor, row, column or element",
+                     key);
+    need_axes(t, s, key, (Dom)dom);
     s->input[s->ninput++] = t->rule->ninput;
     PUSH(t->arena, t->rule->input, t->rule->ninput, t->rule->input_cap) =
         (Input){arena_printf(t->arena, "%s%s", s->prefix, key), (Dom)dom};
@@ -361,11 +364,12 @@ static void declare_products(Trace *t, const SpecFile *s)
         t->rule->product = product_by_name(word);
 }
 
-/* rank = 8, or the name of an option that is a number: how many directions a tensor has at most. */
-static void declare_rank(Trace *t, const SpecFile *s)
+/* rank = 8 and block = 1024, or the name of an option that is a number: how many directions a tensor has at most, how
+ * many rows and columns a block. */
+static void declare_length(Trace *t, const SpecFile *s, const char *field, int most, int *out)
 {
     lua_State *L = t->L;
-    int ty = lua_getfield(L, -1, "rank");
+    int ty = lua_getfield(L, -1, field);
     const char *name = ty == LUA_TSTRING ? arena_strdup(t->arena, lua_tostring(L, -1)) : NULL;
     if (name) {
         lua_pop(L, 1);
@@ -373,20 +377,19 @@ static void declare_rank(Trace *t, const SpecFile *s)
         ty = lua_getfield(L, -1, name);
         lua_remove(L, -2);
         if (ty != LUA_TNUMBER)
-            declare_fail(t, s, "rank",
-                         "'rank' is a whole number, or the name of an option that is one: '%.40s' is none", name);
+            declare_fail(t, s, field, "'%s' is a whole number, or the name of an option that is one: '%.40s' is none",
+                         field, name);
     }
     double x = lua_tonumber(L, -1);
     lua_pop(L, 1);
     if (ty == LUA_TNIL)
         return;
-    if (ty != LUA_TNUMBER || !(x >= 1 && x <= MAX_DIRECTIONS && x == floor(x)))
-        declare_fail(t, s, "rank", "'rank' must be a whole number from 1 to %d, or the name of an option",
-                     MAX_DIRECTIONS);
-    if (t->rule->rank && t->rule->rank != (int)x)
-        declare_fail(t, s, "rank", "'rank' is %d here and %d in another spec around it: tensors have one", (int)x,
-                     t->rule->rank);
-    t->rule->rank = (int)x;
+    if (ty != LUA_TNUMBER || !(x >= 1 && x <= most && x == floor(x)))
+        declare_fail(t, s, field, "'%s' must be a whole number from 1 to %d, or the name of an option", field, most);
+    if (*out && *out != (int)x)
+        declare_fail(t, s, field, "'%s' is %d here and %d in another spec around it: tensors have one", field, (int)x,
+                     *out);
+    *out = (int)x;
 }
 
 /* What the user gave: a wrapper's arguments, or options. Those of a rule for the rest lie ready (rest.c). */
@@ -440,7 +443,8 @@ void declare_spec(Trace *t, SpecFile *s, const char *options)
     each_name(t, s, "options", declare_option);
     each_name(t, s, "hyper", declare_hyper);
     declare_products(t, s);
-    declare_rank(t, s);
+    declare_length(t, s, "rank", MAX_DIRECTIONS, &t->rule->rank);
+    declare_length(t, s, "block", MAX_BLOCK, &t->rule->block);
     each_name(t, s, "state", declare_state);
     each_name(t, s, "values", declare_value);
     each_name(t, s, "inputs", declare_input);

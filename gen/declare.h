@@ -14,7 +14,7 @@ int field_line(const char *text, const char *key);
 void check_name(Trace *t, const SpecFile *s, const char *name, const char *what);
 bool open_field(Trace *t, const SpecFile *s, const char *field);       /* pushes a table field; false: it is absent */
 
-void need_rank(Trace *t, const SpecFile *s, const char *key, Dom d);   /* that axis has a length, or an error */
+void need_axes(Trace *t, const SpecFile *s, const char *key, Dom d);   /* that axis has a length, or an error */
 
 void inits_open(lua_State *L);
 void declare_state(Trace *t, SpecFile *s, const char *key);

@@ -263,9 +263,10 @@ static const char *draw(Emit *e, const Node *n)
     const char *at = !dom_inside((Dom)n->dom)
                          ? "0"
                          : arena_printf(e->arena, "%soffset + i", first[n->dom] ? first[n->dom] : "");
-    return arena_printf(e->arena, "optc_%s%s(self->hyper[%d], self->hyper[0]%s, (unsigned)self->id, %du, %s)",
+    const char *size = dom_of_block((Dom)n->dom) ? " + 256u * (unsigned)self->first" : "";     /* layout.c */
+    return arena_printf(e->arena, "optc_%s%s(self->hyper[%d], self->hyper[0]%s, (unsigned)self->id, %du%s, %s)",
                         n->op == OP_RANDOM ? "uniform" : "normal", emit_suffix(e), n->sym + 1,
-                        e->t_ahead ? " + 1.0" : "", (int)n->imm, at);
+                        e->t_ahead ? " + 1.0" : "", (int)n->imm, size, at);
 }
 
 /* A value as an array would hold it. */

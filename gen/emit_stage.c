@@ -60,9 +60,10 @@ static const char *axis_field(Axis a)
     return field[a];
 }
 
+/* of: "whole_", or ""; a piece has as many directions as the whole. */
 static const char *axis_text(Emit *e, Axis a, const char *of)
 {
-    return a == AXIS_ONE ? "1" : arena_printf(e->arena, "self->%s%s", of, axis_field(a));
+    return a == AXIS_ONE ? "1" : arena_printf(e->arena, "self->%s%s", a == AXIS_RANK ? "" : of, axis_field(a));
 }
 
 static const char *length(Emit *e, Dom d, const char *of)
@@ -76,7 +77,8 @@ static const char *length(Emit *e, Dom d, const char *of)
 }
 
 const char *emit_length(Emit *e, Dom d) { return length(e, d, ""); }
-const char *emit_whole_length(Emit *e, Dom d) { return length(e, d, "whole_"); }
+/* A block is no piece of anything: what it says of the whole is the tensor's. */
+const char *emit_whole_length(Emit *e, Dom d) { return length(e, d, dom_of_block(d) ? "" : "whole_"); }
 
 const char *emit_axis(Emit *e, Dom d, int axis) { return axis_text(e, dom_info[d].axis[axis], ""); }
 
@@ -139,14 +141,14 @@ const char *emit_count(Emit *e, const Node *n)
     const DomInfo *from = &dom_info[n->from], *to = &dom_info[n->dom];
     if (to->scope == SCOPE_GROUP)
         return n->from == ELEM ? "self->total" : "self->present";
-    bool slices = from->scope == SCOPE_MATRIX && to->scope != SCOPE_MATRIX;
+    bool slices = dom_inside((Dom)n->from) && !dom_inside((Dom)n->dom), block = from->scope == SCOPE_BLOCK;
     if (n->from == ELEM && slices)
         return "self->whole_n";
     Buf b = {.arena = e->arena};
     buf_puts(&b, slices ? "self->whole_slices" : "");
     for (int k = 0; k < 2; k++)
         if (from->axis[k] != to->axis[k])
-            buf_printf(&b, "%sself->whole_%s", b.len ? " * " : "", axis_field(from->axis[k]));
+            buf_printf(&b, "%s%s", b.len ? " * " : "", axis_text(e, from->axis[k], block ? "" : "whole_"));
     return b.len ? buf_text(&b) : "1";
 }
 

@@ -104,19 +104,20 @@ static Iv as_stored(const Ev *e, const Node *n, Iv x)
     return (Iv){in_type(t, x.lo), in_type(t, x.v), in_type(t, x.hi)};
 }
 
-static Shape group_shape(void) { return (Shape){1, 1, 1, 1, 0}; }
+static Shape group_shape(void) { return (Shape){1, 1, 1, 1, 0, 0}; }
 
-static void eval_op(Ev *e, Ref r, int i, Shape s)
+static void eval_op_part(Ev *e, Ref r, int i, Part p, const int64_t *from)
 {
     const Node *n = &e->g->n[r];
     Vals *out = slot(e, r, i);
     int arity = op_info[n->op].arity, group = per_group(n) ? i : e->j->tensor[i].group;
-    for (int64_t x = 0; x < out->n; x++) {
+    int64_t count = per_group(n) ? 1 : dom_len((Dom)n->dom, p.s);
+    for (int64_t own = 0, x = from[3]; own < count; own++, x++) {
         Iv a[3] = {{0}};
         for (int k = 0; k < arity; k++) {
             const Node *m = &e->g->n[n->arg[k]];
             const Vals *in = slot(e, n->arg[k], per_group(m) ? group : i);
-            int64_t at = dom_place((Dom)n->dom, (Dom)m->dom, x, s);
+            int64_t at = from[k] + dom_place((Dom)n->dom, (Dom)m->dom, own, p.s);
             a[k] = val_at(in, at);
             /* rounded to the elements' precision */
             if (in->lo && dom_wide((Dom)m->dom) && !dom_wide((Dom)n->dom) && m->ty == NUM)
@@ -131,6 +132,19 @@ static void eval_op(Ev *e, Ref r, int i, Shape s)
         b = n->ty == BOOL || n->op == OP_STORED ? b : widen(e, b, (Dom)n->dom, op_info[n->op].ulp);
         out->lo[x] = b.lo;
         out->hi[x] = b.hi;
+    }
+}
+
+static void eval_op(Ev *e, Ref r, int i, Shape s)
+{
+    const Node *n = &e->g->n[r];
+    int64_t parts = eval_parts(e, (Dom)n->dom, s), from[4] = {0};      /* of operands, and of the value */
+    for (int64_t q = 0; q < parts; q++) {
+        Part p = eval_part(e, (Dom)n->dom, s, q);
+        eval_op_part(e, r, i, p, from);
+        for (int k = 0; k < op_info[n->op].arity; k++)
+            from[k] += part_length((Dom)e->g->n[n->arg[k]].dom, p);
+        from[3] += part_length((Dom)n->dom, p);
     }
 }
 
@@ -194,9 +208,16 @@ static bool eval_red(Ev *e, Ref r)
                 continue;
             Ref a = n->arg[global ? e->j->tensor[t].variant : 0];
             const Vals *in = slot(e, a, t);
-            for (int64_t x = 0; x < in->n; x++)
-                fold_into(n->op, &acc[global ? 0 : dom_place((Dom)n->from, (Dom)n->dom, x, e->j->tensor[t].shape)], in,
-                          x);
+            Shape s = e->j->tensor[t].shape;
+            int64_t parts = eval_parts(e, (Dom)n->from, s), x = 0, to = 0;
+            for (int64_t q = 0; q < parts; q++) {
+                Part p = eval_part(e, (Dom)n->from, s, q);
+                int64_t end = global ? in->n : x + dom_len((Dom)n->from, p.s), first = x;
+                for (; x < end; x++)
+                    fold_into(n->op, &acc[global ? 0 : to + dom_place((Dom)n->from, (Dom)n->dom, x - first, p.s)], in,
+                              x);
+                to += part_length((Dom)n->dom, p);
+            }
         }
         for (int64_t o = 0; o < out->n; o++)
             finish_fold(e, n, &acc[o], out, o);
@@ -221,44 +242,41 @@ static double count_of(const Ev *e, const Node *n, Shape s)
                                          : (double)dom_len((Dom)n->from, e->j->tensor[i].whole);
         return total;
     }
-    double up = (double)dom_len((Dom)n->from, s), down = (double)dom_len((Dom)n->dom, s);
+    Dom per = n->dom == BLOCK && !dom_of_block((Dom)n->from) ? SLICE : (Dom)n->dom;       /* nrows is the matrix's */
+    double up = (double)dom_len((Dom)n->from, s), down = (double)dom_len(per, s);
     return down > 0 ? up / down : 0;
 }
 
-static void eval_leaf(Ev *e, Ref r, int i, Shape s)
+/* Values [from, to) of a leaf, those of one part; size: where those of its size begin, from which draws count. */
+typedef struct { int64_t from, to, size; } Span;
+static void eval_leaf_part(Ev *e, Ref r, int i, Part p, Span at)
 {
+    Shape s = p.s;
     const Node *n = &e->g->n[r];
     Vals *out = slot(e, r, i);
     const EvalJob *j = e->j;
     int group = per_group(n) ? i : j->tensor[i].group;
     double now = j->t - j->group[group].lag;
     int64_t across = axis_len(dom_info[n->dom].axis[1], s);
-    switch (n->op) {
-    case OP_P: copy_vals(out, &j->tensor[i].p); return;
-    case OP_G: copy_vals(out, &j->tensor[i].g); return;
-    case OP_STATE: copy_vals(out, n->dom == GROUP ? &j->group[i].state[n->sym] : &j->tensor[i].state[n->sym]); return;
-    case OP_INPUT: copy_vals(out, n->dom == GROUP ? &j->group[i].input[n->sym] : &j->tensor[i].input[n->sym]); return;
-    default: break;
-    }
-    for (int64_t x = 0; x < out->n; x++) {
+    for (int64_t x = at.from; x < at.to; x++) {
         double v = 0, slack = 0;
         switch (n->op) {
         case OP_CONST: v = n->imm; break;
         case OP_HYPER: v = j->group[group].hyper[n->sym]; break;
         case OP_STEP: v = now; break;
         case OP_EVERY: v = fmod(j->t, n->imm) == n->sym; break;
-        case OP_COUNT: v = count_of(e, n, per_group(n) ? s : j->tensor[i].whole); break;
-        case OP_DOWN: v = (double)(x / across % axis_len(dom_info[n->dom].axis[0], s)); break;
-        case OP_ACROSS: v = (double)(x % across); break;
+        case OP_COUNT: v = count_of(e, n, per_group(n) || dom_of_block((Dom)n->from) ? s : j->tensor[i].whole); break;
+        case OP_DOWN: v = (double)((x - at.from) / across % axis_len(dom_info[n->dom].axis[0], s)); break;
+        case OP_ACROSS: v = (double)((x - at.from) % across); break;
         case OP_RANDOM: case OP_NORMAL: {
             double seed = j->group[group].hyper[n->sym];
             bool narrow = !dom_wide((Dom)n->dom) && j->real == T_F32;
-            unsigned id = (unsigned)i, stream = (unsigned)n->imm;
-            int64_t at = j->tensor[i].before[n->dom] + x;
+            unsigned id = (unsigned)i, stream = (unsigned)n->imm + 256u * (unsigned)p.size;
+            int64_t nth = j->tensor[i].before[n->dom] + x - at.size;
             if (n->op == OP_RANDOM)
-                v = narrow ? (double)optc_uniformf(seed, now, id, stream, at) : optc_uniform(seed, now, id, stream, at);
+                v = narrow ? (double)optc_uniformf(seed, now, id, stream, nth) : optc_uniform(seed, now, id, stream, nth);
             else
-                v = narrow ? (double)optc_normalf(seed, now, id, stream, at) : optc_normal(seed, now, id, stream, at);
+                v = narrow ? (double)optc_normalf(seed, now, id, stream, nth) : optc_normal(seed, now, id, stream, nth);
             break;
         }
         default: break;
@@ -268,6 +286,28 @@ static void eval_leaf(Ev *e, Ref r, int i, Shape s)
             out->lo[x] = v - slack;
             out->hi[x] = v + slack;
         }
+    }
+}
+
+static void eval_leaf(Ev *e, Ref r, int i, Shape s)
+{
+    const Node *n = &e->g->n[r];
+    Vals *out = slot(e, r, i);
+    const EvalJob *j = e->j;
+    switch (n->op) {
+    case OP_P: copy_vals(out, &j->tensor[i].p); return;
+    case OP_G: copy_vals(out, &j->tensor[i].g); return;
+    case OP_STATE: copy_vals(out, n->dom == GROUP ? &j->group[i].state[n->sym] : &j->tensor[i].state[n->sym]); return;
+    case OP_INPUT: copy_vals(out, n->dom == GROUP ? &j->group[i].input[n->sym] : &j->tensor[i].input[n->sym]); return;
+    default: break;
+    }
+    int64_t parts = eval_parts(e, (Dom)n->dom, s), x = 0, begins = 0;
+    for (int64_t q = 0, end, last = 0; q < parts; q++, x = end) {
+        Part p = eval_part(e, (Dom)n->dom, s, q);
+        end = x + (per_group(n) ? 1 : dom_len((Dom)n->dom, p.s));
+        begins = p.size != last ? x : begins;
+        last = p.size;
+        eval_leaf_part(e, r, i, p, (Span){x, end, begins});
     }
 }
 
@@ -294,7 +334,7 @@ static bool eval_node(Ev *e, Ref r, bool *const *need)
         Shape s = per_group(n) ? group_shape() : e->j->tensor[i].shape;
         if (!wanted || (!per_group(n) && e->j->tensor[i].absent))
             continue;
-        if (!vals_new(slot(e, r, i), per_group(n) ? 1 : dom_len((Dom)n->dom, s), e->j->bounds))
+        if (!vals_new(slot(e, r, i), per_group(n) ? 1 : eval_length(e, (Dom)n->dom, s), e->j->bounds))
             return false;
         if (is_leaf(n))
             eval_leaf(e, r, i, s);
@@ -314,8 +354,9 @@ static void store(Ev *e, Write w, int i, Vals *target)
     Dom to = w.state == TO_P ? ELEM : e->j->rule->state[w.state].dom;
     Shape s = to == GROUP ? group_shape() : e->j->tensor[i].shape;
     const Vals *in = slot(e, w.val, per_group(n) && to != GROUP ? e->j->tensor[i].group : i);
+    bool same = (Dom)n->dom == to;                         /* it lies as it will */
     for (int64_t x = 0; x < target->n; x++) {
-        int64_t at = dom_place(to, (Dom)n->dom, x, s);
+        int64_t at = same ? x : dom_of_block(to) ? 0 : dom_place(to, (Dom)n->dom, x, s);
         target->v[x] = in->v[at];
         if (target->lo) {
             target->lo[x] = in->lo[at];

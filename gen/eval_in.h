@@ -82,6 +82,15 @@ static inline void copy_vals(Vals *out, const Vals *in)
     }
 }
 
+/* Values of blocks go block by block. A part is one, or where a value does not belong to blocks all of the tensor: its
+ * shape, and of a block where it stands: matrix, first row and column, and which size of the tensor's blocks it has. */
+typedef struct { Shape s; int64_t slice, row, col; int size; } Part;
+int64_t eval_parts(const Ev *e, Dom d, Shape s);           /* how many there are */
+Part eval_part(const Ev *e, Dom d, Shape s, int64_t nth);
+int64_t eval_length(const Ev *e, Dom d, Shape s);          /* values of a tensor */
+/* Values ahead of those of a part, by domain: of one that is not the blocks' none. */
+static inline int64_t part_length(Dom d, Part p) { return dom_of_block(d) ? dom_len(d, p.s) : 0; }
+
 /* eval_matrix.c: value r of tensor i, for which there is room */
 void eval_turn(Ev *e, Ref r, int i, Shape s);
 bool eval_mm(Ev *e, Ref r, int i, Shape s);                /* false: out of memory */

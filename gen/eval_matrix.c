@@ -3,15 +3,14 @@
 
 #include <float.h>
 
-/* The matrices of a value as a product sees them: element (i, j) of matrix m is m*down*across + i*step[0] +
- * j*step[1]. */
-typedef struct { int64_t down, across, step[2]; } Lay;
+/* A matrix of a value as a product sees it: element (i, j) is first + i*step[0] + j*step[1]. */
+typedef struct { int64_t down, across, step[2], first; } Lay;
 
 static Lay lay_of(Dom d, bool turned, Shape s)
 {
     MatrixAxes m = dom_matrix(d, false);
     int64_t down = axis_len(m.down, s), across = axis_len(m.across, s);
-    return turned ? (Lay){across, down, {1, across}} : (Lay){down, across, {across, 1}};
+    return turned ? (Lay){across, down, {1, across}, 0} : (Lay){down, across, {across, 1}, 0};
 }
 
 void eval_turn(Ev *e, Ref r, int i, Shape s)
@@ -19,10 +18,16 @@ void eval_turn(Ev *e, Ref r, int i, Shape s)
     const Node *n = &e->g->n[r];
     const Vals *in = slot(e, n->arg[0], i);
     Vals *out = slot(e, r, i);
-    int64_t down = axis_len(dom_info[n->dom].axis[0], s), across = axis_len(dom_info[n->dom].axis[1], s);
-    for (int64_t x = 0; x < out->n; x++) {
-        int64_t m = x / (down * across), at = x % (down * across);
-        val_put(out, x, val_at(in, m * down * across + at % across * down + at / across));
+    int64_t parts = eval_parts(e, (Dom)n->dom, s), first = 0;
+    for (int64_t q = 0; q < parts; q++) {
+        Part p = eval_part(e, (Dom)n->dom, s, q);
+        int64_t down = axis_len(dom_info[n->dom].axis[0], p.s), across = axis_len(dom_info[n->dom].axis[1], p.s);
+        int64_t count = p.s.slices * down * across;
+        for (int64_t x = 0; x < count; x++) {
+            int64_t m = x / (down * across), at = x % (down * across);
+            val_put(out, first + x, val_at(in, first + m * down * across + at % across * down + at / across));
+        }
+        first += count;
     }
 }
 
@@ -97,6 +102,37 @@ static bool read_kept(Ev *e, Ref r, int i, Vals *out)
     return true;
 }
 
+/* The product of one matrix, or of one block: the lays say where operands and result begin. */
+static void eval_one(const Ev *e, const Node *n, const Vals *in, Vals *out, Lay a, Lay b, Lay c)
+{
+    for (int64_t x = 0; x < a.down * b.across; x++) {
+        int64_t row = x / b.across, col = x % b.across, at = c.first + row * c.step[0] + col * c.step[1];
+        if (n->sym & SYMMETRIC && col > row)
+            continue;
+        Dot d = dot_of(&in[0], a.first + row * a.step[0], a.step[1], &in[1], b.first + col * b.step[1], b.step[0],
+                       a.across);
+        Iv z = n->nargs > 2 ? val_at(&in[2], at) : (Iv){0};
+        Iv y = out->lo ? dot_bounds(e, n, d, n->nargs > 2 ? &z : NULL, a.across)
+                       : (Iv){0, n->imm * d.v + (n->nargs > 2 ? n->beta * z.v : 0), 0};
+        val_put(out, at, y);
+        if (n->sym & SYMMETRIC)
+            val_put(out, c.first + col * c.step[0] + row * c.step[1], y);
+    }
+}
+
+/* Matrix m of a part, of whose domain `before` values come first. Elements of a block lie where they do in the matrix. */
+static Lay lay_part(Dom d, bool turned, const Part *p, Shape all, int64_t before, int64_t m)
+{
+    Lay x = lay_of(d, turned, p->s);
+    if (d != ELEM) {
+        x.first = before + m * x.down * x.across;
+        return x;
+    }
+    x.step[turned ? 1 : 0] = all.cols;
+    x.first = ((p->slice + m) * all.rows + p->row) * all.cols + p->col;
+    return x;
+}
+
 bool eval_mm(Ev *e, Ref r, int i, Shape s)
 {
     const Node *n = &e->g->n[r];
@@ -104,21 +140,16 @@ bool eval_mm(Ev *e, Ref r, int i, Shape s)
     bool ok = true;
     for (int k = 0; k < n->nargs && ok; k++)
         ok = read_kept(e, n->arg[k], i, &in[k]);
-    Lay a = lay_of((Dom)e->g->n[n->arg[0]].dom, n->sym & TURN_A, s),
-        b = lay_of((Dom)e->g->n[n->arg[1]].dom, n->sym & TURN_B, s);
-    int64_t size = a.down * b.across, count = ok && size ? out->n / size : 0;
-    for (int64_t x = 0; x < count * size; x++) {
-        int64_t m = x / size, row = x % size / b.across, col = x % b.across;
-        if (n->sym & SYMMETRIC && col > row)
-            continue;
-        Dot d = dot_of(&in[0], m * a.down * a.across + row * a.step[0], a.step[1], &in[1],
-                       m * b.down * b.across + col * b.step[1], b.step[0], a.across);
-        Iv c = n->nargs > 2 ? val_at(&in[2], x) : (Iv){0};
-        Iv y = out->lo ? dot_bounds(e, n, d, n->nargs > 2 ? &c : NULL, a.across)
-                       : (Iv){0, n->imm * d.v + (n->nargs > 2 ? n->beta * c.v : 0), 0};
-        val_put(out, x, y);
-        if (n->sym & SYMMETRIC)
-            val_put(out, m * size + col * b.across + row, y);
+    Dom over = n->sym & BLOCKED ? BLOCK : SLICE;
+    const Dom d[3] = {(Dom)e->g->n[n->arg[0]].dom, (Dom)e->g->n[n->arg[1]].dom, (Dom)n->dom};
+    int64_t before[3] = {0}, parts = ok ? eval_parts(e, over, s) : 0;
+    for (int64_t q = 0; q < parts; q++) {
+        Part p = eval_part(e, over, s, q);
+        for (int64_t m = 0; m < p.s.slices; m++)
+            eval_one(e, n, in, out, lay_part(d[0], n->sym & TURN_A, &p, s, before[0], m),
+                     lay_part(d[1], n->sym & TURN_B, &p, s, before[1], m), lay_part(d[2], false, &p, s, before[2], m));
+        for (int k = 0; k < 3; k++)
+            before[k] += part_length(d[k], p);
     }
     for (int k = 0; k < 3; k++)
         vals_free(&in[k]);

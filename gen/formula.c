@@ -30,8 +30,8 @@ bool formula_part(const Graph *g, const Node *n) { return is_global(n) || is_mea
 static const char *count_name(const Node *n)
 {
     return n->from == ELEM && n->dom == TENSOR ? "numel"
-           : n->from == ROW && n->dom == SLICE ? "nrows"
-           : n->from == COL && n->dom == SLICE ? "ncols"
+           : n->from == ROW && (n->dom == SLICE || n->dom == BLOCK) ? "nrows"
+           : n->from == COL && (n->dom == SLICE || n->dom == BLOCK) ? "ncols"
                                                : "count";
 }
 
@@ -76,7 +76,7 @@ static void put_value(Writer *w, Ref v, int depth, int binds);
 
 static const char *where(const Node *red)
 {
-    return red->dom == ROW || red->dom == COL ? dom_info[red->dom].name : red->dom == SLICE ? "slice." : "";
+    return red->dom == ROW || red->dom == COL ? dom_info[red->dom].name : red->dom == SLICE || red->dom == BLOCK ? "slice." : "";
 }
 
 static void put_reduction(Writer *w, const Node *n, const char *global, const char *word, int depth)

@@ -22,9 +22,9 @@ static InitValue with_place(lua_State *L, InitValue v, int arg)
     if (!lua_isnoneornil(L, arg)) {
         const char *d = lua_tostring(L, arg);
         v.dom = d ? dom_by_words(d) : -1;
-        unsigned kept = 0;
+        uint64_t kept = 0;
         for (int k = 0; k < NDOM; k++)
-            kept |= (unsigned)dom_named((Dom)k, false) << k;
+            kept |= (uint64_t)dom_named((Dom)k, false, false) << k;
         if (v.dom < 0)
             spec_error(L, "a state's domain is %s, not %s%s%s", dom_list(trace_of(L)->arena, kept, "\"", " or "),
                        d ? "\"" : "", d ? d : luaL_typename(L, arg), d ? "\"" : "");
@@ -126,9 +126,14 @@ void inits_open(lua_State *L)
     lua_setfield(L, -2, "eye");
 }
 
-void need_rank(Trace *t, const SpecFile *s, const char *key, Dom d)
+void need_axes(Trace *t, const SpecFile *s, const char *key, Dom d)
 {
-    if (!dom_named(d, t->rule->rank > 0))
+    if (dom_of_block(d) && !t->rule->block)
+        declare_fail(t, s, key,
+                     "'%s' has a value for each %s, and the rule has no blocks: say block = 1024, or block = the name "
+                     "of an option, at the head of the spec",
+                     key, dom_info[d].per);
+    if (!dom_named(d, t->rule->rank > 0, t->rule->block > 0))
         declare_fail(t, s, key,
                      "'%s' lies along the axis 'rank', which has no length: say rank = 8, or rank = the name of an "
                      "option, at the head of the spec",
@@ -183,9 +188,10 @@ void declare_state(Trace *t, SpecFile *s, const char *key)
                      key);
     if (v->init == INIT_COPY_P && v->dom != ELEM)
         declare_fail(t, s, key, "state '%s': a copy of p has one value per element", key);
-    need_rank(t, s, key, (Dom)v->dom);
+    Dom d = trace_dom(t, (Dom)v->dom);
+    need_axes(t, s, key, d);
     State st = {
-        .dom = (Dom)v->dom, .type = v->type, .init = (Init)v->init, .value = v->value, .hyper = -1, .eye = v->eye};
+        .dom = d, .type = v->type, .init = (Init)v->init, .value = v->value, .hyper = -1, .eye = v->eye};
     if (v->name)
         start_from(t, s, &st, key, v->name);
     add_state(t, s, key, st);
@@ -200,6 +206,7 @@ void declare_value(Trace *t, SpecFile *s, const char *key)
     if (dom < 0)
         declare_fail(t, s, key, "value '%s' must name the domain it is read by: %s = \"group\", or \"tensor\"", key,
                      key);
-    need_rank(t, s, key, (Dom)dom);
+    dom = (int)trace_dom(t, (Dom)dom);
+    need_axes(t, s, key, (Dom)dom);
     add_state(t, s, key, (State){.dom = (Dom)dom, .type = -1, .init = INIT_FILL, .report = true, .hyper = -1});
 }

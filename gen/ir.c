@@ -44,11 +44,13 @@ int dom_by_name(const char *name)
     return -1;
 }
 
-bool dom_named(Dom d, bool rank)
+bool dom_named(Dom d, bool rank, bool block)
 {
     const Axis *a = dom_info[d].axis;
-    bool lies = !dom_wide(d) && !dom_square(d) && dom_product(a[0], a[1]) != d;
-    return d != CONST_ && d != ELEM_T && !lies && (rank || (a[0] != AXIS_RANK && a[1] != AXIS_RANK));
+    Dom stands = dom_product(a[0], a[1]);
+    bool lies = !dom_wide(d) && !dom_square(d) && (dom_of_block(d) ? dom_blocked(stands) : stands) != d;
+    return d != CONST_ && d != ELEM_T && !lies && (rank || (a[0] != AXIS_RANK && a[1] != AXIS_RANK)) &&
+           (block ? dom_blocked(d) == d || !dom_square(d) : !dom_of_block(d));
 }
 
 int dom_by_words(const char *words)
@@ -57,10 +59,20 @@ int dom_by_words(const char *words)
         const char *w = words, *n = dom_info[d].name;
         while (*w && (*w == *n || (*w == ' ' && *n == '_')))
             w++, n++;
-        if (!*w && !*n && dom_named((Dom)d, true))
+        if (!*w && !*n && (dom_named((Dom)d, true, true) || dom_named((Dom)d, true, false)))
             return d;
     }
     return -1;
+}
+
+const char *axis_name(Axis a)
+{
+    static const char *const name[NAXIS] = {"1",
+#define AXIS_NAME(ID, field) #field,
+        AXES(AXIS_NAME)
+#undef AXIS_NAME
+    };
+    return name[a];
 }
 
 int product_by_name(const char *name)
@@ -78,7 +90,7 @@ Product rule_product(const Rule *r, Type p)
     return r->product < 0 ? PRODUCT_F32 : (Product)r->product;
 }
 
-const char *dom_list(Arena *a, unsigned set, const char *quote, const char *last)
+const char *dom_list(Arena *a, uint64_t set, const char *quote, const char *last)
 {
     Buf b = {.arena = a};
     for (int i = 0; i < NDOM; i++)
@@ -240,7 +252,8 @@ Ref node_mm(Graph *g, Ref a, Ref b, unsigned flags)
 {
     const Ref arg[] = {a, b};
     MatrixAxes x = dom_matrix(g->n[a].dom, flags & TURN_A), y = dom_matrix(g->n[b].dom, flags & TURN_B);
-    Node n = blank(OP_MM, dom_product(x.down, y.across), NUM);
+    Dom d = dom_product(x.down, y.across);
+    Node n = blank(OP_MM, flags & BLOCKED ? dom_blocked(d) : d, NUM);
     n.from = g->n[a].dom;
     n.sym = (int32_t)flags;
     n.imm = 1;
@@ -255,7 +268,9 @@ Dom mm_operand(const Node *mm, int k)
         return k ? (Dom)mm->dom : (Dom)mm->from;
     MatrixAxes x = dom_matrix((Dom)mm->from, mm->sym & TURN_A), out = dom_matrix((Dom)mm->dom, x.down == AXIS_ONE);
     Dom d = mm->sym & TURN_B ? dom_of_axes(out.across, x.across) : dom_of_axes(x.across, out.across);
-    return out.across == AXIS_ONE ? dom_product(x.across, AXIS_ONE) : d;
+    if (out.across == AXIS_ONE)
+        d = dom_product(x.across, AXIS_ONE);
+    return mm->sym & BLOCKED ? dom_blocked(d) : d;
 }
 
 static bool is_turn_of(const Graph *g, Ref a, Ref b) { return g->n[a].op == OP_TURN && g->n[a].arg[0] == b; }

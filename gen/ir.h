@@ -43,16 +43,19 @@ int type_by_name(const char *name);
 int dom_by_name(const char *name);
 /* As specs say it: "rows rank" is rows_rank. -1: there is none, or no spec may name it (what lies turned). */
 int dom_by_words(const char *words);
-bool dom_named(Dom d, bool rank);      /* a spec may name it; rank: the rule has such an axis */
+/* a spec may name it; rank: the rule has such an axis; block: it has blocks */
+bool dom_named(Dom d, bool rank, bool block);
+const char *axis_name(Axis a);         /* "rows"; of none "1" */
 int product_by_name(const char *name); /* -1: none */
 /* Names of a set of domains (bit d: domain d): "a, b" and `last` ahead of the last one. */
-const char *dom_list(Arena *a, unsigned set, const char *quote, const char *last);
+const char *dom_list(Arena *a, uint64_t set, const char *quote, const char *last);
 
 enum { MAX_NODES = 20000 };             /* values of one rule, from a spec or from text */
 enum { MAX_ENTRIES = 64 };
 enum { MAX_ARGS = 8 };                  /* operands of one node */
 enum { MAX_VARIANTS = MAX_ARGS };       /* a reduction over all tensors has one for each */
-enum { MAX_DIRECTIONS = 1 << 20 };            /* directions of a tensor */
+enum { MAX_DIRECTIONS = 1 << 20 };      /* directions of a tensor */
+enum { MAX_BLOCK = 1 << 20 };           /* rows of a block */
 enum { MAX_TESTS = 16 };                /* of one variant */
 
 typedef int32_t Ref;
@@ -114,6 +117,7 @@ typedef struct Rule {
     Variant *variant; int nvariant, variant_cap;
     int product;                                           /* what its head says of products; -1: nothing */
     int rank;                                              /* the most directions of a tensor; 0: none */
+    int block;                                             /* rows and columns of a block at most; 0: none */
 } Rule;
 
 /* Building: one place makes nodes, finds the equal one, and works out domain and type. */

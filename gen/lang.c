@@ -46,23 +46,94 @@ static void note_view(Trace *t, Op op, const Ref *arg, int n)
     }
 }
 
+/* ---- blocks ---- */
+Dom trace_dom(const Trace *t, Dom d) { return t->rule->block && dom_square(d) ? dom_blocked(d) : d; }
+
+/* What sizes are computed of is the same for every block: made again for each of them. Operands come first, so one walk
+ * finds all of it. */
+Ref trace_sizes(Trace *t, Ref r)
+{
+    Graph *g = trace_here(t);
+    if (g->n[r].dom != SLICE)
+        return NONE;
+    bool *wanted = NEWS(t->arena, bool, r + 1);
+    Ref *own = NEWS(t->arena, Ref, r + 1);
+    wanted[r] = true;
+    for (Ref i = r; i >= 0; i--)
+        for (int k = 0; k < g->n[i].nargs && wanted[i] && g->n[i].dom == SLICE; k++)
+            wanted[g->n[i].arg[k]] = true;
+    for (Ref i = 0; i <= r; i++) {
+        const Node n = g->n[i];
+        Ref arg[3] = {NONE, NONE, NONE};
+        bool plain = !is_leaf(&n) && op_info[n.op].kind <= K_SEL && n.op != OP_STORED && n.dom == SLICE;
+        own[i] = dom_inside((Dom)n.dom) ? NONE : i;
+        for (int k = 0; k < n.nargs && k < 3 && plain; k++)
+            plain = (arg[k] = own[n.arg[k]]) != NONE;
+        if (wanted[i] && n.op == OP_COUNT && n.dom == SLICE)
+            own[i] = node_count(g, (Dom)n.from, BLOCK);
+        else if (wanted[i] && plain)
+            own[i] = node_op(g, (Op)n.op, arg[0], arg[1], arg[2]);
+    }
+    return own[r];
+}
+
+static bool of_matrix(const Node *n) { return dom_info[n->dom].scope == SCOPE_MATRIX; }
+
+/* Values of blocks meet no values of their matrix: which of them would it be? */
+static int refuse_meeting(lua_State *L, Op op, Ref a, Ref b)
+{
+    Trace *t = trace_of(L);
+    Dom x = (Dom)t->rule->g.n[a].dom, y = (Dom)t->rule->g.n[b].dom;
+    const char *name = op_info[op].name;
+    if (dom_of_block(x) == dom_of_block(y))
+        return spec_error(L, "%s: %s and %s do not fit: they vary along different axes", name, describe(t, a),
+                          describe(t, b));
+    return spec_error(L,
+                      "%s: %s and %s do not meet: the first belongs to a block of the matrix (block = %d), the second to "
+                      "all of it; a block's value reaches elements by a product, mm(L, g)",
+                      name, describe(t, dom_of_block(x) ? a : b), describe(t, dom_of_block(x) ? b : a),
+                      t->rule->block);
+}
+
+/* In a rule with blocks: sizes of the matrix become the blocks' where they meet one. */
+static void fit_blocks(Trace *t, Ref *arg, int n)
+{
+    const Graph *g = &t->rule->g;
+    bool any = false;
+    for (int i = 0; i < n; i++)
+        any = any || dom_of_block((Dom)g->n[arg[i]].dom);
+    for (int i = 0; i < n && any; i++) {
+        Ref sizes = of_matrix(&g->n[arg[i]]) ? trace_sizes(t, arg[i]) : NONE;
+        arg[i] = sizes != NONE ? sizes : arg[i];
+    }
+}
+
 /* Operands that have no domain in common are refused where they meet. */
 Ref trace_op3(lua_State *L, Op op, Ref a, Ref b, Ref c)
 {
     Trace *t = trace_of(L);
     Graph *g = trace_here(t);
-    const Ref arg[] = {a, b, c};
-    Dom d = (Dom)g->n[a].dom;
-    note_view(t, op, arg, op_info[op].arity);
-    for (int i = 1; i < op_info[op].arity; i++) {
+    Ref arg[] = {a, b, c};
+    int n = op_info[op].arity;
+    note_view(t, op, arg, n);
+    if (t->rule->block)
+        fit_blocks(t, arg, n);
+    Dom d = (Dom)g->n[arg[0]].dom;
+    for (int i = 1; i < n; i++) {
         Dom join = dom_join(d, (Dom)g->n[arg[i]].dom);
-        if (join == NDOM)
-            spec_error(L, "%s: %s and %s do not fit: they vary along different axes", op_info[op].name, describe(t, a),
-                       describe(t, arg[i]));
+        for (int k = 0; k < i && join == NDOM; k++)            /* the one it does not fit */
+            if (k == i - 1 || dom_join((Dom)g->n[arg[k]].dom, (Dom)g->n[arg[i]].dom) == NDOM)
+                refuse_meeting(L, op, arg[k], arg[i]);
+        if (trace_dom(t, join) != join)
+            spec_error(L,
+                       "%s: %s and %s lie over %s x %s, whose values belong to blocks (block = %d), and these to the "
+                       "whole matrix",
+                       op_info[op].name, describe(t, arg[0]), describe(t, arg[i]), axis_name(dom_info[join].axis[0]),
+                       axis_name(dom_info[join].axis[1]), t->rule->block);
         d = join;
     }
     Ref lifted = matrix_lift(L, op, arg, d);
-    return lifted != NONE ? lifted : node_op(g, op, a, b, c);
+    return lifted != NONE ? lifted : node_op(g, op, arg[0], arg[1], arg[2]);
 }
 
 Ref trace_op(lua_State *L, Op op, Ref a, Ref b) { return trace_op3(L, op, a, b, NONE); }
@@ -71,7 +142,7 @@ static Ref konst(lua_State *L, double x) { return node_const(&trace_of(L)->rule-
 
 static const char *per_what(Trace *t, Dom d)
 {
-    return dom_named(d, true) || dom_fixed(d) ? dom_info[d].name
+    return dom_named(d, true, dom_of_block(d)) || dom_fixed(d) ? dom_info[d].name
                                               : arena_printf(t->arena, "%s, turned", dom_info[dom_turned(d)].name);
 }
 
@@ -308,11 +379,14 @@ static int l_random(lua_State *L)
     inside_entry(L, what);
     const char *dn = luaL_optstring(L, 1, "elem");
     int dom = dom_by_words(dn);
-    unsigned drawn = 0;
+    uint64_t drawn = 0;
     for (int d = 0; d < NDOM; d++)
-        drawn |= (unsigned)(dom_info[d].scope >= SCOPE_TENSOR && dom_named((Dom)d, t->rule->rank > 0)) << d;
-    if (dom >= 0)
+        drawn |= (uint64_t)(dom_info[d].scope >= SCOPE_TENSOR &&
+                            dom_named((Dom)d, t->rule->rank > 0, t->rule->block > 0)) << d;
+    if (dom >= 0) {
         matrix_rank(L, (Dom)dom);
+        dom = (int)trace_dom(t, (Dom)dom);
+    }
     if (dom < 0 || !(drawn >> dom & 1))
         return spec_error(L, "%s: '%s' is not a domain to draw for (%s)", what, dn,
                           dom_list(t->arena, drawn, "", ", "));

@@ -48,7 +48,10 @@ LaunchForm stage_form(const Stage *s)
     if (s->folds_arrays)
         return dom_info[stage_info[s->kind].dom].axis[0] == AXIS_ONE ? FORM_COLS : FORM_WARPS;
     /* What is finished here was spread over many tiles: several threads share a value. */
-    return s->nfin && s->kind == S_COL ? FORM_COLS : s->nfin && s->kind == S_SLICE ? FORM_SLICES : FORM_LIST;
+    return !s->nfin                             ? FORM_LIST
+           : s->kind == S_COL                   ? FORM_COLS
+           : dom_wide(stage_info[s->kind].dom) ? FORM_SLICES
+                                               : FORM_LIST;
 }
 
 /* Lists over two axes take the model's launches: they come with rules whose time goes elsewhere. */

@@ -12,7 +12,11 @@ static bool narrow(const Node *n) { return !dom_wide((Dom)n->dom); }
 static bool is_vector(Dom d) { return !dom_wide(d) && !dom_square(d); }
 static bool equal_axes(Dom d) { return dom_square(d) && dom_info[d].axis[0] == dom_info[d].axis[1]; }
 /* A row or col value that lies the other way. */
-static bool is_turned(Dom d) { return is_vector(d) && dom_product(dom_info[d].axis[0], dom_info[d].axis[1]) != d; }
+static bool is_turned(Dom d)
+{
+    Dom stands = is_vector(d) ? dom_product(dom_info[d].axis[0], dom_info[d].axis[1]) : d;
+    return (dom_of_block(d) ? dom_blocked(stands) : stands) != d;
+}
 
 static bool is_symmetric(Trace *t, Ref r)
 {
@@ -81,12 +85,7 @@ static Operand operand(lua_State *L, Ref r)
 
 static const char *axis_words(Trace *t, MatrixAxes m)
 {
-    static const char *const name[NAXIS] = {"1",
-#define AXIS_NAME(ID, field) #field,
-        AXES(AXIS_NAME)
-#undef AXIS_NAME
-    };
-    return arena_printf(t->arena, "%s x %s", name[m.down], name[m.across]);
+    return arena_printf(t->arena, "%s x %s", axis_name(m.down), axis_name(m.across));
 }
 
 static Ref matrix_arg(lua_State *L, int i, const char *what, int n)
@@ -117,6 +116,19 @@ static Ref inner(lua_State *L, Ref a, Ref b)
     return trace_fold(L, OP_SUM, trace_op(L, OP_MUL, a, b), SLICE);
 }
 
+/* Of a matrix that is cut into blocks only elements take part in products: a block knows its own of them by where they
+ * lie. */
+static void check_blocks(lua_State *L, const char *what, Ref r)
+{
+    Trace *t = trace_of(L);
+    Dom d = (Dom)node_at(L, r)->dom;
+    if (!dom_of_block(d) && !dom_square(d))
+        spec_error(L,
+                   "%s: %s belongs to the whole matrix, and products go block by block (block = %d): they take "
+                   "elements, and what belongs to blocks",
+                   what, describe(t, r), t->rule->block);
+}
+
 Ref matrix_product(lua_State *L, const char *what, Ref a, Ref b, bool symmetric)
 {
     Trace *t = trace_of(L);
@@ -132,11 +144,14 @@ Ref matrix_product(lua_State *L, const char *what, Ref a, Ref b, bool symmetric)
     if (x.axes.down == AXIS_ONE && y.axes.across == AXIS_ONE)
         return inner(L, x.x, y.x);
     bool square = x.axes.down == y.axes.across, same = x.x == y.x && (x.turned != y.turned || is_symmetric(t, x.x));
-    unsigned flags =
-        (x.turned ? TURN_A : 0) | (y.turned ? TURN_B : 0) | (square && (symmetric || same) ? SYMMETRIC : 0);
+    unsigned blocked = t->rule->block ? BLOCKED : 0;
+    unsigned flags = (x.turned ? TURN_A : 0) | (y.turned ? TURN_B : 0) |
+                     (square && (symmetric || same) ? SYMMETRIC : 0) | blocked;
+    if (blocked)
+        check_blocks(L, what, a), check_blocks(L, what, b);
     if (dom_product(x.axes.down, y.axes.across) != ELEM_T)
         return node_mm(trace_here(t), x.x, y.x, flags);
-    flags = (y.turned ? 0 : TURN_A) | (x.turned ? 0 : TURN_B);             /* (a b).T = b.T a.T */
+    flags = (y.turned ? 0 : TURN_A) | (x.turned ? 0 : TURN_B) | blocked;           /* (a b).T = b.T a.T */
     return matrix_turn(L, node_mm(trace_here(t), y.x, x.x, flags));
 }
 
@@ -203,7 +218,7 @@ static Dom square_named(lua_State *L, int i)
             word ? word : luaL_typename(L, i));
     matrix_rank(L, (Dom)d);
     t->spec[t->at].uses_view = true;
-    return (Dom)d;
+    return trace_dom(t, (Dom)d);
 }
 
 int l_eye(lua_State *L)
@@ -246,7 +261,7 @@ static int l_diag(lua_State *L)
     const Axis *axis = dom_info[d].axis;
     if (is_vector(d)) {
         Axis a = axis[axis[0] == AXIS_ONE];
-        push_value(L, matrix_eye(L, x, dom_of_axes(a, a)));
+        push_value(L, matrix_eye(L, x, trace_dom(trace_of(L), dom_of_axes(a, a))));
         return 1;
     }
     x = square_arg(L, "diag");

@@ -50,8 +50,8 @@ static void say_number(Words *w, double x)
 static void say_count(Words *w, const Node *n)
 {
     const char *own = n->from == ELEM && n->dom == TENSOR ? "numel"
-                      : n->from == ROW && n->dom == SLICE ? "nrows"
-                      : n->from == COL && n->dom == SLICE ? "ncols"
+                      : n->from == ROW && (n->dom == SLICE || n->dom == BLOCK) ? "nrows"
+                      : n->from == COL && (n->dom == SLICE || n->dom == BLOCK) ? "ncols"
                                                           : NULL;
     if (!own)
         say(w, dom_info[n->from].name);
@@ -78,7 +78,7 @@ static bool say_leaf(Words *w, const Node *n)
 /* Ahead of a reduction, as the spec writes it: sum, rowsum, colmax … */
 static void say_where(Words *w, const Node *n)
 {
-    say(w, n->dom == ROW || n->dom == COL ? dom_info[n->dom].name : n->dom == SLICE ? "slice_" : "");
+    say(w, n->dom == ROW || n->dom == COL ? dom_info[n->dom].name : n->dom == SLICE || n->dom == BLOCK ? "slice_" : "");
 }
 
 static const Node *arg_of(const Words *w, const Node *n, int k) { return &w->g->n[n->arg[k]]; }

@@ -207,7 +207,8 @@ const Program *program_make(Arena *a, const Plan *p, const char *prefix)
                      .needs_t = plan_uses_t(p),
                      .tick = "optc_tick",
                      .product = p->precision,
-                     .rank = r->rank};
+                     .rank = r->rank,
+                     .block = r->block};
     make_hypers(a, r, out);
     make_entries(a, p, prefix, out);
     make_arrays(a, p, out);
@@ -389,6 +390,6 @@ void program_print(Buf *b, const Program *p, const char *id)
                "%d, %d, entry_%s, %d, ",
                id, id, p->ntype, id, p->nhyper, id, p->narray, id, p->nstage, p->nfn, id, p->nentry);
     put_list(b, "period", id, 0, p->nperiod);
-    buf_printf(b, "variant_%s, %d, %d, %d, %s, \"%s\", (Product)%d, %d};\n", id, p->nvariant, p->p, p->g,
-               flag(p->needs_t), p->tick, p->product, p->rank);
+    buf_printf(b, "variant_%s, %d, %d, %d, %s, \"%s\", (Product)%d, %d, %d};\n", id, p->nvariant, p->p, p->g,
+               flag(p->needs_t), p->tick, p->product, p->rank, p->block);
 }

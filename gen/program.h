@@ -56,8 +56,9 @@ static const ProductInfo product_info[NPRODUCT] __attribute__((unused)) = {
 #include "products.def"
 };
 
-/* first and second operand turned; the result is symmetric, and its lower triangle says all; nothing reads the upper */
-typedef enum { TURN_A = 1, TURN_B = 2, SYMMETRIC = 4, LOWER = 8 } ProductFlag;
+/* first and second operand turned; the result is symmetric, and its lower triangle says all; nothing reads the upper;
+ * block by block: of elements what lies in the block, of other values the block's own */
+typedef enum { TURN_A = 1, TURN_B = 2, SYMMETRIC = 4, LOWER = 8, BLOCKED = 16 } ProductFlag;
 typedef enum { CALL_MM, NCALLEE } Callee;
 /* alpha * a b + beta * c, over each matrix of the stage's tensors. What depends on a hyperparameter is a pass. */
 typedef struct ProgCall {
@@ -105,7 +106,14 @@ typedef struct Program {
     const char *tick;                      /* the kernel that moves t on */
     Product product;                       /* what its calls compute in */
     int rank;                              /* the most directions of a tensor; 0: the rule has no such axis */
+    int block;                             /* rows and columns of a block, at most; 0: the rule has none */
 } Program;
+
+/* A stage over the blocks of matrices, not over the matrices. */
+OPTC_COUNT bool stage_of_blocks(const ProgStage *s)
+{
+    return s->call ? (s->call->flags & BLOCKED) != 0 : dom_of_block(stage_info[s->kind].dom);
+}
 
 OPTC_COUNT int program_phases(const Program *p) { return 1 << p->nperiod; }
 
@@ -127,8 +135,13 @@ OPTC_COUNT const ProgStage *program_stage(const Program *p, int fn)       /* NUL
 
 OPTC_COUNT int64_t array_length(const ProgArray *m, Shape piece, Shape whole, int64_t ntensors)
 {
+    int64_t n = 0;
     if (m->kind != MEM_PART)
         return dom_len(m->dom, piece);
-    return count_parts(m->from, m->dom, m->by, parts_shape(m->dom, piece, whole), ntensors);
+    if (!dom_of_block(m->from) || !piece.block)
+        return count_parts(m->from, m->dom, m->by, parts_shape(m->dom, piece, whole), ntensors);
+    for (int k = 0; k < BLOCK_SIZES; k++)
+        n += count_parts(m->from, m->dom, m->by, block_size(piece, k).shape, ntensors);
+    return n;
 }
 #endif

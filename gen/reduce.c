@@ -2,6 +2,7 @@
 #include "matrix.h"
 
 #include <stdio.h>
+#include <string.h>
 
 enum { R_SUM, R_MEAN, R_NORM, R_RMS, R_MAX, R_MIN, R_DOT, NRED };
 static const char *const red_name[NRED] = {"sum", "mean", "norm", "rms", "max", "min", "dot"};
@@ -55,6 +56,8 @@ Ref trace_fold(lua_State *L, Op op, Ref x, Dom to)
 {
     static const Op global_of[] = {
         [OP_SUM - OP_SUM] = OP_GSUM, [OP_RMAX - OP_SUM] = OP_GMAX, [OP_RMIN - OP_SUM] = OP_GMIN};
+    if (dom_of_block((Dom)trace_of(L)->rule->g.n[x].dom) && dom_inside(to))
+        to = dom_blocked(to);
     if (to != GROUP)
         return fold(L, op, x, to);
     bool inside = dom_inside((Dom)trace_of(L)->rule->g.n[x].dom);
@@ -64,23 +67,27 @@ Ref trace_fold(lua_State *L, Op op, Ref x, Dom to)
 /* rowsum and its like keep the axis down, colsum the one across. */
 static Dom fold_to(Dom asked, Dom from)
 {
-    if (!dom_square(from) || (asked != ROW && asked != COL))
-        return asked;
     const Axis *a = dom_info[from].axis;
-    return asked == ROW ? dom_of_axes(a[0], AXIS_ONE) : dom_of_axes(AXIS_ONE, a[1]);
+    Scope scope = dom_info[from].scope;
+    if (dom_square(from) && (asked == ROW || asked == COL))
+        return asked == ROW ? dom_scoped(scope, a[0], AXIS_ONE) : dom_scoped(scope, AXIS_ONE, a[1]);
+    return dom_of_block(from) ? dom_blocked(asked) : asked;
 }
 
 static void check_fold(lua_State *L, const char *what, Ref x, Dom to)
 {
     static const char *const among[] = {[SCOPE_GROUP] = "between tensors", [SCOPE_TENSOR] = "inside a tensor",
-                                        [SCOPE_MATRIX] = "inside a matrix"};
+                                        [SCOPE_MATRIX] = "inside a matrix", [SCOPE_BLOCK] = "inside a block"};
     Trace *t = trace_of(L);
     Dom from = (Dom)t->rule->g.n[x].dom;
-    unsigned of = 0;
+    uint64_t of = 0;
+    if (dom_of_block(from) && !dom_inside(to))
+        spec_error(L, "%s: %s belongs to a block of the matrix (block = %d), and its reductions do: slice.%s", what,
+                   describe(t, x), t->rule->block, strncmp(what, "global.", 7) ? what : what + 7);
     if (from != to && dom_spreads(to, from))
         return;
     for (int d = 0; d < NDOM; d++)
-        of |= (unsigned)(dom_named((Dom)d, t->rule->rank > 0) && dom_folds((Dom)d, to)) << d;
+        of |= (uint64_t)(dom_named((Dom)d, t->rule->rank > 0, t->rule->block > 0) && dom_folds((Dom)d, to)) << d;
     const char *needs = !dom_wide(to) ? "varies by element, or along two axes"
                                       : arena_printf(t->arena, "varies %s (%s)", among[dom_info[to].scope],
                                                      dom_list(t->arena, of, "", ", "));
@@ -97,7 +104,8 @@ static Ref fold_count(lua_State *L, Dom from, Dom to)
         return red_global(L, OP_GSUM, node_count(g, from, TENSOR));
     if (from == ELEM || dom_wide(to))
         return node_count(g, from, to);
-    return node_count(g, dom_product(dom_info[from].axis[dom_info[to].axis[0] != AXIS_ONE], AXIS_ONE), SLICE);
+    Dom one = dom_product(dom_info[from].axis[dom_info[to].axis[0] != AXIS_ONE], AXIS_ONE);
+    return dom_of_block(from) ? node_count(g, dom_blocked(one), BLOCK) : node_count(g, one, SLICE);
 }
 
 static int l_reduce(lua_State *L)

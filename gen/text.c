@@ -32,7 +32,7 @@ static void put_range(Buf *b, const Hyper *h)
 
 /* "turn_b symmetric alpha 2 beta 0.5": what is not as usual. */
 static const struct { const char *word; int flag; } product_words[] = {
-    {"turn_a", TURN_A}, {"turn_b", TURN_B}, {"symmetric", SYMMETRIC}};
+    {"turn_a", TURN_A}, {"turn_b", TURN_B}, {"symmetric", SYMMETRIC}, {"blocked", BLOCKED}};
 enum { NPRODUCT_WORDS = sizeof product_words / sizeof *product_words };
 
 static void print_product(Buf *b, const Node *n)
@@ -122,6 +122,8 @@ void rule_print(Buf *b, const Rule *r)
         buf_printf(b, "products %s\n", product_info[r->product].name);
     if (r->rank)
         buf_printf(b, "rank %d\n", r->rank);
+    if (r->block)
+        buf_printf(b, "block %d\n", r->block);
     for (int i = 0; i < r->nhyper; i++) {
         buf_printf(b, "hyper %s ", r->hyper[i].name);
         buf_double(b, r->hyper[i].def);
@@ -496,6 +498,11 @@ static void read_line(Reader *p, Rule *r)
         if (!(rank >= 1 && rank <= MAX_DIRECTIONS && rank == floor(rank)))
             complain(p, "a rank");
         r->rank = p->bad ? 0 : (int)rank;
+    } else if (!strcmp(k, "block")) {
+        double block = number(p);
+        if (!(block >= 1 && block <= MAX_BLOCK && block == floor(block)))
+            complain(p, "a block");
+        r->block = p->bad ? 0 : (int)block;
     } else if (!strcmp(k, "input")) {
         const char *n = name(p);
         PUSH(p->a, r->input, r->ninput, r->input_cap) = (Input){n, (Dom)one_of(p, dom_by_name(word(p)), "a domain")};

@@ -175,9 +175,13 @@ static void assign(lua_State *L, Trace *t, const char *name, Ref *slot, Dom dom)
     const Node *n = &r->g.n[v];
     if (n->ty == BOOL)
         spec_error(L, "'%s' cannot hold %s: turn it into numbers with where(c, 1, 0)", name, describe(t, v));
+    if (dom_of_block(dom) && trace_sizes(t, v) != NONE)
+        n = &r->g.n[v = trace_sizes(t, v)];
     if (!dom_spreads((Dom)n->dom, dom))
         spec_error(L, "'%s' has one value per %s and cannot take %s: %s", name, dom_info[dom].name, describe(t, v),
-                   dom_spreads(dom_turned((Dom)n->dom), dom) ? "turn it with .T" : "reduce it first");
+                   dom_spreads(dom_turned((Dom)n->dom), dom) ? "turn it with .T"
+                   : dom_of_block((Dom)n->dom)               ? "that belongs to a block of the matrix"
+                                                             : "reduce it first");
     t->spec[t->at].uses_view |= dom_inside((Dom)n->dom) && n->dom != ELEM;
     *slot = n->dom == dom ? v : trace_copy(t, v, dom);         /* later reads see the declared domain */
 }
@@ -426,6 +430,8 @@ static int run_all(lua_State *L)
     }
     if (!loaded)
         return 0;
+    for (int i = 0; i < r->nstate; i++)                    /* one around it may have said `block` */
+        r->state[i].dom = trace_dom(t, r->state[i].dom);
     t->state = NEWS(t->arena, Ref, r->nstate + 1);
     t->read = NEWS(t->arena, bool, r->nstate + 1);
     t->written = NEWS(t->arena, bool, r->nstate + 1);

@@ -181,6 +181,9 @@ void inside_entry(lua_State *L, const char *what); /* else an error */
 const char *describe(Trace *t, Ref r);
 Ref trace_node(Trace *t, Node n);
 Ref trace_copy(Trace *t, Ref r, Dom dom);          /* spread to a domain above its own */
+Dom trace_dom(const Trace *t, Dom d);              /* of values over two axes the blocks', in a rule that has them */
+/* nrows and what is computed of sizes, where blocks want it; NONE: it is more than that */
+Ref trace_sizes(Trace *t, Ref r);
 
 /* declare.c */
 void declare_open(lua_State *L);                   /* adds optimizer, wrapper, zeros, fill, copy to the table on top */

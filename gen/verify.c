@@ -34,7 +34,8 @@ static const char *bad_leaf(const Rule *r, const Node *n)
         break;
     case OP_DOWN: case OP_ACROSS: right = dom_square((Dom)n->dom) && n->dom != ELEM_T; break;
     case OP_COUNT:
-        right = !dom_fixed((Dom)n->dom) && n->from != n->dom && n->from < NDOM && dom_spreads((Dom)n->dom, (Dom)n->from)
+        right = !dom_fixed((Dom)n->dom) && n->from != n->dom && n->from < NDOM
+             && (dom_spreads((Dom)n->dom, (Dom)n->from) || (n->dom == BLOCK && dom_spreads(SLICE, (Dom)n->from)))
              && !(n->dom == GROUP && n->from != ELEM && n->from != TENSOR);
         break;
     default: break;
@@ -46,12 +47,13 @@ static const char *bad_leaf(const Rule *r, const Node *n)
 static const char *bad_product(const Graph *g, const Node *n)
 {
     Dom a = (Dom)g->n[n->arg[0]].dom, b = (Dom)g->n[n->arg[1]].dom;
-    if (n->sym < 0 || n->sym > (TURN_A | TURN_B | SYMMETRIC))
+    if (n->sym < 0 || n->sym > (TURN_A | TURN_B | SYMMETRIC | BLOCKED))
         return "flags that no product has";
     MatrixAxes x = dom_matrix(a, n->sym & TURN_A), y = dom_matrix(b, n->sym & TURN_B);
     if (dom_wide(a) || dom_wide(b) || x.across != y.down || x.across == AXIS_ONE || n->from != a)
         return "operands whose axes do not meet";
-    if (dom_wide((Dom)n->dom) || n->dom == ELEM_T || n->dom != dom_product(x.down, y.across))
+    Dom out = dom_product(x.down, y.across);
+    if (dom_wide((Dom)n->dom) || n->dom == ELEM_T || n->dom != (n->sym & BLOCKED ? dom_blocked(out) : out))
         return "a product of another shape than its operands have";
     if (n->sym & SYMMETRIC && x.down != y.across)
         return "a symmetric product over two different axes";
@@ -96,6 +98,10 @@ static const char *bad_node(const Rule *r, Ref i)
     int args = is_global(n) ? r->nvariant : o->arity + (n->op == OP_MM && n->nargs == 3);
     if (n->dom == ELEM_T)
         return "elements lie turned only as an operand's flag";
+    if (r->block ? dom_square((Dom)n->dom) && dom_blocked((Dom)n->dom) != (Dom)n->dom : dom_of_block((Dom)n->dom))
+        return r->block ? "a value over two axes that is no block's" : "a value of blocks that there are not";
+    if (n->op == OP_MM && (r->block > 0) != ((n->sym & BLOCKED) != 0))
+        return "a product by blocks where there are none, or not by those that there are";
     if (n->nargs != args)
         return n->nargs > args ? "too many operands" : "an operand is missing";
     for (int k = 0; k < args; k++) {
@@ -140,8 +146,8 @@ static const char *bad_declaration(const Rule *r)
         const Axis *axis = dom_info[r->state[i].dom].axis;
         if (r->state[i].eye && (axis[0] == AXIS_ONE || axis[0] != axis[1] || r->state[i].init == INIT_COPY_P))
             return "a diagonal of what has none";
-        if (!dom_named(r->state[i].dom, r->rank > 0))
-            return "a state that lies turned, or along a rank that has no length";
+        if (!dom_named(r->state[i].dom, r->rank > 0, r->block > 0))
+            return "a state that lies turned, along a rank that has no length, or by blocks that there are not";
         if (r->state[i].init == INIT_COPY_P && r->state[i].dom != ELEM)
             return "a copy of p that is not one value per element";
         if (r->state[i].init == INIT_HYPER && (r->state[i].hyper < 0 || r->state[i].hyper >= r->nhyper))
@@ -153,8 +159,8 @@ static const char *bad_declaration(const Rule *r)
     for (int i = 0; i < r->ninput; i++) {
         if (dom_fixed(r->input[i].dom) || r->input[i].dom == SLICE)
             return "an input in domain const or slice";
-        if (!dom_named(r->input[i].dom, r->rank > 0))
-            return "an input that lies turned, or along a rank that has no length";
+        if (!dom_named(r->input[i].dom, r->rank > 0, false))
+            return "an input that lies turned, along a rank that has no length, or by blocks";
         for (int j = 0; j < i; j++)
             if (twice(r->input[i].name, r->input[j].name))
                 return "two inputs of one name";
@@ -261,8 +267,9 @@ static const char *bad_periods(const Rule *r)
 
 bool pass_verify(Rule *r, Diag *d)
 {
-    const char *bad = r->product < -1 || r->product >= NPRODUCT || r->rank < 0 || r->rank > MAX_DIRECTIONS
-                          ? "a precision of products or a rank that there is not" : bad_declaration(r);
+    const char *bad = r->product < -1 || r->product >= NPRODUCT || r->rank < 0 || r->rank > MAX_DIRECTIONS ||
+                              r->block < 0 || r->block > MAX_BLOCK
+                          ? "a precision of products, a rank or a block that there is not" : bad_declaration(r);
     if (!bad)
         bad = bad_variants(r);
     if (!bad)

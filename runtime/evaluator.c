@@ -79,7 +79,7 @@ static optc_status run_eval(optc_binding *b, int entry, int phase)
                          calloc((size_t)r->nstate + 1, sizeof(Vals)), (double)b->group[i].lag};
         e.ok = x->input && x->state;
         if (e.ok)
-            load_named(&e, p, b->group[i].mem, (Shape){1, 1, 1, 1, 0}, true, x->input, x->state);
+            load_named(&e, p, b->group[i].mem, (Shape){1, 1, 1, 1, 0, 0}, true, x->input, x->state);
     }
     e.ok = e.ok && eval_entry(&e.j);
     for (int i = 0; e.j.tensor && i < b->ntensor; i++) {

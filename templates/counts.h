@@ -16,7 +16,7 @@ typedef enum {
 typedef enum { WALK_SINGLE, WALK_LIST, WALK_FLAT, WALK_TILED, WALK_CALL } Walk;
 typedef struct StageInfo { const char *id, *name; Dom dom; Walk walk; int rows, cols; const char *what; } StageInfo;
 static const StageInfo stage_info[NSTAGEKIND] = {
-#define STAGE_ROW(ID, name, scope, down, across, per) {#ID, name, ID, (scope) == SCOPE_MATRIX ? WALK_LIST : WALK_SINGLE, 0, 0, "Once a " per},
+#define STAGE_ROW(ID, name, scope, down, across, per) {#ID, name, ID, (scope) >= SCOPE_MATRIX ? WALK_LIST : WALK_SINGLE, 0, 0, "Once a " per},
     SMALL_DOMAINS(STAGE_ROW)
 #undef STAGE_ROW
 #define STAGE(ID, name, dom, walk, rows, cols, what) {#ID, name, dom, WALK_##walk, rows, cols, what},
@@ -42,7 +42,7 @@ OPTC_COUNT int64_t count_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 /* The tensor by the rule's view. */
 OPTC_COUNT Shape count_shape(int view, int rank, const int64_t *dim, bool vector)
 {
-    Shape s = {1, 1, 1, 1, 0};
+    Shape s = {1, 1, 1, 1, 0, 0};
     for (int i = 0; i < rank; i++)
         s.n *= dim[i];
     if (rank < 2 || vector || s.n == 0) {
@@ -90,7 +90,7 @@ OPTC_COUNT Shape parts_shape(Dom to, Shape piece, Shape whole)
 {
     const DomInfo *x = &dom_info[to];
     Shape s = whole;
-    s.slices = x->scope == SCOPE_MATRIX ? piece.slices : s.slices;
+    s.slices = dom_inside(to) ? piece.slices : s.slices;
     s.rows = x->axis[0] != AXIS_ONE ? piece.rows : s.rows;
     s.cols = x->axis[1] != AXIS_ONE ? piece.cols : s.cols;
     s.n = s.slices * s.rows * s.cols;

@@ -2,7 +2,9 @@
  *
  *   X(ID, name, scope, down, across, one value per)
  *
- * scope   what has a value of its own: the compilation, a hyperparameter group, a tensor, a matrix of a tensor
+ * scope   what has a value of its own: the compilation, a hyperparameter group, a tensor, a matrix of a tensor, a block of such a matrix
+ *         (a rule that says `block`: values over two axes other than the elements, and what they are folded to; no value of a block meets one of
+ *         a matrix)
  * axes    how the values of one matrix lie: down its rows, across its columns, or one. Two domains join axis by axis. An axis is a row of
  *         AXES: its id, and the field of a Shape and of a view (abi.h) that is its length
  *
@@ -13,7 +15,7 @@
 #define OPTC_DOMAINS_H
 #define OPTC_COUNT static inline __attribute__((unused))
 
-typedef enum { SCOPE_CONST, SCOPE_GROUP, SCOPE_TENSOR, SCOPE_MATRIX } Scope;
+typedef enum { SCOPE_CONST, SCOPE_GROUP, SCOPE_TENSOR, SCOPE_MATRIX, SCOPE_BLOCK } Scope;
 #define AXES(X) X(ROWS, rows) X(COLS, cols) X(RANK, rank)
 typedef enum {
     AXIS_ONE,
@@ -40,7 +42,21 @@ typedef enum {
     X(COLS_RANK, "cols_rank", SCOPE_MATRIX, AXIS_COLS, AXIS_RANK, "column and direction") \
     X(RANK_ROWS, "rank_rows", SCOPE_MATRIX, AXIS_RANK, AXIS_ROWS, "direction and row") \
     X(RANK_COLS, "rank_cols", SCOPE_MATRIX, AXIS_RANK, AXIS_COLS, "direction and column") \
-    X(ELEM_T, "elem_t", SCOPE_MATRIX, AXIS_COLS, AXIS_ROWS, "element, transposed")
+    X(ELEM_T, "elem_t", SCOPE_MATRIX, AXIS_COLS, AXIS_ROWS, "element, transposed") \
+    X(BLOCK,  "block",  SCOPE_BLOCK,  AXIS_ONE,  AXIS_ONE,  "block") \
+    X(BLOCK_ROW, "block_row", SCOPE_BLOCK, AXIS_ROWS, AXIS_ONE, "row of a block") \
+    X(BLOCK_COL, "block_col", SCOPE_BLOCK, AXIS_ONE, AXIS_COLS, "column of a block") \
+    X(BLOCK_ROW_T, "block_row_t", SCOPE_BLOCK, AXIS_ONE, AXIS_ROWS, "row of a block, lying") \
+    X(BLOCK_COL_T, "block_col_t", SCOPE_BLOCK, AXIS_COLS, AXIS_ONE, "column of a block, standing") \
+    X(BLOCK_RANK, "block_rank1", SCOPE_BLOCK, AXIS_RANK, AXIS_ONE, "direction of a block") \
+    X(BLOCK_RANK_T, "block_rank1_t", SCOPE_BLOCK, AXIS_ONE, AXIS_RANK, "direction of a block, lying") \
+    X(BLOCK_ROWS2, "block_rows", SCOPE_BLOCK, AXIS_ROWS, AXIS_ROWS, "pair of rows of a block") \
+    X(BLOCK_COLS2, "block_cols", SCOPE_BLOCK, AXIS_COLS, AXIS_COLS, "pair of columns of a block") \
+    X(BLOCK_RANK2, "block_rank", SCOPE_BLOCK, AXIS_RANK, AXIS_RANK, "pair of directions of a block") \
+    X(BLOCK_ROWS_RANK, "block_rows_rank", SCOPE_BLOCK, AXIS_ROWS, AXIS_RANK, "row and direction of a block") \
+    X(BLOCK_COLS_RANK, "block_cols_rank", SCOPE_BLOCK, AXIS_COLS, AXIS_RANK, "column and direction of a block") \
+    X(BLOCK_RANK_ROWS, "block_rank_rows", SCOPE_BLOCK, AXIS_RANK, AXIS_ROWS, "direction and row of a block") \
+    X(BLOCK_RANK_COLS, "block_rank_cols", SCOPE_BLOCK, AXIS_RANK, AXIS_COLS, "direction and column of a block")
 
 #define DOMAINS(X) \
     X(CONST_, "const",  SCOPE_CONST,  AXIS_ONE,  AXIS_ONE,  "compilation") \
@@ -62,8 +78,9 @@ static const DomInfo dom_info[NDOM] = {
 };
 
 /* A tensor seen as slices x rows x cols (a vector: 1 x 1 x n). */
-/* rank: how many directions its values over the axis of that name have (Program.rank, at most rows and cols); 0: the rule has none. */
-typedef struct Shape { int64_t n, slices, rows, cols, rank; } Shape;
+/* rank: how many directions its values over the axis of that name have (Program.rank, at most rows and cols); 0: the rule has none.
+ * block: its matrices are cut into blocks of at most so many rows and columns, of which each has its own values in domains of SCOPE_BLOCK; 0: they are not. */
+typedef struct Shape { int64_t n, slices, rows, cols, rank, block; } Shape;
 
 OPTC_COUNT int64_t axis_len(Axis a, Shape s)
 {
@@ -87,9 +104,47 @@ OPTC_COUNT int64_t dom_len_inside(Dom d, Shape s)         /* values of one matri
     return dom_times(axis_len(dom_info[d].axis[0], s), axis_len(dom_info[d].axis[1], s));
 }
 
+OPTC_COUNT bool dom_inside(Dom d) { return dom_info[d].scope >= SCOPE_MATRIX; }           /* varies inside a tensor, or may */
+OPTC_COUNT bool dom_of_block(Dom d) { return dom_info[d].scope == SCOPE_BLOCK; }
+
+/* Blocks of one size: whole ones, those at the right edge, at the bottom edge, in the corner. */
+enum { BLOCK_SIZES = 4 };
+typedef struct BlockSize { Shape shape; int64_t down, across, row, col; } BlockSize;   /* of a matrix: how many, and where the first begins */
+
+/* A length up to the block's is one piece, at the edge, whatever it is; a longer one whole pieces, and an edge if they leave one. */
+OPTC_COUNT int64_t block_pieces(int64_t n, int64_t block, bool edge, int64_t *each, int64_t *from)
+{
+    int64_t whole = n <= block ? 0 : n / block;
+    *each = edge ? n - whole * block : block;
+    *from = edge ? whole * block : 0;
+    return edge ? !whole || *each : whole;
+}
+
+/* All blocks of one size as a tensor of as many matrices: matrix by matrix of the tensor, and in it row by row. k: 0 .. BLOCK_SIZES - 1; no slices: there are none. */
+OPTC_COUNT BlockSize block_size(Shape s, int k)
+{
+    BlockSize b;
+    b.shape = s;
+    b.shape.block = 0;
+    b.down = block_pieces(s.rows, s.block, k / 2, &b.shape.rows, &b.row);
+    b.across = block_pieces(s.cols, s.block, k % 2, &b.shape.cols, &b.col);
+    b.shape.slices = dom_times(s.slices, dom_times(b.down, b.across));
+    b.shape.n = dom_times(b.shape.slices, dom_times(b.shape.rows, b.shape.cols));
+    b.shape.rank = s.rank < b.shape.rows ? s.rank : b.shape.rows;
+    b.shape.rank = b.shape.rank < b.shape.cols ? b.shape.rank : b.shape.cols;
+    return b;
+}
+
 OPTC_COUNT int64_t dom_len(Dom d, Shape s)                /* values of a tensor of this shape */
 {
-    return dom_times(dom_info[d].scope == SCOPE_MATRIX ? s.slices : 1, dom_len_inside(d, s));
+    int64_t n = 0;
+    if (!dom_of_block(d) || !s.block)
+        return dom_times(dom_inside(d) ? s.slices : 1, dom_len_inside(d, s));
+    for (int k = 0; k < BLOCK_SIZES; k++) {
+        Shape part = block_size(s, k).shape;
+        n += dom_times(part.slices, dom_len_inside(d, part));
+    }
+    return n;
 }
 
 /* The least row of a table that both broadcast to: axis by axis, where one gives way to the other. n: there is none. */
@@ -98,6 +153,8 @@ OPTC_COUNT int dom_join_in(const DomInfo *table, int n, int a, int b)
     const DomInfo *x = &table[a], *y = &table[b];
     Scope scope = x->scope > y->scope ? x->scope : y->scope;
     Axis axis[2];
+    if (scope == SCOPE_BLOCK && (x->scope == SCOPE_MATRIX || y->scope == SCOPE_MATRIX))
+        return n;
     for (int k = 0; k < 2; k++) {
         if (x->axis[k] != y->axis[k] && x->axis[k] != AXIS_ONE && y->axis[k] != AXIS_ONE)
             return n;
@@ -112,19 +169,26 @@ OPTC_COUNT int dom_join_in(const DomInfo *table, int n, int a, int b)
 OPTC_COUNT Dom dom_join(Dom a, Dom b) { return (Dom)dom_join_in(dom_info, NDOM, (int)a, (int)b); }      /* NDOM: there is none */
 OPTC_COUNT bool dom_spreads(Dom from, Dom to) { return dom_join(from, to) == to; }                       /* broadcasts to it, or is it */
 OPTC_COUNT bool dom_fixed(Dom d) { return dom_info[d].scope == SCOPE_CONST; }                            /* known when the rule is compiled */
-OPTC_COUNT bool dom_inside(Dom d) { return dom_info[d].scope == SCOPE_MATRIX; }                          /* varies inside a tensor, or may */
 
 /* Along its two axes more than one value. */
 OPTC_COUNT bool dom_square(Dom d) { return dom_info[d].axis[0] != AXIS_ONE && dom_info[d].axis[1] != AXIS_ONE; }
 
-OPTC_COUNT Dom dom_of_axes(Axis down, Axis across)       /* of a matrix; NDOM: there is none */
+OPTC_COUNT Dom dom_scoped(Scope scope, Axis down, Axis across)       /* NDOM: there is none */
 {
     for (int i = 0; i < NDOM; i++)
-        if (dom_info[i].scope == SCOPE_MATRIX && dom_info[i].axis[0] == down && dom_info[i].axis[1] == across)
+        if (dom_info[i].scope == scope && dom_info[i].axis[0] == down && dom_info[i].axis[1] == across)
             return (Dom)i;
     return NDOM;
 }
-OPTC_COUNT Dom dom_turned(Dom d) { return dom_info[d].scope == SCOPE_MATRIX ? dom_of_axes(dom_info[d].axis[1], dom_info[d].axis[0]) : d; }
+OPTC_COUNT Dom dom_of_axes(Axis down, Axis across) { return dom_scoped(SCOPE_MATRIX, down, across); }     /* of a matrix */
+OPTC_COUNT Dom dom_turned(Dom d) { return dom_inside(d) ? dom_scoped(dom_info[d].scope, dom_info[d].axis[1], dom_info[d].axis[0]) : d; }
+
+/* Of a matrix's domain the one of its blocks. Elements belong to the matrix, whichever block they lie in. */
+OPTC_COUNT Dom dom_blocked(Dom d)
+{
+    Dom own = dom_info[d].scope == SCOPE_MATRIX ? dom_scoped(SCOPE_BLOCK, dom_info[d].axis[0], dom_info[d].axis[1]) : NDOM;
+    return own == NDOM ? d : own;
+}
 
 /* As an operand of a product: lengths down and across. Values along one axis are a matrix of one column. */
 typedef struct MatrixAxes { Axis down, across; } MatrixAxes;
@@ -155,7 +219,7 @@ OPTC_COUNT bool dom_wide(Dom d) { return dom_info[d].axis[0] == AXIS_ONE && dom_
 typedef enum {
     PLACE_NONE,            /* it has no single one */
     PLACE_ONE,             /* the tensor's or group's only one */
-    PLACE_MATRIX,          /* the matrix's */
+    PLACE_MATRIX,          /* the matrix's, or the block's */
     PLACE_DOWN,            /* by the first axis: the position in the matrix / the second axis' length */
     PLACE_ACROSS,          /* by the second: the position % that length */
     PLACE_SAME             /* its own place */
@@ -166,7 +230,7 @@ OPTC_COUNT DomPlace dom_find(Dom in, Dom d)
     const DomInfo *x = &dom_info[d];
     if (!dom_spreads(d, in))
         return PLACE_NONE;
-    if (x->scope != SCOPE_MATRIX)
+    if (x->scope < SCOPE_MATRIX)
         return PLACE_ONE;
     if (d == in)
         return PLACE_SAME;
@@ -179,14 +243,14 @@ OPTC_COUNT bool dom_folds(Dom from, Dom to)
     return from != to && from != ELEM_T && dom_info[to].scope != SCOPE_CONST && dom_spreads(to, from);
 }
 
-/* Where a value of domain `to` stands that belongs to value i of domain `from`, which it spreads to. */
+/* Where a value of domain `to` stands that belongs to value i of domain `from`, which it spreads to; of blocks, among those of one size. */
 OPTC_COUNT int64_t dom_place(Dom from, Dom to, int64_t i, Shape s)
 {
     const DomInfo *x = &dom_info[from], *y = &dom_info[to];
     int64_t down = axis_len(x->axis[0], s), across = axis_len(x->axis[1], s);
     int64_t c = across ? i % across : 0, r = across && down ? i / across % down : 0;
-    int64_t slice = x->scope == SCOPE_MATRIX && across && down ? i / across / down : 0;
-    int64_t at = y->scope == SCOPE_MATRIX ? slice : 0;
+    int64_t slice = dom_inside(from) && across && down ? i / across / down : 0;
+    int64_t at = dom_inside(to) ? slice : 0;
     at = at * axis_len(y->axis[0], s) + (y->axis[0] == AXIS_ONE ? 0 : r);
     return at * axis_len(y->axis[1], s) + (y->axis[1] == AXIS_ONE ? 0 : c);
 }

@@ -1,4 +1,5 @@
-/* Random specs over rows x rows and cols x cols: transposes, triangles, diagonals, folds along one axis, and products where they are asked for. */
+/* Random specs over rows x rows and cols x cols: transposes, triangles, diagonals, folds along one axis, and products where they are asked for.
+ * With blocks what lies along an axis is made of squares alone, and elements are scaled by what is theirs. */
 #include "random_spec.h"
 
 #include "help.h"
@@ -7,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct { uint64_t s; bool products; } Dice;
+typedef struct { uint64_t s; bool products; int block; } Dice;
 enum { ROWS, COLS };                               /* an axis, and with it its square and the values along it */
 
 static unsigned pick(Dice *d, unsigned n) { return (unsigned)((d->s = splitmix(d->s)) >> 33) % n; }
@@ -61,17 +62,19 @@ static char *square(Dice *d, int axis, int depth)
     }
     if (i < 8)
         return i == 6 ? around("diag(%s)", along(d, axis, depth - 1)) : square_leaf(d, axis);
-    return around(made[axis][pick(d, 3)], square(d, axis, depth - 1));
+    static const char *const cut[2] = {"gram(g + 1) / ncols + %s", "gram((g - 1).T) / nrows + %s"};
+    unsigned k = pick(d, 3);
+    return around(d->block && k == 1 ? cut[axis] : made[axis][k], square(d, axis, depth - 1));
 }
 
 /* Row or col values. */
 static char *along(Dice *d, int axis, int depth)
 {
-    static const char *const leaf[2][3] = {{"r", "rowmax(g)", "rowmean(m)"}, {"c", "colmin(g)", "colmean(m)"}};
+    static const char *const leaf[2][2][3] = {{{"r", "rowmax(g)", "rowmean(m)"}, {"c", "colmin(g)", "colmean(m)"}}, {{"r", "rowmax(L)", "diag(M)"}, {"c", "colmin(R)", "diag(Q)"}}};
     static const char *const fold[2][6] = {{"rowsum(0 * L + %s) / nrows", "rowmax(0 * L + %s)", "colmin(0 * L + %s).T", "(colsum(0 * L + %s) / nrows).T", "diag(0 * L + %s)", "rowmin(0 * L + %s)"},
                                            {"colsum(0 * R + %s) / ncols", "colmax(0 * R + %s)", "rowmin(0 * R + %s).T", "(rowsum(0 * R + %s) / ncols).T", "diag(0 * R + %s)", "colmin(0 * R + %s)"}};
     if (depth <= 0)
-        return put("%s", leaf[axis][pick(d, 3)]);
+        return put("%s", leaf[d->block > 0][axis][pick(d, 3)]);
     if (d->products && pick(d, 6) == 0)
         return around(axis == ROWS ? "mm(0 * L + %s, r) / nrows" : "mm(0 * R + %s, c) / ncols", square(d, axis, depth - 1));
     return around(fold[axis][pick(d, 6)], square(d, axis, depth - 1));
@@ -80,7 +83,7 @@ static char *along(Dice *d, int axis, int depth)
 static void statement(Dice *d, Buf *b)
 {
     static const char *const to[2][3] = {{"L", "M", "r"}, {"R", "Q", "c"}};
-    static const char *const scales[] = {"(1 + r)", "(1 + c)", "(1 + s)", "(r + c)"};
+    static const char *const scales[2][4] = {{"(1 + r)", "(1 + c)", "(1 + s)", "(r + c)"}, {"(1 + rowmax(g))", "(1 + colmin(g))", "(1 + slice.norm(g))", "(nrows / ncols)"}};
     int axis = (int)pick(d, 2);
     unsigned i = pick(d, 6);
     char *x = i == 2 ? along(d, axis, 3) : square(d, axis, 3);
@@ -91,21 +94,26 @@ static void statement(Dice *d, Buf *b)
     else if (i == 4 && d->products)
         buf_printf(b, "    p = clamp(p - 0.01 * mm(%s0 * %c + %s%s), -8, 8)\n", axis ? "m, " : "", axis ? 'R' : 'L', x, axis ? "" : ", m");
     else
-        buf_printf(b, "    p = clamp(p - 0.01 * g * %s, -8, 8)\n", scales[pick(d, 4)]);
+        buf_printf(b, "    p = clamp(p - 0.01 * g * %s, -8, 8)\n", scales[d->block > 0][pick(d, 4)]);
     free(x);
 }
 
-char *random_squares(uint64_t seed, bool products)
+char *random_squares(uint64_t seed, bool products, int block)
 {
-    Dice d = {splitmix(seed), products};
+    Dice d = {splitmix(seed), products, block};
+    char head[32] = "";
+    if (block)
+        snprintf(head, sizeof head, " block = %d,", block);
+    const char *of = block ? "block " : "";
     Buf b = {0};
-    buf_printf(&b, "-- squares %llu\nreturn optimizer { name = \"squares\", view = \"%s\", hyper = { lr = 0.25 },\n"
-                   "  state = { m = zeros, L = zeros \"rows\", M = eye(0.5, \"rows\"), R = zeros \"cols\", Q = eye(0.5, \"cols\"), r = zeros \"row\", c = fill(0.25, \"col\"), s = zeros \"slice\" },\n"
+    buf_printf(&b, "-- squares %llu\nreturn optimizer { name = \"squares\", view = \"%s\",%s hyper = { lr = 0.25 },\n"
+                   "  state = { m = zeros, L = zeros \"rows\", M = eye(0.5, \"rows\"), R = zeros \"cols\", Q = eye(0.5, \"cols\"), r = zeros \"%srow\", c = fill(0.25, \"%scol\"), s = zeros \"%s\" },\n"
                    "  step = function() m = 0.5 * m + g  p = p - lr * m end,\n  matrix = function()\n    m = 0.5 * m + g\n",
-               (unsigned long long)seed, pick(&d, 2) ? "first" : "last");
+               (unsigned long long)seed, pick(&d, 2) ? "first" : "last", head, of, of, block ? "block" : "slice");
     for (unsigned n = 3 + pick(&d, 4); n > 0; n--)
         statement(&d, &b);
     /* every state is written */
-    buf_puts(&b, "    L = 0.5 * L + rowmax(g)  M = M * 0.75  R = 0.5 * R + colmax(g)  Q = Q * 0.75  r = 0.5 * r + rowmean(g)  c = c * 0.5  s = 0.5 * s + slice.max(g)\n  end }\n");
+    buf_puts(&b, block ? "    L = 0.5 * L + rowmax(L)  R = 0.5 * R + colmax(Q)  r = 0.5 * r + rowmean(L)  s = 0.5 * s + slice.max(L)" : "    L = 0.5 * L + rowmax(g)  R = 0.5 * R + colmax(g)  r = 0.5 * r + rowmean(g)  s = 0.5 * s + slice.max(g)");
+    buf_puts(&b, "  M = M * 0.75  Q = Q * 0.75  c = c * 0.5\n  end }\n");
     return buf_take(&b);
 }

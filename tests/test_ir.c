@@ -506,7 +506,7 @@ START_TEST(domains_join)
     }
     for (int d = 0; d < NDOM; d++) {
         ck_assert_int_eq(dom_join((Dom)d, (Dom)d), d);
-        ck_assert_int_eq(dom_wide((Dom)d), d == CONST_ || d == GROUP || d == TENSOR || d == SLICE);
+        ck_assert_int_eq(dom_wide((Dom)d), d == CONST_ || d == GROUP || d == TENSOR || d == SLICE || d == BLOCK);
         ck_assert_int_eq(dom_turned(dom_turned((Dom)d)), d);
     }
 }
@@ -515,7 +515,7 @@ END_TEST
 /* Where an element's share of a row, column or matrix stands, against three loops. */
 START_TEST(domains_place)
 {
-    Shape s = {2 * 3 * 5, 2, 3, 5, 0};
+    Shape s = {2 * 3 * 5, 2, 3, 5, 0, 0};
     for (int64_t k = 0, i = 0; k < s.slices; k++)
         for (int64_t r = 0; r < s.rows; r++)
             for (int64_t c = 0; c < s.cols; c++, i++) {
@@ -537,7 +537,7 @@ END_TEST
 /* The index that stages are emitted with, against where the evaluator finds the same value; and what makes values of a domain. */
 START_TEST(domains_find)
 {
-    Shape s = {2 * 3 * 5, 2, 3, 5, 0};
+    Shape s = {2 * 3 * 5, 2, 3, 5, 0, 0};
     for (int in = GROUP; in < NDOM; in++)
         for (int d = GROUP; d < NDOM; d++) {
             DomPlace at = dom_find((Dom)in, (Dom)d);
@@ -567,7 +567,9 @@ START_TEST(domains_square)
     static const struct { Dom a, b; int join; } want[] = {
         {ROWS2, ROW, ROWS2}, {ROWS2, ROW_T, ROWS2}, {ROWS2, GROUP, ROWS2}, {ROWS2, SLICE, ROWS2}, {COLS2, COL, COLS2}, {COLS2, COL_T, COLS2},
         {ROWS2, ELEM, NDOM}, {COLS2, ELEM, NDOM}, {ROWS2, COLS2, NDOM}, {ROWS2, COL, NDOM}, {COLS2, ROW, NDOM}, {ROW, ROW_T, ROWS2},
-        {COL_T, COL, COLS2}, {ROW, COL, ELEM}, {ROW, RANK_T, ROWS_RANK}, {RANK, COL, RANK_COLS}, {COL_T, ROW_T, ELEM_T}, {ELEM_T, ELEM, NDOM}};
+        {COL_T, COL, COLS2}, {ROW, COL, ELEM}, {ROW, RANK_T, ROWS_RANK}, {RANK, COL, RANK_COLS}, {COL_T, ROW_T, ELEM_T}, {ELEM_T, ELEM, NDOM},
+        {BLOCK_ROWS2, BLOCK_ROW, BLOCK_ROWS2}, {BLOCK_ROW, BLOCK_ROW_T, BLOCK_ROWS2}, {BLOCK_ROWS2, TENSOR, BLOCK_ROWS2}, {BLOCK, GROUP, BLOCK}, {BLOCK_ROW, BLOCK_COL, NDOM},
+        {BLOCK, ELEM, NDOM}, {BLOCK, SLICE, NDOM}, {BLOCK_ROWS2, ROW, NDOM}, {BLOCK_ROWS2, ROWS2, NDOM}, {BLOCK_ROWS2, BLOCK_COLS2, NDOM}, {BLOCK_ROW, BLOCK_RANK_T, BLOCK_ROWS_RANK}};
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
         ck_assert_int_eq(dom_join(want[i].a, want[i].b), want[i].join);
         ck_assert_int_eq(dom_join(want[i].b, want[i].a), want[i].join);

@@ -39,7 +39,7 @@ START_TEST(random_rules)
     setenv("OPTC_CFLAGS", "-O1", 0);
     for (uint64_t seed = 1; seed <= 4; seed++) {
         Fixture f;
-        char *text = random_squares(seed, seed % 2);
+        char *text = random_squares(seed, seed % 2, 0);
         const optc_rule_options ro = {.text = text, .param = seed % 4 == 3 ? OPTC_F64 : OPTC_F32};
         fix_open(&f, &(optc_engine_options){.threads = 2, .cache_dir = ""}, &ro, few, 6, NULL, 0);
         ck_assert_msg(optc_rule_native(f.rule), "%s\n%s", optc_rule_path(f.rule), text);

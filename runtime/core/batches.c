@@ -354,7 +354,7 @@ CORE void *call_space(const optc_binding *b)
 /* ---- tasks ---- */
 CORE const Units *task_units(const optc_binding *b, const Task *t)
 {
-    return t->batch < 0 ? &b->units[b->rule->program->stage[t->action->stage].variant] : &b->batch[t->batch].units;
+    return stage_tensors(b, &b->rule->program->stage[t->action->stage], t->batch);
 }
 
 /* NULL: counts them. */
@@ -393,6 +393,7 @@ CORE optc_status batches_place(optc_binding *b)
 {
     optc_status s = OPTC_OK;
     for (int i = 0; i < b->nbatch && s == OPTC_OK; i++)
-        s = units_count(b, &b->batch[i].units);
+        if ((s = units_count(b, &b->batch[i].units)) == OPTC_OK)
+            s = blocks_units(b, &b->batch[i].units, &b->batch[i].blocks);
     return s == OPTC_OK ? tasks_make(b) : s;
 }

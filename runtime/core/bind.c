@@ -276,6 +276,7 @@ static optc_status fill_tensor(optc_binding *b, const optc_tensor *t, int at, in
     AboutTensor ask = asked(t);
     x->shape = about_shape(&ask, view_of(p, &ask));
     x->shape.rank = directions(p, x->shape);
+    x->shape.block = p->block;
     x->whole = x->shape;
     x->variant = variant_of(p->variant, p->nvariant, &ask);
     x->group = x->row = group;
@@ -309,6 +310,8 @@ static optc_status bind_all(optc_binding *b, const optc_group *groups)
     b->group = TAKE(b, Group, b->nrow);
     b->tensor = TAKE(b, Tensor, b->ntensor);
     optc_status s = b->group && b->tensor ? fill_all(b, groups) : no_memory("optc_bind");
+    if (s == OPTC_OK)
+        s = blocks_make(b);
     if (s == OPTC_OK)
         s = check_params_apart(b);
     if (s == OPTC_OK)

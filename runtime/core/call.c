@@ -9,15 +9,14 @@
 #include <string.h>
 
 /* ---- products ---- */
-/* An operand as it lies: rows of `ld` values, `each` values a matrix. */
-static void lay_operand(const Program *p, int array, Shape s, int64_t *ld, int64_t *each)
+/* Of an array as it lies: how far its rows are from each other. */
+static int64_t leading(const Program *p, int array, Shape s, int64_t apart)
 {
     Dom d = p->array[array].dom;
-    *ld = axis_len(dom_matrix(d, false).across, s);
-    *each = dom_inside(d) ? dom_len_inside(d, s) : 0;
+    return d == ELEM ? apart : axis_len(dom_matrix(d, false).across, s);
 }
 
-CORE ProductShape product_shape(const Program *p, const ProgCall *c, Shape s)
+CORE ProductShape product_shape(const Program *p, const ProgCall *c, Shape s, int64_t apart)
 {
     ProductShape x;
     MatrixAxes a = dom_matrix(p->array[c->a].dom, (c->flags & TURN_A) != 0),
@@ -25,16 +24,16 @@ CORE ProductShape product_shape(const Program *p, const ProgCall *c, Shape s)
     memset(&x, 0, sizeof x);
     x.slices = s.slices;
     x.m = axis_len(a.down, s), x.n = axis_len(b.across, s), x.k = axis_len(a.across, s);
-    lay_operand(p, c->a, s, &x.ld[0], &x.each[0]);
-    lay_operand(p, c->b, s, &x.ld[1], &x.each[1]);
-    x.ld[2] = x.ld[3] = x.n;                       /* one column or one row lies as its values do */
-    x.each[2] = x.each[3] = dom_times(x.m, x.n);
+    x.ld[0] = leading(p, c->a, s, apart);
+    x.ld[1] = leading(p, c->b, s, apart);
+    /* one column or one row lies as its values do */
+    x.ld[2] = x.ld[3] = p->array[c->out].dom == ELEM ? apart : x.n;
     return x;
 }
 
 static double mm_flops(const Program *p, const ProgCall *c, Shape s)
 {
-    ProductShape x = product_shape(p, c, s);
+    ProductShape x = product_shape(p, c, s, s.cols);
     double all = 2.0 * (double)x.slices * (double)x.m * (double)x.n * (double)x.k;
     return c->flags & SYMMETRIC ? all * (double)(x.m + 1) / (2.0 * (double)(x.m ? x.m : 1)) : all;
 }
@@ -63,6 +62,12 @@ static optc_status mm_check(const Program *p, const ProgStage *s)
         return bad_call(p, s, "what is added to a product is not of its shape");
     if ((c->flags & SYMMETRIC) && a.down != b.across)
         return bad_call(p, s, "a product that is not square cannot be symmetric");
+    bool blocks = dom_of_block(m[c->a].dom) || dom_of_block(m[c->b].dom) || dom_of_block(m[c->out].dom);
+    for (int i = 0; i < 3; i++) {
+        Dom d = m[i == 0 ? c->a : i == 1 ? c->b : c->out].dom;
+        if (blocks != ((c->flags & BLOCKED) != 0) || (blocks && d != ELEM && !dom_of_block(d)))
+            return bad_call(p, s, "a product by blocks and one of whole matrices do not mix");
+    }
     if (m[c->a].type != m[c->b].type || m[c->a].type != m[c->out].type || (c->c >= 0 && m[c->c].type != m[c->out].type))
         return bad_call(p, s, "the operands of a product are not of one type");
     if (c->out == c->a || c->out == c->b)
@@ -96,7 +101,7 @@ static Panels cut_product(const ProgCall *c, const ProductShape *x)
 
 static int64_t mm_pieces(const Program *p, const ProgCall *c, Shape s)
 {
-    ProductShape x = product_shape(p, c, s);
+    ProductShape x = product_shape(p, c, s, s.cols);
     return x.slices * cut_product(c, &x).count;
 }
 
@@ -137,7 +142,7 @@ static void diagonal_panel(const Blas *blas, const ProgCall *c, Gemm *g, size_t 
 static void mm_run(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t piece)
 {
     const Program *p = b->rule->program;
-    ProductShape x = product_shape(p, c, t->shape);
+    ProductShape x = product_shape(p, c, t->shape, rows_apart(b, t));
     Panels cut = cut_product(c, &x);
     size_t size = (size_t)p->type[p->array[c->out].type].bytes;
     int64_t slice = piece / cut.count, at = piece % cut.count, i = 0, j = at;
@@ -145,7 +150,8 @@ static void mm_run(const optc_binding *b, const ProgCall *c, const Tensor *t, in
         j -= i + 1;
     if (!(c->flags & SYMMETRIC))
         i = at / cut.across, j = at % cut.across;
-    int64_t row = i * cut.rows, col = j * cut.cols, place = slice * x.each[3] + row * x.n + col;
+    int64_t row = i * cut.rows, col = j * cut.cols, result = matrix_at(b, t, c->out, slice);
+    int64_t place = result + row * x.ld[3] + col;
     char *out = (char *)t->mem[c->out] + (size_t)place * size;
     const char *a = (const char *)t->mem[c->a], *y = (const char *)t->mem[c->b];
     Gemm g;
@@ -155,8 +161,8 @@ static void mm_run(const optc_binding *b, const ProgCall *c, const Tensor *t, in
     g.m = x.m - row < cut.rows ? x.m - row : cut.rows, g.n = x.n - col < cut.cols ? x.n - col : cut.cols, g.k = x.k;
     g.alpha = c->alpha, g.beta = c->c >= 0 ? c->beta : 0;
     g.lda = x.ld[0], g.ldb = x.ld[1], g.ldc = x.ld[3];
-    g.a = a + (size_t)(slice * x.each[0] + row * (g.turn_a ? 1 : g.lda)) * size;
-    g.b = y + (size_t)(slice * x.each[1] + col * (g.turn_b ? g.ldb : 1)) * size;
+    g.a = a + (size_t)(matrix_at(b, t, c->a, slice) + row * (g.turn_a ? 1 : g.lda)) * size;
+    g.b = y + (size_t)(matrix_at(b, t, c->b, slice) + col * (g.turn_b ? g.ldb : 1)) * size;
     g.c = out;
     if (g.beta != 0 && c->c != c->out)
         copy_panel(&g, (const char *)t->mem[c->c] + (size_t)place * size, x.ld[2], size);
@@ -165,7 +171,7 @@ static void mm_run(const optc_binding *b, const ProgCall *c, const Tensor *t, in
     else
         blas_gemm(b->blas, &g);
     if (c->flags & SYMMETRIC)
-        mirror_panel(&g, (char *)t->mem[c->out] + (size_t)(slice * x.each[3] + col * x.n + row) * size, i == j);
+        mirror_panel(&g, (char *)t->mem[c->out] + (size_t)(result + col * x.n + row) * size, i == j);
 }
 
 /* ---- the table ---- */
@@ -189,7 +195,8 @@ CORE optc_status calls_check(const Program *p)
 /* ---- the CPU ---- */
 static optc_status check_sizes(const optc_binding *b, const ProgStage *s, int tensor)
 {
-    ProductShape x = product_shape(b->rule->program, s->call, b->tensor[tensor].shape);
+    const Tensor *t = &b->tensor[tensor];
+    ProductShape x = product_shape(b->rule->program, s->call, t->shape, rows_apart(b, t));
     char stage[200], label[96];
     int64_t most = x.k;
     for (int i = 0; i < 4; i++)
@@ -200,15 +207,24 @@ static optc_status check_sizes(const optc_binding *b, const ProgStage *s, int te
     return fail(OPTC_ERROR_ARGUMENT,
                 "optc_bind: %s: %s is too large for %s, whose integers have 32 bits: a product of %lld x %lld and "
                 "%lld x %lld. Use a BLAS with integers of 64 bits (OPTC_BLAS), or none (OPTC_BLAS=none)",
-                stage, tensor_label(b, tensor, label), b->blas->about, (long long)x.m, (long long)x.k, (long long)x.k,
+                stage, tensor_label(b, t->of, label), b->blas->about, (long long)x.m, (long long)x.k, (long long)x.k,
                 (long long)x.n);
+}
+
+/* The tensors, or views of their blocks, that a call goes over are some of these. */
+typedef struct Range { int from, to; } Range;
+static Range call_range(const optc_binding *b, const ProgStage *s)
+{
+    Range all = {0, b->ntensor}, views = {b->ntensor, b->nall};
+    return stage_of_blocks(s) ? views : all;
 }
 
 /* Some 32 operations of a product take as long as an element of a pass. */
 static int64_t call_effort(const optc_binding *b, const ProgStage *s)
 {
     double flops = 0;
-    for (int i = 0; i < b->ntensor; i++)
+    const Range r = call_range(b, s);
+    for (int i = r.from; i < r.to; i++)
         if (b->tensor[i].variant == s->variant)
             flops += callee_info(s->call)->flops(b->rule->program, s->call, b->tensor[i].shape);
     return flops < 1e15 ? (int64_t)(flops / 32) : (int64_t)1 << 45;
@@ -236,8 +252,9 @@ CORE optc_status cpu_calls(optc_binding *b)
     s = x ? blas_open(x, "optc_bind") : no_memory("optc_bind");
     b->blas = x;
     for (int i = 0; i < p->nstage && s == OPTC_OK; i++) {
+        const Range r = call_range(b, &p->stage[i]);
         b->effort += p->stage[i].kind == S_CALL ? call_effort(b, &p->stage[i]) : 0;
-        for (int t = 0; p->stage[i].kind == S_CALL && x->gemm[0] && !x->wide && t < b->ntensor && s == OPTC_OK; t++)
+        for (int t = r.from; p->stage[i].kind == S_CALL && x->gemm[0] && !x->wide && t < r.to && s == OPTC_OK; t++)
             if (b->tensor[t].variant == p->stage[i].variant)
                 s = check_sizes(b, &p->stage[i], t);
     }

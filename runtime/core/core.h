@@ -16,7 +16,7 @@
  *   rows.c     who takes part, each t
  *   bind.c     checks, binding             layout.c   where arrays lie  step.c    entries, hyperparameters, t
  *   places.c   temporaries share memory    batches.c  tensors together  call.c    products: no stage of ours
- *   blas.c     a BLAS by dlopen            product.c  where there is none
+ *   blas.c     a BLAS by dlopen            product.c  where there is none blocks.c  of matrices that are cut
  *   state.c    states, gradients, inputs   cpu.c      the CPU           driver.c  the driver by dlopen
  *   team.c     its threads
  *   gpu.c      contexts, errors, memory    gpu_bind.c tables, states    gpu_run.c launches and graphs
@@ -87,6 +87,11 @@ typedef struct Tensor {
     int64_t pool_at;
     const int64_t *pool_place;
     optc_view view;
+    /* Behind the bound tensors are views of their blocks (blocks.c). of: the tensor, of a bound one itself; blocks: of
+     * a view, which they are; of a bound tensor its views */
+    int of;
+    BlockSize blocks;
+    int first_view, nview;
 } Tensor;
 
 /* A group, or behind the groups a row of tensors of one group with another t (rows.c): `of` and `lag` say of which, and
@@ -105,7 +110,7 @@ typedef struct Units {
     int64_t *shorter;                  /* by length up to BRIEF: how many units of a flat pass have no more elements */
 } Units;
 /* Tensors of a variant that has calls, stepped together: batches.c. Those of one shape stand next to each other */
-typedef struct Batch { int variant; Units units; } Batch;
+typedef struct Batch { int variant; Units units, blocks; } Batch;      /* blocks: views of the same tensors */
 /* What a run does, in order: an action over a batch, or (-1) over all that have part in it. Copies and t: all */
 typedef struct Task { const ProgAction *action; int batch; } Task;
 typedef struct Tasks { Task *task; int n; } Tasks;
@@ -114,14 +119,14 @@ typedef struct Piece { struct Piece *next; double align[1]; } Piece;
 
 struct optc_binding {
     optc_rule *rule;
-    Tensor *tensor; int ntensor;
+    Tensor *tensor; int ntensor, nall; /* nall: with the views of their blocks */
     Span *span; int nspan;             /* where parameters lie, by address */
     Group *group; int ngroup, nrow;    /* groups, and behind them rows: nrow in all */
     bool group_states;                 /* the rule has states of the group */
     unsigned *leaves_out;              /* by entry: bits, the variants whose tensors it leaves out without a gradient */
     /* who takes part is arranged for entries that leave these out; tensors without a gradient */
     bool settled; unsigned left_out; int *absent, nabsent;
-    Units units[MOST_VARIANTS];
+    Units units[MOST_VARIANTS], blocks[MOST_VARIANTS];
     int64_t steps;
     int64_t elems;
     /* every input was there at the last look, and none has been taken away */
@@ -218,6 +223,20 @@ CORE optc_status layout_measure(optc_binding *b);           /* block_bytes */
 /* once the block is there: pointers, views, units of work */
 CORE optc_status layout_place(optc_binding *b);
 
+/* ---- blocks.c ---- */
+CORE optc_status blocks_make(optc_binding *b);
+CORE void blocks_point(optc_binding *b);                    /* the tensors' pointers are there */
+CORE void blocks_views(optc_binding *b);                    /* the tensors' views are there */
+CORE void blocks_follow(optc_binding *b);
+CORE void blocks_moved(optc_binding *b, int tensor, int array);
+CORE bool array_blocked(const ProgArray *m);
+CORE int64_t rows_apart(const optc_binding *b, const Tensor *t);           /* of elements, in values */
+/* where the nth matrix of an array begins, in values from t's pointer to it */
+CORE int64_t matrix_at(const optc_binding *b, const Tensor *t, int array, int64_t nth);
+/* the tensors, or views of their blocks, that a stage goes over; batch -1: all */
+CORE const Units *stage_tensors(const optc_binding *b, const ProgStage *s, int batch);
+CORE optc_status blocks_units(optc_binding *b, const Units *of, Units *out);
+
 /* ---- batches.c ---- */
 #define MOST_WORKSPACE ((int64_t)1 << 46)
 CORE optc_status tasks_make(optc_binding *b);
@@ -267,10 +286,9 @@ CORE void cpu_follow(optc_binding *b);                      /* rows_follow, in t
 CORE void copy_arrays(const optc_binding *b, const ProgAction *a);
 
 /* ---- call.c ---- */
-/* One matrix's product: m x k by k x n. Of a, b, c and the result: the distance of rows as they lie, and values a
- * matrix */
-typedef struct ProductShape { int64_t slices, m, n, k, ld[4], each[4]; } ProductShape;
-CORE ProductShape product_shape(const Program *p, const ProgCall *c, Shape s);
+/* One matrix's product: m x k by k x n. Of a, b, c and the result: the distance of rows as they lie */
+typedef struct ProductShape { int64_t slices, m, n, k, ld[4]; } ProductShape;
+CORE ProductShape product_shape(const Program *p, const ProgCall *c, Shape s, int64_t apart);      /* rows_apart */
 typedef struct CalleeInfo {
     const char *name;
     double (*flops)(const Program *p, const ProgCall *c, Shape s);

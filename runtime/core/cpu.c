@@ -62,7 +62,8 @@ static void fill_states(optc_binding *b)
             continue;
         for (int i = 0; m->dom == GROUP && i < b->ngroup; i++)
             state_fill(b, m, i, b->group[i].mem[k], NULL, piece_of(0, 1, 1));
-        for (int i = 0; m->dom != GROUP && i < b->ntensor; i++) {
+        int from = dom_of_block(m->dom) ? b->ntensor : 0, to = m->dom == GROUP ? 0 : from ? b->nall : b->ntensor;
+        for (int i = from; i < to; i++) {
             char *dst = (char *)b->tensor[i].mem[k];
             const char *src = (const char *)b->tensor[i].mem[0];
             int64_t n = dst ? dom_len(m->dom, b->tensor[i].shape) : 0, step = 1 << 16;

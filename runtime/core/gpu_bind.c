@@ -44,12 +44,14 @@ static bool has_stage(const Program *p, int variant, int kind)
     return false;
 }
 
+static bool kind_blocked(int k) { return dom_of_block(stage_info[k].dom); }
+
 /* A view as the device sees it: the same struct, with device addresses inside. */
 static optc_view device_view(const optc_binding *b, const GpuTables *t, int i)
 {
     size_t row = sizeof(void *) * (size_t)b->rule->program->narray;
-    bool tensor = i < b->ntensor;
-    int at = tensor ? b->tensor[i].row : i - b->ntensor;
+    bool tensor = i < b->nall;
+    int at = tensor ? b->tensor[i].row : i - b->nall;
     optc_view v = tensor ? b->tensor[i].view : b->group[at].view;
     CUdeviceptr mem = tensor ? t->mem + row * (size_t)i : t->group_mem + row * (size_t)at;
     v.mem = (void *const *)(uintptr_t)mem;
@@ -76,7 +78,7 @@ static void pack_rows(Packer *p, const optc_binding *b, GpuTables *t, CUdevicept
     for (int i = 0; p->host && i < b->nrow; i++)
         memcpy(p->host + p->at + row * (size_t)i, b->group[i].mem, row);
     t->group_mem = base + pack_end(p, row * (size_t)b->nrow);
-    t->groups = pack_views(p, b, t, base, b->ntensor, b->nrow);
+    t->groups = pack_views(p, b, t, base, b->nall, b->nrow);
 }
 
 static void pack_all(Packer *p, const optc_binding *b, GpuTables *t, CUdeviceptr base)
@@ -84,18 +86,19 @@ static void pack_all(Packer *p, const optc_binding *b, GpuTables *t, CUdeviceptr
     const Program *pr = b->rule->program;
     size_t row = sizeof(void *) * (size_t)pr->narray;
     pack_rows(p, b, t, base);
-    for (int i = 0; p->host && i < b->ntensor; i++)
+    for (int i = 0; p->host && i < b->nall; i++)
         memcpy(p->host + p->at + row * (size_t)i, b->tensor[i].mem, row);
-    t->mem = base + pack_end(p, row * (size_t)b->ntensor);
-    t->views = pack_views(p, b, t, base, 0, b->ntensor);
+    t->mem = base + pack_end(p, row * (size_t)b->nall);
+    t->views = pack_views(p, b, t, base, 0, b->nall);
     for (int v = 0; v < pr->nvariant; v++)
         for (int k = 0; k < NSTAGEKIND; k++)
             if (has_stage(pr, v, k))
-                t->units[v][k] = base + pack_units(p, b, &b->units[v], k);
+                t->units[v][k] = base + pack_units(p, b, kind_blocked(k) ? &b->blocks[v] : &b->units[v], k);
     for (int i = 0; i < b->nbatch; i++)
         for (int k = 0; k < NSTAGEKIND; k++)
             if (has_stage(pr, b->batch[i].variant, k))
-                t->batch_units[i * NSTAGEKIND + k] = base + pack_units(p, b, &b->batch[i].units, k);
+                t->batch_units[i * NSTAGEKIND + k] =
+                    base + pack_units(p, b, kind_blocked(k) ? &b->batch[i].blocks : &b->batch[i].units, k);
 }
 
 static optc_status make_tables(optc_binding *b)
@@ -208,15 +211,15 @@ CORE optc_status gpu_send_views(optc_binding *b)
     GpuEngine *g = b->rule->engine->gpu;
     GpuTables *t = b->gpu;
     size_t hyper = gpu_hyper_bytes(b), row = sizeof(void *) * (size_t)b->rule->program->narray;
-    optc_view *v = (optc_view *)malloc(sizeof *v * (size_t)(b->ntensor + b->nrow));
+    optc_view *v = (optc_view *)malloc(sizeof *v * (size_t)(b->nall + b->nrow));
     if (!v)
         return no_memory("optc_run");
-    for (int i = 0; i < b->ntensor + b->nrow; i++)
+    for (int i = 0; i < b->nall + b->nrow; i++)
         v[i] = device_view(b, t, i);
     /* pageable: copied before it returns */
-    int rc = b->ntensor ? g->d->cuMemcpyHtoDAsync_v2(t->views, v, sizeof *v * (size_t)b->ntensor, t->stream) : 0;
+    int rc = b->nall ? g->d->cuMemcpyHtoDAsync_v2(t->views, v, sizeof *v * (size_t)b->nall, t->stream) : 0;
     if (!rc)
-        rc = g->d->cuMemcpyHtoDAsync_v2(t->groups, v + b->ntensor, sizeof *v * (size_t)b->nrow, t->stream);
+        rc = g->d->cuMemcpyHtoDAsync_v2(t->groups, v + b->nall, sizeof *v * (size_t)b->nrow, t->stream);
     free(v);
     for (int i = b->ngroup; i < b->nrow && !rc; i++) {
         Group *x = &b->group[i];
@@ -304,7 +307,8 @@ static optc_status init_states(optc_binding *b)
         }
         for (int i = 0; m->dom == GROUP && i < b->ngroup && s == OPTC_OK; i++)
             s = fill_one(b, m, i, b->group[i].mem[k], NULL, 1, 1);
-        for (int i = 0; m->dom != GROUP && i < b->ntensor && s == OPTC_OK; i++)
+        int from = dom_of_block(m->dom) ? b->ntensor : 0, to = m->dom == GROUP ? 0 : from ? b->nall : b->ntensor;
+        for (int i = from; i < to && s == OPTC_OK; i++)
             s = fill_one(b, m, b->tensor[i].group, b->tensor[i].mem[k], b->tensor[i].mem[0],
                          dom_len(m->dom, b->tensor[i].shape), axis_len(dom_info[m->dom].axis[0], b->tensor[i].shape));
     }

@@ -73,11 +73,11 @@ CORE void call_label(const optc_binding *b, const ProgStage *s, const CallGroup 
 {
     const Program *p = b->rule->program;
     const CallType *t = call_type(p);
-    ProductShape x = product_shape(p, s->call, g->shape);
+    ProductShape x = product_shape(p, s->call, g->shape, g->apart);
     char label[96];
     snprintf(buf, n, "the product of %lld x %lld by %lld x %lld in %s%s%.90s, for %s%s, of rule '%.40s'",
              (long long)x.m, (long long)x.k, (long long)x.k, (long long)x.n, t ? t->name : "?",
-             *s->where ? " at " : "", s->where, tensor_label(b, g->tensor[0], label),
+             *s->where ? " at " : "", s->where, tensor_label(b, b->tensor[g->tensor[0]].of, label),
              g->n > 1 ? " and those of its shape" : "", p->name);
 }
 
@@ -107,6 +107,7 @@ static int group_of(GpuCalls *x, const optc_binding *b, const int *tensor, int n
     g->tensor = tensor;
     g->n = n;
     g->shape = b->tensor[tensor[0]].shape;
+    g->apart = rows_apart(b, &b->tensor[tensor[0]]);
     g->sets = -1;
     return x->ngroup++;
 }
@@ -114,8 +115,10 @@ static int group_of(GpuCalls *x, const optc_binding *b, const int *tensor, int n
 /* Tensors of one shape stand next to each other: how many from there. */
 static int alike(const optc_binding *b, const Units *u, int from)
 {
+    const Tensor *first = &b->tensor[u->tensor[from]];
     int n = 1;
-    while (from + n < u->n && same_shape(b->tensor[u->tensor[from]].shape, b->tensor[u->tensor[from + n]].shape))
+    while (from + n < u->n && same_shape(first->shape, b->tensor[u->tensor[from + n]].shape) &&
+           rows_apart(b, first) == rows_apart(b, &b->tensor[u->tensor[from + n]]))
         n++;
     return n;
 }
@@ -283,7 +286,7 @@ static optc_status add_product(const optc_binding *b, GpuCalls *x, const ProgSta
     const Program *p = b->rule->program;
     const ProgCall *c = stage->call;
     const CallGroup *g = &x->group[group];
-    ProductShape z = product_shape(p, c, g->shape);
+    ProductShape z = product_shape(p, c, g->shape, g->apart);
     bool symmetric = c->flags & SYMMETRIC, ok = true;
     int first = x->nstep;
     int block = b->rule->engine->gpu->block;
@@ -350,7 +353,7 @@ static optc_status make_calls(optc_binding *b, GpuCalls *x)
     x->group = TAKE(b, CallGroup, groups);
     x->step = TAKE(b, CallStep, groups * STEPS_A_CALL);
     x->set = TAKE(b, PointerSet, groups * SETS_A_CALL);
-    x->present = TAKE(b, bool, b->ntensor);
+    x->present = TAKE(b, bool, b->nall);
     x->whole = TAKE(b, CUgraphExec, p->nentry);
     if (!x->call || !x->group || !x->step || !x->set || !x->present || !x->whole)
         return no_memory("optc_bind");
@@ -362,6 +365,9 @@ static optc_status make_calls(optc_binding *b, GpuCalls *x)
     for (int i = 0; i < x->nset; i++) {
         MemKind kind = p->array[x->set[i].array].kind;
         x->moves = x->moves || kind == MEM_G || kind == MEM_INPUT;
+        const CallGroup *g = &x->group[x->set[i].group];
+        x->set[i].apart = p->array[x->set[i].array].dom == ELEM && g->apart != g->shape.cols ? g->apart : 0;
+        x->npointer += x->set[i].apart ? 1 : 0;
         x->set[i].at = x->npointer;
         x->npointer += dom_times(set_each(x, &x->set[i]), x->group[x->set[i].group].n);
         if (x->npointer > INT_MAX)
@@ -383,14 +389,14 @@ static void put_tensor(const optc_binding *b, const GpuCalls *x, const PointerSe
 {
     const Program *p = b->rule->program;
     Shape shape = x->group[s->group].shape;
-    int64_t each = dom_len_inside(p->array[s->array].dom, shape);
     long long slot = (long long)tensor * p->narray + s->array;
     for (int64_t k = 0; k < shape.slices; k++) {
+        int64_t at = matrix_at(b, &b->tensor[tensor], s->array, k);
         if (!s->blocks)
-            put_place(l, slot, k * each + s->offset);
+            put_place(l, slot, at + s->offset);
         for (int64_t i = 0; i < s->blocks; i++)
             for (int64_t j = 0; j <= i; j++)
-                put_place(l, slot, k * each + i * s->down + j * s->across);
+                put_place(l, slot, at + i * s->down + j * s->across);
     }
 }
 
@@ -424,6 +430,8 @@ static void fill_places(const optc_binding *b, GpuCalls *x, CallPlace *all)
         PointerSet *s = &x->set[i];
         const CallGroup *g = &x->group[s->group];
         PointerList l = {all + s->at, 0, bytes};
+        if (s->apart)
+            all[s->at - 1].slot = -1, all[s->at - 1].offset = s->apart;
         for (int k = 0; k < g->n; k++)
             if (x->present[g->tensor[k]])
                 put_tensor(b, x, s, g->tensor[k], &l);
@@ -444,7 +452,7 @@ static optc_status send_places(optc_binding *b, GpuCalls *x)
     CallPlace *all = (CallPlace *)calloc(1, bytes + 1);
     if (!all)
         return no_memory("optc_run");
-    for (int i = 0; i < b->ntensor; i++)
+    for (int i = 0; i < b->nall; i++)
         x->present[i] = b->tensor[i].view.n >= 0;
     fill_places(b, x, all);
     /* pageable: copied before it returns */
@@ -457,7 +465,7 @@ static optc_status send_places(optc_binding *b, GpuCalls *x)
 
 static bool arranged_otherwise(const optc_binding *b, const GpuCalls *x)
 {
-    for (int i = 0; i < b->ntensor; i++)
+    for (int i = 0; i < b->nall; i++)
         if (x->present[i] != (b->tensor[i].view.n >= 0))
             return true;
     return !x->sent;

@@ -16,7 +16,8 @@
 typedef struct CallArgs { CUdeviceptr a, b, c; int m, n, k, flags; double alpha, beta; } CallArgs;
 typedef struct CallPlace { long long slot, offset; } CallPlace;
 
-typedef struct CallGroup { const int *tensor; int n, sets; Shape shape; } CallGroup;       /* sets: the first, or -1 */
+/* sets: the first, or -1; apart: of elements, from row to row */
+typedef struct CallGroup { const int *tensor; int n, sets; Shape shape; int64_t apart; } CallGroup;
 
 typedef struct PointerSet {
     /* blocks 0: one pointer a matrix, `offset` values into it; else one for each block (i, j), j <= i < blocks,
@@ -25,6 +26,8 @@ typedef struct PointerSet {
     int64_t offset, down, across;
     int next;                              /* of its group; -1: none */
     int64_t at, count;                     /* where its pointers begin among all; those of tensors that take part */
+    /* rows lie so far apart; 0: as many values as one has. For kernels of ours it stands ahead of the pointers */
+    int64_t apart;
     /* they never move and lie `stride` values apart: no array of pointers is needed */
     bool even;
     CUdeviceptr first;

@@ -30,13 +30,20 @@ CORE optc_status calls_gather(optc_binding *b)
     return rc ? gpu_error(b->rule->engine->gpu, "cuLaunchKernel", rc, "where matrices lie") : OPTC_OK;
 }
 
+/* 8, 16, 32: rows of a, b and c lie apart. */
+static int own_flags(const GpuCalls *x, const CallStep *s, const ProgCall *c)
+{
+    return (int)(c->flags & (TURN_A | TURN_B | SYMMETRIC)) | (x->set[s->a].apart ? 8 : 0) |
+           (x->set[s->b].apart ? 16 : 0) | (x->set[s->c].apart ? 32 : 0);
+}
+
 static int own_step(const optc_binding *b, const CallStep *s, const ProgCall *c)
 {
     const GpuCalls *x = b->gpu->calls;
     CallKernel k = s->kind == STEP_OVER ? KERNEL_OVER : s->kind == STEP_MIRROR ? KERNEL_MIRROR : KERNEL_PRODUCT;
     CallArgs a = {set_pointers(x, s->a), set_pointers(x, s->b), set_pointers(x, s->c),
                   (int)s->m,             (int)s->n,             (int)s->k,
-                  (int)c->flags,         c->alpha,              c->c >= 0 ? c->beta : 0};
+                  own_flags(x, s, c),    c->alpha,              c->c >= 0 ? c->beta : 0};
     return launch(b, k, (int64_t)s->blocks * x->set[s->c].count, &a);
 }
 

@@ -70,7 +70,7 @@ CORE void play_graph(optc_binding *b, Play *p)
 CORE Shot gpu_shot(const optc_binding *b, const ProgStage *s, int batch, const Launch *l, CUfunction fn)
 {
     const GpuTables *t = b->gpu;
-    const Units *u = batch < 0 ? &b->units[s->variant] : &b->batch[batch].units;
+    const Units *u = stage_tensors(b, s, batch);
     bool group = s->kind == S_GROUP;
     Shot x;
     memset(&x, 0, sizeof x);
@@ -274,13 +274,13 @@ static optc_status send_moved(optc_binding *b)
 {
     GpuEngine *g = b->rule->engine->gpu;
     size_t row = sizeof(void *) * (size_t)b->rule->program->narray;
-    char *host = (char *)malloc(row * (size_t)b->ntensor + 1);
+    char *host = (char *)malloc(row * (size_t)b->nall + 1);
     if (!host)
         return no_memory("optc_run");
-    for (int i = 0; i < b->ntensor; i++)
+    for (int i = 0; i < b->nall; i++)
         memcpy(host + row * (size_t)i, b->tensor[i].mem, row);
     /* pageable: copied before it returns */
-    int rc = g->d->cuMemcpyHtoDAsync_v2(b->gpu->mem, host, row * (size_t)b->ntensor, b->gpu->stream);
+    int rc = g->d->cuMemcpyHtoDAsync_v2(b->gpu->mem, host, row * (size_t)b->nall, b->gpu->stream);
     free(host);
     if (rc)
         return gpu_error(g, "cuMemcpyHtoDAsync", rc, "moved pointers");

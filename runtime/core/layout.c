@@ -196,6 +196,7 @@ static void fill_views(optc_binding *b)
 {
     for (int i = 0; i < b->ntensor; i++)
         b->tensor[i].view = tensor_view(b, i);
+    blocks_views(b);
     rows_place(b);
 }
 
@@ -235,6 +236,8 @@ static optc_status count_units(optc_binding *b)
             if (b->tensor[i].variant == v)
                 u->tensor[u->n++] = i;
         s = units_count(b, u);
+        if (s == OPTC_OK)
+            s = blocks_units(b, u, &b->blocks[v]);
     }
     return s;
 }
@@ -245,6 +248,7 @@ CORE optc_status layout_place(optc_binding *b)
     for (int k = 0; k < p->narray; k++)
         if (ours(&p->array[k]))
             point(b, k);
+    blocks_point(b);
     fill_views(b);
     optc_status s = count_units(b);
     return s == OPTC_OK ? batches_place(b) : s;

@@ -280,6 +280,7 @@ static void place_tensors(optc_binding *b, unsigned mask, RowKey *key, int n)
         changed = put(&v->present, present) || changed;
         changed = put(&v->total, total) || changed;
     }
+    blocks_follow(b);
     if (moved || changed)
         b->rule->device->arranged(b, moved);
 }

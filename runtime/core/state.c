@@ -254,6 +254,7 @@ static void put_data(optc_binding *b, int tensor, int array, const void *data)
     else
         b->complete = b->complete && data;
     *at = (void *)(uintptr_t)data;
+    blocks_moved(b, tensor, array);
 }
 
 static optc_status set_pointer(optc_binding *b, const char *call, int tensor, int array, const void *data,

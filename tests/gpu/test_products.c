@@ -39,7 +39,7 @@ static void check_product(const Bound *x, int kind, int tensor, const ProgCall *
 {
     const ProgArray *m = x->m.array;
     Shape s = x->b->tensor[tensor].shape;
-    ProductShape z = product_shape(&x->m.p, c, s);
+    ProductShape z = product_shape(&x->m.p, c, s, s.cols);
     double carried = kinds[kind].type == T_F64 ? DBL_EPSILON : FLT_EPSILON, kept = kinds[kind].type == T_F32 ? FLT_EPSILON : kinds[kind].unit;
     double operands = kinds[kind].product == PRODUCT_TF32 ? 2 * kinds[kind].unit : 0;
     for (int64_t l = 0; l < s.slices; l++) {

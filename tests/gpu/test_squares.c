@@ -42,7 +42,7 @@ START_TEST(random_rules)
 {
     const char *n = getenv("OPTC_FUZZ_SQUARES");
     for (int seed = 1; seed <= (n ? atoi(n) : getenv("OPTC_TEST_SMALL") ? 0 : 6); seed++) {
-        char *text = random_squares((uint64_t)seed, false);
+        char *text = random_squares((uint64_t)seed, false, 0);
         both((optc_rule_options){.text = text, .param = seed % 3 ? OPTC_F32 : OPTC_F64}, (uint64_t)seed);
         free(text);
     }
