@@ -54,7 +54,8 @@ static bool bare(const Calls *c, Ref r) { return c->g->n[r].op == OP_MM && c->g-
 static bool fits(const Calls *c, const Node *n, Term product, Term other)
 {
     const Node *m = &c->g->n[product.of], *x = &c->g->n[other.of];
-    return bare(c, product.of) && m->dom == n->dom && !(m->sym & BLOCKED && m->dom == ELEM) && x->dom == n->dom && (c->beside[other.of] || c->call[other.of]) &&
+    return bare(c, product.of) && m->dom == n->dom && !(m->sym & BLOCKED && m->dom == ELEM) && x->dom == n->dom &&
+           (c->beside[other.of] || c->call[other.of]) &&
            isfinite(product.k * m->imm) && isfinite(other.k) && (!(m->sym & SYMMETRIC) || c->symmetric[other.of]);
 }
 

@@ -274,7 +274,8 @@ static void eval_leaf_part(Ev *e, Ref r, int i, Part p, Span at)
             unsigned id = (unsigned)i, stream = (unsigned)n->imm + 256u * (unsigned)p.size;
             int64_t nth = j->tensor[i].before[n->dom] + x - at.size;
             if (n->op == OP_RANDOM)
-                v = narrow ? (double)optc_uniformf(seed, now, id, stream, nth) : optc_uniform(seed, now, id, stream, nth);
+                v = narrow ? (double)optc_uniformf(seed, now, id, stream, nth)
+                           : optc_uniform(seed, now, id, stream, nth);
             else
                 v = narrow ? (double)optc_normalf(seed, now, id, stream, nth) : optc_normal(seed, now, id, stream, nth);
             break;

@@ -120,7 +120,7 @@ static void eval_one(const Ev *e, const Node *n, const Vals *in, Vals *out, Lay 
     }
 }
 
-/* Matrix m of a part, of whose domain `before` values come first. Elements of a block lie where they do in the matrix. */
+/* Matrix m of a part, of whose domain `before` values come first. A block's elements stay in the matrix. */
 static Lay lay_part(Dom d, bool turned, const Part *p, Shape all, int64_t before, int64_t m)
 {
     Lay x = lay_of(d, turned, p->s);

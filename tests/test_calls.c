@@ -52,7 +52,7 @@ START_TEST(all_domains)
     for (int a = 0; a < NDOM; a++)
         for (int b = 0; b < NDOM; b++)
             for (unsigned flags = 0; flags < 4; flags++) {
-                bool matrices = dom_inside((Dom)a) && dom_inside((Dom)b) && a != SLICE && b != SLICE;
+                bool matrices = dom_info[a].scope == SCOPE_MATRIX && dom_info[b].scope == SCOPE_MATRIX && a != SLICE && b != SLICE;       /* of blocks: suite blocks */
                 MatrixAxes x = dom_matrix((Dom)a, flags & TURN_A), y = dom_matrix((Dom)b, flags & TURN_B);
                 if (matrices && x.across == y.down && dom_product(x.down, y.across) != NDOM)
                     one_product(&h, shape, (Dom)a, (Dom)b, flags, _i & 2 ? T_F64 : T_F32, n++ % 3);
@@ -148,6 +148,9 @@ START_TEST(refused)
         {ELEM, ELEM, ELEM, ROWS2, 0, {CALL_MM, TURN_B, A, B, C, OUT, 1, 1}, "what is added to a product is not of its shape"},
         {ROWS2, ELEM, ELEM, ELEM, 0, {CALL_MM, SYMMETRIC, A, B, -1, OUT, 1, 0}, "cannot be symmetric"},
         {ROWS2, ELEM, ELEM, ELEM, 0, {CALL_MM, 0, A, B, -1, B, 1, 0}, "over its own operand"},
+        {BLOCK_ROWS2, ELEM, ELEM, ELEM, 0, {CALL_MM, 0, A, B, -1, OUT, 1, 0}, "do not mix"},
+        {ROWS2, ELEM, ELEM, ELEM, 0, {CALL_MM, BLOCKED, A, B, -1, OUT, 1, 0}, "do not mix"},
+        {BLOCK_ROWS2, ROW, ROW, BLOCK_ROW, 0, {CALL_MM, BLOCKED, A, B, -1, OUT, 1, 0}, "do not mix"},
         {ROWS2, ELEM, ELEM, ELEM, 0, {(Callee)NCALLEE, 0, A, B, -1, OUT, 1, 0}, "no such callee"},
         {ROWS2, ELEM, ELEM, ELEM, 0, {CALL_MM, 0, A, B, -1, -1, 1, 0}, "lacks an operand"},
     };

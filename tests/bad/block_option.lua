@@ -1,0 +1,5 @@
+-- expect: 4: 'block' is a whole number, or the name of an option that is one: 'side' is none
+return optimizer {
+  name = "x", hyper = { lr = 0.1 }, state = { L = zeros "rows" },
+  block = "side",
+  step = function() L = gram(g) p = p - lr * mm(L, g) end }

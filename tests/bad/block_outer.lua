@@ -1,0 +1,6 @@
+-- expect: 4: lie over rows x rows, whose values belong to blocks (block = 64), and these to the whole matrix
+return optimizer {
+  name = "x", hyper = { lr = 0.1 }, state = { L = zeros "rows" }, block = 64, step = function()
+    local r = rowsum(g) L = outer(r, r)
+    p = p - lr * mm(L, g)
+  end }
