@@ -10,8 +10,17 @@
 /* ---- memory ---- */
 /* Temporaries and partials that look alike. A Mem is free again once the last stage that reads it has run, for
  * whatever comes after. */
-typedef struct { Mem like; int *all, n, cap, *free, nfree, free_cap; } Pool;
-typedef struct Pools { Arena *arena; Pool *v; int n, cap; } Pools;
+typedef struct { unsigned now, before; } Holders;             /* bits: variants that have it, that had it in this phase */
+typedef struct {
+    Mem like;
+    int *all, n, cap, *free, nfree, free_cap;
+    Holders *by; int nby, by_cap;              /* as all */
+} Pool;
+/* apart: the phase has calls. Its batches place what a tensor of a variant has by when each array is needed
+ * (runtime/core/places.c), and one that serves twice is in the way of all that comes between: arrays are not used
+ * again, up to so many of a kind. Variants have them in common. */
+typedef struct Pools { Arena *arena; Pool *v; int n, cap; bool apart; } Pools;
+enum { APART = 64 };
 
 static Pool *pool_of(Pools *ps, const Mem *m)
 {
@@ -24,29 +33,59 @@ static Pool *pool_of(Pools *ps, const Mem *m)
     return &ps->v[ps->n - 1];
 }
 
-static void pool_give(Pools *ps, const Mem *like, int mem)
+static bool lies_apart(const Pools *ps, const Mem *m) { return ps->apart && m->kind == MEM_TEMP && dom_inside(m->dom); }
+
+static void pool_give(Pools *ps, const Mem *like, int mem, unsigned variants)
 {
     Pool *q = pool_of(ps, like);
-    PUSH(ps->arena, q->free, q->nfree, q->free_cap) = mem;
+    if (!lies_apart(ps, like)) {
+        PUSH(ps->arena, q->free, q->nfree, q->free_cap) = mem;
+        return;
+    }
+    for (int i = 0; i < q->n; i++)
+        if (q->all[i] == mem)
+            q->by[i].now &= ~variants;
 }
 
-static int pool_take(Pools *ps, Plan *pl, Mem m)
+/* The first that none of the variants has, nor had before if there are few; -1: none. */
+static int first_apart(const Pool *q, unsigned variants)
+{
+    for (int again = 0; again < 1 + (q->n >= APART); again++)
+        for (int i = 0; i < q->n; i++)
+            if (!(q->by[i].now & variants) && (again || !(q->by[i].before & variants)))
+                return i;
+    return -1;
+}
+
+static int pool_take(Pools *ps, Plan *pl, Mem m, unsigned variants)
 {
     Pool *q = pool_of(ps, &m);
-    if (q->nfree)
+    bool apart = lies_apart(ps, &m);
+    int i = apart ? first_apart(q, variants) : -1;
+    if (!apart && q->nfree)
         return q->free[--q->nfree];
-    m.sym = pl->nmem;
-    m.name = "";                               /* what it is called follows from what it holds: names.c */
-    PUSH(pl->arena, pl->mem, pl->nmem, pl->mem_cap) = m;
-    PUSH(ps->arena, q->all, q->n, q->cap) = pl->nmem - 1;
-    return pl->nmem - 1;
+    if (i < 0) {
+        m.sym = pl->nmem;
+        m.name = "";                           /* what it is called follows from what it holds: names.c */
+        PUSH(pl->arena, pl->mem, pl->nmem, pl->mem_cap) = m;
+        PUSH(ps->arena, q->all, q->n, q->cap) = pl->nmem - 1;
+        PUSH(ps->arena, q->by, q->nby, q->by_cap) = (Holders){0, 0};
+        i = q->n - 1;
+    }
+    if (apart) {
+        q->by[i].now |= variants;
+        q->by[i].before |= variants;
+    }
+    return q->all[i];
 }
 
-static void pools_begin(Pools *ps)                         /* a phase begins: all are free, the first ones on top */
+static void pools_begin(Pools *ps, bool apart)             /* a phase begins: all are free, the first ones on top */
 {
+    ps->apart = apart;
     for (int i = 0; i < ps->n; i++) {
         Pool *q = &ps->v[i];
         q->nfree = 0;
+        memset(q->by, 0, sizeof *q->by * (size_t)q->nby);
         for (int k = q->n - 1; k >= 0; k--)
             PUSH(ps->arena, q->free, q->nfree, q->free_cap) = q->all[k];
     }
@@ -60,20 +99,26 @@ int new_array(Planner *p, Mem m)
 
 static int array_of(int code) { return UNPLACED - 1 - code; }
 
-static void note_use(List *l, int *last, int draft)
+/* Of an array: the last draft that uses it, and the variants that have it, as bits. */
+typedef struct { int last; unsigned variants; } ArrayUse;
+
+static void note_use(List *l, ArrayUse *use, int draft, int variant)
 {
     for (int i = 0; i < l->n; i++)
-        if (l->v[i].mem < UNPLACED)
-            last[array_of(l->v[i].mem)] = draft;
+        if (l->v[i].mem < UNPLACED) {
+            ArrayUse *u = &use[array_of(l->v[i].mem)];
+            u->last = draft;
+            u->variants |= 1u << variant;
+        }
 }
 
-static void put_mems(Planner *p, List *l, int *mem)
+static void put_mems(Planner *p, List *l, const ArrayUse *use, int *mem)
 {
     for (int i = 0; i < l->n; i++)
         if (l->v[i].mem < UNPLACED) {
             int k = array_of(l->v[i].mem);
             if (mem[k] < 0)
-                mem[k] = pool_take(p->pools, p->plan, p->array[k]);
+                mem[k] = pool_take(p->pools, p->plan, p->array[k], use[k].variants);
             l->v[i].mem = mem[k];
         }
 }
@@ -82,32 +127,32 @@ static void put_mems(Planner *p, List *l, int *mem)
  * them. */
 void place_arrays(Planner *p)
 {
-    int *last = NEWS(p->arena, int, p->narray), *mem = NEWS(p->arena, int, p->narray);
-    int *next = NEWS(p->arena, int, p->narray);
+    ArrayUse *use = NEWS(p->arena, ArrayUse, p->narray);
+    int *mem = NEWS(p->arena, int, p->narray), *next = NEWS(p->arena, int, p->narray);
     /* by draft: the arrays whose last use it is, one leading to the next; + 1 */
     int *ending = NEWS(p->arena, int, p->ndraft);
     for (int i = 0; i < p->ndraft; i++) {
         Draft *d = &p->draft[i];
         List *all[] = {&d->load, &d->fin, &d->fold, &d->store};
         for (int k = 0; k < 4; k++)
-            note_use(all[k], last, i);
+            note_use(all[k], use, i, d->s.variant);
     }
     for (int k = p->narray - 1; k >= 0; k--) {
         mem[k] = -1;
-        next[k] = ending[last[k]];
-        ending[last[k]] = k + 1;
+        next[k] = ending[use[k].last];
+        ending[use[k].last] = k + 1;
     }
     for (int i = 0, end; i < p->ndraft; i = end) {
         for (end = i; end < p->ndraft && stages_abreast(&p->draft[i].s, &p->draft[end].s); end++) {
             Draft *d = &p->draft[end];
             List *all[] = {&d->load, &d->fin, &d->fold, &d->store};
             for (int k = 0; k < 4; k++)
-                put_mems(p, all[k], mem);
+                put_mems(p, all[k], use, mem);
         }
         for (int k = i; k < end; k++)
             for (int a = ending[k]; a; a = next[a - 1])
                 if (mem[a - 1] >= 0)
-                    pool_give(p->pools, &p->array[a - 1], mem[a - 1]);
+                    pool_give(p->pools, &p->array[a - 1], mem[a - 1], use[a - 1].variants);
     }
 }
 
@@ -196,7 +241,7 @@ static void plan_one(void *ctx, Arena *scratch)
     memset(p.temp, -1, sizeof(int) * (size_t)(n + 1));
     jmp_buf *out = m->pools->arena->out;
     m->pools->arena->out = scratch->out;       /* memory that ends in either leaves through here */
-    pools_begin(m->pools);
+    pools_begin(m->pools, graph_calls(p.g) > 0);
     if (graph_calls(p.g)) {
         plan_segments(&p);
     } else {

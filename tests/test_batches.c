@@ -275,6 +275,34 @@ START_TEST(whole_rule)
 }
 END_TEST
 
+/* What the Gram form holds at once: two matrices and a square while one is made from the other, or one and five squares. Tensors of one shape are shared out evenly. */
+START_TEST(no_more_than_needed)
+{
+    static const char text[] = "return optimizer { name = 'x', state = { m = zeros }, products = 'f32', step = function() p = p - g end,\n"
+                               "  matrix = function() m = 0.9 * m + g p = p - polar(m, { steps = 5, form = 'gram' }) end }";
+    enum { N = 7, ROWS = 16, COLS = 512 };
+    const int64_t most = 4 * (2 * ROWS * COLS + 2 * ROWS * ROWS) + 4096;
+    TestShape tensor[N];
+    optc_held alone, held;
+    Fixture f;
+    for (int i = 0; i < N; i++)
+        tensor[i] = (TestShape){2, {ROWS, COLS}};
+    fix_open(&f, &(optc_engine_options){.threads = 1}, &(optc_rule_options){.text = text}, tensor, 1, NULL, 0);
+    OK(optc_binding_held(f.binding, &alone));
+    int64_t each = f.binding->pool_bytes - f.binding->call_bytes, room = 3 * each + f.binding->call_bytes;
+    ck_assert_msg(each <= most, "%lld bytes for a matrix, and at most %lld are needed at once", (long long)each, (long long)most);
+    fix_close(&f);
+    fix_open(&f, &(optc_engine_options){.threads = 1, .workspace = room}, &(optc_rule_options){.text = text}, tensor, N, NULL, 0);
+    OK(optc_binding_held(f.binding, &held));
+    ck_assert_int_eq(held.batches, 3);
+    ck_assert(f.binding->batch[0].units.n == 3 && f.binding->batch[1].units.n == 3 && f.binding->batch[2].units.n == 1);
+    fix_close(&f);
+    fix_open(&f, &(optc_engine_options){.threads = 1, .workspace = room + each}, &(optc_rule_options){.text = text}, tensor, 6, NULL, 0);
+    ck_assert(f.binding->nbatch == 2 && f.binding->batch[0].units.n == 3 && f.binding->batch[1].units.n == 3);      /* four would fit */
+    fix_close(&f);
+}
+END_TEST
+
 static void as_it_was(void) { unsetenv("OPTC_BLAS"); }
 
 Suite *batches_suite(void)
@@ -290,6 +318,7 @@ Suite *batches_suite(void)
     tcase_add_test(t, memory_ends);
     tcase_add_test(t, absent_and_nan);
     tcase_add_loop_test(t, whole_rule, 0, 4);
+    tcase_add_test(t, no_more_than_needed);
     suite_add_tcase(s, t);
     return s;
 }

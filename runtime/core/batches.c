@@ -253,11 +253,21 @@ static optc_status too_large(const optc_binding *b, int tensor, int64_t bytes)
                 b->rule->program->name, (long long)b->rule->engine->workspace);
 }
 
+/* Of so many tensors of one shape: how many a batch takes, all about as many, for a few left over would keep a device
+ * waiting. */
+static int64_t even_share(const Sorted *x, int n, int64_t bytes, int64_t room)
+{
+    int64_t most = bytes ? room / bytes : n, same = 1;
+    while (same < n && !memcmp(&x[same].shape, &x->shape, sizeof x->shape))
+        same++;
+    return most < same ? count_up(same, count_up(same, most)) : same;
+}
+
 /* Batches of one variant: each tensor's number of batch and place in the pool. */
 static optc_status cut_variant(optc_binding *b, const Sorted *x, int n, Room *r)
 {
-    int64_t room = b->rule->engine->workspace - b->call_bytes, at = 0, bytes = 0, *place = NULL;
-    for (int i = 0; i < n; i++) {
+    int64_t room = b->rule->engine->workspace - b->call_bytes, at = 0, bytes = 0, share = 0, had = 0, *place = NULL;
+    for (int i = 0; i < n; i++, had++) {
         Tensor *t = &b->tensor[x[i].tensor];
         if (!i || memcmp(&x[i].shape, &x[i - 1].shape, sizeof x->shape)) {
             if (!(place = TAKE(b, int64_t, b->rule->program->narray)))
@@ -265,9 +275,11 @@ static optc_status cut_variant(optc_binding *b, const Sorted *x, int n, Room *r)
             bytes = place_inside(b, x[i].tensor, r, place);
             if (bytes > room)
                 return too_large(b, x[i].tensor, bytes);
+            share = even_share(x + i, n - i, bytes, room);
+            had = 0;
         }
-        if (!i || at + bytes > room) {
-            at = 0;
+        if (!i || had == share || at + bytes > room) {
+            at = had = 0;
             b->nbatch++;
         }
         t->batch = b->nbatch - 1;

@@ -8,14 +8,14 @@ enum {
     at_slice_sum_u_squared = 14, at_slice_sum_8p27181em25_times_u_squared = 15,
     at_slice_sum_1p20893e_24_times_u_squared = 16, at_slice_sum_u_squared_2 = 17,
     at_slice_sum_8p27181em25_times_u_squared_2 = 18, at_slice_sum_1p20893e_24_times_u_squared_2 = 19,
-    at_mul_where_lt_where_zero_lt_where = 20, at_add_plus_where_mm_add_mm_div = 21,
-    at_u_over_mul_where_lt_where_zero_lt_where = 21, at_mul_plus_mul_plus_3p4445_where_eq_3 = 22,
-    at_u_over_where_where_lt_mm_u_over_where_where_lt = 22, at_mul_plus_mul_plus_3p4445_where_eq_4 = 23,
+    at_mul_where_lt_where_zero_lt_where = 20, at_u_over_mul_where_lt_where_zero_lt_where = 21,
+    at_u_over_where_where_lt_mm_u_over_where_where_lt = 22,
     at_u_over_where_where_lt_mm_u_over_where_where_lt_2 = 23, at_div_mm_div_mm_div_mm_div = 24,
-    at_mm_mm_mm_mm_mm_mm_mm = 24, at_div_mm_div_mm_div_mm_div_2 = 25, at_mm_mm_mm_mm_mm_mm_mm_2 = 25,
-    at_add_mm_div_mm_add_mm_div = 26, at_mul_plus_mul_plus_3p4445_where_eq = 26,
-    at_div_mm_add_mm_div_mm_add = 27, at_mul_plus_mul_plus_3p4445_where_eq_2 = 27,
-    at_div_mm_add_mm_add_plus_where = 30
+    at_div_mm_div_mm_div_mm_div_2 = 25, at_mul_plus_mul_plus_3p4445_where_eq = 26,
+    at_mul_plus_mul_plus_3p4445_where_eq_2 = 27, at_add_mm_div_mm_add_mm_div = 29,
+    at_div_mm_add_mm_div_mm_add = 30, at_mm_mm_mm_mm_mm_mm_mm = 31, at_mm_mm_mm_mm_mm_mm_mm_2 = 32,
+    at_mul_plus_mul_plus_3p4445_where_eq_3 = 33, at_mul_plus_mul_plus_3p4445_where_eq_4 = 34,
+    at_add_plus_where_mm_add_mm_div = 35, at_div_mm_add_mm_add_plus_where = 35
 };
 
 /* Once a group: writes lr_times_weight_decay adamw_lr_times_adamw_weight_decay
