@@ -12,7 +12,7 @@ static const char *const reserved[] = {
     "batch",  "i",     "k",       "l",     "made",      "pair",     "shared",   "place",   "nth",      "piece",
     "pieces", "walk",  "aligned", "steps", "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize", "turn",
     "strip",  "room",  "inside",  "end",
-    "tiles",  "beside", "at",     "both",  NULL};
+    "tiles",  "tile",  "at",      "both",  NULL};
 static const char *const prelude[] = {"abi.h",   "math.h",  "math_f32.h", "math_f64.h", "random.h",
                                       "types.h", "shape.h", "cuda.h",     "pieces.h",   NULL};
 const Target emit_cuda_target = {"cuda", "stage_cuda.txt", "__restrict__", prelude, reserved};
@@ -233,10 +233,14 @@ static void store_one(CudaStage *c, Access a)
     if (packs)
         emit_put(e, AT_STORES, "%s %s[%d];\n%s_all(%s, %s);\n", t->c, stored, c->vec, t->store, stored, out);
     if (c->form == FORM_HALF) {
-        const Hole h[] = {{"x", ptr}, {"from", stored}, {"type", t->c}, {"tile", emit_joined(e, ptr, "tile")}};
-        emit_part(e, AT_COLSTART, "half_room", h, 4);
-        emit_part(e, AT_STORES, "half_keep", h, 4);
-        emit_part(e, AT_FINISH, "half_put", h, 4);
+        const Hole h[] = {{"x", ptr},
+                          {"from", stored},
+                          {"type", t->c},
+                          {"tile", emit_joined(e, ptr, "tile")},
+                          {"vector", number(c, c->vec)}};
+        emit_part(e, AT_COLSTART, "half_room", h, 5);
+        emit_part(e, AT_STORES, "half_keep", h, 5);
+        emit_part(e, AT_FINISH, "half_put", h, 5);
         return;
     }
     emit_part(e, AT_STORES, "put", (Hole[]){{"hint", number(c, c->knob[KNOB_STORE])}, {"x", ptr}, {"from", stored}}, 3);

@@ -28,7 +28,7 @@ static const short choices[NFORM][NKNOB][MOST_VALUES + 1] = {
     [FORM_SLICES] = {{128, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
     [FORM_SINGLE] = {{128, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
     [FORM_WARPS] = {{128, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
-    [FORM_HALF] = {{256, -1}, {2, -1}, {8, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
+    [FORM_HALF] = {{128, -1}, {4, 2, 8, -1}, {4, 2, 8, -1}, {0, 8, 12, 16, -1}, {0, -1}, {0, -1}, {0, -1}},
     [FORM_CPU] = {
         {0, 1, 2, 4, 8, 16, 32, 64, -1}, {1, -1}, {0, 1, 2, 4, 8, 16, 32, 64, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}}};
 
@@ -185,6 +185,8 @@ bool launch_valid(const Plan *p, const Stage *s, const Launch *l)
      * nearer than 0.7 % to the best. */
     if (f == FORM_MAP && (values > 16 || (v[KNOB_VECTOR] == 2 && !(traits_of(p, s) & DOUBLE))))
         return false;
+    if (f == FORM_HALF && v[KNOB_THREADS] * values != 32 * 64)
+        return false;
     if (f == FORM_ROWS && v[KNOB_THREADS] > 512)                             /* of units of 64 rows; they have 16 */
         return false;
     return shared_bytes(p, s, 0, LANES) <= SHARED;
@@ -244,7 +246,9 @@ static const Model models[] = {
     {FORM_COLS, 0, 0, {{0}}, {{256, 1, 1, 0, 0, 0, 0}}},
     {FORM_SLICES, 0, 0, {{0}}, {{128, 1, 1, 0, 0, 0, 0}}},
     {FORM_WARPS, 0, 0, {{0}}, {{128, 1, 1, 0, 0, 0, 0}}},
-    {FORM_HALF, 0, 0, {{0}}, {{256, 2, 8, 0, 0, 0, 0}}},
+    {FORM_HALF, DOUBLE, 0, {{0}}, {{128, 2, 8, 0, 0, 0, 0}}},
+    {FORM_HALF, HALVES, 0, {{0}}, {{128, 8, 2, 8, 0, 0, 0}}},
+    {FORM_HALF, 0, 0, {{0}}, {{128, 4, 4, 0, 0, 0, 0}}},
     {FORM_SINGLE, 0, 0, {{0}}, {{128, 1, 1, 0, 0, 0, 0}}}};
 
 static const Model *model_of(const Plan *p, const Stage *s)

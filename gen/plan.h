@@ -93,8 +93,8 @@ typedef struct Phase {
 } Phase;
 typedef struct { const char *name; Phase *phase; int nphase; } PlanEntry;
 
-/* Bytes of a value in all arrays that a half pass writes: a tile of 64 x 64 of each is in shared memory at a time. */
-enum { HALF_BYTES = 8 };
+/* Bytes of a value in all arrays that a half pass writes: a tile of 32 x 64 of each is in shared memory at a time. */
+enum { HALF_BYTES = 16 };
 
 typedef struct Plan {
     Arena *arena;

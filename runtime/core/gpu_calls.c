@@ -175,17 +175,30 @@ static int block_set(GpuCalls *x, int array, int group, int blocks, int64_t down
 }
 
 /* ---- steps ---- */
-/* Blocks that a symmetric product's lower triangle is computed in, by the fewest rows: measured on an H200 as shares of
- * the full product's time (bf16 48 x 2048^2 0.52, 24 x 768 x 3072 0.51, 32 x 512 x 2048 0.87; f64 8 x 1024^2 0.67).
- * They change bits, so they are constants. */
-static int64_t block_rows(const CallType *t, int64_t n)
+/* Blocks that a symmetric product's lower triangle is computed in: they change bits, so what they follow from is known
+ * when tensors are bound. Measured on an H200 as shares of the full product's time, mirrored (tests/gpu/products.sh),
+ * in blocks of 64 / 128 / 256:
+ *   16 bits   48 x 2048 x 2048   1.01 / 0.63 / 0.65      12 x 2048 x 2048   1.05 / 0.78 / 0.71
+ *             16 x 2048 x 8192   1.12 / 0.63 / 0.57       1 x 4096 x 4096   1.15 / 0.64 / 0.69
+ *              8 x 1600 x 1600   1.06 / 0.86 / 0.91       8 x 1024 x 4096   1.44 / 0.93 / 0.84
+ *             24 x  768 x 3072   1.53 / 0.77 / 0.84      12 x  768 x  768   1.74 / 0.88 / 1.18
+ *             32 x  512 x 2048   1.29 / 1.08 / 0.99
+ *   tf32       8 x 2048 x 2048   1.33 / 1.33 / 0.71       8 x 1024 x 1024   1.25 / 1.02 / 0.98
+ *   f64        8 x 1024 x 1024   0.72 / 0.73 / 0.80      24 x  768 x  768   0.78 / 0.83 / 0.91
+ *   f32        8 x 1024 x 1024   0.77 / 0.77 / 0.88      64 x  256 x  256   1.01 / 1.15 / 1.16
+ * cuBLAS takes smaller tiles for a few hundred blocks of 128 than for a few thousand; long sums want large ones. */
+static int64_t block_rows(const CallType *t, ProductShape z, int64_t matrices)
 {
-    static const struct { int64_t rows; int wide, narrow; } blocks[] = {{2048, 128, 128}, {1024, 128, 256},
-                                                                        {640, 128, 512}, {256, 128, 256}};
-    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
-        if (n >= blocks[i].rows)
-            return t->bytes == 8 ? blocks[i].wide : blocks[i].narrow;
-    return n;
+    int64_t down = z.n / 128, many = dom_times(matrices, down * (down + 1) / 2);
+    if (t->compute == CUBLAS_COMPUTE_32F_FAST_TF32)
+        return z.n > 256 ? 256 : z.n;
+    if (t->bytes > 2)
+        return z.n >= 256 ? 64 : z.n;
+    if (z.n < 640)
+        return z.n > 256 ? 256 : z.n;
+    if (z.n < 1024 || z.n % 256)
+        return 128;
+    return z.k < 2 * z.n && (many >= 2048 || z.n >= 4096) ? 128 : 256;
 }
 
 static int64_t at_least_1(int64_t n) { return n > 0 ? n : 1; }
@@ -290,7 +303,7 @@ static optc_status add_product(const optc_binding *b, GpuCalls *x, const ProgSta
     bool symmetric = c->flags & SYMMETRIC, ok = true;
     int first = x->nstep;
     int block = b->rule->engine->gpu->block;
-    int64_t rows = !symmetric ? z.n : block && block < z.n ? block : block_rows(call_type(p), z.n);
+    int64_t rows = !symmetric ? z.n : block && block < z.n ? block : block_rows(call_type(p), z, dom_times(g->n, g->shape.slices));
     if (!z.m || !z.n || !g->shape.slices)
         return OPTC_OK;
     if (c->c >= 0 && c->c != c->out)

@@ -11,6 +11,8 @@ static const struct { Type type; Product product; const char *name; int64_t shap
     {T_BF16, PRODUCT_BF16, "bf16", {{48, 2048, 2048}}, 0.6}, {T_F64, PRODUCT_F64, "f64", {{8, 1024, 1024}}, 0.7}, {T_BF16, PRODUCT_BF16, "bf16", {{32, 512, 2048}}, 0},
     {T_BF16, PRODUCT_BF16, "bf16", {{24, 768, 3072}}, 0},    {T_BF16, PRODUCT_BF16, "bf16", {{12, 768, 768}}, 0}, {T_BF16, PRODUCT_BF16, "bf16", {{8, 1024, 1024}}, 0},
     {T_F16, PRODUCT_F16, "f16", {{16, 2048, 8192}}, 0},      {T_F16, PRODUCT_F16, "f16", {{12, 2048, 2048}}, 0}, {T_F16, PRODUCT_F16, "f16", {{32, 512, 512}}, 0},
+    {T_F16, PRODUCT_F16, "f16", {{48, 2048, 2048}}, 0}, {T_BF16, PRODUCT_BF16, "bf16", {{12, 2048, 2048}}, 0}, {T_BF16, PRODUCT_BF16, "bf16", {{24, 2048, 2048}}, 0},
+    {T_F32, PRODUCT_TF32, "tf32", {{8, 1024, 1024}}, 0}, {T_F32, PRODUCT_TF32, "tf32", {{8, 2048, 2048}}, 0},
     {T_F16, PRODUCT_F16, "f16", {{8, 1024, 4096}}, 0},       {T_F16, PRODUCT_F16, "f16", {{1, 4096, 4096}}, 0}, {T_F16, PRODUCT_F16, "f16", {{8, 1600, 1600}}, 0},
     {T_F32, PRODUCT_F32, "f32", {{64, 256, 256}}, 0},        {T_F32, PRODUCT_F32, "f32", {{8, 1024, 1024}}, 0}, {T_F64, PRODUCT_F64, "f64", {{64, 256, 256}}, 0},
     {T_F64, PRODUCT_F64, "f64", {{1, 4096, 4096}}, 0},       {T_F64, PRODUCT_F64, "f64", {{24, 768, 768}}, 0}};
