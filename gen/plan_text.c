@@ -9,12 +9,6 @@ static void put_names(Buf *b, const Access *v, int n, const char *what)
         buf_printf(b, "%s%s", i ? " " : what, v[i].name);
 }
 
-static const char *axis_word(Axis a)
-{
-    static const char *const word[NAXIS] = {"1", "rows", "cols", "rank"};
-    return word[a];
-}
-
 /* "mm(a, b.T), rows x cols x rows in bf16, symmetric": what a product takes for each matrix */
 static void put_call(Buf *b, const Plan *p, const Graph *g, const Stage *s)
 {
@@ -33,8 +27,10 @@ static void put_call(Buf *b, const Plan *p, const Graph *g, const Stage *s)
         buf_double(b, n->beta);
         buf_printf(b, " * %s", s->load[2].name);
     }
-    buf_printf(b, ", %s x %s x %s in %s%s", axis_word(x.down), axis_word(x.across), axis_word(y.across),
+    buf_printf(b, ", %s x %s x %s in %s%s", axis_name(x.down), axis_name(x.across), axis_name(y.across),
                type_info[p->product].name, n->sym & SYMMETRIC ? ", symmetric" : "");
+    if (n->sym & BLOCKED)
+        buf_puts(b, ", block by block");
     if (s->half)
         buf_puts(b, ", its lower triangle");
 }

@@ -160,6 +160,7 @@ static void as_tensors(int rule, const optc_engine_options *eo, double bound)
 START_TEST(as_own_tensors)
 {
     use_blas(false);
+    setenv("OPTC_CFLAGS", "-O1", 0);
     as_tensors(_i, &(optc_engine_options){.threads = 2, .cache_dir = getenv("OPTC_TEST_CACHE")}, 0);
 }
 END_TEST
@@ -168,6 +169,7 @@ END_TEST
 START_TEST(as_own_tensors_blas)
 {
     use_blas(true);
+    setenv("OPTC_CFLAGS", "-O1", 0);
     as_tensors(_i, &(optc_engine_options){.threads = 1, .cache_dir = getenv("OPTC_TEST_CACHE")}, 64 * 0x1p-24);
 }
 END_TEST
@@ -206,6 +208,7 @@ START_TEST(in_bounds)
 {
     uint64_t hash[3];
     int batches[3];
+    setenv("OPTC_CFLAGS", "-O1", 0);
     const optc_rule_options ro = {.text = bounds_rule, .param = _i ? OPTC_F64 : OPTC_F32, .grad = OPTC_F32};
     for (int k = 0; k < 3; k++) {                          /* threads, and a workspace with room for one tensor, change no bit */
         Fixture f;
@@ -309,10 +312,10 @@ START_TEST(random_rules)
 {
     static const TestShape odd[] = {{2, {33, 18}}, {1, {7}}, {3, {3, 5, 7}}, {2, {1, 13}}, {2, {12, 1}}, {2, {20, 40}}};
     setenv("OPTC_CFLAGS", "-O1", 0);
-    for (uint64_t seed = 1; seed <= 4; seed++) {
+    for (uint64_t seed = 1; seed <= 3; seed++) {
         Fixture f;
-        char *text = random_squares(seed, seed % 4 != 3, 6);
-        const optc_rule_options ro = {.text = text, .param = seed % 4 == 2 ? OPTC_F64 : OPTC_F32};
+        char *text = random_squares(seed, seed != 3, 6);
+        const optc_rule_options ro = {.text = text, .param = seed == 2 ? OPTC_F64 : OPTC_F32};
         fix_open(&f, &(optc_engine_options){.threads = 2, .cache_dir = ""}, &ro, odd, 6, NULL, 0);
         ck_assert_msg(optc_rule_native(f.rule), "%s\n%s", optc_rule_path(f.rule), text);
         for (int step = 1; step <= 3; step++) {

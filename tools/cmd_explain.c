@@ -135,6 +135,15 @@ static void states(Arena *a, const Plan *p)
     }
 }
 
+/* With the directions and the blocks that the rule gives it. */
+static Shape rule_shape(const Rule *r, Shape s)
+{
+    int64_t side = s.rows < s.cols ? s.rows : s.cols;
+    s.rank = r->rank < side ? r->rank : side;
+    s.block = r->block;
+    return s;
+}
+
 /* A matrix of about n elements that is about square. */
 static Dims square(int64_t n)
 {
@@ -158,7 +167,7 @@ static void floors(Arena *a, const Plan *p, int64_t n, const Bandwidth *f)
             for (int v = 0; v < r->nvariant; v++) {
                 Dims d = v > 0 || rule_view(r) ? square(n) : (Dims){1, {n}};
                 char text[160];
-                Shape s = count_shape(rule_view(r), d.rank, d.dim, v == 0 && r->nvariant > 1);
+                Shape s = rule_shape(r, count_shape(rule_view(r), d.rank, d.dim, v == 0 && r->nvariant > 1));
                 const char *as = d.rank == 2 && s.rows > 1 ? arena_printf(a, " as %s", cli_dims(text, &d)) : "";
                 cli_line("", arena_printf(a, "%s%s: %s", explain_phase(a, p, e, m), as,
                                           floor_text(a, phase_cost(p, &p->entry[e].phase[m], v, s, f), f)));
@@ -200,7 +209,7 @@ static Cost shape_table(Arena *a, const Plan *p, const Dims *d, int e, int m, co
     char dims[160];
     AboutTensor ask = {NULL, NULL, d->rank, d->dim, d->rank >= 2, false, 0};
     int variant = variant_of(p->rule->variant, p->rule->nvariant, &ask);
-    Shape s = count_shape(p->rule->variant[variant].view, d->rank, d->dim, false);
+    Shape s = rule_shape(p->rule, count_shape(p->rule->variant[variant].view, d->rank, d->dim, false));
     const Phase *ph = &p->entry[e].phase[m];
     bool calls = plan_calls(p);
     printf("  %s, %s%s\n", cli_dims(dims, d), explain_phase(a, p, e, m),

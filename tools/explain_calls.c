@@ -19,36 +19,41 @@ double explain_rate(const char *device, Product product)
 }
 
 /* The three axes of a product: down, across, and the one summed over. */
-typedef struct CallAxes { Axis axis[3]; bool symmetric; } CallAxes;
+typedef struct CallAxes { Axis axis[3]; bool symmetric, blocked; } CallAxes;
 
 static CallAxes call_axes(const Phase *ph, const Stage *st)
 {
     const Node *n = &ph->g->n[st->body[0]];
     MatrixAxes a = dom_matrix((Dom)ph->g->n[n->arg[0]].dom, n->sym & TURN_A),
                b = dom_matrix((Dom)ph->g->n[n->arg[1]].dom, n->sym & TURN_B);
-    return (CallAxes){{a.down, b.across, a.across}, (n->sym & SYMMETRIC) != 0};
+    return (CallAxes){{a.down, b.across, a.across}, (n->sym & SYMMETRIC) != 0, (n->sym & BLOCKED) != 0};
 }
 
-double explain_flops(const Phase *ph, const Stage *st, Shape s)
+static double matrix_flops(CallAxes c, Shape s)
 {
-    if (!is_called(st->kind))
-        return 0;
-    CallAxes c = call_axes(ph, st);
     double down = (double)axis_len(c.axis[0], s), across = (double)axis_len(c.axis[1], s),
            over = (double)axis_len(c.axis[2], s);
     return (double)s.slices * over * down * (c.symmetric ? across + 1 : 2 * across);
 }
 
+double explain_flops(const Phase *ph, const Stage *st, Shape s)
+{
+    double flops = 0;
+    if (!is_called(st->kind))
+        return 0;
+    CallAxes c = call_axes(ph, st);
+    if (!c.blocked || !s.block)
+        return matrix_flops(c, s);
+    for (int k = 0; k < BLOCK_SIZES; k++)
+        flops += matrix_flops(c, block_size(s, k).shape);
+    return flops;
+}
+
 const char *explain_call(Arena *a, const Phase *ph, const Stage *st)
 {
-    static const char *const name[NAXIS] = {"1",
-#define AXIS_NAME(ID, field) #field,
-                                            AXES(AXIS_NAME)
-#undef AXIS_NAME
-    };
     CallAxes c = call_axes(ph, st);
-    return arena_printf(a, "%s x %s over %s%s", name[c.axis[0]], name[c.axis[1]], name[c.axis[2]],
-                        c.symmetric ? ", half of it for it is symmetric" : "");
+    return arena_printf(a, "%s x %s over %s%s%s", axis_name(c.axis[0]), axis_name(c.axis[1]), axis_name(c.axis[2]),
+                        c.blocked ? " of each block" : "", c.symmetric ? ", half of it for it is symmetric" : "");
 }
 
 /* ---- temporaries ---- */

@@ -67,6 +67,7 @@ CORE optc_status blocks_make(optc_binding *b)
     b->nall = b->ntensor;
     for (int i = 0; i < b->ntensor; i++) {
         was[i].of = i;
+        was[i].even = true;
         for (int k = 0; mask >> was[i].variant & 1 && k < BLOCK_SIZES; k++)
             n += block_size(was[i].shape, k).shape.slices > 0;
     }
@@ -86,6 +87,21 @@ CORE optc_status blocks_make(optc_binding *b)
     return s;
 }
 
+/* ---- a block's elements ---- */
+CORE int64_t rows_apart(const optc_binding *b, const Tensor *t) { return b->tensor[t->of].shape.cols; }
+
+CORE int64_t matrix_at(const optc_binding *b, const Tensor *t, int array, int64_t nth)
+{
+    const Program *p = b->rule->program;
+    const Tensor *all = &b->tensor[t->of];
+    const BlockSize *z = &t->blocks;
+    if (p->array[array].dom != ELEM || all == t)
+        return dom_inside(p->array[array].dom) ? nth * dom_len_inside(p->array[array].dom, t->shape) : 0;
+    int64_t each = z->down * z->across, i = nth % each / z->across, j = nth % z->across;
+    int64_t row = nth / each * all->shape.rows + z->row + i * p->block;
+    return row * all->shape.cols + z->col + j * p->block;
+}
+
 /* ---- where they lie ---- */
 CORE bool array_blocked(const ProgArray *m) { return dom_of_block(m->kind == MEM_PART ? m->from : m->dom); }
 
@@ -97,15 +113,27 @@ static void point_view(const optc_binding *b, const Tensor *v, int array, int64_
     v->mem[array] = base ? base + before * p->type[p->array[array].type].bytes : NULL;
 }
 
+/* Where the blocks of a view begin among the elements: array 0 is p. */
+static bool begin_even(const optc_binding *b, const Tensor *v)
+{
+    for (int64_t k = 0; k < v->shape.slices; k++)
+        if (matrix_at(b, v, 0, k) % 8)
+            return false;
+    return true;
+}
+
 CORE void blocks_point(optc_binding *b)
 {
     const Program *p = b->rule->program;
+    for (int i = b->ntensor; i < b->nall; i++)
+        b->tensor[i].even = begin_even(b, &b->tensor[i]);
     for (int k = 0; k < p->narray; k++) {
         int64_t before = 0;
         for (int i = b->ntensor; i < b->nall; i++) {
-            const Tensor *v = &b->tensor[i];
+            Tensor *v = &b->tensor[i];
             before = i == b->tensor[v->of].first_view ? 0 : before;
             point_view(b, v, k, array_blocked(&p->array[k]) ? before : 0);
+            v->even = v->even && (!array_blocked(&p->array[k]) || before % 8 == 0);
             before += array_length(&p->array[k], v->shape, v->whole, b->ntensor);
         }
     }
@@ -150,21 +178,6 @@ CORE void blocks_moved(optc_binding *b, int tensor, int array)
         b->tensor[i].mem[array] = t->mem[array];
 }
 
-/* ---- a block's elements ---- */
-CORE int64_t rows_apart(const optc_binding *b, const Tensor *t) { return b->tensor[t->of].shape.cols; }
-
-CORE int64_t matrix_at(const optc_binding *b, const Tensor *t, int array, int64_t nth)
-{
-    const Program *p = b->rule->program;
-    const Tensor *all = &b->tensor[t->of];
-    const BlockSize *z = &t->blocks;
-    if (p->array[array].dom != ELEM || all == t)
-        return dom_inside(p->array[array].dom) ? nth * dom_len_inside(p->array[array].dom, t->shape) : 0;
-    int64_t each = z->down * z->across, i = nth % each / z->across, j = nth % z->across;
-    int64_t row = nth / each * all->shape.rows + z->row + i * p->block;
-    return row * all->shape.cols + z->col + j * p->block;
-}
-
 /* ---- which of them a stage goes over ---- */
 CORE const Units *stage_tensors(const optc_binding *b, const ProgStage *s, int batch)
 {
@@ -173,7 +186,7 @@ CORE const Units *stage_tensors(const optc_binding *b, const ProgStage *s, int b
     return batch < 0 ? &b->units[s->variant] : &b->batch[batch].units;
 }
 
-typedef struct SortedView { Shape shape; int64_t apart; int view; } SortedView;
+typedef struct SortedView { Shape shape; int64_t apart; bool even; int view; } SortedView;
 
 static int compare_numbers(int64_t a, int64_t b) { return (a > b) - (a < b); }
 
@@ -184,6 +197,7 @@ static int by_size(const void *a, const void *b)
     by = by ? by : compare_numbers(x->shape.rows, y->shape.rows);
     by = by ? by : compare_numbers(x->shape.cols, y->shape.cols);
     by = by ? by : compare_numbers(x->apart, y->apart);
+    by = by ? by : compare_numbers(x->even, y->even);
     return by ? by : x->view - y->view;
 }
 
@@ -204,6 +218,7 @@ CORE optc_status blocks_units(optc_binding *b, const Units *of, Units *out)
         for (int v = t->first_view; v < t->first_view + t->nview; v++, k++) {
             x[k].shape = b->tensor[v].shape;
             x[k].apart = rows_apart(b, &b->tensor[v]);
+            x[k].even = b->tensor[v].even;
             x[k].view = v;
         }
     }

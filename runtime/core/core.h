@@ -91,6 +91,7 @@ typedef struct Tensor {
      * a view, which they are; of a bound tensor its views */
     int of;
     BlockSize blocks;
+    bool even;                         /* all that begins in it does at multiples of 8 values, from where arrays begin */
     int first_view, nview;
 } Tensor;
 

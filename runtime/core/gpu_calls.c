@@ -118,7 +118,8 @@ static int alike(const optc_binding *b, const Units *u, int from)
     const Tensor *first = &b->tensor[u->tensor[from]];
     int n = 1;
     while (from + n < u->n && same_shape(first->shape, b->tensor[u->tensor[from + n]].shape) &&
-           rows_apart(b, first) == rows_apart(b, &b->tensor[u->tensor[from + n]]))
+           rows_apart(b, first) == rows_apart(b, &b->tensor[u->tensor[from + n]]) &&
+           first->even == b->tensor[u->tensor[from + n]].even)
         n++;
     return n;
 }
@@ -294,13 +295,27 @@ static optc_status too_long(const optc_binding *b, const ProgStage *s, const Cal
     return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s: %s", what, why);
 }
 
+/* By an array of pointers the library takes matrices to tensor cores without looking where they begin: its manual asks
+ * for 16 bytes, and for 4 where 8 does not divide k. Blocks of odd sizes are for our own product. */
+static bool misaligned(const optc_binding *b, const CallGroup *g, const ProgCall *c, int64_t k)
+{
+    const Program *p = b->rule->program;
+    const CallType *t = call_type(p);
+    const int array[] = {c->a, c->b, c->out};
+    int64_t by = k % 8 == 0 ? 16 : k % 2 == 0 ? 4 : 1;
+    bool even = b->tensor[g->tensor[0]].even;
+    for (int i = 0; i < 3 && even && g->shape.slices > 1; i++)
+        even = p->array[array[i]].dom == ELEM || dom_len_inside(p->array[array[i]].dom, g->shape) * t->bytes % by == 0;
+    return !even && (c->flags & BLOCKED) && (t->bytes == 2 || t->compute == CUBLAS_COMPUTE_32F_FAST_TF32);
+}
+
 static optc_status add_product(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group)
 {
     const Program *p = b->rule->program;
     const ProgCall *c = stage->call;
     const CallGroup *g = &x->group[group];
     ProductShape z = product_shape(p, c, g->shape, g->apart);
-    bool symmetric = c->flags & SYMMETRIC, ok = true;
+    bool symmetric = c->flags & SYMMETRIC, ok = true, own = !x->library || !z.k || misaligned(b, g, c, z.k);
     int first = x->nstep;
     int block = b->rule->engine->gpu->block;
     int64_t rows = !symmetric ? z.n : block && block < z.n ? block : block_rows(call_type(p), z, dom_times(g->n, g->shape.slices));
@@ -308,10 +323,10 @@ static optc_status add_product(const optc_binding *b, GpuCalls *x, const ProgSta
         return OPTC_OK;
     if (c->c >= 0 && c->c != c->out)
         ok = add_ours(x, STEP_OVER, c, group, z);
-    if (symmetric && x->library && z.k && rows < z.n)
+    if (symmetric && !own && rows < z.n)
         add_triangle(x, c, group, z, rows);
     else
-        ok = add_whole(x, c, group, z, !x->library || !z.k) && ok;
+        ok = add_whole(x, c, group, z, own) && ok;
     if (symmetric && !(c->flags & LOWER))
         ok = add_ours(x, STEP_MIRROR, c, group, z) && ok;
     for (int i = first; i < x->nstep && x->library; i++)

@@ -121,6 +121,14 @@ static size_t extent(const Product *p, int64_t rows, int64_t cols, int64_t ld)
     return rows && cols ? (size_t)((cols - 1) * ld + rows) * (size_t)width(p->type) : 0;
 }
 
+/* Tensor cores by arrays of pointers: what the library's manual asks for, and does not check. */
+static bool lies_ill(const Product *p, const void *x)
+{
+    bool cores = p->type == CUDA_R_16F || p->type == CUDA_R_16BF || p->compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+    unsigned by = p->k % 8 == 0 ? 16 : p->k % 2 == 0 ? 4 : 1;
+    return cores && !p->strided && p->k && (uintptr_t)x % by;
+}
+
 static void run(const void *data)
 {
     const Product *p = data;
@@ -135,6 +143,8 @@ static void run(const void *data)
         bool twice = i && nth(p, p->c, p->sc, i - 1) == c;
         if (!reaches(a, na) || !reaches(b, nb) || !reaches(c, nc) || (uintptr_t)a % (unsigned)width(p->type) || (uintptr_t)b % (unsigned)width(p->type) || (uintptr_t)c % (unsigned)width(p->type) || twice)
             refuse(twice ? "two matrices of a batch are written to one place" : "a matrix does not lie in the device's memory, or not by its type");
+        else if (lies_ill(p, a) || lies_ill(p, b) || lies_ill(p, c))
+            refuse("a matrix of a batch that tensor cores take is not aligned to 16 bytes, or by odd lengths to 4");
         else
             multiply(p, a, b, c);
     }
