@@ -179,7 +179,7 @@ START_TEST(as_own_tensors_evaluated) { as_tensors(_i, &(optc_engine_options){.th
 END_TEST
 
 /* ---- against the evaluator ---- */
-/* Sizes are the matrix's, draws are each block's own, polar's norm is the matrix's and its products the blocks'; entries that skip, `every`, turned squares. */
+/* Sizes are the matrix's, draws are each block's own, polar's norm is the matrix's and its products the blocks'; turned squares. */
 static const char bounds_rule[] =
     "return optimizer { name = 'bounds', view = 'last', rank = 2, block = 4, options = { b = 3 }, hyper = { lr = 0.125 },\n"
     " state = { m = zeros, L = eye(0.5, 'rows'), R = zeros 'cols', P = zeros 'rows rank', d = zeros 'block row', e = zeros 'block col', s = zeros 'block', a = zeros 'row' },\n"
@@ -187,7 +187,7 @@ static const char bounds_rule[] =
     " matrix = function()\n"
     "  m = 0.5 * m + g  a = rowsum(g) / nrows\n"
     "  L = 0.5 * L.T + gram(m) / ncols + nrows / (1 + max(nrows, ncols))\n"
-    "  every(2, function() R = lerp(R, mm(m.T, g) / nrows, 0.25) end)\n"
+    "  R = lerp(R, mm(m.T, g) / nrows, 0.25)\n"
     "  P = 0.5 * P + normal 'rows rank' + mm(L, mm(m, normal 'cols rank')) / (nrows * ncols)\n"
     "  d = rowmax(L) + diag(L) * numel / (nrows * ncols) + lr\n"
     "  e = colmin(R) + norm(g) / (1 + norm(m))\n"
@@ -307,6 +307,43 @@ START_TEST(too_many)
 }
 END_TEST
 
+/* ---- as text ---- */
+START_TEST(as_text)
+{
+    static const struct { const char *was, *now, *says; } bad[] = {{"block 4\n", "block 0\n", "a block"},
+                                                                   {"block 4\n", "block 1.5\n", "a block"},
+                                                                   {"block 4\n", "", "by blocks that there are not"},
+                                                                   {" blocked", "", "or not by those that there are"},
+                                                                   {"state L block_rows", "state L rows", "by blocks that there are not"},
+                                                                   {"sum block %", "sum slice %", "below its operand's"},
+                                                                   {"down block_rows", "down rows", "a value over two axes that is no block's"}};
+    char text[1200];
+    Gen g = {0}, back = {0};
+    Buf b = {0}, again = {0};
+    snprintf(text, sizeof text, rules[1], "block = 4,", "block ");
+    ck_assert_msg(gen_compile(&g, (Source){"x.lua", text, strlen(text)}, &(GenOptions){.rule_only = true}), "%s", g.diag.text);
+    rule_print(&b, g.rule);
+    ck_assert_msg(gen_read_ir(&back, (Source){"x.ir", buf_text(&b), strlen(buf_text(&b))}, &(GenOptions){.rule_only = true}), "%s", back.diag.text);
+    rule_print(&again, back.rule);
+    ck_assert_str_eq(buf_text(&b), buf_text(&again));
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        Buf other = {0};
+        Gen no = {0};
+        const char *at = strstr(buf_text(&b), bad[i].was);
+        ck_assert_msg(at != NULL, "%s", bad[i].was);
+        buf_printf(&other, "%.*s%s%s", (int)(at - buf_text(&b)), buf_text(&b), bad[i].now, at + strlen(bad[i].was));
+        ck_assert_msg(!gen_read_ir(&no, (Source){"x.ir", buf_text(&other), strlen(buf_text(&other))}, &(GenOptions){.rule_only = true}), "'%s' was taken", bad[i].now);
+        ck_assert_msg(strstr(no.diag.text, bad[i].says), "'%s' for '%s': %s", bad[i].now, bad[i].was, no.diag.text);
+        gen_free(&no);
+        buf_free(&other);
+    }
+    gen_free(&back);
+    gen_free(&g);
+    buf_free(&b);
+    buf_free(&again);
+}
+END_TEST
+
 /* ---- random rules ---- */
 START_TEST(random_rules)
 {
@@ -341,6 +378,7 @@ Suite *blocks_suite(void)
     tcase_add_test(t, not_larger);
     tcase_add_test(t, without_gradient);
     tcase_add_test(t, too_many);
+    tcase_add_test(t, as_text);
     tcase_add_test(t, random_rules);
     suite_add_tcase(s, t);
     return s;
