@@ -23,12 +23,17 @@ expect() {
 check() { if eval "$2"; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "$1"; fi; }
 cd "$work" || exit 1
 
-expect 0 "rules: 2 rules, for the CPU alone" "$optc" ship 'adamw+clip(1)' adafactor -o rules
+# … one of them with matrices in blocks
+cat > cut.lua <<'X'
+return optimizer { name = "cut", block = 24, hyper = { lr = 0.02 }, state = { L = eye(0.5, "rows"), d = zeros "block row" }, step = function() p = p - lr * g end,
+  matrix = function() L = lerp(L, gram(g), 0.25) d = rowsum(L) p = p - lr * mm(L / (1 + trace(L)) + diag(d / nrows), g) end }
+X
+expect 0 "rules: 3 rules, for the CPU alone" "$optc" ship 'adamw+clip(1)' adafactor ./cut.lua -o rules
 mkdir two
-expect 0 "2 rules" "$optc" ship 'adamw+clip(1)' adafactor -o two/rules
+expect 0 "3 rules" "$optc" ship 'adamw+clip(1)' adafactor ./cut.lua -o two/rules
 expect 0 "" diff -r rules two/rules
 check "files of a package without GPU code: $(ls rules)" '[ "$(ls rules | tr "\n" " ")" = "CMakeLists.txt Makefile example.c manifest rules.c rules.h " ]'
-expect 0 "rules, made by optc 0.1.0: 2 rules" "$optc" ship --check rules
+expect 0 "rules, made by optc 0.1.0: 3 rules" "$optc" ship --check rules
 expect 0 "for the CPU alone" "$optc" ship --check rules
 expect 0 "here: it has no GPU code, so it takes its CPU path" "$optc" ship --check rules
 expect 0 "rules: it has no GPU code" env OPTC_CACHE_BASE="$work/rules" LD_LIBRARY_PATH="$top/$BUILD/fake/versioned" FAKE_CUDA=works "$optc" doctor
@@ -48,6 +53,7 @@ ln -s "$lib" liboptc.so.0
 expect 0 "" ${CC:-cc} -O2 -fopenmp -Irules -I"$top/runtime" "$top/tests/ship/compare.c" rules/rules.c -Wl,-rpath,"$work" "$lib" -lm -ldl -o compare
 expect 0 "adamw_clip: equal on cpu" ./compare cpu f32 adamw_clip adamw 'clip(1)'
 expect 0 "adafactor: equal on cpu" ./compare cpu f32 adafactor adafactor ''
+expect 0 "cut: equal on cpu" ./compare cpu f32 cut ./cut.lua ''
 expect 0 "" make -s -C rules CC="${CC:-cc}" CFLAGS="-O2 -Wall -Wextra -Werror -DRULES_NO_CLONES" example
 expect 0 "cpu: " rules/example best 3
 export LD_LIBRARY_PATH="$top/$BUILD/fake/versioned" FAKE_CUDA=works

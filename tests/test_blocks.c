@@ -307,6 +307,47 @@ START_TEST(too_many)
 }
 END_TEST
 
+/* ---- memory that ends ---- */
+static void *one_alloc(void *context, size_t bytes, void *stream)
+{
+    static _Alignas(64) char room[1 << 16];
+    (void)context, (void)stream;
+    return bytes <= sizeof room ? room : NULL;
+}
+static void no_release(void *context, void *p, size_t bytes, void *stream) { (void)context, (void)p, (void)bytes, (void)stream; }
+
+START_TEST(memory_ends)
+{
+    static const optc_allocator one = {one_alloc, no_release, NULL};
+    static float p[2][64], g[2][64];
+    static const int64_t side[2] = {8, 8}, odd[2] = {5, 7};
+    const optc_tensor t[2] = {{.param = p[0], .grad = g[0], .rank = 2, .shape = side}, {.param = p[1], .grad = g[1], .rank = 2, .shape = odd}};
+    const optc_group group = {.tensors = t, .ntensors = 2};
+    char text[1200];
+    optc_engine *e;
+    optc_rule *r;
+    optc_binding *b;
+    snprintf(text, sizeof text, rules[1], "block = 4,", "block ");
+    use_blas(false);
+    OK(optc_open(&(optc_engine_options){.cache_dir = getenv("OPTC_TEST_CACHE"), .allocator = &one}, &e));
+    OK(optc_compile(e, &(optc_rule_options){.text = text}, &r));
+    int n = 0, asked = 0;
+    do {
+        int held = memory_held();
+        memory_fails(++n);
+        optc_status s = optc_bind(r, &group, 1, &b);
+        asked = memory_asked();
+        memory_fails(0);
+        bool right = asked < n ? s == OPTC_OK && optc_unbind(b) == OPTC_OK : s == OPTC_ERROR_MEMORY;
+        held = memory_held() - held;                           /* before Check allocates for itself */
+        ck_assert_msg(right && !held, "allocation %d of %d: %s, %d left", n, asked, optc_status_name(s), held);
+    } while (asked >= n);
+    ck_assert_int_gt(n, 50);
+    OK(optc_release(r));
+    OK(optc_close(e));
+}
+END_TEST
+
 /* ---- as text ---- */
 START_TEST(as_text)
 {
@@ -378,6 +419,7 @@ Suite *blocks_suite(void)
     tcase_add_test(t, not_larger);
     tcase_add_test(t, without_gradient);
     tcase_add_test(t, too_many);
+    tcase_add_test(t, memory_ends);
     tcase_add_test(t, as_text);
     tcase_add_test(t, random_rules);
     suite_add_tcase(s, t);
