@@ -187,7 +187,7 @@ static int block_set(GpuCalls *x, int array, int group, int blocks, int64_t down
  *   tf32       8 x 2048 x 2048   1.33 / 1.33 / 0.71       8 x 1024 x 1024   1.25 / 1.02 / 0.98
  *   f64        8 x 1024 x 1024   0.72 / 0.73 / 0.80      24 x  768 x  768   0.78 / 0.83 / 0.91
  *   f32        8 x 1024 x 1024   0.77 / 0.77 / 0.88      64 x  256 x  256   1.01 / 1.15 / 1.16
- * cuBLAS takes smaller tiles for a few hundred blocks of 128 than for a few thousand; long sums want large ones. */
+ * cuBLAS takes smaller tiles for two thousand blocks of 128 than for three; long sums want large ones. */
 static int64_t block_rows(const CallType *t, ProductShape z, int64_t matrices)
 {
     int64_t down = z.n / 128, many = dom_times(matrices, down * (down + 1) / 2);
@@ -199,7 +199,7 @@ static int64_t block_rows(const CallType *t, ProductShape z, int64_t matrices)
         return z.n > 256 ? 256 : z.n;
     if (z.n < 1024 || z.n % 256)
         return 128;
-    return z.k < 2 * z.n && (many >= 2048 || z.n >= 4096) ? 128 : 256;
+    return z.k < 2 * z.n && (many >= 3000 || z.n >= 4096) ? 128 : 256;
 }
 
 static int64_t at_least_1(int64_t n) { return n > 0 ? n : 1; }
