@@ -227,6 +227,8 @@ int l_eye(lua_State *L)
     lang_count(L, "eye", 1, 2);
     Ref x = n == 1 ? konst(L, 1) : lang_num(L, 1, "eye", 2);
     Dom d = square_named(L, n);
+    if (dom_of_block(d) && trace_sizes(trace_of(L), x) != NONE)
+        x = trace_sizes(trace_of(L), x);
     if (!dom_spreads((Dom)node_at(L, x)->dom, d))
         return spec_error(L, "eye: %s does not lie along %s x %s", describe(trace_of(L), x), lua_tostring(L, n),
                           lua_tostring(L, n));

@@ -186,7 +186,7 @@ static const char bounds_rule[] =
     " step = function() p = p - lr * g end,\n"
     " matrix = function()\n"
     "  m = 0.5 * m + g  a = rowsum(g) / nrows\n"
-    "  L = 0.5 * L.T + gram(m) / ncols + nrows / (1 + max(nrows, ncols))\n"
+    "  L = 0.5 * L.T + gram(m) / ncols + eye(nrows / (1 + max(nrows, ncols)), 'rows')\n"
     "  R = lerp(R, mm(m.T, g) / nrows, 0.25)\n"
     "  P = 0.5 * P + normal 'rows rank' + mm(L, mm(m, normal 'cols rank')) / (nrows * ncols)\n"
     "  d = rowmax(L) + diag(L) * numel / (nrows * ncols) + lr\n"
@@ -386,14 +386,16 @@ START_TEST(as_text)
 END_TEST
 
 /* ---- random rules ---- */
+/* OPTC_FUZZ_SQUARES of them. */
 START_TEST(random_rules)
 {
     static const TestShape odd[] = {{2, {33, 18}}, {1, {7}}, {3, {3, 5, 7}}, {2, {1, 13}}, {2, {12, 1}}, {2, {20, 40}}};
+    const char *n = getenv("OPTC_FUZZ_SQUARES");
     setenv("OPTC_CFLAGS", "-O1", 0);
-    for (uint64_t seed = 1; seed <= 3; seed++) {
+    for (uint64_t seed = 1; seed <= (n ? (uint64_t)atoi(n) : 3); seed++) {
         Fixture f;
-        char *text = random_squares(seed, seed != 3, 6);
-        const optc_rule_options ro = {.text = text, .param = seed == 2 ? OPTC_F64 : OPTC_F32};
+        char *text = random_squares(seed, seed % 3 != 0, 1 + (int)(seed * 5 % 13));
+        const optc_rule_options ro = {.text = text, .param = seed % 4 == 2 ? OPTC_F64 : OPTC_F32};
         fix_open(&f, &(optc_engine_options){.threads = 2, .cache_dir = ""}, &ro, odd, 6, NULL, 0);
         ck_assert_msg(optc_rule_native(f.rule), "%s\n%s", optc_rule_path(f.rule), text);
         for (int step = 1; step <= 3; step++) {

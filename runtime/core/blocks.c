@@ -13,11 +13,15 @@
 #include <string.h>
 
 /* ---- made ---- */
+CORE bool array_blocked(const ProgArray *m) { return dom_of_block(m->kind == MEM_PART ? m->from : m->dom); }
+
 static unsigned variants_blocked(const Program *p)
 {
     unsigned mask = 0;
     for (int i = 0; i < p->nstage; i++)
         mask |= stage_of_blocks(&p->stage[i]) ? 1u << p->stage[i].variant : 0;
+    for (int k = 0; k < p->narray; k++)
+        mask |= array_blocked(&p->array[k]) ? p->array[k].kept : 0;
     return mask;
 }
 
@@ -103,8 +107,6 @@ CORE int64_t matrix_at(const optc_binding *b, const Tensor *t, int array, int64_
 }
 
 /* ---- where they lie ---- */
-CORE bool array_blocked(const ProgArray *m) { return dom_of_block(m->kind == MEM_PART ? m->from : m->dom); }
-
 /* Pointers of a view: into what the tensor has by blocks, else the tensor's own. */
 static void point_view(const optc_binding *b, const Tensor *v, int array, int64_t before)
 {
@@ -205,6 +207,8 @@ static int by_size(const void *a, const void *b)
 CORE optc_status blocks_units(optc_binding *b, const Units *of, Units *out)
 {
     int n = 0, k = 0;
+    if (!b->rule->program->block)
+        return OPTC_OK;
     for (int i = 0; i < of->n; i++)
         n += b->tensor[of->tensor[i]].nview;
     SortedView *x = (SortedView *)calloc((size_t)n + 1, sizeof *x);
