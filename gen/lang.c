@@ -49,32 +49,44 @@ static void note_view(Trace *t, Op op, const Ref *arg, int n)
 /* ---- blocks ---- */
 Dom trace_dom(const Trace *t, Dom d) { return t->rule->block && dom_square(d) ? dom_blocked(d) : d; }
 
-/* What sizes are computed of is the same for every block: made again for each of them. Operands come first, so one walk
- * finds all of it. */
-Ref trace_sizes(Trace *t, Ref r)
+/* What is computed of sizes is the same for every block, and made again for them: node r, whose operands are known. */
+static Ref sizes_of(Trace *t, Ref r)
 {
     Graph *g = trace_here(t);
-    if (g->n[r].dom != SLICE)
-        return NONE;
-    bool *wanted = NEWS(t->arena, bool, r + 1);
-    Ref *own = NEWS(t->arena, Ref, r + 1);
-    wanted[r] = true;
-    for (Ref i = r; i >= 0; i--)
-        for (int k = 0; k < g->n[i].nargs && wanted[i] && g->n[i].dom == SLICE; k++)
-            wanted[g->n[i].arg[k]] = true;
-    for (Ref i = 0; i <= r; i++) {
-        const Node n = g->n[i];
-        Ref arg[3] = {NONE, NONE, NONE};
-        bool plain = !is_leaf(&n) && op_info[n.op].kind <= K_SEL && n.op != OP_STORED && n.dom == SLICE;
-        own[i] = dom_inside((Dom)n.dom) ? NONE : i;
-        for (int k = 0; k < n.nargs && k < 3 && plain; k++)
-            plain = (arg[k] = own[n.arg[k]]) != NONE;
-        if (wanted[i] && n.op == OP_COUNT && n.dom == SLICE)
-            own[i] = node_count(g, (Dom)n.from, BLOCK);
-        else if (wanted[i] && plain)
-            own[i] = node_op(g, (Op)n.op, arg[0], arg[1], arg[2]);
+    const Node n = g->n[r];
+    Ref arg[3] = {NONE, NONE, NONE};
+    if (!dom_inside((Dom)n.dom))
+        return r;
+    if (n.op == OP_COUNT && n.dom == SLICE)
+        return node_count(g, (Dom)n.from, BLOCK);
+    bool plain = !is_leaf(&n) && op_info[n.op].kind <= K_SEL && n.op != OP_STORED && n.dom == SLICE && n.nargs <= 3;
+    for (int k = 0; k < n.nargs && plain; k++)
+        plain = (arg[k] = t->sizes[n.arg[k]]) != NONE;
+    return plain ? node_op(g, (Op)n.op, arg[0], arg[1], arg[2]) : NONE;
+}
+
+/* Each value is looked at once in a trace. Without recursion: it may be a chain of thousands. */
+Ref trace_sizes(Trace *t, Ref r)
+{
+    const Graph *g = &t->rule->g;
+    Ref *stack = NULL;
+    int n = 0, cap = 0;
+    while (t->nsizes <= r)
+        PUSH(t->arena, t->sizes, t->nsizes, t->sizes_cap) = UNKNOWN;
+    if (t->sizes[r] == UNKNOWN)
+        PUSH(t->arena, stack, n, cap) = r;
+    while (n) {
+        Ref x = stack[n - 1], open = NONE;
+        for (int k = 0; k < g->n[x].nargs && g->n[x].dom == SLICE; k++)
+            open = t->sizes[g->n[x].arg[k]] == UNKNOWN ? g->n[x].arg[k] : open;
+        if (open != NONE) {
+            PUSH(t->arena, stack, n, cap) = open;
+            continue;
+        }
+        n--;
+        t->sizes[x] = sizes_of(t, x);
     }
-    return own[r];
+    return g->n[r].dom == SLICE ? t->sizes[r] : NONE;
 }
 
 static bool of_matrix(const Node *n) { return dom_info[n->dom].scope == SCOPE_MATRIX; }

@@ -100,6 +100,7 @@ typedef struct Trace {
     Ref every[MAX_EVERY]; int nevery;
     int product; Type params;                              /* GenOptions.product, and the type of parameters */
     bool *symmetric; int nsymmetric, symmetric_cap;        /* by node, as far as anybody asked */
+    Ref *sizes; int nsizes, sizes_cap;                     /* likewise: what it is for blocks; NONE, or not known */
 } Trace;
 
 static inline Trace *trace_of(lua_State *L) { return *(Trace **)lua_getextraspace(L); }

@@ -252,6 +252,37 @@ START_TEST(not_larger)
 }
 END_TEST
 
+/* ---- heads that the caller splits ---- */
+START_TEST(split)
+{
+    static const int64_t whole[2] = {15, 7}, parts[3] = {3, 5, 7};
+    float p[2][105], g[105];
+    double L[2][3 * 34];
+    char text[1200];
+    snprintf(text, sizeof text, rules[1], "block = 4,", "block ");
+    for (int k = 0; k < 2; k++) {
+        const optc_tensor t = {.param = p[k], .grad = g, .rank = k ? 3 : 2, .shape = k ? parts : whole, .split = k ? 0 : 3};
+        optc_engine *e;
+        optc_rule *r;
+        optc_binding *b;
+        for (int i = 0; i < 105; i++) {
+            p[k][i] = (float)ref_value(0, 0, i);
+            g[i] = (float)ref_value(0, 1, i);
+        }
+        OK(optc_open(&(optc_engine_options){.threads = 1, .cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
+        OK(optc_compile(e, &(optc_rule_options){.text = text}, &r));
+        OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));
+        OK(optc_step(b));
+        OK(optc_step(b));
+        OK(optc_state_read(b, 0, "L", L[k], 3 * 34));
+        OK(optc_unbind(b));
+        OK(optc_release(r));
+        OK(optc_close(e));
+    }
+    ck_assert(!memcmp(p[0], p[1], sizeof p[0]) && !memcmp(L[0], L[1], sizeof L[0]));
+}
+END_TEST
+
 /* ---- who takes part ---- */
 START_TEST(without_gradient)
 {
@@ -419,6 +450,7 @@ Suite *blocks_suite(void)
     tcase_add_loop_test(t, as_own_tensors_evaluated, 0, NRULES);
     tcase_add_loop_test(t, in_bounds, 0, 2);
     tcase_add_test(t, not_larger);
+    tcase_add_test(t, split);
     tcase_add_test(t, without_gradient);
     tcase_add_test(t, too_many);
     tcase_add_test(t, memory_ends);

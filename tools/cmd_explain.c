@@ -212,17 +212,21 @@ static Cost shape_table(Arena *a, const Plan *p, const Dims *d, int e, int m, co
     Shape s = rule_shape(p->rule, count_shape(p->rule->variant[variant].view, d->rank, d->dim, false));
     const Phase *ph = &p->entry[e].phase[m];
     bool calls = plan_calls(p);
+    int width = 6;
+    for (int i = 0; i < ph->nstage; i++)
+        if (explain_runs(&ph->stage[i], variant) && (int)strlen(stage_info[ph->stage[i].kind].name) > width)
+            width = (int)strlen(stage_info[ph->stage[i].kind].name);
     printf("  %s, %s%s\n", cli_dims(dims, d), explain_phase(a, p, e, m),
            p->rule->nvariant > 1 ? arena_printf(a, " (by %s)", p->rule->variant[variant].name) : "");
     for (int i = 0; i < ph->nstage; i++) {
         const Stage *st = &ph->stage[i];
         if (!explain_runs(st, variant))
             continue;
-        printf("    %2d %-6s ", i, stage_info[st->kind].name);
+        printf("    %2d %-*s ", i, width, stage_info[st->kind].name);
         put_cost(stage_cost(p, ph, st, s, f), calls, f);
     }
     Cost total = phase_cost(p, ph, variant, s, f);
-    printf("    sum       ");
+    printf("    %-*s ", width + 3, "sum");
     put_cost(total, calls, f);
     if (total.flops > 0)
         put_room(a, p, ph, variant, s, workspace);
