@@ -168,49 +168,74 @@ static const char *stored_as(Arena *a, Type t, const char *x)
 }
 
 /* ---- pasted sources ---- */
-static const char *const pasted_types[] = {"templates/domains.h",
-                                           "templates/counts.h",
-                                           "gen/variants.h",
-                                           "gen/program.h",
-                                           "templates/near.h",
-                                           "templates/hash.h",
-                                           "templates/float_mode.h",
-                                           "templates/driver.h",
-                                           "templates/cublas.h",
-                                           "runtime/core/core.h",
-                                           "runtime/core/layout.h",
-                                           "runtime/core/gpu.h",
-                                           "runtime/core/gpu_calls.h",
-                                           NULL};
-static const char *const pasted_code[] = {"runtime/core/message.c",
-                                          "runtime/core/sized.c",
-                                          "runtime/core/driver.c",
-                                          "runtime/core/library.c",
-                                          "runtime/core/cublas.c",
-                                          "runtime/core/state.c",
-                                          "runtime/core/places.c",
-                                          "runtime/core/blocks.c",
-                                          "runtime/core/batches.c",
-                                          "runtime/core/layout.c",
-                                          "runtime/core/overlap.c",
-                                          "runtime/core/bind.c",
-                                          "runtime/core/about.c",
-                                          "runtime/core/rows.c",
-                                          "runtime/core/step.c",
-                                          "runtime/core/rule.c",
-                                          "runtime/core/engine.c",
-                                          "runtime/core/team.c",
-                                          "runtime/core/product.c",
-                                          "runtime/core/blas.c",
-                                          "runtime/core/call.c",
-                                          "runtime/core/cpu.c",
-                                          "runtime/core/gpu.c",
-                                          "runtime/core/gpu_bind.c",
-                                          "runtime/core/gpu_calls.c",
-                                          "runtime/core/gpu_products.c",
-                                          "runtime/core/gpu_phases.c",
-                                          "runtime/core/gpu_run.c",
-                                          NULL};
+/* What only products need is left out where no rule has any, and something small stands in its place. */
+typedef enum { ALWAYS, PRODUCTS, NO_PRODUCTS } Pasted;
+typedef struct Paste { const char *path; Pasted where; } Paste;
+static const Paste pasted_types[] = {
+    {"templates/domains.h", ALWAYS},
+    {"templates/counts.h", ALWAYS},
+    {"gen/variants.h", ALWAYS},
+    {"gen/program.h", ALWAYS},
+    {"templates/near.h", ALWAYS},
+    {"templates/hash.h", ALWAYS},
+    {"templates/float_mode.h", ALWAYS},
+    {"templates/driver.h", ALWAYS},
+    {"templates/cublas.h", PRODUCTS},
+    {"runtime/core/core.h", ALWAYS},
+    {"runtime/core/layout.h", ALWAYS},
+    {"runtime/core/gpu.h", ALWAYS},
+    {"runtime/core/call.h", PRODUCTS},
+    {"runtime/core/library.h", PRODUCTS},
+    {"runtime/core/gpu_calls.h", PRODUCTS},
+    {NULL, ALWAYS},
+};
+static const Paste pasted_code[] = {
+    {"runtime/core/message.c", ALWAYS},
+    {"runtime/core/sized.c", ALWAYS},
+    {"runtime/core/driver.c", ALWAYS},
+    {"runtime/core/library.c", PRODUCTS},
+    {"runtime/core/cublas.c", PRODUCTS},
+    {"runtime/core/state.c", ALWAYS},
+    {"runtime/core/places.c", ALWAYS},
+    {"runtime/core/blocks.c", ALWAYS},
+    {"runtime/core/batches.c", ALWAYS},
+    {"runtime/core/layout.c", ALWAYS},
+    {"runtime/core/overlap.c", ALWAYS},
+    {"runtime/core/bind.c", ALWAYS},
+    {"runtime/core/about.c", ALWAYS},
+    {"runtime/core/rows.c", ALWAYS},
+    {"runtime/core/step.c", ALWAYS},
+    {"runtime/core/rule.c", ALWAYS},
+    {"runtime/core/engine.c", ALWAYS},
+    {"runtime/core/team.c", ALWAYS},
+    {"runtime/core/product.c", PRODUCTS},
+    {"runtime/core/blas.c", PRODUCTS},
+    {"runtime/core/call.c", PRODUCTS},
+    {"runtime/core/cpu.c", ALWAYS},
+    {"runtime/core/gpu.c", ALWAYS},
+    {"runtime/core/gpu_bind.c", ALWAYS},
+    {"runtime/core/gpu_calls.c", PRODUCTS},
+    {"runtime/core/gpu_products.c", PRODUCTS},
+    {"runtime/core/gpu_phases.c", PRODUCTS},
+    {"templates/no_calls.h", NO_PRODUCTS},
+    {"runtime/core/gpu_run.c", ALWAYS},
+    {NULL, ALWAYS},
+};
+
+static bool has_products(const Pack *p)
+{
+    for (int i = 0; i < p->nrule; i++)
+        if (plan_calls(p->rule[i].gen->plan))
+            return true;
+    return false;
+}
+
+static const Paste *next_paste(const Pack *p, const Paste *x)
+{
+    while (x->path && x->where == (has_products(p) ? NO_PRODUCTS : PRODUCTS))
+        x++;
+    return x;
+}
 
 static const char *source_text(const char *path)
 {
@@ -306,11 +331,11 @@ static bool paste(Pack *p, Buf *b, const char *header, const char *path)
     return true;
 }
 
-static bool paste_all(Pack *p, Buf *b, const char *header, const char *const *path)
+static bool paste_all(Pack *p, Buf *b, const char *header, const Paste *x)
 {
     bool ok = true;
-    for (; *path && ok; path++)
-        ok = paste(p, b, header, *path);
+    for (x = next_paste(p, x); x->path && ok; x = next_paste(p, x + 1))
+        ok = paste(p, b, header, x->path);
     buf_puts(b, "/* ==== of this package ==== */\n");
     return ok;
 }
@@ -330,10 +355,10 @@ static bool fill_stages(Pack *p, Buf *out, const Hole *common, int ncommon)
     }
     Buf all = {.arena = a};                    /* the runtime stands on the same pieces as the stages */
     buf_puts(&all, buf_text(&code));
-    for (const char *const *path = pasted_types; *path; path++)
-        buf_puts(&all, source_text(*path));
-    for (const char *const *path = pasted_code; *path; path++)
-        buf_puts(&all, source_text(*path));
+    for (const Paste *x = next_paste(p, pasted_types); x->path; x = next_paste(p, x + 1))
+        buf_puts(&all, source_text(x->path));
+    for (const Paste *x = next_paste(p, pasted_code); x->path; x = next_paste(p, x + 1))
+        buf_puts(&all, source_text(x->path));
     buf_puts(&all, source_text("gen/types.def"));
     buf_puts(&all, source_text("gen/stages.def"));
     emit_c_shared(&shared, buf_text(&all));

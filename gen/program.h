@@ -133,6 +133,14 @@ OPTC_COUNT const ProgStage *program_stage(const Program *p, int fn)       /* NUL
     return NULL;
 }
 
+OPTC_COUNT bool program_calls(const Program *p)
+{
+    for (int i = 0; i < p->nstage; i++)
+        if (p->stage[i].kind == S_CALL)
+            return true;
+    return false;
+}
+
 OPTC_COUNT int64_t array_length(const ProgArray *m, Shape piece, Shape whole, int64_t ntensors)
 {
     int64_t n = 0;

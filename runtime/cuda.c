@@ -5,7 +5,7 @@
 #include "cuda.h"
 
 #include "core/gpu.h"
-
+#include "core/library.h"
 #include "files.h"
 
 #include <dlfcn.h>

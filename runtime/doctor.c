@@ -1,6 +1,8 @@
 /* What this machine has, as a page of text. */
 #include "gpu.h"
 
+#include "core/call.h"
+#include "core/library.h"
 #include "fatbin.h"
 #include "package.h"
 #include "template.h"

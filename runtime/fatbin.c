@@ -6,7 +6,7 @@
  * for none), else the PATH, $CUDA_HOME, $CUDA_PATH, the toolkit's folder. */
 #include "fatbin.h"
 
-#include "core/gpu.h"
+#include "core/library.h"
 #include "cuda.h"
 #include "files.h"
 

@@ -2,6 +2,8 @@
 #include "hand.h"
 #include "suites.h"
 
+#include "core/call.h"
+
 #include <dlfcn.h>
 #include <math.h>
 #include <stdlib.h>

@@ -36,14 +36,6 @@ static Stretch stretch_at(const Program *p, const ProgPhase *ph, int from)
     return x;
 }
 
-static bool stage_calls(const Program *p)
-{
-    for (int i = 0; i < p->nstage; i++)
-        if (p->stage[i].kind == S_CALL)
-            return true;
-    return false;
-}
-
 static const ProgPhase *nth_phase(const Program *p, int i)
 {
     return &p->entry[i / program_phases(p)].phase[i % program_phases(p)];
@@ -331,7 +323,7 @@ CORE optc_status batches_plan(optc_binding *b)
     const Device *d = b->rule->device;
     size_t n = (size_t)p->narray + 1;
     Room r;
-    if (!stage_calls(p))
+    if (!program_calls(p))
         return OPTC_OK;
     memset(&r, 0, sizeof r);
     r.words = r.places.phases = called_stages(p) / 64 + 1;

@@ -7,7 +7,7 @@
  * same file. One that we loaded is set to one thread when it is loaded, and never unloaded.
  *
  * $OPTC_BLAS names a library; "none": our own product (product.c), as where there is none. */
-#include "core.h"
+#include "call.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -2,7 +2,7 @@
  *
  * On the CPU a call is cut into pieces of which every thread takes the next. How a matrix is cut depends on its shape
  * and nothing else. */
-#include "core.h"
+#include "call.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -230,12 +230,21 @@ static int64_t call_effort(const optc_binding *b, const ProgStage *s)
     return flops < 1e15 ? (int64_t)(flops / 32) : (int64_t)1 << 45;
 }
 
+CORE void cpu_call_path(const optc_rule *r, char *text, size_t n)
+{
+    Blas x;
+    if (!program_calls(r->program) || !r->fn)
+        return;
+    (void)blas_open(&x, "optc_rule_path");
+    size_t at = strlen(text);
+    snprintf(text + at, n - at, "; products: %s", x.about);
+}
+
 /* Products, what makes them, and whether it can make all of these. */
 CORE optc_status cpu_calls(optc_binding *b)
 {
     const Program *p = b->rule->program;
     bool any = false;
-    b->effort = b->elems;
     if (!b->rule->fn)                              /* the evaluator's products are its own */
         return OPTC_OK;
     optc_status s = calls_check(p);

@@ -21,7 +21,10 @@
  *   team.c     its threads
  *   gpu.c      contexts, errors, memory    gpu_bind.c tables, states    gpu_run.c launches and graphs
  *   gpu_calls.c what products take         gpu_products.c products      library.c, cublas.c  cuBLAS by dlopen
- *   gpu_phases.c captured, with periods */
+ *   gpu_phases.c captured, with periods
+ *
+ * What only products need (call.h, gpu_calls.h, and the sources that include them) is left out of packages without any:
+ * templates/no_calls.h stands there in its place. */
 #ifndef OPTC_CORE_H
 #define OPTC_CORE_H
 #include "../../templates/abi.h"
@@ -287,9 +290,6 @@ CORE void cpu_follow(optc_binding *b);                      /* rows_follow, in t
 CORE void copy_arrays(const optc_binding *b, const ProgAction *a);
 
 /* ---- call.c ---- */
-/* One matrix's product: m x k by k x n. Of a, b, c and the result: the distance of rows as they lie */
-typedef struct ProductShape { int64_t slices, m, n, k, ld[4]; } ProductShape;
-CORE ProductShape product_shape(const Program *p, const ProgCall *c, Shape s, int64_t apart);      /* rows_apart */
 typedef struct CalleeInfo {
     const char *name;
     double (*flops)(const Program *p, const ProgCall *c, Shape s);
@@ -298,30 +298,9 @@ typedef struct CalleeInfo {
     void (*run)(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t piece);
 } CalleeInfo;
 CORE const CalleeInfo *callee_info(const ProgCall *c);
-CORE optc_status calls_check(const Program *p);
 CORE optc_status cpu_calls(optc_binding *b);
-
-/* ---- blas.c, product.c ---- */
-/* gemm, syrk: for f32 and f64; NULL: our own product. wide: integers of 64 bits. How a call is held to one thread:
- * local sets it for the calling thread and gives what was, or get and set do; all NULL: it has one */
-typedef struct Blas {
-    void *gemm[2], *syrk[2];
-    bool wide;
-    int (*local)(int), (*get)(void);
-    void (*set)(int);
-    char about[240];
-} Blas;
-/* c = alpha a b + beta c, by rows; beta 0: c is not read. lower: b is a turned, and the lower half is enough */
-typedef struct Gemm {
-    bool f64, turn_a, turn_b, lower;
-    int64_t m, n, k, lda, ldb, ldc;
-    double alpha, beta;
-    const void *a, *b;
-    void *c;
-} Gemm;
-CORE optc_status blas_open(Blas *out, const char *call);
-CORE void blas_gemm(const Blas *x, const Gemm *g);
-CORE void product_own(const Gemm *g);
+/* how products are computed, behind a "; " and what is there; nothing, where there are none */
+CORE void cpu_call_path(const optc_rule *r, char *text, size_t n);
 
 /* ---- rule.c ---- */
 /* "stage 1 (flat) of rule 'adamw' (adamw.lua:12)", "a product of rule …"; s NULL: t moves on */

@@ -84,6 +84,7 @@ static void fill_states(optc_binding *b)
 CORE optc_status cpu_bind(optc_binding *b)
 {
     optc_engine *e = b->rule->engine;
+    b->effort = b->elems;
     optc_status s = cpu_calls(b);
     if (s != OPTC_OK)
         return s;

@@ -1,5 +1,6 @@
 /* cuBLAS by dlopen. $OPTC_CUBLAS names its folder, or says "none". */
 #include "gpu.h"
+#include "library.h"
 
 #include <dlfcn.h>
 #include <stdio.h>

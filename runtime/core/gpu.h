@@ -14,7 +14,6 @@
 #define OPTC_CORE_GPU_H
 #include "core.h"
 #include "../../templates/driver.h"
-#include "../../templates/cublas.h"
 
 typedef struct GpuEngine {
     const Driver *d;                       /* `own`, unless somebody puts another in its place */
@@ -74,24 +73,6 @@ typedef struct GpuTables {
 /* false: why says why not. The driver is never unloaded. cuda: at least that version */
 CORE bool driver_open(Driver *d, int cuda, char *why, size_t n);
 
-/* ---- library.c ---- */
-/* names, and folders below a Python's packages, end with NULL; own: the folder that must have it, NULL: none is named.
- * refused: the first file that is there and does not load; again: for a reason that may have gone when asked again */
-typedef struct LibrarySearch {
-    const char *const *names, *const *folders, *own;
-    void *library;
-    char refused[512];
-    bool again;
-} LibrarySearch;
-CORE bool library_find(LibrarySearch *s);
-/* the i-th folder a toolkit may lie in; "": a variable that is not set; NULL: no more */
-CORE const char *cuda_toolkit(size_t i);
-
-/* ---- cublas.c ---- */
-/* one that runs with this version of the driver; false: why says why not, and again (NULL: nobody asks) whether that may
- * have gone when asked again. It is never unloaded */
-CORE bool cublas_open(Cublas *c, int driver, bool *again, char *why, size_t n);
-
 /* ---- gpu.c ---- */
 CORE optc_status gpu_open(optc_engine *e, int ordinal);
 CORE void gpu_close(optc_engine *e);
@@ -128,7 +109,6 @@ CORE optc_status gpu_send_views(optc_binding *b);
 CORE optc_status gpu_use_pointer(optc_binding *b, int tensor, const void *was, const void *p, const char *what);
 
 /* ---- gpu_calls.c, gpu_products.c: calls ---- */
-CORE bool program_calls(const Program *p);
 CORE const char *call_kernel(const Program *p, int k);     /* its name; NULL: the program needs none */
 CORE bool call_conditions(const Program *p);               /* steps that are captured take conditional nodes */
 /* how products are computed, behind a "; "; "": there are none */
@@ -139,7 +119,7 @@ CORE optc_status calls_bind(optc_binding *b);
 CORE void calls_unbind(optc_binding *b);
 /* pointers or who takes part may have changed on the device */
 CORE optc_status calls_follow(optc_binding *b);
-CORE const struct GpuCall *calls_of(const optc_binding *b, const ProgStage *s, int batch);
+CORE const struct GpuCall *calls_of(const optc_binding *b, const ProgStage *s, int batch);      /* NULL: nothing to do */
 CORE optc_status calls_fire(optc_binding *b, const struct GpuCall *c);
 CORE CUstream calls_stream(const optc_binding *b);         /* one of our own, to capture in */
 

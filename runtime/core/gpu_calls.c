@@ -7,14 +7,6 @@
 #include <string.h>
 
 /* ---- of a program ---- */
-CORE bool program_calls(const Program *p)
-{
-    for (int i = 0; i < p->nstage; i++)
-        if (p->stage[i].kind == S_CALL)
-            return true;
-    return false;
-}
-
 static const ProgStage *first_call(const Program *p)
 {
     int i = 0;
@@ -355,7 +347,7 @@ CORE const GpuCall *calls_of(const optc_binding *b, const ProgStage *s, int batc
     const GpuCalls *x = b->gpu->calls;
     for (int i = 0; i < x->ncall; i++)
         if (x->call[i].stage == s && x->call[i].batch == batch)
-            return &x->call[i];
+            return x->call[i].n ? &x->call[i] : NULL;
     return NULL;
 }
 

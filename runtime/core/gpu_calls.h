@@ -10,7 +10,9 @@
  * Row by row our C = A B is, column by column as cuBLAS has matrices, its C^T = B^T A^T: operands change places. */
 #ifndef OPTC_CORE_GPU_CALLS_H
 #define OPTC_CORE_GPU_CALLS_H
+#include "call.h"
 #include "gpu.h"
+#include "library.h"
 
 /* optc_call and optc_lies of the kernels */
 typedef struct CallArgs { CUdeviceptr a, b, c; int m, n, k, flags; double alpha, beta; } CallArgs;

@@ -1,5 +1,5 @@
 /* Steps on a GPU: launches made ready once, one by one or as a graph of them. */
-#include "gpu_calls.h"
+#include "gpu.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -166,7 +166,7 @@ static optc_status make_play(optc_binding *b, Play *p, const ProgPhase *ph, cons
                       : gpu_shot(b, s, tasks->task[i].batch, &c->launch[s->fn], c->fn[s->fn]);
         x.args.tick = tick && inside && a == &ph->action[1];
         p->calls = p->calls || call;
-        if (call ? x.call && x.call->n : x.args.count != 0)
+        if (call ? x.call != NULL : x.args.count != 0)
             p->shot[p->n++] = x;
         if (x.args.count && !x.blocks)
             return too_many(pr, &x);

@@ -2,7 +2,7 @@
  * the process has mapped already (a framework's own), the folder that the user names, $CUDA_HOME and $CUDA_PATH, the
  * toolkit's usual folders, Python's packages ($VIRTUAL_ENV, $CONDA_PREFIX, the user's, those of the python3 on the
  * PATH), the loader's own search. No program is run. */
-#include "gpu.h"
+#include "library.h"
 
 #include <dirent.h>
 #include <dlfcn.h>

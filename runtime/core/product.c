@@ -3,7 +3,7 @@
  *
  * Every element is a sum over k in order, in pieces of DEPTH; who computes which panel changes no bit. The blocks lie
  * on the stack, which threads may have little of: some 100 KB. */
-#include "core.h"
+#include "call.h"
 
 #include <string.h>
 

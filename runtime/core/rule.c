@@ -135,28 +135,13 @@ optc_status optc_rule_value(const optc_rule *r, int i, optc_state_info *out)
     return s;
 }
 
-/* On the CPU, what makes its products. */
-static void products_path(const optc_rule *r, char *text, size_t n)
-{
-    const Program *p = r->program;
-    Blas x;
-    int i = 0;
-    while (i < p->nstage && p->stage[i].kind != S_CALL)
-        i++;
-    if (i == p->nstage || !r->fn)
-        return;
-    (void)blas_open(&x, "optc_rule_path");
-    size_t at = strlen(text);
-    snprintf(text + at, n - at, "; products: %s", x.about);
-}
-
 const char *optc_rule_path(const optc_rule *r)
 {
     static __thread char text[1024];
     if (!r)
         return "";
     HOST()->path(r, text, sizeof text);
-    products_path(r, text, sizeof text);
+    cpu_call_path(r, text, sizeof text);
     size_t n = strlen(text);
     gpu_call_path(r, text + n, sizeof text - n);
     return text;
