@@ -11,18 +11,16 @@
 
 static const char *const flag[] = {"false", "true"};
 
-const char *pack_kernel(Pack *p, int rule, const char *entry, int mask, const Stage *s)
+static const char *function_name(Pack *p, int rule, const Plan *pl, const char *entry, int mask, const Stage *s)
 {
     char name[MOST_STAGE_NAME];
-    return arena_printf(&p->arena, "%s_%s", p->rule[rule].id,
-                        emit_stage_name(name, p->rule[rule].gen->plan, entry, mask, s));
+    return arena_printf(&p->arena, "%s_%s", p->rule[rule].id, emit_stage_name(name, pl, entry, mask, s));
 }
 
-/* Calls f for every stage of every rule, in the order of their numbers. */
+/* Calls f for every stage of a plan, in the order of their numbers. */
 typedef void (*EachStage)(Pack *p, int rule, const PlanEntry *en, int mask, const Stage *s, void *ctx);
-static void each_stage(Pack *p, int rule, EachStage f, void *ctx)
+static void each_stage(Pack *p, int rule, const Plan *pl, EachStage f, void *ctx)
 {
-    const Plan *pl = p->rule[rule].gen->plan;
     for (int e = 0; e < pl->nentry; e++)
         for (int m = 0; m < pl->entry[e].nphase; m++)
             for (int i = 0; i < pl->entry[e].phase[m].nstage; i++)
@@ -30,20 +28,22 @@ static void each_stage(Pack *p, int rule, EachStage f, void *ctx)
                     f(p, rule, &pl->entry[e], m, &pl->entry[e].phase[m].stage[i], ctx);
 }
 
-typedef struct { const char **v; int n, cap; } Names;
+typedef struct { const Plan *plan; const char **v; int n, cap; } Names;
 static void add_name(Pack *p, int rule, const PlanEntry *en, int mask, const Stage *s, void *ctx)
 {
     Names *l = ctx;
-    PUSH(&p->arena, l->v, l->n, l->cap) = pack_kernel(p, rule, en->name, mask, s);
+    PUSH(&p->arena, l->v, l->n, l->cap) = function_name(p, rule, l->plan, en->name, mask, s);
 }
 
 static int by_text(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
 
-bool pack_clash(Pack *p, const char **name)
+static bool names_clash(Pack *p, bool gpu, const char **name)
 {
     Names l = {0};
-    for (int r = 0; r < p->nrule; r++)
-        each_stage(p, r, add_name, &l);
+    for (int r = 0; r < p->nrule; r++) {
+        l.plan = (gpu ? p->rule[r].gpu : p->rule[r].gen)->plan;
+        each_stage(p, r, l.plan, add_name, &l);
+    }
     if (l.n)
         qsort(l.v, (size_t)l.n, sizeof *l.v, by_text);
     for (int i = 1; i < l.n; i++)
@@ -54,7 +54,17 @@ bool pack_clash(Pack *p, const char **name)
     return false;
 }
 
+bool pack_clash(Pack *p, const char **name) { return names_clash(p, false, name) || names_clash(p, true, name); }
+
 /* ---- tables ---- */
+static void put_program(Pack *pk, Buf *b, const Plan *p, const char *id, const char *tables)
+{
+    Program x = *program_make(&pk->arena, p, arena_printf(&pk->arena, "%s_", id));
+    x.name = id;
+    program_print(b, &x, tables);
+    buf_puts(b, "\n");
+}
+
 static void put_rules(Pack *pk, Buf *b)
 {
     Buf rows = {.arena = &pk->arena};
@@ -64,12 +74,13 @@ static void put_rules(Pack *pk, Buf *b)
         buf_printf(b, "%s{\"%s\", %d}", t ? ", " : "", program_types[t].name, program_types[t].bytes);
     buf_puts(b, "};\n\n");
     for (int i = 0; i < pk->nrule; i++) {
-        const char *id = pk->rule[i].id;
-        const Plan *p = pk->rule[i].gen->plan;
-        program_print(b, program_make(&pk->arena, p, arena_printf(&pk->arena, "%s_", id)), id);
-        buf_puts(b, "\n");
-        buf_printf(&rows, "    {&program_%s, table_cpu_%s, %d},\n", id, id, first);
-        first += p->nfn;
+        const char *id = pk->rule[i].id, *on_gpu = id;
+        const Plan *cpu = pk->rule[i].gen->plan, *gpu = pk->rule[i].gpu->plan;
+        put_program(pk, b, cpu, id, id);
+        if (gpu != cpu)
+            put_program(pk, b, gpu, id, on_gpu = arena_printf(&pk->arena, "2%s", id));     /* a name that no rule has */
+        buf_printf(&rows, "    {&program_%s, &program_%s, table_cpu_%s, %d},\n", id, on_gpu, id, first);
+        first += gpu->nfn;
     }
     buf_printf(b,
                "static const PackedRule packed_rules[] = {\n%s};\nenum { nrule = sizeof packed_rules / sizeof "
@@ -85,7 +96,7 @@ static void put_launch(Pack *p, int rule, const PlanEntry *en, int mask, const S
     buf_puts(row->b, "    {{");
     for (int k = 0; k < NKNOB; k++)
         buf_printf(row->b, "%s%d", k ? ", " : "", v[k]);
-    buf_printf(row->b, "}},    /* %s */\n", pack_kernel(p, rule, en->name, mask, s));
+    buf_printf(row->b, "}},    /* %s */\n", function_name(p, rule, p->rule[rule].gpu->plan, en->name, mask, s));
 }
 
 /* The first architecture with these launches: tables that are alike are printed once. */
@@ -95,7 +106,7 @@ static const PackArch *same_launches(const Pack *p, int arch)
         bool same = true;
         for (int r = 0; r < p->nrule && same; r++)
             same = !memcmp(p->arch[a].launch[r], p->arch[arch].launch[r],
-                           sizeof(Launch) * (size_t)p->rule[r].gen->plan->nfn);
+                           sizeof(Launch) * (size_t)p->rule[r].gpu->plan->nfn);
         if (same)
             return &p->arch[a];
     }
@@ -118,7 +129,7 @@ static void put_launches(Pack *pk, Buf *b)
             continue;
         buf_printf(b, "static const Launch launch_%s_%d[] = {\n", x->ptx ? "compute" : "sm", x->arch);
         for (int r = 0; r < pk->nrule; r++)
-            each_stage(pk, r, put_launch, &(LaunchRow){b, x->launch[r]});
+            each_stage(pk, r, pk->rule[r].gpu->plan, put_launch, &(LaunchRow){b, x->launch[r]});
         buf_puts(b, "};\n");
     }
     buf_puts(b, "static const Arch archs[] = {\n");
@@ -483,13 +494,13 @@ static bool fill_cuda(Pack *p, int arch, Buf *out)
     Buf code = {.arena = &p->arena};
     const Plan **plan = NEWS(&p->arena, const Plan *, p->nrule + 1);
     for (int i = 0; i < p->nrule; i++)
-        plan[i] = p->rule[i].gen->plan;
+        plan[i] = p->rule[i].gpu->plan;
     bool ok = template_fill(&code, "stage_cuda.txt", "tick", NULL, 0) && emit_cuda_calls(&code, plan, p->nrule);
     for (int i = 0; i < p->nrule && ok; i++) {
         EmitOptions o = {.target = "cuda",
                          .prefix = arena_printf(&p->arena, "%s_", p->rule[i].id),
                          .launch = p->arch[arch].launch[i]};
-        ok = emit_cuda_stages(p->rule[i].gen, &o, &p->arena, &code);
+        ok = emit_cuda_stages(p->rule[i].gpu, &o, &p->arena, &code);
     }
     return ok && emit_cuda_file(out, &p->arena, p->name, " * a package of optc", p->command, p->name, buf_text(&code));
 }
@@ -538,7 +549,7 @@ void pack_manifest_rules(Pack *p, Buf *b)
                    p->rule[i].key, p->rule[i].id);
         for (int a = 0; a < p->narch; a++) {
             buf_printf(b, "  launch %s_%d", p->arch[a].ptx ? "compute" : "sm", p->arch[a].arch);
-            each_stage(p, i, launch_line, &(ManifestRow){b, p->arch[a].launch[i]});
+            each_stage(p, i, p->rule[i].gpu->plan, launch_line, &(ManifestRow){b, p->arch[a].launch[i]});
             buf_puts(b, "\n");
         }
     }

@@ -6,6 +6,7 @@
 
 typedef struct PackRule {
     const Gen *gen;
+    const Gen *gpu;                /* planned for a GPU, whose products are in fewer bits; `gen` itself: one plan is both */
     const char *id;                /* the rule's name in the package, a C identifier */
     char spec[DIGEST_HEX];                 /* hash of the spec's text */
     /* emit_key of its CUDA source alone, with the model's launches: how a library finds it */
@@ -34,8 +35,6 @@ typedef enum { PACK_HEADER, PACK_SOURCE, PACK_EXAMPLE, PACK_MAKEFILE, PACK_CMAKE
 /* the CUDA program for p->arch[arch]; NULL: out of memory, or a broken template */
 char *pack_cuda(Pack *p, int arch);
 char *pack_file(Pack *p, PackFile f);                          /* likewise */
-/* the name its kernel has in the package */
-const char *pack_kernel(Pack *p, int rule, const char *entry, int mask, const Stage *s);
 bool pack_clash(Pack *p, const char **name);                   /* two rules would have a stage of the same name */
 void pack_manifest_rules(Pack *p, Buf *b);                     /* the lines that describe rules and launches */
 #endif

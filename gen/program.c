@@ -388,7 +388,7 @@ void program_print(Buf *b, const Program *p, const char *id)
     buf_printf(b,
                "static const Program program_%s = {\"%s\", program_types, %d, hyper_%s, %d, array_%s, %d, stage_%s, "
                "%d, %d, entry_%s, %d, ",
-               id, id, p->ntype, id, p->nhyper, id, p->narray, id, p->nstage, p->nfn, id, p->nentry);
+               id, p->name, p->ntype, id, p->nhyper, id, p->narray, id, p->nstage, p->nfn, id, p->nentry);
     put_list(b, "period", id, 0, p->nperiod);
     buf_printf(b, "variant_%s, %d, %d, %d, %s, \"%s\", (Product)%d, %d, %d};\n", id, p->nvariant, p->p, p->g,
                flag(p->needs_t), p->tick, p->product, p->rank, p->block);

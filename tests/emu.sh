@@ -53,11 +53,24 @@ return optimizer {
     p = p - lr * g / (1 + loss * loss) - lr * (p - s) / t
   end }
 X
-set -- adamw_clip adamw 'clip(1)' adafactor adafactor '' sgd_lookahead sgd 'lookahead(2,0.5)' lamb lamb '' mine "$work/mine.lua" ''
-"$BUILD/optc" ship 'adamw+clip(1)' adafactor 'sgd+lookahead(2,0.5)' lamb "$work/mine.lua" --arch sm_90 -o "$work/rules" > "$work/log" || { cat "$work/log"; exit 1; }
+# products in bf16 here, in f32 on the CPU: two plans of one rule
+cat > "$work/mixed.lua" <<'X'
+return optimizer {
+  name = "mixed", hyper = { lr = 0.1 }, products = "bf16", state = { m = zeros, l = eye(0.5, "rows") },
+  step = function() p = p - lr * g end,
+  matrix = function()
+    l = 0.5 * l + gram(g) / ncols
+    m = lerp(m, mm(l, g), 0.5)
+    p = p - lr * m / t
+  end }
+X
+set -- adamw_clip adamw 'clip(1)' adafactor adafactor '' sgd_lookahead sgd 'lookahead(2,0.5)' lamb lamb '' mine "$work/mine.lua" '' mixed "$work/mixed.lua" ''
+"$BUILD/optc" ship 'adamw+clip(1)' adafactor 'sgd+lookahead(2,0.5)' lamb "$work/mine.lua" "$work/mixed.lua" --arch sm_90 -o "$work/rules" > "$work/log" || { cat "$work/log"; exit 1; }
 ln -s "$PWD/$BUILD/liboptc.so" "$work/liboptc.so.0"
 ${CC:-cc} -O1 -DRULES_NO_CLONES -I"$work/rules" -Iruntime tests/ship/compare.c "$work/rules/rules.c" "$BUILD/liboptc.so" -Wl,-rpath,"$work" -lm -ldl -o "$work/compare"
 "$work/compare" cuda f32 "$@"
+OPTC_NO_CUDA=1 "$work/compare" cpu f32 mixed "$work/mixed.lua" ""
+grep -q 'program_2mixed = {"mixed"' "$work/rules/rules.c" && ! grep -q 'program_2mine' "$work/rules/rules.c"
 env OPTC_NO_NVRTC=1 OPTC_CACHE= OPTC_CACHE_BASE="$work/rules" "$work/compare" cuda f32 "$@" | tee "$work/log"
-[ "$(grep -c 'from the package rules (sm_90)' "$work/log")" = 5 ]
+[ "$(grep -c 'from the package rules (sm_90)' "$work/log")" = 6 ]
 EMU_GPUS=2 "$work/compare" elsewhere adamw_clip adamw 'clip(1)'

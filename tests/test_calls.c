@@ -3,6 +3,8 @@
 #include "suites.h"
 
 #include "core/call.h"
+#include "find.h"
+#include "program_make.h"
 
 #include <dlfcn.h>
 #include <math.h>
@@ -243,6 +245,43 @@ END_TEST
 
 static void as_it_was(void) { unsetenv("OPTC_BLAS"); }
 
+/* ---- a GPU's plan beside the CPU's ---- */
+static const ProgArray *nth_state(const Program *p, int i)
+{
+    for (int k = 0; k < p->narray; k++)
+        if (p->array[k].kind == MEM_STATE && i-- == 0)
+            return &p->array[k];
+    return NULL;
+}
+
+/* Whatever products are computed in, states are the same on both: a checkpoint goes from one to the other, and a package has both plans. */
+START_TEST(one_layout)
+{
+    int differ = 0;
+    for (int i = 0; i < optc_library_size(); i++) {
+        Gen g[2] = {{.plan = NULL}, {.plan = NULL}};
+        const Program *p[2];
+        Source src;
+        if (strchr(optc_library_name(i), '/'))
+            continue;
+        for (int gpu = 0; gpu < 2; gpu++) {
+            GenOptions o = {.types = {T_F32, T_F32, T_F32}, .find = find_wrapper, .gpu = gpu};
+            ck_assert(find_spec(NULL, optc_library_name(i), &g[gpu].arena, &src, &g[gpu].diag) && gen_compile(&g[gpu], src, &o));
+            p[gpu] = program_make(&g[gpu].arena, g[gpu].plan, NULL);
+        }
+        differ += g[0].plan->product != g[1].plan->product && program_calls(p[0]);
+        const ProgArray *a, *b;
+        for (int k = 0; (a = nth_state(p[0], k)); k++) {
+            ck_assert_msg((b = nth_state(p[1], k)) != NULL, "%s", optc_library_name(i));
+            ck_assert_msg(!strcmp(a->name, b->name) && a->dom == b->dom && a->type == b->type && a->kept == b->kept && a->hyper == b->hyper && a->eye == b->eye, "%s: %s", optc_library_name(i), a->name);
+        }
+        gen_free(&g[0]);
+        gen_free(&g[1]);
+    }
+    ck_assert_msg(differ >= 4, "%d rules have products in fewer bits on a GPU", differ);
+}
+END_TEST
+
 Suite *calls_suite(void)
 {
     Suite *s = suite_create("calls");
@@ -255,6 +294,7 @@ Suite *calls_suite(void)
     tcase_add_test(t, refused);
     tcase_add_test(t, sizes_and_libraries);
     tcase_add_test(t, of_the_process);
+    tcase_add_test(t, one_layout);
     suite_add_tcase(s, t);
     return s;
 }

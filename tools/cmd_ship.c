@@ -90,6 +90,23 @@ static const char *rule_id(Ship *s, int rule)
     }
 }
 
+/* Where products are, a GPU may take another plan than the CPU. */
+static bool plan_for_gpu(Ship *s, int rule)
+{
+    Spec *cpu = &s->spec[rule], *gpu = &s->gpu[rule];
+    Buf a = {.arena = &s->pack.arena}, b = {.arena = &s->pack.arena};
+    s->pack.rule[rule].gpu = &cpu->gen;
+    if (!s->nvrtc || !plan_calls(cpu->gen.plan))
+        return true;
+    if (!spec_for_gpu(gpu, cpu))
+        return spec_fail(gpu), false;
+    plan_print(&a, cpu->gen.plan, false);
+    plan_print(&b, gpu->gen.plan, false);
+    if (strcmp(buf_text(&a), buf_text(&b)))
+        s->pack.rule[rule].gpu = &gpu->gen;
+    return true;
+}
+
 static int name_rules(Ship *s)
 {
     Pack *p = &s->pack;
@@ -104,7 +121,9 @@ static int name_rules(Ship *s)
         p->rule[i] = (PackRule){.gen = g, .id = rule_id(s, i)};
         p->nrule = i + 1;
         digest_hex(s->spec[i].src.text, s->spec[i].src.len, p->rule[i].spec);
-        char *source = gen_emit(g, &(EmitOptions){.target = "cuda", .command = ""}, &g->diag);
+        if (!plan_for_gpu(s, i))
+            return CLI_FAILED;
+        char *source = gen_emit(p->rule[i].gpu, &(EmitOptions){.target = "cuda", .command = ""}, &g->diag);
         bool known = source && emit_key(source, p->rule[i].key);
         free(source);
         if (!known)
@@ -255,7 +274,8 @@ static int ship(const Command *self, const Asked *a, Ship *s, int n, char **argv
     if (rc != CLI_GO)
         return rc;
     s->spec = calloc(MOST_RULES, sizeof *s->spec);
-    if (!s->spec)
+    s->gpu = calloc(MOST_RULES, sizeof *s->gpu);
+    if (!s->spec || !s->gpu)
         return cli_fail("ship: out of memory");
     bool ok = true;
     for (int i = 0; i < n && ok; i++)
@@ -278,8 +298,11 @@ static void free_all(Ship *s)
 {
     for (int i = 0; i < s->pack.narch; i++)
         free(s->pack.arch[i].code);
-    for (int i = 0; i < s->nspec; i++)
+    for (int i = 0; i < s->nspec && s->gpu; i++) {
+        spec_close(&s->gpu[i]);                /* ahead of what it was made from */
         spec_close(&s->spec[i]);
+    }
+    free(s->gpu);
     free(s->spec);
     free(s->pack.fatbin);
     tuned_close(&s->tuned);

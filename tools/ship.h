@@ -24,6 +24,7 @@ typedef struct Ship {
     bool replaces;                 /* a package is there already */
     char dir[PATH_MAX];            /* where it is written until it is whole; "": nothing is there */
     Spec *spec; int nspec;
+    Spec *gpu;                     /* by rule: planned for a GPU, where that is another plan; else empty */
     Pack pack;
     TunedSet tuned;
     struct StageKey **key;         /* by rule, by Stage.fn: which results are its */

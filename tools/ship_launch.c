@@ -97,7 +97,7 @@ void ship_key_stages(Ship *s)
 {
     s->key = NEWS(&s->pack.arena, StageKey *, s->nspec + 1);
     for (int r = 0; r < s->nspec; r++) {
-        Gen *g = &s->spec[r].gen;
+        const Gen *g = s->pack.rule[r].gpu;
         s->key[r] = NEWS(&s->pack.arena, StageKey, g->plan->nfn + 1);
         for (int f = 0; f < g->plan->nfn; f++) {
             StageKey *k = &s->key[r][f];
@@ -118,7 +118,7 @@ static bool is_of(const Ship *s, int rule, int fn, const Tuned *t)
 {
     const StageKey *k = &s->key[rule][fn];
     return k->stage && !strcmp(t->key.stage, k->hash) && !strcmp(t->key.types, k->types) && t->key.bucket >= k->lo &&
-           t->key.bucket <= k->hi && launch_valid(s->spec[rule].gen.plan, k->stage, &t->launch);
+           t->key.bucket <= k->hi && launch_valid(s->pack.rule[rule].gpu->plan, k->stage, &t->launch);
 }
 
 static bool better(const Tuned *a, const Tuned *b)
@@ -146,7 +146,7 @@ void ship_choose_launches(Ship *s, PackArch *a)
 {
     a->launch = NEWS(&s->pack.arena, Launch *, s->nspec + 1);
     for (int r = 0; r < s->nspec; r++) {
-        Gen *g = &s->spec[r].gen;
+        const Gen *g = s->pack.rule[r].gpu;
         a->launch[r] = NEWS(&s->pack.arena, Launch, g->plan->nfn + 1);
         for (int f = 0; f < g->plan->nfn; f++) {
             const Tuned *t = measured(s, r, f, a->arch);
@@ -171,7 +171,7 @@ static bool say_arch(Ship *s, int arch)
     Names gpu = {0};
     int stages = 0, found = 0;
     for (int r = 0; r < s->nspec; r++)
-        for (int f = 0; f < s->spec[r].gen.plan->nfn; f++) {
+        for (int f = 0; f < s->pack.rule[r].gpu->plan->nfn; f++) {
             const Tuned *t = measured(s, r, f, arch);
             stages += s->key[r][f].stage != NULL;
             found += t != NULL;
@@ -194,7 +194,7 @@ static void say_left_out(Ship *s, const Tuned *t, Names *said)
         if (s->pack.arch[i].arch == arch)
             return;
     for (int r = 0; r < s->nspec && !of; r++)
-        for (int f = 0; f < s->spec[r].gen.plan->nfn && !of; f++)
+        for (int f = 0; f < s->pack.rule[r].gpu->plan->nfn && !of; f++)
             of = is_of(s, r, f, t);
     if (!of || !add_name(s, said, t->key.device))
         return;

@@ -107,8 +107,24 @@ bool spec_open(Spec *s, const char *arg, const CompileOpts *c, bool wrappers, co
     } else {
         CompileOpts all = *c;
         const char *spec = spec_split(&s->gen.arena, arg, c->with, &all.with);
+        s->asked = all;
         ok = load(s, spec, &all, wrappers) && compile(s, &all, wrappers, dump);
     }
+    s->gen.arena.out = NULL;
+    return ok;
+}
+
+bool spec_for_gpu(Spec *s, const Spec *of)
+{
+    *s = (Spec){.src = of->src, .types = of->types, .asked = of->asked};
+    s->asked.gpu = true;
+    jmp_buf out;
+    s->gen.arena.out = &out;
+    bool ok = false;
+    if (setjmp(out))
+        diag_set(&s->gen.diag, of->src.path, 0, NULL, "out of memory");
+    else
+        ok = compile(s, &s->asked, false, NULL);
     s->gen.arena.out = NULL;
     return ok;
 }

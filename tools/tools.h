@@ -121,12 +121,15 @@ typedef struct Spec {
     Types types;
     bool is_ir;
     const char *wrapper;       /* the spec is a wrapper of this name, compiled around sgd; NULL: a rule */
+    CompileOpts asked;         /* what it was compiled with, its wrappers all in `with` */
 } Spec;
 /* Loads and compiles one SPEC argument: a name of the library, a path, "-" for stdin, with wrappers
  * ("adamw+clip(1)"); specs or IR text. false: gen.diag
  * says why. Free it either way. A wrapper is refused unless `wrappers`. */
 typedef struct SpecDump { const char *pass; Buf *to; bool time; } SpecDump;
 bool spec_open(Spec *s, const char *arg, const CompileOpts *c, bool wrappers, const SpecDump *dump);
+/* The same rule planned for a GPU, whose plan differs where it has products. `of` must outlive it. */
+bool spec_for_gpu(Spec *s, const Spec *of);
 void spec_close(Spec *s);
 int spec_fail(const Spec *s);                                /* prints the diagnosis, returns CLI_FAILED */
 /* Bytes per element that one run of an entry moves, least and most over its phases. */

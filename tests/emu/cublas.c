@@ -12,6 +12,7 @@ enum { EMU_INTERNAL = 14 };
 
 #include <dlfcn.h>
 #include <math.h>
+#include <stdlib.h>
 
 typedef struct Handle { CUstream stream; bool has_stream; void *workspace; size_t bytes; } Handle;
 typedef struct Product {
@@ -89,22 +90,37 @@ static double operand(const Product *p, const void *x, int64_t i)
     return from_bits((u + 0xfff + (u >> 13 & 1)) & ~0x1fffu);
 }
 
+/* n vectors of length k that are summed over, one behind the other. along: as they lie; else each is a row. */
+static double *unpack(const Product *p, const void *x, int64_t n, int64_t ld, bool along)
+{
+    double *out = malloc(sizeof *out * (size_t)(n * p->k) + 1);
+    for (int64_t i = 0; out && i < n; i++)
+        for (int64_t l = 0; l < p->k; l++)
+            out[i * p->k + l] = operand(p, x, along ? l + i * ld : i + l * ld);
+    return out;
+}
+
 /* Column by column, as cuBLAS has matrices. */
 static void multiply(const Product *p, const void *a, const void *b, void *c)
 {
-    for (int64_t j = 0; j < p->n; j++)
+    bool f64 = p->compute == CUBLAS_COMPUTE_64F;
+    double *rows = unpack(p, a, p->m, p->lda, p->ta), *cols = unpack(p, b, p->n, p->ldb, !p->tb);
+    if (!rows || !cols)
+        refuse("out of memory");
+    for (int64_t j = 0; rows && cols && j < p->n; j++)
         for (int64_t i = 0; i < p->m; i++) {
+            const double *x = rows + i * p->k, *y = cols + j * p->k;
             double wide = 0;
             float sum = 0;
-            for (int64_t l = 0; l < p->k; l++) {
-                double x = operand(p, a, p->ta ? l + i * p->lda : i + l * p->lda), y = operand(p, b, p->tb ? j + l * p->ldb : l + j * p->ldb);
-                wide += x * y;
-                sum += (float)x * (float)y;
-            }
-            bool f64 = p->compute == CUBLAS_COMPUTE_64F;
+            for (int64_t l = 0; f64 && l < p->k; l++)
+                wide += x[l] * y[l];
+            for (int64_t l = 0; !f64 && l < p->k; l++)
+                sum += (float)x[l] * (float)y[l];
             double was = p->beta == 0 ? 0 : load(p->type, c, i + j * p->ldc);
             store(p->type, c, i + j * p->ldc, f64 ? p->alpha * wide + p->beta * was : (float)p->alpha * sum + (float)p->beta * (float)was);
         }
+    free(rows);
+    free(cols);
 }
 
 /* ---- what happens in the stream ---- */
@@ -129,6 +145,11 @@ static bool lies_ill(const Product *p, const void *x)
     return cores && !p->strided && p->k && (uintptr_t)x % by;
 }
 
+static bool overlap(const void *x, size_t nx, const void *y, size_t ny)
+{
+    return (uintptr_t)x < (uintptr_t)y + ny && (uintptr_t)y < (uintptr_t)x + nx;
+}
+
 static void run(const void *data)
 {
     const Product *p = data;
@@ -145,6 +166,8 @@ static void run(const void *data)
             refuse(twice ? "two matrices of a batch are written to one place" : "a matrix does not lie in the device's memory, or not by its type");
         else if (lies_ill(p, a) || lies_ill(p, b) || lies_ill(p, c))
             refuse("a matrix of a batch that tensor cores take is not aligned to 16 bytes, or by odd lengths to 4");
+        else if (overlap(a, na, c, nc) || overlap(b, nb, c, nc))
+            refuse("a result is written over an operand");
         else
             multiply(p, a, b, c);
     }
