@@ -93,6 +93,8 @@ MAYBE int cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *c, CUstream s)               /
 }
 MAYBE int cuMemsetD8Async(CUdeviceptr to, unsigned char x, size_t n, CUstream s) { return memset((void *)(size_t)to, x, n), s == (void *)-1; }
 MAYBE int cuPointerGetAttribute(void *out, CUpointer_attribute a, CUdeviceptr p) { return *(int *)out = 2, is("works") ? 0 : NOT_SUPPORTED + (a && !p); }
+MAYBE int cuStreamCreate(CUstream *s, unsigned flags) { return *s = (CUstream)(size_t)16, flags > 1; }
+MAYBE int cuStreamDestroy_v2(CUstream s) { return s != (CUstream)(size_t)16; }
 MAYBE int cuStreamSynchronize(CUstream s) { return s == (void *)-1; }
 MAYBE int cuStreamIsCapturing(CUstream s, CUstreamCaptureStatus *x) { return *x = number("FAKE_CAPTURING", 0), s == (void *)-1; }
 
