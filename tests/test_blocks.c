@@ -416,6 +416,34 @@ START_TEST(as_text)
 }
 END_TEST
 
+/* A plan that takes a block's array for the matrix's, or the other way round, is seen. */
+START_TEST(plan_seen)
+{
+    char text[1200];
+    Gen g = {0};
+    int n = 0;
+    snprintf(text, sizeof text, rules[1], "block = 4,", "block ");
+    ck_assert_msg(gen_compile(&g, (Source){"x.lua", text, strlen(text)}, &(GenOptions){0}), "%s", g.diag.text);
+    for (int m = 0; m < g.plan->nmem; m++) {
+        Mem *x = &g.plan->mem[m], was = *x;
+        Dom *of[2] = {&x->dom, &x->from};
+        for (int k = 0; k < 1 + (was.kind == MEM_PART); k++) {
+            Dom d = *of[k], other = dom_of_block(d) ? dom_of_axes(dom_info[d].axis[0], dom_info[d].axis[1]) : dom_blocked(d);
+            Diag why = {0};
+            if (other == d)
+                continue;
+            *of[k] = other;
+            ck_assert_msg(!plan_verify(g.plan, &why), "%s as %s", was.name, dom_info[other].name);
+            *x = was;
+            n++;
+        }
+    }
+    ck_assert_int_gt(n, 8);
+    ck_assert_msg(plan_verify(g.plan, &g.diag), "whole again: %s", g.diag.text);
+    gen_free(&g);
+}
+END_TEST
+
 /* ---- random rules ---- */
 /* OPTC_FUZZ_SQUARES of them. */
 START_TEST(random_rules)
@@ -455,6 +483,7 @@ Suite *blocks_suite(void)
     tcase_add_test(t, too_many);
     tcase_add_test(t, memory_ends);
     tcase_add_test(t, as_text);
+    tcase_add_test(t, plan_seen);
     tcase_add_test(t, random_rules);
     suite_add_tcase(s, t);
     return s;
