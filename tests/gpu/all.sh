@@ -14,7 +14,7 @@ wait_all() {
     done
 }
 jobs=
-for case in sticky library compositions graphs launches live memory products squares; do
+for case in sticky library compositions graphs launches live memory products squares blocks; do
     CK_RUN_CASE=$case "$build/gpu-test" > "$build/log.$case" 2>&1 &
     jobs="$jobs $!:$case"
 done
