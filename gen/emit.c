@@ -401,6 +401,8 @@ const char *emit_parts_of(Emit *e, const Mem *m)
 {
     if (e->st->kind == S_GROUP)
         return "self->ntensors";
+    if (dom_of_block(m->from))
+        return emit_of_blocks(e, m->from, true);
     if (m->from == ELEM && m->by == S_FLAT)
         return "optc_up(self->whole_n, OPTC_SEG)";
     const char *parts = emit_parts_per_slice(e, m);

@@ -111,6 +111,8 @@ const char *emit_length(Emit *e, Dom d);                       /* of a list of s
 const char *emit_whole_length(Emit *e, Dom d);                 /* in the tensor that this is a piece of */
 Dom emit_dom(const Emit *e, Access a);                         /* of what is loaded: turned, not its array's */
 bool emit_turned(const Emit *e, Access a);                     /* of a matrix: read at the exchanged place */
+/* Values of a block's domain that a tensor has, or partials of a fold of all of them. */
+const char *emit_of_blocks(Emit *e, Dom d, bool parts);
 const char *emit_axis(Emit *e, Dom d, int axis);               /* its length, over self */
 /* What DOWN and ACROSS of the stage are called: along the axes of its domain, counted here. */
 typedef struct EmitIndex { const char *from, *on; } EmitIndex;  /* where a loop begins; how it goes on */

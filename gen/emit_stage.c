@@ -135,6 +135,13 @@ const char *emit_folded_count(Emit *e, Access f)
     return emit_axis(e, e->plan->mem[f.mem].dom, emit_folds_down(e, f) ? 0 : 1);
 }
 
+const char *emit_of_blocks(Emit *e, Dom d, bool parts)
+{
+    const Axis *axis = dom_info[d].axis;
+    return arena_printf(e->arena, "optc_of_blocks(self, %d, %d, %d, %d)", e->plan->rule->block, (int)axis[0],
+                        (int)axis[1], (int)parts);
+}
+
 /* How many of one there are in one of the other, of the whole tensor: the axes that it has and the other has not. */
 const char *emit_count(Emit *e, const Node *n)
 {
@@ -142,6 +149,8 @@ const char *emit_count(Emit *e, const Node *n)
     if (to->scope == SCOPE_GROUP)
         return n->from == ELEM ? "self->total" : "self->present";
     bool slices = dom_inside((Dom)n->from) && !dom_inside((Dom)n->dom), block = from->scope == SCOPE_BLOCK;
+    if (slices && block)
+        return emit_of_blocks(e, (Dom)n->from, false);
     if (n->from == ELEM && slices)
         return "self->whole_n";
     Buf b = {.arena = e->arena};

@@ -265,7 +265,10 @@ static void eval_leaf_part(Ev *e, Ref r, int i, Part p, Span at)
         case OP_HYPER: v = j->group[group].hyper[n->sym]; break;
         case OP_STEP: v = now; break;
         case OP_EVERY: v = fmod(j->t, n->imm) == n->sym; break;
-        case OP_COUNT: v = count_of(e, n, per_group(n) || dom_of_block((Dom)n->from) ? s : j->tensor[i].whole); break;
+        case OP_COUNT:
+            v = dom_of_block((Dom)n->from) && n->dom == TENSOR ? (double)eval_length(e, (Dom)n->from, s)
+                : count_of(e, n, per_group(n) || dom_of_block((Dom)n->from) ? s : j->tensor[i].whole);
+            break;
         case OP_DOWN: v = (double)((x - at.from) / across % axis_len(dom_info[n->dom].axis[0], s)); break;
         case OP_ACROSS: v = (double)((x - at.from) % across); break;
         case OP_RANDOM: case OP_NORMAL: {

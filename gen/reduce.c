@@ -2,7 +2,6 @@
 #include "matrix.h"
 
 #include <stdio.h>
-#include <string.h>
 
 enum { R_SUM, R_MEAN, R_NORM, R_RMS, R_MAX, R_MIN, R_DOT, NRED };
 static const char *const red_name[NRED] = {"sum", "mean", "norm", "rms", "max", "min", "dot"};
@@ -81,9 +80,6 @@ static void check_fold(lua_State *L, const char *what, Ref x, Dom to)
     Trace *t = trace_of(L);
     Dom from = (Dom)t->rule->g.n[x].dom;
     uint64_t of = 0;
-    if (dom_of_block(from) && !dom_inside(to))
-        spec_error(L, "%s: %s belongs to a block of the matrix (block = %d), and its reductions do: slice.%s", what,
-                   describe(t, x), t->rule->block, strncmp(what, "global.", 7) ? what : what + 7);
     if (from != to && dom_spreads(to, from))
         return;
     for (int d = 0; d < NDOM; d++)

@@ -83,7 +83,7 @@ static char *along(Dice *d, int axis, int depth)
 static void statement(Dice *d, Buf *b)
 {
     static const char *const to[2][3] = {{"L", "M", "r"}, {"R", "Q", "c"}};
-    static const char *const scales[2][4] = {{"(1 + r)", "(1 + c)", "(1 + s)", "(r + c)"}, {"(1 + rowmax(g))", "(1 + colmin(g))", "(1 + slice.norm(g))", "(nrows / ncols)"}};
+    static const char *const scales[2][4] = {{"(1 + r)", "(1 + c)", "(1 + s)", "(r + c)"}, {"(1 + rowmax(g))", "(1 + colmin(g))", "(1 + slice.norm(g))", "(nrows / ncols + max(abs(L)) - mean(R))"}};
     int axis = (int)pick(d, 2);
     unsigned i = pick(d, 6);
     char *x = i == 2 ? along(d, axis, 3) : square(d, axis, 3);

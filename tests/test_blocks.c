@@ -191,8 +191,8 @@ static const char bounds_rule[] =
     "  P = 0.5 * P + normal 'rows rank' + mm(L, mm(m, normal 'cols rank')) / (nrows * ncols)\n"
     "  d = rowmax(L) + diag(L) * numel / (nrows * ncols) + lr\n"
     "  e = colmin(R) + norm(g) / (1 + norm(m))\n"
-    "  s = slice.mean(L) + trace(R) / nrows + sqrt(ncols) + slice.dot(d, rowmin(L))\n"
-    "  p = p - lr * (mm(L + diag(d) + s, polar(m, { steps = 2 })) + mm(g, R + outer(e.T, e))) / (1 + slice.norm(m)) - 1e-3 * a\n"
+    "  s = slice.mean(L) + trace(R) / nrows + sqrt(ncols) + slice.dot(d, rowmin(L)) + max(abs(L)) + mean(P) + norm(d)\n"
+    "  p = p - lr * (mm(L + diag(d) + s, polar(m, { steps = 2 })) + mm(g, R + outer(e.T, e))) / (1 + slice.norm(m)) - 1e-3 * a * (1 + sum(s) / (1 + rms(R)))\n"
     " end }";
 static const TestShape few[] = {{2, {5, 7}}, {1, {7}}, {3, {2, 6, 9}}, {2, {4, 4}}, {2, {1, 9}}, {2, {9, 1}}, {2, {3, 2}}, {2, {0, 5}}, {4, {2, 1, 8, 5}}};
 enum { NFEW = 9 };

@@ -17,7 +17,7 @@ static const char rule[] =
     "  P = 0.5 * P + normal 'rows rank' / 16 + mm(L, mm(m, random 'cols rank')) / (nrows * ncols)\n"
     "  d = rowmax(L) + diag(L) + mm(L, rowmean(L)) / nrows\n"
     "  e = colmin(R) + norm(g) / (1 + norm(m))\n"
-    "  s = slice.mean(L) + trace(R) / nrows + slice.dot(d, rowmin(L))\n"
+    "  s = slice.mean(L) + trace(R) / nrows + slice.dot(d, rowmin(L)) + (max(L) + rms(R)) / (1 + abs(sum(s)))\n"
     "  p = p - lr * (mm((L + diag(d) + s) / (1 + slice.norm(L)), m) + mm(g, R + outer(e.T, e))) / (1 + slice.norm(m))\n"
     " end }";
 
