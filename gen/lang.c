@@ -101,8 +101,8 @@ static int refuse_meeting(lua_State *L, Op op, Ref a, Ref b)
         return spec_error(L, "%s: %s and %s do not fit: they vary along different axes", name, describe(t, a),
                           describe(t, b));
     return spec_error(L,
-                      "%s: %s and %s do not meet: the first belongs to a block of the matrix (block = %d), the second to "
-                      "all of it; a block's value reaches elements by a product, mm(L, g)",
+                      "%s: %s and %s do not meet: the first belongs to a block of the matrix (block = %d), the second "
+                      "to all of it; a block's value reaches elements by a product, mm(L, g)",
                       name, describe(t, dom_of_block(x) ? a : b), describe(t, dom_of_block(x) ? b : a),
                       t->rule->block);
 }

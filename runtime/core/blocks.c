@@ -33,8 +33,8 @@ static optc_status check_blocks(const optc_binding *b, int tensor)
     if (n <= INT_MAX)
         return OPTC_OK;
     return fail(OPTC_ERROR_ARGUMENT,
-                "optc_bind: %s (%lld x %lld x %lld) would be cut into %s%lld blocks of at most %lld x %lld, and 2^31 - 1 "
-                "is the most: rule '%s' needs a larger block for it",
+                "optc_bind: %s (%lld x %lld x %lld) would be cut into %s%lld blocks of at most %lld x %lld, and 2^31 - "
+                "1 is the most: rule '%s' needs a larger block for it",
                 tensor_label(b, tensor, label), (long long)s.slices, (long long)s.rows, (long long)s.cols,
                 n >= (int64_t)1 << 58 ? "over " : "", (long long)n, (long long)s.block, (long long)s.block,
                 b->rule->program->name);
