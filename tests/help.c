@@ -1,11 +1,24 @@
 #include "help.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 const TestShape odd_shapes[] = {{0, {0}}, {1, {1}}, {1, {7}}, {2, {33, 65}}, {3, {3, 5, 7}}};
+
+bool thinned(int i) { return getenv("OPTC_THIN") && i % 3; }
+
+char *format(const char *fmt, ...)
+{
+    Buf b = {0};
+    va_list ap;
+    va_start(ap, fmt);
+    buf_vprintf(&b, fmt, ap);
+    va_end(ap);
+    return buf_take(&b);
+}
 
 uint64_t splitmix(uint64_t x)
 {

@@ -19,6 +19,9 @@
         ck_assert_msg(strstr(optc_message(), (part)), "%s: message '%s' lacks '%s'", #call, optc_message(), (part)); \
     } while (0)
 
+/* Under the sanitizers and another compiler two of three are left out (OPTC_THIN), where each costs much and tells little more. */
+bool thinned(int i);
+char *format(const char *fmt, ...) __attribute__((format(printf, 1, 2)));       /* to be freed */
 uint64_t splitmix(uint64_t x);
 double ref_value(int tensor, int step, int64_t i);       /* the numbers of tests/make_refs.py */
 

@@ -14,17 +14,21 @@ suites() {
     done
 }
 
+# From here on, of what the plain build tests whole: tests/help.h
+thin() { [ -n "${OPTC_ALL:-}" ] || export OPTC_THIN=1; }
+
 # The rules' code is the very code of the plain build, which has no checks in it: it is taken from there.
 sanitizers() {
     echo "the address and undefined-behaviour sanitizers"
-    $MAKE --no-print-directory -s SAN=1 BUILD="$BUILD/san" RULES_FROM="$BUILD/rules" OPT=-O1 "$BUILD/san/run-tests"
+    $MAKE --no-print-directory -s SAN=1 BUILD="$BUILD/san" RULES_FROM="$BUILD/rules" OPT=-O1 CFLAGS=-g1 "$BUILD/san/run-tests"
     run="$BUILD/san/run-tests"
     # Looking for leaks takes long and happens at every exit: once a suite, in one process, where a test is not meant to kill its own.
     export OPTC_FUZZ_SPECS=2
+    thin
     leaks="ir golden api tune_cpu cache cache_many tuned tuned_files"
     CK_FORK=no ASAN_OPTIONS=detect_leaks=1 suites $leaks
     # bits, refs and ops step the rules' code, which has no checks here, as api, core and steps do too.
-    OPTC_THIN=1 ASAN_OPTIONS=detect_leaks=0 suites $(without $leaks bits refs ops)
+    ASAN_OPTIONS=detect_leaks=0 suites $(without $leaks bits refs ops)
 }
 
 clang_there() {
@@ -34,7 +38,9 @@ clang_there() {
 clang_too() {
     if clang_there; then
         echo "clang, warnings as errors"
-        $MAKE --no-print-directory -s CC=clang BUILD="$BUILD/clang" CFLAGS="-g -Werror" "$BUILD/clang/optc" "$BUILD/clang/run-tests"
+        # What it warns of does not depend on how it optimizes; the rules have flags of their own.
+        $MAKE --no-print-directory -s CC=clang BUILD="$BUILD/clang" OPT=-O0 CFLAGS=-Werror "$BUILD/clang/optc" "$BUILD/clang/run-tests"
+        thin
         CK_RUN_SUITE=bits "$BUILD/clang/run-tests"
     else
         echo "skipped: clang, warnings as errors (no clang with OpenMP, or it is the compiler)"

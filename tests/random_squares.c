@@ -13,21 +13,10 @@ enum { ROWS, COLS };                               /* an axis, and with it its s
 
 static unsigned pick(Dice *d, unsigned n) { return (unsigned)((d->s = splitmix(d->s)) >> 33) % n; }
 
-static char *put(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-static char *put(const char *fmt, ...)
-{
-    Buf b = {0};
-    va_list ap;
-    va_start(ap, fmt);
-    buf_vprintf(&b, fmt, ap);
-    va_end(ap);
-    return buf_take(&b);
-}
-
 static char *around(const char *form, char *x)       /* x in place of %s; freed */
 {
     const char *at = strstr(form, "%s");
-    char *y = put("%.*s%s%s", (int)(at - form), form, x, at + 2);
+    char *y = format("%.*s%s%s", (int)(at - form), form, x, at + 2);
     free(x);
     return y;
 }
@@ -37,7 +26,7 @@ static char *along(Dice *d, int axis, int depth);
 static char *square_leaf(Dice *d, int axis)
 {
     static const char *const leaf[2][8] = {{"L", "L", "M", "r", "r.T", "0.5", "s", "eye(0.25, \"rows\")"}, {"R", "R", "Q", "c", "c.T", "-0.75", "s", "eye(0.25, \"cols\")"}};
-    return put("%s", leaf[axis][pick(d, 8)]);
+    return format("%s", leaf[axis][pick(d, 8)]);
 }
 
 static char *square(Dice *d, int axis, int depth)
@@ -55,7 +44,7 @@ static char *square(Dice *d, int axis, int depth)
         return x;
     }
     if (i < 6) {
-        char *x = around(two[pick(d, 5)], square(d, axis, depth - 1)), *y = square(d, axis, depth - 1), *all = put("%s%s)", x, y);
+        char *x = around(two[pick(d, 5)], square(d, axis, depth - 1)), *y = square(d, axis, depth - 1), *all = format("%s%s)", x, y);
         free(x);
         free(y);
         return all;
@@ -74,7 +63,7 @@ static char *along(Dice *d, int axis, int depth)
     static const char *const fold[2][6] = {{"rowsum(0 * L + %s) / nrows", "rowmax(0 * L + %s)", "colmin(0 * L + %s).T", "(colsum(0 * L + %s) / nrows).T", "diag(0 * L + %s)", "rowmin(0 * L + %s)"},
                                            {"colsum(0 * R + %s) / ncols", "colmax(0 * R + %s)", "rowmin(0 * R + %s).T", "(rowsum(0 * R + %s) / ncols).T", "diag(0 * R + %s)", "colmin(0 * R + %s)"}};
     if (depth <= 0)
-        return put("%s", leaf[d->block > 0][axis][pick(d, 3)]);
+        return format("%s", leaf[d->block > 0][axis][pick(d, 3)]);
     if (d->products && pick(d, 6) == 0)
         return around(axis == ROWS ? "mm(0 * L + %s, r) / nrows" : "mm(0 * R + %s, c) / ncols", square(d, axis, depth - 1));
     return around(fold[axis][pick(d, 6)], square(d, axis, depth - 1));

@@ -9,6 +9,7 @@
  *   -- in: PATH                              the place is in that file, not in this one */
 #include "find.h"
 #include "gen.h"
+#include "help.h"
 
 #include <check.h>
 #include <dirent.h>
@@ -201,7 +202,7 @@ static void check_repeats(const Case *c, Source spec, const char *text)
 
 START_TEST(refused)
 {
-    if (getenv("OPTC_THIN") && _i % 3)             /* under the sanitizers each takes a sixth of a second */
+    if (thinned(_i))
         return;
     Arena arena = {0};
     Case c;

@@ -59,6 +59,8 @@ static int rule_count(void)
 
 START_TEST(threads_and_levels)
 {
+    if (thinned(_i))
+        return;
     char name[64], path[256];
     rule_name(_i, name);
     optc_engine_options one = {.threads = 1, .cache_dir = ""};

@@ -2,6 +2,7 @@
  * nothing that differs from run to run (addresses, hash seeds, the order of tables) may show in what is compiled. */
 #include "find.h"
 #include "gen.h"
+#include "help.h"
 
 #include <check.h>
 #include <pthread.h>
@@ -39,17 +40,6 @@ static Run compile_with(const char *text, const char *with)
 
 static Run compile(const char *text) { return compile_with(text, NULL); }
 
-static char *format(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-static char *format(const char *fmt, ...)
-{
-    Buf b = {0};
-    va_list ap;
-    va_start(ap, fmt);
-    buf_vprintf(&b, fmt, ap);
-    va_end(ap);
-    return buf_take(&b);
-}
-
 /* A spec that does `file` when it is read and `step` when it is traced. */
 static char *spec(const char *file, const char *step)
 {
@@ -73,7 +63,7 @@ static const char *const forbidden[] = {
 
 START_TEST(names)
 {
-    if (getenv("OPTC_THIN") && _i % 3)             /* under the sanitizers */
+    if (thinned(_i))
         return;
     static const struct { const char *before, *after; bool in_step; const char *why; } use[] = {
         {"local x = ", "", false, "not declared"}, {"local x = ", "", true, "not declared"}, {"local x = _ENV.", "", false, "not declared"},
@@ -289,6 +279,8 @@ static void survive(const char *text)
 
 START_TEST(bombs_at_run)
 {
+    if (thinned(_i))
+        return;
     limit_memory();
     char *text = spec(bombs[_i].file, bombs[_i].step);
     survive(text);
@@ -348,6 +340,8 @@ static const Form forms[] = {
 
 START_TEST(bombs_in_text)
 {
+    if (thinned(_i))
+        return;
     limit_memory();
     for (int where = 0; where < 2; where++) {
         Buf b = {0};

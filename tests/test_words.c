@@ -1,6 +1,7 @@
 /* Words of a spec in emitted source: names compile whatever else C calls so, and free text stays a comment. */
 #include "find.h"
 #include "gen.h"
+#include "help.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -60,6 +61,8 @@ static const char *const hostile[] = {
  * package has headers ahead of it. */
 START_TEST(names_in_source)
 {
+    if (thinned(_i))
+        return;
     static const char *const role[] = {
         "return optimizer { name = \"x\", hyper = { %s = 1 }, state = { m = zeros }, step = function()\n"
         "m = m + sum(g) * %s p = p - %s * m end }",
