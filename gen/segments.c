@@ -173,11 +173,18 @@ static bool leaf_of(const Node *n, int state)
     return state == TO_P ? n->op == OP_P : n->op == OP_STATE && n->sym == state;
 }
 
+/* Tensor cores take matrices from where they lie without looking: a caller's may begin anywhere. */
+static bool lies_well(const Plan *p, const Node *n)
+{
+    bool ours = n->op == OP_STATE || n->op == OP_GIVEN, cores = type_info[p->product].bytes == 2 || p->precision == PRODUCT_TF32;
+    return ours || !p->gpu || !cores;
+}
+
 /* Calls read arrays as they are: operands in memory, of the right type, and still there behind their segment. */
 static bool lies_ready(const Cutter *c, Ref r)
 {
     const Node *n = &c->g->n[r];
-    return in_memory(n) && mem_at(c->p, leaf_mem(c->p, n))->type == c->p->plan->product && n->dom != GROUP;
+    return in_memory(n) && lies_well(c->p->plan, n) && mem_at(c->p, leaf_mem(c->p, n))->type == c->p->plan->product && n->dom != GROUP;
 }
 
 /* The last segment in which what a state held is read, but for a call that adds its product to it; -1: none. */

@@ -315,6 +315,27 @@ START_TEST(products_are_placed)
 }
 END_TEST
 
+/* A caller's memory may begin anywhere: where tensor cores read operands, those come to lie in memory of ours. */
+START_TEST(callers_memory_is_copied)
+{
+    static const struct { const char *products; Type p; bool gpu, copied; } c[] = {{"bf16", T_BF16, true, true}, {"f16", T_F16, true, true}, {"tf32", T_F32, true, true}, {"f32", T_F32, true, false}, {"f32", T_F32, false, false}, {"f64", T_F64, true, false}};
+    for (int i = 0; i < COUNT(c); i++) {
+        char *text = format("return optimizer { name = 'x', products = '%s', matrix = function() p = p - mm(gram(g), g) end, step = function() p = p - g end }", c[i].products);
+        Gen g = {0};
+        GenOptions o = {.find = find_wrapper, .gpu = c[i].gpu, .types = {c[i].p, c[i].p, T_F32}};
+        ck_assert_msg(gen_compile(&g, (Source){"made", text, strlen(text)}, &o), "%s", g.diag.text);
+        const Phase *ph = &g.plan->entry[0].phase[0];
+        bool direct = false;
+        for (int k = 0; k < ph->nstage; k++)
+            for (int a = 0; a < ph->stage[k].nload && is_called(ph->stage[k].kind); a++)
+                direct = direct || g.plan->mem[ph->stage[k].load[a].mem].kind == MEM_G;
+        ck_assert_msg(direct == !c[i].copied, "%s", c[i].products);
+        gen_free(&g);
+        free(text);
+    }
+}
+END_TEST
+
 Suite *plan_suite(void)
 {
     Suite *s = suite_create("plan");
@@ -329,6 +350,7 @@ Suite *plan_suite(void)
     tcase_add_loop_test(c, small_states, 0, COUNT(small));
     tcase_add_test(c, arrays_again);
     tcase_add_loop_test(c, products_are_placed, 0, COUNT(products));
+    tcase_add_test(c, callers_memory_is_copied);
     suite_add_tcase(s, c);
     TCase *v = tcase_create("search");
     tcase_set_timeout(v, 60);

@@ -288,17 +288,20 @@ static optc_status too_long(const optc_binding *b, const ProgStage *s, const Cal
 }
 
 /* By an array of pointers the library takes matrices to tensor cores without looking where they begin: its manual asks
- * for 16 bytes, and for 4 where 8 does not divide k. Blocks of odd sizes are for our own product. */
+ * for 16 bytes, and for 4 where 8 does not divide k. Blocks of odd sizes, and several matrices of a tensor that begin
+ * anywhere, are for our own product. Arrays of ours begin well; callers' are not read by such products (segments.c). */
 static bool misaligned(const optc_binding *b, const CallGroup *g, const ProgCall *c, int64_t k)
 {
     const Program *p = b->rule->program;
     const CallType *t = call_type(p);
     const int array[] = {c->a, c->b, c->out};
     int64_t by = k % 8 == 0 ? 16 : k % 2 == 0 ? 4 : 1;
-    bool even = b->tensor[g->tensor[0]].even;
-    for (int i = 0; i < 3 && even && g->shape.slices > 1; i++)
-        even = p->array[array[i]].dom == ELEM || dom_len_inside(p->array[array[i]].dom, g->shape) * t->bytes % by == 0;
-    return !even && (c->flags & BLOCKED) && (t->bytes == 2 || t->compute == CUBLAS_COMPUTE_32F_FAST_TF32);
+    bool blocked = c->flags & BLOCKED, even = !blocked || b->tensor[g->tensor[0]].even;
+    for (int i = 0; i < 3 && even && g->shape.slices > 1; i++) {
+        Dom d = p->array[array[i]].dom;
+        even = (blocked && d == ELEM) || dom_len_inside(d, g->shape) * t->bytes % by == 0;
+    }
+    return !even && (t->bytes == 2 || t->compute == CUBLAS_COMPUTE_32F_FAST_TF32);
 }
 
 static optc_status add_product(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group)

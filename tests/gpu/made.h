@@ -5,7 +5,7 @@
 
 #include "../../runtime/core/gpu_calls.h"
 
-enum { MOST = 48, TENSORS = 5 };
+enum { MOST = 48, TENSORS = 7 };
 typedef struct Made {
     Program p;
     ProgArray array[MOST];

@@ -111,7 +111,7 @@ END_TEST
 /* One of each kind of stage, and steps as graphs, few enough for tools that slow everything down a hundred times. */
 START_TEST(sanitized)
 {
-    static const struct { const char *spec, *with; } r[] = {{"adamw", "clip(1)"}, {"adafactor", ""}, {"came", ""}, {"adamp", ""}, {"sgd", "lookahead(2,0.5)"}};
+    static const struct { const char *spec, *with; } r[] = {{"adamw", "clip(1)"}, {"adafactor", ""}, {"came", ""}, {"adamp", ""}, {"sgd", "lookahead(2,0.5)"}, {"muon", ""}};
     both((optc_rule_options){.spec = r[_i].spec, .with = r[_i].with, .options = ""}, _i % 4);
 }
 END_TEST
@@ -143,7 +143,7 @@ int main(void)
     add_launches(t[3]);
     add_memory(t[4]);
     add_small(t[4]);
-    tcase_add_loop_test(t[5], sanitized, 0, 5);
+    tcase_add_loop_test(t[5], sanitized, 0, 6);
     add_random(t[6]);
     add_live(t[7]);
     add_squares(t[8]);
