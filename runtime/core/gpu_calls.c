@@ -277,7 +277,8 @@ static bool add_ours(GpuCalls *x, StepKind kind, const ProgCall *c, int group, P
 
 CORE bool step_long(const CallStep *s)
 {
-    return s->m > INT_MAX || s->n > INT_MAX || s->k > INT_MAX || s->lda > INT_MAX || s->ldb > INT_MAX;
+    return s->m > INT_MAX || s->n > INT_MAX || s->k > INT_MAX || s->lda > INT_MAX || s->ldb > INT_MAX ||
+           s->ldc > INT_MAX;
 }
 
 static optc_status too_long(const optc_binding *b, const ProgStage *s, const CallGroup *g, const char *why)
@@ -313,7 +314,8 @@ static optc_status add_product(const optc_binding *b, GpuCalls *x, const ProgSta
     bool symmetric = c->flags & SYMMETRIC, ok = true, own = !x->library || !z.k || misaligned(b, g, c, z.k);
     int first = x->nstep;
     int block = b->rule->engine->gpu->block;
-    int64_t rows = !symmetric ? z.n : block && block < z.n ? block : block_rows(call_type(p), z, dom_times(g->n, g->shape.slices));
+    int64_t matrices = dom_times(g->n, g->shape.slices);
+    int64_t rows = !symmetric ? z.n : block && block < z.n ? block : block_rows(call_type(p), z, matrices);
     if (!z.m || !z.n || !g->shape.slices)
         return OPTC_OK;
     if (c->c >= 0 && c->c != c->out)

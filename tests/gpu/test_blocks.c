@@ -57,6 +57,29 @@ static void both(const char *text, int kind, bool library, double bound)
 START_TEST(cut_rule) { both(rule, _i / 2, _i % 2 == 0, kinds[_i / 2].bound); }
 END_TEST
 
+/* Blocks large enough for whole tiles behind those of an odd edge: squares that do not begin at 16 bytes are mirrored. */
+START_TEST(behind_an_edge)
+{
+    static const char text[] = "return optimizer { name = 'edge', block = 64, hyper = { lr = 0.125 }, state = { L = zeros 'rows', R = zeros 'cols' },\n"
+                               " step = function() p = p - lr * g end,\n"
+                               " matrix = function() L = gram(g) R = gram(g.T) p = p - lr * mm(mm(L, g), R) / (nrows * ncols) end }";
+    static const TestShape edge[NSHAPES] = {{2, {131, 67}}, {2, {67, 131}}, {2, {64, 64}}, {1, {3}}, {1, {3}}, {1, {3}}, {1, {3}}, {1, {3}}, {1, {3}}, {1, {3}}, {1, {3}}, {1, {3}}};
+    Side c, g;
+    optc_rule_options o = {.text = text, .param = kinds[_i].param, .products = kinds[_i].products};
+    use_shapes(edge);
+    open_side(&c, "cpu", o, 0);
+    open_side(&g, "cuda", o, 0);
+    set_grads(&c, 1);
+    set_grads(&g, 1);
+    OK(optc_step(c.b));
+    OK(optc_step(g.b));
+    fetch_params(&g);
+    compare_within(text, &c, &g, kinds[_i].bound);
+    close_side(&c, 0);
+    close_side(&g, 0);
+}
+END_TEST
+
 /* Passes over blocks alone have the CPU's bits; not on an emulated GPU, which compiles for seconds. */
 START_TEST(random_rules)
 {
@@ -68,8 +91,42 @@ START_TEST(random_rules)
 }
 END_TEST
 
+/* Where matrices do not begin at what tensor cores read at once: slices of odd lengths, gradients and parameters that lie anywhere. */
+static const char uneven[] =
+    "return optimizer { name = 'uneven', view = 'last', hyper = { lr = 0.125 }, state = { L = zeros 'rows', R = zeros 'cols' },\n"
+    " step = function() p = p - lr * g end,\n"
+    " matrix = function()\n"
+    "  L = 0.5 * L + gram(g) / ncols\n"
+    "  R = 0.5 * R + mm(g.T, g) / nrows\n"
+    "  p = p - lr * (mm(L, g) + mm(g, R))\n"
+    " end }";
+
+START_TEST(uneven_places)
+{
+    static const TestShape slices[NSHAPES] = {{3, {3, 5, 16}}, {3, {3, 5, 16}}, {3, {3, 8, 7}}, {2, {8, 8}}, {2, {8, 8}}, {3, {2, 9, 9}}, {2, {1, 8}}, {2, {8, 1}}, {2, {16, 5}}, {2, {5, 16}}, {1, {3}}, {3, {5, 7, 6}}};
+    Side c, g;
+    int kind = 2 + _i, off = 1;
+    optc_rule_options o = {.text = uneven, .param = kind == 2 ? OPTC_F32 : kind == 3 ? OPTC_F16 : OPTC_BF16, .products = kinds[kind].products};
+    use_shapes(slices);
+    open_side(&c, "cpu", o, off);
+    open_side(&g, "cuda", o, off);
+    for (int step = 1; step <= 2; step++) {
+        set_grads(&c, step);
+        set_grads(&g, step);
+        OK(optc_step(c.b));
+        OK(optc_step(g.b));
+    }
+    fetch_params(&g);
+    compare_within(uneven, &c, &g, kinds[kind].bound);
+    close_side(&c, off);
+    close_side(&g, off);
+}
+END_TEST
+
 void add_blocks(TCase *t)
 {
+    tcase_add_loop_test(t, uneven_places, 0, 3);
+    tcase_add_loop_test(t, behind_an_edge, 0, getenv("OPTC_TEST_SMALL") ? 1 : (int)(sizeof kinds / sizeof *kinds));
     tcase_add_loop_test(t, cut_rule, 0, getenv("OPTC_TEST_SMALL") ? 2 : 2 * (int)(sizeof kinds / sizeof *kinds));
     tcase_add_test(t, random_rules);
 }
