@@ -94,4 +94,7 @@ static inline int64_t part_length(Dom d, Part p) { return dom_of_block(d) ? dom_
 /* eval_matrix.c: value r of tensor i, for which there is room */
 void eval_turn(Ev *e, Ref r, int i, Shape s);
 bool eval_mm(Ev *e, Ref r, int i, Shape s);                /* false: out of memory */
+Iv eval_kept(const Ev *e, Iv x);                           /* as it is where a call reads it, or leaves it */
+bool eval_read(Ev *e, Ref r, int i, Vals *out);            /* a copy so kept; false: out of memory */
+bool eval_factor(Ev *e, Ref r, int i, Shape s);            /* eval_factors.c */
 #endif

@@ -32,7 +32,7 @@ void eval_turn(Ev *e, Ref r, int i, Shape s)
 }
 
 /* What is kept of an operand where a product reads it: rounded to its type, or to the ten bits of tf32. */
-static Iv kept(const Ev *e, Iv x)
+Iv eval_kept(const Ev *e, Iv x)
 {
     const ProductInfo *p = &product_info[e->j->product];
     const TypeInfo *t = &type_info[e->j->gpu ? p->gpu : p->cpu];
@@ -82,17 +82,17 @@ static Iv dot_bounds(const Ev *e, const Node *n, Dot d, const Iv *c, int64_t k)
     Iv b = {lo - own * mag - least(e, ELEM), v, hi + own * mag + least(e, ELEM)};
     if (isnan(v) || isnan(b.lo) || isnan(b.hi) || !(d.mag <= most))
         return anything(v);
-    return widen(e, kept(e, b), (Dom)n->dom, 0.5);
+    return widen(e, eval_kept(e, b), (Dom)n->dom, 0.5);
 }
 
 static void round_kept(const Ev *e, Vals *x)
 {
     for (int64_t i = 0; x->lo && i < x->n; i++)
-        val_put(x, i, kept(e, val_at(x, i)));
+        val_put(x, i, eval_kept(e, val_at(x, i)));
 }
 
 /* A copy as the product reads it; false: out of memory. */
-static bool read_kept(Ev *e, Ref r, int i, Vals *out)
+bool eval_read(Ev *e, Ref r, int i, Vals *out)
 {
     const Vals *in = slot(e, r, i);
     if (!vals_new(out, in->n, e->j->bounds))
@@ -139,7 +139,7 @@ bool eval_mm(Ev *e, Ref r, int i, Shape s)
     Vals *out = slot(e, r, i), in[3] = {{0}};
     bool ok = true;
     for (int k = 0; k < n->nargs && ok; k++)
-        ok = read_kept(e, n->arg[k], i, &in[k]);
+        ok = eval_read(e, n->arg[k], i, &in[k]);
     Dom over = n->sym & BLOCKED ? BLOCK : SLICE;
     const Dom d[3] = {(Dom)e->g->n[n->arg[0]].dom, (Dom)e->g->n[n->arg[1]].dom, (Dom)n->dom};
     int64_t before[3] = {0}, parts = ok ? eval_parts(e, over, s) : 0;

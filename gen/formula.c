@@ -185,6 +185,10 @@ static void put_op(Writer *w, const Node *n, int depth, int binds)
             buf_puts(w->b, k ? ", " : "");
             put_value(w, n->arg[k], depth - 1, 0);
         }
+        if (n->op == OP_POWER) {
+            buf_puts(w->b, ", ");
+            buf_double(w->b, n->imm);
+        }
         buf_puts(w->b, ")");
     }
 }

@@ -13,7 +13,6 @@ static const Hint names[] = {
     {"svd", "singular vectors are not in the language yet; polar(x) is the orthogonal factor"},
     {"eigh", "eigenvectors are not in the language yet"},
     {"qr", "factors of matrices are not in the language yet; polar(x) is the orthogonal one"},
-    {"power", "the matrix power is not in the language yet; mm(x, x) is the product, pow(x, n) that of each element"},
     {"newton_schulz", "the orthogonal factor is polar(x, { steps = 5 })"},
     {"orthogonalize", "the orthogonal factor is polar(x, { steps = 5 })"},
     {"io", "a spec has no files: it only says what a step does"},

@@ -262,6 +262,17 @@ Ref node_mm(Graph *g, Ref a, Ref b, unsigned flags)
     return graph_add(g, n);
 }
 
+Ref node_factor(Graph *g, Op op, Ref a, double exponent, bool blocked)
+{
+    Node n = blank(op, g->n[a].dom, NUM);
+    n.from = n.dom;
+    n.sym = blocked ? BLOCKED : 0;
+    n.imm = exponent;
+    n.nargs = 1;
+    n.arg = &a;
+    return graph_add(g, n);
+}
+
 Dom mm_operand(const Node *mm, int k)
 {
     if (k != 1)
@@ -287,8 +298,8 @@ bool graph_symmetric(const Graph *g, const bool *known, Ref r)
     bool all = true;
     if (dom_wide((Dom)n->dom))
         return true;
-    if (n->op == OP_MM)
-        return n->sym & SYMMETRIC;
+    if (n->op == OP_MM || n->op == OP_POWER)
+        return n->op == OP_POWER || n->sym & SYMMETRIC;
     if (k == K_LEAF || k == K_RED || k == K_TURN || k == K_CALL || !dom_square((Dom)n->dom) ||
         dom_turned((Dom)n->dom) != (Dom)n->dom)
         return false;

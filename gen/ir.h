@@ -129,6 +129,7 @@ Ref node_copy(Graph *g, Ref a, Dom dom);                   /* its value in a dom
 Ref node_red(Graph *g, Op op, Ref a, Dom to);
 Ref node_turn(Graph *g, Ref a);
 Ref node_mm(Graph *g, Ref a, Ref b, unsigned flags);       /* operands that fit, not turned but by the flags */
+Ref node_factor(Graph *g, Op op, Ref a, double exponent, bool blocked);  /* POWER, CHOL, QR */
 /* What an operand of this product is the domain of, though the node that was there varies less: k 0, 1 or 2. */
 Dom mm_operand(const Node *mm, int k);
 /* Node r equals its transpose, as far as can be seen from what its operands are (`known`, by node). */

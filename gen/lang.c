@@ -309,8 +309,8 @@ static int l_pow(lua_State *L)
     if (lua_toboolean(L, lua_upvalueindex(1)) && dom_square(of) && dom_info[of].axis[0] == dom_info[of].axis[1])
         return spec_error(
             L,
-            "^ on a square value: %s; the matrix power, power(x, n), is not there yet: write mm(x, x) for the "
-            "product, x * x or pow(x, n) for its elements",
+            "^ on a square value: %s; power(x, n) is the matrix power, mm(x, x) the product, and x * x or pow(x, n) "
+            "are of its elements",
             describe(t, x));
     if (e->op == OP_CONST && e->whole && fabs(e->imm) <= 64)
         return give(L, int_power(L, x, e->imm));

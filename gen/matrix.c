@@ -299,6 +299,7 @@ void matrix_open(lua_State *L)
     static const luaL_Reg own[] = {{"mm", l_mm},       {"gram", l_gram}, {"outer", l_outer},
                                    {"trace", l_trace}, {"diag", l_diag}, {"polar", l_polar}, {NULL, NULL}};
     luaL_setfuncs(L, own, 0);
+    factors_open(L);
     for (int i = 0; i < 2; i++) {
         lua_pushboolean(L, i);
         lua_pushcclosure(L, l_triangle, 1);

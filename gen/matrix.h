@@ -16,6 +16,7 @@ int l_eye(lua_State *L);
 void matrix_open(lua_State *L);
 
 int l_polar(lua_State *L);                         /* polar.c */
+void factors_open(lua_State *L);                   /* factors.c */
 
 /* reduce.c */
 Ref trace_fold(lua_State *L, Op op, Ref x, Dom to);

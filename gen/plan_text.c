@@ -10,9 +10,24 @@ static void put_names(Buf *b, const Access *v, int n, const char *what)
 }
 
 /* "mm(a, b.T), rows x cols x rows in bf16, symmetric": what a product takes for each matrix */
+static void put_factor(Buf *b, const Node *n, const Stage *s)
+{
+    buf_printf(b, " %s(%s", op_info[n->op].name, s->load[0].name);
+    if (n->op == OP_POWER) {
+        buf_puts(b, ", ");
+        buf_double(b, n->imm);
+    }
+    buf_printf(b, "), %s x %s%s", axis_name(dom_info[n->dom].axis[0]), axis_name(dom_info[n->dom].axis[1]),
+               n->sym & BLOCKED ? ", block by block" : "");
+}
+
 static void put_call(Buf *b, const Plan *p, const Graph *g, const Stage *s)
 {
     const Node *n = &g->n[s->body[0]];
+    if (n->op != OP_MM) {
+        put_factor(b, n, s);
+        return;
+    }
     MatrixAxes x = dom_matrix((Dom)g->n[n->arg[0]].dom, n->sym & TURN_A),
                y = dom_matrix((Dom)g->n[n->arg[1]].dom, n->sym & TURN_B);
     buf_puts(b, " ");

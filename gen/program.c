@@ -92,9 +92,16 @@ static const char *where(Arena *a, const Plan *p, const Graph *g, const Stage *s
 static const ProgCall *make_call(Arena *a, const Graph *g, const Stage *s)
 {
     const Node *n = &g->n[s->body[0]];
+    Callee callee = n->op == OP_POWER ? CALL_POWER : n->op == OP_CHOL ? CALL_CHOL : n->op == OP_QR ? CALL_QR : CALL_MM;
     ProgCall *c = NEW(a, ProgCall);
-    *c = (ProgCall){CALL_MM, (unsigned)n->sym | (s->half ? LOWER : 0), s->load[0].mem, s->load[1].mem, n->nargs > 2 ? s->load[2].mem : -1,
-                    s->store[0].mem, n->imm, n->beta};
+    *c = (ProgCall){callee,
+                    (unsigned)n->sym | (s->half ? LOWER : 0),
+                    s->load[0].mem,
+                    n->nargs > 1 ? s->load[1].mem : -1,
+                    n->nargs > 2 ? s->load[2].mem : -1,
+                    s->store[0].mem,
+                    n->imm,
+                    n->beta};
     return c;
 }
 

@@ -59,8 +59,9 @@ static const ProductInfo product_info[NPRODUCT] __attribute__((unused)) = {
 /* first and second operand turned; the result is symmetric, and its lower triangle says all; nothing reads the upper;
  * block by block: of elements what lies in the block, of other values the block's own */
 typedef enum { TURN_A = 1, TURN_B = 2, SYMMETRIC = 4, LOWER = 8, BLOCKED = 16 } ProductFlag;
-typedef enum { CALL_MM, NCALLEE } Callee;
-/* alpha * a b + beta * c, over each matrix of the stage's tensors. What depends on a hyperparameter is a pass. */
+typedef enum { CALL_MM, CALL_POWER, CALL_CHOL, CALL_QR, NCALLEE } Callee;
+/* alpha * a b + beta * c, over each matrix of the stage's tensors; of factors a alone (b, c: -1), of powers to alpha.
+ * What depends on a hyperparameter is a pass. */
 typedef struct ProgCall {
     Callee callee;
     unsigned flags;

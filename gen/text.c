@@ -70,7 +70,7 @@ static void print_node(Buf *b, const Rule *r, Ref i)
     case OP_INPUT: buf_printf(b, " %s", r->input[n->sym].name); break;
     case OP_COUNT: buf_printf(b, " %s", dom_info[n->from].name); break;
     case OP_STORED: buf_printf(b, " %s", n->sym == TO_P ? "p" : r->state[n->sym].name); break;
-    case OP_MM: print_product(b, n); break;
+    case OP_MM: case OP_POWER: case OP_CHOL: case OP_QR: print_product(b, n); break;
     case OP_RANDOM: case OP_NORMAL: buf_printf(b, " %s %d", r->hyper[n->sym].name, (int)n->imm); break;
     default: break;
     }
@@ -379,7 +379,7 @@ static void read_extra(Reader *p, const Rule *r, Node *n)
         break;
     case OP_INPUT: n->sym = one_of(p, find_input(r, p->tok), "an input"); word(p); break;
     case OP_COUNT: n->from = (uint8_t)one_of(p, dom_by_name(p->tok), "a domain"); word(p); break;
-    case OP_MM: read_product(p, r, n); break;
+    case OP_MM: case OP_POWER: case OP_CHOL: case OP_QR: read_product(p, r, n); break;
     case OP_RANDOM: case OP_NORMAL:
         n->sym = one_of(p, find_hyper(r, p->tok), "the seed's hyperparameter");
         n->imm = number(p);

@@ -64,13 +64,26 @@ static const char *bad_product(const Graph *g, const Node *n)
     return NULL;
 }
 
+/* Of one matrix: the result is of its shape. */
+static const char *bad_factor(const Graph *g, const Node *n)
+{
+    const Axis *axis = dom_info[n->dom].axis;
+    if (g->n[n->arg[0]].dom != n->dom || n->from != n->dom || !dom_square((Dom)n->dom))
+        return "a factor of another shape than its matrix";
+    if (n->op == OP_QR ? axis[1] != AXIS_RANK : axis[0] != axis[1])
+        return "a factor of what has none";
+    if (n->sym & ~BLOCKED || !isfinite(n->imm) || (n->op == OP_POWER ? n->imm == 0 : n->imm != 1) || n->beta != 0)
+        return "flags or an exponent that no factor has";
+    return NULL;
+}
+
 /* Where values vary: what the operands' domains have in common, and more for some. */
 static const char *bad_domain(const Rule *r, const Node *n, Dom join)
 {
     const Graph *g = &r->g;
     switch (op_info[n->op].kind) {
     case K_LEAF: return NULL;
-    case K_CALL: return bad_product(g, n);
+    case K_CALL: return n->op == OP_MM ? bad_product(g, n) : bad_factor(g, n);
     case K_TURN: {
         const Node *x = &g->n[n->arg[0]];
         return x->op == OP_TURN || x->ty == BOOL || dom_wide((Dom)x->dom) || n->dom != dom_turned((Dom)x->dom)
@@ -100,7 +113,7 @@ static const char *bad_node(const Rule *r, Ref i)
         return "elements lie turned only as an operand's flag";
     if (r->block ? dom_square((Dom)n->dom) && dom_blocked((Dom)n->dom) != (Dom)n->dom : dom_of_block((Dom)n->dom))
         return r->block ? "a value over two axes that is no block's" : "a value of blocks that there are not";
-    if (n->op == OP_MM && (r->block > 0) != ((n->sym & BLOCKED) != 0))
+    if (is_call(n) && (r->block > 0) != ((n->sym & BLOCKED) != 0))
         return "a product by blocks where there are none, or not by those that there are";
     if (n->nargs != args)
         return n->nargs > args ? "too many operands" : "an operand is missing";

@@ -2,6 +2,7 @@
  * it is reached but where the answer is that there is nothing to do. */
 CORE optc_status cpu_calls(optc_binding *b) { return (void)b, OPTC_OK; }
 CORE void cpu_call_path(const optc_rule *r, char *text, size_t n) { (void)r, (void)text, (void)n; }
+CORE int64_t cpu_call_bytes(const optc_binding *b) { return (void)b, 0; }
 CORE const CalleeInfo *callee_info(const ProgCall *c) { return (void)c, (const CalleeInfo *)NULL; }
 CORE const char *call_kernel(const Program *p, int k) { return (void)p, (void)k, (const char *)NULL; }
 CORE bool call_conditions(const Program *p) { return (void)p, false; }

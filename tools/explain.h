@@ -12,7 +12,7 @@ bool explain_runs(const Stage *st, int variant);                               /
 
 /* ---- explain_calls.c ---- */
 double explain_flops(const Phase *ph, const Stage *st, Shape s);               /* of a product of this tensor; 0: it is none */
-const char *explain_call(Arena *a, const Phase *ph, const Stage *st);          /* "rows x rows over cols, half of it …" */
+const char *explain_call(Arena *a, const Phase *ph, const Stage *st);          /* "product, rows x rows over cols …" */
 /* bytes of temporaries that a tensor of this shape needs at a time */
 double explain_room(Arena *a, const Plan *p, const Phase *ph, int variant, Shape s);
 double explain_rate(const char *device, Product product);                      /* operations per second; 0: unknown */

@@ -39,7 +39,7 @@ static double mm_flops(const Program *p, const ProgCall *c, Shape s)
 }
 
 /* ---- checks: what a plan cannot have, and what a tensor may ---- */
-static optc_status bad_call(const Program *p, const ProgStage *s, const char *what)
+CORE optc_status bad_call(const Program *p, const ProgStage *s, const char *what)
 {
     char label[200];
     stage_label(p, s, label, sizeof label);
@@ -139,8 +139,9 @@ static void diagonal_panel(const Blas *blas, const ProgCall *c, Gemm *g, size_t 
     blas_gemm(blas, g);
 }
 
-static void mm_run(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t piece)
+static void mm_run(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t piece, int who)
 {
+    (void)who;
     const Program *p = b->rule->program;
     ProductShape x = product_shape(p, c, t->shape, rows_apart(b, t));
     Panels cut = cut_product(c, &x);
@@ -176,7 +177,10 @@ static void mm_run(const optc_binding *b, const ProgCall *c, const Tensor *t, in
 
 /* ---- the table ---- */
 static const CalleeInfo callees[NCALLEE] = {
-    {"product", mm_flops, mm_check, mm_pieces, mm_run},
+    {"product", mm_flops, mm_check, mm_pieces, mm_run, NULL},
+    {"power", factor_flops, factor_check, factor_pieces, factor_run, factor_room},
+    {"triangle", factor_flops, factor_check, factor_pieces, factor_run, factor_room},
+    {"orthonormal columns", factor_flops, factor_check, factor_pieces, factor_run, factor_room},
 };
 
 CORE const CalleeInfo *callee_info(const ProgCall *c) { return &callees[c->callee]; }
@@ -240,6 +244,24 @@ CORE void cpu_call_path(const optc_rule *r, char *text, size_t n)
     snprintf(text + at, n - at, "; products: %s", x.about);
 }
 
+/* What the threads work in: each as much as the largest matrix of any call takes. */
+CORE int64_t cpu_call_bytes(const optc_binding *b)
+{
+    const Program *p = b->rule->program;
+    int64_t most = 0;
+    for (int i = 0; i < p->nstage && b->rule->fn; i++) {
+        const ProgStage *s = &p->stage[i];
+        const CalleeInfo *x = s->kind == S_CALL ? callee_info(s->call) : NULL;
+        const Range r = call_range(b, s);
+        for (int t = r.from; x && x->room && t < r.to; t++)
+            if (b->tensor[t].variant == s->variant) {
+                int64_t bytes = x->room(p, s->call, b->tensor[t].shape);
+                most = bytes > most ? bytes : most;
+            }
+    }
+    return dom_times(most, b->rule->engine->threads);
+}
+
 /* Products, what makes them, and whether it can make all of these. */
 CORE optc_status cpu_calls(optc_binding *b)
 {
@@ -263,7 +285,8 @@ CORE optc_status cpu_calls(optc_binding *b)
     for (int i = 0; i < p->nstage && s == OPTC_OK; i++) {
         const Range r = call_range(b, &p->stage[i]);
         b->effort += p->stage[i].kind == S_CALL ? call_effort(b, &p->stage[i]) : 0;
-        for (int t = r.from; p->stage[i].kind == S_CALL && x->gemm[0] && !x->wide && t < r.to && s == OPTC_OK; t++)
+        bool library = p->stage[i].kind == S_CALL && p->stage[i].call->callee == CALL_MM && x->gemm[0] && !x->wide;
+        for (int t = r.from; library && t < r.to && s == OPTC_OK; t++)
             if (b->tensor[t].variant == p->stage[i].variant)
                 s = check_sizes(b, &p->stage[i], t);
     }

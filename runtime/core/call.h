@@ -9,6 +9,15 @@ typedef struct ProductShape { int64_t slices, m, n, k, ld[4]; } ProductShape;
 CORE ProductShape product_shape(const Program *p, const ProgCall *c, Shape s, int64_t apart);      /* rows_apart */
 CORE optc_status calls_check(const Program *p);
 
+CORE optc_status bad_call(const Program *p, const ProgStage *s, const char *what);
+
+/* ---- factors.c: powers, triangles, orthonormal columns ---- */
+CORE double factor_flops(const Program *p, const ProgCall *c, Shape s);
+CORE optc_status factor_check(const Program *p, const ProgStage *s);
+CORE int64_t factor_pieces(const Program *p, const ProgCall *c, Shape s);
+CORE int64_t factor_room(const Program *p, const ProgCall *c, Shape s);
+CORE void factor_run(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t piece, int who);
+
 /* ---- blas.c, product.c ---- */
 /* gemm, syrk: for f32 and f64; NULL: our own product. wide: integers of 64 bits. How a call is held to one thread:
  * local sets it for the calling thread and gives what was, or get and set do; all NULL: it has one */

@@ -295,10 +295,14 @@ typedef struct CalleeInfo {
     double (*flops)(const Program *p, const ProgCall *c, Shape s);
     optc_status (*check)(const Program *p, const ProgStage *s);             /* whatever the tensors */
     int64_t (*pieces)(const Program *p, const ProgCall *c, Shape s);        /* on the CPU, to be done in any order */
-    void (*run)(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t piece);
+    /* who: of the threads that run pieces at a time, from 0 */
+    void (*run)(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t piece, int who);
+    /* bytes that a thread works in on the CPU; NULL: none */
+    int64_t (*room)(const Program *p, const ProgCall *c, Shape s);
 } CalleeInfo;
 CORE const CalleeInfo *callee_info(const ProgCall *c);
 CORE optc_status cpu_calls(optc_binding *b);
+CORE int64_t cpu_call_bytes(const optc_binding *b);
 /* how products are computed, behind a "; " and what is there; nothing, where there are none */
 CORE void cpu_call_path(const optc_rule *r, char *text, size_t n);
 

@@ -178,7 +178,7 @@ static void run_stage(const optc_binding *b, const Task *t, Counter *c, int thre
 
 /* Tensors and their pieces in order: a thread's numbers only grow, so it walks over the tensors once. The last, which
  * are the largest, come first. */
-static void run_call(const optc_binding *b, const Task *t, Counter *c)
+static void run_call(const optc_binding *b, const Task *t, Counter *c, int who)
 {
     const Program *p = b->rule->program;
     const ProgCall *call = p->stage[t->action->stage].call;
@@ -189,7 +189,7 @@ static void run_call(const optc_binding *b, const Task *t, Counter *c)
         const Tensor *y = &b->tensor[u->tensor[i]];
         int64_t n = y->view.n < 0 ? 0 : x->pieces(p, call, y->shape);
         for (; at < first + n; at = next_piece(c, 1))
-            x->run(b, call, y, at - first);
+            x->run(b, call, y, at - first, who);
         first += n;
     }
 }
@@ -206,22 +206,22 @@ CORE void copy_arrays(const optc_binding *b, const ProgAction *a)
     }
 }
 
-static void run_task(const optc_binding *b, const Task *t, Counter *c, int threads)
+static void run_task(const optc_binding *b, const Task *t, Counter *c, int threads, int who)
 {
     if (t->action->kind == ACT_LAUNCH && b->rule->program->stage[t->action->stage].kind == S_CALL)
-        run_call(b, t, c);
+        run_call(b, t, c, who);
     else if (t->action->kind == ACT_LAUNCH)
         run_stage(b, t, c, threads);
     else if (t->action->kind == ACT_COPY && next_piece(c, 1) == 0)
         copy_arrays(b, t->action);
 }
 
-static void run_alone(const optc_binding *b, const Tasks *x, int from, int to)
+static void run_alone(const optc_binding *b, const Tasks *x, int from, int to, int who)
 {
     unsigned long long mode = float_mode_set();
     for (int i = from; i < to; i++) {
         Counter c = {0, {0}};
-        run_task(b, &x->task[i], &c, 1);
+        run_task(b, &x->task[i], &c, 1, who);
     }
     float_mode_reset(mode);
 }
@@ -247,13 +247,14 @@ static int small_until(const optc_binding *b, const Tasks *x, int i, int end)
 /* Tasks [i, end), of which the first and the last are large; called by all threads of a team. */
 static void run_together(const optc_binding *b, const Tasks *x, Counter *c, int i, int end, Team *t, int threads)
 {
+    int who = omp_get_thread_num();
     unsigned long long mode = float_mode_set();
     for (int next; i < end; i = next) {
         next = small_until(b, x, i, end);
         if (next > i && next_piece(&c[i], 1) == 0)
-            run_alone(b, x, i, next);
+            run_alone(b, x, i, next, who);
         else if (next == i)
-            run_task(b, &x->task[next++], &c[i], threads);
+            run_task(b, &x->task[next++], &c[i], threads, who);
         if (next < end)
             team_meet(t, threads);
     }
@@ -265,20 +266,20 @@ static void run_together(const optc_binding *b, const Tasks *x, Counter *c, int 
 static void run_tasks(const optc_binding *b, const Tasks *x, Counter *c, int threads)
 {
     if (threads == 1) {
-        run_alone(b, x, 0, x->n);
+        run_alone(b, x, 0, x->n, 0);
         return;
     }
 #ifdef _OPENMP
     int end = x->n, first = small_until(b, x, 0, end);
     while (end > first && is_small(b, &x->task[end - 1]))
         end--;
-    run_alone(b, x, 0, first);
+    run_alone(b, x, 0, first, 0);
     if (first < end) {
         Team t = {0, 0, 0};
 #pragma omp parallel num_threads(threads)
         run_together(b, x, c, first, end, &t, omp_get_num_threads());
     }
-    run_alone(b, x, end, x->n);
+    run_alone(b, x, end, x->n, 0);
 #else
     (void)c;
 #endif
@@ -413,6 +414,6 @@ CORE const Device *cpu_device(void)
                              cpu_use_pointer, cpu_set_stream, cpu_read,   cpu_write, cpu_spread,
                              cpu_send_hyper, cpu_get_t,      cpu_set_t,  cpu_more,  cpu_grown,
                              cpu_arranged,   NULL,           0,          cpu_memory, true,
-                             NULL};
+                             cpu_call_bytes};
     return &d;
 }

@@ -555,6 +555,9 @@ CORE optc_status calls_bind(optc_binding *b)
     x->tile = call_type(p)->tile;
     x->mirror = call_type(p)->bytes == 8 ? 32 : 64;
     optc_status s = calls_check(p);
+    for (int i = 0; i < p->nstage && s == OPTC_OK; i++)
+        if (p->stage[i].kind == S_CALL && p->stage[i].call->callee != CALL_MM)
+            s = bad_call(p, &p->stage[i], "power, chol and qr are done on the CPU alone so far");
     if (s == OPTC_OK)
         s = open_library(b, x);
     if (s == OPTC_OK)

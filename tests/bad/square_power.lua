@@ -1,4 +1,4 @@
--- expect: 8: ^ on a square value: 'A' (a value per rows, made by mm on line 7); the matrix power, power(x, n), is not there yet: write mm(x, x)
+-- expect: 8: ^ on a square value: 'A' (a value per rows, made by mm on line 7); power(x, n) is the matrix power, mm(x, x) the product
 -- expect: 9: ^ on a square value: 'L' (a value per rows)
 return optimizer {
   name  = "bad",

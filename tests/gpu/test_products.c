@@ -448,6 +448,28 @@ START_TEST(half_passes)
 }
 END_TEST
 
+/* Factors are the CPU's so far: a GPU says so, with the rule and its line, and nothing is left behind. */
+START_TEST(factors_are_refused)
+{
+    static const char text[] = "return optimizer { name = 'x', matrix = function()\n  p = p - mm(power(gram(g), -1/4, { ridge = 1 }), g) end, step = function() p = p - g end }";
+    static const int64_t shape[2] = {4, 3};
+    optc_engine *e;
+    optc_rule *r;
+    optc_binding *b = NULL;
+    CUdeviceptr p, g;
+    ck_assert(!d->cuMemAlloc_v2(&p, 64) && !d->cuMemAlloc_v2(&g, 64));
+    optc_tensor t = {.param = (void *)(uintptr_t)p, .grad = (void *)(uintptr_t)g, .rank = 2, .shape = shape};
+    OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
+    OK(optc_compile(e, &(optc_rule_options){.text = text}, &r));
+    FAILS(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b), OPTC_ERROR_ARGUMENT, "power, chol and qr are done on the CPU alone so far");
+    ck_assert(strstr(optc_message(), "rule 'x'") && strstr(optc_message(), ":2") && !b);
+    OK(optc_release(r));
+    OK(optc_close(e));
+    d->cuMemFree_v2(p);
+    d->cuMemFree_v2(g);
+}
+END_TEST
+
 /* In f64 rounding is far below what is asked; each step's products amplify what came before by less than 1000 here. */
 START_TEST(whole_rules)
 {
@@ -539,4 +561,5 @@ void add_products(TCase *t)
     tcase_add_loop_test(t, conditional, 0, getenv("OPTC_TEST_SMALL") ? 1 : 2);
     tcase_add_loop_test(t, whole_rules, 0, sizeof rules / sizeof *rules);
     tcase_add_loop_test(t, half_passes, 0, 2);
+    tcase_add_test(t, factors_are_refused);
 }
