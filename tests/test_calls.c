@@ -8,8 +8,20 @@
 
 #include <dlfcn.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+#define SANITIZED 1                            /* its shadow needs address space too */
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
 
 /* ---- products of all domains that fit, each way round ---- */
 static void one_product(Hand *h, const int64_t (*shape)[3], Dom a, Dom b, unsigned flags, Type t, int how)
@@ -203,7 +215,9 @@ START_TEST(sizes_and_libraries)
     ck_assert(!h.binding->blas->gemm[0] && strstr(optc_rule_path(h.rule), "products: our own, slower than a BLAS (OPTC_BLAS is none)"));
     hand_unbind(&h);
     setenv("OPTC_BLAS", "libm.so.6", 1);
-    FAILS(optc_bind(h.rule, &g, 1, &h.binding), OPTC_ERROR_UNAVAILABLE, "OPTC_BLAS is 'libm.so.6', which cannot be opened or has no cblas_sgemm");
+    FAILS(optc_bind(h.rule, &g, 1, &h.binding), OPTC_ERROR_UNAVAILABLE, "OPTC_BLAS is 'libm.so.6', which has no cblas_sgemm");
+    setenv("OPTC_BLAS", "./no-such.so", 1);
+    FAILS(optc_bind(h.rule, &g, 1, &h.binding), OPTC_ERROR_UNAVAILABLE, "OPTC_BLAS is './no-such.so', which cannot be opened: ./no-such.so");
     h.binding = NULL;
     hand_close(&h);
 }
@@ -282,6 +296,44 @@ START_TEST(one_layout)
 }
 END_TEST
 
+#ifndef SANITIZED
+/* OpenBLAS tries without end to map its buffers where a limit leaves no address space: it is not loaded there. A process of its own, since a limit stays. */
+static int bound_within(int64_t more)
+{
+    long long pages = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    if (!f || fscanf(f, "%lld", &pages) != 1)
+        return 1;
+    fclose(f);
+    optc_engine *e;
+    optc_rule *r;
+    optc_binding *b;
+    float p[12] = {0}, g[12] = {1};
+    optc_tensor t = {.param = p, .grad = g, .rank = 2, .shape = (int64_t[]){3, 4}};
+    optc_group all = {.tensors = &t, .ntensors = 1};
+    if (optc_open(&(optc_engine_options){.threads = 1}, &e) || optc_compile(e, &(optc_rule_options){.spec = "muon"}, &r))
+        return 2;
+    struct rlimit limit = {(rlim_t)(pages * sysconf(_SC_PAGESIZE) + more), RLIM_INFINITY};
+    if (setrlimit(RLIMIT_AS, &limit))
+        return 3;
+    if (optc_bind(r, &all, 1, &b) != OPTC_ERROR_MEMORY || !strstr(optc_message(), "optc_bind: a BLAS maps buffers") || !strstr(optc_message(), "OPTC_BLAS=none"))
+        return 4;
+    setenv("OPTC_BLAS", "none", 1);
+    return optc_bind(r, &all, 1, &b) || optc_step(b) || p[0] >= 0 ? 5 : 0;
+}
+
+START_TEST(little_address_space)
+{
+    int status = 0;
+    pid_t pid = fork();
+    if (!pid)
+        _exit(bound_within((int64_t)30 << 20));
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "it ended with %x", (unsigned)status);
+}
+END_TEST
+#endif
+
 Suite *calls_suite(void)
 {
     Suite *s = suite_create("calls");
@@ -294,6 +346,9 @@ Suite *calls_suite(void)
     tcase_add_test(t, refused);
     tcase_add_test(t, sizes_and_libraries);
     tcase_add_test(t, of_the_process);
+#ifndef SANITIZED
+    tcase_add_test(t, little_address_space);
+#endif
     tcase_add_test(t, one_layout);
     suite_add_tcase(s, t);
     return s;

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -296,20 +297,54 @@ static bool blas_find(Blas *x)
     return found || blas_in_process(x, true);
 }
 
+#if defined(__x86_64__)
+enum { BLAS_BUFFER = 27 };                     /* 128 MB */
+#else
+enum { BLAS_BUFFER = 25 };
+#endif
+
+/* OpenBLAS maps a buffer for each of its threads when it is loaded and for each caller, and where there is no address
+ * space left it tries again without end: what a limit leaves must do for all of them. */
+static bool blas_has_room(void)
+{
+    const char *own = getenv("OPENBLAS_NUM_THREADS");
+    long callers = sysconf(_SC_NPROCESSORS_ONLN), threads = own && atoi(own) > 0 ? atoi(own) : callers;
+    size_t bytes = (size_t)(callers + threads) << BLAS_BUFFER;
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_AS, &limit) || limit.rlim_cur == RLIM_INFINITY ||
+        __atomic_load_n(&optc_blas_loaded, __ATOMIC_SEQ_CST))
+        return true;
+    void *space = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return space != MAP_FAILED && munmap(space, bytes) == 0;
+}
+
+/* OPTC_BLAS names a library that is of no use. */
+static optc_status bad_library(const char *call, const char *name)
+{
+    void *library = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
+    const char *why = library ? NULL : dlerror();
+    return fail(OPTC_ERROR_UNAVAILABLE, "%s: OPTC_BLAS is '%.200s', which %s%.300s", call, name,
+                library ? "has no cblas_sgemm, or cannot be held to one thread" : "cannot be opened: ", why ? why : "");
+}
+
 CORE optc_status blas_open(Blas *x, const char *call)
 {
     const char *name = getenv("OPTC_BLAS");
-    bool none = name && !strcmp(name, "none"), named = name && *name && !none;
-    if (!none && (named ? blas_named(name, true, x) : blas_find(x)))
+    bool none = name && !strcmp(name, "none"), named = name && *name && !none, room = none || blas_has_room();
+    if (!none && room && (named ? blas_named(name, true, x) : blas_find(x)))
         return OPTC_OK;
     memset(x, 0, sizeof *x);
     snprintf(x->about, sizeof x->about, "our own, slower than a BLAS (%s)",
              none    ? "OPTC_BLAS is none"
+             : !room ? "the limit of address space leaves no room for one"
              : named ? "OPTC_BLAS names none that can be opened"
                      : "none was found: install OpenBLAS, or name one by OPTC_BLAS");
-    return !named ? OPTC_OK
-                  : fail(OPTC_ERROR_UNAVAILABLE,
-                         "%s: OPTC_BLAS is '%.200s', which cannot be opened or has no cblas_sgemm", call, name);
+    if (!room)
+        return fail(OPTC_ERROR_MEMORY,
+                    "%s: a BLAS maps buffers for each of its threads, for which the limit of address space (ulimit -v) "
+                    "leaves no room: raise it, or take products of our own (OPTC_BLAS=none)",
+                    call);
+    return named ? bad_library(call, name) : OPTC_OK;
 }
 
 /* ---- calls ---- */
