@@ -180,6 +180,8 @@ const char *describe(Trace *t, Ref r)
     if (is_leaf(n))
         return arena_printf(t->arena, "'%s' (a %s per %s)", what ? what : op_info[n->op].name, kind,
                             per);
+    if (!what && n->op == OP_TURN)
+        return arena_printf(t->arena, "the transpose of %s", describe(t, n->arg[0]));
     if (what)
         return arena_printf(t->arena, "'%s' (a %s per %s, made by %s on line %d)", what, kind, per,
                             op_info[n->op].name, n->line);

@@ -159,6 +159,16 @@ START_TEST(too_little)
     FAILS(hand_bind(&h, mixed, NMIXED), OPTC_ERROR_MEMORY, "tensor number 4 (1 x 530 x 140) needs a workspace of 2247296 bytes");
     ck_assert(strstr(optc_message(), "optc_engine_options.workspace is 2247295"));
     hand_close(&h);
+    optc_rule *r;
+    optc_binding *b;
+    optc_tensor t = {.name = "w", .param = (float[6]){0}, .rank = 2, .shape = (int64_t[]){2, 3}};
+    optc_group g = {.tensors = &t, .ntensors = 1};
+    OK(optc_open(&(optc_engine_options){.workspace = 64}, &e));
+    OK(optc_compile(e, &(optc_rule_options){.spec = "muon"}, &r));
+    FAILS(optc_bind(r, &g, 1, &b), OPTC_ERROR_MEMORY, "tensor 'w' (number 0) (1 x 2 x 3) needs a workspace of");
+    ck_assert(strstr(optc_message(), "for what the products of 'muon' (muon.lua:23) are made of"));
+    OK(optc_release(r));
+    OK(optc_close(e));
     hand_open(&h, &(optc_engine_options){.allocator = &none});
     chain(&h, A);
     FAILS(hand_bind(&h, mixed, NMIXED), OPTC_ERROR_MEMORY, "out of memory");

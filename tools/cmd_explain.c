@@ -212,7 +212,7 @@ static Cost shape_table(Arena *a, const Plan *p, const Dims *d, int e, int m, co
     Shape s = rule_shape(p->rule, count_shape(p->rule->variant[variant].view, d->rank, d->dim, false));
     const Phase *ph = &p->entry[e].phase[m];
     bool calls = plan_calls(p);
-    int width = 6;
+    int width = 6, digits = ph->nstage > 100 ? 3 : 2;
     for (int i = 0; i < ph->nstage; i++)
         if (explain_runs(&ph->stage[i], variant) && (int)strlen(stage_info[ph->stage[i].kind].name) > width)
             width = (int)strlen(stage_info[ph->stage[i].kind].name);
@@ -222,11 +222,11 @@ static Cost shape_table(Arena *a, const Plan *p, const Dims *d, int e, int m, co
         const Stage *st = &ph->stage[i];
         if (!explain_runs(st, variant))
             continue;
-        printf("    %2d %-*s ", i, width, stage_info[st->kind].name);
+        printf("    %*d %-*s ", digits, i, width, stage_info[st->kind].name);
         put_cost(stage_cost(p, ph, st, s, f), calls, f);
     }
     Cost total = phase_cost(p, ph, variant, s, f);
-    printf("    %-*s ", width + 3, "sum");
+    printf("    %-*s ", digits + 1 + width, "sum");
     put_cost(total, calls, f);
     if (total.flops > 0)
         put_room(a, p, ph, variant, s, workspace);

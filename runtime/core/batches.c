@@ -233,16 +233,26 @@ static int sort_variant(const optc_binding *b, int variant, Sorted *out)
     return n;
 }
 
+static const char *first_product(const Program *p, int variant)
+{
+    int i = 0;
+    while (i < p->nstage && !(p->stage[i].kind == S_CALL && p->stage[i].variant == variant))
+        i++;
+    return i < p->nstage ? p->stage[i].where : "";
+}
+
 static optc_status too_large(const optc_binding *b, int tensor, int64_t bytes)
 {
     char label[96];
+    const Program *p = b->rule->program;
     const Shape s = b->tensor[tensor].shape;
+    const char *where = first_product(p, b->tensor[tensor].variant);
     return fail(OPTC_ERROR_MEMORY,
-                "optc_bind: %s (%lld x %lld x %lld) needs a workspace of %s%lld bytes for what the products of '%s' "
-                "are made of and work in, and optc_engine_options.workspace is %lld",
+                "optc_bind: %s (%lld x %lld x %lld) needs a workspace of %s%lld bytes for what the products of "
+                "'%s'%s%s%s are made of and work in, and optc_engine_options.workspace is %lld",
                 tensor_label(b, tensor, label), (long long)s.slices, (long long)s.rows, (long long)s.cols,
-                bytes >= MOST_WORKSPACE ? "over " : "", (long long)at_most_workspace(bytes + b->call_bytes),
-                b->rule->program->name, (long long)b->rule->engine->workspace);
+                bytes >= MOST_WORKSPACE ? "over " : "", (long long)at_most_workspace(bytes + b->call_bytes), p->name,
+                *where ? " (" : "", where, *where ? ")" : "", (long long)b->rule->engine->workspace);
 }
 
 /* Of so many tensors of one shape: how many a batch takes, all about as many, for a few left over would keep a device

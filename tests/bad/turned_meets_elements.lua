@@ -1,4 +1,4 @@
--- expect: 5: add: 'g' (a value per elem) and the result of turn on line 5 (a value per elem, turned) do not fit: they vary along different axes
+-- expect: 5: add: 'g' (a value per elem) and the transpose of 'g' (a value per elem) do not fit: they vary along different axes
 return optimizer {
   name  = "bad",
   matrix = function()
