@@ -47,7 +47,7 @@ static void run_block(lua_State *L, int f, Ref cond, bool keep)
             choose(L, t, i, cond, was[i]);
 }
 
-/* ---- every(k, { offset = o }, f) ---- */
+/* ---- every(k, { offset = o, first = true }, f) ---- */
 /* Steps `in` of a clock whose own steps are `of` the binding's: the first of those is the clock's 1. */
 static Steps steps_of(Steps of, Steps in)
 {
@@ -56,17 +56,25 @@ static Steps steps_of(Steps of, Steps in)
     return s;
 }
 
-static double read_offset(lua_State *L, int i, double k)
+typedef struct EveryOptions { double offset; bool first; } EveryOptions;
+
+static EveryOptions read_every(lua_State *L, int i, double k)
 {
-    double offset = 0;
+    EveryOptions o = {0, false};
     for (lua_pushnil(L); lua_next(L, i); lua_pop(L, 1)) {
-        if (lua_type(L, -2) != LUA_TSTRING || strcmp(lua_tostring(L, -2), "offset"))
-            spec_error(L, "every(k, { … }, f) knows 'offset' alone: every(10, { offset = 1 }, function() … end)");
-        offset = lua_tonumber(L, -1);
-        if (lua_type(L, -1) != LUA_TNUMBER || !(offset >= 0 && offset < k && offset == floor(offset)))
+        const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "";
+        bool first = !strcmp(key, "first");
+        if (!first && strcmp(key, "offset"))
+            spec_error(L, "every(k, { … }, f) knows 'offset' and 'first': every(10, { offset = 1 }, function() … end)");
+        if (first && lua_type(L, -1) != LUA_TBOOLEAN)
+            spec_error(L, "every: first is true or false: whether step 1 is one of them too");
+        o.first = first ? lua_toboolean(L, -1) : o.first;
+        o.offset = first ? o.offset : lua_tonumber(L, -1);
+        if (!first && (lua_type(L, -1) != LUA_TNUMBER || !(o.offset >= 0 && o.offset < k && o.offset == floor(o.offset))))
             spec_error(L, "every: the offset is a whole number from 0 and below the period");
     }
-    return offset;
+    o.first = o.first && o.offset != 1;                    /* the first step is one of them anyway */
+    return o;
 }
 
 static Ref condition(lua_State *L, Trace *t, Steps at)
@@ -84,6 +92,13 @@ static Ref condition(lua_State *L, Trace *t, Steps at)
     return cond;
 }
 
+/* A clock's first step, as a period that nobody sees the second step of. */
+static Ref first_step(lua_State *L, Trace *t)
+{
+    Steps of = t->clock.at;
+    return condition(L, t, (Steps){MAX_PERIOD, of.offset > 0 ? of.offset : of.every});
+}
+
 /* f's assignments hold at steps that leave the offset when divided by k; elsewhere values stay what they were. */
 int l_every(lua_State *L)
 {
@@ -96,10 +111,14 @@ int l_every(lua_State *L)
         return spec_error(L, "every takes a whole number from 1 and a function: every(10, function() … end), or "
                              "every(10, { offset = 1 }, function() … end)");
     Block was = t->block;
-    Steps at = {k, f == 3 ? read_offset(L, 2, k) : 0};
+    EveryOptions o = f == 3 ? read_every(L, 2, k) : (EveryOptions){0, false};
+    Steps at = {k, o.offset};
+    Ref cond = k > 1 ? condition(L, t, steps_of(t->clock.at, at)) : NONE;
     if (k > 1)
-        t->block = (Block){at, was.depth + 1};
-    run_block(L, f, k > 1 ? condition(L, t, steps_of(t->clock.at, at)) : NONE, false);
+        t->block = (Block){at, was.depth + 1, o.first};
+    if (k > 1 && o.first)
+        cond = trace_op(L, OP_EITHER, cond, first_step(L, t));
+    run_block(L, f, cond, false);
     t->block = was;
     return 0;
 }
@@ -136,8 +155,9 @@ static Clock inner_clock(lua_State *L, Trace *t)
     Clock c = t->clock;
     double k = t->block.at.every;
     Ref given = lua_type(L, 1) == LUA_TTABLE ? given_t(L, t) : NONE;
-    if (t->block.depth > 1 && given == NONE)
-        spec_error(L, "inner() inside two blocks of every(): say what its t is: inner { t = … }");
+    if ((t->block.depth > 1 || t->block.first) && given == NONE)
+        spec_error(L, "inner() inside %s: say what its t is: inner { t = … }",
+                   t->block.first ? "every(k, { first = true }, …)" : "two blocks of every()");
     c.at = steps_of(c.at, t->block.at);
     /* the first step of a block is the rule's 1, whatever the offset */
     if (given != NONE)
@@ -161,7 +181,7 @@ int l_inner(lua_State *L)
     Clock clock = t->clock;
     Block block = t->block;
     t->clock = inner_clock(L, t);
-    t->block = (Block){{1, 0}, 0};
+    t->block = (Block){{1, 0}, 0, false};
     if (!call_entry(L, t, t->at + 1, name))
         return spec_error(L, "the rule inside has no entry '%s'", name);
     t->inner_calls = calls;

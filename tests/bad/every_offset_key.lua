@@ -1,4 +1,4 @@
--- expect: 7: every(k, { … }, f) knows 'offset' alone
+-- expect: 7: every(k, { … }, f) knows 'offset' and 'first'
 return optimizer {
   name  = "bad",
   hyper = { lr = 0.1 },
