@@ -58,7 +58,8 @@ fi
 
 }
 
-# Each rule for four of them (the oldest, sm_90, the newest, and the next of the others in turn), so that each of them has several rules; OPTC_ALL: each for each.
+# Each rule for three of them (the oldest, the newest, and the next of the others in turn), so that each of them has several rules, beside sm_90, which the package of the
+# whole library is for; OPTC_ALL: each for each.
 architectures() {
 if [ -n "$have_nvrtc" ]; then
     if [ -n "${OPTC_QUICK:-}" ]; then "$BUILD/compile-all" 1 1; elif [ -n "${OPTC_ALL:-}" ]; then "$BUILD/compile-all" 1; else "$BUILD/compile-all" 1 thin; fi

@@ -2,7 +2,7 @@
  * what comes out: a cubin must hold the plan's kernels, no more and no less. Kernels that keep values in local memory are listed. No GPU needed.
  * Several processes share the work: NVRTC lets threads compile one at a time.
  *
- *   compile-all [PROCESSES [ARCHITECTURES]]   at most that many, the newest ones; thin: each rule for the oldest, sm_90, the newest and one of the others in turn, rules with products for one or none
+ *   compile-all [PROCESSES [ARCHITECTURES]]   at most that many, the newest ones; thin: each rule for the oldest, the newest and one of the others in turn, rules with products for one or none
  * exit 0: all good, 1: something is wrong, 77: there is no NVRTC */
 #include "cuda.h"
 #include "emit.h"
@@ -232,16 +232,16 @@ static bool compile_one(Work *w, const Nvrtc *n, const Case *c, int arch)
     return ok;
 }
 
-static bool always(const Work *w, int a) { return a == 0 || a == w->narch - 1 || w->arch[a] == 90; }
+static bool always(const Work *w, int a) { return a == 0 || a == w->narch - 1; }
 
 /* Pair i of all: of the architectures that are not every rule's, each rule takes the next. Rules with products have hundreds of kernels, alike
- * in all of them: thinned out, one of them for sm_90 and one for the newest. */
+ * in all of them: thinned out, one of them for the oldest and one for the newest. For sm_90 a package of the whole library is compiled (ship.sh). */
 static bool chosen(const Work *w, int i)
 {
     int rule = i / w->narch, a = i % w->narch, before = 0, others = 0;
     const char *name = w->c[rule].gen.rule->name;
     if (w->thin && plan_calls(w->c[rule].gen.plan))
-        return (!strcmp(name, "muon") && w->arch[a] == 90) || (!strcmp(name, "psgd") && a == w->narch - 1);
+        return (!strcmp(name, "muon") && a == 0) || (!strcmp(name, "psgd") && a == w->narch - 1);
     for (int k = 0; k < w->narch; k++) {
         before += k < a && !always(w, k);
         others += !always(w, k);
