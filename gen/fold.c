@@ -79,8 +79,6 @@ static Ref fold_node(Graph *g, Node n, void *ctx)
     for (int k = 0; k < n.nargs; k++)
         all = all && is_const(g, n.arg[k]);
     /* Powers and other functions of constants are left to run time where libm and our own source could differ. */
-    if (n.op == OP_COPY && all && !dom_fixed((Dom)n.dom))                       /* spread for one that takes an array: it stays */
-        return graph_add(g, n);
     if (all && (o->ulp <= 0.5))
         return as_const(g, n,
                         op_eval(n.op, g->n[a].imm, o->arity > 1 ? g->n[b].imm : 0, o->arity > 2 ? g->n[c].imm : 0));
@@ -153,14 +151,12 @@ static uint64_t graph_sum(const Rule *r)
 bool pass_fold(Rule *r, Diag *d)
 {
     (void)d;
-    for (uint64_t before = graph_sum(r), now;; before = now) {         /* a fold may open another one above it */
+    uint64_t before, now = graph_sum(r);
+    do {                                                   /* a fold may open another one above it */
+        before = now;
         rule_rewrite(r, fold_node, NULL);
-        if (graph_sum(r) == before)
-            break;
-        rule_rewrite(r, NULL, NULL);                       /* what was orphaned */
+        rule_rewrite(r, NULL, NULL);                       /* what was orphaned, and the order of what was spread again */
         now = graph_sum(r);
-        if (now == before)                                 /* what it spread stood there before, in another order */
-            break;
-    }
+    } while (now != before);
     return true;
 }
