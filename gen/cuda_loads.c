@@ -106,7 +106,8 @@ static void load_columns(CudaStage *c, Access a)
 static void load_row(CudaStage *c, Access a)
 {
     Emit *e = &c->e;
-    const char *ptr = cuda_pointer(c, a), *type = type_info[e->plan->mem[a.mem].type].c, *eight = emit_joined(e, ptr, "in");
+    const char *ptr = cuda_pointer(c, a), *type = type_info[e->plan->mem[a.mem].type].c;
+    const char *eight = emit_joined(e, ptr, "in");
     emit_put(e, AT_COLSTART, "%s %s[OPTC_TILE_ROWS / 8];\n", type, eight);
     emit_part(e, AT_LOADS, "get_row", (Hole[]){{"to", eight}, {"x", ptr}, {"type", type}}, 3);
     emit_define(e, AT_BODY, a.val, emit_joined(e, ptr, "i"), emit_loaded(e, a, arena_printf(e->arena, "%s[k]", eight)));

@@ -145,7 +145,8 @@ bool emit_c_stages(const Gen *g, const EmitOptions *o, Arena *a, Buf *code, Buf 
 const char *emit_c_abi(Arena *a);
 void emit_c_shared(Buf *b, const char *code);                  /* what the code stands on */
 extern const Target emit_cuda_target;
-typedef struct CudaKernel { const Launch *launch; const char *prefix, *fn; bool cites; } CudaKernel;   /* how a stage becomes one */
+/* how a stage becomes one */
+typedef struct CudaKernel { const Launch *launch; const char *prefix, *fn; bool cites; } CudaKernel;
 bool emit_cuda_kernel(Buf *out, Arena *a, const Plan *p, StageAt at, CudaKernel k);
 bool emit_cuda_stages(const Gen *g, const EmitOptions *o, Arena *a, Buf *code);
 /* Beside stages: what the calls of these rules need of a GPU's own, once. */

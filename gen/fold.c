@@ -155,7 +155,7 @@ bool pass_fold(Rule *r, Diag *d)
     do {                                                   /* a fold may open another one above it */
         before = now;
         rule_rewrite(r, fold_node, NULL);
-        rule_rewrite(r, NULL, NULL);                       /* what was orphaned, and the order of what was spread again */
+        rule_rewrite(r, NULL, NULL);               /* what was orphaned, and the order of what was spread again */
         now = graph_sum(r);
     } while (now != before);
     return true;

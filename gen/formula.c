@@ -76,7 +76,9 @@ static void put_value(Writer *w, Ref v, int depth, int binds);
 
 static const char *where(const Node *red)
 {
-    return red->dom == ROW || red->dom == COL ? dom_info[red->dom].name : red->dom == SLICE || red->dom == BLOCK ? "slice." : "";
+    if (red->dom == ROW || red->dom == COL)
+        return dom_info[red->dom].name;
+    return red->dom == SLICE || red->dom == BLOCK ? "slice." : "";
 }
 
 static void put_reduction(Writer *w, const Node *n, const char *global, const char *word, int depth)

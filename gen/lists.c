@@ -308,7 +308,8 @@ static void place_values(Lists *l)
             bool turned = p->g->n[a->val].op == OP_TURN && at_home(p, &d->s, a->val);
             a->turned = turned;
             if (a->mem == UNPLACED)
-                a->mem = turned ? array_of_operand(l, a->val, d->s.variant) : l->lies[owner(p, a->val, d->s.variant)][a->val];
+                a->mem = turned ? array_of_operand(l, a->val, d->s.variant)
+                                : l->lies[owner(p, a->val, d->s.variant)][a->val];
         }
         for (int j = 0; j < d->fin.n; j++)
             if (array_fold(&p->g->n[d->fin.v[j].val]))

@@ -116,7 +116,8 @@ static const PackArch *same_launches(const Pack *p, int arch)
 static void put_launches(Pack *pk, Buf *b)
 {
     if (!pk->narch) {                          /* C has no empty tables */
-        buf_puts(b, "static const Arch archs[] = {{0, false, NULL}};\nenum { narch = 0 };     /* for the CPU alone */\n");
+        buf_puts(b, "static const Arch archs[] = {{0, false, NULL}};\n"
+                    "enum { narch = 0 };     /* for the CPU alone */\n");
         return;
     }
     buf_puts(b, "/* Launch parameters by architecture and stage:");

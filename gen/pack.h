@@ -6,7 +6,8 @@
 
 typedef struct PackRule {
     const Gen *gen;
-    const Gen *gpu;                /* planned for a GPU, whose products are in fewer bits; `gen` itself: one plan is both */
+    /* planned for a GPU, whose products are in fewer bits; `gen` itself: one plan is both */
+    const Gen *gpu;
     const char *id;                /* the rule's name in the package, a C identifier */
     char spec[DIGEST_HEX];                 /* hash of the spec's text */
     /* emit_key of its CUDA source alone, with the model's launches: how a library finds it */

@@ -10,7 +10,7 @@
 /* ---- memory ---- */
 /* Temporaries and partials that look alike. A Mem is free again once the last stage that reads it has run, for
  * whatever comes after. */
-typedef struct { unsigned now, before; } Holders;             /* bits: variants that have it, that had it in this phase */
+typedef struct { unsigned now, before; } Holders;     /* bits: variants that have it, that had it in this phase */
 typedef struct {
     Mem like;
     int *all, n, cap, *free, nfree, free_cap;

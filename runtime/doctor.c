@@ -159,7 +159,8 @@ static void say_cublas(Buf *b, const Driver *d)
     if (cublas_open(&c, d->version, NULL, why, sizeof why))
         buf_printf(b, "cublas     %s (%d.%d)\n", c.path, c.version / 1000, c.version % 1000 / 10);
     else
-        buf_printf(b, "cublas     %s\n           Without it a plain kernel computes products on the GPU, slower\n", why);
+        buf_printf(b, "cublas     %s\n"
+                      "           Without it a plain kernel computes products on the GPU, slower\n", why);
 }
 
 static void say_packer(Buf *b)

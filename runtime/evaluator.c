@@ -64,7 +64,8 @@ static optc_status run_eval(optc_binding *b, int entry, int phase)
     for (int i = 0; e.ok && i < b->ntensor; i++) {
         EvalTensor *x = &e.j.tensor[i];
         const Tensor *y = &b->tensor[i];
-        *x = (EvalTensor){.shape = y->shape, .whole = y->whole, .variant = y->variant, .group = y->row, .absent = y->view.n < 0};
+        *x = (EvalTensor){.shape = y->shape, .whole = y->whole, .variant = y->variant, .group = y->row,
+                          .absent = y->view.n < 0};
         memcpy(x->before, y->before, sizeof x->before);
         x->input = calloc((size_t)r->ninput + 1, sizeof *x->input);
         x->state = calloc((size_t)r->nstate + 1, sizeof *x->state);

@@ -44,7 +44,8 @@ typedef struct HostCompiler { char *program, *given, *label, *wanted; double sec
 bool compiler_find(const char *wanted, HostCompiler *out);        /* wanted "": none */
 void compiler_free(HostCompiler *c);
 enum { MOST_FLAGS = 4096 };                /* bytes of all that a compiler is given, with its end */
-/* flags: with what it is always given. The shared object, loaded (a handle of dlopen) and as bytes (to be freed); NULL: why says why, "": no memory. */
+/* flags: with what it is always given. The shared object, loaded (a handle of dlopen) and as bytes (to be freed); NULL:
+ * why says why, "": no memory. */
 void *compiler_build(const HostCompiler *c, const char *source, const char *flags, char **object, size_t *size,
                      char *why, size_t nwhy);
 

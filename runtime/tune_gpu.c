@@ -254,7 +254,8 @@ static bool same_bits(GpuTuner *u, const Kernel *k)
         Shot x = {.fn = u->same,
                   .blocks = 64,
                   .threads = 256,
-                  .args = {part[i].a, part[i].b, u->differs, (long long)(part[i].bytes / sizeof(unsigned)), 0, 0, {0, 0}}};
+                  .args = {part[i].a, part[i].b, u->differs, (long long)(part[i].bytes / sizeof(unsigned)), 0, 0,
+                           {0, 0}}};
         if (shot_fire(d, &x, 0, NULL))
             return false;
     }

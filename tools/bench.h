@@ -149,7 +149,8 @@ void bench_report_foot(const Bench *b);
 void bench_json(const Bench *b);
 const char *bench_shape(char buf[200], const Case *c);     /* "64M", "100 of 8192x8192", "148 tensors" */
 typedef struct Medians {
-    double seconds, spread, rate, share, best, mix, host, host_least, peer, peer_host, ahead, graph, graph_host, graph_ahead;
+    double seconds, spread, rate, share, best, mix, host, host_least;
+    double peer, peer_host, ahead, graph, graph_host, graph_ahead;
 } Medians;
 double bench_busy(const Bench *b);             /* the share of its threads' time that they waited for a core */
 Medians bench_medians(const Bench *b, const Case *c);

@@ -241,7 +241,8 @@ CORE optc_status gpu_send_views(optc_binding *b)
 static bool is_zero(const ProgArray *m) { return !m->copies_p && !m->hyper && m->value == 0 && !signbit(m->value); }
 
 /* Another type, or a constant other than zero: made on the host in pieces. */
-static optc_status fill_one(optc_binding *b, const ProgArray *m, int group, void *dst, const void *param, int64_t n, int64_t side)
+static optc_status fill_one(optc_binding *b, const ProgArray *m, int group, void *dst, const void *param, int64_t n,
+                            int64_t side)
 {
     GpuEngine *g = b->rule->engine->gpu;
     const Program *p = b->rule->program;

@@ -71,7 +71,7 @@ typedef struct CallType {
     cudaDataType cuda;
     cublasComputeType_t compute;
     int bytes;
-    int tile;                              /* rows and columns that a block of our own product has (templates/calls_cuda.txt) */
+    int tile;              /* rows and columns that a block of our own product has (templates/calls_cuda.txt) */
     const char *name;
 } CallType;
 CORE const CallType *call_type(const Program *p);          /* NULL: its products are in a type that is none of these */

@@ -19,7 +19,7 @@ CORE bool library_find(LibrarySearch *s);
 CORE const char *cuda_toolkit(size_t i);
 
 /* ---- cublas.c ---- */
-/* one that runs with this version of the driver; false: why says why not, and again (NULL: nobody asks) whether that may
- * have gone when asked again. It is never unloaded */
+/* one that runs with this version of the driver; false: why says why not, and again (NULL: nobody asks) whether that
+ * may have gone when asked again. It is never unloaded */
 CORE bool cublas_open(Cublas *c, int driver, bool *again, char *why, size_t n);
 #endif
