@@ -173,7 +173,8 @@ START_TEST(refused)
     static const int64_t shape[][3] = {{1, 4, 3}};
     Hand h;
     hand_open(&h, NULL);
-    for (int i = 0; i < 7; i++) {
+    h.program.block = 2;
+    for (int i = 0; i < (int)(sizeof bad / sizeof *bad); i++) {
         h.phase.naction = 0;
         hand_array(&h, A, MEM_STATE, bad[i].a, T_F32, "a");
         hand_array(&h, B, MEM_STATE, bad[i].b, T_F32, "b");
