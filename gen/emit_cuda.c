@@ -14,7 +14,7 @@ static const char *const reserved[] = {
     "strip",  "room",  "inside",  "end",
     "tiles",  "tile",  "at",      "both",  NULL};
 static const char *const prelude[] = {"abi.h",   "math.h",  "math_f32.h", "math_f64.h", "random.h",
-                                      "types.h", "shape.h", "cuda.h",     "pieces.h",   NULL};
+                                      "types.h", "shape.h", "cuda.h",     "halves.h",   "pieces.h", NULL};
 const Target emit_cuda_target = {"cuda", "stage_cuda.txt", "__restrict__", prelude, reserved};
 
 enum { NCLASS = 3 };

@@ -219,3 +219,35 @@ uint64_t fix_hash(const Fixture *f)
                 h = hash_array(h, p->mem[k].type, b->group[i].mem[k], 1);
     return h;
 }
+
+static Source source_of(const char *name, const char *text) { return (Source){name, text, strlen(text)}; }
+
+static void read_damaged(const char *text, const Damage *x)
+{
+    Buf other = {0};
+    Gen g = {0};
+    const char *at = strstr(text, x->was);
+    ck_assert_msg(at != NULL, "%s", x->was);
+    buf_printf(&other, "%.*s%s%s", (int)(at - text), text, x->now, at + strlen(x->was));
+    ck_assert_msg(!gen_read_ir(&g, source_of("x.ir", buf_text(&other)), &(GenOptions){.rule_only = true}), "'%s' was taken", x->now);
+    ck_assert_msg(strstr(g.diag.text, x->says), "'%s' for '%s': %s", x->now, x->was, g.diag.text);
+    gen_free(&g);
+    buf_free(&other);
+}
+
+void reads_back(const char *spec, const Damage *bad, int n)
+{
+    Gen g = {0}, back = {0};
+    Buf b = {0}, again = {0};
+    ck_assert_msg(gen_compile(&g, source_of("x.lua", spec), &(GenOptions){.rule_only = true}), "%s", g.diag.text);
+    rule_print(&b, g.rule);
+    ck_assert_msg(gen_read_ir(&back, source_of("x.ir", buf_text(&b)), &(GenOptions){.rule_only = true}), "%s", back.diag.text);
+    rule_print(&again, back.rule);
+    ck_assert_str_eq(buf_text(&b), buf_text(&again));
+    for (int i = 0; i < n; i++)
+        read_damaged(buf_text(&b), &bad[i]);
+    gen_free(&back);
+    gen_free(&g);
+    buf_free(&b);
+    buf_free(&again);
+}

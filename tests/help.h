@@ -51,5 +51,8 @@ char *step_in_bounds(Fixture *f, const char *entry);
 void memory_fails(int n);
 int memory_asked(void);
 int memory_held(void);
+/* A rule's text as `dump` prints it reads back as it is; and with one place of it changed it does not, and says why. */
+typedef struct { const char *was, *now, *says; } Damage;
+void reads_back(const char *spec, const Damage *bad, int n);
 uint64_t fix_hash(const Fixture *f);                     /* of all parameters and states, bit for bit (NaNs alike) */
 #endif

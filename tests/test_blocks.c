@@ -382,7 +382,7 @@ END_TEST
 /* ---- as text ---- */
 START_TEST(as_text)
 {
-    static const struct { const char *was, *now, *says; } bad[] = {{"block 4\n", "block 0\n", "a block"},
+    static const Damage bad[] = {{"block 4\n", "block 0\n", "a block"},
                                                                    {"block 4\n", "block 1.5\n", "a block"},
                                                                    {"block 4\n", "", "by blocks that there are not"},
                                                                    {" blocked", "", "or not by those that there are"},
@@ -390,29 +390,8 @@ START_TEST(as_text)
                                                                    {"sum block %", "sum slice %", "below its operand's"},
                                                                    {"down block_rows", "down rows", "a value over two axes that is no block's"}};
     char text[1200];
-    Gen g = {0}, back = {0};
-    Buf b = {0}, again = {0};
     snprintf(text, sizeof text, rules[1], "block = 4,", "block ");
-    ck_assert_msg(gen_compile(&g, (Source){"x.lua", text, strlen(text)}, &(GenOptions){.rule_only = true}), "%s", g.diag.text);
-    rule_print(&b, g.rule);
-    ck_assert_msg(gen_read_ir(&back, (Source){"x.ir", buf_text(&b), strlen(buf_text(&b))}, &(GenOptions){.rule_only = true}), "%s", back.diag.text);
-    rule_print(&again, back.rule);
-    ck_assert_str_eq(buf_text(&b), buf_text(&again));
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        Buf other = {0};
-        Gen no = {0};
-        const char *at = strstr(buf_text(&b), bad[i].was);
-        ck_assert_msg(at != NULL, "%s", bad[i].was);
-        buf_printf(&other, "%.*s%s%s", (int)(at - buf_text(&b)), buf_text(&b), bad[i].now, at + strlen(bad[i].was));
-        ck_assert_msg(!gen_read_ir(&no, (Source){"x.ir", buf_text(&other), strlen(buf_text(&other))}, &(GenOptions){.rule_only = true}), "'%s' was taken", bad[i].now);
-        ck_assert_msg(strstr(no.diag.text, bad[i].says), "'%s' for '%s': %s", bad[i].now, bad[i].was, no.diag.text);
-        gen_free(&no);
-        buf_free(&other);
-    }
-    gen_free(&back);
-    gen_free(&g);
-    buf_free(&b);
-    buf_free(&again);
+    reads_back(text, bad, (int)(sizeof bad / sizeof *bad));
 }
 END_TEST
 

@@ -106,30 +106,9 @@ END_TEST
 /* Rules as text, whole and damaged. */
 START_TEST(as_text)
 {
-    static const struct { const char *was, *now, *says; } bad[] = {{"alpha -0.25", "alpha 0", "an exponent that no factor has"}, {"= power rows", "= power cols", "another shape than its matrix"},
+    static const Damage bad[] = {{"alpha -0.25", "alpha 0", "an exponent that no factor has"}, {"= power rows", "= power cols", "another shape than its matrix"},
         {"= power rows", "= qr rows", "a factor of what has none"}, {" alpha -0.25", " turn_a alpha -0.25", "flags"}};
-    Gen g = {0}, back = {0};
-    Buf b = {0}, again = {0};
-    ck_assert_msg(gen_compile(&g, (Source){"x.lua", rules[0], strlen(rules[0])}, &(GenOptions){.rule_only = true}), "%s", g.diag.text);
-    rule_print(&b, g.rule);
-    ck_assert_msg(gen_read_ir(&back, (Source){"x.ir", buf_text(&b), strlen(buf_text(&b))}, &(GenOptions){.rule_only = true}), "%s", back.diag.text);
-    rule_print(&again, back.rule);
-    ck_assert_str_eq(buf_text(&b), buf_text(&again));
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        Buf other = {0};
-        Gen no = {0};
-        const char *at = strstr(buf_text(&b), bad[i].was);
-        ck_assert_msg(at != NULL, "%s", bad[i].was);
-        buf_printf(&other, "%.*s%s%s", (int)(at - buf_text(&b)), buf_text(&b), bad[i].now, at + strlen(bad[i].was));
-        ck_assert_msg(!gen_read_ir(&no, (Source){"x.ir", buf_text(&other), strlen(buf_text(&other))}, &(GenOptions){.rule_only = true}), "'%s' was taken", bad[i].now);
-        ck_assert_msg(strstr(no.diag.text, bad[i].says), "'%s' for '%s': %s", bad[i].now, bad[i].was, no.diag.text);
-        gen_free(&no);
-        buf_free(&other);
-    }
-    gen_free(&back);
-    gen_free(&g);
-    buf_free(&b);
-    buf_free(&again);
+    reads_back(rules[0], bad, (int)(sizeof bad / sizeof *bad));
 }
 END_TEST
 
