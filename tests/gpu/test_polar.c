@@ -211,4 +211,49 @@ START_TEST(as_near_as_bf16)
 }
 END_TEST
 
-void add_polar(TCase *t) { tcase_add_loop_test(t, as_near_as_bf16, 0, 3); }
+/* ---- far scales ---- */
+/* A step of Muon on gradients times 2^scale, the first tensor's times `first` beside: an orthogonal factor knows no scale, so all weights get the same bits. */
+static void far_step(Side *s, const char *products, int scale, double first)
+{
+    open_side(s, "cuda", (optc_rule_options){.spec = "muon", .products = products, .options = "steps=2"}, 0);
+    for (int k = 0; k < NSHAPES; k++) {
+        for (int64_t i = 0; i < s->n[k]; i++)
+            type_store(s->tg, s->hg[k], i, ldexp(ref_value(k, 1, i), scale) * (k || i ? 1 : first));
+        ck_assert(!d->cuMemcpyHtoDAsync_v2(s->g[k], s->hg[k], (size_t)s->n[k] * s->wg, NULL));
+    }
+    d->cuStreamSynchronize(NULL);
+    OK(optc_step(s->b));
+    fetch_params(s);
+}
+
+START_TEST(far_scales)
+{
+    static const TestShape few[NSHAPES] = {{2, {5, 16}}, {2, {5, 16}}, {2, {16, 5}}, {2, {9, 9}}, {2, {1, 8}}, {2, {8, 1}}, {2, {1, 1}}, {2, {0, 5}}, {2, {5, 0}}, {2, {24, 40}}, {2, {5, 16}}, {2, {7, 3}}};
+    static const struct { int scale; double first; } cases[] = {{-100, 1}, {100, 1}, {0, NAN}, {0, INFINITY}};
+    Side one, far;
+    use_shapes(few);
+    far_step(&one, _i ? "bf16" : "f16", 0, 1);
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        far_step(&far, _i ? "bf16" : "f16", cases[c].scale, cases[c].first);
+        for (int k = 0; k < NSHAPES; k++)
+            for (int64_t i = 0; i < one.n[k]; i++) {
+                float was = ((const float *)one.hp[k])[i], is = ((const float *)far.hp[k])[i];
+                bool spoilt = !k && !isfinite(cases[c].first);
+                ck_assert_msg(spoilt ? isnan(is) : was == is, "times 2^%d and %g: tensor %d, element %lld: %.9g, not %.9g", cases[c].scale, cases[c].first, k, (long long)i, (double)is, (double)was);
+            }
+        close_side(&far, 0);
+    }
+    close_side(&one, 0);
+    far_step(&far, _i ? "bf16" : "f16", -2000, 1);             /* all are 0 */
+    for (int k = 0; k < NSHAPES; k++)
+        for (int64_t i = 0; i < far.n[k]; i++)
+            ck_assert(((const float *)far.hp[k])[i] == (float)(0.5 * ref_value(k, 0, i)));
+    close_side(&far, 0);
+}
+END_TEST
+
+void add_polar(TCase *t)
+{
+    tcase_add_loop_test(t, as_near_as_bf16, 0, 3);
+    tcase_add_loop_test(t, far_scales, 0, getenv("OPTC_TEST_SMALL") ? 1 : 2);
+}
