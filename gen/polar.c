@@ -111,6 +111,13 @@ static void check_keys(lua_State *L, int table)
     }
 }
 
+/* Pushes an option; an option of the spec that was an error already is none. */
+static bool option_given(lua_State *L, const char *key)
+{
+    int ty = lua_getfield(L, 2, key);
+    return ty != LUA_TNIL && !(is_value(L, -1) && *value_at(L, -1) == UNKNOWN);
+}
+
 static Polar read_options(lua_State *L)
 {
     Polar o = {.set = sets[0]};
@@ -120,21 +127,21 @@ static Polar read_options(lua_State *L)
     if (!table)
         lua_settop(L, 1), lua_newtable(L);
     check_keys(L, 2);
-    if (lua_getfield(L, 2, "coefficients") != LUA_TNIL)
+    if (option_given(L, "coefficients"))
         read_coefficients(L, &o);
     o.steps = o.set.steps;
-    if (lua_getfield(L, 2, "steps") != LUA_TNIL) {
+    if (option_given(L, "steps")) {
         double n = lua_type(L, -1) == LUA_TNUMBER ? lua_tonumber(L, -1) : -1;
         if (!(n >= 0 && n <= MOST_STEPS && n == floor(n)))
             spec_error(L, "polar: steps is a whole number from 0 to %d, known when the rule is compiled", MOST_STEPS);
         o.steps = (int)n;
     }
-    if (lua_getfield(L, 2, "safety") != LUA_TNIL) {
+    if (option_given(L, "safety")) {
         o.set.safety = lua_type(L, -1) == LUA_TNUMBER ? lua_tonumber(L, -1) : 0;
         if (!(o.set.safety >= 1 && o.set.safety <= 2))
             spec_error(L, "polar: safety is a number from 1 to 2");
     }
-    if (lua_getfield(L, 2, "form") != LUA_TNIL) {
+    if (option_given(L, "form")) {
         const char *form = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "";
         for (o.form = FORM_PLAIN; o.form < NFORMS && strcmp(form, form_names[o.form]); o.form++)
             continue;
@@ -149,10 +156,11 @@ static Polar read_options(lua_State *L)
 static Ref konst(lua_State *L, double x) { return node_const(&trace_of(L)->rule->g, x); }
 static Ref times(lua_State *L, double k, Ref x) { return trace_op(L, OP_MUL, konst(L, k), x); }
 static Ref plus(lua_State *L, Ref a, Ref b) { return trace_op(L, OP_ADD, a, b); }
-/* Where everything is 0 there is nothing to scale; what is not a number stays so. */
+/* Where everything is 0 there is nothing to scale. A norm that is not a number stays so: blocks that have none of it would
+ * else go unscaled, and far off. */
 static Ref or_one(lua_State *L, Ref x)
 {
-    return trace_op3(L, OP_WHERE, trace_op(L, OP_LT, konst(L, 0), x), x, konst(L, 1));
+    return trace_op3(L, OP_WHERE, trace_op(L, OP_NE, konst(L, 0), x), x, konst(L, 1));
 }
 static Dom dom_at(lua_State *L, Ref r) { return (Dom)trace_of(L)->rule->g.n[r].dom; }
 

@@ -178,6 +178,38 @@ START_TEST(polar_at_all_scales)
 }
 END_TEST
 
+/* Blocks are scaled by the matrix's norm: where that is no number none of them goes on without. */
+START_TEST(polar_of_blocks_with_nan)
+{
+    static const char text[] = "return optimizer { name = 'x', block = 4, step = function() p = p - g end, matrix = function() p = polar(g) end }";
+    static const TestShape shape[2] = {{2, {8, 8}}, {2, {8, 8}}};
+    Fixture f;
+    fix_open(&f, &(optc_engine_options){.threads = 1}, &(optc_rule_options){.spec = "x.lua", .text = text}, shape, 2, NULL, 0);
+    for (int t = 0; t < 2; t++)
+        for (int i = 0; i < 64; i++)
+            ((float *)f.g[t])[i] = t || i ? (float)(100 * grad_at(0, i)) : NAN;
+    OK(optc_step(f.binding));
+    for (int i = 0; i < 64; i++)
+        ck_assert_msg(isnan(((float *)f.p[0])[i]) && isfinite(((float *)f.p[1])[i]), "element %d is %g, and %g", i, (double)((float *)f.p[0])[i], (double)((float *)f.p[1])[i]);
+    fix_close(&f);
+}
+END_TEST
+
+/* An option that is wrong is told once, where it is an option. */
+START_TEST(polar_of_wrong_options)
+{
+    static const char *const wrong[] = {"coefficients=jordon", "form=q", "steps=x"};
+    optc_engine *e;
+    optc_rule *r;
+    OK(optc_open(NULL, &e));
+    for (size_t i = 0; i < COUNT(wrong); i++) {
+        FAILS(optc_compile(e, &(optc_rule_options){.spec = "muon", .options = wrong[i]}, &r), OPTC_ERROR_SPEC, "option '");
+        ck_assert_msg(!strstr(optc_message(), "polar:"), "%s", optc_message());
+    }
+    OK(optc_close(e));
+}
+END_TEST
+
 /* ---- where states start ---- */
 START_TEST(states_start_with_a_diagonal)
 {
@@ -245,6 +277,8 @@ Suite *polar_suite(void)
     TCase *p = tcase_create("polar"), *r = tcase_create("rest");
     tcase_add_test(p, polar_is_its_iteration);
     tcase_add_test(p, polar_at_all_scales);
+    tcase_add_test(p, polar_of_blocks_with_nan);
+    tcase_add_test(p, polar_of_wrong_options);
     tcase_add_test(r, states_start_with_a_diagonal);
     tcase_add_test(r, rest_is_the_other_rule);
     suite_add_tcase(s, p);

@@ -8,9 +8,9 @@ enum {
     at_slice_sum_u_squared = 14, at_slice_sum_8p27181em25_times_u_squared = 15,
     at_slice_sum_1p20893e_24_times_u_squared = 16, at_slice_sum_u_squared_2 = 17,
     at_slice_sum_8p27181em25_times_u_squared_2 = 18, at_slice_sum_1p20893e_24_times_u_squared_2 = 19,
-    at_mul_where_lt_where_zero_lt_where = 20, at_u_over_mul_where_lt_where_zero_lt_where = 21,
-    at_u_over_where_where_lt_mm_u_over_where_where_lt = 22,
-    at_u_over_where_where_lt_mm_u_over_where_where_lt_2 = 23, at_div_mm_div_mm_div_mm_div = 24,
+    at_mul_where_lt_where_zero_ne_where = 20, at_u_over_mul_where_lt_where_zero_ne_where = 21,
+    at_u_over_where_where_ne_mm_u_over_where_where_ne = 22,
+    at_u_over_where_where_ne_mm_u_over_where_where_ne_2 = 23, at_div_mm_div_mm_div_mm_div = 24,
     at_div_mm_div_mm_div_mm_div_2 = 25, at_mul_plus_mul_plus_3p4445_where_eq = 26,
     at_mul_plus_mul_plus_3p4445_where_eq_2 = 27, at_add_mm_div_mm_add_mm_div = 29,
     at_div_mm_add_mm_div_mm_add = 30, at_mm_mm_mm_mm_mm_mm_mm = 31, at_mm_mm_mm_mm_mm_mm_mm_2 = 32,
@@ -179,7 +179,7 @@ static void step_4_band_matrix_2(const optc_view *self, long long unit)
     ((float *)self->mem[at_slice_sum_1p20893e_24_times_u_squared_2])[optc_tiles_inside(self, OPTC_BAND_ROWS, OPTC_BAND_COLS) + unit] = optc_fold_sumf(slice_sum_1p20893e_24_times_u_squared_rows, rows);
 }
 
-/* Once a matrix: writes mul_where_lt_where_zero_lt_where. 0 + 8 bytes. */
+/* Once a matrix: writes mul_where_lt_where_zero_ne_where. 0 + 8 bytes. */
 static void step_5_slice_matrix(const optc_view *self, long long unit)
 {
     const long long segs = optc_up(self->slices, OPTC_SEG), slice = unit / segs, start = unit % segs * OPTC_SEG;
@@ -194,17 +194,17 @@ static void step_5_slice_matrix(const optc_view *self, long long unit)
     double slice_sum_1p20893e_24_times_u_squared[OPTC_SEG];
     for (int i = 0; i < count; i++)
         slice_sum_1p20893e_24_times_u_squared[i] = optc_finish_sumf((const float *)self->mem[at_slice_sum_1p20893e_24_times_u_squared] + (start + i) * (optc_up(self->whole_rows, OPTC_BAND_ROWS) * optc_up(self->whole_cols, OPTC_BAND_COLS)), optc_up(self->whole_rows, OPTC_BAND_ROWS) * optc_up(self->whole_cols, OPTC_BAND_COLS));
-    double *restrict mul_where_lt_where_zero_lt_where = (double *)self->mem[at_mul_where_lt_where_zero_lt_where] + offset;
+    double *restrict mul_where_lt_where_zero_ne_where = (double *)self->mem[at_mul_where_lt_where_zero_ne_where] + offset;
     OPTC_EACH
     for (int i = 0; i < count; i++) {
         const double slice_norm_u = sqrt(slice_sum_u_squared[i]);
         const double n1p20893e_24_times_sqrt_where_1p1259e_15_lt_sqrt = (1125899906842624.0 < slice_norm_u) ? (1.2089258196146292e+24 * sqrt(slice_sum_8p27181em25_times_u_squared[i])) : slice_norm_u;
         const double mul_where_lt = (n1p20893e_24_times_sqrt_where_1p1259e_15_lt_sqrt < 9.094947017729282e-13) ? (8.271806125530277e-25 * sqrt(slice_sum_1p20893e_24_times_u_squared[i])) : n1p20893e_24_times_sqrt_where_1p1259e_15_lt_sqrt;
-        mul_where_lt_where_zero_lt_where[i] = (0.0 < mul_where_lt) ? mul_where_lt : 1.0;
+        mul_where_lt_where_zero_ne_where[i] = (0.0 != mul_where_lt) ? mul_where_lt : 1.0;
     }
 }
 
-/* Once a matrix: writes mul_where_lt_where_zero_lt_where. 0 + 8 bytes. */
+/* Once a matrix: writes mul_where_lt_where_zero_ne_where. 0 + 8 bytes. */
 static void step_6_slice_matrix_2(const optc_view *self, long long unit)
 {
     const long long segs = optc_up(self->slices, OPTC_SEG), slice = unit / segs, start = unit % segs * OPTC_SEG;
@@ -219,13 +219,13 @@ static void step_6_slice_matrix_2(const optc_view *self, long long unit)
     double slice_sum_1p20893e_24_times_u_squared[OPTC_SEG];
     for (int i = 0; i < count; i++)
         slice_sum_1p20893e_24_times_u_squared[i] = optc_finish_sumf((const float *)self->mem[at_slice_sum_1p20893e_24_times_u_squared_2] + (start + i) * (optc_up(self->whole_rows, OPTC_BAND_ROWS) * optc_up(self->whole_cols, OPTC_BAND_COLS)), optc_up(self->whole_rows, OPTC_BAND_ROWS) * optc_up(self->whole_cols, OPTC_BAND_COLS));
-    double *restrict mul_where_lt_where_zero_lt_where = (double *)self->mem[at_mul_where_lt_where_zero_lt_where] + offset;
+    double *restrict mul_where_lt_where_zero_ne_where = (double *)self->mem[at_mul_where_lt_where_zero_ne_where] + offset;
     OPTC_EACH
     for (int i = 0; i < count; i++) {
         const double slice_norm_u = sqrt(slice_sum_u_squared[i]);
         const double n1p20893e_24_times_sqrt_where_1p1259e_15_lt_sqrt = (1125899906842624.0 < slice_norm_u) ? (1.2089258196146292e+24 * sqrt(slice_sum_8p27181em25_times_u_squared[i])) : slice_norm_u;
         const double mul_where_lt = (n1p20893e_24_times_sqrt_where_1p1259e_15_lt_sqrt < 9.094947017729282e-13) ? (8.271806125530277e-25 * sqrt(slice_sum_1p20893e_24_times_u_squared[i])) : n1p20893e_24_times_sqrt_where_1p1259e_15_lt_sqrt;
-        mul_where_lt_where_zero_lt_where[i] = (0.0 < mul_where_lt) ? mul_where_lt : 1.0;
+        mul_where_lt_where_zero_ne_where[i] = (0.0 != mul_where_lt) ? mul_where_lt : 1.0;
     }
 }
 
@@ -261,8 +261,8 @@ static void step_7_map(const optc_view *self, long long unit)
     }
 }
 
-/* One pass over the elements: reads g m mul_where_lt_where_zero_lt_where; writes
- * u_over_mul_where_lt_where_zero_lt_where. 8 + 4 bytes. */
+/* One pass over the elements: reads g m mul_where_lt_where_zero_ne_where; writes
+ * u_over_mul_where_lt_where_zero_ne_where. 8 + 4 bytes. */
 static void step_8_map_matrix(const optc_view *self, long long unit)
 {
     const long long start = unit * OPTC_SEG;
@@ -277,21 +277,21 @@ static void step_8_map_matrix(const optc_view *self, long long unit)
         optc_fetch(g + OPTC_AHEAD, OPTC_CHUNK * sizeof *g);
         const float *restrict m = (const float *)self->mem[at_m] + offset;
         optc_fetch(m + OPTC_AHEAD, OPTC_CHUNK * sizeof *m);
-        const float mul_where_lt_where_zero_lt_where = (float)((const double *)self->mem[at_mul_where_lt_where_zero_lt_where])[slice];
-        float *restrict u_over_mul_where_lt_where_zero_lt_where = (float *)self->mem[at_u_over_mul_where_lt_where_zero_lt_where] + offset;
+        const float mul_where_lt_where_zero_ne_where = (float)((const double *)self->mem[at_mul_where_lt_where_zero_ne_where])[slice];
+        float *restrict u_over_mul_where_lt_where_zero_ne_where = (float *)self->mem[at_u_over_mul_where_lt_where_zero_ne_where] + offset;
         OPTC_EACH
         for (int i = 0; i < len; i++) {
             const float g_i = g[i];
             const float u = g_i + momentum * (m[i] - g_i);
-            u_over_mul_where_lt_where_zero_lt_where[i] = u / mul_where_lt_where_zero_lt_where;
+            u_over_mul_where_lt_where_zero_ne_where[i] = u / mul_where_lt_where_zero_ne_where;
         }
         col = col + len < self->cols ? col + len : 0;
         row += !col;
     }
 }
 
-/* One pass over the elements: reads g m mul_where_lt_where_zero_lt_where; writes
- * u_over_mul_where_lt_where_zero_lt_where. 8 + 4 bytes. */
+/* One pass over the elements: reads g m mul_where_lt_where_zero_ne_where; writes
+ * u_over_mul_where_lt_where_zero_ne_where. 8 + 4 bytes. */
 static void step_9_map_matrix_2(const optc_view *self, long long unit)
 {
     const long long start = unit * OPTC_SEG;
@@ -306,20 +306,20 @@ static void step_9_map_matrix_2(const optc_view *self, long long unit)
         optc_fetch(g + OPTC_AHEAD, OPTC_CHUNK * sizeof *g);
         const float *restrict m = (const float *)self->mem[at_m] + offset;
         optc_fetch(m + OPTC_AHEAD, OPTC_CHUNK * sizeof *m);
-        const float mul_where_lt_where_zero_lt_where = (float)((const double *)self->mem[at_mul_where_lt_where_zero_lt_where])[slice];
-        float *restrict u_over_mul_where_lt_where_zero_lt_where = (float *)self->mem[at_u_over_mul_where_lt_where_zero_lt_where] + offset;
+        const float mul_where_lt_where_zero_ne_where = (float)((const double *)self->mem[at_mul_where_lt_where_zero_ne_where])[slice];
+        float *restrict u_over_mul_where_lt_where_zero_ne_where = (float *)self->mem[at_u_over_mul_where_lt_where_zero_ne_where] + offset;
         OPTC_EACH
         for (int i = 0; i < len; i++) {
             const float g_i = g[i];
             const float u = g_i + momentum * (m[i] - g_i);
-            u_over_mul_where_lt_where_zero_lt_where[i] = u / mul_where_lt_where_zero_lt_where;
+            u_over_mul_where_lt_where_zero_ne_where[i] = u / mul_where_lt_where_zero_ne_where;
         }
         col = col + len < self->cols ? col + len : 0;
         row += !col;
     }
 }
 
-/* Once a pair of rows: reads u_over_where_where_lt_mm_u_over_where_where_lt div_mm_div_mm_div_mm_div; writes
+/* Once a pair of rows: reads u_over_where_where_ne_mm_u_over_where_where_ne div_mm_div_mm_div_mm_div; writes
  * mul_plus_mul_plus_3p4445_where_eq. 8 + 4 bytes. */
 static void step_10_rows_matrix(const optc_view *self, long long unit)
 {
@@ -329,21 +329,21 @@ static void step_10_rows_matrix(const optc_view *self, long long unit)
     for (int from = 0, len; from < count; from += len) {               /* of one row */
         const long long offset = slice * (self->rows * self->rows) + start + from;
         len = optc_least(self->rows - col, count - from);
-        const float *restrict u_over_where_where_lt_mm_u_over_where_where_lt = (const float *)self->mem[at_u_over_where_where_lt_mm_u_over_where_where_lt] + offset;
+        const float *restrict u_over_where_where_ne_mm_u_over_where_where_ne = (const float *)self->mem[at_u_over_where_where_ne_mm_u_over_where_where_ne] + offset;
         const float *restrict div_mm_div_mm_div_mm_div = (const float *)self->mem[at_div_mm_div_mm_div_mm_div] + offset;
         float *restrict mul_plus_mul_plus_3p4445_where_eq = (float *)self->mem[at_mul_plus_mul_plus_3p4445_where_eq] + offset;
         OPTC_EACH
         for (int i = 0; i < len; i++) {
             const float down = (float)((int)(optc_rows_inside(self) + row));
             const float across = (float)((int)(optc_rows_inside(self) + col) + i);
-            mul_plus_mul_plus_3p4445_where_eq[i] = 2.0315f * div_mm_div_mm_div_mm_div[i] + (-4.775f) * u_over_where_where_lt_mm_u_over_where_where_lt[i] + ((down == across) ? 3.4445f : 0.0f);
+            mul_plus_mul_plus_3p4445_where_eq[i] = 2.0315f * div_mm_div_mm_div_mm_div[i] + (-4.775f) * u_over_where_where_ne_mm_u_over_where_where_ne[i] + ((down == across) ? 3.4445f : 0.0f);
         }
         col = 0;
         row++;
     }
 }
 
-/* Once a pair of columns: reads u_over_where_where_lt_mm_u_over_where_where_lt_2 div_mm_div_mm_div_mm_div_2; writes
+/* Once a pair of columns: reads u_over_where_where_ne_mm_u_over_where_where_ne_2 div_mm_div_mm_div_mm_div_2; writes
  * mul_plus_mul_plus_3p4445_where_eq_2. 8 + 4 bytes. */
 static void step_11_cols_matrix_2(const optc_view *self, long long unit)
 {
@@ -353,14 +353,14 @@ static void step_11_cols_matrix_2(const optc_view *self, long long unit)
     for (int from = 0, len; from < count; from += len) {               /* of one row */
         const long long offset = slice * (self->cols * self->cols) + start + from;
         len = optc_least(self->cols - col, count - from);
-        const float *restrict u_over_where_where_lt_mm_u_over_where_where_lt_2 = (const float *)self->mem[at_u_over_where_where_lt_mm_u_over_where_where_lt_2] + offset;
+        const float *restrict u_over_where_where_ne_mm_u_over_where_where_ne_2 = (const float *)self->mem[at_u_over_where_where_ne_mm_u_over_where_where_ne_2] + offset;
         const float *restrict div_mm_div_mm_div_mm_div_2 = (const float *)self->mem[at_div_mm_div_mm_div_mm_div_2] + offset;
         float *restrict mul_plus_mul_plus_3p4445_where_eq_2 = (float *)self->mem[at_mul_plus_mul_plus_3p4445_where_eq_2] + offset;
         OPTC_EACH
         for (int i = 0; i < len; i++) {
             const float down = (float)((int)(optc_cols_inside(self) + row));
             const float across = (float)((int)(optc_cols_inside(self) + col) + i);
-            mul_plus_mul_plus_3p4445_where_eq_2[i] = 2.0315f * div_mm_div_mm_div_mm_div_2[i] + (-4.775f) * u_over_where_where_lt_mm_u_over_where_where_lt_2[i] + ((down == across) ? 3.4445f : 0.0f);
+            mul_plus_mul_plus_3p4445_where_eq_2[i] = 2.0315f * div_mm_div_mm_div_mm_div_2[i] + (-4.775f) * u_over_where_where_ne_mm_u_over_where_where_ne_2[i] + ((down == across) ? 3.4445f : 0.0f);
         }
         col = 0;
         row++;
