@@ -301,11 +301,6 @@ END_TEST
 /* OpenBLAS tries without end to map its buffers where a limit leaves no address space: it is not loaded there. A process of its own, since a limit stays. */
 static int bound_within(int64_t more)
 {
-    long long pages = 0;
-    FILE *f = fopen("/proc/self/statm", "r");
-    if (!f || fscanf(f, "%lld", &pages) != 1)
-        return 1;
-    fclose(f);
     optc_engine *e;
     optc_rule *r;
     optc_binding *b;
@@ -314,7 +309,13 @@ static int bound_within(int64_t more)
     optc_group all = {.tensors = &t, .ntensors = 1};
     if (optc_open(&(optc_engine_options){.threads = 1}, &e) || optc_compile(e, &(optc_rule_options){.spec = "muon"}, &r))
         return 2;
-    struct rlimit limit = {(rlim_t)(pages * sysconf(_SC_PAGESIZE) + more), RLIM_INFINITY};
+    long long pages = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    struct rlimit limit;
+    if (!f || fscanf(f, "%lld", &pages) != 1 || getrlimit(RLIMIT_AS, &limit))
+        return 1;
+    fclose(f);
+    limit.rlim_cur = (rlim_t)(pages * sysconf(_SC_PAGESIZE) + more);
     if (setrlimit(RLIMIT_AS, &limit))
         return 3;
     if (optc_bind(r, &all, 1, &b) != OPTC_ERROR_MEMORY || !strstr(optc_message(), "optc_bind: a BLAS maps buffers") || !strstr(optc_message(), "OPTC_BLAS=none"))
