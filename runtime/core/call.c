@@ -249,7 +249,8 @@ CORE int64_t cpu_call_bytes(const optc_binding *b)
 {
     const Program *p = b->rule->program;
     int64_t most = 0;
-    for (int i = 0; i < p->nstage && b->rule->fn; i++) {
+    bool right = b->rule->fn && calls_check(p) == OPTC_OK;     /* what is wrong is told when calls are bound */
+    for (int i = 0; i < p->nstage && right; i++) {
         const ProgStage *s = &p->stage[i];
         const CalleeInfo *x = s->kind == S_CALL ? callee_info(s->call) : NULL;
         const Range r = call_range(b, s);
