@@ -45,22 +45,6 @@ static Ref row_bound(lua_State *L, Ref a)
     return trace_fold(L, OP_RMAX, sums, SLICE);
 }
 
-static void check_keys(lua_State *L, int table)
-{
-    static const char *const known[] = {"ridge", "relative"};
-    for (lua_pushnil(L); lua_next(L, table); lua_pop(L, 1)) {
-        const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "";
-        Near near = {.want = key};
-        bool found = false;
-        for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-            near_try(&near, known[i]);
-            found = found || !strcmp(known[i], key);
-        }
-        if (!found)
-            spec_error(L, "power knows ridge and relative, not '%.40s'%s", key, near_text(&near, trace_of(L)->arena));
-    }
-}
-
 /* ridge is added to every eigenvalue, and relative of the largest row's sum: both may be hyperparameters. */
 static Ref with_ridge(lua_State *L, Ref a)
 {
@@ -70,7 +54,7 @@ static Ref with_ridge(lua_State *L, Ref a)
         return a;
     if (lua_type(L, 3) != LUA_TTABLE)
         spec_error(L, "power's options are a table: power(A, -1/4, { ridge = 1e-6 })");
-    check_keys(L, 3);
+    matrix_keys(L, 3, "power knows ridge and relative", (const char *const[]){"ridge", "relative", NULL});
     for (int i = 0; i < 2; i++) {
         if (lua_getfield(L, 3, words[i]) != LUA_TNIL) {
             Ref x = lang_num(L, lua_gettop(L), words[i], 1);

@@ -171,6 +171,21 @@ static int l_gram(lua_State *L)
     return 1;
 }
 
+void matrix_keys(lua_State *L, int table, const char *says, const char *const *known)
+{
+    for (lua_pushnil(L); lua_next(L, table); lua_pop(L, 1)) {
+        const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "";
+        Near near = {.want = key};
+        bool found = false;
+        for (int i = 0; known[i]; i++) {
+            near_try(&near, known[i]);
+            found = found || !strcmp(known[i], key);
+        }
+        if (!found)
+            spec_error(L, "%s, not '%.40s'%s", says, key, near_text(&near, trace_of(L)->arena));
+    }
+}
+
 int matrix_field(lua_State *L)
 {
     const Ref *r = value_at(L, 1);

@@ -15,6 +15,9 @@ int matrix_field(lua_State *L);                    /* a.T, or an error */
 int l_eye(lua_State *L);
 void matrix_open(lua_State *L);
 
+/* An error where the table on the stack has another key than these, which `says` tells of. */
+void matrix_keys(lua_State *L, int table, const char *says, const char *const *known);
+
 int l_polar(lua_State *L);                         /* polar.c */
 void factors_open(lua_State *L);                   /* factors.c */
 

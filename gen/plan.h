@@ -82,6 +82,11 @@ typedef struct Stage {
     int fn;                                /* number of the emitted function */
 } Stage;
 
+static inline Callee callee_of(const Node *n)             /* of a call */
+{
+    return n->op == OP_POWER ? CALL_POWER : n->op == OP_CHOL ? CALL_CHOL : n->op == OP_QR ? CALL_QR : CALL_MM;
+}
+
 /* Between such stages there is no order. */
 static inline bool stages_abreast(const Stage *a, const Stage *b) { return a->time == b->time && a->level == b->level; }
 

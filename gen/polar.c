@@ -94,23 +94,6 @@ static void read_coefficients(lua_State *L, Polar *o)
                *name ? "\"" : "a ", *name ? name : luaL_typename(L, -1), *name ? "\"" : "");
 }
 
-static void check_keys(lua_State *L, int table)
-{
-    static const char *const known[] = {"steps", "coefficients", "form", "safety"};
-    for (lua_pushnil(L); lua_next(L, table); lua_pop(L, 1)) {
-        const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "";
-        Near near = {.want = key};
-        bool found = false;
-        for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-            near_try(&near, known[i]);
-            found = found || !strcmp(known[i], key);
-        }
-        if (!found)
-            spec_error(L, "polar knows steps, coefficients, form and safety, not '%.40s'%s", key,
-                       near_text(&near, trace_of(L)->arena));
-    }
-}
-
 /* Pushes an option; an option of the spec that was an error already is none. */
 static bool option_given(lua_State *L, const char *key)
 {
@@ -126,7 +109,8 @@ static Polar read_options(lua_State *L)
         spec_error(L, "polar's options are a table: polar(x, { steps = 5 })");
     if (!table)
         lua_settop(L, 1), lua_newtable(L);
-    check_keys(L, 2);
+    matrix_keys(L, 2, "polar knows steps, coefficients, form and safety",
+                (const char *const[]){"steps", "coefficients", "form", "safety", NULL});
     if (option_given(L, "coefficients"))
         read_coefficients(L, &o);
     o.steps = o.set.steps;

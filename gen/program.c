@@ -92,7 +92,7 @@ static const char *where(Arena *a, const Plan *p, const Graph *g, const Stage *s
 static const ProgCall *make_call(Arena *a, const Graph *g, const Stage *s)
 {
     const Node *n = &g->n[s->body[0]];
-    Callee callee = n->op == OP_POWER ? CALL_POWER : n->op == OP_CHOL ? CALL_CHOL : n->op == OP_QR ? CALL_QR : CALL_MM;
+    Callee callee = callee_of(n);
     ProgCall *c = NEW(a, ProgCall);
     *c = (ProgCall){callee,
                     (unsigned)n->sym | (s->half ? LOWER : 0),

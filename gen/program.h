@@ -60,6 +60,8 @@ static const ProductInfo product_info[NPRODUCT] __attribute__((unused)) = {
  * block by block: of elements what lies in the block, of other values the block's own */
 typedef enum { TURN_A = 1, TURN_B = 2, SYMMETRIC = 4, LOWER = 8, BLOCKED = 16 } ProductFlag;
 typedef enum { CALL_MM, CALL_POWER, CALL_CHOL, CALL_QR, NCALLEE } Callee;
+/* Operations of a factor of m x n, roughly: so many m n^2, by the algorithms of runtime/core/dense.c. */
+static const double factor_cost[NCALLEE] __attribute__((unused)) = {0, 12, 1.0 / 3, 4};
 /* alpha * a b + beta * c, over each matrix of the stage's tensors; of factors a alone (b, c: -1), of powers to alpha.
  * What depends on a hyperparameter is a pass. */
 typedef struct ProgCall {

@@ -19,27 +19,25 @@ double explain_rate(const char *device, Product product)
 }
 
 /* The three axes of a product: down, across, and the one summed over. */
-typedef struct CallAxes { Axis axis[3]; bool symmetric, blocked; Op op; } CallAxes;
+typedef struct CallAxes { Axis axis[3]; bool symmetric, blocked; const Node *of; } CallAxes;
 
 static CallAxes call_axes(const Phase *ph, const Stage *st)
 {
     const Node *n = &ph->g->n[st->body[0]];
     const Axis *axis = dom_info[n->dom].axis;
     if (n->op != OP_MM)
-        return (CallAxes){{axis[0], axis[1], axis[1]}, false, (n->sym & BLOCKED) != 0, (Op)n->op};
+        return (CallAxes){{axis[0], axis[1], axis[1]}, false, (n->sym & BLOCKED) != 0, n};
     MatrixAxes a = dom_matrix((Dom)ph->g->n[n->arg[0]].dom, n->sym & TURN_A),
                b = dom_matrix((Dom)ph->g->n[n->arg[1]].dom, n->sym & TURN_B);
-    return (CallAxes){{a.down, b.across, a.across}, (n->sym & SYMMETRIC) != 0, (n->sym & BLOCKED) != 0, OP_MM};
+    return (CallAxes){{a.down, b.across, a.across}, (n->sym & SYMMETRIC) != 0, (n->sym & BLOCKED) != 0, n};
 }
 
 static double matrix_flops(CallAxes c, Shape s)
 {
     double down = (double)axis_len(c.axis[0], s), across = (double)axis_len(c.axis[1], s),
            over = (double)axis_len(c.axis[2], s);
-    /* of factors roughly, by the algorithms of runtime/core/dense.c */
-    double each = c.op == OP_POWER ? 12 : c.op == OP_QR ? 4 : 1.0 / 3;
-    if (c.op != OP_MM)
-        return (double)s.slices * each * down * across * over;
+    if (c.of->op != OP_MM)
+        return (double)s.slices * factor_cost[callee_of(c.of)] * down * across * over;
     return (double)s.slices * over * down * (c.symmetric ? across + 1 : 2 * across);
 }
 
@@ -59,8 +57,8 @@ double explain_flops(const Phase *ph, const Stage *st, Shape s)
 const char *explain_call(Arena *a, const Phase *ph, const Stage *st)
 {
     CallAxes c = call_axes(ph, st);
-    if (c.op != OP_MM)
-        return arena_printf(a, "%s of %s x %s%s", op_info[c.op].name, axis_name(c.axis[0]), axis_name(c.axis[1]),
+    if (c.of->op != OP_MM)
+        return arena_printf(a, "%s of %s x %s%s", op_info[c.of->op].name, axis_name(c.axis[0]), axis_name(c.axis[1]),
                             c.blocked ? ", each block" : "");
     return arena_printf(a, "product, %s x %s over %s%s%s", axis_name(c.axis[0]), axis_name(c.axis[1]), axis_name(c.axis[2]),
                         c.blocked ? " of each block" : "", c.symmetric ? ", half of it for it is symmetric" : "");

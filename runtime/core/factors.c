@@ -20,8 +20,7 @@ CORE double factor_flops(const Program *p, const ProgCall *c, Shape s)
 {
     FactorShape x = factor_shape(p, c, s);
     double m = (double)x.down, n = (double)x.across;
-    double each = c->callee == CALL_POWER ? 12 : c->callee == CALL_QR ? 4 : 1.0 / 3;
-    return (double)s.slices * each * m * n * n;
+    return (double)s.slices * factor_cost[c->callee] * m * n * n;
 }
 
 CORE optc_status factor_check(const Program *p, const ProgStage *s)
