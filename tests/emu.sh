@@ -11,7 +11,9 @@ if ! command -v "${CXX:-g++}" >/dev/null 2>&1; then
 fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-export OPTC_TEST_SMALL=1 EMU_DIR="$PWD/tests/emu" LD_LIBRARY_PATH="$PWD/$BUILD/emu" OPTC_NVRTC="$PWD/$BUILD/emu" OPTC_TEST_CACHE="$work" OPTC_TUNE= OPTC_TUNE_SITE=
+here=$PWD
+. tests/emulated.sh
+export OPTC_TEST_SMALL=1 OPTC_TEST_CACHE="$work"
 unset OPTC_NO_CUDA OPTC_NO_NVRTC OPTC_CACHE_BASE 2>/dev/null || true
 if [ -n "${OPTC_FUZZ_SECONDS:-}" ]; then
     CK_DEFAULT_TIMEOUT=0 CK_RUN_CASE=random "$BUILD/gpu-test"

@@ -5,7 +5,8 @@
 set -eu
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-export EMU_DIR="$PWD/tests/emu" LD_LIBRARY_PATH="$PWD/$BUILD/emu" OPTC_NVRTC="$PWD/$BUILD/emu"
+here=$PWD
+. tests/emulated.sh
 unset OPTC_NO_CUDA OPTC_NO_NVRTC 2>/dev/null || true
 command -v "${CXX:-g++}" >/dev/null 2>&1 || export FAULTS_NO_GPU=1
 "$BUILD/faults" "$work" "$@"

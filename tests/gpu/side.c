@@ -26,6 +26,15 @@ void use_shapes(const TestShape *s) { shapes = s; }
 
 void use_tiny(void) { shapes = tiny; }
 
+void use_cublas(bool library)
+{
+    static const char *given = NULL;                   /* what the caller of the suite named, if any */
+    static bool asked = false;
+    given = asked ? given : getenv("OPTC_CUBLAS") ? strdup(getenv("OPTC_CUBLAS")) : "";
+    asked = true;
+    setenv("OPTC_CUBLAS", library ? given : "none", 1);
+}
+
 int untuned;
 
 void open_side(Side *s, const char *device, optc_rule_options rule, int off)

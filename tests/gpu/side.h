@@ -23,6 +23,7 @@ extern int untuned;                            /* of the next side that is opene
 void gpu_setup(void);
 void use_tiny(void);                           /* from then on, in this test: shapes of a few values, for rules that square them */
 void use_shapes(const TestShape *s);           /* NSHAPES of them, for the sides that this test opens */
+void use_cublas(bool library);                 /* from then on: the one that is found, or none */
 void open_side(Side *s, const char *device, optc_rule_options rule, int off);      /* off: elements that pointers are misaligned by */
 void close_side(Side *s, int off);
 void set_grads(Side *s, int step);

@@ -32,8 +32,7 @@ static void both(const char *text, int kind, bool library, double bound)
     Side c, g;
     optc_rule_options o = {.text = text, .param = kinds[kind].param, .grad = OPTC_F32, .products = kinds[kind].products};
     use_shapes(cut);
-    if (!library)
-        setenv("OPTC_CUBLAS", "none", 1);
+    use_cublas(library);
     open_side(&c, "cpu", o, 0);
     open_side(&g, "cuda", o, 0);
     for (int step = 1; step <= 3; step++) {
@@ -50,8 +49,7 @@ static void both(const char *text, int kind, bool library, double bound)
     compare_within(text, &c, &g, bound);
     close_side(&c, 0);
     close_side(&g, 0);
-    if (!library)
-        unsetenv("OPTC_CUBLAS");
+    use_cublas(true);
 }
 
 START_TEST(cut_rule) { both(rule, _i / 2, _i % 2 == 0, kinds[_i / 2].bound); }

@@ -128,7 +128,7 @@ static void same_results(const Bound *x, const Bound *y, int n, const char *what
 
 static void open_forms(Bound *x, int kind, bool library)
 {
-    setenv("OPTC_CUBLAS", library ? "" : "none", 1);
+    use_cublas(library);
     open_rule(x, T_F32, 1 << 20);
     make_forms(&x->m, kind);
     bind_made(x, shapes, TENSORS, 4);
@@ -146,7 +146,7 @@ START_TEST(every_form)
     if (!library && kind && getenv("OPTC_TEST_SMALL")) {       /* an emulated GPU's threads take long for tiles of tensor cores */
         step_forms(&x, kind, TENSORS, "ours");
         close_made(&x);
-        unsetenv("OPTC_CUBLAS");
+        use_cublas(true);
         return;
     }
     for (int s = 0; s < 3; s++)
@@ -159,7 +159,7 @@ START_TEST(every_form)
     same_results(&x, &y, TENSORS, "without graphs");
     close_made(&x);
     close_made(&y);
-    unsetenv("OPTC_CUBLAS");
+    use_cublas(true);
 }
 END_TEST
 
