@@ -235,8 +235,8 @@ static void plan_one(void *ctx, Arena *scratch)
     int n = m->ph->g->len, all = pl->nentry << pl->nperiod;
     Planner p = {.plan = pl, .ph = m->ph, .g = m->ph->g, .arena = scratch, .pools = m->pools};
     p.nvariant = pl->rule->nvariant;
-    p.limit = pl->work + (pl->limits->work > pl->work ? (pl->limits->work - pl->work) / m->left : 0);
-    p.reach = pl->limits->reach / all + pl->limits->again * n;
+    p.limit = pl->work + (pl->limits.work > pl->work ? (pl->limits.work - pl->work) / m->left : 0);
+    p.reach = pl->limits.reach / all + pl->limits.again * n;
     p.temp = NEWS(scratch, int, n + 1);
     memset(p.temp, -1, sizeof(int) * (size_t)(n + 1));
     jmp_buf *out = m->pools->arena->out;
@@ -309,7 +309,7 @@ Plan *plan_make(Arena *a, Rule *r, const Phases *phases, PlanTypes t, const Plan
 {
     Plan *pl = NEW(a, Plan);
     *pl = (Plan){.arena = a, .rule = r, .p = t.p, .g = t.g, .state = t.state, .precision = t.precision, .gpu = t.gpu,
-                 .limits = limits};
+                 .limits = *limits};
     pl->real = type_info[t.p].compute;
     pl->product = t.gpu ? product_info[t.precision].gpu : product_info[t.precision].cpu;
     pl->nperiod = phases->nperiod;

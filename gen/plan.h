@@ -101,6 +101,15 @@ typedef struct { const char *name; Phase *phase; int nphase; } PlanEntry;
 /* Bytes of a value in all arrays that a half pass writes: a tile of 32 x 64 of each is in shared memory at a time. */
 enum { HALF_BYTES = 16 };
 
+/* What planning may cost. A plan that would take more is made with a cheaper search; its phases say so. */
+typedef struct PlanLimits {
+    int64_t work;                  /* steps: values and arcs looked at */
+    /* values that may be computed again: so many in all, and so many times those of a phase */
+    int reach, again;
+    int stages;                    /* of all entries and phases: each is a launch, and a page of code. More are refused */
+    int calls;                     /* likewise, products */
+} PlanLimits;
+
 typedef struct Plan {
     Arena *arena;
     Rule *rule;
@@ -114,19 +123,11 @@ typedef struct Plan {
     bool *state_used;              /* [variant * nstate + state] */
     int nfn;
     struct StageAt *at;            /* by number of function */
-    const struct PlanLimits *limits;
+    PlanLimits limits;
     int64_t work;                  /* steps that planning took */
     size_t scratch;                /* the most bytes it had on the side at a time */
 } Plan;
 
-/* What planning may cost. A plan that would take more is made with a cheaper search; its phases say so. */
-typedef struct PlanLimits {
-    int64_t work;                  /* steps: values and arcs looked at */
-    /* values that may be computed again: so many in all, and so many times those of a phase */
-    int reach, again;
-    int stages;                    /* of all entries and phases: each is a launch, and a page of code. More are refused */
-    int calls;                     /* likewise, products */
-} PlanLimits;
 extern const PlanLimits plan_limits;                         /* the usual ones */
 
 typedef struct PlanTypes { Type p, g, state; Product precision; bool gpu; } PlanTypes;

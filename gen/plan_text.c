@@ -127,7 +127,7 @@ void plan_print(Buf *b, const Plan *p, bool terse)
                 buf_printf(b, ", %d (%s)", bytes[v], variant_tensors(&r->variant[v]));
             buf_puts(b, "\n");
             if (ph->cheaper)
-                buf_printf(b, "  planned with a cheaper search: over %lld steps of work\n", (long long)p->limits->work);
+                buf_printf(b, "  planned with a cheaper search: over %lld steps of work\n", (long long)p->limits.work);
             for (int i = 0; i < ph->nstage && !terse; i++)
                 put_stage(b, p, ph->g, &ph->stage[i], i);
         }

@@ -28,9 +28,9 @@ sanitizers() {
     export OPTC_FUZZ_SPECS=2
     thin
     leaks="ir golden api tune_cpu cache cache_many tuned tuned_files"
-    CK_FORK=no ASAN_OPTIONS=detect_leaks=1 suites $leaks
+    CK_FORK=no ASAN_OPTIONS=detect_stack_use_after_return=1:detect_leaks=1 suites $leaks
     # bits, refs and ops step the rules' code, which has no checks here, as api, core and steps do too; math has no memory.
-    ASAN_OPTIONS=detect_leaks=0 suites $(without $leaks bits refs ops math)
+    ASAN_OPTIONS=detect_stack_use_after_return=1:detect_leaks=0 suites $(without $leaks bits refs ops math)
 }
 
 clang_there() {

@@ -363,7 +363,7 @@ static void put_way(Way *w, const char *title)
            launches, launches == 1 ? "" : "es");
     puts(calls ? arena_printf(w->arena, ", %d product%s", calls, calls == 1 ? "" : "s") : "");
     if (w->phase->cheaper)
-        printf("  planned with a cheaper search: over %lld steps of work\n", (long long)w->plan->limits->work);
+        printf("  planned with a cheaper search: over %lld steps of work\n", (long long)w->plan->limits.work);
     const Stage *last = NULL;
     for (int i = 0; i < w->phase->nstage; i++) {
         const Stage *st = &w->phase->stage[i];
