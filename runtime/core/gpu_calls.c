@@ -15,11 +15,11 @@ static const ProgStage *first_call(const Program *p)
     return &p->stage[i];
 }
 
-static const CallType call_types[] = {{T_F64, CUDA_R_64F, CUBLAS_COMPUTE_64F, 8, 64, "f64"},
-                                      {T_F32, CUDA_R_32F, CUBLAS_COMPUTE_32F, 4, 128, "f32"},
-                                      {T_F32, CUDA_R_32F, CUBLAS_COMPUTE_32F_FAST_TF32, 4, 128, "tf32"},
-                                      {T_BF16, CUDA_R_16BF, CUBLAS_COMPUTE_32F, 2, 128, "bf16"},
-                                      {T_F16, CUDA_R_16F, CUBLAS_COMPUTE_32F, 2, 128, "f16"}};
+static const CallType call_types[] = {{T_F64, CUDA_R_64F, CUBLAS_COMPUTE_64F, 8, 64, 32, "f64"},
+                                      {T_F32, CUDA_R_32F, CUBLAS_COMPUTE_32F, 4, 128, 64, "f32"},
+                                      {T_F32, CUDA_R_32F, CUBLAS_COMPUTE_32F_FAST_TF32, 4, 128, 64, "tf32"},
+                                      {T_BF16, CUDA_R_16BF, CUBLAS_COMPUTE_32F, 2, 128, 64, "bf16"},
+                                      {T_F16, CUDA_R_16F, CUBLAS_COMPUTE_32F, 2, 128, 64, "f16"}};
 
 /* All operands of a rule's products are of one type; f32 may be rounded to tf32 on the way in. */
 CORE const CallType *call_type(const Program *p)
@@ -125,12 +125,6 @@ static int count_groups(const optc_binding *b, const Units *u)
 }
 
 /* ---- sets ---- */
-static int64_t set_each(const GpuCalls *x, const PointerSet *s)         /* pointers of a tensor */
-{
-    int64_t blocks = s->blocks ? (int64_t)s->blocks * (s->blocks + 1) / 2 : 1;
-    return dom_times(x->group[s->group].shape.slices, blocks);
-}
-
 static int set_of(GpuCalls *x, const PointerSet *want)
 {
     CallGroup *g = &x->group[want->group];
@@ -141,6 +135,7 @@ static int set_of(GpuCalls *x, const PointerSet *want)
             return i;
     }
     x->set[x->nset] = *want;
+    x->set[x->nset].each = want->blocks ? (int64_t)want->blocks * (want->blocks + 1) / 2 : 1;
     x->set[x->nset].next = g->sets;
     return g->sets = x->nset++;
 }
@@ -196,12 +191,22 @@ static int64_t block_rows(const CallType *t, ProductShape z, int64_t matrices)
 
 static int64_t at_least_1(int64_t n) { return n > 0 ? n : 1; }
 
-static CallStep *add_step(GpuCalls *x, StepKind kind, int group)
+static CallStep *add_step(GpuCalls *x, StepKind kind, const CallType *t, int group)
 {
     CallStep *s = &x->step[x->nstep++];
     memset(s, 0, sizeof *s);
     s->kind = kind;
+    s->type = t;
     s->group = group;
+    return s;
+}
+
+static CallStep *product_step(GpuCalls *x, const CallType *t, const ProgCall *c, int group)
+{
+    CallStep *s = add_step(x, STEP_PRODUCT, t, group);
+    s->flags = c->flags;
+    s->alpha = c->alpha;
+    s->beta = c->c >= 0 ? c->beta : 0;
     return s;
 }
 
@@ -209,7 +214,8 @@ static CallStep *add_step(GpuCalls *x, StepKind kind, int group)
 static unsigned own_blocks(const GpuCalls *x, const CallStep *s, bool lower)
 {
     const CallGroup *g = &x->group[s->group];
-    int64_t down = count_up(s->m, x->tile), across = count_up(s->n, x->tile), t = count_up(s->n, x->mirror);
+    int tile = s->type->tile;
+    int64_t down = count_up(s->m, tile), across = count_up(s->n, tile), t = count_up(s->n, s->type->mirror);
     int64_t n = s->kind == STEP_MIRROR ? dom_times(t, t + 1) / 2
                 : s->kind == STEP_OVER ? count_up(dom_times(s->m, s->n), 4096)
                 : lower                ? dom_times(down, down + 1) / 2
@@ -235,9 +241,9 @@ static void sizes_into(CallStep *s, ProductShape z)
 }
 
 /* The blocks on and below the diagonal, then the rows below the last whole block. */
-static void add_triangle(GpuCalls *x, const ProgCall *c, int group, ProductShape z, int64_t rows)
+static void add_triangle(GpuCalls *x, const CallType *t, const ProgCall *c, int group, ProductShape z, int64_t rows)
 {
-    CallStep *s = add_step(x, STEP_PRODUCT, group);
+    CallStep *s = product_step(x, t, c, group);
     int blocks = (int)(z.n / rows);
     int64_t left = z.n % rows, top = z.n - left;
     sizes_into(s, z);
@@ -248,7 +254,7 @@ static void add_triangle(GpuCalls *x, const ProgCall *c, int group, ProductShape
     s->c = block_set(x, c->out, group, blocks, rows * s->ldc, rows);
     if (!left)
         return;
-    s = add_step(x, STEP_PRODUCT, group);
+    s = product_step(x, t, c, group);
     sizes_into(s, z);
     s->m = left;
     s->a = whole_set(x, c->a, group, top * (c->flags & TURN_A ? 1 : s->lda));
@@ -256,9 +262,9 @@ static void add_triangle(GpuCalls *x, const ProgCall *c, int group, ProductShape
     s->c = whole_set(x, c->out, group, top * s->ldc);
 }
 
-static bool add_whole(GpuCalls *x, const ProgCall *c, int group, ProductShape z, bool own)
+static bool add_whole(GpuCalls *x, const CallType *t, const ProgCall *c, int group, ProductShape z, bool own)
 {
-    CallStep *s = add_step(x, STEP_PRODUCT, group);
+    CallStep *s = product_step(x, t, c, group);
     sizes_into(s, z);
     s->a = whole_set(x, c->a, group, 0);
     s->b = whole_set(x, c->b, group, 0);
@@ -266,9 +272,9 @@ static bool add_whole(GpuCalls *x, const ProgCall *c, int group, ProductShape z,
     return !own || add_own(x, s, c->flags & SYMMETRIC);
 }
 
-static bool add_ours(GpuCalls *x, StepKind kind, const ProgCall *c, int group, ProductShape z)
+static bool add_ours(GpuCalls *x, StepKind kind, const CallType *t, const ProgCall *c, int group, ProductShape z)
 {
-    CallStep *s = add_step(x, kind, group);
+    CallStep *s = add_step(x, kind, t, group);
     sizes_into(s, z);
     s->c = whole_set(x, c->out, group, 0);
     s->a = s->b = kind == STEP_OVER ? whole_set(x, c->c, group, 0) : s->c;
@@ -310,22 +316,23 @@ static optc_status add_product(const optc_binding *b, GpuCalls *x, const ProgSta
     const Program *p = b->rule->program;
     const ProgCall *c = stage->call;
     const CallGroup *g = &x->group[group];
+    const CallType *t = call_type(p);
     ProductShape z = product_shape(p, c, g->shape, g->apart);
     bool symmetric = c->flags & SYMMETRIC, ok = true, own = !x->library || !z.k || misaligned(b, g, c, z.k);
     int first = x->nstep;
     int block = b->rule->engine->gpu->block;
     int64_t matrices = dom_times(g->n, g->shape.slices);
-    int64_t rows = !symmetric ? z.n : block && block < z.n ? block : block_rows(call_type(p), z, matrices);
+    int64_t rows = !symmetric ? z.n : block && block < z.n ? block : block_rows(t, z, matrices);
     if (!z.m || !z.n || !g->shape.slices)
         return OPTC_OK;
     if (c->c >= 0 && c->c != c->out)
-        ok = add_ours(x, STEP_OVER, c, group, z);
+        ok = add_ours(x, STEP_OVER, t, c, group, z);
     if (symmetric && !own && rows < z.n)
-        add_triangle(x, c, group, z, rows);
+        add_triangle(x, t, c, group, z, rows);
     else
-        ok = add_whole(x, c, group, z, own) && ok;
+        ok = add_whole(x, t, c, group, z, own) && ok;
     if (symmetric && !(c->flags & LOWER))
-        ok = add_ours(x, STEP_MIRROR, c, group, z) && ok;
+        ok = add_ours(x, STEP_MIRROR, t, c, group, z) && ok;
     for (int i = first; i < x->nstep && x->library; i++)
         if (step_long(&x->step[i]) && !(x->blas.cublasGemmBatchedEx_64 && x->blas.cublasGemmStridedBatchedEx_64))
             return too_long(b, stage, g, "lengths beyond 32 bits need cuBLAS 12.1 or newer");
@@ -394,7 +401,7 @@ static optc_status make_calls(optc_binding *b, GpuCalls *x)
         x->set[i].apart = p->array[x->set[i].array].dom == ELEM && g->apart != g->shape.cols ? g->apart : 0;
         x->npointer += x->set[i].apart ? 1 : 0;
         x->set[i].at = x->npointer;
-        x->npointer += dom_times(set_each(x, &x->set[i]), x->group[x->set[i].group].n);
+        x->npointer += dom_times(dom_times(x->set[i].each, g->shape.slices), g->n);
         if (x->npointer > INT_MAX)
             return fail(OPTC_ERROR_ARGUMENT, "optc_bind: more than 2^31 - 1 matrices: bind fewer tensors at a time");
     }
@@ -436,15 +443,15 @@ static CUdeviceptr nth_pointer(const optc_binding *b, const PointerList *l, int6
 static void find_stride(const optc_binding *b, PointerSet *s, const PointerList *l)
 {
     MemKind kind = b->rule->program->array[s->array].kind;
-    s->even = s->count > 0 && kind != MEM_G && kind != MEM_INPUT;
+    s->even = l->n > 0 && kind != MEM_G && kind != MEM_INPUT;
     s->stride = 0;
     if (!s->even)
         return;
     s->first = nth_pointer(b, l, 0);
-    int64_t step = s->count > 1 ? (int64_t)(nth_pointer(b, l, 1) - s->first) : 0;
+    int64_t step = l->n > 1 ? (int64_t)(nth_pointer(b, l, 1) - s->first) : 0;
     s->stride = step / l->bytes;
     s->even = step >= 0 && step % l->bytes == 0;
-    for (int64_t i = 2; i < s->count && s->even; i++)
+    for (int64_t i = 2; i < l->n && s->even; i++)
         s->even = (int64_t)(nth_pointer(b, l, i) - nth_pointer(b, l, i - 1)) == step;
 }
 
@@ -460,14 +467,14 @@ static void fill_places(const optc_binding *b, GpuCalls *x, CallPlace *all)
         for (int k = 0; k < g->n; k++)
             if (x->present[g->tensor[k]])
                 put_tensor(b, x, s, g->tensor[k], &l);
-        s->count = l.n;
         find_stride(b, s, &l);
     }
 }
 
-CORE CUdeviceptr set_pointers(const GpuCalls *x, int set)
+CORE CUdeviceptr set_pointers(const GpuCalls *x, int set, int64_t from)
 {
-    return x->pointers + sizeof(void *) * (size_t)x->set[set].at;
+    const PointerSet *s = &x->set[set];
+    return x->pointers + sizeof(void *) * (size_t)(s->at + from * s->each);
 }
 
 static optc_status send_places(optc_binding *b, GpuCalls *x)
@@ -479,6 +486,12 @@ static optc_status send_places(optc_binding *b, GpuCalls *x)
         return no_memory("optc_run");
     for (int i = 0; i < b->nall; i++)
         x->present[i] = b->tensor[i].view.n >= 0;
+    for (int i = 0; i < x->ngroup; i++) {
+        CallGroup *y = &x->group[i];
+        y->now = 0;
+        for (int k = 0; k < y->n; k++)
+            y->now += x->present[y->tensor[k]] ? y->shape.slices : 0;
+    }
     fill_places(b, x, all);
     /* pageable: copied before it returns */
     int rc = x->npointer ? g->d->cuMemcpyHtoDAsync_v2(x->places, all, bytes, b->gpu->stream) : 0;
@@ -552,8 +565,6 @@ CORE optc_status calls_bind(optc_binding *b)
     if (!x)
         return no_memory("optc_bind");
     b->gpu->calls = x;
-    x->tile = call_type(p)->tile;
-    x->mirror = call_type(p)->bytes == 8 ? 32 : 64;
     optc_status s = calls_check(p);
     for (int i = 0; i < p->nstage && s == OPTC_OK; i++)
         if (p->stage[i].kind == S_CALL && p->stage[i].call->callee != CALL_MM)

@@ -18,8 +18,8 @@
 typedef struct CallArgs { CUdeviceptr a, b, c; int m, n, k, flags; double alpha, beta; } CallArgs;
 typedef struct CallPlace { long long slot, offset; } CallPlace;
 
-/* sets: the first, or -1; apart: of elements, from row to row */
-typedef struct CallGroup { const int *tensor; int n, sets; Shape shape; int64_t apart; } CallGroup;
+/* sets: the first, or -1; apart: of elements, from row to row; now: matrices of the tensors that take part */
+typedef struct CallGroup { const int *tensor; int n, sets; Shape shape; int64_t apart, now; } CallGroup;
 
 typedef struct PointerSet {
     /* blocks 0: one pointer a matrix, `offset` values into it; else one for each block (i, j), j <= i < blocks,
@@ -27,7 +27,7 @@ typedef struct PointerSet {
     int array, group, blocks;
     int64_t offset, down, across;
     int next;                              /* of its group; -1: none */
-    int64_t at, count;                     /* where its pointers begin among all; those of tensors that take part */
+    int64_t each, at;                      /* pointers of a matrix; where they begin among all */
     /* rows lie so far apart; 0: as many values as one has. For kernels of ours it stands ahead of the pointers */
     int64_t apart;
     /* they never move and lie `stride` values apart: no array of pointers is needed */
@@ -36,19 +36,33 @@ typedef struct PointerSet {
     long long stride;
 } PointerSet;
 
+/* How a type of operands is known to cuBLAS and to our kernels. */
+typedef struct CallType {
+    Type type;
+    cudaDataType cuda;
+    cublasComputeType_t compute;
+    int bytes;
+    int tile, mirror;      /* rows and columns that a block has: of our own product, of the kernel that mirrors */
+    const char *name;
+} CallType;
+
 typedef enum { STEP_OVER, STEP_PRODUCT, STEP_MIRROR } StepKind;
 typedef struct CallStep {
     StepKind kind;
+    const CallType *type;
     int group, a, b, c;                    /* sets */
     int64_t m, n, k, lda, ldb, ldc;
+    unsigned flags;                        /* ProductFlag */
+    double alpha, beta;
     bool own;                              /* a kernel of ours though there is a library */
     unsigned blocks;                       /* ours: of one matrix */
 } CallStep;
+/* The matrices of a group that a step goes over. */
+typedef struct Matrices { int64_t from, n; } Matrices;
 typedef struct GpuCall { const ProgStage *stage; int batch, first, n; } GpuCall;
 
 typedef struct GpuCalls {
     bool library;
-    int tile, mirror;                      /* of our own product, which takes its place; of the kernel that mirrors */
     Cublas blas;
     char why[400];                         /* there is no library */
     cublasHandle_t handle;
@@ -65,19 +79,10 @@ typedef struct GpuCalls {
     CUgraphExec *whole;                    /* by entry: all phases, each where the device says so */
 } GpuCalls;
 
-/* How a type of operands is known to cuBLAS and to our kernels. */
-typedef struct CallType {
-    Type type;
-    cudaDataType cuda;
-    cublasComputeType_t compute;
-    int bytes;
-    int tile;              /* rows and columns that a block of our own product has (templates/calls_cuda.txt) */
-    const char *name;
-} CallType;
 CORE const CallType *call_type(const Program *p);          /* NULL: its products are in a type that is none of these */
 /* "the product of 3 x 4 by 4 x 3 in bf16 (…)" */
 CORE void call_label(const optc_binding *b, const ProgStage *s, const CallGroup *g, char *buf, size_t n);
 CORE bool step_long(const CallStep *s);                    /* lengths beyond 32 bits */
 CORE optc_status calls_gather(optc_binding *b);
-CORE CUdeviceptr set_pointers(const GpuCalls *x, int set);
+CORE CUdeviceptr set_pointers(const GpuCalls *x, int set, int64_t from);      /* from that matrix on */
 #endif

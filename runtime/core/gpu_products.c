@@ -31,20 +31,26 @@ CORE optc_status calls_gather(optc_binding *b)
 }
 
 /* 8, 16, 32: rows of a, b and c lie apart. */
-static int own_flags(const GpuCalls *x, const CallStep *s, const ProgCall *c)
+static int own_flags(const GpuCalls *x, const CallStep *s)
 {
-    return (int)(c->flags & (TURN_A | TURN_B | SYMMETRIC)) | (x->set[s->a].apart ? 8 : 0) |
+    return (int)(s->flags & (TURN_A | TURN_B | SYMMETRIC)) | (x->set[s->a].apart ? 8 : 0) |
            (x->set[s->b].apart ? 16 : 0) | (x->set[s->c].apart ? 32 : 0);
 }
 
-static int own_step(const optc_binding *b, const CallStep *s, const ProgCall *c)
+static int own_step(const optc_binding *b, const CallStep *s, Matrices of)
 {
     const GpuCalls *x = b->gpu->calls;
     CallKernel k = s->kind == STEP_OVER ? KERNEL_OVER : s->kind == STEP_MIRROR ? KERNEL_MIRROR : KERNEL_PRODUCT;
-    CallArgs a = {set_pointers(x, s->a), set_pointers(x, s->b), set_pointers(x, s->c),
-                  (int)s->m,             (int)s->n,             (int)s->k,
-                  own_flags(x, s, c),    c->alpha,              c->c >= 0 ? c->beta : 0};
-    return launch(b, k, (int64_t)s->blocks * x->set[s->c].count, &a);
+    CallArgs a = {set_pointers(x, s->a, of.from),
+                  set_pointers(x, s->b, of.from),
+                  set_pointers(x, s->c, of.from),
+                  (int)s->m,
+                  (int)s->n,
+                  (int)s->k,
+                  own_flags(x, s),
+                  s->alpha,
+                  s->beta};
+    return launch(b, k, (int64_t)s->blocks * of.n, &a);
 }
 
 /* ---- cuBLAS ---- */
@@ -71,6 +77,7 @@ typedef struct Asked {
     const PointerSet *a, *b, *c;
     const void *const *pa, *const *pb;
     void *const *pc;
+    Matrices of;
 } Asked;
 
 static void *device_pointer(CUdeviceptr p) { return (void *)(uintptr_t)p; }
@@ -78,7 +85,7 @@ static void *device_pointer(CUdeviceptr p) { return (void *)(uintptr_t)p; }
 static int ask_batched(const GpuCalls *x, const CallStep *s, const Asked *q)
 {
     const Cublas *f = &x->blas;
-    int64_t n = q->c->count;
+    int64_t n = q->of.n * q->c->each;
     if (!step_long(s))
         return f->cublasGemmBatchedEx(x->handle, q->ta, q->tb, (int)s->n, (int)s->m, (int)s->k, q->alpha, q->pb,
                                       q->t->cuda, (int)s->ldb, q->pa, q->t->cuda, (int)s->lda, q->beta, q->pc,
@@ -88,12 +95,18 @@ static int ask_batched(const GpuCalls *x, const CallStep *s, const Asked *q)
                                      CUBLAS_GEMM_DEFAULT);
 }
 
+/* of sets without blocks: those lie at no equal distances */
+static void *nth_of(const PointerSet *s, const Asked *q)
+{
+    return device_pointer(s->first + (CUdeviceptr)(q->of.from * s->stride * q->t->bytes));
+}
+
 static int ask_strided(const GpuCalls *x, const CallStep *s, const Asked *q)
 {
     const Cublas *f = &x->blas;
-    const void *a = device_pointer(q->a->first), *b = device_pointer(q->b->first);
-    void *c = device_pointer(q->c->first);
-    int64_t n = q->c->count;
+    const void *a = nth_of(q->a, q), *b = nth_of(q->b, q);
+    void *c = nth_of(q->c, q);
+    int64_t n = q->of.n * q->c->each;
     if (!step_long(s))
         return f->cublasGemmStridedBatchedEx(x->handle, q->ta, q->tb, (int)s->n, (int)s->m, (int)s->k, q->alpha, b,
                                              q->t->cuda, (int)s->ldb, q->b->stride, a, q->t->cuda, (int)s->lda,
@@ -104,23 +117,22 @@ static int ask_strided(const GpuCalls *x, const CallStep *s, const Asked *q)
                                             s->ldc, q->c->stride, n, q->t->compute, CUBLAS_GEMM_DEFAULT);
 }
 
-static int library_step(const optc_binding *b, GpuCalls *x, const CallStep *s, const ProgCall *c, const char **call)
+static int library_step(const optc_binding *b, GpuCalls *x, const CallStep *s, Matrices of, const char **call)
 {
-    const CallType *t = call_type(b->rule->program);
-    double beta = c->c >= 0 ? c->beta : 0;
-    float small[2] = {(float)c->alpha, (float)beta};
-    bool wide = t->bytes == 8;
-    Asked q = {t,
-               c->flags & TURN_B ? CUBLAS_OP_T : CUBLAS_OP_N,
-               c->flags & TURN_A ? CUBLAS_OP_T : CUBLAS_OP_N,
-               wide ? (const void *)&c->alpha : (const void *)&small[0],
-               wide ? (const void *)&beta : (const void *)&small[1],
+    float small[2] = {(float)s->alpha, (float)s->beta};
+    bool wide = s->type->bytes == 8;
+    Asked q = {s->type,
+               s->flags & TURN_B ? CUBLAS_OP_T : CUBLAS_OP_N,
+               s->flags & TURN_A ? CUBLAS_OP_T : CUBLAS_OP_N,
+               wide ? (const void *)&s->alpha : (const void *)&small[0],
+               wide ? (const void *)&s->beta : (const void *)&small[1],
                &x->set[s->a],
                &x->set[s->b],
                &x->set[s->c],
-               (const void *const *)device_pointer(set_pointers(x, s->a)),
-               (const void *const *)device_pointer(set_pointers(x, s->b)),
-               (void *const *)device_pointer(set_pointers(x, s->c))};
+               (const void *const *)device_pointer(set_pointers(x, s->a, of.from)),
+               (const void *const *)device_pointer(set_pointers(x, s->b, of.from)),
+               (void *const *)device_pointer(set_pointers(x, s->c, of.from)),
+               of};
     bool even = q.a->even && q.b->even && q.c->even;
     *call = "cublasSetStream";
     int rc = use_stream(b, x);
@@ -148,9 +160,10 @@ CORE optc_status calls_fire(optc_binding *b, const GpuCall *c)
     for (int i = c->first; i < c->first + c->n; i++) {
         const CallStep *s = &x->step[i];
         const char *call = "cuLaunchKernel";
-        if (!x->set[s->c].count)
+        const Matrices all = {0, x->group[s->group].now};
+        if (!all.n)
             continue;                          /* none of its tensors takes part */
-        int rc = s->own ? own_step(b, s, c->stage->call) : library_step(b, x, s, c->stage->call, &call);
+        int rc = s->own ? own_step(b, s, all) : library_step(b, x, s, all, &call);
         if (rc)
             return refused(b, c, s, call, rc);
     }
