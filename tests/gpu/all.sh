@@ -1,7 +1,9 @@
 #!/bin/sh
 # Everything a GPU can show, in one go: the suite (its cases side by side), packages, compute-sanitizer, the benchmark against torch.
-#   sh tests/gpu/all.sh [BUILD]        after `make BUILD/gpu-test all`; compute-sanitizer and torch where they are
+#   sh tests/gpu/all.sh [BUILD [PART…]]        after `make BUILD/gpu-test all`; compute-sanitizer and torch where they are. Parts: suite ship bench types
 build=${1:-build}
+[ $# = 0 ] || shift
+parts=${*:-suite ship bench types}
 export OPTC_TEST_CACHE=$build/test-cache OPTC_CACHE=${OPTC_CACHE:-$PWD/$build/cache} OPTC_TUNE= OPTC_TUNE_SITE=
 mkdir -p "$OPTC_TEST_CACHE" && chmod 700 "$OPTC_TEST_CACHE"
 failed=0 began=$(date +%s)
@@ -13,35 +15,50 @@ wait_all() {
         sed "s/^/[$name] /" "$build/log.$name" | tail -12
     done
 }
-jobs=
-for case in sticky library compositions graphs launches live memory products squares blocks; do
-    CK_RUN_CASE=$case "$build/gpu-test" > "$build/log.$case" 2>&1 &
-    jobs="$jobs $!:$case"
-done
-for seed in 1 2 3 4 5 6; do             # one of each set of types; a process each, since NVRTC takes up to half a minute for such a spec at one launch
-    OPTC_FUZZ_SEED=$seed OPTC_FUZZ_SPECS=1 CK_RUN_CASE=random "$build/gpu-test" > "$build/log.random-$seed" 2>&1 &
-    jobs="$jobs $!:random-$seed"
-done
-if command -v compute-sanitizer >/dev/null 2>&1; then
-    for tool in memcheck racecheck initcheck synccheck; do
-        CK_FORK=no CK_DEFAULT_TIMEOUT=0 CK_RUN_CASE=sanitized timeout 300 compute-sanitizer --tool $tool --error-exitcode 9 "$build/gpu-test" > "$build/log.$tool" 2>&1 &
-        jobs="$jobs $!:$tool"
+suite() {
+    jobs=
+    for case in sticky library compositions graphs launches live memory products squares blocks; do
+        CK_RUN_CASE=$case "$build/gpu-test" > "$build/log.$case" 2>&1 &
+        jobs="$jobs $!:$case"
     done
-fi
-wait_all $jobs
-say "suite and sanitizers done"
-sh tests/gpu/ship.sh "$build" > "$build/log.ship" 2>&1 &       # it takes times: alone
-wait_all $!:ship
-say "packages done"
-"$build/optc" bench --device cuda --suite --against torch > "$build/log.bench" 2>&1 || failed=$((failed + 1))
-cat "$build/log.bench"
-say "benchmark done"
-# the floor is this GPU's: measured, kept, and not measured again
-"$build/optc" explain adamw --device cuda --measure > "$build/log.explain" 2>&1 && "$build/optc" explain adamw >> "$build/log.explain" 2>&1
-[ "$(grep -c 'floor .* (cuda:.*, measured' "$build/log.explain")" = 2 ] && grep -q 'does so anew' "$build/log.explain" || { failed=$((failed + 1)); echo "FAILED: explain's floor"; }
-grep -A1 '^  floor' "$build/log.explain"
-! grep -q '^ *misses ' "$build/log.bench" || { failed=$((failed + 1)); echo "FAILED: a row of the benchmark misses its bar"; }
-sh tests/gpu/types.sh "$build" || { failed=$((failed + 1)); echo "FAILED: 16 bits, or many tiny tensors"; }
-say "16 bits and tiny tensors done"
+    for seed in 1 2 3 4 5 6; do             # one of each set of types; a process each, since NVRTC takes up to half a minute for such a spec at one launch
+        OPTC_FUZZ_SEED=$seed OPTC_FUZZ_SPECS=1 CK_RUN_CASE=random "$build/gpu-test" > "$build/log.random-$seed" 2>&1 &
+        jobs="$jobs $!:random-$seed"
+    done
+    if command -v compute-sanitizer >/dev/null 2>&1; then
+        for tool in memcheck racecheck initcheck synccheck; do
+            CK_FORK=no CK_DEFAULT_TIMEOUT=0 CK_RUN_CASE=sanitized timeout 300 compute-sanitizer --tool $tool --error-exitcode 9 "$build/gpu-test" > "$build/log.$tool" 2>&1 &
+            jobs="$jobs $!:$tool"
+        done
+    fi
+    wait_all $jobs
+    say "suite and sanitizers done"
+}
+
+packages() {
+    sh tests/gpu/ship.sh "$build" > "$build/log.ship" 2>&1 &       # it takes times: alone
+    wait_all $!:ship
+    say "packages done"
+}
+
+bench() {
+    "$build/optc" bench --device cuda --suite --against torch > "$build/log.bench" 2>&1 || failed=$((failed + 1))
+    cat "$build/log.bench"
+    say "benchmark done"
+    # the floor is this GPU's: measured, kept, and not measured again
+    "$build/optc" explain adamw --device cuda --measure > "$build/log.explain" 2>&1 && "$build/optc" explain adamw >> "$build/log.explain" 2>&1
+    [ "$(grep -c 'floor .* (cuda:.*, measured' "$build/log.explain")" = 2 ] && grep -q 'does so anew' "$build/log.explain" || { failed=$((failed + 1)); echo "FAILED: explain's floor"; }
+    grep -A1 '^  floor' "$build/log.explain"
+    ! grep -q '^ *misses ' "$build/log.bench" || { failed=$((failed + 1)); echo "FAILED: a row of the benchmark misses its bar"; }
+}
+
+types() {
+    sh tests/gpu/types.sh "$build" || { failed=$((failed + 1)); echo "FAILED: 16 bits, or many tiny tensors"; }
+    say "16 bits and tiny tensors done"
+}
+
+for part in $parts; do
+    case $part in suite) suite ;; ship) packages ;; bench) bench ;; types) types ;; *) echo "there is no part '$part'"; exit 2 ;; esac
+done
 echo "$failed parts failed"
 [ "$failed" = 0 ]
