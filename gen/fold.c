@@ -54,7 +54,7 @@ static Ref spread(Graph *g, Node user, Ref x, Dom dom)
 
 static Dom operand_dom(Node user, int k)
 {
-    return user.op == OP_MM ? mm_operand(&user, k) : user.op == OP_TURN ? dom_turned((Dom)user.dom) : (Dom)user.from;
+    return is_call(&user) ? call_operand_dom(&user, k) : user.op == OP_TURN ? dom_turned((Dom)user.dom) : (Dom)user.from;
 }
 
 static Ref with_spread(Graph *g, Node n)

@@ -164,6 +164,23 @@ static void put_product(Writer *w, const Node *n, int depth, int binds)
         buf_puts(w->b, ")");
 }
 
+/* ", { floor = x, last = X }": what a factor has beside its matrix */
+static void put_options(Writer *w, const Node *n, int depth)
+{
+    const char *before = ", { ";
+    if (n->sym & FLOORED) {
+        buf_printf(w->b, "%sfloor = ", before);
+        put_value(w, n->arg[call_operand(n, 1)], depth - 1, 0);
+        before = ", ";
+    }
+    if (n->sym & OR_LAST) {
+        buf_printf(w->b, "%slast = ", before);
+        put_value(w, n->arg[call_operand(n, 2)], depth - 1, 0);
+    }
+    if (n->sym & (FLOORED | OR_LAST))
+        buf_puts(w->b, " }");
+}
+
 static void put_op(Writer *w, const Node *n, int depth, int binds)
 {
     const OpInfo *o = &op_info[n->op];
@@ -182,8 +199,9 @@ static void put_op(Writer *w, const Node *n, int depth, int binds)
     } else if (is_infix(o)) {
         put_infix(w, n, o->form, o->binds, depth, binds);
     } else {
+        int own = is_call(n) ? o->arity : n->nargs;
         buf_printf(w->b, "%s(", o->name);
-        for (int k = 0; k < n->nargs; k++) {
+        for (int k = 0; k < own; k++) {
             buf_puts(w->b, k ? ", " : "");
             put_value(w, n->arg[k], depth - 1, 0);
         }
@@ -191,6 +209,8 @@ static void put_op(Writer *w, const Node *n, int depth, int binds)
             buf_puts(w->b, ", ");
             buf_double(w->b, n->imm);
         }
+        if (is_call(n))
+            put_options(w, n, depth);
         buf_puts(w->b, ")");
     }
 }

@@ -11,8 +11,6 @@ static const Hint names[] = {
     {"transpose", "a transpose is a.T"},
     {"identity", "the unit matrix is eye 'rows', or eye 'cols'"},
     {"svd", "singular vectors are not in the language yet; polar(x) is the orthogonal factor"},
-    {"eigh", "eigenvectors are not in the language yet"},
-    {"qr", "factors of matrices are not in the language yet; polar(x) is the orthogonal one"},
     {"newton_schulz", "the orthogonal factor is polar(x, { steps = 5 })"},
     {"orthogonalize", "the orthogonal factor is polar(x, { steps = 5 })"},
     {"io", "a spec has no files: it only says what a step does"},

@@ -262,18 +262,31 @@ Ref node_mm(Graph *g, Ref a, Ref b, unsigned flags)
     return graph_add(g, n);
 }
 
-Ref node_factor(Graph *g, Op op, Ref a, double exponent, bool blocked)
+Ref node_factor(Graph *g, Factor f)
 {
-    Node n = blank(op, g->n[a].dom, NUM);
-    n.from = n.dom;
-    n.sym = blocked ? BLOCKED : 0;
-    n.imm = exponent;
-    n.nargs = 1;
-    n.arg = &a;
+    const Ref given[] = {f.a, f.b, f.c};
+    Ref arg[3];
+    Node n = blank(f.op, f.dom, NUM);
+    n.from = g->n[f.a].dom;
+    n.sym = (int32_t)(f.flags | (f.op == OP_POWER && f.b != NONE ? FLOORED : 0) | (f.c != NONE ? OR_LAST : 0));
+    n.imm = f.imm;
+    n.beta = f.low;
+    for (int i = 0; i < 3; i++)
+        if (given[i] != NONE)
+            arg[n.nargs++] = given[i];
+    n.arg = arg;
     return graph_add(g, n);
 }
 
-Dom mm_operand(const Node *mm, int k)
+int call_operand(const Node *n, int k)
+{
+    bool last = n->op != OP_MM && n->sym & OR_LAST;
+    if (k == 2 && last)
+        return n->nargs - 1;
+    return k < n->nargs - last ? k : -1;
+}
+
+static Dom mm_operand(const Node *mm, int k)
 {
     if (k != 1)
         return k ? (Dom)mm->dom : (Dom)mm->from;
@@ -282,6 +295,15 @@ Dom mm_operand(const Node *mm, int k)
     if (out.across == AXIS_ONE)
         d = dom_product(x.across, AXIS_ONE);
     return mm->sym & BLOCKED ? dom_blocked(d) : d;
+}
+
+Dom call_operand_dom(const Node *n, int k)
+{
+    if (n->op == OP_MM)
+        return mm_operand(n, k);
+    if (k == 0)
+        return (Dom)n->from;
+    return k == 1 && n->sym & FLOORED ? (n->sym & BLOCKED ? BLOCK : SLICE) : (Dom)n->dom;
 }
 
 static bool is_turn_of(const Graph *g, Ref a, Ref b) { return g->n[a].op == OP_TURN && g->n[a].arg[0] == b; }
@@ -298,8 +320,10 @@ bool graph_symmetric(const Graph *g, const bool *known, Ref r)
     bool all = true;
     if (dom_wide((Dom)n->dom))
         return true;
-    if (n->op == OP_MM || n->op == OP_POWER)
-        return n->op == OP_POWER || n->sym & SYMMETRIC;
+    if (n->op == OP_MM)
+        return n->sym & SYMMETRIC;
+    if (n->op == OP_POWER)
+        return !(n->sym & OR_LAST) || known[n->arg[n->nargs - 1]];
     if (k == K_LEAF || k == K_RED || k == K_TURN || k == K_CALL || !dom_square((Dom)n->dom) ||
         dom_turned((Dom)n->dom) != (Dom)n->dom)
         return false;

@@ -64,13 +64,13 @@ typedef int32_t Ref;
 typedef struct Node {
     uint8_t op, dom, ty;
     bool whole;            /* integer-valued whatever the inputs; follows from the rest */
-    uint8_t from;          /* COUNT: the domain counted; reductions: the operand's; MM: the first operand's */
+    uint8_t from;          /* COUNT: the domain counted; reductions: the operand's; calls: the first operand's */
     uint8_t nargs;
     uint8_t entry;         /* operations: who made it first; equal ones of two entries stay apart if their lines differ */
     const Ref *arg;        /* operands; of a reduction over all tensors one a variant */
-    int32_t sym;           /* HYPER, STATE, INPUT: which one; EVERY: the offset; STORED: the state, or TO_P; MM: ProductFlag */
-    double imm;            /* CONST: the value; EVERY: k; RANDOM, NORMAL: the stream; MM: the factor of the product */
-    double beta;           /* MM: of the third operand; else 0 */
+    int32_t sym;           /* HYPER, STATE, INPUT: which one; EVERY: the offset; STORED: the state, or TO_P; calls: ProductFlag */
+    double imm;            /* CONST: the value; EVERY: k; RANDOM, NORMAL: the stream; MM: the product's factor; POWER: r; other calls: 1 */
+    double beta;           /* MM: the factor of the third operand; POWER: call_low; else 0 */
     int32_t file, line;    /* where the spec made it (Rule.files); not part of its identity */
     const char *name;      /* the spec's local name for it, or NULL; not part of its identity */
 } Node;
@@ -129,9 +129,14 @@ Ref node_copy(Graph *g, Ref a, Dom dom);                   /* its value in a dom
 Ref node_red(Graph *g, Op op, Ref a, Dom to);
 Ref node_turn(Graph *g, Ref a);
 Ref node_mm(Graph *g, Ref a, Ref b, unsigned flags);       /* operands that fit, not turned but by the flags */
-Ref node_factor(Graph *g, Op op, Ref a, double exponent, bool blocked);  /* POWER, CHOL, QR */
-/* What an operand of this product is the domain of, though the node that was there varies less: k 0, 1 or 2. */
-Dom mm_operand(const Node *mm, int k);
+/* A call of another kind: operands as ProgCall has them, NONE for those it has not; imm: 1 but of powers; `dom`: the
+ * result's. FLOORED and OR_LAST follow. */
+typedef struct Factor { Op op; Ref a, b, c; unsigned flags; double imm, low; Dom dom; } Factor;
+Ref node_factor(Graph *g, Factor f);
+/* Which of a call's operands is ProgCall.a (0), b (1), c (2); -1: it has none. */
+int call_operand(const Node *n, int k);
+/* What operand k of this call is the domain of, though the node that was there varies less. */
+Dom call_operand_dom(const Node *n, int k);
 /* Node r equals its transpose, as far as can be seen from what its operands are (`known`, by node). */
 bool graph_symmetric(const Graph *g, const bool *known, Ref r);
 Ref graph_add(Graph *g, Node n);                           /* finds an equal node or appends; operands are copied */

@@ -305,6 +305,13 @@ static void number_stages(Plan *pl)
             }
 }
 
+Type type_of_call(const Plan *p, const Graph *g, const Node *n, int k)
+{
+    if (k >= 0 && dom_wide((Dom)g->n[n->arg[k]].dom))
+        return mem_type_of(p, SLICE);
+    return n->op != OP_MM && type_info[p->product].bytes < type_info[p->real].bytes ? p->real : p->product;
+}
+
 Plan *plan_make(Arena *a, Rule *r, const Phases *phases, PlanTypes t, const PlanLimits *limits)
 {
     Plan *pl = NEW(a, Plan);

@@ -25,7 +25,7 @@
  *
  * Calls. A product (kind S_CALL) is no pass: a callee does it, from arrays to an array. Its body is the one node, its
  * loads are the operands in the node's order, its one store the result; it has no function (fn -1). Operands and
- * results are kept in the type of products, and results may go straight to a state of that type. A phase with calls is
+ * results are kept in type_of_call, and results may go straight to a state of that type. A phase with calls is
  * cut into segments: what can be known before the first calls, what needs their results, and so on. Each is planned
  * like a phase, with what earlier ones left given in memory.
  *   TURN   is a load: the operand's array, read with its axes exchanged
@@ -116,7 +116,7 @@ typedef struct Plan {
     Type p, g, state, real;        /* storage types, and what elements are computed in */
     bool gpu;                      /* it is made for one */
     Product precision;             /* of products … */
-    Type product;                  /* … and what their operands and results are kept in */
+    Type product;                  /* … and what their operands and results are kept in (type_of_call) */
     Mem *mem; int nmem, mem_cap;
     Period period[MAX_PERIODS]; int nperiod;        /* phase number = bits by period */
     PlanEntry *entry; int nentry;
@@ -150,4 +150,7 @@ int plan_mem_of_state(const Plan *p, int state);
 bool plan_keeps(const Plan *p, int state);                   /* some tensor or group keeps it, under any variant */
 Type type_of_state(const State *s, Type p, Type state);      /* what it is kept in */
 Type mem_type_of(const Plan *p, Dom d);                      /* what temporaries of a domain are kept in */
+/* what operand k of a call is kept in, or its result (k -1): products are rounded to their type, nothing else is to
+ * less than elements are computed in */
+Type type_of_call(const Plan *p, const Graph *g, const Node *n, int k);
 #endif

@@ -17,7 +17,12 @@ static void put_factor(Buf *b, const Node *n, const Stage *s)
         buf_puts(b, ", ");
         buf_double(b, n->imm);
     }
-    buf_printf(b, "), %s x %s%s", axis_name(dom_info[n->dom].axis[0]), axis_name(dom_info[n->dom].axis[1]),
+    buf_puts(b, ")");
+    if (n->sym & FLOORED)
+        buf_printf(b, ", eigenvalues at least %s", s->load[call_operand(n, 1)].name);
+    if (n->sym & OR_LAST)
+        buf_printf(b, ", else %s", s->load[call_operand(n, 2)].name);
+    buf_printf(b, ", %s x %s%s", axis_name(dom_info[n->dom].axis[0]), axis_name(dom_info[n->dom].axis[1]),
                n->sym & BLOCKED ? ", block by block" : "");
 }
 

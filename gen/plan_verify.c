@@ -58,8 +58,11 @@ static bool written_out(const Node *n)
     return n->op == OP_CONST || n->op == OP_HYPER || n->op == OP_STEP || n->op == OP_COUNT;
 }
 
-/* an operand or a result of products, kept in their type */
-static bool of_product(const Check *c, const Mem *m) { return m->kind == MEM_TEMP && m->type == c->plan->product; }
+/* perhaps an operand or a result of calls, kept as they are */
+static bool of_calls(const Check *c, const Mem *m)
+{
+    return m->kind == MEM_TEMP && (m->type == c->plan->product || m->type == c->plan->real);
+}
 
 static bool below(Dom a, Dom b) { return dom_join(a, b) == b; }
 
@@ -97,7 +100,16 @@ static bool at_hand(const Check *c, Ref r) { return written_out(&c->ph->g->n[r])
 static Ref operand(const Node *n, int variant) { return n->arg[is_global(n) ? variant : 0]; }
 
 /* ---- one stage ---- */
-static void check_load(Check *c, Access a)
+static bool operand_of_call(const Check *c, Access a, int k)
+{
+    Ref r = c->s->body[0];
+    if (r < 0 || r >= c->ph->g->len || !is_call(&c->ph->g->n[r]))
+        return true;                                       /* said where operations are looked at */
+    const Node *n = &c->ph->g->n[r];
+    return k < n->nargs && n->arg[k] == a.val && c->plan->mem[a.mem].type == type_of_call(c->plan, c->ph->g, n, k);
+}
+
+static void check_load(Check *c, Access a, int k)
 {
     if (!known(c, a))
         return;
@@ -120,10 +132,10 @@ static void check_load(Check *c, Access a)
         wrong(c, a.val, a.mem, "its upper triangle is not there");
     if (m->kind == MEM_PART || m->dom != own_dom(n))
         wrong(c, a.val, a.mem, "the array is not of its domain");
-    if (m->kind == MEM_TEMP && m->type != mem_type_of(c->plan, m->dom) && !(of_product(c, m) && (called || is_call(n))))
+    if (m->kind == MEM_TEMP && m->type != mem_type_of(c->plan, m->dom) && !(of_calls(c, m) && (called || is_call(n))))
         wrong(c, a.val, a.mem, "a temporary of another type than it is computed in");
-    if (called && m->type != c->plan->product)
-        wrong(c, a.val, a.mem, "an operand of a call in another type than products take");
+    if (called && !operand_of_call(c, a, k))
+        wrong(c, a.val, a.mem, "an operand of a call in another type than it takes, or another operand");
     if (!called && dom_find(stage_domain(c->s->kind), turned ? dom_turned(m->dom) : m->dom) == PLACE_NONE)
         wrong(c, a.val, a.mem, "the stage has no single one of it: no index follows from their axes");
     if (c->have[a.val] == c->now && !called)
@@ -245,11 +257,11 @@ static void check_store(Check *c, Access a)
         wrong(c, a.val, a.mem, "what it stores is not at hand");
     else if (!ours && m->kind != MEM_TEMP)
         wrong(c, a.val, a.mem, "that array is not to be stored to");
-    else if (is_called(c->s->kind) ? m->dom != own_dom(n) || m->type != c->plan->product
+    else if (is_called(c->s->kind) ? m->dom != own_dom(n) || (is_call(n) && m->type != type_of_call(c->plan, c->ph->g, n, -1))
                                    : m->dom != stage_domain(c->s->kind) || !below(own_dom(n), m->dom))
-        wrong(c, a.val, a.mem, "the array is not of the stage's domain, or of the type of products");
+        wrong(c, a.val, a.mem, "the array is not of the stage's domain, or of the type of its call");
     else if (m->kind == MEM_TEMP &&
-             (m->dom != own_dom(n) || (m->type != mem_type_of(c->plan, m->dom) && !of_product(c, m))))
+             (m->dom != own_dom(n) || (m->type != mem_type_of(c->plan, m->dom) && !of_calls(c, m))))
         wrong(c, a.val, a.mem, "the temporary does not fit the value");
     else if (ours && !check_write(c, m->kind == MEM_P ? TO_P : m->sym, a.val))
         wrong(c, a.val, a.mem, "the entry does not write that");
@@ -332,7 +344,7 @@ static void check_stage(Check *c, int i)
     const Stage *s = c->s;
     c->now++;
     for (int k = 0; k < s->nload && c->ok; k++)
-        check_load(c, s->load[k]);
+        check_load(c, s->load[k], k);
     for (int k = 0; k < s->nfin && c->ok; k++)
         check_finish(c, s->fin[k]);
     for (int k = 0; k < s->nbody && c->ok; k++)

@@ -97,8 +97,8 @@ static const ProgCall *make_call(Arena *a, const Graph *g, const Stage *s)
     *c = (ProgCall){callee,
                     (unsigned)n->sym | (s->half ? LOWER : 0),
                     s->load[0].mem,
-                    n->nargs > 1 ? s->load[1].mem : -1,
-                    n->nargs > 2 ? s->load[2].mem : -1,
+                    call_operand(n, 1) > 0 ? s->load[call_operand(n, 1)].mem : -1,
+                    call_operand(n, 2) > 0 ? s->load[call_operand(n, 2)].mem : -1,
                     s->store[0].mem,
                     n->imm,
                     n->beta};

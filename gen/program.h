@@ -57,18 +57,19 @@ static const ProductInfo product_info[NPRODUCT] __attribute__((unused)) = {
 };
 
 /* first and second operand turned; the result is symmetric, and its lower triangle says all; nothing reads the upper;
- * block by block: of elements what lies in the block, of other values the block's own */
-typedef enum { TURN_A = 1, TURN_B = 2, SYMMETRIC = 4, LOWER = 8, BLOCKED = 16 } ProductFlag;
+ * block by block: of elements what lies in the block, of other values the block's own. Of factors: b is what powers lift
+ * eigenvalues to at least, one value a matrix; c is the result where there is none of its own */
+typedef enum { TURN_A = 1, TURN_B = 2, SYMMETRIC = 4, LOWER = 8, BLOCKED = 16, FLOORED = 32, OR_LAST = 64 } ProductFlag;
 typedef enum { CALL_MM, CALL_POWER, CALL_CHOL, CALL_QR, NCALLEE } Callee;
 /* Operations of a factor of m x n, roughly: so many m n^2, by the algorithms of runtime/core/dense.c. */
 static const double factor_cost[NCALLEE] __attribute__((unused)) = {0, 12, 1.0 / 3, 4};
-/* alpha * a b + beta * c, over each matrix of the stage's tensors; of factors a alone (b, c: -1), of powers to alpha.
- * What depends on a hyperparameter is a pass. */
+/* alpha * a b + beta * c, over each matrix of the stage's tensors. Of factors a, to alpha if it is a power, or c where
+ * that cannot be had; without c it is NaN then. What depends on a hyperparameter is a pass, or an array. */
 typedef struct ProgCall {
     Callee callee;
     unsigned flags;
-    int a, b, c, out;              /* arrays; c: -1, none, or `out` itself */
-    double alpha, beta;
+    int a, b, c, out;              /* arrays; b, c: -1, none; c: may be `out` itself */
+    double alpha, beta;            /* of powers: the exponent, call_low */
 } ProgCall;
 
 typedef struct ProgStage {
@@ -111,6 +112,11 @@ typedef struct Program {
     int rank;                              /* the most directions of a tensor; 0: the rule has no such axis */
     int block;                             /* rows and columns of a block, at most; 0: the rule has none */
 } Program;
+
+/* Of a power: the smallest share of its matrix' norm that an eigenvalue has, as far as the spec says. Iterations take
+ * their number of steps from it. */
+#define USUAL_LOW 1e-10
+OPTC_COUNT double call_low(const ProgCall *c) { return c->beta; }
 
 /* A stage over the blocks of matrices, not over the matrices. */
 OPTC_COUNT bool stage_of_blocks(const ProgStage *s)

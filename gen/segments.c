@@ -43,9 +43,18 @@ static bool everywhere(const Node *n) { return is_leaf(n); }         /* to be ha
 static bool for_all(const Node *n) { return dom_fixed((Dom)n->dom) || n->dom == GROUP; }
 static bool large(const Node *n) { return n->dom == ELEM || dom_square((Dom)n->dom); }
 
-static int ready(const Cutter *c, int v, Ref r, bool call) /* the first segment that may use it, or whose calls may */
+static int ready(const Cutter *c, int v, Ref r) /* the first segment that may use it */
 {
-    return c->seg[v][r] + (is_call(&c->g->n[r]) && !call);
+    return c->seg[v][r] + is_call(&c->g->n[r]);
+}
+
+static Type operand_type(const Cutter *c, Ref call, int k) { return type_of_call(c->p->plan, c->g, &c->g->n[call], k); }
+
+/* Operand k of a call is a call's result, and is taken as that left it: no pass lies between. */
+static bool follows(const Cutter *c, Ref call, int k)
+{
+    Ref r = c->g->n[call].arg[k];
+    return is_call(&c->g->n[call]) && is_call(&c->g->n[r]) && operand_type(c, r, -1) == operand_type(c, call, k);
 }
 
 static void find_needs(Cutter *c)
@@ -75,11 +84,13 @@ static void find_first(Cutter *c)
         int all = 0;
         for (int v = 0; v < c->nv; v++) {
             int s = 0, l = 0;
-            for (int k = 0; k < n->nargs; k++)
-                if ((!is_global(n) || k == v) && c->in[v][n->arg[k]] && ready(c, v, n->arg[k], call) > s)
-                    s = ready(c, v, n->arg[k], call);
+            for (int k = 0; k < n->nargs; k++) {
+                int from = ready(c, v, n->arg[k]) - follows(c, r, k);
+                if ((!is_global(n) || k == v) && c->in[v][n->arg[k]] && from > s)
+                    s = from;
+            }
             for (int k = 0; k < n->nargs && call; k++)
-                if (is_call(&c->g->n[n->arg[k]]) && c->seg[v][n->arg[k]] == s && c->level[v][n->arg[k]] >= l)
+                if (follows(c, r, k) && c->seg[v][n->arg[k]] == s && c->level[v][n->arg[k]] >= l)
                     l = c->level[v][n->arg[k]] + 1;
             c->seg[v][r] = s;
             c->level[v][r] = l;
@@ -95,7 +106,7 @@ static void find_free(Cutter *c)
     for (Ref r = 0; r < c->g->len; r++) {
         const Node *n = &c->g->n[r];
         for (int k = 0; k < n->nargs && is_call(n); k++)
-            c->kept[n->arg[k]] = c->p->plan->product == mem_type_of(c->p->plan, (Dom)c->g->n[n->arg[k]].dom);
+            c->kept[n->arg[k]] = operand_type(c, r, k) == mem_type_of(c->p->plan, (Dom)c->g->n[n->arg[k]].dom);
         bool free = large(n) && !in_memory(n) && !is_call(n) && !is_red(n) && n->op != OP_TURN;
         for (int k = 0; k < n->nargs; k++)
             free = free && (!large(&c->g->n[n->arg[k]]) || c->free[n->arg[k]]);
@@ -181,13 +192,14 @@ static bool lies_well(const Plan *p, const Node *n)
 }
 
 /* Calls read arrays as they are: operands in memory, of the right type, and still there behind their segment. */
-static bool lies_ready(const Cutter *c, Ref r)
+static bool lies_ready(const Cutter *c, Ref call, int k)
 {
-    const Node *n = &c->g->n[r];
-    return in_memory(n) && lies_well(c->p->plan, n) && mem_at(c->p, leaf_mem(c->p, n))->type == c->p->plan->product && n->dom != GROUP;
+    const Node *n = &c->g->n[c->g->n[call].arg[k]];
+    return in_memory(n) && lies_well(c->p->plan, n) && n->dom != GROUP &&
+           mem_at(c->p, leaf_mem(c->p, n))->type == operand_type(c, call, k);
 }
 
-/* The last segment in which what a state held is read, but for a call that adds its product to it; -1: none. */
+/* The last segment in which what a state held is read, but for a call that adds to it or leaves it; -1: none. */
 static int last_read(const Cutter *c, int v, int state, Ref adds)
 {
     int last = -1;
@@ -195,9 +207,9 @@ static int last_read(const Cutter *c, int v, int state, Ref adds)
         for (int k = 0; k < c->g->n[r].nargs && c->in[v][r]; k++) {
             const Node *n = &c->g->n[r];
             Ref a = n->arg[k];
-            if ((is_global(n) && k != v) || !leaf_of(&c->g->n[a], state) || (r == adds && k == 2))
+            if ((is_global(n) && k != v) || !leaf_of(&c->g->n[a], state) || (r == adds && k == call_operand(n, 2)))
                 continue;
-            int s = !is_call(n) ? c->seg[v][r] : lies_ready(c, a) ? c->seg[v][r] + 1 : 0;
+            int s = !is_call(n) ? c->seg[v][r] : lies_ready(c, r, k) ? c->seg[v][r] + 1 : 0;
             last = s > last ? s : last;
         }
     for (int i = 0; i < c->p->ph->body[v].n; i++)                  /* one state becomes what another was */
@@ -214,7 +226,7 @@ static bool straight(const Cutter *c, int v, Write w)
     if (!is_call(&c->g->n[r]) || c->result[r] != UNPLACED || w.state == TO_P)
         return false;
     const Mem *m = &pl->mem[plan_mem_of_state(pl, w.state)];
-    if (m->dom != (Dom)c->g->n[r].dom || m->type != pl->product || last_read(c, v, w.state, r) > c->seg[v][r])
+    if (m->dom != (Dom)c->g->n[r].dom || m->type != operand_type(c, r, -1) || last_read(c, v, w.state, r) > c->seg[v][r])
         return false;
     for (int u = 0; u < c->nv; u++) {                              /* all variants that make it first keep it there */
         const Body *b = &c->p->ph->body[u];
@@ -233,7 +245,7 @@ static void time_writes(Cutter *c)
         const Body *b = &c->p->ph->body[v];
         c->when[v] = NEWS(c->p->arena, int, b->n + 1);
         for (int i = 0; i < b->n; i++) {
-            int last = last_read(c, v, b->w[i].state, NONE), s = ready(c, v, b->w[i].val, false);
+            int last = last_read(c, v, b->w[i].state, NONE), s = ready(c, v, b->w[i].val);
             c->when[v][i] = last > s ? last : s;
             if (straight(c, v, b->w[i]))
                 c->when[v][i] = -1;
@@ -274,7 +286,7 @@ static int result_of(Cutter *c, Ref r)
 {
     if (c->result[r] == UNPLACED) {
         Dom d = (Dom)c->g->n[r].dom;
-        c->result[r] = new_array(c->p, (Mem){.kind = MEM_TEMP, .dom = d, .from = d, .type = c->p->plan->product});
+        c->result[r] = new_array(c->p, (Mem){.kind = MEM_TEMP, .dom = d, .from = d, .type = operand_type(c, r, -1)});
     }
     return c->result[r];
 }
@@ -304,11 +316,11 @@ static void own_put(Arena *a, Seg *s, int v, Ref r, Ref own)
     s->nown++;
 }
 
-/* Where a value that an earlier segment made lies, in the given type; it is carried if it lies nowhere. */
+/* Where a value that an earlier segment or call made lies, in the given type; it is carried if it lies nowhere. */
 static int lies(Cutter *c, int v, Ref r, Type type, int before)
 {
     const Body *b = &c->p->ph->body[v];
-    if (is_call(&c->g->n[r]))
+    if (is_call(&c->g->n[r]) && operand_type(c, r, -1) == type)
         return result_of(c, r);
     for (int i = 0; i < b->n; i++) {
         int mem = plan_mem_of_state(c->p->plan, b->w[i].state);
@@ -317,7 +329,7 @@ static int lies(Cutter *c, int v, Ref r, Type type, int before)
             m->dom == (Dom)c->g->n[r].dom)
             return mem;
     }
-    int k = carry_of(c, r, type), from = everywhere(&c->g->n[r]) ? 0 : c->seg[v][r];
+    int k = carry_of(c, r, type), from = everywhere(&c->g->n[r]) ? 0 : ready(c, v, r);
     add_write(c, from, v, c->p->plan->rule->nstate + k, r);
     return c->p->carry[k].mem;
 }
@@ -363,7 +375,7 @@ static void bring(Cutter *c, int k, int v, Ref r)
         n.arg = arg;
     } else {
         Dom d = dom_fixed((Dom)n.dom) ? GROUP : (Dom)n.dom;
-        int mem = lies(c, v, r, mem_type_of(p->plan, d), k);
+        int mem = is_call(&n) ? result_of(c, r) : lies(c, v, r, mem_type_of(p->plan, d), k);
         Ref known = given_already(c, s, v, r);
         if (known != NONE) {
             own_put(p->arena, s, v, r, known);
@@ -384,9 +396,9 @@ static void bring(Cutter *c, int k, int v, Ref r)
 static int operand(Cutter *c, int v, Ref call, int k)
 {
     Ref r = c->g->n[call].arg[k];
-    if (lies_ready(c, r))
+    if (lies_ready(c, call, k))
         return leaf_mem(c->p, &c->g->n[r]);
-    return lies(c, v, r, c->p->plan->product, c->seg[v][call] + 1);
+    return lies(c, v, r, operand_type(c, call, k), c->seg[v][call] + 1);
 }
 
 static Draft make_call(Cutter *c, int v, Ref r)
@@ -520,8 +532,8 @@ static Cutter *cut(Planner *p)
     find_free(c);
     for (int v = 0; v < c->nv; v++)
         for (Ref r = 0; r < p->g->len; r++)
-            if (c->in[v][r] && ready(c, v, r, false) >= c->nseg)
-                c->nseg = ready(c, v, r, false) + 1;
+            if (c->in[v][r] && ready(c, v, r) >= c->nseg)
+                c->nseg = ready(c, v, r) + 1;
     int *first = NEWS(p->arena, int, n);
     for (int v = 0; v < c->nv; v++)
         make_later(c, v, first);

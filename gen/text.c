@@ -32,7 +32,8 @@ static void put_range(Buf *b, const Hyper *h)
 
 /* "turn_b symmetric alpha 2 beta 0.5": what is not as usual. */
 static const struct { const char *word; int flag; } product_words[] = {
-    {"turn_a", TURN_A}, {"turn_b", TURN_B}, {"symmetric", SYMMETRIC}, {"blocked", BLOCKED}};
+    {"turn_a", TURN_A}, {"turn_b", TURN_B}, {"symmetric", SYMMETRIC}, {"blocked", BLOCKED},
+    {"floor", FLOORED}, {"last", OR_LAST}};
 enum { NPRODUCT_WORDS = sizeof product_words / sizeof *product_words };
 
 static void print_product(Buf *b, const Node *n)
@@ -44,8 +45,8 @@ static void print_product(Buf *b, const Node *n)
         buf_puts(b, " alpha ");
         buf_double(b, n->imm);
     }
-    if (n->nargs > 2) {
-        buf_puts(b, " beta ");
+    if (n->op == OP_MM ? n->nargs > 2 : n->op == OP_POWER && n->beta != USUAL_LOW) {
+        buf_puts(b, n->op == OP_MM ? " beta " : " low ");
         buf_double(b, n->beta);
     }
 }
@@ -70,10 +71,11 @@ static void print_node(Buf *b, const Rule *r, Ref i)
     case OP_INPUT: buf_printf(b, " %s", r->input[n->sym].name); break;
     case OP_COUNT: buf_printf(b, " %s", dom_info[n->from].name); break;
     case OP_STORED: buf_printf(b, " %s", n->sym == TO_P ? "p" : r->state[n->sym].name); break;
-    case OP_MM: case OP_POWER: case OP_CHOL: case OP_QR: print_product(b, n); break;
     case OP_RANDOM: case OP_NORMAL: buf_printf(b, " %s %d", r->hyper[n->sym].name, (int)n->imm); break;
     default: break;
     }
+    if (is_call(n))
+        print_product(b, n);
     if (is_red(n))
         buf_printf(b, " from %s", dom_info[n->from].name);
     if (n->entry)
@@ -339,7 +341,7 @@ static bool read_product_word(Reader *p, Node *n)
             return true;
         }
     bool alpha = !strcmp(p->tok, "alpha");
-    if (!alpha && strcmp(p->tok, "beta"))
+    if (!alpha && strcmp(p->tok, n->op == OP_MM ? "beta" : "low"))
         return false;
     *(alpha ? &n->imm : &n->beta) = number(p);
     return true;
@@ -348,6 +350,7 @@ static bool read_product_word(Reader *p, Node *n)
 static void read_product(Reader *p, const Rule *r, Node *n)
 {
     n->imm = 1;
+    n->beta = n->op == OP_POWER ? USUAL_LOW : 0;
     n->from = n->nargs && !p->bad ? r->g.n[n->arg[0]].dom : 0;
     while (!p->bad && read_product_word(p, n))
         word(p);
@@ -357,6 +360,8 @@ static void read_product(Reader *p, const Rule *r, Node *n)
 static void read_extra(Reader *p, const Rule *r, Node *n)
 {
     char *e;
+    if (!p->bad && is_call(n))
+        read_product(p, r, n);
     switch (n->op) {
     case OP_CONST: case OP_EVERY:
         n->imm = strtod(p->tok, &e);
@@ -379,7 +384,6 @@ static void read_extra(Reader *p, const Rule *r, Node *n)
         break;
     case OP_INPUT: n->sym = one_of(p, find_input(r, p->tok), "an input"); word(p); break;
     case OP_COUNT: n->from = (uint8_t)one_of(p, dom_by_name(p->tok), "a domain"); word(p); break;
-    case OP_MM: case OP_POWER: case OP_CHOL: case OP_QR: read_product(p, r, n); break;
     case OP_RANDOM: case OP_NORMAL:
         n->sym = one_of(p, find_hyper(r, p->tok), "the seed's hyperparameter");
         n->imm = number(p);

@@ -64,17 +64,29 @@ static const char *bad_product(const Graph *g, const Node *n)
     return NULL;
 }
 
+/* Flags and numbers of a factor. */
+static const char *bad_words(const Node *n)
+{
+    bool power = n->op == OP_POWER;
+    if (n->sym & ~(BLOCKED | OR_LAST | (power ? FLOORED : 0)))
+        return "flags that no such factor has";
+    if (!isfinite(n->imm) || (power ? n->imm == 0 : n->imm != 1))
+        return "an exponent that no factor has";
+    return power ? (n->beta > 0 && n->beta < 1 ? NULL : "a share that no eigenvalue has") : n->beta != 0 ? "a factor of nothing" : NULL;
+}
+
 /* Of one matrix: the result is of its shape. */
 static const char *bad_factor(const Graph *g, const Node *n)
 {
     const Axis *axis = dom_info[n->dom].axis;
     if (g->n[n->arg[0]].dom != n->dom || n->from != n->dom || !dom_square((Dom)n->dom))
         return "a factor of another shape than its matrix";
-    if (n->op == OP_QR ? axis[1] != AXIS_RANK : axis[0] != axis[1])
+    if (n->op == OP_QR ? axis[0] != axis[1] && axis[1] != AXIS_RANK : axis[0] != axis[1])
         return "a factor of what has none";
-    if (n->sym & ~BLOCKED || !isfinite(n->imm) || (n->op == OP_POWER ? n->imm == 0 : n->imm != 1) || n->beta != 0)
-        return "flags or an exponent that no factor has";
-    return NULL;
+    for (int k = 1; k < n->nargs; k++)
+        if ((Dom)g->n[n->arg[k]].dom != call_operand_dom(n, k))
+            return "an operand of another shape than the factor takes";
+    return bad_words(n);
 }
 
 /* Where values vary: what the operands' domains have in common, and more for some. */
@@ -100,6 +112,14 @@ static const char *bad_domain(const Rule *r, const Node *n, Dom join)
     }
 }
 
+/* Of calls, beside those that all such have. */
+static int more_operands(const Node *n)
+{
+    if (n->op == OP_MM)
+        return n->nargs == 3;
+    return is_call(n) ? ((n->sym & FLOORED) != 0) + ((n->sym & OR_LAST) != 0) : 0;
+}
+
 static const char *bad_node(const Rule *r, Ref i)
 {
     const Graph *g = &r->g;
@@ -108,7 +128,7 @@ static const char *bad_node(const Rule *r, Ref i)
         return "unknown operation, domain or type";
     const OpInfo *o = &op_info[n->op];
     Dom join = CONST_;
-    int args = is_global(n) ? r->nvariant : o->arity + (n->op == OP_MM && n->nargs == 3);
+    int args = is_global(n) ? r->nvariant : o->arity + more_operands(n);
     if (n->dom == ELEM_T)
         return "elements lie turned only as an operand's flag";
     if (r->block ? dom_square((Dom)n->dom) && dom_blocked((Dom)n->dom) != (Dom)n->dom : dom_of_block((Dom)n->dom))

@@ -1,5 +1,6 @@
 /* Factors of matrices in rules: power, chol, qr, on the CPU against the evaluator, which goes other ways. */
 #include "help.h"
+#include "program_make.h"
 #include "suites.h"
 
 #include <math.h>
@@ -27,6 +28,16 @@ static const char *const rules[] = {
     /* columns */
     "return optimizer { name = 'x', rank = 3, hyper = { lr = 0.1 }, state = { Q = zeros 'cols rank' }, products = 'f64',\n"
     "  matrix = function() Q = qr(normal 'cols rank' + 0.1 * mm(g.T, mm(g, normal 'cols rank')))  p = p - lr * mm(mm(g, Q), Q.T) end,\n"
+    "  step = function() p = p - lr * g end }",
+    /* eigenvalues lifted to at least a hyperparameter's, a number, a value of each matrix; what was there stays where there is no root */
+    "return optimizer { name = 'x', hyper = { lr = 0.1, least = 0.05, rel = 1e-3 }, state = { X = eye(1, 'rows'), Y = eye(1, 'cols'), Z = eye(1, 'cols') }, products = 'f64',\n"
+    "  matrix = function() X = power(gram(g), -1/4, { floor = least, last = X, relative = rel })  Y = power(gram(g.T), -1/2, { floor = 0.5, last = Y })\n"
+    "    Z = power(gram(g.T), 2, { floor = 0.1 * slice.norm(g), last = Z })  p = p - lr * mm(mm(mm(X, g), Y), Z) end,\n"
+    "  step = function() p = p - lr * g end }",
+    /* block by block; triangles and columns of squares, with what was there */
+    "return optimizer { name = 'x', block = 4, hyper = { lr = 0.1, least = 0.5 }, state = { X = eye(1, 'rows'), C = eye(1, 'cols'), Q = eye(1, 'cols') }, products = 'f64',\n"
+    "  matrix = function() X = power(gram(g), -1/2, { floor = least, last = X })  C = chol(gram(g.T) + eye(1, 'cols'), { last = C })\n"
+    "    Q = qr(gram(g.T) + eye(1, 'cols'), { last = Q })  p = p - lr * mm(mm(X, g), mm(C, Q)) end,\n"
     "  step = function() p = p - lr * g end }",
 };
 enum { NRULES = sizeof rules / sizeof *rules };
@@ -103,12 +114,129 @@ START_TEST(nan_stays)
 }
 END_TEST
 
+static Source source_of(const char *text) { return (Source){"x.lua", text, strlen(text)}; }
+
+static void read_square(const Fixture *f, int i, const char *name, double x[4]) { OK(optc_state_read(f->binding, i, name, x, 4)); }
+
+/* The last good one stays: of the matrix alone that has a NaN, is infinite or has no root. */
+START_TEST(last_stays)
+{
+    static const TestShape two[] = {{2, {2, 2}}, {2, {2, 2}}};
+    static const double bad[][4] = {{1, NAN, 0, 1}, {INFINITY, 0, 0, 1}, {0, 0, 0, 0}, {1, 2, 2, 4}, {1e200, 0, 0, 1}};
+    static const char *const names[] = {"X", "C", "Q"};
+    const char *rule = "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { X = eye(3, 'rows'), C = eye(3, 'rows'), Q = eye(3, 'rows') }, products = 'f64',\n"
+        "  matrix = function() local A = gram(g) X = power(A, -0.5, { last = X })  C = chol(A, { last = C })  Q = qr(A, { last = Q }) p = p - mm(X, g) end,\n"
+        "  step = function() p = p - lr * g end }";
+    for (int k = 0; k < 5; k++) {
+        Fixture f;
+        double was[4], now[4];
+        fix_open(&f, &(optc_engine_options){.threads = 2}, &(optc_rule_options){.text = rule, .param = OPTC_F64}, two, 2, NULL, 0);
+        for (int step = 0; step < 2; step++) {
+            for (int i = 0; i < 2; i++)
+                for (int x = 0; x < 4; x++)
+                    type_store(f.type, f.g[i], x, step && i ? bad[k][x] : ref_value(i, 1 + step, x) + 2 * (x == 0 || x == 3));
+            for (int n = 0; n < 3 && step; n++) {
+                read_square(&f, 1, names[n], was);
+                ck_assert(was[0] != 3);
+            }
+            if (!step)
+                OK(optc_step(f.binding));
+        }
+        double before[3][4], other[3][4];
+        for (int n = 0; n < 3; n++)
+            read_square(&f, 1, names[n], before[n]), read_square(&f, 0, names[n], other[n]);
+        OK(optc_step(f.binding));
+        for (int n = 0; n < 3; n++) {
+            bool finite = k == 2 || k == 3;                /* a matrix without an inverse has orthonormal columns still */
+            read_square(&f, 1, names[n], now);
+            ck_assert_msg(!memcmp(now, before[n], sizeof now) == !(n == 2 && finite), "%s, matrix %d: %g %g", names[n], k, now[0], before[n][0]);
+            read_square(&f, 0, names[n], now);
+            ck_assert(memcmp(now, other[n], sizeof now) && isfinite(now[0] + now[3]));
+        }
+        fix_close(&f);
+    }
+}
+END_TEST
+
+/* What eigenvalues are lifted to is read where the rule runs. */
+START_TEST(floor_is_read)
+{
+    static const TestShape one[] = {{2, {2, 2}}};
+    static const double g[4] = {2, 0, 0, 1e-3}, least[] = {0.25, 16, 1e-12};
+    const char *rule = "return optimizer { name = 'x', hyper = { least = 0.25 }, state = { X = eye(3, 'rows') }, products = 'f64',\n"
+        "  matrix = function() X = power(gram(g), -0.5, { floor = least }) p = p - mm(X, g) end, step = function() p = p - least * g end }";
+    Fixture f;
+    double x[4];
+    fix_open(&f, &(optc_engine_options){.threads = 1}, &(optc_rule_options){.text = rule, .param = OPTC_F64}, one, 1, NULL, 0);
+    for (int k = 0; k < 3; k++) {
+        OK(optc_set_hyper(f.binding, 0, "least", least[k]));
+        for (int i = 0; i < 4; i++)
+            type_store(f.type, f.g[0], i, g[i]);
+        OK(optc_step(f.binding));
+        read_square(&f, 0, "X", x);
+        double want[2] = {1 / sqrt(fmax(4, least[k])), 1 / sqrt(fmax(1e-6, least[k]))};
+        ck_assert_msg(fabs(x[0] - want[0]) < 1e-12 && fabs(x[3] - want[1]) < 1e-9 * want[1] && x[1] == 0 && x[2] == 0, "%g: %g %g", least[k], x[0], x[3]);
+    }
+    fix_close(&f);
+}
+END_TEST
+
+/* The result goes straight to the state that is there in its place, also where another type of products lies beside. */
+START_TEST(straight)
+{
+    static const Product product[] = {PRODUCT_F32, PRODUCT_BF16, PRODUCT_F64};
+    for (int k = 0; k < 3; k++) {
+        Gen g = {0};
+        Type t = k == 2 ? T_F64 : T_F32;
+        int calls = 0;
+        ck_assert_msg(gen_compile(&g, source_of(rules[6]), &(GenOptions){.types = {t, t, t}, .gpu = k == 1, .product = 1 + product[k]}), "%s", g.diag.text);
+        const Phase *ph = &g.plan->entry[0].phase[0];
+        for (int i = 0; i < ph->nstage; i++) {
+            const Stage *s = &ph->stage[i];
+            const Node *n = s->kind == S_CALL ? &ph->g->n[s->body[0]] : NULL;
+            if (n && n->op != OP_MM) {
+                calls++;
+                ck_assert_msg(s->load[call_operand(n, 2)].mem == s->store[0].mem && g.plan->mem[s->store[0].mem].kind == MEM_STATE, "%d, %s: %d to %d", k, op_info[n->op].name, s->load[call_operand(n, 2)].mem, s->store[0].mem);
+            }
+        }
+        ck_assert_int_eq(calls, 3);
+        gen_free(&g);
+    }
+}
+END_TEST
+
+/* What the spec says of eigenvalues: relative, of a hyperparameter less, else the usual. */
+START_TEST(least_share)
+{
+    static const struct { const char *options; double low; } c[] = {{"", 1e-10}, {", { ridge = 1 }", 1e-10}, {", { relative = 0.01 }", 0.01 / 1.01},
+        {", { relative = rel }", 0.001 / 1.001}, {", { relative = 0 }", 1e-10}, {", { relative = 2 * rel, floor = rel }", 1e-10}};
+    for (size_t k = 0; k < sizeof c / sizeof *c; k++) {
+        Gen g = {0};
+        Buf b = {0};
+        buf_printf(&b, "return optimizer { name = 'x', hyper = { rel = 0.016 }, matrix = function() p = p - mm(power(gram(g), -0.5%s), g) end, step = function() p = p - rel * g end }", c[k].options);
+        ck_assert_msg(gen_compile(&g, source_of(buf_text(&b)), &(GenOptions){.types = {T_F32, T_F32, T_F32}}), "%s", g.diag.text);
+        const ProgCall *call = NULL;
+        const Program *p = program_make(&g.arena, g.plan, NULL);
+        for (int i = 0; i < p->nstage; i++)
+            if (p->stage[i].call && p->stage[i].call->callee == CALL_POWER)
+                call = p->stage[i].call;
+        ck_assert_msg(call && fabs(call_low(call) / c[k].low - 1) < 1e-14, "%s: %g", c[k].options, call ? call_low(call) : 0);
+        buf_free(&b);
+        gen_free(&g);
+    }
+}
+END_TEST
+
 /* Rules as text, whole and damaged. */
 START_TEST(as_text)
 {
     static const Damage bad[] = {{"alpha -0.25", "alpha 0", "an exponent that no factor has"}, {"= power rows", "= power cols", "another shape than its matrix"},
-        {"= power rows", "= qr rows", "a factor of what has none"}, {" alpha -0.25", " turn_a alpha -0.25", "flags"}};
+        {"= power rows", "= qr rows", "an exponent that no factor has"}, {" alpha -0.25", " turn_a alpha -0.25", "flags"}};
+    static const Damage more[] = {{" floor last alpha -0.25", " last alpha -0.25", "too many operands"}, {" low ", " low -", "a share that no eigenvalue has"},
+        {" last alpha 2", " alpha 2", "too many operands"}};
     reads_back(rules[0], bad, (int)(sizeof bad / sizeof *bad));
+    reads_back(rules[5], more, 3);
+    reads_back(rules[6], NULL, 0);
 }
 END_TEST
 
@@ -119,6 +247,10 @@ Suite *factors_suite(void)
     tcase_add_loop_test(t, in_bounds, 0, 2 * NRULES);
     tcase_add_test(t, defined);
     tcase_add_test(t, nan_stays);
+    tcase_add_test(t, last_stays);
+    tcase_add_test(t, floor_is_read);
+    tcase_add_test(t, straight);
+    tcase_add_test(t, least_share);
     tcase_add_test(t, as_text);
     suite_add_tcase(s, t);
     return s;

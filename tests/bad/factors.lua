@@ -1,11 +1,11 @@
 -- expect: 13: power takes a square value, one over rows and rows, cols and cols or rank and rank; it got 'g' (a value per elem)
 -- expect: 14: power(A, r): r is a number other than 0 that is known when the rule is compiled
 -- expect: 15: power(A, r): r is a number other than 0
--- expect: 16: power knows ridge and relative, not 'ridges'; did you mean 'ridge'
+-- expect: 16: power knows ridge, relative, floor and last, not 'ridges'; did you mean 'ridge'
 -- expect: 17: power: ridge is one number, not 'g' (a value per elem)
 -- expect: 18: power's options are a table: power(A, -1/4, { ridge = 1e-6 })
 -- expect: 19: chol takes a square value
--- expect: 20: qr takes values over rows and rank, or cols and rank
+-- expect: 20: qr takes a square value, one over rows and rows, cols and cols or rank and rank, or one over rows and rank or cols and rank
 return optimizer {
   name  = "bad", hyper = { n = 5 },
   step = function() p = p - g end,
@@ -17,6 +17,6 @@ return optimizer {
     p = p - mm(power(gram(g), 2, { ridge = g }), g)
     p = p - mm(power(gram(g), 2, 3), g)
     p = p - mm(chol(rowsum(g)), g)
-    p = p - mm(qr(gram(g)), g)
+    p = p - mm(qr(g), g)
   end,
 }
