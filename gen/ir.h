@@ -68,8 +68,10 @@ typedef struct Node {
     uint8_t nargs;
     uint8_t entry;         /* operations: who made it first; equal ones of two entries stay apart if their lines differ */
     const Ref *arg;        /* operands; of a reduction over all tensors one a variant */
-    int32_t sym;           /* HYPER, STATE, INPUT: which one; EVERY: the offset; STORED: the state, or TO_P; calls: ProductFlag */
-    double imm;            /* CONST: the value; EVERY: k; RANDOM, NORMAL: the stream; MM: the product's factor; POWER: r; other calls: 1 */
+    /* HYPER, STATE, INPUT: which one; EVERY: the offset; STORED: the state, or TO_P; calls: ProductFlag */
+    int32_t sym;
+    /* CONST: the value; EVERY: k; RANDOM, NORMAL: the stream; MM: the product's factor; POWER: r; other calls: 1 */
+    double imm;
     double beta;           /* MM: the factor of the third operand; POWER: call_low; else 0 */
     int32_t file, line;    /* where the spec made it (Rule.files); not part of its identity */
     const char *name;      /* the spec's local name for it, or NULL; not part of its identity */

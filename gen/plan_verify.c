@@ -257,7 +257,8 @@ static void check_store(Check *c, Access a)
         wrong(c, a.val, a.mem, "what it stores is not at hand");
     else if (!ours && m->kind != MEM_TEMP)
         wrong(c, a.val, a.mem, "that array is not to be stored to");
-    else if (is_called(c->s->kind) ? m->dom != own_dom(n) || (is_call(n) && m->type != type_of_call(c->plan, c->ph->g, n, -1))
+    else if (is_called(c->s->kind) ? m->dom != own_dom(n) ||
+                                         (is_call(n) && m->type != type_of_call(c->plan, c->ph->g, n, -1))
                                    : m->dom != stage_domain(c->s->kind) || !below(own_dom(n), m->dom))
         wrong(c, a.val, a.mem, "the array is not of the stage's domain, or of the type of its call");
     else if (m->kind == MEM_TEMP &&

@@ -72,7 +72,9 @@ static const char *bad_words(const Node *n)
         return "flags that no such factor has";
     if (!isfinite(n->imm) || (power ? n->imm == 0 : n->imm != 1))
         return "an exponent that no factor has";
-    return power ? (n->beta > 0 && n->beta < 1 ? NULL : "a share that no eigenvalue has") : n->beta != 0 ? "a factor of nothing" : NULL;
+    if (power ? !(n->beta > 0 && n->beta < 1) : n->beta != 0)
+        return "a share that no eigenvalue has";
+    return NULL;
 }
 
 /* Of one matrix: the result is of its shape. */
