@@ -149,9 +149,15 @@ static void claim(Emit *e)
     const Plan *p = e->plan;
     Accesses all[NACCESSES];
     accesses_of(e->st, all);
+    int n = 0;
     for (int k = 0; k < NACCESSES; k++)
-        for (int i = 0; i < all[k].n; i++)
-            used_entry(e, slot(e->arena, e->prefix, all[k].v[i].name))->count = 1;
+        for (int i = 0; i < all[k].n; i++, n++)
+            if (!e->told)
+                used_entry(e, slot(e->arena, e->prefix, all[k].v[i].name))->count = 1;
+            else if (!e->told[all[k].v[i].mem])
+                e->told[all[k].v[i].mem] = n + 1;
+    if (e->told)
+        used_entry(e, "arrays")->count = 1;
     for (int k = 0; k < p->nmem; k++)
         if (p->mem[k].kind != MEM_TEMP && p->mem[k].kind != MEM_PART)
             e->own[k] = emit_name(e, p->mem[k].name);
@@ -170,6 +176,7 @@ void emit_begin(Emit *e, const Target *t, const Plan *p, StageAt at, Arena *a, c
     e->own = NEWS(a, const char *, p->nmem + 1);
     e->ptr = NEWS(a, const char *, p->nmem + 1);
     e->turned = NEWS(a, const char *, p->nmem + 1);
+    e->told = at.stage->shared ? NEWS(a, int, p->nmem + 1) : NULL;
     e->taken = NEWS(a, bool, p->nmem + 1);
     e->hyper = NEWS(a, const char *, p->rule->nhyper + 1);
     e->text = NEWS(a, const char *, e->g->len + 1);
@@ -313,9 +320,13 @@ const char *emit_called(Arena *a, const char *fn, const char *x) { return *fn ? 
 /* ---- what every target says of a stage ---- */
 const char *emit_array(Emit *e, Access a, bool writable)
 {
+    const char *number = e->told ? arena_printf(e->arena, "%s[%d]", e->target->told, e->told[a.mem] - 1)
+                                 : slot(e->arena, e->prefix, a.name);
     return arena_printf(e->arena, "(%s%s *)self->mem[%s]", writable ? "" : "const ",
-                        type_info[e->plan->mem[a.mem].type].c, slot(e->arena, e->prefix, a.name));
+                        type_info[e->plan->mem[a.mem].type].c, number);
 }
+
+const char *emit_told(const Emit *e, const char *param) { return e->told ? param : ""; }
 
 static int by_number(const void *x, const void *y)
 {
@@ -330,7 +341,7 @@ void emit_array_numbers(Buf *b, const Plan *p, const EmitOptions *o)
     int n = 0, cap = 0;
     Accesses all[NACCESSES];
     for (int f = 0; f < p->nfn; f++) {
-        if (!emit_takes(p, o, f))
+        if (!emit_takes(p, o, f) || plan_at(p, f).stage->shared)
             continue;
         accesses_of(plan_at(p, f).stage, all);
         for (int k = 0; k < NACCESSES; k++)
@@ -474,7 +485,8 @@ const char *emit_stage_comment(Arena *a, const Stage *s)
     name_list(&b, s->load, s->nload, " reads");
     name_list(&b, s->store, s->nstore, s->nload ? "; writes" : " writes");
     name_list(&b, s->fold, s->nfold, s->nload || s->nstore ? "; folds into" : " folds into");
-    buf_printf(&b, ". %d + %d bytes. */", s->bytes_read, s->bytes_written);
+    buf_printf(&b, ". %d + %d bytes.%s */", s->bytes_read, s->bytes_written,
+               s->shared ? " Of several stages, each with arrays of its own." : "");
     return buf_text(&b);
 }
 

@@ -12,6 +12,7 @@ typedef struct Target {
     const char *name;
     const char *templates;                     /* the file of its sections */
     const char *restricted;                    /* of a pointer: nothing else points there */
+    const char *told;                          /* the numbers of arrays, where they are told */
     const char *const *prelude;                /* shared sources that its code may call, in order */
     const char *const *reserved;               /* names that its templates use themselves */
 } Target;
@@ -62,6 +63,7 @@ typedef struct Emit {
     bool wide;                                 /* the stage computes in f64 */
     bool t_ahead;                              /* hyper[0] still holds the last step's t */
     bool cites;                                /* #line directives in the body */
+    int *told;                                 /* by Mem, of a function of several stages: place among their numbers */
     bool broken;                               /* a template misses a section or names an unknown hole */
 } Emit;
 
@@ -80,6 +82,7 @@ const char *emit_value_name(Emit *e, Ref r);                   /* value_name, no
 /* A fresh identifier for an array or what was loaded from it: its own where that is free. */
 const char *emit_array_name(Emit *e, Access a);
 const char *emit_array(Emit *e, Access a, bool writable);      /* "(const float *)self->mem[at_m]" */
+const char *emit_told(const Emit *e, const char *param);       /* a parameter for them, where they are told; else "" */
 void emit_scalars(Emit *e);                                    /* hyperparameters and counts the stage reads */
 const char *emit_red_kind(const Node *n);                      /* "sum", "max", "min" */
 const char *emit_parts_per_row(Arena *a, const Mem *m);        /* how many partials a reduction left, over self */

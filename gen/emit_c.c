@@ -12,7 +12,7 @@ static const char *const reserved[] = {"self", "unit", "start", "count", "from",
                                        "rows", "cols", "width", "line",  "i",    "l",   "stages", NULL};
 static const char *const prelude[] = {"math.h",  "math_f32.h", "math_f64.h", "random.h", "types.h",
                                       "shape.h", "sizes.h",    "folds.h",    "pieces.h", NULL};
-static const Target target = {"c", "stage_c.txt", "restrict", prelude, reserved};
+static const Target target = {"c", "stage_c.txt", "restrict", "arrays", prelude, reserved};
 
 typedef struct CStage {
     Emit e;
@@ -380,6 +380,7 @@ static void emit_stage(void *ctx, Arena *a)
     int n = emit_holes(&c.e, h);
     h[n++] = (Hole){"comment", emit_stage_comment(a, s)};
     h[n++] = (Hole){"fn", x->fn};
+    h[n++] = (Hole){"arrays", emit_told(&c.e, ", const int *arrays")};
     h[n++] = (Hole){"length", emit_length(&c.e, stage_info[s->kind].dom)};
     h[n++] = (Hole){"across", emit_axis(&c.e, stage_info[s->kind].dom, 1)};
     h[n++] = (Hole){"tile", stage_info[s->kind].id};
@@ -405,7 +406,8 @@ bool emit_c_stages(const Gen *g, const EmitOptions *o, Arena *a, Buf *code, Buf 
         arena_scratch(a, emit_stage, &x);
         ok = ok && x.ok;
         buf_puts(code, "\n");
-        buf_printf(table, "%s%s", table->len > was ? ", " : "", fn);
+        buf_printf(table, "%s%s%s", table->len > was ? ", " : "",
+                   at.stage->shared ? "(optc_stage_fn)(void (*)(void))" : "", fn);
     }
     if (table->len == was)
         buf_puts(table, "0");

@@ -15,7 +15,7 @@ static const char *const reserved[] = {
     "tiles",  "tile",  "at",      "both",  NULL};
 static const char *const prelude[] = {"abi.h",   "math.h",  "math_f32.h", "math_f64.h", "random.h",
                                       "types.h", "shape.h", "cuda.h",     "halves.h",   "pieces.h", NULL};
-const Target emit_cuda_target = {"cuda", "stage_cuda.txt", "__restrict__", prelude, reserved};
+const Target emit_cuda_target = {"cuda", "stage_cuda.txt", "__restrict__", "arrays.at", prelude, reserved};
 
 enum { NCLASS = 3 };
 static int class_of(const Node *n)
@@ -267,15 +267,16 @@ static void work(CudaStage *c)
 }
 
 /* ---- the kernel around it ---- */
-/* A stage of a rule with periods runs only in its own phase: a captured graph launches the stages of all of them. */
+/* A stage of a rule with periods runs only in its own phase: a captured graph launches the stages of all of them. Which
+ * phase it is a kernel of several stages is told. */
 static const char *guard_text(CudaStage *c, int mask)
 {
     const Plan *p = c->e.plan;
     Buf b = {.arena = c->e.arena};
     for (int i = 0; i < p->nperiod; i++)
-        buf_printf(&b, "%s((long long)(self->hyper[0] + self->hyper[%d]%s) %% %d == %d) != %d", i ? " || " : "",
+        buf_printf(&b, "%s((long long)(self->hyper[0] + self->hyper[%d]%s) %% %d == %d) != %s", i ? " || " : "",
                    p->rule->nhyper + 1, c->e.t_ahead ? " + 1.0" : "", p->period[i].every, p->period[i].offset,
-                   mask >> i & 1);
+                   c->e.told ? arena_printf(c->e.arena, "(arrays.phase >> %d & 1)", i) : mask >> i & 1 ? "1" : "0");
     return p->nperiod ? emit_filled(&c->e, "guard", (Hole[]){{"elsewhere", buf_text(&b)}}, 1) : "";
 }
 
@@ -410,6 +411,7 @@ bool emit_cuda_kernel(Buf *out, Arena *a, const Plan *p, StageAt at, CudaKernel 
     const Hole h[] = {{"comment", emit_stage_comment(a, at.stage)},
                       {"bounds", bounds},
                       {"fn", k.fn},
+                      {"arrays", emit_told(&c.e, ", const optc_numbers arrays")},
                       {"inside", inside_text(&c, at.phase)}};
-    return template_fill(out, emit_cuda_target.templates, "kernel", h, 4) && !c.e.broken;
+    return template_fill(out, emit_cuda_target.templates, "kernel", h, 5) && !c.e.broken;
 }

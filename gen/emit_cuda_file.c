@@ -21,6 +21,9 @@ static void hash_stage(const Plan *p, int fn, Arena *a, char hex[33])
     StageAt at = plan_at(p, fn);
     Launch l = launch_plain(at.stage);
     Buf b = {.arena = a};
+    Stage alone = *at.stage;                    /* whoever else is it */
+    alone.shared = false;
+    at.stage = &alone;
     emit_cuda_kernel(&b, a, p, at, (CudaKernel){&l, NULL, "stage", false});
     if (is_tiled(at.stage->kind))
         buf_printf(&b, "%d x %d", at.stage->kind == S_TILE ? OPTC_TILE_ROWS : OPTC_BAND_ROWS,

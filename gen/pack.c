@@ -17,15 +17,14 @@ static const char *function_name(Pack *p, int rule, const Plan *pl, const char *
     return arena_printf(&p->arena, "%s_%s", p->rule[rule].id, emit_stage_name(name, pl, entry, mask, s));
 }
 
-/* Calls f for every stage of a plan, in the order of their numbers. */
+/* Calls f for every function of a plan, with the stage that has it first, in the order of their numbers. */
 typedef void (*EachStage)(Pack *p, int rule, const PlanEntry *en, int mask, const Stage *s, void *ctx);
 static void each_stage(Pack *p, int rule, const Plan *pl, EachStage f, void *ctx)
 {
-    for (int e = 0; e < pl->nentry; e++)
-        for (int m = 0; m < pl->entry[e].nphase; m++)
-            for (int i = 0; i < pl->entry[e].phase[m].nstage; i++)
-                if (pl->entry[e].phase[m].stage[i].fn >= 0)            /* calls have no function */
-                    f(p, rule, &pl->entry[e], m, &pl->entry[e].phase[m].stage[i], ctx);
+    for (int k = 0; k < pl->nfn; k++) {
+        StageAt at = plan_at(pl, k);
+        f(p, rule, at.entry, at.phase, at.stage, ctx);
+    }
 }
 
 typedef struct { const Plan *plan; const char **v; int n, cap; } Names;

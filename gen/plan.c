@@ -291,6 +291,8 @@ static void plan_all(void *ctx, Arena *scratch)
                 plan_halves(pl, make.ph, scratch);
             note_stages(pl, make.ph);
         }
+    pl->nstage = pl->nfn;
+    share_stages(pl, scratch);
 }
 
 static void number_stages(Plan *pl)
@@ -300,7 +302,7 @@ static void number_stages(Plan *pl)
         for (int m = 0; m < pl->entry[e].nphase; m++)
             for (int i = 0; i < pl->entry[e].phase[m].nstage; i++) {
                 const Stage *s = &pl->entry[e].phase[m].stage[i];
-                if (!is_called(s->kind))
+                if (!is_called(s->kind) && !pl->at[s->fn].stage)
                     pl->at[s->fn] = (StageAt){&pl->entry[e], m, s};
             }
 }

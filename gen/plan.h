@@ -79,7 +79,8 @@ typedef struct Stage {
     bool half;
     int bytes_read, bytes_written;         /* per element (flat and tile) or per value of the stage's domain */
     int cost;                              /* operations per element or value */
-    int fn;                                /* number of the emitted function */
+    int fn;                                /* number of the emitted function; equal stages have one (share.c) */
+    bool shared;                           /* others have it too: it is told the numbers of its arrays */
 } Stage;
 
 static inline Callee callee_of(const Node *n)             /* of a call */
@@ -121,8 +122,9 @@ typedef struct Plan {
     Period period[MAX_PERIODS]; int nperiod;        /* phase number = bits by period */
     PlanEntry *entry; int nentry;
     bool *state_used;              /* [variant * nstate + state] */
+    int nstage;                    /* that have a function, of all entries and phases */
     int nfn;
-    struct StageAt *at;            /* by number of function */
+    struct StageAt *at;            /* by number of function; of equal stages the first */
     PlanLimits limits;
     int64_t work;                  /* steps that planning took */
     size_t scratch;                /* the most bytes it had on the side at a time */
@@ -133,9 +135,11 @@ extern const PlanLimits plan_limits;                         /* the usual ones *
 typedef struct PlanTypes { Type p, g, state; Product precision; bool gpu; } PlanTypes;
 Plan *plan_make(Arena *a, Rule *r, const Phases *phases, PlanTypes t, const PlanLimits *limits);
 bool plan_verify(const Plan *p, Diag *d);                    /* plan_verify.c; false: the Diag is set */
+/* share.c: the first stage whose number is that of one it does not equal; -1: there is none */
+int shared_unequal(const Plan *p, const Phase *ph, Arena *scratch);
 int plan_phase(const Plan *p, double t);                     /* the phase of step t */
 typedef struct StageAt { const PlanEntry *entry; int phase; const Stage *stage; } StageAt;
-/* where the stage of that number stands: 0 <= fn < nfn */
+/* where the stage of that number stands, the first of them: 0 <= fn < nfn */
 StageAt plan_at(const Plan *p, int fn);
 /* "divisible by 5", "not 1 behind one divisible by 5": steps at which it is or is not done */
 void plan_period(Buf *b, const Period *p, const char *before, bool yes);

@@ -66,6 +66,11 @@ static void put_stage(Buf *b, const Plan *p, const Graph *g, const Stage *s, int
                    dom_info[stage_info[s->kind].dom].per);
     if (s->half && !is_called(s->kind))
         buf_puts(b, ", of a half");
+    StageAt at = plan_at(p, s->fn);
+    if (s->shared && at.stage != s)
+        buf_printf(b, ", as %d", (int)(at.stage - at.entry->phase[at.phase].stage));
+    if (s->shared && at.stage != s && at.entry->phase[at.phase].g != g)
+        buf_printf(b, " of phase %d", at.phase);
     put_names(b, s->load, s->nload, "\n      reads    ");
     put_names(b, s->fin, s->nfin, "\n      finishes ");
     put_names(b, s->fold, s->nfold, "\n      folds    ");

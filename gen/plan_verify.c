@@ -313,13 +313,20 @@ static bool may_halve(const Check *c, const Stage *s)
     return is_list(s->kind) && dom_square(own) && dom_turned(own) == own && !s->nfold && !s->nfin;
 }
 
+/* Stages of one number say so; whether they are equal is asked when they are known to be whole. */
+static bool is_its_own(const Check *c, const Stage *s)
+{
+    StageAt at = plan_at(c->plan, s->fn);
+    return at.stage && (at.stage == s || (at.stage->shared && s->shared && at.entry == c->entry));
+}
+
 static void check_shape(Check *c)
 {
     const Stage *s = c->s;
     if (s->kind >= NSTAGEKIND || s->variant < 0 || s->variant >= c->nvariant || (s->kind == S_GROUP && s->variant))
         wrong(c, NONE, NONE, "no such kind of stage or variant");
     else if (is_called(s->kind) ? s->fn != -1 || s->nbody != 1 || s->nstore != 1 || s->nfold || s->nfin
-                                : s->fn < 0 || s->fn >= c->plan->nfn || c->plan->at[s->fn].stage != s)
+                                : s->fn < 0 || s->fn >= c->plan->nfn || !is_its_own(c, s))
         wrong(c, NONE, NONE, "its number is not its own");
     else if (!s->nstore && !s->nfold)
         wrong(c, NONE, NONE, "it does nothing");
@@ -408,6 +415,11 @@ static void check_phase(Check *c, Arena *scratch)
         }
         for (int k = i; k < end && c->ok; k++)
             check_stage(c, k);
+    }
+    int i = c->ok ? shared_unequal(c->plan, c->ph, scratch) : -1;
+    if (i >= 0) {
+        look_at(c, i);
+        wrong(c, NONE, NONE, "its function is of a stage that differs");
     }
     if (c->ok)
         check_done(c);

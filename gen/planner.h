@@ -154,6 +154,9 @@ void finish_stages(Planner *p);              /* fills the phase's stages from th
 
 /* halves.c */
 void plan_halves(const Plan *p, Phase *ph, Arena *scratch);
+/* share.c */
+void share_stages(Plan *p, Arena *scratch);  /* gives equal ones one number */
+
 /* segments.c */
 void plan_segments(Planner *p);              /* the drafts of a phase with calls */
 

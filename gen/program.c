@@ -77,6 +77,15 @@ static const int *numbers(Arena *a, const Access *x, int nx, const Access *y, in
     return out;
 }
 
+static const int *told(Arena *a, const ProgStage *s, int phase)
+{
+    int *at = NEWS(a, int, MOST_SHARED + 1);
+    at[MOST_SHARED] = phase;
+    memcpy(at, s->reads, sizeof *at * (size_t)s->nreads);
+    memcpy(at + s->nreads, s->writes, sizeof *at * (size_t)s->nwrites);
+    return at;
+}
+
 /* The line of the first value it makes, else finishes or folds. Phases have graphs of their own. */
 static const char *where(Arena *a, const Plan *p, const Graph *g, const Stage *s)
 {
@@ -118,7 +127,9 @@ static ProgStage make_stage(Arena *a, const Plan *p, const PlanEntry *en, int ph
         x.call = make_call(a, en->phase[phase].g, s);
     x.reads = numbers(a, s->load, s->nload, s->fin, s->nfin, &x.nreads);
     x.writes = numbers(a, s->store, s->nstore, s->fold, s->nfold, &x.nwrites);
-    x.kernel = is_called(s->kind) ? "" : emit_prefixed(a, prefix, p, en->name, phase, s);
+    StageAt own = plan_at(p, s->fn);
+    x.kernel = is_called(s->kind) ? "" : emit_prefixed(a, prefix, p, own.entry->name, own.phase, own.stage);
+    x.at = s->shared ? told(a, &x, phase) : NULL;
     return x;
 }
 
@@ -306,6 +317,7 @@ static void put_stages(Buf *b, const Program *p, const char *id)
     for (int i = 0; i < p->nstage; i++) {
         put_ints(b, "reads", id, i, p->stage[i].reads, p->stage[i].nreads);
         put_ints(b, "writes", id, i, p->stage[i].writes, p->stage[i].nwrites);
+        put_ints(b, "told", id, i, p->stage[i].at, p->stage[i].at ? MOST_SHARED + 1 : 0);
         if (p->stage[i].call)
             put_call(b, p->stage[i].call, id, i);
     }
@@ -318,14 +330,13 @@ static void put_stages(Buf *b, const Program *p, const char *id)
         put_list(b, "writes", id, i, s->nwrites);
         buf_printf(b, "\"%s\", \"%s\", ", s->kernel, s->name);
         put_text(b, slash ? slash + 1 : s->where);
-        if (s->call)
-            buf_printf(b, ", &call_%s_%d},\n", id, i);
-        else
-            buf_puts(b, ", NULL},\n");
+        buf_printf(b, s->call ? ", &call_%s_%d, NULL},\n" : s->at ? ", NULL, told_%s_%d},\n" : ", NULL, NULL},\n", id,
+                   i);
     }
     buf_puts(b, p->nstage
                     ? "};\n"
-                    : "    {(StageKind)0, 0, 0, 0, (LaunchForm)0, NULL, 0, NULL, 0, \"\", \"\", \"\", NULL},\n};\n");
+                    : "    {(StageKind)0, 0, 0, 0, (LaunchForm)0, NULL, 0, NULL, 0, \"\", \"\", \"\", NULL, "
+                      "NULL},\n};\n");
 }
 
 static void put_entries(Buf *b, const Program *p, const char *id)

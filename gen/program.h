@@ -3,7 +3,7 @@
  *
  *   arrays    by number, as a plan's Mems: everything a stage reads or writes. A tensor (or group) brings a table of
  *             pointers by that number
- *   stages    by the number of their function; what each reads and writes says which gradients must be set, what moves,
+ *   stages    by the number of their function, which equal ones have in common; what each reads and writes says which gradients must be set, what moves,
  *             and how long a temporary is needed
  *   entries   of an entry every phase (a combination of the periods that divide t) is a list of actions: t moves on, a
  *             stage is launched over all its tensors, an array is copied over another
@@ -19,7 +19,7 @@
 #include "../templates/counts.h"
 #include "variants.h"
 
-enum { MOST_VARIANTS = 8 };
+enum { MOST_VARIANTS = 8, MOST_SHARED = OPTC_SHARED };
 
 typedef enum {                     /* storage types; optc_type counts from 1 */
 #define TYPE(ID, ...) T_##ID,
@@ -76,13 +76,16 @@ typedef struct ProgStage {
     StageKind kind;
     int variant;                   /* group stages belong to all and say 0 */
     int time;                      /* passes over the elements before it: they go forth and back in turn */
-    int fn;                        /* number of its function */
+    int fn;                        /* number of its function; equal stages have one */
     LaunchForm form;
     const int *reads; int nreads;          /* arrays */
     const int *writes; int nwrites;
     const char *kernel;            /* what its function is called on a GPU */
     const char *name, *where;      /* for messages: "map", "adamw.lua:12" or "" */
     const ProgCall *call;          /* kind CALL, whose fn is -1; else NULL */
+    /* not NULL: its function is other stages' too, and is told this: MOST_SHARED numbers of arrays, of what it reads and
+     * then of what it writes, and the phase it is of */
+    const int *at;
 } ProgStage;
 
 typedef enum { ACT_TICK, ACT_LAUNCH, ACT_COPY } ActKind;
@@ -134,7 +137,7 @@ OPTC_COUNT int program_phase(const Program *p, int64_t t)         /* of step t *
     return phase;
 }
 
-OPTC_COUNT const ProgStage *program_stage(const Program *p, int fn)       /* NULL: there is none of that number */
+OPTC_COUNT const ProgStage *program_stage(const Program *p, int fn)       /* of equal ones the first; NULL: there is none */
 {
     for (int i = 0; i < p->nstage; i++)
         if (p->stage[i].fn == fn)

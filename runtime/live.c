@@ -164,10 +164,10 @@ static void take(optc_binding *b, Live *v, const Play *p)
     v->play.calls = p->calls;
     for (int i = 0; i < p->n; i++) {
         v->play.shot[i] = p->shot[i];
-        if (p->shot[i].stage != stage)
+        if (!p->shot[i].stage || p->shot[i].stage->fn != v->fn)
             continue;
         int tick = p->shot[i].args.tick;
-        v->play.shot[i] = gpu_shot(b, stage, p->shot[i].batch, &v->launch, fn);
+        v->play.shot[i] = gpu_shot(b, p->shot[i].stage, p->shot[i].batch, &v->launch, fn);
         v->play.shot[i].args.tick = tick;
         ok = ok && v->play.shot[i].blocks;
     }

@@ -13,6 +13,9 @@ struct optc_launch {
     long long for_warps, for_blocks;            /* how many units, which come first, a warp (a vector a thread) and a block of a map have room for */
 };
 
+/* Where several stages are one kernel: the numbers of the arrays of this one, and its phase. */
+struct optc_numbers { int at[OPTC_SHARED], phase; };
+
 OPTC_FN long long optc_up(long long a, long long b) { return (a + b - 1) / b; }
 
 OPTC_FN int optc_least(long long a, int b) { return a < b ? (a < 0 ? 0 : (int)a) : b; }

@@ -1,4 +1,5 @@
-/* The fixed sizes that give every reduction its shape, on every target: gen/plan.h explains them. */
+/* The fixed sizes that give every reduction its shape, on every target: gen/plan.h explains them. The last: numbers of arrays that a launch may bring
+ * (gen/share.c). */
 
 //@ lines
 #define OPTC_SEG 4096
@@ -9,3 +10,4 @@
 #define OPTC_BAND_COLS 4096
 #define OPTC_ROW_LANES 8
 #define OPTC_COL_LANES 32
+#define OPTC_SHARED 24

@@ -119,10 +119,21 @@ CORE void cpu_unbind(optc_binding *b)
 /* ---- running ---- */
 typedef struct Counter { long long next; char pad[56]; } Counter;       /* one cache line each */
 
-/* Units [lo, hi) of a stage: the tensor is found once, then walked. */
-static void run_units(const optc_binding *b, const Units *u, const int64_t *prefix, optc_stage_fn fn, bool leaves,
-                      int64_t lo, int64_t hi)
+/* A function of several stages is told which arrays are this one's. */
+typedef void (*SharedFn)(const optc_view *t, long long unit, const int *arrays);
+static void run_unit(optc_stage_fn fn, const int *at, const optc_view *v, int64_t unit)
 {
+    if (at)
+        ((SharedFn)(void (*)(void))fn)(v, unit, at);
+    else
+        fn(v, unit);
+}
+
+/* Units [lo, hi) of a stage: the tensor is found once, then walked. */
+static void run_units(const optc_binding *b, const Units *u, const ProgStage *s, bool leaves, int64_t lo, int64_t hi)
+{
+    const int64_t *prefix = u->prefix[s->kind];
+    optc_stage_fn fn = b->rule->fn[s->fn];
     int a = 0, z = u->n;
     while (z - a > 1) {
         int mid = (a + z) / 2;
@@ -138,7 +149,7 @@ static void run_units(const optc_binding *b, const Units *u, const int64_t *pref
             continue;
         }
         for (; lo < hi && lo < prefix[i + 1]; lo++)
-            fn(v, lo - prefix[i]);
+            run_unit(fn, s->at, v, lo - prefix[i]);
     }
 }
 
@@ -160,11 +171,10 @@ static int64_t next_piece(Counter *c, int64_t piece) { return __atomic_fetch_add
 static void run_stage(const optc_binding *b, const Task *t, Counter *c, int threads)
 {
     const ProgStage *s = &b->rule->program->stage[t->action->stage];
-    optc_stage_fn fn = b->rule->fn[s->fn];
     if (s->kind == S_GROUP) {
         for (int64_t i; (i = next_piece(c, 1)) < b->nrow;)
             if (b->group[i].view.n >= 0)
-                fn(&b->group[i].view, 0);
+                run_unit(b->rule->fn[s->fn], s->at, &b->group[i].view, 0);
         return;
     }
     const Units *u = task_units(b, t);
@@ -172,7 +182,7 @@ static void run_stage(const optc_binding *b, const Task *t, Counter *c, int thre
     bool back = s->time % 2, leaves = folds_tensors(b, s);
     for (int64_t at; (at = next_piece(c, piece)) < total;) {
         int64_t end = at + piece < total ? at + piece : total;
-        run_units(b, u, u->prefix[s->kind], fn, leaves, back ? total - end : at, back ? total - at : end);
+        run_units(b, u, s, leaves, back ? total - end : at, back ? total - at : end);
     }
 }
 

@@ -6,10 +6,13 @@
 #include <string.h>
 
 /* ---- launches ---- */
+/* What a kernel of several stages is told beside; others have one parameter, and nobody looks at the second. */
+static void *shot_arrays(const Shot *x) { return x->stage ? (void *)x->stage->at : NULL; }
+
 CORE int shot_fire(const Driver *d, const Shot *x, int guard, CUstream stream)
 {
     Args a = x->args;
-    void *args[] = {&a};
+    void *args[] = {&a, shot_arrays(x)};
     a.guard = guard;
     return d->cuLaunchKernel(x->fn, x->blocks, 1, 1, x->threads, 1, 1, 0, stream, args, NULL);
 }
@@ -24,7 +27,7 @@ static bool build_graph(const Driver *d, const Play *p, CUgraph *graph)
     CUgraphNode node = NULL;
     bool ok = d->cuGraphCreate(graph, 0) == 0;
     for (int i = 0; i < p->n && ok; i++) {
-        void *args[] = {&p->shot[i].args};
+        void *args[] = {&p->shot[i].args, shot_arrays(&p->shot[i])};
         CUgraphNode before = node;
         CUDA_KERNEL_NODE_PARAMS k;
         memset(&k, 0, sizeof k);

@@ -16,7 +16,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { INVALID = 1, INVALID_HANDLE = 400, CUDA_ERROR_EMULATED = 999, ARGS = 56, MOST = 8 };
+enum { INVALID = 1, INVALID_HANDLE = 400, CUDA_ERROR_EMULATED = 999, ARGS = 56, NUMBERS = 25 * sizeof(int), MOST = 8 };
 static size_t total = (size_t)64 << 30;
 static int gpus = 1;
 __attribute__((constructor)) static void begin(void)
@@ -169,12 +169,16 @@ int cuModuleLoadData(CUmodule *m, const void *image)
 }
 int cuModuleUnload(CUmodule m) { int told = TOLD; return dlclose(m) ? INVALID : told; }
 
-typedef struct Kernel { void *fn; void (*launch)(void *, const void *, unsigned, unsigned); } Kernel;
+/* numbers: it has a second parameter, numbers of arrays */
+typedef struct Kernel { void *fn; void (*launch)(void *, const void *, const void *, unsigned, unsigned); bool numbers; } Kernel;
 int cuModuleGetFunction(CUfunction *f, CUmodule m, const char *name)
 {
     CALL;
     Kernel *k = malloc(sizeof *k);
+    char mark[300];
+    snprintf(mark, sizeof mark, "emu_numbers_%s", name);
     k->fn = dlsym(m, name);
+    k->numbers = dlsym(m, mark) != NULL;
     *(void **)&k->launch = dlsym(m, "emu_launch");
     *f = k;
     return k->fn && k->launch ? 0 : CUDA_ERROR_NOT_FOUND;
@@ -182,7 +186,7 @@ int cuModuleGetFunction(CUfunction *f, CUmodule m, const char *name)
 
 /* ---- launches, streams, graphs ---- */
 /* k NULL: a copy, from where it was told to; call: what a library does here, with a copy of what it gave along, which is never freed */
-typedef struct Node { Kernel *k; unsigned grid, threads; char args[ARGS]; void *to; const void *from; size_t n; void (*call)(const void *); struct Graph *body; unsigned *wanted; } Node;
+typedef struct Node { Kernel *k; unsigned grid, threads; char args[ARGS], numbers[NUMBERS]; void *to; const void *from; size_t n; void (*call)(const void *); struct Graph *body; unsigned *wanted; } Node;
 typedef struct Graph { Node *v; int n; } Graph;
 typedef struct Stream { Graph *capturing; bool strict, into; int ended; } Stream;      /* into: a graph that is another's body */
 
@@ -203,12 +207,19 @@ static int run(const Node *x)
     } else if (x->call) {
         x->call(x->to);
     } else if (x->k) {
-        x->k->launch(x->k->fn, x->args, x->grid, x->threads);
+        x->k->launch(x->k->fn, x->args, x->k->numbers ? x->numbers : NULL, x->grid, x->threads);
         clock_ms += x->threads > 512 ? x->threads / 1024. : 256. / x->threads;
     } else {
         memmove(x->to, x->from, x->n);
     }
     return 0;
+}
+
+static void take(Node *x, void *const *params)
+{
+    memcpy(x->args, params[0], ARGS);
+    if (x->k->numbers)
+        memcpy(x->numbers, params[1], NUMBERS);
 }
 
 static int run_in(CUstream s, Node x) { return s && ((Stream *)s)->capturing ? add(((Stream *)s)->capturing, x), 0 : run(&x); }
@@ -235,7 +246,7 @@ int cuLaunchKernel(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned bx
 {
     CALL;
     Node n = {.k = f, .grid = x * y * z, .threads = bx * by * bz};
-    memcpy(n.args, args[0], ARGS);
+    take(&n, args);
     if (!x || shared || more || n.threads > 1024)
         return INVALID;
     return run_in(s, n);
@@ -314,7 +325,7 @@ int cuGraphAddKernelNode_v2(CUgraphNode *out, CUgraph g, const CUgraphNode *afte
 {
     CALL;
     Node x = {.k = p->func, .grid = p->gridDimX * p->gridDimY * p->gridDimZ, .threads = p->blockDimX * p->blockDimY * p->blockDimZ};
-    memcpy(x.args, p->kernelParams[0], ARGS);
+    take(&x, p->kernelParams);
     add(g, x);
     *out = g;
     return n && !after;

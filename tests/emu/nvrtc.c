@@ -27,12 +27,24 @@ int nvrtcCreateProgram(nvrtcProgram *p, const char *source, const char *name, in
     return 0;
 }
 
+/* Ahead of a kernel that is told numbers of arrays: a mark by which the driver knows that it has a second parameter. */
+static void put_mark(FILE *f, const char *line, const char *end)
+{
+    const char *params = strncmp(line, "extern \"C\" __global__", 21) ? NULL : strstr(line, "(const optc_launch a, const optc_numbers"), *name = params;
+    if (!params || params >= end)
+        return;
+    while (name > line && name[-1] != ' ')
+        name--;
+    fprintf(f, "extern \"C\" { char emu_numbers_%.*s; }\n", (int)(params - name), name);
+}
+
 /* Hints to caches are inline assembly of the GPU: a plain access does the same. */
 static void put_source(FILE *f, const char *s)
 {
     for (const char *end; *s; s = end) {
         end = s + strcspn(s, "\n");
         end += *end == '\n';
+        put_mark(f, s, end);
         if (strstr(s, "asm volatile(\"ld.") && strstr(s, "asm volatile(\"ld.") < end)
             fputs("        x = *p;\n", f);
         else if (strstr(s, "asm volatile(\"st.") && strstr(s, "asm volatile(\"st.") < end)
@@ -92,7 +104,7 @@ int nvrtcCompileProgram(nvrtcProgram p, int n, const char *const *options)
     const char *wrong = getenv("EMU_WRONG");
     fprintf(f, "#define EMU_FIRST %d\n#include \"%s/threads.h\"\n", wrong && strstr(p->source, wrong), here);
     put_source(f, p->source);
-    fprintf(f, "#include \"%s/tail.h\"\n", here);
+    fprintf(f, "%s#include \"%s/tail.h\"\n", strstr(p->source, "struct optc_numbers") ? "#define EMU_NUMBERS\n" : "", here);
     fclose(f);
     snprintf(command, sizeof command, "${CXX:-g++} -std=c++17 -nostdinc++ ${EMU_OPT:--O0} -fPIC -shared -ffp-contract=off -fno-strict-aliasing -U_FORTIFY_SOURCE -w -o %s/k.so %s > %s/log 2>&1", dir, path, dir);
     int rc = system(command);

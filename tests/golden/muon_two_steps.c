@@ -1,21 +1,16 @@
 /* ---- the stages of muon ---- */
 /* Arrays by number. */
 enum {
-    at_p = 0, at_g = 1, at_m = 2, at_adamw_m = 3, at_adamw_v = 4, at_lr_times_weight_decay = 6,
+    at_p = 0, at_g = 1, at_adamw_m = 3, at_adamw_v = 4, at_lr_times_weight_decay = 6,
     at_adamw_lr_times_adamw_weight_decay = 7, at_adamw_lr_over_one_minus_adamw_beta1_pow_t = 8,
     at_one_minus_adamw_beta1 = 9, at_one_over_sqrt_one_minus_adamw_beta2_pow_t = 10,
-    at_one_minus_adamw_beta2 = 11, at_one_minus_momentum = 12, at_lr_times_size = 13,
-    at_slice_sum_u_squared = 14, at_slice_sum_8p27181em25_times_u_squared = 15,
-    at_slice_sum_1p20893e_24_times_u_squared = 16, at_slice_sum_u_squared_2 = 17,
-    at_slice_sum_8p27181em25_times_u_squared_2 = 18, at_slice_sum_1p20893e_24_times_u_squared_2 = 19,
-    at_mul_where_lt_where_zero_ne_where = 20, at_u_over_mul_where_lt_where_zero_ne_where = 21,
+    at_one_minus_adamw_beta2 = 11, at_one_minus_momentum = 12,
     at_u_over_where_where_ne_mm_u_over_where_where_ne = 22,
     at_u_over_where_where_ne_mm_u_over_where_where_ne_2 = 23, at_div_mm_div_mm_div_mm_div = 24,
     at_div_mm_div_mm_div_mm_div_2 = 25, at_mul_plus_mul_plus_3p4445_where_eq = 26,
     at_mul_plus_mul_plus_3p4445_where_eq_2 = 27, at_add_mm_div_mm_add_mm_div = 29,
     at_div_mm_add_mm_div_mm_add = 30, at_mm_mm_mm_mm_mm_mm_mm = 31, at_mm_mm_mm_mm_mm_mm_mm_2 = 32,
-    at_mul_plus_mul_plus_3p4445_where_eq_3 = 33, at_mul_plus_mul_plus_3p4445_where_eq_4 = 34,
-    at_add_plus_where_mm_add_mm_div = 35, at_div_mm_add_mm_add_plus_where = 35
+    at_mul_plus_mul_plus_3p4445_where_eq_3 = 33, at_mul_plus_mul_plus_3p4445_where_eq_4 = 34
 };
 
 /* Once a group: writes lr_times_weight_decay adamw_lr_times_adamw_weight_decay
@@ -41,8 +36,8 @@ static void step_0_group(const optc_view *self, long long unit)
     ((double *)self->mem[at_one_minus_momentum])[0] = 1.0 - momentum;
 }
 
-/* Once a matrix: writes lr_times_size. 0 + 8 bytes. */
-static void step_1_slice_matrix(const optc_view *self, long long unit)
+/* Once a matrix: writes lr_times_size. 0 + 8 bytes. Of several stages, each with arrays of its own. */
+static void step_1_slice_matrix(const optc_view *self, long long unit, const int *arrays)
 {
     const long long segs = optc_up(self->slices, OPTC_SEG), slice = unit / segs, start = unit % segs * OPTC_SEG;
     const int count = optc_least(self->slices - start, OPTC_SEG);
@@ -50,25 +45,7 @@ static void step_1_slice_matrix(const optc_view *self, long long unit)
     const double lr = self->hyper[1];
     const double nrows = (double)(self->whole_rows);
     const double ncols = (double)(self->whole_cols);
-    double *restrict lr_times_size = (double *)self->mem[at_lr_times_size] + offset;
-    OPTC_EACH
-    for (int i = 0; i < count; i++) {
-        const double size = sqrt(nrows / ncols);
-        const double size_2 = optc_max(1.0, size);
-        lr_times_size[i] = lr * size_2;
-    }
-}
-
-/* Once a matrix: writes lr_times_size. 0 + 8 bytes. */
-static void step_2_slice_matrix_2(const optc_view *self, long long unit)
-{
-    const long long segs = optc_up(self->slices, OPTC_SEG), slice = unit / segs, start = unit % segs * OPTC_SEG;
-    const int count = optc_least(self->slices - start, OPTC_SEG);
-    const long long offset = slice * self->slices + start;
-    const double lr = self->hyper[1];
-    const double nrows = (double)(self->whole_rows);
-    const double ncols = (double)(self->whole_cols);
-    double *restrict lr_times_size = (double *)self->mem[at_lr_times_size] + offset;
+    double *restrict lr_times_size = (double *)self->mem[arrays[0]] + offset;
     OPTC_EACH
     for (int i = 0; i < count; i++) {
         const double size = sqrt(nrows / ncols);
@@ -78,15 +55,15 @@ static void step_2_slice_matrix_2(const optc_view *self, long long unit)
 }
 
 /* One pass over bands of each matrix: reads g m one_minus_momentum; writes m; folds into slice_sum_u_squared
- * slice_sum_8p27181em25_times_u_squared slice_sum_1p20893e_24_times_u_squared. 8 + 4 bytes. */
-static void step_3_band_matrix(const optc_view *self, long long unit)
+ * slice_sum_8p27181em25_times_u_squared slice_sum_1p20893e_24_times_u_squared. 8 + 4 bytes. Of several stages, each with arrays of its own. */
+static void step_2_band_matrix(const optc_view *self, long long unit, const int *arrays)
 {
     const long long segs = optc_up(self->cols, OPTC_BAND_COLS), blocks = optc_up(self->rows, OPTC_BAND_ROWS);
     const long long seg = unit % segs, block = unit / segs % blocks, slice = unit / segs / blocks, start = seg * OPTC_BAND_COLS;
     const int rows = optc_least(self->rows - block * OPTC_BAND_ROWS, OPTC_BAND_ROWS), count = optc_least(self->cols - start, OPTC_BAND_COLS);
     const int width = optc_width(count);
     const float momentum = (float)self->hyper[2];
-    const float one_minus_momentum = (float)((const double *)self->mem[at_one_minus_momentum])[0];
+    const float one_minus_momentum = (float)((const double *)self->mem[arrays[2]])[0];
     float slice_sum_u_squared_lanes[OPTC_LANES];
     float slice_sum_u_squared_rows[OPTC_BAND_ROWS];
     float slice_sum_8p27181em25_times_u_squared_lanes[OPTC_LANES];
@@ -101,9 +78,9 @@ static void step_3_band_matrix(const optc_view *self, long long unit)
         for (int from = 0; from < count; from += OPTC_LANES) {
             const long long col = start + from, offset = row * self->cols + col;
             const int len = optc_least(count - from, OPTC_LANES);
-            const float *restrict g = (const float *)self->mem[at_g] + offset;
+            const float *restrict g = (const float *)self->mem[arrays[0]] + offset;
             optc_fetch(g + (from + OPTC_AHEAD < count ? OPTC_AHEAD : self->cols - count + OPTC_AHEAD), OPTC_LANES * sizeof *g);
-            float *restrict m = (float *)self->mem[at_m] + offset;
+            float *restrict m = (float *)self->mem[arrays[1]] + offset;
             optc_fetch(m + (from + OPTC_AHEAD < count ? OPTC_AHEAD : self->cols - count + OPTC_AHEAD), OPTC_LANES * sizeof *m);
             OPTC_EACH
             for (int i = 0; i < len; i++) {
@@ -123,103 +100,27 @@ static void step_3_band_matrix(const optc_view *self, long long unit)
         slice_sum_8p27181em25_times_u_squared_rows[line] = optc_tree_sumf(slice_sum_8p27181em25_times_u_squared_lanes, width);
         slice_sum_1p20893e_24_times_u_squared_rows[line] = optc_tree_sumf(slice_sum_1p20893e_24_times_u_squared_lanes, width);
     }
-    ((float *)self->mem[at_slice_sum_u_squared])[optc_tiles_inside(self, OPTC_BAND_ROWS, OPTC_BAND_COLS) + unit] = optc_fold_sumf(slice_sum_u_squared_rows, rows);
-    ((float *)self->mem[at_slice_sum_8p27181em25_times_u_squared])[optc_tiles_inside(self, OPTC_BAND_ROWS, OPTC_BAND_COLS) + unit] = optc_fold_sumf(slice_sum_8p27181em25_times_u_squared_rows, rows);
-    ((float *)self->mem[at_slice_sum_1p20893e_24_times_u_squared])[optc_tiles_inside(self, OPTC_BAND_ROWS, OPTC_BAND_COLS) + unit] = optc_fold_sumf(slice_sum_1p20893e_24_times_u_squared_rows, rows);
+    ((float *)self->mem[arrays[4]])[optc_tiles_inside(self, OPTC_BAND_ROWS, OPTC_BAND_COLS) + unit] = optc_fold_sumf(slice_sum_u_squared_rows, rows);
+    ((float *)self->mem[arrays[5]])[optc_tiles_inside(self, OPTC_BAND_ROWS, OPTC_BAND_COLS) + unit] = optc_fold_sumf(slice_sum_8p27181em25_times_u_squared_rows, rows);
+    ((float *)self->mem[arrays[6]])[optc_tiles_inside(self, OPTC_BAND_ROWS, OPTC_BAND_COLS) + unit] = optc_fold_sumf(slice_sum_1p20893e_24_times_u_squared_rows, rows);
 }
 
-/* One pass over bands of each matrix: reads g m one_minus_momentum; writes m; folds into slice_sum_u_squared_2
- * slice_sum_8p27181em25_times_u_squared_2 slice_sum_1p20893e_24_times_u_squared_2. 8 + 4 bytes. */
-static void step_4_band_matrix_2(const optc_view *self, long long unit)
-{
-    const long long segs = optc_up(self->cols, OPTC_BAND_COLS), blocks = optc_up(self->rows, OPTC_BAND_ROWS);
-    const long long seg = unit % segs, block = unit / segs % blocks, slice = unit / segs / blocks, start = seg * OPTC_BAND_COLS;
-    const int rows = optc_least(self->rows - block * OPTC_BAND_ROWS, OPTC_BAND_ROWS), count = optc_least(self->cols - start, OPTC_BAND_COLS);
-    const int width = optc_width(count);
-    const float momentum = (float)self->hyper[2];
-    const float one_minus_momentum = (float)((const double *)self->mem[at_one_minus_momentum])[0];
-    float slice_sum_u_squared_lanes[OPTC_LANES];
-    float slice_sum_u_squared_rows[OPTC_BAND_ROWS];
-    float slice_sum_8p27181em25_times_u_squared_lanes[OPTC_LANES];
-    float slice_sum_8p27181em25_times_u_squared_rows[OPTC_BAND_ROWS];
-    float slice_sum_1p20893e_24_times_u_squared_lanes[OPTC_LANES];
-    float slice_sum_1p20893e_24_times_u_squared_rows[OPTC_BAND_ROWS];
-    for (int line = 0; line < rows; line++) {
-        const long long row = slice * self->rows + block * OPTC_BAND_ROWS + line;
-        optc_start_sumf(slice_sum_u_squared_lanes, width);
-        optc_start_sumf(slice_sum_8p27181em25_times_u_squared_lanes, width);
-        optc_start_sumf(slice_sum_1p20893e_24_times_u_squared_lanes, width);
-        for (int from = 0; from < count; from += OPTC_LANES) {
-            const long long col = start + from, offset = row * self->cols + col;
-            const int len = optc_least(count - from, OPTC_LANES);
-            const float *restrict g = (const float *)self->mem[at_g] + offset;
-            optc_fetch(g + (from + OPTC_AHEAD < count ? OPTC_AHEAD : self->cols - count + OPTC_AHEAD), OPTC_LANES * sizeof *g);
-            float *restrict m = (float *)self->mem[at_m] + offset;
-            optc_fetch(m + (from + OPTC_AHEAD < count ? OPTC_AHEAD : self->cols - count + OPTC_AHEAD), OPTC_LANES * sizeof *m);
-            OPTC_EACH
-            for (int i = 0; i < len; i++) {
-                const float g_i = g[i];
-                const float m_i = m[i];
-                const float u = m_i + one_minus_momentum * (g_i - m_i);
-                const float u_2 = g_i + momentum * (u - g_i);
-                const float n8p27181em25_times_u = 8.271806e-25f * u_2;
-                const float n1p20893e_24_times_u = 1.2089258e+24f * u_2;
-                slice_sum_u_squared_lanes[i] += u_2 * u_2;
-                slice_sum_8p27181em25_times_u_squared_lanes[i] += n8p27181em25_times_u * n8p27181em25_times_u;
-                slice_sum_1p20893e_24_times_u_squared_lanes[i] += n1p20893e_24_times_u * n1p20893e_24_times_u;
-                m[i] = u;
-            }
-        }
-        slice_sum_u_squared_rows[line] = optc_tree_sumf(slice_sum_u_squared_lanes, width);
-        slice_sum_8p27181em25_times_u_squared_rows[line] = optc_tree_sumf(slice_sum_8p27181em25_times_u_squared_lanes, width);
-        slice_sum_1p20893e_24_times_u_squared_rows[line] = optc_tree_sumf(slice_sum_1p20893e_24_times_u_squared_lanes, width);
-    }
-    ((float *)self->mem[at_slice_sum_u_squared_2])[optc_tiles_inside(self, OPTC_BAND_ROWS, OPTC_BAND_COLS) + unit] = optc_fold_sumf(slice_sum_u_squared_rows, rows);
-    ((float *)self->mem[at_slice_sum_8p27181em25_times_u_squared_2])[optc_tiles_inside(self, OPTC_BAND_ROWS, OPTC_BAND_COLS) + unit] = optc_fold_sumf(slice_sum_8p27181em25_times_u_squared_rows, rows);
-    ((float *)self->mem[at_slice_sum_1p20893e_24_times_u_squared_2])[optc_tiles_inside(self, OPTC_BAND_ROWS, OPTC_BAND_COLS) + unit] = optc_fold_sumf(slice_sum_1p20893e_24_times_u_squared_rows, rows);
-}
-
-/* Once a matrix: writes mul_where_lt_where_zero_ne_where. 0 + 8 bytes. */
-static void step_5_slice_matrix(const optc_view *self, long long unit)
+/* Once a matrix: writes mul_where_lt_where_zero_ne_where. 0 + 8 bytes. Of several stages, each with arrays of its own. */
+static void step_3_slice_matrix(const optc_view *self, long long unit, const int *arrays)
 {
     const long long segs = optc_up(self->slices, OPTC_SEG), slice = unit / segs, start = unit % segs * OPTC_SEG;
     const int count = optc_least(self->slices - start, OPTC_SEG);
     const long long offset = slice * self->slices + start;
     double slice_sum_u_squared[OPTC_SEG];
     for (int i = 0; i < count; i++)
-        slice_sum_u_squared[i] = optc_finish_sumf((const float *)self->mem[at_slice_sum_u_squared] + (start + i) * (optc_up(self->whole_rows, OPTC_BAND_ROWS) * optc_up(self->whole_cols, OPTC_BAND_COLS)), optc_up(self->whole_rows, OPTC_BAND_ROWS) * optc_up(self->whole_cols, OPTC_BAND_COLS));
+        slice_sum_u_squared[i] = optc_finish_sumf((const float *)self->mem[arrays[0]] + (start + i) * (optc_up(self->whole_rows, OPTC_BAND_ROWS) * optc_up(self->whole_cols, OPTC_BAND_COLS)), optc_up(self->whole_rows, OPTC_BAND_ROWS) * optc_up(self->whole_cols, OPTC_BAND_COLS));
     double slice_sum_8p27181em25_times_u_squared[OPTC_SEG];
     for (int i = 0; i < count; i++)
-        slice_sum_8p27181em25_times_u_squared[i] = optc_finish_sumf((const float *)self->mem[at_slice_sum_8p27181em25_times_u_squared] + (start + i) * (optc_up(self->whole_rows, OPTC_BAND_ROWS) * optc_up(self->whole_cols, OPTC_BAND_COLS)), optc_up(self->whole_rows, OPTC_BAND_ROWS) * optc_up(self->whole_cols, OPTC_BAND_COLS));
+        slice_sum_8p27181em25_times_u_squared[i] = optc_finish_sumf((const float *)self->mem[arrays[1]] + (start + i) * (optc_up(self->whole_rows, OPTC_BAND_ROWS) * optc_up(self->whole_cols, OPTC_BAND_COLS)), optc_up(self->whole_rows, OPTC_BAND_ROWS) * optc_up(self->whole_cols, OPTC_BAND_COLS));
     double slice_sum_1p20893e_24_times_u_squared[OPTC_SEG];
     for (int i = 0; i < count; i++)
-        slice_sum_1p20893e_24_times_u_squared[i] = optc_finish_sumf((const float *)self->mem[at_slice_sum_1p20893e_24_times_u_squared] + (start + i) * (optc_up(self->whole_rows, OPTC_BAND_ROWS) * optc_up(self->whole_cols, OPTC_BAND_COLS)), optc_up(self->whole_rows, OPTC_BAND_ROWS) * optc_up(self->whole_cols, OPTC_BAND_COLS));
-    double *restrict mul_where_lt_where_zero_ne_where = (double *)self->mem[at_mul_where_lt_where_zero_ne_where] + offset;
-    OPTC_EACH
-    for (int i = 0; i < count; i++) {
-        const double slice_norm_u = sqrt(slice_sum_u_squared[i]);
-        const double n1p20893e_24_times_sqrt_where_1p1259e_15_lt_sqrt = (1125899906842624.0 < slice_norm_u) ? (1.2089258196146292e+24 * sqrt(slice_sum_8p27181em25_times_u_squared[i])) : slice_norm_u;
-        const double mul_where_lt = (n1p20893e_24_times_sqrt_where_1p1259e_15_lt_sqrt < 9.094947017729282e-13) ? (8.271806125530277e-25 * sqrt(slice_sum_1p20893e_24_times_u_squared[i])) : n1p20893e_24_times_sqrt_where_1p1259e_15_lt_sqrt;
-        mul_where_lt_where_zero_ne_where[i] = (0.0 != mul_where_lt) ? mul_where_lt : 1.0;
-    }
-}
-
-/* Once a matrix: writes mul_where_lt_where_zero_ne_where. 0 + 8 bytes. */
-static void step_6_slice_matrix_2(const optc_view *self, long long unit)
-{
-    const long long segs = optc_up(self->slices, OPTC_SEG), slice = unit / segs, start = unit % segs * OPTC_SEG;
-    const int count = optc_least(self->slices - start, OPTC_SEG);
-    const long long offset = slice * self->slices + start;
-    double slice_sum_u_squared[OPTC_SEG];
-    for (int i = 0; i < count; i++)
-        slice_sum_u_squared[i] = optc_finish_sumf((const float *)self->mem[at_slice_sum_u_squared_2] + (start + i) * (optc_up(self->whole_rows, OPTC_BAND_ROWS) * optc_up(self->whole_cols, OPTC_BAND_COLS)), optc_up(self->whole_rows, OPTC_BAND_ROWS) * optc_up(self->whole_cols, OPTC_BAND_COLS));
-    double slice_sum_8p27181em25_times_u_squared[OPTC_SEG];
-    for (int i = 0; i < count; i++)
-        slice_sum_8p27181em25_times_u_squared[i] = optc_finish_sumf((const float *)self->mem[at_slice_sum_8p27181em25_times_u_squared_2] + (start + i) * (optc_up(self->whole_rows, OPTC_BAND_ROWS) * optc_up(self->whole_cols, OPTC_BAND_COLS)), optc_up(self->whole_rows, OPTC_BAND_ROWS) * optc_up(self->whole_cols, OPTC_BAND_COLS));
-    double slice_sum_1p20893e_24_times_u_squared[OPTC_SEG];
-    for (int i = 0; i < count; i++)
-        slice_sum_1p20893e_24_times_u_squared[i] = optc_finish_sumf((const float *)self->mem[at_slice_sum_1p20893e_24_times_u_squared_2] + (start + i) * (optc_up(self->whole_rows, OPTC_BAND_ROWS) * optc_up(self->whole_cols, OPTC_BAND_COLS)), optc_up(self->whole_rows, OPTC_BAND_ROWS) * optc_up(self->whole_cols, OPTC_BAND_COLS));
-    double *restrict mul_where_lt_where_zero_ne_where = (double *)self->mem[at_mul_where_lt_where_zero_ne_where] + offset;
+        slice_sum_1p20893e_24_times_u_squared[i] = optc_finish_sumf((const float *)self->mem[arrays[2]] + (start + i) * (optc_up(self->whole_rows, OPTC_BAND_ROWS) * optc_up(self->whole_cols, OPTC_BAND_COLS)), optc_up(self->whole_rows, OPTC_BAND_ROWS) * optc_up(self->whole_cols, OPTC_BAND_COLS));
+    double *restrict mul_where_lt_where_zero_ne_where = (double *)self->mem[arrays[3]] + offset;
     OPTC_EACH
     for (int i = 0; i < count; i++) {
         const double slice_norm_u = sqrt(slice_sum_u_squared[i]);
@@ -232,7 +133,7 @@ static void step_6_slice_matrix_2(const optc_view *self, long long unit)
 /* One pass over the elements: reads p adamw_lr_times_adamw_weight_decay
  * adamw_lr_over_one_minus_adamw_beta1_pow_t adamw.m one_minus_adamw_beta1 g
  * one_over_sqrt_one_minus_adamw_beta2_pow_t adamw.v one_minus_adamw_beta2; writes p adamw.m adamw.v. 16 + 12 bytes. */
-static void step_7_map(const optc_view *self, long long unit)
+static void step_4_map(const optc_view *self, long long unit)
 {
     const long long offset = unit * OPTC_SEG;
     const int count = optc_least(self->n - offset, OPTC_SEG);
@@ -262,8 +163,8 @@ static void step_7_map(const optc_view *self, long long unit)
 }
 
 /* One pass over the elements: reads g m mul_where_lt_where_zero_ne_where; writes
- * u_over_mul_where_lt_where_zero_ne_where. 8 + 4 bytes. */
-static void step_8_map_matrix(const optc_view *self, long long unit)
+ * u_over_mul_where_lt_where_zero_ne_where. 8 + 4 bytes. Of several stages, each with arrays of its own. */
+static void step_5_map_matrix(const optc_view *self, long long unit, const int *arrays)
 {
     const long long start = unit * OPTC_SEG;
     const int count = optc_least(self->n - start, OPTC_SEG);
@@ -273,41 +174,12 @@ static void step_8_map_matrix(const optc_view *self, long long unit)
         const long long offset = start + from, slice = row / self->rows;
         const int lane = from % OPTC_CHUNK;
         len = optc_least(self->cols - col, optc_least(count - from, OPTC_CHUNK - lane));
-        const float *restrict g = (const float *)self->mem[at_g] + offset;
+        const float *restrict g = (const float *)self->mem[arrays[0]] + offset;
         optc_fetch(g + OPTC_AHEAD, OPTC_CHUNK * sizeof *g);
-        const float *restrict m = (const float *)self->mem[at_m] + offset;
+        const float *restrict m = (const float *)self->mem[arrays[1]] + offset;
         optc_fetch(m + OPTC_AHEAD, OPTC_CHUNK * sizeof *m);
-        const float mul_where_lt_where_zero_ne_where = (float)((const double *)self->mem[at_mul_where_lt_where_zero_ne_where])[slice];
-        float *restrict u_over_mul_where_lt_where_zero_ne_where = (float *)self->mem[at_u_over_mul_where_lt_where_zero_ne_where] + offset;
-        OPTC_EACH
-        for (int i = 0; i < len; i++) {
-            const float g_i = g[i];
-            const float u = g_i + momentum * (m[i] - g_i);
-            u_over_mul_where_lt_where_zero_ne_where[i] = u / mul_where_lt_where_zero_ne_where;
-        }
-        col = col + len < self->cols ? col + len : 0;
-        row += !col;
-    }
-}
-
-/* One pass over the elements: reads g m mul_where_lt_where_zero_ne_where; writes
- * u_over_mul_where_lt_where_zero_ne_where. 8 + 4 bytes. */
-static void step_9_map_matrix_2(const optc_view *self, long long unit)
-{
-    const long long start = unit * OPTC_SEG;
-    const int count = optc_least(self->n - start, OPTC_SEG);
-    const float momentum = (float)self->hyper[2];
-    long long row = start / self->cols, col = start - row * self->cols;
-    for (int from = 0, len; from < count; from += len) {               /* of one row, and each lane once */
-        const long long offset = start + from, slice = row / self->rows;
-        const int lane = from % OPTC_CHUNK;
-        len = optc_least(self->cols - col, optc_least(count - from, OPTC_CHUNK - lane));
-        const float *restrict g = (const float *)self->mem[at_g] + offset;
-        optc_fetch(g + OPTC_AHEAD, OPTC_CHUNK * sizeof *g);
-        const float *restrict m = (const float *)self->mem[at_m] + offset;
-        optc_fetch(m + OPTC_AHEAD, OPTC_CHUNK * sizeof *m);
-        const float mul_where_lt_where_zero_ne_where = (float)((const double *)self->mem[at_mul_where_lt_where_zero_ne_where])[slice];
-        float *restrict u_over_mul_where_lt_where_zero_ne_where = (float *)self->mem[at_u_over_mul_where_lt_where_zero_ne_where] + offset;
+        const float mul_where_lt_where_zero_ne_where = (float)((const double *)self->mem[arrays[2]])[slice];
+        float *restrict u_over_mul_where_lt_where_zero_ne_where = (float *)self->mem[arrays[3]] + offset;
         OPTC_EACH
         for (int i = 0; i < len; i++) {
             const float g_i = g[i];
@@ -321,7 +193,7 @@ static void step_9_map_matrix_2(const optc_view *self, long long unit)
 
 /* Once a pair of rows: reads u_over_where_where_ne_mm_u_over_where_where_ne div_mm_div_mm_div_mm_div; writes
  * mul_plus_mul_plus_3p4445_where_eq. 8 + 4 bytes. */
-static void step_10_rows_matrix(const optc_view *self, long long unit)
+static void step_6_rows_matrix(const optc_view *self, long long unit)
 {
     const long long segs = optc_up((self->rows * self->rows), OPTC_SEG), slice = unit / segs, start = unit % segs * OPTC_SEG;
     const int count = optc_least((self->rows * self->rows) - start, OPTC_SEG);
@@ -345,7 +217,7 @@ static void step_10_rows_matrix(const optc_view *self, long long unit)
 
 /* Once a pair of columns: reads u_over_where_where_ne_mm_u_over_where_where_ne_2 div_mm_div_mm_div_mm_div_2; writes
  * mul_plus_mul_plus_3p4445_where_eq_2. 8 + 4 bytes. */
-static void step_11_cols_matrix_2(const optc_view *self, long long unit)
+static void step_7_cols_matrix_2(const optc_view *self, long long unit)
 {
     const long long segs = optc_up((self->cols * self->cols), OPTC_SEG), slice = unit / segs, start = unit % segs * OPTC_SEG;
     const int count = optc_least((self->cols * self->cols) - start, OPTC_SEG);
@@ -369,7 +241,7 @@ static void step_11_cols_matrix_2(const optc_view *self, long long unit)
 
 /* Once a pair of rows: reads add_mm_div_mm_add_mm_div mm_mm_mm_mm_mm_mm_mm; writes
  * mul_plus_mul_plus_3p4445_where_eq_3. 8 + 4 bytes. */
-static void step_12_rows_matrix(const optc_view *self, long long unit)
+static void step_8_rows_matrix(const optc_view *self, long long unit)
 {
     const long long segs = optc_up((self->rows * self->rows), OPTC_SEG), slice = unit / segs, start = unit % segs * OPTC_SEG;
     const int count = optc_least((self->rows * self->rows) - start, OPTC_SEG);
@@ -393,7 +265,7 @@ static void step_12_rows_matrix(const optc_view *self, long long unit)
 
 /* Once a pair of columns: reads div_mm_add_mm_div_mm_add mm_mm_mm_mm_mm_mm_mm_2; writes
  * mul_plus_mul_plus_3p4445_where_eq_4. 8 + 4 bytes. */
-static void step_13_cols_matrix_2(const optc_view *self, long long unit)
+static void step_9_cols_matrix_2(const optc_view *self, long long unit)
 {
     const long long segs = optc_up((self->cols * self->cols), OPTC_SEG), slice = unit / segs, start = unit % segs * OPTC_SEG;
     const int count = optc_least((self->cols * self->cols) - start, OPTC_SEG);
@@ -415,21 +287,21 @@ static void step_13_cols_matrix_2(const optc_view *self, long long unit)
     }
 }
 
-/* One pass over the elements: reads p lr_times_weight_decay lr_times_size add_plus_where_mm_add_mm_div; writes p. 8 + 4 bytes. */
-static void step_14_map_matrix(const optc_view *self, long long unit)
+/* One pass over the elements: reads p lr_times_weight_decay lr_times_size add_plus_where_mm_add_mm_div; writes p. 8 + 4 bytes. Of several stages, each with arrays of its own. */
+static void step_10_map_matrix(const optc_view *self, long long unit, const int *arrays)
 {
     const long long start = unit * OPTC_SEG;
     const int count = optc_least(self->n - start, OPTC_SEG);
-    const float lr_times_weight_decay = (float)((const double *)self->mem[at_lr_times_weight_decay])[0];
+    const float lr_times_weight_decay = (float)((const double *)self->mem[arrays[1]])[0];
     long long row = start / self->cols, col = start - row * self->cols;
     for (int from = 0, len; from < count; from += len) {               /* of one row, and each lane once */
         const long long offset = start + from, slice = row / self->rows;
         const int lane = from % OPTC_CHUNK;
         len = optc_least(self->cols - col, optc_least(count - from, OPTC_CHUNK - lane));
-        float *restrict p = (float *)self->mem[at_p] + offset;
+        float *restrict p = (float *)self->mem[arrays[0]] + offset;
         optc_fetch(p + OPTC_AHEAD, OPTC_CHUNK * sizeof *p);
-        const float lr_times_size = (float)((const double *)self->mem[at_lr_times_size])[slice];
-        const float *restrict add_plus_where_mm_add_mm_div = (const float *)self->mem[at_add_plus_where_mm_add_mm_div] + offset;
+        const float lr_times_size = (float)((const double *)self->mem[arrays[2]])[slice];
+        const float *restrict add_plus_where_mm_add_mm_div = (const float *)self->mem[arrays[3]] + offset;
         optc_fetch(add_plus_where_mm_add_mm_div + OPTC_AHEAD, OPTC_CHUNK * sizeof *add_plus_where_mm_add_mm_div);
         OPTC_EACH
         for (int i = 0; i < len; i++) {
@@ -441,36 +313,10 @@ static void step_14_map_matrix(const optc_view *self, long long unit)
     }
 }
 
-/* One pass over the elements: reads p lr_times_weight_decay lr_times_size div_mm_add_mm_add_plus_where; writes p. 8 + 4 bytes. */
-static void step_15_map_matrix_2(const optc_view *self, long long unit)
-{
-    const long long start = unit * OPTC_SEG;
-    const int count = optc_least(self->n - start, OPTC_SEG);
-    const float lr_times_weight_decay = (float)((const double *)self->mem[at_lr_times_weight_decay])[0];
-    long long row = start / self->cols, col = start - row * self->cols;
-    for (int from = 0, len; from < count; from += len) {               /* of one row, and each lane once */
-        const long long offset = start + from, slice = row / self->rows;
-        const int lane = from % OPTC_CHUNK;
-        len = optc_least(self->cols - col, optc_least(count - from, OPTC_CHUNK - lane));
-        float *restrict p = (float *)self->mem[at_p] + offset;
-        optc_fetch(p + OPTC_AHEAD, OPTC_CHUNK * sizeof *p);
-        const float lr_times_size = (float)((const double *)self->mem[at_lr_times_size])[slice];
-        const float *restrict div_mm_add_mm_add_plus_where = (const float *)self->mem[at_div_mm_add_mm_add_plus_where] + offset;
-        optc_fetch(div_mm_add_mm_add_plus_where + OPTC_AHEAD, OPTC_CHUNK * sizeof *div_mm_add_mm_add_plus_where);
-        OPTC_EACH
-        for (int i = 0; i < len; i++) {
-            const float p_i = p[i];
-            p[i] = p_i - lr_times_weight_decay * p_i - lr_times_size * div_mm_add_mm_add_plus_where[i];
-        }
-        col = col + len < self->cols ? col + len : 0;
-        row += !col;
-    }
-}
-
 
 #ifndef OPTC_MODULE
 #define OPTC_MODULE optc_rule_module
 #endif
 extern const optc_module OPTC_MODULE;
-static const optc_stage_fn stages[] = { step_0_group, step_1_slice_matrix, step_2_slice_matrix_2, step_3_band_matrix, step_4_band_matrix_2, step_5_slice_matrix, step_6_slice_matrix_2, step_7_map, step_8_map_matrix, step_9_map_matrix_2, step_10_rows_matrix, step_11_cols_matrix_2, step_12_rows_matrix, step_13_cols_matrix_2, step_14_map_matrix, step_15_map_matrix_2 };
+static const optc_stage_fn stages[] = { step_0_group, (optc_stage_fn)(void (*)(void))step_1_slice_matrix, (optc_stage_fn)(void (*)(void))step_2_band_matrix, (optc_stage_fn)(void (*)(void))step_3_slice_matrix, step_4_map, (optc_stage_fn)(void (*)(void))step_5_map_matrix, step_6_rows_matrix, step_7_cols_matrix_2, step_8_rows_matrix, step_9_cols_matrix_2, (optc_stage_fn)(void (*)(void))step_10_map_matrix };
 const optc_module OPTC_MODULE = { OPTC_ABI, sizeof stages / sizeof *stages, stages };
