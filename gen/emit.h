@@ -128,7 +128,7 @@ const char *emit_folded_count(Emit *e, Access f);              /* how many entri
 const char *emit_count(Emit *e, const Node *n);                /* of an OP_COUNT, over self */
 extern const char emit_line_mark[];                            /* for the line of the emitted file that it is on */
 
-/* ---- files ---- */
+/* ---- files: emit_file.c, and by target ---- */
 void emit_array_numbers(Buf *b, const Plan *p, const EmitOptions *o);        /* the enum of at_m and its like */
 bool emit_takes(const Plan *p, const EmitOptions *o, int fn);  /* the stage is in a file with these options */
 enum { MOST_STAGE_NAME = 128 };

@@ -1,14 +1,15 @@
 /* Stages that are one function.
  *
  * The iterations of a polar factor, the variants that take it from one side or the other and the phases of a rule with
- * periods make passes that differ in the arrays they touch and in nothing else. Of such stages one function is emitted, which is given the numbers of
- * its arrays at each launch (Stage.shared, ProgStage.at); every stage keeps its line, its arrays and its place.
+ * periods make passes that differ in the arrays they touch and in nothing else. Of such stages one function is emitted,
+ * which is told the numbers of its arrays at each launch (Stage.shared, ProgStage.at); every stage keeps its line, its
+ * arrays and its place.
  *
  * Two stages are equal if what is emitted of them would be the same but for names and numbers of arrays: of one entry,
- * kind and form; arrays at every place of one kind, type and layout, and the same where the other's are the
- * same; every result made by the same operations from what was loaded there, from the same constants, hyperparameters
- * and draws. That is asked here and nowhere else: planning ends with it, stages that are equal have one number
- * (Stage.fn), and what goes by that number (functions, launches, what was measured) is of all of them.
+ * kind and form; arrays at every place of one kind, type and layout, and the same where the other's are the same; every
+ * result made by the same operations from what was loaded there, from the same constants, hyperparameters and draws.
+ * That is asked here and nowhere else: planning ends with it, stages that are equal have one number (Stage.fn), and
+ * what goes by that number (functions, launches, what was measured) is of all of them.
  *
  * Only plans with calls are looked at: others hardly have such stages, and their text stays what it was. */
 #include "planner.h"
@@ -162,34 +163,59 @@ int shared_unequal(const Plan *p, const Phase *ph, Arena *scratch)
     return -1;
 }
 
-/* The first stage of the entry that it equals, up to itself. */
-static Stage *first_equal(Sharing *s, const PlanEntry *en, const Phase *ph, Stage *x)
+/* What equal stages have in common, whatever their order of operations: so that few are looked at closely. */
+static uint64_t looks(const Graph *g, const Stage *s)
 {
-    for (Phase *one = en->phase; one <= ph; one++)
-        for (int k = 0; k < one->nstage && &one->stage[k] != x; k++)
-            if (equal(s, one, &one->stage[k], ph, x))
-                return &one->stage[k];
-    return x;
+    int form[] = {(int)s->kind, s->time % 2, s->nbody, s->nload, s->nstore, s->nfold, s->nfin, s->half};
+    uint64_t h = hash64(17, form, sizeof form);
+    for (int i = 0; i < s->nbody; i++) {
+        const Node *n = &g->n[s->body[i]];
+        double what[] = {n->op, n->dom, n->sym, n->imm};
+        h += hash64(19, what, sizeof what);
+        for (int k = 0; k < n->nargs; k++)
+            if (g->n[n->arg[k]].op == OP_CONST)
+                h += hash64(23, &g->n[n->arg[k]].imm, sizeof(double));
+    }
+    return h;
 }
 
-/* Stages get their numbers anew. */
+/* One of each sort, of an entry. */
+typedef struct Sort { const Phase *ph; Stage *stage; uint64_t looks; } Sort;
+
+static Stage *first_equal(Sharing *s, const Sort *v, int n, const Sort *x)
+{
+    for (int i = 0; i < n; i++)
+        if (v[i].looks == x->looks && equal(s, v[i].ph, v[i].stage, x->ph, x->stage))
+            return v[i].stage;
+    return NULL;
+}
+
+static void share_entry(Plan *pl, const PlanEntry *en, Sharing *s, Sort *v)
+{
+    int n = 0;
+    for (int m = 0; m < en->nphase; m++)
+        for (int i = 0; i < en->phase[m].nstage; i++) {
+            Stage *x = &en->phase[m].stage[i];
+            if (is_called(x->kind))
+                continue;
+            v[n] = (Sort){&en->phase[m], x, looks(en->phase[m].g, x)};
+            Stage *first = first_equal(s, v, n, &v[n]);
+            if (first)
+                first->shared = x->shared = true;
+            else
+                n++;
+            x->fn = first ? first->fn : pl->nfn++;
+        }
+}
+
+/* Stages get their numbers anew. Of more than the plan may have nobody makes anything. */
 void share_stages(Plan *pl, Arena *scratch)
 {
-    if (!plan_calls(pl))
+    if (!plan_calls(pl) || pl->nstage > pl->limits.stages)
         return;
     Sharing s = begin(pl, scratch);
+    Sort *v = NEWS(scratch, Sort, pl->nstage + 1);
     pl->nfn = 0;
     for (int e = 0; e < pl->nentry; e++)
-        for (int m = 0; m < pl->entry[e].nphase; m++)
-            for (int i = 0; i < pl->entry[e].phase[m].nstage; i++) {
-                Stage *x = &pl->entry[e].phase[m].stage[i];
-                if (is_called(x->kind))
-                    continue;
-                Stage *first = first_equal(&s, &pl->entry[e], &pl->entry[e].phase[m], x);
-                if (first == x)
-                    x->fn = pl->nfn++;
-                else
-                    first->shared = x->shared = true;
-                x->fn = first->fn;
-            }
+        share_entry(pl, &pl->entry[e], &s, v);
 }

@@ -4,13 +4,7 @@ enum {
     at_p = 0, at_g = 1, at_adamw_m = 3, at_adamw_v = 4, at_lr_times_weight_decay = 6,
     at_adamw_lr_times_adamw_weight_decay = 7, at_adamw_lr_over_one_minus_adamw_beta1_pow_t = 8,
     at_one_minus_adamw_beta1 = 9, at_one_over_sqrt_one_minus_adamw_beta2_pow_t = 10,
-    at_one_minus_adamw_beta2 = 11, at_one_minus_momentum = 12,
-    at_u_over_where_where_ne_mm_u_over_where_where_ne = 22,
-    at_u_over_where_where_ne_mm_u_over_where_where_ne_2 = 23, at_div_mm_div_mm_div_mm_div = 24,
-    at_div_mm_div_mm_div_mm_div_2 = 25, at_mul_plus_mul_plus_3p4445_where_eq = 26,
-    at_mul_plus_mul_plus_3p4445_where_eq_2 = 27, at_add_mm_div_mm_add_mm_div = 29,
-    at_div_mm_add_mm_div_mm_add = 30, at_mm_mm_mm_mm_mm_mm_mm = 31, at_mm_mm_mm_mm_mm_mm_mm_2 = 32,
-    at_mul_plus_mul_plus_3p4445_where_eq_3 = 33, at_mul_plus_mul_plus_3p4445_where_eq_4 = 34
+    at_one_minus_adamw_beta2 = 11, at_one_minus_momentum = 12
 };
 
 /* Once a group: writes lr_times_weight_decay adamw_lr_times_adamw_weight_decay
@@ -192,8 +186,8 @@ static void step_5_map_matrix(const optc_view *self, long long unit, const int *
 }
 
 /* Once a pair of rows: reads u_over_where_where_ne_mm_u_over_where_where_ne div_mm_div_mm_div_mm_div; writes
- * mul_plus_mul_plus_3p4445_where_eq. 8 + 4 bytes. */
-static void step_6_rows_matrix(const optc_view *self, long long unit)
+ * mul_plus_mul_plus_3p4445_where_eq. 8 + 4 bytes. Of several stages, each with arrays of its own. */
+static void step_6_rows_matrix(const optc_view *self, long long unit, const int *arrays)
 {
     const long long segs = optc_up((self->rows * self->rows), OPTC_SEG), slice = unit / segs, start = unit % segs * OPTC_SEG;
     const int count = optc_least((self->rows * self->rows) - start, OPTC_SEG);
@@ -201,9 +195,9 @@ static void step_6_rows_matrix(const optc_view *self, long long unit)
     for (int from = 0, len; from < count; from += len) {               /* of one row */
         const long long offset = slice * (self->rows * self->rows) + start + from;
         len = optc_least(self->rows - col, count - from);
-        const float *restrict u_over_where_where_ne_mm_u_over_where_where_ne = (const float *)self->mem[at_u_over_where_where_ne_mm_u_over_where_where_ne] + offset;
-        const float *restrict div_mm_div_mm_div_mm_div = (const float *)self->mem[at_div_mm_div_mm_div_mm_div] + offset;
-        float *restrict mul_plus_mul_plus_3p4445_where_eq = (float *)self->mem[at_mul_plus_mul_plus_3p4445_where_eq] + offset;
+        const float *restrict u_over_where_where_ne_mm_u_over_where_where_ne = (const float *)self->mem[arrays[0]] + offset;
+        const float *restrict div_mm_div_mm_div_mm_div = (const float *)self->mem[arrays[1]] + offset;
+        float *restrict mul_plus_mul_plus_3p4445_where_eq = (float *)self->mem[arrays[2]] + offset;
         OPTC_EACH
         for (int i = 0; i < len; i++) {
             const float down = (float)((int)(optc_rows_inside(self) + row));
@@ -216,8 +210,8 @@ static void step_6_rows_matrix(const optc_view *self, long long unit)
 }
 
 /* Once a pair of columns: reads u_over_where_where_ne_mm_u_over_where_where_ne_2 div_mm_div_mm_div_mm_div_2; writes
- * mul_plus_mul_plus_3p4445_where_eq_2. 8 + 4 bytes. */
-static void step_7_cols_matrix_2(const optc_view *self, long long unit)
+ * mul_plus_mul_plus_3p4445_where_eq_2. 8 + 4 bytes. Of several stages, each with arrays of its own. */
+static void step_7_cols_matrix_2(const optc_view *self, long long unit, const int *arrays)
 {
     const long long segs = optc_up((self->cols * self->cols), OPTC_SEG), slice = unit / segs, start = unit % segs * OPTC_SEG;
     const int count = optc_least((self->cols * self->cols) - start, OPTC_SEG);
@@ -225,9 +219,9 @@ static void step_7_cols_matrix_2(const optc_view *self, long long unit)
     for (int from = 0, len; from < count; from += len) {               /* of one row */
         const long long offset = slice * (self->cols * self->cols) + start + from;
         len = optc_least(self->cols - col, count - from);
-        const float *restrict u_over_where_where_ne_mm_u_over_where_where_ne_2 = (const float *)self->mem[at_u_over_where_where_ne_mm_u_over_where_where_ne_2] + offset;
-        const float *restrict div_mm_div_mm_div_mm_div_2 = (const float *)self->mem[at_div_mm_div_mm_div_mm_div_2] + offset;
-        float *restrict mul_plus_mul_plus_3p4445_where_eq_2 = (float *)self->mem[at_mul_plus_mul_plus_3p4445_where_eq_2] + offset;
+        const float *restrict u_over_where_where_ne_mm_u_over_where_where_ne_2 = (const float *)self->mem[arrays[0]] + offset;
+        const float *restrict div_mm_div_mm_div_mm_div_2 = (const float *)self->mem[arrays[1]] + offset;
+        float *restrict mul_plus_mul_plus_3p4445_where_eq_2 = (float *)self->mem[arrays[2]] + offset;
         OPTC_EACH
         for (int i = 0; i < len; i++) {
             const float down = (float)((int)(optc_cols_inside(self) + row));
@@ -239,56 +233,8 @@ static void step_7_cols_matrix_2(const optc_view *self, long long unit)
     }
 }
 
-/* Once a pair of rows: reads add_mm_div_mm_add_mm_div mm_mm_mm_mm_mm_mm_mm; writes
- * mul_plus_mul_plus_3p4445_where_eq_3. 8 + 4 bytes. */
-static void step_8_rows_matrix(const optc_view *self, long long unit)
-{
-    const long long segs = optc_up((self->rows * self->rows), OPTC_SEG), slice = unit / segs, start = unit % segs * OPTC_SEG;
-    const int count = optc_least((self->rows * self->rows) - start, OPTC_SEG);
-    long long row = start / self->rows, col = start - row * self->rows;
-    for (int from = 0, len; from < count; from += len) {               /* of one row */
-        const long long offset = slice * (self->rows * self->rows) + start + from;
-        len = optc_least(self->rows - col, count - from);
-        const float *restrict add_mm_div_mm_add_mm_div = (const float *)self->mem[at_add_mm_div_mm_add_mm_div] + offset;
-        const float *restrict mm_mm_mm_mm_mm_mm_mm = (const float *)self->mem[at_mm_mm_mm_mm_mm_mm_mm] + offset;
-        float *restrict mul_plus_mul_plus_3p4445_where_eq_3 = (float *)self->mem[at_mul_plus_mul_plus_3p4445_where_eq_3] + offset;
-        OPTC_EACH
-        for (int i = 0; i < len; i++) {
-            const float down = (float)((int)(optc_rows_inside(self) + row));
-            const float across = (float)((int)(optc_rows_inside(self) + col) + i);
-            mul_plus_mul_plus_3p4445_where_eq_3[i] = 2.0315f * mm_mm_mm_mm_mm_mm_mm[i] + (-4.775f) * add_mm_div_mm_add_mm_div[i] + ((down == across) ? 3.4445f : 0.0f);
-        }
-        col = 0;
-        row++;
-    }
-}
-
-/* Once a pair of columns: reads div_mm_add_mm_div_mm_add mm_mm_mm_mm_mm_mm_mm_2; writes
- * mul_plus_mul_plus_3p4445_where_eq_4. 8 + 4 bytes. */
-static void step_9_cols_matrix_2(const optc_view *self, long long unit)
-{
-    const long long segs = optc_up((self->cols * self->cols), OPTC_SEG), slice = unit / segs, start = unit % segs * OPTC_SEG;
-    const int count = optc_least((self->cols * self->cols) - start, OPTC_SEG);
-    long long row = start / self->cols, col = start - row * self->cols;
-    for (int from = 0, len; from < count; from += len) {               /* of one row */
-        const long long offset = slice * (self->cols * self->cols) + start + from;
-        len = optc_least(self->cols - col, count - from);
-        const float *restrict div_mm_add_mm_div_mm_add = (const float *)self->mem[at_div_mm_add_mm_div_mm_add] + offset;
-        const float *restrict mm_mm_mm_mm_mm_mm_mm_2 = (const float *)self->mem[at_mm_mm_mm_mm_mm_mm_mm_2] + offset;
-        float *restrict mul_plus_mul_plus_3p4445_where_eq_4 = (float *)self->mem[at_mul_plus_mul_plus_3p4445_where_eq_4] + offset;
-        OPTC_EACH
-        for (int i = 0; i < len; i++) {
-            const float down = (float)((int)(optc_cols_inside(self) + row));
-            const float across = (float)((int)(optc_cols_inside(self) + col) + i);
-            mul_plus_mul_plus_3p4445_where_eq_4[i] = 2.0315f * mm_mm_mm_mm_mm_mm_mm_2[i] + (-4.775f) * div_mm_add_mm_div_mm_add[i] + ((down == across) ? 3.4445f : 0.0f);
-        }
-        col = 0;
-        row++;
-    }
-}
-
 /* One pass over the elements: reads p lr_times_weight_decay lr_times_size add_plus_where_mm_add_mm_div; writes p. 8 + 4 bytes. Of several stages, each with arrays of its own. */
-static void step_10_map_matrix(const optc_view *self, long long unit, const int *arrays)
+static void step_8_map_matrix(const optc_view *self, long long unit, const int *arrays)
 {
     const long long start = unit * OPTC_SEG;
     const int count = optc_least(self->n - start, OPTC_SEG);
@@ -318,5 +264,5 @@ static void step_10_map_matrix(const optc_view *self, long long unit, const int 
 #define OPTC_MODULE optc_rule_module
 #endif
 extern const optc_module OPTC_MODULE;
-static const optc_stage_fn stages[] = { step_0_group, (optc_stage_fn)(void (*)(void))step_1_slice_matrix, (optc_stage_fn)(void (*)(void))step_2_band_matrix, (optc_stage_fn)(void (*)(void))step_3_slice_matrix, step_4_map, (optc_stage_fn)(void (*)(void))step_5_map_matrix, step_6_rows_matrix, step_7_cols_matrix_2, step_8_rows_matrix, step_9_cols_matrix_2, (optc_stage_fn)(void (*)(void))step_10_map_matrix };
+static const optc_stage_fn stages[] = { step_0_group, (optc_stage_fn)(void (*)(void))step_1_slice_matrix, (optc_stage_fn)(void (*)(void))step_2_band_matrix, (optc_stage_fn)(void (*)(void))step_3_slice_matrix, step_4_map, (optc_stage_fn)(void (*)(void))step_5_map_matrix, (optc_stage_fn)(void (*)(void))step_6_rows_matrix, (optc_stage_fn)(void (*)(void))step_7_cols_matrix_2, (optc_stage_fn)(void (*)(void))step_8_map_matrix };
 const optc_module OPTC_MODULE = { OPTC_ABI, sizeof stages / sizeof *stages, stages };
