@@ -8,10 +8,9 @@
 enum { MAX_PERIOD = 1000000000 };
 
 /* ---- what a block assigned ---- */
-static Ref *value_slot(Trace *t, int i)                    /* the states, then p, then g */
+static Ref *value_slot(Trace *t, int i)                    /* p, g, then the states */
 {
-    int n = t->rule->nstate;
-    return i < n ? &t->state[i] : i == n ? &t->p : &t->g;
+    return i == 0 ? &t->p : i == 1 ? &t->g : &t->state[i - 2];
 }
 
 static void choose(lua_State *L, Trace *t, int i, Ref cond, Ref was)
@@ -19,8 +18,8 @@ static void choose(lua_State *L, Trace *t, int i, Ref cond, Ref was)
     const Rule *r = t->rule;
     const Graph *g = &r->g;
     Ref *now = value_slot(t, i);
-    const char *name = i < r->nstate ? r->state[i].name : i == r->nstate ? "p" : "g";
-    Dom dom = i < r->nstate ? r->state[i].dom : ELEM;
+    const char *name = i > 1 ? r->state[i - 2].name : i ? "g" : "p";
+    Dom dom = i > 1 ? r->state[i - 2].dom : t->elem;
     if (*now == UNKNOWN || was == UNKNOWN)
         return;
     if (!dom_spreads((Dom)g->n[cond].dom, dom))
@@ -36,14 +35,16 @@ static void choose(lua_State *L, Trace *t, int i, Ref cond, Ref was)
 static void run_block(lua_State *L, int f, Ref cond, bool keep)
 {
     Trace *t = trace_of(L);
-    int n = t->rule->nstate + 2;
-    Ref *was = lua_newuserdatauv(L, sizeof(Ref) * (size_t)n, 0);
-    for (int i = 0; i < n; i++)
+    int before = t->rule->nstate + 2;
+    Ref *was = lua_newuserdatauv(L, sizeof(Ref) * (MAX_STATES + 2), 0);
+    for (int i = 0; i < before; i++)
         was[i] = *value_slot(t, i);
     lua_pushvalue(L, f);
     lua_call(L, 0, 0);
-    for (int i = 0; cond != NONE && i < n; i++)
-        if (*value_slot(t, i) != was[i] && !(keep && i < n - 2 && t->rule->state[i].report))
+    for (int i = before; i < t->rule->nstate + 2; i++)     /* those of a projection, which came into being inside */
+        was[i] = node_leaf(&t->rule->g, OP_STATE, t->rule->state[i - 2].dom, i - 2, 0);
+    for (int i = 0; cond != NONE && i < t->rule->nstate + 2; i++)
+        if (*value_slot(t, i) != was[i] && !(keep && i > 1 && t->rule->state[i - 2].report))
             choose(L, t, i, cond, was[i]);
 }
 
@@ -134,34 +135,44 @@ int l_when(lua_State *L)
 }
 
 /* ---- inner() ---- */
+/* What inner's table says of a key; NONE: nothing. */
+static Ref given(lua_State *L, const char *key)
+{
+    Ref r = NONE;
+    if (lua_type(L, 1) != LUA_TTABLE)
+        return r;
+    for (lua_pushnil(L); lua_next(L, 1); lua_pop(L, 1)) {
+        const char *k = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "";
+        if (strcmp(k, "t") && strcmp(k, "g"))
+            spec_error(L, "inner { … } knows 't' and 'g': inner { t = t - skipped }, inner { g = mm(P.T, g) }");
+        if (!strcmp(k, key))
+            r = lang_arg(L, lua_gettop(L), key, 1);
+    }
+    return r;
+}
+
 /* What the rule inside calls t: whole, so that powers of it stay products. */
 static Ref given_t(lua_State *L, Trace *t)
 {
-    Ref r = NONE;
-    for (lua_pushnil(L); lua_next(L, 1); lua_pop(L, 1)) {
-        if (lua_type(L, -2) != LUA_TSTRING || strcmp(lua_tostring(L, -2), "t"))
-            spec_error(L, "inner { … } knows 't' alone: inner { t = t - skipped }");
-        r = lang_arg(L, lua_gettop(L), "t", 1);
-        const Node *n = &t->rule->g.n[r];
-        if (n->ty != NUM || !dom_spreads((Dom)n->dom, TENSOR))
-            spec_error(L, "inner { t = … } takes one number per group or tensor, not %s", describe(t, r));
-        r = n->whole ? r : trace_op(L, OP_ROUND, r, NONE);
-    }
-    return r;
+    Ref r = given(L, "t");
+    const Node *n = r == NONE ? NULL : &t->rule->g.n[r];
+    if (n && (n->ty != NUM || !dom_spreads((Dom)n->dom, TENSOR)))
+        spec_error(L, "inner { t = … } takes one number per group or tensor, not %s", describe(t, r));
+    return !n || n->whole ? r : trace_op(L, OP_ROUND, r, NONE);
 }
 
 static Clock inner_clock(lua_State *L, Trace *t)
 {
     Clock c = t->clock;
     double k = t->block.at.every;
-    Ref given = lua_type(L, 1) == LUA_TTABLE ? given_t(L, t) : NONE;
-    if ((t->block.depth > 1 || t->block.first) && given == NONE)
+    Ref own = given_t(L, t);
+    if ((t->block.depth > 1 || t->block.first) && own == NONE)
         spec_error(L, "inner() inside %s: say what its t is: inner { t = … }",
                    t->block.first ? "every(k, { first = true }, …)" : "two blocks of every()");
     c.at = steps_of(c.at, t->block.at);
     /* the first step of a block is the rule's 1, whatever the offset */
-    if (given != NONE)
-        c.t = given;
+    if (own != NONE)
+        c.t = own;
     else if (k > 1)
         c.t = trace_op(L, OP_CEIL, trace_op(L, OP_DIV, c.t, node_const(&t->rule->g, k)), NONE);
     return c;
@@ -174,7 +185,8 @@ int l_inner(lua_State *L)
     if (!t->spec[t->at].is_wrapper)
         return spec_error(L, "inner() is for wrappers: there is no rule inside this one");
     if (lua_gettop(L) > 1 || (lua_gettop(L) == 1 && lua_type(L, 1) != LUA_TTABLE))
-        return spec_error(L, "inner takes nothing, or what the rule inside calls t: inner { t = t - skipped }");
+        return spec_error(L, "inner takes nothing, or a table of what the rule inside calls t and g: inner { t = t - "
+                             "skipped }");
     if (++t->inner_calls > 1)
         return spec_error(L, "inner() is called twice in one entry");
     int calls = t->inner_calls;
@@ -182,10 +194,19 @@ int l_inner(lua_State *L)
     Block block = t->block;
     t->clock = inner_clock(L, t);
     t->block = (Block){{1, 0}, 0, false};
+    Ref p = t->p, g = t->g, low = given(L, "g");
+    if (low != NONE)
+        project_open(L, low);
     if (!call_entry(L, t, t->at + 1, name))
         return spec_error(L, "the rule inside has no entry '%s'", name);
     t->inner_calls = calls;
     t->clock = clock;
     t->block = block;
-    return 0;
+    if (low == NONE)
+        return 0;
+    push_value(L, t->p);                                   /* what the rule inside would have p change by */
+    t->elem = ELEM;
+    t->p = p;
+    t->g = g;
+    return 1;
 }

@@ -397,7 +397,10 @@ static int l_random(lua_State *L)
     for (int d = 0; d < NDOM; d++)
         drawn |= (uint64_t)(dom_info[d].scope >= SCOPE_TENSOR &&
                             dom_named((Dom)d, t->rule->rank > 0, t->rule->block > 0)) << d;
+    if (dom >= 0 && t->elem != ELEM && dom_inside((Dom)dom) && dom != ELEM)
+        return spec_error(L, "%s: a rule that steps a projection draws by element and by tensor", what);
     if (dom >= 0) {
+        dom = (int)project_dom(t, (Dom)dom);
         matrix_rank(L, (Dom)dom);
         dom = (int)trace_dom(t, (Dom)dom);
     }

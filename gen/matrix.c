@@ -231,6 +231,8 @@ static Dom square_named(lua_State *L, int i)
             L,
             "eye(x, \"rows\") is rows x rows, with x on its diagonal; \"cols\" and \"rank\" are the others, not %s",
             word ? word : luaL_typename(L, i));
+    if (t->elem != ELEM)
+        spec_error(L, "eye: a rule that steps a projection does not know how its values lie");
     matrix_rank(L, (Dom)d);
     t->spec[t->at].uses_view = true;
     return trace_dom(t, (Dom)d);

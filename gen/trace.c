@@ -64,6 +64,7 @@ static bool push_own(lua_State *L, Trace *t, SpecFile *s, const char *name)
 {
     int i;
     if ((i = find_state(t, s, name)) >= 0) {
+        i = project_state(L, i);
         t->read[i] = true;
         Dom d = t->rule->state[i].dom;
         if (t->rule->state[i].report && t->state[i] == leaf(t, OP_STATE, d, i))
@@ -77,6 +78,9 @@ static bool push_own(lua_State *L, Trace *t, SpecFile *s, const char *name)
         push_value(L, leaf(t, OP_HYPER, GROUP, i));
     } else if ((i = find_input(t, s, name)) >= 0) {
         Dom d = t->rule->input[i].dom;
+        if (t->elem != ELEM && dom_inside(d))
+            spec_error(L, "'%s' has one value per %s of the tensor, and the rule steps a projection of it", name,
+                       dom_info[d].name);
         s->uses_view = s->uses_view || (dom_inside(d) && d != ELEM);
         push_value(L, leaf(t, OP_INPUT, d, i));
     } else {
@@ -98,6 +102,9 @@ static int l_stored(lua_State *L)
     int i = strcmp(name, "p") ? find_state(t, &t->spec[t->at], name) : TO_P;
     if (lua_gettop(L) != 1 || (i < 0 && i != TO_P) || !*name)
         return spec_error(L, "stored takes the name of a state, or of p: stored \"p\"");
+    if (i == TO_P && t->elem != ELEM)
+        return spec_error(L, "stored \"p\": a rule that steps a projection has no p in memory");
+    i = i == TO_P ? i : project_state(L, i);
     Dom d = i == TO_P ? ELEM : t->rule->state[i].dom;
     Ref now = i == TO_P ? t->p : t->state[i];
     if (i != TO_P)
@@ -117,11 +124,11 @@ static bool push_fixed(lua_State *L, Trace *t, const char *name)
     else if (!strcmp(name, "t"))
         push_value(L, t->clock.t);
     else if (!strcmp(name, "numel"))
-        push_value(L, node_count(g, ELEM, TENSOR));
+        push_value(L, node_count(g, t->elem, TENSOR));
     else if (!strcmp(name, "nrows"))
-        push_value(L, node_count(g, ROW, SLICE));
+        push_value(L, node_count(g, dom_product(dom_info[t->elem].axis[0], AXIS_ONE), SLICE));
     else if (!strcmp(name, "ncols"))
-        push_value(L, node_count(g, COL, SLICE));
+        push_value(L, node_count(g, dom_product(dom_info[t->elem].axis[1], AXIS_ONE), SLICE));
     else if (!strcmp(name, "every"))
         lua_pushcfunction(L, l_every), errors_guard(L, NULL, false);
     else if (!strcmp(name, "stored"))
@@ -197,13 +204,14 @@ static int l_env_write(lua_State *L)
         return spec_error(L, "'%s' is assigned outside an entry: use 'local' for helpers", name);
     int i = find_state(t, s, name);
     if (!strcmp(name, "p")) {
-        assign(L, t, name, &t->p, ELEM);
+        assign(L, t, name, &t->p, t->elem);
     } else if (!strcmp(name, "g")) {
         if (!s->is_wrapper)
             return spec_error(
                 L, "a rule reads its gradient and does not change it: write 'local grad = …' (wrappers may assign g)");
-        assign(L, t, name, &t->g, ELEM);
+        assign(L, t, name, &t->g, t->elem);
     } else if (i >= 0) {
+        i = project_state(L, i);
         assign(L, t, name, &t->state[i], t->rule->state[i].dom);
         t->written[i] = true;
     } else if (find_hyper(t, s, name) >= 0) {
@@ -358,6 +366,7 @@ void trace_entry(lua_State *L, Trace *t, int e, int variant)
     Body *b = &r->entry[e].body[variant];
     t->entry = e;
     t->in_step = false;
+    t->elem = ELEM;
     t->p = leaf(t, OP_P, ELEM, 0);
     t->g = leaf(t, OP_G, ELEM, 0);
     t->clock = (Clock){leaf(t, OP_STEP, GROUP, 0), {1, 0}};
@@ -432,9 +441,10 @@ static int run_all(lua_State *L)
         return 0;
     for (int i = 0; i < r->nstate; i++)                    /* one around it may have said `block` */
         r->state[i].dom = trace_dom(t, r->state[i].dom);
-    t->state = NEWS(t->arena, Ref, r->nstate + 1);
-    t->read = NEWS(t->arena, bool, r->nstate + 1);
-    t->written = NEWS(t->arena, bool, r->nstate + 1);
+    t->state = NEWS(t->arena, Ref, MAX_STATES + 1);        /* projections add some */
+    t->read = NEWS(t->arena, bool, MAX_STATES + 1);
+    t->written = NEWS(t->arena, bool, MAX_STATES + 1);
+    t->twin_of = NEWS(t->arena, int, MAX_STATES + 1);
     collect_entries(L, t);
     bool has_matrix = false;
     for (int i = 0; i < t->nspec; i++)

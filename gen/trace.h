@@ -11,7 +11,7 @@
  *   lint.c      Lua's own tests on symbolic values, which Lua gives no way to trap
  *   ask.c       questions about a tensor, in a plain `if`
  *   ways.c      which answers to questions about a tensor are traced, and what all of them have in common
- *   blocks.c    every(), when(), inner(): what is done at some steps only
+ *   blocks.c    every(), when(), inner(): what is done at some steps only; project.c  inner() of fewer values
  *   trace.c     the environment of an entry, and the order of it all
  *
  * One lua_State a compilation, owned by Trace; Lua errors unwind to trace.c, which turns them into a Diag. */
@@ -92,6 +92,8 @@ typedef struct Trace {
     Clock clock;                      /* of that spec */
     Block block;
     Ref p, g, *state;                 /* current values */
+    Dom elem;                         /* what the spec that runs has for elements: those, or a projection's values */
+    int *twin_of;                     /* by state: of which it is the one in a projection, from 1 */
     bool *read, *written;             /* by state, over all entries */
     GlobalRed *gred; int ngred, gred_cap;      /* in order of appearance, matched between variants */
     Test path[MAX_TESTS]; int npath, asked;    /* the answers of the variant being traced; how many it has asked for */
@@ -144,6 +146,11 @@ const char *hint_syntax(Trace *t, const SpecFile *s, int line, const char *messa
 int l_every(lua_State *L);
 int l_when(lua_State *L);
 int l_inner(lua_State *L);
+
+/* project.c: a rule that steps values over the axis rank */
+Dom project_dom(const Trace *t, Dom d);            /* of what has one value an element */
+int project_state(lua_State *L, int i);            /* what stands for state i there */
+void project_open(lua_State *L, Ref g);            /* from here on, until t->elem is set back */
 
 /* ask.c */
 int l_compare(lua_State *L);                       /* upvalues: what to say where there is no answer; the relation */

@@ -1,4 +1,4 @@
--- expect: 5: inner takes nothing, or what the rule inside calls t
+-- expect: 5: inner takes nothing, or a table of what the rule inside calls t and g
 -- rule: sgd
 -- with: inner_argument
 return wrapper {

@@ -1,6 +1,6 @@
--- expect: 5: inner { … } knows 't' alone
+-- expect: 5: inner { … } knows 't' and 'g'
 -- rule: sgd
 -- with: inner_key
 return wrapper {
-  name = "inner_key", step = function() inner { g = g } end,
+  name = "inner_key", step = function() inner { p = p } end,
 }
