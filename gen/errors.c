@@ -2,7 +2,7 @@
  * the rest is looked at as if it were right: a value that could not be made is unknown, and whatever is made from it is
  * too, without another word. Of one line only the first error is told, and errors of Lua itself only where none came
  * before in the entry: they may follow from it. */
-#include "trace.h"
+#include "matrix.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -107,6 +107,15 @@ static void refuse_values(lua_State *L, int n, const char *name)
         }
 }
 
+/* As many as the function gives. */
+static int push_unknown(lua_State *L)
+{
+    int n = lua_tocfunction(L, lua_upvalueindex(1)) == l_eigh ? 2 : 1;
+    for (int i = 0; i < n; i++)
+        push_value(L, UNKNOWN);
+    return n;
+}
+
 /* Upvalues: the function; of `math` its name there; whether it takes what is unknown. */
 static int l_guard(lua_State *L)
 {
@@ -114,10 +123,8 @@ static int l_guard(lua_State *L)
     int n = lua_gettop(L), at = t->at, calls = t->inner_calls;
     Clock clock = t->clock;
     Block block = t->block;
-    if (!lua_toboolean(L, lua_upvalueindex(3)) && any_unknown(L, n)) {
-        push_value(L, UNKNOWN);
-        return 1;
-    }
+    if (!lua_toboolean(L, lua_upvalueindex(3)) && any_unknown(L, n))
+        return push_unknown(L);
     if (lua_type(L, lua_upvalueindex(2)) == LUA_TSTRING)
         refuse_values(L, n, lua_tostring(L, lua_upvalueindex(2)));
     lua_pushvalue(L, lua_upvalueindex(1));
@@ -132,8 +139,7 @@ static int l_guard(lua_State *L)
     t->block = block;
     if (t->at < 0 || errors_over(t))           /* before the entries there is nothing to go on with */
         return errors_raise(L);
-    push_value(L, UNKNOWN);
-    return 1;
+    return push_unknown(L);
 }
 
 void errors_guard(lua_State *L, const char *math, bool takes_unknown)

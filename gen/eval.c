@@ -344,7 +344,9 @@ static bool eval_node(Ev *e, Ref r, bool *const *need)
             eval_leaf(e, r, i, s);
         else if (n->op == OP_TURN)
             eval_turn(e, r, i, s);
-        else if (is_call(n) && !(n->op == OP_MM ? eval_mm : eval_factor)(e, r, i, s))
+        else if (is_call(n) && !(n->op == OP_MM                          ? eval_mm
+                                 : n->op == OP_SORT || n->op == OP_TAKE ? eval_order
+                                                                        : eval_factor)(e, r, i, s))
             return false;
         else if (!is_red(n) && !is_call(n))
             eval_op(e, r, i, s);

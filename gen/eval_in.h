@@ -94,7 +94,13 @@ static inline int64_t part_length(Dom d, Part p) { return dom_of_block(d) ? dom_
 /* eval_matrix.c: value r of tensor i, for which there is room */
 void eval_turn(Ev *e, Ref r, int i, Shape s);
 bool eval_mm(Ev *e, Ref r, int i, Shape s);                /* false: out of memory */
-Iv eval_kept(const Ev *e, Iv x);                           /* as it is where a call reads it, or leaves it */
-bool eval_read(Ev *e, Ref r, int i, Vals *out);            /* a copy so kept; false: out of memory */
+Iv eval_kept(const Ev *e, Iv x, bool product);             /* as it is where a call reads it, or leaves it */
+bool eval_read(Ev *e, Ref r, int i, Vals *out, bool product);          /* a copy so kept; false: out of memory */
 bool eval_factor(Ev *e, Ref r, int i, Shape s);            /* eval_factors.c */
+bool eval_order(Ev *e, Ref r, int i, Shape s);             /* eval_order.c: SORT, TAKE */
+
+/* A matrix of a value as a call sees it: element (i, j) is first + i*step[0] + j*step[1]. */
+typedef struct { int64_t down, across, step[2], first; } Lay;
+/* Matrix m of a part, of whose domain `before` values come first. A block's elements stay in the matrix. */
+Lay lay_part(Dom d, bool turned, const Part *p, Shape all, int64_t before, int64_t m);
 #endif

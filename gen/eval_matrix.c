@@ -3,9 +3,6 @@
 
 #include <float.h>
 
-/* A matrix of a value as a product sees it: element (i, j) is first + i*step[0] + j*step[1]. */
-typedef struct { int64_t down, across, step[2], first; } Lay;
-
 static Lay lay_of(Dom d, bool turned, Shape s)
 {
     MatrixAxes m = dom_matrix(d, false);
@@ -31,13 +28,15 @@ void eval_turn(Ev *e, Ref r, int i, Shape s)
     }
 }
 
-/* What is kept of an operand where a product reads it: rounded to its type, or to the ten bits of tf32. */
-Iv eval_kept(const Ev *e, Iv x)
+/* What is kept of an operand where a product reads it: rounded to its type, or to the ten bits of tf32. Other calls take
+ * no less than elements are computed in. */
+Iv eval_kept(const Ev *e, Iv x, bool product)
 {
     const ProductInfo *p = &product_info[e->j->product];
     const TypeInfo *t = &type_info[e->j->gpu ? p->gpu : p->cpu];
-    double rel = e->j->gpu && e->j->product == PRODUCT_TF32 ? 0x1p-10 : ldexp(1, -t->digits);
-    if (e->j->product == PRODUCT_F64)
+    t = !product && t->bytes < type_info[e->j->real].bytes ? &type_info[e->j->real] : t;
+    double rel = product && e->j->gpu && e->j->product == PRODUCT_TF32 ? 0x1p-10 : ldexp(1, -t->digits);
+    if (t == &type_info[T_F64])
         return x;
     x.lo -= fabs(x.lo) * rel + t->least;
     x.hi += fabs(x.hi) * rel + t->least;
@@ -82,23 +81,17 @@ static Iv dot_bounds(const Ev *e, const Node *n, Dot d, const Iv *c, int64_t k)
     Iv b = {lo - own * mag - least(e, ELEM), v, hi + own * mag + least(e, ELEM)};
     if (isnan(v) || isnan(b.lo) || isnan(b.hi) || !(d.mag <= most))
         return anything(v);
-    return widen(e, eval_kept(e, b), (Dom)n->dom, 0.5);
+    return widen(e, eval_kept(e, b, true), (Dom)n->dom, 0.5);
 }
 
-static void round_kept(const Ev *e, Vals *x)
-{
-    for (int64_t i = 0; x->lo && i < x->n; i++)
-        val_put(x, i, eval_kept(e, val_at(x, i)));
-}
-
-/* A copy as the product reads it; false: out of memory. */
-bool eval_read(Ev *e, Ref r, int i, Vals *out)
+bool eval_read(Ev *e, Ref r, int i, Vals *out, bool product)
 {
     const Vals *in = slot(e, r, i);
     if (!vals_new(out, in->n, e->j->bounds))
         return false;
     copy_vals(out, in);
-    round_kept(e, out);
+    for (int64_t k = 0; out->lo && k < out->n; k++)
+        val_put(out, k, eval_kept(e, val_at(out, k), product));
     return true;
 }
 
@@ -120,8 +113,7 @@ static void eval_one(const Ev *e, const Node *n, const Vals *in, Vals *out, Lay 
     }
 }
 
-/* Matrix m of a part, of whose domain `before` values come first. A block's elements stay in the matrix. */
-static Lay lay_part(Dom d, bool turned, const Part *p, Shape all, int64_t before, int64_t m)
+Lay lay_part(Dom d, bool turned, const Part *p, Shape all, int64_t before, int64_t m)
 {
     Lay x = lay_of(d, turned, p->s);
     if (d != ELEM) {
@@ -139,7 +131,7 @@ bool eval_mm(Ev *e, Ref r, int i, Shape s)
     Vals *out = slot(e, r, i), in[3] = {{0}};
     bool ok = true;
     for (int k = 0; k < n->nargs && ok; k++)
-        ok = eval_read(e, n->arg[k], i, &in[k]);
+        ok = eval_read(e, n->arg[k], i, &in[k], true);
     Dom over = n->sym & BLOCKED ? BLOCK : SLICE;
     const Dom d[3] = {(Dom)e->g->n[n->arg[0]].dom, (Dom)e->g->n[n->arg[1]].dom, (Dom)n->dom};
     int64_t before[3] = {0}, parts = ok ? eval_parts(e, over, s) : 0;

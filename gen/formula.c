@@ -164,10 +164,22 @@ static void put_product(Writer *w, const Node *n, int depth, int binds)
         buf_puts(w->b, ")");
 }
 
-/* ", { floor = x, last = X }": what a factor has beside its matrix */
+/* ", -0.25, { floor = x, last = X }": what a factor has beside its matrix */
 static void put_options(Writer *w, const Node *n, int depth)
 {
     const char *before = ", { ";
+    if (n->op == OP_POWER) {
+        buf_puts(w->b, ", ");
+        buf_double(w->b, n->imm);
+    }
+    if (n->op == OP_EIGH && n->dom != n->from)
+        buf_puts(w->b, ", \"rank\"");
+    if (n->sym & OF_COLS)
+        buf_puts(w->b, ", \"cols\"");
+    if (n->sym & FROM_RIGHT) {
+        buf_printf(w->b, "%sright = true", before);
+        before = ", ";
+    }
     if (n->sym & FLOORED) {
         buf_printf(w->b, "%sfloor = ", before);
         put_value(w, n->arg[call_operand(n, 1)], depth - 1, 0);
@@ -177,7 +189,7 @@ static void put_options(Writer *w, const Node *n, int depth)
         buf_printf(w->b, "%slast = ", before);
         put_value(w, n->arg[call_operand(n, 2)], depth - 1, 0);
     }
-    if (n->sym & (FLOORED | OR_LAST))
+    if (n->sym & (FLOORED | OR_LAST | FROM_RIGHT))
         buf_puts(w->b, " }");
 }
 
@@ -203,11 +215,10 @@ static void put_op(Writer *w, const Node *n, int depth, int binds)
         buf_printf(w->b, "%s(", o->name);
         for (int k = 0; k < own; k++) {
             buf_puts(w->b, k ? ", " : "");
-            put_value(w, n->arg[k], depth - 1, 0);
-        }
-        if (n->op == OP_POWER) {
-            buf_puts(w->b, ", ");
-            buf_double(w->b, n->imm);
+            if (is_call(n) && !k && n->sym & TURN_A)
+                put_turned(w, n->arg[k], true, depth);
+            else
+                put_value(w, n->arg[k], depth - 1, 0);
         }
         if (is_call(n))
             put_options(w, n, depth);

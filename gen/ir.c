@@ -303,6 +303,11 @@ Dom call_operand_dom(const Node *n, int k)
         return mm_operand(n, k);
     if (k == 0)
         return (Dom)n->from;
+    if (n->op == OP_TAKE && k == 1) {
+        MatrixAxes x = dom_matrix((Dom)n->dom, n->sym & OF_COLS);
+        Dom d = dom_product(x.down, AXIS_ONE);
+        return n->sym & BLOCKED ? dom_blocked(d) : d;
+    }
     return k == 1 && n->sym & FLOORED ? (n->sym & BLOCKED ? BLOCK : SLICE) : (Dom)n->dom;
 }
 

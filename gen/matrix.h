@@ -20,6 +20,7 @@ void matrix_keys(lua_State *L, int table, const char *says, const char *const *k
 
 int l_polar(lua_State *L);                         /* polar.c */
 void factors_open(lua_State *L);                   /* factors.c */
+int l_eigh(lua_State *L);                          /* gives two values */
 
 /* reduce.c */
 Ref trace_fold(lua_State *L, Op op, Ref x, Dom to);

@@ -85,8 +85,10 @@ typedef struct Stage {
 
 static inline Callee callee_of(const Node *n)             /* of a call */
 {
-    return n->op == OP_POWER ? CALL_POWER : n->op == OP_CHOL ? CALL_CHOL : n->op == OP_QR ? CALL_QR : CALL_MM;
+    return (Callee)(n->op - OP_MM);
 }
+
+_Static_assert((int)OP_TAKE - (int)OP_MM == (int)CALL_TAKE, "calls in another order than their operations");
 
 /* Between such stages there is no order. */
 static inline bool stages_abreast(const Stage *a, const Stage *b) { return a->time == b->time && a->level == b->level; }

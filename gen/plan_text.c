@@ -12,18 +12,20 @@ static void put_names(Buf *b, const Access *v, int n, const char *what)
 /* "mm(a, b.T), rows x cols x rows in bf16, symmetric": what a product takes for each matrix */
 static void put_factor(Buf *b, const Node *n, const Stage *s)
 {
-    buf_printf(b, " %s(%s", op_info[n->op].name, s->load[0].name);
+    buf_printf(b, " %s(%s%s", op_info[n->op].name, s->load[0].name, n->sym & TURN_A ? ".T" : "");
+    if (op_info[n->op].arity > 1)
+        buf_printf(b, ", %s%s", s->load[1].name, n->sym & OF_COLS ? ", \"cols\"" : "");
     if (n->op == OP_POWER) {
         buf_puts(b, ", ");
         buf_double(b, n->imm);
     }
-    buf_puts(b, ")");
+    buf_printf(b, ")%s", n->sym & FROM_RIGHT ? " from the right" : "");
     if (n->sym & FLOORED)
         buf_printf(b, ", eigenvalues at least %s", s->load[call_operand(n, 1)].name);
     if (n->sym & OR_LAST)
         buf_printf(b, ", else %s", s->load[call_operand(n, 2)].name);
-    buf_printf(b, ", %s x %s%s", axis_name(dom_info[n->dom].axis[0]), axis_name(dom_info[n->dom].axis[1]),
-               n->sym & BLOCKED ? ", block by block" : "");
+    MatrixAxes m = dom_matrix((Dom)n->dom, false);
+    buf_printf(b, ", %s x %s%s", axis_name(m.down), axis_name(m.across), n->sym & BLOCKED ? ", block by block" : "");
 }
 
 static void put_call(Buf *b, const Plan *p, const Graph *g, const Stage *s)

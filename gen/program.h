@@ -58,13 +58,26 @@ static const ProductInfo product_info[NPRODUCT] __attribute__((unused)) = {
 
 /* first and second operand turned; the result is symmetric, and its lower triangle says all; nothing reads the upper;
  * block by block: of elements what lies in the block, of other values the block's own. Of factors: b is what powers lift
- * eigenvalues to at least, one value a matrix; c is the result where there is none of its own */
-typedef enum { TURN_A = 1, TURN_B = 2, SYMMETRIC = 4, LOWER = 8, BLOCKED = 16, FLOORED = 32, OR_LAST = 64 } ProductFlag;
-typedef enum { CALL_MM, CALL_POWER, CALL_CHOL, CALL_QR, NCALLEE } Callee;
-/* Operations of a factor of m x n, roughly: so many m n^2, by the algorithms of runtime/core/dense.c. */
-static const double factor_cost[NCALLEE] __attribute__((unused)) = {0, 12, 1.0 / 3, 4};
+ * eigenvalues to at least, one value a matrix; c is the result where there is none of its own. SOLVE: the triangle stands
+ * behind what is solved for. TAKE: columns, not rows */
+typedef enum {
+    TURN_A = 1, TURN_B = 2, SYMMETRIC = 4, LOWER = 8, BLOCKED = 16, FLOORED = 32, OR_LAST = 64, FROM_RIGHT = 128,
+    OF_COLS = 256
+} ProductFlag;
+/* One for each operation of that name, in their order (ops.def). */
+typedef enum {
+    CALL_MM, CALL_POWER, CALL_CHOL, CALL_QR, CALL_EIGH, CALL_SOLVE, CALL_SORT, CALL_TAKE, NCALLEE
+} Callee;
+/* Operations of a factor of m x n, roughly: so many m n^2, by the algorithms of runtime/core/dense.c. Of SOLVE m x m is
+ * the triangle's side, n what it is solved for. */
+static const double factor_cost[NCALLEE] __attribute__((unused)) = {0, 12, 1.0 / 3, 4, 11, 1, 0, 0};
 /* alpha * a b + beta * c, over each matrix of the stage's tensors. Of factors a, to alpha if it is a power, or c where
- * that cannot be had; without c it is NaN then. What depends on a hyperparameter is a pass, or an array. */
+ * that cannot be had; without c it is NaN then. What depends on a hyperparameter is a pass, or an array.
+ *   EIGH   columns of out are eigenvectors of a, as many as out has, largest values first; of each the first of its
+ *          largest entries is positive
+ *   SOLVE  out is what a's lower triangle, or that turned (TURN_A), takes to b; FROM_RIGHT: what it is behind
+ *   SORT   out are places in a, from 0, of its largest value first; equal ones as they stand, NaN last
+ *   TAKE   row i of out is row b[i] of a; OF_COLS: column; a place that is not there gives NaN */
 typedef struct ProgCall {
     Callee callee;
     unsigned flags;

@@ -67,8 +67,9 @@ static const char *bad_product(const Graph *g, const Node *n)
 /* Flags and numbers of a factor. */
 static const char *bad_words(const Node *n)
 {
-    bool power = n->op == OP_POWER;
-    if (n->sym & ~(BLOCKED | OR_LAST | (power ? FLOORED : 0)))
+    bool power = n->op == OP_POWER, moves = n->op == OP_SORT || n->op == OP_TAKE;
+    int own = power ? FLOORED : n->op == OP_SOLVE ? TURN_A | FROM_RIGHT : n->op == OP_TAKE ? OF_COLS : 0;
+    if (n->sym & ~(BLOCKED | (moves ? 0 : OR_LAST) | own))
         return "flags that no such factor has";
     if (!isfinite(n->imm) || (power ? n->imm == 0 : n->imm != 1))
         return "an exponent that no factor has";
@@ -77,17 +78,38 @@ static const char *bad_words(const Node *n)
     return NULL;
 }
 
-/* Of one matrix: the result is of its shape. */
+/* What a factor's matrix and result are over: a square, and mostly the same. */
+static bool factor_fits(const Node *n)
+{
+    const Axis *of = dom_info[n->from].axis, *to = dom_info[n->dom].axis;
+    bool same = n->dom == n->from, square = dom_square((Dom)n->from) && of[0] == of[1];
+    MatrixAxes b = dom_matrix((Dom)n->dom, n->sym & FROM_RIGHT);
+    switch (n->op) {
+    case OP_QR: return same && (square || (dom_square((Dom)n->from) && of[1] == AXIS_RANK));
+    case OP_EIGH:
+        return square && dom_info[n->dom].scope == dom_info[n->from].scope && to[0] == of[0] &&
+               (same || to[1] == AXIS_RANK);
+    case OP_SOLVE: return square && !dom_wide((Dom)n->dom) && b.down == of[0];
+    case OP_SORT: return same && !dom_wide((Dom)n->dom) && !dom_square((Dom)n->dom);
+    case OP_TAKE: return same && !dom_wide((Dom)n->dom) && call_operand_dom(n, 1) != NDOM;
+    default: return same && square;
+    }
+}
+
+/* A block's own, or elements, which lie in blocks. */
+static bool blocks_fit(const Node *n, Dom d) { return d == ELEM || ((n->sym & BLOCKED) != 0) == dom_of_block(d); }
+
 static const char *bad_factor(const Graph *g, const Node *n)
 {
-    const Axis *axis = dom_info[n->dom].axis;
-    if (g->n[n->arg[0]].dom != n->dom || n->from != n->dom || !dom_square((Dom)n->dom))
+    if (g->n[n->arg[0]].dom != n->from)
         return "a factor of another shape than its matrix";
-    if (n->op == OP_QR ? axis[0] != axis[1] && axis[1] != AXIS_RANK : axis[0] != axis[1])
+    if (!factor_fits(n) || !blocks_fit(n, (Dom)n->dom) || !blocks_fit(n, (Dom)n->from))
         return "a factor of what has none";
-    for (int k = 1; k < n->nargs; k++)
-        if ((Dom)g->n[n->arg[k]].dom != call_operand_dom(n, k))
+    for (int k = 1; k < n->nargs; k++) {
+        Dom want = call_operand_dom(n, k), d = (Dom)g->n[n->arg[k]].dom;
+        if (d != want && !(!dom_square(want) && d == dom_turned(want)))
             return "an operand of another shape than the factor takes";
+    }
     return bad_words(n);
 }
 

@@ -24,9 +24,9 @@ typedef struct CallAxes { Axis axis[3]; bool symmetric, blocked; const Node *of;
 static CallAxes call_axes(const Phase *ph, const Stage *st)
 {
     const Node *n = &ph->g->n[st->body[0]];
-    const Axis *axis = dom_info[n->dom].axis;
+    MatrixAxes m = dom_matrix((Dom)(n->op == OP_EIGH ? n->from : n->dom), n->sym & FROM_RIGHT);
     if (n->op != OP_MM)
-        return (CallAxes){{axis[0], axis[1], axis[1]}, false, (n->sym & BLOCKED) != 0, n};
+        return (CallAxes){{m.down, m.across, n->op == OP_QR ? m.across : m.down}, false, (n->sym & BLOCKED) != 0, n};
     MatrixAxes a = dom_matrix((Dom)ph->g->n[n->arg[0]].dom, n->sym & TURN_A),
                b = dom_matrix((Dom)ph->g->n[n->arg[1]].dom, n->sym & TURN_B);
     return (CallAxes){{a.down, b.across, a.across}, (n->sym & SYMMETRIC) != 0, (n->sym & BLOCKED) != 0, n};

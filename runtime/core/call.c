@@ -177,10 +177,14 @@ static void mm_run(const optc_binding *b, const ProgCall *c, const Tensor *t, in
 
 /* ---- the table ---- */
 static const CalleeInfo callees[NCALLEE] = {
-    {"product", mm_flops, mm_check, mm_pieces, mm_run, NULL},
-    {"power", factor_flops, factor_check, factor_pieces, factor_run, factor_room},
-    {"triangle", factor_flops, factor_check, factor_pieces, factor_run, factor_room},
+    {"a product", mm_flops, mm_check, mm_pieces, mm_run, NULL},
+    {"a power", factor_flops, factor_check, factor_pieces, factor_run, factor_room},
+    {"a triangle", factor_flops, factor_check, factor_pieces, factor_run, factor_room},
     {"orthonormal columns", factor_flops, factor_check, factor_pieces, factor_run, factor_room},
+    {"eigenvectors", factor_flops, factor_check, factor_pieces, factor_run, factor_room},
+    {"a solution", factor_flops, factor_check, factor_pieces, factor_run, factor_room},
+    {"an order", order_flops, order_check, sort_pieces, sort_run, sort_room},
+    {"values in an order", order_flops, order_check, take_pieces, take_run, NULL},
 };
 
 CORE const CalleeInfo *callee_info(const ProgCall *c) { return &callees[c->callee]; }

@@ -11,12 +11,31 @@ CORE optc_status calls_check(const Program *p);
 
 CORE optc_status bad_call(const Program *p, const ProgStage *s, const char *what);
 
-/* ---- factors.c: powers, triangles, orthonormal columns ---- */
+/* ---- lying.c ---- */
+/* A matrix of an array as it lies, rows so many values apart. Values along one axis are one column. */
+typedef struct Lying { char *at; int64_t rows, cols, apart; bool f64; } Lying;
+CORE Lying lying(const optc_binding *b, const Tensor *t, int array, int64_t nth);
+CORE void lying_load(double *to, const Lying *x);                       /* row by row */
+CORE void lying_store(const Lying *x, const double *from);              /* NULL: NaN throughout */
+CORE void lying_copy(const Lying *x, const Lying *from);                /* of one shape and type */
+CORE bool lying_holds(const Lying *x, const double *from);              /* all of it is finite in its type */
+CORE double *call_room(const optc_binding *b, int who);                 /* what a thread works in */
+
+/* ---- factors.c: powers, triangles, orthonormal columns, eigenvectors, solutions ---- */
 CORE double factor_flops(const Program *p, const ProgCall *c, Shape s);
 CORE optc_status factor_check(const Program *p, const ProgStage *s);
 CORE int64_t factor_pieces(const Program *p, const ProgCall *c, Shape s);
 CORE int64_t factor_room(const Program *p, const ProgCall *c, Shape s);
 CORE void factor_run(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t piece, int who);
+
+/* ---- orders.c: places by value, and what stands there ---- */
+CORE double order_flops(const Program *p, const ProgCall *c, Shape s);
+CORE optc_status order_check(const Program *p, const ProgStage *s);
+CORE int64_t sort_pieces(const Program *p, const ProgCall *c, Shape s);
+CORE int64_t sort_room(const Program *p, const ProgCall *c, Shape s);
+CORE void sort_run(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t piece, int who);
+CORE int64_t take_pieces(const Program *p, const ProgCall *c, Shape s);
+CORE void take_run(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t piece, int who);
 
 /* ---- blas.c, product.c ---- */
 /* gemm, syrk: for f32 and f64; NULL: our own product. wide: integers of 64 bits. How a call is held to one thread:

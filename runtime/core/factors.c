@@ -5,38 +5,58 @@
 #include <math.h>
 #include <string.h>
 
-typedef struct FactorShape { int64_t down, across; } FactorShape;
+/* m x n: the matrix; of SOLVE the triangle's side and how many it is solved for, of EIGH n of out */
+typedef struct FactorShape { int64_t m, n; } FactorShape;
 
 static FactorShape factor_shape(const Program *p, const ProgCall *c, Shape s)
 {
-    MatrixAxes m = dom_matrix(p->array[c->a].dom, false);
+    MatrixAxes a = dom_matrix(p->array[c->a].dom, false), out = dom_matrix(p->array[c->out].dom, c->flags & FROM_RIGHT);
     FactorShape x;
-    x.down = axis_len(m.down, s);
-    x.across = axis_len(m.across, s);
+    x.m = axis_len(a.down, s);
+    x.n = axis_len(out.across, s);
     return x;
 }
 
 CORE double factor_flops(const Program *p, const ProgCall *c, Shape s)
 {
     FactorShape x = factor_shape(p, c, s);
-    double m = (double)x.down, n = (double)x.across;
-    return (double)s.slices * factor_cost[c->callee] * m * n * n;
+    double m = (double)x.m, n = (double)x.n, one = c->callee == CALL_QR ? n : m, two = c->callee == CALL_SOLVE ? n : one;
+    return (double)s.slices * factor_cost[c->callee] * m * one * two;
+}
+
+static bool square_dom(Dom d) { return dom_square(d) && dom_info[d].axis[0] == dom_info[d].axis[1]; }
+
+/* What a factor is of, and what it is: a square, and mostly the same. */
+static bool factor_fits(const ProgCall *c, Dom a, Dom out)
+{
+    const Axis *of = dom_info[a].axis, *to = dom_info[out].axis;
+    MatrixAxes b = dom_matrix(out, c->flags & FROM_RIGHT);
+    switch (c->callee) {
+    case CALL_QR: return a == out && (square_dom(a) || (dom_square(a) && of[1] == AXIS_RANK));
+    case CALL_EIGH: return square_dom(a) && (a == out || (to[0] == of[0] && to[1] == AXIS_RANK));
+    case CALL_SOLVE: return square_dom(a) && !dom_wide(out) && b.down == of[0];
+    default: return a == out && square_dom(a);
+    }
 }
 
 CORE optc_status factor_check(const Program *p, const ProgStage *s)
 {
     const ProgCall *c = s->call;
-    if (c->a < 0 || c->out < 0 || c->a == c->out)
+    if (c->a < 0 || c->out < 0 || c->a == c->out || (c->callee == CALL_SOLVE && (c->b < 0 || c->b == c->out)))
         return bad_call(p, s, "a factor lacks its matrix, or would be written over it");
     const ProgArray *a = &p->array[c->a], *out = &p->array[c->out];
     const ProgArray *b = c->b < 0 ? NULL : &p->array[c->b], *last = c->c < 0 ? NULL : &p->array[c->c];
-    const Axis *axis = dom_info[a->dom].axis;
-    if (a->dom != out->dom || a->type != out->type || !dom_square(a->dom) || a->dom == ELEM ||
-        (axis[0] != axis[1] && (c->callee != CALL_QR || axis[1] != AXIS_RANK)))
+    bool solve = c->callee == CALL_SOLVE, blocked = (c->flags & BLOCKED) != 0;
+    if (a->type != out->type || !factor_fits(c, a->dom, out->dom) ||
+        (solve && (b->dom != out->dom || b->type != out->type)))
         return bad_call(p, s, "a factor is not of its matrix' shape and type");
-    if (b && (c->callee != CALL_POWER || !dom_inside(b->dom) || !dom_wide(b->dom) || b->type != T_F64))
+    if (dom_of_block(a->dom) != blocked || (out->dom != ELEM && dom_of_block(out->dom) != blocked))
+        return bad_call(p, s, "a factor by blocks and one of whole matrices do not mix");
+    if (b && !solve && (c->callee != CALL_POWER || !dom_inside(b->dom) || !dom_wide(b->dom) || b->type != T_F64))
         return bad_call(p, s, "what eigenvalues are lifted to is not one number a matrix");
-    if (last && (last->dom != out->dom || last->type != out->type || c->c == c->a))
+    if (last && (dom_matrix(last->dom, false).down != dom_matrix(out->dom, false).down ||
+                 dom_matrix(last->dom, false).across != dom_matrix(out->dom, false).across || last->type != out->type ||
+                 c->c == c->a))
         return bad_call(p, s, "what takes a factor's place is not of its shape and type, or its matrix");
     return OPTC_OK;
 }
@@ -44,16 +64,19 @@ CORE optc_status factor_check(const Program *p, const ProgStage *s)
 CORE int64_t factor_pieces(const Program *p, const ProgCall *c, Shape s)
 {
     FactorShape x = factor_shape(p, c, s);
-    return x.down && x.across ? s.slices : 0;
+    return x.m && x.n ? s.slices : 0;
 }
 
 /* The matrix, its eigenvalues, and what the algorithm takes beside it. */
 static int64_t factor_doubles(const ProgCall *c, FactorShape x)
 {
-    int64_t all = dom_times(x.down, x.across);
-    if (c->callee == CALL_POWER)
-        return 2 * all + 3 * x.down;
-    return c->callee == CALL_QR ? 3 * all + 2 * x.across : all;
+    int64_t side = dom_times(x.m, x.m), all = dom_times(x.m, x.n);
+    switch (c->callee) {
+    case CALL_POWER: case CALL_EIGH: return 2 * side + 3 * x.m;
+    case CALL_QR: return 3 * all + 2 * x.n;
+    case CALL_SOLVE: return side + 2 * all;
+    default: return side;
+    }
 }
 
 CORE int64_t factor_room(const Program *p, const ProgCall *c, Shape s)
@@ -90,71 +113,82 @@ static void put_power(double *out, const double *v, const double *value, int64_t
             out[i * n + j] = out[j * n + i];
 }
 
+static void turn_over(double *to, const double *from, int64_t rows, int64_t cols)
+{
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < cols; j++)
+            to[j * rows + i] = from[i * cols + j];
+}
+
+static bool all_finite(const double *x, int64_t n)
+{
+    int64_t outside = 0;
+    for (int64_t i = 0; i < n; i++)
+        outside += !(fabs(x[i]) <= 1.7976931348623157e308);
+    return outside == 0;
+}
+
+/* a: the triangle, and behind it what it is solved for, as it lies: from the right rows are what columns are else. */
+static const double *solve_of(const ProgCall *c, double *a, FactorShape x)
+{
+    bool right = (c->flags & FROM_RIGHT) != 0, turned = (c->flags & TURN_A) != 0;
+    int64_t all = x.m * x.n;
+    double *b = a + x.m * x.m, *over = b + all;
+    for (int64_t i = 0; i < x.m; i++)
+        if (!all_finite(a + i * x.m, i + 1))
+            return NULL;
+    if (!all_finite(b, all))
+        return NULL;
+    if (!right)
+        return dense_solve(a, x.m, turned, b, x.n) ? b : NULL;
+    turn_over(over, b, x.n, x.m);
+    if (!dense_solve(a, x.m, !turned, over, x.n))
+        return NULL;
+    turn_over(b, over, x.m, x.n);
+    return b;
+}
+
 /* The result lies at a or behind it; NULL: it cannot be done. least: what eigenvalues are lifted to. */
 static const double *factor_of(const ProgCall *c, double *a, FactorShape x, double least)
 {
-    int64_t n = x.across, all = x.down * n;
-    double *more = a + all;
+    int64_t m = x.m;
+    double *more = a + m * (c->callee == CALL_QR ? x.n : m);
     switch (c->callee) {
     case CALL_POWER:
-        if (!dense_eigh(a, n, more, more + n) || !raise_values(more, n, c->alpha, least))
+        if (!dense_eigh(a, m, more, more + m) || !raise_values(more, m, c->alpha, least))
             return NULL;
-        put_power(more + n, a, more, n);
-        return more + n;
-    case CALL_QR: return dense_qr(a, x.down, n, more) ? a : NULL;
-    default: return dense_chol(a, n) ? a : NULL;
+        put_power(more + m, a, more, m);
+        return more + m;
+    case CALL_EIGH:
+        if (!dense_eigh(a, m, more, more + m))
+            return NULL;
+        turn_over(more + m, a, x.n, m);
+        return more + m;
+    case CALL_QR: return dense_qr(a, m, x.n, more) ? a : NULL;
+    case CALL_SOLVE: return solve_of(c, a, x);
+    default: return dense_chol(a, m) ? a : NULL;
     }
-}
-
-typedef struct Lying { char *at; int64_t all; bool f64; } Lying;      /* a matrix of an array */
-
-static Lying lying(const optc_binding *b, const Tensor *t, int array, int64_t nth, FactorShape s)
-{
-    const Program *p = b->rule->program;
-    size_t size = (size_t)p->type[p->array[array].type].bytes;
-    Lying x;
-    x.at = (char *)t->mem[array] + (size_t)matrix_at(b, t, array, nth) * size;
-    x.all = s.down * s.across;
-    x.f64 = size == sizeof(double);
-    return x;
-}
-
-static void load(double *to, Lying x)
-{
-    for (int64_t i = 0; i < x.all; i++)
-        to[i] = x.f64 ? ((const double *)x.at)[i] : (double)((const float *)x.at)[i];
-}
-
-/* What does not fit the type it is kept in is no result either. */
-static bool fits(const double *r, Lying x)
-{
-    bool all = r != NULL;
-    for (int64_t i = 0; i < x.all && all; i++)
-        all = fabs(r[i]) <= (x.f64 ? 1.7976931348623157e308 : 3.4028234663852886e38);
-    return all;
-}
-
-static void store(const Lying *x, const double *r)                     /* NULL: NaN, as IEEE has it */
-{
-    for (int64_t i = 0; i < x->all; i++)
-        if (x->f64)
-            ((double *)x->at)[i] = r ? r[i] : (double)NAN;
-        else
-            ((float *)x->at)[i] = r ? (float)r[i] : (float)NAN;
 }
 
 CORE void factor_run(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t piece, int who)
 {
     FactorShape x = factor_shape(b->rule->program, c, t->shape);
-    double *a = (double *)((char *)call_space(b) + who * (b->call_bytes / b->rule->engine->threads));
-    const double *least = c->b < 0 ? NULL : (const double *)t->mem[c->b] + matrix_at(b, t, c->b, piece);
-    Lying out = lying(b, t, c->out, piece, x);
-    load(a, lying(b, t, c->a, piece, x));
-    const double *r = factor_of(c, a, x, least ? *least : -INFINITY);
-    if (fits(r, out))
-        store(&out, r);
-    else if (c->c < 0)
-        store(&out, NULL);
-    else if (c->c != c->out)
-        memcpy(out.at, lying(b, t, c->c, piece, x).at, (size_t)out.all * (out.f64 ? sizeof(double) : sizeof(float)));
+    double *a = call_room(b, who), least = -INFINITY;
+    Lying of = lying(b, t, c->a, piece), out = lying(b, t, c->out, piece);
+    lying_load(a, &of);
+    if (c->callee == CALL_SOLVE) {
+        Lying to = lying(b, t, c->b, piece);
+        lying_load(a + x.m * x.m, &to);
+    } else if (c->b >= 0) {
+        least = ((const double *)t->mem[c->b])[matrix_at(b, t, c->b, piece)];
+    }
+    const double *r = factor_of(c, a, x, least);
+    if (r && lying_holds(&out, r)) {
+        lying_store(&out, r);
+    } else if (c->c < 0) {
+        lying_store(&out, NULL);
+    } else if (c->c != c->out) {
+        Lying last = lying(b, t, c->c, piece);
+        lying_copy(&out, &last);
+    }
 }

@@ -568,7 +568,7 @@ CORE optc_status calls_bind(optc_binding *b)
     optc_status s = calls_check(p);
     for (int i = 0; i < p->nstage && s == OPTC_OK; i++)
         if (p->stage[i].kind == S_CALL && p->stage[i].call->callee != CALL_MM)
-            s = bad_call(p, &p->stage[i], "power, chol and qr are done on the CPU alone so far");
+            s = bad_call(p, &p->stage[i], "power, chol, qr, eigh, solve, sort and take are done on the CPU alone so far");
     if (s == OPTC_OK)
         s = open_library(b, x);
     if (s == OPTC_OK)
