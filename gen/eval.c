@@ -247,6 +247,12 @@ static double count_of(const Ev *e, const Node *n, Shape s)
     return down > 0 ? up / down : 0;
 }
 
+static double slot_now(const Stagger *s, double t)
+{
+    double count = floor((t + s->ahead) / s->of);
+    return s->first && count == 1 ? -1 : fmod(count, s->every);
+}
+
 /* Values [from, to) of a leaf, those of one part; size: where those of its size begin, from which draws count. */
 typedef struct { int64_t from, to, size; } Span;
 static void eval_leaf_part(Ev *e, Ref r, int i, Part p, Span at)
@@ -264,6 +270,7 @@ static void eval_leaf_part(Ev *e, Ref r, int i, Part p, Span at)
         case OP_CONST: v = n->imm; break;
         case OP_HYPER: v = j->group[group].hyper[n->sym]; break;
         case OP_STEP: v = now; break;
+        case OP_SLOT: v = slot_now(&j->rule->state[n->sym].slots, j->t); break;
         case OP_EVERY: v = fmod(j->t, n->imm) == n->sym; break;
         case OP_COUNT:
             v = dom_of_block((Dom)n->from) && n->dom == TENSOR ? (double)eval_length(e, (Dom)n->from, s)

@@ -41,6 +41,7 @@ static bool put_leaf(Writer *w, const Node *n)
     case OP_P: buf_puts(w->b, "p"); return true;
     case OP_G: buf_puts(w->b, "g"); return true;
     case OP_STEP: buf_puts(w->b, "t"); return true;
+    case OP_SLOT: buf_puts(w->b, "slot"); return true;
     case OP_HYPER: buf_puts(w->b, w->rule->hyper[n->sym].name); return true;
     case OP_STATE: buf_puts(w->b, w->rule->state[n->sym].name); return true;
     case OP_INPUT: buf_puts(w->b, w->rule->input[n->sym].name); return true;

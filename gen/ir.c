@@ -133,7 +133,7 @@ static bool whole(const Graph *g, const Node *n)
     for (int k = 0; k < n->nargs; k++)
         all = all && g->n[n->arg[k]].whole;
     switch (n->op) {
-    case OP_STEP: case OP_COUNT: case OP_FLOOR: case OP_CEIL: case OP_ROUND: return true;
+    case OP_STEP: case OP_SLOT: case OP_COUNT: case OP_FLOOR: case OP_CEIL: case OP_ROUND: return true;
     case OP_CONST: return fabs(n->imm) < 9007199254740992.0 && n->imm == floor(n->imm);
     case OP_COPY: case OP_NEG: case OP_ABS: case OP_ADD: case OP_SUB: case OP_MUL: case OP_MIN: case OP_MAX: return all;
     default: return false;

@@ -56,6 +56,7 @@ enum { MAX_ARGS = 8 };                  /* operands of one node */
 enum { MAX_VARIANTS = MAX_ARGS };       /* a reduction over all tensors has one for each */
 enum { MAX_DIRECTIONS = 1 << 20 };      /* directions of a tensor */
 enum { MAX_BLOCK = 1 << 20 };           /* rows of a block */
+enum { MAX_STAGGER = 1 << 20 };         /* slots of every(k, { stagger = true }) */
 enum { MAX_TESTS = 16 };                /* of one variant */
 
 typedef int32_t Ref;
@@ -68,7 +69,7 @@ typedef struct Node {
     uint8_t nargs;
     uint8_t entry;         /* operations: who made it first; equal ones of two entries stay apart if their lines differ */
     const Ref *arg;        /* operands; of a reduction over all tensors one a variant */
-    /* HYPER, STATE, INPUT: which one; EVERY: the offset; STORED: the state, or TO_P; calls: ProductFlag */
+    /* HYPER, STATE, INPUT, SLOT: which one; EVERY: the offset; STORED: the state, or TO_P; calls: ProductFlag */
     int32_t sym;
     /* CONST: the value; EVERY: k; RANDOM, NORMAL: the stream; MM: the product's factor; POWER: r; other calls: 1 */
     double imm;
@@ -97,6 +98,7 @@ typedef struct {
     const char *name; Dom dom; int type; Init init; double value; int file, line; bool report;
     int hyper;             /* INIT_HYPER: the one it starts as, when tensors are bound */
     bool eye;              /* that on the diagonal, 0 elsewhere */
+    Stagger slots;         /* not the spec's: slots of tensors or blocks, which the runtime sets and nothing writes */
 } State;
 typedef struct { const char *name; Dom dom; } Input;
 typedef struct { const char *name, *value; } Option;       /* as resolved, in text */

@@ -66,6 +66,7 @@ static bool say_leaf(Words *w, const Node *n)
     case OP_P: say(w, "p"); return true;
     case OP_G: say(w, "g"); return true;
     case OP_STEP: say(w, "t"); return true;
+    case OP_SLOT: say(w, "slot"); return true;
     case OP_HYPER: say(w, w->rule->hyper[n->sym].name); return true;
     case OP_STATE: say(w, w->rule->state[n->sym].name); return true;
     case OP_INPUT: say(w, w->rule->input[n->sym].name); return true;

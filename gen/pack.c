@@ -215,6 +215,7 @@ static const Paste pasted_code[] = {
     {"runtime/core/overlap.c", ALWAYS},
     {"runtime/core/bind.c", ALWAYS},
     {"runtime/core/about.c", ALWAYS},
+    {"runtime/core/turns.c", ALWAYS},
     {"runtime/core/rows.c", ALWAYS},
     {"runtime/core/step.c", ALWAYS},
     {"runtime/core/rule.c", ALWAYS},

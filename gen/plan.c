@@ -287,6 +287,7 @@ static void plan_all(void *ctx, Arena *scratch)
         for (int m = 0; m < pl->entry[e].nphase; m++, left--) {
             Making make = {pl, &pl->entry[e].phase[m], &pools, left};
             arena_scratch(pl->arena, plan_one, &make);
+            plan_turns(pl, make.ph, scratch);
             if (pl->gpu)
                 plan_halves(pl, make.ph, scratch);
             note_stages(pl, make.ph);
@@ -363,7 +364,7 @@ bool plan_uses_t(const Plan *p)
 {
     for (Ref r = 0; r < p->rule->g.len; r++) {
         Op op = (Op)p->rule->g.n[r].op;
-        if (op == OP_STEP || op == OP_RANDOM || op == OP_NORMAL || op == OP_EVERY)
+        if (op == OP_STEP || op == OP_SLOT || op == OP_RANDOM || op == OP_NORMAL || op == OP_EVERY)
             return true;
     }
     return false;

@@ -77,6 +77,7 @@ typedef struct Stage {
     /* lists over two equal axes: all that it stores is symmetric, and it reads lower triangles only; calls: nothing
      * reads the result's upper triangle (halves.c) */
     bool half;
+    unsigned turns;                        /* 0, or who need not be in it: turns.c */
     int bytes_read, bytes_written;         /* per element (flat and tile) or per value of the stage's domain */
     int cost;                              /* operations per element or value */
     int fn;                                /* number of the emitted function; equal stages have one (share.c) */

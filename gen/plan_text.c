@@ -57,6 +57,19 @@ static void put_call(Buf *b, const Plan *p, const Graph *g, const Stage *s)
         buf_puts(b, ", its lower triangle");
 }
 
+/* ", of one in 50 tensors a step": whom it is for */
+static void put_turns(Buf *b, const Rule *r, unsigned turns)
+{
+    const char *before = ", of one in ";
+    for (int i = 0, nth = 0; i < r->nstate; i++)
+        if (r->state[i].slots.every && turns >> nth++ & 1) {
+            buf_printf(b, "%s%d %s", before, r->state[i].slots.every, r->state[i].dom == BLOCK ? "blocks" : "tensors");
+            before = " or ";
+        }
+    if (turns)
+        buf_puts(b, " a step");
+}
+
 static void put_stage(Buf *b, const Plan *p, const Graph *g, const Stage *s, int i)
 {
     buf_printf(b, "  %2d %-6s %-6s", i, stage_info[s->kind].name,
@@ -73,6 +86,7 @@ static void put_stage(Buf *b, const Plan *p, const Graph *g, const Stage *s, int
         buf_printf(b, ", as %d", (int)(at.stage - at.entry->phase[at.phase].stage));
     if (s->shared && at.stage != s && at.entry->phase[at.phase].g != g)
         buf_printf(b, " of phase %d", at.phase);
+    put_turns(b, p->rule, s->turns);
     put_names(b, s->load, s->nload, "\n      reads    ");
     put_names(b, s->fin, s->nfin, "\n      finishes ");
     put_names(b, s->fold, s->nfold, "\n      folds    ");

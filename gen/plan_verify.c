@@ -55,7 +55,7 @@ static void wrong(Check *c, Ref r, int mem, const char *what)
 static Dom own_dom(const Node *n) { return dom_fixed((Dom)n->dom) ? GROUP : (Dom)n->dom; }
 static bool written_out(const Node *n)
 {
-    return n->op == OP_CONST || n->op == OP_HYPER || n->op == OP_STEP || n->op == OP_COUNT;
+    return n->op == OP_CONST || n->op == OP_HYPER || n->op == OP_STEP || n->op == OP_SLOT || n->op == OP_COUNT;
 }
 
 /* perhaps an operand or a result of calls, kept as they are */

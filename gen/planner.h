@@ -95,7 +95,7 @@ static inline Dom pdom(const Planner *p, Ref r)
 
 static inline bool inlined(const Node *n)
 {
-    return n->op == OP_CONST || n->op == OP_HYPER || n->op == OP_STEP || n->op == OP_COUNT;
+    return n->op == OP_CONST || n->op == OP_HYPER || n->op == OP_STEP || n->op == OP_SLOT || n->op == OP_COUNT;
 }
 static inline bool in_memory(const Node *n)
 {
@@ -152,6 +152,10 @@ int stage_at(Planner *p, int time, int level, StageKind kind, int variant);     
 void make_drafts(Planner *p);                /* of what place_work decided, in order */
 void finish_stages(Planner *p);              /* fills the phase's stages from the drafts */
 
+/* turns.c: by variant and value, who wants it: 0 nobody, EVERYBODY, or bits by number among the states of slots */
+#define EVERYBODY (~0u)
+unsigned **turns_wanted(Arena *a, const Plan *p, const Phase *ph);
+void plan_turns(const Plan *p, Phase *ph, Arena *scratch);
 /* halves.c */
 void plan_halves(const Plan *p, Phase *ph, Arena *scratch);
 /* share.c */

@@ -59,7 +59,8 @@ static void make_arrays(Arena *a, const Plan *p, Program *out)
                            s && s->init == INIT_HYPER ? s->hyper + 1 : 0,
                            s && s->report,
                            0,
-                           s && s->eye};
+                           s && s->eye,
+                           s ? s->slots : (Stagger){0, 0, 0, 0}};
         for (int v = 0; s && v < r->nvariant; v++)
             m[k].kept |= (unsigned)p->state_used[v * r->nstate + x->sym] << v;
     }
@@ -122,7 +123,8 @@ static ProgStage make_stage(Arena *a, const Plan *p, const PlanEntry *en, int ph
                    .fn = s->fn,
                    .form = is_called(s->kind) ? FORM_SINGLE : stage_form(s),
                    .name = stage_info[s->kind].name,
-                   .where = where(a, p, en->phase[phase].g, s)};
+                   .where = where(a, p, en->phase[phase].g, s),
+                   .turns = s->turns};
     if (is_called(s->kind))
         x.call = make_call(a, en->phase[phase].g, s);
     x.reads = numbers(a, s->load, s->nload, s->fin, s->nfin, &x.nreads);
@@ -279,7 +281,8 @@ static void put_arrays(Buf *b, const Program *p, const char *id)
         buf_printf(b, "    {(MemKind)%d, (Dom)%d, (Dom)%d, (StageKind)%d, %d, \"%s\", %s, ", m->kind, m->dom, m->from,
                    m->by, m->type, m->name, flag(m->copies_p));
         put_double(b, m->value);
-        buf_printf(b, ", %d, %s, %uu, %s},\n", m->hyper, flag(m->report), m->kept, flag(m->eye));
+        buf_printf(b, ", %d, %s, %uu, %s, {%d, %d, %d, %d}},\n", m->hyper, flag(m->report), m->kept, flag(m->eye),
+                   m->slots.every, m->slots.of, m->slots.ahead, m->slots.first);
     }
     buf_puts(b, "};\n");
 }
@@ -330,13 +333,13 @@ static void put_stages(Buf *b, const Program *p, const char *id)
         put_list(b, "writes", id, i, s->nwrites);
         buf_printf(b, "\"%s\", \"%s\", ", s->kernel, s->name);
         put_text(b, slash ? slash + 1 : s->where);
-        buf_printf(b, s->call ? ", &call_%s_%d, NULL},\n" : s->at ? ", NULL, told_%s_%d},\n" : ", NULL, NULL},\n", id,
-                   i);
+        buf_printf(b, s->call ? ", &call_%s_%d, NULL, " : s->at ? ", NULL, told_%s_%d, " : ", NULL, NULL, ", id, i);
+        buf_printf(b, "%uu},\n", s->turns);
     }
     buf_puts(b, p->nstage
                     ? "};\n"
                     : "    {(StageKind)0, 0, 0, 0, (LaunchForm)0, NULL, 0, NULL, 0, \"\", \"\", \"\", NULL, "
-                      "NULL},\n};\n");
+                      "NULL, 0u},\n};\n");
 }
 
 static void put_entries(Buf *b, const Program *p, const char *id)

@@ -29,6 +29,9 @@ typedef enum {                     /* storage types; optc_type counts from 1 */
 typedef struct ProgType { const char *name; int bytes; } ProgType;
 /* every(k, { offset = o }): steps that leave `offset` when divided by `every` */
 typedef struct Period { int every, offset; } Period;
+/* every(k, { stagger = true }): each owner has a slot below `every`, and its turn where the count of steps leaves that
+ * when divided. The count is a clock's own: (t + ahead) / of. first: at count 1 it is everybody's turn. every 0: none */
+typedef struct Stagger { int every, of, ahead, first; } Stagger;
 typedef struct ProgHyper { const char *name; double def, lo, hi; bool lo_open, hi_open; } ProgHyper;
 
 typedef struct ProgArray {
@@ -42,6 +45,7 @@ typedef struct ProgArray {
     bool report;                   /* states: a value for the reader, nothing a run goes on from */
     unsigned kept;                 /* states, temporaries, partials: bits, the variants whose tensors have it */
     bool eye; /* states over two equal axes: `value` or the hyperparameter on the diagonal, 0 elsewhere */
+    Stagger slots;                 /* no state of the rule's but the slot of each tensor or block, set when binding */
 } ProgArray;
 
 /* What products are computed in and operands of calls are kept in, on a GPU and on a CPU: gen/products.def. */
@@ -99,6 +103,8 @@ typedef struct ProgStage {
     /* not NULL: its function is other stages' too, and is told this: MOST_SHARED numbers of arrays, of what it reads and
      * then of what it writes, and the phase it is of */
     const int *at;
+    /* 0, or bits by number among the arrays of slots: it changes nothing for who has its turn by none of them */
+    unsigned turns;
 } ProgStage;
 
 typedef enum { ACT_TICK, ACT_LAUNCH, ACT_COPY } ActKind;
@@ -148,6 +154,15 @@ OPTC_COUNT int program_phase(const Program *p, int64_t t)         /* of step t *
     for (int i = 0; i < p->nperiod; i++)
         phase |= (t % p->period[i].every == p->period[i].offset) << i;
     return phase;
+}
+
+enum { MOST_SLOTS = 8 };                                         /* arrays of slots in a program */
+
+/* whose turn it is at step t; -1: everybody's */
+OPTC_COUNT int64_t stagger_slot(Stagger s, int64_t t)
+{
+    int64_t count = (t + s.ahead) / s.of;
+    return s.first && count == 1 ? -1 : count % s.every;
 }
 
 OPTC_COUNT const ProgStage *program_stage(const Program *p, int fn)       /* of equal ones the first; NULL: there is none */

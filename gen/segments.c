@@ -29,6 +29,7 @@ typedef struct Cutter {
     const Graph *g;
     int nv, nseg;
     bool **in;                   /* by variant and value: it is needed */
+    unsigned **want;             /* likewise: by whom (turns.c) */
     int **seg;                   /* likewise: the segment that makes it; of calls, the one they follow */
     int **level;                 /* of calls: their order behind a segment */
     int **when;                  /* by variant and write: the segment that does it; -1: the call itself */
@@ -75,6 +76,14 @@ static void find_needs(Cutter *c)
     }
 }
 
+/* What only those want who have their turn is made behind the segment that everybody's operand is made in: in passes of
+ * its own, which others are left out of. */
+static bool apart(const Cutter *c, int v, Ref r, Ref a)
+{
+    const Node *n = &c->g->n[r], *x = &c->g->n[a];
+    return large(n) && large(x) && !is_call(n) && !is_leaf(x) && c->want[v][r] != EVERYBODY && c->want[v][a] == EVERYBODY;
+}
+
 /* As early as can be. What groups have is made once for all variants. */
 static void find_first(Cutter *c)
 {
@@ -85,7 +94,7 @@ static void find_first(Cutter *c)
         for (int v = 0; v < c->nv; v++) {
             int s = 0, l = 0;
             for (int k = 0; k < n->nargs; k++) {
-                int from = ready(c, v, n->arg[k]) - follows(c, r, k);
+                int from = ready(c, v, n->arg[k]) - follows(c, r, k) + apart(c, v, r, n->arg[k]);
                 if ((!is_global(n) || k == v) && c->in[v][n->arg[k]] && from > s)
                     s = from;
             }
@@ -527,6 +536,7 @@ static Cutter *cut(Planner *p)
     }
     c->free = NEWS(p->arena, bool, n);
     c->kept = NEWS(p->arena, bool, n);
+    c->want = turns_wanted(p->arena, p->plan, p->ph);
     find_needs(c);
     find_first(c);
     find_free(c);

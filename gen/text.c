@@ -67,7 +67,7 @@ static void print_node(Buf *b, const Rule *r, Ref i)
             buf_printf(b, " %d", n->sym);
         break;
     case OP_HYPER: buf_printf(b, " %s", r->hyper[n->sym].name); break;
-    case OP_STATE: buf_printf(b, " %s", r->state[n->sym].name); break;
+    case OP_STATE: case OP_SLOT: buf_printf(b, " %s", r->state[n->sym].name); break;
     case OP_INPUT: buf_printf(b, " %s", r->input[n->sym].name); break;
     case OP_COUNT: buf_printf(b, " %s", dom_info[n->from].name); break;
     case OP_STORED: buf_printf(b, " %s", n->sym == TO_P ? "p" : r->state[n->sym].name); break;
@@ -138,6 +138,11 @@ void rule_print(Buf *b, const Rule *r)
         const State *s = &r->state[i];
         if (s->report) {
             buf_printf(b, "value %s %s @%d:%d\n", s->name, dom_info[s->dom].name, s->file, s->line);
+            continue;
+        }
+        if (s->slots.every) {
+            buf_printf(b, "slots %s %s %d %d %d%s @%d:%d\n", s->name, dom_info[s->dom].name, s->slots.every,
+                       s->slots.of, s->slots.ahead, s->slots.first ? " first" : "", s->file, s->line);
             continue;
         }
         buf_printf(b, "state %s %s %s ", s->name, dom_info[s->dom].name, s->type < 0 ? "any" : type_info[s->type].name);
@@ -333,6 +338,30 @@ static void read_state(Reader *p, Rule *r)
     PUSH(p->a, r->state, r->nstate, r->state_cap) = s;
 }
 
+static int read_count(Reader *p, const char *what)
+{
+    char *e;
+    long n = strtol(word(p), &e, 10);
+    if (e == p->tok || *e || n < 0 || n > 1000000000)
+        complain(p, what);
+    return (int)n;
+}
+
+static void read_slots(Reader *p, Rule *r)
+{
+    State s = {.name = name(p), .type = T_F64};
+    s.dom = (Dom)one_of(p, dom_by_name(word(p)), "a domain");
+    s.slots.every = read_count(p, "how many slots");
+    s.slots.of = read_count(p, "the clock's period");
+    s.slots.ahead = read_count(p, "how far the clock is ahead");
+    s.slots.first = !strcmp(word(p), "first");
+    if (s.slots.first)
+        word(p);
+    if (*p->tok)
+        read_place(p, &s.file, &s.line, r->nfile);
+    PUSH(p->a, r->state, r->nstate, r->state_cap) = s;
+}
+
 static bool read_product_word(Reader *p, Node *n)
 {
     for (int i = 0; i < NPRODUCT_WORDS; i++)
@@ -377,7 +406,7 @@ static void read_extra(Reader *p, const Rule *r, Node *n)
         }
         break;
     case OP_HYPER: n->sym = one_of(p, find_hyper(r, p->tok), "a hyperparameter"); word(p); break;
-    case OP_STATE: n->sym = one_of(p, find_state(r, p->tok), "a state"); word(p); break;
+    case OP_STATE: case OP_SLOT: n->sym = one_of(p, find_state(r, p->tok), "a state"); word(p); break;
     case OP_STORED:
         n->sym = strcmp(p->tok, "p") ? one_of(p, find_state(r, p->tok), "p or a state") : TO_P;
         word(p);
@@ -512,12 +541,14 @@ static void read_line(Reader *p, Rule *r)
         PUSH(p->a, r->input, r->ninput, r->input_cap) = (Input){n, (Dom)one_of(p, dom_by_name(word(p)), "a domain")};
     } else if (!strcmp(k, "state")) {
         read_state(p, r);
+    } else if (!strcmp(k, "slots")) {
+        read_slots(p, r);
     } else if (!strcmp(k, "value")) {
         read_value(p, r);
     } else if (*k == '%') {
         read_node(p, r);
     } else if (strcmp(k, "nodes")) {
-        complain(p, "rule, variant, hyper, state, value, input, nodes, entry or end");
+        complain(p, "rule, variant, hyper, state, slots, value, input, nodes, entry or end");
     }
 }
 

@@ -370,7 +370,7 @@ void trace_entry(lua_State *L, Trace *t, int e, int variant)
     t->p = leaf(t, OP_P, ELEM, 0);
     t->g = leaf(t, OP_G, ELEM, 0);
     t->clock = (Clock){leaf(t, OP_STEP, GROUP, 0), {1, 0}};
-    t->block = (Block){{1, 0}, 0, false};
+    t->block = (Block){{1, 0}, 0, false, false};
     for (int i = 0; i < r->nstate; i++)
         t->state[i] = leaf(t, OP_STATE, r->state[i].dom, i);
     Job job = {.t = t, .e = e};

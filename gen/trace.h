@@ -64,7 +64,7 @@ typedef struct GlobalRed { Op op; int entry, file, line; Ref node, of[MAX_VARIAN
 typedef struct Steps { double every, offset; } Steps;
 typedef struct Clock { Ref t; Steps at; } Clock;
 /* the block of every() that is open in the spec that runs, in its own steps */
-typedef struct Block { Steps at; int depth; bool first; } Block;
+typedef struct Block { Steps at; int depth; bool first, stagger; } Block;
 
 typedef struct SpecError { const char *file, *text; int line; } SpecError;
 

@@ -9,7 +9,7 @@
 static const char *bad_leaf(const Rule *r, const Node *n)
 {
     int limit = n->op == OP_HYPER || n->op == OP_RANDOM || n->op == OP_NORMAL ? r->nhyper
-              : n->op == OP_STATE ? r->nstate : n->op == OP_INPUT ? r->ninput : n->op == OP_EVERY ? INT32_MAX : 1;
+              : n->op == OP_STATE || n->op == OP_SLOT ? r->nstate : n->op == OP_INPUT ? r->ninput : n->op == OP_EVERY ? INT32_MAX : 1;
     if (n->sym < 0 || n->sym >= limit)
         return "it names a hyperparameter, state or input that does not exist";
     bool right = true;
@@ -18,6 +18,11 @@ static const char *bad_leaf(const Rule *r, const Node *n)
     case OP_CONST: right = n->dom == CONST_; break;
     case OP_P: case OP_G: right = n->dom == ELEM; break;
     case OP_STEP: case OP_HYPER: right = n->dom == GROUP; break;
+    case OP_SLOT:
+        if (!r->state[n->sym].slots.every)
+            return "it asks for the turn by slots of what holds none";
+        right = n->dom == GROUP;
+        break;
     case OP_STATE: return n->dom == r->state[n->sym].dom ? NULL : "its domain is not its state's";
     case OP_INPUT: return n->dom == r->input[n->sym].dom ? NULL : "its domain is not its input's";
     case OP_RANDOM: case OP_NORMAL:
@@ -190,6 +195,15 @@ static const char *bad_node(const Rule *r, Ref i)
 
 static bool twice(const char *a, const char *b) { return !strcmp(a, b); }
 
+static bool bad_slots(const State *s, bool blocks)
+{
+    const Stagger *x = &s->slots;
+    bool none = !x->every && !x->of && !x->ahead && !x->first;
+    return !none && (x->every < 2 || x->every > MAX_STAGGER || x->of < 1 || x->of > 1e9 || x->ahead < 0 ||
+                     x->ahead >= x->of || s->type != T_F64 || s->report || s->init != INIT_FILL || s->eye ||
+                     (s->dom != TENSOR && !(blocks && s->dom == BLOCK)));
+}
+
 /* Declarations: names once, domains that can be declared. */
 static const char *bad_declaration(const Rule *r)
 {
@@ -209,10 +223,17 @@ static const char *bad_declaration(const Rule *r)
             return "a copy of p that is not one value per element";
         if (r->state[i].init == INIT_HYPER && (r->state[i].hyper < 0 || r->state[i].hyper >= r->nhyper))
             return "a state that starts as a hyperparameter that does not exist";
+        if (bad_slots(&r->state[i], r->block > 0))
+            return "slots that no every(k, { stagger = true }) has";
         for (int j = 0; j < i; j++)
             if (twice(r->state[i].name, r->state[j].name))
                 return "two states of one name";
     }
+    int slots = 0;
+    for (int i = 0; i < r->nstate; i++)
+        slots += r->state[i].slots.every > 0;
+    if (slots > MOST_SLOTS)
+        return "too many states of slots";
     for (int i = 0; i < r->ninput; i++) {
         if (dom_fixed(r->input[i].dom) || r->input[i].dom == SLICE)
             return "an input in domain const or slice";
@@ -351,7 +372,8 @@ bool pass_verify(Rule *r, Diag *d)
                 Write w = r->entry[e].body[v].w[k];
                 bool known = w.val >= 0 && w.val < r->g.len && w.state >= TO_P && w.state < r->nstate;
                 Dom dom = !known || w.state == TO_P ? ELEM : r->state[w.state].dom;
-                if (!known || !dom_spreads((Dom)r->g.n[w.val].dom, dom) || r->g.n[w.val].ty != NUM) {
+                bool fixed = known && w.state != TO_P && r->state[w.state].slots.every;
+                if (!known || fixed || !dom_spreads((Dom)r->g.n[w.val].dom, dom) || r->g.n[w.val].ty != NUM) {
                     diag_set(d, NULL, 0, NULL, "rule %s: entry %s: write %d does not fit its target", r->name,
                              r->entry[e].name, k);
                     return false;

@@ -313,6 +313,8 @@ static optc_status bind_all(optc_binding *b, const optc_group *groups)
     if (s == OPTC_OK)
         s = blocks_make(b);
     if (s == OPTC_OK)
+        s = turns_make(b);
+    if (s == OPTC_OK)
         s = check_params_apart(b);
     if (s == OPTC_OK)
         s = check_grads_apart(b);
@@ -322,6 +324,8 @@ static optc_status bind_all(optc_binding *b, const optc_group *groups)
         s = layout_measure(b);
     if (s == OPTC_OK)
         s = b->rule->device->bind(b);
+    if (s == OPTC_OK)
+        s = turns_write(b);
     if (s == OPTC_OK && HOST()->bound)
         HOST()->bound(b);
     return s;

@@ -13,7 +13,7 @@
  *
  *   message.c  statuses and messages       engine.c   engines           rule.c    what a rule declares
  *   sized.c    structs of other versions   overlap.c  what lies where   about.c   what a binding holds
- *   rows.c     who takes part, each t
+ *   rows.c     who takes part, each t      turns.c    whose turn it is
  *   bind.c     checks, binding             layout.c   where arrays lie  step.c    entries, hyperparameters, t
  *   places.c   temporaries share memory    batches.c  tensors together  call.c    products: no stage of ours
  *   blas.c     a BLAS by dlopen            product.c  where there is none blocks.c  of matrices that are cut
@@ -96,6 +96,7 @@ typedef struct Tensor {
     BlockSize blocks;
     bool even;                         /* all that begins in it does at multiples of 8 values, from where arrays begin */
     int first_view, nview;
+    int64_t first_block, blocks_n;     /* of rules with turns: its blocks among those of all tensors, and how many */
 } Tensor;
 
 /* A group, or behind the groups a row of tensors of one group with another t (rows.c): `of` and `lag` say of which, and
@@ -118,6 +119,9 @@ typedef struct Batch { int variant; Units units, blocks; } Batch;      /* blocks
 /* What a run does, in order: an action over a batch, or (-1) over all that have part in it. Copies and t: all */
 typedef struct Task { const ProgAction *action; int batch; } Task;
 typedef struct Tasks { Task *task; int n; } Tasks;
+/* an array of slots, and what it holds: by tensor, or by block of all tensors (turns.c) */
+typedef struct Slots { int array, *slot; } Slots;
+typedef struct Turns { int64_t now[MOST_SLOTS]; } Turns;             /* by array of slots: whose turn it is; -1: everybody's */
 typedef struct Span { uintptr_t lo, hi; int tensor; } Span;
 typedef struct Piece { struct Piece *next; double align[1]; } Piece;
 
@@ -147,6 +151,8 @@ struct optc_binding {
     struct Blas *blas;                 /* on the CPU, of a rule with calls */
     int64_t effort;                    /* on the CPU: its elements, and calls in elements that take as long */
     Tasks *tasks;                      /* by entry, then phase */
+    Slots slots[MOST_SLOTS]; int nslots;
+    Turns turns;                       /* of the run at hand */
     struct GpuTables *gpu;
     int threads, grain;                /* on the CPU: threads of a step, units a thread takes at once; 0: by size */
     Piece *pieces;                     /* everything small */
@@ -247,6 +253,19 @@ CORE optc_status tasks_make(optc_binding *b);
 /* the tensors that a task's stage goes over: no group's */
 CORE const Units *task_units(const optc_binding *b, const Task *t);
 CORE void *call_space(const optc_binding *b);               /* call_bytes of them */
+
+/* ---- turns.c ---- */
+CORE optc_status turns_make(optc_binding *b);               /* once views of blocks are there */
+CORE optc_status turns_write(optc_binding *b);              /* once memory is there */
+CORE Turns turns_at(const optc_binding *b, int64_t t);
+/* someone in a tensor, or matrix of a view of blocks (-1: any), has its turn by one of `turns`, or there are none */
+CORE bool turns_have(const optc_binding *b, const Turns *x, unsigned turns, const Tensor *y, int64_t matrix);
+CORE int64_t turns_matrix(const ProgStage *s, const Tensor *y, int64_t unit);      /* of a stage's unit; -1: of several */
+/* a state that callers know of; report: a value for them */
+OPTC_COUNT bool array_told(const ProgArray *m, bool report)
+{
+    return m->kind == MEM_STATE && m->report == report && !m->slots.every;
+}
 
 /* ---- rows.c ---- */
 CORE optc_status row_make(optc_binding *b, Group *g, int of, bool idle);

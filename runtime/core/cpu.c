@@ -129,6 +129,14 @@ static void run_unit(optc_stage_fn fn, const int *at, const optc_view *v, int64_
         fn(v, unit);
 }
 
+/* Units of one tensor, or view of its blocks, of those alone that have their turn. */
+static void run_turns(const optc_binding *b, const ProgStage *s, const Tensor *t, int64_t lo, int64_t hi)
+{
+    for (; lo < hi; lo++)
+        if (turns_have(b, &b->turns, s->turns, t, turns_matrix(s, t, lo)))
+            run_unit(b->rule->fn[s->fn], s->at, &t->view, lo);
+}
+
 /* Units [lo, hi) of a stage: the tensor is found once, then walked. */
 static void run_units(const optc_binding *b, const Units *u, const ProgStage *s, bool leaves, int64_t lo, int64_t hi)
 {
@@ -144,11 +152,14 @@ static void run_units(const optc_binding *b, const Units *u, const ProgStage *s,
     }
     for (int i = a; lo < hi; i++) {
         const optc_view *v = &b->tensor[u->tensor[i]].view;
-        if (v->n < 0 && !leaves) {
-            lo = hi < prefix[i + 1] ? hi : prefix[i + 1];
+        int64_t end = hi < prefix[i + 1] ? hi : prefix[i + 1];
+        if (s->turns && v->n >= 0)
+            run_turns(b, s, &b->tensor[u->tensor[i]], lo - prefix[i], end - prefix[i]);
+        if (s->turns || (v->n < 0 && !leaves)) {
+            lo = end;
             continue;
         }
-        for (; lo < hi && lo < prefix[i + 1]; lo++)
+        for (; lo < end; lo++)
             run_unit(fn, s->at, v, lo - prefix[i]);
     }
 }
@@ -191,15 +202,18 @@ static void run_stage(const optc_binding *b, const Task *t, Counter *c, int thre
 static void run_call(const optc_binding *b, const Task *t, Counter *c, int who)
 {
     const Program *p = b->rule->program;
-    const ProgCall *call = p->stage[t->action->stage].call;
+    const ProgStage *s = &p->stage[t->action->stage];
+    const ProgCall *call = s->call;
     const CalleeInfo *x = callee_info(call);
     const Units *u = task_units(b, t);
     int64_t at = next_piece(c, 1), first = 0;
     for (int i = u->n - 1; i >= 0; i--) {
         const Tensor *y = &b->tensor[u->tensor[i]];
         int64_t n = y->view.n < 0 ? 0 : x->pieces(p, call, y->shape);
+        int64_t each = y->shape.slices ? n / y->shape.slices : 0;          /* of a matrix */
         for (; at < first + n; at = next_piece(c, 1))
-            x->run(b, call, y, at - first, who);
+            if (!s->turns || turns_have(b, &b->turns, s->turns, y, (at - first) / each))
+                x->run(b, call, y, at - first, who);
         first += n;
     }
 }

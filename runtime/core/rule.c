@@ -59,7 +59,8 @@ optc_status optc_release(optc_rule *r)
 static const ProgArray *nth_array(const optc_rule *r, MemKind kind, bool report, int i)
 {
     for (int k = 0; r && i >= 0 && k < r->program->narray; k++)
-        if (r->program->array[k].kind == kind && r->program->array[k].report == report && i-- == 0)
+        if ((kind == MEM_STATE ? array_told(&r->program->array[k], report) : r->program->array[k].kind == kind) &&
+            i-- == 0)
             return &r->program->array[k];
     return NULL;
 }

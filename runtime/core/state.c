@@ -74,7 +74,7 @@ static optc_status no_state(const Program *p, const StateAsk *w)
     memset(&near, 0, sizeof near);
     near.want = w->name;
     for (int k = 0; k < p->narray; k++)
-        if (p->array[k].kind == MEM_STATE && p->array[k].report == w->report)
+        if (array_told(&p->array[k], w->report))
             near_try(&near, p->array[k].name);
     return fail(OPTC_ERROR_ARGUMENT, "%s: rule '%s' has no %s '%s'%s", w->call, p->name, kind_of(w), w->name,
                 near_print(&near, text, sizeof text));
@@ -90,8 +90,7 @@ static optc_status look_up(const optc_binding *b, const StateAsk *w, optc_state_
                                : "the place for the result");
     const Program *p = b->rule->program;
     int k = 0;
-    while (k < p->narray && (p->array[k].kind != MEM_STATE || p->array[k].report != w->report ||
-                             strcmp(p->array[k].name, w->name)))
+    while (k < p->narray && (!array_told(&p->array[k], w->report) || strcmp(p->array[k].name, w->name)))
         k++;
     if (k == p->narray)
         return no_state(p, w);

@@ -81,6 +81,7 @@ optc_status optc_run(optc_binding *b, const char *entry)
         return s;
     if (!b->complete)
         b->complete = all_set(b);
+    b->turns = turns_at(b, b->steps + 1);
     s = b->rule->device->run(b, e, phase);
     if (s == OPTC_OK && ph->naction && ph->action[0].kind == ACT_TICK && !b->recorded)
         rows_stepped(b);
@@ -102,6 +103,21 @@ static double traffic(const optc_binding *b, const int *array, int n, Shape s)
     return bytes;
 }
 
+/* The share of a tensor that a stage goes over: of its blocks those that have their turn. */
+static double in_turn(const optc_binding *b, const Turns *turns, const ProgStage *s, const Tensor *t)
+{
+    int64_t all = 0, have = 0;
+    if (!s->turns || !stage_of_blocks(s))
+        return turns_have(b, turns, s->turns, t, -1);
+    for (int i = t->first_view; i < t->first_view + t->nview; i++) {
+        const Tensor *y = &b->tensor[i];
+        all += y->shape.n;
+        for (int64_t k = 0; k < y->shape.slices; k++)
+            have += turns_have(b, turns, s->turns, y, k) ? y->shape.rows * y->shape.cols : 0;
+    }
+    return all ? (double)have / (double)all : 0;
+}
+
 optc_status optc_plan_bytes(const optc_binding *b, const char *entry, int64_t t, optc_bytes *out)
 {
     int e = b ? find_entry(b, entry) : -1;
@@ -112,13 +128,16 @@ optc_status optc_plan_bytes(const optc_binding *b, const char *entry, int64_t t,
                                : "steps count from 1");
     const Program *p = b->rule->program;
     const ProgPhase *ph = &p->entry[e].phase[program_phase(p, t)];
+    const Turns turns = turns_at(b, t);
     out->read = out->written = 0;
     for (int i = 0; i < ph->naction; i++) {
         const ProgStage *st = ph->action[i].kind == ACT_LAUNCH ? &p->stage[ph->action[i].stage] : NULL;
         const Units *u = st && st->kind != S_GROUP ? &b->units[st->variant] : NULL;
         for (int k = 0; u && k < u->n; k++) {
-            out->read += traffic(b, st->reads, st->nreads, b->tensor[u->tensor[k]].shape);
-            out->written += traffic(b, st->writes, st->nwrites, b->tensor[u->tensor[k]].shape);
+            const Tensor *x = &b->tensor[u->tensor[k]];
+            double share = in_turn(b, &turns, st, x);
+            out->read += share * traffic(b, st->reads, st->nreads, x->shape);
+            out->written += share * traffic(b, st->writes, st->nwrites, x->shape);
         }
         const ProgAction *c = ph->action[i].kind == ACT_COPY && p->array[ph->action[i].to].dom != GROUP ? &ph->action[i]
                                                                                                        : NULL;

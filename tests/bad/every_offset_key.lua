@@ -1,4 +1,4 @@
--- expect: 7: every(k, { … }, f) knows 'offset' and 'first'
+-- expect: 7: every(k, { … }, f) knows 'offset', 'first' and 'stagger'
 return optimizer {
   name  = "bad",
   hyper = { lr = 0.1 },
