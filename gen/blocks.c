@@ -40,8 +40,10 @@ static int slots_of(lua_State *L, Trace *t, Stagger turns, Dom dom)
             return i;
     }
     if (slots == MOST_SLOTS || n >= MAX_STATES)
-        spec_error(L, "over %d arrays of slots in one rule, or %d states with them: each different staggered period takes "
-                      "one, of tensors and of blocks", MOST_SLOTS, MAX_STATES);
+        spec_error(L,
+                   "over %d arrays of slots in one rule, or %d states with them: each different staggered period takes "
+                   "one, of tensors and of blocks",
+                   MOST_SLOTS, MAX_STATES);
     const char *name = arena_printf(t->arena, "%sslot_%d", dom == BLOCK ? "block_" : "", turns.every);
     while (name_taken(r, n, name))
         name = arena_printf(t->arena, "%s_", name);
@@ -57,8 +59,10 @@ static int slots_of(lua_State *L, Trace *t, Stagger turns, Dom dom)
 static Ref has_turn(lua_State *L, Trace *t, Stagger turns, const char *name, Dom dom)
 {
     if (dom_info[dom].scope < SCOPE_TENSOR)
-        spec_error(L, "'%s' has one value per %s and cannot be assigned in every(k, { stagger = true }, …), which comes at "
-                   "other steps for each %s", name, dom_info[dom].per, t->rule->block ? "tensor or block" : "tensor");
+        spec_error(L,
+                   "'%s' has one value per %s and cannot be assigned in every(k, { stagger = true }, …), which comes "
+                   "at other steps for each %s",
+                   name, dom_info[dom].per, t->rule->block ? "tensor or block" : "tensor");
     Dom owner = dom_of_block(dom) ? BLOCK : TENSOR;
     int s = slots_of(L, t, turns, owner);
     Graph *g = trace_here(t);
@@ -136,8 +140,8 @@ static void read_option(lua_State *L, const char *key, double k, EveryOptions *o
         if (lua_type(L, -1) != LUA_TNUMBER || !(o->offset >= 0 && o->offset < k && o->offset == floor(o->offset)))
             spec_error(L, "every: the offset is a whole number from 0 and below the period");
     } else {
-        spec_error(L, "every(k, { … }, f) knows 'offset', 'first' and 'stagger': every(10, { offset = 1 }, function() … "
-                      "end)");
+        spec_error(L, "every(k, { … }, f) knows 'offset', 'first' and 'stagger': every(10, { offset = 1 }, function() "
+                      "… end)");
     }
 }
 
@@ -253,8 +257,8 @@ static Clock inner_clock(lua_State *L, Trace *t)
     double k = t->block.at.every;
     Ref own = given_t(L, t);
     if (t->block.stagger)
-        spec_error(L, "inner() inside every(k, { stagger = true }, …): the rule inside would be at another step for each "
-                      "tensor");
+        spec_error(L, "inner() inside every(k, { stagger = true }, …): the rule inside would be at another step for "
+                      "each tensor");
     if ((t->block.depth > 1 || t->block.first) && own == NONE)
         spec_error(L, "inner() inside %s: say what its t is: inner { t = … }",
                    t->block.first ? "every(k, { first = true }, …)" : "two blocks of every()");

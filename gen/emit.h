@@ -83,7 +83,6 @@ const char *emit_value_name(Emit *e, Ref r);                   /* value_name, no
 const char *emit_array_name(Emit *e, Access a);
 const char *emit_array(Emit *e, Access a, bool writable);      /* "(const float *)self->mem[at_m]" */
 const char *emit_told(const Emit *e, const char *param);       /* a parameter for them, where they are told; else "" */
-void emit_scalars(Emit *e);                                    /* hyperparameters and counts the stage reads */
 const char *emit_red_kind(const Node *n);                      /* "sum", "max", "min" */
 const char *emit_parts_per_row(Arena *a, const Mem *m);        /* how many partials a reduction left, over self */
 const char *emit_parts_per_col(Arena *a, const Mem *m);
@@ -94,6 +93,7 @@ const char *emit_slot(Emit *e, Access f, const char *own);
 const char *emit_finish(const Mem *m);                         /* the section that finishes it, of a list */
 
 /* ---- emit_stage.c: what a stage does, on every target ---- */
+void emit_scalars(Emit *e);                                    /* hyperparameters and counts the stage reads */
 void emit_put(Emit *e, Place to, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 void emit_part(Emit *e, Place to, const char *section, const Hole *h, int n);         /* a section of the target's */
 const char *emit_filled(Emit *e, const char *section, const Hole *h, int n);          /* likewise, as text */

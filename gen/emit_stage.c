@@ -29,6 +29,42 @@ const char *emit_filled(Emit *e, const char *section, const Hole *h, int n)
     return buf_text(&b);
 }
 
+/* As stagger_slot has it (program.h), of the binding's step: the row's and its lag. */
+static const char *slot_text(Emit *e, const Node *n)
+{
+    const Rule *r = e->plan->rule;
+    Stagger s = r->state[n->sym].slots;
+    const char *t = arena_printf(e->arena, "(long long)(self->hyper[0] + self->hyper[%d]%s)", r->nhyper + 1,
+                                 e->t_ahead ? " + 1.0" : "");
+    if (s.ahead)
+        t = arena_printf(e->arena, "(%s + %d)", t, s.ahead);
+    if (s.of > 1)
+        t = arena_printf(e->arena, "%s / %d", t, s.of);
+    const char *slot = arena_printf(e->arena, "(double)(%s %% %d)", t, s.every);
+    return s.first ? arena_printf(e->arena, "(%s == 1 ? -1.0 : %s)", t, slot) : slot;
+}
+
+/* Hyperparameters, the step and sizes: read once, before the loop, rounded once to the stage's precision. */
+void emit_scalars(Emit *e)
+{
+    const char *real = emit_real(e), *cast = e->wide ? "" : arena_printf(e->arena, "(%s)", real);
+    for (Ref r = 0; r < e->g->len; r++) {
+        const Node *n = &e->g->n[r];
+        if (!e->uses[r] || (n->op != OP_HYPER && n->op != OP_STEP && n->op != OP_SLOT && n->op != OP_COUNT))
+            continue;
+        const char *name = n->op == OP_HYPER ? e->hyper[n->sym] : emit_name(e, emit_value_name(e, r));
+        bool ahead = n->op == OP_STEP && e->t_ahead;
+        e->text[r] = name;
+        if (n->op == OP_SLOT)
+            emit_put(e, AT_HOISTED, "const %s %s = %s%s;\n", real, name, cast, slot_text(e, n));
+        else if (n->op == OP_COUNT)
+            emit_put(e, AT_HOISTED, "const %s %s = (%s)(%s);\n", real, name, real, emit_count(e, n));
+        else
+            emit_put(e, AT_HOISTED, "const %s %s = %s%sself->hyper[%d]%s;\n", real, name, cast, ahead ? "(" : "",
+                     n->op == OP_STEP ? 0 : n->sym + 1, ahead ? " + 1.0)" : "");
+    }
+}
+
 int emit_holes(Emit *e, Hole *h)
 {
     static const char *const name[NPLACE] = {

@@ -30,7 +30,7 @@ typedef struct ProgType { const char *name; int bytes; } ProgType;
 /* every(k, { offset = o }): steps that leave `offset` when divided by `every` */
 typedef struct Period { int every, offset; } Period;
 /* every(k, { stagger = true }): each owner has a slot below `every`, and its turn where the count of steps leaves that
- * when divided. The count is a clock's own: (t + ahead) / of. first: at count 1 it is everybody's turn. every 0: none */
+ * when divided. The count is a clock's own, (t + ahead) / of; first: at 1 it is everybody's turn. every 0: none */
 typedef struct Stagger { int every, of, ahead, first; } Stagger;
 typedef struct ProgHyper { const char *name; double def, lo, hi; bool lo_open, hi_open; } ProgHyper;
 

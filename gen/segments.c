@@ -81,7 +81,8 @@ static void find_needs(Cutter *c)
 static bool apart(const Cutter *c, int v, Ref r, Ref a)
 {
     const Node *n = &c->g->n[r], *x = &c->g->n[a];
-    return large(n) && large(x) && !is_call(n) && !is_leaf(x) && c->want[v][r] != EVERYBODY && c->want[v][a] == EVERYBODY;
+    bool both = large(n) && large(x) && !is_call(n) && !is_leaf(x);
+    return both && c->want[v][r] != EVERYBODY && c->want[v][a] == EVERYBODY;
 }
 
 /* As early as can be. What groups have is made once for all variants. */

@@ -2,8 +2,8 @@
  *
  * What such a block assigns is where(its turn, new, old). A value that only `new` needs counts where the turn is, and a
  * state that takes `old` keeps what it holds: a stage that makes such values alone, and fills such states alone, may
- * leave out whoever has no turn. That is all there is to it: a stage that runs for more than it must does no harm, as the
- * choice is made on the device anyway. What lies in a temporary of who was left out is read by nobody who looks at it.
+ * leave out whoever has no turn. A stage that runs for more than it must does no harm, as the choice is made on the
+ * device anyway. What lies in a temporary of who was left out is read by nobody who looks at it.
  *
  * Blocks have turns of their own, so a reduction, which may bring values of several together, needs all of them; and a
  * reduction over tensors needs every tensor. */
@@ -35,7 +35,8 @@ static unsigned turn_of(const Rule *r, const Graph *g, Ref cond)
             const Node *x = &g->n[n->arg[1 - k]];
             unsigned bit = turn_of(r, g, n->arg[k]);
             const Node *now = x->op == OP_LT ? &g->n[x->arg[0]] : NULL, *zero = now ? &g->n[x->arg[1]] : NULL;
-            if (bit && now && now->op == OP_SLOT && bit_of(r, now->sym) == bit && zero->op == OP_CONST && zero->imm == 0)
+            bool all = now && now->op == OP_SLOT && zero->op == OP_CONST && zero->imm == 0;
+            if (bit && all && bit_of(r, now->sym) == bit)
                 return bit;
         }
         return 0;

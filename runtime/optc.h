@@ -276,8 +276,8 @@ optc_status optc_sync(optc_binding *b);                        /* waits for what
 optc_status optc_get_t(const optc_binding *b, int tensor, int64_t *steps);
 optc_status optc_set_t(optc_binding *b, int tensor, int64_t steps);
 
-/* In a rule with every(k, { stagger = true }, …), of which `every` is the k: at which steps a tensor (block -1), or in a
- * rule with blocks a block of it (in the order of its states), has its turn: those that leave *slot when divided by k.
+/* In a rule with every(k, { stagger = true }, …), of which `every` is the k: at which steps a tensor (block -1), or in
+ * a rule with blocks a block of it (in the order of its states), has its turn: those that leave *slot divided by k.
  * Dealt when binding, by the work that a turn takes; the same for the same rule and tensors. OPTC_ERROR_ABSENT: it has
  * none. A tensor without a gradient at such a step misses that turn. */
 optc_status optc_get_slot(const optc_binding *b, int tensor, int64_t block, int every, int *slot);

@@ -121,7 +121,7 @@ typedef struct Task { const ProgAction *action; int batch; } Task;
 typedef struct Tasks { Task *task; int n; } Tasks;
 /* an array of slots, and what it holds: by tensor, or by block of all tensors (turns.c) */
 typedef struct Slots { int array, *slot; } Slots;
-typedef struct Turns { int64_t now[MOST_SLOTS]; } Turns;             /* by array of slots: whose turn it is; -1: everybody's */
+typedef struct Turns { int64_t now[MOST_SLOTS]; } Turns;   /* by array of slots: whose turn it is; -1: everybody's */
 typedef struct Span { uintptr_t lo, hi; int tensor; } Span;
 typedef struct Piece { struct Piece *next; double align[1]; } Piece;
 
@@ -260,7 +260,8 @@ CORE optc_status turns_write(optc_binding *b);              /* once memory is th
 CORE Turns turns_at(const optc_binding *b, int64_t t);
 /* someone in a tensor, or matrix of a view of blocks (-1: any), has its turn by one of `turns`, or there are none */
 CORE bool turns_have(const optc_binding *b, const Turns *x, unsigned turns, const Tensor *y, int64_t matrix);
-CORE int64_t turns_matrix(const ProgStage *s, const Tensor *y, int64_t unit);      /* of a stage's unit; -1: of several */
+/* the matrix that a stage's unit is of; -1: of several */
+CORE int64_t turns_matrix(const ProgStage *s, const Tensor *y, int64_t unit);
 /* a state that callers know of; report: a value for them */
 OPTC_COUNT bool array_told(const ProgArray *m, bool report)
 {

@@ -289,6 +289,6 @@ optc_status optc_get_slot(const optc_binding *b, int tensor, int64_t block, int 
     if (!known)
         return fail(OPTC_ERROR_ARGUMENT, "optc_get_slot: rule '%s' has no every(%d, { stagger = true }, …)",
                     b->rule->program->name, every);
-    return fail(OPTC_ERROR_ABSENT, "optc_get_slot: %s of %s has no slot of every(%d, …)", block >= 0 ? "a block" : "all",
+    return fail(OPTC_ERROR_ABSENT, "optc_get_slot: %s%s has no slot of every(%d, …)", block >= 0 ? "a block of " : "",
                 tensor_label(b, tensor, label), every);
 }
