@@ -224,6 +224,7 @@ static const Paste pasted_code[] = {
     {"runtime/core/product.c", PRODUCTS},
     {"runtime/core/blas.c", PRODUCTS},
     {"runtime/core/dense.c", PRODUCTS},
+    {"runtime/core/lapack.c", PRODUCTS},
     {"runtime/core/lying.c", PRODUCTS},
     {"runtime/core/factors.c", PRODUCTS},
     {"runtime/core/orders.c", PRODUCTS},

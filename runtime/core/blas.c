@@ -51,6 +51,19 @@ static void *blas_symbol(void *library, const Affix *a, const char *name)
         memcpy(&(to), &f_, sizeof f_);                                                                               \
     } while (0)
 
+/* All of LAPACK that we call, or none. */
+static void lapack_functions(void *library, const Affix *a, Blas *x)
+{
+    static const char *const names[LAPACK_COUNT] = {"dsyevd_", "dpotrf_", "dgeqrf_", "dorgqr_", "cblas_dtrsm"};
+    bool all = true;
+    for (int i = 0; i < LAPACK_COUNT; i++) {
+        x->lapack[i] = blas_symbol(library, a, names[i]);
+        all = all && x->lapack[i];
+    }
+    if (!all)
+        memset(x->lapack, 0, sizeof x->lapack);
+}
+
 static const Affix *blas_functions(void *library, Blas *x)
 {
     static const char *const gemm[] = {"cblas_sgemm", "cblas_dgemm"}, *const syrk[] = {"cblas_ssyrk", "cblas_dsyrk"};
@@ -62,8 +75,10 @@ static const Affix *blas_functions(void *library, Blas *x)
             all = all && x->gemm[k] && x->syrk[k];
         }
         x->wide = affixes[i].wide;
-        if (all)
+        if (all) {
+            lapack_functions(library, &affixes[i], x);
             return &affixes[i];
+        }
     }
     return NULL;
 }
@@ -393,22 +408,31 @@ static void call_blas(const Blas *x, const Gemm *g)
     }
 }
 
+CORE int blas_hold(const Blas *x)
+{
+    int was = x->local ? x->local(1) : x->set ? x->get() : 0;
+    if (!x->local && x->set && was != 1)
+        x->set(1);
+    return was;
+}
+
+CORE void blas_release(const Blas *x, int was)
+{
+    if (x->local)
+        x->local(was);
+    else if (x->set && was != 1)
+        x->set(was);
+}
+
 CORE void blas_gemm(const Blas *x, const Gemm *g)
 {
-    int was = 0;
     /* a BLAS does not look at operands that count for nothing, where NaN would be lost, and wants rows of some
      * length */
     if (!x->gemm[0] || g->alpha == 0 || g->k == 0) {
         product_own(g);
         return;
     }
-    if (x->local)
-        was = x->local(1);
-    else if (x->set && (was = x->get()) != 1)
-        x->set(1);
+    int was = blas_hold(x);
     call_blas(x, g);
-    if (x->local)
-        x->local(was);
-    else if (x->set && was != 1)
-        x->set(was);
+    blas_release(x, was);
 }

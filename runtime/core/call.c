@@ -238,6 +238,16 @@ static int64_t call_effort(const optc_binding *b, const ProgStage *s)
     return flops < 1e15 ? (int64_t)(flops / 32) : (int64_t)1 << 45;
 }
 
+static bool has_factors(const Program *p)
+{
+    bool any = false;
+    for (int i = 0; i < p->nstage; i++) {
+        const ProgCall *c = p->stage[i].call;
+        any = any || (c && c->callee >= CALL_POWER && c->callee <= CALL_SOLVE);
+    }
+    return any;
+}
+
 CORE void cpu_call_path(const optc_rule *r, char *text, size_t n)
 {
     Blas x;
@@ -245,7 +255,8 @@ CORE void cpu_call_path(const optc_rule *r, char *text, size_t n)
         return;
     (void)blas_open(&x, "optc_rule_path");
     size_t at = strlen(text);
-    snprintf(text + at, n - at, "; products: %s", x.about);
+    const char *factors = x.lapack[0] ? "; factors: its LAPACK" : "; factors: our own, slower than a LAPACK";
+    snprintf(text + at, n - at, "; products: %s%s", x.about, has_factors(r->program) ? factors : "");
 }
 
 /* What the threads work in: each as much as the largest matrix of any call takes. */

@@ -38,10 +38,13 @@ CORE int64_t take_pieces(const Program *p, const ProgCall *c, Shape s);
 CORE void take_run(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t piece, int who);
 
 /* ---- blas.c, product.c ---- */
-/* gemm, syrk: for f32 and f64; NULL: our own product. wide: integers of 64 bits. How a call is held to one thread:
- * local sets it for the calling thread and gives what was, or get and set do; all NULL: it has one */
+/* What factors take of it; LAPACK_COUNT: how many. */
+typedef enum { LAPACK_SYEVD, LAPACK_POTRF, LAPACK_GEQRF, LAPACK_ORGQR, LAPACK_TRSM, LAPACK_COUNT } LapackCall;
+/* gemm, syrk: for f32 and f64; NULL: our own product. lapack: f64, by LapackCall; all of them NULL: our own factors.
+ * wide: integers of 64 bits. How a call is held to one thread: local sets it for the calling thread and gives what was,
+ * or get and set do; all NULL: it has one */
 typedef struct Blas {
-    void *gemm[2], *syrk[2];
+    void *gemm[2], *syrk[2], *lapack[LAPACK_COUNT];
     bool wide;
     int (*local)(int), (*get)(void);
     void (*set)(int);
@@ -58,4 +61,16 @@ typedef struct Gemm {
 CORE optc_status blas_open(Blas *out, const char *call);
 CORE void blas_gemm(const Blas *x, const Gemm *g);
 CORE void product_own(const Gemm *g);
+CORE int blas_hold(const Blas *x);                                      /* to one thread; what blas_release takes */
+CORE void blas_release(const Blas *x, int was);
+
+/* ---- lapack.c: as dense.h, where the library has it; false: it has not, or could not ---- */
+CORE bool lapack_eigh(const Blas *x, double *a, int64_t n, double *value, double *work);
+CORE bool lapack_qr(const Blas *x, double *a, int64_t m, int64_t n, double *work);
+CORE bool lapack_chol(const Blas *x, double *a, int64_t n);
+/* b of rows x cols, as it lies; right: the triangle stands behind it */
+CORE bool lapack_solve(const Blas *x, const double *l, int64_t n, bool turned, bool right, double *b, int64_t rows,
+                       int64_t cols);
+CORE int64_t lapack_eigh_work(int64_t n);                               /* doubles */
+CORE int64_t lapack_qr_work(int64_t m, int64_t n);
 #endif

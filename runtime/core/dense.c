@@ -82,7 +82,7 @@ static void reflect(double *x, const double *v, double tau, int64_t n)
 /* ---- eigenvectors ---- */
 CORE int64_t dense_eigh_work(int64_t n) { return n * n + 2 * n; }
 
-static void fill_upper(double *a, int64_t n)
+CORE void dense_mirror(double *a, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = i + 1; j < n; j++)
@@ -213,14 +213,28 @@ static void settle_sign(double *x, int64_t n)
         times(x, -1, n);
 }
 
+CORE void dense_signs(double *v, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        settle_sign(v + i * n, n);
+}
+
+CORE double dense_even(double *x, int64_t n)
+{
+    double most = largest(x, n), scale = scale_of(most);
+    if (most < 0)
+        return 0;
+    times(x, scale, n);
+    return scale;
+}
+
 CORE bool dense_eigh(double *a, int64_t n, double *value, double *work)
 {
     double *v = work, *tau = v + n * n, *e = tau + n;
-    fill_upper(a, n);
-    double most = largest(a, n * n), scale = scale_of(most);
-    if (most < 0)
+    dense_mirror(a, n);
+    double scale = dense_even(a, n * n);
+    if (scale == 0)
         return false;
-    times(a, scale, n * n);
     memset(tau, 0, sizeof *tau * (size_t)(2 * n));
     tridiagonal(a, v, n, value, e, tau);
     if (n)
@@ -230,15 +244,14 @@ CORE bool dense_eigh(double *a, int64_t n, double *value, double *work)
         return false;
     times(value, 1 / scale, n);
     sort_rows(value, a, n);
-    for (int64_t i = 0; i < n; i++)
-        settle_sign(a + i * n, n);
+    dense_signs(a, n);
     return true;
 }
 
 /* ---- orthonormal columns ---- */
 CORE int64_t dense_qr_work(int64_t m, int64_t n) { return 2 * m * n + 2 * n; }
 
-static void turn(double *to, const double *from, int64_t rows, int64_t cols)
+CORE void dense_turn(double *to, const double *from, int64_t rows, int64_t cols)
 {
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < cols; j++)
@@ -248,11 +261,9 @@ static void turn(double *to, const double *from, int64_t rows, int64_t cols)
 CORE bool dense_qr(double *a, int64_t m, int64_t n, double *work)
 {
     double *col = work, *q = col + m * n, *tau = q + m * n, *r = tau + n;
-    double most = largest(a, m * n);
-    if (most < 0 || m < n)
+    if (m < n || dense_even(a, m * n) == 0)                /* of Q nothing depends on the scale */
         return false;
-    times(a, scale_of(most), m * n);                       /* of Q nothing depends on it */
-    turn(col, a, m, n);
+    dense_turn(col, a, m, n);
     for (int64_t k = 0; k < n; k++) {
         double *v = col + k * m + k;
         tau[k] = reflector(v, m - k, &r[k]);
@@ -268,7 +279,7 @@ CORE bool dense_qr(double *a, int64_t m, int64_t n, double *work)
     for (int64_t k = 0; k < n; k++)
         if (r[k] < 0)
             times(q + k * m, -1, m);
-    turn(a, q, n, m);
+    dense_turn(a, q, n, m);
     return true;
 }
 

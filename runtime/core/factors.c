@@ -20,8 +20,8 @@ static FactorShape factor_shape(const Program *p, const ProgCall *c, Shape s)
 CORE double factor_flops(const Program *p, const ProgCall *c, Shape s)
 {
     FactorShape x = factor_shape(p, c, s);
-    double m = (double)x.m, n = (double)x.n, one = c->callee == CALL_QR ? n : m, two = c->callee == CALL_SOLVE ? n : one;
-    return (double)s.slices * factor_cost[c->callee] * m * one * two;
+    double m = (double)x.m, n = (double)x.n, one = c->callee == CALL_QR ? n : m;
+    return (double)s.slices * factor_cost[c->callee] * m * one * (c->callee == CALL_SOLVE ? n : one);
 }
 
 static bool square_dom(Dom d) { return dom_square(d) && dom_info[d].axis[0] == dom_info[d].axis[1]; }
@@ -71,9 +71,9 @@ CORE int64_t factor_pieces(const Program *p, const ProgCall *c, Shape s)
 static int64_t factor_doubles(const ProgCall *c, FactorShape x)
 {
     int64_t side = dom_times(x.m, x.m), all = dom_times(x.m, x.n);
-    switch (c->callee) {
-    case CALL_POWER: case CALL_EIGH: return 2 * side + 3 * x.m;
-    case CALL_QR: return 3 * all + 2 * x.n;
+    switch (c->callee) {                       /* LAPACK takes no less than our own */
+    case CALL_POWER: case CALL_EIGH: return side + x.m + lapack_eigh_work(x.m);
+    case CALL_QR: return 2 * all + lapack_qr_work(x.m, x.n);
     case CALL_SOLVE: return side + 2 * all;
     default: return side;
     }
@@ -98,26 +98,31 @@ static bool raise_values(double *value, int64_t n, double exponent, double least
     return right;
 }
 
-/* v: rows are eigenvectors. out = V.T diag(value) V, both triangles. */
-static void put_power(double *out, const double *v, const double *value, int64_t n)
+/* v: rows are eigenvectors, which are lost. more: room for as many. Returns V.T diag(value) V, both triangles. */
+static const double *put_power(const Blas *blas, double *v, const double *value, int64_t n, double *more)
 {
-    memset(out, 0, sizeof *out * (size_t)(n * n));
+    bool positive = true;
+    Gemm g;
+    memset(&g, 0, sizeof g);
     for (int64_t k = 0; k < n; k++)
-        for (int64_t i = 0; i < n; i++) {
-            double f = value[k] * v[k * n + i];
-            for (int64_t j = 0; j <= i; j++)
-                out[i * n + j] += f * v[k * n + j];
-        }
-    for (int64_t i = 0; i < n; i++)
-        for (int64_t j = i + 1; j < n; j++)
-            out[i * n + j] = out[j * n + i];
-}
-
-static void turn_over(double *to, const double *from, int64_t rows, int64_t cols)
-{
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t j = 0; j < cols; j++)
-            to[j * rows + i] = from[i * cols + j];
+        positive = positive && value[k] >= 0;
+    if (!positive)
+        memcpy(more + n * n, v, sizeof *v * (size_t)(n * n));
+    for (int64_t k = 0; k < n; k++) {
+        double x = positive ? sqrt(value[k]) : value[k];
+        for (int64_t i = 0; i < n; i++)
+            v[k * n + i] *= x;
+    }
+    g.f64 = g.turn_a = true;
+    g.lower = positive && blas->gemm[0];
+    g.m = g.n = g.k = g.lda = g.ldb = g.ldc = n;
+    g.alpha = 1;
+    g.a = v;
+    g.b = positive ? v : more + n * n;
+    g.c = memset(more, 0, sizeof *more * (size_t)(n * n));
+    blas_gemm(blas, &g);
+    dense_mirror(more, n);
+    return more;
 }
 
 static bool all_finite(const double *x, int64_t n)
@@ -129,7 +134,7 @@ static bool all_finite(const double *x, int64_t n)
 }
 
 /* a: the triangle, and behind it what it is solved for, as it lies: from the right rows are what columns are else. */
-static const double *solve_of(const ProgCall *c, double *a, FactorShape x)
+static const double *solve_of(const Blas *blas, const ProgCall *c, double *a, FactorShape x)
 {
     bool right = (c->flags & FROM_RIGHT) != 0, turned = (c->flags & TURN_A) != 0;
     int64_t all = x.m * x.n;
@@ -139,34 +144,62 @@ static const double *solve_of(const ProgCall *c, double *a, FactorShape x)
             return NULL;
     if (!all_finite(b, all))
         return NULL;
+    if (lapack_solve(blas, a, x.m, turned, right, b, right ? x.n : x.m, right ? x.m : x.n))
+        return b;
     if (!right)
         return dense_solve(a, x.m, turned, b, x.n) ? b : NULL;
-    turn_over(over, b, x.n, x.m);
+    dense_turn(over, b, x.n, x.m);
     if (!dense_solve(a, x.m, !turned, over, x.n))
         return NULL;
-    turn_over(b, over, x.m, x.n);
+    dense_turn(b, over, x.m, x.n);
     return b;
 }
 
-/* The result lies at a or behind it; NULL: it cannot be done. least: what eigenvalues are lifted to. */
-static const double *factor_of(const ProgCall *c, double *a, FactorShape x, double least)
+/* By LAPACK; where there is none, or it reports failure, by our own from the matrix as it was. */
+static bool eigh_of(const Blas *blas, const Lying *of, double *a, int64_t n, double *value, double *work)
+{
+    if (lapack_eigh(blas, a, n, value, work))
+        return true;
+    lying_load(a, of);
+    return dense_eigh(a, n, value, work);
+}
+
+static bool qr_of(const Blas *blas, const Lying *of, double *a, FactorShape x, double *work)
+{
+    if (lapack_qr(blas, a, x.m, x.n, work))
+        return true;
+    lying_load(a, of);
+    return dense_qr(a, x.m, x.n, work);
+}
+
+static bool chol_of(const Blas *blas, const Lying *of, double *a, int64_t n)
+{
+    if (lapack_chol(blas, a, n))
+        return true;
+    lying_load(a, of);
+    return dense_chol(a, n);
+}
+
+/* The result lies at a or behind it; NULL: it cannot be done. a: as loaded from `of`; least: what eigenvalues are
+ * lifted to. */
+static const double *factor_of(const Blas *blas, const ProgCall *c, const Lying *of, double *a, FactorShape x,
+                               double least)
 {
     int64_t m = x.m;
     double *more = a + m * (c->callee == CALL_QR ? x.n : m);
     switch (c->callee) {
     case CALL_POWER:
-        if (!dense_eigh(a, m, more, more + m) || !raise_values(more, m, c->alpha, least))
+        if (!eigh_of(blas, of, a, m, more, more + m) || !raise_values(more, m, c->alpha, least))
             return NULL;
-        put_power(more + m, a, more, m);
-        return more + m;
+        return put_power(blas, a, more, m, more + m);
     case CALL_EIGH:
-        if (!dense_eigh(a, m, more, more + m))
+        if (!eigh_of(blas, of, a, m, more, more + m))
             return NULL;
-        turn_over(more + m, a, x.n, m);
+        dense_turn(more + m, a, x.n, m);
         return more + m;
-    case CALL_QR: return dense_qr(a, m, x.n, more) ? a : NULL;
-    case CALL_SOLVE: return solve_of(c, a, x);
-    default: return dense_chol(a, m) ? a : NULL;
+    case CALL_QR: return qr_of(blas, of, a, x, more) ? a : NULL;
+    case CALL_SOLVE: return solve_of(blas, c, a, x);
+    default: return chol_of(blas, of, a, m) ? a : NULL;
     }
 }
 
@@ -182,7 +215,7 @@ CORE void factor_run(const optc_binding *b, const ProgCall *c, const Tensor *t, 
     } else if (c->b >= 0) {
         least = ((const double *)t->mem[c->b])[matrix_at(b, t, c->b, piece)];
     }
-    const double *r = factor_of(c, a, x, least);
+    const double *r = factor_of(b->blas, c, &of, a, x, least);
     if (r && lying_holds(&out, r)) {
         lying_store(&out, r);
     } else if (c->c < 0) {
