@@ -21,7 +21,7 @@
  *   team.c     its threads
  *   gpu.c      contexts, errors, memory    gpu_bind.c tables, states    gpu_run.c launches and graphs
  *   gpu_calls.c what products take         gpu_products.c products      library.c, cublas.c  cuBLAS by dlopen
- *   gpu_phases.c captured, with periods
+ *   gpu_phases.c captured, with periods   gpu_turns.c units of those that have their turn
  *
  * What only products need (call.h, gpu_calls.h, and the sources that include them) is left out of packages without any:
  * templates/no_calls.h stands there in its place. */

@@ -43,9 +43,11 @@ typedef struct Shot {
     const ProgAction *copy;                /* not NULL: no kernel, an array over another */
     const struct GpuCall *call;            /* not NULL: products */
     int batch;                             /* -1: all tensors that have part in it */
+    CUdeviceptr turn_at; int64_t turn_count;       /* units of those that have their turn (gpu_turns.c) */
 } Shot;
 /* exec: from its second run on */
-typedef struct Play { Shot *shot; int n, runs; bool copies, calls; CUgraphExec exec; } Play;
+typedef struct Play { Shot *shot; int n, runs; bool copies, calls, turns; CUgraphExec exec; } Play;
+typedef struct Unit { int tensor, unit; } Unit;    /* optc_unit of the kernels */
 
 typedef struct GpuTables {
     const GpuCode *code;
@@ -62,6 +64,8 @@ typedef struct GpuTables {
     bool moved;                            /* a gradient's or input's pointer differs from the device's table */
     Play *play;                            /* by entry, then phase */
     int nphase, step;                      /* step: the entry of that name */
+    /* for lists of who has its turn, and how long they may be; in_turn: the run at hand goes by them */
+    CUdeviceptr turn_units; int64_t turn_most; bool in_turn;
     /* The library's tuning in real steps; all NULL where there is none. */
     struct Live *live;
     Play *(*begin)(optc_binding *b, Play *p);      /* which play this step takes */
@@ -123,6 +127,13 @@ CORE optc_status calls_follow(optc_binding *b);
 CORE const struct GpuCall *calls_of(const optc_binding *b, const ProgStage *s, int batch);
 CORE optc_status calls_fire(optc_binding *b, const struct GpuCall *c);
 CORE CUstream calls_stream(const optc_binding *b);         /* one of our own, to capture in */
+
+/* ---- gpu_turns.c: of a rule with every(k, { stagger = true }) ---- */
+CORE bool turns_any(const Play *p);
+CORE optc_status turns_bind(optc_binding *b);              /* plays are there; inside gpu_enter, as the next */
+CORE void turns_unbind(optc_binding *b);
+CORE optc_status turns_send(optc_binding *b, Play *p);     /* before its shots are fired, not in a capture */
+CORE Shot turns_shot(const optc_binding *b, const Shot *x);        /* over those that have their turn */
 
 /* ---- gpu_phases.c: captured steps of rules with calls and periods ---- */
 CORE bool phases_conditional(const optc_binding *b, int entry);

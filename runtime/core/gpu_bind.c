@@ -8,7 +8,6 @@
 
 /* ---- tables ---- */
 typedef struct Packer { char *host; size_t at; } Packer;         /* host NULL: only measures */
-typedef struct Unit { int tensor, unit; } Unit;                  /* optc_unit of the kernels */
 
 static size_t pack_end(Packer *p, size_t bytes)
 {
@@ -369,6 +368,8 @@ static optc_status bind_inside(optc_binding *b)
     if (s == OPTC_OK)
         s = gpu_plays(b);
     if (s == OPTC_OK)
+        s = turns_bind(b);
+    if (s == OPTC_OK)
         s = init_states(b);
     if (s == OPTC_OK)
         TRY(g, cuStreamSynchronize(b->gpu->stream), what);      /* the first step may run in another stream */
@@ -408,6 +409,7 @@ CORE void gpu_unbind(optc_binding *b)
         t->close(b);
     gpu_drop_plays(b);
     calls_unbind(b);
+    turns_unbind(b);
     gpu_give(b->rule->engine, (CUdeviceptr)(uintptr_t)b->block, b->block_bytes, t->stream);
     gpu_give(b->rule->engine, t->all, t->bytes, t->stream);
     for (const GpuMore *m = t->more; m; m = m->next)

@@ -174,6 +174,7 @@ static optc_status make_play(optc_binding *b, Play *p, const ProgPhase *ph, cons
         if (x.args.count && !x.blocks)
             return too_many(pr, &x);
     }
+    p->turns = turns_any(p);
     return OPTC_OK;
 }
 
@@ -265,7 +266,10 @@ CORE optc_status gpu_fire(optc_binding *b, const Shot *x, int guard)
         return fire_copy(b, x->copy);
     if (x->call)
         return calls_fire(b, x->call);
-    int rc = shot_fire(g->d, x, guard, b->gpu->stream);
+    Shot own = *x;
+    if (b->gpu->in_turn && x->stage && x->stage->turns)
+        own = turns_shot(b, x);
+    int rc = !x->args.count || own.args.count ? shot_fire(g->d, &own, guard, b->gpu->stream) : 0;
     if (!rc)
         return OPTC_OK;
     char what[200];
@@ -409,9 +413,10 @@ static optc_status run_inside(optc_binding *b, int entry, int phase)
         s = rows_follow(b, follow_group);
     if (s != OPTC_OK)
         return s;
-    /* Once captured steps may have been replayed, the host no longer knows which phase is next: the device decides, as
-     * in a graph. */
-    if (capturing || (t->captured && b->rule->program->nperiod)) {
+    /* Once captured steps may have been replayed, the host no longer knows which phase is next, nor whose turn it is:
+     * the device decides, as in a graph. */
+    t->in_turn = false;
+    if (capturing || (t->captured && (b->rule->program->nperiod || b->nslots))) {
         s = capture(b, entry, capturing != 0);
         b->recorded = s == OPTC_OK ? capturing != 0 : b->recorded;
         t->captured_out |= s == OPTC_OK && capturing ? b->leaves_out[entry] : 0;
@@ -419,9 +424,12 @@ static optc_status run_inside(optc_binding *b, int entry, int phase)
         return s;
     }
     b->recorded = false;
-    if (p->runs < 2 && ++p->runs == 2 && p->n > 1 && !g->no_graphs)
+    t->in_turn = p->turns;
+    if (p->turns && (s = turns_send(b, p)) != OPTC_OK)
+        return s;
+    if (p->runs < 2 && ++p->runs == 2 && p->n > 1 && !g->no_graphs && !p->turns)
         play_graph(b, p);
-    bool tuned = t->begin && p->runs == 2 && p == &t->play[t->step * t->nphase];
+    bool tuned = t->begin && p->runs == 2 && p == &t->play[t->step * t->nphase] && !p->turns;
     if (tuned)
         p = t->begin(b, p);
     s = run_play(b, p);

@@ -46,5 +46,6 @@ void add_random(TCase *t);
 void add_polar(TCase *t);
 void add_small(TCase *t);
 void add_squares(TCase *t);
+void add_turns(TCase *t);
 void add_sticky(TCase *t);                     /* it kills its context: a process of its own */
 #endif

@@ -155,6 +155,7 @@ int main(void)
     add_product_times(t[10]);
     add_polar(t[9]);
     add_blocks(t[11]);
+    add_turns(t[11]);
     add_sticky(t[STICKY]);
     Suite *last = suite_create("gpu, the end of a context");
     suite_add_tcase(last, t[STICKY]);

@@ -1,0 +1,106 @@
+/* every(k, { stagger = true }, …) on the GPU as on the CPU, by cuBLAS and by products of our own: steps one by one, with tensors that come and go, and in a captured graph. */
+#include "side.h"
+
+#include <string.h>
+
+static const char *const rules[] = {
+    "return optimizer { name = 'turns', hyper = { lr = 0.125, b = 0.5 }, state = { L = eye(0.5, 'rows'), X = eye(1, 'rows'), m = zeros, n = zeros 'tensor', all = zeros 'group' },\n"
+    " step = function() every(2, { stagger = true }, function() m = m + g  n = n + 1 end)  all = all + global.max(n)  p = p - lr * m / (1 + n) end,\n"
+    " matrix = function()\n"
+    "  L = lerp(gram(g) / ncols, L, b)\n"
+    "  every(3, { stagger = true, first = true }, function() X = (mm(L, L) + eye(1, 'rows')) / (1 + slice.norm(L))  n = n + max(abs(X)) end)\n"
+    "  every(2, { stagger = true }, function() m = m + mm(X, g)  p = p - lr * rowmean(m) end)\n"
+    "  every(2, function() L = L + eye(0.125, 'rows') end)\n"
+    "  all = all + global.max(n)  p = p - lr * mm(X, g) / (1 + n + all) - 1e-3 * m end }",
+    "return optimizer { name = 'cuts', block = 8, hyper = { lr = 0.125 }, state = { L = zeros 'rows', X = eye(1, 'rows'), R = zeros 'cols', d = zeros 'block', s = zeros 'tensor' },\n"
+    " step = function() p = p - lr * g end,\n"
+    " matrix = function()\n"
+    "  L = 0.5 * L + gram(g) / ncols  R = lerp(R, gram(g.T) / nrows, 0.5)\n"
+    "  every(4, { stagger = true, first = true }, function() X = (mm(L, L) + L) / (1 + slice.norm(L))  d = d + trace(X) / nrows  s = s + sum(d) end)\n"
+    "  every(3, { stagger = true }, function() R = R + mm(R, R) / (1 + sum(R * R)) end)\n"
+    "  p = p - lr * mm(mm(X, g), R) / (1 + abs(s)) end }",
+    /* no products: a captured step launches all stages, each finds whose turn it is */
+    "return optimizer { name = 'plain', hyper = { lr = 0.125 }, state = { m = zeros, v = zeros 'row', n = zeros 'tensor' },\n"
+    " step = function() every(3, { stagger = true, first = true }, function() v = v + rowmax(abs(g))  n = n + 1  m = m + v * g end)\n"
+    "  every(5, { stagger = true }, function() p = p - lr * m end)  p = p - lr * g / (1 + n) end }",
+};
+enum { NRULES = sizeof rules / sizeof *rules, LONG = 9 };
+static const TestShape some[NSHAPES] = {{2, {19, 21}}, {1, {7}}, {3, {3, 9, 7}}, {2, {8, 8}}, {2, {1, 40}}, {2, {30, 1}}, {2, {24, 16}}, {2, {8, 8}}, {2, {0, 5}}, {2, {5, 3}}, {1, {5000}}, {2, {21, 19}}};
+
+static void open_both(Side *c, Side *g, int rule)
+{
+    optc_rule_options o = {.text = rules[rule], .param = OPTC_F64, .products = rule < 2 ? "f64" : NULL};
+    use_shapes(some);
+    open_side(c, "cpu", o, 0);
+    open_side(g, "cuda", o, 0);
+}
+
+static void close_both(Side *c, Side *g)
+{
+    close_side(c, 0);
+    close_side(g, 0);
+    use_cublas(true);
+}
+
+START_TEST(in_turn)
+{
+    Side c, g;
+    int rule = _i / 2;
+    use_cublas(_i % 2 == 0);
+    open_both(&c, &g, rule);
+    for (int step = 1; step <= LONG; step++) {
+        set_grads(&c, step);
+        set_grads(&g, step);
+        if (step == 4 || step == 7) {
+            OK(optc_set_grad(c.b, 6, step == 4 ? NULL : c.hg[6], 0));
+            OK(optc_set_grad(g.b, 6, step == 4 ? NULL : (void *)(uintptr_t)g.g[6], 0));
+        }
+        OK(optc_step(c.b));
+        OK(optc_step(g.b));
+        fetch_params(&g);
+        compare_within(rules[rule], &c, &g, rule < 2 ? 1e-9 : 0);
+    }
+    close_both(&c, &g);
+}
+END_TEST
+
+START_TEST(captured)
+{
+    Side c, g;
+    CUstream st;
+    CUgraph graph;
+    CUgraphExec exec;
+    open_both(&c, &g, _i);
+    ck_assert(!d->cuStreamCreate(&st, 1));
+    for (int step = 1; step <= LONG + 2; step++) {
+        set_grads(&c, step);
+        set_grads(&g, step);
+        OK(optc_step(c.b));
+        if (step < 3 || step > LONG) {
+            OK(optc_step(g.b));
+            OK(optc_sync(g.b));
+        } else if (step == 3) {
+            OK(optc_set_stream(g.b, st));
+            ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
+            OK(optc_step(g.b));
+            ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
+        }
+        if (step >= 3 && step <= LONG)
+            ck_assert(!d->cuGraphLaunch(exec, st) && !d->cuStreamSynchronize(st));
+        OK(optc_sync(g.b));
+        fetch_params(&g);
+        compare_within(rules[_i], &c, &g, _i < 2 ? 1e-9 : 0);
+    }
+    OK(optc_set_stream(g.b, NULL));
+    d->cuGraphExecDestroy(exec);
+    d->cuGraphDestroy(graph);
+    close_both(&c, &g);
+    d->cuStreamDestroy_v2(st);
+}
+END_TEST
+
+void add_turns(TCase *t)
+{
+    tcase_add_loop_test(t, in_turn, 0, 2 * NRULES - 1);
+    tcase_add_loop_test(t, captured, 0, NRULES);
+}
