@@ -146,6 +146,8 @@ typedef struct StageAt { const PlanEntry *entry; int phase; const Stage *stage; 
 StageAt plan_at(const Plan *p, int fn);
 /* "divisible by 5", "not 1 behind one divisible by 5": steps at which it is or is not done */
 void plan_period(Buf *b, const Period *p, const char *before, bool yes);
+/* ", of one in 50 tensors a step": whom a stage is for; of everybody nothing */
+void plan_whose(Buf *b, const Rule *r, unsigned turns);
 bool plan_calls(const Plan *p);                              /* it has products */
 bool plan_uses_t(const Plan *p);                             /* the number of the step counts */
 

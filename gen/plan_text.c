@@ -57,8 +57,7 @@ static void put_call(Buf *b, const Plan *p, const Graph *g, const Stage *s)
         buf_puts(b, ", its lower triangle");
 }
 
-/* ", of one in 50 tensors a step": whom it is for */
-static void put_turns(Buf *b, const Rule *r, unsigned turns)
+void plan_whose(Buf *b, const Rule *r, unsigned turns)
 {
     const char *before = ", of one in ";
     for (int i = 0, nth = 0; i < r->nstate; i++)
@@ -86,7 +85,7 @@ static void put_stage(Buf *b, const Plan *p, const Graph *g, const Stage *s, int
         buf_printf(b, ", as %d", (int)(at.stage - at.entry->phase[at.phase].stage));
     if (s->shared && at.stage != s && at.entry->phase[at.phase].g != g)
         buf_printf(b, " of phase %d", at.phase);
-    put_turns(b, p->rule, s->turns);
+    plan_whose(b, p->rule, s->turns);
     put_names(b, s->load, s->nload, "\n      reads    ");
     put_names(b, s->fin, s->nfin, "\n      finishes ");
     put_names(b, s->fold, s->nfold, "\n      folds    ");

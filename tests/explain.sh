@@ -84,6 +84,15 @@ explain sgd --bandwidth 3 --measure
 check "two ways to say it: $(cat "$work/said")" 'grep -q "bandwidth says it already" "$work/said"'
 
 # on a machine with a GPU that optc would take, its memory is the floor
+# turns: whom a stage is for, and what a step takes with one and without
+cat > "$work/turns.lua" <<'X'
+return optimizer { name = "turns", hyper = { lr = 0.1 }, state = { L = zeros "rows", X = zeros "rows" }, step = function() p = p - lr * g end,
+  matrix = function() L = L + gram(g)  every(5, { stagger = true }, function() X = power(L, -1/4, { ridge = 0.001 }) end)  p = p - lr * mm(X, g) end }
+X
+explain "$work/turns.lua" --bandwidth 100
+check "turns: $(cat "$work/said")" 'grep -q "^ *[0-9]* *power of rows x rows, of one in 5 tensors a step" "$work/said" && grep -q "and when it has its turn: .* of products" "$work/said"'
+explain "$work/turns.lua" --bandwidth 100 --shape 64x64
+check "turns of a shape: $(cat "$work/said")" 'grep -q "^ *no turn .* bytes" "$work/said"'
 if [ -n "${FAKES:-}" ]; then
     unset OPTC_NO_CUDA
     export LD_LIBRARY_PATH="$FAKES/versioned:$FAKES/nvrtc" FAKE_CUDA=works

@@ -65,13 +65,22 @@ static void add_cost(Cost *to, Cost c)
     to->seconds += c.seconds;
 }
 
-static Cost phase_cost(const Plan *p, const Phase *ph, int variant, Shape shape, const Bandwidth *f)
+/* turn: of a step at which it is the tensor's turn, and that of all its blocks */
+static Cost phase_cost(const Plan *p, const Phase *ph, int variant, Shape shape, const Bandwidth *f, bool turn)
 {
     Cost all = {0};
     for (int i = 0; i < ph->nstage; i++)
-        if (explain_runs(&ph->stage[i], variant))
+        if (explain_runs(&ph->stage[i], variant) && (turn || !ph->stage[i].turns))
             add_cost(&all, stage_cost(p, ph, &ph->stage[i], shape, f));
     return all;
+}
+
+static bool has_turns(const Phase *ph, int variant)
+{
+    for (int i = 0; i < ph->nstage; i++)
+        if (explain_runs(&ph->stage[i], variant) && ph->stage[i].turns)
+            return true;
+    return false;
 }
 
 static const char *floor_text(Arena *a, Cost c, const Bandwidth *f)
@@ -169,8 +178,13 @@ static void floors(Arena *a, const Plan *p, int64_t n, const Bandwidth *f)
                 char text[160];
                 Shape s = rule_shape(r, count_shape(rule_view(r), d.rank, d.dim, v == 0 && r->nvariant > 1));
                 const char *as = d.rank == 2 && s.rows > 1 ? arena_printf(a, " as %s", cli_dims(text, &d)) : "";
+                const Phase *ph = &p->entry[e].phase[m];
+                bool turns = has_turns(ph, v);
                 cli_line("", arena_printf(a, "%s%s: %s", explain_phase(a, p, e, m), as,
-                                          floor_text(a, phase_cost(p, &p->entry[e].phase[m], v, s, f), f)));
+                                          floor_text(a, phase_cost(p, ph, v, s, f, !turns), f)));
+                if (turns)
+                    cli_line("", arena_printf(a, "and when it has its turn: %s",
+                                              floor_text(a, phase_cost(p, ph, v, s, f, true), f)));
             }
 }
 
@@ -225,9 +239,13 @@ static Cost shape_table(Arena *a, const Plan *p, const Dims *d, int e, int m, co
         printf("    %*d %-*s ", digits, i, width, stage_info[st->kind].name);
         put_cost(stage_cost(p, ph, st, s, f), calls, f);
     }
-    Cost total = phase_cost(p, ph, variant, s, f);
+    Cost total = phase_cost(p, ph, variant, s, f, true);
     printf("    %-*s ", digits + 1 + width, "sum");
     put_cost(total, calls, f);
+    if (has_turns(ph, variant)) {
+        printf("    %-*s ", digits + 1 + width, "no turn");
+        put_cost(phase_cost(p, ph, variant, s, f, false), calls, f);
+    }
     if (total.flops > 0)
         put_room(a, p, ph, variant, s, workspace);
     return total;

@@ -339,6 +339,9 @@ static void put_stage(Way *w, const Stage *st, int number, int pass, const Stage
     else
         printf("\n  %2d  once per %s%s", number, st->kind == S_GROUP ? "hyperparameter " : "",
                dom_info[stage_info[st->kind].dom].per);
+    Buf whose = {.arena = w->arena};
+    plan_whose(&whose, w->plan->rule, st->turns);
+    fputs(buf_text(&whose), stdout);
     put_traffic(w, st);
     puts("");
     if (is_elem(st->kind) && last)
