@@ -73,6 +73,8 @@ static unsigned changes(const Rule *r, const Graph *g, Ref val, int state)
 static unsigned operand_wanted(const Rule *r, const Graph *g, const Node *n, int k, unsigned want)
 {
     unsigned turn = n->op == OP_WHERE ? turn_of(r, g, n->arg[0]) : 0;
+    if (turn && k == 0)
+        return EVERYBODY;                          /* who has no turn must be able to tell */
     if (turn && k == 1)
         return turn;
     if (turn && k == 2 && want == turn)
@@ -92,16 +94,22 @@ static void want_operands(const Plan *p, const Graph *g, Ref r, unsigned **want)
                 want[v][n->arg[k]] |= is_global(n) ? EVERYBODY : operand_wanted(p->rule, g, n, k, want[v][r]);
 }
 
+/* want: what is known so far; more is found */
+static void find_wanted(const Plan *p, const Phase *ph, unsigned **want)
+{
+    for (int v = 0; v < p->rule->nvariant; v++)
+        for (int i = 0; i < ph->body[v].n; i++)
+            want[v][ph->body[v].w[i].val] |= changes(p->rule, ph->g, ph->body[v].w[i].val, ph->body[v].w[i].state);
+    for (Ref r = ph->g->len - 1; r >= 0; r--)
+        want_operands(p, ph->g, r, want);
+}
+
 unsigned **turns_wanted(Arena *a, const Plan *p, const Phase *ph)
 {
     unsigned **want = NEWS(a, unsigned *, p->rule->nvariant);
-    for (int v = 0; v < p->rule->nvariant; v++) {
+    for (int v = 0; v < p->rule->nvariant; v++)
         want[v] = NEWS(a, unsigned, ph->g->len + 1);
-        for (int i = 0; i < ph->body[v].n; i++)
-            want[v][ph->body[v].w[i].val] |= changes(p->rule, ph->g, ph->body[v].w[i].val, ph->body[v].w[i].state);
-    }
-    for (Ref r = ph->g->len - 1; r >= 0; r--)
-        want_operands(p, ph->g, r, want);
+    find_wanted(p, ph, want);
     return want;
 }
 
@@ -120,15 +128,47 @@ static unsigned stage_turns(const Plan *p, const Graph *g, const Stage *s, const
     return bits == EVERYBODY ? 0 : bits;
 }
 
+static bool makes(const Stage *s, Ref r)
+{
+    for (int i = 0; i < s->nbody; i++)
+        if (s->body[i] == r)
+            return true;
+    return false;
+}
+
+/* A state that a stage fills with what it found in a temporary gets that for all whom the stage runs for: no choice is
+ * made any more. False: all of them had it anyway. */
+static bool want_copies(const Plan *p, const Stage *s, unsigned *want)
+{
+    unsigned whose = s->turns ? s->turns : EVERYBODY;
+    bool more = false;
+    for (int i = 0; i < s->nstore; i++) {
+        MemKind kind = p->mem[s->store[i].mem].kind;
+        Ref r = s->store[i].val;
+        if ((kind == MEM_P || kind == MEM_STATE) && !makes(s, r) && (want[r] & whose) != whose) {
+            want[r] |= whose;
+            more = true;
+        }
+    }
+    return more;
+}
+
 void plan_turns(const Plan *p, Phase *ph, Arena *scratch)
 {
-    bool any = false;
+    bool more = false;
     for (int i = 0; i < p->rule->nstate; i++)
-        any = any || p->rule->state[i].slots.every;
-    if (!any)
+        more = more || p->rule->state[i].slots.every;
+    if (!more)
         return;
     unsigned **want = turns_wanted(scratch, p, ph);
-    for (int i = 0; i < ph->nstage; i++)
-        if (ph->stage[i].kind != S_GROUP)
-            ph->stage[i].turns = stage_turns(p, ph->g, &ph->stage[i], want[ph->stage[i].variant]);
+    while (more) {
+        more = false;
+        find_wanted(p, ph, want);
+        for (int i = 0; i < ph->nstage; i++)
+            if (ph->stage[i].kind != S_GROUP)
+                ph->stage[i].turns = stage_turns(p, ph->g, &ph->stage[i], want[ph->stage[i].variant]);
+        for (int i = 0; i < ph->nstage; i++)
+            if (ph->stage[i].kind != S_GROUP)
+                more = want_copies(p, &ph->stage[i], want[ph->stage[i].variant]) || more;
+    }
 }

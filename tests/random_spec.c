@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct { uint64_t s; Buf *out; bool rows, global, draws, shared, matrix; } Fuzz;   /* shared: step and matrix must agree on the group's state, so neither writes it */
+typedef struct { uint64_t s; Buf *out; bool rows, global, draws, shared, matrix, turns; } Fuzz;   /* shared: step and matrix must agree on the group's state, so neither writes it; turns: in every() with stagger, neither may */
 
 static unsigned pick(Fuzz *f, unsigned n) { return (unsigned)((f->s = splitmix(f->s)) >> 33) % n; }
 
@@ -171,7 +171,7 @@ static void statement(Fuzz *f, const char *indent)
     }
     static const struct { const char *name; Dom d; } target[] = {{"p", ELEM}, {"p", ELEM}, {"m", ELEM}, {"x", TENSOR}, {"k", GROUP}, {"r", ROW}, {"c", COL}, {"s", SLICE}};
     unsigned i = pick(f, f->rows ? 8 : 5);
-    if (f->shared && target[i].d == GROUP)
+    if ((f->shared || f->turns) && target[i].d == GROUP)
         i = 0;
     Expr e = expr(f, 1 + (int)pick(f, 4));
     Dom d = target[i].d;
@@ -195,9 +195,12 @@ static void entry(Fuzz *f, const char *name)
     buf_printf(f->out, "  %s = function()\n", name);
     for (unsigned n = 1 + pick(f, 4); n > 0; n--) {
         if (pick(f, 6) == 0) {
-            buf_printf(f->out, "    every(%u, function()\n", 2 + pick(f, 2));
+            unsigned how = (unsigned)(splitmix(f->s ^ 0x51) % 4);      /* half of them in turns, and of those half at once at first */
+            f->turns = how < 2;
+            buf_printf(f->out, "    every(%u, %sfunction()\n", 2 + pick(f, 2), how == 0 ? "{ stagger = true, first = true }, " : how == 1 ? "{ stagger = true }, " : "");
             statement(f, "      ");
             buf_puts(f->out, "    end)\n");
+            f->turns = false;
         } else {
             statement(f, "    ");
         }

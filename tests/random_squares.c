@@ -99,8 +99,13 @@ char *random_squares(uint64_t seed, bool products, int block)
                    "  state = { m = zeros, L = zeros \"rows\", M = eye(0.5, \"rows\"), R = zeros \"cols\", Q = eye(0.5, \"cols\"), r = zeros \"%srow\", c = fill(0.25, \"%scol\"), s = zeros \"%s\" },\n"
                    "  step = function() m = 0.5 * m + g  p = p - lr * m end,\n  matrix = function()\n    m = 0.5 * m + g\n",
                (unsigned long long)seed, pick(&d, 2) ? "first" : "last", head, of, of, block ? "block" : "slice");
-    for (unsigned n = 3 + pick(&d, 4); n > 0; n--)
+    for (unsigned n = 3 + pick(&d, 4); n > 0; n--) {
+        bool turns = splitmix(seed * 31 + n) % 4 == 0;
+        if (turns)
+            buf_printf(&b, "    every(%u, { stagger = true%s }, function()\n", 2 + n % 2, n % 3 ? ", first = true" : "");
         statement(&d, &b);
+        buf_puts(&b, turns ? "    end)\n" : "");
+    }
     /* every state is written */
     buf_puts(&b, block ? "    L = 0.5 * L + rowmax(L)  R = 0.5 * R + colmax(Q)  r = 0.5 * r + rowmean(L)  s = 0.5 * s + slice.max(L)" : "    L = 0.5 * L + rowmax(g)  R = 0.5 * R + colmax(g)  r = 0.5 * r + rowmean(g)  s = 0.5 * s + slice.max(g)");
     buf_puts(&b, "  M = M * 0.75  Q = Q * 0.75  c = c * 0.5\n  end }\n");
