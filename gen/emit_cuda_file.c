@@ -129,20 +129,44 @@ static const char *product_of(const Plan *p)
     return p->precision == PRODUCT_TF32 && p->product == T_F32 ? "tf32" : type_info[p->product].name;
 }
 
+/* Sections of calls_cuda.txt and roots_cuda.txt that a plan's calls need, beside what all do. */
+static int needed(const Plan *p, Arena *a, const char **out)
+{
+    int n = 0;
+    if (!plan_calls(p))
+        return 0;
+    out[n++] = arena_printf(a, "mm_%s", product_of(p));
+    if (plan_has(p, OP_POWER)) {
+        out[n++] = "mm_f64";
+        out[n++] = "roots";
+        out[n++] = arena_printf(a, "roots_%s", type_info[p->product].name);
+    }
+    return n;
+}
+
+static bool put_section(Buf *b, const char *name)
+{
+    return template_fill(b, strncmp(name, "roots", 5) ? "calls_cuda.txt" : "roots_cuda.txt", name, NULL, 0);
+}
+
 bool emit_cuda_calls(Buf *b, const Plan *const *p, int n)
 {
-    bool any = false, ok = true;
+    enum { MOST = 4 };
+    const char **done = NEWS(b->arena, const char *, n * MOST + 2), *all[] = {"calls", "mm"};
+    int ndone = 0;
+    bool ok = true;
     for (int i = 0; i < n; i++) {
-        bool again = !plan_calls(p[i]);
-        for (int k = 0; k < i; k++)
-            again = again || (plan_calls(p[k]) && !strcmp(product_of(p[k]), product_of(p[i])));
-        if (again)
-            continue;
-        const char *own = arena_printf(b->arena, "mm_%s", product_of(p[i])), *file = "calls_cuda.txt";
-        if (!any)
-            ok = ok && template_fill(b, file, "calls", NULL, 0) && template_fill(b, file, "mm", NULL, 0);
-        ok = ok && template_fill(b, file, own, NULL, 0);
-        any = true;
+        const char *want[MOST + 2];
+        int nwant = needed(p[i], b->arena, want);
+        for (int k = ndone || !nwant ? 0 : -2; k < nwant; k++) {
+            const char *name = k < 0 ? all[k + 2] : want[k];
+            bool there = false;
+            for (int j = 0; j < ndone; j++)
+                there = there || !strcmp(done[j], name);
+            ok = there ? ok : put_section(b, name) && ok;
+            if (!there)
+                done[ndone++] = name;
+        }
     }
     return ok;
 }

@@ -198,6 +198,7 @@ static const Paste pasted_types[] = {
     {"runtime/core/call.h", PRODUCTS},
     {"runtime/core/dense.h", PRODUCTS},
     {"runtime/core/library.h", PRODUCTS},
+    {"runtime/core/roots.h", PRODUCTS},
     {"runtime/core/gpu_calls.h", PRODUCTS},
     {NULL, ALWAYS},
 };
@@ -232,6 +233,9 @@ static const Paste pasted_code[] = {
     {"runtime/core/cpu.c", ALWAYS},
     {"runtime/core/gpu.c", ALWAYS},
     {"runtime/core/gpu_bind.c", ALWAYS},
+    {"runtime/core/roots.c", PRODUCTS},
+    {"runtime/core/gpu_steps.c", PRODUCTS},
+    {"runtime/core/gpu_roots.c", PRODUCTS},
     {"runtime/core/gpu_calls.c", PRODUCTS},
     {"runtime/core/gpu_products.c", PRODUCTS},
     {"runtime/core/gpu_phases.c", PRODUCTS},

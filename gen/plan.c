@@ -360,6 +360,18 @@ bool plan_calls(const Plan *p)
     return false;
 }
 
+bool plan_has(const Plan *p, Op call)
+{
+    for (int e = 0; e < p->nentry; e++)
+        for (int m = 0; m < p->entry[e].nphase; m++) {
+            const Phase *ph = &p->entry[e].phase[m];
+            for (int i = 0; i < ph->nstage; i++)
+                if (is_called(ph->stage[i].kind) && ph->g->n[ph->stage[i].body[0]].op == call)
+                    return true;
+        }
+    return false;
+}
+
 bool plan_uses_t(const Plan *p)
 {
     for (Ref r = 0; r < p->rule->g.len; r++) {

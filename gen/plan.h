@@ -148,7 +148,8 @@ StageAt plan_at(const Plan *p, int fn);
 void plan_period(Buf *b, const Period *p, const char *before, bool yes);
 /* ", of one in 50 tensors a step": whom a stage is for; of everybody nothing */
 void plan_whose(Buf *b, const Rule *r, unsigned turns);
-bool plan_calls(const Plan *p);                              /* it has products */
+bool plan_calls(const Plan *p);                              /* it has products, or factors */
+bool plan_has(const Plan *p, Op call);                       /* one of its calls is such */
 bool plan_uses_t(const Plan *p);                             /* the number of the step counts */
 
 /* How much there is for a tensor of a shape: templates/counts.h. */

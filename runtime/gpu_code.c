@@ -178,7 +178,8 @@ static optc_status find_kernels(optc_rule *r, GpuBuilt *c, const char *prefix)
     GpuEngine *g = r->engine->gpu;
     TRY(g, cuModuleGetFunction(&c->code.tick, c->module[0], p->tick), p->tick);
     for (int k = 0; k < KERNEL_PHASE && program_calls(p); k++)
-        TRY(g, cuModuleGetFunction(&c->code.call[k], c->module[0], call_kernel(p, k)), call_kernel(p, k));
+        if (call_kernel(p, k))
+            TRY(g, cuModuleGetFunction(&c->code.call[k], c->module[0], call_kernel(p, k)), call_kernel(p, k));
     CUfunction phase = NULL;
     if (conditions(r) && !g->d->cuModuleGetFunction(&phase, c->module[0], call_kernel(p, KERNEL_PHASE)))
         c->code.call[KERNEL_PHASE] = phase;        /* a package may lack it */

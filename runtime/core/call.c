@@ -219,9 +219,7 @@ static optc_status check_sizes(const optc_binding *b, const ProgStage *s, int te
                 (long long)x.n);
 }
 
-/* The tensors, or views of their blocks, that a call goes over are some of these. */
-typedef struct Range { int from, to; } Range;
-static Range call_range(const optc_binding *b, const ProgStage *s)
+CORE Range call_range(const optc_binding *b, const ProgStage *s)
 {
     Range all = {0, b->ntensor}, views = {b->ntensor, b->nall};
     return stage_of_blocks(s) ? views : all;

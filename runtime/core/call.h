@@ -9,6 +9,9 @@ typedef struct ProductShape { int64_t slices, m, n, k, ld[4]; } ProductShape;
 CORE ProductShape product_shape(const Program *p, const ProgCall *c, Shape s, int64_t apart);      /* rows_apart */
 CORE optc_status calls_check(const Program *p);
 
+/* The tensors, or views of their blocks, that a call goes over are some of these. */
+typedef struct Range { int from, to; } Range;
+CORE Range call_range(const optc_binding *b, const ProgStage *s);
 CORE optc_status bad_call(const Program *p, const ProgStage *s, const char *what);
 
 /* ---- lying.c ---- */

@@ -31,7 +31,13 @@ typedef struct GpuEngine {
 } GpuEngine;
 
 /* What calls launch beside a library, or without one: templates/calls_cuda.txt. */
-typedef enum { KERNEL_GATHER, KERNEL_OVER, KERNEL_MIRROR, KERNEL_PRODUCT, KERNEL_PHASE, NCALLKERNEL } CallKernel;
+typedef enum {
+    KERNEL_GATHER, KERNEL_OVER, KERNEL_MIRROR, KERNEL_PRODUCT,
+    /* of rules with roots, which take products in f64 */
+    KERNEL_ROOT_MIRROR, KERNEL_ROOT_PRODUCT, KERNEL_ROOT_SUMS, KERNEL_ROOT_NORM, KERNEL_ROOT_BEGIN, KERNEL_ROOT_POLY,
+    KERNEL_ROOT_OFF, KERNEL_ROOT_JUDGE, KERNEL_ROOT_END,
+    KERNEL_PHASE, NCALLKERNEL
+} CallKernel;
 /* by ProgStage.fn; call: of rules that have any; KERNEL_PHASE may be NULL, where conditional nodes are not to be had */
 typedef struct GpuCode { Launch *launch; CUfunction *fn, tick, call[NCALLKERNEL]; } GpuCode;
 

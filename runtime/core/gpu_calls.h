@@ -14,6 +14,11 @@
 #include "gpu.h"
 #include "library.h"
 
+/* Arrays that are no rule's: squares of a root's record, and what is said of roots. */
+#define SQUARE(k) (-1 - (k))
+enum { OWN_SAID = -6 };
+OPTC_COUNT bool is_square(int array) { return array < 0 && array > OWN_SAID; }
+
 /* optc_call and optc_lies of the kernels */
 typedef struct CallArgs { CUdeviceptr a, b, c; int m, n, k, flags; double alpha, beta; } CallArgs;
 typedef struct CallPlace { long long slot, offset; } CallPlace;
@@ -27,9 +32,12 @@ typedef struct PointerSet {
     int array, group, blocks;
     int64_t offset, down, across;
     int next;                              /* of its group; -1: none */
+    int bytes;                             /* of a value */
     int64_t each, at;                      /* pointers of a matrix; where they begin among all */
     /* rows lie so far apart; 0: as many values as one has. For kernels of ours it stands ahead of the pointers */
     int64_t apart;
+    /* of squares: bytes of the matrix' record, whose sides are so long. They are there for as many matrices as fit */
+    int64_t record, side;
     /* they never move and lie `stride` values apart: no array of pointers is needed */
     bool even;
     CUdeviceptr first;
@@ -46,7 +54,11 @@ typedef struct CallType {
     const char *name;
 } CallType;
 
-typedef enum { STEP_OVER, STEP_PRODUCT, STEP_MIRROR } StepKind;
+typedef enum {
+    STEP_OVER, STEP_PRODUCT, STEP_MIRROR,
+    /* of roots, as KERNEL_ROOT_SUMS and what follows */
+    STEP_ROOT_SUMS, STEP_ROOT_NORM, STEP_ROOT_BEGIN, STEP_ROOT_POLY, STEP_ROOT_OFF, STEP_ROOT_JUDGE, STEP_ROOT_END
+} StepKind;
 typedef struct CallStep {
     StepKind kind;
     const CallType *type;
@@ -56,6 +68,7 @@ typedef struct CallStep {
     double alpha, beta;
     bool own;                              /* a kernel of ours though there is a library */
     unsigned blocks;                       /* ours: of one matrix */
+    int64_t at_once;                       /* matrices; such steps of a group go round together. 0: all of them */
 } CallStep;
 /* The matrices of a group that a step goes over. */
 typedef struct Matrices { int64_t from, n; } Matrices;
@@ -74,15 +87,37 @@ typedef struct GpuCalls {
     bool *present;                         /* by tensor: it takes part in what the arrays hold now */
     bool sent;                             /* the device knows of them */
     bool moves;                            /* a gradient or input is an operand */
+    CUdeviceptr room; int64_t room_bytes;  /* for records of roots */
+    int64_t record, side;                  /* of the root whose steps are being made */
+    CUdeviceptr said; int64_t nsaid;       /* of each matrix of each root: roots refused, how far off the last was */
     int64_t npointer;
     CUdeviceptr memory, places, pointers, periods; size_t bytes;
     CUgraphExec *whole;                    /* by entry: all phases, each where the device says so */
 } GpuCalls;
 
+CORE const CallType *call_type_f64(void);
 CORE const CallType *call_type(const Program *p);          /* NULL: its products are in a type that is none of these */
 /* "the product of 3 x 4 by 4 x 3 in bf16 (…)" */
 CORE void call_label(const optc_binding *b, const ProgStage *s, const CallGroup *g, char *buf, size_t n);
+
+/* ---- gpu_steps.c ---- */
+CORE int whole_set(GpuCalls *x, int array, int group, int64_t offset);
+CORE CallStep *add_step(GpuCalls *x, StepKind kind, const CallType *t, int group);
+CORE bool product_steps(const optc_binding *b, GpuCalls *x, const CallType *t, const ProgCall *c, int group, ProductShape z,
+                       bool own);
+CORE optc_status add_product(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group);
+CORE optc_status too_long(const optc_binding *b, const ProgStage *s, const CallGroup *g, const char *why);
 CORE bool step_long(const CallStep *s);                    /* lengths beyond 32 bits */
+/* ---- gpu_roots.c ---- */
+CORE bool is_root(const ProgStage *s);
+CORE int64_t roots_bytes(const optc_binding *b);
+CORE int root_step_count(const ProgStage *stage);          /* at most */
+CORE optc_status add_root(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group);
+CORE int64_t root_pointers(const GpuCalls *x, const PointerSet *s);
+CORE void root_places(const GpuCalls *x, PointerSet *s, CallPlace *to);
+
+/* ---- gpu_calls.c, gpu_products.c ---- */
+CORE int64_t blas_bytes(const optc_binding *b);            /* of call_space, for the library */
 CORE optc_status calls_gather(optc_binding *b);
 CORE CUdeviceptr set_pointers(const GpuCalls *x, int set, int64_t from);      /* from that matrix on */
 #endif

@@ -37,20 +37,31 @@ static int own_flags(const GpuCalls *x, const CallStep *s)
            (x->set[s->b].apart ? 16 : 0) | (x->set[s->c].apart ? 32 : 0);
 }
 
+static CallKernel kernel_of(const optc_binding *b, const CallStep *s)
+{
+    bool products = s->type == call_type(b->rule->program);        /* of the rule's own products */
+    switch (s->kind) {
+    case STEP_OVER: return KERNEL_OVER;
+    case STEP_PRODUCT: return products ? KERNEL_PRODUCT : KERNEL_ROOT_PRODUCT;
+    case STEP_MIRROR: return products ? KERNEL_MIRROR : KERNEL_ROOT_MIRROR;
+    default: return (CallKernel)(KERNEL_ROOT_SUMS + (s->kind - STEP_ROOT_SUMS));
+    }
+}
+
 static int own_step(const optc_binding *b, const CallStep *s, Matrices of)
 {
     const GpuCalls *x = b->gpu->calls;
-    CallKernel k = s->kind == STEP_OVER ? KERNEL_OVER : s->kind == STEP_MIRROR ? KERNEL_MIRROR : KERNEL_PRODUCT;
+    bool root = s->kind >= STEP_ROOT_SUMS;
     CallArgs a = {set_pointers(x, s->a, of.from),
                   set_pointers(x, s->b, of.from),
                   set_pointers(x, s->c, of.from),
                   (int)s->m,
                   (int)s->n,
                   (int)s->k,
-                  own_flags(x, s),
+                  root ? (int)s->flags : own_flags(x, s),
                   s->alpha,
                   s->beta};
-    return launch(b, k, (int64_t)s->blocks * of.n, &a);
+    return launch(b, kernel_of(b, s), (int64_t)s->blocks * of.n, &a);
 }
 
 /* ---- cuBLAS ---- */
@@ -63,7 +74,7 @@ static int use_stream(const optc_binding *b, GpuCalls *x)
     x->is_on = false;
     int rc = x->blas.cublasSetStream_v2(x->handle, b->gpu->stream);
     if (!rc)
-        rc = x->blas.cublasSetWorkspace_v2(x->handle, at, (size_t)(space + b->call_bytes - at));
+        rc = x->blas.cublasSetWorkspace_v2(x->handle, at, (size_t)blas_bytes(b));
     x->on = b->gpu->stream;
     x->is_on = rc == 0;
     return rc;
@@ -98,7 +109,7 @@ static int ask_batched(const GpuCalls *x, const CallStep *s, const Asked *q)
 /* of sets without blocks: those lie at no equal distances */
 static void *nth_of(const PointerSet *s, const Asked *q)
 {
-    return device_pointer(s->first + (CUdeviceptr)(q->of.from * s->stride * q->t->bytes));
+    return device_pointer(s->first + (CUdeviceptr)((s->record ? 0 : q->of.from) * s->stride * q->t->bytes));
 }
 
 static int ask_strided(const GpuCalls *x, const CallStep *s, const Asked *q)
@@ -154,18 +165,36 @@ static optc_status refused(const optc_binding *b, const GpuCall *c, const CallSt
                 x->blas.cublasGetStatusString(rc), what);
 }
 
+static optc_status fire_step(optc_binding *b, const GpuCall *c, const CallStep *s, Matrices of)
+{
+    const char *call = "cuLaunchKernel";
+    int rc = s->own ? own_step(b, s, of) : library_step(b, b->gpu->calls, s, of, &call);
+    return rc ? refused(b, c, s, call, rc) : OPTC_OK;
+}
+
+/* Steps that go round together: as many matrices at a time as there is room for. */
+static int end_of_round(const GpuCalls *x, const GpuCall *c, int from)
+{
+    const CallStep *s = &x->step[from];
+    int to = from + 1;
+    while (s->at_once && to < c->first + c->n && x->step[to].at_once && x->step[to].group == s->group)
+        to++;
+    return to;
+}
+
 CORE optc_status calls_fire(optc_binding *b, const GpuCall *c)
 {
-    GpuCalls *x = b->gpu->calls;
-    for (int i = c->first; i < c->first + c->n; i++) {
-        const CallStep *s = &x->step[i];
-        const char *call = "cuLaunchKernel";
-        const Matrices all = {0, x->group[s->group].now};
-        if (!all.n)
-            continue;                          /* none of its tensors takes part */
-        int rc = s->own ? own_step(b, s, all) : library_step(b, x, s, all, &call);
-        if (rc)
-            return refused(b, c, s, call, rc);
+    const GpuCalls *x = b->gpu->calls;
+    optc_status s = OPTC_OK;
+    for (int i = c->first, to; i < c->first + c->n; i = to) {
+        int64_t all = x->group[x->step[i].group].now, most = x->step[i].at_once;      /* 0: no tensor takes part */
+        to = end_of_round(x, c, i);
+        Matrices of = {0, 0};
+        for (; of.from < all && s == OPTC_OK; of.from += of.n) {
+            of.n = most && most < all - of.from ? most : all - of.from;
+            for (int k = i; k < to && s == OPTC_OK; k++)
+                s = fire_step(b, c, &x->step[k], of);
+        }
     }
-    return OPTC_OK;
+    return s;
 }

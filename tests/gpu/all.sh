@@ -17,7 +17,7 @@ wait_all() {
 }
 suite() {
     jobs=
-    for case in sticky library compositions graphs launches live memory products squares blocks; do
+    for case in sticky library compositions graphs launches live memory products squares blocks factors; do
         CK_RUN_CASE=$case "$build/gpu-test" > "$build/log.$case" 2>&1 &
         jobs="$jobs $!:$case"
     done

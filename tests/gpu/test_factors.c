@@ -1,0 +1,186 @@
+/* Roots on the GPU, by products, as on the CPU, by eigenvectors; and against what defines them. */
+#include "side.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const rules[] = {
+    /* two-sided, a fourth root of each */
+    "return optimizer { name = 'both', hyper = { lr = 0.1, eps = 1e-2 }, state = { L = eye(0.1, 'rows'), R = eye(0.1, 'cols') },\n"
+    "  matrix = function() L = L + gram(g)  R = R + gram(g.T)\n"
+    "    p = p - lr * mm(mm(power(L, -1/4, { ridge = eps }), g), power(R, -1/4, { relative = eps })) end,\n"
+    "  step = function() p = p - lr * g end }",
+    /* kept at some steps, the last one for what there is none of; odd roots */
+    "return optimizer { name = 'kept', hyper = { lr = 0.1 }, state = { L = zeros 'rows', X = eye(1, 'rows'), Y = eye(1, 'cols') },\n"
+    "  matrix = function() L = 0.5 * L + gram(g)\n"
+    "    every(2, { first = true }, function() X = power(L, -1/3, { relative = 1e-2, last = X })  Y = power(gram(g.T), -1, { relative = 1e-1, last = Y }) end)\n"
+    "    p = p - lr * mm(mm(X, g), Y) end,\n"
+    "  step = function() p = p - lr * g end }",
+    /* block by block, and of what no product makes */
+    "return optimizer { name = 'blocks', block = 24, hyper = { lr = 0.1 }, state = { L = zeros 'rows' },\n"
+    "  matrix = function() L = 0.5 * L + gram(g)  p = p - lr * mm(mm(power(L, -0.5, { ridge = 0.5 }), g), power(eye(2, 'cols') + 0.1, -1/5)) end,\n"
+    "  step = function() p = p - lr * g end }",
+};
+enum { NRULES = sizeof rules / sizeof *rules };
+static const TestShape shapes[NSHAPES] = {{2, {33, 20}}, {1, {7}}, {3, {3, 5, 7}}, {2, {1, 4}}, {2, {4, 1}}, {2, {36, 9}}, {2, {9, 36}}, {2, {0, 5}}, {2, {33, 20}}, {2, {65, 3}}, {2, {1, 1}}, {2, {20, 33}}};
+
+static void step_both(Side *c, Side *g, int step)
+{
+    set_grads(c, step);
+    set_grads(g, step);
+    OK(optc_step(c->b));
+    OK(optc_step(g->b));
+}
+
+START_TEST(as_on_the_cpu)
+{
+    int rule = _i / 4;
+    bool f64 = _i / 2 % 2, library = _i % 2;
+    Side c, g;
+    if (getenv("OPTC_TEST_SMALL") && (f64 != (rule == 1) || library != (rule == 0)))
+        return;                                            /* an emulated GPU takes seconds for each */
+    optc_rule_options o = {.text = rules[rule], .param = f64 ? OPTC_F64 : OPTC_F32, .products = f64 ? "f64" : "f32"};
+    use_shapes(shapes);
+    use_cublas(library);
+    open_side(&c, "cpu", o, 0);
+    open_side(&g, "cuda", o, 0);
+    for (int step = 1; step <= 4; step++) {
+        if (step == 4) {                                   /* one leaves, and the rest are fewer */
+            OK(optc_set_grad(c.b, 0, NULL, 0));
+            OK(optc_set_grad(g.b, 0, NULL, 0));
+        }
+        step_both(&c, &g, step);
+    }
+    compare_within(rules[rule], &c, &g, f64 ? 1e-6 : 2e-3);
+    close_side(&c, 0);
+    close_side(&g, 0);
+    use_cublas(true);
+}
+END_TEST
+
+/* Eigenvalues from 1 to low, all of them near what they should be: A is made of a basis that is known, and X A^(1/4) = 1 is what X means. */
+typedef struct Made { int n; double *q, *value; } Made;
+
+static Made make_basis(int n, double low, uint64_t seed)
+{
+    Made m = {n, malloc(8 * (size_t)n * (size_t)n), malloc(8 * (size_t)n)};
+    double *v = malloc(8 * (size_t)n);
+    for (int i = 0; i < n * n; i++)
+        m.q[i] = i % (n + 1) == 0;
+    for (int h = 0; h < 3; h++) {                          /* reflections: an orthogonal matrix, however they come out */
+        double norm = 0;
+        for (int i = 0; i < n; i++) {
+            seed = seed * 6364136223846793005u + 1442695040888963407u;
+            v[i] = (double)(seed >> 33) / 4294967296.0 - 0.25;
+            norm += v[i] * v[i];
+        }
+        for (int i = 0; i < n; i++) {
+            double dot = 0;
+            for (int k = 0; k < n; k++)
+                dot += m.q[i * n + k] * v[k];
+            for (int k = 0; k < n; k++)
+                m.q[i * n + k] -= 2 * dot / norm * v[k];
+        }
+    }
+    for (int i = 0; i < n; i++)
+        m.value[i] = n > 1 ? pow(low, (double)i / (n - 1)) : 1;
+    free(v);
+    return m;
+}
+
+static void of_values(const Made *m, double exponent, double *out)
+{
+    int n = m->n;
+    memset(out, 0, 8 * (size_t)n * (size_t)n);
+    for (int k = 0; k < n; k++) {
+        double w = pow(m->value[k], exponent);
+        for (int i = 0; i < n; i++)
+            for (int j = 0; j < n; j++)
+                out[i * n + j] += w * m->q[i * n + k] * m->q[j * n + k];
+    }
+}
+
+/* A state is set to A, and X = power(A, -1/4): how far from A's own, in the Frobenius norm. kept in f32, A is rounded. */
+static double root_error(int n, double low, bool f64)
+{
+    static const char text[] = "return optimizer { name = 'one', state = { A = zeros 'rows', X = zeros 'rows' },\n"
+                               "  matrix = function() X = power(A, -1/4)  A = A + 0 * sum(g)  p = p + 0 * g end, step = function() p = p + 0 * g end }";
+    TestShape one[NSHAPES] = {{2, {n, 1}}};
+    Side g;
+    Made m = make_basis(n, low, 7);
+    size_t all = (size_t)n * (size_t)n;
+    double *a = malloc(8 * all), *x = malloc(8 * all), *want = malloc(8 * all), off = 0, size = 0;
+    use_shapes(one);
+    open_side(&g, "cuda", (optc_rule_options){.text = text, .param = f64 ? OPTC_F64 : OPTC_F32, .products = f64 ? "f64" : "f32"}, 0);
+    of_values(&m, 1, a);
+    of_values(&m, -0.25, want);
+    OK(optc_state_write(g.b, 0, "A", a, (int64_t)all));
+    set_grads(&g, 1);
+    OK(optc_step(g.b));
+    OK(optc_state_read(g.b, 0, "X", x, (int64_t)all));
+    for (size_t i = 0; i < all; i++) {
+        off += (x[i] - want[i]) * (x[i] - want[i]);
+        size += want[i] * want[i];
+    }
+    close_side(&g, 0);
+    free(a), free(x), free(want), free(m.q), free(m.value);
+    return sqrt(off / size);
+}
+
+START_TEST(errors)
+{
+    static const struct { double low; bool f64; double bound; } c[] = {{1e-2, false, 1e-6}, {1e-4, false, 1e-5}, {1e-6, false, 5e-4}, {1e-2, true, 1e-7}, {1e-6, true, 1e-7}};
+    if (getenv("OPTC_TEST_SMALL") && _i % 4 != 2)
+        return;
+    int n = getenv("OPTC_TEST_SMALL") ? 40 : _i % 2 ? 300 : 1024;
+    double off = root_error(n, c[_i].low, c[_i].f64);
+    printf("a fourth root of %d x %d, condition %.0e, kept in %s: off by %.1e\n", n, n, 1 / c[_i].low, c[_i].f64 ? "f64" : "f32", off);
+    ck_assert_msg(off <= c[_i].bound, "condition %g, n = %d: off by %g, not %g", 1 / c[_i].low, n, off, c[_i].bound);
+}
+END_TEST
+
+/* A root that cannot be had: the last one stays, or there is NaN, and no other matrix notices. */
+START_TEST(refused)
+{
+    static const char text[] = "return optimizer { name = 'some', state = { A = zeros 'rows', X = eye(3, 'rows'), Y = zeros 'rows' },\n"
+                               "  matrix = function() X = power(A, -1/2, { last = X })  Y = power(A, -1/2)  A = A + 0 * sum(g)  p = p + 0 * g end, step = function() p = p + 0 * g end }";
+    enum { N = 5 };
+    static const TestShape five[NSHAPES] = {{2, {N, 2}}, {2, {N, 2}}, {2, {N, 2}}, {2, {N, 2}}, {2, {N, 2}}, {2, {N, 2}}};
+    static const double diagonal[] = {4, NAN, 0, -1, INFINITY, 1e-300};
+    Side g;
+    use_shapes(five);
+    open_side(&g, "cuda", (optc_rule_options){.text = text, .param = OPTC_F64, .products = "f64"}, 0);
+    for (int k = 0; k < 6; k++) {
+        double a[N * N] = {0};
+        for (int i = 0; i < N; i++)
+            a[i * (N + 1)] = i == 3 ? diagonal[k] : k == 5 ? 1e-300 : 4;
+        if (k == 2)
+            memset(a, 0, sizeof a);
+        OK(optc_state_write(g.b, k, "A", a, N * N));
+    }
+    set_grads(&g, 1);
+    OK(optc_step(g.b));
+    for (int k = 0; k < 6; k++) {
+        double x[N * N], y[N * N];
+        OK(optc_state_read(g.b, k, "X", x, N * N));
+        OK(optc_state_read(g.b, k, "Y", y, N * N));
+        bool good = k == 0 || k == 5;
+        double want = k == 0 ? 0.5 : k == 5 ? 1e150 : 3;
+        for (int i = 0; i < N * N; i++) {
+            double w = i % (N + 1) ? 0 : want;
+            ck_assert_msg(fabs(x[i] - w) <= 1e-7 * want, "matrix %d, %d: %g, not %g", k, i, x[i], w);
+            ck_assert_msg(good ? fabs(y[i] - w) <= 1e-7 * want : y[i] != y[i], "matrix %d, %d: %g", k, i, y[i]);
+        }
+    }
+    close_side(&g, 0);
+}
+END_TEST
+
+void add_factors(TCase *t)
+{
+    tcase_add_loop_test(t, as_on_the_cpu, 0, NRULES * 4);
+    tcase_add_loop_test(t, errors, 0, 5);
+    tcase_add_test(t, refused);
+}
