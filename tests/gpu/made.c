@@ -82,7 +82,7 @@ static void add_kernels(Bound *x)
     ck_assert_msg(cubin != NULL, "%s", log);
     ck_assert(!d->cuModuleLoadData(&x->module, cubin));
     for (GpuBuilt *c = x->r->more->gpu->codes; c; c = c->next)
-        for (int k = 0; k < KERNEL_PHASE; k++)
+        for (int k = 0; k < KERNEL_ROOT_MIRROR; k++)
             ck_assert(!d->cuModuleGetFunction(&c->code.call[k], x->module, call_kernel(&x->m.p, k)));
 }
 
