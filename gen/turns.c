@@ -5,8 +5,8 @@
  * leave out whoever has no turn. A stage that runs for more than it must does no harm, as the choice is made on the
  * device anyway. What lies in a temporary of who was left out is read by nobody who looks at it.
  *
- * Blocks have turns of their own, so a reduction, which may bring values of several together, needs all of them; and a
- * reduction over tensors needs every tensor. */
+ * Blocks have turns of their own, so a reduction to more than a block needs all of them; and a reduction over tensors
+ * needs every tensor. */
 #include "planner.h"
 
 /* Bits by number among the states of slots. */
@@ -69,6 +69,9 @@ static unsigned changes(const Rule *r, const Graph *g, Ref val, int state)
     return bits;
 }
 
+/* A reduction that is no block's own. */
+static bool joins_blocks(const Node *n) { return is_red(n) && !dom_of_block((Dom)n->dom); }
+
 /* What operand k of a value that `want` want is wanted by. */
 static unsigned operand_wanted(const Rule *r, const Graph *g, const Node *n, int k, unsigned want)
 {
@@ -79,7 +82,7 @@ static unsigned operand_wanted(const Rule *r, const Graph *g, const Node *n, int
         return turn;
     if (turn && k == 2 && want == turn)
         return 0;
-    return is_red(n) && want & block_bits(r) ? EVERYBODY : want;
+    return joins_blocks(n) && want & block_bits(r) ? EVERYBODY : want;
 }
 
 static void want_operands(const Plan *p, const Graph *g, Ref r, unsigned **want)
@@ -123,8 +126,10 @@ static unsigned stage_turns(const Plan *p, const Graph *g, const Stage *s, const
               : m->kind == MEM_STATE ? changes(p->rule, g, val, m->sym)
                                      : want[val];
     }
-    for (int i = 0; i < s->nfold; i++)
-        bits |= want[s->fold[i].val] & block_bits(p->rule) ? EVERYBODY : want[s->fold[i].val];
+    for (int i = 0; i < s->nfold; i++) {
+        unsigned whose = want[s->fold[i].val];
+        bits |= joins_blocks(&g->n[s->fold[i].val]) && whose & block_bits(p->rule) ? EVERYBODY : whose;
+    }
     return bits == EVERYBODY ? 0 : bits;
 }
 
