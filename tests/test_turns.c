@@ -22,8 +22,8 @@ static const char *const rules[] = {
     "    p = p - lr * mm(X.T, g) / (1 + s) - lr * m end,\n"
     "  step = function() every(%2$s, function() m = m + g end) p = p - lr * (g + m) end }",
     /* no products: what a turn is for is in the elements */
-    "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { m = zeros, v = zeros 'row', n = zeros 'tensor' },\n"
-    "  step = function() every(%1$s, function() v = v + rowsum(g * g)  n = n + 1  m = m + v * g end) every(%2$s, function() p = p - lr * m end) p = p - lr * g / (1 + n) end }",
+    ("return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { m = zeros, v = zeros 'row', n = zeros 'tensor' },\n"
+    "  step = function() every(%1$s, function() v = v + rowsum(g * g)  n = n + 1  m = m + v * g end) every(%2$s, function() p = p - lr * m end) p = p - lr * g / (1 + n) end }"),
 };
 enum { NRULES = sizeof rules / sizeof *rules, STEPS = 14, NTENSORS = 9 };
 static const TestShape tensor[NTENSORS] = {{2, {6, 5}}, {1, {7}}, {2, {5, 12}}, {2, {1, 4}}, {2, {4, 1}}, {3, {2, 4, 6}}, {2, {0, 3}}, {2, {6, 5}}, {2, {9, 4}}};
