@@ -11,6 +11,7 @@ CORE int64_t gpu_call_bytes(const optc_binding *b) { return (void)b, 0; }
 CORE optc_status calls_bind(optc_binding *b) { return (void)b, OPTC_OK; }
 CORE void calls_unbind(optc_binding *b) { (void)b; }
 CORE optc_status calls_follow(optc_binding *b) { return (void)b, OPTC_OK; }
+CORE optc_status calls_turn(optc_binding *b) { return (void)b, OPTC_OK; }
 CORE const struct GpuCall *calls_of(const optc_binding *b, const ProgStage *s, int batch)
 {
     return (void)b, (void)s, (void)batch, (const struct GpuCall *)NULL;

@@ -129,6 +129,7 @@ CORE optc_status calls_bind(optc_binding *b);
 CORE void calls_unbind(optc_binding *b);
 /* pointers or who takes part may have changed on the device */
 CORE optc_status calls_follow(optc_binding *b);
+CORE optc_status calls_turn(optc_binding *b);              /* it is others' turn */
 /* NULL: nothing to do */
 CORE const struct GpuCall *calls_of(const optc_binding *b, const ProgStage *s, int batch);
 CORE optc_status calls_fire(optc_binding *b, const struct GpuCall *c);

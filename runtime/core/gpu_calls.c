@@ -114,11 +114,11 @@ static bool same_shape(Shape a, Shape b)
     return a.slices == b.slices && a.rows == b.rows && a.cols == b.cols && a.rank == b.rank;
 }
 
-static int group_of(GpuCalls *x, const optc_binding *b, const int *tensor, int n)
+static int group_of(GpuCalls *x, const optc_binding *b, const int *tensor, int n, unsigned turns)
 {
     for (int k = 0; k < x->ngroup; k++) {
         int i = (x->near + k) % x->ngroup;                 /* they come in the same order again and again */
-        if (x->group[i].tensor == tensor && x->group[i].n == n) {
+        if (x->group[i].tensor == tensor && x->group[i].n == n && x->group[i].turns == turns) {
             x->near = i + 1;
             return i;
         }
@@ -126,6 +126,7 @@ static int group_of(GpuCalls *x, const optc_binding *b, const int *tensor, int n
     CallGroup *g = &x->group[x->ngroup];
     g->tensor = tensor;
     g->n = n;
+    g->turns = turns;
     g->shape = b->tensor[tensor[0]].shape;
     g->apart = rows_apart(b, &b->tensor[tensor[0]]);
     g->sets = -1;
@@ -153,18 +154,34 @@ static int count_groups(const optc_binding *b, const Units *u)
 }
 
 /* ---- calls ---- */
+static optc_status add_steps(const optc_binding *b, GpuCalls *x, const ProgStage *stage, const Units *u, unsigned turns)
+{
+    optc_status s = OPTC_OK;
+    for (int i = 0; i < u->n && s == OPTC_OK; i += alike(b, u, i)) {
+        int group = group_of(x, b, u->tensor + i, alike(b, u, i), turns);
+        s = (is_root(stage) ? add_root : add_product)(b, x, stage, group);
+    }
+    return s;
+}
+
 static optc_status add_call(optc_binding *b, GpuCalls *x, const Task *t)
 {
     const ProgStage *stage = &b->rule->program->stage[t->action->stage];
     const Units *u = task_units(b, t);
     GpuCall *c = &x->call[x->ncall++];
     optc_status s = OPTC_OK;
+    int64_t said = x->nsaid;
     c->stage = stage;
     c->batch = t->batch;
     c->first = x->nstep;
-    for (int i = 0; i < u->n && s == OPTC_OK; i += alike(b, u, i))
-        s = (is_root(stage) ? add_root : add_product)(b, x, stage, group_of(x, b, u->tensor + i, alike(b, u, i)));
+    s = add_steps(b, x, stage, u, 0);
     c->n = x->nstep - c->first;
+    c->turn_first = x->nstep;
+    if (stage->turns && s == OPTC_OK) {                    /* what is said of roots is said at the same places */
+        x->nsaid = said;
+        s = add_steps(b, x, stage, u, stage->turns);
+    }
+    c->turn_n = x->nstep - c->turn_first;
     return s;
 }
 
@@ -186,12 +203,14 @@ static bool is_call_task(const optc_binding *b, const Task *t)
     return t->action->kind == ACT_LAUNCH && b->rule->program->stage[t->action->stage].kind == S_CALL;
 }
 
-static optc_status count_pointers(const optc_binding *b, GpuCalls *x)
+static optc_status count_pointers(const optc_binding *b, GpuCalls *x, bool turns)
 {
     const Program *p = b->rule->program;
     for (int i = 0; i < x->nset; i++) {
         PointerSet *s = &x->set[i];
         const CallGroup *g = &x->group[s->group];
+        if ((g->turns != 0) != turns)
+            continue;
         s->bytes = s->array < 0 ? (int)sizeof(double) : p->type[p->array[s->array].type].bytes;
         if (s->array >= 0) {
             MemKind kind = p->array[s->array].kind;
@@ -215,7 +234,7 @@ static optc_status make_calls(optc_binding *b, GpuCalls *x)
         for (int i = 0; i < b->tasks[m].n; i++)
             if (is_call_task(b, &b->tasks[m].task[i])) {
                 const ProgStage *s = &p->stage[b->tasks[m].task[i].action->stage];
-                int n = count_groups(b, task_units(b, &b->tasks[m].task[i]));
+                int n = count_groups(b, task_units(b, &b->tasks[m].task[i])) * (s->turns ? 2 : 1);
                 calls++;
                 groups += n;
                 steps += n * (is_root(s) ? root_step_count(s) : STEPS_A_PRODUCT);
@@ -234,7 +253,10 @@ static optc_status make_calls(optc_binding *b, GpuCalls *x)
         for (int i = 0; i < b->tasks[m].n && s == OPTC_OK; i++)
             if (is_call_task(b, &b->tasks[m].task[i]))
                 s = add_call(b, x, &b->tasks[m].task[i]);
-    return s == OPTC_OK ? count_pointers(b, x) : s;
+    if (s == OPTC_OK)
+        s = count_pointers(b, x, false);
+    x->turn_from = x->npointer;
+    return s == OPTC_OK ? count_pointers(b, x, true) : s;
 }
 
 /* ---- the arrays of pointers ---- */
@@ -253,6 +275,8 @@ static void put_tensor(const optc_binding *b, const GpuCalls *x, const PointerSe
     long long slot = (long long)tensor * p->narray + s->array;
     for (int64_t k = 0; k < shape.slices; k++) {
         int64_t at = matrix_at(b, &b->tensor[tensor], s->array, k);
+        if (!turns_have(b, &b->turns, x->group[s->group].turns, &b->tensor[tensor], k))
+            continue;
         if (!s->blocks)
             put_place(l, slot, at + s->offset);
         for (int64_t i = 0; i < s->blocks; i++)
@@ -284,18 +308,22 @@ static void find_stride(const optc_binding *b, PointerSet *s, const PointerList 
         s->even = (int64_t)(nth_pointer(b, l, i) - nth_pointer(b, l, i - 1)) == step;
 }
 
-static void fill_places(const optc_binding *b, GpuCalls *x, CallPlace *all)
+/* Of the sets from pointer `from` on. */
+static void fill_places(const optc_binding *b, GpuCalls *x, CallPlace *all, int64_t from)
 {
     for (int i = 0; i < x->nset; i++) {
         PointerSet *s = &x->set[i];
         const CallGroup *g = &x->group[s->group];
-        PointerList l = {all + s->at, 0, s->bytes};
+        CallPlace *to = all + (s->at - from);
+        PointerList l = {to, 0, s->bytes};
+        if (s->at < from)
+            continue;
         if (s->array < 0) {
-            root_places(x, s, all + s->at);
+            root_places(b, x, s, to);
             continue;
         }
         if (s->apart)
-            all[s->at - 1].slot = -1, all[s->at - 1].offset = s->apart;
+            to[-1].slot = -1, to[-1].offset = s->apart;
         for (int k = 0; k < g->n; k++)
             if (x->present[g->tensor[k]])
                 put_tensor(b, x, s, g->tensor[k], &l);
@@ -309,28 +337,46 @@ CORE CUdeviceptr set_pointers(const GpuCalls *x, int set, int64_t from)
     return x->pointers + sizeof(void *) * (size_t)(s->at + (s->record ? 0 : from) * s->each);
 }
 
-static optc_status send_places(optc_binding *b, GpuCalls *x)
+CORE bool calls_take(const optc_binding *b, const CallGroup *g, int tensor, int64_t matrix)
+{
+    return b->gpu->calls->present[tensor] && turns_have(b, &b->turns, g->turns, &b->tensor[tensor], matrix);
+}
+
+static void count_now(const optc_binding *b, CallGroup *g)
+{
+    g->now = 0;
+    for (int k = 0; k < g->n; k++)
+        for (int64_t q = 0; q < g->shape.slices; q++)
+            g->now += calls_take(b, g, g->tensor[k], q);
+}
+
+/* From that pointer on: 0, or those of groups with turns. */
+static optc_status send_places(optc_binding *b, GpuCalls *x, int64_t from)
 {
     GpuEngine *g = b->rule->engine->gpu;
-    size_t bytes = sizeof(CallPlace) * (size_t)x->npointer;
+    size_t bytes = sizeof(CallPlace) * (size_t)(x->npointer - from);
     CallPlace *all = (CallPlace *)calloc(1, bytes + 1);
     if (!all)
         return no_memory("optc_run");
-    for (int i = 0; i < b->nall; i++)
+    for (int i = 0; i < b->nall && !from; i++)
         x->present[i] = b->tensor[i].view.n >= 0;
-    for (int i = 0; i < x->ngroup; i++) {
-        CallGroup *y = &x->group[i];
-        y->now = 0;
-        for (int k = 0; k < y->n; k++)
-            y->now += x->present[y->tensor[k]] ? y->shape.slices : 0;
-    }
-    fill_places(b, x, all);
+    for (int i = 0; i < x->ngroup; i++)
+        if (!from || x->group[i].turns)
+            count_now(b, &x->group[i]);
+    fill_places(b, x, all, from);
     /* pageable: copied before it returns */
-    int rc = x->npointer ? g->d->cuMemcpyHtoDAsync_v2(x->places, all, bytes, b->gpu->stream) : 0;
+    CUdeviceptr to = x->places + sizeof(CallPlace) * (size_t)from;
+    int rc = bytes ? g->d->cuMemcpyHtoDAsync_v2(to, all, bytes, b->gpu->stream) : 0;
     free(all);
-    optc_status s = rc ? gpu_error(g, "cuMemcpyHtoDAsync", rc, "where matrices lie") : calls_gather(b);
+    optc_status s = rc ? gpu_error(g, "cuMemcpyHtoDAsync", rc, "where matrices lie") : calls_gather(b, from);
     x->sent = s == OPTC_OK;
     return s;
+}
+
+CORE optc_status calls_turn(optc_binding *b)
+{
+    GpuCalls *x = b->gpu->calls;
+    return x && x->turn_from < x->npointer ? send_places(b, x, x->turn_from) : OPTC_OK;
 }
 
 static bool arranged_otherwise(const optc_binding *b, const GpuCalls *x)
@@ -359,9 +405,9 @@ CORE optc_status calls_follow(optc_binding *b)
     GpuCalls *x = b->gpu->calls;
     if (arranged_otherwise(b, x)) {
         forget_graphs(b);
-        return send_places(b, x);
+        return send_places(b, x, 0);
     }
-    return x->moves ? calls_gather(b) : OPTC_OK;
+    return x->moves ? calls_gather(b, 0) : OPTC_OK;
 }
 
 /* ---- binding ---- */
@@ -423,7 +469,7 @@ CORE optc_status calls_bind(optc_binding *b)
         TRY(g, cuMemsetD8Async(x->said, 0, said, b->gpu->stream), "what is said of roots");
     if (s == OPTC_OK && periods)
         s = gpu_write(b, (void *)(uintptr_t)x->periods, p->period, periods, true, "optc_bind");
-    return s == OPTC_OK ? send_places(b, x) : s;
+    return s == OPTC_OK ? send_places(b, x, 0) : s;
 }
 
 CORE void calls_unbind(optc_binding *b)

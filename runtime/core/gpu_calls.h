@@ -23,8 +23,9 @@ OPTC_COUNT bool is_square(int array) { return array < 0 && array > OWN_SAID; }
 typedef struct CallArgs { CUdeviceptr a, b, c; int m, n, k, flags; double alpha, beta; } CallArgs;
 typedef struct CallPlace { long long slot, offset; } CallPlace;
 
-/* sets: the first, or -1; apart: of elements, from row to row; now: matrices of the tensors that take part */
-typedef struct CallGroup { const int *tensor; int n, sets; Shape shape; int64_t apart, now; } CallGroup;
+/* sets: the first, or -1; apart: of elements, from row to row; now: matrices of the tensors that take part; turns: of
+ * those alone that have their turn (ProgStage.turns) */
+typedef struct CallGroup { const int *tensor; int n, sets; Shape shape; int64_t apart, now; unsigned turns; } CallGroup;
 
 typedef struct PointerSet {
     /* blocks 0: one pointer a matrix, `offset` values into it; else one for each block (i, j), j <= i < blocks,
@@ -72,7 +73,8 @@ typedef struct CallStep {
 } CallStep;
 /* The matrices of a group that a step goes over. */
 typedef struct Matrices { int64_t from, n; } Matrices;
-typedef struct GpuCall { const ProgStage *stage; int batch, first, n; } GpuCall;
+/* turn_first, turn_n: the steps of a stage with turns, over those alone that have theirs */
+typedef struct GpuCall { const ProgStage *stage; int batch, first, n, turn_first, turn_n; } GpuCall;
 
 typedef struct GpuCalls {
     bool library;
@@ -90,7 +92,7 @@ typedef struct GpuCalls {
     CUdeviceptr room; int64_t room_bytes;  /* for records of roots */
     int64_t record, side;                  /* of the root whose steps are being made */
     CUdeviceptr said; int64_t nsaid;       /* of each matrix of each root: roots refused, how far off the last was */
-    int64_t npointer;
+    int64_t npointer, turn_from;           /* from there on of groups with turns, anew at every step */
     CUdeviceptr memory, places, pointers, periods; size_t bytes;
     CUgraphExec *whole;                    /* by entry: all phases, each where the device says so */
 } GpuCalls;
@@ -114,10 +116,12 @@ CORE int64_t roots_bytes(const optc_binding *b);
 CORE int root_step_count(const ProgStage *stage);          /* at most */
 CORE optc_status add_root(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group);
 CORE int64_t root_pointers(const GpuCalls *x, const PointerSet *s);
-CORE void root_places(const GpuCalls *x, PointerSet *s, CallPlace *to);
+CORE void root_places(const optc_binding *b, const GpuCalls *x, PointerSet *s, CallPlace *to);
 
 /* ---- gpu_calls.c, gpu_products.c ---- */
+/* the tensor takes part, and the matrix has its turn */
+CORE bool calls_take(const optc_binding *b, const CallGroup *g, int tensor, int64_t matrix);
 CORE int64_t blas_bytes(const optc_binding *b);            /* of call_space, for the library */
-CORE optc_status calls_gather(optc_binding *b);
+CORE optc_status calls_gather(optc_binding *b, int64_t from);      /* pointers from that number on */
 CORE CUdeviceptr set_pointers(const GpuCalls *x, int set, int64_t from);      /* from that matrix on */
 #endif

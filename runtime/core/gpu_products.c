@@ -17,16 +17,17 @@ static int launch(const optc_binding *b, CallKernel k, int64_t blocks, const Cal
 }
 
 /* From the table of pointers, once more. */
-CORE optc_status calls_gather(optc_binding *b)
+CORE optc_status calls_gather(optc_binding *b, int64_t from)
 {
     const GpuCalls *x = b->gpu->calls;
+    int64_t n = x->npointer - from;
     CallArgs a;
     memset(&a, 0, sizeof a);
     a.a = b->gpu->mem;
-    a.b = x->places;
-    a.c = x->pointers;
-    a.m = (int)x->npointer;
-    int rc = x->npointer ? launch(b, KERNEL_GATHER, count_up(x->npointer, 256), &a) : 0;
+    a.b = x->places + sizeof(CallPlace) * (size_t)from;
+    a.c = x->pointers + sizeof(void *) * (size_t)from;
+    a.m = (int)n;
+    int rc = n ? launch(b, KERNEL_GATHER, count_up(n, 256), &a) : 0;
     return rc ? gpu_error(b->rule->engine->gpu, "cuLaunchKernel", rc, "where matrices lie") : OPTC_OK;
 }
 
@@ -182,10 +183,14 @@ static int end_of_round(const GpuCalls *x, const GpuCall *c, int from)
     return to;
 }
 
-CORE optc_status calls_fire(optc_binding *b, const GpuCall *c)
+CORE optc_status calls_fire(optc_binding *b, const GpuCall *call)
 {
     const GpuCalls *x = b->gpu->calls;
     optc_status s = OPTC_OK;
+    GpuCall own = *call;
+    const GpuCall *c = &own;
+    if (b->gpu->in_turn && call->stage->turns)
+        own.first = call->turn_first, own.n = call->turn_n;
     for (int i = c->first, to; i < c->first + c->n; i = to) {
         int64_t all = x->group[x->step[i].group].now, most = x->step[i].at_once;      /* 0: no tensor takes part */
         to = end_of_round(x, c, i);

@@ -68,22 +68,38 @@ CORE int64_t root_pointers(const GpuCalls *x, const PointerSet *s)
     return dom_times(s->each, all < fit ? all : fit);
 }
 
-CORE void root_places(const GpuCalls *x, PointerSet *s, CallPlace *to)
+/* What is said of each matrix has its own place, whoever is there beside it. */
+static void said_places(const optc_binding *b, const GpuCalls *x, const PointerSet *s, CallPlace *to)
 {
+    const CallGroup *g = &x->group[s->group];
+    CUdeviceptr at = x->said + 2 * sizeof(double) * (size_t)s->offset;
+    for (int k = 0; k < g->n; k++)
+        for (int64_t q = 0; q < g->shape.slices; q++, at += 2 * sizeof(double))
+            if (calls_take(b, g, g->tensor[k], q)) {
+                to->slot = -1;
+                to++->offset = (long long)at;
+            }
+}
+
+CORE void root_places(const optc_binding *b, const GpuCalls *x, PointerSet *s, CallPlace *to)
+{
+    if (s->array == OWN_SAID) {
+        said_places(b, x, s, to);
+        s->even = false;
+        return;
+    }
     int64_t n = root_pointers(x, s) / s->each, side = s->side;
-    CUdeviceptr first = s->array == OWN_SAID ? x->said + 2 * sizeof(double) * (size_t)s->offset
-                                             : x->room + sizeof(double) * (size_t)(root_room(side) * (-1 - s->array));
-    int64_t offset = s->array == OWN_SAID ? 0 : s->offset, each = s->array == OWN_SAID ? 16 : s->record;
+    CUdeviceptr first = x->room + sizeof(double) * (size_t)(root_room(side) * (-1 - s->array));
     for (int64_t i = 0, at = 0; i < n; i++) {
-        CUdeviceptr here = first + (CUdeviceptr)(i * each);
+        CUdeviceptr here = first + (CUdeviceptr)(i * s->record);
         for (int64_t r = 0; r < (s->blocks ? s->blocks : 1); r++)
             for (int64_t k = 0; k <= r; k++, at++) {
                 to[at].slot = -1;
-                to[at].offset = (long long)here + 8 * (offset + r * s->down + k * s->across);
+                to[at].offset = (long long)here + 8 * (s->offset + r * s->down + k * s->across);
             }
     }
-    s->first = first + 8 * (CUdeviceptr)offset;
-    s->stride = each / 8;
+    s->first = first + 8 * (CUdeviceptr)s->offset;
+    s->stride = s->record / 8;
     s->even = !s->blocks;
 }
 

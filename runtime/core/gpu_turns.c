@@ -1,5 +1,6 @@
 /* Turns on a GPU. Of stages that are for those alone who have their turn (ProgStage.turns), the host lists the units of
- * work of those at every step and sends the lists: they are short. So such a step is no graph of ours.
+ * work of those at every step and sends the lists: they are short. So such a step is no graph of ours. Of calls it sends
+ * where the matrices of those lie (gpu_calls.c).
  *
  * In a graph of the caller's nobody tells the host which step it is: there such stages go over all units, and each finds
  * on the device that it has nothing to change. */
@@ -110,7 +111,7 @@ CORE optc_status turns_send(optc_binding *b, Play *p)
     int rc = n ? b->rule->engine->gpu->d->cuMemcpyHtoDAsync_v2(t->turn_units, host, sizeof *host * (size_t)n, t->stream)
                : 0;
     free(host);
-    return rc ? gpu_error(b->rule->engine->gpu, "cuMemcpyHtoDAsync", rc, "whose turn it is") : OPTC_OK;
+    return rc ? gpu_error(b->rule->engine->gpu, "cuMemcpyHtoDAsync", rc, "whose turn it is") : calls_turn(b);
 }
 
 CORE Shot turns_shot(const optc_binding *b, const Shot *x)
