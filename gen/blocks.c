@@ -1,11 +1,10 @@
 /* Blocks of an entry that are done at some steps only, and the rule inside a wrapper: every(), when(), inner(). A
  * block is run once; what it assigned is then chosen between the new value and the old one. */
+#include "phases.h"
 #include "trace.h"
 
 #include <math.h>
 #include <string.h>
-
-enum { MAX_PERIOD = 1000000000 };
 
 /* ---- what a block assigned ---- */
 static Ref *value_slot(Trace *t, int i)                    /* p, g, then the states */

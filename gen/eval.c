@@ -129,7 +129,8 @@ static void eval_op_part(Ev *e, Ref r, int i, Part p, const int64_t *from)
         if (!out->lo)
             continue;
         Iv b = any_nan(a, arity) && n->op != OP_WHERE ? anything(out->v[x]) : op_bounds(n->op, a, out->v[x]);
-        b = n->ty == BOOL || n->op == OP_STORED ? b : widen(e, b, (Dom)n->dom, op_info[n->op].ulp);
+        bool exact = n->ty == BOOL || n->op == OP_STORED || (n->whole && dom_wide((Dom)n->dom) && fabs(out->v[x]) < 0x1p53);
+        b = exact ? b : widen(e, b, (Dom)n->dom, op_info[n->op].ulp);
         out->lo[x] = b.lo;
         out->hi[x] = b.hi;
     }

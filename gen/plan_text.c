@@ -96,6 +96,10 @@ static void put_stage(Buf *b, const Plan *p, const Graph *g, const Stage *s, int
 void plan_period(Buf *b, const Period *p, const char *before, bool yes)
 {
     buf_printf(b, "%s %s", before, yes ? "" : "not ");
+    if (p->every == MAX_PERIOD) {
+        buf_printf(b, "%d", p->offset ? p->offset : p->every);
+        return;
+    }
     if (p->offset)
         buf_printf(b, "%d behind one ", p->offset);
     buf_printf(b, "divisible by %d", p->every);

@@ -7,7 +7,7 @@ Without names it makes every file; --compare writes nothing and says how far fre
 environment with
     torch 2.13 (CPU), timm 1.0, pytorch_optimizer 4.1, jax and optax 0.2, adabound 0.0.5, came-pytorch 0.1.3, numpy
 (pip install --no-deps for all but torch and jax; torchvision is not needed, see `import_timm`); and --clones, a folder with the
-repositories of matrix_refs.py. The files are kept in the repository, so tests do not need any of this.
+repositories of matrix_refs.py and factor_refs.py. The files are kept in the repository, so tests do not need any of this.
 
 A file is text lines, an empty line, then little-endian float64: for each saved step, for each tensor, all its elements.
 The lines:
@@ -38,6 +38,7 @@ import warnings
 
 import numpy as np
 
+import factor_refs
 import matrix_refs
 
 warnings.filterwarnings("ignore", message="This overload of")      # adabound calls add_ the old way
@@ -428,9 +429,10 @@ def main():
     args = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     args.add_argument("names", nargs="*", metavar="NAME")
     args.add_argument("--compare", action="store_true", help="write nothing, compare with the files")
-    args.add_argument("--clones", metavar="DIR", help="the repositories that matrix_refs.py names lie here")
+    args.add_argument("--clones", metavar="DIR", help="the repositories that matrix_refs.py and factor_refs.py name lie here")
     args = args.parse_args()
     matrix_refs.configs(sys.modules[__name__], args.clones)
+    factor_refs.configs(sys.modules[__name__], args.clones)
     unknown = [n for n in args.names if n not in CONFIGS]
     if unknown:
         sys.exit(f"no configuration {', '.join(unknown)}; there are: {' '.join(CONFIGS)}")

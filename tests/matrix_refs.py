@@ -90,20 +90,20 @@ def load(clones, path):
     return module
 
 
-def run_matrix(api, matrices, others=None, before=None):
+def run_matrix(api, matrices, others=None, before=None, shapes=SHAPES):
     """matrices(params, h) and others(params, h) give something with step(); without others all tensors go to the first. before(params, h)
     may change gradients."""
     def run(h):
-        n = range(len(SHAPES))
-        seen = [s if len(s) < 2 else (s[0], int(np.prod(s[1:]))) for s in SHAPES]
-        params = [torch.nn.Parameter(torch.tensor(api.first_weights(k, SHAPES).reshape(seen[k]))) for k in n]
+        n = range(len(shapes))
+        seen = [s if len(s) < 2 else (s[0], int(np.prod(s[1:]))) for s in shapes]
+        params = [torch.nn.Parameter(torch.tensor(api.first_weights(k, shapes).reshape(seen[k]))) for k in n]
         mine = params if others is None else [p for p in params if p.dim() >= 2]
         saved = []
         with api.WatchPrecision() as watch:
             opts = [matrices(mine, h)] + ([others([p for p in params if p.dim() < 2], h)] if others else [])
             for s in range(1, api.STEPS + 1):
                 for k, p in enumerate(params):
-                    p.grad = torch.tensor(api.gradient(k, s, SHAPES).reshape(seen[k]))
+                    p.grad = torch.tensor(api.gradient(k, s, shapes).reshape(seen[k]))
                 if before:
                     before(params, h)
                 for opt in opts:

@@ -68,8 +68,22 @@ void cli_print(const char *fmt, ...)
     buf_free(&b);
 }
 
+/* A long text goes on below itself, from a word on. */
 void cli_line(const char *key, const char *text)
 {
+    enum { WIDE = 136 };
+    char part[WIDE + 1];
+    for (size_t n = strlen(text), k; n > WIDE; text += k + 1, n -= k + 1, key = "") {
+        for (k = WIDE; k && text[k] != ' '; k--)
+            ;
+        if (!k)
+            break;
+        memcpy(part, text, k);
+        part[k] = 0;
+        printf("  %-9s ", key);
+        cli_put_clean(stdout, part, false);
+        puts("");
+    }
     printf("  %-9s ", key);
     cli_put_clean(stdout, text, false);
     puts("");

@@ -1,0 +1,44 @@
+local function gathered(how, s, x)              -- and how much of a mean that is
+  if how == "sum" or how == "adagrad" then return s + x, 1 elseif how == "rmsprop" then return lerp(s, x, 1 - beta2), 1 end
+  return lerp(s, x, 1 - beta2), 1 - beta2 ^ t
+end
+
+local function taken(x, u, norm)                -- x, as long as the step along u by the rule that is grafted
+  local like, seen = u
+  if graft ~= "none" and graft ~= "sgd" then v, seen = gathered(graft, v, g * g)  like = u / (sqrt(v / seen) + graft_eps) end
+  if graft ~= "none" then x = (norm(like) / max(norm(x), 1e-30)) * x end
+  x = x + weight_decay * p  if heavy_ball then b = momentum * b + x  x = b end
+  p = p - lr * x
+end
+
+-- products: at condition 1e6 an inverse fourth root of what f32 summed is off by 2e-4, of what tf32 summed by more than itself.
+return optimizer {
+  name  = "shampoo",
+  cite  = "Gupta et al. 2018, arXiv:1802.09568; grafting, blocks: Anil et al. 2020, arXiv:2002.09018; Shi et al. 2023, arXiv:2309.06497",
+  doc   = "Gradients between inverse fourth roots of their Gram matrices, as long as another rule's steps; diagonals for vectors and long sides",
+  hyper = { lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 }, eps = { 1e-12, min = 0 },
+            relative_eps = { 1e-6, min = 0 }, graft_eps = { 1e-8, min = 0 }, momentum = { 0.9, min = 0, below = 1 }, weight_decay = { 0, min = 0 } },
+  options = { graft = { "adam", "rmsprop", "adagrad", "sgd", "none" }, accumulate = { "ema", "sum" }, heavy_ball = false, stagger = true,
+              interval = 50, side = 1024, limit = 8192 },     -- steps between roots; of a block; longer sides have a diagonal
+  products = "f32",  block = "side",
+  state = { m = zeros, v = zeros, b = zeros, d = zeros, l = zeros "row", r = zeros "col", L = zeros "rows", R = zeros "cols",
+            X = eye(1, "rows"), Y = eye(1, "cols") },
+  step  = function()
+    local n  m, d, n = lerp(m, g, 1 - beta1), gathered(accumulate, d, g * g)
+    taken(m / (1 - beta1 ^ t) / sqrt(d / n + eps), m / (1 - beta1 ^ t), norm)
+  end,
+  matrix = function()
+    local flat, thin, n = nrows <= limit, ncols <= limit
+    m = lerp(m, g, 1 - beta1)
+    if flat then L, n = gathered(accumulate, L, gram(g)) else l, n = gathered(accumulate, l, rowsum(g * g)) end
+    if thin then R, n = gathered(accumulate, R, gram(g.T)) else r, n = gathered(accumulate, r, colsum(g * g)) end
+    every(interval, { first = true, stagger = stagger }, function()
+      if flat then X = power(L / n, -1/4, { ridge = eps, relative = relative_eps, last = X }) end
+      if thin then Y = power(R / n, -1/4, { ridge = eps, relative = relative_eps, last = Y }) end
+    end)
+    local u, x = m / (1 - beta1 ^ t), m / (1 - beta1 ^ t)
+    if flat then x = mm(X, x) else x = (l / n + eps) ^ -0.25 * x end
+    if thin then x = mm(x, Y) else x = (r / n + eps) ^ -0.25 * x end
+    taken(x, u, slice.norm)
+  end,
+}

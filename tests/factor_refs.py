@@ -1,0 +1,389 @@
+"""The part of make_refs.py for rules with roots, eigenvectors, triangles and orthonormal columns of matrices.
+
+Packages are run in float64: where one casts to float32 for a factor, the cast is left out. --clones names a folder with these
+repositories beside those of matrix_refs.py:
+
+    https://github.com/facebookresearch/optimizers    f606606
+    https://github.com/nikhilvyas/SOAP                a1e5535
+    https://github.com/yorkerlin/KL-Methods           a02e622
+    https://github.com/kvfrans/splus                  d96bd16
+    https://github.com/infinity-stars/ASGO            d3ef14b
+    https://github.com/jiaweizzhao/GaLore             2cc66f8
+    https://github.com/xichen-fy/Fira                 5c28b13
+
+A basis is only determined where the matrix it comes from has no eigenvalue twice, which of one gradient's two Gram matrices the larger one
+has, 0: rules that rest on bases take square matrices, and others with a basis of their smaller side alone."""
+import contextlib
+import math
+import os
+import sys
+import types
+
+import numpy as np
+import torch
+
+from matrix_refs import SHAPES, Stepper, adamw, load, run_matrix
+
+SQUARE = [(), (7,), (1, 1), (12, 12), (5, 5), (3, 1, 3), (6, 2, 3)]
+ONE_SIDE = [(), (7,), (1, 24), (24, 1), (24, 10), (10, 24), (12, 12), (2, 3, 7)]
+
+
+# -------------------------------------------------------------------------------------------------------------- common
+
+def power(a, r, ridge, relative):
+    """ridge is added to all eigenvalues, and relative of the largest sum of magnitudes in a row."""
+    w, v = np.linalg.eigh(a + (ridge + relative * np.abs(a).sum(1).max()) * np.eye(len(a)))
+    return (v * w ** r) @ v.T
+
+
+@contextlib.contextmanager
+def no_casts():
+    """x.float() and x.to(torch.float32) leave float64 as it is, and new tensors have it."""
+    kept, kept_to = torch.Tensor.float, torch.Tensor.to
+    torch.Tensor.float = lambda x: x
+    torch.Tensor.to = lambda x, *a, **k: x
+    try:
+        yield
+    finally:
+        torch.Tensor.float, torch.Tensor.to = kept, kept_to
+
+
+class Uncast:
+    """An optimizer whose steps are made without casts."""
+    def __init__(self, opt):
+        self.opt = opt
+
+    def step(self):
+        with no_casts():
+            self.opt.step()
+
+
+def philox(seed, t, tensor, stream, n):
+    """Random123's philox4x32-10 with our counters: the element, the step, the tensor and the stream."""
+    mask, x = np.uint64(0xFFFFFFFF), np.zeros((4, n), dtype=np.uint64)
+    x[0], x[2], x[3] = np.arange(n), t, tensor ^ (stream << 24)
+    key = [np.uint64(seed & 0xFFFFFFFF), np.uint64(seed >> 32)]
+    for _ in range(10):
+        p, q = x[0] * np.uint64(0xD2511F53), x[2] * np.uint64(0xCD9E8D57)
+        x = np.stack([(q >> np.uint64(32)) ^ x[1] ^ key[0], q & mask, (p >> np.uint64(32)) ^ x[3] ^ key[1], p & mask])
+        key = [(key[0] + np.uint64(0x9E3779B9)) & mask, (key[1] + np.uint64(0xBB67AE85)) & mask]
+    return x
+
+
+def normal(seed, t, tensor, stream, n):
+    """Box and Muller on 53 bits each, the first in the middle of its cell."""
+    x = philox(seed, t, tensor, stream, n).astype(np.int64)
+    u = ((x[0] >> 5) * 67108864.0 + (x[1] >> 6) + 0.5) * 2.0 ** -53
+    v = ((x[2] >> 5) * 67108864.0 + (x[3] >> 6)) * 2.0 ** -53
+    return np.sqrt(-2 * np.log(u)) * np.cos(2 * np.pi * v)
+
+
+# ------------------------------------------------------------------------------------------------------------- Shampoo
+
+def fb_shampoo(clones, graft, h, params, interval, momentum):
+    sys.path.insert(0, os.path.join(clones, "optimizers"))
+    import distributed_shampoo as ds
+    from distributed_shampoo import shampoo_types
+    beta2 = dict(beta2=h.beta2, epsilon=h.graft_eps)
+    grafts = {"adam": lambda: ds.AdamPreconditionerConfig(**beta2), "rmsprop": lambda: ds.RMSpropPreconditionerConfig(**beta2),
+              "adagrad": lambda: ds.AdaGradPreconditionerConfig(epsilon=h.graft_eps), "sgd": ds.SGDPreconditionerConfig, "none": lambda: None}
+    kept, torch.float = torch.float, torch.float64                # of which it makes its learning rate
+    opt = ds.DistributedShampoo(
+        params, lr=h.lr, betas=(h.beta1, h.beta2), epsilon=h.eps, weight_decay=h.weight_decay, precondition_frequency=interval,
+        max_preconditioner_dim=1024, distributed_config=shampoo_types.SingleDeviceDistributedConfig(target_parameter_dimensionality=2),
+        preconditioner_config=shampoo_types.RootInvShampooPreconditionerConfig(
+            factor_matrix_dtype=torch.float64, inv_factor_matrix_dtype=torch.float64), grafting_config=grafts[graft](),
+        iterate_averaging_config=shampoo_types.ClassicMomentumConfig(momentum=h.momentum) if momentum else None)
+    torch.float = kept
+    opt.param_groups[0]["start_preconditioning_step"] = 1         # roots at the first step too, which it would not be told
+    return opt
+
+
+def shampoo(clones, graft="adam", interval=50, total=False, momentum=False, limit=8192, side=1024, package=False, slots=None):
+    """Transcribed from the papers; package: matrices by facebookresearch/optimizers, which has no diagonals for vectors or sides, takes
+    matrices of one row or column for vectors, and grafts each block by itself. slots: of the matrices, as optc_get_slot tells them."""
+    def blocks(n):
+        return [slice(k, min(k + side, n)) for k in range(0, n, side)]
+
+    def make(params, h):
+        def gather(old, x):
+            return old + x if total else h.beta2 * old + (1 - h.beta2) * x
+
+        turn = iter(slots or [0] * len(params))
+
+        def update(p, g, kept):
+            g, w = g.numpy(), p.numpy()
+            t = kept["t"] = kept.get("t", 0) + 1
+            if t == 1 and g.ndim > 1:
+                kept["slot"] = next(turn)
+            fair = 1 if total else 1 - h.beta2 ** t
+            kept["m"] = h.beta1 * kept.get("m", 0) + (1 - h.beta1) * g
+            u = kept["m"] / (1 - h.beta1 ** t)
+            kept["v"] = kept.get("v", 0) + g * g if graft == "adagrad" else h.beta2 * kept.get("v", 0) + (1 - h.beta2) * g * g
+            x = u.copy()
+            if g.ndim < 2:
+                kept["d"] = gather(kept.get("d", 0), g * g)
+                x = u / np.sqrt(kept["d"] / fair + h.eps)
+            else:
+                for axis in (0, 1):
+                    rows = x if axis == 0 else x.T
+                    grad = g if axis == 0 else g.T
+                    if grad.shape[0] > limit:
+                        kept[axis] = gather(kept.get(axis, 0), (grad ** 2).sum(1))
+                        rows *= ((kept[axis] / fair + h.eps) ** -0.25)[:, None]
+                        continue
+                    for i in blocks(grad.shape[0]):
+                        for j in blocks(grad.shape[1]):
+                            key = axis, i.start, j.start
+                            kept[key] = gather(kept.get(key, 0), grad[i, j] @ grad[i, j].T)
+                            if t == 1 or t % interval == kept["slot"]:
+                                kept["root", key] = power(kept[key] / fair, -0.25, h.eps, h.relative_eps)
+                            rows[i, j] = kept["root", key] @ rows[i, j]
+            if graft != "none":
+                d = u if graft == "sgd" else u / (np.sqrt(kept["v"] / (1 - h.beta2 ** t) if graft == "adam" else kept["v"]) + h.graft_eps)
+                x = x * np.linalg.norm(d) / np.linalg.norm(x)
+            x = x + h.weight_decay * w
+            if momentum:
+                x = kept["b"] = h.momentum * kept.get("b", 0) + x
+            p.sub_(h.lr * torch.tensor(x))
+
+        if not package:
+            return Stepper(params, update)
+        both = [Stepper([p for p in params if p.dim() < 2 or 1 in p.shape], update),
+                fb_shampoo(clones, graft, h, [p for p in params if p.dim() > 1 and 1 not in p.shape], interval, momentum)]
+        return types.SimpleNamespace(step=lambda: [x.step() for x in both])
+    return make
+
+
+# --------------------------------------------------------------------------------------------------------------- bases
+
+def own_soap(clones, interval, limit):
+    """No limit: each matrix has one that its smaller side alone keeps."""
+    def make(params, h):
+        module = load(clones, "SOAP/soap.py")
+        groups = [dict(params=[p], max_precond_dim=limit or min(p.shape)) for p in params]
+        return Uncast(module.SOAP(groups, lr=h.lr, betas=(h.beta1, h.beta2), shampoo_beta=h.beta3, eps=h.eps, weight_decay=h.weight_decay,
+                                  precondition_frequency=interval))
+    return make
+
+
+def own_klshampoo(clones, interval):
+    """Its squeeze takes away sides of one, for which it has nothing then: they stay."""
+    def make(params, h):
+        module = load(clones, "KL-Methods/optim/kl_opt.py")
+        module.print = lambda *unused: None
+        opt = module.KLOpt(params, lr=h.lr, betas=(h.beta1, h.beta2), eps=h.eps, weight_decay=h.weight_decay,
+                           precondition_frequency=interval, cast_dtype=torch.float64)
+        squeeze = torch.squeeze
+
+        def step():
+            torch.squeeze = lambda x: x if x.dim() == 2 and x.shape[0] == x.shape[1] else squeeze(x) if squeeze(x).dim() else x.view(-1)
+            with no_casts():
+                opt.step()
+            torch.squeeze = squeeze
+        return types.SimpleNamespace(step=step)
+    return make
+
+
+def own_splus(clones, interval, limit):
+    def make(params, h):
+        module = load(clones, "splus/torch/splus.py")
+        return module.SPlus(params, lr=h.lr, b1=h.beta1, b2=h.beta2, ema_rate=h.ema_rate, inverse_every=interval, weight_decay=h.weight_decay,
+                            max_dim=limit, nonstandard_constant=h.other_scale)
+    return make
+
+
+def own_asgo(clones):
+    """Only step() is the authors': their root is by an iteration in float32, here by eigenvectors in float64. The rest of their imports is
+    not there."""
+    def make(params, h):
+        for name in ("config", "einops", "optimizers", "optimizers.utils", "optimizers.utils.utils", "optimizers.utils.matrix_decom"):
+            sys.modules[name] = types.ModuleType(name)
+        sys.modules["einops"].rearrange = None
+        sys.modules["optimizers.utils.matrix_decom"].zeropower_via_newtonschulz5 = None
+        sys.modules["optimizers.utils.matrix_decom"].root = lambda a, eps, N: torch.tensor(power(a.numpy(), -0.5, eps, h.relative_eps))
+        module = load(clones, "ASGO/optimizers/asgo.py")
+        return module.asgo(params, learning_rate=h.lr, momentum=h.momentum, weight_decay=h.weight_decay, beta2=h.beta2, eps=h.eps,
+                           inv_method="root")
+    return make
+
+
+def own_psgd_kron(clones, balance, limit, shapes, seed):
+    """Its norm estimate is replaced by the largest row sum, its draws by ours."""
+    def make(params, h):
+        module = load(clones, "psgd_torch/psgd.py")
+        module.norm_lower_bound_spd = lambda a: torch.tensor(np.abs(a.numpy()).sum(1).max())
+        index = iter([k for k, s in enumerate(shapes) if len(s) > 1])
+
+        def update(p, g, kept):
+            t = kept["t"] = kept.get("t", 0) + 1
+            k = kept["k"] = kept["k"] if "k" in kept else next(index)
+            kept["m"] = torch.lerp(kept.get("m", torch.zeros_like(g)), g, max(1 / t, 1 - h.momentum))
+            ql, exprs = kept.setdefault("q", module.init_kron(p, 1.0, max_size=limit, max_skew=float("inf"), dQ="EQ"))
+            randn, rand = torch.randn_like, torch.rand
+            torch.randn_like = lambda x: torch.tensor(normal(seed, t, k, 0, x.numel()).reshape(x.shape))
+            torch.rand = lambda size: 1.0 - (t % balance == 0)
+            module.update_precond_kron_whiten_eq(ql, exprs, g, lr=h.precond_lr, betaL=h.beta, damping=h.damping)
+            torch.randn_like, torch.rand = randn, rand
+            u = module.precond_grad_kron(ql, exprs, kept["m"])
+            u = u * min(1, h.clip_rms / math.sqrt(float((u * u).mean())))
+            p.sub_(h.lr * (u + h.weight_decay * p))
+        return Stepper(params, update)
+    return make
+
+
+def own_dion(clones, rank, seed, shapes):
+    def make(params, h):
+        import importlib
+        compiled, torch.compile = torch.compile, lambda f=None, **unused: f if callable(f) else lambda f: f
+        sys.path.insert(0, os.path.join(clones, "dion"))
+        module = importlib.import_module("dion.dion_simple")
+        torch.compile = compiled
+        opt = module.Dion(params, lr=h.lr, mu=h.momentum, weight_decay=h.weight_decay, rank=rank, epsilon=h.eps)
+        index = [k for k, s in enumerate(shapes) if len(s) > 1]
+        for k, p in zip(index, params):
+            opt._init_opt_state_dion(p, opt.state[p])
+            n = opt.state[p]["Q"].shape
+            opt.state[p]["Q"] = torch.tensor(normal(seed, 1, k, 0, n[0] * n[1]).reshape(n))
+        return Uncast(opt)
+    return make
+
+
+# --------------------------------------------------------------------------------------------------------- projections
+
+def signed(u):
+    """Columns whose first largest entry is positive."""
+    top = np.abs(u).argmax(0)
+    return u * np.sign(u[top, range(u.shape[1])])
+
+
+def projected(clones, repository, file, rank, interval, scale, settings):
+    """A rule of the authors, with singular vectors of our signs, matrices in groups of their own; the 1e-8 that Fira adds to norms is left out
+    where it limits growth, since ours limits steps that have been scaled by lr."""
+    def make(params, h):
+        for name in ("transformers", "transformers.utils", "transformers.utils.versions", "tensorly", "tensorly.decomposition"):
+            sys.modules[name] = types.ModuleType(name)            # of which nothing here is used
+        sys.modules["transformers.utils.versions"].require_version = lambda *unused: None
+        sys.modules["tensorly"].tenalg = sys.modules["tensorly.decomposition"].tucker = None
+        package = os.path.basename(os.path.dirname(file))
+        sys.modules[package] = types.ModuleType(package)
+        sys.modules[package].__path__ = [os.path.join(clones, repository, os.path.dirname(file))]
+        name = package + "." + os.path.basename(file)[:-3]
+        module = sys.modules[name] = types.ModuleType(name)
+        module.__package__ = package
+        with open(os.path.join(clones, repository, file)) as f:
+            exec(f.read().replace('state["scaling_grad"] + 1e-8', 'state["scaling_grad"] + 1e-300'), module.__dict__)
+        cls = next(v for k, v in vars(module).items() if k in ("AdamW", "RMSprop", "RMSProp"))
+        whole = dict(params=[p for p in params if p.dim() < 2])
+        low = dict(params=[p for p in params if p.dim() > 1], rank=rank, update_proj_gap=interval, proj_type="std", **scale(h))
+        opt = cls([low] + ([whole] if whole["params"] else []), no_deprecation_warning=True, **settings(h))
+        svd = torch.linalg.svd
+
+        def singular(x, full_matrices):
+            u, s, vh = np.linalg.svd(x.numpy(), full_matrices=False)
+            return torch.tensor(signed(u)), torch.tensor(s), torch.tensor(np.ascontiguousarray(signed(vh.T).T))
+
+        def step():
+            torch.linalg.svd = singular
+            with no_casts():
+                opt.step()
+            torch.linalg.svd = svd
+        return types.SimpleNamespace(step=step)
+    return make
+
+
+def fira_adamw(rank, interval):
+    """Transcribed: the authors' limiter looks at directions before the corrections of their bias, ours at the steps."""
+    def make(params, h):
+        def adam(g, kept, t):
+            kept["m"] = h.beta1 * kept.get("m", 0) + (1 - h.beta1) * g
+            kept["v"] = h.beta2 * kept.get("v", 0) + (1 - h.beta2) * g * g
+            return h.lr * kept["m"] / (1 - h.beta1 ** t) / (np.sqrt(kept["v"] / (1 - h.beta2 ** t)) + h.eps)
+
+        def update(p, g, kept):
+            g, t = g.numpy(), kept.get("t", 0) + 1
+            kept["t"] = t
+            if g.ndim < 2:
+                p.sub_(torch.tensor(adam(g, kept, t)))
+            else:
+                flat = g.shape[0] < g.shape[1]
+                x = g if flat else g.T
+                if t % interval == 1:
+                    kept["P"] = signed(np.linalg.svd(x, full_matrices=False)[0])[:, :rank]
+                low = kept["P"].T @ x
+                d = adam(low, kept, t)
+                rest = (x - kept["P"] @ low) * (np.linalg.norm(d, axis=0) / (np.linalg.norm(low, axis=0) + h["fira.eps"]))
+                size = np.linalg.norm(rest)
+                if kept.get("last", 0) > 0:
+                    rest = rest / (max(size / kept["last"], h["fira.growth"]) / h["fira.growth"])
+                kept["last"] = np.linalg.norm(rest)
+                u = h["fira.scale"] * kept["P"] @ d + rest
+                p.sub_(torch.tensor(np.ascontiguousarray(u if flat else u.T)))
+            p.mul_(1 - h["fira.decay"])
+        return Stepper(params, update)
+    return make
+
+
+def configs(api, clones):
+    ADAMW = dict(adamw__lr=0.02, adamw__beta1=0.8, adamw__beta2=0.95, adamw__eps=1e-3, adamw__weight_decay=0.1)
+
+    def config(name, spec, source, matrices, options="", rest=True, shapes=SHAPES, native=None, **hyper):
+        api.config(name, spec, source, run_matrix(api, matrices, adamw if rest else None, None, shapes), options, shapes=shapes,
+                   native=not options if native is None else native, **hyper, **(ADAMW if rest else {}))
+
+    ROOTS = dict(lr=0.02, beta1=0.8, beta2=0.9, eps=1e-2, graft_eps=1e-3, weight_decay=0.1)
+    SHAMPOO = dict(ROOTS, relative_eps=3e-3)
+    facebook = "facebookresearch/optimizers f606606; vectors and sides of one, arXiv:2002.09018 transcribed"
+    papers = "arXiv:1802.09568, arXiv:2002.09018 and arXiv:2309.06497 transcribed"
+    config("shampoo", "shampoo", papers + "; slots ours", shampoo(clones, slots=[5, 6, 0, 1, 2, 3, 4]), rest=False, **SHAMPOO)
+    config("shampoo_often", "shampoo", papers + "; slots ours", shampoo(clones, interval=4, slots=[2, 2, 0, 1, 2, 3, 3]), rest=False,
+           options="interval=4", **SHAMPOO)
+    for graft in ("adam", "rmsprop", "adagrad", "sgd"):
+        config(f"shampoo_{graft}", "shampoo", facebook, shampoo(clones, graft, 6, package=True, momentum=graft == "sgd"), rest=False,
+               options=f"graft={graft},interval=6,stagger=false" + ",heavy_ball=true" * (graft == "sgd"), **ROOTS, relative_eps=0.0,
+               **(dict(momentum=0.7) if graft == "sgd" else {}))
+    config("shampoo_sum", "shampoo", papers, shampoo(clones, "none", 1, total=True), rest=False,
+           options="graft=none,interval=1,accumulate=sum,stagger=false", **SHAMPOO)
+    config("shampoo_blocks", "shampoo", papers, shampoo(clones, "adam", 4, side=5), rest=False, options="interval=4,side=5,stagger=false", **SHAMPOO)
+    config("shampoo_sides", "shampoo", papers, shampoo(clones, "adam", 4, side=5, limit=11), rest=False,
+           options="interval=4,side=5,limit=11,stagger=false", **SHAMPOO)
+    config("asgo", "asgo", "infinity-stars/ASGO d3ef14b and torch.optim.AdamW; its root by eigenvectors", own_asgo(clones), lr=0.05, momentum=0.8,
+           beta2=0.9, eps=1e-2, relative_eps=1e-3, weight_decay=0.1)
+    SPLUS = dict(lr=0.2, beta1=0.8, beta2=0.9, ema_rate=0.9, weight_decay=0.1, other_scale=0.05)
+    for name, options, shapes, interval, limit in (("splus", "", SQUARE, 100, 10000), ("splus_often", "interval=6", SQUARE, 6, 10000),
+                                                   ("splus_sides", "interval=6,limit=13", ONE_SIDE, 6, 13)):
+        config(name, "splus", "kvfrans/splus d96bd16", own_splus(clones, interval, limit), rest=False, options=options, shapes=shapes, **SPLUS)
+    SOAP = dict(lr=0.02, beta1=0.8, beta2=0.9, beta3=0.85, eps=1e-3, weight_decay=0.1)
+    for name, options, shapes, interval, limit in (
+            ("soap", "", SQUARE, 10, 10000), ("soap_often", "interval=4", SQUARE, 4, 10000), ("soap_sides", "interval=6,limit=13", ONE_SIDE, 6, 13),
+            ("soap_smaller", "interval=6,sides=smaller", [s for s in ONE_SIDE if s != (12, 12)], 6, None)):
+        config(name, "soap", "nikhilvyas/SOAP a1e5535 in float64, and torch.optim.AdamW", own_soap(clones, interval, limit), options=options,
+               shapes=shapes, **SOAP)
+    for name, options, interval in (("klshampoo", "", 10), ("klshampoo_often", "interval=4", 4)):
+        config(name, "klshampoo", "yorkerlin/KL-Methods a02e622 in float64, and torch.optim.AdamW", own_klshampoo(clones, interval), options=options,
+               shapes=[s for s in SQUARE if s != (1, 1)], lr=0.02, beta1=0.8, beta2=0.9, eps=1e-3, weight_decay=0.1)
+    config("dion", "dion", "microsoft/dion 0a059a4 in float64, its first Q our draws, and torch.optim.AdamW",
+           own_dion(clones, 4, 7, SHAPES), options="directions=4", lr=0.05, momentum=0.8, eps=1e-6, weight_decay=0.1, seed=7.0)
+    KRON = dict(lr=0.02, momentum=0.8, precond_lr=0.4, beta=0.8, damping=0.01, clip_rms=0.9, weight_decay=0.1, seed=7.0)
+    for name, options, limit in (("psgd_kron", "balance=8", 2048), ("psgd_kron_sides", "balance=8,limit=11", 11)):
+        config(name, "psgd_kron", "lixilinx/psgd_torch a8616f1 and torch.optim.AdamW; its norm the largest row sum, its draws ours",
+               own_psgd_kron(clones, 8, limit, SHAPES, 7), options=options, **KRON)
+    ADAM = dict(lr=0.05, beta1=0.8, beta2=0.9, eps=0.0, weight_decay=0.0)
+    RMS = dict(lr=0.02, alpha=0.8, eps=1e-3, weight_decay=0.0)
+
+    def wrapped(name, spec, source, matrices, wrap, **hyper):
+        api.config(name, spec, source, run_matrix(api, matrices), wrap=wrap, shapes=SHAPES, native=False, **hyper)
+
+    as_adam = lambda h: dict(lr=h.lr, betas=(h.beta1, h.beta2), eps=h.eps, weight_decay=h["galore.decay"] / h.lr)
+    as_rms = lambda h: dict(lr=h.lr, beta=h.alpha, eps=h.eps)
+    wrapped("adamw_galore", "adamw", "jiaweizzhao/GaLore 2cc66f8; the signs of singular vectors ours",
+            projected(clones, "GaLore", "galore_torch/adamw.py", 4, 6, lambda h: dict(scale=h["galore.scale"]), as_adam), "galore(4,6)",
+            galore__scale=0.5, galore__decay=0.005, **ADAM)
+    wrapped("rmsprop_galore", "rmsprop", "GaLore of xichen-fy/Fira 5c28b13; the signs of singular vectors ours",
+            projected(clones, "Fira", "optimizer_torch/galore_rmsprop.py", 4, 6, lambda h: dict(alpha=h["galore.scale"]), as_rms), "galore(4,6)",
+            galore__scale=0.5, galore__decay=0.0, **RMS)
+    wrapped("rmsprop_fira", "rmsprop", "xichen-fy/Fira 5c28b13; the signs of singular vectors ours",
+            projected(clones, "Fira", "optimizer_torch/fira_rmsprop.py", 4, 6, lambda h: dict(alpha=1.0), as_rms), "fira(4,6)",
+            fira__scale=1.0, fira__growth=1.01, fira__eps=1e-8, fira__decay=0.0, **RMS)
+    wrapped("adamw_fira", "adamw", "arXiv:2410.01623 transcribed", fira_adamw(4, 6), "fira(4,6)", fira__scale=0.5, fira__growth=1.01, fira__eps=1e-8,
+            fira__decay=0.005, **{**ADAM, "eps": 1e-3})

@@ -1,0 +1,185 @@
+/* Rules with roots, bases and triangles where there is nothing, or too much, to make them of; and over a thousand steps.
+ * What they are on other gradients the suite refs says. */
+#include "help.h"
+#include "suites.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct { const char *spec, *options; } rules[] = {
+    {"shampoo", "interval=3"}, {"asgo", ""},
+};
+enum { NRULES = sizeof rules / sizeof *rules, STEPS = 12, NTENSOR = 8 };
+static const TestShape tensor[NTENSOR] = {{2, {6, 5}}, {1, {7}}, {2, {5, 12}}, {2, {1, 4}}, {2, {4, 1}}, {3, {2, 4, 3}}, {2, {0, 3}}, {2, {6, 6}}};
+
+static void open_rule(Fixture *f, int i)
+{
+    optc_engine_options eo = {.threads = 2, .cache_dir = getenv("OPTC_TEST_CACHE")};
+    fix_open(f, &eo, &(optc_rule_options){.spec = rules[i].spec, .options = rules[i].options}, tensor, NTENSOR, NULL, 0);
+}
+
+/* Of one rank, of nothing, tiny, huge, one after the other; sparse: all but one row 0. */
+enum { ZERO, RANK_ONE, TINY, HUGE_, MIXED, SPARSE, NKIND };
+static double gradient(int kind, int k, int step, int64_t i, int64_t cols)
+{
+    double x = ref_value(k, step, i), row = ref_value(k, step + 50, i / cols), col = ref_value(k, step + 70, i % cols);
+    switch (kind) {
+    case ZERO: return 0;
+    case RANK_ONE: return row * col;
+    case TINY: return 1e-25 * x;
+    case HUGE_: return 1e12 * x;
+    case MIXED: return (step % 3 == 0) * 1e-12 * x + (step % 3 == 1) * 1e6 * x;
+    default: return i / cols == step % 3 ? x : 0;
+    }
+}
+
+static void set_grads(Fixture *f, int kind, int step)
+{
+    for (int k = 0; k < f->n; k++)
+        for (int64_t i = 0; i < f->count[k]; i++)
+            type_store(f->type, f->g[k], i, gradient(kind, k, step, i, tensor[k].rank > 1 ? f->count[k] / tensor[k].dim[0] : f->count[k]));
+}
+
+/* Weights stay finite; without a gradient they stay where they are, but for decay. */
+START_TEST(nothing_to_go_by)
+{
+    for (int kind = 0; kind < NKIND; kind++) {
+        Fixture f;
+        open_rule(&f, _i);
+        for (int step = 1; step <= STEPS; step++) {
+            set_grads(&f, kind, step);
+            OK(optc_step(f.binding));
+        }
+        for (int k = 0; k < f.n; k++)
+            for (int64_t i = 0; i < f.count[k]; i++) {
+                double p = type_load(f.type, f.p[k], i);
+                ck_assert_msg(isfinite(p), "%s, %s: gradient %d, tensor %d, element %lld: %g", rules[_i].spec, rules[_i].options, kind, k, (long long)i, p);
+                ck_assert(kind != ZERO || fabs(p) <= 0.5);
+            }
+        fix_close(&f);
+    }
+}
+END_TEST
+
+/* A NaN in one tensor's gradient, at a step with new roots and at one without: the others do not see it. */
+START_TEST(nan_stays)
+{
+    Fixture f, g;
+    open_rule(&f, _i);
+    open_rule(&g, _i);
+    for (int step = 1; step <= 5; step++) {
+        set_grads(&f, SPARSE, step);
+        set_grads(&g, SPARSE, step);
+        if (step == 2 || step == 4)
+            type_store(g.type, g.g[2], 3, NAN);
+        OK(optc_step(f.binding));
+        OK(optc_step(g.binding));
+    }
+    for (int k = 0; k < f.n; k++)
+        ck_assert_msg(k == 2 || !memcmp(f.p[k], g.p[k], (size_t)f.count[k] * 4), "%s: tensor %d", rules[_i].spec, k);
+    fix_close(&f);
+    fix_close(&g);
+}
+END_TEST
+
+/* ---- a small network: 6 inputs, 8 inside, 3 outputs, by gradients worked out here ---- */
+enum { IN = 6, MID = 8, OUT = 3, SAMPLES = 32 };
+static const TestShape net[] = {{2, {MID, IN}}, {1, {MID}}, {2, {OUT, MID}}};
+
+static double network(Fixture *f)
+{
+    const float *w = f->p[0], *b = f->p[1], *v = f->p[2];
+    double gw[MID * IN] = {0}, gb[MID] = {0}, gv[OUT * MID] = {0}, loss = 0;
+    for (int s = 0; s < SAMPLES; s++) {
+        double h[MID], e[MID] = {0};
+        for (int i = 0; i < MID; i++) {
+            double x = b[i];
+            for (int j = 0; j < IN; j++)
+                x += w[i * IN + j] * ref_value(9, s, j);
+            h[i] = tanh(x);
+        }
+        for (int o = 0; o < OUT; o++) {
+            double y = -sin(2 * ref_value(9, s, o) + ref_value(9, s, o + 1));
+            for (int i = 0; i < MID; i++)
+                y += v[o * MID + i] * h[i];
+            loss += y * y / SAMPLES;
+            for (int i = 0; i < MID; i++) {
+                gv[o * MID + i] += 2 * y * h[i] / SAMPLES;
+                e[i] += 2 * y * v[o * MID + i] / SAMPLES;
+            }
+        }
+        for (int i = 0; i < MID; i++)
+            for (int j = -1; j < IN; j++)
+                *(j < 0 ? &gb[i] : &gw[i * IN + j]) += e[i] * (1 - h[i] * h[i]) * (j < 0 ? 1 : ref_value(9, s, j));
+    }
+    for (int i = 0; i < MID * IN; i++)
+        ((float *)f->g[0])[i] = (float)gw[i];
+    for (int i = 0; i < MID; i++)
+        ((float *)f->g[1])[i] = (float)gb[i];
+    for (int i = 0; i < OUT * MID; i++)
+        ((float *)f->g[2])[i] = (float)gv[i];
+    return loss;
+}
+
+/* Everything that is kept, into another binding. */
+static void resume(const Fixture *from, Fixture *to)
+{
+    for (int k = 0; k < from->n; k++) {
+        memcpy(to->p[k], from->p[k], (size_t)from->count[k] * 4);
+        for (int i = 0; i < optc_rule_states(from->rule); i++) {
+            optc_state_info info;
+            optc_state_view at;
+            OK(optc_rule_state(from->rule, i, &info));
+            if (optc_state(from->binding, k, info.name, &at) != OPTC_OK)
+                continue;                                  /* it is other tensors' */
+            size_t bytes = (size_t)at.count * (at.type == OPTC_F64 ? 8 : 4);
+            void *data = malloc(bytes);
+            OK(optc_state_get(from->binding, k, info.name, data, bytes));
+            OK(optc_state_put(to->binding, k, info.name, data, bytes));
+            free(data);
+        }
+    }
+    int64_t t;
+    OK(optc_get_t(from->binding, -1, &t));
+    OK(optc_set_t(to->binding, -1, t));
+}
+
+START_TEST(a_thousand_steps)
+{
+    static const struct { const char *spec; optc_setting set[2]; int nset; } of[] = {
+        {"shampoo", {{"lr", 0.01}, {"beta2", 0.99}}, 2}};
+    optc_engine_options eo = {.threads = 1, .cache_dir = getenv("OPTC_TEST_CACHE")};
+    Fixture f, g;
+    fix_open(&f, &eo, &(optc_rule_options){.spec = of[_i].spec}, net, 3, of[_i].set, of[_i].nset);
+    fix_open(&g, &eo, &(optc_rule_options){.spec = of[_i].spec}, net, 3, of[_i].set, of[_i].nset);
+    double first = network(&f), last = first;
+    for (int step = 1; step <= 1000; step++) {
+        last = network(&f);
+        ck_assert_msg(isfinite(last), "%s: step %d", of[_i].spec, step);
+        OK(optc_step(f.binding));
+        if (step == 503)
+            resume(&f, &g);
+        if (step > 503) {
+            network(&g);
+            OK(optc_step(g.binding));
+        }
+    }
+    ck_assert_msg(last < 0.02 * first, "%s: %g of %g", of[_i].spec, last, first);
+    ck_assert(fix_hash(&f) == fix_hash(&g));
+    fix_close(&f);
+    fix_close(&g);
+}
+END_TEST
+
+Suite *factor_rules_suite(void)
+{
+    Suite *s = suite_create("factor_rules");
+    TCase *t = tcase_create("factor rules");
+    tcase_set_timeout(t, 120);
+    tcase_add_loop_test(t, nothing_to_go_by, 0, NRULES);
+    tcase_add_loop_test(t, nan_stays, 0, NRULES);
+    tcase_add_loop_test(t, a_thousand_steps, 0, 1);
+    suite_add_tcase(s, t);
+    return s;
+}
