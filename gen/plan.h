@@ -140,6 +140,8 @@ Plan *plan_make(Arena *a, Rule *r, const Phases *phases, PlanTypes t, const Plan
 bool plan_verify(const Plan *p, Diag *d);                    /* plan_verify.c; false: the Diag is set */
 /* share.c: the first stage whose number is that of one it does not equal; -1: there is none */
 int shared_unequal(const Plan *p, const Phase *ph, Arena *scratch);
+/* turns_verify.c: the first stage that leaves out somebody who must be in it; -1: none does */
+int turns_wrong(const Plan *p, const Phase *ph, Arena *scratch);
 int plan_phase(const Plan *p, double t);                     /* the phase of step t */
 typedef struct StageAt { const PlanEntry *entry; int phase; const Stage *stage; } StageAt;
 /* where the stage of that number stands, the first of them: 0 <= fn < nfn */

@@ -421,6 +421,11 @@ static void check_phase(Check *c, Arena *scratch)
         look_at(c, i);
         wrong(c, NONE, NONE, "its function is of a stage that differs");
     }
+    i = c->ok ? turns_wrong(c->plan, c->ph, scratch) : -1;
+    if (i >= 0) {
+        look_at(c, i);
+        wrong(c, NONE, NONE, "somebody is left out who must be in it, or finds what somebody left out");
+    }
     if (c->ok)
         check_done(c);
 }

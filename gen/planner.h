@@ -156,6 +156,7 @@ void finish_stages(Planner *p);              /* fills the phase's stages from th
 #define EVERYBODY (~0u)
 unsigned **turns_wanted(Arena *a, const Plan *p, const Phase *ph);
 void plan_turns(const Plan *p, Phase *ph, Arena *scratch);
+unsigned turn_of(const Rule *r, const Graph *g, Ref cond);     /* whose turn a truth value is; 0: it is something else */
 /* halves.c */
 void plan_halves(const Plan *p, Phase *ph, Arena *scratch);
 /* share.c */

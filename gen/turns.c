@@ -26,8 +26,8 @@ static unsigned block_bits(const Rule *r)
     return bits;
 }
 
-/* Of a truth value: the turn that it is, as blocks.c writes it; 0: something else. */
-static unsigned turn_of(const Rule *r, const Graph *g, Ref cond)
+/* As blocks.c writes it. */
+unsigned turn_of(const Rule *r, const Graph *g, Ref cond)
 {
     const Node *n = &g->n[cond];
     if (n->op == OP_EITHER) {                      /* its turn, or everybody's */
@@ -128,7 +128,8 @@ static unsigned stage_turns(const Plan *p, const Graph *g, const Stage *s, const
     }
     for (int i = 0; i < s->nfold; i++) {
         unsigned whose = want[s->fold[i].val];
-        bits |= joins_blocks(&g->n[s->fold[i].val]) && whose & block_bits(p->rule) ? EVERYBODY : whose;
+        const Node *n = &g->n[s->fold[i].val];
+        bits |= is_global(n) || (joins_blocks(n) && whose & block_bits(p->rule)) ? EVERYBODY : whose;
     }
     return bits == EVERYBODY ? 0 : bits;
 }

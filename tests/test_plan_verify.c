@@ -292,6 +292,51 @@ START_TEST(halves_are_found)
 }
 END_TEST
 
+/* ---- turns ---- */
+/* How many stages leave out whoever has no turn; and none more may. */
+static const struct { const char *head, *body; int stages; const char *what; } turns[] = {
+    {"", "L = lerp(L, gram(g), 0.1) every(3, { stagger = true }, function() X = power(L, -1, { ridge = 0.1 }) end) p = p - mm(X, g)", 3, "what power reads, power, and what takes it"},
+    {"", "every(3, { stagger = true }, function() X = mm(X, L) end) L = gram(g) p = p - mm(X, g) / trace(L)", 2, "operands that lie there"},
+    {"", "L = gram(g) every(3, { stagger = true }, function() X = mm(L, L) p = p - g end) p = p - mm(X, g)", 2, "p is everybody's"},
+    {"", "every(3, { stagger = true }, function() X = mm(X, L) end) L = gram(g) / global.sum(trace(X)) p = p - mm(L, g)", 1, "a fold over all tensors reads what each of them keeps"},
+    {"", "every(3, { stagger = true }, function() X = mm(X, L) s = global.sum(trace(X)) * numel end) L = gram(g) p = p - s * mm(L, g)", 2, "in the block it reads what each of them would have"},
+    {"block = 4,", "L = gram(g) every(3, { stagger = true }, function() X = mm(L, L) / trace(L) end) p = p - mm(X, g)", 4, "a trace is the block's"},
+    {"block = 4,", "L = gram(g) every(3, { stagger = true }, function() X = mm(L, L) / sum(mm(L, X)) end) p = p - mm(X, g)", 3, "a sum is of all blocks"},
+    {"block = 4,", "L = gram(g) every(3, { stagger = true }, function() s = sum(mm(L, L)) X = L end) p = p - s * mm(X, g)", 4, "and the tensor has a turn of its own"},
+};
+
+START_TEST(turns_are_found)
+{
+    char *text = format("return optimizer { name = 'x', %s state = { L = zeros 'rows', X = zeros 'rows', s = zeros 'tensor' }, matrix = function() s = s %s end, step = function() p = p - g%s end }", turns[_i].head, turns[_i].body,
+                        strstr(turns[_i].body, "global") ? " / global.sum(mean(g))" : "");
+    for (int gpu = 0; gpu < 2; gpu++) {
+        Gen g = {0};
+        GenOptions o = {.find = find_wrapper, .gpu = gpu};
+        ck_assert_msg(gen_compile(&g, (Source){"made", text, strlen(text)}, &o), "%s: %s", turns[_i].what, g.diag.text);
+        Phase *ph = &g.plan->entry[0].phase[0];
+        int n = 0, more = 0;
+        for (int i = 0; i < ph->nstage; i++)
+            n += ph->stage[i].turns != 0;
+        Buf b = {0};
+        plan_print(&b, g.plan, false);
+        ck_assert_msg(n == turns[_i].stages, "%s, gpu %d: %d stages:\n%s", turns[_i].what, gpu, n, b.s);
+        buf_free(&b);
+        for (int i = 0; i < ph->nstage; i++) {                 /* whose turn it is need not be known to all */
+            Stage *s = &ph->stage[i];
+            if (s->turns || is_single(s->kind) || s->kind == S_BLOCK)
+                continue;
+            s->turns = 1;
+            seen(g.plan, "somebody left out", i, 0, "left out");
+            s->turns = 0;
+            more++;
+        }
+        ck_assert_int_gt(more, 1);
+        gen_free(&g);
+    }
+    free(text);
+}
+END_TEST
+
 Suite *plan_verify_suite(void)
 {
     Suite *s = suite_create("plan_verify");
@@ -299,6 +344,7 @@ Suite *plan_verify_suite(void)
     tcase_set_timeout(v, 60);
     tcase_add_loop_test(v, damage_is_seen, 0, COUNT(victims));
     tcase_add_loop_test(v, halves_are_found, 0, COUNT(halves));
+    tcase_add_loop_test(v, turns_are_found, 0, COUNT(turns));
     suite_add_tcase(s, v);
     return s;
 }

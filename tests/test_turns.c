@@ -119,10 +119,10 @@ static const struct { const char *with, *text; } whole[] = {
          "    every(2, { stagger = true }, function() R = R + diag(diag(mm(R, R))) / (1 + sum(R * R)) end)\n"
          "    p = p - lr * mm(mm(X, g), R) / (1 + s) - lr * m end,\n"
          "  step = function() p = p - lr * g end }"},
-    {"clip_norm(0.5)", "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { L = zeros 'rows', X = zeros 'rows', n = zeros 'group' }, values = { most = 'group' }, products = 'f64',\n"
-         "  matrix = function() L = 0.5 * L + gram(g)  every(3, { stagger = true, first = true }, function() X = power(L, -0.5, { ridge = 0.5 }) end)\n"
-         "    n = n + global.max(max(abs(X)))  most = n  p = p - lr * mm(X, g) / (1 + n) end,\n"
-         "  step = function() n = n + global.max(max(abs(g)))  most = n  p = p - lr * g end }"},
+    {"clip_norm(0.5)", "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { L = zeros 'rows', X = zeros 'rows', a = zeros 'tensor', n = zeros 'group' }, values = { most = 'group' }, products = 'f64',\n"
+         "  matrix = function() L = 0.5 * L + gram(g)  every(3, { stagger = true, first = true }, function() X = power(L, -0.5, { ridge = 0.5 })  a = global.sum(mean(X * X)) + a end)\n"
+         "    p = p - lr * a * p  n = n + global.max(max(abs(X)))  most = n  p = p - lr * mm(X, g) / (1 + n) end,\n"
+         "  step = function() p = p - lr * g / (1 + global.sum(mean(g * g)))  n = n + global.max(max(abs(g)))  most = n end }"},
     {"ema,lookahead(3)", "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { L = zeros 'rows', X = zeros 'rows' }, products = 'f64',\n"
          "  matrix = function() L = 0.5 * L + gram(g)  every(4, { stagger = true, first = true }, function() X = power(L, -0.5, { ridge = 0.5 }) end)\n"
          "    every(2, function() L = L + eye(0.1, 'rows') end)  p = p - lr * mm(X, g) end,\n"
