@@ -83,7 +83,7 @@ whole_library() {
         # a step with products at some steps only is not captured by a driver that has no conditional nodes
         if has_products ${rule%_clip} && grep -q 'every(' "$top/specs/${rule%_clip}.lua"; then continue; fi
         # products by our own kernels: what a GPU that does nothing would make of cuBLAS nobody knows
-        expect 0 "$rule: from the package rules (sm_90)" env OPTC_CUBLAS="$work" OPTC_NO_NVRTC=1 OPTC_CACHE_BASE="$work/gpu/rules" ./compare-gpu launches $rule ${rule%_clip} "$with"
+        expect 0 "$rule: from the package rules (sm_90)" env OPTC_CUBLAS="$work" RULES_CUBLAS="$work" OPTC_NO_NVRTC=1 OPTC_CACHE_BASE="$work/gpu/rules" ./compare-gpu launches $rule ${rule%_clip} "$with"
     done
     check "the launches of the library differ" 'cmp log-library log-package'
     echo "$passed passed, $failed failed"
