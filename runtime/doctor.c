@@ -68,26 +68,14 @@ static void say_compiler(Buf *b, const char *wanted)
     buf_free(&cmd);
 }
 
-/* Found at run time by name only: nothing of it is linked. */
-static void say_library(Buf *b, const char *title, const char *const *names, const char *missing)
-{
-    for (; *names; names++) {
-        void *h = dlopen(*names, RTLD_LAZY | RTLD_LOCAL);
-        if (!h)
-            continue;
-        buf_printf(b, "%-10s %s\n", title, *names);
-        dlclose(h);
-        return;
-    }
-    buf_printf(b, "%-10s %s\n", title, missing);
-}
-
 static void say_blas(Buf *b)
 {
     Blas x;
     (void)blas_open(&x, "optc_doctor");            /* what it says is in x too */
     buf_printf(b, "blas       %s%s\n", x.about,
                x.gemm[0] ? ": products of rules on the CPU, one thread a call, shared out by optc's own" : "");
+    buf_printf(b, "lapack     %s\n", x.lapack[0] ? "that BLAS has one: power, chol, qr, eigh and solve on the CPU, a matrix a thread"
+                                               : "none: power, chol, qr, eigh and solve by our own, slower");
 }
 
 static void say_gpu(Buf *b, int ordinal, const Nvrtc *n)
@@ -277,7 +265,6 @@ char *optc_doctor_sized(const optc_engine_options *options, size_t size)
     optc_engine_options all, *o = options ? &all : NULL;
     if (o && sized_read(&as, o, options, size) != OPTC_OK)
         return NULL;
-    static const char *const lapacke[] = {"liblapacke.so.3", "libopenblas.so.0", NULL};
     Buf b = {0};
     int rules = 0, wrappers = 0, built = 0;
     for (const Embedded *e = embedded_specs; e->name; e++)
@@ -289,7 +276,6 @@ char *optc_doctor_sized(const optc_engine_options *options, size_t size)
     say_compiler(&b, o ? o->compiler : NULL);
     say_cuda(&b);
     say_blas(&b);
-    say_library(&b, "lapacke", lapacke, "no LAPACKE (only matrix stages will need it)");
     say_tuned(&b);
     say_cache(&b, o);
     return buf_take(&b);

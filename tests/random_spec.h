@@ -8,6 +8,7 @@
 enum { RANDOM_ENTRIES = 8 };               /* at least */
 char *random_spec(uint64_t seed, bool products);   /* malloc'ed; it has the input "h", one for each element */
 char *random_squares(uint64_t seed, bool products, int block);    /* malloc'ed; block 0: none; rows x rows and cols x cols values and what lies along one of their axes */
+char *random_factors(uint64_t seed, int block);    /* malloc'ed; likewise with powers, triangles, solutions, orders */
 char *crowded_spec(int cols, int sums);    /* malloc'ed; one pass over a matrix folds so many columns and so many sums of the tensor */
 const char *random_wrapper(uint64_t seed); /* what to put around it, or "" */
 #endif

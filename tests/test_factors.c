@@ -3,6 +3,7 @@
 #include "hand.h"
 #include "help.h"
 #include "program_make.h"
+#include "random_spec.h"
 #include "suites.h"
 
 #include <math.h>
@@ -89,6 +90,34 @@ START_TEST(in_bounds)
         fix_close(&f);
     }
     ck_assert(hash[0] == hash[1]);
+}
+END_TEST
+
+static void random_in_bounds(uint64_t seed)
+{
+    static const TestShape few[] = {{2, {7, 5}}, {1, {7}}, {3, {2, 3, 6}}, {2, {1, 4}}, {2, {4, 1}}, {2, {0, 3}}};
+    Fixture f;
+    char *text = random_factors(seed, seed % 3 ? 0 : 4);
+    bool f64 = seed % 4 != 1;
+    use_blas(seed % 5 != 0);
+    fix_open(&f, &(optc_engine_options){.threads = 2, .cache_dir = ""}, &(optc_rule_options){.text = text, .param = f64 ? OPTC_F64 : OPTC_F32, .products = f64 ? "f64" : "f32"}, few, 6, NULL, 0);
+    for (int step = 1; step <= 3; step++) {
+        for (int i = 0; i < f.n; i++)
+            for (int64_t x = 0; x < f.count[i]; x++)
+                type_store(f.type, f.g[i], x, ref_value(i, step, x));
+        char *why = step_in_bounds(&f, "step");
+        ck_assert_msg(!why, "step %d: %s\n%s", step, why, text);
+    }
+    fix_close(&f);
+    free(text);
+}
+
+START_TEST(random_rules)
+{
+    int from = getenv("OPTC_SEED") ? atoi(getenv("OPTC_SEED")) : 1, n = getenv("OPTC_SEEDS") ? atoi(getenv("OPTC_SEEDS")) : 4;
+    setenv("OPTC_CFLAGS", "-O0", 0);
+    for (int k = 0; k < n; k++)
+        random_in_bounds((uint64_t)(from + k));
 }
 END_TEST
 
@@ -461,6 +490,29 @@ START_TEST(as_text)
 }
 END_TEST
 
+/* Large enough that LAPACK goes by blocks: how many threads there are changes no bit. */
+START_TEST(threads_alike)
+{
+    static const TestShape many[] = {{2, {150, 3}}, {2, {150, 3}}, {2, {97, 3}}, {2, {150, 3}}, {2, {64, 3}}};
+    const char *rule = "return optimizer { name = 'x', state = { X = zeros 'rows', V = zeros 'rows', Q = zeros 'rows', S = zeros 'elem' }, products = 'f64',\n"
+        "  matrix = function() local A = gram(normal 'rows rank') + eye(1, 'rows') X = power(A, -0.25)  local w w, V = eigh(A)  Q = qr(A)  S = solve(A, g, { spd = true }) p = p - g end,\n"
+        "  rank = 3, step = function() p = p - g end }";
+    uint64_t hash[2];
+    for (int k = 0; k < 2; k++) {
+        Fixture f;
+        use_blas(true);
+        fix_open(&f, &(optc_engine_options){.threads = k ? 4 : 1}, &(optc_rule_options){.text = rule, .param = OPTC_F64}, many, 5, NULL, 0);
+        for (int i = 0; i < f.n; i++)
+            for (int64_t x = 0; x < f.count[i]; x++)
+                type_store(f.type, f.g[i], x, ref_value(i, 1, x));
+        OK(optc_step(f.binding));
+        hash[k] = fix_hash(&f);
+        fix_close(&f);
+    }
+    ck_assert(hash[0] == hash[1]);
+}
+END_TEST
+
 /* A LAPACK that spoils what it is given and reports failure: our own takes over, and nothing else is seen of it. */
 static void syevd_fails(const char *job, const char *uplo, const int *n, double *a, const int *lda, double *w, double *work, const int *lwork, int *iwork, const int *liwork, int *info)
 {
@@ -516,6 +568,8 @@ Suite *factors_suite(void)
     TCase *t = tcase_create("factors");
     tcase_add_checked_fixture(t, NULL, as_it_was);
     tcase_add_loop_test(t, in_bounds, 0, 2 * NRULES);
+    tcase_set_timeout(t, 60);
+    tcase_add_test(t, random_rules);
     tcase_add_loop_test(t, defined, 0, 2);
     tcase_add_loop_test(t, eigenvectors, 0, 2);
     tcase_add_loop_test(t, solutions, 0, 2);
@@ -526,6 +580,7 @@ Suite *factors_suite(void)
     tcase_add_loop_test(t, floor_is_read, 0, 2);
     tcase_add_test(t, straight);
     tcase_add_test(t, least_share);
+    tcase_add_test(t, threads_alike);
     tcase_add_test(t, lapack_fails);
     tcase_add_test(t, as_text);
     suite_add_tcase(s, t);

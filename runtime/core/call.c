@@ -219,6 +219,19 @@ static optc_status check_sizes(const optc_binding *b, const ProgStage *s, int te
                 (long long)x.n);
 }
 
+/* Places are kept as numbers of the values' type. */
+static optc_status check_places(const optc_binding *b, const ProgStage *s, int tensor)
+{
+    const Program *p = b->rule->program;
+    int64_t n = dom_len_inside(p->array[s->call->a].dom, b->tensor[tensor].shape);
+    char stage[200], label[96];
+    if (s->call->callee != CALL_SORT || p->array[s->call->a].type == T_F64 || n <= 1 << 24)
+        return OPTC_OK;
+    stage_label(p, s, stage, sizeof stage);
+    return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s: the order of %lld values of %s: f32 counts to 16777216 places",
+                stage, (long long)n, tensor_label(b, b->tensor[tensor].of, label));
+}
+
 CORE Range call_range(const optc_binding *b, const ProgStage *s)
 {
     Range all = {0, b->ntensor}, views = {b->ntensor, b->nall};
@@ -300,9 +313,9 @@ CORE optc_status cpu_calls(optc_binding *b)
         const Range r = call_range(b, &p->stage[i]);
         b->effort += p->stage[i].kind == S_CALL ? call_effort(b, &p->stage[i]) : 0;
         bool library = p->stage[i].kind == S_CALL && p->stage[i].call->callee == CALL_MM && x->gemm[0] && !x->wide;
-        for (int t = r.from; library && t < r.to && s == OPTC_OK; t++)
+        for (int t = r.from; p->stage[i].kind == S_CALL && t < r.to && s == OPTC_OK; t++)
             if (b->tensor[t].variant == p->stage[i].variant)
-                s = check_sizes(b, &p->stage[i], t);
+                s = library ? check_sizes(b, &p->stage[i], t) : check_places(b, &p->stage[i], t);
     }
     return s;
 }

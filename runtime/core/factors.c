@@ -55,9 +55,8 @@ CORE optc_status factor_check(const Program *p, const ProgStage *s)
     if (b && !solve && (c->callee != CALL_POWER || !dom_inside(b->dom) || !dom_wide(b->dom) || b->type != T_F64))
         return bad_call(p, s, "what eigenvalues are lifted to is not one number a matrix");
     if (last && (dom_matrix(last->dom, false).down != dom_matrix(out->dom, false).down ||
-                 dom_matrix(last->dom, false).across != dom_matrix(out->dom, false).across || last->type != out->type ||
-                 c->c == c->a))
-        return bad_call(p, s, "what takes a factor's place is not of its shape and type, or its matrix");
+                 dom_matrix(last->dom, false).across != dom_matrix(out->dom, false).across || last->type != out->type))
+        return bad_call(p, s, "what takes a factor's place is not of its shape and type");
     return OPTC_OK;
 }
 

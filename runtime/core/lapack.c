@@ -68,7 +68,7 @@ LAPACK_OF(int64_t, 64)
 static bool counts(const Blas *x, int64_t n) { return x->lapack[0] && (x->wide || n <= INT_MAX); }
 
 /* ---- eigenvectors ---- */
-static int64_t syevd_doubles(int64_t n) { return 1 + 6 * n + 2 * n * n; }
+static int64_t syevd_doubles(int64_t n) { return 1 + 6 * n + 2 * dom_times(n, n); }
 CORE int64_t lapack_eigh_work(int64_t n) { return syevd_doubles(n) + 5 * n + 3; }
 
 static void swap_rows(double *a, double *b, int64_t n)
@@ -106,7 +106,7 @@ CORE bool lapack_eigh(const Blas *x, double *a, int64_t n, double *value, double
 }
 
 /* ---- orthonormal columns ---- */
-CORE int64_t lapack_qr_work(int64_t m, int64_t n) { return m * n + (2 + QR_COLUMNS) * n; }
+CORE int64_t lapack_qr_work(int64_t m, int64_t n) { return dom_times(m, n) + (2 + QR_COLUMNS) * n; }
 
 CORE bool lapack_qr(const Blas *x, double *a, int64_t m, int64_t n, double *work)
 {
