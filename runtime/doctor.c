@@ -7,7 +7,6 @@
 #include "package.h"
 #include "template.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <omp.h>
 #include <stdio.h>
