@@ -65,6 +65,14 @@ bool rule_has_calls(const optc_rule *r)
     return false;
 }
 
+bool rule_has_callee(const optc_rule *r, Callee c)
+{
+    for (int i = 0; i < r->program->nstage; i++)
+        if (r->program->stage[i].call && r->program->stage[i].call->callee == c)
+            return true;
+    return false;
+}
+
 void fix_close(Fixture *f)
 {
     OK(optc_unbind(f->binding));

@@ -43,6 +43,7 @@ enum { NODD = 5 };
 void fix_open(Fixture *f, const optc_engine_options *eo, const optc_rule_options *ro, const TestShape *shape, int n, const optc_setting *set, int nset);
 void fix_close(Fixture *f);
 bool rule_has_calls(const optc_rule *r);                 /* it has products */
+bool rule_has_callee(const optc_rule *r, Callee c);
 
 /* Runs an entry on the binding and on the evaluator from the same state; every p and state must lie in the evaluator's bounds.
  * Returns a message (to be freed) about the first that does not, or NULL. */
