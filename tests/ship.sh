@@ -135,15 +135,17 @@ else
     echo "fatbinary is not here: not tried"
 fi
 
-# ---- every compiler, as C and as C++, without a warning
+# ---- every compiler, as C and as C++, without a warning. What clang warns of does not depend on how it optimizes; how packages fare at other levels is seen below, and by
+# tests/ship_cpu.sh
 compare="-I$top/runtime $top/tests/ship/compare.c -Wl,-rpath,$work $lib"
 have=
 for cc in gcc clang; do
     command -v $cc >/dev/null 2>&1 || { skipped "packages built by $cc (it is not here)"; continue; }
     have="$have $cc"
-    job $cc-c $cc -std=c11 -O2 -Wall -Wextra -Wpedantic -Werror -DRULES_NO_CLONES -Irules rules/rules.c rules/example.c -o example-$cc-c -lm -ldl
+    [ $cc = clang ] && level=-O0 || level=-O1
+    job $cc-c $cc -std=c11 $level -Wall -Wextra -Wpedantic -Werror -DRULES_NO_CLONES -Irules rules/rules.c rules/example.c -o example-$cc-c -lm -ldl
     echo 'int main() { return 0; }' | $cc -x c++ -o /dev/null - -lstdc++ 2>/dev/null || { skipped "packages as C++ by $cc (it has no C++)"; continue; }
-    job $cc-c++ $cc -x c++ -std=c++17 -O1 -Wall -Wextra -Werror -DRULES_NO_CLONES -Irules rules/rules.c rules/example.c -o example-$cc-c++ -lm -ldl -lstdc++
+    job $cc-c++ $cc -x c++ -std=c++17 $level -Wall -Wextra -Werror -DRULES_NO_CLONES -Irules rules/rules.c rules/example.c -o example-$cc-c++ -lm -ldl -lstdc++
     wait
 done
 job make make -s -C rules CC="${CC:-cc}"
@@ -162,7 +164,8 @@ expect 1 "rules_open: cuda:0: no CUDA driver" rules/example cuda
 expect 1 "no device 'gpu'" rules/example gpu
 expect 0 "librules.a is no part of it" "$optc" ship --check rules
 
-# ---- one runtime: nothing that a package brings of its own stands in the library's too, and what is pasted is all there is in runtime/core. Which compile as C++17 one by one
+# ---- one runtime: nothing that a package brings of its own stands in the library's too, and what is pasted is all there is in runtime/core. Which compile as C++17, too: in one file, as in a package; one by
+# one the library has them
 sh "$top/tests/functions.sh" "$top"/runtime/*.c "$top"/runtime/core/*.c | LC_ALL=C sort > functions-library
 sh "$top/tests/functions.sh" "$top"/runtime/core/*.c | LC_ALL=C sort > functions-core
 sh "$top/tests/functions.sh" --own rules/rules.c | sed 's/^rules_/optc_/' | LC_ALL=C sort > functions-own
@@ -173,16 +176,17 @@ check "in both runtimes: $(LC_ALL=C comm -12 functions-own functions-library | t
 check "not in the package: $(LC_ALL=C comm -13 functions-pasted functions-core | tr "\n" " ")" '[ -z "$(LC_ALL=C comm -13 functions-pasted functions-core)" ]'
 # what only products need is in that package alone, and it compiles as the others do
 check "products in a package without any" '! grep "==== runtime/core/.*\(blas\|call\|product\)[a-z]*\.[ch] ====" rules/rules.c'
+printf '#include "%s"\n' "$top"/runtime/core/*.c > core.cc
 for cc in $have; do
     expect 0 "" $cc -std=c11 -Wall -Wextra -Wpedantic -Werror -fsyntax-only products/rules.c
     expect 0 "" $cc -x c++ -std=c++17 -Wall -Wextra -Werror -fsyntax-only products/rules.c
-    for f in "$top"/runtime/core/*.c; do expect 0 "" $cc -x c++ -std=c++17 -D_GNU_SOURCE -I"$top/gen" -Wall -Wextra -Wpedantic -Werror -fsyntax-only $f; done
+    expect 0 "" $cc -x c++ -std=c++17 -D_GNU_SOURCE -I"$top/gen" -Wall -Wextra -Wpedantic -Werror -fsyntax-only core.cc
 done
 
 # ---- against the library, bit for bit: vector levels chosen when it runs, contraction within reach, no OpenMP, sanitizers
 omp() { echo 'int main(void) { return 0; }' | $1 -fopenmp -x c -o /dev/null - 2>/dev/null && echo -fopenmp; }
 native() { for f in -march=native -mcpu=native; do ! $1 $f -x c -S -o /dev/null /dev/null 2>/dev/null || { echo $f; return; }; done; }       # clang 14 knows the second alone on aarch64
-set -- gcc "-O0 $(omp gcc)" gcc "-O3 $(native gcc)" clang "-O3 $(native clang) $(omp clang)" gcc "-O1 -DRULES_NO_CLONES -fsanitize=address,undefined -fno-sanitize-recover=undefined"
+set -- gcc "-O0 $(omp gcc)" gcc "-O3 $(native gcc)" clang "-O3 $(native clang) $(omp clang)"
 n=0
 while [ $# -gt 1 ]; do
     n=$((n + 1))
@@ -190,11 +194,15 @@ while [ $# -gt 1 ]; do
     [ $((n % 2)) = 1 ] || wait
     shift 2
 done
+checked="-O1 -DRULES_NO_CLONES -fsanitize=address,undefined -fno-sanitize-recover=undefined -Wall -Wextra -Werror -Irules"
+job checked ${CC:-cc} $checked -c rules/rules.c -o checked.o
 # This sanitizer knows nothing of the library's OpenMP: the example alone, in one thread. Kernels that spread addresses too far for it are told not to.
 tsan=
 echo 'int main(void) { return 0; }' | gcc -fsanitize=thread -x c -o tsan - 2>/dev/null && for how in "" "setarch -R"; do $how ./tsan 2>/dev/null && tsan="$how ./example-tsan" && break; done
 [ -z "$tsan" ] || job tsan gcc -O1 -fsanitize=thread -Irules rules/rules.c rules/example.c -lm -ldl -o example-tsan
-job misuse ${CC:-cc} -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -Wall -Wextra -Werror -Irules "$top/tests/ship/misuse.c" rules/rules.c -lm -ldl -o misuse
+all_quiet
+job compare4 ${CC:-cc} $checked $compare checked.o -lm -ldl -o compare4
+job misuse ${CC:-cc} $checked "$top/tests/ship/misuse.c" checked.o -lm -ldl -o misuse
 all_quiet
 for c in compare?; do
     out=$(./$c cpu f32 adamw_clip adamw 'clip(1)' adafactor adafactor '' sgd_lookahead sgd 'lookahead(2,0.5)' 2>&1)
@@ -206,7 +214,9 @@ parts="-ffast-math -funsafe-math-optimizations -ffinite-math-only -freciprocal-m
 expect 0 "1 rule" "$optc" ship 'adamw+clip(1)' --arch sm_90 --name rules -o flags/
 for cc in $have; do
     $cc -O1 -Iflags -I"$top/runtime" -c "$top/tests/ship/compare.c" -o compare-$cc.o
-    for flag in $parts -Ofast "-fassociative-math -fno-signed-zeros -fno-trapping-math" -mfpmath=387 -fsingle-precision-constant "-fno-honor-nans -fapprox-func" "-ffp-contract=fast $(native $cc)" "-std=c11 -ffp-contract=fast"; do
+    alone=$parts                    # what clang's -funsafe-math-optimizations has in it is tried flag by flag (OPTC_ALL: it too)
+    [ $cc = gcc ] || [ -n "${OPTC_ALL:-}" ] || alone=$(printf '%s\n' $parts | grep -vx -e -funsafe-math-optimizations)
+    for flag in $alone -Ofast "-fassociative-math -fno-signed-zeros -fno-trapping-math" -mfpmath=387 -fsingle-precision-constant "-fno-honor-nans -fapprox-func" "-ffp-contract=fast $(native $cc)" "-std=c11 -ffp-contract=fast"; do
         $cc $flag -Werror -x c -S -o /dev/null /dev/null 2>/dev/null || continue
         if $cc -O1 $flag -w -DRULES_NO_CLONES -c flags/rules.c -o flagged.o 2>flagged.said; then
             $cc compare-$cc.o flagged.o -Wl,-rpath,"$work" "$lib" -lm -ldl -o flagged

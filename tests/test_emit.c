@@ -123,7 +123,7 @@ static void *emit_often(void *arg)
 {
     Emitting *e = arg;
     e->same = true;
-    for (int i = 0; i < 20; i++) {
+    for (int i = 0; i < (thinned(1) ? 6 : 20); i++) {
         char *text = gen_emit(e->g, &(EmitOptions){.target = "cuda"}, NULL);
         e->same = e->same && text && !strcmp(text, e->right);
         free(text);

@@ -42,11 +42,10 @@ static bool list_kernels(Case *c)
         c->kernel[c->nkernel++] = of_calls[i];
     if (plan_calls(p))
         c->kernel[c->nkernel++] = arena_printf(&c->gen.arena, "optc_mm_%s", type_info[p->product].name);
-    for (int e = 0; e < p->nentry; e++)
-        for (int m = 0; m < p->entry[e].nphase; m++)
-            for (int i = 0; i < p->entry[e].phase[m].nstage; i++)
-                if (p->entry[e].phase[m].stage[i].fn >= 0)         /* calls have no function */
-                    c->kernel[c->nkernel++] = emit_prefixed(&c->gen.arena, "", p, p->entry[e].name, m, &p->entry[e].phase[m].stage[i]);
+    for (int f = 0; f < p->nfn; f++) {
+        StageAt at = plan_at(p, f);
+        c->kernel[c->nkernel++] = emit_prefixed(&c->gen.arena, "", p, at.entry->name, at.phase, at.stage);
+    }
     return true;
 }
 
