@@ -25,8 +25,9 @@ cd "$work" || exit 1
 
 # … one of them with matrices in blocks
 cat > cut.lua <<'X'
-return optimizer { name = "cut", block = 24, hyper = { lr = 0.02 }, state = { L = eye(0.5, "rows"), d = zeros "block row" }, step = function() p = p - lr * g end,
-  matrix = function() L = lerp(L, gram(g), 0.25) d = rowsum(L) p = p - lr * mm(L / (1 + trace(L)) + diag(d / nrows), g) / (1 + max(L)) end }
+return optimizer { name = "cut", block = 24, hyper = { lr = 0.02, least = 0.1 }, state = { L = eye(0.5, "rows"), X = eye(1, "rows"), d = zeros "block row" }, step = function() p = p - lr * g end,
+  matrix = function() L = lerp(L, gram(g), 0.25) d = rowsum(L) p = p - lr * mm(L / (1 + trace(L)) + diag(d / nrows), g) / (1 + max(L))
+    X = power(L, -1/4, { relative = 1e-3, floor = least, last = X }) p = p - lr * take(solve(L + eye(1, "rows"), mm(X, g), { spd = true }), sort(d)) end }
 X
 expect 0 "rules: 3 rules, for the CPU alone" "$optc" ship 'adamw+clip(1)' adafactor ./cut.lua -o rules
 mkdir two
