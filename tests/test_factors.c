@@ -448,6 +448,20 @@ START_TEST(straight)
 }
 END_TEST
 
+/* Plans for a GPU, whose products may be kept in 16 bits where factors are not: each is verified as it is made. */
+START_TEST(random_plans)
+{
+    for (uint64_t seed = 1; seed <= 30; seed++) {
+        Gen g = {0};
+        char *text = random_factors(seed, seed % 3 ? 0 : 4);
+        Type t = seed % 7 == 6 ? T_BF16 : T_F32;
+        ck_assert_msg(gen_compile(&g, source_of(text), &(GenOptions){.types = {t, t, T_F32}, .gpu = true, .product = 1 + (int)(seed % NPRODUCT)}), "%s\n%s", g.diag.text, text);
+        gen_free(&g);
+        free(text);
+    }
+}
+END_TEST
+
 /* What the spec says of eigenvalues: relative, of a hyperparameter less, else the usual. */
 START_TEST(least_share)
 {
@@ -579,6 +593,7 @@ Suite *factors_suite(void)
     tcase_add_loop_test(t, last_stays, 0, 2);
     tcase_add_loop_test(t, floor_is_read, 0, 2);
     tcase_add_test(t, straight);
+    tcase_add_test(t, random_plans);
     tcase_add_test(t, least_share);
     tcase_add_test(t, threads_alike);
     tcase_add_test(t, lapack_fails);
