@@ -1,5 +1,6 @@
-/* Dense matrices of our own (runtime/core/dense.c), against what they are defined by: matrices are made from rotations
- * and values chosen here, and results are multiplied out by plain loops. */
+/* Dense matrices of our own (runtime/core/dense.c) and by a LAPACK (runtime/core/lapack.c), against what they are defined
+ * by: matrices are made from rotations and values chosen here, and results are multiplied out by plain loops. */
+#include "../runtime/core/call.h"
 #include "help.h"
 #include "suites.h"
 
@@ -9,6 +10,20 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* The LAPACK that is tried; without one, and in every first half of a loop, our own. */
+static Blas library;
+static void use_lapack(bool yes)
+{
+    memset(&library, 0, sizeof library);
+    if (yes)
+        OK(blas_open(&library, "test"));
+}
+
+static bool eigh(double *a, int64_t n, double *value, double *work) { return library.lapack[0] ? lapack_eigh(&library, a, n, value, work) : dense_eigh(a, n, value, work); }
+static bool columns_of(double *a, int64_t m, int64_t n, double *work) { return library.lapack[0] ? lapack_qr(&library, a, m, n, work) : dense_qr(a, m, n, work); }
+static bool chol(double *a, int64_t n) { return library.lapack[0] ? lapack_chol(&library, a, n) : dense_chol(a, n); }
+static bool solve(const double *l, int64_t n, bool turned, double *b, int64_t m) { return library.lapack[0] ? lapack_solve(&library, l, n, turned, false, b, n, m) : dense_solve(l, n, turned, b, m); }
 
 static double *room(int64_t n) { return calloc((size_t)n + 1, sizeof(double)); }
 
@@ -76,7 +91,7 @@ static const double scales[] = {1, 1e-300, 1e300};
 
 static void check_eigh(int64_t n, Kind kind, double scale)
 {
-    double *a = room(n * n), *was = room(n * n), *v = room(n * n), *value = room(n), *want = room(n), *work = room(dense_eigh_work(n)), *av = room(n * n);
+    double *a = room(n * n), *was = room(n * n), *v = room(n * n), *value = room(n), *want = room(n), *work = room(dense_eigh_work(n) + lapack_eigh_work(n)), *av = room(n * n);
     double most = 0;
     for (int64_t i = 0; i < n; i++)
         most = fmax(most, fabs(want[i] = scale * value_of(kind, i, n)));
@@ -88,7 +103,7 @@ static void check_eigh(int64_t n, Kind kind, double scale)
         for (int64_t j = i + 1; j < n; j++)
             a[i * n + j] = NAN;                                /* not looked at */
     qsort(want, (size_t)n, sizeof *want, descending);
-    ck_assert(dense_eigh(a, n, value, work));
+    ck_assert(eigh(a, n, value, work));
     double bound = 8 * DBL_EPSILON * (double)(n + 3) * most;
     ck_assert_msg(farthest(value, want, n) <= bound, "%lld, kind %d: values off by %g, at most %g", (long long)n, kind, farthest(value, want, n), bound);
     multiply(av, a, was, n, n, n, false);
@@ -113,10 +128,11 @@ static void check_eigh(int64_t n, Kind kind, double scale)
 
 START_TEST(eigenvectors)
 {
+    use_lapack(_i >= NSIDES && sides[_i % NSIDES]);          /* of none it is never asked */
     for (int k = 0; k < NKIND; k++)
         for (int s = 0; s < 3; s++)
-            if (sides[_i] < 100 || !s)
-                check_eigh(sides[_i], (Kind)k, scales[s]);
+            if (sides[_i % NSIDES] < 100 || !s)
+                check_eigh(sides[_i % NSIDES], (Kind)k, scales[s]);
 }
 END_TEST
 
@@ -132,11 +148,11 @@ static void columns(double *a, int64_t m, int64_t n, bool dependent, double scal
 
 static void check_qr(int64_t m, int64_t n, bool dependent, double scale)
 {
-    double *a = room(m * n), *q = room(m * n), *r = room(n * n), *qr = room(m * n), *qq = room(n * n), *work = room(dense_qr_work(m, n));
+    double *a = room(m * n), *q = room(m * n), *r = room(n * n), *qr = room(m * n), *qq = room(n * n), *work = room(dense_qr_work(m, n) + lapack_qr_work(m, n));
     double bound = 16 * DBL_EPSILON * (double)(m + 3);
     columns(a, m, n, dependent, scale);
     memcpy(q, a, sizeof *a * (size_t)(m * n));
-    ck_assert(dense_qr(q, m, n, work));
+    ck_assert(columns_of(q, m, n, work));
     multiply(r, q, a, n, m, n, true);
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j <= i; j++)
@@ -151,18 +167,20 @@ static void check_qr(int64_t m, int64_t n, bool dependent, double scale)
 
 START_TEST(orthonormal)
 {
+    use_lapack(_i >= NSIDES && sides[_i % NSIDES]);          /* of none it is never asked */
     static const int64_t more[] = {0, 1, 5, 40};
     for (int k = 0; k < 4; k++)
         for (int s = 0; s < 3; s++)
             for (int dependent = 0; dependent < 2; dependent++)
-                if (sides[_i] < 100 || (!s && k < 2))
-                    check_qr(sides[_i] + more[k], sides[_i], dependent, s == 1 ? 1e-280 : s == 2 ? 1e290 : 1);
+                if (sides[_i % NSIDES] < 100 || (!s && k < 2))
+                    check_qr(sides[_i % NSIDES] + more[k], sides[_i % NSIDES], dependent, s == 1 ? 1e-280 : s == 2 ? 1e290 : 1);
 }
 END_TEST
 
 START_TEST(triangles)
 {
-    int64_t n = sides[_i], m = 3;
+    use_lapack(_i >= NSIDES && sides[_i % NSIDES]);          /* of none it is never asked */
+    int64_t n = sides[_i % NSIDES], m = 3;
     double *a = room(n * n), *l = room(n * n), *lt = room(n * n), *back = room(n * n), *value = room(n), *x = room(n * m), *b = room(n * m);
     for (int64_t i = 0; i < n; i++)
         value[i] = 0.5 + (double)i;
@@ -170,7 +188,7 @@ START_TEST(triangles)
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j < n; j++)
             l[i * n + j] = j <= i ? a[i * n + j] : NAN, back[i * n + j] = a[i >= j ? i * n + j : j * n + i];
-    ck_assert(dense_chol(l, n));
+    ck_assert(chol(l, n));
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j < n; j++) {
             ck_assert(j <= i ? j < i || l[i * n + i] > 0 : l[i * n + j] == 0);
@@ -183,7 +201,7 @@ START_TEST(triangles)
         for (int64_t i = 0; i < n * m; i++)
             x[i] = ref_value(2, turned, i);
         multiply(b, turned ? lt : l, x, n, n, m, false);
-        ck_assert(dense_solve(l, n, turned, b, m));
+        ck_assert(solve(l, n, turned, b, m));
         ck_assert_msg(farthest(b, x, n * m) <= 1e-12, "%lld: off by %g", (long long)n, farthest(b, x, n * m));
     }
     free(made), free(a), free(l), free(lt), free(back), free(value), free(x), free(b);
@@ -193,22 +211,23 @@ END_TEST
 /* Told, not guessed. */
 START_TEST(cannot_be_done)
 {
-    double a[9] = {1, 0, 0, 0, 2, 0, 0, 0, 3}, value[3], work[64];
+    use_lapack(_i);
+    double a[9] = {1, 0, 0, 0, 2, 0, 0, 0, 3}, value[3], work[512];
     static const double wrong[] = {NAN, INFINITY, -INFINITY};
     for (int k = 0; k < 3; k++) {
         double x[9];
         memcpy(x, a, sizeof x);
         x[7] = wrong[k];
-        ck_assert(!dense_eigh(x, 3, value, work));
+        ck_assert(!eigh(x, 3, value, work));
         memcpy(x, a, sizeof x);
         x[7] = wrong[k];
-        ck_assert(!dense_qr(x, 3, 3, work));
+        ck_assert(!columns_of(x, 3, 3, work));
         memcpy(x, a, sizeof x);
         x[7] = wrong[k];
-        ck_assert(!dense_chol(x, 3));
+        ck_assert(!chol(x, 3));
     }
     double wide[6] = {1, 2, 3, 4, 5, 6}, zero[4] = {0, 0, 0, 0}, minus[4] = {1, 0, 2, 1}, b[2] = {1, 1};
-    ck_assert(!dense_qr(wide, 2, 3, work) && !dense_chol(zero, 2) && !dense_chol(minus, 2) && !dense_solve(zero, 2, false, b, 1));
+    ck_assert(!columns_of(wide, 2, 3, work) && !chol(zero, 2) && !chol(minus, 2) && !solve(zero, 2, false, b, 1));
 }
 END_TEST
 
@@ -216,10 +235,10 @@ Suite *dense_suite(void)
 {
     Suite *s = suite_create("dense");
     TCase *t = tcase_create("dense");
-    tcase_add_loop_test(t, eigenvectors, 0, NSIDES);
-    tcase_add_loop_test(t, orthonormal, 0, NSIDES);
-    tcase_add_loop_test(t, triangles, 0, NSIDES);
-    tcase_add_test(t, cannot_be_done);
+    tcase_add_loop_test(t, eigenvectors, 0, 2 * NSIDES);
+    tcase_add_loop_test(t, orthonormal, 0, 2 * NSIDES);
+    tcase_add_loop_test(t, triangles, 0, 2 * NSIDES);
+    tcase_add_loop_test(t, cannot_be_done, 0, 2);
     suite_add_tcase(s, t);
     return s;
 }
