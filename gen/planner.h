@@ -6,6 +6,7 @@
  *   stages.c   writes the passes down as stages
  *   lists.c    the list stages between them, which make small values
  *   segments.c cuts a phase with calls into segments, each planned by all of the above with what lies before it given
+ *   turns.c    who stages are for, where tensors and blocks have turns; turns_verify.c sees that it is right
  *
  * What the plan keeps lives in its own arena; everything else in a scratch arena that goes with the phase. */
 #ifndef OPTC_PLANNER_H
