@@ -129,29 +129,44 @@ static const char *product_of(const Plan *p)
     return p->precision == PRODUCT_TF32 && p->product == T_F32 ? "tf32" : type_info[p->product].name;
 }
 
-/* Sections of calls_cuda.txt and roots_cuda.txt that a plan's calls need, beside what all do. */
+/* Sections of calls_cuda.txt, roots_cuda.txt and factors_cuda.txt that a plan's calls need, beside what all do. */
 static int needed(const Plan *p, Arena *a, const char **out)
 {
     int n = 0;
     if (!plan_calls(p))
         return 0;
     out[n++] = arena_printf(a, "mm_%s", product_of(p));
-    if (plan_has(p, OP_POWER)) {
+    bool root = plan_has(p, OP_POWER), factor = plan_has(p, OP_CHOL) || plan_has(p, OP_QR) || plan_has(p, OP_SOLVE);
+    const char *kept = type_info[p->real].name;                /* what their matrices are kept in */
+    if (root || factor) {
         out[n++] = "mm_f64";
+        out[n++] = "of_all";
+    }
+    if (root) {
         out[n++] = "roots";
-        out[n++] = arena_printf(a, "roots_%s", type_info[p->product].name);
+        out[n++] = arena_printf(a, "roots_%s", kept);
+    }
+    if (factor) {
+        out[n++] = "factors";
+        out[n++] = arena_printf(a, "factors_%s", kept);
+    }
+    if (plan_has(p, OP_SORT) || plan_has(p, OP_TAKE)) {
+        out[n++] = "moves";
+        out[n++] = arena_printf(a, "moves_%s", kept);
     }
     return n;
 }
 
 static bool put_section(Buf *b, const char *name)
 {
-    return template_fill(b, strncmp(name, "roots", 5) ? "calls_cuda.txt" : "roots_cuda.txt", name, NULL, 0);
+    bool root = !strncmp(name, "roots", 5) || !strcmp(name, "of_all");
+    bool factor = !strncmp(name, "factors", 7) || !strncmp(name, "moves", 5);
+    return template_fill(b, root ? "roots_cuda.txt" : factor ? "factors_cuda.txt" : "calls_cuda.txt", name, NULL, 0);
 }
 
 bool emit_cuda_calls(Buf *b, const Plan *const *p, int n)
 {
-    enum { MOST = 4 };
+    enum { MOST = 9 };
     const char **done = NEWS(b->arena, const char *, n * MOST + 2), *all[] = {"calls", "mm"};
     int ndone = 0;
     bool ok = true;

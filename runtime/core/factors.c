@@ -17,6 +17,13 @@ static FactorShape factor_shape(const Program *p, const ProgCall *c, Shape s)
     return x;
 }
 
+CORE void factor_sides(const Program *p, const ProgCall *c, Shape s, int64_t *m, int64_t *n)
+{
+    FactorShape x = factor_shape(p, c, s);
+    *m = x.m;
+    *n = x.n;
+}
+
 CORE double factor_flops(const Program *p, const ProgCall *c, Shape s)
 {
     FactorShape x = factor_shape(p, c, s);

@@ -41,20 +41,33 @@ CORE const CallType *call_type_f64(void) { return &call_types[0]; }
 
 CORE bool call_conditions(const Program *p) { return program_calls(p) && p->nperiod; }
 
-static const char *root_kernel(const Program *p, int k)
+/* Of calls that are no products: for which callees (bits), and the kernel's name by what their matrices are kept in. */
+#define FOR(c) (1u << CALL_##c)
+static const struct { unsigned callees; const char *f32, *f64; } factor_kernels[] = {
+    {FOR(POWER), "optc_mirror_8", "optc_mirror_8"},
+    {FOR(POWER) | FOR(CHOL) | FOR(QR) | FOR(SOLVE), "optc_mm_f64", "optc_mm_f64"},
+    {FOR(POWER), "optc_root_sums_f32", "optc_root_sums_f64"},
+    {FOR(POWER), "optc_root_norm", "optc_root_norm"},
+    {FOR(POWER), "optc_root_begin_f32", "optc_root_begin_f64"},
+    {FOR(POWER), "optc_root_poly", "optc_root_poly"},
+    {FOR(POWER), "optc_root_off", "optc_root_off"},
+    {FOR(POWER), "optc_root_judge", "optc_root_judge"},
+    {FOR(POWER), "optc_root_end_f32", "optc_root_end_f64"},
+    {FOR(CHOL) | FOR(QR) | FOR(SOLVE), "optc_factor_start", "optc_factor_start"},
+    {FOR(CHOL) | FOR(QR) | FOR(SOLVE), "optc_factor_check", "optc_factor_check"},
+    {FOR(CHOL) | FOR(QR) | FOR(SOLVE), "optc_factor_load_f32", "optc_factor_load_f64"},
+    {FOR(CHOL) | FOR(QR) | FOR(SOLVE), "optc_factor_store_f32", "optc_factor_store_f64"},
+    {FOR(CHOL) | FOR(QR) | FOR(SOLVE), "optc_factor_tile", "optc_factor_tile"},
+    {FOR(QR), "optc_factor_lift", "optc_factor_lift"},
+    {FOR(QR), "optc_factor_one", "optc_factor_one"},
+    {FOR(SORT), "optc_sort_f32", "optc_sort_f64"},
+    {FOR(TAKE), "optc_take_f32", "optc_take_f64"}};
+
+static const char *factor_kernel(const Program *p, int k)
 {
-    static const char *const names[][2] = {{"optc_mirror_8", "optc_mirror_8"},
-                                           {"optc_mm_f64", "optc_mm_f64"},
-                                           {"optc_root_sums_f32", "optc_root_sums_f64"},
-                                           {"optc_root_norm", "optc_root_norm"},
-                                           {"optc_root_begin_f32", "optc_root_begin_f64"},
-                                           {"optc_root_poly", "optc_root_poly"},
-                                           {"optc_root_off", "optc_root_off"},
-                                           {"optc_root_judge", "optc_root_judge"},
-                                           {"optc_root_end_f32", "optc_root_end_f64"}};
     for (int i = 0; i < p->nstage; i++)
-        if (is_root(&p->stage[i]))
-            return names[k - KERNEL_ROOT_MIRROR][p->array[p->stage[i].call->a].type == (int)T_F64];
+        if (p->stage[i].kind == S_CALL && factor_kernels[k].callees >> p->stage[i].call->callee & 1)
+            return p->array[p->stage[i].call->a].type == (int)T_F64 ? factor_kernels[k].f64 : factor_kernels[k].f32;
     return NULL;
 }
 
@@ -68,7 +81,7 @@ CORE const char *call_kernel(const Program *p, int k)
     if (k == KERNEL_PHASE)
         return call_conditions(p) ? "optc_phase" : NULL;
     if (k >= KERNEL_ROOT_MIRROR)
-        return root_kernel(p, k);
+        return factor_kernel(p, k - KERNEL_ROOT_MIRROR);
     const CallType *t = call_type(p);
     return names[k][t ? t - call_types : 0];
 }
@@ -159,7 +172,10 @@ static optc_status add_steps(const optc_binding *b, GpuCalls *x, const ProgStage
     optc_status s = OPTC_OK;
     for (int i = 0; i < u->n && s == OPTC_OK; i += alike(b, u, i)) {
         int group = group_of(x, b, u->tensor + i, alike(b, u, i), turns);
-        s = (is_root(stage) ? add_root : add_product)(b, x, stage, group);
+        s = (is_root(stage)     ? add_root
+             : is_factor(stage) ? add_factor
+             : is_order(stage)  ? add_order
+                                : add_product)(b, x, stage, group);
     }
     return s;
 }
@@ -226,6 +242,19 @@ static optc_status count_pointers(const optc_binding *b, GpuCalls *x, bool turns
     return OPTC_OK;
 }
 
+static void count_steps(const optc_binding *b, const ProgStage *s, const Units *u, int *steps, int *sets)
+{
+    for (int i = 0; i < u->n; i += alike(b, u, i)) {
+        int step = STEPS_A_PRODUCT, set = SETS_A_PRODUCT, times = s->turns ? 2 : 1;
+        if (is_root(s))
+            step = root_step_count(s), set = SETS_A_ROOT;
+        else if (is_factor(s))
+            factor_most(b, s, b->tensor[u->tensor[i]].shape, &step, &set);
+        *steps += times * step;
+        *sets += times * set;
+    }
+}
+
 static optc_status make_calls(optc_binding *b, GpuCalls *x)
 {
     const Program *p = b->rule->program;
@@ -237,8 +266,7 @@ static optc_status make_calls(optc_binding *b, GpuCalls *x)
                 int n = count_groups(b, task_units(b, &b->tasks[m].task[i])) * (s->turns ? 2 : 1);
                 calls++;
                 groups += n;
-                steps += n * (is_root(s) ? root_step_count(s) : STEPS_A_PRODUCT);
-                sets += n * (is_root(s) ? SETS_A_ROOT : SETS_A_PRODUCT);
+                count_steps(b, s, task_units(b, &b->tasks[m].task[i]), &steps, &sets);
             }
     x->call = TAKE(b, GpuCall, calls);
     x->group = TAKE(b, CallGroup, groups);
@@ -318,12 +346,12 @@ static void fill_places(const optc_binding *b, GpuCalls *x, CallPlace *all, int6
         PointerList l = {to, 0, s->bytes};
         if (s->at < from)
             continue;
+        if (s->apart)
+            to[-1].slot = -1, to[-1].offset = s->apart;
         if (s->array < 0) {
             root_places(b, x, s, to);
             continue;
         }
-        if (s->apart)
-            to[-1].slot = -1, to[-1].offset = s->apart;
         for (int k = 0; k < g->n; k++)
             if (x->present[g->tensor[k]])
                 put_tensor(b, x, s, g->tensor[k], &l);
@@ -445,8 +473,8 @@ CORE optc_status calls_bind(optc_binding *b)
     b->gpu->calls = x;
     optc_status s = calls_check(p);
     for (int i = 0; i < p->nstage && s == OPTC_OK; i++)
-        if (p->stage[i].kind == S_CALL && p->stage[i].call->callee != CALL_MM && !is_root(&p->stage[i]))
-            s = bad_call(p, &p->stage[i], "chol, qr, eigh, solve, sort and take are done on the CPU alone so far");
+        if (p->stage[i].kind == S_CALL && p->stage[i].call->callee == CALL_EIGH)
+            s = bad_call(p, &p->stage[i], "eigh is done on the CPU alone so far");
     if (s == OPTC_OK)
         s = open_library(b, x);
     x->room_bytes = b->call_bytes - 256 - blas_bytes(b);

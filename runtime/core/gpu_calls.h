@@ -14,7 +14,8 @@
 #include "gpu.h"
 #include "library.h"
 
-/* Arrays that are no rule's: squares of a root's record, and what is said of roots. */
+/* Arrays that are no rule's: areas of a matrix' record, and what is said of roots. */
+enum { AREAS = 5, RECORD_NUMBERS = 32 };
 #define SQUARE(k) (-1 - (k))
 enum { OWN_SAID = -6 };
 OPTC_COUNT bool is_square(int array) { return array < 0 && array > OWN_SAID; }
@@ -37,8 +38,8 @@ typedef struct PointerSet {
     int64_t each, at;                      /* pointers of a matrix; where they begin among all */
     /* rows lie so far apart; 0: as many values as one has. For kernels of ours it stands ahead of the pointers */
     int64_t apart;
-    /* of squares: bytes of the matrix' record, whose sides are so long. They are there for as many matrices as fit */
-    int64_t record, side;
+    /* of areas: bytes of the matrix' record, and values ahead of it there. They are there for as many matrices as fit */
+    int64_t record, base;
     /* they never move and lie `stride` values apart: no array of pointers is needed */
     bool even;
     CUdeviceptr first;
@@ -58,7 +59,9 @@ typedef struct CallType {
 typedef enum {
     STEP_OVER, STEP_PRODUCT, STEP_MIRROR,
     /* of roots, as KERNEL_ROOT_SUMS and what follows */
-    STEP_ROOT_SUMS, STEP_ROOT_NORM, STEP_ROOT_BEGIN, STEP_ROOT_POLY, STEP_ROOT_OFF, STEP_ROOT_JUDGE, STEP_ROOT_END
+    STEP_ROOT_SUMS, STEP_ROOT_NORM, STEP_ROOT_BEGIN, STEP_ROOT_POLY, STEP_ROOT_OFF, STEP_ROOT_JUDGE, STEP_ROOT_END,
+    STEP_FACTOR_START, STEP_FACTOR_CHECK, STEP_FACTOR_LOAD, STEP_FACTOR_STORE, STEP_FACTOR_TILE, STEP_FACTOR_LIFT,
+    STEP_FACTOR_ONE, STEP_SORT, STEP_TAKE
 } StepKind;
 typedef struct CallStep {
     StepKind kind;
@@ -90,7 +93,9 @@ typedef struct GpuCalls {
     bool sent;                             /* the device knows of them */
     bool moves;                            /* a gradient or input is an operand */
     CUdeviceptr room; int64_t room_bytes;  /* for records of roots */
-    int64_t record, side;                  /* of the root whose steps are being made */
+    /* of the root or factor whose steps are being made: bytes of its record, values ahead of the areas and of the numbers;
+     * of areas that are no squares, of a row */
+    int64_t record, area[AREAS], area_ld[AREAS], numbers;
     CUdeviceptr said; int64_t nsaid;       /* of each matrix of each root: roots refused, how far off the last was */
     int64_t npointer, turn_from;           /* from there on of groups with turns, anew at every step */
     CUdeviceptr memory, places, pointers, periods; size_t bytes;
@@ -117,6 +122,14 @@ CORE int root_step_count(const ProgStage *stage);          /* at most */
 CORE optc_status add_root(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group);
 CORE int64_t root_pointers(const GpuCalls *x, const PointerSet *s);
 CORE void root_places(const optc_binding *b, const GpuCalls *x, PointerSet *s, CallPlace *to);
+
+/* ---- gpu_factors.c ---- */
+CORE bool is_factor(const ProgStage *s);                   /* chol, qr, solve */
+CORE int64_t factor_record(const optc_binding *b, const ProgStage *s, Shape shape);
+CORE void factor_most(const optc_binding *b, const ProgStage *s, Shape shape, int *steps, int *sets);
+CORE optc_status add_factor(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group);
+CORE bool is_order(const ProgStage *s);                    /* sort, take */
+CORE optc_status add_order(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group);
 
 /* ---- gpu_calls.c, gpu_products.c ---- */
 /* the tensor takes part, and the matrix has its turn */

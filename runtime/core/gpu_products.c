@@ -34,7 +34,8 @@ CORE optc_status calls_gather(optc_binding *b, int64_t from)
 /* 8, 16, 32: rows of a, b and c lie apart. */
 static int own_flags(const GpuCalls *x, const CallStep *s)
 {
-    return (int)(s->flags & (TURN_A | TURN_B | SYMMETRIC)) | (x->set[s->a].apart ? 8 : 0) |
+    unsigned own = s->kind >= STEP_ROOT_SUMS ? ~0u : (unsigned)(TURN_A | TURN_B | SYMMETRIC);
+    return (int)(s->flags & own) | (x->set[s->a].apart ? 8 : 0) |
            (x->set[s->b].apart ? 16 : 0) | (x->set[s->c].apart ? 32 : 0);
 }
 
@@ -52,14 +53,13 @@ static CallKernel kernel_of(const optc_binding *b, const CallStep *s)
 static int own_step(const optc_binding *b, const CallStep *s, Matrices of)
 {
     const GpuCalls *x = b->gpu->calls;
-    bool root = s->kind >= STEP_ROOT_SUMS;
     CallArgs a = {set_pointers(x, s->a, of.from),
                   set_pointers(x, s->b, of.from),
                   set_pointers(x, s->c, of.from),
                   (int)s->m,
                   (int)s->n,
                   (int)s->k,
-                  root ? (int)s->flags : own_flags(x, s),
+                  own_flags(x, s),
                   s->alpha,
                   s->beta};
     return launch(b, kernel_of(b, s), (int64_t)s->blocks * of.n, &a);

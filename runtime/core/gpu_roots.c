@@ -16,14 +16,13 @@
 #include <math.h>
 #include <string.h>
 
-enum { SQUARES = 5, NUMBERS = 32 };
 static const double root_within = 2e-8, root_off = 0.05;
 
 static int64_t root_room(int64_t n) { return (dom_times(n, n) + 31) / 32 * 32; }
 
 static int64_t record_bytes(int64_t n)
 {
-    return dom_times(dom_times(SQUARES, root_room(n)) + NUMBERS, (int64_t)sizeof(double));
+    return dom_times(dom_times(AREAS, root_room(n)) + RECORD_NUMBERS, (int64_t)sizeof(double));
 }
 
 static int64_t root_side(const Program *p, const ProgCall *c, Shape s)
@@ -47,10 +46,12 @@ CORE int64_t roots_bytes(const optc_binding *b)
     for (int i = 0; i < p->nstage; i++) {
         const Range r = call_range(b, &p->stage[i]);
         int64_t sum = 0;
-        for (int t = r.from; is_root(&p->stage[i]) && t < r.to; t++)
+        for (int t = r.from; (is_root(&p->stage[i]) || is_factor(&p->stage[i])) && t < r.to; t++)
             if (b->tensor[t].variant == p->stage[i].variant) {
                 Shape s = b->tensor[t].shape;
-                int64_t bytes = s.slices ? record_bytes(root_side(p, p->stage[i].call, s)) : 0;
+                int64_t bytes = !s.slices               ? 0
+                                : is_root(&p->stage[i]) ? record_bytes(root_side(p, p->stage[i].call, s))
+                                                        : factor_record(b, &p->stage[i], s);
                 int64_t more = dom_times(bytes, s.slices);
                 most = bytes > most ? bytes : most;
                 sum = more > half - sum ? half : sum + more;
@@ -88,8 +89,8 @@ CORE void root_places(const optc_binding *b, const GpuCalls *x, PointerSet *s, C
         s->even = false;
         return;
     }
-    int64_t n = root_pointers(x, s) / s->each, side = s->side;
-    CUdeviceptr first = x->room + sizeof(double) * (size_t)(root_room(side) * (-1 - s->array));
+    int64_t n = root_pointers(x, s) / s->each;
+    CUdeviceptr first = x->room + sizeof(double) * (size_t)s->base;
     for (int64_t i = 0, at = 0; i < n; i++) {
         CUdeviceptr here = first + (CUdeviceptr)(i * s->record);
         for (int64_t r = 0; r < (s->blocks ? s->blocks : 1); r++)
@@ -219,7 +220,10 @@ CORE optc_status add_root(const optc_binding *b, GpuCalls *x, const ProgStage *s
     if (!r.n || !g->shape.slices)
         return OPTC_OK;
     x->record = record_bytes(r.n);
-    x->side = r.n;
+    for (int i = 0; i < AREAS; i++) {
+        x->area[i] = i * root_room(r.n);
+        x->area_ld[i] = 0;
+    }
     root_all(&r, root, q, n, root_off);
     for (int i = first; i < x->nstep; i++)
         x->step[i].at_once = x->room_bytes / x->record;

@@ -11,7 +11,8 @@ static int set_of(GpuCalls *x, const PointerSet *want)
     for (int i = g->sets; i >= 0; i = x->set[i].next) {
         const PointerSet *s = &x->set[i];
         if (s->array == want->array && s->blocks == want->blocks && s->offset == want->offset &&
-            s->down == want->down && s->across == want->across && s->record == want->record)
+            s->down == want->down && s->across == want->across && s->record == want->record &&
+            s->base == want->base && (s->array >= 0 || s->apart == want->apart))
             return i;
     }
     x->set[x->nset] = *want;
@@ -26,8 +27,11 @@ static PointerSet set_in(const GpuCalls *x, int array, int group)
     memset(&s, 0, sizeof s);
     s.array = array;
     s.group = group;
-    s.record = is_square(array) ? x->record : 0;
-    s.side = is_square(array) ? x->side : 0;
+    if (is_square(array)) {
+        s.record = x->record;
+        s.base = x->area[-1 - array];
+        s.apart = x->area_ld[-1 - array];
+    }
     return s;
 }
 

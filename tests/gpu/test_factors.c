@@ -22,9 +22,22 @@ static const char *const rules[] = {
     "return optimizer { name = 'blocks', block = 24, hyper = { lr = 0.1 }, state = { L = zeros 'rows' },\n"
     "  matrix = function() L = 0.5 * L + gram(g)  p = p - lr * mm(mm(power(L, -0.5, { ridge = 0.5 }), g), power(eye(2, 'cols') + 0.1, -1/5)) end,\n"
     "  step = function() p = p - lr * g end }",
+    /* triangles, and what they are solved for, from both sides */
+    "return optimizer { name = 'triangles', hyper = { lr = 0.1 }, state = { C = zeros 'cols', X = zeros 'rows' },\n"
+    "  matrix = function() local L = chol(gram(g) + eye(2, 'rows'))  C = chol(gram(g.T) + eye(1, 'cols'))  X = solve(L, eye(1, 'rows'))\n"
+    "    p = p - lr * (solve(L.T, solve(L, g)) + solve(C, g, { right = true }) + solve(C.T, solve(C, g.T)).T + mm(solve(L.T, eye(1, 'rows')), g)) end,\n"
+    "  step = function() p = p - lr * g end }",
+    /* columns, tall and square; what is taken by an order */
+    "return optimizer { name = 'columns', rank = 3, hyper = { lr = 0.1 }, state = { Q = zeros 'cols rank', S = zeros 'rows', m = zeros },\n"
+    "  matrix = function() Q = qr(normal 'cols rank' + 0.1 * mm(g.T, mm(g, normal 'cols rank')))  S = qr(gram(g) + eye(1, 'rows'))\n"
+    "    local a, b = sort(rowmax(g)), sort(colmin(g))\n"
+    "    m = take(take(m + g, a), b, 'cols')\n"
+    "    p = p - lr * (mm(mm(g, Q), Q.T) + mm(S, m) + take(rowmax(g), a)) end,\n"
+    "  step = function() p = p - lr * g end }",
 };
 enum { NRULES = sizeof rules / sizeof *rules };
-static const TestShape shapes[NSHAPES] = {{2, {33, 20}}, {1, {7}}, {3, {3, 5, 7}}, {2, {1, 4}}, {2, {4, 1}}, {2, {36, 9}}, {2, {9, 36}}, {2, {0, 5}}, {2, {33, 20}}, {2, {65, 3}}, {2, {1, 1}}, {2, {20, 33}}};
+static const TestShape large[NSHAPES] = {{2, {200, 150}}, {1, {7}}, {3, {3, 65, 70}}, {2, {1, 64}}, {2, {300, 1}}, {2, {64, 129}}, {2, {129, 64}}, {2, {0, 5}}, {2, {200, 150}}, {2, {65, 3}}, {2, {1, 1}}, {2, {128, 192}}};
+static const TestShape small[NSHAPES] = {{2, {33, 20}}, {1, {7}}, {3, {3, 5, 7}}, {2, {1, 4}}, {2, {4, 1}}, {2, {36, 9}}, {2, {9, 36}}, {2, {0, 5}}, {2, {33, 20}}, {2, {65, 3}}, {2, {1, 1}}, {2, {20, 33}}};
 
 static void step_both(Side *c, Side *g, int step)
 {
@@ -39,10 +52,10 @@ START_TEST(as_on_the_cpu)
     int rule = _i / 4;
     bool f64 = _i / 2 % 2, library = _i % 2;
     Side c, g;
-    if (getenv("OPTC_TEST_SMALL") && (f64 != (rule == 1) || library != (rule == 0)))
+    if (getenv("OPTC_TEST_SMALL") && !getenv("OPTC_ALL") && (f64 != rule % 2 || library != (rule == 0 || rule == 4)))
         return;                                            /* an emulated GPU takes seconds for each */
     optc_rule_options o = {.text = rules[rule], .param = f64 ? OPTC_F64 : OPTC_F32, .products = f64 ? "f64" : "f32"};
-    use_shapes(shapes);
+    use_shapes(getenv("OPTC_TEST_SMALL") ? small : large);
     use_cublas(library);
     open_side(&c, "cpu", o, 0);
     open_side(&g, "cuda", o, 0);

@@ -1,0 +1,335 @@
+/* Triangles, orthonormal columns, what a triangle is solved for, orders and what is taken by them, on a GPU.
+ *
+ * In f64, whatever matrices are kept in, by panels of 64: a kernel of ours makes a panel's tile and its inverse, and
+ * everything else is products. Records of the matrices lie where those of roots do. Of one are
+ *   area 0   the matrix: a, or of QR x
+ *   area 1   QR: q, SOLVE: what is solved for
+ *   area 2   what is made a triangle: CHOL's copy of a, QR's Gram matrix; SOLVE: the result
+ *   area 3   the triangle
+ *   area 4   inverses of its tiles, 64 columns of them
+ * Columns are made orthonormal by the triangle of their Gram matrix: once with its diagonal lifted by a hair, then twice
+ * as they are, and judged by their Gram matrix in the end. What went wrong is NaN, or the last one where a call names it. */
+#include "gpu_calls.h"
+
+#include <float.h>
+#include <limits.h>
+#include <math.h>
+#include <string.h>
+
+enum { PANEL = 64, ROUNDS = 3 };
+static const double columns_off = 1e-6;
+
+typedef struct Factor {
+    const optc_binding *b;
+    GpuCalls *x;
+    const ProgCall *call;
+    int group;
+    int64_t m, n;                          /* of QR; else the triangle's side, and how many it is solved for */
+    int64_t ld[AREAS];
+    bool fits;
+} Factor;
+typedef struct Part { int area; int64_t row, col; } Part;          /* where something begins */
+
+CORE bool is_factor(const ProgStage *s)
+{
+    Callee c = s->kind == S_CALL ? s->call->callee : CALL_MM;
+    return c == CALL_CHOL || c == CALL_QR || c == CALL_SOLVE;
+}
+
+static Factor factor_in(const optc_binding *b, GpuCalls *x, const ProgStage *s, int group, Shape shape)
+{
+    Factor f;
+    memset(&f, 0, sizeof f);
+    f.b = b;
+    f.x = x;
+    f.call = s->call;
+    f.group = group;
+    f.fits = true;
+    factor_sides(b->rule->program, s->call, shape, &f.m, &f.n);
+    return f;
+}
+
+/* Values of the areas, and of a row of each. */
+static void areas_of(const Factor *f, int64_t *values, int64_t *ld)
+{
+    Callee c = f->call->callee;
+    int64_t side = c == CALL_QR ? f->n : f->m, down = f->m, across = c == CALL_QR ? f->n : c == CALL_SOLVE ? f->n : 0;
+    bool right = (f->call->flags & FROM_RIGHT) != 0;
+    int64_t wide = right ? f->m : across;                      /* of what is solved for */
+    const int64_t length[AREAS] = {c == CALL_QR ? dom_times(down, across) : dom_times(side, side),
+                                   c == CALL_CHOL ? 0 : dom_times(down, across), c == CALL_SOLVE ? dom_times(down, across) : dom_times(side, side),
+                                   c == CALL_SOLVE ? 0 : dom_times(side, side), dom_times(side, PANEL)};
+    const int64_t row[AREAS] = {c == CALL_QR ? across : side, c == CALL_QR ? across : wide, c == CALL_SOLVE ? wide : side, side, PANEL};
+    for (int i = 0; i < AREAS; i++) {
+        values[i] = (length[i] + 31) / 32 * 32;
+        ld[i] = row[i];
+    }
+}
+
+CORE int64_t factor_record(const optc_binding *b, const ProgStage *s, Shape shape)
+{
+    Factor f = factor_in(b, NULL, s, 0, shape);
+    int64_t values[AREAS], ld[AREAS], all = RECORD_NUMBERS;
+    areas_of(&f, values, ld);
+    for (int i = 0; i < AREAS; i++)
+        all = values[i] > INT64_MAX / 64 ? INT64_MAX / 64 : all + values[i];
+    return f.m && f.n ? dom_times(all, (int64_t)sizeof(double)) : 0;
+}
+
+/* At most; of a panel: of a triangle three, of what it is solved for two, a tile of its own. */
+CORE void factor_most(const optc_binding *b, const ProgStage *s, Shape shape, int *steps, int *sets)
+{
+    Factor f = factor_in(b, NULL, s, 0, shape);
+    int64_t panels = count_up(f.m > f.n ? f.m : f.n, PANEL), rounds = s->call->callee == CALL_QR ? ROUNDS : 1;
+    int64_t n = 16 + rounds * (8 + 7 * panels);
+    *steps = n < INT_MAX / 8 ? (int)n : INT_MAX / 8;
+    *sets = *steps * 3;
+}
+
+/* ---- steps ---- */
+static int part_set(const Factor *f, Part p) { return whole_set(f->x, SQUARE(p.area), f->group, p.row * f->ld[p.area] + p.col); }
+
+static CallStep *own_of(Factor *f, StepKind kind, int a, int c, int64_t m, int64_t n)
+{
+    CallStep *s = add_step(f->x, kind, call_type_f64(), f->group);
+    const CallGroup *g = &f->x->group[f->group];
+    bool one = kind == STEP_FACTOR_TILE || kind == STEP_FACTOR_LIFT || kind == STEP_FACTOR_START;
+    int64_t blocks = one ? 1 : count_up(dom_times(m, n), kind == STEP_SORT ? 256 : 4096);
+    s->a = s->b = a;
+    s->c = c;
+    s->m = m;
+    s->n = n;
+    s->own = true;
+    s->blocks = (unsigned)blocks;
+    f->fits = f->fits && dom_times(blocks, dom_times(g->n, g->shape.slices)) <= MOST_BLOCKS && m <= INT_MAX && n <= INT_MAX;
+    return s;
+}
+
+static int64_t to_numbers(Factor *f, Part p)                       /* from there */
+{
+    int64_t k = f->x->numbers - f->x->area[p.area] - p.row * f->ld[p.area] - p.col;
+    f->fits = f->fits && k <= INT_MAX;
+    return k;
+}
+
+static CallStep *on_area(Factor *f, StepKind kind, Part p, int64_t m, int64_t n)
+{
+    int set = part_set(f, p);
+    CallStep *s = own_of(f, kind, set, set, m, n);
+    s->k = to_numbers(f, p);
+    return s;
+}
+
+typedef struct Shaped { int64_t m, n, k; } Shaped;
+
+/* c = alpha a b + beta c; turn: of b */
+static void part_product(Factor *f, Part a, Part b, Part c, Shaped z, unsigned turns, double alpha, double beta)
+{
+    CallStep *s = add_step(f->x, STEP_PRODUCT, call_type_f64(), f->group);
+    const CallGroup *g = &f->x->group[f->group];
+    int tile = s->type->tile;
+    int64_t blocks = dom_times(count_up(z.m, tile), count_up(z.n, tile));
+    s->a = part_set(f, a);
+    s->b = part_set(f, b);
+    s->c = part_set(f, c);
+    s->m = z.m;
+    s->n = z.n;
+    s->k = z.k;
+    s->lda = f->ld[a.area];
+    s->ldb = f->ld[b.area];
+    s->ldc = f->ld[c.area];
+    s->flags = turns;
+    s->alpha = alpha;
+    s->beta = beta;
+    s->own = !f->x->library;
+    s->blocks = (unsigned)blocks;
+    f->fits = f->fits && dom_times(blocks, dom_times(g->n, g->shape.slices)) <= MOST_BLOCKS;
+}
+
+static Part at(int area, int64_t row, int64_t col)
+{
+    Part p = {area, row, col};
+    return p;
+}
+
+static int64_t panel_at(int64_t n, int64_t k) { return n - k < PANEL ? n - k : PANEL; }
+
+/* area 3 = the triangle of area 2, whose lower half is lost; its tiles' inverses in area 4 */
+static void add_chol(Factor *f, int64_t n)
+{
+    for (int64_t k = 0, w; k < n; k += w) {
+        w = panel_at(n, k);
+        Shaped update = {n - k, w, k}, below = {n - k - w, w, w};
+        if (k)
+            part_product(f, at(3, k, 0), at(3, k, 0), at(2, k, k), update, TURN_B, -1, 1);
+        CallStep *s = on_area(f, STEP_FACTOR_TILE, at(3, k, k), n, w);
+        s->a = part_set(f, at(2, k, k));
+        s->b = part_set(f, at(4, k, 0));
+        if (below.m)
+            part_product(f, at(2, k + w, k), at(4, k, 0), at(3, k + w, k), below, TURN_B, 1, 0);
+    }
+}
+
+/* `to` = what the triangle of area t is solved for in `from`, which is lost. Of a panel: what those before it make of
+ * it goes off, and its tile's inverse comes on. */
+typedef struct Solved { int t, from, to; bool right, turned; int64_t n, other; } Solved;
+
+static void add_solve(Factor *f, Solved z)
+{
+    bool forward = z.right == z.turned;
+    int64_t panels = count_up(z.n, PANEL);
+    for (int64_t i = 0; i < panels; i++) {
+        int64_t k = (forward ? i : panels - 1 - i) * PANEL, w = panel_at(z.n, k), before = forward ? 0 : k + w;
+        int64_t done = forward ? k : z.n - k - w;
+        /* the triangle's part between the panel and those before it, as it lies */
+        Part tri = forward ? at(z.t, k, 0) : at(z.t, k + w, k), tile = at(4, k, 0);
+        unsigned turned = z.turned ? 1 : 0;
+        if (z.right) {
+            Shaped u = {z.other, w, done}, v = {z.other, w, w};
+            if (done)
+                part_product(f, at(z.to, 0, before), tri, at(z.from, 0, k), u, turned ? TURN_B : 0, -1, 1);
+            part_product(f, at(z.from, 0, k), tile, at(z.to, 0, k), v, turned ? TURN_B : 0, 1, 0);
+        } else {
+            Shaped u = {w, z.other, done}, v = {w, z.other, w};
+            if (done)
+                part_product(f, tri, at(z.to, before, 0), at(z.from, k, 0), u, turned ? TURN_A : 0, -1, 1);
+            part_product(f, tile, at(z.from, k, 0), at(z.to, k, 0), v, turned ? TURN_A : 0, 1, 0);
+        }
+    }
+}
+
+static void add_load(Factor *f, int array, int area, int64_t m, int64_t n, unsigned flags)
+{
+    CallStep *s = own_of(f, STEP_FACTOR_LOAD, whole_set(f->x, array, f->group, 0), part_set(f, at(area, 0, 0)), m, n);
+    s->flags = flags;
+}
+
+static void add_store(Factor *f, int area, int64_t m, int64_t n, unsigned flags)
+{
+    const ProgCall *c = f->call;
+    double most = f->b->rule->program->array[c->out].type == (int)T_F64 ? DBL_MAX : FLT_MAX;
+    CallStep *s = on_area(f, STEP_FACTOR_CHECK, at(area, 0, 0), m, n);
+    s->alpha = most;
+    s->flags = flags;
+    s = on_area(f, STEP_FACTOR_STORE, at(area, 0, 0), m, n);
+    s->c = whole_set(f->x, c->out, f->group, 0);
+    s->b = c->c >= 0 ? whole_set(f->x, c->c, f->group, 0) : s->c;
+    s->flags = flags | (c->c < 0 ? 0u : c->c == c->out ? 3u : 1u);
+}
+
+static void chol_steps(Factor *f)
+{
+    add_load(f, f->call->a, 2, f->m, f->m, 64);
+    add_chol(f, f->m);
+    add_store(f, 3, f->m, f->m, 64);
+}
+
+static void solve_steps(Factor *f)
+{
+    bool right = (f->call->flags & FROM_RIGHT) != 0;
+    int64_t down = right ? f->n : f->m, across = right ? f->m : f->n;
+    Solved z = {0, 1, 2, right, (f->call->flags & TURN_A) != 0, f->m, f->n};
+    CallStep *s;
+    add_load(f, f->call->a, 0, f->m, f->m, 64);
+    s = on_area(f, STEP_FACTOR_CHECK, at(0, 0, 0), f->m, f->m);
+    s->alpha = DBL_MAX;
+    add_load(f, f->call->b, 1, down, across, 0);
+    s = on_area(f, STEP_FACTOR_CHECK, at(1, 0, 0), down, across);
+    s->alpha = DBL_MAX;
+    for (int64_t k = 0; k < f->m; k += PANEL) {
+        s = on_area(f, STEP_FACTOR_TILE, at(0, k, k), f->m, panel_at(f->m, k));
+        s->b = part_set(f, at(4, k, 0));
+        s->flags = 1;
+    }
+    add_solve(f, z);
+    add_store(f, 2, down, across, 0);
+}
+
+/* area 2 = x.T x, both triangles */
+static void add_gram(Factor *f, int x)
+{
+    Shaped z = {f->n, f->n, f->m};
+    part_product(f, at(x, 0, 0), at(x, 0, 0), at(2, 0, 0), z, TURN_A, 1, 0);
+}
+
+static void qr_steps(Factor *f)
+{
+    double hair = 11 * ((double)f->m * (double)f->n + (double)f->n * (double)(f->n + 1)) * DBL_EPSILON / 2;
+    int x = 0;
+    CallStep *s;
+    add_load(f, f->call->a, 0, f->m, f->n, 0);
+    for (int i = 0; i < ROUNDS; i++, x = 1 - x) {
+        Solved z = {3, x, 1 - x, true, true, f->n, f->m};
+        add_gram(f, x);
+        s = on_area(f, STEP_FACTOR_LIFT, at(2, 0, 0), f->n, f->n);
+        s->alpha = i ? 0 : hair;
+        add_chol(f, f->n);
+        add_solve(f, z);
+    }
+    add_gram(f, x);
+    s = on_area(f, STEP_FACTOR_ONE, at(2, 0, 0), f->n, f->n);
+    s->alpha = columns_off;
+    add_store(f, x, f->m, f->n, 0);
+}
+
+CORE optc_status add_factor(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group)
+{
+    const CallGroup *g = &x->group[group];
+    Factor f = factor_in(b, x, stage, group, g->shape);
+    int64_t values[AREAS];
+    int first = x->nstep;
+    if (!f.m || !f.n || !g->shape.slices)
+        return OPTC_OK;
+    areas_of(&f, values, f.ld);
+    x->numbers = 0;
+    for (int i = 0; i < AREAS; i++) {
+        x->area[i] = x->numbers;
+        x->area_ld[i] = f.ld[i];
+        x->numbers += values[i];
+    }
+    x->record = factor_record(b, stage, g->shape);
+    on_area(&f, STEP_FACTOR_START, at(4, 0, 0), 1, 1);
+    if (stage->call->callee == CALL_CHOL)
+        chol_steps(&f);
+    else if (stage->call->callee == CALL_SOLVE)
+        solve_steps(&f);
+    else
+        qr_steps(&f);
+    for (int i = first; i < x->nstep; i++)
+        x->step[i].at_once = x->room_bytes / x->record;
+    x->record = 0;
+    return f.fits ? OPTC_OK : too_long(b, stage, g, "more than 2^31 - 1 blocks, or rows: bind fewer tensors at a time");
+}
+
+/* ---- orders ---- */
+CORE bool is_order(const ProgStage *s) { return s->kind == S_CALL && (s->call->callee == CALL_SORT || s->call->callee == CALL_TAKE); }
+
+CORE optc_status add_order(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group)
+{
+    const Program *p = b->rule->program;
+    const ProgCall *c = stage->call;
+    CallGroup *g = &x->group[group];
+    Factor f;
+    Dom d = p->array[c->out].dom;
+    bool vector = !dom_square(d) && d != ELEM;
+    MatrixAxes out = dom_matrix(d, false);
+    memset(&f, 0, sizeof f);
+    f.b = b;
+    f.x = x;
+    f.call = c;
+    f.group = group;
+    f.fits = true;
+    f.m = vector ? dom_len_inside(d, g->shape) : axis_len(out.down, g->shape);
+    f.n = vector ? 1 : axis_len(out.across, g->shape);
+    if (!f.m || !f.n || !g->shape.slices)
+        return OPTC_OK;
+    int a = whole_set(x, c->a, group, 0), to = whole_set(x, c->out, group, 0);
+    if (c->callee == CALL_SORT) {
+        own_of(&f, STEP_SORT, a, to, 1, f.m);
+    } else {
+        CallStep *s = own_of(&f, STEP_TAKE, a, to, f.m, f.n);
+        s->b = whole_set(x, c->b, group, 0);
+        s->flags = c->flags & OF_COLS && !vector ? 1 : 0;
+    }
+    return f.fits ? OPTC_OK : too_long(b, stage, g, "more than 2^31 - 1 blocks, or rows: bind fewer tensors at a time");
+}
