@@ -157,10 +157,16 @@ def shampoo(clones, graft="adam", interval=50, total=False, momentum=False, limi
 
 # --------------------------------------------------------------------------------------------------------------- bases
 
-def own_soap(clones, interval, limit):
-    """No limit: each matrix has one that its smaller side alone keeps."""
+def identities(self, matrices):
+    return [torch.eye(len(m)) if len(m) else [] for m in matrices]
+
+
+def own_soap(clones, interval, limit, identity=False):
+    """No limit: each matrix has one that its smaller side alone keeps. identity: the first basis, which of any matrix is determined."""
     def make(params, h):
         module = load(clones, "SOAP/soap.py")
+        if identity:
+            module.SOAP.get_orthogonal_matrix = identities
         groups = [dict(params=[p], max_precond_dim=limit or min(p.shape)) for p in params]
         return Uncast(module.SOAP(groups, lr=h.lr, betas=(h.beta1, h.beta2), shampoo_beta=h.beta3, eps=h.eps, weight_decay=h.weight_decay,
                                   precondition_frequency=interval))
@@ -359,6 +365,8 @@ def configs(api, clones):
             ("soap_smaller", "interval=6,sides=smaller", [s for s in ONE_SIDE if s != (12, 12)], 6, None)):
         config(name, "soap", "nikhilvyas/SOAP a1e5535 in float64, and torch.optim.AdamW", own_soap(clones, interval, limit), options=options,
                shapes=shapes, **SOAP)
+    config("soap_identity", "soap", "nikhilvyas/SOAP a1e5535 in float64, and torch.optim.AdamW; its first basis the identity",
+           own_soap(clones, 9, 10000, True), options="interval=9,start=identity", **SOAP)
     for name, options, interval in (("klshampoo", "", 10), ("klshampoo_often", "interval=4", 4)):
         config(name, "klshampoo", "yorkerlin/KL-Methods a02e622 in float64, and torch.optim.AdamW", own_klshampoo(clones, interval), options=options,
                shapes=[s for s in SQUARE if s != (1, 1)], lr=0.02, beta1=0.8, beta2=0.9, eps=1e-3, weight_decay=0.1)

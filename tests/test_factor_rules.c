@@ -8,7 +8,8 @@
 #include <string.h>
 
 static const struct { const char *spec, *options; } rules[] = {
-    {"shampoo", "interval=3"}, {"asgo", ""},
+    {"shampoo", "interval=3"}, {"soap", "interval=3"}, {"asgo", ""}, {"klshampoo", ""}, {"splus", ""}, {"psgd_kron", ""}, {"dion", ""},
+    {"adamw+galore(3,3)", ""}, {"adamw+fira(3,3)", ""},
 };
 enum { NRULES = sizeof rules / sizeof *rules, STEPS = 12, NTENSOR = 8 };
 static const TestShape tensor[NTENSOR] = {{2, {6, 5}}, {1, {7}}, {2, {5, 12}}, {2, {1, 4}}, {2, {4, 1}}, {3, {2, 4, 3}}, {2, {0, 3}}, {2, {6, 6}}};
@@ -148,7 +149,7 @@ static void resume(const Fixture *from, Fixture *to)
 START_TEST(a_thousand_steps)
 {
     static const struct { const char *spec; optc_setting set[2]; int nset; } of[] = {
-        {"shampoo", {{"lr", 0.01}, {"beta2", 0.99}}, 2}};
+        {"shampoo", {{"lr", 0.01}, {"beta2", 0.99}}, 2}, {"soap", {{"lr", 0.01}}, 1}};
     optc_engine_options eo = {.threads = 1, .cache_dir = getenv("OPTC_TEST_CACHE")};
     Fixture f, g;
     fix_open(&f, &eo, &(optc_rule_options){.spec = of[_i].spec}, net, 3, of[_i].set, of[_i].nset);
@@ -179,7 +180,7 @@ Suite *factor_rules_suite(void)
     tcase_set_timeout(t, 120);
     tcase_add_loop_test(t, nothing_to_go_by, 0, NRULES);
     tcase_add_loop_test(t, nan_stays, 0, NRULES);
-    tcase_add_loop_test(t, a_thousand_steps, 0, 1);
+    tcase_add_loop_test(t, a_thousand_steps, 0, 2);
     suite_add_tcase(s, t);
     return s;
 }

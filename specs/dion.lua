@@ -1,0 +1,23 @@
+-- products: what the low rank leaves out stays in m, and would be lost to rounding in 11 bits.
+return optimizer {
+  name  = "dion",
+  cite  = "Ahn et al. 2025, arXiv:2504.05295",
+  doc   = "Muon of low rank: one power iteration of the momentum, whose rest stays for later steps; AdamW for what is no matrix",
+  hyper = {
+    lr = { 0.01, min = 0 }, momentum = { 0.95, min = 0, max = 1 }, eps = { 1e-8, min = 0 }, weight_decay = { 0.01, min = 0 },
+  },
+  options = { directions = 768 },
+  rank  = "directions",
+  products = "f32",
+  state = { m = zeros, Q = zeros "cols rank" },
+  step  = rule "adamw",
+  matrix = function()
+    local b, q = m + g, where(eq(t, 1), normal "cols rank", Q)
+    local P = qr(mm(b, q))
+    local R = mm(b.T, P)
+    local W = R / (colnorm(R) + eps)
+    m = b - (1 - momentum) * mm(P, R.T)
+    p = p - lr * weight_decay * p - (lr * sqrt(nrows / ncols)) * mm(P, W.T)
+    Q = where(gt(slice.max(abs(R)), 0), W, q)   -- nothing to go by: the directions stay
+  end,
+}

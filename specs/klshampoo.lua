@@ -1,0 +1,39 @@
+local function kept(a, x, n)                    -- one over the root of an eigenvalue is at most `most`
+  local most = max(10, min(n, 4000))
+  return max(lerp(a, x, 1 - beta2), 1 / (most * most))
+end
+
+-- products: the basis turns with what rounding does to the factors it comes from.
+return optimizer {
+  name  = "klshampoo",
+  cite  = "Lin et al. 2025, arXiv:2509.03378, as its authors' code has it",
+  doc   = "Shampoo whose two factors are fitted to each other, with eigenvalues from every step; AdamW for the rest and for sides over the limit",
+  hyper = {
+    lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.98, min = 0, below = 1 }, eps = { 1e-8, min = 0 },
+    weight_decay = { 0.01, min = 0 },
+  },
+  options = { interval = 10, limit = 4096, first = 0.1, start = { "eigh", "identity" } },     -- first: of eigenvalues
+  products = "f32",
+  state = { m = zeros, L = zeros "rows", R = zeros "cols", X = eye(1, "rows"), Y = eye(1, "cols"),
+            a = fill(first, "row"), b = fill(first, "col") },
+  step  = rule "adamw",
+  matrix = function()
+    if nrows > limit or ncols > limit then return step() end
+    local left, right, late, _ = mm(X.T, g), mm(g, Y), gt(t, 1)        -- the first gradient only starts the basis
+    local h = mm(left, Y)
+    local x, y = rowmean(h * h / b), colmean(h * h / a)
+    local mean = lerp(m, g, 1 - beta1)
+    local turned = mm(mm(X.T, mean), Y)
+    local even = turned / (sqrt(a) * sqrt(b) + eps)
+    when(late, function()
+      m, p = mean, p - lr * mm(mm(X, even), Y.T)
+      p = p - lr * weight_decay * p
+    end)
+    local l, r = right * where(late, rsqrt(b), 1), left * where(late, rsqrt(a), 1)
+    L, R = lerp(L, gram(l) / ncols, 1 - beta2), lerp(R, gram(r.T) / nrows, 1 - beta2)
+    when(late, function() a, b = kept(a, x, nrows), kept(b, y, ncols) end)
+    local function turn() X, Y = qr(mm(L, X), { last = X }), qr(mm(R, Y), { last = Y }) end
+    every(interval, { offset = 1 }, function() when(late, turn) end)
+    if start == "eigh" then every(1e9, { offset = 1 }, function() _, X = eigh(L)  _, Y = eigh(R) end) end
+  end,
+}

@@ -1,0 +1,44 @@
+-- One power iteration further: directions by how much of the gradients they see, and their order.
+local function turned(A, Q)
+  local B = mm(A, Q)
+  local order = sort(colsum(Q * B))
+  return qr(take(B, order, "cols"), { last = Q }), order
+end
+
+-- products: the basis turns with what rounding does to the Gram matrices; 11 bits lose their small eigenvalues.
+return optimizer {
+  name  = "soap",
+  cite  = "Vyas et al. 2024, arXiv:2409.11321",
+  doc   = "Adam in the eigenvectors of gradients' Gram matrices; AdamW for what is no matrix",
+  hyper = {
+    lr = { 3e-3, min = 0 }, beta1 = { 0.95, min = 0, below = 1 }, beta2 = { 0.95, min = 0, below = 1 },
+    beta3 = { 0.95, min = 0, below = 1 }, eps = { 1e-8, min = 0 }, weight_decay = { 0.01, min = 0 },
+  },
+  options = { interval = 10, limit = 4096, sides = { "both", "smaller" }, start = { "eigh", "identity" }, stagger = false },
+  products = "f32",
+  state = { m = zeros, v = zeros, L = zeros "rows", R = zeros "cols", X = eye(1, "rows"), Y = eye(1, "cols") },
+  step  = rule "adamw",
+  matrix = function()
+    local down, across, _
+    if sides == "both" then down, across = nrows <= limit, ncols <= limit
+    elseif nrows <= ncols then down = nrows <= limit else across = ncols <= limit end
+    local function into(x) if down then x = mm(X.T, x) end  if across then x = mm(x, Y) end  return x end
+    local function back(x) if down then x = mm(X, x) end  if across then x = mm(x, Y.T) end  return x end
+    local h, k, late, order = into(g), max(t - 1, 1), gt(t, 1)         -- the first gradient only starts the basis
+    local mean, square = lerp(m, h, 1 - beta1), lerp(v, h * h, 1 - beta2)
+    when(late, function()
+      m, v, p = mean, square, p - (lr * sqrt(1 - beta2 ^ k) / (1 - beta1 ^ k)) * back(mean / (sqrt(square) + eps))
+      p = p - lr * weight_decay * p
+    end)
+    if down then L = lerp(L, gram(g), 1 - beta3) end  if across then R = lerp(R, gram(g.T), 1 - beta3) end
+    local function turn()                       -- the second moment goes with its directions, the first turns with them
+      local u = back(m)
+      if down then X, order = turned(L, X)  v = take(v, order) end
+      if across then Y, order = turned(R, Y)  v = take(v, order, "cols") end
+      m = into(u)
+    end
+    local function basis() if down then _, X = eigh(L) end  if across then _, Y = eigh(R) end end
+    every(interval, stagger and { stagger = true } or { offset = 1 }, function() if start == "eigh" then turn() else when(late, turn) end end)
+    if start == "eigh" then every(1e9, { offset = 1 }, basis) end
+  end,
+}

@@ -1,0 +1,43 @@
+local function basis(A, last) return select(2, eigh(A, { last = last })) end
+
+local function taken(size, u)
+  p = p - size * u
+  avg, seen = lerp(p, avg, ema_rate), lerp(1, seen, ema_rate)
+  p = p - size * weight_decay * p
+end
+
+-- products: only signs are taken in the basis, but the basis turns with what rounding does to the Gram matrices.
+return optimizer {
+  name  = "splus",
+  cite  = "Frans et al. 2025, arXiv:2506.07254",
+  doc   = "Signs of momentum in the eigenvectors of gradients' Gram matrices; to_eval puts averaged weights in p, to_train takes them out",
+  hyper = {
+    lr = { 0.1, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },
+    ema_rate = { 0.999, min = 0, below = 1 }, weight_decay = { 0.01, min = 0 }, other_scale = { 1e-3, min = 0 },
+  },
+  options = { interval = 100, limit = 4096 },  -- steps between two bases; longer sides have none
+  products = "f32",
+  state = { m = zeros, avg = zeros, seen = zeros "tensor", L = zeros "rows", R = zeros "cols", X = eye(1, "rows"), Y = eye(1, "cols") },
+  step  = function()
+    m = lerp(m, g, 1 - beta1)
+    taken(lr * other_scale, sign(m))
+  end,
+  matrix = function()
+    local small, narrow = nrows <= limit, ncols <= limit
+    local size = lr * other_scale
+    if small and narrow then size = lr * 2 / (nrows + ncols) end
+    m = lerp(m, g, 1 - beta1)
+    local u = m
+    if small then u, L = mm(X.T, u), lerp(L, gram(g), 1 - beta2) end
+    if narrow then u, R = mm(u, Y), lerp(R, gram(g.T), 1 - beta2) end
+    u = sign(u)
+    if small then u = mm(X, u) end
+    if narrow then u = mm(u, Y.T) end
+    every(interval, { first = true }, function()
+      if small then X = basis(L, X) end  if narrow then Y = basis(R, Y) end
+    end)
+    taken(size, u)
+  end,
+  to_eval  = function() p, avg = where(gt(seen, 0), avg / seen, p), p end,
+  to_train = function() p, avg = avg, seen * p end,
+}

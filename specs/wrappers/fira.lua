@@ -1,0 +1,36 @@
+-- GaLore, and beside it the rest of the gradient, scaled as the rule scaled its directions: as much of each column (row of a tall matrix).
+return wrapper {
+  name  = "fira",
+  cite  = "Chen et al. 2024, arXiv:2410.01623",
+  doc   = "GaLore that also steps what the directions leave of the gradient, with its growth from step to step limited",
+  args  = { "directions", "interval", "scale" },
+  hyper = {
+    scale = { 1, min = 0 }, growth = { 1.01, min = 1 }, eps = { 1e-8, min = 0 }, decay = { 0, min = 0, max = 1 }, -- decay: lr times weight decay
+  },
+  options = { directions = 128, interval = 200 },
+  rank  = "directions",
+  state = { P = zeros "rows rank", Q = zeros "cols rank", last = zeros "slice" },
+  step  = function()
+    inner()
+    p = p - decay * p
+  end,
+  matrix = function()
+    local x, u, rest, _
+    if nrows < ncols then
+      every(interval, { offset = 1 }, function() _, P = eigh(gram(g), "rank", { last = P }) end)
+      x = mm(P.T, g)
+      local d = inner { g = x }
+      u, rest = mm(P, d), (colnorm(d) / (colnorm(x) + eps)) * (g - mm(P, x))
+    else
+      every(interval, { offset = 1 }, function() _, Q = eigh(gram(g.T), "rank", { last = Q }) end)
+      x = mm(g, Q)
+      local d = inner { g = x }
+      u, rest = mm(d, Q.T), (rownorm(d) / (rownorm(x) + eps)) * (g - mm(x, Q.T))
+    end
+    local n = slice.norm(rest)
+    local over = where(gt(last, 0), max(n / last, growth) / growth, 1)
+    last = n / over
+    p = p + scale * u - rest / over
+    p = p - decay * p
+  end,
+}
