@@ -269,7 +269,8 @@ START_TEST(resumed)
                     continue;
                 OK(optc_state(a.binding, strcmp(info.domain, "group") ? i : 0, info.name, &x));
                 OK(optc_state(b.binding, strcmp(info.domain, "group") ? i : 0, info.name, &y));
-                memcpy(y.data, x.data, (size_t)x.count * 8);
+                if (x.count)
+                    memcpy(y.data, x.data, (size_t)x.count * 8);
             }
         }
         if (step == 5)
