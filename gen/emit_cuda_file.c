@@ -136,7 +136,8 @@ static int needed(const Plan *p, Arena *a, const char **out)
     if (!plan_calls(p))
         return 0;
     out[n++] = arena_printf(a, "mm_%s", product_of(p));
-    bool root = plan_has(p, OP_POWER), factor = plan_has(p, OP_CHOL) || plan_has(p, OP_QR) || plan_has(p, OP_SOLVE);
+    bool root = plan_has(p, OP_POWER), factor = plan_has(p, OP_CHOL) || plan_has(p, OP_QR) || plan_has(p, OP_SOLVE) ||
+                                                plan_has(p, OP_EIGH);
     const char *kept = type_info[p->real].name;                /* what their matrices are kept in */
     if (root || factor) {
         out[n++] = "mm_f64";

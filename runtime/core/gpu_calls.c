@@ -43,6 +43,7 @@ CORE bool call_conditions(const Program *p) { return program_calls(p) && p->nper
 
 /* Of calls that are no products: for which callees (bits), and the kernel's name by what their matrices are kept in. */
 #define FOR(c) (1u << CALL_##c)
+#define FACTORS (FOR(CHOL) | FOR(QR) | FOR(SOLVE) | FOR(EIGH))
 static const struct { unsigned callees; const char *f32, *f64; } factor_kernels[] = {
     {FOR(POWER), "optc_mirror_8", "optc_mirror_8"},
     {FOR(POWER) | FOR(CHOL) | FOR(QR) | FOR(SOLVE), "optc_mm_f64", "optc_mm_f64"},
@@ -53,13 +54,14 @@ static const struct { unsigned callees; const char *f32, *f64; } factor_kernels[
     {FOR(POWER), "optc_root_off", "optc_root_off"},
     {FOR(POWER), "optc_root_judge", "optc_root_judge"},
     {FOR(POWER), "optc_root_end_f32", "optc_root_end_f64"},
-    {FOR(CHOL) | FOR(QR) | FOR(SOLVE), "optc_factor_start", "optc_factor_start"},
-    {FOR(CHOL) | FOR(QR) | FOR(SOLVE), "optc_factor_check", "optc_factor_check"},
-    {FOR(CHOL) | FOR(QR) | FOR(SOLVE), "optc_factor_load_f32", "optc_factor_load_f64"},
-    {FOR(CHOL) | FOR(QR) | FOR(SOLVE), "optc_factor_store_f32", "optc_factor_store_f64"},
+    {FACTORS, "optc_factor_start", "optc_factor_start"},
+    {FACTORS, "optc_factor_check", "optc_factor_check"},
+    {FACTORS, "optc_factor_load_f32", "optc_factor_load_f64"},
+    {FACTORS, "optc_factor_store_f32", "optc_factor_store_f64"},
     {FOR(CHOL) | FOR(QR) | FOR(SOLVE), "optc_factor_tile", "optc_factor_tile"},
     {FOR(QR), "optc_factor_lift", "optc_factor_lift"},
     {FOR(QR), "optc_factor_one", "optc_factor_one"},
+    {FOR(EIGH), "optc_factor_eigh", "optc_factor_eigh"},
     {FOR(SORT), "optc_sort_f32", "optc_sort_f64"},
     {FOR(TAKE), "optc_take_f32", "optc_take_f64"}};
 
@@ -472,9 +474,6 @@ CORE optc_status calls_bind(optc_binding *b)
         return no_memory("optc_bind");
     b->gpu->calls = x;
     optc_status s = calls_check(p);
-    for (int i = 0; i < p->nstage && s == OPTC_OK; i++)
-        if (p->stage[i].kind == S_CALL && p->stage[i].call->callee == CALL_EIGH)
-            s = bad_call(p, &p->stage[i], "eigh is done on the CPU alone so far");
     if (s == OPTC_OK)
         s = open_library(b, x);
     x->room_bytes = b->call_bytes - 256 - blas_bytes(b);

@@ -61,7 +61,7 @@ typedef enum {
     /* of roots, as KERNEL_ROOT_SUMS and what follows */
     STEP_ROOT_SUMS, STEP_ROOT_NORM, STEP_ROOT_BEGIN, STEP_ROOT_POLY, STEP_ROOT_OFF, STEP_ROOT_JUDGE, STEP_ROOT_END,
     STEP_FACTOR_START, STEP_FACTOR_CHECK, STEP_FACTOR_LOAD, STEP_FACTOR_STORE, STEP_FACTOR_TILE, STEP_FACTOR_LIFT,
-    STEP_FACTOR_ONE, STEP_SORT, STEP_TAKE
+    STEP_FACTOR_ONE, STEP_FACTOR_EIGH, STEP_SORT, STEP_TAKE
 } StepKind;
 typedef struct CallStep {
     StepKind kind;
@@ -124,7 +124,7 @@ CORE int64_t root_pointers(const GpuCalls *x, const PointerSet *s);
 CORE void root_places(const optc_binding *b, const GpuCalls *x, PointerSet *s, CallPlace *to);
 
 /* ---- gpu_factors.c ---- */
-CORE bool is_factor(const ProgStage *s);                   /* chol, qr, solve */
+CORE bool is_factor(const ProgStage *s);                   /* chol, qr, solve, eigh */
 CORE int64_t factor_record(const optc_binding *b, const ProgStage *s, Shape shape);
 CORE void factor_most(const optc_binding *b, const ProgStage *s, Shape shape, int *steps, int *sets);
 CORE optc_status add_factor(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group);

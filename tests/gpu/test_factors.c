@@ -34,6 +34,12 @@ static const char *const rules[] = {
     "    m = take(take(m + g, a), b, 'cols')\n"
     "    p = p - lr * (mm(mm(g, Q), Q.T) + mm(S, m) + take(rowmax(g), a)) end,\n"
     "  step = function() p = p - lr * g end }",
+    /* a basis, all of it and some; what does not depend on the sign of vectors of nearly equal values */
+    "return optimizer { name = 'basis', rank = 2, hyper = { lr = 0.1 }, state = { L = zeros 'rows', w = zeros 'row', P = zeros 'cols' },\n"
+    "  matrix = function() local v, V = eigh(gram(g))  w = v  L = mm(V * v.T, V.T)\n"
+    "    local u, U = eigh(gram(g.T), 'rank')  P = mm(U * u.T, U.T)\n"
+    "    p = p - lr * mm(V, mm(V.T, g)) end,\n"
+    "  step = function() p = p - lr * g end }",
 };
 enum { NRULES = sizeof rules / sizeof *rules };
 static const TestShape large[NSHAPES] = {{2, {200, 150}}, {1, {7}}, {3, {3, 65, 70}}, {2, {1, 64}}, {2, {300, 1}}, {2, {64, 129}}, {2, {129, 64}}, {2, {0, 5}}, {2, {200, 150}}, {2, {65, 3}}, {2, {1, 1}}, {2, {128, 192}}};
