@@ -18,7 +18,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { PANEL = 64, ROUNDS = 3 };
+enum { FACTOR_PANEL = 64, ROUNDS = 3 };
 static const double columns_off = 1e-6;
 
 typedef struct Factor {
@@ -68,8 +68,8 @@ static void areas_of(const Factor *f, int64_t *values, int64_t *ld)
     int64_t wide = right ? f->m : across;                      /* of what is solved for */
     const int64_t length[AREAS] = {c == CALL_QR ? dom_times(down, across) : dom_times(side, side),
                                    c == CALL_CHOL ? 0 : dom_times(down, across), c == CALL_SOLVE ? dom_times(down, across) : dom_times(side, side),
-                                   c == CALL_SOLVE ? 0 : dom_times(side, side), dom_times(side, PANEL)};
-    const int64_t row[AREAS] = {c == CALL_QR ? across : side, c == CALL_QR ? across : wide, c == CALL_SOLVE ? wide : side, side, PANEL};
+                                   c == CALL_SOLVE ? 0 : dom_times(side, side), dom_times(side, FACTOR_PANEL)};
+    const int64_t row[AREAS] = {c == CALL_QR ? across : side, c == CALL_QR ? across : wide, c == CALL_SOLVE ? wide : side, side, FACTOR_PANEL};
     for (int i = 0; i < AREAS; i++) {
         values[i] = (length[i] + 31) / 32 * 32;
         ld[i] = row[i];
@@ -90,7 +90,7 @@ CORE int64_t factor_record(const optc_binding *b, const ProgStage *s, Shape shap
 CORE void factor_most(const optc_binding *b, const ProgStage *s, Shape shape, int *steps, int *sets)
 {
     Factor f = factor_in(b, NULL, s, 0, shape);
-    int64_t panels = count_up(f.m > f.n ? f.m : f.n, PANEL), rounds = s->call->callee == CALL_QR ? ROUNDS : 1;
+    int64_t panels = count_up(f.m > f.n ? f.m : f.n, FACTOR_PANEL), rounds = s->call->callee == CALL_QR ? ROUNDS : 1;
     int64_t n = 16 + rounds * (8 + 7 * panels);
     *steps = n < INT_MAX / 8 ? (int)n : INT_MAX / 8;
     *sets = *steps * 3;
@@ -163,7 +163,7 @@ static Part at(int area, int64_t row, int64_t col)
     return p;
 }
 
-static int64_t panel_at(int64_t n, int64_t k) { return n - k < PANEL ? n - k : PANEL; }
+static int64_t panel_at(int64_t n, int64_t k) { return n - k < FACTOR_PANEL ? n - k : (int64_t)FACTOR_PANEL; }
 
 /* area 3 = the triangle of area 2, whose lower half is lost; its tiles' inverses in area 4 */
 static void add_chol(Factor *f, int64_t n)
@@ -188,9 +188,9 @@ typedef struct Solved { int t, from, to; bool right, turned; int64_t n, other; }
 static void add_solve(Factor *f, Solved z)
 {
     bool forward = z.right == z.turned;
-    int64_t panels = count_up(z.n, PANEL);
+    int64_t panels = count_up(z.n, FACTOR_PANEL);
     for (int64_t i = 0; i < panels; i++) {
-        int64_t k = (forward ? i : panels - 1 - i) * PANEL, w = panel_at(z.n, k), before = forward ? 0 : k + w;
+        int64_t k = (forward ? i : panels - 1 - i) * FACTOR_PANEL, w = panel_at(z.n, k), before = forward ? 0 : k + w;
         int64_t done = forward ? k : z.n - k - w;
         /* the triangle's part between the panel and those before it, as it lies */
         Part tri = forward ? at(z.t, k, 0) : at(z.t, k + w, k), tile = at(4, k, 0);
@@ -247,7 +247,7 @@ static void solve_steps(Factor *f)
     add_load(f, f->call->b, 1, down, across, 0);
     s = on_area(f, STEP_FACTOR_CHECK, at(1, 0, 0), down, across);
     s->alpha = DBL_MAX;
-    for (int64_t k = 0; k < f->m; k += PANEL) {
+    for (int64_t k = 0; k < f->m; k += FACTOR_PANEL) {
         s = on_area(f, STEP_FACTOR_TILE, at(0, k, k), f->m, panel_at(f->m, k));
         s->b = part_set(f, at(4, k, 0));
         s->flags = 1;
