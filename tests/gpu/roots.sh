@@ -1,5 +1,5 @@
 #!/bin/sh
-# Inverse roots on the GPU at hand: their errors, then their times beside cuSOLVER's eigenvectors, with bars.
+# Inverse roots and orthonormal columns on the GPU at hand: their errors, then their times beside cuSOLVER's, with bars.
 #   sh tests/gpu/roots.sh [BUILD]        after `make BUILD/gpu-test`; about a minute
 set -eu
 build=${1:-build}

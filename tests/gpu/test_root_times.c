@@ -145,4 +145,116 @@ START_TEST(root_times)
 }
 END_TEST
 
-void add_root_times(TCase *t) { tcase_add_loop_test(t, root_times, 0, (int)(sizeof works / sizeof *works)); }
+/* ---- orthonormal columns, beside geqrf and orgqr one by one ---- */
+typedef struct Columns {
+    int (*size)(void *, int, int, float *, int, int *), (*size2)(void *, int, int, int, const float *, int, const float *, int *);
+    int (*factor)(void *, int, int, float *, int, float *, float *, int, int *), (*make)(void *, int, int, int, float *, int, const float *, float *, int, int *);
+    void *handle;
+    CUdeviceptr a, kept, tau, space, info;
+    int work;
+} Columns;
+
+static bool open_columns(Columns *s, int64_t n, int side, const float *one)
+{
+    static const char *const names[] = {"libcusolver.so.12", "libcusolver.so.11", NULL}, *const folders[] = {"nvidia/cu13/lib", "nvidia/cusolver/lib", NULL};
+    static const char *const symbol[] = {"cusolverDnCreate", "cusolverDnSetStream", "cusolverDnSgeqrf_bufferSize", "cusolverDnSorgqr_bufferSize", "cusolverDnSgeqrf", "cusolverDnSorgqr"};
+    LibrarySearch find = {.names = names, .folders = folders};
+    int (*create)(void **), (*stream)(void *, CUstream), work[2];
+    void *to[6];
+    memset(s, 0, sizeof *s);
+    if (!library_find(&find))
+        return false;
+    for (int i = 0; i < 6; i++)
+        if (!(to[i] = dlsym(find.library, symbol[i])))
+            return false;
+    void *const field[] = {(void *)&create, (void *)&stream, (void *)&s->size, (void *)&s->size2, (void *)&s->factor, (void *)&s->make};
+    for (int i = 0; i < 6; i++)
+        memcpy(field[i], &to[i], sizeof to[i]);
+    size_t each = 4 * (size_t)side * (size_t)side;
+    ck_assert(!create(&s->handle) && !stream(s->handle, NULL));
+    ck_assert(!d->cuMemAlloc_v2(&s->a, each * (size_t)n) && !d->cuMemAlloc_v2(&s->kept, each * (size_t)n) && !d->cuMemAlloc_v2(&s->tau, 4 * (size_t)side) && !d->cuMemAlloc_v2(&s->info, 4));
+    for (int64_t i = 0; i < n; i++)
+        ck_assert(!d->cuMemcpyHtoDAsync_v2(s->kept + (size_t)i * each, one, each, NULL));
+    ck_assert(!s->size(s->handle, side, side, (float *)(uintptr_t)s->a, side, &work[0]) && !s->size2(s->handle, side, side, side, (float *)(uintptr_t)s->a, side, (float *)(uintptr_t)s->tau, &work[1]));
+    s->work = work[0] > work[1] ? work[0] : work[1];
+    ck_assert(!d->cuMemAlloc_v2(&s->space, 4 * (size_t)s->work + 4));
+    return true;
+}
+
+static void run_columns(Columns *s, int64_t n, int side)
+{
+    size_t each = 4 * (size_t)side * (size_t)side;
+    ck_assert(!d->cuMemcpyDtoDAsync_v2(s->a, s->kept, each * (size_t)n, NULL));
+    float *tau = (float *)(uintptr_t)s->tau, *space = (float *)(uintptr_t)s->space;
+    for (int64_t i = 0; i < n; i++) {
+        float *a = (float *)(uintptr_t)(s->a + (size_t)i * each);
+        ck_assert(!s->factor(s->handle, side, side, a, side, tau, space, s->work, (int *)(uintptr_t)s->info) && !s->make(s->handle, side, side, side, a, side, tau, space, s->work, (int *)(uintptr_t)s->info));
+    }
+}
+
+static double off_one(const double *q, int64_t n)          /* the largest entry of q.T q - 1 */
+{
+    double *sum = calloc((size_t)(n * n), 8), most = 0;
+    for (int64_t k = 0; k < n; k++)
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t j = 0; j <= i; j++)
+                sum[i * n + j] += q[k * n + i] * q[k * n + j];
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j <= i; j++)
+            most = fmax(most, fabs(sum[i * n + j] - (i == j)));
+    free(sum);
+    return most;
+}
+
+START_TEST(column_times)
+{
+    static const char text[] = "return optimizer { name = 'one', view = 'last', state = { A = zeros 'rows', X = zeros 'rows' },\n"
+                               "  matrix = function() X = qr(A, { last = X })  A = A + 0 * sum(g)  p = p + 0 * g end, step = function() p = p + 0 * g end }";
+    enum { N = 24, SIDE = 768, ALL = SIDE * SIDE };
+    if (!getenv("OPTC_ROOT_TIMES"))
+        return;
+    TestShape one[NSHAPES] = {{3, {N, SIDE, 1}}};
+    float *a = malloc(4 * (size_t)ALL);
+    double *wide = malloc(8 * (size_t)N * ALL), t[2][ROUNDS];
+    Side g;
+    Columns s;
+    make_matrix(SIDE, 1e-6, a);
+    for (int64_t i = 0; i < (int64_t)N * ALL; i++)
+        wide[i] = a[i % ALL];
+    use_shapes(one);
+    open_side(&g, "cuda", (optc_rule_options){.text = text, .products = "f32"}, 0);
+    OK(optc_state_write(g.b, 0, "A", wide, (int64_t)N * ALL));
+    set_grads(&g, 1);
+    bool there = open_columns(&s, N, SIDE, a);
+    ck_assert(!d->cuEventCreate(&from, 0) && !d->cuEventCreate(&to, 0));
+    for (int i = 0; i < 3; i++)
+        OK(optc_step(g.b));
+    if (there)
+        run_columns(&s, N, SIDE);
+    for (int r = 0; r < ROUNDS; r++) {
+        ck_assert(!d->cuStreamSynchronize(NULL) && !d->cuEventRecord(from, NULL));
+        OK(optc_step(g.b));
+        t[0][r] = elapsed();
+        ck_assert(!d->cuEventRecord(from, NULL));
+        if (there)
+            run_columns(&s, N, SIDE);
+        t[1][r] = elapsed();
+    }
+    qsort(t[0], ROUNDS, 8, ascending);
+    qsort(t[1], ROUNDS, 8, ascending);
+    double ours = t[0][ROUNDS / 2], theirs = t[1][ROUNDS / 2];
+    OK(optc_state_read(g.b, 0, "X", wide, (int64_t)N * ALL));
+    double off = off_one(wide, SIDE);
+    printf("orthonormal columns, %d x %d^2, condition 1e6: %.2f ms, off by %.1e; by cuSOLVER one by one %.2f ms: %.2f times as fast\n", N, SIDE, ours, off, theirs, theirs / ours);
+    fflush(stdout);
+    close_side(&g, 0);
+    free(a), free(wide);
+    ck_assert_msg(off <= 1e-5 && (!there || theirs >= 5 * ours), "off by %g, %.2f times as fast, not 5", off, theirs / ours);
+}
+END_TEST
+
+void add_root_times(TCase *t)
+{
+    tcase_add_loop_test(t, root_times, 0, (int)(sizeof works / sizeof *works));
+    tcase_add_test(t, column_times);
+}
