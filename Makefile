@@ -146,7 +146,8 @@ $(BUILD)/optc: $(TOOLS_SRC:%.c=$(BUILD)/obj/%.o) $(BUILD)/liboptc.a
 	$(CC) -o $@ $^ $(LDLIBS)
 
 # ---- tests ----
-$(BUILD)/obj/tests/%.o: ALL_CFLAGS += $(CHECK_CFLAGS) -Itools
+# TEST_OPT: of the tests alone, beside OPT
+$(BUILD)/obj/tests/%.o: ALL_CFLAGS += $(CHECK_CFLAGS) -Itools $(TEST_OPT)
 FAKES := $(foreach k,versioned versioned11 symbols,$(BUILD)/fake/$(k)/libcuda.so.1) $(foreach k,nvrtc nvrtc_old,$(BUILD)/fake/$(k)/libnvrtc.so.13) \
          $(BUILD)/fake/crowd.so
 # tests/test_emit.c counts allocations and lets them fail, tests/test_tune_cpu.c sets the runtime's clocks, tests/test_team.c counts meetings.

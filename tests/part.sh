@@ -19,10 +19,10 @@ few() { [ -n "${OPTC_ALL:-}" ] || export OPTC_FUZZ_SPECS="${OPTC_FUZZ_SPECS:-$1}
 # From here on, of what the plain build tests whole: tests/help.h
 thin() { [ -n "${OPTC_ALL:-}" ] || export OPTC_THIN=1; }
 
-# The rules' code is the very code of the plain build, which has no checks in it: it is taken from there.
+# The rules' code is the very code of the plain build, which has no checks in it: it is taken from there. What tests do themselves takes longer to compile than to run.
 sanitizers() {
     echo "the address and undefined-behaviour sanitizers"
-    $MAKE --no-print-directory -s SAN=1 BUILD="$BUILD/san" RULES_FROM="$BUILD/rules" OPT=-O1 CFLAGS=-g1 "$BUILD/san/run-tests"
+    $MAKE --no-print-directory -s SAN=1 BUILD="$BUILD/san" RULES_FROM="$BUILD/rules" OPT=-O1 TEST_OPT=-O0 CFLAGS=-g1 "$BUILD/san/run-tests"
     run="$BUILD/san/run-tests"
     # Stacks that have returned: newer compilers look at them unasked, which takes half as long again, and of a spec's second.
     # Looking for leaks takes long and happens at every exit: once a suite, in one process, where a test is not meant to kill its own.
