@@ -22,9 +22,10 @@ static const char *const rules[] = {
     "  every(4, { stagger = true, first = true }, function() X = (mm(L, L) + L) / (1 + slice.norm(L))  d = d + trace(X) / nrows end)  s = 0.5 * s + sum(d)\n"
     "  every(3, { stagger = true }, function() R = R + mm(R, R) / (1 + sum(R * R)) end)\n"
     "  p = p - lr * mm(mm(X, g), R) / (1 + abs(s)) end }",
-    "return optimizer { name = 'roots', hyper = { lr = 0.125 }, state = { L = eye(0.125, 'rows'), X = eye(1, 'rows') },\n"
+    "return optimizer { name = 'roots', hyper = { lr = 0.125 }, state = { L = eye(0.125, 'rows'), X = eye(1, 'rows'), Y = eye(1, 'rows') },\n"
     " step = function() p = p - lr * g end,\n"
-    " matrix = function() L = 0.5 * L + gram(g)  every(3, { stagger = true, first = true }, function() X = power(L, -1/2, { relative = 0.01 }) end)  p = p - lr * mm(X, g) end }",
+    " matrix = function() L = 0.5 * L + gram(g)  every(3, { stagger = true, first = true }, function() X = power(L, -1/2, { relative = 0.01 })  Y = chol(L + eye(1, 'rows')) end)\n"
+    "  p = p - lr * mm(X, g) - lr * mm(Y, p) / (1 + slice.norm(Y)) end }",
     /* no products: a captured step launches all stages, each finds whose turn it is */
     "return optimizer { name = 'plain', hyper = { lr = 0.125 }, state = { m = zeros, v = zeros 'row', n = zeros 'tensor' },\n"
     " step = function() every(3, { stagger = true, first = true }, function() v = v + rowmax(abs(g))  n = n + 1  m = m + v * g end)\n"
