@@ -48,7 +48,7 @@ all_quiet() {
 cd "$work" || exit 1
 ln -s "$lib" liboptc.so.0
 
-# ---- the whole library, on the CPU, and found in its package without a compiler. Rules with products have kernels by the dozen, much alike: GPU code of two of them
+# ---- the whole library, on the CPU, and found in its package without a compiler. Rules with products take a compiler longest: GPU code of two of them
 # (OPTC_ALL: of all)
 has_products() { grep -q '^  products = ' "$top/specs/$1.lua"; }
 whole_library() {
