@@ -110,8 +110,8 @@ CORE void call_label(const optc_binding *b, const ProgStage *s, const CallGroup 
 /* ---- gpu_steps.c ---- */
 CORE int whole_set(GpuCalls *x, int array, int group, int64_t offset);
 CORE CallStep *add_step(GpuCalls *x, StepKind kind, const CallType *t, int group);
-CORE bool product_steps(const optc_binding *b, GpuCalls *x, const CallType *t, const ProgCall *c, int group, ProductShape z,
-                       bool own);
+CORE bool product_steps(const optc_binding *b, GpuCalls *x, const CallType *t, const ProgCall *c, int group,
+                        ProductShape z, bool own);
 CORE optc_status add_product(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group);
 CORE optc_status too_long(const optc_binding *b, const ProgStage *s, const CallGroup *g, const char *why);
 CORE bool step_long(const CallStep *s);                    /* lengths beyond 32 bits */

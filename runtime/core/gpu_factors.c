@@ -9,8 +9,9 @@
  *   area 4   inverses of its tiles, 64 columns of them
  * Eigenvectors are found by rotations, all of a matrix in one block: area 0 the matrix, 1 the vectors, 2 those that are
  * wanted, in order, 3 the rotations of a round.
- * Columns are made orthonormal by the triangle of their Gram matrix: once with its diagonal lifted by a hair, then twice
- * as they are, and judged by their Gram matrix in the end. What went wrong is NaN, or the last one where a call names it. */
+ * Columns are made orthonormal by the triangle of their Gram matrix: once with its diagonal lifted by a hair, then
+ * twice as they are, and judged by their Gram matrix in the end. What went wrong is NaN, or the last one where a call
+ * names it. */
 #include "gpu_calls.h"
 
 #include <float.h>
@@ -56,7 +57,8 @@ static void areas_of(const Factor *f, int64_t *values, int64_t *ld)
 {
     Callee c = f->call->callee;
     if (c == CALL_EIGH) {
-        const int64_t length[AREAS] = {dom_times(f->m, f->m), dom_times(f->m, f->m), dom_times(f->m, f->n), f->m + 1, 1};
+        const int64_t square = dom_times(f->m, f->m);
+        const int64_t length[AREAS] = {square, square, dom_times(f->m, f->n), f->m + 1, 1};
         for (int i = 0; i < AREAS; i++) {
             values[i] = (length[i] + 31) / 32 * 32;
             ld[i] = i == 2 ? f->n : f->m;
@@ -66,10 +68,11 @@ static void areas_of(const Factor *f, int64_t *values, int64_t *ld)
     int64_t side = c == CALL_QR ? f->n : f->m, down = f->m, across = c == CALL_QR ? f->n : c == CALL_SOLVE ? f->n : 0;
     bool right = (f->call->flags & FROM_RIGHT) != 0;
     int64_t wide = right ? f->m : across;                      /* of what is solved for */
-    const int64_t length[AREAS] = {c == CALL_QR ? dom_times(down, across) : dom_times(side, side),
-                                   c == CALL_CHOL ? 0 : dom_times(down, across), c == CALL_SOLVE ? dom_times(down, across) : dom_times(side, side),
-                                   c == CALL_SOLVE ? 0 : dom_times(side, side), dom_times(side, FACTOR_PANEL)};
-    const int64_t row[AREAS] = {c == CALL_QR ? across : side, c == CALL_QR ? across : wide, c == CALL_SOLVE ? wide : side, side, FACTOR_PANEL};
+    const int64_t square = dom_times(side, side), all = dom_times(down, across);
+    bool qr = c == CALL_QR, solve = c == CALL_SOLVE;
+    const int64_t length[AREAS] = {qr ? all : square, all, solve ? all : square, solve ? 0 : square,
+                                   dom_times(side, FACTOR_PANEL)};
+    const int64_t row[AREAS] = {qr ? across : side, qr ? across : wide, solve ? wide : side, side, FACTOR_PANEL};
     for (int i = 0; i < AREAS; i++) {
         values[i] = (length[i] + 31) / 32 * 32;
         ld[i] = row[i];
@@ -97,7 +100,10 @@ CORE void factor_most(const optc_binding *b, const ProgStage *s, Shape shape, in
 }
 
 /* ---- steps ---- */
-static int part_set(const Factor *f, Part p) { return whole_set(f->x, SQUARE(p.area), f->group, p.row * f->ld[p.area] + p.col); }
+static int part_set(const Factor *f, Part p)
+{
+    return whole_set(f->x, SQUARE(p.area), f->group, p.row * f->ld[p.area] + p.col);
+}
 
 static CallStep *own_of(Factor *f, StepKind kind, int a, int c, int64_t m, int64_t n)
 {
@@ -112,7 +118,8 @@ static CallStep *own_of(Factor *f, StepKind kind, int a, int c, int64_t m, int64
     s->n = n;
     s->own = true;
     s->blocks = (unsigned)blocks;
-    f->fits = f->fits && dom_times(blocks, dom_times(g->n, g->shape.slices)) <= MOST_BLOCKS && m <= INT_MAX && n <= INT_MAX;
+    f->fits = f->fits && dom_times(blocks, dom_times(g->n, g->shape.slices)) <= MOST_BLOCKS && m <= INT_MAX &&
+              n <= INT_MAX;
     return s;
 }
 
@@ -326,7 +333,10 @@ CORE optc_status add_factor(const optc_binding *b, GpuCalls *x, const ProgStage 
 }
 
 /* ---- orders ---- */
-CORE bool is_order(const ProgStage *s) { return s->kind == S_CALL && (s->call->callee == CALL_SORT || s->call->callee == CALL_TAKE); }
+CORE bool is_order(const ProgStage *s)
+{
+    return s->kind == S_CALL && (s->call->callee == CALL_SORT || s->call->callee == CALL_TAKE);
+}
 
 CORE optc_status add_order(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group)
 {

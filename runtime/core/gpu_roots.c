@@ -210,7 +210,8 @@ CORE optc_status add_root(const optc_binding *b, GpuCalls *x, const ProgStage *s
     const CallGroup *g = &x->group[group];
     Root r = {b, x, stage->call, group, root_side(p, stage->call, g->shape), true};
     RootStep q[MOST_ROOT_STEPS];
-    int root = root_of(stage->call), n = root ? root_steps(root, call_low(stage->call), root_within, q) : 0, first = x->nstep;
+    int root = root_of(stage->call), first = x->nstep;
+    int n = root ? root_steps(root, call_low(stage->call), root_within, q) : 0;
     if (stage->call->b >= 0)
         return bad_call(p, stage, "a floor of eigenvalues is there on the CPU alone so far");
     if (!root)

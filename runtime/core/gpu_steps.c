@@ -201,8 +201,8 @@ static bool misaligned(const optc_binding *b, const CallGroup *g, const ProgCall
 }
 
 /* over, product, mirror. own: by our kernels. false: more blocks than a launch has */
-CORE bool product_steps(const optc_binding *b, GpuCalls *x, const CallType *t, const ProgCall *c, int group, ProductShape z,
-                       bool own)
+CORE bool product_steps(const optc_binding *b, GpuCalls *x, const CallType *t, const ProgCall *c, int group,
+                        ProductShape z, bool own)
 {
     const CallGroup *g = &x->group[group];
     bool symmetric = c->flags & SYMMETRIC, ok = true;
