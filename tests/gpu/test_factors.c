@@ -59,7 +59,7 @@ START_TEST(as_on_the_cpu)
     bool f64 = _i / 2 % 2, library = _i % 2;
     Side c, g;
     if (getenv("OPTC_TEST_SMALL") && !getenv("OPTC_ALL") && (!rule || f64 != rule % 2 || library != (rule == 4)))
-        return;                                            /* an emulated GPU takes seconds for each, and steps Shampoo anyway */
+        return;                                            /* an emulated GPU takes seconds for each */
     optc_rule_options o = {.text = rules[rule], .param = f64 ? OPTC_F64 : OPTC_F32, .products = f64 ? "f64" : "f32"};
     use_shapes(getenv("OPTC_TEST_SMALL") ? small : large);
     use_cublas(library);
