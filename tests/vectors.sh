@@ -7,7 +7,8 @@ at=$(mktemp -d)
 trap 'rm -rf "$at"' EXIT
 cp "$BUILD"/rules/*.c "$at"
 rm "$at/builtin_table.c"
-for rule in adago adamuon normuon polargrad scion; do rm "$at/$rule.c"; done       # loops like those of muon and psgd
+# loops like those of muon, psgd and shampoo
+for rule in adago adamuon normuon polargrad scion asgo dion klshampoo psgd_kron soap splus; do rm "$at/$rule.c"; done
 emit() { "$BUILD/optc" emit "$@" --target c > "$at/$file.c"; }
 file=many emit 'ademamix+clip(1)+cautious+ema(0.999)+lookahead(5,0.5)'
 file=halves emit adamw --type bf16
