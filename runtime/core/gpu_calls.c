@@ -106,12 +106,21 @@ CORE void call_label(const optc_binding *b, const ProgStage *s, const CallGroup 
 {
     const Program *p = b->rule->program;
     const CallType *t = call_type(p);
-    ProductShape x = product_shape(p, s->call, g->shape, g->apart);
+    const char *others = g->n > 1 ? " and those of its shape" : "";
     char label[96];
+    if (s->call->callee != CALL_MM) {                      /* of one operand */
+        MatrixAxes m = dom_matrix(p->array[s->call->out].dom, false);
+        char what[200];
+        stage_label(p, s, what, sizeof what);
+        snprintf(buf, n, "%s, of %lld x %lld, for %s%s", what, (long long)axis_len(m.down, g->shape),
+                 (long long)axis_len(m.across, g->shape), tensor_label(b, b->tensor[g->tensor[0]].of, label), others);
+        return;
+    }
+    ProductShape x = product_shape(p, s->call, g->shape, g->apart);
     snprintf(buf, n, "the product of %lld x %lld by %lld x %lld in %s%s%.90s, for %s%s, of rule '%.40s'",
              (long long)x.m, (long long)x.k, (long long)x.k, (long long)x.n, t ? t->name : "?",
              *s->where ? " at " : "", s->where, tensor_label(b, b->tensor[g->tensor[0]].of, label),
-             g->n > 1 ? " and those of its shape" : "", p->name);
+             others, p->name);
 }
 
 /* 32 MB is what cuBLAS asks for on Hopper, 4 before; of a small workspace an eighth, so that matrices find room. */

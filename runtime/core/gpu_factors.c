@@ -2,7 +2,7 @@
  *
  * In f64, whatever matrices are kept in, by panels of 64: a kernel of ours makes a panel's tile and its inverse, and
  * everything else is products. Records of the matrices lie where those of roots do. Of one are
- *   area 0   the matrix: a, or of QR x
+ *   area 0   SOLVE: the triangle, QR: x
  *   area 1   QR: q, SOLVE: what is solved for
  *   area 2   what is made a triangle: CHOL's copy of a, QR's Gram matrix; SOLVE: the result
  *   area 3   the triangle
@@ -70,7 +70,7 @@ static void areas_of(const Factor *f, int64_t *values, int64_t *ld)
     int64_t wide = right ? f->m : across;                      /* of what is solved for */
     const int64_t square = dom_times(side, side), all = dom_times(down, across);
     bool qr = c == CALL_QR, solve = c == CALL_SOLVE;
-    const int64_t length[AREAS] = {qr ? all : square, all, solve ? all : square, solve ? 0 : square,
+    const int64_t length[AREAS] = {qr ? all : solve ? square : 0, all, solve ? all : square, solve ? 0 : square,
                                    dom_times(side, FACTOR_PANEL)};
     const int64_t row[AREAS] = {qr ? across : side, qr ? across : wide, solve ? wide : side, side, FACTOR_PANEL};
     for (int i = 0; i < AREAS; i++) {

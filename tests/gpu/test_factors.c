@@ -1,6 +1,8 @@
 /* Roots on the GPU, by products, as on the CPU, by eigenvectors; and against what defines them. */
 #include "side.h"
 
+#include "../../runtime/core/gpu_calls.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -197,8 +199,44 @@ START_TEST(refused)
 }
 END_TEST
 
+/* A library's call that fails names the operation, its line, the shape and the tensor; states are as they were, and the next step is right. */
+static int fails_strided(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k, const void *alpha, const void *a, cudaDataType at, int lda, long long sa,
+                         const void *b, cudaDataType bt, int ldb, long long sb, const void *beta, void *c, cudaDataType ct, int ldc, long long sc, int count, cublasComputeType_t t, cublasGemmAlgo_t g)
+{
+    (void)h, (void)ta, (void)tb, (void)m, (void)n, (void)k, (void)alpha, (void)a, (void)at, (void)lda, (void)sa, (void)b, (void)bt, (void)ldb, (void)sb, (void)beta, (void)c, (void)ct, (void)ldc, (void)sc, (void)count, (void)t, (void)g;
+    return CUBLAS_STATUS_EXECUTION_FAILED;
+}
+
+START_TEST(a_call_fails)
+{
+    static const struct { const char *factor, *says; } c[] = {{"power(A, -1/2)", "a power of rule 'one' (spec:2), of 5 x 5, for tensor number 0"},
+        {"qr(A)", "orthonormal columns of rule 'one' (spec:2), of 5 x 5, for tensor number 0"}};
+    static const TestShape one[NSHAPES] = {{2, {5, 2}}};
+    char text[300];
+    double x[25];
+    Side g;
+    snprintf(text, sizeof text, "return optimizer { name = 'one', state = { A = eye(4, 'rows'), X = eye(3, 'rows') }, matrix = function()\n  X = %s  A = A + 0 * sum(g)  p = p + 0 * g end,"
+             " step = function() p = p + 0 * g end }", c[_i].factor);
+    use_shapes(one);
+    open_side(&g, "cuda", (optc_rule_options){.text = text, .param = OPTC_F64, .products = "f64"}, 0);
+    set_grads(&g, 1);
+    Cublas *f = &g.b->gpu->calls->blas, was = *f;
+    f->cublasGemmStridedBatchedEx = fails_strided;
+    FAILS(optc_step(g.b), OPTC_ERROR_DEVICE, "cublasGemmStridedBatchedEx: ");
+    FAILS(optc_step(g.b), OPTC_ERROR_DEVICE, c[_i].says);
+    OK(optc_state_read(g.b, 0, "X", x, 25));
+    ck_assert(x[0] == 3 && x[1] == 0);
+    *f = was;
+    OK(optc_step(g.b));
+    OK(optc_state_read(g.b, 0, "X", x, 25));
+    ck_assert(fabs(x[0] - (_i == 0 ? 0.5 : 1)) < 1e-7);
+    close_side(&g, 0);
+}
+END_TEST
+
 void add_factors(TCase *t)
 {
+    tcase_add_loop_test(t, a_call_fails, 0, 2);
     tcase_add_loop_test(t, as_on_the_cpu, 0, NRULES * 4);
     tcase_add_loop_test(t, errors, 0, 5);
     tcase_add_test(t, refused);
