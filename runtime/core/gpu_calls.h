@@ -16,9 +16,9 @@
 
 /* Arrays that are no rule's: areas of a matrix' record, and what is said of roots. */
 enum { AREAS = 5, RECORD_NUMBERS = 32 };
-#define SQUARE(k) (-1 - (k))
+#define AREA(k) (-1 - (k))
 enum { OWN_SAID = -6 };
-OPTC_COUNT bool is_square(int array) { return array < 0 && array > OWN_SAID; }
+OPTC_COUNT bool is_area(int array) { return array < 0 && array > OWN_SAID; }
 
 /* optc_call and optc_lies of the kernels */
 typedef struct CallArgs { CUdeviceptr a, b, c; int m, n, k, flags; double alpha, beta; } CallArgs;

@@ -102,7 +102,7 @@ CORE void factor_most(const optc_binding *b, const ProgStage *s, Shape shape, in
 /* ---- steps ---- */
 static int part_set(const Factor *f, Part p)
 {
-    return whole_set(f->x, SQUARE(p.area), f->group, p.row * f->ld[p.area] + p.col);
+    return whole_set(f->x, AREA(p.area), f->group, p.row * f->ld[p.area] + p.col);
 }
 
 static CallStep *own_of(Factor *f, StepKind kind, int a, int c, int64_t m, int64_t n)

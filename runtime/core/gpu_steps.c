@@ -27,7 +27,7 @@ static PointerSet set_in(const GpuCalls *x, int array, int group)
     memset(&s, 0, sizeof s);
     s.array = array;
     s.group = group;
-    if (is_square(array)) {
+    if (is_area(array)) {
         s.record = x->record;
         s.base = x->area[-1 - array];
         s.apart = x->area_ld[-1 - array];
