@@ -1,8 +1,12 @@
 #!/bin/sh
 # One part of tests/run.sh, which see: its name and what it says, printed whole when it ends.
 #   work  a folder for what it says (log.PART) and the seconds of the processor it took (spent.PART)
+# PART:K:N  the K-th of N shares of a long part: machines with many cores take them side by side.
 set -eu
-part=$1
+part=$1 shares=1 ours=0
+case $part in *:*:*) shares=${part##*:} ours=${part#*:} ours=$((${ours%:*} % shares)) ;; esac
+share() { printf '%s\n' "$@" | awk -v n="$shares" -v k="$ours" 'NR % n == k'; }
+of_them() { [ "$shares" = 1 ] || printf ', %s of %s' "$((ours ? ours : shares))" "$shares"; }
 
 every_suite=$(sed -n '/define SUITES/,/[^\\]$/p' tests/suites.h | grep -o 'X([a-z_]*)' | sed 's/X(\(.*\))/\1/')
 without() { printf '%s\n' $every_suite | grep -vx "$(printf '%s\n' "$@")"; }
@@ -21,17 +25,18 @@ thin() { [ -n "${OPTC_ALL:-}" ] || export OPTC_THIN=1; }
 
 # The rules' code is the very code of the plain build, which has no checks in it: it is taken from there. What tests do themselves takes longer to compile than to run.
 sanitizers() {
-    echo "the address and undefined-behaviour sanitizers"
-    $MAKE --no-print-directory -s SAN=1 BUILD="$BUILD/san" RULES_FROM="$BUILD/rules" OPT=-O1 TEST_OPT=-O0 CFLAGS=-g1 "$BUILD/san/run-tests"
+    echo "the address and undefined-behaviour sanitizers$(of_them)"
+    mkdir -p "$BUILD/san"
+    flock "$BUILD/san/lock" $MAKE --no-print-directory -s SAN=1 BUILD="$BUILD/san" RULES_FROM="$BUILD/rules" OPT=-O1 TEST_OPT=-O0 CFLAGS=-g1 "$BUILD/san/run-tests"
     run="$BUILD/san/run-tests"
     # Stacks that have returned: newer compilers look at them unasked, which takes half as long again, and of a spec's second.
     # Looking for leaks takes long and happens at every exit: once a suite, in one process, where a test is not meant to kill its own.
     export OPTC_FUZZ_SPECS=2
     thin
     leaks="ir golden api tune_cpu cache cache_many tuned tuned_files"
-    CK_FORK=no ASAN_OPTIONS=detect_stack_use_after_return=0:detect_leaks=1 suites $leaks
+    CK_FORK=no ASAN_OPTIONS=detect_stack_use_after_return=0:detect_leaks=1 suites $(share $leaks)
     # bits, refs and ops step the rules' code, which has no checks here, as api, core and steps do too; math has no memory.
-    ASAN_OPTIONS=detect_stack_use_after_return=0:detect_leaks=0 suites $(without $leaks bits refs ops math)
+    ASAN_OPTIONS=detect_stack_use_after_return=0:detect_leaks=0 suites $(share $(without $leaks bits refs ops math))
 }
 
 clang_there() {
@@ -53,16 +58,17 @@ clang_too() {
 
 go() {
     run="$BUILD/run-tests"
-    case $part in
-    suites) echo "suites"; suites $(without fuzz) ;;
+    case ${part%%:*} in
+    suites) echo "suites$(of_them)"; suites $(share $(without fuzz)) ;;
     random) echo "random specs"; few 14; suites fuzz ;;
     command-line) echo "command line"; export OPTC="$PWD/$BUILD/optc" FAKES="$PWD/$BUILD/fake"; sh tests/cli.sh; sh tests/explain.sh ;;
     cuda) echo "CUDA: declarations, tuning on a fake GPU"; sh tests/cuda.sh declared ;;
     architectures) echo "every rule and every architecture"; sh tests/cuda.sh architectures ;;
-    packages) echo "packages: made, checked, built by every compiler, held against the library"; sh tests/ship_cpu.sh; sh tests/ship.sh ;;
+    packages) echo "packages: made, checked, built by every compiler, held against the library"; sh tests/ship.sh ;;
+    packages-cpu) echo "packages for the CPU alone"; sh tests/ship_cpu.sh ;;
     packages-all) echo "the whole library in a package"; sh tests/ship.sh all ;;
     emulated-library) echo "the GPU's suite on an emulated GPU: library"; sh tests/emu.sh library ;;
-    emulated-rest) echo "the GPU's suite on an emulated GPU: the rest"; thin; few 1; sh tests/emu.sh launches live compositions graphs memory products squares blocks factors random ;;
+    emulated-rest) echo "the GPU's suite on an emulated GPU: the rest$(of_them)"; thin; few 1; sh tests/emu.sh $(share products blocks factors compositions launches squares memory random live graphs) ;;
     emulated-tools) echo "tuning and packages on an emulated GPU"; sh tests/emu.sh tools ;;
     vectors) echo "every loop over elements is vectorised"; sh tests/vectors.sh ;;
     domains) echo "domains are rows, in any order"; sh tests/domains.sh ;;

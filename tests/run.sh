@@ -21,8 +21,9 @@ export have_nvrtc cuda_includes
 "$BUILD/optc" doctor | sed -n '/^driver/,/^nvrtc/p'
 
 # The longest first, so that no lane is left with one at the end.
-parts="sanitizers emulated-library emulated-rest packages clang architectures suites packages-all emulated-tools random faults domains vectors command-line cuda install"
-[ -z "${OPTC_QUICK:-}" ] || parts="packages suites emulated-rest emulated-tools architectures faults domains vectors command-line cuda install"
+parts="sanitizers:1:4 packages emulated-library sanitizers:2:4 emulated-rest:1:4 emulated-rest:2:4 sanitizers:3:4 suites:1:4 clang sanitizers:4:4 architectures suites:2:4 packages-all
+       emulated-rest:3:4 suites:3:4 emulated-tools suites:4:4 packages-cpu emulated-rest:4:4 random faults domains vectors command-line cuda install"
+[ -z "${OPTC_QUICK:-}" ] || parts="packages packages-cpu suites:1:4 suites:2:4 suites:3:4 suites:4:4 emulated-rest:1:4 emulated-rest:2:4 emulated-rest:3:4 emulated-rest:4:4 emulated-tools architectures faults domains vectors command-line cuda install"
 [ $# = 0 ] || parts=$*
 lanes=${LANES:-$(nproc 2>/dev/null || echo 2)}
 began=$(date +%s)
