@@ -2,6 +2,7 @@
  *
  *   cmd_bench.c   what is asked for            bench_work.c    workloads by name, and the bars of --suite
  *   bench_run.c   steps, rounds, ratios        bench_first.c   the first step, with an empty cache and a full one
+ *   bench_period.c                             rules whose steps are not alike
  *   bench_device.c bench_cpu.c bench_cuda.c    memory, clocks and the yardstick of a device
  *   bench_peer.c  another implementation in a process of its own
  *   bench_report.c bench_json.c                what was measured, for people and for programs */
@@ -29,6 +30,9 @@ typedef struct DeviceOps {                     /* all bool: false means that it 
     bool (*forget)(Device *d);
     bool (*begin)(Device *d);                  /* waits for what runs, starts the clock */
     bool (*end)(Device *d, double *seconds);   /* of all that was begun since */
+    /* notes the time as the k-th, of what is begun until then; nothing waits for it … */
+    bool (*lap)(Device *d, int k);
+    bool (*laps)(Device *d, int n, double *seconds);       /* … until here: the n times between n + 1 of them */
     bool (*sync)(Device *d);
     bool (*yard_open)(Device *d, int64_t n);   /* two arrays of about n floats to copy between */
     bool (*yard_time)(Device *d, Rates *out);
@@ -43,6 +47,7 @@ struct Device {
     struct Cuda *cuda;                         /* NULL: the CPU */
     char *state;                               /* "driver 580.95, CUDA 13.0, …"; NULL: nothing to say */
     double t0;
+    double *lap; int nlap;                     /* the CPU's */
     float *a, *b; int64_t n; int reps;         /* the yardstick's */
 };
 bool device_open(Device *d, const optc_engine *e);
@@ -60,9 +65,17 @@ bool device_cuda_open(Device *d, int ordinal);
 /* bars of every row on a GPU; the host's of rules with products */
 enum { SUITE_HOST_US = 10, SUITE_COLD_MS = 1500, SUITE_WARM_MS = 50, MATRIX_HOST_US = 100 };
 typedef struct Work Work;
-/* of copying; times torch's best and its CUDA graph; 0: none asked; microseconds of the host, below */
-typedef struct Bar { const char *work, *rule; double share, eager, graph; int host; } Bar;
-extern const Bar bench_suite[];                                             /* work NULL ends it */
+/* of copying; times torch's best and its CUDA graph; microseconds of the host, below; its slowest step over the mean of
+ * a period; 0: none asked. first: from optc_compile to the first step's end has its bars, too; suite: a row of --suite */
+typedef struct Bar {
+    const char *work, *rule;
+    double share, eager, graph;
+    int host;
+    double slowest;
+    bool first, suite;
+} Bar;
+extern const Bar bench_bars[];                                              /* work NULL ends it */
+const Bar *work_bar(const Work *w, const char *rule);                       /* NULL: none */
 const Work *work_find(const char *name);                                    /* NULL: none */
 void work_unknown(const char *name, Buf *b);
 void work_list(void);
@@ -82,7 +95,9 @@ typedef struct Case {
     Dims *shape; int ntensor;
     int64_t n;                     /* elements of all tensors */
     int64_t place;                 /* … and where the last one ends in the shared buffers */
-    bool periodic;                 /* its steps do not all move the same bytes */
+    /* steps until they are alike again, where they are not all: means are over whole periods; else 1 */
+    int period;
+    double *lap;                   /* by step of a period, seconds of the last sample; NULL where steps are alike */
     bool matrix;                   /* it sees rows and columns */
     bool calls;                    /* it has products */
     double state_bytes;            /* about what its states take */
@@ -100,6 +115,8 @@ typedef struct Case {
     /* by round: of the time its own mix of reading and writing takes at the rates just before */
     double *mix;
     double *host;                              /* by round: seconds that optc_step itself takes */
+    double *slowest;                           /* by round: a period's slowest step over its mean … */
+    double first_slowest;                      /* … and in the first period, from step 2 on; 0: not looked at */
     double *peer_seconds, *peer_host, *ahead;  /* by round: the peer's time, its host time, and its time over ours */
     double *graph_seconds, *graph_host, *graph_ahead;
     char *peer, *peer_graph;       /* what the peer runs; NULL: it cannot */
@@ -117,6 +134,7 @@ typedef struct Bench {
     DimsList *shapes;              /* n = 0: by size */
     const Work *work;
     int tensors, rounds, threads;
+    int steps;                     /* of a period, in place of all; 0: all */
     int64_t workspace;             /* 0: the usual */
     bool json, progress, suite, queued;
     Type type;
@@ -140,6 +158,13 @@ void bench_stop(Case *c);                                  /* unbinds and releas
 bool bench_steps(Case *c, int n);
 bool bench_rivals(const Bench *b);                         /* asked for --against untuned */
 bool bench_lib(optc_status s);                             /* says the library's message */
+/* bench_period.c: steps until they are alike again; what is done more seldom than at every thousandth is left out */
+int period_of(const Plan *p);
+/* in a sample, whole periods, of at least so many */
+int period_steps(const Bench *b, const Case *c, int least);
+/* n steps behind one another: the mean, and the slowest of a period over it */
+bool period_sample(Bench *b, Case *c, int n, double *seconds, double *slowest);
+bool period_host(Bench *b, Case *c, double *seconds);      /* what optc_step takes, over a period */
 /* bench_start twice, timed, with a cache that is empty and one that is not */
 bool bench_first(Bench *b, Case *c);
 
@@ -150,7 +175,7 @@ void bench_json(const Bench *b);
 const char *bench_shape(char buf[200], const Case *c);     /* "64M", "100 of 8192x8192", "148 tensors" */
 typedef struct Medians {
     double seconds, spread, rate, share, best, mix, host, host_least;
-    double peer, peer_host, ahead, graph, graph_host, graph_ahead;
+    double peer, peer_host, ahead, graph, graph_host, graph_ahead, slowest;
 } Medians;
 double bench_busy(const Bench *b);             /* the share of its threads' time that they waited for a core */
 Medians bench_medians(const Bench *b, const Case *c);

@@ -61,6 +61,27 @@ static bool cpu_end(Device *d, double *seconds)
     return true;
 }
 
+static bool cpu_lap(Device *d, int k)
+{
+    if (k >= d->nlap) {
+        int n = 2 * k + 64;
+        double *more = realloc(d->lap, (size_t)n * sizeof *more);
+        if (!more)
+            return cli_error("bench: out of memory"), false;
+        d->lap = more;
+        d->nlap = n;
+    }
+    d->lap[k] = cli_now();
+    return true;
+}
+
+static bool cpu_laps(Device *d, int n, double *seconds)
+{
+    for (int k = 0; k < n; k++)
+        seconds[k] = d->lap[k + 1] - d->lap[k];
+    return true;
+}
+
 static bool cpu_sync(Device *d)
 {
     (void)d;
@@ -128,11 +149,16 @@ static bool cpu_yard_time(Device *d, Rates *out)
     return true;
 }
 
-static void cpu_close(Device *d) { (void)d; }
+static void cpu_close(Device *d)
+{
+    free(d->lap);
+    d->lap = NULL;
+    d->nlap = 0;
+}
 
 const DeviceOps device_cpu = {
     .async = false, .least_sample = 4e-3, .least_steps = 1,    /* far above the clock's grain and a thread's waking */
     .alloc = cpu_alloc, .free = cpu_free, .fill = cpu_fill, .set = cpu_set, .room = cpu_room,
-    .begin = cpu_begin, .end = cpu_end, .sync = cpu_sync,
+    .begin = cpu_begin, .end = cpu_end, .lap = cpu_lap, .laps = cpu_laps, .sync = cpu_sync,
     .yard_open = cpu_yard_open, .yard_time = cpu_yard_time, .yard_close = cpu_yard_close, .close = cpu_close,
 };

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct Cuda { const Driver *d; CUdevice device; CUcontext ctx; void *begin, *end; } Cuda;
+typedef struct Cuda { const Driver *d; CUdevice device; CUcontext ctx; void *begin, *end; void **lap; int nlap; } Cuda;
 
 static CUdeviceptr at(const void *p) { return (CUdeviceptr)(uintptr_t)p; }
 
@@ -85,6 +85,34 @@ static bool cuda_end(Device *d, double *seconds)
     return ok;
 }
 
+static bool cuda_lap(Device *d, int k)
+{
+    Cuda *c = d->cuda;
+    if (k >= c->nlap) {
+        int n = 2 * k + 64;
+        void **more = realloc(c->lap, (size_t)n * sizeof *more);
+        if (!more)
+            return cli_error("bench: out of memory"), false;
+        c->lap = more;
+        for (; c->nlap < n; c->nlap++)
+            if (!done(d, c->d->cuEventCreate(&c->lap[c->nlap], 0), "cuEventCreate"))
+                return false;
+    }
+    return done(d, c->d->cuEventRecord(c->lap[k], NULL), "cuEventRecord");
+}
+
+static bool cuda_laps(Device *d, int n, double *seconds)
+{
+    const Cuda *c = d->cuda;
+    bool ok = done(d, c->d->cuEventSynchronize(c->lap[n]), "cuEventSynchronize");
+    for (int k = 0; ok && k < n; k++) {
+        float ms = 0;
+        ok = done(d, c->d->cuEventElapsedTime(&ms, c->lap[k], c->lap[k + 1]), "cuEventElapsedTime");
+        seconds[k] = ms * 1e-3;
+    }
+    return ok;
+}
+
 static void cuda_yard_close(Device *d)
 {
     cuda_free(d, d->a);
@@ -142,6 +170,9 @@ static void cuda_close(Device *d)
     for (int i = 0; i < 2; i++)
         if (event[i])
             c->d->cuEventDestroy_v2(event[i]);
+    for (int i = 0; i < c->nlap; i++)
+        c->d->cuEventDestroy_v2(c->lap[i]);
+    free(c->lap);
     CUcontext popped;
     if (c->ctx) {
         c->d->cuCtxPopCurrent_v2(&popped);
@@ -182,7 +213,7 @@ static char *describe(const Device *d)
 const DeviceOps device_cuda = {
     .async = true, .least_sample = 10e-3, .least_steps = 5,
     .alloc = cuda_alloc, .free = cuda_free, .fill = cuda_fill, .set = cuda_set, .room = cuda_room,
-    .forget = cuda_forget, .begin = cuda_begin, .end = cuda_end, .sync = cuda_sync,
+    .forget = cuda_forget, .begin = cuda_begin, .end = cuda_end, .lap = cuda_lap, .laps = cuda_laps, .sync = cuda_sync,
     .yard_open = cuda_yard_open, .yard_time = cuda_yard_time, .yard_close = cuda_yard_close, .close = cuda_close,
 };
 

@@ -1,10 +1,12 @@
 /* Another implementation, in a process of its own, timed in the same rounds. Lines go both ways:
  *
  *   <- ready NAME VERSION | none WHY                        once, at the start
- *   -> open ID ELEMENTS SHAPES graph|eager RULE [WRAPPERS]  ELEMENTS: room for all tensors of the batch; SHAPES:
- * 1*4096x4096,100*65536
+ *   -> open ID ELEMENTS SHAPES graph|eager RULE[?OPTIONS] [WRAPPERS]
+ *                                                           ELEMENTS: room for all tensors of the batch; SHAPES:
+ * 1*4096x4096,100*65536; OPTIONS: side=64,interval=5
  *   <- ok WHAT IT RUNS [| WHAT IT RUNS AS A GRAPH] | none WHY
- *   -> step ID
+ *   -> step ID [STEPS]                                      STEPS: the mean of so many behind one another, where they
+ * are not alike
  *   <- MS HOST_US [MS HOST_US] | none WHY                   a step's time and the host's part of it; the same of the
  * graph
  *   -> close ID                                             its memory is given back
@@ -155,18 +157,20 @@ static char *why_of(const char *answer)        /* after "none " */
 
 void peer_open(Peer *p, const Bench *b, Case *c)
 {
-    if (b->compile.options && *b->compile.options) {
-        c->peer_why = strdup("its options have other names");
-        return;
-    }
-    if (strpbrk(c->spec, " \t\n")) {           /* words of a line; and no rule of the peer's has such a name */
+    if (strpbrk(c->spec, "? \t\n")) {          /* words of a line; and no rule of the peer's has such a name */
         c->peer_why = strdup("not a name");
         return;
     }
     Buf t = {0};
     buf_printf(&t, "open %d %lld ", (int)(c - b->cases), (long long)b->place);
     shapes_text(&t, c);
-    buf_printf(&t, " %s %s %s", c->graph ? "graph" : "eager", c->spec, c->with);
+    buf_printf(&t, " %s %s", c->graph ? "graph" : "eager", c->spec);
+    if (b->compile.options && *b->compile.options)
+        buf_puts(&t, "?");
+    for (const char *s = b->compile.options; s && *s; s++)
+        if (!strchr(" \t\n", *s))
+            buf_add(&t, s, 1);
+    buf_printf(&t, " %s", c->with);
     char *line = buf_take(&t), *a = line ? ask(p, line) : NULL;
     if (a && !strncmp(a, "ok ", 3)) {
         char *bar = strstr(a, " | ");
@@ -179,18 +183,20 @@ void peer_open(Peer *p, const Bench *b, Case *c)
     free(a);
 }
 
-static char *about(Peer *p, const char *word, const Bench *b, const Case *c)
+static char *about(Peer *p, const char *word, const Bench *b, const Case *c, int steps)
 {
-    char line[64];
-    snprintf(line, sizeof line, "%s %d", word, (int)(c - b->cases));
+    char line[64], more[32] = "";
+    if (steps)
+        snprintf(more, sizeof more, " %d", steps);
+    snprintf(line, sizeof line, "%s %d%s", word, (int)(c - b->cases), more);
     return ask(p, line);
 }
 
-void peer_close(Peer *p, const Bench *b, const Case *c) { free(about(p, "close", b, c)); }
+void peer_close(Peer *p, const Bench *b, const Case *c) { free(about(p, "close", b, c, 0)); }
 
 int peer_step(Peer *p, const Bench *b, Case *c, PeerTimes *out)
 {
-    char *a = about(p, "step", b, c);
+    char *a = about(p, "step", b, c, c->period > 1 ? c->reps : 0);
     *out = (PeerTimes){0};
     int n = a ? sscanf(a, "%lf %lf %lf %lf", &out->seconds, &out->host, &out->graph, &out->graph_host) : -1;
     bool ok = (n == 2 || n == 4) && out->seconds > 0 && (n == 2 || out->graph > 0),

@@ -38,6 +38,7 @@ Medians bench_medians(const Bench *b, const Case *c)
                  .best = cli_median(c->best, n),
                  .mix = cli_median(c->mix, n),
                  .host = cli_median(c->host, n),
+                 .slowest = cli_median(c->slowest, n),
                  .host_least = c->host[0]};
     for (int i = 1; i < n; i++)
         m.host_least = c->host[i] < m.host_least ? c->host[i] : m.host_least;
@@ -62,9 +63,10 @@ void bench_missed(const Case *c, const Medians *m, Buf *names)
         {"share", round(m->share * 1000) < round(bar->share * 1000)},
         {"torch", c->peer && round(m->ahead * 100) < round(bar->eager * 100)},
         {"graph", c->peer_graph && bar->graph > 0 && round(m->graph_ahead * 100) < round(bar->graph * 100)},
-        {"host", m->host * 1e6 >= bar->host},
-        {"cold", c->cold * 1e3 >= SUITE_COLD_MS},
-        {"warm", c->warm * 1e3 >= SUITE_WARM_MS},
+        {"host", bar->host && m->host * 1e6 >= bar->host},
+        {"slowest", bar->slowest > 0 && round(m->slowest * 100) > round(bar->slowest * 100)},
+        {"cold", bar->first && c->cold * 1e3 >= SUITE_COLD_MS},
+        {"warm", bar->first && c->warm * 1e3 >= SUITE_WARM_MS},
     };
     for (size_t i = 0; i < sizeof each / sizeof *each; i++)
         if (each[i].missed)
@@ -112,6 +114,26 @@ static void names(const Widths *w, const char *shape, const char *label, Paint p
 /* of how far it is ahead: of itself, by little */
 static int digits(const Bench *b) { return bench_rivals(b) ? 3 : 2; }
 
+/* Where steps are not alike: what their time is a mean of, and how far the longest is from it. */
+static void period_row(const Bench *b, const Case *c, const Medians *m, const Widths *w)
+{
+    if (c->period == 1)
+        return;
+    printf("  %*s", w->shape + 1, "");
+    if (c->reps < c->period)
+        printf("the mean of %d steps of a period of %d", c->reps, c->period);
+    else
+        printf("the mean of a period of %d steps", c->period);
+    printf("; its slowest step %.2f times the mean", m->slowest);
+    if (c->first_slowest > 0)
+        printf(", in the first period %.2f", c->first_slowest);
+    if (c->bar && c->bar->slowest > 0)
+        printf(" (bar: %.2f)", c->bar->slowest);
+    if (b->compile.options && *b->compile.options)
+        cli_print("; %s", b->compile.options);
+    putchar('\n');
+}
+
 /* ---- the CPU's table ---- */
 static void cpu_head(const Bench *b, const Widths *w)
 {
@@ -122,7 +144,7 @@ static void cpu_head(const Bench *b, const Widths *w)
     puts("how it runs");
 }
 
-static void cpu_row(const Bench *b, const Case *c, const Medians *m)
+static void cpu_row(const Bench *b, const Case *c, const Medians *m, const Widths *w)
 {
     char t[32];
     printf("%10s %4.0f %% %7.1f %7.0f %% %7.0f %% %8.1f M  ", cli_time(t, m->seconds), m->spread * 100, m->rate * 1e-9,
@@ -132,6 +154,7 @@ static void cpu_row(const Bench *b, const Case *c, const Medians *m)
     else if (b->peer_name)
         printf("%10s %7s  ", "-", "");
     puts(c->runs);
+    period_row(b, c, m, w);
 }
 
 static void cpu_foot(const Bench *b)
@@ -167,8 +190,11 @@ static void gpu_bar(const Bench *b, const Case *c, const Medians *m, const Width
     buf_printf(&verdict, "%s%s", missed.len ? "misses " : "holds", cli_text(&missed));
     printf("  %*s%s", w->shape + 1, "", cli_paint(missed.len ? PAINT_BAD : PAINT_GOOD));
     cli_cell(cli_text(&verdict), w->label + 31);       /* as far as the share's column */
-    printf("%s%6.1f%% %4dus %5dms %4dms", cli_paint(PAINT_DIM), c->bar->share * 100, c->bar->host, SUITE_COLD_MS,
-           SUITE_WARM_MS);
+    fputs(cli_paint(PAINT_DIM), stdout);
+    if (c->bar->first)
+        printf("%6.1f%% %4dus %5dms %4dms", c->bar->share * 100, c->bar->host, SUITE_COLD_MS, SUITE_WARM_MS);
+    else
+        printf("%27s", "");
     if (b->peer_name && c->peer)
         printf(" %9s %6.2fx", "", c->bar->eager);
     if (w->graph && c->peer && c->bar->graph > 0)
@@ -191,6 +217,7 @@ static void gpu_row(const Bench *b, const Case *c, const Medians *m, const Width
     putchar('\n');
     if (c->bar)
         gpu_bar(b, c, m, w);
+    period_row(b, c, m, w);
 }
 
 static void gpu_foot(const Bench *b)
@@ -199,7 +226,7 @@ static void gpu_foot(const Bench *b)
     printf("\n  copy: device to device, at least 1 GiB, timed in the same rounds. Steps and copies are timed %s.\n"
            "  host: what optc_step itself takes. cold, warm: from optc_compile to the end of the first step, with an "
            "empty cache\n  and with a full one.\n",
-           b->device.alone ? "each alone, from an idle device whose\n  cache holds nothing of theirs"
+           b->device.alone ? "each alone, from an idle device whose\n  cache holds nothing of theirs, but those of rules with periods, which are behind one another"
                            : "several behind one another");
     bool same = false;
     for (int i = 0; i < b->ncase; i++)
@@ -249,7 +276,7 @@ void bench_report_cases(const Bench *b, int from, int n)
         if (b->device.ops->async)
             gpu_row(b, c, &m, &w);
         else
-            cpu_row(b, c, &m);
+            cpu_row(b, c, &m, &w);
     }
     fflush(stdout);
 }

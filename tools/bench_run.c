@@ -13,6 +13,7 @@
 
 /* in one look at the host's time: far fewer launches than a queue holds (about 1024). A step with products has hundreds */
 enum { HOST_STEPS = 20, HOST_STEPS_CALLS = 3 };
+static const double LONG_STEP = 0.5;           /* seconds: such a one need not be done thrice to be warm */
 
 bool bench_lib(optc_status s)
 {
@@ -79,7 +80,8 @@ static bool make_series(Bench *b)
         Case *c = &b->cases[i];
         double **each[] = {&c->seconds, &c->rate,          &c->share,        &c->best,
                            &c->mix,     &c->host,          &c->peer_seconds, &c->peer_host,
-                           &c->ahead,   &c->graph_seconds, &c->graph_host,   &c->graph_ahead};
+                           &c->ahead,   &c->graph_seconds, &c->graph_host,   &c->graph_ahead,
+                           &c->slowest};
         enum { N = sizeof each / sizeof *each };
         double *all = calloc(rounds * N, sizeof(double));
         ok = all != NULL;
@@ -185,9 +187,9 @@ bool bench_steps(Case *c, int n)
 
 /* Seconds per step over c->reps steps behind one another or, where steps are timed alone, the median of a few; c->bytes
  * is set to the bytes per step the plan moves in them. */
-static bool sample(Bench *b, Case *c, double *seconds)
+static bool sample(Bench *b, Case *c, double *seconds, double *slowest)
 {
-    int kinds = c->periodic ? c->reps : 1;
+    int kinds = c->period > 1 ? c->reps : 1;
     c->bytes = (optc_bytes){0, 0};
     for (int k = 0; k < kinds; k++) {
         optc_bytes one;
@@ -197,6 +199,9 @@ static bool sample(Bench *b, Case *c, double *seconds)
         c->bytes.written += one.written / kinds;
     }
     Device *d = &b->device;
+    *slowest = 1;
+    if (c->period > 1)
+        return period_sample(b, c, c->reps, seconds, slowest);
     if (!d->alone)
         return d->ops->begin(d) && bench_steps(c, c->reps) && d->ops->end(d, seconds) && (*seconds /= c->reps, true);
     double each[ALONE];
@@ -209,15 +214,22 @@ static bool sample(Bench *b, Case *c, double *seconds)
 }
 
 /* Three times without counting: pages, threads, clocks and branch predictors settle. The last one says how long a step
- * is. */
+ * is. Once is enough where that is long. Where steps are not alike a GPU does a whole period of them. */
 static bool warm_up(Bench *b, Case *c)
 {
-    double s = 0;
+    double s = 0, slowest;
     c->reps = 1;
-    for (int i = 0; i < 3; i++)
-        if (!sample(b, c, &s))
+    if (c->period > 1 && b->device.ops->async) {
+        c->reps = c->period;
+        if (!sample(b, c, &s, &c->first_slowest))
             return false;
-    c->reps = b->device.alone ? ALONE : device_reps(&b->device, s);
+    }
+    for (int i = 0; i < 3 && c->reps == 1 && s < LONG_STEP; i++)
+        if (!sample(b, c, &s, &slowest))
+            return false;
+    c->reps = c->period > 1     ? period_steps(b, c, device_reps(&b->device, s))
+              : b->device.alone ? ALONE
+                                : device_reps(&b->device, s);
     return true;
 }
 
@@ -226,6 +238,8 @@ static bool warm_up(Bench *b, Case *c)
 static bool time_host(Bench *b, Case *c, double *seconds)
 {
     Device *d = &b->device;
+    if (c->period > 1)
+        return period_host(b, c, seconds);
     if (!d->ops->sync(d))
         return false;
     int n = c->calls ? HOST_STEPS_CALLS : HOST_STEPS;
@@ -276,9 +290,9 @@ static void time_peer(Bench *b, Case *c, int round)
 /* Once more after it, so that neither side is always the second. */
 static bool time_rival(Bench *b, Case *c, int round)
 {
-    double again;
-    if (!sample(b, c->rival, &c->peer_seconds[round]) ||
-        (b->device.ops->async && !time_host(b, c->rival, &c->peer_host[round])) || !sample(b, c, &again))
+    double again, slowest;
+    if (!sample(b, c->rival, &c->peer_seconds[round], &slowest) ||
+        (b->device.ops->async && !time_host(b, c->rival, &c->peer_host[round])) || !sample(b, c, &again, &slowest))
         return false;
     c->seconds[round] = (c->seconds[round] + again) / 2;
     c->ahead[round] = c->peer_seconds[round] / c->seconds[round];
@@ -293,7 +307,7 @@ static bool time_case(Bench *b, Case *c, int round)
     if (!d->ops->yard_time(d, &r))             /* right before each rule: the machine's mood changes within a round */
         return false;
     settle(b);
-    if ((d->ops->async && !bench_steps(c, 1)) || !sample(b, c, &c->seconds[round]) ||
+    if ((d->ops->async && !bench_steps(c, 1)) || !sample(b, c, &c->seconds[round], &c->slowest[round]) ||
         (d->ops->async && !time_host(b, c, &c->host[round])) || (c->rival && !time_rival(b, c, round)))
         return false;
     c->rate[round] = (c->bytes.read + c->bytes.written) / c->seconds[round];
@@ -328,7 +342,8 @@ static bool start_rival(Bench *b, Case *c)
                 .ntensor = c->ntensor,
                 .n = c->n,
                 .place = c->place,
-                .periodic = c->periodic,
+                .period = c->period,
+                .lap = c->lap,
                 .matrix = c->matrix,
                 .calls = c->calls};
     if (!bench_lib(optc_open(
@@ -452,7 +467,8 @@ void bench_free(Bench *b)
     free(b->peer_name);
     for (int i = 0; i < b->ncase; i++) {
         Case *c = &b->cases[i];
-        void *each[] = {c->label, c->spec, c->with, c->shape, c->seconds, c->runs, c->peer, c->peer_graph, c->peer_why};
+        void *each[] = {c->label,      c->spec,     c->with, c->shape, c->seconds, c->runs, c->peer,
+                        c->peer_graph, c->peer_why, c->lap};
         for (size_t k = 0; k < sizeof each / sizeof *each; k++)
             free(each[k]);
     }

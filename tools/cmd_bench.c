@@ -103,14 +103,16 @@ static bool inspect_case(Bench *b, Case *c)
         ok = false;
     } else {
         const Plan *p = s.gen.plan;
-        c->periodic = p->nperiod > 0;
+        c->period = period_of(p);
+        c->lap = calloc((size_t)c->period, sizeof *c->lap);
+        c->graph = c->graph && c->period == 1;             /* a graph is one step, again and again */
         c->matrix = p->rule->nvariant > 1 || rule_view(p->rule);
         c->calls = plan_calls(p);
         b->type = s.types.p;
         for (int i = 0; i < p->rule->nstate; i++)
             if (p->rule->state[i].dom == ELEM && (p->state_used[i] || p->state_used[p->rule->nstate + i]))
                 c->state_bytes += type_info[p->mem[plan_mem_of_state(p, i)].type].bytes;
-        ok = shape_case(b, c);
+        ok = c->lap ? shape_case(b, c) : (cli_error("out of memory"), false);
         c->state_bytes *= (double)c->n;
     }
     spec_close(&s);
@@ -120,8 +122,8 @@ static bool inspect_case(Bench *b, Case *c)
 static bool add_case(Bench *b, const char *arg, const Bar *bar)
 {
     Case *c = &b->cases[b->ncase++];
-    c->bar = bar;
-    c->graph = b->device.ops->async && (!bar || bar->graph > 0);
+    c->bar = bar ? bar : b->work ? work_bar(b->work, arg) : NULL;
+    c->graph = b->device.ops->async && (!c->bar || c->bar->graph > 0);
     if (!strcmp(arg, "-"))
         return cli_error("bench: give the spec as a file: it is read more than once"), false;
     if (!split_case(c, arg, b->compile.with))
@@ -138,24 +140,27 @@ static bool add_cases(Bench *b, char **arg, int n)
         n = 4;
     }
     int rows = 0;
-    while (bench_suite[rows].work)
-        rows++;
+    for (const Bar *x = bench_bars; x->work; x++)
+        rows += x->suite;
     b->cases = calloc((size_t)(b->suite ? rows : n), sizeof *b->cases);
     if (!b->cases)
         return cli_error("out of memory"), false;
-    for (int i = 0; ok && i < (b->suite ? rows : n); i++)
-        ok = add_case(b, b->suite ? bench_suite[i].rule : arg[i], b->suite ? &bench_suite[i] : NULL);
+    for (const Bar *x = bench_bars; ok && b->suite && x->work; x++)
+        ok = !x->suite || add_case(b, x->rule, x);
+    for (int i = 0; ok && !b->suite && i < n; i++)
+        ok = add_case(b, arg[i], NULL);
     return ok;
 }
 
-/* Bars are for the whole workloads, in f32, on a GPU. */
+/* Bars are for the whole workloads, in f32, on a GPU; where a peer has a rule's options, whatever they are. */
 static void drop_bars(Bench *b)
 {
     const CompileOpts *o = &b->compile;
     bool plain = b->device.ops->async && !bench_rivals(b) && !b->size && o->p < 0 && o->g < 0 && o->state < 0 &&
-                 !o->product && !b->workspace && !o->with && !o->options && !o->path;
-    for (int i = 0; i < b->ncase && !plain; i++)
-        b->cases[i].bar = NULL;
+                 !o->product && !b->workspace && !o->with && !o->path;
+    for (int i = 0; i < b->ncase; i++)
+        if (b->cases[i].bar && (!plain || (o->options && b->cases[i].bar->suite)))
+            b->cases[i].bar = NULL;
 }
 
 /* On the CPU all rules take turns in every round. On a GPU, which is quiet, and in the suite each has the memory for
@@ -225,6 +230,7 @@ int cmd_bench(const Command *self, int argc, char **argv)
         {"queued", 0, OPT_FLAG, &b.queued, NULL,
          "on a GPU: time several steps behind one another, not each from an idle device"},
         {"rounds", 0, OPT_COUNT, &b.rounds, "N", "how often everything is timed in turn (default: 11)"},
+        {"steps", 0, OPT_COUNT, &b.steps, "N", "of a period, where a rule's steps are not alike and a whole one takes too long"},
         {"threads", 0, OPT_COUNT, &b.threads, "N", "threads of the CPU (default: as OpenMP would)"},
         {"workspace", 0, OPT_SIZE, &b.workspace, "BYTES", "that a batch of tensors may take for products (default: 1G)"},
         {"against", 0, OPT_TEXT, &b.against, "WHAT",

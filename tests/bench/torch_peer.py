@@ -3,11 +3,7 @@
 
     torch_peer.py DEVICE THREADS TYPE HOW        DEVICE: cpu, cuda or cuda:N; TYPE: f32, f64, bf16, f16; HOW: alone or queued (steps on a GPU)
 
-One line in, one line out (tools/bench_peer.c is the other side):
-    open ID ELEMENTS SHAPES graph|eager RULE [WRAPPERS]    ok WHAT [| WHAT AS A GRAPH] | none WHY      SHAPES such as 8192x8192,100*65536
-    step ID                                                MS HOST_US [MS HOST_US] | none WHY
-    close ID                                               ok
-At the start it says `ready torch VERSION` or `none WHY`. It ends with its input.
+Lines go both ways as tests/bench/lines.py says.
 
 Rules that are open at the same time step the same parameters and gradients, as optc does; states are each rule's own. On the CPU fused
 implementations are used where torch has them and foreach ones elsewhere; on a GPU both are tried and the faster one is kept. `graph`
@@ -21,23 +17,10 @@ import sys
 import time
 import warnings
 
-# Answers go to what was standard output; whatever a library prints does not.
-answers = os.fdopen(os.dup(1), "w", buffering=1)
-os.dup2(2, 1)
+from lines import options_of, places_of, reason, say, serve, shapes_of
+
 # Large pages where the kernel hands them out on request, as optc asks for them.
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
-
-
-def say(text):
-    try:
-        print(" ".join(text.split()), file=answers, flush=True)
-    except BrokenPipeError:                      # the other side has left
-        os._exit(0)
-
-
-def reason(e):
-    text = str(e).strip().replace("|", "/")      # which divides the parts of an answer
-    return f"{type(e).__name__}: {text.splitlines()[0][:200]}" if text else type(e).__name__
 
 
 try:
@@ -45,6 +28,7 @@ try:
 except Exception as e:
     say(f"none {reason(e)}")
     sys.exit(0)
+import torch_factors
 
 TYPES = {"f32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16, "f16": torch.float16}
 # rule: class, arguments beside the defaults, whether torch has a fused implementation
@@ -84,6 +68,8 @@ class Cpu:
         seconds = (time.perf_counter() - start) / count
         return seconds, seconds
 
+    many = time
+
     def tidy(self):
         gc.collect()
 
@@ -120,6 +106,7 @@ class Gpu:
         return self.begin.elapsed_time(self.end) * 1e-3, host
 
     def many(self, step, count):
+        torch.cuda.synchronize()
         self.begin.record()
         start = time.perf_counter()
         for _ in range(count):
@@ -176,16 +163,12 @@ class Peer:
                 self.clock.scratch = torch.empty(self.clock.cache, dtype=torch.uint8, device=self.device) if few else None
 
     def params(self, shapes):
-        at, out = 0, []
-        for item in shapes.split(","):
-            count, _, dims = item.rpartition("*")
-            shape = [int(d) for d in dims.split("x")]
+        out, shapes = [], shapes_of(shapes)
+        for at, shape in zip(places_of(shapes), shapes):
             n = math.prod(shape)
-            for _ in range(int(count or 1)):
-                p = torch.nn.Parameter(self.p[at:at + n].view(shape))
-                p.grad = self.g[at:at + n].view(shape)
-                out.append(p)
-                at += (n + 63) // 64 * 64
+            p = torch.nn.Parameter(self.p[at:at + n].view(shape))
+            p.grad = self.g[at:at + n].view(shape)
+            out.append(p)
         return out
 
     def build(self, shapes, rule, norm, how, graph):
@@ -232,10 +215,41 @@ class Peer:
         others = "".join(f" ({how}: {seconds * 1e3:.3g} ms)" for how, seconds in notes if how != best[0])
         return best[0], best[1], best[2], others
 
+    def open_factors(self, key, shapes, rule, options):
+        """Rules with periods: the best way, by the mean of a whole one."""
+        if not set(options) <= torch_factors.TAKES[rule]:
+            return f"none options of {rule} beside {', '.join(sorted(torch_factors.TAKES[rule]))} have other names there"
+        best, notes = None, []
+        for way in torch_factors.ways(rule, self.gpu):
+            optimizer = None
+            try:
+                with torch_factors.bounded(way):
+                    optimizer = torch_factors.WAYS[rule][way](self.params(shapes), **options)
+                    for _ in range(optimizer.warm):
+                        optimizer.step()
+                    seconds = self.clock.many(optimizer.step, optimizer.period)[0]
+                notes.append(f"{way}: {seconds * 1e3:.4g} ms")
+                if best is None or seconds < best[2]:
+                    best = (way, optimizer.step, seconds)
+            except Exception as e:
+                notes.append(f"{way}: {reason(e)}")
+            optimizer = None
+            self.clock.tidy()
+        if not best:
+            return f"none {'; '.join(notes)}"
+        self.runs[key] = [(best[1], 1)]
+        return f"ok {best[0]} {rule}, f32 products in {torch.get_float32_matmul_precision()} precision ({'; '.join(notes)})"
+
     def open(self, key, elements, shapes, graph, rule, wrappers=""):
+        rule, options = options_of(rule)
         clip = re.fullmatch(r"clip\((?:max_norm=)?([0-9.eE+-]+)\)", wrappers)
         if wrappers and not clip:
             return f"none torch has no {wrappers}"
+        if rule in torch_factors.WAYS and not wrappers:
+            self.room(int(elements))
+            return self.open_factors(key, shapes, rule, options)
+        if options:
+            return "none its options have other names"
         if rule not in RULES or not hasattr(torch.optim, RULES[rule][0]):
             return f"none torch has no {rule}"
         norm = float(clip.group(1)) if clip else None
@@ -258,10 +272,10 @@ class Peer:
         self.runs[key] = runs
         return answer
 
-    def step(self, key):
+    def step(self, key, steps="0"):
         out = []
         for step, count in self.runs[key]:
-            seconds, host = self.clock.time(step, count)
+            seconds, host = self.clock.many(step, int(steps)) if int(steps) else self.clock.time(step, count)
             out += [repr(seconds * 1e3), repr(host * 1e6)]
         return " ".join(out)
 
@@ -285,17 +299,7 @@ def main():
     except Exception as e:
         say(f"none {reason(e)}")
         return
-    say(f"ready torch {torch.__version__}")
-    for line in sys.stdin:
-        word, *rest = line.split() or [""]
-        try:
-            say({"open": peer.open, "step": peer.step, "close": peer.close}[word](*rest))
-            continue
-        except Exception as e:
-            why = f"none {reason(e)}"
-        if word == "open":                       # what it had made until then is in nobody's way any more
-            peer.close(rest[0] if rest else "")
-        say(why)
+    serve(peer, f"torch {torch.__version__}")
 
 
 if __name__ == "__main__":
