@@ -17,7 +17,7 @@ class Shampoo:
     """specs/shampoo.lua with its defaults: EMAs, fourth roots, as long as Adam's steps. Blocks and their products one after another, what
     is elementwise by foreach; roots by torch.linalg.eigh of one block after another, all at one step, as in facebookresearch/optimizers
     and pytorch_optimizer."""
-    lr, beta1, beta2, eps, relative, graft_eps = 1e-3, 0.9, 0.999, 1e-12, 1e-6, 1e-8
+    lr, beta1, beta2, eps, relative, graft_eps, decay = 1e-3, 0.9, 0.999, 1e-12, 1e-6, 1e-8, 0
     warm = 2                                     # steps until all that a period does has been done
     takes = {"interval", "side", "limit", "stagger"}
 
@@ -77,6 +77,8 @@ class Shampoo:
         self.vectors(u, seen, out)
         size = [a / b.clamp_min(1e-30) for a, b in zip(torch._foreach_norm(like), torch._foreach_norm(out))]
         torch._foreach_mul_(out, size)
+        if self.decay:
+            torch._foreach_add_(out, self.params, alpha=self.decay)
         torch._foreach_add_(self.params, out, alpha=-self.lr)
 
     def vectors(self, u, seen, out):
