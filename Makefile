@@ -77,6 +77,7 @@ help:
 	@echo "make test-all   likewise with nothing thinned out: every rule for every architecture, more random specs"
 	@echo "make            build $(BUILD)/optc, liboptc.a and liboptc.so"
 	@echo "make bench      how near AdamW, LAMB, Adafactor and clip + AdamW come to the memory's rate, beside torch"
+	@echo "make bench-factors  factors of batches and Shampoo over GPT-2 beside NumPy's"
 	@echo "make bench-gpu  every row that has a bar, on an NVIDIA GPU, beside torch"
 	@echo "make fuzz       random specs against the evaluator for a long time (SECONDS=600, SEED=…)"
 	@echo "make fuzz-emu   random specs at random launches on an emulated GPU, bit by bit against the CPU (likewise)"
@@ -200,6 +201,10 @@ faults: $(BUILD)/faults $(EMULATED)
 
 bench: all
 	$(BUILD)/optc bench --against torch
+
+.PHONY: bench-factors
+bench-factors: all
+	@sh tests/bench/factors.sh $(BUILD)
 
 # ---- install ----
 DEST := $(DESTDIR)$(PREFIX)

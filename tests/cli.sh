@@ -85,7 +85,7 @@ expect 2 "has its own tensors" bench adamw --work 2^28 --shape 3x3
 expect 2 "has its own tensors" bench --suite --tensors 3
 expect 2 "has its own workloads and rules" bench --suite adamw
 expect 2 "has its own workloads and rules" bench --suite --work 2^28
-expect 2 "knows torch and untuned" bench adamw --against jax
+expect 2 "knows torch, numpy and untuned" bench adamw --against jax
 expect 0 "without tuning results ran" bench sgd --device cpu --size 64K --rounds 1 --against untuned
 expect 1 "--size must be that or more" bench adamw --device cpu --work small5000 --size 100
 # GPT-2's published counts of parameters
@@ -95,6 +95,9 @@ expect 2 "'f8' is nothing that products are computed in (known: f64, f32, tf32, 
 expect 2 "must be a size such as" bench sgd --workspace lots
 expect 0 "580 tensors,  1557611200 elements" bench --work list
 expect 0 "gpt2-124m at 65" bench adamw adafactor --device cpu --work gpt2-124m --size 64K --rounds 1
+expect 0 "the mean of a period of 10 steps; its slowest step" bench soap --device cpu --shape 12x8 --rounds 1
+expect 0 "the mean of 2 steps of a period of 50" bench shampoo --device cpu --shape 12x8 --rounds 1 --steps 2
+expect 0 '"period": 4, "steps": 2,' bench soap --device cpu --shape 12x8 --rounds 1 --options interval=4 --steps 2 --json
 expect 0 "gpt2-1.5b at 58" bench --device cpu --suite --size 64K --rounds 1
 OPTC_NO_CUDA=1
 export OPTC_NO_CUDA
@@ -111,6 +114,8 @@ peer 'echo none no torch here'
 expect 0 "did not start it: no torch here" bench sgd --device cpu --size 64K --rounds 1 --against torch
 peer 'echo ready torch 9; while read -r w i r; do case $w in open) echo ok fused SGD;; step) echo 250 250000;; *) echo ok;; esac; done'
 expect 0 "250 ms" bench sgd --device cpu --size 64K --rounds 1 --against torch
+peer 'echo ready torch 9; while read -r w i r; do case "$w $r" in "open "*" soap?interval=4,limit=64") echo ok SOAP;; "step "*[02468]) echo 250 250000;; *) echo ok;; esac; done'
+expect 0 "250 ms" bench soap --device cpu --shape 12x8 --rounds 1 --options interval=4,limit=64 --against torch
 peer 'echo ready torch 9; while read -r w i r; do case $w in open) echo none no memory;; *) echo ok;; esac; done'
 expect 0 "sgd: nothing: no memory" bench sgd --device cpu --size 64K --rounds 1 --against torch
 peer 'echo ready torch 9; while read -r w i r; do case $w in open) echo ok fused SGD;; step) echo none out of memory;; *) echo ok;; esac; done'

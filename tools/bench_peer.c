@@ -27,14 +27,14 @@
 struct Peer { pid_t pid; FILE *to, *from; bool hung; };
 
 enum { PATIENCE_MS = 180000 };                 /* the first step of a big case allocates and may compile */
-static const char script[] = "tests/bench/torch_peer.py";
 
 /* Beside where we stand, or in the tree that this program was built in. */
-static char *find_script(void)
+static char *find_script(const char *name)
 {
+    char exe[4096], script[64];
+    snprintf(script, sizeof script, "tests/bench/%s_peer.py", name);
     if (access(script, R_OK) == 0)
         return strdup(script);
-    char exe[4096];
     ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
     if (n <= 0)
         return NULL;
@@ -111,7 +111,7 @@ static char *ask(Peer *p, const char *line)
 Peer *peer_start(const char *name, const Bench *b, char **version)
 {
     const char *given = getenv("OPTC_PYTHON");
-    char *python = strdup(given && *given ? given : "python3"), *path = find_script();
+    char *python = strdup(given && *given ? given : "python3"), *path = find_script(name);
     char device[32], threads[32];
     snprintf(threads, sizeof threads, "%d", b->threads);
     /* "cuda:0:" */
@@ -127,7 +127,8 @@ Peer *peer_start(const char *name, const Bench *b, char **version)
     if (ok)
         *version = strdup(first + 6);
     else if (!path)
-        cli_warning("bench: %s was not found: run optc from its source tree to compare with %s", script, name);
+        cli_warning("bench: tests/bench/%s_peer.py was not found: run optc from its source tree to compare with %s", name,
+                    name);
     else
         cli_warning("bench: no comparison with %s: %s did not start it%s%s (OPTC_PYTHON names the interpreter)", name,
                     python ? python : "", first ? ": " : "", first ? first + (strncmp(first, "none ", 5) ? 0 : 5) : "");

@@ -199,8 +199,8 @@ static int check_args(const Command *self, Bench *b, const char *work, int n)
                           work ? "--work" : "--suite");
     if (b->suite && (work || n))
         return cli_misuse(self, "--suite has its own workloads and rules ('--work list' shows them)");
-    if (b->against && strcmp(b->against, "torch") && !bench_rivals(b))
-        return cli_misuse(self, "--against knows torch and untuned, not '%s'", b->against);
+    if (b->against && strcmp(b->against, "torch") && strcmp(b->against, "numpy") && !bench_rivals(b))
+        return cli_misuse(self, "--against knows torch, numpy and untuned, not '%s'", b->against);
     if (!device_known(b->device_name))
         return cli_misuse(self, "--device knows cpu, cuda, cuda:N and best, not '%s'", b->device_name);
     if (work && !(b->work = work_find(work))) {
@@ -234,7 +234,7 @@ int cmd_bench(const Command *self, int argc, char **argv)
         {"threads", 0, OPT_COUNT, &b.threads, "N", "threads of the CPU (default: as OpenMP would)"},
         {"workspace", 0, OPT_SIZE, &b.workspace, "BYTES", "that a batch of tensors may take for products (default: 1G)"},
         {"against", 0, OPT_TEXT, &b.against, "WHAT",
-         "torch: time PyTorch beside it ($OPTC_PYTHON names the interpreter); untuned: itself without tuning results"},
+         "torch, numpy: time PyTorch or NumPy beside it ($OPTC_PYTHON names the interpreter); untuned: itself without tuning results"},
         {"json", 0, OPT_FLAG, &b.json, NULL, "print one JSON object"},
         COMPILE_OPTS(b.compile),
         {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};

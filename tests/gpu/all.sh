@@ -1,9 +1,10 @@
 #!/bin/sh
-# Everything a GPU can show, in one go: the suite (its cases side by side), packages, compute-sanitizer, the benchmark against torch.
-#   sh tests/gpu/all.sh [BUILD [PART…]]        after `make BUILD/gpu-test all`; compute-sanitizer and torch where they are. Parts: suite ship bench types
+# Everything a GPU can show, in one go: the suite (its cases side by side), packages, compute-sanitizer, the benchmark against torch,
+# and that of rules with roots and bases.
+#   sh tests/gpu/all.sh [BUILD [PART…]]        after `make BUILD/gpu-test all`; compute-sanitizer and torch where they are. Parts: suite ship bench types factors
 build=${1:-build}
 [ $# = 0 ] || shift
-parts=${*:-suite ship bench types}
+parts=${*:-suite ship bench types factors}
 export OPTC_TEST_CACHE=$build/test-cache OPTC_CACHE=${OPTC_CACHE:-$PWD/$build/cache} OPTC_TUNE= OPTC_TUNE_SITE=
 mkdir -p "$OPTC_TEST_CACHE" && chmod 700 "$OPTC_TEST_CACHE"
 failed=0 began=$(date +%s)
@@ -57,8 +58,13 @@ types() {
     say "16 bits and tiny tensors done"
 }
 
+factors() {
+    sh tests/gpu/factors.sh "$build" || { failed=$((failed + 1)); echo "FAILED: Shampoo or SOAP"; }
+    say "Shampoo and SOAP done"
+}
+
 for part in $parts; do
-    case $part in suite) suite ;; ship) packages ;; bench) bench ;; types) types ;; *) echo "there is no part '$part'"; exit 2 ;; esac
+    case $part in suite) suite ;; ship) packages ;; bench) bench ;; types) types ;; factors) factors ;; *) echo "there is no part '$part'"; exit 2 ;; esac
 done
 echo "$failed parts failed"
 [ "$failed" = 0 ]
