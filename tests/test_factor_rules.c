@@ -173,6 +173,72 @@ START_TEST(a_thousand_steps)
 }
 END_TEST
 
+/* ---- SPlus' averaged weights ---- */
+/* kvfrans/splus: after a step of a size that follows from the shape the weights go into an average that begins at 0, and then decay. */
+enum { EVALS = 3 };
+static const int eval_after[EVALS] = {1, 4, 12};
+static const double splus_ema = 0.8, splus_decay = 0.1, splus_lr = 0.1, splus_other = 0.02;
+
+static double splus_size(const TestShape *s)
+{
+    return s->rank == 2 ? splus_lr * 2 / (double)(s->dim[0] + s->dim[1]) : splus_lr * splus_other;
+}
+
+static void follow(const Fixture *f, double *const *avg)
+{
+    for (int k = 0; k < f->n; k++)
+        for (int64_t i = 0; i < f->count[k]; i++) {
+            double before = type_load(f->type, f->p[k], i) / (1 - splus_size(&net[k]) * splus_decay);
+            avg[k][i] = splus_ema * avg[k][i] + (1 - splus_ema) * before;
+        }
+}
+
+/* Weights of about 1 in f32, of which an average has no more error than each: 4 roundings. */
+static void see_average(Fixture *f, double *const *avg, int t)
+{
+    static const char *const way[] = {"to_eval", "to_train"};
+    float kept[3][MID * IN];
+    double apart = 0;
+    for (int k = 0; k < f->n; k++)
+        memcpy(kept[k], f->p[k], (size_t)f->count[k] * 4);
+    OK(optc_run(f->binding, way[0]));
+    for (int k = 0; k < f->n; k++)
+        for (int64_t i = 0; i < f->count[k]; i++) {
+            double got = type_load(f->type, f->p[k], i), want = t ? avg[k][i] / (1 - pow(splus_ema, t)) : kept[k][i];
+            apart = fmax(apart, fabs(got - kept[k][i]));
+            ck_assert_msg(fabs(got - want) <= 4 * 0x1p-23, "after %d steps, tensor %d, %lld: %.9g, not %.9g", t, k, (long long)i, got, want);
+        }
+    ck_assert(t < 2 ? apart < 0.01 : apart > 0.01);                    /* of one step nothing is an average but the decay */
+    OK(optc_run(f->binding, way[1]));
+    for (int k = 0; k < f->n; k++)
+        ck_assert_msg(!memcmp(kept[k], f->p[k], (size_t)f->count[k] * 4), "after %d steps, tensor %d", t, k);
+}
+
+START_TEST(averaged_weights)
+{
+    const optc_setting set[] = {{"lr", splus_lr}, {"ema_rate", splus_ema}, {"weight_decay", splus_decay}, {"other_scale", splus_other}};
+    optc_engine_options eo = {.threads = 1, .cache_dir = getenv("OPTC_TEST_CACHE")};
+    Fixture f, g;
+    double all[3][MID * IN] = {{0}}, *avg[] = {all[0], all[1], all[2]};
+    fix_open(&f, &eo, &(optc_rule_options){.spec = "splus"}, net, 3, set, 4);
+    fix_open(&g, &eo, &(optc_rule_options){.spec = "splus"}, net, 3, set, 4);
+    see_average(&f, avg, 0);
+    for (int step = 1, at = 0; step <= eval_after[EVALS - 1]; step++) {
+        network(&f);
+        network(&g);
+        OK(optc_step(f.binding));
+        OK(optc_step(g.binding));
+        follow(&f, avg);
+        if (step == eval_after[at])
+            see_average(&f, avg, eval_after[at++]);
+    }
+    for (int k = 0; k < f.n; k++)                          /* whoever never looked is as far */
+        ck_assert(!memcmp(f.p[k], g.p[k], (size_t)f.count[k] * 4));
+    fix_close(&f);
+    fix_close(&g);
+}
+END_TEST
+
 Suite *factor_rules_suite(void)
 {
     Suite *s = suite_create("factor_rules");
@@ -181,6 +247,7 @@ Suite *factor_rules_suite(void)
     tcase_add_loop_test(t, nothing_to_go_by, 0, NRULES);
     tcase_add_loop_test(t, nan_stays, 0, NRULES);
     tcase_add_loop_test(t, a_thousand_steps, 0, 2);
+    tcase_add_test(t, averaged_weights);
     suite_add_tcase(s, t);
     return s;
 }
