@@ -66,7 +66,8 @@ bool device_cuda_open(Device *d, int ordinal);
 enum { SUITE_HOST_US = 10, SUITE_COLD_MS = 1500, SUITE_WARM_MS = 50, MATRIX_HOST_US = 100 };
 typedef struct Work Work;
 /* of copying; times torch's best and its CUDA graph; microseconds of the host, below; its slowest step over the mean of
- * a period; 0: none asked. first: from optc_compile to the first step's end has its bars, too; suite: a row of --suite */
+ * a period; 0: none asked. first: from optc_compile to the first step's end has its bars, too; suite: a row of
+ * --suite */
 typedef struct Bar {
     const char *work, *rule;
     double share, eager, graph;

@@ -46,10 +46,11 @@ static void put_bar(const Case *c, const Medians *m)
 {
     Buf missed = {0};
     bench_missed(c, m, &missed);
-    printf(",\n     \"bar\": {\"slowest_over_mean\": %g, \"share_of_copy\": %g, \"ratio\": %g, \"graph_ratio\": %g, \"host_us\": %d, "
+    printf(",\n     \"bar\": {\"slowest_over_mean\": %g, \"share_of_copy\": %g, \"ratio\": %g, \"graph_ratio\": %g, "
+           "\"host_us\": %d, "
            "\"first_ms_cold\": %d, \"first_ms_warm\": %d, \"missed\": ",
-           c->bar->slowest, c->bar->share, c->bar->eager, c->bar->graph, c->bar->host, c->bar->first ? SUITE_COLD_MS : 0,
-           c->bar->first ? SUITE_WARM_MS : 0);
+           c->bar->slowest, c->bar->share, c->bar->eager, c->bar->graph, c->bar->host,
+           c->bar->first ? SUITE_COLD_MS : 0, c->bar->first ? SUITE_WARM_MS : 0);
     put_string(cli_text(&missed));
     putchar('}');
     buf_free(&missed);
@@ -77,8 +78,8 @@ static void put_case(const Bench *b, const Case *c)
            c->native ? "true" : "false");
     put_string(c->runs);
     if (c->period > 1)
-        printf(",\n     \"period\": %d, \"steps\": %d, \"slowest_over_mean\": %.6g, \"slowest_over_mean_first\": %.6g", c->period,
-               c->reps, m.slowest, c->first_slowest);
+        printf(",\n     \"period\": %d, \"steps\": %d, \"slowest_over_mean\": %.6g, \"slowest_over_mean_first\": %.6g",
+               c->period, c->reps, m.slowest, c->first_slowest);
     if (b->device.ops->async)
         put_gpu(c, &m);
     if (c->peer)

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-/* Beyond: what is done so seldom is as good as done once, and in no mean. Steps in a sample, at most or a period more */
+/* Beyond: what is done so seldom is as good as done once, and in no mean. Steps in a sample, at most or a period */
 enum { LONGEST = 1000, SAMPLE_STEPS = 1000 };
 
 static int64_t common(int64_t a, int64_t b)

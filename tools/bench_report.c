@@ -226,7 +226,8 @@ static void gpu_foot(const Bench *b)
     printf("\n  copy: device to device, at least 1 GiB, timed in the same rounds. Steps and copies are timed %s.\n"
            "  host: what optc_step itself takes. cold, warm: from optc_compile to the end of the first step, with an "
            "empty cache\n  and with a full one.\n",
-           b->device.alone ? "each alone, from an idle device whose\n  cache holds nothing of theirs, but those of rules with periods, which are behind one another"
+           b->device.alone ? "each alone, from an idle device whose\n  cache holds nothing of theirs, but those of "
+                             "rules with periods, which are behind one another"
                            : "several behind one another");
     bool same = false;
     for (int i = 0; i < b->ncase; i++)

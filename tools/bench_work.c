@@ -67,8 +67,8 @@ static const Work works[] = {
 enum { NWORK = sizeof works / sizeof *works };
 
 /* What a GPU's row must reach. Torch is asked for a graph where a bar is held against one. Rules of matrices spend their time
- * in products, so copying is no measure of theirs, and their steps are many calls; those with roots and bases do nearly all of
- * these at the first step, and what is timed of theirs is a whole period. */
+ * in products, so copying is no measure of theirs, and their steps are many calls; those with roots and bases do nearly
+ * all of these at the first step, and what is timed of theirs is a whole period. */
 const Bar bench_bars[] = {
     {"2^28", "adamw", 1.00, 1.25, 0, SUITE_HOST_US, 0, true, true},
     {"gpt2-124m", "adamw", 0.95, 1.5, 1.15, SUITE_HOST_US, 0, true, true},

@@ -230,11 +230,13 @@ int cmd_bench(const Command *self, int argc, char **argv)
         {"queued", 0, OPT_FLAG, &b.queued, NULL,
          "on a GPU: time several steps behind one another, not each from an idle device"},
         {"rounds", 0, OPT_COUNT, &b.rounds, "N", "how often everything is timed in turn (default: 11)"},
-        {"steps", 0, OPT_COUNT, &b.steps, "N", "of a period, where a rule's steps are not alike and a whole one takes too long"},
+        {"steps", 0, OPT_COUNT, &b.steps, "N",
+         "of a period, where a rule's steps are not alike and a whole one takes too long"},
         {"threads", 0, OPT_COUNT, &b.threads, "N", "threads of the CPU (default: as OpenMP would)"},
         {"workspace", 0, OPT_SIZE, &b.workspace, "BYTES", "that a batch of tensors may take for products (default: 1G)"},
         {"against", 0, OPT_TEXT, &b.against, "WHAT",
-         "torch, numpy: time PyTorch or NumPy beside it ($OPTC_PYTHON names the interpreter); untuned: itself without tuning results"},
+         "torch, numpy: time PyTorch or NumPy beside it ($OPTC_PYTHON names the interpreter); untuned: itself without "
+         "tuning results"},
         {"json", 0, OPT_FLAG, &b.json, NULL, "print one JSON object"},
         COMPILE_OPTS(b.compile),
         {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};
