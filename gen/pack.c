@@ -226,6 +226,7 @@ static const Paste pasted_code[] = {
     {"runtime/core/blas.c", PRODUCTS},
     {"runtime/core/dense.c", PRODUCTS},
     {"runtime/core/lapack.c", PRODUCTS},
+    {"runtime/core/said.c", PRODUCTS},
     {"runtime/core/lying.c", PRODUCTS},
     {"runtime/core/factors.c", PRODUCTS},
     {"runtime/core/orders.c", PRODUCTS},

@@ -260,6 +260,20 @@ static inline optc_status optc_binding_held(const optc_binding *b, optc_held *ou
     return optc_binding_held_sized(b, out, sizeof *out);
 }
 
+/* Factors of matrices (a rule's power, chol, qr, eigh and solve): how many were computed since optc_bind, of a tensor
+ * or (tensor -1) of all, those of replayed graphs too; and how many of them were refused, because there was none or it was
+ * not good enough: there the last one stayed, where the rule names one, else NaN came. residual: how far from what
+ * defines it the last one of each matrix was, the largest of them: X^p A - 1 of a p-th inverse root, Q.T Q - 1 of
+ * orthonormal columns, in the Frobenius norm (on the CPU as one vector sees it); INFINITY: of something that is no
+ * number; 0: of other factors, and before the first. On a GPU this waits for what was started; no step ever does. A rule that
+ * runs on the reference evaluator is said nothing of. */
+typedef struct optc_factors { int64_t computed, refused; double residual; } optc_factors;
+optc_status optc_factors_about_sized(const optc_binding *b, int tensor, optc_factors *out, size_t size);
+static inline optc_status optc_factors_about(const optc_binding *b, int tensor, optc_factors *out)
+{
+    return optc_factors_about_sized(b, tensor, out, sizeof *out);
+}
+
 optc_status optc_step(optc_binding *b);                        /* entry "step", then t becomes t + 1 */
 optc_status optc_run(optc_binding *b, const char *entry);      /* any entry; only "step" moves t */
 /* a CUstream; what follows runs in it, after what is still in the old one only if the caller orders the two. The CPU

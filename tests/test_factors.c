@@ -174,6 +174,46 @@ START_TEST(nan_stays)
 }
 END_TEST
 
+/* How many were computed and refused, tensor by tensor, at the steps that compute them. */
+START_TEST(said)
+{
+    static const char text[] = "return optimizer { name = 'x', view = 'last', hyper = { lr = 0.1 }, state = { X = eye(1, 'rows'), Q = eye(1, 'cols') }, products = 'f64',\n"
+                               "  matrix = function() every(2, { first = true }, function() X = power(gram(g) + eye(1, 'rows'), -1/2, { last = X })  Q = qr(gram(g.T), { last = Q }) end)\n"
+                               "  p = p - lr * mm(X, mm(g, Q)) end, step = function() p = p - lr * g end }";
+    static const TestShape some[] = {{2, {3, 3}}, {1, {4}}, {3, {2, 3, 3}}, {2, {0, 3}}};
+    Fixture f;
+    optc_factors x;
+    struct { optc_factors x; int64_t behind; } longer;
+    use_blas(_i);
+    fix_open(&f, &(optc_engine_options){.threads = 2}, &(optc_rule_options){.text = text, .param = OPTC_F64}, some, 4, NULL, 0);
+    /* of the last tensor, without rows, there are columns, of zeros */
+    FAILS(optc_factors_about(f.binding, 4, &x), OPTC_ERROR_ARGUMENT, "there is no tensor 4");
+    FAILS(optc_factors_about(f.binding, -2, &x), OPTC_ERROR_ARGUMENT, "there is no tensor -2");
+    FAILS(optc_factors_about(f.binding, 0, NULL), OPTC_ERROR_ARGUMENT, "NULL");
+    OK(optc_factors_about(f.binding, -1, &x));
+    ck_assert(x.computed == 0 && x.refused == 0 && x.residual == 0);
+    for (int step = 1; step <= 4; step++) {                /* at 1, 2 and 4; at 4 a matrix of one tensor is NaN */
+        for (int i = 0; i < f.n; i++)
+            for (int64_t k = 0; k < f.count[i]; k++)
+                type_store(f.type, f.g[i], k, step == 4 && i == 2 && k == 12 ? NAN : ref_value(i, step, k));
+        OK(optc_step(f.binding));
+        OK(optc_factors_about(f.binding, 0, &x));
+        int computed = 2 * (step == 1 ? 1 : step < 4 ? 2 : 3);
+        ck_assert_msg(x.computed == computed && x.refused == 0 && x.residual < 1e-9, "step %d: %d, %d, %g", step, (int)x.computed, (int)x.refused, x.residual);
+        OK(optc_factors_about(f.binding, 2, &x));
+        ck_assert_msg(x.computed == 2 * computed && x.refused == (step < 4 ? 0 : 2) && (step < 4 ? x.residual < 1e-9 : x.residual == INFINITY), "step %d: %d, %d, %g", step, (int)x.computed, (int)x.refused,
+                      x.residual);
+    }
+    memset(&longer, 0xff, sizeof longer);
+    OK(optc_factors_about_sized(f.binding, -1, &longer.x, sizeof longer));
+    ck_assert(longer.x.computed == 21 && longer.x.refused == 2 && longer.x.residual == INFINITY && longer.behind == 0);
+    longer.x.refused = 7;
+    OK(optc_factors_about_sized(f.binding, -1, &longer.x, sizeof longer.x.computed));      /* a caller of an older header */
+    ck_assert(longer.x.computed == 21 && longer.x.refused == 7);
+    fix_close(&f);
+}
+END_TEST
+
 static Source source_of(const char *text) { return (Source){"x.lua", text, strlen(text)}; }
 
 static void read_square(const Fixture *f, int i, const char *name, double x[4]) { OK(optc_state_read(f->binding, i, name, x, 4)); }
@@ -335,6 +375,7 @@ Suite *factors_suite(void)
     tcase_add_test(t, random_rules);
     tcase_add_loop_test(t, defined, 0, 2);
     tcase_add_loop_test(t, nan_stays, 0, 3);
+    tcase_add_loop_test(t, said, 0, 2);
     tcase_add_loop_test(t, last_stays, 0, 2);
     tcase_add_loop_test(t, floor_is_read, 0, 2);
     tcase_add_test(t, straight);

@@ -165,8 +165,18 @@ bool bench_start(Bench *b, Case *c, optc_engine *e)
     return ok && set_inputs(b, c);
 }
 
+/* A factor that is refused is another rule's speed: the last one stayed in its place, or NaN. */
+static void tell_refused(const Case *c)
+{
+    optc_factors x;
+    if (c->binding && optc_factors_about(c->binding, -1, &x) == OPTC_OK && x.refused)
+        cli_warning("bench: %s: %lld of %lld factors of matrices were refused (largest residual %.2g)", c->label,
+                    (long long)x.refused, (long long)x.computed, x.residual);
+}
+
 void bench_stop(Case *c)
 {
+    tell_refused(c);
     (void)optc_unbind(c->binding);
     (void)optc_release(c->rule);
     (void)optc_close(c->engine);

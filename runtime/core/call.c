@@ -304,9 +304,12 @@ CORE optc_status cpu_calls(optc_binding *b)
         if (type != T_F32 && type != T_F64)
             s = bad_call(p, st, "on the CPU products are f32 or f64");
     }
+    if (any && s == OPTC_OK)
+        s = said_make(b);
     if (!any || s != OPTC_OK)
         return s;
-    Blas *x = TAKE(b, Blas, 1);
+    b->said = TAKE(b, FactorSaid, said_all(b));
+    Blas *x = b->said ? TAKE(b, Blas, 1) : NULL;
     s = x ? blas_open(x, "optc_bind") : no_memory("optc_bind");
     b->blas = x;
     for (int i = 0; i < p->nstage && s == OPTC_OK; i++) {

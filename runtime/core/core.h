@@ -18,7 +18,7 @@
  *   places.c   temporaries share memory    batches.c  tensors together  call.c    products: no stage of ours
  *   blas.c     a BLAS by dlopen            product.c  where there is none blocks.c  of matrices that are cut
  *   state.c    states, gradients, inputs   cpu.c      the CPU           driver.c  the driver by dlopen
- *   team.c     its threads
+ *   team.c     its threads             said.c     what is said of factors
  *   gpu.c      contexts, errors, memory    gpu_bind.c tables, states    gpu_run.c launches and graphs
  *   gpu_calls.c what products take         gpu_products.c products      library.c, cublas.c  cuBLAS by dlopen
  *   gpu_phases.c captured, with periods   gpu_turns.c units of those that have their turn
@@ -122,6 +122,8 @@ typedef struct Tasks { Task *task; int n; } Tasks;
 /* an array of slots, and what it holds: by tensor, or by block of all tensors (turns.c) */
 typedef struct Slots { int array, *slot; } Slots;
 typedef struct Turns { int64_t now[MOST_SLOTS]; } Turns;   /* by array of slots: whose turn it is; -1: everybody's */
+/* What is said of a factor's matrix since it was bound (optc_factors); way: gpu_roots.c's */
+typedef struct FactorSaid { double computed, refused, off, way; } FactorSaid;
 typedef struct Span { uintptr_t lo, hi; int tensor; } Span;
 typedef struct Piece { struct Piece *next; double align[1]; } Piece;
 
@@ -153,6 +155,11 @@ struct optc_binding {
     Tasks *tasks;                      /* by entry, then phase */
     Slots slots[MOST_SLOTS]; int nslots;
     Turns turns;                       /* of the run at hand */
+    /* FactorSaid of all matrices of all factors, in the device's memory; by factor, then tensor or view, where those of
+     * its matrices begin, and behind all of them how many there are (said.c) */
+    void *said;
+    int64_t *said_at;
+    int nfactor;
     struct GpuTables *gpu;
     int threads, grain;                /* on the CPU: threads of a step, units a thread takes at once; 0: by size */
     Piece *pieces;                     /* everything small */
@@ -253,6 +260,12 @@ CORE optc_status tasks_make(optc_binding *b);
 /* the tensors that a task's stage goes over: no group's */
 CORE const Units *task_units(const optc_binding *b, const Task *t);
 CORE void *call_space(const optc_binding *b);               /* call_bytes of them */
+
+/* ---- said.c ---- */
+CORE bool stage_factor(const ProgStage *s);
+CORE optc_status said_make(optc_binding *b);                /* said_at */
+CORE int64_t said_first(const optc_binding *b, const ProgStage *s, int tensor);    /* of its matrices */
+OPTC_COUNT int64_t said_all(const optc_binding *b) { return b->nfactor ? b->said_at[(int64_t)b->nfactor * b->nall] : 0; }
 
 /* ---- turns.c ---- */
 CORE optc_status turns_make(optc_binding *b);               /* once views of blocks are there */

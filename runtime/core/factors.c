@@ -5,6 +5,12 @@
 #include <math.h>
 #include <string.h>
 
+CORE int power_root(const ProgCall *c)
+{
+    double p = -1 / c->alpha;
+    return p >= 0.5 && p <= 16.5 && fabs(p - round(p)) < 1e-9 ? (int)round(p) : 0;
+}
+
 /* m x n: the matrix; of SOLVE the triangle's side and how many it is solved for, of EIGH n of out */
 typedef struct FactorShape { int64_t m, n; } FactorShape;
 
@@ -73,15 +79,15 @@ CORE int64_t factor_pieces(const Program *p, const ProgCall *c, Shape s)
     return x.m && x.n ? s.slices : 0;
 }
 
-/* The matrix, its eigenvalues, and what the algorithm takes beside it. */
+/* The matrix, its eigenvalues, what the algorithm takes beside it, and two columns in the end. */
 static int64_t factor_doubles(const ProgCall *c, FactorShape x)
 {
-    int64_t side = dom_times(x.m, x.m), all = dom_times(x.m, x.n);
+    int64_t more = x.m < INT64_MAX / 4 ? 2 * x.m : 0, side = dom_times(x.m, x.m), all = dom_times(x.m, x.n);
     switch (c->callee) {                       /* LAPACK takes no less than our own */
-    case CALL_POWER: case CALL_EIGH: return side + x.m + lapack_eigh_work(x.m);
-    case CALL_QR: return 2 * all + lapack_qr_work(x.m, x.n);
-    case CALL_SOLVE: return side + 2 * all;
-    default: return side;
+    case CALL_POWER: case CALL_EIGH: return side + x.m + lapack_eigh_work(x.m) + more;
+    case CALL_QR: return 2 * all + lapack_qr_work(x.m, x.n) + more;
+    case CALL_SOLVE: return side + 2 * all + more;
+    default: return side + more;
     }
 }
 
@@ -209,6 +215,76 @@ static const double *factor_of(const Blas *blas, const ProgCall *c, const Lying 
     }
 }
 
+/* ---- what is said of them ---- */
+/* Signs that no matrix is made of, over how many there are. */
+static void probe_start(double *v, int64_t n)
+{
+    uint64_t s = 0x9e3779b97f4a7c15u;
+    for (int64_t i = 0; i < n; i++) {
+        s = s * 6364136223846793005u + 1442695040888963407u;
+        v[i] = (s >> 63 ? 1.0 : -1.0) / (double)n;
+    }
+}
+
+/* to = m v, or m turned; m of rows x cols */
+static void probe_by(const double *m, int64_t rows, int64_t cols, bool turned, const double *v, double *to)
+{
+    memset(to, 0, sizeof *to * (size_t)(turned ? cols : rows));
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < cols; j++)
+            to[turned ? j : i] += m[i * cols + j] * v[turned ? i : j];
+}
+
+static double lying_at(const Lying *x, int64_t i, int64_t j)
+{
+    return x->f64 ? ((const double *)x->at)[i * x->apart + j] : (double)((const float *)x->at)[i * x->apart + j];
+}
+
+/* How far an inverse root, or orthonormal columns, are from what defines them, as one vector sees it: its square is on
+ * average that of the Frobenius norm. v, w: room for as many numbers as the matrix has rows. */
+static double factor_off(const ProgCall *c, const Lying *of, FactorShape x, const double *made, double *v, double *w)
+{
+    double off = 0;
+    int64_t n = c->callee == CALL_QR ? x.n : x.m;
+    int times = c->callee == CALL_POWER && c->b < 0 ? power_root(c) : 0;
+    if (c->callee != CALL_QR && !times)
+        return 0;
+    probe_start(v, n);
+    if (c->callee == CALL_QR) {
+        probe_by(made, x.m, x.n, false, v, w);
+        probe_by(made, x.m, x.n, true, w, v);
+    } else {                                               /* the lower triangle says all */
+        memset(w, 0, sizeof *w * (size_t)n);
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t j = 0; j <= i; j++) {
+                double y = lying_at(of, i, j);
+                w[i] += y * v[j];
+                w[j] += j < i ? y * v[i] : 0;
+            }
+        for (int k = 0; k < times; k++) {
+            double *z = k % 2 ? w : v;
+            probe_by(made, n, n, false, k % 2 ? v : w, z);
+        }
+        if (times % 2 == 0)
+            memcpy(v, w, sizeof *v * (size_t)n);
+    }
+    probe_start(w, n);
+    for (int64_t i = 0; i < n; i++)
+        off += (v[i] - w[i]) * (v[i] - w[i]);
+    return (double)n * sqrt(off);
+}
+
+static void say(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t piece, bool good, double off)
+{
+    const ProgStage *s = b->rule->program->stage;
+    while (s->call != c)
+        s++;
+    FactorSaid *x = (FactorSaid *)b->said + said_first(b, s, (int)(t - b->tensor)) + piece;
+    x->computed += 1;
+    x->refused += !good;
+    x->off = off;
+}
+
 CORE void factor_run(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t piece, int who)
 {
     FactorShape x = factor_shape(b->rule->program, c, t->shape);
@@ -222,7 +298,10 @@ CORE void factor_run(const optc_binding *b, const ProgCall *c, const Tensor *t, 
         least = ((const double *)t->mem[c->b])[matrix_at(b, t, c->b, piece)];
     }
     const double *r = factor_of(b->blas, c, &of, a, x, least);
-    if (r && lying_holds(&out, r)) {
+    bool good = r && lying_holds(&out, r);
+    double *room = a + factor_doubles(c, x) - 2 * x.m;
+    say(b, c, t, piece, good, good ? factor_off(c, &of, x, r, room, room + x.m) : (double)NAN);
+    if (good) {
         lying_store(&out, r);
     } else if (c->c < 0) {
         lying_store(&out, NULL);

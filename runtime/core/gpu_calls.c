@@ -61,6 +61,8 @@ static const struct { unsigned callees; const char *f32, *f64; } factor_kernels[
     {FOR(CHOL) | FOR(QR) | FOR(SOLVE), "optc_factor_tile", "optc_factor_tile"},
     {FOR(QR), "optc_factor_lift", "optc_factor_lift"},
     {FOR(QR), "optc_factor_one", "optc_factor_one"},
+    {FOR(QR), "optc_factor_judge", "optc_factor_judge"},
+    {FACTORS, "optc_factor_say", "optc_factor_say"},
     {FOR(EIGH), "optc_factor_eigh", "optc_factor_eigh"},
     {FOR(SORT), "optc_sort_f32", "optc_sort_f64"},
     {FOR(TAKE), "optc_take_f32", "optc_take_f64"}};
@@ -197,17 +199,14 @@ static optc_status add_call(optc_binding *b, GpuCalls *x, const Task *t)
     const Units *u = task_units(b, t);
     GpuCall *c = &x->call[x->ncall++];
     optc_status s = OPTC_OK;
-    int64_t said = x->nsaid;
     c->stage = stage;
     c->batch = t->batch;
     c->first = x->nstep;
     s = add_steps(b, x, stage, u, 0);
     c->n = x->nstep - c->first;
     c->turn_first = x->nstep;
-    if (stage->turns && s == OPTC_OK) {                    /* what is said of roots is said at the same places */
-        x->nsaid = said;
+    if (stage->turns && s == OPTC_OK)
         s = add_steps(b, x, stage, u, stage->turns);
-    }
     c->turn_n = x->nstep - c->turn_first;
     return s;
 }
@@ -484,6 +483,8 @@ CORE optc_status calls_bind(optc_binding *b)
     b->gpu->calls = x;
     optc_status s = calls_check(p);
     if (s == OPTC_OK)
+        s = said_make(b);
+    if (s == OPTC_OK)
         s = open_library(b, x);
     x->room_bytes = b->call_bytes - 256 - blas_bytes(b);
     x->room = ((CUdeviceptr)(uintptr_t)call_space(b) + 255) / 256 * 256 + (CUdeviceptr)blas_bytes(b);
@@ -494,15 +495,16 @@ CORE optc_status calls_bind(optc_binding *b)
     TRY(g, cuStreamCreate(&x->own, 1), "a stream to capture products in");
     TRY(g, cuStreamCreate(&x->inner, 1), "a stream to capture products in");
     size_t n = (size_t)x->npointer, periods = sizeof *p->period * (size_t)p->nperiod;
-    size_t said = 2 * sizeof(double) * (size_t)x->nsaid;
+    size_t said = sizeof(FactorSaid) * (size_t)said_all(b);
     x->bytes = n * (sizeof(CallPlace) + sizeof(void *)) + said + periods;
     s = gpu_alloc(b->rule->engine, x->bytes, b->gpu->stream, "where matrices lie", &x->memory);
     x->places = x->memory;
     x->pointers = x->memory + n * sizeof(CallPlace);
-    x->said = x->pointers + n * sizeof(void *);
-    x->periods = x->said + said;
+    CUdeviceptr said_at = x->pointers + n * sizeof(void *);
+    b->said = (void *)(uintptr_t)said_at;
+    x->periods = said_at + said;
     if (s == OPTC_OK && said)
-        TRY(g, cuMemsetD8Async(x->said, 0, said, b->gpu->stream), "what is said of roots");
+        TRY(g, cuMemsetD8Async(said_at, 0, said, b->gpu->stream), "what is said of factors");
     if (s == OPTC_OK && periods)
         s = gpu_write(b, (void *)(uintptr_t)x->periods, p->period, periods, true, "optc_bind");
     return s == OPTC_OK ? send_places(b, x, 0) : s;

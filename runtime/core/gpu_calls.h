@@ -14,7 +14,7 @@
 #include "gpu.h"
 #include "library.h"
 
-/* Arrays that are no rule's: areas of a matrix' record, and what is said of roots. */
+/* Arrays that are no rule's: areas of a matrix' record, and what is said of a factor (FactorSaid). */
 enum { AREAS = 5, RECORD_NUMBERS = 32 };
 #define AREA(k) (-1 - (k))
 enum { OWN_SAID = -6 };
@@ -61,7 +61,7 @@ typedef enum {
     /* of roots, as KERNEL_ROOT_SUMS and what follows */
     STEP_ROOT_SUMS, STEP_ROOT_NORM, STEP_ROOT_BEGIN, STEP_ROOT_POLY, STEP_ROOT_OFF, STEP_ROOT_JUDGE, STEP_ROOT_END,
     STEP_FACTOR_START, STEP_FACTOR_CHECK, STEP_FACTOR_LOAD, STEP_FACTOR_STORE, STEP_FACTOR_TILE, STEP_FACTOR_LIFT,
-    STEP_FACTOR_ONE, STEP_FACTOR_EIGH, STEP_SORT, STEP_TAKE
+    STEP_FACTOR_ONE, STEP_FACTOR_JUDGE, STEP_FACTOR_SAY, STEP_FACTOR_EIGH, STEP_SORT, STEP_TAKE
 } StepKind;
 typedef struct CallStep {
     StepKind kind;
@@ -96,7 +96,6 @@ typedef struct GpuCalls {
     /* of the root or factor whose steps are being made: bytes of its record, values ahead of the areas and of the numbers;
      * of areas that are no squares, of a row */
     int64_t record, area[AREAS], area_ld[AREAS], numbers;
-    CUdeviceptr said; int64_t nsaid;       /* of each matrix of each root: roots refused, how far off the last was */
     int64_t npointer, turn_from;           /* from there on of groups with turns, anew at every step */
     CUdeviceptr memory, places, pointers, periods; size_t bytes;
     CUgraphExec *whole;                    /* by entry: all phases, each where the device says so */
@@ -120,6 +119,7 @@ CORE bool is_root(const ProgStage *s);
 CORE int64_t roots_bytes(const optc_binding *b);
 CORE int root_step_count(const ProgStage *stage);          /* at most */
 CORE optc_status add_root(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group);
+CORE int said_set(GpuCalls *x, const optc_binding *b, const ProgStage *stage, int group);
 CORE int64_t root_pointers(const GpuCalls *x, const PointerSet *s);
 CORE void root_places(const optc_binding *b, const GpuCalls *x, PointerSet *s, CallPlace *to);
 

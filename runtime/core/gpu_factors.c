@@ -25,6 +25,7 @@ static const double columns_off = 1e-6;
 typedef struct Factor {
     const optc_binding *b;
     GpuCalls *x;
+    const ProgStage *stage;
     const ProgCall *call;
     int group;
     int64_t m, n;                          /* of QR; else the triangle's side, and how many it is solved for */
@@ -45,6 +46,7 @@ static Factor factor_in(const optc_binding *b, GpuCalls *x, const ProgStage *s, 
     memset(&f, 0, sizeof f);
     f.b = b;
     f.x = x;
+    f.stage = s;
     f.call = s->call;
     f.group = group;
     f.fits = true;
@@ -110,7 +112,7 @@ static CallStep *own_of(Factor *f, StepKind kind, int a, int c, int64_t m, int64
     CallStep *s = add_step(f->x, kind, call_type_f64(), f->group);
     const CallGroup *g = &f->x->group[f->group];
     bool one = kind == STEP_FACTOR_TILE || kind == STEP_FACTOR_LIFT || kind == STEP_FACTOR_START ||
-               kind == STEP_FACTOR_EIGH;
+               kind == STEP_FACTOR_EIGH || kind == STEP_FACTOR_JUDGE || kind == STEP_FACTOR_SAY;
     int64_t blocks = one ? 1 : count_up(dom_times(m, n), kind == STEP_SORT ? 256 : 4096);
     s->a = s->b = a;
     s->c = c;
@@ -229,6 +231,8 @@ static void add_store(Factor *f, int area, int64_t m, int64_t n, unsigned flags)
     CallStep *s = on_area(f, STEP_FACTOR_CHECK, at(area, 0, 0), m, n);
     s->alpha = most;
     s->flags = flags;
+    s = on_area(f, STEP_FACTOR_SAY, at(area, 0, 0), m, n);
+    s->b = said_set(f->x, f->b, f->stage, f->group);
     s = on_area(f, STEP_FACTOR_STORE, at(area, 0, 0), m, n);
     s->c = whole_set(f->x, c->out, f->group, 0);
     s->b = c->c >= 0 ? whole_set(f->x, c->c, f->group, 0) : s->c;
@@ -297,6 +301,8 @@ static void qr_steps(Factor *f)
     }
     add_gram(f, x);
     s = on_area(f, STEP_FACTOR_ONE, at(2, 0, 0), f->n, f->n);
+    s->c = part_set(f, at(3, 0, 0));
+    s = on_area(f, STEP_FACTOR_JUDGE, at(3, 0, 0), f->n, f->n);
     s->alpha = columns_off;
     add_store(f, x, f->m, f->n, 0);
 }

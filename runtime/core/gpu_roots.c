@@ -12,6 +12,7 @@
 #include "gpu_calls.h"
 #include "roots.h"
 
+#include <float.h>
 #include <limits.h>
 #include <math.h>
 #include <string.h>
@@ -28,12 +29,6 @@ static int64_t record_bytes(int64_t n)
 static int64_t root_side(const Program *p, const ProgCall *c, Shape s)
 {
     return axis_len(dom_matrix(p->array[c->a].dom, false).down, s);
-}
-
-static int root_of(const ProgCall *c)                          /* 0: an exponent that is none of these */
-{
-    double p = -1 / c->alpha;
-    return p >= 0.5 && p <= 16.5 && fabs(p - round(p)) < 1e-9 ? (int)round(p) : 0;
 }
 
 CORE bool is_root(const ProgStage *s) { return s->kind == S_CALL && s->call->callee == CALL_POWER; }
@@ -69,17 +64,24 @@ CORE int64_t root_pointers(const GpuCalls *x, const PointerSet *s)
     return dom_times(s->each, all < fit ? all : fit);
 }
 
-/* What is said of each matrix has its own place, whoever is there beside it. */
+CORE int said_set(GpuCalls *x, const optc_binding *b, const ProgStage *stage, int group)
+{
+    return whole_set(x, OWN_SAID, group, stage - b->rule->program->stage);
+}
+
+/* What is said of each matrix of a stage, the offset's, has its own place, whoever is there beside it. */
 static void said_places(const optc_binding *b, const GpuCalls *x, const PointerSet *s, CallPlace *to)
 {
     const CallGroup *g = &x->group[s->group];
-    CUdeviceptr at = x->said + 2 * sizeof(double) * (size_t)s->offset;
-    for (int k = 0; k < g->n; k++)
-        for (int64_t q = 0; q < g->shape.slices; q++, at += 2 * sizeof(double))
+    const ProgStage *stage = &b->rule->program->stage[s->offset];
+    for (int k = 0; k < g->n; k++) {
+        const FactorSaid *at = (const FactorSaid *)b->said + said_first(b, stage, g->tensor[k]);
+        for (int64_t q = 0; q < g->shape.slices; q++)
             if (calls_take(b, g, g->tensor[k], q)) {
                 to->slot = -1;
-                to++->offset = (long long)at;
+                to++->offset = (long long)(uintptr_t)(at + q);
             }
+    }
 }
 
 CORE void root_places(const optc_binding *b, const GpuCalls *x, PointerSet *s, CallPlace *to)
@@ -108,7 +110,7 @@ CORE void root_places(const optc_binding *b, const GpuCalls *x, PointerSet *s, C
 typedef struct Root {
     const optc_binding *b;
     GpuCalls *x;
-    const ProgCall *call;
+    const ProgStage *stage;
     int group;
     int64_t n;
     bool fits;                                             /* no launch has too many blocks */
@@ -180,18 +182,21 @@ static void root_iterate(Root *r, int p, const RootStep *q, int n, int *m, int *
 static void root_all(Root *r, int p, const RootStep *q, int n, double off)
 {
     int m = 0, x = 3;
-    const ProgCall *c = r->call;
+    const ProgCall *c = r->stage->call;
     CallStep *s = root_step(r, STEP_ROOT_SUMS, c->a, AREA(2));
     s = root_step(r, STEP_ROOT_NORM, AREA(2), AREA(2));
     s->k = 2;
     s->alpha = c->alpha;
     root_step(r, STEP_ROOT_BEGIN, c->a, AREA(0));
     root_iterate(r, p, q, n, &m, &x);
-    root_step(r, STEP_ROOT_OFF, AREA(m), AREA(2));
+    s = root_step(r, STEP_ROOT_OFF, AREA(m), AREA(2));
+    s->b = whole_set(r->x, AREA(x), r->group, 0);
+    s->k = 2;
+    s->alpha = r->b->rule->program->array[c->out].type == (int)T_F64 ? DBL_MAX : FLT_MAX;
     s = root_step(r, STEP_ROOT_JUDGE, AREA(2), AREA(2));
     s->k = 2;
     s->beta = off;
-    s->b = whole_set(r->x, OWN_SAID, r->group, r->x->nsaid);
+    s->b = said_set(r->x, r->b, r->stage, r->group);
     s = root_step(r, STEP_ROOT_END, AREA(x), c->out);
     s->k = x;
     s->b = c->c >= 0 ? whole_set(r->x, c->c, r->group, 0) : s->c;
@@ -200,7 +205,7 @@ static void root_all(Root *r, int p, const RootStep *q, int n, double off)
 
 CORE int root_step_count(const ProgStage *stage)
 {
-    int root = root_of(stage->call);
+    int root = power_root(stage->call);
     return MOST_ROOT_STEPS * (1 + 3 * (3 + root / 2 + root % 2)) + 8;
 }
 
@@ -208,9 +213,9 @@ CORE optc_status add_root(const optc_binding *b, GpuCalls *x, const ProgStage *s
 {
     const Program *p = b->rule->program;
     const CallGroup *g = &x->group[group];
-    Root r = {b, x, stage->call, group, root_side(p, stage->call, g->shape), true};
+    Root r = {b, x, stage, group, root_side(p, stage->call, g->shape), true};
     RootStep q[MOST_ROOT_STEPS];
-    int root = root_of(stage->call), first = x->nstep;
+    int root = power_root(stage->call), first = x->nstep;
     int n = root ? root_steps(root, call_low(stage->call), root_within, q) : 0;
     if (stage->call->b >= 0)
         return bad_call(p, stage, "a floor of eigenvalues is there on the CPU alone so far");
@@ -228,7 +233,6 @@ CORE optc_status add_root(const optc_binding *b, GpuCalls *x, const ProgStage *s
     root_all(&r, root, q, n, root_off);
     for (int i = first; i < x->nstep; i++)
         x->step[i].at_once = x->room_bytes / x->record;
-    x->nsaid += dom_times(g->n, g->shape.slices);
     x->record = 0;
     return r.fits ? OPTC_OK : too_long(b, stage, g, "more than 2^31 - 1 blocks, or rows: bind fewer tensors at a time");
 }

@@ -55,6 +55,19 @@ static void step_both(Side *c, Side *g, int step)
     OK(optc_step(g->b));
 }
 
+/* What is said of factors means the same on both sides. */
+static void compare_said(const Side *c, const Side *g)
+{
+    for (int i = -1; i < NSHAPES; i++) {
+        optc_factors x, y;
+        OK(optc_factors_about(c->b, i, &x));
+        OK(optc_factors_about(g->b, i, &y));
+        ck_assert_msg(x.computed == y.computed && x.refused == y.refused && (x.residual < 1e-5) == (y.residual < 1e-5) && x.residual >= 0 && y.residual >= 0,
+                      "tensor %d: of %d factors %d refused, residual %g; on the GPU of %d %d, %g", i, (int)x.computed, (int)x.refused, x.residual, (int)y.computed, (int)y.refused, y.residual);
+        ck_assert(i >= 0 || x.computed > 0);
+    }
+}
+
 START_TEST(as_on_the_cpu)
 {
     int rule = _i / 4;
@@ -75,6 +88,7 @@ START_TEST(as_on_the_cpu)
         step_both(&c, &g, step);
     }
     compare_within(rules[rule], &c, &g, f64 ? 1e-6 : 2e-3);
+    compare_said(&c, &g);
     close_side(&c, 0);
     close_side(&g, 0);
     use_cublas(true);
@@ -194,6 +208,9 @@ START_TEST(refused)
             ck_assert_msg(fabs(x[i] - w) <= 1e-7 * want, "matrix %d, %d: %g, not %g", k, i, x[i], w);
             ck_assert_msg(good ? fabs(y[i] - w) <= 1e-7 * want : y[i] != y[i], "matrix %d, %d: %g", k, i, y[i]);
         }
+        optc_factors said;
+        OK(optc_factors_about(g.b, k, &said));
+        ck_assert(said.computed == 2 && said.refused == (good ? 0 : 2) && (good ? said.residual < 1e-6 : said.residual > 0.05));
     }
     close_side(&g, 0);
 }

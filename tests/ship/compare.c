@@ -223,6 +223,12 @@ static void compare_values(const Both *b)
         PKG(rules_get_t(b->pb, k, &y));
         if (x != y || x != (k % 2 && b->n[k] ? 42 : 43))
             stop(b->id, "t of a tensor differs");
+        optc_factors f;
+        rules_factors g;
+        LIB(optc_factors_about(b->lb, k, &f));
+        PKG(rules_factors_about(b->pb, k, &g));
+        if (f.computed != g.computed || f.refused != g.refused || memcmp(&f.residual, &g.residual, 8))
+            stop(b->id, "what is said of factors differs");
     }
 }
 
