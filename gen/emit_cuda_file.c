@@ -138,7 +138,8 @@ static int needed(const Plan *p, Arena *a, const char **out)
     out[n++] = arena_printf(a, "mm_%s", product_of(p));
     bool root = plan_has(p, OP_POWER), factor = plan_has(p, OP_CHOL) || plan_has(p, OP_QR) || plan_has(p, OP_SOLVE) ||
                                                 plan_has(p, OP_EIGH);
-    const char *kept = type_info[p->real].name;                /* what their matrices are kept in */
+    Type in = type_info[p->product].bytes > type_info[p->real].bytes ? p->product : p->real;
+    const char *kept = type_info[in].name;                     /* what their matrices are kept in */
     if (root || factor) {
         out[n++] = "mm_f64";
         out[n++] = "of_all";
@@ -146,6 +147,8 @@ static int needed(const Plan *p, Arena *a, const char **out)
     if (root) {
         out[n++] = "roots";
         out[n++] = arena_printf(a, "roots_%s", kept);
+        if (in == T_F32)                                  /* roots by products in f32 */
+            out[n++] = "mm_f32";
     }
     if (factor) {
         out[n++] = "factors";
@@ -167,7 +170,7 @@ static bool put_section(Buf *b, const char *name)
 
 bool emit_cuda_calls(Buf *b, const Plan *const *p, int n)
 {
-    enum { MOST = 9 };
+    enum { MOST = 10 };
     const char **done = NEWS(b->arena, const char *, n * MOST + 2), *all[] = {"calls", "mm"};
     int ndone = 0;
     bool ok = true;

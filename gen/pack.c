@@ -237,6 +237,7 @@ static const Paste pasted_code[] = {
     {"runtime/core/roots.c", PRODUCTS},
     {"runtime/core/gpu_steps.c", PRODUCTS},
     {"runtime/core/gpu_roots.c", PRODUCTS},
+    {"runtime/core/gpu_shorts.c", PRODUCTS},
     {"runtime/core/gpu_factors.c", PRODUCTS},
     {"runtime/core/gpu_calls.c", PRODUCTS},
     {"runtime/core/gpu_products.c", PRODUCTS},

@@ -108,6 +108,8 @@ enum { DRIVER_NEEDED = 12000 };        /* CUDA 12.0: what the oldest NVRTC we op
     F(cuLaunchKernel, , 4000, (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **, void **)) \
     F(cuMemAlloc, _v2, 3020, (CUdeviceptr *, size_t))                                                                  \
     F(cuMemFree, _v2, 3020, (CUdeviceptr))                                                                             \
+    F(cuMemHostAlloc, , 2020, (void **, size_t, unsigned))                                                             \
+    F(cuMemFreeHost, , 2000, (void *))                                                                                 \
     F(cuMemcpyHtoDAsync, _v2, 3020, (CUdeviceptr, const void *, size_t, CUstream))                                     \
     F(cuMemcpyDtoHAsync, _v2, 3020, (void *, CUdeviceptr, size_t, CUstream))                                           \
     F(cuMemcpyDtoDAsync, _v2, 3020, (CUdeviceptr, CUdeviceptr, size_t, CUstream))                                      \

@@ -18,6 +18,8 @@ CORE const struct GpuCall *calls_of(const optc_binding *b, const ProgStage *s, i
 }
 CORE optc_status calls_fire(optc_binding *b, const struct GpuCall *c) { return (void)b, (void)c, OPTC_OK; }
 CORE CUstream calls_stream(const optc_binding *b) { return (void)b, (CUstream)NULL; }
+CORE optc_status shorts_look(optc_binding *b, const Play *p) { return (void)b, (void)p, OPTC_OK; }
+CORE optc_status shorts_keep(optc_binding *b, const Play *p) { return (void)b, (void)p, OPTC_OK; }
 CORE bool phases_conditional(const optc_binding *b, int entry) { return (void)b, (void)entry, false; }
 CORE optc_status phases_capture(optc_binding *b, int entry) { return (void)b, (void)entry, OPTC_OK; }
 CORE optc_status phases_run(optc_binding *b, int entry) { return (void)b, (void)entry, OPTC_OK; }

@@ -14,6 +14,11 @@ typedef struct Range { int from, to; } Range;
 CORE Range call_range(const optc_binding *b, const ProgStage *s);
 CORE optc_status bad_call(const Program *p, const ProgStage *s, const char *what);
 
+/* ---- said.c ---- */
+CORE bool stage_factor(const ProgStage *s);
+CORE optc_status said_make(optc_binding *b);               /* said_at */
+CORE int64_t said_first(const optc_binding *b, const ProgStage *s, int tensor);    /* of its matrices */
+
 /* ---- lying.c ---- */
 /* A matrix of an array as it lies, rows so many values apart. Values along one axis are one column. */
 typedef struct Lying { char *at; int64_t rows, cols, apart; bool f64; } Lying;

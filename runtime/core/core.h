@@ -159,7 +159,7 @@ struct optc_binding {
      * its matrices begin, and behind all of them how many there are (said.c) */
     void *said;
     int64_t *said_at;
-    int nfactor;
+    int nfactor, *said_row;            /* said_row: by stage, which factor it is; -1: none */
     struct GpuTables *gpu;
     int threads, grain;                /* on the CPU: threads of a step, units a thread takes at once; 0: by size */
     Piece *pieces;                     /* everything small */
@@ -261,10 +261,6 @@ CORE optc_status tasks_make(optc_binding *b);
 CORE const Units *task_units(const optc_binding *b, const Task *t);
 CORE void *call_space(const optc_binding *b);               /* call_bytes of them */
 
-/* ---- said.c ---- */
-CORE bool stage_factor(const ProgStage *s);
-CORE optc_status said_make(optc_binding *b);                /* said_at */
-CORE int64_t said_first(const optc_binding *b, const ProgStage *s, int tensor);    /* of its matrices */
 OPTC_COUNT int64_t said_all(const optc_binding *b) { return b->nfactor ? b->said_at[(int64_t)b->nfactor * b->nall] : 0; }
 
 /* ---- turns.c ---- */

@@ -38,6 +38,9 @@ typedef enum {
     KERNEL_ROOT_OFF, KERNEL_ROOT_JUDGE, KERNEL_ROOT_END,
     KERNEL_FACTOR_START, KERNEL_FACTOR_CHECK, KERNEL_FACTOR_LOAD, KERNEL_FACTOR_STORE, KERNEL_FACTOR_TILE,
     KERNEL_FACTOR_LIFT, KERNEL_FACTOR_ONE, KERNEL_FACTOR_JUDGE, KERNEL_FACTOR_SAY, KERNEL_FACTOR_EIGH, KERNEL_SORT, KERNEL_TAKE,
+    /* roots by products in f32 */
+    KERNEL_SHORT_MIRROR, KERNEL_SHORT_PRODUCT, KERNEL_SHORT_BEGIN, KERNEL_SHORT_POLY, KERNEL_SHORT_OFF,
+    KERNEL_SHORT_END,
     KERNEL_PHASE, NCALLKERNEL
 } CallKernel;
 /* by ProgStage.fn; call: of rules that have any; KERNEL_PHASE may be NULL, where conditional nodes are not to be had */
@@ -136,6 +139,10 @@ CORE optc_status calls_turn(optc_binding *b);              /* it is others' turn
 CORE const struct GpuCall *calls_of(const optc_binding *b, const ProgStage *s, int batch);
 CORE optc_status calls_fire(optc_binding *b, const struct GpuCall *c);
 CORE CUstream calls_stream(const optc_binding *b);         /* one of our own, to capture in */
+
+/* ---- gpu_shorts.c: roots in f32, and who gets f64 ---- */
+CORE optc_status shorts_look(optc_binding *b, const Play *p);      /* before it runs, not in a capture */
+CORE optc_status shorts_keep(optc_binding *b, const Play *p);      /* it was launched */
 
 /* ---- gpu_turns.c: of a rule with every(k, { stagger = true }) ---- */
 CORE bool turns_any(const Play *p);

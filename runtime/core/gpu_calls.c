@@ -38,6 +38,7 @@ CORE const CallType *call_type(const Program *p)
 }
 
 CORE const CallType *call_type_f64(void) { return &call_types[0]; }
+CORE const CallType *call_type_f32(void) { return &call_types[1]; }
 
 CORE bool call_conditions(const Program *p) { return program_calls(p) && p->nperiod; }
 
@@ -65,7 +66,13 @@ static const struct { unsigned callees; const char *f32, *f64; } factor_kernels[
     {FACTORS, "optc_factor_say", "optc_factor_say"},
     {FOR(EIGH), "optc_factor_eigh", "optc_factor_eigh"},
     {FOR(SORT), "optc_sort_f32", "optc_sort_f64"},
-    {FOR(TAKE), "optc_take_f32", "optc_take_f64"}};
+    {FOR(TAKE), "optc_take_f32", "optc_take_f64"},
+    {FOR(POWER), "optc_mirror_4", NULL},
+    {FOR(POWER), "optc_mm_f32", NULL},
+    {FOR(POWER), "optc_short_begin", NULL},
+    {FOR(POWER), "optc_short_poly", NULL},
+    {FOR(POWER), "optc_short_off", NULL},
+    {FOR(POWER), "optc_short_end", NULL}};
 
 static const char *factor_kernel(const Program *p, int k)
 {
@@ -140,11 +147,13 @@ static bool same_shape(Shape a, Shape b)
     return a.slices == b.slices && a.rows == b.rows && a.cols == b.cols && a.rank == b.rank;
 }
 
-static int group_of(GpuCalls *x, const optc_binding *b, const int *tensor, int n, unsigned turns)
+static int group_of(GpuCalls *x, const optc_binding *b, const int *tensor, int n, unsigned turns,
+                    const ProgStage *again)
 {
     for (int k = 0; k < x->ngroup; k++) {
         int i = (x->near + k) % x->ngroup;                 /* they come in the same order again and again */
-        if (x->group[i].tensor == tensor && x->group[i].n == n && x->group[i].turns == turns) {
+        if (x->group[i].tensor == tensor && x->group[i].n == n && x->group[i].turns == turns &&
+            x->group[i].again == again) {
             x->near = i + 1;
             return i;
         }
@@ -153,6 +162,7 @@ static int group_of(GpuCalls *x, const optc_binding *b, const int *tensor, int n
     g->tensor = tensor;
     g->n = n;
     g->turns = turns;
+    g->again = again;
     g->shape = b->tensor[tensor[0]].shape;
     g->apart = rows_apart(b, &b->tensor[tensor[0]]);
     g->sets = -1;
@@ -180,15 +190,23 @@ static int count_groups(const optc_binding *b, const Units *u)
 }
 
 /* ---- calls ---- */
+static bool stage_short(const optc_binding *b, const ProgStage *s, int tensor)
+{
+    return is_root(s) && root_short(b, s, root_side(b->rule->program, s->call, b->tensor[tensor].shape));
+}
+
 static optc_status add_steps(const optc_binding *b, GpuCalls *x, const ProgStage *stage, const Units *u, unsigned turns)
 {
     optc_status s = OPTC_OK;
     for (int i = 0; i < u->n && s == OPTC_OK; i += alike(b, u, i)) {
-        int group = group_of(x, b, u->tensor + i, alike(b, u, i), turns);
-        s = (is_root(stage)     ? add_root
-             : is_factor(stage) ? add_factor
-             : is_order(stage)  ? add_order
-                                : add_product)(b, x, stage, group);
+        if (stage_short(b, stage, u->tensor[i]))           /* those that want f64 first: the others leave them alone */
+            s = add_root(b, x, stage, group_of(x, b, u->tensor + i, alike(b, u, i), turns, stage));
+        if (s == OPTC_OK)
+            s = (is_root(stage)     ? add_root
+                 : is_factor(stage) ? add_factor
+                 : is_order(stage)  ? add_order
+                                    : add_product)(b, x, stage,
+                                                   group_of(x, b, u->tensor + i, alike(b, u, i), turns, NULL));
     }
     return s;
 }
@@ -237,8 +255,8 @@ static optc_status count_pointers(const optc_binding *b, GpuCalls *x, bool turns
         const CallGroup *g = &x->group[s->group];
         if ((g->turns != 0) != turns)
             continue;
-        s->bytes = s->array < 0 ? (int)sizeof(double) : p->type[p->array[s->array].type].bytes;
         if (s->array >= 0) {
+            s->bytes = p->type[p->array[s->array].type].bytes;
             MemKind kind = p->array[s->array].kind;
             x->moves = x->moves || kind == MEM_G || kind == MEM_INPUT;
             s->apart = p->array[s->array].dom == ELEM && g->apart != g->shape.cols ? g->apart : 0;
@@ -255,7 +273,7 @@ static optc_status count_pointers(const optc_binding *b, GpuCalls *x, bool turns
 static void count_steps(const optc_binding *b, const ProgStage *s, const Units *u, int *steps, int *sets)
 {
     for (int i = 0; i < u->n; i += alike(b, u, i)) {
-        int step = STEPS_A_PRODUCT, set = SETS_A_PRODUCT, times = s->turns ? 2 : 1;
+        int step = STEPS_A_PRODUCT, set = SETS_A_PRODUCT, times = (s->turns ? 2 : 1) * (root_short(b, s, 0) ? 2 : 1);
         if (is_root(s))
             step = root_step_count(s), set = SETS_A_ROOT;
         else if (is_factor(s))
@@ -273,7 +291,8 @@ static optc_status make_calls(optc_binding *b, GpuCalls *x)
         for (int i = 0; i < b->tasks[m].n; i++)
             if (is_call_task(b, &b->tasks[m].task[i])) {
                 const ProgStage *s = &p->stage[b->tasks[m].task[i].action->stage];
-                int n = count_groups(b, task_units(b, &b->tasks[m].task[i])) * (s->turns ? 2 : 1);
+                int n = count_groups(b, task_units(b, &b->tasks[m].task[i]));
+                n *= (s->turns ? 2 : 1) * (root_short(b, s, 0) ? 2 : 1);
                 calls++;
                 groups += n;
                 count_steps(b, s, task_units(b, &b->tasks[m].task[i]), &steps, &sets);
@@ -283,8 +302,9 @@ static optc_status make_calls(optc_binding *b, GpuCalls *x)
     x->step = TAKE(b, CallStep, steps);
     x->set = TAKE(b, PointerSet, sets);
     x->present = TAKE(b, bool, b->nall);
+    x->wide = TAKE(b, bool, said_all(b));
     x->whole = TAKE(b, CUgraphExec, p->nentry);
-    if (!x->call || !x->group || !x->step || !x->set || !x->present || !x->whole)
+    if (!x->call || !x->group || !x->step || !x->set || !x->present || !x->wide || !x->whole)
         return no_memory("optc_bind");
     optc_status s = OPTC_OK;
     for (int m = 0; m < phases; m++)
@@ -313,7 +333,7 @@ static void put_tensor(const optc_binding *b, const GpuCalls *x, const PointerSe
     long long slot = (long long)tensor * p->narray + s->array;
     for (int64_t k = 0; k < shape.slices; k++) {
         int64_t at = matrix_at(b, &b->tensor[tensor], s->array, k);
-        if (!turns_have(b, &b->turns, x->group[s->group].turns, &b->tensor[tensor], k))
+        if (!calls_take(b, &x->group[s->group], tensor, k))
             continue;
         if (!s->blocks)
             put_place(l, slot, at + s->offset);
@@ -377,7 +397,8 @@ CORE CUdeviceptr set_pointers(const GpuCalls *x, int set, int64_t from)
 
 CORE bool calls_take(const optc_binding *b, const CallGroup *g, int tensor, int64_t matrix)
 {
-    return b->gpu->calls->present[tensor] && turns_have(b, &b->turns, g->turns, &b->tensor[tensor], matrix);
+    return b->gpu->calls->present[tensor] && turns_have(b, &b->turns, g->turns, &b->tensor[tensor], matrix) &&
+           (!g->again || b->gpu->calls->wide[said_first(b, g->again, tensor) + matrix]);
 }
 
 static void count_now(const optc_binding *b, CallGroup *g)
@@ -438,13 +459,17 @@ static void forget_graphs(optc_binding *b)
     }
 }
 
+CORE optc_status calls_again(optc_binding *b)
+{
+    forget_graphs(b);
+    return send_places(b, b->gpu->calls, 0);
+}
+
 CORE optc_status calls_follow(optc_binding *b)
 {
     GpuCalls *x = b->gpu->calls;
-    if (arranged_otherwise(b, x)) {
-        forget_graphs(b);
-        return send_places(b, x, 0);
-    }
+    if (arranged_otherwise(b, x))
+        return calls_again(b);
     return x->moves ? calls_gather(b, 0) : OPTC_OK;
 }
 
@@ -507,6 +532,8 @@ CORE optc_status calls_bind(optc_binding *b)
         TRY(g, cuMemsetD8Async(said_at, 0, said, b->gpu->stream), "what is said of factors");
     if (s == OPTC_OK && periods)
         s = gpu_write(b, (void *)(uintptr_t)x->periods, p->period, periods, true, "optc_bind");
+    if (s == OPTC_OK)
+        s = shorts_bind(b);
     return s == OPTC_OK ? send_places(b, x, 0) : s;
 }
 
@@ -515,6 +542,7 @@ CORE void calls_unbind(optc_binding *b)
     GpuCalls *x = b->gpu->calls;
     if (!x)
         return;
+    shorts_unbind(b);
     gpu_give(b->rule->engine, x->memory, x->bytes, b->gpu->stream);
     if (x->handle)
         x->blas.cublasDestroy_v2(x->handle);

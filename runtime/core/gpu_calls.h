@@ -25,8 +25,14 @@ typedef struct CallArgs { CUdeviceptr a, b, c; int m, n, k, flags; double alpha,
 typedef struct CallPlace { long long slot, offset; } CallPlace;
 
 /* sets: the first, or -1; apart: of elements, from row to row; now: matrices of the tensors that take part; turns: of
- * those alone that have their turn (ProgStage.turns) */
-typedef struct CallGroup { const int *tensor; int n, sets; Shape shape; int64_t apart, now; unsigned turns; } CallGroup;
+ * those alone that have their turn (ProgStage.turns); again: of those alone whose roots by that stage want f64 */
+typedef struct CallGroup {
+    const int *tensor; int n, sets;
+    Shape shape;
+    int64_t apart, now;
+    unsigned turns;
+    const ProgStage *again;
+} CallGroup;
 
 typedef struct PointerSet {
     /* blocks 0: one pointer a matrix, `offset` values into it; else one for each block (i, j), j <= i < blocks,
@@ -96,12 +102,16 @@ typedef struct GpuCalls {
     /* of the root or factor whose steps are being made: bytes of its record, values ahead of the areas and of the numbers;
      * of areas that are no squares, of a row */
     int64_t record, area[AREAS], area_ld[AREAS], numbers;
+    int value_bytes;                       /* of the areas' */
+    bool *wide;                            /* by number of what is said: its roots are made in f64, since f32 did not do */
+    struct Shorts *shorts;                 /* NULL: there are no roots in f32 */
     int64_t npointer, turn_from;           /* from there on of groups with turns, anew at every step */
     CUdeviceptr memory, places, pointers, periods; size_t bytes;
     CUgraphExec *whole;                    /* by entry: all phases, each where the device says so */
 } GpuCalls;
 
 CORE const CallType *call_type_f64(void);
+CORE const CallType *call_type_f32(void);
 CORE const CallType *call_type(const Program *p);          /* NULL: its products are in a type that is none of these */
 /* "the product of 3 x 4 by 4 x 3 in bf16 (…)" */
 CORE void call_label(const optc_binding *b, const ProgStage *s, const CallGroup *g, char *buf, size_t n);
@@ -116,12 +126,18 @@ CORE optc_status too_long(const optc_binding *b, const ProgStage *s, const CallG
 CORE bool step_long(const CallStep *s);                    /* lengths beyond 32 bits */
 /* ---- gpu_roots.c ---- */
 CORE bool is_root(const ProgStage *s);
+CORE int64_t root_side(const Program *p, const ProgCall *c, Shape s);
 CORE int64_t roots_bytes(const optc_binding *b);
 CORE int root_step_count(const ProgStage *stage);          /* at most */
 CORE optc_status add_root(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group);
 CORE int said_set(GpuCalls *x, const optc_binding *b, const ProgStage *stage, int group);
 CORE int64_t root_pointers(const GpuCalls *x, const PointerSet *s);
 CORE void root_places(const optc_binding *b, const GpuCalls *x, PointerSet *s, CallPlace *to);
+
+/* ---- gpu_shorts.c ---- */
+CORE bool root_short(const optc_binding *b, const ProgStage *stage, int64_t rows);     /* made in f32, where that does */
+CORE optc_status shorts_bind(optc_binding *b);             /* what is said of factors has its place */
+CORE void shorts_unbind(optc_binding *b);
 
 /* ---- gpu_factors.c ---- */
 CORE bool is_factor(const ProgStage *s);                   /* chol, qr, solve, eigh */
@@ -135,6 +151,7 @@ CORE optc_status add_order(const optc_binding *b, GpuCalls *x, const ProgStage *
 /* the tensor takes part, and the matrix has its turn */
 CORE bool calls_take(const optc_binding *b, const CallGroup *g, int tensor, int64_t matrix);
 CORE int64_t blas_bytes(const optc_binding *b);            /* of call_space, for the library */
+CORE optc_status calls_again(optc_binding *b);             /* others take part: where matrices lie, and no graphs */
 CORE optc_status calls_gather(optc_binding *b, int64_t from);      /* pointers from that number on */
 CORE CUdeviceptr set_pointers(const GpuCalls *x, int set, int64_t from);      /* from that matrix on */
 #endif

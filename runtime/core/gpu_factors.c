@@ -323,6 +323,7 @@ CORE optc_status add_factor(const optc_binding *b, GpuCalls *x, const ProgStage 
         x->numbers += values[i];
     }
     x->record = factor_record(b, stage, g->shape);
+    x->value_bytes = (int)sizeof(double);
     on_area(&f, STEP_FACTOR_START, at(4, 0, 0), 1, 1);
     if (stage->call->callee == CALL_CHOL)
         chol_steps(&f);

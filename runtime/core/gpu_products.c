@@ -42,10 +42,15 @@ static int own_flags(const GpuCalls *x, const CallStep *s)
 static CallKernel kernel_of(const optc_binding *b, const CallStep *s)
 {
     bool products = s->type == call_type(b->rule->program);        /* of the rule's own products */
+    bool in_f32 = s->type == call_type_f32();
     switch (s->kind) {
     case STEP_OVER: return KERNEL_OVER;
-    case STEP_PRODUCT: return products ? KERNEL_PRODUCT : KERNEL_ROOT_PRODUCT;
-    case STEP_MIRROR: return products ? KERNEL_MIRROR : KERNEL_ROOT_MIRROR;
+    case STEP_PRODUCT: return products ? KERNEL_PRODUCT : in_f32 ? KERNEL_SHORT_PRODUCT : KERNEL_ROOT_PRODUCT;
+    case STEP_MIRROR: return products ? KERNEL_MIRROR : in_f32 ? KERNEL_SHORT_MIRROR : KERNEL_ROOT_MIRROR;
+    case STEP_ROOT_BEGIN: return in_f32 ? KERNEL_SHORT_BEGIN : KERNEL_ROOT_BEGIN;
+    case STEP_ROOT_POLY: return in_f32 ? KERNEL_SHORT_POLY : KERNEL_ROOT_POLY;
+    case STEP_ROOT_OFF: return in_f32 ? KERNEL_SHORT_OFF : KERNEL_ROOT_OFF;
+    case STEP_ROOT_END: return in_f32 ? KERNEL_SHORT_END : KERNEL_ROOT_END;
     default: return (CallKernel)(KERNEL_ROOT_SUMS + (s->kind - STEP_ROOT_SUMS));
     }
 }

@@ -1,5 +1,5 @@
 /* Inverse roots on a GPU: A^(-1/p) by products of n x n in f64, whatever A is kept in, since small eigenvalues do not
- * outlive less.
+ * outlive less; in f32 where f64 is slow and eigenvalues are near enough to each other (gpu_shorts.c).
  *
  *   M = A / norm, X = 1; then some times  Q = q(M), X = X Q, M = Q^p M  (roots.h)
  *
@@ -21,12 +21,13 @@ static const double root_within = 2e-8, root_off = 0.05;
 
 static int64_t root_room(int64_t n) { return (dom_times(n, n) + 31) / 32 * 32; }
 
-static int64_t record_bytes(int64_t n)
+static int64_t record_bytes(int64_t n, int bytes)
 {
-    return dom_times(dom_times(AREAS, root_room(n)) + RECORD_NUMBERS, (int64_t)sizeof(double));
+    int64_t numbers = RECORD_NUMBERS * (int64_t)sizeof(double);
+    return dom_times(dom_times(AREAS, root_room(n)) + numbers / bytes, bytes);
 }
 
-static int64_t root_side(const Program *p, const ProgCall *c, Shape s)
+CORE int64_t root_side(const Program *p, const ProgCall *c, Shape s)
 {
     return axis_len(dom_matrix(p->array[c->a].dom, false).down, s);
 }
@@ -45,7 +46,7 @@ CORE int64_t roots_bytes(const optc_binding *b)
             if (b->tensor[t].variant == p->stage[i].variant) {
                 Shape s = b->tensor[t].shape;
                 int64_t bytes = !s.slices               ? 0
-                                : is_root(&p->stage[i]) ? record_bytes(root_side(p, p->stage[i].call, s))
+                                : is_root(&p->stage[i]) ? record_bytes(root_side(p, p->stage[i].call, s), 8)
                                                         : factor_record(b, &p->stage[i], s);
                 int64_t more = dom_times(bytes, s.slices);
                 most = bytes > most ? bytes : most;
@@ -92,17 +93,17 @@ CORE void root_places(const optc_binding *b, const GpuCalls *x, PointerSet *s, C
         return;
     }
     int64_t n = root_pointers(x, s) / s->each;
-    CUdeviceptr first = x->room + sizeof(double) * (size_t)s->base;
+    CUdeviceptr first = x->room + (CUdeviceptr)(s->bytes * s->base);
     for (int64_t i = 0, at = 0; i < n; i++) {
         CUdeviceptr here = first + (CUdeviceptr)(i * s->record);
         for (int64_t r = 0; r < (s->blocks ? s->blocks : 1); r++)
             for (int64_t k = 0; k <= r; k++, at++) {
                 to[at].slot = -1;
-                to[at].offset = (long long)here + 8 * (s->offset + r * s->down + k * s->across);
+                to[at].offset = (long long)here + s->bytes * (s->offset + r * s->down + k * s->across);
             }
     }
-    s->first = first + 8 * (CUdeviceptr)s->offset;
-    s->stride = s->record / 8;
+    s->first = first + (CUdeviceptr)(s->bytes * s->offset);
+    s->stride = s->record / s->bytes;
     s->even = !s->blocks;
 }
 
@@ -111,6 +112,7 @@ typedef struct Root {
     const optc_binding *b;
     GpuCalls *x;
     const ProgStage *stage;
+    const CallType *type;                                  /* what products are in */
     int group;
     int64_t n;
     bool fits;                                             /* no launch has too many blocks */
@@ -118,7 +120,7 @@ typedef struct Root {
 
 static CallStep *root_step(Root *r, StepKind kind, int a, int c)
 {
-    CallStep *s = add_step(r->x, kind, call_type_f64(), r->group);
+    CallStep *s = add_step(r->x, kind, r->type, r->group);
     int64_t t = count_up(r->n, 32), all = dom_times(r->x->group[r->group].n, r->x->group[r->group].shape.slices);
     bool tiles = kind != STEP_ROOT_NORM && kind != STEP_ROOT_JUDGE;
     int64_t blocks = tiles ? dom_times(t, t + 1) / 2 : 1;
@@ -127,6 +129,7 @@ static CallStep *root_step(Root *r, StepKind kind, int a, int c)
     s->n = r->n;
     s->own = true;
     s->blocks = (unsigned)blocks;
+    s->flags = r->type == call_type_f32() ? 64 : 0;
     r->fits = r->fits && dom_times(blocks, all) <= MOST_BLOCKS && r->n <= INT_MAX;
     return s;
 }
@@ -146,7 +149,7 @@ static void root_product(Root *r, int a, int b, int out, double alpha, bool lowe
     z.slices = 1;
     z.m = z.n = z.k = r->n;
     z.ld[0] = z.ld[1] = z.ld[2] = z.ld[3] = r->n;
-    r->fits = product_steps(r->b, r->x, call_type_f64(), &c, r->group, z, !r->x->library) && r->fits;
+    r->fits = product_steps(r->b, r->x, r->type, &c, r->group, z, !r->x->library) && r->fits;
 }
 
 /* M = Q^p M: p / 2 times the square of Q, and Q itself where p is odd. The place of M after it. */
@@ -197,10 +200,11 @@ static void root_all(Root *r, int p, const RootStep *q, int n, double off)
     s->k = 2;
     s->beta = off;
     s->b = said_set(r->x, r->b, r->stage, r->group);
+    s->flags |= r->x->group[r->group].again ? 128 : 0;
     s = root_step(r, STEP_ROOT_END, AREA(x), c->out);
     s->k = x;
     s->b = c->c >= 0 ? whole_set(r->x, c->c, r->group, 0) : s->c;
-    s->flags = c->c < 0 ? 0 : c->c == c->out ? 3 : 1;
+    s->flags |= c->c < 0 ? 0 : c->c == c->out ? 3 : 1;
 }
 
 CORE int root_step_count(const ProgStage *stage)
@@ -213,7 +217,9 @@ CORE optc_status add_root(const optc_binding *b, GpuCalls *x, const ProgStage *s
 {
     const Program *p = b->rule->program;
     const CallGroup *g = &x->group[group];
-    Root r = {b, x, stage, group, root_side(p, stage->call, g->shape), true};
+    int64_t rows = root_side(p, stage->call, g->shape);
+    bool in_f32 = !g->again && root_short(b, stage, rows);
+    Root r = {b, x, stage, in_f32 ? call_type_f32() : call_type_f64(), group, rows, true};
     RootStep q[MOST_ROOT_STEPS];
     int root = power_root(stage->call), first = x->nstep;
     int n = root ? root_steps(root, call_low(stage->call), root_within, q) : 0;
@@ -225,7 +231,8 @@ CORE optc_status add_root(const optc_binding *b, GpuCalls *x, const ProgStage *s
         return bad_call(p, stage, "its eigenvalues may be too far apart for a root by products");
     if (!r.n || !g->shape.slices)
         return OPTC_OK;
-    x->record = record_bytes(r.n);
+    x->value_bytes = r.type->bytes;
+    x->record = record_bytes(r.n, r.type->bytes);
     for (int i = 0; i < AREAS; i++) {
         x->area[i] = i * root_room(r.n);
         x->area_ld[i] = 0;

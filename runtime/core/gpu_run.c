@@ -425,17 +425,17 @@ static optc_status run_inside(optc_binding *b, int entry, int phase)
     }
     b->recorded = false;
     t->in_turn = p->turns;
+    if ((s = shorts_look(b, p)) != OPTC_OK)
+        return s;
     if (p->turns && (s = turns_send(b, p)) != OPTC_OK)
         return s;
     if (p->runs < 2 && ++p->runs == 2 && p->n > 1 && !g->no_graphs && !p->turns)
         play_graph(b, p);
     bool tuned = t->begin && p->runs == 2 && p == &t->play[t->step * t->nphase] && !p->turns;
-    if (tuned)
-        p = t->begin(b, p);
-    s = run_play(b, p);
+    s = run_play(b, tuned ? t->begin(b, p) : p);
     if (tuned && s == OPTC_OK)
         t->end(b);
-    return s;
+    return s == OPTC_OK ? shorts_keep(b, p) : s;
 }
 
 CORE optc_status gpu_run(optc_binding *b, int entry, int phase)

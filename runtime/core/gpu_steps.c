@@ -31,6 +31,7 @@ static PointerSet set_in(const GpuCalls *x, int array, int group)
         s.record = x->record;
         s.base = x->area[-1 - array];
         s.apart = x->area_ld[-1 - array];
+        s.bytes = x->value_bytes;
     }
     return s;
 }

@@ -75,6 +75,18 @@ int cuMemFree_v2(CUdeviceptr p)
     return told;
 }
 
+int cuMemHostAlloc(void **p, size_t n, unsigned flags)
+{
+    CALL;
+    int rc = unsafe();
+    return rc || flags ? INVALID : (*p = aligned_alloc(256, (n + 255) / 256 * 256)) ? 0 : CUDA_ERROR_OUT_OF_MEMORY;
+}
+int cuMemFreeHost(void *p)
+{
+    int rc = unsafe(), told = TOLD;
+    return rc ? rc : (free(p), told);
+}
+
 int cuMemAllocAsync(CUdeviceptr *p, size_t n, CUstream s) { CALL; return (void)s, cuMemAlloc_v2(p, n); }
 int cuMemFreeAsync(CUdeviceptr p, CUstream s) { return (void)s, cuMemFree_v2(p); }
 int cuMemGetInfo_v2(size_t *have, size_t *all) { CALL; return *all = total, *have = total - used, 0; }

@@ -181,6 +181,7 @@ int main(void)
     add_blocks(t[11]);
     add_turns(t[11]);
     add_factors(t[12]);
+    add_shorts(t[12]);
     add_root_times(t[13]);
     add_sticky(t[STICKY]);
     Suite *last = suite_create("gpu, the end of a context");

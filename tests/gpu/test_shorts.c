@@ -1,0 +1,216 @@
+/* Roots by products in f32: as good as they must be, who is refused gets f64 at its next turn, and runs repeat. */
+#include "side.h"
+
+#include "core/gpu_calls.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define POWER "X = power(A, -1/2, { relative = 1e-9, last = X })"
+enum { N = 24, HARD = 1, LOST = 2, LAST = 7 };
+static const TestShape few[NSHAPES] = {{2, {N, 3}}, {2, {N, 3}}, {2, {N, 3}}, {2, {N, 3}}, {2, {5, 3}}, {1, {4}}};
+static const struct { const char *text; int every; } rules[] = {
+    {"return optimizer { name = 'short', hyper = { lr = 0.125 }, state = { A = zeros 'rows', X = eye(3, 'rows') }, step = function() p = p + 0 * g end,\n"
+     " matrix = function() " POWER "  A = A + 0 * sum(abs(p))  p = p - lr * mm(X, g) end }", 1},
+    {"return optimizer { name = 'short', hyper = { lr = 0.125 }, state = { A = zeros 'rows', X = eye(3, 'rows') }, step = function() p = p + 0 * g end,\n"
+     " matrix = function() every(2, { first = true }, function() " POWER " end)  A = A + 0 * sum(abs(p))  p = p - lr * mm(X, g) end }", 2},
+    {"return optimizer { name = 'short', hyper = { lr = 0.125 }, state = { A = zeros 'rows', X = eye(3, 'rows') }, step = function() p = p + 0 * g end,\n"
+     " matrix = function() every(3, { stagger = true, first = true }, function() " POWER " end)  A = A + 0 * sum(abs(p))  p = p - lr * mm(X, g) end }", 3}};
+enum { NRULES = sizeof rules / sizeof *rules };
+
+/* 1 everywhere and a hair more on the diagonal, exactly in f32: its smallest eigenvalue is that hair, which products in f32 lose. (The ridge is lost in rounding.) */
+static const double hair = 0x1p-22;
+
+static void open_short(Side *g, int rule)
+{
+    setenv("OPTC_ROOTS", "f32", 1);
+    use_shapes(few);
+    open_side(g, "cuda", (optc_rule_options){.text = rules[rule].text, .param = OPTC_F32, .products = rule == 1 ? "tf32" : "f32"}, 0);
+    for (int k = 0; k < 5; k++) {
+        double a[N * N] = {0};
+        int n = k == 4 ? 5 : N;
+        for (int i = 0; i < n * n; i++)
+            a[i] = k == HARD ? 1 + (i % (n + 1) ? 0 : hair) : k == LOST && i == 0 ? NAN : i % (n + 1) ? 0 : 4 + k;
+        OK(optc_state_write(g->b, k, "A", a, n * n));
+    }
+}
+
+static void close_short(Side *g)
+{
+    close_side(g, 0);
+    unsetenv("OPTC_ROOTS");
+}
+
+/* What X is after so many turns of its own. */
+static void check(Side *g, int k, int turns, bool captured_first)
+{
+    double x[N * N], n = k == 4 ? 5 : N;
+    optc_factors said;
+    OK(optc_state_read(g->b, k, "X", x, (int64_t)(n * n)));
+    OK(optc_factors_about(g->b, k, &said));
+    bool stays = k == LOST || (k == HARD && (turns < 2 || captured_first));
+    int refused = k == LOST || (k == HARD && captured_first) ? turns : k == HARD;
+    ck_assert_msg(said.computed == turns && said.refused == refused, "tensor %d: of %d roots %d refused, not %d of %d", k, (int)said.computed, (int)said.refused, refused, turns);
+    for (int i = 0; i < (int)(n * n); i++) {
+        bool diagonal = i % ((int)n + 1) == 0;
+        double low = 1 / sqrt(hair), high = 1 / sqrt(n + hair), want = diagonal ? 1 / sqrt(4.0 + k) : 0;
+        want = stays ? (diagonal ? 3 : 0) : k == HARD ? (high - low) / n + (diagonal ? low : 0) : want;
+        ck_assert_msg(fabs(x[i] - want) <= 1e-6 * (k == HARD ? low : 1), "tensor %d, %d after %d turns: %.9g, not %.9g", k, i, turns, x[i], want);
+    }
+}
+
+static int turns_of(const Side *g, int rule, int k, int steps)
+{
+    int n = 0, slot = 0;
+    if (rule == 2)
+        OK(optc_get_slot(g->b, k, -1, 3, &slot));
+    for (int t = 1; t <= steps; t++)
+        n += t == 1 || t % rules[rule].every == slot;
+    return n;
+}
+
+static int64_t wide(const Side *g)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < said_all(g->b); i++)
+        n += g->b->gpu->calls->wide[i];
+    return n;
+}
+
+static uint64_t side_bits(Side *g)
+{
+    uint64_t h = 0;
+    fetch_params(g);
+    for (int k = 0; k < 5; k++)
+        for (int64_t i = 0; i < g->n[k]; i++)
+            h = splitmix(h ^ (uint64_t)((const uint32_t *)g->hp[k])[i]);
+    return h;
+}
+
+/* f32 at first; of those that were refused f64 from their next turn on, and the others do not notice. Twice, with the same bits. */
+START_TEST(next_time_f64)
+{
+    uint64_t bits[2];
+    for (int twice = 0; twice < 2; twice++) {
+        Side g;
+        use_cublas(_i != 1);
+        open_short(&g, _i);
+        for (int step = 1; step <= LAST; step++) {
+            set_grads(&g, 1);
+            OK(optc_step(g.b));
+            for (int k = 0; k < 5; k++)
+                check(&g, k, turns_of(&g, _i, k, step), false);
+        }
+        ck_assert_msg(wide(&g) == 2, "%d have f64", (int)wide(&g));
+        bits[twice] = side_bits(&g);
+        close_short(&g);
+        use_cublas(true);
+    }
+    ck_assert(bits[0] == bits[1]);
+}
+END_TEST
+
+/* Captured after its second turn it has f64 in every replay, before it f32: it is refused at each and its last root stays, also in steps behind the replays. */
+START_TEST(captured)
+{
+    Side g;
+    CUstream st;
+    CUgraph graph;
+    CUgraphExec exec;
+    bool early = _i == 1;
+    int first = early ? 2 : 3;
+    open_short(&g, 0);
+    ck_assert(!d->cuStreamCreate(&st, 1));
+    for (int step = 1; step <= first + 3; step++) {
+        set_grads(&g, 1);
+        if (step == first) {
+            OK(optc_set_stream(g.b, st));
+            ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
+            OK(optc_step(g.b));
+            ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
+        }
+        if (step < first || step == first + 3)
+            OK(optc_step(g.b));
+        else
+            ck_assert(!d->cuGraphLaunch(exec, st) && !d->cuStreamSynchronize(st));
+        OK(optc_sync(g.b));
+        for (int k = 0; k < 5; k++)
+            check(&g, k, step, early);
+    }
+    OK(optc_set_stream(g.b, NULL));
+    d->cuGraphExecDestroy(exec);
+    d->cuGraphDestroy(graph);
+    close_short(&g);
+    d->cuStreamDestroy_v2(st);
+}
+END_TEST
+
+/* Which way is taken: by architecture, what the rule says of its eigenvalues, exponent and rows. */
+START_TEST(chosen)
+{
+    static const struct { const char *root; int arch; int64_t rows; bool in_f32; } c[] = {
+        {"power(A, -1/4, { relative = 0.05 })", 89, 1024, true}, {"power(A, -1/4, { relative = 0.05 })", 75, 256, true}, {"power(A, -1/4, { relative = 0.05 })", 120, 256, true},
+        {"power(A, -1/4, { relative = 0.05 })", 103, 256, true}, {"power(A, -1/4, { relative = 0.05 })", 90, 256, false}, {"power(A, -1/4, { relative = 0.05 })", 80, 256, false},
+        {"power(A, -1/4, { relative = 0.05 })", 100, 256, false}, {"power(A, -1/4, { relative = 0.05 })", 89, 1025, false}, {"power(A, -1/2, { relative = 0.05 })", 89, 256, true},
+        {"power(A, -1/2, { relative = 0.05 })", 89, 300, false}, {"power(A, -1, { relative = 0.05 })", 89, 64, true}, {"power(A, -1, { relative = 0.05 })", 89, 65, false},
+        {"power(A, -1/4, { relative = 0.001 })", 89, 16, false}, {"power(A, -1/4)", 89, 16, false}};
+    for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
+        char *text = format("return optimizer { name = 'one', state = { A = eye(1, 'rows') }, matrix = function() p = p - mm(%s, g)  A = A + 0 * sum(g) end, step = function() p = p - g end }", c[i].root);
+        Side g;
+        int found = 0;
+        use_shapes(few);
+        open_side(&g, "cuda", (optc_rule_options){.text = text, .param = OPTC_F32, .products = "f32"}, 0);
+        int arch = g.e->gpu->arch;
+        g.e->gpu->arch = c[i].arch;
+        for (int k = 0; k < g.r->program->nstage; k++)
+            if (is_root(&g.r->program->stage[k])) {
+                found++;
+                ck_assert_msg(root_short(g.b, &g.r->program->stage[k], c[i].rows) == c[i].in_f32, "sm_%d, %s of %d rows", c[i].arch, c[i].root, (int)c[i].rows);
+            }
+        ck_assert(found == 1);
+        g.e->gpu->arch = arch;
+        close_side(&g, 0);
+        free(text);
+        if (getenv("OPTC_TEST_SMALL") && i % 3)
+            i += 2;
+    }
+}
+END_TEST
+
+/* Where f32 would be chosen it is off by no more than 1e-6 of the root's norm, against eigenvectors in f64 of the same matrices. */
+START_TEST(as_good)
+{
+    static const struct { const char *root; int small, rows; } c[] = {{"-1/4", 40, 1024}, {"-1/2", 40, 256}, {"-1", 40, 64}};
+    int n = getenv("OPTC_TEST_SMALL") ? c[_i].small : c[_i].rows;
+    char *text = format("return optimizer { name = 'good', state = { X = zeros 'rows' }, matrix = function() X = power(gram(g), %s, { relative = 0.05 })  p = p + 0 * g end, step = function() p = p + 0 * g end }", c[_i].root);
+    TestShape one[NSHAPES] = {{2, {n, n}}};
+    size_t all = (size_t)n * (size_t)n;
+    double *x = malloc(8 * all), *want = malloc(8 * all), off = 0, size = 0;
+    Side s[2];
+    setenv("OPTC_ROOTS", "f32", 1);
+    use_shapes(one);
+    for (int k = 0; k < 2; k++) {                          /* both Gram matrices are kept in f32, and differ by their sums' roundings */
+        open_side(&s[k], k ? "cuda" : "cpu", (optc_rule_options){.text = text, .param = OPTC_F32, .products = "f32"}, 0);
+        set_grads(&s[k], 1);
+        OK(optc_step(s[k].b));
+        OK(optc_state_read(s[k].b, 0, "X", k ? x : want, (int64_t)all));
+        close_side(&s[k], 0);
+    }
+    for (size_t i = 0; i < all; i++) {
+        off += (x[i] - want[i]) * (x[i] - want[i]);
+        size += want[i] * want[i];
+    }
+    ck_assert_msg(sqrt(off / size) <= 1e-6, "a root (%s) of %d x %d in f32: off by %.2g", c[_i].root, n, n, sqrt(off / size));
+    unsetenv("OPTC_ROOTS");
+    free(x), free(want), free(text);
+}
+END_TEST
+
+void add_shorts(TCase *t)
+{
+    tcase_add_loop_test(t, next_time_f64, 0, NRULES);
+    tcase_add_loop_test(t, captured, 0, 2);
+    tcase_add_test(t, chosen);
+    tcase_add_loop_test(t, as_good, 0, 3);
+}
