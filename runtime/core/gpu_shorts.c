@@ -167,7 +167,7 @@ static bool take_wide(const optc_binding *b, const Shot *x)
     return any;
 }
 
-static optc_status look(optc_binding *b, const Play *p)
+static optc_status look_back(optc_binding *b, const Play *p)
 {
     optc_status s = OPTC_OK;
     bool any = false;
@@ -186,7 +186,7 @@ CORE optc_status shorts_look(optc_binding *b, const Play *p)
     if (!c || !c->shorts || b->gpu->captured)
         return OPTC_OK;
     gpu_enter_aside(b->rule->engine->gpu);
-    return gpu_leave(b->rule->engine->gpu, look(b, p));
+    return gpu_leave(b->rule->engine->gpu, look_back(b, p));
 }
 
 CORE optc_status shorts_keep(optc_binding *b, const Play *p)
