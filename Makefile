@@ -84,6 +84,7 @@ help:
 	@echo "make faults     every allocation, file call and driver call fails once, in everything that optc does"
 	@echo "make test-emu   the GPU's suite on an emulated GPU; make test-gpu, make bench-gpu on a real one"
 	@echo "make install    PREFIX=$(PREFIX)"
+	@echo "make python     what the Python package's wheel takes (pip install ./runtime/python runs it)"
 	@echo "make clean"
 
 # ---- generated text ----
@@ -145,6 +146,18 @@ $(BUILD)/liboptc.so: $(LIB_OBJ)
 
 $(BUILD)/optc: $(TOOLS_SRC:%.c=$(BUILD)/obj/%.o) $(BUILD)/liboptc.a
 	$(CC) -o $@ $^ $(LDLIBS)
+
+# What a Python wheel takes (runtime/python/build_wheel.py): stripped, and looking for Lua and libgomp beside themselves.
+BESIDE := -s -Wl,-rpath,'$$ORIGIN'
+.PHONY: python
+python: $(BUILD)/python/liboptc.so $(BUILD)/python/optc
+$(BUILD)/python/liboptc.so: $(LIB_OBJ)
+	@mkdir -p $(@D)
+	$(CC) -shared -Wl,-soname,liboptc.so.0 $(BESIDE) -o $@ $(LIB_OBJ) $(LDLIBS)
+
+$(BUILD)/python/optc: $(TOOLS_SRC:%.c=$(BUILD)/obj/%.o) $(BUILD)/liboptc.a
+	@mkdir -p $(@D)
+	$(CC) $(BESIDE) -o $@ $^ $(LDLIBS)
 
 # ---- tests ----
 # TEST_OPT: of the tests alone, beside OPT

@@ -1,0 +1,125 @@
+"""The backend that `pip install ./runtime/python` calls (PEP 517, 660): make builds the library and the command in the
+source tree, and both go into a wheel with the shared libraries they need beside libc. It needs Python alone.
+
+$BUILD names the build folder (default build), $MAKE the program; MAKEFLAGS and CC are make's own.
+"""
+import base64
+import hashlib
+import os
+import re
+import subprocess
+import sysconfig
+import zipfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TREE = os.path.normpath(os.path.join(HERE, "..", ".."))
+# Every Linux with glibc has these.
+SYSTEM = re.compile(r"(linux-vdso|linux-gate|ld-linux.*|lib(c|m|dl|rt|pthread|gcc_s))\.so")
+EXTRAS = {"torch": "torch>=2.6", "blas": "scipy-openblas32"}       # as pyproject.toml has them
+
+
+def version():
+    with open(os.path.join(TREE, "runtime", "optc.h")) as f:
+        return re.search(r'OPTC_VERSION "(.*)"', f.read()).group(1)
+
+
+def tag():
+    return "py3-none-" + re.sub(r"[-.]", "_", sysconfig.get_platform())
+
+
+def metadata():
+    lines = ["Metadata-Version: 2.1", "Name: optc", "Version: " + version(), "Requires-Python: >=3.9",
+             "Summary: Compiled optimizers: any spec as a torch.optim.Optimizer"]
+    for extra, package in EXTRAS.items():
+        lines += ["Provides-Extra: " + extra, 'Requires-Dist: %s; extra == "%s"' % (package, extra)]
+    return "\n".join(lines) + "\n"
+
+
+def built(target="python"):
+    """The folder with liboptc.so and optc of a wheel, made now."""
+    build = os.environ.get("BUILD") or "build"
+    make = os.environ.get("MAKE") or "make"
+    jobs = [] if "MAKEFLAGS" in os.environ else ["-j%d" % (os.cpu_count() or 1)]
+    subprocess.run([make, "-C", TREE, "BUILD=" + build, *jobs, target], check=True)
+    return os.path.join(TREE, build, "python")
+
+
+def needed(library):
+    """Shared libraries that it needs and not every Linux has: {name: path}."""
+    found = {}
+    for line in subprocess.run(["ldd", library], check=True, stdout=subprocess.PIPE, text=True).stdout.split("\n"):
+        name, _, where = line.strip().partition(" => ")
+        if where and not SYSTEM.match(name):
+            path = where.split(" (")[0]
+            if not os.path.isfile(path):
+                raise RuntimeError("%s needs %s, which is not here" % (library, name))
+            found[name] = os.path.realpath(path)
+    return found
+
+
+class Wheel:
+    """A zip file with its record; dates are those of no day, so that the same sources give the same bytes."""
+
+    def __init__(self, folder, name):
+        self.name, self.record = name, []
+        self.zip = zipfile.ZipFile(os.path.join(folder, name), "w", zipfile.ZIP_DEFLATED, compresslevel=9)
+
+    def add(self, name, data, executable=False):
+        data = data.encode() if isinstance(data, str) else data
+        info = zipfile.ZipInfo(name)
+        info.external_attr = (0o100755 if executable else 0o100644) << 16
+        info.compress_type = zipfile.ZIP_DEFLATED
+        self.zip.writestr(info, data)
+        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+        self.record.append("%s,sha256=%s,%d" % (name, digest, len(data)))
+
+    def close(self, info):
+        self.add(info + "/METADATA", metadata())
+        self.add(info + "/WHEEL", "Wheel-Version: 1.0\nGenerator: optc\nRoot-Is-Purelib: false\nTag: %s\n" % tag())
+        self.add(info + "/entry_points.txt", "[console_scripts]\noptc = optc.__main__:main\n")
+        self.zip.writestr(info + "/RECORD", "\n".join(self.record + [info + "/RECORD,,", ""]))
+        self.zip.close()
+        return self.name
+
+
+def read(path):
+    with open(path, "rb") as f:
+        return f.read()
+
+
+def package():
+    """(name in the wheel, path) of the package's own files."""
+    top = os.path.join(HERE, "optc")
+    for folder, below, files in os.walk(top):
+        below[:] = sorted(d for d in below if d not in ("__pycache__", "_bundled"))
+        for file in sorted(files):
+            if file.endswith((".py", ".pyi", "py.typed")):
+                path = os.path.join(folder, file)
+                yield os.path.relpath(path, HERE), path
+
+
+def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
+    folder = built()
+    wheel = Wheel(wheel_directory, "optc-%s-%s.whl" % (version(), tag()))
+    for name, path in package():
+        wheel.add(name, read(path))
+    for file in ("liboptc.so", "optc"):
+        wheel.add("optc/_bundled/" + file, read(os.path.join(folder, file)), executable=True)
+    for name, path in sorted(needed(os.path.join(folder, "liboptc.so")).items()):
+        wheel.add("optc/_bundled/" + name, read(path), executable=True)
+    return wheel.close("optc-%s.dist-info" % version())
+
+
+def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
+    """The package stays where it is, and takes the library of the build tree."""
+    built("all")
+    wheel = Wheel(wheel_directory, "optc-%s-%s.whl" % (version(), tag()))
+    wheel.add("optc.pth", HERE + "\n")
+    return wheel.close("optc-%s.dist-info" % version())
+
+
+def get_requires_for_build_wheel(config_settings=None):
+    return []
+
+
+get_requires_for_build_editable = get_requires_for_build_wheel

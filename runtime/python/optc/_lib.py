@@ -1,0 +1,254 @@
+"""liboptc by ctypes: where it is found, its structs, its calls, its errors.
+
+What runtime/optc.h says stands here once more, as tables: structs field by field, calls by the letters of their
+arguments. tests/python/test_lib.py holds both against the header.
+"""
+import ctypes
+import os
+import sys
+from ctypes import POINTER, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint, c_void_p
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+BUNDLED = os.path.join(HERE, "_bundled")               # what a wheel brings along; runtime/python/build_wheel.py
+TREE = os.path.normpath(os.path.join(HERE, "..", "..", ".."))
+
+
+# ---- errors: one class a status ----
+class Error(Exception):
+    """What liboptc said of a call that failed; nothing has changed then."""
+
+
+class ArgumentError(Error, ValueError):
+    """An unknown name, a size that does not fit, tensors that overlap."""
+
+
+class SpecError(Error, ValueError):
+    """The spec, its options or its wrappers: the message names file and line."""
+
+
+class RangeError(Error, ValueError):
+    """A hyperparameter outside its range."""
+
+
+class FileError(Error, OSError):
+    """A file that cannot be read or written."""
+
+
+class OutOfMemory(Error, MemoryError):
+    """Memory ran out, of the host or of the device."""
+
+
+class Unavailable(Error):
+    """A device or a compiler that is asked for and not there."""
+
+
+class Busy(Error):
+    """Closing what is still in use."""
+
+
+class DeviceError(Error):
+    """The device failed: the message names the call and its error."""
+
+
+class Absent(Error, LookupError):
+    """A state of the rule that this tensor does not keep."""
+
+
+STATUSES = (None, ArgumentError, SpecError, RangeError, FileError, OutOfMemory, Unavailable, Busy, DeviceError, Absent)
+
+# ---- types ----
+DEFAULT, F32, F64, BF16, F16 = range(5)
+TYPE_NAMES = {"f32": F32, "f64": F64, "bf16": BF16, "f16": F16}
+TYPE_BYTES = {F32: 4, F64: 8, BF16: 2, F16: 2}
+AS_VECTOR, USE_STEP = 1, 2                             # optc_tensor.flags
+
+ALLOC = ctypes.CFUNCTYPE(c_void_p, c_void_p, c_size_t, c_void_p)
+RELEASE = ctypes.CFUNCTYPE(None, c_void_p, c_void_p, c_size_t, c_void_p)
+
+
+def _struct(name, text):
+    """A struct from 'kind name name, kind name': kinds as in KINDS."""
+    fields = []
+    for part in text.split(","):
+        kind, *names = part.split()
+        fields += [(n, KINDS[kind]) for n in names]
+    made = type(name, (ctypes.Structure,), {"_fields_": fields})
+    KINDS[name] = made
+    KINDS[name + "*"] = POINTER(made)
+    return made
+
+
+KINDS = {
+    "str": c_char_p, "ptr": c_void_p, "int": c_int, "i64": c_int64, "size": c_size_t, "unsigned": c_uint,
+    "double": c_double, "type": c_int, "alloc": ALLOC, "release": RELEASE, "i64*": POINTER(c_int64),
+    "int*": POINTER(c_int), "double*": POINTER(c_double), "ptr*": POINTER(c_void_p),
+}
+Allocator = _struct("optc_allocator", "alloc alloc, release release, ptr context")
+EngineOptions = _struct("optc_engine_options", "str device, int threads, str cache_dir compiler spec_path isa,"
+                        "int no_builtin, str cache_base, i64 cache_max, int untuned, optc_allocator* allocator,"
+                        "str fatbin_path, i64 workspace")
+Memory = _struct("optc_memory", "i64 total free ours peak")
+Text = _struct("optc_text", "str name text")
+RuleOptions = _struct("optc_rule_options", "str spec text with options, type param grad state, optc_text* wrappers,"
+                      "int nwrappers, str products")
+Hyper = _struct("optc_hyper", "str name, double value lo hi, int lo_open hi_open")
+StateInfo = _struct("optc_state_info", "str name domain, type type")
+Tensor = _struct("optc_tensor", "str name, ptr param grad, i64 grad_count, int rank, i64* shape, type param_type"
+                 " grad_type, unsigned flags, i64* param_strides grad_strides, str tags, i64* global_shape offset,"
+                 " i64 split")
+Setting = _struct("optc_setting", "str name, double value")
+Group = _struct("optc_group", "optc_tensor* tensors, int ntensors, optc_setting* hyper, int nhyper")
+TensorInfo = _struct("optc_tensor_info", "str name, int group rank, i64* shape, i64 count, ptr param grad, str variant")
+Held = _struct("optc_held", "i64 states temporaries workspace, int batches")
+StateView = _struct("optc_state_view", "ptr data, i64 count, type type")
+Bytes = _struct("optc_bytes", "double read written")
+
+# name: result, arguments. "status" is checked; handles are void pointers.
+CALLS = """
+optc_message: str
+optc_version: str
+optc_open_sized: status optc_engine_options* size ptr*
+optc_device_count: int
+optc_best_device: str
+optc_memory_info: status ptr optc_memory*
+optc_close: status ptr
+optc_device_name: str ptr
+optc_threads: int ptr
+optc_compile_sized: status ptr optc_rule_options* size ptr*
+optc_release: status ptr
+optc_rule_name: str ptr
+optc_rule_path: str ptr
+optc_rule_native: int ptr
+optc_rule_plan: str ptr
+optc_rule_hypers: int ptr
+optc_rule_hyper: status ptr int optc_hyper*
+optc_rule_states: int ptr
+optc_rule_state: status ptr int optc_state_info*
+optc_rule_values: int ptr
+optc_rule_value: status ptr int optc_state_info*
+optc_rule_entries: int ptr
+optc_rule_entry: str ptr int
+optc_rule_inputs: int ptr
+optc_rule_input: str ptr int
+optc_bind_sized: status ptr optc_group* int size size ptr*
+optc_unbind: status ptr
+optc_tensors: int ptr
+optc_groups: int ptr
+optc_tensor_about_sized: status ptr int optc_tensor_info* size
+optc_binding_held_sized: status ptr optc_held* size
+optc_step: status ptr
+optc_run: status ptr str
+optc_set_stream: status ptr ptr
+optc_sync: status ptr
+optc_get_t: status ptr int i64*
+optc_set_t: status ptr int i64
+optc_get_slot: status ptr int i64 int int*
+optc_set_hyper: status ptr int str double
+optc_get_hyper: status ptr int str double*
+optc_set_grad: status ptr int ptr i64
+optc_set_grads: status ptr ptr* int
+optc_set_input: status ptr int str ptr i64
+optc_set_scalar: status ptr int str double
+optc_state: status ptr int str optc_state_view*
+optc_has_state: status ptr int str int*
+optc_state_read: status ptr int str double* i64
+optc_state_write: status ptr int str double* i64
+optc_read_value: status ptr int str double* i64
+optc_plan_bytes: status ptr str i64 optc_bytes*
+optc_library_size: int
+optc_library_name: str int
+optc_library_text: str str
+"""
+
+
+def places():
+    """Where liboptc is looked for: beside this package, $OPTC_LIBRARY, the build tree."""
+    return [p for p in (os.path.join(BUNDLED, "liboptc.so"), os.environ.get("OPTC_LIBRARY"),
+                        os.path.join(TREE, os.environ.get("BUILD") or "build", "liboptc.so")) if p]
+
+
+def program():
+    """The optc command that belongs to the library; None: there is none."""
+    for lib in places():
+        path = os.path.join(os.path.dirname(lib), "optc")
+        if os.path.isfile(path) and os.access(path, os.X_OK):
+            return path
+    return None
+
+
+def _blas():
+    """A BLAS from the index (optc[blas]), for whoever has named none: the library opens it when a rule wants one."""
+    if os.environ.get("OPTC_BLAS"):
+        return
+    from importlib import util
+    for name in ("scipy_openblas32", "scipy_openblas64"):
+        spec = util.find_spec(name)
+        for folder in (spec.submodule_search_locations or ()) if spec else ():
+            lib = os.path.join(folder, "lib")
+            for file in sorted(os.listdir(lib)) if os.path.isdir(lib) else ():
+                if file.startswith("lib") and ".so" in file and "openblas" in file:
+                    os.environ["OPTC_BLAS"] = os.path.join(lib, file)
+                    return
+
+
+def _openmp():
+    """torch's own libgomp where it has the common name, whether torch comes later or never: the first of that name in a
+    process serves all, and torch's may be newer than ours."""
+    from importlib import util
+    spec = None if "torch" in sys.modules else util.find_spec("torch")
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        path = os.path.join(folder, "lib", "libgomp.so.1")
+        if os.path.isfile(path):
+            ctypes.CDLL(path)
+
+
+def _load():
+    _openmp()
+    for path in places():
+        if os.path.isfile(path):
+            return ctypes.CDLL(path)
+    raise ImportError("liboptc.so is neither in the package nor in the build tree (make), and $OPTC_LIBRARY names "
+                      "none: looked for " + ", ".join(places()))
+
+
+def failed(status):
+    """The exception for a status; the message is this thread's."""
+    kind = STATUSES[status] if 0 < status < len(STATUSES) else Error
+    return kind((lib.optc_message() or b"").decode("utf-8", "replace"))
+
+
+def _check(status, _call, _args):
+    if status:
+        raise failed(status)
+    return status
+
+
+def _declare(library):
+    for line in CALLS.split("\n"):
+        if line:
+            name, _, kinds = line.partition(": ")
+            result, *args = kinds.split()
+            call = getattr(library, name)
+            call.argtypes = [KINDS[k] for k in args]
+            call.restype = c_int if result == "status" else KINDS[result]
+            if result == "status":
+                call.errcheck = _check
+    return library
+
+
+_blas()
+lib = _declare(_load())
+
+
+def encoded(text):
+    return None if text is None else os.fsencode(text)
+
+
+def decoded(text):
+    return None if text is None else os.fsdecode(text)
+
+
+def array(kind, values):
+    """A C array; None of nothing."""
+    values = list(values)
+    return (kind * len(values))(*values) if values else None
