@@ -74,6 +74,7 @@ go() {
     domains) echo "domains are rows, in any order"; sh tests/domains.sh ;;
     install) echo "header in C++, install, a program linked both ways; the README's snippets"; sh tests/install.sh; sh tests/readme.sh ;;
     faults) echo "calls that fail once: a sample"; sh tests/faults.sh quick ;;
+    python) echo "the Python package: over the library, as a wheel, in torch's loops"; sh tests/python.sh ;;
     sanitizers) sanitizers ;;
     clang) clang_too ;;
     broken) echo "a part that fails in its middle"; false; true ;;

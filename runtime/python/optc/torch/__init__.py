@@ -1,0 +1,22 @@
+"""Any spec of optc in a PyTorch loop.
+
+    opt = optc.torch.Optimizer(model.parameters(), "adamw", lr=3e-4, with_=["clip(1.0)"])
+    opt = optc.torch.AdamW(model.parameters(), lr=3e-4)
+
+There is a class for every rule of the library: dir(optc.torch) lists them.
+"""
+from ._optimizer import Optimizer
+from ._sorting import sorted_by
+
+
+def __getattr__(name):
+    if name.startswith("_"):
+        raise AttributeError("module 'optc.torch' has no attribute '%s'" % name)
+    from . import _named
+    globals()[name] = made = _named.make(name)
+    return made
+
+
+def __dir__():
+    from . import _named
+    return sorted({*globals(), *_named.names()})

@@ -1,0 +1,345 @@
+"""One binding of a rule to torch's parameters: those of a device, a type, and a set of options."""
+from itertools import compress, repeat
+from operator import is_, is_not
+
+import torch
+
+from .. import _lib
+from .._api import Binding
+from ._memory import device_of
+
+T = torch.Tensor
+FEW = 1000       # up to so many every address is looked at in every step; of more that stay, a part in turns
+TURNS = 16
+
+
+class Changed(Exception):
+    """What was bound no longer holds: bind anew."""
+
+
+def row_major(x):
+    return x.is_contiguous()
+
+
+def same_layout(p, g):
+    return p.stride() == g.stride() or (row_major(p) and row_major(g))
+
+
+def dense(x):
+    """Whether its elements lie without gaps, in some order of its dimensions."""
+    expected = 1
+    for stride, size in sorted(zip(x.stride(), x.shape)):
+        if size > 1:
+            if stride != expected:
+                return False
+            expected *= size
+    return True
+
+
+def fitting(p):
+    """Memory as the parameter lies, or row-major where that has gaps."""
+    if dense(p):
+        return torch.empty_strided(p.shape, p.stride(), dtype=p.dtype, device=p.device)
+    return torch.empty(p.shape, dtype=p.dtype, device=p.device)
+
+
+def tensor_name(p, name):
+    return name or "a parameter of shape %s" % (tuple(p.shape),)
+
+
+def refuse(p, name):
+    """What optc does not step, by name."""
+    if type(p) not in (torch.Tensor, torch.nn.Parameter) and type(p).__torch_function__ is not \
+            torch._C._disabled_torch_function_impl:
+        raise TypeError("optc does not step tensors of %s yet: %s" % (type(p).__name__, tensor_name(p, name)))
+    if p.is_complex():
+        raise ValueError("optc does not step complex parameters: %s; give it torch.view_as_real of it"
+                         % tensor_name(p, name))
+    if p.layout != torch.strided:
+        raise ValueError("optc does not step sparse parameters: %s" % tensor_name(p, name))
+
+
+def refuse_grad(g, p, name):
+    if g.layout != torch.strided:
+        raise RuntimeError("optc does not step sparse gradients: that of %s" % tensor_name(p, name))
+    if g.device != p.device or g.shape != p.shape:
+        raise RuntimeError("the gradient of %s is not where and as large as it is" % tensor_name(p, name))
+
+
+class Member:
+    """A group's parameters in a binding: the group's number, them, their names and flags."""
+
+    def __init__(self, group):
+        self.group, self.params, self.names, self.flags, self.splits = group, [], [], [], []
+
+    def add(self, p, name, flag, split):
+        self.params.append(p)
+        self.names.append(name)
+        self.flags.append(flag)
+        self.splits.append(split)
+
+
+class Bound:
+    def __init__(self, rule, members, hypers, static):
+        self.rule, self.members, self.static = rule, members, static
+        self.params = [p for m in members for p in m.params]
+        self.names = [n for m in members for n in m.names]
+        self.device = self.params[0].device
+        self.memory = device_of(self.device)
+        self.copies = 0                                # of parameters and gradients that lie otherwise
+        self.staged = {}                               # number: a row-major copy that is stepped in a parameter's place
+        self.grad_copies = {}                          # number: memory for a gradient that lies otherwise
+        self.held = self.last_ids = self.ptrs = None
+        self.dtype = None
+        self.turn = 0
+        self.views = [None] * len(self.params)
+        self.steps = torch.zeros(len(self.params))     # t of each, as torch keeps it; opt.state has views of it
+        self.took = None                               # who takes part: None all of them, or ones and zeros
+        self.unseen = True                             # some have no states in the optimizer yet
+        self.sent = {}
+        self.stream = 0
+        with self.guard(), torch.no_grad():
+            self._order_before()
+            self._bind(hypers)
+            self._order_after()
+        self.where = list(map(T.data_ptr, self.params))
+        self.alias = [p.detach() for p in self.params]     # a parameter that moves leaves its memory alive until seen
+        self.domains = rule.states()
+
+    # ---- binding ----
+    def guard(self):
+        return torch.cuda.device(self.device) if self.device.type == "cuda" else _nothing
+
+    def _order_before(self):
+        if self.device.type == "cuda":
+            torch.cuda.current_stream(self.device).synchronize()
+
+    def _order_after(self):
+        if self.device.type == "cuda":
+            self.binding.sync()
+
+    def _bind(self, hypers):
+        """As they lie; where the rule does not take other strides, by copies."""
+        odd = [i for i, p in enumerate(self.params) if not row_major(p)]
+        try:
+            if any(not dense(self.params[i]) for i in odd):
+                raise _lib.ArgumentError("strides")
+            self._attempt(hypers)
+        except _lib.ArgumentError:
+            if not odd:
+                raise
+            self.staged = {i: self.params[i].contiguous() for i in odd}
+            self._attempt(hypers)
+
+    def _attempt(self, hypers):
+        groups, at = [], 0
+        for m, hyper in zip(self.members, hypers):
+            rows = []
+            for p, name, flag, split in zip(m.params, m.names, m.flags, m.splits):
+                lies = self.staged.get(at, p)
+                strides = None if row_major(lies) else lies.stride()
+                rows.append({"param": self._address(lies), "shape": tuple(p.shape), "name": name, "strides": strides,
+                             "grad_strides": strides, "flags": flag, "split": split})
+                at += 1
+            groups.append((rows, hyper))
+        self.binding = Binding(self.rule, groups)
+
+    def _address(self, x):
+        """Of no elements torch gives no address, and a binding wants one."""
+        return x.data_ptr() or self.memory.empty()
+
+    # ---- gradients ----
+    def find_grads(self):
+        """Hands over the gradients that moved. The cost is that of reading p.grad, and of looking at addresses: of all,
+        or, where there are many and all are the tensors they were, of some."""
+        if self.static and self.ptrs is not None:
+            return
+        grads = [p.grad for p in self.params]
+        many = len(grads) > FEW
+        if many and self.held is not None and all(map(is_, grads, self.held)) and self._some(grads):
+            return
+        if not many or self.held is None:
+            self._params_stay()
+        self._look(grads)
+        if many:
+            self._hold(grads)
+
+    def _some(self, grads):
+        """A part of the addresses, another one each time."""
+        self.turn = (self.turn + 1) % TURNS
+        part = range(self.turn, len(grads), TURNS)
+        for i in part:
+            if self.params[i].data_ptr() != self.where[i]:
+                raise Changed
+            if grads[i] is not None and grads[i].data_ptr() != self.ptrs[i]:
+                return False
+        return True
+
+    def _hold(self, grads):
+        """Gradients that were the same tensors twice are held on to, so that they need not be looked at."""
+        ids = list(map(id, grads))
+        same = ids == self.last_ids and not self.grad_copies
+        self.held, self.last_ids = (grads, ids) if same else (None, ids)
+
+    def let_go(self):
+        """Before gradients are set to None."""
+        self.held = self.last_ids = None
+
+    def _params_stay(self):
+        if list(map(T.data_ptr, self.params)) != self.where:
+            raise Changed
+
+    def _look(self, grads):
+        everyone = None not in grads
+        there = grads if everyone else [g for g in grads if g is not None]
+        try:
+            ptrs = list(map(T.data_ptr, there))
+            plain = all(map(T.is_contiguous, there)) and not self.staged and self.contiguous()
+        except (RuntimeError, NotImplementedError):
+            for g, p, name in zip(grads, self.params, self.names):
+                if g is not None:
+                    refuse_grad(g, p, name)
+            raise
+        if any(map(is_not, map(_dtype, there), repeat(self._grad_dtype(there)))):
+            raise Changed
+        if not plain or self.grad_copies:
+            ptrs = self._copied(grads)
+        elif not everyone:
+            found = iter(ptrs)
+            ptrs = [0 if g is None else next(found) for g in grads]
+        if 0 in ptrs:
+            ptrs = [self.memory.empty() if not a and g is not None else a for a, g in zip(ptrs, grads)]
+        if ptrs != self.ptrs:
+            self._set(ptrs, everyone)
+
+    def _grad_dtype(self, there):
+        if self.dtype is None and there:
+            self.dtype = there[0].dtype
+        return self.dtype
+
+    def contiguous(self):
+        if self._contiguous is None:
+            self._contiguous = all(map(T.is_contiguous, self.params))
+        return self._contiguous
+    _contiguous = None
+
+    def _copied(self, grads):
+        """Addresses of gradients, of copies where one lies otherwise than what is stepped."""
+        ptrs = []
+        for i, g in enumerate(grads):
+            if g is None:
+                ptrs.append(0)
+                continue
+            refuse_grad(g, self.params[i], self.names[i])
+            lies = self.staged.get(i, self.params[i])
+            if same_layout(lies, g):
+                self.grad_copies.pop(i, None)
+            else:
+                if i not in self.grad_copies:
+                    like = lies if lies.dtype == g.dtype else lies.to(g.dtype)
+                    self.grad_copies[i] = fitting(like)
+                g = self.grad_copies[i].copy_(g)
+                self.copies += 1
+            ptrs.append(g.data_ptr())
+        return ptrs
+
+    def _set(self, ptrs, everyone):
+        with self.guard():
+            self.binding.set_grads(ptrs)
+        self.ptrs = ptrs
+        self.took = None if everyone else torch.tensor([float(a != 0) for a in ptrs])
+
+    # ---- running ----
+    def run(self, entry):
+        if self.device.type == "cuda":
+            self._current_stream()
+        for i, copy in self.staged.items():
+            copy.copy_(self.params[i])
+        if entry == "step":
+            self.binding.step()
+            self._count()
+        else:
+            self.binding.run(entry)
+        for i, copy in self.staged.items():
+            self.params[i].copy_(copy)
+            self.copies += 2
+        if not self.static:
+            torch.autograd.graph.increment_version(self.params)
+
+    def _count(self):
+        self.steps.add_(1 if self.took is None else self.took)
+
+    def _current_stream(self):
+        stream = torch._C._cuda_getCurrentRawStream(self.device.index)
+        if stream != self.stream:
+            self.binding.set_stream(stream)
+            self.stream = stream
+            if not torch.cuda.is_current_stream_capturing():
+                self.memory.used_in(torch.cuda.current_stream(self.device))
+
+    # ---- states ----
+    def taken(self):
+        """Numbers of the tensors that had a gradient in the last step."""
+        return range(len(self.params)) if self.took is None else compress(range(len(self.params)), self.took.tolist())
+
+    def state_tensors(self, i, names):
+        """The live states of a tensor by their outer names."""
+        if self.views[i] is None:
+            p, views = self.params[i], {}
+            lies = self.staged.get(i, p)
+            for name, domain in self.domains.items():
+                if domain == "group" or not self.binding.has_state(i, name):
+                    continue
+                flat = self.memory.tensor(*self.binding.state(i, name)) if p.numel() or domain == "tensor" else \
+                    torch.empty(0, dtype=p.dtype, device=p.device)
+                views[names.get(name, name)] = _shaped(flat, lies, domain)
+            self.views[i] = views
+        return self.views[i]
+
+    def group_states(self, names):
+        """(first tensor of the group, {name: live tensor}) of states that belong to groups."""
+        at, found = 0, []
+        kept = [n for n, d in self.domains.items() if d == "group"]
+        for k, m in enumerate(self.members):
+            if kept:
+                found.append((at, {names.get(n, n): self.memory.tensor(*self.binding.state(k, n)).view(())
+                                   for n in kept if self.binding.has_state(k, n)}))
+            at += len(m.params)
+        return found
+
+    def set_steps(self, counts):
+        """Counts of all tensors, and of the binding: the most that one of them has."""
+        if any(counts):
+            most = max(counts)
+            self.binding.set_t(-1, most)
+            for i, n in enumerate(counts):
+                if n != most:
+                    self.binding.set_t(i, n)
+        self.steps.copy_(torch.tensor([float(n) for n in counts]))
+
+    def read_steps(self):
+        """What replays of a graph counted is known to the device alone."""
+        self.steps.copy_(torch.tensor([float(self.binding.get_t(i)) for i in range(len(self.params))]))
+
+
+def _dtype(x):
+    return x.dtype
+
+
+def _shaped(flat, p, domain):
+    if domain == "tensor" and flat.numel() == 1:
+        return flat.view(())
+    if domain == "elem" and flat.numel() == p.numel():
+        return flat.view(p.shape) if row_major(p) else flat.as_strided(p.shape, p.stride())
+    return flat
+
+
+class _Nothing:
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        return None
+
+
+_nothing = _Nothing()

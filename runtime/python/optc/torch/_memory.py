@@ -1,0 +1,74 @@
+"""Engines of optc over torch's devices and torch's memory."""
+import bisect
+import os
+
+import torch
+
+from .. import _lib
+from .._api import Engine
+
+TYPES = {torch.float32: "f32", torch.float64: "f64", torch.bfloat16: "bf16", torch.float16: "f16"}
+DTYPES = {_lib.TYPE_NAMES[name]: dtype for dtype, name in TYPES.items()}
+_open = {}                                             # (pid, device, threads): Device, shared by all optimizers
+
+
+class Device:
+    """An engine whose bindings live in memory of torch's allocator, and the rules compiled on it."""
+
+    def __init__(self, device, threads):
+        self.device = device
+        self.buffers = buffers = {}                    # address: the tensor that is this memory
+        self.rules = {}
+        self._starts = None
+
+        def alloc(size, _stream):
+            memory = torch.empty(max(size, 1), dtype=torch.uint8, device=device)
+            buffers[memory.data_ptr()] = memory
+            self._starts = None
+            return memory.data_ptr()
+
+        def release(address, _size, _stream):
+            self._starts = None
+            buffers.pop(address, None)
+        name = "cpu" if device.type == "cpu" else "%s:%d" % (device.type, device.index)
+        self.engine = Engine(name, threads=threads, allocator=(alloc, release))
+
+    def rule(self, **what):
+        key = repr(sorted(what.items()))
+        if key not in self.rules:
+            self.rules[key] = self.engine.compile(**what)
+        return self.rules[key]
+
+    def tensor(self, address, count, kind):
+        """The live memory at an address, as a flat tensor with a storage of its own, so that saving and copying it take
+        no more than it; the storage holds on to the memory it is a part of."""
+        if self._starts is None:
+            self._starts = sorted(self.buffers)
+        start = self._starts[bisect.bisect_right(self._starts, address) - 1]
+        bytes_ = count * _lib.TYPE_BYTES[kind]
+        at = address - start
+        part = self.buffers[start].untyped_storage()[at:at + bytes_]
+        return torch.empty(0, dtype=DTYPES[kind], device=self.device).set_(part, 0, (count,), (1,))
+
+    def empty(self):
+        """An address for tensors of no elements."""
+        if self._empty is None:
+            self._empty = torch.empty(256, dtype=torch.uint8, device=self.device)
+        return self._empty.data_ptr()
+    _empty = None
+
+    def used_in(self, stream):
+        """All of it is used in another stream from now on: torch must not hand it out before that is done."""
+        for memory in self.buffers.values():
+            memory.record_stream(stream)
+
+
+def device_of(device):
+    """The engine for a torch device."""
+    if device.type not in ("cpu", "cuda"):
+        raise ValueError("optc steps tensors on the CPU and on NVIDIA GPUs, and not on %s" % device)
+    threads = torch.get_num_threads() if device.type == "cpu" else 0
+    key = os.getpid(), str(device), threads
+    if key not in _open:
+        _open[key] = Device(device, threads)
+    return _open[key]

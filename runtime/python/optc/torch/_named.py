@@ -1,0 +1,175 @@
+"""optc.torch.AdamW and its like: a class for each rule of the library, made of its spec when it is asked for, and the
+stubs that tell editors of all of them (python -m optc.torch._named > __init__.pyi)."""
+import inspect
+import re
+import textwrap
+
+import torch
+
+from . import _rules
+from ._memory import device_of
+from ._optimizer import Optimizer
+
+# Spelled as their authors do; others by their words.
+SPELLED = {"adabelief": "AdaBelief", "adabound": "AdaBound", "adago": "AdaGO", "adamp": "AdamP", "adamuon": "AdaMuon",
+           "ademamix": "AdEMAMix", "adopt": "ADOPT", "asgo": "ASGO", "came": "CAME", "klshampoo": "KLShampoo",
+           "lamb": "LAMB", "lars": "LARS", "madgrad": "MADGRAD", "normuon": "NorMuon", "novograd": "NovoGrad",
+           "polargrad": "PolarGrad", "psgd": "PSGD", "psgd_kron": "PSGDKron", "sgdw": "SGDW", "soap": "SOAP",
+           "splus": "SPlus", **_rules.CLASSES}
+AROUND = (("with_", "Sequence[str]", ()), ("types", "Optional[Mapping[str, str]]", None),
+          ("products", "Optional[str]", None), ("static_grads", "bool", False), ("sort", "Optional[Callable]", None),
+          ("split", "Union[None, Mapping[str, int], Callable]", None))
+KEYWORD, EITHER = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+
+
+def class_name(spec):
+    return SPELLED.get(spec) or "".join(w.capitalize() for w in spec.split("_"))
+
+
+def names():
+    """{class: spec} of the library"""
+    return {class_name(n): n for n in _rules.rules()}
+
+
+def hypers(spec):
+    """Of a rule of the library, in the order of its text."""
+    found = device_of(torch.device("cpu")).rule(spec=spec).hypers()
+    text = _rules.text_of(spec)
+
+    def place(name):
+        at = re.search(r"\b%s\s*=" % re.escape(name), text)
+        return ("." in name, at.start() if at else len(text))
+    return {n: found[n] for n in sorted(found, key=place)}
+
+
+def _own(spec):
+    """Parameters of a rule: torch's own for its rules, else hyperparameters and options."""
+    if spec in _rules.TORCH:
+        given = inspect.signature(_rules.torch_class(spec).__init__).parameters
+        return [p.replace(annotation=inspect.Parameter.empty) for n, p in given.items() if n not in ("self", "params")]
+    found = [inspect.Parameter(n.replace(".", "_"), EITHER if "." not in n else KEYWORD, default=_plain(h[0]))
+             for n, h in hypers(spec).items()]
+    options = _rules.options_of(_rules.text_of(spec))
+    found += [inspect.Parameter(n, KEYWORD, default=v[0] if isinstance(v, tuple) else v) for n, v in options.items()]
+    return found + [inspect.Parameter("maximize", KEYWORD, default=False)]
+
+
+def _plain(x):
+    return int(x) if x == int(x) and abs(x) < 1e6 else x
+
+
+def signature(spec):
+    params = [inspect.Parameter("params", EITHER)] + _own(spec)
+    params += [inspect.Parameter(n, KEYWORD, default=d) for n, _, d in AROUND]
+    return inspect.Signature(params)
+
+
+def _range(h):
+    _, lo, hi, lo_open, hi_open = h
+    low = "" if lo == float("-inf") else "%s %g" % ("above" if lo_open else "at least", lo)
+    high = "" if hi == float("inf") else "%s %g" % ("below" if hi_open else "at most", hi)
+    return ", ".join(x for x in (low, high) if x)
+
+
+def doc(spec):
+    text = _rules.text_of(spec)
+    lines = [_rules.field(text, "doc") + ".", "", _rules.field(text, "cite"), ""]
+    for n, h in hypers(spec).items():
+        lines.append("%s: %g%s" % (n, h[0], " (%s)" % _range(h) if _range(h) else ""))
+    for n, v in _rules.options_of(text).items():
+        lines.append("option %s: %s" % (n, " or ".join(v) if isinstance(v, tuple) else str(v).lower()))
+    if spec in _rules.TORCH:
+        lines.append("Keys, defaults and states are those of torch.optim.%s." % _rules.CLASSES[spec])
+    return "\n".join(lines)
+
+
+def make(name):
+    """The class of that name; AttributeError where the library has none."""
+    spec = names().get(name)
+    if spec is None:
+        raise AttributeError("module 'optc.torch' has no attribute '%s'" % name)
+    known = signature(spec)
+
+    def __init__(self, params, *args, **given):
+        bound = known.bind_partial(params, *args)
+        positional = {k: v for k, v in bound.arguments.items() if k != "params"}
+        twice = set(positional) & set(given)
+        if twice:
+            raise TypeError("%s: %s is given twice" % (name, ", ".join(twice)))
+        Optimizer.__init__(self, params, spec, **positional, **given)
+    __init__.__signature__ = known.replace(parameters=[inspect.Parameter("self", EITHER)] +
+                                           list(known.parameters.values()))
+    return type(name, (Optimizer,), {"__init__": __init__, "__doc__": doc(spec), "__module__": "optc.torch",
+                                     "spec": spec})
+
+
+# ---- stubs ----
+HEAD = '''# Made by `python -m optc.torch._named`: what optc.torch has, for editors and type checkers.
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+
+import torch
+
+Number = Union[float, torch.Tensor]
+
+def sorted_by(optimizer: Optimizer) -> Dict[str, str]: ...
+
+class Optimizer(torch.optim.Optimizer):
+    def __init__(self, params: Any, rule: Optional[str] = None, *, spec: Optional[str] = None,
+                 with_: Union[str, Sequence[str]] = (), options: Union[None, str, Mapping[str, Any]] = None,
+                 types: Optional[Mapping[str, str]] = None, wrappers: Optional[Mapping[str, str]] = None,
+                 products: Optional[str] = None, static_grads: bool = False, sort: Optional[Callable] = None,
+                 split: Union[None, Mapping[str, int], Callable] = None, **given: Any) -> None: ...
+    def step(self, closure: Optional[Callable[[], Any]] = None) -> Any: ...
+    def run(self, entry: str) -> None: ...
+    def entries(self) -> List[str]: ...
+    def set_input(self, p: torch.Tensor, name: str, tensor: torch.Tensor) -> None: ...
+    def set_scalar(self, name: str, value: float, group: Optional[int] = None) -> None: ...
+    def value(self, name: str, p: Optional[torch.Tensor] = None) -> float: ...
+    def how(self) -> List[str]: ...
+    def held(self) -> Dict[str, int]: ...
+    @property
+    def copies(self) -> int: ...
+'''
+
+
+def _kind(p):
+    known = {n: t for n, t, _ in AROUND}
+    if p.name in known:
+        return known[p.name]
+    if p.name in ("foreach", "fused"):
+        return "Optional[bool]"
+    d = p.default
+    if isinstance(d, bool):
+        return "bool"
+    if isinstance(d, tuple):
+        return "Tuple[float, float]"
+    if isinstance(d, str):
+        return "str"
+    return "Number"
+
+
+def stubs():
+    """The text of __init__.pyi."""
+    found = [HEAD]
+    for name, spec in sorted(names().items()):
+        text = _rules.text_of(spec)
+        rows, star = ["self", "params: Any"], False
+        for p in list(signature(spec).parameters.values())[1:]:
+            if p.kind == KEYWORD and not star:
+                rows.append("*")
+                star = True
+            rows.append("%s: %s = %r" % (p.name, _kind(p), p.default))
+        lines = ["class %s(Optimizer):" % name]
+        lines += _wrapped('"""%s. %s"""' % (_rules.field(text, "doc"), _rules.field(text, "cite")), 4, 4)
+        lines += _wrapped("def __init__(%s) -> None: ..." % ", ".join(rows), 4, 17)
+        found.append("\n".join(lines) + "\n")
+    return "\n".join(found)
+
+
+def _wrapped(text, first, rest):
+    return textwrap.wrap(text, 118, initial_indent=" " * first, subsequent_indent=" " * rest, break_long_words=False,
+                         break_on_hyphens=False)
+
+
+if __name__ == "__main__":
+    print(stubs(), end="")

@@ -1,0 +1,536 @@
+"""optc.torch.Optimizer: any spec as a torch.optim.Optimizer.
+
+Parameters are bound at the first step: one binding for each device, type and set of options. What is in `self.state` is
+the source whenever tensors are bound anew (loaded, copied, unfrozen, moved): the library's memory is filled from it,
+and from then on `self.state` shows that memory.
+"""
+import re
+
+import torch
+
+from .._api import option_text
+from . import _rules
+from ._bound import Bound, Changed, Member, refuse
+from ._memory import TYPES, device_of
+from ._sorting import sorter
+
+# What a rule sees under maximize=True: the gradient the other way round. Outermost, as torch does it first.
+NEGATE = 'return wrapper { name = "maximize", step = function() g = -g inner() end }'
+# What a copy or a file keeps beside torch's: functions (sort, split) have done their work.
+KEPT = ("_what", "_given", "_row", "_names", "_keys", "_static", "_inputs", "_scalars", "_entries", "_rest")
+CALLED_BY_TORCH = ("foreach", "fused", "capturable", "differentiable", "maximize")
+
+
+class Optimizer(torch.optim.Optimizer):
+    """Steps torch's parameters by a rule of optc.
+
+    params       as torch.optim takes them, named ones too, or a module
+    rule         a name of the library ("adamw", "adamw+clip(1)") or a path ("./mine.lua")
+    with_        wrappers around it, the last outermost: ["clip(1.0)", "ema(0.999)"]
+    options      what is fixed when the rule is compiled: {"amsgrad": True}
+    types        storage types: {"state": "bf16"}; parameters and gradients have their own
+    spec         the text of a spec, in place of a name
+    wrappers     texts of own wrappers by name, for with_
+    products     what products of matrices are computed in: "f32", "bf16", …
+    maximize     go up
+    static_grads gradients and parameters stay where they are from the first step on: nothing looks for them
+    sort         for rules with a part for matrices (Muon): which parameters take it; see optc.torch.sorted_by
+    split        {name: n} or a function of (name, parameter): matrices that are n, one below the other
+    Everything else is a hyperparameter, or an option of the spec. Hyperparameters stand in `param_groups` and may
+    change at every step; a wrapper's are called "clip.max_norm".
+    """
+
+    _step_supports_amp_scaling = False
+
+    def __init__(self, params, rule=None, *, spec=None, with_=(), options=None, types=None, wrappers=None,
+                 products=None, static_grads=False, sort=None, split=None, **given):
+        if rule is None and spec is None:
+            raise TypeError("name a rule of the library, a path, or give a spec's text (spec=)")
+        with_ = [with_] if isinstance(with_, str) else list(with_ or ())
+        rule, plus, more = (rule or "spec").partition("+") if spec is None else (rule or "spec", "", "")
+        if plus:
+            with_ = _split_wrappers(more) + with_
+        self._what = {"spec": rule, "text": spec, "with_": ",".join(with_), "types": dict(types or {}),
+                      "wrappers": dict(wrappers or {}), "products": products}
+        self._row = rule if spec is None and rule in _rules.TORCH else None
+        self._static, self._sort, self._named = static_grads, sort, {}
+        self._inputs, self._scalars, self._flags, self._splits = {}, {}, {}, {}
+        self._bounds = self._shape = self._made = None
+        self._split, self._pushed, self._tensors, self._out = split, None, False, []
+        defaults = self._defaults(dict(given), dict(options or {}) if not isinstance(options, str) else options)
+        params = self._parameters(params)
+        super().__init__(params, defaults)
+        for group in self.param_groups:
+            self._check_group(group)
+        self._sort_all()
+
+    # ---- keys ----
+    def _defaults(self, given, options):
+        """The defaults of groups; torch's own for its rules."""
+        device = device_of(torch.device("cpu"))
+        text = _rules.text_of(self._what["spec"]) if self._what["text"] is None else self._what["text"]
+        self._rest = _rules.rest_of(text)
+        if isinstance(options, str):
+            options = dict(part.split("=", 1) for part in options.split(",") if part)
+        self._given = options
+        if self._row:
+            row = _rules.TORCH[self._row]
+            hypers = self._ask(device, options, given)
+            own = {k: given.pop(k) for k in list(given) if k in hypers and "." in k}
+            alias = {n for names in row["keys"].values() for n in names} & set(given)
+            defaults = _rules.torch_defaults(self._row, {k: v for k, v in given.items() if k not in alias})
+            for key, names in row["keys"].items():     # beta1=0.9 is taken too
+                defaults[key] = _put(defaults[key], names, given)
+            self._keys = [(k, row["keys"].get(k, (k,))) for k in defaults if k in row["keys"] or k in hypers]
+            self._names = row["states"]
+            for name in hypers:
+                if "." in name:
+                    defaults[name] = own.get(name, hypers[name][0])
+                    self._keys.append((name, (name,)))
+            return defaults
+        known = _rules.options_of(text)
+        for k in list(given):
+            if k in known:
+                options[k] = given.pop(k)
+        for k in CALLED_BY_TORCH[:-1]:
+            value = given.pop(k, None)
+            if k == "differentiable" and value:
+                raise ValueError("differentiable=True: a step of optc is not differentiable")
+        maximize = bool(given.pop("maximize", False))
+        hypers = self._ask(device, options, given)
+        unknown = [k for k in given if k not in hypers]
+        if unknown:
+            raise TypeError("%s has no hyperparameter or option %s; it has %s" % (
+                self._what["spec"], ", ".join(unknown), ", ".join(list(hypers) + list(known))))
+        self._keys = [(k, (k,)) for k in hypers]
+        self._names = {}
+        return {**{k: given.get(k, h[0]) for k, h in hypers.items()}, "maximize": maximize, "differentiable": False}
+
+    def _ask(self, device, options, given):
+        """The rule's hyperparameters and entries, with f32 tensors: they are the same for all types. What is called
+        clip.max_norm may be given as clip_max_norm."""
+        rule = device.rule(**self._rule_of({}, options))
+        self._entries, hypers = rule.entries(), rule.hypers()
+        for name in hypers:
+            if "." in name and name.replace(".", "_") in given:
+                given[name] = given.pop(name.replace(".", "_"))
+        return hypers
+
+    def _rule_of(self, group, options, types=None):
+        """What Engine.compile wants for a group."""
+        what = dict(self._what)
+        if types:
+            what["types"] = types
+        elif what["types"]:
+            what["types"] = {k: v for k, v in what["types"].items() if k == "state"}
+        if group.get("maximize"):
+            what["with_"] = ",".join(x for x in (what["with_"], "maximize") if x)
+            what["wrappers"] = {**what["wrappers"], "maximize": NEGATE}
+        what["options"] = option_text(options)
+        return what
+
+    def _group_rule(self, group):
+        """(spec, options) of a group: torch keeps as keys what a spec has as options."""
+        if not self._row:
+            return self._what["spec"], self._given
+        row = _rules.TORCH[self._row]
+        options = {**{name: value(group) for name, value in row["options"].items()}, **self._given}
+        return (row["spec_of"](group) if row["spec_of"] else self._row), options
+
+    def _check_group(self, group):
+        if group.get("differentiable"):
+            raise ValueError("differentiable=True: a step of optc is not differentiable")
+        names = group.get("param_names") or [None] * len(group["params"])
+        for p, name in zip(group["params"], names):
+            refuse(p, name)
+
+    def _parameters(self, params):
+        self._module = params if isinstance(params, torch.nn.Module) else None
+        if self._module is not None:
+            return list(params.named_parameters())
+        return params
+
+    def add_param_group(self, param_group):
+        if isinstance(param_group, dict) and self._row and self.__dict__.get("param_groups") is not None:
+            self._torch_says(param_group)
+        super().add_param_group(param_group)
+        group = self.param_groups[-1]
+        self._shape = None
+        if self._made:                                 # those of the constructor are looked at by it
+            self._check_group(group)
+            self._sort_all()
+
+    def _torch_says(self, group):
+        given = {k: v for k, v in group.items() if k in self.defaults and k in
+                 _torch_arguments(_rules.torch_class(self._row))}
+        if given:
+            _rules.torch_defaults(self._row, {**{k: v for k, v in self.defaults.items() if k in
+                                                 _torch_arguments(_rules.torch_class(self._row))}, **given})
+
+    def _sort_all(self):
+        """Which parameters take the rule's part for what is no matrix, of rules that have one."""
+        self._made = True
+        named = []
+        for group in self.param_groups:
+            names = group.get("param_names") or [None] * len(group["params"])
+            named += zip(names, group["params"])
+        self._named = {id(p): name for name, p in named}
+        if self._rest or self._sort:
+            self._flags = sorter(named, self._module, self._sort, self._what["spec"], self._rest)
+        s = self._split
+        if s is not None:
+            said = ((p, s(name, p) if callable(s) else s.get(name, 0)) for name, p in named)
+            self._splits = {id(p): int(n or 0) for p, n in said}
+
+    # ---- binding ----
+    def _hypers(self, group):
+        """{hyperparameter: number} of a group"""
+        found = {}
+        for key, names in self._keys:
+            value = group[key]
+            values = value if isinstance(value, (tuple, list)) else (value,)
+            found.update((n, _number(v)) for n, v in zip(names, values))
+        return found
+
+    def _raw(self, group):
+        return [group[key] for key, _ in self._keys], self._group_rule(group), bool(group.get("maximize"))
+
+    def _layout(self):
+        return [(id(g["params"]), len(g["params"])) for g in self.param_groups]
+
+    def _bind(self):
+        """Parameters that take gradients, sorted by device, types and options; what is bound alike already stays."""
+        if _capturing():
+            raise RuntimeError("optc binds its tensors at the first step (and when they move or change): take one step "
+                               "before capturing a graph")
+        wanted, out, seen = {}, [], set()
+        for k, group in enumerate(self.param_groups):
+            spec, options = self._group_rule(group)
+            names = group.get("param_names") or [None] * len(group["params"])
+            for i, (p, name) in enumerate(zip(group["params"], names)):
+                if id(p) in seen:
+                    continue
+                seen.add(id(p))
+                if p.grad is None and not p.requires_grad:
+                    out.append(p)
+                    continue
+                refuse(p, name)
+                if p.dtype not in TYPES:
+                    raise ValueError("optc does not step tensors of %s: %s" % (p.dtype, name or tuple(p.shape)))
+                grad = p.dtype if p.grad is None else p.grad.dtype
+                key = p.device, p.dtype, grad, spec, option_text(options), bool(group.get("maximize"))
+                members = wanted.setdefault(key, ({}, options, group))[0]
+                members.setdefault(k, Member(k)).add(p, name or "param_groups[%d][%d]" % (k, i),
+                                                     self._flags.get(id(p), 0), self._splits.get(id(p), 0))
+        bounds = [self._bound(key, *what) for key, what in wanted.items()]
+        self._refuse_apart(bounds)
+        for b in bounds:
+            self._adopt(b)
+        self._bounds, self._out, self._shape = bounds, out, self._layout()
+        self._pushed = None
+        self._give_inputs()
+
+    def _bound(self, key, members, options, group):
+        device, dtype, grad, spec = key[:4]
+        types = {"param": TYPES[dtype], "grad": TYPES.get(grad, "f32")}
+        if "state" in self._what["types"]:
+            types["state"] = self._what["types"]["state"]
+        what = self._rule_of(group, options, types)
+        what["spec"] = spec
+        with torch.no_grad():
+            rule = device_of(device).rule(**what)
+        members = list(members.values())
+        b = Bound(rule, members, [self._hypers(self.param_groups[m.group]) for m in members], self._static)
+        b.dtype = grad
+        return b
+
+    def _refuse_apart(self, bounds):
+        if len(bounds) > 1 and any(re.search(r"\bglobal_", b.rule.plan) for b in bounds):
+            raise ValueError("%s has something of all tensors together (as clip has their norm), and these are of "
+                             "several devices, types or options: %s" % (self._what["spec"], "; ".join(
+                                 "%d of %s on %s" % (len(b.params), b.params[0].dtype, b.device) for b in bounds)))
+
+    def _adopt(self, b):
+        """Fills a binding from self.state, which shows its memory from then on."""
+        with torch.no_grad(), b.guard():
+            counts = []
+            for i, p in enumerate(b.params):
+                counts.append(self._adopt_one(b, i, p))
+            for i, views in b.group_states(self._names):
+                b.state_tensors(i, self._names).update(views)
+                if b.params[i] in self.state and counts[i]:
+                    self._fill(self.state[b.params[i]], views, b.names[i])
+            b._order_before()
+            b.set_steps(counts)
+
+    def _adopt_one(self, b, i, p):
+        old = self.state.get(p)
+        if not old:
+            return 0
+        # torch's SGD keeps no step: its buffer was begun
+        count = int(_number(old["step"])) if "step" in old else int(any(v is not None for v in old.values()))
+        if count:
+            self._fill(old, b.state_tensors(i, self._names), b.names[i])
+        self._show(b, i, p)
+        return count
+
+    @staticmethod
+    def _fill(old, views, name):
+        for key, view in views.items():
+            value = old.get(key)
+            if value is view or value is None:
+                continue
+            value = torch.as_tensor(value)
+            if value.numel() != view.numel():
+                raise ValueError("state '%s' of %s has %d values, and %d were loaded" % (
+                    key, name, view.numel(), value.numel()))
+            view.copy_(value.reshape(view.shape))
+
+    def _show(self, b, i, p):
+        state = self.state[p]
+        state["step"] = b.steps[i]
+        state.update(b.state_tensors(i, self._names))
+
+    # ---- a step ----
+    @torch._disable_dynamo
+    def step(self, closure=None):
+        """One step. A closure is called first and its loss returned; under `sam` it is called twice, the second time
+        where `perturb` went."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+            if "perturb" in self._entries:
+                self.run("perturb")
+                with torch.enable_grad():
+                    closure()
+        self.run("step")
+        return loss
+
+    @torch.no_grad()
+    def run(self, entry):
+        """Any entry of the rule: "step", "perturb", "to_eval", …"""
+        fresh = self._bounds is None
+        self._ready()
+        if fresh and entry == "step" and self._is_empty_step():
+            for b in self._bounds:
+                self._appear(b)
+            return
+        for b in self._bounds:
+            b.run(entry)
+            if b.unseen and entry == "step":
+                self._appear(b)
+
+    def _ready(self):
+        if self._bounds is None or self._shape != self._layout() or any(p.grad is not None for p in self._out):
+            self._bind()
+        try:
+            self._push()
+            for b in self._bounds:
+                b.find_grads()
+        except Changed:
+            self._bind()
+            self._push()
+            for b in self._bounds:
+                b.find_grads()
+
+    def _push(self):
+        """Hyperparameters as the groups have them now; options and maximize that changed want another rule."""
+        raw = [self._raw(g) for g in self.param_groups]
+        if self._pushed is not None and not self._tensors and raw == self._pushed:
+            return
+        if self._pushed is not None and [r[1:] for r in raw] != [r[1:] for r in self._pushed]:
+            self._pushed = None
+            raise Changed
+        for b in self._bounds:
+            for k, m in enumerate(b.members):
+                for name, value in self._hypers(self.param_groups[m.group]).items():
+                    if b.sent.get((k, name)) != value:
+                        b.binding.set_hyper(k, name, value)
+                        b.sent[k, name] = value
+        self._tensors = any(isinstance(v, torch.Tensor) for r in raw for x in r[0]
+                            for v in (x if isinstance(x, (tuple, list)) else (x,)))
+        self._pushed = raw
+
+    def _appear(self, b):
+        """States of tensors that took part for the first time."""
+        left = False
+        took = set(b.taken())
+        for i, p in enumerate(b.params):
+            if i in took:
+                if "step" not in self.state[p]:
+                    self._show(b, i, p)
+            else:
+                left = left or p not in self.state
+        b.unseen = left
+
+    def _is_empty_step(self):
+        """A distributed checkpoint's first step, which is there to make states: with rates of 0 and gradients of 0 on
+        an optimizer without any. It makes them, and nothing is started."""
+        if any(self.state.get(p) for g in self.param_groups for p in g["params"]):
+            return False
+        rates = [_number(g[key]) for g in self.param_groups for key, _ in self._keys if key == "lr"]
+        if not rates or any(rates) or _capturing():
+            return False
+        grads = [p.grad for g in self.param_groups for p in g["params"] if p.grad is not None]
+        return not any(bool(g.any()) for g in grads)
+
+    @torch._disable_dynamo
+    def zero_grad(self, set_to_none=True):
+        if set_to_none:
+            for b in self._bounds or ():
+                b.let_go()
+        super().zero_grad(set_to_none)
+
+    # ---- what a rule has beside ----
+    def entries(self):
+        """The rule's entries: "step", and what else it has."""
+        return list(self._entries)
+
+    def __getattr__(self, name):
+        made = self.__dict__.get("_made")
+        if made and not name.startswith("_") and name in self._entries:
+            return lambda: self.run(name)
+        raise AttributeError("'%s' object has no attribute '%s'" % (type(self).__name__, name))
+
+    def set_input(self, p, name, tensor):
+        """A tensor that the rule wants beside a parameter's gradient; it is kept, and read at every step."""
+        if tensor.shape != p.shape or not tensor.is_contiguous():
+            raise ValueError("input '%s' lies otherwise than its parameter" % name)
+        self._inputs[p, name] = tensor
+        self._give_inputs()
+
+    def set_scalar(self, name, value, group=None):
+        """A number that the rule wants for a group, or for all."""
+        self._scalars[name, group] = value
+        self._give_inputs()
+
+    def _give_inputs(self):
+        for b in self._bounds or ():
+            numbers = {id(p): i for i, p in enumerate(b.params)}
+            for (p, name), tensor in self._inputs.items():
+                if id(p) in numbers:
+                    b.binding.set_input(numbers[id(p)], name, tensor, tensor.numel())
+            for (name, group), value in self._scalars.items():
+                for k, m in enumerate(b.members):
+                    if group in (None, m.group):
+                        b.binding.set_scalar(k, name, _number(value))
+
+    def value(self, name, p=None):
+        """What the last step left to be read, such as "clip.grad_norm"; `p`: of that parameter."""
+        for b in self._bounds or ():
+            if p is None:
+                return b.binding.value(name)[0]
+            for i, q in enumerate(b.params):
+                if q is p:
+                    return b.binding.value(name, i)[0]
+        return 0.0
+
+    @property
+    def copies(self):
+        """How many copies were made of parameters and gradients whose strides a rule does not take."""
+        return sum(b.copies for b in self._bounds or ())
+
+    def how(self):
+        """How each binding runs: "built in (…)", "compiled by cc …", "reference evaluator (…)"."""
+        return [b.rule.path for b in self._bounds or ()]
+
+    def held(self):
+        """Bytes that bindings hold: states, temporaries, workspace."""
+        found = [b.binding.held() for b in self._bounds or ()]
+        return {k: sum(h[k] for h in found) for k in ("states", "temporaries", "workspace")}
+
+    # ---- saving, loading, copying ----
+    def _count_replays(self):
+        for b in self._bounds or ():
+            if b.device.type == "cuda" and not _capturing():
+                b.read_steps()
+
+    def state_dict(self):
+        self._count_replays()
+        return super().state_dict()
+
+    def load_state_dict(self, state_dict):
+        """Of ours or of torch's optimizer for the same rule. States keep the types they have here."""
+        saved = {}
+
+        def take(_optimizer, given):
+            saved.update(given["state"])
+            return {**given, "state": {}}
+
+        def put(optimizer):
+            ids = [k for g in state_dict["param_groups"] for k in g["params"]]
+            params = [p for g in optimizer.param_groups for p in g["params"]]
+            optimizer._load(saved, dict(zip(ids, params)))
+        before = self.register_load_state_dict_pre_hook(take)
+        after = self.register_load_state_dict_post_hook(put, prepend=True)
+        groups = [dict(g) for g in self.param_groups]
+        try:
+            super().load_state_dict(state_dict)
+            for group, old in zip(self.param_groups, groups):      # a file of an older version, or of torch's
+                for key, value in old.items():
+                    group.setdefault(key, value)
+        finally:
+            before.remove()
+            after.remove()
+
+    def _load(self, saved, params):
+        """Copies what was saved: the file's tensors stay its own."""
+        self.state.clear()
+        for key, values in saved.items():
+            p = params.get(key)
+            if p is None:
+                self.state[key] = values
+                continue
+            self.state[p] = {n: v.detach().clone() if isinstance(v, torch.Tensor) else v for n, v in values.items()}
+        self._bounds = None
+
+    def __getstate__(self):
+        self._count_replays()
+        each = [id(p) for g in self.param_groups for p in g["params"]]
+        return {**super().__getstate__(), **{k: self.__dict__[k] for k in KEPT},
+                "_sorted": [(self._flags.get(i, 0), self._splits.get(i, 0)) for i in each]}
+
+    def __setstate__(self, state):
+        state = dict(state)
+        each = state.pop("_sorted", None)              # a copy, or from a file; else load_state_dict calls this
+        super().__setstate__(state)
+        self._shape = None
+        if each is None:
+            return
+        self._bounds, self._module, self._made, self._pushed, self._tensors = None, None, True, None, False
+        self._out, self._sort, self._split = [], None, None
+        ids = [id(p) for g in self.param_groups for p in g["params"]]
+        self._flags, self._splits = ({i: x[k] for i, x in zip(ids, each)} for k in (0, 1))
+        names = [n for g in self.param_groups for n in g.get("param_names") or [None] * len(g["params"])]
+        self._named = dict(zip(ids, names))
+
+
+def _number(x):
+    return float(x)
+
+
+def _capturing():
+    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+
+
+def _torch_arguments(kind):
+    code = kind.__init__.__wrapped__.__code__ if hasattr(kind.__init__, "__wrapped__") else kind.__init__.__code__
+    return set(code.co_varnames[:code.co_argcount + code.co_kwonlyargcount])
+
+
+def _put(value, names, given):
+    if isinstance(value, (tuple, list)):
+        return tuple(given.get(n, v) for n, v in zip(names, value))
+    return given.get(names[0], value)
+
+
+def _split_wrappers(text):
+    """'clip(1)+ema(0.9)' into its wrappers; a + inside of brackets is an argument's."""
+    found, depth, start = [], 0, 0
+    for i, c in enumerate(text + "+"):
+        depth += (c == "(") - (c == ")")
+        if c == "+" and not depth:
+            found.append(text[start:i])
+            start = i + 1
+    return found

@@ -1,0 +1,48 @@
+#!/bin/sh
+# The Python package: over the library alone, as a wheel, and in torch's loops. Run by tests/part.sh with BUILD set.
+# torch: $OPTC_PYTHON's or python3's where there is one; else one from the index, in a virtual environment that stays in the user's cache.
+# OPTC_OFFLINE=1 fetches nothing. What cannot be tried is named, and with CI set that fails.
+set -eu
+torch=2.13.0
+python=${OPTC_PYTHON:-python3}
+export OPTC_CACHE="${OPTC_TEST_CACHE:-$PWD/$BUILD/test-cache}" OPTC_LIBRARY="$PWD/$BUILD/liboptc.so" PYTHONDONTWRITEBYTECODE=1
+unset OPTC_BLAS 2>/dev/null || true
+
+has_torch() { "$1" -c 'import importlib.util as u, sys; sys.exit(not (u.find_spec("torch") and u.find_spec("numpy")))' 2>/dev/null; }
+
+fetched() {
+    venv=${XDG_CACHE_HOME:-$HOME/.cache}/optc-tests/torch-$torch
+    [ ! -x "$venv/bin/python" ] || ! has_torch "$venv/bin/python" || return 0
+    [ -z "${OPTC_OFFLINE:-}" ] || { echo "torch: not found, and OPTC_OFFLINE is set"; return 1; }
+    echo "fetching torch $torch into $venv (kept there)"
+    rm -rf "$venv"
+    mkdir -p "${venv%/*}"
+    if ! "$python" -m venv "$venv" >/dev/null 2>&1; then        # Debian's Python has venv without pip
+        rm -rf "$venv"
+        "$python" -m venv --without-pip "$venv" && pip="$python -m pip --python $venv/bin/python"
+    else
+        pip="$venv/bin/python -m pip"
+    fi && $pip install -q --disable-pip-version-check --retries 2 --only-binary=:all: "torch==$torch" numpy || { rm -rf "$venv"; return 1; }
+}
+
+made=$(mktemp -d)
+trap 'rm -rf "$made"' EXIT
+BUILD=$BUILD PYTHONPATH=runtime/python "$python" -c 'import sys, build_wheel; build_wheel.build_wheel(sys.argv[1])' "$made" >/dev/null
+mkdir "$made/site"
+"$python" -m zipfile -e "$made"/optc-*.whl "$made/site"
+chmod +x "$made/site/optc/_bundled/"*
+WHEEL=$made/site "$python" tests/python/wheel.py
+
+with=$python
+if ! has_torch "$python"; then
+    with=
+    fetched && with=$venv/bin/python || true
+fi
+if [ -z "$with" ]; then
+    PYTHONPATH=runtime/python:tests/python "$python" -m unittest -q test_lib
+    echo "skipped: optc in torch's loops (torch $torch could not be had)"
+    [ -z "${CI:-}" ]
+    exit
+fi
+OMP_NUM_THREADS=1 PYTHONPATH=runtime/python:tests/python "$with" -W ignore -m unittest -q test_lib test_torch_inputs test_optimizer test_training
+PYTHONPATH=$made/site "$with" -W ignore tests/python/before_torch.py

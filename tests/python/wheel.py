@@ -1,0 +1,42 @@
+"""A wheel, unpacked in $WHEEL: what it holds, and that it needs nothing beside it."""
+import base64
+import hashlib
+import os
+import subprocess
+import sys
+
+site = os.environ["WHEEL"]
+sys.path.insert(0, site)
+os.environ.pop("OPTC_LIBRARY", None)
+os.environ.pop("LD_LIBRARY_PATH", None)
+import optc                                            # noqa: E402
+
+assert optc.__file__.startswith(site), optc.__file__
+info = [d for d in os.listdir(site) if d.endswith(".dist-info")][0]
+with open(os.path.join(site, info, "WHEEL")) as f:
+    assert "Tag: py3-none-linux_%s" % os.uname().machine in f.read()
+listed = set()
+with open(os.path.join(site, info, "RECORD")) as f:
+    for line in f:
+        name, digest, size = line.strip().rsplit(",", 2)
+        listed.add(name)
+        if digest:
+            with open(os.path.join(site, name), "rb") as g:
+                data = g.read()
+            want = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+            assert digest == "sha256=" + want and int(size) == len(data), name
+there = {os.path.relpath(os.path.join(d, n), site) for d, _, names in os.walk(site) for n in names
+         if "__pycache__" not in d}
+assert there == listed, there ^ listed
+p, g = ((optc._lib.ctypes.c_float * 3)(1, 2, 3) for _ in range(2))
+optc.Engine().compile("adamw").bind([([{"param": p, "grad": g, "shape": (3,)}], {})]).step()
+with open("/proc/self/maps") as f:
+    mapped = {line.split()[-1] for line in f if ".so" in line}
+for name in os.listdir(os.path.join(site, "optc", "_bundled")):
+    if name.endswith((".so.1", ".so.0", ".so")) and not name.startswith("libgomp"):      # torch's, if it is there
+        assert os.path.join(site, "optc", "_bundled", name) in mapped, name
+said = subprocess.run([sys.executable, "-m", "optc", "check", "adamw"], env=dict(os.environ, PYTHONPATH=site),
+                      stdout=subprocess.PIPE, text=True).stdout
+assert said.startswith("ok"), said
+print("wheel: %d files, %.1f MB unpacked" % (len(listed), sum(os.path.getsize(os.path.join(site, n)) for n in listed)
+                                             / 1e6))
