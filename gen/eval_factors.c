@@ -106,25 +106,41 @@ static double chol_of(Work f, double *out)
     return x.least > 4 * all ? 2 * sqrt(x.most * (double)n) * all / x.least : INFINITY;
 }
 
-/* Each column less what it has of those before, twice. */
+/* Column j less what it has of those before, twice; its length then, 0: nothing is left of it. */
+static double apart(const Work *f, double *out, int64_t j)
+{
+    int64_t m = f->m, n = f->n;
+    double was = 0, norm = 0;
+    for (int64_t i = 0; i < m; i++)
+        was += out[i * n + j] * out[i * n + j];
+    for (int twice = 0; twice < 2; twice++)
+        for (int64_t k = 0; k < j; k++) {
+            double s = 0;
+            for (int64_t i = 0; i < m; i++)
+                s += out[i * n + k] * out[i * n + j];
+            for (int64_t i = 0; i < m; i++)
+                out[i * n + j] -= s * out[i * n + k];
+        }
+    for (int64_t i = 0; i < m; i++)
+        norm += out[i * n + j] * out[i * n + j];
+    return norm > was * 1e-28 ? sqrt(norm) : 0;
+}
+
+/* Each column by what it has beside those before. */
 static void orthonormalise(const Work *f, double *out)
 {
     int64_t m = f->m, n = f->n;
     memcpy(out, f->a, sizeof *out * (size_t)(m * n));
     for (int64_t j = 0; j < n; j++) {
-        double norm = 0;
-        for (int twice = 0; twice < 2; twice++)
-            for (int64_t k = 0; k < j; k++) {
-                double s = 0;
-                for (int64_t i = 0; i < m; i++)
-                    s += out[i * n + k] * out[i * n + j];
-                for (int64_t i = 0; i < m; i++)
-                    out[i * n + j] -= s * out[i * n + k];
-            }
+        double norm = apart(f, out, j);
+        for (int64_t e = 0; e < m && !(norm > 0); e++) {   /* any other direction will do: a unit vector's, from j on */
+            for (int64_t i = 0; i < m; i++)
+                out[i * n + j] = i == (j + e) % m;
+            norm = apart(f, out, j);
+            norm = norm > 1e-3 / (double)m ? norm : 0;
+        }
         for (int64_t i = 0; i < m; i++)
-            norm += out[i * n + j] * out[i * n + j];
-        for (int64_t i = 0; i < m; i++)
-            out[i * n + j] /= sqrt(norm);
+            out[i * n + j] /= norm;
     }
 }
 
@@ -299,6 +315,8 @@ static bool factor_one(const Ev *e, const Node *n, const Vals *const *in, Vals *
               : n->op == OP_CHOL ? chol_of(f, made)
               : n->op == OP_QR   ? qr_of(f, made)
                                  : eigh_of(f, some, made);
+    if (err != NONE_THERE && err != NO_MATRIX && !eval_holds(e, made, m * some))
+        err = NO_MATRIX;
     for (int64_t i = 0; i < m; i++)
         for (int64_t j = 0; j < some; j++)
             put_factor(e, n, in[2], out, lay_at(&s->out, i, j), made[i * some + j],
@@ -338,6 +356,8 @@ static bool solve_one(const Ev *e, const Node *n, const Vals *const *in, Vals *o
     bool finite = read_near(in[0], &s->a, true, x.t, x.dt);
     finite = read_near(in[1], &b, false, x.b, x.db) && finite;
     double err = finite ? solution(&x, turned != right) : NO_MATRIX;
+    if (err != NONE_THERE && err != NO_MATRIX && !eval_holds(e, x.x, k * m))
+        err = NO_MATRIX;
     for (int64_t i = 0; i < k; i++)
         for (int64_t j = 0; j < m; j++)
             put_factor(e, n, in[2], out, lay_at(&to, i, j), x.x[i * m + j], err == 0 ? x.err[i * m + j] : err);

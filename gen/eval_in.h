@@ -95,6 +95,7 @@ static inline int64_t part_length(Dom d, Part p) { return dom_of_block(d) ? dom_
 void eval_turn(Ev *e, Ref r, int i, Shape s);
 bool eval_mm(Ev *e, Ref r, int i, Shape s);                /* false: out of memory */
 Iv eval_kept(const Ev *e, Iv x, bool product);             /* as it is where a call reads it, or leaves it */
+bool eval_holds(const Ev *e, const double *x, int64_t n);  /* what a factor leaves there can hold all of it */
 bool eval_read(Ev *e, Ref r, int i, Vals *out, bool product);          /* a copy so kept; false: out of memory */
 bool eval_factor(Ev *e, Ref r, int i, Shape s);            /* eval_factors.c */
 bool eval_order(Ev *e, Ref r, int i, Shape s);             /* eval_order.c: SORT, TAKE */

@@ -30,11 +30,25 @@ void eval_turn(Ev *e, Ref r, int i, Shape s)
 
 /* What is kept of an operand where a product reads it: rounded to its type, or to the ten bits of tf32. Other calls take
  * no less than elements are computed in. */
-Iv eval_kept(const Ev *e, Iv x, bool product)
+static const TypeInfo *kept_in(const Ev *e, bool product)
 {
     const ProductInfo *p = &product_info[e->j->product];
     const TypeInfo *t = &type_info[e->j->gpu ? p->gpu : p->cpu];
-    t = !product && t->bytes < type_info[e->j->real].bytes ? &type_info[e->j->real] : t;
+    return !product && t->bytes < type_info[e->j->real].bytes ? &type_info[e->j->real] : t;
+}
+
+bool eval_holds(const Ev *e, const double *x, int64_t n)
+{
+    double most = kept_in(e, false) == &type_info[T_F64] ? DBL_MAX : kept_in(e, false)->most;
+    for (int64_t i = 0; i < n; i++)
+        if (!(fabs(x[i]) <= most))
+            return false;
+    return true;
+}
+
+Iv eval_kept(const Ev *e, Iv x, bool product)
+{
+    const TypeInfo *t = kept_in(e, product);
     double rel = product && e->j->gpu && e->j->product == PRODUCT_TF32 ? 0x1p-10 : ldexp(1, -t->digits);
     if (t == &type_info[T_F64])
         return x;

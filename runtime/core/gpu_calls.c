@@ -63,6 +63,7 @@ static const struct { unsigned callees; const char *f32, *f64; } factor_kernels[
     {FOR(QR), "optc_factor_lift", "optc_factor_lift"},
     {FOR(QR), "optc_factor_one", "optc_factor_one"},
     {FOR(QR), "optc_factor_judge", "optc_factor_judge"},
+    {FOR(QR), "optc_factor_house_f32", "optc_factor_house_f64"},
     {FACTORS, "optc_factor_say", "optc_factor_say"},
     {FOR(EIGH), "optc_factor_eigh", "optc_factor_eigh"},
     {FOR(SORT), "optc_sort_f32", "optc_sort_f64"},

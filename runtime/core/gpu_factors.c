@@ -10,8 +10,9 @@
  * Eigenvectors are found by rotations, all of a matrix in one block: area 0 the matrix, 1 the vectors, 2 those that are
  * wanted, in order, 3 the rotations of a round.
  * Columns are made orthonormal by the triangle of their Gram matrix: once with its diagonal lifted by a hair, then
- * twice as they are, and judged by their Gram matrix in the end. What went wrong is NaN, or the last one where a call
- * names it. */
+ * twice as they are, and judged by their Gram matrix in the end. Where that went wrong (columns that depend on each
+ * other, or are zero) a block makes them by reflections from the matrix as it was; blocks of the others return at once.
+ * What went wrong even so is NaN, or the last one where a call names it. */
 #include "gpu_calls.h"
 
 #include <float.h>
@@ -112,7 +113,8 @@ static CallStep *own_of(Factor *f, StepKind kind, int a, int c, int64_t m, int64
     CallStep *s = add_step(f->x, kind, call_type_f64(), f->group);
     const CallGroup *g = &f->x->group[f->group];
     bool one = kind == STEP_FACTOR_TILE || kind == STEP_FACTOR_LIFT || kind == STEP_FACTOR_START ||
-               kind == STEP_FACTOR_EIGH || kind == STEP_FACTOR_JUDGE || kind == STEP_FACTOR_SAY;
+               kind == STEP_FACTOR_EIGH || kind == STEP_FACTOR_JUDGE || kind == STEP_FACTOR_HOUSE ||
+               kind == STEP_FACTOR_SAY;
     int64_t blocks = one ? 1 : count_up(dom_times(m, n), kind == STEP_SORT ? 256 : 4096);
     s->a = s->b = a;
     s->c = c;
@@ -303,6 +305,10 @@ static void qr_steps(Factor *f)
     s = on_area(f, STEP_FACTOR_ONE, at(2, 0, 0), f->n, f->n);
     s->c = part_set(f, at(3, 0, 0));
     s = on_area(f, STEP_FACTOR_JUDGE, at(3, 0, 0), f->n, f->n);
+    s->alpha = columns_off;
+    s = on_area(f, STEP_FACTOR_HOUSE, at(1 - x, 0, 0), f->m, f->n);
+    s->a = whole_set(f->x, f->call->a, f->group, 0);
+    s->b = part_set(f, at(x, 0, 0));
     s->alpha = columns_off;
     add_store(f, x, f->m, f->n, 0);
 }

@@ -177,6 +177,28 @@ START_TEST(errors)
 END_TEST
 
 /* A root that cannot be had: the last one stays, or there is NaN, and no other matrix notices. */
+/* Beyond what it is kept in: none, on both sides. */
+START_TEST(beyond)
+{
+    static const char text[] = "return optimizer { name = 'far', state = { A = eye(1e-40, 'rows'), X = eye(3, 'rows') }, matrix = function() X = power(A, -1, { relative = 1e-3, last = X })\n"
+                               "  A = A + 0 * sum(g)  p = p + 0 * g end, step = function() p = p + 0 * g end }";
+    static const TestShape one[NSHAPES] = {{2, {5, 2}}};
+    for (int k = 0; k < 2; k++) {
+        Side g;
+        double x[25];
+        optc_factors said;
+        use_shapes(one);
+        open_side(&g, k ? "cuda" : "cpu", (optc_rule_options){.text = text, .param = OPTC_F32, .products = "f32"}, 0);
+        set_grads(&g, 1);
+        OK(optc_step(g.b));
+        OK(optc_state_read(g.b, 0, "X", x, 25));
+        OK(optc_factors_about(g.b, 0, &said));
+        ck_assert_msg(x[0] == 3 && x[1] == 0 && said.computed == 1 && said.refused == 1 && said.residual == INFINITY, "%g %g", x[0], said.residual);
+        close_side(&g, 0);
+    }
+}
+END_TEST
+
 START_TEST(refused)
 {
     static const char text[] = "return optimizer { name = 'some', state = { A = zeros 'rows', X = eye(3, 'rows'), Y = zeros 'rows' },\n"
@@ -213,6 +235,86 @@ START_TEST(refused)
         ck_assert(said.computed == 2 && said.refused == (good ? 0 : 2) && (good ? said.residual < 1e-6 : said.residual > 0.05));
     }
     close_side(&g, 0);
+}
+END_TEST
+
+/* Columns that depend on each other, are zero, or nearly depend on each other; huge and tiny ones: orthonormal even so, and the triangle that was divided off has no negative diagonal.
+ * Of NaN there are none, and the last stay. */
+enum { NCOLUMNS = 11 };
+
+static void make_columns(int k, int m, int n, double *a)
+{
+    Made x = make_basis(m, 1, 11), y = make_basis(n, 1, 5);
+    double low = k == 1 ? 1e-6 : k == 2 ? 1e-12 : 0.1;
+    memset(a, 0, 8 * (size_t)m * (size_t)n);
+    for (int r = 0; r < (k == 3 ? 1 : k == 4 ? n / 2 : n); r++)
+        for (int i = 0; i < m; i++)
+            for (int j = 0; j < n; j++)
+                a[i * n + j] += pow(low, n > 1 ? (double)r / (n - 1) : 0) * x.q[i * m + r] * y.q[j * n + r];
+    for (int i = 0; i < m * n; i++) {
+        a[i] = (k == 5 && i % n == n / 2) || (k == 6 && i % n % 3 == 0) || k == 7 ? 0 : a[i];
+        a[i] *= k == 8 ? 1e-300 : k == 9 ? 1e300 : 1;
+    }
+    a[0] = k == 10 ? NAN : a[0];
+    free(x.q), free(x.value), free(y.q), free(y.value);
+}
+
+static void check_columns(int k, int m, int n, const double *a, const double *q)
+{
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < n; j++) {
+            double one = 0, r = 0, most = 0;
+            for (int l = 0; l < m; l++) {
+                one += q[l * n + i] * q[l * n + j];
+                r += q[l * n + i] * a[l * n + j];
+                most = fmax(most, fabs(a[l * n + j]));
+            }
+            ck_assert_msg(fabs(one - (i == j)) <= 1e-9, "%d: Q.T Q (%d, %d) is %g", k, i, j, one);
+            ck_assert_msg(i < j || (i == j ? r >= -1e-12 * most : fabs(r) <= 1e-9 * most), "%d: R (%d, %d) is %g", k, i, j, r);
+            ck_assert_msg(k != 7 || q[i * n + j] == (i == j), "of zeros (%d, %d) is %g", i, j, q[i * n + j]);
+        }
+}
+
+START_TEST(columns)
+{
+    static const char text[] = "return optimizer { name = 'qr', view = 'last', rank = 7, state = { A = zeros 'rows', Q = eye(3, 'rows'), B = zeros 'cols rank', P = zeros 'cols rank' },\n"
+                               "  matrix = function() Q = qr(A, { last = Q })  P = qr(B, { last = P })  A = A + 0 * sum(g)  B = B + 0 * sum(g)  p = p + 0 * g end, step = function() p = p + 0 * g end }";
+    int m = getenv("OPTC_TEST_SMALL") ? 20 : 200, c = getenv("OPTC_TEST_SMALL") ? 33 : 300;
+    double *a = malloc(8 * (size_t)(m * m + c * 7)), *q = malloc(8 * (size_t)(m * m + c * 7));
+    TestShape some[NSHAPES] = {{0, {0}}};
+    Side g;
+    for (int k = 0; k < NCOLUMNS; k++)
+        some[k] = (TestShape){2, {m, c}};
+    if (getenv("OPTC_TEST_SMALL") && _i == 0)
+        return;
+    use_shapes(some);
+    use_cublas(_i);
+    open_side(&g, "cuda", (optc_rule_options){.text = text, .param = OPTC_F64, .products = "f64"}, 0);
+    for (int k = 0; k < NCOLUMNS; k++) {
+        make_columns(k, m, m, a);
+        OK(optc_state_write(g.b, k, "A", a, m * m));
+        make_columns(k, c, 7, a);
+        OK(optc_state_write(g.b, k, "B", a, c * 7));
+    }
+    set_grads(&g, 1);
+    OK(optc_step(g.b));
+    for (int k = 0; k < NCOLUMNS; k++) {
+        optc_factors said;
+        OK(optc_factors_about(g.b, k, &said));
+        ck_assert_msg(said.computed == 2 && said.refused == (k == 10 ? 2 : 0), "%d: %d refused", k, (int)said.refused);
+        OK(optc_state_read(g.b, k, "Q", q, m * m));
+        ck_assert(k != 10 || (q[0] == 3 && q[1] == 0));
+        make_columns(k, m, m, a);
+        if (k < 10)
+            check_columns(k, m, m, a, q);
+        OK(optc_state_read(g.b, k, "P", q, c * 7));
+        make_columns(k, c, 7, a);
+        if (k < 10)
+            check_columns(k, c, 7, a, q);
+    }
+    close_side(&g, 0);
+    use_cublas(true);
+    free(a), free(q);
 }
 END_TEST
 
@@ -256,5 +358,7 @@ void add_factors(TCase *t)
     tcase_add_loop_test(t, a_call_fails, 0, 2);
     tcase_add_loop_test(t, as_on_the_cpu, 0, NRULES * 4);
     tcase_add_loop_test(t, errors, 0, 5);
+    tcase_add_loop_test(t, columns, 0, 2);
     tcase_add_test(t, refused);
+    tcase_add_test(t, beyond);
 }
