@@ -261,12 +261,12 @@ static inline optc_status optc_binding_held(const optc_binding *b, optc_held *ou
 }
 
 /* Factors of matrices (a rule's power, chol, qr, eigh and solve): how many were computed since optc_bind, of a tensor
- * or (tensor -1) of all, those of replayed graphs too; and how many of them were refused, because there was none or it was
- * not good enough: there the last one stayed, where the rule names one, else NaN came. residual: how far from what
+ * or (tensor -1) of all, those of replayed graphs too; and how many of them were refused, because there was none or it
+ * was not good enough: there the last one stayed, where the rule names one, else NaN came. residual: how far from what
  * defines it the last one of each matrix was, the largest of them: X^p A - 1 of a p-th inverse root, Q.T Q - 1 of
  * orthonormal columns, in the Frobenius norm (on the CPU as one vector sees it); INFINITY: of something that is no
- * number; 0: of other factors, and before the first. On a GPU this waits for what was started; no step ever does. A rule that
- * runs on the reference evaluator is said nothing of. */
+ * number; 0: of other factors, and before the first. On a GPU this waits for what was started; no step ever does. A
+ * rule that runs on the reference evaluator is said nothing of. */
 typedef struct optc_factors { int64_t computed, refused; double residual; } optc_factors;
 optc_status optc_factors_about_sized(const optc_binding *b, int tensor, optc_factors *out, size_t size);
 static inline optc_status optc_factors_about(const optc_binding *b, int tensor, optc_factors *out)

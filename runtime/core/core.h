@@ -261,7 +261,10 @@ CORE optc_status tasks_make(optc_binding *b);
 CORE const Units *task_units(const optc_binding *b, const Task *t);
 CORE void *call_space(const optc_binding *b);               /* call_bytes of them */
 
-OPTC_COUNT int64_t said_all(const optc_binding *b) { return b->nfactor ? b->said_at[(int64_t)b->nfactor * b->nall] : 0; }
+OPTC_COUNT int64_t said_all(const optc_binding *b)
+{
+    return b->nfactor ? b->said_at[(int64_t)b->nfactor * b->nall] : 0;
+}
 
 /* ---- turns.c ---- */
 CORE optc_status turns_make(optc_binding *b);               /* once views of blocks are there */

@@ -103,7 +103,7 @@ typedef struct GpuCalls {
      * of areas that are no squares, of a row */
     int64_t record, area[AREAS], area_ld[AREAS], numbers;
     int value_bytes;                       /* of the areas' */
-    bool *wide;                            /* by number of what is said: its roots are made in f64, since f32 did not do */
+    bool *wide;                            /* by number of what is said: in f64, since f32 did not do */
     struct Shorts *shorts;                 /* NULL: there are no roots in f32 */
     int64_t npointer, turn_from;           /* from there on of groups with turns, anew at every step */
     CUdeviceptr memory, places, pointers, periods; size_t bytes;
@@ -135,7 +135,7 @@ CORE int64_t root_pointers(const GpuCalls *x, const PointerSet *s);
 CORE void root_places(const optc_binding *b, const GpuCalls *x, PointerSet *s, CallPlace *to);
 
 /* ---- gpu_shorts.c ---- */
-CORE bool root_short(const optc_binding *b, const ProgStage *stage, int64_t rows);     /* made in f32, where that does */
+CORE bool root_short(const optc_binding *b, const ProgStage *stage, int64_t rows);     /* in f32, where that does */
 CORE optc_status shorts_bind(optc_binding *b);             /* what is said of factors has its place */
 CORE void shorts_unbind(optc_binding *b);
 
