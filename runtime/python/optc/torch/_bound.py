@@ -1,6 +1,6 @@
 """One binding of a rule to torch's parameters: those of a device, a type, and a set of options."""
 from itertools import compress, repeat
-from operator import is_, is_not
+from operator import attrgetter, is_, is_not
 
 import torch
 
@@ -9,8 +9,9 @@ from .._api import Binding
 from ._memory import device_of
 
 T = torch.Tensor
+_dtype = attrgetter("dtype")
 FEW = 1000       # up to so many every address is looked at in every step; of more that stay, a part in turns
-TURNS = 16
+TURNS = 256
 
 
 class Changed(Exception):
@@ -117,6 +118,7 @@ class Bound:
     def _order_after(self):
         if self.device.type == "cuda":
             self.binding.sync()
+            self.follow_stream()
 
     def _bind(self, hypers):
         """As they lie; where the rule does not take other strides, by copies."""
@@ -190,7 +192,7 @@ class Bound:
             raise Changed
 
     def _look(self, grads):
-        everyone = None not in grads
+        everyone = not any(map(is_, grads, repeat(None)))      # `in` would compare tensors
         there = grads if everyone else [g for g in grads if g is not None]
         try:
             ptrs = list(map(T.data_ptr, there))
@@ -223,6 +225,7 @@ class Bound:
         return self._contiguous
     _contiguous = None
 
+    @torch.no_grad()
     def _copied(self, grads):
         """Addresses of gradients, of copies where one lies otherwise than what is stepped."""
         ptrs = []
@@ -251,25 +254,29 @@ class Bound:
 
     # ---- running ----
     def run(self, entry):
-        if self.device.type == "cuda":
-            self._current_stream()
-        for i, copy in self.staged.items():
-            copy.copy_(self.params[i])
+        if self.staged:
+            self._stage(True)
         if entry == "step":
             self.binding.step()
-            self._count()
+            if not (self.device.type == "cuda" and torch.cuda.is_current_stream_capturing()):
+                self.steps.add_(1 if self.took is None else self.took)
         else:
             self.binding.run(entry)
-        for i, copy in self.staged.items():
-            self.params[i].copy_(copy)
-            self.copies += 2
+        if self.staged:
+            self._stage(False)
         if not self.static:
             torch.autograd.graph.increment_version(self.params)
 
-    def _count(self):
-        self.steps.add_(1 if self.took is None else self.took)
+    @torch.no_grad()
+    def _stage(self, there):
+        for i, copy in self.staged.items():
+            copy.copy_(self.params[i]) if there else self.params[i].copy_(copy)
+            self.copies += 1
 
-    def _current_stream(self):
+    def follow_stream(self):
+        """torch's current stream is the binding's, from here on."""
+        if self.device.type != "cuda":
+            return
         stream = torch._C._cuda_getCurrentRawStream(self.device.index)
         if stream != self.stream:
             self.binding.set_stream(stream)
@@ -320,10 +327,6 @@ class Bound:
     def read_steps(self):
         """What replays of a graph counted is known to the device alone."""
         self.steps.copy_(torch.tensor([float(self.binding.get_t(i)) for i in range(len(self.params))]))
-
-
-def _dtype(x):
-    return x.dtype
 
 
 def _shaped(flat, p, domain):

@@ -7,6 +7,8 @@ and from then on `self.state` shows that memory.
 import re
 
 import torch
+from torch.optim.optimizer import _global_optimizer_post_hooks as _everywhere_after
+from torch.optim.optimizer import _global_optimizer_pre_hooks as _everywhere_before
 
 from .._api import option_text
 from . import _rules
@@ -296,6 +298,13 @@ class Optimizer(torch.optim.Optimizer):
     def step(self, closure=None):
         """One step. A closure is called first and its loss returned; under `sam` it is called twice, the second time
         where `perturb` went."""
+        if not (torch.autograd._profiler_enabled() or self._optimizer_step_pre_hooks or
+                self._optimizer_step_post_hooks or _everywhere_before or _everywhere_after):
+            return self._step(closure)
+        return _hooked_step(self, closure)
+    step.hooked = True                                 # what torch would put around it costs more than a small step
+
+    def _step(self, closure=None):
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -307,7 +316,6 @@ class Optimizer(torch.optim.Optimizer):
         self.run("step")
         return loss
 
-    @torch.no_grad()
     def run(self, entry):
         """Any entry of the rule: "step", "perturb", "to_eval", …"""
         fresh = self._bounds is None
@@ -325,14 +333,27 @@ class Optimizer(torch.optim.Optimizer):
         if self._bounds is None or self._shape != self._layout() or any(p.grad is not None for p in self._out):
             self._bind()
         try:
-            self._push()
-            for b in self._bounds:
-                b.find_grads()
+            self._give()
         except Changed:
             self._bind()
-            self._push()
-            for b in self._bounds:
-                b.find_grads()
+            self._give()
+
+    def _give(self):
+        for b in self._bounds:
+            b.follow_stream()
+        self._push()
+        for b in self._bounds:
+            b.find_grads()
+
+    def push(self):
+        """Hands over hyperparameters that changed, as every step does; before replays of a captured step it must be
+        asked to."""
+        if self._bounds is not None:
+            try:
+                self._push()
+            except Changed:
+                self._bind()
+                self._push()
 
     def _push(self):
         """Hyperparameters as the groups have them now; options and maximize that changed want another rule."""
@@ -342,6 +363,9 @@ class Optimizer(torch.optim.Optimizer):
         if self._pushed is not None and [r[1:] for r in raw] != [r[1:] for r in self._pushed]:
             self._pushed = None
             raise Changed
+        if self._tensors and _capturing():
+            raise RuntimeError("a hyperparameter that is a tensor cannot be read while a graph is captured: make it a "
+                               "number, and call push() before a replay that should see another one")
         for b in self._bounds:
             for k, m in enumerate(b.members):
                 for name, value in self._hypers(self.param_groups[m.group]).items():
@@ -504,6 +528,10 @@ class Optimizer(torch.optim.Optimizer):
         self._flags, self._splits = ({i: x[k] for i, x in zip(ids, each)} for k in (0, 1))
         names = [n for g in self.param_groups for n in g.get("param_names") or [None] * len(g["params"])]
         self._named = dict(zip(ids, names))
+
+
+# As torch has it: hooks, the profiler's name, what the profiler looks at.
+_hooked_step = torch.optim.Optimizer.profile_hook_step(Optimizer._step)
 
 
 def _number(x):

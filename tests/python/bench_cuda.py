@@ -1,0 +1,115 @@
+"""A step through Python beside torch's fused optimizer, on one GPU, in turns in one run. Prints a row each; exits with
+the number of rows that miss their bars.
+
+queued: many steps in a row, the device's time of one. alone: a step and a wait, the clock's time of one.
+"""
+import sys
+import time
+
+import torch
+
+import optc.torch
+
+
+def gpt2(layers, d, vocab=50257, length=1024):
+    shapes = [(vocab, d), (length, d)]
+    for _ in range(layers):
+        shapes += [(d,), (d,), (3 * d, d), (3 * d,), (d, d), (d,), (d,), (d,), (4 * d, d), (4 * d,), (d, 4 * d), (d,)]
+    return shapes + [(d,), (d,)]
+
+
+def tensors(shapes):
+    found = []
+    for s in shapes:
+        p = torch.randn(s, device="cuda").mul_(0.02).requires_grad_()
+        p.grad = torch.randn(s, device="cuda").mul_(1e-3)
+        found.append(p)
+    return found
+
+
+def queued(step, n):
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    torch.cuda.synchronize()
+    start.record()
+    for _ in range(n):
+        step()
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end) / n
+
+
+def alone(step, n):
+    times = []
+    for _ in range(n):
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        step()
+        torch.cuda.synchronize()
+        times.append((time.perf_counter() - began) * 1e3)
+    return sorted(times)[len(times) // 2]
+
+
+def row(name, shapes, bars, clip=False, n=20):
+    params = tensors(shapes)
+    fused = torch.optim.AdamW(params, lr=1e-6, fused=True)
+
+    def theirs():
+        if clip:
+            torch.nn.utils.clip_grad_norm_(params, 1.0, foreach=True)
+        fused.step()
+    spec = "adamw+clip(1)" if clip else "adamw"
+    ours = optc.torch.Optimizer(params, spec, lr=1e-6)
+    missed = 0
+    for measure in (queued, alone):
+        for f in (theirs, ours.step):
+            for _ in range(4):
+                f()
+        found = [[], []]
+        for _ in range(3):
+            found[0].append(measure(ours.step, n))
+            found[1].append(measure(theirs, n))
+        a, b = min(found[0]), min(found[1])
+        bar = bars.get(measure.__name__)
+        miss = bar is not None and b / a < bar
+        missed += miss
+        print("%-28s %-7s optc %8.3f ms  torch %8.3f ms  %6.2fx%s" % (
+            name, measure.__name__, a, b, b / a, "" if bar is None else "  bar %gx%s" % (bar, ": misses" if miss else "")))
+    return missed
+
+
+def reading(n=5000):
+    """What finding gradients costs beside reading them, and a step that looks for nothing."""
+    params = [torch.zeros(8, device="cuda", requires_grad=True) for _ in range(n)]
+    for p in params:
+        p.grad = torch.zeros(8, device="cuda")
+    opt = optc.torch.AdamW(params)
+    for _ in range(4):
+        opt.step()
+
+    def best(f):
+        times = []
+        for _ in range(30):
+            began = time.perf_counter()
+            f()
+            times.append((time.perf_counter() - began) * 1e6)
+        return min(times)
+    read, find = best(lambda: [p.grad for p in params]), best(opt._bounds[0].find_grads)
+    static = optc.torch.AdamW(params, static_grads=True)
+    for _ in range(4):
+        static.step()
+    torch.cuda.synchronize()
+    host = best(static.step)
+    torch.cuda.synchronize()
+    print("reading %d gradients %.0f us, finding them %.0f us: %.2fx (bar 1.2x); static_grads: a step %.1f us of the host "
+          "(bar 20)" % (n, read, find, find / read, host))
+    return (find > 1.2 * read) + (host > 20)
+
+
+if __name__ == "__main__":
+    print("torch %s, %s" % (torch.__version__, torch.cuda.get_device_name()))
+    missed = reading()
+    missed += row("AdamW, GPT-2 124M", gpt2(12, 768), {"queued": 1.15, "alone": 1.5})
+    missed += row("AdamW, 5000 of 4096", [(4096,)] * 5000, {"alone": 15}, n=10)
+    torch.cuda.empty_cache()
+    missed += row("clip + AdamW, GPT-2 1.5B", gpt2(48, 1600), {"queued": 1.5}, clip=True, n=10)
+    sys.exit(missed)

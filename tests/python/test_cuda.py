@@ -1,0 +1,208 @@
+"""optc.torch on a GPU: the CPU's bits, graphs, streams, devices, memory. Run by tests/gpu/python.sh."""
+import copy
+import unittest
+
+import torch
+
+import optc.torch
+from test_training import train as train_gpt
+
+SHAPES = ((64, 48), (48,), (3, 5, 7), (), (1000,))
+
+
+def parameters(device, dtype=torch.float32, shapes=SHAPES):
+    torch.manual_seed(0)
+    return [torch.randn(s, dtype=dtype).to(device).requires_grad_() for s in shapes]
+
+
+def grads(params, seed, keep=True):
+    torch.manual_seed(seed)
+    for p in params:
+        g = torch.randn(p.shape, dtype=torch.float32).to(p.dtype).to(p.device)
+        if keep and p.grad is not None:
+            p.grad.copy_(g)
+        else:
+            p.grad = g
+
+
+@unittest.skipUnless(torch.cuda.is_available(), "no GPU")
+class Cuda(unittest.TestCase):
+    def both(self, spec, dtype=torch.float32, keep=False, steps=4, **given):
+        a, b = parameters("cpu", dtype), parameters("cuda", dtype)
+        oa, ob = (optc.torch.Optimizer(list(zip("abcde", x)), spec, **given) for x in (a, b))
+        for t in range(steps):
+            grads(a, t, keep), grads(b, t, keep)
+            oa.step(), ob.step()
+        for p, q in zip(a, b):
+            self.assertTrue(torch.equal(p, q.cpu()), (spec, tuple(p.shape)))
+            for key, value in oa.state[p].items():
+                self.assertTrue(torch.equal(value, ob.state[q][key].cpu()), (spec, key))
+        return oa, ob
+
+    def test_bits(self):
+        for spec in ("adamw", "sgd", "lion", "adafactor", "lamb", "adamw+clip(1)+ema(0.9)", "nadam"):
+            self.both(spec)
+        self.both("adamw", torch.bfloat16)
+        self.both("adamw", torch.float16, types={"state": "bf16"})
+        self.both("adamw", keep=True)
+        self.both("adamw", maximize=True)
+
+    def test_states(self):
+        a, b = self.both("adamw")
+        p = b.param_groups[0]["params"][0]
+        self.assertEqual(b.state[p]["exp_avg"].device, p.device)
+        fresh = parameters("cuda")
+        other = torch.optim.AdamW(fresh)
+        other.load_state_dict(copy.deepcopy(b.state_dict()) | {"param_groups": other.state_dict()["param_groups"]})
+        again = optc.torch.AdamW(fresh)
+        again.load_state_dict(a.state_dict() | {"param_groups": again.state_dict()["param_groups"]})    # the CPU's
+        grads(fresh, 9), again.step()
+        c, d = copy.deepcopy((b.param_groups[0]["params"], b))
+        grads(c, 9), d.step()
+        self.assertEqual(d.state[c[0]]["step"].item(), 5)
+
+    def test_moves(self):
+        net = torch.nn.Linear(8, 8)
+        opt = optc.torch.AdamW(net.parameters(), lr=0.1)
+        for device in ("cpu", "cuda", "cpu"):
+            net.to(device)
+            opt.zero_grad()
+            net(torch.ones(2, 8, device=device)).sum().backward()
+            opt.step()
+        self.assertEqual(opt.state[net.weight]["step"].item(), 3)
+        self.assertEqual(opt.state[net.weight]["exp_avg"].device.type, "cpu")
+
+    def test_several(self):
+        """The CPU and the GPU in one optimizer, each to its bits."""
+        a, b = parameters("cpu"), parameters("cuda")
+        opt = optc.torch.AdamW(a + b)
+        grads(a, 0), grads(b, 0)
+        opt.step()
+        for p, q in zip(a, b):
+            self.assertTrue(torch.equal(p, q.cpu()))
+        n = torch.cuda.device_count()
+        if n > 1:
+            c = parameters("cuda:%d" % (n - 1))
+            grads(c, 0)
+            optc.torch.AdamW(c).step()
+            self.assertTrue(torch.equal(c[0].cpu(), b[0].cpu()))
+            self.assertEqual(torch.cuda.current_device(), 0)
+
+    def test_streams(self):
+        """What is started in a stream is seen in it."""
+        b = parameters("cuda")
+        opt = optc.torch.SGD(b, lr=1.0)
+        grads(b, 0), opt.step()
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        big = torch.randn(4096, 4096, device="cuda")
+        with torch.cuda.stream(side):
+            for _ in range(8):
+                big = big @ big * 1e-3                 # the step has to wait for this
+            for p in b:
+                p.grad.fill_(1.0)
+            before = [p.detach().clone() for p in b]
+            opt.step()
+            after = [p.detach().clone() for p in b]
+        torch.cuda.current_stream().wait_stream(side)
+        for p, q in zip(before, after):
+            self.assertTrue(torch.equal(p - 1, q))
+
+    def captured(self, spec, **given):
+        a, b = parameters("cuda"), parameters("cuda")
+        oa, ob = optc.torch.Optimizer(a, spec, **given), optc.torch.Optimizer(b, spec, **given)
+        for t in range(2):
+            for params, opt in ((a, oa), (b, ob)):
+                grads(params, t), opt.step()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            ob.step()
+        for t in range(2, 6):
+            if t == 4:
+                for opt in (oa, ob):
+                    opt.param_groups[0]["lr"] *= 0.5
+                ob.push()
+            grads(a, t), grads(b, t)
+            oa.step(), graph.replay()
+        torch.cuda.synchronize()
+        for p, q in zip(a, b):
+            self.assertTrue(torch.equal(p, q), spec)
+        one = ob.state_dict()["state"][0]["step"].item()
+        self.assertEqual(one, 6.0)
+
+    def test_graph(self):
+        self.captured("adamw")
+        self.captured("adamw+clip(1)")
+        self.captured("lamb")
+
+    def test_graph_of_a_loop(self):
+        """Forward, backward and step in one graph; gradients stay where they were."""
+        torch.manual_seed(0)
+        nets = [torch.nn.Linear(16, 16).cuda() for _ in range(2)]
+        nets[1].load_state_dict(nets[0].state_dict())
+        opts = [optc.torch.AdamW(n.parameters(), lr=0.01) for n in nets]
+        x = torch.randn(4, 16, device="cuda")
+
+        def once(net, opt):
+            opt.zero_grad(set_to_none=False)
+            net(x).square().mean().backward()
+            opt.step()
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                once(nets[1], opts[1])
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            once(nets[1], opts[1])
+        for _ in range(5):
+            graph.replay()
+        for _ in range(8):
+            once(nets[0], opts[0])
+        torch.testing.assert_close(nets[0].weight, nets[1].weight, rtol=1e-5, atol=1e-6)
+
+    def test_not_in_a_capture(self):
+        b = parameters("cuda")
+        opt = optc.torch.AdamW(b)
+        grads(b, 0)
+        torch.cuda.synchronize()
+        with self.assertRaisesRegex(RuntimeError, "one step before capturing"):
+            with torch.cuda.graph(torch.cuda.CUDAGraph()):
+                opt.step()
+        torch.cuda.synchronize()
+        opt.step()
+
+    def test_scaler(self):
+        b = parameters("cuda")
+        opt = optc.torch.AdamW(b, lr=0.1)
+        scaler = torch.amp.GradScaler("cuda", init_scale=4.0)
+        before = b[0].detach().clone()
+        scaler.scale(sum((q * float("inf")).sum() for q in b)).backward()
+        scaler.step(opt), scaler.update()
+        self.assertTrue(torch.equal(before, b[0]))
+
+    def test_memory(self):
+        """States come from torch's allocator and go back to it."""
+        torch.cuda.synchronize()
+        before = torch.cuda.memory_allocated()
+        p = [torch.zeros(1 << 20, device="cuda", requires_grad=True)]
+        p[0].grad = torch.ones_like(p[0])
+        opt = optc.torch.AdamW(p)
+        opt.step()
+        self.assertGreaterEqual(torch.cuda.memory_allocated() - before, 16 << 20)
+        torch.cuda.synchronize()
+        del opt, p
+        self.assertLess(torch.cuda.memory_allocated() - before, 1 << 20)
+
+    def test_gpt(self):
+        a = train_gpt(lambda n: torch.optim.AdamW(n.parameters(), lr=3e-3), steps=60, device="cuda")
+        b = train_gpt(lambda n: optc.torch.AdamW(n.parameters(), lr=3e-3), steps=60, device="cuda")
+        self.assertLess(max(abs(x - y) for x, y in zip(a, b)), 1e-3)
+        c = train_gpt(lambda n: optc.torch.Muon(n, lr=0.02, adamw_lr=3e-3), steps=40, device="cuda")
+        self.assertLess(c[-1], c[0] - 0.3)
+
+
+if __name__ == "__main__":
+    unittest.main()
