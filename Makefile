@@ -196,7 +196,7 @@ $(BUILD)/faults: $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/faults/*.c)) $
 $(BUILD)/compile-all: $(BUILD)/obj/tests/cuda/compile_all.o $(BUILD)/liboptc.a
 	$(CC) -o $@ $^ $(LDLIBS) -lpthread
 
-EMULATED := $(addprefix $(BUILD)/emu/,libcuda.so.1 libnvrtc.so.13 libnvfatbin.so.13 libcublas.so.13)
+EMULATED := $(addprefix $(BUILD)/emu/,libcuda.so.1 libnvrtc.so.13 libnvfatbin.so.13 libcublas.so.13 libcusolver.so.12)
 build-test: all $(BUILD)/run-tests $(BUILD)/gpu-test $(BUILD)/faults $(EMULATED) $(BUILD)/compile-all
 	@BUILD=$(BUILD) CC="$(CC)" MAKE="$(MAKE)" sh tests/run.sh $(PARTS)
 
@@ -245,6 +245,7 @@ $(BUILD)/gpu-test: $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/gpu/*.c)) $(
 $(BUILD)/emu/libcuda.so.1: tests/emu/driver.c runtime/cuda.h templates/driver.h tests/emu/fail.h
 $(BUILD)/emu/libnvrtc.so.13: tests/emu/nvrtc.c runtime/cuda.h templates/driver.h tests/emu/fail.h
 $(BUILD)/emu/libcublas.so.13: tests/emu/cublas.c runtime/cuda.h templates/driver.h templates/cublas.h tests/emu/fail.h
+$(BUILD)/emu/libcusolver.so.12: tests/emu/cusolver.c runtime/cuda.h templates/driver.h templates/cublas.h templates/cusolver.h tests/emu/fail.h
 $(BUILD)/emu/libnvfatbin.so.13: tests/emu/fatbin.c runtime/fatbin.h tests/emu/fail.h
 $(BUILD)/emu/%:
 	@mkdir -p $(@D)

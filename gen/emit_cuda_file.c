@@ -129,18 +129,18 @@ static const char *product_of(const Plan *p)
     return p->precision == PRODUCT_TF32 && p->product == T_F32 ? "tf32" : type_info[p->product].name;
 }
 
-/* Sections of calls_cuda.txt, roots_cuda.txt and factors_cuda.txt that a plan's calls need, beside what all do. */
+/* Sections of calls_cuda.txt, roots_, eigen_ and factors_cuda.txt that a plan's calls need, beside what all do. */
 static int needed(const Plan *p, Arena *a, const char **out)
 {
     int n = 0;
     if (!plan_calls(p))
         return 0;
     out[n++] = arena_printf(a, "mm_%s", product_of(p));
-    bool root = plan_has(p, OP_POWER), factor = plan_has(p, OP_CHOL) || plan_has(p, OP_QR) || plan_has(p, OP_SOLVE) ||
-                                                plan_has(p, OP_EIGH);
+    bool root = plan_powers(p) & BY_PRODUCTS, eigen = plan_powers(p) & BY_EIGENVECTORS || plan_has(p, OP_EIGH);
+    bool factor = plan_has(p, OP_CHOL) || plan_has(p, OP_QR) || plan_has(p, OP_SOLVE);
     Type in = type_info[p->product].bytes > type_info[p->real].bytes ? p->product : p->real;
     const char *kept = type_info[in].name;                     /* what their matrices are kept in */
-    if (root || factor) {
+    if (root || factor || eigen) {
         out[n++] = "mm_f64";
         out[n++] = "of_all";
     }
@@ -154,6 +154,10 @@ static int needed(const Plan *p, Arena *a, const char **out)
         out[n++] = "factors";
         out[n++] = arena_printf(a, "factors_%s", kept);
     }
+    if (eigen) {
+        out[n++] = "eigen";
+        out[n++] = arena_printf(a, "eigen_%s", kept);
+    }
     if (plan_has(p, OP_SORT) || plan_has(p, OP_TAKE)) {
         out[n++] = "moves";
         out[n++] = arena_printf(a, "moves_%s", kept);
@@ -165,12 +169,13 @@ static bool put_section(Buf *b, const char *name)
 {
     bool root = !strncmp(name, "roots", 5) || !strcmp(name, "of_all");
     bool factor = !strncmp(name, "factors", 7) || !strncmp(name, "moves", 5);
-    return template_fill(b, root ? "roots_cuda.txt" : factor ? "factors_cuda.txt" : "calls_cuda.txt", name, NULL, 0);
+    bool eigen = !strncmp(name, "eigen", 5);
+    return template_fill(b, root ? "roots_cuda.txt" : eigen ? "eigen_cuda.txt" : factor ? "factors_cuda.txt" : "calls_cuda.txt", name, NULL, 0);
 }
 
 bool emit_cuda_calls(Buf *b, const Plan *const *p, int n)
 {
-    enum { MOST = 10 };
+    enum { MOST = 12 };
     const char **done = NEWS(b->arena, const char *, n * MOST + 2), *all[] = {"calls", "mm"};
     int ndone = 0;
     bool ok = true;

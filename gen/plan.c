@@ -360,6 +360,21 @@ bool plan_calls(const Plan *p)
     return false;
 }
 
+unsigned plan_powers(const Plan *p)
+{
+    unsigned ways = 0;
+    for (int e = 0; e < p->nentry; e++)
+        for (int m = 0; m < p->entry[e].nphase; m++) {
+            const Phase *ph = &p->entry[e].phase[m];
+            for (int i = 0; i < ph->nstage; i++) {
+                const Node *n = &ph->g->n[ph->stage[i].body[0]];
+                if (is_called(ph->stage[i].kind) && n->op == OP_POWER)
+                    ways |= root_by_products(n->imm, n->beta, (unsigned)n->sym) ? BY_PRODUCTS : BY_EIGENVECTORS;
+            }
+        }
+    return ways;
+}
+
 bool plan_has(const Plan *p, Op call)
 {
     for (int e = 0; e < p->nentry; e++)

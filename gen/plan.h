@@ -151,6 +151,9 @@ void plan_period(Buf *b, const Period *p, const char *before, bool yes);
 /* ", of one in 50 tensors a step": whom a stage is for; of everybody nothing */
 void plan_whose(Buf *b, const Rule *r, unsigned turns);
 bool plan_calls(const Plan *p);                              /* it has products, or factors */
+/* of its powers on a GPU: BY_PRODUCTS, BY_EIGENVECTORS (root_by_products) */
+enum { BY_PRODUCTS = 1, BY_EIGENVECTORS = 2 };
+unsigned plan_powers(const Plan *p);
 bool plan_has(const Plan *p, Op call);                       /* one of its calls is such */
 bool plan_uses_t(const Plan *p);                             /* the number of the step counts */
 

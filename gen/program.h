@@ -140,6 +140,19 @@ typedef struct Program {
 #define USUAL_LOW 1e-10
 OPTC_COUNT double call_low(const ProgCall *c) { return c->beta; }
 
+/* Powers that a GPU makes by products: A^(-1/p), no eigenvalue being lifted to a floor or too small for the iteration
+ * (roots.h). p, or 0: by eigenvectors. */
+OPTC_COUNT int root_by_products(double exponent, double low, unsigned flags)
+{
+    for (int p = 1; p <= 16 && !(flags & FLOORED); p++) {
+        double off = exponent * p + 1;
+        if (off < 1e-9 && off > -1e-9)
+            return low >= (p == 1 ? 1e-6 : 1e-14) ? p : 0;
+    }
+    return 0;
+}
+OPTC_COUNT int call_root(const ProgCall *c) { return root_by_products(c->alpha, call_low(c), c->flags); }
+
 /* A stage over the blocks of matrices, not over the matrices. */
 OPTC_COUNT bool stage_of_blocks(const ProgStage *s)
 {

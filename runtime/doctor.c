@@ -150,6 +150,18 @@ static void say_cublas(Buf *b, const Driver *d)
                       "           Without it a plain kernel computes products on the GPU, slower\n", why);
 }
 
+static void say_cusolver(Buf *b, const Driver *d)
+{
+    Cusolver c;
+    char why[600];
+    if (cusolver_open(&c, d->version, NULL, why, sizeof why))
+        buf_printf(b, "cusolver   %s (%d.%d)\n", c.path, c.version / 1000, c.version % 1000 / 10);
+    else
+        buf_printf(b, "cusolver   %s\n"
+                      "           Without it a kernel of our own finds eigenvectors on the GPU, slowly beyond some hundred "
+                      "rows\n", why);
+}
+
 static void say_packer(Buf *b)
 {
     char buf[1200], why[600];
@@ -164,8 +176,10 @@ static void say_cuda(Buf *b)
     const Nvrtc *n = nvrtc_get(&no_nvrtc);
     say_driver(b, d, no_driver, n);
     say_nvrtc(b, d, n, no_nvrtc);
-    if (d && gpu_count())
+    if (d && gpu_count()) {
         say_cublas(b, d);
+        say_cusolver(b, d);
+    }
     if (n)
         say_packer(b);                 /* without NVRTC there is nothing to pack */
 }

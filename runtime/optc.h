@@ -112,8 +112,9 @@ typedef struct optc_engine_options {
     /* of rules with products: bytes that temporaries of products, and what products work in, may take. Tensors are
      * stepped in batches that fit. 0: 1 GiB. It decides which matrices one call sees, and so, on a GPU, bits. (On the
      * CPU products are made by the BLAS that the process has, or by OpenBLAS or another that is found, one thread a
-     * call; $OPTC_BLAS names one, or says "none". It is part of what bits depend on, as is cuBLAS on a GPU: $OPTC_CUBLAS
-     * names its folder, or says "none".) */
+     * call; $OPTC_BLAS names one, or says "none". It is part of what bits depend on, as are cuBLAS and, of rules that ask
+     * for eigenvectors, cuSOLVER on a GPU: $OPTC_CUBLAS and $OPTC_CUSOLVER name their folders, or say "none". What
+     * eigenvectors are found in there comes on top: half of this, or what one matrix takes.) */
     int64_t workspace;
 } optc_engine_options;
 

@@ -56,6 +56,7 @@ optc_status optc_binding_held_sized(const optc_binding *b, optc_held *out, size_
     x.states = b->state_bytes;
     x.workspace = b->pool_bytes;
     x.temporaries = (int64_t)b->block_bytes - x.states - x.workspace;
+    x.workspace += b->call_more;
     x.batches = b->nbatch;
     memset(out, 0, size);
     memcpy(out, &x, size < sizeof x ? size : sizeof x);

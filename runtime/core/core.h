@@ -20,7 +20,7 @@
  *   state.c    states, gradients, inputs   cpu.c      the CPU           driver.c  the driver by dlopen
  *   team.c     its threads             said.c     what is said of factors
  *   gpu.c      contexts, errors, memory    gpu_bind.c tables, states    gpu_run.c launches and graphs
- *   gpu_calls.c what products take         gpu_products.c products      library.c, cublas.c  cuBLAS by dlopen
+ *   gpu_calls.c what products take         gpu_products.c products      library.c, cublas.c, cusolver.c  by dlopen
  *   gpu_phases.c captured, with periods   gpu_turns.c units of those that have their turn
  *
  * What only products need (call.h, gpu_calls.h, and the sources that include them) is left out of packages without any:
@@ -148,7 +148,7 @@ struct optc_binding {
     /* by array number: bits, the variants whose tensors have it in the pool, which every batch has for itself while it
      * is stepped; at the pool's end is what calls work in */
     unsigned *batched;
-    int64_t state_bytes, pool_bytes, call_bytes;
+    int64_t state_bytes, pool_bytes, call_bytes, call_more;        /* call_more: that calls have elsewhere */
     Batch *batch; int nbatch;
     struct Blas *blas;                 /* on the CPU, of a rule with calls */
     int64_t effort;                    /* on the CPU: its elements, and calls in elements that take as long */

@@ -4,7 +4,6 @@
 
 #include <dlfcn.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 typedef struct CublasWanted { const char *symbol; size_t at; } CublasWanted;
@@ -46,40 +45,13 @@ static bool cublas_use(Cublas *c, void *library, bool *again, char *why, size_t 
     return true;
 }
 
-/* One that is newer than the driver is not promised to run with it. */
 CORE bool cublas_open(Cublas *c, int driver, bool *again, char *why, size_t n)
 {
-    bool nobody;
     static const char *const names[] = {"libcublas.so.13", "libcublas.so.12", NULL};
     static const char *const folders[] = {"nvidia/cu13/lib", "nvidia/cublas/lib", NULL};
-    const char *own = getenv("OPTC_CUBLAS");
-    bool named = own && *own;
-    LibrarySearch s;
-    memset(&s, 0, sizeof s);
-    s.names = driver / 1000 < 13 ? names + 1 : names;
-    s.folders = folders;
-    s.own = named ? own : NULL;
-    *why = 0;
+    static const CudaLibrary blas = {"cuBLAS", "OPTC_CUBLAS", names, folders, "nvidia-cublas"};
+    bool nobody;
     again = again ? again : &nobody;
-    *again = false;
-    if (named && !strcmp(own, "none")) {
-        snprintf(why, n, "OPTC_CUBLAS says none");
-        return false;
-    }
-    if (!library_find(&s)) {
-        *again = s.again;
-        if (s.again)
-            snprintf(why, n, "cuBLAS could not be looked for or loaded: out of memory");
-        else if (*s.refused)
-            snprintf(why, n, "cuBLAS does not load: %.300s", s.refused);
-        else if (named)
-            snprintf(why, n, "cuBLAS was not found: OPTC_CUBLAS names %.300s, which does not hold %s", own, s.names[0]);
-        else
-            snprintf(why, n,
-                     "cuBLAS was not found: 'python3 -m pip install %s' brings it; or name the folder of %s in "
-                     "OPTC_CUBLAS",
-                     driver / 1000 < 13 ? "nvidia-cublas-cu12" : "nvidia-cublas", s.names[0]);
-        return false;
-    }
-    return cublas_use(c, s.library, again, why, n);               /* never unloaded, as the driver */
+    void *library = cuda_library(&blas, driver, again, why, n);
+    return library && cublas_use(c, library, again, why, n);      /* never unloaded, as the driver */
 }

@@ -15,6 +15,9 @@
 #include "core.h"
 #include "../../templates/driver.h"
 
+/* How eigenvectors are found: by size, GPU and libraries at hand, or so whatever they are (tests, and what measures). */
+typedef enum { EIGEN_BY_SIZE, EIGEN_ROTATED, EIGEN_F32, EIGEN_F64 } EigenWay;
+
 typedef struct GpuEngine {
     const Driver *d;                       /* `own`, unless somebody puts another in its place */
     Driver own;
@@ -28,6 +31,7 @@ typedef struct GpuEngine {
     char why[400];
     bool no_graphs;
     int block;                             /* rows of symmetric products' blocks, to measure that; 0: a table's */
+    EigenWay eigen;
 } GpuEngine;
 
 /* What calls launch beside a library, or without one: templates/calls_cuda.txt. */
@@ -38,7 +42,9 @@ typedef enum {
     KERNEL_ROOT_OFF, KERNEL_ROOT_JUDGE, KERNEL_ROOT_END,
     KERNEL_FACTOR_START, KERNEL_FACTOR_CHECK, KERNEL_FACTOR_LOAD, KERNEL_FACTOR_STORE, KERNEL_FACTOR_TILE,
     KERNEL_FACTOR_LIFT, KERNEL_FACTOR_ONE, KERNEL_FACTOR_JUDGE, KERNEL_FACTOR_HOUSE, KERNEL_FACTOR_SAY,
-    KERNEL_FACTOR_EIGH, KERNEL_SORT, KERNEL_TAKE,
+    KERNEL_SORT, KERNEL_TAKE,
+    KERNEL_EIGEN_START, KERNEL_EIGEN_MEASURE, KERNEL_EIGEN_LOAD, KERNEL_EIGEN_ROTATE, KERNEL_EIGEN_SIGNS,
+    KERNEL_EIGEN_VALUES, KERNEL_EIGEN_SCALE, KERNEL_EIGEN_CHECK, KERNEL_EIGEN_JUDGE, KERNEL_EIGEN_STORE,
     /* roots by products in f32 */
     KERNEL_SHORT_MIRROR, KERNEL_SHORT_PRODUCT, KERNEL_SHORT_BEGIN, KERNEL_SHORT_POLY, KERNEL_SHORT_OFF,
     KERNEL_SHORT_END,
@@ -139,6 +145,7 @@ CORE optc_status calls_turn(optc_binding *b);              /* it is others' turn
 /* NULL: nothing to do */
 CORE const struct GpuCall *calls_of(const optc_binding *b, const ProgStage *s, int batch);
 CORE optc_status calls_fire(optc_binding *b, const struct GpuCall *c);
+CORE bool calls_capture(const optc_binding *b, const struct GpuCall *c);   /* a capture takes it as it is */
 CORE CUstream calls_stream(const optc_binding *b);         /* one of our own, to capture in */
 
 /* ---- gpu_shorts.c: roots in f32, and who gets f64 ---- */

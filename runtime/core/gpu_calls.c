@@ -44,10 +44,12 @@ CORE bool call_conditions(const Program *p) { return program_calls(p) && p->nper
 
 /* Of calls that are no products: for which callees (bits), and the kernel's name by what their matrices are kept in. */
 #define FOR(c) (1u << CALL_##c)
-#define FACTORS (FOR(CHOL) | FOR(QR) | FOR(SOLVE) | FOR(EIGH))
+#define FACTORS (FOR(CHOL) | FOR(QR) | FOR(SOLVE))
+#define EIGEN_POWER (1u << NCALLEE)                        /* a power that is no root by products */
+#define EIGEN (FOR(EIGH) | EIGEN_POWER)
 static const struct { unsigned callees; const char *f32, *f64; } factor_kernels[] = {
     {FOR(POWER), "optc_mirror_8", "optc_mirror_8"},
-    {FOR(POWER) | FOR(CHOL) | FOR(QR) | FOR(SOLVE), "optc_mm_f64", "optc_mm_f64"},
+    {FOR(POWER) | FACTORS | EIGEN_POWER, "optc_mm_f64", "optc_mm_f64"},
     {FOR(POWER), "optc_root_sums_f32", "optc_root_sums_f64"},
     {FOR(POWER), "optc_root_norm", "optc_root_norm"},
     {FOR(POWER), "optc_root_begin_f32", "optc_root_begin_f64"},
@@ -59,15 +61,24 @@ static const struct { unsigned callees; const char *f32, *f64; } factor_kernels[
     {FACTORS, "optc_factor_check", "optc_factor_check"},
     {FACTORS, "optc_factor_load_f32", "optc_factor_load_f64"},
     {FACTORS, "optc_factor_store_f32", "optc_factor_store_f64"},
-    {FOR(CHOL) | FOR(QR) | FOR(SOLVE), "optc_factor_tile", "optc_factor_tile"},
+    {FACTORS, "optc_factor_tile", "optc_factor_tile"},
     {FOR(QR), "optc_factor_lift", "optc_factor_lift"},
     {FOR(QR), "optc_factor_one", "optc_factor_one"},
     {FOR(QR), "optc_factor_judge", "optc_factor_judge"},
     {FOR(QR), "optc_factor_house_f32", "optc_factor_house_f64"},
     {FACTORS, "optc_factor_say", "optc_factor_say"},
-    {FOR(EIGH), "optc_factor_eigh", "optc_factor_eigh"},
     {FOR(SORT), "optc_sort_f32", "optc_sort_f64"},
     {FOR(TAKE), "optc_take_f32", "optc_take_f64"},
+    {EIGEN, "optc_eigen_start", "optc_eigen_start"},
+    {EIGEN, "optc_eigen_measure_f32", "optc_eigen_measure_f64"},
+    {EIGEN, "optc_eigen_load_f32", "optc_eigen_load_f64"},
+    {EIGEN, "optc_eigen_rotate", "optc_eigen_rotate"},
+    {EIGEN, "optc_eigen_signs", "optc_eigen_signs"},
+    {EIGEN, "optc_eigen_values", "optc_eigen_values"},
+    {EIGEN, "optc_eigen_scale", "optc_eigen_scale"},
+    {EIGEN, "optc_eigen_check", "optc_eigen_check"},
+    {EIGEN, "optc_eigen_judge", "optc_eigen_judge"},
+    {EIGEN, "optc_eigen_store_f32", "optc_eigen_store_f64"},
     {FOR(POWER), "optc_mirror_4", NULL},
     {FOR(POWER), "optc_mm_f32", NULL},
     {FOR(POWER), "optc_short_begin", NULL},
@@ -75,10 +86,16 @@ static const struct { unsigned callees; const char *f32, *f64; } factor_kernels[
     {FOR(POWER), "optc_short_off", NULL},
     {FOR(POWER), "optc_short_end", NULL}};
 
+static unsigned factor_bit(const ProgStage *s)
+{
+    Callee c = s->kind == S_CALL ? s->call->callee : CALL_MM;
+    return c == CALL_POWER && !call_root(s->call) ? EIGEN_POWER : 1u << c;
+}
+
 static const char *factor_kernel(const Program *p, int k)
 {
     for (int i = 0; i < p->nstage; i++)
-        if (p->stage[i].kind == S_CALL && factor_kernels[k].callees >> p->stage[i].call->callee & 1)
+        if (factor_kernels[k].callees & factor_bit(&p->stage[i]))
             return p->array[p->stage[i].call->a].type == (int)T_F64 ? factor_kernels[k].f64 : factor_kernels[k].f32;
     return NULL;
 }
@@ -109,6 +126,7 @@ CORE void gpu_call_path(const optc_rule *r, char *buf, size_t n)
         snprintf(buf, n, "; products by cuBLAS %d.%d", c.version / 1000, c.version % 1000 / 10);
     else
         snprintf(buf, n, "; products by a plain kernel, slower (%.200s)", why);
+    eigen_path(r, buf + strlen(buf), n - strlen(buf));
 }
 
 /* ---- sizes ---- */
@@ -204,6 +222,7 @@ static optc_status add_steps(const optc_binding *b, GpuCalls *x, const ProgStage
             s = add_root(b, x, stage, group_of(x, b, u->tensor + i, alike(b, u, i), turns, stage));
         if (s == OPTC_OK)
             s = (is_root(stage)     ? add_root
+                 : is_eigen(stage)  ? add_eigen
                  : is_factor(stage) ? add_factor
                  : is_order(stage)  ? add_order
                                     : add_product)(b, x, stage,
@@ -277,6 +296,8 @@ static void count_steps(const optc_binding *b, const ProgStage *s, const Units *
         int step = STEPS_A_PRODUCT, set = SETS_A_PRODUCT, times = (s->turns ? 2 : 1) * (root_short(b, s, 0) ? 2 : 1);
         if (is_root(s))
             step = root_step_count(s), set = SETS_A_ROOT;
+        else if (is_eigen(s))
+            step = STEPS_EIGEN, set = SETS_EIGEN;
         else if (is_factor(s))
             factor_most(b, s, b->tensor[u->tensor[i]].shape, &step, &set);
         *steps += times * step;
@@ -518,6 +539,9 @@ CORE optc_status calls_bind(optc_binding *b)
         s = make_calls(b, x);
     if (s != OPTC_OK)
         return s;
+    s = eigen_bind(b, x);
+    if (s != OPTC_OK)
+        return s;
     TRY(g, cuStreamCreate(&x->own, 1), "a stream to capture products in");
     TRY(g, cuStreamCreate(&x->inner, 1), "a stream to capture products in");
     size_t n = (size_t)x->npointer, periods = sizeof *p->period * (size_t)p->nperiod;
@@ -535,7 +559,11 @@ CORE optc_status calls_bind(optc_binding *b)
         s = gpu_write(b, (void *)(uintptr_t)x->periods, p->period, periods, true, "optc_bind");
     if (s == OPTC_OK)
         s = shorts_bind(b);
-    return s == OPTC_OK ? send_places(b, x, 0) : s;
+    if (s == OPTC_OK)
+        s = send_places(b, x, 0);
+    if (s == OPTC_OK)
+        eigen_try(b, x);
+    return s;
 }
 
 CORE void calls_unbind(optc_binding *b)
@@ -545,6 +573,7 @@ CORE void calls_unbind(optc_binding *b)
         return;
     shorts_unbind(b);
     gpu_give(b->rule->engine, x->memory, x->bytes, b->gpu->stream);
+    eigen_unbind(b, x);
     if (x->handle)
         x->blas.cublasDestroy_v2(x->handle);
     if (x->own)

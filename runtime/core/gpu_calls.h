@@ -17,7 +17,7 @@
 /* Arrays that are no rule's: areas of a matrix' record, and what is said of a factor (FactorSaid). */
 enum { AREAS = 5, RECORD_NUMBERS = 32 };
 #define AREA(k) (-1 - (k))
-enum { OWN_SAID = -6 };
+enum { OWN_SAID = -6, OWN_EIGEN = -7 };
 OPTC_COUNT bool is_area(int array) { return array < 0 && array > OWN_SAID; }
 
 /* optc_call and optc_lies of the kernels */
@@ -46,6 +46,7 @@ typedef struct PointerSet {
     int64_t apart;
     /* of areas: bytes of the matrix' record, and values ahead of it there. They are there for as many matrices as fit */
     int64_t record, base;
+    int64_t most;                          /* of eigenvectors', which lie in memory of their own, base bytes into it */
     /* they never move and lie `stride` values apart: no array of pointers is needed */
     bool even;
     CUdeviceptr first;
@@ -67,7 +68,9 @@ typedef enum {
     /* of roots, as KERNEL_ROOT_SUMS and what follows */
     STEP_ROOT_SUMS, STEP_ROOT_NORM, STEP_ROOT_BEGIN, STEP_ROOT_POLY, STEP_ROOT_OFF, STEP_ROOT_JUDGE, STEP_ROOT_END,
     STEP_FACTOR_START, STEP_FACTOR_CHECK, STEP_FACTOR_LOAD, STEP_FACTOR_STORE, STEP_FACTOR_TILE, STEP_FACTOR_LIFT,
-    STEP_FACTOR_ONE, STEP_FACTOR_JUDGE, STEP_FACTOR_HOUSE, STEP_FACTOR_SAY, STEP_FACTOR_EIGH, STEP_SORT, STEP_TAKE
+    STEP_FACTOR_ONE, STEP_FACTOR_JUDGE, STEP_FACTOR_HOUSE, STEP_FACTOR_SAY, STEP_SORT, STEP_TAKE,
+    STEP_EIGEN_START, STEP_EIGEN_MEASURE, STEP_EIGEN_LOAD, STEP_EIGEN_SOLVE, STEP_EIGEN_SIGNS, STEP_EIGEN_VALUES,
+    STEP_EIGEN_SCALE, STEP_EIGEN_CHECK, STEP_EIGEN_JUDGE, STEP_EIGEN_STORE
 } StepKind;
 typedef struct CallStep {
     StepKind kind;
@@ -79,11 +82,29 @@ typedef struct CallStep {
     bool own;                              /* a kernel of ours though there is a library */
     unsigned blocks;                       /* ours: of one matrix */
     int64_t at_once;                       /* matrices; such steps of a group go round together. 0: all of them */
+    /* of eigenvectors: the library's workspace; the step that asks the library, -1: none; whether a capture takes that;
+     * in whose place this one is while it does not */
+    int64_t work_at;
+    size_t work, host;
+    int solver;
+    bool captured, instead;
 } CallStep;
 /* The matrices of a group that a step goes over. */
 typedef struct Matrices { int64_t from, n; } Matrices;
 /* turn_first, turn_n: the steps of a stage with turns, over those alone that have theirs */
 typedef struct GpuCall { const ProgStage *stage; int batch, first, n, turn_first, turn_n; } GpuCall;
+
+/* cuSOLVER, and what eigenvectors are found in; largest: the call that needs most of it */
+typedef struct Eigen {
+    bool asked, library;
+    Cusolver f;
+    char why[400], largest[400];
+    cusolverDnHandle_t handle;
+    cusolverDnParams_t params;
+    CUstream on; bool is_on;
+    CUdeviceptr room; int64_t bytes;
+    void *host; size_t host_bytes;
+} Eigen;
 
 typedef struct GpuCalls {
     bool library;
@@ -107,6 +128,7 @@ typedef struct GpuCalls {
     struct Shorts *shorts;                 /* NULL: there are no roots in f32 */
     int64_t npointer, turn_from;           /* from there on of groups with turns, anew at every step */
     CUdeviceptr memory, places, pointers, periods; size_t bytes;
+    Eigen eigen;
     CUgraphExec *whole;                    /* by entry: all phases, each where the device says so */
 } GpuCalls;
 
@@ -117,6 +139,7 @@ CORE const CallType *call_type(const Program *p);          /* NULL: its products
 CORE void call_label(const optc_binding *b, const ProgStage *s, const CallGroup *g, char *buf, size_t n);
 
 /* ---- gpu_steps.c ---- */
+CORE int add_set(GpuCalls *x, const PointerSet *want);     /* or one that is equal */
 CORE int whole_set(GpuCalls *x, int array, int group, int64_t offset);
 CORE CallStep *add_step(GpuCalls *x, StepKind kind, const CallType *t, int group);
 CORE bool product_steps(const optc_binding *b, GpuCalls *x, const CallType *t, const ProgCall *c, int group,
@@ -135,17 +158,30 @@ CORE int64_t root_pointers(const GpuCalls *x, const PointerSet *s);
 CORE void root_places(const optc_binding *b, const GpuCalls *x, PointerSet *s, CallPlace *to);
 
 /* ---- gpu_shorts.c ---- */
+CORE bool f64_fast(int arch);                              /* its f64 products run at half the rate of f32 or more */
 CORE bool root_short(const optc_binding *b, const ProgStage *stage, int64_t rows);     /* in f32, where that does */
 CORE optc_status shorts_bind(optc_binding *b);             /* what is said of factors has its place */
 CORE void shorts_unbind(optc_binding *b);
 
 /* ---- gpu_factors.c ---- */
-CORE bool is_factor(const ProgStage *s);                   /* chol, qr, solve, eigh */
+CORE bool is_factor(const ProgStage *s);                   /* chol, qr, solve */
 CORE int64_t factor_record(const optc_binding *b, const ProgStage *s, Shape shape);
 CORE void factor_most(const optc_binding *b, const ProgStage *s, Shape shape, int *steps, int *sets);
 CORE optc_status add_factor(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group);
 CORE bool is_order(const ProgStage *s);                    /* sort, take */
 CORE optc_status add_order(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group);
+
+/* ---- gpu_eigen.c ---- */
+enum { STEPS_EIGEN = 2 * 11, SETS_EIGEN = 2 * 11 };        /* of a group, at most */
+CORE bool is_eigen(const ProgStage *s);                    /* eigh, and powers that are no roots by products */
+CORE void eigen_path(const optc_rule *r, char *buf, size_t n);     /* of rules that have such */
+CORE optc_status add_eigen(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group);
+CORE optc_status eigen_bind(optc_binding *b, GpuCalls *x);         /* all steps are there */
+CORE void eigen_try(optc_binding *b, GpuCalls *x);                 /* and all places are known */
+CORE void eigen_unbind(optc_binding *b, GpuCalls *x);
+CORE void eigen_places(const GpuCalls *x, PointerSet *s, CallPlace *to);
+CORE optc_status eigen_fire(optc_binding *b, const GpuCall *c, const CallStep *s, int64_t n);
+CORE optc_status eigen_skips(const optc_binding *b, const CallStep *s, bool *skips);
 
 /* ---- gpu_calls.c, gpu_products.c ---- */
 /* the tensor takes part, and the matrix has its turn */

@@ -7,8 +7,6 @@
  *   area 2   what is made a triangle: CHOL's copy of a, QR's Gram matrix; SOLVE: the result
  *   area 3   the triangle
  *   area 4   inverses of its tiles, 64 columns of them
- * Eigenvectors are found by rotations, all of a matrix in one block: area 0 the matrix, 1 the vectors, 2 those that are
- * wanted, in order, 3 the rotations of a round.
  * Columns are made orthonormal by the triangle of their Gram matrix: once with its diagonal lifted by a hair, then
  * twice as they are, and judged by their Gram matrix in the end. Where that went wrong (columns that depend on each
  * other, or are zero) a block makes them by reflections from the matrix as it was; blocks of the others return at once.
@@ -38,7 +36,7 @@ typedef struct Part { int area; int64_t row, col; } Part;          /* where some
 CORE bool is_factor(const ProgStage *s)
 {
     Callee c = s->kind == S_CALL ? s->call->callee : CALL_MM;
-    return c == CALL_CHOL || c == CALL_QR || c == CALL_SOLVE || c == CALL_EIGH;
+    return c == CALL_CHOL || c == CALL_QR || c == CALL_SOLVE;
 }
 
 static Factor factor_in(const optc_binding *b, GpuCalls *x, const ProgStage *s, int group, Shape shape)
@@ -59,15 +57,6 @@ static Factor factor_in(const optc_binding *b, GpuCalls *x, const ProgStage *s, 
 static void areas_of(const Factor *f, int64_t *values, int64_t *ld)
 {
     Callee c = f->call->callee;
-    if (c == CALL_EIGH) {
-        const int64_t square = dom_times(f->m, f->m);
-        const int64_t length[AREAS] = {square, square, dom_times(f->m, f->n), f->m + 1, 1};
-        for (int i = 0; i < AREAS; i++) {
-            values[i] = (length[i] + 31) / 32 * 32;
-            ld[i] = i == 2 ? f->n : f->m;
-        }
-        return;
-    }
     int64_t side = c == CALL_QR ? f->n : f->m, down = f->m, across = c == CALL_QR ? f->n : c == CALL_SOLVE ? f->n : 0;
     bool right = (f->call->flags & FROM_RIGHT) != 0;
     int64_t wide = right ? f->m : across;                      /* of what is solved for */
@@ -113,8 +102,7 @@ static CallStep *own_of(Factor *f, StepKind kind, int a, int c, int64_t m, int64
     CallStep *s = add_step(f->x, kind, call_type_f64(), f->group);
     const CallGroup *g = &f->x->group[f->group];
     bool one = kind == STEP_FACTOR_TILE || kind == STEP_FACTOR_LIFT || kind == STEP_FACTOR_START ||
-               kind == STEP_FACTOR_EIGH || kind == STEP_FACTOR_JUDGE || kind == STEP_FACTOR_HOUSE ||
-               kind == STEP_FACTOR_SAY;
+               kind == STEP_FACTOR_JUDGE || kind == STEP_FACTOR_HOUSE || kind == STEP_FACTOR_SAY;
     int64_t blocks = one ? 1 : count_up(dom_times(m, n), kind == STEP_SORT ? 256 : 4096);
     s->a = s->b = a;
     s->c = c;
@@ -269,17 +257,6 @@ static void solve_steps(Factor *f)
     add_store(f, 2, down, across, 0);
 }
 
-static void eigh_steps(Factor *f)
-{
-    add_load(f, f->call->a, 0, f->m, f->m, 64);
-    CallStep *s = on_area(f, STEP_FACTOR_CHECK, at(0, 0, 0), f->m, f->m);
-    s->alpha = DBL_MAX;
-    s = on_area(f, STEP_FACTOR_EIGH, at(0, 0, 0), f->m, f->n);
-    s->b = part_set(f, at(1, 0, 0));
-    s->c = part_set(f, at(2, 0, 0));
-    add_store(f, 2, f->m, f->n, 0);
-}
-
 /* area 2 = x.T x, both triangles */
 static void add_gram(Factor *f, int x)
 {
@@ -335,8 +312,6 @@ CORE optc_status add_factor(const optc_binding *b, GpuCalls *x, const ProgStage 
         chol_steps(&f);
     else if (stage->call->callee == CALL_SOLVE)
         solve_steps(&f);
-    else if (stage->call->callee == CALL_EIGH)
-        eigh_steps(&f);
     else
         qr_steps(&f);
     for (int i = first; i < x->nstep; i++)

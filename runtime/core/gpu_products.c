@@ -174,6 +174,8 @@ static optc_status refused(const optc_binding *b, const GpuCall *c, const CallSt
 static optc_status fire_step(optc_binding *b, const GpuCall *c, const CallStep *s, Matrices of)
 {
     const char *call = "cuLaunchKernel";
+    if (s->kind == STEP_EIGEN_SOLVE && !s->own)
+        return eigen_fire(b, c, s, of.n);
     int rc = s->own ? own_step(b, s, of) : library_step(b, b->gpu->calls, s, of, &call);
     return rc ? refused(b, c, s, call, rc) : OPTC_OK;
 }
@@ -183,7 +185,8 @@ static int end_of_round(const GpuCalls *x, const GpuCall *c, int from)
 {
     const CallStep *s = &x->step[from];
     int to = from + 1;
-    while (s->at_once && to < c->first + c->n && x->step[to].at_once && x->step[to].group == s->group)
+    while (s->at_once && to < c->first + c->n && x->step[to].at_once && x->step[to].group == s->group &&
+           x->step[to].instead == s->instead)
         to++;
     return to;
 }
@@ -198,7 +201,12 @@ CORE optc_status calls_fire(optc_binding *b, const GpuCall *call)
         own.first = call->turn_first, own.n = call->turn_n;
     for (int i = c->first, to; i < c->first + c->n; i = to) {
         int64_t all = x->group[x->step[i].group].now, most = x->step[i].at_once;      /* 0: no tensor takes part */
+        bool skips = false;
         to = end_of_round(x, c, i);
+        if (s == OPTC_OK)
+            s = eigen_skips(b, &x->step[i], &skips);
+        if (skips)
+            continue;
         Matrices of = {0, 0};
         for (; of.from < all && s == OPTC_OK; of.from += of.n) {
             of.n = most && most < all - of.from ? most : all - of.from;

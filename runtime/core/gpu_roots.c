@@ -14,7 +14,6 @@
 
 #include <float.h>
 #include <limits.h>
-#include <math.h>
 #include <string.h>
 
 static const double root_within = 2e-8, root_off = 0.05;
@@ -32,7 +31,10 @@ CORE int64_t root_side(const Program *p, const ProgCall *c, Shape s)
     return axis_len(dom_matrix(p->array[c->a].dom, false).down, s);
 }
 
-CORE bool is_root(const ProgStage *s) { return s->kind == S_CALL && s->call->callee == CALL_POWER; }
+CORE bool is_root(const ProgStage *s)
+{
+    return s->kind == S_CALL && s->call->callee == CALL_POWER && call_root(s->call);
+}
 
 /* What all records would take, within half the workspace; the largest in any case. */
 CORE int64_t roots_bytes(const optc_binding *b)
@@ -61,7 +63,11 @@ CORE int64_t roots_bytes(const optc_binding *b)
 CORE int64_t root_pointers(const GpuCalls *x, const PointerSet *s)
 {
     const CallGroup *g = &x->group[s->group];
-    int64_t all = dom_times(g->n, g->shape.slices), fit = s->array == OWN_SAID ? all : x->room_bytes / s->record;
+    int64_t all = dom_times(g->n, g->shape.slices), fit = all;
+    if (s->array == OWN_EIGEN)
+        fit = s->most;
+    else if (s->array != OWN_SAID)
+        fit = x->room_bytes / s->record;
     return dom_times(s->each, all < fit ? all : fit);
 }
 
@@ -90,6 +96,10 @@ CORE void root_places(const optc_binding *b, const GpuCalls *x, PointerSet *s, C
     if (s->array == OWN_SAID) {
         said_places(b, x, s, to);
         s->even = false;
+        return;
+    }
+    if (s->array == OWN_EIGEN) {
+        eigen_places(x, s, to);
         return;
     }
     int64_t n = root_pointers(x, s) / s->each;
@@ -209,7 +219,7 @@ static void root_all(Root *r, int p, const RootStep *q, int n, double off)
 
 CORE int root_step_count(const ProgStage *stage)
 {
-    int root = power_root(stage->call);
+    int root = call_root(stage->call);
     return MOST_ROOT_STEPS * (1 + 3 * (3 + root / 2 + root % 2)) + 8;
 }
 
@@ -221,13 +231,9 @@ CORE optc_status add_root(const optc_binding *b, GpuCalls *x, const ProgStage *s
     bool in_f32 = !g->again && root_short(b, stage, rows);
     Root r = {b, x, stage, in_f32 ? call_type_f32() : call_type_f64(), group, rows, true};
     RootStep q[MOST_ROOT_STEPS];
-    int root = power_root(stage->call), first = x->nstep;
-    int n = root ? root_steps(root, call_low(stage->call), root_within, q) : 0;
-    if (stage->call->b >= 0)
-        return bad_call(p, stage, "a floor of eigenvalues is there on the CPU alone so far");
-    if (!root)
-        return bad_call(p, stage, "on a GPU powers are -1, -1/2, -1/3 and so on to -1/16");
-    if (!n)
+    int root = call_root(stage->call), first = x->nstep;
+    int n = root_steps(root, call_low(stage->call), root_within, q);
+    if (!n)                                                /* call_root knows better */
         return bad_call(p, stage, "its eigenvalues may be too far apart for a root by products");
     if (!r.n || !g->shape.slices)
         return OPTC_OK;

@@ -47,6 +47,9 @@ static bool capture_graph(optc_binding *b, const Play *p, CUgraph *graph)
     const Driver *d = b->rule->engine->gpu->d;
     CUstream was = b->gpu->stream, own = calls_stream(b);
     optc_status s = OPTC_OK;
+    for (int i = 0; i < p->n; i++)
+        if (p->shot[i].call && !calls_capture(b, p->shot[i].call))
+            return false;                      /* what stands in its place there is slower */
     if (d->cuStreamBeginCapture_v2(own, CU_STREAM_CAPTURE_MODE_RELAXED))
         return false;
     b->gpu->stream = own;

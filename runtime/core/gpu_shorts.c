@@ -13,8 +13,7 @@
 #include <string.h>
 
 /* ---- who ---- */
-/* Architectures whose f64 products run at half the rate of f32 ones or more. */
-static bool f64_fast(int arch)
+CORE bool f64_fast(int arch)
 {
     static const int fast[] = {60, 70, 80, 90, 100};
     for (size_t i = 0; i < sizeof fast / sizeof *fast; i++)

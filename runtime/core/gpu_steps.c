@@ -5,14 +5,14 @@
 #include <string.h>
 
 /* ---- sets ---- */
-static int set_of(GpuCalls *x, const PointerSet *want)
+CORE int add_set(GpuCalls *x, const PointerSet *want)
 {
     CallGroup *g = &x->group[want->group];
     for (int i = g->sets; i >= 0; i = x->set[i].next) {
         const PointerSet *s = &x->set[i];
         if (s->array == want->array && s->blocks == want->blocks && s->offset == want->offset &&
             s->down == want->down && s->across == want->across && s->record == want->record &&
-            s->base == want->base && (s->array >= 0 || s->apart == want->apart))
+            s->base == want->base && s->most == want->most && (s->array >= 0 || s->apart == want->apart))
             return i;
     }
     x->set[x->nset] = *want;
@@ -40,7 +40,7 @@ CORE int whole_set(GpuCalls *x, int array, int group, int64_t offset)
 {
     PointerSet s = set_in(x, array, group);
     s.offset = offset;
-    return set_of(x, &s);
+    return add_set(x, &s);
 }
 
 static int block_set(GpuCalls *x, int array, int group, int blocks, int64_t down, int64_t across)
@@ -49,7 +49,7 @@ static int block_set(GpuCalls *x, int array, int group, int blocks, int64_t down
     s.blocks = blocks;
     s.down = down;
     s.across = across;
-    return set_of(x, &s);
+    return add_set(x, &s);
 }
 
 /* ---- steps ---- */
@@ -88,6 +88,7 @@ CORE CallStep *add_step(GpuCalls *x, StepKind kind, const CallType *t, int group
     s->kind = kind;
     s->type = t;
     s->group = group;
+    s->solver = -1;
     return s;
 }
 

@@ -159,3 +159,36 @@ CORE bool library_find(LibrarySearch *s)
 {
     return try_mapped(s) || (s->own ? try_folder(s, s->own) : try_toolkits(s) || try_packages(s) || try_loader(s));
 }
+
+/* One that is newer than the driver is not promised to run with it. */
+CORE void *cuda_library(const CudaLibrary *x, int driver, bool *again, char *why, size_t n)
+{
+    const char *own = getenv(x->variable);
+    bool named = own && *own;
+    LibrarySearch s;
+    memset(&s, 0, sizeof s);
+    s.names = driver / 1000 < 13 ? x->names + 1 : x->names;
+    s.folders = x->folders;
+    s.own = named ? own : NULL;
+    *why = 0;
+    *again = false;
+    if (named && !strcmp(own, "none")) {
+        snprintf(why, n, "%s says none", x->variable);
+        return NULL;
+    }
+    if (library_find(&s))
+        return s.library;
+    *again = s.again;
+    if (s.again)
+        snprintf(why, n, "%s could not be looked for or loaded: out of memory", x->name);
+    else if (*s.refused)
+        snprintf(why, n, "%s does not load: %.300s", x->name, s.refused);
+    else if (named)
+        snprintf(why, n, "%s was not found: %s names %.300s, which does not hold %s", x->name, x->variable, own,
+                 s.names[0]);
+    else
+        snprintf(why, n,
+                 "%s was not found: 'python3 -m pip install %s%s' brings it; or name the folder of %s in %s", x->name,
+                 x->package, driver / 1000 < 13 ? "-cu12" : "", s.names[0], x->variable);
+    return NULL;
+}

@@ -4,6 +4,7 @@
 #include "core.h"
 
 #include "../../templates/cublas.h"
+#include "../../templates/cusolver.h"
 
 /* ---- library.c ---- */
 /* names, and folders below a Python's packages, end with NULL; own: the folder that must have it, NULL: none is named.
@@ -18,8 +19,20 @@ CORE bool library_find(LibrarySearch *s);
 /* the i-th folder a toolkit may lie in; "": a variable that is not set; NULL: no more */
 CORE const char *cuda_toolkit(size_t i);
 
-/* ---- cublas.c ---- */
+/* names: CUDA 13's, 12's, NULL. package: what Python's pip calls it, -cu12 behind it for CUDA 12 */
+typedef struct CudaLibrary {
+    const char *name, *variable;
+    const char *const *names, *const *folders;
+    const char *package;
+} CudaLibrary;
+/* one that runs with this version of the driver; NULL: why says why not, and again whether that may have gone when asked
+ * again. The variable names its folder, or says "none" */
+CORE void *cuda_library(const CudaLibrary *x, int driver, bool *again, char *why, size_t n);
+
+/* ---- cublas.c, cusolver.c ---- */
 /* one that runs with this version of the driver; false: why says why not, and again (NULL: nobody asks) whether that
  * may have gone when asked again. It is never unloaded */
 CORE bool cublas_open(Cublas *c, int driver, bool *again, char *why, size_t n);
+CORE bool cusolver_open(Cusolver *c, int driver, bool *again, char *why, size_t n);
+CORE const char *cusolver_status(int rc);                  /* it has no function that says so */
 #endif

@@ -30,6 +30,13 @@ static inline double __longlong_as_double(long long x) { return emu_as<double>(x
 static inline float __fsqrt_rn(float x) { return sqrtf(x); }
 static inline double __dsqrt_rn(double x) { return sqrt(x); }
 
+static inline unsigned long long atomicMax(unsigned long long *at, unsigned long long x)
+{
+    const unsigned long long was = *at;
+    *at = x > was ? x : was;
+    return was;
+}
+
 struct emu_dim { unsigned x; };
 static emu_dim threadIdx, blockIdx, blockDim, gridDim;
 
