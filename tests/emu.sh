@@ -20,7 +20,7 @@ if [ -n "${OPTC_FUZZ_SECONDS:-}" ]; then
     exit
 fi
 tools=
-[ $# -gt 0 ] || set -- library compositions graphs launches live memory products squares blocks factors random tools
+[ $# -gt 0 ] || set -- library compositions graphs launches live memory products squares blocks factors eigen random tools
 for case; do
     if [ "$case" = tools ]; then tools=yes; else CK_RUN_CASE=$case "$BUILD/gpu-test"; fi
 done

@@ -68,7 +68,7 @@ go() {
     packages-cpu) echo "packages for the CPU alone"; sh tests/ship_cpu.sh ;;
     packages-all) echo "the whole library in a package"; sh tests/ship.sh all ;;
     emulated-library) echo "the GPU's suite on an emulated GPU: library"; sh tests/emu.sh library ;;
-    emulated-rest) echo "the GPU's suite on an emulated GPU: the rest$(of_them)"; thin; few 1; sh tests/emu.sh $(share products blocks factors compositions launches squares memory random live graphs) ;;
+    emulated-rest) echo "the GPU's suite on an emulated GPU: the rest$(of_them)"; thin; few 1; sh tests/emu.sh $(share products blocks factors compositions eigen launches squares memory random live graphs) ;;
     emulated-tools) echo "tuning and packages on an emulated GPU"; sh tests/emu.sh tools ;;
     vectors) echo "every loop over elements is vectorised"; sh tests/vectors.sh ;;
     domains) echo "domains are rows, in any order"; sh tests/domains.sh ;;

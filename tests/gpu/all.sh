@@ -18,7 +18,7 @@ wait_all() {
 }
 suite() {
     jobs=
-    for case in sticky library compositions graphs launches live memory products squares blocks factors; do
+    for case in sticky library compositions graphs launches live memory products squares blocks factors eigen; do
         CK_RUN_CASE=$case "$build/gpu-test" > "$build/log.$case" 2>&1 &
         jobs="$jobs $!:$case"
     done

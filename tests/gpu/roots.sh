@@ -6,4 +6,5 @@ build=${1:-build}
 export OPTC_TEST_CACHE=${OPTC_TEST_CACHE:-$build/test-cache} OPTC_TUNE= OPTC_TUNE_SITE=
 mkdir -p "$OPTC_TEST_CACHE" && chmod 700 "$OPTC_TEST_CACHE"
 CK_RUN_CASE=factors "$build/gpu-test"
+CK_RUN_CASE=eigen "$build/gpu-test"
 OPTC_ROOT_TIMES=1 CK_RUN_CASE=root-times "$build/gpu-test"

@@ -152,7 +152,7 @@ int main(void)
     while (rule_name(n, buf))
         n++;
     Suite *s = suite_create("gpu");
-    TCase *t[] = {tcase_create("library"), tcase_create("compositions"), tcase_create("graphs"), tcase_create("launches"), tcase_create("memory"), tcase_create("sanitized"), tcase_create("random"), tcase_create("live"), tcase_create("squares"), tcase_create("products"), tcase_create("product-times"), tcase_create("blocks"), tcase_create("factors"), tcase_create("root-times"), tcase_create("sticky")};     /* CK_RUN_CASE runs one */
+    TCase *t[] = {tcase_create("library"), tcase_create("compositions"), tcase_create("graphs"), tcase_create("launches"), tcase_create("memory"), tcase_create("sanitized"), tcase_create("random"), tcase_create("live"), tcase_create("squares"), tcase_create("products"), tcase_create("product-times"), tcase_create("blocks"), tcase_create("factors"), tcase_create("root-times"), tcase_create("eigen"), tcase_create("sticky")};     /* CK_RUN_CASE runs one */
     enum { STICKY = sizeof t / sizeof *t - 1 };
     for (int i = 0; i <= STICKY; i++) {
         tcase_add_checked_fixture(t[i], gpu_setup, NULL);
@@ -182,6 +182,7 @@ int main(void)
     add_turns(t[11]);
     add_factors(t[12]);
     add_shorts(t[12]);
+    add_eigenvectors(t[14]);
     add_root_times(t[13]);
     add_sticky(t[STICKY]);
     Suite *last = suite_create("gpu, the end of a context");
