@@ -84,7 +84,8 @@ const Command cli_commands[] = {
      "cache clear --dir /tmp/mine",
      cmd_cache},
     {"doctor", "", "what this machine has and what optc will use",
-     "Looks for compilers, vector levels, GPUs, what makes products (a BLAS, cuBLAS) and the cache, and says what works.",
+     "Looks for compilers, vector levels, GPUs, what makes products (a BLAS, cuBLAS) and eigenvectors (cuSOLVER), and the "
+     "cache, and says what works.",
      "optc doctor", cmd_doctor},
     {"new", "NAME", "write a commented starter spec", "Writes NAME.lua, a working rule with comments, to begin from.",
      "optc new mine\noptc new mine --wrapper -o wrappers/mine.lua", cmd_new},

@@ -32,14 +32,14 @@ CORE bool is_eigen(const ProgStage *s)
 /* ---- which solver ---- */
 /* Rotations take 0.3 ms at 16 rows and the cube of that beyond. The library refuses batches over 65535, and more values
  * than 2^31 - 1. At 512 rows it can be captured, at 1024 it cannot (H200, CUDA 13.0). */
-enum { ROTATED_MOST = 16, BATCH_MOST = 32768, CAPTURED_MOST = 512 };
+enum { EIGEN_ROTATED_MOST = 16, EIGEN_BATCH_MOST = 32768, EIGEN_CAPTURED_MOST = 512 };
 
 static EigenWay eigen_way(const optc_binding *b, const ProgCall *c, int64_t n)
 {
     const GpuEngine *g = b->rule->engine->gpu;
     if (g->eigen != EIGEN_BY_SIZE)
         return g->eigen == EIGEN_F32 && c->callee == CALL_POWER ? EIGEN_F64 : g->eigen;
-    if (n <= ROTATED_MOST)
+    if (n <= EIGEN_ROTATED_MOST)
         return EIGEN_ROTATED;
     bool f64 = b->rule->program->array[c->a].type == (int)T_F64 || c->callee == CALL_POWER || f64_fast(g->arch);
     return f64 ? EIGEN_F64 : EIGEN_F32;
@@ -149,7 +149,7 @@ static optc_status eigen_cut(EigenRound *r)
     const CallGroup *g = &r->x->group[r->group];
     int64_t all = dom_times(g->n, g->shape.slices), most = eigen_by_library(r) ? INT_MAX / r->n / r->n : all;
     int64_t half = r->b->rule->engine->workspace / 2;
-    most = eigen_by_library(r) && most > BATCH_MOST ? BATCH_MOST : most;
+    most = eigen_by_library(r) && most > EIGEN_BATCH_MOST ? (int64_t)EIGEN_BATCH_MOST : most;
     optc_status s = eigen_lay_out(r, all < most ? all : most);
     while (s == OPTC_OK && r->bytes > half && r->count > 1) {
         int64_t fewer = (int64_t)((double)r->count * (double)half / (double)r->bytes);
@@ -374,7 +374,7 @@ static bool eigen_captures(optc_binding *b, GpuCalls *x, const CallStep *s)
     const Driver *d = b->rule->engine->gpu->d;
     const char *call;
     CUgraph graph = NULL;
-    if (s->n > CAPTURED_MOST || d->cuStreamBeginCapture_v2(x->own, CU_STREAM_CAPTURE_MODE_RELAXED))
+    if (s->n > EIGEN_CAPTURED_MOST || d->cuStreamBeginCapture_v2(x->own, CU_STREAM_CAPTURE_MODE_RELAXED))
         return false;
     bool ok = eigen_ask(x, s, s->at_once, x->own, &call) == 0;
     ok = d->cuStreamEndCapture(x->own, &graph) == 0 && ok;

@@ -12,6 +12,10 @@
 #include <cublas_v2.h>
 #endif
 
+#if __has_include(<cusolverDn.h>)      // likewise
+#include <cusolverDn.h>
+#endif
+
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -20,6 +24,7 @@ namespace ours {
 #include "../../runtime/cuda.h"
 #include "../../runtime/fatbin.h"
 #include "../../templates/cublas.h"
+#include "../../templates/cusolver.h"
 }
 
 // CUresult f(args) against int f(args)
@@ -64,6 +69,16 @@ CUBLAS_CONSTANTS(CUBLAS_CONSTANT_OF)
 #define CUBLAS_AN_INT(name) static_assert(sizeof(::name) == sizeof(int) && std::is_enum<::name>::value, #name " is no int");
 CUBLAS_INTS(CUBLAS_AN_INT)
 static_assert(std::is_pointer<::cublasHandle_t>::value && std::is_pointer<::cudaStream_t>::value && std::is_same<::cudaStream_t, CUstream>::value, "cuBLAS's handle or stream is another type");
+#endif
+
+#ifdef CUSOLVERDN_H_
+#define CUSOLVER(name, args) static_assert(SAME_FUNCTION(decltype(&name), cusolverStatus_t, args), #name ": its arguments are others");
+CUSOLVER_FUNCTIONS(CUSOLVER)
+#define CUSOLVER_CONSTANT_OF(name, value) static_assert(static_cast<int>(::name) == (value), #name " is another number");
+CUSOLVER_CONSTANTS(CUSOLVER_CONSTANT_OF)
+#define CUSOLVER_AN_INT(name) static_assert(sizeof(::name) == sizeof(int) && std::is_enum<::name>::value, #name " is no int");
+CUSOLVER_INTS(CUSOLVER_AN_INT)
+static_assert(std::is_pointer<::cusolverDnHandle_t>::value && std::is_pointer<::cusolverDnParams_t>::value, "cuSOLVER's handle is another type");
 #endif
 
 #define CONSTANT_OF(name, value) static_assert(static_cast<int>(::name) == (value), #name " is another number");

@@ -54,10 +54,10 @@ static optc_status read_states(optc_rule *r, optc_binding *b, Outcome *out)
 }
 
 /* Two tensors, of which one is left out of a step, and behind from then on. */
-static optc_status step(optc_rule *r, float *p, float *g, Outcome *out)
+static optc_status step(const Scene *scene, optc_rule *r, float *p, float *g, Outcome *out)
 {
     optc_binding *b = NULL;
-    int64_t shape[2] = {ROWS / 2, COLS}, t = 0;
+    int64_t shape[2] = {scene->wide ? 2 : ROWS / 2, scene->wide ? 27 : COLS}, t = 0;
     float *half = g + COUNT / 2;
     optc_tensor w[2] = {{.name = "w", .param = p, .grad = g, .rank = 2, .shape = shape}, {.name = "u", .param = p + COUNT / 2, .grad = half, .rank = 2, .shape = shape}};
     optc_group all = {.tensors = w, .ntensors = 2};
@@ -94,13 +94,13 @@ static void whole(const Scene *s, const optc_engine_options *eo, Outcome *out)
         out->status = optc_compile(e, &(optc_rule_options){.spec = s->spec, .with = s->with}, &r);
     snprintf(out->message, sizeof out->message, "%s", out->status == OPTC_OK ? "" : optc_message());
     if (out->status == OPTC_OK && !eo->device)
-        out->status = step(r, here[0], here[1], out);
+        out->status = step(s, r, here[0], here[1], out);
     else if (out->status == OPTC_OK) {
         Gpu g = gpu_open();
         unsigned long long p = 0, q = 0;
         bool there = g.alloc && g.alloc(&p, sizeof here[0]) == 0 && g.alloc(&q, sizeof here[0]) == 0;
         if (there)
-            out->status = step(r, (float *)(uintptr_t)p, (float *)(uintptr_t)q, out);
+            out->status = step(s, r, (float *)(uintptr_t)p, (float *)(uintptr_t)q, out);
         else
             *out = (Outcome){.status = OPTC_ERROR_DEVICE, .message = "the scene's own tensors"};
         if (p)
@@ -164,21 +164,37 @@ static void from_cache(const Scene *s, Outcome *out)
 }
 
 static void on_gpu(const Scene *s, Outcome *out) { whole(s, &(optc_engine_options){.device = "cuda", .threads = 1, .cache_dir = below("cache")}, out); }
-/* Products of what a state holds and of the gradients themselves, in one batch. */
-static void products(const Scene *s, Outcome *out)
+static void by_spec(const Scene *s, const char *text, optc_engine_options o, Outcome *out)
 {
     Scene by_path = *s;
     inject_rest(true);
     by_path.spec = below(s->spec);
     FILE *f = fopen(by_path.spec, "w");
     if (f) {
-        fputs("return optimizer { name = 'products', products = 'f32', hyper = { lr = 0.1 }, state = { m = zeros, l = eye(1, 'rows') },\n"
-              "  matrix = function() m = 0.5 * m + g l = 0.5 * l + gram(m) p = p - lr * mm(l, mm(gram(g), m)) end,\n"
-              "  step = function() m = 0.5 * m + g p = p - lr * m end }\n", f);
+        fputs(text, f);
         fclose(f);
     }
     inject_rest(false);
-    whole(&by_path, &(optc_engine_options){.device = s->gpu ? "cuda" : NULL, .threads = 1, .cache_dir = below("cache"), .workspace = 1 << 16}, out);
+    o.device = s->gpu ? "cuda" : NULL;
+    o.threads = 1;
+    o.cache_dir = below("cache");
+    whole(&by_path, &o, out);
+}
+
+/* Products of what a state holds and of the gradients themselves, in one batch. */
+static void products(const Scene *s, Outcome *out)
+{
+    by_spec(s, "return optimizer { name = 'products', products = 'f32', hyper = { lr = 0.1 }, state = { m = zeros, l = eye(1, 'rows') },\n"
+               "  matrix = function() m = 0.5 * m + g l = 0.5 * l + gram(m) p = p - lr * mm(l, mm(gram(g), m)) end,\n"
+               "  step = function() m = 0.5 * m + g p = p - lr * m end }\n", (optc_engine_options){.workspace = 1 << 16}, out);
+}
+
+/* Eigenvectors by a library and a power by them, of more matrices than it takes at a time. */
+static void eigenvectors(const Scene *s, Outcome *out)
+{
+    by_spec(s, "return optimizer { name = 'eigenvectors', products = 'f32', hyper = { lr = 0.1 }, state = { m = zeros },\n"
+               "  matrix = function() local l, w, V = gram(g.T) + eye(1, 'cols') w, V = eigh(l) m = mm(mm(g, V), V.T) p = p - lr * mm(m, power(l, -0.3)) end,\n"
+               "  step = function() p = p - lr * g end }\n", (optc_engine_options){.workspace = 1 << 17}, out);
 }
 
 static void on_gpu_cold(const Scene *s, Outcome *out)
@@ -206,6 +222,7 @@ const Scene api_scenes[] = {
     {.name = "on a GPU", .run = on_gpu, .kinds = ALL, .spec = "adamw", .with = "clip(1)", .samples = 20, .gpu = true},
     {.name = "on a GPU, compiled", .run = on_gpu_cold, .kinds = HOST | 1 << NVRTC, .spec = "adamw", .with = "clip(1)", .samples = 10, .gpu = true},
     {.name = "products on a GPU", .run = products, .kinds = ALL | 1 << CUBLAS, .spec = "products.lua", .samples = 10, .gpu = true},
+    {.name = "eigenvectors on a GPU", .run = eigenvectors, .kinds = 1 << ALLOCATIONS | 1 << DRIVER | 1 << CUBLAS | 1 << CUSOLVER, .spec = "eigenvectors.lua", .samples = 5, .gpu = true, .wide = true},
     {.name = "from a package", .run = from_package, .kinds = ALL, .spec = "adamw", .with = "clip(1)", .samples = 10, .gpu = true},
     {.name = NULL},
 };

@@ -33,6 +33,7 @@ typedef struct Scene {
     int samples;                   /* trials of a kind in a quick run; 0: the usual number; negative: none, and a few hundred else */
     int more;                      /* calls in processes that it starts, which are not counted here */
     bool gpu;                      /* it needs the emulated GPU */
+    bool wide;                     /* its matrices are of 2 x 27: a side is large enough for a library */
 } Scene;
 extern const Scene api_scenes[], tool_scenes[];          /* end with a NULL name */
 

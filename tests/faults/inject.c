@@ -16,8 +16,8 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-const char *const kind_names[NKIND] = {"none", "allocations", "allocations from one on", "files", "driver", "nvrtc", "fatbin", "cublas"};
-static const char *const libraries[NKIND] = {[DRIVER] = "libcuda.so.1", [NVRTC] = "libnvrtc.so.13", [FATBIN] = "libnvfatbin.so.13", [CUBLAS] = "libcublas.so.13"};
+const char *const kind_names[NKIND] = {"none", "allocations", "allocations from one on", "files", "driver", "nvrtc", "fatbin", "cublas", "cusolver"};
+static const char *const libraries[NKIND] = {[DRIVER] = "libcuda.so.1", [NVRTC] = "libnvrtc.so.13", [FATBIN] = "libnvfatbin.so.13", [CUBLAS] = "libcublas.so.13", [CUSOLVER] = "libcusolver.so.12"};
 
 static Kind kind;
 static int at, seen;
@@ -29,7 +29,7 @@ static int nexempt;
 
 static int note_exempt(struct dl_phdr_info *i, size_t n, void *to)
 {
-    static const char *const names[] = {"libgomp", "libcuda", "libnvrtc", "libnvfatbin", "libcublas"};
+    static const char *const names[] = {"libgomp", "libcuda", "libnvrtc", "libnvfatbin", "libcublas", "libcusolver"};
     bool known = false;
     (void)n, (void)to;
     for (size_t k = 0; k < sizeof names / sizeof *names; k++)

@@ -3,7 +3,7 @@
 #define OPTC_INJECT_H
 #include <stdbool.h>
 
-typedef enum { NO_CALLS, ALLOCATIONS, MEMORY_ENDS, FILES, DRIVER, NVRTC, FATBIN, CUBLAS, NKIND } Kind;
+typedef enum { NO_CALLS, ALLOCATIONS, MEMORY_ENDS, FILES, DRIVER, NVRTC, FATBIN, CUBLAS, CUSOLVER, NKIND } Kind;
 /* MEMORY_ENDS: that allocation and every one after it */
 extern const char *const kind_names[NKIND];
 

@@ -244,7 +244,7 @@ static void settings(void)
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
         fresh_folder(folders[i]);
     /* The emulated GPU's own memory is not ours to mend: its code is known as such from the start. */
-    static const char *const libraries[] = {"libcuda.so.1", "libnvrtc.so.13", "libnvfatbin.so.13", "libcublas.so.13"};
+    static const char *const libraries[] = {"libcuda.so.1", "libnvrtc.so.13", "libnvfatbin.so.13", "libcublas.so.13", "libcusolver.so.12"};
     for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++)
         (void)dlopen(libraries[i], RTLD_NOW | RTLD_GLOBAL);
 }

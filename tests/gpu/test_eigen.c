@@ -329,7 +329,7 @@ START_TEST(refused)
         }
     }
     optc_factors counted;
-    OK(optc_binding_factors(o.b, 0, &counted));
+    OK(optc_factors_about(o.b, 0, &counted));
     ck_assert_msg(counted.refused == 2 * (2 * 2 + 2 * 4) && counted.computed == 2 * 4 * COUNT, "%lld of %lld were refused", (long long)counted.refused, (long long)counted.computed);
     close_one(&o);
 }
