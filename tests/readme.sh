@@ -51,7 +51,7 @@ count="$("$build/optc" list --names | grep -c .) rules and $("$build/optc" list 
 grep -q "$count" README.md && ok || bad "README.md does not say '$count'"
 
 # ---- lines and links
-pages="README.md gen/CONTRIBUTING.md runtime/CACHE.md runtime/TUNING.md tools/SHIPPING.md tests/README.md"
+pages="README.md gen/CONTRIBUTING.md runtime/CACHE.md runtime/python/README.md runtime/TUNING.md tools/SHIPPING.md tests/README.md"
 for page in $pages; do
     long=$(LC_ALL=C.UTF-8 awk '{ s = $0; gsub(/[\200-\277]/, "", s) } length(s) > 120 { print FILENAME ":" FNR }' "$page")
     [ -z "$long" ] && ok || bad "lines over 120 columns: $long"

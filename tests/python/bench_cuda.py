@@ -72,8 +72,8 @@ def row(name, shapes, bars, clip=False, n=20):
         bar = bars.get(measure.__name__)
         miss = bar is not None and b / a < bar
         missed += miss
-        print("%-28s %-7s optc %8.3f ms  torch %8.3f ms  %6.2fx%s" % (
-            name, measure.__name__, a, b, b / a, "" if bar is None else "  bar %gx%s" % (bar, ": misses" if miss else "")))
+        said = "" if bar is None else "  bar %gx%s" % (bar, ": misses" if miss else "")
+        print("%-28s %-7s optc %8.3f ms  torch %8.3f ms  %6.2fx%s" % (name, measure.__name__, a, b, b / a, said))
     return missed
 
 
@@ -100,8 +100,8 @@ def reading(n=5000):
     torch.cuda.synchronize()
     host = best(static.step)
     torch.cuda.synchronize()
-    print("reading %d gradients %.0f us, finding them %.0f us: %.2fx (bar 1.2x); static_grads: a step %.1f us of the host "
-          "(bar 20)" % (n, read, find, find / read, host))
+    print("reading %d gradients %.0f us, finding them %.0f us: %.2fx (bar 1.2x); static_grads: a step %.1f us of the "
+          "host (bar 20)" % (n, read, find, find / read, host))
     return (find > 1.2 * read) + (host > 20)
 
 

@@ -32,8 +32,8 @@ class Header(unittest.TestCase):
             path = os.path.join(folder, "layout")
             with open(path + ".c", "w") as f:
                 f.write("\n".join(lines + ["return 0; }"]))
-            subprocess.run([os.environ.get("CC") or "cc", "-I" + os.path.join(TREE, "runtime"), "-o", path, path + ".c"],
-                           check=True)
+            compiler = (os.environ.get("CC") or "cc").split()
+            subprocess.run(compiler + ["-I" + os.path.join(TREE, "runtime"), "-o", path, path + ".c"], check=True)
             said = subprocess.run([path], check=True, stdout=subprocess.PIPE, text=True).stdout.split("\n")
         for line in filter(None, said):
             name, size = line.split()
@@ -69,7 +69,8 @@ class Library(unittest.TestCase):
     def test_errors(self):
         e = optc.Engine()
         with self.assertRaisesRegex(optc.SpecError, "mine:2: 'lrr'.*did you mean 'lr'"):
-            e.compile("mine", text='return optimizer { name = "mine", hyper = { lr = 1 },\nstep = function() p = lrr end }')
+            e.compile("mine", text='return optimizer { name = "mine", hyper = { lr = 1 },\n'
+                                   'step = function() p = lrr end }')
         with self.assertRaises(optc.Unavailable):
             optc.Engine("cuda:99")
         b = e.compile("adamw").bind([([{"param": floats(1), "shape": (1,)}], {})])

@@ -1,7 +1,9 @@
 """What a training loop does with an optimizer."""
 import copy
 import io
+import os
 import pickle
+import tempfile
 import unittest
 import warnings
 
@@ -10,6 +12,9 @@ from torch.optim import lr_scheduler as lrs
 
 import optc
 import optc.torch
+
+
+TREE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
 def model(seed=1, dtype=torch.float32):
@@ -74,7 +79,8 @@ class Loop(Case):
         oa, ob = torch.optim.AdamW(a), optc.torch.AdamW(b)
         for t in range(6):
             for o in (oa, ob):
-                o.param_groups[0].update(lr=0.1 / (t + 1), betas=(0.5 + t / 20, 0.9), eps=10.0 ** -t, weight_decay=t / 9)
+                o.param_groups[0].update(lr=0.1 / (t + 1), betas=(0.5 + t / 20, 0.9), eps=10.0 ** -t,
+                                         weight_decay=t / 9)
             grads(a, t), grads(b, t)
             oa.step(), ob.step()
         for p, q in zip(a, b):
@@ -457,10 +463,9 @@ class Kept(Case):
 class Named(Case):
     def test_stubs(self):
         from optc.torch import _named
-        import os
         path = os.path.join(os.path.dirname(optc.torch.__file__), "__init__.pyi")
         with open(path) as f:
-            self.assertEqual(f.read(), _named.stubs(), "python -m optc.torch._named > runtime/python/optc/torch/__init__.pyi")
+            self.assertEqual(f.read(), _named.stubs(), "python -m optc.torch._named > …/optc/torch/__init__.pyi")
 
     def test_all(self):
         """Every rule of the library steps, by its class."""
@@ -476,6 +481,43 @@ class Named(Case):
             self.assertTrue(all(q.isfinite().all() for q in p), name)
         self.assertIs(pickle.loads(pickle.dumps(optc.torch.Lion)), optc.torch.Lion)
         self.assertEqual(optc.torch.Lion([torch.ones(1, requires_grad=True)], 0.5).param_groups[0]["lr"], 0.5)
+
+
+class Written(Case):
+    def test_readme(self):
+        """The README's loop, with a model in it."""
+        with open(os.path.join(TREE, "README.md")) as f:
+            text = f.read()
+        loop, mine = text.split("```python\n")[1].split("```")[0], text.split("```lua mine.lua\n")[1].split("```")[0]
+        with tempfile.TemporaryDirectory() as folder:
+            names = {"torch": torch, "model": model(), "data": [(X, Y)] * 3, "loss": torch.nn.functional.mse_loss}
+            loop = loop.replace('"run.pt"', repr(os.path.join(folder, "run.pt"))).replace(
+                '"mine.lua"', repr(os.path.join(folder, "mine.lua")))
+            with open(os.path.join(folder, "mine.lua"), "w") as f:
+                f.write(mine)
+            exec(loop, names)
+            theirs = torch.optim.AdamW(names["model"].parameters())
+            theirs.load_state_dict(torch.load(os.path.join(folder, "run.pt")))
+        grads(names["model"].parameters())
+        theirs.step(), names["opt"].step()
+        self.assertEqual(theirs.param_groups[0]["lr"], 3e-4)
+
+    def test_inputs(self):
+        """Tensors and numbers that a rule wants beside gradients."""
+        text = """return optimizer { name = "asks", hyper = { lr = 1 }, inputs = { hess = "elem", loss = "group" },
+          step = function() p = p - lr * loss * g / hess end }"""
+        p = torch.zeros(3, requires_grad=True)
+        p.grad = torch.ones(3)
+        opt = optc.torch.Optimizer([p], "asks", spec=text)
+        h = torch.tensor([1.0, 2.0, 4.0])
+        opt.set_input(p, "hess", h)
+        opt.set_scalar("loss", 2.0)
+        opt.step()
+        self.assertEqual(p.tolist(), [-2, -1, -0.5])
+        h.fill_(2.0)
+        opt.set_scalar("loss", 1.0, group=0)
+        opt.step()
+        self.assertEqual(p.tolist(), [-2.5, -1.5, -1])
 
 
 class Sorted(Case):

@@ -1,65 +1,21 @@
 """Whole trainings beside torch's optimizers."""
+import os
+import sys
 import unittest
 
 import torch
 
 import optc.torch
 
-
-class Block(torch.nn.Module):
-    def __init__(self, d, heads):
-        super().__init__()
-        self.heads, self.qkv, self.out = heads, torch.nn.Linear(d, 3 * d), torch.nn.Linear(d, d)
-        self.up, self.down = torch.nn.Linear(d, 4 * d), torch.nn.Linear(4 * d, d)
-        self.n1, self.n2 = torch.nn.LayerNorm(d), torch.nn.LayerNorm(d)
-
-    def forward(self, x):
-        b, t, d = x.shape
-        q, k, v = (y.view(b, t, self.heads, -1).transpose(1, 2) for y in self.qkv(self.n1(x)).chunk(3, -1))
-        a = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.out(a.transpose(1, 2).reshape(b, t, d))
-        return x + self.down(torch.nn.functional.gelu(self.up(self.n2(x))))
-
-
-class GPT(torch.nn.Module):
-    def __init__(self, vocab=24, length=16, d=32, layers=2, heads=4):
-        super().__init__()
-        self.wte, self.wpe = torch.nn.Embedding(vocab, d), torch.nn.Embedding(length, d)
-        self.h = torch.nn.ModuleList(Block(d, heads) for _ in range(layers))
-        self.ln_f, self.lm_head = torch.nn.LayerNorm(d), torch.nn.Linear(d, vocab, bias=False)
-        self.lm_head.weight = self.wte.weight          # tied
-
-    def forward(self, idx):
-        x = self.wte(idx) + self.wpe(torch.arange(idx.shape[1], device=idx.device))
-        for block in self.h:
-            x = block(x)
-        return self.lm_head(self.ln_f(x))
-
-
-def tokens(step, device="cpu"):
-    """Sums that go on: every token follows from the two before it."""
-    g = torch.Generator().manual_seed(step)
-    x = torch.randint(0, 24, (8, 17), generator=g)
-    for t in range(2, 17):
-        x[:, t] = (x[:, t - 1] + x[:, t - 2]) % 24
-    return x.to(device)
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "runtime", "python", "examples"))
+import small                                           # noqa: E402
 
 
 def train(make, steps=200, device="cpu"):
-    torch.manual_seed(0)
-    net = GPT().to(device)
+    net = small.fresh(device)
     opt = make(net)
     schedule = torch.optim.lr_scheduler.OneCycleLR(opt, opt.param_groups[0]["lr"], total_steps=steps)
-    losses = []
-    for step in range(steps):
-        x = tokens(step, device)
-        opt.zero_grad()
-        loss = torch.nn.functional.cross_entropy(net(x[:, :-1]).flatten(0, 1), x[:, 1:].flatten())
-        loss.backward()
-        opt.step()
-        schedule.step()
-        losses.append(loss.item())
-    return losses
+    return small.train(net, opt, steps, schedule, device=device)
 
 
 class Training(unittest.TestCase):

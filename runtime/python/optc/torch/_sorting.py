@@ -33,8 +33,8 @@ def sorter(named, module, sort, spec, rest):
     (True), by the rest's rule (False), or as it would be (None)."""
     ends = by_module(module) if module is not None else set()
     if module is None and not sort and any(name is None for name, _ in named) and any(p.dim() > 1 for _, p in named):
-        warnings.warn("optc: %s steps every parameter of two and more dimensions as a matrix, embeddings and heads too, "
-                      "as it has no names: give it a module or named parameters, or say which by sort=" % spec,
+        warnings.warn("optc: %s steps every parameter of two and more dimensions as a matrix, embeddings and heads "
+                      "too, as it has no names: give it a module or named parameters, or say which by sort=" % spec,
                       stacklevel=4)
     flags = {}
     for name, p in named:
