@@ -1,6 +1,7 @@
 /* Rules with roots, bases and triangles where there is nothing, or too much, to make them of; and over a thousand steps.
  * What they are on other gradients the suite refs says. */
 #include "help.h"
+#include "network.h"
 #include "suites.h"
 
 #include <math.h>
@@ -84,45 +85,6 @@ START_TEST(nan_stays)
 }
 END_TEST
 
-/* ---- a small network: 6 inputs, 8 inside, 3 outputs, by gradients worked out here ---- */
-enum { IN = 6, MID = 8, OUT = 3, SAMPLES = 32 };
-static const TestShape net[] = {{2, {MID, IN}}, {1, {MID}}, {2, {OUT, MID}}};
-
-static double network(Fixture *f)
-{
-    const float *w = f->p[0], *b = f->p[1], *v = f->p[2];
-    double gw[MID * IN] = {0}, gb[MID] = {0}, gv[OUT * MID] = {0}, loss = 0;
-    for (int s = 0; s < SAMPLES; s++) {
-        double h[MID], e[MID] = {0};
-        for (int i = 0; i < MID; i++) {
-            double x = b[i];
-            for (int j = 0; j < IN; j++)
-                x += w[i * IN + j] * ref_value(9, s, j);
-            h[i] = tanh(x);
-        }
-        for (int o = 0; o < OUT; o++) {
-            double y = -sin(2 * ref_value(9, s, o) + ref_value(9, s, o + 1));
-            for (int i = 0; i < MID; i++)
-                y += v[o * MID + i] * h[i];
-            loss += y * y / SAMPLES;
-            for (int i = 0; i < MID; i++) {
-                gv[o * MID + i] += 2 * y * h[i] / SAMPLES;
-                e[i] += 2 * y * v[o * MID + i] / SAMPLES;
-            }
-        }
-        for (int i = 0; i < MID; i++)
-            for (int j = -1; j < IN; j++)
-                *(j < 0 ? &gb[i] : &gw[i * IN + j]) += e[i] * (1 - h[i] * h[i]) * (j < 0 ? 1 : ref_value(9, s, j));
-    }
-    for (int i = 0; i < MID * IN; i++)
-        ((float *)f->g[0])[i] = (float)gw[i];
-    for (int i = 0; i < MID; i++)
-        ((float *)f->g[1])[i] = (float)gb[i];
-    for (int i = 0; i < OUT * MID; i++)
-        ((float *)f->g[2])[i] = (float)gv[i];
-    return loss;
-}
-
 /* Everything that is kept, into another binding. */
 static void resume(const Fixture *from, Fixture *to)
 {
@@ -154,15 +116,15 @@ START_TEST(a_thousand_steps)
     Fixture f, g;
     fix_open(&f, &eo, &(optc_rule_options){.spec = of[_i].spec}, net, 3, of[_i].set, of[_i].nset);
     fix_open(&g, &eo, &(optc_rule_options){.spec = of[_i].spec}, net, 3, of[_i].set, of[_i].nset);
-    double first = network(&f), last = first;
+    double first = network(f.p, f.g), last = first;
     for (int step = 1; step <= 1000; step++) {
-        last = network(&f);
+        last = network(f.p, f.g);
         ck_assert_msg(isfinite(last), "%s: step %d", of[_i].spec, step);
         OK(optc_step(f.binding));
         if (step == 503)
             resume(&f, &g);
         if (step > 503) {
-            network(&g);
+            network(g.p, g.g);
             OK(optc_step(g.binding));
         }
     }
@@ -197,7 +159,7 @@ static void follow(const Fixture *f, double *const *avg)
 static void see_average(Fixture *f, double *const *avg, int t)
 {
     static const char *const way[] = {"to_eval", "to_train"};
-    float kept[3][MID * IN];
+    float kept[3][NET_MID * NET_IN];
     double apart = 0;
     for (int k = 0; k < f->n; k++)
         memcpy(kept[k], f->p[k], (size_t)f->count[k] * 4);
@@ -219,13 +181,13 @@ START_TEST(averaged_weights)
     const optc_setting set[] = {{"lr", splus_lr}, {"ema_rate", splus_ema}, {"weight_decay", splus_decay}, {"other_scale", splus_other}};
     optc_engine_options eo = {.threads = 1, .cache_dir = getenv("OPTC_TEST_CACHE")};
     Fixture f, g;
-    double all[3][MID * IN] = {{0}}, *avg[] = {all[0], all[1], all[2]};
+    double all[3][NET_MID * NET_IN] = {{0}}, *avg[] = {all[0], all[1], all[2]};
     fix_open(&f, &eo, &(optc_rule_options){.spec = "splus"}, net, 3, set, 4);
     fix_open(&g, &eo, &(optc_rule_options){.spec = "splus"}, net, 3, set, 4);
     see_average(&f, avg, 0);
     for (int step = 1, at = 0; step <= eval_after[EVALS - 1]; step++) {
-        network(&f);
-        network(&g);
+        network(f.p, f.g);
+        network(g.p, g.g);
         OK(optc_step(f.binding));
         OK(optc_step(g.binding));
         follow(&f, avg);

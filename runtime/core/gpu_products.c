@@ -180,6 +180,42 @@ static optc_status fire_step(optc_binding *b, const GpuCall *c, const CallStep *
     return rc ? refused(b, c, s, call, rc) : OPTC_OK;
 }
 
+/* ---- memory that runs out ---- */
+/* A factor that names what takes its place goes without memory as it goes without a good result: that takes its place,
+ * and it is counted. What was captured would do so for ever: there it is an error, as without such a place. */
+static bool may_go_without(const optc_binding *b, const GpuCall *c)
+{
+    int capturing = 0;
+    return (is_root(c->stage) || is_factor(c->stage)) && c->stage->call->c >= 0 &&
+           !b->rule->engine->gpu->d->cuStreamIsCapturing(b->gpu->stream, &capturing) && !capturing;
+}
+
+/* Of the steps those alone that judge, say and store, of something that is no good. */
+static optc_status go_without(optc_binding *b, const GpuCall *c, int from, int to, Matrices of)
+{
+    optc_status s = OPTC_OK;
+    for (int i = from; i < to && s == OPTC_OK; i++) {
+        CallStep x = b->gpu->calls->step[i];
+        x.flags |= x.kind == STEP_FACTOR_START ? 1 : 0;
+        x.beta = x.kind == STEP_ROOT_JUDGE ? -1 : x.beta;
+        if (x.kind == STEP_FACTOR_START || x.kind == STEP_ROOT_JUDGE || x.kind == STEP_FACTOR_SAY ||
+            x.kind == STEP_ROOT_END || x.kind == STEP_FACTOR_STORE)
+            s = fire_step(b, c, &x, of);
+    }
+    return s;
+}
+
+static optc_status fire_round(optc_binding *b, const GpuCall *c, int from, int to, Matrices of)
+{
+    optc_status s = OPTC_OK;
+    for (int i = from; i < to && s == OPTC_OK; i++)
+        s = fire_step(b, c, &b->gpu->calls->step[i], of);
+    if (s != OPTC_ERROR_MEMORY || !may_go_without(b, c))
+        return s;
+    message_clear();
+    return go_without(b, c, from, to, of);
+}
+
 /* Steps that go round together: as many matrices at a time as there is room for. */
 static int end_of_round(const GpuCalls *x, const GpuCall *c, int from)
 {
@@ -210,8 +246,7 @@ CORE optc_status calls_fire(optc_binding *b, const GpuCall *call)
         Matrices of = {0, 0};
         for (; of.from < all && s == OPTC_OK; of.from += of.n) {
             of.n = most && most < all - of.from ? most : all - of.from;
-            for (int k = i; k < to && s == OPTC_OK; k++)
-                s = fire_step(b, c, &x->step[k], of);
+            s = fire_round(b, c, i, to, of);
         }
     }
     return s;

@@ -47,6 +47,7 @@ void add_products(TCase *t);
 void add_product_times(TCase *t);
 void add_random(TCase *t);
 void add_polar(TCase *t);
+void add_network(TCase *t);
 void add_shorts(TCase *t);
 void add_small(TCase *t);
 void add_squares(TCase *t);
