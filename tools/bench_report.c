@@ -131,6 +131,9 @@ static void period_row(const Bench *b, const Case *c, const Medians *m, const Wi
         printf(" (bar: %.2f)", c->bar->slowest);
     if (b->compile.options && *b->compile.options)
         cli_print("; %s", b->compile.options);
+    char bytes[32];
+    if (b->workspace)
+        printf("; a workspace of %s", cli_bytes(bytes, (double)b->workspace));
     putchar('\n');
 }
 

@@ -152,14 +152,15 @@ static bool add_cases(Bench *b, char **arg, int n)
     return ok;
 }
 
-/* Bars are for the whole workloads, in f32, on a GPU; where a peer has a rule's options, whatever they are. */
+/* Bars are for the whole workloads, in f32, on a GPU; where a peer has a rule's options, whatever they are,
+ * and its own way with memory. */
 static void drop_bars(Bench *b)
 {
     const CompileOpts *o = &b->compile;
     bool plain = b->device.ops->async && !bench_rivals(b) && !b->size && o->p < 0 && o->g < 0 && o->state < 0 &&
-                 !o->product && !b->workspace && !o->with && !o->path;
+                 !o->product && !o->with && !o->path, usual = !b->workspace && !o->options;
     for (int i = 0; i < b->ncase; i++)
-        if (b->cases[i].bar && (!plain || (o->options && b->cases[i].bar->suite)))
+        if (b->cases[i].bar && (!plain || (!usual && b->cases[i].bar->suite)))
             b->cases[i].bar = NULL;
 }
 

@@ -48,7 +48,7 @@ CORE bool call_conditions(const Program *p) { return program_calls(p) && p->nper
 #define EIGEN_POWER (1u << NCALLEE)                        /* a power that is no root by products */
 #define EIGEN (FOR(EIGH) | EIGEN_POWER)
 static const struct { unsigned callees; const char *f32, *f64; } factor_kernels[] = {
-    {FOR(POWER), "optc_mirror_8", "optc_mirror_8"},
+    {FOR(POWER) | FOR(QR), "optc_mirror_8", "optc_mirror_8"},
     {FOR(POWER) | FACTORS | EIGEN_POWER, "optc_mm_f64", "optc_mm_f64"},
     {FOR(POWER), "optc_root_sums_f32", "optc_root_sums_f64"},
     {FOR(POWER), "optc_root_norm", "optc_root_norm"},

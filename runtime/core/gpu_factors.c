@@ -1,7 +1,8 @@
 /* Triangles, orthonormal columns, what a triangle is solved for, orders and what is taken by them, on a GPU.
  *
  * In f64, whatever matrices are kept in, by panels of 64: a kernel of ours makes a panel's tile and its inverse, and
- * everything else is products. Records of the matrices lie where those of roots do. Of one are
+ * everything else is products. Eight panels have those before them taken off at once: 64 columns are too few to keep a
+ * GPU busy with one large matrix. Records of the matrices lie where those of roots do. Of one are
  *   area 0   SOLVE: the triangle, QR: x
  *   area 1   QR: q, SOLVE: what is solved for
  *   area 2   what is made a triangle: CHOL's copy of a, QR's Gram matrix; SOLVE: the result
@@ -18,7 +19,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { FACTOR_PANEL = 64, ROUNDS = 3 };
+enum { FACTOR_PANEL = 64, FACTOR_WIDE = 8 * FACTOR_PANEL, ROUNDS = 3 };
 static const double columns_off = 1e-6;
 
 typedef struct Factor {
@@ -81,7 +82,7 @@ CORE int64_t factor_record(const optc_binding *b, const ProgStage *s, Shape shap
     return f.m && f.n ? dom_times(all, (int64_t)sizeof(double)) : 0;
 }
 
-/* At most; of a panel: of a triangle three, of what it is solved for two, a tile of its own. */
+/* At most; of a panel: of a triangle three, of what it is solved for two, a tile of its own; of eight, two more. */
 CORE void factor_most(const optc_binding *b, const ProgStage *s, Shape shape, int *steps, int *sets)
 {
     Factor f = factor_in(b, NULL, s, 0, shape);
@@ -169,9 +170,12 @@ static void add_chol(Factor *f, int64_t n)
 {
     for (int64_t k = 0, w; k < n; k += w) {
         w = panel_at(n, k);
-        Shaped update = {n - k, w, k}, below = {n - k - w, w, w};
-        if (k)
-            part_product(f, at(3, k, 0), at(3, k, 0), at(2, k, k), update, TURN_B, -1, 1);
+        int64_t first = k - k % FACTOR_WIDE, wide = n - k < FACTOR_WIDE ? n - k : (int64_t)FACTOR_WIDE;
+        Shaped before = {n - k, wide, k}, update = {n - k, w, k - first}, below = {n - k - w, w, w};
+        if (k && k == first)
+            part_product(f, at(3, k, 0), at(3, k, 0), at(2, k, k), before, TURN_B, -1, 1);
+        if (k > first)
+            part_product(f, at(3, k, first), at(3, k, first), at(2, k, k), update, TURN_B, -1, 1);
         CallStep *s = on_area(f, STEP_FACTOR_TILE, at(3, k, k), n, w);
         s->a = part_set(f, at(2, k, k));
         s->b = part_set(f, at(4, k, 0));
@@ -184,27 +188,35 @@ static void add_chol(Factor *f, int64_t n)
  * it goes off, and its tile's inverse comes on. */
 typedef struct Solved { int t, from, to; bool right, turned; int64_t n, other; } Solved;
 
+/* Of w at k, what `done` others that are solved, from `before` on, make of them goes off. */
+static void add_off(Factor *f, Solved z, int64_t k, int64_t w, int64_t before, int64_t done)
+{
+    /* the triangle's part between them, as it lies */
+    Part tri = z.right == z.turned ? at(z.t, k, before) : at(z.t, before, k);
+    Shaped right = {z.other, w, done}, left = {w, z.other, done};
+    if (!done)
+        return;
+    if (z.right)
+        part_product(f, at(z.to, 0, before), tri, at(z.from, 0, k), right, z.turned ? TURN_B : 0, -1, 1);
+    else
+        part_product(f, tri, at(z.to, before, 0), at(z.from, k, 0), left, z.turned ? TURN_A : 0, -1, 1);
+}
+
 static void add_solve(Factor *f, Solved z)
 {
     bool forward = z.right == z.turned;
     int64_t panels = count_up(z.n, FACTOR_PANEL);
     for (int64_t i = 0; i < panels; i++) {
-        int64_t k = (forward ? i : panels - 1 - i) * FACTOR_PANEL, w = panel_at(z.n, k), before = forward ? 0 : k + w;
-        int64_t done = forward ? k : z.n - k - w;
-        /* the triangle's part between the panel and those before it, as it lies */
-        Part tri = forward ? at(z.t, k, 0) : at(z.t, k + w, k), tile = at(4, k, 0);
-        unsigned turned = z.turned ? 1 : 0;
-        if (z.right) {
-            Shaped u = {z.other, w, done}, v = {z.other, w, w};
-            if (done)
-                part_product(f, at(z.to, 0, before), tri, at(z.from, 0, k), u, turned ? TURN_B : 0, -1, 1);
-            part_product(f, at(z.from, 0, k), tile, at(z.to, 0, k), v, turned ? TURN_B : 0, 1, 0);
-        } else {
-            Shaped u = {w, z.other, done}, v = {w, z.other, w};
-            if (done)
-                part_product(f, tri, at(z.to, before, 0), at(z.from, k, 0), u, turned ? TURN_A : 0, -1, 1);
-            part_product(f, tile, at(z.from, k, 0), at(z.to, k, 0), v, turned ? TURN_A : 0, 1, 0);
-        }
+        int64_t k = (forward ? i : panels - 1 - i) * FACTOR_PANEL, w = panel_at(z.n, k), first = k - k % FACTOR_WIDE;
+        int64_t last = z.n - first < FACTOR_WIDE ? z.n : first + FACTOR_WIDE;
+        Shaped right = {z.other, w, w}, left = {w, z.other, w};
+        if (forward ? k == first : k + w == last)
+            add_off(f, z, first, last - first, forward ? 0 : last, forward ? first : z.n - last);
+        add_off(f, z, k, w, forward ? first : k + w, forward ? k - first : last - k - w);
+        if (z.right)
+            part_product(f, at(z.from, 0, k), at(4, k, 0), at(z.to, 0, k), right, z.turned ? TURN_B : 0, 1, 0);
+        else
+            part_product(f, at(4, k, 0), at(z.from, k, 0), at(z.to, k, 0), left, z.turned ? TURN_A : 0, 1, 0);
     }
 }
 
@@ -257,11 +269,23 @@ static void solve_steps(Factor *f)
     add_store(f, 2, down, across, 0);
 }
 
-/* area 2 = x.T x, both triangles */
-static void add_gram(Factor *f, int x)
+/* area 2 = x.T x; its lower triangle, or all of it */
+static void add_gram(Factor *f, int x, bool whole)
 {
-    Shaped z = {f->n, f->n, f->m};
-    part_product(f, at(x, 0, 0), at(x, 0, 0), at(2, 0, 0), z, TURN_A, 1, 0);
+    ProgCall c;
+    ProductShape z;
+    memset(&c, 0, sizeof c);
+    c.flags = SYMMETRIC | TURN_A | (whole ? 0 : LOWER);
+    c.a = c.b = AREA(x);
+    c.c = -1;
+    c.out = AREA(2);
+    c.alpha = 1;
+    z.slices = 1;
+    z.m = z.n = f->n;
+    z.k = f->m;
+    z.ld[0] = z.ld[1] = f->ld[x];
+    z.ld[2] = z.ld[3] = f->ld[2];
+    f->fits = product_steps(f->b, f->x, call_type_f64(), &c, f->group, z, !f->x->library) && f->fits;
 }
 
 static void qr_steps(Factor *f)
@@ -272,13 +296,13 @@ static void qr_steps(Factor *f)
     add_load(f, f->call->a, 0, f->m, f->n, 0);
     for (int i = 0; i < ROUNDS; i++, x = 1 - x) {
         Solved z = {3, x, 1 - x, true, true, f->n, f->m};
-        add_gram(f, x);
+        add_gram(f, x, false);
         s = on_area(f, STEP_FACTOR_LIFT, at(2, 0, 0), f->n, f->n);
         s->alpha = i ? 0 : hair;
         add_chol(f, f->n);
         add_solve(f, z);
     }
-    add_gram(f, x);
+    add_gram(f, x, true);
     s = on_area(f, STEP_FACTOR_ONE, at(2, 0, 0), f->n, f->n);
     s->c = part_set(f, at(3, 0, 0));
     s = on_area(f, STEP_FACTOR_JUDGE, at(3, 0, 0), f->n, f->n);
