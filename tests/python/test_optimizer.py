@@ -1,5 +1,6 @@
 """What a training loop does with an optimizer."""
 import copy
+import gc
 import io
 import os
 import pickle
@@ -332,6 +333,30 @@ class Loop(Case):
         for p, q in zip(a, b):
             torch.testing.assert_close(p, q)
 
+    def test_release_grads(self):
+        a, b = model(), model()
+        oa = torch.optim.AdamW(a.parameters(), lr=0.02)
+        ob = optc.torch.AdamW(b.parameters(), lr=0.02, release_grads=True)
+        s = lrs.StepLR(ob, 2, 0.5), lrs.StepLR(oa, 2, 0.5)
+        self.close(train(a, oa, 6, s[1]), train(b, ob, 6, s[0]))
+        self.assertTrue(all(p.grad is None for p in b.parameters()))
+        c, oc = pickle.loads(pickle.dumps((b, ob)))
+        self.close(train(b, ob, 3), train(c, oc, 3), 0)
+        with self.assertRaisesRegex(ValueError, "all tensors together"):
+            optc.torch.Optimizer(model().parameters(), "adamw+clip(1)", release_grads=True)
+
+    def test_memory(self):
+        """Nothing is left of an optimizer that nobody holds."""
+        from optc.torch._memory import device_of
+        buffers = device_of(torch.device("cpu")).buffers
+        gc.collect()
+        before, p = len(buffers), lists()
+        opt = optc.torch.AdamW(p)
+        grads(p), opt.step()
+        self.assertGreater(len(buffers), before)
+        del opt
+        self.assertEqual(len(buffers), before)
+
     def test_version(self):
         p = torch.ones(2, requires_grad=True)
         opt = optc.torch.SGD([p], lr=0.1)
@@ -539,7 +564,7 @@ class Sorted(Case):
         grads(net.parameters())
         opt.step()
         self.assertIn("adamw.m", opt.state[net.wte.weight])
-        self.assertIn("m", opt.state[net.body.weight])
+        self.assertIn("momentum_buffer", opt.state[net.body.weight])
         again = pickle.loads(pickle.dumps((net, opt)))[1]
         self.assertEqual(optc.torch.sorted_by(again), want)
         with self.assertWarnsRegex(UserWarning, "as it has no names"):

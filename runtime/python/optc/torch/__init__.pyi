@@ -11,14 +11,16 @@ class Optimizer(torch.optim.Optimizer):
     def __init__(self, params: Any, rule: Optional[str] = None, *, spec: Optional[str] = None,
                  with_: Union[str, Sequence[str]] = (), options: Union[None, str, Mapping[str, Any]] = None,
                  types: Optional[Mapping[str, str]] = None, wrappers: Optional[Mapping[str, str]] = None,
-                 products: Optional[str] = None, static_grads: bool = False, sort: Optional[Callable] = None,
-                 split: Union[None, Mapping[str, int], Callable] = None, **given: Any) -> None: ...
+                 products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
+                 sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None,
+                 **given: Any) -> None: ...
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any: ...
     def run(self, entry: str) -> None: ...
     def entries(self) -> List[str]: ...
     def set_input(self, p: torch.Tensor, name: str, tensor: torch.Tensor) -> None: ...
     def set_scalar(self, name: str, value: float, group: Optional[int] = None) -> None: ...
     def value(self, name: str, p: Optional[torch.Tensor] = None) -> float: ...
+    def push(self) -> None: ...
     def how(self) -> List[str]: ...
     def held(self) -> Dict[str, int]: ...
     @property
@@ -30,8 +32,8 @@ class ADOPT(Optimizer):
     def __init__(self, params: Any, lr: Number = 0.001, beta1: Number = 0.9, beta2: Number = 0.9999, eps: Number =
                  1e-06, clip_power: Number = 0.25, weight_decay: Number = 0, *, clip: bool = True, decoupled: bool =
                  False, maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None,
-                 products: Optional[str] = None, static_grads: bool = False, sort: Optional[Callable] = None, split:
-                 Union[None, Mapping[str, int], Callable] = None) -> None: ...
+                 products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None) -> None: ...
 
 class ASGO(Optimizer):
     """Momentum times the inverse root of one Gram matrix, that of the smaller side; AdamW for what is no matrix. An
@@ -41,8 +43,8 @@ class ASGO(Optimizer):
                  adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay:
                  Number = 0.01, interval: Number = 1, scale: str = 'rms', maximize: bool = False, with_: Sequence[str]
                  = (), types: Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
-                 False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None) ->
-                 None: ...
+                 False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
+                 int], Callable] = None) -> None: ...
 
 class AdEMAMix(Optimizer):
     """AdamW with a second, slow momentum mixed in; the warmup option ramps alpha and beta3 over warmup_steps.
@@ -50,16 +52,18 @@ class AdEMAMix(Optimizer):
     def __init__(self, params: Any, lr: Number = 0.001, beta1: Number = 0.9, beta2: Number = 0.999, beta3: Number =
                  0.9999, alpha: Number = 5, warmup_steps: Number = 10000, eps: Number = 1e-08, weight_decay: Number =
                  0, *, warmup: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
-                 Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False, sort:
-                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None) -> None: ...
+                 Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
+                 release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
+                 Callable] = None) -> None: ...
 
 class AdaBelief(Optimizer):
     """Adam that divides by how far the gradient strays from its mean; decoupled weight decay. Zhuang et al. 2020,
     arXiv:2010.07468"""
     def __init__(self, params: Any, lr: Number = 0.001, beta1: Number = 0.9, beta2: Number = 0.999, eps: Number =
                  1e-16, weight_decay: Number = 0, *, maximize: bool = False, with_: Sequence[str] = (), types:
-                 Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False, sort:
-                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None) -> None: ...
+                 Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
+                 release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
+                 Callable] = None) -> None: ...
 
 class AdaBound(Optimizer):
     """Adam's rate for each coordinate, clipped to bounds that close in on final_lr, so that it ends as SGD. Luo et
@@ -67,8 +71,8 @@ class AdaBound(Optimizer):
     def __init__(self, params: Any, lr: Number = 0.001, final_lr: Number = 0.1, gamma: Number = 0.001, beta1: Number =
                  0.9, beta2: Number = 0.999, eps: Number = 1e-08, weight_decay: Number = 0, *, amsbound: bool = False,
                  maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None,
-                 products: Optional[str] = None, static_grads: bool = False, sort: Optional[Callable] = None, split:
-                 Union[None, Mapping[str, int], Callable] = None) -> None: ...
+                 products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None) -> None: ...
 
 class AdaGO(Optimizer):
     """Muon with AdaGrad's step for each tensor, from the norms of its gradients; AdamW for what is no matrix. Zhang,
@@ -78,8 +82,8 @@ class AdaGO(Optimizer):
                  Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number =
                  0.01, steps: Number = 5, form: str = 'plain', coefficients: str = 'jordan', maximize: bool = False,
                  with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products: Optional[str] = None,
-                 static_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None) -> None: ...
+                 static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
+                 Union[None, Mapping[str, int], Callable] = None) -> None: ...
 
 class AdaMuon(Optimizer):
     """Muon of the momentum's signs, divided by its own second moment; AdamW for what is no matrix. Si et al. 2025,
@@ -89,16 +93,16 @@ class AdaMuon(Optimizer):
                  adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, nesterov: bool = True, steps: Number =
                  5, form: str = 'plain', coefficients: str = 'jordan', maximize: bool = False, with_: Sequence[str] =
                  (), types: Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
-                 False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None) ->
-                 None: ...
+                 False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
+                 int], Callable] = None) -> None: ...
 
 class Adadelta(Optimizer):
     """Gradients rescaled by the ratio of running RMS of updates and of gradients. Zeiler 2012, arXiv:1212.5701"""
     def __init__(self, params: Any, lr: Number = 1.0, rho: Number = 0.9, eps: Number = 1e-06, weight_decay: Number =
                  0, foreach: Optional[bool] = None, *, capturable: bool = False, maximize: bool = False,
                  differentiable: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None,
-                 products: Optional[str] = None, static_grads: bool = False, sort: Optional[Callable] = None, split:
-                 Union[None, Mapping[str, int], Callable] = None) -> None: ...
+                 products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None) -> None: ...
 
 class Adafactor(Optimizer):
     """Second moments of matrices kept as row and column means; lr caps a rate relative to the size of the weights.
@@ -107,8 +111,8 @@ class Adafactor(Optimizer):
                  eps2: Number = 0.001, clip_threshold: Number = 1, weight_decay: Number = 0, *, relative_step: bool =
                  True, scale_parameter: bool = True, momentum: bool = False, maximize: bool = False, with_:
                  Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products: Optional[str] = None,
-                 static_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None) -> None: ...
+                 static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
+                 Union[None, Mapping[str, int], Callable] = None) -> None: ...
 
 class Adagrad(Optimizer):
     """Each coordinate's rate falls with the root of its summed squared gradients. Duchi, Hazan and Singer 2011, JMLR
@@ -117,8 +121,8 @@ class Adagrad(Optimizer):
                  initial_accumulator_value: Number = 0, eps: Number = 1e-10, foreach: Optional[bool] = None, *,
                  maximize: bool = False, differentiable: bool = False, fused: Optional[bool] = None, with_:
                  Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products: Optional[str] = None,
-                 static_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None) -> None: ...
+                 static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
+                 Union[None, Mapping[str, int], Callable] = None) -> None: ...
 
 class Adam(Optimizer):
     """Bias-corrected first moment over the root of the second; weight decay, if any, is L2. Kingma and Ba 2015,
@@ -127,16 +131,16 @@ class Adam(Optimizer):
                  1e-08, weight_decay: Number = 0, amsgrad: bool = False, *, foreach: Optional[bool] = None, maximize:
                  bool = False, capturable: bool = False, differentiable: bool = False, fused: Optional[bool] = None,
                  decoupled_weight_decay: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] =
-                 None, products: Optional[str] = None, static_grads: bool = False, sort: Optional[Callable] = None,
-                 split: Union[None, Mapping[str, int], Callable] = None) -> None: ...
+                 None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None) -> None: ...
 
 class AdamP(Optimizer):
     """AdamW without the radial part of updates to scale-invariant weights. Heo et al. 2021, arXiv:2006.08217"""
     def __init__(self, params: Any, lr: Number = 0.001, beta1: Number = 0.9, beta2: Number = 0.999, eps: Number =
                  1e-08, weight_decay: Number = 0, delta: Number = 0.1, wd_ratio: Number = 0.1, *, nesterov: bool =
                  False, maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None,
-                 products: Optional[str] = None, static_grads: bool = False, sort: Optional[Callable] = None, split:
-                 Union[None, Mapping[str, int], Callable] = None) -> None: ...
+                 products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None) -> None: ...
 
 class AdamW(Optimizer):
     """Adam with weight decay kept apart from the gradient. Loshchilov and Hutter 2019, arXiv:1711.05101; amsgrad:
@@ -145,8 +149,8 @@ class AdamW(Optimizer):
                  1e-08, weight_decay: Number = 0.01, amsgrad: bool = False, *, maximize: bool = False, foreach:
                  Optional[bool] = None, capturable: bool = False, differentiable: bool = False, fused: Optional[bool]
                  = None, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products: Optional[str]
-                 = None, static_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None) -> None: ...
+                 = None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
+                 split: Union[None, Mapping[str, int], Callable] = None) -> None: ...
 
 class Adamax(Optimizer):
     """Adam with a decayed maximum of the gradient in place of the second moment. Kingma and Ba 2015, arXiv:1412.6980,
@@ -154,8 +158,9 @@ class Adamax(Optimizer):
     def __init__(self, params: Any, lr: Number = 0.002, betas: Tuple[float, float] = (0.9, 0.999), eps: Number =
                  1e-08, weight_decay: Number = 0, foreach: Optional[bool] = None, *, maximize: bool = False,
                  differentiable: bool = False, capturable: bool = False, with_: Sequence[str] = (), types:
-                 Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False, sort:
-                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None) -> None: ...
+                 Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
+                 release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
+                 Callable] = None) -> None: ...
 
 class Adan(Optimizer):
     """Adam with Nesterov momentum estimated from differences of gradients; betas are decay rates (the paper's 1 -
@@ -163,8 +168,8 @@ class Adan(Optimizer):
     def __init__(self, params: Any, lr: Number = 0.001, beta1: Number = 0.98, beta2: Number = 0.92, beta3: Number =
                  0.99, eps: Number = 1e-08, weight_decay: Number = 0, *, proximal: bool = True, maximize: bool =
                  False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products: Optional[str]
-                 = None, static_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None) -> None: ...
+                 = None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
+                 split: Union[None, Mapping[str, int], Callable] = None) -> None: ...
 
 class CAME(Optimizer):
     """Adafactor with momentum, whose update is divided by a factored measure of its own instability. Luo et al. 2023,
@@ -172,8 +177,8 @@ class CAME(Optimizer):
     def __init__(self, params: Any, lr: Number = 0.0002, beta1: Number = 0.9, beta2: Number = 0.999, beta3: Number =
                  0.9999, eps1: Number = 1e-30, eps2: Number = 1e-16, clip_threshold: Number = 1, weight_decay: Number
                  = 0, *, maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None,
-                 products: Optional[str] = None, static_grads: bool = False, sort: Optional[Callable] = None, split:
-                 Union[None, Mapping[str, int], Callable] = None) -> None: ...
+                 products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None) -> None: ...
 
 class Dion(Optimizer):
     """Muon of low rank: one power iteration of the momentum, whose rest stays for later steps; AdamW for what is no
@@ -182,8 +187,8 @@ class Dion(Optimizer):
                  Number = 0.01, seed: Number = 0, *, adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999,
                  adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, directions:
                  Number = 768, maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] =
-                 None, products: Optional[str] = None, static_grads: bool = False, sort: Optional[Callable] = None,
-                 split: Union[None, Mapping[str, int], Callable] = None) -> None: ...
+                 None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None) -> None: ...
 
 class KLShampoo(Optimizer):
     """Shampoo whose two factors are fitted to each other, with eigenvalues from every step; AdamW for the rest and
@@ -193,39 +198,41 @@ class KLShampoo(Optimizer):
                  adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, interval:
                  Number = 10, limit: Number = 4096, first: Number = 0.1, start: str = 'eigh', maximize: bool = False,
                  with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products: Optional[str] = None,
-                 static_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None) -> None: ...
+                 static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
+                 Union[None, Mapping[str, int], Callable] = None) -> None: ...
 
 class LAMB(Optimizer):
     """Adam's direction with weight decay, scaled for each tensor by the ratio of weight and update norms. You et al.
     2020, arXiv:1904.00962"""
     def __init__(self, params: Any, lr: Number = 0.001, beta1: Number = 0.9, beta2: Number = 0.999, eps: Number =
                  1e-06, weight_decay: Number = 0.01, *, maximize: bool = False, with_: Sequence[str] = (), types:
-                 Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False, sort:
-                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None) -> None: ...
+                 Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
+                 release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
+                 Callable] = None) -> None: ...
 
 class LARS(Optimizer):
     """SGD with momentum whose rate for each tensor follows the ratio of its weight and gradient norms. You, Gitman
     and Ginsburg 2017, arXiv:1708.03888"""
     def __init__(self, params: Any, lr: Number = 1, momentum: Number = 0.9, trust: Number = 0.001, eps: Number =
                  1e-08, weight_decay: Number = 0, *, maximize: bool = False, with_: Sequence[str] = (), types:
-                 Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False, sort:
-                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None) -> None: ...
+                 Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
+                 release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
+                 Callable] = None) -> None: ...
 
 class Lion(Optimizer):
     """The sign of an interpolated momentum, with decoupled weight decay. Chen et al. 2023, arXiv:2302.06675"""
     def __init__(self, params: Any, lr: Number = 0.0001, beta1: Number = 0.9, beta2: Number = 0.99, weight_decay:
                  Number = 0, *, maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]]
-                 = None, products: Optional[str] = None, static_grads: bool = False, sort: Optional[Callable] = None,
-                 split: Union[None, Mapping[str, int], Callable] = None) -> None: ...
+                 = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
+                 sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None) -> None: ...
 
 class MADGRAD(Optimizer):
     """Dual averaging from the first weights, over a cube root of summed squared gradients; L2 weight decay. Defazio
     and Jelassi 2021, arXiv:2101.11075"""
     def __init__(self, params: Any, lr: Number = 0.01, momentum: Number = 0.9, eps: Number = 1e-06, weight_decay:
                  Number = 0, *, maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]]
-                 = None, products: Optional[str] = None, static_grads: bool = False, sort: Optional[Callable] = None,
-                 split: Union[None, Mapping[str, int], Callable] = None) -> None: ...
+                 = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
+                 sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None) -> None: ...
 
 class Muon(Optimizer):
     """Momentum whose matrices are replaced by their orthogonal factor; AdamW for what is no matrix. Jordan et al.
@@ -235,8 +242,8 @@ class Muon(Optimizer):
                  0.001, adamw_weight_decay: Number = 0.01, nesterov: bool = True, steps: Number = 5, form: str =
                  'auto', scale: str = 'jordan', coefficients: str = 'jordan', maximize: bool = False, with_:
                  Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products: Optional[str] = None,
-                 static_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None) -> None: ...
+                 static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
+                 Union[None, Mapping[str, int], Callable] = None) -> None: ...
 
 class NAdam(Optimizer):
     """Adam with Nesterov momentum under the paper's warm-up of beta1. Dozat 2016, ICLR workshop, Incorporating
@@ -245,8 +252,8 @@ class NAdam(Optimizer):
                  1e-08, weight_decay: Number = 0, momentum_decay: Number = 0.004, decoupled_weight_decay: bool =
                  False, *, foreach: Optional[bool] = None, maximize: bool = False, capturable: bool = False,
                  differentiable: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None,
-                 products: Optional[str] = None, static_grads: bool = False, sort: Optional[Callable] = None, split:
-                 Union[None, Mapping[str, int], Callable] = None) -> None: ...
+                 products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None) -> None: ...
 
 class NorMuon(Optimizer):
     """Muon whose rows are brought to equal size by a second moment each; AdamW for what is no matrix. Li et al. 2025,
@@ -256,8 +263,8 @@ class NorMuon(Optimizer):
                  adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, nesterov:
                  bool = True, steps: Number = 5, form: str = 'plain', coefficients: str = 'jordan', scale: str =
                  'rms', maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None,
-                 products: Optional[str] = None, static_grads: bool = False, sort: Optional[Callable] = None, split:
-                 Union[None, Mapping[str, int], Callable] = None) -> None: ...
+                 products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None) -> None: ...
 
 class NovoGrad(Optimizer):
     """Momentum of gradients normalised by one second moment a tensor, with weight decay inside the momentum. Ginsburg
@@ -265,8 +272,8 @@ class NovoGrad(Optimizer):
     def __init__(self, params: Any, lr: Number = 0.01, beta1: Number = 0.95, beta2: Number = 0.98, eps: Number =
                  1e-08, weight_decay: Number = 0, *, grad_averaging: bool = False, maximize: bool = False, with_:
                  Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products: Optional[str] = None,
-                 static_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None) -> None: ...
+                 static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
+                 Union[None, Mapping[str, int], Callable] = None) -> None: ...
 
 class PSGD(Optimizer):
     """Momentum between two matrices that were fitted to whiten gradients; AdamW for the rest and for sides over the
@@ -276,8 +283,8 @@ class PSGD(Optimizer):
                  0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001,
                  adamw_weight_decay: Number = 0.01, limit: Number = 4096, balance: Number = 100, maximize: bool =
                  False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products: Optional[str]
-                 = None, static_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None) -> None: ...
+                 = None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
+                 split: Union[None, Mapping[str, int], Callable] = None) -> None: ...
 
 class PSGDKron(Optimizer):
     """Momentum between triangles that were fitted to whiten gradients, diagonals for sides over the limit; AdamW for
@@ -287,8 +294,8 @@ class PSGDKron(Optimizer):
                  *, adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr:
                  Number = 0.001, adamw_weight_decay: Number = 0.01, limit: Number = 2048, balance: Number = 100,
                  maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None,
-                 products: Optional[str] = None, static_grads: bool = False, sort: Optional[Callable] = None, split:
-                 Union[None, Mapping[str, int], Callable] = None) -> None: ...
+                 products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None) -> None: ...
 
 class PolarGrad(Optimizer):
     """The polar factor of the momentum times its nuclear norm: a step that shrinks with the gradient; AdamW for the
@@ -298,8 +305,8 @@ class PolarGrad(Optimizer):
                  0.001, adamw_weight_decay: Number = 0.01, polar_first: bool = False, steps: Number = 8, form: str =
                  'plain', coefficients: str = 'polar_express', maximize: bool = False, with_: Sequence[str] = (),
                  types: Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
-                 False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None) ->
-                 None: ...
+                 False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
+                 int], Callable] = None) -> None: ...
 
 class RAdam(Optimizer):
     """Adam whose step is rectified for the variance of its rate, and is plain momentum while that is intractable. Liu
@@ -308,8 +315,8 @@ class RAdam(Optimizer):
                  1e-08, weight_decay: Number = 0, decoupled_weight_decay: bool = False, *, foreach: Optional[bool] =
                  None, maximize: bool = False, capturable: bool = False, differentiable: bool = False, with_:
                  Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products: Optional[str] = None,
-                 static_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None) -> None: ...
+                 static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
+                 Union[None, Mapping[str, int], Callable] = None) -> None: ...
 
 class RMSprop(Optimizer):
     """Gradients divided by their running RMS; centred takes the running mean out, momentum_buffer adds momentum.
@@ -317,8 +324,9 @@ class RMSprop(Optimizer):
     def __init__(self, params: Any, lr: Number = 0.01, alpha: Number = 0.99, eps: Number = 1e-08, weight_decay: Number
                  = 0, momentum: Number = 0, centered: bool = False, capturable: bool = False, foreach: Optional[bool]
                  = None, maximize: bool = False, differentiable: bool = False, *, with_: Sequence[str] = (), types:
-                 Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False, sort:
-                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None) -> None: ...
+                 Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
+                 release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
+                 Callable] = None) -> None: ...
 
 class SGD(Optimizer):
     """Gradient descent with heavy-ball or Nesterov momentum and L2 weight decay. Polyak 1964, USSR Comput. Math.
@@ -326,16 +334,18 @@ class SGD(Optimizer):
     def __init__(self, params: Any, lr: Number = 0.001, momentum: Number = 0, dampening: Number = 0, weight_decay:
                  Number = 0, nesterov: bool = False, *, maximize: bool = False, foreach: Optional[bool] = None,
                  differentiable: bool = False, fused: Optional[bool] = None, with_: Sequence[str] = (), types:
-                 Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False, sort:
-                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None) -> None: ...
+                 Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
+                 release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
+                 Callable] = None) -> None: ...
 
 class SGDW(Optimizer):
     """SGD with momentum and weight decay kept apart from the gradient. Loshchilov and Hutter 2019,
     arXiv:1711.05101"""
     def __init__(self, params: Any, lr: Number = 0.01, momentum: Number = 0.9, dampening: Number = 0, weight_decay:
                  Number = 0.01, *, nesterov: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
-                 Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False, sort:
-                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None) -> None: ...
+                 Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
+                 release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
+                 Callable] = None) -> None: ...
 
 class SOAP(Optimizer):
     """Adam in the eigenvectors of gradients' Gram matrices; AdamW for what is no matrix. Vyas et al. 2024,
@@ -345,8 +355,8 @@ class SOAP(Optimizer):
                  Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number =
                  0.01, interval: Number = 10, limit: Number = 4096, sides: str = 'both', start: str = 'eigh', stagger:
                  bool = False, maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] =
-                 None, products: Optional[str] = None, static_grads: bool = False, sort: Optional[Callable] = None,
-                 split: Union[None, Mapping[str, int], Callable] = None) -> None: ...
+                 None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None) -> None: ...
 
 class SPlus(Optimizer):
     """Signs of momentum in the eigenvectors of gradients' Gram matrices; to_eval puts averaged weights in p, to_train
@@ -354,8 +364,8 @@ class SPlus(Optimizer):
     def __init__(self, params: Any, lr: Number = 0.1, beta1: Number = 0.9, beta2: Number = 0.999, ema_rate: Number =
                  0.999, weight_decay: Number = 0.01, other_scale: Number = 0.001, *, interval: Number = 100, limit:
                  Number = 4096, maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]]
-                 = None, products: Optional[str] = None, static_grads: bool = False, sort: Optional[Callable] = None,
-                 split: Union[None, Mapping[str, int], Callable] = None) -> None: ...
+                 = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
+                 sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None) -> None: ...
 
 class Scion(Optimizer):
     """Conditional gradients: spectral norm for matrices, signs for those tagged head, RMS for the rest. Pethick et
@@ -363,8 +373,8 @@ class Scion(Optimizer):
     def __init__(self, params: Any, lr: Number = 0.001, momentum: Number = 0.9, scale: Number = 50, eps: Number =
                  1e-08, *, constrained: bool = True, steps: Number = 5, form: str = 'plain', coefficients: str =
                  'jordan', maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] =
-                 None, products: Optional[str] = None, static_grads: bool = False, sort: Optional[Callable] = None,
-                 split: Union[None, Mapping[str, int], Callable] = None) -> None: ...
+                 None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None) -> None: ...
 
 class Shampoo(Optimizer):
     """Gradients between inverse fourth roots of their Gram matrices, as long as another rule's steps; diagonals for
@@ -375,15 +385,15 @@ class Shampoo(Optimizer):
                  Number = 0, *, graft: str = 'adam', accumulate: str = 'ema', heavy_ball: bool = False, stagger: bool
                  = True, interval: Number = 50, side: Number = 1024, limit: Number = 8192, maximize: bool = False,
                  with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products: Optional[str] = None,
-                 static_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None) -> None: ...
+                 static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
+                 Union[None, Mapping[str, int], Callable] = None) -> None: ...
 
 class Signum(Optimizer):
     """The sign of the momentum; with momentum 0 it is signSGD. Bernstein et al. 2018, arXiv:1802.04434"""
     def __init__(self, params: Any, lr: Number = 0.001, momentum: Number = 0.9, weight_decay: Number = 0, *, maximize:
                  bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products:
-                 Optional[str] = None, static_grads: bool = False, sort: Optional[Callable] = None, split: Union[None,
-                 Mapping[str, int], Callable] = None) -> None: ...
+                 Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None) -> None: ...
 
 class Yogi(Optimizer):
     """Adam whose second moment moves by at most a share of g^2; bias-corrected, decoupled weight decay. Zaheer et al.
@@ -391,5 +401,5 @@ class Yogi(Optimizer):
     def __init__(self, params: Any, lr: Number = 0.01, beta1: Number = 0.9, beta2: Number = 0.999, eps: Number =
                  0.001, initial_accumulator: Number = 1e-06, weight_decay: Number = 0, *, maximize: bool = False,
                  with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products: Optional[str] = None,
-                 static_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None) -> None: ...
+                 static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
+                 Union[None, Mapping[str, int], Callable] = None) -> None: ...

@@ -4,10 +4,8 @@ import inspect
 import re
 import textwrap
 
-import torch
-
 from . import _rules
-from ._memory import device_of
+from ._memory import asked
 from ._optimizer import Optimizer
 
 # Spelled as their authors do; others by their words.
@@ -17,7 +15,8 @@ SPELLED = {"adabelief": "AdaBelief", "adabound": "AdaBound", "adago": "AdaGO", "
            "polargrad": "PolarGrad", "psgd": "PSGD", "psgd_kron": "PSGDKron", "sgdw": "SGDW", "soap": "SOAP",
            "splus": "SPlus", **_rules.CLASSES}
 AROUND = (("with_", "Sequence[str]", ()), ("types", "Optional[Mapping[str, str]]", None),
-          ("products", "Optional[str]", None), ("static_grads", "bool", False), ("sort", "Optional[Callable]", None),
+          ("products", "Optional[str]", None), ("static_grads", "bool", False), ("release_grads", "bool", False),
+          ("sort", "Optional[Callable]", None),
           ("split", "Union[None, Mapping[str, int], Callable]", None))
 KEYWORD, EITHER = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
 
@@ -33,7 +32,7 @@ def names():
 
 def hypers(spec):
     """Of a rule of the library, in the order of its text."""
-    found = device_of(torch.device("cpu")).rule(spec=spec).hypers()
+    found = asked(spec=spec).hypers()
     text = _rules.text_of(spec)
 
     def place(name):
@@ -117,14 +116,16 @@ class Optimizer(torch.optim.Optimizer):
     def __init__(self, params: Any, rule: Optional[str] = None, *, spec: Optional[str] = None,
                  with_: Union[str, Sequence[str]] = (), options: Union[None, str, Mapping[str, Any]] = None,
                  types: Optional[Mapping[str, str]] = None, wrappers: Optional[Mapping[str, str]] = None,
-                 products: Optional[str] = None, static_grads: bool = False, sort: Optional[Callable] = None,
-                 split: Union[None, Mapping[str, int], Callable] = None, **given: Any) -> None: ...
+                 products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
+                 sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None,
+                 **given: Any) -> None: ...
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any: ...
     def run(self, entry: str) -> None: ...
     def entries(self) -> List[str]: ...
     def set_input(self, p: torch.Tensor, name: str, tensor: torch.Tensor) -> None: ...
     def set_scalar(self, name: str, value: float, group: Optional[int] = None) -> None: ...
     def value(self, name: str, p: Optional[torch.Tensor] = None) -> float: ...
+    def push(self) -> None: ...
     def how(self) -> List[str]: ...
     def held(self) -> Dict[str, int]: ...
     @property

@@ -12,14 +12,16 @@ from torch.optim.optimizer import _global_optimizer_pre_hooks as _everywhere_bef
 
 from .._api import option_text
 from . import _rules
+from ._arriving import watch
 from ._bound import Bound, Changed, Member, refuse
-from ._memory import TYPES, device_of
+from ._memory import TYPES, asked, device_of
 from ._sorting import sorter
 
 # What a rule sees under maximize=True: the gradient the other way round. Outermost, as torch does it first.
 NEGATE = 'return wrapper { name = "maximize", step = function() g = -g inner() end }'
+GLOBAL = r"\bglobal_"                                 # in a plan: what is folded over all tensors
 # What a copy or a file keeps beside torch's: functions (sort, split) have done their work.
-KEPT = ("_what", "_given", "_row", "_names", "_keys", "_static", "_inputs", "_scalars", "_entries", "_rest")
+KEPT = ("_what", "_given", "_row", "_names", "_keys", "_static", "_release", "_inputs", "_scalars", "_entries", "_rest")
 CALLED_BY_TORCH = ("foreach", "fused", "capturable", "differentiable", "maximize")
 
 
@@ -36,6 +38,8 @@ class Optimizer(torch.optim.Optimizer):
     products     what products of matrices are computed in: "f32", "bf16", …
     maximize     go up
     static_grads gradients and parameters stay where they are from the first step on: nothing looks for them
+    release_grads  each parameter is stepped when backward has its gradient, which is then released; step() has nothing
+                 left to do. Not for rules with something of all tensors together, such as clip
     sort         for rules with a part for matrices (Muon): which parameters take it; see optc.torch.sorted_by
     split        {name: n} or a function of (name, parameter): matrices that are n, one below the other
     Everything else is a hyperparameter, or an option of the spec. Hyperparameters stand in `param_groups` and may
@@ -45,9 +49,11 @@ class Optimizer(torch.optim.Optimizer):
     _step_supports_amp_scaling = False
 
     def __init__(self, params, rule=None, *, spec=None, with_=(), options=None, types=None, wrappers=None,
-                 products=None, static_grads=False, sort=None, split=None, **given):
+                 products=None, static_grads=False, release_grads=False, sort=None, split=None, **given):
         if rule is None and spec is None:
             raise TypeError("name a rule of the library, a path, or give a spec's text (spec=)")
+        if set(types or ()) - {"state"}:
+            raise ValueError("types says how states are stored: parameters and gradients have types of their own")
         with_ = [with_] if isinstance(with_, str) else list(with_ or ())
         rule, plus, more = (rule or "spec").partition("+") if spec is None else (rule or "spec", "", "")
         if plus:
@@ -55,7 +61,7 @@ class Optimizer(torch.optim.Optimizer):
         self._what = {"spec": rule, "text": spec, "with_": ",".join(with_), "types": dict(types or {}),
                       "wrappers": dict(wrappers or {}), "products": products}
         self._row = rule if spec is None and rule in _rules.TORCH else None
-        self._static, self._sort, self._named = static_grads, sort, {}
+        self._static, self._release, self._sort, self._named, self._watched = static_grads, release_grads, sort, {}, {}
         self._inputs, self._scalars, self._flags, self._splits = {}, {}, {}, {}
         self._bounds = self._shape = self._made = None
         self._split, self._pushed, self._tensors, self._out = split, None, False, []
@@ -69,7 +75,6 @@ class Optimizer(torch.optim.Optimizer):
     # ---- keys ----
     def _defaults(self, given, options):
         """The defaults of groups; torch's own for its rules."""
-        device = device_of(torch.device("cpu"))
         text = _rules.text_of(self._what["spec"]) if self._what["text"] is None else self._what["text"]
         self._rest = _rules.rest_of(text)
         if isinstance(options, str):
@@ -77,7 +82,7 @@ class Optimizer(torch.optim.Optimizer):
         self._given = options
         if self._row:
             row = _rules.TORCH[self._row]
-            hypers = self._ask(device, options, given)
+            hypers = self._ask(options, given)
             own = {k: given.pop(k) for k in list(given) if k in hypers and "." in k}
             alias = {n for names in row["keys"].values() for n in names} & set(given)
             defaults = _rules.torch_defaults(self._row, {k: v for k, v in given.items() if k not in alias})
@@ -99,20 +104,23 @@ class Optimizer(torch.optim.Optimizer):
             if k == "differentiable" and value:
                 raise ValueError("differentiable=True: a step of optc is not differentiable")
         maximize = bool(given.pop("maximize", False))
-        hypers = self._ask(device, options, given)
+        hypers = self._ask(options, given)
         unknown = [k for k in given if k not in hypers]
         if unknown:
             raise TypeError("%s has no hyperparameter or option %s; it has %s" % (
                 self._what["spec"], ", ".join(unknown), ", ".join(list(hypers) + list(known))))
         self._keys = [(k, (k,)) for k in hypers]
-        self._names = {}
+        self._names = _rules.STATES.get(self._what["spec"], {}) if self._what["text"] is None else {}
         return {**{k: given.get(k, h[0]) for k, h in hypers.items()}, "maximize": maximize, "differentiable": False}
 
-    def _ask(self, device, options, given):
-        """The rule's hyperparameters and entries, with f32 tensors: they are the same for all types. What is called
-        clip.max_norm may be given as clip_max_norm."""
-        rule = device.rule(**self._rule_of({}, options))
+    def _ask(self, options, given):
+        """The rule's hyperparameters and entries, which are the same for all types. What is called clip.max_norm may be
+        given as clip_max_norm."""
+        rule = asked(**self._rule_of({}, options))
         self._entries, hypers = rule.entries(), rule.hypers()
+        if self._release and re.search(GLOBAL, rule.plan):
+            raise ValueError("%s has something of all tensors together: its gradients cannot be released as they come"
+                             % rule.name)
         for name in hypers:
             if "." in name and name.replace(".", "_") in given:
                 given[name] = given.pop(name.replace(".", "_"))
@@ -123,8 +131,6 @@ class Optimizer(torch.optim.Optimizer):
         what = dict(self._what)
         if types:
             what["types"] = types
-        elif what["types"]:
-            what["types"] = {k: v for k, v in what["types"].items() if k == "state"}
         if group.get("maximize"):
             what["with_"] = ",".join(x for x in (what["with_"], "maximize") if x)
             what["wrappers"] = {**what["wrappers"], "maximize": NEGATE}
@@ -183,6 +189,8 @@ class Optimizer(torch.optim.Optimizer):
         if s is not None:
             said = ((p, s(name, p) if callable(s) else s.get(name, 0)) for name, p in named)
             self._splits = {id(p): int(n or 0) for p, n in said}
+        if self._release:
+            watch(self)
 
     # ---- binding ----
     def _hypers(self, group):
@@ -221,6 +229,7 @@ class Optimizer(torch.optim.Optimizer):
                     raise ValueError("optc does not step tensors of %s: %s" % (p.dtype, name or tuple(p.shape)))
                 grad = p.dtype if p.grad is None else p.grad.dtype
                 key = p.device, p.dtype, grad, spec, option_text(options), bool(group.get("maximize"))
+                key += (id(p),) if self._release else ()
                 members = wanted.setdefault(key, ({}, options, group))[0]
                 members.setdefault(k, Member(k)).add(p, name or "param_groups[%d][%d]" % (k, i),
                                                      self._flags.get(id(p), 0), self._splits.get(id(p), 0))
@@ -229,6 +238,7 @@ class Optimizer(torch.optim.Optimizer):
         for b in bounds:
             self._adopt(b)
         self._bounds, self._out, self._shape = bounds, out, self._layout()
+        self._of = {id(b.params[0]): b for b in bounds} if self._release else {}
         self._pushed = None
         self._give_inputs()
 
@@ -247,7 +257,10 @@ class Optimizer(torch.optim.Optimizer):
         return b
 
     def _refuse_apart(self, bounds):
-        if len(bounds) > 1 and any(re.search(r"\bglobal_", b.rule.plan) for b in bounds):
+        if self._release and any("group" in b.domains.values() for b in bounds):
+            raise ValueError("%s keeps something of a whole group: its gradients cannot be released as they come"
+                             % self._what["spec"])
+        if len(bounds) > 1 and any(re.search(GLOBAL, b.rule.plan) for b in bounds):
             raise ValueError("%s has something of all tensors together (as clip has their norm), and these are of "
                              "several devices, types or options: %s" % (self._what["spec"], "; ".join(
                                  "%d of %s on %s" % (len(b.params), b.params[0].dtype, b.device) for b in bounds)))
@@ -313,7 +326,8 @@ class Optimizer(torch.optim.Optimizer):
                 self.run("perturb")
                 with torch.enable_grad():
                     closure()
-        self.run("step")
+        if not self._release:
+            self.run("step")
         return loss
 
     def run(self, entry):
@@ -527,7 +541,9 @@ class Optimizer(torch.optim.Optimizer):
         ids = [id(p) for g in self.param_groups for p in g["params"]]
         self._flags, self._splits = ({i: x[k] for i, x in zip(ids, each)} for k in (0, 1))
         names = [n for g in self.param_groups for n in g.get("param_names") or [None] * len(g["params"])]
-        self._named = dict(zip(ids, names))
+        self._named, self._watched = dict(zip(ids, names)), {}
+        if self._release:
+            watch(self)
 
 
 # As torch has it: hooks, the profiler's name, what the profiler looks at.

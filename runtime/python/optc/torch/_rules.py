@@ -35,6 +35,8 @@ _row("adadelta", {"v": "square_avg", "u": "acc_delta"})
 _row("adagrad", {"v": "sum"}, {"initial_accumulator_value": ("initial_accumulator",)})
 _row("rmsprop", {"v": "square_avg", "a": "grad_avg", "b": "momentum_buffer"},
      options={"centered": lambda g: bool(g["centered"]), **MOMENTUM})
+# Rules that torch has in another form: what they keep alike.
+STATES = {"muon": {"m": "momentum_buffer"}}
 CLASSES = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW", "adamax": "Adamax", "nadam": "NAdam", "radam": "RAdam",
            "adadelta": "Adadelta", "adagrad": "Adagrad", "rmsprop": "RMSprop"}
 
