@@ -74,6 +74,8 @@ expect 2 "" dump adamw --pass nosuch
 expect 0 "compiler" doctor
 expect 0 "0.1.0" version
 expect 0 "of best" bench adamw --device cpu --size 64K --rounds 2
+printf "return optimizer { name = 'none', matrix = function() p = p - mm(power(gram(g) - eye(1e9, 'rows'), -1/2), g) end, step = function() p = p - g end }\n" > "$work/none_there.lua"
+expect 0 "factors of matrices were refused (largest residual inf)" bench "$work/none_there.lua" --device cpu --shape 8x8 --rounds 1
 expect 0 "share_of_best" bench sgd --device cpu --size 64K --rounds 2 --json
 expect 2 "--size" bench adamw --size lots
 expect 2 "--device knows cpu, cuda, cuda:N and best, not 'foo'" bench adamw --device foo

@@ -66,6 +66,13 @@ class Library(unittest.TestCase):
         b.step()
         self.assertEqual((list(p), b.get_t(), b.get_t(0)), ([0.5, 1.5, 2.5], 2, 1))
 
+    def test_factors(self):
+        p, g = floats(1, 2, 3, 4), floats(1, 0, 0, float("nan"))
+        b = optc.Engine().compile("shampoo").bind([([{"param": p, "grad": g, "shape": (2, 2)}], {})])
+        self.assertEqual(b.factors(), {"computed": 0, "refused": 0, "residual": 0})
+        b.step()
+        self.assertEqual(b.factors(0), {"computed": 2, "refused": 2, "residual": float("inf")})
+
     def test_errors(self):
         e = optc.Engine()
         with self.assertRaisesRegex(optc.SpecError, "mine:2: 'lrr'.*did you mean 'lr'"):

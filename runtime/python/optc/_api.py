@@ -262,6 +262,11 @@ class Binding:
         lib.optc_binding_held_sized(self.handle, h, ctypes.sizeof(h))
         return {"states": h.states, "temporaries": h.temporaries, "workspace": h.workspace, "batches": h.batches}
 
+    def factors(self, tensor=-1):
+        f = _lib.Factors()
+        lib.optc_factors_about_sized(self.handle, tensor, f, ctypes.sizeof(f))
+        return {"computed": f.computed, "refused": f.refused, "residual": f.residual}
+
 
 def _group(tensors, hyper, keep):
     single = [_tensor(keep=keep, **t) for t in tensors], [_lib.Setting(encoded(n), v) for n, v in hyper.items()]

@@ -100,6 +100,7 @@ Setting = _struct("optc_setting", "str name, double value")
 Group = _struct("optc_group", "optc_tensor* tensors, int ntensors, optc_setting* hyper, int nhyper")
 TensorInfo = _struct("optc_tensor_info", "str name, int group rank, i64* shape, i64 count, ptr param grad, str variant")
 Held = _struct("optc_held", "i64 states temporaries workspace, int batches")
+Factors = _struct("optc_factors", "i64 computed refused, double residual")
 StateView = _struct("optc_state_view", "ptr data, i64 count, type type")
 Bytes = _struct("optc_bytes", "double read written")
 
@@ -136,6 +137,7 @@ optc_tensors: int ptr
 optc_groups: int ptr
 optc_tensor_about_sized: status ptr int optc_tensor_info* size
 optc_binding_held_sized: status ptr optc_held* size
+optc_factors_about_sized: status ptr int optc_factors* size
 optc_step: status ptr
 optc_run: status ptr str
 optc_set_stream: status ptr ptr
