@@ -6,7 +6,8 @@
  * again the host looks at what its last turn left there, no earlier and no later, so that runs repeat. That turn is as
  * a rule long past; only a rule with roots at every step has to wait, for the step before.
  *
- * In a graph of the caller's matrices have f32 or f64 as they had it when it was captured, and keep that. */
+ * In a graph of the caller's matrices have f32 or f64 as they had it when it was captured, and keep that. A binding
+ * begins with f32 for all: who goes on from saved states may have to find out again who wants f64. */
 #include "gpu_calls.h"
 
 #include <stdlib.h>
@@ -23,11 +24,11 @@ CORE bool f64_fast(int arch)
 }
 
 /* Where a root in f32 is as good as one should be, off by no more than 1e-6 of its norm: the smallest eigenvalue at
- * least such a share of the norm, and for p-th roots so many rows at most. Measured in NumPy, products in f32, shares
- * from 1/2 to 1/120: 64 rows p = 1 6e-7; 256 rows p = 1 1.5e-6, p = 2 8e-7, p = 4 7e-7; 1024 rows p = 2 2e-6,
- * p = 4 9e-7; at a share of 1e-4 none is below 1e-5. */
+ * least such a share of the norm, and for p-th roots so many rows at most. Measured in NumPy with products in f32, the
+ * worst of shares from 1/2 to 1/60 and of bases near and far from unit vectors: 64 rows 8e-7 for p = 1, 4e-7 for more;
+ * 128 rows 1e-6 and 7e-7; 256 rows 1.5e-6 and 1.8e-6; 1024 rows 2e-6. At a share of 1e-4 none is below 1e-5. */
 static const double least_share = 1.0 / 64;
-static const struct { int p; int64_t rows; } short_rows[] = {{4, 1024}, {2, 256}, {1, 64}};
+static const struct { int p; int64_t rows; } short_rows[] = {{2, 128}, {1, 64}};
 
 static bool short_does(int p, double share, int64_t rows)
 {
@@ -96,12 +97,12 @@ CORE void shorts_unbind(optc_binding *b)
     if (!x)
         return;
     for (int i = 0; x->event && i < x->nevent; i++)
-        if (x->event[i])
+        if (x->event[i]) {
+            d->cuEventSynchronize(x->event[i]);            /* a copy may still be on its way */
             d->cuEventDestroy_v2(x->event[i]);
-    if (x->seen) {
-        d->cuStreamSynchronize(b->gpu->stream);            /* a copy may still be on its way */
+        }
+    if (x->seen)
         d->cuMemFreeHost(x->seen);
-    }
 }
 
 /* ---- turns ---- */

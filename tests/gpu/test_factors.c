@@ -1,4 +1,5 @@
 /* Roots on the GPU, by products, as on the CPU, by eigenvectors; and against what defines them. */
+#include "basis.h"
 #include "side.h"
 
 #include "../../runtime/core/gpu_calls.h"
@@ -95,48 +96,6 @@ START_TEST(as_on_the_cpu)
 }
 END_TEST
 
-/* Eigenvalues from 1 to low, all of them near what they should be: A is made of a basis that is known, and X A^(1/4) = 1 is what X means. */
-typedef struct Made { int n; double *q, *value; } Made;
-
-static Made make_basis(int n, double low, uint64_t seed)
-{
-    Made m = {n, malloc(8 * (size_t)n * (size_t)n), malloc(8 * (size_t)n)};
-    double *v = malloc(8 * (size_t)n);
-    for (int i = 0; i < n * n; i++)
-        m.q[i] = i % (n + 1) == 0;
-    for (int h = 0; h < 3; h++) {                          /* reflections: an orthogonal matrix, however they come out */
-        double norm = 0;
-        for (int i = 0; i < n; i++) {
-            seed = seed * 6364136223846793005u + 1442695040888963407u;
-            v[i] = (double)(seed >> 33) / 4294967296.0 - 0.25;
-            norm += v[i] * v[i];
-        }
-        for (int i = 0; i < n; i++) {
-            double dot = 0;
-            for (int k = 0; k < n; k++)
-                dot += m.q[i * n + k] * v[k];
-            for (int k = 0; k < n; k++)
-                m.q[i * n + k] -= 2 * dot / norm * v[k];
-        }
-    }
-    for (int i = 0; i < n; i++)
-        m.value[i] = n > 1 ? pow(low, (double)i / (n - 1)) : 1;
-    free(v);
-    return m;
-}
-
-static void of_values(const Made *m, double exponent, double *out)
-{
-    int n = m->n;
-    memset(out, 0, 8 * (size_t)n * (size_t)n);
-    for (int k = 0; k < n; k++) {
-        double w = pow(m->value[k], exponent);
-        for (int i = 0; i < n; i++)
-            for (int j = 0; j < n; j++)
-                out[i * n + j] += w * m->q[i * n + k] * m->q[j * n + k];
-    }
-}
-
 /* A state is set to A, and X = power(A, -1/4): how far from A's own, in the Frobenius norm. kept in f32, A is rounded. */
 static double root_error(int n, double low, bool f64)
 {
@@ -144,7 +103,7 @@ static double root_error(int n, double low, bool f64)
                                "  matrix = function() X = power(A, -1/4)  A = A + 0 * sum(g)  p = p + 0 * g end, step = function() p = p + 0 * g end }";
     TestShape one[NSHAPES] = {{2, {n, 1}}};
     Side g;
-    Made m = make_basis(n, low, 7);
+    Basis m = make_basis(n, low, 7);
     size_t all = (size_t)n * (size_t)n;
     double *a = malloc(8 * all), *x = malloc(8 * all), *want = malloc(8 * all), off = 0, size = 0;
     use_shapes(one);
@@ -244,7 +203,7 @@ enum { NCOLUMNS = 11 };
 
 static void make_columns(int k, int m, int n, double *a)
 {
-    Made x = make_basis(m, 1, 11), y = make_basis(n, 1, 5);
+    Basis x = make_basis(m, 1, 11), y = make_basis(n, 1, 5);
     double low = k == 1 ? 1e-6 : k == 2 ? 1e-12 : 0.1;
     memset(a, 0, 8 * (size_t)m * (size_t)n);
     for (int r = 0; r < (k == 3 ? 1 : k == 4 ? n / 2 : n); r++)

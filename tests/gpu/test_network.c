@@ -8,16 +8,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct { const char *spec, *options; double lr; } rules[] = {{"shampoo", "interval=7", 0.01}, {"soap", "", 0.01}};
+static const struct { const char *spec, *soon; double beta2; } rules[] = {{"shampoo", "interval=7", 0.99}, {"soap", "", 0.95}};
 
-static void open_network(Side *g, int rule)
+static void open_network(Side *g, int rule, bool soon)
 {
     TestShape shapes[NSHAPES] = {{0, {0}}};
     for (int k = 0; k < NET_TENSORS; k++)
         shapes[k] = net[k];
     use_shapes(shapes);
-    open_side(g, "cuda", (optc_rule_options){.spec = rules[rule].spec, .options = rules[rule].options}, 0);
-    OK(optc_set_hyper(g->b, -1, "lr", rules[rule].lr));
+    open_side(g, "cuda", (optc_rule_options){.spec = rules[rule].spec, .options = soon ? rules[rule].soon : ""}, 0);
+    OK(optc_set_hyper(g->b, -1, "lr", 0.01));
+    OK(optc_set_hyper(g->b, -1, "beta2", rules[rule].beta2));
 }
 
 /* The loss where it is; then a step by its gradients. Scalars beside the network stay without any. */
@@ -105,8 +106,8 @@ START_TEST(a_thousand_steps)
     int last = small ? 13 : 1000, middle = small ? 9 : 503;
     Side f, g;
     Kept x, y;
-    open_network(&f, _i);
-    open_network(&g, _i);
+    open_network(&f, _i, small);
+    open_network(&g, _i, small);
     double first = 0, loss = 0;
     for (int step = 1; step <= last; step++) {
         loss = step_network(&f);
@@ -190,7 +191,7 @@ START_TEST(no_memory_for_roots)
     Kept x, y;
     optc_factors said;
     int refresh = 0;
-    open_network(&g, _i);
+    open_network(&g, _i, true);
     g.e->gpu->no_graphs = true;                            /* what is launched again asks for nothing */
     for (int step = 1; step <= 24 && refresh < 2; step++) {
         step_network(&g);
