@@ -75,7 +75,9 @@ class Shampoo:
             y = left[1] @ y if left else y
             out[i][down, across] = y @ right[1] if right else y
         self.vectors(u, seen, out)
-        size = [a / b.clamp_min(1e-30) for a, b in zip(torch._foreach_norm(like), torch._foreach_norm(out))]
+        size, own = torch._foreach_norm(like), torch._foreach_norm(out)
+        torch._foreach_clamp_min_(own, 1e-30)
+        torch._foreach_div_(size, own)
         torch._foreach_mul_(out, size)
         if self.decay:
             torch._foreach_add_(out, self.params, alpha=self.decay)
