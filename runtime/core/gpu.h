@@ -15,8 +15,9 @@
 #include "core.h"
 #include "../../templates/driver.h"
 
-/* How eigenvectors are found: by size, GPU and libraries at hand, or so whatever they are (tests, and what measures). */
-typedef enum { EIGEN_BY_SIZE, EIGEN_ROTATED, EIGEN_F32, EIGEN_F64 } EigenWay;
+/* How eigenvectors are found: by size, GPU and libraries at hand, or so whatever they are (tests, and what measures):
+ * by rotations of one block or of many, by a library */
+typedef enum { EIGEN_BY_SIZE, EIGEN_ROTATED, EIGEN_SPREAD, EIGEN_F32, EIGEN_F64 } EigenWay;
 
 typedef struct GpuEngine {
     const Driver *d;                       /* `own`, unless somebody puts another in its place */
@@ -45,6 +46,7 @@ typedef enum {
     KERNEL_SORT, KERNEL_TAKE,
     KERNEL_EIGEN_START, KERNEL_EIGEN_MEASURE, KERNEL_EIGEN_LOAD, KERNEL_EIGEN_ROTATE, KERNEL_EIGEN_SIGNS,
     KERNEL_EIGEN_VALUES, KERNEL_EIGEN_SCALE, KERNEL_EIGEN_CHECK, KERNEL_EIGEN_JUDGE, KERNEL_EIGEN_STORE,
+    KERNEL_EIGEN_BEGIN, KERNEL_EIGEN_ANGLES, KERNEL_EIGEN_TURN, KERNEL_EIGEN_PLACES, KERNEL_EIGEN_ORDER,
     /* roots by products in f32 */
     KERNEL_SHORT_MIRROR, KERNEL_SHORT_PRODUCT, KERNEL_SHORT_BEGIN, KERNEL_SHORT_POLY, KERNEL_SHORT_OFF,
     KERNEL_SHORT_END,

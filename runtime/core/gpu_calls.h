@@ -70,7 +70,8 @@ typedef enum {
     STEP_FACTOR_START, STEP_FACTOR_CHECK, STEP_FACTOR_LOAD, STEP_FACTOR_STORE, STEP_FACTOR_TILE, STEP_FACTOR_LIFT,
     STEP_FACTOR_ONE, STEP_FACTOR_JUDGE, STEP_FACTOR_HOUSE, STEP_FACTOR_SAY, STEP_SORT, STEP_TAKE,
     STEP_EIGEN_START, STEP_EIGEN_MEASURE, STEP_EIGEN_LOAD, STEP_EIGEN_SOLVE, STEP_EIGEN_SIGNS, STEP_EIGEN_VALUES,
-    STEP_EIGEN_SCALE, STEP_EIGEN_CHECK, STEP_EIGEN_JUDGE, STEP_EIGEN_STORE
+    STEP_EIGEN_SCALE, STEP_EIGEN_CHECK, STEP_EIGEN_JUDGE, STEP_EIGEN_STORE,
+    STEP_EIGEN_BEGIN, STEP_EIGEN_ANGLES, STEP_EIGEN_TURN, STEP_EIGEN_PLACES, STEP_EIGEN_ORDER
 } StepKind;
 typedef struct CallStep {
     StepKind kind;
@@ -172,7 +173,7 @@ CORE bool is_order(const ProgStage *s);                    /* sort, take */
 CORE optc_status add_order(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group);
 
 /* ---- gpu_eigen.c ---- */
-enum { STEPS_EIGEN = 2 * 11, SETS_EIGEN = 2 * 11 };        /* of a group, at most */
+enum { STEPS_EIGEN = 2 * 14, SETS_EIGEN = 2 * 11 };        /* of a group, at most */
 CORE bool is_eigen(const ProgStage *s);                    /* eigh, and powers that are no roots by products */
 CORE void eigen_path(const optc_rule *r, char *buf, size_t n);     /* of rules that have such */
 CORE optc_status add_eigen(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group);
@@ -180,12 +181,14 @@ CORE optc_status eigen_bind(optc_binding *b, GpuCalls *x);         /* all steps 
 CORE void eigen_try(optc_binding *b, GpuCalls *x);                 /* and all places are known */
 CORE void eigen_unbind(optc_binding *b, GpuCalls *x);
 CORE void eigen_places(const GpuCalls *x, PointerSet *s, CallPlace *to);
-CORE optc_status eigen_fire(optc_binding *b, const GpuCall *c, const CallStep *s, int64_t n);
+CORE bool eigen_fires(const CallStep *s);                          /* by eigen_fire */
+CORE optc_status eigen_fire(optc_binding *b, const GpuCall *c, const CallStep *s, Matrices of);
 CORE optc_status eigen_skips(const optc_binding *b, const CallStep *s, bool *skips);
 
 /* ---- gpu_calls.c, gpu_products.c ---- */
 /* the tensor takes part, and the matrix has its turn */
 CORE bool calls_take(const optc_binding *b, const CallGroup *g, int tensor, int64_t matrix);
+CORE int own_step(const optc_binding *b, const CallStep *s, Matrices of);      /* a launch of ours */
 CORE int64_t blas_bytes(const optc_binding *b);            /* of call_space, for the library */
 CORE optc_status calls_again(optc_binding *b);             /* others take part: where matrices lie, and no graphs */
 CORE optc_status calls_gather(optc_binding *b, int64_t from);      /* pointers from that number on */

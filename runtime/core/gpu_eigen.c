@@ -3,8 +3,8 @@
  *   the matrix, by a power of two that brings its largest value to about 1 -> a solver -> its vectors, by sign and order,
  *   or a product of them in f64 -> the result, or the last one where something went wrong (templates/eigen_cuda.txt)
  *
- * The solver is cuSOLVER's for all matrices of a round at once, else rotations of ours in f64, a matrix a block; which,
- * and in which type, eigen_way says. It wants matrices without gaps, so a round's squares, values and numbers are arrays
+ * The solver is cuSOLVER's for all matrices of a round at once, else rotations of ours in f64, a matrix a block or many
+ * blocks; which, and in which type, eigen_way says. It wants matrices without gaps, so a round's squares, values and numbers are arrays
  * of their own, with its workspace behind them: memory that a binding takes at once. A round is as many matrices as half
  * the engine's workspace holds, one in any case.
  *
@@ -30,17 +30,28 @@ CORE bool is_eigen(const ProgStage *s)
 }
 
 /* ---- which solver ---- */
-/* Rotations take 0.3 ms at 16 rows and the cube of that beyond. The library refuses batches over 65535, and more values
+/* A block rotates 16 rows in some 0.3 ms, and takes the cube of that beyond; many blocks take two launches a round, and
+ * move all matrices through memory in each. The library refuses batches over 65535, and more values
  * than 2^31 - 1. At 512 rows it can be captured, at 1024 it cannot (H200, CUDA 13.0). */
 enum { EIGEN_ROTATED_MOST = 16, EIGEN_BATCH_MOST = 32768, EIGEN_CAPTURED_MOST = 512 };
+enum { EIGEN_ALONE_MOST = 96, EIGEN_MANY_MOST = 256 };     /* rows: of a block; of one where all have a matrix */
 
-static EigenWay eigen_way(const optc_binding *b, const ProgCall *c, int64_t n)
+/* without a library */
+static EigenWay eigen_rotations(const optc_binding *b, int64_t n, int64_t matrices)
 {
     const GpuEngine *g = b->rule->engine->gpu;
-    if (g->eigen != EIGEN_BY_SIZE)
-        return g->eigen == EIGEN_F32 && c->callee == CALL_POWER ? EIGEN_F64 : g->eigen;
-    if (n <= EIGEN_ROTATED_MOST)
-        return EIGEN_ROTATED;
+    if (g->eigen == EIGEN_ROTATED || g->eigen == EIGEN_SPREAD)
+        return g->eigen;
+    return n <= (matrices < g->sms ? EIGEN_ALONE_MOST : EIGEN_MANY_MOST) ? EIGEN_ROTATED : EIGEN_SPREAD;
+}
+
+static EigenWay eigen_way(const optc_binding *b, const ProgCall *c, int64_t n, int64_t matrices)
+{
+    const GpuEngine *g = b->rule->engine->gpu;
+    if (g->eigen == EIGEN_F32 || g->eigen == EIGEN_F64)
+        return c->callee == CALL_POWER ? EIGEN_F64 : g->eigen;
+    if (n <= EIGEN_ROTATED_MOST || g->eigen != EIGEN_BY_SIZE)
+        return eigen_rotations(b, n, matrices);
     bool f64 = b->rule->program->array[c->a].type == (int)T_F64 || c->callee == CALL_POWER || f64_fast(g->arch);
     return f64 ? EIGEN_F64 : EIGEN_F32;
 }
@@ -97,7 +108,7 @@ typedef struct EigenRound {
     bool fits;
 } EigenRound;
 
-static bool eigen_by_library(const EigenRound *r) { return r->way != EIGEN_ROTATED; }
+static bool eigen_by_library(const EigenRound *r) { return r->way == EIGEN_F32 || r->way == EIGEN_F64; }
 static bool eigen_of_power(const EigenRound *r) { return r->stage->call->callee == CALL_POWER; }
 static cudaDataType eigen_type(const EigenRound *r) { return r->way == EIGEN_F32 ? CUDA_R_32F : CUDA_R_64F; }
 
@@ -204,8 +215,35 @@ static void eigen_begin(EigenRound *r)
     s->b = eigen_rule_set(r, c->a);
 }
 
+/* Sweeps: 8 to 12 are needed as a rule. */
+enum { EIGEN_SWEEPS = 20, EIGEN_TURNED = 1024 };
+
+static int64_t eigen_turn_blocks(int64_t n)
+{
+    int64_t half = (n + 1) / 2;
+    return count_up(dom_times(half, half + n), EIGEN_TURNED);
+}
+
+/* Angles stand for all rounds of all sweeps (eigen_rounds). */
+static void eigen_spread(EigenRound *r)
+{
+    CallStep *s[] = {eigen_over(r, STEP_EIGEN_BEGIN, EIGEN_SQUARES, r->n, r->n),
+                     eigen_step(r, STEP_EIGEN_ANGLES, EIGEN_SQUARES, 0, r->n, 1),
+                     eigen_step(r, STEP_EIGEN_PLACES, EIGEN_SQUARES, 0, r->n, 1),
+                     eigen_over(r, STEP_EIGEN_ORDER, EIGEN_SQUARES, r->n, r->n)};
+    for (size_t i = 0; i < sizeof s / sizeof *s; i++) {
+        s[i]->b = eigen_array(r, EIGEN_MORE);
+        s[i]->c = eigen_array(r, EIGEN_VALUES);
+    }
+    r->fits = r->fits && dom_times(eigen_turn_blocks(r->n), r->count) <= MOST_BLOCKS;
+}
+
 static void eigen_solver(EigenRound *r)
 {
+    if (r->way == EIGEN_SPREAD) {
+        eigen_spread(r);
+        return;
+    }
     CallStep *s = eigen_step(r, STEP_EIGEN_SOLVE, EIGEN_SQUARES, r->n, r->n, 1);
     s->own = !eigen_by_library(r);
     s->b = eigen_array(r, eigen_by_library(r) ? EIGEN_INFO : EIGEN_MORE);
@@ -301,14 +339,15 @@ CORE optc_status add_eigen(const optc_binding *b, GpuCalls *x, const ProgStage *
     factor_sides(b->rule->program, stage->call, g->shape, &r.n, &r.wanted);
     if (!r.n || !r.wanted || !g->shape.slices)
         return OPTC_OK;
-    r.way = eigen_way(b, stage->call, r.n);
+    int64_t all = dom_times(g->n, g->shape.slices);
+    r.way = eigen_way(b, stage->call, r.n, all);
     optc_status s = eigen_by_library(&r) ? eigen_open(b, &x->eigen) : OPTC_OK;
     if (!x->eigen.library || r.n > INT_MAX / r.n)
-        r.way = EIGEN_ROTATED;
+        r.way = eigen_by_library(&r) ? eigen_rotations(b, r.n, all) : r.way;
     if (s == OPTC_OK)
         s = eigen_round(&r, false);
     if (s == OPTC_OK && r.solver >= 0) {                   /* while captured */
-        r.way = EIGEN_ROTATED;
+        r.way = eigen_rotations(b, r.n, all);
         s = eigen_round(&r, true);
     }
     if (s != OPTC_OK)
@@ -351,11 +390,34 @@ static int eigen_ask(GpuCalls *x, const CallStep *s, int64_t n, CUstream stream,
                                        (int *)(uintptr_t)x->set[s->b].first, n);
 }
 
-CORE optc_status eigen_fire(optc_binding *b, const GpuCall *c, const CallStep *s, int64_t n)
+/* Of a round angles, then what they turn. Nobody asks when they are done: those that are have nothing to do. */
+static int eigen_rounds(const optc_binding *b, const CallStep *angles, Matrices of)
+{
+    CallStep find = *angles, turn = *angles;
+    int rc = 0;
+    turn.kind = STEP_EIGEN_TURN;
+    turn.blocks = (unsigned)eigen_turn_blocks(angles->n);
+    for (find.m = 0; find.m < EIGEN_SWEEPS && !rc; find.m++)
+        for (find.k = 0; find.k < (angles->n + 1) / 2 * 2 - 1 && !rc; find.k++) {
+            turn.k = find.k;
+            rc = own_step(b, &find, of);
+            rc = rc ? rc : own_step(b, &turn, of);
+        }
+    return rc;
+}
+
+CORE bool eigen_fires(const CallStep *s) { return (s->kind == STEP_EIGEN_SOLVE && !s->own) || s->kind == STEP_EIGEN_ANGLES; }
+
+CORE optc_status eigen_fire(optc_binding *b, const GpuCall *c, const CallStep *s, Matrices of)
 {
     GpuCalls *x = b->gpu->calls;
     const char *call = "";
-    int rc = eigen_ask(x, s, n, b->gpu->stream, &call);
+    char what[400];
+    int rc = s->own ? eigen_rounds(b, s, of) : eigen_ask(x, s, of.n, b->gpu->stream, &call);
+    if (rc && s->own) {
+        call_label(b, c->stage, &x->group[s->group], what, sizeof what);
+        return gpu_error(b->rule->engine->gpu, "cuLaunchKernel", rc, what);
+    }
     EigenRound r;
     memset(&r, 0, sizeof r);
     r.b = b;

@@ -55,7 +55,7 @@ static CallKernel kernel_of(const optc_binding *b, const CallStep *s)
     }
 }
 
-static int own_step(const optc_binding *b, const CallStep *s, Matrices of)
+CORE int own_step(const optc_binding *b, const CallStep *s, Matrices of)
 {
     const GpuCalls *x = b->gpu->calls;
     CallArgs a = {set_pointers(x, s->a, of.from),
@@ -174,8 +174,8 @@ static optc_status refused(const optc_binding *b, const GpuCall *c, const CallSt
 static optc_status fire_step(optc_binding *b, const GpuCall *c, const CallStep *s, Matrices of)
 {
     const char *call = "cuLaunchKernel";
-    if (s->kind == STEP_EIGEN_SOLVE && !s->own)
-        return eigen_fire(b, c, s, of.n);
+    if (eigen_fires(s))
+        return eigen_fire(b, c, s, of);
     int rc = s->own ? own_step(b, s, of) : library_step(b, b->gpu->calls, s, of, &call);
     return rc ? refused(b, c, s, call, rc) : OPTC_OK;
 }

@@ -9,7 +9,7 @@
 #include <string.h>
 
 static bool emulated(void) { return getenv("OPTC_TEST_SMALL") != NULL; }
-static const char *const way_names[] = {"by size", "rotations", "f32", "f64"};
+static const char *const way_names[] = {"by size", "rotations", "rotations by many", "f32", "f64"};
 
 /* ---- a rule over one tensor of n x side x 1, whose state A is set ---- */
 typedef struct One {
@@ -139,11 +139,11 @@ static void vectors_of(int64_t n, int64_t side)
     spread(value, side, 1e-4);
     for (int64_t k = 0; k < n; k++)
         make_matrix(a + k * all, side, value, 1, 7 + (uint64_t)k);
-    for (int how = 0; how < 8; how++) {
+    for (int how = 0; how < 10; how++) {
         EigenWay way = (EigenWay)(how / 2);
         bool f64 = how % 2;
         char what[100];
-        if ((way == EIGEN_F32 && f64) || (way == EIGEN_BY_SIZE && f64) || (emulated() && way != EIGEN_F64 && f64) || (way == EIGEN_ROTATED && side > 200 && n > 3))
+        if ((way == EIGEN_F32 && f64) || (way == EIGEN_BY_SIZE && f64) || (emulated() && way != EIGEN_F64 && f64) || (way == EIGEN_ROTATED && side > 200 && n > 3) || (emulated() && way == EIGEN_SPREAD && (side > 5 ? n > 1 : n != 3)))
             continue;
         snprintf(what, sizeof what, "%lld x %lld^2 in %s, %s", (long long)n, (long long)side, f64 ? "f64" : "f32", way_names[way]);
         One o;
@@ -560,6 +560,55 @@ START_TEST(as_on_the_cpu)
     use_cublas(true);
 }
 END_TEST
+
+/* ---- times, of tests/gpu/roots.sh ---- */
+static double time_of(int64_t n, int64_t side, EigenWay way, const double *a)
+{
+    enum { TIMES = 3 };
+    double best = INFINITY;
+    CUevent from, to;
+    One o;
+    open_one(&o, vectors_rule, n, side, (How){way, false, (int64_t)8 << 30});
+    OK(optc_state_write(o.b, 0, "A", a, n * side * side));
+    OK(optc_step(o.b));
+    ck_assert(!d->cuEventCreate(&from, 0) && !d->cuEventCreate(&to, 0));
+    for (int i = 0; i < TIMES; i++) {
+        float ms;
+        ck_assert(!d->cuStreamSynchronize(NULL) && !d->cuEventRecord(from, NULL));
+        OK(optc_step(o.b));
+        ck_assert(!d->cuEventRecord(to, NULL) && !d->cuEventSynchronize(to) && !d->cuEventElapsedTime(&ms, from, to));
+        best = fmin(best, ms);
+    }
+    d->cuEventDestroy_v2(from);
+    d->cuEventDestroy_v2(to);
+    close_one(&o);
+    return best;
+}
+
+START_TEST(eigen_times)
+{
+    static const int64_t works[][2] = {{5000, 8}, {5000, 16}, {5000, 32}, {2000, 64}, {500, 128}, {64, 256}, {8, 16}, {8, 32}, {8, 64}, {8, 128}, {8, 256}, {24, 768}, {8, 1024}, {1, 2048}};
+    if (!getenv("OPTC_ROOT_TIMES"))
+        return;
+    int64_t n = works[_i][0], side = works[_i][1], all = side * side;
+    double *a = malloc(8 * (size_t)(n * all)), *value = malloc(8 * (size_t)side);
+    spread(value, side, 1e-4);
+    for (int64_t k = 0; k < n; k++)
+        if (k < 8)
+            make_matrix(a + k * all, side, value, 1, 7 + (uint64_t)k);
+        else
+            memcpy(a + k * all, a + k % 8 * all, 8 * (size_t)all);
+    printf("eigenvectors, %lld x %lld^2:", (long long)n, (long long)side);
+    for (EigenWay way = EIGEN_ROTATED; way <= EIGEN_F64; way++)
+        if ((way != EIGEN_ROTATED || side <= 256) && (way != EIGEN_SPREAD || side > 32))
+            printf(" %s %.2f ms%s", way_names[way], time_of(n, side, way, a), way == EIGEN_F64 ? "" : ",");
+    printf("\n");
+    fflush(stdout);
+    free(a), free(value);
+}
+END_TEST
+
+void add_eigen_times(TCase *t) { tcase_add_loop_test(t, eigen_times, 0, 14); }
 
 void add_eigenvectors(TCase *t)
 {

@@ -184,6 +184,7 @@ int main(void)
     add_shorts(t[12]);
     add_eigenvectors(t[14]);
     add_network(t[12]);
+    add_eigen_times(t[13]);
     add_root_times(t[13]);
     add_sticky(t[STICKY]);
     Suite *last = suite_create("gpu, the end of a context");
