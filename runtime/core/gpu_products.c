@@ -186,7 +186,7 @@ static optc_status fire_step(optc_binding *b, const GpuCall *c, const CallStep *
 static bool may_go_without(const optc_binding *b, const GpuCall *c)
 {
     int capturing = 0;
-    return (is_root(c->stage) || is_factor(c->stage)) && c->stage->call->c >= 0 &&
+    return (is_root(c->stage) || is_factor(c->stage) || is_eigen(c->stage)) && c->stage->call->c >= 0 &&
            !b->rule->engine->gpu->d->cuStreamIsCapturing(b->gpu->stream, &capturing) && !capturing;
 }
 
@@ -196,10 +196,11 @@ static optc_status go_without(optc_binding *b, const GpuCall *c, int from, int t
     optc_status s = OPTC_OK;
     for (int i = from; i < to && s == OPTC_OK; i++) {
         CallStep x = b->gpu->calls->step[i];
-        x.flags |= x.kind == STEP_FACTOR_START ? 1 : 0;
+        x.flags |= x.kind == STEP_FACTOR_START || x.kind == STEP_EIGEN_START ? 1 : 0;
         x.beta = x.kind == STEP_ROOT_JUDGE ? -1 : x.beta;
         if (x.kind == STEP_FACTOR_START || x.kind == STEP_ROOT_JUDGE || x.kind == STEP_FACTOR_SAY ||
-            x.kind == STEP_ROOT_END || x.kind == STEP_FACTOR_STORE)
+            x.kind == STEP_ROOT_END || x.kind == STEP_FACTOR_STORE || x.kind == STEP_EIGEN_START ||
+            x.kind == STEP_EIGEN_JUDGE || x.kind == STEP_EIGEN_STORE)
             s = fire_step(b, c, &x, of);
     }
     return s;
