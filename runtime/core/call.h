@@ -30,7 +30,6 @@ CORE bool lying_holds(const Lying *x, const double *from);              /* all o
 CORE double *call_room(const optc_binding *b, int who);                 /* what a thread works in */
 
 /* ---- factors.c: powers, triangles, orthonormal columns, eigenvectors, solutions ---- */
-CORE int power_root(const ProgCall *c);                                 /* p of A^(-1/p), 1 to 16; 0: it is none */
 CORE void factor_sides(const Program *p, const ProgCall *c, Shape s, int64_t *m, int64_t *n);
 CORE double factor_flops(const Program *p, const ProgCall *c, Shape s);
 CORE optc_status factor_check(const Program *p, const ProgStage *s);

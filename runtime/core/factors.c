@@ -5,12 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-CORE int power_root(const ProgCall *c)
-{
-    double p = -1 / c->alpha;
-    return p >= 0.5 && p <= 16.5 && fabs(p - round(p)) < 1e-9 ? (int)round(p) : 0;
-}
-
 /* m x n: the matrix; of SOLVE the triangle's side and how many it is solved for, of EIGH n of out */
 typedef struct FactorShape { int64_t m, n; } FactorShape;
 
@@ -246,7 +240,7 @@ static double factor_off(const ProgCall *c, const Lying *of, FactorShape x, cons
 {
     double off = 0;
     int64_t n = c->callee == CALL_QR ? x.n : x.m;
-    int times = c->callee == CALL_POWER && c->b < 0 ? power_root(c) : 0;
+    int times = c->callee == CALL_POWER ? call_root(c) : 0;
     if (c->callee != CALL_QR && !times)
         return 0;
     probe_start(v, n);

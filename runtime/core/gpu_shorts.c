@@ -45,7 +45,7 @@ CORE bool root_short(const optc_binding *b, const ProgStage *stage, int64_t rows
         return false;
     if (told && (!strcmp(told, "f32") || !strcmp(told, "f64")))
         return !strcmp(told, "f32");
-    return !f64_fast(b->rule->engine->gpu->arch) && short_does(power_root(stage->call), call_low(stage->call), rows);
+    return !f64_fast(b->rule->engine->gpu->arch) && short_does(call_root(stage->call), call_low(stage->call), rows);
 }
 
 /* ---- what the host knows of it ---- */

@@ -172,7 +172,7 @@ START_TEST(chosen)
         g.e->gpu->arch = c[i].arch;
         for (int k = 0; k < g.r->program->nstage; k++) {
             const ProgStage *s = &g.r->program->stage[k];
-            if (!is_root(s) || power_root(s->call) != c[i].p)
+            if (!is_root(s) || call_root(s->call) != c[i].p)
                 continue;
             found++;
             ck_assert_msg(root_short(g.b, s, c[i].rows) == c[i].in_f32, "sm_%d, -1/%d of %d rows", c[i].arch, c[i].p, (int)c[i].rows);
