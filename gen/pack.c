@@ -220,6 +220,7 @@ static const Paste pasted_code[] = {
     {"runtime/core/about.c", ALWAYS},
     {"runtime/core/turns.c", ALWAYS},
     {"runtime/core/rows.c", ALWAYS},
+    {"runtime/core/sources.c", ALWAYS},
     {"runtime/core/step.c", ALWAYS},
     {"runtime/core/rule.c", ALWAYS},
     {"runtime/core/engine.c", ALWAYS},
@@ -247,6 +248,7 @@ static const Paste pasted_code[] = {
     {"runtime/core/gpu_phases.c", PRODUCTS},
     {"templates/no_calls.h", NO_PRODUCTS},
     {"runtime/core/gpu_turns.c", ALWAYS},
+    {"runtime/core/gpu_gate.c", ALWAYS},
     {"runtime/core/gpu_run.c", ALWAYS},
     {NULL, ALWAYS},
 };

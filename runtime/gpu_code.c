@@ -180,9 +180,11 @@ static optc_status find_kernels(optc_rule *r, GpuBuilt *c, const char *prefix)
     for (int k = 0; k < KERNEL_PHASE && program_calls(p); k++)
         if (call_kernel(p, k))
             TRY(g, cuModuleGetFunction(&c->code.call[k], c->module[0], call_kernel(p, k)), call_kernel(p, k));
-    CUfunction phase = NULL;
+    CUfunction phase = NULL, gate = NULL;
+    if (!g->d->cuModuleGetFunction(&gate, c->module[0], GATE_KERNEL))
+        c->code.gate = gate;                       /* a package may lack it, as the next */
     if (conditions(r) && !g->d->cuModuleGetFunction(&phase, c->module[0], call_kernel(p, KERNEL_PHASE)))
-        c->code.call[KERNEL_PHASE] = phase;        /* a package may lack it */
+        c->code.call[KERNEL_PHASE] = phase;
     for (int i = 0; i < p->nstage; i++) {
         char name[400];
         if (p->stage[i].fn < 0)                                /* a call */

@@ -301,6 +301,18 @@ optc_status optc_set_hyper(optc_binding *b, int group, const char *name, double 
 /* does nothing where the rule has none of that name; has: whether it does, may be NULL */
 optc_status optc_set_hyper_if(optc_binding *b, int group, const char *name, double value, int *has);
 optc_status optc_get_hyper(const optc_binding *b, int group, const char *name, double *value);
+/* A hyperparameter, or an input of the group (group -1: all), that is read from memory ahead of every run: on a GPU from
+ * the device's, in the order of the stream, nobody waits and replays of what was captured read it anew. type: f32 (or
+ * OPTC_DEFAULT) or f64. Nobody checks its range. NULL, or setting a value, ends it: a hyperparameter then has the value
+ * that was set last, an input the one that was read last. optc_get_hyper reads it, which waits. */
+optc_status optc_set_hyper_from(optc_binding *b, int group, const char *name, const void *at, optc_type type);
+optc_status optc_set_scalar_from(optc_binding *b, int group, const char *name, const void *at, optc_type type);
+/* A guard: a number, likewise, that is looked at ahead of every run. Where it is not 0 (a NaN is not) the run does
+ * nothing: no parameter, state, value or count of steps changes. NULL: there is none. On a GPU only the device knows
+ * then how many steps were done: optc_get_t asks it (rules that do not use t count those that were left out). Of rules
+ * with products, which a library makes, or whose plan copies whole arrays, the host waits for the guard, and such a run
+ * cannot be captured. */
+optc_status optc_set_guard(optc_binding *b, const void *at, optc_type type);
 /* NULL: left out from now on, see optc_get_t. count 0: not checked */
 optc_status optc_set_grad(optc_binding *b, int tensor, const void *grad, int64_t count);
 /* All of them at once, one a tensor (or NULL), in order; n: optc_tensors. All are set or none. In a captured graph: new

@@ -1,5 +1,5 @@
-/* The fixed sizes that give every reduction its shape, on every target: gen/plan.h explains them. The last: numbers of arrays that a launch may bring
- * (gen/share.c). */
+/* The fixed sizes that give every reduction its shape, on every target: gen/plan.h explains them. The last two: numbers of arrays that a launch may bring
+ * (gen/share.c), and numbers in the device's memory that are read ahead of a run. */
 
 //@ lines
 #define OPTC_SEG 4096
@@ -11,3 +11,4 @@
 #define OPTC_ROW_LANES 8
 #define OPTC_COL_LANES 32
 #define OPTC_SHARED 24
+#define OPTC_SOURCES 24

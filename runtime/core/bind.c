@@ -215,15 +215,21 @@ static optc_status no_hyper(const Program *p, const char *call, const char *name
                 name ? name : "(null)", near_print(&near, text, sizeof text));
 }
 
-CORE optc_status check_hyper(const Program *p, const char *call, const char *name, double value, int *out)
+CORE optc_status find_hyper(const Program *p, const char *call, const char *name, int *out)
 {
     int i = 0;
     while (name && i < p->nhyper && strcmp(p->hyper[i].name, name))
         i++;
-    if (!name || i == p->nhyper)
-        return no_hyper(p, call, name);
-    const ProgHyper *h = &p->hyper[i];
     *out = i;
+    return !name || i == p->nhyper ? no_hyper(p, call, name) : OPTC_OK;
+}
+
+CORE optc_status check_hyper(const Program *p, const char *call, const char *name, double value, int *out)
+{
+    optc_status s = find_hyper(p, call, name, out);
+    if (s != OPTC_OK)
+        return s;
+    const ProgHyper *h = &p->hyper[*out];
     if ((h->lo_open ? value > h->lo : value >= h->lo) && (h->hi_open ? value < h->hi : value <= h->hi))
         return OPTC_OK;
     return fail(OPTC_ERROR_RANGE, "%s: %s = %g lies outside its range %c%g, %g%c", call, name, value,

@@ -13,7 +13,7 @@
  *
  *   message.c  statuses and messages       engine.c   engines           rule.c    what a rule declares
  *   sized.c    structs of other versions   overlap.c  what lies where   about.c   what a binding holds
- *   rows.c     who takes part, each t      turns.c    whose turn it is
+ *   rows.c     who takes part, each t      turns.c    whose turn it is  sources.c numbers that are read ahead of runs
  *   bind.c     checks, binding             layout.c   where arrays lie  step.c    entries, hyperparameters, t
  *   places.c   temporaries share memory    batches.c  tensors together  call.c    products: no stage of ours
  *   blas.c     a BLAS by dlopen            product.c  where there is none blocks.c  of matrices that are cut
@@ -125,6 +125,9 @@ typedef struct Turns { int64_t now[MOST_SLOTS]; } Turns;   /* by array of slots:
 /* What is said of a factor's matrix since it was bound (optc_factors); way: gpu_roots.c's */
 typedef struct FactorSaid { double computed, refused, off, way; } FactorSaid;
 typedef struct Span { uintptr_t lo, hi; int tensor; } Span;
+/* A number where the device reaches it, read ahead of every run (sources.c). Of hyperparameters `at` is their place in a
+ * row; of inputs of the group it is 0, and `input` the array. type: T_F32 or T_F64 */
+typedef struct NumberAt { const void *from; Type type; int group, at, input; } NumberAt;
 typedef struct Piece { struct Piece *next; double align[1]; } Piece;
 
 struct optc_binding {
@@ -160,6 +163,8 @@ struct optc_binding {
     void *said;
     int64_t *said_at;
     int nfactor, *said_row;            /* said_row: by stage, which factor it is; -1: none */
+    NumberAt *source; int nsource, most_source;
+    NumberAt guard;                    /* from NULL: none. While it is not 0 nothing is done */
     struct GpuTables *gpu;
     int threads, grain;                /* on the CPU: threads of a step, units a thread takes at once; 0: by size */
     Piece *pieces;                     /* everything small */
@@ -194,6 +199,8 @@ struct Device {
     int room;                                                /* rows behind the groups from the beginning */
     optc_status (*memory)(optc_engine *e, optc_memory *out);
     bool reaches;                                            /* the host reaches its memory */
+    /* it is to read this number by itself, ahead of runs; NULL: the host does (sources.c) */
+    optc_status (*gate)(optc_binding *b, const void *from, bool guard, const char *call);
     /* what calls work in beside their operands, one after another; NULL: nothing. Never by threads or free memory */
     int64_t (*call_bytes)(const optc_binding *b);
 };
@@ -234,6 +241,7 @@ CORE const char *tensor_label(const optc_binding *b, int i, char buf[96]);
 CORE optc_status check_params_apart(optc_binding *b);
 /* something that is read must not lie in a parameter, which is written */
 CORE optc_status check_overlap(const optc_binding *b, int tensor, const void *data, int64_t bytes, const char *what);
+CORE optc_status find_hyper(const Program *p, const char *call, const char *name, int *out);
 CORE optc_status check_hyper(const Program *p, const char *call, const char *name, double value, int *out);
 CORE void memory_took(optc_engine *e, int64_t bytes);       /* negative: gave back */
 CORE optc_status layout_measure(optc_binding *b);           /* block_bytes */
@@ -294,9 +302,18 @@ CORE optc_status rows_catch_up(optc_binding *b);
 CORE optc_status rows_follow(optc_binding *b,
                              optc_status (*copy)(optc_binding *b, void *to, const void *from, size_t n));
 
+/* ---- sources.c ---- */
+/* ahead of a run, by the host: where it does not reach them it waits. skip: the guard says that nothing is to be done */
+CORE optc_status sources_read(optc_binding *b, bool *skip);
+CORE optc_status source_now(const optc_binding *b, const NumberAt *s, const char *call, double *out);
+CORE bool host_guards(const optc_binding *b);               /* it looks at the guard, and waits for that */
+CORE const NumberAt *hyper_source(const optc_binding *b, int group, int at);         /* NULL: it has none */
+CORE void drop_sources(optc_binding *b, int group, int at);                        /* group -1: all */
+
 /* ---- state.c ---- */
 CORE double type_load(int t, const void *p, int64_t i);
 CORE void type_store(int t, void *p, int64_t i, double x);
+CORE optc_status find_input(const optc_binding *b, const char *call, const char *name, bool group, int *out);
 CORE double state_start(const optc_binding *b, const ProgArray *m, int group);
 /* n values of a state from number `at` on, in squares of so many rows (a diagonal counts them) */
 typedef struct StatePiece { int64_t at, n, side; } StatePiece;

@@ -438,6 +438,6 @@ CORE const Device *cpu_device(void)
                              cpu_use_pointer, cpu_set_stream, cpu_read,   cpu_write, cpu_spread,
                              cpu_send_hyper, cpu_get_t,      cpu_set_t,  cpu_more,  cpu_grown,
                              cpu_arranged,   NULL,           0,          cpu_memory, true,
-                             cpu_call_bytes};
+                             NULL,           cpu_call_bytes};
     return &d;
 }

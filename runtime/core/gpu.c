@@ -270,6 +270,6 @@ CORE const Device *gpu_device(void)
                              gpu_use_pointer, gpu_set_stream, gpu_read,   gpu_write, gpu_spread,
                              gpu_send_hyper, gpu_get_t,      gpu_set_t,  gpu_more,  gpu_grown,
                              gpu_arranged,   gpu_may_arrange, 8,         gpu_memory, false,
-                             gpu_call_bytes};
+                             gpu_gate,       gpu_call_bytes};
     return &d;
 }

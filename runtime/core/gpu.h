@@ -53,7 +53,9 @@ typedef enum {
     KERNEL_PHASE, NCALLKERNEL
 } CallKernel;
 /* by ProgStage.fn; call: of rules that have any; KERNEL_PHASE may be NULL, where conditional nodes are not to be had */
-typedef struct GpuCode { Launch *launch; CUfunction *fn, tick, call[NCALLKERNEL]; } GpuCode;
+/* gate: NULL in packages of before it */
+typedef struct GpuCode { Launch *launch; CUfunction *fn, tick, gate, call[NCALLKERNEL]; } GpuCode;
+#define GATE_KERNEL "optc_gate"
 
 /* optc_launch of the kernels */
 typedef struct Args { CUdeviceptr views, mem, units; long long count; int guard, tick; Brief brief; } Args;
@@ -78,6 +80,7 @@ typedef struct GpuTables {
     struct GpuCalls *calls;                /* NULL: the rule has none */
     bool calls_behind;                     /* they have not followed what the device's tables say */
     bool captured;                         /* a step was captured: from then on only the device knows t */
+    bool gated;                            /* there was a guard: likewise, and who takes part may be marked there */
     unsigned captured_out;                 /* all that was captured leaves such tensors out (optc_binding.leaves_out) */
     bool dirty;                            /* who takes part, and in which row, differs from the device's views */
     struct GpuMore *more;                  /* memory of rows behind the groups */
@@ -160,6 +163,10 @@ CORE optc_status turns_bind(optc_binding *b);              /* plays are there; i
 CORE void turns_unbind(optc_binding *b);
 CORE optc_status turns_send(optc_binding *b, Play *p);     /* before its shots are fired, not in a capture */
 CORE Shot turns_shot(const optc_binding *b, const Shot *x);        /* over those that have their turn */
+
+/* ---- gpu_gate.c: numbers that lie on the device, and steps that are left out ---- */
+CORE optc_status gpu_gate(optc_binding *b, const void *from, bool guard, const char *call);
+CORE optc_status gate_fire(optc_binding *b, int entry);    /* inside gpu_enter; nothing, where there is none */
 
 /* ---- gpu_phases.c: captured steps of rules with calls and periods ---- */
 CORE bool phases_conditional(const optc_binding *b, int entry);

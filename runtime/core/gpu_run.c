@@ -414,16 +414,18 @@ static optc_status run_inside(optc_binding *b, int entry, int phase)
     optc_status s = send_changes(b, capturing != 0);
     if (s == OPTC_OK)
         s = rows_follow(b, follow_group);
+    if (s == OPTC_OK)
+        s = gate_fire(b, entry);
     if (s != OPTC_OK)
         return s;
-    /* Once captured steps may have been replayed, the host no longer knows which phase is next, nor whose turn it is:
-     * the device decides, as in a graph. */
+    /* Once captured steps may have been replayed, or steps left out by a guard, the host no longer knows which phase is
+     * next, nor whose turn it is: the device decides, as in a graph. */
     t->in_turn = false;
-    if (capturing || (t->captured && (b->rule->program->nperiod || b->nslots))) {
+    if (capturing || ((t->captured || t->gated) && (b->rule->program->nperiod || b->nslots))) {
         s = capture(b, entry, capturing != 0);
         b->recorded = s == OPTC_OK ? capturing != 0 : b->recorded;
         t->captured_out |= s == OPTC_OK && capturing ? b->leaves_out[entry] : 0;
-        t->captured = t->captured || s == OPTC_OK;
+        t->captured = t->captured || (s == OPTC_OK && capturing);
         return s;
     }
     b->recorded = false;
@@ -434,7 +436,8 @@ static optc_status run_inside(optc_binding *b, int entry, int phase)
         return s;
     if (p->runs < 2 && ++p->runs == 2 && p->n > 1 && !g->no_graphs && !p->turns)
         play_graph(b, p);
-    bool tuned = t->begin && p->runs == 2 && p == &t->play[t->step * t->nphase] && !p->turns;
+    bool tuned = t->begin && p->runs == 2 && p == &t->play[t->step * t->nphase] && !p->turns &&
+                 !t->gated;                       /* a step that is left out takes no time */
     s = run_play(b, tuned ? t->begin(b, p) : p);
     if (tuned && s == OPTC_OK)
         t->end(b);
@@ -531,7 +534,7 @@ CORE optc_status gpu_get_t(const optc_binding *b, int64_t *steps)
 {
     double t = (double)b->steps;
     optc_status s = OPTC_OK;
-    if (b->gpu->captured && b->rule->program->needs_t)
+    if ((b->gpu->captured || b->gpu->gated) && b->rule->program->needs_t)
         s = copy_bytes(b, &t, b->gpu->hyper, sizeof t, false, true, "optc_get_t");
     if (s == OPTC_OK)
         *steps = (int64_t)t;

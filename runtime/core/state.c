@@ -274,7 +274,7 @@ static optc_status check_number(const optc_binding *b, const char *call, int i, 
     return OPTC_OK;
 }
 
-static optc_status find_input(const optc_binding *b, const char *call, const char *name, bool group, int *out)
+CORE optc_status find_input(const optc_binding *b, const char *call, const char *name, bool group, int *out)
 {
     const Program *p = b->rule->program;
     for (int k = 0; name && k < p->narray; k++)

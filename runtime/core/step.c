@@ -68,9 +68,11 @@ optc_status optc_run(optc_binding *b, const char *entry)
     if (e < 0)
         return fail(OPTC_ERROR_ARGUMENT, "optc_run: rule '%s' has no entry '%s'", b->rule->program->name, entry);
     const Program *p = b->rule->program;
-    bool stands = rows_stand(b, e);
+    bool stands = rows_stand(b, e), skip = false;
     optc_status s = stands ? OPTC_OK : catch_up(b);
-    if (s != OPTC_OK)
+    if (s == OPTC_OK)
+        s = sources_read(b, &skip);
+    if (s != OPTC_OK || skip)
         return s;
     int phase = program_phase(p, b->steps + 1);
     const ProgPhase *ph = &p->entry[e].phase[phase];
@@ -207,6 +209,8 @@ optc_status optc_set_hyper(optc_binding *b, int group, const char *name, double 
     for (int i = 0; i < b->nrow && s == OPTC_OK; i++)
         if (group < 0 || b->group[i].of == group)
             b->group[i].hyper[at + 1] = value;
+    if (s == OPTC_OK)
+        drop_sources(b, group, at + 1);
     return s;
 }
 
@@ -229,8 +233,9 @@ optc_status optc_get_hyper(const optc_binding *b, int group, const char *name, d
     const Program *p = b->rule->program;
     for (int i = 0; name && i < p->nhyper; i++)
         if (!strcmp(p->hyper[i].name, name)) {
+            const NumberAt *s = hyper_source(b, group, i + 1);
             *value = b->group[group].hyper[i + 1];
-            return OPTC_OK;
+            return s ? source_now(b, s, "optc_get_hyper", value) : OPTC_OK;
         }
     return fail(OPTC_ERROR_ARGUMENT, "optc_get_hyper: rule '%s' has no hyperparameter '%s'", p->name,
                 name ? name : "(null)");

@@ -16,7 +16,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { INVALID = 1, INVALID_HANDLE = 400, CUDA_ERROR_EMULATED = 999, ARGS = 56, NUMBERS = 25 * sizeof(int), MOST = 8 };
+enum { INVALID = 1, INVALID_HANDLE = 400, CUDA_ERROR_EMULATED = 999, ARGS = 56, MOST_ARGS = 1024, NUMBERS = 25 * sizeof(int), MOST = 8 };
 static size_t total = (size_t)64 << 30;
 static int gpus = 1;
 __attribute__((constructor)) static void begin(void)
@@ -181,8 +181,8 @@ int cuModuleLoadData(CUmodule *m, const void *image)
 }
 int cuModuleUnload(CUmodule m) { int told = TOLD; return dlclose(m) ? INVALID : told; }
 
-/* numbers: it has a second parameter, numbers of arrays */
-typedef struct Kernel { void *fn; void (*launch)(void *, const void *, const void *, unsigned, unsigned); bool numbers; } Kernel;
+/* numbers: it has a second parameter, numbers of arrays; bytes: of the first */
+typedef struct Kernel { void *fn; void (*launch)(void *, const void *, const void *, unsigned, unsigned); bool numbers; unsigned bytes; } Kernel;
 int cuModuleGetFunction(CUfunction *f, CUmodule m, const char *name)
 {
     CALL;
@@ -191,14 +191,19 @@ int cuModuleGetFunction(CUfunction *f, CUmodule m, const char *name)
     snprintf(mark, sizeof mark, "emu_numbers_%s", name);
     k->fn = dlsym(m, name);
     k->numbers = dlsym(m, mark) != NULL;
-    *(void **)&k->launch = dlsym(m, "emu_launch");
+    bool gate = !strcmp(name, "optc_gate");
+    const unsigned *bytes = gate ? dlsym(m, "emu_gate_bytes") : NULL;
+    k->bytes = bytes ? *bytes : ARGS;
+    if (k->bytes > MOST_ARGS)
+        abort();
+    *(void **)&k->launch = dlsym(m, gate ? "emu_launch_gate" : "emu_launch");
     *f = k;
     return k->fn && k->launch ? 0 : CUDA_ERROR_NOT_FOUND;
 }
 
 /* ---- launches, streams, graphs ---- */
 /* k NULL: a copy, from where it was told to; call: what a library does here, with a copy of what it gave along, which is never freed */
-typedef struct Node { Kernel *k; unsigned grid, threads; char args[ARGS], numbers[NUMBERS]; void *to; const void *from; size_t n; void (*call)(const void *); struct Graph *body; unsigned *wanted; } Node;
+typedef struct Node { Kernel *k; unsigned grid, threads; char args[MOST_ARGS], numbers[NUMBERS]; void *to; const void *from; size_t n; void (*call)(const void *); struct Graph *body; unsigned *wanted; } Node;
 typedef struct Graph { Node *v; int n; } Graph;
 typedef struct Stream { Graph *capturing; bool strict, into; int ended; } Stream;      /* into: a graph that is another's body */
 
@@ -229,7 +234,7 @@ static int run(const Node *x)
 
 static void take(Node *x, void *const *params)
 {
-    memcpy(x->args, params[0], ARGS);
+    memcpy(x->args, params[0], x->k->bytes);
     if (x->k->numbers)
         memcpy(x->numbers, params[1], NUMBERS);
 }

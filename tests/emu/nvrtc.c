@@ -104,7 +104,8 @@ int nvrtcCompileProgram(nvrtcProgram p, int n, const char *const *options)
     const char *wrong = getenv("EMU_WRONG");
     fprintf(f, "#define EMU_FIRST %d\n#include \"%s/threads.h\"\n", wrong && strstr(p->source, wrong), here);
     put_source(f, p->source);
-    fprintf(f, "%s#include \"%s/tail.h\"\n", strstr(p->source, "struct optc_numbers") ? "#define EMU_NUMBERS\n" : "", here);
+    fprintf(f, "%s%s#include \"%s/tail.h\"\n", strstr(p->source, "struct optc_numbers") ? "#define EMU_NUMBERS\n" : "",
+            strstr(p->source, "struct optc_gate_args") ? "#define EMU_GATE\n" : "", here);
     fclose(f);
     snprintf(command, sizeof command, "${CXX:-g++} -std=c++17 -nostdinc++ ${EMU_OPT:--O0} -fPIC -shared -ffp-contract=off -fno-strict-aliasing -U_FORTIFY_SOURCE -w -o %s/k.so %s > %s/log 2>&1", dir, path, dir);
     int rc = system(command);

@@ -8,6 +8,30 @@ static const optc_numbers *emu_numbers;
 static void emu_call_numbers(void) { ((void (*)(const optc_launch, const optc_numbers))(void (*)(void))emu_kernel)(*emu_args, *emu_numbers); }
 #endif
 
+static void emu_blocks(unsigned grid, unsigned threads)
+{
+    blockDim.x = threads;
+    gridDim.x = grid;
+    emu_count = (int)threads;
+    for (unsigned b = EMU_FIRST; b < grid; b++) {
+        blockIdx.x = b;
+        emu_block();
+    }
+}
+
+#ifdef EMU_GATE
+// The one kernel whose parameter is longer than the others'.
+static const optc_gate_args *emu_gate_args;
+static void emu_call_gate(void) { optc_gate(*emu_gate_args); }
+extern "C" __attribute__((visibility("default"))) const unsigned emu_gate_bytes = sizeof(optc_gate_args);
+extern "C" __attribute__((visibility("default"))) void emu_launch_gate(void *, const void *args, const void *, unsigned grid, unsigned threads)
+{
+    emu_gate_args = (const optc_gate_args *)args;
+    emu_body = emu_call_gate;
+    emu_blocks(grid, threads);
+}
+#endif
+
 // numbers: the second parameter; NULL: the kernel has but one
 extern "C" __attribute__((visibility("default"))) void emu_launch(void *kernel, const void *args, const void *numbers, unsigned grid, unsigned threads)
 {
@@ -20,11 +44,5 @@ extern "C" __attribute__((visibility("default"))) void emu_launch(void *kernel, 
     if (numbers)
         emu_body = emu_call_numbers;
 #endif
-    blockDim.x = threads;
-    gridDim.x = grid;
-    emu_count = (int)threads;
-    for (unsigned b = EMU_FIRST; b < grid; b++) {
-        blockIdx.x = b;
-        emu_block();
-    }
+    emu_blocks(grid, threads);
 }

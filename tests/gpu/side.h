@@ -40,6 +40,7 @@ void add_eigenvectors(TCase *t);
 void add_eigen_times(TCase *t);
 void add_factors(TCase *t);
 void add_root_times(TCase *t);
+void add_gate(TCase *t);
 void add_graphs(TCase *t);
 void add_launches(TCase *t);
 void add_live(TCase *t);

@@ -167,6 +167,7 @@ int main(void)
     tcase_add_loop_test(t[1], blocks, 0, 2);
     tcase_add_loop_test(t[1], crowded, 0, 2);
     add_graphs(t[2]);
+    add_gate(t[2]);
     add_apart(t[2]);
     add_launches(t[3]);
     add_memory(t[4]);
