@@ -363,6 +363,8 @@ class Optimizer(torch.optim.Optimizer):
         """Hands over hyperparameters that changed, as every step does; before replays of a captured step it must be
         asked to."""
         if self._bounds is not None:
+            for b in self._bounds:             # the step was captured in another stream than it is replayed in
+                b.follow_stream()
             try:
                 self._push()
             except Changed:
