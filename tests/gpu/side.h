@@ -37,6 +37,7 @@ void use_random_launches(Side *g, uint64_t *dice, bool all);           /* from n
 void add_apart(TCase *t);
 void add_blocks(TCase *t);
 void add_eigenvectors(TCase *t);
+void add_eigen_fails(TCase *t);
 void add_eigen_times(TCase *t);
 void add_factors(TCase *t);
 void add_root_times(TCase *t);
