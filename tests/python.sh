@@ -5,7 +5,7 @@
 set -eu
 torch=2.13.0
 python=${OPTC_PYTHON:-python3}
-export OPTC_CACHE="${OPTC_TEST_CACHE:-$PWD/$BUILD/test-cache}" OPTC_LIBRARY="$PWD/$BUILD/liboptc.so" PYTHONDONTWRITEBYTECODE=1
+export OPTC_CACHE="${OPTC_TEST_CACHE:-$PWD/$BUILD/test-cache}" OPTC_LIBRARY="$PWD/$BUILD/liboptc.so"
 unset OPTC_BLAS 2>/dev/null || true
 
 has_torch() { "$1" -c 'import importlib.util as u, sys; sys.exit(not (u.find_spec("torch") and u.find_spec("numpy")))' 2>/dev/null; }
@@ -22,7 +22,7 @@ fetched() {
         "$python" -m venv --without-pip "$venv" && pip="$python -m pip --python $venv/bin/python"
     else
         pip="$venv/bin/python -m pip"
-    fi && $pip install -q --disable-pip-version-check --retries 2 --only-binary=:all: "torch==$torch" numpy || { rm -rf "$venv"; return 1; }
+    fi && $pip install -q --disable-pip-version-check --retries 2 --no-compile --only-binary=:all: "torch==$torch" numpy || { rm -rf "$venv"; return 1; }
 }
 
 made=$(mktemp -d)
