@@ -9,7 +9,7 @@ failed=0
 for part in ${*:-test bench}; do
     case $part in
     test) "$python" -W ignore -m unittest -v test_cuda || failed=$((failed + 1)) ;;
-    bench) "$python" -W ignore tests/python/bench_cuda.py || failed=$((failed + 1)) ;;
+    bench) "$python" -W ignore tests/python/bench.py || failed=$((failed + 1)) ;;
     *) echo "there is no part '$part'"; failed=$((failed + 1)) ;;
     esac
 done

@@ -160,6 +160,29 @@ class Loop(Case):
         ob.step()
         torch.testing.assert_close(ob.state[b[0].weight]["exp_avg"], before.double(), rtol=1e-5, atol=1e-6)
 
+    def test_exchanged(self):
+        p = lists()
+        opt = optc.torch.SGD(p, lr=1.0)
+        grads(p), opt.step()
+        new = torch.zeros(4, 3, requires_grad=True)
+        new.grad = torch.ones(4, 3)
+        opt.param_groups[0]["params"][0] = new
+        opt.step()
+        self.assertEqual(new.sum().item(), -12)
+
+    def test_dlpack(self):
+        class Array:
+            def __init__(self, x):
+                self.x = x
+
+            def __dlpack__(self):
+                return self.x.__dlpack__()
+        p, g = torch.ones(5), torch.ones(5)
+        b = optc.Engine().compile("sgd").bind([([{"param": Array(p[1:]), "grad": Array(g[1:]), "shape": (4,)}],
+                                                {"lr": 0.5})])
+        b.step()
+        self.assertEqual(p.tolist(), [1, 0.5, 0.5, 0.5, 0.5])
+
     def test_many(self):
         """Of more tensors than are looked at one by one."""
         shapes = [(3,)] * 1200

@@ -68,10 +68,12 @@ def refuse_grad(g, p, name):
 
 
 class Member:
-    """A group's parameters in a binding: the group's number, them, their names and flags."""
+    """A group's parameters in a binding: the group's number, them, their names and flags; the group's whole list, and
+    what was in it."""
 
-    def __init__(self, group):
+    def __init__(self, group, whole):
         self.group, self.params, self.names, self.flags, self.splits = group, [], [], [], []
+        self.whole, self.was = whole, list(whole)
 
     def add(self, p, name, flag, split):
         self.params.append(p)
@@ -190,6 +192,8 @@ class Bound:
     def _params_stay(self):
         if list(map(T.data_ptr, self.params)) != self.where:
             raise Changed
+        if not all(all(map(is_, m.whole, m.was)) for m in self.members):
+            raise Changed
 
     def _look(self, grads):
         everyone = not any(map(is_, grads, repeat(None)))      # `in` would compare tensors
@@ -247,8 +251,7 @@ class Bound:
         return ptrs
 
     def _set(self, ptrs, everyone):
-        with self.guard():
-            self.binding.set_grads(ptrs)
+        self.binding.set_grads(ptrs)
         self.ptrs = ptrs
         self.took = None if everyone else torch.tensor([float(a != 0) for a in ptrs])
 

@@ -231,7 +231,7 @@ class Optimizer(torch.optim.Optimizer):
                 key = p.device, p.dtype, grad, spec, option_text(options), bool(group.get("maximize"))
                 key += (id(p),) if self._release else ()
                 members = wanted.setdefault(key, ({}, options, group))[0]
-                members.setdefault(k, Member(k)).add(p, name or "param_groups[%d][%d]" % (k, i),
+                members.setdefault(k, Member(k, group["params"])).add(p, name or "param_groups[%d][%d]" % (k, i),
                                                      self._flags.get(id(p), 0), self._splits.get(id(p), 0))
         bounds = [self._bound(key, *what) for key, what in wanted.items()]
         self._refuse_apart(bounds)
@@ -492,14 +492,14 @@ class Optimizer(torch.optim.Optimizer):
 
     def load_state_dict(self, state_dict):
         """Of ours or of torch's optimizer for the same rule. States keep the types they have here."""
-        saved = {}
+        saved, ids = {}, []
 
         def take(_optimizer, given):
             saved.update(given["state"])
+            ids.extend(k for g in given["param_groups"] for k in g["params"])
             return {**given, "state": {}}
 
         def put(optimizer):
-            ids = [k for g in state_dict["param_groups"] for k in g["params"]]
             params = [p for g in optimizer.param_groups for p in g["params"]]
             optimizer._load(saved, dict(zip(ids, params)))
         before = self.register_load_state_dict_pre_hook(take)

@@ -1,5 +1,5 @@
-"""A step through Python beside torch's fused optimizer, on one GPU, in turns in one run. Prints a row each; exits with
-the number of rows that miss their bars.
+"""A step through Python beside torch's fused optimizer, in turns in one run: on one GPU, or with `cpu` behind it on the
+CPU. Prints a row each; exits with the number of rows that miss their bars.
 
 queued: many steps in a row, the device's time of one. alone: a step and a wait, the clock's time of one.
 """
@@ -9,6 +9,13 @@ import time
 import torch
 
 import optc.torch
+
+DEVICE = "cpu" if "cpu" in sys.argv else "cuda"
+
+
+def wait():
+    if DEVICE == "cuda":
+        torch.cuda.synchronize()
 
 
 def gpt2(layers, d, vocab=50257, length=1024):
@@ -21,8 +28,8 @@ def gpt2(layers, d, vocab=50257, length=1024):
 def tensors(shapes):
     found = []
     for s in shapes:
-        p = torch.randn(s, device="cuda").mul_(0.02).requires_grad_()
-        p.grad = torch.randn(s, device="cuda").mul_(1e-3)
+        p = torch.randn(s, device=DEVICE).mul_(0.02).requires_grad_()
+        p.grad = torch.randn(s, device=DEVICE).mul_(1e-3)
         found.append(p)
     return found
 
@@ -41,10 +48,10 @@ def queued(step, n):
 def alone(step, n):
     times = []
     for _ in range(n):
-        torch.cuda.synchronize()
+        wait()
         began = time.perf_counter()
         step()
-        torch.cuda.synchronize()
+        wait()
         times.append((time.perf_counter() - began) * 1e3)
     return sorted(times)[len(times) // 2]
 
@@ -60,7 +67,7 @@ def row(name, shapes, bars, clip=False, n=20):
     spec = "adamw+clip(1)" if clip else "adamw"
     ours = optc.torch.Optimizer(params, spec, lr=1e-6)
     missed = 0
-    for measure in (queued, alone):
+    for measure in (queued, alone) if DEVICE == "cuda" else (alone,):
         for f in (theirs, ours.step):
             for _ in range(4):
                 f()
@@ -79,9 +86,9 @@ def row(name, shapes, bars, clip=False, n=20):
 
 def reading(n=5000):
     """What finding gradients costs beside reading them, and a step that looks for nothing."""
-    params = [torch.zeros(8, device="cuda", requires_grad=True) for _ in range(n)]
+    params = [torch.zeros(8, device=DEVICE, requires_grad=True) for _ in range(n)]
     for p in params:
-        p.grad = torch.zeros(8, device="cuda")
+        p.grad = torch.zeros(8, device=DEVICE)
     opt = optc.torch.AdamW(params)
     for _ in range(4):
         opt.step()
@@ -97,15 +104,26 @@ def reading(n=5000):
     static = optc.torch.AdamW(params, static_grads=True)
     for _ in range(4):
         static.step()
-    torch.cuda.synchronize()
+    wait()
     host = best(static.step)
-    torch.cuda.synchronize()
+    wait()
     print("reading %d gradients %.0f us, finding them %.0f us: %.2fx (bar 1.2x); static_grads: a step %.1f us of the "
           "host (bar 20)" % (n, read, find, find / read, host))
-    return (find > 1.2 * read) + (host > 20)
+    return (find > 1.2 * read) + (host > 20 and DEVICE == "cuda")
+
+
+def cpu():
+    print("torch %s, %d threads" % (torch.__version__, torch.get_num_threads()))
+    missed = reading()
+    for name, shapes, n in (("AdamW, 2^20", [(1 << 20,)], 20), ("AdamW, 2^26", [(1 << 26,)], 5),
+                            ("AdamW, 1000 of 256", [(256,)] * 1000, 20)):
+        missed += row(name, shapes, {"alone": 1}, n=n)
+    return missed
 
 
 if __name__ == "__main__":
+    if DEVICE == "cpu":
+        sys.exit(cpu())
     print("torch %s, %s" % (torch.__version__, torch.cuda.get_device_name()))
     missed = reading()
     missed += row("AdamW, GPT-2 124M", gpt2(12, 768), {"queued": 1.15, "alone": 1.5})
