@@ -276,6 +276,20 @@ class Loop(Case):
         with self.assertRaisesRegex(RuntimeError, "sparse gradients.*weight"):
             optc.torch.AdamW(list(e.named_parameters())).step()
 
+        with self.assertRaisesRegex(optc.RangeError, "lion: lr is -1, and must be at least 0"):
+            optc.torch.Lion(lists(), lr=-1)
+        with self.assertRaisesRegex(optc.RangeError, "clip.max_norm"):
+            optc.torch.Optimizer(lists(), "adamw+clip(1)", clip_max_norm=-1)
+        with self.assertRaisesRegex(ValueError, "perturb"):
+            optc.torch.Optimizer(lists(), "adamw+sam", maximize=True)
+        with self.assertRaisesRegex(ValueError, "types of their own"):
+            optc.torch.AdamW(lists(), types={"param": "bf16"})
+        opt = optc.torch.Lion(lists())
+        for wrong in ({"params": lists(), "lr": -1.0}, {"params": [torch.ones(2, dtype=torch.complex64)]}):
+            with self.assertRaises(ValueError):
+                opt.add_param_group(wrong)
+        self.assertEqual(len(opt.param_groups), 1)
+
         class Odd(torch.Tensor):
             pass
         with self.assertRaisesRegex(TypeError, "Odd"):

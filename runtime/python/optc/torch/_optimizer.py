@@ -4,8 +4,6 @@ Parameters are bound at the first step: one binding for each device, type and se
 the source whenever tensors are bound anew (loaded, copied, unfrozen, moved): the library's memory is filled from it,
 and from then on `self.state` shows that memory.
 """
-import re
-
 import torch
 from torch.optim.optimizer import _global_optimizer_post_hooks as _everywhere_after
 from torch.optim.optimizer import _global_optimizer_pre_hooks as _everywhere_before
@@ -14,15 +12,12 @@ from .._api import option_text
 from . import _rules
 from ._arriving import watch
 from ._bound import Bound, Changed, Member, refuse
-from ._memory import TYPES, asked, device_of
+from ._keys import Keys, has_global, number
+from ._memory import TYPES, device_of
 from ._sorting import sorter
 
-# What a rule sees under maximize=True: the gradient the other way round. Outermost, as torch does it first.
-NEGATE = 'return wrapper { name = "maximize", step = function() g = -g inner() end }'
-GLOBAL = r"\bglobal_"                                 # in a plan: what is folded over all tensors
 # What a copy or a file keeps beside torch's: functions (sort, split) have done their work.
-KEPT = ("_what", "_given", "_row", "_names", "_keys", "_static", "_release", "_inputs", "_scalars", "_entries", "_rest")
-CALLED_BY_TORCH = ("foreach", "fused", "capturable", "differentiable", "maximize")
+KEPT = ("_rule", "_static", "_release", "_inputs", "_scalars")
 
 
 class Optimizer(torch.optim.Optimizer):
@@ -54,96 +49,25 @@ class Optimizer(torch.optim.Optimizer):
             raise TypeError("name a rule of the library, a path, or give a spec's text (spec=)")
         if set(types or ()) - {"state"}:
             raise ValueError("types says how states are stored: parameters and gradients have types of their own")
-        with_ = [with_] if isinstance(with_, str) else list(with_ or ())
-        rule, plus, more = (rule or "spec").partition("+") if spec is None else (rule or "spec", "", "")
-        if plus:
-            with_ = _split_wrappers(more) + with_
-        self._what = {"spec": rule, "text": spec, "with_": ",".join(with_), "types": dict(types or {}),
-                      "wrappers": dict(wrappers or {}), "products": products}
-        self._row = rule if spec is None and rule in _rules.TORCH else None
-        self._static, self._release, self._sort, self._named, self._watched = static_grads, release_grads, sort, {}, {}
-        self._inputs, self._scalars, self._flags, self._splits = {}, {}, {}, {}
-        self._bounds = self._shape = self._made = None
-        self._split, self._pushed, self._tensors, self._out = split, None, False, []
-        defaults = self._defaults(dict(given), dict(options or {}) if not isinstance(options, str) else options)
+        self._rule = Keys(rule, spec, with_, options, types, wrappers, products)
+        self._static, self._release, self._sort, self._split = static_grads, release_grads, sort, split
+        self._inputs, self._scalars, self._flags, self._splits, self._watched = {}, {}, {}, {}, {}
+        self._made = None
+        self._unbound()
+        defaults = self._rule.defaults(dict(given))
+        if release_grads and self._rule.is_global:
+            raise ValueError("%s has something of all tensors together: its gradients cannot be released as they come"
+                             % self._rule.spec)
         params = self._parameters(params)
         super().__init__(params, defaults)
         for group in self.param_groups:
             self._check_group(group)
         self._sort_all()
 
-    # ---- keys ----
-    def _defaults(self, given, options):
-        """The defaults of groups; torch's own for its rules."""
-        text = _rules.text_of(self._what["spec"]) if self._what["text"] is None else self._what["text"]
-        self._rest = _rules.rest_of(text)
-        if isinstance(options, str):
-            options = dict(part.split("=", 1) for part in options.split(",") if part)
-        self._given = options
-        if self._row:
-            row = _rules.TORCH[self._row]
-            hypers = self._ask(options, given)
-            own = {k: given.pop(k) for k in list(given) if k in hypers and "." in k}
-            alias = {n for names in row["keys"].values() for n in names} & set(given)
-            defaults = _rules.torch_defaults(self._row, {k: v for k, v in given.items() if k not in alias})
-            for key, names in row["keys"].items():     # beta1=0.9 is taken too
-                defaults[key] = _put(defaults[key], names, given)
-            self._keys = [(k, row["keys"].get(k, (k,))) for k in defaults if k in row["keys"] or k in hypers]
-            self._names = row["states"]
-            for name in hypers:
-                if "." in name:
-                    defaults[name] = own.get(name, hypers[name][0])
-                    self._keys.append((name, (name,)))
-            return defaults
-        known = _rules.options_of(text)
-        for k in list(given):
-            if k in known:
-                options[k] = given.pop(k)
-        for k in CALLED_BY_TORCH[:-1]:
-            value = given.pop(k, None)
-            if k == "differentiable" and value:
-                raise ValueError("differentiable=True: a step of optc is not differentiable")
-        maximize = bool(given.pop("maximize", False))
-        hypers = self._ask(options, given)
-        unknown = [k for k in given if k not in hypers]
-        if unknown:
-            raise TypeError("%s has no hyperparameter or option %s; it has %s" % (
-                self._what["spec"], ", ".join(unknown), ", ".join(list(hypers) + list(known))))
-        self._keys = [(k, (k,)) for k in hypers]
-        self._names = _rules.STATES.get(self._what["spec"], {}) if self._what["text"] is None else {}
-        return {**{k: given.get(k, h[0]) for k, h in hypers.items()}, "maximize": maximize, "differentiable": False}
-
-    def _ask(self, options, given):
-        """The rule's hyperparameters and entries, which are the same for all types. What is called clip.max_norm may be
-        given as clip_max_norm."""
-        rule = asked(**self._rule_of({}, options))
-        self._entries, hypers = rule.entries(), rule.hypers()
-        if self._release and re.search(GLOBAL, rule.plan):
-            raise ValueError("%s has something of all tensors together: its gradients cannot be released as they come"
-                             % rule.name)
-        for name in hypers:
-            if "." in name and name.replace(".", "_") in given:
-                given[name] = given.pop(name.replace(".", "_"))
-        return hypers
-
-    def _rule_of(self, group, options, types=None):
-        """What Engine.compile wants for a group."""
-        what = dict(self._what)
-        if types:
-            what["types"] = types
-        if group.get("maximize"):
-            what["with_"] = ",".join(x for x in (what["with_"], "maximize") if x)
-            what["wrappers"] = {**what["wrappers"], "maximize": NEGATE}
-        what["options"] = option_text(options)
-        return what
-
-    def _group_rule(self, group):
-        """(spec, options) of a group: torch keeps as keys what a spec has as options."""
-        if not self._row:
-            return self._what["spec"], self._given
-        row = _rules.TORCH[self._row]
-        options = {**{name: value(group) for name, value in row["options"].items()}, **self._given}
-        return (row["spec_of"](group) if row["spec_of"] else self._row), options
+    def _unbound(self):
+        """Nothing is bound: the next step does it."""
+        self._bounds = self._shape = self._pushed = None
+        self._tensors, self._out, self._of = False, [], {}
 
     def _check_group(self, group):
         if group.get("differentiable"):
@@ -159,21 +83,25 @@ class Optimizer(torch.optim.Optimizer):
         return params
 
     def add_param_group(self, param_group):
-        if isinstance(param_group, dict) and self._row and self.__dict__.get("param_groups") is not None:
-            self._torch_says(param_group)
+        if isinstance(param_group, dict):
+            self._torch_says(param_group) if self._rule.row else self._rule.check(param_group)
         super().add_param_group(param_group)
-        group = self.param_groups[-1]
         self._shape = None
         if self._made:                                 # those of the constructor are looked at by it
-            self._check_group(group)
+            try:
+                self._check_group(self.param_groups[-1])
+            except (TypeError, ValueError):
+                self.param_groups.pop()
+                raise
             self._sort_all()
 
     def _torch_says(self, group):
-        given = {k: v for k, v in group.items() if k in self.defaults and k in
-                 _torch_arguments(_rules.torch_class(self._row))}
-        if given:
-            _rules.torch_defaults(self._row, {**{k: v for k, v in self.defaults.items() if k in
-                                                 _torch_arguments(_rules.torch_class(self._row))}, **given})
+        """torch's constructor says what is wrong with a group's own values."""
+        kind = _rules.torch_class(self._rule.row)
+        known = _torch_arguments(kind)
+        if any(k in known and k in self.defaults for k in group):
+            both = {**self.defaults, **group}
+            _rules.torch_defaults(self._rule.row, {k: both[k] for k in known if k in self.defaults})
 
     def _sort_all(self):
         """Which parameters take the rule's part for what is no matrix, of rules that have one."""
@@ -183,8 +111,8 @@ class Optimizer(torch.optim.Optimizer):
             names = group.get("param_names") or [None] * len(group["params"])
             named += zip(names, group["params"])
         self._named = {id(p): name for name, p in named}
-        if self._rest or self._sort:
-            self._flags = sorter(named, self._module, self._sort, self._what["spec"], self._rest)
+        if self._rule.rest or self._sort:
+            self._flags = sorter(named, self._module, self._sort, self._rule.spec, self._rule.rest)
         s = self._split
         if s is not None:
             said = ((p, s(name, p) if callable(s) else s.get(name, 0)) for name, p in named)
@@ -193,17 +121,8 @@ class Optimizer(torch.optim.Optimizer):
             watch(self)
 
     # ---- binding ----
-    def _hypers(self, group):
-        """{hyperparameter: number} of a group"""
-        found = {}
-        for key, names in self._keys:
-            value = group[key]
-            values = value if isinstance(value, (tuple, list)) else (value,)
-            found.update((n, _number(v)) for n, v in zip(names, values))
-        return found
-
     def _raw(self, group):
-        return [group[key] for key, _ in self._keys], self._group_rule(group), bool(group.get("maximize"))
+        return [group[key] for key, _ in self._rule.keys], self._rule.rule(group)
 
     def _layout(self):
         return [(id(g["params"]), len(g["params"])) for g in self.param_groups]
@@ -215,7 +134,7 @@ class Optimizer(torch.optim.Optimizer):
                                "before capturing a graph")
         wanted, out, seen = {}, [], set()
         for k, group in enumerate(self.param_groups):
-            spec, options = self._group_rule(group)
+            spec, options, up = rule = self._rule.rule(group)
             names = group.get("param_names") or [None] * len(group["params"])
             for i, (p, name) in enumerate(zip(group["params"], names)):
                 if id(p) in seen:
@@ -228,9 +147,8 @@ class Optimizer(torch.optim.Optimizer):
                 if p.dtype not in TYPES:
                     raise ValueError("optc does not step tensors of %s: %s" % (p.dtype, name or tuple(p.shape)))
                 grad = p.dtype if p.grad is None else p.grad.dtype
-                key = p.device, p.dtype, grad, spec, option_text(options), bool(group.get("maximize"))
-                key += (id(p),) if self._release else ()
-                members = wanted.setdefault(key, ({}, options, group))[0]
+                key = p.device, p.dtype, grad, spec, option_text(options), up, id(p) if self._release else 0
+                members = wanted.setdefault(key, ({}, rule))[0]
                 members.setdefault(k, Member(k, group["params"])).add(p, name or "param_groups[%d][%d]" % (k, i),
                                                      self._flags.get(id(p), 0), self._splits.get(id(p), 0))
         bounds = [self._bound(key, *what) for key, what in wanted.items()]
@@ -242,27 +160,22 @@ class Optimizer(torch.optim.Optimizer):
         self._pushed = None
         self._give_inputs()
 
-    def _bound(self, key, members, options, group):
-        device, dtype, grad, spec = key[:4]
-        types = {"param": TYPES[dtype], "grad": TYPES.get(grad, "f32")}
-        if "state" in self._what["types"]:
-            types["state"] = self._what["types"]["state"]
-        what = self._rule_of(group, options, types)
-        what["spec"] = spec
-        with torch.no_grad():
-            rule = device_of(device).rule(**what)
+    def _bound(self, key, members, rule):
+        device, dtype, grad = key[:3]
+        what = self._rule.compiled(*rule, param=TYPES[dtype], grad=TYPES.get(grad, "f32"))
         members = list(members.values())
-        b = Bound(rule, members, [self._hypers(self.param_groups[m.group]) for m in members], self._static)
+        hypers = [self._rule.hypers(self.param_groups[m.group]) for m in members]
+        b = Bound(device_of(device).rule(**what), members, hypers, self._static)
         b.dtype = grad
         return b
 
     def _refuse_apart(self, bounds):
         if self._release and any("group" in b.domains.values() for b in bounds):
             raise ValueError("%s keeps something of a whole group: its gradients cannot be released as they come"
-                             % self._what["spec"])
-        if len(bounds) > 1 and any(re.search(GLOBAL, b.rule.plan) for b in bounds):
+                             % self._rule.spec)
+        if len(bounds) > 1 and any(has_global(b.rule) for b in bounds):
             raise ValueError("%s has something of all tensors together (as clip has their norm), and these are of "
-                             "several devices, types or options: %s" % (self._what["spec"], "; ".join(
+                             "several devices, types or options: %s" % (self._rule.spec, "; ".join(
                                  "%d of %s on %s" % (len(b.params), b.params[0].dtype, b.device) for b in bounds)))
 
     def _adopt(self, b):
@@ -271,8 +184,8 @@ class Optimizer(torch.optim.Optimizer):
             counts = []
             for i, p in enumerate(b.params):
                 counts.append(self._adopt_one(b, i, p))
-            for i, views in b.group_states(self._names):
-                b.state_tensors(i, self._names).update(views)
+            for i, views in b.group_states(self._rule.names):
+                b.state_tensors(i, self._rule.names).update(views)
                 if b.params[i] in self.state and counts[i]:
                     self._fill(self.state[b.params[i]], views, b.names[i])
             b._order_before()
@@ -283,9 +196,9 @@ class Optimizer(torch.optim.Optimizer):
         if not old:
             return 0
         # torch's SGD keeps no step: its buffer was begun
-        count = int(_number(old["step"])) if "step" in old else int(any(v is not None for v in old.values()))
+        count = int(number(old["step"])) if "step" in old else int(any(v is not None for v in old.values()))
         if count:
-            self._fill(old, b.state_tensors(i, self._names), b.names[i])
+            self._fill(old, b.state_tensors(i, self._rule.names), b.names[i])
         self._show(b, i, p)
         return count
 
@@ -304,7 +217,7 @@ class Optimizer(torch.optim.Optimizer):
     def _show(self, b, i, p):
         state = self.state[p]
         state["step"] = b.steps[i]
-        state.update(b.state_tensors(i, self._names))
+        state.update(b.state_tensors(i, self._rule.names))
 
     # ---- a step ----
     @torch._disable_dynamo
@@ -322,7 +235,7 @@ class Optimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-            if "perturb" in self._entries:
+            if "perturb" in self._rule.entries:
                 self.run("perturb")
                 with torch.enable_grad():
                     closure()
@@ -384,7 +297,7 @@ class Optimizer(torch.optim.Optimizer):
                                "number, and call push() before a replay that should see another one")
         for b in self._bounds:
             for k, m in enumerate(b.members):
-                for name, value in self._hypers(self.param_groups[m.group]).items():
+                for name, value in self._rule.hypers(self.param_groups[m.group]).items():
                     if b.sent.get((k, name)) != value:
                         b.binding.set_hyper(k, name, value)
                         b.sent[k, name] = value
@@ -409,7 +322,7 @@ class Optimizer(torch.optim.Optimizer):
         an optimizer without any. It makes them, and nothing is started."""
         if any(self.state.get(p) for g in self.param_groups for p in g["params"]):
             return False
-        rates = [_number(g[key]) for g in self.param_groups for key, _ in self._keys if key == "lr"]
+        rates = [number(g[key]) for g in self.param_groups for key, _ in self._rule.keys if key == "lr"]
         if not rates or any(rates) or _capturing():
             return False
         grads = [p.grad for g in self.param_groups for p in g["params"] if p.grad is not None]
@@ -425,11 +338,11 @@ class Optimizer(torch.optim.Optimizer):
     # ---- what a rule has beside ----
     def entries(self):
         """The rule's entries: "step", and what else it has."""
-        return list(self._entries)
+        return list(self._rule.entries)
 
     def __getattr__(self, name):
         made = self.__dict__.get("_made")
-        if made and not name.startswith("_") and name in self._entries:
+        if made and not name.startswith("_") and name in self._rule.entries:
             return lambda: self.run(name)
         raise AttributeError("'%s' object has no attribute '%s'" % (type(self).__name__, name))
 
@@ -454,7 +367,7 @@ class Optimizer(torch.optim.Optimizer):
             for (name, group), value in self._scalars.items():
                 for k, m in enumerate(b.members):
                     if group in (None, m.group):
-                        b.binding.set_scalar(k, name, _number(value))
+                        b.binding.set_scalar(k, name, number(value))
 
     def value(self, name, p=None):
         """What the last step left to be read, such as "clip.grad_norm"; `p`: of that parameter."""
@@ -523,7 +436,7 @@ class Optimizer(torch.optim.Optimizer):
                 self.state[key] = values
                 continue
             self.state[p] = {n: v.detach().clone() if isinstance(v, torch.Tensor) else v for n, v in values.items()}
-        self._bounds = None
+        self._unbound()
 
     def __getstate__(self):
         self._count_replays()
@@ -538,8 +451,8 @@ class Optimizer(torch.optim.Optimizer):
         self._shape = None
         if each is None:
             return
-        self._bounds, self._module, self._made, self._pushed, self._tensors = None, None, True, None, False
-        self._out, self._sort, self._split = [], None, None
+        self._unbound()
+        self._module, self._made, self._sort, self._split = None, True, None, None
         ids = [id(p) for g in self.param_groups for p in g["params"]]
         self._flags, self._splits = ({i: x[k] for i, x in zip(ids, each)} for k in (0, 1))
         names = [n for g in self.param_groups for n in g.get("param_names") or [None] * len(g["params"])]
@@ -552,10 +465,6 @@ class Optimizer(torch.optim.Optimizer):
 _hooked_step = torch.optim.Optimizer.profile_hook_step(Optimizer._step)
 
 
-def _number(x):
-    return float(x)
-
-
 def _capturing():
     return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
 
@@ -563,20 +472,3 @@ def _capturing():
 def _torch_arguments(kind):
     code = kind.__init__.__wrapped__.__code__ if hasattr(kind.__init__, "__wrapped__") else kind.__init__.__code__
     return set(code.co_varnames[:code.co_argcount + code.co_kwonlyargcount])
-
-
-def _put(value, names, given):
-    if isinstance(value, (tuple, list)):
-        return tuple(given.get(n, v) for n, v in zip(names, value))
-    return given.get(names[0], value)
-
-
-def _split_wrappers(text):
-    """'clip(1)+ema(0.9)' into its wrappers; a + inside of brackets is an argument's."""
-    found, depth, start = [], 0, 0
-    for i, c in enumerate(text + "+"):
-        depth += (c == "(") - (c == ")")
-        if c == "+" and not depth:
-            found.append(text[start:i])
-            start = i + 1
-    return found
