@@ -129,6 +129,7 @@ static optc_status eigen_failed(const EigenRound *r, const char *call, int rc)
 static optc_status eigen_lay_out(EigenRound *r, int64_t count)
 {
     const Eigen *e = &r->x->eigen;
+    const void *any = call_space(r->b);                    /* of the device, and not looked at */
     const int64_t square = dom_times(r->n, r->n), wide = dom_times(square, 8), size = r->way == EIGEN_F32 ? 4 : 8;
     const int64_t each[EIGEN_ARRAYS] = {dom_times(square, size),
                                         eigen_of_power(r) || !eigen_by_library(r) ? wide : 0,
@@ -148,8 +149,8 @@ static optc_status eigen_lay_out(EigenRound *r, int64_t count)
     r->work = r->host = 0;
     if (eigen_by_library(r))
         rc = e->f.cusolverDnXsyevBatched_bufferSize(e->handle, e->params, CUSOLVER_EIG_MODE_VECTOR,
-                                                    CUBLAS_FILL_MODE_UPPER, r->n, eigen_type(r), NULL, r->n,
-                                                    eigen_type(r), NULL, eigen_type(r), &r->work, &r->host, count);
+                                                    CUBLAS_FILL_MODE_UPPER, r->n, eigen_type(r), any, r->n,
+                                                    eigen_type(r), any, eigen_type(r), &r->work, &r->host, count);
     r->bytes = eigen_past(r->bytes, r->work > INT64_MAX / 4 ? INT64_MAX / 4 : (int64_t)r->work);
     return rc ? eigen_failed(r, "cusolverDnXsyevBatched_bufferSize", rc) : OPTC_OK;
 }
@@ -430,13 +431,17 @@ CORE optc_status eigen_fire(optc_binding *b, const GpuCall *c, const CallStep *s
 /* ---- captures ---- */
 static bool eigen_asks(const CallStep *s) { return s->kind == STEP_EIGEN_SOLVE && !s->own; }
 
-/* Tried once, in a stream that nobody else knows of. */
+/* Tried once, in a stream that nobody else knows of; before that as it is, of zeros: what the library loads when it is
+ * first asked might not be loaded in a capture. */
 static bool eigen_captures(optc_binding *b, GpuCalls *x, const CallStep *s)
 {
     const Driver *d = b->rule->engine->gpu->d;
     const char *call;
     CUgraph graph = NULL;
-    if (s->n > EIGEN_CAPTURED_MOST || d->cuStreamBeginCapture_v2(x->own, CU_STREAM_CAPTURE_MODE_RELAXED))
+    if (s->n > EIGEN_CAPTURED_MOST ||
+        d->cuMemsetD8Async(x->set[s->a].first, 0, (size_t)(s->at_once * x->set[s->a].record), b->gpu->stream) ||
+        eigen_ask(x, s, s->at_once, b->gpu->stream, &call) ||
+        d->cuStreamBeginCapture_v2(x->own, CU_STREAM_CAPTURE_MODE_RELAXED))
         return false;
     bool ok = eigen_ask(x, s, s->at_once, x->own, &call) == 0;
     ok = d->cuStreamEndCapture(x->own, &graph) == 0 && ok;
