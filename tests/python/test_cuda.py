@@ -136,6 +136,27 @@ class Cuda(unittest.TestCase):
         self.captured("adamw+clip(1)")
         self.captured("lamb")
 
+    def test_graph_reads_a_tensor(self):
+        """A rate that is a tensor on the device: replays see what it holds."""
+        a, b = parameters("cuda"), parameters("cuda")
+        lr = torch.tensor(0.1, device="cuda")
+        oa, ob = optc.torch.AdamW(a, lr=0.1), optc.torch.AdamW(b, lr=lr, capturable=True)
+        for t in range(2):
+            for params, opt in ((a, oa), (b, ob)):
+                grads(params, t), opt.step()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            ob.step()
+        for t in range(2, 6):
+            lr.fill_(0.1 / t)
+            oa.param_groups[0]["lr"] = lr.item()
+            grads(a, t), grads(b, t)
+            oa.step(), graph.replay()
+        torch.cuda.synchronize()
+        for p, q in zip(a, b):
+            self.assertTrue(torch.equal(p, q))
+
     def test_graph_of_a_loop(self):
         """Forward, backward and step in one graph; gradients stay where they were."""
         torch.manual_seed(0)
@@ -175,13 +196,24 @@ class Cuda(unittest.TestCase):
         opt.step()
 
     def test_scaler(self):
-        b = parameters("cuda")
-        opt = optc.torch.AdamW(b, lr=0.1)
+        """By its own protocol: the step looks at found_inf and takes the scale out, and nobody waits."""
+        a, b = parameters("cuda"), parameters("cuda")
+        other = optc.torch.Optimizer(a, "adamw+clip(1)", lr=0.1)
+        opt = optc.torch.Optimizer(b, "adamw+clip(1)", lr=0.1)
+        self.assertTrue(opt._step_supports_amp_scaling)
         scaler = torch.amp.GradScaler("cuda", init_scale=4.0)
-        before = b[0].detach().clone()
-        scaler.scale(sum((q * float("inf")).sum() for q in b)).backward()
-        scaler.step(opt), scaler.update()
-        self.assertTrue(torch.equal(before, b[0]))
+        for t in range(6):
+            bad = float("inf") if t == 2 else 1.0
+            other.zero_grad(), opt.zero_grad()
+            sum((q * q).sum() for q in a).backward()
+            scaler.scale(sum((q * q).sum() * bad for q in b)).backward()
+            scaler.step(opt), scaler.update()
+            if t != 2:
+                other.step()
+        self.assertEqual(scaler.get_scale(), 2.0)
+        for p, q in zip(a, b):
+            torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-6)
+        self.assertEqual(opt.state_dict()["state"][0]["step"].item(), 5)
 
     def test_memory(self):
         """States come from torch's allocator and go back to it."""

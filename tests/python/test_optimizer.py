@@ -7,6 +7,7 @@ import pickle
 import tempfile
 import unittest
 import warnings
+from unittest import mock
 
 import torch
 from torch.optim import lr_scheduler as lrs
@@ -427,6 +428,52 @@ class Loop(Case):
         scaler.scale(sum((q * q).sum() for q in p)).backward()
         scaler.step(opt), scaler.update()
         self.assertFalse(torch.equal(before, p[0]))
+
+    def test_scaler_protocol(self):
+        """found_inf and grad_scale are the step's to look at: as on a GPU."""
+        from optc.torch import _scaling
+        a, b = model(), model()
+        oa = torch.optim.AdamW(a.parameters(), lr=0.02)
+        ob = optc.torch.Optimizer(b.parameters(), "adamw+clip(0.5)", lr=0.02)
+        self.assertFalse(ob._step_supports_amp_scaling)
+        with mock.patch.object(_scaling, "DEVICES", ("cpu",)):
+            self.assertTrue(ob._step_supports_amp_scaling)
+            scaler = torch.amp.GradScaler("cpu", init_scale=256.0)
+            for t in range(8):
+                oa.zero_grad(), ob.zero_grad()
+                ((a(X) - Y) ** 2).mean().backward()
+                torch.nn.utils.clip_grad_norm_(a.parameters(), 0.5)
+                bad = float("inf") if t in (2, 5) else 1.0
+                scaler.scale(((b(X) - Y) ** 2).mean() * bad).backward()
+                if t == 4:
+                    scaler.unscale_(ob)
+                scaler.step(ob), scaler.update()
+                if t not in (2, 5):
+                    oa.step()
+        self.assertEqual(scaler.get_scale(), 64.0)
+        for p, q in zip(a.parameters(), b.parameters()):
+            torch.testing.assert_close(p, q, rtol=1e-4, atol=1e-5)
+            self.assertEqual(ob.state[q]["step"].item(), 6)
+        self.close(train(a, oa, 0), train(b, ob, 0))
+        grads(b.parameters()), ob.step()               # by itself again
+        self.assertEqual(ob.state[q]["step"].item(), 7)
+
+    def test_tensor_hypers(self):
+        """Read where they lie, at every step."""
+        a, b = lists(), lists()
+        lr, beta = torch.tensor(0.1), torch.tensor(0.5, dtype=torch.float64)
+        oa = torch.optim.AdamW(a)
+        ob = optc.torch.AdamW(b, lr=lr, betas=(beta, torch.tensor(0.9, dtype=torch.float64)))
+        for t in range(4):
+            lr.fill_(0.1 / (t + 1)), beta.fill_(0.5 + t / 10)
+            oa.param_groups[0].update(lr=0.1 / (t + 1), betas=(0.5 + t / 10, 0.9))
+            grads(a, t), grads(b, t)
+            oa.step(), ob.step()
+        ob.param_groups[0].update(lr=0.3), oa.param_groups[0].update(lr=0.3)
+        lr.fill_(9.0)
+        oa.step(), ob.step()
+        for p, q in zip(a, b):
+            torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-6)
 
 
 class Kept(Case):

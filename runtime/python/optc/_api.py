@@ -213,6 +213,17 @@ class Binding:
     def set_scalar(self, group, name, value):
         lib.optc_set_scalar(self.handle, group, encoded(name), value)
 
+    def set_hyper_from(self, group, name, where, kind=_lib.F32):
+        """Read from memory ahead of every run; None ends that. So for set_scalar_from and set_guard."""
+        lib.optc_set_hyper_from(self.handle, group, encoded(name), address(where), kind)
+
+    def set_scalar_from(self, group, name, where, kind=_lib.F32):
+        lib.optc_set_scalar_from(self.handle, group, encoded(name), address(where), kind)
+
+    def set_guard(self, where, kind=_lib.F32):
+        """Where that number is not 0 a run does nothing."""
+        lib.optc_set_guard(self.handle, address(where), kind)
+
     def get_t(self, tensor=-1):
         out = ctypes.c_int64()
         lib.optc_get_t(self.handle, tensor, out)

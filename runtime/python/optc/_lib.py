@@ -147,6 +147,9 @@ optc_set_t: status ptr int i64
 optc_get_slot: status ptr int i64 int int*
 optc_set_hyper: status ptr int str double
 optc_get_hyper: status ptr int str double*
+optc_set_hyper_from: status ptr int str ptr int
+optc_set_scalar_from: status ptr int str ptr int
+optc_set_guard: status ptr ptr int
 optc_set_grad: status ptr int ptr i64
 optc_set_grads: status ptr ptr* int
 optc_set_input: status ptr int str ptr i64

@@ -7,6 +7,7 @@ import torch
 from .. import _lib
 from .._api import Binding
 from ._memory import device_of
+from ._scaling import Guard
 
 T = torch.Tensor
 _dtype = attrgetter("dtype")
@@ -99,7 +100,8 @@ class Bound:
         self.steps = torch.zeros(len(self.params))     # t of each, as torch keeps it; opt.state has views of it
         self.took = None                               # who takes part: None all of them, or ones and zeros
         self.unseen = True                             # some have no states in the optimizer yet
-        self.sent = {}
+        self.sent, self.kept = {}, {}                  # hyperparameters as they were sent, and tensors among them
+        self.scaling = None
         self.stream = 0
         with self.guard(), torch.no_grad():
             self._order_before()
@@ -261,14 +263,29 @@ class Bound:
             self._stage(True)
         if entry == "step":
             self.binding.step()
-            if not (self.device.type == "cuda" and torch.cuda.is_current_stream_capturing()):
-                self.steps.add_(1 if self.took is None else self.took)
+            self._count()
         else:
             self.binding.run(entry)
         if self.staged:
             self._stage(False)
         if not self.static:
             torch.autograd.graph.increment_version(self.params)
+
+    def _count(self):
+        if self.device.type == "cuda" and (self.scaling or torch.cuda.is_current_stream_capturing()):
+            return                                     # the device alone knows; it is asked when states are saved
+        if self.scaling:
+            self.read_steps()
+        else:
+            self.steps.add_(1 if self.took is None else self.took)
+
+    def guarded(self, found, scale, scaled):
+        """By what a scaler handed over for the next step, if anything."""
+        if self.scaling is None and found is None and scale is None:
+            return
+        if self.scaling is None or (scaled and not self.scaling.scaled):
+            self.scaling = Guard(self, scaled)
+        self.scaling.take(found, scale)
 
     @torch.no_grad()
     def _stage(self, there):

@@ -1,5 +1,5 @@
-"""What an optimizer's rule is, and how it reads the keys of parameter groups: torch's own keys for rules that torch has,
-else the rule's hyperparameters by their names."""
+"""What an optimizer's rule is, and how it reads the keys of parameter groups: torch's own keys for rules that torch
+has, else the rule's hyperparameters by their names."""
 import re
 
 from .._api import option_text
@@ -14,7 +14,7 @@ FASTER = ("foreach", "fused", "capturable")            # torch's ways to be fast
 
 
 class Keys:
-    """`what`: as Engine.compile takes it, but for types and options. `keys`: (key of a group, hyperparameters it holds).
+    """`what`: as Engine.compile takes it, but for types and options. `keys`: (a group's key, hyperparameters it holds).
     `names`: what states are called outside. `ranges`: the rule's hyperparameters."""
 
     def __init__(self, rule, spec, with_, options, types, wrappers, products):
@@ -97,14 +97,17 @@ class Keys:
                 self.spec, ", ".join(e for e in self.entries if e != "step")))
 
     # ---- of a group ----
-    def hypers(self, group):
-        """{hyperparameter: number} of a group"""
+    def values(self, group):
+        """{hyperparameter: what the group has, a number or a tensor}"""
         found = {}
         for key, names in self.keys:
             value = group[key]
-            values = value if isinstance(value, (tuple, list)) else (value,)
-            found.update((n, number(v)) for n, v in zip(names, values))
+            found.update(zip(names, value if isinstance(value, (tuple, list)) else (value,)))
         return found
+
+    def hypers(self, group):
+        """{hyperparameter: number}"""
+        return {n: number(v) for n, v in self.values(group).items()}
 
     def rule(self, group):
         """(spec, options, maximize) of a group: torch keeps as keys what a spec has as options."""
@@ -115,8 +118,8 @@ class Keys:
         options = {**{name: value(group) for name, value in row["options"].items()}, **self.options}
         return (row["spec_of"](group) if row["spec_of"] else self.row), options, up
 
-    def compiled(self, spec, options, maximize=False, param=None, grad=None):
-        """What Engine.compile wants."""
+    def compiled(self, spec, options, maximize=False, param=None, grad=None, scaler=None):
+        """What Engine.compile wants. scaler: the text of a wrapper that takes a scale out of gradients, outermost."""
         what = dict(self.what, spec=spec, options=option_text(options))
         types = {"param": param, "grad": grad, "state": self.state_type}
         what["types"] = {k: v for k, v in types.items() if v is not None}
@@ -124,6 +127,9 @@ class Keys:
             self._may_go_up()
             what["with_"] = ",".join(x for x in (what["with_"], "maximize") if x)
             what["wrappers"] = {**what["wrappers"], "maximize": NEGATE}
+        if scaler:
+            what["with_"] = ",".join(x for x in (what["with_"], "scaler") if x)
+            what["wrappers"] = {**what["wrappers"], "scaler": scaler}
         return what
 
 

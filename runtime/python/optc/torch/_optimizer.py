@@ -9,11 +9,12 @@ from torch.optim.optimizer import _global_optimizer_post_hooks as _everywhere_af
 from torch.optim.optimizer import _global_optimizer_pre_hooks as _everywhere_before
 
 from .._api import option_text
-from . import _rules
+from . import _rules, _scaling
 from ._arriving import watch
 from ._bound import Bound, Changed, Member, refuse
 from ._keys import Keys, has_global, number
 from ._memory import TYPES, device_of
+from ._scaling import SCALER, send, send_scalar
 from ._sorting import sorter
 
 # What a copy or a file keeps beside torch's: functions (sort, split) have done their work.
@@ -41,8 +42,6 @@ class Optimizer(torch.optim.Optimizer):
     change at every step; a wrapper's are called "clip.max_norm".
     """
 
-    _step_supports_amp_scaling = False
-
     def __init__(self, params, rule=None, *, spec=None, with_=(), options=None, types=None, wrappers=None,
                  products=None, static_grads=False, release_grads=False, sort=None, split=None, **given):
         if rule is None and spec is None:
@@ -52,7 +51,7 @@ class Optimizer(torch.optim.Optimizer):
         self._rule = Keys(rule, spec, with_, options, types, wrappers, products)
         self._static, self._release, self._sort, self._split = static_grads, release_grads, sort, split
         self._inputs, self._scalars, self._flags, self._splits, self._watched = {}, {}, {}, {}, {}
-        self._made = None
+        self._made, self._scaled = None, False
         self._unbound()
         defaults = self._rule.defaults(dict(given))
         if release_grads and self._rule.is_global:
@@ -162,11 +161,14 @@ class Optimizer(torch.optim.Optimizer):
 
     def _bound(self, key, members, rule):
         device, dtype, grad = key[:3]
-        what = self._rule.compiled(*rule, param=TYPES[dtype], grad=TYPES.get(grad, "f32"))
+        what = self._rule.compiled(*rule, param=TYPES[dtype], grad=TYPES.get(grad, "f32"),
+                                   scaler=SCALER if self._scaled else None)
         members = list(members.values())
         hypers = [self._rule.hypers(self.param_groups[m.group]) for m in members]
         b = Bound(device_of(device).rule(**what), members, hypers, self._static)
         b.dtype = grad
+        if self._scaled:                               # it reads a scale at every step
+            b.guarded(None, torch.ones(()), True)
         return b
 
     def _refuse_apart(self, bounds):
@@ -246,12 +248,16 @@ class Optimizer(torch.optim.Optimizer):
     def run(self, entry):
         """Any entry of the rule: "step", "perturb", "to_eval", …"""
         fresh = self._bounds is None
+        found, scale = self.__dict__.get("found_inf"), self.__dict__.get("grad_scale")
+        if scale is not None and not self._scaled:     # another rule, which takes the scale out
+            self._scaled, self._shape = True, None
         self._ready()
         if fresh and entry == "step" and self._is_empty_step():
             for b in self._bounds:
                 self._appear(b)
             return
         for b in self._bounds:
+            b.guarded(found, scale, self._scaled)
             b.run(entry)
             if b.unseen and entry == "step":
                 self._appear(b)
@@ -287,23 +293,18 @@ class Optimizer(torch.optim.Optimizer):
     def _push(self):
         """Hyperparameters as the groups have them now; options and maximize that changed want another rule."""
         raw = [self._raw(g) for g in self.param_groups]
-        if self._pushed is not None and not self._tensors and raw == self._pushed:
+        tensors = any(isinstance(v, torch.Tensor) for r in raw for x in r[0]
+                      for v in (x if isinstance(x, (tuple, list)) else (x,)))
+        if self._pushed is not None and not tensors and not self._tensors and raw == self._pushed:
             return
         if self._pushed is not None and [r[1:] for r in raw] != [r[1:] for r in self._pushed]:
             self._pushed = None
             raise Changed
-        if self._tensors and _capturing():
-            raise RuntimeError("a hyperparameter that is a tensor cannot be read while a graph is captured: make it a "
-                               "number, and call push() before a replay that should see another one")
         for b in self._bounds:
             for k, m in enumerate(b.members):
-                for name, value in self._rule.hypers(self.param_groups[m.group]).items():
-                    if b.sent.get((k, name)) != value:
-                        b.binding.set_hyper(k, name, value)
-                        b.sent[k, name] = value
-        self._tensors = any(isinstance(v, torch.Tensor) for r in raw for x in r[0]
-                            for v in (x if isinstance(x, (tuple, list)) else (x,)))
-        self._pushed = raw
+                for name, value in self._rule.values(self.param_groups[m.group]).items():
+                    send(b, k, name, value)
+        self._tensors, self._pushed = tensors, raw
 
     def _appear(self, b):
         """States of tensors that took part for the first time."""
@@ -334,6 +335,12 @@ class Optimizer(torch.optim.Optimizer):
             for b in self._bounds or ():
                 b.let_go()
         super().zero_grad(set_to_none)
+
+    @property
+    def _step_supports_amp_scaling(self):
+        """Whether a GradScaler leaves checking and unscaling to the step."""
+        return self._rule.entries == ["step"] and not self._release and all(
+            p.device.type in _scaling.DEVICES for g in self.param_groups for p in g["params"])
 
     # ---- what a rule has beside ----
     def entries(self):
@@ -367,7 +374,7 @@ class Optimizer(torch.optim.Optimizer):
             for (name, group), value in self._scalars.items():
                 for k, m in enumerate(b.members):
                     if group in (None, m.group):
-                        b.binding.set_scalar(k, name, number(value))
+                        send_scalar(b, k, name, value)
 
     def value(self, name, p=None):
         """What the last step left to be read, such as "clip.grad_norm"; `p`: of that parameter."""
@@ -452,7 +459,7 @@ class Optimizer(torch.optim.Optimizer):
         if each is None:
             return
         self._unbound()
-        self._module, self._made, self._sort, self._split = None, True, None, None
+        self._module, self._made, self._sort, self._split, self._scaled = None, True, None, None, False
         ids = [id(p) for g in self.param_groups for p in g["params"]]
         self._flags, self._splits = ({i: x[k] for i, x in zip(ids, each)} for k in (0, 1))
         names = [n for g in self.param_groups for n in g.get("param_names") or [None] * len(g["params"])]

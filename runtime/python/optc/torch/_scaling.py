@@ -1,0 +1,61 @@
+"""Numbers that stay on the device: hyperparameters that are tensors, and what a GradScaler hands over (torch's
+protocol: found_inf and grad_scale are set on the optimizer ahead of step)."""
+import torch
+
+from .. import _lib
+from ._keys import number
+
+TYPES = {torch.float32: _lib.F32, torch.float64: _lib.F64}
+# Outermost: the gradient is divided as it is first read, and nothing is written back to it.
+SCALER = 'return wrapper { name = "scaler", inputs = { scale = "group" }, step = function() g = g / scale inner() end }'
+DEVICES = ("cuda",)          # on others torch's scaler does it itself, by passes of its own
+
+
+def read_where_it_lies(value, device):
+    """Whether the library reads a tensor ahead of every run, with nobody waiting."""
+    return (isinstance(value, torch.Tensor) and value.device == device and value.dtype in TYPES
+            and value.numel() == 1)
+
+
+def send(b, k, name, value):
+    """A hyperparameter of a binding's group, where it changed."""
+    lies = read_where_it_lies(value, b.device)
+    if lies:
+        key = value.data_ptr(), value.dtype
+    else:
+        key = number(value)
+    if b.sent.get((k, name)) == key:
+        return
+    if lies:
+        b.binding.set_hyper_from(k, name, key[0], TYPES[value.dtype])
+    else:
+        b.binding.set_hyper(k, name, key)
+    b.sent[k, name] = key
+    b.kept[k, name] = value if lies else None          # it stays while it is read
+
+
+def send_scalar(b, k, name, value):
+    if read_where_it_lies(value, b.device):
+        b.binding.set_scalar_from(k, name, value.data_ptr(), TYPES[value.dtype])
+        b.kept[k, name] = value
+    else:
+        b.binding.set_scalar(k, name, number(value))
+
+
+class Guard:
+    """Memory of a binding that found_inf and the scale are copied to: theirs is another at every step, and what was
+    captured reads where it read."""
+
+    def __init__(self, b, scaled):
+        self.memory = torch.tensor([0.0, 1.0], device=b.device)
+        self.scaled = scaled
+        b.binding.set_guard(self.memory.data_ptr(), _lib.F32)
+        if scaled:
+            for k in range(len(b.members)):
+                b.binding.set_scalar_from(k, "scaler.scale", self.memory.data_ptr() + 4, _lib.F32)
+
+    def take(self, found, scale):
+        with torch.no_grad():
+            self.memory[0].copy_(found) if found is not None else self.memory[0].zero_()
+            if self.scaled:
+                self.memory[1].copy_(scale) if scale is not None else self.memory[1].fill_(1.0)
