@@ -24,9 +24,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-struct Peer { pid_t pid; FILE *to, *from; bool hung; };
+struct Peer { pid_t pid; FILE *to, *from; bool hung; int patience_ms; };
 
-enum { PATIENCE_MS = 180000 };                 /* the first step of a big case allocates and may compile */
+/* the first step of a big case allocates and may compile; what takes a GPU a second takes a CPU minutes */
+enum { PATIENCE_MS = 180000, PATIENCE_CPU_MS = 1200000 };
 
 /* Beside where we stand, or in the tree that this program was built in. */
 static char *find_script(const char *name)
@@ -88,7 +89,7 @@ static char *answer(Peer *p)
     size_t cap = 0;
     /* one answer to a question: nothing waits in p->from's buffer */
     struct pollfd ready = {.fd = p->from ? fileno(p->from) : -1, .events = POLLIN};
-    if (!p->from || poll(&ready, 1, PATIENCE_MS) <= 0) {
+    if (!p->from || poll(&ready, 1, p->patience_ms) <= 0) {
         p->hung = true;
         return NULL;
     }
@@ -122,6 +123,8 @@ Peer *peer_start(const char *name, const Bench *b, char **version)
         python, path, device, threads, (char *)(uintptr_t)type_info[b->type].name, b->device.alone ? "alone" : "queued",
         NULL};
     Peer *p = path && python ? spawn(argv) : NULL;
+    if (p)
+        p->patience_ms = b->device.ops->async ? PATIENCE_MS : PATIENCE_CPU_MS;
     char *first = p ? answer(p) : NULL;
     bool ok = first && !strncmp(first, "ready ", 6);
     if (ok)
