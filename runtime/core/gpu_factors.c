@@ -11,7 +11,9 @@
  * Columns are made orthonormal by the triangle of their Gram matrix: once with its diagonal lifted by a hair, then
  * twice as they are, and judged by their Gram matrix in the end. Where that went wrong (columns that depend on each
  * other, or are zero) a block makes them by reflections from the matrix as it was; blocks of the others return at once.
- * What went wrong even so is NaN, or the last one where a call names it. */
+ * One block reads such a matrix as often as it has columns, by its bytes a tenth of a second at 1024 and minutes at
+ * 3000, so that larger ones keep the last, where a call names it. What went wrong even so is NaN, or likewise the last
+ * one. */
 #include "gpu_calls.h"
 
 #include <float.h>
@@ -20,7 +22,7 @@
 #include <string.h>
 
 enum { FACTOR_PANEL = 64, FACTOR_WIDE = 8 * FACTOR_PANEL, ROUNDS = 3 };
-static const double columns_off = 1e-6;
+static const double columns_off = 1e-6, reflected_most = 0x1p30;
 
 typedef struct Factor {
     const optc_binding *b;
@@ -307,10 +309,12 @@ static void qr_steps(Factor *f)
     s->c = part_set(f, at(3, 0, 0));
     s = on_area(f, STEP_FACTOR_JUDGE, at(3, 0, 0), f->n, f->n);
     s->alpha = columns_off;
-    s = on_area(f, STEP_FACTOR_HOUSE, at(1 - x, 0, 0), f->m, f->n);
-    s->a = whole_set(f->x, f->call->a, f->group, 0);
-    s->b = part_set(f, at(x, 0, 0));
-    s->alpha = columns_off;
+    if (f->call->c < 0 || (double)f->m * (double)f->n * (double)f->n <= reflected_most) {
+        s = on_area(f, STEP_FACTOR_HOUSE, at(1 - x, 0, 0), f->m, f->n);
+        s->a = whole_set(f->x, f->call->a, f->group, 0);
+        s->b = part_set(f, at(x, 0, 0));
+        s->alpha = columns_off;
+    }
     add_store(f, x, f->m, f->n, 0);
 }
 
