@@ -215,6 +215,23 @@ class Cuda(unittest.TestCase):
             torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-6)
         self.assertEqual(opt.state_dict()["state"][0]["step"].item(), 5)
 
+    def test_own_scaler(self):
+        a, b = parameters("cuda"), parameters("cuda")
+        other, opt = (optc.torch.Optimizer(x, "adamw+clip(1)", lr=0.1) for x in (a, b))
+        scaler = optc.torch.GradScaler("cuda", init_scale=4.0)
+        for t in range(6):
+            bad = float("nan") if t == 2 else 1.0
+            other.zero_grad(), opt.zero_grad()
+            sum((q * q).sum() for q in a).backward()
+            scaler.scale(sum((q * q).sum() * bad for q in b)).backward()
+            scaler.step(opt), scaler.update()
+            if t != 2:
+                other.step()
+        self.assertEqual(scaler.get_scale(), 2.0)
+        for p, q in zip(a, b):
+            torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-6)
+        self.assertEqual(opt.state_dict()["state"][0]["step"].item(), 5)
+
     def test_memory(self):
         """States come from torch's allocator and go back to it."""
         torch.cuda.synchronize()

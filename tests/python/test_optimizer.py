@@ -458,6 +458,34 @@ class Loop(Case):
         grads(b.parameters()), ob.step()               # by itself again
         self.assertEqual(ob.state[q]["step"].item(), 7)
 
+    def test_own_scaler(self):
+        """Check and unscaling in the step."""
+        for spec in ("adamw+clip(0.5)", "nadam"):
+            a, b = model(), model()
+            oa, ob = (optc.torch.Optimizer(m.parameters(), spec, lr=0.02) for m in (a, b))
+            scaler = optc.torch.GradScaler("cpu", init_scale=256.0, growth_interval=3)
+            for t in range(9):
+                oa.zero_grad(), ob.zero_grad()
+                ((a(X) - Y) ** 2).mean().backward()
+                bad = float("nan") if t in (0, 5) else 1.0
+                scaler.scale(((b(X) - Y) ** 2).mean() * bad).backward()
+                scaler.step(ob)
+                with self.assertRaisesRegex(RuntimeError, "step.*already been called"):
+                    scaler.step(ob)
+                scaler.update()
+                if t not in (0, 5):
+                    oa.step()
+            self.assertEqual(scaler.get_scale(), 256.0 / 4 * 2 * 2)
+            for p, q in zip(a.parameters(), b.parameters()):
+                torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-6)
+                self.assertEqual(ob.state[q]["step"].item(), 7)
+                self.assertEqual(set(ob.state[q]), set(oa.state[p]))
+            c, oc = copy.deepcopy((b, ob))
+            grads(b.parameters()), grads(c.parameters())
+            ob.step(), oc.step()
+            for p, q in zip(b.parameters(), c.parameters()):
+                torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-6)
+
     def test_tensor_hypers(self):
         """Read where they lie, at every step."""
         a, b = lists(), lists()

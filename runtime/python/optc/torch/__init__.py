@@ -6,6 +6,7 @@
 There is a class for every rule of the library: dir(optc.torch) lists them.
 """
 from ._optimizer import Optimizer
+from ._scaling import GradScaler
 from ._sorting import sorted_by
 
 

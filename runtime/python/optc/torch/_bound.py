@@ -7,7 +7,7 @@ import torch
 from .. import _lib
 from .._api import Binding
 from ._memory import device_of
-from ._scaling import Guard
+from ._scaling import OWN, Guard
 
 T = torch.Tensor
 _dtype = attrgetter("dtype")
@@ -285,7 +285,7 @@ class Bound:
             return
         if self.scaling is None or (scaled and not self.scaling.scaled):
             self.scaling = Guard(self, scaled)
-        self.scaling.take(found, scale)
+        self.scaling.take(self, found, scale)
 
     @torch.no_grad()
     def _stage(self, there):
@@ -315,7 +315,7 @@ class Bound:
             p, views = self.params[i], {}
             lies = self.staged.get(i, p)
             for name, domain in self.domains.items():
-                if domain == "group" or not self.binding.has_state(i, name):
+                if domain == "group" or name.startswith(OWN) or not self.binding.has_state(i, name):
                     continue
                 flat = self.memory.tensor(*self.binding.state(i, name)) if p.numel() or domain == "tensor" else \
                     torch.empty(0, dtype=p.dtype, device=p.device)
@@ -326,7 +326,7 @@ class Bound:
     def group_states(self, names):
         """(first tensor of the group, {name: live tensor}) of states that belong to groups."""
         at, found = 0, []
-        kept = [n for n, d in self.domains.items() if d == "group"]
+        kept = [n for n, d in self.domains.items() if d == "group" and not n.startswith(OWN)]
         for k, m in enumerate(self.members):
             if kept:
                 found.append((at, {names.get(n, n): self.memory.tensor(*self.binding.state(k, n)).view(())
@@ -345,8 +345,16 @@ class Bound:
         self.steps.copy_(torch.tensor([float(n) for n in counts]))
 
     def read_steps(self):
-        """What replays of a graph counted is known to the device alone."""
-        self.steps.copy_(torch.tensor([float(self.binding.get_t(i)) for i in range(len(self.params))]))
+        """What replays of a graph counted is known to the device alone, and so is what was left out."""
+        every = range(len(self.params))
+        counts = [float(self.binding.get_t(i)) for i in every]
+        if OWN + "skipped" in self.domains:
+            counts = [n - self.binding.read(i, OWN + "skipped", 1)[0] for i, n in zip(every, counts)]
+        self.steps.copy_(torch.tensor(counts))
+
+    def found(self):
+        """Whether the last step's gradients were not finite, on the device."""
+        return self.memory.tensor(*self.binding.state(0, OWN + "found")).float()
 
 
 def _shaped(flat, p, domain):

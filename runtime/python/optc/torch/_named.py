@@ -112,6 +112,8 @@ Number = Union[float, torch.Tensor]
 
 def sorted_by(optimizer: Optimizer) -> Dict[str, str]: ...
 
+class GradScaler(torch.amp.GradScaler): ...
+
 class Optimizer(torch.optim.Optimizer):
     def __init__(self, params: Any, rule: Optional[str] = None, *, spec: Optional[str] = None,
                  with_: Union[str, Sequence[str]] = (), options: Union[None, str, Mapping[str, Any]] = None,

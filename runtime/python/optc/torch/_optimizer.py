@@ -14,7 +14,7 @@ from ._arriving import watch
 from ._bound import Bound, Changed, Member, refuse
 from ._keys import Keys, has_global, number
 from ._memory import TYPES, device_of
-from ._scaling import SCALER, send, send_scalar
+from ._scaling import CHECKING, SCALER, send, send_scalar
 from ._sorting import sorter
 
 # What a copy or a file keeps beside torch's: functions (sort, split) have done their work.
@@ -51,7 +51,7 @@ class Optimizer(torch.optim.Optimizer):
         self._rule = Keys(rule, spec, with_, options, types, wrappers, products)
         self._static, self._release, self._sort, self._split = static_grads, release_grads, sort, split
         self._inputs, self._scalars, self._flags, self._splits, self._watched = {}, {}, {}, {}, {}
-        self._made, self._scaled = None, False
+        self._made, self._scaled, self._checking = None, None, False
         self._unbound()
         defaults = self._rule.defaults(dict(given))
         if release_grads and self._rule.is_global:
@@ -162,7 +162,7 @@ class Optimizer(torch.optim.Optimizer):
     def _bound(self, key, members, rule):
         device, dtype, grad = key[:3]
         what = self._rule.compiled(*rule, param=TYPES[dtype], grad=TYPES.get(grad, "f32"),
-                                   scaler=SCALER if self._scaled else None)
+                                   scaler=self._scaled)
         members = list(members.values())
         hypers = [self._rule.hypers(self.param_groups[m.group]) for m in members]
         b = Bound(device_of(device).rule(**what), members, hypers, self._static)
@@ -249,15 +249,16 @@ class Optimizer(torch.optim.Optimizer):
         """Any entry of the rule: "step", "perturb", "to_eval", …"""
         fresh = self._bounds is None
         found, scale = self.__dict__.get("found_inf"), self.__dict__.get("grad_scale")
-        if scale is not None and not self._scaled:     # another rule, which takes the scale out
-            self._scaled, self._shape = True, None
+        wanted = CHECKING if self._checking else SCALER
+        if scale is not None and self._scaled not in (wanted, CHECKING):       # another rule, which takes the scale out
+            self._scaled, self._shape = wanted, None
         self._ready()
         if fresh and entry == "step" and self._is_empty_step():
             for b in self._bounds:
                 self._appear(b)
             return
         for b in self._bounds:
-            b.guarded(found, scale, self._scaled)
+            b.guarded(found, scale, bool(self._scaled))
             b.run(entry)
             if b.unseen and entry == "step":
                 self._appear(b)
@@ -341,6 +342,17 @@ class Optimizer(torch.optim.Optimizer):
         """Whether a GradScaler leaves checking and unscaling to the step."""
         return self._rule.entries == ["step"] and not self._release and all(
             p.device.type in _scaling.DEVICES for g in self.param_groups for p in g["params"])
+
+    @property
+    def _checks_itself(self):
+        """Whether optc.torch.GradScaler leaves the check to the step as well."""
+        if self._checking:
+            return True
+        kinds = {(p.device, p.dtype) for g in self.param_groups for p in g["params"]}
+        return self._rule.entries == ["step"] and not self._release and len(kinds) == 1
+
+    def _found(self):
+        return {b.device: b.found() for b in self._bounds}
 
     # ---- what a rule has beside ----
     def entries(self):
@@ -459,7 +471,8 @@ class Optimizer(torch.optim.Optimizer):
         if each is None:
             return
         self._unbound()
-        self._module, self._made, self._sort, self._split, self._scaled = None, True, None, None, False
+        self._module, self._made, self._sort, self._split = None, True, None, None
+        self._scaled, self._checking = None, False
         ids = [id(p) for g in self.param_groups for p in g["params"]]
         self._flags, self._splits = ({i: x[k] for i, x in zip(ids, each)} for k in (0, 1))
         names = [n for g in self.param_groups for n in g.get("param_names") or [None] * len(g["params"])]

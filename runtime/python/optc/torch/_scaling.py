@@ -1,6 +1,7 @@
 """Numbers that stay on the device: hyperparameters that are tensors, and what a GradScaler hands over (torch's
 protocol: found_inf and grad_scale are set on the optimizer ahead of step)."""
 import torch
+from torch.amp.grad_scaler import OptState
 
 from .. import _lib
 from ._keys import number
@@ -8,6 +9,18 @@ from ._keys import number
 TYPES = {torch.float32: _lib.F32, torch.float64: _lib.F64}
 # Outermost: the gradient is divided as it is first read, and nothing is written back to it.
 SCALER = 'return wrapper { name = "scaler", inputs = { scale = "group" }, step = function() g = g / scale inner() end }'
+# The same for a scaler of ours: whether a gradient is finite is seen where the rule, or a clip, reads it first. As the
+# wrapper skip of the library has it, but that what was found lies where the scaler reads it.
+CHECKING = """return wrapper {
+  name = "scaler", inputs = { scale = "group" }, state = { found = zeros "group", skipped = zeros "tensor" },
+  step = function()
+    g = g / scale
+    local ok = isfinite(max(0, global.max(abs(g))))
+    found = where(ok, 0, 1)
+    skipped = skipped + found
+    when(ok, function() inner { t = t - skipped } end)
+  end }"""
+OWN = "scaler."              # states of these wrappers are no business of the optimizer's
 DEVICES = ("cuda",)          # on others torch's scaler does it itself, by passes of its own
 
 
@@ -48,14 +61,39 @@ class Guard:
 
     def __init__(self, b, scaled):
         self.memory = torch.tensor([0.0, 1.0], device=b.device)
-        self.scaled = scaled
-        b.binding.set_guard(self.memory.data_ptr(), _lib.F32)
+        self.scaled, self.on = scaled, False
         if scaled:
             for k in range(len(b.members)):
                 b.binding.set_scalar_from(k, "scaler.scale", self.memory.data_ptr() + 4, _lib.F32)
 
-    def take(self, found, scale):
+    def take(self, b, found, scale):
+        if found is not None and not self.on:
+            b.binding.set_guard(self.memory.data_ptr(), _lib.F32)
+            self.on = True
         with torch.no_grad():
-            self.memory[0].copy_(found) if found is not None else self.memory[0].zero_()
+            if self.on:
+                self.memory[0].copy_(found) if found is not None else self.memory[0].zero_()
             if self.scaled:
                 self.memory[1].copy_(scale) if scale is not None else self.memory[1].fill_(1.0)
+
+
+class GradScaler(torch.amp.GradScaler):
+    """torch's scaler, whose check and unscaling are part of the step of an optimizer of optc: no pass of its own over
+    the gradients, and nobody waits. p.grad stays scaled. An optimizer that it stepped goes on leaving out steps whose
+    gradients are not finite. Other optimizers, and gradients that unscale_ was called for, go torch's way."""
+
+    def step(self, optimizer, *args, **kwargs):
+        state = self._per_optimizer_states[id(optimizer)]
+        ready = state["stage"] is OptState.READY
+        if not self._enabled or not ready or not getattr(optimizer, "_checks_itself", False) or "closure" in kwargs:
+            return super().step(optimizer, *args, **kwargs)
+        self._check_scale_growth_tracker("step")
+        optimizer.grad_scale = self._get_scale_async()
+        optimizer._checking = True
+        try:
+            said = optimizer.step(*args, **kwargs)
+        finally:
+            del optimizer.grad_scale
+        state["found_inf_per_device"] = optimizer._found()
+        state["stage"] = OptState.STEPPED
+        return said
