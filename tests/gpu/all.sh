@@ -18,9 +18,13 @@ wait_all() {
 }
 suite() {
     jobs=
-    for case in sticky library compositions graphs launches live memory products squares blocks factors eigen; do
-        CK_RUN_CASE=$case "$build/gpu-test" > "$build/log.$case" 2>&1 &
-        jobs="$jobs $!:$case"
+    # cases and their shares: most of their time is compilers', one of each at a time
+    for job in sticky:1 library:4 compositions:2 graphs:2 launches:3 live:1 memory:1 products:2 squares:1 blocks:2 factors:4 eigen:2; do
+        case=${job%:*} n=${job#*:}
+        for k in $(seq "$n"); do
+            OPTC_TEST_SHARE=$k/$n CK_RUN_CASE=$case "$build/gpu-test" > "$build/log.$case-$k" 2>&1 &
+            jobs="$jobs $!:$case-$k"
+        done
     done
     for seed in 1 2 3 4 5 6; do             # one of each set of types; a process each, since NVRTC takes up to half a minute for such a spec at one launch
         OPTC_FUZZ_SEED=$seed OPTC_FUZZ_SPECS=1 CK_RUN_CASE=random "$build/gpu-test" > "$build/log.random-$seed" 2>&1 &

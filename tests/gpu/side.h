@@ -33,6 +33,10 @@ void compare(const char *rule, Side *c, Side *g);      /* hp of c and all its st
 void compare_within(const char *rule, Side *c, Side *g, double bound);
 void use_random_launches(Side *g, uint64_t *dice, bool all);           /* from now on: for every stage any that is valid, or (not all) one near the model's */
 
+/* OPTC_TEST_SHARE=K/N: of tests that take long, this process's share: all.sh runs the shares side by side. */
+bool others(int i, int line);
+#define SHARED() do { if (others(_i, __LINE__)) return; } while (0)
+
 /* What each file adds to its case. */
 void add_apart(TCase *t);
 void add_blocks(TCase *t);

@@ -58,6 +58,7 @@ END_TEST
 /* Blocks large enough for whole tiles behind those of an odd edge: squares that do not begin at 16 bytes are mirrored. */
 START_TEST(behind_an_edge)
 {
+    SHARED();
     static const char text[] = "return optimizer { name = 'edge', block = 64, hyper = { lr = 0.125 }, state = { L = zeros 'rows', R = zeros 'cols' },\n"
                                " step = function() p = p - lr * g end,\n"
                                " matrix = function() L = gram(g) R = gram(g.T) p = p - lr * mm(mm(L, g), R) / (nrows * ncols) end }";
@@ -81,6 +82,7 @@ END_TEST
 /* Passes over blocks alone have the CPU's bits; not on an emulated GPU, which compiles for seconds. */
 START_TEST(random_rules)
 {
+    SHARED();
     for (uint64_t seed = 1; seed <= (getenv("OPTC_TEST_SMALL") ? 0 : 6); seed++) {
         char *text = random_squares(seed, false, 8);
         both(text, seed % 2 ? 1 : 0, true, 0);
@@ -101,6 +103,7 @@ static const char uneven[] =
 
 START_TEST(uneven_places)
 {
+    SHARED();
     static const TestShape slices[NSHAPES] = {{3, {3, 5, 16}}, {3, {3, 5, 16}}, {3, {3, 8, 7}}, {2, {8, 8}}, {2, {8, 8}}, {3, {2, 9, 9}}, {2, {1, 8}}, {2, {8, 1}}, {2, {16, 5}}, {2, {5, 16}}, {1, {3}}, {3, {5, 7, 6}}};
     Side c, g;
     int kind = 2 + _i, off = 1;

@@ -41,6 +41,7 @@ static void vectors_of(int64_t n, int64_t side)
 
 START_TEST(vectors)
 {
+    SHARED();
     static const int64_t sides[] = {1, 2, 5, 33, 64, 130, 520}, numbers[] = {1, 3, 70};
     for (int i = 0; i < 3; i++)
         vectors_of(numbers[i], sides[_i]);
@@ -50,6 +51,7 @@ END_TEST
 /* The first three. */
 START_TEST(some_vectors)
 {
+    SHARED();
     static const char text[] = "return optimizer { name = 'one', view = 'last', rank = 3, state = { A = zeros 'rows', V = zeros 'rows rank' },\n"
                                "  matrix = function() local _, U = eigh(A, 'rank')  V = U  A = A + 0 * sum(g)  p = p + 0 * g end, step = function() p = p + 0 * g end }";
     int64_t n = 2, side = _i < 2 ? 20 : 200, all = side * side;
@@ -125,6 +127,7 @@ static void powers_off(const double *value, int64_t n, int64_t side, How how, do
 
 START_TEST(powers)
 {
+    SHARED();
     static const int64_t sides[] = {1, 5, 33, 130, 520};
     int64_t side = sides[_i], n = side > 200 ? 2 : side == 33 && !emulated() ? 70 : emulated() && side > 5 ? 1 : 3;
     double *value = malloc(8 * (size_t)side), off[NPOWERS];
@@ -147,6 +150,7 @@ END_TEST
 /* Condition 1e12, rank-deficient ones that a floor lifts, tiny and huge ones; in f64. */
 START_TEST(ill_conditioned)
 {
+    SHARED();
     enum { N = 24 };
     double value[N], off[NPOWERS];
     How how = {_i ? EIGEN_F64 : EIGEN_ROTATED, true, 0, 0};
@@ -171,6 +175,7 @@ END_TEST
 /* As on the CPU, over tensors of odd shapes, one of which leaves. */
 START_TEST(as_on_the_cpu)
 {
+    SHARED();
     static const char text[] =
         "return optimizer { name = 'powers', rank = 2, hyper = { lr = 0.1, least = 0.1 }, state = { X = zeros 'rows', Y = eye(1, 'cols'), P = zeros 'cols' },\n"
         "  matrix = function() X = power(gram(g), -1/4, { floor = least })  Y = power(gram(g.T) + eye(1, 'cols'), 0.5, { last = Y })\n"
@@ -231,6 +236,7 @@ static double time_of(int64_t n, int64_t side, EigenWay way, const double *a)
 
 START_TEST(eigen_times)
 {
+    SHARED();
     static const int64_t works[][2] = {{5000, 8}, {5000, 16}, {5000, 32}, {2000, 64}, {500, 128}, {64, 256}, {8, 16}, {8, 32}, {8, 64}, {8, 128}, {8, 256}, {24, 768}, {8, 1024}, {1, 2048}};
     if (!getenv("OPTC_ROOT_TIMES"))
         return;

@@ -10,6 +10,7 @@
 /* Of nine matrices the good ones are as if alone; a NaN, an infinity and what has no such power are refused by themselves and counted; zeros have any basis. */
 START_TEST(refused)
 {
+    SHARED();
     static const char text[] = "return optimizer { name = 'one', view = 'last', state = { A = zeros 'rows', V = eye(3, 'rows'), W = zeros 'rows', X = eye(5, 'rows'), Y = zeros 'rows' },\n"
                                "  matrix = function() local a, U = eigh(A, { last = V })  V = U  local b, T = eigh(A)  W = T  X = power(A, 0.3, { last = X })  Y = power(A, 0.3)\n"
                                "    A = A + 0 * sum(g)  p = p + 0 * g end, step = function() p = p + 0 * g end }";
@@ -72,6 +73,7 @@ static int says_info(cusolverDnHandle_t h, cusolverDnParams_t p, cusolverEigMode
 
 START_TEST(a_solver_fails)
 {
+    SHARED();
     static const char *const factors[] = {"local _, U = eigh(A, { last = X })  X = U", "X = power(A, 0.5, { last = X })", "local _, U = eigh(A)  X = U"};
     static const char *const says[] = {"eigenvectors of rule 'one' (spec:2), of 20 x 20, for tensor number 0", "a power of rule 'one' (spec:2), of 20 x 20, for tensor number 0",
         "eigenvectors of rule 'one' (spec:2), of 20 x 20, for tensor number 0"};
@@ -123,6 +125,7 @@ END_TEST
 /* The emulated one is told to fail when it is opened and asked: binding says so and leaves nothing behind; none at all is no error. */
 START_TEST(no_solver)
 {
+    SHARED();
     static const struct { const char *told; optc_status s; const char *says; } c[] = {
         {"create 2", OPTC_ERROR_MEMORY, "CUSOLVER_STATUS_ALLOC_FAILED (OPTC_CUSOLVER=none does without)"}, {"params 7", OPTC_ERROR_DEVICE, "CUSOLVER_STATUS_INTERNAL_ERROR"},
         {"size 3", OPTC_ERROR_DEVICE, "cusolverDnXsyevBatched_bufferSize: CUSOLVER_STATUS_INVALID_VALUE: eigenvectors of rule 'one' (spec:2), of 20 x 20, for tensor number 0"}};
@@ -154,6 +157,7 @@ static int no_alloc_async(CUdeviceptr *p, size_t n, CUstream s) { return allowed
 
 START_TEST(memory_runs_out)
 {
+    SHARED();
     Driver mine = *d;
     One o;
     bool named = false, done = false;
@@ -175,6 +179,7 @@ END_TEST
 /* A workspace that holds some matrices at a time: more calls of fewer, and the same vectors. */
 START_TEST(in_rounds)
 {
+    SHARED();
     enum { COUNT = 11, N = 21, ALL = N * N };
     static double a[COUNT * ALL], v[2][COUNT * ALL], value[N];
     spread(value, N, 1e-2);
@@ -207,6 +212,7 @@ END_TEST
 /* Captured and replayed a step is the step, also where the library cannot be captured: rotations take its place then, and the library its own again. */
 START_TEST(captured)
 {
+    SHARED();
     int64_t side = _i ? emulated() ? 20 : 520 : 33, all = side * side;
     double *a = malloc(16 * (size_t)all), *v = a + all, *value = malloc(8 * (size_t)side);
     CUstream st;

@@ -71,6 +71,7 @@ static void compare_said(const Side *c, const Side *g)
 
 START_TEST(as_on_the_cpu)
 {
+    SHARED();
     int rule = _i / 4;
     bool f64 = _i / 2 % 2, library = _i % 2;
     Side c, g;
@@ -125,6 +126,7 @@ static double root_error(int n, double low, bool f64)
 
 START_TEST(errors)
 {
+    SHARED();
     static const struct { double low; bool f64; double bound; } c[] = {{1e-2, false, 1e-6}, {1e-4, false, 1e-5}, {1e-6, false, 5e-4}, {1e-2, true, 1e-7}, {1e-6, true, 1e-7}};
     if (getenv("OPTC_TEST_SMALL") && _i % 4 != 2)
         return;
@@ -139,6 +141,7 @@ END_TEST
 /* Beyond what it is kept in: none, on both sides. */
 START_TEST(beyond)
 {
+    SHARED();
     static const char text[] = "return optimizer { name = 'far', state = { A = eye(1e-40, 'rows'), X = eye(3, 'rows') }, matrix = function() X = power(A, -1, { relative = 1e-3, last = X })\n"
                                "  A = A + 0 * sum(g)  p = p + 0 * g end, step = function() p = p + 0 * g end }";
     static const TestShape one[NSHAPES] = {{2, {5, 2}}};
@@ -160,6 +163,7 @@ END_TEST
 
 START_TEST(refused)
 {
+    SHARED();
     static const char text[] = "return optimizer { name = 'some', state = { A = zeros 'rows', X = eye(3, 'rows'), Y = zeros 'rows' },\n"
                                "  matrix = function() X = power(A, -1/2, { last = X })  Y = power(A, -1/2)  A = A + 0 * sum(g)  p = p + 0 * g end, step = function() p = p + 0 * g end }";
     enum { N = 5 };
@@ -236,6 +240,7 @@ static void check_columns(int k, int m, int n, const double *a, const double *q)
 
 START_TEST(columns)
 {
+    SHARED();
     static const char text[] = "return optimizer { name = 'qr', view = 'last', rank = 7, state = { A = zeros 'rows', Q = eye(3, 'rows'), B = zeros 'cols rank', P = zeros 'cols rank' },\n"
                                "  matrix = function() Q = qr(A, { last = Q })  P = qr(B, { last = P })  A = A + 0 * sum(g)  B = B + 0 * sum(g)  p = p + 0 * g end, step = function() p = p + 0 * g end }";
     int m = getenv("OPTC_TEST_SMALL") ? 20 : 200, c = getenv("OPTC_TEST_SMALL") ? 33 : 300;
@@ -287,6 +292,7 @@ static int fails_strided(cublasHandle_t h, cublasOperation_t ta, cublasOperation
 
 START_TEST(a_call_fails)
 {
+    SHARED();
     static const struct { const char *factor, *says; } c[] = {{"power(A, -1/2)", "a power of rule 'one' (spec:2), of 5 x 5, for tensor number 0"},
         {"qr(A)", "orthonormal columns of rule 'one' (spec:2), of 5 x 5, for tensor number 0"}};
     static const TestShape one[NSHAPES] = {{2, {5, 2}}};

@@ -54,6 +54,7 @@ static void same_states(Side *a, Side *b, const char *what)
 /* b: its numbers are read on the device; what is captured reads them too. a: set by hand, and left out by hand. */
 START_TEST(gate)
 {
+    SHARED();
     const char *spec = rules[_i].spec;
     bool wide = _i % 2;
     optc_rule_options o = {.spec = spec, .with = rules[_i].with};
@@ -118,6 +119,7 @@ END_TEST
 /* More of them than a launch takes; memory that the device does not know. */
 START_TEST(many_numbers)
 {
+    SHARED();
     enum { GROUPS = 70, N = 33 };
     optc_engine *e;
     optc_rule *r;

@@ -74,6 +74,7 @@ static const char *rule_name(int i, char buf[64])
 
 START_TEST(library)
 {
+    SHARED();
     char name[64];
     rule_name(_i, name);
     both((optc_rule_options){.spec = name, .with = "", .options = ""}, _i % 4);
@@ -87,6 +88,7 @@ static const struct { const char *spec, *with, *options; } composed[] = {
 
 START_TEST(compositions)
 {
+    SHARED();
     if (!thinned(_i))
         both((optc_rule_options){.spec = composed[_i].spec, .with = composed[_i].with, .options = composed[_i].options}, _i % 4);
 }
@@ -102,6 +104,7 @@ END_TEST
 /* Several folds of every kind in one pass over a matrix. */
 START_TEST(many_folds)
 {
+    SHARED();
     static const char text[] = "return optimizer {\n"
                                "  name = \"folds\", hyper = { lr = 0.1 },\n"
                                "  state = { m = zeros, c = zeros \"col\", d = zeros \"col\", q = zeros \"row\", r = zeros \"row\", s = zeros \"slice\", x = zeros \"tensor\" },\n"
@@ -119,6 +122,7 @@ END_TEST
 /* Blocks at some steps, one inside the other's rule. */
 START_TEST(blocks)
 {
+    SHARED();
     static const char text[] = "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { m = fill(lr), n = fill(lr, 'group') }, step = function()\n"
                                "every(2, { offset = 1 }, function() m = m + g n = n + global.max(lr) * t end)\n"
                                "when(gt(sum(g), 0), function() p = p - lr * m * (1 + n) m = m + stored 'p' end) end }";
@@ -130,6 +134,7 @@ END_TEST
 /* So many that their strips of columns take turns in shared memory. */
 START_TEST(crowded)
 {
+    SHARED();
     char *text = crowded_spec(_i ? 7 : 13, _i ? 3 : 1);
     both((optc_rule_options){.spec = "crowd.lua", .text = text, .with = "", .options = "", .param = _i ? OPTC_F64 : OPTC_F32}, _i);
     free(text);
@@ -139,6 +144,7 @@ END_TEST
 /* One of each kind of stage, and steps as graphs, few enough for tools that slow everything down a hundred times. */
 START_TEST(sanitized)
 {
+    SHARED();
     static const struct { const char *spec, *with; } r[] = {{"adamw", "clip(1)"}, {"adafactor", ""}, {"came", ""}, {"adamp", ""}, {"sgd", "lookahead(2,0.5)"}, {"muon", ""}};
     both((optc_rule_options){.spec = r[_i].spec, .with = r[_i].with, .options = ""}, _i % 4);
 }

@@ -8,6 +8,7 @@
 /* A captured step, replayed, equals steps taken one by one, also where `every` makes steps differ. */
 START_TEST(graphs)
 {
+    SHARED();
     static const struct { const char *spec, *with; } r[] = {{"adamw", ""}, {"lamb", "clip(1)"}, {"sgd", "lookahead(2,0.5)"}, {"adafactor", ""}};
     Side a, b;
     CUstream st;
@@ -58,6 +59,7 @@ END_TEST
 /* A captured step takes the hyperparameters of the moment it is replayed; tensors of groups with other values share its launches. */
 START_TEST(hyper_in_graphs)
 {
+    SHARED();
     optc_engine *e;
     optc_rule *r;
     optc_binding *b[2];
@@ -163,6 +165,7 @@ static void add_copy(Side *s, WithCopy *x, const char *to, const char *from)
 /* An array that all tensors keep over one that only matrices keep, as on the CPU. A capture that is refused leaves the binding as it was. */
 START_TEST(copies)
 {
+    SHARED();
     static const char text[] = "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { m = zeros(), v = zeros() },\n"
                                "  step = function() m = 0.5 * m + g p = p - lr * m end,\n"
                                "  matrix = function() m = 0.5 * m + g v = 0.5 * v + m p = p - lr * v end }";
@@ -206,6 +209,7 @@ static int some_spreads(const CUDA_MEMCPY2D *c, CUstream s) { return allowed-- >
 
 START_TEST(all_or_none)
 {
+    SHARED();
     static const char text[] = "return optimizer { name = 'x', hyper = { lr = 0.1 }, inputs = { loss = 'group' }, step = function() p = p - lr * g * loss / t end }";
     optc_engine *e;
     optc_rule *r;

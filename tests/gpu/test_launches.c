@@ -10,6 +10,7 @@
 /* Whatever the launches, the same bits. */
 START_TEST(launches)
 {
+    SHARED();
     static const struct { const char *spec, *with; } r[] = {{"adamw", "clip(1)"}, {"adafactor", ""}, {"came", ""}, {"adamp", ""}, {"lamb", ""}, {"sgd", "centralize,lookahead(2,0.5)"}, {"novograd", ""}};
     Side c, g;
     char label[100];
@@ -34,6 +35,7 @@ END_TEST
 /* Real steps that try launches end with the same bits, and what won is in the user's file. */
 START_TEST(live)
 {
+    SHARED();
     Side a, b;
     char dir[] = "/tmp/optc-live-XXXXXX", path[64], text[200] = "";
     ck_assert(mkdtemp(dir) != NULL);
@@ -74,6 +76,7 @@ END_TEST
 /* A candidate that would take more blocks than a launch can have is no candidate. (As if there were very many units: tensors of so many do not fit a test.) */
 START_TEST(live_too_large)
 {
+    SHARED();
     Side a, b;
     int tried = 0;
     open_side(&a, "cuda", (optc_rule_options){.spec = "sgd"}, 0);
@@ -147,6 +150,7 @@ static int timed_elapsed(float *ms, CUevent a, CUevent b) { return *ms = (float)
  * candidate has cost more than the bound, no other is tried: one that is slow is noticed after three steps. */
 START_TEST(live_gain)
 {
+    SHARED();
     static const optc_rule_options rule = {.spec = "sgd", .with = "ema(0.9)", .options = "momentum_buffer=false"};
     Side a, b;
     char path[] = "/tmp/optc-live-XXXXXX", why[400];
@@ -203,6 +207,7 @@ END_TEST
 /* A file of results decides the launches: at this size, and with notice at the bucket beside, none further off; an engine without results takes the model's; one whose results are the model's says so. (A rule that is not in the built-in results.) The same bits each time. */
 START_TEST(results_are_used)
 {
+    SHARED();
     static const struct { int apart, untuned, model; const char *says; } cases[] = {
         {0, 0, 0, "; launches tuned (user)"}, {-2, 0, 0, "; launches tuned (user, nearest size 2^"}, {2, 0, 0, "; launches tuned (user, nearest size 2^"}, {-4, 0, 0, NULL}, {20, 0, 0, NULL},
         {0, 1, 0, NULL}, {0, 0, 1, "; launches tuned (user), all as the model has them"}};

@@ -102,6 +102,7 @@ static void drop(Kept *x)
 
 START_TEST(a_thousand_steps)
 {
+    SHARED();
     bool small = getenv("OPTC_TEST_SMALL") != NULL;        /* on an emulated GPU some, with a refresh before and after */
     int last = small ? 13 : 1000, middle = small ? 9 : 503;
     Side f, g;
@@ -187,6 +188,7 @@ static bool root_moved(const Side *g, const Kept *x, const Kept *y)
  * what, for whom and where. */
 START_TEST(no_memory_for_roots)
 {
+    SHARED();
     Side g;
     Kept x, y;
     optc_factors said;

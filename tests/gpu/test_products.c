@@ -139,6 +139,7 @@ static void open_forms(Bound *x, int kind, bool library)
 /* Steps one by one, then as a graph of our own; and the same bits without graphs. */
 START_TEST(every_form)
 {
+    SHARED();
     int kind = _i / 2;
     bool library = _i % 2 == 0;
     Bound x, y;
@@ -166,6 +167,7 @@ END_TEST
 /* Symmetric products large enough to be cut into blocks, with rows left over. */
 START_TEST(triangles)
 {
+    SHARED();
     static const int64_t all[3][3] = {{1, 600, 5}, {1, 600, 5}, {1, 256, 3}}, few[1][3] = {{1, 300, 2}}, two[1][3] = {{1, 520, 2}};
     bool small = getenv("OPTC_TEST_SMALL") != NULL;            /* an emulated GPU's threads take long to mirror much */
     const int64_t (*large)[3] = !small ? all : _i ? two : few;
@@ -253,6 +255,7 @@ static void check_chain(Bound *x, int n, int seed, const bool *out, const char *
 
 START_TEST(moved)
 {
+    SHARED();
     Bound x;
     CUdeviceptr other;
     open_chain(&x, 1 << 20, TENSORS);
@@ -280,6 +283,7 @@ END_TEST
 
 START_TEST(absent)
 {
+    SHARED();
     Bound x;
     bool out[TENSORS] = {false, true, false, true, false};
     double zero[2 * 11 * 3 + 40 * 30] = {0};
@@ -307,6 +311,7 @@ END_TEST
 /* A workspace with room for one or two tensors: the same bits, in more batches; and one that is too small. */
 START_TEST(batches)
 {
+    SHARED();
     Bound x, y;
     optc_held held;
     open_chain(&x, 0, TENSORS);
@@ -329,6 +334,7 @@ END_TEST
 /* ---- in a graph of the caller's ---- */
 START_TEST(captured)
 {
+    SHARED();
     Bound x;
     CUstream st;
     CUgraph graph;
@@ -371,6 +377,7 @@ static int fails_batched(cublasHandle_t h, cublasOperation_t ta, cublasOperation
 
 START_TEST(failing)
 {
+    SHARED();
     Bound x;
     open_chain(&x, 1 << 20, 3);
     give_grads(&x, 3, 1);
@@ -430,6 +437,7 @@ static const char halves[] = "return optimizer { name = 'halves', view = 'last',
 
 START_TEST(half_passes)
 {
+    SHARED();
     static const struct { optc_type type; const char *products; double most; } ways[] = {{OPTC_F64, "f64", 1e-9}, {OPTC_F32, "f32", 1e-3}};
     Side c, g;
     optc_rule_options o = {.text = halves, .param = ways[_i].type, .products = ways[_i].products};
@@ -451,6 +459,7 @@ END_TEST
 /* In f64 rounding is far below what is asked; each step's products amplify what came before by less than 1000 here. */
 START_TEST(whole_rules)
 {
+    SHARED();
     Side c, g;
     optc_rule_options o = {.text = rules[_i], .param = OPTC_F64, .products = "f64"};
     use_tiny();
@@ -481,6 +490,7 @@ static void same_params(Side *a, Side *b, const char *what)
 /* Captured steps of a rule with products at some steps only, replayed, are those steps; and steps one by one go on from there. */
 START_TEST(conditional)
 {
+    SHARED();
     Side a, b;
     CUstream st;
     CUgraph graph;

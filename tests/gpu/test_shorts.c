@@ -100,6 +100,7 @@ static uint64_t side_bits(Side *g)
 /* f32 at first; of those that were refused f64 from their next turn on, and the others do not notice. Twice, with the same bits. */
 START_TEST(next_time_f64)
 {
+    SHARED();
     uint64_t bits[2] = {0};
     int small = getenv("OPTC_TEST_SMALL") != NULL;         /* an emulated GPU takes a second for each */
     for (int twice = small && _i < 2; twice < 2; twice++) {
@@ -124,6 +125,7 @@ END_TEST
 /* Captured after its second turn it has f64 in every replay, before it f32: it is refused at each and its last root stays, also in steps behind the replays. */
 START_TEST(captured)
 {
+    SHARED();
     Side g;
     CUstream st;
     CUgraph graph;
@@ -159,6 +161,7 @@ END_TEST
 /* Which way is taken: by architecture, what the rule says of its eigenvalues, exponent and rows. */
 START_TEST(chosen)
 {
+    SHARED();
     static const char text[] = "return optimizer { name = 'ways', state = { A = eye(1, 'rows') }, step = function() p = p - g end, matrix = function() A = A + 0 * sum(g)\n"
                                "  p = p - mm(power(A, -1/4, { relative = 0.05 }), g) - mm(power(A, -1/2, { relative = 0.05 }), g) - mm(power(A, -1, { relative = 0.05 }), g) - mm(power(A, -1/8, { relative = 0.001 }), g) end }";
     static const struct { int p, arch; int64_t rows; bool in_f32; } c[] = {{4, 89, 128, true}, {4, 75, 128, true}, {4, 120, 128, true}, {4, 103, 128, true}, {4, 86, 128, true}, {4, 90, 128, false},
@@ -187,6 +190,7 @@ END_TEST
 /* Where f32 would be chosen it is off by no more than 1e-6 of the root's norm. The ridge lifts all eigenvalues by a share of the largest row's sum. */
 START_TEST(as_good)
 {
+    SHARED();
     static const struct { int root, small, rows; } c[] = {{4, 40, 128}, {2, 40, 128}, {1, 40, 64}};
     int n = getenv("OPTC_TEST_SMALL") ? c[_i].small : c[_i].rows;
     char *text = format("return optimizer { name = 'good', state = { A = zeros 'rows', X = zeros 'rows' }, matrix = function() X = power(A, -1/%d, { relative = 0.05 })  A = A + 0 * sum(g)  p = p + 0 * g end,"

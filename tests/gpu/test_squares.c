@@ -30,6 +30,7 @@ static void both(optc_rule_options o, uint64_t dice)
 
 START_TEST(squares)
 {
+    SHARED();
     static const optc_rule_options types[] = {{.param = OPTC_F32}, {.param = OPTC_F64, .grad = OPTC_F32}, {.param = OPTC_BF16, .grad = OPTC_BF16, .state = OPTC_F32}};
     optc_rule_options o = types[(_i + 2) % 3];
     o.text = square_rules[_i];
@@ -40,6 +41,7 @@ END_TEST
 /* OPTC_FUZZ_SQUARES of them; none on an emulated GPU, which compiles for seconds. Products sum in an order of their own on each device: without. */
 START_TEST(random_rules)
 {
+    SHARED();
     const char *n = getenv("OPTC_FUZZ_SQUARES");
     for (int seed = 1; seed <= (n ? atoi(n) : getenv("OPTC_TEST_SMALL") ? 0 : 6); seed++) {
         char *text = random_squares((uint64_t)seed, false, 0);

@@ -51,6 +51,7 @@ static void close_both(Side *c, Side *g)
 
 START_TEST(in_turn)
 {
+    SHARED();
     Side c, g;
     int rule = _i / 2, small = getenv("OPTC_TEST_SMALL") != NULL;
     if (small && _i % 2 != rule % 2)
@@ -95,6 +96,7 @@ static int64_t gone_over(const Side *g, unsigned turns)
 
 START_TEST(no_others)
 {
+    SHARED();
     Side g;
     use_shapes(some);
     open_side(&g, "cuda", (optc_rule_options){.text = rules[1], .param = OPTC_F64, .products = "f64"}, 0);
@@ -109,6 +111,7 @@ END_TEST
 
 START_TEST(captured)
 {
+    SHARED();
     Side c, g;
     CUstream st;
     CUgraph graph;
