@@ -1,4 +1,5 @@
 """What a training loop does with an optimizer."""
+import ast
 import copy
 import gc
 import io
@@ -602,7 +603,9 @@ class Named(Case):
         from optc.torch import _named
         path = os.path.join(os.path.dirname(optc.torch.__file__), "__init__.pyi")
         with open(path) as f:
-            self.assertEqual(f.read(), _named.stubs(), "python -m optc.torch._named > …/optc/torch/__init__.pyi")
+            text = f.read()
+            ast.parse(text)
+            self.assertEqual(text, _named.stubs(), "python -m optc.torch._named > …/optc/torch/__init__.pyi")
 
     def test_all(self):
         """Every rule of the library steps, by its class."""

@@ -164,8 +164,7 @@ class Bound:
         many = len(grads) > FEW
         if many and self.held is not None and all(map(is_, grads, self.held)) and self._some(grads):
             return
-        if not many or self.held is None:
-            self._params_stay()
+        self._params_stay()
         self._look(grads)
         if many:
             self._hold(grads)

@@ -127,10 +127,12 @@ class Optimizer(torch.optim.Optimizer):
         return [(id(g["params"]), len(g["params"])) for g in self.param_groups]
 
     def _bind(self):
-        """Parameters that take gradients, sorted by device, types and options; what is bound alike already stays."""
+        """Binds parameters that take gradients, sorted by device, types and options. What was bound goes when all of
+        that is done; a failure leaves it."""
         if _capturing():
             raise RuntimeError("optc binds its tensors at the first step (and when they move or change): take one step "
                                "before capturing a graph")
+        self._count_replays()
         wanted, out, seen = {}, [], set()
         for k, group in enumerate(self.param_groups):
             spec, options, up = rule = self._rule.rule(group)
@@ -148,8 +150,10 @@ class Optimizer(torch.optim.Optimizer):
                 grad = p.dtype if p.grad is None else p.grad.dtype
                 key = p.device, p.dtype, grad, spec, option_text(options), up, id(p) if self._release else 0
                 members = wanted.setdefault(key, ({}, rule))[0]
-                members.setdefault(k, Member(k, group["params"])).add(p, name or "param_groups[%d][%d]" % (k, i),
-                                                     self._flags.get(id(p), 0), self._splits.get(id(p), 0))
+                if k not in members:
+                    members[k] = Member(k, group["params"])
+                members[k].add(p, name or "param_groups[%d][%d]" % (k, i), self._flags.get(id(p), 0),
+                               self._splits.get(id(p), 0))
         bounds = [self._bound(key, *what) for key, what in wanted.items()]
         self._refuse_apart(bounds)
         for b in bounds:
