@@ -169,6 +169,15 @@ START_TEST(too_little)
     ck_assert(strstr(optc_message(), "for what the products of 'muon' (muon.lua:23) are made of"));
     OK(optc_release(r));
     OK(optc_close(e));
+    /* what threads work in is too much by itself: that is the largest side's doing, wherever it stands */
+    static float values[400];
+    optc_tensor of[3] = {t, {.name = "wide", .param = values, .rank = 2, .shape = (int64_t[]){1, 400}}, {.name = "last", .param = (float[8]){0}, .rank = 2, .shape = (int64_t[]){2, 4}}};
+    OK(optc_open(&(optc_engine_options){.workspace = 1 << 20, .threads = 2}, &e));
+    OK(optc_compile(e, &(optc_rule_options){.spec = "basis.lua", .text = "return optimizer { name = 'basis', state = { V = zeros 'cols' }, matrix = function() local v, U = eigh(gram(g.T))  V = U  p = p - g end,\n"
+                                                                         "  step = function() p = p - g end }"}, &r));
+    FAILS(optc_bind(r, &(optc_group){.tensors = of, .ntensors = 3}, 1, &b), OPTC_ERROR_MEMORY, "tensor 'wide' (number 1) (1 x 1 x 400) needs a workspace of");
+    OK(optc_release(r));
+    OK(optc_close(e));
     hand_open(&h, &(optc_engine_options){.allocator = &none});
     chain(&h, A);
     FAILS(hand_bind(&h, mixed, NMIXED), OPTC_ERROR_MEMORY, "out of memory");

@@ -241,10 +241,28 @@ static const char *first_product(const Program *p, int variant)
     return i < p->nstage ? p->stage[i].where : "";
 }
 
+/* Where calls alone work in more than there is, whoever comes first: the one with the longest side. */
+static int longest_side(const optc_binding *b, int variant)
+{
+    int found = -1;
+    int64_t most = -1;
+    for (int i = 0; i < b->ntensor; i++) {
+        const Shape s = b->tensor[i].shape;
+        int64_t side = s.rows > s.cols ? s.rows : s.cols;
+        if (b->tensor[i].variant == variant && s.n && side > most) {
+            found = i;
+            most = side;
+        }
+    }
+    return found;
+}
+
 static optc_status too_large(const optc_binding *b, int tensor, int64_t bytes)
 {
     char label[96];
     const Program *p = b->rule->program;
+    int longest = b->call_bytes > b->rule->engine->workspace ? longest_side(b, b->tensor[tensor].variant) : -1;
+    tensor = longest < 0 ? tensor : longest;
     const Shape s = b->tensor[tensor].shape;
     const char *where = first_product(p, b->tensor[tensor].variant);
     return fail(OPTC_ERROR_MEMORY,
