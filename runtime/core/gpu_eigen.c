@@ -30,8 +30,9 @@ CORE bool is_eigen(const ProgStage *s)
 }
 
 /* ---- which solver ---- */
-/* A block rotates 16 rows in some 0.3 ms, and takes the cube of that beyond; many blocks take two launches a round, and
- * move all matrices through memory in each. The library refuses batches over 65535, and more values
+/* Borders between rotations by a block, by many and the library are estimates (tests/gpu/roots.sh measures each way): a
+ * block waits hundreds of times a sweep, many blocks take two launches a round and move all matrices through memory in
+ * each. The library refuses batches over 65535, and more values
  * than 2^31 - 1. At 512 rows it can be captured, at 1024 it cannot (H200, CUDA 13.0). */
 enum { EIGEN_ROTATED_MOST = 16, EIGEN_BATCH_MOST = 32768, EIGEN_CAPTURED_MOST = 512 };
 enum { EIGEN_ALONE_MOST = 96, EIGEN_MANY_MOST = 256 };     /* rows: of a block; of one where all have a matrix */
