@@ -1,6 +1,6 @@
 #!/bin/sh
 # Factors of batches on the CPU beside NumPy's LAPACK in f64, and a Shampoo step over GPT-2 124M beside the same in NumPy. Times within a round, medians of their ratios.
-#   sh tests/bench/factors.sh [BUILD [THREADS [PART…]]]        after `make`; OPTC_PYTHON names an interpreter with NumPy. Parts: batches (a minute), shampoo (some minutes)
+#   sh tests/bench/factors.sh [BUILD [THREADS [PART…]]]        after `make`; OPTC_PYTHON names an interpreter with NumPy. Parts: batches (two minutes), shampoo (some minutes)
 # Of Shampoo's period of 50 steps two are timed in each of three rounds: blocks have turns on both sides, so that two steps have two fiftieths of the roots.
 build=${1:-build}
 threads=${2:-2}
@@ -8,9 +8,9 @@ threads=${2:-2}
 failed=0
 batches() {
     for what in power eigh qr chol; do
-        for work in "64 16" "256 8" "512 4" "${OPTC_FACTORS_LARGE:-768} 2"; do
+        for work in "64 64" "256 8" "512 4" "${OPTC_FACTORS_LARGE:-768} 2"; do
             side=${work% *} count=${work#* }
-            "$build/optc" bench tests/bench/factor.lua --options "what=$what" --type f64 --device cpu --threads "$threads" --shape "${side}x$side" --tensors "$count" --rounds 7 \
+            "$build/optc" bench tests/bench/factor.lua --options "what=$what" --type f64 --device cpu --threads "$threads" --shape "${side}x$side" --tensors "$count" --rounds 15 \
                 --against numpy --json > "$build/log.bench-factors" || { failed=$((failed + 1)); continue; }
             ratio=$(sed -n 's/.*"ratio": \([0-9.]*\).*/\1/p' "$build/log.bench-factors")
             ms=$(sed -n 's/^ *"ms": \([0-9.e+-]*\),.*/\1/p' "$build/log.bench-factors")
