@@ -160,6 +160,13 @@ $(BUILD)/python/optc: $(TOOLS_SRC:%.c=$(BUILD)/obj/%.o) $(BUILD)/liboptc.a
 	$(CC) $(BESIDE) -o $@ $^ $(LDLIBS)
 
 # ---- tests ----
+# Under the sanitizers compiling with more than -O0 takes longer than it saves, but for where tests spend their time.
+HOT := $(addprefix gen/,ir lex util plan plan_verify verify turns_verify eval eval_matrix eval_factors fold cut reduce segments) \
+       $(addprefix runtime/,search evaluator core/product core/dense core/factors core/call core/cpu)
+ifdef SAN
+$(HOT:%=$(BUILD)/obj/%.o): ALL_CFLAGS += -O1
+endif
+
 # TEST_OPT: of the tests alone, beside OPT
 $(BUILD)/obj/tests/%.o: ALL_CFLAGS += $(CHECK_CFLAGS) -Itools $(TEST_OPT)
 FAKES := $(foreach k,versioned versioned11 symbols,$(BUILD)/fake/$(k)/libcuda.so.1) $(foreach k,nvrtc nvrtc_old,$(BUILD)/fake/$(k)/libnvrtc.so.13) \

@@ -27,7 +27,7 @@ thin() { [ -n "${OPTC_ALL:-}" ] || export OPTC_THIN=1; }
 sanitizers() {
     echo "the address and undefined-behaviour sanitizers$(of_them)"
     mkdir -p "$BUILD/san"
-    flock "$BUILD/san/lock" $MAKE --no-print-directory -s SAN=1 BUILD="$BUILD/san" RULES_FROM="$BUILD/rules" OPT=-O1 TEST_OPT=-O0 CFLAGS=-g1 "$BUILD/san/run-tests"
+    flock "$BUILD/san/lock" $MAKE --no-print-directory -s SAN=1 BUILD="$BUILD/san" RULES_FROM="$BUILD/rules" OPT=-O0 CFLAGS=-g1 "$BUILD/san/run-tests"
     run="$BUILD/san/run-tests"
     # Stacks that have returned: newer compilers look at them unasked, which takes half as long again, and of a spec's second.
     # Looking for leaks takes long and happens at every exit: once a suite, in one process, where a test is not meant to kill its own.

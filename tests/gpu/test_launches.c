@@ -11,6 +11,8 @@
 START_TEST(launches)
 {
     SHARED();
+    if (thinned(_i))
+        return;
     static const struct { const char *spec, *with; } r[] = {{"adamw", "clip(1)"}, {"adafactor", ""}, {"came", ""}, {"adamp", ""}, {"lamb", ""}, {"sgd", "centralize,lookahead(2,0.5)"}, {"novograd", ""}};
     Side c, g;
     char label[100];
