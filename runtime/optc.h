@@ -322,6 +322,10 @@ optc_status optc_set_grad(optc_binding *b, int tensor, const void *grad, int64_t
  * of the group, a tensor that comes back with a count that none had when it was captured (optc_set_t with -1 makes all
  * one again). */
 optc_status optc_set_grads(optc_binding *b, const void *const *grads, int n);
+/* Parameters that lie elsewhere from now on, one a tensor, in order: what is in them is the caller's doing, states stay
+ * as they are. Sizes, types, layouts and the device are as they were bound. All are moved or none; seen by replays of
+ * what was captured as moved gradients are. */
+optc_status optc_set_params(optc_binding *b, void *const *params, int n);
 optc_status optc_set_input(optc_binding *b, int tensor, const char *name, const void *data, int64_t count);
 /* an input of domain group; group -1: all */
 optc_status optc_set_scalar(optc_binding *b, int group, const char *name, double value);

@@ -318,6 +318,64 @@ START_TEST(split_into_matrices)
 }
 END_TEST
 
+/* ---- parameters that move ---- */
+/* Steps go on where they lie now, from the states there were; what does not fit moves nothing. */
+START_TEST(parameters_move)
+{
+    enum { N = 3, LONG = 70 };
+    static const char *const spec[] = {"adamw", "muon", "shampoo"};
+    static float old[N][LONG], now[N][LONG], twin[N][LONG], g[N][LONG], free_room[2 * LONG];
+    static const int64_t shape[2] = {7, 10};
+    optc_rule *r;
+    optc_binding *b, *c;
+    optc_tensor t[N], u[N];
+    void *to[N];
+    OK(optc_compile(engine, &(optc_rule_options){.spec = spec[_i], .options = _i == 2 ? "side=4" : ""}, &r));
+    for (int k = 0; k < N; k++) {
+        for (int i = 0; i < LONG; i++)
+            old[k][i] = twin[k][i] = (float)ref_value(k, 0, i), g[k][i] = (float)ref_value(k, 1, i);
+        t[k] = (optc_tensor){.param = old[k], .grad = g[k], .rank = 2, .shape = shape};
+        u[k] = (optc_tensor){.param = twin[k], .grad = g[k], .rank = 2, .shape = shape};
+        to[k] = now[k];
+    }
+    OK(optc_bind(r, &(optc_group){.tensors = t, .ntensors = N}, 1, &b));
+    OK(optc_bind(r, &(optc_group){.tensors = u, .ntensors = N}, 1, &c));
+    OK(optc_step(b));
+    OK(optc_step(c));
+    memcpy(now, old, sizeof now);
+    FAILS(optc_set_params(NULL, to, N), OPTC_ERROR_ARGUMENT, "the binding is NULL");
+    FAILS(optc_set_params(b, NULL, N), OPTC_ERROR_ARGUMENT, "the list is NULL");
+    FAILS(optc_set_params(b, to, N - 1), OPTC_ERROR_ARGUMENT, "there are 3 tensors, and 2 parameters");
+    void *const bad[][N] = {{now[0], NULL, now[2]},        {now[0], (char *)now[1] + 1, now[2]}, {now[0], free_room, free_room + LONG - 1},
+                            {now[0], g[2], now[2]},        {now[0], now[1], g[1] + 60}};
+    static const char *const says[] = {"tensor number 1: its parameter pointer is NULL", "not aligned to its element", "the parameters of tensor number 1 and tensor number 2 overlap",
+                                       "the gradient of tensor number 2 overlaps the parameter of tensor number 1", "overlaps the parameter of tensor number 2"};
+    for (int k = 0; k < 5; k++)
+        FAILS(optc_set_params(b, bad[k], N), OPTC_ERROR_ARGUMENT, says[k]);
+    optc_state_view state;
+    OK(optc_state(b, 0, "m", &state));
+    FAILS(optc_set_params(b, (void *[]){state.data, now[1], now[2]}, N), OPTC_ERROR_ARGUMENT, "memory that holds this binding's states");
+    OK(optc_step(b));                                      /* nothing has moved */
+    OK(optc_step(c));
+    ck_assert(!memcmp(old, twin, sizeof old) && memcmp(old, now, sizeof old));
+    memcpy(now, old, sizeof now);
+    OK(optc_set_params(b, to, N));
+    optc_tensor_info info;
+    OK(optc_tensor_about(b, 1, &info));
+    ck_assert(info.param == now[1]);
+    for (int step = 0; step < 3; step++) {
+        OK(optc_step(b));
+        OK(optc_step(c));
+    }
+    ck_assert(!memcmp(now, twin, sizeof now) && memcmp(now, old, sizeof now));
+    FAILS(optc_set_grad(b, 0, now[2], 0), OPTC_ERROR_ARGUMENT, "overlaps the parameter of tensor number 2");
+    OK(optc_set_grad(b, 0, old[2], 0));                    /* where nobody is any more */
+    OK(optc_unbind(b));
+    OK(optc_unbind(c));
+    OK(optc_release(r));
+}
+END_TEST
+
 Suite *binding_suite(void)
 {
     Suite *s = suite_create("binding");
@@ -328,6 +386,7 @@ Suite *binding_suite(void)
     tcase_add_test(t, tensors_of_other_versions);
     tcase_add_test(t, many_gradients_move);
     tcase_add_test(t, all_gradients_or_none);
+    tcase_add_loop_test(t, parameters_move, 0, 3);
     tcase_add_test(t, what_is_bound);
     tcase_add_test(t, hyperparameters_if_there);
     tcase_add_test(t, states_as_they_lie);

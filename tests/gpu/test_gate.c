@@ -1,4 +1,4 @@
-/* Numbers that lie on the device, and steps that a guard there leaves out: as if they had been set, and not been taken. */
+/* Numbers that lie on the device, and steps that a guard there leaves out: as if they had been set, and not been taken. Parameters that move. */
 #include "side.h"
 
 #include <math.h>
@@ -164,8 +164,60 @@ START_TEST(many_numbers)
 }
 END_TEST
 
+/* Parameters that lie elsewhere from now on: also to what was captured, and to products of blocks. */
+START_TEST(params_move)
+{
+    SHARED();
+    static const struct { const char *spec, *options; } of[] = {{"adamw", ""}, {"shampoo", "side=8"}};
+    Side a, b;
+    CUstream st;
+    CUdeviceptr was[NSHAPES];
+    void *graph, *exec, *to[NSHAPES];
+    optc_rule_options o = {.spec = of[_i].spec, .options = of[_i].options};
+    if (_i && getenv("OPTC_TEST_SMALL") && !getenv("OPTC_ALL"))
+        return;
+    if (_i)
+        use_tiny();
+    open_side(&a, "cuda", o, 0);
+    open_side(&b, "cuda", o, 0);
+    ck_assert(!d->cuStreamCreate(&st, 1));
+    set_grads(&a, 1);
+    set_grads(&b, 1);
+    OK(optc_step(a.b));
+    OK(optc_step(b.b));
+    OK(optc_sync(b.b));
+    OK(optc_set_stream(b.b, st));
+    ck_assert(!d->cuStreamBeginCapture_v2(st, 2));
+    OK(optc_step(b.b));
+    ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
+    for (int k = 0; k < NSHAPES; k++) {
+        size_t bytes = (size_t)b.n[k] * b.wp;
+        was[k] = b.p[k];
+        ck_assert(!d->cuMemAlloc_v2(&b.p[k], bytes + 64) && (!bytes || !d->cuMemcpyDtoDAsync_v2(b.p[k], was[k], bytes, st)));
+        to[k] = at(b.p[k], 0);
+    }
+    OK(optc_set_params(b.b, to, NSHAPES));
+    OK(optc_step(b.b));                            /* the new addresses go to the device */
+    OK(optc_step(a.b));
+    for (int s = 0; s < 2; s++) {
+        ck_assert(!d->cuGraphLaunch(exec, st));
+        OK(optc_step(a.b));
+    }
+    same_params(&a, &b, of[_i].spec);
+    d->cuGraphExecDestroy(exec);
+    d->cuGraphDestroy(graph);
+    OK(optc_set_stream(b.b, NULL));
+    for (int k = 0; k < NSHAPES; k++)
+        ck_assert(!d->cuMemFree_v2(was[k]));
+    close_side(&a, 0);
+    close_side(&b, 0);
+    ck_assert(!d->cuStreamDestroy_v2(st));
+}
+END_TEST
+
 void add_gate(TCase *t)
 {
+    tcase_add_loop_test(t, params_move, 0, 2);
     tcase_add_loop_test(t, gate, 0, NRULES);
     tcase_add_test(t, many_numbers);
 }

@@ -213,7 +213,7 @@ START_TEST(no_memory_for_roots)
         }
         drop(&x), drop(&y);
     }
-    ck_assert_int_eq(refresh, 2);
+    ck_assert_msg(refresh == 2, "%s: after %d of 2 refreshes; products by %s", rules[_i].spec, refresh, g.b->gpu->calls->library ? "cuBLAS" : g.b->gpu->calls->why);
     run_out(&g, true);
     FAILS(optc_step(g.b), OPTC_ERROR_MEMORY, "the product of ");
     ck_assert_msg(strstr(optc_message(), " x ") && strstr(optc_message(), " in f32 at ") && strstr(optc_message(), "for tensor number ") && strstr(optc_message(), rules[_i].spec), "%s", optc_message());

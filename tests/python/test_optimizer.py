@@ -155,6 +155,17 @@ class Loop(Case):
                 for p in m.parameters():
                     p.data = p.data.clone()
                     p.grad.data = p.grad.data.clone()
+        bound, p = ob._bounds[0], b[0].weight
+        p.data, p.grad = p.grad.clone().copy_(p.data), torch.zeros_like(p)      # each where nothing was, and a swap
+        q, r = (torch.zeros(8) for _ in range(2))
+        swapped = optc.torch.SGD([torch.nn.Parameter(q), torch.nn.Parameter(r)], lr=1.0)
+        pair = swapped.param_groups[0]["params"]
+        grads(pair), swapped.step()
+        pair[0].data, pair[1].data, pair[0].grad.data = pair[1].data, pair[0].data, pair[1].grad.data
+        swapped.step()
+        self.assertTrue(all(x.data_ptr() in (q.data_ptr(), r.data_ptr()) for x in pair))
+        ob.step()
+        self.assertIs(ob._bounds[0], bound)            # the same binding all along
         before = ob.state[b[0].weight]["exp_avg"].clone()
         b.double()                                     # torch's own then fails
         grads(b.parameters())

@@ -199,6 +199,12 @@ class Binding:
         a[:] = addresses
         lib.optc_set_grads(self.handle, a, self.n)
 
+    def set_params(self, addresses):
+        """Parameters lie there from now on, one address a tensor; states stay."""
+        a = self._grads
+        a[:] = addresses
+        lib.optc_set_params(self.handle, a, self.n)
+
     def set_hyper(self, group, name, value):
         lib.optc_set_hyper(self.handle, group, encoded(name), value)
 

@@ -152,6 +152,7 @@ optc_set_scalar_from: status ptr int str ptr int
 optc_set_guard: status ptr ptr int
 optc_set_grad: status ptr int ptr i64
 optc_set_grads: status ptr ptr* int
+optc_set_params: status ptr ptr* int
 optc_set_input: status ptr int str ptr i64
 optc_set_scalar: status ptr int str double
 optc_state: status ptr int str optc_state_view*

@@ -175,7 +175,7 @@ class Bound:
         part = range(self.turn, len(grads), TURNS)
         for i in part:
             if self.params[i].data_ptr() != self.where[i]:
-                raise Changed
+                return False
             if grads[i] is not None and grads[i].data_ptr() != self.ptrs[i]:
                 return False
         return True
@@ -191,10 +191,25 @@ class Bound:
         self.held = self.last_ids = None
 
     def _params_stay(self):
-        if list(map(T.data_ptr, self.params)) != self.where:
-            raise Changed
         if not all(all(map(is_, m.whole, m.was)) for m in self.members):
             raise Changed
+        where = list(map(T.data_ptr, self.params))
+        if where != self.where:
+            self._move(where)
+
+    def _move(self, where):
+        """Parameters lie elsewhere, as they lay: the binding goes there, and its states stay."""
+        alike = all(a.device == p.device and a.dtype == p.dtype and a.shape == p.shape and a.stride() == p.stride()
+                    for a, p in zip(self.alias, self.params))
+        if not alike or self.staged:
+            raise Changed
+        self.held = self.ptrs = None                   # a gradient of before may have lain where a parameter is now
+        try:
+            self.binding.set_grads([0] * len(where))
+            self.binding.set_params([self._address(p) for p in self.params])
+        except _lib.Error:
+            raise Changed from None
+        self.where, self.alias = where, [p.detach() for p in self.params]
 
     def _look(self, grads):
         everyone = not any(map(is_, grads, repeat(None)))      # `in` would compare tensors
