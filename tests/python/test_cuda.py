@@ -72,6 +72,21 @@ class Cuda(unittest.TestCase):
         self.assertEqual(opt.state[net.weight]["step"].item(), 3)
         self.assertEqual(opt.state[net.weight]["exp_avg"].device.type, "cpu")
 
+    def test_one_clip(self):
+        """The CPU and the GPU share one norm, which nobody sets."""
+        a = [torch.ones(n, device=d, requires_grad=True) for n, d in ((3, "cpu"), (5, "cuda"))]
+        b = [p.detach().clone().requires_grad_() for p in a]
+        ours, theirs = optc.torch.SGD(a, lr=1.0, with_="clip(0.5)"), torch.optim.SGD(b, lr=1.0)
+        for t in range(3):
+            grads(a, t), grads(b, t)
+            norm = sum(p.grad.double().square().sum().cpu() for p in b).sqrt().item()
+            for p in b:
+                p.grad.mul_(min(1.0, 0.5 / (norm + 1e-6)))
+            ours.step(), theirs.step()
+            self.assertAlmostEqual(ours.value("clip.grad_norm"), norm, places=4)
+        for p, q in zip(a, b):
+            torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-6)
+
     def test_several(self):
         """The CPU and the GPU in one optimizer, each to its bits."""
         a, b = parameters("cpu"), parameters("cuda")

@@ -345,10 +345,43 @@ class Loop(Case):
             torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-6)
         self.assertEqual(ob.param_groups[0]["clip.max_norm"], 0.1)
         self.assertEqual(ob.state[q]["ema.avg"].shape, q.shape)
-        mixed = [torch.ones(3, requires_grad=True), torch.ones(3, dtype=torch.float64, requires_grad=True)]
-        grads(mixed)
-        with self.assertRaisesRegex(ValueError, "several devices, types or options"):
-            optc.torch.Optimizer(mixed, "adamw+clip(1)").step()
+
+    def test_one_clip(self):
+        """Tensors of several types, and groups of several options, share one norm; also where some have no gradient."""
+        def make():
+            torch.manual_seed(3)
+            return [torch.randn(n, dtype=t, requires_grad=True)
+                    for n, t in ((5, torch.float32), (700, torch.float64), (3, torch.bfloat16), (4, torch.float32))]
+        a, b = make(), make()
+        oa = [torch.optim.AdamW(a[:3], lr=0.02), torch.optim.AdamW(a[3:], lr=0.02, amsgrad=True)]
+        ob = optc.torch.AdamW([{"params": b[:3]}, {"params": b[3:], "amsgrad": True}], lr=0.02,
+                              with_=["clip(0.5)", "ema(0.9)"])
+        for t in range(4):
+            for params in (a, b):
+                grads(params, t)
+                params[t].grad = None
+            norm = sum(p.grad.double().square().sum() for p in a if p.grad is not None).sqrt()
+            for p in a:
+                if p.grad is not None:
+                    p.grad.mul_(min(1.0, 0.5 / (norm.item() + 1e-6)))
+            for o in oa:
+                o.step()
+            ob.step()
+            self.assertAlmostEqual(ob.value("clip.grad_norm"), norm.item(), places=4)
+        for p, q in zip(a, b):
+            torch.testing.assert_close(p.float(), q.float(), rtol=1e-2 if p.dtype == torch.bfloat16 else 1e-5, atol=1e-6)
+        self.assertEqual(len(ob._bounds), 4)
+        self.assertNotIn("clip.of_these", ob.state[b[0]])
+        c, oc = pickle.loads(pickle.dumps((b, ob)))
+        for params, o in ((b, ob), (c, oc)):
+            grads(params, 9), o.step()
+        for p, q in zip(b, c):
+            self.assertTrue(torch.equal(p, q))
+        for rule in ("adamw+skip", "adamw+clip(1)+clip_value(1)"):      # what clip sees there is no gradient that came
+            params = make()
+            grads(params)
+            with self.assertRaisesRegex(ValueError, "several devices, types or options"):
+                optc.torch.Optimizer(params, rule).step()
 
     def test_sam(self):
         calls, b = [], model()

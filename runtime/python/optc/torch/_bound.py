@@ -7,7 +7,7 @@ import torch
 from .. import _lib
 from .._api import Binding
 from ._memory import device_of
-from ._scaling import OWN, Guard
+from ._scaling import HIDDEN, OWN, Guard
 
 T = torch.Tensor
 _dtype = attrgetter("dtype")
@@ -329,7 +329,7 @@ class Bound:
             p, views = self.params[i], {}
             lies = self.staged.get(i, p)
             for name, domain in self.domains.items():
-                if domain == "group" or name.startswith(OWN) or not self.binding.has_state(i, name):
+                if domain == "group" or name.startswith(HIDDEN) or not self.binding.has_state(i, name):
                     continue
                 flat = self.memory.tensor(*self.binding.state(i, name)) if p.numel() or domain == "tensor" else \
                     torch.empty(0, dtype=p.dtype, device=p.device)
@@ -340,7 +340,7 @@ class Bound:
     def group_states(self, names):
         """(first tensor of the group, {name: live tensor}) of states that belong to groups."""
         at, found = 0, []
-        kept = [n for n, d in self.domains.items() if d == "group" and not n.startswith(OWN)]
+        kept = [n for n, d in self.domains.items() if d == "group" and not n.startswith(HIDDEN)]
         for k, m in enumerate(self.members):
             if kept:
                 found.append((at, {names.get(n, n): self.memory.tensor(*self.binding.state(k, n)).view(())

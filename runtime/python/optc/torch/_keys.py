@@ -118,11 +118,14 @@ class Keys:
         options = {**{name: value(group) for name, value in row["options"].items()}, **self.options}
         return (row["spec_of"](group) if row["spec_of"] else self.row), options, up
 
-    def compiled(self, spec, options, maximize=False, param=None, grad=None, scaler=None):
-        """What Engine.compile wants. scaler: the text of a wrapper that takes a scale out of gradients, outermost."""
+    def compiled(self, spec, options, maximize=False, param=None, grad=None, scaler=None, clip=None):
+        """What Engine.compile wants. scaler: the text of a wrapper that takes a scale out of gradients, outermost;
+        clip: of one that stands for the library's."""
         what = dict(self.what, spec=spec, options=option_text(options))
         types = {"param": param, "grad": grad, "state": self.state_type}
         what["types"] = {k: v for k, v in types.items() if v is not None}
+        if clip:
+            what["wrappers"] = {**what["wrappers"], "clip": clip}
         if maximize:
             self._may_go_up()
             what["with_"] = ",".join(x for x in (what["with_"], "maximize") if x)
@@ -148,12 +151,12 @@ def _put(value, names, given):
     return given.get(names[0], value)
 
 
-def split_wrappers(text):
+def split_wrappers(text, by="+"):
     """'adamw+clip(1)+ema(0.9)' into its parts; a + inside of brackets is an argument's."""
     found, depth, start = [], 0, 0
-    for i, c in enumerate(text + "+"):
+    for i, c in enumerate(text + by):
         depth += (c == "(") - (c == ")")
-        if c == "+" and not depth:
+        if c == by and not depth:
             found.append(text[start:i])
             start = i + 1
     return found

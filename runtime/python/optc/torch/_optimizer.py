@@ -16,6 +16,7 @@ from ._keys import Keys, has_global, number
 from ._memory import TYPES, device_of
 from ._scaling import CHECKING, SCALER, send, send_scalar
 from ._sorting import sorter
+from ._together import CLIP, Norms, can_share
 
 # What a copy or a file keeps beside torch's: functions (sort, split) have done their work.
 KEPT = ("_rule", "_static", "_release", "_inputs", "_scalars")
@@ -154,19 +155,23 @@ class Optimizer(torch.optim.Optimizer):
                     members[k] = Member(k, group["params"])
                 members[k].add(p, name or "param_groups[%d][%d]" % (k, i), self._flags.get(id(p), 0),
                                self._splits.get(id(p), 0))
-        bounds = [self._bound(key, *what) for key, what in wanted.items()]
-        self._refuse_apart(bounds)
+        several = len(wanted) > 1 and self._rule.is_global and not self._release and self._scaled != CHECKING
+        clip = CLIP if several and can_share(self._rule) else None
+        bounds = [self._bound(key, *what, clip) for key, what in wanted.items()]
+        if not clip:
+            self._refuse_apart(bounds)
         for b in bounds:
             self._adopt(b)
+        self._norms = Norms(bounds) if clip else None
         self._bounds, self._out, self._shape = bounds, out, self._layout()
         self._of = {id(b.params[0]): b for b in bounds} if self._release else {}
         self._pushed = None
         self._give_inputs()
 
-    def _bound(self, key, members, rule):
+    def _bound(self, key, members, rule, clip):
         device, dtype, grad = key[:3]
         what = self._rule.compiled(*rule, param=TYPES[dtype], grad=TYPES.get(grad, "f32"),
-                                   scaler=self._scaled)
+                                   scaler=self._scaled, clip=clip)
         members = list(members.values())
         hypers = [self._rule.hypers(self.param_groups[m.group]) for m in members]
         b = Bound(device_of(device).rule(**what), members, hypers, self._static)
@@ -263,6 +268,9 @@ class Optimizer(torch.optim.Optimizer):
             return
         for b in self._bounds:
             b.guarded(found, scale, bool(self._scaled))
+        if self._norms and entry == "step":
+            self._norms.measure(scale)
+        for b in self._bounds:
             b.run(entry)
             if b.unseen and entry == "step":
                 self._appear(b)
@@ -394,7 +402,7 @@ class Optimizer(torch.optim.Optimizer):
 
     def value(self, name, p=None):
         """What the last step left to be read, such as "clip.grad_norm"; `p`: of that parameter."""
-        for b in self._bounds or ():
+        for b in sorted(self._bounds or (), key=lambda b: not any(b.ptrs or ())):        # those that took part first
             if p is None:
                 return b.binding.value(name)[0]
             for i, q in enumerate(b.params):

@@ -21,6 +21,7 @@ CHECKING = """return wrapper {
     when(ok, function() inner { t = t - skipped } end)
   end }"""
 OWN = "scaler."              # states of these wrappers are no business of the optimizer's
+HIDDEN = (OWN, "clip.of_these")
 DEVICES = ("cuda",)          # on others torch's scaler does it itself, by passes of its own
 
 
