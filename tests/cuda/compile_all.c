@@ -38,6 +38,7 @@ static bool list_kernels(Case *c)
     if (!c->kernel)
         return false;
     c->kernel[c->nkernel++] = "optc_tick";
+    c->kernel[c->nkernel++] = "optc_gate";
     for (int i = 0; i < COUNT(of_calls) && plan_calls(p); i++)
         c->kernel[c->nkernel++] = of_calls[i];
     if (plan_calls(p))
