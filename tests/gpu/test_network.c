@@ -103,6 +103,8 @@ static void drop(Kept *x)
 START_TEST(a_thousand_steps)
 {
     SHARED();
+    if (thinned(_i))
+        return;
     bool small = getenv("OPTC_TEST_SMALL") != NULL;        /* on an emulated GPU some, with a refresh before and after */
     int last = small ? 13 : 1000, middle = small ? 9 : 503;
     Side f, g;
