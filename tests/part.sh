@@ -60,7 +60,7 @@ go() {
     run="$BUILD/run-tests"
     case ${part%%:*} in
     suites) echo "suites$(of_them)"; suites $(share $(without fuzz)) ;;
-    random) echo "random specs"; few 14; suites fuzz ;;
+    random) echo "random specs"; few 9; suites fuzz ;;
     command-line) echo "command line"; export OPTC="$PWD/$BUILD/optc" FAKES="$PWD/$BUILD/fake"; sh tests/cli.sh; sh tests/explain.sh ;;
     cuda) echo "CUDA: declarations, tuning on a fake GPU"; sh tests/cuda.sh declared ;;
     architectures) echo "every rule and every architecture"; sh tests/cuda.sh architectures ;;

@@ -146,7 +146,7 @@ for cc in gcc clang; do
     [ $cc = clang ] && level=-O0 || level=-O1
     job $cc-c $cc -std=c11 $level -Wall -Wextra -Wpedantic -Werror -DRULES_NO_CLONES -Irules rules/rules.c rules/example.c -o example-$cc-c -lm -ldl
     echo 'int main() { return 0; }' | $cc -x c++ -o /dev/null - -lstdc++ 2>/dev/null || { skipped "packages as C++ by $cc (it has no C++)"; continue; }
-    job $cc-c++ $cc -x c++ -std=c++17 $level -Wall -Wextra -Werror -DRULES_NO_CLONES -Irules rules/rules.c rules/example.c -o example-$cc-c++ -lm -ldl -lstdc++
+    job $cc-c++ $cc -x c++ -std=c++17 -O0 -Wall -Wextra -Werror -DRULES_NO_CLONES -Irules rules/rules.c rules/example.c -o example-$cc-c++ -lm -ldl -lstdc++
     wait
 done
 job make make -s -C rules CC="${CC:-cc}"
@@ -215,8 +215,8 @@ parts="-ffast-math -funsafe-math-optimizations -ffinite-math-only -freciprocal-m
 expect 0 "1 rule" "$optc" ship 'adamw+clip(1)' --arch sm_90 --name rules -o flags/
 for cc in $have; do
     $cc -O1 -Iflags -I"$top/runtime" -c "$top/tests/ship/compare.c" -o compare-$cc.o
-    alone=$parts                    # what clang's -funsafe-math-optimizations has in it is tried flag by flag (OPTC_ALL: it too)
-    [ $cc = gcc ] || [ -n "${OPTC_ALL:-}" ] || alone=$(printf '%s\n' $parts | grep -vx -e -funsafe-math-optimizations)
+    alone=$parts                    # of what is in clang's -funsafe-math-optimizations one is tried (OPTC_ALL: each, and it too)
+    [ $cc = gcc ] || [ -n "${OPTC_ALL:-}" ] || alone=$(printf '%s\n' $parts | grep -vx -e -funsafe-math-optimizations -e -freciprocal-math -e -fno-signed-zeros)
     for flag in $alone -Ofast "-fassociative-math -fno-signed-zeros -fno-trapping-math" -mfpmath=387 -fsingle-precision-constant "-fno-honor-nans -fapprox-func" "-ffp-contract=fast $(native $cc)" "-std=c11 -ffp-contract=fast"; do
         $cc $flag -Werror -x c -S -o /dev/null /dev/null 2>/dev/null || continue
         if $cc -O1 $flag -w -DRULES_NO_CLONES -c flags/rules.c -o flagged.o 2>flagged.said; then

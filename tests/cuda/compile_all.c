@@ -2,7 +2,7 @@
  * what comes out: a cubin must hold the plan's kernels, no more and no less. Kernels that keep values in local memory are listed. No GPU needed.
  * Several processes share the work: NVRTC lets threads compile one at a time.
  *
- *   compile-all [PROCESSES [ARCHITECTURES]]   at most that many, the newest ones; thin: each rule for the oldest or the newest and one of the others in turn, rules with products for one or none
+ *   compile-all [PROCESSES [ARCHITECTURES]]   at most that many, the newest ones; thin: each rule for one of them in turn, rules with products for one or none
  * exit 0: all good, 1: something is wrong, 77: there is no NVRTC */
 #include "cuda.h"
 #include "emit.h"
@@ -232,21 +232,15 @@ static bool compile_one(Work *w, const Nvrtc *n, const Case *c, int arch)
     return ok;
 }
 
-static bool always(const Work *w, int a) { return a == 0 || a == w->narch - 1; }
-
-/* Pair i of all: thinned out, each rule takes the oldest or the newest in turn, and of the others the next. Rules with products have hundreds of kernels, alike
- * in all of them: thinned out, one of them for the oldest and one for the newest. For sm_90 a package of the whole library is compiled (ship.sh). */
+/* Pair i of all: thinned out, each rule takes one, the next in turn. Rules with products have hundreds of kernels, alike in all of them: thinned out, one of them
+ * for the oldest and one for the newest. For sm_90 a package of the whole library is compiled (ship.sh). */
 static bool chosen(const Work *w, int i)
 {
-    int rule = i / w->narch, a = i % w->narch, before = 0, others = 0;
+    int rule = i / w->narch, a = i % w->narch;
     const char *name = w->c[rule].gen.rule->name;
     if (w->thin && plan_calls(w->c[rule].gen.plan))
         return (!strcmp(name, "muon") && a == 0) || (!strcmp(name, "psgd") && a == w->narch - 1);
-    for (int k = 0; k < w->narch; k++) {
-        before += k < a && !always(w, k);
-        others += !always(w, k);
-    }
-    return !w->thin || a == (rule % 2 ? 0 : w->narch - 1) || (!always(w, a) && before == rule % others);
+    return !w->thin || a == rule % w->narch;
 }
 
 static void worker(Work *w)

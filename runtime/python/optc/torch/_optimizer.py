@@ -4,6 +4,8 @@ Parameters are bound at the first step: one binding for each device, type and se
 the source whenever tensors are bound anew (loaded, copied, unfrozen, moved): the library's memory is filled from it,
 and from then on `self.state` shows that memory.
 """
+from operator import is_
+
 import torch
 from torch.optim.optimizer import _global_optimizer_post_hooks as _everywhere_after
 from torch.optim.optimizer import _global_optimizer_pre_hooks as _everywhere_before
@@ -67,6 +69,7 @@ class Optimizer(torch.optim.Optimizer):
     def _unbound(self):
         """Nothing is bound: the next step does it."""
         self._bounds = self._shape = self._pushed = None
+        self._values = []
         self._tensors, self._out, self._of = False, [], {}
 
     def _check_group(self, group):
@@ -267,7 +270,8 @@ class Optimizer(torch.optim.Optimizer):
                 self._appear(b)
             return
         for b in self._bounds:
-            b.guarded(found, scale, bool(self._scaled))
+            if found is not None or scale is not None or b.scaling is not None:
+                b.guarded(found, scale, bool(self._scaled))
         if self._norms and entry == "step":
             self._norms.measure(scale)
         for b in self._bounds:
@@ -305,10 +309,16 @@ class Optimizer(torch.optim.Optimizer):
 
     def _push(self):
         """Hyperparameters as the groups have them now; options and maximize that changed want another rule."""
+        values = [g.get(k) for g in self.param_groups for k in self.defaults]
+        if self._pushed is not None and len(values) == len(self._values) and all(map(is_, values, self._values)):
+            return                                     # nobody has written to a group, which is nearly always so
+        self._values = []
         raw = [self._raw(g) for g in self.param_groups]
         tensors = any(isinstance(v, torch.Tensor) for r in raw for x in r[0]
                       for v in (x if isinstance(x, (tuple, list)) else (x,)))
+        kept = [] if tensors or any(isinstance(v, list) for v in values) else values     # those change where they are
         if self._pushed is not None and not tensors and not self._tensors and raw == self._pushed:
+            self._values = kept
             return
         if self._pushed is not None and [r[1:] for r in raw] != [r[1:] for r in self._pushed]:
             self._pushed = None
@@ -317,7 +327,7 @@ class Optimizer(torch.optim.Optimizer):
             for k, m in enumerate(b.members):
                 for name, value in self._rule.values(self.param_groups[m.group]).items():
                     send(b, k, name, value)
-        self._tensors, self._pushed = tensors, raw
+        self._tensors, self._pushed, self._values = tensors, raw, kept
 
     def _appear(self, b):
         """States of tensors that took part for the first time."""
