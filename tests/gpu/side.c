@@ -171,3 +171,13 @@ void use_random_launches(Side *g, uint64_t *dice, bool all)
     OK(gpu_leave(g->e->gpu, gpu_plays(g->b)));
     free(l);
 }
+
+void same_params(Side *a, Side *b, const char *what)
+{
+    OK(optc_sync(a->b));
+    OK(optc_sync(b->b));
+    fetch_params(a);
+    fetch_params(b);
+    for (int k = 0; k < NSHAPES; k++)
+        ck_assert_msg(!memcmp(a->hp[k], b->hp[k], (size_t)a->n[k] * a->wp), "%s: tensor %d has other bits", what, k);
+}

@@ -31,6 +31,7 @@ void fetch_params(Side *s);                    /* from the GPU into hp */
 void compare(const char *rule, Side *c, Side *g);      /* hp of c and all its states against those of g, which is on the GPU */
 /* … of rules with products, whose sums have no order that both share: within so much of 1 + the value */
 void compare_within(const char *rule, Side *c, Side *g, double bound);
+void same_params(Side *a, Side *b, const char *what);     /* two sides on the GPU, bit for bit */
 void use_random_launches(Side *g, uint64_t *dice, bool all);           /* from now on: for every stage any that is valid, or (not all) one near the model's */
 
 /* OPTC_TEST_SHARE=K/N: of tests that take long, this process's share: all.sh runs the shares side by side. */

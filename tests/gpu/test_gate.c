@@ -24,16 +24,6 @@ static void send(CUdeviceptr to, int step, CUstream st)
     ck_assert(!d->cuMemcpyHtoDAsync_v2(to, &n, sizeof n, st) && !d->cuStreamSynchronize(st));
 }
 
-static void same_params(Side *a, Side *b, const char *what)
-{
-    OK(optc_sync(a->b));
-    OK(optc_sync(b->b));
-    fetch_params(a);
-    fetch_params(b);
-    for (int k = 0; k < NSHAPES; k++)
-        ck_assert_msg(!memcmp(a->hp[k], b->hp[k], (size_t)a->n[k] * a->wp), "%s: tensor %d", what, k);
-}
-
 static void same_states(Side *a, Side *b, const char *what)
 {
     optc_state_info info;

@@ -477,16 +477,6 @@ START_TEST(whole_rules)
 }
 END_TEST
 
-static void same_params(Side *a, Side *b, const char *what)
-{
-    OK(optc_sync(a->b));
-    OK(optc_sync(b->b));
-    fetch_params(a);
-    fetch_params(b);
-    for (int k = 0; k < NSHAPES; k++)
-        ck_assert_msg(!memcmp(a->hp[k], b->hp[k], (size_t)a->n[k] * a->wp), "%s: tensor %d has other bits", what, k);
-}
-
 /* Captured steps of a rule with products at some steps only, replayed, are those steps; and steps one by one go on from there. */
 START_TEST(conditional)
 {

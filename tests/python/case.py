@@ -1,0 +1,45 @@
+"""A small network, gradients from numbers, losses that are near: what the tests of loops share."""
+import unittest
+
+import torch
+
+
+def model(seed=1, dtype=torch.float32):
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(torch.nn.Linear(6, 9), torch.nn.Tanh(), torch.nn.Linear(9, 3)).to(dtype)
+
+
+torch.manual_seed(0)
+X, Y = torch.randn(16, 6), torch.randn(16, 3)
+
+
+def train(m, opt, steps, schedule=None, zero=True):
+    """Losses of some steps."""
+    losses = []
+    for _ in range(steps):
+        opt.zero_grad(set_to_none=zero)
+        loss = ((m(X) - Y) ** 2).mean()
+        loss.backward()
+        opt.step()
+        if schedule:
+            schedule.step()
+        losses.append(loss.item())
+    return losses
+
+
+def grads(params, seed=0):
+    torch.manual_seed(seed)
+    for p in params:
+        p.grad = torch.randn(p.shape, dtype=p.dtype)
+
+
+def lists(seed=5, shapes=((4, 3), (5,))):
+    torch.manual_seed(seed)
+    return [torch.randn(s).requires_grad_() for s in shapes]
+
+
+class Case(unittest.TestCase):
+    def close(self, a, b, bound=1e-5):
+        self.assertEqual(len(a), len(b))
+        for x, y in zip(a, b):
+            self.assertLessEqual(abs(x - y), bound)

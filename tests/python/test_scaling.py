@@ -1,0 +1,136 @@
+"""Numbers that stay where they lie: one norm over several bindings, scalers, tensors as hyperparameters."""
+import copy
+import pickle
+from unittest import mock
+
+import torch
+
+import optc.torch
+from case import X, Y, Case, grads, lists, model, train
+
+
+class Scaling(Case):
+    def test_one_clip(self):
+        """Tensors of several types, and groups of several options, share one norm; also where some have no gradient."""
+        def make():
+            torch.manual_seed(3)
+            return [torch.randn(n, dtype=t, requires_grad=True)
+                    for n, t in ((5, torch.float32), (700, torch.float64), (3, torch.bfloat16), (4, torch.float32))]
+        a, b = make(), make()
+        oa = [torch.optim.AdamW(a[:3], lr=0.02), torch.optim.AdamW(a[3:], lr=0.02, amsgrad=True)]
+        ob = optc.torch.AdamW([{"params": b[:3]}, {"params": b[3:], "amsgrad": True}], lr=0.02,
+                              with_=["clip(0.5)", "ema(0.9)"])
+        for t in range(4):
+            for params in (a, b):
+                grads(params, t)
+                params[t].grad = None
+            norm = sum(p.grad.double().square().sum() for p in a if p.grad is not None).sqrt()
+            for p in a:
+                if p.grad is not None:
+                    p.grad.mul_(min(1.0, 0.5 / (norm.item() + 1e-6)))
+            for o in oa:
+                o.step()
+            ob.step()
+            self.assertAlmostEqual(ob.value("clip.grad_norm"), norm.item(), places=4)
+        for p, q in zip(a, b):
+            torch.testing.assert_close(p.float(), q.float(), rtol=1e-2 if p.dtype == torch.bfloat16 else 1e-5, atol=1e-6)
+        self.assertEqual(len(ob._bounds), 4)
+        self.assertNotIn("clip.of_these", ob.state[b[0]])
+        c, oc = pickle.loads(pickle.dumps((b, ob)))
+        for params, o in ((b, ob), (c, oc)):
+            grads(params, 9), o.step()
+        for p, q in zip(b, c):
+            self.assertTrue(torch.equal(p, q))
+        for rule in ("adamw+skip", "adamw+clip(1)+clip_value(1)"):      # what clip sees there is no gradient that came
+            params = make()
+            grads(params)
+            with self.assertRaisesRegex(ValueError, "several devices, types or options"):
+                optc.torch.Optimizer(params, rule).step()
+
+    def test_scaler(self):
+        """torch's own scaler, by its own passes."""
+        p = lists()
+        opt = optc.torch.AdamW(p, lr=0.1)
+        scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+        before = p[0].detach().clone()
+        scaler.scale(sum((q * float("inf")).sum() for q in p)).backward()
+        scaler.step(opt), scaler.update()
+        self.assertTrue(torch.equal(before, p[0]))
+        opt.zero_grad()
+        scaler.scale(sum((q * q).sum() for q in p)).backward()
+        scaler.step(opt), scaler.update()
+        self.assertFalse(torch.equal(before, p[0]))
+
+    def test_scaler_protocol(self):
+        """found_inf and grad_scale are the step's to look at: as on a GPU."""
+        from optc.torch import _scaling
+        a, b = model(), model()
+        oa = torch.optim.AdamW(a.parameters(), lr=0.02)
+        ob = optc.torch.Optimizer(b.parameters(), "adamw+clip(0.5)", lr=0.02)
+        self.assertFalse(ob._step_supports_amp_scaling)
+        with mock.patch.object(_scaling, "DEVICES", ("cpu",)):
+            self.assertTrue(ob._step_supports_amp_scaling)
+            scaler = torch.amp.GradScaler("cpu", init_scale=256.0)
+            for t in range(8):
+                oa.zero_grad(), ob.zero_grad()
+                ((a(X) - Y) ** 2).mean().backward()
+                torch.nn.utils.clip_grad_norm_(a.parameters(), 0.5)
+                bad = float("inf") if t in (2, 5) else 1.0
+                scaler.scale(((b(X) - Y) ** 2).mean() * bad).backward()
+                if t == 4:
+                    scaler.unscale_(ob)
+                scaler.step(ob), scaler.update()
+                if t not in (2, 5):
+                    oa.step()
+        self.assertEqual(scaler.get_scale(), 64.0)
+        for p, q in zip(a.parameters(), b.parameters()):
+            torch.testing.assert_close(p, q, rtol=1e-4, atol=1e-5)
+            self.assertEqual(ob.state[q]["step"].item(), 6)
+        self.close(train(a, oa, 0), train(b, ob, 0))
+        grads(b.parameters()), ob.step()               # by itself again
+        self.assertEqual(ob.state[q]["step"].item(), 7)
+
+    def test_own_scaler(self):
+        """Check and unscaling in the step."""
+        for spec in ("adamw+clip(0.5)", "nadam"):
+            a, b = model(), model()
+            oa, ob = (optc.torch.Optimizer(m.parameters(), spec, lr=0.02) for m in (a, b))
+            scaler = optc.torch.GradScaler("cpu", init_scale=256.0, growth_interval=3)
+            for t in range(9):
+                oa.zero_grad(), ob.zero_grad()
+                ((a(X) - Y) ** 2).mean().backward()
+                bad = float("nan") if t in (0, 5) else 1.0
+                scaler.scale(((b(X) - Y) ** 2).mean() * bad).backward()
+                scaler.step(ob)
+                with self.assertRaisesRegex(RuntimeError, "step.*already been called"):
+                    scaler.step(ob)
+                scaler.update()
+                if t not in (0, 5):
+                    oa.step()
+            self.assertEqual(scaler.get_scale(), 256.0 / 4 * 2 * 2)
+            for p, q in zip(a.parameters(), b.parameters()):
+                torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-6)
+                self.assertEqual(ob.state[q]["step"].item(), 7)
+                self.assertEqual(set(ob.state[q]), set(oa.state[p]))
+            c, oc = copy.deepcopy((b, ob))
+            grads(b.parameters()), grads(c.parameters())
+            ob.step(), oc.step()
+            for p, q in zip(b.parameters(), c.parameters()):
+                torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-6)
+
+    def test_tensor_hypers(self):
+        """Read where they lie, at every step."""
+        a, b = lists(), lists()
+        lr, beta = torch.tensor(0.1), torch.tensor(0.5, dtype=torch.float64)
+        oa = torch.optim.AdamW(a)
+        ob = optc.torch.AdamW(b, lr=lr, betas=(beta, torch.tensor(0.9, dtype=torch.float64)))
+        for t in range(4):
+            lr.fill_(0.1 / (t + 1)), beta.fill_(0.5 + t / 10)
+            oa.param_groups[0].update(lr=0.1 / (t + 1), betas=(0.5 + t / 10, 0.9))
+            grads(a, t), grads(b, t)
+            oa.step(), ob.step()
+        ob.param_groups[0].update(lr=0.3), oa.param_groups[0].update(lr=0.3)
+        lr.fill_(9.0)
+        oa.step(), ob.step()
+        for p, q in zip(a, b):
+            torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-6)
