@@ -2,13 +2,16 @@
 CPU. Prints a row each; exits with the number of rows that miss their bars.
 
 queued: many steps in a row, the device's time of one. alone: a step and a wait, the clock's time of one.
+beside C: the same binding stepped by optc_step alone, with nothing of Python's but the call.
 """
+import ctypes
 import sys
 import time
 
 import torch
 
 import optc.torch
+from optc._lib import lib
 
 DEVICE = "cpu" if "cpu" in sys.argv else "cuda"
 
@@ -84,6 +87,53 @@ def row(name, shapes, bars, clip=False, n=20):
     return missed
 
 
+def beside_c(name, shapes, n, rounds=5):
+    """opt.step() and optc_step of the binding it has, in turns: queued on a GPU, within 3 %."""
+    opt = optc.torch.AdamW(tensors(shapes), lr=1e-6)
+    measure = queued if DEVICE == "cuda" else alone
+    opt.step()
+    bare = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(("optc_step", lib))
+    handle = opt._bounds[0].binding.handle
+    found = [[], []]
+    for _ in range(rounds):
+        for times, step in zip(found, (opt.step, lambda: bare(handle))):
+            step(), step()
+            times.append(measure(step, n))
+    ours, c = min(found[0]), min(found[1])
+    miss = DEVICE == "cuda" and ours > 1.03 * c
+    print("%-28s %-7s Python %8.4f ms  C %8.4f ms  %.3fx  bar 1.03x%s" % (
+        name, measure.__name__, ours, c, ours / c, ": misses" if miss else ""))
+    return int(miss)
+
+
+def hooked(n=4):
+    """What a step costs the host with nothing around it, with a scheduler's counter, with a hook, and in a profile."""
+    params = tensors([(8,)] * n)
+    for grads in (False, True):
+        opt = optc.torch.AdamW(params, static_grads=grads)
+        for _ in range(4):
+            opt.step()
+        plain = best(opt.step, 300)
+        torch.optim.lr_scheduler.ConstantLR(opt)
+        counted = best(opt.step, 300)
+        handle = opt.register_step_post_hook(lambda *_: None)
+        hook = best(opt.step, 300)
+        handle.remove()
+        print("%d small tensors%s: a step %.1f us of the host, under a scheduler %.1f, with a hook %.1f" % (
+            n, ", static_grads" if grads else "", plain, counted, hook))
+
+
+def best(f, n=30):
+    times = []
+    for i in range(n):
+        if i % 30 == 0:
+            wait()                                     # a queue that is full would be waited for
+        began = time.perf_counter()
+        f()
+        times.append((time.perf_counter() - began) * 1e6)
+    return min(times)
+
+
 def reading(n=5000):
     """What finding gradients costs beside reading them, and a step that looks for nothing."""
     params = [torch.zeros(8, device=DEVICE, requires_grad=True) for _ in range(n)]
@@ -92,14 +142,6 @@ def reading(n=5000):
     opt = optc.torch.AdamW(params)
     for _ in range(4):
         opt.step()
-
-    def best(f):
-        times = []
-        for _ in range(30):
-            began = time.perf_counter()
-            f()
-            times.append((time.perf_counter() - began) * 1e6)
-        return min(times)
     read, find = best(lambda: [p.grad for p in params]), best(opt._bounds[0].find_grads)
     static = optc.torch.AdamW(params, static_grads=True)
     for _ in range(4):
@@ -115,6 +157,8 @@ def reading(n=5000):
 def cpu():
     print("torch %s, %d threads" % (torch.__version__, torch.get_num_threads()))
     missed = reading()
+    hooked()
+    missed += beside_c("AdamW, 2^20 beside C", [(1 << 20,)], 20)
     for name, shapes, n in (("AdamW, 2^20", [(1 << 20,)], 20), ("AdamW, 2^26", [(1 << 26,)], 5),
                             ("AdamW, 1000 of 256", [(256,)] * 1000, 20)):
         missed += row(name, shapes, {"alone": 1}, n=n)
@@ -126,6 +170,8 @@ if __name__ == "__main__":
         sys.exit(cpu())
     print("torch %s, %s" % (torch.__version__, torch.cuda.get_device_name()))
     missed = reading()
+    hooked()
+    missed += beside_c("AdamW, GPT-2 124M beside C", gpt2(12, 768), 50)
     missed += row("AdamW, GPT-2 124M", gpt2(12, 768), {"queued": 1.15, "alone": 1.5})
     missed += row("AdamW, 5000 of 4096", [(4096,)] * 5000, {"alone": 15}, n=10)
     torch.cuda.empty_cache()

@@ -181,6 +181,21 @@ class Loop(Case):
         self.assertGreater(opt.step(closure=closure).item(), 0)
         self.assertGreater(loss.item(), 0)
 
+    def test_compiled(self):
+        """torch.compile goes around a step, called inside of what it compiles too."""
+        a, b = model(), model()
+        oa, ob = torch.optim.AdamW(a.parameters(), lr=0.02), optc.torch.AdamW(b.parameters(), lr=0.02)
+
+        @torch.compile(backend="eager")
+        def once(m, opt):
+            opt.zero_grad()
+            loss = ((m(X) - Y) ** 2).mean()
+            loss.backward()
+            opt.step()
+            return loss
+        self.close(train(a, oa, 3), [once(b, ob).item() for _ in range(3)])
+        self.assertEqual(ob.state[b[0].weight]["step"].item(), 3)
+
     def test_strides(self):
         torch.manual_seed(0)
         make = [torch.randn(4, 3, 5, 5).contiguous(memory_format=torch.channels_last).requires_grad_(),

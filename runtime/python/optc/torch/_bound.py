@@ -13,6 +13,7 @@ T = torch.Tensor
 _dtype = attrgetter("dtype")
 FEW = 1000       # up to so many every address is looked at in every step; of more that stay, a part in turns
 TURNS = 256
+ONE = torch.ones(())
 
 
 class Changed(Exception):
@@ -89,6 +90,7 @@ class Bound:
         self.params = [p for m in members for p in m.params]
         self.names = [n for m in members for n in m.names]
         self.device = self.params[0].device
+        self.cuda, self.index = self.device.type == "cuda", self.device.index      # a step asks for them
         self.memory = device_of(self.device)
         self.copies = 0                                # of parameters and gradients that lie otherwise
         self.staged = {}                               # number: a row-major copy that is stepped in a parameter's place
@@ -113,14 +115,14 @@ class Bound:
 
     # ---- binding ----
     def guard(self):
-        return torch.cuda.device(self.device) if self.device.type == "cuda" else _nothing
+        return torch.cuda.device(self.device) if self.cuda else _nothing
 
     def _order_before(self):
-        if self.device.type == "cuda":
+        if self.cuda:
             torch.cuda.current_stream(self.device).synchronize()
 
     def _order_after(self):
-        if self.device.type == "cuda":
+        if self.cuda:
             self.binding.sync()
             self.follow_stream()
 
@@ -160,23 +162,20 @@ class Bound:
         or, where there are many and all are the tensors they were, of some."""
         if self.static and self.ptrs is not None:
             return
-        grads = [p.grad for p in self.params]
-        many = len(grads) > FEW
-        if many and self.held is not None and all(map(is_, grads, self.held)) and self._some(grads):
+        if self.held is not None and not [p for p, g in self.held if p.grad is not g] and self._some():
             return
+        grads = [p.grad for p in self.params]
         self._params_stay()
         self._look(grads)
-        if many:
+        if len(grads) > FEW:
             self._hold(grads)
 
-    def _some(self, grads):
+    def _some(self):
         """A part of the addresses, another one each time."""
         self.turn = (self.turn + 1) % TURNS
-        part = range(self.turn, len(grads), TURNS)
-        for i in part:
-            if self.params[i].data_ptr() != self.where[i]:
-                return False
-            if grads[i] is not None and grads[i].data_ptr() != self.ptrs[i]:
+        part = slice(self.turn, None, TURNS)
+        for (p, g), at, grad_at in zip(self.held[part], self.where[part], self.ptrs[part]):
+            if p.data_ptr() != at or (g is not None and g.data_ptr() != grad_at):
                 return False
         return True
 
@@ -184,7 +183,7 @@ class Bound:
         """Gradients that were the same tensors twice are held on to, so that they need not be looked at."""
         ids = list(map(id, grads))
         same = ids == self.last_ids and not self.grad_copies
-        self.held, self.last_ids = (grads, ids) if same else (None, ids)
+        self.held, self.last_ids = list(zip(self.params, grads)) if same else None, ids
 
     def let_go(self):
         """Before gradients are set to None."""
@@ -286,12 +285,12 @@ class Bound:
             torch.autograd.graph.increment_version(self.params)
 
     def _count(self):
-        if self.device.type == "cuda" and (self.scaling or torch.cuda.is_current_stream_capturing()):
+        if self.cuda and (self.scaling or torch.cuda.is_current_stream_capturing()):
             return                                     # the device alone knows; it is asked when states are saved
         if self.scaling:
             self.read_steps()
         else:
-            self.steps.add_(1 if self.took is None else self.took)
+            self.steps.add_(ONE if self.took is None else self.took)       # a number would be made a tensor first
 
     def guarded(self, found, scale, scaled):
         """By what a scaler handed over for the next step, if anything."""
@@ -309,9 +308,9 @@ class Bound:
 
     def follow_stream(self):
         """torch's current stream is the binding's, from here on."""
-        if self.device.type != "cuda":
+        if not self.cuda:
             return
-        stream = torch._C._cuda_getCurrentRawStream(self.device.index)
+        stream = torch._C._cuda_getCurrentRawStream(self.index)
         if stream != self.stream:
             self.binding.set_stream(stream)
             self.stream = stream

@@ -7,6 +7,8 @@ and from then on `self.state` shows that memory.
 from operator import is_
 
 import torch
+from torch.autograd import _profiler_enabled as _profiling
+from torch.compiler import is_compiling as _compiling
 from torch.optim.optimizer import _global_optimizer_post_hooks as _everywhere_after
 from torch.optim.optimizer import _global_optimizer_pre_hooks as _everywhere_before
 
@@ -234,15 +236,16 @@ class Optimizer(torch.optim.Optimizer):
         state.update(b.state_tensors(i, self._rule.names))
 
     # ---- a step ----
-    @torch._disable_dynamo
     def step(self, closure=None):
         """One step. A closure is called first and its loss returned; under `sam` it is called twice, the second time
         where `perturb` went."""
-        if not (torch.autograd._profiler_enabled() or self._optimizer_step_pre_hooks or
-                self._optimizer_step_post_hooks or _everywhere_before or _everywhere_after):
-            return self._step(closure)
-        return _hooked_step(self, closure)
-    step.hooked = True                                 # what torch would put around it costs more than a small step
+        if _compiling():
+            return _uncompiled_step(self, closure)
+        if (_profiling() or self._optimizer_step_pre_hooks or self._optimizer_step_post_hooks or
+                _everywhere_before or _everywhere_after):
+            return _hooked_step(self, closure)
+        return self._step(closure)
+    step.hooked = True         # what torch would put around it, and its way past torch.compile, cost more than a step
 
     def _step(self, closure=None):
         loss = None
@@ -261,9 +264,10 @@ class Optimizer(torch.optim.Optimizer):
         """Any entry of the rule: "step", "perturb", "to_eval", …"""
         fresh = self._bounds is None
         found, scale = self.__dict__.get("found_inf"), self.__dict__.get("grad_scale")
-        wanted = CHECKING if self._checking else SCALER
-        if scale is not None and self._scaled not in (wanted, CHECKING):       # another rule, which takes the scale out
-            self._scaled, self._shape = wanted, None
+        if scale is not None:
+            wanted = CHECKING if self._checking else SCALER
+            if self._scaled not in (wanted, CHECKING):                 # another rule, which takes the scale out
+                self._scaled, self._shape = wanted, None
         self._ready()
         if fresh and entry == "step" and self._is_empty_step():
             for b in self._bounds:
@@ -280,7 +284,8 @@ class Optimizer(torch.optim.Optimizer):
                 self._appear(b)
 
     def _ready(self):
-        if self._bounds is None or self._shape != self._layout() or any(p.grad is not None for p in self._out):
+        if self._bounds is None or self._shape != self._layout() or (
+                self._out and any(p.grad is not None for p in self._out)):
             self._bind()
         try:
             self._give()
@@ -290,7 +295,8 @@ class Optimizer(torch.optim.Optimizer):
 
     def _give(self):
         for b in self._bounds:
-            b.follow_stream()
+            if b.cuda:
+                b.follow_stream()
         self._push()
         for b in self._bounds:
             b.find_grads()
@@ -437,7 +443,7 @@ class Optimizer(torch.optim.Optimizer):
     # ---- saving, loading, copying ----
     def _count_replays(self):
         for b in self._bounds or ():
-            if b.device.type == "cuda" and not _capturing():
+            if b.cuda and not _capturing():
                 b.read_steps()
 
     def state_dict(self):
@@ -505,6 +511,7 @@ class Optimizer(torch.optim.Optimizer):
 
 # As torch has it: hooks, the profiler's name, what the profiler looks at.
 _hooked_step = torch.optim.Optimizer.profile_hook_step(Optimizer._step)
+_uncompiled_step = torch._disable_dynamo(Optimizer.step)
 
 
 def _capturing():
