@@ -248,6 +248,7 @@ static const Paste pasted_code[] = {
     {"runtime/core/gpu_phases.c", PRODUCTS},
     {"templates/no_calls.h", NO_PRODUCTS},
     {"runtime/core/gpu_turns.c", ALWAYS},
+    {"runtime/core/gpu_kept.c", ALWAYS},
     {"runtime/core/gpu_gate.c", ALWAYS},
     {"runtime/core/gpu_run.c", ALWAYS},
     {NULL, ALWAYS},

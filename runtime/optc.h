@@ -316,7 +316,9 @@ optc_status optc_set_guard(optc_binding *b, const void *at, optc_type type);
 /* NULL: left out from now on, see optc_get_t. count 0: not checked */
 optc_status optc_set_grad(optc_binding *b, int tensor, const void *grad, int64_t count);
 /* All of them at once, one a tensor (or NULL), in order; n: optc_tensors. All are set or none. In a captured graph: new
- * addresses, and who is left out, are seen by replays too, once optc_run has been called outside of a capture. Once a
+ * addresses, and who is left out, are seen by replays too, once optc_run has been called outside of a capture. Not by
+ * those of a step that was captured after this call and ahead of any other run: it keeps the addresses of all arrays as
+ * they were (gradients that were allocated in the capture itself), in a table that lives as long as the binding. Once a
  * step was captured optc_run refuses what its replays cannot follow: an entry that would take in tensors without a
  * gradient which it leaves out (or the reverse), more than eight different counts of steps, and, of a rule with states
  * of the group, a tensor that comes back with a count that none had when it was captured (optc_set_t with -1 makes all

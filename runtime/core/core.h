@@ -144,6 +144,7 @@ struct optc_binding {
     int64_t elems;
     /* every input was there at the last look, and none has been taken away */
     bool complete;
+    bool given;                        /* gradients were set since the last run that was done */
     bool recorded;                     /* the last run went into a graph of the caller's and was not done */
     void *block; size_t block_bytes;   /* states, temporaries, partials: on the device the rule runs on */
     size_t unshared_bytes;             /* what it would be if no two temporaries shared memory */

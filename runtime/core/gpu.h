@@ -85,6 +85,8 @@ typedef struct GpuTables {
     bool dirty;                            /* who takes part, and in which row, differs from the device's views */
     struct GpuMore *more;                  /* memory of rows behind the groups */
     bool moved;                            /* a gradient's or input's pointer differs from the device's table */
+    CUdeviceptr table;                     /* not 0: of the step that is being captured, in place of mem (gpu_kept.c) */
+    struct GpuKept *kept;
     Play *play;                            /* by entry, then phase */
     int nphase, step;                      /* step: the entry of that name */
     /* for lists of who has its turn, and how long they may be; in_turn: the run at hand goes by them */
@@ -163,6 +165,11 @@ CORE optc_status turns_bind(optc_binding *b);              /* plays are there; i
 CORE void turns_unbind(optc_binding *b);
 CORE optc_status turns_send(optc_binding *b, Play *p);     /* before its shots are fired, not in a capture */
 CORE Shot turns_shot(const optc_binding *b, const Shot *x);        /* over those that have their turn */
+
+/* ---- gpu_kept.c: pointers that captured steps keep; inside gpu_enter ---- */
+CORE char *table_now(const optc_binding *b);               /* for free(); NULL: no memory */
+CORE optc_status table_keep(optc_binding *b);              /* the step at hand has a table of its own */
+CORE void tables_drop(optc_binding *b);
 
 /* ---- gpu_gate.c: numbers that lie on the device, and steps that are left out ---- */
 CORE optc_status gpu_gate(optc_binding *b, const void *from, bool guard, const char *call);

@@ -410,6 +410,7 @@ CORE void gpu_unbind(optc_binding *b)
     gpu_drop_plays(b);
     calls_unbind(b);
     turns_unbind(b);
+    tables_drop(b);
     gpu_give(b->rule->engine, (CUdeviceptr)(uintptr_t)b->block, b->block_bytes, t->stream);
     gpu_give(b->rule->engine, t->all, t->bytes, t->stream);
     for (const GpuMore *m = t->more; m; m = m->next)

@@ -23,7 +23,7 @@ CORE optc_status calls_gather(optc_binding *b, int64_t from)
     int64_t n = x->npointer - from;
     CallArgs a;
     memset(&a, 0, sizeof a);
-    a.a = b->gpu->mem;
+    a.a = b->gpu->table ? b->gpu->table : b->gpu->mem;
     a.b = x->places + sizeof(CallPlace) * (size_t)from;
     a.c = x->pointers + sizeof(void *) * (size_t)from;
     a.m = (int)n;

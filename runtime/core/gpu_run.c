@@ -272,6 +272,8 @@ CORE optc_status gpu_fire(optc_binding *b, const Shot *x, int guard)
     Shot own = *x;
     if (b->gpu->in_turn && x->stage && x->stage->turns)
         own = turns_shot(b, x);
+    if (b->gpu->table && own.args.mem == b->gpu->mem)
+        own.args.mem = b->gpu->table;
     int rc = !x->args.count || own.args.count ? shot_fire(g->d, &own, guard, b->gpu->stream) : 0;
     if (!rc)
         return OPTC_OK;
@@ -284,11 +286,9 @@ static optc_status send_moved(optc_binding *b)
 {
     GpuEngine *g = b->rule->engine->gpu;
     size_t row = sizeof(void *) * (size_t)b->rule->program->narray;
-    char *host = (char *)malloc(row * (size_t)b->nall + 1);
+    char *host = table_now(b);
     if (!host)
         return no_memory("optc_run");
-    for (int i = 0; i < b->nall; i++)
-        memcpy(host + row * (size_t)i, b->tensor[i].mem, row);
     /* pageable: copied before it returns */
     int rc = g->d->cuMemcpyHtoDAsync_v2(b->gpu->mem, host, row * (size_t)b->nall, b->gpu->stream);
     free(host);
@@ -385,17 +385,23 @@ CORE optc_status gpu_may_arrange(const optc_binding *b, const Change *c)
     return gpu_leave(g, may_arrange(b, c));
 }
 
-/* What was set since the last run. */
+/* What was set since the last run. Pointers that were stay with a step that is captured, and are still to be sent.
+ * Where matrices lie is one list for all: what is captured gathers it anew, and so do runs after it. */
 static optc_status send_changes(optc_binding *b, bool capturing)
 {
     GpuTables *t = b->gpu;
-    if ((t->moved || t->dirty) && capturing)
+    t->table = 0;
+    if ((t->calls_behind || t->dirty) && capturing)
         return fail(OPTC_ERROR_ARGUMENT,
-                    "optc_run: a pointer or a count of steps was set since the last step: run one step before "
+                    "optc_run: who takes part or a count of steps was set since the last step: run one step before "
                     "capturing");
-    bool dirty = t->dirty, moved = t->moved;
+    if (capturing) {
+        optc_status kept = t->moved || b->given ? table_keep(b) : OPTC_OK;
+        return kept == OPTC_OK && t->calls ? calls_follow(b) : kept;
+    }
+    bool dirty = t->dirty, moved = t->moved || t->captured;
     optc_status s = dirty ? gpu_send_views(b) : OPTC_OK;
-    if (s == OPTC_OK && moved)
+    if (s == OPTC_OK && t->moved)
         s = send_moved(b);
     t->calls_behind = t->calls_behind || dirty || moved;
     if (s == OPTC_OK && t->calls && t->calls_behind)

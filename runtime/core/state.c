@@ -305,6 +305,7 @@ optc_status optc_set_grads(optc_binding *b, const void *const *grads, int n)
         s = grads[i] == b->tensor[i].mem[1] ? OPTC_OK : check_data(b, "optc_set_grads", i, 1, grads[i], 0);
     for (int i = 0; i < n && s == OPTC_OK; i++)
         put_data(b, i, 1, grads[i]);
+    b->given = b->given || s == OPTC_OK;
     return s;
 }
 

@@ -85,6 +85,7 @@ optc_status optc_run(optc_binding *b, const char *entry)
         b->complete = all_set(b);
     b->turns = turns_at(b, b->steps + 1);
     s = b->rule->device->run(b, e, phase);
+    b->given = b->given && (s != OPTC_OK || b->recorded);
     if (s == OPTC_OK && ph->naction && ph->action[0].kind == ACT_TICK && !b->recorded)
         rows_stepped(b);
     return s;

@@ -129,6 +129,97 @@ START_TEST(hyper_in_graphs)
 }
 END_TEST
 
+/* ---- gradients that are allocated in the capture ---- */
+typedef struct Apart { CUdeviceptr g[NSHAPES]; CUgraph graph; CUgraphExec exec; } Apart;       /* a graph, and gradients of its own */
+
+static void put_grads(const Side *s, const CUdeviceptr *g)
+{
+    const void *at[NSHAPES];
+    for (int k = 0; k < NSHAPES; k++)
+        at[k] = (const void *)(uintptr_t)g[k];
+    OK(optc_set_grads(s->b, at, NSHAPES));
+}
+
+/* what `values` has in its own gradients */
+static void fill_apart(const Side *values, const Apart *x)
+{
+    for (int k = 0; k < NSHAPES; k++)
+        ck_assert(!d->cuMemcpyHtoDAsync_v2(x->g[k], values->hg[k], (size_t)values->n[k] * values->wg, NULL));
+    d->cuStreamSynchronize(NULL);
+}
+
+static void capture_apart(Side *s, Apart *x, CUstream st)
+{
+    for (int k = 0; k < NSHAPES; k++)
+        ck_assert(!d->cuMemAlloc_v2(&x->g[k], (size_t)s->n[k] * s->wg + 256));
+    ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
+    put_grads(s, x->g);
+    OK(optc_step(s->b));
+    ck_assert(!d->cuStreamEndCapture(st, &x->graph) && !d->cuGraphInstantiateWithFlags(&x->exec, x->graph, 0));
+}
+
+/* Two graphs whose gradients lie elsewhere, and steps between: each has its own, also where products read them. */
+START_TEST(own_pointers)
+{
+    SHARED();
+    static const char text[] = "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { l = zeros 'rows' },\n"
+                               "  matrix = function() every(2, function() l = 0.9 * l + gram(g) end) p = p - lr * mm(l, g) end,\n"
+                               "  step = function() p = p - lr * g end }";
+    const optc_rule_options o = _i ? (optc_rule_options){.text = text} : (optc_rule_options){.spec = "adamw", .with = "clip(1)"};
+    static const int who[] = {1, 2, 0, 1, 1, 0, 2, 0};     /* whose gradients: a graph's, or (0) the side's own, by a step */
+    Side a, b;
+    Apart x[2];
+    CUstream st;
+    use_tiny();
+    ck_assert(!d->cuStreamCreate(&st, 1));
+    open_side(&a, "cuda", o, 0);
+    open_side(&b, "cuda", o, 0);
+    set_grads(&a, 1), set_grads(&b, 1);
+    OK(optc_step(a.b));
+    OK(optc_step(b.b));
+    OK(optc_sync(b.b));
+    OK(optc_set_stream(b.b, st));
+    capture_apart(&b, &x[0], st);
+    capture_apart(&b, &x[1], st);
+    for (int i = 0; i < 8; i++) {
+        set_grads(&a, 2 + i);
+        OK(optc_step(a.b));
+        if (who[i]) {
+            fill_apart(&a, &x[who[i] - 1]);
+            ck_assert(!d->cuGraphLaunch(x[who[i] - 1].exec, st));
+        } else {                               /* once a graph's gradients are stepped outside of it */
+            set_grads(&b, 2 + i);
+            fill_apart(&a, &x[0]);
+            put_grads(&b, i == 5 ? x[0].g : b.g);
+            OK(optc_step(b.b));
+        }
+        OK(optc_sync(b.b));
+    }
+    OK(optc_sync(a.b));
+    same_params(&a, &b, "graphs with gradients of their own");
+    CUgraph graph;
+    optc_memory was, now;
+    OK(optc_memory_info(b.e, &was));
+    ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
+    put_grads(&b, x[0].g);
+    OK(optc_step(b.b));                        /* the addresses of before: there is a table of them */
+    ck_assert(!d->cuStreamEndCapture(st, &graph));
+    OK(optc_memory_info(b.e, &now));
+    ck_assert(now.ours == was.ours);
+    for (int k = 0; k < 2; k++) {
+        d->cuGraphExecDestroy(x[k].exec);
+        d->cuGraphDestroy(x[k].graph);
+        for (int i = 0; i < NSHAPES; i++)
+            d->cuMemFree_v2(x[k].g[i]);
+    }
+    d->cuGraphDestroy(graph);
+    OK(optc_set_stream(b.b, NULL));
+    close_side(&a, 0);
+    close_side(&b, 0);
+    d->cuStreamDestroy_v2(st);
+}
+END_TEST
+
 /* ---- copies ---- */
 typedef struct WithCopy { Program p; ProgEntry entry[8]; ProgPhase phase[16]; ProgAction act[16][64]; } WithCopy;
 
@@ -263,4 +354,5 @@ void add_graphs(TCase *t)
     tcase_add_test(t, all_or_none);
     tcase_add_loop_test(t, graphs, 0, 4);
     tcase_add_test(t, hyper_in_graphs);
+    tcase_add_loop_test(t, own_pointers, 0, 2);
 }

@@ -199,6 +199,41 @@ class Cuda(unittest.TestCase):
             once(nets[0], opts[0])
         torch.testing.assert_close(nets[0].weight, nets[1].weight, rtol=1e-5, atol=1e-6)
 
+    def test_graph_allocates_gradients(self):
+        """torch's usual recipe, zero_grad(set_to_none=True): gradients lie in the graph's own memory. Two graphs of two
+        batches, and steps outside of them, in turns."""
+        torch.manual_seed(0)
+        for spec, given in (("adamw", {}), ("adamw+clip(1)", {}), ("muon", {"adamw_lr": 0.01})):
+            nets = [torch.nn.Sequential(torch.nn.Linear(16, 24), torch.nn.Linear(24, 16)).cuda() for _ in range(2)]
+            nets[1].load_state_dict(nets[0].state_dict())
+            opts = [optc.torch.Optimizer(n, spec, lr=0.01, **given) for n in nets]
+            batches = [torch.randn(n, 16, device="cuda") for n in (4, 7)]
+
+            def once(k, x):
+                opts[k].zero_grad()
+                nets[k](x).square().mean().backward()
+                opts[k].step()
+            side = torch.cuda.Stream()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                for _ in range(2):
+                    once(1, batches[0])
+            torch.cuda.current_stream().wait_stream(side)
+            graphs = []
+            for x in batches:
+                opts[1].zero_grad()
+                graphs.append(torch.cuda.CUDAGraph())
+                with torch.cuda.graph(graphs[-1]):
+                    once(1, x)
+            for k in (0, 1, 1, -1, 0, -1, 1):
+                graphs[k].replay() if k >= 0 else once(1, batches[0])
+            for k in (0, 0, 0, 1, 1, 0, 0, 0, 1):
+                once(0, batches[k])
+            torch.cuda.synchronize()
+            for p, q in zip(nets[0].parameters(), nets[1].parameters()):
+                torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-6)
+            self.assertEqual(opts[1].state_dict()["state"][0]["step"].item(), 9)
+
     def test_not_in_a_capture(self):
         b = parameters("cuda")
         opt = optc.torch.AdamW(b)

@@ -104,7 +104,7 @@ class Bound:
         self.unseen = True                             # some have no states in the optimizer yet
         self.sent, self.kept = {}, {}                  # hyperparameters as they were sent, and tensors among them
         self.scaling = None
-        self.stream = 0
+        self.stream, self.capturing = 0, False
         with self.guard(), torch.no_grad():
             self._order_before()
             self._bind(hypers)
@@ -162,6 +162,9 @@ class Bound:
         or, where there are many and all are the tensors they were, of some."""
         if self.static and self.ptrs is not None:
             return
+        if self.capturing:
+            self.let_go()
+            self.ptrs = None                           # handed over in any case: what is captured keeps what it is given
         if self.held is not None and not [p for p, g in self.held if p.grad is not g] and self._some():
             return
         grads = [p.grad for p in self.params]
@@ -285,7 +288,7 @@ class Bound:
             torch.autograd.graph.increment_version(self.params)
 
     def _count(self):
-        if self.cuda and (self.scaling or torch.cuda.is_current_stream_capturing()):
+        if self.cuda and (self.scaling or self.capturing):
             return                                     # the device alone knows; it is asked when states are saved
         if self.scaling:
             self.read_steps()
@@ -311,10 +314,11 @@ class Bound:
         if not self.cuda:
             return
         stream = torch._C._cuda_getCurrentRawStream(self.index)
+        self.capturing = torch.cuda.is_current_stream_capturing()
         if stream != self.stream:
             self.binding.set_stream(stream)
             self.stream = stream
-            if not torch.cuda.is_current_stream_capturing():
+            if not self.capturing:
                 self.memory.used_in(torch.cuda.current_stream(self.device))
 
     # ---- states ----
