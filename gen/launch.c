@@ -4,7 +4,8 @@
 #include <string.h>
 
 const char *const form_name[NFORM] = {"map",   "fold", "tile",   "rows",  "list",   "lanes",
-                                      "cols",  "slices", "single", "cpu", "warps", "half"};
+                                      "cols",  "slices", "single", "cpu", "warps", "half",
+                                      "eigen", "root"};
 const char *const knob_name[NKNOB] = {"threads", "vector", "items", "blocks", "load", "store", "grid"};
 
 /* What a tuner may try; a row of one value is fixed. Rows end with -1. A value that is tried no more stays, since files
@@ -29,8 +30,17 @@ static const short choices[NFORM][NKNOB][MOST_VALUES + 1] = {
     [FORM_SINGLE] = {{128, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
     [FORM_WARPS] = {{128, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
     [FORM_HALF] = {{128, -1}, {4, 2, 8, -1}, {4, 2, 8, -1}, {0, 8, 12, 16, -1}, {0, -1}, {0, -1}, {0, -1}},
+    [FORM_EIGEN] = {{1, 2, 3, 4, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},    /* EigenWay */
+    [FORM_ROOT] = {{3, 4, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
     [FORM_CPU] = {
         {0, 1, 2, 4, 8, 16, 32, 64, -1}, {1, -1}, {0, 1, 2, 4, 8, 16, 32, 64, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}}};
+
+const char *knob_text(LaunchForm f, Knob k)
+{
+    if (f == FORM_EIGEN || f == FORM_ROOT)
+        return k == KNOB_WAY ? "way" : NULL;
+    return knob_name[k];
+}
 
 LaunchForm stage_form(const Stage *s)
 {

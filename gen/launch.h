@@ -12,6 +12,10 @@ enum { MOST_VALUES = 8 };
 
 extern const char *const form_name[NFORM];
 extern const char *const knob_name[NKNOB];
+/* As files of results have it; NULL: such forms have none. Of calls (FORM_EIGEN, FORM_ROOT), which are launched by no
+ * numbers, the first is the way they are computed in (EigenWay), the only one. */
+#define KNOB_WAY KNOB_THREADS
+const char *knob_text(LaunchForm f, Knob k);
 LaunchForm stage_form(const Stage *s);
 /* Of a list that folds: rows of arrays that its warps fold ahead of each chunk; 0: none, or too many to keep */
 int rows_ahead(const Plan *p, const Stage *s);

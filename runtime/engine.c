@@ -86,8 +86,11 @@ static optc_status engine_open(optc_engine *e, const optc_engine_options *o)
     m->spec_path = strdup(path ? path : "");
     cache_open(&m->cache, o->cache_dir, o->cache_base, o->cache_max);
     m->untuned = o->untuned;
-    if (!m->untuned)
+    if (!m->untuned) {
         tuned_open(&m->tuned);
+        if (e->gpu)
+            e->gpu->measured = way_measured;
+    }
     if (!m->spec_path)
         return no_memory("optc_open");
     if (!e->gpu)

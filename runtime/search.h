@@ -105,6 +105,24 @@ Meter gpu_tuner_meter(GpuTuner *t);
 double gpu_tuner_bytes(const GpuTuner *t);                                        /* that the stage moves by the plan */
 void gpu_tuner_close(GpuTuner *t);
 
+/* ---- tune_ways.c: which way eigenvectors and roots of matrices are found in on a GPU ---- */
+typedef struct WayWork { bool roots; int64_t rows, matrices; } WayWork;
+struct GpuEngine;
+struct Program;
+void way_key(const struct GpuEngine *g, WayWork w, bool f64, TunedKey *k);
+bool way_next(WayWork *w);                    /* from rows 0; false: that was the last */
+void way_label(WayWork w, char out[64]);      /* eigenvectors_64x256 */
+/* a program has such with something to choose; has them in f64 */
+bool way_for(const struct Program *p, bool roots);
+bool way_f64(const struct Program *p);
+typedef struct WaysTuner WaysTuner;
+int way_tuner_open(struct optc_engine *e, WayWork w, bool f64, WaysTuner **out);
+bool way_tuner_choice(const WaysTuner *u);    /* there is more than one way */
+Space way_tuner_space(const WaysTuner *u);
+Meter way_tuner_meter(WaysTuner *u);
+double way_tuner_bytes(const WaysTuner *u);
+void way_tuner_close(WaysTuner *u);
+
 /* ---- tune_cpu.c: a whole step of a rule on the CPU ---- */
 typedef struct CpuTuner CpuTuner;
 int cpu_tuner_open(struct optc_rule *r, int64_t elements, CpuTuner **out);

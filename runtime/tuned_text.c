@@ -128,7 +128,7 @@ static bool take_knob(const Reader *r, Line *e, int k, const char *s)
 {
     int allowed[MOST_VALUES], n = knob_values(e->key.form, (Knob)k, allowed), x, i = 0;
     if (!parse_int(s, 0, INT_MAX, &x))
-        return bad(r, "%s=%.40s is not a whole number", knob_name[k], s);
+        return bad(r, "%s=%.40s is not a whole number", knob_text(e->key.form, (Knob)k), s);
     e->launch.v[k] = x;
     /* what a machine has: the table's are only worth trying */
     if (e->key.form == FORM_CPU && (k == KNOB_THREADS || k == KNOB_ITEMS)) {
@@ -143,7 +143,7 @@ static bool take_knob(const Reader *r, Line *e, int k, const char *s)
     size_t len = 0;
     for (i = 0; i < n; i++)
         len += (size_t)snprintf(text + len, sizeof text - len, "%s%d", i ? i == n - 1 ? " or " : ", " : "", allowed[i]);
-    return bad(r, "%s=%d: for %s it is %s", knob_name[k], x, form_name[e->key.form], text);
+    return bad(r, "%s=%d: for %s it is %s", knob_text(e->key.form, (Knob)k), x, form_name[e->key.form], text);
 }
 
 /* name=value */
@@ -159,7 +159,9 @@ static bool take_field(const Reader *r, Line *e, char *word, unsigned *seen)
     for (int i = 0; i < NKNOB + NFIELD; i++) {
         if (i >= NKNOB && !has_field(r, i - NKNOB))
             continue;
-        const char *name = i < NKNOB ? knob_name[i] : fields[i - NKNOB].name;
+        const char *name = i < NKNOB ? knob_text(e->key.form, (Knob)i) : fields[i - NKNOB].name;
+        if (!name)
+            continue;
         near_try(&near, name);
         if (strcmp(word, name))
             continue;
@@ -290,8 +292,8 @@ static bool take_entry(Reader *r, char *s)
         if (!take_field(r, &e, word, &seen))
             return false;
     for (int i = 0; i < NKNOB + NFIELD; i++)
-        if (!(seen & 1u << i) && (i < NKNOB || has_field(r, i - NKNOB)))
-            return bad(r, "%s= is missing", i < NKNOB ? knob_name[i] : fields[i - NKNOB].name);
+        if (!(seen & 1u << i) && (i < NKNOB ? knob_text(e.key.form, (Knob)i) != NULL : has_field(r, i - NKNOB)))
+            return bad(r, "%s= is missing", i < NKNOB ? knob_text(e.key.form, (Knob)i) : fields[i - NKNOB].name);
     if (*s == '#') {
         s = trim(s + 1);
         if (strlen(s) >= sizeof e.label)
@@ -459,7 +461,8 @@ static void put_key(Buf *b, const TunedKey *k, const Launch *l)
 {
     buf_printf(b, "%s %s %s 2^%d", form_name[k->form], k->types, k->stage, k->bucket);
     for (int i = 0; i < NKNOB; i++)
-        buf_printf(b, " %s=%d", knob_name[i], l->v[i]);
+        if (knob_text(k->form, (Knob)i))
+            buf_printf(b, " %s=%d", knob_text(k->form, (Knob)i), l->v[i]);
 }
 
 static void put_ms(Buf *b, const char *name, double ms)

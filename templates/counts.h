@@ -22,7 +22,7 @@ static const StageInfo stage_info[NSTAGEKIND] = {
 #define STAGE(ID, name, dom, walk, rows, cols, what) {#ID, name, dom, WALK_##walk, rows, cols, what},
 #include "../gen/stages.def"
 };
-typedef enum { FORM_MAP, FORM_FOLD, FORM_TILE, FORM_ROWS, FORM_LIST, FORM_LANES, FORM_COLS, FORM_SLICES, FORM_SINGLE, FORM_CPU, FORM_WARPS, FORM_HALF, NFORM } LaunchForm;
+typedef enum { FORM_MAP, FORM_FOLD, FORM_TILE, FORM_ROWS, FORM_LIST, FORM_LANES, FORM_COLS, FORM_SLICES, FORM_SINGLE, FORM_CPU, FORM_WARPS, FORM_HALF, FORM_EIGEN, FORM_ROOT, NFORM } LaunchForm;
 /* cpu: a whole step there; threads (0: all) and, as items, the units a thread takes at once (0: by size) */
 typedef enum {
     KNOB_THREADS,      /* threads of a block */

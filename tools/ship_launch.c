@@ -214,7 +214,7 @@ void ship_say_measured(Ship *s)
         any = (!s->pack.arch[i].ptx && say_arch(s, s->pack.arch[i].arch)) || any;
     for (int k = 0; k < 2; k++)
         for (int i = 0; i < lists[k]->n; i++)
-            if (lists[k]->v[i].key.form != FORM_CPU) {
+            if (lists[k]->v[i].key.form != FORM_CPU && knob_text(lists[k]->v[i].key.form, KNOB_GRID)) {
                 given = true;
                 say_left_out(s, &lists[k]->v[i], &said);
             }

@@ -2,11 +2,9 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include "tune.h"
+#include "tune_search.h"
 
 #include "emit.h"
-#include "gpu.h"
-#include "search.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -18,28 +16,6 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MOST_SIZES = 16 };
-
-typedef struct Run {
-    CompileOpts compile;
-    const char *device, *into, *stage;
-    double budget; int most;       /* for a rule; for a search, 0: as many as there is time for */
-    bool exhaustive, again, dry, json, crowd;
-    int64_t size[MOST_SIZES]; int nsize;
-    char path[TUNE_PATH], trials[TUNE_PATH];
-    TunedList known;               /* the user's file as it was */
-    TrialList tried;
-    optc_engine *engine;
-    Workers *workers;              /* compile candidates for a GPU */
-    bool shows;                    /* a progress line on a terminal */
-    /* of the rule at hand: when, and searches still to come; what one does not spend the others have */
-    double begun; int left;
-    /* what is searched now */
-    const char *label; int64_t elements; int nth, of;
-    /* small: no memory for them; without: rules that have no such stage */
-    int found, skipped, late, small, better, without, busy; double gain, busiest;
-} Run;
-
 static volatile int stop;
 static void on_interrupt(int sig) { (void)sig; stop = 1; }
 
@@ -50,188 +26,9 @@ static bool lib(int s)
     return s == OPTC_OK;
 }
 
-static void progress(void *ctx, const Search *s, int tried, int of, double left)
-{
-    const Run *r = ctx;
-    char t[32];
-    if (!r->shows)
-        return;
-    fputs("\r\033[K", stderr);
-    cli_put_clean(stderr, r->label, false);
-    fprintf(stderr, " 2^%d [%d/%d] %d tried (%d/%d), %.0f s left, best %s", (int)lround(log2((double)r->elements)),
-            r->nth, r->of, s->n, tried, of, left > 0 ? left : 0, cli_time(t, s->trial[s->best].ms * 1e-3));
-    if (s->model_ms > 0)
-        fprintf(stderr, " (%+.1f %%)", 100 * (s->trial[s->best].ms / s->model_ms - 1));
-    fflush(stderr);
-}
-
-static void clear_progress(const Run *r)
-{
-    if (r->shows)
-        fputs("\r\033[K", stderr);
-}
-
-/* ---- what was found before ---- */
-static bool same_key(const TunedKey *a, const TunedKey *b) { return tuned_compare(a, b) == 0; }
-
-/* at the end of a label: a search that was stopped, to be gone on with */
-static const char unfinished[] = " (unfinished)";
-
-/* Results of a version that tried other launches may be here still: steps do not use them, and neither do we. */
-static const Launch *usable(const Tuned *t, const Space *space)
-{
-    return t && search_valid(space, &t->launch) ? &t->launch : NULL;
-}
-
-static bool known(const Run *r, const TunedKey *k, const Space *space)
-{
-    const Tuned *t = tuned_find(&r->known, k);
-    return usable(t, space) && same_key(&t->key, k) && !strstr(t->label, unfinished);
-}
-
-/* ---- keeping ---- */
-static bool keep(Run *r, const TunedKey *k, const Search *s, const char *label)
-{
-    char why[400];
-    const Tried *best = &s->trial[s->best];
-    Tuned t = {.key = *k, .launch = best->launch, .ms = best->ms, .model_ms = s->model_ms, .samples = best->samples};
-    snprintf(t.label, sizeof t.label, "%.64s%s", label, s->finished ? "" : unfinished);
-    if (r->dry)
-        return true;
-    for (int i = 0; i < s->n; i++) {
-        Trial x = {.key = *k,
-                   .launch = s->trial[i].launch,
-                   .ms = s->trial[i].failed || !s->trial[i].samples ? INFINITY : s->trial[i].ms,
-                   .samples = s->trial[i].samples ? s->trial[i].samples : 1,
-                   .model = i == s->model};
-        if (!s->trial[i].samples && !s->trial[i].failed)
-            continue;                      /* proposed, never tried */
-        snprintf(x.label, sizeof x.label, "%.79s", label);
-        if (!trials_append(r->trials, &x, why, sizeof why)) {
-            cli_warning("tune: %s", why);
-            break;
-        }
-    }
-    TunedList one = {0};
-    TunedMerge m;
-    bool ok = tuned_put(&one, &t) && tuned_put(&r->known, &t);           /* known: the same may be asked for twice */
-    if (!ok)
-        snprintf(why, sizeof why, "%.90s: out of memory", label);
-    ok = ok && tuned_update(r->path, &one, TUNED_NEWEST, false, TUNE_WAIT_MS, &m, why, sizeof why);
-    if (!ok)
-        cli_error("tune: %s", why);
-    tuned_free(&one);
-    return ok;
-}
-
-static int tried(const Search *s)
-{
-    int n = 0;
-    for (int i = 0; i < s->n; i++)
-        n += s->trial[i].samples > 0;
-    return n;
-}
-
-static void report(const Run *r, const TunedKey *k, const Search *s, double bytes, const char *label)
-{
-    char t[32], l[120], size[24];
-    const Tried *best = &s->trial[s->best];
-    clear_progress(r);
-    snprintf(size, sizeof size, "2^%d", k->bucket);
-    printf("  %-28s %-5s %-6s %10s %7.0f GB/s %+6.1f %%", label, form_name[k->form], size, cli_time(t, best->ms * 1e-3),
-           bytes / best->ms * 1e-6, 100 * (best->ms / s->model_ms - 1));
-    if (s->used_ms > 0)
-        printf(" %+6.1f %%", 100 * (best->ms / s->used_ms - 1));
-    else
-        printf("        -");
-    printf("  %4d tried in %3.0f s%s  %s\n", tried(s), s->spent, s->finished ? " " : "*",
-           s->best == s->model ? "as the model has it" : tune_launch_text(l, k->form, &best->launch));
-    fflush(stdout);
-}
-
-/* The fastest launches of earlier runs, each once, the best first. */
-enum { BEFORE = 6 };
-static int best_before(const Run *r, const TunedKey *k, Launch out[BEFORE])
-{
-    double ms[BEFORE];
-    int n = 0;
-    for (const Trial *t = NULL; (t = trials_of(&r->tried, k, t));) {
-        int at = 0;
-        while (at < n && memcmp(&out[at], &t->launch, sizeof *out))
-            at++;
-        if (!isfinite(t->ms) || (at < n ? t->ms >= ms[at] : n == BEFORE && t->ms >= ms[n - 1]))
-            continue;
-        /* its place: the one it has, a new one, the last one's */
-        at = at < n ? at : n < BEFORE ? n++ : n - 1;
-        for (; at > 0 && t->ms < ms[at - 1]; at--) {
-            ms[at] = ms[at - 1];
-            out[at] = out[at - 1];
-        }
-        ms[at] = t->ms;
-        out[at] = t->launch;
-    }
-    return n;
-}
-
-/* One search, from its key to its result. */
-/* Others had the machine: what came out is theirs, and would stay. */
-static bool crowded(Run *r, const Meter *m)
-{
-    double share = m->busy && !r->dry && !r->crowd ? m->busy(m->ctx) : 0;
-    r->busy += share > TOO_BUSY;
-    r->busiest = share > r->busiest ? share : r->busiest;
-    return share > TOO_BUSY;
-}
-
-static bool search_one(Run *r, const TunedKey *k, const Space *space, const Meter *m, double bytes, double budget,
-                       const char *label)
-{
-    int lo = 0, hi = INT_MAX;
-    if (space->stage)
-        launch_range(space->plan, space->stage, r->elements, &lo, &hi);
-    tuned_reach(k, &lo, &hi);
-    Search s = {.budget = budget,
-                .trials = r->most,
-                .exhaustive = r->exhaustive,
-                .stop = &stop,
-                .said = progress,
-                .said_ctx = r};
-    Launch before[BEFORE + 1];
-    /* this size or the nearest: in this file … */
-    const Launch *near = usable(tuned_find(&r->known, k), space);
-    if (near)
-        before[s.nknown++] = *near;
-    s.nknown += best_before(r, k, before + s.nknown);
-    s.known = before;
-    /* … and in all that steps use */
-    s.used = usable(tuned_look(&r->engine->more->tuned, k, lo, hi, NULL), space);
-    r->label = label;
-    errno = 0;
-    bool ok = search_run(space, m, &s);
-    if (!ok && !stop && errno == ENOMEM)
-        cli_error("tune: %s: out of memory", label);
-    else if (!ok && !stop)
-        cli_error("tune: %s: %s", label,
-                  *optc_message() ? optc_message() : "the model's launch could not be built or timed");
-    r->late += ok && !s.finished && tried(&s) < 2;
-    if (ok && (s.finished || tried(&s) > 1)) {
-        report(r, k, &s, bytes, label);
-        if (crowded(r, m)) {
-            search_free(&s);
-            return true;
-        }
-        r->found++;
-        r->better += s.best != s.model;
-        r->gain += log(s.model_ms / s.trial[s.best].ms);
-        ok = keep(r, k, &s, label);
-    }
-    search_free(&s);
-    return ok || stop;
-}
-
 /* ---- devices ---- */
 /* Seconds for the next search; 0: what came before took them all, and it does not take place. */
-static double share(Run *r)
+static double share(TuneRun *r)
 {
     double rest = r->budget - (cli_now() - r->begun);
     if (rest > 0)
@@ -242,7 +39,7 @@ static double share(Run *r)
 }
 
 /* No memory for this size is no reason not to tune for the others. */
-static bool opened(Run *r, int status, const char *label)
+static bool opened(TuneRun *r, int status, const char *label)
 {
     char size[32];
     r->small += status == OPTC_ERROR_MEMORY;
@@ -256,20 +53,24 @@ static const char *kernel_name(const optc_rule *rule, StageAt at)
     return program_stage(rule->program, at.stage->fn)->kernel;
 }
 
-/* It has something to choose, and is asked for: by its name or the beginning of it, of which step_1 is not one of
- * step_12's. */
-static bool to_tune(const Run *r, optc_rule *rule, StageAt at)
+/* By its name or the beginning of it, of which step_1 is not one of step_12's. */
+static bool stage_named(const TuneRun *r, const char *name)
 {
-    if (!at.stage || !stage_tunes(at.stage))
-        return false;
     size_t n = r->stage ? strlen(r->stage) : 0;
-    const char *name = kernel_name(rule, at);
     return !n || (!strncmp(name, r->stage, n) &&
                   !(isdigit((unsigned char)r->stage[n - 1]) && isdigit((unsigned char)name[n])));
 }
 
+/* It has something to choose, and is asked for. */
+static bool to_tune(const TuneRun *r, optc_rule *rule, StageAt at)
+{
+    if (!at.stage || !stage_tunes(at.stage))
+        return false;
+    return stage_named(r, kernel_name(rule, at));
+}
+
 /* Stage by stage, each at all sizes: what was compiled for one serves the others. */
-static bool tune_gpu(Run *r, optc_rule *rule, const char *name)
+static bool tune_gpu(TuneRun *r, optc_rule *rule, const char *name)
 {
     GpuTuner *u = NULL;
     bool ok = true;
@@ -282,7 +83,7 @@ static bool tune_gpu(Run *r, optc_rule *rule, const char *name)
             gpu_tuned_key(rule, f, r->size[i], &k);
             snprintf(label, sizeof label, "%s %s", name, kernel_name(rule, at));
             Space space = search_stage_space(rule->more->plan, at.stage, r->size[i]);
-            if (known(r, &k, &space) && !r->again) {
+            if (tune_known(r, &k, &space) && !r->again) {
                 r->skipped++;
                 r->left--;
                 continue;
@@ -298,20 +99,69 @@ static bool tune_gpu(Run *r, optc_rule *rule, const char *name)
             if (!ok || sized != OPTC_OK)
                 continue;
             Meter m = gpu_tuner_meter(u);
-            ok = search_one(r, &k, &space, &m, gpu_tuner_bytes(u), budget, label);
+            ok = tune_search(r, &k, &space, &m, gpu_tuner_bytes(u), budget, label);
         }
     }
     gpu_tuner_close(u);
     return ok;
 }
 
-static bool tune_cpu_size(Run *r, optc_rule *rule, const char *name, int64_t elements)
+/* ---- ways of a rule's eigenvectors and roots, which all rules have in common ---- */
+static int ways_to_tune(const TuneRun *r, optc_rule *rule)
+{
+    int n = 0;
+    for (int roots = 0; roots < 2; roots++)
+        for (WayWork w = {roots, 0, 0}; way_for(rule->program, roots) && way_next(&w);) {
+            char name[64];
+            way_label(w, name);
+            n += stage_named(r, name);
+        }
+    return n;
+}
+
+static bool tune_way(TuneRun *r, WayWork w, bool f64)
+{
+    TunedKey k;
+    WaysTuner *u;
+    char label[64];
+    way_label(w, label);
+    way_key(r->engine->gpu, w, f64, &k);
+    Space any = {.form = k.form};
+    if (tune_known(r, &k, &any) && !r->again)
+        return r->skipped++, r->left--, true;
+    double budget = share(r);
+    if (budget <= 0)
+        return true;
+    r->elements = w.matrices;
+    int status = way_tuner_open(r->engine, w, f64, &u);
+    if (status != OPTC_OK)
+        return opened(r, status, label);
+    Space space = way_tuner_space(u);
+    Meter m = way_tuner_meter(u);
+    bool ok = !way_tuner_choice(u) || tune_search(r, &k, &space, &m, way_tuner_bytes(u), budget, label);
+    way_tuner_close(u);
+    return ok;
+}
+
+static bool tune_ways(TuneRun *r, optc_rule *rule)
+{
+    bool ok = true;
+    for (int roots = 0; roots < 2; roots++)
+        for (WayWork w = {roots, 0, 0}; way_for(rule->program, roots) && ok && !stop && way_next(&w);) {
+            char name[64];
+            way_label(w, name);
+            ok = !stage_named(r, name) || tune_way(r, w, !roots && way_f64(rule->program));
+        }
+    return ok;
+}
+
+static bool tune_cpu_size(TuneRun *r, optc_rule *rule, const char *name, int64_t elements)
 {
     CpuTuner *u;
     TunedKey k;
     cpu_tuned_key(rule, elements, &k);
     const Space space = cpu_tuner_space();
-    if (known(r, &k, &space) && !r->again)
+    if (tune_known(r, &k, &space) && !r->again)
         return r->skipped++, r->left--, true;
     double budget = share(r);
     if (budget <= 0)
@@ -320,12 +170,12 @@ static bool tune_cpu_size(Run *r, optc_rule *rule, const char *name, int64_t ele
     if (status != OPTC_OK)
         return opened(r, status, name);
     Meter m = cpu_tuner_meter(u);
-    bool ok = search_one(r, &k, &space, &m, cpu_tuner_bytes(u), budget, name);
+    bool ok = tune_search(r, &k, &space, &m, cpu_tuner_bytes(u), budget, name);
     cpu_tuner_close(u);
     return ok;
 }
 
-static int stages_to_tune(const Run *r, optc_rule *rule)
+static int stages_to_tune(const TuneRun *r, optc_rule *rule)
 {
     int n = 0;
     for (int f = 0; rule->engine->gpu && f < rule->more->plan->nfn; f++)
@@ -333,14 +183,17 @@ static int stages_to_tune(const Run *r, optc_rule *rule)
     return rule->engine->gpu ? n : 1;
 }
 
-static void no_stage(const Run *r, optc_rule *rule)
+static void no_stage(const TuneRun *r, optc_rule *rule)
 {
     char names[600] = "";
     size_t at = 0;
     for (int f = 0; f < rule->more->plan->nfn && at < sizeof names - 80; f++)
-        if (to_tune(&(Run){0}, rule, plan_at(rule->more->plan, f)))
+        if (to_tune(&(TuneRun){0}, rule, plan_at(rule->more->plan, f)))
             at += (size_t)snprintf(names + at, sizeof names - at, "%s%.70s", at ? ", " : "",
                                    kernel_name(rule, plan_at(rule->more->plan, f)));
+    for (int roots = 0; roots < 2 && at < sizeof names - 80; roots++)
+        if (way_for(rule->program, roots))
+            at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", at ? ", " : "", roots ? "roots" : "eigenvectors");
     if (r->of == 1)
         cli_error("tune: %s has no stage '%s' with something to tune (there are: %s)", optc_rule_name(rule), r->stage,
                   names);
@@ -357,7 +210,7 @@ static optc_type public_of(int t)
 /* A rule that is asked for, ready to be tuned. */
 typedef struct Ask { optc_rule *rule; char *name; } Ask;
 
-static bool open_rule(const Run *r, const char *arg, Ask *out)
+static bool open_rule(const TuneRun *r, const char *arg, Ask *out)
 {
     const CompileOpts *o = &r->compile;
     optc_rule_options ro = {.spec = arg,
@@ -387,18 +240,18 @@ static void close_rule(Ask *a)
     *a = (Ask){NULL, NULL};
 }
 
-static bool tune_rule(Run *r, const Ask *a)
+static bool tune_rule(TuneRun *r, const Ask *a)
 {
     optc_rule *rule = a->rule;
     bool ok = true;
     r->begun = cli_now();
-    r->left = stages_to_tune(r, rule) * r->nsize;
+    r->left = stages_to_tune(r, rule) * r->nsize + (rule->engine->gpu ? ways_to_tune(r, rule) : 0);
     if (r->stage && !r->left && ++r->without == r->of) {
         no_stage(r, rule);
         ok = false;
     }
     if (ok && rule->engine->gpu)
-        ok = tune_gpu(r, rule, a->name);
+        ok = tune_gpu(r, rule, a->name) && tune_ways(r, rule);
     for (int i = 0; i < r->nsize && ok && !rule->engine->gpu && !stop; i++) {
         r->elements = r->size[i];
         ok = tune_cpu_size(r, rule, a->name, r->size[i]);
@@ -407,7 +260,7 @@ static bool tune_rule(Run *r, const Ask *a)
 }
 
 /* ---- what is asked ---- */
-static bool parse_sizes(Run *r, const char *text)
+static bool parse_sizes(TuneRun *r, const char *text)
 {
     char part[32], same[32];
     for (bool more = true; more;) {
@@ -441,7 +294,7 @@ static int cores(void)
     return n < SEARCH_AHEAD ? n : SEARCH_AHEAD;
 }
 
-static bool start(Run *r)
+static bool start(TuneRun *r)
 {
     char why[400];
     if (r->into)
@@ -467,7 +320,7 @@ static bool start(Run *r)
 }
 
 /* Before anything is measured: that there is a place for it. */
-static bool can_keep(const Run *r)
+static bool can_keep(const TuneRun *r)
 {
     char why[400];
     TunedMerge m;
@@ -477,7 +330,7 @@ static bool can_keep(const Run *r)
     return ok;
 }
 
-static void head(const Run *r)
+static void head(const TuneRun *r)
 {
     printf("%s\n%d rule%s, %d size%s", optc_device_name(r->engine), r->of, r->of == 1 ? "" : "s", r->nsize,
            r->nsize == 1 ? "" : "s");
@@ -489,9 +342,9 @@ static void head(const Run *r)
            "by its plan", "to model", "to used");
 }
 
-static int finish(Run *r, bool ok)
+static int finish(TuneRun *r, bool ok)
 {
-    clear_progress(r);
+    tune_clear_progress(r);
     if (r->found)
         printf("\n%d stage%s searched, %d better than the model, %.1f %% faster on average%s%s\n", r->found,
                r->found == 1 ? "" : "s", r->better, 100 * (exp(r->gain / r->found) - 1),
@@ -511,7 +364,7 @@ static int finish(Run *r, bool ok)
 }
 
 /* The rules named, or the whole library. */
-static bool tune_rules(Run *r, char **argv, int n)
+static bool tune_rules(TuneRun *r, char **argv, int n)
 {
     bool ok = start(r), library = !n;
     for (int i = 0; ok && library && i < optc_library_size(); i++)
@@ -541,7 +394,7 @@ static bool tune_rules(Run *r, char **argv, int n)
 
 int tune_run(const Command *self, int argc, char **argv)
 {
-    Run r = {.compile = COMPILE_OPTS_INIT};
+    TuneRun r = {.stop = &stop, .compile = COMPILE_OPTS_INIT};
     bool live = false;
     const char *slowdown = NULL, *budget = NULL, *sizes = NULL;
     const Opt opts[] = {

@@ -28,7 +28,7 @@ const char *tune_launch_text(char buf[120], LaunchForm f, const Launch *l)
     for (int k = 0; k < NKNOB; k++) {
         int v[MOST_VALUES];
         if (knob_values(f, (Knob)k, v) > 1)
-            at += (size_t)snprintf(buf + at, 120 - at, "%s%s %d", at ? ", " : "", knob_name[k], l->v[k]);
+            at += (size_t)snprintf(buf + at, 120 - at, "%s%s %d", at ? ", " : "", knob_text(f, (Knob)k), l->v[k]);
     }
     return buf;
 }
@@ -160,7 +160,7 @@ static void put_knobs(const Show *s, const Tuned *t)
     int shown = 0, values[MOST_VALUES];
     for (int k = 0; k < NKNOB; k++)
         if (model ? model->launch.v[k] != t->launch.v[k] : knob_values(t->key.form, (Knob)k, values) > 1)
-            printf("%s%s=%d", shown++ ? " " : "", knob_name[k], t->launch.v[k]);
+            printf("%s%s=%d", shown++ ? " " : "", knob_text(t->key.form, (Knob)k), t->launch.v[k]);
     printf("%s\n", shown ? "" : model ? "as the model" : "nothing to choose");
 }
 
@@ -289,11 +289,12 @@ static void put_charts(const Trial *t, int trials, const Launch *winner, const c
     for (int k = 0; k < NKNOB; k++) {
         Value v[MOST_SHOWN];
         int n = values_of(t, trials, k, v);
-        if (n == 1)
-            buf_printf(&fixed, "%s%s=%d", fixed.len ? " " : "", knob_name[k], v[0].v);
+        const char *name = knob_text(t->key.form, (Knob)k);
+        if (n == 1 && name)
+            buf_printf(&fixed, "%s%s=%d", fixed.len ? " " : "", name, v[0].v);
         if (n < 2)
             continue;
-        printf("\n  %s%s%s\n", cli_paint(PAINT_HEAD), knob_name[k], cli_paint(PAINT_NONE));
+        printf("\n  %s%s%s\n", cli_paint(PAINT_HEAD), name, cli_paint(PAINT_NONE));
         for (int i = 0; i < n; i++)
             put_value(&v[i], &c, winner && winner->v[k] == v[i].v, model && model->launch.v[k] == v[i].v);
     }
@@ -432,7 +433,8 @@ static void json_key(const TunedKey *k, const Launch *l, const char *label, cons
     put_string(label);
     printf(", \"launch\": {");
     for (int i = 0; i < NKNOB; i++)
-        printf("%s\"%s\": %d", i ? ", " : "", knob_name[i], l->v[i]);
+        if (knob_text(k->form, (Knob)i))
+            printf("%s\"%s\": %d", i ? ", " : "", knob_text(k->form, (Knob)i), l->v[i]);
     printf("}");
 }
 

@@ -16,7 +16,8 @@
 #include "../../templates/driver.h"
 
 /* How eigenvectors are found: by size, GPU and libraries at hand, or so whatever they are (tests, and what measures):
- * by rotations of one block or of many, by a library */
+ * by rotations of one block or of many, by a library. Of roots the last two: products in f32, in f64. Their numbers
+ * stand in files of measured results. */
 typedef enum { EIGEN_BY_SIZE, EIGEN_ROTATED, EIGEN_SPREAD, EIGEN_F32, EIGEN_F64 } EigenWay;
 
 typedef struct GpuEngine {
@@ -33,6 +34,9 @@ typedef struct GpuEngine {
     bool no_graphs;
     int block;                             /* rows of symmetric products' blocks, to measure that; 0: a table's */
     EigenWay eigen;
+    /* What was measured on such a GPU for so many matrices of so many rows, kept in f64 or less; EIGEN_BY_SIZE: nothing.
+     * rows 0: whether a way other than the model's is known at all. NULL in packages */
+    EigenWay (*measured)(const optc_engine *e, bool roots, bool f64, int64_t rows, int64_t matrices);
 } GpuEngine;
 
 /* What calls launch beside a library, or without one: templates/calls_cuda.txt. */

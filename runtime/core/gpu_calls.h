@@ -160,6 +160,7 @@ CORE void root_places(const optc_binding *b, const GpuCalls *x, PointerSet *s, C
 
 /* ---- gpu_shorts.c ---- */
 CORE bool f64_fast(int arch);                              /* its f64 products run at half the rate of f32 or more */
+CORE bool short_does(int p, double share, int64_t rows);   /* it is exact enough */
 CORE bool root_short(const optc_binding *b, const ProgStage *stage, int64_t rows);     /* in f32, where that does */
 CORE optc_status shorts_bind(optc_binding *b);             /* what is said of factors has its place */
 CORE void shorts_unbind(optc_binding *b);
@@ -176,6 +177,9 @@ CORE optc_status add_order(const optc_binding *b, GpuCalls *x, const ProgStage *
 enum { STEPS_EIGEN = 2 * 14, SETS_EIGEN = 2 * 11 };        /* of a group, at most */
 CORE bool is_eigen(const ProgStage *s);                    /* eigh, and powers that are no roots by products */
 CORE void eigen_path(const optc_rule *r, char *buf, size_t n);     /* of rules that have such */
+/* where nobody measured, and there is a library */
+CORE EigenWay eigen_model(const GpuEngine *g, bool f64, int64_t n);
+CORE EigenWay eigen_turned(const GpuEngine *g, int64_t n, int64_t matrices);       /* without one */
 CORE optc_status add_eigen(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group);
 CORE optc_status eigen_bind(optc_binding *b, GpuCalls *x);         /* all steps are there */
 CORE void eigen_try(optc_binding *b, GpuCalls *x);                 /* and all places are known */

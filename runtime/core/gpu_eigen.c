@@ -30,31 +30,44 @@ CORE bool is_eigen(const ProgStage *s)
 }
 
 /* ---- which solver ---- */
-/* Borders between rotations by a block, by many and the library are estimates (tests/gpu/roots.sh measures each way): a
- * block waits hundreds of times a sweep, many blocks take two launches a round and move all matrices through memory in
- * each. The library refuses batches over 65535, and more values
- * than 2^31 - 1. At 512 rows it can be captured, at 1024 it cannot (H200, CUDA 13.0). */
-enum { EIGEN_ROTATED_MOST = 16, EIGEN_BATCH_MOST = 32768, EIGEN_CAPTURED_MOST = 512 };
-enum { EIGEN_ALONE_MOST = 96, EIGEN_MANY_MOST = 256 };     /* rows: of a block; of one where all have a matrix */
+/* Borders where nobody measured (`optc tune`), from an H200, in milliseconds (tests/gpu/roots.sh):
+ *             5000 x 8^2  5000 x 16^2  8 x 16^2  2000 x 64^2  8 x 64^2  500 x 128^2  8 x 128^2  64 x 256^2  8 x 256^2
+ *   a block         0.96         2.54      0.29           40       6.3          146         51         619        456
+ *   many blocks                                           97       7.9          175         17         188         42
+ *   library, f64    0.44         1.44      0.13          6.3      0.37          5.9        0.8         7.1        4.3
+ *   library, f32    0.39         0.96      0.11          4.1      0.30          3.5        0.7         3.5        2.7
+ * A block waits hundreds of times a sweep, many blocks take two launches a round and move all matrices through memory in
+ * each. The library refuses batches over 65535, and more values than 2^31 - 1. At 512 rows it can be captured, at 1024
+ * it cannot (H200, CUDA 13.0). */
+enum { EIGEN_ROTATED_MOST = 4, EIGEN_BATCH_MOST = 32768, EIGEN_CAPTURED_MOST = 512 };
+enum { EIGEN_ALONE_MOST = 96, EIGEN_MANY_MOST = 160 };     /* rows: of a block; of one where all have a matrix */
 
-/* without a library */
-static EigenWay eigen_rotations(const optc_binding *b, int64_t n, int64_t matrices)
+CORE EigenWay eigen_turned(const GpuEngine *g, int64_t n, int64_t matrices)
 {
-    const GpuEngine *g = b->rule->engine->gpu;
     if (g->eigen == EIGEN_ROTATED || g->eigen == EIGEN_SPREAD)
         return g->eigen;
     return n <= (matrices < g->sms ? EIGEN_ALONE_MOST : EIGEN_MANY_MOST) ? EIGEN_ROTATED : EIGEN_SPREAD;
 }
 
+CORE EigenWay eigen_model(const GpuEngine *g, bool f64, int64_t n)
+{
+    if (n <= EIGEN_ROTATED_MOST)
+        return EIGEN_ROTATED;
+    return f64 || f64_fast(g->arch) ? EIGEN_F64 : EIGEN_F32;
+}
+
+/* Never one that is less exact than the model's. */
 static EigenWay eigen_way(const optc_binding *b, const ProgCall *c, int64_t n, int64_t matrices)
 {
-    const GpuEngine *g = b->rule->engine->gpu;
-    if (g->eigen == EIGEN_F32 || g->eigen == EIGEN_F64)
-        return c->callee == CALL_POWER ? EIGEN_F64 : g->eigen;
-    if (n <= EIGEN_ROTATED_MOST || g->eigen != EIGEN_BY_SIZE)
-        return eigen_rotations(b, n, matrices);
-    bool f64 = b->rule->program->array[c->a].type == (int)T_F64 || c->callee == CALL_POWER || f64_fast(g->arch);
-    return f64 ? EIGEN_F64 : EIGEN_F32;
+    const optc_engine *e = b->rule->engine;
+    const GpuEngine *g = e->gpu;
+    bool f64 = b->rule->program->array[c->a].type == (int)T_F64, exact = f64 || c->callee == CALL_POWER;
+    EigenWay way = g->eigen;
+    if (way == EIGEN_BY_SIZE && g->measured)
+        way = g->measured(e, false, f64, n, matrices);
+    if (way == EIGEN_BY_SIZE || (way == EIGEN_F32 && g->eigen != EIGEN_F32 && eigen_model(g, exact, n) != EIGEN_F32))
+        way = eigen_model(g, exact, n);
+    return way == EIGEN_F32 && c->callee == CALL_POWER ? EIGEN_F64 : way;
 }
 
 CORE void eigen_path(const optc_rule *r, char *buf, size_t n)
@@ -345,11 +358,11 @@ CORE optc_status add_eigen(const optc_binding *b, GpuCalls *x, const ProgStage *
     r.way = eigen_way(b, stage->call, r.n, all);
     optc_status s = eigen_by_library(&r) ? eigen_open(b, &x->eigen) : OPTC_OK;
     if (!x->eigen.library || r.n > INT_MAX / r.n)
-        r.way = eigen_by_library(&r) ? eigen_rotations(b, r.n, all) : r.way;
+        r.way = eigen_by_library(&r) ? eigen_turned(b->rule->engine->gpu, r.n, all) : r.way;
     if (s == OPTC_OK)
         s = eigen_round(&r, false);
     if (s == OPTC_OK && r.solver >= 0) {                   /* while captured */
-        r.way = eigen_rotations(b, r.n, all);
+        r.way = eigen_turned(b->rule->engine->gpu, r.n, all);
         s = eigen_round(&r, true);
     }
     if (s != OPTC_OK)

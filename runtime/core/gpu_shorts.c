@@ -30,7 +30,7 @@ CORE bool f64_fast(int arch)
 static const double least_share = 1.0 / 64;
 static const struct { int p; int64_t rows; } short_rows[] = {{2, 128}, {1, 64}};
 
-static bool short_does(int p, double share, int64_t rows)
+CORE bool short_does(int p, double share, int64_t rows)
 {
     for (size_t i = 0; i < sizeof short_rows / sizeof *short_rows; i++)
         if (p >= short_rows[i].p)
@@ -40,12 +40,15 @@ static bool short_does(int p, double share, int64_t rows)
 
 CORE bool root_short(const optc_binding *b, const ProgStage *stage, int64_t rows)
 {
-    const char *told = getenv("OPTC_ROOTS");               /* "f32", "f64": for tests */
+    const GpuEngine *g = b->rule->engine->gpu;
     if (!is_root(stage) || b->rule->program->array[stage->call->a].type != (int)T_F32)
         return false;
-    if (told && (!strcmp(told, "f32") || !strcmp(told, "f64")))
-        return !strcmp(told, "f32");
-    return !f64_fast(b->rule->engine->gpu->arch) && short_does(call_root(stage->call), call_low(stage->call), rows);
+    if (g->eigen == EIGEN_F32 || g->eigen == EIGEN_F64)
+        return g->eigen == EIGEN_F32;
+    if (!short_does(call_root(stage->call), call_low(stage->call), rows))
+        return false;
+    EigenWay way = g->measured ? g->measured(b->rule->engine, true, false, rows, 0) : EIGEN_BY_SIZE;
+    return way == EIGEN_BY_SIZE ? !f64_fast(g->arch) : way == EIGEN_F32;
 }
 
 /* ---- what the host knows of it ---- */

@@ -8,6 +8,7 @@
 bool emulated(void) { return getenv("OPTC_TEST_SMALL") != NULL; }
 
 const Driver *given;
+void (*between)(optc_engine *e);
 
 optc_status bind_one(One *o, const char *text, int64_t n, int64_t side, How how)
 {
@@ -17,6 +18,8 @@ optc_status bind_one(One *o, const char *text, int64_t n, int64_t side, How how)
     o->n = n;
     o->side = side;
     OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE"), .workspace = how.workspace}, &o->e));
+    if (between)
+        between(o->e);
     optc_status s = optc_compile(o->e, &(optc_rule_options){.text = text, .param = how.f64 ? OPTC_F64 : OPTC_F32, .products = how.f64 ? "f64" : "f32"}, &o->r);
     ck_assert_msg(s == OPTC_OK, "%s: %s", text, optc_message());
     o->e->gpu->eigen = how.way;

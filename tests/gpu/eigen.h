@@ -15,6 +15,7 @@ typedef struct One {
 } One;
 typedef struct How { EigenWay way; bool f64; int64_t workspace, cols; } How;
 extern const Driver *given;                    /* what the next one calls in the driver's place; NULL: the driver */
+extern void (*between)(optc_engine *e);        /* what the next one does between opening and binding */
 extern const char vectors_rule[];              /* V = the eigenvectors of A */
 
 bool emulated(void);

@@ -43,12 +43,15 @@ void use_cublas(bool library)
 }
 
 int untuned;
+EigenWay side_way;
 
 void open_side(Side *s, const char *device, optc_rule_options rule, int off)
 {
     memset(s, 0, sizeof *s);
     bool gpu = strcmp(device, "cpu") != 0;
     OK(optc_open(&(optc_engine_options){.device = device, .threads = 4, .cache_dir = getenv("OPTC_TEST_CACHE"), .untuned = untuned}, &s->e));
+    if (gpu)
+        s->e->gpu->eigen = side_way;
     optc_status compiled = optc_compile(s->e, &rule, &s->r);
     ck_assert_msg(compiled == OPTC_OK, "%s --with '%s' on %s: %s", rule.text ? rule.text : rule.spec, rule.with, device, optc_message());
     optc_tensor t[NSHAPES];

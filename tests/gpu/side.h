@@ -19,6 +19,7 @@ typedef struct Side {
 
 extern const Driver *d;
 extern int untuned;                            /* of the next side that is opened */
+extern EigenWay side_way;                      /* likewise: whatever the model and results say */
 
 void gpu_setup(void);
 void use_tiny(void);                           /* from then on, in this test: shapes of a few values, for rules that square them */
@@ -57,6 +58,7 @@ void add_random(TCase *t);
 void add_polar(TCase *t);
 void add_network(TCase *t);
 void add_shorts(TCase *t);
+void add_ways(TCase *t);
 void add_small(TCase *t);
 void add_squares(TCase *t);
 void add_turns(TCase *t);

@@ -199,6 +199,7 @@ int main(void)
     add_shorts(t[12]);
     add_eigenvectors(t[14]);
     add_eigen_fails(t[14]);
+    add_ways(t[14]);
     add_network(t[12]);
     add_eigen_times(t[13]);
     add_root_times(t[13]);

@@ -34,7 +34,7 @@ static double hard(int i, bool root)
 
 static void open_short(Side *g, int rule)
 {
-    setenv("OPTC_ROOTS", "f32", 1);
+    side_way = EIGEN_F32;
     use_shapes(few);
     open_side(g, "cuda", (optc_rule_options){.text = rules[rule].text, .param = OPTC_F32, .products = rule == 1 ? "tf32" : "f32"}, 0);
     for (int k = 0; k < 5; k++) {
@@ -49,7 +49,7 @@ static void open_short(Side *g, int rule)
 static void close_short(Side *g)
 {
     close_side(g, 0);
-    unsetenv("OPTC_ROOTS");
+    side_way = EIGEN_BY_SIZE;
 }
 
 /* What X is after so many turns of its own. */
@@ -202,7 +202,7 @@ START_TEST(as_good)
     double *a = malloc(8 * all), *x = malloc(8 * all), off = 0, size = 0, norm = 0;
     Basis m = make_basis(n, 1e-4, 7);
     Side g;
-    setenv("OPTC_ROOTS", "f32", 1);
+    side_way = EIGEN_F32;
     use_shapes(one);
     open_side(&g, "cuda", (optc_rule_options){.text = text, .param = OPTC_F32, .products = "f32"}, 0);
     of_values(&m, 1, a);
