@@ -5,7 +5,9 @@
 
 There is a class for every rule of the library: dir(optc.torch) lists them.
 """
+from ._kfac import kfac_inputs
 from ._optimizer import Optimizer
+from ._samples import per_sample
 from ._scaling import GradScaler
 from ._sorting import sorted_by
 

@@ -1,0 +1,367 @@
+"""What layers were given in forward, and the gradients of what they gave: captured by hooks, shared by per-sample
+gradients and K-FAC statistics.
+
+Who owns what
+- The user holds the capture; the model does not: its hooks know the capture weakly, and go when it goes. A copy or a
+  file of a model that is hooked is not hooked.
+- What a layer was given is held by the graph that its output hangs in, as autograd's own saved tensors are: a forward
+  without backward (or one that checkpointing repeats) leaves nothing behind. No tensor is copied.
+- When the output's gradient arrives, both go to the capture and stay there until `clear()`, or until they are used up
+  by what a subclass makes of them. `held_bytes` tells how much that is.
+
+What belongs together: a batch is what one forward of the model, or one backward, holds together. In it row i of every
+layer is sample i, and what a sample brings by several calls of a layer or several layers with one parameter adds. Every
+further batch brings further samples: so micro-batches accumulate. A second backward through the same graph adds to the
+first one's samples, while they are still held.
+
+The gradient is taken from the node that made the output, where in-place operations on the output have not been yet: of
+an output that is a view of all of its base (a Linear of three axes), from the base's.
+"""
+import threading
+import weakref
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+from ._bound import refuse
+from ._layers import Refused, find, mixes, own, wide
+
+_task = torch._C._current_graph_task_id                # the backward that runs in this thread; -1: none
+
+
+def unhooked(*_):
+    """What a copy of a hooked module has in its hook's place."""
+
+
+def _unhooked():
+    return unhooked
+
+
+class Hook:
+    """A method of a capture among a module's hooks. Copies of the module, and files, get one that does nothing."""
+
+    def __init__(self, owner, method, what):
+        self.owner, self.method, self.what = weakref.ref(owner), method, what
+
+    @torch._disable_dynamo
+    def __call__(self, *given):
+        owner = self.owner()
+        if owner is not None:
+            getattr(owner, self.method)(self.what, *given)
+
+    def __deepcopy__(self, memo):
+        return unhooked
+
+    def __reduce__(self):
+        return _unhooked, ()
+
+
+class Layer:
+    def __init__(self, name, module, kind, axis):
+        self.name, self.module, self.kind, self.axis = name, module, kind, axis
+
+    def first(self, x):
+        """Samples on the first axis."""
+        return x.movedim(self.axis, 0) if self.axis else x
+
+    def trained(self):
+        return {k: p for k, p in own(self.module).items() if p.requires_grad}
+
+
+class Call:
+    """One call of a layer: held by the graph."""
+
+    def __init__(self, owner, layer, x, params, shape, forward):
+        self.owner, self.layer, self.x, self.params, self.shape = weakref.ref(owner), layer, x, params, shape
+        self.version, self.forward, self.made_in = x._version, forward, _task()
+        self.record = None                             # weakly: what its last gradient made
+
+    def given(self):
+        """What the layer was given, as it was then."""
+        if self.x._version != self.version:
+            raise RuntimeError("what layer '%s' was given has been changed in place since its forward: give it a copy, "
+                               "or change it after the gradients have been used" % self.layer.name)
+        return self.layer.first(self.x)
+
+
+class Record:
+    """A call with its gradient, samples first: held by the capture."""
+
+    def __init__(self, call, count):
+        self.call, self.layer, self.params, self.count = call, call.layer, call.params, count
+        self.g = self.g_version = None
+        self.rows = {}                                 # what became of it where it is not kept as it came
+
+    def let_go(self):
+        """Of what the layer was given: all that is needed has been made of it."""
+        self.call = None
+
+    def bring(self, g):
+        if self.g is not None:
+            g = self.grad().to(wide(g.dtype)) + g.to(wide(g.dtype))
+        self.g, self.g_version = g, g._version
+
+    def grad(self):
+        if self.g._version != self.g_version:
+            raise RuntimeError("the gradient of what layer '%s' gave has been changed in place since backward"
+                               % self.layer.name)
+        return self.g
+
+    def tensors(self):
+        return [*([] if self.g is None else [self.g]), *([self.call.x] if self.call else []), *self.rows.values()]
+
+
+class Batch:
+    def __init__(self):
+        self.records = []
+
+    def count(self):
+        """How many samples; every layer must have seen as many."""
+        first = self.records[0]
+        for r in self.records:
+            if r.count != first.count:
+                raise RuntimeError(
+                    "layer '%s' saw %d samples and layer '%s' %d, in one forward or backward: every layer needs the "
+                    "samples on its axis of samples (a position's embedding, say, expanded to all of them)"
+                    % (first.layer.name, first.count, r.layer.name, r.count))
+        return first.count
+
+
+def names_in(model, leave_out):
+    """Whether a module's name is left out, as a function."""
+    given = [leave_out] if isinstance(leave_out, str) else list(leave_out)
+    known = {name for name, _ in model.named_modules(remove_duplicate=False)}
+    for name in given:
+        if name not in known or not name:
+            raise Refused("leave_out names '%s', and the model has no such module" % name)
+    return lambda name: any(name == o or name.startswith(o + ".") for o in given)
+
+
+class Capture:
+    what = "this"                                      # a subclass's name in messages
+
+    def __init__(self, model, loss, axis, leave_out):
+        if loss not in ("mean", "sum"):
+            raise Refused("loss= says whether the loss is the 'mean' or the 'sum' over the samples, not %r" % (loss,))
+        if not isinstance(model, nn.Module):
+            raise TypeError("%s takes a torch.nn.Module, not %s" % (self.what, type(model).__name__))
+        self.model, self.loss, self.scale = model, loss, 1.0
+        self._on, self._forwards, self._local, self._lock = True, 0, threading.local(), threading.Lock()
+        self._handles, self._left = [], names_in(model, leave_out)
+        self.clear()
+        self._refuse_wrappers()
+        layers = self._choose()
+        self._axes(layers, axis)
+        for layer in layers:
+            refuse_all(layer)
+            self._hook(layer.module, "_forward", layer, with_kwargs=True, prepend=True)
+        self._handles.append(model.register_forward_pre_hook(Hook(self, "_enter", None)))
+        self._hook(model, "_leave", None, always_call=True)
+        self.layers = {layer.name: layer for layer in layers}
+        self._finalizer = weakref.finalize(self, _remove, self._handles)
+
+    def _hook(self, module, method, what, **how):
+        self._handles.append(module.register_forward_hook(Hook(self, method, what), **how))
+
+    # ---- which layers ----
+    def _modules(self):
+        """(name, module) of those that are not left out; a module under two names is left out by either."""
+        left = {id(m) for name, m in self.model.named_modules(remove_duplicate=False) if self._left(name)}
+        return [(name or "(the model)", m) for name, m in self.model.named_modules() if id(m) not in left]
+
+    def _refuse_wrappers(self):
+        for name, m in self.model.named_modules():
+            kind = type(m).__name__
+            if isinstance(m, (nn.DataParallel, nn.parallel.DistributedDataParallel)) or kind in (
+                    "OptimizedModule", "FullyShardedDataParallel", "ScriptModule", "RecursiveScriptModule"):
+                raise Refused("%s does not look through %s (%s): give it the module inside, and call that"
+                              % (self.what, kind, name or "the model"))
+
+    def _choose(self):
+        raise NotImplementedError
+
+    @staticmethod
+    def _axes(layers, axis):
+        by_name = axis if isinstance(axis, dict) else {}
+        unknown = set(by_name) - {layer.name for layer in layers}
+        if unknown:
+            raise Refused("axis= names layers that are not hooked: %s" % ", ".join(sorted(unknown)))
+        for layer in layers:
+            said = by_name.get(layer.name, 0) if by_name or isinstance(axis, dict) else axis
+            if not isinstance(said, int) or said < 0:
+                raise Refused("axis= is the number of the samples' axis, from 0 on, not %r" % (said,))
+            layer.axis = 0 if layer.kind.fixed else said
+
+    # ---- forward ----
+    def _enter(self, _, *given):
+        self._local.depth = getattr(self._local, "depth", 0) + 1
+        if self._local.depth == 1:
+            with self._lock:
+                self._forwards += 1
+                self._local.forward = self._forwards
+
+    def _leave(self, _, *given):
+        self._local.depth = max(0, getattr(self._local, "depth", 0) - 1)
+
+    def _forward(self, layer, module, args, kwargs, out):
+        if not self._on or not torch.is_grad_enabled() or not isinstance(out, torch.Tensor) or not out.requires_grad:
+            return
+        params = layer.trained()
+        if not params:
+            return
+        x = args[0] if args else next(iter(kwargs.values()))
+        self._look(layer, x, out)
+        base = out
+        if out._is_view():
+            base = out._base
+            if base.numel() != out.numel() or not (out.is_contiguous() and base.is_contiguous()):
+                raise RuntimeError("what layer '%s' gave is a part of another tensor" % layer.name)
+        forward = self._local.forward if getattr(self._local, "depth", 0) else None
+        base.register_hook(arrival(Call(self, layer, x.detach(), params, out.shape, forward)))
+
+    @staticmethod
+    def _look(layer, x, out):
+        if not isinstance(x, torch.Tensor) or x.layout != torch.strided or x.is_nested:
+            raise RuntimeError("layer '%s' was given something else than a plain tensor" % layer.name)
+        if layer.axis >= layer.kind.axes(layer.module, x):
+            raise RuntimeError("layer '%s' was given %s: there is no axis of samples%s" % (
+                layer.name, tuple(x.shape), " %d" % layer.axis if layer.axis else ""))
+
+    # ---- backward ----
+    def _arrived(self, call, g):
+        if not self._on:
+            return
+        if torch.is_grad_enabled():
+            raise RuntimeError("%s is not differentiable twice: backward(create_graph=True) cannot be captured; put "
+                               "`with ….pause():` around what needs no per-sample values" % self.what)
+        x = call.given()
+        g = call.layer.first(g.reshape(call.shape))
+        if x.shape[0] != g.shape[0]:
+            raise RuntimeError("layer '%s' was given %d samples and gave %d" % (call.layer.name, x.shape[0],
+                                                                               g.shape[0]))
+        with self._lock:
+            record = call.record() if call.record else None
+            batch = self._batch(call, record)
+            if record is None:
+                record = Record(call, g.shape[0])
+                call.record = weakref.ref(record)
+                batch.records.append(record)
+        with torch.no_grad(), torch.autocast(g.device.type, enabled=False):
+            self._keep(record, x, g)
+
+    def _keep(self, record, x, g):
+        record.bring(g)
+
+    def _batch(self, call, record):
+        """The batch of what arrives: that of its forward, of its backward, and of what it adds to, made one."""
+        task = _task()
+        if call.made_in >= 0:                          # checkpointing repeats it inside of another backward
+            if task != call.made_in:
+                self._inside[task] = call.made_in
+            task = call.made_in
+        while task in self._inside:
+            task = self._inside[task]
+        keys = [("backward", task)]
+        if call.forward is not None:
+            keys.append(("forward", call.forward))
+        found = [self._of[k] for k in keys if k in self._of]
+        if record is not None:
+            found += [b for b in self._batches if record in b.records]
+        batch = found[0] if found else Batch()
+        if not found:
+            self._batches.append(batch)
+        for other in found[1:]:
+            if other is not batch:
+                batch.records += other.records
+                self._batches.remove(other)
+                self._of = {k: batch if b is other else b for k, b in self._of.items()}
+        for k in keys:
+            self._of[k] = batch
+        return batch
+
+    # ---- what is held ----
+    def _held(self):
+        """[(batch, samples, what gradients are multiplied by to be those of a sum)]"""
+        if not self._batches:
+            raise RuntimeError("%s has nothing yet: no backward came through the hooked layers since it was made or "
+                               "cleared%s" % (self.what, "" if self._handles else ", and the hooks are removed"))
+        counts = [b.count() for b in self._batches]
+        return [(b, n, (n if self.loss == "mean" else 1) / self.scale) for b, n in zip(self._batches, counts)]
+
+    @property
+    def held_bytes(self):
+        """Bytes that what was captured keeps alive, beyond the graph; memory that layers share counts once."""
+        tensors = [t for b in self._batches for r in b.records for t in r.tensors()] + self._more_tensors()
+        return sum({(t.device, t.untyped_storage().data_ptr()): t.untyped_storage().nbytes() for t in tensors}.values())
+
+    def _more_tensors(self):
+        return []
+
+    def clear(self):
+        """Forgets what was captured; the hooks stay."""
+        self._batches, self._of, self._inside = [], {}, {}
+
+    def remove(self):
+        """Takes the hooks out of the model and forgets what was captured."""
+        self._on = False
+        _remove(self._handles)
+        self.clear()
+
+    @contextmanager
+    def pause(self):
+        """`with ….pause():` nothing is captured, neither in forward nor in backward."""
+        was, self._on = self._on, False
+        try:
+            yield self
+        finally:
+            self._on = was and bool(self._handles)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.remove()
+
+    def __deepcopy__(self, memo):
+        raise TypeError("%s cannot be copied: copy the model (the copy has no hooks) and hook the copy" % self.what)
+
+    def __reduce__(self):
+        raise TypeError("%s cannot be pickled: save the model, and hook it when it is loaded" % self.what)
+
+
+def arrival(call):
+    """The hook of an output's gradient. It knows the capture weakly, and holds what the layer was given."""
+    def arrived(g):
+        owner = call.owner()
+        if owner is not None:
+            owner._arrived(call, g)
+    return arrived
+
+
+def _remove(handles):
+    while handles:
+        handles.pop().remove()
+
+
+def refuse_all(layer):
+    for key, p in own(layer.module).items():
+        refuse(p, "%s.%s" % (layer.name, key))
+
+
+def sort_modules(modules, private):
+    """(layers that are known and may train, [(name, module)] to be watched). What cannot be done is refused by name,
+    all of it at once."""
+    layers, watched, bad, mixed = [], [], [], []
+    for name, m in modules:
+        if private and mixes(m):
+            mixed.append("'%s' (%s)" % (name, type(m).__name__))
+            continue
+        kind, why = find(m)
+        if kind is not None:
+            layers.append(Layer(name, m, kind, 0))
+        elif any(p.requires_grad for p in own(m).values()):
+            bad.append("'%s' (%s: %s)" % (name, type(m).__name__, why))
+        elif own(m) or isinstance(m, nn.modules.batchnorm._NormBase):
+            watched.append((name, m))
+    return layers, watched, bad, mixed

@@ -1,0 +1,207 @@
+"""optc.torch.kfac_inputs: what layers were given and the gradients of what they gave, as K-FAC wants them.
+
+    stats = optc.torch.kfac_inputs(model, loss="mean")
+    loss_of(model(x), y).backward()
+    stats.update()                                     # A and G of every layer, running means
+    stats.precondition(damping=1e-3)                   # p.grad = (G + …)^-1 p.grad (A + …)^-1
+    opt.step()
+
+What hooks capture, who owns it and when it goes: _hooks.py. A layer's Fisher matrix is taken for A (Kronecker) G of
+Martens and Grosse 2015, arXiv:1503.05671: A of what it was given, with a 1 beside it where there is a bias, G of
+the gradients of what it gave, of single samples (those of a mean loss times the number of samples). A layer that sees
+T rows of a sample (of a sequence, or places of an image, Grosse and Martens 2016, arXiv:1602.01407):
+  "expand"  every row counts by itself: A = sum a a^T / (samples T), G = sum g g^T / samples
+  "reduce"  a is the mean and g the sum over a sample's rows: A = sum a a^T / samples, G = sum g g^T / samples
+(Eschenhagen et al. 2023, arXiv:2311.00636). Calls of one layer add rows. Whether this is the Fisher matrix or the
+empirical one is up to the labels of the loss that backward is called of: the model's own (sampled), or the data's.
+"""
+import torch
+
+from ._hooks import Capture, sort_modules
+from ._layers import KEYS, Dense, Refused, own, wide
+
+
+class KFAC(Capture):
+    """What optc.torch.kfac_inputs returns. `layers`: {name: layer} that have factors; `rest`: names of parameters that
+    have none and are left as they are (norms, embeddings)."""
+    what = "kfac_inputs"
+
+    def __init__(self, model, loss, axis, leave_out, decay, rows):
+        if rows not in ("expand", "reduce"):
+            raise Refused("rows= is 'expand' or 'reduce', not %r" % (rows,))
+        if not 0 <= decay < 1:
+            raise Refused("decay is at least 0 and below 1, not %r" % (decay,))
+        self.decay, self.rows, self.updates, self._factors = decay, rows, {}, {}
+        super().__init__(model, loss, axis, leave_out)
+
+    def _choose(self):
+        layers = [x for x in sort_modules(self._modules(), False)[0] if isinstance(x.kind, Dense)]
+        mine = {id(p) for x in layers for p in own(x.module).values()}
+        users = {}
+        for name, m in self.model.named_modules():
+            for p in own(m).values():
+                users.setdefault(id(p), []).append(name)
+        shared = [users[i] for i in mine if len(users[i]) > 1]
+        if shared:
+            raise Refused("kfac_inputs: one parameter in several layers has no factors of its own: %s; name those "
+                          "layers in leave_out" % "; ".join(" and ".join(s) for s in shared))
+        self.rest = [n for n, p in self.model.named_parameters() if p.requires_grad and id(p) not in mine]
+        return layers
+
+    def _keep(self, record, x, g):
+        record.bring(g) if "weight" in record.params else record.let_go()
+
+    # ---- what was captured ----
+    def _layer(self, name):
+        if name not in self.layers:
+            raise KeyError("'%s' is no layer with factors: those are %s" % (name, ", ".join(self.layers)))
+        return self.layers[name]
+
+    def _both(self, layer):
+        """a and g (groups, rows, width) of all batches, and the numbers of samples and of rows of one."""
+        a, g, samples, rows = [], [], 0, 0
+        for batch, count, factor in self._held():
+            of = [r for r in batch.records if r.layer is layer and r.g is not None]
+            if of:
+                samples += count
+                for r in of:
+                    x, y = self._rows(layer, r, factor)
+                    a.append(x)
+                    g.append(y)
+                    rows += x.shape[1]
+        return (torch.cat(a, 1), torch.cat(g, 1), samples, rows) if a else (None, None, 0, 0)
+
+    def _rows(self, layer, record, factor):
+        m, dtype = layer.module, wide(layer.module.weight.dtype)
+        a, g = (y.to(dtype) for y in layer.kind.rows(m, record.call.given(), record.grad()))
+        if self.rows == "reduce":
+            a, g = a.mean(2, keepdim=True), g.sum(2, keepdim=True)
+        a, g = (y.transpose(0, 1).flatten(1, 2) for y in (a, g))
+        if "bias" in record.params:
+            a = torch.cat([a, a.new_ones(*a.shape[:2], 1)], -1)
+        return a, g * factor
+
+    @torch.no_grad()
+    def inputs(self, name):
+        """(a, g) of a layer: a row for every sample, or for every row of every sample ("expand"); of a convolution in
+        groups the groups are an axis ahead. Then A = a^T a / rows and G = g^T g / samples."""
+        layer = self._layer(name)
+        with torch.autocast(layer.module.weight.device.type, enabled=False):
+            a, g, _, _ = self._both(layer)
+        if a is None:
+            raise RuntimeError("layer '%s' had no part in what was captured" % name)
+        return _one(a), _one(g)
+
+    # ---- running factors ----
+    @torch.no_grad()
+    def update(self):
+        """Takes what was captured into the factors, and lets it go. At a layer's k-th time the old factors count by
+        min(1 - 1/k, decay): the first ones are means. A factor that is not finite is left out."""
+        self._held()
+        for name, layer in self.layers.items():
+            with torch.autocast(layer.module.weight.device.type, enabled=False):
+                a, g, samples, rows = self._both(layer)
+                if not samples or not rows:            # it had no part, or there were no samples
+                    continue
+                new = a.mT @ a / rows, g.mT @ g / samples
+            k = self.updates[name] = self.updates.get(name, 0) + 1
+            keep = min(1 - 1 / k, self.decay)
+            old = self._factors.get(name) or tuple(torch.zeros_like(x) for x in new)
+            if old[0].shape != new[0].shape:
+                raise RuntimeError("layer '%s': its bias was frozen or unfrozen, which changes the size of A" % name)
+            fine = new[0].isfinite().all() & new[1].isfinite().all()
+            self._factors[name] = tuple(o.copy_(torch.where(fine, o * keep + n * (1 - keep), o))
+                                        for o, n in zip(old, new))
+        self.clear()
+
+    def _kept(self, name):
+        self._layer(name)
+        if name not in self._factors:
+            raise RuntimeError("layer '%s' has no factors yet: call update() after a backward" % name)
+        return self._factors[name]
+
+    def factors(self, name):
+        """(A, G) of a layer, live; (groups, …) of a convolution in groups."""
+        return tuple(_one(x) for x in self._kept(name))
+
+    @torch.no_grad()
+    def damped(self, name, damping):
+        """(A + pi sqrt(damping) I, G + sqrt(damping) / pi I), pi^2 the mean of A's diagonal over that of G's."""
+        return tuple(_one(x) for x in self._damped(name, damping))
+
+    def _damped(self, name, damping):
+        if not damping > 0:
+            raise ValueError("damping is above 0, not %r" % (damping,))
+        a, g = self._kept(name)
+        means = [x.diagonal(dim1=-2, dim2=-1).mean(-1) for x in (a, g)]
+        tiny = torch.finfo(a.dtype).tiny
+        pi = (means[0].clamp(min=tiny) / means[1].clamp(min=tiny)).sqrt()
+        pi = torch.where((means[0] > 0) & (means[1] > 0), pi, 1.0)     # a layer that gave or got nothing
+        root = damping ** 0.5
+        return _ridge(a, root * pi), _ridge(g, root / pi)
+
+    @torch.no_grad()
+    def precondition(self, damping, inverse=None):
+        """p.grad of every layer that has factors becomes G^-1 p.grad A^-1 of the damped ones; others stay.
+
+        inverse    a function of a positive definite matrix, or of a batch (groups, n, n) of them; None: by Cholesky"""
+        inverse = inverse or (lambda x: torch.cholesky_inverse(torch.linalg.cholesky(x)))
+        for name, layer in self.layers.items():
+            m, keys = layer.module, KEYS & set(layer.trained())
+            if name not in self._factors or "weight" not in keys or m.weight.grad is None:
+                continue
+            has_bias = "bias" in keys and m.bias.grad is not None
+            a, g = self._damped(name, damping)
+            matrix = layer.kind.matrix(m, m.weight.grad.to(a.dtype), m.bias.grad.to(a.dtype) if has_bias else None)
+            if matrix.shape[-1] != a.shape[-1]:
+                raise RuntimeError("layer '%s': its bias was frozen or unfrozen since update()" % name)
+            with torch.autocast(a.device.type, enabled=False):
+                weight, bias = layer.kind.apart(m, inverse(g) @ matrix @ inverse(a), has_bias)
+            m.weight.grad.copy_(weight)
+            if has_bias:
+                m.bias.grad.copy_(bias)
+
+    # ---- saving ----
+    def state_dict(self):
+        """Factors and their counts, to be saved beside the optimizer's."""
+        return {"factors": dict(self._factors), "updates": dict(self.updates)}
+
+    def load_state_dict(self, state):
+        """Copies: the file's tensors stay its own."""
+        found = {}
+        for name, both in state["factors"].items():
+            layer = self._layer(name)
+            w = layer.module.weight
+            groups, out, width = layer.kind.matrix(layer.module, w.detach(), None).shape
+            if both[1].shape != (groups, out, out) or both[0].shape[-1] not in (width, width + 1):
+                raise ValueError("factors of layer '%s' are of another size: %s and %s were loaded" % (
+                    name, tuple(both[0].shape), tuple(both[1].shape)))
+            found[name] = tuple(x.detach().to(device=w.device, dtype=wide(w.dtype), copy=True) for x in both)
+        self._factors, self.updates = found, dict(state["updates"])
+
+    def _more_tensors(self):
+        return [x for both in self._factors.values() for x in both]
+
+
+def _one(x):
+    """Without the axis of groups where there is one."""
+    return x[0] if x.shape[0] == 1 else x
+
+
+def _ridge(x, much):
+    return x + much[:, None, None] * torch.eye(x.shape[-1], dtype=x.dtype, device=x.device)
+
+
+def kfac_inputs(model, *, loss, axis=0, leave_out=(), decay=0.95, rows="expand"):
+    """Hooks a model for K-FAC: `inputs` of a layer, or running factors by `update`, `factors`, `damped`,
+    `precondition`.
+
+    loss       "mean" or "sum": what the loss is over the samples; gradients come out as of a sum
+    axis       where the samples are, in what layers are given: 0, or {layer's name: axis}
+    leave_out  names of modules that are not looked at
+    decay      of the running means
+    rows       "expand" or "reduce": how the rows of a sequence or an image count; see `inputs`
+
+    Linear, Conv1d to 3d and transformers' Conv1D have factors; `.rest` names the other parameters. Nothing of it is
+    differentiable."""
+    return KFAC(model, loss, axis, leave_out, decay, rows)

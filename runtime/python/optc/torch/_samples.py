@@ -1,0 +1,292 @@
+"""optc.torch.per_sample: gradients of single samples, their norms, and sums of them clipped to a norm.
+
+    samples = optc.torch.per_sample(model, loss="mean")
+    loss_of(model(x), y).backward()
+    norms = samples.clip(1.0, noise=1.1, divide_by=len(x))     # p.grad: clipped, summed, with noise
+    opt.step()
+    samples.remove()                                           # or: with optc.torch.per_sample(…) as samples
+
+What hooks capture, who owns it and when it goes: _hooks.py. Of vectors (biases, norms) a row a sample is made when the
+gradient arrives, and what the layer was given is let go; so it is of weights smaller than what their gradient is made
+of. Other weights keep both sides: the norm of a sample's gradient `sum over t of left_t (outer) right_t` is then
+`sum over t, s of (left_t . left_s) (right_t . right_s)`, which needs no gradient of a sample (the ghost norm: Goodfellow
+2015, arXiv:1510.01799; over sequences Li et al. 2021, arXiv:2110.05679; chosen by layer as Bu et al. 2022,
+arXiv:2205.10683), unless there are so many rows that the gradient itself, some samples at a time, is cheaper. Sums are
+kept in f32 (f64 of f64).
+"""
+import math
+
+import torch
+
+from ._hooks import Capture, sort_modules
+from ._layers import KEYS, Lookup, Refused, wide
+from ._sides import direct_square, ghost_square, lookup_square, parts_of, sum_of, summed, whole
+
+
+class PerSample(Capture):
+    """What optc.torch.per_sample returns."""
+    what = "per_sample"
+
+    def __init__(self, model, loss, axis, leave_out):
+        self._sums = {}
+        super().__init__(model, loss, axis, leave_out)
+
+    def _choose(self):
+        layers, watched, bad, mixed = sort_modules(self._modules(), True)
+        if mixed:
+            raise Refused("per_sample: these look at several samples at once, so that nobody's gradient is one's own: "
+                          "%s; put GroupNorm in their place, freeze them in eval mode, or name them in leave_out"
+                          % ", ".join(mixed))
+        if bad:
+            raise Refused("per_sample does not know how parameters enter these layers: %s; freeze them, or name them "
+                          "in leave_out" % ", ".join(bad))
+        self._refuse_shared(layers)
+        for name, m in watched:
+            self._hook(m, "_watch", name)
+        return layers
+
+    def _refuse_shared(self, layers):
+        """A parameter of a layer that is left out and of one that is not would be half of itself."""
+        mine = {id(p): layer.name for layer in layers for p in layer.module.parameters(recurse=False)}
+        for name, m in self.model.named_modules():
+            if self._left(name):
+                for key, p in m.named_parameters(recurse=False):
+                    if id(p) in mine:
+                        raise Refused("leave_out names '%s', whose %s is also that of '%s': leave out both, or none"
+                                      % (name, key, mine[id(p)]))
+
+    def _watch(self, name, module, *given):
+        """Of a layer that was frozen, or in eval mode, when the model was hooked."""
+        if self._on and torch.is_grad_enabled():
+            _, _, bad, mixed = sort_modules([(name, module)], True)
+            if bad or mixed:
+                raise RuntimeError("per_sample: %s was frozen or in eval mode when the model was hooked, and is not "
+                                   "any more" % (bad or mixed)[0])
+
+    # ---- arriving ----
+    def _keep(self, record, x, g):
+        layer, keys = record.layer, KEYS & set(record.params)
+        m, kind, keep = layer.module, layer.kind, False
+        rows = kind.vectors(m, x, g.to(wide(g.dtype)), keys)
+        if kind.factored and "weight" in keys:
+            groups, t, left, right = kind.sizes(m, x, g)
+            keep = isinstance(kind, Lookup) or t * (left + right) <= left * right
+            if not keep:
+                rows["weight"] = whole(kind, m, x, g).reshape(-1, *record.params["weight"].shape)
+        for key, r in rows.items():
+            record.rows[key] = record.rows[key] + r if key in record.rows else r
+        record.bring(g) if keep else record.let_go()
+
+    # ---- what can be asked ----
+    def _named(self):
+        """{name: parameter} of those that are trained and not left out."""
+        left = {id(p) for name, m in self.model.named_modules() if self._left(name) for p in m.parameters()}
+        return {n: p for n, p in self.model.named_parameters() if p.requires_grad and id(p) not in left}
+
+    def _parts(self, strays=False):
+        """{name: parameter}, and of every batch (samples, factor, {name: parts})."""
+        named = self._named()
+        names, found = {id(p): n for n, p in named.items()}, []
+        for batch, count, factor in self._held():
+            parts = {}
+            for r in batch.records:
+                for key, p in r.params.items():
+                    if id(p) not in names:
+                        raise RuntimeError("'%s' of layer '%s' is not the model's (any more), or was frozen after "
+                                           "backward" % (key, r.layer.name))
+                    parts.setdefault(names[id(p)], []).append(parts_of(r, key))
+            found.append((count, factor, parts))
+        if not strays:
+            self._refuse_strays(named, found)
+        return named, found
+
+    def _refuse_strays(self, named, found):
+        for name, p in named.items():
+            if p.grad is not None and not any(name in parts for _, _, parts in found) and bool(p.grad.any()):
+                raise RuntimeError("parameter '%s' has a gradient that came through no hooked layer: it is used outside "
+                                   "of its layer, its layer was added later, or zero_grad was not called" % name)
+
+    @property
+    def count(self):
+        """How many samples are held."""
+        return sum(b.count() for b in self._batches)
+
+    @torch.no_grad()
+    def grad(self, p):
+        """Every sample's gradient of a parameter (or of its name), in f32: (samples, *shape). Zeros: it has no part in
+        a sample."""
+        named, found = self._parts()
+        name = p if isinstance(p, str) else next((n for n, q in named.items() if q is p), None)
+        if name not in named:
+            raise KeyError("there is no trained parameter %s in the hooked model" % (p if isinstance(p, str) else
+                                                                                    tuple(p.shape),))
+        return self._grad(named[name], name, found)
+
+    @staticmethod
+    def _grad(p, name, found):
+        with torch.autocast(p.device.type, enabled=False):
+            return torch.cat([sum_of(parts.get(name, ()), p, 0, count) * factor for count, factor, parts in found])
+
+    @torch.no_grad()
+    def grads(self):
+        """{name: every sample's gradient}: as much memory as the parameters, for every sample."""
+        named, found = self._parts()
+        return {n: self._grad(p, n, found) for n, p in named.items()}
+
+    @torch.no_grad()
+    def norms(self, each=False):
+        """The norm of every sample's gradient over all parameters; each=True: {name: norms}."""
+        named, found = self._parts()
+        squares = self._squares(named, found)
+        if each:
+            return {n: torch.cat([s[n] for s in squares]).sqrt() for n in named}
+        return self._all(squares)
+
+    @staticmethod
+    def _all(squares):
+        """sqrt of the sum over parameters, on the first one's device."""
+        return torch.cat([sum(x.to(next(iter(s.values())).device) for x in s.values()) for s in squares]).sqrt()
+
+    @staticmethod
+    def _squares(named, found):
+        return [{n: square(parts.get(n, ()), p, count) * factor ** 2 for n, p in named.items()}
+                for count, factor, parts in found]
+
+    @torch.no_grad()
+    def clip(self, max_norm, *, noise=0.0, generator=None, divide_by=1, more=False):
+        """Scales every sample's gradient down to `max_norm` where it is longer, and puts their sum in place of every
+        p.grad. Returns the norms as they were. What was captured is used up.
+
+        noise      of so many times max_norm is added to each element of the sum (N(0, (noise max_norm)^2)), and to
+                   parameters that had no part in it as well
+        generator  for the noise, on the parameters' device; None: torch's own
+        divide_by  what the sum is divided by at the end: the (expected) number of samples, for a mean
+        more       more micro-batches follow: the sum is kept aside and p.grad is 0 until the last one's clip, which adds
+                   noise and divides
+        A norm that is not finite makes the sum NaN. Parameters of layers that are left out keep what backward gave.
+        """
+        if not (isinstance(max_norm, (int, float)) and max_norm > 0 and math.isfinite(max_norm)):
+            raise ValueError("max_norm is a finite number above 0, not %r" % (max_norm,))
+        if noise < 0 or not divide_by > 0:
+            raise ValueError("noise is at least 0 and divide_by above 0, not %r and %r" % (noise, divide_by))
+        named, found = self._parts()
+        norms = self._all(self._squares(named, found))
+        weights = torch.where(norms > max_norm, max_norm / norms, 1.0)
+        weights = torch.where(norms.isfinite(), weights, torch.nan)
+        sums = {n: self._sum(n, p, found, weights) for n, p in named.items()}
+        self.clear()
+        for n, p in named.items():
+            if more:
+                self._sums[n] = sums[n]
+                if p.grad is not None:
+                    p.grad.zero_()
+            else:
+                self._put(p, sums[n], noise * max_norm, generator, divide_by)
+        if not more:
+            self._sums = {}
+        return norms
+
+    def _sum(self, name, p, found, weights):
+        """The weighted sum over samples, with what was kept aside; None: the parameter had no part in any."""
+        total, at = self._sums.get(name), 0
+        for count, factor, parts in found:
+            w = weights[at:at + count].to(p.device) * factor
+            at += count
+            if name in parts:
+                with torch.autocast(p.device.type, enabled=False):
+                    s = summed(parts[name], p, w)
+                total = s if total is None else total.add_(s)
+        return total
+
+    @staticmethod
+    def _put(p, total, deviation, generator, divide_by):
+        if total is None:
+            if not deviation:
+                return                                 # p.grad is None or 0
+            total = torch.zeros(p.shape, dtype=wide(p.dtype), device=p.device)
+        if deviation:
+            total = total + deviation * torch.randn(p.shape, dtype=total.dtype, device=p.device, generator=generator)
+        if divide_by != 1:
+            total = total / divide_by
+        if p.grad is not None and p.grad.dtype == p.dtype and p.grad.layout == torch.strided:
+            p.grad.copy_(total)                        # where it lies: captured steps read it there
+        else:
+            p.grad = total.to(p.dtype)
+
+    def check(self, losses, some=2, rtol=1e-3):
+        """Holds what is captured against torch's own gradients of single samples, for a model that is new here: that
+        nothing mixes samples, that they lie on the axis that was said, that no parameter is used outside of its layer.
+
+        losses     one for each sample, of one forward: reduction="none", then the mean over everything but the samples
+        some       how many samples are looked at
+        Raises RuntimeError that names the parameter. p.grad and what was captured before stay as they are."""
+        if losses.dim() != 1 or not losses.requires_grad:
+            raise ValueError("losses has one value for each sample, and hangs in a graph")
+        named = self._named()
+        params, n = list(named.values()), losses.shape[0]
+        which = sorted({round(i * (n - 1) / max(1, some - 1)) for i in range(some)}) if n else []
+        ours = self._aside(losses, params, which)
+        for k, i in enumerate(which):
+            with self.pause():
+                theirs = torch.autograd.grad(losses[i], params, retain_graph=True, allow_unused=True)
+            for j, (name, p) in enumerate(named.items()):
+                want = torch.zeros_like(p) if theirs[j] is None else theirs[j]
+                got, want = ours[k][j], want.to(wide(p.dtype))
+                if not bool(((got - want).norm() <= rtol * want.norm() + 1e-12)):
+                    raise RuntimeError("parameter '%s': the gradient of sample %d is not what torch says (they are %.3g "
+                                       "apart, of %.3g): something mixes samples, they are on another axis, or it is "
+                                       "used outside of its layer" % (name, i, (got - want).norm(), want.norm()))
+
+    def _aside(self, losses, params, which):
+        """Gradients of some samples, as they are captured; nothing of it stays."""
+        kept, loss, scale, sums = (self._batches, self._of, self._inside), self.loss, self.scale, self._sums
+        self.clear()
+        try:
+            self.loss, self.scale = "sum", 1.0
+            torch.autograd.grad(losses.sum(), params, retain_graph=True, allow_unused=True)
+            with torch.no_grad():
+                (count, _, parts), = self._parts(strays=True)[1]
+                if count != losses.shape[0]:
+                    raise RuntimeError("there are %d losses, and layers saw %d samples" % (losses.shape[0], count))
+                names = list(self._named())
+                return [[sum_of(parts.get(n, ()), p, i, i + 1)[0] for n, p in zip(names, params)] for i in which]
+        finally:
+            (self._batches, self._of, self._inside), self.loss, self.scale, self._sums = kept, loss, scale, sums
+
+    def _more_tensors(self):
+        return [t for t in self._sums.values() if t is not None]
+
+    def remove(self):
+        self._sums = {}
+        super().remove()
+
+
+def square(parts, p, count):
+    """Squares of the norms of a parameter's gradients: (samples,)."""
+    with torch.autocast(p.device.type, enabled=False):
+        if not parts:
+            return torch.zeros(count, dtype=wide(p.dtype), device=p.device)
+        if all(x.rows is not None for x in parts):
+            return sum(x.rows for x in parts).flatten(1).square().sum(1)
+        if all(x.rows is None for x in parts):
+            if all(isinstance(x.kind, Lookup) for x in parts):
+                return lookup_square(parts, p, count)
+            t, (left, right) = sum(x.sizes[1] for x in parts), parts[0].sizes[2:]
+            if t * (left + right) <= left * right:
+                return ghost_square(parts, p, count)
+        return direct_square(parts, p, count)
+
+
+def per_sample(model, *, loss, axis=0, leave_out=()):
+    """Hooks a model for gradients of single samples: `clip`, `norms`, `grad`, `grads`, `check`.
+
+    loss       "mean" or "sum": what the loss is over the samples. Everything comes out as of a sum: of a mean it is
+               multiplied by the number of samples. If the loss is scaled as well, set `.scale` to by how much
+    axis       where the samples are, in what layers are given: 0, or {layer's name: axis}; convolutions and GroupNorm
+               have them first
+    leave_out  names of modules that are not looked at: their p.grad stays what backward gives
+
+    Linear, Embedding, Conv1d to 3d, LayerNorm, RMSNorm, GroupNorm, InstanceNorm and transformers' Conv1D are known;
+    other layers that train, and those that mix samples (BatchNorm), are refused by name. Nothing of it is
+    differentiable."""
+    return PerSample(model, loss, axis, leave_out)
