@@ -1,7 +1,10 @@
 """Gradients of single samples, their norms and clipped sums, held against torch's own of one sample at a time."""
+import ast
 import copy
 import gc
+import inspect
 import io
+import os
 import pickle
 import warnings
 import weakref
@@ -321,7 +324,7 @@ class Samples(Case):
                         (type("Mine", (nn.Linear,), {"forward": lambda s, x: x})(2, 2), "forward of its own"),
                         (nn.BatchNorm1d(2), "'0' .BatchNorm1d.*GroupNorm"), (nn.BatchNorm2d(2, affine=False), "'0'"),
                         (nn.InstanceNorm1d(2, affine=True, track_running_stats=True), "InstanceNorm1d"),
-                        (nn.DataParallel(nn.Linear(2, 2)), "DataParallel"), (torch.compile(nn.Linear(2, 2)), "Optimized")):
+                        (nn.DataParallel(nn.Linear(2, 2)), "DataParallel"), (torch.compile(nn.Linear(2, 2), backend="eager"), "Optimized")):
             with self.assertRaisesRegex(ValueError, said):
                 optc.torch.per_sample(nn.Sequential(m), loss="mean")
         with self.assertRaisesRegex(TypeError, "torch.nn.Module"):
@@ -483,3 +486,27 @@ class Samples(Case):
                 ours.step()
         for p, q in zip(m.parameters(), n.parameters()):
             self.near(p, q, 1e-9)
+
+    def test_stubs(self):
+        """What editors are told is what there is."""
+        for module, stub in ((optc.torch._samples, "_samples.pyi"), (optc.torch._kfac, "_kfac.pyi"),
+                             (optc.torch._hooks, "_hooks.pyi")):
+            with open(os.path.join(os.path.dirname(module.__file__), stub)) as file:
+                body = ast.parse(file.read()).body
+            for node in body:
+                if isinstance(node, ast.FunctionDef):
+                    self.same(node, getattr(module, node.name))
+                elif isinstance(node, ast.ClassDef):
+                    made = getattr(module, node.name)
+                    told = {f.name: f for f in node.body if isinstance(f, ast.FunctionDef)}
+                    for f in told.values():
+                        if not isinstance(inspect.getattr_static(made, f.name), property):
+                            self.same(f, getattr(made, f.name))
+                    public = {n for n in vars(made) if not n.startswith("_")} - {"what"}
+                    inherited = {n for base in made.__mro__[1:-1] for n in vars(base)}
+                    self.assertEqual(public - inherited, {n for n in told if not n.startswith("__")})
+
+    def same(self, node, function):
+        a, real = node.args, inspect.signature(function).parameters.values()
+        told = [x.arg for x in (*a.posonlyargs, *a.args, *([a.vararg] if a.vararg else []), *a.kwonlyargs)]
+        self.assertEqual(told, [x.name for x in real], node.name)

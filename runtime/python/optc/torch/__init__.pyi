@@ -3,6 +3,9 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 
+from ._kfac import kfac_inputs as kfac_inputs
+from ._samples import per_sample as per_sample
+
 Number = Union[float, torch.Tensor]
 
 def sorted_by(optimizer: Optimizer) -> Dict[str, str]: ...

@@ -19,7 +19,8 @@ an output that is a view of all of its base (a Linear of three axes), from the b
 """
 import threading
 import weakref
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import wraps
 
 import torch
 from torch import nn
@@ -28,6 +29,18 @@ from ._bound import refuse
 from ._layers import Refused, find, mixes, own, wide
 
 _task = torch._C._current_graph_task_id                # the backward that runs in this thread; -1: none
+
+
+def plainly(method):
+    """Without a graph, and in the types that are said, whatever autocast is around."""
+    @wraps(method)
+    def run(self, *given, **named):
+        with ExitStack() as stack:
+            stack.enter_context(torch.no_grad())
+            for device in {p.device.type for p in self.model.parameters()}:
+                stack.enter_context(torch.autocast(device, enabled=False))
+            return method(self, *given, **named)
+    return run
 
 
 def unhooked(*_):

@@ -17,7 +17,7 @@ empirical one is up to the labels of the loss that backward is called of: the mo
 """
 import torch
 
-from ._hooks import Capture, sort_modules
+from ._hooks import Capture, plainly, sort_modules
 from ._layers import KEYS, Dense, Refused, own, wide
 
 
@@ -81,29 +81,27 @@ class KFAC(Capture):
             a = torch.cat([a, a.new_ones(*a.shape[:2], 1)], -1)
         return a, g * factor
 
-    @torch.no_grad()
+    @plainly
     def inputs(self, name):
         """(a, g) of a layer: a row for every sample, or for every row of every sample ("expand"); of a convolution in
         groups the groups are an axis ahead. Then A = a^T a / rows and G = g^T g / samples."""
         layer = self._layer(name)
-        with torch.autocast(layer.module.weight.device.type, enabled=False):
-            a, g, _, _ = self._both(layer)
+        a, g, _, _ = self._both(layer)
         if a is None:
             raise RuntimeError("layer '%s' had no part in what was captured" % name)
         return _one(a), _one(g)
 
     # ---- running factors ----
-    @torch.no_grad()
+    @plainly
     def update(self):
         """Takes what was captured into the factors, and lets it go. At a layer's k-th time the old factors count by
         min(1 - 1/k, decay): the first ones are means. A factor that is not finite is left out."""
         self._held()
         for name, layer in self.layers.items():
-            with torch.autocast(layer.module.weight.device.type, enabled=False):
-                a, g, samples, rows = self._both(layer)
-                if not samples or not rows:            # it had no part, or there were no samples
-                    continue
-                new = a.mT @ a / rows, g.mT @ g / samples
+            a, g, samples, rows = self._both(layer)
+            if not samples or not rows:                # it had no part, or there were no samples
+                continue
+            new = a.mT @ a / rows, g.mT @ g / samples
             k = self.updates[name] = self.updates.get(name, 0) + 1
             keep = min(1 - 1 / k, self.decay)
             old = self._factors.get(name) or tuple(torch.zeros_like(x) for x in new)
@@ -124,7 +122,7 @@ class KFAC(Capture):
         """(A, G) of a layer, live; (groups, …) of a convolution in groups."""
         return tuple(_one(x) for x in self._kept(name))
 
-    @torch.no_grad()
+    @plainly
     def damped(self, name, damping):
         """(A + pi sqrt(damping) I, G + sqrt(damping) / pi I), pi^2 the mean of A's diagonal over that of G's."""
         return tuple(_one(x) for x in self._damped(name, damping))
@@ -140,12 +138,12 @@ class KFAC(Capture):
         root = damping ** 0.5
         return _ridge(a, root * pi), _ridge(g, root / pi)
 
-    @torch.no_grad()
+    @plainly
     def precondition(self, damping, inverse=None):
         """p.grad of every layer that has factors becomes G^-1 p.grad A^-1 of the damped ones; others stay.
 
         inverse    a function of a positive definite matrix, or of a batch (groups, n, n) of them; None: by Cholesky"""
-        inverse = inverse or (lambda x: torch.cholesky_inverse(torch.linalg.cholesky(x)))
+        inverse = inverse or _inverse
         for name, layer in self.layers.items():
             m, keys = layer.module, KEYS & set(layer.trained())
             if name not in self._factors or "weight" not in keys or m.weight.grad is None:
@@ -155,8 +153,11 @@ class KFAC(Capture):
             matrix = layer.kind.matrix(m, m.weight.grad.to(a.dtype), m.bias.grad.to(a.dtype) if has_bias else None)
             if matrix.shape[-1] != a.shape[-1]:
                 raise RuntimeError("layer '%s': its bias was frozen or unfrozen since update()" % name)
-            with torch.autocast(a.device.type, enabled=False):
+            try:
                 weight, bias = layer.kind.apart(m, inverse(g) @ matrix @ inverse(a), has_bias)
+            except torch.linalg.LinAlgError:
+                raise RuntimeError("layer '%s': a factor is not positive definite in %s; more damping than %g helps, if "
+                                   "the training has not run away" % (name, a.dtype, damping)) from None
             m.weight.grad.copy_(weight)
             if has_bias:
                 m.bias.grad.copy_(bias)
@@ -186,6 +187,10 @@ class KFAC(Capture):
 def _one(x):
     """Without the axis of groups where there is one."""
     return x[0] if x.shape[0] == 1 else x
+
+
+def _inverse(x):
+    return torch.cholesky_inverse(torch.linalg.cholesky(x))
 
 
 def _ridge(x, much):

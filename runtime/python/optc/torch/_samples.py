@@ -18,9 +18,9 @@ import math
 
 import torch
 
-from ._hooks import Capture, sort_modules
+from ._hooks import Capture, plainly, sort_modules
 from ._layers import KEYS, Lookup, Refused, wide
-from ._sides import direct_square, ghost_square, lookup_square, parts_of, sum_of, summed, whole
+from ._sides import Part, direct_square, ghost_square, lookup_square, sum_of, summed, whole
 
 
 class PerSample(Capture):
@@ -94,7 +94,7 @@ class PerSample(Capture):
                     if id(p) not in names:
                         raise RuntimeError("'%s' of layer '%s' is not the model's (any more), or was frozen after "
                                            "backward" % (key, r.layer.name))
-                    parts.setdefault(names[id(p)], []).append(parts_of(r, key))
+                    parts.setdefault(names[id(p)], []).append(Part(r, key))
             found.append((count, factor, parts))
         if not strays:
             self._refuse_strays(named, found)
@@ -111,7 +111,7 @@ class PerSample(Capture):
         """How many samples are held."""
         return sum(b.count() for b in self._batches)
 
-    @torch.no_grad()
+    @plainly
     def grad(self, p):
         """Every sample's gradient of a parameter (or of its name), in f32: (samples, *shape). Zeros: it has no part in
         a sample."""
@@ -124,16 +124,15 @@ class PerSample(Capture):
 
     @staticmethod
     def _grad(p, name, found):
-        with torch.autocast(p.device.type, enabled=False):
-            return torch.cat([sum_of(parts.get(name, ()), p, 0, count) * factor for count, factor, parts in found])
+        return torch.cat([sum_of(parts.get(name, ()), p, 0, count) * factor for count, factor, parts in found])
 
-    @torch.no_grad()
+    @plainly
     def grads(self):
         """{name: every sample's gradient}: as much memory as the parameters, for every sample."""
         named, found = self._parts()
         return {n: self._grad(p, n, found) for n, p in named.items()}
 
-    @torch.no_grad()
+    @plainly
     def norms(self, each=False):
         """The norm of every sample's gradient over all parameters; each=True: {name: norms}."""
         named, found = self._parts()
@@ -152,7 +151,7 @@ class PerSample(Capture):
         return [{n: square(parts.get(n, ()), p, count) * factor ** 2 for n, p in named.items()}
                 for count, factor, parts in found]
 
-    @torch.no_grad()
+    @plainly
     def clip(self, max_norm, *, noise=0.0, generator=None, divide_by=1, more=False):
         """Scales every sample's gradient down to `max_norm` where it is longer, and puts their sum in place of every
         p.grad. Returns the norms as they were. What was captured is used up.
@@ -173,6 +172,7 @@ class PerSample(Capture):
         norms = self._all(self._squares(named, found))
         weights = torch.where(norms > max_norm, max_norm / norms, 1.0)
         weights = torch.where(norms.isfinite(), weights, torch.nan)
+        weights = [w * factor for w, (_, factor, _) in zip(weights.split([n for n, _, _ in found]), found)]
         sums = {n: self._sum(n, p, found, weights) for n, p in named.items()}
         self.clear()
         for n, p in named.items():
@@ -188,14 +188,11 @@ class PerSample(Capture):
 
     def _sum(self, name, p, found, weights):
         """The weighted sum over samples, with what was kept aside; None: the parameter had no part in any."""
-        total, at = self._sums.get(name), 0
-        for count, factor, parts in found:
-            w = weights[at:at + count].to(p.device) * factor
-            at += count
+        total = self._sums.get(name)
+        for (_, _, parts), w in zip(found, weights):
             if name in parts:
-                with torch.autocast(p.device.type, enabled=False):
-                    s = summed(parts[name], p, w)
-                total = s if total is None else total.add_(s)
+                new = summed(parts[name], p, w.to(p.device))
+                total = new if total is None else total.add_(new)
         return total
 
     @staticmethod
@@ -239,19 +236,21 @@ class PerSample(Capture):
 
     def _aside(self, losses, params, which):
         """Gradients of some samples, as they are captured; nothing of it stays."""
-        kept, loss, scale, sums = (self._batches, self._of, self._inside), self.loss, self.scale, self._sums
+        kept, loss, scale = (self._batches, self._of, self._inside), self.loss, self.scale
         self.clear()
         try:
             self.loss, self.scale = "sum", 1.0
             torch.autograd.grad(losses.sum(), params, retain_graph=True, allow_unused=True)
-            with torch.no_grad():
-                (count, _, parts), = self._parts(strays=True)[1]
-                if count != losses.shape[0]:
-                    raise RuntimeError("there are %d losses, and layers saw %d samples" % (losses.shape[0], count))
-                names = list(self._named())
-                return [[sum_of(parts.get(n, ()), p, i, i + 1)[0] for n, p in zip(names, params)] for i in which]
+            return self._singles(losses.shape[0], which)
         finally:
-            (self._batches, self._of, self._inside), self.loss, self.scale, self._sums = kept, loss, scale, sums
+            (self._batches, self._of, self._inside), self.loss, self.scale = kept, loss, scale
+
+    @plainly
+    def _singles(self, count, which):
+        named, ((held, _, parts), *_) = self._parts(strays=True)
+        if held != count:
+            raise RuntimeError("there are %d losses, and layers saw %d samples" % (count, held))
+        return [[sum_of(parts.get(n, ()), p, i, i + 1)[0] for n, p in named.items()] for i in which]
 
     def _more_tensors(self):
         return [t for t in self._sums.values() if t is not None]
@@ -263,18 +262,17 @@ class PerSample(Capture):
 
 def square(parts, p, count):
     """Squares of the norms of a parameter's gradients: (samples,)."""
-    with torch.autocast(p.device.type, enabled=False):
-        if not parts:
-            return torch.zeros(count, dtype=wide(p.dtype), device=p.device)
-        if all(x.rows is not None for x in parts):
-            return sum(x.rows for x in parts).flatten(1).square().sum(1)
-        if all(x.rows is None for x in parts):
-            if all(isinstance(x.kind, Lookup) for x in parts):
-                return lookup_square(parts, p, count)
-            t, (left, right) = sum(x.sizes[1] for x in parts), parts[0].sizes[2:]
-            if t * (left + right) <= left * right:
-                return ghost_square(parts, p, count)
-        return direct_square(parts, p, count)
+    if not parts:
+        return torch.zeros(count, dtype=wide(p.dtype), device=p.device)
+    if all(x.rows is not None for x in parts):
+        return sum(x.rows for x in parts).flatten(1).square().sum(1)
+    if all(x.rows is None for x in parts):
+        if all(isinstance(x.kind, Lookup) for x in parts):
+            return lookup_square(parts, p, count)
+        t, (left, right) = sum(x.sizes[1] for x in parts), parts[0].sizes[2:]
+        if t * (left + right) <= left * right:
+            return ghost_square(parts, p, count)
+    return direct_square(parts, p, count)
 
 
 def per_sample(model, *, loss, axis=0, leave_out=()):

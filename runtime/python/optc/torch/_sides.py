@@ -27,10 +27,6 @@ class Part:
         return groups * t * (right + (0 if isinstance(self.kind, Lookup) else left))
 
 
-def parts_of(record, key):
-    return Part(record, key)
-
-
 def slices(count, elements):
     """(lo, hi) of samples, so that temporaries of so many elements a sample stay below the bound."""
     step = max(1, BOUND // max(1, elements))
