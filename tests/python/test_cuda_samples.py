@@ -1,5 +1,5 @@
-"""Per-sample gradients and K-FAC's statistics on a GPU: the CPU's values, autocast with a scaler, a whole private step in
-a graph, memory. Run by tests/gpu/python.sh."""
+"""Per-sample gradients and K-FAC's statistics on a GPU: the CPU's values, autocast with a scaler, a whole private step
+in a graph, memory. Run by tests/gpu/python.sh."""
 import copy
 import unittest
 

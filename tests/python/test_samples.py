@@ -49,8 +49,9 @@ class Tied(nn.Module):
 
     def __init__(self, vocab=11, d=6, again=False):
         super().__init__()
-        self.wte, self.mid, self.head = nn.Embedding(vocab, d, padding_idx=3), nn.Linear(d, d), nn.Linear(d, vocab, bias=False)
-        self.norm, self.head.weight, self.again = nn.LayerNorm(d), self.wte.weight, again
+        self.wte, self.mid, self.norm = nn.Embedding(vocab, d, padding_idx=3), nn.Linear(d, d), nn.LayerNorm(d)
+        self.head, self.again = nn.Linear(d, vocab, bias=False), again
+        self.head.weight = self.wte.weight
 
     def forward(self, idx):
         x = self.norm(self.mid(torch.tanh(self.mid(self.wte(idx)))))
@@ -324,7 +325,8 @@ class Samples(Case):
                         (type("Mine", (nn.Linear,), {"forward": lambda s, x: x})(2, 2), "forward of its own"),
                         (nn.BatchNorm1d(2), "'0' .BatchNorm1d.*GroupNorm"), (nn.BatchNorm2d(2, affine=False), "'0'"),
                         (nn.InstanceNorm1d(2, affine=True, track_running_stats=True), "InstanceNorm1d"),
-                        (nn.DataParallel(nn.Linear(2, 2)), "DataParallel"), (torch.compile(nn.Linear(2, 2), backend="eager"), "Optimized")):
+                        (nn.DataParallel(nn.Linear(2, 2)), "DataParallel"),
+                        (torch.compile(nn.Linear(2, 2), backend="eager"), "OptimizedModule")):
             with self.assertRaisesRegex(ValueError, said):
                 optc.torch.per_sample(nn.Sequential(m), loss="mean")
         with self.assertRaisesRegex(TypeError, "torch.nn.Module"):

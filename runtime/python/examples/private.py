@@ -13,7 +13,8 @@ opt = optc.torch.AdamW(net.parameters(), lr=3e-3)
 samples = optc.torch.per_sample(net, loss="mean")
 samples.check(F.cross_entropy(net(x[:8]), y[:8], reduction="none"))
 
-# Batches are drawn sample by sample (Poisson), so the sum is divided by what is expected. Micro-batches of 32 bound memory.
+# Batches are drawn sample by sample (Poisson), so the sum is divided by what is expected. Micro-batches of 32 bound the
+# memory.
 g = torch.Generator().manual_seed(0)
 for step in range(120):
     opt.zero_grad()

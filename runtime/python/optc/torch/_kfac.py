@@ -156,8 +156,8 @@ class KFAC(Capture):
             try:
                 weight, bias = layer.kind.apart(m, inverse(g) @ matrix @ inverse(a), has_bias)
             except torch.linalg.LinAlgError:
-                raise RuntimeError("layer '%s': a factor is not positive definite in %s; more damping than %g helps, if "
-                                   "the training has not run away" % (name, a.dtype, damping)) from None
+                raise RuntimeError("layer '%s': a factor is not positive definite in %s; more damping than %g helps, "
+                                   "if the training has not run away" % (name, a.dtype, damping)) from None
             m.weight.grad.copy_(weight)
             if has_bias:
                 m.bias.grad.copy_(bias)

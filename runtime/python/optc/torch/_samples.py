@@ -9,8 +9,8 @@
 What hooks capture, who owns it and when it goes: _hooks.py. Of vectors (biases, norms) a row a sample is made when the
 gradient arrives, and what the layer was given is let go; so it is of weights smaller than what their gradient is made
 of. Other weights keep both sides: the norm of a sample's gradient `sum over t of left_t (outer) right_t` is then
-`sum over t, s of (left_t . left_s) (right_t . right_s)`, which needs no gradient of a sample (the ghost norm: Goodfellow
-2015, arXiv:1510.01799; over sequences Li et al. 2021, arXiv:2110.05679; chosen by layer as Bu et al. 2022,
+`sum over t, s of (left_t . left_s) (right_t . right_s)`, which needs no gradient of a sample (the ghost norm:
+Goodfellow 2015, arXiv:1510.01799; over sequences Li et al. 2021, arXiv:2110.05679; chosen by layer as Bu et al. 2022,
 arXiv:2205.10683), unless there are so many rows that the gradient itself, some samples at a time, is cheaper. Sums are
 kept in f32 (f64 of f64).
 """
@@ -103,8 +103,8 @@ class PerSample(Capture):
     def _refuse_strays(self, named, found):
         for name, p in named.items():
             if p.grad is not None and not any(name in parts for _, _, parts in found) and bool(p.grad.any()):
-                raise RuntimeError("parameter '%s' has a gradient that came through no hooked layer: it is used outside "
-                                   "of its layer, its layer was added later, or zero_grad was not called" % name)
+                raise RuntimeError("parameter '%s' has a gradient that came through no hooked layer: it is used "
+                                   "outside of its layer, its layer was added later, or zero_grad was not called" % name)
 
     @property
     def count(self):
@@ -160,8 +160,8 @@ class PerSample(Capture):
                    parameters that had no part in it as well
         generator  for the noise, on the parameters' device; None: torch's own
         divide_by  what the sum is divided by at the end: the (expected) number of samples, for a mean
-        more       more micro-batches follow: the sum is kept aside and p.grad is 0 until the last one's clip, which adds
-                   noise and divides
+        more       more micro-batches follow: the sum is kept aside and p.grad is 0 until the last one's clip, which
+                   adds noise and divides
         A norm that is not finite makes the sum NaN. Parameters of layers that are left out keep what backward gave.
         """
         if not (isinstance(max_norm, (int, float)) and max_norm > 0 and math.isfinite(max_norm)):
@@ -230,8 +230,8 @@ class PerSample(Capture):
                 want = torch.zeros_like(p) if theirs[j] is None else theirs[j]
                 got, want = ours[k][j], want.to(wide(p.dtype))
                 if not bool(((got - want).norm() <= rtol * want.norm() + 1e-12)):
-                    raise RuntimeError("parameter '%s': the gradient of sample %d is not what torch says (they are %.3g "
-                                       "apart, of %.3g): something mixes samples, they are on another axis, or it is "
+                    raise RuntimeError("parameter '%s': the gradient of sample %d is not what torch says (they are "
+                                       "%.3g apart, of %.3g): something mixes samples, they are on another axis, or it is "
                                        "used outside of its layer" % (name, i, (got - want).norm(), want.norm()))
 
     def _aside(self, losses, params, which):
