@@ -206,7 +206,9 @@ typedef struct optc_tensor {
     const int64_t *param_strides, *grad_strides;       /* in elements; NULL: row-major. See below */
     /* words separated by blanks or commas, for rules that ask (`tagged "head"`); may be NULL */
     const char *tags;
-    /* the tensor this is a piece of, and where in it; NULL: it is the whole, and so far it must be */
+    /* the tensor this is a piece of, and where in it; NULL: it is the whole. Pieces are for elementwise rules: others are
+     * refused by name. Sizes that a rule asks for are the whole's, and so are draws where it is cut along the first
+     * dimension */
     const int64_t *global_shape, *offset;
     /* heads, experts, q k v in one: the rows of each of its matrices are those of so many, one below the other, each
      * stepped as a matrix of its own (rows, norms and products of the rule are then theirs); 0: of one */

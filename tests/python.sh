@@ -44,5 +44,6 @@ if [ -z "$with" ]; then
     [ -z "${CI:-}" ]
     exit
 fi
-OMP_NUM_THREADS=1 PYTHONPATH=runtime/python:tests/python "$with" -W ignore -m unittest -q test_lib test_torch_inputs test_optimizer test_scaling test_kept test_named test_training test_samples test_kfac
+OMP_NUM_THREADS=1 PYTHONPATH=runtime/python:tests/python "$with" -W ignore -m unittest -q test_lib test_torch_inputs test_optimizer test_scaling test_kept test_named test_training test_sharded \
+    test_samples test_kfac
 PYTHONPATH=$made/site "$with" -W ignore tests/python/before_torch.py

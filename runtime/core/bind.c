@@ -27,12 +27,12 @@ CORE const char *tensor_label(const optc_binding *b, int i, char buf[96])
     return buf;
 }
 
-/* What a rule may ask about a tensor, to choose how it is stepped. */
+/* What a rule may ask about a tensor, to choose how it is stepped: of a piece, about the whole. */
 static AboutTensor asked(const optc_tensor *t)
 {
     AboutTensor a;
     a.name = t->name, a.tags = t->tags;
-    a.rank = t->rank, a.dim = t->shape;
+    a.rank = t->rank, a.dim = t->global_shape ? t->global_shape : t->shape;
     a.flat = (t->flags & OPTC_AS_VECTOR) != 0;
     a.matrix = t->rank >= 2 && !a.flat && !(t->flags & OPTC_USE_STEP);
     a.split = t->split;
@@ -125,18 +125,64 @@ static optc_status check_strides(const optc_binding *b, const optc_tensor *t, co
     return OPTC_OK;
 }
 
-/* A tensor may say that it is a piece of a larger one; so far only the whole is. */
-static optc_status check_whole(const optc_tensor *t, const char *label)
+/* ---- pieces ---- */
+static int64_t whole_dim(const optc_tensor *t, int k) { return t->global_shape ? t->global_shape[k] : t->shape[k]; }
+
+static int64_t begins_at(const optc_tensor *t, int k) { return t->offset ? t->offset[k] : 0; }
+
+static bool folds(const Program *p, const ProgStage *s)
 {
-    for (int k = 0; k < t->rank; k++)
-        if ((t->global_shape && t->global_shape[k] != t->shape[k]) || (t->offset && t->offset[k]))
+    bool any = false;
+    for (int k = 0; k < s->nreads + s->nwrites; k++)
+        any = any || p->array[k < s->nreads ? s->reads[k] : s->writes[k - s->nreads]].kind == MEM_PART;
+    return any;
+}
+
+/* What an element becomes depends on nothing but itself, the tensor's sizes and the group's values: no value is of rows,
+ * and nothing is folded, which would be of the piece alone. */
+static bool elementwise(const Program *p, int variant)
+{
+    bool is = !p->variant[variant].view;
+    for (int i = 0; i < p->nstage; i++) {
+        const ProgStage *s = &p->stage[i];
+        if (s->kind != S_GROUP && s->variant == variant)
+            is = is && (s->kind == S_FLAT || s->kind == S_TENSOR) && !folds(p, s);
+    }
+    return is;
+}
+
+/* A tensor may say that it is a piece of a larger one. */
+static optc_status check_piece(const optc_binding *b, const optc_tensor *t, const char *label)
+{
+    const Program *p = b->rule->program;
+    AboutTensor ask = asked(t);
+    bool takes = elementwise(p, variant_of(p->variant, p->nvariant, &ask));
+    for (int k = 0; k < t->rank; k++) {
+        int64_t all = whole_dim(t, k), at = begins_at(t, k);
+        bool inside = at >= 0 && at <= all && t->shape[k] <= all - at;
+        if (!inside || (all != t->shape[k] && !takes))
             return fail(OPTC_ERROR_ARGUMENT,
-                        "optc_bind: %s is a piece of a larger tensor (dimension %d: %lld of %lld, from %lld on): only "
-                        "whole tensors can be bound",
-                        label, k, (long long)t->shape[k],
-                        (long long)(t->global_shape ? t->global_shape[k] : t->shape[k]),
-                        (long long)(t->offset ? t->offset[k] : 0));
+                        "optc_bind: %s is a piece of a larger tensor (dimension %d: %lld of %lld, from %lld on)%s%.60s%s",
+                        label, k, (long long)t->shape[k], (long long)all, (long long)at,
+                        inside ? ": rule '" : ", which has no such", inside ? p->name : "",
+                        inside ? "' has values of rows or of whole tensors; pieces are for elementwise rules" : "");
+    }
     return OPTC_OK;
+}
+
+/* How many elements of the whole come ahead of the piece's: cut along the first dimension, those before it in memory;
+ * else so many that no two pieces share a number. */
+static int64_t elements_before(const optc_tensor *t)
+{
+    int64_t before = 0, inside = 1;
+    for (int k = 0; k < t->rank; k++) {
+        int64_t behind = inside;
+        for (int i = k + 1; i < t->rank; i++)
+            behind *= whole_dim(t, i);
+        before += begins_at(t, k) * behind;
+        inside *= t->shape[k];
+    }
+    return before;
 }
 
 static optc_status check_tensor(const optc_binding *b, const optc_tensor *t, int i)
@@ -171,12 +217,12 @@ static optc_status check_tensor(const optc_binding *b, const optc_tensor *t, int
     }
     optc_status s = n ? check_strides(b, t, label) : OPTC_OK;
     if (s == OPTC_OK)
-        s = check_whole(t, label);
+        s = check_piece(b, t, label);
     if (s != OPTC_OK)
         return s;
     AboutTensor ask = asked(t);
     int view = p->variant[variant_of(p->variant, p->nvariant, &ask)].view;
-    Shape all = count_shape(view_of(p, &ask), t->rank, t->shape, ask.flat);
+    Shape all = count_shape(view_of(p, &ask), t->rank, ask.dim, ask.flat);
     if (t->split < 0 || (t->split > 1 && (t->rank < 2 || ask.flat || all.rows % t->split)))
         return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s cannot be split into %lld: %s", label, (long long)t->split,
                     t->split < 0              ? "the number is negative"
@@ -280,10 +326,15 @@ static optc_status fill_tensor(optc_binding *b, const optc_tensor *t, int at, in
     for (int k = 0; k < t->rank; k++)
         x->dim[k] = t->shape[k];
     AboutTensor ask = asked(t);
-    x->shape = about_shape(&ask, view_of(p, &ask));
-    x->shape.rank = directions(p, x->shape);
+    AboutTensor piece = ask;
+    piece.dim = t->shape;
+    x->whole = about_shape(&ask, view_of(p, &ask));
+    x->whole.rank = directions(p, x->whole);
+    x->whole.block = p->block;
+    x->shape = about_shape(&piece, view_of(p, &ask));
+    x->shape.rank = x->whole.rank;
     x->shape.block = p->block;
-    x->whole = x->shape;
+    x->before[ELEM] = elements_before(t);
     x->variant = variant_of(p->variant, p->nvariant, &ask);
     x->group = x->row = group;
     x->mem[0] = t->param;

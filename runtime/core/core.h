@@ -77,8 +77,8 @@ typedef struct Tensor {
     char *name;
     int rank; int64_t *dim;            /* as it was handed in; shape: as the rule sees it */
     Shape shape;
-    /* the tensor it is a piece of, and by domain how many of its values come before the piece's: itself and 0, as only
-     * whole tensors are bound. Sizes and draws are the whole's; templates/pieces.h says where reductions leave what */
+    /* the tensor it is a piece of (or itself), and by domain how many of its values come before the piece's: of pieces
+     * that are bound only elements count. Sizes and draws are the whole's; templates/pieces.h: where reductions leave what */
     Shape whole;
     int64_t before[NDOM];
     int variant, group;

@@ -170,7 +170,8 @@ class Rule:
 
 class Binding:
     """A rule on tensors. `groups`: a list of (tensors, {hyper: value}); a tensor is a dict of what optc_tensor has:
-    name, param and grad (addresses, or what `address` knows), shape, strides, grad_strides, flags, tags, split."""
+    name, param and grad (addresses, or what `address` knows), shape, strides, grad_strides, flags, tags, split,
+    global_shape and offset (of a piece)."""
 
     def __init__(self, rule, groups):
         keep = []
@@ -292,11 +293,14 @@ def _group(tensors, hyper, keep):
     return _lib.Group(rows, len(rows) if rows else 0, settings, len(hyper))
 
 
-def _tensor(keep, param, shape, grad=None, name=None, strides=None, grad_strides=None, flags=0, tags=None, split=0):
-    sizes = [array(ctypes.c_int64, x) if x is not None else None for x in (shape, strides, grad_strides)]
+def _tensor(keep, param, shape, grad=None, name=None, strides=None, grad_strides=None, flags=0, tags=None, split=0,
+            global_shape=None, offset=None):
+    sizes = [array(ctypes.c_int64, x) if x is not None else None
+             for x in (shape, strides, grad_strides, global_shape, offset)]
     keep += sizes
     return _lib.Tensor(name=encoded(name), param=address(param), grad=address(grad), rank=len(shape), shape=sizes[0],
-                       param_strides=sizes[1], grad_strides=sizes[2], flags=flags, tags=encoded(tags), split=split)
+                       param_strides=sizes[1], grad_strides=sizes[2], flags=flags, tags=encoded(tags), split=split,
+                       global_shape=sizes[3], offset=sizes[4])
 
 
 def address(x):

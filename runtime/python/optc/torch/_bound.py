@@ -87,7 +87,8 @@ class Member:
 class Bound:
     def __init__(self, rule, members, hypers, static):
         self.rule, self.members, self.static = rule, members, static
-        self.params = [p for m in members for p in m.params]
+        self.owners = [p for m in members for p in m.params]       # the optimizer's
+        self.params = self._locals()                   # and what is stepped, which is the same but of DTensors
         self.names = [n for m in members for n in m.names]
         self.device = self.params[0].device
         self.cuda, self.index = self.device.type == "cuda", self.device.index      # a step asks for them
@@ -114,6 +115,17 @@ class Bound:
         self.domains = rule.states()
 
     # ---- binding ----
+    def _locals(self):
+        return self.owners
+
+    def _piece(self, _number):
+        """What the tensor is a piece of, for optc_bind."""
+        return {}
+
+    def _changed(self):
+        """Whose versions a run moves on."""
+        return self.params
+
     def guard(self):
         return torch.cuda.device(self.device) if self.cuda else _nothing
 
@@ -143,11 +155,11 @@ class Bound:
         groups, at = [], 0
         for m, hyper in zip(self.members, hypers):
             rows = []
-            for p, name, flag, split in zip(m.params, m.names, m.flags, m.splits):
-                lies = self.staged.get(at, p)
+            for name, flag, split in zip(m.names, m.flags, m.splits):
+                lies = self.staged.get(at, self.params[at])
                 strides = None if row_major(lies) else lies.stride()
-                rows.append({"param": self._address(lies), "shape": tuple(p.shape), "name": name, "strides": strides,
-                             "grad_strides": strides, "flags": flag, "split": split})
+                rows.append({"param": self._address(lies), "shape": tuple(lies.shape), "name": name, "strides": strides,
+                             "grad_strides": strides, "flags": flag, "split": split, **self._piece(at)})
                 at += 1
             groups.append((rows, hyper))
         self.binding = Binding(self.rule, groups)
@@ -167,11 +179,14 @@ class Bound:
             self.ptrs = None                           # handed over in any case: what is captured keeps what it is given
         if self.held is not None and not [p for p, g in self.held if p.grad is not g] and self._some():
             return
-        grads = [p.grad for p in self.params]
+        grads = self._read()
         self._params_stay()
         self._look(grads)
         if len(grads) > FEW:
             self._hold(grads)
+
+    def _read(self):
+        return [p.grad for p in self.params]
 
     def _some(self):
         """A part of the addresses, another one each time."""
@@ -285,7 +300,7 @@ class Bound:
         if self.staged:
             self._stage(False)
         if not self.static:
-            torch.autograd.graph.increment_version(self.params)
+            torch.autograd.graph.increment_version(self._changed())
 
     def _count(self):
         if self.cuda and (self.scaling or self.capturing):

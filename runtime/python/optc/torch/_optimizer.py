@@ -19,6 +19,7 @@ from ._bound import Bound, Changed, Member, refuse
 from ._keys import Keys, has_global, number
 from ._memory import TYPES, device_of
 from ._scaling import CHECKING, SCALER, send, send_scalar
+from ._sharded import Sharded, fill, is_sharded, local, refuse_placed
 from ._sorting import sorter
 from ._together import CLIP, Norms, can_share
 
@@ -79,7 +80,7 @@ class Optimizer(torch.optim.Optimizer):
             raise ValueError("differentiable=True: a step of optc is not differentiable")
         names = group.get("param_names") or [None] * len(group["params"])
         for p, name in zip(group["params"], names):
-            refuse(p, name)
+            _refuse(p, name)
 
     def _parameters(self, params):
         self._module = params if isinstance(params, torch.nn.Module) else None
@@ -150,11 +151,11 @@ class Optimizer(torch.optim.Optimizer):
                 if p.grad is None and not p.requires_grad:
                     out.append(p)
                     continue
-                refuse(p, name)
+                _refuse(p, name)
                 if p.dtype not in TYPES:
                     raise ValueError("optc does not step tensors of %s: %s" % (p.dtype, name or tuple(p.shape)))
                 grad = p.dtype if p.grad is None else p.grad.dtype
-                key = p.device, p.dtype, grad, spec, option_text(options), up, id(p) if self._release else 0
+                key = p.device, p.dtype, grad, is_sharded(p), spec, option_text(options), up, id(p) if self._release else 0
                 members = wanted.setdefault(key, ({}, rule))[0]
                 if k not in members:
                     members[k] = Member(k, group["params"])
@@ -169,17 +170,18 @@ class Optimizer(torch.optim.Optimizer):
             self._adopt(b)
         self._norms = Norms(bounds) if clip else None
         self._bounds, self._out, self._shape = bounds, out, self._layout()
-        self._of = {id(b.params[0]): b for b in bounds} if self._release else {}
+        self._of = {id(b.owners[0]): b for b in bounds} if self._release else {}
         self._pushed = None
         self._give_inputs()
 
     def _bound(self, key, members, rule, clip):
-        device, dtype, grad = key[:3]
+        device, dtype, grad, sharded = key[:4]
         what = self._rule.compiled(*rule, param=TYPES[dtype], grad=TYPES.get(grad, "f32"),
                                    scaler=self._scaled, clip=clip)
         members = list(members.values())
         hypers = [self._rule.hypers(self.param_groups[m.group]) for m in members]
-        b = Bound(device_of(device).rule(**what), members, hypers, self._static)
+        kind = Sharded if sharded else Bound
+        b = kind(device_of(device).rule(**what), members, hypers, self._static)
         b.dtype = grad
         if self._scaled:                               # it reads a scale at every step
             b.guarded(None, torch.ones(()), True)
@@ -198,12 +200,12 @@ class Optimizer(torch.optim.Optimizer):
         """Fills a binding from self.state, which shows its memory from then on."""
         with torch.no_grad(), b.guard():
             counts = []
-            for i, p in enumerate(b.params):
+            for i, p in enumerate(b.owners):
                 counts.append(self._adopt_one(b, i, p))
             for i, views in b.group_states(self._rule.names):
                 b.state_tensors(i, self._rule.names).update(views)
-                if b.params[i] in self.state and counts[i]:
-                    self._fill(self.state[b.params[i]], views, b.names[i])
+                if b.owners[i] in self.state and counts[i]:
+                    self._fill(self.state[b.owners[i]], views, b.names[i])
             b._order_before()
             b.set_steps(counts)
 
@@ -228,7 +230,7 @@ class Optimizer(torch.optim.Optimizer):
             if value.numel() != view.numel():
                 raise ValueError("state '%s' of %s has %d values, and %d were loaded" % (
                     key, name, view.numel(), value.numel()))
-            view.copy_(value.reshape(view.shape))
+            fill(view, value, "state '%s' of %s" % (key, name))
 
     def _show(self, b, i, p):
         state = self.state[p]
@@ -339,7 +341,7 @@ class Optimizer(torch.optim.Optimizer):
         """States of tensors that took part for the first time."""
         left = False
         took = set(b.taken())
-        for i, p in enumerate(b.params):
+        for i, p in enumerate(b.owners):
             if i in took:
                 if "step" not in self.state[p]:
                     self._show(b, i, p)
@@ -355,7 +357,7 @@ class Optimizer(torch.optim.Optimizer):
         rates = [number(g[key]) for g in self.param_groups for key, _ in self._rule.keys if key == "lr"]
         if not rates or any(rates) or _capturing():
             return False
-        grads = [p.grad for g in self.param_groups for p in g["params"] if p.grad is not None]
+        grads = [local(p.grad) for g in self.param_groups for p in g["params"] if p.grad is not None]
         return not any(bool(g.any()) for g in grads)
 
     @torch._disable_dynamo
@@ -369,15 +371,15 @@ class Optimizer(torch.optim.Optimizer):
     def _step_supports_amp_scaling(self):
         """Whether a GradScaler leaves checking and unscaling to the step."""
         return self._rule.entries == ["step"] and not self._release and all(
-            p.device.type in _scaling.DEVICES for g in self.param_groups for p in g["params"])
+            p.device.type in _scaling.DEVICES and not is_sharded(p) for g in self.param_groups for p in g["params"])
 
     @property
     def _checks_itself(self):
         """Whether optc.torch.GradScaler leaves the check to the step as well."""
         if self._checking:
             return True
-        kinds = {(p.device, p.dtype) for g in self.param_groups for p in g["params"]}
-        return self._rule.entries == ["step"] and not self._release and len(kinds) == 1
+        kinds = {(p.device, p.dtype, is_sharded(p)) for g in self.param_groups for p in g["params"]}
+        return self._rule.entries == ["step"] and not self._release and len(kinds) == 1 and not next(iter(kinds))[2]
 
     def _found(self):
         return {b.device: b.found() for b in self._bounds}
@@ -407,10 +409,11 @@ class Optimizer(torch.optim.Optimizer):
 
     def _give_inputs(self):
         for b in self._bounds or ():
-            numbers = {id(p): i for i, p in enumerate(b.params)}
+            numbers = {id(p): i for i, p in enumerate(b.owners)}
             for (p, name), tensor in self._inputs.items():
                 if id(p) in numbers:
-                    b.binding.set_input(numbers[id(p)], name, tensor, tensor.numel())
+                    here = local(tensor)
+                    b.binding.set_input(numbers[id(p)], name, here, here.numel())
             for (name, group), value in self._scalars.items():
                 for k, m in enumerate(b.members):
                     if group in (None, m.group):
@@ -421,7 +424,7 @@ class Optimizer(torch.optim.Optimizer):
         for b in sorted(self._bounds or (), key=lambda b: not any(b.ptrs or ())):        # those that took part first
             if p is None:
                 return b.binding.value(name)[0]
-            for i, q in enumerate(b.params):
+            for i, q in enumerate(b.owners):
                 if q is p:
                     return b.binding.value(name, i)[0]
         return 0.0
@@ -512,6 +515,11 @@ class Optimizer(torch.optim.Optimizer):
 # As torch has it: hooks, the profiler's name, what the profiler looks at.
 _hooked_step = torch.optim.Optimizer.profile_hook_step(Optimizer._step)
 _uncompiled_step = torch._disable_dynamo(Optimizer.step)
+
+
+def _refuse(p, name):
+    """What optc does not step, by name."""
+    refuse_placed(p, name) if is_sharded(p) else refuse(p, name)
 
 
 def _capturing():

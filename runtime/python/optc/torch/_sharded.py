@@ -1,0 +1,110 @@
+"""Parameters that are pieces of larger ones (DTensor, as FSDP2 and tensor parallelism make them): each process steps the
+piece it has, and states are DTensors placed as their parameters. Nothing is sent: rules with values of rows or of whole
+tensors are refused by the library where a tensor is cut, and take those that every process has whole."""
+import sys
+
+import torch
+
+from ._bound import Bound, Changed, tensor_name
+
+
+def is_sharded(x):
+    """Nobody has a DTensor who has not imported them; that takes a while, and is not done here."""
+    there = sys.modules.get("torch.distributed.tensor")
+    return there is not None and isinstance(x, there.DTensor)
+
+
+def refuse_placed(p, name):
+    from torch.distributed.tensor import Replicate, Shard
+    for x in p.placements:
+        if type(x) not in (Shard, Replicate):
+            raise TypeError("optc steps DTensors that are cut by Shard or whole by Replicate: %s is placed as %s" % (
+                tensor_name(p, name), x))
+
+
+def local(x):
+    """What this process has of it: the tensor itself where it is a plain one."""
+    if not is_sharded(x):
+        return x
+    with torch.no_grad():
+        return x.to_local()
+
+
+def piece(p, here):
+    """{global_shape, offset} of what this process has: as torch.chunk cuts, one dimension of the mesh after the other.
+    {}: it is the whole, or the process is outside of the mesh and has nothing."""
+    shape, at, mine = list(p.shape), [0] * p.dim(), p.device_mesh.get_coordinate()
+    if mine is None:
+        return {}
+    for k, x in enumerate(p.placements):
+        if x.is_shard():
+            each = -(-shape[x.dim] // p.device_mesh.size(k))
+            begin = min(each * mine[k], shape[x.dim])
+            at[x.dim] += begin
+            shape[x.dim] = min(each, shape[x.dim] - begin)
+    if tuple(shape) != tuple(here.shape):
+        raise ValueError("a DTensor of shape %s has %s here, where its placement %s says %s" % (
+            tuple(p.shape), tuple(here.shape), p.placements, tuple(shape)))
+    return {} if shape == list(p.shape) else {"global_shape": tuple(p.shape), "offset": tuple(at)}
+
+
+def placed(view, p):
+    """A local state as a part of a DTensor that is placed as the parameter."""
+    from torch.distributed.tensor import DTensor
+    return DTensor.from_local(view, p.device_mesh, p.placements, run_check=False, shape=p.shape, stride=p.stride())
+
+
+def fill(view, value, name):
+    """Copies what was loaded: a DTensor, or a whole tensor, of which this process takes its piece."""
+    if not is_sharded(view):
+        if is_sharded(value):
+            raise ValueError("%s was saved as a DTensor, and is none here: load it by torch.distributed.checkpoint, or "
+                             "give its full_tensor()" % name)
+        view.copy_(value.reshape(view.shape))
+    elif is_sharded(value):
+        view.copy_(value)
+    else:
+        here = local(view)
+        at = piece(view, here).get("offset", (0,) * view.dim())
+        value = value.reshape(view.shape)
+        for k, (begin, n) in enumerate(zip(at, here.shape)):
+            value = value.narrow(k, begin, n)
+        here.copy_(value)
+
+
+class Sharded(Bound):
+    def _locals(self):
+        return [local(p) for p in self.owners]
+
+    def _piece(self, i):
+        return piece(self.owners[i], self.params[i])
+
+    def _read(self):
+        self.params = self._locals()
+        return [None if p.grad is None else self._local_grad(p, name) for p, name in zip(self.owners, self.names)]
+
+    def _local_grad(self, p, name):
+        g = p.grad
+        if not is_sharded(g) or g.placements != p.placements or g.device_mesh != p.device_mesh:
+            raise RuntimeError("the gradient of %s is placed as %s, and it as %s: redistribute the gradient first" % (
+                tensor_name(p, name), getattr(g, "placements", "a plain tensor"), p.placements))
+        return local(g)
+
+    def _hold(self, grads):
+        """Local tensors may be others at every step."""
+
+    def _move(self, where):
+        if [tuple(p.shape) for p in self.params] != [tuple(a.shape) for a in self.alias]:
+            raise Changed
+        super()._move(where)
+
+    def _changed(self):
+        return self.owners + self.params
+
+    def state_tensors(self, i, names):
+        new = self.views[i] is None
+        views = super().state_tensors(i, names)
+        if new:
+            here = self.params[i]
+            views.update((n, placed(v, self.owners[i])) for n, v in views.items() if v.shape == here.shape)
+        return views

@@ -1,0 +1,130 @@
+"""Pieces of parameters in two processes (DTensor, FSDP2): as the whole is stepped in one."""
+import copy
+import multiprocessing
+import os
+import tempfile
+import traceback
+
+import torch
+import torch.distributed as dist
+
+import optc.torch
+from case import X, Y, Case, model
+
+WORLD = 2
+
+
+def _in_group(rank, where, work, said):
+    """A process of the group. What went wrong is told to who waits."""
+    try:
+        dist.init_process_group("gloo", init_method="file://" + where, rank=rank, world_size=WORLD)
+        work()
+        dist.barrier()
+        dist.destroy_process_group()
+        said.put(None)
+    except BaseException:
+        said.put("process %d: %s" % (rank, traceback.format_exc()))
+
+
+def in_processes(work):
+    """Forked, so that nothing is imported twice."""
+    import torch.distributed.fsdp
+    import torch.distributed.tensor                    # noqa: F401
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    fork = multiprocessing.get_context("fork")
+    with tempfile.TemporaryDirectory() as folder:
+        said = fork.Queue()
+        made = [fork.Process(target=_in_group, args=(k, os.path.join(folder, "store"), work, said))
+                for k in range(WORLD)]
+        for p in made:
+            p.start()
+        try:
+            return [said.get(timeout=120) for _ in made]
+        finally:
+            for p in made:
+                p.join(10)
+                p.kill()
+
+
+def near(a, b):
+    torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+
+
+def pieces():
+    """Cut by rows (unevenly, one empty), by columns, and whole; states as DTensors, loaded from whole ones and copied."""
+    from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor, init_device_mesh
+    mesh = init_device_mesh("cpu", (WORLD,))
+    torch.manual_seed(0)
+    at = [Shard(0), Shard(1), Shard(0), Replicate()]
+    whole = [torch.randn(s, requires_grad=True) for s in ((5, 3), (4, 6), (1,), (3,))]
+    cut = [distribute_tensor(w.detach().clone(), mesh, [a]).requires_grad_() for w, a in zip(whole, at)]
+    theirs, ours = torch.optim.AdamW(whole, lr=0.1), optc.torch.AdamW(cut, lr=0.1)
+
+    def step(opts, t):
+        torch.manual_seed(t)
+        for w, c in zip(whole, cut):
+            w.grad = torch.randn(w.shape)
+            c.grad = distribute_tensor(w.grad, mesh, c.placements)
+        for o in opts:
+            o.step()
+    for t in range(3):
+        step((theirs, ours), t)
+    for w, c in zip(whole, cut):
+        near(w, c.full_tensor())
+        state = ours.state[c]["exp_avg"]
+        assert isinstance(state, DTensor) and state.placements == c.placements and state.shape == c.shape
+        near(theirs.state[w]["exp_avg"], state.full_tensor())
+    ours.load_state_dict(theirs.state_dict())          # a whole one: each takes its pieces
+    step((theirs, ours), 3)
+    saved = copy.deepcopy(ours.state_dict())
+    again = optc.torch.AdamW(cut, lr=0.1)
+    again.load_state_dict(saved)
+    step((theirs, again), 4)
+    for w, c in zip(whole, cut):
+        near(w, c.full_tensor())
+    refused(mesh, cut, Replicate, Shard)
+
+
+def refused(mesh, cut, Replicate, Shard):
+    from torch.distributed.tensor import distribute_tensor
+    case = Case()
+    with case.assertRaisesRegex(optc.ArgumentError, "piece of a larger tensor .*rule 'lamb' has values of rows"):
+        optc.torch.Optimizer(cut[:1], "lamb").step()
+    alike = distribute_tensor(torch.ones(3, 3), mesh, [Replicate()]).requires_grad_()
+    alike.grad = distribute_tensor(torch.ones(3, 3), mesh, [Replicate()])
+    optc.torch.Optimizer([alike], "lamb").step()       # everybody has the whole of it
+    case.assertLess(alike.full_tensor().max().item(), 1)
+    cut[0].grad = distribute_tensor(torch.ones(5, 3), mesh, [Replicate()])
+    with case.assertRaisesRegex(RuntimeError, "placed as .*redistribute"):
+        optc.torch.SGD(cut[:1]).step()
+    with case.assertRaisesRegex(ValueError, "saved as a DTensor"):
+        plain = optc.torch.AdamW([torch.ones(3, requires_grad=True)])
+        plain.state[plain.param_groups[0]["params"][0]] = {"step": torch.ones(()), "exp_avg": cut[3]}
+        plain.param_groups[0]["params"][0].grad = torch.ones(3)
+        plain.step()
+
+
+def fsdp():
+    """FSDP2's loop: its parameters are DTensors whose local tensors are its own."""
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor import init_device_mesh
+    a, b = model(), model()
+    fully_shard(b, mesh=init_device_mesh("cpu", (WORLD,)))
+    oa, ob = torch.optim.AdamW(a.parameters(), lr=0.02), optc.torch.AdamW(b.parameters(), lr=0.02)
+    for _ in range(4):
+        for m, o in ((a, oa), (b, ob)):
+            o.zero_grad()
+            ((m(X) - Y) ** 2).mean().backward()
+            o.step()
+    for p, q in zip(a.parameters(), b.parameters()):
+        near(p, q.full_tensor())
+
+
+def both():
+    pieces()
+    fsdp()
+
+
+class Sharded(Case):
+    def test_two_processes(self):
+        self.assertEqual(in_processes(both), [None] * WORLD)
