@@ -156,6 +156,7 @@ CORE optc_status calls_turn(optc_binding *b);              /* it is others' turn
 /* NULL: nothing to do */
 CORE const struct GpuCall *calls_of(const optc_binding *b, const ProgStage *s, int batch);
 CORE optc_status calls_fire(optc_binding *b, const struct GpuCall *c);
+CORE optc_status calls_try(optc_binding *b, const Play *p);       /* ahead of a run: whether it finds memory */
 CORE bool calls_capture(const optc_binding *b, const struct GpuCall *c);   /* a capture takes it as it is */
 CORE CUstream calls_stream(const optc_binding *b);         /* one of our own, to capture in */
 

@@ -107,6 +107,7 @@ typedef struct Eigen {
     void *host; size_t host_bytes;
 } Eigen;
 
+enum { TRIED_MOST = 128 };
 typedef struct GpuCalls {
     bool library;
     Cublas blas;
@@ -130,6 +131,7 @@ typedef struct GpuCalls {
     int64_t npointer, turn_from;           /* from there on of groups with turns, anew at every step */
     CUdeviceptr memory, places, pointers, periods; size_t bytes;
     Eigen eigen;
+    unsigned long long tried[TRIED_MOST]; unsigned ntried;     /* calls_try: plays, with numbers of matrices */
     CUgraphExec *whole;                    /* by entry: all phases, each where the device says so */
 } GpuCalls;
 

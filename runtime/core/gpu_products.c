@@ -252,3 +252,64 @@ CORE optc_status calls_fire(optc_binding *b, const GpuCall *call)
     }
     return s;
 }
+
+/* ---- ahead of a run ---- */
+/* A library finds out what a call takes when it is made: kernels are loaded at their first use, into memory that may not
+ * be there, in the middle of a step whose first stages have run. So a play is captured once before it is run, into a
+ * graph that nobody launches: what finds no memory there fails with all states as they were. With other numbers of
+ * matrices a library may take other kernels, and it is tried anew. */
+static unsigned long long numbers_of(const optc_binding *b, const Play *p)
+{
+    const GpuCalls *x = b->gpu->calls;
+    unsigned long long h = 14695981039346656037u;
+    for (int i = 0; i < p->n; i++)
+        for (int k = 0; p->shot[i].call && k < p->shot[i].call->n + p->shot[i].call->turn_n; k++) {
+            const GpuCall *c = p->shot[i].call;
+            int at = k < c->n ? c->first + k : c->turn_first + k - c->n;
+            h = (h ^ (unsigned long long)x->group[x->step[at].group].now) * 1099511628211u;
+        }
+    return (h ^ (unsigned long long)(uintptr_t)p) | 1;
+}
+
+/* Of factors that name what takes their place, memory is asked for when they run. */
+static optc_status try_all(optc_binding *b, const Play *p)
+{
+    optc_status s = OPTC_OK;
+    for (int i = 0; i < p->n && s == OPTC_OK; i++) {
+        const ProgStage *stage = p->shot[i].stage;
+        s = gpu_fire(b, &p->shot[i], 0);
+        if (s == OPTC_ERROR_MEMORY && p->shot[i].call && stage->call->callee != CALL_MM && stage->call->c >= 0) {
+            message_clear();
+            s = OPTC_OK;
+        }
+    }
+    return s;
+}
+
+CORE optc_status calls_try(optc_binding *b, const Play *p)
+{
+    const Driver *d = b->rule->engine->gpu->d;
+    GpuCalls *x = b->gpu->calls;
+    CUstream was = b->gpu->stream;
+    CUgraph graph = NULL;
+    if (p->exec || (p->runs && !p->turns))
+        return OPTC_OK;
+    unsigned long long numbers = numbers_of(b, p);
+    for (int i = 0; i < TRIED_MOST; i++)
+        if (x->tried[i] == numbers)
+            return OPTC_OK;
+    if (d->cuStreamBeginCapture_v2(x->own, CU_STREAM_CAPTURE_MODE_RELAXED))
+        return OPTC_OK;                                    /* then not */
+    b->gpu->stream = x->own;
+    optc_status s = try_all(b, p);
+    b->gpu->stream = was;
+    d->cuStreamEndCapture(x->own, &graph);
+    if (graph)
+        d->cuGraphDestroy(graph);
+    if (s == OPTC_ERROR_MEMORY)
+        return s;
+    if (s != OPTC_OK)                                      /* a capture may not take what a run takes */
+        message_clear();
+    x->tried[x->ntried++ % TRIED_MOST] = numbers;
+    return OPTC_OK;
+}

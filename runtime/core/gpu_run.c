@@ -440,6 +440,8 @@ static optc_status run_inside(optc_binding *b, int entry, int phase)
         return s;
     if (p->turns && (s = turns_send(b, p)) != OPTC_OK)
         return s;
+    if (p->calls && (s = calls_try(b, p)) != OPTC_OK)
+        return s;
     if (p->runs < 2 && ++p->runs == 2 && p->n > 1 && !g->no_graphs && !p->turns)
         play_graph(b, p);
     bool tuned = t->begin && p->runs == 2 && p == &t->play[t->step * t->nphase] && !p->turns &&

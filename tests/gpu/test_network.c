@@ -224,8 +224,41 @@ START_TEST(no_memory_for_roots)
 }
 END_TEST
 
+/* From the first step on no product finds any: the step says so, and parameters, states and t are as they were. Then it does, and steps are those of who never failed. */
+START_TEST(no_memory_at_once)
+{
+    SHARED();
+    Side f, g;
+    Kept x, y;
+    open_network(&f, _i, true);
+    open_network(&g, _i, true);
+    step_network(&g);
+    x = keep(&g);
+    run_out(&g, true);
+    for (int i = 0; i < 2; i++) {
+        FAILS(optc_step(g.b), OPTC_ERROR_MEMORY, "the product of ");
+        y = keep(&g);
+        ck_assert_msg(without > i && y.t == x.t && !*differs(&g, &x, &y), "%s: %s moved", rules[_i].spec, differs(&g, &x, &y));
+        drop(&y);
+    }
+    run_on(&g);
+    for (int step = 1; step <= 3; step++) {
+        step_network(&f), step_network(&g);
+        OK(optc_step(f.b));
+        OK(optc_step(g.b));
+    }
+    drop(&x);
+    x = keep(&f), y = keep(&g);
+    ck_assert_msg(!*differs(&g, &x, &y), "%s: %s is another's", rules[_i].spec, differs(&g, &x, &y));
+    drop(&x), drop(&y);
+    close_side(&f, 0);
+    close_side(&g, 0);
+}
+END_TEST
+
 void add_network(TCase *t)
 {
+    tcase_add_loop_test(t, no_memory_at_once, 0, 2);
     tcase_add_loop_test(t, a_thousand_steps, 0, 2);
     tcase_add_loop_test(t, no_memory_for_roots, 0, 2);
 }
