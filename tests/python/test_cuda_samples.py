@@ -49,28 +49,27 @@ class Cuda(unittest.TestCase):
             self.both(m, copy.deepcopy(m).cuda(), torch.randint(0, 64, (5, t)), torch.randn(5, t, 64))
 
     def test_autocast(self):
-        """Under a scaler, in f16: what is said to be the scale is taken out, sums are f32's."""
+        """Under a scaler, in f16: what is said to be the scale is taken out, sums are f32's. All samples together are
+        torch's own gradient of the same backward."""
         _, net = networks()
         x, y = torch.randn(6, 4, 8, 8, device="cuda"), torch.randn(6, 5, device="cuda")
         scaler = torch.amp.GradScaler("cuda", init_scale=256.0)
         with optc.torch.per_sample(net, loss="mean") as samples:
-            squares(net(x), y).backward()
-            plain = samples.grads()
-            samples.clear()
             with torch.autocast("cuda", torch.float16):
                 loss = squares(net(x), y)
             scaler.scale(loss).backward()
             samples.scale = scaler.get_scale()
             for name, g in samples.grads().items():
                 self.assertEqual(g.dtype, torch.float32)
-                self.assertLess(((g - plain[name]).norm() / plain[name].norm()).item(), 2e-2, name)
+                own = net.get_parameter(name).grad / 256
+                self.assertLess(((g.mean(0) - own).norm() / own.norm()).item(), 1e-2, name)
 
     def test_graph(self):
         """Forward, backward, clip and step in one graph."""
         torch.manual_seed(0)
         nets = [Tied(vocab=64, d=16).cuda() for _ in range(2)]
         nets[1].load_state_dict(nets[0].state_dict())
-        opts = [optc.torch.AdamW(n.parameters(), lr=0.01) for n in nets]
+        opts = [optc.torch.SGD(n.parameters(), lr=0.05, momentum=0.9) for n in nets]
         both = [optc.torch.per_sample(n, loss="mean") for n in nets]
         x, y = torch.randint(0, 64, (5, 4), device="cuda"), torch.randn(5, 4, 64, device="cuda")
 
@@ -129,6 +128,18 @@ class Cuda(unittest.TestCase):
             with optc.torch.per_sample(m, loss="mean") as samples:
                 squares(m(x), y).backward()
                 found.append([samples.clip(0.5), *(p.grad for p in m.parameters())])
+        for p, q in zip(*found):
+            self.near(p, q)
+
+    def test_compiled(self):
+        """A model that is compiled after it was hooked: hooks run beside what is compiled."""
+        _, net = networks()
+        x, y, found = torch.randn(6, 4, 8, 8, device="cuda"), torch.randn(6, 5, device="cuda"), []
+        with optc.torch.per_sample(net, loss="mean") as samples:
+            for run in (net, torch.compile(net, backend="aot_eager")):
+                net.zero_grad()
+                squares(run(x), y).backward()
+                found.append([samples.clip(1.0), *(p.grad.clone() for p in net.parameters())])
         for p, q in zip(*found):
             self.near(p, q)
 

@@ -6,6 +6,7 @@ import inspect
 import io
 import os
 import pickle
+import threading
 import warnings
 import weakref
 
@@ -56,6 +57,15 @@ class Tied(nn.Module):
     def forward(self, idx):
         x = self.norm(self.mid(torch.tanh(self.mid(self.wte(idx)))))
         return self.head(x + self.wte(idx.flip(1)) if self.again else x)
+
+
+class Token(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.token = nn.Parameter(torch.randn(4))
+
+    def forward(self, x):
+        return x * self.token
 
 
 class Samples(Case):
@@ -138,6 +148,14 @@ class Samples(Case):
             m = Tied(vocab=31, d=d, again=again).double()
             x, y = torch.randint(0, 31, (5, t)), torch.randn(5, t, 31, dtype=torch.float64)
             self.whole(m, x, y)
+
+        # of one weight a gradient a sample here, and sides there
+        m, x = nn.Linear(8, 9), torch.randn(5, 12, 8, dtype=torch.float64)
+        both = nn.ModuleList([m]).double()
+        wanted = singles(both, x, lambda b, at: b[0](x[at]).sin().sum() + b[0](x[at, 0]).cos().sum())
+        with optc.torch.per_sample(both, loss="sum") as samples:
+            (m(x).sin().sum() + m(x[:, 0]).cos().sum()).backward()
+            self.held(samples, wanted)
 
     def test_slices(self):
         """Temporaries below a bound: the same, some samples at a time."""
@@ -285,8 +303,8 @@ class Samples(Case):
         self.whole(m, x, y)
         net = nn.Sequential(nn.Conv2d(2, 4, 3, padding=1, padding_mode="reflect"), nn.GroupNorm(2, 4), nn.Flatten(),
                             nn.Linear(64, 3), nn.LayerNorm(3))
-        with optc.torch.per_sample(net, loss="sum") as samples:
-            net(torch.randn(0, 2, 4, 4)).sum().backward()
+        with optc.torch.per_sample(net, loss="mean") as samples:
+            net(torch.randn(0, 2, 4, 4)).mean().backward()
             self.assertEqual(samples.clip(1.0, noise=1.0, generator=torch.Generator().manual_seed(1)).shape, (0,))
             self.assertTrue(all(p.grad.any() for p in net.parameters()))       # noise
         tied = Tied()
@@ -342,9 +360,19 @@ class Samples(Case):
             self.assertEqual(samples.clip(0.1).shape, (5,))
             self.assertEqual(set(dict(m.named_parameters())) - set(samples._named()), {"1.weight", "1.bias"})
             self.near(m[1].weight.grad, before)
-        for bad, said in (("9", "no such module"), ("head", "also that of 'wte'")):
+        for bad, said in (("9", "no such module"), ("head", "'head.weight', which is also 'wte.weight'")):
             with self.assertRaisesRegex(ValueError, said):
                 optc.torch.per_sample(Tied(), loss="sum", leave_out=bad)
+        m[1] = Token().double()                            # a parameter of a layer that is not known
+        for given in ({"leave_out": ["1.token", "2.bias"]}, {"rules": {Token: lambda m, x, g: {"token": g * x}}}):
+            with optc.torch.per_sample(m, loss="sum", **given) as samples:
+                wanted = singles(m, x, lambda m, at: m(x[at]).square().sum())
+                m.zero_grad(), m(x).square().sum().backward()
+                self.held(samples, {n: w for n, w in wanted.items() if n not in given.get("leave_out", ())})
+        with optc.torch.per_sample(m, loss="sum", rules={Token: lambda m, x, g: {}}):
+            with self.assertRaisesRegex(RuntimeError, "Token: 'token' is wanted as .5, 4."):
+                m(x).sum().backward()
+        m[1] = nn.BatchNorm1d(4).double()
         m[1].eval().requires_grad_(False)                  # frozen in eval mode it mixes nothing
         with optc.torch.per_sample(m, loss="sum") as samples:
             m(x).square().sum().backward()
@@ -488,6 +516,38 @@ class Samples(Case):
                 ours.step()
         for p, q in zip(m.parameters(), n.parameters()):
             self.near(p, q, 1e-9)
+
+    def test_threads(self):
+        """Forwards and backwards side by side: each brings its own samples."""
+        m, x, y, wanted = self.simple(8)
+        with optc.torch.per_sample(m, loss="mean") as samples:
+            def work(at):
+                squares(m(x[at]), y[at]).backward()
+            threads = [threading.Thread(target=work, args=(slice(i, i + 2),)) for i in range(0, 8, 2)]
+            [t.start() for t in threads]
+            [t.join() for t in threads]
+            norms = sum(w.flatten(1).square().sum(1) for w in wanted.values()).sqrt()
+            self.near(samples.norms().sort().values, norms.sort().values)
+
+    def test_called_otherwise(self):
+        """A forward that fails, a copy of a layer (as DataParallel calls), torch.func, an argument by name."""
+        m, x, y, wanted = self.simple()
+        with optc.torch.per_sample(m, loss="mean") as samples:
+            with self.assertRaises(RuntimeError):
+                m(x[:, :2])
+            self.assertEqual(samples._local.depth, 0)
+            with self.assertRaisesRegex(RuntimeError, "'2' was called as a copy"):
+                copy.copy(m[2])(torch.tanh(m[0](x)))
+            params = {n: p.detach() for n, p in m.named_parameters()}
+            with self.assertRaisesRegex(RuntimeError, "nor torch.func"):
+                torch.func.grad(lambda p: torch.func.functional_call(m, p, (x,)).sum())(params)
+            squares(m[2](input=torch.tanh(m[0](input=x))), y).backward()
+            self.held(samples, wanted)
+            squares(m(x), y).backward()
+            m[2] = nn.Linear(5, 2).double()                # another layer in its place, which is not hooked
+            squares(m(x), y).backward()
+            with self.assertRaisesRegex(RuntimeError, "not the model's|came through no hooked layer"):
+                samples.clip(1.0)
 
     def test_stubs(self):
         """What editors are told is what there is."""

@@ -24,6 +24,7 @@ from functools import wraps
 
 import torch
 from torch import nn
+from torch.compiler import is_compiling
 
 from ._bound import refuse
 from ._layers import Refused, find, mixes, own, wide
@@ -57,8 +58,10 @@ class Hook:
     def __init__(self, owner, method, what):
         self.owner, self.method, self.what = weakref.ref(owner), method, what
 
-    @torch._disable_dynamo
     def __call__(self, *given):
+        (_uncompiled if is_compiling() else Hook.run)(self, *given)
+
+    def run(self, *given):
         owner = self.owner()
         if owner is not None:
             getattr(owner, self.method)(self.what, *given)
@@ -70,16 +73,20 @@ class Hook:
         return _unhooked, ()
 
 
+_uncompiled = torch._disable_dynamo(Hook.run)
+
+
 class Layer:
-    def __init__(self, name, module, kind, axis):
-        self.name, self.module, self.kind, self.axis = name, module, kind, axis
+    def __init__(self, name, module, kind):
+        self.name, self.module, self.kind, self.axis = name, module, kind, 0
+        self.left = frozenset()                        # ids of its parameters that are left out
 
     def first(self, x):
         """Samples on the first axis."""
         return x.movedim(self.axis, 0) if self.axis else x
 
     def trained(self):
-        return {k: p for k, p in own(self.module).items() if p.requires_grad}
+        return {k: p for k, p in own(self.module).items() if p.requires_grad and id(p) not in self.left}
 
 
 class Call:
@@ -141,14 +148,29 @@ class Batch:
         return first.count
 
 
-def names_in(model, leave_out):
-    """Whether a module's name is left out, as a function."""
-    given = [leave_out] if isinstance(leave_out, str) else list(leave_out)
-    known = {name for name, _ in model.named_modules(remove_duplicate=False)}
-    for name in given:
-        if name not in known or not name:
-            raise Refused("leave_out names '%s', and the model has no such module" % name)
-    return lambda name: any(name == o or name.startswith(o + ".") for o in given)
+class LeftOut:
+    """What leave_out names: modules with all that is in them, and parameters."""
+
+    def __init__(self, model, leave_out):
+        given = [leave_out] if isinstance(leave_out, str) else list(leave_out)
+        params = list(model.named_parameters(remove_duplicate=False))
+        known = {name for name, _ in (*model.named_modules(remove_duplicate=False), *params)}
+        for name in given:
+            if name not in known or not name:
+                raise Refused("leave_out names '%s', and the model has no such module or parameter" % name)
+        self.given = given
+        names = {}
+        for name, p in params:
+            names.setdefault(id(p), []).append(name)
+        for several in names.values():
+            out = [n for n in several if n in self]
+            if out and len(out) < len(several):
+                raise Refused("leave_out has '%s', which is also '%s': leave out both, or none"
+                              % (out[0], next(n for n in several if n not in self)))
+        self.ids = frozenset(i for i, several in names.items() if several[0] in self)
+
+    def __contains__(self, name):
+        return any(name == o or name.startswith(o + ".") for o in self.given)
 
 
 class Capture:
@@ -161,13 +183,15 @@ class Capture:
             raise TypeError("%s takes a torch.nn.Module, not %s" % (self.what, type(model).__name__))
         self.model, self.loss, self.scale = model, loss, 1.0
         self._on, self._forwards, self._local, self._lock = True, 0, threading.local(), threading.Lock()
-        self._handles, self._left = [], names_in(model, leave_out)
+        self._handles, self._left = [], LeftOut(model, leave_out)
         self.clear()
         self._refuse_wrappers()
         layers = self._choose()
         self._axes(layers, axis)
         for layer in layers:
-            refuse_all(layer)
+            layer.left = self._left.ids
+            for key, p in own(layer.module).items():
+                refuse(p, "%s.%s" % (layer.name, key))
             self._hook(layer.module, "_forward", layer, with_kwargs=True, prepend=True)
         self._handles.append(model.register_forward_pre_hook(Hook(self, "_enter", None)))
         self._hook(model, "_leave", None, always_call=True)
@@ -180,7 +204,7 @@ class Capture:
     # ---- which layers ----
     def _modules(self):
         """(name, module) of those that are not left out; a module under two names is left out by either."""
-        left = {id(m) for name, m in self.model.named_modules(remove_duplicate=False) if self._left(name)}
+        left = {id(m) for name, m in self.model.named_modules(remove_duplicate=False) if name in self._left}
         return [(name or "(the model)", m) for name, m in self.model.named_modules() if id(m) not in left]
 
     def _refuse_wrappers(self):
@@ -223,6 +247,9 @@ class Capture:
         params = layer.trained()
         if not params:
             return
+        if module is not layer.module:
+            raise RuntimeError("%s: layer '%s' was called as a copy of itself, as DataParallel does: its samples cannot "
+                               "be told" % (self.what, layer.name))
         x = args[0] if args else next(iter(kwargs.values()))
         self._look(layer, x, out)
         base = out
@@ -246,8 +273,8 @@ class Capture:
         if not self._on:
             return
         if torch.is_grad_enabled():
-            raise RuntimeError("%s is not differentiable twice: backward(create_graph=True) cannot be captured; put "
-                               "`with ….pause():` around what needs no per-sample values" % self.what)
+            raise RuntimeError("%s is not differentiable twice: neither backward(create_graph=True) nor torch.func can "
+                               "be captured; put `with ….pause():` around what is none of its business" % self.what)
         x = call.given()
         g = call.layer.first(g.reshape(call.shape))
         if x.shape[0] != g.shape[0]:
@@ -357,23 +384,18 @@ def _remove(handles):
         handles.pop().remove()
 
 
-def refuse_all(layer):
-    for key, p in own(layer.module).items():
-        refuse(p, "%s.%s" % (layer.name, key))
-
-
-def sort_modules(modules, private):
-    """(layers that are known and may train, [(name, module)] to be watched). What cannot be done is refused by name,
-    all of it at once."""
+def sort_modules(modules, left, rules=None):
+    """Layers that are known; (name, module) of those to be watched; what is not known, and what mixes samples, in
+    words."""
     layers, watched, bad, mixed = [], [], [], []
     for name, m in modules:
-        if private and mixes(m):
+        if mixes(m):
             mixed.append("'%s' (%s)" % (name, type(m).__name__))
             continue
-        kind, why = find(m)
+        kind, why = find(m, rules or {})
         if kind is not None:
-            layers.append(Layer(name, m, kind, 0))
-        elif any(p.requires_grad for p in own(m).values()):
+            layers.append(Layer(name, m, kind))
+        elif any(p.requires_grad and id(p) not in left for p in own(m).values()):
             bad.append("'%s' (%s: %s)" % (name, type(m).__name__, why))
         elif own(m) or isinstance(m, nn.modules.batchnorm._NormBase):
             watched.append((name, m))

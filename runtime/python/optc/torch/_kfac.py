@@ -35,8 +35,8 @@ class KFAC(Capture):
         super().__init__(model, loss, axis, leave_out)
 
     def _choose(self):
-        layers = [x for x in sort_modules(self._modules(), False)[0] if isinstance(x.kind, Dense)]
-        mine = {id(p) for x in layers for p in own(x.module).values()}
+        layers = [x for x in sort_modules(self._modules(), self._left.ids)[0] if isinstance(x.kind, Dense)]
+        mine = {id(p) for x in layers for p in own(x.module).values()} - self._left.ids
         users = {}
         for name, m in self.model.named_modules():
             for p in own(m).values():

@@ -19,7 +19,7 @@ import math
 import torch
 
 from ._hooks import Capture, plainly, sort_modules
-from ._layers import KEYS, Lookup, Refused, wide
+from ._layers import Lookup, Refused, wide
 from ._sides import Part, direct_square, ghost_square, lookup_square, sum_of, summed, whole
 
 
@@ -27,45 +27,34 @@ class PerSample(Capture):
     """What optc.torch.per_sample returns."""
     what = "per_sample"
 
-    def __init__(self, model, loss, axis, leave_out):
-        self._sums = {}
+    def __init__(self, model, loss, axis, leave_out, rules):
+        self._sums, self._rules = {}, dict(rules or {})
         super().__init__(model, loss, axis, leave_out)
 
     def _choose(self):
-        layers, watched, bad, mixed = sort_modules(self._modules(), True)
+        layers, watched, bad, mixed = sort_modules(self._modules(), self._left.ids, self._rules)
         if mixed:
             raise Refused("per_sample: these look at several samples at once, so that nobody's gradient is one's own: "
                           "%s; put GroupNorm in their place, freeze them in eval mode, or name them in leave_out"
                           % ", ".join(mixed))
         if bad:
-            raise Refused("per_sample does not know how parameters enter these layers: %s; freeze them, or name them "
-                          "in leave_out" % ", ".join(bad))
-        self._refuse_shared(layers)
+            raise Refused("per_sample does not know how parameters enter these layers: %s; freeze them, name them in "
+                          "leave_out, or say it by rules=" % ", ".join(bad))
         for name, m in watched:
             self._hook(m, "_watch", name)
         return layers
 
-    def _refuse_shared(self, layers):
-        """A parameter of a layer that is left out and of one that is not would be half of itself."""
-        mine = {id(p): layer.name for layer in layers for p in layer.module.parameters(recurse=False)}
-        for name, m in self.model.named_modules():
-            if self._left(name):
-                for key, p in m.named_parameters(recurse=False):
-                    if id(p) in mine:
-                        raise Refused("leave_out names '%s', whose %s is also that of '%s': leave out both, or none"
-                                      % (name, key, mine[id(p)]))
-
     def _watch(self, name, module, *given):
         """Of a layer that was frozen, or in eval mode, when the model was hooked."""
         if self._on and torch.is_grad_enabled():
-            _, _, bad, mixed = sort_modules([(name, module)], True)
+            _, _, bad, mixed = sort_modules([(name, module)], self._left.ids)
             if bad or mixed:
                 raise RuntimeError("per_sample: %s was frozen or in eval mode when the model was hooked, and is not "
                                    "any more" % (bad or mixed)[0])
 
     # ---- arriving ----
     def _keep(self, record, x, g):
-        layer, keys = record.layer, KEYS & set(record.params)
+        layer, keys = record.layer, set(record.params)
         m, kind, keep = layer.module, layer.kind, False
         rows = kind.vectors(m, x, g.to(wide(g.dtype)), keys)
         if kind.factored and "weight" in keys:
@@ -80,8 +69,7 @@ class PerSample(Capture):
     # ---- what can be asked ----
     def _named(self):
         """{name: parameter} of those that are trained and not left out."""
-        left = {id(p) for name, m in self.model.named_modules() if self._left(name) for p in m.parameters()}
-        return {n: p for n, p in self.model.named_parameters() if p.requires_grad and id(p) not in left}
+        return {n: p for n, p in self.model.named_parameters() if p.requires_grad and id(p) not in self._left.ids}
 
     def _parts(self, strays=False):
         """{name: parameter}, and of every batch (samples, factor, {name: parts})."""
@@ -104,7 +92,8 @@ class PerSample(Capture):
         for name, p in named.items():
             if p.grad is not None and not any(name in parts for _, _, parts in found) and bool(p.grad.any()):
                 raise RuntimeError("parameter '%s' has a gradient that came through no hooked layer: it is used "
-                                   "outside of its layer, its layer was added later, or zero_grad was not called" % name)
+                                   "outside of its layer, its layer was added later, or zero_grad was not called"
+                                   % name)
 
     @property
     def count(self):
@@ -231,8 +220,8 @@ class PerSample(Capture):
                 got, want = ours[k][j], want.to(wide(p.dtype))
                 if not bool(((got - want).norm() <= rtol * want.norm() + 1e-12)):
                     raise RuntimeError("parameter '%s': the gradient of sample %d is not what torch says (they are "
-                                       "%.3g apart, of %.3g): something mixes samples, they are on another axis, or it is "
-                                       "used outside of its layer" % (name, i, (got - want).norm(), want.norm()))
+                                       "%.3g apart, of %.3g): something mixes samples, they are on another axis, or it "
+                                       "is used outside of its layer" % (name, i, (got - want).norm(), want.norm()))
 
     def _aside(self, losses, params, which):
         """Gradients of some samples, as they are captured; nothing of it stays."""
@@ -275,16 +264,18 @@ def square(parts, p, count):
     return direct_square(parts, p, count)
 
 
-def per_sample(model, *, loss, axis=0, leave_out=()):
+def per_sample(model, *, loss, axis=0, leave_out=(), rules=None):
     """Hooks a model for gradients of single samples: `clip`, `norms`, `grad`, `grads`, `check`.
 
     loss       "mean" or "sum": what the loss is over the samples. Everything comes out as of a sum: of a mean it is
                multiplied by the number of samples. If the loss is scaled as well, set `.scale` to by how much
     axis       where the samples are, in what layers are given: 0, or {layer's name: axis}; convolutions and GroupNorm
                have them first
-    leave_out  names of modules that are not looked at: their p.grad stays what backward gives
+    leave_out  names of modules, or parameters, that are not looked at: their p.grad stays what backward gives
+    rules      {type of a module: function} for layers that are not known: of the module, what it was given and the
+               gradient of what it gave (samples first, f32) it returns {parameter's name: a gradient a sample}
 
     Linear, Embedding, Conv1d to 3d, LayerNorm, RMSNorm, GroupNorm, InstanceNorm and transformers' Conv1D are known;
     other layers that train, and those that mix samples (BatchNorm), are refused by name. Nothing of it is
     differentiable."""
-    return PerSample(model, loss, axis, leave_out)
+    return PerSample(model, loss, axis, leave_out, rules)

@@ -1,4 +1,4 @@
-from typing import Dict, Literal, Optional, Union, overload
+from typing import Any, Callable, Dict, Literal, Mapping, Optional, Union, overload
 
 import torch
 
@@ -17,5 +17,6 @@ class PerSample(Capture):
              divide_by: float = 1, more: bool = False) -> torch.Tensor: ...
     def check(self, losses: torch.Tensor, some: int = 2, rtol: float = 0.001) -> None: ...
 
-def per_sample(model: torch.nn.Module, *, loss: Literal["mean", "sum"], axis: Axis = 0,
-               leave_out: Names = ()) -> PerSample: ...
+def per_sample(model: torch.nn.Module, *, loss: Literal["mean", "sum"], axis: Axis = 0, leave_out: Names = (),
+               rules: Optional[Mapping[type, Callable[[Any, torch.Tensor, torch.Tensor], Mapping[str, torch.Tensor]]]]
+               = None) -> PerSample: ...
