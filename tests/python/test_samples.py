@@ -343,6 +343,7 @@ class Samples(Case):
                         (type("Mine", (nn.Linear,), {"forward": lambda s, x: x})(2, 2), "forward of its own"),
                         (nn.BatchNorm1d(2), "'0' .BatchNorm1d.*GroupNorm"), (nn.BatchNorm2d(2, affine=False), "'0'"),
                         (nn.InstanceNorm1d(2, affine=True, track_running_stats=True), "InstanceNorm1d"),
+                        (nn.Linear(2, 2, dtype=torch.complex64), "'weight' of layer '0'.*complex64"),
                         (nn.DataParallel(nn.Linear(2, 2)), "DataParallel"),
                         (torch.compile(nn.Linear(2, 2), backend="eager"), "OptimizedModule")):
             with self.assertRaisesRegex(ValueError, said):

@@ -26,8 +26,8 @@ import torch
 from torch import nn
 from torch.compiler import is_compiling
 
-from ._bound import refuse
 from ._layers import Refused, find, mixes, own, wide
+from ._sharded import is_sharded
 
 _task = torch._C._current_graph_task_id                # the backward that runs in this thread; -1: none
 
@@ -42,6 +42,10 @@ def plainly(method):
                 stack.enter_context(torch.autocast(device, enabled=False))
             return method(self, *given, **named)
     return run
+
+
+def plain(x):
+    return x.layout == torch.strided and not x.is_nested and not is_sharded(x)
 
 
 def unhooked(*_):
@@ -191,7 +195,9 @@ class Capture:
         for layer in layers:
             layer.left = self._left.ids
             for key, p in own(layer.module).items():
-                refuse(p, "%s.%s" % (layer.name, key))
+                if not plain(p) or not p.is_floating_point():
+                    raise Refused("%s takes plain tensors of real numbers as parameters: '%s' of layer '%s' is a %s of "
+                                  "%s" % (self.what, key, layer.name, type(p.data).__name__, p.dtype))
             self._hook(layer.module, "_forward", layer, with_kwargs=True, prepend=True)
         self._handles.append(model.register_forward_pre_hook(Hook(self, "_enter", None)))
         self._hook(model, "_leave", None, always_call=True)
@@ -248,8 +254,8 @@ class Capture:
         if not params:
             return
         if module is not layer.module:
-            raise RuntimeError("%s: layer '%s' was called as a copy of itself, as DataParallel does: its samples cannot "
-                               "be told" % (self.what, layer.name))
+            raise RuntimeError("%s: layer '%s' was called as a copy of itself, as DataParallel does: its samples "
+                               "cannot be told" % (self.what, layer.name))
         x = args[0] if args else next(iter(kwargs.values()))
         self._look(layer, x, out)
         base = out
@@ -262,7 +268,7 @@ class Capture:
 
     @staticmethod
     def _look(layer, x, out):
-        if not isinstance(x, torch.Tensor) or x.layout != torch.strided or x.is_nested:
+        if not isinstance(x, torch.Tensor) or not plain(x):
             raise RuntimeError("layer '%s' was given something else than a plain tensor" % layer.name)
         if layer.axis >= layer.kind.axes(layer.module, x):
             raise RuntimeError("layer '%s' was given %s: there is no axis of samples%s" % (
