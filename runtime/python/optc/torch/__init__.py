@@ -3,13 +3,19 @@
     opt = optc.torch.Optimizer(model.parameters(), "adamw", lr=3e-4, with_=["clip(1.0)"])
     opt = optc.torch.AdamW(model.parameters(), lr=3e-4)
 
-There is a class for every rule of the library: dir(optc.torch) lists them.
+There is a class for every rule of the library: dir(optc.torch) lists them. Beside them are functions on tensors:
+matrix_power, eigh, kron and others (FUNCTIONS).
 """
+from ._functions import cholesky, eigh, inverse_root, matrix_power, polar, qr, solve_positive, solve_triangular
 from ._kfac import kfac_inputs
+from ._machine import best_device, empty_cache, memory_info
 from ._optimizer import Optimizer
 from ._samples import per_sample
 from ._scaling import GradScaler
 from ._sorting import sorted_by
+
+FUNCTIONS = (matrix_power, inverse_root, eigh, qr, cholesky, solve_triangular, solve_positive, polar, memory_info,
+             empty_cache, best_device)
 
 
 def __getattr__(name):

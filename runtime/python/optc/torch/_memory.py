@@ -9,13 +9,13 @@ from .._api import Engine
 
 TYPES = {torch.float32: "f32", torch.float64: "f64", torch.bfloat16: "bf16", torch.float16: "f16"}
 DTYPES = {_lib.TYPE_NAMES[name]: dtype for dtype, name in TYPES.items()}
-_open = {}                                             # (pid, device, threads): Device, shared by all optimizers
+_open = {}                                             # (pid, device, threads, workspace): Device, shared by all
 
 
 class Device:
     """An engine whose bindings live in memory of torch's allocator, and the rules compiled on it."""
 
-    def __init__(self, device, threads):
+    def __init__(self, device, threads, workspace=0):
         self.device = device
         self.buffers = buffers = {}                    # address: the tensor that is this memory
         self.rules = {}
@@ -31,7 +31,7 @@ class Device:
             self._starts = None
             buffers.pop(address, None)
         name = "cpu" if device.type == "cpu" else "%s:%d" % (device.type, device.index)
-        self.engine = Engine(name, threads=threads, allocator=(alloc, release))
+        self.engine = Engine(name, threads=threads, allocator=(alloc, release), workspace=workspace)
 
     def rule(self, **what):
         key = repr(sorted(what.items()))
@@ -70,12 +70,17 @@ def asked(**what):
     return _open["asked"].compile(warn=False, **what)
 
 
-def device_of(device):
-    """The engine for a torch device."""
+def device_of(device, workspace=0):
+    """The engine for a torch device; workspace 0: the usual."""
     if device.type not in ("cpu", "cuda"):
         raise ValueError("optc steps tensors on the CPU and on NVIDIA GPUs, and not on %s" % device)
     threads = torch.get_num_threads() if device.type == "cpu" else 0
-    key = os.getpid(), str(device), threads
+    key = os.getpid(), str(device), threads, workspace
     if key not in _open:
-        _open[key] = Device(device, threads)
+        _open[key] = Device(device, threads, workspace)
     return _open[key]
+
+
+def engines(device):
+    """The engines that this process has open on a torch device."""
+    return [d.engine for key, d in list(_open.items()) if key != "asked" and key[:2] == (os.getpid(), str(device))]

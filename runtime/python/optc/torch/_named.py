@@ -156,7 +156,8 @@ def _kind(p):
 
 def stubs():
     """The text of __init__.pyi."""
-    found = [HEAD]
+    from . import FUNCTIONS
+    found = [HEAD, "\n".join(_function(f) for f in FUNCTIONS)]
     for name, spec in sorted(names().items()):
         text = _rules.text_of(spec)
         rows, star = ["self", "params: Any"], False
@@ -170,6 +171,14 @@ def stubs():
         lines += _wrapped("def __init__(%s) -> None: ..." % ", ".join(rows), 4, 17)
         found.append("\n".join(lines) + "\n")
     return "\n".join(found)
+
+
+def _function(f):
+    """Its head."""
+    text = "def %s%s: ..." % (f.__name__, inspect.signature(f))
+    head, arrow, gives = text.rpartition(") -> ")       # behind the last bracket a line does not end
+    return "\n".join(_wrapped(head + arrow.replace(" ", "\0") + gives.replace(" ", "\0"), 0, 5 + len(f.__name__))
+                     ).replace("\0", " ") + "\n"
 
 
 def _wrapped(text, first, rest):

@@ -1,0 +1,286 @@
+"""Functions of symmetric, tall and triangular matrices, by what the language has: power, eigh, qr, chol, solve, polar.
+
+Leading dimensions are a batch. Nothing here is differentiable.
+"""
+from collections import namedtuple
+from fractions import Fraction
+from typing import Optional, Sequence, Tuple, Union
+
+import torch
+
+from ._kept import Form, call, capturing
+from ._memory import TYPES
+
+Eigh = namedtuple("Eigh", "eigenvalues eigenvectors")
+QR = namedtuple("QR", "Q R")
+SPEC = """return optimizer { name = "%s", view = "last", %s
+  matrix = function() %s end,
+  step = function() p = 0 end }"""
+
+
+# ---- what is handed in ----
+def plain(who, **tensors):
+    """Refuses what a function does not take; the type that it computes in, and the device."""
+    first = None
+    for name, x in tensors.items():
+        if not isinstance(x, torch.Tensor):
+            raise TypeError("optc.torch.%s: %s is no tensor but %s" % (who, name, type(x).__name__))
+        if type(x) not in (torch.Tensor, torch.nn.Parameter):
+            raise TypeError("optc.torch.%s does not take tensors of %s: %s" % (who, type(x).__name__, name))
+        if x.dtype not in TYPES:
+            raise TypeError("optc.torch.%s: %s is of %s; it takes float32, float64, bfloat16 and float16"
+                            % (who, name, x.dtype))
+        if x.layout != torch.strided:
+            raise TypeError("optc.torch.%s: %s is sparse; give it %s.to_dense()" % (who, name, name))
+        if x.device.type not in ("cpu", "cuda"):
+            raise ValueError("optc.torch.%s works on the CPU and on NVIDIA GPUs, and not on %s" % (who, x.device))
+        if x.requires_grad and torch.is_grad_enabled():
+            raise RuntimeError("optc.torch.%s is not differentiable, and %s requires grad: give it %s.detach(), or call "
+                               "it under torch.no_grad()" % (who, name, name))
+        if first is None:
+            first = name, x
+        elif x.dtype != first[1].dtype or x.device != first[1].device:
+            raise ValueError("optc.torch.%s: %s is %s on %s, and %s %s on %s" % (
+                who, first[0], first[1].dtype, first[1].device, name, x.dtype, x.device))
+    x = first[1]
+    return (torch.float64 if x.dtype == torch.float64 else torch.float32), x.device
+
+
+def matrices(who, name, x, square=False):
+    if x.dim() < 2:
+        raise ValueError("optc.torch.%s: %s has shape %s: the last two dimensions are its matrices"
+                         % (who, name, tuple(x.shape)))
+    if square and x.shape[-1] != x.shape[-2]:
+        raise ValueError("optc.torch.%s: the matrices of %s are square, and its shape is %s" % (who, name, tuple(x.shape)))
+
+
+def number(who, name, x, least=None):
+    try:
+        x = float(x)
+    except (TypeError, ValueError):
+        raise TypeError("optc.torch.%s: %s is a number, and not %r" % (who, name, x)) from None
+    if x != x or x in (float("inf"), float("-inf")) or (least is not None and x < least):
+        raise ValueError("optc.torch.%s: %s=%g%s" % (who, name, x, "" if least is None else
+                                                     "; it is a finite number of at least %g" % least))
+    return x
+
+
+def leave(like, shape, out, found):
+    """A fresh tensor of what was found, in the type of `like`; or `out`."""
+    if out is None:
+        return found.reshape(shape).to(like.dtype, copy=True)
+    return out.copy_(found.reshape(shape))
+
+
+def fits(who, like, shape, out):
+    """Whether `out` can take a result of that shape."""
+    if out is None:
+        return
+    plain(who, out=out)
+    if out.shape != torch.Size(shape) or out.dtype != like.dtype or out.device != like.device:
+        raise ValueError("optc.torch.%s: out is %s of %s on %s, and the result %s of %s on %s" % (
+            who, tuple(out.shape), out.dtype, out.device, tuple(shape), like.dtype, like.device))
+
+
+def judged(who, check, *found):
+    """With check: an error that names the matrices in which something is not finite."""
+    if not check:
+        return
+    if capturing(found[0].device):
+        raise RuntimeError("optc.torch.%s: check=True waits for the device, which a graph that is being captured does "
+                           "not allow" % who)
+    good = torch.stack([torch.isfinite(x).flatten(1).all(1) for x in found]).all(0)
+    if not bool(good.all()):
+        bad = (~good).nonzero().flatten().tolist()
+        raise torch.linalg.LinAlgError(
+            "optc.torch.%s: there is none of matrix %s of %d (a NaN in it, or eigenvalues that are not positive where "
+            "they have to be: a ridge, or relative, lifts them)"
+            % (who, ", ".join(map(str, bad[:8])) + (" …" if len(bad) > 8 else ""), good.numel()))
+
+
+def _flat(x):
+    """(batch, rows, columns), however many leading dimensions there were."""
+    n = 1
+    for s in x.shape[:-2]:
+        n *= s
+    return (n,) + tuple(x.shape[-2:])
+
+
+def _of_square(form, A, dtype, device, give):
+    """Runs a function whose input A and results X are squares."""
+    b, n, _ = size = _flat(A)
+    sizes = {name: size[:2] if name == "w" else size for name in ("A", *form.gives)}
+    return call(form, (b, n, 1), sizes, [A.reshape(size)], dtype, device, give)
+
+
+# ---- functions ----
+@torch._disable_dynamo
+def matrix_power(A: torch.Tensor, exponent: float, *, ridge: float = 0.0, relative: float = 0.0, floor: float = 0.0,
+                 check: bool = False, out: Optional[torch.Tensor] = None) -> torch.Tensor:
+    """A ** exponent of symmetric matrices, of which the lower triangles are read. exponent: any real number; -1/4 is the
+    inverse fourth root. Eigenvalues are lifted by `ridge`, by `relative` times the largest row sum of magnitudes, and
+    to at least `floor`; for a negative exponent or a broken one they must be positive then. A matrix for which there
+    is no power gives NaN in its place and nowhere else; check=True raises an error that names it instead (and waits
+    for the device). 16 bits are computed in float32, and everything inside in float64."""
+    who = "matrix_power"
+    dtype, device = plain(who, A=A)
+    matrices(who, "A", A, square=True)
+    exponent = number(who, "exponent", exponent)
+    lift = {"ridge": number(who, "ridge", ridge, 0), "relative": number(who, "relative", relative, 0),
+            "floor": number(who, "floor", floor, 0)}
+    lift = {k: v for k, v in lift.items() if v}        # what is 0 is left out: a floor alone asks for eigenvectors
+    fits(who, A, A.shape, out)
+    if not A.numel():
+        return leave(A, A.shape, out, A)
+    form = Form(who, SPEC % (
+        who, 'hyper = { %s }, inputs = { A = "rows" }, state = { X = zeros "rows" },' % ", ".join(
+            "by_%s = 0" % k for k in lift),
+        "X = power(A, %s, { %s })" % (_exponent(exponent), ", ".join("%s = by_%s" % (k, k) for k in lift))),
+        ["A"], ["X"], {"by_" + k: v for k, v in lift.items()})
+
+    def give(X):
+        judged(who, check, X)
+        return leave(A, A.shape, out, X)
+    return _of_square(form, A, dtype, device, give)
+
+
+def _exponent(x):
+    """As the language knows it: -0.3333 of a third root is none, -1/3 is."""
+    near = Fraction(x).limit_denominator(64)
+    return "%d/%d" % (near.numerator, near.denominator) if float(near) == x else repr(x)
+
+
+def inverse_root(A: torch.Tensor, root: float, *, ridge: float = 0.0, relative: float = 0.0, floor: float = 0.0,
+                 check: bool = False, out: Optional[torch.Tensor] = None) -> torch.Tensor:
+    """A ** (-1 / root) of symmetric matrices: see matrix_power."""
+    root = number("inverse_root", "root", root)
+    if not root:
+        raise ValueError("optc.torch.inverse_root: root=0")
+    return matrix_power(A, -1 / root, ridge=ridge, relative=relative, floor=floor, check=check, out=out)
+
+
+@torch._disable_dynamo
+def eigh(A: torch.Tensor, *, check: bool = False) -> Tuple[torch.Tensor, torch.Tensor]:
+    """(eigenvalues, eigenvectors) of symmetric matrices, of which the lower triangles are read: smallest first, as
+    torch.linalg.eigh has them, eigenvectors in columns, of each the largest entry positive."""
+    who = "eigh"
+    dtype, device = plain(who, A=A)
+    matrices(who, "A", A, square=True)
+    if not A.numel():
+        return Eigh(leave(A, A.shape[:-1], None, A), leave(A, A.shape, None, A))
+    form = Form(who, SPEC % (who, 'inputs = { A = "rows" }, state = { w = zeros "row", V = zeros "rows" },',
+                             "w, V = eigh(A)"), ["A"], ["w", "V"], {})
+
+    def give(w, V):
+        judged(who, check, w, V)
+        return Eigh(leave(A, A.shape[:-1], None, w.flip(-1)), leave(A, A.shape, None, V.flip(-1)))
+    return _of_square(form, A, dtype, device, give)
+
+
+@torch._disable_dynamo
+def cholesky(A: torch.Tensor, *, check: bool = False, out: Optional[torch.Tensor] = None) -> torch.Tensor:
+    """The lower triangle L with A = L @ L.mT of positive symmetric matrices, of which the lower triangles are read."""
+    who = "cholesky"
+    dtype, device = plain(who, A=A)
+    matrices(who, "A", A, square=True)
+    fits(who, A, A.shape, out)
+    if not A.numel():
+        return leave(A, A.shape, out, A)
+    form = Form(who, SPEC % (who, 'inputs = { A = "rows" }, state = { X = zeros "rows" },', "X = chol(A)"),
+                ["A"], ["X"], {})
+
+    def give(X):
+        judged(who, check, X)
+        return leave(A, A.shape, out, X)
+    return _of_square(form, A, dtype, device, give)
+
+
+@torch._disable_dynamo
+def qr(A: torch.Tensor, *, check: bool = False) -> Tuple[torch.Tensor, torch.Tensor]:
+    """(Q, R) with A = Q @ R: orthonormal columns Q, as many as A's smaller side, and R upper triangular, its diagonal not
+    negative. Columns that depend on others give some that complete Q."""
+    who = "qr"
+    dtype, device = plain(who, A=A)
+    matrices(who, "A", A)
+    b, m, n = size = _flat(A)
+    k = min(m, n)
+    lead = A.shape[:-2]
+    if not A.numel():
+        Q = torch.eye(m, k, dtype=A.dtype, device=A.device).expand(*lead, m, k)
+        return QR(leave(A, (*lead, m, k), None, Q), A.new_zeros((*lead, k, n)))
+    form = Form(who, SPEC % (who, 'rank = 1048576, inputs = { A = "rows rank" }, state = { X = zeros "rows rank" },',
+                             "X = qr(A)"), ["A"], ["X"], {})
+    x = A.reshape(size)
+
+    def give(Q):
+        judged(who, check, Q)
+        R = torch.matmul(Q.mT, x.to(dtype)).triu_()
+        return QR(leave(A, (*lead, m, k), None, Q), leave(A, (*lead, k, n), None, R))
+    return call(form, (b, m, k), {"A": (b, m, k), "X": (b, m, k)}, [x[..., :k]], dtype, device, give)
+
+
+@torch._disable_dynamo
+def solve_triangular(T: torch.Tensor, B: torch.Tensor, *, upper: bool = False, left: bool = True, check: bool = False,
+                     out: Optional[torch.Tensor] = None) -> torch.Tensor:
+    """X of T @ X = B (left=False: X @ T = B), T triangular: of it the lower triangle is read, or the upper one."""
+    return _solve("solve_triangular", T, B, upper, left, False, check, out)
+
+
+@torch._disable_dynamo
+def solve_positive(A: torch.Tensor, B: torch.Tensor, *, check: bool = False,
+                   out: Optional[torch.Tensor] = None) -> torch.Tensor:
+    """X of A @ X = B, A symmetric and positive: of it the lower triangle is read."""
+    return _solve("solve_positive", A, B, False, True, True, check, out)
+
+
+def _solve(who, T, B, upper, left, spd, check, out):
+    first = "A" if spd else "T"
+    dtype, device = plain(who, **{first: T, "B": B})
+    matrices(who, first, T, square=True)
+    matrices(who, "B", B)
+    if T.shape[:-2] != B.shape[:-2] or T.shape[-1] != B.shape[-2 if left else -1]:
+        raise ValueError("optc.torch.%s: %s of shape %s does not fit B of shape %s" % (
+            who, first, tuple(T.shape), tuple(B.shape)))
+    fits(who, B, B.shape, out)
+    if not B.numel():
+        return leave(B, B.shape, out, B)
+    options = ", ".join(o + " = true" for o, on in (("right", not left), ("spd", spd)) if on)
+    form = Form(who, SPEC % (who, 'inputs = { T = "%s" },' % ("rows" if left else "cols"),
+                             "p = solve(%s, p, { %s })" % ("T.T" if upper else "T", options)), ["T", "p"], ["p"], {})
+    size, square = _flat(B), _flat(T)
+    triangle = (T.mT if upper else T).reshape(square)
+
+    def give(X):
+        judged(who, check, X)
+        return leave(B, B.shape, out, X)
+    return call(form, size, {"T": square, "p": size}, [triangle, B.reshape(size)], dtype, device, give)
+
+
+@torch._disable_dynamo
+def polar(A: torch.Tensor, *, steps: int = 12, coefficients: Union[str, Sequence[Sequence[float]]] = "polar_express",
+          check: bool = False, out: Optional[torch.Tensor] = None) -> torch.Tensor:
+    """The orthogonal factor U V.mT of A = U S V.mT, by `steps` rounds of products, whatever the shape. coefficients:
+    "polar_express", "jordan" (Muon's five steps: quick and rough), "cans", "turbo", or a list of triples. Directions
+    whose singular value is below some 1e-5 of the largest are not brought to length 1 by the default."""
+    who = "polar"
+    dtype, device = plain(who, A=A)
+    matrices(who, "A", A)
+    steps = int(number(who, "steps", steps, 1))
+    fits(who, A, A.shape, out)
+    if not A.numel():
+        return leave(A, A.shape, out, A)
+    if isinstance(coefficients, str):
+        if not coefficients.isidentifier():
+            raise ValueError("optc.torch.polar: there are no coefficients %r" % coefficients)
+        text = '"%s"' % coefficients
+    else:
+        text = "{ %s }" % ", ".join("{ %r, %r, %r }" % tuple(number(who, "coefficients", c) for c in row)
+                                    for row in coefficients)
+    form = Form(who, SPEC % (who, "", "p = polar(p, { steps = %d, coefficients = %s })" % (steps, text)),
+                ["p"], ["p"], {})
+    size = _flat(A)
+
+    def give(X):
+        judged(who, check, X)
+        return leave(A, A.shape, out, X)
+    return call(form, size, {"p": size}, [A.reshape(size)], dtype, device, give)

@@ -1,0 +1,112 @@
+"""Functions on tensors on a GPU, held against torch.linalg in double precision on the CPU. tests/gpu/python.sh runs it."""
+import unittest
+
+import torch
+
+import optc.torch as ot
+from test_functions import ULP, Functions, positive, power
+
+CUDA = torch.cuda.is_available()
+
+
+@unittest.skipUnless(CUDA, "no GPU")
+class Powers(Functions):
+    def test_types(self):
+        for dtype in ULP:
+            A = positive(3, 40, dtype=dtype)
+            X = ot.matrix_power(A.cuda(), -0.25, ridge=1e-2, relative=1e-6)
+            self.assertEqual((X.dtype, X.device.type), (dtype, "cuda"))
+            lift = 1e-2 + 1e-6 * A.double().abs().sum(-1).amax(-1)[:, None]
+            self.near(X.cpu(), power(A, -0.25, lift), 64)
+
+    def test_sides(self):
+        for n in (1, 2, 17, 64, 200, 600):
+            A = positive(2, n)
+            self.near(ot.matrix_power(A.cuda(), -0.25, ridge=1e-2).cpu(), power(A, -0.25, 1e-2), 128)
+            self.near(ot.matrix_power(A.cuda(), 0.3).cpu(), power(A, 0.3), 512)
+
+    def test_one_of_many(self):
+        A = positive(4, 33)
+        A[1, 0, 0], A[3] = float("nan"), -A[3]
+        X = ot.matrix_power(A.cuda(), -0.25, ridge=1e-2)
+        self.assertEqual(X.isnan().flatten(1).all(1).tolist(), [False, True, False, True])
+        self.said(torch.linalg.LinAlgError, ["matrix 1, 3 of 4"], ot.matrix_power, A.cuda(), -0.25, ridge=1e-2, check=True)
+
+    def test_factors(self):
+        A = positive(2, 70)
+        w, V = ot.eigh(A.cuda())
+        self.near(w.cpu(), torch.linalg.eigvalsh(A.double()), 64)
+        self.near((V.double() @ torch.diag_embed(w.double()) @ V.double().mT).float().cpu(), A.double(), 256)
+        L = ot.cholesky(A.cuda())
+        self.near(L.cpu(), torch.linalg.cholesky(A.double()), 64)
+        B = torch.randn(2, 70, 9)
+        want = torch.linalg.solve_triangular(L.cpu().double(), B.double(), upper=False)
+        self.near(ot.solve_triangular(L, B.cuda()).cpu(), want, 64)
+        self.near(ot.solve_positive(A.cuda(), B.cuda()).cpu(), torch.linalg.solve(A.double(), B.double()), 128)
+        for shape in ((2, 90, 40), (40, 90)):
+            A = torch.randn(shape)
+            Q, R = (x.cpu().double() for x in ot.qr(A.cuda()))
+            self.near((Q @ R).float(), A.double(), 128)
+            self.near((Q.mT @ Q).float(), torch.eye(40).double().expand(*shape[:-2], -1, -1), 64)
+            U, _, V = torch.linalg.svd(A.double(), full_matrices=False)
+            self.near(ot.polar(A.cuda()).cpu(), U @ V, 512)
+
+    def test_streams(self):
+        """What a stream makes is what it is given there, whatever another one is doing."""
+        As = [positive(4, 96, seed=s) for s in range(6)]
+        streams = [torch.cuda.Stream() for _ in range(2)]
+        found = []
+        for i, A in enumerate(As):
+            with torch.cuda.stream(streams[i % 2]):
+                x = A.to("cuda", non_blocking=True)
+                found.append(ot.matrix_power(x, -0.25, ridge=1e-2))
+        torch.cuda.synchronize()
+        for A, X in zip(As, found):
+            self.near(X.cpu(), power(A, -0.25, 1e-2), 64)
+
+    def test_capture(self):
+        A, B = positive(3, 48), positive(3, 48, seed=1)
+        static = A.cuda()
+        with self.assertRaises(RuntimeError) as e:
+            with torch.cuda.graph(torch.cuda.CUDAGraph()):
+                ot.matrix_power(static[:, :31, :31], -0.25, ridge=1e-2)
+        self.assertIn("before capturing", str(e.exception))
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            ot.matrix_power(static, -0.25, ridge=1e-2)
+        torch.cuda.current_stream().wait_stream(side)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            X = ot.matrix_power(static, -0.25, ridge=1e-2)
+        for given in (A, B):
+            static.copy_(given)
+            graph.replay()
+            self.near(X.cpu(), power(given, -0.25, 1e-2), 64)
+        other = ot.matrix_power(B.cuda(), -0.25, ridge=0.5)     # has memory of its own
+        self.near(other.cpu(), power(B, -0.25, 0.5), 64)
+        ot.empty_cache()
+        static.copy_(A)
+        graph.replay()
+        self.near(X.cpu(), power(A, -0.25, 1e-2), 64)
+
+
+@unittest.skipUnless(CUDA, "no GPU")
+class Machine(unittest.TestCase):
+    def test_memory(self):
+        before = ot.memory_info()
+        x = torch.empty(64 << 20, dtype=torch.uint8, device="cuda")
+        after = ot.memory_info("cuda")
+        self.assertLessEqual(64 << 20, after["allocated"] - before["allocated"])
+        self.assertLessEqual(after["free"], after["total"])
+        ot.matrix_power(positive(50).cuda(), -0.25, ridge=1e-2)
+        self.assertLess(0, ot.memory_info()["functions"])
+        self.assertLess(0, ot.memory_info()["ours"])
+        ot.empty_cache()
+        self.assertEqual(ot.best_device().type, "cuda")
+        del x
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,227 @@
+"""Functions on tensors, held against torch.linalg in double precision."""
+import threading
+import unittest
+
+import torch
+
+import optc
+import optc.torch as ot
+from optc.torch import _kept
+
+ULP = {torch.float64: 2.2e-16, torch.float32: 1.2e-7, torch.bfloat16: 7.9e-3, torch.float16: 9.8e-4}
+
+
+def positive(*shape, dtype=torch.float32, seed=0):
+    """Symmetric, eigenvalues of 0.5 and more."""
+    torch.manual_seed(seed)
+    x = torch.randn(*shape, shape[-1], dtype=torch.float64)
+    return (x @ x.mT / shape[-1] + 0.5 * torch.eye(shape[-1], dtype=torch.float64)).to(dtype)
+
+
+def power(A, r, lift=0.0):
+    w, V = torch.linalg.eigh(A.double())
+    return V @ torch.diag_embed((w + lift) ** r) @ V.mT
+
+
+class Functions(unittest.TestCase):
+    def near(self, x, y, ulps=32):
+        self.assertEqual(x.shape, y.shape)
+        bound = ulps * ULP[x.dtype] * max(1.0, y.abs().max().item() if y.numel() else 0)
+        self.assertLessEqual((x.double() - y).abs().max().item() if y.numel() else 0, bound)
+
+    def said(self, kind, words, call, *args, **named):
+        with self.assertRaises(kind) as e:
+            call(*args, **named)
+        for word in words:
+            self.assertIn(word, str(e.exception))
+
+
+class Powers(Functions):
+    def test_types_and_shapes(self):
+        for dtype in ULP:
+            A = positive(2, 3, 7, dtype=dtype)
+            before = A.clone()
+            X = ot.matrix_power(A, -0.25, ridge=1e-2)
+            self.assertEqual(X.dtype, dtype)
+            self.near(X, power(A, -0.25, 1e-2))
+            self.assertTrue(torch.equal(A, before))
+        for n in (1, 2):
+            A = positive(n)
+            self.near(ot.matrix_power(A, -0.25, ridge=1e-2), power(A, -0.25, 1e-2))
+
+    def test_exponents(self):
+        A = positive(2, 6, dtype=torch.float64)
+        for r in (0.5, -0.3):                          # a whole compilation each: few of them
+            self.near(ot.matrix_power(A, r), power(A, r), 64)
+        self.near(ot.inverse_root(A, 4, ridge=1e-2), power(A, -0.25, 1e-2), 64)
+
+    def test_lifts(self):
+        A = positive(2, 5) - 0.6 * torch.eye(5)        # some are negative now
+        self.assertTrue(bool((torch.linalg.eigvalsh(A) < 0).any()))
+        rows = A.double().abs().sum(-1).amax(-1)[:, None]
+        self.near(ot.matrix_power(A, -0.25, ridge=0.2, relative=0.1), power(A, -0.25, 0.2 + 0.1 * rows), 64)
+        w, V = torch.linalg.eigh(A.double())
+        self.near(ot.matrix_power(A, 0.5, floor=0.3), V @ torch.diag_embed(w.clamp(min=0.3) ** 0.5) @ V.mT, 64)
+        self.near(ot.matrix_power(A, -0.25, ridge=0.4, relative=0.1), power(A, -0.25, 0.4 + 0.1 * rows), 64)
+
+    def test_strides_and_triangle(self):
+        A = positive(3, 6)
+        lower = A.tril() + 9.0 * torch.ones(6, 6).triu(1)      # what lies above is not read
+        self.near(ot.matrix_power(lower, -0.25, ridge=1e-2), power(A, -0.25, 1e-2))
+        wide = torch.zeros(6, 6, 5)
+        wide[:, :, 1:4] = A.permute(1, 2, 0)
+        self.near(ot.matrix_power(wide[:, :, 1:4].permute(2, 0, 1), -0.25, ridge=1e-2), power(A, -0.25, 1e-2))
+        self.near(ot.matrix_power(A[:1].expand(4, 6, 6), -0.25, ridge=1e-2), power(A[:1].expand(4, 6, 6), -0.25, 1e-2))
+
+    def test_fresh_and_out(self):
+        A, B = positive(2, 4), positive(2, 4, seed=1)
+        X = ot.matrix_power(A, -0.25, ridge=1e-2)
+        kept = X.clone()
+        Y = ot.matrix_power(B, -0.25, ridge=1e-2)
+        self.assertTrue(torch.equal(X, kept))
+        self.assertFalse(torch.equal(X, Y))
+        out = torch.empty(4, 4, 2).permute(2, 0, 1)
+        self.assertIs(ot.matrix_power(A, -0.25, ridge=1e-2, out=out), out)
+        self.assertTrue(torch.equal(out, X))
+        ot.matrix_power(A, -0.25, ridge=1e-2, out=A)           # over itself
+        self.assertTrue(torch.equal(A, X))
+        for bad in (torch.empty(2, 4, 5), torch.empty(2, 4, 4, dtype=torch.float64)):
+            self.said(ValueError, ["out is"], ot.matrix_power, A, -0.25, ridge=1e-2, out=bad)
+
+    def test_empty(self):
+        for shape in ((0, 0), (0, 3, 3), (4, 0, 0)):
+            self.assertEqual(ot.matrix_power(torch.empty(shape), -0.25).shape, shape)
+            self.assertEqual(ot.eigh(torch.empty(shape))[0].shape, shape[:-1])
+        Q, R = ot.qr(torch.empty(2, 3, 0))
+        self.assertEqual((Q.shape, R.shape), ((2, 3, 0), (2, 0, 0)))
+        self.assertEqual(ot.solve_triangular(torch.empty(2, 3, 3), torch.empty(2, 3, 0)).shape, (2, 3, 0))
+
+    def test_one_of_many(self):
+        """What is wrong with one matrix stays there, and is named when asked."""
+        A = positive(4, 5)
+        A[1, 0, 0], A[3] = float("nan"), -A[3]
+        X = ot.matrix_power(A, -0.25, ridge=1e-2)
+        self.assertEqual(X.isnan().flatten(1).all(1).tolist(), [False, True, False, True])
+        self.near(X[::2], power(A[::2], -0.25, 1e-2))
+        self.said(torch.linalg.LinAlgError, ["matrix 1, 3 of 4"], ot.matrix_power, A, -0.25, ridge=1e-2, check=True)
+
+    def test_refused(self):
+        A = positive(3)
+        grad = A.clone().requires_grad_()
+        self.said(RuntimeError, ["not differentiable", "A.detach()", "no_grad"], ot.matrix_power, grad, -0.25)
+        with torch.no_grad():
+            self.near(ot.matrix_power(grad, -0.25, ridge=1e-2), power(A, -0.25, 1e-2))
+        self.said(ValueError, ["square", "(3, 4)"], ot.matrix_power, torch.ones(3, 4), -0.25)
+        self.said(ValueError, ["last two dimensions"], ot.matrix_power, torch.ones(3), -0.25)
+        self.said(TypeError, ["torch.int64"], ot.matrix_power, torch.ones(3, 3, dtype=torch.int64), -0.25)
+        self.said(TypeError, ["complex64"], ot.matrix_power, A.to(torch.complex64), -0.25)
+        self.said(TypeError, ["to_dense"], ot.matrix_power, A.to_sparse(), -0.25)
+        self.said(TypeError, ["list"], ot.matrix_power, [[1.0]], -0.25)
+        self.said(ValueError, ["meta"], ot.matrix_power, A.to("meta"), -0.25)
+        self.said(ValueError, ["ridge=-1"], ot.matrix_power, A, -0.25, ridge=-1)
+        self.said(ValueError, ["exponent=nan"], ot.matrix_power, A, float("nan"))
+        self.said(ValueError, ["root=0"], ot.inverse_root, A, 0)
+        self.said(ValueError, ["does not fit"], ot.solve_positive, A, torch.ones(4, 2))
+
+    def test_modes(self):
+        """Kept memory belongs to no mode that it was made in."""
+        A = positive(9)
+        with torch.inference_mode():
+            ot.matrix_power(A, -0.25, ridge=1e-2)
+        self.near(ot.matrix_power(A, -0.25, ridge=1e-2), power(A, -0.25, 1e-2))
+        X = ot.matrix_power(A, -0.25, ridge=1e-2)
+        X.requires_grad_().sum().backward()
+
+    def test_threads(self):
+        want = [power(positive(6, seed=s), -0.25, 1e-2) for s in range(4)]
+        wrong = []
+
+        def work(s):
+            for _ in range(20):
+                if (ot.matrix_power(positive_[s], -0.25, ridge=1e-2).double() - want[s]).abs().max() > 1e-5:
+                    wrong.append(s)
+        positive_ = [positive(6, seed=s) for s in range(4)]
+        threads = [threading.Thread(target=work, args=(s,)) for s in range(4)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertEqual(wrong, [])
+
+    def test_kept(self):
+        """The last few are kept, and given back when asked."""
+        for n in range(2, 4 + _kept.MOST):
+            ot.matrix_power(positive(n), -0.25, ridge=1e-2)
+        self.assertEqual(len(_kept.store().kept), _kept.MOST)
+        self.assertLess(0, ot.memory_info("cpu")["functions"])
+        ot.empty_cache()
+        self.assertEqual(ot.memory_info("cpu")["functions"], 0)
+        most, _kept.MOST_BYTES = _kept.MOST_BYTES, 1
+        try:
+            for n in (3, 4, 5):
+                ot.matrix_power(positive(n), -0.25, ridge=1e-2)
+            self.assertEqual(len(_kept.store().kept), 1)
+        finally:
+            _kept.MOST_BYTES = most
+
+
+class Factors(Functions):
+    def test_eigh(self):
+        A = positive(2, 3, 6)
+        w, V = ot.eigh(A)
+        self.near(w, torch.linalg.eigvalsh(A.double()))
+        self.near(V @ torch.diag_embed(w) @ V.mT, A.double(), 64)
+        self.near(V.mT @ V, torch.eye(6).double().expand(2, 3, 6, 6))
+
+    def test_cholesky_and_solutions(self):
+        A = positive(2, 5)
+        L = ot.cholesky(A)
+        self.near(L, torch.linalg.cholesky(A.double()))
+        B = torch.randn(2, 5, 3)
+        self.near(ot.solve_triangular(L, B), torch.linalg.solve_triangular(L.double(), B.double(), upper=False), 64)
+        U, C = L.mT, B.mT
+        self.near(ot.solve_triangular(U, C, upper=True, left=False),
+                  torch.linalg.solve_triangular(U.double(), C.double(), upper=True, left=False), 64)
+        self.near(ot.solve_positive(A, B), torch.linalg.solve(A.double(), B.double()), 64)
+        self.said(torch.linalg.LinAlgError, ["matrix 0, 1 of 2"], ot.cholesky, -A, check=True)
+
+    def test_qr(self):
+        for shape in ((2, 6, 4), (4, 6), (3, 1), (1, 3)):
+            A = torch.randn(shape, generator=torch.Generator().manual_seed(1))
+            Q, R = ot.qr(A)
+            self.near(Q @ R, A.double())
+            self.near(Q.mT @ Q, torch.eye(Q.shape[-1]).double().expand(*Q.shape[:-2], -1, -1))
+            self.assertTrue(bool((R.diagonal(dim1=-2, dim2=-1) >= 0).all()))
+            self.assertTrue(torch.equal(R, R.triu()))
+
+    def test_polar(self):
+        for shape in ((2, 6, 4), (4, 7)):
+            A = torch.randn(shape, generator=torch.Generator().manual_seed(2))
+            U, _, V = torch.linalg.svd(A.double(), full_matrices=False)
+            self.near(ot.polar(A), U @ V)
+        self.said(ValueError, ["coefficients"], ot.polar, A, coefficients='x" }')
+
+
+class Machine(unittest.TestCase):
+    def test_memory(self):
+        m = ot.memory_info("cpu")
+        self.assertLess(0, m["free"])
+        self.assertLessEqual(m["free"], m["total"])
+        p = torch.zeros(1000, requires_grad=True)
+        p.grad = torch.ones(1000)
+        opt = ot.Optimizer([p], "adamw", lr=1e-3)
+        opt.step()
+        self.assertLessEqual(m["ours"] + 8000, ot.memory_info("cpu")["ours"])
+        with self.assertRaises(ValueError):
+            ot.memory_info("meta")
+
+    def test_best(self):
+        device, why = ot.best_device(why=True)
+        self.assertEqual(ot.best_device(), device)
+        self.assertIsInstance(device, torch.device)
+        self.assertEqual(str(device), optc.best_device() if torch.cuda.is_available() else "cpu")
+        self.assertTrue(why)
+
+
+if __name__ == "__main__":
+    unittest.main()
