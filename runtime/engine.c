@@ -1,6 +1,7 @@
 /* What the library puts behind the core's engines: a compiler, a cache, tuning results, specs. */
 #include "gpu.h"
 
+#include "matrices.h"
 #include "package.h"
 #include "template.h"
 
@@ -14,6 +15,8 @@ static void engine_drop(optc_engine *e)
     EngineMore *m = e->more;
     if (!m)
         return;
+    matrices_close(e);
+    pthread_mutex_destroy(&m->lock);
     compiler_free(&m->compiler);
     free(m->spec_path);
     cache_close(&m->cache);
@@ -74,6 +77,7 @@ static optc_status engine_open(optc_engine *e, const optc_engine_options *o)
     EngineMore *m = e->more = calloc(1, sizeof *m);
     if (!m)
         return no_memory("optc_open");
+    pthread_mutex_init(&m->lock, NULL);
     optc_status s = pick_isa(m, o->isa);
     if (s != OPTC_OK)
         return s;

@@ -7,6 +7,7 @@
  *   cuda.c gpu_code.c live.c     NVRTC by dlopen; a rule's kernels; other launches in real steps
  *   fatbin.c package.c           fatbins; shipped packages
  *   tuned*.c                     measured launches
+ *   matrices*.c                  products and Kronecker products with no rule
  *   search.c tune_*.c workers.c  looking for better ones */
 #ifndef OPTC_INTERNAL_H
 #define OPTC_INTERNAL_H
@@ -18,8 +19,8 @@
 #include "optc.h"
 #include "tuned.h"
 
+#include <pthread.h>
 #include <stdio.h>
-
 
 /* ---- clock.c ---- */
 int inner_type(optc_type t);           /* -1: default; -2: unknown */
@@ -57,6 +58,8 @@ typedef struct EngineMore {
     char *spec_path;
     Cache cache;
     TunedSet tuned;
+    struct MatrixKit *matrices;        /* what products with no rule need; NULL: nobody asked (matrices.h) */
+    pthread_mutex_t lock;              /* of that */
 } EngineMore;
 
 typedef struct RuleMore {

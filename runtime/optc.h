@@ -360,6 +360,53 @@ const char *optc_library_name(int i);                  /* "adamw", "wrappers/ema
 /* library: */
 const char *optc_library_text(const char *name);       /* NULL: no such spec */
 
+/* ---- matrices with no rule: products, Kronecker products ---- */
+enum { OPTC_ONE = -1 };        /* next_a, next_b, next_d: one matrix for all of the batch */
+
+/* c = scale a b + add c of each matrix of a batch: a is m x k and b is k x n, row behind row. b NULL: a turned, and c a
+ * Gram matrix of m x m, of which the CPU computes half. With d, of n x p: c = scale (a b) d + add c, of m x p; a b is
+ * kept in the same type, some rows (on a GPU some matrices, if they fit) at a time. All of it lies where the engine's
+ * device reaches it, and c overlaps nothing else. On a GPU the call returns once the work is in the stream, and cuBLAS
+ * does it: without one that is OPTC_ERROR_UNAVAILABLE. Several threads may call this on one engine.
+ * What else it takes keeps within `workspace`; what does not do with that is refused, with the bytes it needs. On the
+ * CPU bits depend neither on the workspace nor on threads; on a GPU cuBLAS chooses by both sizes and workspace. */
+typedef struct optc_product {
+    const void *a, *b, *d;
+    void *c;
+    optc_type type;            /* of all of them; 0: f32. Sums of 16 bits are carried in f32 */
+    int64_t m, n, k, p;        /* k, and n where there is a d, at least 1; n is not read where b is NULL */
+    int64_t batch;             /* 0: 1 */
+    int turn_a, turn_b, turn_d;                        /* 1: it lies turned: a as k x m, b as n x k, d as p x n */
+    int64_t lda, ldb, ldd, ldc;                        /* values from row to row as it lies; 0: as long as a row is */
+    int64_t next_a, next_b, next_d, next_c;            /* from matrix to matrix; 0: behind each other; or OPTC_ONE */
+    double scale, add;         /* scale 0: 1; add 0: c is not read */
+    const char *products;      /* "tf32": f32 rounded to that by a GPU; NULL: as it is */
+    int64_t workspace;         /* bytes; 0: as optc_engine_options.workspace */
+    void *stream;              /* a CUstream; the CPU has none */
+} optc_product;
+optc_status optc_multiply_sized(optc_engine *e, const optc_product *x, size_t size);
+static inline optc_status optc_multiply(optc_engine *e, const optc_product *x)
+{
+    return optc_multiply_sized(e, x, sizeof *x);
+}
+
+/* c = a (x) b of each matrix of a batch: a is m x n, b is p x q, c is m p x n q, all of them row behind row. Every value
+ * is one product, rounded once. On a GPU as above. */
+typedef struct optc_kronecker {
+    const void *a, *b;
+    void *c;
+    optc_type type;            /* 0: f32 */
+    int64_t m, n, p, q;
+    int64_t batch;             /* 0: 1 */
+    int64_t next_a, next_b;    /* 0: behind each other; or OPTC_ONE */
+    void *stream;
+} optc_kronecker;
+optc_status optc_kron_sized(optc_engine *e, const optc_kronecker *x, size_t size);
+static inline optc_status optc_kron(optc_engine *e, const optc_kronecker *x)
+{
+    return optc_kron_sized(e, x, sizeof *x);
+}
+
 /* ---- what the machine has ---- */
 /* A page of text; free() it. NULL: the options are of no size, or set what this version does not know
  * (optc_message). */

@@ -333,6 +333,7 @@ CORE void team_meet(Team *t, int threads);                  /* returns when so m
 #endif
 
 /* ---- cpu.c ---- */
+CORE int team_of(int threads);                              /* as many as this process may start: all of them, or 1 */
 CORE optc_status cpu_bind(optc_binding *b);
 CORE void cpu_unbind(optc_binding *b);
 CORE optc_status cpu_sync(optc_binding *b);

@@ -27,7 +27,7 @@ __attribute__((weak, visibility("default"))) int optc_team_started_by = 0;
 
 /* OpenMP's threads do not come along into a child of fork(), and who waits for them there waits for ever: a process
  * whose parent had started some goes on with its one thread. The bits are the same. */
-static int team_of(int threads)
+CORE int team_of(int threads)
 {
 #ifdef _OPENMP
     int none = 0, here = threads > 1 ? (int)getpid() : 0;

@@ -139,6 +139,8 @@ CORE optc_status gpu_grown(optc_binding *b);
 CORE void gpu_arranged(optc_binding *b, bool moved);
 CORE optc_status gpu_may_arrange(const optc_binding *b, const Change *c);
 CORE optc_status gpu_send_views(optc_binding *b);
+/* whether it lies in the memory of this GPU */
+CORE optc_status gpu_lies(GpuEngine *g, const void *p, const char *what, bool *here);
 CORE optc_status gpu_use_pointer(optc_binding *b, int tensor, const void *was, const void *p, const char *what);
 
 /* ---- gpu_calls.c, gpu_products.c: calls ---- */

@@ -316,13 +316,9 @@ static optc_status init_states(optc_binding *b)
 }
 
 /* ---- binding ---- */
-static optc_status check_pointer(optc_binding *b, int tensor, const void *p, const char *what)
+CORE optc_status gpu_lies(GpuEngine *g, const void *p, const char *what, bool *here)
 {
-    GpuEngine *g = b->rule->engine->gpu;
     int type = 0, ordinal = g->ordinal, managed = 0;
-    char label[96];
-    if (!p)
-        return OPTC_OK;
     const Driver *d = gpu_enter(g);
     CUdeviceptr at = (CUdeviceptr)(uintptr_t)p;
     int rc = d->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at);
@@ -334,7 +330,16 @@ static optc_status check_pointer(optc_binding *b, int tensor, const void *p, con
     optc_status s = gpu_alive(g);
     if (s == OPTC_OK && rc && rc != CUDA_ERROR_INVALID_VALUE)      /* that one: it knows no such memory */
         return gpu_error(g, "cuPointerGetAttribute", rc, what);
-    if (s == OPTC_OK && (rc || type == CU_MEMORYTYPE_HOST || ordinal != g->ordinal))
+    *here = s == OPTC_OK && !rc && type != CU_MEMORYTYPE_HOST && ordinal == g->ordinal;
+    return s;
+}
+
+static optc_status check_pointer(optc_binding *b, int tensor, const void *p, const char *what)
+{
+    bool here = true;
+    char label[96];
+    optc_status s = p ? gpu_lies(b->rule->engine->gpu, p, what, &here) : OPTC_OK;
+    if (s == OPTC_OK && !here)
         return fail(OPTC_ERROR_ARGUMENT, "%s of %s does not lie in the memory of %s", what,
                     tensor_label(b, tensor, label), b->rule->engine->name);
     return s;

@@ -51,6 +51,7 @@ void add_gate(TCase *t);
 void add_graphs(TCase *t);
 void add_launches(TCase *t);
 void add_live(TCase *t);
+void add_matrices(TCase *t);
 void add_memory(TCase *t);
 void add_products(TCase *t);
 void add_product_times(TCase *t);

@@ -193,6 +193,7 @@ int main(void)
     add_products(t[9]);
     add_product_times(t[10]);
     add_polar(t[9]);
+    add_matrices(t[9]);
     add_blocks(t[11]);
     add_turns(t[11]);
     add_factors(t[12]);
