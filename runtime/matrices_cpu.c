@@ -198,23 +198,29 @@ optc_status multiply_cpu(optc_engine *e, const Blas *blas, const Multiply *x)
 }
 
 /* ---- Kronecker products: every row of c is of a row of a and one of b ---- */
-#define KRON_ROW(T)                                            \
-    for (int64_t k = 0; k < x->n; k++, c += x->q * size)       \
-        for (int64_t l = 0; l < x->q; l++)                     \
-            ((T *)(void *)c)[l] = ((const T *)(const void *)a)[k] * ((const T *)(const void *)b)[l]
+#define KRON_ROW(NAME, T)                                                                                 \
+    static void NAME(const optc_kronecker *x, const T *restrict a, const T *restrict b, T *restrict c)    \
+    {                                                                                                     \
+        for (int64_t k = 0; k < x->n; k++) {                                                              \
+            const T y = a[k];                                                                             \
+            _Pragma("omp simd") for (int64_t l = 0; l < x->q; l++)                                        \
+                c[k * x->q + l] = y * b[l];                                                               \
+        }                                                                                                 \
+    }
+KRON_ROW(kron_f32, float)
+KRON_ROW(kron_f64, double)
 
 static void kron_row(const optc_kronecker *x, Type t, const char *a, const char *b, char *c)
 {
     int64_t size = type_info[t].bytes;
-    if (t == T_F32) {
-        KRON_ROW(float);
-    } else if (t == T_F64) {
-        KRON_ROW(double);
-    } else {
+    if (t == T_F32)
+        kron_f32(x, (const float *)(const void *)a, (const float *)(const void *)b, (float *)(void *)c);
+    else if (t == T_F64)
+        kron_f64(x, (const double *)(const void *)a, (const double *)(const void *)b, (double *)(void *)c);
+    else
         for (int64_t k = 0; k < x->n; k++)
             for (int64_t l = 0; l < x->q; l++, c += size)
                 half_store(t, c, half_load(t, a + k * size) * half_load(t, b + l * size));
-    }
 }
 
 void kron_cpu(optc_engine *e, const optc_kronecker *x, Type t)

@@ -3,6 +3,7 @@ import unittest
 
 import torch
 
+import optc
 import optc.torch as ot
 from test_functions import ULP, Functions, positive, power
 
@@ -90,6 +91,82 @@ class Powers(Functions):
         static.copy_(A)
         graph.replay()
         self.near(X.cpu(), power(A, -0.25, 1e-2), 64)
+
+
+@unittest.skipUnless(CUDA, "no GPU")
+class Products(Functions):
+    def test_batched(self):
+        torch.manual_seed(3)
+        for dtype in ULP:
+            A, B = torch.randn(3, 65, 40).to(dtype), torch.randn(3, 40, 33).to(dtype)
+            single = torch.randn(40, 33).to(dtype)
+            for a, b in ((A, B), (A, single), (A[0], B), (A.mT.contiguous().mT, B), (A[..., ::2], B[..., ::2, :]),
+                         (A[..., :1], B[..., :1, :]), (A[..., :0], B[..., :0, :]), (A[:0], B[:0])):
+                C = ot.batched_matmul(_cuda(a), _cuda(b))
+                self.assertEqual((C.dtype, C.device.type), (dtype, "cuda"))
+                self.near(C.cpu(), a.double() @ b.double(), 16)
+
+    def test_many(self):
+        """More than one call of cuBLAS takes."""
+        A, B = torch.randn(70000, 2, 3), torch.randn(70000, 3, 2)
+        self.near(ot.batched_matmul(A.cuda(), B.cuda()).cpu(), A.double() @ B.double(), 16)
+
+    def test_bounded(self):
+        torch.manual_seed(4)
+        A, B, C = torch.randn(2, 200, 300), torch.randn(2, 300, 400), torch.randn(2, 400, 500)
+        want = A.double() @ B.double() @ C.double()
+        size = want.abs().max().item()
+        given = [x.cuda() for x in (A, B, C)]
+        for limit in (140000, 1 << 20, 64 << 20):
+            torch.cuda.synchronize()
+            torch.cuda.reset_peak_memory_stats()
+            before = torch.cuda.memory_allocated()
+            X = ot.bounded_matmul(*given, workspace=limit)
+            torch.cuda.synchronize()
+            took = torch.cuda.max_memory_allocated() - before - X.numel() * 4
+            self.assertLessEqual(took, limit + 512)            # the allocator rounds up
+            self.assertLessEqual((X.cpu().double() - want).abs().max().item(), 1e-5 * size)
+        self.said(optc.ArgumentError, ["at least"], ot.bounded_matmul, *given, workspace=1000)
+        for dtype, off in ((torch.bfloat16, 0.03), (torch.float16, 0.004)):
+            X = ot.bounded_matmul(*(x.to(dtype) for x in given))
+            self.assertLessEqual((X.cpu().double() - want).abs().max().item(), off * size)
+
+    def test_gram_and_kron(self):
+        A = torch.randn(2, 50, 70)
+        for x in (A, A.mT):
+            self.near(ot.gram(x.cuda()).cpu(), x.double() @ x.double().mT, 64)
+        for dtype in ULP:
+            A, B = torch.randn(2, 13, 7).to(dtype), torch.randn(5, 9).to(dtype)
+            K = ot.kron(A.cuda(), B.cuda()).cpu()
+            for i in range(2):
+                self.assertTrue(torch.equal(K[i], torch.kron(A[i].double(), B.double()).to(dtype)))
+
+    def test_streams_and_capture(self):
+        A, B = torch.randn(4, 64, 64), torch.randn(4, 64, 64)
+        a, b = A.cuda(), B.cuda()
+        ot.batched_matmul(a, b), ot.kron(a[0], b[0, :2])
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            found = [ot.batched_matmul(a, b) for _ in range(8)]
+        torch.cuda.synchronize()
+        for X in found:
+            self.near(X.cpu(), A.double() @ B.double(), 64)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            X = ot.bounded_matmul(a, b, a)
+            K = ot.kron(a[0], b[0, :2])
+        a.copy_(B)
+        graph.replay()
+        want = B.double() @ B.double() @ B.double()
+        self.assertLessEqual((X.cpu().double() - want).abs().max().item(), 1e-5 * want.abs().max().item())
+        self.near(K.cpu(), torch.kron(B[0].double(), B[0, :2].double()), 2)
+
+
+def _cuda(x):
+    """There with the strides it has here."""
+    storage = torch.empty(x.untyped_storage().nbytes() // x.element_size(), dtype=x.dtype, device="cuda")
+    return storage.as_strided(x.shape, x.stride(), x.storage_offset()).copy_(x)
 
 
 @unittest.skipUnless(CUDA, "no GPU")

@@ -202,6 +202,77 @@ class Factors(Functions):
         self.said(ValueError, ["coefficients"], ot.polar, A, coefficients='x" }')
 
 
+class Products(Functions):
+    def test_batched(self):
+        torch.manual_seed(3)
+        for dtype in ULP:
+            A, B = torch.randn(2, 3, 5, 4).to(dtype), torch.randn(2, 3, 4, 6).to(dtype)
+            single = torch.randn(4, 6).to(dtype)
+            for a, b in ((A, B), (A, single), (A[0, 0], B), (A.mT.contiguous().mT, B), (A[..., ::2], B[..., ::2, :]),
+                         (A[:1], B), (A[..., :1], B[..., :1, :]), (A, B.mT.contiguous().mT), (A[..., :0], B[..., :0, :]),
+                         (A[:0], B[:0]), (A[:, :, :0], B), (torch.randn(3, 2, 5, 4).to(dtype).transpose(0, 1), B)):
+                C = ot.batched_matmul(a, b)
+                self.assertEqual(C.dtype, dtype)
+                self.near(C, a.double() @ b.double(), 16)
+
+    def test_out(self):
+        A, B = torch.randn(3, 4, 4), torch.randn(3, 4, 4)
+        want = A.double() @ B.double()
+        out = torch.empty(3, 4, 4)
+        self.assertIs(ot.batched_matmul(A, B, out=out), out)
+        self.near(out, want)
+        turned = torch.empty(3, 4, 4).mT
+        self.near(ot.batched_matmul(A, B, out=turned), want)
+        ot.batched_matmul(A, B, out=A)                 # over an operand
+        self.near(A, want)
+        self.said(ValueError, ["out is"], ot.batched_matmul, A, B, out=torch.empty(3, 4, 5))
+
+    def test_bounded(self):
+        torch.manual_seed(4)
+        A, B, C = torch.randn(2, 200, 300), torch.randn(2, 300, 400), torch.randn(2, 400, 500)
+        want = A.double() @ B.double() @ C.double()
+        size = want.abs().max().item()
+        found = [ot.bounded_matmul(A, B, C, workspace=w) for w in (64 * 400 * 4, 1 << 20, 64 << 20)]
+        for X in found:
+            self.assertLessEqual((X.double() - want).abs().max().item(), 1e-5 * size)
+            self.assertTrue(torch.equal(X, found[0]))          # the limit changes no bit
+        self.near(ot.bounded_matmul(A, B, workspace=1), A.double() @ B.double(), 256)
+        back = ot.bounded_matmul(C.mT, B.mT, A.mT)             # the cheaper way round is the other one
+        self.assertLessEqual((back.double() - want.mT).abs().max().item(), 1e-5 * size)
+        H = ot.bounded_matmul(A.bfloat16(), B.bfloat16(), C.bfloat16())
+        self.assertLessEqual((H.double() - want).abs().max().item(), 0.03 * size)
+        self.said(optc.ArgumentError, ["bounded_matmul", "at least 102400"], ot.bounded_matmul, A, B, C, workspace=1000)
+        self.said(ValueError, ["copied", ".contiguous()"], ot.bounded_matmul, A[:, ::2, ::2], B[:, ::2], workspace=100)
+        self.said(ValueError, ["workspace=0"], ot.bounded_matmul, A, B, workspace=0)
+
+    def test_gram(self):
+        A = torch.randn(2, 5, 7)
+        for x in (A, A.mT, A[0]):
+            G = ot.gram(x)
+            self.near(G, x.double() @ x.double().mT)
+            self.assertTrue(torch.equal(G, G.mT))
+
+    def test_kron(self):
+        for dtype in ULP:
+            A, B = torch.randn(2, 3).to(dtype), torch.randn(4, 5).to(dtype)
+            self.assertTrue(torch.equal(ot.kron(A, B), torch.kron(A.double(), B.double()).to(dtype)))
+        many = torch.randn(3, 2, 2)
+        K = ot.kron(many, B.float())
+        for i in range(3):
+            self.assertTrue(torch.equal(K[i], torch.kron(many[i], B.float())))
+        self.assertTrue(torch.equal(ot.kron(many.mT, many)[1], torch.kron(many[1].T.contiguous(), many[1])))
+        self.assertEqual(ot.kron(torch.ones(0, 3), many).shape, (3, 0, 6))
+
+    def test_refused(self):
+        A = torch.ones(2, 3, 4)
+        self.said(ValueError, ["(2, 3, 4)", "does not fit"], ot.batched_matmul, A, A)
+        self.said(ValueError, ["batches"], ot.batched_matmul, A, torch.ones(3, 4, 2))
+        self.said(ValueError, ["torch.float64"], ot.batched_matmul, A, torch.ones(4, 2, dtype=torch.float64))
+        self.said(ValueError, ["last two"], ot.kron, A, torch.ones(3))
+        for call in (ot.batched_matmul, ot.kron, ot.bounded_matmul):
+            self.said(RuntimeError, ["not differentiable", "B.detach()"], call, A, torch.ones(4, 2, requires_grad=True))
+
+
 class Machine(unittest.TestCase):
     def test_memory(self):
         m = ot.memory_info("cpu")

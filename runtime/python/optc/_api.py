@@ -59,6 +59,31 @@ class Engine:
     def compile(self, spec=None, **rest):
         return Rule(self, spec, **rest)
 
+    def multiply(self, a, b, c, **rest):
+        """c = scale a b + add c, or scale (a b) d + add c: the members of optc_product by their names."""
+        _sized(lib.optc_multiply_sized, self.handle, _lib.Product, dict(rest, a=a, b=b, c=c))
+
+    def kron(self, a, b, c, **rest):
+        """c = a (x) b: the members of optc_kronecker by their names."""
+        _sized(lib.optc_kron_sized, self.handle, _lib.Kronecker, dict(rest, a=a, b=b, c=c))
+
+
+def _sized(call, handle, kind, members):
+    known = {n for n, _ in kind._fields_}
+    unknown = set(members) - known
+    if unknown:
+        raise TypeError("%s: there is no %s" % (call.__name__[:-len("_sized")], ", ".join(sorted(unknown))))
+    x = kind()
+    for name, value in members.items():
+        if name in ("a", "b", "c", "d"):
+            value = address(value)
+        elif name == "type":
+            value = _type(value)
+        elif name == "products":
+            value = encoded(value)
+        setattr(x, name, value)
+    call(handle, x, ctypes.sizeof(x))
+
 
 def _callbacks(alloc, release):
     """What a callback raises cannot go through C: no memory, and a message where Python says such things."""

@@ -103,6 +103,11 @@ Held = _struct("optc_held", "i64 states temporaries workspace, int batches")
 Factors = _struct("optc_factors", "i64 computed refused, double residual")
 StateView = _struct("optc_state_view", "ptr data, i64 count, type type")
 Bytes = _struct("optc_bytes", "double read written")
+Product = _struct("optc_product", "ptr a b d c, type type, i64 m n k p batch, int turn_a turn_b turn_d,"
+                  "i64 lda ldb ldd ldc next_a next_b next_d next_c, double scale add, str products, i64 workspace,"
+                  "ptr stream")
+Kronecker = _struct("optc_kronecker", "ptr a b c, type type, i64 m n p q batch next_a next_b, ptr stream")
+ONE = -1                                               # next_a, next_b, next_d: one matrix for all of the batch
 
 # name: result, arguments. "status" is checked; handles are void pointers.
 CALLS = """
@@ -161,6 +166,8 @@ optc_state_read: status ptr int str double* i64
 optc_state_write: status ptr int str double* i64
 optc_read_value: status ptr int str double* i64
 optc_plan_bytes: status ptr str i64 optc_bytes*
+optc_multiply_sized: status ptr optc_product* size
+optc_kron_sized: status ptr optc_kronecker* size
 optc_library_size: int
 optc_library_name: str int
 optc_library_text: str str

@@ -10,12 +10,13 @@ from ._functions import cholesky, eigh, inverse_root, matrix_power, polar, qr, s
 from ._kfac import kfac_inputs
 from ._machine import best_device, empty_cache, memory_info
 from ._optimizer import Optimizer
+from ._products import batched_matmul, bounded_matmul, gram, kron
 from ._samples import per_sample
 from ._scaling import GradScaler
 from ._sorting import sorted_by
 
-FUNCTIONS = (matrix_power, inverse_root, eigh, qr, cholesky, solve_triangular, solve_positive, polar, memory_info,
-             empty_cache, best_device)
+FUNCTIONS = (matrix_power, inverse_root, eigh, qr, cholesky, solve_triangular, solve_positive, polar,
+             batched_matmul, bounded_matmul, gram, kron, memory_info, empty_cache, best_device)
 
 
 def __getattr__(name):

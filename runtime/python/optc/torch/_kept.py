@@ -181,11 +181,12 @@ def call(form, shape, sizes, given, dtype, device, give):
     def make():
         with torch.inference_mode(False), torch.no_grad():
             return Kept(form, shape, sizes, dtype, device)
-    with torch.no_grad(), _on(device):
+    with torch.no_grad(), on(device):
         return store().get(key, make, form.name, device).run(form, given, give)
 
 
-def _on(device):
+def on(device):
+    """As torch's current device."""
     return torch.cuda.device(device) if device.type == "cuda" else _Nowhere()
 
 
