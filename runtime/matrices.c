@@ -99,7 +99,8 @@ static bool result_folds(const Operand *c, const Multiply *m)
 
 static optc_status check_memory(optc_engine *e, const char *call, const Multiply *m)
 {
-    const struct { const char *name; const Operand *x; } all[] = {{"a", &m->a}, {"b", &m->b}, {"d", &m->d}, {"c", &m->c}};
+    const struct { const char *name; const Operand *x; } all[] = {
+        {"a", &m->a}, {"b", &m->b}, {"d", &m->d}, {"c", &m->c}};
     for (int i = 0; i < 4; i++) {
         bool here = true;
         if ((all[i].x == &m->b && m->gram) || (all[i].x == &m->d && !m->chain))

@@ -34,8 +34,8 @@ static void half_store(Type t, void *p, float x)
 }
 
 /* rows x cols of an operand from (row, col) on, as f32 row behind row */
-static void widen(const Multiply *x, const Operand *o, int64_t nth, int64_t row, int64_t col, int64_t rows, int64_t cols,
-                  float *to)
+static void widen(const Multiply *x, const Operand *o, int64_t nth, int64_t row, int64_t col, int64_t rows,
+                  int64_t cols, float *to)
 {
     const char *from = operand_at(o, nth, row, col, x->size);
     int64_t down = (o->turn ? 1 : o->ld) * x->size, across = (o->turn ? o->ld : 1) * x->size;

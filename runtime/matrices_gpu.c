@@ -182,8 +182,8 @@ optc_status multiply_gpu(optc_engine *e, MatrixKit *k, const Multiply *x)
 }
 
 /* ---- Kronecker products ---- */
-/* A row of a and one of b make a row of c: as a matrix of n x q, the product of one column and one row. Of matrices, rows
- * of a and rows of b those that are most are one call. */
+/* A row of a and one of b make a row of c: as a matrix of n x q, the product of one column and one row. Of matrices,
+ * rows of a and rows of b those that are most are one call. */
 typedef struct KronLoop { int64_t n, a, b, c; } KronLoop;      /* so many, and what each is further on */
 
 static optc_status kron_inside(optc_engine *e, MatrixKit *k, const optc_kronecker *x, Type type)
@@ -203,10 +203,13 @@ static optc_status kron_inside(optc_engine *e, MatrixKit *k, const optc_kronecke
     s = set_stream(k, x->stream, at, space, "optc_kron");
     for (int64_t i = 0; i < outer->n; i++)
         for (int64_t j = 0; j < inner->n && s == OPTC_OK; j++) {
+            char *a = (char *)(uintptr_t)x->a + (i * outer->a + j * inner->a) * size;
+            char *b = (char *)(uintptr_t)x->b + (i * outer->b + j * inner->b) * size;
+            char *c = (char *)x->c + (i * outer->c + j * inner->c) * size;
             Multiply y = {.type = type, .size = size, .batch = in->n, .scale = 1};
-            y.a = (Operand){(char *)(uintptr_t)x->a + (i * outer->a + j * inner->a) * size, x->n, 1, 1, in->a, false};
-            y.b = (Operand){(char *)(uintptr_t)x->b + (i * outer->b + j * inner->b) * size, 1, x->q, x->q, in->b, false};
-            y.c = (Operand){(char *)x->c + (i * outer->c + j * inner->c) * size, x->n, x->q, x->q, in->c, false};
+            y.a = (Operand){a, x->n, 1, 1, in->a, false};
+            y.b = (Operand){b, 1, x->q, x->q, in->b, false};
+            y.c = (Operand){c, x->n, x->q, x->q, in->c, false};
             s = ask_all(k, &y, "optc_kron");
         }
     pthread_mutex_unlock(&e->more->lock);

@@ -364,7 +364,7 @@ const char *optc_library_text(const char *name);       /* NULL: no such spec */
 enum { OPTC_ONE = -1 };        /* next_a, next_b, next_d: one matrix for all of the batch */
 
 /* c = scale a b + add c of each matrix of a batch: a is m x k and b is k x n, row behind row. b NULL: a turned, and c a
- * Gram matrix of m x m, of which the CPU computes half. With d, of n x p: c = scale (a b) d + add c, of m x p; a b is
+ * Gram matrix of m x m, of which the CPU computes half (and adds c's lower triangle). With d, of n x p: c = scale (a b) d + add c, of m x p; a b is
  * kept in the same type, some rows (on a GPU some matrices, if they fit) at a time. All of it lies where the engine's
  * device reaches it, and c overlaps nothing else. On a GPU the call returns once the work is in the stream, and cuBLAS
  * does it: without one that is OPTC_ERROR_UNAVAILABLE. Several threads may call this on one engine.
@@ -390,8 +390,8 @@ static inline optc_status optc_multiply(optc_engine *e, const optc_product *x)
     return optc_multiply_sized(e, x, sizeof *x);
 }
 
-/* c = a (x) b of each matrix of a batch: a is m x n, b is p x q, c is m p x n q, all of them row behind row. Every value
- * is one product, rounded once. On a GPU as above. */
+/* c = a (x) b of each matrix of a batch: a is m x n, b is p x q, c is m p x n q, all of them row behind row. Every
+ * value is one product, rounded once. On a GPU as above. */
 typedef struct optc_kronecker {
     const void *a, *b;
     void *c;

@@ -1,4 +1,4 @@
-"""Functions on tensors on a GPU, held against torch.linalg in double precision on the CPU. tests/gpu/python.sh runs it."""
+"""Functions on tensors on a GPU, held against torch.linalg in double precision on the CPU: tests/gpu/python.sh."""
 import unittest
 
 import torch
@@ -31,7 +31,8 @@ class Powers(Functions):
         A[1, 0, 0], A[3] = float("nan"), -A[3]
         X = ot.matrix_power(A.cuda(), -0.25, ridge=1e-2)
         self.assertEqual(X.isnan().flatten(1).all(1).tolist(), [False, True, False, True])
-        self.said(torch.linalg.LinAlgError, ["matrix 1, 3 of 4"], ot.matrix_power, A.cuda(), -0.25, ridge=1e-2, check=True)
+        self.said(torch.linalg.LinAlgError, ["matrix 1, 3 of 4"], ot.matrix_power, A.cuda(), -0.25, ridge=1e-2,
+                  check=True)
 
     def test_factors(self):
         A = positive(2, 70)

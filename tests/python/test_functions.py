@@ -209,8 +209,9 @@ class Products(Functions):
             A, B = torch.randn(2, 3, 5, 4).to(dtype), torch.randn(2, 3, 4, 6).to(dtype)
             single = torch.randn(4, 6).to(dtype)
             for a, b in ((A, B), (A, single), (A[0, 0], B), (A.mT.contiguous().mT, B), (A[..., ::2], B[..., ::2, :]),
-                         (A[:1], B), (A[..., :1], B[..., :1, :]), (A, B.mT.contiguous().mT), (A[..., :0], B[..., :0, :]),
-                         (A[:0], B[:0]), (A[:, :, :0], B), (torch.randn(3, 2, 5, 4).to(dtype).transpose(0, 1), B)):
+                         (A[:1], B), (A[..., :1], B[..., :1, :]), (A, B.mT.contiguous().mT),
+                         (A[..., :0], B[..., :0, :]), (A[:0], B[:0]), (A[:, :, :0], B),
+                         (torch.randn(3, 2, 5, 4).to(dtype).transpose(0, 1), B)):
                 C = ot.batched_matmul(a, b)
                 self.assertEqual(C.dtype, dtype)
                 self.near(C, a.double() @ b.double(), 16)

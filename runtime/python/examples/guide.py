@@ -1,7 +1,7 @@
-"""What Torchium's CUDA guide describes, with optc and beside torch's own way, in one run: times (the least of a few) and
-how far each is from float64. On the GPU where there is one, else on the CPU.
+"""What Torchium's CUDA guide describes, with optc and beside torch's own way, in one run: times (the least of a few)
+and how far each is from float64. On the GPU where there is one, else on the CPU.
 
-    python guide.py [powers kron batched bounded memory mixed layout own shampoo …]     none named: all of them
+    python guide.py [powers kron batched per_sample kfac bounded memory own mixed layout shampoo]    none named: all
 """
 import sys
 import time
@@ -40,11 +40,12 @@ def off(x, exact):
 def beside(what, ours, torchs, exact=None):
     (a, x), (b, y) = least(ours), least(torchs)
     exact = y.double().cpu() if exact is None else exact
-    print("  %-44s optc %9.3f ms, off by %.1e   torch %9.3f ms, off by %.1e" % (what, a, off(x, exact), b, off(y, exact)))
+    print("  %-44s optc %9.3f ms, off by %.1e   torch %9.3f ms, off by %.1e" % (
+        what, a, off(x, exact), b, off(y, exact)))
 
 
 def random(*shape, dtype=torch.float32):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(len(shape)), dtype=torch.float32).to(DEVICE, dtype)
+    return torch.randn(shape, generator=torch.Generator().manual_seed(len(shape))).to(DEVICE, dtype)
 
 
 def covariance(*shape):
@@ -110,7 +111,8 @@ def bounded():
             torch.cuda.reset_peak_memory_stats()
             before = torch.cuda.memory_allocated()
             f()
-            print("  %s at most %.1f MB more than there was" % (name, (torch.cuda.max_memory_allocated() - before) / 1e6))
+            more = torch.cuda.max_memory_allocated() - before
+            print("  %s at most %.1f MB more than there was" % (name, more / 1e6))
 
 
 def memory():
@@ -120,12 +122,51 @@ def memory():
 
 
 # ---- per-sample gradients, K-FAC's statistics ----
+def small_net():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(10, 64), torch.nn.Tanh(), torch.nn.Linear(64, 4)).to(DEVICE)
+
+
 def per_sample():
-    print("  optc.torch.per_sample: not in this version")
+    """Every sample's gradient in one backward, beside torch.func's vmap of grad."""
+    net, plain, x, y = small_net(), small_net(), random(32, 10), random(32, 4)
+    samples = optc.torch.per_sample(net, loss="sum")
+
+    def ours():
+        net.zero_grad()
+        samples.clear()
+        ((net(x) - y) ** 2).sum().backward()
+        return samples.grad("0.weight")
+
+    def loss(params, x, y):
+        return ((torch.func.functional_call(plain, params, (x,)) - y) ** 2).sum()
+    params = {n: p.detach() for n, p in plain.named_parameters()}
+    single = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))
+    beside("gradients of 32 samples", ours, lambda: single(params, x, y)["0.weight"])
+    ours()
+    norms = samples.clip(1.0)
+    print("  norms of samples %.2f to %.2f, clipped to 1 and summed in p.grad" % (norms.min(), norms.max()))
+    samples.remove()
 
 
 def kfac():
-    print("  optc.torch.kfac_inputs: not in this version")
+    """K-FAC: factors by hooks, the gradient between their inverses, which are matrix_power's."""
+    net, x, y = small_net(), random(64, 10), random(64, 4)
+    with optc.torch.kfac_inputs(net, loss="mean") as stats:
+        ((net(x) - y) ** 2).sum(1).mean().backward()
+        stats.update()
+        A, G = stats.damped("2", 1e-2)
+        grad = torch.cat([net[2].weight.grad, net[2].bias.grad[:, None]], 1)
+        exact = torch.linalg.solve(G.double(), torch.linalg.solve(A.double(), grad.double(), left=False)).cpu()
+        keep = [p.grad.clone() for p in net.parameters()]
+
+        def ours(inverse):
+            for p, g in zip(net.parameters(), keep):
+                p.grad.copy_(g)
+            stats.precondition(1e-2, inverse)
+            return torch.cat([net[2].weight.grad, net[2].bias.grad[:, None]], 1)
+        beside("G^-1 grad A^-1 of two layers", lambda: ours(lambda x: optc.torch.matrix_power(x, -1)),
+               lambda: ours(torch.linalg.inv), exact)
 
 
 # ---- own kernels, mixed precision, layout ----
@@ -176,7 +217,7 @@ def layout():
 class PlainShampoo(torch.optim.Optimizer):
     """As one would write it with torch alone: L and R, and their inverse fourth roots every so many steps."""
 
-    def __init__(self, params, lr=0.03, eps=1e-4, every=5):
+    def __init__(self, params, lr=1.0, eps=1e-4, every=5):
         super().__init__(params, {"lr": lr, "eps": eps, "every": every})
 
     @torch.no_grad()
@@ -216,7 +257,7 @@ def shampoo():
     x, w = random(256, 48), random(48, 24)
     y = x @ w
     for name, make in (("torch", PlainShampoo), ("with functions of optc", OurShampoo),
-                       ("optc.torch.Shampoo", lambda p: optc.torch.Shampoo(p, lr=0.03))):
+                       ("optc.torch.Shampoo", lambda p: optc.torch.Shampoo(p, lr=0.1))):
         net = torch.nn.Linear(48, 24, bias=False).to(DEVICE)
         torch.nn.init.zeros_(net.weight)
         opt = make([net.weight])

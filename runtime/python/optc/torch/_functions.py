@@ -8,7 +8,7 @@ from typing import Optional, Sequence, Tuple, Union
 
 import torch
 
-from ._kept import Form, call, capturing
+from ._kept import Form, call, capturing, uncompiled
 from ._memory import TYPES
 
 Eigh = namedtuple("Eigh", "eigenvalues eigenvectors")
@@ -35,8 +35,8 @@ def plain(who, **tensors):
         if x.device.type not in ("cpu", "cuda"):
             raise ValueError("optc.torch.%s works on the CPU and on NVIDIA GPUs, and not on %s" % (who, x.device))
         if x.requires_grad and torch.is_grad_enabled():
-            raise RuntimeError("optc.torch.%s is not differentiable, and %s requires grad: give it %s.detach(), or call "
-                               "it under torch.no_grad()" % (who, name, name))
+            raise RuntimeError("optc.torch.%s is not differentiable, and %s requires grad: give it %s.detach(), or "
+                               "call it under torch.no_grad()" % (who, name, name))
         if first is None:
             first = name, x
         elif x.dtype != first[1].dtype or x.device != first[1].device:
@@ -51,7 +51,8 @@ def matrices(who, name, x, square=False):
         raise ValueError("optc.torch.%s: %s has shape %s: the last two dimensions are its matrices"
                          % (who, name, tuple(x.shape)))
     if square and x.shape[-1] != x.shape[-2]:
-        raise ValueError("optc.torch.%s: the matrices of %s are square, and its shape is %s" % (who, name, tuple(x.shape)))
+        raise ValueError("optc.torch.%s: the matrices of %s are square, and its shape is %s"
+                         % (who, name, tuple(x.shape)))
 
 
 def number(who, name, x, least=None):
@@ -114,12 +115,12 @@ def _of_square(form, A, dtype, device, give):
 
 
 # ---- functions ----
-@torch._disable_dynamo
+@uncompiled
 def matrix_power(A: torch.Tensor, exponent: float, *, ridge: float = 0.0, relative: float = 0.0, floor: float = 0.0,
                  check: bool = False, out: Optional[torch.Tensor] = None) -> torch.Tensor:
-    """A ** exponent of symmetric matrices, of which the lower triangles are read. exponent: any real number; -1/4 is the
-    inverse fourth root. Eigenvalues are lifted by `ridge`, by `relative` times the largest row sum of magnitudes, and
-    to at least `floor`; for a negative exponent or a broken one they must be positive then. A matrix for which there
+    """A ** exponent of symmetric matrices, of which the lower triangles are read. exponent: any real number; -1/4 is
+    the inverse fourth root. Eigenvalues are lifted by `ridge`, by `relative` times the largest row sum of magnitudes,
+    and to at least `floor`; for a negative exponent or a broken one they must be positive then. A matrix for which there
     is no power gives NaN in its place and nowhere else; check=True raises an error that names it instead (and waits
     for the device). 16 bits are computed in float32, and everything inside in float64."""
     who = "matrix_power"
@@ -159,7 +160,7 @@ def inverse_root(A: torch.Tensor, root: float, *, ridge: float = 0.0, relative: 
     return matrix_power(A, -1 / root, ridge=ridge, relative=relative, floor=floor, check=check, out=out)
 
 
-@torch._disable_dynamo
+@uncompiled
 def eigh(A: torch.Tensor, *, check: bool = False) -> Tuple[torch.Tensor, torch.Tensor]:
     """(eigenvalues, eigenvectors) of symmetric matrices, of which the lower triangles are read: smallest first, as
     torch.linalg.eigh has them, eigenvectors in columns, of each the largest entry positive."""
@@ -177,7 +178,7 @@ def eigh(A: torch.Tensor, *, check: bool = False) -> Tuple[torch.Tensor, torch.T
     return _of_square(form, A, dtype, device, give)
 
 
-@torch._disable_dynamo
+@uncompiled
 def cholesky(A: torch.Tensor, *, check: bool = False, out: Optional[torch.Tensor] = None) -> torch.Tensor:
     """The lower triangle L with A = L @ L.mT of positive symmetric matrices, of which the lower triangles are read."""
     who = "cholesky"
@@ -195,10 +196,10 @@ def cholesky(A: torch.Tensor, *, check: bool = False, out: Optional[torch.Tensor
     return _of_square(form, A, dtype, device, give)
 
 
-@torch._disable_dynamo
+@uncompiled
 def qr(A: torch.Tensor, *, check: bool = False) -> Tuple[torch.Tensor, torch.Tensor]:
-    """(Q, R) with A = Q @ R: orthonormal columns Q, as many as A's smaller side, and R upper triangular, its diagonal not
-    negative. Columns that depend on others give some that complete Q."""
+    """(Q, R) with A = Q @ R: orthonormal columns Q, as many as A's smaller side, and R upper triangular, its diagonal
+    not negative. Columns that depend on others give some that complete Q."""
     who = "qr"
     dtype, device = plain(who, A=A)
     matrices(who, "A", A)
@@ -219,14 +220,14 @@ def qr(A: torch.Tensor, *, check: bool = False) -> Tuple[torch.Tensor, torch.Ten
     return call(form, (b, m, k), {"A": (b, m, k), "X": (b, m, k)}, [x[..., :k]], dtype, device, give)
 
 
-@torch._disable_dynamo
+@uncompiled
 def solve_triangular(T: torch.Tensor, B: torch.Tensor, *, upper: bool = False, left: bool = True, check: bool = False,
                      out: Optional[torch.Tensor] = None) -> torch.Tensor:
     """X of T @ X = B (left=False: X @ T = B), T triangular: of it the lower triangle is read, or the upper one."""
     return _solve("solve_triangular", T, B, upper, left, False, check, out)
 
 
-@torch._disable_dynamo
+@uncompiled
 def solve_positive(A: torch.Tensor, B: torch.Tensor, *, check: bool = False,
                    out: Optional[torch.Tensor] = None) -> torch.Tensor:
     """X of A @ X = B, A symmetric and positive: of it the lower triangle is read."""
@@ -256,7 +257,7 @@ def _solve(who, T, B, upper, left, spd, check, out):
     return call(form, size, {"T": square, "p": size}, [triangle, B.reshape(size)], dtype, device, give)
 
 
-@torch._disable_dynamo
+@uncompiled
 def polar(A: torch.Tensor, *, steps: int = 12, coefficients: Union[str, Sequence[Sequence[float]]] = "polar_express",
           check: bool = False, out: Optional[torch.Tensor] = None) -> torch.Tensor:
     """The orthogonal factor U V.mT of A = U S V.mT, by `steps` rounds of products, whatever the shape. coefficients:

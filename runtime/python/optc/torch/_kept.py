@@ -5,11 +5,13 @@ both: what is handed in is copied there (from whatever strides and type it has),
 pointers never move, and a captured graph replays what it saw. Kept are the last few, within some memory; those that a
 graph was captured with are kept for good, and used by captures alone.
 """
+import functools
 import os
 import threading
 from collections import OrderedDict
 
 import torch
+from torch.compiler import is_compiling
 
 from .. import _lib
 from .._api import Binding
@@ -24,7 +26,8 @@ _stores = {}                                           # by process: a child has
 
 class Form:
     """What a function is: the name it is known by, its spec, which inputs and states are its matrices, and the numbers
-    that it takes as hyperparameters (ridge is by_ridge there). An input or a result called "p" is the parameter itself."""
+    that it takes as hyperparameters (ridge is by_ridge there). An input or a result called "p" is the parameter
+    itself."""
 
     def __init__(self, name, spec, takes, gives, hyper):
         self.name, self.spec, self.takes, self.gives, self.hyper = name, spec, takes, gives, hyper
@@ -91,6 +94,16 @@ class Kept:
         with self.lock:
             if self.stream is not None:
                 self.stream.synchronize()
+
+
+def uncompiled(f):
+    """torch.compile leaves it as it is. That detour costs more than a small function, and is taken only then."""
+    around = torch._disable_dynamo(f)
+
+    @functools.wraps(f)
+    def call(*given, **named):
+        return around(*given, **named) if is_compiling() else f(*given, **named)
+    return call
 
 
 def capturing(device):

@@ -64,8 +64,8 @@ def _best():
         return "cpu", "torch has no GPU to use here" if built else "this torch is built without CUDA"
     name = best_of_optc()
     if not name.startswith("cuda"):
-        return "cpu", ("torch sees a GPU, and optc %s" % (
-            "no NVIDIA driver" if not device_count() else "finds no NVRTC to compile rules for it (optc doctor says more)"))
+        return "cpu", "torch sees a GPU, and optc %s" % (
+            "finds no NVRTC to compile rules for it (optc doctor says more)" if device_count() else "no NVIDIA driver")
     index = int(name.partition(":")[2])
     if index >= torch.cuda.device_count():             # torch may be told to see fewer
         return "cuda:0", "the only one that torch sees of several"

@@ -9,7 +9,7 @@ import torch
 
 from .. import _lib
 from ._functions import fits, leave, matrices, plain
-from ._kept import on
+from ._kept import on, uncompiled
 from ._memory import TYPES, device_of
 
 BOUND = 64 << 20                                       # bytes that a bounded product takes where nothing is said
@@ -103,8 +103,8 @@ def _multiply(who, given, shape, out, workspace=0):
         members.setdefault("b", None)
         if len(given) == 3:
             members["p"] = shape[-1]
-        if device.type == "cuda" and first.dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest":
-            members["products"] = "tf32"
+        if device.type == "cuda" and first.dtype == torch.float32:
+            members["products"] = None if torch.get_float32_matmul_precision() == "highest" else "tf32"
         _run(who, device_of(device).engine.multiply, device, c=to, **members)
         return _given(first, shape, out, to)
 
@@ -116,8 +116,8 @@ def _room(who, workspace, lies, tensors):
         return workspace
     if copied >= workspace:
         odd = [tuple(x.stride()) for x, y in zip(tensors, lies) if y.copied]
-        raise ValueError("optc.torch.%s: operands with strides %s are copied, which takes %d bytes of a workspace of %d: "
-                         "give them as they lie, or as .contiguous()" % (who, odd, copied, workspace))
+        raise ValueError("optc.torch.%s: operands with strides %s are copied, which takes %d bytes of a workspace of "
+                         "%d: give them as .contiguous()" % (who, odd, copied, workspace))
     return workspace - copied
 
 
@@ -129,7 +129,7 @@ def _count(shape):
 
 
 # ---- functions ----
-@torch._disable_dynamo
+@uncompiled
 def batched_matmul(A: torch.Tensor, B: torch.Tensor, *, out: Optional[torch.Tensor] = None) -> torch.Tensor:
     """A @ B of matrices in the last two dimensions, all of a batch in one call; a single matrix meets all of them, and
     transposed ones (x.mT) are read as they lie."""
@@ -137,7 +137,7 @@ def batched_matmul(A: torch.Tensor, B: torch.Tensor, *, out: Optional[torch.Tens
     return _multiply(who, (A, B), _chained(who, A=A, B=B), out)
 
 
-@torch._disable_dynamo
+@uncompiled
 def bounded_matmul(A: torch.Tensor, B: torch.Tensor, C: Optional[torch.Tensor] = None, *, workspace: int = BOUND,
                    out: Optional[torch.Tensor] = None) -> torch.Tensor:
     """A @ B, or A @ B @ C without the product between them ever being there as a whole: rows of it (of A @ B, or of
@@ -158,7 +158,7 @@ def bounded_matmul(A: torch.Tensor, B: torch.Tensor, C: Optional[torch.Tensor] =
     return _multiply(who, (A, B, C), shape, out, workspace)
 
 
-@torch._disable_dynamo
+@uncompiled
 def gram(A: torch.Tensor, *, out: Optional[torch.Tensor] = None) -> torch.Tensor:
     """A @ A.mT; of A.mT: A.mT @ A. The CPU computes half of it, and both halves are the same bits there."""
     who = "gram"
@@ -167,10 +167,10 @@ def gram(A: torch.Tensor, *, out: Optional[torch.Tensor] = None) -> torch.Tensor
     return _multiply(who, (A, None), (*A.shape[:-1], A.shape[-2]), out)
 
 
-@torch._disable_dynamo
+@uncompiled
 def kron(A: torch.Tensor, B: torch.Tensor, *, out: Optional[torch.Tensor] = None) -> torch.Tensor:
-    """The Kronecker product of matrices in the last two dimensions: (m p) x (n q) of m x n and p x q. Leading dimensions
-    are a batch (torch.kron multiplies those too); a single matrix meets all of one."""
+    """The Kronecker product of matrices in the last two dimensions: (m p) x (n q) of m x n and p x q. Leading
+    dimensions are a batch (torch.kron multiplies those too); a single matrix meets all of one."""
     who = "kron"
     plain(who, A=A, B=B)
     for name, x in (("A", A), ("B", B)):
