@@ -17,6 +17,7 @@ CORE const struct GpuCall *calls_of(const optc_binding *b, const ProgStage *s, i
     return (void)b, (void)s, (void)batch, (const struct GpuCall *)NULL;
 }
 CORE optc_status calls_fire(optc_binding *b, const struct GpuCall *c) { return (void)b, (void)c, OPTC_OK; }
+CORE optc_status calls_try(optc_binding *b, const Play *p) { return (void)b, (void)p, OPTC_OK; }
 CORE bool calls_capture(const optc_binding *b, const struct GpuCall *c) { return (void)b, (void)c, true; }
 CORE CUstream calls_stream(const optc_binding *b) { return (void)b, (CUstream)NULL; }
 CORE optc_status shorts_look(optc_binding *b, const Play *p) { return (void)b, (void)p, OPTC_OK; }
