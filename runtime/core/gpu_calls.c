@@ -66,6 +66,7 @@ static const struct { unsigned callees; const char *f32, *f64; } factor_kernels[
     {FOR(QR), "optc_factor_one", "optc_factor_one"},
     {FOR(QR), "optc_factor_judge", "optc_factor_judge"},
     {FOR(QR), "optc_factor_house_f32", "optc_factor_house_f64"},
+    {FOR(QR), "optc_factor_fill", "optc_factor_fill"},
     {FACTORS, "optc_factor_say", "optc_factor_say"},
     {FOR(SORT), "optc_sort_f32", "optc_sort_f64"},
     {FOR(TAKE), "optc_take_f32", "optc_take_f64"},

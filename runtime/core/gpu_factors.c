@@ -9,11 +9,13 @@
  *   area 3   the triangle
  *   area 4   inverses of its tiles, 64 columns of them
  * Columns are made orthonormal by the triangle of their Gram matrix: once with its diagonal lifted by a hair, then
- * twice as they are, and judged by their Gram matrix in the end. Where that went wrong (columns that depend on each
- * other, or are zero) a block makes them by reflections from the matrix as it was; blocks of the others return at once.
- * One block reads such a matrix as often as it has columns, by its bytes a tenth of a second at 1024 and minutes at
- * 3000, so that larger ones keep the last, where a call names it. What went wrong even so is NaN, or likewise the last
- * one. */
+ * twice as they are, and judged by their Gram matrix in the end. A column that depends on those before it, or is zero,
+ * shows in the second round: what is left of it there is rounding. Its row of the triangle is zero, so any column may
+ * stand in its place, and one of random numbers does, which the third round makes orthogonal to the others. Where that
+ * went wrong (huge and tiny values, nothing but zeros) a block makes them by reflections from the matrix as it was;
+ * blocks of the others return at once. One block reads such a matrix as often as it has columns, by its bytes a tenth
+ * of a second at 1024 and minutes at 3000, so that larger ones keep the last, where a call names it. What went wrong
+ * even so is NaN, or likewise the last one. */
 #include "gpu_calls.h"
 
 #include <float.h>
@@ -106,7 +108,9 @@ static CallStep *own_of(Factor *f, StepKind kind, int a, int c, int64_t m, int64
     const CallGroup *g = &f->x->group[f->group];
     bool one = kind == STEP_FACTOR_TILE || kind == STEP_FACTOR_LIFT || kind == STEP_FACTOR_START ||
                kind == STEP_FACTOR_JUDGE || kind == STEP_FACTOR_HOUSE || kind == STEP_FACTOR_SAY;
-    int64_t blocks = one ? 1 : count_up(dom_times(m, n), kind == STEP_SORT ? 256 : 4096);
+    int64_t blocks = one                        ? 1
+                     : kind == STEP_FACTOR_FILL ? count_up(n, 8)
+                                                : count_up(dom_times(m, n), kind == STEP_SORT ? 256 : 4096);
     s->a = s->b = a;
     s->c = c;
     s->m = m;
@@ -167,8 +171,9 @@ static Part at(int area, int64_t row, int64_t col)
 
 static int64_t panel_at(int64_t n, int64_t k) { return n - k < FACTOR_PANEL ? n - k : (int64_t)FACTOR_PANEL; }
 
-/* area 3 = the triangle of area 2, whose lower half is lost; its tiles' inverses in area 4 */
-static void add_chol(Factor *f, int64_t n)
+/* area 3 = the triangle of area 2, whose lower half is lost; its tiles' inverses in area 4. flags 2: columns may depend on
+ * each other; their diagonal is -1 then */
+static void add_chol(Factor *f, int64_t n, unsigned flags)
 {
     for (int64_t k = 0, w; k < n; k += w) {
         w = panel_at(n, k);
@@ -181,6 +186,8 @@ static void add_chol(Factor *f, int64_t n)
         CallStep *s = on_area(f, STEP_FACTOR_TILE, at(3, k, k), n, w);
         s->a = part_set(f, at(2, k, k));
         s->b = part_set(f, at(4, k, 0));
+        s->flags = flags;
+        s->alpha = (double)(n < 64 ? 64 : n) * 32 * DBL_EPSILON;
         if (below.m)
             part_product(f, at(2, k + w, k), at(4, k, 0), at(3, k + w, k), below, TURN_B, 1, 0);
     }
@@ -246,7 +253,7 @@ static void add_store(Factor *f, int area, int64_t m, int64_t n, unsigned flags)
 static void chol_steps(Factor *f)
 {
     add_load(f, f->call->a, 2, f->m, f->m, 64);
-    add_chol(f, f->m);
+    add_chol(f, f->m, 0);
     add_store(f, 3, f->m, f->m, 64);
 }
 
@@ -300,16 +307,22 @@ static void qr_steps(Factor *f)
         Solved z = {3, x, 1 - x, true, true, f->n, f->m};
         add_gram(f, x, false);
         s = on_area(f, STEP_FACTOR_LIFT, at(2, 0, 0), f->n, f->n);
+        s->b = part_set(f, at(4, 0, 0));
         s->alpha = i ? 0 : hair;
-        add_chol(f, f->n);
+        add_chol(f, f->n, i == 1 ? 2 : 0);
         add_solve(f, z);
+        if (i == 1) {
+            s = on_area(f, STEP_FACTOR_FILL, at(1 - x, 0, 0), f->m, f->n);
+            s->a = part_set(f, at(3, 0, 0));
+        }
     }
     add_gram(f, x, true);
     s = on_area(f, STEP_FACTOR_ONE, at(2, 0, 0), f->n, f->n);
     s->c = part_set(f, at(3, 0, 0));
     s = on_area(f, STEP_FACTOR_JUDGE, at(3, 0, 0), f->n, f->n);
     s->alpha = columns_off;
-    if (f->call->c < 0 || (double)f->m * (double)f->n * (double)f->n <= reflected_most) {
+    bool alone = f->b->rule->engine->gpu->eigen != EIGEN_SPREAD;           /* one block has all of it */
+    if (f->call->c < 0 || (alone && (double)f->m * (double)f->n * (double)f->n <= reflected_most)) {
         s = on_area(f, STEP_FACTOR_HOUSE, at(1 - x, 0, 0), f->m, f->n);
         s->a = whole_set(f->x, f->call->a, f->group, 0);
         s->b = part_set(f, at(x, 0, 0));

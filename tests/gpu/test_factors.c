@@ -244,6 +244,7 @@ START_TEST(columns)
     static const char text[] = "return optimizer { name = 'qr', view = 'last', rank = 7, state = { A = zeros 'rows', Q = eye(3, 'rows'), B = zeros 'cols rank', P = zeros 'cols rank' },\n"
                                "  matrix = function() Q = qr(A, { last = Q })  P = qr(B, { last = P })  A = A + 0 * sum(g)  B = B + 0 * sum(g)  p = p + 0 * g end, step = function() p = p + 0 * g end }";
     int m = getenv("OPTC_TEST_SMALL") ? 20 : 200, c = getenv("OPTC_TEST_SMALL") ? 33 : 300;
+    bool alone = _i < 2;                                   /* where all else fails, a block reflects */
     double *a = malloc(8 * (size_t)(m * m + c * 7)), *q = malloc(8 * (size_t)(m * m + c * 7));
     TestShape some[NSHAPES] = {{0, {0}}};
     Side g;
@@ -253,7 +254,9 @@ START_TEST(columns)
         return;
     use_shapes(some);
     use_cublas(_i);
+    side_way = alone ? EIGEN_BY_SIZE : EIGEN_SPREAD;
     open_side(&g, "cuda", (optc_rule_options){.text = text, .param = OPTC_F64, .products = "f64"}, 0);
+    side_way = EIGEN_BY_SIZE;
     for (int k = 0; k < NCOLUMNS; k++) {
         make_columns(k, m, m, a);
         OK(optc_state_write(g.b, k, "A", a, m * m));
@@ -265,15 +268,16 @@ START_TEST(columns)
     for (int k = 0; k < NCOLUMNS; k++) {
         optc_factors said;
         OK(optc_factors_about(g.b, k, &said));
-        ck_assert_msg(said.computed == 2 && said.refused == (k == 10 ? 2 : 0), "%d: %d refused", k, (int)said.refused);
+        bool lost = k == 10 || (!alone && k >= 7);
+        ck_assert_msg(said.computed == 2 && said.refused == (lost ? 2 : 0), "%d: %d refused", k, (int)said.refused);
         OK(optc_state_read(g.b, k, "Q", q, m * m));
-        ck_assert(k != 10 || (q[0] == 3 && q[1] == 0));
+        ck_assert(!lost || (q[0] == 3 && q[1] == 0));
         make_columns(k, m, m, a);
-        if (k < 10)
+        if (!lost)
             check_columns(k, m, m, a, q);
         OK(optc_state_read(g.b, k, "P", q, c * 7));
         make_columns(k, c, 7, a);
-        if (k < 10)
+        if (!lost)
             check_columns(k, c, 7, a, q);
     }
     close_side(&g, 0);
@@ -323,7 +327,7 @@ void add_factors(TCase *t)
     tcase_add_loop_test(t, a_call_fails, 0, 2);
     tcase_add_loop_test(t, as_on_the_cpu, 0, NRULES * 4);
     tcase_add_loop_test(t, errors, 0, 5);
-    tcase_add_loop_test(t, columns, 0, 2);
+    tcase_add_loop_test(t, columns, 0, 3);
     tcase_add_test(t, refused);
     tcase_add_test(t, beyond);
 }
