@@ -216,6 +216,7 @@ static const Paste pasted_code[] = {
     {"runtime/core/batches.c", ALWAYS},
     {"runtime/core/layout.c", ALWAYS},
     {"runtime/core/overlap.c", ALWAYS},
+    {"runtime/core/given.c", ALWAYS},
     {"runtime/core/bind.c", ALWAYS},
     {"runtime/core/about.c", ALWAYS},
     {"runtime/core/turns.c", ALWAYS},

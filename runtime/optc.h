@@ -213,6 +213,11 @@ typedef struct optc_tensor {
     /* heads, experts, q k v in one: the rows of each of its matrices are those of so many, one below the other, each
      * stepped as a matrix of its own (rows, norms and products of the rule are then theirs); 0: of one */
     int64_t split;
+    /* where its states lie, by their numbers (optc_rule_state), each aligned to 64 bytes: they go on as they are, in this
+     * memory of the caller's, which stays until they are unbound. NULL, or NULL among them: in the binding's own, begun
+     * as the rule says. So tensors are bound anew among others without a second copy of their states: give what
+     * optc_state tells of the binding before, run that one no more, and see that its memory stays (optc_allocator). */
+    void *const *states;
 } optc_tensor;
 
 /* Strides: a dense layout with its dimensions in another order (channels-last) is stepped in the order of memory,

@@ -376,6 +376,78 @@ START_TEST(parameters_move)
 }
 END_TEST
 
+/* ---- states in the caller's memory ---- */
+enum { KEPT = 3, SIDE = 8 };                   /* a matrix, a vector, and a matrix that comes later */
+
+static void tensors_of(optc_tensor *t, float p[KEPT][SIDE * SIDE], float g[SIDE * SIDE], int64_t shape[KEPT][2])
+{
+    memset(t, 0, sizeof *t * KEPT);
+    for (int i = 0; i < KEPT; i++)
+        t[i] = (optc_tensor){.param = p[i], .grad = g, .rank = i == 1 ? 1 : 2, .shape = shape[i]};
+}
+
+/* Bound anew with one more: states go on where they lie, and none of them is begun again. */
+START_TEST(given_states)
+{
+    static _Alignas(64) float p[2][KEPT][SIDE * SIDE], g[SIDE * SIDE];
+    int64_t shape[KEPT][2] = {{SIDE, SIDE}, {SIDE, 0}, {4, SIDE}};
+    optc_tensor t[KEPT], twin[KEPT];
+    optc_binding *a, *b, *c;
+    optc_held held, less;
+    void *at[2][8] = {{NULL}};
+    tensors_of(t, p[0], g, shape);
+    tensors_of(twin, p[1], g, shape);
+    for (int i = 0; i < SIDE * SIDE; i++)
+        for (int k = 0; k < KEPT; k++)
+            p[0][k][i] = p[1][k][i] = (float)ref_value(k, 0, i), g[i] = (float)ref_value(3, 1, i);
+    twin[2].grad = NULL;
+    OK(optc_bind(rule, &(optc_group){.tensors = twin, .ntensors = KEPT}, 1, &c));
+    OK(optc_bind(rule, &(optc_group){.tensors = t, .ntensors = 2}, 1, &a));
+    for (int s = 0; s < 2; s++) {
+        OK(optc_step(a));
+        OK(optc_step(c));
+    }
+    for (int i = 0; i < 2; i++)
+        for (int k = 0; k < optc_rule_states(rule); k++) {
+            optc_state_info info;
+            optc_state_view v;
+            int has;
+            OK(optc_rule_state(rule, k, &info));
+            OK(optc_has_state(a, i, info.name, &has));
+            if (has)
+                OK(optc_state(a, i, info.name, &v));
+            at[i][k] = has ? v.data : NULL;
+        }
+    t[0].states = at[0], t[1].states = at[1];
+    int k0 = 0;
+    while (!at[1][k0])
+        k0++;
+    char *was = at[1][k0];
+    at[1][k0] = was + 4;
+    FAILS(optc_bind(rule, &(optc_group){.tensors = t, .ntensors = KEPT}, 1, &b), OPTC_ERROR_ARGUMENT, "is not aligned to 64 bytes");
+    at[1][k0] = was;
+    t[2].grad = was;
+    FAILS(optc_bind(rule, &(optc_group){.tensors = t, .ntensors = KEPT}, 1, &b), OPTC_ERROR_ARGUMENT, "lies in memory that holds this binding's states");
+    t[2].grad = g;
+    OK(optc_bind(rule, &(optc_group){.tensors = t, .ntensors = KEPT}, 1, &b));
+    OK(optc_binding_held(b, &held));
+    OK(optc_binding_held(c, &less));
+    ck_assert(held.states > 0 && held.states <= less.states && held.temporaries >= 0);
+    FAILS(optc_set_grad(b, 2, was, 0), OPTC_ERROR_ARGUMENT, "lies in memory that holds this binding's states");
+    OK(optc_set_t(b, -1, 2));
+    OK(optc_set_t(b, 2, 0));
+    OK(optc_set_grad(c, 2, g, 0));
+    for (int s = 0; s < 3; s++) {
+        OK(optc_step(b));
+        OK(optc_step(c));
+    }
+    ck_assert(!memcmp(p[0], p[1], sizeof p[0]));
+    OK(optc_unbind(b));
+    OK(optc_unbind(a));
+    OK(optc_unbind(c));
+}
+END_TEST
+
 Suite *binding_suite(void)
 {
     Suite *s = suite_create("binding");
@@ -391,6 +463,7 @@ Suite *binding_suite(void)
     tcase_add_test(t, hyperparameters_if_there);
     tcase_add_test(t, states_as_they_lie);
     tcase_add_test(t, split_into_matrices);
+    tcase_add_test(t, given_states);
     suite_add_tcase(s, t);
     return s;
 }

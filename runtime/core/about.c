@@ -57,6 +57,7 @@ optc_status optc_binding_held_sized(const optc_binding *b, optc_held *out, size_
     x.workspace = b->pool_bytes;
     x.temporaries = (int64_t)b->block_bytes - x.states - x.workspace;
     x.workspace += b->call_more;
+    x.states += b->given_bytes;
     x.batches = b->nbatch;
     memset(out, 0, size);
     memcpy(out, &x, size < sizeof x ? size : sizeof x);

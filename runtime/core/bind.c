@@ -340,7 +340,7 @@ static optc_status fill_tensor(optc_binding *b, const optc_tensor *t, int at, in
     x->mem[0] = t->param;
     x->mem[1] = (void *)(uintptr_t)t->grad;
     b->elems += x->whole.n;
-    return OPTC_OK;
+    return take_states(b, at, t->states);
 }
 
 static optc_status fill_all(optc_binding *b, const optc_group *groups)
@@ -373,6 +373,8 @@ static optc_status bind_all(optc_binding *b, const optc_group *groups)
         s = turns_make(b);
     if (s == OPTC_OK)
         s = check_params_apart(b);
+    if (s == OPTC_OK)
+        s = check_states_apart(b);
     if (s == OPTC_OK)
         s = check_grads_apart(b);
     if (s == OPTC_OK)

@@ -85,6 +85,7 @@ typedef struct Tensor {
     int row;                           /* whose hyperparameters and t it has (rows.c): its group's own, or one behind */
     int64_t lag;                       /* steps of the binding that are none of its own */
     void **mem;                        /* by array number */
+    bool *given;                       /* likewise: a state in the caller's memory (given.c). NULL: there is none */
     /* where the temporaries of its batch begin in the pool for it, and by array where they lie from there (batches.c) */
     int batch;
     int64_t pool_at;
@@ -134,6 +135,8 @@ struct optc_binding {
     optc_rule *rule;
     Tensor *tensor; int ntensor, nall; /* nall: with the views of their blocks */
     Span *span; int nspan;             /* where parameters lie, by address */
+    Span *given_span; int ngiven;      /* and states in the caller's memory */
+    int64_t given_bytes;
     Group *group; int ngroup, nrow;    /* groups, and behind them rows: nrow in all */
     bool group_states;                 /* the rule has states of the group */
     unsigned *leaves_out;              /* by entry: bits, the variants whose tensors it leaves out without a gradient */
@@ -240,6 +243,10 @@ CORE void *binding_take(optc_binding *b, size_t n, size_t size);    /* zeroed, g
 CORE const char *tensor_label(const optc_binding *b, int i, char buf[96]);
 /* ---- overlap.c ---- */
 CORE optc_status check_params_apart(optc_binding *b);
+CORE optc_status check_states_apart(optc_binding *b);      /* given.c; and the next three */
+CORE optc_status take_states(optc_binding *b, int tensor, void *const *states);
+CORE bool state_given(const optc_binding *b, int tensor, int array);
+CORE int given_holds(const optc_binding *b, uintptr_t lo, uintptr_t hi);       /* of which tensor; -1: of none */
 /* something that is read must not lie in a parameter, which is written */
 CORE optc_status check_overlap(const optc_binding *b, int tensor, const void *data, int64_t bytes, const char *what);
 CORE optc_status find_hyper(const Program *p, const char *call, const char *name, int *out);

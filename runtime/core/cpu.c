@@ -66,7 +66,7 @@ static void fill_states(optc_binding *b)
         for (int i = from; i < to; i++) {
             char *dst = (char *)b->tensor[i].mem[k];
             const char *src = (const char *)b->tensor[i].mem[0];
-            int64_t n = dst ? dom_len(m->dom, b->tensor[i].shape) : 0, step = 1 << 16;
+            int64_t n = dst && !state_given(b, i, k) ? dom_len(m->dom, b->tensor[i].shape) : 0, step = 1 << 16;
             int size = p->type[m->type].bytes, psize = p->type[p->p].bytes;
             int64_t side = axis_len(dom_info[m->dom].axis[0], b->tensor[i].shape);
             int team = n > 4 * step ? team_of(b->rule->engine->threads) : 1;

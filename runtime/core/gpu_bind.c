@@ -277,7 +277,7 @@ static optc_status fill_range(optc_binding *b, int array, const ProgArray *m)
     char *lo = NULL, *hi = NULL;
     for (int i = 0; i < b->ntensor; i++) {
         char *at = (char *)b->tensor[i].mem[array];
-        if (!at)
+        if (!at || state_given(b, i, array))
             continue;
         lo = lo ? lo : at;
         hi = at + dom_len(m->dom, b->tensor[i].shape) * 4;
@@ -309,8 +309,9 @@ static optc_status init_states(optc_binding *b)
             s = fill_one(b, m, i, b->group[i].mem[k], NULL, 1, 1);
         int from = dom_of_block(m->dom) ? b->ntensor : 0, to = m->dom == GROUP ? 0 : from ? b->nall : b->ntensor;
         for (int i = from; i < to && s == OPTC_OK; i++)
-            s = fill_one(b, m, b->tensor[i].group, b->tensor[i].mem[k], b->tensor[i].mem[0],
-                         dom_len(m->dom, b->tensor[i].shape), axis_len(dom_info[m->dom].axis[0], b->tensor[i].shape));
+            s = fill_one(b, m, b->tensor[i].group, state_given(b, i, k) ? NULL : b->tensor[i].mem[k],
+                         b->tensor[i].mem[0], dom_len(m->dom, b->tensor[i].shape),
+                         axis_len(dom_info[m->dom].axis[0], b->tensor[i].shape));
     }
     return s;
 }
@@ -388,6 +389,8 @@ static optc_status bind_checked(optc_binding *b)
         s = check_pointer(b, i, b->tensor[i].mem[0], "optc_bind: the parameter");
         if (s == OPTC_OK)
             s = check_pointer(b, i, b->tensor[i].mem[1], "optc_bind: the gradient");
+        for (int k = 0; b->tensor[i].given && k < b->rule->program->narray && s == OPTC_OK; k++)
+            s = check_pointer(b, i, state_given(b, i, k) ? b->tensor[i].mem[k] : NULL, "optc_bind: a state");
     }
     if (s != OPTC_OK)
         return s;

@@ -30,7 +30,7 @@ static int64_t bytes_of(const optc_binding *b, const ProgArray *m, int owner)
     if (m->dom == GROUP)
         return m->kind == MEM_PART && b->ntensor ? (int64_t)8 * b->ntensor : p->type[m->type].bytes;
     const Tensor *t = &b->tensor[owner];
-    if (!(m->kept >> t->variant & 1))
+    if (!(m->kept >> t->variant & 1) || (t->given && t->given[m - p->array]))
         return 0;
     return array_length(m, t->shape, t->whole, b->ntensor) * p->type[m->type].bytes;
 }
@@ -162,7 +162,7 @@ static void point(optc_binding *b, int k)
         }
         at += up64(bytes);
         if (m->dom != GROUP) {
-            b->tensor[i].mem[k] = ptr;
+            b->tensor[i].mem[k] = state_given(b, i, k) ? b->tensor[i].mem[k] : ptr;
             continue;
         }
         bool one = n == 1 && m->kind == MEM_PART;

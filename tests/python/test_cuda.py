@@ -282,6 +282,33 @@ class Cuda(unittest.TestCase):
         del opt, p
         self.assertLess(torch.cuda.memory_allocated() - before, 1 << 20)
 
+    def test_states_stay(self):
+        """A group that comes later: states stay where they are, and are never there twice."""
+        p = [torch.zeros(4 << 20, device="cuda", requires_grad=True)]
+        p[0].grad = torch.ones_like(p[0])
+        opt, twin = optc.torch.AdamW(p, lr=0.1), torch.zeros(1, device="cuda", requires_grad=True)
+        other = optc.torch.AdamW([twin], lr=0.1)
+        opt.step()
+        at = opt.state[p[0]]["exp_avg"].data_ptr()
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        p.append(torch.zeros(1000, device="cuda", requires_grad=True))
+        p[1].grad = torch.ones_like(p[1])
+        opt.add_param_group({"params": p[1:]})
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            opt.step()
+        torch.cuda.synchronize()
+        self.assertLess(torch.cuda.max_memory_allocated() - before, 4 << 20)
+        self.assertEqual(opt.state[p[0]]["exp_avg"].data_ptr(), at)
+        for _ in range(2):
+            twin.grad = torch.ones_like(twin)
+            other.step()
+        self.assertTrue(torch.equal(p[0][:1], twin))
+        self.assertEqual(opt.state_dict()["state"][1]["step"].item(), 1)
+
     def test_gpt(self):
         a = train_gpt(lambda n: torch.optim.AdamW(n.parameters(), lr=3e-3), steps=60, device="cuda")
         b = train_gpt(lambda n: optc.torch.AdamW(n.parameters(), lr=3e-3), steps=60, device="cuda")

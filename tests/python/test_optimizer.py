@@ -1,4 +1,5 @@
 """What a training loop does with an optimizer."""
+import copy
 import gc
 import pickle
 import warnings
@@ -63,6 +64,32 @@ class Loop(Case):
         torch.testing.assert_close(*extra)
         with self.assertRaisesRegex(ValueError, "Invalid learning rate"):
             ob.add_param_group({"params": [torch.ones(1, requires_grad=True)], "lr": -1.0})
+
+    def test_states_stay(self):
+        """Groups that come one by one, and a parameter that leaves: the states of the others are where they were, with
+        what was in them, and nowhere twice."""
+        for spec in ("adamw", "adafactor", "adamw+clip(1)"):
+            a, b = lists(), lists()
+            extra = [torch.full((4, 6), 0.5, requires_grad=True) for _ in range(4)]
+            oa, ob = optc.torch.Optimizer(a, spec), optc.torch.Optimizer(b, spec)
+            lay = None
+            for t in range(4):
+                grads(a, t), grads(b, t)               # the others are there, and take no part
+                oa.step(), ob.step()
+                at = [v.data_ptr() for p in b for k, v in ob.state[p].items() if k != "step"]
+                self.assertEqual(at, lay or at, spec)
+                self.assertEqual(ob.state[b[0]]["step"].item(), t + 1)
+                lay = at
+                ob.add_param_group({"params": [extra[t]]})
+            for p, q in zip(a, b):
+                self.assertTrue(torch.equal(p, q), spec)
+                for key, value in oa.state[p].items():
+                    self.assertTrue(torch.equal(value, ob.state[q][key]), (spec, key))
+            c, oc = copy.deepcopy((b, ob))             # what lies in several places is copied, and goes on
+            grads(b, 9), grads(c, 9)
+            ob.step(), oc.step()
+            for p, q in zip(b, c):
+                self.assertTrue(torch.equal(p, q), spec)
 
     def test_frozen_and_late(self):
         """Each counts its own steps, as torch has it."""

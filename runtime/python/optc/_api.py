@@ -196,7 +196,7 @@ class Rule:
 class Binding:
     """A rule on tensors. `groups`: a list of (tensors, {hyper: value}); a tensor is a dict of what optc_tensor has:
     name, param and grad (addresses, or what `address` knows), shape, strides, grad_strides, flags, tags, split,
-    global_shape and offset (of a piece)."""
+    global_shape and offset (of a piece), states (addresses by the rule's order of states, or None: they go on there)."""
 
     def __init__(self, rule, groups):
         keep = []
@@ -319,13 +319,14 @@ def _group(tensors, hyper, keep):
 
 
 def _tensor(keep, param, shape, grad=None, name=None, strides=None, grad_strides=None, flags=0, tags=None, split=0,
-            global_shape=None, offset=None):
+            global_shape=None, offset=None, states=None):
     sizes = [array(ctypes.c_int64, x) if x is not None else None
              for x in (shape, strides, grad_strides, global_shape, offset)]
-    keep += sizes
+    lies = array(ctypes.c_void_p, states or ())
+    keep += [*sizes, lies]
     return _lib.Tensor(name=encoded(name), param=address(param), grad=address(grad), rank=len(shape), shape=sizes[0],
                        param_strides=sizes[1], grad_strides=sizes[2], flags=flags, tags=encoded(tags), split=split,
-                       global_shape=sizes[3], offset=sizes[4])
+                       global_shape=sizes[3], offset=sizes[4], states=lies)
 
 
 def address(x):

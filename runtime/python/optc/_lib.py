@@ -95,7 +95,7 @@ Hyper = _struct("optc_hyper", "str name, double value lo hi, int lo_open hi_open
 StateInfo = _struct("optc_state_info", "str name domain, type type")
 Tensor = _struct("optc_tensor", "str name, ptr param grad, i64 grad_count, int rank, i64* shape, type param_type"
                  " grad_type, unsigned flags, i64* param_strides grad_strides, str tags, i64* global_shape offset,"
-                 " i64 split")
+                 " i64 split, ptr* states")
 Setting = _struct("optc_setting", "str name, double value")
 Group = _struct("optc_group", "optc_tensor* tensors, int ntensors, optc_setting* hyper, int nhyper")
 TensorInfo = _struct("optc_tensor_info", "str name, int group rank, i64* shape, i64 count, ptr param grad, str variant")

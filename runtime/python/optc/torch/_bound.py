@@ -85,11 +85,15 @@ class Member:
 
 
 class Bound:
-    def __init__(self, rule, members, hypers, static):
+    """old: what is bound now, {id of a parameter: (binding, number)}: states that are as this rule has them go on where
+    they lie, so that they are nowhere twice. names: what states are called outside."""
+
+    def __init__(self, rule, members, hypers, static, old=None, names=None):
         self.rule, self.members, self.static = rule, members, static
         self.owners = [p for m in members for p in m.params]       # the optimizer's
         self.params = self._locals()                   # and what is stepped, which is the same but of DTensors
         self.names = [n for m in members for n in m.names]
+        self.asked = [x for m in members for x in zip(m.flags, m.splits)]
         self.device = self.params[0].device
         self.cuda, self.index = self.device.type == "cuda", self.device.index      # a step asks for them
         self.memory = device_of(self.device)
@@ -106,13 +110,16 @@ class Bound:
         self.sent, self.kept = {}, {}                  # hyperparameters as they were sent, and tensors among them
         self.scaling = None
         self.stream, self.capturing = 0, False
+        self.domains = rule.states()
+        self.bases = {}                                # memory of bindings before this one that states still lie in
+        self._old, self._outer = old or {}, names or {}
         with self.guard(), torch.no_grad():
             self._order_before()
             self._bind(hypers)
             self._order_after()
         self.where = list(map(T.data_ptr, self.params))
         self.alias = [p.detach() for p in self.params]     # a parameter that moves leaves its memory alive until seen
-        self.domains = rule.states()
+        self._old = {}
 
     # ---- binding ----
     def _locals(self):
@@ -159,10 +166,34 @@ class Bound:
                 lies = self.staged.get(at, self.params[at])
                 strides = None if row_major(lies) else lies.stride()
                 rows.append({"param": self._address(lies), "shape": tuple(lies.shape), "name": name, "strides": strides,
-                             "grad_strides": strides, "flags": flag, "split": split, **self._piece(at)})
+                             "grad_strides": strides, "flags": flag, "split": split, "states": self._taken_over(at), **self._piece(at)})
                 at += 1
             groups.append((rows, hyper))
         self.binding = Binding(self.rule, groups)
+
+    def _taken_over(self, at):
+        """Addresses of states that go on where they lie; None: there are none, or they are others."""
+        old, i = self._old.get(id(self.owners[at]), (None, 0))
+        lies = self.params[at]
+        if old is None or old.rule is not self.rule or at in self.staged or i in old.staged or \
+                old.asked[i] != self.asked[at] or old.alias[i].shape != lies.shape or \
+                old.alias[i].stride() != lies.stride() or not lies.numel():
+            return None
+        views = old.state_tensors(i, self._outer)
+        lie = {n: old.binding.state(i, n)[0] for n, d in self.domains.items()
+               if d != "group" and not n.startswith(HIDDEN) and old.binding.has_state(i, n)}
+        self.views[at] = {k: views[k] for k in (self._outer.get(n, n) for n in lie)}
+        for address in lie.values():
+            base = old.base(address)
+            self.bases[base.data_ptr()] = base
+        return [lie.get(n) for n in self.domains]
+
+    def base(self, address):
+        """The memory that a state lies in: this binding's, or one's before it."""
+        for start, memory in self.bases.items():
+            if start <= address < start + memory.numel():
+                return memory
+        return self.memory.holding(address)
 
     def _address(self, x):
         """Of no elements torch gives no address, and a binding wants one."""
@@ -334,7 +365,7 @@ class Bound:
             self.binding.set_stream(stream)
             self.stream = stream
             if not self.capturing:
-                self.memory.used_in(torch.cuda.current_stream(self.device))
+                self.memory.used_in(torch.cuda.current_stream(self.device), self.bases.values())
 
     # ---- states ----
     def taken(self):

@@ -42,13 +42,16 @@ class Device:
     def tensor(self, address, count, kind):
         """The live memory at an address, as a flat tensor with a storage of its own, so that saving and copying it take
         no more than it; the storage holds on to the memory it is a part of."""
+        memory = self.holding(address)
+        at = address - memory.data_ptr()
+        part = memory.untyped_storage()[at:at + count * _lib.TYPE_BYTES[kind]]
+        return torch.empty(0, dtype=DTYPES[kind], device=self.device).set_(part, 0, (count,), (1,))
+
+    def holding(self, address):
+        """The memory that an address lies in."""
         if self._starts is None:
             self._starts = sorted(self.buffers)
-        start = self._starts[bisect.bisect_right(self._starts, address) - 1]
-        bytes_ = count * _lib.TYPE_BYTES[kind]
-        at = address - start
-        part = self.buffers[start].untyped_storage()[at:at + bytes_]
-        return torch.empty(0, dtype=DTYPES[kind], device=self.device).set_(part, 0, (count,), (1,))
+        return self.buffers[self._starts[bisect.bisect_right(self._starts, address) - 1]]
 
     def empty(self):
         """An address for tensors of no elements."""
@@ -57,9 +60,9 @@ class Device:
         return self._empty.data_ptr()
     _empty = None
 
-    def used_in(self, stream):
+    def used_in(self, stream, more=()):
         """All of it is used in another stream from now on: torch must not hand it out before that is done."""
-        for memory in self.buffers.values():
+        for memory in (*self.buffers.values(), *more):
             memory.record_stream(stream)
 
 

@@ -163,7 +163,8 @@ class Optimizer(torch.optim.Optimizer):
                                self._splits.get(id(p), 0))
         several = len(wanted) > 1 and self._rule.is_global and not self._release and self._scaled != CHECKING
         clip = CLIP if several and can_share(self._rule) else None
-        bounds = [self._bound(key, *what, clip) for key, what in wanted.items()]
+        old = {id(p): (b, i) for b in self._bounds or () for i, p in enumerate(b.owners)}
+        bounds = [self._bound(key, *what, clip, old) for key, what in wanted.items()]
         if not clip:
             self._refuse_apart(bounds)
         for b in bounds:
@@ -174,14 +175,14 @@ class Optimizer(torch.optim.Optimizer):
         self._pushed = None
         self._give_inputs()
 
-    def _bound(self, key, members, rule, clip):
+    def _bound(self, key, members, rule, clip, old):
         device, dtype, grad, sharded = key[:4]
         what = self._rule.compiled(*rule, param=TYPES[dtype], grad=TYPES.get(grad, "f32"),
                                    scaler=self._scaled, clip=clip)
         members = list(members.values())
         hypers = [self._rule.hypers(self.param_groups[m.group]) for m in members]
         kind = Sharded if sharded else Bound
-        b = kind(device_of(device).rule(**what), members, hypers, self._static)
+        b = kind(device_of(device).rule(**what), members, hypers, self._static, old, self._rule.names)
         b.dtype = grad
         if self._scaled:                               # it reads a scale at every step
             b.guarded(None, torch.ones(()), True)
