@@ -182,8 +182,57 @@ START_TEST(wrong_memory)
 }
 END_TEST
 
+/* Bound anew, with its states where they lie: none of them is begun again. */
+START_TEST(given_states)
+{
+    SHARED();
+    Side c, g;
+    optc_tensor t[NSHAPES];
+    void *at[NSHAPES][8] = {{NULL}};
+    optc_binding *was;
+    open_side(&c, "cpu", (optc_rule_options){.spec = "adafactor"}, 0);
+    open_side(&g, "cuda", (optc_rule_options){.spec = "adafactor"}, 0);
+    set_grads(&c, 1), set_grads(&g, 1);
+    for (int s = 0; s < 2; s++) {
+        OK(optc_step(c.b));
+        OK(optc_step(g.b));
+    }
+    for (int i = 0; i < NSHAPES; i++) {
+        optc_tensor_info info;
+        OK(optc_tensor_about(g.b, i, &info));
+        t[i] = (optc_tensor){.param = info.param, .grad = info.grad, .rank = info.rank, .shape = info.shape, .states = at[i]};
+        for (int k = 0; k < optc_rule_states(g.r); k++) {
+            optc_state_info state;
+            optc_state_view v = {NULL, 0, OPTC_DEFAULT};
+            OK(optc_rule_state(g.r, k, &state));
+            if (optc_state(g.b, i, state.name, &v) == OPTC_OK)
+                at[i][k] = v.data;
+        }
+    }
+    OK(optc_sync(g.b));
+    was = g.b;
+    OK(optc_bind(g.r, &(optc_group){.tensors = t, .ntensors = NSHAPES}, 1, &g.b));
+    OK(optc_set_t(g.b, -1, 2));
+    for (int s = 0; s < 2; s++) {
+        OK(optc_step(c.b));
+        OK(optc_step(g.b));
+    }
+    compare("given states", &c, &g);
+    static _Alignas(64) char here[64];
+    optc_binding *none;
+    memset(at, 0, sizeof at);
+    for (int k = 0; k < optc_rule_states(g.r); k++)
+        at[0][k] = here;                           /* of the host */
+    FAILS(optc_bind(g.r, &(optc_group){.tensors = t, .ntensors = NSHAPES}, 1, &none), OPTC_ERROR_ARGUMENT, "a state of tensor number 0 does not lie in the memory of");
+    OK(optc_unbind(was));
+    close_side(&c, 0);
+    close_side(&g, 0);
+}
+END_TEST
+
 void add_memory(TCase *t)
 {
+    tcase_add_test(t, given_states);
     tcase_add_test(t, inputs_anywhere);
     tcase_add_test(t, wrong_memory);
     tcase_add_test(t, out_of_memory);
