@@ -185,8 +185,11 @@ class Samples(Case):
     def test_types(self):
         """Autocast, and models of 16 bits: sums are kept in f32."""
         torch.manual_seed(1)
-        m = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 4))
+        m = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 16), nn.RMSNorm(16),
+                          nn.Linear(16, 4))
         x, y = torch.randn(6, 8), torch.randn(6, 4)
+        with torch.no_grad():
+            m[3].weight *= 0.01                            # an epsilon of 16 bits would show
 
         def loss(m, at):
             with torch.autocast("cpu", torch.bfloat16):
@@ -348,6 +351,7 @@ class Samples(Case):
                         (torch.compile(nn.Linear(2, 2), backend="eager"), "OptimizedModule")):
             with self.assertRaisesRegex(ValueError, said):
                 optc.torch.per_sample(nn.Sequential(m), loss="mean")
+            self.assertFalse(any(k._forward_hooks for k in m.modules()))
         with self.assertRaisesRegex(TypeError, "torch.nn.Module"):
             optc.torch.per_sample([1], loss="mean")
 
@@ -413,6 +417,11 @@ class Samples(Case):
                     samples.check(losses)
                     self.assertEqual(samples.count, 0)
                     self.assertIsNone(m.a.weight.grad)
+                    losses.mean().backward(retain_graph=True)
+                    held = samples.grads()
+                    samples.check(losses)                  # what was captured before stays
+                    for n, g in samples.grads().items():
+                        self.near(g, held[n], 0)
                     continue
                 with self.assertRaisesRegex(RuntimeError, "parameter '[ab]\\..*not what torch says"):
                     samples.check(losses)
@@ -459,10 +468,23 @@ class Samples(Case):
         m = nn.Sequential(nn.LayerNorm(64), nn.Linear(64, 64), nn.Linear(64, 2))
         with optc.torch.per_sample(m, loss="sum") as samples:
             x = torch.randn(4, 256, 64)
-            given = weakref.ref(x)
-            out = m(x)
-            del x, out
+            given = weakref.ref(x.untyped_storage())
+            out = m[1](x)
+            del x
+            self.assertIsNotNone(given())
+            del out
             self.assertIsNone(given())
+            x = torch.randn(4, 1, 64)
+            given = weakref.ref(x.untyped_storage())
+            loss = m[1:](x).sum()
+            del x
+            loss.backward()
+            self.assertIsNotNone(given())
+            samples.clip(1.0)
+            self.assertIsNone(given())                     # the loss is still here
+            with self.assertRaisesRegex(RuntimeError, "second time"):
+                loss.backward()
+            samples.clear()
             m(torch.randn(4, 256, 64)).sum().backward()    # more rows than the weight has: rows of gradients are held
             self.assertLess(samples.held_bytes, 4 * 4 * (64 * 64 + 64 * 3 + 64 * 2 + 2) + 1)
             samples.clip(1.0)

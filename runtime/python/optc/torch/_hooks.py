@@ -5,7 +5,8 @@ Who owns what
 - The user holds the capture; the model does not: its hooks know the capture weakly, and go when it goes. A copy or a
   file of a model that is hooked is not hooked.
 - What a layer was given is held by the graph that its output hangs in, as autograd's own saved tensors are: a forward
-  without backward (or one that checkpointing repeats) leaves nothing behind. No tensor is copied.
+  without backward (or one that checkpointing repeats) leaves nothing behind, and a backward that does not retain the
+  graph lets it go, though the loss may still be around. No tensor is copied.
 - When the output's gradient arrives, both go to the capture and stay there until `clear()`, or until they are used up
   by what a subclass makes of them. `held_bytes` tells how much that is.
 
@@ -30,6 +31,7 @@ from ._layers import Refused, find, mixes, own, wide
 from ._sharded import is_sharded
 
 _task = torch._C._current_graph_task_id                # the backward that runs in this thread; -1: none
+_retained = torch._C._autograd._get_current_graph_task_keep_graph
 
 
 def plainly(method):
@@ -102,24 +104,35 @@ class Call:
         self.record = None                             # weakly: what its last gradient made
 
     def given(self):
-        """What the layer was given, as it was then."""
-        if self.x._version != self.version:
-            raise RuntimeError("what layer '%s' was given has been changed in place since its forward: give it a copy, "
-                               "or change it after the gradients have been used" % self.layer.name)
-        return self.layer.first(self.x)
+        if self.x is None:
+            raise RuntimeError("backward came a second time through layer '%s': the first one says retain_graph=True, "
+                               "then" % self.layer.name)
+        return unchanged(self.layer, self.x, self.version)
+
+
+def unchanged(layer, x, version):
+    """What a layer was given, as it was then: samples first."""
+    if x._version != version:
+        raise RuntimeError("what layer '%s' was given has been changed in place since its forward: give it a copy, or "
+                           "change it after the gradients have been used" % layer.name)
+    return layer.first(x)
 
 
 class Record:
     """A call with its gradient, samples first: held by the capture."""
 
     def __init__(self, call, count):
-        self.call, self.layer, self.params, self.count = call, call.layer, call.params, count
+        self.layer, self.params, self.count = call.layer, call.params, count
+        self.x, self.version = call.x, call.version
         self.g = self.g_version = None
         self.rows = {}                                 # what became of it where it is not kept as it came
 
     def let_go(self):
         """Of what the layer was given: all that is needed has been made of it."""
-        self.call = None
+        self.x = None
+
+    def given(self):
+        return unchanged(self.layer, self.x, self.version)
 
     def bring(self, g):
         if self.g is not None:
@@ -133,7 +146,7 @@ class Record:
         return self.g
 
     def tensors(self):
-        return [*([] if self.g is None else [self.g]), *([self.call.x] if self.call else []), *self.rows.values()]
+        return [t for t in (self.g, self.x, *self.rows.values()) if t is not None]
 
 
 class Batch:
@@ -188,7 +201,15 @@ class Capture:
         self.model, self.loss, self.scale = model, loss, 1.0
         self._on, self._forwards, self._local, self._lock = True, 0, threading.local(), threading.Lock()
         self._handles, self._left = [], LeftOut(model, leave_out)
+        self._finalizer = weakref.finalize(self, _remove, self._handles)
         self.clear()
+        try:
+            self._hook_all(axis)
+        except BaseException:
+            _remove(self._handles)
+            raise
+
+    def _hook_all(self, axis):
         self._refuse_wrappers()
         layers = self._choose()
         self._axes(layers, axis)
@@ -199,10 +220,9 @@ class Capture:
                     raise Refused("%s takes plain tensors of real numbers as parameters: '%s' of layer '%s' is a %s of "
                                   "%s" % (self.what, key, layer.name, type(p.data).__name__, p.dtype))
             self._hook(layer.module, "_forward", layer, with_kwargs=True, prepend=True)
-        self._handles.append(model.register_forward_pre_hook(Hook(self, "_enter", None)))
-        self._hook(model, "_leave", None, always_call=True)
+        self._handles.append(self.model.register_forward_pre_hook(Hook(self, "_enter", None)))
+        self._hook(self.model, "_leave", None, always_call=True)
         self.layers = {layer.name: layer for layer in layers}
-        self._finalizer = weakref.finalize(self, _remove, self._handles)
 
     def _hook(self, module, method, what, **how):
         self._handles.append(module.register_forward_hook(Hook(self, method, what), **how))
@@ -288,11 +308,13 @@ class Capture:
                                                                                g.shape[0]))
         with self._lock:
             record = call.record() if call.record else None
-            batch = self._batch(call, record)
+            batch, record = self._batch(call, record)
             if record is None:
                 record = Record(call, g.shape[0])
                 call.record = weakref.ref(record)
                 batch.records.append(record)
+            if not _retained():
+                call.x = None
         with torch.no_grad(), torch.autocast(g.device.type, enabled=False):
             self._keep(record, x, g)
 
@@ -300,7 +322,8 @@ class Capture:
         record.bring(g)
 
     def _batch(self, call, record):
-        """The batch of what arrives: that of its forward, of its backward, and of what it adds to, made one."""
+        """The batch of what arrives: that of its forward, of its backward, and of what it adds to, made one; and what
+        it adds to, if that is still held."""
         task = _task()
         if call.made_in >= 0:                          # checkpointing repeats it inside of another backward
             if task != call.made_in:
@@ -312,8 +335,8 @@ class Capture:
         if call.forward is not None:
             keys.append(("forward", call.forward))
         found = [self._of[k] for k in keys if k in self._of]
-        if record is not None:
-            found += [b for b in self._batches if record in b.records]
+        of = [b for b in self._batches if record in b.records]
+        found += of
         batch = found[0] if found else Batch()
         if not found:
             self._batches.append(batch)
@@ -324,7 +347,7 @@ class Capture:
                 self._of = {k: batch if b is other else b for k, b in self._of.items()}
         for k in keys:
             self._of[k] = batch
-        return batch
+        return batch, record if of else None
 
     # ---- what is held ----
     def _held(self):

@@ -19,6 +19,7 @@ import torch
 
 from ._hooks import Capture, plainly, sort_modules
 from ._layers import KEYS, Dense, Refused, own, wide
+from ._sides import slices
 
 
 class KFAC(Capture):
@@ -57,23 +58,19 @@ class KFAC(Capture):
             raise KeyError("'%s' is no layer with factors: those are %s" % (name, ", ".join(self.layers)))
         return self.layers[name]
 
-    def _both(self, layer):
-        """a and g (groups, rows, width) of all batches, and the numbers of samples and of rows of one."""
-        a, g, samples, rows = [], [], 0, 0
+    def _records(self, layer):
+        """[(record, what its gradients are multiplied by)] of a layer, and how many samples they are of."""
+        found, samples = [], 0
         for batch, count, factor in self._held():
-            of = [r for r in batch.records if r.layer is layer and r.g is not None]
-            if of:
-                samples += count
-                for r in of:
-                    x, y = self._rows(layer, r, factor)
-                    a.append(x)
-                    g.append(y)
-                    rows += x.shape[1]
-        return (torch.cat(a, 1), torch.cat(g, 1), samples, rows) if a else (None, None, 0, 0)
+            of = [(r, factor) for r in batch.records if r.layer is layer and r.g is not None]
+            found += of
+            samples += count if of else 0
+        return found, samples
 
-    def _rows(self, layer, record, factor):
-        m, dtype = layer.module, wide(layer.module.weight.dtype)
-        a, g = (y.to(dtype) for y in layer.kind.rows(m, record.call.given(), record.grad()))
+    def _rows(self, record, factor, lo, hi):
+        """a and g of samples lo to hi: (groups, rows, width)"""
+        m, dtype = record.layer.module, wide(record.layer.module.weight.dtype)
+        a, g = (y.to(dtype) for y in record.layer.kind.rows(m, record.given()[lo:hi], record.grad()[lo:hi]))
         if self.rows == "reduce":
             a, g = a.mean(2, keepdim=True), g.sum(2, keepdim=True)
         a, g = (y.transpose(0, 1).flatten(1, 2) for y in (a, g))
@@ -85,11 +82,22 @@ class KFAC(Capture):
     def inputs(self, name):
         """(a, g) of a layer: a row for every sample, or for every row of every sample ("expand"); of a convolution in
         groups the groups are an axis ahead. Then A = a^T a / rows and G = g^T g / samples."""
-        layer = self._layer(name)
-        a, g, _, _ = self._both(layer)
-        if a is None:
+        found, _ = self._records(self._layer(name))
+        if not found:
             raise RuntimeError("layer '%s' had no part in what was captured" % name)
-        return _one(a), _one(g)
+        both = [self._rows(r, factor, 0, r.count) for r, factor in found]
+        return tuple(_one(torch.cat(x, 1)) for x in zip(*both))
+
+    def _products(self, layer):
+        """A and G of what was captured, some samples at a time; None: it is of no samples."""
+        found, samples = self._records(layer)
+        rows, A, G = 0, 0, 0
+        for r, factor in found:
+            groups, t, left, right = layer.kind.sizes(layer.module, r.given(), r.grad())
+            for lo, hi in slices(r.count, groups * t * (left + right)):
+                a, g = self._rows(r, factor, lo, hi)
+                rows, A, G = rows + a.shape[1], A + a.mT @ a, G + g.mT @ g
+        return (A / rows, G / samples) if rows else None
 
     # ---- running factors ----
     @plainly
@@ -98,10 +106,9 @@ class KFAC(Capture):
         min(1 - 1/k, decay): the first ones are means. A factor that is not finite is left out."""
         self._held()
         for name, layer in self.layers.items():
-            a, g, samples, rows = self._both(layer)
-            if not samples or not rows:                # it had no part, or there were no samples
+            new = self._products(layer)
+            if new is None:
                 continue
-            new = a.mT @ a / rows, g.mT @ g / samples
             k = self.updates[name] = self.updates.get(name, 0) + 1
             keep = min(1 - 1 / k, self.decay)
             old = self._factors.get(name) or tuple(torch.zeros_like(x) for x in new)

@@ -159,8 +159,7 @@ class LastAxes(Kind):
     def normal(self, m, x):
         if isinstance(m, nn.LayerNorm):
             return F.layer_norm(x.to(wide(x.dtype)), m.normalized_shape, None, None, m.eps)
-        eps = torch.finfo(x.dtype).eps if m.eps is None else m.eps
-        return F.rms_norm(x.to(wide(x.dtype)), m.normalized_shape, None, eps)
+        return F.rms_norm(x.to(wide(x.dtype)), m.normalized_shape, None, m.eps)
 
     def vectors(self, m, x, g, keys):
         keep, found = len(m.normalized_shape), {}
@@ -204,6 +203,9 @@ class Told(Kind):
 
     def __init__(self, function):
         self.function = function
+
+    def axes(self, m, x):
+        return x.dim()
 
     def vectors(self, m, x, g, keys):
         found = self.function(m, x, g)

@@ -14,7 +14,7 @@ class Part:
         self.rows = record.rows.get(key)
         self.kind, self.module = record.layer.kind, record.layer.module
         if self.rows is None:
-            self.x, self.g = record.call.given(), record.grad()
+            self.x, self.g = record.given(), record.grad()
             self.sizes = self.kind.sizes(self.module, self.x, self.g)
 
     def sides(self, lo, hi, dtype):
