@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import optc.torch
-from test_samples import Tied, squares
+from singles import Tied, squares
 
 
 def networks():

@@ -6,7 +6,7 @@ from torch import nn
 
 import optc.torch
 from case import Case
-from test_samples import Conv1D, Tied
+from singles import Conv1D, Tied
 
 
 def grads_of_outputs(m, x, loss):

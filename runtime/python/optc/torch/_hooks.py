@@ -72,9 +72,6 @@ class Hook:
         if owner is not None:
             getattr(owner, self.method)(self.what, *given)
 
-    def __deepcopy__(self, memo):
-        return unhooked
-
     def __reduce__(self):
         return _unhooked, ()
 
@@ -325,10 +322,8 @@ class Capture:
         """The batch of what arrives: that of its forward, of its backward, and of what it adds to, made one; and what
         it adds to, if that is still held."""
         task = _task()
-        if call.made_in >= 0:                          # checkpointing repeats it inside of another backward
-            if task != call.made_in:
-                self._inside[task] = call.made_in
-            task = call.made_in
+        if call.made_in not in (-1, task):             # checkpointing repeats it inside of another backward
+            self._inside[task] = call.made_in
         while task in self._inside:
             task = self._inside[task]
         keys = [("backward", task)]
