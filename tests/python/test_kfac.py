@@ -141,6 +141,22 @@ class Factors(Case):
                 self.near(new.reshape(-1), torch.linalg.solve(both, grad.reshape(-1)), 1e-8)
             self.near(net[1].weight.grad, before[-2])
 
+    def test_inverse(self):
+        """By another inverse: the library's power."""
+        torch.manual_seed(1)
+        m, found = nn.Conv1d(4, 6, 2, groups=2), []
+        with optc.torch.kfac_inputs(m, loss="mean") as stats:
+            m(torch.randn(7, 4, 3)).sin().flatten(1).sum(1).mean().backward()
+            grads = [p.grad.clone() for p in m.parameters()]
+            stats.update()
+            for inverse in (None, lambda x: optc.torch.matrix_power(x, -1)):
+                for p, g in zip(m.parameters(), grads):
+                    p.grad.copy_(g)
+                stats.precondition(0.1, inverse)
+                found.append([p.grad.clone() for p in m.parameters()])
+        for a, b in zip(*found):
+            self.near(a, b, 1e-4)
+
     def test_refused(self):
         for m, given, said in ((Tied(), {}, "wte and head"), (nn.Linear(2, 2), {"rows": "all"}, "rows="),
                                (nn.Linear(2, 2), {"decay": 1.0}, "decay"), (nn.Linear(2, 2), {"loss": "max"}, "loss=")):

@@ -22,7 +22,7 @@ for name, curved, lr in (("SGD", False, 0.05), ("K-FAC, then SGD", True, 0.02)):
                 loss = F.cross_entropy(net(x[part]), y[part])
                 loss.backward()
             if curved:
-                stats.precondition(damping=0.1)
+                stats.precondition(damping=0.1, inverse=lambda m: optc.torch.matrix_power(m, -1))
             opt.step()
     print("%-16s loss %.3f, %.1f %% right after 40 steps" % (name, loss.item(), 100 * accuracy(net)))
 print("left as they are: %s" % ", ".join(stats.rest))
