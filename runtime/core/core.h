@@ -242,6 +242,7 @@ CORE void *binding_take(optc_binding *b, size_t n, size_t size);    /* zeroed, g
 #define TAKE(b, T, n) ((T *)binding_take((b), (size_t)(n), sizeof(T)))
 CORE const char *tensor_label(const optc_binding *b, int i, char buf[96]);
 /* ---- overlap.c ---- */
+CORE int span_order(const void *a, const void *b);         /* for qsort: by address */
 CORE optc_status check_params_apart(optc_binding *b);
 CORE optc_status check_states_apart(optc_binding *b);      /* given.c; and the next three */
 CORE optc_status take_states(optc_binding *b, int tensor, void *const *states);

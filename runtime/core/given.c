@@ -53,12 +53,6 @@ CORE optc_status take_states(optc_binding *b, int i, void *const *states)
     return s;
 }
 
-static int by_start(const void *a, const void *b)
-{
-    uintptr_t x = ((const Span *)a)->lo, y = ((const Span *)b)->lo;
-    return x < y ? -1 : x > y;
-}
-
 static int list_given(optc_binding *b, Span *s)
 {
     int n = 0;
@@ -85,7 +79,7 @@ CORE optc_status check_states_apart(optc_binding *b)
     int n = b->ngiven ? list_given(b, s) : 0;
     b->ngiven = 0;
     if (n)
-        qsort(s, (size_t)n, sizeof *s, by_start);
+        qsort(s, (size_t)n, sizeof *s, span_order);
     for (int i = 0; i < n && rc == OPTC_OK; i++) {
         if (i && s[i].lo < s[i - 1].hi)
             return fail(OPTC_ERROR_ARGUMENT, "optc_bind: given states of %s and %s overlap in memory",

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int by_start(const void *a, const void *b)
+CORE int span_order(const void *a, const void *b)
 {
     uintptr_t x = ((const Span *)a)->lo, y = ((const Span *)b)->lo;
     return x < y ? -1 : x > y;
@@ -24,7 +24,7 @@ static Span param_span(const optc_binding *b, int i, const void *param)
 /* Sorted, and no two of them overlap. */
 static optc_status sort_spans(const optc_binding *b, Span *s, int n, const char *call)
 {
-    qsort(s, (size_t)n, sizeof *s, by_start);
+    qsort(s, (size_t)n, sizeof *s, span_order);
     for (int i = 1; i < n; i++)
         if (s[i].lo < s[i - 1].hi) {
             char x[96], y[96];
