@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import optc.torch
-from singles import Heads, Singles, Tied, Token, singles, squares
+from singles import Heads, Singles, Slices, Tied, Token, singles, squares
 
 
 class Hooks(Singles):
@@ -64,6 +64,9 @@ class Hooks(Singles):
         y = torch.randn(4, 2, 5, dtype=torch.float64)
         for bias in (True, False):                         # with a bias the output of three axes is a view
             m = nn.Sequential(nn.Linear(3, 5, bias=bias), nn.ReLU(inplace=True), nn.Linear(5, 5), nn.SiLU(inplace=True))
+            self.whole(m.double(), torch.randn(4, 2, 3, dtype=torch.float64), y)
+        for bias in (True, False):
+            m = nn.Sequential(nn.Linear(3, 4, bias=bias), Slices(), nn.Linear(4, 5, bias=bias), Slices())
             self.whole(m.double(), torch.randn(4, 2, 3, dtype=torch.float64), y)
         m, x, y, _ = self.simple()
         with optc.torch.per_sample(m, loss="mean") as samples:

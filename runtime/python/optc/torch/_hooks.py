@@ -102,8 +102,8 @@ class Call:
 
     def given(self):
         if self.x is None:
-            raise RuntimeError("backward came a second time through layer '%s': the first one says retain_graph=True, "
-                               "then" % self.layer.name)
+            raise RuntimeError("backward came a second time through layer '%s': call the first one with "
+                               "retain_graph=True" % self.layer.name)
         return unchanged(self.layer, self.x, self.version)
 
 
@@ -173,6 +173,7 @@ class LeftOut:
             if name not in known or not name:
                 raise Refused("leave_out names '%s', and the model has no such module or parameter" % name)
         self.given = given
+        self.params = [p for _, p in params]           # they stay, and so do their ids
         names = {}
         for name, p in params:
             names.setdefault(id(p), []).append(name)
@@ -275,13 +276,8 @@ class Capture:
                                "cannot be told" % (self.what, layer.name))
         x = args[0] if args else next(iter(kwargs.values()))
         self._look(layer, x, out)
-        base = out
-        if out._is_view():
-            base = out._base
-            if base.numel() != out.numel() or not (out.is_contiguous() and base.is_contiguous()):
-                raise RuntimeError("what layer '%s' gave is a part of another tensor" % layer.name)
         forward = self._local.forward if getattr(self._local, "depth", 0) else None
-        base.register_hook(arrival(Call(self, layer, x.detach(), params, out.shape, forward)))
+        made(out, x).register_hook(arrival(Call(self, layer, x.detach(), params, out.shape, forward)))
 
     @staticmethod
     def _look(layer, x, out):
@@ -310,8 +306,6 @@ class Capture:
                 record = Record(call, g.shape[0])
                 call.record = weakref.ref(record)
                 batch.records.append(record)
-            if not _retained():
-                call.x = None
         with torch.no_grad(), torch.autocast(g.device.type, enabled=False):
             self._keep(record, x, g)
 
@@ -330,7 +324,7 @@ class Capture:
         if call.forward is not None:
             keys.append(("forward", call.forward))
         found = [self._of[k] for k in keys if k in self._of]
-        of = [b for b in self._batches if record in b.records]
+        of = [b for b in self._batches if record in b.records] if record is not None else []
         found += of
         batch = found[0] if found else Batch()
         if not found:
@@ -394,12 +388,24 @@ class Capture:
         raise TypeError("%s cannot be pickled: save the model, and hook it when it is loaded" % self.what)
 
 
+def made(out, x):
+    """The tensor whose gradient is that of a layer's output, whatever is done in place to the output later: its base,
+    where the layer made that and the output is all of it."""
+    base = out._base if out._is_view() else None
+    if base is None or base is x or base is x._base or base.numel() != out.numel() or not base.requires_grad or not (
+            out.is_contiguous() and base.is_contiguous()):
+        return out
+    return base
+
+
 def arrival(call):
     """The hook of an output's gradient. It knows the capture weakly, and holds what the layer was given."""
     def arrived(g):
         owner = call.owner()
         if owner is not None:
             owner._arrived(call, g)
+        if not _retained():
+            call.x = None
     return arrived
 
 

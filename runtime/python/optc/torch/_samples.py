@@ -147,7 +147,8 @@ class PerSample(Capture):
 
         noise      of so many times max_norm is added to each element of the sum (N(0, (noise max_norm)^2)), and to
                    parameters that had no part in it as well
-        generator  for the noise, on the parameters' device; None: torch's own
+        generator  for the noise, on the parameters' device; None: torch's own. Neither is made to keep secrets from
+                   who can see much of it
         divide_by  what the sum is divided by at the end: the (expected) number of samples, for a mean
         more       more micro-batches follow: the sum is kept aside and p.grad is 0 until the last one's clip, which
                    adds noise and divides
