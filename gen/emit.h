@@ -160,6 +160,8 @@ bool emit_c(const Gen *g, const EmitOptions *o, Arena *a, Buf *out);
 bool emit_cuda(const Gen *g, const EmitOptions *o, Arena *a, Buf *out);
 /* What tuning results know a stage by; false: out of memory. */
 bool emit_cuda_stage_hash(const Gen *g, int fn, char hex[33]);
+/* Kernels that belong to no rule, a section of templates/matrices_cuda.txt; malloc'ed, NULL: out of memory. */
+char *emit_cuda_alone(const char *section);
 /* Which of so many programs holds a stage; t's own kernel is in the first. */
 int emit_cuda_part_of(const Plan *p, int fn, int nparts);
 /* Into how many programs it pays to cut a rule, to compile them side by side. */

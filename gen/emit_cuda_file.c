@@ -209,3 +209,19 @@ bool emit_cuda(const Gen *g, const EmitOptions *o, Arena *a, Buf *out)
         number_lines(out, buf_text(&text), g->rule->name);
     return ok;
 }
+
+char *emit_cuda_alone(const char *section)
+{
+    jmp_buf out;
+    Arena scratch = {.out = &out};
+    char *volatile text = NULL;
+    if (!setjmp(out)) {
+        Buf code = {.arena = &scratch}, b = {.arena = &scratch};
+        if (template_fill(&code, "matrices_cuda.txt", section, NULL, 0) &&
+            emit_cuda_file(&b, &scratch, "Matrices with no rule.", " * runtime/matrices_gpu.c launches this.", "liboptc",
+                           "no rule", buf_text(&code)))
+            text = buf_take(&b);
+    }
+    arena_free(&scratch);
+    return text;
+}

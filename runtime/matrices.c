@@ -19,7 +19,7 @@ optc_status too_little(int64_t least, int64_t limit)
 }
 
 /* ---- what an engine keeps ---- */
-static optc_status kit_of(optc_engine *e, void *stream, const char *call, MatrixKit **out)
+static optc_status kit_of(optc_engine *e, const char *call, MatrixKit **out)
 {
     EngineMore *m = e->more;
     pthread_mutex_lock(&m->lock);
@@ -27,8 +27,8 @@ static optc_status kit_of(optc_engine *e, void *stream, const char *call, Matrix
     MatrixKit *k = m->matrices ? NULL : calloc(1, sizeof *k);
     if (!m->matrices && !k)
         s = no_memory(call);
-    else if (k)
-        s = e->gpu ? matrices_open_gpu(e, k, stream, call) : blas_open(&k->blas, call);
+    else if (k && !e->gpu)
+        s = blas_open(&k->blas, call);
     if (k && s == OPTC_OK)
         m->matrices = k;
     else
@@ -41,9 +41,12 @@ static optc_status kit_of(optc_engine *e, void *stream, const char *call, Matrix
 void matrices_close(optc_engine *e)
 {
     MatrixKit *k = e->more->matrices;
-    if (k && k->handle) {
+    if (k && e->gpu) {
         gpu_enter(e->gpu);
-        k->cublas.cublasDestroy_v2(k->handle);
+        if (k->handle)
+            k->cublas.cublasDestroy_v2(k->handle);
+        if (k->module)
+            e->gpu->d->cuModuleUnload(k->module);
         gpu_leave(e->gpu, OPTC_OK);
     }
     free(k);
@@ -191,7 +194,7 @@ optc_status optc_multiply_sized(optc_engine *e, const optc_product *x, size_t si
     if (s != OPTC_OK || !m.c.rows || !m.c.cols)
         return s;
     fold_batch(&m);
-    s = kit_of(e, m.stream, multiply_call, &k);
+    s = kit_of(e, multiply_call, &k);
     if (s != OPTC_OK)
         return s;
     return e->gpu ? multiply_gpu(e, k, &m) : multiply_cpu(e, &k->blas, &m);
@@ -244,6 +247,6 @@ optc_status optc_kron_sized(optc_engine *e, const optc_kronecker *x, size_t size
         kron_cpu(e, &all, m.type);
         return OPTC_OK;
     }
-    s = kit_of(e, all.stream, kron_call, &k);
+    s = kit_of(e, kron_call, &k);
     return s == OPTC_OK ? kron_gpu(e, k, &all, m.type) : s;
 }

@@ -2,7 +2,7 @@
  *
  *   matrices.c      what the caller says, checked
  *   matrices_cpu.c  in tiles that threads take in any order, whose sizes follow from shapes alone
- *   matrices_gpu.c  by cuBLAS */
+ *   matrices_gpu.c  by cuBLAS, Kronecker products by a kernel (matrices_code.c) */
 #ifndef OPTC_MATRICES_H
 #define OPTC_MATRICES_H
 #include "internal.h"
@@ -23,8 +23,15 @@ typedef struct Multiply {
     void *stream;
 } Multiply;
 
-/* What an engine keeps for them; handle: of cuBLAS, under the engine's lock */
-typedef struct MatrixKit { Blas blas; Cublas cublas; cublasHandle_t handle; } MatrixKit;
+/* What an engine keeps for them. Of a GPU, under the engine's lock: cuBLAS's handle, and kernels of ours by type; NULL:
+ * nobody asked */
+typedef struct MatrixKit {
+    Blas blas;
+    Cublas cublas;
+    cublasHandle_t handle;
+    CUmodule module;
+    CUfunction kron[NTYPES];
+} MatrixKit;
 void matrices_close(optc_engine *e);
 /* where value (row, col) of the nth matrix lies */
 char *operand_at(const Operand *x, int64_t nth, int64_t row, int64_t col, int64_t size);
@@ -34,5 +41,6 @@ optc_status multiply_cpu(optc_engine *e, const Blas *blas, const Multiply *x);
 void kron_cpu(optc_engine *e, const optc_kronecker *x, Type type);
 optc_status multiply_gpu(optc_engine *e, MatrixKit *k, const Multiply *x);
 optc_status kron_gpu(optc_engine *e, MatrixKit *k, const optc_kronecker *x, Type type);
-optc_status matrices_open_gpu(optc_engine *e, MatrixKit *k, void *stream, const char *call);
+/* ---- matrices_code.c ---- */
+optc_status kron_code(optc_engine *e, MatrixKit *k);       /* inside gpu_enter and the engine's lock */
 #endif

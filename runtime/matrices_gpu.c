@@ -16,34 +16,37 @@ static optc_status refused(const MatrixKit *k, const char *call, const char *fun
                 k->cublas.cublasGetStatusString(rc));
 }
 
-static optc_status open_inside(optc_engine *e, MatrixKit *k, void *stream, const char *call)
+static optc_status open_blas(optc_engine *e, MatrixKit *k)
 {
-    GpuEngine *g = e->gpu;
+    static const char call[] = "optc_multiply";
     char why[400];
-    CUstreamCaptureStatus capturing = 0;
-    TRY(g, cuStreamIsCapturing((CUstream)stream, &capturing), call);
-    if (capturing)
-        return fail(OPTC_ERROR_ARGUMENT, "%s: make one before capturing: cuBLAS is not open yet", call);
-    if (!cublas_open(&k->cublas, g->d->version, NULL, why, sizeof why))
+    if (!cublas_open(&k->cublas, e->gpu->d->version, NULL, why, sizeof why))
         return fail(OPTC_ERROR_UNAVAILABLE, "%s: products with no rule are cuBLAS's on a GPU: %s", call, why);
-    int rc = k->cublas.cublasCreate_v2(&k->handle);
+    cublasHandle_t h;
+    int rc = k->cublas.cublasCreate_v2(&h);
     if (rc)
         return refused(k, call, "cublasCreate", rc);
-    rc = k->cublas.cublasSetPointerMode_v2(k->handle, CUBLAS_POINTER_MODE_HOST);
+    rc = k->cublas.cublasSetPointerMode_v2(h, CUBLAS_POINTER_MODE_HOST);
     if (!rc)                                               /* sums that several blocks share stay in f32 */
-        rc = k->cublas.cublasSetMathMode(k->handle, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION);
+        rc = k->cublas.cublasSetMathMode(h, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION);
     if (rc)
-        k->cublas.cublasDestroy_v2(k->handle);
+        k->cublas.cublasDestroy_v2(h);
+    else
+        k->handle = h;
     return rc ? refused(k, call, "cublasSetMathMode", rc) : OPTC_OK;
 }
 
-optc_status matrices_open_gpu(optc_engine *e, MatrixKit *k, void *stream, const char *call)
+/* Opens what a call needs, the first time: not while its stream is captured, for that takes memory. */
+static optc_status ready(optc_engine *e, MatrixKit *k, void *stream, const char *call,
+                         optc_status (*open)(optc_engine *e, MatrixKit *k))
 {
-    optc_status s = gpu_alive(e->gpu);
-    if (s != OPTC_OK)
-        return s;
-    gpu_enter_aside(e->gpu);
-    return gpu_leave(e->gpu, open_inside(e, k, stream, call));
+    GpuEngine *g = e->gpu;
+    CUstreamCaptureStatus capturing = 0;
+    TRY(g, cuStreamIsCapturing((CUstream)stream, &capturing), call);
+    if (capturing)
+        return fail(OPTC_ERROR_ARGUMENT, "%s: make one before capturing: the first of an engine opens what it needs",
+                    call);
+    return open(e, k);
 }
 
 /* ---- one call ---- */
@@ -163,7 +166,9 @@ static optc_status multiply_inside(optc_engine *e, MatrixKit *k, const Multiply 
     t.at = at + (CUdeviceptr)space;
     if (s == OPTC_OK) {
         pthread_mutex_lock(&e->more->lock);
-        s = set_stream(k, x->stream, at, space, call);
+        s = k->handle ? OPTC_OK : ready(e, k, x->stream, call, open_blas);
+        if (s == OPTC_OK)
+            s = set_stream(k, x->stream, at, space, call);
         if (s == OPTC_OK)
             s = x->chain ? ask_chain(k, x, &t, call) : ask_all(k, x, call);
         pthread_mutex_unlock(&e->more->lock);
@@ -182,39 +187,34 @@ optc_status multiply_gpu(optc_engine *e, MatrixKit *k, const Multiply *x)
 }
 
 /* ---- Kronecker products ---- */
-/* A row of a and one of b make a row of c: as a matrix of n x q, the product of one column and one row. Of matrices,
- * rows of a and rows of b those that are most are one call. */
-typedef struct KronLoop { int64_t n, a, b, c; } KronLoop;      /* so many, and what each is further on */
+/* optc_kron_of of the kernels */
+typedef struct KronArgs {
+    const void *a, *b;
+    void *c;
+    long long all;
+    int m, n, p, q, flags, unused;
+} KronArgs;
+_Static_assert(sizeof(KronArgs) == sizeof(Args), "all launches are of one size");
 
 static optc_status kron_inside(optc_engine *e, MatrixKit *k, const optc_kronecker *x, Type type)
 {
-    int64_t row = x->n * x->q;
-    KronLoop loop[3] = {{x->batch, x->next_a, x->next_b, x->m * x->p * row}, {x->m, x->n, 0, x->p * row},
-                        {x->p, 0, x->q, row}};
-    int most = loop[0].n >= loop[1].n ? 0 : 1;
-    most = loop[2].n > loop[most].n ? 2 : most;
-    const KronLoop *in = &loop[most], *outer = &loop[(most + 1) % 3], *inner = &loop[(most + 2) % 3];
-    int64_t space = blas_space(e, e->workspace), size = type_info[type].bytes;
-    CUdeviceptr at;
-    optc_status s = gpu_alloc(e, (size_t)space, (CUstream)x->stream, "what a product works in", &at);
+    enum { OF_A_BLOCK = 4096, THREADS = 256 };
+    int64_t high = x->m * x->p, wide = x->n * x->q, all;
+    if (high > INT_MAX || wide > INT_MAX || __builtin_mul_overflow(high * x->batch, wide, &all) ||
+        count_up(all, OF_A_BLOCK) > INT_MAX)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_kron: %lld x %lld, %lld of them, is more than a launch can have",
+                    (long long)high, (long long)wide, (long long)x->batch);
+    pthread_mutex_lock(&e->more->lock);
+    optc_status s = k->module ? OPTC_OK : ready(e, k, x->stream, "optc_kron", kron_code);
+    pthread_mutex_unlock(&e->more->lock);
     if (s != OPTC_OK)
         return s;
-    pthread_mutex_lock(&e->more->lock);
-    s = set_stream(k, x->stream, at, space, "optc_kron");
-    for (int64_t i = 0; i < outer->n; i++)
-        for (int64_t j = 0; j < inner->n && s == OPTC_OK; j++) {
-            char *a = (char *)(uintptr_t)x->a + (i * outer->a + j * inner->a) * size;
-            char *b = (char *)(uintptr_t)x->b + (i * outer->b + j * inner->b) * size;
-            char *c = (char *)x->c + (i * outer->c + j * inner->c) * size;
-            Multiply y = {.type = type, .size = size, .batch = in->n, .scale = 1};
-            y.a = (Operand){a, x->n, 1, 1, in->a, false};
-            y.b = (Operand){b, 1, x->q, x->q, in->b, false};
-            y.c = (Operand){c, x->n, x->q, x->q, in->c, false};
-            s = ask_all(k, &y, "optc_kron");
-        }
-    pthread_mutex_unlock(&e->more->lock);
-    gpu_give(e, at, (size_t)space, (CUstream)x->stream);
-    return s;
+    KronArgs args = {x->a, x->b, x->c, all, (int)x->m, (int)x->n, (int)x->p, (int)x->q, 0, 0};
+    args.flags = (x->next_a ? 0 : 1) | (x->next_b ? 0 : 2);
+    void *given[] = {&args};
+    TRY(e->gpu, cuLaunchKernel(k->kron[type], (unsigned)count_up(all, OF_A_BLOCK), 1, 1, THREADS, 1, 1, 0,
+                               (CUstream)x->stream, given, NULL), "optc_kron");
+    return OPTC_OK;
 }
 
 optc_status kron_gpu(optc_engine *e, MatrixKit *k, const optc_kronecker *x, Type type)

@@ -396,7 +396,8 @@ static inline optc_status optc_multiply(optc_engine *e, const optc_product *x)
 }
 
 /* c = a (x) b of each matrix of a batch: a is m x n, b is p x q, c is m p x n q, all of them row behind row. Every
- * value is one product, rounded once. On a GPU as above. */
+ * value is one product, rounded once. On a GPU it is a kernel that NVRTC compiles, as it does rules, and keeps nothing
+ * beside. */
 typedef struct optc_kronecker {
     const void *a, *b;
     void *c;

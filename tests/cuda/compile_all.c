@@ -62,6 +62,17 @@ static bool make_case(Case *c, const char *spec, const char *with, const char *o
     return c->source && list_kernels(c);
 }
 
+/* Kernels of no rule. */
+static bool make_alone(Case *c)
+{
+    static const char *kernels[] = {"optc_kron_of_f32", "optc_kron_of_f64", "optc_kron_of_bf16", "optc_kron_of_f16"};
+    snprintf(c->label, sizeof c->label, "matrices with no rule");
+    c->source = emit_cuda_alone("kron");
+    c->kernel = kernels;
+    c->nkernel = COUNT(kernels);
+    return c->source != NULL;
+}
+
 /* Long sources take longest: they go first, so that no thread is left with one at the end. */
 static int longest_first(const void *a, const void *b)
 {
@@ -80,6 +91,7 @@ static int make_cases(Case *c)
     }
     for (int i = 0; i < COUNT(extra); i++)
         ok = make_case(&c[n++], extra[i].spec, extra[i].with, extra[i].options, (Types){extra[i].p, extra[i].p, extra[i].state}) && ok;
+    ok = make_alone(&c[n++]) && ok;
     if (ok)
         qsort(c, (size_t)n, sizeof *c, longest_first);
     return ok ? n : -1;
@@ -237,8 +249,9 @@ static bool compile_one(Work *w, const Nvrtc *n, const Case *c, int arch)
 static bool chosen(const Work *w, int i)
 {
     int rule = i / w->narch, a = i % w->narch;
-    const char *name = w->c[rule].gen.rule->name;
-    if (w->thin && plan_calls(w->c[rule].gen.plan))
+    const Gen *g = &w->c[rule].gen;
+    const char *name = g->rule ? g->rule->name : "";
+    if (w->thin && g->rule && plan_calls(g->plan))
         return (!strcmp(name, "muon") && a == 0) || (!strcmp(name, "psgd") && a == w->narch - 1);
     return !w->thin || a == rule % w->narch;
 }
@@ -288,7 +301,7 @@ static Work *share_work(void)
     pthread_mutexattr_t a;
     if (w == MAP_FAILED || pthread_mutexattr_init(&a) || pthread_mutexattr_setpshared(&a, PTHREAD_PROCESS_SHARED) || pthread_mutex_init(&w->spills.lock, &a))
         return NULL;
-    w->c = calloc((size_t)optc_library_size() + COUNT(extra), sizeof *w->c);
+    w->c = calloc((size_t)optc_library_size() + COUNT(extra) + 1, sizeof *w->c);
     return w->c ? w : NULL;
 }
 
