@@ -65,12 +65,13 @@ static bool make_case(Case *c, const char *spec, const char *with, const char *o
 /* Kernels of no rule. */
 static bool make_alone(Case *c)
 {
-    static const char *kernels[] = {"optc_kron_of_f32", "optc_kron_of_f64", "optc_kron_of_bf16", "optc_kron_of_f16"};
+    static const char *const kernels[] = {"optc_kron_of_f32", "optc_kron_of_f64", "optc_kron_of_bf16", "optc_kron_of_f16"};
     snprintf(c->label, sizeof c->label, "matrices with no rule");
     c->source = emit_cuda_alone("kron");
-    c->kernel = kernels;
-    c->nkernel = COUNT(kernels);
-    return c->source != NULL;
+    c->kernel = malloc(sizeof kernels);
+    for (int i = 0; c->kernel && i < COUNT(kernels); i++)
+        c->kernel[c->nkernel++] = kernels[i];
+    return c->source && c->kernel;
 }
 
 /* Long sources take longest: they go first, so that no thread is left with one at the end. */
