@@ -58,10 +58,11 @@ class KFAC(Capture):
             raise KeyError("'%s' is no layer with factors: those are %s" % (name, ", ".join(self.layers)))
         return self.layers[name]
 
-    def _records(self, layer):
+    @staticmethod
+    def _records(layer, held):
         """[(record, what its gradients are multiplied by)] of a layer, and how many samples they are of."""
         found, samples = [], 0
-        for batch, count, factor in self._held():
+        for batch, count, factor in held:
             of = [(r, factor) for r in batch.records if r.layer is layer and r.g is not None]
             found += of
             samples += count if of else 0
@@ -82,15 +83,15 @@ class KFAC(Capture):
     def inputs(self, name):
         """(a, g) of a layer: a row for every sample, or for every row of every sample ("expand"); of a convolution in
         groups the groups are an axis ahead. Then A = a^T a / rows and G = g^T g / samples."""
-        found, _ = self._records(self._layer(name))
+        found, _ = self._records(self._layer(name), self._held())
         if not found:
             raise RuntimeError("layer '%s' had no part in what was captured" % name)
         both = [self._rows(r, factor, 0, r.count) for r, factor in found]
         return tuple(_one(torch.cat(x, 1)) for x in zip(*both))
 
-    def _products(self, layer):
+    def _products(self, layer, held):
         """A and G of what was captured, some samples at a time; None: it is of no samples."""
-        found, samples = self._records(layer)
+        found, samples = self._records(layer, held)
         rows, A, G = 0, 0, 0
         for r, factor in found:
             groups, t, left, right = layer.kind.sizes(layer.module, r.given(), r.grad())
@@ -104,9 +105,9 @@ class KFAC(Capture):
     def update(self):
         """Takes what was captured into the factors, and lets it go. At a layer's k-th time the old factors count by
         min(1 - 1/k, decay): the first ones are means. A factor that is not finite is left out."""
-        self._held()
+        held = self._held()
         for name, layer in self.layers.items():
-            new = self._products(layer)
+            new = self._products(layer, held)
             if new is None:
                 continue
             k = self.updates[name] = self.updates.get(name, 0) + 1
