@@ -53,6 +53,10 @@ class Powers(Functions):
         A = positive(2, 6, dtype=torch.float64)
         for r in (0.5, -0.3):                          # a whole compilation each: few of them
             self.near(ot.matrix_power(A, r), power(A, r), 64)
+        A[1, 2, 0] = float("nan")
+        X = ot.matrix_power(A, 0)
+        self.assertTrue(torch.equal(X[0], torch.eye(6).double()) and bool(X[1].isnan().all()))
+        A = positive(2, 6, dtype=torch.float64)
         self.near(ot.inverse_root(A, 4, ridge=1e-2), power(A, -0.25, 1e-2), 64)
 
     def test_lifts(self):
@@ -121,6 +125,7 @@ class Powers(Functions):
         self.said(ValueError, ["ridge=-1"], ot.matrix_power, A, -0.25, ridge=-1)
         self.said(ValueError, ["exponent=nan"], ot.matrix_power, A, float("nan"))
         self.said(ValueError, ["root=0"], ot.inverse_root, A, 0)
+        self.said(RuntimeError, ["vmap"], torch.func.vmap(lambda x: ot.matrix_power(x, -0.25)), positive(2, 3))
         self.said(ValueError, ["does not fit"], ot.solve_positive, A, torch.ones(4, 2))
 
     def test_modes(self):

@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import Optional, Sequence, Tuple, Union
 
 import torch
+from torch._C._functorch import is_functorch_wrapped_tensor
 
 from ._kept import Form, call, capturing, uncompiled
 from ._memory import TYPES
@@ -27,6 +28,9 @@ def plain(who, **tensors):
             raise TypeError("optc.torch.%s: %s is no tensor but %s" % (who, name, type(x).__name__))
         if type(x) not in (torch.Tensor, torch.nn.Parameter):
             raise TypeError("optc.torch.%s does not take tensors of %s: %s" % (who, type(x).__name__, name))
+        if is_functorch_wrapped_tensor(x):
+            raise RuntimeError("optc.torch.%s does not run under torch.func's transforms: leading dimensions are a "
+                               "batch without vmap, and it is not differentiable" % who)
         if x.dtype not in TYPES:
             raise TypeError("optc.torch.%s: %s is of %s; it takes float32, float64, bfloat16 and float16"
                             % (who, name, x.dtype))
@@ -133,6 +137,12 @@ def matrix_power(A: torch.Tensor, exponent: float, *, ridge: float = 0.0, relati
     fits(who, A, A.shape, out)
     if not A.numel():
         return leave(A, A.shape, out, A)
+    if not exponent:
+        with torch.no_grad():                          # the language has no such power
+            X = torch.where(A.tril().isfinite().flatten(-2).all(-1)[..., None, None], torch.eye(
+                A.shape[-1], dtype=A.dtype, device=device), float("nan"))
+            judged(who, check, X.reshape(_flat(A)))
+            return leave(A, A.shape, out, X)
     form = Form(who, SPEC % (
         who, 'hyper = { %s }, inputs = { A = "rows" }, state = { X = zeros "rows" },' % ", ".join(
             "by_%s = 0" % k for k in lift),

@@ -22,7 +22,8 @@ class Lying:
         """`batch`: leading dimensions of the result."""
         rows, cols = x.shape[-2:]
         one = x.dim() == 2 or all(s == 1 for s in x.shape[:-2])
-        kept = x.reshape(1, rows, cols) if one else x.expand(*batch, rows, cols).reshape(-1, rows, cols)
+        whole = x if one or x.shape[:-2] == batch else x.expand(*batch, rows, cols)
+        kept = x.reshape(1, rows, cols) if one else whole.reshape(-1, rows, cols)
         down, across = kept.stride()[1:]
         if (across == 1 or cols == 1) and (down >= cols or rows == 1):
             self.turned, ld = 0, max(down, cols) if rows > 1 else cols
@@ -41,6 +42,8 @@ class Lying:
 
 
 def _batch(who, *tensors):
+    if all(x.shape[:-2] == tensors[0].shape[:-2] for x in tensors):
+        return tensors[0].shape[:-2]
     try:
         return torch.broadcast_shapes(*(x.shape[:-2] for x in tensors))
     except RuntimeError:
