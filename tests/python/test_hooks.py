@@ -194,6 +194,16 @@ class Hooks(Singles):
                 with self.assertRaisesRegex(RuntimeError, "parameter '[ab]\\..*not what torch says"):
                     samples.check(losses)
 
+    def test_released(self):
+        """An optimizer that steps gradients as they come leaves nothing to be clipped."""
+        m, x, y, _ = self.simple()
+        opt = optc.torch.SGD(m.parameters(), lr=0.1, release_grads=True)
+        with optc.torch.per_sample(m, loss="mean") as samples:
+            squares(m(x), y).backward()
+            with self.assertRaisesRegex(RuntimeError, "'0.weight' was released"):
+                samples.clip(1.0)
+        del opt
+
     def test_not_twice(self):
         m, x, y, wanted = self.simple()
         with optc.torch.per_sample(m, loss="mean") as samples:

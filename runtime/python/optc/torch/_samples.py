@@ -90,7 +90,11 @@ class PerSample(Capture):
 
     def _refuse_strays(self, named, found):
         for name, p in named.items():
-            if p.grad is not None and not any(name in parts for _, _, parts in found) and bool(p.grad.any()):
+            if any(name in parts for _, _, parts in found):
+                if p.grad is None and getattr(p, "_post_accumulate_grad_hooks", None):
+                    raise RuntimeError("the gradient of '%s' was released as it came (release_grads=True?): it was "
+                                       "stepped before anything could be clipped" % name)
+            elif p.grad is not None and bool(p.grad.any()):
                 raise RuntimeError("parameter '%s' has a gradient that came through no hooked layer: it is used "
                                    "outside of its layer, its layer was added later, or zero_grad was not called"
                                    % name)
@@ -273,7 +277,8 @@ def per_sample(model, *, loss, axis=0, leave_out=(), rules=None):
     """Hooks a model for gradients of single samples: `clip`, `norms`, `grad`, `grads`, `check`.
 
     loss       "mean" or "sum": what the loss is over the samples. Everything comes out as of a sum: of a mean it is
-               multiplied by the number of samples. If the loss is scaled as well, set `.scale` to by how much
+               multiplied by the number of samples. If the loss is scaled as well, set `.scale` to by how much. A mean
+               over tokens, of which samples have different numbers, is neither: take each sample's own mean first
     axis       where the samples are, in what layers are given: 0, or {layer's name: axis}; convolutions and GroupNorm
                have them first
     leave_out  names of modules, or parameters, that are not looked at: their p.grad stays what backward gives
