@@ -317,8 +317,9 @@ optc_status optc_set_scalar_from(optc_binding *b, int group, const char *name, c
 /* A guard: a number, likewise, that is looked at ahead of every run. Where it is not 0 (a NaN is not) the run does
  * nothing: no parameter, state, value or count of steps changes. NULL: there is none. On a GPU only the device knows
  * then how many steps were done: optc_get_t asks it (rules that do not use t count those that were left out). Of rules
- * with products, which a library makes, or whose plan copies whole arrays, the host waits for the guard, and such a run
- * cannot be captured. */
+ * with products, which a library makes, it takes conditional nodes of graphs (CUDA 12.4). Where these are not to be had,
+ * and of rules that copy whole arrays, take turns (stagger) or have factors that a library cannot be captured in, the
+ * host waits for the guard, and such a run cannot be captured. */
 optc_status optc_set_guard(optc_binding *b, const void *at, optc_type type);
 /* NULL: left out from now on, see optc_get_t. count 0: not checked */
 optc_status optc_set_grad(optc_binding *b, int tensor, const void *grad, int64_t count);

@@ -22,6 +22,8 @@ CORE bool calls_capture(const optc_binding *b, const struct GpuCall *c) { return
 CORE CUstream calls_stream(const optc_binding *b) { return (void)b, (CUstream)NULL; }
 CORE optc_status shorts_look(optc_binding *b, const Play *p) { return (void)b, (void)p, OPTC_OK; }
 CORE optc_status shorts_keep(optc_binding *b, const Play *p) { return (void)b, (void)p, OPTC_OK; }
+CORE void phases_bind(optc_binding *b) { (void)b; }
+CORE bool phases_guarded(const optc_binding *b, int entry) { return (void)b, (void)entry, false; }
 CORE bool phases_conditional(const optc_binding *b, int entry) { return (void)b, (void)entry, false; }
 CORE optc_status phases_capture(optc_binding *b, int entry) { return (void)b, (void)entry, OPTC_OK; }
 CORE optc_status phases_run(optc_binding *b, int entry) { return (void)b, (void)entry, OPTC_OK; }

@@ -148,6 +148,7 @@ struct optc_binding {
     /* every input was there at the last look, and none has been taken away */
     bool complete;
     bool given;                        /* gradients were set since the last run that was done */
+    bool conditional;                  /* its device leaves out calls and copies too, where a guard says so */
     bool recorded;                     /* the last run went into a graph of the caller's and was not done */
     void *block; size_t block_bytes;   /* states, temporaries, partials: on the device the rule runs on */
     size_t unshared_bytes;             /* what it would be if no two temporaries shared memory */

@@ -183,7 +183,9 @@ CORE void tables_drop(optc_binding *b);
 CORE optc_status gpu_gate(optc_binding *b, const void *from, bool guard, const char *call);
 CORE optc_status gate_fire(optc_binding *b, int entry);    /* inside gpu_enter; nothing, where there is none */
 
-/* ---- gpu_phases.c: captured steps of rules with calls and periods ---- */
+/* ---- gpu_phases.c: steps of rules with calls of which the device decides ---- */
+CORE void phases_bind(optc_binding *b);                    /* whether it can be asked (optc_binding.conditional) */
+CORE bool phases_guarded(const optc_binding *b, int entry);        /* by a guard */
 CORE bool phases_conditional(const optc_binding *b, int entry);
 CORE optc_status phases_capture(optc_binding *b, int entry);       /* the binding's stream is being captured */
 CORE optc_status phases_run(optc_binding *b, int entry);           /* it is not, but was */
@@ -193,6 +195,7 @@ CORE void phases_drop(optc_binding *b);
 /* makes them ready, or anew: where that fails those there were stay */
 CORE optc_status gpu_plays(optc_binding *b);
 CORE void gpu_drop_plays(optc_binding *b);
+CORE bool ticks_inside(const Program *p, const ProgPhase *ph);     /* t moves on in its first stage */
 CORE optc_status gpu_run(optc_binding *b, int entry, int phase);
 CORE Shot gpu_shot(const optc_binding *b, const ProgStage *s, int batch, const Launch *l, CUfunction fn);
 CORE optc_status gpu_fire(optc_binding *b, const Shot *x, int guard);       /* inside gpu_enter */

@@ -376,6 +376,8 @@ static optc_status bind_inside(optc_binding *b)
     if (s == OPTC_OK)
         s = turns_bind(b);
     if (s == OPTC_OK)
+        phases_bind(b);
+    if (s == OPTC_OK)
         s = init_states(b);
     if (s == OPTC_OK)
         TRY(g, cuStreamSynchronize(b->gpu->stream), what);      /* the first step may run in another stream */

@@ -40,7 +40,7 @@ CORE const CallType *call_type(const Program *p)
 CORE const CallType *call_type_f64(void) { return &call_types[0]; }
 CORE const CallType *call_type_f32(void) { return &call_types[1]; }
 
-CORE bool call_conditions(const Program *p) { return program_calls(p) && p->nperiod; }
+CORE bool call_conditions(const Program *p) { return program_calls(p); }
 
 /* Of calls that are no products: for which callees (bits), and the kernel's name by what their matrices are kept in. */
 #define FOR(c) (1u << CALL_##c)

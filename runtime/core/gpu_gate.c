@@ -39,10 +39,13 @@ CORE optc_status gpu_gate(optc_binding *b, const void *from, bool guard, const c
     return s;
 }
 
-static bool entry_counts(const Program *p, int entry)
+/* Whether a run that is left out moves t on all the same: not where that is a part of what is left out (gpu_phases.c). */
+static bool entry_counts(const optc_binding *b, int entry)
 {
+    const Program *p = b->rule->program;
     const ProgPhase *ph = &p->entry[entry].phase[0];
-    return p->needs_t && ph->naction && ph->action[0].kind == ACT_TICK;
+    return p->needs_t && ph->naction && ph->action[0].kind == ACT_TICK &&
+           !(phases_guarded(b, entry) && ticks_inside(p, ph));
 }
 
 static void put_source(const optc_binding *b, const NumberAt *from, GateSource *to)
@@ -68,7 +71,7 @@ CORE optc_status gate_fire(optc_binding *b, int entry)
         if (a.lets) {
             a.guard = (CUdeviceptr)(uintptr_t)b->guard.from;
             a.wide = b->guard.type == T_F64;
-            a.counts = entry_counts(b->rule->program, entry);
+            a.counts = entry_counts(b, entry);
         }
         for (int i = at; i < b->nsource && a.nsource < OPTC_SOURCES; i++)
             put_source(b, &b->source[i], &a.source[a.nsource++]);

@@ -1,8 +1,9 @@
-/* Captured steps of rules with calls and periods.
+/* Steps of rules with calls of which the device decides: captured ones of rules with periods, and guarded ones.
  *
- * A kernel of ours returns at once where it is of another phase than the step's; a library's does not. So each phase is
- * the body of a conditional node: a kernel asks on the device whether this step is of that phase. Steps that are run
- * one by one after a capture are such a graph too, of our own: the host no longer knows which phase is next. */
+ * A kernel of ours returns at once where it is of another phase than the step's, or where a guard leaves the step out; a
+ * library's does not, nor does a copy. So each phase is the body of a conditional node: a kernel asks on the device
+ * whether this step is of that phase, and to be done. Steps that are run one by one after a capture, or under a guard,
+ * are such a graph too, of our own: the host does not know. */
 #include "gpu_calls.h"
 
 #include <string.h>
@@ -16,9 +17,24 @@ static bool entry_calls(const optc_binding *b, int entry)
     return false;
 }
 
+static bool entry_copies(const optc_binding *b, int entry)
+{
+    for (int m = 0; m < b->gpu->nphase; m++)
+        if (b->gpu->play[entry * b->gpu->nphase + m].copies)
+            return true;
+    return false;
+}
+
 CORE bool phases_conditional(const optc_binding *b, int entry)
 {
-    return b->gpu->calls && b->rule->program->nperiod && entry_calls(b, entry);
+    if (!b->gpu->calls)
+        return false;
+    return (b->rule->program->nperiod && entry_calls(b, entry)) || phases_guarded(b, entry);
+}
+
+CORE bool phases_guarded(const optc_binding *b, int entry)
+{
+    return b->gpu->calls && b->gpu->gated && (entry_calls(b, entry) || entry_copies(b, entry));
 }
 
 static optc_status may_condition(const optc_binding *b)
@@ -38,6 +54,17 @@ static optc_status may_condition(const optc_binding *b)
                     "its code was made without them",
                     name);
     return OPTC_OK;
+}
+
+/* Not where that would take longer than a host that waits for the guard: calls that cannot be captured as they are,
+ * those that only some have their turn in, and roots whose types the host looks after. */
+CORE void phases_bind(optc_binding *b)
+{
+    const GpuCalls *x = b->gpu->calls;
+    b->conditional = x && !b->nslots && !x->shorts && may_condition(b) == OPTC_OK;
+    for (int i = 0; x && i < x->ncall && b->conditional; i++)
+        b->conditional = calls_capture(b, &x->call[i]);
+    message_clear();
 }
 
 /* ---- a phase as the body of a node ---- */
@@ -65,12 +92,13 @@ static optc_status ask_phase(optc_binding *b, int phase, CUgraphConditionalHandl
     TRY(g, cuGraphConditionalHandleCreate(handle, c.graph, g->ctx, 0, CONDITION_ASSIGN_DEFAULT), p->name);
     CallArgs a;
     memset(&a, 0, sizeof a);
-    a.a = b->gpu->hyper;
+    a.a = b->gpu->groups;
     a.b = b->gpu->calls->periods;
     a.c = *handle;
     a.m = p->nperiod;
     a.n = phase;
     a.k = p->nhyper + 1;
+    a.flags = b->nrow;
     void *args[] = {&a};
     TRY(g, cuLaunchKernel(b->gpu->code->call[KERNEL_PHASE], 1, 1, 1, 1, 1, 1, 0, b->gpu->stream, args, NULL), p->name);
     return OPTC_OK;

@@ -131,7 +131,7 @@ static Shot call_shot(const optc_binding *b, const ProgStage *s, int batch)
 
 /* A step begins with t moving on: in its first stage where that is the groups' own, else in a launch of its own. A
  * captured step of a rule with periods launches the stages of all phases, so there it is always a launch of its own. */
-static bool ticks_inside(const Program *p, const ProgPhase *ph)
+CORE bool ticks_inside(const Program *p, const ProgPhase *ph)
 {
     return !p->nperiod && ph->naction > 1 && ph->action[1].kind == ACT_LAUNCH &&
            p->stage[ph->action[1].stage].kind == S_GROUP;
@@ -427,7 +427,7 @@ static optc_status run_inside(optc_binding *b, int entry, int phase)
     /* Once captured steps may have been replayed, or steps left out by a guard, the host no longer knows which phase is
      * next, nor whose turn it is: the device decides, as in a graph. */
     t->in_turn = false;
-    if (capturing || ((t->captured || t->gated) && (b->rule->program->nperiod || b->nslots))) {
+    if (capturing || ((t->captured || t->gated) && (b->rule->program->nperiod || b->nslots)) || phases_guarded(b, entry)) {
         s = capture(b, entry, capturing != 0);
         b->recorded = s == OPTC_OK ? capturing != 0 : b->recorded;
         t->captured_out |= s == OPTC_OK && capturing ? b->leaves_out[entry] : 0;

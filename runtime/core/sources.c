@@ -138,11 +138,13 @@ CORE optc_status source_now(const optc_binding *b, const NumberAt *s, const char
 }
 
 /* What is no stage of ours cannot be told on a device to leave it: products that a library makes, arrays that are copied
- * over others. */
+ * over others. A device may have ways around them (gpu_phases.c). */
 CORE bool host_guards(const optc_binding *b)
 {
     const Program *p = b->rule->program;
     bool other = program_calls(p);
+    if (b->conditional)
+        return b->rule->device->reaches;
     for (int i = 0; i < p->nentry * program_phases(p); i++) {
         const ProgPhase *ph = &p->entry[i / program_phases(p)].phase[i % program_phases(p)];
         for (int k = 0; k < ph->naction; k++)
@@ -157,8 +159,8 @@ CORE optc_status sources_read(optc_binding *b, bool *skip)
     optc_status s = b->guard.from && host_guards(b) ? source_now(b, &b->guard, "optc_run", &x) : OPTC_OK;
     if (s == OPTC_ERROR_ARGUMENT)
         return fail(s,
-                    "optc_run: rule '%s' has products or copies, so the host reads the guard, and cannot while the "
-                    "stream is being captured",
+                    "optc_run: rule '%s' has products or copies that the device cannot leave out by itself, so the host "
+                    "reads the guard, and cannot while the stream is being captured",
                     b->rule->program->name);
     *skip = !(x == 0);
     for (int i = 0; i < b->nsource && s == OPTC_OK && !*skip && b->rule->device->reaches; i++) {

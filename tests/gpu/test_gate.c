@@ -7,9 +7,15 @@
 #include <string.h>
 
 enum { RUNS = 10 };
-static const struct { const char *spec, *with; bool waits; } rules[] = {
-    {"lamb", "clip(1)", false}, {"adamw", "", false},     {"adafactor", "", false},
-    {"sgd", "lookahead(3,0.5)", false}, {"lion", "ema(0.9)", false}, {"muon", "", true}};
+/* products into states, at some steps; and such that take turns, of which the host reads the guard */
+#define PRODUCTS(how)                                                                                                          \
+    "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { l = eye(0.5, 'rows'), s = zeros 'rows' },\n"                \
+    "  matrix = function() l = 0.9 * l + 0.1 * gram(g) every(2, " how "function() s = mm(l, l) end) p = p - lr * mm(s, g) end,\n" \
+    "  step = function() p = p - lr * g end }"
+static const struct { const char *spec, *with, *text; bool tiny, waits; } rules[] = {
+    {"lamb", "clip(1)", NULL, false, false}, {"adamw", "", NULL, false, false},     {"adafactor", "", NULL, false, false},
+    {"sgd", "lookahead(3,0.5)", NULL, false, false}, {"lion", "ema(0.9)", NULL, false, false}, {"muon", "", NULL, true, false},
+    {"products", "", PRODUCTS(""), true, false}, {"turns", "", PRODUCTS("{ stagger = true }, "), true, true}};
 enum { NRULES = sizeof rules / sizeof *rules };
 
 typedef struct Numbers { float guard, rate; double wide; } Numbers;
@@ -47,7 +53,7 @@ START_TEST(gate)
     SHARED();
     const char *spec = rules[_i].spec;
     bool wide = _i % 2;
-    optc_rule_options o = {.spec = spec, .with = rules[_i].with};
+    optc_rule_options o = {.spec = rules[_i].text ? NULL : spec, .with = rules[_i].with, .text = rules[_i].text};
     Side a, b;
     CUdeviceptr n;
     CUstream st;
@@ -55,7 +61,7 @@ START_TEST(gate)
     int64_t ta, tb;
     if (thinned(_i))
         return;
-    if (rules[_i].waits)
+    if (rules[_i].tiny)
         use_tiny();
     open_side(&a, "cuda", o, 0);
     open_side(&b, "cuda", o, 0);
