@@ -245,10 +245,10 @@ class Cuda(unittest.TestCase):
         torch.cuda.synchronize()
         opt.step()
 
-    def scaled(self, scaler, bad):
+    def scaled(self, scaler, bad, spec="adamw+clip(1)", types=(torch.float32,)):
         """One of six steps has gradients that are not finite: it is left out, and the scale goes down."""
-        a, b = parameters("cuda"), parameters("cuda")
-        other, opt = (optc.torch.Optimizer(x, "adamw+clip(1)", lr=0.1) for x in (a, b))
+        a, b = ([p for t in types for p in parameters("cuda", t)] for _ in range(2))
+        other, opt = (optc.torch.Optimizer(x, spec, lr=0.1) for x in (a, b))
         self.assertTrue(opt._step_supports_amp_scaling)
         for t in range(6):
             other.zero_grad(), opt.zero_grad()
@@ -268,6 +268,37 @@ class Cuda(unittest.TestCase):
 
     def test_own_scaler(self):
         self.scaled(optc.torch.GradScaler("cuda", init_scale=4.0), float("nan"))
+
+    def test_scaler_of_products(self):
+        """A rule with products: nobody waits there either, as far as the driver has conditional nodes."""
+        for kind in (torch.amp.GradScaler, optc.torch.GradScaler):
+            self.scaled(kind("cuda", init_scale=4.0), float("inf"), "muon")
+
+    def test_own_scaler_of_several(self):
+        for spec in ("adamw", "adamw+clip(1)"):
+            self.scaled(optc.torch.GradScaler("cuda", init_scale=4.0), float("nan"), spec,
+                        (torch.float32, torch.float64))
+
+    def test_guard_in_a_graph(self):
+        """found_inf is read anew at every replay, of rules with products too."""
+        for spec in ("adamw", "muon"):
+            b = parameters("cuda")
+            opt = optc.torch.Optimizer(b, spec, lr=0.1)
+            opt.found_inf = torch.zeros((), device="cuda")
+            for t in range(2):
+                grads(b, t), opt.step()
+            torch.cuda.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                opt.step()
+            for t in range(4):
+                before = [p.detach().clone() for p in b]
+                opt.found_inf.fill_(float(t % 2))
+                graph.replay()
+                torch.cuda.synchronize()
+                same = [torch.equal(p, q) for p, q in zip(before, b)]
+                self.assertEqual(all(same) if t % 2 else any(same), bool(t % 2), (spec, t))
+            self.assertEqual(opt.state_dict()["state"][0]["step"].item(), 4)
 
     def test_memory(self):
         """States come from torch's allocator and go back to it."""

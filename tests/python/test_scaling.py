@@ -118,6 +118,31 @@ class Scaling(Case):
             for p, q in zip(b.parameters(), c.parameters()):
                 torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-6)
 
+    def test_own_scaler_of_several(self):
+        """One gradient of one type that is not finite: no parameter of any type is stepped, nor counted."""
+        for spec in ("adamw", "sgd+clip(0.5)"):
+            a, b = ([p.to(t).detach().requires_grad_() for p in lists() for t in (torch.float32, torch.float64)]
+                    for _ in range(2))
+            oa, ob = (optc.torch.Optimizer(x, spec, lr=0.02) for x in (a, b))
+            scaler = optc.torch.GradScaler("cpu", init_scale=8.0)
+            for t in range(6):
+                grads(a, t), grads(b, t)
+                for p in b:
+                    p.grad *= scaler.get_scale()
+                scaler.scale(torch.ones(()))
+                if t in (1, 4):
+                    b[t % 4].grad.view(-1)[1] = float("inf") if t == 1 else float("nan")
+                scaler.step(ob), scaler.update()
+                if t not in (1, 4):
+                    oa.step()
+            self.assertEqual(len(ob._bounds), 2)
+            self.assertEqual(scaler.get_scale(), 2.0)
+            b[3].grad[0] = float("inf")
+            ob.step()                                  # by itself it goes on leaving them out
+            for p, q in zip(a, b):
+                torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-6)
+                self.assertEqual(ob.state[q]["step"].item(), 4)
+
     def test_tensor_hypers(self):
         """Read where they lie, at every step."""
         a, b = lists(), lists()

@@ -16,12 +16,12 @@ from .._api import option_text
 from . import _rules, _scaling
 from ._arriving import watch
 from ._bound import Bound, Changed, Member, refuse
-from ._keys import Keys, has_global, number
+from ._keys import Keys, number
 from ._memory import TYPES, device_of
-from ._scaling import CHECKING, SCALER, send, send_scalar
+from ._scaling import APART, CHECKING, SCALER, send, send_scalar
 from ._sharded import Sharded, fill, is_sharded, local, refuse_placed
 from ._sorting import sorter
-from ._together import CLIP, Norms, can_share
+from ._together import CLIP, Checks, Norms, can_share
 
 # What a copy or a file keeps beside torch's: functions (sort, split) have done their work.
 KEPT = ("_rule", "_static", "_release", "_inputs", "_scalars")
@@ -161,24 +161,26 @@ class Optimizer(torch.optim.Optimizer):
                     members[k] = Member(k, group["params"])
                 members[k].add(p, name or "param_groups[%d][%d]" % (k, i), self._flags.get(id(p), 0),
                                self._splits.get(id(p), 0))
-        several = len(wanted) > 1 and self._rule.is_global and not self._release and self._scaled != CHECKING
-        clip = CLIP if several and can_share(self._rule) else None
+        several = len(wanted) > 1 and not self._release
+        clip = CLIP if several and self._rule.is_global and can_share(self._rule) else None
+        scaler = APART if several and self._scaled == CHECKING else self._scaled
         old = {id(p): (b, i) for b in self._bounds or () for i, p in enumerate(b.owners)}
-        bounds = [self._bound(key, *what, clip, old) for key, what in wanted.items()]
+        bounds = [self._bound(key, *what, clip, scaler, old) for key, what in wanted.items()]
         if not clip:
             self._refuse_apart(bounds)
         for b in bounds:
             self._adopt(b)
         self._norms = Norms(bounds) if clip else None
+        self._checks = Checks(bounds) if scaler == APART else None
         self._bounds, self._out, self._shape = bounds, out, self._layout()
         self._of = {id(b.owners[0]): b for b in bounds} if self._release else {}
         self._pushed = None
         self._give_inputs()
 
-    def _bound(self, key, members, rule, clip, old):
+    def _bound(self, key, members, rule, clip, scaler, old):
         device, dtype, grad, sharded = key[:4]
         what = self._rule.compiled(*rule, param=TYPES[dtype], grad=TYPES.get(grad, "f32"),
-                                   scaler=self._scaled, clip=clip)
+                                   scaler=scaler, clip=clip)
         members = list(members.values())
         hypers = [self._rule.hypers(self.param_groups[m.group]) for m in members]
         kind = Sharded if sharded else Bound
@@ -192,7 +194,7 @@ class Optimizer(torch.optim.Optimizer):
         if self._release and any("group" in b.domains.values() for b in bounds):
             raise ValueError("%s keeps something of a whole group: its gradients cannot be released as they come"
                              % self._rule.spec)
-        if len(bounds) > 1 and any(has_global(b.rule) for b in bounds):
+        if len(bounds) > 1 and self._rule.is_global:
             raise ValueError("%s has something of all tensors together (as clip has their norm), and these are of "
                              "several devices, types or options: %s" % (self._rule.spec, "; ".join(
                                  "%d of %s on %s" % (len(b.params), b.params[0].dtype, b.device) for b in bounds)))
@@ -276,9 +278,10 @@ class Optimizer(torch.optim.Optimizer):
             for b in self._bounds:
                 self._appear(b)
             return
+        checked = self._checks.look() if self._checks and entry == "step" else None
         for b in self._bounds:
             if found is not None or scale is not None or b.scaling is not None:
-                b.guarded(found, scale, bool(self._scaled))
+                b.guarded(checked[b.device] if checked else found, scale, bool(self._scaled))
         if self._norms and entry == "step":
             self._norms.measure(scale)
         for b in self._bounds:
@@ -379,11 +382,11 @@ class Optimizer(torch.optim.Optimizer):
         """Whether optc.torch.GradScaler leaves the check to the step as well."""
         if self._checking:
             return True
-        kinds = {(p.device, p.dtype, is_sharded(p)) for g in self.param_groups for p in g["params"]}
-        return self._rule.entries == ["step"] and not self._release and len(kinds) == 1 and not next(iter(kinds))[2]
+        return self._rule.entries == ["step"] and not self._release and not any(
+            is_sharded(p) for g in self.param_groups for p in g["params"])
 
     def _found(self):
-        return {b.device: b.found() for b in self._bounds}
+        return self._checks.found if self._checks else {b.device: b.found() for b in self._bounds}
 
     # ---- what a rule has beside ----
     def entries(self):

@@ -20,6 +20,11 @@ CHECKING = """return wrapper {
     skipped = skipped + found
     when(ok, function() inner { t = t - skipped } end)
   end }"""
+# Where there are several bindings each looks at its gradients ahead of the step, and a guard tells all of them.
+APART = """return wrapper {
+  name = "scaler", inputs = { scale = "group" }, state = { found = zeros "group" },
+  check = function() found = where(isfinite(max(0, global.max(abs(g)))), 0, 1) end,
+  step = function() g = g / scale inner() end }"""
 OWN = "scaler."              # states of these wrappers are no business of the optimizer's
 HIDDEN = (OWN, "clip.of_these")
 DEVICES = ("cuda",)          # on others torch's scaler does it itself, by passes of its own
@@ -66,6 +71,10 @@ class Guard:
         if scaled:
             for k in range(len(b.members)):
                 b.binding.set_scalar_from(k, "scaler.scale", self.memory.data_ptr() + 4, _lib.F32)
+
+    def let(self):
+        if self.on:
+            self.memory[0].zero_()
 
     def take(self, b, found, scale):
         if found is not None and not self.on:

@@ -1,5 +1,5 @@
-"""One clip over several bindings: tensors of several devices, types or options. Each binding leaves the norm of its own
-gradients in an entry ahead of the step; the step takes the norm of all."""
+"""What is of all tensors over several bindings: tensors of several devices, types or options. Each binding leaves the
+norm of its own gradients, or whether they are finite, in an entry ahead of the step; the step takes what is of all."""
 import re
 
 import torch
@@ -54,3 +54,22 @@ class Norms:
             squares = [own.to(total.device, torch.float64) ** 2 for _, own in there]
             norm = torch.stack(squares).sum().sqrt() if squares else torch.zeros(())
             total.copy_(norm if scale is None else norm / scale.to(total.device))
+
+
+class Checks:
+    """Whether the gradients of all bindings are finite, as one number on every device: not 0 where one is not."""
+
+    def __init__(self, bounds):
+        self.bounds = bounds
+        self.found = {}                                # by device
+
+    @torch.no_grad()
+    def look(self):
+        there = [b for b in self.bounds if any(b.ptrs)]
+        for b in there:
+            b.scaling.let()                            # what the last step's guard said is not for this one
+            b.binding.run("check")
+        for device in {b.device for b in self.bounds}:
+            each = [b.found().to(device) for b in there]
+            self.found[device] = torch.stack(each).amax() if each else torch.zeros((), device=device)
+        return self.found
