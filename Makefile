@@ -162,7 +162,7 @@ $(BUILD)/python/optc: $(TOOLS_SRC:%.c=$(BUILD)/obj/%.o) $(BUILD)/liboptc.a
 # ---- tests ----
 # Under the sanitizers compiling with more than -O0 takes longer than it saves, but for where tests spend their time.
 HOT := $(addprefix gen/,ir lex util plan plan_verify verify turns_verify eval eval_matrix eval_factors fold cut reduce segments) \
-       $(addprefix runtime/,search evaluator core/product core/dense core/factors core/call core/cpu core/places core/layout core/batches core/bind)
+       $(addprefix runtime/,search evaluator core/product core/dense core/factors core/call core/cpu core/places core/layout core/batches core/bind core/state matrices matrices_cpu) tests/alone
 ifdef SAN
 $(HOT:%=$(BUILD)/obj/%.o): ALL_CFLAGS += -O1
 endif
