@@ -37,6 +37,7 @@ static const optc_rule_options rules[] = {{.spec = "adamw", .with = "clip(1)"}, 
 /* Who is left out changes every step, a hyperparameter changes, and at last every tensor has another count: more than there is room for. */
 START_TEST(apart)
 {
+    SHARED();
     Side c, g;
     const optc_rule_options *r = &rules[_i];
     open_side(&c, "cpu", *r, 0);
@@ -118,6 +119,7 @@ static void close_both(Side *c, Side *g, CUstream st)
 /* An entry that takes everybody in, run before: what was captured goes by its own entry. A call that is refused changes nothing. */
 START_TEST(captured_beside_another_entry)
 {
+    SHARED();
     static const optc_rule_options r = {.spec = "two.lua", .text =
         "return optimizer { name = 'two', hyper = { lr = 0.1 }, state = { m = zeros },\n"
         "  step = function() m = lerp(m, g, 0.1); p = p - lr * m / t end, other = function() p = 0.5 * p + 0 * t end }"};
@@ -154,6 +156,7 @@ END_TEST
 /* A rule with states of the group: rows that were there when it was captured go on; others are refused, and nothing has changed. */
 START_TEST(groups_in_graphs)
 {
+    SHARED();
     static const optc_rule_options r = {.spec = "grouped.lua", .text = group_text};
     Side c, g;
     CUstream st;
@@ -196,6 +199,7 @@ END_TEST
 /* Who uses no t needs no rows, however many counts there are. */
 START_TEST(counts_without_t)
 {
+    SHARED();
     static const optc_rule_options r = {.spec = "lion"};
     Side c, g;
     CUstream st;
@@ -223,6 +227,7 @@ static int some_copies(CUdeviceptr to, const void *from, size_t bytes, CUstream 
 /* In a capture nothing is allocated, and what is refused there leaves it as it was; a copy that fails half way is made good. */
 START_TEST(refused_in_between)
 {
+    SHARED();
     static const optc_rule_options r = {.spec = "grouped.lua", .text = group_text};
     Side c, g;
     CUstream st;
@@ -279,6 +284,7 @@ END_TEST
 /* A captured step leaves out whom it finds left out, also after that has changed; counts follow. */
 START_TEST(apart_in_graphs)
 {
+    SHARED();
     static const optc_rule_options r = {.spec = "adamw", .with = "clip(1)"};
     Side c, g;
     CUstream st;

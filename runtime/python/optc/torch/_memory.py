@@ -1,5 +1,6 @@
 """Engines of optc over torch's devices and torch's memory."""
 import bisect
+import contextlib
 import os
 
 import torch
@@ -22,7 +23,8 @@ class Device:
         self._starts = None
 
         def alloc(size, _stream):
-            memory = torch.empty(max(size, 1), dtype=torch.uint8, device=device)
+            with self._outside():
+                memory = torch.empty(max(size, 1), dtype=torch.uint8, device=device)
             buffers[memory.data_ptr()] = memory
             self._starts = None
             return memory.data_ptr()
@@ -32,6 +34,16 @@ class Device:
             buffers.pop(address, None)
         name = "cpu" if device.type == "cpu" else "%s:%d" % (device.type, device.index)
         self.engine = Engine(name, threads=threads, allocator=(alloc, release), workspace=workspace)
+
+    def _outside(self):
+        """What is allocated in a stream that is being captured lies in the graph's own memory, where work that was
+        captured ahead of it may write at every replay: what we keep is taken from another stream's."""
+        if self.device.type != "cuda" or not torch.cuda.is_current_stream_capturing():
+            return contextlib.nullcontext()
+        if self._side is None:
+            self._side = torch.cuda.Stream(self.device)
+        return torch.cuda.stream(self._side)
+    _side = None
 
     def rule(self, **what):
         key = repr(sorted(what.items()))
