@@ -11,6 +11,11 @@ import unittest
 import warnings
 
 import optc
+
+try:
+    import numpy
+except ImportError:
+    numpy = None
 from optc import _lib
 
 TREE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -163,6 +168,95 @@ class Library(unittest.TestCase):
         class Array:
             __array_interface__ = {"data": (4096, False)}
         self.assertEqual([optc.address(x) for x in (None, 7, Array())], [None, 7, 4096])
+        with self.assertRaisesRegex(TypeError, "str is no array"):
+            optc.address("x")
+        p, g = floats(1, 2, 3), floats(1, 1, 1)
+        b = optc.Engine().compile("sgd").bind([([(p, g)], {"lr": 0.5})])       # ctypes' know their shapes
+        b.step()
+        self.assertEqual(list(p), [0.5, 1.5, 2.5])
+
+        class Far:                                     # what CuPy tells
+            __cuda_array_interface__ = {"data": (4096, False), "shape": (3,), "typestr": "<f4", "version": 3}
+        with self.assertRaisesRegex(optc.ArgumentError, "the gradient of tensor 'w' lies on cuda, .* device is cpu"):
+            optc.Engine().compile("sgd").bind([([{"name": "w", "param": p, "grad": Far()}], {})])
+        with self.assertRaisesRegex(optc.ArgumentError, "the shape of a tensor is not known"):
+            optc.Engine().compile("sgd").bind([([{"param": 4096}], {})])
+
+    def test_streams(self):
+        from optc._arrays import stream_of
+
+        class Named:
+            def __init__(self, **what):
+                self.__dict__.update(what)
+        self.assertEqual([stream_of(x) for x in (None, 5, Named(ptr=6), Named(cuda_stream=7),
+                                                 Named(__cuda_stream__=lambda: (0, 8)))], [None, 5, 6, 7, 8])
+        with self.assertRaisesRegex(TypeError, "no stream"):
+            stream_of("x")
+
+
+@unittest.skipUnless(numpy, "no NumPy")
+class Numpy(unittest.TestCase):
+    """By its interface and by DLPack, against the sums written out."""
+
+    class ByDLPack:
+        def __init__(self, x):
+            self.x = x
+
+        def __dlpack__(self):
+            return self.x.__dlpack__()
+
+    def both(self):
+        return (lambda x: x, self.ByDLPack)
+
+    def test_step(self):
+        for face in self.both():
+            for kind, name in ((numpy.float32, "f32"), (numpy.float64, "f64"), (numpy.float16, "f16")):
+                p, g = numpy.ones((2, 3), kind), numpy.arange(6).astype(kind).reshape(2, 3)
+                rule = optc.Engine().compile("sgd", types={"param": name, "grad": name})
+                b = rule.bind([([(face(p), face(g))], {"lr": 0.5, "momentum": 0.0})])
+                b.step()
+                numpy.testing.assert_array_equal(p, 1 - 0.5 * numpy.arange(6).reshape(2, 3))
+                more = numpy.ones((2, 3), kind)
+                b.set_grads([face(more)])
+                del more                               # it is held
+                b.step()
+                numpy.testing.assert_array_equal(p, 0.5 - 0.5 * numpy.arange(6).reshape(2, 3))
+                q = p.copy()
+                b.set_params([face(q)]), b.step()
+                numpy.testing.assert_array_equal(q, p - 0.5)
+
+    def test_layouts(self):
+        """Columns first, as it lies; nothing, no dimension, a part of a larger one."""
+        for face in self.both():
+            p, g = numpy.ones((3, 2), numpy.float32).T, numpy.ones((3, 2), numpy.float32).T
+            large = numpy.ones((4, 3), numpy.float32)
+            some = [(p, g), (numpy.ones((0, 3), numpy.float32), numpy.ones((0, 3), numpy.float32)),
+                    (numpy.ones((), numpy.float32), numpy.ones((), numpy.float32)),
+                    (large[1:3], numpy.ones((2, 3), numpy.float32))]
+            b = optc.Engine().compile("adamw").bind([([tuple(map(face, x)) for x in some], {"lr": 0.1})])
+            b.step()
+            for x, _ in some:
+                numpy.testing.assert_allclose(x, 0.899, rtol=1e-6)
+            numpy.testing.assert_array_equal(large[[0, 3]], 1)
+
+    def test_refused(self):
+        rule, f32 = optc.Engine().compile("sgd"), numpy.float32
+        fixed = numpy.ones(3, f32)
+        fixed.flags.writeable = False
+        for error, text, pair in (
+                (optc.ArgumentError, "read-only", (fixed, numpy.ones(3, f32))),
+                (optc.ArgumentError, r"has shape \(4,\), and the parameter \(3,\)",
+                 (numpy.ones(3, f32), numpy.ones(4, f32))),
+                (optc.ArgumentError, "gradient is not of the type", (numpy.ones(3, f32), numpy.ones(3))),
+                (optc.ArgumentError, "leave gaps", (numpy.ones(6, f32)[::2], numpy.ones(6, f32)[::2])),
+                (TypeError, "an array of int64", (numpy.ones(3, int), numpy.ones(3, f32))),
+                (TypeError, "another order", (numpy.ones(3, ">f4"), numpy.ones(3, f32)))):
+            with self.assertRaisesRegex(error, text):
+                rule.bind([([pair], {})])
+        b = rule.bind([([numpy.ones(3, f32)], {})])
+        for wrong in (numpy.ones(3), numpy.ones(4, f32), numpy.ones(6, f32)[::2]):
+            with self.assertRaisesRegex(optc.ArgumentError, r"number 0 of the gradients .*array of \(3,\) in f32"):
+                b.set_grads([wrong])
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
 """Engines, rules and bindings: what optc.h has, as objects. An engine outlives its rules and a rule its bindings, as
 references see to; all of them go when nobody holds them, and at exit nothing is waited for."""
 import ctypes
+import math
 import os
 import warnings
 import weakref
 
 from . import _lib
+from ._arrays import address, described, stream_of
 from ._lib import array, decoded, encoded, lib
 
 
@@ -108,6 +110,10 @@ def _type(t):
     return _lib.DEFAULT if t is None else _lib.TYPE_NAMES[t]
 
 
+def _name_of(kind):
+    return next((n for n, k in _lib.TYPE_NAMES.items() if k == kind), "another type")
+
+
 def option_text(options):
     """'amsgrad=true,k=5' of a dict; a text is one already."""
     if not options or isinstance(options, str):
@@ -136,6 +142,8 @@ class Rule:
         out = ctypes.c_void_p()
         lib.optc_compile_sized(engine.handle, o, ctypes.sizeof(o), out)
         self.engine, self.handle = engine, out.value
+        self.types = [_type(types.get("param")) or _lib.F32]           # of parameters, and of gradients: as those
+        self.types.append(_type(types.get("grad")) or self.types[0])
         self._end = _finalizer(self, lib.optc_release, self.handle, engine)
         if warn and not lib.optc_rule_native(self.handle):
             warnings.warn("optc: %s runs on the %s: slowly, in double precision" % (self.name, self.path),
@@ -194,13 +202,17 @@ class Rule:
 
 
 class Binding:
-    """A rule on tensors. `groups`: a list of (tensors, {hyper: value}); a tensor is a dict of what optc_tensor has:
-    name, param and grad (addresses, or what `address` knows), shape, strides, grad_strides, flags, tags, split,
-    global_shape and offset (of a piece), states (addresses by the rule's order of states, or None: they go on there)."""
+    """A rule on tensors. `groups`: a list of (tensors, {hyper: value}). A tensor is an array (of NumPy, CuPy, torch,
+    ctypes, or with DLPack), a pair of them (parameter, gradient), or a dict of what optc_tensor has: param and grad
+    (arrays, or addresses, which need a shape), name, shape, strides, grad_strides, flags, tags, split, global_shape and
+    offset (of a piece), states (addresses by the rule's order of states, or None: they go on there). Arrays are held
+    as long as they are bound."""
 
     def __init__(self, rule, groups):
         keep = []
-        made = [_group(tensors, hyper, keep) for tensors, hyper in groups]
+        self._device = rule.engine.device_name.split(": ")[0]
+        groups = [(list(tensors), hyper) for tensors, hyper in groups]
+        made = [_group(tensors, hyper, keep, self._device) for tensors, hyper in groups]
         out = ctypes.c_void_p()
         lib.optc_bind_sized(rule.handle, array(_lib.Group, made), len(made), ctypes.sizeof(_lib.Group),
                             ctypes.sizeof(_lib.Tensor), out)
@@ -208,6 +220,7 @@ class Binding:
         self.n = lib.optc_tensors(self.handle)
         self._end = _finalizer(self, lib.optc_unbind, self.handle, rule)
         self._grads = (ctypes.c_void_p * max(self.n, 1))()
+        self._held = {"bound": [t for tensors, _ in groups for t in tensors]}
 
     def close(self):
         self._end()
@@ -219,17 +232,39 @@ class Binding:
     def run(self, entry):
         lib.optc_run(self.handle, encoded(entry))
 
-    def set_grads(self, addresses):
-        """One address a tensor, 0 or None where there is none."""
-        a = self._grads
-        a[:] = addresses
+    def set_grads(self, grads):
+        """One a tensor: an array that lies as the bound gradient did, an address, or 0 or None where there is none."""
+        a = self._put(grads, "gradients", 1)
         lib.optc_set_grads(self.handle, a, self.n)
 
-    def set_params(self, addresses):
-        """Parameters lie there from now on, one address a tensor; states stay."""
-        a = self._grads
-        a[:] = addresses
+    def set_params(self, params):
+        """Parameters lie there from now on, one array or address a tensor, as they lay; states stay."""
+        a = self._put(params, "parameters", 0)
         lib.optc_set_params(self.handle, a, self.n)
+
+    def _put(self, given, what, grad):
+        a = self._grads
+        try:
+            a[:] = given                               # addresses, which is what has to be fast
+            self._held.pop(what, None)
+        except TypeError:
+            found = [x if x is None or isinstance(x, int) else self._fits(i, x, what, grad)
+                     for i, x in enumerate(given)]
+            a[:] = found
+            self._held[what] = list(given)
+        return a
+
+    def _fits(self, i, x, what, grad):
+        """Its address, if it is of the size and the type that were bound."""
+        x, info = _reached(described(x), "number %d of the %s" % (i, what), self._device), _lib.TensorInfo()
+        lib.optc_tensor_about_sized(self.handle, i, info, ctypes.sizeof(info))
+        shape = tuple(info.shape[:info.rank])
+        if (x.shape is not None and math.prod(x.shape) != info.count) or x.strides or \
+                (x.type and x.type != self.rule.types[grad]):
+            raise _lib.ArgumentError("number %d of the %s has shape %s, strides %s and type %s: a row-major array of "
+                                     "%s in %s is wanted" % (i, what, x.shape, x.strides, _name_of(x.type), shape,
+                                                          _name_of(self.rule.types[grad])))
+        return x.address
 
     def set_hyper(self, group, name, value):
         lib.optc_set_hyper(self.handle, group, encoded(name), value)
@@ -239,8 +274,15 @@ class Binding:
         lib.optc_get_hyper(self.handle, group, encoded(name), out)
         return out.value
 
-    def set_input(self, tensor, name, data, count):
+    def set_input(self, tensor, name, data, count=0):
+        """count: how many values an address has, 0: it is not checked; arrays know, and are held."""
+        if not (data is None or isinstance(data, int)):
+            told = _reached(described(data), "input '%s'" % name, self._device)
+            if told.strides:
+                raise _lib.ArgumentError("input '%s' is not row-major" % name)
+            count = math.prod(told.shape) if told.shape is not None else count
         lib.optc_set_input(self.handle, tensor, encoded(name), address(data), count)
+        self._held["input", tensor, name] = data
 
     def set_scalar(self, group, name, value):
         lib.optc_set_scalar(self.handle, group, encoded(name), value)
@@ -265,7 +307,8 @@ class Binding:
         lib.optc_set_t(self.handle, tensor, steps)
 
     def set_stream(self, stream):
-        lib.optc_set_stream(self.handle, stream)
+        """Runs go into this stream from now on: of CuPy, torch or cuda-python, or its handle."""
+        lib.optc_set_stream(self.handle, stream_of(stream))
 
     def sync(self):
         lib.optc_sync(self.handle)
@@ -311,48 +354,56 @@ class Binding:
         return {"computed": f.computed, "refused": f.refused, "residual": f.residual}
 
 
-def _group(tensors, hyper, keep):
-    single = [_tensor(keep=keep, **t) for t in tensors], [_lib.Setting(encoded(n), v) for n, v in hyper.items()]
+def _group(tensors, hyper, keep, device):
+    single = ([_tensor(keep, device, **_asked(t)) for t in tensors],
+              [_lib.Setting(encoded(n), v) for n, v in hyper.items()])
     rows, settings = array(_lib.Tensor, single[0]), array(_lib.Setting, single[1])
     keep += [single, rows, settings]                   # single: what it points to is held by each of them
     return _lib.Group(rows, len(rows) if rows else 0, settings, len(hyper))
 
 
-def _tensor(keep, param, shape, grad=None, name=None, strides=None, grad_strides=None, flags=0, tags=None, split=0,
-            global_shape=None, offset=None, states=None):
+def _asked(t):
+    """A tensor as a dict: of an array, or of a pair of them, what they tell."""
+    if isinstance(t, dict):
+        return t
+    return {"param": t[0], "grad": t[1]} if isinstance(t, (tuple, list)) else {"param": t}
+
+
+def _reached(x, what, device):
+    """Refuses what lies where the engine does not reach."""
+    if x.device is None or x.device == device or (x.device == "cuda" and device != "cpu"):
+        return x
+    raise _lib.ArgumentError("%s lies on %s, and the engine's device is %s" % (what, x.device, device))
+
+
+def _tensor(keep, device, param, shape=None, grad=None, name=None, strides=None, grad_strides=None, flags=0, tags=None,
+            split=0, global_shape=None, offset=None, states=None):
+    label = "of tensor '%s'" % name if name else "of a tensor"
+    p, g = (None if x is None or isinstance(x, int) else _reached(described(x), "%s %s" % (what, label), device)
+            for x, what in ((param, "the parameter"), (grad, "the gradient")))
+    if p and p.readonly:
+        raise _lib.ArgumentError("the parameter %s is read-only" % label)
+    if shape is None:
+        if p is None or p.shape is None:
+            raise _lib.ArgumentError("the shape %s is not known: give it with the address" % label)
+        shape, strides = p.shape, p.strides if strides is None else strides
+        if g and g.shape is not None and g.shape != shape:
+            raise _lib.ArgumentError("the gradient %s has shape %s, and the parameter %s" % (label, g.shape, shape))
+        grad_strides = g.strides if g and grad_strides is None else grad_strides
+        if bool(strides) != bool(grad_strides):        # said of both, or of none
+            strides, grad_strides = (x or _row_major(shape) for x in (strides, grad_strides if g else strides))
+    for x in (p, g):
+        if x and x.shape is not None and math.prod(x.shape) != math.prod(shape):
+            raise _lib.ArgumentError("an array %s has shape %s, and the tensor %s" % (label, x.shape, tuple(shape)))
     sizes = [array(ctypes.c_int64, x) if x is not None else None
              for x in (shape, strides, grad_strides, global_shape, offset)]
     lies = array(ctypes.c_void_p, states or ())
     keep += [*sizes, lies]
-    return _lib.Tensor(name=encoded(name), param=address(param), grad=address(grad), rank=len(shape), shape=sizes[0],
-                       param_strides=sizes[1], grad_strides=sizes[2], flags=flags, tags=encoded(tags), split=split,
-                       global_shape=sizes[3], offset=sizes[4], states=lies)
+    return _lib.Tensor(name=encoded(name), param=p.address if p else param, grad=g.address if g else grad,
+                       rank=len(shape), shape=sizes[0], param_strides=sizes[1], grad_strides=sizes[2], flags=flags,
+                       tags=encoded(tags), split=split, global_shape=sizes[3], offset=sizes[4], states=lies,
+                       param_type=p.type or 0 if p else 0, grad_type=g.type or 0 if g else 0)
 
 
-def address(x):
-    """Where an array lies: a number already, a torch tensor, or what NumPy, CuPy and DLPack tell of one."""
-    if x is None or isinstance(x, int):
-        return x
-    if hasattr(x, "data_ptr"):
-        return x.data_ptr()
-    for face in ("__cuda_array_interface__", "__array_interface__"):
-        told = getattr(x, face, None)
-        if told:
-            return told["data"][0]
-    if hasattr(x, "__dlpack__"):
-        return _dlpack(x)
-    return ctypes.addressof(x)
-
-
-class _DLTensor(ctypes.Structure):                     # the head of a DLManagedTensor
-    _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int), ("device_id", ctypes.c_int),
-                ("ndim", ctypes.c_int), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
-                ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p), ("byte_offset", ctypes.c_uint64)]
-
-
-def _dlpack(x):
-    capsule = x.__dlpack__()
-    get = ctypes.pythonapi.PyCapsule_GetPointer
-    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    t = _DLTensor.from_address(get(capsule, b"dltensor"))
-    return (t.data or 0) + t.byte_offset
+def _row_major(shape):
+    return [math.prod(shape[k + 1:]) for k in range(len(shape))]

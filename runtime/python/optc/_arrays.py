@@ -1,0 +1,129 @@
+"""What is told of an array, whoever made it: NumPy (__array_interface__), CuPy (__cuda_array_interface__), torch,
+ctypes, and anything with DLPack. None of them is imported here."""
+import ctypes
+from collections import namedtuple
+
+from . import _lib
+
+# device: "cpu", "cuda:0"; "cuda": a GPU, it is not said which; None: all reach it, or nothing is known.
+# strides: in elements; None: row-major.
+Array = namedtuple("Array", "address shape strides type device readonly")
+TORCH = {"torch.float32": _lib.F32, "torch.float64": _lib.F64, "torch.bfloat16": _lib.BF16, "torch.float16": _lib.F16}
+TYPESTR = {"f4": _lib.F32, "f8": _lib.F64, "f2": _lib.F16}
+DLPACK = {(2, 32): _lib.F32, (2, 64): _lib.F64, (2, 16): _lib.F16, (4, 16): _lib.BF16}
+CTYPES = {ctypes.c_float: _lib.F32, ctypes.c_double: _lib.F64}
+DL_DEVICES = {1: "cpu", 2: "cuda:%d", 3: "cpu", 13: None}       # 3: of the host, pinned; 13: managed, which all reach
+
+
+def address(x):
+    """Where an array lies: a number already, a torch tensor, or what NumPy, CuPy and DLPack tell of one."""
+    return x if x is None or isinstance(x, int) else described(x).address
+
+
+def described(x):
+    """An Array of anything that is one. TypeError: it is none, or of a type that is not stepped."""
+    if hasattr(x, "data_ptr"):
+        return _torch(x)
+    for face in ("__cuda_array_interface__", "__array_interface__"):
+        told = getattr(x, face, None)
+        if told:
+            return _interface(x, told, face == "__cuda_array_interface__")
+    if hasattr(x, "__dlpack__"):
+        return _dlpack(x)
+    if isinstance(x, ctypes.Array):
+        return _ctypes(x)
+    if isinstance(x, (ctypes._SimpleCData, ctypes.Structure)):
+        return Array(ctypes.addressof(x), None, None, CTYPES.get(type(x)), None, False)
+    raise TypeError("%s is no array: optc takes those of NumPy, CuPy, torch and ctypes, whatever has __dlpack__, and "
+                    "addresses" % type(x).__name__)
+
+
+def row_major(shape, strides):
+    want = 1
+    for n, stride in zip(reversed(shape), reversed(strides)):
+        if n != 1 and stride != want:
+            return 0 in shape
+        want *= n
+    return True
+
+
+def _made(at, shape, strides, kind, device, readonly):
+    shape = tuple(shape)
+    strides = None if strides is None or row_major(shape, strides) else tuple(strides)
+    return Array(at, shape, strides, kind, device, readonly)
+
+
+def _torch(x):
+    device = x.device.type
+    if device == "cuda":
+        device = "cuda:%d" % x.device.index
+    return _made(x.data_ptr(), x.shape, x.stride(), _known(TORCH.get(str(x.dtype)), x.dtype), device, False)
+
+
+def _interface(x, told, cuda):
+    if "shape" not in told:                            # a place and no more
+        return Array(told["data"][0], None, None, None, "cuda" if cuda else "cpu", False)
+    text, name = told["typestr"], getattr(getattr(x, "dtype", None), "name", "")
+    kind = _lib.BF16 if name == "bfloat16" else TYPESTR.get(text[1:])
+    if text[0] == ">":
+        raise TypeError("an array of %s: its bytes are in another order than this machine's" % text)
+    size, strides = int(text[2:]), told.get("strides")
+    if strides and any(s % size for s in strides):
+        raise TypeError("an array whose strides %s are not multiples of its %d bytes" % (tuple(strides), size))
+    strides = [s // size for s in strides] if strides else None
+    device = getattr(getattr(x, "device", None), "id", None) if cuda else None
+    device = ("cuda" if device is None else "cuda:%d" % device) if cuda else "cpu"
+    at, readonly = told["data"]
+    return _made(at, told["shape"], strides, _known(kind, name or text), device, readonly)
+
+
+def _known(kind, name):
+    if kind is None:
+        raise TypeError("an array of %s: optc steps f32, f64, bf16 and f16" % name)
+    return kind
+
+
+def _ctypes(x):
+    shape, kind = [], type(x)
+    while hasattr(kind, "_length_"):
+        shape.append(kind._length_)
+        kind = kind._type_
+    return Array(ctypes.addressof(x), tuple(shape), None, CTYPES.get(kind), "cpu", False)
+
+
+class _DLTensor(ctypes.Structure):                     # the head of a DLManagedTensor
+    _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int), ("device_id", ctypes.c_int),
+                ("ndim", ctypes.c_int), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
+                ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)),
+                ("byte_offset", ctypes.c_uint64)]
+
+
+def _dlpack(x):
+    """The capsule goes again when it was looked at, and its maker takes that for an end: x itself holds the memory."""
+    capsule = x.__dlpack__()
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    t = _DLTensor.from_address(get(capsule, b"dltensor"))
+    if t.device_type not in DL_DEVICES:
+        raise TypeError("an array on a device that DLPack calls %d: optc steps those of the CPU and of NVIDIA GPUs"
+                        % t.device_type)
+    device = DL_DEVICES[t.device_type]
+    if device and "%" in device:
+        device %= t.device_id
+    kind = _known(DLPACK.get((t.code, t.bits)) if t.lanes == 1 else None, "DLPack's code %d of %d bits in %d lanes" % (
+        t.code, t.bits, t.lanes))
+    return _made((t.data or 0) + t.byte_offset, t.shape[:t.ndim], t.strides[:t.ndim] if t.strides else None, kind,
+                 device, False)
+
+
+def stream_of(x):
+    """The handle of a stream: a number, or an object of CuPy's, torch's or cuda-python's. None: the default one."""
+    if x is None or isinstance(x, int):
+        return x
+    if hasattr(x, "__cuda_stream__"):
+        told = x.__cuda_stream__
+        return (told() if callable(told) else told)[1]
+    for name in ("cuda_stream", "ptr"):
+        if hasattr(x, name):
+            return getattr(x, name)
+    raise TypeError("%s is no stream: optc takes those of CuPy and torch, and handles" % type(x).__name__)
