@@ -157,10 +157,14 @@ class Products(Functions):
         with torch.cuda.graph(graph):
             X = ot.bounded_matmul(a, b, a)
             K = ot.kron(a[0], b[0, :2])
+            Y = ot.bounded_matmul(b, b, b)             # in what the first one worked in
+        other = torch.full((64 << 20,), 7, dtype=torch.uint8, device="cuda")
         a.copy_(B)
         graph.replay()
+        self.assertTrue(bool((other == 7).all()))      # what a replay works in is nobody else's
         want = B.double() @ B.double() @ B.double()
         self.assertLessEqual((X.cpu().double() - want).abs().max().item(), 1e-5 * want.abs().max().item())
+        self.assertLessEqual((Y.cpu().double() - want).abs().max().item(), 1e-5 * want.abs().max().item())
         self.near(K.cpu(), torch.kron(B[0].double(), B[0, :2].double()), 2)
 
 

@@ -2,6 +2,7 @@
 import bisect
 import contextlib
 import os
+import threading
 
 import torch
 
@@ -21,6 +22,7 @@ class Device:
         self.buffers = buffers = {}                    # address: the tensor that is this memory
         self.rules = {}
         self._starts = None
+        self._passing = threading.local()              # on: what is allocated is given back by the same call
 
         def alloc(size, _stream):
             with self._outside():
@@ -38,12 +40,23 @@ class Device:
     def _outside(self):
         """What is allocated in a stream that is being captured lies in the graph's own memory, where work that was
         captured ahead of it may write at every replay: what we keep is taken from another stream's."""
-        if self.device.type != "cuda" or not torch.cuda.is_current_stream_capturing():
+        if (self.device.type != "cuda" or not torch.cuda.is_current_stream_capturing()
+                or getattr(self._passing, "on", False)):
             return contextlib.nullcontext()
         if self._side is None:
             self._side = torch.cuda.Stream(self.device)
         return torch.cuda.stream(self._side)
     _side = None
+
+    @contextlib.contextmanager
+    def passing(self):
+        """Around calls that keep nothing: what they work in while they are captured is the graph's, for it is free for
+        others once the call is over, and replays write to it."""
+        self._passing.on = True
+        try:
+            yield
+        finally:
+            self._passing.on = False
 
     def rule(self, **what):
         key = repr(sorted(what.items()))

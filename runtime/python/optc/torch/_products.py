@@ -78,9 +78,12 @@ def _given(like, shape, out, to):
 
 
 def _run(who, call, device, **members):
+    """call: "multiply" or "kron" of an engine."""
     stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else None
+    memory = device_of(device)
     try:
-        call(stream=stream, **members)
+        with memory.passing():
+            getattr(memory.engine, call)(stream=stream, **members)
     except _lib.Error as e:
         e.args = (("optc.torch.%s: %s" % (who, e)).replace("optc_multiply: ", "").replace("optc_kron: ", ""),)
         raise
@@ -108,7 +111,7 @@ def _multiply(who, given, shape, out, workspace=0):
             members["p"] = shape[-1]
         if device.type == "cuda" and first.dtype == torch.float32:
             members["products"] = None if torch.get_float32_matmul_precision() == "highest" else "tf32"
-        _run(who, device_of(device).engine.multiply, device, c=to, **members)
+        _run(who, "multiply", device, c=to, **members)
         return _given(first, shape, out, to)
 
 
@@ -187,7 +190,7 @@ def kron(A: torch.Tensor, B: torch.Tensor, *, out: Optional[torch.Tensor] = None
             a, b = (x.reshape(1, *x.shape[-2:]).contiguous() if x.dim() == 2 else
                     x.expand(*batch, *x.shape[-2:]).reshape(-1, *x.shape[-2:]).contiguous() for x in (A, B))
             many = _count(batch)
-            _run(who, device_of(A.device).engine.kron, A.device, a=a, b=b, c=to, type=TYPES[A.dtype], m=m, n=n, p=p,
+            _run(who, "kron", A.device, a=a, b=b, c=to, type=TYPES[A.dtype], m=m, n=n, p=p,
                  q=q, batch=many, next_a=_lib.ONE if a.shape[0] == 1 else 0,
                  next_b=_lib.ONE if b.shape[0] == 1 else 0)
         return _given(A, shape, out, to)
