@@ -428,7 +428,8 @@ static optc_status run_inside(optc_binding *b, int entry, int phase)
      * next, nor whose turn it is: the device decides, as in a graph. */
     t->in_turn = false;
     if (capturing || ((t->captured || t->gated) && (b->rule->program->nperiod || b->nslots)) || phases_guarded(b, entry)) {
-        s = capture(b, entry, capturing != 0);
+        gpu_enter_aside(g);                       /* libraries do in a capture what only a relaxed one allows */
+        s = gpu_leave(g, capture(b, entry, capturing != 0));
         b->recorded = s == OPTC_OK ? capturing != 0 : b->recorded;
         t->captured_out |= s == OPTC_OK && capturing ? b->leaves_out[entry] : 0;
         t->captured = t->captured || (s == OPTC_OK && capturing);
