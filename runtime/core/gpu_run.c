@@ -215,6 +215,8 @@ CORE optc_status gpu_plays(optc_binding *b)
 }
 
 /* ---- running ---- */
+enum { CAPTURE_INVALIDATED = 2 };                          /* of CUstreamCaptureStatus */
+
 /* In the block arrays of one number lie behind one another: a range goes on as long as both arrays do so alike, and
  * takes the gaps between tensors along. Where one of them is kept by other tensors too, or is the caller's, a new one
  * begins. */
@@ -410,6 +412,18 @@ static optc_status send_changes(optc_binding *b, bool capturing)
     return s;
 }
 
+/* A library's call may end a capture and say nothing of it: the caller would learn of it behind us, from its own next
+ * call. */
+static optc_status still_captures(const optc_binding *b)
+{
+    int status = 0;
+    TRY(b->rule->engine->gpu, cuStreamIsCapturing(b->gpu->stream, &status), "");
+    return status == CAPTURE_INVALIDATED
+               ? fail(OPTC_ERROR_DEVICE, "optc_run: something that rule '%s' called ended the capture (OPTC_CUSOLVER=none "
+                                         "and OPTC_CUBLAS=none do without libraries)", b->rule->program->name)
+               : OPTC_OK;
+}
+
 static optc_status run_inside(optc_binding *b, int entry, int phase)
 {
     GpuEngine *g = b->rule->engine->gpu;
@@ -430,6 +444,8 @@ static optc_status run_inside(optc_binding *b, int entry, int phase)
     if (capturing || ((t->captured || t->gated) && (b->rule->program->nperiod || b->nslots)) || phases_guarded(b, entry)) {
         gpu_enter_aside(g);                       /* libraries do in a capture what only a relaxed one allows */
         s = gpu_leave(g, capture(b, entry, capturing != 0));
+        if (s == OPTC_OK && capturing)
+            s = still_captures(b);
         b->recorded = s == OPTC_OK ? capturing != 0 : b->recorded;
         t->captured_out |= s == OPTC_OK && capturing ? b->leaves_out[entry] : 0;
         t->captured = t->captured || (s == OPTC_OK && capturing);

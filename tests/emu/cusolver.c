@@ -172,7 +172,7 @@ int cusolverDnXsyevBatched(cusolverDnHandle_t h, cusolverDnParams_t p, cusolverE
     bool captured = captures(x->stream, &yes) == 0 && yes;
     if (n > 512 && captured)
         return waits(x->stream), CUSOLVER_STATUS_INTERNAL_ERROR;       /* which ends the capture */
-    if (captured && waits(NULL))                                       /* so does, but for captures that are relaxed, what it does meanwhile elsewhere; seen on an H200 */
+    if (captured && waits(NULL))                                       /* nothing says that it does no such thing elsewhere meanwhile: only a relaxed thread may */
         return CUSOLVER_STATUS_INTERNAL_ERROR;
     memset(host, 0x7f, host_bytes);
     asked("info", &fails);

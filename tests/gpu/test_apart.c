@@ -38,6 +38,8 @@ static const optc_rule_options rules[] = {{.spec = "adamw", .with = "clip(1)"}, 
 START_TEST(apart)
 {
     SHARED();
+    if (thinned(_i))
+        return;
     Side c, g;
     const optc_rule_options *r = &rules[_i];
     open_side(&c, "cpu", *r, 0);

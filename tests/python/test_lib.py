@@ -193,6 +193,23 @@ class Library(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "no stream"):
             stream_of("x")
 
+    def test_stream_is_held(self):
+        """Memory goes back in the stream that was set last: it lives as long as the binding."""
+        import weakref
+
+        class Stream:
+            ptr = 0
+        p, g = (ctypes.c_float * 4)(), (ctypes.c_float * 4)()
+        b = optc.Engine("cpu").compile("sgd", types={"param": "f32"}).bind([([(p, g)], {"lr": 0.1})])
+        first, last = Stream(), Stream()
+        seen = [weakref.ref(first), weakref.ref(last)]
+        b.set_stream(first)
+        b.set_stream(last)
+        del first, last
+        self.assertEqual([s() is not None for s in seen], [False, True])
+        del b
+        self.assertIsNone(seen[1]())
+
 
 @unittest.skipUnless(numpy, "no NumPy")
 class Numpy(unittest.TestCase):

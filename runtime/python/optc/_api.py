@@ -218,7 +218,8 @@ class Binding:
                             ctypes.sizeof(_lib.Tensor), out)
         self.rule, self.handle = rule, out.value
         self.n = lib.optc_tensors(self.handle)
-        self._end = _finalizer(self, lib.optc_unbind, self.handle, rule)
+        self._streams = []                             # memory is given back in the last one: it lives until then
+        self._end = _finalizer(self, lib.optc_unbind, self.handle, rule, self._streams)
         self._grads = (ctypes.c_void_p * max(self.n, 1))()
         self._held = {"bound": [t for tensors, _ in groups for t in tensors]}
 
@@ -309,6 +310,7 @@ class Binding:
     def set_stream(self, stream):
         """Runs go into this stream from now on: of CuPy, torch or cuda-python, or its handle."""
         lib.optc_set_stream(self.handle, stream_of(stream))
+        self._streams[:] = [stream]
 
     def sync(self):
         lib.optc_sync(self.handle)
