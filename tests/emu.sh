@@ -45,8 +45,12 @@ searched=$(grep -c ' tried in ' "$work/log" || true)
 sed 's/ vector=[0-9]*/ vector=2/; s/ (unfinished)//' "$work/tiny" > "$work/old"
 "$BUILD/optc" tune sgd --device cuda --sizes 1 --trials 2 --into "$work/old" > "$work/log" && grep -q ' tried in ' "$work/log" || { cat "$work/log" "$work/old"; echo "a launch that is not tried any more passes for a result"; exit 1; }
 # Ways of eigenvectors, which have no launch: kept, known the next time, and drawn.
-"$BUILD/optc" tune soap --device cuda --stage eigenvectors_8x1 --budget 9s --into "$work/ways" > "$work/log" && grep -q '^eigen f32,f32,f32 [0-9a-f]* 2^0 way=[14] ms=.* n=[0-9]* # eigenvectors_8x1$' "$work/ways" \
-    && "$BUILD/optc" tune soap --device cuda --stage eigenvectors_8x1 --into "$work/ways" | grep -q '^1 done before' && OPTC_TUNE="$work/ways" "$BUILD/optc" tune show --stage eigenvectors | grep -q '^  way' \
+cat > "$work/basis.lua" <<'X'
+return optimizer { name = "basis", state = { V = eye(1, "rows") }, step = function() p = p - g end,
+  matrix = function() local w, U = eigh(gram(g))  V = U + 0 * w.T  p = p - mm(V, g) end }
+X
+"$BUILD/optc" tune "$work/basis.lua" --device cuda --stage eigenvectors_8x1 --budget 9s --into "$work/ways" > "$work/log" && grep -q '^eigen f32,f32,f32 [0-9a-f]* 2^0 way=[14] ms=.* n=[0-9]* # eigenvectors_8x1$' "$work/ways" \
+    && "$BUILD/optc" tune "$work/basis.lua" --device cuda --stage eigenvectors_8x1 --into "$work/ways" | grep -q '^1 done before' && OPTC_TUNE="$work/ways" "$BUILD/optc" tune show --stage eigenvectors | grep -q '^  way' \
     || { cat "$work/log" "$work/ways"; echo "ways of eigenvectors are not tuned, or not known afterwards"; exit 1; }
 
 # A package's own steps on this GPU, the first alone, the rest in graphs, then captured and replayed, against the library's, bit for bit; then the library with the package's code alone;

@@ -253,8 +253,51 @@ START_TEST(captured)
 }
 END_TEST
 
+/* So is a power by eigenvectors, of several matrices, in a capture that allows nothing but work. */
+START_TEST(captured_power)
+{
+    SHARED();
+    if (thinned(1))
+        return;
+    static const char text[] = "return optimizer { name = 'one', view = 'last', state = { A = zeros 'rows', X = zeros 'rows' },\n"
+                               "  matrix = function() X = power(A, -1/4)  A = A + 0 * sum(g)  p = p + 0 * g end, step = function() p = p + 0 * g end }";
+    enum { SIDE = 48, COUNT = 3, ALL = SIDE * SIDE };
+    static double a[COUNT * ALL], x[COUNT * ALL], want[ALL], value[SIDE];
+    CUstream aside, st;
+    void *graph, *exec;
+    One o;
+    spread(value, SIDE, 1e-2);
+    ck_assert(!d->cuStreamCreate(&aside, 1) && !d->cuStreamCreate(&st, 1));
+    open_one(&o, text, COUNT, SIDE, (How){EIGEN_BY_SIZE, false, 0, 0});
+    OK(optc_set_stream(o.b, aside));
+    OK(optc_step(o.b));
+    OK(optc_sync(o.b));
+    OK(optc_set_stream(o.b, st));
+    ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
+    OK(optc_step(o.b));
+    ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
+    for (int k = 0; k < COUNT; k++)
+        make_matrix(a + k * ALL, SIDE, value, 1, 5 + (uint64_t)k);
+    OK(optc_state_write(o.b, 0, "A", a, COUNT * ALL));
+    ck_assert(!d->cuGraphLaunch(exec, st));
+    OK(optc_state_read(o.b, 0, "X", x, COUNT * ALL));
+    for (int k = 0; k < COUNT; k++) {
+        make_matrix(want, SIDE, value, -0.25, 5 + (uint64_t)k);
+        for (int i = 0; i < ALL; i++)
+            ck_assert_msg(fabs(x[k * ALL + i] - want[i]) < 1e-4, "matrix %d, %d: %g, not %g", k, i, x[k * ALL + i], want[i]);
+    }
+    d->cuGraphExecDestroy(exec);
+    d->cuGraphDestroy(graph);
+    OK(optc_set_stream(o.b, NULL));
+    close_one(&o);
+    d->cuStreamDestroy_v2(st);
+    d->cuStreamDestroy_v2(aside);
+}
+END_TEST
+
 void add_eigen_fails(TCase *t)
 {
+    tcase_add_test(t, captured_power);
     tcase_add_loop_test(t, refused, 0, 2);
     tcase_add_loop_test(t, a_solver_fails, 0, 3);
     tcase_add_test(t, no_solver);

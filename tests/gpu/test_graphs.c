@@ -9,6 +9,8 @@
 START_TEST(graphs)
 {
     SHARED();
+    if (thinned(_i))
+        return;
     static const struct { const char *spec, *with; } r[] = {{"adamw", ""}, {"lamb", "clip(1)"}, {"sgd", "lookahead(2,0.5)"}, {"adafactor", ""}};
     Side a, b;
     CUstream st;
