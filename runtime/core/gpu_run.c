@@ -442,7 +442,7 @@ static optc_status run_inside(optc_binding *b, int entry, int phase)
      * next, nor whose turn it is: the device decides, as in a graph. */
     t->in_turn = false;
     if (capturing || ((t->captured || t->gated) && (b->rule->program->nperiod || b->nslots)) || phases_guarded(b, entry)) {
-        gpu_enter_aside(g);                       /* libraries do in a capture what only a relaxed one allows */
+        gpu_enter_aside(g);                       /* libraries may do in a capture what only a relaxed one allows */
         s = gpu_leave(g, capture(b, entry, capturing != 0));
         if (s == OPTC_OK && capturing)
             s = still_captures(b);
