@@ -1,6 +1,7 @@
 """Functions on tensors, held against torch.linalg in double precision."""
 import threading
 import unittest
+from unittest import mock
 
 import torch
 
@@ -277,6 +278,35 @@ class Products(Functions):
         self.said(ValueError, ["last two"], ot.kron, A, torch.ones(3))
         for call in (ot.batched_matmul, ot.kron, ot.bounded_matmul):
             self.said(RuntimeError, ["not differentiable", "B.detach()"], call, A, torch.ones(4, 2, requires_grad=True))
+
+
+class _Stream:
+    """As torch's are: beside None both == and != are False."""
+    def __init__(self, handle):
+        self.cuda_stream, self.behind = handle, []
+
+    def __eq__(self, other):
+        return other is not None and self.cuda_stream == other.cuda_stream
+
+    def __ne__(self, other):
+        return other is not None and self.cuda_stream != other.cuda_stream
+
+    def wait_stream(self, other):
+        self.behind.append(other.cuda_stream)
+
+
+class Streams(unittest.TestCase):
+    def test_followed(self):
+        """A binding goes to torch's stream at its first run and whenever that is another one, behind what it did."""
+        kept = _kept.Kept.__new__(_kept.Kept)
+        kept.device, kept.stream, kept.binding = torch.device("cuda:0"), None, mock.Mock()
+        streams = [_Stream(h) for h in (7, 7, 9, 7)]
+        with mock.patch.object(torch.cuda, "current_stream", side_effect=streams), \
+                mock.patch.object(_kept, "capturing", return_value=False):
+            for _ in streams:
+                kept._follow()
+        self.assertEqual([c.args[0] for c in kept.binding.set_stream.call_args_list], [7, 9, 7])
+        self.assertEqual([s.behind for s in streams], [[], [], [7], [9]])
 
 
 class Machine(unittest.TestCase):

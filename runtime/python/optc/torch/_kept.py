@@ -83,7 +83,8 @@ class Kept:
         if self.device.type != "cuda":
             return
         now = torch.cuda.current_stream(self.device)
-        if now != self.stream:
+        # handles: a stream of torch's says that it is not != None
+        if self.stream is None or now.cuda_stream != self.stream.cuda_stream:
             if self.stream is not None and not capturing(self.device):
                 now.wait_stream(self.stream)
             self.binding.set_stream(now.cuda_stream)
