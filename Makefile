@@ -245,7 +245,7 @@ clean:
 
 # ---- the GPU: a machine with one runs these by hand ----
 $(BUILD)/obj/tests/gpu/%.o: ALL_CFLAGS += $(CHECK_CFLAGS)
-$(BUILD)/gpu-test: $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/gpu/*.c)) $(BUILD)/obj/tests/alone.o $(BUILD)/obj/tests/help.o $(BUILD)/obj/tests/network.o $(BUILD)/obj/tests/random_spec.o $(BUILD)/obj/tests/random_squares.o $(BUILD)/liboptc.a
+$(BUILD)/gpu-test: $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/gpu/*.c)) $(BUILD)/obj/tests/alone.o $(BUILD)/obj/tests/basis.o $(BUILD)/obj/tests/help.o $(BUILD)/obj/tests/network.o $(BUILD)/obj/tests/random_spec.o $(BUILD)/obj/tests/random_squares.o $(BUILD)/liboptc.a
 	$(CC) -o $@ $^ $(CHECK_LIBS) $(LDLIBS)
 
 # The same suite on a GPU that is a program: tests/emu.

@@ -16,8 +16,7 @@
 #include <limits.h>
 #include <string.h>
 
-/* within: of roots that are kept in f32, in f64; what rounding leaves of the latter is more */
-static const double root_within[] = {2e-8, 1e-12}, root_off = 0.05;
+static const double root_off = 0.05;
 
 static int64_t root_room(int64_t n) { return (dom_times(n, n) + 31) / 32 * 32; }
 
@@ -233,7 +232,7 @@ CORE optc_status add_root(const optc_binding *b, GpuCalls *x, const ProgStage *s
     Root r = {b, x, stage, in_f32 ? call_type_f32() : call_type_f64(), group, rows, true};
     RootStep q[MOST_ROOT_STEPS];
     int root = call_root(stage->call), first = x->nstep;
-    int n = root_steps(root, call_low(stage->call), root_within[p->array[stage->call->out].type == (int)T_F64], q);
+    int n = root_steps(root, call_low(stage->call), p->array[stage->call->out].type == (int)T_F64, q);
     if (!n)                                                /* call_root knows better */
         return bad_call(p, stage, "its eigenvalues may be too far apart for a root by products");
     if (!r.n || !g->shape.slices)

@@ -1,7 +1,7 @@
 #include "roots.h"
 
 #include <math.h>
-#include <stdbool.h>
+#include <string.h>
 
 /* Over [low, 1]: x^(1/p) q(x) - 1 swings between off and -off at low, at the two places where its derivative, a
  * quadratic, is zero, and at 1. From a guess of those two the coefficients follow by four linear equations, and from
@@ -97,24 +97,42 @@ static bool nearest(double low, double root, Swing *s)
     return true;
 }
 
-CORE int root_steps(int p, double low, double within, RootStep *out)
+/* Below `least` of the largest a quadratic is asked for nothing, and raises what is there by nearly its largest factor
+ * all the same. One that is nearest over all of a long interval swings far: eigenvalues in the middle become as small as
+ * the smallest do, and lose as many digits to the largest. */
+typedef struct RootAim { double least, within; } RootAim;
+
+static int root_steps_to(int p, double low, RootAim to, RootStep *out)
 {
     double high = 1, root = 1.0 / p;
-    if (p < 1 || p > 16 || !(low > 0 && low <= 1) || !(within > 0))
-        return 0;
     for (int n = 0; n < MOST_ROOT_STEPS; n++) {
         Swing s;
-        if (!nearest(low / high, root, &s))
+        double at = low / high, from = fmax(at, to.least);
+        if (!nearest(from, root, &s))
             return 0;
         double k = pow(high, -root);                       /* the interval ends at high, not at 1 */
         out[n].a = k * s.a;
         out[n].b = k * s.b / high;
         out[n].c = k * s.c / high / high;
-        out[n].off = s.off;
-        if (s.off <= within)
+        out[n].off = at < from ? fmax(s.off, 1 - pow(at, root) * (s.a + at * (s.b + at * s.c))) : s.off;
+        if (out[n].off <= to.within)
             return n + 1;
-        low = pow(1 - s.off, p);
+        low = pow(1 - out[n].off, p);
         high = pow(1 + s.off, p);
     }
     return 0;
+}
+
+CORE int root_steps(int p, double low, bool in_f64, RootStep *out)
+{
+    static const RootAim f64 = {1e-2, 4e-15}, f32 = {1e-3, 2e-8}, f32_long = {0, 2e-8};
+    RootStep other[MOST_ROOT_STEPS];
+    if (p < 1 || p > 16 || !(low > 0 && low <= 1))
+        return 0;
+    int n = root_steps_to(p, low, in_f64 ? f64 : f32, out);
+    int fewer = in_f64 ? 0 : root_steps_to(p, low, f32_long, other);
+    if (!fewer || (n && n <= fewer))
+        return n;
+    memcpy(out, other, sizeof other);
+    return fewer;
 }

@@ -4,6 +4,8 @@
 #ifndef OPTC_ROOTS_H
 #define OPTC_ROOTS_H
 
+#include <stdbool.h>
+
 #ifndef CORE
 #define CORE
 #endif
@@ -12,7 +14,9 @@
 typedef struct RootStep { double a, b, c, off; } RootStep;
 enum { MOST_ROOT_STEPS = 40 };
 
-/* The steps for eigenvalues in [low, 1], 0 < low <= 1, until `off` is at most `within`; p from 1 to 16. How many; 0:
- * there are no such steps (or more than MOST_ROOT_STEPS). */
-CORE int root_steps(int p, double low, double within, RootStep *out);
+/* The steps for eigenvalues in [low, 1], 0 < low <= 1, for roots that are kept in f32, or in f64; p from 1 to 16. How
+ * many; 0: there are no such steps (or more than MOST_ROOT_STEPS). For f32 as few as can be: what rounding of f64 leaves
+ * is less than f32 shows (3e-8 at a low of 1e-12). For f64 up to two more, of less rounding: those of a matrix with
+ * eigenvalues near each other are off by some 1e-14, whatever low is (by f32's steps up to 1e-9). */
+CORE int root_steps(int p, double low, bool in_f64, RootStep *out);
 #endif

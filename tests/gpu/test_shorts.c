@@ -1,5 +1,5 @@
 /* Roots by products in f32: as good as they must be, who is refused gets f64 at its next turn, and runs repeat. */
-#include "basis.h"
+#include "../basis.h"
 #include "side.h"
 
 #include "core/gpu_calls.h"
