@@ -270,6 +270,23 @@ class Products(Functions):
         self.assertTrue(torch.equal(ot.kron(many.mT, many)[1], torch.kron(many[1].T.contiguous(), many[1])))
         self.assertEqual(ot.kron(torch.ones(0, 3), many).shape, (3, 0, 6))
 
+    def test_again(self):
+        """What was made ready for one product is another's, whatever lies elsewhere, in any thread."""
+        def many(seed):
+            g = torch.Generator().manual_seed(seed)
+            for _ in range(50):
+                A, B = torch.randn(2, 5, 6, generator=g), torch.randn(2, 7, 6, generator=g).mT
+                whole = torch.randn(4, 5, 12, generator=g)
+                for a, b in ((A, B), (whole[::2, :, :6], B), (whole[:2, :, ::2], B), (A[:1, None], B), (A[0], B)):
+                    off.append((ot.batched_matmul(a, b) - a @ b).abs().max().item())
+        off, threads = [], [threading.Thread(target=many, args=(i,)) for i in range(3)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertEqual(len(off), 750)
+        self.assertLess(max(off), 1e-5)
+
     def test_refused(self):
         A = torch.ones(2, 3, 4)
         self.said(ValueError, ["(2, 3, 4)", "does not fit"], ot.batched_matmul, A, A)

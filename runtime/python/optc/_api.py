@@ -63,18 +63,27 @@ class Engine:
 
     def multiply(self, a, b, c, **rest):
         """c = scale a b + add c, or scale (a b) d + add c: the members of optc_product by their names."""
-        _sized(lib.optc_multiply_sized, self.handle, _lib.Product, dict(rest, a=a, b=b, c=c))
+        self.multiply_ready(product(a=a, b=b, c=c, **rest))
+
+    def multiply_ready(self, p):
+        """The same of members that product() put together; addresses and the stream may have been set since."""
+        lib.optc_multiply_sized(self.handle, p, ctypes.sizeof(p))
 
     def kron(self, a, b, c, **rest):
         """c = a (x) b: the members of optc_kronecker by their names."""
-        _sized(lib.optc_kron_sized, self.handle, _lib.Kronecker, dict(rest, a=a, b=b, c=c))
+        k = _filled("optc_kron", _lib.Kronecker, dict(rest, a=a, b=b, c=c))
+        lib.optc_kron_sized(self.handle, k, ctypes.sizeof(k))
 
 
-def _sized(call, handle, kind, members):
-    known = {n for n, _ in kind._fields_}
-    unknown = set(members) - known
+def product(**members):
+    """An optc_product; for Engine.multiply_ready, where the same is done again and again."""
+    return _filled("optc_multiply", _lib.Product, members)
+
+
+def _filled(call, kind, members):
+    unknown = members.keys() - kind.members
     if unknown:
-        raise TypeError("%s: there is no %s" % (call.__name__[:-len("_sized")], ", ".join(sorted(unknown))))
+        raise TypeError("%s: there is no %s" % (call, ", ".join(sorted(unknown))))
     x = kind()
     for name, value in members.items():
         if name in ("a", "b", "c", "d"):
@@ -84,7 +93,7 @@ def _sized(call, handle, kind, members):
         elif name == "products":
             value = encoded(value)
         setattr(x, name, value)
-    call(handle, x, ctypes.sizeof(x))
+    return x
 
 
 def _callbacks(alloc, release):

@@ -72,7 +72,7 @@ def _struct(name, text):
     for part in text.split(","):
         kind, *names = part.split()
         fields += [(n, KINDS[kind]) for n in names]
-    made = type(name, (ctypes.Structure,), {"_fields_": fields})
+    made = type(name, (ctypes.Structure,), {"_fields_": fields, "members": frozenset(n for n, _ in fields)})
     KINDS[name] = made
     KINDS[name + "*"] = POINTER(made)
     return made

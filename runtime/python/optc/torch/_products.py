@@ -3,11 +3,13 @@
 Leading dimensions are a batch; one matrix may meet all of a batch. Sums of 16 bits are carried in float32, on a GPU by
 cuBLAS, in tf32 where torch.set_float32_matmul_precision allows it. Nothing here is differentiable.
 """
+import functools
 from typing import Optional
 
 import torch
 
 from .. import _lib
+from .._api import product
 from ._functions import fits, leave, matrices, plain
 from ._kept import on, uncompiled
 from ._memory import TYPES, device_of
@@ -15,113 +17,101 @@ from ._memory import TYPES, device_of
 BOUND = 64 << 20                                       # bytes that a bounded product takes where nothing is said
 
 
+# ---- what is made ready ----
 class Lying:
-    """An operand as it lies, or a copy where rows or columns do not lie one behind the other."""
+    """How an operand of that shape and strides is read: as it lies, or as a copy where rows or columns do not lie one
+    behind the other."""
 
-    def __init__(self, x, batch):
+    def __init__(self, shape, stride, batch):
         """`batch`: leading dimensions of the result."""
-        rows, cols = x.shape[-2:]
-        one = x.dim() == 2 or all(s == 1 for s in x.shape[:-2])
-        whole = x if one or x.shape[:-2] == batch else x.expand(*batch, rows, cols)
-        kept = x.reshape(1, rows, cols) if one else whole.reshape(-1, rows, cols)
-        down, across = kept.stride()[1:]
-        if (across == 1 or cols == 1) and (down >= cols or rows == 1):
-            self.turned, ld = 0, max(down, cols) if rows > 1 else cols
-        elif (down == 1 or rows == 1) and (across >= rows or cols == 1):
+        rows, cols = shape[-2:]
+        one = all(n == 1 for n in shape[:-2])
+        down, across = stride[-2:]
+        between = 0 if one else _between(batch, (0,) * (len(batch) + 2 - len(shape)) + tuple(
+            s if n > 1 else 0 for n, s in zip(shape, stride[:-2])))
+        self.copied, self.turned = 0, 0
+        if between is not None and (across == 1 or cols == 1) and (down >= cols or rows == 1):
+            ld = max(down, cols) if rows > 1 else cols
+        elif between is not None and (down == 1 or rows == 1) and (across >= rows or cols == 1):
             self.turned, ld = 1, max(across, rows) if cols > 1 else rows
         else:
-            kept, self.turned, ld = kept.contiguous(), 0, cols
-        self.ld, self.rows, self.cols = max(ld, 1), rows, cols
-        self.next = _lib.ONE if one else kept.stride(0) or _lib.ONE
-        self.tensor = kept
-        own = kept.untyped_storage().data_ptr() != x.untyped_storage().data_ptr()
-        self.copied = kept.numel() * kept.element_size() if own else 0
+            self.copied, ld, between = rows * cols * (1 if one else _count(batch)), cols, 0 if one else rows * cols
+        self.ld, self.next = max(ld, 1), between or _lib.ONE
+        self.one, self.whole = one, (*(() if one else batch), rows, cols)
 
     def members(self, name):
-        return {name: self.tensor, "turn_" + name: self.turned, "ld" + name: self.ld, "next_" + name: self.next}
+        return {"turn_" + name: self.turned, "ld" + name: self.ld, "next_" + name: self.next}
+
+    def of(self, x):
+        if not self.copied:
+            return x
+        return (x.reshape(self.whole) if self.one else x.expand(self.whole)).contiguous()
 
 
-def _batch(who, *tensors):
-    if all(x.shape[:-2] == tensors[0].shape[:-2] for x in tensors):
-        return tensors[0].shape[:-2]
+def _between(shape, stride):
+    """What lies between the matrices of a batch; None: not always the same."""
+    dims = [(n, s) for n, s in zip(shape, stride) if n != 1]
+    if any(s != m * r for (_, s), (m, r) in zip(dims, dims[1:])):
+        return None
+    return dims[-1][1] if dims else 0
+
+
+def _batch(who, *shapes):
+    if all(s[:-2] == shapes[0][:-2] for s in shapes):
+        return tuple(shapes[0][:-2])
     try:
-        return torch.broadcast_shapes(*(x.shape[:-2] for x in tensors))
+        return tuple(torch.broadcast_shapes(*(s[:-2] for s in shapes)))
     except RuntimeError:
         raise ValueError("optc.torch.%s: batches of %s do not fit" % (
-            who, " and ".join(str(tuple(x.shape)) for x in tensors))) from None
+            who, " and ".join(str(tuple(s)) for s in shapes))) from None
 
 
-def _chained(who, **tensors):
-    """Checks a chain of products; the shape of what comes of it."""
-    before = None
-    plain(who, **tensors)
-    for name, x in tensors.items():
-        matrices(who, name, x)
-        if before is not None and before[1].shape[-1] != x.shape[-2]:
-            raise ValueError("optc.torch.%s: %s of shape %s does not fit %s of shape %s" % (
-                who, before[0], tuple(before[1].shape), name, tuple(x.shape)))
-        before = name, x
-    given = list(tensors.values())
-    return (*_batch(who, *given), given[0].shape[-2], given[-1].shape[-1])
+class Ready:
+    """A product of operands that lie like that: addresses and the stream are all that is still to be set. The second
+    of two is None: a Gram matrix."""
 
-
-def _place(who, like, shape, out, operands):
-    """Where a result is made: `out` if it lies row behind row, apart from the operands."""
-    fits(who, like, shape, out)
-    apart = out is not None and out.is_contiguous() and all(
-        out.untyped_storage().data_ptr() != x.untyped_storage().data_ptr() for x in operands)
-    return out if apart else torch.empty(shape, dtype=like.dtype, device=like.device)
-
-
-def _given(like, shape, out, to):
-    return to if out is None or to is out else leave(like, shape, out, to)
-
-
-def _run(who, call, device, **members):
-    """call: "multiply" or "kron" of an engine."""
-    stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else None
-    memory = device_of(device)
-    try:
-        with memory.passing():
-            getattr(memory.engine, call)(stream=stream, **members)
-    except _lib.Error as e:
-        e.args = (("optc.torch.%s: %s" % (who, e)).replace("optc_multiply: ", "").replace("optc_kron: ", ""),)
-        raise
-
-
-def _multiply(who, given, shape, out, workspace=0):
-    """The product of two or three tensors; two of which the second is None: a Gram matrix."""
-    first, last = given[0], given[-1]
-    device = first.device
-    tensors = [x for x in given if x is not None]
-    with torch.no_grad(), on(device):
-        to = _place(who, first, shape, out, tensors)
-        deep = first.shape[-1]
-        if not to.numel() or not deep or (len(given) == 3 and not last.shape[-2]):
-            return _given(first, shape, out, to.zero_())
-        lies = [Lying(x, shape[:-2]) for x in tensors]
-        room = _room(who, workspace, lies, tensors)
-        n = shape[-1] if given[1] is None else given[1].shape[-1]
-        members = {"type": TYPES[first.dtype], "m": shape[-2], "n": n, "k": deep, "batch": _count(shape[:-2]),
-                   "workspace": room}
-        for name, x in zip("abd", lies):
+    def __init__(self, who, lying, dtype, workspace, products):
+        """lying: (shape, strides), in order."""
+        shapes = [x[0] for x in lying if x is not None]
+        for before, after in zip(zip("ABC", shapes), zip("BC", shapes[1:])):
+            if before[1][-1] != after[1][-2]:
+                raise ValueError("optc.torch.%s: %s of shape %s does not fit %s of shape %s" % (
+                    who, before[0], tuple(before[1]), after[0], tuple(after[1])))
+        batch, gram = _batch(who, *shapes), lying[-1] is None
+        m, k, last = shapes[0][-2], shapes[0][-1], shapes[0][-2] if gram else shapes[-1][-1]
+        self.shape = (*batch, m, last)
+        self.nothing = not all((m, last, _count(batch))) or not all(s[-1] for s in shapes[:max(len(shapes) - 1, 1)])
+        if self.nothing:
+            return
+        self.lies = [Lying(*x, batch) for x in lying if x is not None]
+        members = {"type": TYPES[dtype], "m": m, "n": last if gram else shapes[1][-1], "k": k, "batch": _count(batch),
+                   "workspace": _room(who, workspace, lying, self.lies, dtype), "products": products}
+        for name, x in zip("abd", self.lies):
             members.update(x.members(name))
-        members.setdefault("b", None)
-        if len(given) == 3:
-            members["p"] = shape[-1]
-        if device.type == "cuda" and first.dtype == torch.float32:
-            members["products"] = None if torch.get_float32_matmul_precision() == "highest" else "tf32"
-        _run(who, "multiply", device, c=to, **members)
-        return _given(first, shape, out, to)
+        if len(shapes) == 3:
+            members["p"] = last
+        self.product = product(**members)
+
+    def of(self, tensors, out, stream):
+        """The product, and what holds its operands."""
+        held = [lies.of(x) for lies, x in zip(self.lies, tensors)]
+        p = _lib.Product.from_buffer_copy(self.product)        # others may be at theirs
+        for name, x in zip("abd", held):
+            setattr(p, name, x.data_ptr())
+        p.c, p.stream = out.data_ptr(), stream
+        return p, held
 
 
-def _room(who, workspace, lies, tensors):
+_ready = functools.lru_cache(maxsize=256)(Ready)
+
+
+def _room(who, workspace, lying, lies, dtype):
     """What copies of operands leave of a workspace; 0: nobody gave one."""
-    copied = sum(x.copied for x in lies)
+    copied = sum(x.copied for x in lies) * torch.finfo(dtype).bits // 8
     if not workspace or not copied:
         return workspace
     if copied >= workspace:
-        odd = [tuple(x.stride()) for x, y in zip(tensors, lies) if y.copied]
+        odd = [tuple(x[1]) for x, y in zip(lying, lies) if y.copied]
         raise ValueError("optc.torch.%s: operands with strides %s are copied, which takes %d bytes of a workspace of "
                          "%d: give them as .contiguous()" % (who, odd, copied, workspace))
     return workspace - copied
@@ -134,13 +124,65 @@ def _count(shape):
     return n
 
 
+# ---- and done ----
+def _place(who, like, shape, out, operands):
+    """Where a result is made: `out` if it lies row behind row, apart from the operands."""
+    fits(who, like, shape, out)
+    apart = out is not None and out.is_contiguous() and all(
+        out.untyped_storage().data_ptr() != x.untyped_storage().data_ptr() for x in operands)
+    return out if apart else torch.empty(shape, dtype=like.dtype, device=like.device)
+
+
+def _given(like, shape, out, to):
+    return to if out is None or to is out else leave(like, shape, out, to)
+
+
+def _run(who, device, call):
+    """call: what is done with an engine and a stream."""
+    stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else None
+    memory = device_of(device)
+    try:
+        with memory.passing():
+            call(memory.engine, stream)
+    except _lib.Error as e:
+        e.args = (("optc.torch.%s: %s" % (who, e)).replace("optc_multiply: ", "").replace("optc_kron: ", ""),)
+        raise
+
+
+def _multiply(who, given, out, workspace=0):
+    """The product of two or three tensors; two of which the second is None: a Gram matrix."""
+    tensors = [x for x in given if x is not None]
+    first = tensors[0]
+    dtype, device = first.dtype, first.device
+    tf32 = device.type == "cuda" and dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest"
+    ready = _ready(who, tuple(None if x is None else (x.shape, x.stride()) for x in given), dtype, workspace,
+                   "tf32" if tf32 else None)
+    with torch.no_grad(), on(device):
+        to = _place(who, first, ready.shape, out, tensors)
+        if ready.nothing:
+            return _given(first, ready.shape, out, to.zero_())
+
+        def call(engine, stream):
+            p, _held = ready.of(tensors, to, stream)
+            engine.multiply_ready(p)
+        _run(who, device, call)
+        return _given(first, ready.shape, out, to)
+
+
+def _plain(who, **tensors):
+    plain(who, **tensors)
+    for name, x in tensors.items():
+        matrices(who, name, x)
+
+
 # ---- functions ----
 @uncompiled
 def batched_matmul(A: torch.Tensor, B: torch.Tensor, *, out: Optional[torch.Tensor] = None) -> torch.Tensor:
     """A @ B of matrices in the last two dimensions, all of a batch in one call; a single matrix meets all of them, and
     transposed ones (x.mT) are read as they lie."""
     who = "batched_matmul"
-    return _multiply(who, (A, B), _chained(who, A=A, B=B), out)
+    _plain(who, A=A, B=B)
+    return _multiply(who, (A, B), out)
 
 
 @uncompiled
@@ -152,25 +194,23 @@ def bounded_matmul(A: torch.Tensor, B: torch.Tensor, C: Optional[torch.Tensor] =
     workspace and threads; on a GPU they may, as cuBLAS chooses by size."""
     who = "bounded_matmul"
     named = {"A": A, "B": B} if C is None else {"A": A, "B": B, "C": C}
-    shape = _chained(who, **named)
+    _plain(who, **named)
     if not isinstance(workspace, int) or workspace < 1:
         raise ValueError("optc.torch.bounded_matmul: workspace=%r: a number of bytes" % (workspace,))
     if C is None:
-        return _multiply(who, (A, B), shape, out, workspace)
+        return _multiply(who, (A, B), out, workspace)
     m, k, n, p = A.shape[-2], A.shape[-1], B.shape[-1], C.shape[-1]
     if k * n * p + m * k * p < m * k * n + m * n * p and out is None:
-        turned = (*shape[:-2], shape[-1], shape[-2])
-        return _multiply(who, (C.mT, B.mT, A.mT), turned, None, workspace).mT
-    return _multiply(who, (A, B, C), shape, out, workspace)
+        return _multiply(who, (C.mT, B.mT, A.mT), None, workspace).mT
+    return _multiply(who, (A, B, C), out, workspace)
 
 
 @uncompiled
 def gram(A: torch.Tensor, *, out: Optional[torch.Tensor] = None) -> torch.Tensor:
     """A @ A.mT; of A.mT: A.mT @ A. The CPU computes half of it, and both halves are the same bits there."""
     who = "gram"
-    plain(who, A=A)
-    matrices(who, "A", A)
-    return _multiply(who, (A, None), (*A.shape[:-1], A.shape[-2]), out)
+    _plain(who, A=A)
+    return _multiply(who, (A, None), out)
 
 
 @uncompiled
@@ -178,19 +218,17 @@ def kron(A: torch.Tensor, B: torch.Tensor, *, out: Optional[torch.Tensor] = None
     """The Kronecker product of matrices in the last two dimensions: (m p) x (n q) of m x n and p x q. Leading
     dimensions are a batch (torch.kron multiplies those too); a single matrix meets all of one."""
     who = "kron"
-    plain(who, A=A, B=B)
-    for name, x in (("A", A), ("B", B)):
-        matrices(who, name, x)
+    _plain(who, A=A, B=B)
     (m, n), (p, q) = A.shape[-2:], B.shape[-2:]
-    batch = _batch(who, A, B)
+    batch = _batch(who, A.shape, B.shape)
     shape = (*batch, m * p, n * q)
     with torch.no_grad(), on(A.device):
         to = _place(who, A, shape, out, (A, B))
         if to.numel():
             a, b = (x.reshape(1, *x.shape[-2:]).contiguous() if x.dim() == 2 else
                     x.expand(*batch, *x.shape[-2:]).reshape(-1, *x.shape[-2:]).contiguous() for x in (A, B))
-            many = _count(batch)
-            _run(who, "kron", A.device, a=a, b=b, c=to, type=TYPES[A.dtype], m=m, n=n, p=p,
-                 q=q, batch=many, next_a=_lib.ONE if a.shape[0] == 1 else 0,
-                 next_b=_lib.ONE if b.shape[0] == 1 else 0)
+            _run(who, A.device, lambda engine, stream: engine.kron(
+                a.data_ptr(), b.data_ptr(), to.data_ptr(), type=TYPES[A.dtype], m=m, n=n, p=p, q=q,
+                batch=_count(batch), next_a=_lib.ONE if a.shape[0] == 1 else 0,
+                next_b=_lib.ONE if b.shape[0] == 1 else 0, stream=stream))
         return _given(A, shape, out, to)
