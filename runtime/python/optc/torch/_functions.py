@@ -2,6 +2,7 @@
 
 Leading dimensions are a batch. Nothing here is differentiable.
 """
+import functools
 from collections import namedtuple
 from fractions import Fraction
 from typing import Optional, Sequence, Tuple, Union
@@ -155,6 +156,7 @@ def matrix_power(A: torch.Tensor, exponent: float, *, ridge: float = 0.0, relati
     return _of_square(form, A, dtype, device, give)
 
 
+@functools.lru_cache(maxsize=64)
 def _exponent(x):
     """As the language knows it: -0.3333 of a third root is none, -1/3 is."""
     near = Fraction(x).limit_denominator(64)

@@ -185,7 +185,8 @@ class _Store:
 
 
 def store():
-    return _stores.setdefault(os.getpid(), _Store())
+    here = os.getpid()
+    return _stores.get(here) or _stores.setdefault(here, _Store())
 
 
 def call(form, shape, sizes, given, dtype, device, give):
