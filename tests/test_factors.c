@@ -1,9 +1,11 @@
 /* Factors of matrices in rules: power, chol, qr, on the CPU against the evaluator, which goes other ways. */
+#include "emit.h"
 #include "factors.h"
 #include "help.h"
 #include "program_make.h"
 #include "random_spec.h"
 #include "suites.h"
+#include "core/gpu.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -323,6 +325,35 @@ START_TEST(random_plans)
 }
 END_TEST
 
+/* What the runtime asks a rule's code for lies in it, whatever its parameters, its products and so its matrices are kept in. */
+START_TEST(kernels_there)
+{
+    static const char *const made[] = {"g", "mm(power(gram(g), -0.5), g)", "mm(power(gram(g), 0.5), g)", "mm(V, g) + 0 * g", "mm(chol(gram(g)), g)", "mm(qr(gram(g)), g)",
+        "solve(gram(g), g)", "take(g, sort(rowmax(g)))"};
+    static const struct { Type t; int product; } kept[] = {{T_F32, PRODUCT_F64}, {T_F32, PRODUCT_F32}, {T_F32, PRODUCT_TF32}, {T_F32, PRODUCT_BF16}, {T_BF16, PRODUCT_F32}, {T_F16, PRODUCT_F16}, {T_F64, PRODUCT_F64}};
+    const int n = (int)(sizeof kept / sizeof *kept), k = _i / n;
+    Gen g = {0};
+    Buf b = {0};
+    buf_printf(&b, "return optimizer { name = 'x', matrix = function() %s p = p - mm(gram(g), %s) end, step = function() p = p - g end }", k == 3 ? "local w, V = eigh(gram(g))" : "", made[k]);
+    Type t = kept[_i % n].t, state = t == T_F64 ? T_F64 : T_F32;
+    ck_assert_msg(gen_compile(&g, source_of(buf_text(&b)), &(GenOptions){.types = {t, t, state}, .gpu = true, .product = 1 + kept[_i % n].product}), "%s\n%s", g.diag.text, buf_text(&b));
+    char *text = gen_emit(&g, &(EmitOptions){.target = "cuda", .conditions = true}, &g.diag), called[80];
+    const Program *p = program_make(&g.arena, g.plan, NULL);
+    ck_assert(text != NULL);
+    int asked = 0;
+    for (int i = 0; i < NCALLKERNEL; i++) {
+        const char *name = call_kernel(p, i);
+        snprintf(called, sizeof called, " %s(const optc_call x)", name ? name : "");
+        ck_assert_msg(!name || strstr(text, called), "%s, case %d: %s is missing", made[k], _i % n, name);
+        asked += name != NULL;
+    }
+    ck_assert_int_ge(asked, k == 7 ? 7 : k ? 9 : 5);       /* a product's five, and the factor's own */
+    free(text);
+    buf_free(&b);
+    gen_free(&g);
+}
+END_TEST
+
 /* What the spec says of eigenvalues: relative, of a hyperparameter less, else the usual. */
 START_TEST(least_share)
 {
@@ -382,6 +413,7 @@ Suite *factors_suite(void)
     tcase_add_loop_test(t, floor_is_read, 0, 2);
     tcase_add_test(t, straight);
     tcase_add_test(t, random_plans);
+    tcase_add_loop_test(t, kernels_there, 0, 8 * 7);
     tcase_add_test(t, least_share);
     tcase_add_test(t, as_text);
     suite_add_tcase(s, t);

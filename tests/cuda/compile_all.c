@@ -1,5 +1,5 @@
 /* Compiles every rule of the library, every wrapper and some compositions for every architecture that the NVRTC at hand knows, and looks into
- * what comes out: a cubin must hold the plan's kernels, no more and no less. Kernels that keep values in local memory are listed. No GPU needed.
+ * what comes out: a cubin must hold what the runtime will ask it for, and nothing of other kinds. Kernels that keep values in local memory are listed. No GPU needed.
  * Several processes share the work: NVRTC lets threads compile one at a time.
  *
  *   compile-all [PROCESSES [ARCHITECTURES]]   at most that many, the newest ones; thin: each rule for one of them in turn, rules with products for one or none
@@ -8,6 +8,8 @@
 #include "emit.h"
 #include "find.h"
 #include "optc.h"
+#include "program_make.h"
+#include "core/gpu.h"
 
 #include <elf.h>
 #include <pthread.h>
@@ -30,19 +32,42 @@ static const struct { const char *spec, *with, *options; Type p, state; } extra[
 /* ---- what is compiled ---- */
 typedef struct Case { char label[96]; Gen gen; char *source; const char **kernel; int nkernel; } Case;
 
+static bool planned(const Case *k, const char *name)
+{
+    for (int i = 0; i < k->nkernel; i++)
+        if (!strcmp(k->kernel[i], name))
+            return true;
+    return false;
+}
+
+/* Sections of templates are taken whole: beside a kernel that is asked for lie others of its family, optc_FAMILY_…, for other types or other calls of its kind. */
+static bool beside(const Case *k, const char *name)
+{
+    static const struct { const char *family, *with; } of[] = {
+        {"optc_over_", "optc_over_"}, {"optc_mirror_", "optc_mirror_"}, {"optc_mm_", "optc_mm_"}, {"optc_root_", "optc_root_"}, {"optc_short_", "optc_short_"},
+        {"optc_factor_", "optc_factor_"}, {"optc_eigen_", "optc_eigen_"}, {"optc_sort_", "optc_take_"}, {"optc_take_", "optc_sort_"}};
+    for (int f = 0; f < COUNT(of); f++)
+        for (int i = 0; !strncmp(name, of[f].family, strlen(of[f].family)) && i < k->nkernel; i++)
+            if (!strncmp(k->kernel[i], of[f].with, strlen(of[f].with)))
+                return true;
+    return false;
+}
+
+/* What the runtime asks for: by its own table of what a program's calls take, and a kernel a stage. */
 static bool list_kernels(Case *c)
 {
     const Plan *p = c->gen.plan;
-    static const char *const of_calls[] = {"optc_gather", "optc_over_2", "optc_over_4", "optc_over_8", "optc_mirror_2", "optc_mirror_4", "optc_mirror_8"};
-    c->kernel = calloc((size_t)p->nfn + COUNT(of_calls) + 3, sizeof *c->kernel);
+    const Program *program = program_make(&c->gen.arena, p, NULL);
+    c->kernel = calloc((size_t)p->nfn + NCALLKERNEL + 2, sizeof *c->kernel);
     if (!c->kernel)
         return false;
     c->kernel[c->nkernel++] = "optc_tick";
     c->kernel[c->nkernel++] = "optc_gate";
-    for (int i = 0; i < COUNT(of_calls) && plan_calls(p); i++)
-        c->kernel[c->nkernel++] = of_calls[i];
-    if (plan_calls(p))
-        c->kernel[c->nkernel++] = arena_printf(&c->gen.arena, "optc_mm_%s", type_info[p->product].name);
+    for (int k = 0; k < KERNEL_PHASE && program_calls(program); k++) {
+        const char *name = call_kernel(program, k);
+        if (name && !planned(c, name))
+            c->kernel[c->nkernel++] = name;
+    }
     for (int f = 0; f < p->nfn; f++) {
         StageAt at = plan_at(p, f);
         c->kernel[c->nkernel++] = emit_prefixed(&c->gen.arena, "", p, at.entry->name, at.phase, at.stage);
@@ -131,24 +156,18 @@ static const char *kernel_name(const Cubin *c, size_t i)
     return i < c->nsym && ELF64_ST_TYPE(c->sym[i].st_info) == STT_FUNC && (c->sym[i].st_other & KERNEL) ? c->names + c->sym[i].st_name : NULL;
 }
 
-static bool planned(const Case *k, const char *name)
-{
-    for (int i = 0; i < k->nkernel; i++)
-        if (!strcmp(k->kernel[i], name))
-            return true;
-    return false;
-}
-
-static bool check_kernels(const Cubin *c, const Case *k, int arch)
+static bool check_kernels(const Cubin *c, const Case *k, int arch, int *all)
 {
     int found = 0;
+    *all = 0;
     for (size_t i = 0; i < c->nsym; i++) {
         const char *name = kernel_name(c, i);
-        if (name && !planned(k, name)) {
+        if (name && !planned(k, name) && !beside(k, name)) {
             fprintf(stderr, "%s, sm_%d: kernel %s is not in the plan\n", k->label, arch, name);
             return false;
         }
-        found += name != NULL;
+        *all += name != NULL;
+        found += name && planned(k, name);
     }
     if (found != k->nkernel)
         fprintf(stderr, "%s, sm_%d: %d kernels of the plan's %d\n", k->label, arch, found, k->nkernel);
@@ -229,14 +248,15 @@ static bool compile_one(Work *w, const Nvrtc *n, const Case *c, int arch)
     size_t size = 0;
     char *log = NULL, *code = nvrtc_build(n, c->source, c->label, arch, false, &size, &log);
     Cubin cubin;
+    int kernels = 0;
     bool ok = code && cubin_open(&cubin, code, size);
     if (!code)
         fprintf(stderr, "%s: NVRTC refuses it for sm_%d: %s\n", c->label, arch, log ? log : "");
     else if (!ok)
         fprintf(stderr, "%s: what NVRTC makes for sm_%d is no cubin\n", c->label, arch);
     if (ok)
-        ok = check_kernels(&cubin, c, arch);
-    if (ok && check_frames(&cubin, c, &w->spills) != c->nkernel) {
+        ok = check_kernels(&cubin, c, arch, &kernels);
+    if (ok && check_frames(&cubin, c, &w->spills) != kernels) {
         fprintf(stderr, "%s, sm_%d: the cubin does not tell each kernel's local memory\n", c->label, arch);
         ok = false;
     }
