@@ -173,33 +173,11 @@ static optc_status take_memory(WaysTuner *u)
     return OPTC_OK;
 }
 
-int way_tuner_open(optc_engine *e, WayWork w, bool f64, WaysTuner **out)
+static void end(WaysTuner *u, EigenWay way)
 {
-    WaysTuner *u = calloc(1, sizeof *u);
-    *out = NULL;
-    if (!u)
-        return fail(OPTC_ERROR_MEMORY, "tuning: out of memory");
-    u->e = e;
-    u->work = w;
-    u->f64 = f64;
-    optc_type type = f64 ? OPTC_F64 : OPTC_F32;
-    optc_status s = optc_compile(e,
-                                 &(optc_rule_options){.text = w.roots ? root_text : eigen_text,
-                                                      .param = type,
-                                                      .grad = type,
-                                                      .state = type,
-                                                      .products = f64 ? "f64" : "f32"},
-                                 &u->r);
-    gpu_enter(e->gpu);
-    s = gpu_leave(e->gpu, s == OPTC_OK ? take_memory(u) : s);
-    if (s != OPTC_OK) {
-        char why[1024];
-        snprintf(why, sizeof why, "%s", optc_message());
-        way_tuner_close(u);
-        return fail(s, "%s", why);
-    }
-    *out = u;
-    return OPTC_OK;
+    (void)optc_sync(u->b[way]);
+    (void)optc_unbind(u->b[way]);
+    u->b[way] = NULL;
 }
 
 void way_tuner_close(WaysTuner *u)
@@ -208,10 +186,8 @@ void way_tuner_close(WaysTuner *u)
         return;
     const Driver *d = u->e->gpu->d;
     for (int i = 0; i < NWAY; i++)
-        if (u->b[i]) {
-            (void)optc_sync(u->b[i]);
-            (void)optc_unbind(u->b[i]);
-        }
+        if (u->b[i])
+            end(u, (EigenWay)i);
     (void)optc_release(u->r);
     gpu_enter(u->e->gpu);
     if (u->begin)
@@ -284,7 +260,7 @@ static optc_status write_all(WaysTuner *u, optc_binding *b)
     return s;
 }
 
-/* Bound so, stepped once, and nothing was refused. */
+/* Bound so, stepped twice, and nothing was refused. */
 static bool begin(WaysTuner *u, EigenWay way)
 {
     GpuEngine *g = u->e->gpu;
@@ -299,7 +275,43 @@ static bool begin(WaysTuner *u, EigenWay way)
         s = write_all(u, u->b[way]);
     for (int i = 0; i < 2 && s == OPTC_OK; i++)
         s = optc_step(u->b[way]);
-    return s == OPTC_OK && optc_factors_about(u->b[way], -1, &said) == OPTC_OK && said.computed && !said.refused;
+    bool ok = s == OPTC_OK && optc_factors_about(u->b[way], -1, &said) == OPTC_OK && said.computed && !said.refused;
+    if (!ok && u->b[way])
+        end(u, way);
+    return ok;
+}
+
+/* The model's way is bound and stepped before any search looks at its clock: whoever comes first waits for libraries to
+ * be loaded, a second or more, and would have no time left for anything else. */
+int way_tuner_open(optc_engine *e, WayWork w, bool f64, WaysTuner **out)
+{
+    WaysTuner *u = calloc(1, sizeof *u);
+    *out = NULL;
+    if (!u)
+        return fail(OPTC_ERROR_MEMORY, "tuning: out of memory");
+    u->e = e;
+    u->work = w;
+    u->f64 = f64;
+    optc_type type = f64 ? OPTC_F64 : OPTC_F32;
+    optc_status s = optc_compile(e,
+                                 &(optc_rule_options){.text = w.roots ? root_text : eigen_text,
+                                                      .param = type,
+                                                      .grad = type,
+                                                      .state = type,
+                                                      .products = f64 ? "f64" : "f32"},
+                                 &u->r);
+    gpu_enter(e->gpu);
+    s = gpu_leave(e->gpu, s == OPTC_OK ? take_memory(u) : s);
+    if (s == OPTC_OK && way_tuner_choice(u))
+        (void)begin(u, model_way(u));          /* what fails here the search tries again, and tells */
+    if (s != OPTC_OK) {
+        char why[1024];
+        snprintf(why, sizeof why, "%s", optc_message());
+        way_tuner_close(u);
+        return fail(s, "%s", why);
+    }
+    *out = u;
+    return OPTC_OK;
 }
 
 static void ready(void *ctx, const Launch *l, int n, bool *ok)

@@ -27,12 +27,14 @@ static bool lib(int s)
 }
 
 /* ---- devices ---- */
+static double rest(const TuneRun *r) { return r->budget - (cli_now() - r->begun); }
+
 /* Seconds for the next search; 0: what came before took them all, and it does not take place. */
 static double share(TuneRun *r)
 {
-    double rest = r->budget - (cli_now() - r->begun);
-    if (rest > 0)
-        return rest / r->left--;
+    double left = rest(r);
+    if (left > 0)
+        return left / r->left--;
     r->late++;
     r->left--;
     return 0;
@@ -129,16 +131,16 @@ static bool tune_way(TuneRun *r, WayWork w, bool f64)
     Space any = {.form = k.form};
     if (tune_known(r, &k, &any) && !r->again)
         return r->skipped++, r->left--, true;
-    double budget = share(r);
-    if (budget <= 0)
-        return true;
+    if (rest(r) <= 0)
+        return share(r), true;
     r->elements = w.matrices;
     int status = way_tuner_open(r->engine, w, f64, &u);
+    double budget = share(r);                  /* of what loading has left */
     if (status != OPTC_OK)
         return opened(r, status, label);
     Space space = way_tuner_space(u);
     Meter m = way_tuner_meter(u);
-    bool ok = !way_tuner_choice(u) || tune_search(r, &k, &space, &m, way_tuner_bytes(u), budget, label);
+    bool ok = !way_tuner_choice(u) || budget <= 0 || tune_search(r, &k, &space, &m, way_tuner_bytes(u), budget, label);
     way_tuner_close(u);
     return ok;
 }

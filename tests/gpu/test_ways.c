@@ -5,6 +5,7 @@
 #include "../../runtime/search.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { BY_ROTATIONS = 1, IN_F32 = 2 };
@@ -104,8 +105,44 @@ START_TEST(sizes)
 }
 END_TEST
 
+/* A clock that loading stops: whatever an engine's first binding waits for takes a hundred seconds, and nothing else any time. */
+static optc_engine *loading;
+static double loading_clock(void *ctx)
+{
+    static int calls;
+    optc_memory m;
+    (void)ctx;
+    OK(optc_memory_info(loading, &m));
+    return (m.peak > 0 ? 100 : 0) + 1e-6 * calls++;
+}
+
+/* What libraries take to load is not the first search's: it has tried all there is within its share. */
+START_TEST(loaded_ahead)
+{
+    SHARED();
+    WaysTuner *u;
+    OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE")}, &loading));
+    ck_assert(loading_clock(NULL) < 1);
+    OK(way_tuner_open(loading, (WayWork){false, 8, 1}, false, &u));
+    ck_assert(way_tuner_choice(u));
+    Space space = way_tuner_space(u);
+    Meter m = way_tuner_meter(u);
+    Search s = {.budget = 50, .trials = 2};
+    m.now = loading_clock;
+    ck_assert_msg(search_run(&space, &m, &s), "%s", optc_message());
+    int tried = 0;
+    for (int i = 0; i < s.n; i++)
+        tried += s.trial[i].samples > 0;
+    ck_assert_msg(tried == 2, "%d ways were tried", tried);
+    search_free(&s);
+    way_tuner_close(u);
+    OK(optc_close(loading));
+}
+END_TEST
+
 void add_ways(TCase *t)
 {
+    tcase_add_test(t, loaded_ahead);
     tcase_add_test(t, which_way);
     tcase_add_test(t, sizes);
 }
