@@ -360,6 +360,13 @@ bool plan_calls(const Plan *p)
     return false;
 }
 
+unsigned plan_call_flags(const Plan *p, const Graph *g, const Stage *s)
+{
+    const Node *n = &g->n[s->body[0]];
+    bool exact = n->op == OP_POWER && p->mem[s->store[0].mem].type == T_F64;
+    return (unsigned)n->sym | (s->half ? LOWER : 0) | (exact ? EXACT : 0);
+}
+
 unsigned plan_powers(const Plan *p)
 {
     unsigned ways = 0;
@@ -369,7 +376,7 @@ unsigned plan_powers(const Plan *p)
             for (int i = 0; i < ph->nstage; i++) {
                 const Node *n = &ph->g->n[ph->stage[i].body[0]];
                 if (is_called(ph->stage[i].kind) && n->op == OP_POWER)
-                    ways |= root_by_products(n->imm, n->beta, (unsigned)n->sym) ? BY_PRODUCTS : BY_EIGENVECTORS;
+                    ways |= root_by_products(n->imm, n->beta, plan_call_flags(p, ph->g, &ph->stage[i])) ? BY_PRODUCTS : BY_EIGENVECTORS;
             }
         }
     return ways;

@@ -154,6 +154,7 @@ bool plan_calls(const Plan *p);                              /* it has products,
 /* of its powers on a GPU: BY_PRODUCTS, BY_EIGENVECTORS (root_by_products) */
 enum { BY_PRODUCTS = 1, BY_EIGENVECTORS = 2 };
 unsigned plan_powers(const Plan *p);
+unsigned plan_call_flags(const Plan *p, const Graph *g, const Stage *s);   /* of ProgCall */
 bool plan_has(const Plan *p, Op call);                       /* one of its calls is such */
 bool plan_uses_t(const Plan *p);                             /* the number of the step counts */
 

@@ -99,13 +99,13 @@ static const char *where(Arena *a, const Plan *p, const Graph *g, const Stage *s
     return "";
 }
 
-static const ProgCall *make_call(Arena *a, const Graph *g, const Stage *s)
+static const ProgCall *make_call(Arena *a, const Plan *p, const Graph *g, const Stage *s)
 {
     const Node *n = &g->n[s->body[0]];
     Callee callee = callee_of(n);
     ProgCall *c = NEW(a, ProgCall);
     *c = (ProgCall){callee,
-                    (unsigned)n->sym | (s->half ? LOWER : 0),
+                    plan_call_flags(p, g, s),
                     s->load[0].mem,
                     call_operand(n, 1) > 0 ? s->load[call_operand(n, 1)].mem : -1,
                     call_operand(n, 2) > 0 ? s->load[call_operand(n, 2)].mem : -1,
@@ -126,7 +126,7 @@ static ProgStage make_stage(Arena *a, const Plan *p, const PlanEntry *en, int ph
                    .where = where(a, p, en->phase[phase].g, s),
                    .turns = s->turns};
     if (is_called(s->kind))
-        x.call = make_call(a, en->phase[phase].g, s);
+        x.call = make_call(a, p, en->phase[phase].g, s);
     x.reads = numbers(a, s->load, s->nload, s->fin, s->nfin, &x.nreads);
     x.writes = numbers(a, s->store, s->nstore, s->fold, s->nfold, &x.nwrites);
     StageAt own = plan_at(p, s->fn);

@@ -1,4 +1,4 @@
-/* What an inverse fourth root costs on the GPU at hand, beside cuSOLVER's batched eigenvectors in f32 alone, in one run (tests/gpu/roots.sh). Only where OPTC_ROOT_TIMES is set.
+/* What an inverse fourth root, or an inverse, costs on the GPU at hand, beside cuSOLVER's batched eigenvectors in f32 alone, in one run (tests/gpu/roots.sh). Only where OPTC_ROOT_TIMES is set.
  * Matrices have a condition of 1e6; the rule says so, and its number of steps follows from that. */
 #include "side.h"
 
@@ -11,7 +11,8 @@
 #include <string.h>
 
 enum { ROUNDS = 5 };
-static const struct { int64_t n, side; double bar; int reps; } works[] = {{64, 256, 1, 5}, {8, 1024, 7, 2}, {1, 4096, 1.8, 2}, {24, 768, 0, 2}, {500, 128, 0, 5}, {2000, 64, 0, 5}};
+static const struct { int64_t n, side; double bar; int reps, p; } works[] = {{64, 256, 1, 5, 4}, {8, 1024, 7, 2, 4}, {1, 4096, 1.8, 2, 4}, {24, 768, 0, 2, 4}, {500, 128, 0, 5, 4}, {2000, 64, 0, 5, 4},
+    {64, 256, 1, 5, 1}, {8, 1024, 4, 2, 1}, {1, 4096, 1, 2, 1}};             /* p: A^(-1/p) */
 static CUevent from, to;
 
 /* cuSOLVER, as its header has it */
@@ -95,10 +96,12 @@ static int ascending(const void *a, const void *b) { return (*(const double *)a 
 
 START_TEST(root_times)
 {
-    static const char text[] = "return optimizer { name = 'one', view = 'last', state = { A = zeros 'rows', X = zeros 'rows' },\n"
-                               "  matrix = function() X = power(A, -1/4, { relative = 1e-6, last = X })  A = A + 0 * sum(g)  p = p + 0 * g end, step = function() p = p + 0 * g end }";
+    char text[400];
     if (!getenv("OPTC_ROOT_TIMES"))
         return;
+    snprintf(text, sizeof text, "return optimizer { name = 'one', view = 'last', state = { A = zeros 'rows', X = zeros 'rows' },\n"
+                                "  matrix = function() X = power(A, %s last = X })  A = A + 0 * sum(g)  p = p + 0 * g end, step = function() p = p + 0 * g end }",
+             works[_i].p == 1 ? "-1, {" : "-1/4, { relative = 1e-6,");
     int64_t n = works[_i].n, side = works[_i].side, all = side * side;
     TestShape one[NSHAPES] = {{3, {n, side, 1}}};
     float *a = malloc(4 * (size_t)all);
@@ -133,7 +136,7 @@ START_TEST(root_times)
     double ours = t[0][ROUNDS / 2], theirs = t[1][ROUNDS / 2];
     OK(optc_state_read(g.b, 0, "X", wide, n * all));
     ck_assert_msg(wide[0] != 0 && isfinite(wide[0]), "the root was refused");
-    printf("inverse fourth root, %lld x %lld^2: %.2f ms; eigenvectors by cuSOLVER %.2f ms: %.2f times as fast\n", (long long)n, (long long)side, ours, theirs, theirs / ours);
+    printf("inverse %s, %lld x %lld^2: %.2f ms; eigenvectors by cuSOLVER %.2f ms: %.2f times as fast\n", works[_i].p == 1 ? "itself" : "fourth root", (long long)n, (long long)side, ours, theirs, theirs / ours);
     fflush(stdout);
     if (there)
         close_solver(&s);
