@@ -227,7 +227,8 @@ def qr(A: torch.Tensor, *, check: bool = False) -> Tuple[torch.Tensor, torch.Ten
 
     def give(Q):
         judged(who, check, Q)
-        R = torch.matmul(Q.mT, x.to(dtype)).triu_()
+        with torch.autocast(device.type, enabled=False):
+            R = torch.matmul(Q.mT, x.to(dtype)).triu_()
         return QR(leave(A, (*lead, m, k), None, Q), leave(A, (*lead, k, n), None, R))
     return call(form, (b, m, k), {"A": (b, m, k), "X": (b, m, k)}, [x[..., :k]], dtype, device, give)
 

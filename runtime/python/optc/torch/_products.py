@@ -128,13 +128,16 @@ def _count(shape):
 def _place(who, like, shape, out, operands):
     """Where a result is made: `out` if it lies row behind row, apart from the operands."""
     fits(who, like, shape, out)
-    apart = out is not None and out.is_contiguous() and all(
+    apart = out is not None and out.is_contiguous() and not out.is_neg() and all(
         out.untyped_storage().data_ptr() != x.untyped_storage().data_ptr() for x in operands)
     return out if apart else torch.empty(shape, dtype=like.dtype, device=like.device)
 
 
 def _given(like, shape, out, to):
-    return to if out is None or to is out else leave(like, shape, out, to)
+    if out is None or to is not out:
+        return to if out is None else leave(like, shape, out, to)
+    torch.autograd.graph.increment_version(out)        # torch has not seen that it was written to
+    return out
 
 
 def _run(who, device, call):
@@ -151,6 +154,7 @@ def _run(who, device, call):
 
 def _multiply(who, given, out, workspace=0):
     """The product of two or three tensors; two of which the second is None: a Gram matrix."""
+    given = [None if x is None else x.resolve_neg() for x in given]
     tensors = [x for x in given if x is not None]
     first = tensors[0]
     dtype, device = first.dtype, first.device
@@ -226,7 +230,8 @@ def kron(A: torch.Tensor, B: torch.Tensor, *, out: Optional[torch.Tensor] = None
         to = _place(who, A, shape, out, (A, B))
         if to.numel():
             a, b = (x.reshape(1, *x.shape[-2:]).contiguous() if x.dim() == 2 else
-                    x.expand(*batch, *x.shape[-2:]).reshape(-1, *x.shape[-2:]).contiguous() for x in (A, B))
+                    x.expand(*batch, *x.shape[-2:]).reshape(-1, *x.shape[-2:]).contiguous()
+                    for x in (A.resolve_neg(), B.resolve_neg()))
             _run(who, A.device, lambda engine, stream: engine.kron(
                 a.data_ptr(), b.data_ptr(), to.data_ptr(), type=TYPES[A.dtype], m=m, n=n, p=p, q=q,
                 batch=_count(batch), next_a=_lib.ONE if a.shape[0] == 1 else 0,
