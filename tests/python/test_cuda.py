@@ -300,6 +300,112 @@ class Cuda(unittest.TestCase):
                 self.assertEqual(all(same) if t % 2 else any(same), bool(t % 2), (spec, t))
             self.assertEqual(opt.state_dict()["state"][0]["step"].item(), 4)
 
+    def replayed(self, spec, **given):
+        """An optimizer whose step was captured, and the graph."""
+        b = [torch.zeros(1000, device="cuda", requires_grad=True)]
+        b[0].grad = torch.ones_like(b[0])
+        opt = optc.torch.Optimizer(b, **({"spec": spec} if "{" in spec else {"rule": spec}), **given)
+        if "k =" in spec:
+            opt.set_scalar("k", 1.0)
+        opt.step()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            opt.step()
+        torch.cuda._sleep(40_000_000)                  # replays have to wait for this
+        return b[0], opt, graph
+
+    def test_read_behind_replays(self):
+        """Nobody synchronizes: what the host reads is read behind the replays, in their stream."""
+        _, opt, graph = self.replayed("adamw")
+        for _ in range(5):
+            graph.replay()
+        self.assertEqual(opt.state_dict()["state"][0]["step"].item(), 6)
+        p, opt, graph = self.replayed("sgd+clip(1)", lr=0.1)
+        p.grad.fill_(2.0)
+        graph.replay()
+        self.assertAlmostEqual(opt.value("clip.grad_norm"), 2 * 1000 ** 0.5, places=3)
+
+    def test_written_before_replays(self):
+        """A number that is set is there for the next replay, and not for the one before."""
+        own = """return optimizer { name = "own", hyper = { lr = 1 }, inputs = { k = "group" },
+                 step = function() p = p - lr * k * g end }"""
+        p, opt, graph = self.replayed(own)
+        for k in (10.0, 100.0, 1000.0):
+            torch.cuda._sleep(10_000_000)
+            opt.set_scalar("k", k)
+            graph.replay()
+        torch.cuda.synchronize()
+        self.assertEqual(p[0].item(), -1111.0)
+
+    def test_deterministic(self):
+        """torch fills memory there, in its own stream: not that of states, which others fill."""
+        def run():
+            p = torch.zeros(16 << 20, device="cuda", requires_grad=True)
+            p.grad = torch.ones_like(p)
+            optc.torch.AdamW([p], lr=0.1).step()
+            return p.detach().clone()
+        want = run()
+        self.addCleanup(torch.use_deterministic_algorithms, False)
+        torch.use_deterministic_algorithms(True)
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            found = run()
+        torch.cuda.synchronize()
+        self.assertTrue(torch.equal(want, found))
+
+    def test_defaults(self):
+        """A tensor's default device is the GPU, and a gradient is missing in a capture."""
+        self.addCleanup(torch.set_default_device, None)
+        torch.set_default_device("cuda")
+        b = parameters("cuda")
+        opt = optc.torch.AdamW(b)
+        grads(b, 0), opt.step()
+        b[0].grad = None
+        opt.step()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            opt.step()
+        graph.replay()
+        steps = [s["step"].item() for s in opt.state_dict()["state"].values()]
+        self.assertEqual(steps, [1] + [3] * (len(b) - 1))
+
+    def test_copies_of_a_graph(self):
+        """A gradient that lies otherwise is copied into memory that the graph goes on writing to."""
+        p, odd = torch.zeros(64, 32, device="cuda", requires_grad=True), torch.ones(32, 64, device="cuda").t()
+        p.grad = odd
+        opt = optc.torch.SGD([p], lr=1.0)
+        opt.step()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            opt.step()
+        p.grad = torch.ones_like(p)
+        opt.step()
+        others = [torch.full((64, 32), 7.0, device="cuda") for _ in range(64)]
+        odd.fill_(3.0)
+        graph.replay()
+        torch.cuda.synchronize()
+        self.assertTrue(all(bool((x == 7).all()) for x in others))
+        self.assertEqual(p[0, 0].item(), -5.0)
+
+    def test_released_on_threads(self):
+        """Gradients of the CPU and of the GPU arrive in threads of their own."""
+        twins = []
+        for release in (True, False):
+            torch.manual_seed(0)
+            ps = [torch.randn(50).to(d).requires_grad_() for d in ("cpu", "cuda") * 8]
+            opt = optc.torch.AdamW(ps, lr=0.1, release_grads=release)
+            for _ in range(3):
+                sum((p.cpu() ** 2).sum() for p in ps).backward()
+                opt.step(), opt.zero_grad()
+            twins.append(ps)
+            self.assertEqual({s["step"].item() for s in opt.state_dict()["state"].values()}, {3})
+        for p, q in zip(*twins):
+            torch.testing.assert_close(p, q)
+
     def test_memory(self):
         """States come from torch's allocator and go back to it."""
         torch.cuda.synchronize()

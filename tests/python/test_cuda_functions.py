@@ -94,6 +94,22 @@ class Powers(Functions):
         self.near(X.cpu(), power(A, -0.25, 1e-2), 64)
 
 
+    def test_numbers_of_graphs(self):
+        """Each graph has those it was captured with."""
+        A, found, graphs = torch.eye(21, device="cuda"), {}, []
+        for ridge in (3.0, 8.0):
+            ot.matrix_power(A, -1.0, ridge=ridge)
+            torch.cuda.synchronize()
+            graphs.append(torch.cuda.CUDAGraph())
+            with torch.cuda.graph(graphs[-1]):
+                found[ridge] = ot.matrix_power(A, -1.0, ridge=ridge)
+        for graph in graphs:
+            graph.replay()
+        torch.cuda.synchronize()
+        for ridge, X in found.items():
+            self.assertAlmostEqual(X[0, 0].item(), 1 / (1 + ridge), places=5)
+
+
 @unittest.skipUnless(CUDA, "no GPU")
 class Products(Functions):
     def test_batched(self):

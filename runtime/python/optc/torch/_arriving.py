@@ -1,4 +1,5 @@
 """Gradients stepped and released as backward makes them: no more than a few are there at a time."""
+import threading
 import weakref
 
 from ._bound import Changed
@@ -7,11 +8,13 @@ from ._bound import Changed
 def watch(optimizer):
     """A hook on every parameter that has none yet. It holds no optimizer alive."""
     own = weakref.ref(optimizer)
+    one = optimizer.__dict__.setdefault("_one", threading.RLock())     # backward has a thread for each device
 
     def arrived(p):
         opt = own()
         if opt is not None and id(p) in opt._watched:
-            step_one(opt, p)
+            with one:
+                step_one(opt, p)
     for group in optimizer.param_groups:
         for p in group["params"]:
             if id(p) not in optimizer._watched and p.requires_grad:

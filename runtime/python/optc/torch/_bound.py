@@ -6,14 +6,15 @@ import torch
 
 from .. import _lib
 from .._api import Binding
-from ._memory import device_of
+from ._memory import capturing, device_of
 from ._scaling import HIDDEN, OWN, Guard
 
 T = torch.Tensor
 _dtype = attrgetter("dtype")
 FEW = 1000       # up to so many every address is looked at in every step; of more that stay, a part in turns
 TURNS = 256
-ONE = torch.ones(())
+ON_HOST = {"dtype": torch.float32, "device": "cpu"}       # whatever torch's defaults are
+ONE = torch.ones((), **ON_HOST)
 
 
 class Changed(Exception):
@@ -100,11 +101,13 @@ class Bound:
         self.copies = 0                                # of parameters and gradients that lie otherwise
         self.staged = {}                               # number: a row-major copy that is stepped in a parameter's place
         self.grad_copies = {}                          # number: memory for a gradient that lies otherwise
+        self.recorded = []                             # of that what graphs write to
+        self.single = [i for i, p in enumerate(self.params) if p.numel() == 1]     # autograd may hand these out as -x
         self.held = self.last_ids = self.ptrs = None
         self.dtype = None
         self.turn = 0
         self.views = [None] * len(self.params)
-        self.steps = torch.zeros(len(self.params))     # t of each, as torch keeps it; opt.state has views of it
+        self.steps = torch.zeros(len(self.params), **ON_HOST)     # t of each, as torch keeps it; opt.state has views
         self.took = None                               # who takes part: None all of them, or ones and zeros
         self.unseen = True                             # some have no states in the optimizer yet
         self.sent, self.kept = {}, {}                  # hyperparameters as they were sent, and tensors among them
@@ -156,6 +159,7 @@ class Bound:
             if not odd:
                 raise
             self.staged = {i: self.params[i].contiguous() for i in odd}
+            self._order_before()                       # states may begin as copies of them
             self._attempt(hypers)
 
     def _attempt(self, hypers):
@@ -203,7 +207,7 @@ class Bound:
     def find_grads(self):
         """Hands over the gradients that moved. The cost is that of reading p.grad, and of looking at addresses: of all,
         or, where there are many and all are the tensors they were, of some."""
-        if self.static and self.ptrs is not None:
+        if self.static and self.ptrs is not None and not self.grad_copies:
             return
         if self.capturing:
             self.let_go()
@@ -264,7 +268,8 @@ class Bound:
         there = grads if everyone else [g for g in grads if g is not None]
         try:
             ptrs = list(map(T.data_ptr, there))
-            plain = all(map(T.is_contiguous, there)) and not self.staged and self.contiguous()
+            plain = all(map(T.is_contiguous, there)) and not self.staged and self.contiguous() and not any(
+                grads[i] is not None and grads[i].is_neg() for i in self.single)
         except (RuntimeError, NotImplementedError):
             for g, p, name in zip(grads, self.params, self.names):
                 if g is not None:
@@ -303,13 +308,15 @@ class Bound:
                 continue
             refuse_grad(g, self.params[i], self.names[i])
             lies = self.staged.get(i, self.params[i])
-            if same_layout(lies, g):
+            if same_layout(lies, g) and not g.is_neg():
                 self.grad_copies.pop(i, None)
             else:
                 if i not in self.grad_copies:
                     like = lies if lies.dtype == g.dtype else lies.to(g.dtype)
                     self.grad_copies[i] = fitting(like)
                 g = self.grad_copies[i].copy_(g)
+                if self.capturing:
+                    self.recorded.append(g)
                 self.copies += 1
             ptrs.append(g.data_ptr())
         return ptrs
@@ -317,7 +324,7 @@ class Bound:
     def _set(self, ptrs, everyone):
         self.binding.set_grads(ptrs)
         self.ptrs = ptrs
-        self.took = None if everyone else torch.tensor([float(a != 0) for a in ptrs])
+        self.took = None if everyone else torch.tensor([float(a != 0) for a in ptrs], **ON_HOST)
 
     # ---- running ----
     def run(self, entry):
@@ -360,12 +367,19 @@ class Bound:
         if not self.cuda:
             return
         stream = torch._C._cuda_getCurrentRawStream(self.index)
-        self.capturing = torch.cuda.is_current_stream_capturing()
+        self.capturing = capturing(self.device)
         if stream != self.stream:
             self.binding.set_stream(stream)
             self.stream = stream
             if not self.capturing:
                 self.memory.used_in(torch.cuda.current_stream(self.device), self.bases.values())
+
+    def settle(self):
+        """Before the host reads or writes outside of a step: behind what the binding did, and in torch's current
+        stream, where what was captured may have been replayed."""
+        if self.cuda and torch._C._cuda_getCurrentRawStream(self.index) != self.stream:
+            self.binding.sync()
+            self.follow_stream()
 
     # ---- states ----
     def taken(self):
@@ -405,7 +419,7 @@ class Bound:
             for i, n in enumerate(counts):
                 if n != most:
                     self.binding.set_t(i, n)
-        self.steps.copy_(torch.tensor([float(n) for n in counts]))
+        self.steps.copy_(torch.tensor([float(n) for n in counts], **ON_HOST))
 
     def read_steps(self):
         """What replays of a graph counted is known to the device alone, and so is what was left out."""
@@ -413,7 +427,7 @@ class Bound:
         counts = [float(self.binding.get_t(i)) for i in every]
         if OWN + "skipped" in self.domains:
             counts = [n - self.binding.read(i, OWN + "skipped", 1)[0] for i, n in zip(every, counts)]
-        self.steps.copy_(torch.tensor(counts))
+        self.steps.copy_(torch.tensor(counts, **ON_HOST))
 
     def found(self):
         """Whether the last step's gradients were not finite, on the device."""

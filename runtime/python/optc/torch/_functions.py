@@ -10,8 +10,8 @@ from typing import Optional, Sequence, Tuple, Union
 import torch
 from torch._C._functorch import is_functorch_wrapped_tensor
 
-from ._kept import Form, call, capturing, uncompiled
-from ._memory import TYPES
+from ._kept import Form, call, uncompiled
+from ._memory import TYPES, capturing
 
 Eigh = namedtuple("Eigh", "eigenvalues eigenvectors")
 QR = namedtuple("QR", "Q R")

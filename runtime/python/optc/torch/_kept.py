@@ -15,7 +15,7 @@ from torch.compiler import is_compiling
 
 from .. import _lib
 from .._api import Binding
-from ._memory import TYPES, device_of
+from ._memory import TYPES, capturing, device_of
 
 MOST = 16                                              # bindings
 MOST_BYTES = 256 << 20                                 # that all but the last one hold
@@ -72,9 +72,6 @@ class Kept:
     def _numbers(self, hyper):
         for name, value in hyper.items():
             if self.hyper[name] != value:
-                if capturing(self.device):
-                    raise RuntimeError("optc.torch.%s: call it with %s=%g once before capturing a graph"
-                                       % (self.form.name, name.partition("_")[2], value))
                 self.binding.set_hyper(0, name, value)
                 self.hyper[name] = value
 
@@ -107,10 +104,6 @@ def uncompiled(f):
     return call
 
 
-def capturing(device):
-    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
-
-
 def _workspace(sizes, dtype, device):
     """What an engine may take for it: a power of two, so that there are few engines. Of a small one the usual."""
     each = torch.finfo(dtype).bits // 8
@@ -132,29 +125,33 @@ class _Store:
     def __init__(self):
         self.lock, self.kept, self.captured, self.rules = threading.Lock(), OrderedDict(), {}, OrderedDict()
 
-    def get(self, key, make, name, device):
+    def get(self, key, make, form, device):
         with self.lock:
             if capturing(device):
-                return self._for_capture(key, name)
+                return self._for_capture(key, form)
             if key not in self.kept:
                 self._keep(key, make)
             self.kept.move_to_end(key)
             return self.kept[key]
 
-    def _for_capture(self, key, name):
-        if key not in self.captured:
-            if key not in self.kept:
-                raise RuntimeError("optc.torch.%s: call it once with tensors of this shape, type and device before "
-                                   "capturing a graph" % name)
-            self.captured[key] = self.kept.pop(key)
-        return self.captured[key]
+    def _for_capture(self, key, form):
+        """With its numbers: what another graph captured keeps the ones it has."""
+        mine = key, tuple(form.hyper.items())
+        if mine not in self.captured:
+            if key not in self.kept or self.kept[key].hyper != form.hyper:
+                numbers = "".join(", %s=%g" % (n.partition("_")[2], v) for n, v in form.hyper.items())
+                raise RuntimeError("optc.torch.%s: call it once with tensors of this shape, type and device%s before "
+                                   "capturing a graph" % (form.name, numbers))
+            self.captured[mine] = self.kept.pop(key)
+        return self.captured[mine]
 
     def _keep(self, key, make):
+        made = None
         try:
             made = make()
         except (_lib.OutOfMemory, torch.OutOfMemoryError):
             self._drop(len(self.kept))
-            made = make()
+        made = made or make()                          # out there nothing holds what the first one had made
         self.kept[key] = made
         while len(self.kept) > MOST or (len(self.kept) > 1 and self.held() - made.bytes > MOST_BYTES):
             self._drop(1)
@@ -197,7 +194,7 @@ def call(form, shape, sizes, given, dtype, device, give):
         with torch.inference_mode(False), torch.no_grad():
             return Kept(form, shape, sizes, dtype, device)
     with torch.no_grad(), on(device):
-        return store().get(key, make, form.name, device).run(form, given, give)
+        return store().get(key, make, form, device).run(form, given, give)
 
 
 def on(device):

@@ -21,27 +21,29 @@ class Device:
         self.device = device
         self.buffers = buffers = {}                    # address: the tensor that is this memory
         self.rules = {}
-        self._starts = None
+        self._starts, self._lock = None, threading.RLock()
         self._passing = threading.local()              # on: what is allocated is given back by the same call
 
         def alloc(size, _stream):
-            with self._outside():
-                memory = torch.empty(max(size, 1), dtype=torch.uint8, device=device)
-            buffers[memory.data_ptr()] = memory
-            self._starts = None
+            with self._outside():                      # torch.empty may fill, in a stream that nobody waits for
+                storage = torch.UntypedStorage(max(size, 1), device=device)
+                memory = torch.empty(0, dtype=torch.uint8, device=device).set_(storage)
+            with self._lock:
+                buffers[memory.data_ptr()] = memory
+                self._starts = None
             return memory.data_ptr()
 
         def release(address, _size, _stream):
-            self._starts = None
-            buffers.pop(address, None)
+            with self._lock:
+                self._starts = None
+                buffers.pop(address, None)
         name = "cpu" if device.type == "cpu" else "%s:%d" % (device.type, device.index)
         self.engine = Engine(name, threads=threads, allocator=(alloc, release), workspace=workspace)
 
     def _outside(self):
         """What is allocated in a stream that is being captured lies in the graph's own memory, where work that was
         captured ahead of it may write at every replay: what we keep is taken from another stream's."""
-        if (self.device.type != "cuda" or not torch.cuda.is_current_stream_capturing()
-                or getattr(self._passing, "on", False)):
+        if not capturing(self.device) or getattr(self._passing, "on", False):
             return contextlib.nullcontext()
         if self._side is None:
             self._side = torch.cuda.Stream(self.device)
@@ -74,9 +76,10 @@ class Device:
 
     def holding(self, address):
         """The memory that an address lies in."""
-        if self._starts is None:
-            self._starts = sorted(self.buffers)
-        return self.buffers[self._starts[bisect.bisect_right(self._starts, address) - 1]]
+        with self._lock:
+            if self._starts is None:
+                self._starts = sorted(self.buffers)
+            return self.buffers[self._starts[bisect.bisect_right(self._starts, address) - 1]]
 
     def empty(self):
         """An address for tensors of no elements."""
@@ -87,8 +90,20 @@ class Device:
 
     def used_in(self, stream, more=()):
         """All of it is used in another stream from now on: torch must not hand it out before that is done."""
-        for memory in (*self.buffers.values(), *more):
+        with self._lock:
+            every = (*self.buffers.values(), *more)
+        for memory in every:
             memory.record_stream(stream)
+
+
+def capturing(device):
+    """Whether torch's current stream of that device is being captured, whichever device is the current one."""
+    if device.type != "cuda":
+        return False
+    if torch.cuda.current_device() == device.index:
+        return torch.cuda.is_current_stream_capturing()
+    with torch.cuda.device(device):
+        return torch.cuda.is_current_stream_capturing()
 
 
 def asked(**what):

@@ -17,7 +17,7 @@ from . import _rules, _scaling
 from ._arriving import watch
 from ._bound import Bound, Changed, Member, refuse
 from ._keys import Keys, number
-from ._memory import TYPES, device_of
+from ._memory import TYPES, capturing, device_of
 from ._scaling import APART, CHECKING, SCALER, send, send_scalar
 from ._sharded import Sharded, fill, is_sharded, local, refuse_placed
 from ._sorting import sorter
@@ -127,6 +127,11 @@ class Optimizer(torch.optim.Optimizer):
             watch(self)
 
     # ---- binding ----
+    def _capturing(self):
+        """Asked for devices of parameters alone: who has none on a GPU may be in a fork, where torch's is not to be
+        asked."""
+        return any(map(capturing, {p.device for g in self.param_groups for p in g["params"]}))
+
     def _raw(self, group):
         return [group[key] for key, _ in self._rule.keys], self._rule.rule(group)
 
@@ -136,7 +141,7 @@ class Optimizer(torch.optim.Optimizer):
     def _bind(self):
         """Binds parameters that take gradients, sorted by device, types and options. What was bound goes when all of
         that is done; a failure leaves it."""
-        if _capturing():
+        if self._capturing():
             raise RuntimeError("optc binds its tensors at the first step (and when they move or change): take one step "
                                "before capturing a graph")
         self._count_replays()
@@ -359,7 +364,7 @@ class Optimizer(torch.optim.Optimizer):
         if any(self.state.get(p) for g in self.param_groups for p in g["params"]):
             return False
         rates = [number(g[key]) for g in self.param_groups for key, _ in self._rule.keys if key == "lr"]
-        if not rates or any(rates) or _capturing():
+        if not rates or any(rates) or self._capturing():
             return False
         grads = [local(p.grad) for g in self.param_groups for p in g["params"] if p.grad is not None]
         return not any(bool(g.any()) for g in grads)
@@ -413,6 +418,7 @@ class Optimizer(torch.optim.Optimizer):
 
     def _give_inputs(self):
         for b in self._bounds or ():
+            b.settle()
             numbers = {id(p): i for i, p in enumerate(b.owners)}
             for (p, name), tensor in self._inputs.items():
                 if id(p) in numbers:
@@ -426,6 +432,7 @@ class Optimizer(torch.optim.Optimizer):
     def value(self, name, p=None):
         """What the last step left to be read, such as "clip.grad_norm"; `p`: of that parameter."""
         for b in sorted(self._bounds or (), key=lambda b: not any(b.ptrs or ())):        # those that took part first
+            b.settle()
             if p is None:
                 return b.binding.value(name)[0]
             for i, q in enumerate(b.owners):
@@ -450,7 +457,8 @@ class Optimizer(torch.optim.Optimizer):
     # ---- saving, loading, copying ----
     def _count_replays(self):
         for b in self._bounds or ():
-            if b.cuda and not _capturing():
+            if b.cuda and not capturing(b.device):
+                b.settle()
                 b.read_steps()
 
     def state_dict(self):
@@ -524,10 +532,6 @@ _uncompiled_step = torch._disable_dynamo(Optimizer.step)
 def _refuse(p, name):
     """What optc does not step, by name."""
     refuse_placed(p, name) if is_sharded(p) else refuse(p, name)
-
-
-def _capturing():
-    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
 
 
 def _torch_arguments(kind):

@@ -66,7 +66,7 @@ class Guard:
     captured reads where it read."""
 
     def __init__(self, b, scaled):
-        self.memory = torch.tensor([0.0, 1.0], device=b.device)
+        self.memory = torch.arange(2, dtype=torch.float32, device=b.device)       # found 0, scale 1
         self.scaled, self.on = scaled, False
         if scaled:
             for k in range(len(b.members)):

@@ -1,0 +1,260 @@
+"""What goes otherwise than usual around a step: torch's defaults, modes, threads and forks; and what only a GPU has, its
+streams and captures, by stand-ins."""
+import threading
+import unittest
+import weakref
+from unittest import mock
+
+import torch
+
+import optc.torch as ot
+from case import grads, lists
+from optc import OutOfMemory
+from optc.torch import _bound, _kept, _memory, _optimizer
+
+CUDA = torch.device("cuda:0")
+
+
+class Defaults(unittest.TestCase):
+    def stepped(self, opt, p, n):
+        for _ in range(n):
+            p.grad = torch.ones(3, dtype=p.dtype, device="cpu")
+            opt.step()
+        return opt.state_dict()["state"][0]["step"]
+
+    def test_types(self):
+        """Steps are counted, and scales taken out, in f32: 16 bits of a default do not count beyond 256."""
+        self.addCleanup(torch.set_default_dtype, torch.get_default_dtype())
+        for default in (torch.bfloat16, torch.float64):
+            torch.set_default_dtype(default)
+            p = torch.zeros(3, requires_grad=True)
+            self.assertEqual(self.stepped(ot.SGD([p], lr=0.0, momentum=0.9), p, 258).item(), 258)
+            p = torch.zeros(3, dtype=torch.float32, requires_grad=True)
+            opt, scaler = ot.SGD([p], lr=1.0), ot.GradScaler("cpu", init_scale=4.0)
+            scaler.scale(p.sum()).backward()
+            scaler.step(opt)
+            self.assertEqual(p.tolist(), [-1.0] * 3)
+
+    def test_device(self):
+        """What the host counts is on the host, whatever tensors are made on by default."""
+        p, q = (torch.zeros(3, requires_grad=True) for _ in range(2))
+        opt = ot.AdamW([p, q], lr=0.1)
+        with torch.device("meta"):
+            self.assertEqual(self.stepped(opt, p, 2).item(), 2)
+
+    def test_autocast(self):
+        A = torch.randn(30, 30)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            Q, R = ot.qr(A)
+        torch.testing.assert_close(Q @ R, A, rtol=1e-5, atol=1e-5)
+
+
+class Negative(unittest.TestCase):
+    """Tensors whose memory holds -x, as torch makes them of a conjugate's imaginary part."""
+
+    def test_gradient(self):
+        a, b = (torch.tensor(x, requires_grad=True) for x in (1.0, 2.0))
+        (torch.complex(a, b).conj() * torch.tensor(3 + 4j)).real.backward()
+        self.assertTrue(b.grad.is_neg())
+        ot.SGD([b], lr=1.0).step()
+        self.assertEqual(b.item(), 2.0 - 4.0)
+
+    def test_operands(self):
+        a, one = torch.randn(4, 1, dtype=torch.complex64).conj().imag, torch.ones(1, 2)
+        self.assertTrue(torch.equal(ot.batched_matmul(a, one), a @ one))
+        self.assertTrue(torch.equal(ot.kron(a[:1], one), a[:1].clone() * one))
+
+
+class Written(unittest.TestCase):
+    def test_out(self):
+        """torch is told of what is written: a gradient that needs what was there is refused."""
+        A, out, w = torch.eye(3), torch.ones(3, 3), torch.ones(3, 3, requires_grad=True)
+        loss = (w * out).sum()
+        ot.batched_matmul(A, A, out=out)
+        with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+            loss.backward()
+
+    def test_static(self):
+        """A gradient that lies otherwise is copied at every step, static or not."""
+        p, g = torch.zeros(4, 3, requires_grad=True), torch.ones(3, 4).t()
+        p.grad = g
+        opt = ot.SGD([p], lr=1.0, static_grads=True)
+        opt.step(), g.fill_(5.0), opt.step()
+        self.assertEqual(p[0, 0].item(), -6.0)
+
+
+class Threads(unittest.TestCase):
+    def test_release(self):
+        """Backward has a thread for every device: two gradients that arrive at once bind once."""
+        ps, inside, met = lists(), [], threading.Event()
+        opt = ot.SGD(ps, lr=0.1, momentum=0.9, release_grads=True)
+        bind = opt._bind
+
+        def slowly():
+            inside.append(threading.get_ident())
+            met.set() if len(inside) > 1 else met.wait(0.2)
+            bind()
+        opt._bind = slowly
+        both = [threading.Thread(target=lambda p=p: p.sum().backward()) for p in ps]
+        for t in both:
+            t.start()
+        for t in both:
+            t.join()
+        self.assertEqual(len(inside), 1)
+        self.assertEqual([opt.state[p]["step"].item() for p in ps], [1, 1])
+
+    def test_memory(self):
+        """One thread binds while another looks where states lie."""
+        d = _memory.Device(torch.device("cpu"), 1)
+        rule, p, held = d.engine.compile("sgd"), torch.zeros(64), []
+        other = threading.Thread(target=lambda: held.append(rule.bind([([p], {})])))
+
+        def meanwhile(x):
+            found = sorted(x)
+            if not held:
+                other.start()
+                other.join(0.2)
+            return found
+        first = rule.bind([([p], {})])
+        with mock.patch.object(_memory, "sorted", meanwhile, create=True):
+            at = min(d.buffers)
+            self.assertEqual(d.holding(at).data_ptr(), at)
+            other.join()
+            for at in d.buffers:
+                self.assertEqual(d.holding(at).data_ptr(), at)
+        del first
+
+    def test_fork(self):
+        """Who has no parameter on a GPU does not ask torch about one: in a fork it must not be asked."""
+        ps = lists()
+        grads(ps)
+        with mock.patch.object(torch.cuda, "is_available", return_value=True), \
+                mock.patch.object(torch.cuda, "is_current_stream_capturing", side_effect=RuntimeError("CUDA error")):
+            ot.AdamW(ps).step()
+
+
+class OnGpu(unittest.TestCase):
+    """A binding of the CPU's that takes itself for one of cuda:0."""
+
+    def bound(self, **given):
+        ps = lists()
+        grads(ps)
+        opt = ot.Optimizer(ps, "sgd+clip(1)", lr=0.1, **given)
+        opt.step()
+        b, = opt._bounds
+        b.cuda, b.index, b.device = True, 0, CUDA
+        b.binding = mock.Mock(wraps=b.binding)
+        b.memory = mock.Mock(wraps=b.memory, used_in=mock.Mock())
+        return opt, b
+
+    def in_stream(self, stream, capturing=False):
+        for patch in (mock.patch.object(torch._C, "_cuda_getCurrentRawStream", return_value=stream, create=True),
+                      mock.patch.object(torch.cuda, "current_stream"),
+                      mock.patch.object(_bound, "capturing", return_value=capturing),
+                      mock.patch.object(_optimizer, "capturing", return_value=capturing)):
+            patch.start()
+            self.addCleanup(patch.stop)
+
+    def test_read_behind_replays(self):
+        """Replays go into torch's current stream, and not into the one the step was captured in: counts and values are
+        read there, behind what the binding did."""
+        for read in (lambda o: o.state_dict(), lambda o: o.value("clip.grad_norm"), lambda o: o.set_scalar("none", 1)):
+            opt, b = self.bound()
+            b.stream = 5                               # that of the capture
+            opt._scalars = {}
+            self.in_stream(7)
+            with mock.patch.object(_optimizer, "send_scalar"):
+                read(opt)
+            names = [c[0] for c in b.binding.mock_calls]
+            self.assertLess(names.index("sync"), names.index("set_stream"))
+            self.assertEqual(b.stream, 7)
+            self.assertEqual(len({"get_t", "value"} & set(names[:names.index("set_stream")])), 0)
+
+    def test_copies_of_graphs(self):
+        """What a graph writes to stays, though no gradient is copied there any more."""
+        opt, b = self.bound()
+        p, = (p for p in b.params if p.dim() == 2)
+        self.in_stream(7, capturing=True)
+        p.grad = torch.ones(p.shape[::-1]).t()
+        b.follow_stream(), b.find_grads()
+        at, = b.grad_copies.values()
+        gone = weakref.ref(at.untyped_storage())
+        self.in_stream(8)
+        p.grad = torch.ones(p.shape)
+        b.follow_stream(), b.find_grads()
+        self.assertFalse(b.grad_copies)
+        del at
+        self.assertIsNotNone(gone())
+
+    def test_copies_before_states(self):
+        """States that begin as copies of what is copied itself wait for that."""
+        seen, p, attempt = [], torch.zeros(8, 6).t()[::2].requires_grad_(), _bound.Bound._attempt
+        p.grad = torch.ones_like(p)
+
+        def bind(b, hypers):
+            seen.append("bound")
+            attempt(b, hypers)
+        with mock.patch.object(_bound.Bound, "_order_before", lambda b: seen.append("in order" if b.staged else "")), \
+                mock.patch.object(_bound.Bound, "_attempt", bind):
+            ot.Optimizer([p], "sgd+ema(0.9)", lr=0.1).step()
+        self.assertEqual(seen[:3], ["", "in order", "bound"])
+
+    def test_which_device(self):
+        """Of a device that is not the current one, too."""
+        now = [1]
+        with mock.patch.object(torch.cuda, "current_device", side_effect=lambda: now[0]), \
+                mock.patch.object(torch.cuda, "device") as guard, \
+                mock.patch.object(torch.cuda, "is_current_stream_capturing", side_effect=lambda: now[0] == 0):
+            guard.return_value.__enter__.side_effect = lambda *_: now.__setitem__(0, 0)
+            guard.return_value.__exit__.side_effect = lambda *_: now.__setitem__(0, 1)
+            self.assertTrue(_memory.capturing(CUDA))
+            self.assertEqual(now, [1])
+
+    def test_memory_is_not_filled(self):
+        """torch fills what torch.empty gives where algorithms are to be deterministic, in a stream of its own."""
+        self.addCleanup(torch.use_deterministic_algorithms, torch.are_deterministic_algorithms_enabled())
+        torch.use_deterministic_algorithms(True)
+        with mock.patch.object(torch, "empty", wraps=torch.empty) as empty:
+            ps = lists()
+            grads(ps)
+            ot.AdamW(ps).step()
+        self.assertFalse([c for c in empty.call_args_list if c.args[0] != 0])
+
+
+class Captures(unittest.TestCase):
+    def test_numbers(self):
+        """A graph keeps the numbers it was captured with; another graph, with others, is told what to do, and can."""
+        store = _kept._Store()
+        forms = [_kept.Form("matrix_power", "spec", ["A"], ["X"], {"by_ridge": r}) for r in (0.5, 0.25)]
+        made = [mock.Mock(hyper=dict(f.hyper), bytes=1) for f in forms]
+        with mock.patch.object(_kept, "capturing") as capturing:
+            found = []
+            for form, kept in zip(forms, made):
+                capturing.return_value = True
+                with self.assertRaisesRegex(RuntimeError, "ridge=%g before" % form.hyper["by_ridge"]):
+                    store.get("key", None, form, CUDA)
+                capturing.return_value = False
+                store.get("key", lambda: kept, form, CUDA)
+                capturing.return_value = True
+                found.append(store.get("key", None, form, CUDA))
+            self.assertEqual(found, made)
+            self.assertIs(store.get("key", None, forms[0], CUDA), made[0])
+
+    def test_second_try(self):
+        """Where memory ran out, what the first try had made is gone before the second."""
+        store, tries = _kept._Store(), []
+
+        class Made:
+            bytes = 0
+
+            def __init__(self):
+                tries.append(weakref.ref(self))
+                if len(tries) == 1:
+                    raise OutOfMemory("none")
+                self.first = tries[0]()
+        form = _kept.Form("f", "spec", [], [], {})
+        self.assertIsNone(store.get("key", Made, form, torch.device("cpu")).first)
+
+
+if __name__ == "__main__":
+    unittest.main()
