@@ -218,7 +218,7 @@ static void code_free(optc_rule *r, GpuBuilt *c)
 
 static optc_status load_code(optc_rule *r, GpuBuilt *c, const char *cubins, size_t size)
 {
-    gpu_enter(r->engine->gpu);
+    gpu_enter_aside(r->engine->gpu);
     optc_status s = load_parts(r, c, cubins, size);
     if (s == OPTC_OK)
         s = find_kernels(r, c, "");
@@ -438,7 +438,7 @@ void gpu_drop(optc_rule *r)
 {
     if (!r->more->gpu)
         return;
-    gpu_enter(r->engine->gpu);
+    gpu_enter_aside(r->engine->gpu);
     for (GpuBuilt *c = r->more->gpu->codes, *next; c; c = next) {
         next = c->next;
         code_free(r, c);

@@ -42,7 +42,7 @@ void matrices_close(optc_engine *e)
 {
     MatrixKit *k = e->more->matrices;
     if (k && e->gpu) {
-        gpu_enter(e->gpu);
+        gpu_enter_aside(e->gpu);
         if (k->handle)
             k->cublas.cublasDestroy_v2(k->handle);
         if (k->module)

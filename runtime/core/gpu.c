@@ -13,7 +13,7 @@ static __thread int depth, aside;
 static __thread CUstreamCaptureMode callers;       /* mode */
 
 /* Allocating, freeing and waiting would end a capture that any stream of the program has under way (in the mode that is
- * usual there), though they have nothing to do with it: binding and unbinding say so, and put back what was. Against a
+ * usual there), though they have nothing to do with it: what comes and goes says so, and puts back what was. Against a
  * stream that keeps in step with the default one nothing helps: CUDA lets nobody use that one meanwhile. */
 static CUstreamCaptureMode capture_mode(const Driver *d, CUstreamCaptureMode mode)
 {
@@ -184,8 +184,11 @@ CORE optc_status gpu_open(optc_engine *e, int ordinal)
 
 CORE void gpu_close(optc_engine *e)
 {
-    if (e->gpu && e->gpu->ctx)
+    if (e->gpu && e->gpu->ctx) {
+        CUstreamCaptureMode was = capture_mode(e->gpu->d, CU_STREAM_CAPTURE_MODE_RELAXED);
         e->gpu->d->cuDevicePrimaryCtxRelease_v2(e->gpu->device);
+        capture_mode(e->gpu->d, was);
+    }
     free(e->gpu);
     e->gpu = NULL;
 }

@@ -179,7 +179,7 @@ int cuModuleLoadData(CUmodule *m, const void *image)
         fprintf(stderr, "emulated driver: %s\n", dlerror());
     return !*m;
 }
-int cuModuleUnload(CUmodule m) { int told = TOLD; return dlclose(m) ? INVALID : told; }
+int cuModuleUnload(CUmodule m) { int told = TOLD, ends = unsafe(); return dlclose(m) ? INVALID : ends ? ends : told; }
 
 /* numbers: it has a second parameter, numbers of arrays; bytes: of the first */
 typedef struct Kernel { void *fn; void (*launch)(void *, const void *, const void *, unsigned, unsigned); bool numbers; unsigned bytes; } Kernel;

@@ -87,6 +87,11 @@ void close_side(Side *s, int off)
     OK(optc_unbind(s->b));
     OK(optc_release(s->r));
     OK(optc_close(s->e));
+    free_arrays(s, off);
+}
+
+void free_arrays(Side *s, int off)
+{
     for (int k = 0; k < NSHAPES; k++) {
         free(s->hp[k]);
         free(s->hg[k]);

@@ -27,6 +27,7 @@ void use_shapes(const TestShape *s);           /* NSHAPES of them, for the sides
 void use_cublas(bool library);                 /* from then on: the one that is found, or none */
 void open_side(Side *s, const char *device, optc_rule_options rule, int off);      /* off: elements that pointers are misaligned by */
 void close_side(Side *s, int off);
+void free_arrays(Side *s, int off);            /* of one that is closed */
 void set_grads(Side *s, int step);
 void fetch_params(Side *s);                    /* from the GPU into hp */
 void compare(const char *rule, Side *c, Side *g);      /* hp of c and all its states against those of g, which is on the GPU */

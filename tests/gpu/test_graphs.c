@@ -131,6 +131,64 @@ START_TEST(hyper_in_graphs)
 }
 END_TEST
 
+/* ---- what goes while somebody captures ---- */
+static void still_captured(CUstream st, const char *what)
+{
+    int status = 0;
+    ck_assert_msg(!d->cuStreamIsCapturing(st, &status) && status == 1, "%s ended a capture: %d", what, status);
+}
+
+/* A garbage collector knows nothing of captures. */
+START_TEST(all_goes)
+{
+    SHARED();
+    static const char text[] = "return optimizer { name = 'much', state = { A = eye(1, 'rows'), V = zeros 'rows', X = zeros 'rows' },\n"
+                               "  matrix = function() A = A + gram(g)  local w, U = eigh(A)  V = U  X = power(A, -1/4)  p = p - mm(X, g) end, step = function() p = p - g end }";
+    enum { N = 16 };
+    Side g, much;
+    CUstream st;
+    CUgraph graph;
+    CUgraphExec exec;
+    optc_product x = {.type = OPTC_F32, .m = N, .n = N, .k = N};
+    CUdeviceptr room;
+    ck_assert(!d->cuStreamCreate(&st, 1) && !d->cuMemAlloc_v2(&room, 3 * 4 * N * N));
+    open_side(&g, "cuda", (optc_rule_options){.spec = "adamw"}, 0);
+    open_side(&much, "cuda", (optc_rule_options){.text = text}, 0);
+    x.a = (void *)(uintptr_t)room, x.b = (void *)(uintptr_t)(room + 4 * N * N), x.c = (void *)(uintptr_t)(room + 8 * N * N);
+    OK(optc_multiply(much.e, &x));
+    for (int i = 0; i < 3; i++) {
+        set_grads(&much, i);
+        OK(optc_step(much.b));
+    }
+    set_grads(&g, 1);
+    OK(optc_step(g.b));
+    OK(optc_sync(g.b));
+    OK(optc_sync(much.b));
+    OK(optc_set_stream(g.b, st));
+    ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
+    OK(optc_step(g.b));
+    still_captured(st, "a step");
+    OK(optc_unbind(much.b));
+    still_captured(st, "optc_unbind");
+    OK(optc_release(much.r));
+    still_captured(st, "optc_release");
+    OK(optc_close(much.e));
+    still_captured(st, "optc_close");
+    ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
+    ck_assert(!d->cuGraphLaunch(exec, st) && !d->cuStreamSynchronize(st));
+    int64_t t;
+    OK(optc_get_t(g.b, -1, &t));
+    ck_assert_int_eq(t, 2);
+    d->cuGraphExecDestroy(exec);
+    d->cuGraphDestroy(graph);
+    OK(optc_set_stream(g.b, NULL));
+    close_side(&g, 0);
+    free_arrays(&much, 0);
+    d->cuMemFree_v2(room);
+    d->cuStreamDestroy_v2(st);
+}
+END_TEST
+
 /* ---- gradients that are allocated in the capture ---- */
 typedef struct Apart { CUdeviceptr g[NSHAPES]; CUgraph graph; CUgraphExec exec; } Apart;       /* a graph, and gradients of its own */
 
@@ -354,6 +412,7 @@ void add_graphs(TCase *t)
 {
     tcase_add_loop_test(t, copies, 0, 2);
     tcase_add_test(t, all_or_none);
+    tcase_add_test(t, all_goes);
     tcase_add_loop_test(t, graphs, 0, 4);
     tcase_add_test(t, hyper_in_graphs);
     tcase_add_loop_test(t, own_pointers, 0, 2);
