@@ -263,7 +263,7 @@ static bool use_package(optc_rule *r, GpuBuilt *c, char *why, size_t nwhy)
     *why = 0;
     if (!in_package(r, &p, why, nwhy))
         return false;
-    gpu_enter(r->engine->gpu);
+    gpu_enter_aside(r->engine->gpu);
     optc_status s = load_package(r, c, &p);
     if (s != OPTC_OK) {
         snprintf(why, nwhy, "the package '%.60s': %s", p.m.name, optc_message());
