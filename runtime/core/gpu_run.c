@@ -592,7 +592,7 @@ CORE optc_status gpu_sync(optc_binding *b)
     optc_status s = gpu_alive(g);
     if (s != OPTC_OK)
         return s;
-    int rc = gpu_enter(g)->cuStreamSynchronize(b->gpu->stream);
+    int rc = gpu_enter_aside(g)->cuStreamSynchronize(b->gpu->stream);
     return gpu_leave(g, rc ? gpu_error(g, "cuStreamSynchronize", rc, b->rule->program->name) : OPTC_OK);
 }
 

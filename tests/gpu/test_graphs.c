@@ -168,6 +168,8 @@ START_TEST(all_goes)
     ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
     OK(optc_step(g.b));
     still_captured(st, "a step");
+    OK(optc_sync(much.b));
+    still_captured(st, "optc_sync");
     OK(optc_unbind(much.b));
     still_captured(st, "optc_unbind");
     OK(optc_release(much.r));

@@ -240,6 +240,15 @@ class Captures(unittest.TestCase):
             self.assertEqual(found, made)
             self.assertIs(store.get("key", None, forms[0], CUDA), made[0])
 
+    def test_dropped(self):
+        """What goes waits for its own work in a way that ends nobody's capture, which torch's is not."""
+        store = _kept._Store()
+        gone = _kept.Kept.__new__(_kept.Kept)
+        gone.lock, gone.stream, gone.binding = threading.Lock(), mock.Mock(), mock.Mock()
+        store.kept["key"] = gone
+        store.drop_all()
+        self.assertEqual((gone.binding.sync.call_count, gone.stream.synchronize.call_count), (1, 0))
+
     def test_second_try(self):
         """Where memory ran out, what the first try had made is gone before the second."""
         store, tries = _kept._Store(), []

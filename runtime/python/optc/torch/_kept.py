@@ -3,7 +3,8 @@
 A function is a small spec whose matrices come in as inputs and go out as states. Its binding has memory of its own for
 both: what is handed in is copied there (from whatever strides and type it has), what came of it is copied out. So
 pointers never move, and a captured graph replays what it saw. Kept are the last few, within some memory; those that a
-graph was captured with are kept for good, and used by captures alone.
+graph was captured with are kept for good, and used by captures alone: graphs with the same function of the same shape
+work in the same memory, and are not for two streams at a time, as graphs that share torch's memory are not.
 """
 import functools
 import os
@@ -90,8 +91,8 @@ class Kept:
     def settle(self):
         """Its memory is about to go, which torch hands out in the order of another stream."""
         with self.lock:
-            if self.stream is not None:
-                self.stream.synchronize()
+            if self.stream is not None:                # not by torch: that would end a capture under way
+                self.binding.sync()
 
 
 def uncompiled(f):
