@@ -2,6 +2,7 @@
 #include "cache.h"
 
 #include "files.h"
+#include "core/core.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -78,15 +79,10 @@ bool cache_place(const char *dir, char out[CACHE_DIR], char *why, size_t nwhy)
 
 bool cache_parse_size(const char *s, int64_t *out)
 {
-    static const char suffix[] = "KkMmGgTt";
-    char *end;
-    errno = 0;
-    unsigned long long x = strtoull(s, &end, 10);
-    const char *at = *end ? strchr(suffix, *end) : NULL;
-    int shift = at ? 10 * (int)((at - suffix) / 2 + 1) : 0;
-    if (*s < '0' || *s > '9' || errno || end[at != NULL] || x > (unsigned long long)INT64_MAX >> shift)
+    int64_t x;
+    if (!parse_size(s, &x))
         return false;
-    *out = x ? (int64_t)(x << shift) : -1;
+    *out = x ? x : -1;
     return true;
 }
 

@@ -91,6 +91,8 @@ static void say_gpu(Buf *b, int ordinal, const Nvrtc *n)
     for (int i = 0; i < count; i++)
         known = known || arch[i] == e->gpu->arch;
     buf_printf(b, "gpu        %s%s\n", optc_device_name(e), known ? "" : " (NVRTC does not compile for it)");
+    buf_printf(b, "           a workspace of %.4g GB at most for what a rule's products work in (OPTC_WORKSPACE, or an "
+                  "engine's option)\n", (double)e->workspace * 1e-9);
     (void)optc_close(e);
 }
 

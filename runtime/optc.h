@@ -110,7 +110,9 @@ typedef struct optc_engine_options {
      * then that. The library has no use for it */
     const char *fatbin_path;
     /* of rules with products: bytes that temporaries of products, and what products work in, may take. Tensors are
-     * stepped in batches that fit. 0: 1 GiB. It decides which matrices one call sees, and so, on a GPU, bits. (On the
+     * stepped in batches that fit. No more of it is taken than they need, and never less for want of memory. 0:
+     * $OPTC_WORKSPACE ("512M"), or 1 GiB, on a GPU a thirty-second part of its memory where that is more, in whole GiB
+     * (4 on an H200; `optc doctor` says it). It decides which matrices one call sees, and so, on a GPU, bits. (On the
      * CPU products are made by the BLAS that the process has, or by OpenBLAS or another that is found, one thread a
      * call; $OPTC_BLAS names one, or says "none". It is part of what bits depend on, as are cuBLAS and, of rules that ask
      * for eigenvectors, cuSOLVER on a GPU: $OPTC_CUBLAS and $OPTC_CUSOLVER name their folders, or say "none". What

@@ -8,7 +8,7 @@
 set -eu
 export OPTC_TEST_CACHE="$PWD/$BUILD/test-cache"
 export LC_ALL=C                        # files in the order that is expected
-unset OPTC_CACHE OPTC_CACHE_BASE OPTC_CACHE_MAX OPTC_PATH OPTC_CC OPTC_CFLAGS 2>/dev/null || true
+unset OPTC_CACHE OPTC_CACHE_BASE OPTC_CACHE_MAX OPTC_PATH OPTC_CC OPTC_CFLAGS OPTC_WORKSPACE 2>/dev/null || true
 export OPTC_TUNE= OPTC_TUNE_SITE=      # not what somebody measured here
 export OMP_WAIT_POLICY=passive         # lanes share the cores: a thread that waits leaves its own to others
 export CK_TIMEOUT_MULTIPLIER="${CK_TIMEOUT_MULTIPLIER:-5}"       # timeouts are for what hangs, however busy the machine is

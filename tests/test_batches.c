@@ -186,6 +186,23 @@ START_TEST(too_little)
 }
 END_TEST
 
+/* An option comes before the environment, which comes before the usual. */
+START_TEST(said_outside)
+{
+    static const struct { const char *said; int64_t option, is; } c[] = {{"", 0, 1 << 30}, {"3M", 0, 3 << 20}, {"3M", 4096, 4096}, {"2g", 0, (int64_t)2 << 30}, {"77", 0, 77},
+        {"lots", 0, 0}, {"-1", 0, 0}, {"0", 0, 0}, {"5Mb", 0, 0}, {"99999T", 0, 0}, {"99999999999999999999", 0, 0}, {"lots", 4096, 4096}};
+    for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
+        optc_engine *e = NULL;
+        setenv("OPTC_WORKSPACE", c[i].said, 1);
+        optc_status s = optc_open(&(optc_engine_options){.workspace = c[i].option}, &e);
+        ck_assert_msg(c[i].is ? s == OPTC_OK && e->workspace == c[i].is : s == OPTC_ERROR_ARGUMENT && strstr(optc_message(), c[i].said) && strstr(optc_message(), "no size such as 512M"),
+                      "%s, %lld: %s", c[i].said, (long long)c[i].option, optc_message());
+        OK(optc_close(e));
+    }
+    unsetenv("OPTC_WORKSPACE");
+}
+END_TEST
+
 static void *one_alloc(void *context, size_t bytes, void *stream)
 {
     static _Alignas(64) char room[8 << 20];
@@ -329,6 +346,7 @@ Suite *batches_suite(void)
     Suite *s = suite_create("batches");
     TCase *t = tcase_create("batches");
     tcase_set_timeout(t, 60);
+    tcase_add_test(t, said_outside);
     tcase_add_checked_fixture(t, NULL, as_it_was);
     tcase_add_loop_test(t, same_bits, 0, 2);
     tcase_add_test(t, batches_lie);

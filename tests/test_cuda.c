@@ -73,7 +73,7 @@ static void use_nvrtc(const char *version)
 static const struct { const char *kind, *mode; int version, arch; const char *nvrtc, *says[3], *never; } doctors[] = {
     {"versioned", "one", 13000, 90, "13.0", {"driver     libcuda.so.1 (CUDA 13.0)\n", "gpu        cuda:0: Fake GPU, 7 multiprocessors, sm_90\n", "libnvrtc.so.13 (13.0), compiles for sm_80 sm_90\n"}, "newer than"},
     {"versioned11", "one", 13000, 90, "13.0", {"driver     libcuda.so.1 (CUDA 13.0)\n", "Fake GPU", NULL}, "newer than"},
-    {"symbols", "one", 13000, 90, "13.0", {"driver     libcuda.so.1 (CUDA 13.0)\n", "Fake GPU", NULL}, "newer than"},
+    {"symbols", "one", 13000, 90, "13.0", {"driver     libcuda.so.1 (CUDA 13.0)\n", "Fake GPU", "a workspace of 1.074 GB at most for what a rule's products work in (OPTC_WORKSPACE"}, "newer than"},
     {"versioned", "one", 13000, 35, "13.0", {"sm_35 (NVRTC does not compile for it)\n", NULL, NULL}, "newer than"},
     {"versioned", "one", 12040, 90, "13.0", {"CUDA 12.4", "newer than the driver, which may refuse", "pip install nvidia-cuda-nvrtc-cu12'"}, "its machine code loads"},
     {"versioned", "one", 12040, 90, "12.9", {"CUDA 12.4", "its machine code loads", NULL}, "may refuse"},

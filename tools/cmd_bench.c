@@ -234,7 +234,7 @@ int cmd_bench(const Command *self, int argc, char **argv)
         {"steps", 0, OPT_COUNT, &b.steps, "N",
          "of a period, where a rule's steps are not alike and a whole one takes too long"},
         {"threads", 0, OPT_COUNT, &b.threads, "N", "threads of the CPU (default: as OpenMP would)"},
-        {"workspace", 0, OPT_SIZE, &b.workspace, "BYTES", "that a batch of tensors may take for products (default: 1G)"},
+        {"workspace", 0, OPT_SIZE, &b.workspace, "BYTES", "that a batch of tensors may take for products (default: 1G, on a GPU more: doctor says)"},
         {"against", 0, OPT_TEXT, &b.against, "WHAT",
          "torch, numpy: time PyTorch or NumPy beside it ($OPTC_PYTHON names the interpreter); untuned: itself without "
          "tuning results"},

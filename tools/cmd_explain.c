@@ -330,7 +330,7 @@ int cmd_explain(const Command *self, int argc, char **argv)
         {"tera", 0, OPT_REAL, &ask.tera, "TFLOP/s",
          "what products reach on the machine in mind (default: what is known of the GPU)"},
         {"workspace", 0, OPT_SIZE, &ask.workspace, "BYTES",
-         "that a batch of tensors may take for products (default: 1G), for --shape"},
+         "that a batch of tensors may take for products, for --shape (default: 1G; a large GPU's is more: doctor)"},
         {"device", 0, OPT_TEXT, &ask.device, "DEVICE",
          "whose bandwidth the floor is for: cpu, cuda, cuda:N (default: best)"},
         {"gpu", 0, OPT_FLAG, &c.gpu, NULL, "the plan that a GPU would have, where products may keep 16 bits"},

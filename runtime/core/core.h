@@ -274,6 +274,7 @@ CORE optc_status blocks_units(optc_binding *b, const Units *of, Units *out);
 
 /* ---- batches.c ---- */
 #define MOST_WORKSPACE ((int64_t)1 << 46)
+CORE bool parse_size(const char *s, int64_t *out);          /* "512M", "0" */
 CORE optc_status tasks_make(optc_binding *b);
 /* the tensors that a task's stage goes over: no group's */
 CORE const Units *task_units(const optc_binding *b, const Task *t);

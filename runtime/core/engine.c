@@ -1,6 +1,7 @@
 /* Engines: a device and its threads. */
 #include "gpu.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +9,8 @@
 #ifdef _OPENMP
 #include <omp.h>
 #endif
+
+#define GIB ((int64_t)1 << 30)
 
 int optc_device_count(void) { return gpu_count(); }
 
@@ -51,6 +54,40 @@ static bool pick_device(const optc_engine_options *o, int *ordinal)
         return false;
     *ordinal = atoi(s);
     return true;
+}
+
+/* "512M" */
+CORE bool parse_size(const char *s, int64_t *out)
+{
+    static const char suffix[] = "KkMmGgTt";
+    char *end;
+    errno = 0;
+    unsigned long long x = strtoull(s, &end, 10);
+    const char *at = *end ? strchr(suffix, *end) : NULL;
+    int shift = at ? 10 * (int)((at - suffix) / 2 + 1) : 0;
+    if (*s < '0' || *s > '9' || errno || end[at != NULL] || x > (unsigned long long)INT64_MAX >> shift)
+        return false;
+    *out = (int64_t)(x << shift);
+    return true;
+}
+
+/* What was said, or a thirty-second part of a GPU's memory, 1 GiB at least. Whole ones: what a driver says of a GPU's
+ * memory differs by megabytes from one to the next, and which matrices a call sees must not. */
+static int64_t workspace_of(const optc_engine *e, int64_t said)
+{
+    int64_t share = e->gpu ? e->gpu->memory / 32 / GIB : 0;
+    return said ? said : share > 1 ? share * GIB : GIB;
+}
+
+static optc_status workspace_said(const optc_engine_options *o, int64_t *said)
+{
+    const char *s = getenv("OPTC_WORKSPACE");
+    *said = o->workspace;
+    if (!*said && s && *s && (!parse_size(s, said) || !*said || *said > MOST_WORKSPACE))
+        return fail(OPTC_ERROR_ARGUMENT, "optc_open: OPTC_WORKSPACE is '%.40s', no size such as 512M or 4G", s);
+    return *said < 0 || *said > MOST_WORKSPACE
+               ? fail(OPTC_ERROR_ARGUMENT, "optc_open: a workspace of %lld bytes", (long long)*said)
+               : OPTC_OK;
 }
 
 static int threads_of(const optc_engine_options *o)
@@ -107,8 +144,10 @@ static optc_status open_engine(const optc_engine_options *o, optc_engine **out)
                     o->device);
     if (o->threads < 0 || o->threads > 4096)
         return fail(OPTC_ERROR_ARGUMENT, "optc_open: %d threads", o->threads);
-    if (o->workspace < 0 || o->workspace > MOST_WORKSPACE)
-        return fail(OPTC_ERROR_ARGUMENT, "optc_open: a workspace of %lld bytes", (long long)o->workspace);
+    int64_t workspace;
+    optc_status s = workspace_said(o, &workspace);
+    if (s != OPTC_OK)
+        return s;
     if (o->allocator && (!o->allocator->alloc || !o->allocator->release))
         return fail(OPTC_ERROR_ARGUMENT, "optc_open: the allocator lacks %s",
                     o->allocator->alloc ? "release" : "alloc");
@@ -118,8 +157,8 @@ static optc_status open_engine(const optc_engine_options *o, optc_engine **out)
     if (o->allocator)
         e->memory = *o->allocator;
     e->threads = threads_of(o);
-    e->workspace = o->workspace ? o->workspace : (int64_t)1 << 30;
-    optc_status s = open_on(e, o, ordinal);
+    s = open_on(e, o, ordinal);
+    e->workspace = workspace_of(e, workspace);
     if (s != OPTC_OK) {
         engine_free(e);
         return s;

@@ -147,6 +147,7 @@ static int kernel_driver(int otherwise)
 static optc_status open_device(optc_engine *e, GpuEngine *g, int ordinal)
 {
     int major, minor;
+    size_t bytes = 0;
     g->ordinal = ordinal;
     TRY(g, cuDeviceGet(&g->device, ordinal), "");
     TRY(g, cuDeviceGetName(g->name, sizeof g->name, g->device), "");
@@ -156,6 +157,8 @@ static optc_status open_device(optc_engine *e, GpuEngine *g, int ordinal)
     if (HOST()->pooled)
         TRY(g, cuDeviceGetAttribute(&g->pools, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, g->device), "");
     TRY(g, cuDeviceGetAttribute(&g->l2, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, g->device), "");
+    TRY(g, cuDeviceTotalMem_v2(&bytes, g->device), "");
+    g->memory = (int64_t)bytes;
     g->arch = major * 10 + minor;
     g->driver = kernel_driver(g->d->version / 1000);
     TRY(g, cuDevicePrimaryCtxRetain(&g->ctx, g->device), "");

@@ -28,6 +28,7 @@ typedef struct GpuEngine {
     int ordinal, arch, sms, pools, l2;
     /* major version of the kernel driver, 580; of CUDA where that cannot be had */
     int driver;
+    int64_t memory;                        /* bytes, all of it */
     char name[128];
     int dead;                              /* atomic; 2: why can be read */
     char why[400];
@@ -122,6 +123,7 @@ CORE const Driver *gpu_enter(const GpuEngine *g);
 /* and leaves captures under way alone, until it is left */
 CORE const Driver *gpu_enter_aside(const GpuEngine *g);
 CORE optc_status gpu_leave(const GpuEngine *g, optc_status s);
+CORE optc_status workspace_fails(const optc_binding *b, optc_status s, int64_t bytes);
 CORE optc_status gpu_alloc(optc_engine *e, size_t bytes, CUstream stream, const char *what, CUdeviceptr *out);
 CORE void gpu_give(optc_engine *e, CUdeviceptr p, size_t bytes, CUstream stream);
 CORE optc_status gpu_memory(optc_engine *e, optc_memory *out);

@@ -355,6 +355,19 @@ CORE optc_status gpu_use_pointer(optc_binding *b, int tensor, const void *was, c
     return s;
 }
 
+/* What a workspace takes of what could not be had, and that a smaller one is to be had. Nothing is taken in its place
+ * unasked: which matrices a call sees together decides bits, and what is free is no reason for others. */
+CORE optc_status workspace_fails(const optc_binding *b, optc_status s, int64_t bytes)
+{
+    char why[800];
+    if (s != OPTC_ERROR_MEMORY || !bytes)
+        return s;
+    snprintf(why, sizeof why, "%.700s", optc_message());
+    return fail(s, "%s; %lld of them are workspace: one below %lld takes less, and longer "
+                   "(optc_engine_options.workspace, or OPTC_WORKSPACE)",
+                why, (long long)bytes, (long long)b->rule->engine->workspace);
+}
+
 static optc_status bind_inside(optc_binding *b)
 {
     GpuEngine *g = b->rule->engine->gpu;
@@ -364,6 +377,7 @@ static optc_status bind_inside(optc_binding *b)
              b->ntensor);
     b->block_bytes += 256;
     optc_status s = gpu_alloc(b->rule->engine, b->block_bytes, b->gpu->stream, what, &block);
+    s = workspace_fails(b, s, b->pool_bytes);
     b->block = (void *)(uintptr_t)block;
     if (s == OPTC_OK)
         s = layout_place(b);

@@ -118,6 +118,7 @@ typedef struct GpuCalls {
     CallGroup *group; int ngroup, near;    /* near: where the next one asked for is looked for first */
     PointerSet *set; int nset;
     CallStep *step; int nstep;
+    int *alike;                            /* by tensor: those of its shape, in all batches */
     bool *present;                         /* by tensor: it takes part in what the arrays hold now */
     bool sent;                             /* the device knows of them */
     bool moves;                            /* a gradient or input is an operand */
@@ -142,6 +143,10 @@ CORE const CallType *call_type(const Program *p);          /* NULL: its products
 CORE void call_label(const optc_binding *b, const ProgStage *s, const CallGroup *g, char *buf, size_t n);
 
 /* ---- gpu_steps.c ---- */
+CORE optc_status count_alike(optc_binding *b, GpuCalls *x);
+/* Matrices of a group's shape, in all batches: what is chosen by their number is not to follow from how many of them a
+ * workspace holds at a time */
+CORE int64_t all_matrices(const GpuCalls *x, int group);
 CORE int add_set(GpuCalls *x, const PointerSet *want);     /* or one that is equal */
 CORE int whole_set(GpuCalls *x, int array, int group, int64_t offset);
 CORE CallStep *add_step(GpuCalls *x, StepKind kind, const CallType *t, int group);

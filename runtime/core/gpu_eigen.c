@@ -354,7 +354,7 @@ CORE optc_status add_eigen(const optc_binding *b, GpuCalls *x, const ProgStage *
     factor_sides(b->rule->program, stage->call, g->shape, &r.n, &r.wanted);
     if (!r.n || !r.wanted || !g->shape.slices)
         return OPTC_OK;
-    int64_t all = dom_times(g->n, g->shape.slices);
+    int64_t all = all_matrices(x, group);
     r.way = eigen_way(b, stage->call, r.n, all);
     optc_status s = eigen_by_library(&r) ? eigen_open(b, &x->eigen) : OPTC_OK;
     if (!x->eigen.library || r.n > INT_MAX / r.n)
@@ -495,7 +495,7 @@ CORE optc_status eigen_bind(optc_binding *b, GpuCalls *x)
         return OPTC_OK;
     optc_status s = gpu_alloc(b->rule->engine, (size_t)e->bytes, b->gpu->stream, e->largest, &e->room);
     if (s != OPTC_OK)
-        return s;
+        return workspace_fails(b, s, e->bytes);
     b->call_more = e->bytes;
     e->host = e->host_bytes ? malloc(e->host_bytes) : NULL;
     return e->host_bytes && !e->host ? no_memory("optc_bind") : OPTC_OK;

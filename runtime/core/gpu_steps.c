@@ -2,6 +2,7 @@
 #include "gpu_calls.h"
 
 #include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- sets ---- */
@@ -50,6 +51,47 @@ static int block_set(GpuCalls *x, int array, int group, int blocks, int64_t down
     s.down = down;
     s.across = across;
     return add_set(x, &s);
+}
+
+/* ---- how many there are ---- */
+typedef struct AlikeKey { int64_t of[6]; int tensor; } AlikeKey;     /* all but the last is equal of those that are alike */
+
+static int by_alike(const void *a, const void *b)
+{
+    const AlikeKey *x = (const AlikeKey *)a, *y = (const AlikeKey *)b;
+    for (int i = 0; i < 6; i++)
+        if (x->of[i] != y->of[i])
+            return x->of[i] < y->of[i] ? -1 : 1;
+    return 0;
+}
+
+CORE optc_status count_alike(optc_binding *b, GpuCalls *x)
+{
+    AlikeKey *k = (AlikeKey *)calloc((size_t)b->nall + 1, sizeof *k);
+    x->alike = TAKE(b, int, b->nall);
+    for (int i = 0; k && i < b->nall; i++) {
+        const Shape s = b->tensor[i].shape;
+        const int64_t of[6] = {i >= b->ntensor, b->tensor[i].variant, s.slices, s.rows, s.cols, s.rank};
+        memcpy(k[i].of, of, sizeof of);
+        k[i].tensor = i;
+    }
+    if (k && x->alike)
+        qsort(k, (size_t)b->nall, sizeof *k, by_alike);
+    for (int i = 0, n; k && x->alike && i < b->nall; i += n) {
+        for (n = 1; i + n < b->nall && !by_alike(&k[i], &k[i + n]); n++)
+            ;
+        for (int j = i; j < i + n; j++)
+            x->alike[k[j].tensor] = n;
+    }
+    bool ok = k && x->alike;
+    free(k);
+    return ok ? OPTC_OK : no_memory("optc_bind");
+}
+
+CORE int64_t all_matrices(const GpuCalls *x, int group)
+{
+    const CallGroup *g = &x->group[group];
+    return dom_times(x->alike[g->tensor[0]], g->shape.slices);
 }
 
 /* ---- steps ---- */
@@ -206,11 +248,9 @@ static bool misaligned(const optc_binding *b, const CallGroup *g, const ProgCall
 CORE bool product_steps(const optc_binding *b, GpuCalls *x, const CallType *t, const ProgCall *c, int group,
                         ProductShape z, bool own)
 {
-    const CallGroup *g = &x->group[group];
     bool symmetric = c->flags & SYMMETRIC, ok = true;
     int block = b->rule->engine->gpu->block;
-    int64_t matrices = dom_times(g->n, g->shape.slices);
-    int64_t rows = !symmetric ? z.n : block && block < z.n ? block : block_rows(t, z, matrices);
+    int64_t rows = !symmetric ? z.n : block && block < z.n ? block : block_rows(t, z, all_matrices(x, group));
     if (c->c >= 0 && c->c != c->out)
         ok = add_ours(x, STEP_OVER, t, c, group, z);
     if (symmetric && !own && rows < z.n)

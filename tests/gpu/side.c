@@ -43,13 +43,14 @@ void use_cublas(bool library)
 }
 
 int untuned;
+int64_t side_workspace;
 EigenWay side_way;
 
 void open_side(Side *s, const char *device, optc_rule_options rule, int off)
 {
     memset(s, 0, sizeof *s);
     bool gpu = strcmp(device, "cpu") != 0;
-    OK(optc_open(&(optc_engine_options){.device = device, .threads = 4, .cache_dir = getenv("OPTC_TEST_CACHE"), .untuned = untuned}, &s->e));
+    OK(optc_open(&(optc_engine_options){.device = device, .threads = 4, .cache_dir = getenv("OPTC_TEST_CACHE"), .untuned = untuned, .workspace = side_workspace}, &s->e));
     if (gpu)
         s->e->gpu->eigen = side_way;
     optc_status compiled = optc_compile(s->e, &rule, &s->r);

@@ -19,6 +19,7 @@ typedef struct Side {
 
 extern const Driver *d;
 extern int untuned;                            /* of the next side that is opened */
+extern int64_t side_workspace;                 /* likewise */
 extern EigenWay side_way;                      /* likewise: whatever the model and results say */
 
 void gpu_setup(void);

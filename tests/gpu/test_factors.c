@@ -97,6 +97,44 @@ START_TEST(as_on_the_cpu)
 }
 END_TEST
 
+/* Whatever fits at a time, in batches and rounds, one matrix or all: the same bits, where no library chooses by that. And of a large workspace no more is taken than is needed. */
+START_TEST(any_workspace)
+{
+    SHARED();
+    static const struct { int rule; bool f64; int64_t workspace; } c[] = {{1, true, 7000}, {3, true, 9000}, {4, false, 9000}, {5, true, 6000}};
+    static const TestShape few[NSHAPES] = {{2, {7, 5}}, {2, {7, 5}}, {2, {5, 7}}, {1, {0}}, {1, {0}}, {1, {0}}, {1, {0}}, {1, {0}}, {1, {0}}, {1, {0}}, {1, {0}}, {1, {0}}};
+    const int rule = c[_i].rule;
+    Side x[3];
+    optc_held held[3];
+    optc_rule_options o = {.text = rules[rule], .param = c[_i].f64 ? OPTC_F64 : OPTC_F32, .products = c[_i].f64 ? "f64" : "f32"};
+    use_shapes(few);
+    use_cublas(false);
+    side_way = EIGEN_ROTATED;
+    for (int i = 0; i < 3; i++) {
+        side_workspace = i == 1 ? c[_i].workspace : i == 2 ? (int64_t)1 << 40 : 0;
+        open_side(&x[i], "cuda", o, 0);
+        OK(optc_binding_held(x[i].b, &held[i]));
+        set_grads(&x[i], 1);
+        if (i < 2)
+            OK(optc_step(x[i].b));
+    }
+    side_workspace = 0;
+    side_way = EIGEN_BY_SIZE;
+    same_params(&x[0], &x[1], rules[rule]);
+    ck_assert_msg(held[0].batches < held[1].batches, "%d batches and %d", held[0].batches, held[1].batches);
+    ck_assert_int_eq(held[0].workspace, held[2].workspace);
+    for (int i = 0; i < 9; i++)                            /* what is chosen by how many there are goes by all of them */
+        ck_assert_int_eq(x[i / 3].b->gpu->calls->alike[i % 3], i % 3 == 2 ? 1 : 2);
+    size_t memory;
+    ck_assert(!d->cuDeviceTotalMem_v2(&memory, x[0].e->gpu->device));
+    ck_assert_msg(x[0].e->workspace % (1 << 30) == 0 && (x[0].e->workspace == 1 << 30 || x[0].e->workspace <= (int64_t)(memory / 32)) && x[0].e->workspace > (int64_t)(memory / 32) - (1 << 30),
+                  "a workspace of %lld bytes on a GPU of %zu", (long long)x[0].e->workspace, memory);
+    for (int i = 0; i < 3; i++)
+        close_side(&x[i], 0);
+    use_cublas(true);
+}
+END_TEST
+
 /* A state is set to A, and X = power(A, -1/p): how far from A's own, in the Frobenius norm. kept in f32, A is rounded. */
 static double root_error(int p, int n, double low, bool f64)
 {
@@ -327,6 +365,7 @@ void add_factors(TCase *t)
 {
     tcase_add_loop_test(t, a_call_fails, 0, 2);
     tcase_add_loop_test(t, as_on_the_cpu, 0, NRULES * 4);
+    tcase_add_loop_test(t, any_workspace, 0, 4);
     tcase_add_loop_test(t, errors, 0, 6);
     tcase_add_loop_test(t, columns, 0, 3);
     tcase_add_test(t, refused);

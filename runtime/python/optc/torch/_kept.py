@@ -21,7 +21,7 @@ from ._memory import TYPES, capturing, device_of
 MOST = 16                                              # bindings
 MOST_BYTES = 256 << 20                                 # that all but the last one hold
 MOST_RULES = 64
-USUAL_WORKSPACE = 1 << 30                              # an engine's, where nothing is said
+USUAL_WORKSPACE = 1 << 30                              # an engine's, where nothing is said: at least that
 _stores = {}                                           # by process: a child has none of its parent's
 
 
