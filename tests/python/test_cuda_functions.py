@@ -123,6 +123,19 @@ class Products(Functions):
                 self.assertEqual((C.dtype, C.device.type), (dtype, "cuda"))
                 self.near(C.cpu(), a.double() @ b.double(), 16)
 
+    def test_precision(self):
+        """As torch's own products, by whichever name that was set; R of a QR is not rounded."""
+        A = torch.randn(300, 300, device="cuda")
+        want = A.double() @ A.double()
+        names = torch.backends.cuda.matmul
+        self.addCleanup(setattr, names, "fp32_precision", names.fp32_precision)
+        for said, least, most in (("ieee", 0, 1e-5), ("tf32", 1e-5, 1e-2)):
+            names.fp32_precision = said
+            off = ((ot.batched_matmul(A, A).double() - want).abs().max() / want.abs().max()).item()
+            self.assertTrue(least <= off <= most, (said, off))
+            Q, R = ot.qr(A)
+            self.assertLess((Q.double() @ R.double() - A.double()).abs().max().item(), 1e-4)
+
     def test_many(self):
         """More than one call of cuBLAS takes."""
         A, B = torch.randn(70000, 2, 3), torch.randn(70000, 3, 2)

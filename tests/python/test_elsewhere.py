@@ -1,5 +1,5 @@
-"""What goes otherwise than usual around a step: torch's defaults, modes, threads and forks; and what only a GPU has, its
-streams and captures, by stand-ins."""
+"""What goes otherwise than usual around a step: torch's defaults, modes, threads and forks; and what only a GPU has,
+its streams and captures, by stand-ins."""
 import threading
 import unittest
 import weakref
@@ -10,7 +10,7 @@ import torch
 import optc.torch as ot
 from case import grads, lists
 from optc import OutOfMemory
-from optc.torch import _bound, _kept, _memory, _optimizer
+from optc.torch import _bound, _functions, _kept, _memory, _optimizer
 
 CUDA = torch.device("cuda:0")
 
@@ -47,6 +47,21 @@ class Defaults(unittest.TestCase):
         with torch.autocast("cpu", dtype=torch.bfloat16):
             Q, R = ot.qr(A)
         torch.testing.assert_close(Q @ R, A, rtol=1e-5, atol=1e-5)
+
+
+    def test_precision(self):
+        """Products are in tf32 where torch's are, by whichever of its names that was set (asked for by the old name,
+        what the new one set is an error); R of a QR never is."""
+        self.addCleanup(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
+        for said, so in (("high", True), ("medium", True), ("highest", False)):
+            torch.set_float32_matmul_precision(said)
+            with mock.patch.object(torch, "get_float32_matmul_precision", side_effect=RuntimeError):
+                self.assertEqual(_functions.tf32(CUDA, torch.float32), so)
+                self.assertFalse(_functions.tf32(CUDA, torch.float64))
+        with mock.patch.object(_functions, "tf32", return_value=True), \
+                mock.patch.object(torch, "matmul", wraps=torch.matmul) as matmul:
+            ot.qr(torch.eye(3))
+        self.assertEqual({x.dtype for x in matmul.call_args.args}, {torch.float64})
 
 
 class Negative(unittest.TestCase):

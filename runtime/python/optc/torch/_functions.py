@@ -71,6 +71,16 @@ def number(who, name, x, least=None):
     return x
 
 
+def tf32(device, dtype):
+    """Whether torch rounds these to tf32 in products. What its new names set must not be asked for by the old."""
+    if device.type != "cuda" or dtype != torch.float32:
+        return False
+    try:
+        return torch.backends.cuda.matmul.fp32_precision == "tf32"
+    except AttributeError:                             # before torch 2.9
+        return torch.get_float32_matmul_precision() != "highest"
+
+
 def leave(like, shape, out, found):
     """A fresh tensor of what was found, in the type of `like`; or `out`."""
     if out is None:
@@ -228,7 +238,8 @@ def qr(A: torch.Tensor, *, check: bool = False) -> Tuple[torch.Tensor, torch.Ten
     def give(Q):
         judged(who, check, Q)
         with torch.autocast(device.type, enabled=False):
-            R = torch.matmul(Q.mT, x.to(dtype)).triu_()
+            exact = torch.float64 if tf32(device, dtype) else dtype
+            R = torch.matmul(Q.mT.to(exact), x.to(exact)).triu_()
         return QR(leave(A, (*lead, m, k), None, Q), leave(A, (*lead, k, n), None, R))
     return call(form, (b, m, k), {"A": (b, m, k), "X": (b, m, k)}, [x[..., :k]], dtype, device, give)
 

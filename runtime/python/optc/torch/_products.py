@@ -10,7 +10,7 @@ import torch
 
 from .. import _lib
 from .._api import product
-from ._functions import fits, leave, matrices, plain
+from ._functions import fits, leave, matrices, plain, tf32
 from ._kept import on, uncompiled
 from ._memory import TYPES, device_of
 
@@ -158,9 +158,8 @@ def _multiply(who, given, out, workspace=0):
     tensors = [x for x in given if x is not None]
     first = tensors[0]
     dtype, device = first.dtype, first.device
-    tf32 = device.type == "cuda" and dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest"
     ready = _ready(who, tuple(None if x is None else (x.shape, x.stride()) for x in given), dtype, workspace,
-                   "tf32" if tf32 else None)
+                   "tf32" if tf32(device, dtype) else None)
     with torch.no_grad(), on(device):
         to = _place(who, first, ready.shape, out, tensors)
         if ready.nothing:
