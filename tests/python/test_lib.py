@@ -94,6 +94,10 @@ class Library(unittest.TestCase):
             b.state(0, "nothing")
         with self.assertRaises(ValueError):
             e.compile("adamw", types={"params": "f32"})
+        with self.assertRaisesRegex(ValueError, "'f8' is none of the types f32"):
+            e.compile("adamw", types={"param": "f8"})
+        with self.assertRaisesRegex(ValueError, r"zero byte in it \(character 6\)"):
+            e.compile("mine", text="return\0 optimizer { }")
         for kind in _lib.STATUSES[1:]:
             self.assertTrue(issubclass(kind, optc.Error))
 
@@ -156,7 +160,7 @@ class Library(unittest.TestCase):
 
     def test_no_compiler(self):
         text = 'return optimizer { name = "alone", hyper = { lr = 1 }, step = function() p = p - lr * g end }'
-        with self.assertWarnsRegex(UserWarning, "reference evaluator"):
+        with self.assertWarnsRegex(UserWarning, "alone runs on the reference evaluator .*; slow, and [^:]*$"):
             optc.Engine(compiler="", cache_dir="").compile("alone", text=text)
 
     def test_command(self):
@@ -266,6 +270,8 @@ class Numpy(unittest.TestCase):
                  (numpy.ones(3, f32), numpy.ones(4, f32))),
                 (optc.ArgumentError, "gradient is not of the type", (numpy.ones(3, f32), numpy.ones(3))),
                 (optc.ArgumentError, "leave gaps", (numpy.ones(6, f32)[::2], numpy.ones(6, f32)[::2])),
+                (TypeError, "a number of NumPy's", (f32(1), numpy.ones((), f32))),
+                (TypeError, "a number of NumPy's", (numpy.ones((), f32), f32(1))),
                 (TypeError, "an array of int64", (numpy.ones(3, int), numpy.ones(3, f32))),
                 (TypeError, "another order", (numpy.ones(3, ">f4"), numpy.ones(3, f32)))):
             with self.assertRaisesRegex(error, text):

@@ -116,6 +116,8 @@ def _callbacks(alloc, release):
 
 
 def _type(t):
+    if t is not None and t not in _lib.TYPE_NAMES:
+        raise ValueError("%r is none of the types %s" % (t, ", ".join(_lib.TYPE_NAMES)))
     return _lib.DEFAULT if t is None else _lib.TYPE_NAMES[t]
 
 
@@ -155,8 +157,7 @@ class Rule:
         self.types.append(_type(types.get("grad")) or self.types[0])
         self._end = _finalizer(self, lib.optc_release, self.handle, engine)
         if warn and not lib.optc_rule_native(self.handle):
-            warnings.warn("optc: %s runs on the %s: slowly, in double precision" % (self.name, self.path),
-                          stacklevel=3)
+            warnings.warn("optc: %s runs on the %s" % (self.name, self.path), stacklevel=3)
 
     def close(self):
         self._end()

@@ -24,6 +24,9 @@ def described(x):
     """An Array of anything that is one. TypeError: it is none, or of a type that is not stepped."""
     if hasattr(x, "data_ptr"):
         return _torch(x)
+    if any(c.__module__ == "numpy" and c.__name__ == "generic" for c in type(x).__mro__):
+        raise TypeError("a number of NumPy's (%s) is no array: the memory it tells of is a copy that is gone by then; "
+                        "give numpy.array(x)" % type(x).__name__)
     for face in ("__cuda_array_interface__", "__array_interface__"):
         told = getattr(x, face, None)
         if told:

@@ -254,7 +254,11 @@ lib = _declare(_load())
 
 
 def encoded(text):
-    return None if text is None else os.fsencode(text)
+    """As C takes it, to which a zero byte is the end."""
+    found = None if text is None else os.fsencode(text)
+    if found and 0 in found:
+        raise ValueError("a text with a zero byte in it (character %d): specs and names are text" % found.index(0))
+    return found
 
 
 def decoded(text):
