@@ -18,7 +18,7 @@ class Optimizer(torch.optim.Optimizer):
                  types: Optional[Mapping[str, str]] = None, wrappers: Optional[Mapping[str, str]] = None,
                  products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
                  sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None,
-                 **given: Any) -> None: ...
+                 workspace: int = 0, **given: Any) -> None: ...
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any: ...
     def run(self, entry: str) -> None: ...
     def entries(self) -> List[str]: ...
@@ -74,7 +74,8 @@ class ADOPT(Optimizer):
                  1e-06, clip_power: Number = 0.25, weight_decay: Number = 0, *, clip: bool = True, decoupled: bool =
                  False, maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None,
                  products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
-                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None) -> None: ...
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
+                 0) -> None: ...
 
 class ASGO(Optimizer):
     """Momentum times the inverse root of one Gram matrix, that of the smaller side; AdamW for what is no matrix. An
@@ -85,7 +86,7 @@ class ASGO(Optimizer):
                  Number = 0.01, interval: Number = 1, scale: str = 'rms', maximize: bool = False, with_: Sequence[str]
                  = (), types: Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None) -> None: ...
+                 int], Callable] = None, workspace: int = 0) -> None: ...
 
 class AdEMAMix(Optimizer):
     """AdamW with a second, slow momentum mixed in; the warmup option ramps alpha and beta3 over warmup_steps.
@@ -95,7 +96,7 @@ class AdEMAMix(Optimizer):
                  0, *, warmup: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
                  Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
                  release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None) -> None: ...
+                 Callable] = None, workspace: int = 0) -> None: ...
 
 class AdaBelief(Optimizer):
     """Adam that divides by how far the gradient strays from its mean; decoupled weight decay. Zhuang et al. 2020,
@@ -104,7 +105,7 @@ class AdaBelief(Optimizer):
                  1e-16, weight_decay: Number = 0, *, maximize: bool = False, with_: Sequence[str] = (), types:
                  Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
                  release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None) -> None: ...
+                 Callable] = None, workspace: int = 0) -> None: ...
 
 class AdaBound(Optimizer):
     """Adam's rate for each coordinate, clipped to bounds that close in on final_lr, so that it ends as SGD. Luo et
@@ -113,7 +114,8 @@ class AdaBound(Optimizer):
                  0.9, beta2: Number = 0.999, eps: Number = 1e-08, weight_decay: Number = 0, *, amsbound: bool = False,
                  maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None,
                  products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
-                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None) -> None: ...
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
+                 0) -> None: ...
 
 class AdaGO(Optimizer):
     """Muon with AdaGrad's step for each tensor, from the norms of its gradients; AdamW for what is no matrix. Zhang,
@@ -124,7 +126,7 @@ class AdaGO(Optimizer):
                  0.01, steps: Number = 5, form: str = 'plain', coefficients: str = 'jordan', maximize: bool = False,
                  with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products: Optional[str] = None,
                  static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
-                 Union[None, Mapping[str, int], Callable] = None) -> None: ...
+                 Union[None, Mapping[str, int], Callable] = None, workspace: int = 0) -> None: ...
 
 class AdaMuon(Optimizer):
     """Muon of the momentum's signs, divided by its own second moment; AdamW for what is no matrix. Si et al. 2025,
@@ -135,7 +137,7 @@ class AdaMuon(Optimizer):
                  5, form: str = 'plain', coefficients: str = 'jordan', maximize: bool = False, with_: Sequence[str] =
                  (), types: Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None) -> None: ...
+                 int], Callable] = None, workspace: int = 0) -> None: ...
 
 class Adadelta(Optimizer):
     """Gradients rescaled by the ratio of running RMS of updates and of gradients. Zeiler 2012, arXiv:1212.5701"""
@@ -143,7 +145,8 @@ class Adadelta(Optimizer):
                  0, foreach: Optional[bool] = None, *, capturable: bool = False, maximize: bool = False,
                  differentiable: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None,
                  products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
-                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None) -> None: ...
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
+                 0) -> None: ...
 
 class Adafactor(Optimizer):
     """Second moments of matrices kept as row and column means; lr caps a rate relative to the size of the weights.
@@ -153,7 +156,7 @@ class Adafactor(Optimizer):
                  True, scale_parameter: bool = True, momentum: bool = False, maximize: bool = False, with_:
                  Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products: Optional[str] = None,
                  static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
-                 Union[None, Mapping[str, int], Callable] = None) -> None: ...
+                 Union[None, Mapping[str, int], Callable] = None, workspace: int = 0) -> None: ...
 
 class Adagrad(Optimizer):
     """Each coordinate's rate falls with the root of its summed squared gradients. Duchi, Hazan and Singer 2011, JMLR
@@ -163,7 +166,7 @@ class Adagrad(Optimizer):
                  maximize: bool = False, differentiable: bool = False, fused: Optional[bool] = None, with_:
                  Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products: Optional[str] = None,
                  static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
-                 Union[None, Mapping[str, int], Callable] = None) -> None: ...
+                 Union[None, Mapping[str, int], Callable] = None, workspace: int = 0) -> None: ...
 
 class Adam(Optimizer):
     """Bias-corrected first moment over the root of the second; weight decay, if any, is L2. Kingma and Ba 2015,
@@ -173,7 +176,8 @@ class Adam(Optimizer):
                  bool = False, capturable: bool = False, differentiable: bool = False, fused: Optional[bool] = None,
                  decoupled_weight_decay: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] =
                  None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
-                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None) -> None: ...
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
+                 0) -> None: ...
 
 class AdamP(Optimizer):
     """AdamW without the radial part of updates to scale-invariant weights. Heo et al. 2021, arXiv:2006.08217"""
@@ -181,7 +185,8 @@ class AdamP(Optimizer):
                  1e-08, weight_decay: Number = 0, delta: Number = 0.1, wd_ratio: Number = 0.1, *, nesterov: bool =
                  False, maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None,
                  products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
-                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None) -> None: ...
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
+                 0) -> None: ...
 
 class AdamW(Optimizer):
     """Adam with weight decay kept apart from the gradient. Loshchilov and Hutter 2019, arXiv:1711.05101; amsgrad:
@@ -191,7 +196,7 @@ class AdamW(Optimizer):
                  Optional[bool] = None, capturable: bool = False, differentiable: bool = False, fused: Optional[bool]
                  = None, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products: Optional[str]
                  = None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
-                 split: Union[None, Mapping[str, int], Callable] = None) -> None: ...
+                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0) -> None: ...
 
 class Adamax(Optimizer):
     """Adam with a decayed maximum of the gradient in place of the second moment. Kingma and Ba 2015, arXiv:1412.6980,
@@ -201,7 +206,7 @@ class Adamax(Optimizer):
                  differentiable: bool = False, capturable: bool = False, with_: Sequence[str] = (), types:
                  Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
                  release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None) -> None: ...
+                 Callable] = None, workspace: int = 0) -> None: ...
 
 class Adan(Optimizer):
     """Adam with Nesterov momentum estimated from differences of gradients; betas are decay rates (the paper's 1 -
@@ -210,7 +215,7 @@ class Adan(Optimizer):
                  0.99, eps: Number = 1e-08, weight_decay: Number = 0, *, proximal: bool = True, maximize: bool =
                  False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products: Optional[str]
                  = None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
-                 split: Union[None, Mapping[str, int], Callable] = None) -> None: ...
+                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0) -> None: ...
 
 class CAME(Optimizer):
     """Adafactor with momentum, whose update is divided by a factored measure of its own instability. Luo et al. 2023,
@@ -219,7 +224,8 @@ class CAME(Optimizer):
                  0.9999, eps1: Number = 1e-30, eps2: Number = 1e-16, clip_threshold: Number = 1, weight_decay: Number
                  = 0, *, maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None,
                  products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
-                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None) -> None: ...
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
+                 0) -> None: ...
 
 class Dion(Optimizer):
     """Muon of low rank: one power iteration of the momentum, whose rest stays for later steps; AdamW for what is no
@@ -229,7 +235,8 @@ class Dion(Optimizer):
                  adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, directions:
                  Number = 768, maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] =
                  None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
-                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None) -> None: ...
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
+                 0) -> None: ...
 
 class KLShampoo(Optimizer):
     """Shampoo whose two factors are fitted to each other, with eigenvalues from every step; AdamW for the rest and
@@ -240,7 +247,7 @@ class KLShampoo(Optimizer):
                  Number = 10, limit: Number = 4096, first: Number = 0.1, start: str = 'eigh', maximize: bool = False,
                  with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products: Optional[str] = None,
                  static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
-                 Union[None, Mapping[str, int], Callable] = None) -> None: ...
+                 Union[None, Mapping[str, int], Callable] = None, workspace: int = 0) -> None: ...
 
 class LAMB(Optimizer):
     """Adam's direction with weight decay, scaled for each tensor by the ratio of weight and update norms. You et al.
@@ -249,7 +256,7 @@ class LAMB(Optimizer):
                  1e-06, weight_decay: Number = 0.01, *, maximize: bool = False, with_: Sequence[str] = (), types:
                  Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
                  release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None) -> None: ...
+                 Callable] = None, workspace: int = 0) -> None: ...
 
 class LARS(Optimizer):
     """SGD with momentum whose rate for each tensor follows the ratio of its weight and gradient norms. You, Gitman
@@ -258,14 +265,15 @@ class LARS(Optimizer):
                  1e-08, weight_decay: Number = 0, *, maximize: bool = False, with_: Sequence[str] = (), types:
                  Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
                  release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None) -> None: ...
+                 Callable] = None, workspace: int = 0) -> None: ...
 
 class Lion(Optimizer):
     """The sign of an interpolated momentum, with decoupled weight decay. Chen et al. 2023, arXiv:2302.06675"""
     def __init__(self, params: Any, lr: Number = 0.0001, beta1: Number = 0.9, beta2: Number = 0.99, weight_decay:
                  Number = 0, *, maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]]
                  = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
-                 sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None) -> None: ...
+                 sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace:
+                 int = 0) -> None: ...
 
 class MADGRAD(Optimizer):
     """Dual averaging from the first weights, over a cube root of summed squared gradients; L2 weight decay. Defazio
@@ -273,7 +281,8 @@ class MADGRAD(Optimizer):
     def __init__(self, params: Any, lr: Number = 0.01, momentum: Number = 0.9, eps: Number = 1e-06, weight_decay:
                  Number = 0, *, maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]]
                  = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
-                 sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None) -> None: ...
+                 sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace:
+                 int = 0) -> None: ...
 
 class Muon(Optimizer):
     """Momentum whose matrices are replaced by their orthogonal factor; AdamW for what is no matrix. Jordan et al.
@@ -284,7 +293,7 @@ class Muon(Optimizer):
                  'auto', scale: str = 'jordan', coefficients: str = 'jordan', maximize: bool = False, with_:
                  Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products: Optional[str] = None,
                  static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
-                 Union[None, Mapping[str, int], Callable] = None) -> None: ...
+                 Union[None, Mapping[str, int], Callable] = None, workspace: int = 0) -> None: ...
 
 class NAdam(Optimizer):
     """Adam with Nesterov momentum under the paper's warm-up of beta1. Dozat 2016, ICLR workshop, Incorporating
@@ -294,7 +303,8 @@ class NAdam(Optimizer):
                  False, *, foreach: Optional[bool] = None, maximize: bool = False, capturable: bool = False,
                  differentiable: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None,
                  products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
-                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None) -> None: ...
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
+                 0) -> None: ...
 
 class NorMuon(Optimizer):
     """Muon whose rows are brought to equal size by a second moment each; AdamW for what is no matrix. Li et al. 2025,
@@ -305,7 +315,8 @@ class NorMuon(Optimizer):
                  bool = True, steps: Number = 5, form: str = 'plain', coefficients: str = 'jordan', scale: str =
                  'rms', maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None,
                  products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
-                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None) -> None: ...
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
+                 0) -> None: ...
 
 class NovoGrad(Optimizer):
     """Momentum of gradients normalised by one second moment a tensor, with weight decay inside the momentum. Ginsburg
@@ -314,7 +325,7 @@ class NovoGrad(Optimizer):
                  1e-08, weight_decay: Number = 0, *, grad_averaging: bool = False, maximize: bool = False, with_:
                  Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products: Optional[str] = None,
                  static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
-                 Union[None, Mapping[str, int], Callable] = None) -> None: ...
+                 Union[None, Mapping[str, int], Callable] = None, workspace: int = 0) -> None: ...
 
 class PSGD(Optimizer):
     """Momentum between two matrices that were fitted to whiten gradients; AdamW for the rest and for sides over the
@@ -325,7 +336,7 @@ class PSGD(Optimizer):
                  adamw_weight_decay: Number = 0.01, limit: Number = 4096, balance: Number = 100, maximize: bool =
                  False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products: Optional[str]
                  = None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
-                 split: Union[None, Mapping[str, int], Callable] = None) -> None: ...
+                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0) -> None: ...
 
 class PSGDKron(Optimizer):
     """Momentum between triangles that were fitted to whiten gradients, diagonals for sides over the limit; AdamW for
@@ -336,7 +347,8 @@ class PSGDKron(Optimizer):
                  Number = 0.001, adamw_weight_decay: Number = 0.01, limit: Number = 2048, balance: Number = 100,
                  maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None,
                  products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
-                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None) -> None: ...
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
+                 0) -> None: ...
 
 class PolarGrad(Optimizer):
     """The polar factor of the momentum times its nuclear norm: a step that shrinks with the gradient; AdamW for the
@@ -347,7 +359,7 @@ class PolarGrad(Optimizer):
                  'plain', coefficients: str = 'polar_express', maximize: bool = False, with_: Sequence[str] = (),
                  types: Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None) -> None: ...
+                 int], Callable] = None, workspace: int = 0) -> None: ...
 
 class RAdam(Optimizer):
     """Adam whose step is rectified for the variance of its rate, and is plain momentum while that is intractable. Liu
@@ -357,7 +369,7 @@ class RAdam(Optimizer):
                  None, maximize: bool = False, capturable: bool = False, differentiable: bool = False, with_:
                  Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products: Optional[str] = None,
                  static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
-                 Union[None, Mapping[str, int], Callable] = None) -> None: ...
+                 Union[None, Mapping[str, int], Callable] = None, workspace: int = 0) -> None: ...
 
 class RMSprop(Optimizer):
     """Gradients divided by their running RMS; centred takes the running mean out, momentum_buffer adds momentum.
@@ -367,7 +379,7 @@ class RMSprop(Optimizer):
                  = None, maximize: bool = False, differentiable: bool = False, *, with_: Sequence[str] = (), types:
                  Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
                  release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None) -> None: ...
+                 Callable] = None, workspace: int = 0) -> None: ...
 
 class SGD(Optimizer):
     """Gradient descent with heavy-ball or Nesterov momentum and L2 weight decay. Polyak 1964, USSR Comput. Math.
@@ -377,7 +389,7 @@ class SGD(Optimizer):
                  differentiable: bool = False, fused: Optional[bool] = None, with_: Sequence[str] = (), types:
                  Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
                  release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None) -> None: ...
+                 Callable] = None, workspace: int = 0) -> None: ...
 
 class SGDW(Optimizer):
     """SGD with momentum and weight decay kept apart from the gradient. Loshchilov and Hutter 2019,
@@ -386,7 +398,7 @@ class SGDW(Optimizer):
                  Number = 0.01, *, nesterov: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
                  Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
                  release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None) -> None: ...
+                 Callable] = None, workspace: int = 0) -> None: ...
 
 class SOAP(Optimizer):
     """Adam in the eigenvectors of gradients' Gram matrices; AdamW for what is no matrix. Vyas et al. 2024,
@@ -397,7 +409,8 @@ class SOAP(Optimizer):
                  0.01, interval: Number = 10, limit: Number = 4096, sides: str = 'both', start: str = 'eigh', stagger:
                  bool = False, maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] =
                  None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
-                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None) -> None: ...
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
+                 0) -> None: ...
 
 class SPlus(Optimizer):
     """Signs of momentum in the eigenvectors of gradients' Gram matrices; to_eval puts averaged weights in p, to_train
@@ -406,7 +419,8 @@ class SPlus(Optimizer):
                  0.999, weight_decay: Number = 0.01, other_scale: Number = 0.001, *, interval: Number = 100, limit:
                  Number = 4096, maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]]
                  = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
-                 sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None) -> None: ...
+                 sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace:
+                 int = 0) -> None: ...
 
 class Scion(Optimizer):
     """Conditional gradients: spectral norm for matrices, signs for those tagged head, RMS for the rest. Pethick et
@@ -415,7 +429,8 @@ class Scion(Optimizer):
                  1e-08, *, constrained: bool = True, steps: Number = 5, form: str = 'plain', coefficients: str =
                  'jordan', maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] =
                  None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
-                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None) -> None: ...
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
+                 0) -> None: ...
 
 class Shampoo(Optimizer):
     """Gradients between inverse fourth roots of their Gram matrices, as long as another rule's steps; diagonals for
@@ -427,14 +442,15 @@ class Shampoo(Optimizer):
                  = True, interval: Number = 50, side: Number = 1024, limit: Number = 8192, maximize: bool = False,
                  with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products: Optional[str] = None,
                  static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
-                 Union[None, Mapping[str, int], Callable] = None) -> None: ...
+                 Union[None, Mapping[str, int], Callable] = None, workspace: int = 0) -> None: ...
 
 class Signum(Optimizer):
     """The sign of the momentum; with momentum 0 it is signSGD. Bernstein et al. 2018, arXiv:1802.04434"""
     def __init__(self, params: Any, lr: Number = 0.001, momentum: Number = 0.9, weight_decay: Number = 0, *, maximize:
                  bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products:
                  Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
-                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None) -> None: ...
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
+                 0) -> None: ...
 
 class Yogi(Optimizer):
     """Adam whose second moment moves by at most a share of g^2; bias-corrected, decoupled weight decay. Zaheer et al.
@@ -443,4 +459,4 @@ class Yogi(Optimizer):
                  0.001, initial_accumulator: Number = 1e-06, weight_decay: Number = 0, *, maximize: bool = False,
                  with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products: Optional[str] = None,
                  static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
-                 Union[None, Mapping[str, int], Callable] = None) -> None: ...
+                 Union[None, Mapping[str, int], Callable] = None, workspace: int = 0) -> None: ...

@@ -6,7 +6,7 @@ import torch
 
 from .. import _lib
 from .._api import Binding
-from ._memory import capturing, device_of
+from ._memory import capturing
 from ._scaling import HIDDEN, OWN, Guard
 
 T = torch.Tensor
@@ -87,9 +87,9 @@ class Member:
 
 class Bound:
     """old: what is bound now, {id of a parameter: (binding, number)}: states that are as this rule has them go on where
-    they lie, so that they are nowhere twice. names: what states are called outside."""
+    they lie, so that they are nowhere twice. names: what states are called outside. memory: the rule's Device."""
 
-    def __init__(self, rule, members, hypers, static, old=None, names=None):
+    def __init__(self, memory, rule, members, hypers, static, old=None, names=None):
         self.rule, self.members, self.static = rule, members, static
         self.owners = [p for m in members for p in m.params]       # the optimizer's
         self.params = self._locals()                   # and what is stepped, which is the same but of DTensors
@@ -97,7 +97,7 @@ class Bound:
         self.asked = [x for m in members for x in zip(m.flags, m.splits)]
         self.device = self.params[0].device
         self.cuda, self.index = self.device.type == "cuda", self.device.index      # a step asks for them
-        self.memory = device_of(self.device)
+        self.memory = memory
         self.copies = 0                                # of parameters and gradients that lie otherwise
         self.staged = {}                               # number: a row-major copy that is stepped in a parameter's place
         self.grad_copies = {}                          # number: memory for a gradient that lies otherwise

@@ -20,6 +20,13 @@ SPEC = """return optimizer { name = "%s", view = "last", %s
   step = function() p = 0 end }"""
 
 
+# Why else there may be no result.
+ALSO = {"matrix_power": ", or eigenvalues that are not positive where they have to be: a ridge, or relative, lifts them",
+        "cholesky": ", or it is not positive: add something to its diagonal",
+        "solve_positive": " or in B, or it is not positive: add something to its diagonal",
+        "solve_triangular": " or in B, or a 0 on its diagonal"}
+
+
 # ---- what is handed in ----
 def plain(who, **tensors):
     """Refuses what a function does not take; the type that it computes in, and the device."""
@@ -66,8 +73,8 @@ def number(who, name, x, least=None):
     except (TypeError, ValueError):
         raise TypeError("optc.torch.%s: %s is a number, and not %r" % (who, name, x)) from None
     if x != x or x in (float("inf"), float("-inf")) or (least is not None and x < least):
-        raise ValueError("optc.torch.%s: %s=%g%s" % (who, name, x, "" if least is None else
-                                                     "; it is a finite number of at least %g" % least))
+        raise ValueError("optc.torch.%s: %s=%g; it is a finite number%s" % (
+            who, name, x, "" if least is None else " of at least %g" % least))
     return x
 
 
@@ -109,9 +116,8 @@ def judged(who, check, *found):
     if not bool(good.all()):
         bad = (~good).nonzero().flatten().tolist()
         raise torch.linalg.LinAlgError(
-            "optc.torch.%s: there is none of matrix %s of %d (a NaN in it, or eigenvalues that are not positive where "
-            "they have to be: a ridge, or relative, lifts them)"
-            % (who, ", ".join(map(str, bad[:8])) + (" …" if len(bad) > 8 else ""), good.numel()))
+            "optc.torch.%s: there is none of matrix %s of %d (a NaN or an infinity in it%s)"
+            % (who, ", ".join(map(str, bad[:8])) + (" …" if len(bad) > 8 else ""), good.numel(), ALSO.get(who, "")))
 
 
 def _flat(x):
@@ -178,7 +184,7 @@ def inverse_root(A: torch.Tensor, root: float, *, ridge: float = 0.0, relative: 
     """A ** (-1 / root) of symmetric matrices: see matrix_power."""
     root = number("inverse_root", "root", root)
     if not root:
-        raise ValueError("optc.torch.inverse_root: root=0")
+        raise ValueError("optc.torch.inverse_root: root=0; it is any other number")
     return matrix_power(A, -1 / root, ridge=ridge, relative=relative, floor=floor, check=check, out=out)
 
 
@@ -281,6 +287,22 @@ def _solve(who, T, B, upper, left, spd, check, out):
     return call(form, size, {"T": square, "p": size}, [triangle, B.reshape(size)], dtype, device, give)
 
 
+def _coefficients(given):
+    """Of polar, as the language has them, which knows the names and how many there may be."""
+    if isinstance(given, str):
+        if not given.isidentifier():
+            raise ValueError("optc.torch.polar: there are no coefficients %r" % given)
+        return '"%s"' % given
+    try:
+        rows = [tuple(row) for row in given]
+    except TypeError:
+        rows = [()]
+    if any(len(row) != 3 for row in rows):
+        raise TypeError("optc.torch.polar: coefficients are a name, or a list of triples of numbers, not %r" % (given,))
+    return "{ %s }" % ", ".join("{ %r, %r, %r }" % tuple(number("polar", "coefficients", c) for c in row)
+                                for row in rows)
+
+
 @uncompiled
 def polar(A: torch.Tensor, *, steps: int = 12, coefficients: Union[str, Sequence[Sequence[float]]] = "polar_express",
           check: bool = False, out: Optional[torch.Tensor] = None) -> torch.Tensor:
@@ -290,17 +312,12 @@ def polar(A: torch.Tensor, *, steps: int = 12, coefficients: Union[str, Sequence
     who = "polar"
     dtype, device = plain(who, A=A)
     matrices(who, "A", A)
-    steps = int(number(who, "steps", steps, 1))
+    if number(who, "steps", steps, 1) % 1:
+        raise ValueError("optc.torch.polar: steps=%g; it is a whole number" % steps)
+    text = _coefficients(coefficients)
     fits(who, A, A.shape, out)
     if not A.numel():
         return leave(A, A.shape, out, A)
-    if isinstance(coefficients, str):
-        if not coefficients.isidentifier():
-            raise ValueError("optc.torch.polar: there are no coefficients %r" % coefficients)
-        text = '"%s"' % coefficients
-    else:
-        text = "{ %s }" % ", ".join("{ %r, %r, %r }" % tuple(number(who, "coefficients", c) for c in row)
-                                    for row in coefficients)
     form = Form(who, SPEC % (who, "", "p = polar(p, { steps = %d, coefficients = %s })" % (steps, text)),
                 ["p"], ["p"], {})
     size = _flat(A)

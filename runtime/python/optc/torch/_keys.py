@@ -1,5 +1,6 @@
 """What an optimizer's rule is, and how it reads the keys of parameter groups: torch's own keys for rules that torch
 has, else the rule's hyperparameters by their names."""
+import os
 import re
 
 from .._api import option_text
@@ -18,7 +19,13 @@ class Keys:
     `names`: what states are called outside. `ranges`: the rule's hyperparameters."""
 
     def __init__(self, rule, spec, with_, options, types, wrappers, products):
-        with_ = [with_] if isinstance(with_, str) else list(with_ or ())
+        rule = os.fspath(rule) if isinstance(rule, os.PathLike) else rule
+        for what, x in (("a rule's name or path", rule), ("spec=, the text of a spec,", spec)):
+            if not isinstance(x, (str, type(None))):
+                raise TypeError("%s is a str, not %s" % (what, type(x).__name__))
+        with_ = [with_] if isinstance(with_, (str, int, float)) else list(with_ or ())
+        if not all(isinstance(x, str) for x in with_):
+            raise TypeError("with_ names wrappers, as in with_=[\"clip(1.0)\"], and not %r" % (with_,))
         if spec is None:
             rule, *plus = split_wrappers(rule)
             with_ = plus + with_

@@ -53,10 +53,13 @@ class KFAC(Capture):
         record.bring(g) if "weight" in record.params else record.let_go()
 
     # ---- what was captured ----
-    def _layer(self, name):
-        if name not in self.layers:
-            raise KeyError("'%s' is no layer with factors: those are %s" % (name, ", ".join(self.layers)))
-        return self.layers[name]
+    def _name(self, layer):
+        """Of a layer, or of the name that it has already."""
+        for name, known in self.layers.items():
+            if layer is known.module or layer == name:
+                return name
+        raise KeyError("%s is no layer with factors: those are %s" % (
+            "'%s'" % layer if isinstance(layer, str) else type(layer).__name__, ", ".join(self.layers) or "none"))
 
     @staticmethod
     def _records(layer, held):
@@ -80,10 +83,11 @@ class KFAC(Capture):
         return a, g * factor
 
     @plainly
-    def inputs(self, name):
-        """(a, g) of a layer: a row for every sample, or for every row of every sample ("expand"); of a convolution in
-        groups the groups are an axis ahead. Then A = a^T a / rows and G = g^T g / samples."""
-        found, _ = self._records(self._layer(name), self._held())
+    def inputs(self, layer):
+        """(a, g) of a layer, or of its name: a row for every sample, or for every row of every sample ("expand"); of a
+        convolution in groups the groups are an axis ahead. Then A = a^T a / rows and G = g^T g / samples."""
+        name = self._name(layer)
+        found, _ = self._records(self.layers[name], self._held())
         if not found:
             raise RuntimeError("layer '%s' had no part in what was captured" % name)
         both = [self._rows(r, factor, 0, r.count) for r, factor in found]
@@ -120,25 +124,25 @@ class KFAC(Capture):
                                         for o, n in zip(old, new))
         self.clear()
 
-    def _kept(self, name):
-        self._layer(name)
+    def _kept(self, layer):
+        name = self._name(layer)
         if name not in self._factors:
             raise RuntimeError("layer '%s' has no factors yet: call update() after a backward" % name)
         return self._factors[name]
 
-    def factors(self, name):
-        """(A, G) of a layer, live; (groups, …) of a convolution in groups."""
-        return tuple(_one(x) for x in self._kept(name))
+    def factors(self, layer):
+        """(A, G) of a layer, or of its name, live; (groups, …) of a convolution in groups."""
+        return tuple(_one(x) for x in self._kept(layer))
 
     @plainly
-    def damped(self, name, damping):
+    def damped(self, layer, damping):
         """(A + pi sqrt(damping) I, G + sqrt(damping) / pi I), pi^2 the mean of A's diagonal over that of G's."""
-        return tuple(_one(x) for x in self._damped(name, damping))
+        return tuple(_one(x) for x in self._damped(layer, damping))
 
-    def _damped(self, name, damping):
+    def _damped(self, layer, damping):
         if not damping > 0:
             raise ValueError("damping is above 0, not %r" % (damping,))
-        a, g = self._kept(name)
+        a, g = self._kept(layer)
         means = [x.diagonal(dim1=-2, dim2=-1).mean(-1) for x in (a, g)]
         tiny = torch.finfo(a.dtype).tiny
         pi = (means[0].clamp(min=tiny) / means[1].clamp(min=tiny)).sqrt()
@@ -152,6 +156,8 @@ class KFAC(Capture):
 
         inverse    a function of a positive definite matrix, or of a batch (groups, n, n) of them; None: by Cholesky"""
         inverse = inverse or _inverse
+        if self.layers and not self._factors:
+            raise RuntimeError("kfac_inputs has no factors yet: call update() after a backward, ahead of precondition()")
         for name, layer in self.layers.items():
             m, keys = layer.module, KEYS & set(layer.trained())
             if name not in self._factors or "weight" not in keys or m.weight.grad is None:
@@ -179,7 +185,7 @@ class KFAC(Capture):
         """Copies: the file's tensors stay its own."""
         found = {}
         for name, both in state["factors"].items():
-            layer = self._layer(name)
+            layer = self.layers[self._name(name)]
             w = layer.module.weight
             groups, out, width = layer.kind.matrix(layer.module, w.detach(), None).shape
             if both[1].shape != (groups, out, out) or both[0].shape[-1] not in (width, width + 1):

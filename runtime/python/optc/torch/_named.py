@@ -17,7 +17,7 @@ SPELLED = {"adabelief": "AdaBelief", "adabound": "AdaBound", "adago": "AdaGO", "
 AROUND = (("with_", "Sequence[str]", ()), ("types", "Optional[Mapping[str, str]]", None),
           ("products", "Optional[str]", None), ("static_grads", "bool", False), ("release_grads", "bool", False),
           ("sort", "Optional[Callable]", None),
-          ("split", "Union[None, Mapping[str, int], Callable]", None))
+          ("split", "Union[None, Mapping[str, int], Callable]", None), ("workspace", "int", 0))
 KEYWORD, EITHER = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 
@@ -123,7 +123,7 @@ class Optimizer(torch.optim.Optimizer):
                  types: Optional[Mapping[str, str]] = None, wrappers: Optional[Mapping[str, str]] = None,
                  products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
                  sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None,
-                 **given: Any) -> None: ...
+                 workspace: int = 0, **given: Any) -> None: ...
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any: ...
     def run(self, entry: str) -> None: ...
     def entries(self) -> List[str]: ...

@@ -4,6 +4,7 @@ Parameters are bound at the first step: one binding for each device, type and se
 the source whenever tensors are bound anew (loaded, copied, unfrozen, moved): the library's memory is filled from it,
 and from then on `self.state` shows that memory.
 """
+import warnings
 from operator import is_
 
 import torch
@@ -13,6 +14,7 @@ from torch.optim.optimizer import _global_optimizer_post_hooks as _everywhere_af
 from torch.optim.optimizer import _global_optimizer_pre_hooks as _everywhere_before
 
 from .._api import option_text
+from .._lib import OutOfMemory
 from . import _rules, _scaling
 from ._arriving import watch
 from ._bound import Bound, Changed, Member, refuse
@@ -24,7 +26,7 @@ from ._sorting import sorter
 from ._together import CLIP, Checks, Norms, can_share
 
 # What a copy or a file keeps beside torch's: functions (sort, split) have done their work.
-KEPT = ("_rule", "_static", "_release", "_inputs", "_scalars")
+KEPT = ("_rule", "_static", "_release", "_inputs", "_scalars", "_workspace")
 
 
 class Optimizer(torch.optim.Optimizer):
@@ -44,16 +46,21 @@ class Optimizer(torch.optim.Optimizer):
                  left to do. Not for rules with something of all tensors together, such as clip
     sort         for rules with a part for matrices (Muon): which parameters take it; see optc.torch.sorted_by
     split        {name: n} or a function of (name, parameter): matrices that are n, one below the other
+    workspace    bytes that products of matrices may work in; 0: 1 GiB. A matrix that takes more is refused
     Everything else is a hyperparameter, or an option of the spec. Hyperparameters stand in `param_groups` and may
     change at every step; a wrapper's are called "clip.max_norm".
     """
 
     def __init__(self, params, rule=None, *, spec=None, with_=(), options=None, types=None, wrappers=None,
-                 products=None, static_grads=False, release_grads=False, sort=None, split=None, **given):
+                 products=None, static_grads=False, release_grads=False, sort=None, split=None, workspace=0,
+                 **given):
         if rule is None and spec is None:
             raise TypeError("name a rule of the library, a path, or give a spec's text (spec=)")
         if set(types or ()) - {"state"}:
             raise ValueError("types says how states are stored: parameters and gradients have types of their own")
+        if not isinstance(workspace, int) or workspace < 0:
+            raise ValueError("workspace=%r: a number of bytes, or 0 for 1 GiB" % (workspace,))
+        self._workspace = workspace
         self._rule = Keys(rule, spec, with_, options, types, wrappers, products)
         self._static, self._release, self._sort, self._split = static_grads, release_grads, sort, split
         self._inputs, self._scalars, self._flags, self._splits, self._watched = {}, {}, {}, {}, {}
@@ -189,7 +196,14 @@ class Optimizer(torch.optim.Optimizer):
         members = list(members.values())
         hypers = [self._rule.hypers(self.param_groups[m.group]) for m in members]
         kind = Sharded if sharded else Bound
-        b = kind(device_of(device).rule(**what), members, hypers, self._static, old, self._rule.names)
+        memory = device_of(device, self._workspace)
+        try:
+            b = kind(memory, memory.rule(**what), members, hypers, self._static, old, self._rule.names)
+        except OutOfMemory as e:
+            if "optc_engine_options.workspace" not in str(e):
+                raise
+            raise OutOfMemory("%s: %s takes more" % (str(e).replace("optc_engine_options.workspace", "workspace"),
+                                                     "workspace= of this optimizer")) from None
         b.dtype = grad
         if self._scaled:                               # it reads a scale at every step
             b.guarded(None, torch.ones(()), True)
@@ -344,7 +358,26 @@ class Optimizer(torch.optim.Optimizer):
             for k, m in enumerate(b.members):
                 for name, value in self._rule.values(self.param_groups[m.group]).items():
                     send(b, k, name, value)
+        if not tensors and not self._tensors:
+            self._warn_of_rates(raw)
         self._tensors, self._pushed, self._values = tensors, raw, kept
+
+    def _warn_of_rates(self, raw):
+        """A scheduler of torch's moves lr alone: what the rest's rule steps would keep its own rate, unseen."""
+        key = "%s.lr" % self._rule.rest
+        names = [k for k, _ in self._rule.keys]
+        if self._pushed is None or self._warned or key not in names or "lr" not in names:
+            return
+        lr, rest = names.index("lr"), names.index(key)
+        for group, (now, _), (was, _) in zip(self.param_groups, raw, self._pushed):
+            if "initial_lr" in group and now[lr] != was[lr] and now[rest] == was[rest] and now[rest] and any(
+                    p.dim() < 2 or self._flags.get(id(p)) for p in group["params"]):
+                self._warned = True
+                warnings.warn("optc: a scheduler moves lr, and %s, by which %s steps embeddings, heads and vectors, "
+                              "stays at %g: set it as well, as in g[\"%s\"] = 0.1 * g[\"lr\"] for g in "
+                              "opt.param_groups" % (key, self._rule.spec, number(now[rest]), key), stacklevel=2)
+                return
+    _warned = False
 
     def _appear(self, b):
         """States of tensors that took part for the first time."""

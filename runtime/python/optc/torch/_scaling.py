@@ -93,9 +93,11 @@ class GradScaler(torch.amp.GradScaler):
     gradients are not finite. Other optimizers, and gradients that unscale_ was called for, go torch's way."""
 
     def step(self, optimizer, *args, **kwargs):
+        if not self._enabled:                          # torch's has no states then
+            return super().step(optimizer, *args, **kwargs)
         state = self._per_optimizer_states[id(optimizer)]
         ready = state["stage"] is OptState.READY
-        if not self._enabled or not ready or not getattr(optimizer, "_checks_itself", False) or "closure" in kwargs:
+        if not ready or not getattr(optimizer, "_checks_itself", False) or "closure" in kwargs:
             return super().step(optimizer, *args, **kwargs)
         self._check_scale_growth_tracker("step")
         optimizer.grad_scale = self._get_scale_async()

@@ -1,0 +1,158 @@
+"""What somebody meets who is new to it: settings that were missing, arguments that are wrong, things left out."""
+import copy
+import pathlib
+import tempfile
+import unittest
+import warnings
+
+import torch
+from torch.optim import lr_scheduler as lrs
+
+import optc
+import optc.torch
+from case import X, Y, Case, grads, model, train
+from optc.torch._functions import judged
+
+
+class Settings(Case):
+    def test_workspace(self):
+        """What a matrix takes may be given, and what was given too little is told by the argument's name."""
+        a, b = ([(n, p.detach().clone().requires_grad_()) for n, p in model().named_parameters()] for _ in range(2))
+        small = optc.torch.Muon(a, workspace=64)
+        grads([p for _, p in a])
+        with self.assertRaisesRegex(optc.OutOfMemory, "workspace is 64: workspace= of this optimizer"):
+            small.step()
+        takes = {}
+        for n, p in b:
+            takes[n] = optc.torch.Muon([(n, p)], workspace=1 << 20)
+            grads([p for _, p in b])
+            takes[n].step()
+        self.assertLessEqual(max(o.held()["workspace"] for o in takes.values()), 1 << 20)
+        whole = optc.torch.Muon(a)
+        whole.step()
+        for (_, p), (_, q) in zip(a, b):
+            self.assertTrue(torch.equal(p, q))
+        with self.assertRaisesRegex(optc.OutOfMemory, "workspace="):
+            copy.deepcopy(small).step()                # a copy keeps it
+        for bad in (-1, 1.5, "1G"):
+            with self.assertRaisesRegex(ValueError, "workspace=.*bytes"):
+                optc.torch.AdamW(model().parameters(), workspace=bad)
+
+    def test_scaler_that_is_off(self):
+        for make in (optc.torch.AdamW, torch.optim.AdamW):
+            m, plain = model(), model()
+            opt, scaler = make(m.parameters()), optc.torch.GradScaler("cpu", enabled=False)
+            for _ in range(2):
+                opt.zero_grad()
+                scaler.scale(((m(X) - Y) ** 2).mean()).backward()
+                scaler.step(opt)
+                scaler.update()
+            train(plain, make(plain.parameters()), 2)
+            for p, q in zip(m.parameters(), plain.parameters()):
+                self.assertTrue(torch.equal(p, q))
+
+    def test_scheduler_that_leaves_the_rest(self):
+        def warned(kind, follow, **given):
+            opt = kind(model(), **given)
+            with warnings.catch_warnings(record=True) as found:
+                warnings.simplefilter("always")
+                schedule = lrs.CosineAnnealingLR(opt, 6)
+                for _ in range(4):
+                    grads([p for g in opt.param_groups for p in g["params"]])
+                    opt.step()
+                    schedule.step()
+                    if follow:
+                        for g in opt.param_groups:
+                            g["adamw.lr"] = 0.1 * g["lr"]
+            return [str(w.message) for w in found if "adamw.lr" in str(w.message)]
+        said = warned(optc.torch.Muon, False)
+        self.assertEqual(len(said), 1)
+        self.assertRegex(said[0], "stays at 0.001")
+        self.assertEqual(warned(optc.torch.Muon, True), [])
+        self.assertEqual(warned(optc.torch.Muon, False, adamw_lr=0.0), [])
+        self.assertEqual(warned(optc.torch.AdamW, False), [])
+
+    def test_hyperparameters_by_hand_are_nobodys_business(self):
+        opt = optc.torch.Muon(model())
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for t in range(3):
+                opt.param_groups[0]["lr"] = 0.02 / (t + 1)
+                grads(opt.param_groups[0]["params"])
+                opt.step()
+
+
+class KFAC(Case):
+    def test_before_anything(self):
+        m = model()
+        stats = optc.torch.kfac_inputs(m, loss="mean")
+        ((m(X) - Y) ** 2).mean().backward()
+        was = m[0].weight.grad.clone()
+        with self.assertRaisesRegex(RuntimeError, r"call update\(\)"):
+            stats.precondition(1e-2)
+        self.assertTrue(torch.equal(m[0].weight.grad, was))
+        stats.update()
+        stats.precondition(1e-2)
+        self.assertFalse(torch.equal(m[0].weight.grad, was))
+        stats.remove()
+
+    def test_by_layer(self):
+        for m, layer, name in ((lambda m: (m, m[2], "2"))(model()), (lambda m: (m, m, "(the model)"))(model()[0])):
+            with optc.torch.kfac_inputs(m, loss="sum") as stats:
+                m(X).square().sum().backward()
+                for x, y in zip(stats.inputs(layer), stats.inputs(name)):
+                    self.assertTrue(torch.equal(x, y))
+                stats.update()
+                for x, y in zip(stats.factors(layer) + stats.damped(layer, 1.0),
+                                stats.factors(name) + stats.damped(name, 1.0)):
+                    self.assertTrue(torch.equal(x, y))
+                with self.assertRaisesRegex(KeyError, "Tanh is no layer with factors"):
+                    stats.factors(torch.nn.Tanh())
+
+
+class Arguments(Case):
+    def test_why_there_is_none(self):
+        """What is told of a matrix without a result is of its function: nobody but a power has a ridge."""
+        bad = torch.zeros(2, 3, 3)
+        bad[1, 2, 2] = float("nan")
+        eye, never = torch.eye(3).expand(2, 3, 3), "(?!.*ridge)"
+        for call, said in ((lambda: optc.torch.matrix_power(bad, -1, check=True), "ridge"),
+                           (lambda: optc.torch.cholesky(bad, check=True), never + ".*not positive"),
+                           (lambda: optc.torch.solve_positive(bad, eye, check=True), never + ".*in B.*not positive"),
+                           (lambda: optc.torch.solve_triangular(bad, eye, check=True), never + ".*0 on its diagonal"),
+                           (lambda: judged("qr", True, bad), never + ".*1 of 2.*NaN or an infinity"),
+                           (lambda: judged("polar", True, bad), never + ".*1 of 2.*NaN or an infinity")):
+            with self.assertRaisesRegex(torch.linalg.LinAlgError, said):
+                call()
+
+    def test_numbers_of_functions(self):
+        A = torch.eye(3)
+        for coefficients in ([(1.0, 2.0)], None, 3, [1.0]):
+            with self.assertRaisesRegex(TypeError, "coefficients are a name, or a list of triples"):
+                optc.torch.polar(A, coefficients=coefficients)
+        with self.assertRaisesRegex(ValueError, "steps=1.5; it is a whole number"):
+            optc.torch.polar(A, steps=1.5)
+        with self.assertRaisesRegex(ValueError, "exponent=nan; it is a finite number"):
+            optc.torch.matrix_power(A, float("nan"))
+
+    def test_rules(self):
+        """By their paths, and what is none."""
+        p = [torch.ones(3, requires_grad=True)]
+        text = 'return optimizer { name = "mine", hyper = { lr = 1 }, step = function() p = p - lr * g end }'
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "mine.lua"
+            path.write_text(text)
+            self.assertEqual(optc.torch.Optimizer(p, path).param_groups[0]["lr"], 1.0)
+        self.assertEqual(optc.torch.Optimizer(p, spec=text, with_=None).entries(), ["step"])
+        for given, said in (({"rule": 3}, "name or path is a str, not int"),
+                            ({"spec": text.encode()}, "text of a spec, is a str, not bytes"),
+                            ({"spec": text, "with_": 3}, r"with_=\["),
+                            ({"spec": text, "with_": ["clip(1)", None]}, r"with_=\[")):
+            with self.assertRaisesRegex(TypeError, said):
+                optc.torch.Optimizer(p, **given)
+        with self.assertRaisesRegex(ValueError, "'int8' is none of the types f32"):
+            optc.torch.AdamW(p, types={"state": "int8"})
+
+
+if __name__ == "__main__":
+    unittest.main()
