@@ -139,6 +139,25 @@ class Threads(unittest.TestCase):
                 self.assertEqual(d.holding(at).data_ptr(), at)
         del first
 
+    def test_one_engine(self):
+        """Two threads that are the first get one engine: rules of one and memory of the other would not do."""
+        both, found = threading.Barrier(2, timeout=0.5), []
+
+        class Slow:
+            def __init__(self, *_):
+                try:
+                    both.wait()                        # the other is in here too, or waits for this one
+                except threading.BrokenBarrierError:
+                    pass
+        with mock.patch.object(_memory, "Device", Slow), mock.patch.dict(_memory._open):
+            threads = [threading.Thread(target=lambda: found.append(_memory.device_of(torch.device("cpu"), 12345)))
+                       for _ in range(2)]
+            for t in threads:
+                t.start()
+            for t in threads:
+                t.join()
+        self.assertIs(*found)
+
     def test_fork(self):
         """Who has no parameter on a GPU does not ask torch about one: in a fork it must not be asked."""
         ps = lists()
@@ -200,6 +219,20 @@ class OnGpu(unittest.TestCase):
         self.assertFalse(b.grad_copies)
         del at
         self.assertIsNotNone(gone())
+
+    def test_used_in(self):
+        """Everything that a step reads belongs to the stream it goes to: torch must not hand it out before that is
+        done."""
+        opt, b = self.bound()
+        p, = (p for p in b.params if p.dim() == 2)
+        p.grad = torch.ones(p.shape[::-1]).t()
+        b.scaling = mock.Mock(memory=torch.zeros(2))
+        b.find_grads()
+        self.in_stream(9)
+        b.follow_stream()
+        more = b.memory.used_in.call_args.args[1]
+        for x in (*b.grad_copies.values(), b.scaling.memory):
+            self.assertTrue(any(x is y for y in more))
 
     def test_copies_before_states(self):
         """States that begin as copies of what is copied itself wait for that."""

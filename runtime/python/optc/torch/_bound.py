@@ -372,7 +372,12 @@ class Bound:
             self.binding.set_stream(stream)
             self.stream = stream
             if not self.capturing:
-                self.memory.used_in(torch.cuda.current_stream(self.device), self.bases.values())
+                self.memory.used_in(torch.cuda.current_stream(self.device), self._beside())
+
+    def _beside(self):
+        """Memory that a step uses beside the binding's own."""
+        guard = [self.scaling.memory] if self.scaling else []
+        return (*self.bases.values(), *self.staged.values(), *self.grad_copies.values(), *guard)
 
     def settle(self):
         """Before the host reads or writes outside of a step: behind what the binding did, and in torch's current

@@ -119,9 +119,7 @@ def device_of(device, workspace=0):
         raise ValueError("optc steps tensors on the CPU and on NVIDIA GPUs, and not on %s" % device)
     threads = torch.get_num_threads() if device.type == "cpu" else 0
     key = os.getpid(), str(device), threads, workspace
-    if key not in _open:
-        _open[key] = Device(device, threads, workspace)
-    return _open[key]
+    return _open.get(key) or _open.setdefault(key, Device(device, threads, workspace))     # one for all threads
 
 
 def engines(device):
