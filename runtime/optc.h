@@ -131,7 +131,9 @@ static inline optc_status optc_open(const optc_engine_options *o, optc_engine **
 int optc_device_count(void);                           /* GPUs that can be opened; 0 without a driver */
 const char *optc_best_device(void);                    /* what "best" stands for here: "cuda:0", "cpu" */
 optc_status optc_memory_info(optc_engine *e, optc_memory *out);
-optc_status optc_close(optc_engine *e);                /* NULL is allowed here, in optc_release and in optc_unbind */
+/* NULL is allowed here, in optc_release and in optc_unbind. Not while some stream of its GPU is being captured: what
+ * libraries hold goes now, which ends captures. Rules and bindings may come and go meanwhile. */
+optc_status optc_close(optc_engine *e);
 const char *optc_device_name(const optc_engine *e);    /* "cpu: Intel(R) …, 2 threads, x86-64-v4" */
 int optc_threads(const optc_engine *e);
 

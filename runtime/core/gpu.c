@@ -51,6 +51,58 @@ CORE optc_status gpu_leave(const GpuEngine *g, optc_status s)
     return s;
 }
 
+/* ---- handles ---- */
+typedef struct Spare { void *handle; SpareGone gone; } Spare;
+
+/* Whoever has a place's spare has it alone; one of another library is put where there is room. */
+static void put_spare(GpuEngine *g, Spare *x)
+{
+    for (int i = 0; i < MOST_SPARE; i++) {
+        Spare *none = NULL;
+        if (__atomic_compare_exchange_n(&g->spare[i], &none, x, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+            return;
+    }
+    x->gone(x->handle);
+    free(x);
+}
+
+CORE void *spare_take(GpuEngine *g, SpareGone gone)
+{
+    void *handle = NULL;
+    for (int i = 0; i < MOST_SPARE && !handle; i++) {
+        Spare *x = __atomic_exchange_n(&g->spare[i], (Spare *)NULL, __ATOMIC_SEQ_CST);
+        if (x && x->gone != gone) {
+            put_spare(g, x);
+        } else if (x) {
+            handle = x->handle;
+            free(x);
+        }
+    }
+    return handle;
+}
+
+CORE void spare_keep(GpuEngine *g, void *handle, SpareGone gone)
+{
+    Spare *x = (Spare *)malloc(sizeof *x);
+    if (!x) {
+        gone(handle);
+        return;
+    }
+    x->handle = handle;
+    x->gone = gone;
+    put_spare(g, x);
+}
+
+CORE void spare_drop(GpuEngine *g)
+{
+    for (int i = 0; i < MOST_SPARE; i++) {
+        Spare *x = __atomic_exchange_n(&g->spare[i], (Spare *)NULL, __ATOMIC_SEQ_CST);
+        if (x)
+            x->gone(x->handle);
+        free(x);
+    }
+}
+
 /* ---- errors ---- */
 /* After these the context answers every call with the same error: nothing on it can be saved. */
 static bool sticky(int rc)
@@ -189,6 +241,9 @@ CORE void gpu_close(optc_engine *e)
 {
     if (e->gpu && e->gpu->ctx) {
         CUstreamCaptureMode was = capture_mode(e->gpu->d, CU_STREAM_CAPTURE_MODE_RELAXED);
+        gpu_enter(e->gpu);
+        spare_drop(e->gpu);
+        gpu_leave(e->gpu, OPTC_OK);
         e->gpu->d->cuDevicePrimaryCtxRelease_v2(e->gpu->device);
         capture_mode(e->gpu->d, was);
     }

@@ -20,6 +20,8 @@
  * stand in files of measured results. */
 typedef enum { EIGEN_BY_SIZE, EIGEN_ROTATED, EIGEN_SPREAD, EIGEN_F32, EIGEN_F64 } EigenWay;
 
+enum { MOST_SPARE = 64 };
+
 typedef struct GpuEngine {
     const Driver *d;                       /* `own`, unless somebody puts another in its place */
     Driver own;
@@ -38,7 +40,16 @@ typedef struct GpuEngine {
     /* What was measured on such a GPU for so many matrices of so many rows, kept in f64 or less; EIGEN_BY_SIZE: nothing.
      * rows 0: whether a way other than the model's is known at all. NULL in packages */
     EigenWay (*measured)(const optc_engine *e, bool roots, bool f64, int64_t rows, int64_t matrices);
+    struct Spare *spare[MOST_SPARE];       /* atomic, each */
 } GpuEngine;
+
+/* Handles of libraries that no binding uses any more. Destroying one waits for all of the device, which ends any capture
+ * that is under way there, in whatever mode (H200, CUDA 13.0): so the next binding takes it, and who closes the engine
+ * destroys it. gone: the library's own, by which it is told from others. */
+typedef int (*SpareGone)(void *handle);
+CORE void *spare_take(GpuEngine *g, SpareGone gone);               /* NULL: there is none */
+CORE void spare_keep(GpuEngine *g, void *handle, SpareGone gone);
+CORE void spare_drop(GpuEngine *g);                                /* all; inside gpu_enter */
 
 /* What calls launch beside a library, or without one: templates/calls_cuda.txt. */
 typedef enum {

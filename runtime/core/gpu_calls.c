@@ -509,7 +509,8 @@ static optc_status open_library(optc_binding *b, GpuCalls *x)
     x->library = cublas_open(&x->blas, g->d->version, &again, x->why, sizeof x->why);
     if (!x->library)                               /* other bits for want of memory would be a surprise */
         return again ? fail(OPTC_ERROR_MEMORY, "optc_bind: %s", x->why) : OPTC_OK;
-    int rc = x->blas.cublasCreate_v2(&x->handle);
+    x->handle = (cublasHandle_t)spare_take(g, x->blas.cublasDestroy_v2);
+    int rc = x->handle ? 0 : x->blas.cublasCreate_v2(&x->handle);
     x->handle = rc ? NULL : x->handle;
     if (!rc)
         rc = x->blas.cublasSetPointerMode_v2(x->handle, CUBLAS_POINTER_MODE_HOST);
@@ -581,7 +582,7 @@ CORE void calls_unbind(optc_binding *b)
     gpu_give(b->rule->engine, x->memory, x->bytes, b->gpu->stream);
     eigen_unbind(b, x);
     if (x->handle)
-        x->blas.cublasDestroy_v2(x->handle);
+        spare_keep(b->rule->engine->gpu, x->handle, x->blas.cublasDestroy_v2);
     if (x->own)
         b->rule->engine->gpu->d->cuStreamDestroy_v2(x->own);
     if (x->inner)

@@ -96,7 +96,8 @@ static optc_status eigen_open(const optc_binding *b, Eigen *e)
     e->library = cusolver_open(&e->f, b->rule->engine->gpu->d->version, &again, e->why, sizeof e->why);
     if (!e->library)                               /* other bits for want of memory would be a surprise */
         return again ? fail(OPTC_ERROR_MEMORY, "optc_bind: %s", e->why) : OPTC_OK;
-    int rc = e->f.cusolverDnCreate(&e->handle);
+    e->handle = (cusolverDnHandle_t)spare_take(b->rule->engine->gpu, e->f.cusolverDnDestroy);
+    int rc = e->handle ? 0 : e->f.cusolverDnCreate(&e->handle);
     e->handle = rc ? NULL : e->handle;
     if (!rc && (rc = e->f.cusolverDnCreateParams(&e->params)))
         e->params = NULL;
@@ -520,7 +521,7 @@ CORE void eigen_unbind(optc_binding *b, GpuCalls *x)
     if (e->params)
         e->f.cusolverDnDestroyParams(e->params);
     if (e->handle)
-        e->f.cusolverDnDestroy(e->handle);
+        spare_keep(b->rule->engine->gpu, e->handle, e->f.cusolverDnDestroy);
     if (e->room)
         gpu_give(b->rule->engine, e->room, (size_t)e->bytes, b->gpu->stream);
     free(e->host);

@@ -236,7 +236,12 @@ int cublasSetMathMode(cublasHandle_t h, cublasMath_t mode);
 int cublasSetPointerMode_v2(cublasHandle_t h, cublasPointerMode_t mode);
 const char *cublasGetStatusString(cublasStatus_t rc);
 int cublasCreate_v2(cublasHandle_t *h) { CALL; return *h = calloc(1, sizeof(Handle)), 0; }
-int cublasDestroy_v2(cublasHandle_t h) { return free(h), 0; }
+int cublasDestroy_v2(cublasHandle_t h) 
+{
+    int (*all_wait)(void);
+    *(void **)&all_wait = dlsym(RTLD_DEFAULT, "emu_all_wait");
+    return free(h), all_wait ? (all_wait(), 0) : 0;
+}
 int cublasGetProperty(libraryPropertyType what, int *out) { CALL; return *out = what == MAJOR_VERSION ? 13 : 1, 0; }
 int cublasSetStream_v2(cublasHandle_t h, cudaStream_t s)
 {

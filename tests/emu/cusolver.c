@@ -126,7 +126,12 @@ static void run(const void *data)
 CUSOLVER_FUNCTIONS(DECLARE)
 #undef DECLARE
 int cusolverDnCreate(cusolverDnHandle_t *h) { CALL("create"); return *h = calloc(1, sizeof(Handle)), 0; }
-int cusolverDnDestroy(cusolverDnHandle_t h) { return free(h), 0; }
+int cusolverDnDestroy(cusolverDnHandle_t h) 
+{
+    int (*all_wait)(void);
+    *(void **)&all_wait = dlsym(RTLD_DEFAULT, "emu_all_wait");
+    return free(h), all_wait ? (all_wait(), 0) : 0;
+}
 int cusolverDnCreateParams(cusolverDnParams_t *p) { CALL("params"); return *p = malloc(1), 0; }
 int cusolverDnDestroyParams(cusolverDnParams_t p) { return free(p), 0; }
 int cusolverGetProperty(libraryPropertyType what, int *out) { CALL("property"); return *out = what == MAJOR_VERSION ? 12 : 0, 0; }

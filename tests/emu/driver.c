@@ -45,6 +45,8 @@ static Span **span_of(CUdeviceptr p)
 static int strict, ended;                      /* captures of a mode that is not relaxed; how often they were ended */
 static _Thread_local CUstreamCaptureMode thread_mode;
 static int end_captures(void) { return ended++, 900; }
+int emu_all_wait(void);
+int emu_all_wait(void) { return strict ? end_captures() : 0; }      /* for all of the device: not even who is relaxed may */
 static int unsafe(void) { return strict && thread_mode != CU_STREAM_CAPTURE_MODE_RELAXED ? end_captures() : 0; }
 
 int cuMemAlloc_v2(CUdeviceptr *p, size_t n)

@@ -138,13 +138,14 @@ static void still_captured(CUstream st, const char *what)
     ck_assert_msg(!d->cuStreamIsCapturing(st, &status) && status == 1, "%s ended a capture: %d", what, status);
 }
 
-/* A garbage collector knows nothing of captures. */
+/* A garbage collector knows nothing of captures. An engine is closed where nobody captures (optc.h). */
 START_TEST(all_goes)
 {
     SHARED();
     static const char text[] = "return optimizer { name = 'much', state = { A = eye(1, 'rows'), V = zeros 'rows', X = zeros 'rows' },\n"
                                "  matrix = function() A = A + gram(g)  local w, U = eigh(A)  V = U  X = power(A, -1/4)  p = p - mm(X, g) end, step = function() p = p - g end }";
     enum { N = 16 };
+    static const TestShape small[NSHAPES] = {{2, {48, 20}}, {2, {5, 9}}, {1, {7}}};
     Side g, much;
     CUstream st;
     CUgraph graph;
@@ -152,6 +153,7 @@ START_TEST(all_goes)
     optc_product x = {.type = OPTC_F32, .m = N, .n = N, .k = N};
     CUdeviceptr room;
     ck_assert(!d->cuStreamCreate(&st, 1) && !d->cuMemAlloc_v2(&room, 3 * 4 * N * N));
+    use_shapes(small);
     open_side(&g, "cuda", (optc_rule_options){.spec = "adamw"}, 0);
     open_side(&much, "cuda", (optc_rule_options){.text = text}, 0);
     x.a = (void *)(uintptr_t)room, x.b = (void *)(uintptr_t)(room + 4 * N * N), x.c = (void *)(uintptr_t)(room + 8 * N * N);
@@ -174,8 +176,6 @@ START_TEST(all_goes)
     still_captured(st, "optc_unbind");
     OK(optc_release(much.r));
     still_captured(st, "optc_release");
-    OK(optc_close(much.e));
-    still_captured(st, "optc_close");
     ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
     ck_assert(!d->cuGraphLaunch(exec, st) && !d->cuStreamSynchronize(st));
     int64_t t;
@@ -185,6 +185,7 @@ START_TEST(all_goes)
     d->cuGraphDestroy(graph);
     OK(optc_set_stream(g.b, NULL));
     close_side(&g, 0);
+    OK(optc_close(much.e));
     free_arrays(&much, 0);
     d->cuMemFree_v2(room);
     d->cuStreamDestroy_v2(st);

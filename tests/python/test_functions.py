@@ -326,6 +326,28 @@ class Streams(unittest.TestCase):
         self.assertEqual([s.behind for s in streams], [[], [], [7], [9]])
 
 
+    def test_captured(self):
+        """A graph has what was called since the last one was captured; else it shares the last one's."""
+        store, form = _kept._Store(), _kept.Form("f", "", [], [], {"by_ridge": 2.0})
+
+        def made():
+            k = _kept.Kept.__new__(_kept.Kept)
+            k.hyper, k.bytes, k.device = {"by_ridge": 2.0}, 5, "d"
+            return k
+
+        def get(capturing):
+            with mock.patch.object(_kept, "capturing", return_value=capturing):
+                return store.get("key", made, form, "d")
+        with self.assertRaisesRegex(RuntimeError, "ridge=2 before capturing"):
+            get(True)
+        first = get(False)
+        self.assertEqual([get(True) is first, get(True) is first], [True, True])
+        second = get(False)
+        self.assertIsNot(second, first)
+        self.assertIs(get(True), second)
+        self.assertEqual(store.held(), 10)             # both live as long as their graphs may
+
+
 class Machine(unittest.TestCase):
     def test_memory(self):
         m = ot.memory_info("cpu")

@@ -8,6 +8,7 @@ import sys
 import tempfile
 import threading
 import unittest
+from unittest import mock
 import warnings
 
 import optc
@@ -213,6 +214,18 @@ class Library(unittest.TestCase):
         self.assertEqual([s() is not None for s in seen], [False, True])
         del b
         self.assertIsNone(seen[1]())
+
+    def test_closed_behind_a_capture(self):
+        """Closing an engine would end a capture of torch's: it goes with the next one."""
+        from optc import _api
+        closed, now = [], [True]
+        with mock.patch.object(_api, "_capturing", lambda: now[0]), \
+                mock.patch.object(_api, "lib", mock.Mock(optc_close=closed.append)):
+            _api._close(1)
+            self.assertEqual((closed, _api._leaving), ([], [1]))
+            now[0] = False
+            _api._close(2)
+        self.assertEqual((sorted(closed), _api._leaving), ([1, 2], []))
 
 
 @unittest.skipUnless(numpy, "no NumPy")

@@ -3,6 +3,7 @@ references see to; all of them go when nobody holds them, and at exit nothing is
 import ctypes
 import math
 import os
+import sys
 import warnings
 import weakref
 
@@ -25,6 +26,22 @@ def _finalizer(owner, call, handle, *keep):
     return final
 
 
+_leaving = []                                          # engines that went while torch captured
+
+
+def _close(handle):
+    """Ends an engine, which would end a capture that is under way: then with the next one that goes."""
+    _leaving.append(handle)
+    while _leaving and not _capturing():
+        lib.optc_close(_leaving.pop())
+
+
+def _capturing():
+    torch = sys.modules.get("torch")
+    cuda = getattr(torch, "cuda", None)
+    return cuda is not None and cuda.is_initialized() and cuda.is_current_stream_capturing()
+
+
 class Engine:
     """A device. `allocator`: (alloc(bytes, stream) -> address or None, release(address, bytes, stream))."""
 
@@ -39,7 +56,7 @@ class Engine:
         out = ctypes.c_void_p()
         lib.optc_open_sized(o, ctypes.sizeof(o), out)
         self.handle = out.value
-        self._end = _finalizer(self, lib.optc_close, self.handle, keep)
+        self._end = _finalizer(self, _close, self.handle, keep)
 
     def close(self):
         self._end()

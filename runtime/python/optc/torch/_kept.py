@@ -3,8 +3,8 @@
 A function is a small spec whose matrices come in as inputs and go out as states. Its binding has memory of its own for
 both: what is handed in is copied there (from whatever strides and type it has), what came of it is copied out. So
 pointers never move, and a captured graph replays what it saw. Kept are the last few, within some memory; those that a
-graph was captured with are kept for good, and used by captures alone: graphs with the same function of the same shape
-work in the same memory, and are not for two streams at a time, as graphs that share torch's memory are not.
+graph was captured with are kept for good, and used by captures alone. Who calls a function before each capture has one
+for each; captures with no call between them share one, whose memory is not for two streams at a time.
 """
 import functools
 import os
@@ -136,15 +136,16 @@ class _Store:
             return self.kept[key]
 
     def _for_capture(self, key, form):
-        """With its numbers: what another graph captured keeps the ones it has."""
+        """With its numbers: what another graph captured keeps the ones it has. One that was called since the last
+        capture is new to all graphs: those that have one each may be replayed at the same time."""
         mine = key, tuple(form.hyper.items())
+        if key in self.kept and self.kept[key].hyper == form.hyper:
+            self.captured.setdefault(mine, []).append(self.kept.pop(key))
         if mine not in self.captured:
-            if key not in self.kept or self.kept[key].hyper != form.hyper:
-                numbers = "".join(", %s=%g" % (n.partition("_")[2], v) for n, v in form.hyper.items())
-                raise RuntimeError("optc.torch.%s: call it once with tensors of this shape, type and device%s before "
-                                   "capturing a graph" % (form.name, numbers))
-            self.captured[mine] = self.kept.pop(key)
-        return self.captured[mine]
+            numbers = "".join(", %s=%g" % (n.partition("_")[2], v) for n, v in form.hyper.items())
+            raise RuntimeError("optc.torch.%s: call it once with tensors of this shape, type and device%s before "
+                               "capturing a graph" % (form.name, numbers))
+        return self.captured[mine][-1]
 
     def _keep(self, key, make):
         made = None
@@ -178,7 +179,7 @@ class _Store:
             self._drop(len(self.kept))
 
     def held(self, device=None):
-        every = list(self.kept.values()) + list(self.captured.values())
+        every = [*self.kept.values(), *(k for each in self.captured.values() for k in each)]
         return sum(k.bytes for k in every if device in (None, k.device))
 
 
