@@ -229,16 +229,16 @@ bench-factors: all
 # ---- install ----
 DEST := $(DESTDIR)$(PREFIX)
 install: all
-	install -d $(DEST)/bin $(DEST)/lib/pkgconfig $(DEST)/include $(DEST)/share/optc/specs/wrappers $(DEST)/share/optc/templates
-	install -m 755 $(BUILD)/optc $(DEST)/bin/optc
-	install -m 644 $(BUILD)/liboptc.a $(DEST)/lib/liboptc.a
-	install -m 755 $(BUILD)/liboptc.so $(DEST)/lib/liboptc.so.0
-	ln -sf liboptc.so.0 $(DEST)/lib/liboptc.so
-	install -m 644 runtime/optc.h $(DEST)/include/optc.h
-	install -m 644 $(SPECS) specs/README.md $(DEST)/share/optc/specs
-	install -m 644 $(WRAPPERS) $(DEST)/share/optc/specs/wrappers
-	install -m 644 $(TEMPLATES) $(DEST)/share/optc/templates
-	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(shell sed -n 's/.*OPTC_VERSION "\(.*\)"/\1/p' runtime/optc.h)|' -e 's|@LIBS@|$(LDLIBS)|' tools/optc.pc.in > $(DEST)/lib/pkgconfig/optc.pc
+	install -d "$(DEST)/bin" "$(DEST)/lib/pkgconfig" "$(DEST)/include" "$(DEST)/share/optc/specs/wrappers" "$(DEST)/share/optc/templates"
+	install -m 755 $(BUILD)/optc "$(DEST)/bin/optc"
+	install -m 644 $(BUILD)/liboptc.a "$(DEST)/lib/liboptc.a"
+	install -m 755 $(BUILD)/liboptc.so "$(DEST)/lib/liboptc.so.0"
+	ln -sf liboptc.so.0 "$(DEST)/lib/liboptc.so"
+	install -m 644 runtime/optc.h "$(DEST)/include/optc.h"
+	install -m 644 $(SPECS) specs/README.md "$(DEST)/share/optc/specs"
+	install -m 644 $(WRAPPERS) "$(DEST)/share/optc/specs/wrappers"
+	install -m 644 $(TEMPLATES) "$(DEST)/share/optc/templates"
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(shell sed -n 's/.*OPTC_VERSION "\(.*\)"/\1/p' runtime/optc.h)|' -e 's|@LIBS@|$(LDLIBS)|' tools/optc.pc.in > "$(DEST)/lib/pkgconfig/optc.pc"
 
 clean:
 	rm -rf $(BUILD)

@@ -29,12 +29,21 @@ static bool size_side(lua_State *L, int i, Test *q, int side)
     return q->size[side] != SIZE_ONE;
 }
 
+static bool is_count(lua_State *L, int i)
+{
+    const Ref *r = value_at(L, i);
+    return r && trace_of(L)->rule->g.n[*r].op == OP_COUNT;
+}
+
 /* Lua's own comparisons: of sizes they are questions about the tensor, each answer traced apart; of anything else there
  * is no answer yet. */
 int l_compare(lua_State *L)
 {
     Trace *t = trace_of(L);
     Test q = {.kind = TEST_SIZES, .relation = (Relation)lua_tointeger(L, lua_upvalueindex(2))};
+    if (t->at >= 0 && t->elem != ELEM && (is_count(L, 1) || is_count(L, 2)))
+        return spec_error(L, "a rule that asks for sizes cannot step a projection, which inner { g = … } around it "
+                             "hands it: sizes there are those of no tensor");
     if (t->at < 0 || !size_side(L, 1, &q, 0) || !size_side(L, 2, &q, 1))
         return spec_error(L, "%s", lua_tostring(L, lua_upvalueindex(1)));
     q.view = t->spec[t->at].view;

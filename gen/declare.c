@@ -414,6 +414,8 @@ static void read_args(Trace *t, SpecFile *s, const char *options)
 void declare_spec(Trace *t, SpecFile *s, const char *options)
 {
     lua_State *L = t->L;
+    if (lua_isnil(L, -1))
+        declare_fail(t, s, NULL, "the spec must return optimizer { … } or wrapper { … }, and returns nothing");
     if (lua_type(L, -1) != LUA_TTABLE)
         declare_fail(t, s, NULL, "the spec must return optimizer { … } or wrapper { … }, not a %s",
                      luaL_typename(L, -1));

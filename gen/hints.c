@@ -95,6 +95,25 @@ static bool makes(const Tok *k, const char *s)
     return k->kind == SYMBOL && k->n == 1 && k[1].kind == SYMBOL && k[1].s == k->s + 1 && !memcmp(k->s, s, 2);
 }
 
+/* A block that is opened and never closed; NULL: all are, or more are closed than were opened. */
+static const Tok *unclosed(const Tok *k)
+{
+    static const char *const opens[] = {"function", "if", "do", "repeat"};
+    const Tok *open[64];
+    int n = 0;
+    for (; k && k->kind != END; k++) {
+        if ((tok_is(k, "end") || tok_is(k, "until")) && n-- == 0)
+            return NULL;
+        for (size_t i = 0; i < sizeof opens / sizeof *opens; i++)
+            if (tok_is(k, opens[i])) {
+                if (n == (int)(sizeof open / sizeof *open))
+                    return NULL;
+                open[n++] = k;
+            }
+    }
+    return n ? open[n - 1] : NULL;
+}
+
 const char *hint_syntax(Trace *t, const SpecFile *s, int line, const char *message)
 {
     if (!strstr(message, " near "))
@@ -109,5 +128,7 @@ const char *hint_syntax(Trace *t, const SpecFile *s, int line, const char *messa
             if (k->kind == NAME && tok_is(k, words[i].word))
                 return words[i].say;
     }
-    return "";
+    const Tok *open = strstr(message, "to close") ? NULL : unclosed(s->tok);
+    return open ? arena_printf(t->arena, "is an 'end' missing? '%.*s' on line %d has none", open->n, open->s, open->line)
+                : "";
 }

@@ -50,6 +50,11 @@ fi
 # the build folder can be linked against as it is
 ${CC:-cc} "$to/use.c" -Iruntime -L"$BUILD" -loptc -Wl,-rpath,"$top/$BUILD" -o "$to/built"
 "$to/built"
+# into a folder with a space in its name, and nowhere beside it
+${MAKE:-make} --no-print-directory -s install BUILD="$BUILD" PREFIX="$to/a place" >/dev/null
+eval "${CC:-cc} '$to/use.c' -o '$to/spaced' $(PKG_CONFIG_PATH="$to/a place/lib/pkgconfig" pkg-config --cflags --libs optc)"
+LD_LIBRARY_PATH="$to/a place/lib" "$to/spaced"
+[ ! -e "$to/a" ]
 cd "$to"
 bin/optc check adamw >/dev/null
 bin/optc check share/optc/specs/lamb.lua >/dev/null

@@ -18,7 +18,9 @@ static const double LONG_STEP = 0.5;           /* seconds: such a one need not b
 bool bench_lib(optc_status s)
 {
     if (s != OPTC_OK)
-        cli_error("%s", optc_message());
+        cli_error("%s%s", optc_message(),
+                  strstr(optc_message(), "optc_engine_options.workspace")
+                      ? "\nbench: '--workspace 4G' gives products as much to work in" : "");
     return s == OPTC_OK;
 }
 

@@ -47,7 +47,7 @@ static const char rule_text[] =
     "  -- with rowmean(x), colmean(x) and states per \"row\" and \"col\".\n"
     "}\n";
 
-static const char wrapper_text[] = "-- The wrapper @: put around a rule with --with '@(0.1)'. What stands before "
+static const char wrapper_text[] = "-- The wrapper @: put around a rule with --with './@.lua(0.1)'. What stands before "
                                    "inner() sees and may assign the gradient g;\n"
                                    "-- what stands after sees the new p.\n"
                                    "return wrapper {\n"
