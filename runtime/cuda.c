@@ -202,7 +202,7 @@ static char *take_code(const Nvrtc *n, nvrtcProgram p, bool ptx, size_t *size, i
 }
 
 /* Kernels of one program side by side: Shampoo's 58 take 3.3 s so, and 9.6 s one after another (CUDA 13.0, 16 cores).
- * The code is the same for any number of threads. Not where there are no cores for it; 12.4 knows the option, and not
+ * The same number of threads gives the same code. Not where there are no cores for it; 12.4 knows the option, and not
  * what to do with it. */
 enum { SPLIT_SINCE = 12060, SPLIT_CORES = 4 };
 static const char side_by_side[] = "--split-compile=4";
