@@ -72,6 +72,30 @@ class Settings(Case):
         self.assertEqual(warned(optc.torch.Muon, False, adamw_lr=0.0), [])
         self.assertEqual(warned(optc.torch.AdamW, False), [])
 
+    def test_files_of_other_rules(self):
+        """Told once; wrappers that are new to a run, and torch's own files, are no other rule."""
+        m = model()
+        saved = {}
+        for kind in (torch.optim.AdamW, torch.optim.SGD):
+            opt = kind(m.parameters(), lr=0.01)
+            train(m, opt, 2)
+            saved[kind] = opt.state_dict()
+        for kind, make, many in ((torch.optim.AdamW, lambda n: optc.torch.Muon(n), 1),
+                                 (torch.optim.AdamW, lambda n: optc.torch.Lion(n.parameters()), 1),
+                                 (torch.optim.AdamW, lambda n: optc.torch.AdamW(n.parameters(), amsgrad=True), 0),
+                                 (torch.optim.AdamW, lambda n: optc.torch.AdamW(n.parameters(), with_="ema(0.9)"), 0),
+                                 (torch.optim.SGD, lambda n: optc.torch.SGD(n.parameters(), momentum=0.9), 0)):
+            n = model()
+            opt = make(n)
+            opt.load_state_dict(saved[kind])
+            with warnings.catch_warnings(record=True) as found:
+                warnings.simplefilter("always")
+                train(n, opt, 2)
+            said = [str(w.message) for w in found if "another rule" in str(w.message)]
+            self.assertEqual(len(said), many, said)
+            for text in said:
+                self.assertRegex(text, r"exp_avg, exp_avg_sq\) is not what \w+ keeps .*at step 2")
+
     def test_hyperparameters_by_hand_are_nobodys_business(self):
         opt = optc.torch.Muon(model())
         with warnings.catch_warnings():

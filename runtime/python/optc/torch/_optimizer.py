@@ -237,8 +237,16 @@ class Optimizer(torch.optim.Optimizer):
             return 0
         # torch's SGD keeps no step: its buffer was begun
         count = int(number(old["step"])) if "step" in old else int(any(v is not None for v in old.values()))
+        views = b.state_tensors(i, self._rule.names)
+        if count and views and not any(old.get(k) is not None for k in views):
+            if not self._warned_of_states:
+                warnings.warn("optc: what was loaded for %s (%s) is not what %s keeps of it (%s): states begin anew, at "
+                              "step %d; was it saved by another rule?" % (b.names[i], ", ".join(
+                                  k for k in old if k != "step"), self._rule.spec, ", ".join(views), count),
+                              stacklevel=2)
+            self._warned_of_states = True
         if count:
-            self._fill(old, b.state_tensors(i, self._rule.names), b.names[i])
+            self._fill(old, views, b.names[i])
         self._show(b, i, p)
         return count
 
@@ -377,7 +385,7 @@ class Optimizer(torch.optim.Optimizer):
                               "stays at %g: set it as well, as in g[\"%s\"] = 0.1 * g[\"lr\"] for g in "
                               "opt.param_groups" % (key, self._rule.spec, number(now[rest]), key), stacklevel=2)
                 return
-    _warned = False
+    _warned = _warned_of_states = False
 
     def _appear(self, b):
         """States of tensors that took part for the first time."""
