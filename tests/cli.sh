@@ -344,6 +344,9 @@ expect 0 "mine.lua" new mine
 expect 0 "ok" check mine.lua
 expect 1 "exists" new mine
 expect 0 "" new mine --force
+expect 0 "--with './half.lua(0.1)'" new half --wrapper -o -             # as it is found where it was written
+expect 0 "half.lua" new half --wrapper
+expect 0 "ok" check adamw --with './half.lua(0.1)'
 "$OPTC" dump adamw --pass fold > a.ir && expect 0 "optc-ir 2" dump a.ir --pass fold
 "$OPTC" dump a.ir --pass fold | cmp -s - a.ir && passed=$((passed + 1)) || { failed=$((failed + 1)); echo "IR does not read back as it was"; }
 printf 'return optimizer { name = "x", step = function()\n  p = p - lrr * g\nend, hyper = { lr = 1 } }\n' > bad.lua

@@ -11,9 +11,9 @@ from ._memory import device_of, engines
 
 def memory_info(device: Optional[Any] = None) -> Dict[str, int]:
     """Bytes of a device (the current GPU, else the CPU): its `total`, what is `free` of that, what optc holds there for
-    optimizers and functions (`ours`, and at most so far `peak`), how much of that functions keep for their next call
-    (`functions`: optc.torch.empty_cache() gives it back), and what torch has `allocated` and `reserved` (0 on a
-    CPU)."""
+    optimizers and functions (`ours`, and at most so far `peak`), what functions keep for their next call, with tensors
+    that they copy to and from beside that (`functions`: optc.torch.empty_cache() gives it back), and what torch has
+    `allocated` and `reserved` (0 on a CPU)."""
     device = _device(device)
     found = {"total": 0, "free": 0, "ours": 0, "peak": 0}
     for engine in engines(device) or [device_of(device).engine]:
