@@ -296,6 +296,9 @@ class Captures(unittest.TestCase):
         store.kept["key"] = gone
         store.drop_all()
         self.assertEqual((gone.binding.sync.call_count, gone.stream.synchronize.call_count), (1, 0))
+        gone.form, gone.hyper, gone.device = _kept.Form("f", "", [], [], {}), {}, torch.device("cpu")
+        gone.run(gone.form, [], lambda: None)          # by a thread that had found it before
+        self.assertEqual(gone.binding.sync.call_count, 2)
 
     def test_second_try(self):
         """Where memory ran out, what the first try had made is gone before the second."""

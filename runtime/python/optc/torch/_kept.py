@@ -68,7 +68,11 @@ class Kept:
             for n, x in zip(self.form.takes, given):
                 self.memory[n].copy_(x)
             self.binding.step()
-            return give(*(self.results[n] for n in self.form.gives))
+            found = give(*(self.results[n] for n in self.form.gives))
+            if self.gone:                              # another thread let it go meanwhile, and this one holds it last
+                self.binding.sync()
+            return found
+    gone = False
 
     def _numbers(self, hyper):
         for name, value in hyper.items():
@@ -91,6 +95,7 @@ class Kept:
     def settle(self):
         """Its memory is about to go, which torch hands out in the order of another stream."""
         with self.lock:
+            self.gone = True
             if self.stream is not None:                # not by torch: that would end a capture under way
                 self.binding.sync()
 
