@@ -2,7 +2,7 @@
  * what comes out: a cubin must hold what the runtime will ask it for, and nothing of other kinds. Kernels that keep values in local memory are listed. No GPU needed.
  * Several processes share the work: NVRTC lets threads compile one at a time.
  *
- *   compile-all [PROCESSES [ARCHITECTURES]]   at most that many, the newest ones; thin: each rule for one of them in turn, rules with products for one or none
+ *   compile-all [PROCESSES [ARCHITECTURES]]   at most that many, the newest ones; thin: each rule for one of them in turn, rules with products for none, and every kind of call for one
  * exit 0: all good, 1: something is wrong, 77: there is no NVRTC */
 #include "cuda.h"
 #include "emit.h"
@@ -28,6 +28,12 @@
 static const struct { const char *spec, *with, *options; Type p, state; } extra[] = {
     {"adamw", "clip(1),cautious,ema(0.999)", "", T_F32, T_F32}, {"sgd", "centralize,lookahead(2,0.5)", "", T_F32, T_F32}, {"adamw", "clip_norm(0.1)", "amsgrad=true", T_F32, T_F32},
     {"adamw", "clip(1)", "", T_BF16, T_F32}, {"lamb", "", "", T_F16, T_F16}, {"adamw", "sam(0.05)", "", T_F64, T_F64}, {"rmsprop", "", "centered=true", T_F32, T_F32}};
+
+/* Every kind of call in few stages, for where rules with calls are thinned out. */
+static const char every_call[] = "return optimizer { name = 'every_call', products = 'bf16', state = { A = zeros 'rows', X = zeros 'rows', V = zeros 'rows', Q = zeros 'rows' },\n"
+    "  matrix = function() A = A + gram(g)  X = power(A, -1/4, { relative = 1/32, last = X })  local w, U = eigh(A)  V = U + 0 * w.T  Q = qr(A, { last = Q })\n"
+    "    p = p - take(solve(chol(A + X), g), sort(rowmax(g))) end,\n"
+    "  step = function() p = p - g end }\n";
 
 /* ---- what is compiled ---- */
 typedef struct Case { char label[96]; Gen gen; char *source; const char **kernel; int nkernel; } Case;
@@ -79,8 +85,9 @@ static bool make_case(Case *c, const char *spec, const char *with, const char *o
 {
     GenOptions o = {.with = with, .options = options, .types = t, .find = find_wrapper, .gpu = true};
     Source s;
-    snprintf(c->label, sizeof c->label, "%s%s%s%s%s%s%s", spec, *with ? " --with " : "", with, *options ? " --options " : "", options, t.p == T_F32 ? "" : " in ", t.p == T_F32 ? "" : type_info[t.p].name);
-    if (find_spec(NULL, spec, &c->gen.arena, &s, &c->gen.diag) && gen_compile(&c->gen, s, &o))
+    snprintf(c->label, sizeof c->label, "%s%s%s%s%s%s%s", spec == every_call ? "every_call" : spec, *with ? " --with " : "", with, *options ? " --options " : "", options, t.p == T_F32 ? "" : " in ", t.p == T_F32 ? "" : type_info[t.p].name);
+    bool found = spec == every_call ? (s = (Source){"every_call", every_call, strlen(every_call)}, true) : find_spec(NULL, spec, &c->gen.arena, &s, &c->gen.diag);
+    if (found && gen_compile(&c->gen, s, &o))
         c->source = gen_emit(&c->gen, &(EmitOptions){.target = "cuda", .command = "compile-all"}, &c->gen.diag);
     if (!c->source)
         fprintf(stderr, "%s: %s\n", c->label, c->gen.diag.text ? c->gen.diag.text : "out of memory");
@@ -117,6 +124,7 @@ static int make_cases(Case *c)
     }
     for (int i = 0; i < COUNT(extra); i++)
         ok = make_case(&c[n++], extra[i].spec, extra[i].with, extra[i].options, (Types){extra[i].p, extra[i].p, extra[i].state}) && ok;
+    ok = make_case(&c[n++], every_call, "", "", f32) && ok;
     ok = make_alone(&c[n++]) && ok;
     if (ok)
         qsort(c, (size_t)n, sizeof *c, longest_first);
@@ -265,15 +273,15 @@ static bool compile_one(Work *w, const Nvrtc *n, const Case *c, int arch)
     return ok;
 }
 
-/* Pair i of all: thinned out, each rule takes one, the next in turn. Rules with products have hundreds of kernels, alike in all of them: thinned out, one of them
- * for the oldest and one for the newest. For sm_90 a package of the whole library is compiled (ship.sh). */
+/* Pair i of all: thinned out, each rule takes one, the next in turn. Rules with products have hundreds of kernels, alike in all of them: thinned out, one that
+ * has every kind of call, for the oldest. For sm_90 a package of the whole library is compiled (ship.sh). */
 static bool chosen(const Work *w, int i)
 {
     int rule = i / w->narch, a = i % w->narch;
     const Gen *g = &w->c[rule].gen;
     const char *name = g->rule ? g->rule->name : "";
     if (w->thin && g->rule && plan_calls(g->plan))
-        return (!strcmp(name, "muon") && a == 0) || (!strcmp(name, "psgd") && a == w->narch - 1);
+        return !strcmp(name, "every_call") && a == 0;
     return !w->thin || a == rule % w->narch;
 }
 
@@ -322,7 +330,7 @@ static Work *share_work(void)
     pthread_mutexattr_t a;
     if (w == MAP_FAILED || pthread_mutexattr_init(&a) || pthread_mutexattr_setpshared(&a, PTHREAD_PROCESS_SHARED) || pthread_mutex_init(&w->spills.lock, &a))
         return NULL;
-    w->c = calloc((size_t)optc_library_size() + COUNT(extra) + 1, sizeof *w->c);
+    w->c = calloc((size_t)optc_library_size() + COUNT(extra) + 2, sizeof *w->c);
     return w->c ? w : NULL;
 }
 
