@@ -112,10 +112,22 @@ static const PackArch *same_launches(const Pack *p, int arch)
     return &p->arch[arch];
 }
 
+static void put_ways(const PackArch *x, Buf *b)
+{
+    if (!x->nway)
+        return;
+    buf_printf(b, "/* Ways of eigenvectors and of roots as measured: roots, f64, power of rows, bucket of matrices, way. */\n"
+                  "static const KnownWay way_sm_%d[] = {\n", x->arch);
+    for (int i = 0; i < x->nway; i++)
+        buf_printf(b, "    {%d, %d, %d, %d, %d},\n", x->way[i].roots, x->way[i].f64, x->way[i].power, x->way[i].bucket,
+                   x->way[i].way);
+    buf_puts(b, "};\n");
+}
+
 static void put_launches(Pack *pk, Buf *b)
 {
     if (!pk->narch) {                          /* C has no empty tables */
-        buf_puts(b, "static const Arch archs[] = {{0, false, NULL}};\n"
+        buf_puts(b, "static const Arch archs[] = {{0, false, NULL, NULL, 0}};\n"
                     "enum { narch = 0 };     /* for the CPU alone */\n");
         return;
     }
@@ -132,11 +144,13 @@ static void put_launches(Pack *pk, Buf *b)
             each_stage(pk, r, pk->rule[r].gpu->plan, put_launch, &(LaunchRow){b, x->launch[r]});
         buf_puts(b, "};\n");
     }
+    for (int a = 0; a < pk->narch; a++)
+        put_ways(&pk->arch[a], b);
     buf_puts(b, "static const Arch archs[] = {\n");
     for (int a = 0; a < pk->narch; a++) {
-        const PackArch *x = same_launches(pk, a);
-        buf_printf(b, "    {%d, %s, launch_%s_%d},\n", pk->arch[a].arch, flag[pk->arch[a].ptx],
-                   x->ptx ? "compute" : "sm", x->arch);
+        const PackArch *x = same_launches(pk, a), *own = &pk->arch[a];
+        buf_printf(b, "    {%d, %s, launch_%s_%d, ", own->arch, flag[own->ptx], x->ptx ? "compute" : "sm", x->arch);
+        buf_printf(b, own->nway ? "way_sm_%d, %d},\n" : "NULL, 0},\n", own->arch, own->nway);
     }
     buf_puts(b, "};\nenum { narch = sizeof archs / sizeof *archs };\n");
 }

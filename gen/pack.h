@@ -14,10 +14,14 @@ typedef struct PackRule {
     char key[DIGEST_HEX];
 } PackRule;
 
+/* how eigenvectors and roots of a size of matrices are found, where somebody measured: a KnownWay of runtime/core/gpu.h */
+typedef struct PackWay { int roots, f64, power, bucket, way; } PackWay;
+
 typedef struct PackArch {
     int arch;
     bool ptx;
     Launch **launch;               /* by rule, by Stage.fn */
+    PackWay *way; int nway;
     char *code; size_t size;       /* what was compiled: malloc'ed */
 } PackArch;
 

@@ -40,7 +40,7 @@ void gpu_tuned_key(const optc_rule *r, int fn, int64_t elements, TunedKey *k);
 const Tuned *gpu_tuned(const optc_rule *r, int fn, int64_t elements, const char **from);
 
 /* ---- tune_ways.c: GpuEngine.measured ---- */
-EigenWay way_measured(const optc_engine *e, bool roots, bool f64, int64_t rows, int64_t matrices);
+EigenWay way_measured(const optc_engine *e, bool roots, bool f64, int power, int bucket);
 
 /* ---- live.c: other launches in real steps ---- */
 /* where $OPTC_TUNE_LIVE asks for it: hooks itself into the binding's plays */

@@ -18,7 +18,7 @@
 #include <string.h>
 
 /* ---- results ---- */
-enum { LEAST_ROWS = 3, MOST_ROWS = 12, ROOT_MATRICES = 256 };      /* powers of two */
+_Static_assert((int)WAY_REACH == (int)TUNED_REACH, "packages look as far");
 
 static int nearest_power(int64_t rows) { return (int)lround(log2((double)rows)); }
 
@@ -36,27 +36,14 @@ void way_key(const GpuEngine *g, WayWork w, bool f64, TunedKey *k)
     k->bucket = tuned_bucket(w.matrices);
 }
 
-static EigenWay way_of(const optc_engine *e, WayWork w, bool f64)
+EigenWay way_measured(const optc_engine *e, bool roots, bool f64, int power, int bucket)
 {
     TunedKey k;
     int lo = 0, hi = INT_MAX;
-    way_key(e->gpu, w, f64, &k);
+    way_key(e->gpu, (WayWork){roots, (int64_t)1 << power, (int64_t)1 << bucket}, f64, &k);
     tuned_reach(&k, &lo, &hi);
     const Tuned *t = tuned_look(&e->more->tuned, &k, lo, hi, NULL);
     return t ? (EigenWay)t->launch.v[KNOB_WAY] : EIGEN_BY_SIZE;
-}
-
-EigenWay way_measured(const optc_engine *e, bool roots, bool f64, int64_t rows, int64_t matrices)
-{
-    WayWork w = {roots, rows, roots ? (int64_t)ROOT_MATRICES : matrices};
-    if (rows)
-        return nearest_power(rows) < LEAST_ROWS || nearest_power(rows) > MOST_ROWS ? EIGEN_BY_SIZE : way_of(e, w, f64);
-    EigenWay any = EIGEN_BY_SIZE;
-    for (int i = LEAST_ROWS; i <= MOST_ROWS && any != EIGEN_F32; i++) {
-        w.rows = (int64_t)1 << i;
-        any = way_of(e, w, f64);
-    }
-    return any == EIGEN_F32 ? any : EIGEN_BY_SIZE;
 }
 
 /* ---- what is measured ---- */
@@ -66,10 +53,10 @@ static bool fits(WayWork w) { return w.rows * w.rows * w.matrices <= 1 << 24; }
 bool way_next(WayWork *w)
 {
     static const int64_t matrices[] = {1, 16, 256, 4096};
-    const int64_t most = w->roots ? 128 : (int64_t)1 << MOST_ROWS;
+    const int64_t most = w->roots ? 128 : (int64_t)1 << WAY_MOST;
     int at = 0;
     if (!w->rows) {
-        *w = (WayWork){w->roots, 1 << LEAST_ROWS, w->roots ? (int64_t)ROOT_MATRICES : 1};
+        *w = (WayWork){w->roots, 1 << WAY_LEAST, w->roots ? (int64_t)WAY_ROOTS : 1};
         return true;
     }
     while (!w->roots && at < 3 && matrices[at] != w->matrices)
@@ -78,7 +65,7 @@ bool way_next(WayWork *w)
     if (!w->roots && at < 3 && fits(more))
         *w = more;
     else
-        *w = (WayWork){w->roots, 2 * w->rows, w->roots ? (int64_t)ROOT_MATRICES : 1};
+        *w = (WayWork){w->roots, 2 * w->rows, w->roots ? (int64_t)WAY_ROOTS : 1};
     return w->rows <= most;
 }
 

@@ -6,13 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-int tuned_bucket(int64_t elements)
-{
-    int log = 0;
-    while (log < 40 && elements >> (log + 1) > 0)
-        log++;
-    return (log + 1) / 2 * 2;
-}
+int tuned_bucket(int64_t elements) { return size_bucket(elements); }
 
 /* Everything but the size. */
 static int compare_stage(const TunedKey *a, const TunedKey *b)

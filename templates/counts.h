@@ -37,6 +37,15 @@ typedef enum {
 typedef struct Launch { int v[NKNOB]; } Launch;
 enum { VIEW_FIRST = 1, VIEW_LAST = 2 };                    /* bits: which views a rule's row, col and slice values rest on */
 
+/* What is measured for one size is known for others about as large: two powers of two, by the upper one. */
+OPTC_COUNT int size_bucket(int64_t n)
+{
+    int log = 0;
+    while (log < 40 && n >> (log + 1) > 0)
+        log++;
+    return (log + 1) / 2 * 2;
+}
+
 OPTC_COUNT int64_t count_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /* The tensor by the rule's view. */

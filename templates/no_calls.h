@@ -5,6 +5,10 @@ CORE void cpu_call_path(const optc_rule *r, char *text, size_t n) { (void)r, (vo
 CORE int64_t cpu_call_bytes(const optc_binding *b) { return (void)b, 0; }
 CORE const CalleeInfo *callee_info(const ProgCall *c) { return (void)c, (const CalleeInfo *)NULL; }
 CORE const char *call_kernel(const Program *p, int k) { return (void)p, (void)k, (const char *)NULL; }
+CORE EigenWay way_packed(const KnownWay *w, int n, bool roots, bool f64, int power, int bucket)
+{
+    return (void)w, (void)n, (void)roots, (void)f64, (void)power, (void)bucket, EIGEN_BY_SIZE;
+}
 CORE bool call_conditions(const Program *p) { return (void)p, false; }
 CORE void gpu_call_path(const optc_rule *r, char *buf, size_t n) { (void)r, (void)n, *buf = 0; }
 CORE int64_t gpu_call_bytes(const optc_binding *b) { return (void)b, 0; }

@@ -52,6 +52,23 @@ X
 "$BUILD/optc" tune "$work/basis.lua" --device cuda --stage eigenvectors_8x1 --budget 9s --into "$work/ways" > "$work/log" && grep -q '^eigen f32,f32,f32 [0-9a-f]* 2^0 way=[14] ms=.* n=[0-9]* # eigenvectors_8x1$' "$work/ways" \
     && "$BUILD/optc" tune "$work/basis.lua" --device cuda --stage eigenvectors_8x1 --into "$work/ways" | grep -q '^1 done before' && OPTC_TUNE="$work/ways" "$BUILD/optc" tune show --stage eigenvectors | grep -q '^  way' \
     || { cat "$work/log" "$work/ways"; echo "ways of eigenvectors are not tuned, or not known afterwards"; exit 1; }
+# They go into packages for GPUs like the one they were measured on, whose engines look them up.
+sed 's/^device .*/device NVIDIA H200 | units 132 | driver 580/; s/ way=[0-9] / way=2 /' "$work/ways" > "$work/h200"
+OPTC_TUNE="$work/h200" EMU_OPT=-O0 "$BUILD/optc" ship "$work/basis.lua" --arch sm_90 --name ways -o "$work/packed" > "$work/log" && grep -q 'sm_90: 1 size of eigenvectors and roots by ways as measured' "$work/log" \
+    || { cat "$work/log" "$work/h200"; echo "ways are not in a package"; exit 1; }
+cat > "$work/ways.c" <<'X'
+#include "packed/ways.c"
+int main(void)
+{
+    ways_engine_options o = {.device = "cuda"};
+    ways_engine *e;
+    if (ways_open(&o, &e) != WAYS_OK)
+        return puts(ways_message()), 1;
+    printf("a package's ways: %d %d %d %d\n", way_known(e, false, false, 9, 2), way_known(e, false, false, 9, 300), way_known(e, false, false, 64, 2), way_known(e, false, true, 9, 2));
+    return ways_close(e) != WAYS_OK;
+}
+X
+${CC:-cc} -O0 -Wall -Wextra -Werror -DWAYS_NO_CLONES "$work/ways.c" -lm -ldl -o "$work/ways_of" && "$work/ways_of" | grep -qx "a package's ways: 2 0 0 0" || { "$work/ways_of"; echo "a package does not find its ways"; exit 1; }
 
 # A package's own steps on this GPU, the first alone, the rest in graphs, then captured and replayed, against the library's, bit for bit; then the library with the package's code alone;
 # and memory of a second GPU.

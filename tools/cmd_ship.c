@@ -150,8 +150,10 @@ static void add_archs(Ship *s, Archs *want, bool ptx)
     if (ptx)                                   /* the lowest: what every later GPU can be made code for */
         p->arch[p->narch++] = (PackArch){.arch = want->v[0], .ptx = true};
     ship_key_stages(s);
-    for (int i = 0; i < p->narch; i++)
+    for (int i = 0; i < p->narch; i++) {
         ship_choose_launches(s, &p->arch[i]);
+        ship_choose_ways(s, &p->arch[i]);
+    }
 }
 
 /* ---- the command ---- */

@@ -37,9 +37,9 @@ typedef struct GpuEngine {
     bool no_graphs;
     int block;                             /* rows of symmetric products' blocks, to measure that; 0: a table's */
     EigenWay eigen;
-    /* What was measured on such a GPU for so many matrices of so many rows, kept in f64 or less; EIGEN_BY_SIZE: nothing.
-     * rows 0: whether a way other than the model's is known at all. NULL in packages */
-    EigenWay (*measured)(const optc_engine *e, bool roots, bool f64, int64_t rows, int64_t matrices);
+    /* What was measured on such a GPU for matrices of 2^power rows, kept in f64 or less, and a bucket of how many there
+     * are (size_bucket); EIGEN_BY_SIZE: nothing. NULL: nothing at all */
+    EigenWay (*measured)(const optc_engine *e, bool roots, bool f64, int power, int bucket);
     struct Spare *spare[MOST_SPARE];       /* atomic, each */
 } GpuEngine;
 
@@ -50,6 +50,10 @@ typedef int (*SpareGone)(void *handle);
 CORE void *spare_take(GpuEngine *g, SpareGone gone);               /* NULL: there is none */
 CORE void spare_keep(GpuEngine *g, void *handle, SpareGone gone);
 CORE void spare_drop(GpuEngine *g);                                /* all; inside gpu_enter */
+
+/* A result of a package. Ways of roots are measured for one number of matrices, WAY_ROOTS. */
+typedef struct KnownWay { int roots, f64, power, bucket, way; } KnownWay;
+enum { WAY_LEAST = 3, WAY_MOST = 12, WAY_ROOTS = 256, WAY_REACH = 2 };     /* powers of rows; buckets to either side */
 
 /* What calls launch beside a library, or without one: templates/calls_cuda.txt. */
 typedef enum {

@@ -184,6 +184,9 @@ CORE optc_status add_order(const optc_binding *b, GpuCalls *x, const ProgStage *
 enum { STEPS_EIGEN = 2 * 14, SETS_EIGEN = 2 * 11 };        /* of a group, at most */
 CORE bool is_eigen(const ProgStage *s);                    /* eigh, and powers that are no roots by products */
 CORE void eigen_path(const optc_rule *r, char *buf, size_t n);     /* of rules that have such */
+/* what was measured; rows 0: whether any such matrices are in f32 */
+CORE EigenWay way_known(const optc_engine *e, bool roots, bool f64, int64_t rows, int64_t matrices);
+CORE EigenWay way_packed(const KnownWay *w, int n, bool roots, bool f64, int power, int bucket);      /* of a package's results */
 /* where nobody measured, and there is a library */
 CORE EigenWay eigen_model(const GpuEngine *g, bool f64, int64_t n);
 CORE EigenWay eigen_turned(const GpuEngine *g, int64_t n, int64_t matrices);       /* without one */

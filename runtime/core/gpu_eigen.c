@@ -14,6 +14,7 @@
 
 #include <float.h>
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,6 +57,32 @@ CORE EigenWay eigen_model(const GpuEngine *g, bool f64, int64_t n)
     return f64 || f64_fast(g->arch) ? EIGEN_F64 : EIGEN_F32;
 }
 
+CORE EigenWay way_known(const optc_engine *e, bool roots, bool f64, int64_t rows, int64_t matrices)
+{
+    int power = rows ? (int)lround(log2((double)rows)) : WAY_LEAST, last = rows ? power : (int)WAY_MOST;
+    EigenWay way = EIGEN_BY_SIZE;
+    if (!e->gpu->measured || power < WAY_LEAST || power > WAY_MOST)
+        return EIGEN_BY_SIZE;
+    for (; power <= last && way != EIGEN_F32; power++)
+        way = e->gpu->measured(e, roots, f64, power, size_bucket(roots ? (int64_t)WAY_ROOTS : matrices));
+    return rows || way == EIGEN_F32 ? way : EIGEN_BY_SIZE;
+}
+
+/* The nearest bucket; of two the upper one, as among all results (runtime/tuned.c). */
+CORE EigenWay way_packed(const KnownWay *w, int n, bool roots, bool f64, int power, int bucket)
+{
+    int way = EIGEN_BY_SIZE, near = WAY_REACH + 1;
+    for (int i = 0; i < n; i++) {
+        int off = w[i].bucket > bucket ? w[i].bucket - bucket : bucket - w[i].bucket;
+        bool closer = off < near || (off == near && w[i].bucket > bucket);
+        if (w[i].roots == (int)roots && w[i].f64 == (int)f64 && w[i].power == power && off <= WAY_REACH && closer) {
+            way = w[i].way;
+            near = off;
+        }
+    }
+    return (EigenWay)way;
+}
+
 /* Never one that is less exact than the model's. */
 static EigenWay eigen_way(const optc_binding *b, const ProgCall *c, int64_t n, int64_t matrices)
 {
@@ -63,8 +90,8 @@ static EigenWay eigen_way(const optc_binding *b, const ProgCall *c, int64_t n, i
     const GpuEngine *g = e->gpu;
     bool f64 = b->rule->program->array[c->a].type == (int)T_F64, exact = f64 || c->callee == CALL_POWER;
     EigenWay way = g->eigen;
-    if (way == EIGEN_BY_SIZE && g->measured)
-        way = g->measured(e, false, f64, n, matrices);
+    if (way == EIGEN_BY_SIZE)
+        way = way_known(e, false, f64, n, matrices);
     if (way == EIGEN_BY_SIZE || (way == EIGEN_F32 && g->eigen != EIGEN_F32 && eigen_model(g, exact, n) != EIGEN_F32))
         way = eigen_model(g, exact, n);
     return way == EIGEN_F32 && c->callee == CALL_POWER ? EIGEN_F64 : way;

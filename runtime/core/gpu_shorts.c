@@ -47,7 +47,7 @@ CORE bool root_short(const optc_binding *b, const ProgStage *stage, int64_t rows
         return g->eigen == EIGEN_F32;
     if (!short_does(call_root(stage->call), call_low(stage->call), rows))
         return false;
-    EigenWay way = g->measured ? g->measured(b->rule->engine, true, false, rows, 0) : EIGEN_BY_SIZE;
+    EigenWay way = way_known(b->rule->engine, true, false, rows, 0);
     return way == EIGEN_BY_SIZE ? !f64_fast(g->arch) : way == EIGEN_F32;
 }
 

@@ -4,6 +4,7 @@
 #include "../../runtime/gpu.h"
 #include "../../runtime/search.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -140,8 +141,38 @@ START_TEST(loaded_ahead)
 }
 END_TEST
 
+/* A package's results are looked up as the library's are, whatever there are of them. */
+START_TEST(as_in_packages)
+{
+    optc_engine e = {.gpu = &(GpuEngine){.name = "X", .measured = way_measured}, .more = &(EngineMore){.untuned = 0}};
+    KnownWay packed[200];
+    unsigned seed = 7;
+    int n = 0, asked = 0, found = 0;
+    for (int kind = 0; kind < 3; kind++)
+        for (WayWork w = {kind == 2, 0, 0}; way_next(&w);) {
+            seed = seed * 1664525u + 1013904223u;
+            EigenWay way = (EigenWay)(kind == 2 ? EIGEN_F32 + seed / 65536 % 2 : EIGEN_ROTATED + seed / 65536 % 4);
+            Tuned t = measured(e.gpu, w, kind == 1, way);
+            if (seed >> 30 == 0)                           /* nobody measured that */
+                continue;
+            ck_assert(n < 200 && tuned_put(&e.more->tuned.user, &t));
+            packed[n++] = (KnownWay){kind == 2, kind == 1, (int)lround(log2((double)w.rows)), t.key.bucket, (int)way};
+        }
+    for (int kind = 0; kind < 3; kind++)
+        for (int power = WAY_LEAST; power <= WAY_MOST; power++)
+            for (int bucket = 0; bucket < 20; bucket += 2, asked++) {
+                EigenWay way = way_measured(&e, kind == 2, kind == 1, power, bucket);
+                found += way != EIGEN_BY_SIZE;
+                ck_assert_int_eq(way, way_packed(packed, n, kind == 2, kind == 1, power, bucket));
+            }
+    ck_assert_msg(n > 20 && found > 60 && found < asked, "%d results, %d of %d found", n, found, asked);
+    tuned_free(&e.more->tuned.user);
+}
+END_TEST
+
 void add_ways(TCase *t)
 {
+    tcase_add_test(t, as_in_packages);
     tcase_add_test(t, loaded_ahead);
     tcase_add_test(t, which_way);
     tcase_add_test(t, sizes);
