@@ -40,7 +40,14 @@ def built(target="python"):
     build = os.environ.get("BUILD") or "build"
     make = os.environ.get("MAKE") or "make"
     jobs = [] if "MAKEFLAGS" in os.environ else ["-j%d" % (os.cpu_count() or 1)]
-    subprocess.run([make, "-C", TREE, "BUILD=" + build, *jobs, target], check=True)
+    try:
+        failed = subprocess.run([make, "-C", TREE, "BUILD=" + build, *jobs, target]).returncode
+    except FileNotFoundError:
+        failed = "there is no '%s'" % make
+    if failed:                                         # pip shows the last lines, and those of a traceback say nothing
+        raise SystemExit("optc was not built: %s. It takes make, a C compiler and the headers of Lua 5.4, which 'make "
+                         "setup' in %s installs on Debian and Ubuntu; README.md says how others are named." % (
+                             "what make said stands above" if isinstance(failed, int) else failed, TREE))
     return os.path.join(TREE, build, "python")
 
 

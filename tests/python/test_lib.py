@@ -164,6 +164,15 @@ class Library(unittest.TestCase):
         with self.assertWarnsRegex(UserWarning, "alone runs on the reference evaluator .*; slow, and [^:]*$"):
             optc.Engine(compiler="", cache_dir="").compile("alone", text=text)
 
+    def test_wheel_that_is_not_built(self):
+        """What pip shows last says what is missing."""
+        package = os.path.join(TREE, "runtime", "python")
+        for make, why in (("false", "what make said stands above"), ("no_make_here", "there is no 'no_make_here'")):
+            ran = subprocess.run([sys.executable, "-c", "import build_wheel; build_wheel.built()"], text=True,
+                                 env=dict(os.environ, MAKE=make, PYTHONPATH=package), stderr=subprocess.PIPE)
+            self.assertEqual(ran.returncode, 1)
+            self.assertRegex(ran.stderr.split("\n")[-2], why + ".*headers of Lua 5.4.*make setup")
+
     def test_command(self):
         env = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
         said = subprocess.run([sys.executable, "-m", "optc", "--version"], env=env, stdout=subprocess.PIPE, text=True)
