@@ -95,6 +95,7 @@ expect 0 "148 tensors,   124439808 elements" bench --work list
 expect 0 "112 tensors,   973078528 elements" bench --work list
 expect 2 "'f8' is nothing that products are computed in (known: f64, f32, tf32, bf16, f16)" explain sgd --products f8
 expect 2 "must be a size such as" bench sgd --workspace lots
+expect 0 "4 of 512x512" bench dion --device cpu --rounds 1 --threads 1
 expect 1 "'--workspace 4G' gives products" bench muon --device cpu --shape 64x64 --rounds 1 --workspace 1K
 expect 0 "580 tensors,  1557611200 elements" bench --work list
 expect 0 "gpt2-124m at 65" bench adamw adafactor --device cpu --work gpt2-124m --size 64K --rounds 1

@@ -68,23 +68,34 @@ static bool shape_work(const Bench *b, Case *c, const Work *w)
     return place_case(c);
 }
 
+/* Where nobody says: as much as memory's rate shows by; of rules with products, whose work grows faster, matrices as
+ * models have them, that take seconds and not minutes. */
+static int64_t usual_size(const Bench *b, const Case *c, int *tensors)
+{
+    bool gpu = b->device.ops->async;
+    if (!c->calls)
+        return (int64_t)(gpu ? 256 : 64) << 20;
+    *tensors = *tensors > 1 ? *tensors : gpu ? 64 : 4;
+    return (int64_t)(gpu ? 256 : 1) << 20;
+}
+
 static bool shape_case(const Bench *b, Case *c)
 {
     const Work *w = c->bar ? work_find(c->bar->work) : b->work;
     if (w)
         return shape_work(b, c, w);
-    int64_t size = b->size ? b->size : b->device.ops->async ? (int64_t)256 << 20 : (int64_t)64 << 20;
-    int kinds = b->shapes->n ? b->shapes->n : 1;
-    if (b->tensors > 1000000 / kinds || (!b->shapes->n && size < b->tensors)) {
-        cli_error("bench: %d tensors are too many here", b->tensors);
+    int kinds = b->shapes->n ? b->shapes->n : 1, tensors = b->tensors;
+    int64_t size = b->size || b->shapes->n ? b->size : usual_size(b, c, &tensors);
+    if (tensors > 1000000 / kinds || (!b->shapes->n && size < tensors)) {
+        cli_error("bench: %d tensors are too many here", tensors);
         return false;
     }
-    c->ntensor = kinds * b->tensors;
+    c->ntensor = kinds * tensors;
     c->shape = calloc((size_t)c->ntensor, sizeof *c->shape);
     for (int i = 0; c->shape && i < c->ntensor; i++)
         c->shape[i] = b->shapes->n ? b->shapes->v[i % kinds]
-                      : c->matrix  ? square(size / b->tensors)
-                                   : (Dims){1, {size / b->tensors}};
+                      : c->matrix  ? square(size / tensors)
+                                   : (Dims){1, {size / tensors}};
     return c->shape ? place_case(c) : (cli_error("out of memory"), false);
 }
 
@@ -149,6 +160,10 @@ static bool add_cases(Bench *b, char **arg, int n)
         ok = !x->suite || add_case(b, x->rule, x);
     for (int i = 0; ok && !b->suite && i < n; i++)
         ok = add_case(b, arg[i], NULL);
+    bool periods = false;
+    for (int i = 0; i < b->ncase; i++)
+        periods = periods || b->cases[i].period > 1;
+    b->rounds = b->rounds ? b->rounds : periods ? 3 : 11;      /* a period may be a hundred steps */
     return ok;
 }
 
@@ -218,19 +233,20 @@ int cmd_bench(const Command *self, int argc, char **argv)
 {
     static DimsList shapes;
     const char *work = NULL;
-    Bench b = {.compile = COMPILE_OPTS_INIT, .shapes = &shapes, .tensors = 1, .rounds = 11, .device_name = "best"};
+    Bench b = {.compile = COMPILE_OPTS_INIT, .shapes = &shapes, .tensors = 1, .device_name = "best"};
     const Opt opts[] = {
         {"device", 0, OPT_TEXT, &b.device_name, "DEVICE",
          "cpu, cuda, cuda:N, or best (default): a GPU where there is one"},
         {"work", 0, OPT_TEXT, &work, "NAME", "the tensors of a workload, such as gpt2-124m; 'list' shows them"},
         {"suite", 0, OPT_FLAG, &b.suite, NULL, "every workload and rule that has a bar, one after another"},
         {"size", 0, OPT_SIZE, &b.size, "N",
-         "elements of all tensors (default: 64M, on a GPU 256M); makes a workload smaller"},
+         "elements of all tensors (default: 64M, on a GPU 256M; of rules with products 4 matrices of 512 x 512, on a GPU 64 of "
+         "2048 x 2048); makes a workload smaller"},
         {"shape", 0, OPT_SHAPES, &shapes, "RxC", "a tensor of this shape in place of --size; may be repeated"},
         {"tensors", 0, OPT_COUNT, &b.tensors, "N", "split --size into N equal tensors, or have N of each --shape"},
         {"queued", 0, OPT_FLAG, &b.queued, NULL,
          "on a GPU: time several steps behind one another, not each from an idle device"},
-        {"rounds", 0, OPT_COUNT, &b.rounds, "N", "how often everything is timed in turn (default: 11)"},
+        {"rounds", 0, OPT_COUNT, &b.rounds, "N", "how often everything is timed in turn (default: 11; 3 where a rule's steps are not alike)"},
         {"steps", 0, OPT_COUNT, &b.steps, "N",
          "of a period, where a rule's steps are not alike and a whole one takes too long"},
         {"threads", 0, OPT_COUNT, &b.threads, "N", "threads of the CPU (default: as OpenMP would)"},
