@@ -4,7 +4,6 @@
 # FACTORS_ARGS: other shapes, for a try of the script itself: FACTORS_ARGS='--size 60K --rounds 1' FACTORS_DEVICE=cpu
 # Both sides of SOAP precondition sides up to 4096, so that of the embedding's 50257 x 768 the long one has no basis, keep products in f32 (torch's "highest",
 # no TF32), and turn the basis at every tenth step. It starts from the identity here: the first step is in no mean, and others' eigenvectors are not ours to time.
-# The workspace is large enough for a whole shape's matrices at a time: others take what they need without asking.
 build=${1:-build}
 export OPTC_CACHE=${OPTC_CACHE:-$PWD/$build/cache} OPTC_TUNE= OPTC_TUNE_SITE=
 failed=0
@@ -25,6 +24,6 @@ row() {
     fi
 }
 row shampoo shampoo
-row soap soap --options start=identity --workspace 8G
+row soap soap --options start=identity
 echo "$failed rows failed"
 [ "$failed" = 0 ]
