@@ -37,7 +37,6 @@ char *nvrtc_build(const Nvrtc *n, const char *source, const char *name, int arch
 int nvrtc_archs(const Nvrtc *n, int *out, int most);
 /* what a compilation is given, as text for keys that also name NVRTC's version */
 const char *nvrtc_options(void);
-bool nvrtc_splits(const Nvrtc *n);             /* it compiles the kernels of one program side by side */
 /* machine code made by this NVRTC is promised to load with this driver */
 bool nvrtc_fits(int nvrtc, int driver);
 /* the Python package that brings one that fits; driver 0: none is known */

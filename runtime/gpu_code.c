@@ -82,8 +82,8 @@ static bool conditions(const optc_rule *r)
     return r->engine->gpu->d->version >= CONDITIONS_NEEDED && call_conditions(r->program);
 }
 
-/* ---- compiling: the kernels in several programs side by side where the compiler does not do that itself, their
- * machine code in one cache entry: a length and a cubin each ---- */
+/* ---- compiling: the kernels in several programs side by side, their machine code in one cache entry: a length and a
+ * cubin each ---- */
 typedef struct Part {
     const Nvrtc *n;
     char *source, *cubin, *log;
@@ -121,7 +121,7 @@ static char *compile_parts(const optc_rule *r, const GpuBuilt *c, const Nvrtc *n
 {
     Part part[MOST_PARTS] = {{0}};
     int count = emit_cuda_parts(r->more->plan), cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
-    count = nvrtc_splits(n) ? 1 : count > cores ? cores : count;
+    count = count > cores ? cores : count;
     count = count > MOST_PARTS ? MOST_PARTS : count < 1 ? 1 : count;
     bool ok = true;
     for (int i = 0; i < count && ok; i++) {
