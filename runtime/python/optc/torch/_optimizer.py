@@ -46,7 +46,8 @@ class Optimizer(torch.optim.Optimizer):
                  left to do. Not for rules with something of all tensors together, such as clip
     sort         for rules with a part for matrices (Muon): which parameters take it; see optc.torch.sorted_by
     split        {name: n} or a function of (name, parameter): matrices that are n, one below the other
-    workspace    bytes that products of matrices may work in; 0: 1 GiB. A matrix that takes more is refused
+    workspace    bytes that products of matrices may work in; 0: 1 GiB, on a large GPU more. A matrix that takes more
+                 is refused
     Everything else is a hyperparameter, or an option of the spec. Hyperparameters stand in `param_groups` and may
     change at every step; a wrapper's are called "clip.max_norm".
     """
@@ -59,7 +60,7 @@ class Optimizer(torch.optim.Optimizer):
         if set(types or ()) - {"state"}:
             raise ValueError("types says how states are stored: parameters and gradients have types of their own")
         if not isinstance(workspace, int) or workspace < 0:
-            raise ValueError("workspace=%r: a number of bytes, or 0 for 1 GiB" % (workspace,))
+            raise ValueError("workspace=%r: a number of bytes, or 0 for the usual" % (workspace,))
         self._workspace = workspace
         self._rule = Keys(rule, spec, with_, options, types, wrappers, products)
         self._static, self._release, self._sort, self._split = static_grads, release_grads, sort, split
