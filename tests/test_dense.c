@@ -128,6 +128,8 @@ static void check_eigh(int64_t n, Kind kind, double scale)
 
 START_TEST(eigenvectors)
 {
+    if (thinned(_i))
+        return;
     use_lapack(_i >= NSIDES && sides[_i % NSIDES]);          /* of none it is never asked */
     for (int k = 0; k < NKIND; k++)
         for (int s = 0; s < 3; s++)
@@ -167,6 +169,8 @@ static void check_qr(int64_t m, int64_t n, bool dependent, double scale)
 
 START_TEST(orthonormal)
 {
+    if (thinned(_i))
+        return;
     use_lapack(_i >= NSIDES && sides[_i % NSIDES]);          /* of none it is never asked */
     static const int64_t more[] = {0, 1, 5, 40};
     for (int k = 0; k < 4; k++)

@@ -76,6 +76,8 @@ static const TestShape tensor[] = {{2, {6, 5}}, {1, {7}}, {2, {5, 12}}, {2, {1, 
 
 START_TEST(in_bounds)
 {
+    if (thinned(_i))
+        return;
     optc_engine_options engine[] = {{.threads = 1}, {.threads = 3}, {.threads = 2}};
     uint64_t hash[3];
     bool f64 = _i % 2;
@@ -328,6 +330,8 @@ END_TEST
 /* What the runtime asks a rule's code for lies in it, whatever its parameters, its products and so its matrices are kept in. */
 START_TEST(kernels_there)
 {
+    if (thinned(_i))
+        return;
     static const char *const made[] = {"g", "mm(power(gram(g), -0.5), g)", "mm(power(gram(g), 0.5), g)", "mm(V, g) + 0 * g", "mm(chol(gram(g)), g)", "mm(qr(gram(g)), g)",
         "solve(gram(g), g)", "take(g, sort(rowmax(g)))"};
     static const struct { Type t; int product; } kept[] = {{T_F32, PRODUCT_F64}, {T_F32, PRODUCT_F32}, {T_F32, PRODUCT_TF32}, {T_F32, PRODUCT_BF16}, {T_BF16, PRODUCT_F32}, {T_F16, PRODUCT_F16}, {T_F64, PRODUCT_F64}};
