@@ -375,8 +375,10 @@ unsigned plan_powers(const Plan *p)
             const Phase *ph = &p->entry[e].phase[m];
             for (int i = 0; i < ph->nstage; i++) {
                 const Node *n = &ph->g->n[ph->stage[i].body[0]];
-                if (is_called(ph->stage[i].kind) && n->op == OP_POWER)
-                    ways |= root_by_products(n->imm, n->beta, plan_call_flags(p, ph->g, &ph->stage[i])) ? BY_PRODUCTS : BY_EIGENVECTORS;
+                if (!is_called(ph->stage[i].kind) || n->op != OP_POWER)
+                    continue;
+                unsigned flags = plan_call_flags(p, ph->g, &ph->stage[i]);
+                ways |= root_by_products(n->imm, n->beta, flags) ? BY_PRODUCTS : BY_EIGENVECTORS;
             }
         }
     return ways;

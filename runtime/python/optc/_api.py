@@ -26,14 +26,16 @@ def _finalizer(owner, call, handle, *keep):
     return final
 
 
-_leaving = []                                          # engines that went while torch captured
+_leaving = []                                          # engines that went while torch captured, and whose they are
 
 
 def _close(handle):
     """Ends an engine, which would end a capture that is under way: then with the next one that goes."""
-    _leaving.append(handle)
+    _leaving.append((os.getpid(), handle))
     while _leaving and not _capturing():
-        lib.optc_close(_leaving.pop())
+        pid, handle = _leaving.pop()
+        if pid == os.getpid():                         # a child has its parent's list, and not its engines
+            lib.optc_close(handle)
 
 
 def _capturing():

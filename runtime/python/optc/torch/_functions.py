@@ -5,6 +5,7 @@ Leading dimensions are a batch. Nothing here is differentiable.
 import functools
 from collections import namedtuple
 from fractions import Fraction
+from math import prod
 from typing import Optional, Sequence, Tuple, Union
 
 import torch
@@ -122,10 +123,7 @@ def judged(who, check, *found):
 
 def _flat(x):
     """(batch, rows, columns), however many leading dimensions there were."""
-    n = 1
-    for s in x.shape[:-2]:
-        n *= s
-    return (n,) + tuple(x.shape[-2:])
+    return (prod(x.shape[:-2]),) + tuple(x.shape[-2:])
 
 
 def _of_square(form, A, dtype, device, give):

@@ -10,6 +10,7 @@ import functools
 import os
 import threading
 from collections import OrderedDict
+from math import prod
 
 import torch
 from torch.compiler import is_compiling
@@ -113,18 +114,11 @@ def uncompiled(f):
 def _workspace(sizes, dtype, device):
     """What an engine may take for it: a power of two, so that there are few engines. Of a small one the usual."""
     each = torch.finfo(dtype).bits // 8
-    whole = [each * _count(s) for s in sizes.values()]
+    whole = [each * prod(s) for s in sizes.values()]
     square = 8 * max(max(s[-2:]) ** 2 for s in sizes.values())             # factors are made in f64
     work = 16 * square * (torch.get_num_threads() if device.type == "cpu" else 1)
     need = 4 * sum(whole) + work
     return 0 if need <= USUAL_WORKSPACE else 1 << (need - 1).bit_length()
-
-
-def _count(shape):
-    n = 1
-    for s in shape:
-        n *= s
-    return n
 
 
 class _Store:

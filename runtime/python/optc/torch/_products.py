@@ -4,6 +4,7 @@ Leading dimensions are a batch; one matrix may meet all of a batch. Sums of 16 b
 cuBLAS, in tf32 where torch.set_float32_matmul_precision allows it. Nothing here is differentiable.
 """
 import functools
+from math import prod
 from typing import Optional
 
 import torch
@@ -35,7 +36,7 @@ class Lying:
         elif between is not None and (down == 1 or rows == 1) and (across >= rows or cols == 1):
             self.turned, ld = 1, max(across, rows) if cols > 1 else rows
         else:
-            self.copied, ld, between = rows * cols * (1 if one else _count(batch)), cols, 0 if one else rows * cols
+            self.copied, ld, between = rows * cols * (1 if one else prod(batch)), cols, 0 if one else rows * cols
         self.ld, self.next = max(ld, 1), between or _lib.ONE
         self.one, self.whole = one, (*(() if one else batch), rows, cols)
 
@@ -80,11 +81,11 @@ class Ready:
         batch, gram = _batch(who, *shapes), lying[-1] is None
         m, k, last = shapes[0][-2], shapes[0][-1], shapes[0][-2] if gram else shapes[-1][-1]
         self.shape = (*batch, m, last)
-        self.nothing = not all((m, last, _count(batch))) or not all(s[-1] for s in shapes[:max(len(shapes) - 1, 1)])
+        self.nothing = not all((m, last, prod(batch))) or not all(s[-1] for s in shapes[:max(len(shapes) - 1, 1)])
         if self.nothing:
             return
         self.lies = [Lying(*x, batch) for x in lying if x is not None]
-        members = {"type": TYPES[dtype], "m": m, "n": last if gram else shapes[1][-1], "k": k, "batch": _count(batch),
+        members = {"type": TYPES[dtype], "m": m, "n": last if gram else shapes[1][-1], "k": k, "batch": prod(batch),
                    "workspace": _room(who, workspace, lying, self.lies, dtype), "products": products}
         for name, x in zip("abd", self.lies):
             members.update(x.members(name))
@@ -115,13 +116,6 @@ def _room(who, workspace, lying, lies, dtype):
         raise ValueError("optc.torch.%s: operands with strides %s are copied, which takes %d bytes of a workspace of "
                          "%d: give them as .contiguous()" % (who, odd, copied, workspace))
     return workspace - copied
-
-
-def _count(shape):
-    n = 1
-    for s in shape:
-        n *= s
-    return n
 
 
 # ---- and done ----
@@ -233,6 +227,6 @@ def kron(A: torch.Tensor, B: torch.Tensor, *, out: Optional[torch.Tensor] = None
                     for x in (A.resolve_neg(), B.resolve_neg()))
             _run(who, A.device, lambda engine, stream: engine.kron(
                 a.data_ptr(), b.data_ptr(), to.data_ptr(), type=TYPES[A.dtype], m=m, n=n, p=p, q=q,
-                batch=_count(batch), next_a=_lib.ONE if a.shape[0] == 1 else 0,
+                batch=prod(batch), next_a=_lib.ONE if a.shape[0] == 1 else 0,
                 next_b=_lib.ONE if b.shape[0] == 1 else 0, stream=stream))
         return _given(A, shape, out, to)
