@@ -364,6 +364,33 @@ const char *emit_red_kind(const Node *n)
     }
 }
 
+const char *emit_fold_real(const Emit *e, const Node *n) { return is_norm(n) ? "double" : emit_real(e); }
+const char *emit_fold_suffix(const Emit *e, const Node *n) { return is_norm(n) ? "" : emit_suffix(e); }
+
+const char *emit_square(Emit *e, const char *x)
+{
+    return !strcmp(emit_real(e), "double") ? arena_printf(e->arena, "%s * %s", x, x)
+                                           : arena_printf(e->arena, "(double)%s * (double)%s", x, x);
+}
+
+const char *emit_raw_name(Emit *e, Ref r)
+{
+    const char *name = emit_value_name(e, r);
+    return is_norm(&e->g->n[r]) ? emit_joined(e, name, "squares") : emit_name(e, name);
+}
+
+void emit_finished(Emit *e, Place to, Ref r, const char *raw)
+{
+    const Node *n = &e->g->n[r];
+    e->text[r] = raw;
+    if (!is_norm(n))
+        return;
+    if (n->op == OP_RMS)
+        raw = arena_printf(e->arena, "%s / (double)(%s)", raw, emit_count(e, n));
+    const char *cast = !strcmp(emit_real(e), "double") ? "" : "(float)";
+    emit_define(e, to, r, emit_name(e, emit_value_name(e, r)), arena_printf(e->arena, "%ssqrt(%s)", cast, raw));
+}
+
 /* Partials: templates/pieces.h says how they lie. */
 const char *emit_parts_per_row(Arena *a, const Mem *m)
 {

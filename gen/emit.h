@@ -84,6 +84,11 @@ const char *emit_array_name(Emit *e, Access a);
 const char *emit_array(Emit *e, Access a, bool writable);      /* "(const float *)self->mem[at_m]" */
 const char *emit_told(const Emit *e, const char *param);       /* a parameter for them, where they are told; else "" */
 const char *emit_red_kind(const Node *n);                      /* "sum", "max", "min" */
+const char *emit_fold_real(const Emit *e, const Node *n);      /* what a fold's lanes and partials are */
+const char *emit_fold_suffix(const Emit *e, const Node *n);
+const char *emit_square(Emit *e, const char *x);               /* of the value of that name, in f64 */
+const char *emit_raw_name(Emit *e, Ref r);                     /* a name for what a reduction's partials come to */
+void emit_finished(Emit *e, Place to, Ref r, const char *raw);               /* the reduction's value from that */
 const char *emit_parts_per_row(Arena *a, const Mem *m);        /* how many partials a reduction left, over self */
 const char *emit_parts_per_col(Arena *a, const Mem *m);
 const char *emit_parts_per_slice(Emit *e, const Mem *m);

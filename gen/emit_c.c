@@ -211,14 +211,15 @@ static void body(CStage *c)
 static void finish_array(Emit *e, Access f)
 {
     const Mem *m = &e->plan->mem[f.mem];
-    const char *name = emit_name(e, emit_value_name(e, f.val)), *kept = type_info[m->type].name;
+    const Node *n = &e->g->n[f.val];
+    const char *name = emit_raw_name(e, f.val), *kept = type_info[m->type].name;
     const Hole h[] = {{"name", name},
-                      {"kind", arena_printf(e->arena, "%s_%s", emit_red_kind(&e->g->n[f.val]), kept)},
+                      {"kind", arena_printf(e->arena, "%s_%s", is_norm(n) ? "squares" : emit_red_kind(n), kept)},
                       {"from", emit_folded_from(e, f)},
                       {"entries", emit_folded_count(e, f)},
                       {"across", emit_axis(e, m->dom, 1)}};
     emit_part(e, AT_BUFFERS, emit_folds_down(e, f) ? "finish_down" : "finish_across", h, sizeof h / sizeof *h);
-    e->text[f.val] = arena_printf(e->arena, "(%s)%s[i]", emit_real(e), name);
+    emit_finished(e, AT_BODY, f.val, arena_printf(e->arena, "(%s)%s[i]", emit_fold_real(e, n), name));
 }
 
 static void finish_one(Emit *e, Access f)
@@ -228,12 +229,13 @@ static void finish_one(Emit *e, Access f)
         finish_array(e, f);
         return;
     }
+    const Node *n = &e->g->n[f.val];
     bool single = is_single(e->st->kind);
-    const char *k = arena_printf(e->arena, "%s%s", emit_red_kind(&e->g->n[f.val]), emit_type_suffix(m->type));
-    const char *name = emit_name(e, emit_value_name(e, f.val));
+    const char *k = arena_printf(e->arena, "%s%s", emit_red_kind(n), emit_type_suffix(m->type));
+    const char *name = emit_raw_name(e, f.val);
     const Hole h[] = {{"name", name},
                       {"kind", k},
-                      {"real", emit_real(e)},
+                      {"real", emit_fold_real(e, n)},
                       {"part", emit_array(e, f, false)},
                       {"per_row", emit_parts_per_row(e->arena, m)},
                       {"per_slice", emit_parts_per_slice(e, m)},
@@ -241,13 +243,14 @@ static void finish_one(Emit *e, Access f)
                       {"count", single ? emit_parts_of(e, m) : ""}};
     const char *section = single ? "finish_single" : emit_finish(m);
     emit_part(e, single ? AT_HOISTED : AT_BUFFERS, section, h, sizeof h / sizeof *h);
-    e->text[f.val] = single ? name : arena_printf(e->arena, "%s[i]", name);
+    emit_finished(e, single ? AT_HOISTED : AT_BODY, f.val, single ? name : arena_printf(e->arena, "%s[i]", name));
 }
 
 /* One value into its lane or column, where it is made: a loop of its own would come between the loads. */
 static void fold_add(Emit *e, const Node *n, const char *into, const char *x)
 {
     const char *section = arena_printf(e->arena, "add_%s", emit_red_kind(n));
+    x = is_norm(n) ? emit_square(e, x) : x;
     emit_part(e, AT_BODY, section, (Hole[]){{"into", into}, {"x", x}, {"s", emit_suffix(e)}}, 3);
 }
 
@@ -267,8 +270,8 @@ static void fold_elem(CStage *c, Access f, const char *x)
     bool tile = is_tiled(e->st->kind), rows = tile && n->dom != ROW && n->dom != COL;
     const char *label = emit_value_name(e, f.val), *acc = emit_joined(e, label, n->dom == COL ? "cols" : "lanes");
     const Hole h[] = {{"acc", acc},
-                      {"real", emit_real(e)},
-                      {"kind", arena_printf(e->arena, "%s%s", emit_red_kind(n), emit_suffix(e))},
+                      {"real", emit_fold_real(e, n)},
+                      {"kind", arena_printf(e->arena, "%s%s", emit_red_kind(n), emit_fold_suffix(e, n))},
                       {"part", emit_array(e, f, true)},
                       {"width", tile ? "width" : "OPTC_LANES"},
                       {"at", emit_slot(e, f, n->dom == ROW ? "row" : n->dom == COL ? "start" : "unit")},
@@ -300,22 +303,31 @@ static int times_folded(const Emit *e, Ref x)
     return n;
 }
 
-/* What is folded: an element's value by its name or, where it is folded once, as it is made. A list's values wait in an
- * array until all are there. */
-static const char *folded(CStage *c, Ref x)
+/* An array of a list's values for a fold at the list's end. */
+static const char *list_buffer(CStage *c, const char *type, const char *name, const char *v)
+{
+    Emit *e = &c->e;
+    const char *array = emit_joined(e, name, "buf");
+    emit_put(e, AT_BUFFERS, "%s %s[OPTC_SEG];\n", type, array);
+    emit_put(e, AT_BODY, "%s[%si] = %s;\n", array, e->st->uses_rows ? "from + " : "", v);
+    return array;
+}
+
+/* What is folded: an element's value by its name or, where it is written once, as it is made. A list's values, of norms
+ * their squares, wait in an array until all are there. */
+static const char *folded(CStage *c, const Node *n, Ref x)
 {
     Emit *e = &c->e;
     const char *v = emit_expr(e, x), *name = emit_value_name(e, x);
-    if (!is_list(e->st->kind)) {
-        if (!e->text[x] && times_folded(e, x) > 1)
-            emit_define(e, AT_BODY, x, emit_name(e, name), v);
+    bool again = is_norm(n) ? !e->text[x] || strchr(v, '(') : !e->text[x] && times_folded(e, x) > 1;
+    if (again && (is_norm(n) || !is_list(e->st->kind)))
+        emit_define(e, AT_BODY, x, emit_name(e, name), v);
+    if (!is_list(e->st->kind))
         return emit_expr(e, x);
-    }
-    if (!c->waiting[x]) {
-        c->waiting[x] = emit_joined(e, name, "buf");
-        emit_put(e, AT_BUFFERS, "%s %s[OPTC_SEG];\n", emit_real(e), c->waiting[x]);
-        emit_put(e, AT_BODY, "%s[%si] = %s;\n", c->waiting[x], e->st->uses_rows ? "from + " : "", v);
-    }
+    if (is_norm(n))
+        return list_buffer(c, "double", emit_value_name(e, x), emit_square(e, e->text[x]));
+    if (!c->waiting[x])
+        c->waiting[x] = list_buffer(c, emit_real(e), name, v);
     return c->waiting[x];
 }
 
@@ -324,13 +336,14 @@ static void fold_one(CStage *c, Access f)
     Emit *e = &c->e;
     if (emit_fold_single(e, f))
         return;
-    const char *x = folded(c, emit_folded(e, f));
+    const Node *n = &e->g->n[f.val];
+    const char *x = folded(c, n, emit_folded(e, f));
     if (!is_list(e->st->kind)) {
         fold_elem(c, f, x);
         return;
     }
     const Hole h[] = {{"part", emit_array(e, f, true)},
-                      {"kind", arena_printf(e->arena, "%s%s", emit_red_kind(&e->g->n[f.val]), emit_suffix(e))},
+                      {"kind", arena_printf(e->arena, "%s%s", emit_red_kind(n), emit_fold_suffix(e, n))},
                       {"x", x},
                       {"at", emit_slot(e, f, "unit")}};
     emit_part(e, AT_FINISH, "list_end", h, sizeof h / sizeof *h);

@@ -17,16 +17,18 @@ static const char *const prelude[] = {"abi.h",   "math.h",  "math_f32.h", "math_
                                       "types.h", "shape.h", "cuda.h",     "halves.h",   "pieces.h", NULL};
 const Target emit_cuda_target = {"cuda", "stage_cuda.txt", "__restrict__", "arrays.at", prelude, reserved};
 
-enum { NCLASS = 3 };
+enum { NCLASS = 4 };
 static int class_of(const Node *n)
 {
     const char *k = emit_red_kind(n);
-    return !strcmp(k, "max") ? 1 : !strcmp(k, "min") ? 2 : 0;
+    return is_norm(n) ? 3 : !strcmp(k, "max") ? 1 : !strcmp(k, "min") ? 2 : 0;
 }
 static const char *fold_class(const Node *n)
 {
-    return ((const char *const[NCLASS]){"optc_sum", "optc_maxi", "optc_mini"})[class_of(n)];
+    return ((const char *const[NCLASS]){"optc_sum", "optc_maxi", "optc_mini", "optc_sum"})[class_of(n)];
 }
+/* What takes a value into a lane: lanes of norms take its square. */
+static const char *add_class(const Node *n) { return is_norm(n) ? "optc_squares" : fold_class(n); }
 
 /* ---- finishing reductions ---- */
 /* A row or column of a whole array: by a warp, by eight threads for each of 32 columns. Where the stage folds what
@@ -35,14 +37,16 @@ static void finish_array(CudaStage *c, Access f)
 {
     Emit *e = &c->e;
     const Mem *m = &e->plan->mem[f.mem];
+    const Node *n = &e->g->n[f.val];
     bool down = emit_folds_down(e, f), packed = *type_info[m->type].load;
-    const char *name = emit_name(e, emit_value_name(e, f.val));
+    const char *name = emit_raw_name(e, f.val);
     const char *from = emit_folded_from(e, f), *entries = emit_folded_count(e, f);
     from = arena_printf(e->arena, "%s + i%s%s", from, down ? "" : " * ", down ? "" : entries);
+    from = packed ? arena_printf(e->arena, "optc_%ss{%s}", type_info[m->type].name, from) : from;
     const Hole h[] = {{"name", name},
-                      {"class", fold_class(&e->g->n[f.val])},
-                      {"real", emit_real(e)},
-                      {"from", packed ? arena_printf(e->arena, "optc_%ss{%s}", type_info[m->type].name, from) : from},
+                      {"class", fold_class(n)},
+                      {"real", emit_fold_real(e, n)},
+                      {"from", is_norm(n) ? arena_printf(e->arena, "optc_squares_of(%s)", from) : from},
                       {"entries", entries},
                       {"stride", down ? emit_axis(e, m->dom, 1) : "1"},
                       {"chunk", number(c, list_chunk(e->plan, e->st))}};
@@ -50,8 +54,11 @@ static void finish_array(CudaStage *c, Access f)
     if (ahead)
         emit_part(e, AT_BUFFERS, "array_room", h, sizeof h / sizeof *h);
     const char *section = ahead ? "array_ahead" : lanes ? "array_alone" : down ? "array_down" : "array_across";
-    emit_part(e, lanes && !ahead ? AT_BODY : AT_FINS, section, h, sizeof h / sizeof *h);
-    e->text[f.val] = ahead ? arena_printf(e->arena, "(%s)%s[i - first]", emit_real(e), name) : name;
+    Place to = lanes && !ahead ? AT_BODY : AT_FINS;
+    emit_part(e, to, section, h, sizeof h / sizeof *h);
+    if (ahead)
+        name = arena_printf(e->arena, "(%s)%s[i - first]", emit_fold_real(e, n), name);
+    emit_finished(e, ahead ? AT_BODY : to, f.val, name);
 }
 
 static void finish_one(CudaStage *c, Access f)
@@ -62,7 +69,7 @@ static void finish_one(CudaStage *c, Access f)
         finish_array(c, f);
         return;
     }
-    const char *name = emit_name(e, emit_value_name(e, f.val));
+    const char *name = emit_raw_name(e, f.val);
     bool single = is_single(e->st->kind), shared = single || c->form == FORM_COLS || c->form == FORM_SLICES;
     const Hole h[] = {{"name", name},
                       {"class", fold_class(&e->g->n[f.val])},
@@ -77,7 +84,7 @@ static void finish_one(CudaStage *c, Access f)
                           : c->form == FORM_SLICES ? "finish_slices"
                                                    : emit_finish(m);
     emit_part(e, shared ? AT_FINS : AT_BODY, section, h, sizeof h / sizeof *h);
-    e->text[f.val] = name;
+    emit_finished(e, shared ? AT_FINS : AT_BODY, f.val, name);
 }
 
 /* ---- folds ---- */
@@ -89,10 +96,11 @@ static void row_lanes(CudaStage *c, Access f, const char *x)
     const Node *n = &e->g->n[f.val];
     bool one = c->form == FORM_ROWS;
     const char *acc = emit_joined(e, emit_value_name(e, f.val), "row"), *all = emit_joined(e, acc, "all");
-    const Hole h[] = {{"real", emit_real(e)}, {"class", fold_class(n)}, {"acc", acc}, {"all", all}, {"x", x}};
-    emit_part(e, one ? AT_ROWSTART : AT_BUFFERS, one ? "four_start" : "eight_start", h, 5);
-    emit_part(e, AT_BODY, one ? "four_add" : "eight_add", h, 5);
-    emit_part(e, one ? AT_ROWEND : AT_FINISH, one ? "four_end" : "eight_end", h, 5);
+    const Hole h[] = {{"real", emit_fold_real(e, n)}, {"class", fold_class(n)}, {"add", add_class(n)},
+                      {"acc", acc},                   {"all", all},             {"x", x}};
+    emit_part(e, one ? AT_ROWSTART : AT_BUFFERS, one ? "four_start" : "eight_start", h, 6);
+    emit_part(e, AT_BODY, one ? "four_add" : "eight_add", h, 6);
+    emit_part(e, one ? AT_ROWEND : AT_FINISH, one ? "four_end" : "eight_end", h, 6);
     c->rowfold[n->arg[0] * NCLASS + class_of(n)] = one ? all : arena_printf(e->arena, "%s[k]", all);
 }
 
@@ -109,7 +117,7 @@ static void fold_rows(CudaStage *c, Access f, const char *x)
     const char *row = arena_printf(e->arena, "(slice * self->rows + block * OPTC_%s_ROWS + line)", tile);
     const char *to = n->dom == ROW ? arena_printf(e->arena, "%s[%s]", part, emit_slot(e, f, row))
                                    : arena_printf(e->arena, "%s[line]", shared);
-    const Hole h[] = {{"real", emit_real(e)}, {"class", fold_class(n)}, {"shared", shared},
+    const Hole h[] = {{"real", emit_fold_real(e, n)}, {"class", fold_class(n)}, {"shared", shared},
                       {"tile", tile},         {"part", part},           {"to", to},
                       {"all", c->rowfold[at]}, {"at", n->dom == ROW ? "" : emit_slot(e, f, "u.unit")}};
     int nh = sizeof h / sizeof *h;
@@ -141,8 +149,9 @@ static void fold_columns(CudaStage *c, Access f, const char *x)
     int strips = tile_strips(e->plan, e->st), turns = !strips;
     if (turns && !c->turn)
         c->turn = shared;
-    const Hole h[] = {{"real", emit_real(e)},
+    const Hole h[] = {{"real", emit_fold_real(e, n)},
                       {"class", fold_class(n)},
+                      {"add", add_class(n)},
                       {"acc", acc},
                       {"x", x},
                       {"part", part},
@@ -195,22 +204,24 @@ static void fold_one(CudaStage *c, Access f)
     bool list = c->form == FORM_LANES;
     const char *label = emit_value_name(e, f.val), *acc = emit_joined(e, label, "lanes"),
                *all = emit_joined(e, acc, "all");
-    const Hole h[] = {{"real", emit_real(e)},
+    const Hole h[] = {{"real", emit_fold_real(e, n)},
                       {"class", fold_class(n)},
+                      {"add", add_class(n)},
                       {"acc", acc},
                       {"all", all},
-                      {"x", e->text[r]},
+                      {"x", list && is_norm(n) ? emit_square(e, e->text[r]) : e->text[r]},
                       {"array", emit_array(e, f, true)},
                       {"at", emit_slot(e, f, "u.unit")},
                       {"shared", list ? emit_joined(e, label, "values") : ""},
                       {"chunk", list ? number(c, list_chunk(e->plan, s)) : ""}};
-    emit_part(e, AT_BUFFERS, list ? "list_start" : "four_start", h, 9);
-    emit_part(e, AT_BODY, list ? "list_add" : "four_add", h, 9);
+    int nh = sizeof h / sizeof *h;
+    emit_part(e, AT_BUFFERS, list ? "list_start" : "four_start", h, nh);
+    emit_part(e, AT_BODY, list ? "list_add" : "four_add", h, nh);
     if (list)
-        emit_part(e, AT_ROWEND, "list_lanes", h, 9);
-    emit_part(e, AT_FINISH, list ? "list_end" : "four_end", h, 9);
+        emit_part(e, AT_ROWEND, "list_lanes", h, nh);
+    emit_part(e, AT_FINISH, list ? "list_end" : "four_end", h, nh);
     if (!list)
-        emit_part(e, AT_FINISH, "four_store", h, 9);
+        emit_part(e, AT_FINISH, "four_store", h, nh);
 }
 
 static void store_one(CudaStage *c, Access a)

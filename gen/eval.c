@@ -154,7 +154,7 @@ static void eval_op(Ev *e, Ref r, int i, Shape s)
 enum { FOLD_DEPTH = 48 };
 
 /* Sums are carried in long double: the oracle's own rounding must lie well inside its bounds, in f64 too. */
-typedef struct { long double v, lo, hi, mag; } Acc;
+typedef struct { long double v, lo, hi, mag; int64_t count; } Acc;
 
 static long double with(Op op, long double a, double b)
 {
@@ -163,8 +163,26 @@ static long double with(Op op, long double a, double b)
     return op_eval(op == OP_RMAX || op == OP_GMAX ? OP_MAX : OP_MIN, (double)a, b, 0);
 }
 
+/* Squares, of what lies between two bounds too. */
+static void add_square(Acc *acc, const Vals *in, int64_t x)
+{
+    long double v = in->v[x];
+    acc->v += v * v;
+    acc->count++;
+    if (!in->lo)
+        return;
+    long double lo = in->lo[x], hi = in->hi[x], most = fmaxl(lo * lo, hi * hi);
+    acc->lo += lo <= 0 && hi >= 0 ? 0 : fminl(lo * lo, hi * hi);
+    acc->hi += isnan(in->lo[x]) || isnan(in->hi[x]) ? NAN : most;
+    acc->mag += most;
+}
+
 static void fold_into(Op op, Acc *acc, const Vals *in, int64_t x)
 {
+    if (op == OP_NORM || op == OP_RMS) {
+        add_square(acc, in, x);
+        return;
+    }
     acc->v = with(op, acc->v, in->v[x]);
     if (!in->lo)
         return;
@@ -173,8 +191,30 @@ static void fold_into(Op op, Acc *acc, const Vals *in, int64_t x)
     acc->mag += fmax(fabs(in->lo[x]), fabs(in->hi[x]));
 }
 
+/* Sums of squares are f64's, their roots are rounded to the domain. */
+static void finish_norm(const Ev *e, const Node *n, const Acc *acc, Vals *out, int64_t o)
+{
+    long double count = n->op == OP_RMS ? (long double)acc->count : 1;
+    out->v[o] = (double)sqrtl(acc->v / count);
+    if (!out->lo)
+        return;
+    long double w = FOLD_DEPTH * 0x1p-53L * acc->mag + 0x1p-1074L;
+    Iv b = {(double)sqrtl(fmaxl(acc->lo - w, 0) / count), out->v[o], (double)sqrtl((acc->hi + w) / count)};
+    b = widen(e, b, TENSOR, 2);
+    if (!dom_wide((Dom)n->dom))
+        b = widen(e, b, (Dom)n->dom, 0.5);
+    if (isnan(b.lo) || isnan(b.hi) || acc->mag > 0x1p1020L)
+        b = anything(out->v[o]);
+    out->lo[o] = b.lo;
+    out->hi[o] = b.hi;
+}
+
 static void finish_fold(const Ev *e, const Node *n, const Acc *acc, Vals *out, int64_t o)
 {
+    if (is_norm(n)) {
+        finish_norm(e, n, acc, out, o);
+        return;
+    }
     out->v[o] = (double)acc->v;
     if (!out->lo)
         return;
@@ -193,7 +233,7 @@ static void finish_fold(const Ev *e, const Node *n, const Acc *acc, Vals *out, i
 static bool eval_red(Ev *e, Ref r)
 {
     const Node *n = &e->g->n[r];
-    bool global = is_global(n), sum = n->op == OP_SUM || n->op == OP_GSUM;
+    bool global = is_global(n), sum = n->op == OP_SUM || n->op == OP_GSUM || is_norm(n);
     double first = sum ? 0 : n->op == OP_RMAX || n->op == OP_GMAX ? -INFINITY : INFINITY;
     for (int i = 0; i < (global ? 1 : e->j->ntensor); i++) {
         Vals *out = slot(e, r, i);
@@ -203,7 +243,7 @@ static bool eval_red(Ev *e, Ref r)
         if (!acc)
             return false;
         for (int64_t o = 0; o < out->n; o++)
-            acc[o] = (Acc){first, first, first, 0};
+            acc[o] = (Acc){first, first, first, 0, 0};
         for (int t = global ? 0 : i; t < (global ? e->j->ntensor : i + 1); t++) {
             if (e->j->tensor[t].absent)
                 continue;

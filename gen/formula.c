@@ -19,12 +19,22 @@ static const Node *squares_under(const Graph *g, const Node *n)
     return a && a->op == OP_SUM && is_square(arg_of(g, a, 0)) ? a : NULL;
 }
 
+/* The tensors' norm of which a global norm is made, or NULL. */
+static const Node *norms_under(const Graph *g, const Node *n)
+{
+    const Node *a = n->op == OP_SQRT ? arg_of(g, n, 0) : NULL, *b = a && a->op == OP_GSUM ? arg_of(g, a, 0) : NULL;
+    return b && is_square(b) && arg_of(g, b, 0)->op == OP_NORM ? arg_of(g, b, 0) : NULL;
+}
+
 static bool is_mean(const Graph *g, const Node *n)
 {
     return n->op == OP_DIV && arg_of(g, n, 0)->op == OP_SUM && arg_of(g, n, 1)->op == OP_COUNT;
 }
 
-bool formula_part(const Graph *g, const Node *n) { return is_global(n) || is_mean(g, n) || squares_under(g, n); }
+bool formula_part(const Graph *g, const Node *n)
+{
+    return is_global(n) || is_mean(g, n) || squares_under(g, n) || norms_under(g, n);
+}
 
 /* ---- leaves ---- */
 static const char *count_name(const Node *n)
@@ -97,6 +107,8 @@ static bool put_known(Writer *w, const Node *n, int depth)
         buf_printf(w->b, "%s%snorm(", a->op == OP_GSUM ? "global." : "", where(squares));
         put_value(w, arg_of(w->g, squares, 0)->arg[0], depth - 1, 0);
         buf_puts(w->b, ")");
+    } else if (norms_under(w->g, n)) {
+        put_reduction(w, norms_under(w->g, n), "global.", "norm", depth);
     } else if (is_mean(w->g, n)) {
         put_reduction(w, a, "", "mean", depth);
     } else if (is_global(n)) {
@@ -104,7 +116,7 @@ static bool put_known(Writer *w, const Node *n, int depth)
         bool through = is_red(a) && a->op - OP_SUM == n->op - OP_GSUM;        /* a tensor's own, then of all */
         put_reduction(w, through ? a : n, "global.", word[n->op - OP_GSUM], depth);
     } else if (is_red(n)) {
-        put_reduction(w, n, "", n->op == OP_SUM ? "sum" : n->op == OP_RMAX ? "max" : "min", depth);
+        put_reduction(w, n, "", n->op == OP_RMAX ? "max" : n->op == OP_RMIN ? "min" : op_info[n->op].name, depth);
     } else {
         return false;
     }

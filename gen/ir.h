@@ -149,6 +149,7 @@ int graph_calls(const Graph *g);                           /* how many products 
 static inline bool is_red(const Node *n) { return op_info[n->op].kind == K_RED; }
 static inline bool is_call(const Node *n) { return op_info[n->op].kind == K_CALL; }
 static inline bool is_leaf(const Node *n) { return op_info[n->op].kind == K_LEAF; }
+static inline bool is_norm(const Node *n) { return n->op == OP_NORM || n->op == OP_RMS; }
 static inline bool is_global(const Node *n) { return n->op >= OP_GSUM && n->op <= OP_GMIN; }
 
 /* Copies what `r` writes into a new graph, each node handed to `f` once with its operands already mapped; f returns the

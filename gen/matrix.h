@@ -24,5 +24,6 @@ int l_eigh(lua_State *L);                          /* gives two values */
 
 /* reduce.c */
 Ref trace_fold(lua_State *L, Op op, Ref x, Dom to);
+Ref trace_norm(lua_State *L, Op op, Ref x, Dom to);        /* OP_NORM or OP_RMS, of every value that the type holds */
 void reduce_open(lua_State *L);
 #endif

@@ -157,6 +157,7 @@ void place_arrays(Planner *p)
 }
 
 Type mem_type_of(const Plan *p, Dom d) { return dom_wide(d) ? T_F64 : p->real; }
+Type part_type_of(const Plan *p, const Node *n) { return is_norm(n) ? T_F64 : mem_type_of(p, (Dom)n->from); }
 
 /* The arrays of a rule in order: p, g, inputs, states. */
 int plan_mem_of_state(const Plan *pl, int state) { return state == TO_P ? 0 : 2 + pl->rule->ninput + state; }

@@ -166,6 +166,7 @@ int plan_mem_of_state(const Plan *p, int state);
 bool plan_keeps(const Plan *p, int state);                   /* some tensor or group keeps it, under any variant */
 Type type_of_state(const State *s, Type p, Type state);      /* what it is kept in */
 Type mem_type_of(const Plan *p, Dom d);                      /* what temporaries of a domain are kept in */
+Type part_type_of(const Plan *p, const Node *n);             /* what the partials of a reduction are kept in */
 /* what operand k of a call is kept in, or its result (k -1): products are rounded to their type, nothing else is to
  * less than elements are computed in */
 Type type_of_call(const Plan *p, const Graph *g, const Node *n, int k);

@@ -151,7 +151,7 @@ static void check_part(Check *c, const Node *n, Access a)
     if (!is_red(n))
         wrong(c, a.val, a.mem, "it is no reduction");
     else if (m->kind != MEM_PART || m->dom != n->dom || m->from != n->from
-             || m->type != mem_type_of(c->plan, (Dom)n->from))
+             || m->type != part_type_of(c->plan, n))
         wrong(c, a.val, a.mem, "the partials are not laid out for it");
 }
 

@@ -168,21 +168,9 @@ static Ref beside(lua_State *L, Ref square, Ref x, bool wide)
 }
 static Ref symmetric(lua_State *L, Ref a, Ref b) { return matrix_product(L, "polar", a, b, true); }
 
-static Ref norm_of(lua_State *L, Ref x, double scale) /* of each matrix, by squares of `scale` times its elements */
+static Ref by_norm(lua_State *L, Ref x, double safety)         /* of each matrix */
 {
-    Ref y = scale == 1 ? x : times(L, scale, x);
-    Ref norm = trace_op(L, OP_SQRT, trace_fold(L, OP_SUM, trace_op(L, OP_MUL, y, y), SLICE), NONE);
-    return scale == 1 ? norm : times(L, 1 / scale, norm);
-}
-
-/* By the norm of each matrix. Squares of tiny and huge values are 0 and infinite, so it is taken three times in one
- * pass, and the one is chosen whose squares are neither: no pass is spent on the largest magnitude. */
-static Ref by_norm(lua_State *L, Ref x, double safety)
-{
-    const double scale = 0x1p80;
-    Ref norm = norm_of(L, x, 1), tiny = norm_of(L, x, scale), huge = norm_of(L, x, 1 / scale);
-    norm = trace_op3(L, OP_WHERE, trace_op(L, OP_LT, konst(L, 0x1p50), norm), huge, norm);
-    norm = or_one(L, trace_op3(L, OP_WHERE, trace_op(L, OP_LT, norm, konst(L, 0x1p-40)), tiny, norm));
+    Ref norm = or_one(L, trace_norm(L, OP_NORM, x, SLICE));
     return trace_op(L, OP_DIV, x, safety == 1 ? norm : times(L, safety, norm));
 }
 

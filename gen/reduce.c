@@ -104,6 +104,35 @@ static Ref fold_count(lua_State *L, Dom from, Dom to)
     return dom_of_block(from) ? node_count(g, dom_blocked(one), BLOCK) : node_count(g, one, SLICE);
 }
 
+static Ref konst(lua_State *L, double x) { return node_const(&trace_of(L)->rule->g, x); }
+
+/* Over all tensors squares of tensors' norms are summed, in f64. */
+static Ref plain_norm(lua_State *L, Op op, Ref x, Dom to)
+{
+    if (to != GROUP)
+        return trace_fold(L, op, x, to);
+    Dom from = (Dom)trace_of(L)->rule->g.n[x].dom;
+    Ref each = dom_inside(from) ? trace_fold(L, OP_NORM, x, TENSOR) : x;
+    Ref sum = red_global(L, OP_GSUM, trace_op(L, OP_MUL, each, each));
+    return trace_op(L, OP_SQRT, op == OP_NORM ? sum : trace_op(L, OP_DIV, sum, fold_count(L, from, to)), NONE);
+}
+
+/* Of f64 values squares may be 0 or infinite: three norms of one pass, of which the one is taken whose squares are
+ * neither. Powers of two round nothing. */
+Ref trace_norm(lua_State *L, Op op, Ref x, Dom to)
+{
+    const double up = 0x1p650, down = 0x1p-600, least = 0x1p-400, most = 0x1p450;
+    Ref norm = plain_norm(L, op, x, to);
+    if (trace_of(L)->params != T_F64)
+        return norm;
+    Ref tiny = plain_norm(L, op, trace_op(L, OP_MUL, konst(L, up), x), to);
+    Ref huge = plain_norm(L, op, trace_op(L, OP_MUL, konst(L, down), x), to), plain = norm;
+    tiny = trace_op(L, OP_MUL, konst(L, 1 / up), tiny);
+    huge = trace_op(L, OP_MUL, konst(L, 1 / down), huge);
+    norm = trace_op3(L, OP_WHERE, trace_op(L, OP_LT, konst(L, most), plain), huge, norm);
+    return trace_op3(L, OP_WHERE, trace_op(L, OP_LT, plain, konst(L, least)), tiny, norm);
+}
+
 static int l_reduce(lua_State *L)
 {
     Trace *t = trace_of(L);
@@ -124,13 +153,11 @@ static int l_reduce(lua_State *L)
     check_fold(L, what, x, to);
     if (dom_inside(to))
         t->spec[t->at].uses_view = true;
-    if (kind == R_NORM || kind == R_RMS)
-        x = trace_op(L, OP_MUL, x, x);
-    Ref r = trace_fold(L, kind == R_MAX ? OP_RMAX : kind == R_MIN ? OP_RMIN : OP_SUM, x, to);
-    if (kind == R_MEAN || kind == R_RMS)
+    Ref r = kind == R_NORM  ? trace_norm(L, OP_NORM, x, to)
+            : kind == R_RMS ? trace_norm(L, OP_RMS, x, to)
+                            : trace_fold(L, kind == R_MAX ? OP_RMAX : kind == R_MIN ? OP_RMIN : OP_SUM, x, to);
+    if (kind == R_MEAN)
         r = trace_op(L, OP_DIV, r, fold_count(L, from, to));
-    if (kind == R_NORM || kind == R_RMS)
-        r = trace_op(L, OP_SQRT, r, NONE);
     push_value(L, r);
     return 1;
 }

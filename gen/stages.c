@@ -126,7 +126,7 @@ static void place_parts(Planner *p)
             int *at = &part[is_global(n) ? 0 : d->s.variant][r];
             if (*at == UNPLACED)
                 *at = new_array(p, (Mem){.kind = MEM_PART, .dom = (Dom)n->dom, .from = (Dom)n->from, .by = d->s.kind,
-                                       .type = mem_type_of(p->plan, (Dom)n->from)});
+                                       .type = part_type_of(p->plan, n)});
             d->fold.v[j].mem = *at;
         }
     }

@@ -1,7 +1,7 @@
 -- Adam's update, before the step size.
 local function direction()
   m = lerp(m, g, 1 - beta1)
-  v = lerp(v, g * g, 1 - beta2)
+  v = beta2 * v + (1 - beta2) * (g * g)      -- not lerp: v may be infinite
   local n = m
   if nesterov then n = lerp(g, m, beta1) end
   return n / ((1 / sqrt(1 - beta2 ^ t)) * sqrt(v) + eps)

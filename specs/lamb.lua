@@ -9,7 +9,7 @@ return optimizer {
   state = { m = zeros, v = zeros },
   step = function()
     m = lerp(m, g, 1 - beta1)
-    v = lerp(v, g * g, 1 - beta2)
+    v = beta2 * v + (1 - beta2) * (g * g)      -- not lerp: v may be infinite
     local u = (1 / (1 - beta1 ^ t)) * m / ((1 / sqrt(1 - beta2 ^ t)) * sqrt(v) + eps) + weight_decay * p
     local pn, un = norm(p), norm(u)
     local ratio = where(both(gt(pn, 0), gt(un, 0)), pn / un, 1)

@@ -41,18 +41,21 @@ template <int THREADS, int PIECES> OPTC_FN long long optc_turns(const optc_launc
     return optc_up(a.for_warps, THREADS / 32) + a.for_blocks - a.for_warps + (a.count - a.for_blocks) * PIECES;
 }
 
-template <int THREADS, int PIECES, bool BACK> OPTC_FN optc_turn optc_take(const optc_launch &a, long long block)
+/* Numbers of blocks and units fit 32 bits: a grid has fewer than 2^31 blocks. Every load of a map waits for this. */
+template <int THREADS, int PIECES, bool BACK> OPTC_FN optc_turn optc_take(const optc_launch &a, int block)
 {
-    const long long few = optc_up(a.for_warps, THREADS / 32), pieces = few + a.for_blocks - a.for_warps;        /* blocks before those of the next sort */
-    long long nth = block * (THREADS / 32) + threadIdx.x / 32, piece = 0;
-    if (block >= few)
-        nth = a.for_warps + block - few;
+    const int warps = (int)a.for_warps, blocks = (int)a.for_blocks, few = (warps + THREADS / 32 - 1) / (THREADS / 32);
+    const int pieces = few + blocks - warps;                                     /* blocks before those of the next sort */
+    const bool warp = block < few;
+    int nth = warps + block - few, piece = 0;
     if (block >= pieces) {
-        const long long k = BACK ? (a.count - a.for_blocks) * PIECES - 1 - (block - pieces) : block - pieces;
-        nth = a.for_blocks + k / PIECES;
+        const int k = BACK ? ((int)a.count - blocks) * PIECES - 1 - (block - pieces) : block - pieces;
+        nth = blocks + k / PIECES;
         piece = k % PIECES;
     }
-    const bool warp = block < few, none = warp && nth >= a.for_warps;
+    if (warp)
+        nth = block * (THREADS / 32) + (int)threadIdx.x / 32;
+    const bool none = warp && nth >= warps;
     const optc_unit u = a.units[none ? 0 : nth];
     return optc_turn{u.tensor, (int)threadIdx.x % (warp ? 32 : THREADS), none ? 1ll << 60 : (long long)u.unit * OPTC_SEG + piece * (OPTC_SEG / PIECES)};
 }
@@ -438,6 +441,19 @@ struct optc_mini {
     static OPTC_FN_MEMBER float with(float a, float b) { return optc_minf(a, b); }
     static OPTC_FN_MEMBER double with(double a, double b) { return optc_min(a, b); }
 };
+
+/* A value's square into a lane of a norm. The square of a float is exact in f64, so fma rounds as a product and a sum do. */
+struct optc_squares {
+    static OPTC_FN_MEMBER double with(double a, float x) { return fma((double)x, (double)x, a); }
+    static OPTC_FN_MEMBER double with(double a, double x) { return a + x * x; }
+};
+
+template <typename X> struct optc_squared {
+    X p;
+    OPTC_FN_MEMBER double operator[](long long i) const { const double x = (double)p[i]; return x * x; }
+};
+
+template <typename X> OPTC_FN optc_squared<X> optc_squares_of(X p) { return optc_squared<X>{p}; }
 
 /* A warp holds 128 lanes, four a thread: lane 4 * thread + i. Thread 0 ends with the result. */
 template <typename K, typename T> OPTC_FN T optc_tree(T (&acc)[4])

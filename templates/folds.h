@@ -9,6 +9,12 @@
 
 #define OPTC_AS_IT_IS(x) (x)
 
+#define OPTC_SQUARE(x) ((double)(x) * (double)(x))
+
+#define OPTC_SQUARE_BF16(x) OPTC_SQUARE(optc_from_bf16(x))
+
+#define OPTC_SQUARE_F16(x) OPTC_SQUARE(optc_from_f16(x))
+
 OPTC_FN int optc_width(int n)                       /* lanes in use when n values are folded, as a power of two */
 {
     int w = 1;
@@ -248,3 +254,15 @@ OPTC_AXIS(unsigned short, f16, max, -OPTC_INF, optc_from_f16, optc_max)
 
 //@ = optc_across_min_f16 optc_down_min_f16
 OPTC_AXIS(unsigned short, f16, min, OPTC_INF, optc_from_f16, optc_min)
+
+//@ = optc_across_squares_f32 optc_down_squares_f32
+OPTC_AXIS(float, f32, squares, 0.0, OPTC_SQUARE, OPTC_ADD)
+
+//@ = optc_across_squares_f64 optc_down_squares_f64
+OPTC_AXIS(double, f64, squares, 0.0, OPTC_SQUARE, OPTC_ADD)
+
+//@ = optc_across_squares_bf16 optc_down_squares_bf16
+OPTC_AXIS(unsigned short, bf16, squares, 0.0, OPTC_SQUARE_BF16, OPTC_ADD)
+
+//@ = optc_across_squares_f16 optc_down_squares_f16
+OPTC_AXIS(unsigned short, f16, squares, 0.0, OPTC_SQUARE_F16, OPTC_ADD)

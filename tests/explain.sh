@@ -39,7 +39,7 @@ for wrapper in $("$OPTC" list --names --wrappers); do
 done
 # the reason is what had to wait, not what might as well have been folded earlier
 explain adafactor --bandwidth 1
-check "the reason of adafactor's third pass" 'grep -A1 "a new pass, for rate / max" "$work/said" | grep -q "^ *mean(u \* u) is known only when pass 2 has"'
+check "the reason of adafactor's third pass" 'grep -A1 "a new pass, for rate / max" "$work/said" | grep -q "^ *rms(u) is known only when pass 2 has"'
 # a rule of 801 stages is explained in memory that does not grow with their square
 { echo 'return optimizer { name = "chain", hyper = { lr = 1 }, step = function() local x = g'
   for k in $(seq 400); do echo "x = x + 0.5 * g * sum(x * $k)"; done

@@ -177,7 +177,7 @@ START_TEST(too_many_phases)
         return;
     Buf b = {0};
     buf_puts(&b, "local function f(k) return function()\n"
-                 "local x = g for i = 1, 9000 do x = x * g + 0.5 end p = x + k " EVERY " end end\n"
+                 "local x = g for i = 1, 4000 do x = x * g + 0.5 end p = x + k " EVERY " end end\n"
                  "return optimizer { name = \"x\", step = f(0), ");
     each(&b, 1, 20, "e# = f(#)", ", ");
     buf_puts(&b, " }");

@@ -50,7 +50,7 @@ static void put_bar(const Case *c, const Medians *m)
            "\"host_us\": %d, "
            "\"first_ms_cold\": %d, \"first_ms_warm\": %d, \"missed\": ",
            c->bar->slowest, c->bar->share, c->bar->eager, c->bar->graph, c->bar->host,
-           c->bar->first ? SUITE_COLD_MS : 0, c->bar->first ? SUITE_WARM_MS : 0);
+           c->bar->cold, c->bar->warm);
     put_string(cli_text(&missed));
     putchar('}');
     buf_free(&missed);

@@ -70,22 +70,22 @@ enum { NWORK = sizeof works / sizeof *works };
  * in products, so copying is no measure of theirs, and their steps are many calls; those with roots and bases do nearly
  * all of these at the first step, and what is timed of theirs is a whole period. */
 const Bar bench_bars[] = {
-    {"2^28", "adamw", 1.00, 1.25, 0, SUITE_HOST_US, 0, true, true},
-    {"gpt2-124m", "adamw", 0.95, 1.5, 1.15, SUITE_HOST_US, 0, true, true},
-    {"gpt2-1.5b", "adamw", 0.98, 1.3, 0, SUITE_HOST_US, 0, true, true},
-    {"small5000", "adamw", 0.75, 50, 4, SUITE_HOST_US, 0, true, true},
-    {"gpt2-1.5b", "adamw+clip(1)", 0.95, 1.6, 0, SUITE_HOST_US, 0, true, true},
-    {"gpt2-1.5b", "lamb", 0.95, 3, 0, SUITE_HOST_US, 0, true, true},
-    {"gpt2-1.5b", "nadam", 0.95, 3, 0, SUITE_HOST_US, 0, true, true},
-    {"gpt2-1.5b", "radam", 0.95, 3, 0, SUITE_HOST_US, 0, true, true},
-    {"gpt2-1.5b", "adan", 0.95, 3, 0, SUITE_HOST_US, 0, true, true},
-    {"gpt2-1.5b", "lion", 0.95, 3, 0, SUITE_HOST_US, 0, true, true},
-    {"gpt2-1.5b", "adafactor", 0.85, 8, 0, SUITE_HOST_US, 0, true, true},
-    {"llama-1b", "muon", 0, 2.0, 0, MATRIX_HOST_US, 0, true, true},
-    {"gpt2-layers", "muon", 0, 1.0, 0, MATRIX_HOST_US, 0, true, true},
-    {"gpt2-124m", "shampoo", 0, 3.0, 0, 0, 2.0, false, false},
-    {"gpt2-124m", "soap", 0, 2.0, 0, 0, 0, false, false},
-    {NULL, NULL, 0, 0, 0, 0, 0, false, false},
+    {"2^28", "adamw", 1.00, 1.25, 0, SUITE_HOST_US, 0, SUITE_COLD_MS, SUITE_WARM_MS, true},
+    {"gpt2-124m", "adamw", 0.95, 1.5, 1.15, SUITE_HOST_US, 0, SUITE_COLD_MS, SUITE_WARM_MS, true},
+    {"gpt2-1.5b", "adamw", 0.98, 1.3, 0, SUITE_HOST_US, 0, SUITE_COLD_MS, SUITE_WARM_MS, true},
+    {"small5000", "adamw", 0.75, 50, 4, SUITE_HOST_US, 0, SUITE_COLD_MS, SUITE_WARM_MS, true},
+    {"gpt2-1.5b", "adamw+clip(1)", 0.95, 1.6, 0, SUITE_HOST_US, 0, SUITE_COLD_MS, SUITE_WARM_MS, true},
+    {"gpt2-1.5b", "lamb", 0.95, 3, 0, SUITE_HOST_US, 0, SUITE_COLD_MS, SUITE_WARM_MS, true},
+    {"gpt2-1.5b", "nadam", 0.95, 3, 0, SUITE_HOST_US, 0, SUITE_COLD_MS, SUITE_WARM_MS, true},
+    {"gpt2-1.5b", "radam", 0.95, 3, 0, SUITE_HOST_US, 0, SUITE_COLD_MS, SUITE_WARM_MS, true},
+    {"gpt2-1.5b", "adan", 0.95, 3, 0, SUITE_HOST_US, 0, SUITE_COLD_MS, SUITE_WARM_MS, true},
+    {"gpt2-1.5b", "lion", 0.95, 3, 0, SUITE_HOST_US, 0, SUITE_COLD_MS, SUITE_WARM_MS, true},
+    {"gpt2-1.5b", "adafactor", 0.85, 8, 0, SUITE_HOST_US, 0, SUITE_COLD_MS, SUITE_WARM_MS, true},
+    {"llama-1b", "muon", 0, 2.0, 0, MATRIX_HOST_US, 0, MATRIX_COLD_MS, MATRIX_WARM_MS, true},
+    {"gpt2-layers", "muon", 0, 1.0, 0, MATRIX_HOST_US, 0, MATRIX_COLD_MS, MATRIX_WARM_MS, true},
+    {"gpt2-124m", "shampoo", 0, 3.0, 0, 0, 2.0, 0, 0, false},
+    {"gpt2-124m", "soap", 0, 2.0, 0, 0, 0, 0, 0, false},
+    {NULL, NULL, 0, 0, 0, 0, 0, 0, 0, false},
 };
 
 const Bar *work_bar(const Work *w, const char *rule)

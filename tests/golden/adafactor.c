@@ -1,13 +1,12 @@
 /* ---- the stages of adafactor ---- */
 /* Arrays by number. */
 enum {
-    at_p = 0, at_g = 1, at_c = 2, at_r = 4, at_v = 5, at_rate = 6, at_w = 7, at_sum_p_squared = 8,
-    at_sum_p_squared_2 = 9, at_sum_u_squared = 9, at_rowsum_sq = 10, at_colsum_sq = 11,
-    at_max_one_sqrt_mean_square_over_clip_threshold = 12, at_slice_sum_r_new = 13,
-    at_one_over_sqrt_c_new = 14, at_slice_mean_r_new = 15, at_one_over_sqrt_r_new_over_slice_mean_r_new = 16,
-    at_sum_u_squared_2 = 17, at_rate_times_weight_decay = 18,
-    at_rate_over_max_one_sqrt_mean_over_clip_threshold = 19,
-    at_rate_over_max_one_sqrt_mean_over_clip_threshold_2 = 20
+    at_p = 0, at_g = 1, at_c = 2, at_r = 4, at_v = 5, at_rate = 6, at_w = 7, at_rms_p = 8, at_rms_p_2 = 9,
+    at_rms_u = 9, at_rowsum_sq = 10, at_colsum_sq = 11, at_max_one_rms_u_over_clip_threshold = 12,
+    at_slice_sum_r_new = 13, at_one_over_sqrt_c_new = 14, at_slice_mean_r_new = 15,
+    at_one_over_sqrt_r_new_over_slice_mean_r_new = 16, at_rms_u_2 = 17, at_rate_times_weight_decay = 18,
+    at_rate_over_max_one_rms_u_over_clip_threshold = 19,
+    at_rate_over_max_one_rms_u_over_clip_threshold_2 = 20
 };
 
 /* Once a group: writes rate w. 0 + 16 bytes. */
@@ -23,17 +22,17 @@ static void step_0_group(const optc_view *self, long long unit)
     ((double *)self->mem[at_w])[0] = w;
 }
 
-/* One pass over the elements: reads p g v w; writes v; folds into sum_p_squared sum_u_squared. 12 + 4 bytes. */
+/* One pass over the elements: reads p g v w; writes v; folds into rms_p rms_u. 12 + 4 bytes. */
 static void step_1_map(const optc_view *self, long long unit)
 {
     const long long start = unit * OPTC_SEG;
     const int count = optc_least(self->n - start, OPTC_SEG);
     const float eps1 = (float)self->hyper[4];
     const float w = (float)((const double *)self->mem[at_w])[0];
-    float sum_p_squared_lanes[OPTC_LANES];
-    optc_start_sumf(sum_p_squared_lanes, OPTC_LANES);
-    float sum_u_squared_lanes[OPTC_LANES];
-    optc_start_sumf(sum_u_squared_lanes, OPTC_LANES);
+    double rms_p_lanes[OPTC_LANES];
+    optc_start_sum(rms_p_lanes, OPTC_LANES);
+    double rms_u_lanes[OPTC_LANES];
+    optc_start_sum(rms_u_lanes, OPTC_LANES);
     for (int from = 0; from < count; from += OPTC_LANES) {
         const long long offset = start + from;
         const int len = optc_least(count - from, OPTC_LANES);
@@ -45,19 +44,18 @@ static void step_1_map(const optc_view *self, long long unit)
         optc_fetch(v + OPTC_AHEAD, OPTC_LANES * sizeof *v);
         OPTC_EACH
         for (int i = 0; i < len; i++) {
-            const float p_i = p[i];
             const float g_i = g[i];
             const float v_i = v[i];
             const float sq = g_i * g_i + eps1;
             const float v_new = v_i + w * (sq - v_i);
             const float u = g_i / sqrtf(v_new);
-            sum_p_squared_lanes[i] += p_i * p_i;
-            sum_u_squared_lanes[i] += u * u;
+            rms_p_lanes[i] += (double)p[i] * (double)p[i];
+            rms_u_lanes[i] += (double)u * (double)u;
             v[i] = v_new;
         }
     }
-    ((float *)self->mem[at_sum_p_squared])[self->first / OPTC_SEG + unit] = optc_tree_sumf(sum_p_squared_lanes, OPTC_LANES);
-    ((float *)self->mem[at_sum_u_squared])[self->first / OPTC_SEG + unit] = optc_tree_sumf(sum_u_squared_lanes, OPTC_LANES);
+    ((double *)self->mem[at_rms_p])[self->first / OPTC_SEG + unit] = optc_tree_sum(rms_p_lanes, OPTC_LANES);
+    ((double *)self->mem[at_rms_u])[self->first / OPTC_SEG + unit] = optc_tree_sum(rms_u_lanes, OPTC_LANES);
 }
 
 /* One pass over tiles of each matrix: reads g; folds into rowsum_sq colsum_sq. 4 + 0 bytes. */
@@ -94,14 +92,14 @@ static void step_2_tile_matrix(const optc_view *self, long long unit)
     optc_cols_end_sumf(colsum_sq_cols, ((float *)self->mem[at_colsum_sq]) + (slice * optc_up(self->whole_rows, OPTC_TILE_ROWS) + optc_rows_inside(self) / OPTC_TILE_ROWS + block) * self->cols + start, count);
 }
 
-/* Once a tensor: writes max_one_sqrt_mean_square_over_clip_threshold. 0 + 8 bytes. */
+/* Once a tensor: writes max_one_rms_u_over_clip_threshold. 0 + 8 bytes. */
 static void step_3_tensor(const optc_view *self, long long unit)
 {
     (void)unit;
-    const double numel = (double)(self->whole_n);
     const double clip_threshold = self->hyper[2];
-    const double sum_u_squared = optc_finish_sumf((const float *)self->mem[at_sum_u_squared], optc_up(self->whole_n, OPTC_SEG));
-    ((double *)self->mem[at_max_one_sqrt_mean_square_over_clip_threshold])[0] = optc_max(1.0, sqrt(sum_u_squared / numel) / clip_threshold);
+    const double rms_u_squares = optc_finish_sum((const double *)self->mem[at_rms_u], optc_up(self->whole_n, OPTC_SEG));
+    const double rms_u = sqrt(rms_u_squares / (double)(self->whole_n));
+    ((double *)self->mem[at_max_one_rms_u_over_clip_threshold])[0] = optc_max(1.0, rms_u / clip_threshold);
 }
 
 /* Once a row: reads w r; writes r; folds into slice_sum_r_new. 4 + 4 bytes. */
@@ -181,15 +179,15 @@ static void step_7_row_matrix(const optc_view *self, long long unit)
 }
 
 /* One pass over the elements: reads p g one_over_sqrt_r_new_over_slice_mean_r_new one_over_sqrt_c_new; folds into
- * sum_p_squared_2 sum_u_squared_2. 8 + 0 bytes. */
+ * rms_p_2 rms_u_2. 8 + 0 bytes. */
 static void step_8_map_matrix(const optc_view *self, long long unit)
 {
     const long long start = unit * OPTC_SEG;
     const int count = optc_least(self->n - start, OPTC_SEG);
-    float sum_p_squared_lanes[OPTC_LANES];
-    optc_start_sumf(sum_p_squared_lanes, OPTC_LANES);
-    float sum_u_squared_lanes[OPTC_LANES];
-    optc_start_sumf(sum_u_squared_lanes, OPTC_LANES);
+    double rms_p_lanes[OPTC_LANES];
+    optc_start_sum(rms_p_lanes, OPTC_LANES);
+    double rms_u_lanes[OPTC_LANES];
+    optc_start_sum(rms_u_lanes, OPTC_LANES);
     long long row = start / self->cols, col = start - row * self->cols;
     for (int from = 0, len; from < count; from += len) {               /* of one row, and each lane once */
         const long long offset = start + from, slice = row / self->rows;
@@ -203,58 +201,58 @@ static void step_8_map_matrix(const optc_view *self, long long unit)
         const float *restrict one_over_sqrt_c_new = (const float *)self->mem[at_one_over_sqrt_c_new] + slice * self->cols + col;
         OPTC_EACH
         for (int i = 0; i < len; i++) {
-            const float p_i = p[i];
             const float u = g[i] * one_over_sqrt_r_new_over_slice_mean_r_new * one_over_sqrt_c_new[i];
-            sum_p_squared_lanes[lane + i] += p_i * p_i;
-            sum_u_squared_lanes[lane + i] += u * u;
+            rms_p_lanes[lane + i] += (double)p[i] * (double)p[i];
+            rms_u_lanes[lane + i] += (double)u * (double)u;
         }
         col = col + len < self->cols ? col + len : 0;
         row += !col;
     }
-    ((float *)self->mem[at_sum_p_squared_2])[self->first / OPTC_SEG + unit] = optc_tree_sumf(sum_p_squared_lanes, OPTC_LANES);
-    ((float *)self->mem[at_sum_u_squared_2])[self->first / OPTC_SEG + unit] = optc_tree_sumf(sum_u_squared_lanes, OPTC_LANES);
+    ((double *)self->mem[at_rms_p_2])[self->first / OPTC_SEG + unit] = optc_tree_sum(rms_p_lanes, OPTC_LANES);
+    ((double *)self->mem[at_rms_u_2])[self->first / OPTC_SEG + unit] = optc_tree_sum(rms_u_lanes, OPTC_LANES);
 }
 
-/* Once a tensor: reads rate max_one_sqrt_mean_square_over_clip_threshold; writes rate_times_weight_decay
- * rate_over_max_one_sqrt_mean_over_clip_threshold. 8 + 16 bytes. */
+/* Once a tensor: reads rate max_one_rms_u_over_clip_threshold; writes rate_times_weight_decay
+ * rate_over_max_one_rms_u_over_clip_threshold. 8 + 16 bytes. */
 static void step_9_tensor(const optc_view *self, long long unit)
 {
     (void)unit;
     const double eps2 = self->hyper[5];
-    const double numel = (double)(self->whole_n);
     const double weight_decay = self->hyper[7];
-    const double sum_p_squared = optc_finish_sumf((const float *)self->mem[at_sum_p_squared], optc_up(self->whole_n, OPTC_SEG));
+    const double rms_p_squares = optc_finish_sum((const double *)self->mem[at_rms_p], optc_up(self->whole_n, OPTC_SEG));
+    const double rms_p = sqrt(rms_p_squares / (double)(self->whole_n));
     const double rate = ((const double *)self->mem[at_rate])[0];
-    const double max_one_sqrt_mean_square_over_clip_threshold = ((const double *)self->mem[at_max_one_sqrt_mean_square_over_clip_threshold])[0];
-    const double rate_2 = rate * optc_max(eps2, sqrt(sum_p_squared / numel));
+    const double max_one_rms_u_over_clip_threshold = ((const double *)self->mem[at_max_one_rms_u_over_clip_threshold])[0];
+    const double rate_2 = rate * optc_max(eps2, rms_p);
     ((double *)self->mem[at_rate_times_weight_decay])[0] = rate_2 * weight_decay;
-    ((double *)self->mem[at_rate_over_max_one_sqrt_mean_over_clip_threshold])[0] = rate_2 / max_one_sqrt_mean_square_over_clip_threshold;
+    ((double *)self->mem[at_rate_over_max_one_rms_u_over_clip_threshold])[0] = rate_2 / max_one_rms_u_over_clip_threshold;
 }
 
-/* Once a tensor: reads rate; writes rate_times_weight_decay rate_over_max_one_sqrt_mean_over_clip_threshold_2. 0 + 16 bytes. */
+/* Once a tensor: reads rate; writes rate_times_weight_decay rate_over_max_one_rms_u_over_clip_threshold_2. 0 + 16 bytes. */
 static void step_10_tensor_matrix(const optc_view *self, long long unit)
 {
     (void)unit;
     const double eps2 = self->hyper[5];
-    const double numel = (double)(self->whole_n);
     const double weight_decay = self->hyper[7];
     const double clip_threshold = self->hyper[2];
-    const double sum_p_squared = optc_finish_sumf((const float *)self->mem[at_sum_p_squared_2], optc_up(self->whole_n, OPTC_SEG));
-    const double sum_u_squared = optc_finish_sumf((const float *)self->mem[at_sum_u_squared_2], optc_up(self->whole_n, OPTC_SEG));
+    const double rms_p_squares = optc_finish_sum((const double *)self->mem[at_rms_p_2], optc_up(self->whole_n, OPTC_SEG));
+    const double rms_p = sqrt(rms_p_squares / (double)(self->whole_n));
+    const double rms_u_squares = optc_finish_sum((const double *)self->mem[at_rms_u_2], optc_up(self->whole_n, OPTC_SEG));
+    const double rms_u = sqrt(rms_u_squares / (double)(self->whole_n));
     const double rate = ((const double *)self->mem[at_rate])[0];
-    const double rate_2 = rate * optc_max(eps2, sqrt(sum_p_squared / numel));
+    const double rate_2 = rate * optc_max(eps2, rms_p);
     ((double *)self->mem[at_rate_times_weight_decay])[0] = rate_2 * weight_decay;
-    ((double *)self->mem[at_rate_over_max_one_sqrt_mean_over_clip_threshold_2])[0] = rate_2 / optc_max(1.0, sqrt(sum_u_squared / numel) / clip_threshold);
+    ((double *)self->mem[at_rate_over_max_one_rms_u_over_clip_threshold_2])[0] = rate_2 / optc_max(1.0, rms_u / clip_threshold);
 }
 
-/* One pass over the elements: reads p rate_times_weight_decay g v
- * rate_over_max_one_sqrt_mean_over_clip_threshold; writes p. 12 + 4 bytes. */
+/* One pass over the elements: reads p rate_times_weight_decay g v rate_over_max_one_rms_u_over_clip_threshold; writes
+ * p. 12 + 4 bytes. */
 static void step_11_map(const optc_view *self, long long unit)
 {
     const long long offset = unit * OPTC_SEG;
     const int count = optc_least(self->n - offset, OPTC_SEG);
     const float rate_times_weight_decay = (float)((const double *)self->mem[at_rate_times_weight_decay])[0];
-    const float rate_over_max_one_sqrt_mean_over_clip_threshold = (float)((const double *)self->mem[at_rate_over_max_one_sqrt_mean_over_clip_threshold])[0];
+    const float rate_over_max_one_rms_u_over_clip_threshold = (float)((const double *)self->mem[at_rate_over_max_one_rms_u_over_clip_threshold])[0];
     float *restrict p = (float *)self->mem[at_p] + offset;
     const float *restrict g = (const float *)self->mem[at_g] + offset;
     const float *restrict v = (const float *)self->mem[at_v] + offset;
@@ -262,19 +260,19 @@ static void step_11_map(const optc_view *self, long long unit)
     for (int i = 0; i < count; i++) {
         const float p_i = p[i];
         const float u = g[i] / sqrtf(v[i]);
-        const float u_2 = rate_over_max_one_sqrt_mean_over_clip_threshold * u;
+        const float u_2 = rate_over_max_one_rms_u_over_clip_threshold * u;
         p[i] = p_i - rate_times_weight_decay * p_i - u_2;
     }
 }
 
 /* One pass over the elements: reads p rate_times_weight_decay g one_over_sqrt_r_new_over_slice_mean_r_new
- * one_over_sqrt_c_new rate_over_max_one_sqrt_mean_over_clip_threshold_2; writes p. 8 + 4 bytes. */
+ * one_over_sqrt_c_new rate_over_max_one_rms_u_over_clip_threshold_2; writes p. 8 + 4 bytes. */
 static void step_12_map_matrix(const optc_view *self, long long unit)
 {
     const long long start = unit * OPTC_SEG;
     const int count = optc_least(self->n - start, OPTC_SEG);
     const float rate_times_weight_decay = (float)((const double *)self->mem[at_rate_times_weight_decay])[0];
-    const float rate_over_max_one_sqrt_mean_over_clip_threshold_2 = (float)((const double *)self->mem[at_rate_over_max_one_sqrt_mean_over_clip_threshold_2])[0];
+    const float rate_over_max_one_rms_u_over_clip_threshold_2 = (float)((const double *)self->mem[at_rate_over_max_one_rms_u_over_clip_threshold_2])[0];
     long long row = start / self->cols, col = start - row * self->cols;
     for (int from = 0, len; from < count; from += len) {               /* of one row, and each lane once */
         const long long offset = start + from, slice = row / self->rows;
@@ -290,7 +288,7 @@ static void step_12_map_matrix(const optc_view *self, long long unit)
         for (int i = 0; i < len; i++) {
             const float p_i = p[i];
             const float u = g[i] * one_over_sqrt_r_new_over_slice_mean_r_new * one_over_sqrt_c_new[i];
-            const float u_2 = rate_over_max_one_sqrt_mean_over_clip_threshold_2 * u;
+            const float u_2 = rate_over_max_one_rms_u_over_clip_threshold_2 * u;
             p[i] = p_i - rate_times_weight_decay * p_i - u_2;
         }
         col = col + len < self->cols ? col + len : 0;

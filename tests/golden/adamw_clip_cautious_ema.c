@@ -3,9 +3,9 @@
 enum {
     at_p = 0, at_g = 1, at_m = 2, at_v = 3, at_clip_grad_norm = 5, at_ema_avg = 6,
     at_lr_times_weight_decay = 7, at_lr_over_one_minus_beta1_pow_t = 8, at_one_minus_beta1 = 9,
-    at_one_over_sqrt_one_minus_beta2_pow_t = 10, at_one_minus_beta2 = 11, at_sum_g_squared = 12,
-    at_sum_one_where_agrees = 12, at_global_sum_g_squared = 13, at_min_one_clip_max_norm_over_add = 14,
-    at_one_over_max_share_cautious_min_share = 15
+    at_one_over_sqrt_one_minus_beta2_pow_t = 10, at_one_minus_beta2 = 11, at_norm_g = 12,
+    at_global_sum_norm_g_squared = 13, at_min_one_clip_max_norm_over_add = 14, at_sum_one_where_agrees = 15,
+    at_one_over_max_share_cautious_min_share = 16
 };
 
 /* Once a group: writes lr_times_weight_decay lr_over_one_minus_beta1_pow_t one_minus_beta1
@@ -25,13 +25,13 @@ static void step_0_group(const optc_view *self, long long unit)
     ((double *)self->mem[at_one_minus_beta2])[0] = 1.0 - beta2;
 }
 
-/* One pass over the elements: reads g; folds into sum_g_squared. 4 + 0 bytes. */
+/* One pass over the elements: reads g; folds into norm_g. 4 + 0 bytes. */
 static void step_1_map(const optc_view *self, long long unit)
 {
     const long long start = unit * OPTC_SEG;
     const int count = optc_least(self->n - start, OPTC_SEG);
-    float sum_g_squared_lanes[OPTC_LANES];
-    optc_start_sumf(sum_g_squared_lanes, OPTC_LANES);
+    double norm_g_lanes[OPTC_LANES];
+    optc_start_sum(norm_g_lanes, OPTC_LANES);
     for (int from = 0; from < count; from += OPTC_LANES) {
         const long long offset = start + from;
         const int len = optc_least(count - from, OPTC_LANES);
@@ -39,23 +39,23 @@ static void step_1_map(const optc_view *self, long long unit)
         optc_fetch(g + OPTC_AHEAD, OPTC_LANES * sizeof *g);
         OPTC_EACH
         for (int i = 0; i < len; i++) {
-            const float g_i = g[i];
-            sum_g_squared_lanes[i] += g_i * g_i;
+            norm_g_lanes[i] += (double)g[i] * (double)g[i];
         }
     }
-    ((float *)self->mem[at_sum_g_squared])[self->first / OPTC_SEG + unit] = optc_tree_sumf(sum_g_squared_lanes, OPTC_LANES);
+    ((double *)self->mem[at_norm_g])[self->first / OPTC_SEG + unit] = optc_tree_sum(norm_g_lanes, OPTC_LANES);
 }
 
-/* Once a tensor: folds into global_sum_g_squared. 0 + 0 bytes. */
+/* Once a tensor: folds into global_sum_norm_g_squared. 0 + 0 bytes. */
 static void step_2_tensor(const optc_view *self, long long unit)
 {
     (void)unit;
     if (self->n < 0) {
-        ((double *)self->mem[at_global_sum_g_squared])[self->id] = 0.0;
+        ((double *)self->mem[at_global_sum_norm_g_squared])[self->id] = 0.0;
         return;
     }
-    const double sum_g_squared = optc_finish_sumf((const float *)self->mem[at_sum_g_squared], optc_up(self->whole_n, OPTC_SEG));
-    ((double *)self->mem[at_global_sum_g_squared])[self->id] = sum_g_squared;
+    const double norm_g_squares = optc_finish_sum((const double *)self->mem[at_norm_g], optc_up(self->whole_n, OPTC_SEG));
+    const double norm_g = sqrt(norm_g_squares);
+    ((double *)self->mem[at_global_sum_norm_g_squared])[self->id] = norm_g * norm_g;
 }
 
 /* Once a group: writes clip.grad_norm min_one_clip_max_norm_over_add. 0 + 16 bytes. */
@@ -64,8 +64,8 @@ static void step_3_group(const optc_view *self, long long unit)
     (void)unit;
     const double clip_max_norm = self->hyper[7];
     const double clip_eps = self->hyper[6];
-    const double global_sum_g_squared = optc_finish_sum((const double *)self->mem[at_global_sum_g_squared], self->ntensors);
-    const double clip_grad_norm_new = sqrt(global_sum_g_squared);
+    const double global_sum_norm_g_squared = optc_finish_sum((const double *)self->mem[at_global_sum_norm_g_squared], self->ntensors);
+    const double clip_grad_norm_new = sqrt(global_sum_norm_g_squared);
     ((double *)self->mem[at_clip_grad_norm])[0] = clip_grad_norm_new;
     ((double *)self->mem[at_min_one_clip_max_norm_over_add])[0] = optc_min(1.0, clip_max_norm / (clip_grad_norm_new + clip_eps));
 }

@@ -2,8 +2,8 @@
 /* Arrays by number. */
 enum {
     at_p = 0, at_g = 1, at_m = 2, at_v = 3, at_one_over_one_minus_beta1_pow_t = 4, at_one_minus_beta1 = 5,
-    at_one_over_sqrt_one_minus_beta2_pow_t = 6, at_one_minus_beta2 = 7, at_sum_p_squared = 8,
-    at_sum_u_squared = 9, at_lr_times_ratio = 10
+    at_one_over_sqrt_one_minus_beta2_pow_t = 6, at_one_minus_beta2 = 7, at_pn = 8, at_un = 9,
+    at_lr_times_ratio = 10
 };
 
 /* Once a group: writes one_over_one_minus_beta1_pow_t one_minus_beta1 one_over_sqrt_one_minus_beta2_pow_t
@@ -21,21 +21,22 @@ static void step_0_group(const optc_view *self, long long unit)
 }
 
 /* One pass over the elements: reads p one_over_one_minus_beta1_pow_t m one_minus_beta1 g
- * one_over_sqrt_one_minus_beta2_pow_t v one_minus_beta2; writes m v; folds into sum_p_squared sum_u_squared. 16 + 8 bytes. */
+ * one_over_sqrt_one_minus_beta2_pow_t v one_minus_beta2; writes m v; folds into pn un. 16 + 8 bytes. */
 static void step_1_map(const optc_view *self, long long unit)
 {
     const long long start = unit * OPTC_SEG;
     const int count = optc_least(self->n - start, OPTC_SEG);
+    const float beta2 = (float)self->hyper[2];
     const float eps = (float)self->hyper[3];
     const float weight_decay = (float)self->hyper[5];
     const float one_over_one_minus_beta1_pow_t = (float)((const double *)self->mem[at_one_over_one_minus_beta1_pow_t])[0];
     const float one_minus_beta1 = (float)((const double *)self->mem[at_one_minus_beta1])[0];
     const float one_over_sqrt_one_minus_beta2_pow_t = (float)((const double *)self->mem[at_one_over_sqrt_one_minus_beta2_pow_t])[0];
     const float one_minus_beta2 = (float)((const double *)self->mem[at_one_minus_beta2])[0];
-    float sum_p_squared_lanes[OPTC_LANES];
-    optc_start_sumf(sum_p_squared_lanes, OPTC_LANES);
-    float sum_u_squared_lanes[OPTC_LANES];
-    optc_start_sumf(sum_u_squared_lanes, OPTC_LANES);
+    double pn_lanes[OPTC_LANES];
+    optc_start_sum(pn_lanes, OPTC_LANES);
+    double un_lanes[OPTC_LANES];
+    optc_start_sum(un_lanes, OPTC_LANES);
     for (int from = 0; from < count; from += OPTC_LANES) {
         const long long offset = start + from;
         const int len = optc_least(count - from, OPTC_LANES);
@@ -50,16 +51,16 @@ static void step_1_map(const optc_view *self, long long unit)
             const float g_i = g[i];
             const float v_i = v[i];
             const float m_new = m_i + one_minus_beta1 * (g_i - m_i);
-            const float v_new = v_i + one_minus_beta2 * (g_i * g_i - v_i);
+            const float v_new = beta2 * v_i + one_minus_beta2 * (g_i * g_i);
             const float u = one_over_one_minus_beta1_pow_t * m_new / (one_over_sqrt_one_minus_beta2_pow_t * sqrtf(v_new) + eps) + weight_decay * p_i;
-            sum_p_squared_lanes[i] += p_i * p_i;
-            sum_u_squared_lanes[i] += u * u;
+            pn_lanes[i] += (double)p_i * (double)p_i;
+            un_lanes[i] += (double)u * (double)u;
             m[i] = m_new;
             v[i] = v_new;
         }
     }
-    ((float *)self->mem[at_sum_p_squared])[self->first / OPTC_SEG + unit] = optc_tree_sumf(sum_p_squared_lanes, OPTC_LANES);
-    ((float *)self->mem[at_sum_u_squared])[self->first / OPTC_SEG + unit] = optc_tree_sumf(sum_u_squared_lanes, OPTC_LANES);
+    ((double *)self->mem[at_pn])[self->first / OPTC_SEG + unit] = optc_tree_sum(pn_lanes, OPTC_LANES);
+    ((double *)self->mem[at_un])[self->first / OPTC_SEG + unit] = optc_tree_sum(un_lanes, OPTC_LANES);
 }
 
 /* Once a tensor: writes lr_times_ratio. 0 + 8 bytes. */
@@ -67,10 +68,10 @@ static void step_2_tensor(const optc_view *self, long long unit)
 {
     (void)unit;
     const double lr = self->hyper[4];
-    const double sum_p_squared = optc_finish_sumf((const float *)self->mem[at_sum_p_squared], optc_up(self->whole_n, OPTC_SEG));
-    const double sum_u_squared = optc_finish_sumf((const float *)self->mem[at_sum_u_squared], optc_up(self->whole_n, OPTC_SEG));
-    const double pn = sqrt(sum_p_squared);
-    const double un = sqrt(sum_u_squared);
+    const double pn_squares = optc_finish_sum((const double *)self->mem[at_pn], optc_up(self->whole_n, OPTC_SEG));
+    const double pn = sqrt(pn_squares);
+    const double un_squares = optc_finish_sum((const double *)self->mem[at_un], optc_up(self->whole_n, OPTC_SEG));
+    const double un = sqrt(un_squares);
     const double ratio = ((0.0 < pn) & (0.0 < un)) ? (pn / un) : 1.0;
     ((double *)self->mem[at_lr_times_ratio])[0] = lr * ratio;
 }

@@ -48,8 +48,7 @@ static void step_1_slice_matrix(const optc_view *self, long long unit, const int
     }
 }
 
-/* One pass over bands of each matrix: reads g m one_minus_momentum; writes m; folds into slice_sum_u_squared
- * slice_sum_8p27181em25_times_u_squared slice_sum_1p20893e_24_times_u_squared. 8 + 4 bytes. Of several stages, each with arrays of its own. */
+/* One pass over bands of each matrix: reads g m one_minus_momentum; writes m; folds into slice_norm_u. 8 + 4 bytes. Of several stages, each with arrays of its own. */
 static void step_2_band_matrix(const optc_view *self, long long unit, const int *arrays)
 {
     const long long segs = optc_up(self->cols, OPTC_BAND_COLS), blocks = optc_up(self->rows, OPTC_BAND_ROWS);
@@ -58,17 +57,11 @@ static void step_2_band_matrix(const optc_view *self, long long unit, const int 
     const int width = optc_width(count);
     const float momentum = (float)self->hyper[2];
     const float one_minus_momentum = (float)((const double *)self->mem[arrays[2]])[0];
-    float slice_sum_u_squared_lanes[OPTC_LANES];
-    float slice_sum_u_squared_rows[OPTC_BAND_ROWS];
-    float slice_sum_8p27181em25_times_u_squared_lanes[OPTC_LANES];
-    float slice_sum_8p27181em25_times_u_squared_rows[OPTC_BAND_ROWS];
-    float slice_sum_1p20893e_24_times_u_squared_lanes[OPTC_LANES];
-    float slice_sum_1p20893e_24_times_u_squared_rows[OPTC_BAND_ROWS];
+    double slice_norm_u_lanes[OPTC_LANES];
+    double slice_norm_u_rows[OPTC_BAND_ROWS];
     for (int line = 0; line < rows; line++) {
         const long long row = slice * self->rows + block * OPTC_BAND_ROWS + line;
-        optc_start_sumf(slice_sum_u_squared_lanes, width);
-        optc_start_sumf(slice_sum_8p27181em25_times_u_squared_lanes, width);
-        optc_start_sumf(slice_sum_1p20893e_24_times_u_squared_lanes, width);
+        optc_start_sum(slice_norm_u_lanes, width);
         for (int from = 0; from < count; from += OPTC_LANES) {
             const long long col = start + from, offset = row * self->cols + col;
             const int len = optc_least(count - from, OPTC_LANES);
@@ -82,45 +75,29 @@ static void step_2_band_matrix(const optc_view *self, long long unit, const int 
                 const float m_i = m[i];
                 const float u = m_i + one_minus_momentum * (g_i - m_i);
                 const float u_2 = g_i + momentum * (u - g_i);
-                const float n8p27181em25_times_u = 8.271806e-25f * u_2;
-                const float n1p20893e_24_times_u = 1.2089258e+24f * u_2;
-                slice_sum_u_squared_lanes[i] += u_2 * u_2;
-                slice_sum_8p27181em25_times_u_squared_lanes[i] += n8p27181em25_times_u * n8p27181em25_times_u;
-                slice_sum_1p20893e_24_times_u_squared_lanes[i] += n1p20893e_24_times_u * n1p20893e_24_times_u;
+                slice_norm_u_lanes[i] += (double)u_2 * (double)u_2;
                 m[i] = u;
             }
         }
-        slice_sum_u_squared_rows[line] = optc_tree_sumf(slice_sum_u_squared_lanes, width);
-        slice_sum_8p27181em25_times_u_squared_rows[line] = optc_tree_sumf(slice_sum_8p27181em25_times_u_squared_lanes, width);
-        slice_sum_1p20893e_24_times_u_squared_rows[line] = optc_tree_sumf(slice_sum_1p20893e_24_times_u_squared_lanes, width);
+        slice_norm_u_rows[line] = optc_tree_sum(slice_norm_u_lanes, width);
     }
-    ((float *)self->mem[arrays[4]])[optc_tiles_inside(self, OPTC_BAND_ROWS, OPTC_BAND_COLS) + unit] = optc_fold_sumf(slice_sum_u_squared_rows, rows);
-    ((float *)self->mem[arrays[5]])[optc_tiles_inside(self, OPTC_BAND_ROWS, OPTC_BAND_COLS) + unit] = optc_fold_sumf(slice_sum_8p27181em25_times_u_squared_rows, rows);
-    ((float *)self->mem[arrays[6]])[optc_tiles_inside(self, OPTC_BAND_ROWS, OPTC_BAND_COLS) + unit] = optc_fold_sumf(slice_sum_1p20893e_24_times_u_squared_rows, rows);
+    ((double *)self->mem[arrays[4]])[optc_tiles_inside(self, OPTC_BAND_ROWS, OPTC_BAND_COLS) + unit] = optc_fold_sum(slice_norm_u_rows, rows);
 }
 
-/* Once a matrix: writes mul_where_lt_where_zero_ne_where. 0 + 8 bytes. Of several stages, each with arrays of its own. */
+/* Once a matrix: writes slice_norm_u_where_zero_ne_slice_norm_u. 0 + 8 bytes. Of several stages, each with arrays of its own. */
 static void step_3_slice_matrix(const optc_view *self, long long unit, const int *arrays)
 {
     const long long segs = optc_up(self->slices, OPTC_SEG), slice = unit / segs, start = unit % segs * OPTC_SEG;
     const int count = optc_least(self->slices - start, OPTC_SEG);
     const long long offset = slice * self->slices + start;
-    double slice_sum_u_squared[OPTC_SEG];
+    double slice_norm_u_squares[OPTC_SEG];
     for (int i = 0; i < count; i++)
-        slice_sum_u_squared[i] = optc_finish_sumf((const float *)self->mem[arrays[0]] + (start + i) * (optc_up(self->whole_rows, OPTC_BAND_ROWS) * optc_up(self->whole_cols, OPTC_BAND_COLS)), optc_up(self->whole_rows, OPTC_BAND_ROWS) * optc_up(self->whole_cols, OPTC_BAND_COLS));
-    double slice_sum_8p27181em25_times_u_squared[OPTC_SEG];
-    for (int i = 0; i < count; i++)
-        slice_sum_8p27181em25_times_u_squared[i] = optc_finish_sumf((const float *)self->mem[arrays[1]] + (start + i) * (optc_up(self->whole_rows, OPTC_BAND_ROWS) * optc_up(self->whole_cols, OPTC_BAND_COLS)), optc_up(self->whole_rows, OPTC_BAND_ROWS) * optc_up(self->whole_cols, OPTC_BAND_COLS));
-    double slice_sum_1p20893e_24_times_u_squared[OPTC_SEG];
-    for (int i = 0; i < count; i++)
-        slice_sum_1p20893e_24_times_u_squared[i] = optc_finish_sumf((const float *)self->mem[arrays[2]] + (start + i) * (optc_up(self->whole_rows, OPTC_BAND_ROWS) * optc_up(self->whole_cols, OPTC_BAND_COLS)), optc_up(self->whole_rows, OPTC_BAND_ROWS) * optc_up(self->whole_cols, OPTC_BAND_COLS));
-    double *restrict mul_where_lt_where_zero_ne_where = (double *)self->mem[arrays[3]] + offset;
+        slice_norm_u_squares[i] = optc_finish_sum((const double *)self->mem[arrays[0]] + (start + i) * (optc_up(self->whole_rows, OPTC_BAND_ROWS) * optc_up(self->whole_cols, OPTC_BAND_COLS)), optc_up(self->whole_rows, OPTC_BAND_ROWS) * optc_up(self->whole_cols, OPTC_BAND_COLS));
+    double *restrict slice_norm_u_where_zero_ne_slice_norm_u = (double *)self->mem[arrays[1]] + offset;
     OPTC_EACH
     for (int i = 0; i < count; i++) {
-        const double slice_norm_u = sqrt(slice_sum_u_squared[i]);
-        const double n1p20893e_24_times_sqrt_where_1p1259e_15_lt_sqrt = (1125899906842624.0 < slice_norm_u) ? (1.2089258196146292e+24 * sqrt(slice_sum_8p27181em25_times_u_squared[i])) : slice_norm_u;
-        const double mul_where_lt = (n1p20893e_24_times_sqrt_where_1p1259e_15_lt_sqrt < 9.094947017729282e-13) ? (8.271806125530277e-25 * sqrt(slice_sum_1p20893e_24_times_u_squared[i])) : n1p20893e_24_times_sqrt_where_1p1259e_15_lt_sqrt;
-        mul_where_lt_where_zero_ne_where[i] = (0.0 != mul_where_lt) ? mul_where_lt : 1.0;
+        const double slice_norm_u = sqrt(slice_norm_u_squares[i]);
+        slice_norm_u_where_zero_ne_slice_norm_u[i] = (0.0 != slice_norm_u) ? slice_norm_u : 1.0;
     }
 }
 
@@ -156,8 +133,8 @@ static void step_4_map(const optc_view *self, long long unit)
     }
 }
 
-/* One pass over the elements: reads g m mul_where_lt_where_zero_ne_where; writes
- * u_over_mul_where_lt_where_zero_ne_where. 8 + 4 bytes. Of several stages, each with arrays of its own. */
+/* One pass over the elements: reads g m slice_norm_u_where_zero_ne_slice_norm_u; writes
+ * u_over_slice_norm_u_where_zero_ne_slice_norm_u. 8 + 4 bytes. Of several stages, each with arrays of its own. */
 static void step_5_map_matrix(const optc_view *self, long long unit, const int *arrays)
 {
     const long long start = unit * OPTC_SEG;
@@ -172,20 +149,20 @@ static void step_5_map_matrix(const optc_view *self, long long unit, const int *
         optc_fetch(g + OPTC_AHEAD, OPTC_CHUNK * sizeof *g);
         const float *restrict m = (const float *)self->mem[arrays[1]] + offset;
         optc_fetch(m + OPTC_AHEAD, OPTC_CHUNK * sizeof *m);
-        const float mul_where_lt_where_zero_ne_where = (float)((const double *)self->mem[arrays[2]])[slice];
-        float *restrict u_over_mul_where_lt_where_zero_ne_where = (float *)self->mem[arrays[3]] + offset;
+        const float slice_norm_u_where_zero_ne_slice_norm_u = (float)((const double *)self->mem[arrays[2]])[slice];
+        float *restrict u_over_slice_norm_u_where_zero_ne_slice_norm_u = (float *)self->mem[arrays[3]] + offset;
         OPTC_EACH
         for (int i = 0; i < len; i++) {
             const float g_i = g[i];
             const float u = g_i + momentum * (m[i] - g_i);
-            u_over_mul_where_lt_where_zero_ne_where[i] = u / mul_where_lt_where_zero_ne_where;
+            u_over_slice_norm_u_where_zero_ne_slice_norm_u[i] = u / slice_norm_u_where_zero_ne_slice_norm_u;
         }
         col = col + len < self->cols ? col + len : 0;
         row += !col;
     }
 }
 
-/* Once a pair of rows: reads u_over_where_where_ne_mm_u_over_where_where_ne div_mm_div_mm_div_mm_div; writes
+/* Once a pair of rows: reads u_over_norm_where_ne_mm_u_over_norm_where_ne div_mm_div_mm_div_mm_div; writes
  * mul_plus_mul_plus_3p4445_where_eq. 8 + 4 bytes. Of several stages, each with arrays of its own. */
 static void step_6_rows_matrix(const optc_view *self, long long unit, const int *arrays)
 {
@@ -195,21 +172,21 @@ static void step_6_rows_matrix(const optc_view *self, long long unit, const int 
     for (int from = 0, len; from < count; from += len) {               /* of one row */
         const long long offset = slice * (self->rows * self->rows) + start + from;
         len = optc_least(self->rows - col, count - from);
-        const float *restrict u_over_where_where_ne_mm_u_over_where_where_ne = (const float *)self->mem[arrays[0]] + offset;
+        const float *restrict u_over_norm_where_ne_mm_u_over_norm_where_ne = (const float *)self->mem[arrays[0]] + offset;
         const float *restrict div_mm_div_mm_div_mm_div = (const float *)self->mem[arrays[1]] + offset;
         float *restrict mul_plus_mul_plus_3p4445_where_eq = (float *)self->mem[arrays[2]] + offset;
         OPTC_EACH
         for (int i = 0; i < len; i++) {
             const float down = (float)((int)(optc_rows_inside(self) + row));
             const float across = (float)((int)(optc_rows_inside(self) + col) + i);
-            mul_plus_mul_plus_3p4445_where_eq[i] = 2.0315f * div_mm_div_mm_div_mm_div[i] + (-4.775f) * u_over_where_where_ne_mm_u_over_where_where_ne[i] + ((down == across) ? 3.4445f : 0.0f);
+            mul_plus_mul_plus_3p4445_where_eq[i] = 2.0315f * div_mm_div_mm_div_mm_div[i] + (-4.775f) * u_over_norm_where_ne_mm_u_over_norm_where_ne[i] + ((down == across) ? 3.4445f : 0.0f);
         }
         col = 0;
         row++;
     }
 }
 
-/* Once a pair of columns: reads u_over_where_where_ne_mm_u_over_where_where_ne_2 div_mm_div_mm_div_mm_div_2; writes
+/* Once a pair of columns: reads u_over_norm_where_ne_mm_u_over_norm_where_ne_2 div_mm_div_mm_div_mm_div_2; writes
  * mul_plus_mul_plus_3p4445_where_eq_2. 8 + 4 bytes. Of several stages, each with arrays of its own. */
 static void step_7_cols_matrix_2(const optc_view *self, long long unit, const int *arrays)
 {
@@ -219,14 +196,14 @@ static void step_7_cols_matrix_2(const optc_view *self, long long unit, const in
     for (int from = 0, len; from < count; from += len) {               /* of one row */
         const long long offset = slice * (self->cols * self->cols) + start + from;
         len = optc_least(self->cols - col, count - from);
-        const float *restrict u_over_where_where_ne_mm_u_over_where_where_ne_2 = (const float *)self->mem[arrays[0]] + offset;
+        const float *restrict u_over_norm_where_ne_mm_u_over_norm_where_ne_2 = (const float *)self->mem[arrays[0]] + offset;
         const float *restrict div_mm_div_mm_div_mm_div_2 = (const float *)self->mem[arrays[1]] + offset;
         float *restrict mul_plus_mul_plus_3p4445_where_eq_2 = (float *)self->mem[arrays[2]] + offset;
         OPTC_EACH
         for (int i = 0; i < len; i++) {
             const float down = (float)((int)(optc_cols_inside(self) + row));
             const float across = (float)((int)(optc_cols_inside(self) + col) + i);
-            mul_plus_mul_plus_3p4445_where_eq_2[i] = 2.0315f * div_mm_div_mm_div_mm_div_2[i] + (-4.775f) * u_over_where_where_ne_mm_u_over_where_where_ne_2[i] + ((down == across) ? 3.4445f : 0.0f);
+            mul_plus_mul_plus_3p4445_where_eq_2[i] = 2.0315f * div_mm_div_mm_div_mm_div_2[i] + (-4.775f) * u_over_norm_where_ne_mm_u_over_norm_where_ne_2[i] + ((down == across) ? 3.4445f : 0.0f);
         }
         col = 0;
         row++;
