@@ -135,7 +135,7 @@ def rate(s):
 
 def scheduled(h):
     """The hyperparameters that a schedule multiplies. A wrapper's `decay` is lr times weight decay."""
-    return [k for k in h if re.search(r"(^|\.)lr$|\.decay$", k)]
+    return [k for k in h if re.search(r"(^|\.)lr$|^(galore|fira)\.decay$", k)]
 
 
 def schedule(s, h, first, opts):
