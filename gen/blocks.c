@@ -136,8 +136,9 @@ static void read_option(lua_State *L, const char *key, double k, EveryOptions *o
     } else if (!strcmp(key, "offset")) {
         o->says_offset = true;
         o->offset = lua_tonumber(L, -1);
-        if (lua_type(L, -1) != LUA_TNUMBER || !(o->offset >= 0 && o->offset < k && o->offset == floor(o->offset)))
-            spec_error(L, "every: the offset is a whole number from 0 and below the period");
+        if (lua_type(L, -1) != LUA_TNUMBER || !(o->offset >= 0 && o->offset < MAX_PERIOD && o->offset == floor(o->offset)))
+            spec_error(L, "every: the offset is a whole number from 0 to %d", MAX_PERIOD - 1);
+        o->offset = fmod(o->offset, k);                    /* the period may be an option, and as small as 1 */
     } else {
         spec_error(L, "every(k, { … }, f) knows 'offset', 'first' and 'stagger': every(10, { offset = 1 }, function() "
                       "… end)");

@@ -433,8 +433,9 @@ void declare_spec(Trace *t, SpecFile *s, const char *options)
     }
     const char *view = text_field(t, s, "view");
     s->view = !strcmp(view, "last") ? VIEW_LAST : VIEW_FIRST;
-    if (*view && strcmp(view, "last") && strcmp(view, "first"))
-        declare_fail(t, s, "view", "'view' is \"first\" or \"last\", not \"%s\"", view);
+    s->plain = !strcmp(view, "plain");
+    if (*view && !s->plain && strcmp(view, "last") && strcmp(view, "first"))
+        declare_fail(t, s, "view", "'view' is \"first\", \"last\" or \"plain\", not \"%s\"", view);
     read_args(t, s, options);
     s->hyper = NEWS(t->arena, int, MAX_HYPERS);
     s->input = NEWS(t->arena, int, MAX_HYPERS);

@@ -117,8 +117,10 @@ static Polar read_options(lua_State *L)
     if (option_given(L, "steps")) {
         double n = lua_type(L, -1) == LUA_TNUMBER ? lua_tonumber(L, -1) : -1;
         if (!(n >= 0 && n <= MOST_STEPS && n == floor(n)))
-            spec_error(L, "polar: steps is a whole number from 0 to %d, known when the rule is compiled", MOST_STEPS);
-        o.steps = (int)n;
+            spec_error(L, "polar: steps is a whole number from 0 to %d (0: as many as the coefficients were published for), "
+                          "known when the rule is compiled",
+                       MOST_STEPS);
+        o.steps = n > 0 ? (int)n : o.set.steps;
     }
     if (option_given(L, "safety")) {
         o.set.safety = lua_type(L, -1) == LUA_TNUMBER ? lua_tonumber(L, -1) : 0;

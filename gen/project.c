@@ -43,6 +43,17 @@ static void add_twin(lua_State *L, Trace *t, int i)
     t->state[k] = node_leaf(&r->g, OP_STATE, s.dom, k, 0);
 }
 
+/* p is 0 for the rule inside, so its weight decay would do nothing, silently: it is 0 there and takes no other value. */
+static void forbid_decay(Trace *t)
+{
+    const SpecFile *s = &t->spec[t->nspec - 1];
+    for (int k = 0; k < s->nhyper; k++) {
+        Hyper *h = &t->rule->hyper[s->hyper[k]];
+        if (!strcmp(h->name, "weight_decay"))
+            *h = (Hyper){h->name, 0, 0, 0, false, false};
+    }
+}
+
 /* All that the rule inside has, before it runs: blocks around it look at states by their numbers. */
 void project_open(lua_State *L, Ref g)
 {
@@ -55,6 +66,7 @@ void project_open(lua_State *L, Ref g)
     if (n->ty != NUM || !dom_square(d) || dom_of_block(d) || (a[0] == AXIS_RANK) == (a[1] == AXIS_RANK))
         spec_error(L, "inner { g = … } takes values over rank and rows or cols, such as mm(P.T, g), not %s",
                    describe(t, g));
+    forbid_decay(t);
     t->elem = d;
     t->g = g;
     t->p = trace_copy(t, node_const(&t->rule->g, 0), d);

@@ -89,7 +89,8 @@ static void print_node(Buf *b, const Rule *r, Ref i)
 
 static void print_variant(Buf *b, const Variant *v)
 {
-    buf_printf(b, "variant %s%s%s", v->name, v->view & VIEW_FIRST ? " first" : "", v->view & VIEW_LAST ? " last" : "");
+    buf_printf(b, "variant %s%s%s%s", v->name, v->view & VIEW_FIRST ? " first" : "",
+               v->view & VIEW_LAST ? " last" : "", v->view & VIEW_PLAIN ? " plain" : "");
     for (int i = 0; i < v->ntest; i++) {
         buf_puts(b, " ");
         test_print(b, &v->test[i]);
@@ -277,8 +278,8 @@ static void read_variant(Reader *p, Rule *r)
     Variant v = {.name = name(p)};
     Test *test = NEWS(p->a, Test, MAX_TESTS);
     while (*word(p) && !p->bad) {
-        if (!strcmp(p->tok, "first") || !strcmp(p->tok, "last"))
-            v.view |= *p->tok == 'f' ? VIEW_FIRST : VIEW_LAST;
+        if (!strcmp(p->tok, "first") || !strcmp(p->tok, "last") || !strcmp(p->tok, "plain"))
+            v.view |= *p->tok == 'f' ? VIEW_FIRST : *p->tok == 'l' ? VIEW_LAST : VIEW_PLAIN;
         else if (v.ntest == MAX_TESTS || !test_parse(p->a, p->tok, &test[v.ntest++]))
             complain(p, "a test such as matrix or nrows<=ncols");
     }

@@ -48,7 +48,7 @@ typedef struct SpecFile {             /* one loaded spec: the rule or a wrapper 
     int *state, nstate;
     int *input, ninput;
     int view;
-    bool uses_view;
+    bool uses_view, plain;            /* plain: tensors of more than two dimensions are refused */
     Arg *arg; int narg;               /* what the user gave: of options, or a wrapper's arguments */
     NameSet failed;                   /* declared, and wrongly: whoever reads one hears nothing more of it */
 } SpecFile;

@@ -154,7 +154,7 @@ void ways_trace(lua_State *L, Trace *t, bool has_matrix)
     v->ntest = t->npath;
     for (int i = 0; i < t->nall; i++)
         if (t->spec[i].uses_view)
-            v->view |= t->spec[i].view;
+            v->view |= t->spec[i].view | (t->spec[i].plain ? VIEW_PLAIN : 0);
 }
 
 /* Reductions over all tensors get their operands: a new graph from a copy of the nodes in which they stand. */

@@ -1,3 +1,4 @@
+-- rectify, on by default as in the authors' code (adabelief-pytorch 0.1.0 and later, timm): RAdam's factor, and plain momentum until it exists.
 return optimizer {
   name  = "adabelief",
   cite  = "Zhuang et al. 2020, arXiv:2010.07468",
@@ -6,12 +7,20 @@ return optimizer {
     lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },
     eps = { 1e-16, min = 0 }, weight_decay = { 0, min = 0 },
   },
+  options = { rectify = true },
   state = { m = zeros, s = zeros },
   step = function()
     p = p - (lr * weight_decay) * p
     m = lerp(m, g, 1 - beta1)
     local surprise = g - m
     s = lerp(s, surprise * surprise, 1 - beta2) + eps
-    p = p - (lr / (1 - beta1 ^ t)) * m / ((1 / sqrt(1 - beta2 ^ t)) * sqrt(s) + eps)
+    if rectify then
+      local last = 2 / (1 - beta2) - 1
+      local rho = last - 2 * t * beta2 ^ t / (1 - beta2 ^ t)
+      local r = sqrt((1 - beta2 ^ t) * (rho - 4) * (rho - 2) * last / ((last - 4) * (last - 2) * rho))
+      p = p - (lr / (1 - beta1 ^ t)) * m * where(ge(rho, 5), r / (sqrt(s) + eps), 1)
+    else
+      p = p - (lr / (1 - beta1 ^ t)) * m / ((1 / sqrt(1 - beta2 ^ t)) * sqrt(s) + eps)
+    end
   end,
 }

@@ -1,9 +1,11 @@
+-- base_lr is the rate that a schedule starts from: the bounds follow lr / base_lr. 0 stands for lr itself, a constant rate. optc.torch sets
+-- it to each group's first lr.
 return optimizer {
   name  = "adabound",
   cite  = "Luo et al. 2019, arXiv:1902.09843",
   doc   = "Adam's rate for each coordinate, clipped to bounds that close in on final_lr, so that it ends as SGD",
   hyper = {
-    lr = { 1e-3, min = 0 }, final_lr = { 0.1, min = 0 }, gamma = { 1e-3, above = 0 },
+    lr = { 1e-3, min = 0 }, base_lr = { 0, min = 0 }, final_lr = { 0.1, min = 0 }, gamma = { 1e-3, above = 0 },
     beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },
     eps = { 1e-8, min = 0 }, weight_decay = { 0, min = 0 },
   },
@@ -18,8 +20,9 @@ return optimizer {
       vmax = max(vmax, v)
       s = vmax
     end
-    local lower = final_lr * (1 - 1 / (gamma * t + 1))
-    local upper = final_lr * (1 + 1 / (gamma * t))
+    local final = final_lr * where(gt(base_lr, 0), lr / base_lr, 1)
+    local lower = final * (1 - 1 / (gamma * t + 1))
+    local upper = final * (1 + 1 / (gamma * t))
     local rate = (lr * sqrt(1 - beta2 ^ t) / (1 - beta1 ^ t)) / (sqrt(s) + eps)
     p = p - clamp(rate, lower, upper) * m
   end,

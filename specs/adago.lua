@@ -1,3 +1,5 @@
+-- No code of the authors is public; lr, eps and v0 are pytorch_optimizer's. gamma is 1, where pytorch_optimizer has 10.
+-- steps = 0: as many as the coefficients were published for (jordan: 5).
 -- products: as Muon's; the rate is of norms that no product enters.
 return optimizer {
   name  = "adago",
@@ -7,7 +9,7 @@ return optimizer {
     lr = { 0.05, min = 0 }, momentum = { 0.95, min = 0, below = 1 }, gamma = { 1, above = 0 }, eps = { 5e-4, min = 0 },
     v0 = { 1e-6, above = 0 }, weight_decay = { 0, min = 0 },
   },
-  options = { steps = 5, form = { "plain", "gram", "auto" }, coefficients = { "jordan", "polar_express", "cans", "turbo" } },
+  options = { steps = 0, form = { "plain", "gram", "auto" }, coefficients = { "jordan", "polar_express", "cans", "turbo" } },
   products = "f16",
   state = { m = zeros, v = zeros "tensor" },    -- v: the sum of squares behind v0 ^ 2
   step  = rule "adamw",

@@ -1,3 +1,4 @@
+-- steps = 0: as many as the coefficients were published for (jordan: 5).
 -- products: as Muon's. Signs have a condition of their own, and the element-wise second moment evens out what rounding leaves.
 return optimizer {
   name  = "adamuon",
@@ -6,7 +7,7 @@ return optimizer {
   hyper = {
     lr = { 0.02, min = 0 }, momentum = { 0.95, min = 0, below = 1 }, eps = { 1e-8, min = 0 }, weight_decay = { 1e-2, min = 0 },
   },
-  options = { nesterov = true, steps = 5, form = { "plain", "gram", "auto" }, coefficients = { "jordan", "polar_express", "cans", "turbo" } },
+  options = { nesterov = true, steps = 0, form = { "plain", "gram", "auto" }, coefficients = { "jordan", "polar_express", "cans", "turbo" } },
   products = "f16",
   state = { m = zeros, v = zeros },
   step  = rule "adamw",

@@ -1,10 +1,11 @@
+-- The authors leave both warm-ups out by default, and recommend them, over as many steps as training has. Either is left out by 0 steps.
 return optimizer {
   name  = "ademamix",
   cite  = "Pagliardini, Ablin and Grangier 2024, arXiv:2409.03137",
-  doc   = "AdamW with a second, slow momentum mixed in; the warmup option ramps alpha and beta3 over warmup_steps",
+  doc   = "AdamW with a second, slow momentum mixed in; the warmup option ramps alpha and beta3 over alpha_warmup and beta3_warmup steps",
   hyper = {
-    lr = { 1e-3, min = 0 }, beta1 = { 0.9, above = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },
-    beta3 = { 0.9999, above = 0, below = 1 }, alpha = { 5, min = 0 }, warmup_steps = { 10000, min = 1 },
+    lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },
+    beta3 = { 0.9999, above = 0, below = 1 }, alpha = { 2, min = 0 }, alpha_warmup = { 10000, min = 0 }, beta3_warmup = { 10000, min = 0 },
     eps = { 1e-8, min = 0 }, weight_decay = { 0, min = 0 },
   },
   options = { warmup = false },
@@ -12,9 +13,9 @@ return optimizer {
   step = function()
     local a, b3 = alpha, beta3
     if warmup then
-      local x, from, to = min(t / warmup_steps, 1), log(beta1), log(beta3)
-      a = x * alpha
-      b3 = min(exp(from * to / ((1 - x) * to + x * from)), beta3)   -- half-life grows evenly
+      local x, from, to = t / beta3_warmup, log(beta1 + 1e-8), log(beta3 + 1e-8)
+      a = where(lt(t, alpha_warmup), t / alpha_warmup, 1) * alpha
+      b3 = where(lt(t, beta3_warmup), exp(from * to / ((1 - x) * to + x * from)), beta3)    -- half-life grows evenly
     end
     p = p - (lr * weight_decay) * p
     m = lerp(m, g, 1 - beta1)

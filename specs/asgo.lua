@@ -1,3 +1,4 @@
+-- The authors' iteration of PolarExpress is a root by eigenvectors or products here, to which relative_eps is added.
 -- products: the root takes small eigenvalues of the Gram matrix for what they are, which 11 bits would have made up.
 return optimizer {
   name  = "asgo",
@@ -5,7 +6,7 @@ return optimizer {
   doc   = "Momentum times the inverse root of one Gram matrix, that of the smaller side; AdamW for what is no matrix",
   hyper = {
     lr = { 0.01, min = 0 }, momentum = { 0.9, min = 0, below = 1 }, beta2 = { 0.8, min = 0, below = 1 }, eps = { 1e-10, min = 0 },
-    relative_eps = { 1e-6, min = 0 }, weight_decay = { 0, min = 0 },
+    relative_eps = { 1e-6, min = 0 }, weight_decay = { 0.1, min = 0 },
   },
   options = { interval = 1, scale = { "rms", "none" } },      -- steps between roots; rms: 0.2 an element, as large as AdamW's
   products = "f32",

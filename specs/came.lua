@@ -1,6 +1,7 @@
 -- 1 / sqrt of the matrix that row and column means stand for.
 local function inverse_root(row, col) return rsqrt(row / slice.mean(row)) * rsqrt(col) end
 
+-- lr has no default in the authors' code; 2e-4 is their README's.
 return optimizer {
   name  = "came",
   cite  = "Luo et al. 2023, arXiv:2307.02047",

@@ -3,13 +3,15 @@ local function kept(a, x, n)                    -- one over the root of an eigen
   return max(lerp(a, x, 1 - beta2), 1 / (most * most))
 end
 
+-- limit: the authors have none, and two squares of a vocabulary fit no GPU. Tensors of three and more dimensions are seen as dim 0 x the rest;
+-- the authors have a factor for each axis of three.
 -- products: the basis turns with what rounding does to the factors it comes from.
 return optimizer {
   name  = "klshampoo",
   cite  = "Lin et al. 2025, arXiv:2509.03378, as its authors' code has it",
   doc   = "Shampoo whose two factors are fitted to each other, with eigenvalues from every step; AdamW for the rest and for sides over the limit",
   hyper = {
-    lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.98, min = 0, below = 1 }, eps = { 1e-8, min = 0 },
+    lr = { 1e-4, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.98, min = 0, below = 1 }, eps = { 1e-8, min = 0 },
     weight_decay = { 0.01, min = 0 },
   },
   options = { interval = 10, limit = 4096, first = 0.1, start = { "eigh", "identity" } },     -- first: of eigenvalues

@@ -1,3 +1,5 @@
+-- The rate enters the momentum, as in the paper: v = momentum v + rate g. rate = "outside" is timm's and NVIDIA's LARC: p = p - lr v, which is
+-- the same while lr stays and another rule under a schedule.
 return optimizer {
   name  = "lars",
   cite  = "You, Gitman and Ginsburg 2017, arXiv:1708.03888",
@@ -6,12 +8,18 @@ return optimizer {
     lr = { 1, min = 0 }, momentum = { 0.9, min = 0, max = 1 }, trust = { 1e-3, above = 0 },
     eps = { 1e-8, min = 0 }, weight_decay = { 0, min = 0 },
   },
+  options = { rate = { "inside", "outside" } },
   state = { b = zeros },
   step = function()
     local pn, gn = norm(p), norm(g)
     local ratio = trust * pn / (gn + weight_decay * pn + eps)
     ratio = where(both(gt(pn, 0), gt(gn, 0)), ratio, 1)
-    b = momentum * b + (lr * ratio) * (g + weight_decay * p)
-    p = p - b
+    if rate == "inside" then
+      b = momentum * b + (lr * ratio) * (g + weight_decay * p)
+      p = p - b
+    else
+      b = momentum * b + ratio * (g + weight_decay * p)
+      p = p - lr * b
+    end
   end,
 }

@@ -1,3 +1,4 @@
+-- The authors' code adds eps to lr, unless lr is 0; the paper does not.
 return optimizer {
   name  = "madgrad",
   cite  = "Defazio and Jelassi 2021, arXiv:2101.11075",
@@ -9,7 +10,7 @@ return optimizer {
   state = { x0 = copy(p), s = zeros, v = zeros },
   step = function()
     local d = g + weight_decay * p
-    local lambda = lr * sqrt(t)
+    local lambda = where(gt(lr, 0), lr + eps, 0) * sqrt(t)
     s = s + lambda * d
     v = v + lambda * d * d
     local z = x0 - s / (cbrt(v) + eps)

@@ -1,3 +1,4 @@
+-- steps = 0: as many as the coefficients were published for (jordan: 5).
 -- products: as Muon's; what rounding does to a row's length is divided out again.
 return optimizer {
   name  = "normuon",
@@ -5,11 +6,11 @@ return optimizer {
   doc   = "Muon whose rows are brought to equal size by a second moment each; AdamW for what is no matrix",
   hyper = {
     lr = { 0.02, min = 0 }, momentum = { 0.95, min = 0, below = 1 }, beta2 = { 0.95, min = 0, below = 1 },
-    eps = { 1e-8, min = 0 }, weight_decay = { 0, min = 0 },
+    eps = { 1e-10, min = 0 }, weight_decay = { 0, min = 0 },
   },
   options = {
-    nesterov = true, steps = 5, form = { "plain", "gram", "auto" }, coefficients = { "jordan", "polar_express", "cans", "turbo" },
-    scale = { "rms", "keep" },                  -- 0.2 an element as AdamW's, or the norm it had and Muon's scale
+    nesterov = true, steps = 0, form = { "plain", "gram", "auto" }, coefficients = { "jordan", "polar_express", "cans", "turbo" },
+    scale = { "keep", "rms" },                  -- the norm it had and Muon's scale (the authors' code), or 0.2 an element as AdamW's (the paper)
   },
   products = "f16",
   state = { m = zeros, v = zeros "row" },

@@ -1,9 +1,10 @@
+-- lr is that of NVIDIA's class (Jasper) and timm's. beta2 is the paper's and timm's; NVIDIA's class has 0.
 return optimizer {
   name  = "novograd",
   cite  = "Ginsburg et al. 2019, arXiv:1905.11286",
   doc   = "Momentum of gradients normalised by one second moment a tensor, with weight decay inside the momentum",
   hyper = {
-    lr = { 1e-2, min = 0 }, beta1 = { 0.95, min = 0, below = 1 }, beta2 = { 0.98, min = 0, below = 1 },
+    lr = { 1e-3, min = 0 }, beta1 = { 0.95, min = 0, below = 1 }, beta2 = { 0.98, min = 0, below = 1 },
     eps = { 1e-8, min = 0 }, weight_decay = { 0, min = 0 },
   },
   options = { grad_averaging = false },

@@ -1,17 +1,20 @@
+-- The authors find the factor to full precision (QDWH): eight steps of Polar Express come near it. steps = 0: eight of those, or as many as
+-- the other coefficients were published for.
 -- products: as Muon's; the nuclear norm <m, U> is a sum over all elements, so the percent that 11 bits leave in U is one of the rate.
 return optimizer {
   name  = "polargrad",
   cite  = "Lau, Long and Su 2025, arXiv:2505.21799",
   doc   = "The polar factor of the momentum times its nuclear norm: a step that shrinks with the gradient; AdamW for the rest",
-  hyper = { lr = { 1e-3, min = 0 }, momentum = { 0.95, min = 0, below = 1 }, weight_decay = { 0, min = 0 } },
+  hyper = { lr = { 0.02, min = 0 }, momentum = { 0.95, min = 0, below = 1 }, weight_decay = { 0, min = 0 } },
   options = {
-    polar_first = false, steps = 8, form = { "plain", "gram", "auto" }, coefficients = { "polar_express", "jordan", "cans", "turbo" },
+    polar_first = false, steps = 0, form = { "plain", "gram", "auto" }, coefficients = { "polar_express", "jordan", "cans", "turbo" },
   },
   products = "f16",
   state = { m = zeros },
   step  = rule "adamw",
   matrix = function()
     local how = { steps = steps, coefficients = coefficients, form = form }
+    if steps == 0 and coefficients == "polar_express" then how.steps = 8 end
     local u, size
     if polar_first then                         -- the momentum is taken of the factors
       local o = polar(g, how)

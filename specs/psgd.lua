@@ -1,3 +1,6 @@
+-- Defaults are those of the authors' KronWhiten but for: momentum, 0.9 in all of their examples and 0 in the class; the form (QUAD, where the
+-- class has Q0.5EQ1.5); factors that start at 1, where the class scales them by the first gradient; no noise added to the gradient; the limit,
+-- where the class has none and takes diagonals for sides longer than the other one.
 -- One factor of the preconditioner, moved towards whitening by a quadratic form that keeps it symmetric and positive. a: the gram of the
 -- preconditioned gradient, n: what it would be of a white one. The largest row sum stands for the spectral norm, which it bounds.
 local function fitted(q, l, a, n)

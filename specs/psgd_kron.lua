@@ -1,3 +1,5 @@
+-- Defaults are those of kron_torch (lr, momentum, precond_lr, balance, clip_rms) and of the authors' KronWhiten (beta, damping). limit: kron_torch
+-- has 8192, and one solve with a triangle of 8192 at every step costs more than the rest of training.
 -- A factor moves towards where s, of the preconditioned gradient, is n, of as much noise. The largest row sum bounds the spectral norm.
 local function triangle(C, l, s, n)
   l = max(lerp(slice.max(rowsum(abs(s + n))), l, beta), slice.max(rowsum(abs(s + n))))

@@ -1,3 +1,5 @@
+-- As the paper and torch have it. The authors' code decays weights as decoupled = true does, and stands still, by default, while the variance is
+-- intractable (degenerated_to_sgd = false).
 return optimizer {
   name  = "radam",
   cite  = "Liu et al. 2020, arXiv:1908.03265",

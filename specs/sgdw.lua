@@ -1,9 +1,11 @@
+-- lr is the authors'. Their code has momentum and decay 0 unless they are given, which is plain SGD: 0.9 is what the paper runs with, and 0.01
+-- is AdamW's decay. lr multiplies the decay, as in timm; the authors multiply it by the schedule alone.
 return optimizer {
   name  = "sgdw",
   cite  = "Loshchilov and Hutter 2019, arXiv:1711.05101",
   doc   = "SGD with momentum and weight decay kept apart from the gradient",
   hyper = {
-    lr = { 1e-2, min = 0 }, momentum = { 0.9, min = 0, max = 1 },
+    lr = { 1e-3, min = 0 }, momentum = { 0.9, min = 0, max = 1 },
     dampening = { 0, min = 0, max = 1 }, weight_decay = { 1e-2, min = 0 },
   },
   options = { nesterov = false },

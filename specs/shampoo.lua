@@ -1,3 +1,7 @@
+-- Defaults are those of facebookresearch/optimizers (beta1, eps, blocks of 1024) and Anil et al. (beta2 0.999, grafting) but for: roots every 50
+-- steps, for a root a step costs ten times the rest; lr, which is Adam's since Adam's steps are grafted; relative_eps and limit, which are ours.
+-- start: steps before it are the grafted rule's own, as facebookresearch/optimizers has it (there start is the interval). Here the first root
+-- is made at step 1 and used at once.
 local function gathered(how, s, x)              -- and how much of a mean that is
   if how == "sum" or how == "adagrad" then return s + x, 1 elseif how == "rmsprop" then return lerp(s, x, 1 - beta2), 1 end
   return lerp(s, x, 1 - beta2), 1 - beta2 ^ t
@@ -7,6 +11,7 @@ local function taken(x, u, norm)                -- x, as long as the step along 
   local like, seen = u
   if graft ~= "none" and graft ~= "sgd" then v, seen = gathered(graft, v, g * g)  like = u / (sqrt(v / seen) + graft_eps) end
   if graft ~= "none" then x = (norm(like) / max(norm(x), 1e-30)) * x end
+  if start > 1 then x = where(lt(t, start), like, x) end
   x = x + weight_decay * p  if heavy_ball then b = momentum * b + x  x = b end
   p = p - lr * x
 end
@@ -19,7 +24,7 @@ return optimizer {
   hyper = { lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 }, eps = { 1e-12, min = 0 },
             relative_eps = { 1e-6, min = 0 }, graft_eps = { 1e-8, min = 0 }, momentum = { 0.9, min = 0, below = 1 }, weight_decay = { 0, min = 0 } },
   options = { graft = { "adam", "rmsprop", "adagrad", "sgd", "none" }, accumulate = { "ema", "sum" }, heavy_ball = false, stagger = true,
-              interval = 50, side = 1024, limit = 8192 },     -- steps between roots; of a block; longer sides have a diagonal
+              interval = 50, start = 1, side = 1024, limit = 8192 },     -- steps between roots; of a block; longer sides have a diagonal
   products = "f32",  block = "side",
   state = { m = zeros, v = zeros, b = zeros, d = zeros, l = zeros "row", r = zeros "col", L = zeros "rows", R = zeros "cols",
             X = eye(1, "rows"), Y = eye(1, "cols") },

@@ -5,6 +5,9 @@ local function turned(A, Q)
   return qr(take(B, order, "cols"), { last = Q }), order
 end
 
+-- Tensors of three and more dimensions are seen as dim 0 x the rest, with two bases; the authors have a basis for each axis.
+-- limit: the authors have 10000. A basis of 8580 needs 2.4 GB of workspace, more than a CPU and most GPUs give unless asked, and binding such
+-- a matrix would be refused. With limit=10000 and enough workspace the rule is theirs; a side over the limit has no basis.
 -- products: the basis turns with what rounding does to the Gram matrices; 11 bits lose their small eigenvalues.
 return optimizer {
   name  = "soap",

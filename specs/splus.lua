@@ -6,6 +6,10 @@ local function taken(size, u)
   p = p - size * weight_decay * p
 end
 
+-- Tensors of three and more dimensions are seen as dim 0 x the rest; the authors give them signs alone, at lr * other_scale
+-- (bind them with OPTC_AS_VECTOR for that).
+-- limit: the authors have 10000. A basis of 8580 needs 2.4 GB of workspace, more than a CPU and most GPUs give unless asked, and binding such
+-- a matrix would be refused. With limit=10000 and enough workspace the rule is theirs; a side over the limit has no basis.
 -- products: only signs are taken in the basis, but the basis turns with what rounding does to the Gram matrices.
 return optimizer {
   name  = "splus",

@@ -35,7 +35,8 @@ typedef enum {
     NKNOB
 } Knob;
 typedef struct Launch { int v[NKNOB]; } Launch;
-enum { VIEW_FIRST = 1, VIEW_LAST = 2 };                    /* bits: which views a rule's row, col and slice values rest on */
+/* bits: which views a rule's row, col and slice values rest on; VIEW_PLAIN: the rule takes no kernels of convolutions */
+enum { VIEW_FIRST = 1, VIEW_LAST = 2, VIEW_PLAIN = 4 };
 
 /* What is measured for one size is known for others about as large: two powers of two, by the upper one. */
 OPTC_COUNT int size_bucket(int64_t n)

@@ -34,6 +34,7 @@ expect 2 "--wiht" check adamw --wiht clip
 expect 0 "adafactor" list
 expect 0 "lookahead" list --wrappers
 expect 0 "Loshchilov" list adamw
+expect 0 "Differs from its authors" list
 expect 1 "nothing" list nothing
 expect 0 "28 bytes per element" check adamw
 expect 0 "ok" check adamw lamb 'adafactor'

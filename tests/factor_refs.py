@@ -51,7 +51,7 @@ def no_casts():
 class Uncast:
     """An optimizer whose steps are made without casts."""
     def __init__(self, opt):
-        self.opt = opt
+        self.opt, self.param_groups = opt, opt.param_groups
 
     def step(self):
         with no_casts():
@@ -80,7 +80,7 @@ def normal(seed, t, tensor, stream, n):
 
 # ------------------------------------------------------------------------------------------------------------- Shampoo
 
-def fb_shampoo(clones, graft, h, params, interval, momentum):
+def fb_shampoo(clones, graft, h, params, interval, momentum, start):
     sys.path.insert(0, os.path.join(clones, "optimizers"))
     import distributed_shampoo as ds
     from distributed_shampoo import shampoo_types
@@ -95,11 +95,12 @@ def fb_shampoo(clones, graft, h, params, interval, momentum):
             factor_matrix_dtype=torch.float64, inv_factor_matrix_dtype=torch.float64), grafting_config=grafts[graft](),
         iterate_averaging_config=shampoo_types.ClassicMomentumConfig(momentum=h.momentum) if momentum else None)
     torch.float = kept
-    opt.param_groups[0]["start_preconditioning_step"] = 1         # roots at the first step too, which it would not be told
+    if start == 1:
+        opt.param_groups[0]["start_preconditioning_step"] = 1     # roots at the first step too, which it would not be told
     return opt
 
 
-def shampoo(clones, graft="adam", interval=50, total=False, momentum=False, limit=8192, side=1024, package=False, slots=None):
+def shampoo(clones, graft="adam", interval=50, total=False, momentum=False, limit=8192, side=1024, package=False, slots=None, start=1):
     """Transcribed from the papers; package: matrices by facebookresearch/optimizers, which has no diagonals for vectors or sides, takes
     matrices of one row or column for vectors, and grafts each block by itself. slots: of the matrices, as optc_get_slot tells them."""
     def blocks(n):
@@ -141,7 +142,7 @@ def shampoo(clones, graft="adam", interval=50, total=False, momentum=False, limi
                             rows[i, j] = kept["root", key] @ rows[i, j]
             if graft != "none":
                 d = u if graft == "sgd" else u / (np.sqrt(kept["v"] / (1 - h.beta2 ** t) if graft == "adam" else kept["v"]) + h.graft_eps)
-                x = x * np.linalg.norm(d) / np.linalg.norm(x)
+                x = x * np.linalg.norm(d) / np.linalg.norm(x) if t >= start else d
             x = x + h.weight_decay * w
             if momentum:
                 x = kept["b"] = h.momentum * kept.get("b", 0) + x
@@ -150,8 +151,8 @@ def shampoo(clones, graft="adam", interval=50, total=False, momentum=False, limi
         if not package:
             return Stepper(params, update)
         both = [Stepper([p for p in params if p.dim() < 2 or 1 in p.shape], update),
-                fb_shampoo(clones, graft, h, [p for p in params if p.dim() > 1 and 1 not in p.shape], interval, momentum)]
-        return types.SimpleNamespace(step=lambda: [x.step() for x in both])
+                fb_shampoo(clones, graft, h, [p for p in params if p.dim() > 1 and 1 not in p.shape], interval, momentum, start)]
+        return types.SimpleNamespace(step=lambda: [x.step() for x in both], param_groups=both[1].param_groups)
     return make
 
 
@@ -187,7 +188,7 @@ def own_klshampoo(clones, interval):
             with no_casts():
                 opt.step()
             torch.squeeze = squeeze
-        return types.SimpleNamespace(step=step)
+        return types.SimpleNamespace(step=step, param_groups=opt.param_groups)
     return make
 
 
@@ -294,7 +295,7 @@ def projected(clones, repository, file, rank, interval, scale, settings):
             with no_casts():
                 opt.step()
             torch.linalg.svd = svd
-        return types.SimpleNamespace(step=step)
+        return types.SimpleNamespace(step=step, param_groups=opt.param_groups)
     return make
 
 
@@ -348,6 +349,8 @@ def configs(api, clones):
         config(f"shampoo_{graft}", "shampoo", facebook, shampoo(clones, graft, 6, package=True, momentum=graft == "sgd"), rest=False,
                options=f"graft={graft},interval=6,stagger=false" + ",heavy_ball=true" * (graft == "sgd"), **ROOTS, relative_eps=0.0,
                **(dict(momentum=0.7) if graft == "sgd" else {}))
+    config("shampoo_start", "shampoo", facebook, shampoo(clones, "adam", 6, package=True, start=6), rest=False,
+           options="interval=6,start=6,stagger=false", **ROOTS, relative_eps=0.0)
     config("shampoo_sum", "shampoo", papers, shampoo(clones, "none", 1, total=True), rest=False,
            options="graft=none,interval=1,accumulate=sum,stagger=false", **SHAMPOO)
     config("shampoo_blocks", "shampoo", papers, shampoo(clones, "adam", 4, side=5), rest=False, options="interval=4,side=5,stagger=false", **SHAMPOO)
@@ -361,13 +364,13 @@ def configs(api, clones):
         config(name, "splus", "kvfrans/splus d96bd16", own_splus(clones, interval, limit), rest=False, options=options, shapes=shapes, **SPLUS)
     SOAP = dict(lr=0.02, beta1=0.8, beta2=0.9, beta3=0.85, eps=1e-3, weight_decay=0.1)
     for name, options, shapes, interval, limit in (
-            ("soap", "", SQUARE, 10, 10000), ("soap_often", "interval=4", SQUARE, 4, 10000), ("soap_sides", "interval=6,limit=13", ONE_SIDE, 6, 13),
+            ("soap", "", SQUARE, 10, 10000), ("soap_often", "interval=4", SQUARE, 4, 10000), ("soap_each", "interval=1", SQUARE, 1, 10000), ("soap_sides", "interval=6,limit=13", ONE_SIDE, 6, 13),
             ("soap_smaller", "interval=6,sides=smaller", [s for s in ONE_SIDE if s != (12, 12)], 6, None)):
         config(name, "soap", "nikhilvyas/SOAP a1e5535 in float64, and torch.optim.AdamW", own_soap(clones, interval, limit), options=options,
                shapes=shapes, **SOAP)
     config("soap_identity", "soap", "nikhilvyas/SOAP a1e5535 in float64, and torch.optim.AdamW; its first basis the identity",
            own_soap(clones, 9, 10000, True), options="interval=9,start=identity", **SOAP)
-    for name, options, interval in (("klshampoo", "", 10), ("klshampoo_often", "interval=4", 4)):
+    for name, options, interval in (("klshampoo", "", 10), ("klshampoo_often", "interval=4", 4), ("klshampoo_each", "interval=1", 1)):
         config(name, "klshampoo", "yorkerlin/KL-Methods a02e622 in float64, and torch.optim.AdamW", own_klshampoo(clones, interval), options=options,
                shapes=[s for s in SQUARE if s != (1, 1)], lr=0.02, beta1=0.8, beta2=0.9, eps=1e-3, weight_decay=0.1)
     config("dion", "dion", "microsoft/dion 0a059a4 in float64, its first Q our draws, and torch.optim.AdamW",
@@ -387,11 +390,17 @@ def configs(api, clones):
     wrapped("adamw_galore", "adamw", "jiaweizzhao/GaLore 2cc66f8; the signs of singular vectors ours",
             projected(clones, "GaLore", "galore_torch/adamw.py", 4, 6, lambda h: dict(scale=h["galore.scale"]), as_adam), "galore(4,6)",
             galore__scale=0.5, galore__decay=0.005, **ADAM)
+    wrapped("adamw_galore_each", "adamw", "jiaweizzhao/GaLore 2cc66f8; the signs of singular vectors ours",
+            projected(clones, "GaLore", "galore_torch/adamw.py", 4, 1, lambda h: dict(scale=h["galore.scale"]), as_adam), "galore(4,1)",
+            galore__scale=0.5, galore__decay=0.005, **ADAM)
     wrapped("rmsprop_galore", "rmsprop", "GaLore of xichen-fy/Fira 5c28b13; the signs of singular vectors ours",
             projected(clones, "Fira", "optimizer_torch/galore_rmsprop.py", 4, 6, lambda h: dict(alpha=h["galore.scale"]), as_rms), "galore(4,6)",
             galore__scale=0.5, galore__decay=0.0, **RMS)
     wrapped("rmsprop_fira", "rmsprop", "xichen-fy/Fira 5c28b13; the signs of singular vectors ours",
             projected(clones, "Fira", "optimizer_torch/fira_rmsprop.py", 4, 6, lambda h: dict(alpha=1.0), as_rms), "fira(4,6)",
+            fira__scale=1.0, fira__growth=1.01, fira__eps=1e-8, fira__decay=0.0, **RMS)
+    wrapped("rmsprop_fira_each", "rmsprop", "xichen-fy/Fira 5c28b13; the signs of singular vectors ours",
+            projected(clones, "Fira", "optimizer_torch/fira_rmsprop.py", 4, 1, lambda h: dict(alpha=1.0), as_rms), "fira(4,1)",
             fira__scale=1.0, fira__growth=1.01, fira__eps=1e-8, fira__decay=0.0, **RMS)
     wrapped("adamw_fira", "adamw", "arXiv:2410.01623 transcribed", fira_adamw(4, 6), "fira(4,6)", fira__scale=0.5, fira__growth=1.01, fira__eps=1e-8,
             fira__decay=0.005, **{**ADAM, "eps": 1e-3})

@@ -53,8 +53,19 @@ void fix_open(Fixture *f, const optc_engine_options *eo, const optc_rule_options
             type_store(f->type, f->p[k], i, 0.5 * ref_value(k, 0, i));
         t[k] = (optc_tensor){.param = f->p[k], .grad = f->g[k], .rank = shape[k].rank, .shape = shape[k].dim};
     }
+    without_kernels(f->rule, t, n);
     optc_group g = {.tensors = t, .ntensors = n, .hyper = set, .nhyper = nset};
     OK(optc_bind(f->rule, &g, 1, &f->binding));
+}
+
+void without_kernels(const optc_rule *r, optc_tensor *t, int n)
+{
+    int view = 0;
+    for (int v = 0; v < r->program->nvariant; v++)
+        view |= r->program->variant[v].view;
+    for (int k = 0; k < n && view & VIEW_PLAIN; k++)
+        if (t[k].rank > 2 && t[k].shape[t[k].rank - 1] > 1)
+            t[k].flags = OPTC_USE_STEP;
 }
 
 bool rule_has_calls(const optc_rule *r)

@@ -42,6 +42,7 @@ enum { NODD = 5 };
 
 void fix_open(Fixture *f, const optc_engine_options *eo, const optc_rule_options *ro, const TestShape *shape, int n, const optc_setting *set, int nset);
 void fix_close(Fixture *f);
+void without_kernels(const optc_rule *r, optc_tensor *t, int n);      /* for rules that refuse them: they take `step` */
 bool rule_has_calls(const optc_rule *r);                 /* it has products */
 bool rule_has_callee(const optc_rule *r, Callee c);
 

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Makes tests/refs/*.ref: trajectories of optimizers as other people's packages compute them, in float64.
 
-    python3 tests/make_refs.py [--compare] [--clones DIR] [NAME ...]
+    python3 tests/make_refs.py [--compare] [--clones DIR] [--long DIR] [NAME ...]
 
-Without names it makes every file; --compare writes nothing and says how far fresh results lie from the files. It needs a virtual
-environment with
-    torch 2.13 (CPU), timm 1.0, pytorch_optimizer 4.1, jax and optax 0.2, adabound 0.0.5, came-pytorch 0.1.3, numpy
+Without names it makes every file; --compare writes nothing and says how far fresh results lie from the files. --long DIR makes
+each of them for 60 steps under the schedule below, into DIR: OPTC_REFS=DIR CK_RUN_SUITE=refs build/run-tests compares with
+those. It needs a virtual environment with
+    torch 2.13 (CPU), timm 1.0, pytorch_optimizer 4.1, jax and optax 0.2, adabelief-pytorch 0.2.1, adabound 0.0.5,
+    came-pytorch 0.1.3, opt_einsum, tabulate, colorama, numpy
 (pip install --no-deps for all but torch and jax; torchvision is not needed, see `import_timm`); and --clones, a folder with the
-repositories of matrix_refs.py and factor_refs.py. The files are kept in the repository, so tests do not need any of this.
+repositories of matrix_refs.py, factor_refs.py and https://github.com/apple/ml-ademamix c3d73c0. The files are kept in the repository, so tests do not need any of this.
 
 A file is text lines, an empty line, then little-endian float64: for each saved step, for each tensor, all its elements.
 The lines:
@@ -16,6 +18,7 @@ The lines:
     with clip(1),ema(0.9)      wrappers, if any
     options amsgrad=true       options that differ from their defaults, if any
     hyper lr=0.01,clip.eps=0   hyperparameters by our names
+    schedule lr adamw.lr       these are multiplied by `rate` of the step, if any
     steps 20
     saved 2 20                 the steps whose values follow
     shapes s 7 2x3x4           the tensors, if they are not the ones every rule takes (s: a scalar)
@@ -28,6 +31,7 @@ Tensors, first weights and gradients come from `value`, which a few lines of C r
 and does not depend on the weights; only the second gradient of a SAM step does.
 """
 import argparse
+import contextlib
 import importlib.machinery
 import importlib.metadata
 import os
@@ -47,6 +51,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 SHAPES = [(), (1,), (7,), (33, 65), (3, 5, 7)]
 STEPS, SAVED = 20, (2, 20)
+LONG = 60
 REFS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "refs")
 torch.set_default_dtype(torch.float64)                              # scalar state of torch and timm follows this
 torch.set_num_threads(1)
@@ -63,6 +68,7 @@ def import_timm():
 
 
 import_timm()
+import adabelief_pytorch
 import adabound
 import came_pytorch
 import pytorch_optimizer as po
@@ -122,25 +128,47 @@ class Hypers(dict):
     __getattr__ = dict.__getitem__
 
 
+def rate(s):
+    """A schedule: warm-up over five steps, then a linear decay."""
+    return min(s / 5, 1) * (1 - max(s - 5, 0) / 64)
+
+
+def scheduled(h):
+    """The hyperparameters that a schedule multiplies. A wrapper's `decay` is lr times weight decay."""
+    return [k for k in h if re.search(r"(^|\.)lr$|^(galore|fira)\.decay$", k)]
+
+
+def schedule(s, h, first, opts):
+    """Sets the rates of step s: in h, which transcribed rules read, and in the groups of torch optimizers."""
+    for k in scheduled(h) if RUN["schedule"] else ():
+        h[k] = first[k] * rate(s)
+    for opt in opts if RUN["schedule"] else ():
+        for group in [g for g in getattr(opt, "param_groups", ()) if g["lr"] is not None]:
+            group.setdefault("first_lr", group["lr"])
+            group["lr"] = group["first_lr"] * rate(s)
+
+
 def run_torch(make, before=None, after=None):
     """make(params, h) gives something with step(); before(params, h) may change gradients; after(params, h) gives a function
     called after each step that returns the tensors to save."""
     def run(h):
-        params = [torch.nn.Parameter(torch.tensor(first_weights(k))) for k in range(len(SHAPES))]
-        saved = []
+        shapes = RUN["shapes"]
+        params = [torch.nn.Parameter(torch.tensor(first_weights(k, shapes))) for k in range(len(shapes))]
+        saved, first = [], dict(h)
         with WatchPrecision() as watch:
             for k, p in enumerate(params):
-                p.grad = torch.tensor(gradient(k, 1))
+                p.grad = torch.tensor(gradient(k, 1, shapes))
             opt = make(params, h)
             look = after(params, h) if after else lambda: params
-            for s in range(1, STEPS + 1):
+            for s in range(1, RUN["steps"] + 1):
                 for k, p in enumerate(params):
-                    p.grad = torch.tensor(gradient(k, s))
+                    p.grad = torch.tensor(gradient(k, s, shapes))
                 if before:
                     before(params, h)
+                schedule(s, h, first, [opt])
                 opt.step()
                 now = look()
-                if s in SAVED:
+                if s in RUN["saved"]:
                     saved += [p.detach().clone().numpy() for p in now]
         return saved, "f32" if watch.seen else "f64"
     return run
@@ -200,14 +228,16 @@ def centralize(params, h):
 # -------------------------------------------------------------------------------------------------------------- tables
 
 VERSIONS = {"torch": "torch", "timm": "timm", "po": "pytorch_optimizer", "optax": "optax", "adabound": "adabound",
-            "came_pytorch": "came-pytorch"}
+            "came_pytorch": "came-pytorch", "adabelief_pytorch": "adabelief-pytorch"}
 CONFIGS = {}
+CLONES = [None]                                                     # the folder of --clones
+RUN = {}                                                            # the configuration that runs
 
 
-def config(name, spec, source, run, options="", wrap="", state="", shapes=SHAPES, native=True, **hyper):
+def config(name, spec, source, run, options="", wrap="", state="", shapes=SHAPES, native=True, schedule=False, steps=STEPS, **hyper):
     hyper = {k.replace("__", "."): v for k, v in hyper.items()}
     CONFIGS[name] = dict(spec=spec, source=source, run=run, options=options, wrap=wrap, state=state, shapes=shapes, native=native,
-                         hyper=Hypers(hyper))
+                         schedule=schedule, steps=steps, saved=SAVED if steps == STEPS else (steps,), hyper=Hypers(hyper))
 
 
 def adamlike(cls, **more):
@@ -219,6 +249,7 @@ def sgdlike(cls, **more):
                                        weight_decay=h.weight_decay, **more))
 
 
+SCHEDULED = dict(schedule=True, steps=LONG, shapes=[(), (7,), (9, 5)])          # 60 steps; adapts from step 6 on with beta2 0.9
 ADAM = dict(lr=0.02, beta1=0.8, beta2=0.95, eps=1e-3, weight_decay=0.1)
 SGD = dict(lr=0.05, momentum=0.9, weight_decay=0.1)
 
@@ -271,7 +302,17 @@ for name, decoupled in (("", False), ("_decoupled", True)):
                decoupled=decoupled)))
 config("adopt_unclipped", "adopt", "timm.optim.Adopt", adamlike(timm.optim.adopt.Adopt, clip_exp=None), options="clip=false",
        **{**ADAM, "eps": 0.1})
-config("adabelief", "adabelief", "timm.optim.AdaBelief", adamlike(timm.optim.adabelief.AdaBelief, rectify=False), **ADAM)
+config("adabelief", "adabelief", "timm.optim.AdaBelief", adamlike(timm.optim.adabelief.AdaBelief, rectify=False),
+       options="rectify=false", **ADAM)
+
+
+def adabelief(params, h):
+    with contextlib.redirect_stdout(None):
+        return adabelief_pytorch.AdaBelief(params, lr=h.lr, betas=(h.beta1, h.beta2), eps=h.eps, weight_decay=h.weight_decay,
+                                           print_change_log=False)
+
+
+config("adabelief_rectify", "adabelief", "adabelief_pytorch.AdaBelief", run_torch(adabelief), **{**ADAM, "beta2": 0.9}, **SCHEDULED)
 config("yogi", "yogi", "po.Yogi; its first moment started at 0", run_torch(yogi), **{**ADAM, "eps": 1e-2},
        initial_accumulator=0.02)
 for name, amsbound in (("adabound", False), ("adabound_amsbound", True)):
@@ -280,23 +321,32 @@ for name, amsbound in (("adabound", False), ("adabound_amsbound", True)):
            run=run_torch(lambda ps, h, amsbound=amsbound: adabound.AdaBound(
                ps, lr=h.lr, betas=(h.beta1, h.beta2), final_lr=h.final_lr, gamma=h.gamma, eps=h.eps,
                weight_decay=h.weight_decay, amsbound=amsbound)))
+config("adabound_schedule", "adabound", "adabound.AdaBound", **{**ADAM, "beta2": 0.7}, base_lr=0.02, final_lr=0.06, gamma=0.05,
+       **SCHEDULED, run=run_torch(lambda ps, h: adabound.AdaBound(
+           ps, lr=h.base_lr, betas=(h.beta1, h.beta2), final_lr=h.final_lr, gamma=h.gamma, eps=h.eps, weight_decay=h.weight_decay)))
 for name, decoupled in (("adan", False), ("adan_decoupled", True)):
     config(name, "adan", "timm.optim.Adan", options="proximal=false" if decoupled else "", **ADAM, beta3=0.7,
            run=run_torch(lambda ps, h, decoupled=decoupled: timm.optim.adan.Adan(
                ps, lr=h.lr, betas=(h.beta1, h.beta2, h.beta3), eps=h.eps, weight_decay=h.weight_decay, no_prox=decoupled)))
-for name, warmup in (("ademamix", {}), ("ademamix_warmup", dict(warmup_steps=12.0))):
-    config(name, "ademamix", "po.AdEMAMix", options="warmup=true" if warmup else "", **{**ADAM, "lr": 0.01}, beta3=0.99,
-           alpha=4.0, **warmup,
-           run=run_torch(lambda ps, h: po.AdEMAMix(
-               ps, lr=h.lr, betas=(h.beta1, h.beta2, h.beta3), alpha=h.alpha, eps=h.eps, weight_decay=h.weight_decay,
-               weight_decouple=True, t_alpha_beta3=h.get("warmup_steps"))))
-config("madgrad", "madgrad", "timm.optim.MADGRAD; given lr - eps, since it adds eps to lr",
-       lr=0.05, momentum=0.7, eps=1e-2, weight_decay=0.1,
-       run=run_torch(lambda ps, h: timm.optim.madgrad.MADGRAD(ps, lr=h.lr - h.eps, momentum=h.momentum, eps=h.eps,
+
+
+def ademamix(params, h):
+    """The authors' file, of --clones."""
+    module = matrix_refs.load(CLONES[0], "ml-ademamix/pytorch/ademamix.py")
+    return module.AdEMAMix(params, lr=h.lr, betas=(h.beta1, h.beta2, h.beta3), alpha=h.alpha, eps=h.eps, weight_decay=h.weight_decay,
+                           alpha_warmup=h.get("alpha_warmup"), beta3_warmup=h.get("beta3_warmup"))
+
+
+config("ademamix", "ademamix", "apple/ml-ademamix c3d73c0", run_torch(ademamix), **{**ADAM, "lr": 0.01}, beta3=0.99, alpha=4.0)
+config("ademamix_warmup", "ademamix", "apple/ml-ademamix c3d73c0", run_torch(ademamix), options="warmup=true",
+       **{**ADAM, "lr": 0.01}, beta3=0.99, alpha=4.0, alpha_warmup=12.0, beta3_warmup=31.0, **SCHEDULED)
+config("madgrad", "madgrad", "timm.optim.MADGRAD", lr=0.05, momentum=0.7, eps=1e-2, weight_decay=0.1, **SCHEDULED,
+       run=run_torch(lambda ps, h: timm.optim.madgrad.MADGRAD(ps, lr=h.lr, momentum=h.momentum, eps=h.eps,
                                                               weight_decay=h.weight_decay)))
-config("lars", "lars", "timm.optim.Lars", lr=1.5, momentum=0.9, trust=0.02, eps=1e-2, weight_decay=0.3,
-       run=run_torch(lambda ps, h: timm.optim.lars.Lars(ps, lr=h.lr, momentum=h.momentum, trust_coeff=h.trust, eps=h.eps,
-                                                        weight_decay=h.weight_decay)))
+for name, options, how in (("lars", "", {}), ("lars_outside", "rate=outside", SCHEDULED)):
+    config(name, "lars", "timm.optim.Lars", options=options, lr=1.5, momentum=0.9, trust=0.02, eps=1e-2, weight_decay=0.3, **how,
+           run=run_torch(lambda ps, h: timm.optim.lars.Lars(ps, lr=h.lr, momentum=h.momentum, trust_coeff=h.trust, eps=h.eps,
+                                                            weight_decay=h.weight_decay)))
 config("lamb", "lamb", "timm.optim.Lamb", adamlike(timm.optim.lamb.Lamb, max_grad_norm=None), **ADAM)
 config("novograd", "novograd", "timm.optim.NvNovoGrad", adamlike(timm.optim.nvnovograd.NvNovoGrad), **{**ADAM, "eps": 1e-1})
 config("novograd_averaging", "novograd", "timm.optim.NvNovoGrad", options="grad_averaging=true", **{**ADAM, "eps": 1e-1},
@@ -409,9 +459,10 @@ def full_source(text):
 
 def make(name):
     c = CONFIGS[name]
-    saved, exact = c["run"](c["hyper"])
+    RUN.update(c)
+    saved, exact = c["run"](Hypers(c["hyper"]))
     data = np.concatenate([np.asarray(x, dtype="<f8").reshape(-1) for x in saved])
-    assert np.isfinite(data).all() and data.size == len(SAVED) * sum(int(np.prod(s)) for s in c["shapes"]), name
+    assert np.isfinite(data).all() and data.size == len(c["saved"]) * sum(int(np.prod(s)) for s in c["shapes"]), name
     lines = ["optcref 1", f"spec {c['spec']}"]
     lines += [f"with {c['wrap']}"] if c["wrap"] else []
     lines += [f"options {c['options']}"] if c["options"] else []
@@ -419,7 +470,8 @@ def make(name):
     if c["shapes"] is not SHAPES:
         lines += ["shapes " + " ".join("x".join(map(str, s)) or "s" for s in c["shapes"])]
     lines += [] if c["native"] else ["native no"]
-    lines += [f"steps {STEPS}", "saved " + " ".join(map(str, SAVED)), f"exact {exact}"]
+    lines += ["schedule " + " ".join(scheduled(c["hyper"]))] if c["schedule"] else []
+    lines += [f"steps {c['steps']}", "saved " + " ".join(map(str, c["saved"])), f"exact {exact}"]
     lines += [f"state {c['state']}"] if c["state"] else []
     lines += ["source " + full_source(c["source"])]
     return lines, data
@@ -430,16 +482,20 @@ def main():
     args.add_argument("names", nargs="*", metavar="NAME")
     args.add_argument("--compare", action="store_true", help="write nothing, compare with the files")
     args.add_argument("--clones", metavar="DIR", help="the repositories that matrix_refs.py and factor_refs.py name lie here")
+    args.add_argument("--long", metavar="DIR", help="60 steps under a schedule, written there")
     args = args.parse_args()
+    CLONES[0] = args.clones
     matrix_refs.configs(sys.modules[__name__], args.clones)
     factor_refs.configs(sys.modules[__name__], args.clones)
     unknown = [n for n in args.names if n not in CONFIGS]
     if unknown:
         sys.exit(f"no configuration {', '.join(unknown)}; there are: {' '.join(CONFIGS)}")
-    os.makedirs(REFS, exist_ok=True)
+    os.makedirs(args.long or REFS, exist_ok=True)
     for name in args.names or CONFIGS:
+        if args.long:
+            CONFIGS[name].update(steps=LONG, saved=(LONG,), schedule=True, native=False)
         lines, data = make(name)
-        path = os.path.join(REFS, name + ".ref")
+        path = os.path.join(args.long or REFS, name + ".ref")
         text = "\n".join(lines).encode() + b"\n\n"
         if args.compare:
             with open(path, "rb") as f:

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 SHAPES = [(), (7,), (1, 9), (9, 1), (24, 10), (10, 24), (12, 12), (2, 3, 5), (4, 3, 2, 2)]
+PLAIN = [s for s in SHAPES if len(s) < 3] + [(6, 5, 1, 1)]       # for rules that refuse other kernels of convolutions
 
 # Jordan et al. 2024, the same polynomial at each step.
 JORDAN = [(3.4445, -4.7750, 2.0315)]
@@ -98,17 +99,18 @@ def run_matrix(api, matrices, others=None, before=None, shapes=SHAPES):
         seen = [s if len(s) < 2 else (s[0], int(np.prod(s[1:]))) for s in shapes]
         params = [torch.nn.Parameter(torch.tensor(api.first_weights(k, shapes).reshape(seen[k]))) for k in n]
         mine = params if others is None else [p for p in params if p.dim() >= 2]
-        saved = []
+        saved, first = [], dict(h)
         with api.WatchPrecision() as watch:
             opts = [matrices(mine, h)] + ([others([p for p in params if p.dim() < 2], h)] if others else [])
-            for s in range(1, api.STEPS + 1):
+            for s in range(1, api.RUN["steps"] + 1):
                 for k, p in enumerate(params):
                     p.grad = torch.tensor(api.gradient(k, s, shapes).reshape(seen[k]))
                 if before:
                     before(params, h)
+                api.schedule(s, h, first, opts)
                 for opt in opts:
                     opt.step()
-                if s in api.SAVED:
+                if s in api.RUN["saved"]:
                     saved += [p.detach().clone().numpy() for p in params]
         return saved, "f32" if watch.seen else "f64"
     return run
@@ -243,9 +245,9 @@ def configs(api, clones):
     ADAMW = dict(adamw__lr=0.02, adamw__beta1=0.8, adamw__beta2=0.95, adamw__eps=1e-3, adamw__weight_decay=0.1)
     MUON = dict(lr=0.05, momentum=0.9, weight_decay=0.1)
 
-    def config(name, spec, source, matrices, options="", rest=True, wrap="", before=None, **hyper):
+    def config(name, spec, source, matrices, options="", rest=True, wrap="", before=None, shapes=SHAPES, **hyper):
         """Without options it runs as it was compiled into the library; with some the evaluator says all there is to say."""
-        api.config(name, spec, source, run_matrix(api, matrices, adamw if rest else None, before), options, wrap=wrap, shapes=SHAPES,
+        api.config(name, spec, source, run_matrix(api, matrices, adamw if rest else None, before, shapes), options, wrap=wrap, shapes=shapes,
                    native=not options and not wrap, **hyper, **(ADAMW if rest else {}))
 
     f64 = "; its iteration in float64"
@@ -258,14 +260,13 @@ def configs(api, clones):
            torch_muon(coefficients=EXPRESS, safety=1.01), options="coefficients=polar_express", **MUON)
     config("muon_spectral", "muon", "Muon of microsoft/dion 0a059a4 and torch.optim.AdamW" + f64, dion_muon(clones),
            options="scale=spectral", **MUON)
-    config("normuon", "normuon", "po.NorMuon and torch.optim.AdamW" + f64, po_normuon, **MUON, beta2=0.8, eps=1e-8)
-    config("normuon_keep", "normuon", "zichongli5/NorMuon d45c9a4 and torch.optim.AdamW" + f64, own_normuon(clones),
-           options="scale=keep", **MUON, beta2=0.8, eps=1e-10)
+    config("normuon", "normuon", "zichongli5/NorMuon d45c9a4 and torch.optim.AdamW" + f64, own_normuon(clones), **MUON, beta2=0.8, eps=1e-10)
+    config("normuon_rms", "normuon", "po.NorMuon and torch.optim.AdamW" + f64, po_normuon, options="scale=rms", **MUON, beta2=0.8, eps=1e-8)
     config("adamuon", "adamuon", "Chongjie-Si/AdaMuon 369f0b3 and torch.optim.AdamW" + f64, own_adamuon(clones), **MUON, eps=1e-8)
     for name, unconstrained in (("scion", False), ("scion_unconstrained", True)):
-        config(name, "scion", "LIONS-EPFL/scion f58a393" + f64, own_scion(clones, unconstrained), rest=False,
+        config(name, "scion", "LIONS-EPFL/scion f58a393" + f64, own_scion(clones, unconstrained), rest=False, shapes=PLAIN,
                options="constrained=false" if unconstrained else "", lr=0.05, momentum=0.8, scale=2.0)
-    config("scion_clip_skip", "scion", "torch.nn.utils.clip_grad_norm_ and LIONS-EPFL/scion f58a393" + f64, own_scion(clones, False), rest=False,
+    config("scion_clip_skip", "scion", "torch.nn.utils.clip_grad_norm_ and LIONS-EPFL/scion f58a393" + f64, own_scion(clones, False), rest=False, shapes=PLAIN,
            wrap="clip(2),skip", before=lambda ps, h: torch.nn.utils.clip_grad_norm_(ps, h["clip.max_norm"]), clip__max_norm=2.0, clip__eps=1e-6,
            lr=0.05, momentum=0.8, scale=2.0)
     for name, options, find in (("polargrad", "", lambda g: polar(g, 8, EXPRESS, 1.01)), ("polargrad_exact", "steps=16", polar_exact),

@@ -142,17 +142,17 @@ static optc_engine *engine_of(int evaluator)
 
 START_TEST(every_with_an_offset)
 {
-    static const char text[] = "return optimizer { name = 'x', state = { a = zeros 'group', b = zeros 'group', c = zeros 'group' }, step = function()\n"
-                               "every(3, { offset = 1 }, function() a = a + t end) every(3, function() b = b + t end)\n"
-                               "every(4, { offset = 3 }, function() c = c + t end) p = p - g end }";
+    static const char text[] = "return optimizer { name = 'x', options = { k = 1 }, state = { a = zeros 'group', b = zeros 'group', c = zeros 'group', d = zeros 'group' },\n"
+                               "step = function() every(3, { offset = 1 }, function() a = a + t end) every(3, { offset = 6 }, function() b = b + t end)\n"
+                               "every(4, { offset = 7 }, function() c = c + t end) every(k, { offset = 1 }, function() d = d + t end) p = p - g end }";
     optc_engine *e = engine_of(_i);
     One o;
-    double a = 0, b = 0, c = 0;
+    double a = 0, b = 0, c = 0, d = 0;                     /* offsets are taken modulo the period */
     one_open(&o, e, &(optc_rule_options){.spec = "made.lua", .text = text});
     for (int t = 1; t <= 26; t++) {
         OK(optc_step(o.b));
-        a += t % 3 == 1 ? t : 0, b += t % 3 == 0 ? t : 0, c += t % 4 == 3 ? t : 0;
-        ck_assert_msg(read_one(&o, "a") == a && read_one(&o, "b") == b && read_one(&o, "c") == c, "step %d", t);
+        a += t % 3 == 1 ? t : 0, b += t % 3 == 0 ? t : 0, c += t % 4 == 3 ? t : 0, d += t;
+        ck_assert_msg(read_one(&o, "a") == a && read_one(&o, "b") == b && read_one(&o, "c") == c && read_one(&o, "d") == d, "step %d", t);
     }
     one_close(&o);
     OK(optc_close(e));

@@ -28,7 +28,8 @@ static const Triple express[] = {{8.28721201814563, -23.595886519098837, 17.3003
 /* safety: of all steps but those of the last triple, where there are several */
 static const struct { const char *name, *options; const Triple *t; int n, steps; double safety; } polars[] = {
     {"j5", "", jordan, 1, 5, 1},
-    {"j0", ", { steps = 0 }", jordan, 1, 0, 1},
+    {"j0", ", { steps = 0 }", jordan, 1, 5, 1},
+    {"t0", ", { coefficients = 'turbo', steps = 0 }", turbo, 4, 4, 1},
     {"j1", ", { steps = 1, form = 'gram' }", jordan, 1, 1, 1},
     {"j2", ", { steps = 2, form = 'gram' }", jordan, 1, 2, 1},
     {"j6", ", { steps = 6, form = 'gram' }", jordan, 1, 6, 1},

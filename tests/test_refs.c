@@ -16,13 +16,14 @@ typedef struct {
     char name[64], spec[64], with[128], options[128], state[64];
     optc_setting hyper[32];
     char *hyper_text;
+    char schedule[128];                  /* hyperparameters that a schedule multiplies, blanks between them */
     int nhyper, steps, saved[8], nsaved, nshape;
     TestShape shape[16];                 /* odd_shapes, unless the file has its own */
     double *data;                        /* [saved][tensor][element] */
     bool exact32, evaluator_only;
 } RefFile;
 
-static RefFile refs[128];
+static RefFile refs[192];
 static int nrefs;
 
 /* Files are read while the suite is put together, where Check cannot report. */
@@ -76,6 +77,8 @@ static void parse_line(RefFile *r, char *line)
         snprintf(r->options, sizeof r->options, "%s", v);
     else if (!strcmp(line, "state"))
         snprintf(r->state, sizeof r->state, "%s", v);
+    else if (!strcmp(line, "schedule"))
+        snprintf(r->schedule, sizeof r->schedule, " %s ", v);
     else if (!strcmp(line, "hyper"))
         parse_hyper(r, v);
     else if (!strcmp(line, "shapes"))
@@ -126,14 +129,16 @@ static int by_name(const void *a, const void *b) { return strcmp(((const RefFile
 
 static void read_refs(void)
 {
-    DIR *d = opendir("tests/refs");
-    need(d != NULL, "tests/refs", "not found: run from the repository's root");
+    const char *folder = getenv("OPTC_REFS") ? getenv("OPTC_REFS") : "tests/refs";      /* make_refs.py --long makes others */
+    DIR *d = opendir(folder);
+    need(d != NULL, folder, "not found: run from the repository's root");
     for (struct dirent *e; (e = readdir(d));) {
         char path[512];
         size_t n = strlen(e->d_name);
         if (n < 5 || strcmp(e->d_name + n - 4, ".ref"))
             continue;
-        snprintf(path, sizeof path, "tests/refs/%s", e->d_name);
+        need(nrefs < (int)(sizeof refs / sizeof *refs), folder, "more files than test_refs.c has room for");
+        snprintf(path, sizeof path, "%.200s/%.200s", folder, e->d_name);
         read_ref(path, e->d_name);
     }
     closedir(d);
@@ -149,6 +154,18 @@ static void set_grads(Fixture *f, int step, bool second)
                 g += 0.25 * type_load(f->type, f->p[k], i);
             type_store(f->type, f->g[k], i, g);
         }
+}
+
+/* Warm-up over five steps, then a linear decay: `rate` of make_refs.py. */
+static void set_rates(Fixture *f, const RefFile *r, int step)
+{
+    double rate = fmin(step / 5.0, 1) * (1 - fmax(step - 5, 0) / 64);
+    for (int i = 0; i < r->nhyper; i++) {
+        char name[80];
+        snprintf(name, sizeof name, " %s ", r->hyper[i].name);
+        if (strstr(r->schedule, name))
+            OK(optc_set_hyper(f->binding, 0, r->hyper[i].name, r->hyper[i].value * rate));
+    }
 }
 
 /* The largest difference to the reference at a saved step, relative to 1 + |reference|. */
@@ -196,6 +213,7 @@ static void run(const RefFile *r, optc_type type, bool bounds)
     double ulp = type == OPTC_F64 ? 0 : 0x1p-23, allowed = type == OPTC_F64 ? (r->exact32 ? 1e-6 : 1e-11) : rounding(f.rule) * r->steps * ulp + (r->exact32 ? 1e-6 : 0);
     for (int s = 1; s <= r->steps; s++) {
         set_grads(&f, s, false);
+        set_rates(&f, r, s);
         char *m = NULL;
         if (sam) {
             m = bounds ? step_in_bounds(&f, "perturb") : (optc_run(f.binding, "perturb"), NULL);

@@ -228,7 +228,13 @@ static optc_status check_tensor(const optc_binding *b, const optc_tensor *t, int
                     t->split < 0              ? "the number is negative"
                     : t->rank < 2 || ask.flat ? "it is no matrix"
                                               : "that does not divide its rows");
-    if (view == (VIEW_FIRST | VIEW_LAST) && t->rank > 2 && !ask.flat)
+    if (view & VIEW_PLAIN && t->rank > 2 && !ask.flat && ask.dim[0] * ask.dim[1] != all.n)
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "optc_bind: %s has %d dimensions, and rule '%s' takes matrices of two alone (it cannot tell the size of "
+                    "a convolution's kernel, which its authors scale by); step it with another rule, or bind it with its "
+                    "shape as rows x cols",
+                    label, t->rank, p->name);
+    if ((view & (VIEW_FIRST | VIEW_LAST)) == (VIEW_FIRST | VIEW_LAST) && t->rank > 2 && !ask.flat)
         return fail(OPTC_ERROR_ARGUMENT,
                     "optc_bind: %s has %d dimensions, and the rule and a wrapper see it as different matrices (view "
                     "\"first\" and \"last\"): "
@@ -278,8 +284,11 @@ CORE optc_status check_hyper(const Program *p, const char *call, const char *nam
     const ProgHyper *h = &p->hyper[*out];
     if ((h->lo_open ? value > h->lo : value >= h->lo) && (h->hi_open ? value < h->hi : value <= h->hi))
         return OPTC_OK;
-    return fail(OPTC_ERROR_RANGE, "%s: %s = %g lies outside its range %c%g, %g%c", call, name, value,
-                h->lo_open ? '(' : '[', h->lo, h->hi, h->hi_open ? ')' : ']');
+    return fail(OPTC_ERROR_RANGE, "%s: %s = %g lies outside its range %c%g, %g%c%s", call, name, value,
+                h->lo_open ? '(' : '[', h->lo, h->hi, h->hi_open ? ')' : ']',
+                h->lo == 0 && h->hi == 0 ? "; a wrapper decays the weights in place of the rule, which does not see "
+                                           "them: set galore.decay or fira.decay to lr * weight decay"
+                                         : "");
 }
 
 /* ---- groups and tensors ---- */

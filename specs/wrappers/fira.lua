@@ -1,8 +1,12 @@
 -- GaLore, and beside it the rest of the gradient, scaled as the rule scaled its directions: as much of each column (row of a tall matrix).
+-- Differs from the authors' code: its growth limiter looks at the rest before learning rate and bias correction, this one at the step, which
+-- holds both. Under a warm-up, and in Adam's first steps, the rest of the gradient is stepped by less than a tenth of theirs. A wrapper does
+-- not see the rule's rate yet. With scale other than 1 the authors take scale times the projected part out of the gradient, this takes all.
+-- The rule inside sees no weights: its own weight_decay must be 0, and `decay` is lr times weight decay.
 return wrapper {
   name  = "fira",
   cite  = "Chen et al. 2024, arXiv:2410.01623",
-  doc   = "GaLore that also steps what the directions leave of the gradient, with its growth from step to step limited",
+  doc   = "GaLore that also steps what the directions leave of the gradient, with its growth from step to step limited. Differs from its authors under a changing rate: see the head",
   args  = { "directions", "interval", "scale" },
   hyper = {
     scale = { 1, min = 0 }, growth = { 1.01, min = 1 }, eps = { 1e-8, min = 0 }, decay = { 0, min = 0, max = 1 }, -- decay: lr times weight decay

@@ -1,4 +1,5 @@
--- The rule inside keeps its states for a few directions of each matrix, and sees no weights: its own decay does nothing, `decay` does it here.
+-- The rule inside keeps its states for a few directions of each matrix, and sees no weights: its own weight_decay must be 0, and `decay` here is
+-- lr times weight decay, to be set again where lr changes.
 return wrapper {
   name  = "galore",
   cite  = "Zhao et al. 2024, arXiv:2403.03507",

@@ -1,5 +1,5 @@
 -- expect: 13: polar knows steps, coefficients, form and safety, not 'step'; did you mean 'steps'
--- expect: 14: polar: steps is a whole number from 0 to 30, known when the rule is compiled
+-- expect: 14: polar: steps is a whole number from 0 to 30 (0: as many as the coefficients were published for), known
 -- expect: 15: polar: steps is a whole number from 0 to 30
 -- expect: 16: polar: coefficients are one of "jordan", "polar_express", "cans", "turbo" or a list of triples, not "jordans"
 -- expect: 17: polar: coefficients are triples of numbers, one a step

@@ -1,4 +1,4 @@
--- expect: 4: 'view' is "first" or "last", not "middle"
+-- expect: 4: 'view' is "first", "last" or "plain", not "middle"
 return optimizer {
   name  = "bad",
   view = "middle",

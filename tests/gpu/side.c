@@ -79,6 +79,7 @@ void open_side(Side *s, const char *device, optc_rule_options rule, int off)
         t[k].param = (void *)(uintptr_t)s->p[k];
         t[k].grad = (void *)(uintptr_t)s->g[k];
     }
+    without_kernels(s->r, t, NSHAPES);
     OK(optc_bind(s->r, &(optc_group){.tensors = t, .ntensors = NSHAPES}, 1, &s->b));
 }
 

@@ -338,6 +338,19 @@ class Loop(Case):
         self.assertEqual(ob.param_groups[0]["clip.max_norm"], 0.1)
         self.assertEqual(ob.state[q]["ema.avg"].shape, q.shape)
 
+    def test_projection_decays(self):
+        """Under galore the rule sees no weights: its weight_decay is 0, and another is refused by name."""
+        for kind in (lambda **k: optc.torch.AdamW(lists(), with_="galore(2,1)", **k),
+                     lambda **k: optc.torch.Optimizer(lists(), "lion", with_="galore(2,1)", **k)):
+            opt = kind(lr=0.1)
+            self.assertEqual(opt.param_groups[0]["weight_decay"], 0)
+            grads(opt.param_groups[0]["params"], 0)
+            opt.step()
+            with self.assertRaisesRegex(Exception, "weight_decay"):
+                opt = kind(lr=0.1, weight_decay=0.1)
+                grads(opt.param_groups[0]["params"], 0)
+                opt.step()
+
     def test_sam(self):
         calls, b = [], model()
         opt = optc.torch.Optimizer(b.parameters(), "sgd+sam(0.05)", lr=0.05)

@@ -61,6 +61,13 @@ static void bind_both(Both *b)
     rules_setting ps[] = {{"lr", 0.02}};
     optc_group lg[] = {{lt, 4, NULL, 0}, {lt + 4, NSHAPE - 4, ls, 1}};
     rules_group pg[] = {{pt, 4, NULL, 0}, {pt + 4, NSHAPE - 4, ps, 1}};
+    if (optc_bind(b->lr, lg, 2, &b->lb) != OPTC_OK && strstr(optc_message(), "3 dimensions")) {       /* scion: both refuse */
+        if (rules_bind(b->pr, pg, 2, &b->pb) == RULES_OK || !strstr(rules_message(), "3 dimensions"))
+            stop("rules_bind", "the package binds a tensor of three dimensions, and the library does not");
+        lt[3].flags = OPTC_USE_STEP, pt[3].flags = RULES_USE_STEP;
+    } else if (b->lb) {
+        LIB(optc_unbind(b->lb));
+    }
     LIB(optc_bind(b->lr, lg, 2, &b->lb));
     PKG(rules_bind(b->pr, pg, 2, &b->pb));
 }

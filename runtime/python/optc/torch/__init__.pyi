@@ -81,7 +81,7 @@ class ASGO(Optimizer):
     """Momentum times the inverse root of one Gram matrix, that of the smaller side; AdamW for what is no matrix. An
     et al. 2025, arXiv:2503.20762, its authors' code; Xie et al. 2025, arXiv:2503.10537 (one-sided Shampoo)"""
     def __init__(self, params: Any, lr: Number = 0.01, momentum: Number = 0.9, beta2: Number = 0.8, eps: Number =
-                 1e-10, relative_eps: Number = 1e-06, weight_decay: Number = 0, *, adamw_beta1: Number = 0.9,
+                 1e-10, relative_eps: Number = 1e-06, weight_decay: Number = 0.1, *, adamw_beta1: Number = 0.9,
                  adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay:
                  Number = 0.01, interval: Number = 1, scale: str = 'rms', maximize: bool = False, with_: Sequence[str]
                  = (), types: Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
@@ -89,33 +89,33 @@ class ASGO(Optimizer):
                  int], Callable] = None, workspace: int = 0) -> None: ...
 
 class AdEMAMix(Optimizer):
-    """AdamW with a second, slow momentum mixed in; the warmup option ramps alpha and beta3 over warmup_steps.
-    Pagliardini, Ablin and Grangier 2024, arXiv:2409.03137"""
+    """AdamW with a second, slow momentum mixed in; the warmup option ramps alpha and beta3 over alpha_warmup and
+    beta3_warmup steps. Pagliardini, Ablin and Grangier 2024, arXiv:2409.03137"""
     def __init__(self, params: Any, lr: Number = 0.001, beta1: Number = 0.9, beta2: Number = 0.999, beta3: Number =
-                 0.9999, alpha: Number = 5, warmup_steps: Number = 10000, eps: Number = 1e-08, weight_decay: Number =
-                 0, *, warmup: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
-                 Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
-                 release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None, workspace: int = 0) -> None: ...
+                 0.9999, alpha: Number = 2, alpha_warmup: Number = 10000, beta3_warmup: Number = 10000, eps: Number =
+                 1e-08, weight_decay: Number = 0, *, warmup: bool = False, maximize: bool = False, with_:
+                 Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products: Optional[str] = None,
+                 static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
+                 Union[None, Mapping[str, int], Callable] = None, workspace: int = 0) -> None: ...
 
 class AdaBelief(Optimizer):
     """Adam that divides by how far the gradient strays from its mean; decoupled weight decay. Zhuang et al. 2020,
     arXiv:2010.07468"""
     def __init__(self, params: Any, lr: Number = 0.001, beta1: Number = 0.9, beta2: Number = 0.999, eps: Number =
-                 1e-16, weight_decay: Number = 0, *, maximize: bool = False, with_: Sequence[str] = (), types:
-                 Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
-                 release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None, workspace: int = 0) -> None: ...
+                 1e-16, weight_decay: Number = 0, *, rectify: bool = True, maximize: bool = False, with_:
+                 Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products: Optional[str] = None,
+                 static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
+                 Union[None, Mapping[str, int], Callable] = None, workspace: int = 0) -> None: ...
 
 class AdaBound(Optimizer):
     """Adam's rate for each coordinate, clipped to bounds that close in on final_lr, so that it ends as SGD. Luo et
     al. 2019, arXiv:1902.09843"""
-    def __init__(self, params: Any, lr: Number = 0.001, final_lr: Number = 0.1, gamma: Number = 0.001, beta1: Number =
-                 0.9, beta2: Number = 0.999, eps: Number = 1e-08, weight_decay: Number = 0, *, amsbound: bool = False,
-                 maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None,
-                 products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
-                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0) -> None: ...
+    def __init__(self, params: Any, lr: Number = 0.001, base_lr: Number = 0, final_lr: Number = 0.1, gamma: Number =
+                 0.001, beta1: Number = 0.9, beta2: Number = 0.999, eps: Number = 1e-08, weight_decay: Number = 0, *,
+                 amsbound: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
+                 Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
+                 release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
+                 Callable] = None, workspace: int = 0) -> None: ...
 
 class AdaGO(Optimizer):
     """Muon with AdaGrad's step for each tensor, from the norms of its gradients; AdamW for what is no matrix. Zhang,
@@ -123,7 +123,7 @@ class AdaGO(Optimizer):
     def __init__(self, params: Any, lr: Number = 0.05, momentum: Number = 0.95, gamma: Number = 1, eps: Number =
                  0.0005, v0: Number = 1e-06, weight_decay: Number = 0, *, adamw_beta1: Number = 0.9, adamw_beta2:
                  Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number =
-                 0.01, steps: Number = 5, form: str = 'plain', coefficients: str = 'jordan', maximize: bool = False,
+                 0.01, steps: Number = 0, form: str = 'plain', coefficients: str = 'jordan', maximize: bool = False,
                  with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products: Optional[str] = None,
                  static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
                  Union[None, Mapping[str, int], Callable] = None, workspace: int = 0) -> None: ...
@@ -134,7 +134,7 @@ class AdaMuon(Optimizer):
     def __init__(self, params: Any, lr: Number = 0.02, momentum: Number = 0.95, eps: Number = 1e-08, weight_decay:
                  Number = 0.01, *, adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08,
                  adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, nesterov: bool = True, steps: Number =
-                 5, form: str = 'plain', coefficients: str = 'jordan', maximize: bool = False, with_: Sequence[str] =
+                 0, form: str = 'plain', coefficients: str = 'jordan', maximize: bool = False, with_: Sequence[str] =
                  (), types: Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
                  int], Callable] = None, workspace: int = 0) -> None: ...
@@ -241,7 +241,7 @@ class Dion(Optimizer):
 class KLShampoo(Optimizer):
     """Shampoo whose two factors are fitted to each other, with eigenvalues from every step; AdamW for the rest and
     for sides over the limit. Lin et al. 2025, arXiv:2509.03378, as its authors' code has it"""
-    def __init__(self, params: Any, lr: Number = 0.001, beta1: Number = 0.9, beta2: Number = 0.98, eps: Number =
+    def __init__(self, params: Any, lr: Number = 0.0001, beta1: Number = 0.9, beta2: Number = 0.98, eps: Number =
                  1e-08, weight_decay: Number = 0.01, *, adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999,
                  adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, interval:
                  Number = 10, limit: Number = 4096, first: Number = 0.1, start: str = 'eigh', maximize: bool = False,
@@ -262,10 +262,10 @@ class LARS(Optimizer):
     """SGD with momentum whose rate for each tensor follows the ratio of its weight and gradient norms. You, Gitman
     and Ginsburg 2017, arXiv:1708.03888"""
     def __init__(self, params: Any, lr: Number = 1, momentum: Number = 0.9, trust: Number = 0.001, eps: Number =
-                 1e-08, weight_decay: Number = 0, *, maximize: bool = False, with_: Sequence[str] = (), types:
-                 Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
-                 release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None, workspace: int = 0) -> None: ...
+                 1e-08, weight_decay: Number = 0, *, rate: str = 'inside', maximize: bool = False, with_:
+                 Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products: Optional[str] = None,
+                 static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
+                 Union[None, Mapping[str, int], Callable] = None, workspace: int = 0) -> None: ...
 
 class Lion(Optimizer):
     """The sign of an interpolated momentum, with decoupled weight decay. Chen et al. 2023, arXiv:2302.06675"""
@@ -289,7 +289,7 @@ class Muon(Optimizer):
     2024, kellerjordan.github.io/posts/muon; scale rms: Liu et al. 2025, arXiv:2502.16982"""
     def __init__(self, params: Any, lr: Number = 0.02, momentum: Number = 0.95, weight_decay: Number = 0, *,
                  adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number =
-                 0.001, adamw_weight_decay: Number = 0.01, nesterov: bool = True, steps: Number = 5, form: str =
+                 0.001, adamw_weight_decay: Number = 0.01, nesterov: bool = True, steps: Number = 0, form: str =
                  'auto', scale: str = 'jordan', coefficients: str = 'jordan', maximize: bool = False, with_:
                  Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products: Optional[str] = None,
                  static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
@@ -310,10 +310,10 @@ class NorMuon(Optimizer):
     """Muon whose rows are brought to equal size by a second moment each; AdamW for what is no matrix. Li et al. 2025,
     arXiv:2510.05491"""
     def __init__(self, params: Any, lr: Number = 0.02, momentum: Number = 0.95, beta2: Number = 0.95, eps: Number =
-                 1e-08, weight_decay: Number = 0, *, adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999,
+                 1e-10, weight_decay: Number = 0, *, adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999,
                  adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, nesterov:
-                 bool = True, steps: Number = 5, form: str = 'plain', coefficients: str = 'jordan', scale: str =
-                 'rms', maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None,
+                 bool = True, steps: Number = 0, form: str = 'plain', coefficients: str = 'jordan', scale: str =
+                 'keep', maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None,
                  products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
                  0) -> None: ...
@@ -321,7 +321,7 @@ class NorMuon(Optimizer):
 class NovoGrad(Optimizer):
     """Momentum of gradients normalised by one second moment a tensor, with weight decay inside the momentum. Ginsburg
     et al. 2019, arXiv:1905.11286"""
-    def __init__(self, params: Any, lr: Number = 0.01, beta1: Number = 0.95, beta2: Number = 0.98, eps: Number =
+    def __init__(self, params: Any, lr: Number = 0.001, beta1: Number = 0.95, beta2: Number = 0.98, eps: Number =
                  1e-08, weight_decay: Number = 0, *, grad_averaging: bool = False, maximize: bool = False, with_:
                  Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products: Optional[str] = None,
                  static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
@@ -353,9 +353,9 @@ class PSGDKron(Optimizer):
 class PolarGrad(Optimizer):
     """The polar factor of the momentum times its nuclear norm: a step that shrinks with the gradient; AdamW for the
     rest. Lau, Long and Su 2025, arXiv:2505.21799"""
-    def __init__(self, params: Any, lr: Number = 0.001, momentum: Number = 0.95, weight_decay: Number = 0, *,
+    def __init__(self, params: Any, lr: Number = 0.02, momentum: Number = 0.95, weight_decay: Number = 0, *,
                  adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number =
-                 0.001, adamw_weight_decay: Number = 0.01, polar_first: bool = False, steps: Number = 8, form: str =
+                 0.001, adamw_weight_decay: Number = 0.01, polar_first: bool = False, steps: Number = 0, form: str =
                  'plain', coefficients: str = 'polar_express', maximize: bool = False, with_: Sequence[str] = (),
                  types: Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
@@ -394,7 +394,7 @@ class SGD(Optimizer):
 class SGDW(Optimizer):
     """SGD with momentum and weight decay kept apart from the gradient. Loshchilov and Hutter 2019,
     arXiv:1711.05101"""
-    def __init__(self, params: Any, lr: Number = 0.01, momentum: Number = 0.9, dampening: Number = 0, weight_decay:
+    def __init__(self, params: Any, lr: Number = 0.001, momentum: Number = 0.9, dampening: Number = 0, weight_decay:
                  Number = 0.01, *, nesterov: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
                  Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
                  release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
@@ -425,10 +425,10 @@ class SPlus(Optimizer):
 class Scion(Optimizer):
     """Conditional gradients: spectral norm for matrices, signs for those tagged head, RMS for the rest. Pethick et
     al. 2025, arXiv:2502.07529"""
-    def __init__(self, params: Any, lr: Number = 0.001, momentum: Number = 0.9, scale: Number = 50, eps: Number =
-                 1e-08, *, constrained: bool = True, steps: Number = 5, form: str = 'plain', coefficients: str =
-                 'jordan', maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] =
-                 None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
+    def __init__(self, params: Any, lr: Number = 0.001, momentum: Number = 0, scale: Number = 1, eps: Number = 1e-08,
+                 *, constrained: bool = True, steps: Number = 0, form: str = 'plain', coefficients: str = 'jordan',
+                 maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None,
+                 products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
                  0) -> None: ...
 
@@ -439,10 +439,11 @@ class Shampoo(Optimizer):
     def __init__(self, params: Any, lr: Number = 0.001, beta1: Number = 0.9, beta2: Number = 0.999, eps: Number =
                  1e-12, relative_eps: Number = 1e-06, graft_eps: Number = 1e-08, momentum: Number = 0.9, weight_decay:
                  Number = 0, *, graft: str = 'adam', accumulate: str = 'ema', heavy_ball: bool = False, stagger: bool
-                 = True, interval: Number = 50, side: Number = 1024, limit: Number = 8192, maximize: bool = False,
-                 with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products: Optional[str] = None,
-                 static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
-                 Union[None, Mapping[str, int], Callable] = None, workspace: int = 0) -> None: ...
+                 = True, interval: Number = 50, start: Number = 1, side: Number = 1024, limit: Number = 8192,
+                 maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None,
+                 products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
+                 0) -> None: ...
 
 class Signum(Optimizer):
     """The sign of the momentum; with momentum 0 it is signSGD. Bernstein et al. 2018, arXiv:1802.04434"""

@@ -52,6 +52,8 @@ class Keys:
         self.check(wrapped)
         alias = {n for names in row["keys"].values() for n in names} & set(given)
         found = _rules.torch_defaults(self.row, {k: v for k, v in given.items() if k not in alias})
+        # a wrapper may leave a hyperparameter one value alone: galore decays the weights itself, and weight_decay is 0
+        found.update({n: h[0] for n, h in self.ranges.items() if h[1] == h[2] and n in found and n not in given})
         for key, names in row["keys"].items():         # beta1=0.9 is taken too
             found[key] = _put(found[key], names, given)
         self.names = row["states"]
