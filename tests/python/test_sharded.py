@@ -99,7 +99,8 @@ def refused(mesh, cut, Replicate, Shard):
         optc.torch.SGD(cut[:1]).step()
     with case.assertRaisesRegex(ValueError, "saved as a DTensor"):
         plain = optc.torch.AdamW([torch.ones(3, requires_grad=True)])
-        plain.state[plain.param_groups[0]["params"][0]] = {"step": torch.ones(()), "exp_avg": cut[3]}
+        plain.state[plain.param_groups[0]["params"][0]] = {"step": torch.ones(()), "exp_avg": cut[3],
+                                                           "exp_avg_sq": torch.ones(3)}
         plain.param_groups[0]["params"][0].grad = torch.ones(3)
         plain.step()
 

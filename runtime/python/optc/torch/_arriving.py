@@ -3,6 +3,7 @@ import threading
 import weakref
 
 from ._bound import Changed
+from ._state import reread
 
 
 def watch(optimizer):
@@ -23,7 +24,7 @@ def watch(optimizer):
 
 def step_one(opt, p):
     """Every parameter has a binding of its own here."""
-    if opt._bounds is None or opt._shape != opt._layout():
+    if opt._bounds is None or opt._shape != opt._layout() or reread(opt):
         opt._bind()
     b = _bound(opt, p)
     try:

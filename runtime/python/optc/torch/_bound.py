@@ -1,18 +1,17 @@
 """One binding of a rule to torch's parameters: those of a device, a type, and a set of options."""
 from itertools import compress, repeat
-from operator import attrgetter, is_, is_not
+from operator import add, attrgetter, is_, is_not, le, mul, ne
 
 import torch
 
 from .. import _lib
 from .._api import Binding
 from ._memory import capturing
-from ._scaling import HIDDEN, OWN, Guard
+from ._scaling import HIDDEN, OWN, Guard, Loss
 
 T = torch.Tensor
 _dtype = attrgetter("dtype")
-FEW = 1000       # up to so many every address is looked at in every step; of more that stay, a part in turns
-TURNS = 256
+FEW = 1000       # of more gradients the types and strides are not read again while all are the same objects
 ON_HOST = {"dtype": torch.float32, "device": "cpu"}       # whatever torch's defaults are
 ONE = torch.ones((), **ON_HOST)
 
@@ -67,7 +66,53 @@ def refuse_grad(g, p, name):
     if g.layout != torch.strided:
         raise RuntimeError("optc does not step sparse gradients: that of %s" % tensor_name(p, name))
     if g.device != p.device or g.shape != p.shape:
-        raise RuntimeError("the gradient of %s is not where and as large as it is" % tensor_name(p, name))
+        raise RuntimeError("the gradient of %s has shape %s on %s, and the parameter shape %s on %s" % (
+            tensor_name(p, name), tuple(g.shape), g.device, tuple(p.shape), p.device))
+    refuse_freed(g, "the gradient of ", tensor_name(p, name))
+
+
+def refuse_freed(x, what, name):
+    """Refuses a tensor whose storage was resized below its elements: the step would leave it."""
+    storage = x.untyped_storage()
+    if x.numel() and (not x.data_ptr() or x.storage_offset() * x.element_size() + _extent(x) > storage.nbytes()):
+        raise RuntimeError("the storage of %s%s has %d bytes, too few for its %d elements: it was resized or freed" % (
+            what, name, storage.nbytes(), x.numel()))
+
+
+def _inside(tensors, dtype):
+    """Whether contiguous tensors of a type, or None, end within their storages; others may count as outside."""
+    there = [x for x in tensors if x is not None]
+    ends = map(add, map(T.storage_offset, there), map(T.numel, there))
+    sizes = map(torch.UntypedStorage.nbytes, map(T.untyped_storage, there))
+    return all(map(le, map(mul, ends, repeat(dtype.itemsize if there else 0)), sizes))
+
+
+def refuse_shared(params, names):
+    """Refuses parameters with elements that are elements of another one too, or of the same one twice. Where ranges of
+    addresses cross, elements are compared: columns of one matrix may be parameters of their own."""
+    before = []                                        # (device, end, parameter, name) of ranges that may still cross
+    there = [(str(p.device), p.data_ptr(), p, n) for p, n in zip(params, names) if p.numel()]
+    for device, at, p, name in sorted(there, key=lambda row: row[:2]):
+        if not dense(p) and int(_marked(p, at, at + _extent(p)).sum()) < p.numel() * p.element_size():
+            raise ValueError("elements of %s share memory (its strides are %s): give optc a clone" % (name, p.stride()))
+        before = [row for row in before if row[0] == device and row[1] > at]
+        for _, end, q, other in before:
+            start, end = q.data_ptr(), max(end, at + _extent(p))
+            if bool((_marked(p, start, end) & _marked(q, start, end)).any()):
+                raise ValueError("the parameters %s and %s share memory: give optc one of them" % (other, name))
+        before.append((device, at + _extent(p), p, name))
+
+
+def _extent(x):
+    """Bytes from its first element to behind its last one."""
+    return (1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride()))) * x.element_size() if x.numel() else 0
+
+
+def _marked(x, start, end):
+    """A byte for every address from start to end: 1 where an element of x is."""
+    size, marks = x.element_size(), torch.zeros(end - start, dtype=torch.bool, device="cpu")
+    marks.as_strided((*x.shape, size), (*(size * s for s in x.stride()), 1), x.data_ptr() - start).fill_(True)
+    return marks
 
 
 class Member:
@@ -104,18 +149,27 @@ class Bound:
         self.recorded = []                             # of that what graphs write to
         self.single = [i for i, p in enumerate(self.params) if p.numel() == 1]     # autograd may hand these out as -x
         self.held = self.last_ids = self.ptrs = None
+        self.sizes = list(map(T.numel, self.params))
         self.dtype = None
-        self.turn = 0
-        self.views = [None] * len(self.params)
+        self.versioned = [p for p in self.params if not p.is_inference()]      # others count no versions
+        self.views = [None] * len(self.params)         # {name: live state} of each
+        self.marks = [None] * len(self.params)         # {name: signature} of what opt.state shows of each
         self.steps = torch.zeros(len(self.params), **ON_HOST)     # t of each, as torch keeps it; opt.state has views
+        self.counted = torch.zeros(len(self.params), **ON_HOST)   # the same, where nobody else writes
+        self.step_views = list(self.steps.unbind())
         self.took = None                               # who takes part: None all of them, or ones and zeros
         self.unseen = True                             # some have no states in the optimizer yet
         self.sent, self.kept = {}, {}                  # hyperparameters as they were sent, and tensors among them
-        self.scaling = None
+        self.scaling = self.loss = None
         self.stream, self.capturing = 0, False
         self.domains = rule.states()
+        self.grouped = [n for n, d in self.domains.items() if d == "group" and not n.startswith(HIDDEN)]
+        sizes = [len(m.params) for m in members]
+        self.firsts = {sum(sizes[:k]): k for k in range(len(sizes))} if self.grouped else {}   # they show the group's
         self.bases = {}                                # memory of bindings before this one that states still lie in
         self._old, self._outer = old or {}, names or {}
+        for p, name in zip(self.params, self.names):
+            refuse_freed(p, "", name)
         with self.guard(), torch.no_grad():
             self._order_before()
             self._bind(hypers)
@@ -134,10 +188,10 @@ class Bound:
 
     def _changed(self):
         """Whose versions a run moves on."""
-        return self.params
+        return self.versioned
 
     def guard(self):
-        return torch.cuda.device(self.device) if self.cuda else _nothing
+        return torch.cuda.device(self.device) if self.cuda else nothing
 
     def _order_before(self):
         if self.cuda:
@@ -149,18 +203,21 @@ class Bound:
             self.follow_stream()
 
     def _bind(self, hypers):
-        """As they lie; where the rule does not take other strides, by copies."""
+        """As they lie; by copies where they have gaps, or where the rule does not take other strides."""
         odd = [i for i, p in enumerate(self.params) if not row_major(p)]
         try:
-            if any(not dense(self.params[i]) for i in odd):
-                raise _lib.ArgumentError("strides")
+            self._stage_these(i for i in odd if not dense(self.params[i]))
             self._attempt(hypers)
-        except _lib.ArgumentError:
-            if not odd:
+        except _lib.ArgumentError as e:
+            if len(self.staged) == len(odd) or "strides (" not in str(e):
                 raise
-            self.staged = {i: self.params[i].contiguous() for i in odd}
-            self._order_before()                       # states may begin as copies of them
+            self._stage_these(odd)
             self._attempt(hypers)
+
+    def _stage_these(self, numbers):
+        self.staged = {i: self.params[i].contiguous() for i in numbers}
+        if self.staged:
+            self._order_before()                       # states may begin as copies of them
 
     def _attempt(self, hypers):
         groups, at = [], 0
@@ -170,7 +227,8 @@ class Bound:
                 lies = self.staged.get(at, self.params[at])
                 strides = None if row_major(lies) else lies.stride()
                 rows.append({"param": self._address(lies), "shape": tuple(lies.shape), "name": name, "strides": strides,
-                             "grad_strides": strides, "flags": flag, "split": split, "states": self._taken_over(at), **self._piece(at)})
+                             "grad_strides": strides, "flags": flag, "split": split,
+                             "states": self._taken_over(at), **self._piece(at)})
                 at += 1
             groups.append((rows, hyper))
         self.binding = Binding(self.rule, groups)
@@ -183,13 +241,13 @@ class Bound:
                 old.asked[i] != self.asked[at] or old.alias[i].shape != lies.shape or \
                 old.alias[i].stride() != lies.stride() or not lies.numel():
             return None
-        views = old.state_tensors(i, self._outer)
         lie = {n: old.binding.state(i, n)[0] for n, d in self.domains.items()
                if d != "group" and not n.startswith(HIDDEN) and old.binding.has_state(i, n)}
-        self.views[at] = {k: views[k] for k in (self._outer.get(n, n) for n in lie)}
         for address in lie.values():
             base = old.base(address)
             self.bases[base.data_ptr()] = base
+        views, own = old.renew(i), {self._outer.get(n, n) for n in lie}
+        self.views[at] = {k: v for k, v in views.items() if k in own}
         return [lie.get(n) for n in self.domains]
 
     def base(self, address):
@@ -205,17 +263,18 @@ class Bound:
 
     # ---- gradients ----
     def find_grads(self):
-        """Hands over the gradients that moved. The cost is that of reading p.grad, and of looking at addresses: of all,
-        or, where there are many and all are the tensors they were, of some."""
+        """Hands over the gradients that moved. Every step reads p.grad and the addresses and sizes of all parameters
+        and gradients; types and strides too, but for many gradients that are all the same objects as before."""
         if self.static and self.ptrs is not None and not self.grad_copies:
             return
         if self.capturing:
             self.let_go()
             self.ptrs = None                           # handed over in any case: what is captured keeps what it is given
-        if self.held is not None and not [p for p, g in self.held if p.grad is not g] and self._some():
-            return
         grads = self._read()
         self._params_stay()
+        if self.held is not None and all(map(is_, grads, self.held)) and \
+                list(map(T.data_ptr, grads)) == self.ptrs and list(map(T.numel, grads)) == self.sizes:
+            return
         self._look(grads)
         if len(grads) > FEW:
             self._hold(grads)
@@ -223,20 +282,11 @@ class Bound:
     def _read(self):
         return [p.grad for p in self.params]
 
-    def _some(self):
-        """A part of the addresses, another one each time."""
-        self.turn = (self.turn + 1) % TURNS
-        part = slice(self.turn, None, TURNS)
-        for (p, g), at, grad_at in zip(self.held[part], self.where[part], self.ptrs[part]):
-            if p.data_ptr() != at or (g is not None and g.data_ptr() != grad_at):
-                return False
-        return True
-
     def _hold(self, grads):
-        """Gradients that were the same tensors twice are held on to, so that they need not be looked at."""
+        """Holds gradients that were the same objects twice: an id is then theirs alone."""
         ids = list(map(id, grads))
-        same = ids == self.last_ids and not self.grad_copies
-        self.held, self.last_ids = list(zip(self.params, grads)) if same else None, ids
+        same = ids == self.last_ids and self.took is None and not self.grad_copies
+        self.held, self.last_ids = grads if same else None, ids
 
     def let_go(self):
         """Before gradients are set to None."""
@@ -255,6 +305,9 @@ class Bound:
                     for a, p in zip(self.alias, self.params))
         if not alike or self.staged:
             raise Changed
+        for p, name, was, now in zip(self.params, self.names, self.where, where):
+            if was != now:
+                refuse_freed(p, "", name)
         self.held = self.ptrs = None                   # a gradient of before may have lain where a parameter is now
         try:
             self.binding.set_grads([0] * len(where))
@@ -270,11 +323,12 @@ class Bound:
             ptrs = list(map(T.data_ptr, there))
             plain = all(map(T.is_contiguous, there)) and not self.staged and self.contiguous() and not any(
                 grads[i] is not None and grads[i].is_neg() for i in self.single)
+            nowhere, sizes = 0 in ptrs, list(map(T.numel, there))
         except (RuntimeError, NotImplementedError):
-            for g, p, name in zip(grads, self.params, self.names):
-                if g is not None:
-                    refuse_grad(g, p, name)
+            self._refuse_grads(grads)
             raise
+        if sizes != (self.sizes if everyone else [n for n, g in zip(self.sizes, grads) if g is not None]):
+            self._refuse_grads(grads)
         if any(map(is_not, map(_dtype, there), repeat(self._grad_dtype(there)))):
             raise Changed
         if not plain or self.grad_copies:
@@ -282,10 +336,19 @@ class Bound:
         elif not everyone:
             found = iter(ptrs)
             ptrs = [0 if g is None else next(found) for g in grads]
-        if 0 in ptrs:
-            ptrs = [self.memory.empty() if not a and g is not None else a for a, g in zip(ptrs, grads)]
+        if ptrs == self.ptrs:
+            return
+        moved = there if self.ptrs is None else list(compress(grads, map(ne, ptrs, self.ptrs)))
+        if nowhere or not _inside(moved, self.dtype):
+            self._refuse_grads(grads)
+            ptrs = [a if a or g is None else self.memory.empty() for a, g in zip(ptrs, grads)]
         if ptrs != self.ptrs:
             self._set(ptrs, everyone)
+
+    def _refuse_grads(self, grads):
+        for g, p, name in zip(grads, self.params, self.names):
+            if g is not None:
+                refuse_grad(g, p, name)
 
     def _grad_dtype(self, there):
         if self.dtype is None and there:
@@ -346,7 +409,9 @@ class Bound:
         if self.scaling:
             self.read_steps()
         else:
-            self.steps.add_(ONE if self.took is None else self.took)       # a number would be made a tensor first
+            more = ONE if self.took is None else self.took         # a number would be made a tensor first
+            self.steps.add_(more)
+            self.counted.add_(more)
 
     def guarded(self, found, scale, scaled):
         """By what a scaler handed over for the next step, if anything."""
@@ -355,6 +420,10 @@ class Bound:
         if self.scaling is None or (scaled and not self.scaling.scaled):
             self.scaling = Guard(self, scaled)
         self.scaling.take(self, found, scale)
+
+    def take_loss(self, loss):
+        self.loss = self.loss or Loss(self)
+        self.loss.take(loss)
 
     @torch.no_grad()
     def _stage(self, there):
@@ -376,8 +445,8 @@ class Bound:
 
     def _beside(self):
         """Memory that a step uses beside the binding's own."""
-        guard = [self.scaling.memory] if self.scaling else []
-        return (*self.bases.values(), *self.staged.values(), *self.grad_copies.values(), *guard)
+        own = [x.memory for x in (self.scaling, self.loss) if x and x.memory is not None]
+        return (*self.bases.values(), *self.staged.values(), *self.grad_copies.values(), *own)
 
     def settle(self):
         """Before the host reads or writes outside of a step: behind what the binding did, and in torch's current
@@ -391,40 +460,70 @@ class Bound:
         """Numbers of the tensors that had a gradient in the last step."""
         return range(len(self.params)) if self.took is None else compress(range(len(self.params)), self.took.tolist())
 
-    def state_tensors(self, i, names):
+    def live(self, i):
         """The live states of a tensor by their outer names."""
         if self.views[i] is None:
-            p, views = self.params[i], {}
-            lies = self.staged.get(i, p)
-            for name, domain in self.domains.items():
-                if domain == "group" or name.startswith(HIDDEN) or not self.binding.has_state(i, name):
-                    continue
-                flat = self.memory.tensor(*self.binding.state(i, name)) if p.numel() or domain == "tensor" else \
-                    torch.empty(0, dtype=p.dtype, device=p.device)
-                views[names.get(name, name)] = _shaped(flat, lies, domain)
-            self.views[i] = views
+            self.views[i] = self._make_views(i)
         return self.views[i]
 
-    def group_states(self, names):
-        """(first tensor of the group, {name: live tensor}) of states that belong to groups."""
-        at, found = 0, []
-        kept = [n for n, d in self.domains.items() if d == "group" and not n.startswith(HIDDEN)]
-        for k, m in enumerate(self.members):
-            if kept:
-                found.append((at, {names.get(n, n): self.memory.tensor(*self.binding.state(k, n)).view(())
-                                   for n in kept if self.binding.has_state(k, n)}))
-            at += len(m.params)
-        return found
+    def _make_views(self, i):
+        p, views = self.params[i], {}
+        lies = self.staged.get(i, p)
+        for name, domain in self.domains.items():
+            if domain == "group" or name.startswith(HIDDEN) or not self.binding.has_state(i, name):
+                continue
+            flat = self._tensor(i, name) if p.numel() or domain == "tensor" else \
+                torch.empty(0, dtype=p.dtype, device=p.device)
+            views[self._outer.get(name, name)] = self._placed(i, _shaped(flat, lies, domain))
+        if i in self.firsts:
+            k = self.firsts[i]
+            views.update((self._outer.get(n, n), self._tensor(k, n).view(())) for n in self.grouped
+                         if self.binding.has_state(k, n))
+        return views
+
+    def _tensor(self, i, name):
+        address, count, kind = self.binding.state(i, name)
+        return self.memory.tensor(address, count, kind, self.base(address))
+
+    def _placed(self, _number, view):
+        return view
+
+    def renew(self, i):
+        """The live states, new tensors in place of those whose own memory was exchanged (x.data = …, x.set_())."""
+        views, marks = self.live(i), self.marks[i]
+        moved = [k for k, v in views.items() if marks and signature(v) != marks[k]]
+        if moved:
+            made = self._make_views(i)
+            views.update((k, made[k]) for k in moved)
+        if marks and signature(self.step_views[i]) != marks["step"]:
+            self.step_views[i] = self.steps[i]
+        return views
+
+    def show(self, i):
+        """What opt.state[p] has: it is compared with that from now on."""
+        shown = {"step": self.step_views[i], **self.renew(i)}
+        self.marks[i] = {k: signature(v) for k, v in shown.items()}
+        return shown
+
+    def edited(self, i, key, value):
+        """Whether a value of opt.state[p] is another one than the live state."""
+        view = self.step_views[i] if key == "step" else self.live(i)[key]
+        return value is not view or (self.marks[i] is not None and signature(view) != self.marks[i][key])
+
+    def shows(self, i, own):
+        """Whether opt.state[p] is as it was shown."""
+        return self.marks[i] is not None and not any(self.edited(i, k, own.get(k)) for k in self.marks[i])
 
     def set_steps(self, counts):
         """Counts of all tensors, and of the binding: the most that one of them has."""
-        if any(counts):
+        if any(counts) or bool(self.counted.any()):
             most = max(counts)
             self.binding.set_t(-1, most)
             for i, n in enumerate(counts):
                 if n != most:
                     self.binding.set_t(i, n)
-        self.steps.copy_(torch.tensor([float(n) for n in counts], **ON_HOST))
+        self.counted.copy_(torch.tensor([float(n) for n in counts], **ON_HOST))
+        self.steps.copy_(self.counted)
 
     def read_steps(self):
         """What replays of a graph counted is known to the device alone, and so is what was left out."""
@@ -432,11 +531,19 @@ class Bound:
         counts = [float(self.binding.get_t(i)) for i in every]
         if OWN + "skipped" in self.domains:
             counts = [n - self.binding.read(i, OWN + "skipped", 1)[0] for i, n in zip(every, counts)]
-        self.steps.copy_(torch.tensor(counts, **ON_HOST))
+        kept = self.steps == self.counted              # others were edited since: the next step takes them
+        self.counted.copy_(torch.tensor(counts, **ON_HOST))
+        self.steps[kept] = self.counted[kept]
 
     def found(self):
         """Whether the last step's gradients were not finite, on the device."""
         return self.memory.tensor(*self.binding.state(0, OWN + "found")).float()
+
+
+def signature(x):
+    """A tensor's shape, where it lies, and how."""
+    here = x if type(x) is T else getattr(x, "_local_tensor", x)       # of a DTensor
+    return x.shape, here.data_ptr(), here.dtype, here.shape, here.stride()
 
 
 def _shaped(flat, p, domain):
@@ -455,4 +562,4 @@ class _Nothing:
         return None
 
 
-_nothing = _Nothing()
+nothing = _Nothing()

@@ -66,10 +66,10 @@ class Device:
             self.rules[key] = self.engine.compile(**what)
         return self.rules[key]
 
-    def tensor(self, address, count, kind):
+    def tensor(self, address, count, kind, memory=None):
         """The live memory at an address, as a flat tensor with a storage of its own, so that saving and copying it take
-        no more than it; the storage holds on to the memory it is a part of."""
-        memory = self.holding(address)
+        no more than it; the storage holds on to the memory it is a part of (`memory`, where the caller has it)."""
+        memory = self.holding(address) if memory is None else memory
         at = address - memory.data_ptr()
         part = memory.untyped_storage()[at:at + count * _lib.TYPE_BYTES[kind]]
         return torch.empty(0, dtype=DTYPES[kind], device=self.device).set_(part, 0, (count,), (1,))

@@ -15,16 +15,18 @@ from torch.optim.optimizer import _global_optimizer_pre_hooks as _everywhere_bef
 
 from .._api import option_text
 from .._lib import OutOfMemory
-from . import _rules, _scaling
+from . import _rules, _scaling, _state
 from ._arriving import watch
-from ._bound import Bound, Changed, Member, refuse
+from ._bound import Bound, Changed, Member, nothing, refuse, refuse_shared
 from ._keys import Keys, number
 from ._memory import TYPES, capturing, device_of
 from ._scaling import APART, CHECKING, SCALER, send, send_scalar
-from ._sharded import Sharded, fill, is_sharded, local, refuse_placed
+from ._sharded import Sharded, is_sharded, local, refuse_placed
 from ._sorting import sorter
 from ._together import CLIP, Checks, Norms, can_share
 
+# What torch.compile does with every frame that is called now; None: nothing.
+_frame_hook = getattr(torch._C._dynamo.eval_frame, "get_eval_frame_callback", lambda: None)
 # What a copy or a file keeps beside torch's: functions (sort, split) have done their work.
 KEPT = ("_rule", "_static", "_release", "_inputs", "_scalars", "_workspace")
 
@@ -65,7 +67,7 @@ class Optimizer(torch.optim.Optimizer):
         self._rule = Keys(rule, spec, with_, options, types, wrappers, products)
         self._static, self._release, self._sort, self._split = static_grads, release_grads, sort, split
         self._inputs, self._scalars, self._flags, self._splits, self._watched = {}, {}, {}, {}, {}
-        self._made, self._scaled, self._checking = None, None, False
+        self._made, self._scaled, self._checking, self._loss = None, None, False, None
         self._unbound()
         defaults = self._rule.defaults(dict(given))
         if release_grads and self._rule.is_global:
@@ -81,14 +83,15 @@ class Optimizer(torch.optim.Optimizer):
         """Nothing is bound: the next step does it."""
         self._bounds = self._shape = self._pushed = None
         self._values = []
-        self._tensors, self._out, self._of = False, [], {}
+        self._tensors, self._out, self._of, self._places = False, [], {}, {}
 
     def _check_group(self, group):
         if group.get("differentiable"):
             raise ValueError("differentiable=True: a step of optc is not differentiable")
         names = group.get("param_names") or [None] * len(group["params"])
         for p, name in zip(group["params"], names):
-            _refuse(p, name)
+            if p.requires_grad:                        # a frozen one may be of any class until it has a gradient
+                _refuse(p, name)
 
     def _parameters(self, params):
         self._module = params if isinstance(params, torch.nn.Module) else None
@@ -104,10 +107,10 @@ class Optimizer(torch.optim.Optimizer):
         if self._made:                                 # those of the constructor are looked at by it
             try:
                 self._check_group(self.param_groups[-1])
-            except (TypeError, ValueError):
+                self._sort_all()
+            except BaseException:
                 self.param_groups.pop()
                 raise
-            self._sort_all()
 
     def _torch_says(self, group):
         """torch's constructor says what is wrong with a group's own values."""
@@ -140,6 +143,11 @@ class Optimizer(torch.optim.Optimizer):
         asked."""
         return any(map(capturing, {p.device for g in self.param_groups for p in g["params"]}))
 
+    def _refuse_capture(self):
+        if self._capturing():
+            raise RuntimeError("optc binds its tensors at the first step (and when they or their states move or "
+                               "change): take one step before capturing a graph")
+
     def _raw(self, group):
         return [group[key] for key, _ in self._rule.keys], self._rule.rule(group)
 
@@ -149,9 +157,7 @@ class Optimizer(torch.optim.Optimizer):
     def _bind(self):
         """Binds parameters that take gradients, sorted by device, types and options. What was bound goes when all of
         that is done; a failure leaves it."""
-        if self._capturing():
-            raise RuntimeError("optc binds its tensors at the first step (and when they move or change): take one step "
-                               "before capturing a graph")
+        self._refuse_capture()
         self._count_replays()
         wanted, out, seen = {}, [], set()
         for k, group in enumerate(self.param_groups):
@@ -177,16 +183,21 @@ class Optimizer(torch.optim.Optimizer):
         several = len(wanted) > 1 and not self._release
         clip = CLIP if several and self._rule.is_global and can_share(self._rule) else None
         scaler = APART if several and self._scaled == CHECKING else self._scaled
-        old = {id(p): (b, i) for b in self._bounds or () for i, p in enumerate(b.owners)}
+        rows = [(local(p), n) for members, _ in wanted.values() for m in members.values()
+                for p, n in zip(m.params, m.names)]
+        refuse_shared(*zip(*rows)) if rows else None
+        old = {id(p): at for p, at in self._places.items() if not _state.removed(*at, _state.entry(self, p))}
         bounds = [self._bound(key, *what, clip, scaler, old) for key, what in wanted.items()]
         if not clip:
             self._refuse_apart(bounds)
-        for b in bounds:
-            self._adopt(b)
+        plans = [_state.plan(self, b, range(len(b.owners)), old) for b in bounds]
+        for b, plan in zip(bounds, plans):
+            _state.take(self, b, plan)
         self._norms = Norms(bounds) if clip else None
         self._checks = Checks(bounds) if scaler == APART else None
         self._bounds, self._out, self._shape = bounds, out, self._layout()
         self._of = {id(b.owners[0]): b for b in bounds} if self._release else {}
+        self._places = {p: (b, i) for b in bounds for i, p in enumerate(b.owners)}
         self._pushed = None
         self._give_inputs()
 
@@ -219,82 +230,51 @@ class Optimizer(torch.optim.Optimizer):
                              "several devices, types or options: %s" % (self._rule.spec, "; ".join(
                                  "%d of %s on %s" % (len(b.params), b.params[0].dtype, b.device) for b in bounds)))
 
-    def _adopt(self, b):
-        """Fills a binding from self.state, which shows its memory from then on."""
-        with torch.no_grad(), b.guard():
-            counts = []
-            for i, p in enumerate(b.owners):
-                counts.append(self._adopt_one(b, i, p))
-            for i, views in b.group_states(self._rule.names):
-                b.state_tensors(i, self._rule.names).update(views)
-                if b.owners[i] in self.state and counts[i]:
-                    self._fill(self.state[b.owners[i]], views, b.names[i])
-            b._order_before()
-            b.set_steps(counts)
-
-    def _adopt_one(self, b, i, p):
-        old = self.state.get(p)
-        if not old:
-            return 0
-        # torch's SGD keeps no step: its buffer was begun
-        count = int(number(old["step"])) if "step" in old else int(any(v is not None for v in old.values()))
-        views = b.state_tensors(i, self._rule.names)
-        if count and views and not any(old.get(k) is not None for k in views):
-            if not self._warned_of_states:
-                warnings.warn("optc: what was loaded for %s (%s) is not what %s keeps of it (%s): states begin anew, at "
-                              "step %d; was it saved by another rule?" % (b.names[i], ", ".join(
-                                  k for k in old if k != "step"), self._rule.spec, ", ".join(views), count),
-                              stacklevel=2)
-            self._warned_of_states = True
-        if count:
-            self._fill(old, views, b.names[i])
-        self._show(b, i, p)
-        return count
-
-    @staticmethod
-    def _fill(old, views, name):
-        for key, view in views.items():
-            value = old.get(key)
-            if value is view or value is None:
-                continue
-            value = torch.as_tensor(value)
-            if value.numel() != view.numel():
-                raise ValueError("state '%s' of %s has %d values, and %d were loaded" % (
-                    key, name, view.numel(), value.numel()))
-            fill(view, value, "state '%s' of %s" % (key, name))
-
-    def _show(self, b, i, p):
-        state = self.state[p]
-        state["step"] = b.steps[i]
-        state.update(b.state_tensors(i, self._rule.names))
-
     # ---- a step ----
     def step(self, closure=None):
         """One step. A closure is called first and its loss returned; under `sam` it is called twice, the second time
         where `perturb` went."""
-        if _compiling():
+        if _compiling() or _frame_hook() not in (None, False):     # traced, or called in a frame between two graphs
             return _uncompiled_step(self, closure)
+        return self._step_with_hooks(closure)
+    step.hooked = True         # what torch would put around it, and its way past torch.compile, cost more than a step
+
+    def _step_with_hooks(self, closure):
         if (_profiling() or self._optimizer_step_pre_hooks or self._optimizer_step_post_hooks or
                 _everywhere_before or _everywhere_after):
             return _hooked_step(self, closure)
         return self._step(closure)
-    step.hooked = True         # what torch would put around it, and its way past torch.compile, cost more than a step
 
     def _step(self, closure=None):
         loss = None
         if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+            loss = self._loss = self._called(closure)
             if "perturb" in self._rule.entries:
-                self.run("perturb")
-                with torch.enable_grad():
-                    closure()
+                self._step_perturbed(closure)
+                return loss
         if not self._release:
             self.run("step")
         return loss
 
+    def _called(self, closure):
+        with torch.enable_grad():
+            return closure()
+
+    def _step_perturbed(self, closure):
+        try:
+            self.run("perturb")
+            self._loss = self._called(closure)
+            self.run("step")
+        except BaseException:                          # back to where the step began
+            _state.restore(self)
+            raise
+
     def run(self, entry):
         """Any entry of the rule: "step", "perturb", "to_eval", …"""
+        with torch.inference_mode(False) if torch.is_inference_mode_enabled() else nothing:
+            self._run(entry)
+
+    def _run(self, entry):
         fresh = self._bounds is None
         found, scale = self.__dict__.get("found_inf"), self.__dict__.get("grad_scale")
         if scale is not None:
@@ -306,6 +286,10 @@ class Optimizer(torch.optim.Optimizer):
             for b in self._bounds:
                 self._appear(b)
             return
+        loss, self._loss = self._loss, None
+        if loss is not None:
+            for b in self._bounds:
+                b.take_loss(loss)
         checked = self._checks.look() if self._checks and entry == "step" else None
         for b in self._bounds:
             if found is not None or scale is not None or b.scaling is not None:
@@ -319,7 +303,7 @@ class Optimizer(torch.optim.Optimizer):
 
     def _ready(self):
         if self._bounds is None or self._shape != self._layout() or (
-                self._out and any(p.grad is not None for p in self._out)):
+                self._out and any(p.grad is not None for p in self._out)) or _state.reread(self):
             self._bind()
         try:
             self._give()
@@ -394,16 +378,16 @@ class Optimizer(torch.optim.Optimizer):
         took = set(b.taken())
         for i, p in enumerate(b.owners):
             if i in took:
-                if "step" not in self.state[p]:
-                    self._show(b, i, p)
+                if b.marks[i] is None:
+                    _state.show(self, b, i)
             else:
-                left = left or p not in self.state
+                left = left or b.marks[i] is None
         b.unseen = left
 
     def _is_empty_step(self):
         """A distributed checkpoint's first step, which is there to make states: with rates of 0 and gradients of 0 on
         an optimizer without any. It makes them, and nothing is started."""
-        if any(self.state.get(p) for g in self.param_groups for p in g["params"]):
+        if any(_state.entry(self, p) for g in self.param_groups for p in g["params"]):
             return False
         rates = [number(g[key]) for g in self.param_groups for key, _ in self._rule.keys if key == "lr"]
         if not rates or any(rates) or self._capturing():
@@ -504,14 +488,20 @@ class Optimizer(torch.optim.Optimizer):
                 b.read_steps()
 
     def state_dict(self):
+        """Plain dictionaries; the tensors in them share the memory of opt.state's."""
         self._count_replays()
-        return super().state_dict()
+        found = super().state_dict()
+        found["state"] = {k: {n: v.detach() if type(v) is torch.Tensor else v for n, v in own.items()}
+                          if isinstance(own, dict) else own for k, own in found["state"].items()}
+        return found
 
     def load_state_dict(self, state_dict):
-        """Of ours or of torch's optimizer for the same rule. States keep the types they have here."""
+        """Of ours or of torch's optimizer for the same rule. States keep the types they have here. A file that does not
+        fit is refused and changes nothing."""
         saved, ids = {}, []
 
         def take(_optimizer, given):
+            _state.check_file(self, given["state"], given["param_groups"])
             saved.update(given["state"])
             ids.extend(k for g in given["param_groups"] for k in g["params"])
             return {**given, "state": {}}
@@ -533,7 +523,7 @@ class Optimizer(torch.optim.Optimizer):
 
     def _load(self, saved, params):
         """Copies what was saved: the file's tensors stay its own."""
-        self.state.clear()
+        self.state = _state.States(dict)
         for key, values in saved.items():
             p = params.get(key)
             if p is None:
@@ -557,7 +547,7 @@ class Optimizer(torch.optim.Optimizer):
             return
         self._unbound()
         self._module, self._made, self._sort, self._split = None, True, None, None
-        self._scaled, self._checking = None, False
+        self._scaled, self._checking, self._loss = None, False, None
         ids = [id(p) for g in self.param_groups for p in g["params"]]
         self._flags, self._splits = ({i: x[k] for i, x in zip(ids, each)} for k in (0, 1))
         names = [n for g in self.param_groups for n in g.get("param_names") or [None] * len(g["params"])]
@@ -568,7 +558,7 @@ class Optimizer(torch.optim.Optimizer):
 
 # As torch has it: hooks, the profiler's name, what the profiler looks at.
 _hooked_step = torch.optim.Optimizer.profile_hook_step(Optimizer._step)
-_uncompiled_step = torch._disable_dynamo(Optimizer.step)
+_uncompiled_step = torch._disable_dynamo(Optimizer._step_with_hooks)
 
 
 def _refuse(p, name):

@@ -54,12 +54,15 @@ def placed(view, p):
     return DTensor.from_local(view, p.device_mesh, p.placements, run_check=False, shape=p.shape, stride=p.stride())
 
 
-def fill(view, value, name):
+def refuse_placed_value(value, view, name):
+    if is_sharded(value) and not is_sharded(view):
+        raise ValueError("%s was saved as a DTensor, and is none here: load it by torch.distributed.checkpoint, or "
+                         "give its full_tensor()" % name)
+
+
+def fill(view, value):
     """Copies what was loaded: a DTensor, or a whole tensor, of which this process takes its piece."""
     if not is_sharded(view):
-        if is_sharded(value):
-            raise ValueError("%s was saved as a DTensor, and is none here: load it by torch.distributed.checkpoint, or "
-                             "give its full_tensor()" % name)
         view.copy_(value.reshape(view.shape))
     elif is_sharded(value):
         view.copy_(value)
@@ -101,10 +104,5 @@ class Sharded(Bound):
     def _changed(self):
         return self.owners + self.params
 
-    def state_tensors(self, i, names):
-        new = self.views[i] is None
-        views = super().state_tensors(i, names)
-        if new:
-            here = self.params[i]
-            views.update((n, placed(v, self.owners[i])) for n, v in views.items() if v.shape == here.shape)
-        return views
+    def _placed(self, i, view):
+        return placed(view, self.owners[i]) if view.shape == self.params[i].shape else view

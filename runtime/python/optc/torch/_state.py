@@ -1,0 +1,261 @@
+"""opt.state and the bindings' memory behind it: which entries were edited, what a file may hold, and how both reach a
+binding."""
+import math
+import sys
+import warnings
+from collections import defaultdict
+
+import torch
+from torch.utils import _pytree
+
+from .._api import Binding
+from ._keys import number, split_wrappers
+from ._memory import asked
+from ._sharded import fill, local, refuse_placed_value
+
+MOST_STEPS = 1 << 52                                   # optc_set_t takes no more
+STEPLESS = ("sgd", "muon")                             # torch's files of these have no step
+ONE_REFERENCE = list(map(sys.getrefcount, [object()]))[0]      # of an object that only a list holds
+
+
+class States(defaultdict):
+    """opt.state. `used` has the parameters whose entries were read or written from outside since the last step, `all`
+    stands for every parameter. A tensor that was read can be edited at any time, so reading counts as well. Copies and
+    pickles are a plain defaultdict."""
+
+    def __init__(self, *given):
+        super().__init__(*given)
+        self.used, self.all = set(), True
+
+    def __reduce__(self):
+        return defaultdict, (dict,), None, None, iter(self.items())
+
+
+def _noting(name, one):
+    inner = getattr(defaultdict, name)
+
+    def method(self, *given, **named):
+        if one and given:
+            self.used.add(given[0])
+        else:
+            self.all = True
+        return inner(self, *given, **named)
+    method.__name__ = name
+    return method
+
+
+# With an __iter__ of its own dict(state) and {**state} call these methods, too.
+for _name in ("__getitem__", "__setitem__", "__delitem__", "get", "pop", "setdefault"):
+    setattr(States, _name, _noting(_name, True))
+for _name in ("__iter__", "items", "values", "popitem", "clear", "update", "copy", "__or__", "__ror__", "__ior__"):
+    setattr(States, _name, _noting(_name, False))
+_pytree.register_pytree_node(States, lambda s: (list(s.values()), list(s.keys())),
+                             lambda values, keys: defaultdict(dict, zip(keys, values)))
+
+
+def entry(opt, p):
+    """opt.state[p] or None; does not count as a use."""
+    return dict.get(opt.state, p)
+
+
+# ---- edits ----
+def reread(opt):
+    """Copies edited states and steps into their bindings. True: states were removed, so tensors must be bound anew."""
+    state = opt.state
+    if type(state) is States and not state.used and not state.all:
+        return False
+    if type(state) is not States and sys.getrefcount(state) <= ONE_REFERENCE + 1:      # the local and the attribute
+        opt.state = state = States(dict, state)
+    places = opt._places
+    if type(state) is States and not state.all:
+        places = {p: places[p] for p in state.used if p in places}
+    edited = _edited(opt, places)
+    if edited is None:
+        return True
+    if edited:
+        opt._refuse_capture()
+        plans = [(b, plan(opt, b, numbers)) for b, numbers in edited.items()]
+        for b, found in plans:
+            take(opt, b, found)
+    if type(state) is States:
+        state.used, state.all = _retained(state, places), False
+    return False
+
+
+def _edited(opt, places):
+    """{binding: numbers} of tensors whose entries were changed; None: one was removed."""
+    found, counts = {}, {b: (b.steps.tolist(), b.counted.tolist()) for b in opt._bounds}
+    for p, (b, i) in places.items():
+        own, (steps, counted) = entry(opt, p), counts[b]
+        if removed(b, i, own):
+            return None
+        if own and (steps[i] != counted[i] or not b.shows(i, own)):
+            found.setdefault(b, []).append(i)
+    return found
+
+
+def removed(b, i, own):
+    return not own and b.marks[i] is not None
+
+
+def _retained(state, places):
+    """Parameters of whose states somebody else holds a reference: they may be edited later, unseen by `state`."""
+    there = [(p, b, i) for p, (b, i) in places.items() if p in state]
+    entries = [dict.get(state, p) for p, _, _ in there]
+    held = [n > ONE_REFERENCE + 1 for n in map(sys.getrefcount, entries)]
+    tensors = [(*b.views[i].values(), b.step_views[i]) if b.marks[i] else () for _, b, i in there]
+    for k, each in enumerate(tensors):                 # held by `each`, the binding and the entry
+        held[k] = held[k] or any(n > ONE_REFERENCE + 2 for n in map(sys.getrefcount, each))
+    return {p for (p, _, _), more in zip(there, held) if more}
+
+
+# ---- what a state may be ----
+def step_of(own, name, stepless):
+    """The number of steps that an entry has; refuses what is none."""
+    if "step" not in own:
+        if not stepless:
+            raise ValueError("the state of %s has no 'step'" % name)
+        return int(any(v is not None for v in own.values()))       # torch's momentum buffer was begun, or not
+    try:
+        count = number(own["step"])
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        count = math.nan
+    if not 0 <= count <= MOST_STEPS or count != int(count):
+        raise ValueError("'step' of %s is %s: a whole number from 0 to 2^52 is wanted" % (name, own["step"]))
+    return int(count)
+
+
+def check_value(value, shape, key, name, view=None):
+    """A state's new value as a tensor; refuses another shape, but for dimensions of size 1, and what is no real
+    number."""
+    given = value if isinstance(value, torch.Tensor) else torch.as_tensor(value, dtype=torch.float64)
+    if view is not None:
+        refuse_placed_value(given, view, "state '%s' of %s" % (key, name))
+    if [n for n in given.shape if n != 1] != [n for n in shape if n != 1]:
+        raise ValueError("state '%s' of %s has shape %s, and one of shape %s was given" % (
+            key, name, tuple(shape), tuple(given.shape)))
+    if not given.is_floating_point():
+        raise ValueError("state '%s' of %s was given as %s: a floating type is wanted" % (key, name, given.dtype))
+    return given
+
+
+def check_missing(opt, own, keys, name, loaded=True):
+    """Refuses an entry that lacks some of the states that the rule keeps; `keys`: those it may not lack. Wrappers that
+    are new to a run begin anew, and so do states where all that was loaded is another rule's."""
+    missing = [k for k in keys if own.get(k) is None]
+    if loaded and len(missing) == len(keys) and set(own) - {"step"}:
+        return
+    for w in split_wrappers(opt._rule.what["with_"], ","):
+        prefix = w.split("(")[0].strip() + "."
+        if not any(k.startswith(prefix) and own.get(k) is not None for k in keys):
+            missing = [k for k in missing if not k.startswith(prefix)]
+    if missing:
+        raise ValueError("the state of %s has no '%s', which %s keeps (it has: %s)" % (
+            name, "', '".join(missing), opt._rule.spec, ", ".join(own) or "nothing"))
+
+
+# ---- into a binding ----
+def plan(opt, b, numbers, before=None):
+    """[(number, its steps, [(state, new value)])] of tensors with an entry in opt.state. Changes nothing, and
+    refuses what cannot be taken. before: {id of a parameter: (binding, number)} of the bindings that these replace: a
+    state that the rule did not keep there may be missing."""
+    found = []
+    for i in numbers:
+        p, name = b.owners[i], b.names[i]
+        own = entry(opt, p)
+        if not own:
+            continue
+        views = b.live(i)
+        if not any(k in own for k in ("step", *views)):
+            continue                                   # somebody else's entries
+        count = step_of(own, name, opt._rule.spec in STEPLESS)
+        old, k = (before or {}).get(id(p), (None, 0))
+        keys = [n for n in views if n not in b.grouped and (old is None or n in old.live(k))]
+        if opt._rule.row == "sgd" and any(own.get(n) is None for n in views):
+            count, own = 0, {}                         # torch begins a momentum buffer that is None, or not there
+        elif count:
+            check_missing(opt, own, keys, name, b.marks[i] is None)
+            _warn_of_others(opt, own, keys, count, name)
+        fills = [(n, check_value(own[n], b.marks[i][n][0] if b.marks[i] else view.shape, n, name, view))
+                 for n, view in views.items() if own.get(n) is not None and b.edited(i, n, own[n])]
+        if not own:
+            fills = [(n, torch.zeros(view.shape)) for n, view in views.items()]
+        found.append((i, count, fills))
+    return found
+
+
+def _warn_of_others(opt, own, keys, count, name):
+    if keys and not any(own.get(k) is not None for k in keys) and not opt._warned_of_states:
+        warnings.warn("optc: what was loaded for %s (%s) is not what %s keeps of it (%s): states begin anew, at step "
+                      "%d; was it saved by another rule?" % (name, ", ".join(k for k in own if k != "step"),
+                                                             opt._rule.spec, ", ".join(keys), count), stacklevel=2)
+        opt._warned_of_states = True
+
+
+def take(opt, b, found):
+    """Fills a binding by a plan; opt.state shows the binding's memory from then on."""
+    with torch.no_grad(), b.guard():
+        counts = [int(n) for n in b.counted.tolist()]
+        for i, count, fills in found:
+            counts[i] = count
+            live = b.renew(i)
+            for n, value in fills:
+                fill(live[n], value)
+        b._order_before()
+        b.set_steps(counts)
+        for i, _, _ in found:
+            show(opt, b, i)
+
+
+def show(opt, b, i):
+    own = entry(opt, b.owners[i])
+    if own is None:
+        own = {}
+        dict.__setitem__(opt.state, b.owners[i], own)
+    own.update(b.show(i))
+
+
+@torch.no_grad()
+def restore(opt):
+    """Brings parameters that `sam` moved back to where they were."""
+    for p, (b, i) in opt._places.items():
+        views = b.live(i)
+        if "sam.saved" in views and "sam.up" in views:
+            here = b.params[i]
+            here.copy_(torch.where(views["sam.up"] > 0, local(views["sam.saved"]).to(here.dtype), here))
+            views["sam.up"].zero_()
+
+
+# ---- files ----
+def check_file(opt, saved, groups):
+    """Refuses a file's states ahead of loading. What a rule for matrices keeps depends on the tensor: a state of those
+    that is missing is refused at the first step."""
+    if [len(g["params"]) for g in groups] != [len(g["params"]) for g in opt.param_groups]:
+        return                                         # torch has an error for that
+    known = {}
+    for k, (mine, given) in enumerate(zip(opt.param_groups, groups)):
+        rule = opt._rule.rule({**mine, **given})
+        kept, whole = known.get(repr(rule)) or known.setdefault(repr(rule), _kept(opt, rule))
+        names = mine.get("param_names") or ["param_groups[%d][%d]" % (k, i) for i in range(len(mine["params"]))]
+        for key, p, name in zip(given["params"], mine["params"], names):
+            own = saved.get(key)
+            if not own:
+                continue
+            name = "%s (number %s of the file)" % (name, key)
+            count = step_of(own, name, opt._rule.spec in STEPLESS)
+            if count and whole and opt._rule.row != "sgd":
+                check_missing(opt, own, kept, name)
+            for n, domain in kept.items():
+                if own.get(n) is not None and (domain == "elem" or whole):
+                    check_value(own[n], p.shape if domain == "elem" else (), n, name)
+
+
+def _kept(opt, rule):
+    """({state: domain} of a rule, whether every tensor keeps all of them)"""
+    rule = asked(**opt._rule.compiled(*rule))
+    names, domains = opt._rule.names, {n: d for n, d in rule.states().items() if d != "group"}
+    whole = not opt._rule.rest and set(domains.values()) <= {"elem", "tensor"}
+    if whole:
+        one = Binding(rule, [([{"param": torch.zeros(1)}], {})])
+        domains = {n: d for n, d in domains.items() if one.has_state(0, n)}
+    return {names.get(n, n): d for n, d in domains.items()}, whole

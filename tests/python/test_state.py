@@ -1,0 +1,318 @@
+"""Edits of opt.state act as in torch.optim; files that do not fit are refused."""
+import copy
+import io
+import pickle
+from collections import defaultdict
+
+import torch
+from torch.utils import _pytree
+
+import optc.torch
+from case import Case, grads, lists, model, train
+
+AT = {"AdamW": "exp_avg", "SGD": "momentum_buffer"}
+
+
+def replace(o, p, key, value):
+    o.state[p][key] = value
+
+
+def offload(o, p, key):
+    """Moves states away and back, as helpers do that free a GPU between steps."""
+    for s in o.state.values():
+        for k, v in s.items():
+            if isinstance(v, torch.Tensor):
+                s[k] = v.to("cpu", copy=True)
+
+
+def offload_data(o, p, key):
+    for s in o.state.values():
+        for v in s.values():
+            if isinstance(v, torch.Tensor):
+                v.data = v.data.clone()
+
+
+def swapped(o, p, key):
+    """Two states of one shape change places, and somebody keeps the tensors that were there."""
+    a, b = o.state[p][key], torch.full_like(p, 0.25)
+    keep = a.data
+    a.data = b
+    return keep
+
+
+# (name, edit(optimizer, parameter, name of its momentum))
+EDITS = [
+    ("clear", lambda o, p, k: o.state.clear()),
+    ("assign", lambda o, p, k: setattr(o, "state", defaultdict(dict))),
+    ("assign and keep", lambda o, p, k: setattr(o, "state", defaultdict(dict, o.state)) or o.state),
+    ("del", lambda o, p, k: o.state.__delitem__(p)),
+    ("pop", lambda o, p, k: o.state.pop(p)),
+    ("popitem", lambda o, p, k: o.state.popitem()),
+    ("clear one", lambda o, p, k: o.state[p].clear()),
+    ("empty one", lambda o, p, k: o.state.update({p: {}})),
+    ("replace", lambda o, p, k: replace(o, p, k, torch.full_like(p, 0.5))),
+    ("update", lambda o, p, k: o.state[p].update({k: torch.full_like(p, 0.5)})),
+    ("whole entry", lambda o, p, k: o.state.update({p: {**o.state[p], k: torch.full_like(p, 0.5)}})),
+    ("setdefault", lambda o, p, k: o.state.setdefault(p, {})[k].fill_(0.5)),
+    ("in place", lambda o, p, k: o.state[p][k].mul_(0)),
+    ("data", lambda o, p, k: setattr(o.state[p][k], "data", torch.full_like(p, 0.5))),
+    ("set_", lambda o, p, k: o.state[p][k].set_(torch.full_like(p, 0.5))),
+    ("data, old one kept", swapped),
+    ("swap_tensors", lambda o, p, k: torch.utils.swap_tensors(o.state[p][k], torch.full_like(p, 0.5).detach())),
+    ("offload", offload),
+    ("offload data", offload_data),
+    ("items", lambda o, p, k: [s[k].add_(1) for _, s in o.state.items()]),
+    ("deep copy", lambda o, p, k: setattr(o, "state", defaultdict(dict, zip(o.state, copy.deepcopy(
+        list(o.state.values())))))),
+    ("tree", lambda o, p, k: setattr(o, "state", _pytree.tree_map_only(
+        torch.Tensor, lambda x: x * 0.5 if x.dim() else x, o.state))),
+    ("load", lambda o, p, k: o.load_state_dict(copy.deepcopy(o.state_dict()))),
+    ("load halved", lambda o, p, k: o.load_state_dict(_pytree.tree_map_only(
+        torch.Tensor, lambda x: x if x.dim() == 0 else x / 2, copy.deepcopy(o.state_dict())))),
+]
+STEPS = [
+    ("number", lambda o, p, k: replace(o, p, "step", torch.tensor(7.0))),
+    ("fill", lambda o, p, k: o.state[p]["step"].fill_(7)),
+    ("fill data", lambda o, p, k: o.state[p]["step"].data.fill_(7)),
+    ("add", lambda o, p, k: replace(o, p, "step", o.state[p]["step"].add_(3))),
+    ("zero", lambda o, p, k: o.state[p]["step"].zero_()),
+    ("data", lambda o, p, k: setattr(o.state[p]["step"], "data", torch.tensor(9.0))),
+]
+
+
+def make(lib, kind, params):
+    given = {"lr": 0.1, "momentum": 0.9, "dampening": 0.3} if kind == "SGD" else {"lr": 0.1}
+    return getattr(lib, kind)(params, **given)
+
+
+class Edits(Case):
+    def same(self, a, oa, b, ob, key, what):
+        for p, q in zip(a, b):
+            torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-6, msg=what)
+            torch.testing.assert_close(oa.state[p][key], ob.state[q][key], rtol=1e-5, atol=1e-6, msg=what)
+            if "step" in oa.state[p]:
+                self.assertEqual(oa.state[p]["step"].item(), ob.state[q]["step"].item(), what)
+        sa, sb = oa.state_dict()["state"], ob.state_dict()["state"]
+        self.assertEqual(list(sa), list(sb), what)
+        self.assertEqual({type(x) for x in (sb, *sb.values())}, {dict})
+        self.assertEqual({type(x) for s in sb.values() for x in s.values()}, {torch.Tensor})
+
+    def edited(self, kind, what, edit, late=False):
+        """The same edit of torch's optimizer and of optc's, between steps; late: by what was read steps before."""
+        a, b, kept = lists(), lists(), []
+        oa, ob = make(torch.optim, kind, a), make(optc.torch, kind, b)
+        for t in range(6):
+            if t in (2, 4):
+                kept += [edit(oa, a[0], AT[kind]), edit(ob, b[0], AT[kind])]
+            grads(a, t), grads(b, t)
+            oa.step(), ob.step()
+        self.same(a, oa, b, ob, AT[kind], (kind, what))
+
+    def test_edits(self):
+        for kind in AT:
+            for what, edit in EDITS:
+                with self.subTest(kind=kind, edit=what):
+                    self.edited(kind, what, edit)
+        for what, edit in STEPS:
+            with self.subTest(step=what):
+                self.edited("AdamW", what, edit)
+
+    def test_kept_references(self):
+        """A dictionary or a tensor that was read once may be edited at any later time."""
+        def late(o, p, read, write):
+            got = read(o, p)
+            for t in range(5):
+                grads(o.param_groups[0]["params"], t)
+                if t == 3:
+                    write(got)
+                o.step()
+            return [x.detach() for x in o.param_groups[0]["params"]]
+        for read, write in ((lambda o, p: o.state, lambda s: s.clear()),
+                            (lambda o, p: o.state[p], lambda s: s.update(exp_avg=torch.ones(4, 3))),
+                            (lambda o, p: o.state[p], lambda s: s.clear()),
+                            (lambda o, p: o.state[p]["exp_avg"], lambda x: setattr(x, "data", torch.ones(4, 3))),
+                            (lambda o, p: o.state[p]["exp_avg"], lambda x: x.zero_()),
+                            (lambda o, p: o.state[p]["step"], lambda x: x.add_(5))):
+            found = []
+            for lib in (torch.optim, optc.torch):
+                ps = lists()
+                o = lib.AdamW(ps, lr=0.1)
+                grads(ps, 9), o.step(), o.step()
+                found.append(late(o, ps[0], read, write))
+            for x, y in zip(*found):
+                torch.testing.assert_close(x, y, rtol=1e-5, atol=1e-6)
+
+    def test_unused_state_costs_nothing(self):
+        """Without a use of opt.state, a step compares no state; a reader who keeps nothing pays once."""
+        from optc.torch import _state
+        ps = lists()
+        opt = optc.torch.AdamW(ps)
+        grads(ps), opt.step(), opt.step()
+        self.assertIs(type(opt.state), _state.States)
+        self.assertFalse(opt.state.all or opt.state.used)
+        kept = opt.state_dict()
+        opt.state[ps[0]]["exp_avg"].norm()
+        self.assertTrue(opt.state.used)
+        opt.step()
+        self.assertFalse(opt.state.all or opt.state.used)
+        self.assertEqual(kept["state"][0]["step"].item(), 3)       # it shares memory, as torch's does
+        entry = opt.state[ps[0]]
+        opt.step()
+        self.assertEqual(opt.state.used, {ps[0]})
+        del entry
+        opt.step()
+        self.assertFalse(opt.state.used)
+
+    def test_refused_edits(self):
+        """What torch fails at, too; the step changes nothing."""
+        for edit in (lambda s: s.pop("exp_avg"), lambda s: s["exp_avg"].set_(), lambda s: s.pop("step"),
+                     lambda s: s.update(exp_avg=torch.ones(3, 4)), lambda s: s.update(step=torch.tensor(-1.0)),
+                     lambda s: s.update(exp_avg=torch.ones(4, 3, dtype=torch.int64)),
+                     lambda s: [s.pop(k) for k in ("exp_avg", "exp_avg_sq")]):
+            ps = lists()
+            opt = optc.torch.AdamW([("first", ps[0]), ("second", ps[1])])
+            grads(ps), opt.step()
+            edit(opt.state[ps[0]])
+            was = [p.detach().clone() for p in ps], copy.deepcopy(opt.state_dict()["state"][1])
+            for _ in range(2):
+                with self.assertRaisesRegex(ValueError, "first"):
+                    opt.step()
+            self.assertTrue(all(map(torch.equal, was[0], ps)))
+            self.assertTrue(torch.equal(was[1]["step"], opt.state[ps[1]]["step"]))
+            del opt.state[ps[0]]
+            opt.step()
+            self.assertEqual([opt.state[p]["step"].item() for p in ps], [1, 2])
+
+    def test_other_rules(self):
+        """States that do not begin as zeros, states of groups and of matrices begin anew as they did at first."""
+        for spec, given in (("adamw+ema(0.5)", {}), ("adafactor", {}), ("muon", {}), ("soap", {}), ("lamb", {})):
+            ps, qs = lists(), lists()
+            a, b = (optc.torch.Optimizer([("w", x[0]), ("b", x[1])], spec, **given) for x in (ps, qs))
+            grads(ps), a.step()
+            a.state.clear()
+            for p, q in zip(ps, qs):
+                q.data.copy_(p.data)
+            for t in range(3):
+                grads(ps, t), grads(qs, t)
+                a.step(), b.step()
+            for p, q in zip(ps, qs):
+                self.assertTrue(torch.equal(p, q), spec)
+                for k in b.state[q]:
+                    self.assertTrue(torch.equal(a.state[p][k], b.state[q][k]), (spec, k))
+
+    def test_released(self):
+        """Edits act where gradients are stepped in backward as well."""
+        a, b = model(), model()
+        oa, ob = torch.optim.AdamW(a.parameters(), lr=0.1), optc.torch.AdamW(b.parameters(), lr=0.1, release_grads=True)
+        train(a, oa, 2), train(b, ob, 2)
+        for o, m in ((oa, a), (ob, b)):
+            o.state[m[0].weight]["exp_avg"] = torch.ones_like(m[0].weight)
+            del o.state[m[2].bias]
+        self.close(train(a, oa, 3), train(b, ob, 3))
+
+    def test_copies_are_plain(self):
+        ps = lists()
+        opt = optc.torch.AdamW(ps)
+        grads(ps), opt.step()
+        for made in (pickle.loads(pickle.dumps(opt.state)), copy.deepcopy(opt.state), opt.state.copy()):
+            self.assertIsInstance(made, defaultdict)
+            self.assertEqual(len(made), 2)
+        self.assertIs(type(pickle.loads(pickle.dumps(opt.state))), defaultdict)
+        self.assertEqual(set(map(type, dict(opt.state).values())), {dict})
+        out = io.BytesIO()
+        torch.save(opt.state_dict(), out)
+        self.assertLess(len(out.getvalue()), 5000)
+        out.seek(0)
+        torch.load(out, weights_only=True)
+        (qs, oc) = copy.deepcopy((ps, opt))
+        oc.state[qs[0]]["exp_avg"].zero_()
+        self.assertTrue(opt.state[ps[0]]["exp_avg"].any())
+
+
+class Files(Case):
+    def file(self, kind=torch.optim.AdamW, **given):
+        ps = lists()
+        opt = kind([("first", ps[0]), ("second", ps[1])], **given)
+        grads(ps), opt.step(), opt.step()
+        return copy.deepcopy(opt.state_dict())
+
+    def test_refused(self):
+        """By name, and the optimizer is as it was."""
+        def change(key, value):
+            def f(own):
+                own[key] = value(own[key]) if callable(value) else value
+            return f
+        wrong = [("exp_avg_sq", lambda own: own.pop("exp_avg_sq")), ("exp_avg", change("exp_avg", None)),
+                 ("'step'", lambda own: own.pop("step")), ("step", change("step", torch.tensor([1.0, 2.0])))]
+        wrong += [("shape", change("exp_avg", f)) for f in (lambda x: x.t().contiguous(), lambda x: x[:2], torch.flatten)]
+        wrong += [("floating", change("exp_avg", f)) for f in (torch.Tensor.long, lambda x: x.to(torch.complex64))]
+        wrong += [("step", change("step", x)) for x in (2 ** 64 + 4096, 2 ** 53, -1, 1.5, float("nan"), float("inf"),
+                                                       "x", 10 ** 400, None, torch.tensor(float("nan")))]
+        for bound in (False, True):
+            ps = lists(3)
+            opt = optc.torch.AdamW([("first", ps[0]), ("second", ps[1])], lr=0.25)
+            grads(ps)
+            if bound:
+                opt.step()
+            was = copy.deepcopy(opt.state_dict())
+            for says, edit in wrong:
+                saved = self.file()
+                edit(saved["state"][0])
+                with self.assertRaisesRegex(ValueError, "first"):
+                    opt.load_state_dict(saved)
+                with self.assertRaisesRegex(ValueError, says):
+                    opt.load_state_dict(saved)
+                self.assertEqual(str(opt.state_dict()), str(was))
+            opt.step()
+            self.assertEqual(opt.state[ps[0]]["step"].item(), 1 + bound)
+        saved = self.file()
+        del saved["param_groups"][0]["param_names"], saved["state"][1]["exp_avg"]
+        with self.assertRaisesRegex(ValueError, r"param_groups\[0\]\[1\] \(number 1 of the file\)"):
+            optc.torch.AdamW(lists()).load_state_dict(saved)
+
+    def test_matrix_rules(self):
+        """What they keep depends on the tensor: it is seen at the first step, which changes nothing."""
+        for spec, key in (("muon", "adamw.v"), ("adafactor", "v"), ("soap", "adamw.v")):
+            saved = self.file(lambda ps: optc.torch.Optimizer(ps, spec))
+            self.assertIsNotNone(saved["state"][1].pop(key), spec)
+            ps = lists()
+            opt = optc.torch.Optimizer([("first", ps[0]), ("second", ps[1])], spec)
+            opt.load_state_dict(saved)
+            grads(ps)
+            was = [p.detach().clone() for p in ps]
+            for _ in range(2):
+                with self.assertRaisesRegex(ValueError, "second.*%s" % key):
+                    opt.step()
+            self.assertTrue(all(map(torch.equal, was, ps)))
+            opt.load_state_dict(self.file(lambda ps: optc.torch.Optimizer(ps, spec)))
+            opt.step()
+
+    def test_taken(self):
+        """torch's None buffers, dimensions of size 1, numbers as steps, other floating types, step 0."""
+        saved = self.file()
+        own = saved["state"][0]
+        own["exp_avg"], own["step"] = own["exp_avg"].unsqueeze(0).to(torch.float64), 2
+        own["exp_avg_sq"] = own["exp_avg_sq"].unsqueeze(1)
+        saved["state"][1]["step"] = torch.tensor(2 ** 24, dtype=torch.int64)
+        ps = lists()
+        opt = optc.torch.AdamW(ps)
+        opt.load_state_dict(saved)
+        grads(ps), opt.step()
+        self.assertEqual([opt.state[p]["step"].item() for p in ps][0], 3)
+        self.assertEqual(opt.state[ps[0]]["exp_avg"].dtype, torch.float32)
+        for given in ({}, {"momentum": 0.9, "dampening": 0.5}):
+            saved = self.file(torch.optim.SGD, **given)
+            a, b = lists(), lists()
+            oa, ob = torch.optim.SGD(a, **given), optc.torch.SGD(b, **given)
+            oa.load_state_dict(saved), ob.load_state_dict(saved)
+            for o, ps in ((oa, a), (ob, b)):
+                grads(ps), o.step()
+                o.param_groups[0].update(momentum=0.9, dampening=0.5)
+                o.step(), o.step()
+            for p, q in zip(a, b):
+                torch.testing.assert_close(p, q)
+
+
+if __name__ == "__main__":
+    import unittest
+    unittest.main()
