@@ -7,7 +7,8 @@ return optimizer {
   hyper = { lr = { 0.02, min = 0 }, momentum = { 0.95, min = 0, below = 1 }, weight_decay = { 0, min = 0 } },
   options = {
     nesterov = true, steps = 5, form = { "auto", "plain", "gram" },
-    scale = { "jordan", "rms", "spectral" }, coefficients = { "jordan", "polar_express", "cans", "turbo" },
+    scale = { "jordan", "rms", "spectral" }, coefficients = { "jordan", "polar_express", "cans", "turbo", "given" },
+    a = 3.4445, b = -4.775, c = 2.0315, eps = 0.0,  -- a, b, c: coefficients = "given"; eps: least norm that is divided by
   },
   products = "f16",
   state = { m = zeros },
@@ -20,6 +21,8 @@ return optimizer {
     if scale == "jordan" then size = max(1, size) end
     if scale == "rms" then size = 0.2 * sqrt(max(nrows, ncols)) end
     p = p - lr * weight_decay * p
-    p = p - (lr * size) * polar(u, { steps = steps, coefficients = coefficients, form = form })
+    local set = coefficients
+    if set == "given" then set = { { a, b, c } } end
+    p = p - (lr * size) * polar(u, { steps = steps, coefficients = set, form = form, eps = eps })
   end,
 }
