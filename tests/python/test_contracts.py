@@ -18,8 +18,8 @@ from optc.torch import _memory, _rules
 WITHOUT = {"ASGD", "LBFGS", "Rprop", "SparseAdam", "Optimizer"}
 # A value of every key of torch's that differs from its default and changes five steps; None: accepted, of no effect.
 OTHER = {
-    "lr": 0.03, "betas": (0.5, 0.7), "eps": 0.3, "weight_decay": 0.4, "amsgrad": True, "maximize": True, "momentum": 0.6,
-    "dampening": 0.3, "rho": 0.5, "lr_decay": 0.4, "initial_accumulator_value": 0.5, "momentum_decay": 0.3,
+    "lr": 0.03, "betas": (0.5, 0.7), "eps": 0.3, "weight_decay": 0.4, "amsgrad": True, "maximize": True,
+    "momentum": 0.6, "dampening": 0.3, "rho": 0.5, "lr_decay": 0.4, "initial_accumulator_value": 0.5, "momentum_decay": 0.3,
     "alpha": 0.6, "centered": True, "decoupled_weight_decay": True, "beta2_decay": -0.3, "d": 1.7,
     "nesterov": True, "ns_coefficients": (3.0, -3.2, 1.2), "ns_steps": 3, "adjust_lr_fn": "match_rms_adamw",
     "foreach": None, "capturable": None, "fused": None, "differentiable": None,
@@ -115,7 +115,7 @@ class Contract(Evaluated):
                     self.assertFalse(all(torch.equal(a, b) for a, b in zip(want, usual)), (spec, key))
 
     def test_states_and_files(self):
-        """State names and shapes are torch's, and a file of either goes on in the other; also in the middle of a run."""
+        """State names and shapes are torch's, and a file of either goes on in the other."""
         for spec, theirs, ours, extra, shapes in pairs():
             given = {"momentum": 0.9} if spec in ("sgd", "rmsprop") else {}
             with in_f32():

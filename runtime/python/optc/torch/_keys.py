@@ -167,8 +167,8 @@ class Keys:
 
     # ---- names of keys ----
     def fold(self, values, base, twice=False):
-        """Puts what other names hold (beta1, clip_max_norm) under the keys of groups, in place. base: where a pair keeps
-        its other half from; twice: a key that is given by both names is refused."""
+        """Puts what other names hold (beta1, clip_max_norm) under the keys of groups, in place. base: where a pair
+        keeps its other half from; twice: a key that is given by both names is refused."""
         direct = set(values) if twice else ()
         for name in [n for n in values if n in self.aliases]:
             to, value = self.aliases[name], values.pop(name)
@@ -194,7 +194,8 @@ class Keys:
                                 "another optimizer for this group" % (_said(self.spec, key, where), key))
             if isinstance(key, str) and "." in key and key not in self.base and key not in self.aliases and any(
                     n.startswith(key.split(".", 1)[0] + ".") for n in self.base):
-                raise TypeError("param_groups[%d]: %s" % (where, unknown(self.spec, [key], [n for n in self.base if "." in n])))
+                known = [n for n in self.base if "." in n]
+                raise TypeError("param_groups[%d]: %s" % (where, unknown(self.spec, [key], known)))
 
     def complete(self, group):
         """base_lr of a rule that has one, where nobody gave it: the rate that a schedule begins with."""

@@ -112,8 +112,8 @@ class Optimizer(torch.optim.Optimizer):
             self._sort_all()
 
     def _read_group(self, group):
-        """Puts a new group's values under the keys of groups, in place, and refuses wrong ones: torch's constructor says
-        what is wrong with those of its rules."""
+        """Puts a new group's values under the keys of groups, in place, and refuses wrong ones. torch's constructor
+        checks those of torch's rules."""
         where, found = len(self.param_groups), dict(group)
         self._rule.refuse_in_group(found, where)
         self._rule.fold(found, self.defaults, twice=True)

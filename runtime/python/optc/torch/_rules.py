@@ -77,8 +77,9 @@ _row("adafactor", {"v": "variance", "r": "row_var", "c": "col_var"},
      {"beta2_decay": ("decay",), "eps": ("eps1", "eps2"), "d": ("clip_threshold",)}, {"torch": lambda g: True},
      own={"relative_step": True, "scale_parameter": True, "momentum": False}, negative=("decay",))
 _row("muon", {"m": "momentum_buffer"}, options={
-     "nesterov": lambda g: bool(g["nesterov"]), "steps": lambda g: g["ns_steps"], "scale": _scale, "eps": lambda g: float(g["eps"]),
-     "coefficients": _coefficients, "a": _coefficient(0), "b": _coefficient(1), "c": _coefficient(2)},
+     "nesterov": lambda g: bool(g["nesterov"]), "steps": lambda g: g["ns_steps"], "scale": _scale,
+     "eps": lambda g: float(g["eps"]), "coefficients": _coefficients,
+     "a": _coefficient(0), "b": _coefficient(1), "c": _coefficient(2)},
      own={"scale": None, "coefficients": None, "form": "auto"}, alias={"steps": "ns_steps"},
      implied={"coefficients": ("ns_steps", None)})
 CLASSES = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW", "adamax": "Adamax", "nadam": "NAdam", "radam": "RAdam",
