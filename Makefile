@@ -45,7 +45,7 @@ SPECS       := $(wildcard specs/*.lua)
 WRAPPERS    := $(wildcard specs/wrappers/*.lua)
 TEMPLATES   := $(wildcard templates/*.h templates/*.txt)
 TUNED       := $(sort $(wildcard runtime/tuned/*.txt))
-COMPOSED    := $(shell sed -n '/library_compositions/,/};/p' runtime/find.c | grep -o '[a-z0-9_]*"}' | tr -d '"}')
+COMPOSED    := $(shell sed -n '/library_compositions/,/};/p;/library_variants/,/};/p' runtime/find.c | grep -o '[a-z0-9_]*"}' | tr -d '"}')
 RULES       := $(patsubst specs/%.lua,%,$(SPECS)) $(COMPOSED)
 
 GEN_OBJ     := $(GEN_SRC:%.c=$(BUILD)/obj/%.o) $(BUILD)/obj/embedded_templates.o $(BUILD)/obj/embedded_core.o $(BUILD)/obj/embedded_specs.o

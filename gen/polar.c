@@ -1,4 +1,4 @@
-/* polar(x, { steps =, coefficients =, form =, safety = }): the orthogonal factor of a matrix by an odd polynomial of
+/* polar(x, { steps =, coefficients =, form =, safety =, eps = }): the orthogonal factor of a matrix by an odd polynomial of
  * its singular values, applied a few times. Nothing here is an operation of its own: products, and passes over what
  * lies between them.
  *
@@ -51,7 +51,12 @@ enum { NSETS = sizeof sets / sizeof *sets };
 
 typedef enum { FORM_PLAIN, FORM_GRAM, FORM_AUTO, NFORMS } Form;
 static const char *const form_names[NFORMS] = {"plain", "gram", "auto"};
-typedef struct { Set set; int steps; Form form; } Polar;
+typedef struct {
+    Set set;
+    int steps;
+    Form form;
+    double eps;                            /* least norm to divide by, as torch.optim.Muon has it; 0: none */
+} Polar;
 
 /* ---- options ---- */
 static void read_triple(lua_State *L, int i, Triple *out)
@@ -109,8 +114,8 @@ static Polar read_options(lua_State *L)
         spec_error(L, "polar's options are a table: polar(x, { steps = 5 })");
     if (!table)
         lua_settop(L, 1), lua_newtable(L);
-    matrix_keys(L, 2, "polar knows steps, coefficients, form and safety",
-                (const char *const[]){"steps", "coefficients", "form", "safety", NULL});
+    matrix_keys(L, 2, "polar knows steps, coefficients, form, safety and eps",
+                (const char *const[]){"steps", "coefficients", "form", "safety", "eps", NULL});
     if (option_given(L, "coefficients"))
         read_coefficients(L, &o);
     o.steps = o.set.steps;
@@ -126,6 +131,11 @@ static Polar read_options(lua_State *L)
         o.set.safety = lua_type(L, -1) == LUA_TNUMBER ? lua_tonumber(L, -1) : 0;
         if (!(o.set.safety >= 1 && o.set.safety <= 2))
             spec_error(L, "polar: safety is a number from 1 to 2");
+    }
+    if (option_given(L, "eps")) {
+        o.eps = lua_type(L, -1) == LUA_TNUMBER ? lua_tonumber(L, -1) : -1;
+        if (!(o.eps >= 0 && isfinite(o.eps)))
+            spec_error(L, "polar: eps is a number of at least 0, known when the rule is compiled");
     }
     if (option_given(L, "form")) {
         const char *form = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "";
@@ -170,9 +180,11 @@ static Ref beside(lua_State *L, Ref square, Ref x, bool wide)
 }
 static Ref symmetric(lua_State *L, Ref a, Ref b) { return matrix_product(L, "polar", a, b, true); }
 
-static Ref by_norm(lua_State *L, Ref x, double safety)         /* of each matrix */
+static Ref by_norm(lua_State *L, Ref x, double safety, double eps)         /* of each matrix */
 {
     Ref norm = or_one(L, trace_norm(L, OP_NORM, x, SLICE));
+    if (eps > 0)
+        norm = trace_op(L, OP_MAX, norm, konst(L, eps));
     return trace_op(L, OP_DIV, x, safety == 1 ? norm : times(L, safety, norm));
 }
 
@@ -268,7 +280,7 @@ int l_polar(lua_State *L)
         return spec_error(L, "polar: coefficients \"turbo\" scale rows by sums of X X^T, which belong to blocks (block = "
                              "%d), and elements take no block's values: the other coefficients scale by the norm",
                           t->rule->block);
-    x = o.set.scaled ? by_sums(L, x, wide, &square) : by_norm(L, x, o.set.safety);
+    x = o.set.scaled ? by_sums(L, x, wide, &square) : by_norm(L, x, o.set.safety, o.eps);
     x = by_gram(L, &o, dom_at(L, x), wide) ? gram_form(L, &o, x, wide, square) : plain_form(L, &o, x, wide, square);
     push_value(L, turned ? matrix_turn(L, x) : x);
     return 1;

@@ -18,6 +18,13 @@ const Composition library_compositions[] = {
     {NULL, NULL, NULL},
 };
 
+const Configuration library_variants[] = {
+    {"sgd", "momentum_buffer=false", "sgd_plain"},
+    {"adafactor", "torch=true", "adafactor_torch"},
+    {"muon", "eps=1e-07", "muon_torch"},
+    {NULL, NULL, NULL},
+};
+
 /* one byte more than a spec may have, so that the compiler says it is too long */
 enum { MOST = (1 << 20) + 1 };
 

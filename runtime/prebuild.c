@@ -22,11 +22,13 @@ static FILE *create(const char *dir, const char *name)
     return f;
 }
 
-static void put_rule(const char *dir, const char *rule, const char *with, const char *id, FILE *table, Buf *rows)
+static void put_rule(const char *dir, const char *rule, const char *with, const char *options, const char *id,
+                     FILE *table, Buf *rows)
 {
     Gen g = {0};
     Source src;
-    GenOptions o = {.with = with, .types = {T_F32, T_F32, T_F32}, .find = find_wrapper, .find_ctx = ""};
+    GenOptions o = {.with = with, .options = options, .types = {T_F32, T_F32, T_F32}, .find = find_wrapper,
+                    .find_ctx = ""};
     char *text = NULL;
     if (find_spec("", rule, &g.arena, &src, &g.diag) && gen_compile(&g, src, &o))
         text = gen_emit(&g, &(EmitOptions){.target = "c"}, &g.diag);
@@ -66,9 +68,11 @@ int main(int argc, char **argv)
     fprintf(table, "#include \"internal.h\"\n");
     for (const Embedded *e = embedded_specs; e->name; e++)
         if (!strchr(e->name, '/'))
-            put_rule(argv[1], e->name, "", e->name, table, &rows);
+            put_rule(argv[1], e->name, "", "", e->name, table, &rows);
     for (const Composition *c = library_compositions; c->rule; c++)
-        put_rule(argv[1], c->rule, c->with, c->id, table, &rows);
+        put_rule(argv[1], c->rule, c->with, "", c->id, table, &rows);
+    for (const Configuration *v = library_variants; v->rule; v++)
+        put_rule(argv[1], v->rule, "", v->options, v->id, table, &rows);
     fprintf(table, "const Builtin builtin_rules[] = {\n%s    {0, 0},\n};\n",
             buf_text(&rows) ? buf_text(&rows) : "#error out of memory\n");
     buf_free(&rows);

@@ -3,13 +3,17 @@ local function apply(u)
   local rate = lr
   if relative_step then rate = min(lr, 1 / sqrt(t)) end
   if scale_parameter then rate = rate * max(eps2, rms(p)) end
+  local base = rate
   u = (rate / max(1, rms(u) / clip_threshold)) * u
   if momentum then
     m = lerp(m, u, 1 - beta1)
     u = m
   end
-  p = p - (rate * weight_decay) * p - u
+  if torch then base = lr end
+  p = p - (base * weight_decay) * p - u
 end
+
+local function square() if torch then return g * g else return g * g + eps1 end end
 
 return optimizer {
   name  = "adafactor",
@@ -21,16 +25,18 @@ return optimizer {
     eps1 = { 1e-30, min = 0 }, eps2 = { 1e-3, min = 0 }, clip_threshold = { 1, above = 0 },
     weight_decay = { 0, min = 0 },
   },
-  options = { relative_step = true, scale_parameter = true, momentum = false },
+  options = { relative_step = true, scale_parameter = true, momentum = false,
+              torch = false },     -- true: as torch.optim.Adafactor, with eps1 in the denominators and decay by lr alone
   state = { m = zeros, v = zeros, r = zeros "row", c = zeros "col" },
   step = function()
-    v = lerp(v, g * g + eps1, t ^ -decay)
-    apply(g / sqrt(v))
+    v = lerp(v, square(), t ^ -decay)
+    if torch then apply(g / sqrt(max(v, eps1 * eps1))) else apply(g / sqrt(v)) end
   end,
   matrix = function()
-    local w, sq = t ^ -decay, g * g + eps1
+    local w, sq = t ^ -decay, square()
     r = lerp(r, rowmean(sq), w)
     c = lerp(c, colmean(sq), w)
-    apply(g * rsqrt(r / slice.mean(r)) * rsqrt(c))
+    if torch then apply(g * rsqrt(max(r * c / max(slice.mean(r), eps1), eps1 * eps1)))
+    else apply(g * rsqrt(r / slice.mean(r)) * rsqrt(c)) end
   end,
 }

@@ -1,4 +1,4 @@
--- steps = 0: as many as the coefficients were published for (jordan: 5).
+-- steps = 0: as many as the coefficients were published for (jordan: 5; those given as a, b, c: 5).
 -- products: the iteration only has to bring singular values near 1, so 11 bits do: at condition 1e4 it is off by 0.01 in plain form and
 -- by 0.04 in Gram form, which halves the work on long matrices. bf16 is off by 0.1 and bears the plain form alone; form = "auto" knows.
 return optimizer {
@@ -8,7 +8,8 @@ return optimizer {
   hyper = { lr = { 0.02, min = 0 }, momentum = { 0.95, min = 0, below = 1 }, weight_decay = { 0, min = 0 } },
   options = {
     nesterov = true, steps = 0, form = { "auto", "plain", "gram" },
-    scale = { "jordan", "rms", "spectral" }, coefficients = { "jordan", "polar_express", "cans", "turbo" },
+    scale = { "jordan", "rms", "spectral" }, coefficients = { "jordan", "polar_express", "cans", "turbo", "given" },
+    a = 3.4445, b = -4.775, c = 2.0315, eps = 0.0,  -- a, b, c: coefficients = "given"; eps: least norm that is divided by
   },
   products = "f16",
   state = { m = zeros },
@@ -21,6 +22,8 @@ return optimizer {
     if scale == "jordan" then size = max(1, size) end
     if scale == "rms" then size = 0.2 * sqrt(max(nrows, ncols)) end
     p = p - lr * weight_decay * p
-    p = p - (lr * size) * polar(u, { steps = steps, coefficients = coefficients, form = form })
+    local set, times = coefficients, steps
+    if set == "given" then set, times = { { a, b, c } }, steps == 0 and 5 or steps end
+    p = p - (lr * size) * polar(u, { steps = times, coefficients = set, form = form, eps = eps })
   end,
 }

@@ -1,4 +1,4 @@
--- expect: 13: polar knows steps, coefficients, form and safety, not 'step'; did you mean 'steps'
+-- expect: 13: polar knows steps, coefficients, form, safety and eps, not 'step'; did you mean 'steps'
 -- expect: 14: polar: steps is a whole number from 0 to 30 (0: as many as the coefficients were published for), known
 -- expect: 15: polar: steps is a whole number from 0 to 30
 -- expect: 16: polar: coefficients are one of "jordan", "polar_express", "cans", "turbo" or a list of triples, not "jordans"

@@ -14,7 +14,7 @@ class Kept(Case):
     def test_both_ways(self):
         """Begun with torch's and gone on with ours, and back: every rule that both have."""
         from optc.torch import _rules
-        for spec in _rules.TORCH:
+        for spec in _rules.TORCH.keys() - {"muon"}:    # test_contracts: torch's takes matrices alone, in bf16
             kwargs = {"momentum": 0.9} if spec in ("sgd", "rmsprop") else {}
             kwargs["lr"] = 0.01
             theirs, ours = _rules.torch_class(spec), getattr(optc.torch, _rules.CLASSES[spec])

@@ -70,7 +70,7 @@ def best_device(why: bool = False) -> Union[torch.device, Tuple[torch.device, st
 class ADOPT(Optimizer):
     """Adam that normalises by the second moment before this gradient, then takes momentum; step 1 only starts v.
     Taniguchi et al. 2024, arXiv:2411.02853"""
-    def __init__(self, params: Any, lr: Number = 0.001, beta1: Number = 0.9, beta2: Number = 0.9999, eps: Number =
+    def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.9999), eps: Number =
                  1e-06, clip_power: Number = 0.25, weight_decay: Number = 0, *, clip: bool = True, decoupled: bool =
                  False, maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None,
                  products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
@@ -81,27 +81,27 @@ class ASGO(Optimizer):
     """Momentum times the inverse root of one Gram matrix, that of the smaller side; AdamW for what is no matrix. An
     et al. 2025, arXiv:2503.20762, its authors' code; Xie et al. 2025, arXiv:2503.10537 (one-sided Shampoo)"""
     def __init__(self, params: Any, lr: Number = 0.01, momentum: Number = 0.9, beta2: Number = 0.8, eps: Number =
-                 1e-10, relative_eps: Number = 1e-06, weight_decay: Number = 0.1, *, adamw_beta1: Number = 0.9,
-                 adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay:
-                 Number = 0.01, interval: Number = 1, scale: str = 'rms', maximize: bool = False, with_: Sequence[str]
-                 = (), types: Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
-                 False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0) -> None: ...
+                 1e-10, relative_eps: Number = 1e-06, weight_decay: Number = 0.1, *, interval: Number = 1, scale: str
+                 = 'rms', adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr:
+                 Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize: bool =
+                 False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products: Optional[str]
+                 = None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
+                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0) -> None: ...
 
 class AdEMAMix(Optimizer):
     """AdamW with a second, slow momentum mixed in; the warmup option ramps alpha and beta3 over alpha_warmup and
     beta3_warmup steps. Pagliardini, Ablin and Grangier 2024, arXiv:2409.03137"""
-    def __init__(self, params: Any, lr: Number = 0.001, beta1: Number = 0.9, beta2: Number = 0.999, beta3: Number =
-                 0.9999, alpha: Number = 2, alpha_warmup: Number = 10000, beta3_warmup: Number = 10000, eps: Number =
-                 1e-08, weight_decay: Number = 0, *, warmup: bool = False, maximize: bool = False, with_:
-                 Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products: Optional[str] = None,
-                 static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
-                 Union[None, Mapping[str, int], Callable] = None, workspace: int = 0) -> None: ...
+    def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float, float] = (0.9, 0.999, 0.9999),
+                 alpha: Number = 2, alpha_warmup: Number = 10000, beta3_warmup: Number = 10000, eps: Number = 1e-08,
+                 weight_decay: Number = 0, *, warmup: bool = False, maximize: bool = False, with_: Sequence[str] = (),
+                 types: Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
+                 False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
+                 int], Callable] = None, workspace: int = 0) -> None: ...
 
 class AdaBelief(Optimizer):
     """Adam that divides by how far the gradient strays from its mean; decoupled weight decay. Zhuang et al. 2020,
     arXiv:2010.07468"""
-    def __init__(self, params: Any, lr: Number = 0.001, beta1: Number = 0.9, beta2: Number = 0.999, eps: Number =
+    def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.999), eps: Number =
                  1e-16, weight_decay: Number = 0, *, rectify: bool = True, maximize: bool = False, with_:
                  Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products: Optional[str] = None,
                  static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
@@ -110,9 +110,9 @@ class AdaBelief(Optimizer):
 class AdaBound(Optimizer):
     """Adam's rate for each coordinate, clipped to bounds that close in on final_lr, so that it ends as SGD. Luo et
     al. 2019, arXiv:1902.09843"""
-    def __init__(self, params: Any, lr: Number = 0.001, base_lr: Number = 0, final_lr: Number = 0.1, gamma: Number =
-                 0.001, beta1: Number = 0.9, beta2: Number = 0.999, eps: Number = 1e-08, weight_decay: Number = 0, *,
-                 amsbound: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
+    def __init__(self, params: Any, lr: Number = 0.001, base_lr: Optional[Number] = None, final_lr: Number = 0.1,
+                 gamma: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.999), eps: Number = 1e-08, weight_decay:
+                 Number = 0, *, amsbound: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
                  Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
                  release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
                  Callable] = None, workspace: int = 0) -> None: ...
@@ -121,23 +121,25 @@ class AdaGO(Optimizer):
     """Muon with AdaGrad's step for each tensor, from the norms of its gradients; AdamW for what is no matrix. Zhang,
     Liu and Schaeffer 2025, arXiv:2509.02981"""
     def __init__(self, params: Any, lr: Number = 0.05, momentum: Number = 0.95, gamma: Number = 1, eps: Number =
-                 0.0005, v0: Number = 1e-06, weight_decay: Number = 0, *, adamw_beta1: Number = 0.9, adamw_beta2:
-                 Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number =
-                 0.01, steps: Number = 0, form: str = 'plain', coefficients: str = 'jordan', maximize: bool = False,
-                 with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products: Optional[str] = None,
-                 static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
-                 Union[None, Mapping[str, int], Callable] = None, workspace: int = 0) -> None: ...
+                 0.0005, v0: Number = 1e-06, weight_decay: Number = 0, *, steps: Number = 0, form: str = 'plain',
+                 coefficients: str = 'jordan', adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps:
+                 Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool =
+                 False, maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None,
+                 products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
+                 0) -> None: ...
 
 class AdaMuon(Optimizer):
     """Muon of the momentum's signs, divided by its own second moment; AdamW for what is no matrix. Si et al. 2025,
     arXiv:2507.11005"""
     def __init__(self, params: Any, lr: Number = 0.02, momentum: Number = 0.95, eps: Number = 1e-08, weight_decay:
-                 Number = 0.01, *, adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08,
-                 adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, nesterov: bool = True, steps: Number =
-                 0, form: str = 'plain', coefficients: str = 'jordan', maximize: bool = False, with_: Sequence[str] =
-                 (), types: Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
-                 False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0) -> None: ...
+                 Number = 0.01, *, steps: Number = 0, nesterov: bool = True, form: str = 'plain', coefficients: str =
+                 'jordan', adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08,
+                 adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize:
+                 bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products:
+                 Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
+                 0) -> None: ...
 
 class Adadelta(Optimizer):
     """Gradients rescaled by the ratio of running RMS of updates and of gradients. Zeiler 2012, arXiv:1212.5701"""
@@ -151,12 +153,13 @@ class Adadelta(Optimizer):
 class Adafactor(Optimizer):
     """Second moments of matrices kept as row and column means; lr caps a rate relative to the size of the weights.
     Shazeer and Stern 2018, arXiv:1804.04235"""
-    def __init__(self, params: Any, lr: Number = 0.01, beta1: Number = 0.9, decay: Number = 0.8, eps1: Number = 1e-30,
-                 eps2: Number = 0.001, clip_threshold: Number = 1, weight_decay: Number = 0, *, relative_step: bool =
-                 True, scale_parameter: bool = True, momentum: bool = False, maximize: bool = False, with_:
-                 Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products: Optional[str] = None,
-                 static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
-                 Union[None, Mapping[str, int], Callable] = None, workspace: int = 0) -> None: ...
+    def __init__(self, params: Any, lr: Number = 0.01, beta2_decay: Number = -0.8, eps: Tuple[Optional[float], float]
+                 = (None, 0.001), d: Number = 1.0, weight_decay: Number = 0.0, *, foreach: Optional[bool] = None,
+                 maximize: bool = False, beta1: Number = 0.9, relative_step: bool = True, scale_parameter: bool =
+                 True, momentum: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None,
+                 products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
+                 0) -> None: ...
 
 class Adagrad(Optimizer):
     """Each coordinate's rate falls with the root of its summed squared gradients. Duchi, Hazan and Singer 2011, JMLR
@@ -181,7 +184,7 @@ class Adam(Optimizer):
 
 class AdamP(Optimizer):
     """AdamW without the radial part of updates to scale-invariant weights. Heo et al. 2021, arXiv:2006.08217"""
-    def __init__(self, params: Any, lr: Number = 0.001, beta1: Number = 0.9, beta2: Number = 0.999, eps: Number =
+    def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.999), eps: Number =
                  1e-08, weight_decay: Number = 0, delta: Number = 0.1, wd_ratio: Number = 0.1, *, nesterov: bool =
                  False, maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None,
                  products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
@@ -211,18 +214,18 @@ class Adamax(Optimizer):
 class Adan(Optimizer):
     """Adam with Nesterov momentum estimated from differences of gradients; betas are decay rates (the paper's 1 -
     beta). Xie et al. 2022, arXiv:2208.06677"""
-    def __init__(self, params: Any, lr: Number = 0.001, beta1: Number = 0.98, beta2: Number = 0.92, beta3: Number =
-                 0.99, eps: Number = 1e-08, weight_decay: Number = 0, *, proximal: bool = True, maximize: bool =
-                 False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products: Optional[str]
-                 = None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
-                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0) -> None: ...
+    def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float, float] = (0.98, 0.92, 0.99), eps:
+                 Number = 1e-08, weight_decay: Number = 0, *, proximal: bool = True, maximize: bool = False, with_:
+                 Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products: Optional[str] = None,
+                 static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
+                 Union[None, Mapping[str, int], Callable] = None, workspace: int = 0) -> None: ...
 
 class CAME(Optimizer):
     """Adafactor with momentum, whose update is divided by a factored measure of its own instability. Luo et al. 2023,
     arXiv:2307.02047"""
-    def __init__(self, params: Any, lr: Number = 0.0002, beta1: Number = 0.9, beta2: Number = 0.999, beta3: Number =
-                 0.9999, eps1: Number = 1e-30, eps2: Number = 1e-16, clip_threshold: Number = 1, weight_decay: Number
-                 = 0, *, maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None,
+    def __init__(self, params: Any, lr: Number = 0.0002, betas: Tuple[float, float, float] = (0.9, 0.999, 0.9999),
+                 eps: Tuple[float, float] = (1e-30, 1e-16), clip_threshold: Number = 1, weight_decay: Number = 0, *,
+                 maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None,
                  products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
                  0) -> None: ...
@@ -231,28 +234,29 @@ class Dion(Optimizer):
     """Muon of low rank: one power iteration of the momentum, whose rest stays for later steps; AdamW for what is no
     matrix. Ahn et al. 2025, arXiv:2504.05295"""
     def __init__(self, params: Any, lr: Number = 0.01, momentum: Number = 0.95, eps: Number = 1e-08, weight_decay:
-                 Number = 0.01, seed: Number = 0, *, adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999,
-                 adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, directions:
-                 Number = 768, maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] =
-                 None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
-                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0) -> None: ...
+                 Number = 0.01, seed: Number = 0, *, directions: Number = 768, adamw_beta1: Number = 0.9, adamw_beta2:
+                 Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number =
+                 0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
+                 Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
+                 release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
+                 Callable] = None, workspace: int = 0) -> None: ...
 
 class KLShampoo(Optimizer):
     """Shampoo whose two factors are fitted to each other, with eigenvalues from every step; AdamW for the rest and
     for sides over the limit. Lin et al. 2025, arXiv:2509.03378, as its authors' code has it"""
-    def __init__(self, params: Any, lr: Number = 0.0001, beta1: Number = 0.9, beta2: Number = 0.98, eps: Number =
-                 1e-08, weight_decay: Number = 0.01, *, adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999,
-                 adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, interval:
-                 Number = 10, limit: Number = 4096, first: Number = 0.1, start: str = 'eigh', maximize: bool = False,
-                 with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products: Optional[str] = None,
-                 static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
-                 Union[None, Mapping[str, int], Callable] = None, workspace: int = 0) -> None: ...
+    def __init__(self, params: Any, lr: Number = 0.0001, betas: Tuple[float, float] = (0.9, 0.98), eps: Number =
+                 1e-08, weight_decay: Number = 0.01, *, interval: Number = 10, limit: Number = 4096, first: Number =
+                 0.1, start: str = 'eigh', adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number =
+                 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False,
+                 maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None,
+                 products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
+                 0) -> None: ...
 
 class LAMB(Optimizer):
     """Adam's direction with weight decay, scaled for each tensor by the ratio of weight and update norms. You et al.
     2020, arXiv:1904.00962"""
-    def __init__(self, params: Any, lr: Number = 0.001, beta1: Number = 0.9, beta2: Number = 0.999, eps: Number =
+    def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.999), eps: Number =
                  1e-06, weight_decay: Number = 0.01, *, maximize: bool = False, with_: Sequence[str] = (), types:
                  Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
                  release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
@@ -269,7 +273,7 @@ class LARS(Optimizer):
 
 class Lion(Optimizer):
     """The sign of an interpolated momentum, with decoupled weight decay. Chen et al. 2023, arXiv:2302.06675"""
-    def __init__(self, params: Any, lr: Number = 0.0001, beta1: Number = 0.9, beta2: Number = 0.99, weight_decay:
+    def __init__(self, params: Any, lr: Number = 0.0001, betas: Tuple[float, float] = (0.9, 0.99), weight_decay:
                  Number = 0, *, maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]]
                  = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
                  sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace:
@@ -287,13 +291,15 @@ class MADGRAD(Optimizer):
 class Muon(Optimizer):
     """Momentum whose matrices are replaced by their orthogonal factor; AdamW for what is no matrix. Jordan et al.
     2024, kellerjordan.github.io/posts/muon; scale rms: Liu et al. 2025, arXiv:2502.16982"""
-    def __init__(self, params: Any, lr: Number = 0.02, momentum: Number = 0.95, weight_decay: Number = 0, *,
-                 adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number =
-                 0.001, adamw_weight_decay: Number = 0.01, nesterov: bool = True, steps: Number = 0, form: str =
-                 'auto', scale: str = 'jordan', coefficients: str = 'jordan', maximize: bool = False, with_:
-                 Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products: Optional[str] = None,
-                 static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
-                 Union[None, Mapping[str, int], Callable] = None, workspace: int = 0) -> None: ...
+    def __init__(self, params: Any, lr: Number = 0.001, weight_decay: Number = 0.1, momentum: Number = 0.95, nesterov:
+                 bool = True, ns_coefficients: Tuple[float, float, float] = (3.4445, -4.775, 2.0315), eps: Number =
+                 1e-07, ns_steps: Number = 5, adjust_lr_fn: Optional[str] = None, *, form: str = 'auto', scale:
+                 Optional[str] = None, coefficients: Optional[str] = None, adamw_beta1: Number = 0.9, adamw_beta2:
+                 Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number =
+                 0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
+                 Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
+                 release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
+                 Callable] = None, workspace: int = 0) -> None: ...
 
 class NAdam(Optimizer):
     """Adam with Nesterov momentum under the paper's warm-up of beta1. Dozat 2016, ICLR workshop, Incorporating
@@ -310,18 +316,18 @@ class NorMuon(Optimizer):
     """Muon whose rows are brought to equal size by a second moment each; AdamW for what is no matrix. Li et al. 2025,
     arXiv:2510.05491"""
     def __init__(self, params: Any, lr: Number = 0.02, momentum: Number = 0.95, beta2: Number = 0.95, eps: Number =
-                 1e-10, weight_decay: Number = 0, *, adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999,
-                 adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, nesterov:
-                 bool = True, steps: Number = 0, form: str = 'plain', coefficients: str = 'jordan', scale: str =
-                 'keep', maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None,
-                 products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
-                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0) -> None: ...
+                 1e-10, weight_decay: Number = 0, *, steps: Number = 0, nesterov: bool = True, form: str = 'plain',
+                 coefficients: str = 'jordan', scale: str = 'keep', adamw_beta1: Number = 0.9, adamw_beta2: Number =
+                 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01,
+                 adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
+                 Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
+                 release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
+                 Callable] = None, workspace: int = 0) -> None: ...
 
 class NovoGrad(Optimizer):
     """Momentum of gradients normalised by one second moment a tensor, with weight decay inside the momentum. Ginsburg
     et al. 2019, arXiv:1905.11286"""
-    def __init__(self, params: Any, lr: Number = 0.001, beta1: Number = 0.95, beta2: Number = 0.98, eps: Number =
+    def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.95, 0.98), eps: Number =
                  1e-08, weight_decay: Number = 0, *, grad_averaging: bool = False, maximize: bool = False, with_:
                  Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products: Optional[str] = None,
                  static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
@@ -331,35 +337,36 @@ class PSGD(Optimizer):
     """Momentum between two matrices that were fitted to whiten gradients; AdamW for the rest and for sides over the
     limit. Li 2015, arXiv:1512.04202; Pooladzandi and Li 2024, arXiv:2402.04553; its form QUAD"""
     def __init__(self, params: Any, lr: Number = 0.001, momentum: Number = 0.9, precond_lr: Number = 0.1, beta: Number
-                 = 0.9, clip_rms: Number = 2, clip: Number = 10, weight_decay: Number = 0, *, adamw_beta1: Number =
-                 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001,
-                 adamw_weight_decay: Number = 0.01, limit: Number = 4096, balance: Number = 100, maximize: bool =
-                 False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products: Optional[str]
-                 = None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
-                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0) -> None: ...
+                 = 0.9, clip_rms: Number = 2, clip: Number = 10, weight_decay: Number = 0, *, limit: Number = 4096,
+                 balance: Number = 100, adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number =
+                 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False,
+                 maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None,
+                 products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
+                 0) -> None: ...
 
 class PSGDKron(Optimizer):
     """Momentum between triangles that were fitted to whiten gradients, diagonals for sides over the limit; AdamW for
     what is no matrix. Li 2015, arXiv:1512.04202; Pooladzandi and Li 2024, arXiv:2402.04553; its form EQ"""
     def __init__(self, params: Any, lr: Number = 0.001, momentum: Number = 0.9, precond_lr: Number = 0.1, beta: Number
                  = 0.9, damping: Number = 1e-09, clip_rms: Number = 1.1, weight_decay: Number = 0, seed: Number = 0,
-                 *, adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr:
-                 Number = 0.001, adamw_weight_decay: Number = 0.01, limit: Number = 2048, balance: Number = 100,
-                 maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None,
-                 products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
-                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0) -> None: ...
+                 *, limit: Number = 2048, balance: Number = 100, adamw_beta1: Number = 0.9, adamw_beta2: Number =
+                 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01,
+                 adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
+                 Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
+                 release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
+                 Callable] = None, workspace: int = 0) -> None: ...
 
 class PolarGrad(Optimizer):
     """The polar factor of the momentum times its nuclear norm: a step that shrinks with the gradient; AdamW for the
     rest. Lau, Long and Su 2025, arXiv:2505.21799"""
-    def __init__(self, params: Any, lr: Number = 0.02, momentum: Number = 0.95, weight_decay: Number = 0, *,
+    def __init__(self, params: Any, lr: Number = 0.02, momentum: Number = 0.95, weight_decay: Number = 0, *, steps:
+                 Number = 0, polar_first: bool = False, form: str = 'plain', coefficients: str = 'polar_express',
                  adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number =
-                 0.001, adamw_weight_decay: Number = 0.01, polar_first: bool = False, steps: Number = 0, form: str =
-                 'plain', coefficients: str = 'polar_express', maximize: bool = False, with_: Sequence[str] = (),
-                 types: Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
-                 False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0) -> None: ...
+                 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_:
+                 Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products: Optional[str] = None,
+                 static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
+                 Union[None, Mapping[str, int], Callable] = None, workspace: int = 0) -> None: ...
 
 class RAdam(Optimizer):
     """Adam whose step is rectified for the variance of its rate, and is plain momentum while that is intractable. Liu
@@ -403,30 +410,30 @@ class SGDW(Optimizer):
 class SOAP(Optimizer):
     """Adam in the eigenvectors of gradients' Gram matrices; AdamW for what is no matrix. Vyas et al. 2024,
     arXiv:2409.11321"""
-    def __init__(self, params: Any, lr: Number = 0.003, beta1: Number = 0.95, beta2: Number = 0.95, beta3: Number =
-                 0.95, eps: Number = 1e-08, weight_decay: Number = 0.01, *, adamw_beta1: Number = 0.9, adamw_beta2:
-                 Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number =
-                 0.01, interval: Number = 10, limit: Number = 4096, sides: str = 'both', start: str = 'eigh', stagger:
-                 bool = False, maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] =
-                 None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
-                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0) -> None: ...
+    def __init__(self, params: Any, lr: Number = 0.003, betas: Tuple[float, float] = (0.95, 0.95), beta3: Number =
+                 0.95, eps: Number = 1e-08, weight_decay: Number = 0.01, *, limit: Number = 4096, interval: Number =
+                 10, sides: str = 'both', start: str = 'eigh', stagger: bool = False, adamw_beta1: Number = 0.9,
+                 adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay:
+                 Number = 0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
+                 Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
+                 release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
+                 Callable] = None, workspace: int = 0) -> None: ...
 
 class SPlus(Optimizer):
     """Signs of momentum in the eigenvectors of gradients' Gram matrices; to_eval puts averaged weights in p, to_train
     takes them out. Frans et al. 2025, arXiv:2506.07254"""
-    def __init__(self, params: Any, lr: Number = 0.1, beta1: Number = 0.9, beta2: Number = 0.999, ema_rate: Number =
-                 0.999, weight_decay: Number = 0.01, other_scale: Number = 0.001, *, interval: Number = 100, limit:
-                 Number = 4096, maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]]
-                 = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
-                 sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace:
-                 int = 0) -> None: ...
+    def __init__(self, params: Any, lr: Number = 0.1, betas: Tuple[float, float] = (0.9, 0.999), ema_rate: Number =
+                 0.999, weight_decay: Number = 0.01, other_scale: Number = 0.001, *, limit: Number = 4096, interval:
+                 Number = 100, maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] =
+                 None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
+                 0) -> None: ...
 
 class Scion(Optimizer):
     """Conditional gradients: spectral norm for matrices, signs for those tagged head, RMS for the rest. Pethick et
     al. 2025, arXiv:2502.07529"""
     def __init__(self, params: Any, lr: Number = 0.001, momentum: Number = 0, scale: Number = 1, eps: Number = 1e-08,
-                 *, constrained: bool = True, steps: Number = 0, form: str = 'plain', coefficients: str = 'jordan',
+                 *, steps: Number = 0, constrained: bool = True, form: str = 'plain', coefficients: str = 'jordan',
                  maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None,
                  products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
@@ -436,7 +443,7 @@ class Shampoo(Optimizer):
     """Gradients between inverse fourth roots of their Gram matrices, as long as another rule's steps; diagonals for
     vectors and long sides. Gupta et al. 2018, arXiv:1802.09568; grafting, blocks: Anil et al. 2020, arXiv:2002.09018;
     Shi et al. 2023, arXiv:2309.06497"""
-    def __init__(self, params: Any, lr: Number = 0.001, beta1: Number = 0.9, beta2: Number = 0.999, eps: Number =
+    def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.999), eps: Number =
                  1e-12, relative_eps: Number = 1e-06, graft_eps: Number = 1e-08, momentum: Number = 0.9, weight_decay:
                  Number = 0, *, graft: str = 'adam', accumulate: str = 'ema', heavy_ball: bool = False, stagger: bool
                  = True, interval: Number = 50, start: Number = 1, side: Number = 1024, limit: Number = 8192,
@@ -456,8 +463,8 @@ class Signum(Optimizer):
 class Yogi(Optimizer):
     """Adam whose second moment moves by at most a share of g^2; bias-corrected, decoupled weight decay. Zaheer et al.
     2018, NeurIPS, Adaptive Methods for Nonconvex Optimization"""
-    def __init__(self, params: Any, lr: Number = 0.01, beta1: Number = 0.9, beta2: Number = 0.999, eps: Number =
-                 0.001, initial_accumulator: Number = 1e-06, weight_decay: Number = 0, *, maximize: bool = False,
-                 with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products: Optional[str] = None,
+    def __init__(self, params: Any, lr: Number = 0.01, betas: Tuple[float, float] = (0.9, 0.999), eps: Number = 0.001,
+                 initial_accumulator: Number = 1e-06, weight_decay: Number = 0, *, maximize: bool = False, with_:
+                 Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products: Optional[str] = None,
                  static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
                  Union[None, Mapping[str, int], Callable] = None, workspace: int = 0) -> None: ...

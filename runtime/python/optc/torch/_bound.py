@@ -1,4 +1,5 @@
 """One binding of a rule to torch's parameters: those of a device, a type, and a set of options."""
+import math
 from itertools import compress, repeat
 from operator import add, attrgetter, is_, is_not, le, mul, ne
 
@@ -549,6 +550,11 @@ def signature(x):
 def _shaped(flat, p, domain):
     if domain == "tensor" and flat.numel() == 1:
         return flat.view(())
+    if domain in ("row", "col") and p.dim() > 1:       # as torch's Adafactor has them: a mean keeps its dimension
+        shape = list(p.shape)
+        shape[-1 if domain == "row" else -2] = 1
+        if flat.numel() == math.prod(shape):
+            return flat.view(shape)
     if domain == "elem" and flat.numel() == p.numel():
         return flat.view(p.shape) if row_major(p) else flat.as_strided(p.shape, p.stride())
     return flat

@@ -5,6 +5,7 @@ import re
 import textwrap
 
 from . import _rules
+from ._keys import Keys, range_text
 from ._memory import asked
 from ._optimizer import Optimizer
 
@@ -30,31 +31,31 @@ def names():
     return {class_name(n): n for n in _rules.rules()}
 
 
-def hypers(spec):
-    """Of a rule of the library, in the order of its text."""
-    found = asked(spec=spec).hypers()
-    text = _rules.text_of(spec)
-
-    def place(name):
-        at = re.search(r"\b%s\s*=" % re.escape(name), text)
-        return ("." in name, at.start() if at else len(text))
-    return {n: found[n] for n in sorted(found, key=place)}
-
-
 def _own(spec):
-    """Parameters of a rule: torch's own for its rules, else hyperparameters and options."""
-    if spec in _rules.TORCH:
-        given = inspect.signature(_rules.torch_class(spec).__init__).parameters
-        return [p.replace(annotation=inspect.Parameter.empty) for n, p in given.items() if n not in ("self", "params")]
-    found = [inspect.Parameter(n.replace(".", "_"), EITHER if "." not in n else KEYWORD, default=_plain(h[0]))
-             for n, h in hypers(spec).items()]
-    options = _rules.options_of(_rules.text_of(spec))
-    found += [inspect.Parameter(n, KEYWORD, default=v[0] if isinstance(v, tuple) else v) for n, v in options.items()]
-    return found + [inspect.Parameter("maximize", KEYWORD, default=False)]
+    """Parameters of a rule: torch's own for its rules, then the keys of groups, in the order of its text."""
+    text = _rules.text_of(spec)
+    keys = Keys(spec, None, (), None, None, None, None)
+    defaults = keys.defaults({})
+    torchs = [p.replace(annotation=inspect.Parameter.empty) for p in _rules.torch_parameters(spec)] if keys.row else []
+    known = {p.name for p in torchs} | {"maximize", "differentiable"} | set(
+        _rules.torch_defaults(spec, {}) if keys.row else ())
+
+    def place(key):
+        at = re.search(r"\b%s\s*=" % re.escape(dict(keys.keys).get(key, (key,))[0]), text)
+        return (key in keys.choices or "." in key, "." in key, at.start() if at else len(text))
+    rest = sorted((k for k in defaults if k not in known), key=place)
+    found = torchs + [inspect.Parameter(
+        k.replace(".", "_"), KEYWORD if keys.row or k in keys.choices or "." in k else EITHER,
+        default=_plain(defaults[k])) for k in rest]
+    if "maximize" not in {p.name for p in torchs}:
+        found.append(inspect.Parameter("maximize", KEYWORD, default=False))
+    return sorted(found, key=lambda p: p.kind)
 
 
 def _plain(x):
-    return int(x) if x == int(x) and abs(x) < 1e6 else x
+    if isinstance(x, tuple):
+        return tuple(map(_plain, x))
+    return int(x) if isinstance(x, float) and x == int(x) and abs(x) < 1e6 else x
 
 
 def signature(spec):
@@ -63,20 +64,17 @@ def signature(spec):
     return inspect.Signature(params)
 
 
-def _range(h):
-    _, lo, hi, lo_open, hi_open = h
-    low = "" if lo == float("-inf") else "%s %g" % ("above" if lo_open else "at least", lo)
-    high = "" if hi == float("inf") else "%s %g" % ("below" if hi_open else "at most", hi)
-    return ", ".join(x for x in (low, high) if x)
-
-
 def doc(spec):
     text = _rules.text_of(spec)
     lines = [_rules.field(text, "doc") + ".", "", _rules.field(text, "cite"), ""]
-    for n, h in hypers(spec).items():
-        lines.append("%s: %g%s" % (n, h[0], " (%s)" % _range(h) if _range(h) else ""))
-    for n, v in _rules.options_of(text).items():
-        lines.append("option %s: %s" % (n, " or ".join(v) if isinstance(v, tuple) else str(v).lower()))
+    ranges, keys = asked(spec=spec).hypers(), Keys(spec, None, (), None, None, None, None)
+    keys.defaults({})
+    held = {key: names for key, names in keys.keys if names != (key,)}
+    for p in _own(spec):
+        names = held.get(p.name, (p.name,))
+        limits = [range_text(ranges[n]) for n in names if n in ranges] if not keys.row else []
+        limits = ["one of " + ", ".join(c)] if isinstance(c := keys.declared.get(p.name), tuple) else limits
+        lines.append("%s: %s%s" % (p.name, p.default, " (%s)" % "; ".join(limits) if limits else ""))
     if spec in _rules.TORCH:
         lines.append("Keys, defaults and states are those of torch.optim.%s." % _rules.CLASSES[spec])
     return "\n".join(lines)
@@ -148,9 +146,11 @@ def _kind(p):
     if isinstance(d, bool):
         return "bool"
     if isinstance(d, tuple):
-        return "Tuple[float, float]"
+        return "Tuple[%s]" % ", ".join("Optional[float]" if x is None else "float" for x in d)
     if isinstance(d, str):
         return "str"
+    if d is None:
+        return "Optional[%s]" % ("Number" if p.name == "base_lr" else "str")
     return "Number"
 
 

@@ -5,6 +5,7 @@ the source whenever tensors are bound anew (loaded, copied, unfrozen, moved): th
 and from then on `self.state` shows that memory.
 """
 import warnings
+from functools import partial
 from operator import is_
 
 import torch
@@ -20,7 +21,7 @@ from ._arriving import watch
 from ._bound import Bound, Changed, Member, nothing, refuse, refuse_shared
 from ._keys import Keys, number
 from ._memory import TYPES, capturing, device_of
-from ._scaling import APART, CHECKING, SCALER, send, send_scalar
+from ._scaling import APART, CHECKING, SCALER, read_where_it_lies, send, send_scalar
 from ._sharded import Sharded, is_sharded, local, refuse_placed
 from ._sorting import sorter
 from ._together import CLIP, Checks, Norms, can_share
@@ -101,8 +102,9 @@ class Optimizer(torch.optim.Optimizer):
 
     def add_param_group(self, param_group):
         if isinstance(param_group, dict):
-            self._torch_says(param_group) if self._rule.row else self._rule.check(param_group)
+            self._read_group(param_group)
         super().add_param_group(param_group)
+        self._rule.complete(self.param_groups[-1])
         self._shape = None
         if self._made:                                 # those of the constructor are looked at by it
             try:
@@ -112,13 +114,22 @@ class Optimizer(torch.optim.Optimizer):
                 self.param_groups.pop()
                 raise
 
-    def _torch_says(self, group):
-        """torch's constructor says what is wrong with a group's own values."""
-        kind = _rules.torch_class(self._rule.row)
-        known = _torch_arguments(kind)
-        if any(k in known and k in self.defaults for k in group):
-            both = {**self.defaults, **group}
-            _rules.torch_defaults(self._rule.row, {k: both[k] for k in known if k in self.defaults})
+    def _read_group(self, group):
+        """Puts a new group's values under the keys of groups, in place, and refuses wrong ones. torch's constructor
+        checks those of torch's rules."""
+        where, found = len(self.param_groups), dict(group)
+        self._rule.refuse_in_group(found, where)
+        self._rule.fold(found, self.defaults, twice=True)
+        both = {**self.defaults, **found}
+        if self._rule.row:
+            known = [p.name for p in _rules.torch_parameters(self._rule.row)]
+            if any(k in known for k in found):
+                _rules.torch_defaults(self._rule.row, {k: both[k] for k in known})
+        self._rule.check({**found, "initial_lr": both.get("initial_lr", both.get("lr", 0))}, where)
+        self._rule.consider(both, where)
+        for key in group.keys() - found.keys():
+            del group[key]
+        group.update(found)
 
     def _sort_all(self):
         """Which parameters take the rule's part for what is no matrix, of rules that have one."""
@@ -148,8 +159,8 @@ class Optimizer(torch.optim.Optimizer):
             raise RuntimeError("optc binds its tensors at the first step (and when they or their states move or "
                                "change): take one step before capturing a graph")
 
-    def _raw(self, group):
-        return [group[key] for key, _ in self._rule.keys], self._rule.rule(group)
+    def _raw(self, k, group):
+        return [group[key] for key, _ in self._rule.keys], self._rule.rule(group, k)
 
     def _layout(self):
         return [(id(g["params"]), len(g["params"])) for g in self.param_groups]
@@ -161,7 +172,9 @@ class Optimizer(torch.optim.Optimizer):
         self._count_replays()
         wanted, out, seen = {}, [], set()
         for k, group in enumerate(self.param_groups):
-            spec, options, up = rule = self._rule.rule(group)
+            self._rule.fold(group, self.defaults)
+            self._rule.consider(group, k)
+            spec, options, up = rule = self._rule.rule(group, k)
             names = group.get("param_names") or [None] * len(group["params"])
             for i, (p, name) in enumerate(zip(group["params"], names)):
                 if id(p) in seen:
@@ -206,7 +219,7 @@ class Optimizer(torch.optim.Optimizer):
         what = self._rule.compiled(*rule, param=TYPES[dtype], grad=TYPES.get(grad, "f32"),
                                    scaler=scaler, clip=clip)
         members = list(members.values())
-        hypers = [self._rule.hypers(self.param_groups[m.group]) for m in members]
+        hypers = [self._rule.values(self.param_groups[m.group], dtype, m.group) for m in members]
         kind = Sharded if sharded else Bound
         memory = device_of(device, self._workspace)
         try:
@@ -334,10 +347,13 @@ class Optimizer(torch.optim.Optimizer):
     def _push(self):
         """Hyperparameters as the groups have them now; options and maximize that changed want another rule."""
         values = [g.get(k) for g in self.param_groups for k in self.defaults]
+        values += map(len, self.param_groups)          # a key was added: another name of one, such as beta1
         if self._pushed is not None and len(values) == len(self._values) and all(map(is_, values, self._values)):
             return                                     # nobody has written to a group, which is nearly always so
         self._values = []
-        raw = [self._raw(g) for g in self.param_groups]
+        for g in self.param_groups:
+            self._rule.fold(g, self.defaults)
+        raw = [self._raw(k, g) for k, g in enumerate(self.param_groups)]
         tensors = any(isinstance(v, torch.Tensor) for r in raw for x in r[0]
                       for v in (x if isinstance(x, (tuple, list)) else (x,)))
         kept = [] if tensors or any(isinstance(v, list) for v in values) else values     # those change where they are
@@ -347,10 +363,12 @@ class Optimizer(torch.optim.Optimizer):
         if self._pushed is not None and [r[1:] for r in raw] != [r[1:] for r in self._pushed]:
             self._pushed = None
             raise Changed
-        for b in self._bounds:
-            for k, m in enumerate(b.members):
-                for name, value in self._rule.values(self.param_groups[m.group]).items():
-                    send(b, k, name, value)
+        found = [(b, k, self._rule.values(self.param_groups[m.group], b.owners[0].dtype, m.group,
+                                          partial(read_where_it_lies, device=b.device)))
+                 for b in self._bounds for k, m in enumerate(b.members)]
+        for b, k, each in found:                       # all are within their ranges: nothing, or all, is sent
+            for name, value in each.items():
+                send(b, k, name, value)
         if not tensors and not self._tensors:
             self._warn_of_rates(raw)
         self._tensors, self._pushed, self._values = tensors, raw, kept
@@ -515,6 +533,8 @@ class Optimizer(torch.optim.Optimizer):
         try:
             super().load_state_dict(state_dict)
             for group, old in zip(self.param_groups, groups):      # a file of an older version, or of torch's
+                self._rule.fold(group, old)
+                self._rule.complete(group)
                 for key, value in old.items():
                     group.setdefault(key, value)
         finally:
@@ -564,8 +584,3 @@ _uncompiled_step = torch._disable_dynamo(Optimizer._step_with_hooks)
 def _refuse(p, name):
     """What optc does not step, by name."""
     refuse_placed(p, name) if is_sharded(p) else refuse(p, name)
-
-
-def _torch_arguments(kind):
-    code = kind.__init__.__wrapped__.__code__ if hasattr(kind.__init__, "__wrapped__") else kind.__init__.__code__
-    return set(code.co_varnames[:code.co_argcount + code.co_kwonlyargcount])

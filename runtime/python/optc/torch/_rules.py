@@ -1,33 +1,71 @@
 """What is known of a rule: torch's names for rules that torch has (one table), and what a spec's text says."""
+import inspect
 import re
 
 import torch
 
 from .. import library, library_text
 
-# spec: torch's class; its keys that are several hyperparameters or are called otherwise; its names of states; what it
-# has as a key and a spec as an option fixed when it is compiled (a function of the group says its value).
-# Keys, defaults, ranges and what is said of wrong ones are torch's own: its constructor is asked.
+# One row for each rule that torch has. Keys, defaults and ranges are torch's own: its constructor is called.
+#   states    {state of the spec: torch's name}
+#   keys      {torch's key: hyperparameters it holds}, where the names differ
+#   options   {option of the spec: function of a group that gives its value; None leaves the spec's default}
+#   spec_of   function of a group: the spec that steps it
+#   own       {key: default} of options that torch lacks; they are keys of groups too, None: torch's keys decide
+#   negative  hyperparameters that are minus torch's key
+#   alias     {another name of the spec's: torch's key}
+#   implied   {key: (another key, value it has where only the first is given)}: each set of coefficients has its steps
 TORCH = {}
 
 
-def _row(spec, states, keys=None, options=None, spec_of=None):
-    TORCH[spec] = {"states": states, "keys": keys or {}, "options": options or {}, "spec_of": spec_of}
+def _row(spec, states, keys=None, options=None, **more):
+    TORCH[spec] = {"states": states, "keys": keys or {}, "options": options or {}, "spec_of": None, "own": {},
+                   "negative": (), "alias": {}, "implied": {}, **more}
 
 
 BETAS = {"betas": ("beta1", "beta2")}
 MOMENTS = {"m": "exp_avg", "v": "exp_avg_sq"}
 MOMENTUM = {"momentum_buffer": lambda g: g["momentum"] != 0}
+# torch.optim.Muon, for a torch that has none yet (before 2.9); a test compares it with torch's.
+MUON = {"lr": 1e-3, "weight_decay": 0.1, "momentum": 0.95, "nesterov": True,
+        "ns_coefficients": (3.4445, -4.775, 2.0315), "eps": 1e-7, "ns_steps": 5, "adjust_lr_fn": None}
+SCALES = {None: "jordan", "original": "jordan", "match_rms_adamw": "rms"}
 
 
 def _decoupled(g):
     return bool(g.get("decoupled_weight_decay", False))
 
 
+def _scale(g):
+    if g["scale"] is None:
+        if g["adjust_lr_fn"] not in SCALES:
+            raise ValueError("Adjust learning rate function %s is not supported" % (g["adjust_lr_fn"],))
+        return SCALES[g["adjust_lr_fn"]]
+    if g["adjust_lr_fn"] is not None:
+        raise ValueError("scale=%r and adjust_lr_fn=%r say the same twice: give one of them" % (
+            g["scale"], g["adjust_lr_fn"]))
+    return g["scale"]
+
+
+def _coefficients(g):
+    if g["coefficients"] is not None:
+        return g["coefficients"]
+    return "jordan" if tuple(g["ns_coefficients"]) == MUON["ns_coefficients"] else "given"
+
+
+def _coefficient(i):
+    def of(g):
+        if len(g["ns_coefficients"]) != 3:
+            raise ValueError("Coefficients must be a tuple of exactly 3 values")
+        return float(g["ns_coefficients"][i]) if _coefficients(g) == "given" else None
+    return of
+
+
 _row("sgd", {"b": "momentum_buffer"}, options={"nesterov": lambda g: bool(g["nesterov"]), **MOMENTUM})
 _row("adam", {**MOMENTS, "vmax": "max_exp_avg_sq"}, BETAS, {"amsgrad": lambda g: bool(g["amsgrad"])},
      spec_of=lambda g: "adamw" if _decoupled(g) else "adam")
-_row("adamw", {**MOMENTS, "vmax": "max_exp_avg_sq"}, BETAS, {"amsgrad": lambda g: bool(g["amsgrad"])})
+_row("adamw", {**MOMENTS, "vmax": "max_exp_avg_sq"}, BETAS, {"amsgrad": lambda g: bool(g["amsgrad"])},
+     spec_of=lambda g: "adamw" if g.get("decoupled_weight_decay", True) else "adam")
 _row("adamax", {"m": "exp_avg", "u": "exp_inf"}, BETAS)
 _row("nadam", MOMENTS, BETAS, {"decoupled": _decoupled})
 _row("radam", MOMENTS, BETAS, {"decoupled": _decoupled})
@@ -35,19 +73,41 @@ _row("adadelta", {"v": "square_avg", "u": "acc_delta"})
 _row("adagrad", {"v": "sum"}, {"initial_accumulator_value": ("initial_accumulator",)})
 _row("rmsprop", {"v": "square_avg", "a": "grad_avg", "b": "momentum_buffer"},
      options={"centered": lambda g: bool(g["centered"]), **MOMENTUM})
-# Rules that torch has in another form: what they keep alike.
-STATES = {"muon": {"m": "momentum_buffer"}}
+_row("adafactor", {"v": "variance", "r": "row_var", "c": "col_var"},
+     {"beta2_decay": ("decay",), "eps": ("eps1", "eps2"), "d": ("clip_threshold",)}, {"torch": lambda g: True},
+     own={"relative_step": True, "scale_parameter": True, "momentum": False}, negative=("decay",))
+_row("muon", {"m": "momentum_buffer"}, options={
+     "nesterov": lambda g: bool(g["nesterov"]), "steps": lambda g: g["ns_steps"], "scale": _scale,
+     "eps": lambda g: float(g["eps"]), "coefficients": _coefficients,
+     "a": _coefficient(0), "b": _coefficient(1), "c": _coefficient(2)},
+     own={"scale": None, "coefficients": None, "form": "auto"}, alias={"steps": "ns_steps"},
+     implied={"coefficients": ("ns_steps", None)})
 CLASSES = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW", "adamax": "Adamax", "nadam": "NAdam", "radam": "RAdam",
-           "adadelta": "Adadelta", "adagrad": "Adagrad", "rmsprop": "RMSprop"}
+           "adadelta": "Adadelta", "adagrad": "Adagrad", "rmsprop": "RMSprop", "adafactor": "Adafactor",
+           "muon": "Muon"}
+# Rules of the library whose `betas` are fewer than their spec's beta1, beta2, …: SOAP's third is its shampoo_beta.
+FEWER_BETAS = {"soap": 2}
 
 
 def torch_class(spec):
-    return getattr(torch.optim, CLASSES[spec])
+    """None: this torch is older than its class."""
+    return getattr(torch.optim, CLASSES[spec], None)
+
+
+def torch_parameters(spec):
+    """[inspect.Parameter] of torch's constructor, without self and params."""
+    kind = torch_class(spec)
+    if kind is None:
+        return [inspect.Parameter(k, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=v) for k, v in MUON.items()]
+    return [p for n, p in inspect.signature(kind.__init__).parameters.items() if n not in ("self", "params")]
 
 
 def torch_defaults(spec, given):
     """Torch's keys and defaults with what was given; torch itself says what is wrong with it."""
-    made = torch_class(spec)([torch.zeros((), requires_grad=True)], **given)
+    kind = torch_class(spec)
+    if kind is None:
+        return {**MUON, **given}
+    made = kind([torch.zeros((1, 1), requires_grad=True)], **given)      # a matrix: Muon takes nothing else
     if made.defaults.get("differentiable"):
         raise ValueError("differentiable=True: a step of optc is not differentiable; use torch.optim.%s for that"
                          % CLASSES[spec])
@@ -71,18 +131,21 @@ def options_of(text):
         depth += {"{": 1, "}": -1}.get(text[at], 0)
         at += 1
     inside = re.sub(r"--[^\n]*", "", text[found.end():at - 1])
-    return {name: _literal(value) for name, value in
+    return {name: literal(value) for name, value in
             re.findall(r'(\w+)\s*=\s*(\{[^}]*\}|"[^"]*"|[^,\s]+)', inside)}
 
 
-def _literal(text):
+def literal(text):
     if text.startswith("{"):
         return tuple(re.findall(r'"([^"]*)"', text))
     if text in ("true", "false"):
         return text == "true"
     if text.startswith('"'):
         return text[1:-1]
-    number = float(text)
+    try:
+        number = float(text)
+    except ValueError:
+        return text
     return int(number) if number == int(number) and "e" not in text and "." not in text else number
 
 

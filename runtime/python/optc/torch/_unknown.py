@@ -1,0 +1,44 @@
+"""Messages for keys that a rule does not have: what its own name for the same thing is."""
+import difflib
+
+# What other packages call a thing, and what specs of the library call it; the first that the rule has is offered.
+OTHER_NAMES = {
+    "learning_rate": ("lr",), "epsilon": ("eps", "eps1"), "wd": ("weight_decay",), "b1": ("beta1", "momentum"),
+    "b2": ("beta2",), "b3": ("beta3",), "beta": ("beta1", "momentum"), "mu": ("momentum",), "betas": ("momentum",),
+    "momentum": ("betas",), "beta1": ("momentum",), "shampoo_beta": ("beta3", "beta2"),
+    "precondition_frequency": ("interval",), "precondition_freq": ("interval",), "update_freq": ("interval",),
+    "update_proj_gap": ("galore.interval", "interval"), "preconditioning_compute_steps": ("interval",),
+    "inverse_every": ("interval",), "root_interval": ("interval",), "stats_interval": ("interval",),
+    "max_precond_dim": ("limit",), "max_preconditioner_dim": ("limit",), "max_dim": ("limit",),
+    "max_size_triangular": ("limit",), "preconditioner_dim": ("limit",), "block_size": ("limit",),
+    "trust_coeff": ("trust",), "trust_coefficient": ("trust",), "eta": ("trust", "scale"), "tau": ("trust",),
+    "decouple": ("decoupled",), "weight_decouple": ("decoupled",), "decoupled_decay": ("decoupled",),
+    "decoupled_weight_decay": ("decoupled",), "decoupled_wd": ("decoupled",), "weight_decay_type": ("decoupled",),
+    "no_prox": ("proximal",), "ns_steps": ("steps",), "num_ns_steps": ("steps",), "rank": ("directions",),
+    "adjust_lr_fn": ("scale",), "ns_coefficients": ("coefficients",), "rms_scale": ("scale",), "final_lr": ("lr",),
+    "clip_threshold": ("d",), "rho": ("momentum", "alpha"), "alpha": ("rho", "beta2"), "ams_bound": ("amsbound",),
+    "clip_grad_norm": ("clip.max_norm",), "max_grad_norm": ("clip.max_norm",), "max_norm": ("clip.max_norm",),
+    "normalize_grads": (), "rectify": (), "degenerated_to_sgd": (),
+}
+DECAY = ("decouple", "weight_decouple", "decoupled_decay", "decoupled_weight_decay", "decoupled_wd")
+CLIP = ("clip_grad_norm", "max_grad_norm", "max_norm")
+
+
+def unknown(spec, keys, known):
+    """The text of an error about keys that `spec` does not have."""
+    hints = [h for h in (_hint(spec, k, known) for k in keys) if h]
+    return "%s has no hyperparameter or option %s%s; it has %s" % (
+        spec, ", ".join(keys), "".join(": " + h for h in hints[:1]) + "".join(", " + h for h in hints[1:]),
+        ", ".join(known))
+
+
+def _hint(spec, key, known):
+    for name in OTHER_NAMES.get(key.lower(), ()):
+        if name in known:
+            return "%s is called %s here" % (key, name)
+    if key in DECAY:
+        return "how %s applies weight decay is fixed by its spec, give weight_decay= alone" % spec
+    if key in CLIP:
+        return "%s is the wrapper's, add with_=[\"clip(1.0)\"]" % key
+    near = difflib.get_close_matches(key, known, 1, 0.7)
+    return "did you mean %s?" % near[0] if near else ""
