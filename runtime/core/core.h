@@ -107,6 +107,7 @@ typedef struct Group {
     int first, count, of;
     int64_t lag;
     bool idle, stale;
+    bool *scalar_set;                  /* of a group, by array number: this input of the group has a value */
 } Group;
 
 /* tensors of one variant and their units of work */
@@ -127,8 +128,9 @@ typedef struct Turns { int64_t now[MOST_SLOTS]; } Turns;   /* by array of slots:
 typedef struct FactorSaid { double computed, refused, off, way; } FactorSaid;
 typedef struct Span { uintptr_t lo, hi; int tensor; } Span;
 /* A number where the device reaches it, read ahead of every run (sources.c). Of hyperparameters `at` is their place in a
- * row; of inputs of the group it is 0, and `input` the array. type: T_F32 or T_F64 */
-typedef struct NumberAt { const void *from; Type type; int group, at, input; } NumberAt;
+ * row; of inputs of the group it is 0, and `input` the array. type: T_F32 or T_F64. set: the hyperparameter's value
+ * before, which comes back when reading ends */
+typedef struct NumberAt { const void *from; Type type; int group, at, input; double set; } NumberAt;
 typedef struct Piece { struct Piece *next; double align[1]; } Piece;
 
 struct optc_binding {
@@ -319,7 +321,13 @@ CORE optc_status sources_read(optc_binding *b, bool *skip);
 CORE optc_status source_now(const optc_binding *b, const NumberAt *s, const char *call, double *out);
 CORE bool host_guards(const optc_binding *b);               /* it looks at the guard, and waits for that */
 CORE const NumberAt *hyper_source(const optc_binding *b, int group, int at);         /* NULL: it has none */
-CORE void drop_sources(optc_binding *b, int group, int at);                        /* group -1: all */
+CORE void drop_sources(optc_binding *b, int group, int at, int input);             /* group -1: all */
+CORE bool scalar_known(const optc_binding *b, int group, int input);       /* it was set, or is read from memory */
+CORE void sources_done(optc_binding *b);                    /* a run has read all of them */
+
+/* ---- step.c ---- */
+/* the value of hyperparameter `at` of a group (-1: of all), for the device and in the host's rows; all of it or none */
+CORE optc_status put_hyper(optc_binding *b, int group, int at, double value, const char *call);
 
 /* ---- state.c ---- */
 CORE double type_load(int t, const void *p, int64_t i);
