@@ -191,6 +191,9 @@ int optc_rule_entries(const optc_rule *r);
 const char *optc_rule_entry(const optc_rule *r, int i);
 int optc_rule_inputs(const optc_rule *r);
 const char *optc_rule_input(const optc_rule *r, int i);
+/* An input's name, its domain ("elem", "row", …; "group": a scalar, for optc_set_scalar) and the type of its values in
+ * memory: the gradients' type for elem, else f32 or f64. */
+optc_status optc_rule_input_info(const optc_rule *r, int i, optc_state_info *out);
 
 /* ---- bindings: a rule on tensors ---- */
 enum {                         /* optc_tensor.flags */
@@ -325,7 +328,7 @@ optc_status optc_set_scalar_from(optc_binding *b, int group, const char *name, c
  * and of rules that copy whole arrays, take turns (stagger) or have factors that a library cannot be captured in, the
  * host waits for the guard, and such a run cannot be captured. */
 optc_status optc_set_guard(optc_binding *b, const void *at, optc_type type);
-/* NULL: left out from now on, see optc_get_t. count 0: not checked */
+/* NULL: left out from now on, see optc_get_t. count 0: not checked; a negative count is refused */
 optc_status optc_set_grad(optc_binding *b, int tensor, const void *grad, int64_t count);
 /* All of them at once, one a tensor (or NULL), in order; n: optc_tensors. All are set or none. In a captured graph: new
  * addresses, and who is left out, are seen by replays too, once optc_run has been called outside of a capture. Not by
@@ -340,8 +343,11 @@ optc_status optc_set_grads(optc_binding *b, const void *const *grads, int n);
  * as they are. Sizes, types, layouts and the device are as they were bound. All are moved or none; seen by replays of
  * what was captured as moved gradients are. */
 optc_status optc_set_params(optc_binding *b, void *const *params, int n);
+/* An input of another domain than group, in the type that optc_rule_input_info tells. count 0: not checked. An entry
+ * that reads an input which is not set is refused, by the names of the input and the tensor. */
 optc_status optc_set_input(optc_binding *b, int tensor, const char *name, const void *data, int64_t count);
-/* an input of domain group; group -1: all */
+/* An input of domain group; group -1: all. It has no value until it is set here or by optc_set_scalar_from: an entry that
+ * reads it before is refused, by the names of the input and the group. */
 optc_status optc_set_scalar(optc_binding *b, int group, const char *name, double value);
 
 /* State by name. Data of elem, row, col, slice and tensor states belong to a tensor; for a group state `tensor` is the

@@ -126,6 +126,14 @@ optc_status optc_rule_state(const optc_rule *r, int i, optc_state_info *out)
     return s;
 }
 
+optc_status optc_rule_input_info(const optc_rule *r, int i, optc_state_info *out)
+{
+    optc_status s = numbered(r, i, optc_rule_inputs(r), out, "optc_rule_input_info");
+    if (s == OPTC_OK)
+        describe_state(nth_array(r, MEM_INPUT, false, i), out);
+    return s;
+}
+
 int optc_rule_values(const optc_rule *r) { return count_arrays(r, MEM_STATE, true); }
 
 optc_status optc_rule_value(const optc_rule *r, int i, optc_state_info *out)
