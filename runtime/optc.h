@@ -25,6 +25,11 @@
  * over rows or columns that a single pass makes or needs: only a rule with dozens of them wants more than
  * OMP_STACKSIZE=1M.
  *
+ * Out of memory: every call here returns OPTC_ERROR_MEMORY and changes nothing. Libraries below it may end the process
+ * instead: OpenMP's runtime, where it cannot start its threads (an engine with threads = 1 never enters it); OpenBLAS,
+ * where it cannot map a buffer for a thread that calls it; libgfortran, where it is loaded with OpenBLAS. A BLAS is loaded
+ * when a rule with products is compiled, not during training. OPTC_BLAS=none does without one.
+ *
  * Structs that callers fill grow in later versions, at their ends: 0 in every member means the default. Calls that take
  * one hand over how long it is for the caller (that is all that optc_open, optc_compile, optc_bind, optc_tensor_about
  * and optc_doctor do below), so a program goes on with a newer library without being compiled anew; one compiled with a
@@ -88,8 +93,9 @@ typedef struct optc_engine_options {
 /* library: */
     const char *cache_dir;     /* NULL: $OPTC_CACHE, $XDG_CACHE_HOME/optc or ~/.cache/optc; "": keep nothing */
     /* NULL: $OPTC_CC, $CC, then cc, gcc, clang on the PATH; "": none. With arguments too: "ccache gcc -g". It may take
-     * $OPTC_CC_SECONDS seconds (120; 0: no limit), then it is ended with all that it started, and the evaluator is
-     * taken */
+     * $OPTC_CC_SECONDS seconds (120; 0: no limit), then it is ended with all that it started. Each of its processes may
+     * take $OPTC_CC_MEMORY bytes of address space ("1G"; 0: no limit). Where the compiler fails for any reason the rule
+     * runs on the evaluator, and optc_rule_path names the reason */
     const char *compiler;
     /* folders to look for specs in before the library's own, separated by ':'; NULL: $OPTC_PATH */
     const char *spec_path;

@@ -352,6 +352,9 @@ CORE void team_meet(Team *t, int threads);                  /* returns when so m
 
 /* ---- cpu.c ---- */
 CORE int team_of(int threads);                              /* as many as this process may start: all of them, or 1 */
+/* each(with, 0 … n - 1), shared out over the threads of a team. One thread does not enter OpenMP: out of memory its
+ * runtime ends the process. */
+CORE void team_each(int team, int64_t n, void (*each)(void *with, int64_t i), void *with);
 CORE optc_status cpu_bind(optc_binding *b);
 CORE void cpu_unbind(optc_binding *b);
 CORE optc_status cpu_sync(optc_binding *b);
@@ -371,6 +374,8 @@ typedef struct CalleeInfo {
 } CalleeInfo;
 CORE const CalleeInfo *callee_info(const ProgCall *c);
 CORE optc_status cpu_calls(optc_binding *b);
+/* loads the BLAS of a rule with products; what is wrong with it is told when the rule is bound */
+CORE void cpu_calls_load(const optc_rule *r);
 CORE int64_t cpu_call_bytes(const optc_binding *b);
 /* how products are computed, behind a "; " and what is there; nothing, where there are none */
 CORE void cpu_call_path(const optc_rule *r, char *text, size_t n);

@@ -20,6 +20,7 @@ static optc_status make_rule(optc_engine *e, const optc_rule_options *o, optc_ru
         free(r);
         return s;
     }
+    cpu_calls_load(r);                             /* now, and not amid training, where memory may be short */
     __atomic_add_fetch(&e->rules, 1, __ATOMIC_SEQ_CST);
     *out = r;
     return OPTC_OK;
