@@ -27,8 +27,8 @@
  *
  * Out of memory: every call here returns OPTC_ERROR_MEMORY and changes nothing. Libraries below it may end the process
  * instead: OpenMP's runtime, where it cannot start its threads (an engine with threads = 1 never enters it); OpenBLAS,
- * where it cannot map a buffer for a thread that calls it; libgfortran, where it is loaded with OpenBLAS. A BLAS is loaded
- * when a rule with products is compiled, not during training. OPTC_BLAS=none does without one.
+ * where it cannot map a buffer for a thread that calls it; libgfortran, where it is loaded with OpenBLAS. A BLAS is
+ * loaded when a rule with products is compiled, not during training. OPTC_BLAS=none does without one.
  *
  * Structs that callers fill grow in later versions, at their ends: 0 in every member means the default. Calls that take
  * one hand over how long it is for the caller (that is all that optc_open, optc_compile, optc_bind, optc_tensor_about
@@ -233,7 +233,12 @@ typedef struct optc_tensor {
     void *const *states;
 } optc_tensor;
 
-/* Strides: a dense layout with its dimensions in another order (channels-last) is stepped in the order of memory,
+/* Ranks above 2: a rule that works on rows and columns sees a tensor as dimension 0 x all others together, which is
+ * usual for convolutions. A stack of layers or experts, L x R x C, is then one matrix of L x (R C), and Muon steps it as
+ * one. To step L matrices of R x C, bind it as a matrix of (L R) x C with split = L, or use a spec with view = "last".
+ * Elementwise rules do not see a difference. optc_binding_warning names tensors that look like such a stack.
+ *
+ * Strides: a dense layout with its dimensions in another order (channels-last) is stepped in the order of memory,
  * states too, where the rule is elementwise and the gradient lies alike. Everything else that is not row-major is
  * refused by name. */
 
@@ -251,6 +256,10 @@ static inline optc_status optc_bind(optc_rule *r, const optc_group *groups, int 
     return optc_bind_sized(r, groups, ngroups, sizeof(optc_group), sizeof(optc_tensor), out);
 }
 optc_status optc_unbind(optc_binding *b);
+/* What may be a mistake in what was bound, in one line; "": nothing. Good until optc_unbind. Today: a rule with products
+ * steps a tensor of rank 3 whose last dimension is 16 or more, or of a higher rank whose first dimension is also the
+ * smaller of the two, as one matrix. Kernels of convolutions are seldom of that size. */
+const char *optc_binding_warning(const optc_binding *b);
 
 /* What is bound. */
 typedef struct optc_tensor_info {

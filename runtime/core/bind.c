@@ -387,6 +387,8 @@ static optc_status bind_all(optc_binding *b, const optc_group *groups)
     b->tensor = TAKE(b, Tensor, b->ntensor);
     optc_status s = b->group && b->tensor ? fill_all(b, groups) : no_memory("optc_bind");
     if (s == OPTC_OK)
+        warn_stacks(b);
+    if (s == OPTC_OK)
         s = blocks_make(b);
     if (s == OPTC_OK)
         s = turns_make(b);

@@ -174,6 +174,7 @@ struct optc_binding {
     NumberAt guard;                    /* from NULL: none. While it is not 0 nothing is done */
     struct GpuTables *gpu;
     int threads, grain;                /* on the CPU: threads of a step, units a thread takes at once; 0: by size */
+    char warning[480];                 /* optc_binding_warning; "": none */
     Piece *pieces;                     /* everything small */
 };
 
@@ -256,6 +257,7 @@ CORE optc_status check_overlap(const optc_binding *b, int tensor, const void *da
 CORE optc_status find_hyper(const Program *p, const char *call, const char *name, int *out);
 CORE optc_status check_hyper(const Program *p, const char *call, const char *name, double value, int *out);
 CORE void memory_took(optc_engine *e, int64_t bytes);       /* negative: gave back */
+CORE void warn_stacks(optc_binding *b);                     /* about.c: once tensors are filled */
 CORE optc_status layout_measure(optc_binding *b);           /* block_bytes */
 /* once the block is there: pointers, views, units of work */
 CORE optc_status layout_place(optc_binding *b);

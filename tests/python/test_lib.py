@@ -382,6 +382,15 @@ class Numpy(unittest.TestCase):
             with self.assertRaisesRegex(optc.ArgumentError, "is of type f64, and f32 was said"):
                 b.set_hyper_from(0, "lr", rate, optc._lib.F32)
 
+    def test_stacks_are_told_of(self):
+        rule = optc.Engine().compile("muon")
+        with self.assertWarnsRegex(UserWarning, "'w' .*one matrix of 3 x 320.*split = 3, or use a spec with view") as said:
+            rule.bind([([{"name": "w", "param": numpy.ones((3, 16, 20), numpy.float32)}], {})])
+        self.assertEqual(said.filename, __file__)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            rule.bind([([numpy.ones((32, 4, 5), numpy.float32)], {})])
+
     def test_products_of_arrays(self):
         a, c = numpy.ones((2, 2), numpy.float32), numpy.zeros((2, 2), numpy.float32)
         engine, sizes = optc.Engine(), {"m": 2, "n": 2, "k": 2}

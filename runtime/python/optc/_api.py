@@ -276,6 +276,8 @@ class Binding:
         self._end = _finalizer(self, lib.optc_unbind, self.handle, rule, self._streams)
         self._grads = (ctypes.c_void_p * max(self.n, 1))()
         self._held = {"bound": [t for tensors, _ in groups for t in tensors]}
+        if warning := decoded(lib.optc_binding_warning(self.handle)):
+            warnings.warn("optc: " + warning, stacklevel=3)
 
     def close(self):
         self._end()
