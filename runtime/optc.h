@@ -314,9 +314,11 @@ optc_status optc_sync(optc_binding *b);                        /* waits for what
 /* Steps done: of a tensor, or (tensor -1) of the binding. A tensor counts those it took part in: in a step that reads
  * gradients one without a gradient (NULL) takes none. Its parameter, states and count stay as they are, folds over all
  * tensors do not see it, and `t` in the rule is its own count; tensors of different counts share their launches. Groups
- * and `every` go by the binding's count; where nobody takes part groups' states and values stay as they are too. After
- * a step was captured in a graph the device is asked, which waits (and rules that do not use t then count no replays).
- * Setting: -1 sets the binding and every tensor; a tensor's is seen from the next optc_run on. */
+ * and `every` go by the binding's count. Steps that the wrapper `skip` leaves out are counted here, since only the device
+ * knows of them: the state "skip.skipped" of a tensor counts them, and the rule's t is the difference. Save and restore
+ * both. (Steps that a guard leaves out are not counted.) Where nobody takes part groups' states and values stay as they
+ * are too. After a step was captured in a graph the device is asked, which waits (and rules that do not use t then count
+ * no replays). Setting: -1 sets the binding and every tensor; a tensor's is seen from the next optc_run on. */
 optc_status optc_get_t(const optc_binding *b, int tensor, int64_t *steps);
 optc_status optc_set_t(optc_binding *b, int tensor, int64_t steps);
 
