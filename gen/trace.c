@@ -94,14 +94,27 @@ static bool push_own(lua_State *L, Trace *t, SpecFile *s, const char *name)
     return true;
 }
 
+static int no_stored(lua_State *L, Trace *t, const SpecFile *s, const char *name)
+{
+    Near near = {.want = name};
+    near_try(&near, "p");
+    for (int i = 0; i < s->nstate; i++)
+        near_try(&near, t->rule->state[s->state[i]].name + strlen(s->prefix));
+    return spec_error(L, "stored \"%s\": there is no state of that name%s", name, near_text(&near, t->arena));
+}
+
 /* stored "m": what memory will hold of the value that it has now. */
 static int l_stored(lua_State *L)
 {
     Trace *t = trace_of(L);
+    const SpecFile *s = &t->spec[t->at];
     const char *name = lua_type(L, 1) == LUA_TSTRING ? lua_tostring(L, 1) : "";
-    int i = strcmp(name, "p") ? find_state(t, &t->spec[t->at], name) : TO_P;
-    if (lua_gettop(L) != 1 || (i < 0 && i != TO_P) || !*name)
+    bool of_p = !strcmp(name, "p");
+    int i = of_p ? TO_P : find_state(t, s, name);
+    if (lua_gettop(L) != 1 || !*name)
         return spec_error(L, "stored takes the name of a state, or of p: stored \"p\"");
+    if (i < 0 && !of_p)                            /* -1 is also TO_P */
+        return no_stored(L, t, s, name);
     if (i == TO_P && t->elem != ELEM)
         return spec_error(L, "stored \"p\": a rule that steps a projection has no p in memory");
     i = i == TO_P ? i : project_state(L, i);

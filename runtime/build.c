@@ -1,4 +1,5 @@
-/* The host compiler: found on the PATH, run without a shell and not for ever, its product loaded. */
+/* The host compiler: found on the PATH, run within limits of time and memory, its product loaded. No shell reads its
+ * arguments. */
 #include "internal.h"
 
 #include "files.h"
@@ -6,6 +7,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <link.h>
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
@@ -18,7 +20,8 @@
 #include <unistd.h>
 
 extern char **environ;
-enum { SECONDS = 120, MOST_WORDS = MOST_FLAGS / 2 };
+enum { SECONDS = 120, MOST_WORDS = MOST_FLAGS / 2, WORDS_AHEAD = 6 };
+#define CC_MEMORY ((int64_t)1 << 30)       /* the library's largest rule takes gcc 12 some 80 MB */
 
 /* ---- which one ---- */
 static bool runnable(const char *path)
@@ -64,6 +67,9 @@ bool compiler_find(const char *wanted, HostCompiler *out)
     char *end;
     double x = limit ? strtod(limit, &end) : 0;
     out->seconds = limit && end != limit && !*end && x >= 0 ? x : SECONDS;
+    const char *memory = getenv("OPTC_CC_MEMORY");
+    if (!memory || !parse_size(memory, &out->memory))
+        out->memory = CC_MEMORY;
     bool off = wanted && !*wanted, asked = false;
     for (size_t i = 0; i < sizeof name / sizeof *name && !off && !asked && !out->program; i++) {
         asked = i < 3 && name[i] && *name[i];      /* by name: used or reported missing, never replaced */
@@ -93,8 +99,9 @@ void compiler_free(HostCompiler *c)
 
 /* ---- running it ---- */
 /* Waits so many seconds (0: for ever); false: it is still there. It is left as it ended: until it is reaped nobody else
- * gets its number, nor its group's. */
-static bool wait_for(pid_t pid, double seconds)
+ * gets its number, nor its group's. end->si_pid 0: it has ended, nobody knows how, and its number may be another's by
+ * now (SIGCHLD is ignored, or someone else in this process waits for all children). */
+static bool wait_for(pid_t pid, double seconds, siginfo_t *end_of)
 {
     double end = now_ms() + seconds * 1e3;
     int fd = (int)syscall(SYS_pidfd_open, pid, 0);
@@ -102,6 +109,7 @@ static bool wait_for(pid_t pid, double seconds)
         siginfo_t info = {.si_pid = 0};
         double left = end - now_ms();
         got = waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT | (seconds > 0 ? WNOHANG : 0));
+        *end_of = info;
         got = got ? got : info.si_pid;
         if (got < 0 && errno == EINTR)
             got = 0;
@@ -123,7 +131,7 @@ static bool wait_for(pid_t pid, double seconds)
 }
 
 /* What it starts stays in its group, and what it leaves aside in our folder: both can be ended. */
-static int start(const HostCompiler *c, char *const *argv, const char *dir, const char *log, pid_t *pid)
+static int start(char *const *argv, const char *dir, const char *log, pid_t *pid)
 {
     char tmp[PATH_MAX + 8];
     int n = 0, at = 0;
@@ -145,8 +153,12 @@ static int start(const HostCompiler *c, char *const *argv, const char *dir, cons
     int rc = posix_spawn_file_actions_addopen(&fa, 0, "/dev/null", O_RDONLY, 0);
     rc = rc ? rc : posix_spawn_file_actions_addopen(&fa, 1, log, O_WRONLY | O_CREAT | O_TRUNC, 0600);
     rc = rc ? rc : posix_spawn_file_actions_adddup2(&fa, 1, 2);
-    rc = rc ? rc : posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETPGROUP);
-    rc = rc ? rc : posix_spawn(pid, c->program, &fa, &attr, argv, env);
+    sigset_t usual;                            /* a compiler waits for its own children, whatever this process does */
+    sigemptyset(&usual);
+    sigaddset(&usual, SIGCHLD);
+    rc = rc ? rc : posix_spawnattr_setsigdefault(&attr, &usual);
+    rc = rc ? rc : posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF);
+    rc = rc ? rc : posix_spawn(pid, argv[0], &fa, &attr, argv, env);
     posix_spawnattr_destroy(&attr);
     posix_spawn_file_actions_destroy(&fa);
     free(env);
@@ -160,51 +172,94 @@ static int add_words(char **argv, int n, char *text)
     return n;
 }
 
-/* The first line of what it said that speaks of an error. */
-static void say_why(const HostCompiler *c, const char *log, char *why, size_t nwhy)
+/* The first line of what it said that speaks of an error, or how it ended. */
+static void say_why(const HostCompiler *c, const char *log, const siginfo_t *end, char *why, size_t nwhy)
 {
-    char line[256] = "";
+    char line[256] = "", how[100] = "its exit status is not known, since SIGCHLD is ignored or taken";
     FILE *f = fopen(log, "r");
-    while (f && fgets(line, sizeof line, f) && !strstr(line, "error"))
+    while (f && fgets(line, sizeof line, f) && !strstr(line, "error") && !strstr(line, "memory"))
         ;
     if (f)
         fclose(f);
     line[strcspn(line, "\n")] = 0;
-    snprintf(why, nwhy, "%.100s failed: %.300s", c->label, line);
+    bool killed = end->si_pid && end->si_code != CLD_EXITED;
+    if (end->si_pid)
+        snprintf(how, sizeof how, "%s %d%s%.60s%s", killed ? "signal" : "exit status", end->si_status,
+                 killed ? " (" : "", killed ? strsignal(end->si_status) : "", killed ? ")" : "");
+    int n = killed ? snprintf(why, nwhy, "%.100s was ended by %s%s%.200s", c->label, how, *line ? ": " : "", line)
+                   : snprintf(why, nwhy, "%.100s failed: %.200s", c->label, *line ? line : how);
+    /* gcc's cc1 also faults where an allocation fails, of which gcc says "signal terminated program" */
+    bool memory = strstr(line, "memory") || strstr(line, "map segment") || strstr(line, "signal terminated");
+    if (c->memory && memory && n > 0 && (size_t)n < nwhy)
+        snprintf(why + n, nwhy - (size_t)n, "; OPTC_CC_MEMORY limits its memory to %lld MB",
+                 (long long)(c->memory >> 20));
 }
 
-static bool run_compiler(const HostCompiler *c, const char *flags, const char *dir, char *why, size_t nwhy)
+/* "ulimit -v" in a shell that then becomes the compiler: no race with what the compiler starts, and nothing of this
+ * process changes. Without a shell it runs without that limit. */
+static int limit_words(const HostCompiler *c, char **argv, char *kib, size_t n)
 {
-    char *argv[MOST_WORDS + 8] = {c->program}, words[MOST_FLAGS];
+    static char shell[] = "/bin/sh", flag[] = "-c", name[] = "optc",
+                script[] = "ulimit -v \"$1\" 2>/dev/null; shift; exec \"$@\"";
+    int at = 0;
+    snprintf(kib, n, "%lld", (long long)(c->memory >> 10));
+    if (c->memory && runnable(shell))
+        argv[at++] = shell, argv[at++] = flag, argv[at++] = script, argv[at++] = name, argv[at++] = kib;
+    argv[at++] = c->program;
+    return at;
+}
+
+/* All of it is there: the table of sections, which linkers write last, lies inside the file. */
+static bool whole_object(const char *data, size_t size)
+{
+    ElfW(Ehdr) h;
+    if (size < sizeof h)
+        return false;
+    memcpy(&h, data, sizeof h);
+    return !memcmp(h.e_ident, ELFMAG, SELFMAG) && h.e_shoff <= size &&
+           (size_t)h.e_shnum * h.e_shentsize <= size - h.e_shoff;
+}
+
+/* Whether it made an object, as far as its end tells. */
+static bool run_compiler(const HostCompiler *c, const char *flags, const char *dir, siginfo_t *end, char *why,
+                         size_t nwhy)
+{
+    char *argv[MOST_WORDS + WORDS_AHEAD + 8] = {NULL}, words[MOST_FLAGS], kib[32];
     Path src, so, log;
     pid_t pid;
-    int n = 1, status = -1;
     snprintf(words, sizeof words, "%s", flags);
-    if (!path_print(src, "%s/rule.c", dir) || !path_print(so, "%s/rule.so", dir) || !path_print(log, "%s/log", dir))
+    if (!path_print(src, "%s/rule.c", dir) || !path_print(so, "%s/rule.so", dir) || !path_print(log, "%s/log", dir)) {
+        snprintf(why, nwhy, "the name of the temporary folder is too long: %.100s", dir);
         return false;
+    }
+    int n = limit_words(c, argv, kib, sizeof kib);
     n = add_words(argv, n, words);
     char *tail[] = {"-o", so, src, "-lm", NULL};
     for (int i = 0; i < 5; i++)
         argv[n++] = tail[i];
-    int rc = start(c, argv, dir, log, &pid);
+    int rc = start(argv, dir, log, &pid);
     if (rc != 0) {
         snprintf(why, nwhy, "%.100s cannot be started: %s", c->label, strerror(rc));
         errno = rc;
         return false;
     }
-    bool over = !wait_for(pid, c->seconds);
-    (void)kill(-pid, SIGKILL);                 /* also what it left running */
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-        ;
+    bool over = !wait_for(pid, c->seconds, end);
+    if (over || end->si_pid) {                 /* else its number may be another's by now */
+        (void)kill(-pid, SIGKILL);             /* also what it left running */
+        while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+            ;
+    }
+    errno = 0;
     if (over) {
         snprintf(why, nwhy, "%.100s was ended after %g s: OPTC_CC_SECONDS sets how long it may take", c->label,
                  c->seconds);
         return false;
     }
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
-        return true;
-    say_why(c, log, why, nwhy);
-    return false;
+    bool made = end->si_pid ? end->si_code == CLD_EXITED && end->si_status == 0 : access(so, R_OK) == 0;
+    if (!made)
+        say_why(c, log, end, why, nwhy);
+    errno = 0;
+    return made;
 }
 
 static void drop_folder(const char *dir)
@@ -233,15 +288,17 @@ void *compiler_build(const HostCompiler *c, const char *source, const char *flag
         return NULL;
     }
     void *h = NULL;
+    siginfo_t end = {.si_pid = 0};
     errno = 0;
     if (!path_print(src, "%s/rule.c", dir) || !path_print(so, "%s/rule.so", dir) ||
         !file_write(src, source, strlen(source))) {
         snprintf(why, nwhy, "%.200s cannot be written: %s", src, strerror(errno));
-    } else if (run_compiler(c, flags, dir, why, nwhy)) {
+    } else if (run_compiler(c, flags, dir, &end, why, nwhy)) {
         errno = 0;
         *object = file_read(so, size);
         int err = errno;
-        h = *object ? cache_load_object(so, *object, *size) : NULL;
+        /* where nobody knows how the compiler ended the object itself tells whether it is whole */
+        h = *object && (end.si_pid || whole_object(*object, *size)) ? cache_load_object(so, *object, *size) : NULL;
         if (!h)
             snprintf(why, nwhy, "what %.100s made cannot be loaded", c->label);
         errno = *object ? 0 : err;

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -47,10 +48,21 @@ char *file_read(const char *path, size_t *n)
     return data;
 }
 
+/* A write beyond the process's limit of file sizes (ulimit -f) would raise SIGXFSZ, which ends the process: it is not
+ * begun, and errno says what the write would have said. */
+static bool within_limit(off_t at, size_t n)
+{
+    struct rlimit r;
+    if (getrlimit(RLIMIT_FSIZE, &r) || r.rlim_cur == RLIM_INFINITY || (rlim_t)at + n <= r.rlim_cur)
+        return true;
+    errno = EFBIG;
+    return false;
+}
+
 bool file_write(const char *path, const void *data, size_t n)
 {
     FILE *f = fopen(path, "wb");
-    bool ok = f && fwrite(data, 1, n, f) == n;
+    bool ok = f && within_limit(0, n) && fwrite(data, 1, n, f) == n;
     int err = errno;
     if (f && fclose(f) != 0 && ok) {
         ok = false;
@@ -65,6 +77,11 @@ bool file_write(const char *path, const void *data, size_t n)
 
 bool file_put(int fd, const void *data, size_t n)
 {
+    struct stat st;
+    bool file = fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
+    off_t at = file ? lseek(fd, 0, fcntl(fd, F_GETFL) & O_APPEND ? SEEK_END : SEEK_CUR) : 0;
+    if (file && at >= 0 && !within_limit(at, n))
+        return false;
     for (const char *p = data; n;) {
         ssize_t k = write(fd, p, n);
         if (k < 0 && errno == EINTR)

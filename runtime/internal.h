@@ -40,8 +40,9 @@ typedef struct { const char *key; const optc_module *const *module; } Builtin;  
 extern const Builtin builtin_rules[];
 
 /* ---- build.c ---- */
-/* program: full path, NULL: none; given: words it is always given; label: both; wanted: what was asked for by name */
-typedef struct HostCompiler { char *program, *given, *label, *wanted; double seconds; } HostCompiler;
+/* program: full path, NULL: none; given: words it is always given; label: both; wanted: what was asked for by name;
+ * seconds, memory (bytes of address space of each process): limits, 0: none */
+typedef struct HostCompiler { char *program, *given, *label, *wanted; double seconds; int64_t memory; } HostCompiler;
 bool compiler_find(const char *wanted, HostCompiler *out);        /* wanted "": none */
 void compiler_free(HostCompiler *c);
 enum { MOST_FLAGS = 4096 };                /* bytes of all that a compiler is given, with its end */

@@ -7,9 +7,6 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 
 /* TILE: rows and columns of a result that one call makes. HALF_: of 16 bits, which are made f32 in pieces; deep of
  * their sums. CHAIN: rows of a b that stand between two products. */
@@ -162,6 +159,16 @@ static void run_piece(const Blas *blas, const Multiply *x, Cut cut, int64_t piec
         mirror(x, nth, row, rows, col, cols);
 }
 
+/* A thread takes the next piece until none is left. */
+typedef struct Pieces { const Blas *blas; const Multiply *x; Cut cut; int64_t n, next, room; char *all; } Pieces;
+
+static void run_pieces(void *with, int64_t who)
+{
+    Pieces *p = with;
+    for (int64_t i; (i = __atomic_fetch_add(&p->next, 1, __ATOMIC_RELAXED)) < p->n;)
+        run_piece(p->blas, p->x, p->cut, i, p->all + who * p->room);
+}
+
 optc_status multiply_cpu(optc_engine *e, const Blas *blas, const Multiply *x)
 {
     Cut cut = cut_of(x);
@@ -178,17 +185,8 @@ optc_status multiply_cpu(optc_engine *e, const Blas *blas, const Multiply *x)
     if (bytes && !all)
         return fail(OPTC_ERROR_MEMORY, "optc_multiply: out of memory: %zu bytes to work in", bytes);
     memory_took(e, (int64_t)bytes);
-    int64_t next = 0;
-#pragma omp parallel num_threads((int)team) if (team > 1)
-    {
-        int64_t piece;
-        int who = 0;
-#ifdef _OPENMP
-        who = omp_get_thread_num();
-#endif
-        while ((piece = __atomic_fetch_add(&next, 1, __ATOMIC_RELAXED)) < pieces)
-            run_piece(blas, x, cut, piece, all + who * room);
-    }
+    Pieces p = {.blas = blas, .x = x, .cut = cut, .n = pieces, .room = room, .all = all};
+    team_each((int)team, team, run_pieces, &p);
     if (bytes && e->memory.alloc)
         e->memory.release(e->memory.context, all, bytes, NULL);
     else
@@ -223,15 +221,20 @@ static void kron_row(const optc_kronecker *x, Type t, const char *a, const char 
                 half_store(t, c, half_load(t, a + k * size) * half_load(t, b + l * size));
 }
 
+typedef struct Kron { const optc_kronecker *x; Type t; } Kron;
+
+static void kron_nth(void *with, int64_t r)
+{
+    const Kron *k = with;
+    const optc_kronecker *x = k->x;
+    int64_t size = type_info[k->t].bytes, rows = x->m * x->p, nth = r / rows, i = r % rows / x->p, j = r % rows % x->p;
+    kron_row(x, k->t, (const char *)x->a + (nth * x->next_a + i * x->n) * size,
+             (const char *)x->b + (nth * x->next_b + j * x->q) * size, (char *)x->c + r * x->n * x->q * size);
+}
+
 void kron_cpu(optc_engine *e, const optc_kronecker *x, Type t)
 {
-    int64_t size = type_info[t].bytes, rows = x->m * x->p, wide = x->n * x->q, all = rows * x->batch;
-    int team = (double)all * (double)wide < FEW_VALUES ? 1 : team_of((int)less(e->threads, all));
-    (void)team;
-#pragma omp parallel for schedule(static) num_threads(team) if (team > 1)
-    for (int64_t r = 0; r < all; r++) {
-        int64_t nth = r / rows, i = r % rows / x->p, j = r % rows % x->p;
-        kron_row(x, t, (const char *)x->a + (nth * x->next_a + i * x->n) * size,
-                 (const char *)x->b + (nth * x->next_b + j * x->q) * size, (char *)x->c + r * wide * size);
-    }
+    int64_t wide = x->n * x->q, all = x->m * x->p * x->batch;
+    Kron k = {x, t};
+    team_each((double)all * (double)wide < FEW_VALUES ? 1 : team_of((int)less(e->threads, all)), all, kron_nth, &k);
 }

@@ -25,6 +25,11 @@
  * over rows or columns that a single pass makes or needs: only a rule with dozens of them wants more than
  * OMP_STACKSIZE=1M.
  *
+ * Out of memory: every call here returns OPTC_ERROR_MEMORY and changes nothing. Libraries below it may end the process
+ * instead: OpenMP's runtime, where it cannot start its threads (an engine with threads = 1 never enters it); OpenBLAS,
+ * where it cannot map a buffer for a thread that calls it; libgfortran, where it is loaded with OpenBLAS. A BLAS is
+ * loaded when a rule with products is compiled, not during training. OPTC_BLAS=none does without one.
+ *
  * Structs that callers fill grow in later versions, at their ends: 0 in every member means the default. Calls that take
  * one hand over how long it is for the caller (that is all that optc_open, optc_compile, optc_bind, optc_tensor_about
  * and optc_doctor do below), so a program goes on with a newer library without being compiled anew; one compiled with a
@@ -88,8 +93,9 @@ typedef struct optc_engine_options {
 /* library: */
     const char *cache_dir;     /* NULL: $OPTC_CACHE, $XDG_CACHE_HOME/optc or ~/.cache/optc; "": keep nothing */
     /* NULL: $OPTC_CC, $CC, then cc, gcc, clang on the PATH; "": none. With arguments too: "ccache gcc -g". It may take
-     * $OPTC_CC_SECONDS seconds (120; 0: no limit), then it is ended with all that it started, and the evaluator is
-     * taken */
+     * $OPTC_CC_SECONDS seconds (120; 0: no limit), then it is ended with all that it started. Each of its processes may
+     * take $OPTC_CC_MEMORY bytes of address space ("1G"; 0: no limit). Where the compiler fails for any reason the rule
+     * runs on the evaluator, and optc_rule_path names the reason */
     const char *compiler;
     /* folders to look for specs in before the library's own, separated by ':'; NULL: $OPTC_PATH */
     const char *spec_path;
@@ -191,6 +197,9 @@ int optc_rule_entries(const optc_rule *r);
 const char *optc_rule_entry(const optc_rule *r, int i);
 int optc_rule_inputs(const optc_rule *r);
 const char *optc_rule_input(const optc_rule *r, int i);
+/* An input's name, its domain ("elem", "row", …; "group": a scalar, for optc_set_scalar) and the type of its values in
+ * memory: the gradients' type for elem, else f32 or f64. */
+optc_status optc_rule_input_info(const optc_rule *r, int i, optc_state_info *out);
 
 /* ---- bindings: a rule on tensors ---- */
 enum {                         /* optc_tensor.flags */
@@ -224,7 +233,12 @@ typedef struct optc_tensor {
     void *const *states;
 } optc_tensor;
 
-/* Strides: a dense layout with its dimensions in another order (channels-last) is stepped in the order of memory,
+/* Ranks above 2: a rule that works on rows and columns sees a tensor as dimension 0 x all others together, which is
+ * usual for convolutions. A stack of layers or experts, L x R x C, is then one matrix of L x (R C), and Muon steps it as
+ * one. To step L matrices of R x C, bind it as a matrix of (L R) x C with split = L, or use a spec with view = "last".
+ * Elementwise rules do not see a difference. optc_binding_warning names tensors that look like such a stack.
+ *
+ * Strides: a dense layout with its dimensions in another order (channels-last) is stepped in the order of memory,
  * states too, where the rule is elementwise and the gradient lies alike. Everything else that is not row-major is
  * refused by name. */
 
@@ -242,6 +256,10 @@ static inline optc_status optc_bind(optc_rule *r, const optc_group *groups, int 
     return optc_bind_sized(r, groups, ngroups, sizeof(optc_group), sizeof(optc_tensor), out);
 }
 optc_status optc_unbind(optc_binding *b);
+/* What may be a mistake in what was bound, in one line; "": nothing. Good until optc_unbind. Today: a rule with products
+ * steps a tensor of rank 3 whose last dimension is 16 or more, or of a higher rank whose first dimension is also the
+ * smaller of the two, as one matrix. Kernels of convolutions are seldom of that size. */
+const char *optc_binding_warning(const optc_binding *b);
 
 /* What is bound. */
 typedef struct optc_tensor_info {
@@ -296,9 +314,11 @@ optc_status optc_sync(optc_binding *b);                        /* waits for what
 /* Steps done: of a tensor, or (tensor -1) of the binding. A tensor counts those it took part in: in a step that reads
  * gradients one without a gradient (NULL) takes none. Its parameter, states and count stay as they are, folds over all
  * tensors do not see it, and `t` in the rule is its own count; tensors of different counts share their launches. Groups
- * and `every` go by the binding's count; where nobody takes part groups' states and values stay as they are too. After
- * a step was captured in a graph the device is asked, which waits (and rules that do not use t then count no replays).
- * Setting: -1 sets the binding and every tensor; a tensor's is seen from the next optc_run on. */
+ * and `every` go by the binding's count. Steps that the wrapper `skip` leaves out are counted here, since only the device
+ * knows of them: the state "skip.skipped" of a tensor counts them, and the rule's t is the difference. Save and restore
+ * both. (Steps that a guard leaves out are not counted.) Where nobody takes part groups' states and values stay as they
+ * are too. After a step was captured in a graph the device is asked, which waits (and rules that do not use t then count
+ * no replays). Setting: -1 sets the binding and every tensor; a tensor's is seen from the next optc_run on. */
 optc_status optc_get_t(const optc_binding *b, int tensor, int64_t *steps);
 optc_status optc_set_t(optc_binding *b, int tensor, int64_t steps);
 
@@ -325,7 +345,7 @@ optc_status optc_set_scalar_from(optc_binding *b, int group, const char *name, c
  * and of rules that copy whole arrays, take turns (stagger) or have factors that a library cannot be captured in, the
  * host waits for the guard, and such a run cannot be captured. */
 optc_status optc_set_guard(optc_binding *b, const void *at, optc_type type);
-/* NULL: left out from now on, see optc_get_t. count 0: not checked */
+/* NULL: left out from now on, see optc_get_t. count 0: not checked; a negative count is refused */
 optc_status optc_set_grad(optc_binding *b, int tensor, const void *grad, int64_t count);
 /* All of them at once, one a tensor (or NULL), in order; n: optc_tensors. All are set or none. In a captured graph: new
  * addresses, and who is left out, are seen by replays too, once optc_run has been called outside of a capture. Not by
@@ -340,8 +360,11 @@ optc_status optc_set_grads(optc_binding *b, const void *const *grads, int n);
  * as they are. Sizes, types, layouts and the device are as they were bound. All are moved or none; seen by replays of
  * what was captured as moved gradients are. */
 optc_status optc_set_params(optc_binding *b, void *const *params, int n);
+/* An input of another domain than group, in the type that optc_rule_input_info tells. count 0: not checked. An entry
+ * that reads an input which is not set is refused, by the names of the input and the tensor. */
 optc_status optc_set_input(optc_binding *b, int tensor, const char *name, const void *data, int64_t count);
-/* an input of domain group; group -1: all */
+/* An input of domain group; group -1: all. It has no value until it is set here or by optc_set_scalar_from: an entry that
+ * reads it before is refused, by the names of the input and the group. */
 optc_status optc_set_scalar(optc_binding *b, int group, const char *name, double value);
 
 /* State by name. Data of elem, row, col, slice and tensor states belong to a tensor; for a group state `tensor` is the

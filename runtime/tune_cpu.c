@@ -33,14 +33,22 @@ static size_t param_bytes(const CpuTuner *u)
 }
 
 /* Some numbers, again and again: copied by all threads, so that pages lie near who will work on them. */
+typedef struct Filling { char *to; size_t size; int64_t n; } Filling;
+
+static void fill_period(void *with, int64_t i)
+{
+    const Filling *f = with;
+    int64_t at = (i + 1) * PERIOD, left = f->n - at;
+    memcpy(f->to + (size_t)at * f->size, f->to, (size_t)(left < PERIOD ? left : PERIOD) * f->size);
+}
+
 static void fill(const CpuTuner *u, Type t, void *to, int64_t n, uint32_t by, int64_t sign, double scale)
 {
     size_t size = (size_t)type_info[t].bytes;
     for (int64_t k = 0; k < n && k < PERIOD; k++)
         type_store(t, to, k, scale * (0.25 + (double)((uint32_t)k * by >> 9) * 0x1p-23) * (k & sign ? 1 : -1));
-#pragma omp parallel for schedule(static) num_threads(u->r->engine->threads) if (n > 4 * PERIOD)
-    for (int64_t k = PERIOD; k < n; k += PERIOD)
-        memcpy((char *)to + (size_t)k * size, to, (size_t)(n - k < PERIOD ? n - k : PERIOD) * size);
+    Filling f = {to, size, n};
+    team_each(n > 4 * PERIOD ? team_of(u->r->engine->threads) : 1, n > PERIOD ? (n - 1) / PERIOD : 0, fill_period, &f);
 }
 
 static optc_status bind_one(CpuTuner *u, Set *x)

@@ -123,6 +123,40 @@ START_TEST(tensors_that_do_not_fit)
 }
 END_TEST
 
+/* A stack of matrices that a rule with products steps as one is told of, once; kernels of convolutions, matrices, and what is stepped elementwise are not. */
+START_TEST(stacks_that_are_one_matrix)
+{
+    static const struct { const char *spec, *text; int rank; int64_t dim[4], split; unsigned flags; const char *says; } of[] = {
+        {"muon", NULL, 3, {3, 16, 20}, 0, 0, "tensor 'w' (number 0) of 3 dimensions and 1 more like it: rule 'muon' steps it as one matrix of 3 x 320. If it is a stack of matrices, bind it as a matrix of 48 x 20 with split = 3, or use a spec with view = \"last\""},
+        {"muon", NULL, 4, {2, 3, 16, 20}, 0, 0, "as one matrix of 2 x 960. If it is a stack of matrices, bind it as a matrix of 96 x 20 with split = 6"},
+        {"muon", NULL, 3, {1, 16, 20}, 0, 0, "with split = 1"},
+        {"muon", NULL, 3, {32, 4, 5}, 0, 0, ""},                   /* a kernel of 5 */
+        {"muon", NULL, 4, {32, 3, 16, 16}, 0, 0, ""},              /* patches of an image */
+        {"muon", NULL, 2, {48, 20}, 3, 0, ""},
+        {"muon", NULL, 3, {3, 16, 20}, 0, OPTC_USE_STEP, ""},
+        {"muon", NULL, 3, {3, 16, 20}, 0, OPTC_AS_VECTOR, ""},
+        {"adamw", NULL, 3, {3, 16, 20}, 0, 0, ""},
+        {"adafactor", NULL, 3, {3, 16, 20}, 0, 0, ""},
+        {NULL, "return optimizer { name = 'x', view = 'last', step = function() p = p - g end, matrix = function() p = p - mm(gram(g), g) end }", 3, {3, 16, 20}, 0, 0, ""}};
+    static float p[2][1 << 15], g[1 << 15];
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        optc_rule *r;
+        optc_binding *b;
+        optc_tensor t[2];
+        int64_t rows[3] = {3, 17, 18};
+        t[0] = (optc_tensor){.name = "w", .param = p[0], .grad = g, .rank = of[i].rank, .shape = of[i].dim, .split = of[i].split, .flags = of[i].flags};
+        t[1] = (optc_tensor){.param = p[1], .grad = g, .rank = 3, .shape = rows};
+        OK(optc_compile(engine, &(optc_rule_options){.spec = of[i].spec, .text = of[i].text}, &r));
+        OK(optc_bind(r, &(optc_group){.tensors = t, .ntensors = i ? 1 : 2}, 1, &b));
+        const char *said = optc_binding_warning(b);
+        ck_assert_msg(*of[i].says ? strstr(said, of[i].says) != NULL : !*said, "%zu: '%s'", i, said);
+        OK(optc_unbind(b));
+        OK(optc_release(r));
+    }
+    ck_assert_str_eq(optc_binding_warning(NULL), "");
+}
+END_TEST
+
 /* A failed call changes nothing: the binding steps on as if it had not been made. */
 START_TEST(failures_leave_no_trace)
 {
@@ -524,6 +558,7 @@ Suite *api_suite(void)
     tcase_add_test(t, nulls);
     tcase_add_test(t, specs_that_fail);
     tcase_add_test(t, tensors_that_do_not_fit);
+    tcase_add_test(t, stacks_that_are_one_matrix);
     tcase_add_test(t, failures_leave_no_trace);
     tcase_add_test(t, groups);
     tcase_add_test(t, state_round_trip);

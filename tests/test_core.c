@@ -273,6 +273,15 @@ START_TEST(refused)
     OK(optc_bind(r, &all, 1, &b));
     ck_assert(b->tensor[0].view.first == 0);
     OK(optc_unbind(b));
+    /* products of lengths that no integer holds: also behind a length of 0 */
+    const int64_t far = (int64_t)1 << 40, wholes[][3] = {{far, far, 1}, {0, far, far}, {2, -4, 1}};
+    for (int i = 0; i < 3; i++) {
+        optc_tensor x = {.name = "w", .param = p, .grad = g, .rank = 3, .shape = (int64_t[]){0, 1, 1}, .global_shape = wholes[i]};
+        optc_group one = {.tensors = &x, .ntensors = 1};
+        FAILS(optc_bind(r, &one, 1, &b), OPTC_ERROR_ARGUMENT, i == 2 ? "dimension 1 of its global shape is negative or too large (-4; " : "of its global shape is negative or too large (1099511627776; a tensor has at most 2^46 elements)");
+        x.shape = wholes[i], x.global_shape = NULL;
+        FAILS(optc_bind(r, &one, 1, &b), OPTC_ERROR_ARGUMENT, i == 2 ? "dimension 1 of its shape is negative" : "of its shape is negative or too large (1099511627776");
+    }
     optc_tensor *many = calloc(MANY, sizeof *many);
     for (int i = 0; i < MANY; i++)
         many[i] = (optc_tensor){.param = (void *)((uintptr_t)(i + 1) << 48), .rank = 1, .shape = huge};

@@ -4,10 +4,12 @@
 #include "package.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -314,6 +316,130 @@ START_TEST(compiler_ends)
 }
 END_TEST
 
+static void write_script(char *dir, char *cc, size_t n, const char *body)
+{
+    ck_assert(mkdtemp(dir) != NULL);
+    snprintf(cc, n, "%s/cc", dir);
+    FILE *f = fopen(cc, "w");
+    ck_assert(f && fprintf(f, "#!/bin/sh\n%s\n", body) > 0 && fclose(f) == 0 && chmod(cc, 0700) == 0);
+}
+
+static void *reap(void *stop)
+{
+    while (!__atomic_load_n((int *)stop, __ATOMIC_SEQ_CST))
+        if (waitpid(-1, NULL, 0) < 0)
+            usleep(100);
+    return NULL;
+}
+
+/* Where this process is told nothing of how its children end the object tells: the same rule, the same bits. */
+START_TEST(children_of_others)
+{
+    char path[700];
+    int native, stop = 0;
+    pthread_t thread;
+    uint64_t want = step_own("cc", path, sizeof path, &native);
+    ck_assert_msg(native, "%s", path);
+    if (_i)
+        ck_assert_int_eq(pthread_create(&thread, NULL, reap, &stop), 0);
+    else
+        signal(SIGCHLD, SIG_IGN);
+    ck_assert_msg(step_own("cc", path, sizeof path, &native) == want && native, "%s", path);
+    step_own("false", path, sizeof path, &native);
+    ck_assert_msg(!native && (strstr(path, "false failed: its exit status is not known, since SIGCHLD is ignored or taken") ||
+                              (_i && strstr(path, "false failed: exit status 1"))), "%s", path);
+    __atomic_store_n(&stop, 1, __ATOMIC_SEQ_CST);
+    if (_i)
+        pthread_join(thread, NULL);
+}
+END_TEST
+
+/* The reason says how a compiler ended that says nothing itself, and what its limits are. */
+START_TEST(compilers_that_say_nothing)
+{
+    static const struct { const char *body, *memory, *says; } tries[] = {
+        {"exit 3", NULL, "/cc failed: exit status 3)"},
+        {"kill -9 $$", NULL, "/cc was ended by signal 9 (Killed))"},
+        {"echo it runs; kill -11 $$", NULL, "/cc was ended by signal 11 (Segmentation fault): it runs)"},
+        {"echo error: $(ulimit -v); exit 1", NULL, "failed: error: 1048576)"},
+        {"echo error: $(ulimit -v); exit 1", "64M", "failed: error: 65536)"},
+        {"echo error: $(ulimit -v); exit 1", "0", "failed: error: unlimited)"},
+        {"echo out of memory; exit 1", "64M", "failed: out of memory; OPTC_CC_MEMORY limits its memory to 64 MB)"},
+        {"exec cc \"$@\"", "24M", "OPTC_CC_MEMORY limits its memory to 24 MB)"}};
+    struct rlimit most;
+    for (size_t i = 0; i < sizeof tries / sizeof *tries; i++) {
+        char dir[] = "/tmp/optc-quiet-XXXXXX", cc[64], path[700];
+        int native;
+        if (!getrlimit(RLIMIT_AS, &most) && most.rlim_cur != RLIM_INFINITY)
+            continue;
+        write_script(dir, cc, sizeof cc, tries[i].body);
+        if (tries[i].memory)
+            setenv("OPTC_CC_MEMORY", tries[i].memory, 1);
+        step_own(cc, path, sizeof path, &native);
+        ck_assert_msg(!native && strstr(path, tries[i].says), "%s: %s", tries[i].body, path);
+        unsetenv("OPTC_CC_MEMORY");
+        unlink(cc);
+        rmdir(dir);
+    }
+}
+END_TEST
+
+/* A limit of file sizes costs native code, or the cache, and never the process: SIGXFSZ would end it. */
+START_TEST(files_limited)
+{
+    static const rlim_t sizes[] = {0, 3000, 12000};
+    char dir[] = "/tmp/optc-limit-XXXXXX", command[64], path[1024];
+    struct rlimit was, now;
+    ck_assert(mkdtemp(dir) != NULL && getrlimit(RLIMIT_FSIZE, &was) == 0);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        optc_engine *e;
+        optc_rule *r = NULL;
+        now = (struct rlimit){sizes[i], was.rlim_max};
+        setrlimit(RLIMIT_FSIZE, &now);                 /* Check writes files too: not in here */
+        optc_status s = optc_open(&(optc_engine_options){.device = "cpu", .cache_dir = dir}, &e);
+        s = s == OPTC_OK ? optc_compile(e, &(optc_rule_options){.spec = "own.lua", .text = own}, &r) : s;
+        snprintf(path, sizeof path, "%s", optc_rule_path(r));
+        int native = r && optc_rule_native(r);
+        setrlimit(RLIMIT_FSIZE, &was);
+        OK(s);
+        ck_assert_msg(!native && !strstr(path, "()") && !strstr(path, "failed: )") && (i == 2 || strstr(path, "cannot be written: File too large")), "%s", path);
+        OK(optc_release(r));
+        OK(optc_close(e));
+    }
+    snprintf(command, sizeof command, "rm -r %s", dir);
+    ck_assert_int_eq(system(command), 0);
+}
+END_TEST
+
+/* With no file descriptor left nothing is to be installed. */
+START_TEST(no_descriptors_for_a_blas)
+{
+    float p[4] = {0}, g[4] = {0};
+    int64_t shape[] = {2, 2};
+    optc_tensor t = {.param = p, .grad = g, .rank = 2, .shape = shape};
+    optc_engine *e;
+    optc_rule *r;
+    optc_binding *b;
+    struct rlimit was, now;
+    if (getenv("OPTC_BLAS"))
+        return;
+    OK(optc_open(&(optc_engine_options){.device = "cpu", .cache_dir = "", .threads = 1}, &e));
+    int fd = dup(0);
+    ck_assert(fd >= 0 && getrlimit(RLIMIT_NOFILE, &was) == 0);
+    close(fd);
+    now = (struct rlimit){(rlim_t)fd, was.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &now);
+    OK(optc_compile(e, &(optc_rule_options){.spec = "muon"}, &r));
+    FAILS(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b), OPTC_ERROR_IO, "too few file descriptors are left (ulimit -n)");
+    ck_assert_msg(strstr(optc_rule_path(r), "too few file descriptors") && !strstr(optc_rule_path(r), "install"), "%s", optc_rule_path(r));
+    setrlimit(RLIMIT_NOFILE, &was);
+    OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));      /* once there are some all is well */
+    OK(optc_unbind(b));
+    OK(optc_release(r));
+    OK(optc_close(e));
+}
+END_TEST
+
 /* ---- numbers ---- */
 START_TEST(devices_by_number)
 {
@@ -394,6 +520,10 @@ Suite *hostile_suite(void)
     tcase_add_test(t, words_in_key);
     tcase_add_test(t, evaluator_said);
     tcase_add_test(t, compiler_ends);
+    tcase_add_loop_test(t, children_of_others, 0, 2);
+    tcase_add_test(t, compilers_that_say_nothing);
+    tcase_add_test(t, files_limited);
+    tcase_add_test(t, no_descriptors_for_a_blas);
     tcase_add_test(t, devices_by_number);
     tcase_add_test(t, sums_of_bytes);
     tcase_add_test(t, fork_after_step);

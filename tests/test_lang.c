@@ -291,6 +291,10 @@ START_TEST(nonfinite_steps_are_skipped)
         OK(optc_read_value(a.b, 0, "skip.nonfinite", &flag, 1));
         OK(optc_state_read(a.b, 0, "m", m[0], N));
         OK(optc_state_read(b.b, 0, "m", m[1], N));
+        int64_t steps, taken;
+        OK(optc_get_t(a.b, 0, &steps));                /* less what was left out: t of the rule */
+        OK(optc_get_t(b.b, 0, &taken));
+        ck_assert(steps == t && steps - left == taken);
         ck_assert_msg(flag == bad && read_one(&a, "skip.skipped") == left, "step %d: %g, %g left out", t, flag, read_one(&a, "skip.skipped"));
         ck_assert_msg(!memcmp(a.p, b.p, sizeof a.p) && !memcmp(m[0], m[1], sizeof m[0]), "they differ after %d steps: %.17g %.17g, %.17g %.17g", t, a.p[0], b.p[0], m[0][0], m[1][0]);
     }

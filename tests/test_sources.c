@@ -126,6 +126,117 @@ START_TEST(as_if_they_were_set)
 }
 END_TEST
 
+static optc_engine *open_engine(bool native)
+{
+    optc_engine *e;
+    OK(optc_open(&(optc_engine_options){.threads = 1, .cache_dir = native ? getenv("OPTC_TEST_CACHE") : "", .compiler = native ? NULL : "", .no_builtin = !native}, &e));
+    return e;
+}
+
+/* A binding whose rates were read, even as NaN, and that no longer reads them steps as one that never did. Tensor 2 has another t: a row of its own. */
+START_TEST(set_values_return)
+{
+    static Part x, y;
+    optc_engine *e = open_engine(_i);
+    optc_rule *r;
+    double lr;
+    float nan = NAN, rate = 0.5f;
+    OK(optc_compile(e, &(optc_rule_options){.spec = "adamw"}, &r));
+    bind_part(r, &x);
+    bind_part(r, &y);
+    OK(optc_set_hyper(x.b, 1, "lr", 0.25));
+    OK(optc_set_hyper(y.b, 1, "lr", 0.25));
+    OK(optc_set_t(x.b, 2, 7));
+    OK(optc_set_t(y.b, 2, 7));
+    gradients(&x, 1);
+    gradients(&y, 1);
+    OK(optc_set_hyper_from(x.b, -1, "lr", &rate, OPTC_F32));
+    OK(optc_step(x.b));
+    OK(optc_get_hyper(x.b, 1, "lr", &lr));
+    ck_assert(lr == 0.5);
+    OK(optc_set_hyper_from(x.b, 1, "lr", &nan, OPTC_F32));         /* from elsewhere: what was set stays known */
+    OK(optc_step(x.b));
+    ck_assert(isnan(x.p[1][0]));
+    OK(optc_set_hyper_from(x.b, -1, "lr", NULL, OPTC_DEFAULT));
+    for (int k = 0; k < GROUPS; k++) {
+        OK(optc_get_hyper(x.b, k, "lr", &lr));
+        ck_assert_msg(lr == (k == 1 ? 0.25 : 1e-3), "group %d has %g", k, lr);
+    }
+    OK(optc_step(y.b));
+    OK(optc_step(y.b));
+    memcpy(x.p, y.p, sizeof x.p);
+    OK(optc_step(x.b));
+    OK(optc_step(y.b));
+    same(r, &x, &y, 3);
+    OK(optc_unbind(x.b));
+    OK(optc_unbind(y.b));
+    OK(optc_release(r));
+    OK(optc_close(e));
+}
+END_TEST
+
+/* An input of the group has no value of its own: the step names what is missing and changes nothing. */
+START_TEST(scalars_not_set)
+{
+    static Part x;
+    optc_engine *e = open_engine(_i);
+    optc_rule *r;
+    float scale = 1, before[GROUPS][N];
+    double k;
+    int64_t t;
+    OK(optc_compile(e, &(optc_rule_options){.text = scaled}, &r));
+    bind_part(r, &x);
+    gradients(&x, 1);
+    memcpy(before, x.p, sizeof before);
+    FAILS(optc_step(x.b), OPTC_ERROR_ARGUMENT, "entry 'step' of rule 'scaled' reads the scalar input 'scale', which is not set for group 0: call optc_set_scalar");
+    OK(optc_set_scalar(x.b, 0, "scale", 2));
+    OK(optc_set_scalar_from(x.b, 1, "scale", &scale, OPTC_F32));
+    FAILS(optc_step(x.b), OPTC_ERROR_ARGUMENT, "'scale', which is not set for group 2");
+    OK(optc_set_scalar_from(x.b, 1, "scale", NULL, OPTC_F32));     /* nothing was read yet */
+    FAILS(optc_step(x.b), OPTC_ERROR_ARGUMENT, "'scale', which is not set for group 1");
+    OK(optc_get_t(x.b, -1, &t));
+    OK(optc_state_read(x.b, 0, "k", &k, 1));
+    ck_assert(!memcmp(before, x.p, sizeof before) && t == 0 && k == 0);
+    OK(optc_set_scalar_from(x.b, 1, "scale", &scale, OPTC_F32));
+    OK(optc_set_grad(x.b, 2, NULL, 0));                            /* nobody in group 2 takes part */
+    OK(optc_step(x.b));
+    OK(optc_set_scalar_from(x.b, 1, "scale", NULL, OPTC_F32));     /* what was read last stays */
+    OK(optc_step(x.b));
+    OK(optc_set_grad(x.b, 2, x.g[2], 0));
+    FAILS(optc_step(x.b), OPTC_ERROR_ARGUMENT, "'scale', which is not set for group 2");
+    OK(optc_set_scalar(x.b, 2, "scale", 0));                       /* 0 is a value like others */
+    OK(optc_step(x.b));
+    ck_assert(memcmp(before[0], x.p[0], sizeof *before) != 0);
+    OK(optc_unbind(x.b));
+    OK(optc_release(r));
+    OK(optc_close(e));
+}
+END_TEST
+
+START_TEST(setting_a_scalar_ends_reading)
+{
+    static Part x, y;
+    optc_engine *e = open_engine(true);
+    optc_rule *r;
+    float scale = 3;
+    OK(optc_compile(e, &(optc_rule_options){.text = scaled}, &r));
+    bind_part(r, &x);
+    bind_part(r, &y);
+    gradients(&x, 1);
+    gradients(&y, 1);
+    OK(optc_set_scalar_from(x.b, -1, "scale", &scale, OPTC_F32));
+    OK(optc_set_scalar(x.b, -1, "scale", 5));
+    OK(optc_set_scalar(y.b, -1, "scale", 5));
+    OK(optc_step(x.b));
+    OK(optc_step(y.b));
+    same(r, &x, &y, 1);
+    OK(optc_unbind(x.b));
+    OK(optc_unbind(y.b));
+    OK(optc_release(r));
+    OK(optc_close(e));
+}
+END_TEST
+
 START_TEST(what_is_refused)
 {
     static Part x;
@@ -163,6 +274,9 @@ Suite *sources_suite(void)
     Suite *s = suite_create("sources");
     TCase *t = tcase_create("sources");
     tcase_add_loop_test(t, as_if_they_were_set, 0, 2 * NSPECS);
+    tcase_add_loop_test(t, set_values_return, 0, 2);
+    tcase_add_loop_test(t, scalars_not_set, 0, 2);
+    tcase_add_test(t, setting_a_scalar_ends_reading);
     tcase_add_test(t, what_is_refused);
     suite_add_tcase(s, t);
     return s;

@@ -1,4 +1,5 @@
 /* Threads of a step: who does what is small, how often they wait for each other, and that waiting costs nothing. */
+#include "core/call.h"
 #include "help.h"
 
 #include <omp.h>
@@ -18,6 +19,8 @@ static bool alone(const char *what)
     return one;
 }
 
+extern void *optc_blas_loaded;                 /* blas.c */
+
 static int meetings;
 void __real_team_meet(Team *t, int threads);
 void __wrap_team_meet(Team *t, int threads);
@@ -26,6 +29,58 @@ void __wrap_team_meet(Team *t, int threads)
     __atomic_add_fetch(&meetings, 1, __ATOMIC_RELAXED);
     __real_team_meet(t, threads);
 }
+
+static int regions;                            /* of OpenMP, as gcc begins them */
+void __real_GOMP_parallel(void (*fn)(void *), void *data, unsigned threads, unsigned flags);
+void __wrap_GOMP_parallel(void (*fn)(void *), void *data, unsigned threads, unsigned flags);
+void __wrap_GOMP_parallel(void (*fn)(void *), void *data, unsigned threads, unsigned flags)
+{
+    __atomic_add_fetch(&regions, 1, __ATOMIC_RELAXED);
+    __real_GOMP_parallel(fn, data, threads, flags);
+}
+
+/* Out of memory OpenMP's runtime ends the process: one thread binds, steps and multiplies without it. */
+START_TEST(one_thread_without_openmp)
+{
+    enum { SIDE = 600, N = SIDE * SIDE };
+    static float p[N], g[N], c[N];
+    static const char *const rules[] = {"adamw", "muon"};
+    optc_engine *e;
+    optc_rule *r;
+    optc_binding *b;
+    OK(optc_open(&(optc_engine_options){.device = "cpu", .threads = 1}, &e));
+    for (int i = 0; i < 2; i++) {
+        optc_tensor t = {.param = p, .grad = g, .rank = 2, .shape = (int64_t[]){SIDE, SIDE}};
+        OK(optc_compile(e, &(optc_rule_options){.spec = rules[i]}, &r));
+        OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));
+        OK(optc_step(b));
+        OK(optc_unbind(b));
+        OK(optc_release(r));
+    }
+    OK(optc_multiply(e, &(optc_product){.a = p, .b = g, .c = c, .m = SIDE, .n = SIDE, .k = SIDE}));
+    OK(optc_kron(e, &(optc_kronecker){.a = p, .b = g, .c = c, .m = 20, .n = 20, .p = 30, .q = 30}));
+    OK(optc_close(e));
+    ck_assert_int_eq(regions, 0);
+}
+END_TEST
+
+/* A rule with products has its BLAS once it is compiled. */
+START_TEST(blas_is_loaded_by_compiling)
+{
+    optc_engine *e;
+    optc_rule *r;
+    Blas x;
+    OK(optc_open(&(optc_engine_options){.device = "cpu", .threads = 1}, &e));
+    OK(optc_compile(e, &(optc_rule_options){.spec = "adamw"}, &r));
+    ck_assert_ptr_null(optc_blas_loaded);
+    OK(optc_release(r));
+    OK(optc_compile(e, &(optc_rule_options){.spec = "muon"}, &r));
+    void *loaded = optc_blas_loaded;
+    ck_assert(blas_open(&x, "test") == OPTC_OK && loaded == optc_blas_loaded);
+    OK(optc_release(r));
+    OK(optc_close(e));
+}
+END_TEST
 
 /* The rule's first stage, watched: whether a team runs it. */
 static const optc_stage_fn *real;
@@ -128,6 +183,8 @@ Suite *team_suite(void)
     tcase_set_timeout(t, 60);
     tcase_add_loop_test(t, few_meetings, 0, 5);
     tcase_add_test(t, all_meet);
+    tcase_add_test(t, one_thread_without_openmp);
+    tcase_add_test(t, blas_is_loaded_by_compiling);
     tcase_add_test(t, waiting_is_free);
     suite_add_tcase(s, t);
     return s;

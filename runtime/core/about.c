@@ -2,6 +2,7 @@
 #include "core.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -96,3 +97,46 @@ optc_status optc_factors_about_sized(const optc_binding *b, int tensor, optc_fac
     memcpy(out, &x, size < sizeof x ? size : sizeof x);
     return OPTC_OK;
 }
+
+/* ---- what may be a mistake ---- */
+static bool variant_multiplies(const Program *p, int variant)
+{
+    for (int i = 0; i < p->nstage; i++)
+        if (p->stage[i].kind == S_CALL && p->stage[i].variant == variant)
+            return true;
+    return false;
+}
+
+/* One matrix where matrices of the last two dimensions may be meant. What follows dimension 1 of a convolution's weight
+ * is its kernel: seldom 16 long, and where it is (patches of an image) it is shorter than dimension 0. */
+static bool looks_stacked(const optc_binding *b, const Tensor *t)
+{
+    int64_t last = t->rank > 2 ? t->dim[t->rank - 1] : 0;
+    return last >= 16 && (t->rank == 3 || t->dim[0] < last) && t->shape.slices == 1 && t->shape.cols > last &&
+           t->dim[t->rank - 2] > 1 && variant_multiplies(b->rule->program, t->variant);
+}
+
+CORE void warn_stacks(optc_binding *b)
+{
+    const Tensor *first = NULL;
+    int n = 0;
+    for (int i = 0; i < b->ntensor; i++)
+        if (looks_stacked(b, &b->tensor[i])) {
+            first = first ? first : &b->tensor[i];
+            n++;
+        }
+    if (!n)
+        return;
+    char label[96], others[40] = "";
+    int64_t cols = first->dim[first->rank - 1], stack = first->shape.n / (cols * first->dim[first->rank - 2]);
+    if (n > 1)
+        snprintf(others, sizeof others, " and %d more like it", n - 1);
+    snprintf(b->warning, sizeof b->warning,
+             "%s of %d dimensions%s: rule '%.60s' steps it as one matrix of %lld x %lld. If it is a stack of matrices, "
+             "bind it as a matrix of %lld x %lld with split = %lld, or use a spec with view = \"last\"",
+             tensor_label(b, (int)(first - b->tensor), label), first->rank, others, b->rule->program->name,
+             (long long)first->shape.rows, (long long)first->shape.cols, (long long)(first->shape.n / cols),
+             (long long)cols, (long long)stack);
+}
+
+const char *optc_binding_warning(const optc_binding *b) { return b ? b->warning : ""; }

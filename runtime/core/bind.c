@@ -185,6 +185,23 @@ static int64_t elements_before(const optc_tensor *t)
     return before;
 }
 
+#define MOST_ELEMENTS ((int64_t)1 << 46)
+
+/* Counts the elements of a shape. Lengths of 0 do not hide others: any product of its dimensions must be in range. */
+static optc_status check_shape(const optc_tensor *t, const int64_t *dim, const char *what, const char *label, int64_t *n)
+{
+    int64_t all = 1;
+    *n = 1;
+    for (int k = 0; k < t->rank; k++) {
+        if (dim[k] < 0 || __builtin_mul_overflow(all, dim[k] ? dim[k] : 1, &all) || all > MOST_ELEMENTS)
+            return fail(OPTC_ERROR_ARGUMENT,
+                        "optc_bind: %s: dimension %d of its %s is negative or too large (%lld; a tensor has at most 2^46 "
+                        "elements)", label, k, what, (long long)dim[k]);
+        *n *= dim[k];
+    }
+    return OPTC_OK;
+}
+
 static optc_status check_tensor(const optc_binding *b, const optc_tensor *t, int i)
 {
     char label[96];
@@ -193,11 +210,12 @@ static optc_status check_tensor(const optc_binding *b, const optc_tensor *t, int
     if (t->rank < 0 || t->rank > 32 || (t->rank && !t->shape))
         return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s: %s", label,
                     t->rank && !t->shape ? "its shape is NULL" : "its rank is not in 0..32");
-    int64_t n = 1;
-    for (int k = 0; k < t->rank; k++)
-        if (t->shape[k] < 0 || __builtin_mul_overflow(n, t->shape[k], &n) || n > ((int64_t)1 << 46))
-            return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s: dimension %d of its shape is negative or too large", label,
-                        k);
+    int64_t n, whole;
+    optc_status s = check_shape(t, t->shape, "shape", label, &n);
+    if (s == OPTC_OK && t->global_shape)
+        s = check_shape(t, t->global_shape, "global shape", label, &whole);
+    if (s != OPTC_OK)
+        return s;
     if (!t->param && n)
         return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s: its parameter pointer is NULL", label);
     if (t->grad_count && t->grad_count != n)
@@ -215,7 +233,7 @@ static optc_status check_tensor(const optc_binding *b, const optc_tensor *t, int
             return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s: its %s pointer is not aligned to its element", label,
                         what[k]);
     }
-    optc_status s = n ? check_strides(b, t, label) : OPTC_OK;
+    s = n ? check_strides(b, t, label) : OPTC_OK;
     if (s == OPTC_OK)
         s = check_piece(b, t, label);
     if (s != OPTC_OK)
@@ -348,7 +366,8 @@ static optc_status fill_tensor(optc_binding *b, const optc_tensor *t, int at, in
     x->group = x->row = group;
     x->mem[0] = t->param;
     x->mem[1] = (void *)(uintptr_t)t->grad;
-    b->elems += x->whole.n;
+    if (__builtin_add_overflow(b->elems, x->whole.n, &b->elems))
+        return fail(OPTC_ERROR_ARGUMENT, "optc_bind: the tensors have more than 2^63 elements together");
     return take_states(b, at, t->states);
 }
 
@@ -376,6 +395,8 @@ static optc_status bind_all(optc_binding *b, const optc_group *groups)
     b->group = TAKE(b, Group, b->nrow);
     b->tensor = TAKE(b, Tensor, b->ntensor);
     optc_status s = b->group && b->tensor ? fill_all(b, groups) : no_memory("optc_bind");
+    if (s == OPTC_OK)
+        warn_stacks(b);
     if (s == OPTC_OK)
         s = blocks_make(b);
     if (s == OPTC_OK)

@@ -10,6 +10,7 @@
 #include "call.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <link.h>
 #include <stdio.h>
@@ -179,6 +180,10 @@ static bool copy_file(int from, int to)
 {
     char buf[1 << 14];
     ssize_t n;
+    struct stat st;
+    struct rlimit most;                        /* writing beyond it would raise SIGXFSZ, which ends the process */
+    if (fstat(from, &st) || getrlimit(RLIMIT_FSIZE, &most) || (rlim_t)st.st_size > most.rlim_cur)
+        return false;
     while ((n = read(from, buf, sizeof buf)) > 0)
         if (write(to, buf, (size_t)n) != n)
             return false;
@@ -333,6 +338,18 @@ static bool blas_has_room(void)
     return space != MAP_FAILED && munmap(space, bytes) == 0;
 }
 
+/* As many descriptors as opening a BLAS takes at a time (a copy: its file, the copy and a library that it needs). */
+static bool blas_has_files(void)
+{
+    int fd[3], n = 0;
+    while (n < 3 && (fd[n] = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0)
+        n++;
+    bool lack = n < 3 && (errno == EMFILE || errno == ENFILE);
+    while (n)
+        close(fd[--n]);
+    return !lack;
+}
+
 /* OPTC_BLAS names a library that is of no use. */
 static optc_status bad_library(const char *call, const char *name)
 {
@@ -349,15 +366,22 @@ CORE optc_status blas_open(Blas *x, const char *call)
     if (!none && room && (named ? blas_named(name, true, x) : blas_find(x)))
         return OPTC_OK;
     memset(x, 0, sizeof *x);
+    bool files = none || blas_has_files();
     snprintf(x->about, sizeof x->about, "our own, slower than a BLAS (%s)",
-             none    ? "OPTC_BLAS is none"
-             : !room ? "the limit of address space leaves no room for one"
-             : named ? "OPTC_BLAS names none that can be opened"
-                     : "none was found: install OpenBLAS, or name one by OPTC_BLAS");
+             none     ? "OPTC_BLAS is none"
+             : !room  ? "the limit of address space leaves no room for one"
+             : !files ? "too few file descriptors are left to open one"
+             : named  ? "OPTC_BLAS names none that can be opened"
+                      : "none was found: install OpenBLAS, or name one by OPTC_BLAS");
     if (!room)
         return fail(OPTC_ERROR_MEMORY,
                     "%s: a BLAS maps buffers for each of its threads, for which the limit of address space (ulimit -v) "
                     "leaves no room: raise it, or take products of our own (OPTC_BLAS=none)",
+                    call);
+    if (!files)
+        return fail(OPTC_ERROR_IO,
+                    "%s: no BLAS can be opened, since too few file descriptors are left (ulimit -n): raise the limit, "
+                    "close some, or take products of our own (OPTC_BLAS=none)",
                     call);
     return named ? bad_library(call, name) : OPTC_OK;
 }

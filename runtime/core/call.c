@@ -259,6 +259,13 @@ static bool has_factors(const Program *p)
     return any;
 }
 
+CORE void cpu_calls_load(const optc_rule *r)
+{
+    Blas x;
+    if (program_calls(r->program) && r->fn && blas_open(&x, "optc_compile") != OPTC_OK)
+        message_clear();
+}
+
 CORE void cpu_call_path(const optc_rule *r, char *text, size_t n)
 {
     Blas x;

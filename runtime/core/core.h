@@ -107,6 +107,7 @@ typedef struct Group {
     int first, count, of;
     int64_t lag;
     bool idle, stale;
+    bool *scalar_set;                  /* of a group, by array number: this input of the group has a value */
 } Group;
 
 /* tensors of one variant and their units of work */
@@ -127,8 +128,9 @@ typedef struct Turns { int64_t now[MOST_SLOTS]; } Turns;   /* by array of slots:
 typedef struct FactorSaid { double computed, refused, off, way; } FactorSaid;
 typedef struct Span { uintptr_t lo, hi; int tensor; } Span;
 /* A number where the device reaches it, read ahead of every run (sources.c). Of hyperparameters `at` is their place in a
- * row; of inputs of the group it is 0, and `input` the array. type: T_F32 or T_F64 */
-typedef struct NumberAt { const void *from; Type type; int group, at, input; } NumberAt;
+ * row; of inputs of the group it is 0, and `input` the array. type: T_F32 or T_F64. set: the hyperparameter's value
+ * before, which comes back when reading ends */
+typedef struct NumberAt { const void *from; Type type; int group, at, input; double set; } NumberAt;
 typedef struct Piece { struct Piece *next; double align[1]; } Piece;
 
 struct optc_binding {
@@ -172,6 +174,7 @@ struct optc_binding {
     NumberAt guard;                    /* from NULL: none. While it is not 0 nothing is done */
     struct GpuTables *gpu;
     int threads, grain;                /* on the CPU: threads of a step, units a thread takes at once; 0: by size */
+    char warning[480];                 /* optc_binding_warning; "": none */
     Piece *pieces;                     /* everything small */
 };
 
@@ -254,6 +257,7 @@ CORE optc_status check_overlap(const optc_binding *b, int tensor, const void *da
 CORE optc_status find_hyper(const Program *p, const char *call, const char *name, int *out);
 CORE optc_status check_hyper(const Program *p, const char *call, const char *name, double value, int *out);
 CORE void memory_took(optc_engine *e, int64_t bytes);       /* negative: gave back */
+CORE void warn_stacks(optc_binding *b);                     /* about.c: once tensors are filled */
 CORE optc_status layout_measure(optc_binding *b);           /* block_bytes */
 /* once the block is there: pointers, views, units of work */
 CORE optc_status layout_place(optc_binding *b);
@@ -319,7 +323,13 @@ CORE optc_status sources_read(optc_binding *b, bool *skip);
 CORE optc_status source_now(const optc_binding *b, const NumberAt *s, const char *call, double *out);
 CORE bool host_guards(const optc_binding *b);               /* it looks at the guard, and waits for that */
 CORE const NumberAt *hyper_source(const optc_binding *b, int group, int at);         /* NULL: it has none */
-CORE void drop_sources(optc_binding *b, int group, int at);                        /* group -1: all */
+CORE void drop_sources(optc_binding *b, int group, int at, int input);             /* group -1: all */
+CORE bool scalar_known(const optc_binding *b, int group, int input);       /* it was set, or is read from memory */
+CORE void sources_done(optc_binding *b);                    /* a run has read all of them */
+
+/* ---- step.c ---- */
+/* the value of hyperparameter `at` of a group (-1: of all), for the device and in the host's rows; all of it or none */
+CORE optc_status put_hyper(optc_binding *b, int group, int at, double value, const char *call);
 
 /* ---- state.c ---- */
 CORE double type_load(int t, const void *p, int64_t i);
@@ -344,6 +354,9 @@ CORE void team_meet(Team *t, int threads);                  /* returns when so m
 
 /* ---- cpu.c ---- */
 CORE int team_of(int threads);                              /* as many as this process may start: all of them, or 1 */
+/* each(with, 0 … n - 1), shared out over the threads of a team. One thread does not enter OpenMP: out of memory its
+ * runtime ends the process. */
+CORE void team_each(int team, int64_t n, void (*each)(void *with, int64_t i), void *with);
 CORE optc_status cpu_bind(optc_binding *b);
 CORE void cpu_unbind(optc_binding *b);
 CORE optc_status cpu_sync(optc_binding *b);
@@ -363,6 +376,8 @@ typedef struct CalleeInfo {
 } CalleeInfo;
 CORE const CalleeInfo *callee_info(const ProgCall *c);
 CORE optc_status cpu_calls(optc_binding *b);
+/* loads the BLAS of a rule with products; what is wrong with it is told when the rule is bound */
+CORE void cpu_calls_load(const optc_rule *r);
 CORE int64_t cpu_call_bytes(const optc_binding *b);
 /* how products are computed, behind a "; " and what is there; nothing, where there are none */
 CORE void cpu_call_path(const optc_rule *r, char *text, size_t n);

@@ -41,6 +41,21 @@ CORE int team_of(int threads)
 #endif
 }
 
+CORE void team_each(int team, int64_t n, void (*each)(void *with, int64_t i), void *with)
+{
+#ifdef _OPENMP
+    if (team > 1) {
+#pragma omp parallel for schedule(static) num_threads(team)
+        for (int64_t i = 0; i < n; i++)
+            each(with, i);
+        return;
+    }
+#endif
+    (void)team;
+    for (int64_t i = 0; i < n; i++)
+        each(with, i);
+}
+
 /* ---- binding ---- */
 /* Large blocks on large pages: a step walks several arrays at once and would miss the TLB on small ones. */
 static void *block_alloc(size_t bytes)
@@ -50,6 +65,22 @@ static void *block_alloc(size_t bytes)
     if (p && align == page)
         (void)madvise(p, bytes, MADV_HUGEPAGE);
     return p;
+}
+
+/* A state of a tensor, in segments. */
+enum { FILL_SEGMENT = 1 << 16 };
+typedef struct Filled { const optc_binding *b; int tensor, array; int64_t n; } Filled;
+
+static void fill_segment(void *with, int64_t i)
+{
+    const Filled *x = (const Filled *)with;
+    const Program *p = x->b->rule->program;
+    const ProgArray *m = &p->array[x->array];
+    const Tensor *t = &x->b->tensor[x->tensor];
+    int64_t at = i * FILL_SEGMENT, left = x->n - at, side = axis_len(dom_info[m->dom].axis[0], t->shape);
+    const char *src = m->copies_p ? (const char *)t->mem[0] + at * p->type[p->p].bytes : NULL;
+    state_fill(x->b, m, t->group, (char *)t->mem[x->array] + at * p->type[m->type].bytes, src,
+               piece_of(at, left < FILL_SEGMENT ? left : FILL_SEGMENT, side));
 }
 
 /* First touch of all state, in segments by all threads, so that pages lie near who will work on them. */
@@ -64,19 +95,10 @@ static void fill_states(optc_binding *b)
             state_fill(b, m, i, b->group[i].mem[k], NULL, piece_of(0, 1, 1));
         int from = dom_of_block(m->dom) ? b->ntensor : 0, to = m->dom == GROUP ? 0 : from ? b->nall : b->ntensor;
         for (int i = from; i < to; i++) {
-            char *dst = (char *)b->tensor[i].mem[k];
-            const char *src = (const char *)b->tensor[i].mem[0];
-            int64_t n = dst && !state_given(b, i, k) ? dom_len(m->dom, b->tensor[i].shape) : 0, step = 1 << 16;
-            int size = p->type[m->type].bytes, psize = p->type[p->p].bytes;
-            int64_t side = axis_len(dom_info[m->dom].axis[0], b->tensor[i].shape);
-            int team = n > 4 * step ? team_of(b->rule->engine->threads) : 1;
-            (void)team;
-#ifdef _OPENMP
-#pragma omp parallel for schedule(static) num_threads(team) if (team > 1)
-#endif
-            for (int64_t at = 0; at < n; at += step)
-                state_fill(b, m, b->tensor[i].group, dst + at * size, m->copies_p ? src + at * psize : NULL,
-                           piece_of(at, n - at < step ? n - at : step, side));
+            bool ours = b->tensor[i].mem[k] && !state_given(b, i, k);
+            Filled x = {b, i, k, ours ? dom_len(m->dom, b->tensor[i].shape) : 0};
+            team_each(x.n > 4 * FILL_SEGMENT ? team_of(b->rule->engine->threads) : 1,
+                      (x.n + FILL_SEGMENT - 1) / FILL_SEGMENT, fill_segment, &x);
         }
     }
 }

@@ -45,9 +45,10 @@ CORE optc_status row_make(optc_binding *b, Group *g, int of, bool idle)
     const Program *p = b->rule->program;
     g->hyper = TAKE(b, double, p->nhyper + 2);
     g->mem = TAKE(b, void *, p->narray);
+    g->scalar_set = idle ? NULL : TAKE(b, bool, p->narray);
     g->of = of;
     g->idle = idle;
-    return g->hyper && g->mem ? OPTC_OK : no_memory("optc_bind");
+    return g->hyper && g->mem && (idle || g->scalar_set) ? OPTC_OK : no_memory("optc_bind");
 }
 
 CORE void rows_place(optc_binding *b)

@@ -20,6 +20,7 @@ static optc_status make_rule(optc_engine *e, const optc_rule_options *o, optc_ru
         free(r);
         return s;
     }
+    cpu_calls_load(r);                             /* now, and not amid training, where memory may be short */
     __atomic_add_fetch(&e->rules, 1, __ATOMIC_SEQ_CST);
     *out = r;
     return OPTC_OK;
@@ -123,6 +124,14 @@ optc_status optc_rule_state(const optc_rule *r, int i, optc_state_info *out)
     optc_status s = numbered(r, i, optc_rule_states(r), out, "optc_rule_state");
     if (s == OPTC_OK)
         describe_state(nth_array(r, MEM_STATE, false, i), out);
+    return s;
+}
+
+optc_status optc_rule_input_info(const optc_rule *r, int i, optc_state_info *out)
+{
+    optc_status s = numbered(r, i, optc_rule_inputs(r), out, "optc_rule_input_info");
+    if (s == OPTC_OK)
+        describe_state(nth_array(r, MEM_INPUT, false, i), out);
     return s;
 }
 

@@ -26,6 +26,7 @@ static NumberAt source_from(const void *from, optc_type type, int group, int at,
     s.from = from;
     s.type = type == OPTC_F64 ? T_F64 : T_F32;
     s.group = group, s.at = at, s.input = input;
+    s.set = 0;
     return s;
 }
 
@@ -49,7 +50,7 @@ static optc_status make_room(optc_binding *b, int more, const char *call)
     return OPTC_OK;
 }
 
-static void drop(optc_binding *b, int group, int at, int input)
+CORE void drop_sources(optc_binding *b, int group, int at, int input)
 {
     int kept = 0;
     for (int i = 0; i < b->nsource; i++) {
@@ -60,31 +61,59 @@ static void drop(optc_binding *b, int group, int at, int input)
     b->nsource = kept;
 }
 
-CORE void drop_sources(optc_binding *b, int group, int at) { drop(b, group, at, 0); }
-
-CORE const NumberAt *hyper_source(const optc_binding *b, int group, int at)
+static const NumberAt *find_source(const optc_binding *b, int group, int at, int input)
 {
     for (int i = 0; i < b->nsource; i++)
-        if (b->source[i].at == at && b->source[i].group == group)
+        if (b->source[i].at == at && b->source[i].input == input && b->source[i].group == group)
             return &b->source[i];
     return NULL;
+}
+
+CORE const NumberAt *hyper_source(const optc_binding *b, int group, int at) { return find_source(b, group, at, 0); }
+
+CORE bool scalar_known(const optc_binding *b, int group, int input)
+{
+    return b->group[group].scalar_set[input] || find_source(b, group, 0, input);
+}
+
+CORE void sources_done(optc_binding *b)
+{
+    for (int i = 0; i < b->nsource; i++)
+        if (!b->source[i].at)
+            b->group[b->source[i].group].scalar_set[b->source[i].input] = true;
+}
+
+/* Hyperparameters get the values back that were set last. Where that fails they are still read ahead of every run. */
+static optc_status end_sources(optc_binding *b, const char *call, const NumberAt *x)
+{
+    optc_status s = OPTC_OK;
+    for (int i = 0; i < b->ngroup && s == OPTC_OK && x->at; i++) {
+        const NumberAt *was = x->group < 0 || x->group == i ? hyper_source(b, i, x->at) : NULL;
+        s = was ? put_hyper(b, i, x->at, was->set, call) : OPTC_OK;
+    }
+    if (s == OPTC_OK)
+        drop_sources(b, x->group, x->at, x->input);
+    b->complete = b->complete && x->at;            /* an input may have no value now */
+    return s;
 }
 
 /* group -1: all */
 static optc_status add(optc_binding *b, const char *call, NumberAt x)
 {
-    optc_status s = x.from ? make_room(b, b->ngroup, call) : OPTC_OK;
+    if (!x.from)
+        return end_sources(b, call, &x);
+    optc_status s = make_room(b, b->ngroup, call);
     if (s == OPTC_OK)
         s = gate(b, x.from, false, call);
-    if (s != OPTC_OK)
-        return s;
-    drop(b, x.group, x.at, x.input);
-    for (int i = 0; i < b->ngroup && x.from; i++)
-        if (x.group < 0 || x.group == i) {
-            b->source[b->nsource] = x;
-            b->source[b->nsource++].group = i;
-        }
-    return OPTC_OK;
+    for (int i = 0; i < b->ngroup && s == OPTC_OK; i++) {
+        NumberAt one = x, *was = (NumberAt *)(uintptr_t)find_source(b, i, x.at, x.input);
+        if (x.group >= 0 && x.group != i)
+            continue;
+        one.group = i;
+        one.set = was ? was->set : x.at ? b->group[i].hyper[x.at] : 0;
+        *(was ? was : &b->source[b->nsource++]) = one;
+    }
+    return s;
 }
 
 static optc_status check_group(const optc_binding *b, const char *call, int group)

@@ -328,6 +328,12 @@ optc_status optc_set_scalar(optc_binding *b, int group, const char *name, double
         return s;
     /* arrays of one number lie behind one another, as far apart all of them */
     size_t pitch = b->ngroup > 1 ? (size_t)((char *)b->group[1].mem[k] - (char *)b->group[0].mem[k]) : sizeof value;
-    return b->rule->device->spread(b, b->group[group < 0 ? 0 : group].mem[k], pitch, group < 0 ? b->ngroup : 1, value,
-                                   "optc_set_scalar");
+    s = b->rule->device->spread(b, b->group[group < 0 ? 0 : group].mem[k], pitch, group < 0 ? b->ngroup : 1, value,
+                                "optc_set_scalar");
+    if (s != OPTC_OK)
+        return s;
+    drop_sources(b, group, 0, k);
+    for (int i = 0; i < b->ngroup; i++)
+        b->group[i].scalar_set[k] = b->group[i].scalar_set[k] || group < 0 || group == i;
+    return OPTC_OK;
 }

@@ -15,11 +15,34 @@ static int find_entry(const optc_binding *b, const char *name)
 
 static bool from_caller(const ProgArray *m) { return m->kind == MEM_INPUT && m->dom != GROUP; }
 
+/* Some tensor of the group takes part in the entry. */
+static bool group_present(const optc_binding *b, int entry, const Group *g)
+{
+    bool any = false;
+    for (int i = g->first; i < g->first + g->count && !any; i++)
+        any = !tensor_out(&b->tensor[i], b->leaves_out[entry]);
+    return any;
+}
+
+static optc_status check_scalar(const optc_binding *b, int entry, int array)
+{
+    const Program *p = b->rule->program;
+    for (int i = 0; i < b->ngroup; i++)
+        if (!scalar_known(b, i, array) && group_present(b, entry, &b->group[i]))
+            return fail(OPTC_ERROR_ARGUMENT,
+                        "optc_run: entry '%s' of rule '%s' reads the scalar input '%s', which is not set for group %d: "
+                        "call optc_set_scalar or optc_set_scalar_from first",
+                        p->entry[entry].name, p->name, p->array[array].name, i);
+    return OPTC_OK;
+}
+
 static optc_status check_read(const optc_binding *b, int entry, const ProgStage *s, int array)
 {
     const ProgArray *m = &b->rule->program->array[array];
     const Units *u = &b->units[s->variant];
     char label[96];
+    if (m->kind == MEM_INPUT && m->dom == GROUP && (s->kind == S_GROUP || u->n))
+        return check_scalar(b, entry, array);
     for (int j = 0; j < u->n && from_caller(m); j++) {
         const Tensor *t = &b->tensor[u->tensor[j]];
         if (!t->mem[array] && t->shape.n && !tensor_out(t, b->leaves_out[entry]))
@@ -45,10 +68,14 @@ static optc_status check_pointers(const optc_binding *b, int entry, const ProgPh
 static bool all_set(const optc_binding *b)
 {
     const Program *p = b->rule->program;
-    for (int k = 0; k < p->narray; k++)
+    for (int k = 0; k < p->narray; k++) {
         for (int i = 0; i < b->ntensor && from_caller(&p->array[k]); i++)
             if (!b->tensor[i].mem[k] && b->tensor[i].shape.n)
                 return false;
+        for (int i = 0; i < b->ngroup && p->array[k].kind == MEM_INPUT && p->array[k].dom == GROUP; i++)
+            if (!scalar_known(b, i, k))
+                return false;
+    }
     return true;
 }
 
@@ -86,6 +113,8 @@ optc_status optc_run(optc_binding *b, const char *entry)
     b->turns = turns_at(b, b->steps + 1);
     s = b->rule->device->run(b, e, phase);
     b->given = b->given && (s != OPTC_OK || b->recorded);
+    if (s == OPTC_OK && b->nsource)
+        sources_done(b);
     if (s == OPTC_OK && ph->naction && ph->action[0].kind == ACT_TICK && !b->recorded)
         rows_stepped(b);
     return s;
@@ -180,20 +209,30 @@ static bool is_row_of(const optc_binding *b, int row, int group)
 }
 
 /* To a group's rows ahead of the group: where one fails, the next run sends those before it again, as they were. */
-static optc_status send_to_rows(optc_binding *b, int group, int at, double value)
+static optc_status send_to_rows(optc_binding *b, int group, int at, double value, const char *call)
 {
     optc_status s = OPTC_OK;
     int sent = b->ngroup;
     for (; sent < b->nrow && s == OPTC_OK; sent += s == OPTC_OK)
         if (is_row_of(b, sent, group))
-            s = b->rule->device->send_hyper(b, sent, 1, at, value, "optc_set_hyper");
+            s = b->rule->device->send_hyper(b, sent, 1, at, value, call);
     if (s == OPTC_OK)
-        s = b->rule->device->send_hyper(b, group, 1, at, value, "optc_set_hyper");
+        s = b->rule->device->send_hyper(b, group, 1, at, value, call);
     for (int i = b->ngroup; i < sent && s != OPTC_OK; i++)
         if (is_row_of(b, i, group)) {
             b->group[i].stale = true;
             b->settled = false;
         }
+    return s;
+}
+
+CORE optc_status put_hyper(optc_binding *b, int group, int at, double value, const char *call)
+{
+    optc_status s = group < 0 ? b->rule->device->send_hyper(b, 0, b->nrow, at, value, call)
+                              : send_to_rows(b, group, at, value, call);
+    for (int i = 0; i < b->nrow && s == OPTC_OK; i++)
+        if (group < 0 || b->group[i].of == group)
+            b->group[i].hyper[at] = value;
     return s;
 }
 
@@ -203,15 +242,10 @@ optc_status optc_set_hyper(optc_binding *b, int group, const char *name, double 
     if (!b || group < -1 || group >= b->ngroup)
         return no_group("optc_set_hyper", b, group);
     optc_status s = check_hyper(b->rule->program, "optc_set_hyper", name, value, &at);
-    if (s != OPTC_OK)
-        return s;
-    s = group < 0 ? b->rule->device->send_hyper(b, 0, b->nrow, at + 1, value, "optc_set_hyper")
-                  : send_to_rows(b, group, at + 1, value);
-    for (int i = 0; i < b->nrow && s == OPTC_OK; i++)
-        if (group < 0 || b->group[i].of == group)
-            b->group[i].hyper[at + 1] = value;
     if (s == OPTC_OK)
-        drop_sources(b, group, at + 1);
+        s = put_hyper(b, group, at + 1, value, "optc_set_hyper");
+    if (s == OPTC_OK)
+        drop_sources(b, group, at + 1, 0);
     return s;
 }
 

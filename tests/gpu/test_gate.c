@@ -160,6 +160,60 @@ START_TEST(many_numbers)
 }
 END_TEST
 
+static double device_number(const optc_binding *b, int row, int k)
+{
+    double x = 0;
+    OK(gpu_read(b, &x, at(b->gpu->hyper, gpu_hyper_bytes(b) * (size_t)row + 8 * (size_t)k), 8, "test"));
+    return x;
+}
+
+/* What was set last is on the device again once nothing is read any more, also for tensors with a t of their own; an input without a value is refused. */
+START_TEST(set_values_return)
+{
+    SHARED();
+    static const char text[] = "return optimizer { name = 'x', hyper = { lr = 0.1 }, inputs = { loss = 'group' }, step = function() p = p - lr * g * loss / t end }";
+    optc_engine *e;
+    optc_rule *r;
+    optc_binding *b;
+    CUdeviceptr p, n;
+    optc_tensor t[3];
+    optc_group gr[2];
+    int64_t shape[1] = {16};
+    float numbers[2] = {NAN, 3};
+    ck_assert(!d->cuMemAlloc_v2(&p, 4096) && !d->cuMemAlloc_v2(&n, 8) && !d->cuMemcpyHtoDAsync_v2(n, numbers, 8, NULL));
+    OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
+    OK(optc_compile(e, &(optc_rule_options){.text = text}, &r));
+    for (int k = 0; k < 3; k++)
+        t[k] = (optc_tensor){.param = at(p, 256u * (unsigned)k), .grad = at(p, 2048), .rank = 1, .shape = shape};
+    gr[0] = (optc_group){.tensors = t, .ntensors = 2};
+    gr[1] = (optc_group){.tensors = t + 2, .ntensors = 1};
+    OK(optc_bind(r, gr, 2, &b));
+    OK(optc_set_hyper(b, 1, "lr", 0.25));
+    OK(optc_set_t(b, 1, 7));
+    FAILS(optc_step(b), OPTC_ERROR_ARGUMENT, "the scalar input 'loss', which is not set for group 0");
+    OK(optc_set_scalar_from(b, -1, "loss", at(n, 4), OPTC_F32));
+    OK(optc_set_hyper_from(b, -1, "lr", at(n, 0), OPTC_F32));
+    OK(optc_step(b));
+    OK(optc_sync(b));
+    int row = b->tensor[1].row;
+    ck_assert(row >= 2 && isnan(device_number(b, 0, 1)) && isnan(device_number(b, row, 1)));
+    OK(optc_set_hyper_from(b, -1, "lr", NULL, OPTC_DEFAULT));
+    OK(optc_set_scalar(b, -1, "loss", 5));
+    OK(optc_step(b));
+    OK(optc_sync(b));
+    int input = 0;
+    double loss = 0;
+    OK(find_input(b, "test", "loss", true, &input));
+    OK(gpu_read(b, &loss, b->group[0].mem[input], 8, "test"));
+    ck_assert_msg(device_number(b, 0, 1) == 0.1 && device_number(b, 1, 1) == 0.25 && device_number(b, row, 1) == 0.1 && loss == 5,
+                  "lr is %g, %g, %g, and the loss %g", device_number(b, 0, 1), device_number(b, 1, 1), device_number(b, row, 1), loss);
+    OK(optc_unbind(b));
+    OK(optc_release(r));
+    OK(optc_close(e));
+    ck_assert(!d->cuMemFree_v2(p) && !d->cuMemFree_v2(n));
+}
+END_TEST
+
 /* Parameters that lie elsewhere from now on: also to what was captured, and to products of blocks. */
 START_TEST(params_move)
 {
@@ -216,4 +270,5 @@ void add_gate(TCase *t)
     tcase_add_loop_test(t, params_move, 0, 2);
     tcase_add_loop_test(t, gate, 0, NRULES);
     tcase_add_test(t, many_numbers);
+    tcase_add_test(t, set_values_return);
 }

@@ -10,6 +10,7 @@ import threading
 import unittest
 from unittest import mock
 import warnings
+import weakref
 
 import optc
 
@@ -209,7 +210,6 @@ class Library(unittest.TestCase):
 
     def test_stream_is_held(self):
         """Memory goes back in the stream that was set last: it lives as long as the binding."""
-        import weakref
 
         class Stream:
             ptr = 0
@@ -303,6 +303,104 @@ class Numpy(unittest.TestCase):
         for wrong in (numpy.ones(3), numpy.ones(4, f32), numpy.ones(6, f32)[::2]):
             with self.assertRaisesRegex(optc.ArgumentError, r"number 0 of the gradients .*array of \(3,\) in f32"):
                 b.set_grads([wrong])
+        for x in (numpy.ones((2, 3), f32).T, numpy.ones((3, 4), f32)[:, ::2]):      # a shape says nothing of strides
+            with self.assertRaisesRegex(optc.ArgumentError, "is not row-major, and a shape was given"):
+                rule.bind([([{"param": x, "shape": (3, 2)}], {})])
+        with self.assertRaisesRegex(TypeError, "an array of c_short"):
+            rule.bind([([(ctypes.c_short * 3)()], {})])
+
+    def test_parameters_are_written(self):
+        """Read-only memory is refused; what is refused takes the place of nothing."""
+        f32 = numpy.float32
+        b = optc.Engine().compile("sgd").bind([([(numpy.ones(3, f32), numpy.ones(3, f32))], {"lr": 0.5})])
+        with tempfile.NamedTemporaryFile() as f:
+            f.write(bytes(12)), f.flush()
+            for fixed in (numpy.memmap(f.name, f32, "r"), numpy.frombuffer(bytes(12), f32)):
+                with self.assertRaisesRegex(optc.ArgumentError, "number 0 of the parameters is read-only"):
+                    b.set_params([fixed])
+        q = numpy.ones(3, f32)
+        b.set_params([q])
+        held = weakref.ref(q)
+        with self.assertRaises(optc.ArgumentError):    # a gradient that lies in the parameter
+            b.set_grads([q])
+        grads = numpy.ones(3, f32)
+        b.set_grads([grads])
+        with self.assertRaises(optc.ArgumentError):
+            b.set_params([grads])
+        del q
+        gc.collect()
+        self.assertIsNotNone(held())
+        b.step()
+        numpy.testing.assert_array_equal(held(), 0.5)
+
+    def test_numbers_from_arrays(self):
+        """Their type is the array's; they are held until they end, and only one number on this device is taken."""
+        text = """return optimizer { name = "asks", hyper = { lr = 1 }, inputs = { hess = "elem", loss = "group" },
+          step = function() p = p - lr * loss * g / hess end }"""
+        f32 = numpy.float32
+        for types, kind, other in (({}, f32, numpy.float64), ({"param": "f64"}, numpy.float64, f32)):
+            rule = optc.Engine().compile(text=text, types=types)
+            p, g, h = numpy.zeros(3, kind), numpy.ones(3, kind), numpy.full(3, 2, kind)
+            b = rule.bind([([(p, g)], {})])
+            self.assertEqual([d for d, _ in rule.input_types().values()], ["elem", "group"])
+            for wrong in (other, numpy.float16):       # misread, or read past its end
+                with self.assertRaisesRegex(optc.ArgumentError, "input 'hess' is of type f.*, and the rule reads f"):
+                    b.set_input(0, "hess", numpy.ones(3, wrong))
+            with self.assertRaisesRegex(optc.ArgumentError, "'loss', which is not set for group 0"):
+                b.set_input(0, "hess", h), b.step()
+            rate, loss, guard = numpy.array(0.5, numpy.float64), numpy.ones(1, f32), ctypes.c_float(0)
+
+            def held():
+                return [sys.getrefcount(x) - n for x, n in zip((rate, loss, guard), before)]
+            before = (0, 0, 0)
+            before = held()
+            b.set_hyper_from(-1, "lr", rate)
+            b.set_scalar_from(0, "loss", loss)
+            b.set_guard(guard)
+            self.assertEqual(held(), [1, 1, 1])
+            b.step()
+            numpy.testing.assert_array_equal(p, -0.25)
+            guard.value = 1
+            b.step()
+            numpy.testing.assert_array_equal(p, -0.25)
+            b.set_hyper_from(-1, "lr", None), b.set_scalar(0, "loss", 2), b.set_guard(None)
+            self.assertEqual(held(), [0, 0, 0])
+            b.step()
+            numpy.testing.assert_array_equal(p, -1.25)
+            b.set_hyper_from(0, "lr", rate), b.set_hyper(-1, "lr", 1)
+            self.assertEqual(held(), [0, 0, 0])
+
+            class Far:
+                __cuda_array_interface__ = {"data": (4096, False), "shape": (), "typestr": "<f4", "version": 3}
+            for wrong, says in ((numpy.ones(2, f32), r"has shape \(2,\), and one number is read"),
+                                (numpy.ones((), numpy.float16), "numbers that are read are f32 or f64"),
+                                (Far(), "lies on cuda, and the engine's device is cpu")):
+                for call in (lambda x: b.set_hyper_from(0, "lr", x), lambda x: b.set_scalar_from(0, "loss", x),
+                             b.set_guard):
+                    with self.assertRaisesRegex(optc.ArgumentError, says):
+                        call(wrong)
+            with self.assertRaisesRegex(optc.ArgumentError, "is of type f64, and f32 was said"):
+                b.set_hyper_from(0, "lr", rate, optc._lib.F32)
+
+    def test_stacks_are_told_of(self):
+        rule = optc.Engine().compile("muon")
+        with self.assertWarnsRegex(UserWarning, "'w' .*one matrix of 3 x 320.*split = 3, or use a spec with view") as said:
+            rule.bind([([{"name": "w", "param": numpy.ones((3, 16, 20), numpy.float32)}], {})])
+        self.assertEqual(said.filename, __file__)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            rule.bind([([numpy.ones((32, 4, 5), numpy.float32)], {})])
+
+    def test_products_of_arrays(self):
+        a, c = numpy.ones((2, 2), numpy.float32), numpy.zeros((2, 2), numpy.float32)
+        engine, sizes = optc.Engine(), {"m": 2, "n": 2, "k": 2}
+        engine.multiply(a, a, c, **sizes)
+        numpy.testing.assert_array_equal(c, 2)
+        with self.assertRaisesRegex(optc.ArgumentError, "optc_multiply: b is of type f64, and the call's is f32"):
+            engine.multiply(a, numpy.ones((2, 2)), c, **sizes)
+        c.flags.writeable = False
+        with self.assertRaisesRegex(optc.ArgumentError, "optc_multiply: c is read-only"):
+            engine.multiply(a, a, c, **sizes)
 
 
 if __name__ == "__main__":

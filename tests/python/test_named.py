@@ -59,6 +59,21 @@ class Written(Case):
         theirs.step(), names["opt"].step()
         self.assertEqual(theirs.param_groups[0]["lr"], 3e-4)
 
+    def test_factors(self):
+        """Shampoo's roots, of all parameters and of one; a matrix that has none is counted."""
+        net = [torch.randn(4, 6, requires_grad=True), torch.randn(5, 3, requires_grad=True)]
+        opt = optc.torch.Optimizer(net, "shampoo")
+        self.assertEqual(opt.factors(), {"computed": 0, "refused": 0, "residual": 0.0})
+        for p in net:
+            p.grad = torch.randn_like(p)
+        net[1].grad[0, 0] = float("nan")
+        opt.step()
+        every, one, other = opt.factors(), opt.factors(net[0]), opt.factors(net[1])
+        self.assertEqual((one["computed"], one["refused"], other["refused"]), (2, 0, 2))
+        self.assertEqual(every["computed"], one["computed"] + other["computed"])
+        self.assertEqual(every["refused"], 2)
+        self.assertTrue(0 < one["residual"] < 1e-3, one)
+
     def test_inputs(self):
         """Tensors and numbers that a rule wants beside gradients."""
         text = """return optimizer { name = "asks", hyper = { lr = 1 }, inputs = { hess = "elem", loss = "group" },

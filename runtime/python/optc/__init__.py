@@ -4,7 +4,8 @@
     b = rule.bind([([{"param": p, "grad": g, "shape": p.shape}], {"lr": 3e-4})])
     b.step()
 """
-from ._api import Binding, Engine, Rule, address
+from ._api import Binding, Engine, Rule
+from ._arrays import address
 from ._lib import (AS_VECTOR, USE_STEP, Absent, ArgumentError, Busy, DeviceError, Error, FileError, OutOfMemory,
                    RangeError, SpecError, Unavailable, decoded, encoded, lib)
 

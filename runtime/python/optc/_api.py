@@ -8,7 +8,7 @@ import warnings
 import weakref
 
 from . import _lib
-from ._arrays import address, described, stream_of
+from ._arrays import described, stream_of
 from ._lib import array, decoded, encoded, lib
 
 
@@ -82,7 +82,8 @@ class Engine:
 
     def multiply(self, a, b, c, **rest):
         """c = scale a b + add c, or scale (a b) d + add c: the members of optc_product by their names."""
-        self.multiply_ready(product(a=a, b=b, c=c, **rest))
+        p = _filled("optc_multiply", _lib.Product, dict(rest, a=a, b=b, c=c), _device_of(self))
+        self.multiply_ready(p)
 
     def multiply_ready(self, p):
         """The same of members that product() put together; addresses and the stream may have been set since."""
@@ -90,7 +91,7 @@ class Engine:
 
     def kron(self, a, b, c, **rest):
         """c = a (x) b: the members of optc_kronecker by their names."""
-        k = _filled("optc_kron", _lib.Kronecker, dict(rest, a=a, b=b, c=c))
+        k = _filled("optc_kron", _lib.Kronecker, dict(rest, a=a, b=b, c=c), _device_of(self))
         lib.optc_kron_sized(self.handle, k, ctypes.sizeof(k))
 
 
@@ -99,14 +100,33 @@ def product(**members):
     return _filled("optc_multiply", _lib.Product, members)
 
 
-def _filled(call, kind, members):
+def _device_of(engine):
+    return engine.device_name.split(": ")[0]
+
+
+def _operand(call, name, x, kind, device):
+    """Its address, if it is of the type that was said, and c can be written. device None: not known here."""
+    if x is None or isinstance(x, int):
+        return x
+    told = described(x)
+    if device:
+        _reached(told, "%s: %s" % (call, name), device)
+    if told.type and told.type != kind:
+        raise _lib.ArgumentError("%s: %s is of type %s, and the call's is %s" % (call, name, _name_of(told.type),
+                                                                             _name_of(kind)))
+    if told.readonly and name == "c":
+        raise _lib.ArgumentError("%s: c is read-only" % call)
+    return told.address
+
+
+def _filled(call, kind, members, device=None):
     unknown = members.keys() - kind.members
     if unknown:
         raise TypeError("%s: there is no %s" % (call, ", ".join(sorted(unknown))))
     x = kind()
     for name, value in members.items():
         if name in ("a", "b", "c", "d"):
-            value = address(value)
+            value = _operand(call, name, value, _type(members.get("type")) or _lib.F32, device)
         elif name == "type":
             value = _type(value)
         elif name == "products":
@@ -226,6 +246,11 @@ class Rule:
     def inputs(self):
         return [decoded(lib.optc_rule_input(self.handle, i)) for i in range(lib.optc_rule_inputs(self.handle))]
 
+    def input_types(self):
+        """{name: (domain, type)}: "group" is a scalar's domain; types are numbers of TYPE_NAMES"""
+        return {decoded(s.name): (decoded(s.domain), s.type)
+                for s in self._list(lib.optc_rule_inputs, lib.optc_rule_input_info, _lib.StateInfo)}
+
     def bind(self, groups):
         return Binding(self, groups)
 
@@ -239,7 +264,7 @@ class Binding:
 
     def __init__(self, rule, groups):
         keep = []
-        self._device = rule.engine.device_name.split(": ")[0]
+        self._device = _device_of(rule.engine)
         groups = [(list(tensors), hyper) for tensors, hyper in groups]
         made = [_group(tensors, hyper, keep, self._device) for tensors, hyper in groups]
         out = ctypes.c_void_p()
@@ -251,6 +276,8 @@ class Binding:
         self._end = _finalizer(self, lib.optc_unbind, self.handle, rule, self._streams)
         self._grads = (ctypes.c_void_p * max(self.n, 1))()
         self._held = {"bound": [t for tensors, _ in groups for t in tensors]}
+        if warning := decoded(lib.optc_binding_warning(self.handle)):
+            warnings.warn("optc: " + warning, stacklevel=3)
 
     def close(self):
         self._end()
@@ -264,29 +291,29 @@ class Binding:
 
     def set_grads(self, grads):
         """One a tensor: an array that lies as the bound gradient did, an address, or 0 or None where there is none."""
-        a = self._put(grads, "gradients", 1)
-        lib.optc_set_grads(self.handle, a, self.n)
+        self._put(grads, "gradients", 1, lib.optc_set_grads)
 
     def set_params(self, params):
         """Parameters lie there from now on, one array or address a tensor, as they lay; states stay."""
-        a = self._put(params, "parameters", 0)
-        lib.optc_set_params(self.handle, a, self.n)
+        self._put(params, "parameters", 0, lib.optc_set_params)
 
-    def _put(self, given, what, grad):
-        a = self._grads
+    def _put(self, given, what, grad, call):
+        """What was held goes once the call has gone well: until then C uses it."""
+        a, held = self._grads, None
         try:
             a[:] = given                               # addresses, which is what has to be fast
-            self._held.pop(what, None)
         except TypeError:
-            found = [x if x is None or isinstance(x, int) else self._fits(i, x, what, grad)
-                     for i, x in enumerate(given)]
-            a[:] = found
-            self._held[what] = list(given)
-        return a
+            held = list(given)
+            a[:] = [x if x is None or isinstance(x, int) else self._fits(i, x, what, grad)
+                    for i, x in enumerate(held)]
+        call(self.handle, a, self.n)
+        self._held[what] = held
 
     def _fits(self, i, x, what, grad):
-        """Its address, if it is of the size and the type that were bound."""
+        """Its address, if it is of the size and the type that were bound, and can be written where that is done."""
         x, info = _reached(described(x), "number %d of the %s" % (i, what), self._device), _lib.TensorInfo()
+        if x.readonly and not grad:
+            raise _lib.ArgumentError("number %d of the %s is read-only" % (i, what))
         lib.optc_tensor_about_sized(self.handle, i, info, ctypes.sizeof(info))
         shape = tuple(info.shape[:info.rank])
         if (x.shape is not None and math.prod(x.shape) != info.count) or x.strides or \
@@ -298,6 +325,7 @@ class Binding:
 
     def set_hyper(self, group, name, value):
         lib.optc_set_hyper(self.handle, group, encoded(name), value)
+        self._hold("hyper", group, name, None)
 
     def get_hyper(self, group, name):
         out = ctypes.c_double()
@@ -305,28 +333,60 @@ class Binding:
         return out.value
 
     def set_input(self, tensor, name, data, count=0):
-        """count: how many values an address has, 0: it is not checked; arrays know, and are held."""
+        """Sets an input of a tensor. data: a row-major array of the input's type, which is held, or an address. count:
+        how many values an address has; 0: not checked."""
+        at = data
         if not (data is None or isinstance(data, int)):
             told = _reached(described(data), "input '%s'" % name, self._device)
+            kind = self.rule.input_types().get(name, (None, told.type))[1]
             if told.strides:
                 raise _lib.ArgumentError("input '%s' is not row-major" % name)
-            count = math.prod(told.shape) if told.shape is not None else count
-        lib.optc_set_input(self.handle, tensor, encoded(name), address(data), count)
+            if told.type and told.type != kind:
+                raise _lib.ArgumentError("input '%s' is of type %s, and the rule reads %s: convert it first"
+                                         % (name, _name_of(told.type), _name_of(kind)))
+            at, count = told.address, math.prod(told.shape) if told.shape is not None else count
+        lib.optc_set_input(self.handle, tensor, encoded(name), at, count)
         self._held["input", tensor, name] = data
 
     def set_scalar(self, group, name, value):
+        """Sets an input of domain "group" for a group, or for all (-1)."""
         lib.optc_set_scalar(self.handle, group, encoded(name), value)
+        self._hold("scalar", group, name, None)
 
-    def set_hyper_from(self, group, name, where, kind=_lib.F32):
-        """Read from memory ahead of every run; None ends that. So for set_scalar_from and set_guard."""
-        lib.optc_set_hyper_from(self.handle, group, encoded(name), address(where), kind)
+    def set_hyper_from(self, group, name, where, kind=None):
+        """Reads a hyperparameter from memory ahead of every run. where: an array of one f32 or f64, which is held, or
+        an address of one of `kind` (f32). None ends that: the value that was set last is back."""
+        lib.optc_set_hyper_from(self.handle, group, encoded(name), *self._number(where, kind, name))
+        self._hold("hyper", group, name, where)
 
-    def set_scalar_from(self, group, name, where, kind=_lib.F32):
-        lib.optc_set_scalar_from(self.handle, group, encoded(name), address(where), kind)
+    def set_scalar_from(self, group, name, where, kind=None):
+        """Reads an input of domain "group" in the same way. None ends that: the value that was read last stays."""
+        lib.optc_set_scalar_from(self.handle, group, encoded(name), *self._number(where, kind, name))
+        self._hold("scalar", group, name, where)
 
-    def set_guard(self, where, kind=_lib.F32):
-        """Where that number is not 0 a run does nothing."""
-        lib.optc_set_guard(self.handle, address(where), kind)
+    def set_guard(self, where, kind=None):
+        """Reads a number in the same way: where it is not 0 a run does nothing. None: there is no guard."""
+        lib.optc_set_guard(self.handle, *self._number(where, kind, "the guard"))
+        self._hold("guard", -1, None, where)
+
+    def _number(self, where, kind, what):
+        """(address, type) of one number, if the device reads it there."""
+        if where is None or isinstance(where, int):
+            return where, _lib.F32 if kind is None else kind
+        told = _reached(described(where), "the number for '%s'" % what, self._device)
+        if told.shape is not None and math.prod(told.shape) != 1:
+            raise _lib.ArgumentError("the array for '%s' has shape %s, and one number is read" % (what, told.shape))
+        if told.type and kind is not None and kind != told.type:
+            raise _lib.ArgumentError("the number for '%s' is of type %s, and %s was said"
+                                     % (what, _name_of(told.type), _name_of(kind)))
+        return told.address, told.type or (_lib.F32 if kind is None else kind)
+
+    def _hold(self, what, group, name, where):
+        """Holds what is read for a group, or for all (-1), and lets go of what was read there before."""
+        for k in range(lib.optc_groups(self.handle)) if group < 0 else (group,):
+            self._held.pop((what, k, name), None)
+            if where is not None:
+                self._held[what, k, name] = where
 
     def get_t(self, tensor=-1):
         out = ctypes.c_int64()
@@ -423,6 +483,8 @@ def _tensor(keep, device, param, shape=None, grad=None, name=None, strides=None,
         grad_strides = g.strides if g and grad_strides is None else grad_strides
         if bool(strides) != bool(grad_strides):        # said of both, or of none
             strides, grad_strides = (x or _row_major(shape) for x in (strides, grad_strides if g else strides))
+    elif (p and p.strides and strides is None) or (g and g.strides and grad_strides is None):
+        raise _lib.ArgumentError("an array %s is not row-major, and a shape was given: give its strides too" % label)
     for x in (p, g):
         if x and x.shape is not None and math.prod(x.shape) != math.prod(shape):
             raise _lib.ArgumentError("an array %s has shape %s, and the tensor %s" % (label, x.shape, tuple(shape)))

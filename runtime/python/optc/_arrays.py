@@ -91,7 +91,7 @@ def _ctypes(x):
     while hasattr(kind, "_length_"):
         shape.append(kind._length_)
         kind = kind._type_
-    return Array(ctypes.addressof(x), tuple(shape), None, CTYPES.get(kind), "cpu", False)
+    return Array(ctypes.addressof(x), tuple(shape), None, _known(CTYPES.get(kind), kind.__name__), "cpu", False)
 
 
 class _DLTensor(ctypes.Structure):                     # the head of a DLManagedTensor

@@ -136,8 +136,10 @@ optc_rule_entries: int ptr
 optc_rule_entry: str ptr int
 optc_rule_inputs: int ptr
 optc_rule_input: str ptr int
+optc_rule_input_info: status ptr int optc_state_info*
 optc_bind_sized: status ptr optc_group* int size size ptr*
 optc_unbind: status ptr
+optc_binding_warning: str ptr
 optc_tensors: int ptr
 optc_groups: int ptr
 optc_tensor_about_sized: status ptr int optc_tensor_info* size

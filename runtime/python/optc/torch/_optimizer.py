@@ -498,6 +498,14 @@ class Optimizer(torch.optim.Optimizer):
         found = [b.binding.held() for b in self._bounds or ()]
         return {k: sum(h[k] for h in found) for k in ("states", "temporaries", "workspace")}
 
+    def factors(self, p=None):
+        """Roots and other factors of matrices since their tensors were bound, of a parameter or of all: how many were
+        computed and refused, and the largest residual (optc_factors of optc.h). On a GPU this waits."""
+        found = [b.binding.factors(i) for b in self._bounds or ()
+                 for i in ([-1] if p is None else [i for i, q in enumerate(b.owners) if q is p])]
+        return {"computed": sum(f["computed"] for f in found), "refused": sum(f["refused"] for f in found),
+                "residual": max((f["residual"] for f in found), default=0.0)}
+
     # ---- saving, loading, copying ----
     def _count_replays(self):
         for b in self._bounds or ():
