@@ -166,6 +166,27 @@ static void check(Lint *l, const SpecFile *s)
     }
 }
 
+int lint_local(Trace *t, const SpecFile *s, const char *name)
+{
+    Lint l = {.v = s->tok, .n = s->ntok, .t = t};
+    taint(&l, name, strlen(name));
+    for (int i = 0; i < l.n; i++) {
+        int line = 0, k = i + 1;
+        bool more = is(&l.v[i], "local"), itself = false;
+        while (more && l.v[k].kind == NAME) {
+            line = is(&l.v[k], name) ? l.v[k].line : line;
+            k += is(at(&l, k + 1), "<") ? 4 : 1;           /* local x <const> */
+            more = is(at(&l, k), ",");
+            k += more;
+        }
+        if (line && is(at(&l, k), "="))
+            expression(&l, k + 1, &itself);
+        if (itself)
+            return line;
+    }
+    return 0;
+}
+
 void lint_spec(Trace *t, const SpecFile *s)
 {
     Lint l = {.v = s->tok, .n = s->ntok, .t = t};

@@ -9,6 +9,7 @@
  *   inits.c     what states start as; options.c  options and arguments
  *   errors.c    all errors of a spec, not only the first; hints.c  what newcomers write, and what to write here
  *   lint.c      Lua's own tests on symbolic values, which Lua gives no way to trap
+ *   rule_check.c  errors and warnings about the whole rule, once it is traced
  *   ask.c       questions about a tensor, in a plain `if`
  *   ways.c      which answers to questions about a tensor are traced, and what all of them have in common
  *   blocks.c    every(), when(), inner(): what is done at some steps only; project.c  inner() of fewer values
@@ -98,6 +99,7 @@ typedef struct Trace {
     GlobalRed *gred; int ngred, gred_cap;      /* in order of appearance, matched between variants */
     Test path[MAX_TESTS]; int npath, asked;    /* the answers of the variant being traced; how many it has asked for */
     struct { int file, line; } question;       /* where the last one was asked */
+    int returned;                     /* the line of the first value that an entry returned; 0: none did */
     int stream, seed;                 /* random draws; hyperparameter number of the seed or -1 */
     Ref every[MAX_EVERY]; int nevery;
     int product; Type params;                              /* GenOptions.product, and the type of parameters */
@@ -113,6 +115,7 @@ int spec_error(lua_State *L, const char *fmt, ...) __attribute__((format(printf,
 /* trace.c */
 void trace_entry(lua_State *L, Trace *t, int e, int variant);
 bool call_entry(lua_State *L, Trace *t, int i, const char *name);      /* of spec i, or the first inside it with one */
+int entry_line(Trace *t, const SpecFile *s, const char *name);         /* where that function begins; 0: it has none */
 
 /* rest.c */
 int l_rule(lua_State *L);                          /* rule "adamw": what `step` may be in place of a function */
@@ -206,4 +209,11 @@ bool args_parse(Arena *a, const char *text, Arg **out, int *n, Diag *d, const ch
 
 /* lint.c */
 void lint_spec(Trace *t, const SpecFile *s);
+/* the line of `local x = … x …`; 0: none */
+int lint_local(Trace *t, const SpecFile *s, const char *name);
+
+/* rule_check.c */
+void check_rule(Trace *t);                         /* errors go to the list, or are raised */
+void warn_at(Trace *t, const SpecFile *s, int line, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+void warn_rule(Trace *t);                          /* all that the finished rule shows */
 #endif

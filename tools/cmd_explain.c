@@ -280,6 +280,7 @@ static int explain(Spec *s, const Asked *ask, const DimsList *shapes)
     if (ask->bandwidth <= 0 && !bandwidth_of(a, ask->device, ask->anew, &f))
         return CLI_FAILED;
     f.flops = ask->tera > 0 ? ask->tera * 1e12 : explain_rate(f.device, p->precision);
+    spec_warnings(s);
     head(s);
     cli_heading("\nplan");
     explain_plan(a, p);
