@@ -90,10 +90,15 @@ static int expression(const Lint *l, int i, bool *hit)
 static void refuse(Lint *l, const SpecFile *s, int at, const char *test)
 {
     const Tok *k = &l->v[at];
-    diag_set(l->t->diag, s->path, k->line, s->text,
-             "Lua's '%s' cannot test '%.*s', a symbolic value: it is known only when the rule runs; use where(c, a, b) "
-             "with lt gt le ge eq ne",
-             test, k->n, k->s);
+    const char *what = "it is known only when the rule runs; use where(c, a, b) with lt gt le ge eq ne";
+    if (is_size(k))
+        what = "a question about a tensor compares nrows, ncols or numel, perhaps times a number, by < <= > >= with a "
+               "number or another size (ncols >= 9 and ncols <= 9 for ncols == 9)";
+    if (is(k, "t"))
+        what = "it is known only when the rule runs; use every(10, function() … end) for some steps, when(c, function() "
+               "… end) or where(c, a, b) with lt gt le ge eq ne for a condition";
+    diag_set(l->t->diag, s->path, k->line, s->text, "Lua's '%s' cannot test '%.*s', a symbolic value: %s", test, k->n,
+             k->s, what);
     errors_keep(l->t);
 }
 

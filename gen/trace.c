@@ -2,6 +2,7 @@
  * Needs: the spec's text and a way to find wrappers by name. Gives: a Rule whose graph may hold dead nodes. */
 #include "trace.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -53,11 +54,13 @@ static int undeclared(lua_State *L, Trace *t, const SpecFile *s, const char *nam
     const char *hint = *hint_name(name) ? hint_name(name) : hint_other(t, s, name);
     if (*hint)
         return spec_error(L, "'%s' is not declared: %s", name, hint);
+    const char *nearest = near_text(&near, t->arena);
     return spec_error(L,
-                      write
-                          ? "'%s' is not declared: write 'local %s = …' for an intermediate, or declare it in 'state'%s"
-                          : "'%s' is not declared%.0s%s",
-                      name, name, near_text(&near, t->arena));
+                      write ? "'%s' is not declared: write 'local %s = …' for an intermediate, or declare it in 'state'%s"
+                      : *nearest ? "'%s' is not declared%.0s%s"
+                                 : "'%s' is not declared: make it a hyperparameter, an option, a state, an input or a "
+                                   "local%.0s%s",
+                      name, name, nearest);
 }
 
 static bool push_own(lua_State *L, Trace *t, SpecFile *s, const char *name)
@@ -250,6 +253,14 @@ static int function_line(lua_State *L)                     /* where the function
     return ar.linedefined;
 }
 
+bool has_arguments(lua_State *L, int f)
+{
+    lua_Debug ar;
+    lua_pushvalue(L, f);
+    lua_getinfo(L, ">u", &ar);
+    return ar.nparams > 0;
+}
+
 int entry_line(Trace *t, const SpecFile *s, const char *name)
 {
     return push_field(t->L, s, name) ? function_line(t->L) : 0;
@@ -259,7 +270,7 @@ int entry_line(Trace *t, const SpecFile *s, const char *name)
 static void note_returned(Trace *t, const SpecFile *s, int line)
 {
     const Ref *r = value_at(t->L, -1);
-    const Node *n = r && *r != UNKNOWN ? &t->rule->g.n[*r] : NULL;
+    const Node *n = r && *r >= 0 ? &t->rule->g.n[*r] : NULL;
     if ((!n && lua_type(t->L, -1) != LUA_TNUMBER) || (n && *r == t->p))        /* `return p` is harmless */
         return;
     if (n && !is_leaf(n) && n->file == s->file && n->line > line)
@@ -450,6 +461,15 @@ static int run_all(lua_State *L)
     return 0;
 }
 
+/* "mine.lua", "rules/mine", "adamw+clip(1)": what names a rule is no Lua. */
+static bool is_name_or_path(const char *text, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!isalnum((unsigned char)text[i]) && !strchr("_./\\~:-+(),", text[i]))
+            return false;
+    return n > 0 && n < 1000;
+}
+
 bool check_text(Source s, Diag *d)
 {
     if (s.len > (256 << 10))
@@ -458,6 +478,11 @@ bool check_text(Source s, Diag *d)
         diag_set(d, s.path, 0, NULL, "this is Lua bytecode: specs are text");
     else if (memchr(s.text, 0, s.len))
         diag_set(d, s.path, 0, NULL, "the spec holds a zero byte: specs are text");
+    else if (is_name_or_path(s.text, s.len))
+        diag_set(d, s.path, 0, NULL,
+                 "a spec's text is expected, and '%.*s' is a name or a path: give it as the rule, Optimizer(params, "
+                 "\"%.*s\") in Python, .spec in C",
+                 (int)s.len, s.text, (int)s.len, s.text);
     else
         return true;
     return false;

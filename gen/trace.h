@@ -111,6 +111,8 @@ static inline Trace *trace_of(lua_State *L) { return *(Trace **)lua_getextraspac
 
 /* Raise an error at the spec's current line; does not return. */
 int spec_error(lua_State *L, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+int push_nothing(lua_State *L);                    /* NOTHING, a function's one result */
+bool has_arguments(lua_State *L, int f);            /* the Lua function at f names some */
 
 /* trace.c */
 void trace_entry(lua_State *L, Trace *t, int e, int variant);
@@ -131,6 +133,7 @@ bool push_body(lua_State *L, Trace *t, int i, const char *name);       /* false:
 
 /* errors.c */
 #define UNKNOWN ((Ref)-2)                          /* a value whose making was an error */
+#define NOTHING ((Ref)-3)                          /* what inner(), step(), every() and when() give: any use is an error */
 int errors_raise(lua_State *L);                    /* the Diag is set, or has been told; does not return */
 void errors_keep(Trace *t);                        /* what the Diag holds goes to the list */
 void errors_caught(Trace *t, int rc);              /* the message of a failed call is on top; popped */
@@ -142,7 +145,9 @@ void errors_guard_all(lua_State *L, bool math);    /* all functions in the table
 void errors_tell(Trace *t, Diag *d);               /* all of them */
 
 /* hints.c: "" or what to write in its place */
-const char *hint_name(const char *name);
+const char *hint_name(const char *name);                       /* of a name that is not declared */
+const char *hint_field(Trace *t, const char *name);            /* of a value's field or method */
+const char *hint_count(Trace *t, const char *function, int n); /* of a function that got n arguments, too many or too few */
 const char *hint_syntax(Trace *t, const SpecFile *s, int line, const char *message);
 
 /* blocks.c */
@@ -163,6 +168,7 @@ int l_ask_word(lua_State *L);                      /* upvalue: NAMED or TAGGED *
 bool trace_ask(Trace *t, Test q);                  /* the answer that the variant being traced is for */
 void ways_trace(lua_State *L, Trace *t, bool has_matrix);      /* one way, through all entries */
 bool ways_next(Trace *t);                          /* false: all were gone */
+const char *ways_no_partner(Trace *t, int variant);            /* the message about a global reduction that it lacks */
 void ways_join(Trace *t);                          /* what all ways must agree on; operands of global reductions */
 void tell_at(Trace *t, int file, int line, const char *fmt, const char *name, const char *other);
 /* does not return */
