@@ -26,7 +26,9 @@ const Command cli_commands[] = {
      "not be part\n"
      "of the one before, and what they mean: bytes, launches, state, and the least time a step can take at the "
      "bandwidth of the\n"
-     "device that would run it, which is measured once and kept in the cache folder.",
+     "device that would run it, which is measured once and kept in the cache folder. So are the rates of a CPU's "
+     "products and\n"
+     "factors; the floor says which of memory and products limits it. It is a floor: a step takes longer.",
      "optc explain adamw\noptc explain adafactor --shape 4096x4096 --shape 4096\noptc explain lamb --size 1G "
      "--bandwidth 3350\noptc explain lamb --device cpu --measure",
      cmd_explain},

@@ -146,6 +146,7 @@ typedef struct Fields { const char *kind, *name, *doc, *cite; const char *arg[MA
 void fields_read(Arena *a, const char *text, size_t len, Fields *out);
 
 /* ---- stream.c ---- */
+double cli_cpu_seconds(void);                                /* of all threads of this process */
 double cli_now(void);                                        /* seconds, monotonic */
 double cli_median(const double *v, int n);
 double cli_spread(const double *v, int n);                   /* half of what the middle half spans, of the median */
