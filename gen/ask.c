@@ -35,6 +35,15 @@ static bool is_count(lua_State *L, int i)
     return r && trace_of(L)->rule->g.n[*r].op == OP_COUNT;
 }
 
+/* A sum, a product … of two sizes, such as nrows * ncols. */
+static bool made_of_sizes(lua_State *L, int i)
+{
+    const Graph *g = &trace_of(L)->rule->g;
+    const Ref *r = value_at(L, i);
+    const Node *n = r && *r >= 0 ? &g->n[*r] : NULL;
+    return n && n->nargs == 2 && g->n[n->arg[0]].op == OP_COUNT && g->n[n->arg[1]].op == OP_COUNT;
+}
+
 /* Lua's own comparisons: of sizes they are questions about the tensor, each answer traced apart; of anything else there
  * is no answer yet. */
 int l_compare(lua_State *L)
@@ -45,7 +54,11 @@ int l_compare(lua_State *L)
         return spec_error(L, "a rule that asks for sizes cannot step a projection, which inner { g = … } around it "
                              "hands it: sizes there are those of no tensor");
     if (t->at < 0 || !size_side(L, 1, &q, 0) || !size_side(L, 2, &q, 1))
-        return spec_error(L, "%s", lua_tostring(L, lua_upvalueindex(1)));
+        return spec_error(L, "%s%s", lua_tostring(L, lua_upvalueindex(1)),
+                          made_of_sizes(L, 1) || made_of_sizes(L, 2)
+                              ? ". A question about a tensor compares one size, perhaps times a number, with a number or "
+                                "another size: nrows * ncols of a matrix is numel"
+                              : "");
     q.view = t->spec[t->at].view;
     lua_pushboolean(L, trace_ask(t, q));
     return 1;

@@ -96,6 +96,9 @@ static void run_block(lua_State *L, int f, const Holds *h, bool keep)
 {
     Trace *t = trace_of(L);
     int before = t->rule->nstate + 2;
+    if (has_arguments(L, f))
+        spec_error(L, "the function of every() and when() takes no arguments: names are known inside; write function() … "
+                      "end");
     Ref *was = lua_newuserdatauv(L, sizeof(Ref) * (MAX_STATES + 2), 0);
     for (int i = 0; i < before; i++)
         was[i] = *value_slot(t, i);
@@ -210,7 +213,7 @@ int l_every(lua_State *L)
         t->block = (Block){{k, o.offset}, was.depth + 1, o.first, was.stagger || o.stagger};
     run_block(L, f, &h, false);
     t->block = was;
-    return 0;
+    return push_nothing(L);
 }
 
 /* ---- when(c, f) ---- */
@@ -221,7 +224,7 @@ int l_when(lua_State *L)
         return spec_error(L, "when takes a truth value and a function: when(isfinite(norm), function() … end)");
     Holds h = {.cond = lang_truth(L, 1, "when", 2)};
     run_block(L, 2, &h, true);
-    return 0;
+    return push_nothing(L);
 }
 
 /* ---- inner() ---- */
@@ -296,7 +299,7 @@ int l_inner(lua_State *L)
     t->clock = clock;
     t->block = block;
     if (low == NONE)
-        return 0;
+        return push_nothing(L);
     push_value(L, t->p);                                   /* what the rule inside would have p change by */
     t->elem = ELEM;
     t->p = p;

@@ -309,6 +309,9 @@ static void check_fields(Trace *t, SpecFile *s)
     const char **key = sorted_keys(t, s, "optimizer", &n);
     for (int i = 0; i < n; i++) {
         bool fn = lua_getfield(L, -1, key[i]) == LUA_TFUNCTION;
+        if (fn && has_arguments(L, -1))
+            declare_fail(t, s, key[i], "'%s' takes no arguments: p, g, t, the states and the hyperparameters are known by "
+                                       "name; write %s = function() … end", key[i], key[i]);
         lua_pop(L, 1);
         bool entry = !strcmp(key[i], "step") || !strcmp(key[i], "matrix");
         if (entry && !fn && !(!strcmp(key[i], "step") && s->rest_name))

@@ -84,14 +84,26 @@ bool errors_call(Trace *t, int nargs, int nresults)
 }
 
 /* ---- functions of the language ---- */
-static bool any_unknown(lua_State *L, int n)
+static bool any_is(lua_State *L, int n, Ref what)
 {
     for (int i = 1; i <= n; i++) {
         const Ref *r = value_at(L, i);
-        if (r && *r == UNKNOWN)
+        if (r && *r == what)
             return true;
     }
     return false;
+}
+
+int push_nothing(lua_State *L)
+{
+    push_value(L, NOTHING);
+    return 1;
+}
+
+static int l_nothing(lua_State *L)
+{
+    return spec_error(L, "inner(), step(), every() and when() give no value: they change p and the states. What the rule "
+                         "inside did is a difference: local before = p  inner()  local d = p - before");
 }
 
 static void refuse_values(lua_State *L, int n, const char *name)
@@ -123,11 +135,14 @@ static int l_guard(lua_State *L)
     int n = lua_gettop(L), at = t->at, calls = t->inner_calls;
     Clock clock = t->clock;
     Block block = t->block;
-    if (!lua_toboolean(L, lua_upvalueindex(3)) && any_unknown(L, n))
+    if (!lua_toboolean(L, lua_upvalueindex(3)) && any_is(L, n, UNKNOWN))
         return push_unknown(L);
     if (lua_type(L, lua_upvalueindex(2)) == LUA_TSTRING)
         refuse_values(L, n, lua_tostring(L, lua_upvalueindex(2)));
-    lua_pushvalue(L, lua_upvalueindex(1));
+    if (any_is(L, n, NOTHING))
+        lua_pushcfunction(L, l_nothing);
+    else
+        lua_pushvalue(L, lua_upvalueindex(1));
     lua_insert(L, 1);
     int rc = lua_pcall(L, n, LUA_MULTRET, 0);
     if (rc == LUA_OK)

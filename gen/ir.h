@@ -107,6 +107,9 @@ typedef struct { int32_t state; Ref val; } Write;          /* state -1: p */
 typedef struct { Write *w; int n, cap; } Body;
 typedef struct { const char *name; Body *body; } Entry;    /* body: by variant */
 
+/* text: "path:line: what and what to do", and the line itself */
+typedef struct Warning { int file, line; const char *text; } Warning;
+
 typedef struct Rule {
     Arena *arena;
     const char *name, *cite, *doc, *with;                  /* with: "" or the wrappers as composed */
@@ -119,6 +122,7 @@ typedef struct Rule {
     const char **file; int nfile, file_cap;
     const char **text; int ntext, text_cap;                /* of the files; none where IR was read */
     Variant *variant; int nvariant, variant_cap;
+    Warning *warning; int nwarning, warning_cap;           /* in the order of their lines (rule_check.c) */
     int product;                                           /* what its head says of products; -1: nothing */
     int rank;                                              /* the most directions of a tensor; 0: none */
     int block;                                             /* rows and columns of a block at most; 0: none */

@@ -193,7 +193,7 @@ Ref lang_arg(lua_State *L, int i, const char *what, int n)
 {
     Trace *t = trace_of(L);
     Ref *r = luaL_testudata(L, i, VALUE);
-    if (r)
+    if (r && *r != NOTHING)
         return *r == UNKNOWN ? (Ref)errors_raise(L) : *r;
     switch (lua_type(L, i)) {
     case LUA_TNUMBER: return konst(L, lua_tonumber(L, i));
@@ -202,7 +202,14 @@ Ref lang_arg(lua_State *L, int i, const char *what, int n)
         return trace_node(t, b);
     }
     case LUA_TNIL: case LUA_TNONE:
-        return (Ref)spec_error(L, "%s: argument %d of %d is nil", what, i, n);
+        return (Ref)spec_error(L, "%s: argument %d of %d is nil: it was never given a value", what, i, n);
+    case LUA_TFUNCTION:
+        return (Ref)spec_error(L, "%s: argument %d is a function, not a value or a number: call it, as in f(x)", what, i);
+    case LUA_TUSERDATA:
+        return (Ref)spec_error(L,
+                               "%s: argument %d is not a value: zeros, fill and copy declare states, state = { m = zeros "
+                               "}, and inner(), step(), every() and when() give none",
+                               what, i);
     default:
         return (Ref)spec_error(L, "%s: argument %d is a %s, not a value or a number", what, i, luaL_typename(L, i));
     }
@@ -226,11 +233,12 @@ Ref lang_truth(lua_State *L, int i, const char *what, int n) { return want_ty(L,
 void lang_count(lua_State *L, const char *what, int lo, int hi)
 {
     int n = lua_gettop(L);
-    if (n < lo || n > hi) {
-        if (lo == hi)
-            spec_error(L, "%s takes %d argument%s, got %d", what, lo, lo == 1 ? "" : "s", n);
-        spec_error(L, "%s takes %d to %d arguments, got %d", what, lo, hi, n);
-    }
+    if (n >= lo && n <= hi)
+        return;
+    const char *hint = hint_count(trace_of(L), what, n), *sep = *hint ? "; " : "";
+    if (lo == hi)
+        spec_error(L, "%s takes %d argument%s, got %d%s%s", what, lo, lo == 1 ? "" : "s", n, sep, hint);
+    spec_error(L, "%s takes %d to %d arguments, got %d%s%s", what, lo, hi, n, sep, hint);
 }
 
 void inside_entry(lua_State *L, const char *what)
@@ -391,6 +399,9 @@ static int l_random(lua_State *L)
     const char *what = op_info[op].name;
     lang_count(L, what, 0, 1);
     inside_entry(L, what);
+    if (!lua_isnoneornil(L, 1) && lua_type(L, 1) != LUA_TSTRING)
+        return spec_error(L, "%s takes the name of a domain, %s \"tensor\", or nothing: %s() draws one value an element",
+                          what, what, what);
     const char *dn = luaL_optstring(L, 1, "elem");
     int dom = dom_by_words(dn);
     uint64_t drawn = 0;
@@ -431,8 +442,10 @@ static void value_metatable(lua_State *L)
     static const struct { const char *event, *why; } no[] = {
         {"__concat", "a symbolic value cannot become text: it is known only when the rule runs"},
         {"__len", "a symbolic value has no length: use numel, nrows or ncols"},
-        {"__call", "a symbolic value is not a function: is a '*' missing?"},
-        {"__newindex", "a symbolic value has no fields"},
+        {"__call",
+         "a symbolic value is not a function: is a '*' missing? Sizes, t and hyperparameters are written without ()"},
+        {"__newindex",
+         "a symbolic value has no fields and no elements to assign: assign the name, as in p = where(c, a, b)"},
         {"__idiv", "// is not an operation on symbolic values: use floor(a / b)"},
         {"__mod", "% is not an operation on symbolic values: use a - b * floor(a / b)"},
         {"__tostring", "a symbolic value cannot become text: it is known only when the rule runs"},

@@ -90,10 +90,15 @@ static int expression(const Lint *l, int i, bool *hit)
 static void refuse(Lint *l, const SpecFile *s, int at, const char *test)
 {
     const Tok *k = &l->v[at];
-    diag_set(l->t->diag, s->path, k->line, s->text,
-             "Lua's '%s' cannot test '%.*s', a symbolic value: it is known only when the rule runs; use where(c, a, b) "
-             "with lt gt le ge eq ne",
-             test, k->n, k->s);
+    const char *what = "it is known only when the rule runs; use where(c, a, b) with lt gt le ge eq ne";
+    if (is_size(k))
+        what = "a question about a tensor compares nrows, ncols or numel, perhaps times a number, by < <= > >= with a "
+               "number or another size (ncols >= 9 and ncols <= 9 for ncols == 9)";
+    if (is(k, "t"))
+        what = "it is known only when the rule runs; use every(10, function() … end) for some steps, when(c, function() "
+               "… end) or where(c, a, b) with lt gt le ge eq ne for a condition";
+    diag_set(l->t->diag, s->path, k->line, s->text, "Lua's '%s' cannot test '%.*s', a symbolic value: %s", test, k->n,
+             k->s, what);
     errors_keep(l->t);
 }
 
@@ -164,6 +169,27 @@ static void check(Lint *l, const SpecFile *s)
         if (is(k, "=") && i > 0 && l->v[i - 1].kind == NAME)
             follow_locals(l, i);
     }
+}
+
+int lint_local(Trace *t, const SpecFile *s, const char *name)
+{
+    Lint l = {.v = s->tok, .n = s->ntok, .t = t};
+    taint(&l, name, strlen(name));
+    for (int i = 0; i < l.n; i++) {
+        int line = 0, k = i + 1;
+        bool more = is(&l.v[i], "local"), itself = false;
+        while (more && l.v[k].kind == NAME) {
+            line = is(&l.v[k], name) ? l.v[k].line : line;
+            k += is(at(&l, k + 1), "<") ? 4 : 1;           /* local x <const> */
+            more = is(at(&l, k), ",");
+            k += more;
+        }
+        if (line && is(at(&l, k), "="))
+            expression(&l, k + 1, &itself);
+        if (itself)
+            return line;
+    }
+    return 0;
 }
 
 void lint_spec(Trace *t, const SpecFile *s)

@@ -190,9 +190,10 @@ int matrix_field(lua_State *L)
 {
     const Ref *r = value_at(L, 1);
     const char *key = lua_type(L, 2) == LUA_TSTRING ? lua_tostring(L, 2) : "";
+    const char *hint = hint_field(trace_of(L), key);
     if (!r || strcmp(key, "T"))
-        return spec_error(L, "a symbolic value has no fields but T, which is its transpose%s",
-                          !strcmp(key, "t") || !strcmp(key, "transpose") ? ": a.T" : "");
+        return spec_error(L, "a symbolic value has no fields but T, which is its transpose%s%s", *hint ? ": " : "",
+                          *hint || *key ? hint : ": single elements cannot be read; where(c, a, b) chooses among them");
     inside_entry(L, ".T");
     if (!narrow(node_at(L, *r)))
         return spec_error(L, ".T: %s is one number: there is nothing to turn", describe(trace_of(L), *r));
@@ -229,8 +230,9 @@ static Dom square_named(lua_State *L, int i)
     if (d < 0 || !equal_axes((Dom)d))
         spec_error(
             L,
-            "eye(x, \"rows\") is rows x rows, with x on its diagonal; \"cols\" and \"rank\" are the others, not %s",
-            word ? word : luaL_typename(L, i));
+            "eye \"rows\" is the unit matrix of rows x rows, and eye(x, \"rows\") has x on its diagonal; the other axes are "
+            "\"cols\" and \"rank\", not %s",
+            word ? word : is_value(L, i) ? "a value" : luaL_typename(L, i));
     if (t->elem != ELEM)
         spec_error(L, "eye: a rule that steps a projection does not know how its values lie");
     matrix_rank(L, (Dom)d);

@@ -26,10 +26,7 @@ static Ref red_global(lua_State *L, Op op, Ref x)
         if (t->nerror)                         /* it may have lost its partner to one */
             return (Ref)errors_raise(L);
         if (!next || next->op != op)
-            return (Ref)spec_error(L,
-                                   "all ways through a rule must make the same global reductions in the same order: "
-                                   "this one has no partner in '%s'",
-                                   t->rule->variant[0].name);
+            return (Ref)spec_error(L, "%s", ways_no_partner(t, 0));
         next->of[t->variant] = x;
         return next->node;
     }

@@ -92,5 +92,5 @@ int l_step(lua_State *L)
     if (found)
         call_body(L, t, s->rest ? s->rest : t->at, "step");
     t->in_step = false;
-    return 0;
+    return push_nothing(L);
 }

@@ -50,7 +50,7 @@ void name_locals(lua_State *L, lua_Debug *ar)
     for (int i = 1; (name = lua_getlocal(L, ar, i)); i++) {
         if (name[0] != '(' && is_value(L, -1)) {
             Ref r = *value_at(L, -1);
-            const Node *n = r == UNKNOWN ? NULL : &t->rule->g.n[r];
+            const Node *n = r < 0 ? NULL : &t->rule->g.n[r];
             if (n && !n->name && !is_leaf(n) && is_ident(name))
                 graph_name(&t->rule->g, r, arena_strdup(t->arena, name));
         }

@@ -2,6 +2,7 @@
  * Needs: the spec's text and a way to find wrappers by name. Gives: a Rule whose graph may hold dead nodes. */
 #include "trace.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -53,11 +54,13 @@ static int undeclared(lua_State *L, Trace *t, const SpecFile *s, const char *nam
     const char *hint = *hint_name(name) ? hint_name(name) : hint_other(t, s, name);
     if (*hint)
         return spec_error(L, "'%s' is not declared: %s", name, hint);
+    const char *nearest = near_text(&near, t->arena);
     return spec_error(L,
-                      write
-                          ? "'%s' is not declared: write 'local %s = …' for an intermediate, or declare it in 'state'%s"
-                          : "'%s' is not declared%.0s%s",
-                      name, name, near_text(&near, t->arena));
+                      write ? "'%s' is not declared: write 'local %s = …' for an intermediate, or declare it in 'state'%s"
+                      : *nearest ? "'%s' is not declared%.0s%s"
+                                 : "'%s' is not declared: make it a hyperparameter, an option, a state, an input or a "
+                                   "local%.0s%s",
+                      name, name, nearest);
 }
 
 static bool push_own(lua_State *L, Trace *t, SpecFile *s, const char *name)
@@ -240,18 +243,53 @@ static int l_env_write(lua_State *L)
     return 0;
 }
 
+static bool push_field(lua_State *L, const SpecFile *s, const char *name)      /* a function; false: nothing is pushed */
+{
+    lua_rawgeti(L, LUA_REGISTRYINDEX, s->table);
+    bool yes = lua_getfield(L, -1, name) == LUA_TFUNCTION;
+    lua_remove(L, -2);
+    if (!yes)
+        lua_pop(L, 1);
+    return yes;
+}
+
 bool push_body(lua_State *L, Trace *t, int i, const char *name)
 {
-    lua_rawgeti(L, LUA_REGISTRYINDEX, t->spec[i].table);
-    bool found = t->matrix && !strcmp(name, "step") && lua_getfield(L, -1, "matrix") == LUA_TFUNCTION;
-    if (!found) {
-        lua_settop(L, lua_gettop(L) - (t->matrix && !strcmp(name, "step")));
-        found = lua_getfield(L, -1, name) == LUA_TFUNCTION;
-    }
-    lua_remove(L, -2);
-    if (!found)
-        lua_pop(L, 1);
-    return found;
+    const SpecFile *s = &t->spec[i];
+    return (t->matrix && !strcmp(name, "step") && push_field(L, s, "matrix")) || push_field(L, s, name);
+}
+
+static int function_line(lua_State *L)                     /* where the function on top begins; popped */
+{
+    lua_Debug ar;
+    lua_getinfo(L, ">S", &ar);
+    return ar.linedefined;
+}
+
+bool has_arguments(lua_State *L, int f)
+{
+    lua_Debug ar;
+    lua_pushvalue(L, f);
+    lua_getinfo(L, ">u", &ar);
+    return ar.nparams > 0;
+}
+
+int entry_line(Trace *t, const SpecFile *s, const char *name)
+{
+    return push_field(t->L, s, name) ? function_line(t->L) : 0;
+}
+
+/* The first result of an entry is on top of the stack: nothing uses it. */
+static void note_returned(Trace *t, const SpecFile *s, int line)
+{
+    const Ref *r = value_at(t->L, -1);
+    const Node *n = r && *r >= 0 ? &t->rule->g.n[*r] : NULL;
+    if ((!n && lua_type(t->L, -1) != LUA_TNUMBER) || (n && *r == t->p))        /* `return p` is harmless */
+        return;
+    if (n && !is_leaf(n) && n->file == s->file && n->line > line)
+        line = n->line;
+    warn_at(t, s, line, "the entry returns this value, and nothing uses it: assign it, as in p = p - lr * g");
+    t->returned = t->returned ? t->returned : line;
 }
 
 void call_body(lua_State *L, Trace *t, int i, const char *name)
@@ -260,7 +298,11 @@ void call_body(lua_State *L, Trace *t, int i, const char *name)
     int at = t->at, calls = t->inner_calls;
     t->at = i;
     t->inner_calls = 0;
-    lua_call(L, 0, 0);
+    lua_pushvalue(L, -1);
+    int line = function_line(L);
+    lua_call(L, 0, 1);
+    note_returned(t, s, line);
+    lua_pop(L, 1);
     if (s->is_wrapper && !strcmp(name, "step") && t->inner_calls == 0 && t->nerror == t->before) {
         diag_set(t->diag, s->path, 0, NULL, "the wrapper's step never calls inner(): the rule inside would not run");
         errors_raise(L);
@@ -332,14 +374,6 @@ static int l_entry(lua_State *L)
     return 0;
 }
 
-static bool has_field(lua_State *L, const SpecFile *s, const char *name)
-{
-    lua_rawgeti(L, LUA_REGISTRYINDEX, s->table);
-    bool yes = lua_getfield(L, -1, name) == LUA_TFUNCTION;
-    lua_pop(L, 2);
-    return yes;
-}
-
 static int entry_order(const char *name) { return !strcmp(name, "step") ? 0 : 1; }
 
 /* Entry names of all specs: step first, the others by name. */
@@ -402,41 +436,6 @@ void trace_entry(lua_State *L, Trace *t, int e, int variant)
             PUSH(t->arena, b->w, b->n, b->cap) = (Write){i, t->state[i]};
 }
 
-static void check_states(Trace *t)
-{
-    const Rule *r = t->rule;
-    for (int i = 0; i < r->nstate; i++) {
-        const State *x = &r->state[i];
-        if (t->written[i] || (t->read[i] ? x->init == INIT_COPY_P : r->noption > 0))
-            continue;
-        tell_at(t, x->file, x->line,
-                x->report    ? "value '%s' is never assigned%s"
-                : t->read[i] ? "state '%s' is read but never written: assign it in an entry, or make it a "
-                               "hyperparameter%s"
-                             : "state '%s' is never used%s",
-                x->name, "");
-    }
-}
-
-/* A step that leaves everything as it is, or a rule under which no parameter ever moves, is a mistake. */
-static void check_writes(Trace *t)
-{
-    const Rule *r = t->rule;
-    bool any = false, p = false;
-    for (int e = 0; e < r->nentry; e++)
-        for (int v = 0; v < r->nvariant; v++)
-            for (int i = 0; i < r->entry[e].body[v].n; i++) {
-                any = any || e == 0;
-                p = p || r->entry[e].body[v].w[i].state == TO_P;
-            }
-    if (any && p)
-        return;
-    diag_set(t->diag, t->spec[t->nspec - 1].path, 0, NULL,
-             any ? "no entry writes p: parameters would never move; assign it, as in p = p - lr * g"
-                 : "'step' writes nothing: assign p or a state");
-    errors_raise(t->L);
-}
-
 static int run_all(lua_State *L)
 {
     Job *j = lua_touserdata(L, 1);
@@ -461,18 +460,27 @@ static int run_all(lua_State *L)
     collect_entries(L, t);
     bool has_matrix = false;
     for (int i = 0; i < t->nspec; i++)
-        has_matrix = has_matrix || has_field(L, &t->spec[i], "matrix");
+        has_matrix = has_matrix || entry_line(t, &t->spec[i], "matrix");
     do
         ways_trace(L, t, has_matrix);
     while (ways_next(t));
     if (t->nerror)
         return 0;
-    check_states(t);
+    check_rule(t);
     if (t->nerror)
         return 0;
-    check_writes(t);
     ways_join(t);
+    warn_rule(t);
     return 0;
+}
+
+/* "mine.lua", "rules/mine", "adamw+clip(1)": what names a rule is no Lua. */
+static bool is_name_or_path(const char *text, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!isalnum((unsigned char)text[i]) && !strchr("_./\\~:-+(),", text[i]))
+            return false;
+    return n > 0 && n < 1000;
 }
 
 bool check_text(Source s, Diag *d)
@@ -483,6 +491,11 @@ bool check_text(Source s, Diag *d)
         diag_set(d, s.path, 0, NULL, "this is Lua bytecode: specs are text");
     else if (memchr(s.text, 0, s.len))
         diag_set(d, s.path, 0, NULL, "the spec holds a zero byte: specs are text");
+    else if (is_name_or_path(s.text, s.len))
+        diag_set(d, s.path, 0, NULL,
+                 "a spec's text is expected, and '%.*s' is a name or a path: give it as the rule, Optimizer(params, "
+                 "\"%.*s\") in Python, .spec in C",
+                 (int)s.len, s.text, (int)s.len, s.text);
     else
         return true;
     return false;

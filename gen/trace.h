@@ -9,6 +9,7 @@
  *   inits.c     what states start as; options.c  options and arguments
  *   errors.c    all errors of a spec, not only the first; hints.c  what newcomers write, and what to write here
  *   lint.c      Lua's own tests on symbolic values, which Lua gives no way to trap
+ *   rule_check.c  errors and warnings about the whole rule, once it is traced
  *   ask.c       questions about a tensor, in a plain `if`
  *   ways.c      which answers to questions about a tensor are traced, and what all of them have in common
  *   blocks.c    every(), when(), inner(): what is done at some steps only; project.c  inner() of fewer values
@@ -98,6 +99,7 @@ typedef struct Trace {
     GlobalRed *gred; int ngred, gred_cap;      /* in order of appearance, matched between variants */
     Test path[MAX_TESTS]; int npath, asked;    /* the answers of the variant being traced; how many it has asked for */
     struct { int file, line; } question;       /* where the last one was asked */
+    int returned;                     /* the line of the first value that an entry returned; 0: none did */
     int stream, seed;                 /* random draws; hyperparameter number of the seed or -1 */
     Ref every[MAX_EVERY]; int nevery;
     int product; Type params;                              /* GenOptions.product, and the type of parameters */
@@ -109,10 +111,13 @@ static inline Trace *trace_of(lua_State *L) { return *(Trace **)lua_getextraspac
 
 /* Raise an error at the spec's current line; does not return. */
 int spec_error(lua_State *L, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+int push_nothing(lua_State *L);                    /* NOTHING, a function's one result */
+bool has_arguments(lua_State *L, int f);            /* the Lua function at f names some */
 
 /* trace.c */
 void trace_entry(lua_State *L, Trace *t, int e, int variant);
 bool call_entry(lua_State *L, Trace *t, int i, const char *name);      /* of spec i, or the first inside it with one */
+int entry_line(Trace *t, const SpecFile *s, const char *name);         /* where that function begins; 0: it has none */
 
 /* rest.c */
 int l_rule(lua_State *L);                          /* rule "adamw": what `step` may be in place of a function */
@@ -128,6 +133,7 @@ bool push_body(lua_State *L, Trace *t, int i, const char *name);       /* false:
 
 /* errors.c */
 #define UNKNOWN ((Ref)-2)                          /* a value whose making was an error */
+#define NOTHING ((Ref)-3)                          /* what inner(), step(), every() and when() give: any use is an error */
 int errors_raise(lua_State *L);                    /* the Diag is set, or has been told; does not return */
 void errors_keep(Trace *t);                        /* what the Diag holds goes to the list */
 void errors_caught(Trace *t, int rc);              /* the message of a failed call is on top; popped */
@@ -139,7 +145,9 @@ void errors_guard_all(lua_State *L, bool math);    /* all functions in the table
 void errors_tell(Trace *t, Diag *d);               /* all of them */
 
 /* hints.c: "" or what to write in its place */
-const char *hint_name(const char *name);
+const char *hint_name(const char *name);                       /* of a name that is not declared */
+const char *hint_field(Trace *t, const char *name);            /* of a value's field or method */
+const char *hint_count(Trace *t, const char *function, int n); /* of a function that got n arguments, too many or too few */
 const char *hint_syntax(Trace *t, const SpecFile *s, int line, const char *message);
 
 /* blocks.c */
@@ -160,6 +168,7 @@ int l_ask_word(lua_State *L);                      /* upvalue: NAMED or TAGGED *
 bool trace_ask(Trace *t, Test q);                  /* the answer that the variant being traced is for */
 void ways_trace(lua_State *L, Trace *t, bool has_matrix);      /* one way, through all entries */
 bool ways_next(Trace *t);                          /* false: all were gone */
+const char *ways_no_partner(Trace *t, int variant);            /* the message about a global reduction that it lacks */
 void ways_join(Trace *t);                          /* what all ways must agree on; operands of global reductions */
 void tell_at(Trace *t, int file, int line, const char *fmt, const char *name, const char *other);
 /* does not return */
@@ -206,4 +215,11 @@ bool args_parse(Arena *a, const char *text, Arg **out, int *n, Diag *d, const ch
 
 /* lint.c */
 void lint_spec(Trace *t, const SpecFile *s);
+/* the line of `local x = … x …`; 0: none */
+int lint_local(Trace *t, const SpecFile *s, const char *name);
+
+/* rule_check.c */
+void check_rule(Trace *t);                         /* errors go to the list, or are raised */
+void warn_at(Trace *t, const SpecFile *s, int line, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+void warn_rule(Trace *t);                          /* all that the finished rule shows */
 #endif

@@ -157,6 +157,19 @@ void ways_trace(lua_State *L, Trace *t, bool has_matrix)
             v->view |= t->spec[i].view | (t->spec[i].plain ? VIEW_PLAIN : 0);
 }
 
+const char *ways_no_partner(Trace *t, int variant)
+{
+    const char *name = t->rule->variant[variant].name;
+    bool other = t->spec[t->nspec - 1].rest && !strncmp(name, "step", 4);
+    return arena_printf(t->arena,
+                        "all ways through a rule must make the same global reductions in the same order: this one has no "
+                        "partner in '%s'%s",
+                        name,
+                        other ? ", which is another rule: write 'step' out as a function that makes it too, or make it in a "
+                                "wrapper around this rule, as the wrapper clip does"
+                              : "; make it there too, even where its result is not used");
+}
+
 /* Reductions over all tensors get their operands: a new graph from a copy of the nodes in which they stand. */
 void ways_join(Trace *t)
 {
@@ -170,10 +183,7 @@ void ways_join(Trace *t)
         const GlobalRed *x = &t->gred[i];
         for (int v = 0; v < r->nvariant; v++)
             if (x->of[v] == NONE)
-                refuse_at(t, x->file, x->line,
-                          "all ways through a rule must make the same global reductions in the same order: "
-                          "this one has no partner in '%s'%s",
-                          r->variant[v].name, "");
+                refuse_at(t, x->file, x->line, "%s%s", ways_no_partner(t, v), "");
         n[x->node].nargs = (uint8_t)r->nvariant;
         n[x->node].arg = x->of;
         n[x->node].imm = 0;

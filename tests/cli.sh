@@ -48,6 +48,12 @@ printf 'return wrapper { name = "half", step = function() g = 0.5 * g inner() en
 expect 0 "12 bytes per element" check ours --with half --path "$work/none:$work/own"
 expect 0 "12 bytes per element" explain ours --path "$work/own" --bandwidth 1
 expect 1 "ours" check ours
+cat > "$work/trap.lua" <<'END'
+return optimizer { name = "trap", step = function() p = p - g end,
+  matrix = function() p = p - solve(gram(g), g) end }
+END
+expect 0 "trap.lua:2: solve(A, B) uses only the lower triangle" check "$work/trap.lua"
+expect 0 "trap.lua:2: solve(A, B) uses only the lower triangle" explain "$work/trap.lua" --bandwidth 10
 expect 1 "no wrapper 'clop'" check adamw --with 'clop(1)'
 expect 1 "outside the range" check adamw --with 'ema(2)'
 expect 1 "expected wrapper" check adamw --with 'ema(0.9'

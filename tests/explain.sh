@@ -94,6 +94,16 @@ explain "$work/turns.lua" --bandwidth 100
 check "turns: $(cat "$work/said")" 'grep -q "^ *[0-9]* *power of rows x rows, of one in 5 tensors a step" "$work/said" && grep -q "and when it has its turn: .* of products" "$work/said"'
 explain "$work/turns.lua" --bandwidth 100 --shape 64x64
 check "turns of a shape: $(cat "$work/said")" 'grep -q "^ *no turn .* bytes" "$work/said"'
+# products and factors on the CPU: rates that were kept. 12 n^3 of a root and 3 n^3 of products, at 1 GFLOP/s
+printf 'optc-bandwidth 1\n1e+12 2020-02-03 steady K\n1e+09 2020-02-03 steady K, products in f32\n1e+09 2020-02-03 steady K, power of 256 rows\n1e+09 2020-02-03 steady K, power of 1024 rows\n' | sed "s#K#$key#" > "$OPTC_CACHE/bandwidth"
+cp "$OPTC_CACHE/bandwidth" "$work/was"
+explain "$work/turns.lua" --device cpu --shape 256x256
+check "operations of the CPU: $(cat "$work/said")" 'grep -q "^ *sum .* 252 MFLOP *252 ms" "$work/said" && grep -q "^ *no turn .* 50.4 MFLOP *50.4 ms" "$work/said" && grep -q "products at 1.00 GFLOP/s" "$work/said" && grep -q "products and factors 252 ms: products and factors limit it" "$work/said" && cmp -s "$work/was" "$OPTC_CACHE/bandwidth"'
+explain "$work/turns.lua" --device cpu --size 64K
+check "operations of the CPU, of a size: $(cat "$work/said")" 'grep -q "252 MFLOP of products, at least 252 ms" "$work/said" && grep -q "and products at 1.00 GFLOP/s" "$work/said"'
+rm "$OPTC_CACHE/bandwidth"
+explain "$work/turns.lua" --device cpu --shape 64x64
+check "rates of the CPU were not kept: $(cat "$OPTC_CACHE/bandwidth")" 'grep -q ", products in f32$" "$OPTC_CACHE/bandwidth" && grep -q ", power of 256 rows$" "$OPTC_CACHE/bandwidth"'
 if [ -n "${FAKES:-}" ]; then
     unset OPTC_NO_CUDA
     export LD_LIBRARY_PATH="$FAKES/versioned:$FAKES/nvrtc" FAKE_CUDA=works

@@ -269,6 +269,8 @@ START_TEST(not_text)
     refuse_text("return optimizer {}\0 --", 23, "zero byte");
     refuse_text("\0", 1, "zero byte");
     refuse_text("", 0, "must return optimizer");
+    refuse_text("rules/mine.lua", 14, "a spec's text is expected, and 'rules/mine.lua' is a name or a path");
+    refuse_text("adamw", 5, "Optimizer(params, \"adamw\")");
     refuse_text("\n\n  \n", 5, "must return optimizer");
     refuse_text("\xff\xfe\x00", 2, "unexpected symbol");
     refuse_text("\x7f" "ELF", 4, "unexpected symbol");

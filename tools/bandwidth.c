@@ -1,7 +1,8 @@
-/* How fast a device streams memory: measured once, then kept in the cache folder, a line a device.
+/* How fast a device streams memory, and other rates of it: measured once, then kept in the cache folder, a line each.
  *
  *   optc-bandwidth 1
  *   2.41e+10 2026-11-16 steady host | cpu: Neoverse-N1, 2 threads, aarch64
+ *   7.93e+10 2026-11-16 steady host | cpu: Neoverse-N1, 2 threads, aarch64, products in f32
  *
  * A folder may be shared by machines, so the host's name belongs to the device's. What was measured on a busy machine
  * is not steady: another day it is measured again, and the greater stays. What cannot be read costs a measurement, what
@@ -17,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { ROUNDS = 5, MOST_LINES = 32 };
+enum { ROUNDS = 5, MOST_LINES = 128 };
 #define MOST_RATE 1e18
 static const char mark[] = "optc-bandwidth 1\n";
 
@@ -83,12 +84,6 @@ static void keep(const char *dir, const char *key, const Kept *now)
 }
 
 /* ---- measuring ---- */
-static double cpu_seconds(void)
-{
-    struct timespec t;
-    return clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t) ? 0 : (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 static void today(char day[11])
 {
     time_t now = time(NULL);
@@ -108,17 +103,18 @@ static bool yard_open(Device *d)
 
 /* The best of some rounds: a busy machine makes memory look slower than it is, never faster. It was busy where others
  * had the processor for much of the time, or where the best came but once. */
-static bool measure(const optc_engine *e, Kept *out)
+static double measure_memory(optc_engine *e, const void *none, bool *alone)
 {
     Device d;
     double best[3] = {0}, wall = 0, cpu = 0;
     bool ok = device_open(&d, e) && yard_open(&d);
+    (void)none;
     for (int r = 0; r < ROUNDS && ok; r++) {
         Rates now;
-        double t0 = cli_now(), c0 = cpu_seconds();
+        double t0 = cli_now(), c0 = cli_cpu_seconds();
         ok = d.ops->yard_time(&d, &now);
         wall += cli_now() - t0;
-        cpu += cpu_seconds() - c0;
+        cpu += cli_cpu_seconds() - c0;
         double x = ok && now.best < MOST_RATE ? now.best : 0;         /* a fake's clock stands still */
         for (int k = 0; k < 3; k++)
             if (x > best[k]) {
@@ -127,12 +123,9 @@ static bool measure(const optc_engine *e, Kept *out)
                 x = smaller;
             }
     }
-    bool alone = best[2] > 0.9 * best[0] && (d.cuda || cpu > 0.9 * wall * d.threads);
+    *alone = best[2] > 0.9 * best[0] && (d.cuda || cpu > 0.9 * wall * d.threads);
     device_close(&d);
-    out->rate = best[0];
-    today(out->day);
-    snprintf(out->how, sizeof out->how, "%s", alone ? "steady" : "busy");
-    return ok;
+    return ok ? best[0] : 0;
 }
 
 /* The device and this machine, on one line. */
@@ -155,31 +148,55 @@ static const char *whence(Arena *a, const char *name, const Kept *k, bool known,
                  : arena_printf(a, "%s, measured now%s%s", name, busy, kept ? " and kept" : "");
 }
 
-bool bandwidth_of(Arena *a, const char *device, bool anew, Bandwidth *out)
+/* What was kept under this key, or measured now and kept. known: the first. */
+static Kept find_rate(optc_engine *e, const char *key, bool anew, Measure measure, const void *ctx, bool *known,
+                      bool *kept)
 {
-    optc_engine *e;
     Cache c;
     Path path;
     char day[11];
-    if (optc_open(&(optc_engine_options){.device = device ? device : "best"}, &e) != OPTC_OK)
-        return cli_error("explain: %s", optc_message()), false;
-    const char *key = key_of(a, optc_device_name(e));
+    bool alone = false;
     cache_open(&c, NULL, NULL, 0);
     char *text = anew ? NULL : kept_text(c.dir, path);
     Kept was = kept_line(text, key), now = was;
     today(day);
-    bool known = was.begin && (is_steady(&was) || !strcmp(was.day, day));
-    if (!known && !measure(e, &now))
-        now.rate = 0;
-    now.rate = was.rate > now.rate ? was.rate : now.rate;
-    if (!known && now.rate > 0 && c.dir)
+    *known = was.begin && (is_steady(&was) || !strcmp(was.day, day));
+    if (!*known) {
+        double rate = measure(e, ctx, &alone);
+        today(now.day);
+        snprintf(now.how, sizeof now.how, "%s", alone ? "steady" : "busy");
+        now.rate = was.rate > rate ? was.rate : rate;
+    }
+    *kept = c.dir != NULL;
+    if (!*known && now.rate > 0 && c.dir)
         keep(c.dir, key, &now);
-    const char *name = strchr(key, '|') + 2;
-    *out = (Bandwidth){now.rate, now.rate > 0 ? whence(a, name, &now, known, c.dir)
-                                              : arena_printf(a, "%s, whose memory could not be timed", name),
-                       arena_strdup(a, name), 0};
     free(text);
     cache_close(&c);
+    return now;
+}
+
+double rate_of(Arena *a, optc_engine *e, const char *what, bool anew, Measure measure, const void *ctx, bool *busy)
+{
+    bool known, kept;
+    const char *key = arena_printf(a, "%s, %s", key_of(a, optc_device_name(e)), what);
+    Kept now = find_rate(e, key, anew, measure, ctx, &known, &kept);
+    *busy = *busy || (now.rate > 0 && !is_steady(&now));
+    return now.rate;
+}
+
+bool bandwidth_of(Arena *a, const char *device, bool anew, Bandwidth *out)
+{
+    optc_engine *e;
+    bool known, kept;
+    if (optc_open(&(optc_engine_options){.device = device ? device : "best"}, &e) != OPTC_OK)
+        return cli_error("explain: %s", optc_message()), false;
+    const char *key = key_of(a, optc_device_name(e)), *name = strchr(key, '|') + 2;
+    Kept now = find_rate(e, key, anew, measure_memory, NULL, &known, &kept);
+    *out = (Bandwidth){.rate = now.rate,
+                       .whence = now.rate > 0 ? whence(a, name, &now, known, kept)
+                                              : arena_printf(a, "%s, whose memory could not be timed", name),
+                       .device = arena_strdup(a, name),
+                       .threads = 1};
     optc_close(e);
     return true;
 }

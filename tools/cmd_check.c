@@ -69,6 +69,7 @@ int cmd_check(const Command *self, int argc, char **argv)
         Spec s;
         if (spec_open(&s, argv[i], &c, true, NULL)) {
             summary(&s, argv[i], width);
+            spec_warnings(&s);
             warn_unread(argv[i], s.gen.rule);
         } else {
             rc = spec_fail(&s);

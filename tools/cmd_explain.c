@@ -46,15 +46,24 @@ const char *explain_phase(Arena *a, const Plan *p, int entry, int mask)
     return buf_text(&b);
 }
 
-/* What stages move and compute, and what that takes at the least: of each the longer of the two, one after another. */
-typedef struct Cost { double bytes, flops, seconds; } Cost;
+/* What stages move and compute, and what that takes at the least. Stages follow one another, and each takes the longer
+ * of moving and computing. seconds: of stages other than factors. Factors of several matrices are shared by threads, and
+ * one matrix is done by one: all of them on one thread, and the largest ones, stage by stage. */
+typedef struct Cost { double bytes, flops, moving, computing, seconds, factors, largest; } Cost;
 
 static Cost stage_cost(const Plan *p, const Phase *ph, const Stage *st, Shape shape, const Bandwidth *f)
 {
     Traffic t = stage_traffic(p, st, shape);
-    Cost c = {.bytes = t.read + t.written, .flops = explain_flops(ph, st, shape)};
-    double moving = f->rate > 0 ? c.bytes / f->rate : 0, computing = f->flops > 0 ? c.flops / f->flops : 0;
-    c.seconds = moving > computing ? moving : computing;
+    CallCost call = explain_call_cost(ph, st, shape, f);
+    Cost c = {.bytes = t.read + t.written, .flops = call.flops};
+    c.moving = f->rate > 0 ? c.bytes / f->rate : 0;
+    if (call.factor && call.all > c.moving) {
+        c.factors = call.all;
+        c.largest = call.one;
+    } else {
+        c.computing = call.all;
+        c.seconds = c.moving > call.all ? c.moving : call.all;
+    }
     return c;
 }
 
@@ -62,8 +71,28 @@ static void add_cost(Cost *to, Cost c)
 {
     to->bytes += c.bytes;
     to->flops += c.flops;
+    to->moving += c.moving;
+    to->computing += c.computing;
     to->seconds += c.seconds;
+    to->factors += c.factors;
+    to->largest += c.largest;
 }
+
+/* Of another tensor, whose factors are done beside those of the first. */
+static void add_tensor(Cost *to, Cost c)
+{
+    double largest = to->largest > c.largest ? to->largest : c.largest;
+    add_cost(to, c);
+    to->largest = largest;
+}
+
+static double factor_time(Cost c, const Bandwidth *f)
+{
+    double shared = c.factors / (f->threads > 1 ? f->threads : 1);
+    return shared > c.largest ? shared : c.largest;
+}
+
+static double cost_time(Cost c, const Bandwidth *f) { return c.seconds + factor_time(c, f); }
 
 /* turn: of a step at which it is the tensor's turn, and that of all its blocks */
 static Cost phase_cost(const Plan *p, const Phase *ph, int variant, Shape shape, const Bandwidth *f, bool turn)
@@ -75,6 +104,18 @@ static Cost phase_cost(const Plan *p, const Phase *ph, int variant, Shape shape,
     return all;
 }
 
+/* "memory 4.3 ms, products 62 ms: products limit it"; "": there is nothing to compare. */
+static const char *limit_text(Arena *a, Cost c, const Bandwidth *f)
+{
+    char x[32], y[32];
+    double computing = c.computing + factor_time(c, f);
+    if (f->rate <= 0 || computing <= 0)
+        return "";
+    const char *what = c.factors > 0 ? "products and factors" : "products";
+    return arena_printf(a, "memory %s, %s %s: %s limit%s it", cli_time(x, c.moving), what, cli_time(y, computing),
+                        computing > c.moving ? what : "memory", computing > c.moving ? "" : "s");
+}
+
 static bool has_turns(const Phase *ph, int variant)
 {
     for (int i = 0; i < ph->nstage; i++)
@@ -83,15 +124,26 @@ static bool has_turns(const Phase *ph, int variant)
     return false;
 }
 
+static bool knows_flops(const Bandwidth *f)
+{
+    for (int c = 0; c < NCALLEE; c++)
+        if (f->flops[c] > 0)
+            return true;
+    return false;
+}
+
 static const char *floor_text(Arena *a, Cost c, const Bandwidth *f)
 {
     char x[32], y[32];
-    const char *text = arena_strdup(a, cli_bytes(x, c.bytes));
+    const char *text = arena_strdup(a, cli_bytes(x, c.bytes)), *limit = limit_text(a, c, f);
     if (c.flops > 0)
         text = arena_printf(a, "%s, %s of products", text, cli_flops(x, c.flops));
-    return f->rate > 0 ? arena_printf(a, "%s, at least %s%s", text, cli_time(y, c.seconds),
-                                      c.flops > 0 && f->flops <= 0 ? " for the bytes" : "")
-                       : text;
+    if (f->rate <= 0)
+        return text;
+    text = arena_printf(a, "%s, at least %s", text, cli_time(y, cost_time(c, f)));
+    if (c.flops > 0 && !knows_flops(f))
+        return arena_printf(a, "%s for the bytes", text);
+    return *limit ? arena_printf(a, "%s (%s)", text, limit) : text;
 }
 
 /* ---- launches and state ---- */
@@ -160,6 +212,21 @@ static Dims square(int64_t n)
     return (Dims){2, {rows, n / rows}};
 }
 
+/* "products at 98.7 GFLOP/s, eigh at 17.9 (256 rows)"; "": nothing is known of them. */
+static const char *flops_text(Arena *a, const Plan *p, const Bandwidth *f)
+{
+    char rate[32];
+    bool any[NCALLEE] = {false};
+    const char *text = "";
+    plan_callees(p, any);
+    for (int c = 0; c < NCALLEE; c++)
+        if (any[c] && f->flops[c] > 0 && (c == CALL_MM || f->growth[c] > 0))
+            text = arena_printf(a, "%s%s%s at %s/s%s", text, *text ? ", " : "",
+                                c == CALL_MM ? "products" : op_info[OP_MM + c].name, cli_flops(rate, f->flops[c]),
+                                c == CALL_MM ? "" : " (256 rows, one thread)");
+    return *text && f->busy ? arena_printf(a, "%s, measured on a busy machine", text) : text;
+}
+
 static void floors(Arena *a, const Plan *p, int64_t n, const Bandwidth *f)
 {
     char size[32], rate[32];
@@ -169,8 +236,8 @@ static void floors(Arena *a, const Plan *p, int64_t n, const Bandwidth *f)
                                        f->whence));
     else
         cli_line("floor", arena_printf(a, "for %s elements (%s)", cli_size(size, n), f->whence));
-    if (f->flops > 0 && plan_calls(p))
-        cli_line("", arena_printf(a, "and products at %s/s", cli_flops(rate, f->flops)));
+    if (*flops_text(a, p, f))
+        cli_line("", arena_printf(a, "and %s", flops_text(a, p, f)));
     for (int e = 0; e < p->nentry; e++)
         for (int m = 0; m < p->entry[e].nphase; m++)
             for (int v = 0; v < r->nvariant; v++) {
@@ -196,7 +263,7 @@ static void put_cost(Cost c, bool calls, const Bandwidth *f)
     if (calls)
         printf(" %12s", c.flops > 0 ? cli_flops(t, c.flops) : "");
     if (f->rate > 0)
-        printf(" %10s", cli_time(t, c.seconds));
+        printf(" %10s", cli_time(t, cost_time(c, f)));
     puts("");
 }
 
@@ -246,6 +313,8 @@ static Cost shape_table(Arena *a, const Plan *p, const Dims *d, int e, int m, co
         printf("    %-*s ", digits + 1 + width, "no turn");
         put_cost(phase_cost(p, ph, variant, s, f, false), calls, f);
     }
+    if (*limit_text(a, total, f))
+        printf("    %s\n", limit_text(a, total, f));
     if (total.flops > 0)
         put_room(a, p, ph, variant, s, workspace);
     return total;
@@ -253,12 +322,16 @@ static Cost shape_table(Arena *a, const Plan *p, const Dims *d, int e, int m, co
 
 static void shape_tables(Arena *a, const Plan *p, const DimsList *shapes, const Bandwidth *f, double workspace)
 {
+    char rate[32];
     cli_heading("\nshapes");
+    if (f->rate > 0)
+        cli_line("", arena_printf(a, "at %s/s%s%s", cli_bytes(rate, f->rate), *flops_text(a, p, f) ? ", " : "",
+                                  flops_text(a, p, f)));
     for (int e = 0; e < p->nentry; e++)
         for (int m = 0; m < p->entry[e].nphase; m++) {
             Cost total = {0};
             for (int i = 0; i < shapes->n; i++)
-                add_cost(&total, shape_table(a, p, &shapes->v[i], e, m, f, workspace));
+                add_tensor(&total, shape_table(a, p, &shapes->v[i], e, m, f, workspace));
             if (shapes->n > 1)
                 printf("  all %d, %s: %s\n", shapes->n, explain_phase(a, p, e, m), floor_text(a, total, f));
         }
@@ -276,10 +349,15 @@ static int explain(Spec *s, const Asked *ask, const DimsList *shapes)
 {
     Arena *a = &s->gen.arena;
     const Plan *p = s->gen.plan;
-    Bandwidth f = {ask->bandwidth * 1e9, "as given", NULL, 0};
+    Bandwidth f = {.rate = ask->bandwidth * 1e9, .whence = "as given", .threads = 1};
     if (ask->bandwidth <= 0 && !bandwidth_of(a, ask->device, ask->anew, &f))
         return CLI_FAILED;
-    f.flops = ask->tera > 0 ? ask->tera * 1e12 : explain_rate(f.device, p->precision);
+    bool measured = ask->tera <= 0 && f.device && !strncmp(f.device, "cpu", 3) && plan_calls(p);
+    for (int c = 0; c < NCALLEE && !measured; c++)
+        f.flops[c] = ask->tera > 0 ? ask->tera * 1e12 : explain_rate(f.device, p->precision);
+    if (measured && !flop_rates(a, p, ask->anew, &f))
+        return CLI_FAILED;
+    spec_warnings(s);
     head(s);
     cli_heading("\nplan");
     explain_plan(a, p);
@@ -328,7 +406,7 @@ int cmd_explain(const Command *self, int argc, char **argv)
         {"bandwidth", 0, OPT_REAL, &ask.bandwidth, "GB/s",
          "of the machine in mind (default: measured here once, and kept)"},
         {"tera", 0, OPT_REAL, &ask.tera, "TFLOP/s",
-         "what products reach on the machine in mind (default: what is known of the GPU)"},
+         "what products reach on the machine in mind (default: what is known of the GPU; of the CPU measured and kept)"},
         {"workspace", 0, OPT_SIZE, &ask.workspace, "BYTES",
          "that a batch of tensors may take for products, for --shape (default: 1G; a large GPU's is more: doctor)"},
         {"device", 0, OPT_TEXT, &ask.device, "DEVICE",

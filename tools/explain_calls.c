@@ -32,26 +32,48 @@ static CallAxes call_axes(const Phase *ph, const Stage *st)
     return (CallAxes){{a.down, b.across, a.across}, (n->sym & SYMMETRIC) != 0, (n->sym & BLOCKED) != 0, n};
 }
 
-static double matrix_flops(CallAxes c, Shape s)
+static double matrix_flops(CallAxes c, Shape s)            /* of one matrix */
 {
     double down = (double)axis_len(c.axis[0], s), across = (double)axis_len(c.axis[1], s),
            over = (double)axis_len(c.axis[2], s);
     if (c.of->op != OP_MM)
-        return (double)s.slices * factor_cost[callee_of(c.of)] * down * across * over;
-    return (double)s.slices * over * down * (c.symmetric ? across + 1 : 2 * across);
+        return factor_cost[callee_of(c.of)] * down * across * over;
+    return over * down * (c.symmetric ? across + 1 : 2 * across);
 }
 
-double explain_flops(const Phase *ph, const Stage *st, Shape s)
+static void add_matrices(CallCost *to, CallAxes c, Shape s, const Bandwidth *f)
 {
-    double flops = 0;
+    double each = matrix_flops(c, s), rate = flop_rate(f, callee_of(c.of), (double)axis_len(c.axis[0], s));
+    double seconds = rate > 0 && s.slices > 0 ? each / rate : 0;
+    to->flops += (double)s.slices * each;
+    to->all += (double)s.slices * seconds;
+    to->one = seconds > to->one ? seconds : to->one;
+}
+
+CallCost explain_call_cost(const Phase *ph, const Stage *st, Shape s, const Bandwidth *f)
+{
+    CallCost cost = {0};
     if (!is_called(st->kind))
-        return 0;
+        return cost;
     CallAxes c = call_axes(ph, st);
+    cost.factor = c.of->op != OP_MM;
     if (!c.blocked || !s.block)
-        return matrix_flops(c, s);
-    for (int k = 0; k < BLOCK_SIZES; k++)
-        flops += matrix_flops(c, block_size(s, k).shape);
-    return flops;
+        add_matrices(&cost, c, s, f);
+    else
+        for (int k = 0; k < BLOCK_SIZES; k++)
+            add_matrices(&cost, c, block_size(s, k).shape, f);
+    return cost;
+}
+
+void plan_callees(const Plan *p, bool any[NCALLEE])
+{
+    for (int e = 0; e < p->nentry; e++)
+        for (int m = 0; m < p->entry[e].nphase; m++) {
+            const Phase *ph = &p->entry[e].phase[m];
+            for (int i = 0; i < ph->nstage; i++)
+                if (is_called(ph->stage[i].kind))
+                    any[callee_of(&ph->g->n[ph->stage[i].body[0]])] = true;
+        }
 }
 
 const char *explain_call(Arena *a, const Phase *ph, const Stage *st)

@@ -17,14 +17,18 @@ const Command cli_commands[] = {
      "optc list\noptc list adamw\noptc list ema\noptc list --names | wc -l", cmd_list},
     {"check", "SPEC…", "compile specs and say whether they are well formed",
      "Says 'ok' and what a step costs, or the error with its line. All are checked, even after one failed. Warns of\n"
-     "hyperparameters that nothing reads under the chosen options. A wrapper is checked around sgd.",
+     "hyperparameters that nothing reads under the chosen options, and of lines that compute and surely mean something\n"
+     "else: what an entry returns, solve(A, B) with a symmetric A, roots of singular matrices. A wrapper is checked\n"
+     "around sgd.",
      "optc check mine.lua\noptc check adamw --with 'clip(1),ema(0.999)'\noptc check specs/*.lua", cmd_check},
     {"explain", "SPEC", "the passes of a rule with the spec's own lines, bytes, floor time",
      "Prints what the rule declares, its passes over memory with the lines of the spec that each does and why it could "
      "not be part\n"
      "of the one before, and what they mean: bytes, launches, state, and the least time a step can take at the "
      "bandwidth of the\n"
-     "device that would run it, which is measured once and kept in the cache folder.",
+     "device that would run it, which is measured once and kept in the cache folder. So are the rates of a CPU's "
+     "products and\n"
+     "factors; the floor says which of memory and products limits it. It is a floor: a step takes longer.",
      "optc explain adamw\noptc explain adafactor --shape 4096x4096 --shape 4096\noptc explain lamb --size 1G "
      "--bandwidth 3350\noptc explain lamb --device cpu --measure",
      cmd_explain},

@@ -138,6 +138,12 @@ int spec_fail(const Spec *s)
     return cli_fail("%s", s->gen.diag.text ? s->gen.diag.text : "out of memory");
 }
 
+void spec_warnings(const Spec *s)
+{
+    for (int i = 0; i < s->gen.rule->nwarning; i++)
+        cli_warning("%s", s->gen.rule->warning[i].text);
+}
+
 int spec_entry(const Plan *p, const char *name)
 {
     for (int e = 0; e < p->nentry; e++)

@@ -132,6 +132,7 @@ bool spec_open(Spec *s, const char *arg, const CompileOpts *c, bool wrappers, co
 bool spec_for_gpu(Spec *s, const Spec *of);
 void spec_close(Spec *s);
 int spec_fail(const Spec *s);                                /* prints the diagnosis, returns CLI_FAILED */
+void spec_warnings(const Spec *s);                 /* what is well formed and surely not meant */
 /* Bytes per element that one run of an entry moves, least and most over its phases. */
 void spec_bytes(const Plan *p, int entry, int variant, int *least, int *most);
 /* "28", "16/20" (vectors/matrices), "20-28" (over phases) */
@@ -145,6 +146,7 @@ typedef struct Fields { const char *kind, *name, *doc, *cite; const char *arg[MA
 void fields_read(Arena *a, const char *text, size_t len, Fields *out);
 
 /* ---- stream.c ---- */
+double cli_cpu_seconds(void);                                /* of all threads of this process */
 double cli_now(void);                                        /* seconds, monotonic */
 double cli_median(const double *v, int n);
 double cli_spread(const double *v, int n);                   /* half of what the middle half spans, of the median */

@@ -1,5 +1,5 @@
 -- expect: 6: .T: 'lr' (a value per group) is one number: there is nothing to turn
--- expect: 7: a symbolic value has no fields but T, which is its transpose: a.T
+-- expect: 7: a symbolic value has no fields but T, which is its transpose: a transpose is a.T
 return optimizer {
   name  = "bad", hyper = { lr = 1 },
   step = function()
