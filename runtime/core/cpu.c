@@ -68,7 +68,7 @@ static void *block_alloc(size_t bytes)
 }
 
 /* A state of a tensor, in segments. */
-enum { FILL_SEGMENT = 1 << 16 };
+#define FILL_SEGMENT ((int64_t)1 << 16)
 typedef struct Filled { const optc_binding *b; int tensor, array; int64_t n; } Filled;
 
 static void fill_segment(void *with, int64_t i)
