@@ -47,8 +47,8 @@ const char *explain_phase(Arena *a, const Plan *p, int entry, int mask)
 }
 
 /* What stages move and compute, and what that takes at the least. Stages follow one another, and each takes the longer
- * of moving and computing. seconds: of stages other than factors. Factors of several matrices are shared by threads, and
- * one matrix is done by one: all of them on one thread, and the largest ones, stage by stage. */
+ * of moving and computing. seconds: of stages other than factors. Threads share the factors of several matrices, and one
+ * thread does one matrix. factors: seconds of all of them on one thread; largest: of the largest one of each stage. */
 typedef struct Cost { double bytes, flops, moving, computing, seconds, factors, largest; } Cost;
 
 static Cost stage_cost(const Plan *p, const Phase *ph, const Stage *st, Shape shape, const Bandwidth *f)

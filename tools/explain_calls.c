@@ -44,6 +44,7 @@ static double matrix_flops(CallAxes c, Shape s)            /* of one matrix */
 static void add_matrices(CallCost *to, CallAxes c, Shape s, const Bandwidth *f)
 {
     double each = matrix_flops(c, s), rate = flop_rate(f, callee_of(c.of), (double)axis_len(c.axis[0], s));
+    rate = c.symmetric && f->gram > 0 ? f->gram : rate;
     double seconds = rate > 0 && s.slices > 0 ? each / rate : 0;
     to->flops += (double)s.slices * each;
     to->all += (double)s.slices * seconds;

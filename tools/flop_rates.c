@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PRODUCT_SIDE = 512, SMALL_SIDE = 256, LARGE_SIDE = 1024, LEAST_ROUNDS = 3, MOST_ROUNDS = 100 };
+enum { PRODUCT_SIDE = 512, GRAM_LENGTH = 2048, SMALL_SIDE = 256, LARGE_SIDE = 1024 };
+enum { LEAST_ROUNDS = 3, MOST_ROUNDS = 100 };
 /* Seconds: rounds are short, so that some meet no other work, and go on for so long in all. */
 #define LEAST_ROUND 0.003
 #define ALL_ROUNDS 0.4
@@ -59,22 +60,25 @@ static double best_rate(Work *w, bool *alone)
 }
 
 /* ---- products ---- */
+typedef struct ProductAsked { Product product; bool gram; } ProductAsked;      /* gram: of which half is computed */
+
 static double measure_product(optc_engine *e, const void *ctx, bool *alone)
 {
-    const int64_t n = PRODUCT_SIDE;
-    bool wide = *(const Product *)ctx == PRODUCT_F64;
-    size_t bytes = (size_t)(n * n) * (wide ? sizeof(double) : sizeof(float));
-    void *a = calloc(3, bytes);
+    const int64_t n = PRODUCT_SIDE, k = GRAM_LENGTH;       /* a of n x k, b of n x n, c of n x n */
+    const ProductAsked *ask = ctx;
+    bool wide = ask->product == PRODUCT_F64;
+    size_t size = wide ? sizeof(double) : sizeof(float), square = (size_t)(n * n) * size;
+    char *a = calloc((size_t)(n * k + 2 * n * n), size), *b = a + (size_t)(n * k) * size;
     if (!a)
         return 0;
-    for (int64_t i = 0; i < 2 * n * n; i++)
+    for (int64_t i = 0; i < n * (k + n); i++)
         if (wide)
-            ((double *)a)[i] = (double)(i % 7) - 3;
+            ((double *)(void *)a)[i] = (double)(i % 7) - 3;
         else
-            ((float *)a)[i] = (float)(i % 7) - 3;
+            ((float *)(void *)a)[i] = (float)(i % 7) - 3;
     Work w = {.engine = e, .once = multiply_once, .threads = optc_threads(e),
-              .flops = 2.0 * (double)n * (double)n * (double)n,
-              .product = {.a = a, .b = (char *)a + bytes, .c = (char *)a + 2 * bytes, .m = n, .n = n, .k = n,
+              .flops = (double)n * (double)(ask->gram ? k * (n + 1) : 2 * n * n),
+              .product = {.a = a, .b = ask->gram ? NULL : b, .c = b + square, .m = n, .n = n, .k = ask->gram ? k : n,
                           .type = wide ? OPTC_F64 : OPTC_F32}};
     double rate = best_rate(&w, alone);
     free(a);
@@ -129,6 +133,13 @@ static double factor_rate(Arena *a, optc_engine *e, Callee c, int64_t side, bool
     return rate_of(a, e, what, anew, measure_factor, &ask, busy);
 }
 
+static double product_rate(Arena *a, optc_engine *e, const Plan *p, bool gram, bool anew, bool *busy)
+{
+    ProductAsked ask = {p->precision == PRODUCT_F64 ? PRODUCT_F64 : PRODUCT_F32, gram};
+    const char *what = arena_printf(a, "%s in %s", gram ? "Gram matrices" : "products", product_info[ask.product].name);
+    return rate_of(a, e, what, anew, measure_product, &ask, busy);
+}
+
 bool flop_rates(Arena *a, const Plan *p, bool anew, Bandwidth *f)
 {
     optc_engine *e;
@@ -137,9 +148,10 @@ bool flop_rates(Arena *a, const Plan *p, bool anew, Bandwidth *f)
     if (optc_open(&(optc_engine_options){.device = "cpu"}, &e) != OPTC_OK)
         return cli_error("explain: %s", optc_message()), false;
     f->threads = optc_threads(e);
-    Product product = p->precision == PRODUCT_F64 ? PRODUCT_F64 : PRODUCT_F32;
-    const char *what = arena_printf(a, "products in %s", product_info[product].name);
-    f->flops[CALL_MM] = any[CALL_MM] ? rate_of(a, e, what, anew, measure_product, &product, &f->busy) : 0;
+    if (any[CALL_MM]) {
+        f->flops[CALL_MM] = product_rate(a, e, p, false, anew, &f->busy);
+        f->gram = product_rate(a, e, p, true, anew, &f->busy);
+    }
     for (int c = 0; c < NCALLEE; c++)
         if (any[c] && call_text[c]) {
             double n = SMALL_SIDE, small = factor_rate(a, e, (Callee)c, SMALL_SIDE, anew, &f->busy);
