@@ -272,7 +272,7 @@ class Files(Case):
 
     def test_matrix_rules(self):
         """What they keep depends on the tensor: it is seen at the first step, which changes nothing."""
-        for spec, key in (("muon", "adamw.v"), ("adafactor", "v"), ("soap", "adamw.v")):
+        for spec, key in (("muon", "adamw.v"), ("adafactor", "variance"), ("soap", "adamw.v")):
             saved = self.file(lambda ps: optc.torch.Optimizer(ps, spec))
             self.assertIsNotNone(saved["state"][1].pop(key), spec)
             ps = lists()

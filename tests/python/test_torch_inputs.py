@@ -87,6 +87,8 @@ class Inputs(unittest.TestCase):
                 with self.subTest(rule=spec, given=given.desc):
                     params = parameters(spec) if given.params is None else given.params
                     if bad.error_regex in ELSEWHERE:
+                        for p in params:                   # frozen ones may be of any kind
+                            p.requires_grad_()
                         ELSEWHERE[bad.error_regex](self, lambda: optc.torch.Optimizer(params, spec, **given.kwargs))
                         continue
                     if bad.error_type is UserWarning:
