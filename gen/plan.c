@@ -273,6 +273,8 @@ static void note_stages(Plan *pl, const Phase *ph)
                 continue;
             for (int j = 0; j < s->nload; j++)
                 note_state(pl, v, s->load[j].mem);
+            for (int j = 0; j < s->nfin; j++)              /* a fold of a state's own array */
+                note_state(pl, v, s->fin[j].mem);
             for (int j = 0; j < s->nstore; j++)
                 note_state(pl, v, s->store[j].mem);
         }
