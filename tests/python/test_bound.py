@@ -1,5 +1,6 @@
 """What a step checks of parameters and gradients before it writes, and what a failed step leaves: nothing."""
 import unittest
+import unittest.mock
 
 import torch
 
@@ -10,6 +11,9 @@ from case import X, Y, Case, grads, lists, model
 
 def copies(params):
     return [p.detach().clone() for p in params]
+
+
+SCALED = """return optimizer { name = "scaled", inputs = { scale = 'group' }, step = function() p = p - scale * g end }"""
 
 
 class Aliases(Case):
@@ -307,6 +311,78 @@ class Closures(Case):
         handle.remove()
         self.assertTrue(all(map(torch.equal, was, ps)))
         self.assertEqual(opt.state[ps[0]]["step"].item(), 1)
+
+
+class Refusals(Case):
+    def test_input_is_not_kept(self):
+        """What set_scalar or set_input refuse is not tried again by later calls and steps."""
+        p = torch.nn.Parameter(torch.ones(3))
+        opt = optc.torch.Optimizer([p], spec=SCALED)
+        opt.set_scalar("scale", 2.0)
+        p.grad = torch.ones(3)
+        opt.step()
+        with self.assertRaises(Exception):
+            opt.set_scalar("scala", 1.0)
+        with self.assertRaises(Exception):
+            opt.set_input(p, "scala", torch.ones(3))
+        opt.set_scalar("scale", 3.0)
+        opt.step()
+        torch.testing.assert_close(p.detach(), torch.full((3,), 1 - 2 - 3.0))
+
+    def test_input_before_the_first_step(self):
+        """A name that is refused when tensors are bound is refused at every step, and nothing moves."""
+        p = torch.nn.Parameter(torch.ones(3))
+        opt = optc.torch.Optimizer([p], spec=SCALED)
+        opt.set_scalar("scala", 2.0)
+        p.grad = torch.ones(3)
+        for _ in range(2):
+            with self.assertRaisesRegex(Exception, "scala"):
+                opt.step()
+        torch.testing.assert_close(p.detach(), torch.ones(3))
+
+    def test_other_scalars_keep_the_loss(self):
+        """Setting another scalar leaves the loss where the binding reads it."""
+        p = torch.nn.Parameter(torch.ones(3))
+        opt = optc.torch.Optimizer([p], spec=SCALED.replace("scale = 'group'", "scale = 'group', loss = 'group'")
+                                   .replace("scale * g", "scale * loss * g"))
+        opt.set_scalar("scale", 1.0)
+
+        def closure():
+            p.grad = torch.ones(3)
+            return torch.tensor(2.0)
+        opt.step(closure)
+        opt.set_scalar("scale", 3.0)
+        junk = [torch.full((), 7.0, dtype=torch.float64) for _ in range(50)]
+        opt.step()
+        torch.testing.assert_close(p.detach(), torch.full((3,), 1 - 2 - 6.0))
+        self.assertEqual(len(junk), 50)
+
+    def test_loss_of_a_failed_step(self):
+        """A step that fails leaves no loss to later ones."""
+        p = torch.nn.Parameter(torch.tensor([3.0, 4.0]))
+        opt = optc.torch.Optimizer([p], spec=POLYAK)
+
+        def closure():
+            opt.zero_grad()
+            loss = (p * p).sum()
+            loss.backward()
+            return loss
+        opt.step(closure)
+        with unittest.mock.patch.object(opt, "run", side_effect=RuntimeError), self.assertRaises(RuntimeError):
+            opt.step(closure)
+        self.assertIsNone(opt._loss)
+
+    def test_parameters_that_shrink(self):
+        """Pruned where they lie: the step follows, and writes nothing beyond."""
+        whole = torch.ones(10)
+        p = torch.nn.Parameter(whole)
+        opt = optc.torch.SGD([p], lr=1.0)
+        p.grad = torch.ones(10)
+        opt.step()
+        p.data = p.data[:5]
+        p.grad = torch.ones(5)
+        opt.step()
+        torch.testing.assert_close(whole, torch.tensor([-1.0] * 5 + [0.0] * 5))
 
 
 class Inference(Case):

@@ -316,3 +316,26 @@ class Files(Case):
 if __name__ == "__main__":
     import unittest
     unittest.main()
+
+    def test_momentum_beside_a_wrapper(self):
+        """A momentum buffer that is not there begins anew; what a wrapper keeps stays as it is."""
+        saved = self.file(lambda ps: torch.optim.SGD(ps, lr=0.1, momentum=0.9))
+        ps = lists()
+        opt = optc.torch.SGD(ps, lr=0.1, momentum=0.9, with_=["ema(0.5)"])
+        opt.load_state_dict(saved)
+        grads(ps)
+        opt.step()
+        for p in ps:
+            torch.testing.assert_close(opt.state[p]["ema.avg"], p.detach(), rtol=2, atol=2)
+            self.assertGreater(float(opt.state[p]["ema.avg"].norm()), 0.5 * float(p.detach().norm()))
+
+    def test_default_type(self):
+        """Files are checked whatever torch's default type is."""
+        saved = self.file()
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)
+        try:
+            ps = [torch.nn.Parameter(p.detach().float()) for p in lists()]
+            optc.torch.AdamW(ps).load_state_dict(saved)
+        finally:
+            torch.set_default_dtype(before)

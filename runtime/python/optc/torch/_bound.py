@@ -330,6 +330,7 @@ class Bound:
             raise
         if sizes != (self.sizes if everyone else [n for n, g in zip(self.sizes, grads) if g is not None]):
             self._refuse_grads(grads)
+            raise Changed                              # parameters changed their sizes where they lie
         if any(map(is_not, map(_dtype, there), repeat(self._grad_dtype(there)))):
             raise Changed
         if not plain or self.grad_copies:
@@ -518,20 +519,25 @@ class Bound:
     def set_steps(self, counts):
         """Counts of all tensors, and of the binding: the most that one of them has."""
         if any(counts) or bool(self.counted.any()):
-            most = max(counts)
+            ts = [n + skipped for n, skipped in zip(counts, self._skipped())]
+            most = max(ts)
             self.binding.set_t(-1, most)
-            for i, n in enumerate(counts):
+            for i, n in enumerate(ts):
                 if n != most:
                     self.binding.set_t(i, n)
         self.counted.copy_(torch.tensor([float(n) for n in counts], **ON_HOST))
         self.steps.copy_(self.counted)
 
+    def _skipped(self):
+        """By tensor: steps that a scaler left out, which the binding counts and the optimizer does not."""
+        every = range(len(self.params))
+        if OWN + "skipped" not in self.domains:
+            return [0 for _ in every]
+        return [int(self.binding.read(i, OWN + "skipped", 1)[0]) for i in every]
+
     def read_steps(self):
         """What replays of a graph counted is known to the device alone, and so is what was left out."""
-        every = range(len(self.params))
-        counts = [float(self.binding.get_t(i)) for i in every]
-        if OWN + "skipped" in self.domains:
-            counts = [n - self.binding.read(i, OWN + "skipped", 1)[0] for i, n in zip(every, counts)]
+        counts = [float(self.binding.get_t(i) - n) for i, n in enumerate(self._skipped())]
         kept = self.steps == self.counted              # others were edited since: the next step takes them
         self.counted.copy_(torch.tensor(counts, **ON_HOST))
         self.steps[kept] = self.counted[kept]

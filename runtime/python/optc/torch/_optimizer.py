@@ -208,11 +208,11 @@ class Optimizer(torch.optim.Optimizer):
             _state.take(self, b, plan)
         self._norms = Norms(bounds) if clip else None
         self._checks = Checks(bounds) if scaler == APART else None
+        self._give_inputs(bounds)                      # what may fail comes before anything is replaced
         self._bounds, self._out, self._shape = bounds, out, self._layout()
         self._of = {id(b.owners[0]): b for b in bounds} if self._release else {}
         self._places = {p: (b, i) for b in bounds for i, p in enumerate(b.owners)}
         self._pushed = None
-        self._give_inputs()
 
     def _bound(self, key, members, rule, clip, scaler, old):
         device, dtype, grad, sharded = key[:4]
@@ -260,13 +260,16 @@ class Optimizer(torch.optim.Optimizer):
 
     def _step(self, closure=None):
         loss = None
-        if closure is not None:
-            loss = self._loss = self._called(closure)
-            if "perturb" in self._rule.entries:
-                self._step_perturbed(closure)
-                return loss
-        if not self._release:
-            self.run("step")
+        try:
+            if closure is not None:
+                loss = self._loss = self._called(closure)
+                if "perturb" in self._rule.entries:
+                    self._step_perturbed(closure)
+                    return loss
+            if not self._release:
+                self.run("step")
+        finally:
+            self._loss = None                          # it is this step's alone, and holds its graph
         return loss
 
     def _called(self, closure):
@@ -452,16 +455,24 @@ class Optimizer(torch.optim.Optimizer):
         """A tensor that the rule wants beside a parameter's gradient; it is kept, and read at every step."""
         if tensor.shape != p.shape or not tensor.is_contiguous():
             raise ValueError("input '%s' lies otherwise than its parameter" % name)
-        self._inputs[p, name] = tensor
-        self._give_inputs()
+        self._keep_input(self._inputs, (p, name), tensor)
 
     def set_scalar(self, name, value, group=None):
         """A number that the rule wants for a group, or for all."""
-        self._scalars[name, group] = value
-        self._give_inputs()
+        self._keep_input(self._scalars, (name, group), value)
 
-    def _give_inputs(self):
-        for b in self._bounds or ():
+    def _keep_input(self, kept, key, value):
+        was = dict(kept)
+        kept[key] = value
+        try:
+            self._give_inputs(self._bounds or ())
+        except BaseException:                          # what was refused is not tried again
+            kept.clear()
+            kept.update(was)
+            raise
+
+    def _give_inputs(self, bounds):
+        for b in bounds:
             b.settle()
             numbers = {id(p): i for i, p in enumerate(b.owners)}
             for (p, name), tensor in self._inputs.items():

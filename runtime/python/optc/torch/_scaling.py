@@ -54,13 +54,17 @@ def send(b, k, name, value):
 
 
 def send_scalar(b, k, name, value):
-    b.loss = None                                      # the next closure's loss is connected again
     if read_where_it_lies(value, b.device):
         b.binding.set_scalar_from(k, name, value.data_ptr(), TYPES[value.dtype])
         b.kept[k, name] = value
     else:
-        b.binding.set_scalar_from(k, name, None)       # set_scalar does not end that
         b.binding.set_scalar(k, name, number(value))
+    if b.loss is not None and is_loss(name):           # the next closure's loss is connected again; until then other
+        b.kept["loss"], b.loss = b.loss, None          # groups read the memory of the last one
+
+
+def is_loss(name):
+    return name == "loss" or name.endswith(".loss")
 
 
 class Loss:
@@ -69,7 +73,7 @@ class Loss:
     def __init__(self, b):
         self.memory = None
         for name in b.rule.inputs():
-            if name == "loss" or name.endswith(".loss"):
+            if is_loss(name):
                 self._give(b, name)
 
     def _give(self, b, name):

@@ -74,6 +74,7 @@ def reread(opt):
         return True
     if edited:
         opt._refuse_capture()
+        opt._count_replays()                           # a GPU's counts, which may be ahead of what was read last
         plans = [(b, plan(opt, b, numbers)) for b, numbers in edited.items()]
         for b, found in plans:
             take(opt, b, found)
@@ -84,7 +85,7 @@ def reread(opt):
 
 def _edited(opt, places):
     """{binding: numbers} of tensors whose entries were changed; None: one was removed."""
-    found, counts = {}, {b: (b.steps.tolist(), b.counted.tolist()) for b in opt._bounds}
+    found, counts = {}, {b: (b.steps.tolist(), b.counted.tolist()) for b in {b for b, _ in places.values()}}
     for p, (b, i) in places.items():
         own, (steps, counted) = entry(opt, p), counts[b]
         if removed(b, i, own):
@@ -171,15 +172,14 @@ def plan(opt, b, numbers, before=None):
         count = step_of(own, name, opt._rule.spec in STEPLESS)
         old, k = (before or {}).get(id(p), (None, 0))
         keys = [n for n in views if n not in b.grouped and (old is None or n in old.live(k))]
-        if opt._rule.row == "sgd" and any(own.get(n) is None for n in views):
-            count, own = 0, {}                         # torch begins a momentum buffer that is None, or not there
+        begins = opt._rule.row == "sgd" and "momentum_buffer" in views and own.get("momentum_buffer") is None
+        if begins:                                     # as torch begins one that is None, or not there
+            count, own = 0, {**own, "momentum_buffer": torch.zeros(views["momentum_buffer"].shape)}
         elif count:
             check_missing(opt, own, keys, name, b.marks[i] is None)
             _warn_of_others(opt, own, keys, count, name)
         fills = [(n, check_value(own[n], b.marks[i][n][0] if b.marks[i] else view.shape, n, name, view))
                  for n, view in views.items() if own.get(n) is not None and b.edited(i, n, own[n])]
-        if not own:
-            fills = [(n, torch.zeros(view.shape)) for n, view in views.items()]
         found.append((i, count, fills))
     return found
 
@@ -256,6 +256,6 @@ def _kept(opt, rule):
     names, domains = opt._rule.names, {n: d for n, d in rule.states().items() if d != "group"}
     whole = not opt._rule.rest and set(domains.values()) <= {"elem", "tensor"}
     if whole:
-        one = Binding(rule, [([{"param": torch.zeros(1)}], {})])
+        one = Binding(rule, [([{"param": torch.zeros(1, dtype=torch.float32, device="cpu")}], {})])
         domains = {n: d for n, d in domains.items() if one.has_state(0, n)}
     return {names.get(n, n): d for n, d in domains.items()}, whole
