@@ -203,7 +203,7 @@ for action in export merge show; do
     expect 0 "optc tune $action" tune $action --help
 done
 expect 2 "one command at a time" help bench tune
-expect 0 "$builtin results" tune show
+expect 0 "$builtin result" tune show
 expect 1 "no results to export yet" tune export
 check "looking made a folder" '[ ! -e tuned ]'
 expect 2 "which files" tune merge
