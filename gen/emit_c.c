@@ -313,8 +313,8 @@ static const char *list_buffer(CStage *c, const char *type, const char *name, co
     return array;
 }
 
-/* What is folded: an element's value by its name or, where it is written once, as it is made. A list's values, of norms
- * their squares, wait in an array until all are there. */
+/* The text of the value that a fold adds. A pass over elements adds the value by name, or its expression if that is
+ * used once. A list stage stores its values (for norms: their squares) in an array and folds the array at its end. */
 static const char *folded(CStage *c, const Node *n, Ref x)
 {
     Emit *e = &c->e;

@@ -27,7 +27,7 @@ static const char *fold_class(const Node *n)
 {
     return ((const char *const[NCLASS]){"optc_sum", "optc_maxi", "optc_mini", "optc_sum"})[class_of(n)];
 }
-/* What takes a value into a lane: lanes of norms take its square. */
+/* The class that adds a value to a lane. Lanes of norms add the square. */
 static const char *add_class(const Node *n) { return is_norm(n) ? "optc_squares" : fold_class(n); }
 
 /* ---- finishing reductions ---- */

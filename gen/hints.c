@@ -1,4 +1,4 @@
-/* What newcomers write, from other languages and libraries, and what to write here: one table. */
+/* One table of hints: what users of other languages and libraries write first, and the spelling in a spec. */
 #include "trace.h"
 
 #include <string.h>

@@ -103,7 +103,7 @@ static Ref fold_count(lua_State *L, Dom from, Dom to)
 
 static Ref konst(lua_State *L, double x) { return node_const(&trace_of(L)->rule->g, x); }
 
-/* Over all tensors squares of tensors' norms are summed, in f64. */
+/* A global norm sums the squares of the tensors' norms in f64. */
 static Ref plain_norm(lua_State *L, Op op, Ref x, Dom to)
 {
     if (to != GROUP)
@@ -114,8 +114,8 @@ static Ref plain_norm(lua_State *L, Op op, Ref x, Dom to)
     return trace_op(L, OP_SQRT, op == OP_NORM ? sum : trace_op(L, OP_DIV, sum, fold_count(L, from, to)), NONE);
 }
 
-/* Of f64 values squares may be 0 or infinite: three norms of one pass, of which the one is taken whose squares are
- * neither. Powers of two round nothing. */
+/* The square of an f64 value may underflow or overflow. An f64 rule therefore computes the norm at three scales in one
+ * pass and selects the one in range. The scales are powers of two, so scaling rounds nothing. */
 Ref trace_norm(lua_State *L, Op op, Ref x, Dom to)
 {
     const double up = 0x1p650, down = 0x1p-600, least = 0x1p-400, most = 0x1p450;

@@ -107,7 +107,8 @@ static void warn_node(Trace *t, const Node *n, const char *fmt, const char *a, c
 /* ---- what a value is ---- */
 enum { SYMMETRIC_VALUE = 1, DIAGONAL = 2, GRAM = 4 };
 
-/* By node: a set of the above; the eigh() whose vectors it holds, turned or not, and whose values it is made of. */
+/* Facts by node. is: a set of the flags above. vectors: the eigh() call whose eigenvectors the node holds; turned: they
+ * are transposed. values: the eigh() call whose eigenvalues the node is computed from. */
 typedef struct Facts { uint8_t *is; bool *symmetric; Ref *vectors, *values; bool *turned; uint8_t *state; } Facts;
 
 static bool is_eye(const Graph *g, const Node *n)

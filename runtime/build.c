@@ -98,9 +98,9 @@ void compiler_free(HostCompiler *c)
 }
 
 /* ---- running it ---- */
-/* Waits so many seconds (0: for ever); false: it is still there. It is left as it ended: until it is reaped nobody else
- * gets its number, nor its group's. end->si_pid 0: it has ended, nobody knows how, and its number may be another's by
- * now (SIGCHLD is ignored, or someone else in this process waits for all children). */
+/* Waits up to `seconds` (0: without limit) for a child to end. Returns false if it still runs. The child is not reaped
+ * here, so the system does not reuse its process number or group number yet. end_of->si_pid is 0 if the exit status is
+ * lost, because SIGCHLD is ignored or other code in this process reaped the child: the number may then be reused. */
 static bool wait_for(pid_t pid, double seconds, siginfo_t *end_of)
 {
     double end = now_ms() + seconds * 1e3;
@@ -297,7 +297,7 @@ void *compiler_build(const HostCompiler *c, const char *source, const char *flag
         errno = 0;
         *object = file_read(so, size);
         int err = errno;
-        /* where nobody knows how the compiler ended the object itself tells whether it is whole */
+        /* if the compiler's exit status is lost, check that the object file is complete */
         h = *object && (end.si_pid || whole_object(*object, *size)) ? cache_load_object(so, *object, *size) : NULL;
         if (!h)
             snprintf(why, nwhy, "what %.100s made cannot be loaded", c->label);

@@ -156,7 +156,7 @@ class Bound:
         self.views = [None] * len(self.params)         # {name: live state} of each
         self.marks = [None] * len(self.params)         # {name: signature} of what opt.state shows of each
         self.steps = torch.zeros(len(self.params), **ON_HOST)     # t of each, as torch keeps it; opt.state has views
-        self.counted = torch.zeros(len(self.params), **ON_HOST)   # the same, where nobody else writes
+        self.counted = torch.zeros(len(self.params), **ON_HOST)   # a copy that users cannot edit
         self.step_views = list(self.steps.unbind())
         self.took = None                               # who takes part: None all of them, or ones and zeros
         self.unseen = True                             # some have no states in the optimizer yet

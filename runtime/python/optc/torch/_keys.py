@@ -200,7 +200,7 @@ class Keys:
                 raise TypeError("param_groups[%d]: %s" % (where, unknown(self.spec, [key], known)))
 
     def complete(self, group):
-        """base_lr of a rule that has one, where nobody gave it: the rate that a schedule begins with."""
+        """Sets base_lr, if the rule has it and the user did not give it, to the rate a schedule begins with."""
         if "base_lr" in self.ranges and group.get("base_lr") is None:
             group["base_lr"] = number(group.get("initial_lr", group["lr"]))
 
