@@ -257,8 +257,8 @@ static inline optc_status optc_bind(optc_rule *r, const optc_group *groups, int 
 }
 optc_status optc_unbind(optc_binding *b);
 /* A warning about the bound tensors in one line, or "". The string is valid until optc_unbind. The only warning so far:
- * a rule with products steps a tensor of rank 3 or more as one matrix, although its shape suggests stacked matrices. For
- * rank 3 that is a last dimension of 16 or more; for higher ranks the first dimension must also be the smaller one. */
+ * a rule with products steps a tensor of rank 3 or more as one matrix, although its shape suggests stacked matrices.
+ * For rank 3 that is a last dimension of 16 or more; for higher ranks the first dimension must also be the smaller one. */
 const char *optc_binding_warning(const optc_binding *b);
 
 /* What is bound. */
@@ -318,7 +318,8 @@ optc_status optc_sync(optc_binding *b);                        /* waits for what
  * knows of them: the state "skip.skipped" of a tensor counts them, and the rule's t is the difference. Save and restore
  * both. (Steps that a guard leaves out are not counted.) If no tensor of a step takes part, states and values of groups
  * do not change either. After a step was captured in a graph the device is asked, which waits (and rules
- * that do not use t then count no replays). Setting: -1 sets the binding and every tensor; a tensor's is seen from the next optc_run on. */
+ * that do not use t then count no replays). Setting: -1 sets the binding and every tensor; a
+ * tensor's is seen from the next optc_run on. */
 optc_status optc_get_t(const optc_binding *b, int tensor, int64_t *steps);
 optc_status optc_set_t(optc_binding *b, int tensor, int64_t steps);
 
