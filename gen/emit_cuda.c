@@ -317,9 +317,12 @@ static const char *choose_walk(CudaStage *c, bool placed)
                            (Hole[]){{"full", number(c, c->knob[KNOB_THREADS] * c->vec * c->knob[KNOB_ITEMS])}}, 1);
     if (c->form == FORM_MAP && !placed)
         return emit_filled(&c->e, "walk_any", NULL, 0);
-    if (placed)
-        sizes = arena_printf(a, "%s && %s %% %d == 0", sizes,
-                             c->by_matrix ? "self->rows * self->cols" : emit_axis(&c->e, own, 1), c->vec);
+    if (placed) {
+        /* the even walk divides nothing: a tensor of several matrices takes the other one */
+        const char *alone = squares(c) || c->by_matrix ? "" : " && self->slices == 1";
+        sizes = arena_printf(a, "%s && %s %% %d == 0%s", sizes,
+                             c->by_matrix ? "self->rows * self->cols" : emit_axis(&c->e, own, 1), c->vec, alone);
+    }
     return emit_filled(&c->e, "walk_even", (Hole[]){{"sizes", sizes}}, 1);
 }
 

@@ -303,23 +303,20 @@ template <int V, typename T, typename W> OPTC_FN void optc_get_rows(T (&v)[V], c
     }
 }
 
+/* An even walk of these is over one matrix. */
 template <int V, typename T, typename W> OPTC_FN void optc_get_slices(T (&v)[V], const T *p, const optc_view *self, optc_place at, int left, W)
 {
-    const bool even = optc_is_even<W>::value;
     for (int i = 0; i < V; i++) {
-        if (!even && i && ++at.col == self->cols)
+        if (i && ++at.col == self->cols)
             at.col = 0, at.row++;
-        if (!even || i == 0)
-            v[i] = i < left ? p[self->slices == 1 ? 0 : optc_div(at.row, self->rows)] : T(0);
-        else
-            v[i] = v[0];
+        v[i] = optc_is_even<W>::value ? *p : i < left ? p[self->slices == 1 ? 0 : optc_div(at.row, self->rows)] : T(0);
     }
 }
 
 template <int V, typename T, typename W> OPTC_FN void optc_get_cols(T (&v)[V], const T *p, const optc_view *self, optc_place at, int left, W wide)
 {
     if (optc_is_even<W>::value) {               /* columns lie 64 bytes apart at the least, and come in whole vectors */
-        optc_get<0>(v, p + (self->slices == 1 ? 0 : optc_div(at.row, self->rows) * self->cols) + at.col, left, wide);
+        optc_get<0>(v, p + at.col, left, wide);
         return;
     }
     for (int i = 0; i < V; i++) {
