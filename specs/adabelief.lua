@@ -1,4 +1,6 @@
 -- rectify, on by default as in the authors' code (adabelief-pytorch 0.1.0 and later, timm): RAdam's factor, and plain momentum until it exists.
+-- f32 range: s is infinite once |g - m| exceeds 5.8e20 (sqrt(3.4e38 / (1 - beta2))): the element stands still at rectified steps. |g - m| under 1e-21
+-- adds only eps to s.
 return optimizer {
   name  = "adabelief",
   cite  = "Zhuang et al. 2020, arXiv:2010.07468",
@@ -13,7 +15,7 @@ return optimizer {
     p = p - (lr * weight_decay) * p
     m = lerp(m, g, 1 - beta1)
     local surprise = g - m
-    s = lerp(s, surprise * surprise, 1 - beta2) + eps
+    s = beta2 * s + (1 - beta2) * surprise * surprise + eps
     if rectify then
       local last = 2 / (1 - beta2) - 1
       local rho = last - 2 * t * beta2 ^ t / (1 - beta2 ^ t)

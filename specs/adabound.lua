@@ -1,5 +1,7 @@
 -- base_lr is the rate that a schedule starts from: the bounds follow lr / base_lr. 0 stands for lr itself, a constant rate. optc.torch sets
 -- it to each group's first lr.
+-- f32 range: v is infinite from |g| = 5.8e20 on (sqrt(3.4e38 / (1 - beta2))): the element then steps at the lower bound. |g| under 1e-21 adds 0 to
+-- v; eps outweighs sqrt(v) long before that.
 return optimizer {
   name  = "adabound",
   cite  = "Luo et al. 2019, arXiv:1902.09843",
@@ -14,7 +16,7 @@ return optimizer {
   step = function()
     local d = g + weight_decay * p
     m = lerp(m, d, 1 - beta1)
-    v = lerp(v, d * d, 1 - beta2)
+    v = beta2 * v + (1 - beta2) * d * d
     local s = v
     if amsbound then
       vmax = max(vmax, v)

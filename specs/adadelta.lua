@@ -1,4 +1,6 @@
 -- rho is torch's; the paper runs with 0.95.
+-- f32 range: v is infinite from |g| = 5.8e19 on (sqrt(3.4e38 / (1 - rho))), as in torch: the element stands still from then on. |g| under 1e-22 adds 0
+-- to v; eps outweighs v long before that.
 return optimizer {
   name  = "adadelta",
   cite  = "Zeiler 2012, arXiv:1212.5701",
@@ -9,9 +11,9 @@ return optimizer {
   state = { v = zeros, u = zeros },
   step = function()
     local d = g + weight_decay * p
-    v = lerp(v, d * d, 1 - rho)
+    v = rho * v + (1 - rho) * d * d
     local delta = sqrt((u + eps) / (v + eps)) * d
-    u = lerp(u, delta * delta, 1 - rho)
+    u = rho * u + (1 - rho) * delta * delta
     p = p - lr * delta
   end,
 }

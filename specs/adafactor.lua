@@ -15,6 +15,11 @@ end
 
 local function square() if torch then return g * g else return g * g + eps1 end end
 
+-- f32 range: sums of g^2 along a row or a column must stay under 3.4e38, so |g| under 1.8e19 / sqrt(length); for vectors |g| under 1.8e19. Beyond it
+-- second moments are infinite and the tensor becomes NaN, at this step or the next one. torch=true multiplies row and column moments as torch does:
+-- from |g| = 4.3e9 on their product is infinite and the update is 0. Small gradients stay in range: eps1 outweighs their squares.
+-- out_of_range (optc_read_value) of a tensor is 1 at steps whose update or, for vectors, second moment is not finite. A column that leaves the range
+-- while all rows stay inside is told at the next step.
 return optimizer {
   name  = "adafactor",
   cite  = "Shazeer and Stern 2018, arXiv:1804.04235",
@@ -28,15 +33,19 @@ return optimizer {
   options = { relative_step = true, scale_parameter = true, momentum = false,
               torch = false },     -- true: as torch.optim.Adafactor, with eps1 in the denominators and decay by lr alone
   state = { m = zeros, v = zeros, r = zeros "row", c = zeros "col" },
+  values = { out_of_range = "tensor" },
   step = function()
     v = lerp(v, square(), t ^ -decay)
     if torch then apply(g / sqrt(max(v, eps1 * eps1))) else apply(g / sqrt(v)) end
+    out_of_range = where(isfinite(max(v)), 0, 1)
   end,
   matrix = function()
     local w, sq = t ^ -decay, square()
     r = lerp(r, rowmean(sq), w)
     c = lerp(c, colmean(sq), w)
-    if torch then apply(g * rsqrt(max(r * c / max(slice.mean(r), eps1), eps1 * eps1)))
-    else apply(g * rsqrt(r / slice.mean(r)) * rsqrt(c)) end
+    local u = g * rsqrt(r / slice.mean(r)) * rsqrt(c)
+    if torch then u = g * rsqrt(max(r * c / max(slice.mean(r), eps1), eps1 * eps1)) end
+    out_of_range = where(isfinite(rms(u)), 0, 1)
+    apply(u)
   end,
 }

@@ -1,7 +1,7 @@
 -- Adam's update, before the step size.
 local function direction()
   m = lerp(m, g, 1 - beta1)
-  v = beta2 * v + (1 - beta2) * (g * g)      -- not lerp: v may be infinite
+  v = beta2 * v + (1 - beta2) * g * g
   local n = m
   if nesterov then n = lerp(g, m, beta1) end
   return n / ((1 / sqrt(1 - beta2 ^ t)) * sqrt(v) + eps)
@@ -9,6 +9,8 @@ end
 
 -- A weight that meets its gradient at nearly a right angle, row by row or as a whole, is taken to be scale-invariant:
 -- the part of the update along it only lengthens it, and is projected out.
+-- f32 range: v is infinite from |g| = 5.8e20 on (sqrt(3.4e38 / (1 - beta2))), as in torch: the element stands still from then on. |g| under 1e-21
+-- adds 0 to v; eps outweighs sqrt(v) long before that.
 return optimizer {
   name  = "adamp",
   cite  = "Heo et al. 2021, arXiv:2006.08217",

@@ -1,3 +1,5 @@
+-- f32 range: v is infinite from |g| = 5.8e20 on (sqrt(3.4e38 / (1 - beta2))), as in torch: the element stands still from then on. |g| under 1e-21
+-- adds 0 to v; eps outweighs sqrt(v) long before that.
 return optimizer {
   name  = "adamw",
   cite  = "Loshchilov and Hutter 2019, arXiv:1711.05101; amsgrad: Reddi et al. 2018, arXiv:1904.09237",
@@ -11,7 +13,7 @@ return optimizer {
   step = function()
     p = p - lr * weight_decay * p
     m = lerp(m, g, 1 - beta1)
-    v = lerp(v, g * g, 1 - beta2)
+    v = beta2 * v + (1 - beta2) * g * g
     local s = v
     if amsgrad then
       vmax = max(vmax, v)

@@ -1,3 +1,5 @@
+-- f32 range: n is infinite once |z| exceeds 1.8e20 (sqrt(3.4e38 / (1 - beta3))): the element stands still from then on. |z| under 1e-22 adds 0 to
+-- n; eps outweighs sqrt(n) long before that.
 return optimizer {
   name  = "adan",
   cite  = "Xie et al. 2022, arXiv:2208.06677",
@@ -13,7 +15,7 @@ return optimizer {
     local z = g + beta2 * diff
     m = lerp(m, g, 1 - beta1)
     d = lerp(d, diff, 1 - beta2)
-    n = lerp(n, z * z, 1 - beta3)
+    n = beta3 * n + (1 - beta3) * z * z
     local u = (lr / (1 - beta1 ^ t)) * m + (lr * beta2 / (1 - beta2 ^ t)) * d
     u = u / ((1 / sqrt(1 - beta3 ^ t)) * sqrt(n) + eps)
     if proximal then

@@ -1,4 +1,6 @@
 -- The authors leave both warm-ups out by default, and recommend them, over as many steps as training has. Either is left out by 0 steps.
+-- f32 range: v is infinite from |g| = 5.8e20 on (sqrt(3.4e38 / (1 - beta2))), as in torch: the element stands still from then on. |g| under 1e-21
+-- adds 0 to v; eps outweighs sqrt(v) long before that.
 return optimizer {
   name  = "ademamix",
   cite  = "Pagliardini, Ablin and Grangier 2024, arXiv:2409.03137",
@@ -20,7 +22,7 @@ return optimizer {
     p = p - (lr * weight_decay) * p
     m = lerp(m, g, 1 - beta1)
     slow = lerp(slow, g, 1 - b3)
-    v = lerp(v, g * g, 1 - beta2)
+    v = beta2 * v + (1 - beta2) * g * g
     local u = (lr / (1 - beta1 ^ t)) * m + (lr * a) * slow
     p = p - u / ((1 / sqrt(1 - beta2 ^ t)) * sqrt(v) + eps)
   end,

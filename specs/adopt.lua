@@ -1,3 +1,5 @@
+-- f32 range: v is infinite from |g| = 1.8e21 on (sqrt(3.4e38 / (1 - beta2)); 1.8e19 at step 1): the element's update is 0 from then on. |g| under
+-- 1e-20 adds 0 to v; sqrt(v) counts as eps long before that.
 return optimizer {
   name  = "adopt",
   cite  = "Taniguchi et al. 2024, arXiv:2411.02853",
@@ -18,7 +20,7 @@ return optimizer {
       u = clamp(u, -c, c)
     end
     m = lerp(m, u, where(first, 0, 1 - beta1))
-    v = lerp(v, d * d, where(first, 1, 1 - beta2))
+    v = beta2 * v + where(first, 1, 1 - beta2) * d * d
     p = p - lr * m
   end,
 }

@@ -1,5 +1,7 @@
 -- The authors' iteration of PolarExpress is a root by eigenvectors or products here, to which relative_eps is added.
 -- products: the root takes small eigenvalues of the Gram matrix for what they are, which 11 bits would have made up.
+-- f32 range: Gram matrices must stay under 3.4e38, so |g| under 1.8e19 / sqrt(longer side). Beyond it no root can be made, and the last one stays.
+-- Gram matrices under 1e-45 are 0: eps decides the direction there.
 return optimizer {
   name  = "asgo",
   cite  = "An et al. 2025, arXiv:2503.20762, its authors' code; Xie et al. 2025, arXiv:2503.10537 (one-sided Shampoo)",

@@ -2,6 +2,8 @@
 local function inverse_root(row, col) return rsqrt(row / slice.mean(row)) * rsqrt(col) end
 
 -- lr has no default in the authors' code; 2e-4 is their README's.
+-- f32 range: sums of g^2 along a row or a column must stay under 3.4e38, so |g| under 1.8e19 / sqrt(length). Beyond it the whole matrix becomes NaN;
+-- an element of a vector stands still. Small gradients stay in range: eps1 outweighs their squares.
 return optimizer {
   name  = "came",
   cite  = "Luo et al. 2023, arXiv:2307.02047",
@@ -14,7 +16,7 @@ return optimizer {
   },
   state = { m = zeros, v = zeros, r = zeros "row", c = zeros "col", ri = zeros "row", ci = zeros "col" },
   step = function()
-    v = lerp(v, g * g + eps1, 1 - beta2)
+    v = beta2 * v + (1 - beta2) * (g * g + eps1)
     local u = g / sqrt(v)
     u = (1 / max(1, rms(u) / clip_threshold)) * u
     m = lerp(m, u, 1 - beta1)

@@ -1,11 +1,13 @@
 local function kept(a, x, n)                    -- one over the root of an eigenvalue is at most `most`
   local most = max(10, min(n, 4000))
-  return max(lerp(a, x, 1 - beta2), 1 / (most * most))
+  return max(beta2 * a + (1 - beta2) * x, 1 / (most * most))
 end
 
 -- limit: the authors have none, and two squares of a vocabulary fit no GPU. Tensors of three and more dimensions are seen as dim 0 x the rest;
 -- the authors have a factor for each axis of three.
 -- products: the basis turns with what rounding does to the factors it comes from.
+-- f32 range: Gram matrices must stay under 3.4e38, so |g| under 1.8e19 / sqrt(longer side). Beyond it no basis can be made, and the last one
+-- stays; at step 1 there is none, and the matrix becomes NaN. Eigenvalues have a floor, which tiny gradients meet.
 return optimizer {
   name  = "klshampoo",
   cite  = "Lin et al. 2025, arXiv:2509.03378, as its authors' code has it",

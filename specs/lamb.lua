@@ -1,4 +1,6 @@
 -- The paper fixes no defaults; eps and weight_decay are those of the authors' BERT, lr is timm's.
+-- f32 range: v is infinite from |g| = 5.8e20 on (sqrt(3.4e38 / (1 - beta2))), as in torch: the element stands still from then on. |g| under 1e-21
+-- adds 0 to v; eps outweighs sqrt(v) long before that.
 return optimizer {
   name  = "lamb",
   cite  = "You et al. 2020, arXiv:1904.00962",
@@ -10,7 +12,7 @@ return optimizer {
   state = { m = zeros, v = zeros },
   step = function()
     m = lerp(m, g, 1 - beta1)
-    v = beta2 * v + (1 - beta2) * (g * g)      -- not lerp: v may be infinite
+    v = beta2 * v + (1 - beta2) * g * g
     local u = (1 / (1 - beta1 ^ t)) * m / ((1 / sqrt(1 - beta2 ^ t)) * sqrt(v) + eps) + weight_decay * p
     local pn, un = norm(p), norm(u)
     local ratio = where(both(gt(pn, 0), gt(un, 0)), pn / un, 1)

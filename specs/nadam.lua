@@ -1,3 +1,5 @@
+-- f32 range: v is infinite from |g| = 5.8e20 on (sqrt(3.4e38 / (1 - beta2))), as in torch: the element stands still from then on. |g| under 1e-21
+-- adds 0 to v; eps outweighs sqrt(v) long before that.
 return optimizer {
   name  = "nadam",
   cite  = "Dozat 2016, ICLR workshop, Incorporating Nesterov Momentum into Adam",
@@ -15,7 +17,7 @@ return optimizer {
     local mu_next = beta1 * (1 - 0.5 * 0.96 ^ ((t + 1) * momentum_decay))
     mu_product = mu_product * mu
     m = lerp(m, d, 1 - beta1)
-    v = lerp(v, d * d, 1 - beta2)
+    v = beta2 * v + (1 - beta2) * d * d
     local ahead = (lr * mu_next / (1 - mu_product * mu_next)) * m + (lr * (1 - mu) / (1 - mu_product)) * d
     p = p - ahead / ((1 / sqrt(1 - beta2 ^ t)) * sqrt(v) + eps)
   end,

@@ -1,4 +1,6 @@
 -- lr is that of NVIDIA's class (Jasper) and timm's. beta2 is the paper's and timm's; NVIDIA's class has 0.
+-- f32 range: v is kept in f64 and takes every finite f32 gradient. (1 / norm as a factor loses digits for norms over 8e37.) Gradients in f64 have
+-- infinite squares from a norm of 1.3e154 on: the tensor becomes NaN. out_of_range (optc_read_value) of a tensor is 1 at steps whose v is not finite.
 return optimizer {
   name  = "novograd",
   cite  = "Ginsburg et al. 2019, arXiv:1905.11286",
@@ -9,8 +11,11 @@ return optimizer {
   },
   options = { grad_averaging = false },
   state = { m = zeros, v = zeros "tensor" },
+  values = { out_of_range = "tensor" },
   step = function()
-    v = lerp(v, dot(g, g), where(eq(t, 1), 1, 1 - beta2))
+    local n = norm(g)
+    v = lerp(v, n * n, where(eq(t, 1), 1, 1 - beta2))
+    out_of_range = where(isfinite(v), 0, 1)
     local d = (1 / (sqrt(v) + eps)) * g + weight_decay * p
     if grad_averaging then d = (1 - beta1) * d end
     m = beta1 * m + d

@@ -11,6 +11,9 @@ local function fitted(q, l, a, n)
 end
 
 -- products: factors move by a small part of themselves in a step, which 11 bits would not keep.
+-- f32 range: factors start at 1, so the Gram matrix of the first gradients must stay under 3.4e38: |g| under 1.8e19 / sqrt(elements). Beyond it the
+-- factors and the matrix become NaN in that step. Gram matrices of tiny gradients may be 0: the factors grow as they should.
+-- out_of_range (optc_read_value) of a matrix is 1 at steps whose update is not finite. Tensors that AdamW steps have no such value.
 return optimizer {
   name  = "psgd",
   cite  = "Li 2015, arXiv:1512.04202; Pooladzandi and Li 2024, arXiv:2402.04553; its form QUAD",
@@ -22,6 +25,7 @@ return optimizer {
   options = { limit = 4096, balance = 100 },    -- balance: steps between two that make both factors equally large
   products = "f32",
   state = { m = zeros, Ql = eye(1, "rows"), Qr = eye(1, "cols"), Ll = zeros "slice", Lr = zeros "slice" },
+  values = { out_of_range = "tensor" },
   step  = rule "adamw",
   matrix = function()
     if nrows > limit or ncols > limit then return step() end
@@ -36,6 +40,7 @@ return optimizer {
       Ql, Qr = sqrt(r / l) * Ql, sqrt(l / r) * Qr
     end)
     local u = mm(mm(gram(Ql), m), gram(Qr))
+    out_of_range = where(isfinite(rms(u)), 0, 1)
     u = min(1, clip_rms / rms(u)) * u
     p = p - lr * weight_decay * p - lr * clamp(u, -clip, clip)
   end,

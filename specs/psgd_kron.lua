@@ -12,6 +12,9 @@ local function diagonal(c, l, s, n)
 end
 
 -- products: factors move by a small part of themselves in a step, which 11 bits would not keep.
+-- f32 range: factors start at 1, so the Gram matrix of the first gradients must stay under 3.4e38: |g| under 1.8e19 / sqrt(elements). Beyond it the
+-- factors and the matrix become NaN in that step. Gram matrices of tiny gradients may be 0: the factors grow as they should.
+-- out_of_range (optc_read_value) of a matrix is 1 at steps whose update is not finite. Tensors that AdamW steps have no such value.
 return optimizer {
   name  = "psgd_kron",
   cite  = "Li 2015, arXiv:1512.04202; Pooladzandi and Li 2024, arXiv:2402.04553; its form EQ",
@@ -23,6 +26,7 @@ return optimizer {
   options = { limit = 2048, balance = 100 },    -- balance: steps between two that make both factors equally large
   products = "f32",
   state = { m = zeros, C = eye(1, "rows"), D = eye(1, "cols"), c = fill(1, "row"), d = fill(1, "col"), l = zeros "slice", r = zeros "slice" },
+  values = { out_of_range = "tensor" },
   step  = rule "adamw",
   matrix = function()
     local down, across = nrows <= limit, ncols <= limit
@@ -41,6 +45,7 @@ return optimizer {
     end)
     if down then u = mm(gram(C), u) else u = c * c * u end
     if across then u = mm(u, gram(D)) else u = d * d * u end
+    out_of_range = where(isfinite(rms(u)), 0, 1)
     p = p - lr * weight_decay * p - (lr * min(1, clip_rms / rms(u))) * u
   end,
 }

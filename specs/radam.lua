@@ -1,5 +1,7 @@
 -- As the paper and torch have it. The authors' code decays weights as decoupled = true does, and stands still, by default, while the variance is
 -- intractable (degenerated_to_sgd = false).
+-- f32 range: v is infinite from |g| = 5.8e20 on (sqrt(3.4e38 / (1 - beta2))), as in torch: the element stands still at rectified steps. |g| under
+-- 1e-21 adds 0 to v; eps outweighs sqrt(v) long before that.
 return optimizer {
   name  = "radam",
   cite  = "Liu et al. 2020, arXiv:1908.03265",
@@ -14,7 +16,7 @@ return optimizer {
     local d = g
     if decoupled then p = p - (lr * weight_decay) * p else d = g + weight_decay * p end
     m = lerp(m, d, 1 - beta1)
-    v = lerp(v, d * d, 1 - beta2)
+    v = beta2 * v + (1 - beta2) * d * d
     local last = 2 / (1 - beta2) - 1
     local rho = last - 2 * t * beta2 ^ t / (1 - beta2 ^ t)
     local r = sqrt((rho - 4) * (rho - 2) * last / ((last - 4) * (last - 2) * rho))

@@ -3,8 +3,8 @@
 -- start: steps before it are the grafted rule's own, as facebookresearch/optimizers has it (there start is the interval). Here the first root
 -- is made at step 1 and used at once.
 local function gathered(how, s, x)              -- and how much of a mean that is
-  if how == "sum" or how == "adagrad" then return s + x, 1 elseif how == "rmsprop" then return lerp(s, x, 1 - beta2), 1 end
-  return lerp(s, x, 1 - beta2), 1 - beta2 ^ t
+  if how == "sum" or how == "adagrad" then return s + x, 1 end
+  return beta2 * s + (1 - beta2) * x, how == "rmsprop" and 1 or 1 - beta2 ^ t
 end
 
 local function taken(x, u, norm)                -- x, as long as the step along u by the rule that is grafted
@@ -17,6 +17,8 @@ local function taken(x, u, norm)                -- x, as long as the step along 
 end
 
 -- products: at condition 1e6 an inverse fourth root of what f32 summed is off by 2e-4, of what tf32 summed by more than itself.
+-- f32 range: Gram matrices must stay under 3.4e38, so |g| under 1.8e19 / sqrt(longer side). Beyond it no root can be made, and the last one stays.
+-- Grafting stands still where v is infinite. Gram matrices under 1e-45 are 0: eps decides there.
 return optimizer {
   name  = "shampoo",
   cite  = "Gupta et al. 2018, arXiv:1802.09568; grafting, blocks: Anil et al. 2020, arXiv:2002.09018; Shi et al. 2023, arXiv:2309.06497",

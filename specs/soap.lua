@@ -9,6 +9,8 @@ end
 -- limit: the authors have 10000. A basis of 8580 needs 2.4 GB of workspace, more than a CPU and most GPUs give unless asked, and binding such
 -- a matrix would be refused. With limit=10000 and enough workspace the rule is theirs; a side over the limit has no basis.
 -- products: the basis turns with what rounding does to the Gram matrices; 11 bits lose their small eigenvalues.
+-- f32 range: Gram matrices must stay under 3.4e38, so |g| under 1.8e19 / sqrt(longer side). Beyond it no basis can be made, and the last one
+-- stays; at step 1 there is none, and the matrix becomes NaN. Squares under 1e-45 are 0: eps decides there.
 return optimizer {
   name  = "soap",
   cite  = "Vyas et al. 2024, arXiv:2409.11321",
@@ -28,7 +30,7 @@ return optimizer {
     local function into(x) if down then x = mm(X.T, x) end  if across then x = mm(x, Y) end  return x end
     local function back(x) if down then x = mm(X, x) end  if across then x = mm(x, Y.T) end  return x end
     local h, k, late, order = into(g), max(t - 1, 1), gt(t, 1)         -- the first gradient only starts the basis
-    local mean, square = lerp(m, h, 1 - beta1), lerp(v, h * h, 1 - beta2)
+    local mean, square = lerp(m, h, 1 - beta1), beta2 * v + (1 - beta2) * h * h
     when(late, function()
       m, v, p = mean, square, p - (lr * sqrt(1 - beta2 ^ k) / (1 - beta1 ^ k)) * back(mean / (sqrt(square) + eps))
       p = p - lr * weight_decay * p

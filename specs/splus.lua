@@ -11,6 +11,8 @@ end
 -- limit: the authors have 10000. A basis of 8580 needs 2.4 GB of workspace, more than a CPU and most GPUs give unless asked, and binding such
 -- a matrix would be refused. With limit=10000 and enough workspace the rule is theirs; a side over the limit has no basis.
 -- products: only signs are taken in the basis, but the basis turns with what rounding does to the Gram matrices.
+-- f32 range: Gram matrices must stay under 3.4e38, so |g| under 1.8e19 / sqrt(longer side). Beyond it no basis can be made, and the last one
+-- stays. Gram matrices under 1e-45 are 0: the basis is then arbitrary.
 return optimizer {
   name  = "splus",
   cite  = "Frans et al. 2025, arXiv:2506.07254",

@@ -1,3 +1,5 @@
+-- f32 range: v is infinite once g^2 is, from |g| = 1.8e19 on: the element stands still from then on. |g| under 2.6e-23 adds 0 to v; eps outweighs
+-- sqrt(v) long before that.
 return optimizer {
   name  = "yogi",
   cite  = "Zaheer et al. 2018, NeurIPS, Adaptive Methods for Nonconvex Optimization",
@@ -12,7 +14,7 @@ return optimizer {
     m = lerp(m, g, 1 - beta1)
     v = v + where(eq(t, 1), initial_accumulator, 0)
     local sq = g * g
-    v = v - (1 - beta2) * sign(v - sq) * sq
+    v = v + (1 - beta2) * where(lt(v, sq), sq, where(gt(v, sq), -sq, 0))     -- not sign(v - sq): both may be infinite
     p = p - (lr / (1 - beta1 ^ t)) * m / ((1 / sqrt(1 - beta2 ^ t)) * sqrt(v) + eps)
   end,
 }

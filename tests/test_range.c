@@ -133,7 +133,7 @@ END_TEST
 static const struct { const char *rule; double size; } rules[] = {
     {"dion", 0x1p70},     {"lars", 0x1p70},
     {"sgd+clip(1)", 0x1p70},     {"sgd+clip(1)", 0x1p100},       {"muon", 0x1p100},
-    {"muon", 0x1p-120}};
+    {"muon", 0x1p-120},          {"novograd", 0x1p70},           {"novograd", 0x1p120}};
 
 static void take_steps(const char *rule, double size, int steps, float *p)
 {
@@ -196,6 +196,85 @@ START_TEST(stays_finite)
 }
 END_TEST
 
+/* Element 3 has one gradient whose square f32 cannot hold, all others are ordinary. Its second moment stays infinite and
+ * the weights stay numbers; "lerp" of two infinities was NaN. RAdam, AdaBelief and AdaBound move by the momentum alone. */
+static const struct { const char *rule, *moment; bool moves; } adams[] = {
+    {"adam", "v", false},    {"adamw", "v", false},   {"nadam", "v", false},   {"radam", "v", true},
+    {"rmsprop", "v", false}, {"adagrad", "v", false}, {"adadelta", "v", false}, {"adan", "n", false},
+    {"ademamix", "v", false}, {"adabelief", "s", true}, {"adabound", "v", true}, {"yogi", "v", false},
+    {"adopt", "v", false},   {"lamb", "v", false},    {"adamp", "v", false},   {"came", "v", false}};
+
+START_TEST(infinite_moments)
+{
+    float p[40], g[40];
+    double v[40];
+    optc_tensor t = {.param = p, .grad = g, .rank = 1, .shape = (int64_t[]){40}};
+    optc_engine *e;
+    optc_rule *r;
+    optc_binding *b;
+    OK(optc_open(&(optc_engine_options){.threads = 1, .cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
+    OK(optc_compile(e, &(optc_rule_options){.spec = adams[_i].rule}, &r));
+    for (int i = 0; i < 40; i++)
+        p[i] = (float)ref_value(0, 0, i), g[i] = (float)ref_value(0, 1, i);
+    OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));
+    for (int k = 0; k < 5; k++) {
+        g[3] = k == 0 || k == 3 ? 1e30f : 0.5f;
+        OK(optc_step(b));
+    }
+    OK(optc_state_read(b, 0, adams[_i].moment, v, 40));
+    for (int i = 0; i < 40; i++)
+        ck_assert_msg(isfinite(p[i]) && isinf(v[i]) == (i == 3), "%s: p is %g, %s is %g at %d", adams[_i].rule, (double)p[i],
+                      adams[_i].moment, v[i], i);
+    ck_assert_msg(adams[_i].moves || fabs(p[3] - ref_value(0, 0, 3)) < 1e-2, "%s moves by %g", adams[_i].rule,
+                  p[3] - ref_value(0, 0, 3));
+    OK(optc_unbind(b));
+    OK(optc_release(r));
+    OK(optc_close(e));
+}
+END_TEST
+
+/* Rules that tell when second moments leave the range. A matrix of 1e17 has squares in range, and so have the sums of
+ * its rows; those of its columns are not, which the step after tells. */
+static const struct { const char *rule, *options; int rows, cols; double size; int expected[2]; } ranges[] = {
+    {"adafactor", "", 16, 24, 1, {0, 0}},     {"adafactor", "", 16, 24, 1e18, {0, 0}},
+    {"adafactor", "", 16, 24, 1e20, {1, 1}},  {"adafactor", "", 70000, 2, 1e17, {0, 1}},
+    {"adafactor", "", 1, 100, 1e18, {0, 0}},  {"adafactor", "", 1, 100, 1e20, {1, 1}},
+    {"adafactor", "torch=true", 16, 24, 1, {0, 0}}, {"adafactor", "torch=true", 16, 24, 1e20, {1, 1}},
+    {"adafactor", "torch=true", 1, 100, 1e20, {1, 1}},
+    {"novograd", "", 16, 24, 1, {0, 0}},      {"novograd", "", 16, 24, 1e37, {0, 0}},
+    {"novograd", "", 16, 24, INFINITY, {1, 1}},
+    {"psgd", "", 16, 24, 1, {0, 0}},          {"psgd", "", 16, 24, 1e15, {0, 0}},  {"psgd", "", 16, 24, 1e20, {1, 1}},
+    {"psgd_kron", "", 16, 24, 1, {0, 0}},     {"psgd_kron", "", 16, 24, 1e20, {1, 1}}};
+
+START_TEST(out_of_range)
+{
+    const int n = ranges[_i].rows * ranges[_i].cols;
+    float *p = calloc((size_t)n, sizeof *p), *g = calloc((size_t)n, sizeof *g);
+    optc_tensor t = {.param = p, .grad = g, .rank = ranges[_i].rows > 1 ? 2 : 1,
+                     .shape = ranges[_i].rows > 1 ? (int64_t[]){ranges[_i].rows, ranges[_i].cols} : (int64_t[]){n}};
+    optc_engine *e;
+    optc_rule *r;
+    optc_binding *b;
+    double count;
+    for (int i = 0; i < n; i++)
+        p[i] = (float)ref_value(0, 0, i), g[i] = (float)(ranges[_i].size * (1 + i % 3));
+    OK(optc_open(&(optc_engine_options){.threads = 1, .cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
+    OK(optc_compile(e, &(optc_rule_options){.spec = ranges[_i].rule, .options = ranges[_i].options}, &r));
+    OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));
+    for (int k = 0; k < 2; k++) {
+        OK(optc_step(b));
+        OK(optc_read_value(b, 0, "out_of_range", &count, 1));
+        ck_assert_msg(count == ranges[_i].expected[k], "%s, %d x %d of %g: %g out of range at step %d", ranges[_i].rule,
+                      ranges[_i].rows, ranges[_i].cols, ranges[_i].size, count, k + 1);
+    }
+    OK(optc_unbind(b));
+    OK(optc_release(r));
+    OK(optc_close(e));
+    free(p);
+    free(g);
+}
+END_TEST
+
 Suite *range_suite(void)
 {
     Suite *s = suite_create("range");
@@ -206,6 +285,8 @@ Suite *range_suite(void)
     tcase_add_loop_test(c, steps, 0, COUNT(rules));
     tcase_add_test(c, lengths);
     tcase_add_loop_test(c, stays_finite, 0, 4);
+    tcase_add_loop_test(c, infinite_moments, 0, COUNT(adams));
+    tcase_add_loop_test(c, out_of_range, 0, COUNT(ranges));
     suite_add_tcase(s, c);
     return s;
 }

@@ -1,12 +1,12 @@
 /* ---- the stages of adafactor ---- */
 /* Arrays by number. */
 enum {
-    at_p = 0, at_g = 1, at_c = 2, at_r = 4, at_v = 5, at_rate = 6, at_w = 7, at_rms_p = 8, at_rms_p_2 = 9,
-    at_rms_u = 9, at_rowsum_sq = 10, at_colsum_sq = 11, at_max_one_rms_u_over_clip_threshold = 12,
-    at_slice_sum_r_new = 13, at_one_over_sqrt_c_new = 14, at_slice_mean_r_new = 15,
-    at_one_over_sqrt_r_new_over_slice_mean_r_new = 16, at_rms_u_2 = 17, at_rate_times_weight_decay = 18,
-    at_rate_over_max_one_rms_u_over_clip_threshold = 19,
-    at_rate_over_max_one_rms_u_over_clip_threshold_2 = 20
+    at_p = 0, at_g = 1, at_c = 2, at_r = 4, at_v = 5, at_out_of_range = 6, at_rate = 7, at_w = 8,
+    at_rms_p = 9, at_rms_p_2 = 10, at_rms_u = 10, at_max_v_new = 11, at_rowsum_sq = 12, at_colsum_sq = 13,
+    at_max_one_rms_u_over_clip_threshold = 14, at_slice_sum_r_new = 15, at_one_over_sqrt_c_new = 16,
+    at_slice_mean_r_new = 17, at_one_over_sqrt_r_new_over_slice_mean_r_new = 18, at_rms_u_2 = 19,
+    at_rate_times_weight_decay = 20, at_rate_over_max_one_rms_u_over_clip_threshold = 21,
+    at_rate_over_max_one_rms_u_over_clip_threshold_2 = 22
 };
 
 /* Once a group: writes rate w. 0 + 16 bytes. */
@@ -22,7 +22,7 @@ static void step_0_group(const optc_view *self, long long unit)
     ((double *)self->mem[at_w])[0] = w;
 }
 
-/* One pass over the elements: reads p g v w; writes v; folds into rms_p rms_u. 12 + 4 bytes. */
+/* One pass over the elements: reads p g v w; writes v; folds into rms_p rms_u max_v_new. 12 + 4 bytes. */
 static void step_1_map(const optc_view *self, long long unit)
 {
     const long long start = unit * OPTC_SEG;
@@ -33,6 +33,8 @@ static void step_1_map(const optc_view *self, long long unit)
     optc_start_sum(rms_p_lanes, OPTC_LANES);
     double rms_u_lanes[OPTC_LANES];
     optc_start_sum(rms_u_lanes, OPTC_LANES);
+    float max_v_new_lanes[OPTC_LANES];
+    optc_start_maxf(max_v_new_lanes, OPTC_LANES);
     for (int from = 0; from < count; from += OPTC_LANES) {
         const long long offset = start + from;
         const int len = optc_least(count - from, OPTC_LANES);
@@ -51,11 +53,13 @@ static void step_1_map(const optc_view *self, long long unit)
             const float u = g_i / sqrtf(v_new);
             rms_p_lanes[i] += (double)p[i] * (double)p[i];
             rms_u_lanes[i] += (double)u * (double)u;
+            max_v_new_lanes[i] = optc_maxf(max_v_new_lanes[i], v_new);
             v[i] = v_new;
         }
     }
     ((double *)self->mem[at_rms_p])[self->first / OPTC_SEG + unit] = optc_tree_sum(rms_p_lanes, OPTC_LANES);
     ((double *)self->mem[at_rms_u])[self->first / OPTC_SEG + unit] = optc_tree_sum(rms_u_lanes, OPTC_LANES);
+    ((float *)self->mem[at_max_v_new])[self->first / OPTC_SEG + unit] = optc_tree_maxf(max_v_new_lanes, OPTC_LANES);
 }
 
 /* One pass over tiles of each matrix: reads g; folds into rowsum_sq colsum_sq. 4 + 0 bytes. */
@@ -92,13 +96,15 @@ static void step_2_tile_matrix(const optc_view *self, long long unit)
     optc_cols_end_sumf(colsum_sq_cols, ((float *)self->mem[at_colsum_sq]) + (slice * optc_up(self->whole_rows, OPTC_TILE_ROWS) + optc_rows_inside(self) / OPTC_TILE_ROWS + block) * self->cols + start, count);
 }
 
-/* Once a tensor: writes max_one_rms_u_over_clip_threshold. 0 + 8 bytes. */
+/* Once a tensor: writes out_of_range max_one_rms_u_over_clip_threshold. 0 + 16 bytes. */
 static void step_3_tensor(const optc_view *self, long long unit)
 {
     (void)unit;
     const double clip_threshold = self->hyper[2];
     const double rms_u_squares = optc_finish_sum((const double *)self->mem[at_rms_u], optc_up(self->whole_n, OPTC_SEG));
     const double rms_u = sqrt(rms_u_squares / (double)(self->whole_n));
+    const double max_v_new = optc_finish_maxf((const float *)self->mem[at_max_v_new], optc_up(self->whole_n, OPTC_SEG));
+    ((double *)self->mem[at_out_of_range])[0] = (fabs(max_v_new) < optc_frombits(0x7ff0000000000000ull)) ? 0.0 : 1.0;
     ((double *)self->mem[at_max_one_rms_u_over_clip_threshold])[0] = optc_max(1.0, rms_u / clip_threshold);
 }
 
@@ -228,7 +234,8 @@ static void step_9_tensor(const optc_view *self, long long unit)
     ((double *)self->mem[at_rate_over_max_one_rms_u_over_clip_threshold])[0] = rate_2 / max_one_rms_u_over_clip_threshold;
 }
 
-/* Once a tensor: reads rate; writes rate_times_weight_decay rate_over_max_one_rms_u_over_clip_threshold_2. 0 + 16 bytes. */
+/* Once a tensor: reads rate; writes out_of_range rate_times_weight_decay
+ * rate_over_max_one_rms_u_over_clip_threshold_2. 0 + 24 bytes. */
 static void step_10_tensor_matrix(const optc_view *self, long long unit)
 {
     (void)unit;
@@ -241,6 +248,7 @@ static void step_10_tensor_matrix(const optc_view *self, long long unit)
     const double rms_u = sqrt(rms_u_squares / (double)(self->whole_n));
     const double rate = ((const double *)self->mem[at_rate])[0];
     const double rate_2 = rate * optc_max(eps2, rms_p);
+    ((double *)self->mem[at_out_of_range])[0] = (fabs(rms_u) < optc_frombits(0x7ff0000000000000ull)) ? 0.0 : 1.0;
     ((double *)self->mem[at_rate_times_weight_decay])[0] = rate_2 * weight_decay;
     ((double *)self->mem[at_rate_over_max_one_rms_u_over_clip_threshold_2])[0] = rate_2 / optc_max(1.0, rms_u / clip_threshold);
 }

@@ -29,6 +29,7 @@ static void step_1_map(const optc_view *self, long long unit)
 {
     const long long offset = unit * OPTC_SEG;
     const int count = optc_least(self->n - offset, OPTC_SEG);
+    const float beta2 = (float)self->hyper[2];
     const float eps = (float)self->hyper[3];
     const float lr_times_weight_decay = (float)((const double *)self->mem[at_lr_times_weight_decay])[0];
     const float lr_over_one_minus_beta1_pow_t = (float)((const double *)self->mem[at_lr_over_one_minus_beta1_pow_t])[0];
@@ -46,7 +47,7 @@ static void step_1_map(const optc_view *self, long long unit)
         const float g_i = g[i];
         const float v_i = v[i];
         const float m_new = m_i + one_minus_beta1 * (g_i - m_i);
-        const float s = v_i + one_minus_beta2 * (g_i * g_i - v_i);
+        const float s = beta2 * v_i + one_minus_beta2 * g_i * g_i;
         const float p_new = p_i - lr_times_weight_decay * p_i - lr_over_one_minus_beta1_pow_t * m_new / (one_over_sqrt_one_minus_beta2_pow_t * sqrtf(s) + eps);
         p[i] = p_new;
         m[i] = m_new;

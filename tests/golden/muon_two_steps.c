@@ -108,6 +108,7 @@ static void step_4_map(const optc_view *self, long long unit)
 {
     const long long offset = unit * OPTC_SEG;
     const int count = optc_least(self->n - offset, OPTC_SEG);
+    const float adamw_beta2 = (float)self->hyper[5];
     const float adamw_eps = (float)self->hyper[6];
     const float adamw_lr_times_adamw_weight_decay = (float)((const double *)self->mem[at_adamw_lr_times_adamw_weight_decay])[0];
     const float adamw_lr_over_one_minus_adamw_beta1_pow_t = (float)((const double *)self->mem[at_adamw_lr_over_one_minus_adamw_beta1_pow_t])[0];
@@ -125,7 +126,7 @@ static void step_4_map(const optc_view *self, long long unit)
         const float g_i = g[i];
         const float adamw_v_i = adamw_v[i];
         const float adamw_m_new = adamw_m_i + one_minus_adamw_beta1 * (g_i - adamw_m_i);
-        const float s = adamw_v_i + one_minus_adamw_beta2 * (g_i * g_i - adamw_v_i);
+        const float s = adamw_beta2 * adamw_v_i + one_minus_adamw_beta2 * g_i * g_i;
         const float p_new = p_i - adamw_lr_times_adamw_weight_decay * p_i - adamw_lr_over_one_minus_adamw_beta1_pow_t * adamw_m_new / (one_over_sqrt_one_minus_adamw_beta2_pow_t * sqrtf(s) + adamw_eps);
         p[i] = p_new;
         adamw_m[i] = adamw_m_new;

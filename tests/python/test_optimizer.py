@@ -325,6 +325,35 @@ class Loop(Case):
         optc.torch.Optimizer([up], "mine", spec=text, maximize=True).step()
         torch.testing.assert_close(up.detach(), torch.full((3,), 0.1))
 
+    def test_gradients_beyond_the_range_of_their_squares(self):
+        for name in ("AdamW", "Adam", "NAdam", "RAdam", "RMSprop", "Adagrad", "Adamax", "Adadelta"):
+            for far in (1e20, 1e30):
+                a, b = (torch.nn.Parameter(torch.tensor([1.0, 2.0, 3.0])) for _ in range(2))
+                oa, ob = getattr(torch.optim, name)([a], foreach=True), getattr(optc.torch, name)([b])
+                for k in range(5):
+                    for p, o in ((a, oa), (b, ob)):
+                        p.grad = torch.tensor([0.5, far if k in (0, 3) else 0.5, -0.1])
+                        o.step()
+                with self.subTest(name=name, far=far):
+                    torch.testing.assert_close(b, a, rtol=1e-5, atol=0)
+                    for key in ("exp_avg_sq", "square_avg", "sum", "exp_inf"):
+                        if key in oa.state[a]:
+                            torch.testing.assert_close(ob.state[b][key], oa.state[a][key], rtol=1e-5, atol=0)
+
+    def test_out_of_range(self):
+        for name, size, expected in (("adafactor", 1.0, (0, 0)), ("adafactor", 1e25, (1, 1)), ("novograd", 1e25, (0, 0)),
+                                     ("psgd", 1.0, (0, None)), ("psgd", 1e25, (1, None))):
+            params = [torch.nn.Parameter(torch.ones(*shape)) for shape in ((4, 6), (5,))]
+            opt = optc.torch.Optimizer(params, name)
+            for p in params:
+                p.grad = torch.full_like(p, size)
+            opt.step()
+            with self.subTest(name=name, size=size):
+                for p, n in zip(params, expected):
+                    if n is not None:
+                        self.assertEqual(opt.value("out_of_range", p), n)
+                self.assertEqual(opt.value("out_of_range"), sum(n or 0 for n in expected))
+
     def test_wrappers(self):
         a, b = model(), model()
         oa = torch.optim.AdamW(a.parameters(), lr=0.02)

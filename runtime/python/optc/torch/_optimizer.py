@@ -5,6 +5,7 @@ the source whenever tensors are bound anew (loaded, copied, unfrozen, moved): th
 and from then on `self.state` shows that memory.
 """
 import warnings
+from contextlib import suppress
 from functools import partial
 from operator import is_
 
@@ -15,7 +16,7 @@ from torch.optim.optimizer import _global_optimizer_post_hooks as _everywhere_af
 from torch.optim.optimizer import _global_optimizer_pre_hooks as _everywhere_before
 
 from .._api import option_text
-from .._lib import OutOfMemory
+from .._lib import Absent, OutOfMemory
 from . import _rules, _scaling, _state
 from ._arriving import watch
 from ._bound import Bound, Changed, Member, nothing, refuse, refuse_shared
@@ -485,15 +486,20 @@ class Optimizer(torch.optim.Optimizer):
                         send_scalar(b, k, name, value)
 
     def value(self, name, p=None):
-        """What the last step left to be read, such as "clip.grad_norm"; `p`: of that parameter."""
+        """What the last step left to be read, such as "clip.grad_norm". Of a value per tensor, such as "out_of_range":
+        that of the parameter `p`, or without `p` the sum over all parameters that have it."""
+        total = 0.0
         for b in sorted(self._bounds or (), key=lambda b: not any(b.ptrs or ())):        # those that took part first
             b.settle()
-            if p is None:
+            if p is None and b.rule.values().get(name) != "tensor":
                 return b.binding.value(name)[0]
             for i, q in enumerate(b.owners):
                 if q is p:
                     return b.binding.value(name, i)[0]
-        return 0.0
+                if p is None:
+                    with suppress(Absent):
+                        total += b.binding.value(name, i)[0]
+        return total
 
     @property
     def copies(self):
