@@ -1,4 +1,5 @@
--- rectify, on by default as in the authors' code (adabelief-pytorch 0.1.0 and later, timm): RAdam's factor, and plain momentum until it exists.
+-- rectify: RAdam's factor, and plain momentum while that factor is undefined. On by default, as in the authors' code
+-- (adabelief-pytorch 0.1.0 and later) and timm.
 return optimizer {
   name  = "adabelief",
   cite  = "Zhuang et al. 2020, arXiv:2010.07468",

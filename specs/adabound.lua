@@ -1,5 +1,5 @@
--- base_lr is the rate that a schedule starts from: the bounds follow lr / base_lr. 0 stands for lr itself, a constant rate. optc.torch sets
--- it to each group's first lr.
+-- base_lr: the learning rate at the start of a schedule; the bounds are scaled by lr / base_lr. 0 means lr itself, a
+-- constant rate. optc.torch sets it to each group's first lr.
 return optimizer {
   name  = "adabound",
   cite  = "Luo et al. 2019, arXiv:1902.09843",

@@ -1,4 +1,4 @@
--- rho is torch's; the paper runs with 0.95.
+-- rho: the default is torch's; the paper uses 0.95.
 return optimizer {
   name  = "adadelta",
   cite  = "Zeiler 2012, arXiv:1212.5701",

@@ -17,7 +17,7 @@ return optimizer {
       vmax = max(vmax, v)
       s = vmax
     end
-    -- the bias corrections are the group's: worked out once, not divided by at every element
+    -- the bias corrections are group values: computed once, not divided by at every element
     p = p - (lr / (1 - beta1 ^ t)) * m / ((1 / sqrt(1 - beta2 ^ t)) * sqrt(s) + eps)
   end,
 }

@@ -1,4 +1,5 @@
--- The authors leave both warm-ups out by default, and recommend them, over as many steps as training has. Either is left out by 0 steps.
+-- warmup: off by default, as in the authors' code, which recommends both warm-ups over all steps of training. 0 steps
+-- switch one of them off.
 return optimizer {
   name  = "ademamix",
   cite  = "Pagliardini, Ablin and Grangier 2024, arXiv:2409.03137",

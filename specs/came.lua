@@ -1,7 +1,7 @@
--- 1 / sqrt of the matrix that row and column means stand for.
+-- 1 / sqrt of the matrix that is approximated by its row and column means.
 local function inverse_root(row, col) return rsqrt(row / slice.mean(row)) * rsqrt(col) end
 
--- lr has no default in the authors' code; 2e-4 is their README's.
+-- lr: the authors' code has no default; 2e-4 is from their README.
 return optimizer {
   name  = "came",
   cite  = "Luo et al. 2023, arXiv:2307.02047",

@@ -1,4 +1,4 @@
--- The paper fixes no defaults; eps and weight_decay are those of the authors' BERT, lr is timm's.
+-- Defaults: the paper has none. eps and weight_decay are from the authors' BERT code, lr is timm's.
 return optimizer {
   name  = "lamb",
   cite  = "You et al. 2020, arXiv:1904.00962",

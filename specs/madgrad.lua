@@ -1,4 +1,4 @@
--- The authors' code adds eps to lr, unless lr is 0; the paper does not.
+-- As in the authors' code, eps is added to lr unless lr is 0. The paper does not do this.
 return optimizer {
   name  = "madgrad",
   cite  = "Defazio and Jelassi 2021, arXiv:2101.11075",

@@ -1,5 +1,5 @@
--- As the paper and torch have it. The authors' code decays weights as decoupled = true does, and stands still, by default, while the variance is
--- intractable (degenerated_to_sgd = false).
+-- As in the paper and torch. The authors' code decays weights as decoupled = true does. By default it makes no
+-- step while the variance is intractable (degenerated_to_sgd = false).
 return optimizer {
   name  = "radam",
   cite  = "Liu et al. 2020, arXiv:1908.03265",

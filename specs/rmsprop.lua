@@ -1,4 +1,4 @@
--- The lecture has alpha 0.9, no eps and no lr of its own: lr, alpha and eps are torch's.
+-- Defaults: lr, alpha and eps are torch's. The lecture has alpha 0.9, no eps and no lr.
 return optimizer {
   name  = "rmsprop",
   cite  = "Tieleman and Hinton 2012, Coursera lecture 6.5; centred: Graves 2013, arXiv:1308.0850",
