@@ -235,7 +235,7 @@ install: all
 	install -m 755 $(BUILD)/liboptc.so "$(DEST)/lib/liboptc.so.0"
 	ln -sf liboptc.so.0 "$(DEST)/lib/liboptc.so"
 	install -m 644 runtime/optc.h "$(DEST)/include/optc.h"
-	install -m 644 $(SPECS) specs/README.md "$(DEST)/share/optc/specs"
+	install -m 644 $(SPECS) $(wildcard specs/*.md) "$(DEST)/share/optc/specs"
 	install -m 644 $(WRAPPERS) "$(DEST)/share/optc/specs/wrappers"
 	install -m 644 $(TEMPLATES) "$(DEST)/share/optc/templates"
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(shell sed -n 's/.*OPTC_VERSION "\(.*\)"/\1/p' runtime/optc.h)|' -e 's|@LIBS@|$(LDLIBS)|' tools/optc.pc.in > "$(DEST)/lib/pkgconfig/optc.pc"

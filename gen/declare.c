@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const known_fields[] = {"name",   "cite", "doc",  "hyper",  "options",  "args", "inputs", "state",
-                                           "values", "view", "step", "matrix", "products", "rank", "block", NULL};
-static const char *const reserved[] = {"p", "g", "t", "numel", "nrows", "ncols", "inner", "every", "when",
-                                       "stored", "seed", "step", NULL};
+const char *const spec_fields[] = {"name",   "cite", "doc",  "hyper",  "options",  "args", "inputs", "state",
+                                   "values", "view", "step", "matrix", "products", "rank", "block", NULL};
+const char *const spec_names[] = {"p", "g", "t", "numel", "nrows", "ncols", "inner", "every", "when",
+                                  "stored", "seed", "step", NULL};
 
 /* The line on which `key =` stands in the spec, so that a message about a field points at it; 1: it is not found. */
 int field_line(const char *text, const char *key)
@@ -56,7 +56,7 @@ static int l_spec(lua_State *L)          /* optimizer { … } and wrapper { … 
     if (lua_type(L, 1) != LUA_TTABLE || lua_gettop(L) != 1)
         return spec_error(L, "%s takes one table: return %s { name = …, step = function() … end }", kind, kind);
     lua_pushstring(L, kind);
-    lua_rawsetp(L, 1, &known_fields);    /* a key no spec can write */
+    lua_rawsetp(L, 1, &spec_fields);    /* a key no spec can write */
     return 1;
 }
 
@@ -109,7 +109,7 @@ void check_name(Trace *t, const SpecFile *s, const char *name, const char *what)
     lua_getfield(t->L, LUA_REGISTRYINDEX, "optc.builtins");
     bool builtin = lua_getfield(t->L, -1, name) != LUA_TNIL;
     lua_pop(t->L, 2);
-    if (builtin || listed(reserved, name))
+    if (builtin || listed(spec_names, name))
         declare_fail(t, s, name, "%s '%s' takes a name the language uses itself", what, name);
     const char *full = arena_printf(t->arena, "%s%s", s->prefix, name);
     const Rule *r = t->rule;
@@ -289,7 +289,7 @@ static void declare_rest(Trace *t, SpecFile *s)
 static void check_fields(Trace *t, SpecFile *s)
 {
     lua_State *L = t->L;
-    lua_rawgetp(L, -1, &known_fields);
+    lua_rawgetp(L, -1, &spec_fields);
     const char *kind = lua_tostring(L, -1);
     if (!kind)
         declare_fail(t, s, NULL, "the spec must return optimizer { … } or wrapper { … }");
@@ -303,7 +303,7 @@ static void check_fields(Trace *t, SpecFile *s)
              name);
     }
     lua_pushnil(L);
-    lua_rawsetp(L, -2, &known_fields);
+    lua_rawsetp(L, -2, &spec_fields);
     int n;
     declare_rest(t, s);
     const char **key = sorted_keys(t, s, "optimizer", &n);
@@ -316,10 +316,10 @@ static void check_fields(Trace *t, SpecFile *s)
         bool entry = !strcmp(key[i], "step") || !strcmp(key[i], "matrix");
         if (entry && !fn && !(!strcmp(key[i], "step") && s->rest_name))
             declare_fail(t, s, key[i], "'%s' must be a function", key[i]);
-        if (listed(known_fields, key[i]))
+        if (listed(spec_fields, key[i]))
             continue;
         Near near = {.want = key[i]};
-        for (const char *const *k = known_fields; *k; k++)
+        for (const char *const *k = spec_fields; *k; k++)
             near_try(&near, *k);
         if (!fn)
             declare_fail(t, s, key[i], "a spec has no field '%s'%s", key[i], near_text(&near, t->arena));

@@ -4,6 +4,8 @@
 #define OPTC_DECLARE_H
 #include "trace.h"
 
+extern const char *const spec_fields[], *const spec_names[];    /* NULL-terminated: fields; names that no spec may declare */
+
 typedef void (*Declare)(Trace *t, SpecFile *s, const char *key);       /* one name of a field; its value is on top */
 
 /* At the line on which `key =` stands (NULL: the first); does not return. */

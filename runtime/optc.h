@@ -370,7 +370,7 @@ optc_status optc_set_scalar(optc_binding *b, int group, const char *name, double
 
 /* State by name. Data of elem, row, col, slice and tensor states belong to a tensor; for a group state `tensor` is the
  * group's number. The pointer is the live memory, good until optc_unbind. Of a matrix that the rule cuts into blocks a
- * state has what belongs to all of them, in the order that specs/README.md tells. */
+ * state has what belongs to all of them, in the order that specs/MATRICES.md describes (Blocks). */
 typedef struct optc_state_view { void *data; int64_t count; optc_type type; } optc_state_view;
 optc_status optc_state(optc_binding *b, int tensor, const char *name, optc_state_view *out);
 /* Whether it is kept here: 0 where the rule's options or this tensor's variant leave it out (reading it then gives

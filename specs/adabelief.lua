@@ -1,6 +1,7 @@
--- rectify, on by default as in the authors' code (adabelief-pytorch 0.1.0 and later, timm): RAdam's factor, and plain momentum until it exists.
--- f32 range: s is infinite once |g - m| exceeds 5.8e20 (sqrt(3.4e38 / (1 - beta2))): the element stands still at rectified steps. |g - m| under 1e-21
--- adds only eps to s.
+-- rectify: RAdam's factor, and plain momentum while that factor is undefined. On by default, as in the authors' code
+-- (adabelief-pytorch 0.1.0 and later) and timm.
+-- f32 range: s is infinite once |g - m| exceeds 5.8e20 (sqrt(3.4e38 / (1 - beta2))): the element stands still at
+-- rectified steps. |g - m| under 1e-21 adds only eps to s.
 return optimizer {
   name  = "adabelief",
   cite  = "Zhuang et al. 2020, arXiv:2010.07468",

@@ -1,7 +1,7 @@
--- base_lr is the rate that a schedule starts from: the bounds follow lr / base_lr. 0 stands for lr itself, a constant rate. optc.torch sets
--- it to each group's first lr.
--- f32 range: v is infinite from |g| = 5.8e20 on (sqrt(3.4e38 / (1 - beta2))): the element then steps at the lower bound. |g| under 1e-21 adds 0 to
--- v; eps outweighs sqrt(v) long before that.
+-- base_lr: the learning rate at the start of a schedule; the bounds are scaled by lr / base_lr. 0 means lr itself, a
+-- constant rate. optc.torch sets it to each group's first lr.
+-- f32 range: v is infinite from |g| = 5.8e20 on (sqrt(3.4e38 / (1 - beta2))): the element then steps at the lower
+-- bound. |g| under 1e-21 adds 0 to v; eps outweighs sqrt(v) long before that.
 return optimizer {
   name  = "adabound",
   cite  = "Luo et al. 2019, arXiv:1902.09843",

@@ -1,6 +1,6 @@
--- rho is torch's; the paper runs with 0.95.
--- f32 range: v is infinite from |g| = 5.8e19 on (sqrt(3.4e38 / (1 - rho))), as in torch: the element stands still from then on. |g| under 1e-22 adds 0
--- to v; eps outweighs v long before that.
+-- rho: the default is torch's; the paper uses 0.95.
+-- f32 range: v is infinite from |g| = 5.8e19 on (sqrt(3.4e38 / (1 - rho))), as in torch: the element stands still
+-- from then on. |g| under 1e-22 adds 0 to v; eps outweighs v long before that.
 return optimizer {
   name  = "adadelta",
   cite  = "Zeiler 2012, arXiv:1212.5701",

@@ -15,11 +15,13 @@ end
 
 local function square() if torch then return g * g else return g * g + eps1 end end
 
--- f32 range: sums of g^2 along a row or a column must stay under 3.4e38, so |g| under 1.8e19 / sqrt(length); for vectors |g| under 1.8e19. Beyond it
--- second moments are infinite and the tensor becomes NaN, at this step or the next one. torch=true multiplies row and column moments as torch does:
--- from |g| = 4.3e9 on their product is infinite and the update is 0. Small gradients stay in range: eps1 outweighs their squares.
--- out_of_range (optc_read_value) of a tensor is 1 at steps whose update or, for vectors, second moment is not finite. A column that leaves the range
--- while all rows stay inside is told at the next step.
+-- f32 range: sums of g^2 along a row or a column must stay under 3.4e38, so |g| under 1.8e19 / sqrt(length); for
+-- vectors |g| under 1.8e19. Beyond it second moments are infinite and the tensor becomes NaN, at this step or the
+-- next one. torch=true multiplies row and column moments as torch does: from |g| = 4.3e9 on their product is infinite
+-- and the update is 0. Small gradients stay in range: eps1 outweighs their squares.
+-- out_of_range (optc_read_value) of a tensor is 1 at steps whose update or, for vectors, second moment is not finite.
+-- A column that leaves the range while all rows stay inside is reported at the next step. The zero updates of
+-- torch=true are finite and are not reported.
 return optimizer {
   name  = "adafactor",
   cite  = "Shazeer and Stern 2018, arXiv:1804.04235",

@@ -1,6 +1,6 @@
--- No code of the authors is public; lr, eps and v0 are pytorch_optimizer's. gamma is 1, where pytorch_optimizer has 10.
--- steps = 0: as many as the coefficients were published for (jordan: 5).
--- products: as Muon's; the rate is of norms that no product enters.
+-- Defaults: the authors have published no code. lr, eps and v0 are those of pytorch_optimizer; gamma is 1 (10 there).
+-- steps = 0: the number of steps that the coefficients were published with (jordan: 5).
+-- products: f16 as in Muon; the step size comes from norms, which no product affects.
 return optimizer {
   name  = "adago",
   cite  = "Zhang, Liu and Schaeffer 2025, arXiv:2509.02981",
@@ -11,7 +11,7 @@ return optimizer {
   },
   options = { steps = 0, form = { "plain", "gram", "auto" }, coefficients = { "jordan", "polar_express", "cans", "turbo" } },
   products = "f16",
-  state = { m = zeros, v = zeros "tensor" },    -- v: the sum of squares behind v0 ^ 2
+  state = { m = zeros, v = zeros "tensor" },    -- v: the sum of squares without v0 ^ 2
   step  = rule "adamw",
   matrix = function()
     m = lerp(m, g, 1 - momentum)

@@ -1,5 +1,5 @@
--- f32 range: v is infinite from |g| = 5.8e20 on (sqrt(3.4e38 / (1 - beta2))), as in torch: the element stands still from then on. |g| under 1e-21
--- adds 0 to v; eps outweighs sqrt(v) long before that.
+-- f32 range: v is infinite from |g| = 5.8e20 on (sqrt(3.4e38 / (1 - beta2))), as in torch: the element stands still
+-- from then on. |g| under 1e-21 adds 0 to v; eps outweighs sqrt(v) long before that.
 return optimizer {
   name  = "adam",
   cite  = "Kingma and Ba 2015, arXiv:1412.6980; amsgrad: Reddi et al. 2018, arXiv:1904.09237",

@@ -7,10 +7,10 @@ local function direction()
   return n / ((1 / sqrt(1 - beta2 ^ t)) * sqrt(v) + eps)
 end
 
--- A weight that meets its gradient at nearly a right angle, row by row or as a whole, is taken to be scale-invariant:
--- the part of the update along it only lengthens it, and is projected out.
--- f32 range: v is infinite from |g| = 5.8e20 on (sqrt(3.4e38 / (1 - beta2))), as in torch: the element stands still from then on. |g| under 1e-21
--- adds 0 to v; eps outweighs sqrt(v) long before that.
+-- A weight that is nearly orthogonal to its gradient, in each row or as a whole, is treated as scale-invariant. The
+-- component of the update along such a weight would only lengthen it, and is removed.
+-- f32 range: v is infinite from |g| = 5.8e20 on (sqrt(3.4e38 / (1 - beta2))), as in torch: the element stands still
+-- from then on. |g| under 1e-21 adds 0 to v; eps outweighs sqrt(v) long before that.
 return optimizer {
   name  = "adamp",
   cite  = "Heo et al. 2021, arXiv:2006.08217",

@@ -1,5 +1,6 @@
--- steps = 0: as many as the coefficients were published for (jordan: 5).
--- products: as Muon's. Signs have a condition of their own, and the element-wise second moment evens out what rounding leaves.
+-- steps = 0: the number of steps that the coefficients were published with (jordan: 5).
+-- products: f16 as in Muon. The condition is that of a matrix of signs, and the elementwise second moment evens out
+-- rounding errors.
 return optimizer {
   name  = "adamuon",
   cite  = "Si et al. 2025, arXiv:2507.11005",

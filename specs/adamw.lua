@@ -1,5 +1,5 @@
--- f32 range: v is infinite from |g| = 5.8e20 on (sqrt(3.4e38 / (1 - beta2))), as in torch: the element stands still from then on. |g| under 1e-21
--- adds 0 to v; eps outweighs sqrt(v) long before that.
+-- f32 range: v is infinite from |g| = 5.8e20 on (sqrt(3.4e38 / (1 - beta2))), as in torch: the element stands still
+-- from then on. |g| under 1e-21 adds 0 to v; eps outweighs sqrt(v) long before that.
 return optimizer {
   name  = "adamw",
   cite  = "Loshchilov and Hutter 2019, arXiv:1711.05101; amsgrad: Reddi et al. 2018, arXiv:1904.09237",
@@ -19,7 +19,7 @@ return optimizer {
       vmax = max(vmax, v)
       s = vmax
     end
-    -- the bias corrections are the group's: worked out once, not divided by at every element
+    -- the bias corrections are group values: computed once, not divided by at every element
     p = p - (lr / (1 - beta1 ^ t)) * m / ((1 / sqrt(1 - beta2 ^ t)) * sqrt(s) + eps)
   end,
 }

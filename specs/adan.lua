@@ -1,5 +1,5 @@
--- f32 range: n is infinite once |z| exceeds 1.8e20 (sqrt(3.4e38 / (1 - beta3))): the element stands still from then on. |z| under 1e-22 adds 0 to
--- n; eps outweighs sqrt(n) long before that.
+-- f32 range: n is infinite once |z| exceeds 1.8e20 (sqrt(3.4e38 / (1 - beta3))): the element stands still from then
+-- on. |z| under 1e-22 adds 0 to n; eps outweighs sqrt(n) long before that.
 return optimizer {
   name  = "adan",
   cite  = "Xie et al. 2022, arXiv:2208.06677",

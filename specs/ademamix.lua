@@ -1,6 +1,7 @@
--- The authors leave both warm-ups out by default, and recommend them, over as many steps as training has. Either is left out by 0 steps.
--- f32 range: v is infinite from |g| = 5.8e20 on (sqrt(3.4e38 / (1 - beta2))), as in torch: the element stands still from then on. |g| under 1e-21
--- adds 0 to v; eps outweighs sqrt(v) long before that.
+-- warmup: off by default, as in the authors' code, which recommends both warm-ups over all steps of training. 0 steps
+-- switch one of them off.
+-- f32 range: v is infinite from |g| = 5.8e20 on (sqrt(3.4e38 / (1 - beta2))), as in torch: the element stands still
+-- from then on. |g| under 1e-21 adds 0 to v; eps outweighs sqrt(v) long before that.
 return optimizer {
   name  = "ademamix",
   cite  = "Pagliardini, Ablin and Grangier 2024, arXiv:2409.03137",

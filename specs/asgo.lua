@@ -1,7 +1,7 @@
--- The authors' iteration of PolarExpress is a root by eigenvectors or products here, to which relative_eps is added.
--- products: the root takes small eigenvalues of the Gram matrix for what they are, which 11 bits would have made up.
--- f32 range: Gram matrices must stay under 3.4e38, so |g| under 1.8e19 / sqrt(longer side). Beyond it no root can be made, and the last one stays.
--- Gram matrices under 1e-45 are 0: eps decides the direction there.
+-- The authors compute the root with the PolarExpress iteration. Here it is power(), which needs relative_eps.
+-- products: f32. The root amplifies small eigenvalues of the Gram matrix; in 11 bits these would be rounding errors.
+-- f32 range: Gram matrices must stay under 3.4e38, so |g| under 1.8e19 / sqrt(longer side). Beyond it no root can be
+-- made, and the last one stays. Gram matrices under 1e-45 are 0: eps decides the direction there.
 return optimizer {
   name  = "asgo",
   cite  = "An et al. 2025, arXiv:2503.20762, its authors' code; Xie et al. 2025, arXiv:2503.10537 (one-sided Shampoo)",
@@ -10,7 +10,7 @@ return optimizer {
     lr = { 0.01, min = 0 }, momentum = { 0.9, min = 0, below = 1 }, beta2 = { 0.8, min = 0, below = 1 }, eps = { 1e-10, min = 0 },
     relative_eps = { 1e-6, min = 0 }, weight_decay = { 0.1, min = 0 },
   },
-  options = { interval = 1, scale = { "rms", "none" } },      -- steps between roots; rms: 0.2 an element, as large as AdamW's
+  options = { interval = 1, scale = { "rms", "none" } },      -- steps between roots; rms: 0.2 per element, as AdamW
   products = "f32",
   state = { m = zeros, L = zeros "rows", R = zeros "cols", X = eye(1, "rows"), Y = eye(1, "cols") },
   step  = rule "adamw",

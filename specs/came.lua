@@ -1,9 +1,10 @@
--- 1 / sqrt of the matrix that row and column means stand for.
+-- 1 / sqrt of the matrix that is approximated by its row and column means.
 local function inverse_root(row, col) return rsqrt(row / slice.mean(row)) * rsqrt(col) end
 
--- lr has no default in the authors' code; 2e-4 is their README's.
--- f32 range: sums of g^2 along a row or a column must stay under 3.4e38, so |g| under 1.8e19 / sqrt(length). Beyond it the whole matrix becomes NaN;
--- an element of a vector stands still. Small gradients stay in range: eps1 outweighs their squares.
+-- lr: the authors' code has no default; 2e-4 is from their README.
+-- f32 range: sums of g^2 along a row or a column must stay under 3.4e38, so |g| under 1.8e19 / sqrt(length). Beyond
+-- it the whole matrix becomes NaN; an element of a vector stands still. Small gradients stay in range: eps1 outweighs
+-- their squares.
 return optimizer {
   name  = "came",
   cite  = "Luo et al. 2023, arXiv:2307.02047",

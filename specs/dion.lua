@@ -1,4 +1,4 @@
--- products: what the low rank leaves out stays in m, and would be lost to rounding in 11 bits.
+-- products: f32. The part outside of the low rank stays in m; rounding to 11 bits would lose it.
 return optimizer {
   name  = "dion",
   cite  = "Ahn et al. 2025, arXiv:2504.05295",
@@ -18,6 +18,6 @@ return optimizer {
     local W = R / (colnorm(R) + eps)
     m = b - (1 - momentum) * mm(P, R.T)
     p = p - lr * weight_decay * p - (lr * sqrt(nrows / ncols)) * mm(P, W.T)
-    Q = where(gt(slice.max(abs(R)), 0), W, q)   -- nothing to go by: the directions stay
+    Q = where(gt(slice.max(abs(R)), 0), W, q)   -- R is zero: keep the directions
   end,
 }

@@ -1,13 +1,14 @@
-local function kept(a, x, n)                    -- one over the root of an eigenvalue is at most `most`
+local function kept(a, x, n)                    -- 1 / sqrt(eigenvalue) is at most `most`
   local most = max(10, min(n, 4000))
   return max(beta2 * a + (1 - beta2) * x, 1 / (most * most))
 end
 
--- limit: the authors have none, and two squares of a vocabulary fit no GPU. Tensors of three and more dimensions are seen as dim 0 x the rest;
--- the authors have a factor for each axis of three.
--- products: the basis turns with what rounding does to the factors it comes from.
--- f32 range: Gram matrices must stay under 3.4e38, so |g| under 1.8e19 / sqrt(longer side). Beyond it no basis can be made, and the last one
--- stays; at step 1 there is none, and the matrix becomes NaN. Eigenvalues have a floor, which tiny gradients meet.
+-- limit: the authors have none, but a square of the size of a vocabulary fits on no GPU. Tensors of three and more
+-- dimensions are viewed as dim 0 x the rest; the authors keep a factor for each of three axes.
+-- products: f32. Rounding errors in the factors would rotate the basis.
+-- f32 range: Gram matrices must stay under 3.4e38, so |g| under 1.8e19 / sqrt(longer side). Beyond it no basis can be
+-- made, and the last one stays; at step 1 there is none, and the matrix becomes NaN. Eigenvalues have a floor, which
+-- tiny gradients meet.
 return optimizer {
   name  = "klshampoo",
   cite  = "Lin et al. 2025, arXiv:2509.03378, as its authors' code has it",
@@ -16,7 +17,7 @@ return optimizer {
     lr = { 1e-4, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.98, min = 0, below = 1 }, eps = { 1e-8, min = 0 },
     weight_decay = { 0.01, min = 0 },
   },
-  options = { interval = 10, limit = 4096, first = 0.1, start = { "eigh", "identity" } },     -- first: of eigenvalues
+  options = { interval = 10, limit = 4096, first = 0.1, start = { "eigh", "identity" } },     -- first: initial eigenvalues
   products = "f32",
   state = { m = zeros, L = zeros "rows", R = zeros "cols", X = eye(1, "rows"), Y = eye(1, "cols"),
             a = fill(first, "row"), b = fill(first, "col") },

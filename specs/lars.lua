@@ -1,5 +1,5 @@
--- The rate enters the momentum, as in the paper: v = momentum v + rate g. rate = "outside" is timm's and NVIDIA's LARC: p = p - lr v, which is
--- the same while lr stays and another rule under a schedule.
+-- rate: the learning rate is part of the momentum, as in the paper: v = momentum v + rate g. "outside" is the
+-- form of timm and NVIDIA's LARC, p = p - lr v. Both are equal for a constant lr and differ under a schedule.
 return optimizer {
   name  = "lars",
   cite  = "You, Gitman and Ginsburg 2017, arXiv:1708.03888",

@@ -1,6 +1,6 @@
--- The authors' code adds eps to lr, unless lr is 0; the paper does not.
--- f32 range: v is infinite from |g| = 1.8e20 on at the default lr (lr g^2 over 3.4e38): the element then moves back to where it began. |g| under 1e-22
--- adds 0 to v; eps outweighs its root long before that.
+-- As in the authors' code, eps is added to lr unless lr is 0. The paper does not do this.
+-- f32 range: v is infinite from |g| = 1.8e20 on at the default lr (lr g^2 over 3.4e38): the element then moves back
+-- to where it began. |g| under 1e-22 adds 0 to v; eps outweighs its root long before that.
 return optimizer {
   name  = "madgrad",
   cite  = "Defazio and Jelassi 2021, arXiv:2101.11075",

@@ -1,6 +1,6 @@
--- steps = 0: as many as the coefficients were published for (jordan: 5; those given as a, b, c: 5).
--- products: the iteration only has to bring singular values near 1, so 11 bits do: at condition 1e4 it is off by 0.01 in plain form and
--- by 0.04 in Gram form, which halves the work on long matrices. bf16 is off by 0.1 and bears the plain form alone; form = "auto" knows.
+-- steps = 0: the number of steps that the coefficients were published with (jordan: 5; given as a, b, c: 5).
+-- products: f16 is enough, because singular values only have to come near 1. Error at condition 1e4: 0.01 in plain
+-- form, 0.04 in Gram form (half the work on long matrices); bf16: 0.1, plain form only. form = "auto" respects this.
 return optimizer {
   name  = "muon",
   cite  = "Jordan et al. 2024, kellerjordan.github.io/posts/muon; scale rms: Liu et al. 2025, arXiv:2502.16982",
@@ -9,7 +9,7 @@ return optimizer {
   options = {
     nesterov = true, steps = 0, form = { "auto", "plain", "gram" },
     scale = { "jordan", "rms", "spectral" }, coefficients = { "jordan", "polar_express", "cans", "turbo", "given" },
-    a = 3.4445, b = -4.775, c = 2.0315, eps = 0.0,  -- a, b, c: coefficients = "given"; eps: least norm that is divided by
+    a = 3.4445, b = -4.775, c = 2.0315, eps = 0.0,  -- a, b, c: for coefficients = "given"; eps: least norm to divide by
   },
   products = "f16",
   state = { m = zeros },

@@ -1,5 +1,5 @@
--- f32 range: v is infinite from |g| = 5.8e20 on (sqrt(3.4e38 / (1 - beta2))), as in torch: the element stands still from then on. |g| under 1e-21
--- adds 0 to v; eps outweighs sqrt(v) long before that.
+-- f32 range: v is infinite from |g| = 5.8e20 on (sqrt(3.4e38 / (1 - beta2))), as in torch: the element stands still
+-- from then on. |g| under 1e-21 adds 0 to v; eps outweighs sqrt(v) long before that.
 return optimizer {
   name  = "nadam",
   cite  = "Dozat 2016, ICLR workshop, Incorporating Nesterov Momentum into Adam",

@@ -1,5 +1,5 @@
--- steps = 0: as many as the coefficients were published for (jordan: 5).
--- products: as Muon's; what rounding does to a row's length is divided out again.
+-- steps = 0: the number of steps that the coefficients were published with (jordan: 5).
+-- products: f16 as in Muon; a rounding error in the length of a row is divided out again.
 return optimizer {
   name  = "normuon",
   cite  = "Li et al. 2025, arXiv:2510.05491",
@@ -10,7 +10,7 @@ return optimizer {
   },
   options = {
     nesterov = true, steps = 0, form = { "plain", "gram", "auto" }, coefficients = { "jordan", "polar_express", "cans", "turbo" },
-    scale = { "keep", "rms" },                  -- the norm it had and Muon's scale (the authors' code), or 0.2 an element as AdamW's (the paper)
+    scale = { "keep", "rms" },                  -- keep: the norm before, Muon's scale (authors' code); rms: 0.2 per element (paper)
   },
   products = "f16",
   state = { m = zeros, v = zeros "row" },

@@ -1,6 +1,7 @@
 -- lr is that of NVIDIA's class (Jasper) and timm's. beta2 is the paper's and timm's; NVIDIA's class has 0.
--- f32 range: v is kept in f64 and takes every finite f32 gradient. (1 / norm as a factor loses digits for norms over 8e37.) Gradients in f64 have
--- infinite squares from a norm of 1.3e154 on: the tensor becomes NaN. out_of_range (optc_read_value) of a tensor is 1 at steps whose v is not finite.
+-- f32 range: v is kept in f64 and takes every finite f32 gradient. (1 / norm as a factor loses digits for norms over
+-- 8e37.) Gradients in f64 have infinite squares from a norm of 1.3e154 on: the tensor becomes NaN. out_of_range
+-- (optc_read_value) of a tensor is 1 at steps whose v is not finite.
 return optimizer {
   name  = "novograd",
   cite  = "Ginsburg et al. 2019, arXiv:1905.11286",

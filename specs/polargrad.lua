@@ -1,6 +1,7 @@
--- The authors find the factor to full precision (QDWH): eight steps of Polar Express come near it. steps = 0: eight of those, or as many as
--- the other coefficients were published for.
--- products: as Muon's; the nuclear norm <m, U> is a sum over all elements, so the percent that 11 bits leave in U is one of the rate.
+-- The authors compute the polar factor to full precision (QDWH); eight steps of Polar Express come near it.
+-- steps = 0: eight steps for polar_express, else the number that the coefficients were published with.
+-- products: f16 as in Muon; the nuclear norm <m, U> sums over all elements, so an error of 1 % in U is 1 % of
+-- the step.
 return optimizer {
   name  = "polargrad",
   cite  = "Lau, Long and Su 2025, arXiv:2505.21799",
@@ -16,7 +17,7 @@ return optimizer {
     local how = { steps = steps, coefficients = coefficients, form = form }
     if steps == 0 and coefficients == "polar_express" then how.steps = 8 end
     local u, size
-    if polar_first then                         -- the momentum is taken of the factors
+    if polar_first then                         -- momentum of the polar factors
       local o = polar(g, how)
       m = lerp(m, o, 1 - momentum)
       u, size = m, slice.dot(g, o)

@@ -1,8 +1,11 @@
--- Defaults are those of the authors' KronWhiten but for: momentum, 0.9 in all of their examples and 0 in the class; the form (QUAD, where the
--- class has Q0.5EQ1.5); factors that start at 1, where the class scales them by the first gradient; no noise added to the gradient; the limit,
--- where the class has none and takes diagonals for sides longer than the other one.
--- One factor of the preconditioner, moved towards whitening by a quadratic form that keeps it symmetric and positive. a: the gram of the
--- preconditioned gradient, n: what it would be of a white one. The largest row sum stands for the spectral norm, which it bounds.
+-- Defaults: those of the authors' KronWhiten, with these differences: momentum 0.9 (0 in the class, 0.9 in all
+-- of their examples); the form QUAD (Q0.5EQ1.5 in the class); factors start at 1 (the class scales them by the
+-- first gradient); no noise is added to the gradient; limit (the class has none and uses diagonals for a side
+-- longer than the other one).
+-- fitted: moves one factor of the preconditioner towards whitening by a quadratic form that keeps it symmetric
+-- and positive.
+-- a: the Gram matrix of the preconditioned gradient; n: its value for a white gradient. The largest row sum is
+-- used as a bound on the spectral norm.
 local function fitted(q, l, a, n)
   local w = 0.5 * precond_lr / l
   local half = q - w * (mm(a, q) - n * q)
@@ -10,10 +13,12 @@ local function fitted(q, l, a, n)
   return 0.5 * (whole + whole.T)
 end
 
--- products: factors move by a small part of themselves in a step, which 11 bits would not keep.
--- f32 range: factors start at 1, so the Gram matrix of the first gradients must stay under 3.4e38: |g| under 1.8e19 / sqrt(elements). Beyond it the
--- factors and the matrix become NaN in that step. Gram matrices of tiny gradients may be 0: the factors grow as they should.
--- out_of_range (optc_read_value) of a matrix is 1 at steps whose update is not finite. Tensors that AdamW steps have no such value.
+-- products: f32. A step changes the factors by a small relative amount, which 11 bits would lose.
+-- f32 range: factors start at 1, so the Gram matrix of the first gradients must stay under 3.4e38: |g| under 1.8e19 /
+-- sqrt(elements). Beyond it the factors and the matrix become NaN in that step. Gram matrices of tiny gradients may
+-- be 0: the factors grow as they should.
+-- out_of_range (optc_read_value) of a matrix is 1 at steps whose update is not finite. Tensors that AdamW steps have
+-- no such value.
 return optimizer {
   name  = "psgd",
   cite  = "Li 2015, arXiv:1512.04202; Pooladzandi and Li 2024, arXiv:2402.04553; its form QUAD",

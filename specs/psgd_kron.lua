@@ -1,6 +1,8 @@
--- Defaults are those of kron_torch (lr, momentum, precond_lr, balance, clip_rms) and of the authors' KronWhiten (beta, damping). limit: kron_torch
--- has 8192, and one solve with a triangle of 8192 at every step costs more than the rest of training.
--- A factor moves towards where s, of the preconditioned gradient, is n, of as much noise. The largest row sum bounds the spectral norm.
+-- Defaults: lr, momentum, precond_lr, balance and clip_rms are those of kron_torch, beta and damping those of
+-- the authors' KronWhiten. limit: 8192 in kron_torch, but one solve with a triangle of 8192 per step costs more
+-- than the rest of training.
+-- triangle, diagonal: move a factor until s (from the preconditioned gradient) equals n (from noise). The
+-- largest row sum bounds the spectral norm.
 local function triangle(C, l, s, n)
   l = max(lerp(slice.max(rowsum(abs(s + n))), l, beta), slice.max(rowsum(abs(s + n))))
   return C - (precond_lr / l) * mm(C, tril(s - n)), l
@@ -11,10 +13,12 @@ local function diagonal(c, l, s, n)
   return c - (precond_lr / l) * ((s - n) * c), l
 end
 
--- products: factors move by a small part of themselves in a step, which 11 bits would not keep.
--- f32 range: factors start at 1, so the Gram matrix of the first gradients must stay under 3.4e38: |g| under 1.8e19 / sqrt(elements). Beyond it the
--- factors and the matrix become NaN in that step. Gram matrices of tiny gradients may be 0: the factors grow as they should.
--- out_of_range (optc_read_value) of a matrix is 1 at steps whose update is not finite. Tensors that AdamW steps have no such value.
+-- products: f32. A step changes the factors by a small relative amount, which 11 bits would lose.
+-- f32 range: factors start at 1, so the Gram matrix of the first gradients must stay under 3.4e38: |g| under 1.8e19 /
+-- sqrt(elements). Beyond it the factors and the matrix become NaN in that step. Gram matrices of tiny gradients may
+-- be 0: the factors grow as they should.
+-- out_of_range (optc_read_value) of a matrix is 1 at steps whose update is not finite. Tensors that AdamW steps have
+-- no such value.
 return optimizer {
   name  = "psgd_kron",
   cite  = "Li 2015, arXiv:1512.04202; Pooladzandi and Li 2024, arXiv:2402.04553; its form EQ",
@@ -23,7 +27,7 @@ return optimizer {
     lr = { 1e-3, min = 0 }, momentum = { 0.9, min = 0, below = 1 }, precond_lr = { 0.1, min = 0 }, beta = { 0.9, min = 0, below = 1 },
     damping = { 1e-9, min = 0 }, clip_rms = { 1.1, above = 0 }, weight_decay = { 0, min = 0 },
   },
-  options = { limit = 2048, balance = 100 },    -- balance: steps between two that make both factors equally large
+  options = { limit = 2048, balance = 100 },    -- balance: steps between two balancings of the factors' sizes
   products = "f32",
   state = { m = zeros, C = eye(1, "rows"), D = eye(1, "cols"), c = fill(1, "row"), d = fill(1, "col"), l = zeros "slice", r = zeros "slice" },
   values = { out_of_range = "tensor" },

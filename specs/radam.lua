@@ -1,7 +1,7 @@
--- As the paper and torch have it. The authors' code decays weights as decoupled = true does, and stands still, by default, while the variance is
--- intractable (degenerated_to_sgd = false).
--- f32 range: v is infinite from |g| = 5.8e20 on (sqrt(3.4e38 / (1 - beta2))), as in torch: the element stands still at rectified steps. |g| under
--- 1e-21 adds 0 to v; eps outweighs sqrt(v) long before that.
+-- As in the paper and torch. The authors' code decays weights as decoupled = true does. By default it makes no
+-- step while the variance is intractable (degenerated_to_sgd = false).
+-- f32 range: v is infinite from |g| = 5.8e20 on (sqrt(3.4e38 / (1 - beta2))), as in torch: the element stands still
+-- at rectified steps. |g| under 1e-21 adds 0 to v; eps outweighs sqrt(v) long before that.
 return optimizer {
   name  = "radam",
   cite  = "Liu et al. 2020, arXiv:1908.03265",

@@ -1,6 +1,7 @@
--- The lecture has alpha 0.9, no eps and no lr of its own: lr, alpha and eps are torch's.
--- f32 range: v is infinite from |g| = 1.8e20 on (sqrt(3.4e38 / (1 - alpha))), as in torch: the element stands still from then on; centered gives NaN
--- once |a| exceeds 1.8e19, as in torch. |g| under 1e-22 adds 0 to v; eps outweighs sqrt(v) long before that.
+-- Defaults: lr, alpha and eps are torch's. The lecture has alpha 0.9, no eps and no lr.
+-- f32 range: v is infinite from |g| = 1.8e20 on (sqrt(3.4e38 / (1 - alpha))), as in torch: the element stands still
+-- from then on; centered gives NaN once |a| exceeds 1.8e19, as in torch. |g| under 1e-22 adds 0 to v; eps outweighs
+-- sqrt(v) long before that.
 return optimizer {
   name  = "rmsprop",
   cite  = "Tieleman and Hinton 2012, Coursera lecture 6.5; centred: Graves 2013, arXiv:1308.0850",

@@ -1,14 +1,17 @@
--- A step along the point of a norm's ball that the momentum likes least; constrained, the weights never leave the ball.
+-- Steps towards the point of a norm ball that minimizes the inner product with the momentum (a linear minimization
+-- oracle). With constrained = true the weights never leave the ball.
 local function move(direction)
   if constrained then p = p - lr * p end
   p = p - (lr * scale) * direction
 end
 
--- momentum is 1 minus the authors' (theirs is 1 by default, none). Their recipe for language models: lr 2^-12, momentum 0.9, scale 50 for
--- matrices and 3000 for the head.
--- Kernels of convolutions are refused (view = "plain"): the authors scale them by sqrt(out / in) / k^2, and a spec does not see k.
--- steps = 0: as many as the coefficients were published for (jordan: 5).
--- products: the paper's analysis allows an oracle that is inexact by a factor, and 11 bits are off by a hundredth.
+-- momentum: 1 minus the authors' value (theirs is 1 by default: no momentum). Their recipe for language models:
+-- lr 2^-12, momentum 0.9, scale 50 for matrices and 3000 for the head.
+-- Convolution kernels are refused (view = "plain"): the authors scale them by sqrt(out / in) / k^2, and a spec
+-- has no k.
+-- steps = 0: the number of steps that the coefficients were published with (jordan: 5).
+-- products: f16. The paper's analysis allows an oracle that is inexact by a factor; 11 bits give an
+-- error of 1 %.
 return optimizer {
   name  = "scion",
   cite  = "Pethick et al. 2025, arXiv:2502.07529",

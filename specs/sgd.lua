@@ -1,4 +1,4 @@
--- lr is for networks with normalisation; torch has momentum 0 and lr 1e-3, which optc.torch follows.
+-- lr: for networks with normalisation. torch has momentum 0 and lr 1e-3; optc.torch uses torch's values.
 return optimizer {
   name  = "sgd",
   cite  = "Polyak 1964, USSR Comput. Math. Math. Phys. 4(5); Sutskever et al. 2013, ICML 28(3)",

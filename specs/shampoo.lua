@@ -1,13 +1,14 @@
--- Defaults are those of facebookresearch/optimizers (beta1, eps, blocks of 1024) and Anil et al. (beta2 0.999, grafting) but for: roots every 50
--- steps, for a root a step costs ten times the rest; lr, which is Adam's since Adam's steps are grafted; relative_eps and limit, which are ours.
--- start: steps before it are the grafted rule's own, as facebookresearch/optimizers has it (there start is the interval). Here the first root
--- is made at step 1 and used at once.
-local function gathered(how, s, x)              -- and how much of a mean that is
+-- Defaults: beta1, eps and blocks of 1024 are those of facebookresearch/optimizers, beta2 0.999 and grafting
+-- those of Anil et al. Ours: roots every 50 steps (a root per step costs ten times the rest), Adam's lr (its
+-- steps are grafted), relative_eps and limit. start: earlier steps are those of the grafted rule, as in
+-- facebookresearch/optimizers (there start is the interval). Here the first root is computed at step 1 and used
+-- at once.
+local function gathered(how, s, x)              -- second result: the weight of the mean
   if how == "sum" or how == "adagrad" then return s + x, 1 end
   return beta2 * s + (1 - beta2) * x, how == "rmsprop" and 1 or 1 - beta2 ^ t
 end
 
-local function taken(x, u, norm)                -- x, as long as the step along u by the rule that is grafted
+local function taken(x, u, norm)                -- x, scaled to the length of the grafted rule's step along u
   local like, seen = u
   if graft ~= "none" and graft ~= "sgd" then v, seen = gathered(graft, v, g * g)  like = u / (sqrt(v / seen) + graft_eps) end
   if graft ~= "none" then x = (norm(like) / max(norm(x), 1e-30)) * x end
@@ -16,9 +17,10 @@ local function taken(x, u, norm)                -- x, as long as the step along 
   p = p - lr * x
 end
 
--- products: at condition 1e6 an inverse fourth root of what f32 summed is off by 2e-4, of what tf32 summed by more than itself.
--- f32 range: Gram matrices must stay under 3.4e38, so |g| under 1.8e19 / sqrt(longer side). Beyond it no root can be made, and the last one stays.
--- Grafting stands still where v is infinite. Gram matrices under 1e-45 are 0: eps decides there.
+-- products: f32. At condition 1e6 the inverse fourth root of f32 sums has an error of 2e-4; of tf32 sums, over 100 %.
+-- f32 range: Gram matrices must stay under 3.4e38, so |g| under 1.8e19 / sqrt(longer side). Beyond it no root can be
+-- made, and the last one stays. Grafting stands still where v is infinite. Gram matrices under 1e-45 are 0: eps
+-- decides there.
 return optimizer {
   name  = "shampoo",
   cite  = "Gupta et al. 2018, arXiv:1802.09568; grafting, blocks: Anil et al. 2020, arXiv:2002.09018; Shi et al. 2023, arXiv:2309.06497",
@@ -26,7 +28,7 @@ return optimizer {
   hyper = { lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 }, eps = { 1e-12, min = 0 },
             relative_eps = { 1e-6, min = 0 }, graft_eps = { 1e-8, min = 0 }, momentum = { 0.9, min = 0, below = 1 }, weight_decay = { 0, min = 0 } },
   options = { graft = { "adam", "rmsprop", "adagrad", "sgd", "none" }, accumulate = { "ema", "sum" }, heavy_ball = false, stagger = true,
-              interval = 50, start = 1, side = 1024, limit = 8192 },     -- steps between roots; of a block; longer sides have a diagonal
+              interval = 50, start = 1, side = 1024, limit = 8192 },     -- side: of a block; sides over limit have a diagonal
   products = "f32",  block = "side",
   state = { m = zeros, v = zeros, b = zeros, d = zeros, l = zeros "row", r = zeros "col", L = zeros "rows", R = zeros "cols",
             X = eye(1, "rows"), Y = eye(1, "cols") },

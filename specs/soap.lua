@@ -1,16 +1,19 @@
--- One power iteration further: directions by how much of the gradients they see, and their order.
+-- One power iteration. Returns the directions, sorted by how much of the gradients each sees, and that order.
 local function turned(A, Q)
   local B = mm(A, Q)
   local order = sort(colsum(Q * B))
   return qr(take(B, order, "cols"), { last = Q }), order
 end
 
--- Tensors of three and more dimensions are seen as dim 0 x the rest, with two bases; the authors have a basis for each axis.
--- limit: the authors have 10000. A basis of 8580 needs 2.4 GB of workspace, more than a CPU and most GPUs give unless asked, and binding such
--- a matrix would be refused. With limit=10000 and enough workspace the rule is theirs; a side over the limit has no basis.
--- products: the basis turns with what rounding does to the Gram matrices; 11 bits lose their small eigenvalues.
--- f32 range: Gram matrices must stay under 3.4e38, so |g| under 1.8e19 / sqrt(longer side). Beyond it no basis can be made, and the last one
--- stays; at step 1 there is none, and the matrix becomes NaN. Squares under 1e-45 are 0: eps decides there.
+-- Tensors of three and more dimensions are viewed as dim 0 x the rest, with two bases; the authors have one for
+-- each axis.
+-- limit: 10000 in the authors' code. A basis of 8580 needs 2.4 GB of workspace, more than the default on a CPU
+-- and most GPUs: binding would be refused. limit=10000 with enough workspace is the authors' rule. Longer sides
+-- have no basis.
+-- products: f32. Rounding errors in the Gram matrices rotate the basis; 11 bits lose their small eigenvalues.
+-- f32 range: Gram matrices must stay under 3.4e38, so |g| under 1.8e19 / sqrt(longer side). Beyond it no basis can be
+-- made, and the last one stays; at step 1 there is none, and the matrix becomes NaN. Squares under 1e-45 are 0: eps
+-- decides there.
 return optimizer {
   name  = "soap",
   cite  = "Vyas et al. 2024, arXiv:2409.11321",
@@ -36,7 +39,7 @@ return optimizer {
       p = p - lr * weight_decay * p
     end)
     if down then L = lerp(L, gram(g), 1 - beta3) end  if across then R = lerp(R, gram(g.T), 1 - beta3) end
-    local function turn()                       -- the second moment goes with its directions, the first turns with them
+    local function turn()                       -- v is permuted as its directions, m is rotated
       local u = back(m)
       if down then X, order = turned(L, X)  v = take(v, order) end
       if across then Y, order = turned(R, Y)  v = take(v, order, "cols") end

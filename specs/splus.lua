@@ -6,13 +6,15 @@ local function taken(size, u)
   p = p - size * weight_decay * p
 end
 
--- Tensors of three and more dimensions are seen as dim 0 x the rest; the authors give them signs alone, at lr * other_scale
--- (bind them with OPTC_AS_VECTOR for that).
--- limit: the authors have 10000. A basis of 8580 needs 2.4 GB of workspace, more than a CPU and most GPUs give unless asked, and binding such
--- a matrix would be refused. With limit=10000 and enough workspace the rule is theirs; a side over the limit has no basis.
--- products: only signs are taken in the basis, but the basis turns with what rounding does to the Gram matrices.
--- f32 range: Gram matrices must stay under 3.4e38, so |g| under 1.8e19 / sqrt(longer side). Beyond it no basis can be made, and the last one
--- stays. Gram matrices under 1e-45 are 0: the basis is then arbitrary.
+-- Tensors of three and more dimensions are viewed as dim 0 x the rest. The authors step them by signs at lr *
+-- other_scale; bind them with OPTC_AS_VECTOR for that.
+-- limit: 10000 in the authors' code. A basis of 8580 needs 2.4 GB of workspace, more than the default on a CPU
+-- and most GPUs: binding would be refused. limit=10000 with enough workspace is the authors' rule. Longer sides
+-- have no basis.
+-- products: f32. Only signs are taken in the basis, but rounding errors in the Gram matrices rotate the basis
+-- itself.
+-- f32 range: Gram matrices must stay under 3.4e38, so |g| under 1.8e19 / sqrt(longer side). Beyond it no basis can be
+-- made, and the last one stays. Gram matrices under 1e-45 are 0: the basis is then arbitrary.
 return optimizer {
   name  = "splus",
   cite  = "Frans et al. 2025, arXiv:2506.07254",
@@ -21,7 +23,7 @@ return optimizer {
     lr = { 0.1, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },
     ema_rate = { 0.999, min = 0, below = 1 }, weight_decay = { 0.01, min = 0 }, other_scale = { 1e-3, min = 0 },
   },
-  options = { interval = 100, limit = 4096 },  -- steps between two bases; longer sides have none
+  options = { interval = 100, limit = 4096 },  -- interval: steps between two bases
   products = "f32",
   state = { m = zeros, avg = zeros, seen = zeros "tensor", L = zeros "rows", R = zeros "cols", X = eye(1, "rows"), Y = eye(1, "cols") },
   step  = function()

@@ -1,5 +1,5 @@
--- f32 range: v is infinite once g^2 is, from |g| = 1.8e19 on: the element stands still from then on. |g| under 2.6e-23 adds 0 to v; eps outweighs
--- sqrt(v) long before that.
+-- f32 range: v is infinite once g^2 is, from |g| = 1.8e19 on: the element stands still from then on. |g| under
+-- 2.6e-23 adds 0 to v; eps outweighs sqrt(v) long before that.
 return optimizer {
   name  = "yogi",
   cite  = "Zaheer et al. 2018, NeurIPS, Adaptive Methods for Nonconvex Optimization",

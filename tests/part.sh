@@ -61,7 +61,7 @@ go() {
     case ${part%%:*} in
     suites) echo "suites$(of_them)"; suites $(share $(without fuzz)) ;;
     random) echo "random specs"; few 9; suites fuzz ;;
-    command-line) echo "command line"; export OPTC="$PWD/$BUILD/optc" FAKES="$PWD/$BUILD/fake"; sh tests/cli.sh; sh tests/explain.sh ;;
+    command-line) echo "command line"; export OPTC="$PWD/$BUILD/optc" FAKES="$PWD/$BUILD/fake"; sh tests/cli.sh; sh tests/explain.sh; sh tests/manual.sh ;;
     cuda) echo "CUDA: declarations, tuning on a fake GPU"; sh tests/cuda.sh declared ;;
     architectures) echo "every rule and every architecture"; sh tests/cuda.sh architectures ;;
     packages) echo "packages: made, checked, built by every compiler, held against the library"; sh tests/ship.sh ;;

@@ -100,7 +100,7 @@ START_TEST(far_apart)
 }
 END_TEST
 
-/* Steps for a fourth root, as the manual has them in products (specs/README.md). */
+/* Steps for a fourth root, as specs/FACTORS.md lists them. */
 START_TEST(how_many)
 {
     static const struct { double low; int f32, f64; } want[] = {{1e-2, 4, 4}, {1e-6, 6, 8}, {1e-10, 9, 11}, {1e-12, 10, 12}};

@@ -1,4 +1,4 @@
--- The wrapper sees only what the rule did to the weights, so decoupled weight decay is masked with the rest of the step.
+-- The wrapper sees only the change of the weights, so decoupled weight decay is masked with the rest of the step.
 return wrapper {
   name  = "cautious",
   cite  = "Liang et al. 2024, arXiv:2411.16085",

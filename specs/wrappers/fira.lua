@@ -1,8 +1,10 @@
--- GaLore, and beside it the rest of the gradient, scaled as the rule scaled its directions: as much of each column (row of a tall matrix).
--- Differs from the authors' code: its growth limiter looks at the rest before learning rate and bias correction, this one at the step, which
--- holds both. Under a warm-up, and in Adam's first steps, the rest of the gradient is stepped by less than a tenth of theirs. A wrapper does
--- not see the rule's rate yet. With scale other than 1 the authors take scale times the projected part out of the gradient, this takes all.
--- The rule inside sees no weights: its own weight_decay must be 0, and `decay` is lr times weight decay.
+-- GaLore that also steps the rest of the gradient, scaled as the rule scales its directions, column by column
+-- (row by row for tall matrices). Difference from the authors' code: their growth limiter measures the rest
+-- before learning rate and bias correction, this one measures the step, which contains both. During a warm-up
+-- and in Adam's first steps, the rest moves by less than a tenth of theirs; a wrapper cannot read the rule's
+-- rate yet. For scale other than 1 the authors subtract scale times the projected part from the gradient, this
+-- wrapper all of it.
+-- The inner rule sees no weights: its weight_decay must be 0, and `decay` is lr times weight decay.
 return wrapper {
   name  = "fira",
   cite  = "Chen et al. 2024, arXiv:2410.01623",

@@ -1,11 +1,11 @@
--- The rule inside keeps its states for a few directions of each matrix, and sees no weights: its own weight_decay must be 0, and `decay` here is
--- lr times weight decay, to be set again where lr changes.
+-- The inner rule keeps states for a few directions of each matrix and sees no weights: its weight_decay must be
+-- 0. `decay` is lr times weight decay; set it again when lr changes.
 return wrapper {
   name  = "galore",
   cite  = "Zhao et al. 2024, arXiv:2403.03507",
   doc   = "Steps the largest directions of each gradient matrix, found anew every few hundred steps, in place of the matrix",
   args  = { "directions", "interval", "scale" },
-  hyper = { scale = { 0.25, min = 0 }, decay = { 0, min = 0, max = 1 } },     -- decay: the rule's lr times the decay of weights
+  hyper = { scale = { 0.25, min = 0 }, decay = { 0, min = 0, max = 1 } },     -- decay: lr times weight decay
   options = { directions = 128, interval = 200 },
   rank  = "directions",
   state = { P = zeros "rows rank", Q = zeros "cols rank" },

@@ -1,4 +1,4 @@
--- alpha is the paper's 0.5; the authors' PyTorch class has 0.8.
+-- alpha: 0.5 as in the paper; the authors' PyTorch class has 0.8.
 return wrapper {
   name  = "lookahead",
   cite  = "Zhang et al. 2019, arXiv:1907.08610",

@@ -1,10 +1,9 @@
--- One step: gradient at p, `perturb`, gradient at the perturbed p, `step`.
--- While `up` is 1, p is uphill and `saved` is where the step will start. A tensor may be left out of either entry:
--- without a gradient in `perturb` it steps from where it is; without one in `step` it stays uphill until the next entry
--- it takes part in, which starts from `saved` (and not from a p that was set meanwhile). Where any gradient of
--- `perturb` is not finite, no tensor goes uphill.
--- With skip put sam outside, as in skip,sam: a step that is left out then ends at `saved`. In sam,skip p stays uphill
--- after it, until the next entry.
+-- One step: compute the gradient at p, run `perturb`, compute the gradient at the perturbed p, run `step`.
+-- While `up` is 1, p is perturbed and `saved` holds the starting point of the step. A tensor may miss either
+-- entry. Without a gradient in `perturb` it steps from its current p. Without one in `step` it stays perturbed
+-- until its next entry, which starts from `saved`, even if p was set meanwhile. If any gradient in `perturb` is
+-- not finite, no tensor is perturbed. With skip, put sam outside (skip,sam): a skipped step then ends at
+-- `saved`. With sam,skip p stays perturbed after a skipped step, until the next entry.
 return wrapper {
   name  = "sam",
   cite  = "Foret et al. 2021, arXiv:2010.01412",

@@ -1,0 +1,61 @@
+#!/bin/sh
+# The pages of specs/: every ```lua block is a whole spec that `optc check` accepts without a warning. A block
+# ```lua refused is refused instead, and the ```text block behind it is in the message. Lines outside of tables and
+# blocks have at most 100 columns, links lead to files and headings.
+#   OPTC  the command
+set -u
+passed=0 failed=0
+ok() { passed=$((passed + 1)); }
+bad() { failed=$((failed + 1)); printf '%s\n' "$*" | head -20; }
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+pages="README COOKBOOK EXAMPLES FACTORS MATRICES"
+[ "$(ls specs/*.md | wc -l)" = "$(echo $pages | wc -w)" ] && ok || bad "specs/ has other pages than $pages"
+
+for name in $pages; do
+    page=specs/$name.md
+    # N.lua, N.refused (a spec that must fail) and N.text (its message)
+    awk -v to="$work/$name" '
+        /^```/ && !inside { kind = substr($0, 4); inside = 1; n++
+            name = kind == "lua" ? n ".lua" : kind == "lua refused" ? n ".refused" : kind == "text" ? n - 1 ".text" : ""
+            file = name == "" ? "/dev/null" : to "." name; next }
+        /^```/ { inside = 0; close(file); next }
+        inside { print > file }' "$page"
+    long=$(sed -e '/^```/,/^```/d' -e '/^|/d' "$page" | LC_ALL=C awk '{ gsub(/[\200-\277]/, "") } length > 100')
+    [ -z "$long" ] && ok || bad "$page: over 100 columns: $long"
+    for link in $(grep -o '](\([^)]*\))' "$page" | sed 's/](\(.*\))/\1/' | grep -v ://); do
+        file=specs/${link%%#*} heading=${link#*#}
+        [ -e "$file" ] && ok || bad "$page: $link is not there"
+        [ "$heading" = "$link" ] || grep '^#' "$file" | tr 'A-Z ' 'a-z-' | tr -dc 'a-z0-9\n-' | sed 's/^-*//' |
+            grep -qx "$heading" && ok || bad "$page: $link names no heading"
+    done
+done
+
+count=0
+for spec in "$work"/*.lua; do
+    count=$((count + 1))
+    "$OPTC" check "$spec" > "$work/said" 2>&1 && ! grep -q warning "$work/said" && ok || bad "$(cat "$work/said")"
+done
+for spec in "$work"/*.refused; do
+    cp "$spec" "$work/refused.lua"
+    ! "$OPTC" check "$work/refused.lua" > "$work/said" 2>&1 && grep -qF "$(cat "${spec%.refused}.text")" "$work/said" &&
+        ok || bad "$spec: $(cat "$work/said")"
+done
+[ "$count" -ge 25 ] && ok || bad "only $count specs were found"
+
+# The options of functions, as their messages list them, are in the pages too.
+options() {
+    printf 'return optimizer { name = "x", rank = 2, step = rule "adamw", matrix = function()\n%s\np = p - g end }\n' "$1" > "$work/option.lua"
+    "$OPTC" check "$work/option.lua" 2>&1 | sed -n "s/.* knows \(.*\)/\1/p" | sed "s/, not .*//; s/: .*//" | grep -o "[a-z]\{1,\}" | grep -vx 'and\|not'
+}
+for call in 'polar(g, { x = 1 })' 'power(gram(g), 2, { x = 1 })' 'chol(gram(g), { x = 1 })' 'solve(gram(g), g, { x = 1 })' \
+            'eigh(gram(g), { x = 1 })' 'qr(gram(g), { x = 1 })' 'every(2, { x = 1 }, function() end)'; do
+    words=$(options "$call")
+    [ -n "$words" ] && ok || bad "no options of $call"
+    for word in $words; do
+        grep -q "[\`{ ]$word\( =\|\`\)" specs/*.md && ok || bad "no page has the option '$word' of $call"
+    done
+done
+echo "$passed passed, $failed failed"
+[ "$failed" = 0 ]
