@@ -53,9 +53,10 @@ table > "$work/rows"
 [ -s "$work/rows" ] && ok || bad "no figures in tests/bench/h200.txt"
 grep '^| .* %' README.md > "$work/said"
 diff "$work/rows" "$work/said" > "$work/diff" && ok ||
-    bad "README.md's table is not that of tests/bench/h200.txt ('sh tests/readme.sh table' prints it): $(cat "$work/diff")"
+    bad "README.md's table differs from tests/bench/h200.txt ('sh tests/readme.sh table' prints it): $(cat "$work/diff")"
 
-count="$("$build/optc" list --names | grep -c .) rules and $("$build/optc" list --names --wrappers | grep -c .) wrappers"
+count="$("$build/optc" list --names | grep -c .) rules"
+count="$count and $("$build/optc" list --names --wrappers | grep -c .) wrappers"
 grep -q "$count" README.md && ok || bad "README.md does not say '$count'"
 
 # ---- lines, paragraphs, links, names of files
@@ -88,10 +89,13 @@ for page in $plain $others; do
         [ -n "${link%#*}" ] || to=$page
         anchors "$to" | grep -qx -- "${link#*#}" && ok || bad "$page: there is no heading $link"
     done
-    for file in $(grep -oE '`[a-z]+/[A-Za-z0-9_./]*[a-z/]`' "$work/prose" | tr -d '`' | grep -v '^build/\|^myopt/\|NAME'); do
+    for file in $(grep -oE '`[a-z]+/[A-Za-z0-9_./]*[a-z/]`' "$work/prose" | tr -d '`' |
+        grep -v '^build/\|^myopt/\|NAME'); do
         [ -e "$file" ] || [ -e "$(dirname "$page")/$file" ] && ok || bad "$page: $file is not there"
     done
 done
+long=$(LC_ALL=C.UTF-8 awk '{ s = $0; gsub(/[\200-\277]/, "", s) } length(s) > 120 { print FNR }' runtime/optc.h)
+[ -z "$long" ] && ok || bad "runtime/optc.h: over 120 columns: $long"
 
 # ---- files and commands of the pages
 mkdir "$work/clone"
@@ -129,7 +133,8 @@ said=$(tr '\n' ' ' < "$top/README.md" | grep -o "'betta' is not declared; did yo
 "$build/optc" check wrong.lua 2>&1 | grep -qF "$said" && ok ||
     bad "the error that README.md quotes: $("$build/optc" check wrong.lua 2>&1)"
 link="-I$top/runtime -L$build -loptc -Wl,-rpath,$build"
-${CC:-cc} -std=c11 -Wall -Wextra -Werror step.c -o strict $link 2> "$work/said" && ok || bad "step.c: $(cat "$work/said")"
+${CC:-cc} -std=c11 -Wall -Wextra -Werror step.c -o strict $link 2> "$work/said" && ok ||
+    bad "step.c: $(cat "$work/said")"
 if command -v g++ >/dev/null 2>&1; then
     follow runtime/C.md
     grep -q "^adamw.*clip.* on cpu: .* norm 768$" "$work/said" && ok || bad "step.cc: $(cat "$work/said")"
