@@ -1,11 +1,11 @@
-/* What the compiler offers: text in, text and tables out. It opens no file, starts no process, knows no device.
+/* The compiler's interface: text in, text and tables out. It opens no file, starts no process and uses no device.
  *
- *   gen_rule     spec (and wrappers) -> Rule, after all passes on rules
- *   gen_plan     Rule + storage types -> Plan (plan.h)
- *   gen_emit     Plan -> source text for a target
+ *   gen_compile  spec, wrappers and storage types -> Gen, with its Rule and its Plan
+ *   gen_read_ir  the same from IR text
+ *   gen_emit     Gen -> source text for a target
  *
- * What the first two make lives in the Gen, which one thread uses at a time; two Gens share nothing. From then on it is
- * only read: any number of threads may emit from one, and emitting leaves nothing behind. */
+ * A Gen owns its Rule and Plan. One thread compiles into it; two Gens share nothing. After that it is only read: any
+ * number of threads may emit from it, and emitting does not change it. */
 #ifndef OPTC_GEN_H
 #define OPTC_GEN_H
 #include "diag.h"

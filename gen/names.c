@@ -1,5 +1,6 @@
-/* Names. `1 - beta1 ^ t` is one_minus_beta1_pow_t, a mean of squares over rows rowmean_sq: ops.def says how each
- * operation is said. What would become too long is said less deeply, down to the operation's own name. */
+/* Names for values that the spec did not name: `1 - beta1 ^ t` becomes one_minus_beta1_pow_t, and `rowmean(g * g)`
+ * becomes rowmean_g_squared. A column of ops.def has the name of each operation. A name that would be too long omits
+ * inner operands, down to the name of the operation alone. */
 #include "names.h"
 
 #include <math.h>

@@ -10,32 +10,19 @@
  *     for (…) { …fill g…; optc_step(b); }
  *     optc_unbind(b);  optc_release(r);  optc_close(e);
  *
- * Every call that can fail returns a status; optc_message() then says what went wrong, naming the call, the spec's line
- * or the tensor. A call that fails has changed nothing. The library never prints and never exits.
+ * A CPU program needs the first four sections below: results and messages, engines, rules, bindings and steps. The
+ * later sections describe what a rule and a binding contain, extra inputs, GPUs, matrices without a rule, and the
+ * machine. Notes on threads after fork(), stacks, memory and versions are at the end of this file.
  *
- * Owners: an engine outlives its rules, a rule its bindings (each is counted: closing one that is still used is
- * refused). Parameters, gradients and inputs belong to the caller and must stay where they are while bound; states
- * belong to the binding.
+ * Errors: every call that can fail returns a status. optc_message() then describes the failure and names the call, the
+ * line of the spec or the tensor. A failed call changes nothing. The library never prints and never exits.
  *
- * Threads: an engine and a rule may be used from several threads at once. A binding is used by one thread at a time;
- * different bindings run side by side. optc_message is per thread. After fork() a child whose parent stepped on the CPU
- * with several threads steps with one, to the same bits; a GPU's engine does not come along: calls on it fail in the
- * child. Several packages and this library in one program know that of each other; those in libraries that were opened
- * with RTLD_LOCAL do not. A step on the CPU takes up to 128 KB of a thread's stack, and up to 64 KB more for every sum
- * over rows or columns that a single pass makes or needs: only a rule with dozens of them wants more than
- * OMP_STACKSIZE=1M.
+ * Ownership: an engine outlives its rules, and a rule outlives its bindings. Both are counted: closing one that is
+ * still in use is refused. The caller owns parameters, gradients and inputs, and must not move them while they are
+ * bound. The binding owns the states.
  *
- * Out of memory: every call here returns OPTC_ERROR_MEMORY and changes nothing. Libraries below it may end the process
- * instead: OpenMP's runtime, where it cannot start its threads (an engine with threads = 1 never enters it); OpenBLAS,
- * where it cannot map a buffer for a thread that calls it; libgfortran, where it is loaded with OpenBLAS. A BLAS is
- * loaded when a rule with products is compiled, not during training. OPTC_BLAS=none does without one.
- *
- * Structs that callers fill grow in later versions, at their ends: 0 in every member means the default. Calls that take
- * one hand over how long it is for the caller (that is all that optc_open, optc_compile, optc_bind, optc_tensor_about
- * and optc_doctor do below), so a program goes on with a newer library without being compiled anew; one compiled with a
- * newer header runs with an older library as long as it sets nothing that this does not know. From another language
- * call the `_sized` functions, with the size of the struct as it is laid out there. optc_setting, optc_text,
- * optc_allocator and what calls fill in (but optc_tensor_info) stay as they are. */
+ * Threads: several threads may use one engine or one rule at the same time. One thread at a time uses a binding;
+ * different bindings run in parallel. optc_message() is per thread. */
 /* :library */
 #ifndef OPTC_H
 #define OPTC_H
@@ -53,17 +40,18 @@ extern "C" {
 
 #define OPTC_VERSION "0.1.0"
 
+/* ---- results and messages ---- */
 typedef enum optc_status {
     OPTC_OK = 0,
-    OPTC_ERROR_ARGUMENT,       /* a null pointer, an unknown name, a size that does not fit, aliased buffers */
-    OPTC_ERROR_SPEC,           /* the spec, its options or its wrappers: the message names file and line */
+    OPTC_ERROR_ARGUMENT,       /* a null pointer, an unknown name, a wrong size, or buffers that overlap */
+    OPTC_ERROR_SPEC,           /* the spec, its options or its wrappers; the message names file and line */
     OPTC_ERROR_RANGE,          /* a hyperparameter outside its range */
-    OPTC_ERROR_IO,             /* a file that cannot be read or written */
-    OPTC_ERROR_MEMORY,
-    OPTC_ERROR_UNAVAILABLE,    /* a device or a compiler that is asked for and not there */
-    OPTC_ERROR_BUSY,           /* closing what is still in use */
-    OPTC_ERROR_DEVICE,         /* the device failed: the message names the call and its error */
-    OPTC_ERROR_ABSENT          /* a state of the rule that this tensor does not keep (an option, another variant's) */
+    OPTC_ERROR_IO,             /* a file cannot be read or written */
+    OPTC_ERROR_MEMORY,         /* out of memory */
+    OPTC_ERROR_UNAVAILABLE,    /* a device or a compiler was requested and is not available */
+    OPTC_ERROR_BUSY,           /* the object to close is still in use */
+    OPTC_ERROR_DEVICE,         /* the device failed; the message names the call and its error */
+    OPTC_ERROR_ABSENT          /* the rule has this state, but this tensor does not (an option, another variant) */
 } optc_status;
 
 typedef enum optc_type { OPTC_DEFAULT = 0, OPTC_F32, OPTC_F64, OPTC_BF16, OPTC_F16 } optc_type;
@@ -72,73 +60,76 @@ typedef struct optc_engine optc_engine;
 typedef struct optc_rule optc_rule;
 typedef struct optc_binding optc_binding;
 
-const char *optc_message(void);                        /* of this thread's last failed call; "" if none */
+const char *optc_message(void);                        /* message of this thread's last failed call; "" if none */
 const char *optc_status_name(optc_status s);
 const char *optc_version(void);
 
 /* ---- engines: a device, its threads, its cache ---- */
-/* Where bindings take their memory (states, temporaries, tables); on a GPU it must be the device's, aligned to 256
- * bytes (64 on the CPU), and may be used in the order of the binding's stream (NULL on the CPU). alloc returns NULL
- * where there is none. The struct is copied; calls come from the threads that bind. */
+/* Provides the memory of bindings: states, temporaries and tables. The struct is copied. The threads that bind call
+ * these functions.
+ *
+ * alloc returns memory aligned to 64 bytes, or NULL if there is none. On a GPU it returns device memory aligned to 256
+ * bytes, which may be used in the order of `stream`, the binding's stream. On the CPU stream is NULL. */
 typedef struct optc_allocator {
     void *(*alloc)(void *context, size_t bytes, void *stream);
     void (*release)(void *context, void *memory, size_t bytes, void *stream);
     void *context;
 } optc_allocator;
 
+/* Options of an engine. 0 in a member means its default. */
 typedef struct optc_engine_options {
-    /* NULL or "cpu"; "cuda", "cuda:1"; "best": a GPU if there is one. On a GPU all tensors lie in its memory */
+    /* NULL or "cpu"; "cuda" or "cuda:1"; "best": a GPU if there is one. On a GPU all tensors are in its memory. */
     const char *device;
-    int threads;               /* 0: as OpenMP would (OMP_NUM_THREADS, or all cores) */
+    int threads;               /* 0: the number that OpenMP would use (OMP_NUM_THREADS, or all cores) */
 /* library: */
-    const char *cache_dir;     /* NULL: $OPTC_CACHE, $XDG_CACHE_HOME/optc or ~/.cache/optc; "": keep nothing */
-    /* NULL: $OPTC_CC, $CC, then cc, gcc, clang on the PATH; "": none. With arguments too: "ccache gcc -g". It may take
-     * $OPTC_CC_SECONDS seconds (120; 0: no limit), then it is ended with all that it started. Each of its processes may
-     * take $OPTC_CC_MEMORY bytes of address space ("1G"; 0: no limit). Where the compiler fails for any reason the rule
-     * runs on the evaluator, and optc_rule_path names the reason */
+    const char *cache_dir;     /* NULL: $OPTC_CACHE, $XDG_CACHE_HOME/optc or ~/.cache/optc; "": no cache on disk */
+    /* The C compiler, with arguments if wanted ("ccache gcc -g"). NULL: $OPTC_CC, $CC, then cc, gcc, clang on the PATH;
+     * "": none. A compilation may take $OPTC_CC_SECONDS seconds (default 120; 0: no limit). After that it is ended with
+     * all processes that it started. Each of its processes may use $OPTC_CC_MEMORY bytes of address space (default
+     * "1G"; 0: no limit). If the compiler fails for any reason, the rule runs on the reference evaluator, and
+     * optc_rule_path names the reason. */
     const char *compiler;
-    /* folders to look for specs in before the library's own, separated by ':'; NULL: $OPTC_PATH */
+    /* Folders with specs, separated by ':', searched before the library's own specs. NULL: $OPTC_PATH. */
     const char *spec_path;
-    const char *isa;           /* NULL: the best this CPU has; or the name of one (optc_isa_name) */
-    int no_builtin;            /* 1: do not use the rules compiled into the library */
-    /* folders of compiled code, or packages of `optc ship`, separated by ':', looked in after cache_dir and never
-     * written; NULL: $OPTC_CACHE_BASE */
+    const char *isa;           /* NULL: the best vector level of this CPU; or the name of one (optc_isa_name) */
+    int no_builtin;            /* 1: do not use the rules that are compiled into the library */
+    /* Folders of compiled code, or packages of `optc ship`, separated by ':'. They are searched after cache_dir and
+     * never written. NULL: $OPTC_CACHE_BASE. */
     const char *cache_base;
-    /* bytes to keep in cache_dir, the longest unused go first; 0: $OPTC_CACHE_MAX ("512M"), or 1 GiB; -1: no cap */
+    /* Most bytes to keep in cache_dir; the entries that were unused longest are removed first. 0: $OPTC_CACHE_MAX
+     * ("512M"), or 1 GiB; -1: no limit. */
     int64_t cache_max;
-    /* 1: no tuning results, neither measured here nor built in: launches as the model has them. The same bits, but for
-     * products on a GPU, whose blocks may be tuned */
+    /* 1: use no tuning results, neither measured nor built in; a model chooses the launches. The bits are the same,
+     * except for products on a GPU: the blocks of those may be tuned. */
     int untuned;
 /* :library */
-    /* NULL: our own (on a GPU the device's stream-ordered pool, and cuMemAlloc for large blocks) */
+    /* NULL: the engine's own. On a GPU that is the device's stream-ordered pool, and cuMemAlloc for large blocks. */
     const optc_allocator *allocator;
-    /* of a package of `optc ship`: a file to take the GPU code from, in place of what is inside it; NULL: $OPTC_FATBIN,
-     * then that. The library has no use for it */
+    /* Only in packages of `optc ship`: a file with the GPU code, in place of the code inside the package. NULL:
+     * $OPTC_FATBIN, then the code inside. The library ignores it. */
     const char *fatbin_path;
-    /* of rules with products: bytes that temporaries of products, and what products work in, may take. Tensors are
-     * stepped in batches that fit. No more of it is taken than they need, and never less for want of memory. 0:
-     * $OPTC_WORKSPACE ("512M"), or 1 GiB, on a GPU a thirty-second part of its memory where that is more, in whole GiB
-     * (4 on an H200; `optc doctor` says it). It decides which matrices one call sees, and so, on a GPU, bits. (On the
-     * CPU products are made by the BLAS that the process has, or by OpenBLAS or another that is found, one thread a
-     * call; $OPTC_BLAS names one, or says "none". It is part of what bits depend on, as are cuBLAS and, of rules that ask
-     * for eigenvectors, cuSOLVER on a GPU: $OPTC_CUBLAS and $OPTC_CUSOLVER name their folders, or say "none". What
-     * eigenvectors are found in there comes on top: half of this, or what one matrix takes.) */
+    /* Only for rules with products of matrices: most bytes for temporaries of products and for the workspace of the
+     * products themselves. Tensors are stepped in batches that fit. A binding takes only what it needs, and does not
+     * take less when memory is short. 0: $OPTC_WORKSPACE ("512M"), or 1 GiB; on a GPU 1/32 of its memory if that is
+     * more, in whole GiB (4 on an H200). `optc doctor` prints it. Eigenvectors on a GPU use up to half of this in
+     * addition, or what one matrix needs.
+     *
+     * The workspace decides which matrices share a call, and so, on a GPU, the bits. Bits also depend on the libraries.
+     * On the CPU that is the BLAS of the process, or OpenBLAS or another one that is found; each call uses one thread.
+     * $OPTC_BLAS names one, or is "none". On a GPU it is cuBLAS and, for rules with eigenvectors, cuSOLVER.
+     * $OPTC_CUBLAS and $OPTC_CUSOLVER name their folders, or are "none". */
     int64_t workspace;
 } optc_engine_options;
 
-/* bytes: the device's, what is free of them, what bindings of this engine hold and held at most */
-typedef struct optc_memory { int64_t total, free, ours, peak; } optc_memory;
-
+/* Opens a device. o: the options, or NULL for all defaults. out: receives the engine. */
 optc_status optc_open_sized(const optc_engine_options *o, size_t size, optc_engine **out);
 static inline optc_status optc_open(const optc_engine_options *o, optc_engine **out)
 {
     return optc_open_sized(o, sizeof *o, out);
 }
-int optc_device_count(void);                           /* GPUs that can be opened; 0 without a driver */
-const char *optc_best_device(void);                    /* what "best" stands for here: "cuda:0", "cpu" */
-optc_status optc_memory_info(optc_engine *e, optc_memory *out);
-/* NULL is allowed here, in optc_release and in optc_unbind. Not while some stream of its GPU is being captured: what
- * libraries hold goes now, which ends captures. Rules and bindings may come and go meanwhile. */
+/* Closes an engine without rules; NULL is allowed. OPTC_ERROR_BUSY: it still has rules. Do not call this while any
+ * stream of the engine's GPU is being captured: it frees the handles of libraries, and that ends captures. Making and
+ * freeing rules and bindings is allowed meanwhile. */
 optc_status optc_close(optc_engine *e);
 const char *optc_device_name(const optc_engine *e);    /* "cpu: Intel(R) …, 2 threads, x86-64-v4" */
 int optc_threads(const optc_engine *e);
@@ -147,142 +138,218 @@ int optc_threads(const optc_engine *e);
 /* library: */
 typedef struct optc_text { const char *name, *text; } optc_text;
 /* :library */
+/* What to compile. 0 in a member means its default. */
 typedef struct optc_rule_options {
-    /* a name of the library ("adamw"), or a path ("./mine.lua"); with wrappers: "adamw+clip(1)" */
+    /* A name of the library ("adamw"), or a path ("./mine.lua"); with wrappers: "adamw+clip(1)". */
     const char *spec;
-    const char *text;          /* or the spec's text itself; `spec` is then the name used in messages */
-    /* wrappers, the last outermost: "clip(1),ema(0.999)"; a file of your own by its path: "./mine.lua(0.5)" */
+    const char *text;          /* the text of the spec; `spec` is then its name in messages */
+    /* Wrappers, the last one outermost: "clip(1),ema(0.999)". A wrapper in a file: "./mine.lua(0.5)". */
     const char *with;
     const char *options;       /* compile-time choices: "amsgrad=true" */
-    /* storage types; default f32 (grad, state: as param, state f32 for 16-bit params) */
+    /* Storage types. Defaults: param f32; grad as param; state as param, and f32 for 16-bit parameters. */
     optc_type param, grad, state;
 /* library: */
-    /* texts of wrappers, which `with` finds by these names ahead of the library's */
+    /* Texts of wrappers. `with` finds them by these names, before the library's wrappers. */
     const optc_text *wrappers; int nwrappers;
-    /* what products of matrices are computed in: "f64", "f32", "tf32", "bf16", "f16"; NULL: as the rule says. A CPU goes no
-     * lower than f32 */
+    /* Precision of products of matrices: "f64", "f32", "tf32", "bf16" or "f16". NULL: as the rule says. A CPU does not
+     * go below f32. */
     const char *products;
 /* :library */
 } optc_rule_options;
 
-typedef struct optc_hyper { const char *name; double value, lo, hi; int lo_open, hi_open; } optc_hyper;
-typedef struct optc_state_info { const char *name; const char *domain; optc_type type; } optc_state_info;
-
+/* Compiles a rule, or takes it from the library or the cache. out: receives the rule. OPTC_ERROR_SPEC: the message has
+ * the file and line of the mistake. */
 optc_status optc_compile_sized(optc_engine *e, const optc_rule_options *o, size_t size, optc_rule **out);
 static inline optc_status optc_compile(optc_engine *e, const optc_rule_options *o, optc_rule **out)
 {
     return optc_compile_sized(e, o, sizeof *o, out);
 }
+/* Frees a rule without bindings; NULL is allowed. OPTC_ERROR_BUSY: it still has bindings. */
 optc_status optc_release(optc_rule *r);
-/* "adamw", "adamw+clip(1)"; in a package the name it has there */
+/* "adamw", "adamw+clip(1)"; in a package the rule's name there. */
 const char *optc_rule_name(const optc_rule *r);
-/* how it runs: "built in (x86-64-v3)", "compiled by cc in 310 ms", "from the cache", "from the package rules (sm_90)",
- * "reference evaluator (…why…)" */
+/* How the rule runs: "built in (x86-64-v3)", "compiled by cc in 310 ms", "from the cache", "from the package rules
+ * (sm_90)", "reference evaluator (…reason…)". */
 const char *optc_rule_path(const optc_rule *r);
-/* 0: it runs on the reference evaluator: slow, in double precision, and with other bits than compiled code
- * would give */
+/* 1: compiled code. 0: the reference evaluator, which is slow, computes in double precision and gives other bits. */
 int optc_rule_native(const optc_rule *r);
-/* library: */
-const char *optc_rule_plan(const optc_rule *r);        /* the plan as text */
-/* :library */
-int optc_rule_hypers(const optc_rule *r);
-optc_status optc_rule_hyper(const optc_rule *r, int i, optc_hyper *out);
-int optc_rule_states(const optc_rule *r);
-optc_status optc_rule_state(const optc_rule *r, int i, optc_state_info *out);
-/* Values for the reader: what a spec lists under `values` and a step leaves to be read, such as clip's norm
- * ("clip.grad_norm"). */
-int optc_rule_values(const optc_rule *r);
-optc_status optc_rule_value(const optc_rule *r, int i, optc_state_info *out);
-int optc_rule_entries(const optc_rule *r);
-const char *optc_rule_entry(const optc_rule *r, int i);
-int optc_rule_inputs(const optc_rule *r);
-const char *optc_rule_input(const optc_rule *r, int i);
-/* An input's name, its domain ("elem", "row", …; "group": a scalar, for optc_set_scalar) and the type of its values in
- * memory: the gradients' type for elem, else f32 or f64. */
-optc_status optc_rule_input_info(const optc_rule *r, int i, optc_state_info *out);
 
 /* ---- bindings: a rule on tensors ---- */
 enum {                         /* optc_tensor.flags */
-    OPTC_AS_VECTOR = 1,        /* step it with the rule's `step` whatever its rank, seen as a vector */
-    OPTC_USE_STEP = 2          /* step it with the rule's `step` whatever its rank, its rows and columns as they are */
+    OPTC_AS_VECTOR = 1,        /* use the rule's `step` for any rank, and treat the tensor as a vector */
+    OPTC_USE_STEP = 2          /* use the rule's `step` for any rank, and keep the tensor's rows and columns */
 };
 
+/* A tensor to step. 0 in a member means its default. A plain tensor sets name, param, grad, rank and shape.
+ *
+ * Ranks above 2: a rule that works on rows and columns treats a tensor as one matrix of dimension 0 x all others, as is
+ * usual for convolutions. A stack of layers or experts, L x R x C, is then one matrix of L x (R C), and Muon steps it
+ * as one. To step L matrices of R x C, bind it as a matrix of (L R) x C with split = L, or use a spec with
+ * view = "last". Elementwise rules are not affected. optc_binding_warning names tensors that look like such a stack.
+ *
+ * Strides: an elementwise rule accepts a dense layout with its dimensions in another order (channels-last), if the
+ * gradient has the same layout. It steps in the order of memory, and stores the states in that order. Any other layout
+ * that is not row-major is refused by name. */
 typedef struct optc_tensor {
     const char *name;          /* for messages; may be NULL */
     void *param;
-    const void *grad;          /* NULL: it takes no part in steps until it has one (optc_set_grad) */
-    int64_t grad_count;        /* 0: as the parameter; else checked against it */
+    const void *grad;          /* NULL: the tensor takes no part in steps until it has a gradient (optc_set_grad) */
+    int64_t grad_count;        /* 0: as many as the parameter; otherwise checked against it */
     int rank;                  /* 0: a scalar */
-    const int64_t *shape;      /* read during the call only, as the strides */
-    optc_type param_type, grad_type;   /* 0: as the rule; else checked against it */
+    const int64_t *shape;      /* read only during the call, like the strides */
+    optc_type param_type, grad_type;   /* 0: as the rule; otherwise checked against it */
     unsigned flags;
-    const int64_t *param_strides, *grad_strides;       /* in elements; NULL: row-major. See below */
-    /* words separated by blanks or commas, for rules that ask (`tagged "head"`); may be NULL */
+    const int64_t *param_strides, *grad_strides;       /* in elements; NULL: row-major */
+    /* Words separated by blanks or commas, for rules that test them (`tagged "head"`). May be NULL. */
     const char *tags;
-    /* the tensor this is a piece of, and where in it; NULL: it is the whole. Pieces are for elementwise rules: others are
-     * refused by name. Sizes that a rule asks for are the whole's, and so are draws where it is cut along the first
-     * dimension */
+    /* The shape of the tensor that this one is a piece of, and the piece's position in it. NULL: this is the whole
+     * tensor. Only elementwise rules accept pieces; others refuse them by name. Sizes in the rule are those of the
+     * whole tensor. So are random draws, if the tensor is cut along its first dimension. */
     const int64_t *global_shape, *offset;
-    /* heads, experts, q k v in one: the rows of each of its matrices are those of so many, one below the other, each
-     * stepped as a matrix of its own (rows, norms and products of the rule are then theirs); 0: of one */
+    /* Number of matrices that are stacked by rows in each matrix: heads, experts, or q, k and v in one tensor. Each is
+     * stepped as its own matrix; rows, norms and products of the rule are then those of that matrix. 0: one. */
     int64_t split;
-    /* where its states lie, by their numbers (optc_rule_state), each aligned to 64 bytes: they go on as they are, in this
-     * memory of the caller's, which stays until they are unbound. NULL, or NULL among them: in the binding's own, begun
-     * as the rule says. So tensors are bound anew among others without a second copy of their states: give what
-     * optc_state tells of the binding before, run that one no more, and see that its memory stays (optc_allocator). */
+    /* Memory of the caller for the states, in the order of optc_rule_state, each aligned to 64 bytes. Its contents are
+     * kept as the states. The memory must stay until the tensor is unbound. NULL, or a NULL entry: the binding
+     * allocates the state and initialises it as the rule says.
+     * Use this to bind tensors again, among others, without a second copy of their states: pass the pointers that
+     * optc_state returns for the old binding, do not run the old binding again, and keep its memory alive
+     * (optc_allocator). */
     void *const *states;
 } optc_tensor;
 
-/* Ranks above 2: a rule that works on rows and columns sees a tensor as dimension 0 x all others together, which is
- * usual for convolutions. A stack of layers or experts, L x R x C, is then one matrix of L x (R C), and Muon steps it as
- * one. To step L matrices of R x C, bind it as a matrix of (L R) x C with split = L, or use a spec with view = "last".
- * Elementwise rules do not see a difference. optc_binding_warning names tensors that look like such a stack.
- *
- * Strides: a dense layout with its dimensions in another order (channels-last) is stepped in the order of memory,
- * states too, where the rule is elementwise and the gradient lies alike. Everything else that is not row-major is
- * refused by name. */
-
 typedef struct optc_setting { const char *name; double value; } optc_setting;
 
+/* Tensors that share hyperparameters. */
 typedef struct optc_group {
     const optc_tensor *tensors; int ntensors;
-    const optc_setting *hyper; int nhyper;             /* what differs from the rule's defaults */
+    const optc_setting *hyper; int nhyper;             /* values that differ from the rule's defaults */
 } optc_group;
 
+/* Binds a rule to tensors and initialises the states. groups: an array of ngroups groups. out: receives the binding.
+ * Tensors are numbered from 0 through all groups, in order. */
 optc_status optc_bind_sized(optc_rule *r, const optc_group *groups, int ngroups, size_t group_size, size_t tensor_size,
                             optc_binding **out);
 static inline optc_status optc_bind(optc_rule *r, const optc_group *groups, int ngroups, optc_binding **out)
 {
     return optc_bind_sized(r, groups, ngroups, sizeof(optc_group), sizeof(optc_tensor), out);
 }
+/* Frees a binding and its states; NULL is allowed. */
 optc_status optc_unbind(optc_binding *b);
-/* A warning about the bound tensors in one line, or "". The string is valid until optc_unbind. The only warning so far:
- * a rule with products steps a tensor of rank 3 or more as one matrix, although its shape suggests stacked matrices.
- * For rank 3 that is a last dimension of 16 or more; for higher ranks the first dimension must also be the smaller one. */
+/* A warning about the bound tensors in one line, or "". The string is valid until optc_unbind. The only warning so
+ * far: a rule with products steps a tensor of rank 3 or more as one matrix, although its shape suggests stacked
+ * matrices. For rank 3 that is a last dimension of 16 or more; for higher ranks the first dimension must also be the
+ * smaller one. */
 const char *optc_binding_warning(const optc_binding *b);
 
-/* What is bound. */
+/* Runs the entry "step", then increments t. */
+optc_status optc_step(optc_binding *b);
+/* Runs the named entry. Only "step" increments t. */
+optc_status optc_run(optc_binding *b, const char *entry);
+
+/* Sets a hyperparameter of a group from the next run on. Nothing is compiled again. group -1: all groups.
+ * OPTC_ERROR_RANGE: the value is outside its range. */
+optc_status optc_set_hyper(optc_binding *b, int group, const char *name, double value);
+/* The same, but does nothing if the rule has no hyperparameter of that name. has: receives 1 if it has; may be NULL. */
+optc_status optc_set_hyper_if(optc_binding *b, int group, const char *name, double value, int *has);
+optc_status optc_get_hyper(const optc_binding *b, int group, const char *name, double *value);
+
+/* Replaces the gradient pointer of one tensor. NULL excludes the tensor from the following steps (see optc_get_t).
+ * count: its number of elements, which is checked; 0: not checked. A negative count is refused. */
+optc_status optc_set_grad(optc_binding *b, int tensor, const void *grad, int64_t count);
+/* Replaces the gradient pointers of all tensors, in binding order. A NULL entry excludes its tensor from the following
+ * steps. n must equal optc_tensors(b). On failure no pointer changes.
+ *
+ * CUDA graphs: an already captured step uses the new pointers after the next optc_run outside of a capture. A step
+ * that is captured directly after this call keeps the pointers it was captured with. runtime/CAPTURE.md has the full
+ * rules. */
+optc_status optc_set_grads(optc_binding *b, const void *const *grads, int n);
+/* Replaces the parameter pointers of all tensors, in binding order. The caller fills the new arrays; states stay as
+ * they are. Sizes, types, layouts and the device must be as bound. n must equal optc_tensors(b). On failure no pointer
+ * changes. Captured steps follow as they do after optc_set_grads. */
+optc_status optc_set_params(optc_binding *b, void *const *params, int n);
+
+/* Reads or sets the number of steps done. tensor: the tensor's own count; -1: the binding's. Setting -1 sets the
+ * binding and every tensor. A tensor's new count takes effect at the next optc_run.
+ *
+ * A tensor counts the steps that it took part in. In a step that reads gradients, a tensor with a NULL gradient takes
+ * no part: its parameter, states and count do not change, and reductions over all tensors exclude it. `t` in the rule
+ * is the tensor's own count. Tensors with different counts share their launches. Groups and `every` use the binding's
+ * count. If no tensor of a step takes part, states and values of groups do not change either.
+ *
+ * Skipped steps: the wrapper `skip` decides on the device, so steps that it skips are counted here. The tensor's state
+ * "skip.skipped" counts them, and the rule's t is the difference; save and restore both. Steps that a guard skips
+ * (optc_set_guard) are not counted.
+ *
+ * After a step was captured in a CUDA graph, reading waits for the device. Rules that do not use t then do not count
+ * replays. */
+optc_status optc_get_t(const optc_binding *b, int tensor, int64_t *steps);
+optc_status optc_set_t(optc_binding *b, int tensor, int64_t steps);
+
+/* States by name. tensor: the tensor's number. For a state of domain "group" it is the group's number. In all of these
+ * calls an unknown name is OPTC_ERROR_ARGUMENT. If the rule's options or the tensor's variant leave the state out, the
+ * call returns OPTC_ERROR_ABSENT.
+ *
+ * optc_state returns the live memory, which is valid until optc_unbind. If the rule cuts a matrix into blocks, a state
+ * contains the values of all its blocks, in the order that specs/MATRICES.md (Blocks) describes. */
+typedef struct optc_state_view { void *data; int64_t count; optc_type type; } optc_state_view;
+optc_status optc_state(optc_binding *b, int tensor, const char *name, optc_state_view *out);
+/* has: receives 1 if this tensor (or group) has the state, and 0 if options or its variant leave it out. */
+optc_status optc_has_state(const optc_binding *b, int tensor, const char *name, int *has);
+/* Copies a state as doubles. count must be the state's number of values. */
+optc_status optc_state_read(const optc_binding *b, int tensor, const char *name, double *out, int64_t count);
+optc_status optc_state_write(optc_binding *b, int tensor, const char *name, const double *in, int64_t count);
+/* Copies the bytes of a state in its own type, without conversion. optc_state tells type and count. */
+optc_status optc_state_get(const optc_binding *b, int tensor, const char *name, void *out, size_t bytes);
+optc_status optc_state_put(optc_binding *b, int tensor, const char *name, const void *in, size_t bytes);
+/* Reads a value that a step leaves for the caller, such as clip's norm ("clip.grad_norm"). It is from the last step
+ * that computed it, and 0 before the first. On a GPU the call waits for that step. */
+optc_status optc_read_value(const optc_binding *b, int tensor, const char *name, double *out, int64_t count);
+
+/* ---- what a rule declares ---- */
+typedef struct optc_hyper { const char *name; double value, lo, hi; int lo_open, hi_open; } optc_hyper;
+typedef struct optc_state_info { const char *name; const char *domain; optc_type type; } optc_state_info;
+
+int optc_rule_hypers(const optc_rule *r);
+optc_status optc_rule_hyper(const optc_rule *r, int i, optc_hyper *out);
+int optc_rule_states(const optc_rule *r);
+optc_status optc_rule_state(const optc_rule *r, int i, optc_state_info *out);
+/* Values for the caller: the spec lists them under `values`, and a step leaves them to be read (optc_read_value). */
+int optc_rule_values(const optc_rule *r);
+optc_status optc_rule_value(const optc_rule *r, int i, optc_state_info *out);
+int optc_rule_entries(const optc_rule *r);
+const char *optc_rule_entry(const optc_rule *r, int i);
+int optc_rule_inputs(const optc_rule *r);
+const char *optc_rule_input(const optc_rule *r, int i);
+/* An input's name, its domain and the type of its values in memory. Domain "group" is a scalar, for optc_set_scalar.
+ * The type is the gradients' type for domain "elem", otherwise f32 or f64. */
+optc_status optc_rule_input_info(const optc_rule *r, int i, optc_state_info *out);
+/* library: */
+const char *optc_rule_plan(const optc_rule *r);        /* the plan as text */
+/* :library */
+
+/* ---- what a binding contains ---- */
 typedef struct optc_tensor_info {
-    const char *name;          /* NULL: none was given. As shape and variant good until optc_unbind */
+    const char *name;          /* NULL: none was given. name, shape and variant are valid until optc_unbind */
     int group, rank;
     const int64_t *shape;
     int64_t count;             /* elements */
     void *param;
-    const void *grad;          /* NULL: none now */
+    const void *grad;          /* NULL: none at present */
     const char *variant;       /* how the rule steps it: "step", "matrix", … */
 } optc_tensor_info;
-int optc_tensors(const optc_binding *b);               /* numbered through all groups, in order */
+int optc_tensors(const optc_binding *b);               /* number of tensors; they are numbered through all groups */
 int optc_groups(const optc_binding *b);
 optc_status optc_group_tensors(const optc_binding *b, int group, int *first, int *count);
-int optc_find_tensor(const optc_binding *b, const char *name);         /* the first of that name; -1: none */
+int optc_find_tensor(const optc_binding *b, const char *name);         /* the first one of that name; -1: none */
 optc_status optc_tensor_about_sized(const optc_binding *b, int tensor, optc_tensor_info *out, size_t size);
 static inline optc_status optc_tensor_about(const optc_binding *b, int tensor, optc_tensor_info *out)
 {
     return optc_tensor_about_sized(b, tensor, out, sizeof *out);
 }
 
-/* Bytes that it holds for states, for temporaries, and for the batches of rules with products (optc_engine_options.
- * workspace); and in how many batches its tensors are stepped: 0 where the rule has no products. */
+/* Bytes that the binding holds: for states, for temporaries, and for the batches of rules with products
+ * (optc_engine_options.workspace). batches: the number of batches in a step; 0 if the rule has no products. */
 typedef struct optc_held { int64_t states, temporaries, workspace; int batches; } optc_held;
 optc_status optc_binding_held_sized(const optc_binding *b, optc_held *out, size_t size);
 static inline optc_status optc_binding_held(const optc_binding *b, optc_held *out)
@@ -290,13 +357,16 @@ static inline optc_status optc_binding_held(const optc_binding *b, optc_held *ou
     return optc_binding_held_sized(b, out, sizeof *out);
 }
 
-/* Factors of matrices (a rule's power, chol, qr, eigh and solve): how many were computed since optc_bind, of a tensor
- * or (tensor -1) of all, those of replayed graphs too; and how many of them were refused, because there was none or it
- * was not good enough: there the last one stayed, where the rule names one, else NaN came. residual: how far from what
- * defines it the last one of each matrix was, the largest of them: X^p A - 1 of a p-th inverse root, Q.T Q - 1 of
- * orthonormal columns, in the Frobenius norm (on the CPU as one vector sees it); INFINITY: of something that is no
- * number; 0: of other factors, and before the first. On a GPU this waits for what was started; no step ever does. A
- * rule that runs on the reference evaluator is said nothing of. */
+/* Counts the factors of matrices (power, chol, qr, eigh and solve in a rule) since optc_bind, replayed graphs included.
+ * tensor: the tensor's number; -1: all tensors.
+ *   computed   how many were computed
+ *   refused    how many of those were refused, because there was no factor or it was not accurate enough. The previous
+ *              factor is kept if the rule names one; otherwise the result is NaN.
+ *   residual   how far the last factor of each matrix was from its definition, the largest of them: X^p A - 1 of a p-th
+ *              inverse root, Q.T Q - 1 of orthonormal columns, in the Frobenius norm (on the CPU estimated with one
+ *              vector). INFINITY: of a matrix that is not finite. 0: other factors, or none computed yet.
+ * On a GPU this call waits for the work that was started; a step never waits. Not available when the rule runs on the
+ * reference evaluator; the counts are then 0. */
 typedef struct optc_factors { int64_t computed, refused; double residual; } optc_factors;
 optc_status optc_factors_about_sized(const optc_binding *b, int tensor, optc_factors *out, size_t size);
 static inline optc_status optc_factors_about(const optc_binding *b, int tensor, optc_factors *out)
@@ -304,119 +374,88 @@ static inline optc_status optc_factors_about(const optc_binding *b, int tensor, 
     return optc_factors_about_sized(b, tensor, out, sizeof *out);
 }
 
-optc_status optc_step(optc_binding *b);                        /* entry "step", then t becomes t + 1 */
-optc_status optc_run(optc_binding *b, const char *entry);      /* any entry; only "step" moves t */
-/* a CUstream; what follows runs in it, after what is still in the old one only if the caller orders the two. The CPU
- * has none */
-optc_status optc_set_stream(optc_binding *b, void *stream);
-optc_status optc_sync(optc_binding *b);                        /* waits for what was started */
-
-/* Steps done: of a tensor, or (tensor -1) of the binding. A tensor counts those it took part in: in a step that reads
- * gradients one without a gradient (NULL) takes none. Its parameter, states and count stay as they are, folds over all
- * tensors do not see it, and `t` in the rule is its own count; tensors of different counts share their launches. Groups
- * and `every` go by the binding's count. Steps that the wrapper `skip` leaves out are counted here, since only the device
- * knows of them: the state "skip.skipped" of a tensor counts them, and the rule's t is the difference. Save and restore
- * both. (Steps that a guard leaves out are not counted.) If no tensor of a step takes part, states and values of groups
- * do not change either. After a step was captured in a graph the device is asked, which waits (and rules
- * that do not use t then count no replays). Setting: -1 sets the binding and every tensor; a
- * tensor's is seen from the next optc_run on. */
-optc_status optc_get_t(const optc_binding *b, int tensor, int64_t *steps);
-optc_status optc_set_t(optc_binding *b, int tensor, int64_t steps);
-
-/* In a rule with every(k, { stagger = true }, …), of which `every` is the k: at which steps a tensor (block -1), or in
- * a rule with blocks a block of it (in the order of its states), has its turn: those that leave *slot divided by k.
- * Dealt when binding, by the work that a turn takes; the same for the same rule and tensors. OPTC_ERROR_ABSENT: it has
- * none. A tensor without a gradient at such a step misses that turn. */
+/* For rules with every(k, { stagger = true }, …): at which steps a tensor is scheduled. every: the k. block: -1, or in
+ * a rule with blocks the number of a block, in the order of its states. The tensor or block is scheduled at the steps
+ * whose remainder modulo k is *slot. optc_bind assigns the slots by the cost of the work; the same rule and tensors get
+ * the same slots. A tensor without a gradient at such a step misses it. OPTC_ERROR_ABSENT: it has no slot. */
 optc_status optc_get_slot(const optc_binding *b, int tensor, int64_t block, int every, int *slot);
 
-optc_status optc_set_hyper(optc_binding *b, int group, const char *name, double value);   /* group -1: all */
-/* does nothing where the rule has none of that name; has: whether it does, may be NULL */
-optc_status optc_set_hyper_if(optc_binding *b, int group, const char *name, double value, int *has);
-optc_status optc_get_hyper(const optc_binding *b, int group, const char *name, double *value);
-/* A hyperparameter, or an input of the group (group -1: all), that is read from memory ahead of every run: on a GPU from
- * the device's, in the order of the stream, nobody waits and replays of what was captured read it anew. type: f32 (or
- * OPTC_DEFAULT) or f64. Nobody checks its range. NULL, or setting a value, ends it: a hyperparameter then has the value
- * that was set last, an input the one that was read last. optc_get_hyper reads it, which waits. */
-optc_status optc_set_hyper_from(optc_binding *b, int group, const char *name, const void *at, optc_type type);
-optc_status optc_set_scalar_from(optc_binding *b, int group, const char *name, const void *at, optc_type type);
-/* A guard: a number, likewise, that is looked at ahead of every run. Where it is not 0 (a NaN is not) the run does
- * nothing: no parameter, state, value or count of steps changes. NULL: there is none. On a GPU only the device knows
- * then how many steps were done: optc_get_t asks it (rules that do not use t count those that were left out). Of rules
- * with products, which a library makes, it takes conditional nodes of graphs (CUDA 12.4). Where these are not to be had,
- * and of rules that copy whole arrays, take turns (stagger) or have factors that a library cannot be captured in, the
- * host waits for the guard, and such a run cannot be captured. */
-optc_status optc_set_guard(optc_binding *b, const void *at, optc_type type);
-/* NULL: left out from now on, see optc_get_t. count 0: not checked; a negative count is refused */
-optc_status optc_set_grad(optc_binding *b, int tensor, const void *grad, int64_t count);
-/* All of them at once, one a tensor (or NULL), in order; n: optc_tensors. All are set or none. In a captured graph: new
- * addresses, and who is left out, are seen by replays too, once optc_run has been called outside of a capture. Not by
- * those of a step that was captured after this call and ahead of any other run: it keeps the addresses of all arrays as
- * they were (gradients that were allocated in the capture itself), in a table that lives as long as the binding. Once a
- * step was captured optc_run refuses what its replays cannot follow: an entry that would take in tensors without a
- * gradient which it leaves out (or the reverse), more than eight different counts of steps, and, of a rule with states
- * of the group, a tensor that comes back with a count that none had when it was captured (optc_set_t with -1 makes all
- * one again). */
-optc_status optc_set_grads(optc_binding *b, const void *const *grads, int n);
-/* Parameters that lie elsewhere from now on, one a tensor, in order: what is in them is the caller's doing, states stay
- * as they are. Sizes, types, layouts and the device are as they were bound. All are moved or none; seen by replays of
- * what was captured as moved gradients are. */
-optc_status optc_set_params(optc_binding *b, void *const *params, int n);
-/* An input of another domain than group, in the type that optc_rule_input_info tells. count 0: not checked. An entry
- * that reads an input which is not set is refused, by the names of the input and the tensor. */
-optc_status optc_set_input(optc_binding *b, int tensor, const char *name, const void *data, int64_t count);
-/* An input of domain group; group -1: all. It has no value until it is set here or by optc_set_scalar_from: an entry that
- * reads it before is refused, by the names of the input and the group. */
-optc_status optc_set_scalar(optc_binding *b, int group, const char *name, double value);
-
-/* State by name. Data of elem, row, col, slice and tensor states belong to a tensor; for a group state `tensor` is the
- * group's number. The pointer is the live memory, good until optc_unbind. Of a matrix that the rule cuts into blocks a
- * state has what belongs to all of them, in the order that specs/MATRICES.md describes (Blocks). */
-typedef struct optc_state_view { void *data; int64_t count; optc_type type; } optc_state_view;
-optc_status optc_state(optc_binding *b, int tensor, const char *name, optc_state_view *out);
-/* Whether it is kept here: 0 where the rule's options or this tensor's variant leave it out (reading it then gives
- * OPTC_ERROR_ABSENT). A name that the rule does not know is OPTC_ERROR_ARGUMENT in all of these. */
-optc_status optc_has_state(const optc_binding *b, int tensor, const char *name, int *has);
-optc_status optc_state_read(const optc_binding *b, int tensor, const char *name, double *out, int64_t count);
-optc_status optc_state_write(optc_binding *b, int tensor, const char *name, const double *in, int64_t count);
-/* The same bytes as they lie, in the type that optc_state tells: nothing is converted. */
-optc_status optc_state_get(const optc_binding *b, int tensor, const char *name, void *out, size_t bytes);
-optc_status optc_state_put(optc_binding *b, int tensor, const char *name, const void *in, size_t bytes);
-/* A value for the reader, as the last step that made it left it; 0 before. On a GPU it waits for that step. */
-optc_status optc_read_value(const optc_binding *b, int tensor, const char *name, double *out, int64_t count);
-
-/* What one run of an entry moves by the plan at step t (1, 2, …): the floor of any benchmark. */
+/* Bytes that one run of an entry moves by the plan at step t (1, 2, …): the lower bound of any benchmark. */
 typedef struct optc_bytes { double read, written; } optc_bytes;
 optc_status optc_plan_bytes(const optc_binding *b, const char *entry, int64_t t, optc_bytes *out);
 
-/* ---- rules by name: the library's own specs, or what a package holds ---- */
+/* ---- inputs beside the gradient ---- */
+/* Sets an input of a tensor, of any domain but "group". data: values in the type of optc_rule_input_info; the pointer
+ * is kept and read at every run. count: the number of values, which is checked; 0: not checked. A run that reads an
+ * input which is not set is refused, with the names of the input and the tensor. */
+optc_status optc_set_input(optc_binding *b, int tensor, const char *name, const void *data, int64_t count);
+/* Sets an input of domain "group". group -1: all groups. The input has no value before this call or
+ * optc_set_scalar_from: a run that reads it earlier is refused, with the names of the input and the group. */
+optc_status optc_set_scalar(optc_binding *b, int group, const char *name, double value);
+/* Reads a hyperparameter, or an input of domain "group", from memory before every run. group -1: all groups. at: the
+ * address of one number. type: OPTC_F32 (or OPTC_DEFAULT) or OPTC_F64. The range is not checked. On a GPU the address
+ * is in device memory: it is read in stream order, the host does not wait, and replays of a captured step read it
+ * again.
+ * NULL, or setting a value, ends this. A hyperparameter then has the value that was set last, an input the value that
+ * was read last. optc_get_hyper reads the number, and waits for the device. */
+optc_status optc_set_hyper_from(optc_binding *b, int group, const char *name, const void *at, optc_type type);
+optc_status optc_set_scalar_from(optc_binding *b, int group, const char *name, const void *at, optc_type type);
+/* Sets a guard: a number in memory, as above, that is tested before every run. If it is not 0 (a NaN is not 0), the run
+ * changes no parameter, state, value or step count. NULL: no guard.
+ *
+ * On a GPU only the device then knows how many steps were done, and optc_get_t waits for it. Rules that do not use t
+ * count skipped steps too. Rules with products need conditional graph nodes (CUDA 12.4). The host waits for the guard,
+ * and the run cannot be captured, in these cases: an older driver, a rule that copies whole arrays, a rule with
+ * stagger, and a rule with factors of a library that cannot be captured. runtime/CAPTURE.md has the details. */
+optc_status optc_set_guard(optc_binding *b, const void *at, optc_type type);
+
+/* ---- GPUs ---- */
+int optc_device_count(void);                           /* GPUs that can be opened; 0 without a driver */
+const char *optc_best_device(void);                    /* what "best" means on this machine: "cuda:0", "cpu" */
+/* Sets the stream, a CUstream, for the following runs. The caller orders them after work in the old stream, if that is
+ * needed. Not for the CPU. */
+optc_status optc_set_stream(optc_binding *b, void *stream);
+/* Waits for the runs that were started. */
+optc_status optc_sync(optc_binding *b);
+/* Bytes of the device: total, free, held by bindings of this engine now (ours) and at most (peak). */
+typedef struct optc_memory { int64_t total, free, ours, peak; } optc_memory;
+optc_status optc_memory_info(optc_engine *e, optc_memory *out);
+
+/* ---- rules by name: the library's own specs, or the rules of a package ---- */
 int optc_library_size(void);
 const char *optc_library_name(int i);                  /* "adamw", "wrappers/ema", … */
 /* library: */
 const char *optc_library_text(const char *name);       /* NULL: no such spec */
 
-/* ---- matrices with no rule: products, Kronecker products ---- */
-enum { OPTC_ONE = -1 };        /* next_a, next_b, next_d: one matrix for all of the batch */
+/* ---- matrices without a rule: products, Kronecker products ---- */
+enum { OPTC_ONE = -1 };        /* next_a, next_b, next_d: the same matrix for the whole batch */
 
-/* c = scale a b + add c of each matrix of a batch: a is m x k and b is k x n, row behind row. b NULL: a turned, and c a
- * Gram matrix of m x m, of which the CPU computes half (and adds c's lower triangle). With d, of n x p: c = scale (a b) d + add c, of m x p; a b is
- * kept in the same type, some rows (on a GPU some matrices, if they fit) at a time. All of it lies where the engine's
- * device reaches it, and c overlaps nothing else. On a GPU the call returns once the work is in the stream, and cuBLAS
- * does it: without one that is OPTC_ERROR_UNAVAILABLE. Several threads may call this on one engine.
- * What else it takes keeps within `workspace`; what does not do with that is refused, with the bytes it needs. On the
- * CPU bits depend neither on the workspace nor on threads; on a GPU cuBLAS chooses by both sizes and workspace. */
+/* Computes c = scale a b + add c for each matrix of a batch. a is m x k, b is k x n, c is m x n, all row-major.
+ *
+ * b NULL: b is the transpose of a, and c is a Gram matrix of m x m. The CPU computes half of it, and adds only the
+ * lower triangle of c.
+ *
+ * With d, of n x p: c = scale (a b) d + add c, of m x p. a b is stored in the same type, some rows at a time; on a GPU
+ * some matrices at a time, if they fit.
+ *
+ * The engine's device must reach all arrays, and c must not overlap another one. Several threads may call this on one
+ * engine. On a GPU the call returns when the work is in the stream. cuBLAS does the work; without cuBLAS the call
+ * returns OPTC_ERROR_UNAVAILABLE. Temporaries stay within `workspace`; a call that needs more is refused, with the
+ * number of bytes it needs. On the CPU bits depend neither on the workspace nor on threads. On a GPU cuBLAS chooses by
+ * sizes and workspace. */
 typedef struct optc_product {
     const void *a, *b, *d;
     void *c;
-    optc_type type;            /* of all of them; 0: f32. Sums of 16 bits are carried in f32 */
-    int64_t m, n, k, p;        /* k, and n where there is a d, at least 1; n is not read where b is NULL */
+    optc_type type;            /* of all arrays; 0: f32. Sums of 16-bit values are computed in f32 */
+    int64_t m, n, k, p;        /* k is at least 1, and n too if there is a d; n is not read if b is NULL */
     int64_t batch;             /* 0: 1 */
-    int turn_a, turn_b, turn_d;                        /* 1: it lies turned: a as k x m, b as n x k, d as p x n */
-    int64_t lda, ldb, ldd, ldc;                        /* values from row to row as it lies; 0: as long as a row is */
-    int64_t next_a, next_b, next_d, next_c;            /* from matrix to matrix; 0: behind each other; or OPTC_ONE */
+    int turn_a, turn_b, turn_d;                        /* 1: stored transposed: a as k x m, b as n x k, d as p x n */
+    int64_t lda, ldb, ldd, ldc;                        /* values from row to row, as stored; 0: the length of a row */
+    int64_t next_a, next_b, next_d, next_c;            /* from matrix to matrix; 0: consecutive; or OPTC_ONE */
     double scale, add;         /* scale 0: 1; add 0: c is not read */
-    const char *products;      /* "tf32": f32 rounded to that by a GPU; NULL: as it is */
+    const char *products;      /* "tf32": a GPU rounds f32 to tf32; NULL: no rounding */
     int64_t workspace;         /* bytes; 0: as optc_engine_options.workspace */
-    void *stream;              /* a CUstream; the CPU has none */
+    void *stream;              /* a CUstream; NULL on the CPU */
 } optc_product;
 optc_status optc_multiply_sized(optc_engine *e, const optc_product *x, size_t size);
 static inline optc_status optc_multiply(optc_engine *e, const optc_product *x)
@@ -424,17 +463,17 @@ static inline optc_status optc_multiply(optc_engine *e, const optc_product *x)
     return optc_multiply_sized(e, x, sizeof *x);
 }
 
-/* c = a (x) b of each matrix of a batch: a is m x n, b is p x q, c is m p x n q, all of them row behind row. Every
- * value is one product, rounded once. On a GPU it is a kernel that NVRTC compiles, as it does rules, and keeps nothing
- * beside. */
+/* Computes c = a (x) b, the Kronecker product, for each matrix of a batch. a is m x n, b is p x q, c is m p x n q, all
+ * row-major. Every value is one product, rounded once. On a GPU NVRTC compiles a kernel for it, as for rules; the call
+ * needs no temporary memory. */
 typedef struct optc_kronecker {
     const void *a, *b;
     void *c;
     optc_type type;            /* 0: f32 */
     int64_t m, n, p, q;
     int64_t batch;             /* 0: 1 */
-    int64_t next_a, next_b;    /* 0: behind each other; or OPTC_ONE */
-    void *stream;
+    int64_t next_a, next_b;    /* from matrix to matrix; 0: consecutive; or OPTC_ONE */
+    void *stream;              /* a CUstream; NULL on the CPU */
 } optc_kronecker;
 optc_status optc_kron_sized(optc_engine *e, const optc_kronecker *x, size_t size);
 static inline optc_status optc_kron(optc_engine *e, const optc_kronecker *x)
@@ -442,14 +481,34 @@ static inline optc_status optc_kron(optc_engine *e, const optc_kronecker *x)
     return optc_kron_sized(e, x, sizeof *x);
 }
 
-/* ---- what the machine has ---- */
-/* A page of text; free() it. NULL: the options are of no size, or set what this version does not know
- * (optc_message). */
+/* ---- the machine ---- */
+/* Describes the machine in a page of text, which the caller frees with free(). NULL: the options have no size, or set
+ * something that this version does not know (see optc_message). */
 char *optc_doctor_sized(const optc_engine_options *o, size_t size);
 static inline char *optc_doctor(const optc_engine_options *o) { return optc_doctor_sized(o, sizeof *o); }
-int optc_isas(void);                                   /* vector levels the library's own rules were compiled for */
+int optc_isas(void);                                   /* vector levels that the library's own rules are compiled for */
 const char *optc_isa_name(int i);
-int optc_isa_usable(int i);                            /* whether this CPU runs it */
+int optc_isa_usable(int i);                            /* 1: this CPU can run it */
+
+/* ---- notes ----
+ * fork(): if the parent stepped on the CPU with several threads, a child steps with one thread, to the same bits. A
+ * GPU's engine cannot be used in the child: calls on it fail. Packages and this library in one program share that
+ * knowledge, but not those in libraries that were opened with RTLD_LOCAL.
+ *
+ * Stack: a step on the CPU uses up to 128 KB of a thread's stack, and up to 64 KB more for every sum over rows or
+ * columns that a single pass computes or needs. Only a rule with dozens of them needs more than OMP_STACKSIZE=1M.
+ *
+ * Out of memory: every call returns OPTC_ERROR_MEMORY and changes nothing. Libraries below may end the process instead:
+ * the OpenMP runtime, if it cannot start its threads (an engine with threads = 1 never uses it); OpenBLAS, if it cannot
+ * map a buffer for a calling thread; libgfortran, if it is loaded with OpenBLAS. A BLAS is loaded when a rule with
+ * products is compiled, not during training. OPTC_BLAS=none uses no BLAS.
+ *
+ * Versions: structs that callers fill grow at their ends in later versions. Calls that take one pass its size: that is
+ * all that optc_open, optc_compile, optc_bind, optc_tensor_about and the other inline functions do. So a program runs
+ * with a newer library without recompilation. A program that was compiled with a newer header runs with an older
+ * library as long as it sets nothing that the library does not know. From another language call the `_sized` functions
+ * with the size of the struct in that language. optc_setting, optc_text, optc_allocator and the structs that calls fill
+ * in do not change, except optc_tensor_info. */
 /* :library */
 
 #ifdef __cplusplus

@@ -1,24 +1,31 @@
 #!/bin/sh
-# The README as a newcomer follows it: its files are written down, its commands run, what it says they print is looked for; its measured figures are those of
-# tests/bench/h200.txt; its links lead somewhere, its lines are short. The pages beside the code likewise.
-#   BUILD  the build folder        README.md: a block ```c step.c is a file, ```sh is run, ```text is what the commands before it print, line by line
-# readme.sh table: prints the table of figures, for the README.
+# Checks the documentation pages: the measured table against tests/bench/h200.txt, links and file names, line and
+# paragraph lengths, and every command. README.md and runtime/C.md are followed as a newcomer would: a block ```c step.c
+# is a file, ```sh is run, ```text is looked for in the output, line by line. In gen/IR.md the block after ```sh is the
+# exact output.
+#   BUILD=build     the build folder
+#   UPDATE=1        writes the outputs in gen/IR.md again
+#   readme.sh table prints the table of figures, for README.md
 set -u
 passed=0 failed=0
 top=$PWD build=$PWD/${BUILD:-build}
 ok() { passed=$((passed + 1)); }
 bad() { failed=$((failed + 1)); printf '%s\n' "$*" | head -20; }
 
-# work, rule, what the README calls it; the rest comes from the run's rows
+# work, rule, its name in README.md; the rest comes from the rows of the run
 table() {
     awk -F'|' 'NR == FNR { name[$1] = $2; order[++n] = $1; next }
         { split($0, f, " "); key = f[1] " " f[2]
           if (!(key in name) || f[4] !~ /ms$/) next
           graph = f[13] ~ /ms$/
-          row[key] = sprintf("| %s | %s | %.0f %% | %s%s | %s%s |", name[key], digits(f[4] + 0), f[7] + 0, f[11] == "-" ? "" : digits(f[11] + 0),
-                             graph ? " (" digits(f[13] + 0) ")" : "", f[11] == "-" ? "" : digits(f[12] + 0) "×", graph ? " (" digits(f[14] + 0) "×)" : "") }
+          torch = f[11] == "-" ? "" : digits(f[11] + 0)
+          faster = f[11] == "-" ? "" : digits(f[12] + 0) "×"
+          row[key] = sprintf("| %s | %s | %.0f %% | %s%s | %s%s |", name[key], digits(f[4] + 0), f[7] + 0,
+                             torch, graph ? " (" digits(f[13] + 0) ")" : "",
+                             faster, graph ? " (" digits(f[14] + 0) "×)" : "") }
         END { for (i = 1; i <= n; i++) if (order[i] in row) print row[order[i]] }
-        function digits(x) { return sprintf(x < 1 ? "%.3f" : x < 10 ? "%.2f" : x < 100 ? "%.1f" : "%.0f", x) }' - tests/bench/h200.txt <<'N'
+        function digits(x) { return sprintf(x < 1 ? "%.3f" : x < 10 ? "%.2f" : x < 100 ? "%.1f" : "%.0f", x) }
+        ' - tests/bench/h200.txt <<'N'
 2^28 adamw|AdamW, one tensor of 2^28
 gpt2-124m adamw|AdamW, GPT-2 124M, 148 tensors
 gpt2-1.5b adamw|AdamW, GPT-2 1.5B, 580 tensors
@@ -45,57 +52,137 @@ unset OPTC_CACHE_BASE OPTC_PATH MAKEFLAGS MFLAGS 2>/dev/null
 table > "$work/rows"
 [ -s "$work/rows" ] && ok || bad "no figures in tests/bench/h200.txt"
 grep '^| .* %' README.md > "$work/said"
-diff "$work/rows" "$work/said" > "$work/diff" && ok || bad "README.md's table is not that of tests/bench/h200.txt ('sh tests/readme.sh table' prints it): $(cat "$work/diff")"
+diff "$work/rows" "$work/said" > "$work/diff" && ok ||
+    bad "README.md's table differs from tests/bench/h200.txt ('sh tests/readme.sh table' prints it): $(cat "$work/diff")"
 
-count="$("$build/optc" list --names | grep -c .) rules and $("$build/optc" list --names --wrappers | grep -c .) wrappers"
+count="$("$build/optc" list --names | grep -c .) rules"
+count="$count and $("$build/optc" list --names --wrappers | grep -c .) wrappers"
 grep -q "$count" README.md && ok || bad "README.md does not say '$count'"
 
-# ---- lines and links
-pages="README.md gen/CONTRIBUTING.md runtime/CACHE.md runtime/python/README.md runtime/TUNING.md tools/SHIPPING.md tests/README.md"
-for page in $pages; do
-    long=$(LC_ALL=C.UTF-8 awk '{ s = $0; gsub(/[\200-\277]/, "", s) } length(s) > 120 { print FILENAME ":" FNR }' "$page")
-    [ -z "$long" ] && ok || bad "lines over 120 columns: $long"
-    for link in $(grep -o '](\([^)#]*\))' "$page" | sed 's/](\(.*\))/\1/' | grep -v ://); do
+# ---- lines, paragraphs, links, names of files
+# Prose has at most 100 columns, a paragraph or list item at most five lines. Tables and code may be wider.
+prose() {
+    LC_ALL=C.UTF-8 awk -v most="$2" -v tall="$3" '
+        { s = $0; gsub(/[\200-\277]/, "", s) }
+        /^```/ { code = !code }
+        code || /^```/ || /^\|/ || /^#/ || /^$/ { n = 0; next }
+        /^ *([-*]|[0-9]+\.) / { n = 0 }
+        length(s) > most { print FILENAME ":" FNR ": over " most " columns" }
+        ++n == tall + 1 { print FILENAME ":" FNR ": a paragraph of more than " tall " lines" }' "$1"
+}
+# the names under which a page's headings are linked
+anchors() {
+    awk '/^```/ { code = !code } !code && sub(/^##* /, "")' "$1" | tr 'A-Z ' 'a-z-' | tr -cd 'a-z0-9_\n-'
+}
+plain="README.md gen/IR.md gen/CONTRIBUTING.md runtime/C.md runtime/CAPTURE.md runtime/python/README.md tests/README.md
+    tools/README.md runtime/CACHE.md runtime/TUNING.md tools/SHIPPING.md"
+for page in $plain; do
+    long=$(prose "$page" 100 5)
+    [ -z "$long" ] && ok || bad "$long"
+    awk '/^```/ { code = !code } !code' "$page" > "$work/prose"
+    for link in $(grep -o '](\([^)#]*\)[^)]*)' "$work/prose" | sed 's/](\([^)#]*\).*/\1/' | grep -v ://); do
         [ -e "$(dirname "$page")/$link" ] && ok || bad "$page: $link is not there"
     done
-    for file in $(grep -oE '`[a-z]+/[A-Za-z0-9_./]*[a-z]`' "$page" | tr -d '`' | grep -v '^build/\|^myopt/\|NAME'); do
+    for link in $(grep -o '](\([^)]*#[^)]*\))' "$work/prose" | sed 's/](\(.*\))/\1/' | grep -v ://); do
+        to=$(dirname "$page")/${link%#*}
+        [ -n "${link%#*}" ] || to=$page
+        anchors "$to" | grep -qx -- "${link#*#}" && ok || bad "$page: there is no heading $link"
+    done
+    for file in $(grep -oE '`[a-z]+/[A-Za-z0-9_./]*[a-z/]`' "$work/prose" | tr -d '`' |
+        grep -v '^build/\|^myopt/\|NAME'); do
         [ -e "$file" ] || [ -e "$(dirname "$page")/$file" ] && ok || bad "$page: $file is not there"
     done
 done
+long=$(LC_ALL=C.UTF-8 awk '{ s = $0; gsub(/[\200-\277]/, "", s) } length(s) > 120 { print FNR }' runtime/optc.h)
+[ -z "$long" ] && ok || bad "runtime/optc.h: over 120 columns: $long"
 
-# ---- what the README has one write and run
+# ---- files and commands of the pages
 mkdir "$work/clone"
 ln -s "$build" "$work/clone/build"
 ln -s "$top/runtime" "$work/clone/runtime"
-awk -v to="$work" '
-    /^```/ && !inside { split($0, w, " "); kind = substr(w[1], 4); inside = 1; n++
-        file = w[2] != "" ? to "/clone/" w[2] : kind == "sh" || kind == "text" ? sprintf("%s/%03d.%s", to, n, kind) : "/dev/null"; printf "" > file; next }
-    /^```/ { inside = 0; close(file); next }
-    inside { print > file }' README.md
+follow() {
+    page=$1
+    rm -f "$work"/[0-9]*
+    awk -v to="$work" '
+        /^```/ && !inside {
+            split($0, w, " "); kind = substr(w[1], 4); inside = 1; n++
+            file = w[2] != "" ? to "/clone/" w[2] : "/dev/null"
+            if (w[2] == "" && (kind == "sh" || kind == "text")) file = sprintf("%s/%03d.%s", to, n, kind)
+            printf "" > file; next }
+        /^```/ { inside = 0; close(file); next }
+        inside { print > file }' "$top/$page"
+    for step in "$work"/[0-9]*; do
+        case $step in
+        *.sh)
+            sh -eu "$step" > "$work/said" 2>&1 </dev/null && ok || bad "$page: $(cat "$step"): $(cat "$work/said")" ;;
+        *.text)
+            while IFS= read -r line; do
+                grep -qxF -- "$line" "$work/said" && ok || bad "$page has '$line', and it was: $(cat "$work/said")"
+            done < "$step" ;;
+        esac
+    done
+}
 cd "$work/clone" || exit 1
-for step in "$work"/[0-9]*.sh "$work"/[0-9]*.text; do echo "$step"; done | sort | while read -r step; do
-    case $step in
-    *.sh) sh -eu "$step" > "$work/said" 2>&1 </dev/null && echo ok || { echo "bad $(cat "$step"): $(cat "$work/said")"; } ;;
-    *.text)
-        while IFS= read -r line; do
-            grep -qxF -- "$line" "$work/said" && echo ok || echo "bad README.md says '$line', and it was: $(cat "$work/said")"
-        done < "$step" ;;
-    esac
-done > "$work/verdicts"
-passed=$((passed + $(grep -cx ok "$work/verdicts")))
-grep -vx ok "$work/verdicts" | head -40
-failed=$((failed + $(grep -c '^bad' "$work/verdicts")))
-[ "$(grep -cx ok "$work/verdicts")" -gt 10 ] && ok || bad "the README's commands were not found"
+before=$passed
+follow README.md
+[ $((passed - before)) -gt 10 ] && ok || bad "README.md's commands were not found"
 # the error that it quotes
 sed 's/- beta)/- betta)/' mine.lua > wrong.lua
-"$build/optc" check wrong.lua 2>&1 | grep -qF "$(grep -o "'betta' is not declared; did you mean 'beta'?" "$top/README.md" || echo none)" && ok || bad "the error that README.md quotes: $("$build/optc" check wrong.lua 2>&1)"
+said=$(tr '\n' ' ' < "$top/README.md" | grep -o "'betta' is not declared; did you mean 'beta'?" || echo none)
+"$build/optc" check wrong.lua 2>&1 | grep -qF "$said" && ok ||
+    bad "the error that README.md quotes: $("$build/optc" check wrong.lua 2>&1)"
 link="-I$top/runtime -L$build -loptc -Wl,-rpath,$build"
-${CC:-cc} -std=c11 -Wall -Wextra -Werror step.c -o strict $link 2> "$work/said" && ok || bad "step.c: $(cat "$work/said")"
+${CC:-cc} -std=c11 -Wall -Wextra -Werror step.c -o strict $link 2> "$work/said" && ok ||
+    bad "step.c: $(cat "$work/said")"
 if command -v g++ >/dev/null 2>&1; then
-    g++ -std=c++17 -Wall -Wextra -Wpedantic -Werror step.cc -o step++ $link 2> "$work/said" && ./step++ > "$work/said" 2>&1 && grep -q "^adamw.*clip.* on cpu: " "$work/said" && ok || bad "step.cc: $(cat "$work/said")"
+    follow runtime/C.md
+    grep -q "^adamw.*clip.* on cpu: .* norm 768$" "$work/said" && ok || bad "step.cc: $(cat "$work/said")"
+    g++ -std=c++17 -Wall -Wextra -Wpedantic -Werror step.cc -o strict $link 2> "$work/said" && ok ||
+        bad "step.cc: $(cat "$work/said")"
 else
-    echo "skipped: the README's C++ (no g++)"
+    echo "skipped: the C++ of runtime/C.md (no g++)"
     [ -z "${CI:-}" ] || failed=$((failed + 1))
 fi
+
+# commands inside of sentences and tables: those that need neither NVRTC nor long are run, of all the options must exist
+for c in bench cache check compile doctor dump emit explain list new ship tune; do
+    "$build/optc" help "$c"
+done > "$work/help" 2>&1
+PATH=$build:$PATH
+for page in README.md tools/README.md; do
+    tr '\n' ' ' < "$top/$page" | grep -oE '`(build/)?optc [^`]*`' | tr -d '`' | sort -u > "$work/commands"
+    while IFS= read -r command; do
+        case $command in
+        *"optc "[A-Z]* | *"optc help COMMAND" | *"optc new NAME") ;;
+        *"optc "list* | *"optc "new* | *"optc "check* | *"optc "explain* | *"optc "emit* | *"optc "dump* | \
+            *"optc "cache* | *"optc "doctor* | *"optc "help*)
+            rm -f mine2.lua
+            sh -eu -c "$(printf %s "$command" | sed 's/new mine$/new mine2/')" > "$work/said" 2>&1 </dev/null && ok ||
+                bad "$page: $command: $(cat "$work/said")" ;;
+        esac
+    done < "$work/commands"
+    for option in $(grep -oE '[` ]--[a-z][a-z-]*' "$top/$page" | tr -d '` ' | sort -u); do
+        grep -q -- "$option\b" "$work/help" && ok || bad "$page: no subcommand has $option"
+    done
+done
+
+# ---- gen/IR.md: each block after ```sh is what the commands print
+awk '
+    /^```/ && !inside {
+        inside = 1; print
+        kind = $0 == "```sh" ? "sh" : command != "" ? "output" : "other"
+        file = split($0, w, " ") > 1 ? w[2] : "/dev/null"
+        if (kind == "output") { while ((command | getline line) > 0) print line; close(command) }
+        if (kind != "other") command = ""
+        next }
+    /^```/ { inside = 0; close(file); print; next }
+    !inside { command = ""; print; next }
+    kind == "sh" { command = command $0 "\n" }
+    kind == "other" { print > file }
+    kind != "output"' "$top/gen/IR.md" > "$work/page"
+[ -z "${UPDATE:-}" ] || cp "$work/page" "$top/gen/IR.md"
+diff "$top/gen/IR.md" "$work/page" > "$work/diff" && ok ||
+    bad "gen/IR.md is out of date ('UPDATE=1 sh tests/readme.sh' writes it again): $(cat "$work/diff")"
+[ "$(grep -c '^  %[0-9]* = \|step_1_map' "$work/page")" -gt 15 ] && ok || bad "gen/IR.md's example printed nothing"
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

@@ -11,20 +11,8 @@
  *   Host          who stands behind: the library, which compiles rules and tunes them, or a package, which has them. A
  *                 table of functions too
  *
- *   message.c  statuses and messages       engine.c   engines           rule.c    what a rule declares
- *   sized.c    structs of other versions   overlap.c  what lies where   about.c   what a binding holds
- *   rows.c     who takes part, each t      turns.c    whose turn it is  sources.c numbers that are read ahead of runs
- *   bind.c     checks, binding             layout.c   where arrays lie  step.c    entries, hyperparameters, t
- *   places.c   temporaries share memory    batches.c  tensors together  call.c    products: no stage of ours
- *   blas.c     a BLAS by dlopen            product.c  where there is none blocks.c  of matrices that are cut
- *   state.c    states, gradients, inputs   cpu.c      the CPU           driver.c  the driver by dlopen
- *   team.c     its threads             said.c     what is said of factors
- *   gpu.c      contexts, errors, memory    gpu_bind.c tables, states    gpu_run.c launches and graphs
- *   gpu_calls.c what products take         gpu_products.c products      library.c, cublas.c, cusolver.c  by dlopen
- *   gpu_phases.c captured, with periods   gpu_turns.c units of those that have their turn
- *
- * What only products need (call.h, gpu_calls.h, and the sources that include them) is left out of packages without any:
- * templates/no_calls.h stands there in its place. */
+ * Packages without products do not contain call.h, gpu_calls.h and the sources that include them. They contain
+ * templates/no_calls.h instead. */
 #ifndef OPTC_CORE_H
 #define OPTC_CORE_H
 #include "../../templates/abi.h"
