@@ -4,11 +4,19 @@
 #   LUA_CFLAGS LUA_LIBS CHECK_CFLAGS CHECK_LIBS BLAS_CFLAGS BLAS_LIBS
 # Other settings: CC, HOSTCC, BUILD (default build), PREFIX (default /usr/local), SAN=1 (address and undefined-behaviour sanitizers),
 # RULES_FROM (default BUILD/rules: the folder of the library's compiled rules; another build's, where the compiler is the same).
+# V=1 prints whole commands, else one short line per file. Without -j there are as many jobs as cores (with `clean`: one).
 
 BUILD  ?= build
 PREFIX ?= /usr/local
 HOSTCC ?= $(CC)
 PKG    := pkg-config
+
+ifeq ($(filter -j% --jobserver%,$(MAKEFLAGS))$(filter clean,$(MAKECMDGOALS)),)
+MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
+endif
+# $(call say,CC,FILE) before a command prints that line in place of the command.
+quiet := $(findstring s,$(firstword -$(MAKEFLAGS)))
+say = $(if $(V),,@$(if $(quiet),,printf '%-5s %s\n' '$(1)' '$(2)';))
 
 given = $(filter command line environment,$(origin $(1)))
 LUA_CFLAGS   ?= $(shell $(PKG) --cflags lua5.4 2>/dev/null || echo -I/usr/include/lua5.4)
@@ -54,6 +62,13 @@ RULES_FROM  ?= $(BUILD)/rules
 RULE_OBJ    := $(foreach i,$(ISAS),$(RULES:%=$(RULES_FROM)/%.$(i).o))
 LIB_OBJ     := $(GEN_OBJ) $(RUNTIME_OBJ) $(RULE_OBJ)
 
+# `make demo` builds these rules only: the rest takes longer to compile than everything else. The command compiles other rules
+# when they are first used. Once there is a whole build, `make demo` shows that one.
+DEMO_RULES := adamw adam sgd lion muon
+DEMO_OBJ   := $(filter-out %/builtin_table.o,$(GEN_OBJ) $(RUNTIME_OBJ)) $(foreach i,$(ISAS),$(DEMO_RULES:%=$(BUILD)/demo/%.$(i).o)) \
+              $(BUILD)/obj/demo_table.o
+DEMO       := $(if $(wildcard $(BUILD)/liboptc.a),$(BUILD)/optc,$(BUILD)/demo/optc)
+
 .PHONY: all demo test test-all setup help install clean check-all fuzz bench build-demo build-test
 .DELETE_ON_ERROR:
 .PRECIOUS: $(BUILD)/obj/%.o
@@ -68,7 +83,8 @@ test: setup
 setup:
 	@LUA="$(call given,LUA_LIBS)" CHECK="$(call given,CHECK_LIBS)" BLAS="$(call given,BLAS_LIBS)" CC="$(CC)" PKG="$(PKG)" sh tools/setup.sh
 
-build-demo: all
+build-demo: $(DEMO)
+	@[ -e $(BUILD)/liboptc.a ] || cp $(BUILD)/demo/optc $(BUILD)/optc
 	@OPTC=$(BUILD)/optc sh tools/demo.sh
 
 help:
@@ -90,62 +106,74 @@ help:
 # ---- generated text ----
 $(BUILD)/embed: gen/embed.c
 	@mkdir -p $(@D)
-	$(HOSTCC) -O1 -o $@ $<
+	$(call say,CC,$<)$(HOSTCC) -O1 -o $@ $<
 
 $(BUILD)/embedded_templates.c: $(BUILD)/embed $(TEMPLATES)
-	$(BUILD)/embed embedded_templates templates/ $(TEMPLATES) > $@
+	$(call say,EMBED,$@)$(BUILD)/embed embedded_templates templates/ $(TEMPLATES) > $@
 
 # What a package is pasted from: the core and what it includes.
 CORE := runtime/optc.h gen/program.h gen/variants.h $(wildcard gen/*.def) $(wildcard runtime/core/*.h runtime/core/*.c)
 $(BUILD)/embedded_core.c: $(BUILD)/embed $(CORE)
-	$(BUILD)/embed embedded_core "" $(CORE) > $@
+	$(call say,EMBED,$@)$(BUILD)/embed embedded_core "" $(CORE) > $@
 
 $(BUILD)/embedded_specs.c: $(BUILD)/embed $(SPECS) $(WRAPPERS)
-	$(BUILD)/embed embedded_specs specs/ $(SPECS) $(WRAPPERS) > $@
+	$(call say,EMBED,$@)$(BUILD)/embed embedded_specs specs/ $(SPECS) $(WRAPPERS) > $@
 
 $(BUILD)/embedded_tuned.c: $(BUILD)/embed $(TUNED)
-	$(BUILD)/embed embedded_tuned runtime/tuned/ $(TUNED) > $@
+	$(call say,EMBED,$@)$(BUILD)/embed embedded_tuned runtime/tuned/ $(TUNED) > $@
 
 # Emits the library's rules. It needs the compiler and what finds specs, not the rules it makes.
 PREBUILD_OBJ := $(GEN_OBJ) $(BUILD)/obj/runtime/find.o $(BUILD)/obj/runtime/cpu.o $(BUILD)/obj/runtime/prebuild.o
 $(BUILD)/prebuild: $(PREBUILD_OBJ)
-	$(CC) -o $@ $(PREBUILD_OBJ) $(LDLIBS)
+	$(call say,LINK,$@)$(CC) -o $@ $(PREBUILD_OBJ) $(LDLIBS)
 
 $(BUILD)/rules/builtin_table.c: $(BUILD)/prebuild
 	@mkdir -p $(@D)
-	$(BUILD)/prebuild $(@D)
+	$(call say,RULES,$(@D))$(BUILD)/prebuild $(@D)
+
+$(BUILD)/demo/builtin_table.c: $(BUILD)/prebuild
+	@mkdir -p $(@D)
+	$(call say,RULES,$(@D))$(BUILD)/prebuild $(@D) $(DEMO_RULES)
 
 $(RULES:%=$(BUILD)/rules/%.c): $(BUILD)/rules/builtin_table.c ;
+$(DEMO_RULES:%=$(BUILD)/demo/%.c): $(BUILD)/demo/builtin_table.c ;
 
 define rule_template
-$(BUILD)/rules/%.$(1).o: $(BUILD)/rules/%.c
-	$(CC) $$$$($(BUILD)/prebuild --flags $(1)) -fvisibility=hidden -DOPTC_MODULE=optc_builtin_$$*_$(1) -c -o $$@ $$<
+$(BUILD)/%.$(1).o: $(BUILD)/%.c
+	$$(call say,CC,$$< level $(1))$(CC) $$$$($(BUILD)/prebuild --flags $(1)) -fvisibility=hidden -DOPTC_MODULE=optc_builtin_$$(*F)_$(1) -c -o $$@ $$<
 endef
 $(foreach i,$(ISAS),$(eval $(call rule_template,$(i))))
 
 # ---- objects ----
 $(BUILD)/obj/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -c -o $@ $<
+	$(call say,CC,$<)$(CC) $(ALL_CFLAGS) -c -o $@ $<
 
 $(BUILD)/obj/embedded_%.o: $(BUILD)/embedded_%.c
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -c -o $@ $<
+	$(call say,CC,$<)$(CC) $(ALL_CFLAGS) -c -o $@ $<
 
 $(BUILD)/obj/builtin_table.o: $(RULES_FROM)/builtin_table.c
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -c -o $@ $<
+	$(call say,CC,$<)$(CC) $(ALL_CFLAGS) -c -o $@ $<
+
+$(BUILD)/obj/demo_table.o: $(BUILD)/demo/builtin_table.c
+	@mkdir -p $(@D)
+	$(call say,CC,$<)$(CC) $(ALL_CFLAGS) -c -o $@ $<
+
+$(BUILD)/demo/optc: $(TOOLS_SRC:%.c=$(BUILD)/obj/%.o) $(DEMO_OBJ)
+	$(call say,LINK,$@)$(CC) -o $@ $^ $(LDLIBS)
 
 $(BUILD)/liboptc.a: $(LIB_OBJ)
 	@rm -f $@
-	ar rcs $@ $(LIB_OBJ)
+	$(call say,AR,$@)ar rcs $@ $(LIB_OBJ)
 
 $(BUILD)/liboptc.so: $(LIB_OBJ)
-	$(CC) -shared -Wl,-soname,liboptc.so.0 -o $@ $(LIB_OBJ) $(LDLIBS)
+	$(call say,LINK,$@)$(CC) -shared -Wl,-soname,liboptc.so.0 -o $@ $(LIB_OBJ) $(LDLIBS)
 	@ln -sf liboptc.so $@.0                    # what a program linked against this folder asks for
 
 $(BUILD)/optc: $(TOOLS_SRC:%.c=$(BUILD)/obj/%.o) $(BUILD)/liboptc.a
-	$(CC) -o $@ $^ $(LDLIBS)
+	$(call say,LINK,$@)$(CC) -o $@ $^ $(LDLIBS)
 
 # What a Python wheel takes (runtime/python/build_wheel.py): stripped, and looking for Lua and libgomp beside themselves.
 BESIDE := -s -Wl,-rpath,'$$ORIGIN'
@@ -153,11 +181,11 @@ BESIDE := -s -Wl,-rpath,'$$ORIGIN'
 python: $(BUILD)/python/liboptc.so $(BUILD)/python/optc
 $(BUILD)/python/liboptc.so: $(LIB_OBJ)
 	@mkdir -p $(@D)
-	$(CC) -shared -Wl,-soname,liboptc.so.0 $(BESIDE) -o $@ $(LIB_OBJ) $(LDLIBS)
+	$(call say,LINK,$@)$(CC) -shared -Wl,-soname,liboptc.so.0 $(BESIDE) -o $@ $(LIB_OBJ) $(LDLIBS)
 
 $(BUILD)/python/optc: $(TOOLS_SRC:%.c=$(BUILD)/obj/%.o) $(BUILD)/liboptc.a
 	@mkdir -p $(@D)
-	$(CC) $(BESIDE) -o $@ $^ $(LDLIBS)
+	$(call say,LINK,$@)$(CC) $(BESIDE) -o $@ $^ $(LDLIBS)
 
 # ---- tests ----
 # Under the sanitizers compiling with more than -O0 takes longer than it saves, but for where tests spend their time.
@@ -174,34 +202,34 @@ FAKES := $(foreach k,versioned versioned11 symbols,$(BUILD)/fake/$(k)/libcuda.so
 # tests/test_emit.c counts allocations and lets them fail, tests/test_tune_cpu.c sets the runtime's clocks, tests/test_team.c counts meetings.
 WRAPPED := $(foreach f,malloc calloc realloc free now_ms waited_ms team_meet GOMP_parallel,-Wl,--wrap=$(f))
 $(BUILD)/run-tests: $(TEST_SRC:%.c=$(BUILD)/obj/%.o) $(BUILD)/liboptc.a | $(FAKES)
-	$(CC) -o $@ $^ $(WRAPPED) $(CHECK_LIBS) $(LDLIBS)
+	$(call say,LINK,$@)$(CC) -o $@ $^ $(WRAPPED) $(CHECK_LIBS) $(LDLIBS)
 
 # Drivers and NVRTCs for tests: tests/cuda says what each does.
 FAKE_CFLAGS := -std=gnu11 -Wall -Wextra -Wno-strict-prototypes -O1 -fPIC -fvisibility=hidden -Iruntime
 $(BUILD)/fake/%/libcuda.so.1: tests/cuda/fake_driver.c runtime/cuda.h templates/driver.h
 	@mkdir -p $(@D)
-	$(CC) $(FAKE_CFLAGS) -DFAKE_$* -c -o $(@D)/driver.o $<
-	$(CC) $(FAKE_CFLAGS) -DFAKE_$* -DREST -c -o $(@D)/rest.o $<
-	$(CC) -shared -Wl,-soname,libcuda.so.1 -o $@ $(@D)/driver.o $(@D)/rest.o
+	$(call say,CC,$< for $@)$(CC) $(FAKE_CFLAGS) -DFAKE_$* -c -o $(@D)/driver.o $<
+	$(call say,CC,$< for $@)$(CC) $(FAKE_CFLAGS) -DFAKE_$* -DREST -c -o $(@D)/rest.o $<
+	$(call say,LINK,$@)$(CC) -shared -Wl,-soname,libcuda.so.1 -o $@ $(@D)/driver.o $(@D)/rest.o
 
 $(BUILD)/fake/%/libnvrtc.so.13: tests/cuda/fake_nvrtc.c runtime/cuda.h templates/driver.h
 	@mkdir -p $(@D)
-	$(CC) $(FAKE_CFLAGS) $(if $(filter nvrtc_old,$*),-DFAKE_old) -shared -Wl,-soname,libnvrtc.so.13 -o $@ $<
+	$(call say,CC,$< for $@)$(CC) $(FAKE_CFLAGS) $(if $(filter nvrtc_old,$*),-DFAKE_old) -shared -Wl,-soname,libnvrtc.so.13 -o $@ $<
 
 $(BUILD)/fake/crowd.so: tests/preload/crowd.c
 	@mkdir -p $(@D)
-	$(CC) -std=gnu11 -Wall -Wextra -O1 -fPIC -shared -o $@ $< -ldl
+	$(call say,CC,$<)$(CC) -std=gnu11 -Wall -Wextra -O1 -fPIC -shared -o $@ $< -ldl
 
 # Scenes in which every call fails once: tests/faults.
 FAULTY := fopen fdopen fread fwrite fgets fflush read write pread rename mkdir mkdtemp mkostemp stat fstat lstat access statvfs realpath opendir fsync chmod dlopen \
           memfd_create pipe2 fork posix_spawn close fclose open fcntl
 $(BUILD)/faults: $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/faults/*.c)) $(TOOLS_SRC:%.c=$(BUILD)/obj/%.o) $(BUILD)/liboptc.a
-	objcopy --redefine-sym main=optc_main $(BUILD)/obj/tools/main.o $(BUILD)/obj/tools/main.renamed.o
-	$(CC) -rdynamic -o $@ $(filter-out %/tools/main.o,$^) $(BUILD)/obj/tools/main.renamed.o $(FAULTY:%=-Wl,--wrap=%) $(LDLIBS)
+	@objcopy --redefine-sym main=optc_main $(BUILD)/obj/tools/main.o $(BUILD)/obj/tools/main.renamed.o
+	$(call say,LINK,$@)$(CC) -rdynamic -o $@ $(filter-out %/tools/main.o,$^) $(BUILD)/obj/tools/main.renamed.o $(FAULTY:%=-Wl,--wrap=%) $(LDLIBS)
 
 # Every rule for every architecture that NVRTC knows.
 $(BUILD)/compile-all: $(BUILD)/obj/tests/cuda/compile_all.o $(BUILD)/liboptc.a
-	$(CC) -o $@ $^ $(LDLIBS) -lpthread
+	$(call say,LINK,$@)$(CC) -o $@ $^ $(LDLIBS) -lpthread
 
 EMULATED := $(addprefix $(BUILD)/emu/,libcuda.so.1 libnvrtc.so.13 libnvfatbin.so.13 libcublas.so.13 libcusolver.so.12)
 build-test: all $(BUILD)/run-tests $(BUILD)/gpu-test $(BUILD)/faults $(EMULATED) $(BUILD)/compile-all
@@ -246,7 +274,7 @@ clean:
 # ---- the GPU: a machine with one runs these by hand ----
 $(BUILD)/obj/tests/gpu/%.o: ALL_CFLAGS += $(CHECK_CFLAGS)
 $(BUILD)/gpu-test: $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/gpu/*.c)) $(BUILD)/obj/tests/alone.o $(BUILD)/obj/tests/basis.o $(BUILD)/obj/tests/help.o $(BUILD)/obj/tests/network.o $(BUILD)/obj/tests/random_spec.o $(BUILD)/obj/tests/random_squares.o $(BUILD)/liboptc.a
-	$(CC) -o $@ $^ $(CHECK_LIBS) $(LDLIBS)
+	$(call say,LINK,$@)$(CC) -o $@ $^ $(CHECK_LIBS) $(LDLIBS)
 
 # The same suite on a GPU that is a program: tests/emu.
 $(BUILD)/emu/libcuda.so.1: tests/emu/driver.c runtime/cuda.h templates/driver.h tests/emu/fail.h
@@ -256,7 +284,7 @@ $(BUILD)/emu/libcusolver.so.12: tests/emu/cusolver.c runtime/cuda.h templates/dr
 $(BUILD)/emu/libnvfatbin.so.13: tests/emu/fatbin.c runtime/fatbin.h tests/emu/fail.h
 $(BUILD)/emu/%:
 	@mkdir -p $(@D)
-	$(CC) -std=gnu11 $(WARN) -O1 -g -fPIC -shared -Igen -Iruntime -Wl,-soname,$(@F) -o $@ $< -ldl -lm
+	$(call say,CC,$<)$(CC) -std=gnu11 $(WARN) -O1 -g -fPIC -shared -Igen -Iruntime -Wl,-soname,$(@F) -o $@ $< -ldl -lm
 
 .PHONY: test-emu fuzz-emu
 test-emu: $(BUILD)/gpu-test $(EMULATED)

@@ -14,16 +14,17 @@ static const long long TICKS_CAP = 5 * 1000 * 1000;    /* a spec needs thousands
 static const size_t CHURN_CAP = (size_t)512 << 20;
 /* steps of Lua's parser: a tenth of a second; a spec needs thousands */
 static const double PARSE_CAP = 2e7;
-/* seconds of this thread: for what neither counts, such as comparing long strings */
-#if defined(__SANITIZE_ADDRESS__)
-static const double CPU_CAP = 4.0;
-#else
-static const double CPU_CAP = 1.0;
-#endif
+/* One instruction may read a whole string (a comparison, tonumber) or copy all variable arguments (f(...)). So each
+ * counts as one more for every STRING_WORK bytes of the longest string so far and for every ARGS_WORK arguments. */
+enum { STRING_WORK = 256, ARGS_WORK = 128 };
+/* Seconds of this thread. A last resort, far above what the counted limits allow: a verdict must not depend on how busy
+ * the machine is. */
+static const double CPU_CAP = 30;
 
 static void *bounded_alloc(void *ud, void *p, size_t old, size_t size)
 {
     Trace *t = ud;
+    bool string = !p && old == LUA_TSTRING;     /* of a new block Lua gives the type in place of its size */
     if (!p)
         old = 0;
     if (size == 0) {
@@ -37,8 +38,11 @@ static void *bounded_alloc(void *ud, void *p, size_t old, size_t size)
     }
     void *q = realloc(p, size);
     t->starved = !q;
-    if (q)
+    if (q) {
         t->mem = t->mem - old + size;
+        if (string && size > t->longest)
+            t->longest = size;
+    }
     return q;
 }
 
@@ -48,6 +52,7 @@ void name_locals(lua_State *L, lua_Debug *ar)
     Trace *t = trace_of(L);
     const char *name;
     for (int i = 1; (name = lua_getlocal(L, ar, i)); i++) {
+        t->ticks++;
         if (name[0] != '(' && is_value(L, -1)) {
             Ref r = *value_at(L, -1);
             const Node *n = r < 0 ? NULL : &t->rule->g.n[r];
@@ -65,17 +70,33 @@ static double cpu_seconds(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
+/* Variable arguments of the running function, up to a factor of 2; below ARGS_WORK: 0. */
+static long long many_args(lua_State *L, lua_Debug *ar)
+{
+    int n = 0;
+    for (int k = ARGS_WORK; lua_getlocal(L, ar, -k); k *= 2) {
+        n = k;
+        lua_pop(L, 1);
+    }
+    return n;
+}
+
 static void hook(lua_State *L, lua_Debug *ar)
 {
     Trace *t = trace_of(L);
     if (ar->event == LUA_HOOKCOUNT) {
-        t->ticks += TICK;
-        if (t->ticks > TICKS_CAP || cpu_seconds() - t->started > CPU_CAP)
+        t->ticks += TICK * (1 + (long long)(t->longest / STRING_WORK) + many_args(L, ar) / ARGS_WORK);
+        if (t->spent || t->ticks > TICKS_CAP) {
             t->spent = true;
-        if (t->spent)
             spec_error(L,
-                       "the spec runs too long (over %lld million instructions or a second): is there an endless loop?",
+                       "the spec runs too long (over %lld million instructions; those on long strings and "
+                       "argument lists count as many): is there an endless loop?",
                        TICKS_CAP / 1000000);
+        }
+        if (cpu_seconds() - t->started > CPU_CAP) {
+            t->spent = true;
+            spec_error(L, "the spec runs too long (over %g seconds): is there an endless loop?", CPU_CAP);
+        }
     } else if (t->at >= 0 && lua_checkstack(L, 8)) {
         name_locals(L, ar);
     }

@@ -63,6 +63,7 @@ typedef struct Trace {
     bool starved;                     /* the system had no memory when it last asked; else it was over its bound */
     double started;                   /* CPU seconds of the thread when it began */
     long long ticks;                  /* instructions spent */
+    size_t longest;                   /* bytes of the longest string so far */
     bool spent, no_memory;
     SpecError *error; int nerror, error_cap;
     int tries, before;                /* errors met, told or not; those told before the entry that runs */

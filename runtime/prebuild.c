@@ -1,5 +1,5 @@
 /* Build helper: emits the library's rules as C, one file each, and the table that finds them by the hash of their code.
- *   prebuild FOLDER
+ *   prebuild FOLDER [ID…]     all of them, or those named
  * The Makefile compiles every file once for each vector level N, with OPTC_MODULE=optc_builtin_NAME_N. */
 #include "find.h"
 #include "template.h"
@@ -22,9 +22,21 @@ static FILE *create(const char *dir, const char *name)
     return f;
 }
 
+static char **wanted;          /* the IDs that were named; none: all rules */
+
+static bool is_wanted(const char *id)
+{
+    bool found = !*wanted;
+    for (char **w = wanted; *w; w++)
+        found = found || !strcmp(*w, id);
+    return found;
+}
+
 static void put_rule(const char *dir, const char *rule, const char *with, const char *options, const char *id,
                      FILE *table, Buf *rows)
 {
+    if (!is_wanted(id))
+        return;
     Gen g = {0};
     Source src;
     GenOptions o = {.with = with, .options = options, .types = {T_F32, T_F32, T_F32}, .find = find_wrapper,
@@ -59,10 +71,11 @@ int main(int argc, char **argv)
 {
     if (argc == 3 && !strcmp(argv[1], "--flags") && atoi(argv[2]) < optc_isas())
         return printf("%s %s\n", compile_flags, isas[atoi(argv[2])].flags) < 0;
-    if (argc != 2) {
-        fprintf(stderr, "usage: prebuild FOLDER | --flags LEVEL\n");
+    if (argc < 2) {
+        fprintf(stderr, "usage: prebuild FOLDER [ID...] | --flags LEVEL\n");
         return 2;
     }
+    wanted = argv + 2;
     FILE *table = create(argv[1], "builtin_table.c");
     Buf rows = {0};
     fprintf(table, "#include \"internal.h\"\n");

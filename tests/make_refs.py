@@ -11,9 +11,10 @@ those. It needs a virtual environment with
 (pip install --no-deps for all but torch and jax; torchvision is not needed, see `import_timm`); and --clones, a folder with the
 repositories of matrix_refs.py, factor_refs.py and https://github.com/apple/ml-ademamix c3d73c0. The files are kept in the repository, so tests do not need any of this.
 
-A file is text lines, an empty line, then little-endian float64: for each saved step, for each tensor, all its elements.
-The lines:
-    optcref 1                  format
+A file is text lines, an empty line, then little-endian float64: for each saved step, for each tensor, all its elements. Of a
+tensor with more than WHOLE elements: every STRIDE-th element, then STRIDE sums, the r-th over the elements r, r + STRIDE, …
+So an error of any one element still shows. The lines:
+    optcref 2                  format
     spec adamw                 the rule
     with clip(1),ema(0.9)      wrappers, if any
     options amsgrad=true       options that differ from their defaults, if any
@@ -52,6 +53,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 SHAPES = [(), (1,), (7,), (33, 65), (3, 5, 7)]
 STEPS, SAVED = 20, (2, 20)
 LONG = 60
+WHOLE, STRIDE = 128, 31                                             # test_refs.c has them too
 REFS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "refs")
 torch.set_default_dtype(torch.float64)                              # scalar state of torch and timm follows this
 torch.set_num_threads(1)
@@ -457,13 +459,21 @@ def full_source(text):
     return f"{text}{',' if len(used) > 1 else ''} " + ", ".join(n + v for n, v in zip(names, versions)) + semicolon + remark
 
 
+def sampled(data, shapes):
+    """What a file keeps of the elements of these tensors, one after another."""
+    each = np.split(data, np.cumsum([int(np.prod(s)) for s in shapes])[:-1])
+    return np.concatenate([x if x.size <= WHOLE else np.append(x[::STRIDE], [x[r::STRIDE].sum() for r in range(STRIDE)])
+                           for x in each])
+
+
 def make(name):
     c = CONFIGS[name]
     RUN.update(c)
     saved, exact = c["run"](Hypers(c["hyper"]))
     data = np.concatenate([np.asarray(x, dtype="<f8").reshape(-1) for x in saved])
     assert np.isfinite(data).all() and data.size == len(c["saved"]) * sum(int(np.prod(s)) for s in c["shapes"]), name
-    lines = ["optcref 1", f"spec {c['spec']}"]
+    data = sampled(data, c["shapes"] * len(c["saved"]))
+    lines = ["optcref 2", f"spec {c['spec']}"]
     lines += [f"with {c['wrap']}"] if c["wrap"] else []
     lines += [f"options {c['options']}"] if c["options"] else []
     lines += ["hyper " + ",".join(f"{k}={v!r}" for k, v in c["hyper"].items())]

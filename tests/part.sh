@@ -1,6 +1,6 @@
 #!/bin/sh
 # One part of tests/run.sh, which see: its name and what it says, printed whole when it ends.
-#   work  a folder for what it says (log.PART) and the seconds of the processor it took (spent.PART)
+#   work  a folder for its output (log.PART), its CPU seconds (spent.PART) and, if it passed, an empty file (passed.PART)
 # PART:K:N  the K-th of N shares of a long part: machines with many cores take them side by side.
 set -eu
 part=$1 shares=1 ours=0
@@ -11,11 +11,13 @@ of_them() { [ "$shares" = 1 ] || printf ', %s of %s' "$((ours ? ours : shares))"
 every_suite=$(sed -n '/define SUITES/,/[^\\]$/p' tests/suites.h | grep -o 'X([a-z_]*)' | sed 's/X(\(.*\))/\1/')
 without() { printf '%s\n' $every_suite | grep -vx "$(printf '%s\n' "$@")"; }
 
-# suites NAME…: each in a process of its own, on what "$run" names
+# suites NAME…: each in a process of its own, on what "$run" names; all of them, also after one that fails
 suites() {
+    bad=
     for suite; do
-        CK_RUN_SUITE=$suite "$run"
+        CK_RUN_SUITE=$suite "$run" || bad="$bad $suite"
     done
+    [ -z "$bad" ] || { echo "failed suites:$bad"; return 1; }
 }
 
 # Random specs have targets of their own (make fuzz): a few of them here.
@@ -91,11 +93,12 @@ began=$(date +%s)
 rc=0
 # A shell of its own: in one before || the shell would go on after what fails, whatever -e says.
 inside=yes sh "$0" "$part" > "$work/log.$part" 2>&1 || rc=$?
-[ -d "$work" ] || exit 1        # another part failed meanwhile, and nobody listens any more
+[ -d "$work" ] || exit 1        # make test was interrupted
 times > "$work/times.$part"
-awk 'NR == 2 { gsub("[ms]", " "); print $1 * 60 + $2 + $3 * 60 + $4 }' "$work/times.$part" > "$work/spent.$part"
+awk 'NR == 2 { gsub("[ms]", " "); printf "%.1f\n", $1 * 60 + $2 + $3 * 60 + $4 }' "$work/times.$part" > "$work/spent.$part"
 until mkdir "$work/printing" 2>/dev/null; do [ -d "$work" ] || exit 1; sleep 0.1; done
-printf '\n== %s: %d s, %.0f s of the processor%s\n' "$(head -n 1 "$work/log.$part")" $(($(date +%s) - began)) "$(cat "$work/spent.$part")" "$([ $rc = 0 ] || echo ": FAILED")"
+[ $rc != 0 ] || : > "$work/passed.$part"
+printf '\n== %s: %d s, %.0f s CPU%s\n' "$(head -n 1 "$work/log.$part")" $(($(date +%s) - began)) "$(cat "$work/spent.$part")" "$([ $rc = 0 ] || echo ": FAILED")"
 sed -e 1d -e '/:100%: Checks: 0,/d' "$work/log.$part"
 rmdir "$work/printing"
 exit $rc

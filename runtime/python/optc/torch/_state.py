@@ -228,11 +228,11 @@ def restore(opt):
 
 # ---- files ----
 def check_file(opt, saved, groups):
-    """Refuses a file's states ahead of loading. What a rule for matrices keeps depends on the tensor: a state of those
-    that is missing is refused at the first step."""
+    """The file's groups under the rule's keys. Refuses groups and states that do not fit, ahead of loading. What a rule
+    for matrices keeps depends on the tensor: a state of those that is missing is refused at the first step."""
     if [len(g["params"]) for g in groups] != [len(g["params"]) for g in opt.param_groups]:
-        return                                         # torch has an error for that
-    known = {}
+        return groups                                  # torch has an error for that
+    known, groups = {}, [opt._rule.loaded(g, mine, k) for k, (g, mine) in enumerate(zip(groups, opt.param_groups))]
     for k, (mine, given) in enumerate(zip(opt.param_groups, groups)):
         rule = opt._rule.rule({**mine, **given})
         kept, whole = known.get(repr(rule)) or known.setdefault(repr(rule), _kept(opt, rule))
@@ -248,6 +248,7 @@ def check_file(opt, saved, groups):
             for n, domain in kept.items():
                 if own.get(n) is not None and (domain == "elem" or whole):
                     check_value(own[n], p.shape if domain == "elem" else (), n, name)
+    return groups
 
 
 def _kept(opt, rule):
