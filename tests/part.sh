@@ -48,10 +48,13 @@ clang_there() {
 clang_too() {
     if clang_there; then
         echo "clang, warnings as errors"
-        # What it warns of does not depend on how it optimizes; the rules have flags of their own.
-        $MAKE --no-print-directory -s CC=clang BUILD="$BUILD/clang" OPT=-O0 CFLAGS=-Werror "$BUILD/clang/optc" "$BUILD/clang/run-tests"
+        # What it warns of does not depend on how it optimizes; the rules have flags of their own. Of the rules it compiles those
+        # whose bits are looked at: thinned() takes every third.
+        only= dir=$BUILD/clang-all
+        [ -n "${OPTC_ALL:-}" ] || dir=$BUILD/clang only="$("$BUILD/optc" list --names | grep -v / | awk 'NR % 3 == 1' | tr '\n' ' ')"
+        $MAKE --no-print-directory -s CC=clang BUILD="$dir" OPT=-O0 CFLAGS=-Werror ONLY="$only" "$dir/optc" "$dir/run-tests"
         thin
-        CK_RUN_SUITE=bits "$BUILD/clang/run-tests"
+        CK_RUN_SUITE=bits "$dir/run-tests"
     else
         echo "skipped: clang, warnings as errors (no clang with OpenMP, or it is the compiler)"
         [ -z "${CI:-}" ]
