@@ -12,7 +12,8 @@ PREFIX ?= /usr/local
 HOSTCC ?= $(CC)
 PKG    := pkg-config
 
-ifeq ($(filter -j% --jobserver%,$(MAKEFLAGS))$(filter clean,$(MAKECMDGOALS)),)
+# A make that started this one, or the environment, has its own number of jobs.
+ifeq ($(filter -j% --jobserver%,$(MAKEFLAGS) $(shell echo "$$MAKEFLAGS"))$(filter-out 0,$(MAKELEVEL))$(filter clean,$(MAKECMDGOALS)),)
 MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
 endif
 # $(call say,CC,FILE) before a command prints that line in place of the command.
