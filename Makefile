@@ -4,6 +4,7 @@
 #   LUA_CFLAGS LUA_LIBS CHECK_CFLAGS CHECK_LIBS BLAS_CFLAGS BLAS_LIBS
 # Other settings: CC, HOSTCC, BUILD (default build), PREFIX (default /usr/local), SAN=1 (address and undefined-behaviour sanitizers),
 # RULES_FROM (default BUILD/rules: the folder of the library's compiled rules; another build's, where the compiler is the same).
+# ONLY (default: all): IDs of the rules to compile into the library, for tests.
 # V=1 prints whole commands, else one short line per file. Without -j there are as many jobs as cores (with `clean`: one).
 
 BUILD  ?= build
@@ -11,7 +12,8 @@ PREFIX ?= /usr/local
 HOSTCC ?= $(CC)
 PKG    := pkg-config
 
-ifeq ($(filter -j% --jobserver%,$(MAKEFLAGS))$(filter clean,$(MAKECMDGOALS)),)
+# A make that started this one, or the environment, has its own number of jobs.
+ifeq ($(filter -j% --jobserver%,$(MAKEFLAGS) $(shell echo "$$MAKEFLAGS"))$(filter-out 0,$(MAKELEVEL))$(filter clean,$(MAKECMDGOALS)),)
 MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
 endif
 # $(call say,CC,FILE) before a command prints that line in place of the command.
@@ -33,7 +35,8 @@ CFLAGS  ?= -g
 ALL_CFLAGS := -std=c11 -D_GNU_SOURCE $(WARN) $(OPT) $(CFLAGS) -fPIC -fvisibility=hidden -ffp-contract=off -fopenmp -Igen -Iruntime $(LUA_CFLAGS) -MMD -MP
 LDLIBS  := $(LUA_LIBS) -ldl -lm -fopenmp
 ifdef SAN
-ALL_CFLAGS += -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+SANITIZE   := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+ALL_CFLAGS += $(SANITIZE)
 LDLIBS     += -fsanitize=address,undefined
 endif
 
@@ -54,7 +57,7 @@ WRAPPERS    := $(wildcard specs/wrappers/*.lua)
 TEMPLATES   := $(wildcard templates/*.h templates/*.txt)
 TUNED       := $(sort $(wildcard runtime/tuned/*.txt))
 COMPOSED    := $(shell sed -n '/library_compositions/,/};/p;/library_variants/,/};/p' runtime/find.c | grep -o '[a-z0-9_]*"}' | tr -d '"}')
-RULES       := $(patsubst specs/%.lua,%,$(SPECS)) $(COMPOSED)
+RULES       := $(or $(ONLY),$(patsubst specs/%.lua,%,$(SPECS)) $(COMPOSED))
 
 GEN_OBJ     := $(GEN_SRC:%.c=$(BUILD)/obj/%.o) $(BUILD)/obj/embedded_templates.o $(BUILD)/obj/embedded_core.o $(BUILD)/obj/embedded_specs.o
 RUNTIME_OBJ := $(RUNTIME_SRC:%.c=$(BUILD)/obj/%.o) $(BUILD)/obj/builtin_table.o $(BUILD)/obj/embedded_tuned.o
@@ -129,7 +132,7 @@ $(BUILD)/prebuild: $(PREBUILD_OBJ)
 
 $(BUILD)/rules/builtin_table.c: $(BUILD)/prebuild
 	@mkdir -p $(@D)
-	$(call say,RULES,$(@D))$(BUILD)/prebuild $(@D)
+	$(call say,RULES,$(@D))$(BUILD)/prebuild $(@D) $(ONLY)
 
 $(BUILD)/demo/builtin_table.c: $(BUILD)/prebuild
 	@mkdir -p $(@D)
@@ -195,8 +198,12 @@ ifdef SAN
 $(HOT:%=$(BUILD)/obj/%.o): ALL_CFLAGS += -O1
 endif
 
-# TEST_OPT: of the tests alone, beside OPT
+# TEST_OPT: of the tests alone, beside OPT. Under SAN the library is checked, the tests' own code is not: it takes as long to
+# compile as the library, and the checks of the heap see its blocks anyway. OPTC_SANITIZED tells it.
 $(BUILD)/obj/tests/%.o: ALL_CFLAGS += $(CHECK_CFLAGS) -Itools $(TEST_OPT)
+ifdef SAN
+$(BUILD)/obj/tests/%.o: ALL_CFLAGS := $(filter-out $(SANITIZE),$(ALL_CFLAGS)) $(CHECK_CFLAGS) -Itools $(TEST_OPT) -DOPTC_SANITIZED
+endif
 FAKES := $(foreach k,versioned versioned11 symbols,$(BUILD)/fake/$(k)/libcuda.so.1) $(foreach k,nvrtc nvrtc_old,$(BUILD)/fake/$(k)/libnvrtc.so.13) \
          $(BUILD)/fake/crowd.so
 # tests/test_emit.c counts allocations and lets them fail, tests/test_tune_cpu.c sets the runtime's clocks, tests/test_team.c counts meetings.

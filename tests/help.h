@@ -19,7 +19,7 @@
         ck_assert_msg(strstr(optc_message(), (part)), "%s: message '%s' lacks '%s'", #call, optc_message(), (part)); \
     } while (0)
 
-/* Under the sanitizers and another compiler two of three are left out (OPTC_THIN), where each costs much and tells little more. */
+/* OPTC_THIN=N leaves out all but every N-th case, where the plain build has run each: under the sanitizers, by clang, on the emulated GPU. */
 bool thinned(int i);
 char *format(const char *fmt, ...) __attribute__((format(printf, 1, 2)));       /* to be freed */
 uint64_t splitmix(uint64_t x);

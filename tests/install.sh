@@ -50,6 +50,11 @@ fi
 # the build folder can be linked against as it is
 ${CC:-cc} "$to/use.c" -Iruntime -L"$BUILD" -loptc -Wl,-rpath,"$top/$BUILD" -o "$to/built"
 "$to/built"
+# the command of `make demo` has a few rules compiled in, and knows the others
+${MAKE:-make} --no-print-directory -s BUILD="$BUILD" "$BUILD/demo/optc"
+"$BUILD/demo/optc" doctor | grep -q ' 5 compiled in$'
+"$BUILD/demo/optc" bench adamw --size 4K --rounds 1 | grep -q 'built in'
+"$BUILD/demo/optc" check lamb >/dev/null
 # into a folder with a space in its name, and nowhere beside it
 ${MAKE:-make} --no-print-directory -s install BUILD="$BUILD" PREFIX="$to/a place" >/dev/null
 eval "${CC:-cc} '$to/use.c' -o '$to/spaced' $(PKG_CONFIG_PATH="$to/a place/lib/pkgconfig" pkg-config --cflags --libs optc)"

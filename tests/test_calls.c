@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(OPTC_SANITIZED)
 #define SANITIZED 1                            /* its shadow needs address space too */
 #elif defined(__has_feature)
 #if __has_feature(address_sanitizer)

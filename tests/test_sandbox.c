@@ -14,7 +14,7 @@
 
 /* Seconds of the processor after which a test counts as hanging. What bounds a spec is counted in work. */
 static const double slowest = 30;
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(OPTC_SANITIZED)
 static const bool bound_memory = false;            /* the sanitizer reserves terabytes */
 #else
 static const bool bound_memory = true;

@@ -91,7 +91,7 @@ class Wheel:
 
     def __init__(self, folder, name):
         self.name, self.record = name, []
-        self.zip = zipfile.ZipFile(os.path.join(folder, name), "w", zipfile.ZIP_DEFLATED, compresslevel=9)
+        self.zip = zipfile.ZipFile(os.path.join(folder, name), "w", zipfile.ZIP_DEFLATED, compresslevel=6)
 
     def add(self, name, data, executable=False):
         data = data.encode() if isinstance(data, str) else data

@@ -4,6 +4,7 @@ import hashlib
 import os
 import subprocess
 import sys
+import tempfile
 
 site = os.environ["WHEEL"]
 sys.path.insert(0, site)
@@ -15,6 +16,16 @@ assert optc.__file__.startswith(site), optc.__file__
 info = [d for d in os.listdir(site) if d.endswith(".dist-info")][0]
 with open(os.path.join(site, info, "WHEEL")) as f:
     assert "Tag: py3-none-linux_%s" % os.uname().machine in f.read()
+# What pip is told before it builds is what the wheel says.
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "runtime", "python"))
+import build_wheel                                     # noqa: E402
+
+with tempfile.TemporaryDirectory() as folder:
+    assert build_wheel.prepare_metadata_for_build_wheel(folder) == info
+    for name in ("METADATA", "WHEEL", "entry_points.txt"):
+        with open(os.path.join(folder, info, name)) as f, open(os.path.join(site, info, name)) as g:
+            assert f.read() == g.read(), name
+del sys.path[0]
 listed = set()
 with open(os.path.join(site, info, "RECORD")) as f:
     for line in f:
