@@ -8,11 +8,11 @@
  * only read: any number of threads may emit from one, and emitting leaves nothing behind. */
 #ifndef OPTC_GEN_H
 #define OPTC_GEN_H
-#include "diag.h"
-#include "digest.h"
-#include "ir.h"
-#include "launch.h"
-#include "plan.h"
+#include "gen/base/diag.h"
+#include "gen/base/digest.h"
+#include "gen/ir/ir.h"
+#include "gen/plan/launch.h"
+#include "gen/plan/plan.h"
 
 typedef struct Source { const char *path, *text; size_t len; } Source;
 
@@ -66,7 +66,7 @@ bool emit_key(const char *source, char hex[DIGEST_HEX]);
 const char *const *gen_passes(void);                              /* names, NULL-terminated */
 extern const char *const gen_targets[];
 
-/* text.c */
+/* ir_text.c */
 void rule_print(Buf *b, const Rule *r);
 Rule *rule_parse(Arena *a, Source text, Diag *d);
 void plan_print(Buf *b, const Plan *p, bool terse);

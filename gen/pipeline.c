@@ -1,5 +1,5 @@
 /* The list of passes, from text to plan. Every pass is verified, timed and dumped here, never inside itself. */
-#include "gen.h"
+#include "gen/gen.h"
 
 #include <setjmp.h>
 #include <string.h>

@@ -8,7 +8,7 @@ case $part in *:*:*) shares=${part##*:} ours=${part#*:} ours=$((${ours%:*} % sha
 share() { printf '%s\n' "$@" | awk -v n="$shares" -v k="$ours" 'NR % n == k'; }
 of_them() { [ "$shares" = 1 ] || printf ', %s of %s' "$((ours ? ours : shares))" "$shares"; }
 
-every_suite=$(sed -n '/define SUITES/,/[^\\]$/p' tests/suites.h | grep -o 'X([a-z_]*)' | sed 's/X(\(.*\))/\1/')
+every_suite=$(sed -n '/define SUITES/,/[^\\]$/p' tests/harness/suites.h | grep -o 'X([a-z_]*)' | sed 's/X(\(.*\))/\1/')
 without() { printf '%s\n' $every_suite | grep -vx "$(printf '%s\n' "$@")"; }
 
 # suites NAME…: each in a process of its own, on what "$run" names
@@ -20,7 +20,7 @@ suites() {
 
 # Random specs have targets of their own (make fuzz): a few of them here.
 few() { [ -n "${OPTC_ALL:-}" ] || export OPTC_FUZZ_SPECS="${OPTC_FUZZ_SPECS:-$1}"; }
-# From here on, of what the plain build tests whole: tests/help.h
+# From here on, of what the plain build tests whole: tests/harness/help.h
 thin() { [ -n "${OPTC_ALL:-}" ] || export OPTC_THIN=1; }
 
 # The rules' code is the very code of the plain build, which has no checks in it: it is taken from there. What tests do themselves takes longer to compile than to run.

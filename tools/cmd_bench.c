@@ -1,7 +1,7 @@
 /* optc bench: what is asked for. */
-#include "bench.h"
+#include "tools/bench/bench.h"
 
-#include "find.h"
+#include "runtime/library/rule/spec_find.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* optc cache: what compiled code is kept, whether it is whole, and how to be rid of it. Only names of the cache's own
  * are ever removed. */
-#include "tools.h"
+#include "tools/tools.h"
 
-#include "cache.h"
+#include "runtime/library/cache/cache.h"
 
 #include <errno.h>
 #include <math.h>

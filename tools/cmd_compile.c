@@ -1,8 +1,8 @@
 /* optc compile: a rule as GPU machine code, made by NVRTC; no GPU is needed. */
-#include "tools.h"
+#include "tools/tools.h"
 
-#include "cuda.h"
-#include "files.h"
+#include "runtime/library/rule/nvrtc.h"
+#include "runtime/library/cache/files.h"
 
 #include <errno.h>
 #include <stdlib.h>

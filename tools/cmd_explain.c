@@ -1,9 +1,9 @@
 /* optc explain: the plan of a rule, and what it means on this machine. */
-#include "explain.h"
+#include "tools/explain/explain.h"
 
-#include "emit.h"
+#include "gen/emit/emit.h"
 
-#include "internal.h"          /* shape_of: a tensor is seen here as the runtime sees it */
+#include "runtime/library/library.h"          /* shape_of: a tensor is seen here as the runtime sees it */
 
 #include <math.h>
 #include <string.h>

@@ -1,9 +1,9 @@
 /* optc ship: what is asked for. */
-#include "ship.h"
+#include "tools/ship/ship.h"
 
-#include "emit.h"
-#include "fatbin.h"
-#include "find.h"
+#include "gen/emit/emit.h"
+#include "runtime/library/package/fatbin.h"
+#include "runtime/library/rule/spec_find.h"
 #include "optc.h"
 
 #include <errno.h>

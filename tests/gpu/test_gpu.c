@@ -1,7 +1,7 @@
 /* Contract C1 between CPU and GPU: for every rule of the library and several compositions, the same bits in parameters and states after some
  * steps, over odd shapes and misaligned pointers. Needs an NVIDIA GPU and NVRTC. Graphs, launches and memory have files of their own. */
-#include "../random_spec.h"
-#include "side.h"
+#include "tests/harness/random_spec.h"
+#include "tests/gpu/device_side.h"
 
 #include <math.h>
 #include <stdio.h>

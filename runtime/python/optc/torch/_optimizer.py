@@ -17,14 +17,14 @@ from torch.optim.optimizer import _global_optimizer_pre_hooks as _everywhere_bef
 from .._api import option_text
 from .._lib import OutOfMemory
 from . import _rules, _scaling, _state
-from ._arriving import watch
-from ._bound import Bound, Changed, Member, nothing, refuse, refuse_shared
-from ._keys import Keys, number
-from ._memory import TYPES, capturing, device_of
+from ._step_in_backward import watch
+from ._tensor_binding import Bound, Changed, Member, nothing, refuse, refuse_shared
+from ._group_keys import Keys, number
+from ._engines import TYPES, capturing, device_of
 from ._scaling import APART, CHECKING, SCALER, read_where_it_lies, send, send_scalar
 from ._sharded import Sharded, is_sharded, local, refuse_placed
-from ._sorting import sorter
-from ._together import CLIP, Checks, Norms, can_share
+from ._param_routing import sorter
+from ._multi_binding import CLIP, Checks, Norms, can_share
 
 # What torch.compile does with every frame that is called now; None: nothing.
 _frame_hook = getattr(torch._C._dynamo.eval_frame, "get_eval_frame_callback", lambda: None)

@@ -12,8 +12,8 @@ import torch
 from .. import _lib
 from .._api import product
 from ._functions import fits, leave, matrices, plain, tf32
-from ._kept import on, uncompiled
-from ._memory import TYPES, device_of
+from ._function_cache import on, uncompiled
+from ._engines import TYPES, device_of
 
 BOUND = 64 << 20                                       # bytes that a bounded product takes where nothing is said
 

@@ -5,7 +5,7 @@ import sys
 
 import torch
 
-from ._bound import Bound, Changed, tensor_name
+from ._tensor_binding import Bound, Changed, tensor_name
 
 
 def is_sharded(x):
