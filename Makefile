@@ -176,7 +176,7 @@ $(BUILD)/obj/tests/%.o: ALL_CFLAGS += $(CHECK_CFLAGS) $(TEST_OPT)
 FAKES := $(foreach k,versioned versioned11 symbols,$(BUILD)/fake/$(k)/libcuda.so.1) $(foreach k,nvrtc nvrtc_old,$(BUILD)/fake/$(k)/libnvrtc.so.13) \
          $(BUILD)/fake/crowd.so
 # tests/unit/test_emit.c counts allocations and lets them fail, tests/unit/test_tune_cpu.c sets the runtime's clocks, tests/unit/test_thread_barrier.c counts meetings.
-WRAPPED := $(foreach f,malloc calloc realloc free now_ms waited_ms team_meet GOMP_parallel,-Wl,--wrap=$(f))
+WRAPPED := $(foreach f,malloc calloc realloc free now_ms waited_ms barrier_wait GOMP_parallel,-Wl,--wrap=$(f))
 $(BUILD)/run-tests: $(TEST_SRC:%.c=$(BUILD)/obj/%.o) $(BUILD)/liboptc.a | $(FAKES)
 	$(CC) -o $@ $^ $(WRAPPED) $(CHECK_LIBS) $(LDLIBS)
 

@@ -74,6 +74,6 @@ void plan_print(Buf *b, const Plan *p, bool terse);
 /* passes on rules, each a file; false: the Diag is set */
 Rule *pass_trace(Arena *a, Source spec, const GenOptions *o, Diag *d);
 bool pass_verify(Rule *r, Diag *d);
-bool pass_fold(Rule *r, Diag *d);
-bool pass_calls(Rule *r, Diag *d);
+bool pass_constant_fold(Rule *r, Diag *d);
+bool pass_product_fuse(Rule *r, Diag *d);
 #endif

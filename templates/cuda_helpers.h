@@ -9,7 +9,7 @@ struct optc_launch {
     const optc_unit *units;
     long long count;                            /* units in all */
     int guard;                                  /* 1: a stage of another phase than this step's returns at once */
-    int tick;                                   /* 1: a new step begins with this launch */
+    int advance_t;                                   /* 1: a new step begins with this launch */
     long long for_warps, for_blocks;            /* how many units, which come first, a warp (a vector a thread) and a block of a map have room for */
 };
 
@@ -34,15 +34,15 @@ template <int MEMS> OPTC_FN optc_view optc_look(const optc_launch &a, long long 
 }
 
 /* What a thread of a map works on: a unit that a warp has to itself, one that a block has, or a piece of a larger one. */
-struct optc_turn { int tensor, id; long long start; };
+struct optc_work { int tensor, id; long long start; };
 
-template <int THREADS, int PIECES> OPTC_FN long long optc_turns(const optc_launch &a)
+template <int THREADS, int PIECES> OPTC_FN long long optc_work_rounds(const optc_launch &a)
 {
     return optc_up(a.for_warps, THREADS / 32) + a.for_blocks - a.for_warps + (a.count - a.for_blocks) * PIECES;
 }
 
 /* Numbers of blocks and units fit 32 bits: a grid has fewer than 2^31 blocks. Every load of a map waits for this. */
-template <int THREADS, int PIECES, bool BACK> OPTC_FN optc_turn optc_take(const optc_launch &a, int block)
+template <int THREADS, int PIECES, bool BACK> OPTC_FN optc_work optc_take(const optc_launch &a, int block)
 {
     const int warps = (int)a.for_warps, blocks = (int)a.for_blocks, few = (warps + THREADS / 32 - 1) / (THREADS / 32);
     const int pieces = few + blocks - warps;                                     /* blocks before those of the next sort */
@@ -57,7 +57,7 @@ template <int THREADS, int PIECES, bool BACK> OPTC_FN optc_turn optc_take(const 
         nth = block * (THREADS / 32) + (int)threadIdx.x / 32;
     const bool none = warp && nth >= warps;
     const optc_unit u = a.units[none ? 0 : nth];
-    return optc_turn{u.tensor, (int)threadIdx.x % (warp ? 32 : THREADS), none ? 1ll << 60 : (long long)u.unit * OPTC_SEG + piece * (OPTC_SEG / PIECES)};
+    return optc_work{u.tensor, (int)threadIdx.x % (warp ? 32 : THREADS), none ? 1ll << 60 : (long long)u.unit * OPTC_SEG + piece * (OPTC_SEG / PIECES)};
 }
 
 /* Several values at once where the address allows it (a pointer's own alignment decides; pieces start at multiples of V). H: 0 plain,
@@ -385,7 +385,7 @@ template <int V, typename T, typename W> OPTC_FN void optc_get_across(T (&v)[V],
 }
 
 /* The entry at the exchanged place of a matrix that has `down` columns. */
-template <int V, typename T, typename W> OPTC_FN void optc_get_turned(T (&v)[V], const T *p, long long across, long long down, optc_place at, int left, W)
+template <int V, typename T, typename W> OPTC_FN void optc_get_transposed(T (&v)[V], const T *p, long long across, long long down, optc_place at, int left, W)
 {
     const bool even = optc_is_even<W>::value;
     for (int i = 0; i < V; i++) {

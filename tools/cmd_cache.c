@@ -229,7 +229,7 @@ static int find_place(Job *j, bool *empty)
     Cache c;
     if (j->dir && !*j->dir)
         return cli_misuse(j->self, "--dir names no folder");
-    if (!cache_place(j->dir, j->place, why, sizeof why))
+    if (!cache_location(j->dir, j->place, why, sizeof why))
         return cli_fail("cache: no folder: %s", why);
     if (!*j->place)
         return cli_fail("cache: OPTC_CACHE is empty: nothing is kept");

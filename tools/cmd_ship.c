@@ -152,7 +152,7 @@ static void add_archs(Ship *s, Archs *want, bool ptx)
     ship_key_stages(s);
     for (int i = 0; i < p->narch; i++) {
         ship_choose_launches(s, &p->arch[i]);
-        ship_choose_ways(s, &p->arch[i]);
+        ship_choose_methods(s, &p->arch[i]);
     }
 }
 

@@ -127,7 +127,7 @@ enum { BRIEF = OPTC_SEG / 4 };
 OPTC_COUNT int brief_length(Shape s) { return s.n > 0 && (s.n - 1) % OPTC_SEG < BRIEF ? (int)((s.n - 1) % OPTC_SEG) + 1 : 0; }       /* 0: it is not */
 
 /* Blocks a unit of work is split into (1 where a block takes several). Of lists, as many as the longest one at hand has work for. */
-OPTC_COUNT int64_t count_pieces(LaunchForm f, const Launch *l, int64_t longest)
+OPTC_COUNT int64_t count_unit_blocks(LaunchForm f, const Launch *l, int64_t longest)
 {
     int64_t n = longest < OPTC_SEG ? longest : OPTC_SEG, each = f == FORM_LIST ? OPTC_LANES : f == FORM_COLS ? 32 : 4, pieces = count_up(n, each);
     switch (f) {
@@ -162,7 +162,7 @@ OPTC_COUNT int64_t count_blocks(LaunchForm f, const Launch *l, int64_t units, Br
 {
     int warps = l->v[KNOB_THREADS] / 32;
     int64_t apart = f == FORM_FOLD ? units : brief.warp, single = f == FORM_FOLD ? 0 : brief.block - apart;        /* a warp, a block each */
-    int64_t blocks = count_up(apart, warps) + single + (units - apart - single) * count_pieces(f, l, longest);
+    int64_t blocks = count_up(apart, warps) + single + (units - apart - single) * count_unit_blocks(f, l, longest);
     int64_t round = (int64_t)l->v[KNOB_GRID] * multiprocessors;
     return round && round < blocks ? round : blocks;
 }

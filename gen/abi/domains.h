@@ -181,7 +181,10 @@ OPTC_COUNT Dom dom_scoped(Scope scope, Axis down, Axis across)       /* NDOM: th
     return NDOM;
 }
 OPTC_COUNT Dom dom_of_axes(Axis down, Axis across) { return dom_scoped(SCOPE_MATRIX, down, across); }     /* of a matrix */
-OPTC_COUNT Dom dom_turned(Dom d) { return dom_inside(d) ? dom_scoped(dom_info[d].scope, dom_info[d].axis[1], dom_info[d].axis[0]) : d; }
+OPTC_COUNT Dom dom_transposed(Dom d)
+{
+    return dom_inside(d) ? dom_scoped(dom_info[d].scope, dom_info[d].axis[1], dom_info[d].axis[0]) : d;
+}
 
 /* Of a matrix's domain the one of its blocks. Elements belong to the matrix, whichever block they lie in. */
 OPTC_COUNT Dom dom_blocked(Dom d)
@@ -192,12 +195,12 @@ OPTC_COUNT Dom dom_blocked(Dom d)
 
 /* As an operand of a product: lengths down and across. Values along one axis are a matrix of one column. */
 typedef struct MatrixAxes { Axis down, across; } MatrixAxes;
-OPTC_COUNT MatrixAxes dom_matrix(Dom d, bool turned)
+OPTC_COUNT MatrixAxes dom_matrix(Dom d, bool transposed)
 {
     MatrixAxes m = {dom_info[d].axis[0], dom_info[d].axis[1]};
     if (m.down == AXIS_ONE)
         m.down = m.across, m.across = AXIS_ONE;
-    if (turned) {
+    if (transposed) {
         Axis x = m.down;
         m.down = m.across, m.across = x;
     }
@@ -217,24 +220,25 @@ OPTC_COUNT bool dom_wide(Dom d) { return dom_info[d].axis[0] == AXIS_ONE && dom_
 
 /* Where a stage over `in`, which has its values one after another, finds the one of `d` that belongs to it. */
 typedef enum {
-    PLACE_NONE,            /* it has no single one */
-    PLACE_ONE,             /* the tensor's or group's only one */
-    PLACE_MATRIX,          /* the matrix's, or the block's */
-    PLACE_DOWN,            /* by the first axis: the position in the matrix / the second axis' length */
-    PLACE_ACROSS,          /* by the second: the position % that length */
-    PLACE_SAME             /* its own place */
-} DomPlace;
+    INDEX_NONE,            /* it has no single one */
+    INDEX_ONE,             /* the tensor's or group's only one */
+    INDEX_MATRIX,          /* the matrix's, or the block's */
+    INDEX_DOWN,            /* by the first axis: the position in the matrix / the second axis' length */
+    INDEX_ACROSS,          /* by the second: the position % that length */
+    INDEX_SAME             /* its own place */
+} DomIndex;
 
-OPTC_COUNT DomPlace dom_find(Dom in, Dom d)
+OPTC_COUNT DomIndex dom_find(Dom in, Dom d)
 {
     const DomInfo *x = &dom_info[d];
     if (!dom_spreads(d, in))
-        return PLACE_NONE;
+        return INDEX_NONE;
     if (x->scope < SCOPE_MATRIX)
-        return PLACE_ONE;
+        return INDEX_ONE;
     if (d == in)
-        return PLACE_SAME;
-    return dom_wide(d) ? PLACE_MATRIX : x->axis[1] == AXIS_ONE ? PLACE_DOWN : x->axis[0] == AXIS_ONE ? PLACE_ACROSS : PLACE_NONE;
+        return INDEX_SAME;
+    return dom_wide(d) ? INDEX_MATRIX : x->axis[1] == AXIS_ONE ? INDEX_DOWN : x->axis[0] == AXIS_ONE ? INDEX_ACROSS
+        : INDEX_NONE;
 }
 
 /* A reduction from one to the other can be had. Elements that lie turned are folded before they are turned. */
@@ -244,7 +248,7 @@ OPTC_COUNT bool dom_folds(Dom from, Dom to)
 }
 
 /* Where a value of domain `to` stands that belongs to value i of domain `from`, which it spreads to; of blocks, among those of one size. */
-OPTC_COUNT int64_t dom_place(Dom from, Dom to, int64_t i, Shape s)
+OPTC_COUNT int64_t dom_index(Dom from, Dom to, int64_t i, Shape s)
 {
     const DomInfo *x = &dom_info[from], *y = &dom_info[to];
     int64_t down = axis_len(x->axis[0], s), across = axis_len(x->axis[1], s);

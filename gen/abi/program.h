@@ -43,7 +43,7 @@ typedef struct ProgArray {
     bool copies_p; double value;   /* states: what they start as */
     int hyper;                     /* states: 0, or 1 + the number of the hyperparameter they start as */
     bool report;                   /* states: a value for the reader, nothing a run goes on from */
-    unsigned kept;                 /* states, temporaries, partials: bits, the variants whose tensors have it */
+    unsigned held_by;                 /* states, temporaries, partials: bits, the variants whose tensors have it */
     bool eye; /* states over two equal axes: `value` or the hyperparameter on the diagonal, 0 elsewhere */
     Stagger slots;                 /* no state of the rule's but the slot of each tensor or block, set when binding */
 } ProgArray;
@@ -65,7 +65,7 @@ static const ProductInfo product_info[NPRODUCT] __attribute__((unused)) = {
  * eigenvalues to at least, one value a matrix; c is the result where there is none of its own. SOLVE: the triangle stands
  * behind what is solved for. TAKE: columns, not rows. EXACT: what comes of it is kept in f64 */
 typedef enum {
-    TURN_A = 1, TURN_B = 2, SYMMETRIC = 4, LOWER = 8, BLOCKED = 16, FLOORED = 32, OR_LAST = 64, FROM_RIGHT = 128,
+    TRANS_A = 1, TRANS_B = 2, SYMMETRIC = 4, LOWER = 8, BLOCKED = 16, FLOORED = 32, KEEP_LAST = 64, FROM_RIGHT = 128,
     OF_COLS = 256, EXACT = 512
 } ProductFlag;
 /* One for each operation of that name, in their order (ops.def). */
@@ -79,7 +79,7 @@ static const double factor_cost[NCALLEE] __attribute__((unused)) = {0, 12, 1.0 /
  * that cannot be had; without c it is NaN then. What depends on a hyperparameter is a pass, or an array.
  *   EIGH   columns of out are eigenvectors of a, as many as out has, largest values first; of each the first of its
  *          largest entries is positive
- *   SOLVE  out is what a's lower triangle, or that turned (TURN_A), takes to b; FROM_RIGHT: what it is behind
+ *   SOLVE  out is what a's lower triangle, or that turned (TRANS_A), takes to b; FROM_RIGHT: what it is behind
  *   SORT   out are places in a, from 0, of its largest value first; equal ones as they stand, NaN last
  *   TAKE   row i of out is row b[i] of a; OF_COLS: column; a place that is not there gives NaN */
 typedef struct ProgCall {
@@ -104,10 +104,10 @@ typedef struct ProgStage {
      * then of what it writes, and the phase it is of */
     const int *at;
     /* 0, or bits by number among the arrays of slots: it changes nothing for who has its turn by none of them */
-    unsigned turns;
+    unsigned stagger;
 } ProgStage;
 
-typedef enum { ACT_TICK, ACT_LAUNCH, ACT_COPY } ActKind;
+typedef enum { ACT_ADVANCE_T, ACT_LAUNCH, ACT_COPY } ActKind;
 typedef struct ProgAction {
     ActKind kind;
     int stage;                     /* LAUNCH: its number in Program.stage. COPY: 0 */
@@ -129,7 +129,7 @@ typedef struct Program {
     const Variant *variant; int nvariant;
     int p, g;                              /* storage types */
     bool needs_t;                          /* the step's number must be known where it runs */
-    const char *tick;                      /* the kernel that moves t on */
+    const char *advance_t;                      /* the kernel that moves t on */
     Product product;                       /* what its calls compute in */
     int rank;                              /* the most directions of a tensor; 0: the rule has no such axis */
     int block;                             /* rows and columns of a block, at most; 0: the rule has none */

@@ -28,15 +28,15 @@ typedef struct Variant {
     const Test *test; int ntest;           /* all must pass; of the variants of a rule just one does */
 } Variant;
 
-typedef struct AboutTensor {                     /* what tests look at */
+typedef struct TensorFacts {                     /* what tests look at */
     const char *name, *tags;               /* either may be NULL; tags: words separated by blanks or commas */
     int rank; const int64_t *dim;
     bool matrix, flat;                     /* matrix: may be stepped as one; flat: seen as a vector */
     int64_t split;                         /* the rows of each of its matrices are those of so many; 0: of one */
-} AboutTensor;
+} TensorFacts;
 
 /* The tensor by a view, its matrices split. */
-OPTC_COUNT Shape about_shape(const AboutTensor *a, int view)
+OPTC_COUNT Shape facts_shape(const TensorFacts *a, int view)
 {
     Shape s = count_shape(view, a->rank, a->dim, a->flat);
     if (a->split > 1 && a->rank > 1 && !a->flat && s.rows % a->split == 0)
@@ -81,11 +81,11 @@ OPTC_COUNT bool has_word(const char *words, const char *word)
     return false;
 }
 
-OPTC_COUNT bool test_passes(const Test *t, const AboutTensor *a)
+OPTC_COUNT bool test_passes(const Test *t, const TensorFacts *a)
 {
     bool is = false;
     if (t->kind == TEST_SIZES) {
-        Shape s = about_shape(a, t->view);
+        Shape s = facts_shape(a, t->view);
         double x[2];
         for (int i = 0; i < 2; i++)
             x[i] = t->factor[i] * (t->size[i] == SIZE_NUMEL ? (double)s.n : t->size[i] == SIZE_ROWS ? (double)s.rows
@@ -98,7 +98,7 @@ OPTC_COUNT bool test_passes(const Test *t, const AboutTensor *a)
     return is == t->yes;
 }
 
-OPTC_COUNT int variant_of(const Variant *v, int n, const AboutTensor *a)
+OPTC_COUNT int variant_of(const Variant *v, int n, const TensorFacts *a)
 {
     for (int i = 0; i < n; i++) {
         int k = 0;

@@ -16,7 +16,7 @@ static const unsigned char order[10][16] = {
     {12, 5, 1, 15, 14, 13, 4, 10, 0, 7, 6, 3, 9, 2, 8, 11}, {13, 11, 7, 14, 12, 1, 3, 9, 5, 0, 15, 4, 8, 6, 2, 10},
     {6, 15, 14, 9, 11, 3, 0, 8, 12, 2, 13, 7, 1, 4, 10, 5}, {10, 2, 8, 4, 7, 6, 1, 5, 15, 11, 9, 14, 3, 12, 13, 0}};
 
-static uint32_t turn(uint32_t x, int by) { return x >> by | x << (32 - by); }
+static uint32_t rotate(uint32_t x, int by) { return x >> by | x << (32 - by); }
 
 static uint32_t word_at(const unsigned char *p)
 {
@@ -26,13 +26,13 @@ static uint32_t word_at(const unsigned char *p)
 static void mix(uint32_t *v, int a, int b, int c, int d, uint32_t x, uint32_t y)
 {
     v[a] += v[b] + x;
-    v[d] = turn(v[d] ^ v[a], 16);
+    v[d] = rotate(v[d] ^ v[a], 16);
     v[c] += v[d];
-    v[b] = turn(v[b] ^ v[c], 12);
+    v[b] = rotate(v[b] ^ v[c], 12);
     v[a] += v[b] + y;
-    v[d] = turn(v[d] ^ v[a], 8);
+    v[d] = rotate(v[d] ^ v[a], 8);
     v[c] += v[d];
-    v[b] = turn(v[b] ^ v[c], 7);
+    v[b] = rotate(v[b] ^ v[c], 7);
 }
 
 static void compress(uint32_t h[8], const unsigned char *block, uint64_t so_far, bool last)

@@ -152,11 +152,11 @@ static void claim(Emit *e)
     int n = 0;
     for (int k = 0; k < NACCESSES; k++)
         for (int i = 0; i < all[k].n; i++, n++)
-            if (!e->told)
+            if (!e->array_slot)
                 used_entry(e, slot(e->arena, e->prefix, all[k].v[i].name))->count = 1;
-            else if (!e->told[all[k].v[i].mem])
-                e->told[all[k].v[i].mem] = n + 1;
-    if (e->told)
+            else if (!e->array_slot[all[k].v[i].mem])
+                e->array_slot[all[k].v[i].mem] = n + 1;
+    if (e->array_slot)
         used_entry(e, "arrays")->count = 1;
     for (int k = 0; k < p->nmem; k++)
         if (p->mem[k].kind != MEM_TEMP && p->mem[k].kind != MEM_PART)
@@ -171,12 +171,12 @@ void emit_begin(Emit *e, const Target *t, const Plan *p, StageAt at, Arena *a, c
         .target = t, .plan = p, .phase = &at.entry->phase[at.phase], .st = at.stage, .arena = a, .prefix = prefix};
     e->g = e->phase->g;
     e->wide = dom_wide(stage_info[at.stage->kind].dom);
-    for (int k = 0; k < NPLACE; k++)
+    for (int k = 0; k < NEMITHOLE; k++)
         e->at[k].arena = a;
     e->own = NEWS(a, const char *, p->nmem + 1);
     e->ptr = NEWS(a, const char *, p->nmem + 1);
-    e->turned = NEWS(a, const char *, p->nmem + 1);
-    e->told = at.stage->shared ? NEWS(a, int, p->nmem + 1) : NULL;
+    e->transposed = NEWS(a, const char *, p->nmem + 1);
+    e->array_slot = at.stage->shared ? NEWS(a, int, p->nmem + 1) : NULL;
     e->taken = NEWS(a, bool, p->nmem + 1);
     e->hyper = NEWS(a, const char *, p->rule->nhyper + 1);
     e->text = NEWS(a, const char *, e->g->len + 1);
@@ -264,9 +264,9 @@ static const char *stored(Emit *e, const Node *n)
     Type t = e->plan->mem[plan_mem_of_state(e->plan, n->sym)].type;
     if (dom_wide((Dom)n->dom) || t == e->plan->real)
         return x;
-    const char *s = *type_info[t].store ? emit_called(e->arena, type_info[t].store, x)
+    const char *s = *type_info[t].store ? emit_call_text(e->arena, type_info[t].store, x)
                                         : arena_printf(e->arena, "(%s)(%s)", type_info[t].c, x);
-    return emit_called(e->arena, type_info[t].load, s);
+    return emit_call_text(e->arena, type_info[t].load, s);
 }
 
 const char *emit_expr(Emit *e, Ref r)
@@ -296,18 +296,22 @@ const char *emit_expr(Emit *e, Ref r)
     return buf_text(&b);
 }
 
-const char *emit_called(Arena *a, const char *fn, const char *x) { return *fn ? arena_printf(a, "%s(%s)", fn, x) : x; }
+const char *emit_call_text(Arena *a, const char *fn, const char *x)
+{
+    return *fn ? arena_printf(a, "%s(%s)", fn, x) : x;
+}
 
 /* ---- what every target says of a stage ---- */
 const char *emit_array(Emit *e, Access a, bool writable)
 {
-    const char *number = e->told ? arena_printf(e->arena, "%s[%d]", e->target->told, e->told[a.mem] - 1)
+    const char *number = e->array_slot
+        ? arena_printf(e->arena, "%s[%d]", e->target->array_slot, e->array_slot[a.mem] - 1)
                                  : slot(e->arena, e->prefix, a.name);
     return arena_printf(e->arena, "(%s%s *)self->mem[%s]", writable ? "" : "const ",
                         type_info[e->plan->mem[a.mem].type].c, number);
 }
 
-const char *emit_told(const Emit *e, const char *param) { return e->told ? param : ""; }
+const char *emit_array_param(const Emit *e, const char *param) { return e->array_slot ? param : ""; }
 
 static int by_number(const void *x, const void *y)
 {
@@ -322,7 +326,7 @@ void emit_array_numbers(Buf *b, const Plan *p, const EmitOptions *o)
     int n = 0, cap = 0;
     Accesses all[NACCESSES];
     for (int f = 0; f < p->nfn; f++) {
-        if (!emit_takes(p, o, f) || plan_at(p, f).stage->shared)
+        if (!emit_selects(p, o, f) || plan_at(p, f).stage->shared)
             continue;
         accesses_of(plan_at(p, f).stage, all);
         for (int k = 0; k < NACCESSES; k++)
@@ -349,7 +353,7 @@ void emit_array_numbers(Buf *b, const Plan *p, const EmitOptions *o)
 }
 
 /* Of a file with these options: the stage is in it. */
-bool emit_takes(const Plan *p, const EmitOptions *o, int fn)
+bool emit_selects(const Plan *p, const EmitOptions *o, int fn)
 {
     const Stage *s = plan_at(p, fn).stage;
     return s && (!o->only || s == o->only) && (o->nparts <= 1 || emit_cuda_part_of(p, fn, o->nparts) == o->part);
@@ -379,7 +383,7 @@ const char *emit_raw_name(Emit *e, Ref r)
     return is_norm(&e->g->n[r]) ? emit_joined(e, name, "squares") : emit_name(e, name);
 }
 
-void emit_finished(Emit *e, Place to, Ref r, const char *raw)
+void emit_finished(Emit *e, EmitHole to, Ref r, const char *raw)
 {
     const Node *n = &e->g->n[r];
     e->text[r] = raw;
@@ -421,7 +425,7 @@ const char *emit_parts_of(Emit *e, const Mem *m)
     if (e->st->kind == S_GROUP)
         return "self->ntensors";
     if (dom_of_block(m->from))
-        return emit_of_blocks(e, m->from, true);
+        return emit_block_values(e, m->from, true);
     if (m->from == ELEM && m->by == S_FLAT)
         return "optc_up(self->whole_n, OPTC_SEG)";
     const char *parts = emit_parts_per_slice(e, m);

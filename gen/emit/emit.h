@@ -12,13 +12,13 @@ typedef struct Target {
     const char *name;
     const char *templates;                     /* the file of its sections */
     const char *restricted;                    /* of a pointer: nothing else points there */
-    const char *told;                          /* the numbers of arrays, where they are told */
+    const char *array_slot;                          /* the numbers of arrays, where they are told */
     const char *const *prelude;                /* shared sources that its code may call, in order */
     const char *const *reserved;               /* names that its templates use themselves */
 } Target;
 
 /* Where in a stage's template a piece of text goes: the template's holes. */
-#define PLACES(X) \
+#define EMIT_HOLES(X) \
     X(HOISTED, "hoisted")      /* before any loop */ \
     X(POINTERS, "pointers") \
     X(BUFFERS, "buffers")      /* lanes of folds, room for vectors */ \
@@ -32,15 +32,15 @@ typedef struct Target {
     X(COLSTART, "colstart") \
     X(COLKEEP, "colkeep") \
     X(COLEND, "colend") \
-    X(COLTURNS, "colturns")    /* the same, where column folds take one strip in turn */ \
+    X(COLSTRIPS, "colstrips")    /* the same, where column folds take one strip in turn */ \
     X(FINISH, "finish") \
     X(LAST, "last")            /* what waits for all warps */
 typedef enum {
-#define PLACE(ID, name) AT_##ID,
-    PLACES(PLACE)
-#undef PLACE
-    NPLACE
-} Place;
+#define EMIT_HOLE(ID, name) AT_##ID,
+    EMIT_HOLES(EMIT_HOLE)
+#undef EMIT_HOLE
+    NEMITHOLE
+} EmitHole;
 
 typedef struct Emit {
     const Target *target;
@@ -49,7 +49,7 @@ typedef struct Emit {
     const Stage *st;
     const Graph *g;
     Arena *arena;
-    Buf at[NPLACE];
+    Buf at[NEMITHOLE];
     Used *used; int nused, used_cap;           /* identifiers of this function, a hash table */
     const char **text;                         /* by node: how an expression names its value; NULL: not yet */
     int *uses;                                 /* by node: how often this stage's expressions read it */
@@ -59,11 +59,11 @@ typedef struct Emit {
     bool *taken;                               /* by Mem: own is in use */
     const char **hyper;                        /* likewise, by hyperparameter */
     const char **ptr;                          /* by Mem: the name of its pointer; NULL: not declared */
-    const char **turned;                       /* likewise, of a matrix that is read with its axes exchanged */
+    const char **transposed;                       /* likewise, of a matrix that is read with its axes exchanged */
     bool wide;                                 /* the stage computes in f64 */
     bool t_ahead;                              /* hyper[0] still holds the last step's t */
     bool cites;                                /* #line directives in the body */
-    int *told;                                 /* by Mem, of a function of several stages: place among their numbers */
+    int *array_slot;        /* by Mem, of a function of several stages: place among their numbers */
     bool broken;                               /* a template misses a section or names an unknown hole */
 } Emit;
 
@@ -76,19 +76,19 @@ const char *emit_suffix(const Emit *e);                        /* "f" or "" */
 const char *emit_number(const Emit *e, double x);
 const char *emit_expr(Emit *e, Ref r);                         /* the right-hand side of its definition */
 bool emit_inlined(const Emit *e, Ref r);                       /* used once and unnamed: written where it is used */
-const char *emit_called(Arena *a, const char *fn, const char *x);            /* fn(x); x where there is no function */
+const char *emit_call_text(Arena *a, const char *fn, const char *x);        /* fn(x); x where there is no function */
 const char *emit_type_suffix(Type t);
 const char *emit_value_name(Emit *e, Ref r);                   /* value_name, not yet an identifier of this function */
 /* A fresh identifier for an array or what was loaded from it: its own where that is free. */
 const char *emit_array_name(Emit *e, Access a);
 const char *emit_array(Emit *e, Access a, bool writable);      /* "(const float *)self->mem[at_m]" */
-const char *emit_told(const Emit *e, const char *param);       /* a parameter for them, where they are told; else "" */
+const char *emit_array_param(const Emit *e, const char *param); /* a parameter for them, where they are told; else "" */
 const char *emit_red_kind(const Node *n);                      /* "sum", "max", "min" */
 const char *emit_fold_real(const Emit *e, const Node *n);      /* what a fold's lanes and partials are */
 const char *emit_fold_suffix(const Emit *e, const Node *n);
 const char *emit_square(Emit *e, const char *x);               /* of the value of that name, in f64 */
 const char *emit_raw_name(Emit *e, Ref r);                     /* a name for what a reduction's partials come to */
-void emit_finished(Emit *e, Place to, Ref r, const char *raw);               /* the reduction's value from that */
+void emit_finished(Emit *e, EmitHole to, Ref r, const char *raw);               /* the reduction's value from that */
 const char *emit_parts_per_row(Arena *a, const Mem *m);        /* how many partials a reduction left, over self */
 const char *emit_parts_per_col(Arena *a, const Mem *m);
 const char *emit_parts_per_slice(Emit *e, const Mem *m);
@@ -99,28 +99,28 @@ const char *emit_finish(const Mem *m);                         /* the section th
 
 /* ---- emit_stage.c: what a stage does, on every target ---- */
 void emit_scalars(Emit *e);                                    /* hyperparameters and counts the stage reads */
-void emit_put(Emit *e, Place to, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-void emit_part(Emit *e, Place to, const char *section, const Hole *h, int n);         /* a section of the target's */
+void emit_put(Emit *e, EmitHole to, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void emit_section(Emit *e, EmitHole to, const char *section, const Hole *h, int n);      /* a section of the target's */
 const char *emit_filled(Emit *e, const char *section, const Hole *h, int n);          /* likewise, as text */
 bool emit_stores(const Stage *s, int mem);
-void emit_define(Emit *e, Place to, Ref r, const char *name, const char *value);
+void emit_define(Emit *e, EmitHole to, Ref r, const char *name, const char *value);
 const char *emit_loaded(Emit *e, Access a, const char *from);  /* what a load gives, as the rule computes with it */
 const char *emit_entry(Emit *e, Access a, const char *from);   /* likewise, of an array that is walked along */
 const char *emit_pointer(Emit *e, Access a, const char *offset);             /* declared when first asked for */
-void emit_load_scalar(Emit *e, Place to, Access a, const char *index);       /* a value that one piece has one of */
+void emit_load_scalar(Emit *e, EmitHole to, Access a, const char *index);       /* a value that one piece has one of */
 Ref emit_folded(const Emit *e, Access f);                      /* the value that a fold takes */
 const char *emit_absent(Emit *e);
 bool emit_fold_single(Emit *e, Access f);                      /* of a stage of one value: done; false: it is none */
 bool emit_store_single(Emit *e, Access a, const char *value);
 void emit_body(Emit *e);                                       /* its operations, ahead of folds and stores */
-void emit_cite(Emit *e, Ref r);
+void emit_line_directive(Emit *e, Ref r);
 int emit_holes(Emit *e, Hole *h);                              /* the places as holes: NPLACE of them */
 const char *emit_length(Emit *e, Dom d);                       /* of a list of such values */
 const char *emit_whole_length(Emit *e, Dom d);                 /* in the tensor that this is a piece of */
 Dom emit_dom(const Emit *e, Access a);                         /* of what is loaded: turned, not its array's */
-bool emit_turned(const Emit *e, Access a);                     /* of a matrix: read at the exchanged place */
+bool emit_transposed(const Emit *e, Access a);                     /* of a matrix: read at the exchanged place */
 /* Values of a block's domain that a tensor has, or partials of a fold of all of them. */
-const char *emit_of_blocks(Emit *e, Dom d, bool parts);
+const char *emit_block_values(Emit *e, Dom d, bool parts);
 const char *emit_axis(Emit *e, Dom d, int axis);               /* its length, over self */
 /* What DOWN and ACROSS of the stage are called: along the axes of its domain, counted here. */
 typedef struct EmitIndex { const char *from, *on; } EmitIndex;  /* where a loop begins; how it goes on */
@@ -135,7 +135,7 @@ extern const char emit_line_mark[];                            /* for the line o
 
 /* ---- files: emit_file.c, and by target ---- */
 void emit_array_numbers(Buf *b, const Plan *p, const EmitOptions *o);        /* the enum of at_m and its like */
-bool emit_takes(const Plan *p, const EmitOptions *o, int fn);  /* the stage is in a file with these options */
+bool emit_selects(const Plan *p, const EmitOptions *o, int fn);  /* the stage is in a file with these options */
 enum { MOST_STAGE_NAME = 128 };
 const char *emit_stage_name(char buf[MOST_STAGE_NAME], const Plan *p, const char *entry, int mask, const Stage *s);
 /* emit_stage_name behind a prefix, or NULL for none. */
@@ -143,7 +143,7 @@ const char *emit_prefixed(Arena *a, const char *prefix, const Plan *p, const cha
 const char *emit_stage_comment(Arena *a, const Stage *s);
 const char *emit_about(Arena *a, const Gen *g);
 const char *emit_title(Arena *a, const Rule *r);
-const char *emit_plain(Arena *a, const char *s);               /* text that may stand in a comment */
+const char *emit_comment_text(Arena *a, const char *s);               /* text that may stand in a comment */
 const char *emit_file(Arena *a, const char *s);
 
 /* The stages of a rule, and what stands ahead of stages, where several rules share a file. Bufs and scratch are in an

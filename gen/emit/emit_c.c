@@ -28,8 +28,8 @@ static const char *pointer(CStage *c, Access a)
 {
     Emit *e = &c->e;
     Dom d = emit_dom(e, a);
-    bool across = dom_find(stage_info[e->st->kind].dom, d) == PLACE_ACROSS;
-    if (emit_turned(e, a))
+    bool across = dom_find(stage_info[e->st->kind].dom, d) == INDEX_ACROSS;
+    if (emit_transposed(e, a))
         return emit_pointer(e, a, arena_printf(e->arena, " + slice * %s + row", emit_length(e, d)));
     return emit_pointer(e, a, across ? arena_printf(e->arena, " + slice * %s + col", emit_length(e, d)) : " + offset");
 }
@@ -62,7 +62,7 @@ static void load_array(CStage *c, Access a, const char *index)
         const char *ahead = is_tiled(s->kind)
                                 ? "(from + OPTC_AHEAD < count ? OPTC_AHEAD : self->cols - count + OPTC_AHEAD)"
                                 : "OPTC_AHEAD";
-        emit_part(e, AT_POINTERS, "fetch", (Hole[]){{"x", ptr}, {"ahead", ahead}, {"round", round_of(c)}}, 3);
+        emit_section(e, AT_POINTERS, "fetch", (Hole[]){{"x", ptr}, {"ahead", ahead}, {"round", round_of(c)}}, 3);
     }
     define_array(c, a, index);
 }
@@ -84,16 +84,16 @@ static void loads(CStage *c)
     for (int i = 0; i < s->nload; i++) {
         Access a = s->load[i];
         Dom d = emit_dom(e, a);
-        DomPlace at = dom_find(stage_info[s->kind].dom, d);
-        if (at == PLACE_ONE)
+        DomIndex at = dom_find(stage_info[s->kind].dom, d);
+        if (at == INDEX_ONE)
             emit_load_scalar(e, AT_HOISTED, a, "0");
-        else if (at == PLACE_MATRIX)
+        else if (at == INDEX_MATRIX)
             emit_load_scalar(e, elem && !tiled ? AT_POINTERS : AT_HOISTED, a, "slice");
-        else if (at == PLACE_DOWN && elem)
+        else if (at == INDEX_DOWN && elem)
             emit_load_scalar(e, tiled ? AT_ROWSTART : AT_POINTERS, a, "row");
-        else if (at == PLACE_DOWN)
+        else if (at == INDEX_DOWN)
             emit_load_scalar(e, AT_POINTERS, a, arena_printf(e->arena, "slice * %s + row", emit_length(e, d)));
-        else if (emit_turned(e, a))
+        else if (emit_transposed(e, a))
             load_array(c, a, arena_printf(e->arena, "(col + i) * %s", emit_axis(e, d, 0)));
         else
             load_array(c, a, "i");
@@ -166,10 +166,10 @@ static void plan_parts(CStage *c)
 static void next_part(CStage *c)
 {
     Emit *e = &c->e;
-    emit_part(e, AT_BODY, "part", NULL, 0);
+    emit_section(e, AT_BODY, "part", NULL, 0);
     for (int i = 0; i < e->st->nload; i++) {
-        DomPlace at = dom_find(stage_info[e->st->kind].dom, e->plan->mem[e->st->load[i].mem].dom);
-        if (at != PLACE_ONE && at != PLACE_MATRIX && at != PLACE_DOWN)
+        DomIndex at = dom_find(stage_info[e->st->kind].dom, e->plan->mem[e->st->load[i].mem].dom);
+        if (at != INDEX_ONE && at != INDEX_MATRIX && at != INDEX_DOWN)
             define_array(c, e->st->load[i], "i");
     }
 }
@@ -218,7 +218,7 @@ static void finish_array(Emit *e, Access f)
                       {"from", emit_folded_from(e, f)},
                       {"entries", emit_folded_count(e, f)},
                       {"across", emit_axis(e, m->dom, 1)}};
-    emit_part(e, AT_BUFFERS, emit_folds_down(e, f) ? "finish_down" : "finish_across", h, sizeof h / sizeof *h);
+    emit_section(e, AT_BUFFERS, emit_folds_down(e, f) ? "finish_down" : "finish_across", h, sizeof h / sizeof *h);
     emit_finished(e, AT_BODY, f.val, arena_printf(e->arena, "(%s)%s[i]", emit_fold_real(e, n), name));
 }
 
@@ -242,7 +242,7 @@ static void finish_one(Emit *e, Access f)
                       {"tiles", emit_parts_per_col(e->arena, m)},
                       {"count", single ? emit_parts_of(e, m) : ""}};
     const char *section = single ? "finish_single" : emit_finish(m);
-    emit_part(e, single ? AT_HOISTED : AT_BUFFERS, section, h, sizeof h / sizeof *h);
+    emit_section(e, single ? AT_HOISTED : AT_BUFFERS, section, h, sizeof h / sizeof *h);
     emit_finished(e, single ? AT_HOISTED : AT_BODY, f.val, single ? name : arena_printf(e->arena, "%s[i]", name));
 }
 
@@ -251,16 +251,16 @@ static void fold_add(Emit *e, const Node *n, const char *into, const char *x)
 {
     const char *section = arena_printf(e->arena, "add_%s", emit_red_kind(n));
     x = is_norm(n) ? emit_square(e, x) : x;
-    emit_part(e, AT_BODY, section, (Hole[]){{"into", into}, {"x", x}, {"s", emit_suffix(e)}}, 3);
+    emit_section(e, AT_BODY, section, (Hole[]){{"into", into}, {"x", x}, {"s", emit_suffix(e)}}, 3);
 }
 
 static void fold_cols(Emit *e, const Node *n, const char *label, const char *x, const Hole *h, int nh)
 {
     const char *here = emit_joined(e, label, "here");
-    emit_part(e, AT_BUFFERS, "cols_start", h, nh);
-    emit_part(e, AT_POINTERS, "cols_here", (Hole[]){h[0], h[1], {"here", here}}, 3);
+    emit_section(e, AT_BUFFERS, "cols_start", h, nh);
+    emit_section(e, AT_POINTERS, "cols_here", (Hole[]){h[0], h[1], {"here", here}}, 3);
     fold_add(e, n, arena_printf(e->arena, "%s[i]", here), x);
-    emit_part(e, AT_FINISH, "cols_end", h, nh);
+    emit_section(e, AT_FINISH, "cols_end", h, nh);
 }
 
 static void fold_elem(CStage *c, Access f, const char *x)
@@ -284,15 +284,15 @@ static void fold_elem(CStage *c, Access f, const char *x)
     }
     const char *lane = c->few ? "from % OPTC_LANES + " : !tile && e->st->uses_rows ? "lane + " : "";
     fold_add(e, n, arena_printf(e->arena, "%s[%si]", acc, lane), x);
-    emit_part(e, AT_BUFFERS, "lanes", h, nh);
-    emit_part(e, tile ? AT_ROWSTART : AT_BUFFERS, "lanes_start", h, nh);
+    emit_section(e, AT_BUFFERS, "lanes", h, nh);
+    emit_section(e, tile ? AT_ROWSTART : AT_BUFFERS, "lanes_start", h, nh);
     if (!rows) {
-        emit_part(e, tile ? AT_ROWEND : AT_FINISH, "lanes_end", h, nh);
+        emit_section(e, tile ? AT_ROWEND : AT_FINISH, "lanes_end", h, nh);
         return;
     }
-    emit_part(e, AT_BUFFERS, "rows", h, nh);
-    emit_part(e, AT_ROWEND, "rows_add", h, nh);
-    emit_part(e, AT_FINISH, "rows_end", h, nh);
+    emit_section(e, AT_BUFFERS, "rows", h, nh);
+    emit_section(e, AT_ROWEND, "rows_add", h, nh);
+    emit_section(e, AT_FINISH, "rows_end", h, nh);
 }
 
 static int times_folded(const Emit *e, Ref x)
@@ -346,13 +346,13 @@ static void fold_one(CStage *c, Access f)
                       {"kind", arena_printf(e->arena, "%s%s", emit_red_kind(n), emit_fold_suffix(e, n))},
                       {"x", x},
                       {"at", emit_slot(e, f, "unit")}};
-    emit_part(e, AT_FINISH, "list_end", h, sizeof h / sizeof *h);
+    emit_section(e, AT_FINISH, "list_end", h, sizeof h / sizeof *h);
 }
 
 static void store_one(CStage *c, Access a)
 {
     Emit *e = &c->e;
-    const char *v = emit_called(e->arena, type_info[e->plan->mem[a.mem].type].store, emit_expr(e, a.val));
+    const char *v = emit_call_text(e->arena, type_info[e->plan->mem[a.mem].type].store, emit_expr(e, a.val));
     if (!emit_store_single(e, a, v))
         emit_put(e, AT_BODY, "%s[i] = %s;\n", pointer(c, a), v);
 }
@@ -389,11 +389,11 @@ static void emit_stage(void *ctx, Arena *a)
         fold_one(&c, s->fold[i]);
     for (int i = 0; i < s->nstore; i++)
         store_one(&c, s->store[i]);
-    Hole h[NPLACE + 9];
+    Hole h[NEMITHOLE + 9];
     int n = emit_holes(&c.e, h);
     h[n++] = (Hole){"comment", emit_stage_comment(a, s)};
     h[n++] = (Hole){"fn", x->fn};
-    h[n++] = (Hole){"arrays", emit_told(&c.e, ", const int *arrays")};
+    h[n++] = (Hole){"arrays", emit_array_param(&c.e, ", const int *arrays")};
     h[n++] = (Hole){"length", emit_length(&c.e, stage_info[s->kind].dom)};
     h[n++] = (Hole){"across", emit_axis(&c.e, stage_info[s->kind].dom, 1)};
     h[n++] = (Hole){"tile", stage_info[s->kind].id};
@@ -450,7 +450,7 @@ bool emit_c(const Gen *g, const EmitOptions *o, Arena *a, Buf *out)
     hash_hex(hash128(buf_text(&code), code.len), hex);
     const Hole h[] = {{"title", emit_title(a, g->rule)},
                       {"about", emit_about(a, g)},
-                      {"command", emit_plain(a, o->command)},
+                      {"command", emit_comment_text(a, o->command)},
                       {"hash", hex},
                       {"name", g->rule->name},
                       {"abi", emit_c_abi(a)},

@@ -52,10 +52,10 @@ static void finish_array(CudaStage *c, Access f)
                       {"chunk", number(c, list_chunk(e->plan, e->st))}};
     bool lanes = c->form == FORM_LANES, ahead = rows_ahead(e->plan, e->st);
     if (ahead)
-        emit_part(e, AT_BUFFERS, "array_room", h, sizeof h / sizeof *h);
+        emit_section(e, AT_BUFFERS, "array_room", h, sizeof h / sizeof *h);
     const char *section = ahead ? "array_ahead" : lanes ? "array_alone" : down ? "array_down" : "array_across";
-    Place to = lanes && !ahead ? AT_BODY : AT_FINS;
-    emit_part(e, to, section, h, sizeof h / sizeof *h);
+    EmitHole to = lanes && !ahead ? AT_BODY : AT_FINS;
+    emit_section(e, to, section, h, sizeof h / sizeof *h);
     if (ahead)
         name = arena_printf(e->arena, "(%s)%s[i - first]", emit_fold_real(e, n), name);
     emit_finished(e, ahead ? AT_BODY : to, f.val, name);
@@ -83,7 +83,7 @@ static void finish_one(CudaStage *c, Access f)
                           : c->form == FORM_COLS   ? "finish_cols"
                           : c->form == FORM_SLICES ? "finish_slices"
                                                    : emit_finish(m);
-    emit_part(e, shared ? AT_FINS : AT_BODY, section, h, sizeof h / sizeof *h);
+    emit_section(e, shared ? AT_FINS : AT_BODY, section, h, sizeof h / sizeof *h);
     emit_finished(e, shared ? AT_FINS : AT_BODY, f.val, name);
 }
 
@@ -98,9 +98,9 @@ static void row_lanes(CudaStage *c, Access f, const char *x)
     const char *acc = emit_joined(e, emit_value_name(e, f.val), "row"), *all = emit_joined(e, acc, "all");
     const Hole h[] = {{"real", emit_fold_real(e, n)}, {"class", fold_class(n)}, {"add", add_class(n)},
                       {"acc", acc},                   {"all", all},             {"x", x}};
-    emit_part(e, one ? AT_ROWSTART : AT_BUFFERS, one ? "four_start" : "eight_start", h, 6);
-    emit_part(e, AT_BODY, one ? "four_add" : "eight_add", h, 6);
-    emit_part(e, one ? AT_ROWEND : AT_FINISH, one ? "four_end" : "eight_end", h, 6);
+    emit_section(e, one ? AT_ROWSTART : AT_BUFFERS, one ? "four_start" : "eight_start", h, 6);
+    emit_section(e, AT_BODY, one ? "four_add" : "eight_add", h, 6);
+    emit_section(e, one ? AT_ROWEND : AT_FINISH, one ? "four_end" : "eight_end", h, 6);
     c->rowfold[n->arg[0] * NCLASS + class_of(n)] = one ? all : arena_printf(e->arena, "%s[k]", all);
 }
 
@@ -122,10 +122,11 @@ static void fold_rows(CudaStage *c, Access f, const char *x)
                       {"all", c->rowfold[at]}, {"at", n->dom == ROW ? "" : emit_slot(e, f, "u.unit")}};
     int nh = sizeof h / sizeof *h;
     if (n->dom != ROW) {
-        emit_part(e, AT_BUFFERS, "rows_shared", h, nh);
-        emit_part(e, AT_LAST, "rows_end", h, nh);
+        emit_section(e, AT_BUFFERS, "rows_shared", h, nh);
+        emit_section(e, AT_LAST, "rows_end", h, nh);
     }
-    emit_part(e, c->form == FORM_ROWS ? AT_ROWEND : AT_FINISH, c->form == FORM_ROWS ? "row_of_one" : "row_of_eight", h,
+    emit_section(e, c->form == FORM_ROWS ? AT_ROWEND : AT_FINISH, c->form == FORM_ROWS ? "row_of_one" : "row_of_eight",
+                 h,
               nh);
 }
 
@@ -146,9 +147,9 @@ static void fold_columns(CudaStage *c, Access f, const char *x)
     const Node *n = &e->g->n[f.val];
     const char *part = cuda_pointer(c, f), *label = emit_value_name(e, f.val), *acc = emit_joined(e, label, "col"),
                *shared = emit_joined(e, label, "cols");
-    int strips = tile_strips(e->plan, e->st), turns = !strips;
-    if (turns && !c->turn)
-        c->turn = shared;
+    int strips = tile_strips(e->plan, e->st), in_strips = !strips;
+    if (in_strips && !c->strip)
+        c->strip = shared;
     const Hole h[] = {{"real", emit_fold_real(e, n)},
                       {"class", fold_class(n)},
                       {"add", add_class(n)},
@@ -157,17 +158,17 @@ static void fold_columns(CudaStage *c, Access f, const char *x)
                       {"part", part},
                       {"at", emit_slot(e, f, "start + first + l")},
                       {"s", emit_name(e, "s")},
-                      {"shared", turns ? c->turn : shared},
-                      {"strips", number(c, turns ? 1 : strips)},
+                      {"shared", in_strips ? c->strip : shared},
+                      {"strips", number(c, in_strips ? 1 : strips)},
                       {"strip", strips > 1 ? arena_printf(e->arena, "from %% %d + ", strips * LANES) : ""}};
     int nh = sizeof h / sizeof *h;
-    if (!turns || c->turn == shared)
-        emit_part(e, AT_BUFFERS, "column_shared", h, nh);
-    emit_part(e, AT_COLSTART, "four_start", h, nh);
-    emit_part(e, AT_BODY, "column_add", h, nh);
+    if (!in_strips || c->strip == shared)
+        emit_section(e, AT_BUFFERS, "column_shared", h, nh);
+    emit_section(e, AT_COLSTART, "four_start", h, nh);
+    emit_section(e, AT_BODY, "column_add", h, nh);
     const char *keep = emit_filled(e, "column_keep", h, nh), *end = emit_filled(e, "column_end", h, nh);
-    if (turns) {
-        buf_puts(&e->at[AT_COLTURNS], column_strips(c, 1, keep, end));
+    if (in_strips) {
+        buf_puts(&e->at[AT_COLSTRIPS], column_strips(c, 1, keep, end));
     } else {
         buf_puts(&e->at[AT_COLKEEP], keep);
         buf_puts(&e->at[AT_COLEND], end);
@@ -177,8 +178,8 @@ static void fold_columns(CudaStage *c, Access f, const char *x)
 static const char *column_finish(CudaStage *c)
 {
     Emit *e = &c->e;
-    if (e->at[AT_COLTURNS].len)
-        return buf_text(&e->at[AT_COLTURNS]);
+    if (e->at[AT_COLSTRIPS].len)
+        return buf_text(&e->at[AT_COLSTRIPS]);
     if (!e->at[AT_COLEND].len)
         return "";
     return column_strips(c, tile_strips(e->plan, e->st), buf_text(&e->at[AT_COLKEEP]), buf_text(&e->at[AT_COLEND]));
@@ -215,13 +216,13 @@ static void fold_one(CudaStage *c, Access f)
                       {"shared", list ? emit_joined(e, label, "values") : ""},
                       {"chunk", list ? number(c, list_chunk(e->plan, s)) : ""}};
     int nh = sizeof h / sizeof *h;
-    emit_part(e, AT_BUFFERS, list ? "list_start" : "four_start", h, nh);
-    emit_part(e, AT_BODY, list ? "list_add" : "four_add", h, nh);
+    emit_section(e, AT_BUFFERS, list ? "list_start" : "four_start", h, nh);
+    emit_section(e, AT_BODY, list ? "list_add" : "four_add", h, nh);
     if (list)
-        emit_part(e, AT_ROWEND, "list_lanes", h, nh);
-    emit_part(e, AT_FINISH, list ? "list_end" : "four_end", h, nh);
+        emit_section(e, AT_ROWEND, "list_lanes", h, nh);
+    emit_section(e, AT_FINISH, list ? "list_end" : "four_end", h, nh);
     if (!list)
-        emit_part(e, AT_FINISH, "four_store", h, nh);
+        emit_section(e, AT_FINISH, "four_store", h, nh);
 }
 
 static void store_one(CudaStage *c, Access a)
@@ -229,7 +230,7 @@ static void store_one(CudaStage *c, Access a)
     Emit *e = &c->e;
     const Mem *m = &e->plan->mem[a.mem];
     const TypeInfo *t = &type_info[m->type];
-    const char *x = emit_expr(e, a.val), *v = emit_called(e->arena, t->store, x);
+    const char *x = emit_expr(e, a.val), *v = emit_call_text(e->arena, t->store, x);
     if (emit_store_single(e, a, v))
         return;
     const char *ptr = cuda_pointer(c, a);
@@ -249,12 +250,13 @@ static void store_one(CudaStage *c, Access a)
                           {"type", t->c},
                           {"tile", emit_joined(e, ptr, "tile")},
                           {"vector", number(c, c->vec)}};
-        emit_part(e, AT_COLSTART, "half_room", h, 5);
-        emit_part(e, AT_STORES, "half_keep", h, 5);
-        emit_part(e, AT_FINISH, "half_put", h, 5);
+        emit_section(e, AT_COLSTART, "half_room", h, 5);
+        emit_section(e, AT_STORES, "half_keep", h, 5);
+        emit_section(e, AT_FINISH, "half_put", h, 5);
         return;
     }
-    emit_part(e, AT_STORES, "put", (Hole[]){{"hint", number(c, c->knob[KNOB_STORE])}, {"x", ptr}, {"from", stored}}, 3);
+    emit_section(e, AT_STORES, "put", (Hole[]){{"hint", number(c, c->knob[KNOB_STORE])}, {"x", ptr}, {"from", stored}},
+                 3);
 }
 
 static void work(CudaStage *c)
@@ -270,7 +272,7 @@ static void work(CudaStage *c)
     for (int i = 0; i < s->nfold; i++)
         fold_one(c, s->fold[i]);
     for (int i = 0; i < s->nstore; i++) {
-        emit_cite(&c->e, s->store[i].val);
+        emit_line_directive(&c->e, s->store[i].val);
         store_one(c, s->store[i]);
     }
     if (c->e.cites)
@@ -287,7 +289,8 @@ static const char *guard_text(CudaStage *c, int mask)
     for (int i = 0; i < p->nperiod; i++)
         buf_printf(&b, "%s((long long)(self->hyper[0] + self->hyper[%d]%s) %% %d == %d) != %s", i ? " || " : "",
                    p->rule->nhyper + 1, c->e.t_ahead ? " + 1.0" : "", p->period[i].every, p->period[i].offset,
-                   c->e.told ? arena_printf(c->e.arena, "(arrays.phase >> %d & 1)", i) : mask >> i & 1 ? "1" : "0");
+                   c->e.array_slot ? arena_printf(c->e.arena, "(arrays.phase >> %d & 1)", i) : mask >> i & 1 ? "1"
+                   : "0");
     return p->nperiod ? emit_filled(&c->e, "guard", (Hole[]){{"elsewhere", buf_text(&b)}}, 1) : "";
 }
 
@@ -347,7 +350,7 @@ static Walking walking(CudaStage *c, int64_t pieces)
     return w;
 }
 
-enum { MOST_HOLES = NPLACE + 32 };
+enum { MOST_HOLES = NEMITHOLE + 32 };
 static int stage_holes(CudaStage *c, Hole *h, const Walking *w, int64_t pieces, int mask)
 {
     Emit *e = &c->e;
@@ -392,7 +395,7 @@ static int stage_holes(CudaStage *c, Hole *h, const Walking *w, int64_t pieces, 
 static const char *inside_text(CudaStage *c, int mask)
 {
     Emit *e = &c->e;
-    int64_t pieces = launch_pieces(
+    int64_t pieces = launch_unit_blocks(
         e->st, &(Launch){{c->knob[0], c->knob[1], c->knob[2], c->knob[3], c->knob[4], c->knob[5], c->knob[6]}});
     Walking w = walking(c, pieces);
     Hole h[MOST_HOLES];
@@ -422,7 +425,7 @@ bool emit_cuda_kernel(Buf *out, Arena *a, const Plan *p, StageAt at, CudaKernel 
     const Hole h[] = {{"comment", emit_stage_comment(a, at.stage)},
                       {"bounds", bounds},
                       {"fn", k.fn},
-                      {"arrays", emit_told(&c.e, ", const optc_numbers arrays")},
+                      {"arrays", emit_array_param(&c.e, ", const optc_numbers arrays")},
                       {"inside", inside_text(&c, at.phase)}};
     return template_fill(out, emit_cuda_target.templates, "kernel", h, 5) && !c.e.broken;
 }

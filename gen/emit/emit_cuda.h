@@ -11,7 +11,7 @@ typedef struct CudaStage {
     Buf wide;                      /* what must be aligned for whole vectors, as a condition */
     const char **rowfold; /* by node folded and class: the name of its rows' results, where a fold before made them */
     bool by_matrix;       /* of a flat pass: nothing but values of matrices is looked up */
-    const char *turn;     /* the strip that column folds take in turn, where there is not room for one of each */
+    const char *strip;     /* the strip that column folds take in turn, where there is not room for one of each */
 } CudaStage;
 
 static inline const char *number(CudaStage *c, int64_t x) { return arena_printf(c->e.arena, "%d", (int)x); }

@@ -95,7 +95,7 @@ bool emit_cuda_stages(const Gen *g, const EmitOptions *o, Arena *a, Buf *code)
     emit_array_numbers(code, p, o);
     for (int f = 0; f < p->nfn; f++) {
         StageAt at = plan_at(p, f);
-        if (!emit_takes(p, o, f))
+        if (!emit_selects(p, o, f))
             continue;
         Launch l = o->launch ? o->launch[f] : launch_model(p, at.stage, 0);
         const char *fn = emit_prefixed(a, o->prefix, p, at.entry->name, at.phase, at.stage);
@@ -113,9 +113,9 @@ bool emit_cuda_file(Buf *out, Arena *a, const char *title, const char *about, co
     char hex[33];
     prelude_put(&shared, a, emit_cuda_target.prelude, emit_cuda_target.name, code);
     hash_hex(hash128(code, strlen(code)), hex);
-    Hole h[] = {{"title", emit_plain(a, title)},
+    Hole h[] = {{"title", emit_comment_text(a, title)},
                 {"about", about},
-                {"command", emit_plain(a, command)},
+                {"command", emit_comment_text(a, command)},
                 {"hash", hex},
                 {"name", name},
                 {"math", buf_text(&shared)},
@@ -200,7 +200,7 @@ bool emit_cuda(const Gen *g, const EmitOptions *o, Arena *a, Buf *out)
     Buf code = {.arena = a}, text = {.arena = a}, *whole = o->cite ? &text : out;
     bool first = o->part == 0 && !o->only;
     bool ok =
-        (!first || template_fill(&code, emit_cuda_target.templates, "tick", NULL, 0)) &&
+        (!first || template_fill(&code, emit_cuda_target.templates, "advance_t", NULL, 0)) &&
         (!first || emit_cuda_calls(&code, (const Plan *const[]){g->plan}, 1)) &&
         (!first || !o->conditions || template_fill(&code, "products_cuda.txt", "phase", NULL, 0)) &&
         emit_cuda_stages(g, o, a, &code) &&

@@ -38,7 +38,7 @@ static void load_vector(CudaStage *c, Access a)
     Emit *e = &c->e;
     Type t = e->plan->mem[a.mem].type;
     const char *ptr = cuda_pointer(c, a), *value, *vector = vector_in(c, ptr, t, &value);
-    emit_part(e, AT_LOADS, "get", (Hole[]){{"hint", number(c, c->knob[KNOB_LOAD])}, {"to", vector}, {"x", ptr}}, 3);
+    emit_section(e, AT_LOADS, "get", (Hole[]){{"hint", number(c, c->knob[KNOB_LOAD])}, {"to", vector}, {"x", ptr}}, 3);
     value = emit_entry(e, a, value);
     if (e->uses[a.val] == 1 && e->g->n[a.val].ty == NUM)
         e->text[a.val] = value;
@@ -54,36 +54,36 @@ static void load_listed(CudaStage *c, Access a)
 }
 
 /* Of a list over two axes: the value of the row or column, or the entry at the exchanged place. */
-static void load_along(CudaStage *c, Access a, DomPlace at)
+static void load_along(CudaStage *c, Access a, DomIndex at)
 {
     Emit *e = &c->e;
     const Mem *m = &e->plan->mem[a.mem];
     Dom own = stage_info[e->st->kind].dom, d = emit_dom(e, a);
-    bool turned = emit_turned(e, a);
+    bool transposed = emit_transposed(e, a);
     const char *value, *vector = vector_in(c, a.name, m->type, &value);
     const char *x = arena_printf(e->arena, "%s + slice * %s", emit_array(e, a, false), emit_length(e, d));
-    const Hole h[] = {{"how", turned ? "turned" : at == PLACE_DOWN ? "down" : "across"},
+    const Hole h[] = {{"how", transposed ? "turned" : at == INDEX_DOWN ? "down" : "across"},
                       {"to", vector},
                       {"x", x},
                       {"across", emit_axis(e, own, 1)},
-                      {"down", turned ? arena_printf(e->arena, "%s, ", emit_axis(e, own, 0)) : ""}};
-    emit_part(e, AT_LOADS, "get_along", h, sizeof h / sizeof *h);
-    if (at == PLACE_ACROSS && (m->kind == MEM_INPUT || dom_of_block(d)))       /* blocks of other sizes lie ahead */
+                      {"down", transposed ? arena_printf(e->arena, "%s, ", emit_axis(e, own, 0)) : ""}};
+    emit_section(e, AT_LOADS, "get_along", h, sizeof h / sizeof *h);
+    if (at == INDEX_ACROSS && (m->kind == MEM_INPUT || dom_of_block(d)))       /* blocks of other sizes lie ahead */
         must_align(c, x);
     emit_define(e, AT_BODY, a.val, emit_array_name(e, a), emit_entry(e, a, value));
 }
 
 /* Row, column and slice values of a flat pass: a vector at a time as well. */
-static void load_placed(CudaStage *c, Access a, DomPlace at)
+static void load_placed(CudaStage *c, Access a, DomIndex at)
 {
     Emit *e = &c->e;
     const Mem *m = &e->plan->mem[a.mem];
-    const char *how = at == PLACE_DOWN ? "rows" : at == PLACE_ACROSS ? "cols" : "slices";
+    const char *how = at == INDEX_DOWN ? "rows" : at == INDEX_ACROSS ? "cols" : "slices";
     const char *array = emit_array(e, a, false), *value;
     const char *vector = vector_in(c, a.name, m->type, &value);
-    emit_part(e, AT_LOADS, c->by_matrix ? "get_matrix" : "get_placed",
+    emit_section(e, AT_LOADS, c->by_matrix ? "get_matrix" : "get_placed",
               (Hole[]){{"how", how}, {"to", vector}, {"x", array}}, 3);
-    if (at == PLACE_ACROSS && m->kind == MEM_INPUT)            /* the caller's, aligned as it may be; ours always are */
+    if (at == INDEX_ACROSS && m->kind == MEM_INPUT)            /* the caller's, aligned as it may be; ours always are */
         must_align(c, array);
     emit_define(e, AT_BODY, a.val, emit_array_name(e, a), emit_loaded(e, a, value));
 }
@@ -96,7 +96,7 @@ static void load_columns(CudaStage *c, Access a)
     bool tile = c->form == FORM_TILE;
     const char *ptr = cuda_pointer(c, a), *four = emit_joined(e, ptr, "in");
     const Hole h[] = {{"type", type_info[m->type].c}, {"to", four}, {"x", ptr}, {"left", tile ? "across" : "left"}};
-    emit_part(e, tile ? AT_COLSTART : AT_LOADS, "get_columns", h, 4);
+    emit_section(e, tile ? AT_COLSTART : AT_LOADS, "get_columns", h, 4);
     if (m->kind == MEM_INPUT)                          /* the caller's, aligned as it may be; ours always are */
         must_align(c, ptr);
     emit_define(e, AT_BODY, a.val, emit_joined(e, ptr, "i"), emit_loaded(e, a, arena_printf(e->arena, "%s[i]", four)));
@@ -109,28 +109,28 @@ static void load_row(CudaStage *c, Access a)
     const char *ptr = cuda_pointer(c, a), *type = type_info[e->plan->mem[a.mem].type].c;
     const char *eight = emit_joined(e, ptr, "in");
     emit_put(e, AT_COLSTART, "%s %s[OPTC_TILE_ROWS / 8];\n", type, eight);
-    emit_part(e, AT_LOADS, "get_row", (Hole[]){{"to", eight}, {"x", ptr}, {"type", type}}, 3);
+    emit_section(e, AT_LOADS, "get_row", (Hole[]){{"to", eight}, {"x", ptr}, {"type", type}}, 3);
     emit_define(e, AT_BODY, a.val, emit_joined(e, ptr, "i"), emit_loaded(e, a, arena_printf(e->arena, "%s[k]", eight)));
 }
 
 void cuda_load(CudaStage *c, Access a)
 {
     const Stage *s = c->e.st;
-    DomPlace at = dom_find(stage_info[s->kind].dom, emit_dom(&c->e, a));
+    DomIndex at = dom_find(stage_info[s->kind].dom, emit_dom(&c->e, a));
     bool tiled = is_tiled(s->kind), list = is_list(s->kind);
-    if (at == PLACE_ONE)
+    if (at == INDEX_ONE)
         emit_load_scalar(&c->e, AT_HOISTED, a, "0");
-    else if (list && at == PLACE_SAME && !in_vectors(c))
+    else if (list && at == INDEX_SAME && !in_vectors(c))
         load_listed(c, a);
-    else if (list && (at == PLACE_DOWN || at == PLACE_ACROSS || emit_turned(&c->e, a)))
+    else if (list && (at == INDEX_DOWN || at == INDEX_ACROSS || emit_transposed(&c->e, a)))
         load_along(c, a, at);
-    else if (at == PLACE_SAME)
+    else if (at == INDEX_SAME)
         load_vector(c, a);
-    else if (tiled && at == PLACE_ACROSS)
+    else if (tiled && at == INDEX_ACROSS)
         load_columns(c, a);
-    else if (tiled && at == PLACE_DOWN && c->form == FORM_ROWS)
+    else if (tiled && at == INDEX_DOWN && c->form == FORM_ROWS)
         emit_load_scalar(&c->e, AT_ROWSTART, a, "row");
-    else if (tiled && at == PLACE_DOWN)
+    else if (tiled && at == INDEX_DOWN)
         load_row(c, a);
     else if (tiled || list)
         emit_load_scalar(&c->e, AT_HOISTED, a, "slice");
@@ -149,7 +149,7 @@ static const char *index_vector(CudaStage *c, const char *how)
     value = arena_printf(e->arena, "%s%s", name, map ? "[k]" : "");
     Dom own = stage_info[e->st->kind].dom;
     const Hole h[] = {{"how", how}, {"to", value}, {"down", emit_axis(e, own, 0)}, {"across", emit_axis(e, own, 1)}};
-    emit_part(e, AT_LOADS, squares(c) ? "index_along" : "index_placed", h, 4);
+    emit_section(e, AT_LOADS, squares(c) ? "index_along" : "index_placed", h, 4);
     return arena_printf(e->arena, "%s[i]", value);
 }
 
@@ -182,8 +182,8 @@ bool cuda_by_matrix(const CudaStage *c)
     const Stage *s = c->e.st;
     bool only = s->kind == S_FLAT && !uses_op(&c->e, OP_DOWN) && !uses_op(&c->e, OP_ACROSS);
     for (int i = 0; i < s->nload; i++) {
-        DomPlace at = dom_find(ELEM, emit_dom(&c->e, s->load[i]));
-        only = only && at != PLACE_DOWN && at != PLACE_ACROSS;
+        DomIndex at = dom_find(ELEM, emit_dom(&c->e, s->load[i]));
+        only = only && at != INDEX_DOWN && at != INDEX_ACROSS;
     }
     return only;
 }

@@ -6,7 +6,7 @@
 
 /* Free text inside a comment must not end it, whatever the compiler makes of trigraphs and spliced lines: only bytes
  * that can do nothing are kept. */
-const char *emit_plain(Arena *a, const char *s)
+const char *emit_comment_text(Arena *a, const char *s)
 {
     char *t = arena_strdup(a, s);
     for (char *c = t; *c; c++)
@@ -31,11 +31,11 @@ const char *emit_about(Arena *a, const Gen *g)
     const Plan *p = g->plan;
     Buf b = {.arena = a};
     if (*r->cite)
-        buf_printf(&b, " * %s\n", emit_plain(a, r->cite));
+        buf_printf(&b, " * %s\n", emit_comment_text(a, r->cite));
     if (r->noption)
         buf_puts(&b, " * options:");
     for (int i = 0; i < r->noption; i++)
-        buf_printf(&b, " %s=%s", r->option[i].name, emit_plain(a, r->option[i].value));
+        buf_printf(&b, " %s=%s", r->option[i].name, emit_comment_text(a, r->option[i].value));
     buf_printf(&b, "%s * types: p %s, g %s, state %s", r->noption ? "\n" : "", type_info[p->p].name,
                type_info[p->g].name, type_info[p->state].name);
     return buf_text(&b);
@@ -43,7 +43,7 @@ const char *emit_about(Arena *a, const Gen *g)
 
 const char *emit_title(Arena *a, const Rule *r)
 {
-    return emit_plain(a, *r->with ? arena_printf(a, "%s with %s", r->name, r->with) : r->name);
+    return emit_comment_text(a, *r->with ? arena_printf(a, "%s with %s", r->name, r->with) : r->name);
 }
 
 /* The command that makes it again, free of paths. */

@@ -7,7 +7,7 @@
 
 const char emit_line_mark[] = "#line 0\n";
 
-void emit_put(Emit *e, Place to, const char *fmt, ...)
+void emit_put(Emit *e, EmitHole to, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
@@ -15,7 +15,7 @@ void emit_put(Emit *e, Place to, const char *fmt, ...)
     va_end(ap);
 }
 
-void emit_part(Emit *e, Place to, const char *section, const Hole *h, int n)
+void emit_section(Emit *e, EmitHole to, const char *section, const Hole *h, int n)
 {
     if (!template_fill(&e->at[to], e->target->templates, section, h, n))
         e->broken = true;
@@ -67,14 +67,14 @@ void emit_scalars(Emit *e)
 
 int emit_holes(Emit *e, Hole *h)
 {
-    static const char *const name[NPLACE] = {
-#define PLACE(ID, name) name,
-        PLACES(PLACE)
-#undef PLACE
+    static const char *const name[NEMITHOLE] = {
+#define EMIT_HOLE(ID, name) name,
+        EMIT_HOLES(EMIT_HOLE)
+#undef EMIT_HOLE
     };
-    for (int k = 0; k < NPLACE; k++)
+    for (int k = 0; k < NEMITHOLE; k++)
         h[k] = (Hole){name[k], buf_text(&e->at[k])};
-    return NPLACE;
+    return NEMITHOLE;
 }
 
 bool emit_stores(const Stage *s, int mem)
@@ -121,12 +121,12 @@ const char *emit_axis(Emit *e, Dom d, int axis) { return axis_text(e, dom_info[d
 /* ---- places ---- */
 Dom emit_dom(const Emit *e, Access a)
 {
-    return a.turned ? (Dom)e->g->n[a.val].dom : e->plan->mem[a.mem].dom;
+    return a.transposed ? (Dom)e->g->n[a.val].dom : e->plan->mem[a.mem].dom;
 }
 
-bool emit_turned(const Emit *e, Access a)
+bool emit_transposed(const Emit *e, Access a)
 {
-    return a.turned && dom_square((Dom)e->g->n[a.val].dom);
+    return a.transposed && dom_square((Dom)e->g->n[a.val].dom);
 }
 
 /* Of a piece, how many come before it along an axis. */
@@ -171,7 +171,7 @@ const char *emit_folded_count(Emit *e, Access f)
     return emit_axis(e, e->plan->mem[f.mem].dom, emit_folds_down(e, f) ? 0 : 1);
 }
 
-const char *emit_of_blocks(Emit *e, Dom d, bool parts)
+const char *emit_block_values(Emit *e, Dom d, bool parts)
 {
     const Axis *axis = dom_info[d].axis;
     return arena_printf(e->arena, "optc_of_blocks(self, %d, %d, %d, %d)", e->plan->rule->block, (int)axis[0],
@@ -186,7 +186,7 @@ const char *emit_count(Emit *e, const Node *n)
         return n->from == ELEM ? "self->total" : "self->present";
     bool slices = dom_inside((Dom)n->from) && !dom_inside((Dom)n->dom), block = from->scope == SCOPE_BLOCK;
     if (slices && block)
-        return emit_of_blocks(e, (Dom)n->from, false);
+        return emit_block_values(e, (Dom)n->from, false);
     if (n->from == ELEM && slices)
         return "self->whole_n";
     Buf b = {.arena = e->arena};
@@ -198,7 +198,7 @@ const char *emit_count(Emit *e, const Node *n)
 }
 
 /* ---- loads ---- */
-void emit_define(Emit *e, Place to, Ref r, const char *name, const char *value)
+void emit_define(Emit *e, EmitHole to, Ref r, const char *name, const char *value)
 {
     bool truth = e->g->n[r].ty == BOOL;
     emit_put(e, to, "const %s %s = %s%s;\n", truth ? "int" : emit_real(e), name, value, truth ? " != 0" : "");
@@ -209,7 +209,7 @@ const char *emit_loaded(Emit *e, Access a, const char *from)
 {
     Type t = e->plan->mem[a.mem].type;
     bool narrow = !e->wide && t == T_F64 && e->plan->real == T_F32 && e->g->n[a.val].ty == NUM;
-    const char *x = emit_called(e->arena, type_info[t].load, from);
+    const char *x = emit_call_text(e->arena, type_info[t].load, from);
     return narrow ? arena_printf(e->arena, "(float)%s", x) : x;
 }
 
@@ -217,14 +217,14 @@ const char *emit_loaded(Emit *e, Access a, const char *from)
 const char *emit_entry(Emit *e, Access a, const char *from)
 {
     const Mem *m = &e->plan->mem[a.mem];
-    const char *x = emit_called(e->arena, type_info[m->type].load, from);
+    const char *x = emit_call_text(e->arena, type_info[m->type].load, from);
     bool other = type_info[m->type].compute != e->plan->real && e->g->n[a.val].ty == NUM;
     return m->kind == MEM_TEMP && other ? arena_printf(e->arena, "(%s)%s", emit_real(e), x) : x;
 }
 
 const char *emit_pointer(Emit *e, Access a, const char *offset)
 {
-    const char **known = &(emit_turned(e, a) ? e->turned : e->ptr)[a.mem];
+    const char **known = &(emit_transposed(e, a) ? e->transposed : e->ptr)[a.mem];
     if (*known)
         return *known;
     const Mem *m = &e->plan->mem[a.mem];
@@ -235,7 +235,7 @@ const char *emit_pointer(Emit *e, Access a, const char *offset)
     return *known;
 }
 
-void emit_load_scalar(Emit *e, Place to, Access a, const char *index)
+void emit_load_scalar(Emit *e, EmitHole to, Access a, const char *index)
 {
     const char *x = emit_loaded(e, a, arena_printf(e->arena, "(%s)[%s]", emit_array(e, a, false), index));
     emit_define(e, to, a.val, emit_array_name(e, a), x);
@@ -243,7 +243,7 @@ void emit_load_scalar(Emit *e, Place to, Access a, const char *index)
 
 /* ---- operations ---- */
 /* Which line of the spec a value comes from, so that the compiler's messages cite it. */
-void emit_cite(Emit *e, Ref r)
+void emit_line_directive(Emit *e, Ref r)
 {
     const Node *n = &e->g->n[r];
     if (e->cites && n->line > 0)
@@ -256,7 +256,7 @@ void emit_body(Emit *e)
         Ref r = e->st->body[i];
         if (emit_inlined(e, r))
             continue;
-        emit_cite(e, r);
+        emit_line_directive(e, r);
         const char *x = emit_expr(e, r), *name = emit_name(e, emit_value_name(e, r));
         emit_put(e, AT_BODY, "const %s %s = %s;\n", e->g->n[r].ty == BOOL ? "int" : emit_real(e), name, x);
         e->text[r] = name;

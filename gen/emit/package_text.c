@@ -112,15 +112,16 @@ static const PackArch *same_launches(const Pack *p, int arch)
     return &p->arch[arch];
 }
 
-static void put_ways(const PackArch *x, Buf *b)
+static void put_methods(const PackArch *x, Buf *b)
 {
-    if (!x->nway)
+    if (!x->nmethod)
         return;
     buf_printf(b, "/* Ways of eigenvectors and of roots as measured: roots, f64, power of rows, bucket of matrices, way. */\n"
                   "static const KnownWay way_sm_%d[] = {\n", x->arch);
-    for (int i = 0; i < x->nway; i++)
-        buf_printf(b, "    {%d, %d, %d, %d, %d},\n", x->way[i].roots, x->way[i].f64, x->way[i].power, x->way[i].bucket,
-                   x->way[i].way);
+    for (int i = 0; i < x->nmethod; i++)
+        buf_printf(b, "    {%d, %d, %d, %d, %d},\n", x->method[i].roots, x->method[i].f64, x->method[i].power,
+                   x->method[i].bucket,
+                   x->method[i].method);
     buf_puts(b, "};\n");
 }
 
@@ -145,12 +146,12 @@ static void put_launches(Pack *pk, Buf *b)
         buf_puts(b, "};\n");
     }
     for (int a = 0; a < pk->narch; a++)
-        put_ways(&pk->arch[a], b);
+        put_methods(&pk->arch[a], b);
     buf_puts(b, "static const Arch archs[] = {\n");
     for (int a = 0; a < pk->narch; a++) {
         const PackArch *x = same_launches(pk, a), *own = &pk->arch[a];
         buf_printf(b, "    {%d, %s, launch_%s_%d, ", own->arch, flag[own->ptx], x->ptx ? "compute" : "sm", x->arch);
-        buf_printf(b, own->nway ? "way_sm_%d, %d},\n" : "NULL, 0},\n", own->arch, own->nway);
+        buf_printf(b, own->nmethod ? "way_sm_%d, %d},\n" : "NULL, 0},\n", own->arch, own->nmethod);
     }
     buf_puts(b, "};\nenum { narch = sizeof archs / sizeof *archs };\n");
 }
@@ -168,7 +169,7 @@ static const char *title_of(Pack *p, int rule)
     buf_printf(&b, ", %s", type_info[g->plan->p].name);
     if (g->plan->g != g->plan->p || g->plan->state != g->plan->p)
         buf_printf(&b, " (gradients %s, states %s)", type_info[g->plan->g].name, type_info[g->plan->state].name);
-    return emit_plain(&p->arena, buf_text(&b));
+    return emit_comment_text(&p->arena, buf_text(&b));
 }
 
 static const char *rule_list(Pack *p)
@@ -189,7 +190,7 @@ static const char *upper(Arena *a, const char *s)
 
 static const char *stored_as(Arena *a, Type t, const char *x)
 {
-    return emit_called(a, type_info[t].store, arena_printf(a, "(%s)%s", type_info[type_info[t].compute].c, x));
+    return emit_call_text(a, type_info[t].store, arena_printf(a, "(%s)%s", type_info[type_info[t].compute].c, x));
 }
 
 /* ---- pasted sources ---- */
@@ -494,7 +495,7 @@ static bool fill_example(Pack *p, Buf *out, const Hole *common, int n)
                   {"small", buf_text(&text)},
                   {"ctype", type_info[pl->p].c},
                   {"type", type_info[pl->p].name},
-                  {"load", emit_called(&p->arena, type_info[pl->p].load, "x")},
+                  {"load", emit_call_text(&p->arena, type_info[pl->p].load, "x")},
                   {"store", stored_as(&p->arena, pl->p, "x")},
                   {"gtype", type_info[pl->g].c},
                   {"gstore", stored_as(&p->arena, pl->g, "x")},
@@ -507,7 +508,7 @@ static bool fill(Pack *p, PackFile f, Buf *out)
 {
     const char *P = upper(&p->arena, p->name);
     Hole common[] = {{"p", p->name},          {"P", P},
-                     {"version", p->version}, {"command", emit_plain(&p->arena, p->command)},
+                     {"version", p->version}, {"command", emit_comment_text(&p->arena, p->command)},
                      {"rules", rule_list(p)}, {"first", p->rule[0].id}};
     int n = sizeof common / sizeof *common;
     switch (f) {
@@ -524,7 +525,7 @@ static bool fill_cuda(Pack *p, int arch, Buf *out)
     const Plan **plan = NEWS(&p->arena, const Plan *, p->nrule + 1);
     for (int i = 0; i < p->nrule; i++)
         plan[i] = p->rule[i].gpu->plan;
-    bool ok = template_fill(&code, "stage_cuda.txt", "tick", NULL, 0) && emit_cuda_calls(&code, plan, p->nrule);
+    bool ok = template_fill(&code, "stage_cuda.txt", "advance_t", NULL, 0) && emit_cuda_calls(&code, plan, p->nrule);
     for (int i = 0; i < p->nrule && ok; i++) {
         EmitOptions o = {.target = "cuda",
                          .prefix = arena_printf(&p->arena, "%s_", p->rule[i].id),

@@ -14,14 +14,15 @@ typedef struct PackRule {
     char key[DIGEST_HEX];
 } PackRule;
 
-/* how eigenvectors and roots of a size of matrices are found, where somebody measured: a KnownWay of runtime/core/gpu/gpu_device.h */
-typedef struct PackWay { int roots, f64, power, bucket, way; } PackWay;
+/* how eigenvectors and roots of a size of matrices are found, where somebody measured: a KnownMethod of
+ * runtime/core/gpu/gpu_device.h */
+typedef struct PackMethod { int roots, f64, power, bucket, method; } PackMethod;
 
 typedef struct PackArch {
     int arch;
     bool ptx;
     Launch **launch;               /* by rule, by Stage.fn */
-    PackWay *way; int nway;
+    PackMethod *method; int nmethod;
     char *code; size_t size;       /* what was compiled: malloc'ed */
 } PackArch;
 

@@ -15,12 +15,12 @@
 #include <string.h>
 
 typedef struct { const char *s; size_t n; } Part;
-typedef struct Piece { Part text, mark; Part *name; int nname, cap; bool line, taken; } Piece;
+typedef struct Snippet { Part text, mark; Part *name; int nname, cap; bool line, taken; } Snippet;
 
 typedef struct Prelude {
     Arena *arena;
     const char *target;
-    Piece *piece; int npiece, cap;
+    Snippet *snippet; int nsnippet, cap;
     Part *name; int nname, name_cap;           /* wanted: a hash table */
 } Prelude;
 
@@ -100,7 +100,7 @@ static Part defined(const char *s, const char *end)
     return strncmp(s, "struct", 6) ? (Part){end, 0} : next_name(s, end);
 }
 
-static void name_piece(Prelude *p, Piece *x)
+static void name_snippet(Prelude *p, Snippet *x)
 {
     bool named = x->mark.n && *x->mark.s == '=';
     const char *end = named ? x->mark.s + x->mark.n : x->text.s + x->text.n;
@@ -113,14 +113,14 @@ static void name_piece(Prelude *p, Piece *x)
     }
 }
 
-static void add_piece(Prelude *p, Part mark, const char *from, const char *to)
+static void add_snippet(Prelude *p, Part mark, const char *from, const char *to)
 {
     bool lines = same(mark, "lines");
     for (const char *s = from, *end; s < to && (!lines || *s != '\n'); s = end) {
         end = lines ? line_end(s) : to;
-        Piece x = {.text = {s, (size_t)(end - s)}, .mark = lines ? (Part){"", 0} : mark, .line = lines};
-        name_piece(p, &x);
-        PUSH(p->arena, p->piece, p->npiece, p->cap) = x;
+        Snippet x = {.text = {s, (size_t)(end - s)}, .mark = lines ? (Part){"", 0} : mark, .line = lines};
+        name_snippet(p, &x);
+        PUSH(p->arena, p->snippet, p->nsnippet, p->cap) = x;
     }
 }
 
@@ -136,11 +136,11 @@ static void add_file(Prelude *p, const char *text)
         for (end = from; *end && !(*end == '\n' && !isspace((unsigned char)end[1])); end = line_end(end))
             ;
         end += *end == '\n';
-        add_piece(p, mark, from, end);
+        add_snippet(p, mark, from, end);
     }
 }
 
-static bool knows(Prelude *p, const Piece *x)
+static bool knows(Prelude *p, const Snippet *x)
 {
     for (int i = 0; i < x->nname; i++)
         if (is_wanted(p, x->name[i]))
@@ -148,7 +148,7 @@ static bool knows(Prelude *p, const Piece *x)
     return false;
 }
 
-static bool fits(Prelude *p, const Piece *x)
+static bool fits(Prelude *p, const Snippet *x)
 {
     if (!x->mark.n || *x->mark.s == '=')
         return true;
@@ -165,15 +165,15 @@ void prelude_put(Buf *out, Arena *a, const char *const *files, const char *targe
     want_all(&p, (Part){code, strlen(code)});
     for (bool more = true; more;) {
         more = false;
-        for (int i = p.npiece - 1; i >= 0; i--) /* pieces rest on those before them: one round does nearly all */
-            if (!p.piece[i].taken && fits(&p, &p.piece[i]) && knows(&p, &p.piece[i])) {
-                p.piece[i].taken = more = true;
-                want_all(&p, p.piece[i].text);
+        for (int i = p.nsnippet - 1; i >= 0; i--) /* pieces rest on those before them: one round does nearly all */
+            if (!p.snippet[i].taken && fits(&p, &p.snippet[i]) && knows(&p, &p.snippet[i])) {
+                p.snippet[i].taken = more = true;
+                want_all(&p, p.snippet[i].text);
             }
     }
-    const Piece *last = NULL;
-    for (int i = 0; i < p.npiece; i++) {
-        const Piece *x = &p.piece[i];
+    const Snippet *last = NULL;
+    for (int i = 0; i < p.nsnippet; i++) {
+        const Snippet *x = &p.snippet[i];
         if (!x->taken)
             continue;
         if (last && !(last->line && x->line) && memcmp(out->s + out->len - 2, "\n\n", 2))

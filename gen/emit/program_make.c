@@ -35,7 +35,7 @@ static void keep_touched(ProgArray *m, const Program *p)
         for (int k = 0; k < s->nreads + s->nwrites; k++) {
             ProgArray *x = &m[k < s->nreads ? s->reads[k] : s->writes[k - s->nreads]];
             if (x->kind == MEM_TEMP || x->kind == MEM_PART)
-                x->kept |= who;
+                x->held_by |= who;
         }
     }
 }
@@ -62,7 +62,7 @@ static void make_arrays(Arena *a, const Plan *p, Program *out)
                            s && s->eye,
                            s ? s->slots : (Stagger){0, 0, 0, 0}};
         for (int v = 0; s && v < r->nvariant; v++)
-            m[k].kept |= (unsigned)p->state_used[v * r->nstate + x->sym] << v;
+            m[k].held_by |= (unsigned)p->state_used[v * r->nstate + x->sym] << v;
     }
     keep_touched(m, out);
     out->array = m;
@@ -124,7 +124,7 @@ static ProgStage make_stage(Arena *a, const Plan *p, const PlanEntry *en, int ph
                    .form = is_called(s->kind) ? FORM_SINGLE : stage_form(s),
                    .name = stage_info[s->kind].name,
                    .where = where(a, p, en->phase[phase].g, s),
-                   .turns = s->turns};
+                   .stagger = s->stagger};
     if (is_called(s->kind))
         x.call = make_call(a, p, en->phase[phase].g, s);
     x.reads = numbers(a, s->load, s->nload, s->fin, s->nfin, &x.nreads);
@@ -190,13 +190,13 @@ static void make_entries(Arena *a, const Plan *p, const char *prefix, Program *o
     for (int e = 0; e < p->nentry; e++) {
         const PlanEntry *en = &p->entry[e];
         ProgPhase *phase = NEWS(a, ProgPhase, en->nphase + 1);
-        bool tick = !strcmp(en->name, "step");
+        bool advance_t = !strcmp(en->name, "step");
         entry[e] = (ProgEntry){en->name, phase};
         for (int m = 0; m < en->nphase; m++) {
             ProgAction *act = NEWS(a, ProgAction, en->phase[m].nstage + 2);
             phase[m].action = act;
-            if (tick)
-                act[phase[m].naction++] = (ProgAction){ACT_TICK, 0, 0, 0};
+            if (advance_t)
+                act[phase[m].naction++] = (ProgAction){ACT_ADVANCE_T, 0, 0, 0};
             for (int i = 0; i < en->phase[m].nstage; i++) {
                 stage[out->nstage] = make_stage(a, p, en, m, &en->phase[m].stage[i], prefix);
                 act[phase[m].naction++] = (ProgAction){ACT_LAUNCH, out->nstage++, 0, 0};
@@ -225,7 +225,7 @@ const Program *program_make(Arena *a, const Plan *p, const char *prefix)
                      .p = (int)p->p,
                      .g = (int)p->g,
                      .needs_t = plan_uses_t(p),
-                     .tick = "optc_tick",
+                     .advance_t = "optc_advance_t",
                      .product = p->precision,
                      .rank = r->rank,
                      .block = r->block};
@@ -281,7 +281,7 @@ static void put_arrays(Buf *b, const Program *p, const char *id)
         buf_printf(b, "    {(MemKind)%d, (Dom)%d, (Dom)%d, (StageKind)%d, %d, \"%s\", %s, ", m->kind, m->dom, m->from,
                    m->by, m->type, m->name, flag(m->copies_p));
         put_double(b, m->value);
-        buf_printf(b, ", %d, %s, %uu, %s, {%d, %d, %d, %d}},\n", m->hyper, flag(m->report), m->kept, flag(m->eye),
+        buf_printf(b, ", %d, %s, %uu, %s, {%d, %d, %d, %d}},\n", m->hyper, flag(m->report), m->held_by, flag(m->eye),
                    m->slots.every, m->slots.of, m->slots.ahead, m->slots.first);
     }
     buf_puts(b, "};\n");
@@ -334,7 +334,7 @@ static void put_stages(Buf *b, const Program *p, const char *id)
         buf_printf(b, "\"%s\", \"%s\", ", s->kernel, s->name);
         put_text(b, slash ? slash + 1 : s->where);
         buf_printf(b, s->call ? ", &call_%s_%d, NULL, " : s->at ? ", NULL, told_%s_%d, " : ", NULL, NULL, ", id, i);
-        buf_printf(b, "%uu},\n", s->turns);
+        buf_printf(b, "%uu},\n", s->stagger);
     }
     buf_puts(b, p->nstage
                     ? "};\n"
@@ -412,5 +412,5 @@ void program_print(Buf *b, const Program *p, const char *id)
                id, p->name, p->ntype, id, p->nhyper, id, p->narray, id, p->nstage, p->nfn, id, p->nentry);
     put_list(b, "period", id, 0, p->nperiod);
     buf_printf(b, "variant_%s, %d, %d, %d, %s, \"%s\", (Product)%d, %d, %d};\n", id, p->nvariant, p->p, p->g,
-               flag(p->needs_t), p->tick, p->product, p->rank, p->block);
+               flag(p->needs_t), p->advance_t, p->product, p->rank, p->block);
 }

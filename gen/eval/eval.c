@@ -117,7 +117,7 @@ static void eval_op_part(Ev *e, Ref r, int i, Part p, const int64_t *from)
         for (int k = 0; k < arity; k++) {
             const Node *m = &e->g->n[n->arg[k]];
             const Vals *in = slot(e, n->arg[k], per_group(m) ? group : i);
-            int64_t at = from[k] + dom_place((Dom)n->dom, (Dom)m->dom, own, p.s);
+            int64_t at = from[k] + dom_index((Dom)n->dom, (Dom)m->dom, own, p.s);
             a[k] = val_at(in, at);
             /* rounded to the elements' precision */
             if (in->lo && dom_wide((Dom)m->dom) && !dom_wide((Dom)n->dom) && m->ty == NUM)
@@ -255,7 +255,7 @@ static bool eval_red(Ev *e, Ref r)
                 Part p = eval_part(e, (Dom)n->from, s, q);
                 int64_t end = global ? in->n : x + dom_len((Dom)n->from, p.s), first = x;
                 for (; x < end; x++)
-                    fold_into(n->op, &acc[global ? 0 : to + dom_place((Dom)n->from, (Dom)n->dom, x - first, p.s)], in,
+                    fold_into(n->op, &acc[global ? 0 : to + dom_index((Dom)n->from, (Dom)n->dom, x - first, p.s)], in,
                               x);
                 to += part_length((Dom)n->dom, p);
             }
@@ -390,10 +390,10 @@ static bool eval_node(Ev *e, Ref r, bool *const *need)
             return false;
         if (is_leaf(n))
             eval_leaf(e, r, i, s);
-        else if (n->op == OP_TURN)
-            eval_turn(e, r, i, s);
+        else if (n->op == OP_TRANSPOSE)
+            eval_transpose(e, r, i, s);
         else if (is_call(n) && !(n->op == OP_MM                          ? eval_mm
-                                 : n->op == OP_SORT || n->op == OP_TAKE ? eval_order
+                                 : n->op == OP_SORT || n->op == OP_TAKE ? eval_sort_take
                                                                         : eval_factor)(e, r, i, s))
             return false;
         else if (!is_red(n) && !is_call(n))
@@ -410,7 +410,7 @@ static void store(Ev *e, Write w, int i, Vals *target)
     const Vals *in = slot(e, w.val, per_group(n) && to != GROUP ? e->j->tensor[i].group : i);
     bool same = (Dom)n->dom == to;                         /* it lies as it will */
     for (int64_t x = 0; x < target->n; x++) {
-        int64_t at = same ? x : dom_of_block(to) ? 0 : dom_place(to, (Dom)n->dom, x, s);
+        int64_t at = same ? x : dom_of_block(to) ? 0 : dom_index(to, (Dom)n->dom, x, s);
         target->v[x] = in->v[at];
         if (target->lo) {
             target->lo[x] = in->lo[at];

@@ -230,7 +230,7 @@ static double invert(const Solve *s)
 }
 
 /* What T, or T turned, takes to b: every entry, and how far off it may be, to first order. */
-static double solution(Solve *s, bool turned)
+static double solution(Solve *s, bool transposed)
 {
     int64_t n = s->n, m = s->m;
     for (int64_t i = 0; i < n; i++) {
@@ -240,7 +240,7 @@ static double solution(Solve *s, bool turned)
             return INFINITY;
     }
     double moved = invert(s);
-#define AT(M, i, j) (turned ? (M)[(j) * n + (i)] : (M)[(i) * n + (j)])
+#define AT(M, i, j) (transposed ? (M)[(j) * n + (i)] : (M)[(i) * n + (j)])
     for (int64_t i = 0; i < n; i++)
         for (int64_t k = 0; k < m; k++) {
             s->x[i * m + k] = 0;
@@ -263,19 +263,22 @@ static double solution(Solve *s, bool turned)
 }
 
 /* ---- operands and results ---- */
-typedef struct { Lay a, b, out; int64_t nth; } Site;      /* where one matrix lies in its arrays */
-static int64_t lay_at(const Lay *x, int64_t i, int64_t j) { return x->first + i * x->step[0] + j * x->step[1]; }
+typedef struct { MatrixLayout a, b, out; int64_t nth; } Site;      /* where one matrix lies in its arrays */
+static int64_t layout_at(const MatrixLayout *x, int64_t i, int64_t j)
+{
+    return x->first + i * x->step[0] + j * x->step[1];
+}
 
 /* The lower triangle says all of what is symmetric; false: something is not finite. f->off: the length of all that
  * each entry may be off by. */
-static bool read_matrix(const Vals *in, const Lay *at, Work *f, bool symmetric)
+static bool read_matrix(const Vals *in, const MatrixLayout *at, Work *f, bool symmetric)
 {
     double off = 0;
     bool finite = true;
     for (int64_t i = 0; i < f->m; i++)
         for (int64_t j = 0; j < f->n; j++) {
-            bool turned = symmetric && j > i;
-            Iv x = val_at(in, turned ? lay_at(at, j, i) : lay_at(at, i, j));
+            bool transposed = symmetric && j > i;
+            Iv x = val_at(in, transposed ? layout_at(at, j, i) : layout_at(at, i, j));
             double r = fmax(x.hi - x.v, x.v - x.lo);
             f->a[i * f->n + j] = x.v;
             off += r * r;
@@ -294,7 +297,7 @@ static void put_factor(const Ev *e, const Node *n, const Vals *last, Vals *out, 
     else if (err == NO_MATRIX)                             /* here: a bound of it may be finite elsewhere */
         y = anything(last ? last->v[at] : NAN);
     else if (out->lo)
-        y = isfinite(err) && !isnan(v) ? widen(e, eval_kept(e, y, false), (Dom)n->dom, 0.5) : anything(v);
+        y = isfinite(err) && !isnan(v) ? widen(e, eval_rounded(e, y, false), (Dom)n->dom, 0.5) : anything(v);
     val_put(out, at, y);
 }
 
@@ -315,22 +318,22 @@ static bool factor_one(const Ev *e, const Node *n, const Vals *const *in, Vals *
               : n->op == OP_CHOL ? chol_of(f, made)
               : n->op == OP_QR   ? qr_of(f, made)
                                  : eigh_of(f, some, made);
-    if (err != NONE_THERE && err != NO_MATRIX && !eval_holds(e, made, m * some))
+    if (err != NONE_THERE && err != NO_MATRIX && !eval_fits(e, made, m * some))
         err = NO_MATRIX;
     for (int64_t i = 0; i < m; i++)
         for (int64_t j = 0; j < some; j++)
-            put_factor(e, n, in[2], out, lay_at(&s->out, i, j), made[i * some + j],
+            put_factor(e, n, in[2], out, layout_at(&s->out, i, j), made[i * some + j],
                        n->op == OP_EIGH && err == 0 ? f.err[j] : err);
     free(room);
     return true;
 }
 
-static bool read_near(const Vals *in, const Lay *at, bool lower, double *v, double *off)
+static bool read_near(const Vals *in, const MatrixLayout *at, bool lower, double *v, double *off)
 {
     bool finite = true;
     for (int64_t i = 0; i < at->down; i++)
         for (int64_t j = 0; j < at->across; j++) {
-            Iv x = val_at(in, lay_at(at, i, j));
+            Iv x = val_at(in, layout_at(at, i, j));
             bool read = !lower || j <= i;
             v[i * at->across + j] = read ? x.v : 0;
             off[i * at->across + j] = read ? fmax(x.hi - x.v, x.v - x.lo) : 0;
@@ -342,11 +345,11 @@ static bool read_near(const Vals *in, const Lay *at, bool lower, double *v, doub
 /* From the right all of it is turned. */
 static bool solve_one(const Ev *e, const Node *n, const Vals *const *in, Vals *out, const Site *s)
 {
-    bool right = n->sym & FROM_RIGHT, turned = (n->sym & TURN_A) != 0;
-    Lay b = s->b, to = s->out;
+    bool right = n->sym & FROM_RIGHT, transposed = (n->sym & TRANS_A) != 0;
+    MatrixLayout b = s->b, to = s->out;
     if (right) {
-        b = (Lay){b.across, b.down, {b.step[1], b.step[0]}, b.first};
-        to = (Lay){to.across, to.down, {to.step[1], to.step[0]}, to.first};
+        b = (MatrixLayout){b.across, b.down, {b.step[1], b.step[0]}, b.first};
+        to = (MatrixLayout){to.across, to.down, {to.step[1], to.step[0]}, to.first};
     }
     int64_t k = s->a.down, m = b.across;
     double *room = malloc(sizeof *room * (size_t)(3 * k * k + 4 * k * m + 1)), *t = room, *y = room + 3 * k * k;
@@ -355,12 +358,12 @@ static bool solve_one(const Ev *e, const Node *n, const Vals *const *in, Vals *o
     Solve x = {t, t + k * k, t + 2 * k * k, y, y + k * m, y + 2 * k * m, y + 3 * k * m, k, m};
     bool finite = read_near(in[0], &s->a, true, x.t, x.dt);
     finite = read_near(in[1], &b, false, x.b, x.db) && finite;
-    double err = finite ? solution(&x, turned != right) : NO_MATRIX;
-    if (err != NONE_THERE && err != NO_MATRIX && !eval_holds(e, x.x, k * m))
+    double err = finite ? solution(&x, transposed != right) : NO_MATRIX;
+    if (err != NONE_THERE && err != NO_MATRIX && !eval_fits(e, x.x, k * m))
         err = NO_MATRIX;
     for (int64_t i = 0; i < k; i++)
         for (int64_t j = 0; j < m; j++)
-            put_factor(e, n, in[2], out, lay_at(&to, i, j), x.x[i * m + j], err == 0 ? x.err[i * m + j] : err);
+            put_factor(e, n, in[2], out, layout_at(&to, i, j), x.x[i * m + j], err == 0 ? x.err[i * m + j] : err);
     free(room);
     return true;
 }
@@ -395,8 +398,8 @@ bool eval_factor(Ev *e, Ref r, int i, Shape s)
     for (int64_t q = 0; q < parts && ok; q++) {
         Part p = eval_part(e, over, s, q);
         for (int64_t m = 0; m < p.s.slices && ok; m++, at.nth++) {
-            at.a = lay_part(of, false, &p, s, before[0], m);
-            at.b = at.out = lay_part(d, false, &p, s, before[1], m);
+            at.a = layout_of_part(of, false, &p, s, before[0], m);
+            at.b = at.out = layout_of_part(d, false, &p, s, before[1], m);
             ok = (n->op == OP_SOLVE ? solve_one : factor_one)(e, n, in, out, &at);
         }
         before[0] += part_length(of, p);

@@ -92,16 +92,16 @@ int64_t eval_length(const Ev *e, Dom d, Shape s);          /* values of a tensor
 static inline int64_t part_length(Dom d, Part p) { return dom_of_block(d) ? dom_len(d, p.s) : 0; }
 
 /* eval_matrix.c: value r of tensor i, for which there is room */
-void eval_turn(Ev *e, Ref r, int i, Shape s);
+void eval_transpose(Ev *e, Ref r, int i, Shape s);
 bool eval_mm(Ev *e, Ref r, int i, Shape s);                /* false: out of memory */
-Iv eval_kept(const Ev *e, Iv x, bool product);             /* as it is where a call reads it, or leaves it */
-bool eval_holds(const Ev *e, const double *x, int64_t n);  /* what a factor leaves there can hold all of it */
+Iv eval_rounded(const Ev *e, Iv x, bool product);             /* as it is where a call reads it, or leaves it */
+bool eval_fits(const Ev *e, const double *x, int64_t n);  /* what a factor leaves there can hold all of it */
 bool eval_read(Ev *e, Ref r, int i, Vals *out, bool product);          /* a copy so kept; false: out of memory */
 bool eval_factor(Ev *e, Ref r, int i, Shape s);            /* eval_factors.c */
-bool eval_order(Ev *e, Ref r, int i, Shape s);             /* eval_sort.c: SORT, TAKE */
+bool eval_sort_take(Ev *e, Ref r, int i, Shape s);             /* eval_sort.c: SORT, TAKE */
 
 /* A matrix of a value as a call sees it: element (i, j) is first + i*step[0] + j*step[1]. */
-typedef struct { int64_t down, across, step[2], first; } Lay;
+typedef struct { int64_t down, across, step[2], first; } MatrixLayout;
 /* Matrix m of a part, of whose domain `before` values come first. A block's elements stay in the matrix. */
-Lay lay_part(Dom d, bool turned, const Part *p, Shape all, int64_t before, int64_t m);
+MatrixLayout layout_of_part(Dom d, bool transposed, const Part *p, Shape all, int64_t before, int64_t m);
 #endif

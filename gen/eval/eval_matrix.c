@@ -3,14 +3,14 @@
 
 #include <float.h>
 
-static Lay lay_of(Dom d, bool turned, Shape s)
+static MatrixLayout layout_of(Dom d, bool transposed, Shape s)
 {
     MatrixAxes m = dom_matrix(d, false);
     int64_t down = axis_len(m.down, s), across = axis_len(m.across, s);
-    return turned ? (Lay){across, down, {1, across}, 0} : (Lay){down, across, {across, 1}, 0};
+    return transposed ? (MatrixLayout){across, down, {1, across}, 0} : (MatrixLayout){down, across, {across, 1}, 0};
 }
 
-void eval_turn(Ev *e, Ref r, int i, Shape s)
+void eval_transpose(Ev *e, Ref r, int i, Shape s)
 {
     const Node *n = &e->g->n[r];
     const Vals *in = slot(e, n->arg[0], i);
@@ -37,7 +37,7 @@ static const TypeInfo *kept_in(const Ev *e, bool product)
     return !product && t->bytes < type_info[e->j->real].bytes ? &type_info[e->j->real] : t;
 }
 
-bool eval_holds(const Ev *e, const double *x, int64_t n)
+bool eval_fits(const Ev *e, const double *x, int64_t n)
 {
     double most = kept_in(e, false) == &type_info[T_F64] ? DBL_MAX : kept_in(e, false)->most;
     for (int64_t i = 0; i < n; i++)
@@ -46,7 +46,7 @@ bool eval_holds(const Ev *e, const double *x, int64_t n)
     return true;
 }
 
-Iv eval_kept(const Ev *e, Iv x, bool product)
+Iv eval_rounded(const Ev *e, Iv x, bool product)
 {
     const TypeInfo *t = kept_in(e, product);
     double rel = product && e->j->gpu && e->j->product == PRODUCT_TF32 ? 0x1p-10 : ldexp(1, -t->digits);
@@ -95,7 +95,7 @@ static Iv dot_bounds(const Ev *e, const Node *n, Dot d, const Iv *c, int64_t k)
     Iv b = {lo - own * mag - least(e, ELEM), v, hi + own * mag + least(e, ELEM)};
     if (isnan(v) || isnan(b.lo) || isnan(b.hi) || !(d.mag <= most))
         return anything(v);
-    return widen(e, eval_kept(e, b, true), (Dom)n->dom, 0.5);
+    return widen(e, eval_rounded(e, b, true), (Dom)n->dom, 0.5);
 }
 
 bool eval_read(Ev *e, Ref r, int i, Vals *out, bool product)
@@ -105,12 +105,13 @@ bool eval_read(Ev *e, Ref r, int i, Vals *out, bool product)
         return false;
     copy_vals(out, in);
     for (int64_t k = 0; out->lo && k < out->n; k++)
-        val_put(out, k, eval_kept(e, val_at(out, k), product));
+        val_put(out, k, eval_rounded(e, val_at(out, k), product));
     return true;
 }
 
 /* The product of one matrix, or of one block: the lays say where operands and result begin. */
-static void eval_one(const Ev *e, const Node *n, const Vals *in, Vals *out, Lay a, Lay b, Lay c)
+static void eval_one(const Ev *e, const Node *n, const Vals *in, Vals *out, MatrixLayout a, MatrixLayout b,
+                     MatrixLayout c)
 {
     for (int64_t x = 0; x < a.down * b.across; x++) {
         int64_t row = x / b.across, col = x % b.across, at = c.first + row * c.step[0] + col * c.step[1];
@@ -127,14 +128,14 @@ static void eval_one(const Ev *e, const Node *n, const Vals *in, Vals *out, Lay 
     }
 }
 
-Lay lay_part(Dom d, bool turned, const Part *p, Shape all, int64_t before, int64_t m)
+MatrixLayout layout_of_part(Dom d, bool transposed, const Part *p, Shape all, int64_t before, int64_t m)
 {
-    Lay x = lay_of(d, turned, p->s);
+    MatrixLayout x = layout_of(d, transposed, p->s);
     if (d != ELEM) {
         x.first = before + m * x.down * x.across;
         return x;
     }
-    x.step[turned ? 1 : 0] = all.cols;
+    x.step[transposed ? 1 : 0] = all.cols;
     x.first = ((p->slice + m) * all.rows + p->row) * all.cols + p->col;
     return x;
 }
@@ -152,8 +153,9 @@ bool eval_mm(Ev *e, Ref r, int i, Shape s)
     for (int64_t q = 0; q < parts; q++) {
         Part p = eval_part(e, over, s, q);
         for (int64_t m = 0; m < p.s.slices; m++)
-            eval_one(e, n, in, out, lay_part(d[0], n->sym & TURN_A, &p, s, before[0], m),
-                     lay_part(d[1], n->sym & TURN_B, &p, s, before[1], m), lay_part(d[2], false, &p, s, before[2], m));
+            eval_one(e, n, in, out, layout_of_part(d[0], n->sym & TRANS_A, &p, s, before[0], m),
+                     layout_of_part(d[1], n->sym & TRANS_B, &p, s, before[1], m),
+                     layout_of_part(d[2], false, &p, s, before[2], m));
         for (int k = 0; k < 3; k++)
             before[k] += part_length(d[k], p);
     }

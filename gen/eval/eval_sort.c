@@ -7,10 +7,10 @@ static bool goes_before(double first, double second)       /* the second before 
     return second > first || (isnan(first) && !isnan(second));
 }
 
-static Iv at_lay(const Vals *in, const Lay *x, int64_t i) { return val_at(in, x->first + i * x->step[0]); }
+static Iv at_lay(const Vals *in, const MatrixLayout *x, int64_t i) { return val_at(in, x->first + i * x->step[0]); }
 
 /* Those up to slot k come before the others whatever the values are within their bounds. */
-static bool sure_behind(const Vals *in, const Lay *x, const int64_t *place, int64_t k)
+static bool sure_behind(const Vals *in, const MatrixLayout *x, const int64_t *place, int64_t k)
 {
     double low = INFINITY, high = -INFINITY;
     bool exact = true;
@@ -28,7 +28,7 @@ static bool sure_behind(const Vals *in, const Lay *x, const int64_t *place, int6
     return low > high || (low == high && exact);
 }
 
-static void sort_one(const Vals *in, Vals *out, const Lay *x, int64_t *place)
+static void sort_one(const Vals *in, Vals *out, const MatrixLayout *x, int64_t *place)
 {
     int64_t n = x->down;
     for (int64_t i = 0; i < n; i++) {
@@ -49,13 +49,13 @@ static void sort_one(const Vals *in, Vals *out, const Lay *x, int64_t *place)
 }
 
 /* Row i of a matrix; a place that is not there gives NaN. */
-static Iv row_at(const Vals *in, const Lay *x, double i, int64_t j)
+static Iv row_at(const Vals *in, const MatrixLayout *x, double i, int64_t j)
 {
     bool there = i >= 0 && i < (double)x->down && i == floor(i);
     return there ? val_at(in, x->first + (int64_t)i * x->step[0] + j * x->step[1]) : anything(NAN);
 }
 
-static void take_one(const Vals *in, const Vals *order, Vals *out, const Lay *x, const Lay *by)
+static void take_one(const Vals *in, const Vals *order, Vals *out, const MatrixLayout *x, const MatrixLayout *by)
 {
     for (int64_t i = 0; i < x->down; i++) {
         Iv o = at_lay(order, by, i);
@@ -72,7 +72,7 @@ static void take_one(const Vals *in, const Vals *order, Vals *out, const Lay *x,
     }
 }
 
-bool eval_order(Ev *e, Ref r, int i, Shape s)
+bool eval_sort_take(Ev *e, Ref r, int i, Shape s)
 {
     const Node *n = &e->g->n[r];
     bool take = n->op == OP_TAKE, cols = n->sym & OF_COLS, ok = true;
@@ -83,7 +83,8 @@ bool eval_order(Ev *e, Ref r, int i, Shape s)
     for (int64_t q = 0; q < parts && ok; q++) {
         Part p = eval_part(e, over, s, q);
         for (int64_t m = 0; m < p.s.slices && ok; m++) {
-            Lay x = lay_part(d, cols, &p, s, before[0], m), o = lay_part(by, false, &p, s, before[1], m);
+            MatrixLayout x = layout_of_part(d, cols, &p, s, before[0], m),
+                o = layout_of_part(by, false, &p, s, before[1], m);
             int64_t *place = take ? NULL : malloc(sizeof *place * (size_t)(x.down + 1));
             ok = take || place;
             if (take)

@@ -62,8 +62,8 @@ static int l_spec(lua_State *L)          /* optimizer { … } and wrapper { … 
 
 void declare_open(lua_State *L)
 {
-    inits_open(L);
-    rest_open(L);
+    state_init_open(L);
+    fallback_open(L);
     static const char *const kinds[] = {"optimizer", "wrapper"};
     for (int i = 0; i < 2; i++) {
         lua_pushstring(L, kinds[i]);
@@ -268,22 +268,22 @@ static const char *text_field(Trace *t, const SpecFile *s, const char *key)
 }
 
 /* step = rule "adamw": for the tensors that are no matrices. */
-static void declare_rest(Trace *t, SpecFile *s)
+static void declare_fallback(Trace *t, SpecFile *s)
 {
     lua_State *L = t->L;
     lua_getfield(L, -1, "step");
-    const char *name = rest_named(L, -1);
+    const char *name = fallback_named(L, -1);
     bool matrix = lua_getfield(L, -2, "matrix") == LUA_TFUNCTION;
     lua_pop(L, 2);
     if (!name)
         return;
-    if (s->is_wrapper || s->is_rest)
+    if (s->is_wrapper || s->is_fallback)
         declare_fail(t, s, "step",
                      "step = rule \"%s\" is for a rule of its own, not for one inside or around another", name);
     if (!matrix)
         declare_fail(t, s, "step",
                      "step = rule \"%s\" steps what is no matrix: the matrices need 'matrix', a function", name);
-    s->rest_name = name;
+    s->fallback_name = name;
 }
 
 static void check_fields(Trace *t, SpecFile *s)
@@ -305,7 +305,7 @@ static void check_fields(Trace *t, SpecFile *s)
     lua_pushnil(L);
     lua_rawsetp(L, -2, &known_fields);
     int n;
-    declare_rest(t, s);
+    declare_fallback(t, s);
     const char **key = sorted_keys(t, s, "optimizer", &n);
     for (int i = 0; i < n; i++) {
         bool fn = lua_getfield(L, -1, key[i]) == LUA_TFUNCTION;
@@ -314,7 +314,7 @@ static void check_fields(Trace *t, SpecFile *s)
                                        "name; write %s = function() … end", key[i], key[i]);
         lua_pop(L, 1);
         bool entry = !strcmp(key[i], "step") || !strcmp(key[i], "matrix");
-        if (entry && !fn && !(!strcmp(key[i], "step") && s->rest_name))
+        if (entry && !fn && !(!strcmp(key[i], "step") && s->fallback_name))
             declare_fail(t, s, key[i], "'%s' must be a function", key[i]);
         if (listed(known_fields, key[i]))
             continue;
@@ -325,7 +325,7 @@ static void check_fields(Trace *t, SpecFile *s)
             declare_fail(t, s, key[i], "a spec has no field '%s'%s", key[i], near_text(&near, t->arena));
         if (!is_ident(key[i]))
             declare_fail(t, s, NULL, "'%s' cannot name an entry", key[i]);
-        if (s->is_rest)
+        if (s->is_fallback)
             declare_fail(t, s, key[i],
                          "a rule that steps the rest of the tensors has 'step' and 'matrix' alone, and no entry '%s'",
                          key[i]);
@@ -398,7 +398,7 @@ static void declare_length(Trace *t, const SpecFile *s, const char *field, int m
 /* What the user gave: a wrapper's arguments, or options. Those of a rule for the rest lie ready (fallback_rule.c). */
 static void read_args(Trace *t, SpecFile *s, const char *options)
 {
-    if (s->is_rest)
+    if (s->is_fallback)
         return;
     int narg = s->wrap ? s->wrap->narg : 0;
     Arg *arg = NEWS(t->arena, Arg, narg + 1);              /* they get names; what was asked for stays as it was said */
@@ -411,7 +411,7 @@ static void read_args(Trace *t, SpecFile *s, const char *options)
             declare_fail(t, s, "options", "options are given as name=value, not '%s'", arg[i].value);
     s->arg = arg;
     s->narg = narg;
-    rest_args(t, s);
+    fallback_args(t, s);
 }
 
 void declare_spec(Trace *t, SpecFile *s, const char *options)
@@ -429,7 +429,7 @@ void declare_spec(Trace *t, SpecFile *s, const char *options)
     s->name = name;
     if (s->wrap) {
         make_prefix(t, s);
-    } else if (!s->is_rest) {
+    } else if (!s->is_fallback) {
         t->rule->name = name;
         t->rule->cite = text_field(t, s, "cite");
         t->rule->doc = text_field(t, s, "doc");

@@ -16,7 +16,7 @@ bool open_field(Trace *t, const SpecFile *s, const char *field);       /* pushes
 
 void need_axes(Trace *t, const SpecFile *s, const char *key, Dom d);   /* that axis has a length, or an error */
 
-void inits_open(lua_State *L);
+void state_init_open(lua_State *L);
 void declare_state(Trace *t, SpecFile *s, const char *key);
 void declare_value(Trace *t, SpecFile *s, const char *key);
 

@@ -134,7 +134,7 @@ static int l_guard(lua_State *L)
     Trace *t = trace_of(L);
     int n = lua_gettop(L), at = t->at, calls = t->inner_calls;
     Clock clock = t->clock;
-    Block block = t->block;
+    GuardedBlock block = t->block;
     if (!lua_toboolean(L, lua_upvalueindex(3)) && any_is(L, n, UNKNOWN))
         return push_unknown(L);
     if (lua_type(L, lua_upvalueindex(2)) == LUA_TSTRING)

@@ -13,9 +13,9 @@ static Ref *value_slot(Trace *t, int i)                    /* p, g, then the sta
 }
 
 /* Where what a block assigned holds: a truth value, NONE: everywhere, or when it is the owner's turn. */
-typedef struct Holds { Ref cond; Stagger turns; } Holds;
+typedef struct Guard { Ref cond; Stagger staggered; } Guard;
 
-static bool same_turns(Stagger a, Stagger b)
+static bool same_stagger(Stagger a, Stagger b)
 {
     return a.every == b.every && a.of == b.of && a.ahead == b.ahead && a.first == b.first;
 }
@@ -29,13 +29,13 @@ static bool name_taken(const Rule *r, int nstate, const char *name)
 }
 
 /* The state that holds slots in that domain. */
-static int slots_of(lua_State *L, Trace *t, Stagger turns, Dom dom)
+static int slots_of(lua_State *L, Trace *t, Stagger staggered, Dom dom)
 {
     Rule *r = t->rule;
     int n = r->nstate, slots = 0;
     for (int i = 0; i < n; i++) {
         slots += r->state[i].slots.every > 0;
-        if (r->state[i].slots.every && r->state[i].dom == dom && same_turns(r->state[i].slots, turns))
+        if (r->state[i].slots.every && r->state[i].dom == dom && same_stagger(r->state[i].slots, staggered))
             return i;
     }
     if (slots == MOST_SLOTS || n >= MAX_STATES)
@@ -43,19 +43,19 @@ static int slots_of(lua_State *L, Trace *t, Stagger turns, Dom dom)
                    "over %d arrays of slots in one rule, or %d states with them: each different staggered period takes "
                    "one, of tensors and of blocks",
                    MOST_SLOTS, MAX_STATES);
-    const char *name = arena_printf(t->arena, "%sslot_%d", dom == BLOCK ? "block_" : "", turns.every);
+    const char *name = arena_printf(t->arena, "%sslot_%d", dom == BLOCK ? "block_" : "", staggered.every);
     while (name_taken(r, n, name))
         name = arena_printf(t->arena, "%s_", name);
     const Graph *g = trace_here(t);
     PUSH(t->arena, r->state, r->nstate, r->state_cap) = (State){
-        .name = name, .dom = dom, .type = T_F64, .hyper = -1, .file = g->file, .line = g->line, .slots = turns};
+        .name = name, .dom = dom, .type = T_F64, .hyper = -1, .file = g->file, .line = g->line, .slots = staggered};
     t->state[n] = node_leaf(&r->g, OP_STATE, dom, n, 0);
     t->read[n] = t->written[n] = true;
     return n;
 }
 
 /* It is the turn of whoever the state `name` of that domain belongs to. */
-static Ref has_turn(lua_State *L, Trace *t, Stagger turns, const char *name, Dom dom)
+static Ref slot_condition(lua_State *L, Trace *t, Stagger staggered, const char *name, Dom dom)
 {
     if (dom_info[dom].scope < SCOPE_TENSOR)
         spec_error(L,
@@ -63,16 +63,16 @@ static Ref has_turn(lua_State *L, Trace *t, Stagger turns, const char *name, Dom
                    "at other steps for each %s",
                    name, dom_info[dom].per, t->rule->block ? "tensor or block" : "tensor");
     Dom owner = dom_of_block(dom) ? BLOCK : TENSOR;
-    int s = slots_of(L, t, turns, owner);
+    int s = slots_of(L, t, staggered, owner);
     Graph *g = trace_here(t);
     Ref now = node_leaf(g, OP_SLOT, GROUP, s, 0), own = node_leaf(g, OP_STATE, owner, s, 0);
-    Ref turn = node_op(g, OP_EQ, own, now, NONE);
+    Ref in_slot = node_op(g, OP_EQ, own, now, NONE);
     /* asked of each owner, so that one stage does all of it */
     Node all = {.op = OP_LT, .dom = (uint8_t)owner, .ty = BOOL, .nargs = 2, .arg = (Ref[]){now, node_const(g, 0)}};
-    return turns.first ? node_op(g, OP_EITHER, turn, graph_add(g, all), NONE) : turn;
+    return staggered.first ? node_op(g, OP_EITHER, in_slot, graph_add(g, all), NONE) : in_slot;
 }
 
-static void choose(lua_State *L, Trace *t, int i, const Holds *h, Ref was)
+static void choose(lua_State *L, Trace *t, int i, const Guard *h, Ref was)
 {
     const Rule *r = t->rule;
     const Graph *g = &r->g;
@@ -81,7 +81,7 @@ static void choose(lua_State *L, Trace *t, int i, const Holds *h, Ref was)
     Dom dom = i > 1 ? r->state[i - 2].dom : t->elem;
     if (*now == UNKNOWN || was == UNKNOWN)
         return;
-    Ref cond = h->turns.every ? has_turn(L, t, h->turns, name, dom) : h->cond;
+    Ref cond = h->staggered.every ? slot_condition(L, t, h->staggered, name, dom) : h->cond;
     if (!dom_spreads((Dom)g->n[cond].dom, dom))
         spec_error(L, "'%s' has one value per %s and cannot be assigned where %s decides", name, dom_info[dom].name,
                    describe(t, cond));
@@ -92,7 +92,7 @@ static void choose(lua_State *L, Trace *t, int i, const Holds *h, Ref was)
 
 /* Runs the function at `f` on the stack. Values for the reader tell what was computed, whatever became of it: `keep`
  * leaves them. */
-static void run_block(lua_State *L, int f, const Holds *h, bool keep)
+static void run_block(lua_State *L, int f, const Guard *h, bool keep)
 {
     Trace *t = trace_of(L);
     int before = t->rule->nstate + 2;
@@ -107,7 +107,7 @@ static void run_block(lua_State *L, int f, const Holds *h, bool keep)
     int n = t->rule->nstate + 2;
     for (int i = before; i < n; i++)                       /* those of a projection, which came into being inside */
         was[i] = node_leaf(&t->rule->g, OP_STATE, t->rule->state[i - 2].dom, i - 2, 0);
-    for (int i = 0; (h->cond != NONE || h->turns.every) && i < n; i++)
+    for (int i = 0; (h->cond != NONE || h->staggered.every) && i < n; i++)
         if (*value_slot(t, i) != was[i] && !(keep && i > 1 && t->rule->state[i - 2].report))
             choose(L, t, i, h, was[i]);
 }
@@ -184,15 +184,15 @@ static Ref first_step(lua_State *L, Trace *t)
 }
 
 /* The steps at which a block of every() holds. */
-static Holds holds_at(lua_State *L, Trace *t, double k, const EveryOptions *o)
+static Guard holds_at(lua_State *L, Trace *t, double k, const EveryOptions *o)
 {
     Steps of = t->clock.at;
     if (k == 1)
-        return (Holds){.cond = NONE};
+        return (Guard){.cond = NONE};
     if (o->stagger)
-        return (Holds){NONE, {(int)k, (int)of.every, of.offset > 0 ? (int)(of.every - of.offset) : 0, o->first}};
+        return (Guard){NONE, {(int)k, (int)of.every, of.offset > 0 ? (int)(of.every - of.offset) : 0, o->first}};
     Ref cond = condition(L, t, steps_of(of, (Steps){k, o->offset}));
-    return (Holds){.cond = o->first ? trace_op(L, OP_EITHER, cond, first_step(L, t)) : cond};
+    return (Guard){.cond = o->first ? trace_op(L, OP_EITHER, cond, first_step(L, t)) : cond};
 }
 
 /* f's assignments hold at steps that leave the offset when divided by k; elsewhere values stay what they were. */
@@ -206,11 +206,11 @@ int l_every(lua_State *L)
     if (lua_type(L, 1) != LUA_TNUMBER || k < 1 || k != floor(k) || k > MAX_PERIOD || lua_type(L, f) != LUA_TFUNCTION)
         return spec_error(L, "every takes a whole number from 1 and a function: every(10, function() … end), or "
                              "every(10, { offset = 1 }, function() … end)");
-    Block was = t->block;
+    GuardedBlock was = t->block;
     EveryOptions o = f == 3 ? read_every(L, 2, k) : (EveryOptions){.offset = 0};
-    Holds h = holds_at(L, t, k, &o);
+    Guard h = holds_at(L, t, k, &o);
     if (k > 1)
-        t->block = (Block){{k, o.offset}, was.depth + 1, o.first, was.stagger || o.stagger};
+        t->block = (GuardedBlock){{k, o.offset}, was.depth + 1, o.first, was.stagger || o.stagger};
     run_block(L, f, &h, false);
     t->block = was;
     return push_nothing(L);
@@ -222,7 +222,7 @@ int l_when(lua_State *L)
 {
     if (lua_gettop(L) != 2 || lua_type(L, 2) != LUA_TFUNCTION)
         return spec_error(L, "when takes a truth value and a function: when(isfinite(norm), function() … end)");
-    Holds h = {.cond = lang_truth(L, 1, "when", 2)};
+    Guard h = {.cond = lang_truth(L, 1, "when", 2)};
     run_block(L, 2, &h, true);
     return push_nothing(L);
 }
@@ -287,9 +287,9 @@ int l_inner(lua_State *L)
         return spec_error(L, "inner() is called twice in one entry");
     int calls = t->inner_calls;
     Clock clock = t->clock;
-    Block block = t->block;
+    GuardedBlock block = t->block;
     t->clock = inner_clock(L, t);
-    t->block = (Block){{1, 0}, 0, false, false};
+    t->block = (GuardedBlock){{1, 0}, 0, false, false};
     Ref p = t->p, g = t->g, low = given(L, "g");
     if (low != NONE)
         project_open(L, low);

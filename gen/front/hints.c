@@ -5,8 +5,8 @@
 
 /* Where a hint applies. A name that is not declared, or a field of a value (g.shape); a word or a symbol that Lua's
  * parser stumbles over; a part of Lua's own message; a function that got the wrong number of arguments. */
-typedef enum { BY_NAME, BY_WORD, BY_SYMBOL, BY_MESSAGE, BY_COUNT } Place;
-typedef struct { Place place; const char *words, *say; } Hint;         /* words: separated by blanks, or one message */
+typedef enum { BY_NAME, BY_WORD, BY_SYMBOL, BY_MESSAGE, BY_COUNT } HintMatch;
+typedef struct { HintMatch place; const char *words, *say; } Hint;      /* words: separated by blanks, or one message */
 
 static const Hint hints[] = {
     /* products and factors */
@@ -200,7 +200,7 @@ static bool one_of(const char *words, const char *text, size_t n)
     return false;
 }
 
-static const char *hint_for(Place place, const char *text, size_t n)
+static const char *hint_for(HintMatch place, const char *text, size_t n)
 {
     for (size_t i = 0; i < sizeof hints / sizeof *hints; i++)
         if (hints[i].place == place && one_of(hints[i].words, text, n))

@@ -155,7 +155,7 @@ static Ref konst(lua_State *L, double x) { return node_const(&trace_of(L)->rule-
 static const char *per_what(Trace *t, Dom d)
 {
     return dom_named(d, true, dom_of_block(d)) || dom_fixed(d) ? dom_info[d].name
-                                              : arena_printf(t->arena, "%s, turned", dom_info[dom_turned(d)].name);
+                                              : arena_printf(t->arena, "%s, turned", dom_info[dom_transposed(d)].name);
 }
 
 /* "'u' (one per tensor, line 9)": how messages speak of a value. */
@@ -180,7 +180,7 @@ const char *describe(Trace *t, Ref r)
     if (is_leaf(n))
         return arena_printf(t->arena, "'%s' (a %s per %s)", what ? what : op_info[n->op].name, kind,
                             per);
-    if (!what && n->op == OP_TURN)
+    if (!what && n->op == OP_TRANSPOSE)
         return arena_printf(t->arena, "the transpose of %s", describe(t, n->arg[0]));
     if (what)
         return arena_printf(t->arena, "'%s' (a %s per %s, made by %s on line %d)", what, kind, per,
@@ -459,7 +459,7 @@ static void value_metatable(lua_State *L)
     for (int k = 0; k < NRELATION; k++) {
         lua_pushstring(L, compare[k].why);
         lua_pushinteger(L, k);
-        lua_pushcclosure(L, l_compare, 2);
+        lua_pushcclosure(L, l_query_sizes, 2);
         lua_setfield(L, -2, compare[k].event);
     }
     for (Op op = OP_ADD; op <= OP_DIV; op++) {
@@ -508,8 +508,8 @@ void lang_open(lua_State *L)
     set_closure(L, "isfinite", l_isfinite, 0);
     set_closure(L, "random", l_random, OP_RANDOM);
     set_closure(L, "normal", l_random, OP_NORMAL);
-    set_closure(L, "named", l_ask_word, TEST_NAMED);
-    set_closure(L, "tagged", l_ask_word, TEST_TAGGED);
+    set_closure(L, "named", l_query_word, TEST_NAMED);
+    set_closure(L, "tagged", l_query_word, TEST_TAGGED);
     reduce_open(L);
     matrix_open(L);
     lua_pushnumber(L, 3.141592653589793);

@@ -203,22 +203,22 @@ int l_eigh(lua_State *L)
     Ref v = factor(L, (Factor){.op = OP_EIGH, .a = a, .b = NONE, .c = last, .dom = d});
     Dom lie = dom_scoped(dom_info[d].scope, AXIS_ONE, dom_info[d].axis[1]);
     Ref w = trace_fold(L, OP_SUM, trace_op(L, OP_MUL, v, matrix_product(L, "eigh", a, v, false)), lie);
-    push_value(L, dom_info[d].axis[1] == AXIS_COLS ? w : matrix_turn(L, w));
+    push_value(L, dom_info[d].axis[1] == AXIS_COLS ? w : matrix_transpose(L, w));
     push_value(L, v);
     return 2;
 }
 
 /* ---- solve ---- */
 /* A value without its turn, which is noted. Values along one axis are turned where they lie the other way. */
-typedef struct Plain { Ref x; bool turned; } Plain;
+typedef struct Plain { Ref x; bool transposed; } Plain;
 
 static Plain plain(lua_State *L, Ref r)
 {
     const Node *n = node_at(L, r);
-    Plain p = {n->op == OP_TURN ? n->arg[0] : r, n->op == OP_TURN};
+    Plain p = {n->op == OP_TRANSPOSE ? n->arg[0] : r, n->op == OP_TRANSPOSE};
     Dom d = (Dom)n->dom, stands = dom_square(d) ? d : dom_product(dom_info[d].axis[0], dom_info[d].axis[1]);
     if (!dom_square(d))
-        p.turned = d != (dom_of_block(d) ? dom_blocked(stands) : stands);
+        p.transposed = d != (dom_of_block(d) ? dom_blocked(stands) : stands);
     return p;
 }
 
@@ -243,7 +243,7 @@ static Ref solved(lua_State *L, Plain t, Ref b, bool right, Ref last)
 {
     Plain x = plain(L, b);
     Dom d = (Dom)node_at(L, x.x)->dom;
-    bool other = right != x.turned;
+    bool other = right != x.transposed;
     Axis side = dom_info[node_at(L, t.x)->dom].axis[0];
     MatrixAxes m = dom_matrix(d, other);
     if (m.down != side || (other && !dom_square(d)))
@@ -251,11 +251,11 @@ static Ref solved(lua_State *L, Plain t, Ref b, bool right, Ref last)
                    right ? ": in X T = B it is B's columns that count"
                          : ": in T X = B it is B's rows that count; a.T turns a value");
     last = place_of(L, "solve", last, (Dom)node_at(L, b)->dom);
-    if (last != NONE && x.turned && dom_square(d))
-        last = matrix_turn(L, last);
-    unsigned flags = (t.turned != x.turned ? TURN_A : 0) | (other ? FROM_RIGHT : 0);
+    if (last != NONE && x.transposed && dom_square(d))
+        last = matrix_transpose(L, last);
+    unsigned flags = (t.transposed != x.transposed ? TRANS_A : 0) | (other ? FROM_RIGHT : 0);
     Ref r = factor(L, (Factor){.op = OP_SOLVE, .a = t.x, .b = x.x, .c = last, .flags = flags, .dom = d});
-    return node_at(L, b)->op == OP_TURN ? matrix_turn(L, r) : r;
+    return node_at(L, b)->op == OP_TRANSPOSE ? matrix_transpose(L, r) : r;
 }
 
 static int l_solve(lua_State *L)
@@ -290,7 +290,7 @@ static int l_sort(lua_State *L)
         return spec_error(L, "sort takes values along one axis, by row, column or direction; it got %s",
                           describe(trace_of(L), v));
     Ref r = factor(L, (Factor){.op = OP_SORT, .a = x.x, .b = NONE, .c = NONE, .dom = d});
-    push_value(L, node_at(L, v)->op == OP_TURN ? matrix_turn(L, r) : r);
+    push_value(L, node_at(L, v)->op == OP_TRANSPOSE ? matrix_transpose(L, r) : r);
     return 1;
 }
 
@@ -305,13 +305,13 @@ static int l_take(lua_State *L)
         return spec_error(L, "take(X, order) takes rows of X, and take(X, order, \"cols\") columns");
     Plain x = plain(L, v), order = plain(L, by);
     Dom d = (Dom)node_at(L, x.x)->dom, o = (Dom)node_at(L, order.x)->dom;
-    bool one = along_one(d), across = !one && cols != x.turned;
+    bool one = along_one(d), across = !one && cols != x.transposed;
     if (!along_one(o) || dom_matrix(o, false).down != dom_matrix(d, across).down || (one && cols))
         return spec_error(L, "take: %s is not one place for each of the %s of %s", describe(trace_of(L), by),
                           cols ? "columns" : "rows", describe(trace_of(L), v));
     unsigned flags = across ? OF_COLS : 0;
     Ref r = factor(L, (Factor){.op = OP_TAKE, .a = x.x, .b = order.x, .c = NONE, .flags = flags, .dom = d});
-    push_value(L, node_at(L, v)->op == OP_TURN ? matrix_turn(L, r) : r);
+    push_value(L, node_at(L, v)->op == OP_TRANSPOSE ? matrix_transpose(L, r) : r);
     return 1;
 }
 

@@ -12,7 +12,7 @@ static bool narrow(const Node *n) { return !dom_wide((Dom)n->dom); }
 static bool is_vector(Dom d) { return !dom_wide(d) && !dom_square(d); }
 static bool equal_axes(Dom d) { return dom_square(d) && dom_info[d].axis[0] == dom_info[d].axis[1]; }
 /* A row or col value that lies the other way. */
-static bool is_turned(Dom d)
+static bool is_transposed(Dom d)
 {
     Dom stands = is_vector(d) ? dom_product(dom_info[d].axis[0], dom_info[d].axis[1]) : d;
     return (dom_of_block(d) ? dom_blocked(stands) : stands) != d;
@@ -29,28 +29,28 @@ static bool is_symmetric(Trace *t, Ref r)
 }
 
 /* Truth values are never kept in memory, so they are not read turned either: what they are made of is. */
-static Ref turn_truth(lua_State *L, Ref r)
+static Ref transpose_truth(lua_State *L, Ref r)
 {
     const Node *n = node_at(L, r);
     Ref arg[3] = {NONE, NONE, NONE};
     for (int i = 0; i < n->nargs && i < 3; i++)
-        arg[i] = matrix_turn(L, n->arg[i]);
+        arg[i] = matrix_transpose(L, n->arg[i]);
     return node_op(trace_here(trace_of(L)), (Op)node_at(L, r)->op, arg[0], arg[1], arg[2]);
 }
 
-Ref matrix_turn(lua_State *L, Ref r)
+Ref matrix_transpose(lua_State *L, Ref r)
 {
     Trace *t = trace_of(L);
     const Node *n = node_at(L, r);
     if (!narrow(n) || is_symmetric(t, r))
         return r;
-    if (n->op == OP_TURN)
+    if (n->op == OP_TRANSPOSE)
         return n->arg[0];
     if (n->op == OP_DOWN || n->op == OP_ACROSS)
-        return node_leaf(trace_here(t), n->op == OP_DOWN ? OP_ACROSS : OP_DOWN, dom_turned((Dom)n->dom), 0, 0);
+        return node_leaf(trace_here(t), n->op == OP_DOWN ? OP_ACROSS : OP_DOWN, dom_transposed((Dom)n->dom), 0, 0);
     if (n->ty == BOOL && n->dom != ELEM && n->dom != ELEM_T && !is_leaf(n))
-        return turn_truth(L, r);
-    return node_turn(trace_here(t), r);
+        return transpose_truth(L, r);
+    return node_transpose(trace_here(t), r);
 }
 
 Ref matrix_lift(lua_State *L, Op op, const Ref *arg, Dom d)
@@ -59,27 +59,27 @@ Ref matrix_lift(lua_State *L, Op op, const Ref *arg, Dom d)
     OpKind kind = op_info[op].kind;
     for (int i = 0; i < op_info[op].arity; i++) {
         const Node *n = node_at(L, arg[i]);
-        all = all && (!narrow(n) || n->op == OP_TURN);
-        any = any || n->op == OP_TURN;
+        all = all && (!narrow(n) || n->op == OP_TRANSPOSE);
+        any = any || n->op == OP_TRANSPOSE;
     }
     if (d != ELEM_T && (d == ELEM || !all || !any || kind == K_CMP || kind == K_LOGIC))
         return NONE;                                       /* elements stay: only products take them turned */
     Ref to[3] = {NONE, NONE, NONE};
     for (int i = 0; i < op_info[op].arity; i++)
-        to[i] = matrix_turn(L, arg[i]);
-    return matrix_turn(L, trace_op3(L, op, to[0], to[1], to[2]));
+        to[i] = matrix_transpose(L, arg[i]);
+    return matrix_transpose(L, trace_op3(L, op, to[0], to[1], to[2]));
 }
 
 /* ---- products ---- */
 /* x: never turned, the flag says it */
-typedef struct { Ref x; bool turned; MatrixAxes axes; } Operand;
+typedef struct { Ref x; bool transposed; MatrixAxes axes; } Operand;
 
 static Operand operand(lua_State *L, Ref r)
 {
     const Node *n = node_at(L, r);
-    Operand o = {.x = n->op == OP_TURN ? n->arg[0] : r};
-    o.turned = is_vector((Dom)n->dom) ? is_turned((Dom)n->dom) : n->op == OP_TURN;
-    o.axes = dom_matrix((Dom)node_at(L, o.x)->dom, o.turned);
+    Operand o = {.x = n->op == OP_TRANSPOSE ? n->arg[0] : r};
+    o.transposed = is_vector((Dom)n->dom) ? is_transposed((Dom)n->dom) : n->op == OP_TRANSPOSE;
+    o.axes = dom_matrix((Dom)node_at(L, o.x)->dom, o.transposed);
     return o;
 }
 
@@ -104,15 +104,15 @@ static Ref matrix_arg(lua_State *L, int i, const char *what, int n)
 static Ref outer(lua_State *L, Ref a, Ref b)
 {
     Dom da = (Dom)node_at(L, a)->dom, db = (Dom)node_at(L, b)->dom;
-    return trace_op(L, OP_MUL, dom_info[da].axis[0] == AXIS_ONE ? matrix_turn(L, a) : a,
-                    dom_info[db].axis[1] == AXIS_ONE ? matrix_turn(L, b) : b);
+    return trace_op(L, OP_MUL, dom_info[da].axis[0] == AXIS_ONE ? matrix_transpose(L, a) : a,
+                    dom_info[db].axis[1] == AXIS_ONE ? matrix_transpose(L, b) : b);
 }
 
 /* Both along one axis: one value a matrix, which is a sum. */
 static Ref inner(lua_State *L, Ref a, Ref b)
 {
     if (node_at(L, a)->dom != node_at(L, b)->dom)
-        b = matrix_turn(L, b);
+        b = matrix_transpose(L, b);
     return trace_fold(L, OP_SUM, trace_op(L, OP_MUL, a, b), SLICE);
 }
 
@@ -143,16 +143,17 @@ Ref matrix_product(lua_State *L, const char *what, Ref a, Ref b, bool symmetric)
         return outer(L, a, b);
     if (x.axes.down == AXIS_ONE && y.axes.across == AXIS_ONE)
         return inner(L, x.x, y.x);
-    bool square = x.axes.down == y.axes.across, same = x.x == y.x && (x.turned != y.turned || is_symmetric(t, x.x));
+    bool square = x.axes.down == y.axes.across, same = x.x == y.x &&
+        (x.transposed != y.transposed || is_symmetric(t, x.x));
     unsigned blocked = t->rule->block ? BLOCKED : 0;
-    unsigned flags = (x.turned ? TURN_A : 0) | (y.turned ? TURN_B : 0) |
+    unsigned flags = (x.transposed ? TRANS_A : 0) | (y.transposed ? TRANS_B : 0) |
                      (square && (symmetric || same) ? SYMMETRIC : 0) | blocked;
     if (blocked)
         check_blocks(L, what, a), check_blocks(L, what, b);
     if (dom_product(x.axes.down, y.axes.across) != ELEM_T)
         return node_mm(trace_here(t), x.x, y.x, flags);
-    flags = (y.turned ? 0 : TURN_A) | (x.turned ? 0 : TURN_B) | blocked;           /* (a b).T = b.T a.T */
-    return matrix_turn(L, node_mm(trace_here(t), y.x, x.x, flags));
+    flags = (y.transposed ? 0 : TRANS_A) | (x.transposed ? 0 : TRANS_B) | blocked;           /* (a b).T = b.T a.T */
+    return matrix_transpose(L, node_mm(trace_here(t), y.x, x.x, flags));
 }
 
 static int l_mm(lua_State *L)
@@ -167,7 +168,7 @@ static int l_gram(lua_State *L)
 {
     lang_count(L, "gram", 1, 1);
     Ref x = matrix_arg(L, 1, "gram", 1);
-    push_value(L, matrix_product(L, "gram", x, matrix_turn(L, x), true));
+    push_value(L, matrix_product(L, "gram", x, matrix_transpose(L, x), true));
     return 1;
 }
 
@@ -197,7 +198,7 @@ int matrix_field(lua_State *L)
     inside_entry(L, ".T");
     if (!narrow(node_at(L, *r)))
         return spec_error(L, ".T: %s is one number: there is nothing to turn", describe(trace_of(L), *r));
-    push_value(L, matrix_turn(L, *r));
+    push_value(L, matrix_transpose(L, *r));
     return 1;
 }
 

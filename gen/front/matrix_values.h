@@ -4,7 +4,7 @@
 #include "gen/front/trace.h"
 
 /* The value with its axes exchanged. Values of one, a symmetric one and what is turned already need no node. */
-Ref matrix_turn(lua_State *L, Ref r);
+Ref matrix_transpose(lua_State *L, Ref r);
 /* An operation on turned values is the operation, turned (gen/IR.md): d is its domain. NONE: it stays as it is. */
 Ref matrix_lift(lua_State *L, Op op, const Ref *arg, Dom d);
 /* a b; symmetric: whoever asks knows it is, whether or not it can be seen. An error where shapes do not fit. */

@@ -171,7 +171,7 @@ static Triple triple_of(const Polar *o, int step)
 /* The square of the smaller side: left of a wide matrix, right of a tall one. */
 static Ref small_square(lua_State *L, Ref x, bool wide)
 {
-    Ref t = matrix_turn(L, x);
+    Ref t = matrix_transpose(L, x);
     return matrix_product(L, "polar", wide ? x : t, wide ? t : x, true);
 }
 static Ref beside(lua_State *L, Ref square, Ref x, bool wide)
@@ -197,9 +197,9 @@ static Ref by_sums(lua_State *L, Ref x, bool wide, Ref *a)
     Axis axis = dom_info[dom_at(L, *a)].axis[0];
     Ref sum = or_one(L, trace_fold(L, OP_SUM, trace_op(L, OP_ABS, *a, NONE), dom_product(axis, AXIS_ONE)));
     Ref s = trace_op(L, OP_DIV, konst(L, 1), trace_op(L, OP_SQRT, sum, NONE));
-    *a = trace_op(L, OP_MUL, *a, trace_op(L, OP_MUL, s, matrix_turn(L, s)));
+    *a = trace_op(L, OP_MUL, *a, trace_op(L, OP_MUL, s, matrix_transpose(L, s)));
     Dom d = dom_at(L, x);
-    return trace_op(L, OP_MUL, x, dom_spreads(dom_at(L, s), d) ? s : matrix_turn(L, s));
+    return trace_op(L, OP_MUL, x, dom_spreads(dom_at(L, s), d) ? s : matrix_transpose(L, s));
 }
 
 static Ref polynomial(lua_State *L, Triple k, Ref a)       /* k.a I + k.b a + k.c a a */
@@ -245,7 +245,7 @@ static bool at_most(lua_State *L, bool wide, int times)
     Test q = {.kind = TEST_SIZES, .relation = IS_AT_MOST, .factor = {times, 1}, .view = t->spec[t->at].view};
     q.size[0] = wide ? SIZE_ROWS : SIZE_COLS;
     q.size[1] = wide ? SIZE_COLS : SIZE_ROWS;
-    return trace_ask(t, q);
+    return trace_query(t, q);
 }
 
 static bool is_wide(lua_State *L, Dom d) { return d == ELEM ? at_most(L, true, 1) : dom_info[d].axis[1] != AXIS_RANK; }
@@ -267,8 +267,8 @@ int l_polar(lua_State *L)
     inside_entry(L, "polar");
     lang_count(L, "polar", 1, 2);
     Ref x = lang_num(L, 1, "polar", 2);
-    bool turned = t->rule->g.n[x].op == OP_TURN;
-    if (turned)
+    bool transposed = t->rule->g.n[x].op == OP_TRANSPOSE;
+    if (transposed)
         x = t->rule->g.n[x].arg[0];
     if (!dom_square(dom_at(L, x)))
         return spec_error(L, "polar takes a matrix; it got %s", describe(t, x));
@@ -282,6 +282,6 @@ int l_polar(lua_State *L)
                           t->rule->block);
     x = o.set.scaled ? by_sums(L, x, wide, &square) : by_norm(L, x, o.set.safety, o.eps);
     x = by_gram(L, &o, dom_at(L, x), wide) ? gram_form(L, &o, x, wide, square) : plain_form(L, &o, x, wide, square);
-    push_value(L, turned ? matrix_turn(L, x) : x);
+    push_value(L, transposed ? matrix_transpose(L, x) : x);
     return 1;
 }

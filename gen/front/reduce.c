@@ -26,7 +26,7 @@ static Ref red_global(lua_State *L, Op op, Ref x)
         if (t->nerror)                         /* it may have lost its partner to one */
             return (Ref)errors_raise(L);
         if (!next || next->op != op)
-            return (Ref)spec_error(L, "%s", ways_no_partner(t, 0));
+            return (Ref)spec_error(L, "%s", variants_no_partner(t, 0));
         next->of[t->variant] = x;
         return next->node;
     }
@@ -43,9 +43,9 @@ static Ref fold(lua_State *L, Op op, Ref x, Dom to)
 {
     Trace *t = trace_of(L);
     const Node *n = &t->rule->g.n[x];
-    if (n->op != OP_TURN)
+    if (n->op != OP_TRANSPOSE)
         return node_red(trace_here(t), op, x, to);
-    return matrix_turn(L, node_red(trace_here(t), op, n->arg[0], dom_turned(to)));
+    return matrix_transpose(L, node_red(trace_here(t), op, n->arg[0], dom_transposed(to)));
 }
 
 Ref trace_fold(lua_State *L, Op op, Ref x, Dom to)
@@ -92,7 +92,7 @@ static Ref fold_count(lua_State *L, Dom from, Dom to)
 {
     Graph *g = &trace_of(L)->rule->g;
     if (from == ELEM_T)
-        from = ELEM, to = dom_turned(to);
+        from = ELEM, to = dom_transposed(to);
     if (to == GROUP && from != ELEM && from != TENSOR)
         return red_global(L, OP_GSUM, node_count(g, from, TENSOR));
     if (from == ELEM || dom_wide(to))

@@ -109,7 +109,7 @@ enum { SYMMETRIC_VALUE = 1, DIAGONAL = 2, GRAM = 4 };
 
 /* Facts by node. is: a set of the flags above. vectors: the eigh() call whose eigenvectors the node holds; turned: they
  * are transposed. values: the eigh() call whose eigenvalues the node is computed from. */
-typedef struct Facts { uint8_t *is; bool *symmetric; Ref *vectors, *values; bool *turned; uint8_t *state; } Facts;
+typedef struct Facts { uint8_t *is; bool *symmetric; Ref *vectors, *values; bool *transposed; uint8_t *state; } Facts;
 
 static bool is_eye(const Graph *g, const Node *n)
 {
@@ -132,7 +132,7 @@ static uint8_t linear_facts(const Graph *g, const Facts *f, Ref r)
             return f->is[a[1]];
         return dom_wide((Dom)g->n[a[1]].dom) ? f->is[a[0]] : (f->is[a[0]] | f->is[a[1]]) & DIAGONAL;
     case OP_DIV: return dom_wide((Dom)g->n[a[1]].dom) ? f->is[a[0]] : f->is[a[0]] & DIAGONAL;
-    case OP_NEG: case OP_COPY: case OP_STORED: case OP_TURN: return f->is[a[0]];
+    case OP_NEG: case OP_COPY: case OP_STORED: case OP_TRANSPOSE: return f->is[a[0]];
     case OP_WHERE: return is_eye(g, n) ? DIAGONAL : f->is[a[1]] & f->is[a[2]];
     default: return 0;
     }
@@ -199,7 +199,8 @@ static Ref values_of(const Graph *g, const Node *n)
 static void eigen_facts(const Graph *g, Facts *f, Ref r)
 {
     const Node *n = &g->n[r];
-    bool plain = op_info[n->op].kind == K_NUM || op_info[n->op].kind == K_SEL || n->op == OP_TURN || n->op == OP_TAKE;
+    bool plain = op_info[n->op].kind == K_NUM || op_info[n->op].kind == K_SEL || n->op == OP_TRANSPOSE ||
+        n->op == OP_TAKE;
     f->vectors[r] = n->op == OP_EIGH ? r : NONE;
     f->values[r] = values_of(g, n);
     for (int k = 0; plain && k < (n->op == OP_TAKE ? 1 : n->nargs); k++) {
@@ -208,7 +209,7 @@ static void eigen_facts(const Graph *g, Facts *f, Ref r)
             f->values[r] = f->values[x];
         if (f->vectors[r] == NONE && f->vectors[x] != NONE) {
             f->vectors[r] = f->vectors[x];
-            f->turned[r] = f->turned[x] != (n->op == OP_TURN);
+            f->transposed[r] = f->transposed[x] != (n->op == OP_TRANSPOSE);
         }
     }
 }
@@ -223,11 +224,11 @@ static void check_scaling(Trace *t, const Facts *f, const Node *n)
         Ref v = n->arg[k], w = n->arg[!k];
         const Axis *axis = dom_info[g->n[w].dom].axis;
         bool down = axis[0] != AXIS_ONE;
-        if (f->vectors[v] == NONE || f->vectors[v] != f->values[w] || down == f->turned[v])
+        if (f->vectors[v] == NONE || f->vectors[v] != f->values[w] || down == f->transposed[v])
             continue;
         warn_node(t, n,
                   "the eigenvalues scale the wrong axis: eigenvectors are the %s; write %s",
-                  f->turned[v] ? "rows of V.T" : "columns of V", write[axis[!down] == AXIS_COLS][f->turned[v]]);
+                  f->transposed[v] ? "rows of V.T" : "columns of V", write[axis[!down] == AXIS_COLS][f->transposed[v]]);
         return;
     }
 }
@@ -243,7 +244,7 @@ static void check_factor(Trace *t, const Facts *f, const Node *n)
                   "solve(A, B) uses only the lower triangle of A, and %s is symmetric: the inverse of A times B is "
                   "solve(A%s, B, { spd = true })",
                   describe(t, a), bare ? arena_printf(t->arena, " + eye(eps, \"%s\")", axis) : "");
-    if (n->op == OP_CHOL && bare && !(n->sym & OR_LAST))
+    if (n->op == OP_CHOL && bare && !(n->sym & KEEP_LAST))
         warn_node(t, n,
                   "%s is a Gram matrix, which may be singular, and then there is no Cholesky factor (NaN): add to its "
                   "diagonal first, A + eye(eps, \"%s\")",
@@ -292,7 +293,7 @@ void warn_rule(Trace *t)
     look(t->rule, &f);
     f.vectors = NEWS(t->arena, Ref, g->len + 1);
     f.values = NEWS(t->arena, Ref, g->len + 1);
-    f.turned = NEWS(t->arena, bool, g->len + 1);
+    f.transposed = NEWS(t->arena, bool, g->len + 1);
     for (Ref r = 0; r < g->len; r++) {
         eigen_facts(g, &f, r);
         check_scaling(t, &f, &g->n[r]);

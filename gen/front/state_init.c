@@ -100,7 +100,7 @@ static int l_copy(lua_State *L)
     return push_init(L, with_place(L, (InitValue){INIT_COPY_P, 0, ELEM, -1, NULL, false}, 2));
 }
 
-void inits_open(lua_State *L)
+void state_init_open(lua_State *L)
 {
     luaL_newmetatable(L, INIT);
     lua_pushcfunction(L, l_init_call);

@@ -46,7 +46,7 @@ static bool made_of_sizes(lua_State *L, int i)
 
 /* Lua's own comparisons: of sizes they are questions about the tensor, each answer traced apart; of anything else there
  * is no answer yet. */
-int l_compare(lua_State *L)
+int l_query_sizes(lua_State *L)
 {
     Trace *t = trace_of(L);
     Test q = {.kind = TEST_SIZES, .relation = (Relation)lua_tointeger(L, lua_upvalueindex(2))};
@@ -60,12 +60,12 @@ int l_compare(lua_State *L)
                                 "another size: nrows * ncols of a matrix is numel"
                               : "");
     q.view = t->spec[t->at].view;
-    lua_pushboolean(L, trace_ask(t, q));
+    lua_pushboolean(L, trace_query(t, q));
     return 1;
 }
 
 /* named "*.bias", tagged "head": what the caller says of a tensor. */
-int l_ask_word(lua_State *L)
+int l_query_word(lua_State *L)
 {
     TestKind kind = (TestKind)lua_tointeger(L, lua_upvalueindex(1));
     const char *what = kind == TEST_NAMED ? "named" : "tagged";
@@ -79,6 +79,6 @@ int l_ask_word(lua_State *L)
                               isprint((unsigned char)*c) ? *c : '?');
     if (!*word || strlen(word) > 200)
         return spec_error(L, "%s: the text is %s", what, *word ? "over 200 bytes long" : "empty");
-    lua_pushboolean(L, trace_ask(trace_of(L), (Test){.kind = kind, .word = arena_strdup(trace_of(L)->arena, word)}));
+    lua_pushboolean(L, trace_query(trace_of(L), (Test){.kind = kind, .word = arena_strdup(trace_of(L)->arena, word)}));
     return 1;
 }

@@ -202,7 +202,7 @@ static void assign(lua_State *L, Trace *t, const char *name, Ref *slot, Dom dom)
         n = &r->g.n[v = trace_sizes(t, v)];
     if (!dom_spreads((Dom)n->dom, dom))
         spec_error(L, "'%s' has one value per %s and cannot take %s: %s", name, dom_info[dom].name, describe(t, v),
-                   dom_spreads(dom_turned((Dom)n->dom), dom) ? "turn it with .T"
+                   dom_spreads(dom_transposed((Dom)n->dom), dom) ? "turn it with .T"
                    : dom_of_block((Dom)n->dom)               ? "that belongs to a block of the matrix"
                                                              : "reduce it first");
     t->spec[t->at].uses_view |= dom_inside((Dom)n->dom) && n->dom != ELEM;
@@ -315,11 +315,11 @@ void call_body(lua_State *L, Trace *t, int i, const char *name)
 bool call_entry(lua_State *L, Trace *t, int i, const char *name)
 {
     for (; i < t->nspec; i++) {
-        int rest = !strcmp(name, "step") ? t->spec[i].rest : 0;
+        int fallback = !strcmp(name, "step") ? t->spec[i].fallback : 0;
         if (push_body(L, t, i, name))
             return call_body(L, t, i, name), true;
-        if (rest && push_body(L, t, rest, name))
-            return call_body(L, t, rest, name), true;
+        if (fallback && push_body(L, t, fallback, name))
+            return call_body(L, t, fallback, name), true;
     }
     return false;
 }
@@ -352,9 +352,9 @@ static void load_spec(lua_State *L, Trace *t, int i, const char *options)
     lua_call(L, 0, 1);
     declare_spec(t, s, options);
     lint_spec(t, s);
-    if (s->rest_name) {
-        rest_find(t, s);
-        load_spec(L, t, s->rest, NULL);
+    if (s->fallback_name) {
+        fallback_find(t, s);
+        load_spec(L, t, s->fallback, NULL);
     }
 }
 
@@ -384,7 +384,7 @@ static void collect_entries(lua_State *L, Trace *t)
         lua_rawgeti(L, LUA_REGISTRYINDEX, t->spec[i].table);
         for (lua_pushnil(L); lua_next(L, -2); lua_pop(L, 1)) {
             const char *name = lua_tostring(L, -2);
-            bool seen = (lua_type(L, -1) != LUA_TFUNCTION && !rest_named(L, -1)) || !strcmp(name, "matrix");
+            bool seen = (lua_type(L, -1) != LUA_TFUNCTION && !fallback_named(L, -1)) || !strcmp(name, "matrix");
             for (int e = 0; e < r->nentry; e++)
                 seen = seen || !strcmp(r->entry[e].name, name);
             if (seen)
@@ -417,7 +417,7 @@ void trace_entry(lua_State *L, Trace *t, int e, int variant)
     t->p = leaf(t, OP_P, ELEM, 0);
     t->g = leaf(t, OP_G, ELEM, 0);
     t->clock = (Clock){leaf(t, OP_STEP, GROUP, 0), {1, 0}};
-    t->block = (Block){{1, 0}, 0, false, false};
+    t->block = (GuardedBlock){{1, 0}, 0, false, false};
     for (int i = 0; i < r->nstate; i++)
         t->state[i] = leaf(t, OP_STATE, r->state[i].dom, i);
     Job job = {.t = t, .e = e};
@@ -462,14 +462,14 @@ static int run_all(lua_State *L)
     for (int i = 0; i < t->nspec; i++)
         has_matrix = has_matrix || entry_line(t, &t->spec[i], "matrix");
     do
-        ways_trace(L, t, has_matrix);
-    while (ways_next(t));
+        variants_trace(L, t, has_matrix);
+    while (variants_next(t));
     if (t->nerror)
         return 0;
     check_rule(t);
     if (t->nerror)
         return 0;
-    ways_join(t);
+    variants_join(t);
     warn_rule(t);
     return 0;
 }

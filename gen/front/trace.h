@@ -40,10 +40,10 @@ typedef struct SpecFile {             /* one loaded spec: the rule or a wrapper 
     const Tok *tok; int ntok;         /* of the text, once it is loaded */
     int file;                         /* in Rule.files */
     bool is_wrapper;
-    int rest;                         /* step = rule "adamw": that one's number among the specs; 0: its own */
-    const char *rest_name;
-    Arg *rest_arg; int nrest_arg;
-    bool is_rest;                     /* it is such a rule: its names begin with its own */
+    int fallback;                         /* step = rule "adamw": that one's number among the specs; 0: its own */
+    const char *fallback_name;
+    Arg *fallback_arg; int nfallback_arg;
+    bool is_fallback;                     /* it is such a rule: its names begin with its own */
     int table, env, opts;             /* registry references: the spec's table, its environment, its options by name */
     int *hyper, nhyper;               /* the rule's numbers of this spec's hyperparameters, states, inputs */
     int *state, nstate;
@@ -65,7 +65,7 @@ typedef struct GlobalRed { Op op; int entry, file, line; Ref node, of[MAX_VARIAN
 typedef struct Steps { double every, offset; } Steps;
 typedef struct Clock { Ref t; Steps at; } Clock;
 /* the block of every() that is open in the spec that runs, in its own steps */
-typedef struct Block { Steps at; int depth; bool first, stagger; } Block;
+typedef struct GuardedBlock { Steps at; int depth; bool first, stagger; } GuardedBlock;
 
 typedef struct SpecError { const char *file, *text; int line; } SpecError;
 
@@ -91,7 +91,7 @@ typedef struct Trace {
     bool in_step;                     /* `matrix` has handed over to step() */
     int inner_calls;
     Clock clock;                      /* of that spec */
-    Block block;
+    GuardedBlock block;
     Ref p, g, *state;                 /* current values */
     Dom elem;                         /* what the spec that runs has for elements: those, or a projection's values */
     int *twin_of;                     /* by state: of which it is the one in a projection, from 1 */
@@ -121,10 +121,10 @@ int entry_line(Trace *t, const SpecFile *s, const char *name);         /* where 
 
 /* fallback_rule.c */
 int l_rule(lua_State *L);                          /* rule "adamw": what `step` may be in place of a function */
-const char *rest_named(lua_State *L, int i);       /* NULL: something else */
-void rest_open(lua_State *L);
-void rest_find(Trace *t, SpecFile *s);             /* its text becomes the next spec */
-void rest_args(Trace *t, SpecFile *s);             /* "adamw.eps=1": options of its own are kept for it */
+const char *fallback_named(lua_State *L, int i);       /* NULL: something else */
+void fallback_open(lua_State *L);
+void fallback_find(Trace *t, SpecFile *s);             /* its text becomes the next spec */
+void fallback_args(Trace *t, SpecFile *s);             /* "adamw.eps=1": options of its own are kept for it */
 int l_step(lua_State *L);                          /* inside `matrix`: this tensor is one of the rest */
 void add_spec(Trace *t, int i, Source s, Wrap *w);
 bool check_text(Source s, Diag *d);
@@ -161,15 +161,15 @@ int project_state(lua_State *L, int i);            /* what stands for state i th
 void project_open(lua_State *L, Ref g);            /* from here on, until t->elem is set back */
 
 /* tensor_queries.c */
-int l_compare(lua_State *L);                       /* upvalues: what to say where there is no answer; the relation */
-int l_ask_word(lua_State *L);                      /* upvalue: NAMED or TAGGED */
+int l_query_sizes(lua_State *L);        /* upvalues: what to say where there is no answer; the relation */
+int l_query_word(lua_State *L);                      /* upvalue: NAMED or TAGGED */
 
 /* variants_trace.c */
-bool trace_ask(Trace *t, Test q);                  /* the answer that the variant being traced is for */
-void ways_trace(lua_State *L, Trace *t, bool has_matrix);      /* one way, through all entries */
-bool ways_next(Trace *t);                          /* false: all were gone */
-const char *ways_no_partner(Trace *t, int variant);            /* the message about a global reduction that it lacks */
-void ways_join(Trace *t);                          /* what all ways must agree on; operands of global reductions */
+bool trace_query(Trace *t, Test q);                  /* the answer that the variant being traced is for */
+void variants_trace(lua_State *L, Trace *t, bool has_matrix);      /* one way, through all entries */
+bool variants_next(Trace *t);                          /* false: all were gone */
+const char *variants_no_partner(Trace *t, int variant);        /* the message about a global reduction that it lacks */
+void variants_join(Trace *t);                          /* what all ways must agree on; operands of global reductions */
 void tell_at(Trace *t, int file, int line, const char *fmt, const char *name, const char *other);
 /* does not return */
 int refuse_at(Trace *t, int file, int line, const char *fmt, const char *name, const char *other);

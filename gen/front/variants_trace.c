@@ -83,7 +83,7 @@ static bool implied(const Trace *t, const Test *q, bool *answer)
     return k >= most || k <= least;
 }
 
-bool trace_ask(Trace *t, Test q)
+bool trace_query(Trace *t, Test q)
 {
     bool answer;
     for (int i = 0; i < t->asked; i++)
@@ -110,7 +110,7 @@ bool trace_ask(Trace *t, Test q)
 }
 
 /* The next way: the last question that has an answer left is answered the other way. */
-bool ways_next(Trace *t)
+bool variants_next(Trace *t)
 {
     while (t->npath && t->path[t->npath - 1].yes == (t->path[t->npath - 1].kind == TEST_MATRIX))
         t->npath--;
@@ -120,7 +120,7 @@ bool ways_next(Trace *t)
 }
 
 /* "step" and "matrix", and for further ways through the same one step_2, step_3 … */
-static const char *way_name(Trace *t)
+static const char *variant_title(Trace *t)
 {
     const char *base = t->matrix ? "matrix" : "step";
     int same = 1;
@@ -130,7 +130,7 @@ static const char *way_name(Trace *t)
     return same == 1 ? base : arena_printf(t->arena, "%s_%d", base, same);
 }
 
-void ways_trace(lua_State *L, Trace *t, bool has_matrix)
+void variants_trace(lua_State *L, Trace *t, bool has_matrix)
 {
     Rule *r = t->rule;
     if (r->nvariant == MAX_VARIANTS)
@@ -139,8 +139,8 @@ void ways_trace(lua_State *L, Trace *t, bool has_matrix)
                   arena_printf(t->arena, "%d", MAX_VARIANTS), "");
     t->variant = r->nvariant;
     t->asked = t->stream = 0;                              /* the same draws in all variants */
-    t->matrix = has_matrix && trace_ask(t, (Test){.kind = TEST_MATRIX});
-    PUSH(t->arena, r->variant, r->nvariant, r->variant_cap) = (Variant){.name = way_name(t)};
+    t->matrix = has_matrix && trace_query(t, (Test){.kind = TEST_MATRIX});
+    PUSH(t->arena, r->variant, r->nvariant, r->variant_cap) = (Variant){.name = variant_title(t)};
     for (int i = 0; i < t->nall; i++)
         t->spec[i].uses_view = false;
     for (int e = 0; e < r->nentry; e++)
@@ -157,10 +157,10 @@ void ways_trace(lua_State *L, Trace *t, bool has_matrix)
             v->view |= t->spec[i].view | (t->spec[i].plain ? VIEW_PLAIN : 0);
 }
 
-const char *ways_no_partner(Trace *t, int variant)
+const char *variants_no_partner(Trace *t, int variant)
 {
     const char *name = t->rule->variant[variant].name;
-    bool other = t->spec[t->nspec - 1].rest && !strncmp(name, "step", 4);
+    bool other = t->spec[t->nspec - 1].fallback && !strncmp(name, "step", 4);
     return arena_printf(t->arena,
                         "all ways through a rule must make the same global reductions in the same order: this one has no "
                         "partner in '%s'%s",
@@ -171,7 +171,7 @@ const char *ways_no_partner(Trace *t, int variant)
 }
 
 /* Reductions over all tensors get their operands: a new graph from a copy of the nodes in which they stand. */
-void ways_join(Trace *t)
+void variants_join(Trace *t)
 {
     Rule *r = t->rule;
     for (int e = 0; e < r->nentry; e++)
@@ -183,7 +183,7 @@ void ways_join(Trace *t)
         const GlobalRed *x = &t->gred[i];
         for (int v = 0; v < r->nvariant; v++)
             if (x->of[v] == NONE)
-                refuse_at(t, x->file, x->line, "%s%s", ways_no_partner(t, v), "");
+                refuse_at(t, x->file, x->line, "%s%s", variants_no_partner(t, v), "");
         n[x->node].nargs = (uint8_t)r->nvariant;
         n[x->node].arg = x->of;
         n[x->node].imm = 0;

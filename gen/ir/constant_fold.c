@@ -48,13 +48,14 @@ static Ref spread(Graph *g, Node user, Ref x, Dom dom)
     n.line = user.line;
     n.entry = user.entry;
     /* values along an axis: how they lie is all one */
-    bool lies = !dom_square(dom) && (Dom)g->n[x].dom == dom_turned(dom);
+    bool lies = !dom_square(dom) && (Dom)g->n[x].dom == dom_transposed(dom);
     return g->n[x].dom == dom || lies ? x : graph_add(g, n);
 }
 
 static Dom operand_dom(Node user, int k)
 {
-    return is_call(&user) ? call_operand_dom(&user, k) : user.op == OP_TURN ? dom_turned((Dom)user.dom) : (Dom)user.from;
+    return is_call(&user) ? call_operand_dom(&user, k) : user.op == OP_TRANSPOSE ? dom_transposed((Dom)user.dom)
+        : (Dom)user.from;
 }
 
 static Ref with_spread(Graph *g, Node n)
@@ -71,7 +72,7 @@ static Ref fold_node(Graph *g, Node n, void *ctx)
     (void)ctx;
     const OpInfo *o = &op_info[n.op];
     Ref a = n.nargs > 0 ? n.arg[0] : NONE, b = n.nargs > 1 ? n.arg[1] : NONE, c = n.nargs > 2 ? n.arg[2] : NONE;
-    if (o->kind == K_RED || o->kind == K_TURN || o->kind == K_CALL)
+    if (o->kind == K_RED || o->kind == K_TRANSPOSE || o->kind == K_CALL)
         return with_spread(g, n);
     if (o->kind == K_LEAF)
         return n.op == OP_EVERY && n.imm == 1 ? as_const(g, n, 1) : graph_add(g, n);
@@ -148,7 +149,7 @@ static uint64_t graph_sum(const Rule *r)
     return h;
 }
 
-bool pass_fold(Rule *r, Diag *d)
+bool pass_constant_fold(Rule *r, Diag *d)
 {
     (void)d;
     uint64_t before, now = graph_sum(r);

@@ -5,8 +5,8 @@
 #include <string.h>
 
 const OpInfo op_info[NOPS] = {
-#define OP(ID, name, arity, kind, form, binds, said, ev, ulp, cost) \
-    {name, arity, K_##kind, form, binds, said, ulp, cost},
+#define OP(ID, name, arity, kind, form, binds, name_form, ev, ulp, cost) \
+    {name, arity, K_##kind, form, binds, name_form, ulp, cost},
 #include "gen/ir/ops.def"
 };
 /* Blocks, planes and draws have their columns and nobody who reads them yet. */
@@ -240,9 +240,9 @@ Ref node_red(Graph *g, Op op, Ref a, Dom to)
     return graph_add(g, n);
 }
 
-Ref node_turn(Graph *g, Ref a)
+Ref node_transpose(Graph *g, Ref a)
 {
-    Node n = blank(OP_TURN, dom_turned(g->n[a].dom), g->n[a].ty);
+    Node n = blank(OP_TRANSPOSE, dom_transposed(g->n[a].dom), g->n[a].ty);
     n.nargs = 1;
     n.arg = &a;
     return graph_add(g, n);
@@ -251,7 +251,7 @@ Ref node_turn(Graph *g, Ref a)
 Ref node_mm(Graph *g, Ref a, Ref b, unsigned flags)
 {
     const Ref arg[] = {a, b};
-    MatrixAxes x = dom_matrix(g->n[a].dom, flags & TURN_A), y = dom_matrix(g->n[b].dom, flags & TURN_B);
+    MatrixAxes x = dom_matrix(g->n[a].dom, flags & TRANS_A), y = dom_matrix(g->n[b].dom, flags & TRANS_B);
     Dom d = dom_product(x.down, y.across);
     Node n = blank(OP_MM, flags & BLOCKED ? dom_blocked(d) : d, NUM);
     n.from = g->n[a].dom;
@@ -268,7 +268,7 @@ Ref node_factor(Graph *g, Factor f)
     Ref arg[3];
     Node n = blank(f.op, f.dom, NUM);
     n.from = g->n[f.a].dom;
-    n.sym = (int32_t)(f.flags | (f.op == OP_POWER && f.b != NONE ? FLOORED : 0) | (f.c != NONE ? OR_LAST : 0));
+    n.sym = (int32_t)(f.flags | (f.op == OP_POWER && f.b != NONE ? FLOORED : 0) | (f.c != NONE ? KEEP_LAST : 0));
     n.imm = f.imm;
     n.beta = f.low;
     for (int i = 0; i < 3; i++)
@@ -280,7 +280,7 @@ Ref node_factor(Graph *g, Factor f)
 
 int call_operand(const Node *n, int k)
 {
-    bool last = n->op != OP_MM && n->sym & OR_LAST;
+    bool last = n->op != OP_MM && n->sym & KEEP_LAST;
     if (k == 2 && last)
         return n->nargs - 1;
     return k < n->nargs - last ? k : -1;
@@ -290,8 +290,8 @@ static Dom mm_operand(const Node *mm, int k)
 {
     if (k != 1)
         return k ? (Dom)mm->dom : (Dom)mm->from;
-    MatrixAxes x = dom_matrix((Dom)mm->from, mm->sym & TURN_A), out = dom_matrix((Dom)mm->dom, x.down == AXIS_ONE);
-    Dom d = mm->sym & TURN_B ? dom_of_axes(out.across, x.across) : dom_of_axes(x.across, out.across);
+    MatrixAxes x = dom_matrix((Dom)mm->from, mm->sym & TRANS_A), out = dom_matrix((Dom)mm->dom, x.down == AXIS_ONE);
+    Dom d = mm->sym & TRANS_B ? dom_of_axes(out.across, x.across) : dom_of_axes(x.across, out.across);
     if (out.across == AXIS_ONE)
         d = dom_product(x.across, AXIS_ONE);
     return mm->sym & BLOCKED ? dom_blocked(d) : d;
@@ -311,7 +311,7 @@ Dom call_operand_dom(const Node *n, int k)
     return k == 1 && n->sym & FLOORED ? (n->sym & BLOCKED ? BLOCK : SLICE) : (Dom)n->dom;
 }
 
-static bool is_turn_of(const Graph *g, Ref a, Ref b) { return g->n[a].op == OP_TURN && g->n[a].arg[0] == b; }
+static bool is_transpose_of(const Graph *g, Ref a, Ref b) { return g->n[a].op == OP_TRANSPOSE && g->n[a].arg[0] == b; }
 
 static bool on_diagonal(const Graph *g, const Node *n)
 {
@@ -328,14 +328,14 @@ bool graph_symmetric(const Graph *g, const bool *known, Ref r)
     if (n->op == OP_MM)
         return n->sym & SYMMETRIC;
     if (n->op == OP_POWER)
-        return !(n->sym & OR_LAST) || known[n->arg[n->nargs - 1]];
-    if (k == K_LEAF || k == K_RED || k == K_TURN || k == K_CALL || !dom_square((Dom)n->dom) ||
-        dom_turned((Dom)n->dom) != (Dom)n->dom)
+        return !(n->sym & KEEP_LAST) || known[n->arg[n->nargs - 1]];
+    if (k == K_LEAF || k == K_RED || k == K_TRANSPOSE || k == K_CALL || !dom_square((Dom)n->dom) ||
+        dom_transposed((Dom)n->dom) != (Dom)n->dom)
         return false;
     if (on_diagonal(g, n) || (n->op == OP_WHERE && on_diagonal(g, &g->n[n->arg[0]]) && known[n->arg[2]]))
         return true;
     if ((n->op == OP_ADD || n->op == OP_MUL) &&
-        (is_turn_of(g, n->arg[0], n->arg[1]) || is_turn_of(g, n->arg[1], n->arg[0])))
+        (is_transpose_of(g, n->arg[0], n->arg[1]) || is_transpose_of(g, n->arg[1], n->arg[0])))
         return true;
     for (int i = 0; i < n->nargs; i++)
         all = all && known[n->arg[i]];
@@ -432,7 +432,7 @@ double op_eval(Op op, double a, double b, double c)
 {
     switch (op) {
 #define LEAF_OP(ID, name)
-#define OP(ID, name, arity, kind, form, binds, said, ev, ulp, cost) case OP_##ID: return ev;
+#define OP(ID, name, arity, kind, form, binds, name_form, ev, ulp, cost) case OP_##ID: return ev;
 #include "gen/ir/ops.def"
     default: return NAN;
     }

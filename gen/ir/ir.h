@@ -11,7 +11,7 @@
 #include "gen/abi/program.h"                   /* domains, storage types, variants */
 
 typedef enum { NUM, BOOL } Ty;
-typedef enum { K_LEAF, K_NUM, K_CMP, K_LOGIC, K_SEL, K_RED, K_TURN, K_CALL } OpKind;
+typedef enum { K_LEAF, K_NUM, K_CMP, K_LOGIC, K_SEL, K_RED, K_TRANSPOSE, K_CALL } OpKind;
 typedef enum {
 #define OP(ID, ...) OP_##ID,
 #include "gen/ir/ops.def"
@@ -24,7 +24,7 @@ typedef struct {
     OpKind kind;
     const char *form;
     int binds;
-    const char *said;
+    const char *name_form;
     double ulp;
     int cost;
 } OpInfo;
@@ -135,10 +135,10 @@ Ref node_count(Graph *g, Dom from, Dom to);
 Ref node_op(Graph *g, Op op, Ref a, Ref b, Ref c);         /* NUM, CMP, LOGIC, SEL */
 Ref node_copy(Graph *g, Ref a, Dom dom);                   /* its value in a domain at or above its own */
 Ref node_red(Graph *g, Op op, Ref a, Dom to);
-Ref node_turn(Graph *g, Ref a);
+Ref node_transpose(Graph *g, Ref a);
 Ref node_mm(Graph *g, Ref a, Ref b, unsigned flags);       /* operands that fit, not turned but by the flags */
 /* A call of another kind: operands as ProgCall has them, NONE for those it has not; imm: 1 but of powers; `dom`: the
- * result's. FLOORED and OR_LAST follow. */
+ * result's. FLOORED and KEEP_LAST follow. */
 typedef struct Factor { Op op; Ref a, b, c; unsigned flags; double imm, low; Dom dom; } Factor;
 Ref node_factor(Graph *g, Factor f);
 /* Which of a call's operands is ProgCall.a (0), b (1), c (2); -1: it has none. */

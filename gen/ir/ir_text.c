@@ -32,8 +32,8 @@ static void put_range(Buf *b, const Hyper *h)
 
 /* "turn_b symmetric alpha 2 beta 0.5": what is not as usual. */
 static const struct { const char *word; int flag; } product_words[] = {
-    {"turn_a", TURN_A}, {"turn_b", TURN_B}, {"symmetric", SYMMETRIC}, {"blocked", BLOCKED},
-    {"floor", FLOORED}, {"last", OR_LAST}, {"right", FROM_RIGHT}, {"cols", OF_COLS}};
+    {"turn_a", TRANS_A}, {"turn_b", TRANS_B}, {"symmetric", SYMMETRIC}, {"blocked", BLOCKED},
+    {"floor", FLOORED}, {"last", KEEP_LAST}, {"right", FROM_RIGHT}, {"cols", OF_COLS}};
 enum { NPRODUCT_WORDS = sizeof product_words / sizeof *product_words };
 
 static void print_product(Buf *b, const Node *n)

@@ -14,7 +14,7 @@ static const char *bad_leaf(const Rule *r, const Node *n)
         return "it names a hyperparameter, state or input that does not exist";
     bool right = true;
     switch (n->op) {
-    case OP_GIVEN: return "it belongs to the planner and stands in no rule";
+    case OP_CARRIED: return "it belongs to the planner and stands in no rule";
     case OP_CONST: right = n->dom == CONST_; break;
     case OP_P: case OP_G: right = n->dom == ELEM; break;
     case OP_STEP: case OP_HYPER: right = n->dom == GROUP; break;
@@ -52,9 +52,9 @@ static const char *bad_leaf(const Rule *r, const Node *n)
 static const char *bad_product(const Graph *g, const Node *n)
 {
     Dom a = (Dom)g->n[n->arg[0]].dom, b = (Dom)g->n[n->arg[1]].dom;
-    if (n->sym < 0 || n->sym > (TURN_A | TURN_B | SYMMETRIC | BLOCKED))
+    if (n->sym < 0 || n->sym > (TRANS_A | TRANS_B | SYMMETRIC | BLOCKED))
         return "flags that no product has";
-    MatrixAxes x = dom_matrix(a, n->sym & TURN_A), y = dom_matrix(b, n->sym & TURN_B);
+    MatrixAxes x = dom_matrix(a, n->sym & TRANS_A), y = dom_matrix(b, n->sym & TRANS_B);
     if (dom_wide(a) || dom_wide(b) || x.across != y.down || x.across == AXIS_ONE || n->from != a)
         return "operands whose axes do not meet";
     Dom out = dom_product(x.down, y.across);
@@ -73,8 +73,8 @@ static const char *bad_product(const Graph *g, const Node *n)
 static const char *bad_words(const Node *n)
 {
     bool power = n->op == OP_POWER, moves = n->op == OP_SORT || n->op == OP_TAKE;
-    int own = power ? FLOORED : n->op == OP_SOLVE ? TURN_A | FROM_RIGHT : n->op == OP_TAKE ? OF_COLS : 0;
-    if (n->sym & ~(BLOCKED | (moves ? 0 : OR_LAST) | own))
+    int own = power ? FLOORED : n->op == OP_SOLVE ? TRANS_A | FROM_RIGHT : n->op == OP_TAKE ? OF_COLS : 0;
+    if (n->sym & ~(BLOCKED | (moves ? 0 : KEEP_LAST) | own))
         return "flags that no such factor has";
     if (!isfinite(n->imm) || (power ? n->imm == 0 : n->imm != 1))
         return "an exponent that no factor has";
@@ -112,7 +112,7 @@ static const char *bad_factor(const Graph *g, const Node *n)
         return "a factor of what has none";
     for (int k = 1; k < n->nargs; k++) {
         Dom want = call_operand_dom(n, k), d = (Dom)g->n[n->arg[k]].dom;
-        if (d != want && !(!dom_square(want) && d == dom_turned(want)))
+        if (d != want && !(!dom_square(want) && d == dom_transposed(want)))
             return "an operand of another shape than the factor takes";
     }
     return bad_words(n);
@@ -125,9 +125,9 @@ static const char *bad_domain(const Rule *r, const Node *n, Dom join)
     switch (op_info[n->op].kind) {
     case K_LEAF: return NULL;
     case K_CALL: return n->op == OP_MM ? bad_product(g, n) : bad_factor(g, n);
-    case K_TURN: {
+    case K_TRANSPOSE: {
         const Node *x = &g->n[n->arg[0]];
-        return x->op == OP_TURN || x->ty == BOOL || dom_wide((Dom)x->dom) || n->dom != dom_turned((Dom)x->dom)
+        return x->op == OP_TRANSPOSE || x->ty == BOOL || dom_wide((Dom)x->dom) || n->dom != dom_transposed((Dom)x->dom)
                    ? "it turns what cannot be turned, or into another shape" : NULL;
     }
     case K_RED:
@@ -146,7 +146,7 @@ static int more_operands(const Node *n)
 {
     if (n->op == OP_MM)
         return n->nargs == 3;
-    return is_call(n) ? ((n->sym & FLOORED) != 0) + ((n->sym & OR_LAST) != 0) : 0;
+    return is_call(n) ? ((n->sym & FLOORED) != 0) + ((n->sym & KEEP_LAST) != 0) : 0;
 }
 
 static const char *bad_node(const Rule *r, Ref i)

@@ -158,7 +158,7 @@ static void rewrite(Rule *r, Arena *a)
     rule_rewrite(r, NULL, NULL);                           /* what was taken in */
 }
 
-bool pass_calls(Rule *r, Diag *d)
+bool pass_product_fuse(Rule *r, Diag *d)
 {
     (void)d;
     if (graph_calls(&r->g))

@@ -65,7 +65,7 @@ static int weight_of(const Planner *p, const Route *t, int k, Ref r, bool coarse
     return p->time[r] < k && (coarse || n->ty == NUM) ? 2 * 16 * type_info[p->plan->real].bytes + 1 : CUT_INF;
 }
 
-static void touch(const Route *t, Pass *q, const Node *n, Ref r)
+static void touch(const Route *t, ElemPass *q, const Node *n, Ref r)
 {
     int i = n->op == OP_P ? t->target[0] : n->op == OP_STATE ? t->target[n->sym + 1] : -1;
     if (i >= 0)
@@ -75,7 +75,7 @@ static void touch(const Route *t, Pass *q, const Node *n, Ref r)
 }
 
 /* ---- one cut ---- */
-typedef struct { Planner *p; Route *t; Pass *q; int k; bool coarse; int nnear, nvertex, nwide; bool lost; } Solve;
+typedef struct { Planner *p; Route *t; ElemPass *q; int k; bool coarse; int nnear, nvertex, nwide; bool lost; } Solve;
 
 static void add_vertex(Solve *s, Ref r)
 {
@@ -209,7 +209,7 @@ static void tidy_wants(Planner *p, Route *t, int k)
     p->now += 4;
     for (int i = 0; i < l->n; i++) {
         Ref r = l->v[i].val;
-        if (t->kept[r] > 0 && p->time[r] == k && p->mark[r] != p->now + LISTED) {
+        if (t->nloaders[r] > 0 && p->time[r] == k && p->mark[r] != p->now + LISTED) {
             p->mark[r] = p->now + LISTED;
             l->v[n++] = l->v[i];
         }
@@ -218,7 +218,7 @@ static void tidy_wants(Planner *p, Route *t, int k)
     list_sort(l);
 }
 
-static bool solve_pass(Planner *p, Route *t, int k, Pass *q)
+static bool solve_pass(Planner *p, Route *t, int k, ElemPass *q)
 {
     List *roots = &p->roots;
     for (int i = t->fold_from[k]; i < t->fold_from[k + 1]; i++) {
@@ -253,23 +253,23 @@ static bool solve_pass(Planner *p, Route *t, int k, Pass *q)
     return cost < CUT_INF;
 }
 
-static Pass *pass_take(Planner *p)
+static ElemPass *pass_take(Planner *p)
 {
     if (!p->nspare)
-        return NEW(p->arena, Pass);
-    Pass *q = p->spare[--p->nspare];
+        return NEW(p->arena, ElemPass);
+    ElemPass *q = p->spare[--p->nspare];
     q->load.n = q->store.n = q->fold.n = q->keep.n = 0;
     q->tile = q->cols = q->coarse = false;
     q->bytes = 0;
     return q;
 }
 
-static void pass_leave(Planner *p, Pass *q) { PUSH(p->arena, p->spare, p->nspare, p->spare_cap) = q; }
+static void pass_leave(Planner *p, ElemPass *q) { PUSH(p->arena, p->spare, p->nspare, p->spare_cap) = q; }
 
 /* ---- temporaries between passes ---- */
 static void want(Planner *p, Route *t, Ref r)
 {
-    if (t->kept[r]++ == 0)
+    if (t->nloaders[r]++ == 0)
         list_add(p->arena, &t->want[p->time[r]], r, -1);
 }
 
@@ -284,7 +284,7 @@ void loads_moved(Planner *p, Ref r, int from)
 {
     for (int v = 0; v < p->nvariant; v++) {
         Route *t = &p->route[v];
-        if (!t->kept[r])
+        if (!t->nloaders[r])
             continue;
         list_add(p->arena, &t->want[p->time[r]], r, -1);
         loads_dirty(t, p->time[r]);
@@ -298,15 +298,15 @@ static void swap_keeps(Planner *p, Route *t, const List *was, const List *is, bo
     for (int i = 0; i < is->n; i++)
         want(p, t, is->v[i].val);
     for (int i = 0; i < was->n; i++)
-        t->kept[was->v[i].val]--;
+        t->nloaders[was->v[i].val]--;
     for (int i = 0; spread && i < was->n; i++)
-        if (!t->kept[was->v[i].val])
+        if (!t->nloaders[was->v[i].val])
             loads_dirty(t, p->time[was->v[i].val]);
     for (int i = 0, j = 0; spread && i < is->n; i++) {
         while (j < was->n && was->v[j].val < is->v[i].val)
             j++;
         bool both = j < was->n && was->v[j].val == is->v[i].val;
-        if (!both && t->kept[is->v[i].val] == 1)
+        if (!both && t->nloaders[is->v[i].val] == 1)
             loads_dirty(t, p->time[is->v[i].val]);
     }
 }
@@ -322,7 +322,7 @@ static bool settle_route(Planner *p, Route *t)
             continue;
         t->dirty[k] = false;
         t->ndirty--;
-        Pass *was = t->pass[k], *is = pass_take(p);
+        ElemPass *was = t->pass[k], *is = pass_take(p);
         PUSH(p->arena, p->undo, p->nundo, p->undo_cap) = (Undo){t, k, was};
         t->pass[k] = is;
         bool ok = solve_pass(p, t, k, is);
@@ -378,10 +378,10 @@ void loads_begin(Planner *p)
     p->cut.arena = p->arena;
     for (int v = 0; v < p->nvariant; v++) {
         Route *t = &p->route[v];
-        t->pass = NEWS(p->arena, Pass *, p->npass + 1);
+        t->pass = NEWS(p->arena, ElemPass *, p->npass + 1);
         t->reach = NEWS(p->arena, int, p->npass + 1);
         t->want = NEWS(p->arena, List, p->npass + 1);
-        t->kept = NEWS(p->arena, int, n + 1);
+        t->nloaders = NEWS(p->arena, int, n + 1);
         t->dirty = NEWS(p->arena, bool, p->npass + 1);
         for (int k = 0; k < p->npass; k++) {
             t->reach[k] = p->reach / p->npass > LEAST_REACH ? p->reach / p->npass : LEAST_REACH;

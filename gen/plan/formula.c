@@ -144,10 +144,10 @@ static void put_infix(Writer *w, const Node *n, const char *form, int own, int d
         buf_puts(w->b, ")");
 }
 
-static void put_turned(Writer *w, Ref v, bool turned, int depth)
+static void put_transposed(Writer *w, Ref v, bool transposed, int depth)
 {
-    put_value(w, v, depth - 1, turned ? CALL : 0);
-    buf_puts(w->b, turned ? ".T" : "");
+    put_value(w, v, depth - 1, transposed ? CALL : 0);
+    buf_puts(w->b, transposed ? ".T" : "");
 }
 
 /* factor * mm(a, b) + factor * c: what is one, or not there, is left out. */
@@ -161,9 +161,9 @@ static void put_product(Writer *w, const Node *n, int depth, int binds)
         buf_puts(w->b, " * ");
     }
     buf_puts(w->b, "mm(");
-    put_turned(w, n->arg[0], n->sym & TURN_A, depth);
+    put_transposed(w, n->arg[0], n->sym & TRANS_A, depth);
     buf_puts(w->b, ", ");
-    put_turned(w, n->arg[1], n->sym & TURN_B, depth);
+    put_transposed(w, n->arg[1], n->sym & TRANS_B, depth);
     buf_puts(w->b, ")");
     if (sum) {
         buf_puts(w->b, " + ");
@@ -198,11 +198,11 @@ static void put_options(Writer *w, const Node *n, int depth)
         put_value(w, n->arg[call_operand(n, 1)], depth - 1, 0);
         before = ", ";
     }
-    if (n->sym & OR_LAST) {
+    if (n->sym & KEEP_LAST) {
         buf_printf(w->b, "%slast = ", before);
         put_value(w, n->arg[call_operand(n, 2)], depth - 1, 0);
     }
-    if (n->sym & (FLOORED | OR_LAST | FROM_RIGHT))
+    if (n->sym & (FLOORED | KEEP_LAST | FROM_RIGHT))
         buf_puts(w->b, " }");
 }
 
@@ -215,8 +215,8 @@ static void put_op(Writer *w, const Node *n, int depth, int binds)
         put_product(w, n, depth, binds);
         return;
     }
-    if (n->op == OP_TURN) {
-        put_turned(w, n->arg[0], true, depth);
+    if (n->op == OP_TRANSPOSE) {
+        put_transposed(w, n->arg[0], true, depth);
         return;
     }
     if (n->op == OP_POW || n->op == OP_POWI) {
@@ -228,8 +228,8 @@ static void put_op(Writer *w, const Node *n, int depth, int binds)
         buf_printf(w->b, "%s(", o->name);
         for (int k = 0; k < own; k++) {
             buf_puts(w->b, k ? ", " : "");
-            if (is_call(n) && !k && n->sym & TURN_A)
-                put_turned(w, n->arg[k], true, depth);
+            if (is_call(n) && !k && n->sym & TRANS_A)
+                put_transposed(w, n->arg[k], true, depth);
             else
                 put_value(w, n->arg[k], depth - 1, 0);
         }

@@ -30,7 +30,7 @@ static const short choices[NFORM][NKNOB][MOST_VALUES + 1] = {
     [FORM_SINGLE] = {{128, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
     [FORM_WARPS] = {{128, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
     [FORM_HALF] = {{128, -1}, {4, 2, 8, -1}, {4, 2, 8, -1}, {0, 8, 12, 16, -1}, {0, -1}, {0, -1}, {0, -1}},
-    [FORM_EIGEN] = {{1, 2, 3, 4, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},    /* EigenWay */
+    [FORM_EIGEN] = {{1, 2, 3, 4, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},    /* EigenMethod */
     [FORM_ROOT] = {{3, 4, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
     [FORM_CPU] = {
         {0, 1, 2, 4, 8, 16, 32, 64, -1}, {1, -1}, {0, 1, 2, 4, 8, 16, 32, 64, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}}};
@@ -38,7 +38,7 @@ static const short choices[NFORM][NKNOB][MOST_VALUES + 1] = {
 const char *knob_text(LaunchForm f, Knob k)
 {
     if (f == FORM_EIGEN || f == FORM_ROOT)
-        return k == KNOB_WAY ? "way" : NULL;
+        return k == KNOB_METHOD ? "way" : NULL;
     return knob_name[k];
 }
 
@@ -139,18 +139,18 @@ int rows_ahead(const Plan *p, const Stage *s)
 static int64_t shared_bytes(const Plan *p, const Stage *s, int strips, int chunk)
 {
     LaunchForm f = stage_form(s);
-    int64_t bytes = 0, turn = 0;
+    int64_t bytes = 0, strip = 0;
     for (int i = 0; i < s->nfold; i++) {
         const Mem *m = &p->mem[s->fold[i].mem];
         int64_t each = type_info[m->type].bytes;
         if (f == FORM_LANES)
             bytes += chunk * each;
         else if (f == FORM_TILE && m->dom == COL && !strips)
-            turn = ROW_LANES * LANES * each;
+            strip = ROW_LANES * LANES * each;
         else if (f == FORM_TILE && m->dom != ROW)
             bytes += (m->dom == COL ? ROW_LANES * LANES * strips : OPTC_TILE_ROWS) * each;
     }
-    return bytes + turn + rows_ahead(p, s) * chunk * (int64_t)sizeof(double);
+    return bytes + strip + rows_ahead(p, s) * chunk * (int64_t)sizeof(double);
 }
 
 enum { SHARED = 48 * 1024 };                   /* bytes a block may have without asking */
@@ -303,4 +303,4 @@ void launch_range(const Plan *p, const Stage *s, int64_t elements, int *lo, int 
     *hi = small ? border - 1 : INT_MAX;
 }
 
-int64_t launch_pieces(const Stage *s, const Launch *l) { return count_pieces(stage_form(s), l, 0); }
+int64_t launch_unit_blocks(const Stage *s, const Launch *l) { return count_unit_blocks(stage_form(s), l, 0); }

@@ -13,8 +13,8 @@ enum { MOST_VALUES = 8 };
 extern const char *const form_name[NFORM];
 extern const char *const knob_name[NKNOB];
 /* As files of results have it; NULL: such forms have none. Of calls (FORM_EIGEN, FORM_ROOT), which are launched by no
- * numbers, the first is the way they are computed in (EigenWay), the only one. */
-#define KNOB_WAY KNOB_THREADS
+ * numbers, the first is the way they are computed in (EigenMethod), the only one. */
+#define KNOB_METHOD KNOB_THREADS
 const char *knob_text(LaunchForm f, Knob k);
 LaunchForm stage_form(const Stage *s);
 /* Of a list that folds: rows of arrays that its warps fold ahead of each chunk; 0: none, or too many to keep */
@@ -36,5 +36,5 @@ Launch launch_plain(const Stage *s);
 int tile_strips(const Plan *p, const Stage *s);
 int list_chunk(const Plan *p, const Stage *s);
 /* of a map: blocks a unit of work is split into */
-int64_t launch_pieces(const Stage *s, const Launch *l);
+int64_t launch_unit_blocks(const Stage *s, const Launch *l);
 #endif

@@ -40,7 +40,7 @@ static bool same_array(Sharing *s, Access x, Access y)
 {
     const Mem *m = &s->plan->mem[x.mem], *n = &s->plan->mem[y.mem];
     return m->kind == n->kind && m->dom == n->dom && m->from == n->from && m->by == n->by && m->type == n->type &&
-           x.turned == y.turned && matched(s, s->mem, x.mem, y.mem);
+           x.transposed == y.transposed && matched(s, s->mem, x.mem, y.mem);
 }
 
 /* But for its operands. */
@@ -151,7 +151,7 @@ static Sharing begin(const Plan *pl, Arena *scratch)
     return s;
 }
 
-int shared_unequal(const Plan *p, const Phase *ph, Arena *scratch)
+int merged_unequal(const Plan *p, const Phase *ph, Arena *scratch)
 {
     Sharing s = begin(p, scratch);
     for (int i = 0; i < ph->nstage; i++) {
@@ -209,7 +209,7 @@ static void share_entry(Plan *pl, const PlanEntry *en, Sharing *s, Sort *v)
 }
 
 /* Stages get their numbers anew. Of more than the plan may have nobody makes anything. */
-void share_stages(Plan *pl, Arena *scratch)
+void merge_equal_stages(Plan *pl, Arena *scratch)
 {
     if (!plan_calls(pl) || pl->nstage > pl->limits.stages)
         return;

@@ -93,7 +93,7 @@ static void make_phase(void *ctx, Arena *scratch)
     }
     rule_rewrite(&r, fix_every, &m->of);
     if (m->of.phases->nperiod)
-        pass_fold(&r, NULL);
+        pass_constant_fold(&r, NULL);
     bool other = false;
     for (int v = 0; v < r.nvariant; v++)
         other = tidy_body(&r, &body[v]) || other;

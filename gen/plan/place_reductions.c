@@ -225,7 +225,7 @@ static bool move_fold(Planner *p, Route *t, Ref r, int k, int *was)
     for (int v = 0; v < p->nvariant; v++) {
         sort_folds(p, &p->route[v]);
         for (Ref x = 0; x < p->g->len; x++)
-            if (was[x] != now[x] && p->route[v].kept[x])
+            if (was[x] != now[x] && p->route[v].nloaders[x])
                 list_add(p->arena, &p->route[v].want[now[x]], x, -1);
     }
     return false;
@@ -263,7 +263,7 @@ static bool move_folds(Planner *p, int *scratch)
 /* Start with every store in the last pass, which is always possible, and every fold as early as it can be; move one
  * at a time while that saves bytes, or costs none and stores earlier (two stores may only pay once both have
  * moved). */
-void place_work(Planner *p)
+void place_reductions(Planner *p)
 {
     begin(p);
     int64_t limit = p->limit;

@@ -174,7 +174,7 @@ int leaf_mem(const Planner *p, const Node *n)
 {
     const Plan *pl = p->plan;
     switch (n->op) {
-    case OP_GIVEN: return p->given[n->sym];
+    case OP_CARRIED: return p->carried[n->sym];
     case OP_P: return 0;
     case OP_G: return 1;
     case OP_INPUT: return 2 + n->sym;
@@ -246,7 +246,7 @@ static void plan_one(void *ctx, Arena *scratch)
     if (graph_calls(p.g)) {
         plan_segments(&p);
     } else {
-        place_work(&p);
+        place_reductions(&p);
         make_drafts(&p);
     }
     place_arrays(&p);
@@ -290,13 +290,13 @@ static void plan_all(void *ctx, Arena *scratch)
         for (int m = 0; m < pl->entry[e].nphase; m++, left--) {
             Making make = {pl, &pl->entry[e].phase[m], &pools, left};
             arena_scratch(pl->arena, plan_one, &make);
-            plan_turns(pl, make.ph, scratch);
+            plan_stagger(pl, make.ph, scratch);
             if (pl->gpu)
-                plan_halves(pl, make.ph, scratch);
+                plan_symmetric_half(pl, make.ph, scratch);
             note_stages(pl, make.ph);
         }
     pl->nstage = pl->nfn;
-    share_stages(pl, scratch);
+    merge_equal_stages(pl, scratch);
 }
 
 static void number_stages(Plan *pl)
@@ -341,7 +341,7 @@ Plan *plan_make(Arena *a, Rule *r, const Phases *phases, PlanTypes t, const Plan
     }
     arena_scratch(a, plan_all, pl);
     number_stages(pl);
-    plan_name(pl);
+    plan_name_arrays(pl);
     return pl;
 }
 

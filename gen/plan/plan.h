@@ -61,7 +61,7 @@ typedef struct Mem {
 
 /* name: what the array is called where it holds this value (value_names.c). turned: val is a TURN that this very stage does:
  * mem holds its operand, of which the entry at the exchanged place is read */
-typedef struct { Ref val; int mem; const char *name; bool turned; } Access;
+typedef struct { Ref val; int mem; const char *name; bool transposed; } Access;
 
 typedef struct Stage {
     StageKind kind;
@@ -77,7 +77,7 @@ typedef struct Stage {
     /* lists over two equal axes: all that it stores is symmetric, and it reads lower triangles only; calls: nothing
      * reads the result's upper triangle (symmetric_half.c) */
     bool half;
-    unsigned turns;                        /* 0, or who need not be in it: stagger_plan.c */
+    unsigned stagger;                        /* 0, or who need not be in it: stagger_plan.c */
     int bytes_read, bytes_written;         /* per element (flat and tile) or per value of the stage's domain */
     int cost;                              /* operations per element or value */
     int fn;                                /* number of the emitted function; equal stages have one (merge_stages.c) */
@@ -139,9 +139,9 @@ typedef struct PlanTypes { Type p, g, state; Product precision; bool gpu; } Plan
 Plan *plan_make(Arena *a, Rule *r, const Phases *phases, PlanTypes t, const PlanLimits *limits);
 bool plan_verify(const Plan *p, Diag *d);                    /* plan_verify.c; false: the Diag is set */
 /* merge_stages.c: the first stage whose number is that of one it does not equal; -1: there is none */
-int shared_unequal(const Plan *p, const Phase *ph, Arena *scratch);
+int merged_unequal(const Plan *p, const Phase *ph, Arena *scratch);
 /* stagger_verify.c: the first stage that leaves out somebody who must be in it; -1: none does */
-int turns_wrong(const Plan *p, const Phase *ph, Arena *scratch);
+int stagger_wrong(const Plan *p, const Phase *ph, Arena *scratch);
 int plan_phase(const Plan *p, double t);                     /* the phase of step t */
 typedef struct StageAt { const PlanEntry *entry; int phase; const Stage *stage; } StageAt;
 /* where the stage of that number stands, the first of them: 0 <= fn < nfn */
@@ -149,7 +149,7 @@ StageAt plan_at(const Plan *p, int fn);
 /* "divisible by 5", "not 1 behind one divisible by 5": steps at which it is or is not done */
 void plan_period(Buf *b, const Period *p, const char *before, bool yes);
 /* ", of one in 50 tensors a step": whom a stage is for; of everybody nothing */
-void plan_whose(Buf *b, const Rule *r, unsigned turns);
+void plan_stagger_text(Buf *b, const Rule *r, unsigned stagger);
 bool plan_calls(const Plan *p);                              /* it has products, or factors */
 /* of its powers on a GPU: BY_PRODUCTS, BY_EIGENVECTORS (root_by_products) */
 enum { BY_PRODUCTS = 1, BY_EIGENVECTORS = 2 };

@@ -12,7 +12,7 @@ static void put_names(Buf *b, const Access *v, int n, const char *what)
 /* "mm(a, b.T), rows x cols x rows in bf16, symmetric": what a product takes for each matrix */
 static void put_factor(Buf *b, const Node *n, const Stage *s)
 {
-    buf_printf(b, " %s(%s%s", op_info[n->op].name, s->load[0].name, n->sym & TURN_A ? ".T" : "");
+    buf_printf(b, " %s(%s%s", op_info[n->op].name, s->load[0].name, n->sym & TRANS_A ? ".T" : "");
     if (op_info[n->op].arity > 1)
         buf_printf(b, ", %s%s", s->load[1].name, n->sym & OF_COLS ? ", \"cols\"" : "");
     if (n->op == OP_POWER) {
@@ -22,7 +22,7 @@ static void put_factor(Buf *b, const Node *n, const Stage *s)
     buf_printf(b, ")%s", n->sym & FROM_RIGHT ? " from the right" : "");
     if (n->sym & FLOORED)
         buf_printf(b, ", eigenvalues at least %s", s->load[call_operand(n, 1)].name);
-    if (n->sym & OR_LAST)
+    if (n->sym & KEEP_LAST)
         buf_printf(b, ", else %s", s->load[call_operand(n, 2)].name);
     MatrixAxes m = dom_matrix((Dom)n->dom, false);
     buf_printf(b, ", %s x %s%s", axis_name(m.down), axis_name(m.across), n->sym & BLOCKED ? ", block by block" : "");
@@ -35,15 +35,15 @@ static void put_call(Buf *b, const Plan *p, const Graph *g, const Stage *s)
         put_factor(b, n, s);
         return;
     }
-    MatrixAxes x = dom_matrix((Dom)g->n[n->arg[0]].dom, n->sym & TURN_A),
-               y = dom_matrix((Dom)g->n[n->arg[1]].dom, n->sym & TURN_B);
+    MatrixAxes x = dom_matrix((Dom)g->n[n->arg[0]].dom, n->sym & TRANS_A),
+               y = dom_matrix((Dom)g->n[n->arg[1]].dom, n->sym & TRANS_B);
     buf_puts(b, " ");
     if (n->imm != 1) {
         buf_double(b, n->imm);
         buf_puts(b, " * ");
     }
-    buf_printf(b, "%s(%s%s, %s%s)", op_info[n->op].name, s->load[0].name, n->sym & TURN_A ? ".T" : "", s->load[1].name,
-               n->sym & TURN_B ? ".T" : "");
+    buf_printf(b, "%s(%s%s, %s%s)", op_info[n->op].name, s->load[0].name, n->sym & TRANS_A ? ".T" : "", s->load[1].name,
+               n->sym & TRANS_B ? ".T" : "");
     if (n->nargs > 2) {
         buf_puts(b, " + ");
         buf_double(b, n->beta);
@@ -57,15 +57,15 @@ static void put_call(Buf *b, const Plan *p, const Graph *g, const Stage *s)
         buf_puts(b, ", its lower triangle");
 }
 
-void plan_whose(Buf *b, const Rule *r, unsigned turns)
+void plan_stagger_text(Buf *b, const Rule *r, unsigned stagger)
 {
     const char *before = ", of one in ";
     for (int i = 0, nth = 0; i < r->nstate; i++)
-        if (r->state[i].slots.every && turns >> nth++ & 1) {
+        if (r->state[i].slots.every && stagger >> nth++ & 1) {
             buf_printf(b, "%s%d %s", before, r->state[i].slots.every, r->state[i].dom == BLOCK ? "blocks" : "tensors");
             before = " or ";
         }
-    if (turns)
+    if (stagger)
         buf_puts(b, " a step");
 }
 
@@ -85,7 +85,7 @@ static void put_stage(Buf *b, const Plan *p, const Graph *g, const Stage *s, int
         buf_printf(b, ", as %d", (int)(at.stage - at.entry->phase[at.phase].stage));
     if (s->shared && at.stage != s && at.entry->phase[at.phase].g != g)
         buf_printf(b, " of phase %d", at.phase);
-    plan_whose(b, p->rule, s->turns);
+    plan_stagger_text(b, p->rule, s->stagger);
     put_names(b, s->load, s->nload, "\n      reads    ");
     put_names(b, s->fin, s->nfin, "\n      finishes ");
     put_names(b, s->fold, s->nfold, "\n      folds    ");

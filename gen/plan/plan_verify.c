@@ -113,8 +113,8 @@ static void check_load(Check *c, Access a, int k)
 {
     if (!known(c, a))
         return;
-    bool turned = a.turned && c->ph->g->n[a.val].op == OP_TURN;
-    Ref of = turned ? c->ph->g->n[a.val].arg[0] : a.val;
+    bool transposed = a.transposed && c->ph->g->n[a.val].op == OP_TRANSPOSE;
+    Ref of = transposed ? c->ph->g->n[a.val].arg[0] : a.val;
     const Node *n = &c->ph->g->n[of];
     const Mem *m = &c->plan->mem[a.mem];
     Ref holds = c->holds[slot(c, c->s->variant, a.mem)];
@@ -128,7 +128,7 @@ static void check_load(Check *c, Access a, int k)
     } else if (m->kind != MEM_TEMP && !called && !is_call(n) && m->type != mem_type_of(c->plan, own_dom(n))) {
         wrong(c, a.val, a.mem, "it is loaded from where it was rounded");
     }
-    if (c->torn[slot(c, c->s->variant, a.mem)] && (called || turned || !c->s->half))
+    if (c->torn[slot(c, c->s->variant, a.mem)] && (called || transposed || !c->s->half))
         wrong(c, a.val, a.mem, "its upper triangle is not there");
     if (m->kind == MEM_PART || m->dom != own_dom(n))
         wrong(c, a.val, a.mem, "the array is not of its domain");
@@ -136,7 +136,7 @@ static void check_load(Check *c, Access a, int k)
         wrong(c, a.val, a.mem, "a temporary of another type than it is computed in");
     if (called && !operand_of_call(c, a, k))
         wrong(c, a.val, a.mem, "an operand of a call in another type than it takes, or another operand");
-    if (!called && dom_find(stage_domain(c->s->kind), turned ? dom_turned(m->dom) : m->dom) == PLACE_NONE)
+    if (!called && dom_find(stage_domain(c->s->kind), transposed ? dom_transposed(m->dom) : m->dom) == INDEX_NONE)
         wrong(c, a.val, a.mem, "the stage has no single one of it: no index follows from their axes");
     if (c->have[a.val] == c->now && !called)
         wrong(c, a.val, a.mem, "it is loaded twice");
@@ -196,7 +196,7 @@ static void check_operation(Check *c, Ref r)
     const Node *n = &c->ph->g->n[r];
     bool draw = n->op == OP_RANDOM || n->op == OP_NORMAL || n->op == OP_DOWN || n->op == OP_ACROSS,
          called = is_called(c->s->kind);
-    if (is_red(n) || (is_leaf(n) && !draw) || is_call(n) != called || n->op == OP_TURN)
+    if (is_red(n) || (is_leaf(n) && !draw) || is_call(n) != called || n->op == OP_TRANSPOSE)
         wrong(c, r, NONE, "it is no operation on values of this kind of stage");
     if (!called && own_dom(n) != stage_domain(c->s->kind))
         wrong(c, r, NONE, "the stage computes in another domain");
@@ -310,7 +310,7 @@ static bool may_halve(const Check *c, const Stage *s)
             return false;
     if (is_called(s->kind))
         return c->plan->mem[s->store[0].mem].kind == MEM_TEMP;
-    return is_list(s->kind) && dom_square(own) && dom_turned(own) == own && !s->nfold && !s->nfin;
+    return is_list(s->kind) && dom_square(own) && dom_transposed(own) == own && !s->nfold && !s->nfin;
 }
 
 /* Stages of one number say so; whether they are equal is asked when they are known to be whole. */
@@ -416,12 +416,12 @@ static void check_phase(Check *c, Arena *scratch)
         for (int k = i; k < end && c->ok; k++)
             check_stage(c, k);
     }
-    int i = c->ok ? shared_unequal(c->plan, c->ph, scratch) : -1;
+    int i = c->ok ? merged_unequal(c->plan, c->ph, scratch) : -1;
     if (i >= 0) {
         look_at(c, i);
         wrong(c, NONE, NONE, "its function is of a stage that differs");
     }
-    i = c->ok ? turns_wrong(c->plan, c->ph, scratch) : -1;
+    i = c->ok ? stagger_wrong(c->plan, c->ph, scratch) : -1;
     if (i >= 0) {
         look_at(c, i);
         wrong(c, NONE, NONE, "somebody is left out who must be in it, or finds what somebody left out");

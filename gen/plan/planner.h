@@ -16,14 +16,14 @@
 
 typedef struct { Access *v; int n, cap; } List;
 
-typedef struct Pass {            /* one elem pass of one variant */
+typedef struct ElemPass {            /* one elem pass of one variant */
     List load, store, fold;
     List keep;                   /* the loads that are temporaries of earlier passes */
     bool tile, cols;             /* folds to more than the tensor; to columns */
     bool coarse;                 /* its cut did not look at everything */
     int64_t bytes;               /* per element, times 16 */
     uint64_t touches[2];         /* by write: its target or its value is among what the pass may load or compute */
-} Pass;
+} ElemPass;
 
 typedef struct Route {           /* one variant's way through the passes */
     const Body *body;
@@ -34,14 +34,14 @@ typedef struct Route {           /* one variant's way through the passes */
     /* by value: the first write of it, by write: the next one of the same value; -1: none */
     int *first, *next;
     Ref *fold; int *fold_from;   /* elem reductions in order of their pass; where those of a pass begin */
-    Pass **pass;
+    ElemPass **pass;
     int *reach;                  /* by pass: how many values its cut may look at */
     List *want;                  /* by pass: values that later passes load as temporaries (see choose_loads.c) */
-    int *kept;                   /* by value: how many passes load it as a temporary */
+    int *nloaders;                   /* by value: how many passes load it as a temporary */
     bool *dirty; int ndirty, top;        /* passes to solve again; none above `top` is */
 } Route;
 
-typedef struct { Route *route; int k; Pass *was; } Undo;
+typedef struct { Route *route; int k; ElemPass *was; } Undo;
 
 /* What one segment leaves in memory for others and for calls: written as a state is, with a number behind the states'. */
 typedef struct Carry { Ref val; Dom dom; Type type; int mem; } Carry;
@@ -75,7 +75,7 @@ typedef struct Planner {         /* planning one phase */
     int *mark, now;              /* by value: what it is to the pass being solved, see choose_loads.c */
     int *local;                  /* by value: its vertex in the cut */
     Ref *near, *vertex;          /* stacks of choose_loads.c */
-    Pass **spare; int nspare, spare_cap;
+    ElemPass **spare; int nspare, spare_cap;
     Undo *undo; int nundo, undo_cap;
 
     /* the stages */
@@ -84,7 +84,7 @@ typedef struct Planner {         /* planning one phase */
     Mem *array; int narray, array_cap;   /* temporaries and partials, before they have a Mem */
     struct Pools *pools;         /* Mems of other phases, and of this one, to use again */
     Carry *carry; int ncarry, carry_cap;
-    int *given, ngiven, given_cap;       /* by number of a GIVEN leaf: where it lies */
+    int *carried, ncarried, carried_cap;       /* by number of a GIVEN leaf: where it lies */
 } Planner;
 
 /* constants that need computing are computed with the group's values */
@@ -100,7 +100,7 @@ static inline bool inlined(const Node *n)
 }
 static inline bool in_memory(const Node *n)
 {
-    return n->op == OP_P || n->op == OP_G || n->op == OP_STATE || n->op == OP_INPUT || n->op == OP_GIVEN;
+    return n->op == OP_P || n->op == OP_G || n->op == OP_STATE || n->op == OP_INPUT || n->op == OP_CARRIED;
 }
 static inline bool computed(const Node *n) { return !inlined(n) && !in_memory(n); }
 static inline bool elem_fold(const Planner *p, Ref r)
@@ -137,7 +137,7 @@ int leaf_mem(const Planner *p, const Node *n);
 int temp_of(Planner *p, Ref r);
 
 /* place_reductions.c */
-void place_work(Planner *p);                 /* fills the routes and npass */
+void place_reductions(Planner *p);                 /* fills the routes and npass */
 
 /* choose_loads.c */
 void loads_begin(Planner *p);                /* every pass solved once: total */
@@ -150,23 +150,24 @@ void loads_moved(Planner *p, Ref r, int from);            /* r is known at anoth
 /* stages.c */
 enum { ELEM_LEVEL = 1 << 20 };               /* elem passes come after the list stages of their time */
 int stage_at(Planner *p, int time, int level, StageKind kind, int variant);      /* number of a draft */
-void make_drafts(Planner *p);                /* of what place_work decided, in order */
+void make_drafts(Planner *p);                /* of what place_reductions decided, in order */
 void finish_stages(Planner *p);              /* fills the phase's stages from the drafts */
 
-/* stagger_plan.c: by variant and value, who wants it: 0 nobody, EVERYBODY, or bits by number among the states of slots */
-#define EVERYBODY (~0u)
-unsigned **turns_wanted(Arena *a, const Plan *p, const Phase *ph);
-void plan_turns(const Plan *p, Phase *ph, Arena *scratch);
-unsigned turn_of(const Rule *r, const Graph *g, Ref cond);     /* whose turn a truth value is; 0: it is something else */
+/* stagger_plan.c: by variant and value, who wants it: 0 nobody, ALL_OWNERS, or bits by number among the states of slots
+ * */
+#define ALL_OWNERS (~0u)
+unsigned **stagger_wanted(Arena *a, const Plan *p, const Phase *ph);
+void plan_stagger(const Plan *p, Phase *ph, Arena *scratch);
+unsigned stagger_of(const Rule *r, const Graph *g, Ref cond); /* whose turn a truth value is; 0: it is something else */
 /* symmetric_half.c */
-void plan_halves(const Plan *p, Phase *ph, Arena *scratch);
+void plan_symmetric_half(const Plan *p, Phase *ph, Arena *scratch);
 /* merge_stages.c */
-void share_stages(Plan *p, Arena *scratch);  /* gives equal ones one number */
+void merge_equal_stages(Plan *p, Arena *scratch);  /* gives equal ones one number */
 
 /* segments.c */
 void plan_segments(Planner *p);              /* the drafts of a phase with calls */
 
 /* small_stages.c */
 void find_levels(Planner *p);
-void make_list_stages(Planner *p);
+void make_small_stages(Planner *p);
 #endif

@@ -82,7 +82,7 @@ static bool apart(const Cutter *c, int v, Ref r, Ref a)
 {
     const Node *n = &c->g->n[r], *x = &c->g->n[a];
     bool both = large(n) && large(x) && !is_call(n) && !is_leaf(x);
-    return both && c->want[v][r] != EVERYBODY && c->want[v][a] == EVERYBODY;
+    return both && c->want[v][r] != ALL_OWNERS && c->want[v][a] == ALL_OWNERS;
 }
 
 /* As early as can be. What groups have is made once for all variants. */
@@ -117,7 +117,7 @@ static void find_free(Cutter *c)
         const Node *n = &c->g->n[r];
         for (int k = 0; k < n->nargs && is_call(n); k++)
             c->kept[n->arg[k]] = operand_type(c, r, k) == mem_type_of(c->p->plan, (Dom)c->g->n[n->arg[k]].dom);
-        bool free = large(n) && !in_memory(n) && !is_call(n) && !is_red(n) && n->op != OP_TURN;
+        bool free = large(n) && !in_memory(n) && !is_call(n) && !is_red(n) && n->op != OP_TRANSPOSE;
         for (int k = 0; k < n->nargs; k++)
             free = free && (!large(&c->g->n[n->arg[k]]) || c->free[n->arg[k]]);
         c->free[r] = free;
@@ -151,7 +151,7 @@ static bool add_cone(const Cutter *c, int v, Ref r, int to, Cone *x)
     if (!large(n) || in_cone(x, r))
         return true;
     bool lies = in_memory(n) || is_call(n) || (c->kept[r] && x->n);
-    if (x->n == 64 || is_red(n) || n->op == OP_TURN)
+    if (x->n == 64 || is_red(n) || n->op == OP_TRANSPOSE)
         return false;
     x->v[x->n++] = r;
     if (lies) {
@@ -197,7 +197,8 @@ static bool leaf_of(const Node *n, int state)
 /* Tensor cores take matrices from where they lie without looking: a caller's may begin anywhere. */
 static bool lies_well(const Plan *p, const Node *n)
 {
-    bool ours = n->op == OP_STATE || n->op == OP_GIVEN, cores = type_info[p->product].bytes == 2 || p->precision == PRODUCT_TF32;
+    bool ours = n->op == OP_STATE || n->op == OP_CARRIED, cores = type_info[p->product].bytes == 2 ||
+        p->precision == PRODUCT_TF32;
     return ours || !p->gpu || !cores;
 }
 
@@ -362,11 +363,11 @@ static bool made_in(const Cutter *c, int k, int v, Ref r)
 }
 
 /* What groups have is one for all variants: given once, as the stage that reads it is one. NONE: not given yet. */
-static Ref given_already(const Cutter *c, Seg *s, int v, Ref r)
+static Ref carried_already(const Cutter *c, Seg *s, int v, Ref r)
 {
     for (int u = 0; u < v && for_all(&c->g->n[r]) && s->own_cap; u++) {
         const struct Own *o = own_at(s, u, r);
-        if (o->variant && s->g.n[o->own].op == OP_GIVEN)
+        if (o->variant && s->g.n[o->own].op == OP_CARRIED)
             return o->own;
     }
     return NONE;
@@ -386,14 +387,15 @@ static void bring(Cutter *c, int k, int v, Ref r)
     } else {
         Dom d = dom_fixed((Dom)n.dom) ? GROUP : (Dom)n.dom;
         int mem = is_call(&n) ? result_of(c, r) : lies(c, v, r, mem_type_of(p->plan, d), k);
-        Ref known = given_already(c, s, v, r);
+        Ref known = carried_already(c, s, v, r);
         if (known != NONE) {
             own_put(p->arena, s, v, r, known);
             return;
         }
-        PUSH(p->arena, p->given, p->ngiven, p->given_cap) = mem;
+        PUSH(p->arena, p->carried, p->ncarried, p->carried_cap) = mem;
         n = (Node){
-            .op = OP_GIVEN, .dom = d, .ty = n.ty, .sym = p->ngiven - 1, .file = n.file, .line = n.line, .name = n.name};
+            .op = OP_CARRIED, .dom = d, .ty = n.ty, .sym = p->ncarried - 1, .file = n.file, .line = n.line,
+                .name = n.name};
     }
     Ref own = graph_add(&s->g, n);
     while (s->nback <= own)
@@ -501,7 +503,7 @@ static void plan_segment(Cutter *c, int k, int time, Drafts *all, int *passes)
     own.g = ph.g;
     own.temp = NEWS(p->arena, int, ph.g->len + 1);
     memset(own.temp, -1, sizeof(int) * (size_t)(ph.g->len + 1));
-    place_work(&own);
+    place_reductions(&own);
     make_drafts(&own);
     for (int i = 0; i < own.ndraft; i++) {
         Draft d = own.draft[i];
@@ -537,7 +539,7 @@ static Cutter *cut(Planner *p)
     }
     c->free = NEWS(p->arena, bool, n);
     c->kept = NEWS(p->arena, bool, n);
-    c->want = turns_wanted(p->arena, p->plan, p->ph);
+    c->want = stagger_wanted(p->arena, p->plan, p->ph);
     find_needs(c);
     find_first(c);
     find_free(c);

@@ -35,7 +35,7 @@ static void make_with_users(Planner *p)
         }
         for (int k = 0; k < n->nargs; k++) {
             Ref a = n->arg[k], f = first[a] - 1;
-            stays[a] = stays[a] || is_red(n) || p->g->n[a].dom != n->dom || n->op == OP_TURN;
+            stays[a] = stays[a] || is_red(n) || p->g->n[a].dom != n->dom || n->op == OP_TRANSPOSE;
             if (f < 0 || p->time[r] < p->time[f] || (p->time[r] == p->time[f] && p->lev[r] < p->lev[f]))
                 first[a] = r + 1;
         }
@@ -52,7 +52,7 @@ void find_levels(Planner *p)
             Ref a = n->arg[k];
             if (p->time[a] < p->time[r] || (!computed(&p->g->n[a]) && !is_red(n)))
                 continue;
-            int la = p->lev[a] + (is_red(n) || n->op == OP_TURN || pdom(p, a) != pdom(p, r));
+            int la = p->lev[a] + (is_red(n) || n->op == OP_TRANSPOSE || pdom(p, a) != pdom(p, r));
             if (la > l)
                 l = la;
         }
@@ -190,7 +190,7 @@ static void fill(Lists *l)
                 Draft *d = &p->draft[at];
                 if (is_red(&p->g->n[r]))
                     list_add(p->arena, &d->fin, r, array_fold(&p->g->n[r]) ? leaf_of_operand(p, r) : UNPLACED);
-                else if (p->g->n[r].op == OP_TURN)
+                else if (p->g->n[r].op == OP_TRANSPOSE)
                     list_add(p->arena, &d->load, r, leaf_of_operand(p, r));
                 else
                     PUSH(p->arena, d->body, d->nbody, d->cap) = r;
@@ -305,10 +305,10 @@ static void place_values(Lists *l)
         Draft *d = &p->draft[i];
         for (int j = 0; j < d->load.n; j++) {
             Access *a = &d->load.v[j];
-            bool turned = p->g->n[a->val].op == OP_TURN && at_home(p, &d->s, a->val);
-            a->turned = turned;
+            bool transposed = p->g->n[a->val].op == OP_TRANSPOSE && at_home(p, &d->s, a->val);
+            a->transposed = transposed;
             if (a->mem == UNPLACED)
-                a->mem = turned ? array_of_operand(l, a->val, d->s.variant)
+                a->mem = transposed ? array_of_operand(l, a->val, d->s.variant)
                                 : l->lies[owner(p, a->val, d->s.variant)][a->val];
         }
         for (int j = 0; j < d->fin.n; j++)
@@ -318,7 +318,7 @@ static void place_values(Lists *l)
     }
 }
 
-void make_list_stages(Planner *p)
+void make_small_stages(Planner *p)
 {
     Lists l = {.p = p};
     l.here = NEWS(p->arena, bool *, p->nvariant);

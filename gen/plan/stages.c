@@ -66,7 +66,7 @@ static void need(Planner *p, Draft *d, Ref r)
 }
 
 /* Operations in order, back from what is folded and stored to what was decided to load. */
-static void fill_pass(Planner *p, Draft *d, const Pass *q)
+static void fill_pass(Planner *p, Draft *d, const ElemPass *q)
 {
     p->now += 4;
     for (int i = 0; i < q->load.n; i++) {
@@ -92,7 +92,7 @@ static void make_elem_stages(Planner *p)
 {
     for (int v = 0; v < p->nvariant; v++)
         for (int k = 0; k < p->npass; k++) {
-            const Pass *q = p->route[v].pass[k];
+            const ElemPass *q = p->route[v].pass[k];
             if (!q->store.n && !q->fold.n)
                 continue;
             int at = stage_at(p, k, ELEM_LEVEL, q->cols ? S_TILE : q->tile ? S_BAND : S_FLAT, v);
@@ -152,8 +152,8 @@ static bool reads_places(const Planner *p, const Stage *s)
 {
     Dom dom = stage_info[s->kind].dom;
     for (int i = 0; i < s->nload; i++) {
-        DomPlace at = dom_find(dom, p->plan->mem[s->load[i].mem].dom);
-        if (s->load[i].turned || at == PLACE_DOWN || at == PLACE_ACROSS || (dom == ELEM && at == PLACE_MATRIX))
+        DomIndex at = dom_find(dom, p->plan->mem[s->load[i].mem].dom);
+        if (s->load[i].transposed || at == INDEX_DOWN || at == INDEX_ACROSS || (dom == ELEM && at == INDEX_MATRIX))
             return true;
     }
     for (int i = 0; i < s->nbody; i++) {
@@ -210,7 +210,7 @@ void make_drafts(Planner *p)
 {
     find_levels(p);
     make_elem_stages(p);
-    make_list_stages(p);
+    make_small_stages(p);
     int n = 0;
     for (int i = 0; i < p->ndraft; i++)
         if (p->draft[i].store.n || p->draft[i].fold.n)

@@ -27,13 +27,13 @@ static unsigned block_bits(const Rule *r)
 }
 
 /* As guarded_blocks.c writes it. */
-unsigned turn_of(const Rule *r, const Graph *g, Ref cond)
+unsigned stagger_of(const Rule *r, const Graph *g, Ref cond)
 {
     const Node *n = &g->n[cond];
     if (n->op == OP_EITHER) {                      /* its turn, or everybody's */
         for (int k = 0; k < 2; k++) {
             const Node *x = &g->n[n->arg[1 - k]];
-            unsigned bit = turn_of(r, g, n->arg[k]);
+            unsigned bit = stagger_of(r, g, n->arg[k]);
             const Node *now = x->op == OP_LT ? &g->n[x->arg[0]] : NULL, *zero = now ? &g->n[x->arg[1]] : NULL;
             bool all = now && now->op == OP_SLOT && zero->op == OP_CONST && zero->imm == 0;
             if (bit && all && bit_of(r, now->sym) == bit)
@@ -61,10 +61,10 @@ static unsigned changes(const Rule *r, const Graph *g, Ref val, int state)
 {
     unsigned bits = 0;
     for (const Node *n = &g->n[val]; !holds(n, state); n = &g->n[n->arg[2]]) {
-        unsigned turn = n->op == OP_WHERE ? turn_of(r, g, n->arg[0]) : 0;
-        if (!turn)
-            return EVERYBODY;
-        bits |= turn;
+        unsigned owners = n->op == OP_WHERE ? stagger_of(r, g, n->arg[0]) : 0;
+        if (!owners)
+            return ALL_OWNERS;
+        bits |= owners;
     }
     return bits;
 }
@@ -75,14 +75,14 @@ static bool joins_blocks(const Node *n) { return is_red(n) && !dom_of_block((Dom
 /* What operand k of a value that `want` want is wanted by. */
 static unsigned operand_wanted(const Rule *r, const Graph *g, const Node *n, int k, unsigned want)
 {
-    unsigned turn = n->op == OP_WHERE ? turn_of(r, g, n->arg[0]) : 0;
-    if (turn && k == 0)
-        return EVERYBODY;                          /* who has no turn must be able to tell */
-    if (turn && k == 1)
-        return turn;
-    if (turn && k == 2 && want == turn)
+    unsigned owners = n->op == OP_WHERE ? stagger_of(r, g, n->arg[0]) : 0;
+    if (owners && k == 0)
+        return ALL_OWNERS;                          /* who has no turn must be able to tell */
+    if (owners && k == 1)
+        return owners;
+    if (owners && k == 2 && want == owners)
         return 0;
-    return joins_blocks(n) && want & block_bits(r) ? EVERYBODY : want;
+    return joins_blocks(n) && want & block_bits(r) ? ALL_OWNERS : want;
 }
 
 static void want_operands(const Plan *p, const Graph *g, Ref r, unsigned **want)
@@ -94,7 +94,7 @@ static void want_operands(const Plan *p, const Graph *g, Ref r, unsigned **want)
     for (int v = 0; v < p->rule->nvariant; v++)
         for (int k = 0; k < n->nargs; k++)
             if (is_global(n) ? any && k == v : want[v][r] != 0)
-                want[v][n->arg[k]] |= is_global(n) ? EVERYBODY : operand_wanted(p->rule, g, n, k, want[v][r]);
+                want[v][n->arg[k]] |= is_global(n) ? ALL_OWNERS : operand_wanted(p->rule, g, n, k, want[v][r]);
 }
 
 /* want: what is known so far; more is found */
@@ -107,7 +107,7 @@ static void find_wanted(const Plan *p, const Phase *ph, unsigned **want)
         want_operands(p, ph->g, r, want);
 }
 
-unsigned **turns_wanted(Arena *a, const Plan *p, const Phase *ph)
+unsigned **stagger_wanted(Arena *a, const Plan *p, const Phase *ph)
 {
     unsigned **want = NEWS(a, unsigned *, p->rule->nvariant);
     for (int v = 0; v < p->rule->nvariant; v++)
@@ -116,7 +116,7 @@ unsigned **turns_wanted(Arena *a, const Plan *p, const Phase *ph)
     return want;
 }
 
-static unsigned stage_turns(const Plan *p, const Graph *g, const Stage *s, const unsigned *want)
+static unsigned stage_stagger(const Plan *p, const Graph *g, const Stage *s, const unsigned *want)
 {
     unsigned bits = 0;
     for (int i = 0; i < s->nstore; i++) {
@@ -129,9 +129,9 @@ static unsigned stage_turns(const Plan *p, const Graph *g, const Stage *s, const
     for (int i = 0; i < s->nfold; i++) {
         unsigned whose = want[s->fold[i].val];
         const Node *n = &g->n[s->fold[i].val];
-        bits |= is_global(n) || (joins_blocks(n) && whose & block_bits(p->rule)) ? EVERYBODY : whose;
+        bits |= is_global(n) || (joins_blocks(n) && whose & block_bits(p->rule)) ? ALL_OWNERS : whose;
     }
-    return bits == EVERYBODY ? 0 : bits;
+    return bits == ALL_OWNERS ? 0 : bits;
 }
 
 static bool makes(const Stage *s, Ref r)
@@ -146,7 +146,7 @@ static bool makes(const Stage *s, Ref r)
  * made any more. False: all of them had it anyway. */
 static bool want_copies(const Plan *p, const Stage *s, unsigned *want)
 {
-    unsigned whose = s->turns ? s->turns : EVERYBODY;
+    unsigned whose = s->stagger ? s->stagger : ALL_OWNERS;
     bool more = false;
     for (int i = 0; i < s->nstore; i++) {
         MemKind kind = p->mem[s->store[i].mem].kind;
@@ -159,20 +159,20 @@ static bool want_copies(const Plan *p, const Stage *s, unsigned *want)
     return more;
 }
 
-void plan_turns(const Plan *p, Phase *ph, Arena *scratch)
+void plan_stagger(const Plan *p, Phase *ph, Arena *scratch)
 {
     bool more = false;
     for (int i = 0; i < p->rule->nstate; i++)
         more = more || p->rule->state[i].slots.every;
     if (!more)
         return;
-    unsigned **want = turns_wanted(scratch, p, ph);
+    unsigned **want = stagger_wanted(scratch, p, ph);
     while (more) {
         more = false;
         find_wanted(p, ph, want);
         for (int i = 0; i < ph->nstage; i++)
             if (ph->stage[i].kind != S_GROUP)
-                ph->stage[i].turns = stage_turns(p, ph->g, &ph->stage[i], want[ph->stage[i].variant]);
+                ph->stage[i].stagger = stage_stagger(p, ph->g, &ph->stage[i], want[ph->stage[i].variant]);
         for (int i = 0; i < ph->nstage; i++)
             if (ph->stage[i].kind != S_GROUP)
                 more = want_copies(p, &ph->stage[i], want[ph->stage[i].variant]) || more;

@@ -16,9 +16,9 @@ static const Node *node_at(const Look *l, Ref r) { return &l->ph->g->n[r]; }
 static bool is_dirty(const Look *l, const Side *x, Ref r)
 {
     const Node *n = node_at(l, r);
-    unsigned turn = n->op == OP_WHERE ? turn_of(l->p->rule, l->ph->g, n->arg[0]) : 0;
-    if (turn)
-        return x->dirty[n->arg[0]] || x->dirty[n->arg[x->have & turn ? 1 : 2]];
+    unsigned owners = n->op == OP_WHERE ? stagger_of(l->p->rule, l->ph->g, n->arg[0]) : 0;
+    if (owners)
+        return x->dirty[n->arg[0]] || x->dirty[n->arg[x->have & owners ? 1 : 2]];
     for (int k = 0; k < n->nargs; k++)
         if (x->dirty[n->arg[k]])
             return true;
@@ -32,8 +32,8 @@ static bool stays(const Look *l, unsigned have, Ref r, const Mem *m)
         const Node *n = node_at(l, r);
         if (m->kind == MEM_P ? n->op == OP_P : n->op == OP_STATE && n->sym == m->sym)
             return true;
-        unsigned turn = n->op == OP_WHERE ? turn_of(l->p->rule, l->ph->g, n->arg[0]) : 0;
-        if (!turn || have & turn)
+        unsigned owners = n->op == OP_WHERE ? stagger_of(l->p->rule, l->ph->g, n->arg[0]) : 0;
+        if (!owners || have & owners)
             return false;
         r = n->arg[2];
     }
@@ -99,8 +99,8 @@ static int play(Look *l, int variant, unsigned have)
         if (l->s->kind == S_GROUP || l->s->variant != variant)
             continue;
         for (int k = 0; k < 2; k++) {                      /* by tensors: both, if one of them has its turn */
-            unsigned turns = l->s->turns;
-            l->side[k].run = !turns || turns & l->side[stage_by_blocks(l) ? k : 0].have;
+            unsigned stagger = l->s->stagger;
+            l->side[k].run = !stagger || stagger & l->side[stage_by_blocks(l) ? k : 0].have;
             run_side(l, &l->side[k]);
         }
         bool ok = fold_sides(l);
@@ -112,7 +112,7 @@ static int play(Look *l, int variant, unsigned have)
     return -1;
 }
 
-int turns_wrong(const Plan *p, const Phase *ph, Arena *scratch)
+int stagger_wrong(const Plan *p, const Phase *ph, Arena *scratch)
 {
     Look l = {.p = p, .ph = ph};
     int n = 0, wrong = -1;
@@ -122,7 +122,7 @@ int turns_wrong(const Plan *p, const Phase *ph, Arena *scratch)
             n++;
         }
     for (int i = 0; i < ph->nstage; i++)
-        if (ph->stage[i].turns >> n || (ph->stage[i].turns && ph->stage[i].kind == S_GROUP))
+        if (ph->stage[i].stagger >> n || (ph->stage[i].stagger && ph->stage[i].kind == S_GROUP))
             return i;
     for (int k = 0; k < 2 && n; k++) {
         l.side[k].stale = NEWS(scratch, bool, p->nmem + 1);

@@ -17,7 +17,7 @@ static bool is_half(const Plan *p, const Stage *s, const bool *symmetric)
 {
     Dom own = stage_info[s->kind].dom;
     int bytes = 0;
-    if (!is_list(s->kind) || !dom_square(own) || dom_turned(own) != own || s->nfold || s->nfin)
+    if (!is_list(s->kind) || !dom_square(own) || dom_transposed(own) != own || s->nfold || s->nfin)
         return false;
     for (int i = 0; i < s->nstore; i++) {
         bytes += type_info[p->mem[s->store[i].mem].type].bytes;
@@ -34,7 +34,7 @@ static bool read_by_halves(const Graph *g, const Phase *ph, Ref r)
         const Stage *s = &ph->stage[i];
         for (int k = 0; k < s->nload; k++)
             if ((s->load[k].val == r && (!s->half || is_called(s->kind))) ||
-                (g->n[s->load[k].val].op == OP_TURN && g->n[s->load[k].val].arg[0] == r))
+                (g->n[s->load[k].val].op == OP_TRANSPOSE && g->n[s->load[k].val].arg[0] == r))
                 return false;
         for (int k = 0; k < s->nfin; k++)
             if (g->n[s->fin[k].val].arg[0] == r)
@@ -43,7 +43,7 @@ static bool read_by_halves(const Graph *g, const Phase *ph, Ref r)
     return true;
 }
 
-void plan_halves(const Plan *p, Phase *ph, Arena *scratch)
+void plan_symmetric_half(const Plan *p, Phase *ph, Arena *scratch)
 {
     const bool *symmetric = symmetric_values(scratch, ph->g);
     for (int i = 0; i < ph->nstage; i++)

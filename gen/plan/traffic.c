@@ -21,7 +21,7 @@ static double mem_traffic(const Plan *p, int mem, Shape s)
 
 static bool reads_half(const Plan *p, const Stage *st, Access a)
 {
-    return st->half && !is_called(st->kind) && !a.turned && p->mem[a.mem].dom == stage_info[st->kind].dom;
+    return st->half && !is_called(st->kind) && !a.transposed && p->mem[a.mem].dom == stage_info[st->kind].dom;
 }
 
 /* Bytes a stage moves for this tensor: what it loads and stores, and its partials. */

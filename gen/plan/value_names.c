@@ -159,7 +159,7 @@ static void say_value(Words *w, Ref v, int depth)
         return;
     if (is_red(n))
         say_where(w, n);
-    for (const char *s = o->said; *s; s++) {
+    for (const char *s = o->name_form; *s; s++) {
         if (*s == '%' && s[1] >= 'a' && s[1] <= 'c' && s[1] - 'a' < n->nargs)
             say_value(w, n->arg[*++s - 'a'], depth - 1);
         else
@@ -269,4 +269,4 @@ static void name_all(void *ctx, Arena *scratch)
             }
 }
 
-void plan_name(Plan *p) { arena_scratch(p->arena, name_all, p); }
+void plan_name_arrays(Plan *p) { arena_scratch(p->arena, name_all, p); }

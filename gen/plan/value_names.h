@@ -7,5 +7,5 @@
 enum { LONGEST_NAME = 48 };                                    /* of a value that the spec gave none */
 /* An identifier; two values may share one. */
 const char *value_name(Arena *a, const Rule *r, const Phase *ph, Ref v);
-void plan_name(Plan *p);                                       /* gives every Access of the plan its array's name */
+void plan_name_arrays(Plan *p);        /* gives every Access of the plan its array's name */
 #endif

@@ -46,7 +46,7 @@ static void say_compiler(Buf *b, const char *wanted)
     Buf cmd = {0};
     char line[200] = "";
     buf_shell(&cmd, cc.program);
-    for (const char *s = cc.given, *end; *s; s = end + strspn(end, " \t")) {
+    for (const char *s = cc.fixed_flags, *end; *s; s = end + strspn(end, " \t")) {
         char word[400];
         end = s + strcspn(s, " \t");
         snprintf(word, sizeof word, "%.*s", (int)(end - s), s);
@@ -276,9 +276,9 @@ static void say_cache(Buf *b, const optc_engine_options *o)
 
 char *optc_doctor_sized(const optc_engine_options *options, size_t size)
 {
-    const SizedAs as = {"optc_doctor_sized", "optc_engine_options", "optc_doctor", sizeof(optc_engine_options)};
+    const StructVersion as = {"optc_doctor_sized", "optc_engine_options", "optc_doctor", sizeof(optc_engine_options)};
     optc_engine_options all, *o = options ? &all : NULL;
-    if (o && sized_read(&as, o, options, size) != OPTC_OK)
+    if (o && struct_read(&as, o, options, size) != OPTC_OK)
         return NULL;
     Buf b = {0};
     int rules = 0, wrappers = 0, built = 0;

@@ -40,9 +40,10 @@ typedef struct { const char *key; const optc_module *const *module; } Builtin;  
 extern const Builtin builtin_rules[];
 
 /* ---- host_compiler.c ---- */
-/* program: full path, NULL: none; given: words it is always given; label: both; wanted: what was asked for by name;
- * seconds, memory (bytes of address space of each process): limits, 0: none */
-typedef struct HostCompiler { char *program, *given, *label, *wanted; double seconds; int64_t memory; } HostCompiler;
+/* program: full path, NULL: none; fixed_flags: words it is always given; label: both; wanted: what was asked for by
+ * name; seconds, memory (bytes of address space of each process): limits, 0: none */
+typedef struct HostCompiler { char *program, *fixed_flags, *label, *wanted; double seconds; int64_t memory;
+                             } HostCompiler;
 bool compiler_find(const char *wanted, HostCompiler *out);        /* wanted "": none */
 void compiler_free(HostCompiler *c);
 enum { MOST_FLAGS = 4096 };                /* bytes of all that a compiler is given, with its end */
@@ -51,7 +52,7 @@ enum { MOST_FLAGS = 4096 };                /* bytes of all that a compiler is gi
 void *compiler_build(const HostCompiler *c, const char *source, const char *flags, char **object, size_t *size,
                      char *why, size_t nwhy);
 
-typedef struct EngineMore {
+typedef struct LibraryEngine {
     int isa;
     bool no_builtin, untuned;
     HostCompiler compiler;
@@ -61,9 +62,9 @@ typedef struct EngineMore {
     TunedSet tuned;
     struct MatrixKit *matrices;        /* what products with no rule need; NULL: nobody asked (multiply.h) */
     pthread_mutex_t lock;              /* of that */
-} EngineMore;
+} LibraryEngine;
 
-typedef struct RuleMore {
+typedef struct LibraryRule {
     Gen gen;
     Rule *rule;
     Plan *plan;
@@ -73,7 +74,7 @@ typedef struct RuleMore {
     char code[33];                     /* the CPU: hash of its code */
     char path[640], tuned[96];         /* how it runs; what was measured about its launches, or "" */
     char *plan_text;
-} RuleMore;
+} LibraryRule;
 
 void rule_make_free(optc_rule *r);
 optc_status rule_make(optc_rule *r, const optc_rule_options *o);

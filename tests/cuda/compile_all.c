@@ -67,8 +67,8 @@ static bool list_kernels(Case *c)
     c->kernel = calloc((size_t)p->nfn + NCALLKERNEL + 2, sizeof *c->kernel);
     if (!c->kernel)
         return false;
-    c->kernel[c->nkernel++] = "optc_tick";
-    c->kernel[c->nkernel++] = "optc_gate";
+    c->kernel[c->nkernel++] = "optc_advance_t";
+    c->kernel[c->nkernel++] = "optc_guard";
     for (int k = 0; k < KERNEL_PHASE && program_calls(program); k++) {
         const char *name = call_kernel(program, k);
         if (name && !planned(c, name))

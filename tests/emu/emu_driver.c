@@ -193,12 +193,12 @@ int cuModuleGetFunction(CUfunction *f, CUmodule m, const char *name)
     snprintf(mark, sizeof mark, "emu_numbers_%s", name);
     k->fn = dlsym(m, name);
     k->numbers = dlsym(m, mark) != NULL;
-    bool gate = !strcmp(name, "optc_gate");
-    const unsigned *bytes = gate ? dlsym(m, "emu_gate_bytes") : NULL;
+    bool gate = !strcmp(name, "optc_guard");
+    const unsigned *bytes = gate ? dlsym(m, "emu_guard_bytes") : NULL;
     k->bytes = bytes ? *bytes : ARGS;
     if (k->bytes > MOST_ARGS)
         abort();
-    *(void **)&k->launch = dlsym(m, gate ? "emu_launch_gate" : "emu_launch");
+    *(void **)&k->launch = dlsym(m, gate ? "emu_launch_guard" : "emu_launch");
     *f = k;
     return k->fn && k->launch ? 0 : CUDA_ERROR_NOT_FOUND;
 }

@@ -19,15 +19,15 @@ static void emu_blocks(unsigned grid, unsigned threads)
     }
 }
 
-#ifdef EMU_GATE
+#ifdef EMU_GUARD
 // The one kernel whose parameter is longer than the others'.
-static const optc_gate_args *emu_gate_args;
-static void emu_call_gate(void) { optc_gate(*emu_gate_args); }
-extern "C" __attribute__((visibility("default"))) const unsigned emu_gate_bytes = sizeof(optc_gate_args);
-extern "C" __attribute__((visibility("default"))) void emu_launch_gate(void *, const void *args, const void *, unsigned grid, unsigned threads)
+static const optc_guard_args *emu_guard_args;
+static void emu_call_guard(void) { optc_guard(*emu_guard_args); }
+extern "C" __attribute__((visibility("default"))) const unsigned emu_guard_bytes = sizeof(optc_guard_args);
+extern "C" __attribute__((visibility("default"))) void emu_launch_guard(void *, const void *args, const void *, unsigned grid, unsigned threads)
 {
-    emu_gate_args = (const optc_gate_args *)args;
-    emu_body = emu_call_gate;
+    emu_guard_args = (const optc_guard_args *)args;
+    emu_body = emu_call_guard;
     emu_blocks(grid, threads);
 }
 #endif

@@ -31,7 +31,7 @@ void gpu_setup(void)
 
 void use_shapes(const TestShape *s) { shapes = s; }
 
-void use_tiny(void) { shapes = tiny; }
+void use_tiny_shapes(void) { shapes = tiny; }
 
 void use_cublas(bool library)
 {
@@ -44,7 +44,7 @@ void use_cublas(bool library)
 
 int untuned;
 int64_t side_workspace;
-EigenWay side_way;
+EigenMethod side_method;
 
 void open_side(Side *s, const char *device, optc_rule_options rule, int off)
 {
@@ -52,13 +52,13 @@ void open_side(Side *s, const char *device, optc_rule_options rule, int off)
     bool gpu = strcmp(device, "cpu") != 0;
     OK(optc_open(&(optc_engine_options){.device = device, .threads = 4, .cache_dir = getenv("OPTC_TEST_CACHE"), .untuned = untuned, .workspace = side_workspace}, &s->e));
     if (gpu)
-        s->e->gpu->eigen = side_way;
+        s->e->gpu->eigen = side_method;
     optc_status compiled = optc_compile(s->e, &rule, &s->r);
     ck_assert_msg(compiled == OPTC_OK, "%s --with '%s' on %s: %s", rule.text ? rule.text : rule.spec, rule.with, device, optc_message());
     optc_tensor t[NSHAPES];
     memset(t, 0, sizeof t);
-    s->tp = s->r->more->plan->p;
-    s->tg = s->r->more->plan->g;
+    s->tp = s->r->library->plan->p;
+    s->tg = s->r->library->plan->g;
     s->wp = (size_t)type_info[s->tp].bytes;
     s->wg = (size_t)type_info[s->tg].bytes;
     for (int k = 0; k < NSHAPES; k++) {
@@ -159,7 +159,7 @@ static int roll(uint64_t *dice, int n) { return (int)((*dice = splitmix(*dice)) 
 
 void use_random_launches(Side *g, uint64_t *dice, bool all)
 {
-    const Plan *p = g->r->more->plan;
+    const Plan *p = g->r->library->plan;
     const GpuCode *code;
     Launch *l = calloc((size_t)p->nfn + 1, sizeof *l);
     for (int f = 0; f < p->nfn; f++) {
@@ -178,7 +178,7 @@ void use_random_launches(Side *g, uint64_t *dice, bool all)
     OK(gpu_code_with(g->r, l, &code));
     gpu_enter(g->e->gpu);
     g->b->gpu->code = code;
-    OK(gpu_leave(g->e->gpu, gpu_plays(g->b)));
+    OK(gpu_leave(g->e->gpu, gpu_build_lists(g->b)));
     free(l);
 }
 

@@ -20,10 +20,10 @@ typedef struct Side {
 extern const Driver *d;
 extern int untuned;                            /* of the next side that is opened */
 extern int64_t side_workspace;                 /* likewise */
-extern EigenWay side_way;                      /* likewise: whatever the model and results say */
+extern EigenMethod side_method;                      /* likewise: whatever the model and results say */
 
 void gpu_setup(void);
-void use_tiny(void);                           /* from then on, in this test: shapes of a few values, for rules that square them */
+void use_tiny_shapes(void);                           /* from then on, in this test: shapes of a few values, for rules that square them */
 void use_shapes(const TestShape *s);           /* NSHAPES of them, for the sides that this test opens */
 void use_cublas(bool library);                 /* from then on: the one that is found, or none */
 void open_side(Side *s, const char *device, optc_rule_options rule, int off);      /* off: elements that pointers are misaligned by */
@@ -49,7 +49,7 @@ void add_eigen_fails(TCase *t);
 void add_eigen_times(TCase *t);
 void add_factors(TCase *t);
 void add_root_times(TCase *t);
-void add_gate(TCase *t);
+void add_guard(TCase *t);
 void add_graphs(TCase *t);
 void add_launches(TCase *t);
 void add_live(TCase *t);
@@ -60,10 +60,10 @@ void add_product_times(TCase *t);
 void add_random(TCase *t);
 void add_polar(TCase *t);
 void add_network(TCase *t);
-void add_shorts(TCase *t);
-void add_ways(TCase *t);
+void add_roots_f32(TCase *t);
+void add_methods(TCase *t);
 void add_small(TCase *t);
 void add_squares(TCase *t);
-void add_turns(TCase *t);
+void add_stagger(TCase *t);
 void add_sticky(TCase *t);                     /* it kills its context: a process of its own */
 #endif

@@ -7,7 +7,7 @@
 
 bool emulated(void) { return getenv("OPTC_TEST_SMALL") != NULL; }
 
-const Driver *given;
+const Driver *next_driver;
 void (*between)(optc_engine *e);
 
 optc_status bind_one(One *o, const char *text, int64_t n, int64_t side, How how)
@@ -22,12 +22,12 @@ optc_status bind_one(One *o, const char *text, int64_t n, int64_t side, How how)
         between(o->e);
     optc_status s = optc_compile(o->e, &(optc_rule_options){.text = text, .param = how.f64 ? OPTC_F64 : OPTC_F32, .products = how.f64 ? "f64" : "f32"}, &o->r);
     ck_assert_msg(s == OPTC_OK, "%s: %s", text, optc_message());
-    o->e->gpu->eigen = how.way;
+    o->e->gpu->eigen = how.method;
     ck_assert(!d->cuMemAlloc_v2(&o->p, bytes) && !d->cuMemAlloc_v2(&o->g, bytes) && !d->cuMemsetD8Async(o->p, 0, bytes, NULL) && !d->cuMemsetD8Async(o->g, 0, bytes, NULL));
     ck_assert(!d->cuStreamSynchronize(NULL));
     optc_tensor t = {.param = (void *)(uintptr_t)o->p, .grad = (void *)(uintptr_t)o->g, .rank = 3, .shape = dim};
     const Driver *own = o->e->gpu->d;
-    o->e->gpu->d = given ? given : own;
+    o->e->gpu->d = next_driver ? next_driver : own;
     s = optc_bind(o->r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &o->b);
     o->e->gpu->d = own;
     return s;

@@ -13,8 +13,8 @@ typedef struct One {
     CUdeviceptr p, g;
     int64_t n, side;
 } One;
-typedef struct How { EigenWay way; bool f64; int64_t workspace, cols; } How;
-extern const Driver *given;                    /* what the next one calls in the driver's place; NULL: the driver */
+typedef struct How { EigenMethod method; bool f64; int64_t workspace, cols; } How;
+extern const Driver *next_driver;                    /* what the next one calls in the driver's place; NULL: the driver */
 extern void (*between)(optc_engine *e);        /* what the next one does between opening and binding */
 extern const char vectors_rule[];              /* V = the eigenvectors of A */
 

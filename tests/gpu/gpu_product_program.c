@@ -8,18 +8,18 @@
 #include <string.h>
 
 /* ---- programs ---- */
-int add_array(Made *m, MemKind kind, Dom dom, Type type, const char *name)
+int add_array(ProductProgram *m, MemKind kind, Dom dom, Type type, const char *name)
 {
-    m->array[m->p.narray] = (ProgArray){.kind = kind, .dom = dom, .type = (int)type, .name = name, .kept = 1};
+    m->array[m->p.narray] = (ProgArray){.kind = kind, .dom = dom, .type = (int)type, .name = name, .held_by = 1};
     return m->p.narray++;
 }
 
-void add_mm(Made *m, int a, int b, int out, unsigned flags, double alpha, double beta)
+void add_mm(ProductProgram *m, int a, int b, int out, unsigned flags, double alpha, double beta)
 {
     add_mm_to(m, a, b, beta != 0 ? out : -1, out, flags, alpha, beta);
 }
 
-void add_mm_to(Made *m, int a, int b, int c, int out, unsigned flags, double alpha, double beta)
+void add_mm_to(ProductProgram *m, int a, int b, int c, int out, unsigned flags, double alpha, double beta)
 {
     int n = m->ncall++;
     m->call[n] = (ProgCall){CALL_MM, flags, a, b, c, out, alpha, beta};
@@ -30,7 +30,7 @@ void add_mm_to(Made *m, int a, int b, int c, int out, unsigned flags, double alp
     m->act[m->phase.naction++] = (ProgAction){ACT_LAUNCH, n, 0, 0};
 }
 
-static void begin_made(Made *m, const Program *from, Type g)
+static void begin_made(ProductProgram *m, const Program *from, Type g)
 {
     memset(m, 0, sizeof *m);
     m->p = *from;
@@ -39,11 +39,11 @@ static void begin_made(Made *m, const Program *from, Type g)
     add_array(m, MEM_G, ELEM, g, "g");
 }
 
-void end_made(Made *m, Product product)
+void end_program(ProductProgram *m, Product product)
 {
-    m->act[m->phase.naction] = (ProgAction){ACT_TICK, 0, 0, 0};
+    m->act[m->phase.naction] = (ProgAction){ACT_ADVANCE_T, 0, 0, 0};
     memmove(m->act + 1, m->act, sizeof *m->act * (size_t)m->phase.naction);
-    m->act[0] = (ProgAction){ACT_TICK, 0, 0, 0};
+    m->act[0] = (ProgAction){ACT_ADVANCE_T, 0, 0, 0};
     m->phase.naction++;
     m->phase.action = m->act;
     m->entry = (ProgEntry){"step", &m->phase};
@@ -81,12 +81,12 @@ static void add_kernels(Bound *x)
     }
     ck_assert_msg(cubin != NULL, "%s", log);
     ck_assert(!d->cuModuleLoadData(&x->module, cubin));
-    for (GpuBuilt *c = x->r->more->gpu->codes; c; c = c->next)
+    for (BuiltKernels *c = x->r->library->gpu->codes; c; c = c->next)
         for (int k = 0; k < KERNEL_ROOT_MIRROR; k++)
             ck_assert(!d->cuModuleGetFunction(&c->code.call[k], x->module, call_kernel(&x->m.p, k)));
 }
 
-void bind_made(Bound *x, const int64_t (*shape)[3], int n, size_t gbytes)
+void bind_program(Bound *x, const int64_t (*shape)[3], int n, size_t gbytes)
 {
     optc_tensor t[TENSORS] = {{0}};
     char name[TENSORS][16];
@@ -106,7 +106,7 @@ void bind_made(Bound *x, const int64_t (*shape)[3], int n, size_t gbytes)
     OK(optc_bind(x->r, &(optc_group){.tensors = t, .ntensors = n}, 1, &x->b));
 }
 
-void close_made(Bound *x)
+void close_program(Bound *x)
 {
     OK(optc_sync(x->b));
     OK(optc_unbind(x->b));

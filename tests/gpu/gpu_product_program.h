@@ -6,7 +6,7 @@
 #include "runtime/core/matrix/gpu_calls.h"
 
 enum { MOST = 48, TENSORS = 7 };
-typedef struct Made {
+typedef struct ProductProgram {
     Program p;
     ProgArray array[MOST];
     ProgStage stage[MOST];
@@ -17,10 +17,10 @@ typedef struct Made {
     ProgEntry entry;
     Variant variant;
     int ncall;
-} Made;
+} ProductProgram;
 
 typedef struct Bound {
-    Made m;
+    ProductProgram m;
     optc_engine *e;
     optc_rule *r;
     optc_binding *b;
@@ -28,11 +28,11 @@ typedef struct Bound {
     CUmodule module;
 } Bound;
 
-int add_array(Made *m, MemKind kind, Dom dom, Type type, const char *name);
-void add_mm(Made *m, int a, int b, int out, unsigned flags, double alpha, double beta);
-void add_mm_to(Made *m, int a, int b, int c, int out, unsigned flags, double alpha, double beta);      /* c: what is added, or -1 */
-void end_made(Made *m, Product product);
-void open_rule(Bound *x, Type g, int64_t workspace);           /* then arrays and products, end_made, bind_made */
-void bind_made(Bound *x, const int64_t (*shape)[3], int n, size_t gbytes);
-void close_made(Bound *x);
+int add_array(ProductProgram *m, MemKind kind, Dom dom, Type type, const char *name);
+void add_mm(ProductProgram *m, int a, int b, int out, unsigned flags, double alpha, double beta);
+void add_mm_to(ProductProgram *m, int a, int b, int c, int out, unsigned flags, double alpha, double beta);      /* c: what is added, or -1 */
+void end_program(ProductProgram *m, Product product);
+void open_rule(Bound *x, Type g, int64_t workspace);           /* then arrays and products, end_program, bind_program */
+void bind_program(Bound *x, const int64_t (*shape)[3], int n, size_t gbytes);
+void close_program(Bound *x);
 #endif

@@ -181,7 +181,7 @@ int main(void)
     tcase_add_loop_test(t[1], blocks, 0, 2);
     tcase_add_loop_test(t[1], crowded, 0, 2);
     add_graphs(t[2]);
-    add_gate(t[2]);
+    add_guard(t[2]);
     add_apart(t[2]);
     add_launches(t[3]);
     add_memory(t[4]);
@@ -195,12 +195,12 @@ int main(void)
     add_polar(t[9]);
     add_matrices(t[9]);
     add_blocks(t[11]);
-    add_turns(t[11]);
+    add_stagger(t[11]);
     add_factors(t[12]);
-    add_shorts(t[12]);
+    add_roots_f32(t[12]);
     add_eigenvectors(t[14]);
     add_eigen_fails(t[14]);
-    add_ways(t[14]);
+    add_methods(t[14]);
     add_network(t[12]);
     add_eigen_times(t[13]);
     add_root_times(t[13]);

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const way_names[] = {"by size", "rotations", "rotations by many", "f32", "f64"};
+static const char *const method_names[] = {"by size", "rotations", "rotations by many", "f32", "f64"};
 
 static void vectors_of(int64_t n, int64_t side)
 {
@@ -18,14 +18,14 @@ static void vectors_of(int64_t n, int64_t side)
     for (int64_t k = 0; k < n; k++)
         make_matrix(a + k * all, side, value, 1, 7 + (uint64_t)k);
     for (int how = 0; how < 10; how++) {
-        EigenWay way = (EigenWay)(how / 2);
+        EigenMethod method = (EigenMethod)(how / 2);
         bool f64 = how % 2;
         char what[100];
-        if ((way == EIGEN_F32 && f64) || (way == EIGEN_BY_SIZE && f64) || (emulated() && way != EIGEN_F64 && f64) || (way == EIGEN_ROTATED && side > 200) || (side > 200 && n == 3) || (emulated() && way == EIGEN_SPREAD && (side > 5 ? n > 1 : n != 3)))
+        if ((method == EIGEN_F32 && f64) || (method == EIGEN_BY_SIZE && f64) || (emulated() && method != EIGEN_F64 && f64) || (method == EIGEN_ROTATED && side > 200) || (side > 200 && n == 3) || (emulated() && method == EIGEN_SPREAD && (side > 5 ? n > 1 : n != 3)))
             continue;
-        snprintf(what, sizeof what, "%lld x %lld^2 in %s, %s", (long long)n, (long long)side, f64 ? "f64" : "f32", way_names[way]);
+        snprintf(what, sizeof what, "%lld x %lld^2 in %s, %s", (long long)n, (long long)side, f64 ? "f64" : "f32", method_names[method]);
         One o;
-        open_one(&o, vectors_rule, n, side, (How){way, f64, 0, 0});
+        open_one(&o, vectors_rule, n, side, (How){method, f64, 0, 0});
         OK(optc_state_write(o.b, 0, "A", a, n * all));
         OK(optc_step(o.b));
         OK(optc_step(o.b));                            /* the second is a graph of ours, where it can be */
@@ -33,7 +33,7 @@ static void vectors_of(int64_t n, int64_t side)
         OK(optc_state_read(o.b, 0, "V", v, n * all));
         for (int64_t k = 0; k < n; k++)
             if (side < 100 || k == n - 1)
-                are_vectors(a + k * all, v + k * all, side, side, f64 ? 1e-14 * (double)(side + 20) : 3e-7 * (way == EIGEN_F32 ? sqrt((double)side) + 20 : 2), what);
+                are_vectors(a + k * all, v + k * all, side, side, f64 ? 1e-14 * (double)(side + 20) : 3e-7 * (method == EIGEN_F32 ? sqrt((double)side) + 20 : 2), what);
         close_one(&o);
     }
     free(a), free(value);
@@ -132,16 +132,16 @@ START_TEST(powers)
     int64_t side = sides[_i], n = side > 200 ? 2 : side == 33 && !emulated() ? 70 : emulated() && side > 5 ? 1 : 3;
     double *value = malloc(8 * (size_t)side), off[NPOWERS];
     for (int how = 0; how < 6; how++) {
-        EigenWay way = how / 2 == 2 ? EIGEN_F64 : how / 2 ? EIGEN_SPREAD : EIGEN_ROTATED;
+        EigenMethod method = how / 2 == 2 ? EIGEN_F64 : how / 2 ? EIGEN_SPREAD : EIGEN_ROTATED;
         bool f64 = how % 2;
-        if (emulated() ? side > 33 || (side == 33 ? how != 5 : how != (side == 5 ? 2 : 1)) : way == EIGEN_ROTATED && side > 200)
+        if (emulated() ? side > 33 || (side == 33 ? how != 5 : how != (side == 5 ? 2 : 1)) : method == EIGEN_ROTATED && side > 200)
             continue;
         double low = f64 ? 1e-6 : 1e-3;
         spread(value, side, low);
-        powers_off(value, n, side, (How){way, f64, 0, 0}, off);
+        powers_off(value, n, side, (How){method, f64, 0, 0}, off);
         for (int i = 0; i < NPOWERS; i++)          /* what A's rounding does to its small eigenvalues, to their power */
             ck_assert_msg(off[i] <= (f64 ? 1e-9 : 3e-7 * (powers_of[i].exponent < -0.5 ? 1 / low : 10)), "%s of %lld x %lld^2 in %s, %s: off by %g", powers_of[i].call, (long long)n,
-                          (long long)side, f64 ? "f64" : "f32", way_names[way], off[i]);
+                          (long long)side, f64 ? "f64" : "f32", method_names[method], off[i]);
     }
     free(value);
 }
@@ -211,13 +211,13 @@ START_TEST(as_on_the_cpu)
 END_TEST
 
 /* ---- times, of tests/gpu/roots.sh ---- */
-static double time_of(int64_t n, int64_t side, EigenWay way, const double *a)
+static double time_of(int64_t n, int64_t side, EigenMethod method, const double *a)
 {
     enum { TIMES = 3 };
     double best = INFINITY;
     CUevent from, to;
     One o;
-    open_one(&o, vectors_rule, n, side, (How){way, false, (int64_t)8 << 30, 0});
+    open_one(&o, vectors_rule, n, side, (How){method, false, (int64_t)8 << 30, 0});
     OK(optc_state_write(o.b, 0, "A", a, n * side * side));
     OK(optc_step(o.b));
     ck_assert(!d->cuEventCreate(&from, 0) && !d->cuEventCreate(&to, 0));
@@ -249,9 +249,9 @@ START_TEST(eigen_times)
         else
             memcpy(a + k * all, a + k % 8 * all, 8 * (size_t)all);
     printf("eigenvectors, %lld x %lld^2:", (long long)n, (long long)side);
-    for (EigenWay way = EIGEN_ROTATED; way <= EIGEN_F64; way++)
-        if ((way != EIGEN_ROTATED || side <= 256) && (way != EIGEN_SPREAD || side > 32))
-            printf(" %s %.2f ms%s", way_names[way], time_of(n, side, way, a), way == EIGEN_F64 ? "" : ",");
+    for (EigenMethod method = EIGEN_ROTATED; method <= EIGEN_F64; method++)
+        if ((method != EIGEN_ROTATED || side <= 256) && (method != EIGEN_SPREAD || side > 32))
+            printf(" %s %.2f ms%s", method_names[method], time_of(n, side, method, a), method == EIGEN_F64 ? "" : ",");
     printf("\n");
     fflush(stdout);
     free(a), free(value);

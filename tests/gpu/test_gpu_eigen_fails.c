@@ -164,10 +164,10 @@ START_TEST(memory_runs_out)
     mine.cuMemAlloc_v2 = no_alloc;
     mine.cuMemAllocAsync = no_alloc_async;
     for (int k = 0; k < 20 && !done; k++) {
-        given = &mine;
+        next_driver = &mine;
         allowed = k;
         done = bind_one(&o, vectors_rule, 2, 20, (How){EIGEN_F64, true, 0, 0}) == OPTC_OK;
-        given = NULL;
+        next_driver = NULL;
         named = named || strstr(optc_message(), "eigenvectors of rule 'one' (spec:2), of 20 x 20, for tensor number 0");
         hinted = hinted || strstr(optc_message(), "of them are workspace: one below");
         o.b = done ? o.b : NULL;

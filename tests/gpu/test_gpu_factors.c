@@ -57,7 +57,7 @@ static void step_both(Side *c, Side *g, int step)
 }
 
 /* What is said of factors means the same on both sides. */
-static void compare_said(const Side *c, const Side *g)
+static void compare_stats(const Side *c, const Side *g)
 {
     for (int i = -1; i < NSHAPES; i++) {
         optc_factors x, y;
@@ -90,7 +90,7 @@ START_TEST(as_on_the_cpu)
         step_both(&c, &g, step);
     }
     compare_within(rules[rule], &c, &g, f64 ? 1e-6 : 2e-3);
-    compare_said(&c, &g);
+    compare_stats(&c, &g);
     close_side(&c, 0);
     close_side(&g, 0);
     use_cublas(true);
@@ -109,7 +109,7 @@ START_TEST(any_workspace)
     optc_rule_options o = {.text = rules[rule], .param = c[_i].f64 ? OPTC_F64 : OPTC_F32, .products = c[_i].f64 ? "f64" : "f32"};
     use_shapes(few);
     use_cublas(false);
-    side_way = EIGEN_ROTATED;
+    side_method = EIGEN_ROTATED;
     for (int i = 0; i < 3; i++) {
         side_workspace = i == 1 ? c[_i].workspace : i == 2 ? (int64_t)1 << 40 : 0;
         open_side(&x[i], "cuda", o, 0);
@@ -119,7 +119,7 @@ START_TEST(any_workspace)
             OK(optc_step(x[i].b));
     }
     side_workspace = 0;
-    side_way = EIGEN_BY_SIZE;
+    side_method = EIGEN_BY_SIZE;
     same_params(&x[0], &x[1], rules[rule]);
     ck_assert_msg(held[0].batches < held[1].batches, "%d batches and %d", held[0].batches, held[1].batches);
     ck_assert_int_eq(held[0].workspace, held[2].workspace);
@@ -293,9 +293,9 @@ START_TEST(columns)
         return;
     use_shapes(some);
     use_cublas(_i);
-    side_way = alone ? EIGEN_BY_SIZE : EIGEN_SPREAD;
+    side_method = alone ? EIGEN_BY_SIZE : EIGEN_SPREAD;
     open_side(&g, "cuda", (optc_rule_options){.text = text, .param = OPTC_F64, .products = "f64"}, 0);
-    side_way = EIGEN_BY_SIZE;
+    side_method = EIGEN_BY_SIZE;
     for (int k = 0; k < NCOLUMNS; k++) {
         make_columns(k, m, m, a);
         OK(optc_state_write(g.b, k, "A", a, m * m));

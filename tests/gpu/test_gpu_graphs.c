@@ -22,7 +22,7 @@ START_TEST(graphs)
     set_grads(&b, 1);
     for (int s = 0; s < 6; s++)
         OK(optc_step(a.b));
-    ck_assert_msg(a.b->gpu->play[0].exec || a.b->gpu->nphase > 1, "steps taken one by one do not run as a graph of our own");
+    ck_assert_msg(a.b->gpu->launch_list[0].exec || a.b->gpu->nphase > 1, "steps taken one by one do not run as a graph of our own");
     OK(optc_step(b.b));
     OK(optc_sync(b.b));
     OK(optc_set_stream(b.b, st));
@@ -89,7 +89,7 @@ START_TEST(hyper_in_graphs)
         OK(optc_bind(r, gr, 3, &b[side]));
         OK(optc_step(b[side]));
     }
-    ck_assert_int_eq(b[0]->gpu->play[0].n, 2);             /* three groups, two launches: one for the groups' values, one over all tensors */
+    ck_assert_int_eq(b[0]->gpu->launch_list[0].n, 2);             /* three groups, two launches: one for the groups' values, one over all tensors */
     OK(optc_sync(b[1]));
     OK(optc_set_stream(b[1], st));
     /* A large binding that goes meanwhile does not disturb the capture, nor does one that comes and goes. */
@@ -233,7 +233,7 @@ START_TEST(own_pointers)
     Side a, b;
     Apart x[2];
     CUstream st;
-    use_tiny();
+    use_tiny_shapes();
     ck_assert(!d->cuStreamCreate(&st, 1));
     open_side(&a, "cuda", o, 0);
     open_side(&b, "cuda", o, 0);
@@ -312,7 +312,7 @@ static void add_copy(Side *s, WithCopy *x, const char *to, const char *from)
     OK(tasks_make(s->b));
     if (s->b->gpu) {
         gpu_enter(s->e->gpu);
-        OK(gpu_leave(s->e->gpu, gpu_plays(s->b)));
+        OK(gpu_leave(s->e->gpu, gpu_build_lists(s->b)));
     }
 }
 

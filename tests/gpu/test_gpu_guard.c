@@ -62,7 +62,7 @@ START_TEST(gate)
     if (thinned(_i))
         return;
     if (rules[_i].tiny)
-        use_tiny();
+        use_tiny_shapes();
     open_side(&a, "cuda", o, 0);
     open_side(&b, "cuda", o, 0);
     ck_assert(!d->cuMemAlloc_v2(&n, sizeof(Numbers)) && !d->cuStreamCreate(&st, 1));
@@ -195,7 +195,7 @@ START_TEST(set_values_return)
     OK(optc_set_hyper_from(b, -1, "lr", at(n, 0), OPTC_F32));
     OK(optc_step(b));
     OK(optc_sync(b));
-    int row = b->tensor[1].row;
+    int row = b->tensor[1].cohort;
     ck_assert(row >= 2 && isnan(device_number(b, 0, 1)) && isnan(device_number(b, row, 1)));
     OK(optc_set_hyper_from(b, -1, "lr", NULL, OPTC_DEFAULT));
     OK(optc_set_scalar(b, -1, "loss", 5));
@@ -227,7 +227,7 @@ START_TEST(params_move)
     if (_i && getenv("OPTC_TEST_SMALL") && !getenv("OPTC_ALL"))
         return;
     if (_i)
-        use_tiny();
+        use_tiny_shapes();
     open_side(&a, "cuda", o, 0);
     open_side(&b, "cuda", o, 0);
     ck_assert(!d->cuStreamCreate(&st, 1));
@@ -265,7 +265,7 @@ START_TEST(params_move)
 }
 END_TEST
 
-void add_gate(TCase *t)
+void add_guard(TCase *t)
 {
     tcase_add_loop_test(t, params_move, 0, 2);
     tcase_add_loop_test(t, gate, 0, NRULES);

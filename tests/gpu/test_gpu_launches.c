@@ -60,7 +60,7 @@ START_TEST(live)
     fetch_params(&a);
     compare("live", &a, &b);
     const Launch *now = live_launches(b.b, &tried);
-    bool won = memcmp(now, b.b->gpu->code->launch, sizeof(Launch) * (size_t)b.r->more->plan->nfn) != 0;
+    bool won = memcmp(now, b.b->gpu->code->launch, sizeof(Launch) * (size_t)b.r->library->plan->nfn) != 0;
     close_side(&a, 0);
     close_side(&b, 0);
     FILE *f = fopen(path, "r");
@@ -161,8 +161,8 @@ START_TEST(live_gain)
     ck_assert(close(mkstemp(path)) == 0);
     setenv("OPTC_TUNE", path, 1);
     open_side(&a, "cuda", rule, 0);
-    const Stage *s = plan_at(a.r->more->plan, a.b->gpu->play[a.b->gpu->step * a.b->gpu->nphase].shot[0].stage->fn).stage;
-    t.launch = launch_model(a.r->more->plan, s, a.b->elems);
+    const Stage *s = plan_at(a.r->library->plan, a.b->gpu->launch_list[a.b->gpu->step * a.b->gpu->nphase].item[0].stage->fn).stage;
+    t.launch = launch_model(a.r->library->plan, s, a.b->elems);
     t.launch.v[KNOB_THREADS] = t.launch.v[KNOB_THREADS] == 256 ? 128 : 256;
     gpu_tuned_key(a.r, s->fn, a.b->elems, &t.key);
     t.key.bucket += TUNED_REACH;
@@ -171,7 +171,7 @@ START_TEST(live_gain)
     setenv("OPTC_TUNE_LIVE", "0.05", 1);
     open_side(&b, "cuda", rule, 0);
     unsetenv("OPTC_TUNE_LIVE");
-    ck_assert(b.b->gpu->live && b.b->gpu->play[b.b->gpu->step * b.b->gpu->nphase].n == 1 && !memcmp(&b.b->gpu->code->launch[s->fn], &t.launch, sizeof t.launch));
+    ck_assert(b.b->gpu->live && b.b->gpu->launch_list[b.b->gpu->step * b.b->gpu->nphase].n == 1 && !memcmp(&b.b->gpu->code->launch[s->fn], &t.launch, sizeof t.launch));
     Driver timed = *d;
     timed.cuLaunchKernel = timed_launch;
     timed.cuEventRecord = timed_record;
@@ -224,19 +224,19 @@ START_TEST(results_are_used)
         TunedList l = {0};
         Tuned t = {.launch = {{256, 4, 4, 0, 0, 0, 4}}, .ms = 1, .model_ms = 2, .samples = 9};
         int fn = 0;
-        while (stage_form(plan_at(model.r->more->plan, fn).stage) != FORM_MAP)
+        while (stage_form(plan_at(model.r->library->plan, fn).stage) != FORM_MAP)
             fn++;
         gpu_tuned_key(model.r, fn, model.b->elems, &t.key);
         t.key.bucket += cases[i].apart;
         if (cases[i].model)
-            t.launch = launch_model(model.r->more->plan, plan_at(model.r->more->plan, fn).stage, model.b->elems);
+            t.launch = launch_model(model.r->library->plan, plan_at(model.r->library->plan, fn).stage, model.b->elems);
         ck_assert(tuned_put(&l, &t));
         ck_assert_msg(tuned_write(&l, path, why, sizeof why), "%s", why);
         tuned_free(&l);
         untuned = cases[i].untuned;
         open_side(&other, "cuda", (optc_rule_options){.spec = "sgd", .with = "ema(0.9)"}, 0);
         untuned = 0;
-        Launch want = !cases[i].says ? launch_model(other.r->more->plan, plan_at(other.r->more->plan, fn).stage, other.b->elems) : t.launch;
+        Launch want = !cases[i].says ? launch_model(other.r->library->plan, plan_at(other.r->library->plan, fn).stage, other.b->elems) : t.launch;
         ck_assert(!memcmp(&other.b->gpu->code->launch[fn], &want, sizeof want));
         const char *said = optc_rule_path(other.r);
         ck_assert_msg(cases[i].says ? strstr(said, cases[i].says) != NULL : !strstr(said, "tuned"), "%s", said);

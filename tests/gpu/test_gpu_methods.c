@@ -25,11 +25,11 @@ static int found(const One *o)
     return is;
 }
 
-static Tuned measured(const GpuEngine *g, WayWork w, bool f64, EigenWay way)
+static Tuned measured(const GpuEngine *g, MethodWork w, bool f64, EigenMethod method)
 {
     Tuned t = {.ms = 1, .model_ms = 2, .samples = 9};
-    way_key(g, w, f64, &t.key);
-    t.launch.v[KNOB_WAY] = (int)way;
+    method_key(g, w, f64, &t.key);
+    t.launch.v[KNOB_METHOD] = (int)method;
     return t;
 }
 
@@ -38,10 +38,10 @@ static void give(optc_engine *e)
 {
     for (int i = 0; i < 4; i++)
         if (results[i])
-            ck_assert(tuned_put(&e->more->tuned.user, results[i]));
+            ck_assert(tuned_put(&e->library->tuned.user, results[i]));
 }
 
-START_TEST(which_way)
+START_TEST(which_method)
 {
     SHARED();
     static const char root[] = "return optimizer { name = 'one', view = 'last', state = { A = zeros 'rows', X = zeros 'rows' },\n"
@@ -69,8 +69,8 @@ START_TEST(which_way)
             close_one(&plain);
             return;
         }
-        Tuned t[] = {measured(&g, (WayWork){false, 16, 1}, false, EIGEN_ROTATED), measured(&g, (WayWork){false, 64, 1}, false, EIGEN_F32),
-                     measured(&g, (WayWork){true, 16, 256}, false, EIGEN_F32)};
+        Tuned t[] = {measured(&g, (MethodWork){false, 16, 1}, false, EIGEN_ROTATED), measured(&g, (MethodWork){false, 64, 1}, false, EIGEN_F32),
+                     measured(&g, (MethodWork){true, 16, 256}, false, EIGEN_F32)};
         for (int k = 0; k < 3; k++)
             results[k] = &t[k];
         ck_assert_msg(found(&plain) == c[i].plain, "%d: %d without results", i, found(&plain));
@@ -93,11 +93,11 @@ START_TEST(sizes)
     memset(&g, 0, sizeof g);
     snprintf(g.name, sizeof g.name, "X");
     for (int roots = 0; roots < 2; roots++)
-        for (WayWork w = {roots, 0, 0}; way_next(&w); n++) {
+        for (MethodWork w = {roots, 0, 0}; method_next(&w); n++) {
             TunedKey k;
             ck_assert(n < 200 && w.rows * w.rows * w.matrices <= 1 << 24 && (!roots || w.rows <= 128));
-            way_label(w, names[n]);
-            way_key(&g, w, false, &k);
+            method_label(w, names[n]);
+            method_key(&g, w, false, &k);
             snprintf(keys[n], sizeof keys[n], "%s %d", k.stage, k.bucket);
             for (int i = 0; i < n; i++)
                 ck_assert(strcmp(names[i], names[n]) && strcmp(keys[i], keys[n]));
@@ -121,13 +121,13 @@ static double loading_clock(void *ctx)
 START_TEST(loaded_ahead)
 {
     SHARED();
-    WaysTuner *u;
+    MethodTuner *u;
     OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE")}, &loading));
     ck_assert(loading_clock(NULL) < 1);
-    OK(way_tuner_open(loading, (WayWork){false, 8, 1}, false, &u));
-    ck_assert(way_tuner_choice(u));
-    Space space = way_tuner_space(u);
-    Meter m = way_tuner_meter(u);
+    OK(method_tuner_open(loading, (MethodWork){false, 8, 1}, false, &u));
+    ck_assert(method_tuner_choice(u));
+    Space space = method_tuner_space(u);
+    Meter m = method_tuner_meter(u);
     Search s = {.budget = 50, .trials = 2};
     m.now = loading_clock;
     ck_assert_msg(search_run(&space, &m, &s), "%s", optc_message());
@@ -136,7 +136,7 @@ START_TEST(loaded_ahead)
         tried += s.trial[i].samples > 0;
     ck_assert_msg(tried == 2, "%d ways were tried", tried);
     search_free(&s);
-    way_tuner_close(u);
+    method_tuner_close(u);
     OK(optc_close(loading));
 }
 END_TEST
@@ -144,36 +144,36 @@ END_TEST
 /* A package's results are looked up as the library's are, whatever there are of them. */
 START_TEST(as_in_packages)
 {
-    optc_engine e = {.gpu = &(GpuEngine){.name = "X", .measured = way_measured}, .more = &(EngineMore){.untuned = 0}};
-    KnownWay packed[200];
+    optc_engine e = {.gpu = &(GpuEngine){.name = "X", .measured = method_measured}, .library = &(LibraryEngine){.untuned = 0}};
+    KnownMethod packed[200];
     unsigned seed = 7;
     int n = 0, asked = 0, found = 0;
     for (int kind = 0; kind < 3; kind++)
-        for (WayWork w = {kind == 2, 0, 0}; way_next(&w);) {
+        for (MethodWork w = {kind == 2, 0, 0}; method_next(&w);) {
             seed = seed * 1664525u + 1013904223u;
-            EigenWay way = (EigenWay)(kind == 2 ? EIGEN_F32 + seed / 65536 % 2 : EIGEN_ROTATED + seed / 65536 % 4);
-            Tuned t = measured(e.gpu, w, kind == 1, way);
+            EigenMethod method = (EigenMethod)(kind == 2 ? EIGEN_F32 + seed / 65536 % 2 : EIGEN_ROTATED + seed / 65536 % 4);
+            Tuned t = measured(e.gpu, w, kind == 1, method);
             if (seed >> 30 == 0)                           /* nobody measured that */
                 continue;
-            ck_assert(n < 200 && tuned_put(&e.more->tuned.user, &t));
-            packed[n++] = (KnownWay){kind == 2, kind == 1, (int)lround(log2((double)w.rows)), t.key.bucket, (int)way};
+            ck_assert(n < 200 && tuned_put(&e.library->tuned.user, &t));
+            packed[n++] = (KnownMethod){kind == 2, kind == 1, (int)lround(log2((double)w.rows)), t.key.bucket, (int)method};
         }
     for (int kind = 0; kind < 3; kind++)
-        for (int power = WAY_LEAST; power <= WAY_MOST; power++)
+        for (int power = METHOD_LEAST; power <= METHOD_MOST; power++)
             for (int bucket = 0; bucket < 20; bucket += 2, asked++) {
-                EigenWay way = way_measured(&e, kind == 2, kind == 1, power, bucket);
-                found += way != EIGEN_BY_SIZE;
-                ck_assert_int_eq(way, way_packed(packed, n, kind == 2, kind == 1, power, bucket));
+                EigenMethod method = method_measured(&e, kind == 2, kind == 1, power, bucket);
+                found += method != EIGEN_BY_SIZE;
+                ck_assert_int_eq(method, method_packed(packed, n, kind == 2, kind == 1, power, bucket));
             }
     ck_assert_msg(n > 20 && found > 60 && found < asked, "%d results, %d of %d found", n, found, asked);
-    tuned_free(&e.more->tuned.user);
+    tuned_free(&e.library->tuned.user);
 }
 END_TEST
 
-void add_ways(TCase *t)
+void add_methods(TCase *t)
 {
     tcase_add_test(t, as_in_packages);
     tcase_add_test(t, loaded_ahead);
-    tcase_add_test(t, which_way);
+    tcase_add_test(t, which_method);
     tcase_add_test(t, sizes);
 }

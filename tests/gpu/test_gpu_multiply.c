@@ -31,7 +31,7 @@ START_TEST(multiplied)
     optc_engine *e = open_gpu();
     for (int i = 0; i < 4 * ALONES; i++) {
         size_t bytes;
-        free(alone_product(e, &device, &alone_cases[i / 4], (optc_type)(OPTC_F32 + i % 4), i % 3 ? 0 : 140000, &bytes));
+        free(reference_product(e, &device, &alone_cases[i / 4], (optc_type)(OPTC_F32 + i % 4), i % 3 ? 0 : 140000, &bytes));
     }
     OK(optc_close(e));
 }
@@ -43,7 +43,7 @@ START_TEST(kronecker)
     static const int64_t sizes[][5] = {{1, 1, 1, 1, 1}, {2, 3, 4, 5, 1}, {3, 1, 2, 7, 4}, {5, 4, 1, 1, 2}, {0, 2, 3, 1, 1}, {9, 6, 5, 11, 2}, {2, 300, 3, 3, 1}, {3, 2, 2, 700, 2}};
     optc_engine *e = open_gpu();
     for (int i = 0; i < 4 * 2 * 8; i++)
-        alone_kron(e, &device, sizes[i / 8], (optc_type)(OPTC_F32 + i % 4), i / 4 % 2);
+        reference_kron(e, &device, sizes[i / 8], (optc_type)(OPTC_F32 + i % 4), i / 4 % 2);
     OK(optc_close(e));
 }
 END_TEST

@@ -25,9 +25,9 @@ static void open_way(Bound *x, int work, Way way, int block)
     open_rule(x, T_F32, 0);
     x->e->gpu->block = block;
     int e = add_array(&x->m, MEM_STATE, ELEM, works[work].type, "e"), r = add_array(&x->m, MEM_STATE, ROWS2, works[work].type, "r");
-    add_mm(&x->m, e, e, r, TURN_B | (way == FULL ? 0 : SYMMETRIC), 1, 0);
-    end_made(&x->m, works[work].product);
-    bind_made(x, works[work].shape, 1, 4);
+    add_mm(&x->m, e, e, r, TRANS_B | (way == FULL ? 0 : SYMMETRIC), 1, 0);
+    end_program(&x->m, works[work].product);
+    bind_program(x, works[work].shape, 1, 4);
     if (way == SYMMETRIC_ALONE)
         x->b->gpu->calls->call[0].n--;                 /* the mirror comes last */
     size_t each = (size_t)(works[work].shape[0][1] * works[work].shape[0][2]), bytes = (size_t)type_info[works[work].type].bytes;
@@ -89,7 +89,7 @@ START_TEST(product_times)
     puts(works[_i].bar && ms[n - 1] > works[_i].bar * ms[0] ? "  misses its bar" : "");
     fflush(stdout);
     for (int i = 0; i < n; i++)
-        close_made(&x[i]);
+        close_program(&x[i]);
     d->cuEventDestroy_v2(from);
     d->cuEventDestroy_v2(to);
     ck_assert_msg(!works[_i].bar || ms[n - 1] <= works[_i].bar * ms[0], "a symmetric product takes %.2f of the full one's time, not %.2f", ms[n - 1] / ms[0], works[_i].bar);

@@ -50,7 +50,7 @@ static void check_product(const Bound *x, int kind, int tensor, const ProgCall *
                 int64_t r = c->flags & SYMMETRIC && j > i ? j : i, q = c->flags & SYMMETRIC && j > i ? i : j;      /* the lower triangle says all */
                 double sum = 0, size = 0;
                 for (int64_t k = 0; k < z.k; k++) {
-                    double t = pa[c->flags & TURN_A ? k * z.m + r : r * z.k + k] * pb[c->flags & TURN_B ? q * z.k + k : k * z.n + q];
+                    double t = pa[c->flags & TRANS_A ? k * z.m + r : r * z.k + k] * pb[c->flags & TRANS_B ? q * z.k + k : k * z.n + q];
                     sum += t;
                     size += fabs(t);
                 }
@@ -64,13 +64,13 @@ static void check_product(const Bound *x, int kind, int tensor, const ProgCall *
 
 /* ---- every form ---- */
 static const struct { Dom a, b, out; unsigned flags; double alpha, beta; } forms[] = {
-    {ELEM, COLS2, ELEM, 0, 1, 0},             {ROWS2, ELEM, ELEM, TURN_A, -0.5, 2},     {COLS2, ELEM, RANK, TURN_B, 1, 0},           /* the out of this one is made elem_t below */
-    {ELEM, ELEM, ROWS2, TURN_B, 1, 0},        {ELEM, ELEM, COLS2, TURN_A, 0.25, -1},    {ELEM, ELEM, ROWS2, TURN_B | SYMMETRIC, 1, 0},
-    {ELEM, ELEM, COLS2, TURN_A | SYMMETRIC, 3, 0.5}, {ELEM, COL, ROW, 0, 1, 0},         {ELEM, ROW, COL, TURN_A, 1, 1},              {ROW, COL, ELEM, TURN_B, 1, 0},
-    {ROWS2, ROWS2, ROWS2, TURN_A | TURN_B, 1, 0}, {ROW, ROW, ROWS2, TURN_B | SYMMETRIC, 1, 0}, {ROW, ROW, SLICE, TURN_A, 1, 0}};
+    {ELEM, COLS2, ELEM, 0, 1, 0},             {ROWS2, ELEM, ELEM, TRANS_A, -0.5, 2},     {COLS2, ELEM, RANK, TRANS_B, 1, 0},           /* the out of this one is made elem_t below */
+    {ELEM, ELEM, ROWS2, TRANS_B, 1, 0},        {ELEM, ELEM, COLS2, TRANS_A, 0.25, -1},    {ELEM, ELEM, ROWS2, TRANS_B | SYMMETRIC, 1, 0},
+    {ELEM, ELEM, COLS2, TRANS_A | SYMMETRIC, 3, 0.5}, {ELEM, COL, ROW, 0, 1, 0},         {ELEM, ROW, COL, TRANS_A, 1, 1},              {ROW, COL, ELEM, TRANS_B, 1, 0},
+    {ROWS2, ROWS2, ROWS2, TRANS_A | TRANS_B, 1, 0}, {ROW, ROW, ROWS2, TRANS_B | SYMMETRIC, 1, 0}, {ROW, ROW, SLICE, TRANS_A, 1, 0}};
 enum { NFORMS = sizeof forms / sizeof *forms };
 
-static void make_forms(Made *m, int kind)
+static void make_forms(ProductProgram *m, int kind)
 {
     static const char *const names[NFORMS][3] = {{"a0", "b0", "c0"}, {"a1", "b1", "c1"}, {"a2", "b2", "c2"}, {"a3", "b3", "c3"}, {"a4", "b4", "c4"}, {"a5", "b5", "c5"}, {"a6", "b6", "c6"},
                                                  {"a7", "b7", "c7"}, {"a8", "b8", "c8"}, {"a9", "b9", "c9"}, {"a10", "b10", "c10"}, {"a11", "b11", "c11"}, {"a12", "b12", "c12"}};
@@ -83,7 +83,7 @@ static void make_forms(Made *m, int kind)
     }
     int a = add_array(m, MEM_STATE, ELEM, kinds[kind].type, "a13"), b = add_array(m, MEM_STATE, COLS2, kinds[kind].type, "b13"), c = add_array(m, MEM_STATE, ELEM, kinds[kind].type, "c13");
     add_mm_to(m, a, b, c, add_array(m, MEM_STATE, ELEM, kinds[kind].type, "d13"), 0, 1, 0.5);
-    end_made(m, kinds[kind].product);
+    end_program(m, kinds[kind].product);
 }
 
 static void step_forms(Bound *x, int kind, int n, const char *what)
@@ -131,7 +131,7 @@ static void open_forms(Bound *x, int kind, bool library)
     use_cublas(library);
     open_rule(x, T_F32, 1 << 20);
     make_forms(&x->m, kind);
-    bind_made(x, shapes, TENSORS, 4);
+    bind_program(x, shapes, TENSORS, 4);
     ck_assert_msg(strstr(optc_rule_path(x->r), library ? "products by cuBLAS" : "products by a plain kernel, slower (OPTC_CUBLAS says none)"), "%s", optc_rule_path(x->r));
     fill_forms(x, TENSORS);
 }
@@ -146,20 +146,20 @@ START_TEST(every_form)
     open_forms(&x, kind, library);
     if (!library && kind && getenv("OPTC_TEST_SMALL")) {       /* an emulated GPU's threads take long for tiles of tensor cores */
         step_forms(&x, kind, TENSORS, "ours");
-        close_made(&x);
+        close_program(&x);
         use_cublas(true);
         return;
     }
     for (int s = 0; s < 3; s++)
         step_forms(&x, kind, TENSORS, library ? "cuBLAS" : "ours");
-    ck_assert_msg(x.b->gpu->play[0].exec != NULL, "products do not run as a graph of our own");
+    ck_assert_msg(x.b->gpu->launch_list[0].exec != NULL, "products do not run as a graph of our own");
     open_forms(&y, kind, library);
     y.e->gpu->no_graphs = true;
     for (int s = 0; s < 3; s++)
         OK(optc_step(y.b));
     same_results(&x, &y, TENSORS, "without graphs");
-    close_made(&x);
-    close_made(&y);
+    close_program(&x);
+    close_program(&y);
     use_cublas(true);
 }
 END_TEST
@@ -176,10 +176,10 @@ START_TEST(triangles)
     open_rule(&x, T_F32, 1 << 20);
     int e = add_array(&x.m, MEM_STATE, ELEM, kinds[_i].type, "e"), r = add_array(&x.m, MEM_STATE, ROWS2, kinds[_i].type, "r");
     int t = add_array(&x.m, MEM_STATE, ELEM_T, kinds[_i].type, "t"), q = add_array(&x.m, MEM_STATE, ROWS2, kinds[_i].type, "q");
-    add_mm(&x.m, e, e, r, TURN_B | SYMMETRIC, 1, 0);
-    add_mm(&x.m, t, t, q, TURN_A | SYMMETRIC, 2, -1);
-    end_made(&x.m, kinds[_i].product);
-    bind_made(&x, large, n, 4);
+    add_mm(&x.m, e, e, r, TRANS_B | SYMMETRIC, 1, 0);
+    add_mm(&x.m, t, t, q, TRANS_A | SYMMETRIC, 2, -1);
+    end_program(&x.m, kinds[_i].product);
+    bind_program(&x, large, n, 4);
     fill_forms(&x, n);
     for (int k = 0; k < n; k++) {                  /* what is added to must be symmetric */
         int64_t rows = large[k][1];
@@ -192,7 +192,7 @@ START_TEST(triangles)
     }
     for (int s = 0; s < n; s++)
         step_forms(&x, _i, n, "triangle");
-    close_made(&x);
+    close_program(&x);
 }
 END_TEST
 
@@ -203,11 +203,11 @@ static void open_chain(Bound *x, int64_t workspace, int n)
     static const int64_t equal[TENSORS][3] = {{1, 40, 30}, {1, 40, 30}, {1, 40, 30}, {2, 11, 3}, {1, 40, 30}, {1, 40, 30}, {1, 40, 30}};
     open_rule(x, T_F32, workspace);
     int t = add_array(&x->m, MEM_TEMP, ROWS2, T_F32, "t"), u = add_array(&x->m, MEM_TEMP, ROWS2, T_F32, "u"), w = add_array(&x->m, MEM_STATE, ELEM, T_F32, "w");
-    add_mm(&x->m, 1, 1, t, TURN_B | SYMMETRIC, 1, 0);
+    add_mm(&x->m, 1, 1, t, TRANS_B | SYMMETRIC, 1, 0);
     add_mm(&x->m, t, t, u, 0, 1, 0);
     add_mm(&x->m, u, 1, w, 0, 1, 0);
-    end_made(&x->m, PRODUCT_F32);
-    bind_made(x, equal, n, 4);
+    end_program(&x->m, PRODUCT_F32);
+    bind_program(x, equal, n, 4);
 }
 
 static void give_grads(Bound *x, int n, int seed)
@@ -263,7 +263,7 @@ START_TEST(moved)
     for (int s = 0; s < 3; s++)
         OK(optc_step(x.b));
     check_chain(&x, TENSORS, 1, NULL, "as bound");
-    void *graph = x.b->gpu->play[0].exec;
+    void *graph = x.b->gpu->launch_list[0].exec;
     ck_assert(graph && !d->cuMemAlloc_v2(&other, 40 * 30 * 4));
     CUdeviceptr was = x.g[1];
     x.g[1] = other;
@@ -272,12 +272,12 @@ START_TEST(moved)
     give_grads(&x, TENSORS, 2);
     OK(optc_step(x.b));
     check_chain(&x, TENSORS, 2, NULL, "moved");
-    ck_assert_msg(x.b->gpu->play[0].exec == graph, "a moved gradient costs a graph");
+    ck_assert_msg(x.b->gpu->launch_list[0].exec == graph, "a moved gradient costs a graph");
     x.g[1] = was;
     OK(optc_set_grad(x.b, 1, (void *)(uintptr_t)was, 40 * 30));
     OK(optc_sync(x.b));
     d->cuMemFree_v2(other);
-    close_made(&x);
+    close_program(&x);
 }
 END_TEST
 
@@ -304,7 +304,7 @@ START_TEST(absent)
             OK(optc_step(x.b));
         check_chain(&x, TENSORS, 1, NULL, "all are back");
     }
-    close_made(&x);
+    close_program(&x);
 }
 END_TEST
 
@@ -326,8 +326,8 @@ START_TEST(batches)
         check_chain(&x, TENSORS, s, NULL, "one batch");
         check_chain(&y, TENSORS, s, NULL, "several batches");
     }
-    close_made(&x);
-    close_made(&y);
+    close_program(&x);
+    close_program(&y);
 }
 END_TEST
 
@@ -362,7 +362,7 @@ START_TEST(captured)
     OK(optc_set_stream(x.b, NULL));
     d->cuGraphExecDestroy(exec);
     d->cuGraphDestroy(graph);
-    close_made(&x);
+    close_program(&x);
     d->cuStreamDestroy_v2(st);
 }
 END_TEST
@@ -394,7 +394,7 @@ START_TEST(failing)
     *f = was;
     OK(optc_step(x.b));
     check_chain(&x, 3, 1, NULL, "after a failure");
-    close_made(&x);
+    close_program(&x);
 }
 END_TEST
 
@@ -464,7 +464,7 @@ START_TEST(whole_rules)
     SHARED();
     Side c, g;
     optc_rule_options o = {.text = rules[_i], .param = OPTC_F64, .products = "f64"};
-    use_tiny();
+    use_tiny_shapes();
     open_side(&c, "cpu", o, 0);
     open_side(&g, "cuda", o, 0);
     for (int s = 1; s <= 4; s++) {
@@ -488,7 +488,7 @@ START_TEST(conditional)
     CUgraph graph;
     CUgraphExec exec;
     optc_rule_options o = {.text = rules[1], .products = _i ? "bf16" : "f32"};
-    use_tiny();
+    use_tiny_shapes();
     ck_assert(!d->cuStreamCreate(&st, 1));
     open_side(&a, "cuda", o, 0);
     open_side(&b, "cuda", o, 0);

@@ -34,7 +34,7 @@ static double hard(int i, bool root)
 
 static void open_short(Side *g, int rule)
 {
-    side_way = EIGEN_F32;
+    side_method = EIGEN_F32;
     use_shapes(few);
     open_side(g, "cuda", (optc_rule_options){.text = rules[rule].text, .param = OPTC_F32, .products = rule == 1 ? "tf32" : "f32"}, 0);
     for (int k = 0; k < 5; k++) {
@@ -49,7 +49,7 @@ static void open_short(Side *g, int rule)
 static void close_short(Side *g)
 {
     close_side(g, 0);
-    side_way = EIGEN_BY_SIZE;
+    side_method = EIGEN_BY_SIZE;
 }
 
 /* What X is after so many turns of its own. */
@@ -69,7 +69,7 @@ static void check(Side *g, int k, int turns, bool captured_first)
     }
 }
 
-static int turns_of(const Side *g, int rule, int k, int steps)
+static int stagger_text_of(const Side *g, int rule, int k, int steps)
 {
     int n = 0, slot = 0;
     if (rule == 2)
@@ -82,7 +82,7 @@ static int turns_of(const Side *g, int rule, int k, int steps)
 static int64_t wide(const Side *g)
 {
     int64_t n = 0;
-    for (int64_t i = 0; i < said_all(g->b); i++)
+    for (int64_t i = 0; i < factor_stats_count(g->b); i++)
         n += g->b->gpu->calls->wide[i];
     return n;
 }
@@ -113,7 +113,7 @@ START_TEST(next_time_f64)
             set_grads(&g, 1);
             OK(optc_step(g.b));
             for (int k = 0; k < 5; k++)
-                check(&g, k, turns_of(&g, _i, k, step), false);
+                check(&g, k, stagger_text_of(&g, _i, k, step), false);
         }
         ck_assert_msg(wide(&g) == 2, "%d have f64", (int)wide(&g));
         bits[twice] = side_bits(&g);
@@ -180,7 +180,7 @@ START_TEST(chosen)
             if (!is_root(s) || call_root(s->call) != c[i].p)
                 continue;
             found++;
-            ck_assert_msg(root_short(g.b, s, c[i].rows) == c[i].in_f32, "sm_%d, -1/%d of %d rows", c[i].arch, c[i].p, (int)c[i].rows);
+            ck_assert_msg(root_in_f32(g.b, s, c[i].rows) == c[i].in_f32, "sm_%d, -1/%d of %d rows", c[i].arch, c[i].p, (int)c[i].rows);
         }
         ck_assert_int_eq(found, 1);
     }
@@ -202,7 +202,7 @@ START_TEST(as_good)
     double *a = malloc(8 * all), *x = malloc(8 * all), off = 0, size = 0, norm = 0;
     Basis m = make_basis(n, 1e-4, 7);
     Side g;
-    side_way = EIGEN_F32;
+    side_method = EIGEN_F32;
     use_shapes(one);
     open_side(&g, "cuda", (optc_rule_options){.text = text, .param = OPTC_F32, .products = "f32"}, 0);
     of_values(&m, 1, a);
@@ -229,7 +229,7 @@ START_TEST(as_good)
 }
 END_TEST
 
-void add_shorts(TCase *t)
+void add_roots_f32(TCase *t)
 {
     tcase_add_loop_test(t, next_time_f64, 0, NRULES);
     tcase_add_loop_test(t, captured, 0, 2);

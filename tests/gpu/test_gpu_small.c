@@ -21,7 +21,7 @@ static void open_row(Row *r, const char *device, optc_rule_options rule)
     memset(r, 0, sizeof *r);
     OK(optc_open(&(optc_engine_options){.device = device, .cache_dir = getenv("OPTC_TEST_CACHE")}, &r->s.e));
     OK(optc_compile(r->s.e, &rule, &r->s.r));
-    Type p = r->s.r->more->plan->p, g = r->s.r->more->plan->g;
+    Type p = r->s.r->library->plan->p, g = r->s.r->library->plan->g;
     optc_tensor t[NLENGTHS];
     int64_t shape[NLENGTHS], total = 0;
     memset(t, 0, sizeof t);

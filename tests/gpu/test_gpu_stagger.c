@@ -90,7 +90,7 @@ static int64_t gone_over(const Side *g, unsigned turns)
     const GpuCalls *x = g->b->gpu->calls;
     int64_t n = 0;
     for (int i = 0; i < x->ngroup; i++)
-        n += x->group[i].turns == turns ? x->group[i].now : 0;
+        n += x->group[i].stagger == turns ? x->group[i].now : 0;
     return n;
 }
 
@@ -148,7 +148,7 @@ START_TEST(captured)
 }
 END_TEST
 
-void add_turns(TCase *t)
+void add_stagger(TCase *t)
 {
     tcase_add_loop_test(t, in_turn, 0, 2 * NRULES - 1);
     tcase_add_test(t, no_others);

@@ -39,7 +39,7 @@ void fix_open(Fixture *f, const optc_engine_options *eo, const optc_rule_options
     memset(f, 0, sizeof *f);
     OK(optc_open(eo, &f->engine));
     OK(optc_compile(f->engine, ro, &f->rule));
-    f->type = f->rule->more->plan->p;
+    f->type = f->rule->library->plan->p;
     f->n = n;
     optc_tensor t[16];
     memset(t, 0, sizeof t);
@@ -113,7 +113,7 @@ static void vals_drop(Vals *v)
 
 static EvalJob job_of(const optc_binding *b, int entry)
 {
-    const Plan *p = b->rule->more->plan;
+    const Plan *p = b->rule->library->plan;
     const Rule *r = p->rule;
     EvalJob j = {.rule = r, .entry = entry, .t = (double)(b->steps + 1), .ntensor = b->ntensor, .ngroup = b->ngroup, .bounds = true, .real = p->real, .p = p->p, .state = p->state, .product = p->precision};
     j.tensor = calloc((size_t)b->ntensor + 1, sizeof *j.tensor);
@@ -189,7 +189,7 @@ static char *compare(const char *what, int tensor, Type t, const void *data, con
 char *step_in_bounds(Fixture *f, const char *entry)
 {
     optc_binding *b = f->binding;
-    const Plan *p = b->rule->more->plan;
+    const Plan *p = b->rule->library->plan;
     int e = 0;
     while (e < p->nentry && strcmp(p->entry[e].name, entry))
         e++;
@@ -224,7 +224,7 @@ static uint64_t hash_array(uint64_t h, Type t, const void *p, int64_t n)
 uint64_t fix_hash(const Fixture *f)
 {
     const optc_binding *b = f->binding;
-    const Plan *p = b->rule->more->plan;
+    const Plan *p = b->rule->library->plan;
     uint64_t h = 1;
     for (int i = 0; i < b->ntensor; i++) {
         h = hash_array(h, p->p, b->tensor[i].mem[0], b->tensor[i].shape.n);

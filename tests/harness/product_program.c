@@ -26,7 +26,7 @@ void hand_open(Hand *h, const optc_engine_options *o)
 
 void hand_array(Hand *h, int k, MemKind kind, Dom d, Type t, const char *name)
 {
-    h->array[k] = (ProgArray){.kind = kind, .dom = d, .from = d, .type = t, .name = name, .kept = 1};
+    h->array[k] = (ProgArray){.kind = kind, .dom = d, .from = d, .type = t, .name = name, .held_by = 1};
     h->program.narray = k >= h->program.narray ? k + 1 : h->program.narray;
 }
 
@@ -116,7 +116,7 @@ static Matrix operand(const Hand *h, int tensor, int k, bool turned)
 void check_product(const Hand *h, int tensor, const ProgCall *c, const double *was)
 {
     Shape s = h->binding->tensor[tensor].shape;
-    Matrix a = operand(h, tensor, c->a, (c->flags & TURN_A) != 0), b = operand(h, tensor, c->b, (c->flags & TURN_B) != 0);
+    Matrix a = operand(h, tensor, c->a, (c->flags & TRANS_A) != 0), b = operand(h, tensor, c->b, (c->flags & TRANS_B) != 0);
     int64_t m = a.down, n = b.across;
     double unit = h->array[c->out].type == T_F64 ? 0x1p-53 : 0x1p-24;
     ck_assert_int_eq(hand_length(h, tensor, c->out), s.slices * m * n);

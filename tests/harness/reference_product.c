@@ -95,7 +95,7 @@ static void hold(const Alone *x, const Many *a, const Many *b, const Many *d, co
     free(t.value), free(large.value);
 }
 
-void *alone_product(optc_engine *e, const Where *w, const Alone *x, optc_type type, int64_t workspace, size_t *bytes)
+void *reference_product(optc_engine *e, const Where *w, const Alone *x, optc_type type, int64_t workspace, size_t *bytes)
 {
     Many a, b, d = {0}, c;
     bool gram = !x->n;
@@ -129,7 +129,7 @@ void *alone_product(optc_engine *e, const Where *w, const Alone *x, optc_type ty
     return got;
 }
 
-void alone_kron(optc_engine *e, const Where *w, const int64_t size[5], optc_type type, bool one)
+void reference_kron(optc_engine *e, const Where *w, const int64_t size[5], optc_type type, bool one)
 {
     int64_t m = size[0], n = size[1], p = size[2], q = size[3], batch = size[4];
     Many a, b, c;

@@ -236,14 +236,14 @@ class OnGpu(unittest.TestCase):
 
     def test_copies_before_states(self):
         """States that begin as copies of what is copied itself wait for that."""
-        seen, p, attempt = [], torch.zeros(8, 6).t()[::2].requires_grad_(), _tensor_binding.Bound._attempt
+        seen, p, attempt = [], torch.zeros(8, 6).t()[::2].requires_grad_(), _tensor_binding.TensorBinding._attempt
         p.grad = torch.ones_like(p)
 
         def bind(b, hypers):
             seen.append("bound")
             attempt(b, hypers)
-        with mock.patch.object(_tensor_binding.Bound, "_order_before", lambda b: seen.append("in order" if b.staged else "")), \
-                mock.patch.object(_tensor_binding.Bound, "_attempt", bind):
+        with mock.patch.object(_tensor_binding.TensorBinding, "_order_before", lambda b: seen.append("in order" if b.staged else "")), \
+                mock.patch.object(_tensor_binding.TensorBinding, "_attempt", bind):
             ot.Optimizer([p], "sgd+ema(0.9)", lr=0.1).step()
         self.assertEqual(seen[:3], ["", "in order", "bound"])
 
@@ -291,7 +291,7 @@ class Captures(unittest.TestCase):
     def test_dropped(self):
         """What goes waits for its own work in a way that ends nobody's capture, which torch's is not."""
         store = _function_cache._Store()
-        gone = _function_cache.Kept.__new__(_function_cache.Kept)
+        gone = _function_cache.CachedFunction.__new__(_function_cache.CachedFunction)
         gone.lock, gone.stream, gone.binding = threading.Lock(), mock.Mock(), mock.Mock()
         store.kept["key"] = gone
         store.drop_all()

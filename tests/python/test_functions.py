@@ -315,7 +315,7 @@ class _Stream:
 class Streams(unittest.TestCase):
     def test_followed(self):
         """A binding goes to torch's stream at its first run and whenever that is another one, behind what it did."""
-        kept = _function_cache.Kept.__new__(_function_cache.Kept)
+        kept = _function_cache.CachedFunction.__new__(_function_cache.CachedFunction)
         kept.device, kept.stream, kept.binding = torch.device("cuda:0"), None, mock.Mock()
         streams = [_Stream(h) for h in (7, 7, 9, 7)]
         with mock.patch.object(torch.cuda, "current_stream", side_effect=streams), \
@@ -331,7 +331,7 @@ class Streams(unittest.TestCase):
         store, form = _function_cache._Store(), _function_cache.Form("f", "", [], [], {"by_ridge": 2.0})
 
         def made():
-            k = _function_cache.Kept.__new__(_function_cache.Kept)
+            k = _function_cache.CachedFunction.__new__(_function_cache.CachedFunction)
             k.hyper, k.bytes, k.device = {"by_ridge": 2.0}, 5, "d"
             return k
 

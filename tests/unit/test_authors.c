@@ -47,8 +47,8 @@ START_TEST(defaults)
     for (int i = 0; i < COUNT(options); i++) {
         optc_rule *r = compiled(e, options[i].rule, "", "");
         const char *got = "missing";
-        for (int k = 0; k < r->more->rule->noption; k++)
-            got = strcmp(r->more->rule->option[k].name, options[i].name) ? got : r->more->rule->option[k].value;
+        for (int k = 0; k < r->library->rule->noption; k++)
+            got = strcmp(r->library->rule->option[k].name, options[i].name) ? got : r->library->rule->option[k].value;
         ck_assert_msg(!strcmp(got, options[i].value), "%s: %s is %s, and the authors have %s", options[i].rule, options[i].name, got, options[i].value);
         OK(optc_release(r));
     }

@@ -14,7 +14,7 @@ static void chain(Hand *h, int from)
     hand_array(h, B, MEM_TEMP, ROWS2, T_F32, "b");
     hand_array(h, C, MEM_TEMP, ROWS2, T_F32, "c");
     hand_array(h, OUT, MEM_STATE, ELEM, T_F32, "out");
-    hand_call(h, (ProgCall){CALL_MM, TURN_B | SYMMETRIC, from, from, -1, B, 1, 0});
+    hand_call(h, (ProgCall){CALL_MM, TRANS_B | SYMMETRIC, from, from, -1, B, 1, 0});
     hand_call(h, (ProgCall){CALL_MM, 0, B, B, -1, C, 1e-3, 0});
     hand_call(h, (ProgCall){CALL_MM, 0, C, from, -1, OUT, 1, 0});
 }
@@ -121,7 +121,7 @@ START_TEST(across_stretches)
     hand_array(&h, B, MEM_TEMP, ROWS2, T_F32, "b");
     hand_array(&h, C, MEM_STATE, ELEM, T_F32, "c");
     hand_array(&h, OUT, MEM_STATE, ELEM, T_F32, "out");
-    hand_call(&h, (ProgCall){CALL_MM, TURN_B, A, A, -1, B, 1, 0});
+    hand_call(&h, (ProgCall){CALL_MM, TRANS_B, A, A, -1, B, 1, 0});
     hand_call(&h, (ProgCall){CALL_MM, 0, B, A, -1, OUT, 1, 0});
     h.action[2] = h.action[1];
     h.action[1] = (ProgAction){ACT_COPY, 0, C, A};

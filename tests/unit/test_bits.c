@@ -179,7 +179,7 @@ START_TEST(storage_types)
         for (int step = 1; step <= 3; step++) {
             for (int k = 0; k < f.n; k++)
                 for (int64_t x = 0; x < f.count[k]; x++)
-                    type_store(f.rule->more->plan->g, f.g[k], x, ref_value(k, step, x));
+                    type_store(f.rule->library->plan->g, f.g[k], x, ref_value(k, step, x));
             char *m = step_in_bounds(&f, "step");
             ck_assert_msg(!m, "%s, types %d, step %d: %s", rules[i], _i, step, m);
         }

@@ -201,7 +201,7 @@ static void set_grads(Fixture *f, int step)
 {
     for (int k = 0; k < f->n; k++)
         for (int64_t i = 0; i < f->count[k]; i++)
-            type_store(f->rule->more->plan->g, f->g[k], i, 0.25 * ref_value(k, step, i));
+            type_store(f->rule->library->plan->g, f->g[k], i, 0.25 * ref_value(k, step, i));
 }
 
 START_TEST(in_bounds)

@@ -26,7 +26,7 @@
 /* ---- products of all domains that fit, each way round ---- */
 static void one_product(Hand *h, const int64_t (*shape)[3], Dom a, Dom b, unsigned flags, Type t, int how)
 {
-    Dom out = dom_product(dom_matrix(a, (flags & TURN_A) != 0).down, dom_matrix(b, (flags & TURN_B) != 0).across);
+    Dom out = dom_product(dom_matrix(a, (flags & TRANS_A) != 0).down, dom_matrix(b, (flags & TRANS_B) != 0).across);
     double *was = NULL;
     h->phase.naction = 0;
     hand_array(h, A, MEM_STATE, a, t, "a");
@@ -69,7 +69,7 @@ START_TEST(all_domains)
         for (int b = 0; b < NDOM; b++)
             for (unsigned flags = 0; flags < 4; flags++) {
                 bool matrices = dom_info[a].scope == SCOPE_MATRIX && dom_info[b].scope == SCOPE_MATRIX && a != SLICE && b != SLICE;       /* of blocks: suite blocks */
-                MatrixAxes x = dom_matrix((Dom)a, flags & TURN_A), y = dom_matrix((Dom)b, flags & TURN_B);
+                MatrixAxes x = dom_matrix((Dom)a, flags & TRANS_A), y = dom_matrix((Dom)b, flags & TRANS_B);
                 if (matrices && x.across == y.down && dom_product(x.down, y.across) != NDOM)
                     one_product(&h, shape, (Dom)a, (Dom)b, flags, _i & 2 ? T_F64 : T_F32, n++ % 3);
             }
@@ -94,10 +94,10 @@ START_TEST(all_sizes)
     hand_array(&h, C, MEM_STATE, ROW, t, "c");
     for (int i = 0; i < 4; i++)
         hand_array(&h, OUT + i, MEM_STATE, out[i], t, "out");
-    hand_call(&h, (ProgCall){CALL_MM, TURN_B, A, A, -1, OUT, 1, 0});
-    hand_call(&h, (ProgCall){CALL_MM, TURN_A | SYMMETRIC, A, A, -1, OUT + 1, 0.5, 0});
+    hand_call(&h, (ProgCall){CALL_MM, TRANS_B, A, A, -1, OUT, 1, 0});
+    hand_call(&h, (ProgCall){CALL_MM, TRANS_A | SYMMETRIC, A, A, -1, OUT + 1, 0.5, 0});
     hand_call(&h, (ProgCall){CALL_MM, 0, A, B, -1, OUT + 2, 1, 0});
-    hand_call(&h, (ProgCall){CALL_MM, TURN_A, C, A, -1, OUT + 3, 1, 0});
+    hand_call(&h, (ProgCall){CALL_MM, TRANS_A, C, A, -1, OUT + 3, 1, 0});
     OK(hand_bind(&h, sizes, NSIZES));
     for (int i = 0; i < NSIZES; i++)
         for (int k = A; k < OUT; k++)
@@ -127,8 +127,8 @@ START_TEST(symmetric)
     hand_array(&h, B, MEM_STATE, ROWS2, t, "b");
     hand_array(&h, C, MEM_STATE, ROWS2, t, "c");
     hand_array(&h, OUT, MEM_STATE, ROWS2, t, "out");
-    hand_call(&h, (ProgCall){CALL_MM, TURN_B | SYMMETRIC, A, A, -1, B, 1, 0});
-    hand_call(&h, (ProgCall){CALL_MM, TURN_B | SYMMETRIC, A, A, B, C, 0.25, -3});
+    hand_call(&h, (ProgCall){CALL_MM, TRANS_B | SYMMETRIC, A, A, -1, B, 1, 0});
+    hand_call(&h, (ProgCall){CALL_MM, TRANS_B | SYMMETRIC, A, A, B, C, 0.25, -3});
     hand_call(&h, (ProgCall){CALL_MM, SYMMETRIC, B, B, -1, OUT, 1, 0});
     OK(hand_bind(&h, shape, 4));
     for (int i = 0; i < 4; i++) {
@@ -160,8 +160,8 @@ START_TEST(refused)
 {
     static const struct { Dom a, b, c, out; unsigned flags; ProgCall call; const char *says; } bad[] = {
         {ELEM, ELEM, ELEM, ROWS2, 0, {CALL_MM, 0, A, B, -1, OUT, 1, 0}, "operands of a product do not fit"},
-        {ELEM, ELEM, ELEM, COLS2, 0, {CALL_MM, TURN_B, A, B, -1, OUT, 1, 0}, "operands of a product do not fit"},
-        {ELEM, ELEM, ELEM, ROWS2, 0, {CALL_MM, TURN_B, A, B, C, OUT, 1, 1}, "what is added to a product is not of its shape"},
+        {ELEM, ELEM, ELEM, COLS2, 0, {CALL_MM, TRANS_B, A, B, -1, OUT, 1, 0}, "operands of a product do not fit"},
+        {ELEM, ELEM, ELEM, ROWS2, 0, {CALL_MM, TRANS_B, A, B, C, OUT, 1, 1}, "what is added to a product is not of its shape"},
         {ROWS2, ELEM, ELEM, ELEM, 0, {CALL_MM, SYMMETRIC, A, B, -1, OUT, 1, 0}, "cannot be symmetric"},
         {ROWS2, ELEM, ELEM, ELEM, 0, {CALL_MM, 0, A, B, -1, B, 1, 0}, "over its own operand"},
         {BLOCK_ROWS2, ELEM, ELEM, ELEM, 0, {CALL_MM, 0, A, B, -1, OUT, 1, 0}, "do not mix"},
@@ -204,7 +204,7 @@ START_TEST(sizes_and_libraries)
     hand_open(&h, NULL);
     hand_array(&h, OUT, MEM_STATE, ROWS2, T_F32, "out");
     h.array[A] = h.array[B] = h.array[C] = h.array[OUT];
-    hand_call(&h, (ProgCall){CALL_MM, TURN_B, 1, 1, -1, OUT, 1, 0});
+    hand_call(&h, (ProgCall){CALL_MM, TRANS_B, 1, 1, -1, OUT, 1, 0});
     h.rule->program = &h.program;
     if (x.gemm[0] && !x.wide) {
         FAILS(optc_bind(h.rule, &g, 1, &h.binding), OPTC_ERROR_ARGUMENT, "tensor 'w' (number 0) is too large for");
@@ -288,7 +288,7 @@ START_TEST(one_layout)
         const ProgArray *a, *b;
         for (int k = 0; (a = nth_state(p[0], k)); k++) {
             ck_assert_msg((b = nth_state(p[1], k)) != NULL, "%s", optc_library_name(i));
-            ck_assert_msg(!strcmp(a->name, b->name) && a->dom == b->dom && a->type == b->type && a->kept == b->kept && a->hyper == b->hyper && a->eye == b->eye, "%s: %s", optc_library_name(i), a->name);
+            ck_assert_msg(!strcmp(a->name, b->name) && a->dom == b->dom && a->type == b->type && a->held_by == b->held_by && a->hyper == b->hyper && a->eye == b->eye, "%s: %s", optc_library_name(i), a->name);
         }
         gen_free(&g[0]);
         gen_free(&g[1]);

@@ -367,7 +367,7 @@ START_TEST(no_memory_for_a_count)
     small_open(&s, "return optimizer { name = \"late\", hyper = { lr = 1 }, step = function() p = p - lr * t * g end }", _i, 2);
     const Device *was = s.r->device;
     Device poor = *was;
-    poor.more = no_more;
+    poor.alloc_cohorts = no_more;
     OK(optc_step(s.b));
     OK(optc_set_t(s.b, 1, 9));
     s.r->device = &poor;
@@ -425,10 +425,10 @@ START_TEST(saved_and_loaded)
 }
 END_TEST
 
-Suite *steps_suite(void)
+Suite *cohorts_suite(void)
 {
-    Suite *s = suite_create("steps");
-    TCase *t = tcase_create("steps");
+    Suite *s = suite_create("cohorts");
+    TCase *t = tcase_create("cohorts");
     tcase_set_timeout(t, 60);
     tcase_add_loop_test(t, each_counts_its_own, 0, sizeof rules / sizeof *rules);
     tcase_add_loop_test(t, each_counts_its_own_evaluated, 0, sizeof rules / sizeof *rules);

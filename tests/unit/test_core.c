@@ -64,7 +64,7 @@ static void check_apart(const optc_binding *b, const ProgPhase *ph, int at)
         if (p->array[k].kind == MEM_STATE || needed(p, ph, at, k))
             n += parts_of(b, k, part + n);
     for (int i = 0; i < n; i++) {
-        ck_assert(part[i].lo >= (char *)b->block && part[i].hi <= (char *)b->block + b->block_bytes);
+        ck_assert(part[i].lo >= (char *)b->block && part[i].hi <= (char *)b->block + b->storage_bytes);
         for (int j = 0; j < i; j++)
             ck_assert_msg(part[i].hi <= part[j].lo || part[j].hi <= part[i].lo, "%s: arrays %s and %s overlap at action %d", p->name, p->array[part[i].array].name,
                           p->array[part[j].array].name, at);
@@ -82,7 +82,7 @@ START_TEST(shared_memory)
         for (int m = 0; m < program_phases(p); m++)
             for (int i = 0; i < p->entry[e].phase[m].naction; i++)
                 check_apart(b, &p->entry[e].phase[m], i);
-    ck_assert_uint_le(b->block_bytes, b->unshared_bytes + 64);
+    ck_assert_uint_le(b->storage_bytes, b->unshared_bytes + 64);
     fix_close(&f);
 }
 END_TEST
@@ -108,7 +108,7 @@ START_TEST(placed)
     ck_assert_int_lt(was->narray, 60);
     memcpy(array, was->array, sizeof *array * (size_t)was->narray);
     for (int k = 0; k < NTEMP; k++)
-        array[x.narray + k] = (ProgArray){.kind = MEM_TEMP, .dom = ELEM, .from = ELEM, .type = T_F32, .name = "t", .kept = 1};
+        array[x.narray + k] = (ProgArray){.kind = MEM_TEMP, .dom = ELEM, .from = ELEM, .type = T_F32, .name = "t", .held_by = 1};
     for (int i = 0; i < 4; i++) {
         for (int k = 0; k < 3; k++) {
             list[0][i][k] = was->narray + reads[i][k];
@@ -124,7 +124,7 @@ START_TEST(placed)
     OK(optc_bind(r, &(optc_group){.tensors = &(optc_tensor){.param = p, .grad = g, .rank = 1, .shape = &n}, .ntensors = 1}, 1, &b));
     void **mem = b->tensor[0].mem + was->narray;
     ck_assert(mem[A] == mem[B] && mem[A] != mem[C] && mem[D] != mem[A] && mem[D] != mem[C]);
-    ck_assert_uint_ge(b->unshared_bytes + 64 - b->block_bytes, 4000);
+    ck_assert_uint_ge(b->unshared_bytes + 64 - b->storage_bytes, 4000);
     OK(optc_unbind(b));
     r->program = was;
     OK(optc_release(r));
@@ -152,7 +152,7 @@ START_TEST(many_placed)
     memcpy(array, was->array, sizeof *array * (size_t)was->narray);
     for (int i = 0; i < MANY; i++) {
         number[i] = was->narray + i;
-        array[number[i]] = (ProgArray){.kind = MEM_TEMP, .dom = ELEM, .from = ELEM, .type = T_F32, .name = "t", .kept = 1};
+        array[number[i]] = (ProgArray){.kind = MEM_TEMP, .dom = ELEM, .from = ELEM, .type = T_F32, .name = "t", .held_by = 1};
         stage[i] = (ProgStage){.kind = S_FLAT, .reads = &number[i ? i - 1 : 0], .nreads = i > 0, .writes = &number[i], .nwrites = 1, .kernel = "", .name = "", .where = ""};
         act[i] = (ProgAction){ACT_LAUNCH, i, 0, 0};
     }
@@ -169,7 +169,7 @@ START_TEST(many_placed)
     OK(optc_bind(r, &(optc_group){.tensors = &(optc_tensor){.param = p, .grad = g, .rank = 1, .shape = &n}, .ntensors = 1}, 1, &b));
     double seconds = (double)(clock() - from) / CLOCKS_PER_SEC;
     ck_assert_msg(seconds < 1, "binding took %.2f s", seconds);
-    size_t states = 2 * 64, room = b->block_bytes - states;
+    size_t states = 2 * 64, room = b->storage_bytes - states;
     ck_assert_msg(_i ? room >= MANY * 64 : room <= 3 * 64 + 64, "%zu bytes", room);
     for (int i = 1; i < MANY; i++)
         ck_assert(b->tensor[0].mem[number[i]] != b->tensor[0].mem[number[i - 1]]);
@@ -191,7 +191,7 @@ START_TEST(only_touched)
     for (int k = 0; k < 3; k++) {
         Fixture f;
         fix_open(&f, NULL, &(optc_rule_options){.text = text}, k == 0 ? flat : k == 1 ? both : matrix, k == 1 ? 2 : 1, NULL, 0);
-        bytes[k] = f.binding->block_bytes;
+        bytes[k] = f.binding->storage_bytes;
         for (int i = 0; k == 1 && i < f.rule->program->narray; i++)
             if (f.rule->program->array[i].kind >= MEM_TEMP && f.rule->program->array[i].dom != GROUP)
                 ck_assert(!f.binding->tensor[0].mem[i] && f.binding->tensor[1].mem[i]);

@@ -269,10 +269,10 @@ START_TEST(what_is_refused)
 }
 END_TEST
 
-Suite *sources_suite(void)
+Suite *device_scalars_suite(void)
 {
-    Suite *s = suite_create("sources");
-    TCase *t = tcase_create("sources");
+    Suite *s = suite_create("device_scalars");
+    TCase *t = tcase_create("device_scalars");
     tcase_add_loop_test(t, as_if_they_were_set, 0, 2 * NSPECS);
     tcase_add_loop_test(t, set_values_return, 0, 2);
     tcase_add_loop_test(t, scalars_not_set, 0, 2);

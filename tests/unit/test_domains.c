@@ -27,7 +27,7 @@ START_TEST(domains_join)
     for (int d = 0; d < NDOM; d++) {
         ck_assert_int_eq(dom_join((Dom)d, (Dom)d), d);
         ck_assert_int_eq(dom_wide((Dom)d), d == CONST_ || d == GROUP || d == TENSOR || d == SLICE || d == BLOCK);
-        ck_assert_int_eq(dom_turned(dom_turned((Dom)d)), d);
+        ck_assert_int_eq(dom_transposed(dom_transposed((Dom)d)), d);
     }
 }
 END_TEST
@@ -39,13 +39,13 @@ START_TEST(domains_place)
     for (int64_t k = 0, i = 0; k < s.slices; k++)
         for (int64_t r = 0; r < s.rows; r++)
             for (int64_t c = 0; c < s.cols; c++, i++) {
-                ck_assert_int_eq(dom_place(ELEM, ROW, i, s), k * s.rows + r);
-                ck_assert_int_eq(dom_place(ELEM, COL, i, s), k * s.cols + c);
-                ck_assert_int_eq(dom_place(ELEM, SLICE, i, s), k);
-                ck_assert_int_eq(dom_place(ROW, SLICE, k * s.rows + r, s), k);
-                ck_assert_int_eq(dom_place(COL, SLICE, k * s.cols + c, s), k);
-                ck_assert_int_eq(dom_place(ELEM, TENSOR, i, s), 0);
-                ck_assert_int_eq(dom_place(ELEM, ELEM, i, s), i);
+                ck_assert_int_eq(dom_index(ELEM, ROW, i, s), k * s.rows + r);
+                ck_assert_int_eq(dom_index(ELEM, COL, i, s), k * s.cols + c);
+                ck_assert_int_eq(dom_index(ELEM, SLICE, i, s), k);
+                ck_assert_int_eq(dom_index(ROW, SLICE, k * s.rows + r, s), k);
+                ck_assert_int_eq(dom_index(COL, SLICE, k * s.cols + c, s), k);
+                ck_assert_int_eq(dom_index(ELEM, TENSOR, i, s), 0);
+                ck_assert_int_eq(dom_index(ELEM, ELEM, i, s), i);
             }
     ck_assert_int_eq(dom_len(ROW, s), 6);
     ck_assert_int_eq(dom_len(COL, s), 10);
@@ -60,14 +60,14 @@ START_TEST(domains_find)
     Shape s = {2 * 3 * 5, 2, 3, 5, 0, 0};
     for (int in = GROUP; in < NDOM; in++)
         for (int d = GROUP; d < NDOM; d++) {
-            DomPlace at = dom_find((Dom)in, (Dom)d);
+            DomIndex at = dom_find((Dom)in, (Dom)d);
             int64_t across = axis_len(dom_info[in].axis[1], s), each = dom_len_inside((Dom)in, s), of = dom_len_inside((Dom)d, s);
-            ck_assert_int_eq(at == PLACE_NONE, dom_join((Dom)in, (Dom)d) != (Dom)in);
-            for (int64_t i = 0; i < dom_len((Dom)in, s) && at != PLACE_NONE; i++) {
+            ck_assert_int_eq(at == INDEX_NONE, dom_join((Dom)in, (Dom)d) != (Dom)in);
+            for (int64_t i = 0; i < dom_len((Dom)in, s) && at != INDEX_NONE; i++) {
                 int64_t slice = i / each, k = i % each;
-                int64_t want = at == PLACE_ONE ? 0 : at == PLACE_MATRIX ? slice : at == PLACE_SAME ? i
-                             : slice * of + (at == PLACE_DOWN ? k / across : k % across);
-                ck_assert_int_eq(dom_place((Dom)in, (Dom)d, i, s), want);
+                int64_t want = at == INDEX_ONE ? 0 : at == INDEX_MATRIX ? slice : at == INDEX_SAME ? i
+                             : slice * of + (at == INDEX_DOWN ? k / across : k % across);
+                ck_assert_int_eq(dom_index((Dom)in, (Dom)d, i, s), want);
             }
         }
     ck_assert_int_eq(stage_of(CONST_), NSTAGEKIND);
@@ -94,9 +94,9 @@ START_TEST(domains_square)
         ck_assert_int_eq(dom_join(want[i].a, want[i].b), want[i].join);
         ck_assert_int_eq(dom_join(want[i].b, want[i].a), want[i].join);
     }
-    ck_assert_int_eq(dom_turned(ELEM), ELEM_T);
-    ck_assert_int_eq(dom_turned(ROWS2), ROWS2);
-    ck_assert_int_eq(dom_turned(TENSOR), TENSOR);
+    ck_assert_int_eq(dom_transposed(ELEM), ELEM_T);
+    ck_assert_int_eq(dom_transposed(ROWS2), ROWS2);
+    ck_assert_int_eq(dom_transposed(TENSOR), TENSOR);
     ck_assert_int_eq(dom_matrix(COL, false).down, AXIS_COLS);
     ck_assert_int_eq(dom_matrix(COL, true).across, AXIS_COLS);
     ck_assert_int_eq(dom_matrix(ELEM, true).down, AXIS_COLS);

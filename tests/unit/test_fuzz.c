@@ -52,7 +52,7 @@ static int one_spec(uint64_t seed)
     OK(optc_open(&eo, &e));
     optc_status st = optc_compile(e, &ro, &r);
     ck_assert_msg(st == OPTC_OK, "seed %llu: %s\n%s", (unsigned long long)seed, optc_message(), text);
-    ir_round_trip(&r->more->gen, text);
+    ir_round_trip(&r->library->gen, text);
     OK(optc_release(r));
     OK(optc_close(e));
     eo.compiler = NULL;

@@ -92,10 +92,10 @@ START_TEST(takes_no_more)
 }
 END_TEST
 
-Suite *project_suite(void)
+Suite *inner_project_suite(void)
 {
-    Suite *s = suite_create("project");
-    TCase *t = tcase_create("project");
+    Suite *s = suite_create("inner_project");
+    TCase *t = tcase_create("inner_project");
     tcase_add_test(t, as_written_out);
     tcase_add_test(t, takes_no_more);
     suite_add_tcase(s, t);

@@ -117,9 +117,9 @@ START_TEST(how_many)
 }
 END_TEST
 
-Suite *roots_suite(void)
+Suite *inverse_root_suite(void)
 {
-    Suite *s = suite_create("roots");
+    Suite *s = suite_create("inverse_root");
     TCase *t = tcase_create("steps");
     tcase_add_test(t, near_each_other);
     tcase_add_test(t, far_apart);

@@ -95,7 +95,7 @@ START_TEST(wrappers_of_ones_own)
     snprintf(asked, sizeof asked, "halve,%s(0.125)", path);                                                             /* two of one name */
     optc_rule *r;
     OK(optc_compile(engine, &(optc_rule_options){.spec = "sgd", .with = asked, .wrappers = text, .nwrappers = 1}, &r));
-    ck_assert(r->more->rule->nhyper >= 2 && !strcmp(r->more->rule->hyper[r->more->rule->nhyper - 1].name, "halve2.by"));
+    ck_assert(r->library->rule->nhyper >= 2 && !strcmp(r->library->rule->hyper[r->library->rule->nhyper - 1].name, "halve2.by"));
     ck_assert_msg(one_step(r, 64) == -4, "two wrappers of one name");
     OK(optc_release(r));
     FAILS(optc_compile(engine, &(optc_rule_options){.spec = "sgd", .with = "./no/such.lua"}, &r), OPTC_ERROR_SPEC, "./no/such.lua: cannot read");

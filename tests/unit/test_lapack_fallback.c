@@ -235,10 +235,10 @@ START_TEST(cannot_be_done)
 }
 END_TEST
 
-Suite *dense_suite(void)
+Suite *lapack_fallback_suite(void)
 {
-    Suite *s = suite_create("dense");
-    TCase *t = tcase_create("dense");
+    Suite *s = suite_create("lapack_fallback");
+    TCase *t = tcase_create("lapack_fallback");
     tcase_add_loop_test(t, eigenvectors, 0, 2 * NSIDES);
     tcase_add_loop_test(t, orthonormal, 0, 2 * NSIDES);
     tcase_add_loop_test(t, triangles, 0, 2 * NSIDES);

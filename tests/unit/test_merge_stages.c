@@ -20,7 +20,7 @@ static uint64_t of_array(const Plan *p, const int *met, int n, Access a)
     int nth = 0;
     while (nth < n && met[nth] != a.mem)
         nth++;
-    const uint64_t x[] = {(uint64_t)m->kind, (uint64_t)m->dom, (uint64_t)m->from, (uint64_t)m->by, (uint64_t)m->type, (uint64_t)nth, a.turned};
+    const uint64_t x[] = {(uint64_t)m->kind, (uint64_t)m->dom, (uint64_t)m->from, (uint64_t)m->by, (uint64_t)m->type, (uint64_t)nth, a.transposed};
     return hash64(5, x, sizeof x);
 }
 
@@ -123,8 +123,8 @@ START_TEST(library_shares)
 END_TEST
 
 /* others: stages that have another's function */
-typedef struct { const char *head, *body; int others; const char *what; } Made;
-static const Made made[] = {
+typedef struct { const char *head, *body; int others; const char *what; } ProductProgram;
+static const ProductProgram made[] = {
     {"", "for i = 1, 4 do A = max(mm(A, A), B) end", 3, "the same four times"},
     {"", "for i = 1, 4 do A = max(mm(A, A), i * B) end", 0, "other constants"},
     {"", "A = max(mm(A, A), lr * B) A = max(mm(A, A), mu * B)", 0, "other hyperparameters"},
@@ -142,7 +142,7 @@ static const Made made[] = {
 
 START_TEST(made_share)
 {
-    const Made *x = &made[_i];
+    const ProductProgram *x = &made[_i];
     char *text = format("return optimizer { name = 'made', %s hyper = { lr = 0.1, mu = 0.2 }, matrix = function() local B, x = gram(g), g local A = B %s p = p - lr * mm(A, x) end, step = function() p = p - lr * g end }",
                         x->head, x->body);
     for (int gpu = 0; gpu < 2; gpu++) {
@@ -187,10 +187,10 @@ START_TEST(damage_is_seen)
 }
 END_TEST
 
-Suite *share_suite(void)
+Suite *merge_stages_suite(void)
 {
-    Suite *s = suite_create("share");
-    TCase *t = tcase_create("share");
+    Suite *s = suite_create("merge_stages");
+    TCase *t = tcase_create("merge_stages");
     tcase_add_loop_test(t, library_shares, 0, optc_library_size());
     tcase_add_loop_test(t, made_share, 0, COUNT(made));
     tcase_add_test(t, damage_is_seen);

@@ -30,7 +30,7 @@ START_TEST(products)
         const Alone *x = &alone_cases[i / 4];
         if (thinned(i))
             continue;
-        void *a = alone_product(one, &host, x, type, 0, &bytes), *b = alone_product(two, &host, x, type, 2 << 20, &again);
+        void *a = reference_product(one, &host, x, type, 0, &bytes), *b = reference_product(two, &host, x, type, 2 << 20, &again);
         ck_assert_msg(bytes == again && !memcmp(a, b, bytes), "case %d, type %d: bits by threads or workspace", i / 4, (int)type);
         free(a), free(b);
     }
@@ -49,7 +49,7 @@ START_TEST(kronecker)
     static const int64_t sizes[][5] = {{1, 1, 1, 1, 1}, {2, 3, 4, 5, 1}, {3, 1, 2, 7, 3}, {5, 4, 1, 1, 2}, {0, 2, 3, 1, 1}, {30, 20, 19, 21, 1}};
     optc_engine *e = open_with(2);
     for (int i = 0; i < 4 * 2 * 6; i++)
-        alone_kron(e, &host, sizes[i / 8], (optc_type)(OPTC_F32 + i % 4), i / 4 % 2);
+        reference_kron(e, &host, sizes[i / 8], (optc_type)(OPTC_F32 + i % 4), i / 4 % 2);
     OK(optc_close(e));
 }
 END_TEST
@@ -121,11 +121,11 @@ START_TEST(forked)
 {
     size_t bytes, again;
     optc_engine *e = open_with(2);
-    void *a = alone_product(e, &host, &alone_cases[6], OPTC_F32, 0, &bytes);
+    void *a = reference_product(e, &host, &alone_cases[6], OPTC_F32, 0, &bytes);
     pid_t child = fork();
     if (!child) {
         alarm(60);
-        void *b = alone_product(e, &host, &alone_cases[6], OPTC_F32, 0, &again);
+        void *b = reference_product(e, &host, &alone_cases[6], OPTC_F32, 0, &again);
         _exit(memcmp(a, b, bytes) != 0);
     }
     int status;
@@ -136,10 +136,10 @@ START_TEST(forked)
 }
 END_TEST
 
-Suite *matrices_suite(void)
+Suite *multiply_suite(void)
 {
-    Suite *s = suite_create("matrices");
-    TCase *t = tcase_create("matrices");
+    Suite *s = suite_create("multiply");
+    TCase *t = tcase_create("multiply");
     tcase_add_loop_test(t, products, 0, 2);
     tcase_add_test(t, kronecker);
     tcase_add_test(t, gram);

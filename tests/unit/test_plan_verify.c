@@ -305,7 +305,7 @@ static const struct { const char *head, *body; int stages; const char *what; } t
     {"block = 4,", "L = gram(g) every(3, { stagger = true }, function() s = sum(mm(L, L)) X = L end) p = p - s * mm(X, g)", 4, "and the tensor has a turn of its own"},
 };
 
-START_TEST(turns_are_found)
+START_TEST(staggered_stages_are_found)
 {
     char *text = format("return optimizer { name = 'x', %s state = { L = zeros 'rows', X = zeros 'rows', s = zeros 'tensor' }, matrix = function() s = s %s end, step = function() p = p - g%s end }", turns[_i].head, turns[_i].body,
                         strstr(turns[_i].body, "global") ? " / global.sum(mean(g))" : "");
@@ -316,18 +316,18 @@ START_TEST(turns_are_found)
         Phase *ph = &g.plan->entry[0].phase[0];
         int n = 0, more = 0;
         for (int i = 0; i < ph->nstage; i++)
-            n += ph->stage[i].turns != 0;
+            n += ph->stage[i].stagger != 0;
         Buf b = {0};
         plan_print(&b, g.plan, false);
         ck_assert_msg(n == turns[_i].stages, "%s, gpu %d: %d stages:\n%s", turns[_i].what, gpu, n, b.s);
         buf_free(&b);
         for (int i = 0; i < ph->nstage; i++) {                 /* whose turn it is need not be known to all */
             Stage *s = &ph->stage[i];
-            if (s->turns || is_single(s->kind) || s->kind == S_BLOCK)
+            if (s->stagger || is_single(s->kind) || s->kind == S_BLOCK)
                 continue;
-            s->turns = 1;
+            s->stagger = 1;
             seen(g.plan, "somebody left out", i, 0, "left out");
-            s->turns = 0;
+            s->stagger = 0;
             more++;
         }
         ck_assert_int_gt(more, 1);
@@ -344,7 +344,7 @@ Suite *plan_verify_suite(void)
     tcase_set_timeout(v, 60);
     tcase_add_loop_test(v, damage_is_seen, 0, COUNT(victims));
     tcase_add_loop_test(v, halves_are_found, 0, COUNT(halves));
-    tcase_add_loop_test(v, turns_are_found, 0, COUNT(turns));
+    tcase_add_loop_test(v, staggered_stages_are_found, 0, COUNT(turns));
     suite_add_tcase(s, v);
     return s;
 }

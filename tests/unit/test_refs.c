@@ -191,7 +191,7 @@ static double distance(Fixture *f, const RefFile *r, int at)
 /* What the operations of an element may add up to, in units of the precision: each is off by its bound, each step. */
 static double rounding(const optc_rule *r)
 {
-    const Phase *ph = &r->more->plan->entry[0].phase[r->more->plan->entry[0].nphase - 1];
+    const Phase *ph = &r->library->plan->entry[0].phase[r->library->plan->entry[0].nphase - 1];
     double sum = 0;
     for (int i = 0; i < ph->nstage; i++)
         for (int k = 0; k < ph->stage[i].nbody; k++) {

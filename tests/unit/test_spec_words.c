@@ -126,10 +126,10 @@ START_TEST(text_in_source)
 }
 END_TEST
 
-Suite *words_suite(void)
+Suite *spec_words_suite(void)
 {
-    Suite *s = suite_create("words");
-    TCase *t = tcase_create("words");
+    Suite *s = suite_create("spec_words");
+    TCase *t = tcase_create("spec_words");
     tcase_set_timeout(t, 120);
     tcase_add_loop_test(t, names_in_source, 0, COUNT(hostile));
     tcase_add_loop_test(t, text_in_source, 0, COUNT(breakouts));

@@ -151,7 +151,7 @@ START_TEST(in_bounds)
 END_TEST
 
 /* What a turn costs is not done out of turn: so many roots at each step, and all of them at the first. */
-START_TEST(only_in_turn)
+START_TEST(only_in_slot)
 {
     Fixture f;
     open_rule(&f, whole[0].text, 1, "", tensor, NTENSORS);
@@ -283,7 +283,7 @@ START_TEST(resumed)
 END_TEST
 
 /* A tensor without a gradient misses its turn; the others have theirs. */
-START_TEST(turn_missed)
+START_TEST(slot_missed)
 {
     char *text = format(rules[0], "3, { stagger = true }", "");
     Fixture f;
@@ -375,18 +375,18 @@ START_TEST(as_text)
 }
 END_TEST
 
-Suite *turns_suite(void)
+Suite *stagger_suite(void)
 {
-    Suite *s = suite_create("turns");
-    TCase *t = tcase_create("turns");
+    Suite *s = suite_create("stagger");
+    TCase *t = tcase_create("stagger");
     tcase_set_timeout(t, 60);
     tcase_add_loop_test(t, as_alone, 0, NRULES * NPERIODS);
     tcase_add_loop_test(t, in_bounds, 0, NWHOLE);
-    tcase_add_test(t, only_in_turn);
+    tcase_add_test(t, only_in_slot);
     tcase_add_loop_test(t, balanced, 0, 3);
     tcase_add_test(t, of_nothing);
     tcase_add_loop_test(t, resumed, 0, NWHOLE);
-    tcase_add_test(t, turn_missed);
+    tcase_add_test(t, slot_missed);
     tcase_add_test(t, nan_stays);
     tcase_add_test(t, memory_ends);
     tcase_add_test(t, as_text);

@@ -22,12 +22,12 @@ static bool alone(const char *what)
 extern void *optc_blas_loaded;                 /* blas.c */
 
 static int meetings;
-void __real_team_meet(Team *t, int threads);
-void __wrap_team_meet(Team *t, int threads);
-void __wrap_team_meet(Team *t, int threads)
+void __real_barrier_wait(Barrier *t, int threads);
+void __wrap_barrier_wait(Barrier *t, int threads);
+void __wrap_barrier_wait(Barrier *t, int threads)
 {
     __atomic_add_fetch(&meetings, 1, __ATOMIC_RELAXED);
-    __real_team_meet(t, threads);
+    __real_barrier_wait(t, threads);
 }
 
 static int regions;                            /* of OpenMP, as gcc begins them */
@@ -131,7 +131,7 @@ END_TEST
 START_TEST(all_meet)
 {
     enum { THREADS = 7, ROUNDS = 300 };
-    Team t = {0};
+    Barrier t = {0};
     int came[ROUNDS] = {0}, early = 0;
 #pragma omp parallel num_threads(THREADS) reduction(+ : early)
     {
@@ -140,7 +140,7 @@ START_TEST(all_meet)
             if (i % 50 == me)
                 usleep(2000);
             __atomic_add_fetch(&came[i], 1, __ATOMIC_RELAXED);
-            team_meet(&t, threads);
+            barrier_wait(&t, threads);
             early += __atomic_load_n(&came[i], __ATOMIC_RELAXED) != threads;
         }
     }
@@ -158,7 +158,7 @@ static double spent(void)
 /* Who waits long leaves its core to others: by its own processor's clock, which stands while others run. */
 START_TEST(waiting_is_free)
 {
-    Team t = {0};
+    Barrier t = {0};
     double ms = 0;
     if (alone("what waiting costs"))
         return;
@@ -168,7 +168,7 @@ START_TEST(waiting_is_free)
         double before = spent();
         if (omp_get_thread_num())
             usleep(200000);
-        team_meet(&t, threads);
+        barrier_wait(&t, threads);
         if (!omp_get_thread_num())
             ms = spent() - before;
     }
@@ -176,10 +176,10 @@ START_TEST(waiting_is_free)
 }
 END_TEST
 
-Suite *team_suite(void)
+Suite *thread_barrier_suite(void)
 {
-    Suite *s = suite_create("team");
-    TCase *t = tcase_create("team");
+    Suite *s = suite_create("thread_barrier");
+    TCase *t = tcase_create("thread_barrier");
     tcase_set_timeout(t, 60);
     tcase_add_loop_test(t, few_meetings, 0, 5);
     tcase_add_test(t, all_meet);

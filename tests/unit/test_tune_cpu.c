@@ -47,7 +47,7 @@ static void open_tuner(const char *spec, int threads, int64_t elements)
     ck_assert(real && rule->program->nfn <= 64);
     memcpy(watched_fn, real, sizeof *real * (size_t)rule->program->nfn);
     at = rule->program->nfn - 1;
-    ck_assert_int_ne(plan_at(rule->more->plan, at).stage->kind, S_GROUP);
+    ck_assert_int_ne(plan_at(rule->library->plan, at).stage->kind, S_GROUP);
     watched_fn[at] = watch;
     runs = infinite = spoil_at = 0;
     if (threads == 1)
@@ -168,7 +168,7 @@ START_TEST(other_bits_once)
     open_tuner("adamw", 1, 2 * SEG);
     Launch model = cpu_tuner_space().model, other = model;
     other.v[KNOB_ITEMS] = 2;
-    for (spoil_mem = 0; _i && rule->more->plan->mem[spoil_mem].kind != MEM_STATE;)
+    for (spoil_mem = 0; _i && rule->library->plan->mem[spoil_mem].kind != MEM_STATE;)
         spoil_mem++;
     ck_assert(ready_one(model) && ready_one(other));
     spoil_at = runs + 3;                       /* of two units each: the first one's, then the second's */
@@ -194,7 +194,7 @@ START_TEST(results_are_named)
         Tuned t = {.launch = cpu_tuner_space().model, .ms = 1, .model_ms = 1, .samples = 1};
         cpu_tuned_key(rule, 1 << 12, &t.key);
         t.launch.v[KNOB_THREADS] = cases[k].threads;
-        ck_assert(tuned_put(&engine->more->tuned.user, &t));
+        ck_assert(tuned_put(&engine->library->tuned.user, &t));
         real = rule->fn;
         rule->fn = evaluated ? NULL : real;
         optc_binding *b;

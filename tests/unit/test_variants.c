@@ -44,7 +44,7 @@ START_TEST(tensors_take_their_own)
     optc_tensor t[NTENSOR];
     float p[NTENSOR][16], g[NTENSOR][16];
     OK(optc_compile(engine, &(optc_rule_options){.spec = "ways.lua", .text = ways}, &r));
-    ck_assert_int_eq(r->more->rule->nvariant, 7);             /* step: bias, head, neither; matrix: four */
+    ck_assert_int_eq(r->library->rule->nvariant, 7);             /* step: bias, head, neither; matrix: four */
     for (int i = 0; i < NTENSOR; i++) {
         t[i] = (optc_tensor){.name = tensor[i].name, .tags = tensor[i].tags, .param = p[i], .grad = g[i], .rank = tensor[i].rank,
                              .shape = tensor[i].dim, .flags = tensor[i].flags};

@@ -15,32 +15,32 @@
 /* ---- bench_device.c: where tensors lie and how time is taken ---- */
 /* bytes per second; scale and read are 0 where only copying is measured */
 typedef struct Rates { double copy, scale, read, best; } Rates;
-typedef struct Device Device;
-typedef struct DeviceOps {                     /* all bool: false means that it has said why */
+typedef struct BenchDevice BenchDevice;
+typedef struct BenchDeviceOps {                     /* all bool: false means that it has said why */
     bool async;                                /* a step returns before it is done: its host time is worth a column */
     double least_sample;                       /* seconds that a sample takes at least … */
     /* … and steps in it, so that what a start from idle costs is a small part */
     int least_steps;
-    void *(*alloc)(Device *d, size_t bytes);   /* NULL: it has said why */
-    void (*free)(Device *d, void *p);
-    bool (*fill)(Device *d, void *p, Type t, int64_t n, float scale);
-    bool (*set)(Device *d, void *p, unsigned char byte, size_t bytes);
-    double (*room)(Device *d);                 /* bytes that may be asked for */
+    void *(*alloc)(BenchDevice *d, size_t bytes);   /* NULL: it has said why */
+    void (*free)(BenchDevice *d, void *p);
+    bool (*fill)(BenchDevice *d, void *p, Type t, int64_t n, float scale);
+    bool (*set)(BenchDevice *d, void *p, unsigned char byte, size_t bytes);
+    double (*room)(BenchDevice *d);                 /* bytes that may be asked for */
     /* nothing of a step before is left in the cache; NULL: it stays there, as it would anyway */
-    bool (*forget)(Device *d);
-    bool (*begin)(Device *d);                  /* waits for what runs, starts the clock */
-    bool (*end)(Device *d, double *seconds);   /* of all that was begun since */
+    bool (*forget)(BenchDevice *d);
+    bool (*begin)(BenchDevice *d);                  /* waits for what runs, starts the clock */
+    bool (*end)(BenchDevice *d, double *seconds);   /* of all that was begun since */
     /* notes the time as the k-th, of what is begun until then; nothing waits for it … */
-    bool (*lap)(Device *d, int k);
-    bool (*laps)(Device *d, int n, double *seconds);       /* … until here: the n times between n + 1 of them */
-    bool (*sync)(Device *d);
-    bool (*yard_open)(Device *d, int64_t n);   /* two arrays of about n floats to copy between */
-    bool (*yard_time)(Device *d, Rates *out);
-    void (*yard_close)(Device *d);
-    void (*close)(Device *d);
-} DeviceOps;
-struct Device {
-    const DeviceOps *ops;
+    bool (*lap)(BenchDevice *d, int k);
+    bool (*laps)(BenchDevice *d, int n, double *seconds);       /* … until here: the n times between n + 1 of them */
+    bool (*sync)(BenchDevice *d);
+    bool (*yard_open)(BenchDevice *d, int64_t n);   /* two arrays of about n floats to copy between */
+    bool (*yard_time)(BenchDevice *d, Rates *out);
+    void (*yard_close)(BenchDevice *d);
+    void (*close)(BenchDevice *d);
+} BenchDeviceOps;
+struct BenchDevice {
+    const BenchDeviceOps *ops;
     int threads;                               /* of the CPU */
     /* a step is timed from an idle device, as a single one would take; else several behind one another */
     bool alone;
@@ -50,16 +50,16 @@ struct Device {
     double *lap; int nlap;                     /* the CPU's */
     float *a, *b; int64_t n; int reps;         /* the yardstick's */
 };
-bool device_open(Device *d, const optc_engine *e);
-void device_close(Device *d);
-uint64_t device_number(Type t, int64_t i, float scale);                     /* bits of the i-th number to step */
+bool bench_device_open(BenchDevice *d, const optc_engine *e);
+void bench_device_close(BenchDevice *d);
+uint64_t bench_device_number(Type t, int64_t i, float scale);                     /* bits of the i-th number to step */
 /* steps in a sample, of one that takes this long */
-int device_reps(const Device *d, double seconds);
-extern const DeviceOps device_cpu, device_cuda;
+int bench_device_reps(const BenchDevice *d, double seconds);
+extern const BenchDeviceOps bench_device_cpu, bench_device_cuda;
 /* steps in a sample, where each is timed alone; bytes beyond which a step leaves nothing in a GPU's cache for the
  * next */
 enum { ALONE = 5, CACHE = 1 << 29 };
-bool device_cuda_open(Device *d, int ordinal);
+bool bench_device_cuda_open(BenchDevice *d, int ordinal);
 
 /* ---- bench_work.c ---- */
 /* Bars of every row on a GPU: the host's time of a step, the first step with an empty and with a full cache. Rules with
@@ -144,7 +144,7 @@ typedef struct Bench {
     bool json, progress, suite, queued;
     Type type;
     optc_engine *engine;
-    Device device;
+    BenchDevice device;
     Case *cases; int ncase;
     void *p, *g, *input;           /* every rule of a batch steps the same parameters: states are its own */
     int64_t most, place;           /* elements of the largest case of the batch; length of p and g */

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static void *cpu_alloc(Device *d, size_t bytes)
+static void *cpu_alloc(BenchDevice *d, size_t bytes)
 {
     (void)d;
     void *p = stream_alloc(bytes);
@@ -15,17 +15,17 @@ static void *cpu_alloc(Device *d, size_t bytes)
     return p;
 }
 
-static void cpu_free(Device *d, void *p)
+static void cpu_free(BenchDevice *d, void *p)
 {
     (void)d;
     free(p);
 }
 
-static bool cpu_fill(Device *d, void *p, Type t, int64_t n, float scale)
+static bool cpu_fill(BenchDevice *d, void *p, Type t, int64_t n, float scale)
 {
 #pragma omp parallel for num_threads(d->threads) schedule(static)
     for (int64_t i = 0; i < n; i++) {
-        uint64_t w = device_number(t, i, scale);
+        uint64_t w = bench_device_number(t, i, scale);
         switch (type_info[t].bytes) {
         case 2: ((uint16_t *)p)[i] = (uint16_t)w; break;
         case 4: ((uint32_t *)p)[i] = (uint32_t)w; break;
@@ -35,7 +35,7 @@ static bool cpu_fill(Device *d, void *p, Type t, int64_t n, float scale)
     return true;
 }
 
-static bool cpu_set(Device *d, void *p, unsigned char byte, size_t bytes)
+static bool cpu_set(BenchDevice *d, void *p, unsigned char byte, size_t bytes)
 {
     (void)d;
     memset(p, byte, bytes);
@@ -43,25 +43,25 @@ static bool cpu_set(Device *d, void *p, unsigned char byte, size_t bytes)
 }
 
 /* Asking for more than there is would end in the kernel killing something, not in a message. */
-static double cpu_room(Device *d)
+static double cpu_room(BenchDevice *d)
 {
     (void)d;
     return 0.9 * (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
 }
 
-static bool cpu_begin(Device *d)
+static bool cpu_begin(BenchDevice *d)
 {
     d->t0 = cli_now();
     return true;
 }
 
-static bool cpu_end(Device *d, double *seconds)
+static bool cpu_end(BenchDevice *d, double *seconds)
 {
     *seconds = cli_now() - d->t0;
     return true;
 }
 
-static bool cpu_lap(Device *d, int k)
+static bool cpu_lap(BenchDevice *d, int k)
 {
     if (k >= d->nlap) {
         int n = 2 * k + 64;
@@ -75,27 +75,27 @@ static bool cpu_lap(Device *d, int k)
     return true;
 }
 
-static bool cpu_laps(Device *d, int n, double *seconds)
+static bool cpu_laps(BenchDevice *d, int n, double *seconds)
 {
     for (int k = 0; k < n; k++)
         seconds[k] = d->lap[k + 1] - d->lap[k];
     return true;
 }
 
-static bool cpu_sync(Device *d)
+static bool cpu_sync(BenchDevice *d)
 {
     (void)d;
     return true;
 }
 
-static void cpu_yard_close(Device *d)
+static void cpu_yard_close(BenchDevice *d)
 {
     free(d->a);
     free(d->b);
     d->a = d->b = NULL;
 }
 
-static bool cpu_yard_open(Device *d, int64_t n)
+static bool cpu_yard_open(BenchDevice *d, int64_t n)
 {
     d->n = n;
     d->a = cpu_alloc(d, (size_t)n * sizeof *d->a);
@@ -107,18 +107,18 @@ static bool cpu_yard_open(Device *d, int64_t n)
     stream_copy(d->b, d->a, n, d->threads);
     double t0 = cli_now();
     stream_scale(d->a, n, d->threads);
-    d->reps = device_reps(d, cli_now() - t0);
+    d->reps = bench_device_reps(d, cli_now() - t0);
     return true;
 }
 
 /* As many threads as the library would put on that many elements (run_native). */
-static int team(const Device *d)
+static int team(const BenchDevice *d)
 {
     int64_t useful = d->n / (1 << 15) + 1;
     return useful < d->threads ? (int)useful : d->threads;
 }
 
-static double read_rate(Device *d, int threads, bool ahead)
+static double read_rate(BenchDevice *d, int threads, bool ahead)
 {
     float sum = 0;
     double t0 = cli_now();
@@ -129,7 +129,7 @@ static double read_rate(Device *d, int threads, bool ahead)
 }
 
 /* All walk both arrays, so that none has less to keep in the caches. */
-static bool cpu_yard_time(Device *d, Rates *out)
+static bool cpu_yard_time(BenchDevice *d, Rates *out)
 {
     int threads = team(d);
     double bytes = 2.0 * (double)d->n * sizeof(float) * d->reps;
@@ -149,14 +149,14 @@ static bool cpu_yard_time(Device *d, Rates *out)
     return true;
 }
 
-static void cpu_close(Device *d)
+static void cpu_close(BenchDevice *d)
 {
     free(d->lap);
     d->lap = NULL;
     d->nlap = 0;
 }
 
-const DeviceOps device_cpu = {
+const BenchDeviceOps bench_device_cpu = {
     .async = false, .least_sample = 4e-3, .least_steps = 1,    /* far above the clock's grain and a thread's waking */
     .alloc = cpu_alloc, .free = cpu_free, .fill = cpu_fill, .set = cpu_set, .room = cpu_room,
     .begin = cpu_begin, .end = cpu_end, .lap = cpu_lap, .laps = cpu_laps, .sync = cpu_sync,

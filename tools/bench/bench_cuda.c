@@ -12,7 +12,7 @@ typedef struct Cuda { const Driver *d; CUdevice device; CUcontext ctx; void *beg
 
 static CUdeviceptr at(const void *p) { return (CUdeviceptr)(uintptr_t)p; }
 
-static bool done(const Device *d, int rc, const char *call)
+static bool done(const BenchDevice *d, int rc, const char *call)
 {
     const char *name = "?", *text = "";
     if (!rc)
@@ -23,7 +23,7 @@ static bool done(const Device *d, int rc, const char *call)
     return false;
 }
 
-static void *cuda_alloc(Device *d, size_t bytes)
+static void *cuda_alloc(BenchDevice *d, size_t bytes)
 {
     CUdeviceptr p = 0;
     char size[32], what[80];
@@ -31,16 +31,16 @@ static void *cuda_alloc(Device *d, size_t bytes)
     return done(d, d->cuda->d->cuMemAlloc_v2(&p, bytes ? bytes : 256), what) ? (void *)(uintptr_t)p : NULL;
 }
 
-static void cuda_free(Device *d, void *p)
+static void cuda_free(BenchDevice *d, void *p)
 {
     if (p)
         done(d, d->cuda->d->cuMemFree_v2(at(p)), "cuMemFree");
 }
 
-static bool cuda_sync(Device *d) { return done(d, d->cuda->d->cuStreamSynchronize(NULL), "cuStreamSynchronize"); }
+static bool cuda_sync(BenchDevice *d) { return done(d, d->cuda->d->cuStreamSynchronize(NULL), "cuStreamSynchronize"); }
 
 /* A piece comes from the host; the rest is that piece again and again, twice as much each time. */
-static bool cuda_fill(Device *d, void *p, Type t, int64_t n, float scale)
+static bool cuda_fill(BenchDevice *d, void *p, Type t, int64_t n, float scale)
 {
     const Driver *c = d->cuda->d;
     size_t width = (size_t)type_info[t].bytes, bytes = (size_t)n * width;
@@ -48,7 +48,7 @@ static bool cuda_fill(Device *d, void *p, Type t, int64_t n, float scale)
     void *host = malloc((size_t)piece * width);
     if (!host)
         return cli_error("bench: out of memory"), false;
-    device_cpu.fill(d, host, t, piece, scale);
+    bench_device_cpu.fill(d, host, t, piece, scale);
     bool ok = done(d, c->cuMemcpyHtoDAsync_v2(at(p), host, (size_t)piece * width, NULL), "cuMemcpyHtoD") &&
               cuda_sync(d);
     free(host);
@@ -58,23 +58,23 @@ static bool cuda_fill(Device *d, void *p, Type t, int64_t n, float scale)
     return ok;
 }
 
-static bool cuda_set(Device *d, void *p, unsigned char byte, size_t bytes)
+static bool cuda_set(BenchDevice *d, void *p, unsigned char byte, size_t bytes)
 {
     return done(d, d->cuda->d->cuMemsetD8Async(at(p), byte, bytes, NULL), "cuMemsetD8");
 }
 
-static double cuda_room(Device *d)
+static double cuda_room(BenchDevice *d)
 {
     size_t have = 0, all = 0;
     return done(d, d->cuda->d->cuMemGetInfo_v2(&have, &all), "cuMemGetInfo") ? (double)have : 0;
 }
 
-static bool cuda_begin(Device *d)
+static bool cuda_begin(BenchDevice *d)
 {
     return cuda_sync(d) && done(d, d->cuda->d->cuEventRecord(d->cuda->begin, NULL), "cuEventRecord");
 }
 
-static bool cuda_end(Device *d, double *seconds)
+static bool cuda_end(BenchDevice *d, double *seconds)
 {
     const Driver *c = d->cuda->d;
     float ms = 0;
@@ -85,7 +85,7 @@ static bool cuda_end(Device *d, double *seconds)
     return ok;
 }
 
-static bool cuda_lap(Device *d, int k)
+static bool cuda_lap(BenchDevice *d, int k)
 {
     Cuda *c = d->cuda;
     if (k >= c->nlap) {
@@ -101,7 +101,7 @@ static bool cuda_lap(Device *d, int k)
     return done(d, c->d->cuEventRecord(c->lap[k], NULL), "cuEventRecord");
 }
 
-static bool cuda_laps(Device *d, int n, double *seconds)
+static bool cuda_laps(BenchDevice *d, int n, double *seconds)
 {
     const Cuda *c = d->cuda;
     bool ok = done(d, c->d->cuEventSynchronize(c->lap[n]), "cuEventSynchronize");
@@ -113,14 +113,14 @@ static bool cuda_laps(Device *d, int n, double *seconds)
     return ok;
 }
 
-static void cuda_yard_close(Device *d)
+static void cuda_yard_close(BenchDevice *d)
 {
     cuda_free(d, d->a);
     cuda_free(d, d->b);
     d->a = d->b = NULL;
 }
 
-static bool copies(Device *d, int count)
+static bool copies(BenchDevice *d, int count)
 {
     bool ok = true;
     for (int k = 0; ok && k < count; k++)
@@ -129,13 +129,13 @@ static bool copies(Device *d, int count)
     return ok;
 }
 
-static bool cuda_forget(Device *d)
+static bool cuda_forget(BenchDevice *d)
 {
     return !d->b || done(d, d->cuda->d->cuMemcpyDtoDAsync_v2(at(d->b), at(d->a), CACHE, NULL), "cuMemcpyDtoD");
 }
 
 /* At least 1 GiB, far beyond the L2, and as much as one of the rule's own arrays where that is more. */
-static bool cuda_yard_open(Device *d, int64_t n)
+static bool cuda_yard_open(BenchDevice *d, int64_t n)
 {
     d->n = n < 1 << 28 ? 1 << 28 : n;
     d->a = cuda_alloc(d, (size_t)d->n * sizeof *d->a);
@@ -148,7 +148,7 @@ static bool cuda_yard_open(Device *d, int64_t n)
     return true;
 }
 
-static bool cuda_yard_time(Device *d, Rates *out)
+static bool cuda_yard_time(BenchDevice *d, Rates *out)
 {
     double s, each[ALONE];
     if (!copies(d, 1))                                            /* one untimed: another process may have run before */
@@ -163,7 +163,7 @@ static bool cuda_yard_time(Device *d, Rates *out)
     return true;
 }
 
-static void cuda_close(Device *d)
+static void cuda_close(BenchDevice *d)
 {
     Cuda *c = d->cuda;
     void *event[] = {c->begin, c->end};
@@ -197,7 +197,7 @@ static const char *kernel_driver(char buf[64])
     return buf;
 }
 
-static char *describe(const Device *d)
+static char *describe(const BenchDevice *d)
 {
     char kernel[64], x[32], y[32];
     int version = 0;
@@ -210,14 +210,14 @@ static char *describe(const Device *d)
     return buf_take(&b);
 }
 
-const DeviceOps device_cuda = {
+const BenchDeviceOps bench_device_cuda = {
     .async = true, .least_sample = 10e-3, .least_steps = 5,
     .alloc = cuda_alloc, .free = cuda_free, .fill = cuda_fill, .set = cuda_set, .room = cuda_room,
     .forget = cuda_forget, .begin = cuda_begin, .end = cuda_end, .lap = cuda_lap, .laps = cuda_laps, .sync = cuda_sync,
     .yard_open = cuda_yard_open, .yard_time = cuda_yard_time, .yard_close = cuda_yard_close, .close = cuda_close,
 };
 
-bool device_cuda_open(Device *d, int ordinal)
+bool bench_device_cuda_open(BenchDevice *d, int ordinal)
 {
     const char *why = "";
     const Driver *c = driver_get(&why);
@@ -228,7 +228,7 @@ bool device_cuda_open(Device *d, int ordinal)
     }
     x->d = c;
     d->cuda = x;
-    d->ops = &device_cuda;
+    d->ops = &bench_device_cuda;
     CUcontext ctx = NULL;
     if (!done(d, c->cuDeviceGet(&x->device, ordinal), "cuDeviceGet") ||
         !done(d, c->cuDevicePrimaryCtxRetain(&ctx, x->device), "cuDevicePrimaryCtxRetain"))

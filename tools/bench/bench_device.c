@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* Normal numbers of both signs and several sizes, never zero; the low 16 bits of the result for the 16-bit types. */
-uint64_t device_number(Type t, int64_t i, float scale)
+uint64_t bench_device_number(Type t, int64_t i, float scale)
 {
     uint32_t h = (uint32_t)i * 2654435761u;
     float x = scale * (0.25f + (float)(h >> 9) * 0x1p-23f) * (h & 1 ? 1.0f : -1.0f);
@@ -26,26 +26,26 @@ uint64_t device_number(Type t, int64_t i, float scale)
     }
 }
 
-int device_reps(const Device *d, double seconds)
+int bench_device_reps(const BenchDevice *d, double seconds)
 {
     double r = ceil(d->ops->least_sample / (seconds > 1e-8 ? seconds : 1e-8));
     return r < d->ops->least_steps ? d->ops->least_steps : r > 100000 ? 100000 : (int)r;
 }
 
 /* The engine has chosen; its name says what ("cuda:0: …"). */
-bool device_open(Device *d, const optc_engine *e)
+bool bench_device_open(BenchDevice *d, const optc_engine *e)
 {
     int ordinal;
-    *d = (Device){.ops = &device_cpu, .threads = optc_threads(e)};
-    return sscanf(optc_device_name(e), "cuda:%d:", &ordinal) != 1 || device_cuda_open(d, ordinal);
+    *d = (BenchDevice){.ops = &bench_device_cpu, .threads = optc_threads(e)};
+    return sscanf(optc_device_name(e), "cuda:%d:", &ordinal) != 1 || bench_device_cuda_open(d, ordinal);
 }
 
-void device_close(Device *d)
+void bench_device_close(BenchDevice *d)
 {
     if (d->ops) {
         d->ops->yard_close(d);
         d->ops->close(d);
     }
     free(d->state);
-    *d = (Device){0};
+    *d = (BenchDevice){0};
 }

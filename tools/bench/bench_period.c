@@ -49,7 +49,7 @@ int period_steps(const Bench *b, const Case *c, int least)
 /* Laps of several periods are put together: c->lap has the mean of each step of one. */
 bool period_sample(Bench *b, Case *c, int n, double *seconds, double *slowest)
 {
-    Device *d = &b->device;
+    BenchDevice *d = &b->device;
     double *each = malloc((size_t)n * sizeof *each), all = 0, most = 0;
     bool ok = each ? d->ops->sync(d) && d->ops->lap(d, 0) : (cli_error("bench: out of memory"), false);
     for (int k = 0; ok && k < n; k++)
@@ -75,7 +75,7 @@ bool period_sample(Bench *b, Case *c, int n, double *seconds, double *slowest)
 /* Each from an empty queue: its steps are many calls, and a full queue would have the caller wait for the device. */
 bool period_host(Bench *b, Case *c, double *seconds)
 {
-    Device *d = &b->device;
+    BenchDevice *d = &b->device;
     int n = period_steps(b, c, 1);
     *seconds = 0;
     for (int k = 0; k < n; k++) {

@@ -56,7 +56,7 @@ static bool fits(Bench *b, int from, int n)
 
 static bool make_buffers(Bench *b, int from, int n)
 {
-    Device *d = &b->device;
+    BenchDevice *d = &b->device;
     b->most = b->place = 0;
     for (int i = from; i < from + n; i++) {
         b->most = b->cases[i].n > b->most ? b->cases[i].n : b->most;
@@ -124,7 +124,7 @@ static bool compile_case(Bench *b, Case *c, optc_engine *e)
 /* Inputs beside the gradient: any numbers will do. */
 static bool set_inputs(Bench *b, Case *c)
 {
-    Device *d = &b->device;
+    BenchDevice *d = &b->device;
     int n = optc_rule_inputs(c->rule);
     if (n && !b->input) {
         size_t bytes = (size_t)b->most * sizeof(double);
@@ -210,7 +210,7 @@ static bool sample(Bench *b, Case *c, double *seconds, double *slowest)
         c->bytes.read += one.read / kinds;
         c->bytes.written += one.written / kinds;
     }
-    Device *d = &b->device;
+    BenchDevice *d = &b->device;
     *slowest = 1;
     if (c->period > 1)
         return period_sample(b, c, c->reps, seconds, slowest);
@@ -239,9 +239,9 @@ static bool warm_up(Bench *b, Case *c)
     for (int i = 0; i < 3 && c->reps == 1 && s < LONG_STEP; i++)
         if (!sample(b, c, &s, &slowest))
             return false;
-    c->reps = c->period > 1     ? period_steps(b, c, device_reps(&b->device, s))
+    c->reps = c->period > 1     ? period_steps(b, c, bench_device_reps(&b->device, s))
               : b->device.alone ? ALONE
-                                : device_reps(&b->device, s);
+                                : bench_device_reps(&b->device, s);
     return true;
 }
 
@@ -249,7 +249,7 @@ static bool warm_up(Bench *b, Case *c)
  * in between. */
 static bool time_host(Bench *b, Case *c, double *seconds)
 {
-    Device *d = &b->device;
+    BenchDevice *d = &b->device;
     if (c->period > 1)
         return period_host(b, c, seconds);
     if (!d->ops->sync(d))
@@ -313,7 +313,7 @@ static bool time_rival(Bench *b, Case *c, int round)
 
 static bool time_case(Bench *b, Case *c, int round)
 {
-    Device *d = &b->device;
+    BenchDevice *d = &b->device;
     Rates r;
     settle(b);
     if (!d->ops->yard_time(d, &r))             /* right before each rule: the machine's mood changes within a round */
@@ -414,7 +414,7 @@ static void open_peers(Bench *b, int from, int n)
 
 static void put_away(Bench *b, int from, int n)
 {
-    Device *d = &b->device;
+    BenchDevice *d = &b->device;
     void **each[] = {&b->p, &b->g, &b->input};
     for (int i = from; i < from + n; i++) {
         bench_stop(&b->cases[i]);
@@ -466,7 +466,7 @@ bool bench_open(Bench *b)
         return false;
     }
     b->threads = optc_threads(b->engine);
-    if (!device_open(&b->device, b->engine))
+    if (!bench_device_open(&b->device, b->engine))
         return false;
     b->device.alone = b->device.ops->async && !b->queued;
     b->peer_name = bench_rivals(b) ? strdup("without tuning results") : NULL;
@@ -484,7 +484,7 @@ void bench_free(Bench *b)
         for (size_t k = 0; k < sizeof each / sizeof *each; k++)
             free(each[k]);
     }
-    device_close(&b->device);
+    bench_device_close(&b->device);
     (void)optc_close(b->engine);
     free(b->cases);
     free(b->copy);

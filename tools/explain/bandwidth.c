@@ -92,7 +92,7 @@ static void today(char day[11])
 }
 
 /* Beyond the caches, and no more than a part of what is free: others may need it. */
-static bool yard_open(Device *d)
+static bool yard_open(BenchDevice *d)
 {
     double room = d->ops->room(d), most = room / 4 / (2 * sizeof(float));
     int64_t n = (int64_t)64 << 20;
@@ -105,9 +105,9 @@ static bool yard_open(Device *d)
  * had the processor for much of the time, or where the best came but once. */
 static double measure_memory(optc_engine *e, const void *none, bool *alone)
 {
-    Device d;
+    BenchDevice d;
     double best[3] = {0}, wall = 0, cpu = 0;
-    bool ok = device_open(&d, e) && yard_open(&d);
+    bool ok = bench_device_open(&d, e) && yard_open(&d);
     (void)none;
     for (int r = 0; r < ROUNDS && ok; r++) {
         Rates now;
@@ -124,7 +124,7 @@ static double measure_memory(optc_engine *e, const void *none, bool *alone)
             }
     }
     *alone = best[2] > 0.9 * best[0] && (d.cuda || cpu > 0.9 * wall * d.threads);
-    device_close(&d);
+    bench_device_close(&d);
     return ok ? best[0] : 0;
 }
 

@@ -27,8 +27,8 @@ static CallAxes call_axes(const Phase *ph, const Stage *st)
     MatrixAxes m = dom_matrix((Dom)(n->op == OP_EIGH ? n->from : n->dom), n->sym & FROM_RIGHT);
     if (n->op != OP_MM)
         return (CallAxes){{m.down, m.across, n->op == OP_QR ? m.across : m.down}, false, (n->sym & BLOCKED) != 0, n};
-    MatrixAxes a = dom_matrix((Dom)ph->g->n[n->arg[0]].dom, n->sym & TURN_A),
-               b = dom_matrix((Dom)ph->g->n[n->arg[1]].dom, n->sym & TURN_B);
+    MatrixAxes a = dom_matrix((Dom)ph->g->n[n->arg[0]].dom, n->sym & TRANS_A),
+               b = dom_matrix((Dom)ph->g->n[n->arg[1]].dom, n->sym & TRANS_B);
     return (CallAxes){{a.down, b.across, a.across}, (n->sym & SYMMETRIC) != 0, (n->sym & BLOCKED) != 0, n};
 }
 

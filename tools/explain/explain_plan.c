@@ -10,7 +10,7 @@
 enum { NOTE_WIDTH = 56, LINE_WIDTH = 64 };
 
 /* One way through one phase of an entry: what a tensor meets. */
-typedef struct Way {
+typedef struct VariantPlan {
     const Plan *plan;
     const Phase *phase;
     int variant;
@@ -21,7 +21,7 @@ typedef struct Way {
     int *made, *folded, *early;
     bool *read;
     int *mark, marks;
-} Way;
+} VariantPlan;
 
 enum { MOST_NOTES = 12 };
 
@@ -29,18 +29,21 @@ enum { MOST_NOTES = 12 };
 typedef struct Line { int file, line; bool fresh; const char *note[MOST_NOTES]; int nnote; } Line;
 typedef struct Lines { Line *v; int n, cap; } Lines;
 
-static const Node *node_of(const Way *w, Ref v) { return &w->phase->g->n[v]; }
-static bool ours(const Way *w, const Access *a)        /* an array that no caller knows */
+static const Node *node_of(const VariantPlan *w, Ref v) { return &w->phase->g->n[v]; }
+static bool ours(const VariantPlan *w, const Access *a)        /* an array that no caller knows */
 {
     MemKind k = w->plan->mem[a->mem].kind;
     return k == MEM_TEMP || k == MEM_PART;
 }
-static const char *say(const Way *w, Ref v) { return formula(w->arena, w->plan->rule, w->phase, v, NOTE_WIDTH); }
+static const char *say(const VariantPlan *w, Ref v)
+{
+    return formula(w->arena, w->plan->rule, w->phase, v, NOTE_WIDTH);
+}
 
 bool explain_runs(const Stage *st, int variant) { return st->kind == S_GROUP || st->variant == variant; }
 
 /* ---- lines ---- */
-static Line *line_at(Way *w, Lines *l, Ref v)
+static Line *line_at(VariantPlan *w, Lines *l, Ref v)
 {
     const Node *n = node_of(w, v);
     if (n->line <= 0 || n->file < 0 || n->file >= w->plan->rule->nfile)
@@ -68,7 +71,7 @@ static int by_place(const void *x, const void *y)
     return a->file != b->file ? b->file - a->file : a->line - b->line;
 }
 
-static Lines lines_of(Way *w, const Stage *st)
+static Lines lines_of(VariantPlan *w, const Stage *st)
 {
     Lines l = {0};
     for (int i = 0; i < st->nbody; i++) {
@@ -112,12 +115,12 @@ static void put_cut(Arena *a, const char *s, int n, int most, int width)
     printf("%*s", width > cli_width(text) ? width - cli_width(text) : 0, "");
 }
 
-static const char *place_of(const Way *w, const Line *l)
+static const char *place_of(const VariantPlan *w, const Line *l)
 {
     return arena_printf(w->arena, "%.40s:%d", w->plan->rule->file[l->file], l->line);
 }
 
-static void put_line(Way *w, const Line *l, int place, int width)
+static void put_line(VariantPlan *w, const Line *l, int place, int width)
 {
     int n = 0;
     const char *at = place_of(w, l), *text = rule_line(w->plan->rule, l->file, l->line, &n);
@@ -136,7 +139,7 @@ static void put_line(Way *w, const Line *l, int place, int width)
     puts("");
 }
 
-static void put_lines(Way *w, const Stage *st)
+static void put_lines(VariantPlan *w, const Stage *st)
 {
     const Rule *r = w->plan->rule;
     Lines l = lines_of(w, st);
@@ -158,7 +161,7 @@ static void add_word(Buf *b, const char *word)
     buf_printf(b, "%s%s", b->len ? ", " : "", word);
 }
 
-static void put_traffic(Way *w, const Stage *st)
+static void put_traffic(VariantPlan *w, const Stage *st)
 {
     Dom d = stage_info[st->kind].dom;
     Buf in = {.arena = w->arena}, out = {.arena = w->arena};
@@ -189,13 +192,14 @@ typedef struct Why {
     Dom over; bool global;         /* the largest thing that must have been gone over */
 } Why;
 
-typedef struct Search { Way *way; Ref path[64]; Why *why; Ref from; } Search;
+typedef struct Search { VariantPlan *variant_plan; Ref path[64]; Why *why; Ref from; } Search;
 
 /* Of a reduction the whole word it is part of: norm(g), not the sum of squares under it. */
 static Ref whole_word(const Search *s, int depth)
 {
     Ref best = s->path[depth];
-    for (int k = depth - 1; k >= 0 && formula_part(s->way->phase->g, node_of(s->way, s->path[k])); k--)
+    for (int k = depth - 1; k >= 0 && formula_part(s->variant_plan->phase->g, node_of(s->variant_plan, s->path[k]));
+         k--)
         best = s->path[k];
     return best;
 }
@@ -204,10 +208,10 @@ static void found(Search *s, int depth)
 {
     Why *y = s->why;
     bool global = false;
-    int early = s->way->early[s->path[depth]];
-    Dom over = (Dom)node_of(s->way, s->path[depth])->dom;
+    int early = s->variant_plan->early[s->path[depth]];
+    Dom over = (Dom)node_of(s->variant_plan, s->path[depth])->dom;
     for (int k = 0; k < depth; k++)
-        global = global || is_global(node_of(s->way, s->path[k]));
+        global = global || is_global(node_of(s->variant_plan, s->path[k]));
     if (early < y->early || (early == y->early && y->value != s->from))
         return;
     if (early > y->early)
@@ -225,29 +229,29 @@ static void found(Search *s, int depth)
 /* Down to the reductions of the pass before. */
 static void look(Search *s, Ref v, int depth, int before)
 {
-    const Node *n = node_of(s->way, v);
-    if (depth == 63 || s->way->mark[v] == s->way->marks)
+    const Node *n = node_of(s->variant_plan, v);
+    if (depth == 63 || s->variant_plan->mark[v] == s->variant_plan->marks)
         return;
     s->path[depth] = v;
-    int time = s->way->folded[v];
+    int time = s->variant_plan->folded[v];
     if (time >= 0) {
         if (time == before)
             found(s, depth);
         return;
     }
-    s->way->mark[v] = s->way->marks;
+    s->variant_plan->mark[v] = s->variant_plan->marks;
     for (int k = 0; k < n->nargs && n->dom != ELEM; k++)
         if (n->arg[k] != NONE)
             look(s, n->arg[k], depth + 1, before);
 }
 
-static Why why_begins(Way *w, const Stage *st, int before)
+static Why why_begins(VariantPlan *w, const Stage *st, int before)
 {
     Why y = {.early = -1, .value = NONE};
     for (int pass = 0; pass < 2; pass++) {
         const Access *a = pass ? st->fin : st->load;
         for (int i = 0; i < (pass ? st->nfin : st->nload); i++) {
-            Search s = {.way = w, .why = &y, .from = a[i].val};
+            Search s = {.variant_plan = w, .why = &y, .from = a[i].val};
             w->marks++;
             if (node_of(w, a[i].val)->dom != ELEM)
                 look(&s, a[i].val, 0, before);
@@ -257,7 +261,7 @@ static Why why_begins(Way *w, const Stage *st, int before)
 }
 
 /* What it reads of a product, or of what was made of one since: no fold makes it wait. */
-static void put_why_call(Way *w, const Stage *st)
+static void put_why_call(VariantPlan *w, const Stage *st)
 {
     const Access *best = NULL;
     for (int i = 0; i < st->nload; i++)
@@ -271,7 +275,7 @@ static void put_why_call(Way *w, const Stage *st)
 }
 
 /* last: the pass before. */
-static void put_why(Way *w, const Stage *st, int pass, const Stage *last)
+static void put_why(VariantPlan *w, const Stage *st, int pass, const Stage *last)
 {
     Why y = why_begins(w, st, last->time);
     Buf needs = {.arena = w->arena};
@@ -299,7 +303,7 @@ static void put_why(Way *w, const Stage *st, int pass, const Stage *last)
 
 /* ---- a way ---- */
 /* What lines and reasons ask of every value, found once: rules can have thousands of stages. */
-static void look_through(Way *w)
+static void look_through(VariantPlan *w)
 {
     int n = w->phase->g->len + 1;
     w->made = NEWS(w->arena, int, n);
@@ -330,7 +334,7 @@ static void look_through(Way *w)
     }
 }
 
-static void put_stage(Way *w, const Stage *st, int number, int pass, const Stage *last)
+static void put_stage(VariantPlan *w, const Stage *st, int number, int pass, const Stage *last)
 {
     if (is_elem(st->kind))
         printf("\n  %2d  pass %d over the elements", number, pass);
@@ -340,7 +344,7 @@ static void put_stage(Way *w, const Stage *st, int number, int pass, const Stage
         printf("\n  %2d  once per %s%s", number, st->kind == S_GROUP ? "hyperparameter " : "",
                dom_info[stage_info[st->kind].dom].per);
     Buf whose = {.arena = w->arena};
-    plan_whose(&whose, w->plan->rule, st->turns);
+    plan_stagger_text(&whose, w->plan->rule, st->stagger);
     fputs(buf_text(&whose), stdout);
     put_traffic(w, st);
     puts("");
@@ -349,7 +353,7 @@ static void put_stage(Way *w, const Stage *st, int number, int pass, const Stage
     put_lines(w, st);
 }
 
-static void put_way(Way *w, const char *title)
+static void put_variant_plan(VariantPlan *w, const char *title)
 {
     int passes = 0, bytes = 0, launches = 0, calls = 0, pass = 0;
     look_through(w);
@@ -385,11 +389,11 @@ void explain_plan(Arena *a, const Plan *p)
     for (int e = 0; e < p->nentry; e++)
         for (int m = 0; m < p->entry[e].nphase; m++)
             for (int v = 0; v < p->rule->nvariant; v++) {
-                Way w = {.plan = p, .phase = &p->entry[e].phase[m], .variant = v, .arena = a};
+                VariantPlan w = {.plan = p, .phase = &p->entry[e].phase[m], .variant = v, .arena = a};
                 const char *title = explain_phase(a, p, e, m);
                 if (p->rule->nvariant > 1)
                     title = arena_printf(a, "%s of %s", title, variant_tensors(&p->rule->variant[v]));
-                put_way(&w, title);
+                put_variant_plan(&w, title);
                 again = again || w.again;
                 handed = handed || w.handed;
             }

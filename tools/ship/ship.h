@@ -39,6 +39,6 @@ void ship_drop(Ship *s);                       /* what was written so far; does 
 int ship_check(const char *dir);
 void ship_key_stages(Ship *s);                 /* once the rules are there */
 void ship_choose_launches(Ship *s, PackArch *a);
-void ship_choose_ways(Ship *s, PackArch *a);
+void ship_choose_methods(Ship *s, PackArch *a);
 void ship_say_measured(Ship *s);
 #endif

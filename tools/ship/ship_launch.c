@@ -161,13 +161,13 @@ void ship_choose_launches(Ship *s, PackArch *a)
 
 /* ---- ways of eigenvectors and roots ---- */
 /* What was measured for a size on a GPU of that architecture; of several the greatest gain. */
-static const Tuned *measured_way(const Ship *s, WayWork w, bool f64, int arch)
+static const Tuned *measured_method(const Ship *s, MethodWork w, bool f64, int arch)
 {
     const TunedList *lists[] = {&s->tuned.user, &s->tuned.site, &s->tuned.builtin};
     const GpuEngine any = {.sms = 0};
     const Tuned *best = NULL;
     TunedKey k;
-    way_key(&any, w, f64, &k);
+    method_key(&any, w, f64, &k);
     for (int l = 0; l < 3 && !best; l++)
         for (int i = 0; i < lists[l]->n; i++) {
             const Tuned *t = &lists[l]->v[i];
@@ -178,36 +178,36 @@ static const Tuned *measured_way(const Ship *s, WayWork w, bool f64, int arch)
     return best;
 }
 
-static void add_ways(Ship *s, PackArch *a, bool roots, bool f64, int *cap)
+static void add_methods(Ship *s, PackArch *a, bool roots, bool f64, int *cap)
 {
-    for (WayWork w = {roots, 0, 0}; way_next(&w);) {
-        const Tuned *t = measured_way(s, w, f64, a->arch);
+    for (MethodWork w = {roots, 0, 0}; method_next(&w);) {
+        const Tuned *t = measured_method(s, w, f64, a->arch);
         int power = 0;
         while (w.rows >> power > 1)
             power++;
         if (t)
-            PUSH(&s->pack.arena, a->way, a->nway, *cap) =
-                (PackWay){roots, f64, power, t->key.bucket, t->launch.v[KNOB_WAY]};
+            PUSH(&s->pack.arena, a->method, a->nmethod, *cap) =
+                (PackMethod){roots, f64, power, t->key.bucket, t->launch.v[KNOB_METHOD]};
     }
 }
 
 /* Machine code alone has them: PTX is for GPUs that nobody could measure on. */
-void ship_choose_ways(Ship *s, PackArch *a)
+void ship_choose_methods(Ship *s, PackArch *a)
 {
     bool eigen = false, wide = false, roots = false;
     int cap = 0;
     for (int r = 0; r < s->nspec && !a->ptx; r++) {
         const Program *p = program_make(&s->pack.arena, s->pack.rule[r].gpu->plan, NULL);
-        eigen = eigen || way_for(p, false);
-        wide = wide || way_f64(p);
-        roots = roots || way_for(p, true);
+        eigen = eigen || method_for(p, false);
+        wide = wide || method_f64(p);
+        roots = roots || method_for(p, true);
     }
     if (eigen)
-        add_ways(s, a, false, false, &cap);
+        add_methods(s, a, false, false, &cap);
     if (wide)
-        add_ways(s, a, false, true, &cap);
+        add_methods(s, a, false, true, &cap);
     if (roots)
-        add_ways(s, a, true, false, &cap);
+        add_methods(s, a, true, false, &cap);
 }
 
 typedef struct Names { const char **v; int n, cap; } Names;
@@ -239,11 +239,11 @@ static bool say_arch(Ship *s, int arch)
     return found > 0;
 }
 
-static void say_ways(const PackArch *a)
+static void say_methods(const PackArch *a)
 {
-    if (a->nway)
-        printf("  sm_%d: %d size%s of eigenvectors and roots by ways as measured\n", a->arch, a->nway,
-               a->nway == 1 ? "" : "s");
+    if (a->nmethod)
+        printf("  sm_%d: %d size%s of eigenvectors and roots by ways as measured\n", a->arch, a->nmethod,
+               a->nmethod == 1 ? "" : "s");
 }
 
 /* A GPU whose results of these stages went nowhere. */
@@ -274,7 +274,7 @@ void ship_say_measured(Ship *s)
     for (int i = 0; i < s->pack.narch; i++)
         any = (!s->pack.arch[i].ptx && say_arch(s, s->pack.arch[i].arch)) || any;
     for (int i = 0; i < s->pack.narch; i++)
-        say_ways(&s->pack.arch[i]);
+        say_methods(&s->pack.arch[i]);
     for (int k = 0; k < 2; k++)
         for (int i = 0; i < lists[k]->n; i++)
             if (lists[k]->v[i].key.form != FORM_CPU && knob_text(lists[k]->v[i].key.form, KNOB_GRID)) {

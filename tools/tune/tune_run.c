@@ -76,15 +76,15 @@ static bool tune_gpu(TuneRun *r, optc_rule *rule, const char *name)
 {
     GpuTuner *u = NULL;
     bool ok = true;
-    for (int f = 0; f < rule->more->plan->nfn && ok && !stop; f++) {
-        StageAt at = plan_at(rule->more->plan, f);
+    for (int f = 0; f < rule->library->plan->nfn && ok && !stop; f++) {
+        StageAt at = plan_at(rule->library->plan, f);
         bool ready = false;
         for (int i = 0; i < r->nsize && to_tune(r, rule, at) && ok && !stop; i++) {
             TunedKey k;
             char label[160];
             gpu_tuned_key(rule, f, r->size[i], &k);
             snprintf(label, sizeof label, "%s %s", name, kernel_name(rule, at));
-            Space space = search_stage_space(rule->more->plan, at.stage, r->size[i]);
+            Space space = search_stage_space(rule->library->plan, at.stage, r->size[i]);
             if (tune_known(r, &k, &space) && !r->again) {
                 r->skipped++;
                 r->left--;
@@ -109,50 +109,51 @@ static bool tune_gpu(TuneRun *r, optc_rule *rule, const char *name)
 }
 
 /* ---- ways of a rule's eigenvectors and roots, which all rules have in common ---- */
-static int ways_to_tune(const TuneRun *r, optc_rule *rule)
+static int methods_to_tune(const TuneRun *r, optc_rule *rule)
 {
     int n = 0;
     for (int roots = 0; roots < 2; roots++)
-        for (WayWork w = {roots, 0, 0}; way_for(rule->program, roots) && way_next(&w);) {
+        for (MethodWork w = {roots, 0, 0}; method_for(rule->program, roots) && method_next(&w);) {
             char name[64];
-            way_label(w, name);
+            method_label(w, name);
             n += stage_named(r, name);
         }
     return n;
 }
 
-static bool tune_way(TuneRun *r, WayWork w, bool f64)
+static bool tune_method(TuneRun *r, MethodWork w, bool f64)
 {
     TunedKey k;
-    WaysTuner *u;
+    MethodTuner *u;
     char label[64];
-    way_label(w, label);
-    way_key(r->engine->gpu, w, f64, &k);
+    method_label(w, label);
+    method_key(r->engine->gpu, w, f64, &k);
     Space any = {.form = k.form};
     if (tune_known(r, &k, &any) && !r->again)
         return r->skipped++, r->left--, true;
     if (rest(r) <= 0)
         return share(r), true;
     r->elements = w.matrices;
-    int status = way_tuner_open(r->engine, w, f64, &u);
+    int status = method_tuner_open(r->engine, w, f64, &u);
     double budget = share(r);                  /* of what loading has left */
     if (status != OPTC_OK)
         return opened(r, status, label);
-    Space space = way_tuner_space(u);
-    Meter m = way_tuner_meter(u);
-    bool ok = !way_tuner_choice(u) || budget <= 0 || tune_search(r, &k, &space, &m, way_tuner_bytes(u), budget, label);
-    way_tuner_close(u);
+    Space space = method_tuner_space(u);
+    Meter m = method_tuner_meter(u);
+    bool ok = !method_tuner_choice(u) || budget <= 0 ||
+        tune_search(r, &k, &space, &m, method_tuner_bytes(u), budget, label);
+    method_tuner_close(u);
     return ok;
 }
 
-static bool tune_ways(TuneRun *r, optc_rule *rule)
+static bool tune_methods(TuneRun *r, optc_rule *rule)
 {
     bool ok = true;
     for (int roots = 0; roots < 2; roots++)
-        for (WayWork w = {roots, 0, 0}; way_for(rule->program, roots) && ok && !stop && way_next(&w);) {
+        for (MethodWork w = {roots, 0, 0}; method_for(rule->program, roots) && ok && !stop && method_next(&w);) {
             char name[64];
-            way_label(w, name);
-            ok = !stage_named(r, name) || tune_way(r, w, !roots && way_f64(rule->program));
+            method_label(w, name);
+            ok = !stage_named(r, name) || tune_method(r, w, !roots && method_f64(rule->program));
         }
     return ok;
 }
@@ -180,8 +181,8 @@ static bool tune_cpu_size(TuneRun *r, optc_rule *rule, const char *name, int64_t
 static int stages_to_tune(const TuneRun *r, optc_rule *rule)
 {
     int n = 0;
-    for (int f = 0; rule->engine->gpu && f < rule->more->plan->nfn; f++)
-        n += to_tune(r, rule, plan_at(rule->more->plan, f));
+    for (int f = 0; rule->engine->gpu && f < rule->library->plan->nfn; f++)
+        n += to_tune(r, rule, plan_at(rule->library->plan, f));
     return rule->engine->gpu ? n : 1;
 }
 
@@ -189,12 +190,12 @@ static void no_stage(const TuneRun *r, optc_rule *rule)
 {
     char names[600] = "";
     size_t at = 0;
-    for (int f = 0; f < rule->more->plan->nfn && at < sizeof names - 80; f++)
-        if (to_tune(&(TuneRun){0}, rule, plan_at(rule->more->plan, f)))
+    for (int f = 0; f < rule->library->plan->nfn && at < sizeof names - 80; f++)
+        if (to_tune(&(TuneRun){0}, rule, plan_at(rule->library->plan, f)))
             at += (size_t)snprintf(names + at, sizeof names - at, "%s%.70s", at ? ", " : "",
-                                   kernel_name(rule, plan_at(rule->more->plan, f)));
+                                   kernel_name(rule, plan_at(rule->library->plan, f)));
     for (int roots = 0; roots < 2 && at < sizeof names - 80; roots++)
-        if (way_for(rule->program, roots))
+        if (method_for(rule->program, roots))
             at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", at ? ", " : "", roots ? "roots" : "eigenvectors");
     if (r->of == 1)
         cli_error("tune: %s has no stage '%s' with something to tune (there are: %s)", optc_rule_name(rule), r->stage,
@@ -247,13 +248,13 @@ static bool tune_rule(TuneRun *r, const Ask *a)
     optc_rule *rule = a->rule;
     bool ok = true;
     r->begun = cli_now();
-    r->left = stages_to_tune(r, rule) * r->nsize + (rule->engine->gpu ? ways_to_tune(r, rule) : 0);
+    r->left = stages_to_tune(r, rule) * r->nsize + (rule->engine->gpu ? methods_to_tune(r, rule) : 0);
     if (r->stage && !r->left && ++r->without == r->of) {
         no_stage(r, rule);
         ok = false;
     }
     if (ok && rule->engine->gpu)
-        ok = tune_gpu(r, rule, a->name) && tune_ways(r, rule);
+        ok = tune_gpu(r, rule, a->name) && tune_methods(r, rule);
     for (int i = 0; i < r->nsize && ok && !rule->engine->gpu && !stop; i++) {
         r->elements = r->size[i];
         ok = tune_cpu_size(r, rule, a->name, r->size[i]);

@@ -149,8 +149,8 @@ bool tune_search(TuneRun *r, const TunedKey *k, const Space *space, const Meter 
                 .trials = r->most,
                 .exhaustive = r->exhaustive,
                 .stop = r->stop,
-                .said = progress,
-                .said_ctx = r};
+                .progress = progress,
+                .progress_ctx = r};
     Launch before[BEFORE + 1];
     /* this size or the nearest: in this file … */
     const Launch *near = usable(tuned_find(&r->known, k), space);
@@ -159,7 +159,7 @@ bool tune_search(TuneRun *r, const TunedKey *k, const Space *space, const Meter 
     s.nknown += best_before(r, k, before + s.nknown);
     s.known = before;
     /* … and in all that steps use */
-    s.used = usable(tuned_look(&r->engine->more->tuned, k, lo, hi, NULL), space);
+    s.used = usable(tuned_look(&r->engine->library->tuned, k, lo, hi, NULL), space);
     r->label = label;
     errno = 0;
     bool ok = search_run(space, m, &s);

@@ -47,7 +47,7 @@ CORE void message_clear(void);
 
 /* Who takes part, and who has which row, is about to be arranged for entries that leave out these variants' tensors.
  * any: it is not so yet; takes: a row is taken that was free; grows: there are more than there were */
-typedef struct Change { unsigned mask; bool any, takes, grows; } Change;
+typedef struct Participation { unsigned mask; bool any, takes, grows; } Participation;
 
 typedef struct Device Device;
 typedef struct Host Host;
@@ -61,7 +61,7 @@ struct optc_engine {
     optc_allocator memory;             /* alloc NULL: our own */
     long long ours, peak;              /* bytes of bindings, now and at most; atomic, as the next */
     int rules;
-    struct EngineMore *more;           /* the host's */
+    struct LibraryEngine *library;           /* the host's */
 };
 
 struct optc_rule {
@@ -70,7 +70,7 @@ struct optc_rule {
     const Program *program;
     const optc_stage_fn *fn;           /* on the CPU: by number; NULL: it has none */
     int bindings;                      /* atomic */
-    struct RuleMore *more;             /* the host's */
+    struct LibraryRule *library;             /* the host's */
 };
 
 typedef struct Tensor {
@@ -82,10 +82,10 @@ typedef struct Tensor {
     Shape whole;
     int64_t before[NDOM];
     int variant, group;
-    int row;                           /* whose hyperparameters and t it has (step_cohorts.c): its group's own, or one behind */
+    int cohort;        /* whose hyperparameters and t it has (step_cohorts.c): its group's own, or one behind */
     int64_t lag;                       /* steps of the binding that are none of its own */
     void **mem;                        /* by array number */
-    bool *given;                       /* likewise: a state in the caller's memory (caller_states.c). NULL: there is none */
+    bool *caller_owned;        /* likewise: a state in the caller's memory (caller_states.c). NULL: there is none */
     /* where the temporaries of its batch begin in the pool for it, and by array where they lie from there (batches.c) */
     int batch;
     int64_t pool_at;
@@ -123,23 +123,24 @@ typedef struct Task { const ProgAction *action; int batch; } Task;
 typedef struct Tasks { Task *task; int n; } Tasks;
 /* an array of slots, and what it holds: by tensor, or by block of all tensors (stagger_slots.c) */
 typedef struct Slots { int array, *slot; } Slots;
-typedef struct Turns { int64_t now[MOST_SLOTS]; } Turns;   /* by array of slots: whose turn it is; -1: everybody's */
+/* by array of slots: whose turn it is; -1: everybody's */
+typedef struct StaggerNow { int64_t now[MOST_SLOTS]; } StaggerNow;
 /* What is said of a factor's matrix since it was bound (optc_factors); way: gpu_roots.c's */
-typedef struct FactorSaid { double computed, refused, off, way; } FactorSaid;
+typedef struct FactorStats { double computed, refused, off, method; } FactorStats;
 typedef struct Span { uintptr_t lo, hi; int tensor; } Span;
 /* A number where the device reaches it, read ahead of every run (device_scalars.c). Of hyperparameters `at` is their place in a
  * row; of inputs of the group it is 0, and `input` the array. type: T_F32 or T_F64. set: the hyperparameter's value
  * before, which comes back when reading ends */
-typedef struct NumberAt { const void *from; Type type; int group, at, input; double set; } NumberAt;
-typedef struct Piece { struct Piece *next; double align[1]; } Piece;
+typedef struct DeviceScalar { const void *from; Type type; int group, at, input; double set; } DeviceScalar;
+typedef struct BindAlloc { struct BindAlloc *next; double align[1]; } BindAlloc;
 
 struct optc_binding {
     optc_rule *rule;
     Tensor *tensor; int ntensor, nall; /* nall: with the views of their blocks */
     Span *span; int nspan;             /* where parameters lie, by address */
-    Span *given_span; int ngiven;      /* and states in the caller's memory */
-    int64_t given_bytes;
-    Group *group; int ngroup, nrow;    /* groups, and behind them rows: nrow in all */
+    Span *caller_span; int ncaller_span;      /* and states in the caller's memory */
+    int64_t caller_bytes;
+    Group *group; int ngroup, ncohort;    /* groups, and behind them rows: ncohort in all */
     bool group_states;                 /* the rule has states of the group */
     unsigned *leaves_out;              /* by entry: bits, the variants whose tensors it leaves out without a gradient */
     /* who takes part is arranged for entries that leave these out; tensors without a gradient */
@@ -149,10 +150,10 @@ struct optc_binding {
     int64_t elems;
     /* every input was there at the last look, and none has been taken away */
     bool complete;
-    bool given;                        /* gradients were set since the last run that was done */
+    bool grads_set;                     /* gradients were set since the last run that was done */
     bool conditional;                  /* its device leaves out calls and copies too, where a guard says so */
     bool recorded;                     /* the last run went into a graph of the caller's and was not done */
-    void *block; size_t block_bytes;   /* states, temporaries, partials: on the device the rule runs on */
+    void *block; size_t storage_bytes;   /* states, temporaries, partials: on the device the rule runs on */
     size_t unshared_bytes;             /* what it would be if no two temporaries shared memory */
     int64_t *at;                       /* by array number: where in the block it begins; behind them, the pool */
     /* by array number: bits, the variants whose tensors have it in the pool, which every batch has for itself while it
@@ -164,18 +165,18 @@ struct optc_binding {
     int64_t effort;                    /* on the CPU: its elements, and calls in elements that take as long */
     Tasks *tasks;                      /* by entry, then phase */
     Slots slots[MOST_SLOTS]; int nslots;
-    Turns turns;                       /* of the run at hand */
-    /* FactorSaid of all matrices of all factors, in the device's memory; by factor, then tensor or view, where those of
-     * its matrices begin, and behind all of them how many there are (factor_stats.c) */
-    void *said;
-    int64_t *said_at;
-    int nfactor, *said_row;            /* said_row: by stage, which factor it is; -1: none */
-    NumberAt *source; int nsource, most_source;
-    NumberAt guard;                    /* from NULL: none. While it is not 0 nothing is done */
+    StaggerNow stagger;                       /* of the run at hand */
+    /* FactorStats of all matrices of all factors, in the device's memory; by factor, then tensor or view, where those
+     * of its matrices begin, and behind all of them how many there are (factor_stats.c) */
+    void *stats;
+    int64_t *stats_at;
+    int nfactor, *stats_factor;            /* stats_factor: by stage, which factor it is; -1: none */
+    DeviceScalar *source; int nsource, most_source;
+    DeviceScalar guard;                    /* from NULL: none. While it is not 0 nothing is done */
     struct GpuTables *gpu;
     int threads, grain;                /* on the CPU: threads of a step, units a thread takes at once; 0: by size */
     char warning[480];                 /* optc_binding_warning; "": none */
-    Piece *pieces;                     /* everything small */
+    BindAlloc *allocs;                     /* everything small */
 };
 
 struct Device {
@@ -198,17 +199,17 @@ struct Device {
     optc_status (*get_t)(const optc_binding *b, int64_t *steps);
     optc_status (*set_t)(optc_binding *b, int64_t steps);                   /* for all rows */
     /* memory for rows behind the groups, which goes with the binding; there are more of them (where that fails what
-     * `more` gave last is given back); who has which row, or who takes part, has changed (moved: and pointers with it);
-     * whether it may, before anything has (NULL: always) */
-    optc_status (*more)(optc_binding *b, size_t bytes, void **out);
+     * alloc_cohorts gave last is given back); who has which row, or who takes part, has changed (moved: and pointers
+     * with it); whether it may, before anything has (NULL: always) */
+    optc_status (*alloc_cohorts)(optc_binding *b, size_t bytes, void **out);
     optc_status (*grown)(optc_binding *b);
     void (*arranged)(optc_binding *b, bool moved);
-    optc_status (*may_arrange)(const optc_binding *b, const Change *c);
-    int room;                                                /* rows behind the groups from the beginning */
+    optc_status (*may_change_participation)(const optc_binding *b, const Participation *c);
+    int spare_cohorts;                                                /* rows behind the groups from the beginning */
     optc_status (*memory)(optc_engine *e, optc_memory *out);
     bool reaches;                                            /* the host reaches its memory */
     /* it is to read this number by itself, ahead of runs; NULL: the host does (device_scalars.c) */
-    optc_status (*gate)(optc_binding *b, const void *from, bool guard, const char *call);
+    optc_status (*read_ahead)(optc_binding *b, const void *from, bool guard, const char *call);
     /* what calls work in beside their operands, one after another; NULL: nothing. Never by threads or free memory */
     int64_t (*call_bytes)(const optc_binding *b);
 };
@@ -237,28 +238,28 @@ struct Host {
 
 /* ---- struct_version.c ---- */
 /* a struct: the call that takes its size, its name, the call of the header that passes it, how long it is here */
-typedef struct SizedAs { const char *call, *what, *usual; size_t ours; } SizedAs;
-CORE optc_status sized_read(const SizedAs *s, void *to, const void *from, size_t size);
-CORE optc_status sized_array(const SizedAs *s, void *to, const void *from, size_t size, int n);
+typedef struct StructVersion { const char *call, *what, *usual; size_t ours; } StructVersion;
+CORE optc_status struct_read(const StructVersion *s, void *to, const void *from, size_t size);
+CORE optc_status struct_read_array(const StructVersion *s, void *to, const void *from, size_t size, int n);
 
 /* ---- bind.c, layout.c ---- */
-CORE void *binding_take(optc_binding *b, size_t n, size_t size);    /* zeroed, goes with the binding; NULL: no memory */
-#define TAKE(b, T, n) ((T *)binding_take((b), (size_t)(n), sizeof(T)))
+CORE void *binding_alloc(optc_binding *b, size_t n, size_t size);   /* zeroed, goes with the binding; NULL: no memory */
+#define TAKE(b, T, n) ((T *)binding_alloc((b), (size_t)(n), sizeof(T)))
 CORE const char *tensor_label(const optc_binding *b, int i, char buf[96]);
 /* ---- alias_check.c ---- */
 CORE int span_order(const void *a, const void *b);         /* for qsort: by address */
 CORE optc_status check_params_apart(optc_binding *b);
 CORE optc_status check_states_apart(optc_binding *b);      /* caller_states.c; and the next three */
-CORE optc_status take_states(optc_binding *b, int tensor, void *const *states);
-CORE bool state_given(const optc_binding *b, int tensor, int array);
-CORE int given_holds(const optc_binding *b, uintptr_t lo, uintptr_t hi);       /* of which tensor; -1: of none */
+CORE optc_status bind_caller_states(optc_binding *b, int tensor, void *const *states);
+CORE bool state_caller_owned(const optc_binding *b, int tensor, int array);
+CORE int caller_state_at(const optc_binding *b, uintptr_t lo, uintptr_t hi);       /* of which tensor; -1: of none */
 /* something that is read must not lie in a parameter, which is written */
 CORE optc_status check_overlap(const optc_binding *b, int tensor, const void *data, int64_t bytes, const char *what);
 CORE optc_status find_hyper(const Program *p, const char *call, const char *name, int *out);
 CORE optc_status check_hyper(const Program *p, const char *call, const char *name, double value, int *out);
-CORE void memory_took(optc_engine *e, int64_t bytes);       /* negative: gave back */
+CORE void memory_account(optc_engine *e, int64_t bytes);       /* negative: gave back */
 CORE void warn_stacks(optc_binding *b);                     /* introspect.c: once tensors are filled */
-CORE optc_status layout_measure(optc_binding *b);           /* block_bytes */
+CORE optc_status layout_measure(optc_binding *b);           /* storage_bytes */
 /* once the block is there: pointers, views, units of work */
 CORE optc_status layout_place(optc_binding *b);
 
@@ -266,10 +267,10 @@ CORE optc_status layout_place(optc_binding *b);
 CORE optc_status blocks_make(optc_binding *b);
 CORE void blocks_point(optc_binding *b);                    /* the tensors' pointers are there */
 CORE void blocks_views(optc_binding *b);                    /* the tensors' views are there */
-CORE void blocks_follow(optc_binding *b);
+CORE void blocks_update(optc_binding *b);
 CORE void blocks_moved(optc_binding *b, int tensor, int array);
 CORE bool array_blocked(const ProgArray *m);
-CORE int64_t rows_apart(const optc_binding *b, const Tensor *t);           /* of elements, in values */
+CORE int64_t row_stride(const optc_binding *b, const Tensor *t);           /* of elements, in values */
 /* where the nth matrix of an array begins, in values from t's pointer to it */
 CORE int64_t matrix_at(const optc_binding *b, const Tensor *t, int array, int64_t nth);
 /* the tensors, or views of their blocks, that a stage goes over; batch -1: all */
@@ -284,48 +285,48 @@ CORE optc_status tasks_make(optc_binding *b);
 CORE const Units *task_units(const optc_binding *b, const Task *t);
 CORE void *call_space(const optc_binding *b);               /* call_bytes of them */
 
-OPTC_COUNT int64_t said_all(const optc_binding *b)
+OPTC_COUNT int64_t factor_stats_count(const optc_binding *b)
 {
-    return b->nfactor ? b->said_at[(int64_t)b->nfactor * b->nall] : 0;
+    return b->nfactor ? b->stats_at[(int64_t)b->nfactor * b->nall] : 0;
 }
 
 /* ---- stagger_slots.c ---- */
-CORE optc_status turns_make(optc_binding *b);               /* once views of blocks are there */
-CORE optc_status turns_write(optc_binding *b);              /* once memory is there */
-CORE Turns turns_at(const optc_binding *b, int64_t t);
+CORE optc_status stagger_make(optc_binding *b);               /* once views of blocks are there */
+CORE optc_status stagger_write(optc_binding *b);              /* once memory is there */
+CORE StaggerNow stagger_now(const optc_binding *b, int64_t t);
 /* someone in a tensor, or matrix of a view of blocks (-1: any), has its turn by one of `turns`, or there are none */
-CORE bool turns_have(const optc_binding *b, const Turns *x, unsigned turns, const Tensor *y, int64_t matrix);
+CORE bool stagger_active(const optc_binding *b, const StaggerNow *x, unsigned stagger, const Tensor *y, int64_t matrix);
 /* the matrix that a stage's unit is of; -1: of several */
-CORE int64_t turns_matrix(const ProgStage *s, const Tensor *y, int64_t unit);
+CORE int64_t stagger_matrix(const ProgStage *s, const Tensor *y, int64_t unit);
 /* a state that callers know of; report: a value for them */
-OPTC_COUNT bool array_told(const ProgArray *m, bool report)
+OPTC_COUNT bool array_visible(const ProgArray *m, bool report)
 {
     return m->kind == MEM_STATE && m->report == report && !m->slots.every;
 }
 
 /* ---- step_cohorts.c ---- */
-CORE optc_status row_make(optc_binding *b, Group *g, int of, bool idle);
-CORE optc_status rows_prepare(optc_binding *b);
-CORE void rows_place(optc_binding *b);                      /* their views */
-/* before an entry runs: does all stand as it must? If not: rows_catch_up, then rows_arrange */
-CORE bool rows_stand(const optc_binding *b, int entry);
-CORE optc_status rows_arrange(optc_binding *b, int entry);
+CORE optc_status cohort_make(optc_binding *b, Group *g, int of, bool idle);
+CORE optc_status cohorts_prepare(optc_binding *b);
+CORE void cohorts_place(optc_binding *b);                      /* their views */
+/* before an entry runs: does all stand as it must? If not: cohorts_catch_up, then cohorts_arrange */
+CORE bool cohorts_settled(const optc_binding *b, int entry);
+CORE optc_status cohorts_arrange(optc_binding *b, int entry);
 CORE bool tensor_out(const Tensor *t, unsigned mask);       /* an entry that leaves out such variants leaves it out */
-CORE void rows_stepped(optc_binding *b);
-CORE optc_status rows_catch_up(optc_binding *b);
+CORE void cohorts_stepped(optc_binding *b);
+CORE optc_status cohorts_catch_up(optc_binding *b);
 /* the rows' copies of their groups' states, before a run */
-CORE optc_status rows_follow(optc_binding *b,
+CORE optc_status cohorts_copy_states(optc_binding *b,
                              optc_status (*copy)(optc_binding *b, void *to, const void *from, size_t n));
 
 /* ---- device_scalars.c ---- */
 /* ahead of a run, by the host: where it does not reach them it waits. skip: the guard says that nothing is to be done */
-CORE optc_status sources_read(optc_binding *b, bool *skip);
-CORE optc_status source_now(const optc_binding *b, const NumberAt *s, const char *call, double *out);
+CORE optc_status device_scalars_read(optc_binding *b, bool *skip);
+CORE optc_status device_scalar_now(const optc_binding *b, const DeviceScalar *s, const char *call, double *out);
 CORE bool host_guards(const optc_binding *b);               /* it looks at the guard, and waits for that */
-CORE const NumberAt *hyper_source(const optc_binding *b, int group, int at);         /* NULL: it has none */
-CORE void drop_sources(optc_binding *b, int group, int at, int input);             /* group -1: all */
+CORE const DeviceScalar *hyper_device_scalar(const optc_binding *b, int group, int at);         /* NULL: it has none */
+CORE void drop_device_scalars(optc_binding *b, int group, int at, int input);             /* group -1: all */
 CORE bool scalar_known(const optc_binding *b, int group, int input);       /* it was set, or is read from memory */
-CORE void sources_done(optc_binding *b);                    /* a run has read all of them */
+CORE void device_scalars_done(optc_binding *b);                    /* a run has read all of them */
 
 /* ---- step.c ---- */
 /* the value of hyperparameter `at` of a group (-1: of all), for the device and in the host's rows; all of it or none */
@@ -337,30 +338,30 @@ CORE void type_store(int t, void *p, int64_t i, double x);
 CORE optc_status find_input(const optc_binding *b, const char *call, const char *name, bool group, int *out);
 CORE double state_start(const optc_binding *b, const ProgArray *m, int group);
 /* n values of a state from number `at` on, in squares of so many rows (a diagonal counts them) */
-typedef struct StatePiece { int64_t at, n, side; } StatePiece;
-OPTC_COUNT StatePiece piece_of(int64_t at, int64_t n, int64_t side)
+typedef struct StateSpan { int64_t at, n, side; } StateSpan;
+OPTC_COUNT StateSpan state_span(int64_t at, int64_t n, int64_t side)
 {
-    StatePiece x;
+    StateSpan x;
     x.at = at, x.n = n, x.side = side;
     return x;
 }
-CORE void state_fill(const optc_binding *b, const ProgArray *m, int group, void *dst, const void *param, StatePiece x);
+CORE void state_fill(const optc_binding *b, const ProgArray *m, int group, void *dst, const void *param, StateSpan x);
 
 /* ---- thread_barrier.c ---- */
-typedef struct Team { int arrived, asleep; unsigned turn; } Team;          /* begins as zeros */
+typedef struct Barrier { int arrived, asleep; unsigned generation; } Barrier;          /* begins as zeros */
 #ifdef _OPENMP
-CORE void team_meet(Team *t, int threads);                  /* returns when so many have called it */
+CORE void barrier_wait(Barrier *t, int threads);                  /* returns when so many have called it */
 #endif
 
 /* ---- cpu_device.c ---- */
-CORE int team_of(int threads);                              /* as many as this process may start: all of them, or 1 */
+CORE int threads_allowed(int threads);        /* as many as this process may start: all of them, or 1 */
 /* each(with, 0 … n - 1), shared out over the threads of a team. One thread does not enter OpenMP: out of memory its
  * runtime ends the process. */
-CORE void team_each(int team, int64_t n, void (*each)(void *with, int64_t i), void *with);
+CORE void parallel_for(int team, int64_t n, void (*each)(void *with, int64_t i), void *with);
 CORE optc_status cpu_bind(optc_binding *b);
 CORE void cpu_unbind(optc_binding *b);
 CORE optc_status cpu_sync(optc_binding *b);
-CORE void cpu_follow(optc_binding *b);                      /* rows_follow, in the host's memory */
+CORE void cpu_follow(optc_binding *b);                      /* cohorts_copy_states, in the host's memory */
 CORE void copy_arrays(const optc_binding *b, const ProgAction *a);
 
 /* ---- cpu_calls.c ---- */
@@ -368,11 +369,11 @@ typedef struct CalleeInfo {
     const char *name;
     double (*flops)(const Program *p, const ProgCall *c, Shape s);
     optc_status (*check)(const Program *p, const ProgStage *s);             /* whatever the tensors */
-    int64_t (*pieces)(const Program *p, const ProgCall *c, Shape s);        /* on the CPU, to be done in any order */
-    /* who: of the threads that run pieces at a time, from 0 */
-    void (*run)(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t piece, int who);
+    int64_t (*jobs)(const Program *p, const ProgCall *c, Shape s);        /* on the CPU, to be done in any order */
+    /* thread: of those that run jobs at a time, from 0 */
+    void (*run)(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t job, int thread);
     /* bytes that a thread works in on the CPU; NULL: none */
-    int64_t (*room)(const Program *p, const ProgCall *c, Shape s);
+    int64_t (*scratch)(const Program *p, const ProgCall *c, Shape s);
 } CalleeInfo;
 CORE const CalleeInfo *callee_info(const ProgCall *c);
 CORE optc_status cpu_calls(optc_binding *b);

@@ -73,20 +73,20 @@ CORE bool parse_size(const char *s, int64_t *out)
 
 /* What was said, or a thirty-second part of a GPU's memory, 1 GiB at least. Whole ones: what a driver says of a GPU's
  * memory differs by megabytes from one to the next, and which matrices a call sees must not. */
-static int64_t workspace_of(const optc_engine *e, int64_t said)
+static int64_t workspace_of(const optc_engine *e, int64_t stats)
 {
     int64_t share = e->gpu ? e->gpu->memory / 32 / GIB : 0;
-    return said ? said : share > 1 ? share * GIB : GIB;
+    return stats ? stats : share > 1 ? share * GIB : GIB;
 }
 
-static optc_status workspace_said(const optc_engine_options *o, int64_t *said)
+static optc_status workspace_text(const optc_engine_options *o, int64_t *stats)
 {
     const char *s = getenv("OPTC_WORKSPACE");
-    *said = o->workspace;
-    if (!*said && s && *s && (!parse_size(s, said) || !*said || *said > MOST_WORKSPACE))
+    *stats = o->workspace;
+    if (!*stats && s && *s && (!parse_size(s, stats) || !*stats || *stats > MOST_WORKSPACE))
         return fail(OPTC_ERROR_ARGUMENT, "optc_open: OPTC_WORKSPACE is '%.40s', no size such as 512M or 4G", s);
-    return *said < 0 || *said > MOST_WORKSPACE
-               ? fail(OPTC_ERROR_ARGUMENT, "optc_open: a workspace of %lld bytes", (long long)*said)
+    return *stats < 0 || *stats > MOST_WORKSPACE
+               ? fail(OPTC_ERROR_ARGUMENT, "optc_open: a workspace of %lld bytes", (long long)*stats)
                : OPTC_OK;
 }
 
@@ -127,8 +127,8 @@ static optc_status open_on(optc_engine *e, const optc_engine_options *o, int ord
         return s;
     HOST()->close(e);
     gpu_close(e);
-    const char *said = optc_message();
-    name_cpu(e, strncmp(said, "optc_open: ", strlen("optc_open: ")) ? said : said + strlen("optc_open: "));
+    const char *stats = optc_message();
+    name_cpu(e, strncmp(stats, "optc_open: ", strlen("optc_open: ")) ? stats : stats + strlen("optc_open: "));
     e->device = cpu_device();
     s = HOST()->open(e, o);
     if (s == OPTC_OK)
@@ -145,7 +145,7 @@ static optc_status open_engine(const optc_engine_options *o, optc_engine **out)
     if (o->threads < 0 || o->threads > 4096)
         return fail(OPTC_ERROR_ARGUMENT, "optc_open: %d threads", o->threads);
     int64_t workspace;
-    optc_status s = workspace_said(o, &workspace);
+    optc_status s = workspace_text(o, &workspace);
     if (s != OPTC_OK)
         return s;
     if (o->allocator && (!o->allocator->alloc || !o->allocator->release))
@@ -169,13 +169,13 @@ static optc_status open_engine(const optc_engine_options *o, optc_engine **out)
 
 optc_status optc_open_sized(const optc_engine_options *o, size_t size, optc_engine **out)
 {
-    const SizedAs as = {"optc_open_sized", "optc_engine_options", "optc_open", sizeof(optc_engine_options)};
+    const StructVersion as = {"optc_open_sized", "optc_engine_options", "optc_open", sizeof(optc_engine_options)};
     optc_engine_options all;
     if (!out)
         return fail(OPTC_ERROR_ARGUMENT, "optc_open: the place for the engine is NULL");
     *out = NULL;
     memset(&all, 0, sizeof all);
-    optc_status s = o ? sized_read(&as, &all, o, size) : OPTC_OK;
+    optc_status s = o ? struct_read(&as, &all, o, size) : OPTC_OK;
     return s == OPTC_OK ? open_engine(&all, out) : s;
 }
 

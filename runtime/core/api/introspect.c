@@ -56,9 +56,9 @@ optc_status optc_binding_held_sized(const optc_binding *b, optc_held *out, size_
     memset(&x, 0, sizeof x);
     x.states = b->state_bytes;
     x.workspace = b->pool_bytes;
-    x.temporaries = (int64_t)b->block_bytes - x.states - x.workspace;
+    x.temporaries = (int64_t)b->storage_bytes - x.states - x.workspace;
     x.workspace += b->call_more;
-    x.states += b->given_bytes;
+    x.states += b->caller_bytes;
     x.batches = b->nbatch;
     memset(out, 0, size);
     memcpy(out, &x, size < sizeof x ? size : sizeof x);
@@ -66,7 +66,7 @@ optc_status optc_binding_held_sized(const optc_binding *b, optc_held *out, size_
 }
 
 /* ---- factors ---- */
-static void add_said(optc_factors *x, const FactorSaid *s)
+static void add_stats(optc_factors *x, const FactorStats *s)
 {
     double off = s->off == s->off ? s->off : (double)INFINITY;
     x->computed += (int64_t)s->computed;
@@ -80,16 +80,16 @@ optc_status optc_factors_about_sized(const optc_binding *b, int tensor, optc_fac
     if (!b || !out || tensor < -1 || tensor >= b->ntensor)
         return !b || !out ? fail(OPTC_ERROR_ARGUMENT, "optc_factors_about: NULL")
                           : fail(OPTC_ERROR_ARGUMENT, "optc_factors_about: there is no tensor %d", tensor);
-    size_t bytes = sizeof(FactorSaid) * (size_t)said_all(b);
-    FactorSaid *all = (FactorSaid *)malloc(bytes + 1);
+    size_t bytes = sizeof(FactorStats) * (size_t)factor_stats_count(b);
+    FactorStats *all = (FactorStats *)malloc(bytes + 1);
     if (!all)
         return no_memory("optc_factors_about");
-    optc_status s = bytes ? b->rule->device->read(b, all, b->said, bytes, "optc_factors_about") : OPTC_OK;
+    optc_status s = bytes ? b->rule->device->read(b, all, b->stats, bytes, "optc_factors_about") : OPTC_OK;
     memset(&x, 0, sizeof x);
     for (int64_t i = 0; s == OPTC_OK && i < (int64_t)b->nfactor * b->nall; i++)
-        for (int64_t k = b->said_at[i]; k < b->said_at[i + 1]; k++)
+        for (int64_t k = b->stats_at[i]; k < b->stats_at[i + 1]; k++)
             if (tensor < 0 || b->tensor[i % b->nall].of == tensor)
-                add_said(&x, &all[k]);
+                add_stats(&x, &all[k]);
     free(all);
     if (s != OPTC_OK)
         return s;

@@ -28,7 +28,7 @@ static optc_status make_rule(optc_engine *e, const optc_rule_options *o, optc_ru
 
 optc_status optc_compile_sized(optc_engine *e, const optc_rule_options *o, size_t size, optc_rule **out)
 {
-    const SizedAs as = {"optc_compile_sized", "optc_rule_options", "optc_compile", sizeof(optc_rule_options)};
+    const StructVersion as = {"optc_compile_sized", "optc_rule_options", "optc_compile", sizeof(optc_rule_options)};
     optc_rule_options all;
     if (out)
         *out = NULL;
@@ -37,7 +37,7 @@ optc_status optc_compile_sized(optc_engine *e, const optc_rule_options *o, size_
                     !e   ? "the engine"
                     : !o ? "the options"
                          : "the place for the rule");
-    optc_status s = sized_read(&as, &all, o, size);
+    optc_status s = struct_read(&as, &all, o, size);
     return s == OPTC_OK ? make_rule(e, &all, out) : s;
 }
 
@@ -60,7 +60,7 @@ optc_status optc_release(optc_rule *r)
 static const ProgArray *nth_array(const optc_rule *r, MemKind kind, bool report, int i)
 {
     for (int k = 0; r && i >= 0 && k < r->program->narray; k++)
-        if ((kind == MEM_STATE ? array_told(&r->program->array[k], report) : r->program->array[k].kind == kind) &&
+        if ((kind == MEM_STATE ? array_visible(&r->program->array[k], report) : r->program->array[k].kind == kind) &&
             i-- == 0)
             return &r->program->array[k];
     return NULL;

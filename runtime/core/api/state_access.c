@@ -39,7 +39,7 @@ CORE double state_start(const optc_binding *b, const ProgArray *m, int group)
 }
 
 /* What a state starts as, or a piece of it. */
-CORE void state_fill(const optc_binding *b, const ProgArray *m, int group, void *dst, const void *param, StatePiece x)
+CORE void state_fill(const optc_binding *b, const ProgArray *m, int group, void *dst, const void *param, StateSpan x)
 {
     const Program *p = b->rule->program;
     double value = state_start(b, m, group);
@@ -74,7 +74,7 @@ static optc_status no_state(const Program *p, const StateAsk *w)
     memset(&near, 0, sizeof near);
     near.want = w->name;
     for (int k = 0; k < p->narray; k++)
-        if (array_told(&p->array[k], w->report))
+        if (array_visible(&p->array[k], w->report))
             near_try(&near, p->array[k].name);
     return fail(OPTC_ERROR_ARGUMENT, "%s: rule '%s' has no %s '%s'%s", w->call, p->name, kind_of(w), w->name,
                 near_print(&near, text, sizeof text));
@@ -90,7 +90,7 @@ static optc_status look_up(const optc_binding *b, const StateAsk *w, optc_state_
                                : "the place for the result");
     const Program *p = b->rule->program;
     int k = 0;
-    while (k < p->narray && (!array_told(&p->array[k], w->report) || strcmp(p->array[k].name, w->name)))
+    while (k < p->narray && (!array_visible(&p->array[k], w->report) || strcmp(p->array[k].name, w->name)))
         k++;
     if (k == p->narray)
         return no_state(p, w);
@@ -103,7 +103,7 @@ static optc_status look_up(const optc_binding *b, const StateAsk *w, optc_state_
     out->data = group ? b->group[w->owner].mem[k] : b->tensor[w->owner].mem[k];
     out->count = group ? 1 : dom_len(m->dom, b->tensor[w->owner].shape);
     out->type = (optc_type)(m->type + 1);
-    *has = out->data || (!out->count && (m->kept >> b->tensor[w->owner].variant & 1));
+    *has = out->data || (!out->count && (m->held_by >> b->tensor[w->owner].variant & 1));
     return OPTC_OK;
 }
 
@@ -305,7 +305,7 @@ optc_status optc_set_grads(optc_binding *b, const void *const *grads, int n)
         s = grads[i] == b->tensor[i].mem[1] ? OPTC_OK : check_data(b, "optc_set_grads", i, 1, grads[i], 0);
     for (int i = 0; i < n && s == OPTC_OK; i++)
         put_data(b, i, 1, grads[i]);
-    b->given = b->given || s == OPTC_OK;
+    b->grads_set = b->grads_set || s == OPTC_OK;
     return s;
 }
 
@@ -332,7 +332,7 @@ optc_status optc_set_scalar(optc_binding *b, int group, const char *name, double
                                 "optc_set_scalar");
     if (s != OPTC_OK)
         return s;
-    drop_sources(b, group, 0, k);
+    drop_device_scalars(b, group, 0, k);
     for (int i = 0; i < b->ngroup; i++)
         b->group[i].scalar_set[k] = b->group[i].scalar_set[k] || group < 0 || group == i;
     return OPTC_OK;

@@ -81,7 +81,7 @@ static bool all_set(const optc_binding *b)
 
 static optc_status catch_up(optc_binding *b)
 {
-    optc_status s = rows_catch_up(b);
+    optc_status s = cohorts_catch_up(b);
     if (s == OPTC_ERROR_ARGUMENT)                  /* the device cannot be asked now */
         return fail(s, "optc_run: a gradient came or went, or a count of steps was set: run one step before capturing");
     return s;
@@ -95,28 +95,28 @@ optc_status optc_run(optc_binding *b, const char *entry)
     if (e < 0)
         return fail(OPTC_ERROR_ARGUMENT, "optc_run: rule '%s' has no entry '%s'", b->rule->program->name, entry);
     const Program *p = b->rule->program;
-    bool stands = rows_stand(b, e), skip = false;
+    bool stands = cohorts_settled(b, e), skip = false;
     optc_status s = stands ? OPTC_OK : catch_up(b);
     if (s == OPTC_OK)
-        s = sources_read(b, &skip);
+        s = device_scalars_read(b, &skip);
     if (s != OPTC_OK || skip)
         return s;
     int phase = program_phase(p, b->steps + 1);
     const ProgPhase *ph = &p->entry[e].phase[phase];
     s = b->complete ? OPTC_OK : check_pointers(b, e, ph);
     if (s == OPTC_OK && !stands)
-        s = rows_arrange(b, e);
+        s = cohorts_arrange(b, e);
     if (s != OPTC_OK)
         return s;
     if (!b->complete)
         b->complete = all_set(b);
-    b->turns = turns_at(b, b->steps + 1);
+    b->stagger = stagger_now(b, b->steps + 1);
     s = b->rule->device->run(b, e, phase);
-    b->given = b->given && (s != OPTC_OK || b->recorded);
+    b->grads_set = b->grads_set && (s != OPTC_OK || b->recorded);
     if (s == OPTC_OK && b->nsource)
-        sources_done(b);
-    if (s == OPTC_OK && ph->naction && ph->action[0].kind == ACT_TICK && !b->recorded)
-        rows_stepped(b);
+        device_scalars_done(b);
+    if (s == OPTC_OK && ph->naction && ph->action[0].kind == ACT_ADVANCE_T && !b->recorded)
+        cohorts_stepped(b);
     return s;
 }
 
@@ -136,16 +136,16 @@ static double traffic(const optc_binding *b, const int *array, int n, Shape s)
 }
 
 /* The share of a tensor that a stage goes over: of its blocks those that have their turn. */
-static double in_turn(const optc_binding *b, const Turns *turns, const ProgStage *s, const Tensor *t)
+static double stagger_on(const optc_binding *b, const StaggerNow *stagger, const ProgStage *s, const Tensor *t)
 {
     int64_t all = 0, have = 0;
-    if (!s->turns || !stage_of_blocks(s))
-        return turns_have(b, turns, s->turns, t, -1);
+    if (!s->stagger || !stage_of_blocks(s))
+        return stagger_active(b, stagger, s->stagger, t, -1);
     for (int i = t->first_view; i < t->first_view + t->nview; i++) {
         const Tensor *y = &b->tensor[i];
         all += y->shape.n;
         for (int64_t k = 0; k < y->shape.slices; k++)
-            have += turns_have(b, turns, s->turns, y, k) ? y->shape.rows * y->shape.cols : 0;
+            have += stagger_active(b, stagger, s->stagger, y, k) ? y->shape.rows * y->shape.cols : 0;
     }
     return all ? (double)have / (double)all : 0;
 }
@@ -160,14 +160,14 @@ optc_status optc_plan_bytes(const optc_binding *b, const char *entry, int64_t t,
                                : "steps count from 1");
     const Program *p = b->rule->program;
     const ProgPhase *ph = &p->entry[e].phase[program_phase(p, t)];
-    const Turns turns = turns_at(b, t);
+    const StaggerNow stagger = stagger_now(b, t);
     out->read = out->written = 0;
     for (int i = 0; i < ph->naction; i++) {
         const ProgStage *st = ph->action[i].kind == ACT_LAUNCH ? &p->stage[ph->action[i].stage] : NULL;
         const Units *u = st && st->kind != S_GROUP ? &b->units[st->variant] : NULL;
         for (int k = 0; u && k < u->n; k++) {
             const Tensor *x = &b->tensor[u->tensor[k]];
-            double share = in_turn(b, &turns, st, x);
+            double share = stagger_on(b, &stagger, st, x);
             out->read += share * traffic(b, st->reads, st->nreads, x->shape);
             out->written += share * traffic(b, st->writes, st->nwrites, x->shape);
         }
@@ -203,9 +203,9 @@ static optc_status no_group(const char *call, const optc_binding *b, int group)
               : fail(OPTC_ERROR_ARGUMENT, "%s: there is no group %d", call, group);
 }
 
-static bool is_row_of(const optc_binding *b, int row, int group)
+static bool is_cohort_of(const optc_binding *b, int cohort, int group)
 {
-    return row >= b->ngroup && !b->group[row].idle && b->group[row].of == group;
+    return cohort >= b->ngroup && !b->group[cohort].idle && b->group[cohort].of == group;
 }
 
 /* To a group's rows ahead of the group: where one fails, the next run sends those before it again, as they were. */
@@ -213,13 +213,13 @@ static optc_status send_to_rows(optc_binding *b, int group, int at, double value
 {
     optc_status s = OPTC_OK;
     int sent = b->ngroup;
-    for (; sent < b->nrow && s == OPTC_OK; sent += s == OPTC_OK)
-        if (is_row_of(b, sent, group))
+    for (; sent < b->ncohort && s == OPTC_OK; sent += s == OPTC_OK)
+        if (is_cohort_of(b, sent, group))
             s = b->rule->device->send_hyper(b, sent, 1, at, value, call);
     if (s == OPTC_OK)
         s = b->rule->device->send_hyper(b, group, 1, at, value, call);
     for (int i = b->ngroup; i < sent && s != OPTC_OK; i++)
-        if (is_row_of(b, i, group)) {
+        if (is_cohort_of(b, i, group)) {
             b->group[i].stale = true;
             b->settled = false;
         }
@@ -228,9 +228,9 @@ static optc_status send_to_rows(optc_binding *b, int group, int at, double value
 
 CORE optc_status put_hyper(optc_binding *b, int group, int at, double value, const char *call)
 {
-    optc_status s = group < 0 ? b->rule->device->send_hyper(b, 0, b->nrow, at, value, call)
+    optc_status s = group < 0 ? b->rule->device->send_hyper(b, 0, b->ncohort, at, value, call)
                               : send_to_rows(b, group, at, value, call);
-    for (int i = 0; i < b->nrow && s == OPTC_OK; i++)
+    for (int i = 0; i < b->ncohort && s == OPTC_OK; i++)
         if (group < 0 || b->group[i].of == group)
             b->group[i].hyper[at] = value;
     return s;
@@ -245,7 +245,7 @@ optc_status optc_set_hyper(optc_binding *b, int group, const char *name, double 
     if (s == OPTC_OK)
         s = put_hyper(b, group, at + 1, value, "optc_set_hyper");
     if (s == OPTC_OK)
-        drop_sources(b, group, at + 1, 0);
+        drop_device_scalars(b, group, at + 1, 0);
     return s;
 }
 
@@ -268,9 +268,9 @@ optc_status optc_get_hyper(const optc_binding *b, int group, const char *name, d
     const Program *p = b->rule->program;
     for (int i = 0; name && i < p->nhyper; i++)
         if (!strcmp(p->hyper[i].name, name)) {
-            const NumberAt *s = hyper_source(b, group, i + 1);
+            const DeviceScalar *s = hyper_device_scalar(b, group, i + 1);
             *value = b->group[group].hyper[i + 1];
-            return s ? source_now(b, s, "optc_get_hyper", value) : OPTC_OK;
+            return s ? device_scalar_now(b, s, "optc_get_hyper", value) : OPTC_OK;
         }
     return fail(OPTC_ERROR_ARGUMENT, "optc_get_hyper: rule '%s' has no hyperparameter '%s'", p->name,
                 name ? name : "(null)");

@@ -13,13 +13,13 @@ static bool all_zero(const unsigned char *p, size_t n)
     return true;
 }
 
-static optc_status no_size(const SizedAs *s, size_t size)
+static optc_status no_size(const StructVersion *s, size_t size)
 {
     return fail(OPTC_ERROR_ARGUMENT, "%s: the size of %s is given as %zu: pass sizeof(%s), as %s in the header does",
                 s->call, s->what, size, s->what, s->usual);
 }
 
-CORE optc_status sized_read(const SizedAs *s, void *to, const void *from, size_t size)
+CORE optc_status struct_read(const StructVersion *s, void *to, const void *from, size_t size)
 {
     size_t both = size < s->ours ? size : s->ours;
     if (size < sizeof(void *))
@@ -34,10 +34,10 @@ CORE optc_status sized_read(const SizedAs *s, void *to, const void *from, size_t
     return OPTC_OK;
 }
 
-CORE optc_status sized_array(const SizedAs *s, void *to, const void *from, size_t size, int n)
+CORE optc_status struct_read_array(const StructVersion *s, void *to, const void *from, size_t size, int n)
 {
     optc_status st = size < sizeof(void *) ? no_size(s, size) : OPTC_OK;
     for (int i = 0; i < n && st == OPTC_OK; i++)
-        st = sized_read(s, (char *)to + s->ours * (size_t)i, (const char *)from + size * (size_t)i, size);
+        st = struct_read(s, (char *)to + s->ours * (size_t)i, (const char *)from + size * (size_t)i, size);
     return st;
 }

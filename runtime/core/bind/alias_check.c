@@ -56,7 +56,8 @@ static optc_status check_moved(const optc_binding *b, int i, const void *param)
     if (s.lo % (uintptr_t)p->type[p->p].bytes)
         return fail(OPTC_ERROR_ARGUMENT, "optc_set_params: %s: its parameter is not aligned to its element",
                     tensor_label(b, i, label));
-    if (given_holds(b, s.lo, s.hi) >= 0 || (s.hi > s.lo && block && s.lo < block + b->block_bytes && block < s.hi))
+    if (caller_state_at(b, s.lo, s.hi) >= 0 ||
+        (s.hi > s.lo && block && s.lo < block + b->storage_bytes && block < s.hi))
         return fail(OPTC_ERROR_ARGUMENT, "optc_set_params: the parameter of %s lies in memory that holds this binding's states",
                     tensor_label(b, i, label));
     return OPTC_OK;
@@ -132,7 +133,7 @@ CORE optc_status check_overlap(const optc_binding *b, int tensor, const void *da
     }
     char x[96], y[96];
     uintptr_t block = (uintptr_t)b->block;
-    if (data && bytes && ((block && lo < block + b->block_bytes && block < hi) || given_holds(b, lo, hi) >= 0))
+    if (data && bytes && ((block && lo < block + b->storage_bytes && block < hi) || caller_state_at(b, lo, hi) >= 0))
         return fail(OPTC_ERROR_ARGUMENT, "%s of %s lies in memory that holds this binding's states, which are written",
                     what, tensor_label(b, tensor, x));
     if (!data || !bytes || from == b->nspan || b->span[from].lo >= hi)

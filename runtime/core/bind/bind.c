@@ -8,13 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-CORE void *binding_take(optc_binding *b, size_t n, size_t size)
+CORE void *binding_alloc(optc_binding *b, size_t n, size_t size)
 {
-    Piece *p = (Piece *)calloc(1, sizeof *p + (n + 1) * size + 64);
+    BindAlloc *p = (BindAlloc *)calloc(1, sizeof *p + (n + 1) * size + 64);
     if (!p)
         return NULL;
-    p->next = b->pieces;
-    b->pieces = p;
+    p->next = b->allocs;
+    b->allocs = p;
     return p + 1;
 }
 
@@ -28,9 +28,9 @@ CORE const char *tensor_label(const optc_binding *b, int i, char buf[96])
 }
 
 /* What a rule may ask about a tensor, to choose how it is stepped: of a piece, about the whole. */
-static AboutTensor asked(const optc_tensor *t)
+static TensorFacts asked(const optc_tensor *t)
 {
-    AboutTensor a;
+    TensorFacts a;
     a.name = t->name, a.tags = t->tags;
     a.rank = t->rank, a.dim = t->global_shape ? t->global_shape : t->shape;
     a.flat = (t->flags & OPTC_AS_VECTOR) != 0;
@@ -41,7 +41,7 @@ static AboutTensor asked(const optc_tensor *t)
 
 /* The matrix a tensor is seen as: by the variant it takes. Where that has no values of rows or columns the others'
  * views count: inputs by row or column have one length for all. */
-static int view_of(const Program *p, const AboutTensor *a)
+static int view_of(const Program *p, const TensorFacts *a)
 {
     int all = 0, own = p->variant[variant_of(p->variant, p->nvariant, a)].view;
     for (int v = 0; v < p->nvariant; v++)
@@ -103,7 +103,7 @@ static const char *strides_text(const optc_tensor *t, const int64_t *stride, cha
 static optc_status check_strides(const optc_binding *b, const optc_tensor *t, const char *label)
 {
     char x[200], y[200];
-    AboutTensor ask = asked(t);
+    TensorFacts ask = asked(t);
     bool flat =
         !b->rule->program->variant[variant_of(b->rule->program->variant, b->rule->program->nvariant, &ask)].view;
     if (row_major(t, t->param_strides) && row_major(t, t->grad_strides))
@@ -155,7 +155,7 @@ static bool elementwise(const Program *p, int variant)
 static optc_status check_piece(const optc_binding *b, const optc_tensor *t, const char *label)
 {
     const Program *p = b->rule->program;
-    AboutTensor ask = asked(t);
+    TensorFacts ask = asked(t);
     bool takes = elementwise(p, variant_of(p->variant, p->nvariant, &ask));
     for (int k = 0; k < t->rank; k++) {
         int64_t all = whole_dim(t, k), at = begins_at(t, k);
@@ -238,7 +238,7 @@ static optc_status check_tensor(const optc_binding *b, const optc_tensor *t, int
         s = check_piece(b, t, label);
     if (s != OPTC_OK)
         return s;
-    AboutTensor ask = asked(t);
+    TensorFacts ask = asked(t);
     int view = p->variant[variant_of(p->variant, p->nvariant, &ask)].view;
     Shape all = count_shape(view_of(p, &ask), t->rank, ask.dim, ask.flat);
     if (t->split < 0 || (t->split > 1 && (t->rank < 2 || ask.flat || all.rows % t->split)))
@@ -313,7 +313,7 @@ CORE optc_status check_hyper(const Program *p, const char *call, const char *nam
 static optc_status fill_group(optc_binding *b, const optc_group *group, Group *g)
 {
     const Program *p = b->rule->program;
-    optc_status made = row_make(b, g, (int)(g - b->group), false);
+    optc_status made = cohort_make(b, g, (int)(g - b->group), false);
     if (made != OPTC_OK)
         return made;
     for (int k = 0; k < p->nhyper; k++)
@@ -352,23 +352,23 @@ static optc_status fill_tensor(optc_binding *b, const optc_tensor *t, int at, in
         return no_memory("optc_bind");
     for (int k = 0; k < t->rank; k++)
         x->dim[k] = t->shape[k];
-    AboutTensor ask = asked(t);
-    AboutTensor piece = ask;
+    TensorFacts ask = asked(t);
+    TensorFacts piece = ask;
     piece.dim = t->shape;
-    x->whole = about_shape(&ask, view_of(p, &ask));
+    x->whole = facts_shape(&ask, view_of(p, &ask));
     x->whole.rank = directions(p, x->whole);
     x->whole.block = p->block;
-    x->shape = about_shape(&piece, view_of(p, &ask));
+    x->shape = facts_shape(&piece, view_of(p, &ask));
     x->shape.rank = x->whole.rank;
     x->shape.block = p->block;
     x->before[ELEM] = elements_before(t);
     x->variant = variant_of(p->variant, p->nvariant, &ask);
-    x->group = x->row = group;
+    x->group = x->cohort = group;
     x->mem[0] = t->param;
     x->mem[1] = (void *)(uintptr_t)t->grad;
     if (__builtin_add_overflow(b->elems, x->whole.n, &b->elems))
         return fail(OPTC_ERROR_ARGUMENT, "optc_bind: the tensors have more than 2^63 elements together");
-    return take_states(b, at, t->states);
+    return bind_caller_states(b, at, t->states);
 }
 
 static optc_status fill_all(optc_binding *b, const optc_group *groups)
@@ -377,8 +377,8 @@ static optc_status fill_all(optc_binding *b, const optc_group *groups)
     int at = 0;
     for (int i = 0; i < b->ngroup && s == OPTC_OK; i++)
         s = fill_group(b, &groups[i], &b->group[i]);
-    for (int i = b->ngroup; i < b->nrow && s == OPTC_OK; i++)
-        s = row_make(b, &b->group[i], 0, true);
+    for (int i = b->ngroup; i < b->ncohort && s == OPTC_OK; i++)
+        s = cohort_make(b, &b->group[i], 0, true);
     for (int i = 0; i < b->ngroup && s == OPTC_OK; i++) {
         b->group[i].first = at;
         b->group[i].count = groups[i].ntensors;
@@ -391,8 +391,8 @@ static optc_status fill_all(optc_binding *b, const optc_group *groups)
 /* ---- bindings ---- */
 static optc_status bind_all(optc_binding *b, const optc_group *groups)
 {
-    b->nrow = b->ngroup + b->rule->device->room;
-    b->group = TAKE(b, Group, b->nrow);
+    b->ncohort = b->ngroup + b->rule->device->spare_cohorts;
+    b->group = TAKE(b, Group, b->ncohort);
     b->tensor = TAKE(b, Tensor, b->ntensor);
     optc_status s = b->group && b->tensor ? fill_all(b, groups) : no_memory("optc_bind");
     if (s == OPTC_OK)
@@ -400,7 +400,7 @@ static optc_status bind_all(optc_binding *b, const optc_group *groups)
     if (s == OPTC_OK)
         s = blocks_make(b);
     if (s == OPTC_OK)
-        s = turns_make(b);
+        s = stagger_make(b);
     if (s == OPTC_OK)
         s = check_params_apart(b);
     if (s == OPTC_OK)
@@ -408,13 +408,13 @@ static optc_status bind_all(optc_binding *b, const optc_group *groups)
     if (s == OPTC_OK)
         s = check_grads_apart(b);
     if (s == OPTC_OK)
-        s = rows_prepare(b);
+        s = cohorts_prepare(b);
     if (s == OPTC_OK)
         s = layout_measure(b);
     if (s == OPTC_OK)
         s = b->rule->device->bind(b);
     if (s == OPTC_OK)
-        s = turns_write(b);
+        s = stagger_write(b);
     if (s == OPTC_OK && HOST()->bound)
         HOST()->bound(b);
     return s;
@@ -423,7 +423,7 @@ static optc_status bind_all(optc_binding *b, const optc_group *groups)
 static void binding_free(optc_binding *b)
 {
     b->rule->device->unbind(b);
-    for (Piece *p = b->pieces, *next; p; p = next) {
+    for (BindAlloc *p = b->allocs, *next; p; p = next) {
         next = p->next;
         free(p);
     }
@@ -462,13 +462,13 @@ static optc_status bind_groups(optc_rule *r, const optc_group *groups, int ngrou
 /* Groups and tensors as this version has them, in one piece of memory. */
 static optc_status read_groups(const optc_group *in, size_t size, size_t tensor_size, int n, optc_group **out)
 {
-    const SizedAs as = {"optc_bind_sized", "optc_group", "optc_bind", sizeof(optc_group)},
+    const StructVersion as = {"optc_bind_sized", "optc_group", "optc_bind", sizeof(optc_group)},
                   at = {"optc_bind_sized", "optc_tensor", "optc_bind", sizeof(optc_tensor)};
     size_t all = 0;
     optc_group one;
     optc_status s = OPTC_OK;
     for (int i = 0; i < n && s == OPTC_OK; i++) {
-        s = sized_read(&as, &one, (const char *)in + size * (size_t)i, size);
+        s = struct_read(&as, &one, (const char *)in + size * (size_t)i, size);
         all += s == OPTC_OK && one.tensors && one.ntensors > 0 ? (size_t)one.ntensors : 0;
     }
     if (s != OPTC_OK)
@@ -477,10 +477,10 @@ static optc_status read_groups(const optc_group *in, size_t size, size_t tensor_
     if (!g)
         return no_memory("optc_bind");
     optc_tensor *t = (optc_tensor *)(void *)(g + n);
-    s = sized_array(&as, g, in, size, n);
+    s = struct_read_array(&as, g, in, size, n);
     for (int i = 0; i < n && s == OPTC_OK; i++)
         if (g[i].tensors && g[i].ntensors > 0) {
-            s = sized_array(&at, t, g[i].tensors, tensor_size, g[i].ntensors);
+            s = struct_read_array(&at, t, g[i].tensors, tensor_size, g[i].ntensors);
             g[i].tensors = t;
             t += g[i].ntensors;
         }

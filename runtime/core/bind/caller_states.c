@@ -6,19 +6,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-CORE bool state_given(const optc_binding *b, int tensor, int array)
+CORE bool state_caller_owned(const optc_binding *b, int tensor, int array)
 {
     const Tensor *t = &b->tensor[b->tensor[tensor].of];
-    return t->given && t->given[array];
+    return t->caller_owned && t->caller_owned[array];
 }
 
-static int64_t given_bytes(const optc_binding *b, const Tensor *t, int k)
+static int64_t caller_bytes(const optc_binding *b, const Tensor *t, int k)
 {
     const ProgArray *m = &b->rule->program->array[k];
     return dom_len(m->dom, t->shape) * b->rule->program->type[m->type].bytes;
 }
 
-static optc_status check_given(const optc_binding *b, int i, const ProgArray *m, const void *at)
+static optc_status check_caller_states(const optc_binding *b, int i, const ProgArray *m, const void *at)
 {
     char label[96];
     if (m->dom == GROUP)
@@ -31,7 +31,7 @@ static optc_status check_given(const optc_binding *b, int i, const ProgArray *m,
 }
 
 /* Once its variant is known; what that does not keep is not looked at. */
-CORE optc_status take_states(optc_binding *b, int i, void *const *states)
+CORE optc_status bind_caller_states(optc_binding *b, int i, void *const *states)
 {
     const Program *p = b->rule->program;
     Tensor *t = &b->tensor[i];
@@ -39,45 +39,45 @@ CORE optc_status take_states(optc_binding *b, int i, void *const *states)
     t->of = i;
     if (!states)
         return OPTC_OK;
-    if (!(t->given = TAKE(b, bool, p->narray)))
+    if (!(t->caller_owned = TAKE(b, bool, p->narray)))
         return no_memory("optc_bind");
     for (int k = 0, n = 0; k < p->narray && s == OPTC_OK; k++) {
-        void *at = array_told(&p->array[k], false) ? states[n++] : NULL;
-        if (!at || !(p->array[k].kept >> t->variant & 1))
+        void *at = array_visible(&p->array[k], false) ? states[n++] : NULL;
+        if (!at || !(p->array[k].held_by >> t->variant & 1))
             continue;
-        s = check_given(b, i, &p->array[k], at);
-        t->given[k] = true;
+        s = check_caller_states(b, i, &p->array[k], at);
+        t->caller_owned[k] = true;
         t->mem[k] = at;
-        b->ngiven++;
+        b->ncaller_span++;
     }
     return s;
 }
 
-static int list_given(optc_binding *b, Span *s)
+static int list_caller_states(optc_binding *b, Span *s)
 {
     int n = 0;
     for (int i = 0; i < b->ntensor; i++)
-        for (int k = 0; b->tensor[i].given && k < b->rule->program->narray; k++) {
-            int64_t bytes = b->tensor[i].given[k] ? given_bytes(b, &b->tensor[i], k) : 0;
+        for (int k = 0; b->tensor[i].caller_owned && k < b->rule->program->narray; k++) {
+            int64_t bytes = b->tensor[i].caller_owned[k] ? caller_bytes(b, &b->tensor[i], k) : 0;
             if (!bytes)
                 continue;
             s[n].lo = (uintptr_t)b->tensor[i].mem[k];
             s[n].hi = s[n].lo + (uintptr_t)bytes;
             s[n++].tensor = i;
-            b->given_bytes += bytes;
+            b->caller_bytes += bytes;
         }
     return n;
 }
 
 CORE optc_status check_states_apart(optc_binding *b)
 {
-    Span *s = b->ngiven ? TAKE(b, Span, b->ngiven) : NULL;
+    Span *s = b->ncaller_span ? TAKE(b, Span, b->ncaller_span) : NULL;
     optc_status rc = OPTC_OK;
     char x[96], y[96];
-    if (b->ngiven && !s)
+    if (b->ncaller_span && !s)
         return no_memory("optc_bind");
-    int n = b->ngiven ? list_given(b, s) : 0;
-    b->ngiven = 0;
+    int n = b->ncaller_span ? list_caller_states(b, s) : 0;
+    b->ncaller_span = 0;
     if (n)
         qsort(s, (size_t)n, sizeof *s, span_order);
     for (int i = 0; i < n && rc == OPTC_OK; i++) {
@@ -86,20 +86,20 @@ CORE optc_status check_states_apart(optc_binding *b)
                         tensor_label(b, s[i - 1].tensor, x), tensor_label(b, s[i].tensor, y));
         rc = check_overlap(b, s[i].tensor, (const void *)s[i].lo, (int64_t)(s[i].hi - s[i].lo), "optc_bind: a state");
     }
-    b->given_span = s;
-    b->ngiven = n;
+    b->caller_span = s;
+    b->ncaller_span = n;
     return rc;
 }
 
-CORE int given_holds(const optc_binding *b, uintptr_t lo, uintptr_t hi)
+CORE int caller_state_at(const optc_binding *b, uintptr_t lo, uintptr_t hi)
 {
-    int from = 0, to = b->ngiven;
+    int from = 0, to = b->ncaller_span;
     while (from < to) {                           /* the first that ends behind lo: they are apart */
         int mid = (from + to) / 2;
-        if (b->given_span[mid].hi <= lo)
+        if (b->caller_span[mid].hi <= lo)
             from = mid + 1;
         else
             to = mid;
     }
-    return lo < hi && from < b->ngiven && b->given_span[from].lo < hi ? b->given_span[from].tensor : -1;
+    return lo < hi && from < b->ncaller_span && b->caller_span[from].lo < hi ? b->caller_span[from].tensor : -1;
 }

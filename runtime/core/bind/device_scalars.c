@@ -20,9 +20,9 @@ static optc_status check_from(const optc_binding *b, const char *call, const voi
     return OPTC_OK;
 }
 
-static NumberAt source_from(const void *from, optc_type type, int group, int at, int input)
+static DeviceScalar source_from(const void *from, optc_type type, int group, int at, int input)
 {
-    NumberAt s;
+    DeviceScalar s;
     s.from = from;
     s.type = type == OPTC_F64 ? T_F64 : T_F32;
     s.group = group, s.at = at, s.input = input;
@@ -30,9 +30,9 @@ static NumberAt source_from(const void *from, optc_type type, int group, int at,
     return s;
 }
 
-static optc_status gate(optc_binding *b, const void *from, bool guard, const char *call)
+static optc_status read_ahead(optc_binding *b, const void *from, bool guard, const char *call)
 {
-    return from && b->rule->device->gate ? b->rule->device->gate(b, from, guard, call) : OPTC_OK;
+    return from && b->rule->device->read_ahead ? b->rule->device->read_ahead(b, from, guard, call) : OPTC_OK;
 }
 
 static optc_status make_room(optc_binding *b, int more, const char *call)
@@ -40,7 +40,7 @@ static optc_status make_room(optc_binding *b, int more, const char *call)
     if (b->nsource + more <= b->most_source)
         return OPTC_OK;
     int most = 2 * (b->nsource + more);
-    NumberAt *s = TAKE(b, NumberAt, most);
+    DeviceScalar *s = TAKE(b, DeviceScalar, most);
     if (!s)
         return no_memory(call);
     if (b->nsource)
@@ -50,18 +50,18 @@ static optc_status make_room(optc_binding *b, int more, const char *call)
     return OPTC_OK;
 }
 
-CORE void drop_sources(optc_binding *b, int group, int at, int input)
+CORE void drop_device_scalars(optc_binding *b, int group, int at, int input)
 {
     int kept = 0;
     for (int i = 0; i < b->nsource; i++) {
-        const NumberAt *s = &b->source[i];
+        const DeviceScalar *s = &b->source[i];
         if (s->at != at || s->input != input || (group >= 0 && s->group != group))
             b->source[kept++] = *s;
     }
     b->nsource = kept;
 }
 
-static const NumberAt *find_source(const optc_binding *b, int group, int at, int input)
+static const DeviceScalar *find_device_scalar(const optc_binding *b, int group, int at, int input)
 {
     for (int i = 0; i < b->nsource; i++)
         if (b->source[i].at == at && b->source[i].input == input && b->source[i].group == group)
@@ -69,14 +69,17 @@ static const NumberAt *find_source(const optc_binding *b, int group, int at, int
     return NULL;
 }
 
-CORE const NumberAt *hyper_source(const optc_binding *b, int group, int at) { return find_source(b, group, at, 0); }
+CORE const DeviceScalar *hyper_device_scalar(const optc_binding *b, int group, int at)
+{
+    return find_device_scalar(b, group, at, 0);
+}
 
 CORE bool scalar_known(const optc_binding *b, int group, int input)
 {
-    return b->group[group].scalar_set[input] || find_source(b, group, 0, input);
+    return b->group[group].scalar_set[input] || find_device_scalar(b, group, 0, input);
 }
 
-CORE void sources_done(optc_binding *b)
+CORE void device_scalars_done(optc_binding *b)
 {
     for (int i = 0; i < b->nsource; i++)
         if (!b->source[i].at)
@@ -84,29 +87,29 @@ CORE void sources_done(optc_binding *b)
 }
 
 /* Hyperparameters get the values back that were set last. Where that fails they are still read ahead of every run. */
-static optc_status end_sources(optc_binding *b, const char *call, const NumberAt *x)
+static optc_status end_device_scalars(optc_binding *b, const char *call, const DeviceScalar *x)
 {
     optc_status s = OPTC_OK;
     for (int i = 0; i < b->ngroup && s == OPTC_OK && x->at; i++) {
-        const NumberAt *was = x->group < 0 || x->group == i ? hyper_source(b, i, x->at) : NULL;
+        const DeviceScalar *was = x->group < 0 || x->group == i ? hyper_device_scalar(b, i, x->at) : NULL;
         s = was ? put_hyper(b, i, x->at, was->set, call) : OPTC_OK;
     }
     if (s == OPTC_OK)
-        drop_sources(b, x->group, x->at, x->input);
+        drop_device_scalars(b, x->group, x->at, x->input);
     b->complete = b->complete && x->at;            /* an input may have no value now */
     return s;
 }
 
 /* group -1: all */
-static optc_status add(optc_binding *b, const char *call, NumberAt x)
+static optc_status add(optc_binding *b, const char *call, DeviceScalar x)
 {
     if (!x.from)
-        return end_sources(b, call, &x);
+        return end_device_scalars(b, call, &x);
     optc_status s = make_room(b, b->ngroup, call);
     if (s == OPTC_OK)
-        s = gate(b, x.from, false, call);
+        s = read_ahead(b, x.from, false, call);
     for (int i = 0; i < b->ngroup && s == OPTC_OK; i++) {
-        NumberAt one = x, *was = (NumberAt *)(uintptr_t)find_source(b, i, x.at, x.input);
+        DeviceScalar one = x, *was = (DeviceScalar *)(uintptr_t)find_device_scalar(b, i, x.at, x.input);
         if (x.group >= 0 && x.group != i)
             continue;
         one.group = i;
@@ -150,14 +153,14 @@ optc_status optc_set_guard(optc_binding *b, const void *at, optc_type type)
 {
     optc_status s = check_from(b, "optc_set_guard", at, type);
     if (s == OPTC_OK)
-        s = gate(b, at, true, "optc_set_guard");
+        s = read_ahead(b, at, true, "optc_set_guard");
     if (s == OPTC_OK)
         b->guard = source_from(at, type, -1, 0, 0);
     return s;
 }
 
 /* ---- by the host ---- */
-CORE optc_status source_now(const optc_binding *b, const NumberAt *s, const char *call, double *out)
+CORE optc_status device_scalar_now(const optc_binding *b, const DeviceScalar *s, const char *call, double *out)
 {
     double room = 0;                              /* of either type */
     optc_status rc = b->rule->device->read(b, &room, s->from, s->type == T_F64 ? 8 : 4, call);
@@ -182,10 +185,10 @@ CORE bool host_guards(const optc_binding *b)
     return other || b->rule->device->reaches;
 }
 
-CORE optc_status sources_read(optc_binding *b, bool *skip)
+CORE optc_status device_scalars_read(optc_binding *b, bool *skip)
 {
     double x = 0;
-    optc_status s = b->guard.from && host_guards(b) ? source_now(b, &b->guard, "optc_run", &x) : OPTC_OK;
+    optc_status s = b->guard.from && host_guards(b) ? device_scalar_now(b, &b->guard, "optc_run", &x) : OPTC_OK;
     if (s == OPTC_ERROR_ARGUMENT)
         return fail(s,
                     "optc_run: rule '%s' has products or copies that the device cannot leave out by itself, so the host "
@@ -193,9 +196,9 @@ CORE optc_status sources_read(optc_binding *b, bool *skip)
                     b->rule->program->name);
     *skip = !(x == 0);
     for (int i = 0; i < b->nsource && s == OPTC_OK && !*skip && b->rule->device->reaches; i++) {
-        const NumberAt *from = &b->source[i];
-        s = source_now(b, from, "optc_run", &x);
-        for (int r = 0; r < b->nrow && s == OPTC_OK && from->at; r++)
+        const DeviceScalar *from = &b->source[i];
+        s = device_scalar_now(b, from, "optc_run", &x);
+        for (int r = 0; r < b->ncohort && s == OPTC_OK && from->at; r++)
             if (b->group[r].of == from->group)
                 b->group[r].hyper[from->at] = x;
         if (s == OPTC_OK && !from->at)

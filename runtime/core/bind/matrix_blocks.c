@@ -21,7 +21,7 @@ static unsigned variants_blocked(const Program *p)
     for (int i = 0; i < p->nstage; i++)
         mask |= stage_of_blocks(&p->stage[i]) ? 1u << p->stage[i].variant : 0;
     for (int k = 0; k < p->narray; k++)
-        mask |= array_blocked(&p->array[k]) ? p->array[k].kept : 0;
+        mask |= array_blocked(&p->array[k]) ? p->array[k].held_by : 0;
     return mask;
 }
 
@@ -92,7 +92,7 @@ CORE optc_status blocks_make(optc_binding *b)
 }
 
 /* ---- a block's elements ---- */
-CORE int64_t rows_apart(const optc_binding *b, const Tensor *t) { return b->tensor[t->of].shape.cols; }
+CORE int64_t row_stride(const optc_binding *b, const Tensor *t) { return b->tensor[t->of].shape.cols; }
 
 CORE int64_t matrix_at(const optc_binding *b, const Tensor *t, int array, int64_t nth)
 {
@@ -156,13 +156,13 @@ CORE void blocks_views(optc_binding *b)
 }
 
 /* Its tensor has moved to another row, takes part or does not. */
-CORE void blocks_follow(optc_binding *b)
+CORE void blocks_update(optc_binding *b)
 {
     const Program *p = b->rule->program;
     for (int i = b->ntensor; i < b->nall; i++) {
         Tensor *v = &b->tensor[i];
         const Tensor *t = &b->tensor[v->of];
-        v->row = t->row;
+        v->cohort = t->cohort;
         v->view.hyper = t->view.hyper;
         v->view.n = t->view.n < 0 ? -1 : v->shape.n;
         v->view.present = t->view.present;
@@ -221,7 +221,7 @@ CORE optc_status blocks_units(optc_binding *b, const Units *of, Units *out)
         const Tensor *t = &b->tensor[of->tensor[i]];
         for (int v = t->first_view; v < t->first_view + t->nview; v++, k++) {
             x[k].shape = b->tensor[v].shape;
-            x[k].apart = rows_apart(b, &b->tensor[v]);
+            x[k].apart = row_stride(b, &b->tensor[v]);
             x[k].even = b->tensor[v].even;
             x[k].view = v;
         }

@@ -13,9 +13,9 @@
 #include <string.h>
 
 /* ---- whose turn it is ---- */
-CORE Turns turns_at(const optc_binding *b, int64_t t)
+CORE StaggerNow stagger_now(const optc_binding *b, int64_t t)
 {
-    Turns x;
+    StaggerNow x;
     memset(&x, 0, sizeof x);
     for (int i = 0; i < b->nslots; i++)
         x.now[i] = stagger_slot(b->rule->program->array[b->slots[i].array].slots, t);
@@ -36,7 +36,7 @@ static bool some_have(const int *slot, int64_t n, int64_t now)
 }
 
 /* y: a tensor, or a view of its blocks */
-static bool have_turn(const optc_binding *b, int i, const Tensor *y, int64_t matrix, int64_t now)
+static bool slot_has_turn(const optc_binding *b, int i, const Tensor *y, int64_t matrix, int64_t now)
 {
     const int *slot = b->slots[i].slot;
     if (now < 0)
@@ -48,15 +48,15 @@ static bool have_turn(const optc_binding *b, int i, const Tensor *y, int64_t mat
     return some_have(slot + y->first_block, y->blocks_n, now);
 }
 
-CORE bool turns_have(const optc_binding *b, const Turns *x, unsigned turns, const Tensor *y, int64_t matrix)
+CORE bool stagger_active(const optc_binding *b, const StaggerNow *x, unsigned stagger, const Tensor *y, int64_t matrix)
 {
     for (int i = 0; i < b->nslots; i++)
-        if (turns >> i & 1 && have_turn(b, i, y, matrix, x->now[i]))
+        if (stagger >> i & 1 && slot_has_turn(b, i, y, matrix, x->now[i]))
             return true;
-    return !turns;
+    return !stagger;
 }
 
-CORE int64_t turns_matrix(const ProgStage *s, const Tensor *y, int64_t unit)
+CORE int64_t stagger_matrix(const ProgStage *s, const Tensor *y, int64_t unit)
 {
     bool lists = stage_info[s->kind].walk == WALK_LIST && !dom_wide(stage_info[s->kind].dom);
     int64_t each = lists ? count_up(list_length(s->kind, y->shape), OPTC_SEG) : 0;
@@ -93,7 +93,7 @@ static double cost_of(const optc_binding *b, int i, const Tensor *t, bool block)
         double sum = 0;
         for (int k = 0; k < ph->naction; k++) {
             const ProgStage *s = ph->action[k].kind == ACT_LAUNCH ? &p->stage[ph->action[k].stage] : NULL;
-            if (s && s->kind == S_CALL && s->variant == t->variant && s->turns >> i & 1)
+            if (s && s->kind == S_CALL && s->variant == t->variant && s->stagger >> i & 1)
                 sum += block ? call_cost(p, s, one) : tensor_cost(b, s, t);
         }
         most = sum > most ? sum : most;
@@ -160,7 +160,7 @@ static int64_t list_owners(const optc_binding *b, int i, Owner *o)
     int64_t n = 0;
     for (int k = 0; k < b->ntensor; k++) {
         const Tensor *t = &b->tensor[k];
-        if (!(m->kept >> t->variant & 1))
+        if (!(m->held_by >> t->variant & 1))
             continue;
         if (!of_blocks(b, i))
             add_owner(o, &n, cost_of(b, i, t, false), &b->slots[i].slot[k]);
@@ -173,7 +173,7 @@ static int64_t list_owners(const optc_binding *b, int i, Owner *o)
     return n;
 }
 
-static bool same_turns(Stagger a, Stagger b)
+static bool same_stagger(Stagger a, Stagger b)
 {
     return a.every == b.every && a.of == b.of && a.ahead == b.ahead && a.first == b.first;
 }
@@ -184,17 +184,17 @@ static optc_status deal_all(optc_binding *b, Owner *o)
     const ProgArray *m = b->rule->program->array;
     optc_status s = OPTC_OK;
     for (int i = 0; i < b->nslots && s == OPTC_OK; i++) {
-        Stagger turns = m[b->slots[i].array].slots;
+        Stagger stagger = m[b->slots[i].array].slots;
         int64_t n = 0;
         bool dealt = false;
         for (int k = 0; k < b->nslots; k++)
-            if (same_turns(turns, m[b->slots[k].array].slots)) {
+            if (same_stagger(stagger, m[b->slots[k].array].slots)) {
                 dealt = dealt || k < i;
                 n += list_owners(b, k, o + n);
             }
         for (int64_t k = 0; k < n; k++)
             o[k].nth = k;
-        s = dealt ? OPTC_OK : deal(o, n, turns.every);
+        s = dealt ? OPTC_OK : deal(o, n, stagger.every);
     }
     return s;
 }
@@ -216,7 +216,7 @@ static int64_t count_blocks_before(optc_binding *b)
     return n;
 }
 
-CORE optc_status turns_make(optc_binding *b)
+CORE optc_status stagger_make(optc_binding *b)
 {
     const Program *p = b->rule->program;
     for (int k = 0; k < p->narray; k++)
@@ -252,7 +252,7 @@ static optc_status write_slots(optc_binding *b, const int *slot, int64_t n, void
     return s;
 }
 
-CORE optc_status turns_write(optc_binding *b)
+CORE optc_status stagger_write(optc_binding *b)
 {
     optc_status s = OPTC_OK;
     for (int i = 0; i < b->nslots; i++)
@@ -278,7 +278,7 @@ optc_status optc_get_slot(const optc_binding *b, int tensor, int64_t block, int 
     for (int i = 0; i < b->nslots; i++) {
         const ProgArray *m = &b->rule->program->array[b->slots[i].array];
         known = known || m->slots.every == every;
-        if (m->slots.every != every || of_blocks(b, i) != (block >= 0) || !(m->kept >> t->variant & 1))
+        if (m->slots.every != every || of_blocks(b, i) != (block >= 0) || !(m->held_by >> t->variant & 1))
             continue;
         if (block >= t->blocks_n && block >= 0)
             return fail(OPTC_ERROR_ARGUMENT, "optc_get_slot: %s has no block %lld (there are %lld)",

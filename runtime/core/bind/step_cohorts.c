@@ -19,7 +19,7 @@
 
 enum { FEWEST = 8 };                       /* rows taken at once */
 
-typedef struct RowKey { int64_t lag; int group, row; } RowKey;
+typedef struct CohortKey { int64_t lag; int group, cohort; } CohortKey;
 
 CORE bool tensor_out(const Tensor *t, unsigned mask)
 {
@@ -40,7 +40,7 @@ static void fill_row_view(optc_binding *b, Group *g)
     g->view.total = b->elems;
 }
 
-CORE optc_status row_make(optc_binding *b, Group *g, int of, bool idle)
+CORE optc_status cohort_make(optc_binding *b, Group *g, int of, bool idle)
 {
     const Program *p = b->rule->program;
     g->hyper = TAKE(b, double, p->nhyper + 2);
@@ -51,9 +51,9 @@ CORE optc_status row_make(optc_binding *b, Group *g, int of, bool idle)
     return g->hyper && g->mem && (idle || g->scalar_set) ? OPTC_OK : no_memory("optc_bind");
 }
 
-CORE void rows_place(optc_binding *b)
+CORE void cohorts_place(optc_binding *b)
 {
-    for (int i = 0; i < b->nrow; i++)
+    for (int i = 0; i < b->ncohort; i++)
         fill_row_view(b, &b->group[i]);
 }
 
@@ -72,7 +72,7 @@ static unsigned reads_gradient(const Program *p, int entry)
     return mask;
 }
 
-CORE optc_status rows_prepare(optc_binding *b)
+CORE optc_status cohorts_prepare(optc_binding *b)
 {
     const Program *p = b->rule->program;
     b->leaves_out = TAKE(b, unsigned, p->nentry);
@@ -88,14 +88,14 @@ CORE optc_status rows_prepare(optc_binding *b)
 }
 
 /* ---- more of them ---- */
-static optc_status row_memory(optc_binding *b, Group *g, int n)
+static optc_status cohort_memory(optc_binding *b, Group *g, int n)
 {
     const Program *p = b->rule->program;
     size_t each = 0;
     char *at = NULL;
     for (int k = 0; k < p->narray; k++)
         each += own_array(&p->array[k]) ? 64 : 0;
-    optc_status s = b->rule->device->more(b, each * (size_t)n + 64, (void **)&at);
+    optc_status s = b->rule->device->alloc_cohorts(b, each * (size_t)n + 64, (void **)&at);
     for (int i = 0; i < n && s == OPTC_OK; i++)
         for (int k = 0; k < p->narray; k++) {
             if (!own_array(&p->array[k]))
@@ -107,25 +107,25 @@ static optc_status row_memory(optc_binding *b, Group *g, int n)
     return s;
 }
 
-static optc_status rows_grow(optc_binding *b, int more)
+static optc_status cohorts_grow(optc_binding *b, int more)
 {
-    Group *was = b->group, *g = TAKE(b, Group, b->nrow + more);
+    Group *was = b->group, *g = TAKE(b, Group, b->ncohort + more);
     optc_status s = g ? OPTC_OK : no_memory("optc_run");
     if (g)
-        memcpy(g, was, sizeof *g * (size_t)b->nrow);
+        memcpy(g, was, sizeof *g * (size_t)b->ncohort);
     for (int i = 0; i < more && s == OPTC_OK; i++)
-        s = row_make(b, &g[b->nrow + i], 0, true);
+        s = cohort_make(b, &g[b->ncohort + i], 0, true);
     if (s == OPTC_OK)
-        s = row_memory(b, g + b->nrow, more);
+        s = cohort_memory(b, g + b->ncohort, more);
     if (s != OPTC_OK)
         return s;
     b->group = g;
-    b->nrow += more;
-    rows_place(b);
+    b->ncohort += more;
+    cohorts_place(b);
     s = b->rule->device->grown(b);
     if (s != OPTC_OK) {
         b->group = was;
-        b->nrow -= more;
+        b->ncohort -= more;
     }
     return s;
 }
@@ -133,18 +133,18 @@ static optc_status rows_grow(optc_binding *b, int more)
 /* ---- settled ---- */
 static int by_key(const void *a, const void *b)
 {
-    const RowKey *x = (const RowKey *)a, *y = (const RowKey *)b;
+    const CohortKey *x = (const CohortKey *)a, *y = (const CohortKey *)b;
     return x->group != y->group ? x->group - y->group : x->lag < y->lag ? -1 : x->lag > y->lag;
 }
 
-static RowKey *find_key(RowKey *key, int n, int group, int64_t lag)
+static CohortKey *find_key(CohortKey *key, int n, int group, int64_t lag)
 {
-    RowKey want = {lag, group, 0};
-    return n ? (RowKey *)bsearch(&want, key, (size_t)n, sizeof want, by_key) : NULL;
+    CohortKey want = {lag, group, 0};
+    return n ? (CohortKey *)bsearch(&want, key, (size_t)n, sizeof want, by_key) : NULL;
 }
 
 /* The rows that are needed behind the groups, each once. Where nobody asks for t, counts alone make none. */
-static int list_keys(const optc_binding *b, unsigned mask, RowKey *key)
+static int list_keys(const optc_binding *b, unsigned mask, CohortKey *key)
 {
     int n = 0, kept = 0;
     for (int i = 0; b->rule->program->needs_t && i < b->ntensor; i++) {
@@ -152,7 +152,7 @@ static int list_keys(const optc_binding *b, unsigned mask, RowKey *key)
         if (t->lag && !tensor_out(t, mask)) {
             key[n].group = t->group;
             key[n].lag = t->lag;
-            key[n++].row = -1;
+            key[n++].cohort = -1;
         }
     }
     qsort(key, (size_t)n, sizeof *key, by_key);
@@ -162,7 +162,7 @@ static int list_keys(const optc_binding *b, unsigned mask, RowKey *key)
     return kept;
 }
 
-static void row_take(optc_binding *b, Group *g, const RowKey *key)
+static void cohort_take(optc_binding *b, Group *g, const CohortKey *key)
 {
     const Program *p = b->rule->program;
     const Group *of = &b->group[key->group];
@@ -178,13 +178,13 @@ static void row_take(optc_binding *b, Group *g, const RowKey *key)
 }
 
 /* Rows that go on being needed stay where they are: how many. */
-static int keep_rows(const optc_binding *b, RowKey *key, int n)
+static int keep_cohorts(const optc_binding *b, CohortKey *key, int n)
 {
     int kept = 0;
-    for (int r = b->ngroup; r < b->nrow; r++) {
-        RowKey *k = b->group[r].idle ? NULL : find_key(key, n, b->group[r].of, b->group[r].lag);
-        if (k && k->row < 0) {
-            k->row = r;
+    for (int r = b->ngroup; r < b->ncohort; r++) {
+        CohortKey *k = b->group[r].idle ? NULL : find_key(key, n, b->group[r].of, b->group[r].lag);
+        if (k && k->cohort < 0) {
+            k->cohort = r;
             kept++;
         }
     }
@@ -192,57 +192,57 @@ static int keep_rows(const optc_binding *b, RowKey *key, int n)
 }
 
 /* Those that are not kept are free. */
-static optc_status take_rows(optc_binding *b, RowKey *key, int n, int kept)
+static optc_status take_cohorts(optc_binding *b, CohortKey *key, int n, int kept)
 {
-    int room = b->nrow - b->ngroup - kept, lack = n - kept - room, twice = b->nrow - b->ngroup;
-    optc_status s = lack <= 0 ? OPTC_OK : rows_grow(b, lack > twice ? (lack > FEWEST ? lack : FEWEST) : twice);
+    int room = b->ncohort - b->ngroup - kept, lack = n - kept - room, twice = b->ncohort - b->ngroup;
+    optc_status s = lack <= 0 ? OPTC_OK : cohorts_grow(b, lack > twice ? (lack > FEWEST ? lack : FEWEST) : twice);
     if (s != OPTC_OK)
         return s;
-    for (int r = b->ngroup; r < b->nrow; r++) {
-        RowKey *k = b->group[r].idle ? NULL : find_key(key, n, b->group[r].of, b->group[r].lag);
-        b->group[r].idle = !k || k->row != r;
+    for (int r = b->ngroup; r < b->ncohort; r++) {
+        CohortKey *k = b->group[r].idle ? NULL : find_key(key, n, b->group[r].of, b->group[r].lag);
+        b->group[r].idle = !k || k->cohort != r;
     }
     int r = b->ngroup;
     for (int i = 0; i < n; i++)
-        if (key[i].row < 0) {
+        if (key[i].cohort < 0) {
             while (!b->group[r].idle)
                 r++;
-            key[i].row = r;
-            row_take(b, &b->group[r], &key[i]);
+            key[i].cohort = r;
+            cohort_take(b, &b->group[r], &key[i]);
         }
     return OPTC_OK;
 }
 
 /* Whose row it is to have; NULL: its group's own. */
-static const RowKey *key_of(const Tensor *t, unsigned mask, RowKey *key, int n)
+static const CohortKey *key_of(const Tensor *t, unsigned mask, CohortKey *key, int n)
 {
     return !t->lag || tensor_out(t, mask) ? NULL : find_key(key, n, t->group, t->lag);
 }
 
 /* What is to change, for the device to know beforehand. Changes nothing itself. */
-static Change next_change(const optc_binding *b, unsigned mask, RowKey *key, int n, int kept)
+static Participation next_participation(const optc_binding *b, unsigned mask, CohortKey *key, int n, int kept)
 {
-    Change c = {mask, n > kept, n > kept, n > b->nrow - b->ngroup};
+    Participation c = {mask, n > kept, n > kept, n > b->ncohort - b->ngroup};
     for (int i = 0; i < b->ntensor; i++) {
         const Tensor *t = &b->tensor[i];
-        const RowKey *k = key_of(t, mask, key, n);
-        c.any = c.any || t->row != (k ? k->row : t->group) || (t->view.n < 0) != tensor_out(t, mask);
+        const CohortKey *k = key_of(t, mask, key, n);
+        c.any = c.any || t->cohort != (k ? k->cohort : t->group) || (t->view.n < 0) != tensor_out(t, mask);
     }
-    for (int r = b->ngroup; r < b->nrow; r++)
+    for (int r = b->ngroup; r < b->ncohort; r++)
         c.any = c.any || (b->group[r].stale && !b->group[r].idle);
     return c;
 }
 
-static bool tensor_to_row(optc_binding *b, Tensor *t, int row)
+static bool tensor_to_cohort(optc_binding *b, Tensor *t, int cohort)
 {
     const Program *p = b->rule->program;
-    if (t->row == row && t->view.hyper == b->group[row].hyper)
+    if (t->cohort == cohort && t->view.hyper == b->group[cohort].hyper)
         return false;
-    t->row = row;
-    t->view.hyper = b->group[row].hyper;
+    t->cohort = cohort;
+    t->view.hyper = b->group[cohort].hyper;
     for (int k = 0; k < p->narray; k++)
         if (p->array[k].dom == GROUP)
-            t->mem[k] = b->group[row].mem[k];
+            t->mem[k] = b->group[cohort].mem[k];
     return true;
 }
 
@@ -254,7 +254,7 @@ static bool put(long long *to, long long x)
 }
 
 /* Where nobody takes part neither do groups: means and extremes over nothing are no numbers for their states. */
-static void place_tensors(optc_binding *b, unsigned mask, RowKey *key, int n)
+static void place_tensors(optc_binding *b, unsigned mask, CohortKey *key, int n)
 {
     bool moved = false, changed = false;
     long long present = 0, total = 0;
@@ -262,8 +262,8 @@ static void place_tensors(optc_binding *b, unsigned mask, RowKey *key, int n)
     for (int i = 0; i < b->ntensor; i++) {
         Tensor *t = &b->tensor[i];
         bool out = tensor_out(t, mask);
-        const RowKey *k = key_of(t, mask, key, n);
-        moved = tensor_to_row(b, t, k ? k->row : t->group) || moved;
+        const CohortKey *k = key_of(t, mask, key, n);
+        moved = tensor_to_cohort(b, t, k ? k->cohort : t->group) || moved;
         changed = put(&t->view.n, out ? -1 : t->shape.n) || changed;
         present += !out;
         total += out ? 0 : t->whole.n;
@@ -272,22 +272,22 @@ static void place_tensors(optc_binding *b, unsigned mask, RowKey *key, int n)
     }
     for (int r = 0; r < b->ngroup; r++)
         changed = put(&b->group[r].view.n, present || !b->ntensor ? 1 : -1) || changed;
-    for (int r = b->ngroup; r < b->nrow; r++) {
+    for (int r = b->ngroup; r < b->ncohort; r++) {
         changed = put(&b->group[r].view.n, b->group[r].idle ? -1 : 1) || b->group[r].stale || changed;
         b->group[r].view.id = b->group[r].of;
     }
-    for (int i = 0; i < b->ntensor + b->nrow; i++) {
+    for (int i = 0; i < b->ntensor + b->ncohort; i++) {
         optc_view *v = i < b->ntensor ? &b->tensor[i].view : &b->group[i - b->ntensor].view;
         changed = put(&v->present, present) || changed;
         changed = put(&v->total, total) || changed;
     }
-    blocks_follow(b);
+    blocks_update(b);
     if (moved || changed)
         b->rule->device->arranged(b, moved);
 }
 
 /* Steps that a graph of the caller's did by itself: who was left out there was left out of all of them. */
-CORE optc_status rows_catch_up(optc_binding *b)
+CORE optc_status cohorts_catch_up(optc_binding *b)
 {
     int64_t now = b->steps;
     optc_status s = b->rule->device->get_t(b, &now);
@@ -301,18 +301,18 @@ CORE optc_status rows_catch_up(optc_binding *b)
 }
 
 /* Caught up: whether it may be is asked before anything changes. */
-CORE optc_status rows_arrange(optc_binding *b, int entry)
+CORE optc_status cohorts_arrange(optc_binding *b, int entry)
 {
     const Device *d = b->rule->device;
-    RowKey *key = (RowKey *)malloc(sizeof *key * (size_t)(b->ntensor + 1));
+    CohortKey *key = (CohortKey *)malloc(sizeof *key * (size_t)(b->ntensor + 1));
     if (!key)
         return no_memory("optc_run");
     unsigned mask = b->leaves_out[entry];
-    int n = list_keys(b, mask, key), kept = keep_rows(b, key, n);
-    const Change c = next_change(b, mask, key, n, kept);
-    optc_status s = d->may_arrange ? d->may_arrange(b, &c) : OPTC_OK;
+    int n = list_keys(b, mask, key), kept = keep_cohorts(b, key, n);
+    const Participation c = next_participation(b, mask, key, n, kept);
+    optc_status s = d->may_change_participation ? d->may_change_participation(b, &c) : OPTC_OK;
     if (s == OPTC_OK)
-        s = take_rows(b, key, n, kept);
+        s = take_cohorts(b, key, n, kept);
     if (s == OPTC_OK) {
         place_tensors(b, mask, key, n);
         b->settled = true;
@@ -322,12 +322,12 @@ CORE optc_status rows_arrange(optc_binding *b, int entry)
     return s;
 }
 
-CORE bool rows_stand(const optc_binding *b, int entry)
+CORE bool cohorts_settled(const optc_binding *b, int entry)
 {
     return b->settled && (!b->nabsent || b->left_out == b->leaves_out[entry]);
 }
 
-CORE void rows_stepped(optc_binding *b)
+CORE void cohorts_stepped(optc_binding *b)
 {
     b->steps++;
     for (int i = 0; i < b->nabsent; i++)
@@ -335,12 +335,12 @@ CORE void rows_stepped(optc_binding *b)
             b->tensor[b->absent[i]].lag++;
 }
 
-CORE optc_status rows_follow(optc_binding *b,
+CORE optc_status cohorts_copy_states(optc_binding *b,
                              optc_status (*copy)(optc_binding *b, void *to, const void *from, size_t n))
 {
     const Program *p = b->rule->program;
     optc_status s = OPTC_OK;
-    for (int r = b->ngroup; b->group_states && r < b->nrow; r++)
+    for (int r = b->ngroup; b->group_states && r < b->ncohort; r++)
         for (int k = 0; k < p->narray && !b->group[r].idle && s == OPTC_OK; k++)
             if (own_array(&p->array[k]) && p->array[k].kind == MEM_STATE && !p->array[k].report)
                 s = copy(b, b->group[r].mem[k], b->group[b->group[r].of].mem[k],
@@ -371,7 +371,7 @@ static optc_status set_all(optc_binding *b, int64_t steps)
         return s;
     for (int i = 0; i < b->ntensor; i++)
         b->tensor[i].lag = 0;
-    for (int r = b->ngroup; r < b->nrow; r++)
+    for (int r = b->ngroup; r < b->ncohort; r++)
         b->group[r].lag = 0;
     b->steps = steps;
     b->settled = false;
@@ -388,7 +388,7 @@ optc_status optc_set_t(optc_binding *b, int tensor, int64_t steps)
         return fail(OPTC_ERROR_ARGUMENT, "optc_set_t: %lld steps", (long long)steps);
     if (tensor < 0)
         return set_all(b, steps);
-    optc_status s = rows_catch_up(b);
+    optc_status s = cohorts_catch_up(b);
     if (s == OPTC_OK) {
         b->tensor[tensor].lag = b->steps - steps;
         b->settled = false;

@@ -27,7 +27,7 @@ __attribute__((weak, visibility("default"))) int optc_team_started_by = 0;
 
 /* OpenMP's threads do not come along into a child of fork(), and who waits for them there waits for ever: a process
  * whose parent had started some goes on with its one thread. The bits are the same. */
-CORE int team_of(int threads)
+CORE int threads_allowed(int threads)
 {
 #ifdef _OPENMP
     int none = 0, here = threads > 1 ? (int)getpid() : 0;
@@ -41,7 +41,7 @@ CORE int team_of(int threads)
 #endif
 }
 
-CORE void team_each(int team, int64_t n, void (*each)(void *with, int64_t i), void *with)
+CORE void parallel_for(int team, int64_t n, void (*each)(void *with, int64_t i), void *with)
 {
 #ifdef _OPENMP
     if (team > 1) {
@@ -80,7 +80,7 @@ static void fill_segment(void *with, int64_t i)
     int64_t at = i * FILL_SEGMENT, left = x->n - at, side = axis_len(dom_info[m->dom].axis[0], t->shape);
     const char *src = m->copies_p ? (const char *)t->mem[0] + at * p->type[p->p].bytes : NULL;
     state_fill(x->b, m, t->group, (char *)t->mem[x->array] + at * p->type[m->type].bytes, src,
-               piece_of(at, left < FILL_SEGMENT ? left : FILL_SEGMENT, side));
+               state_span(at, left < FILL_SEGMENT ? left : FILL_SEGMENT, side));
 }
 
 /* First touch of all state, in segments by all threads, so that pages lie near who will work on them. */
@@ -92,12 +92,12 @@ static void fill_states(optc_binding *b)
         if (m->kind != MEM_STATE && !(m->kind == MEM_INPUT && m->dom == GROUP))
             continue;
         for (int i = 0; m->dom == GROUP && i < b->ngroup; i++)
-            state_fill(b, m, i, b->group[i].mem[k], NULL, piece_of(0, 1, 1));
+            state_fill(b, m, i, b->group[i].mem[k], NULL, state_span(0, 1, 1));
         int from = dom_of_block(m->dom) ? b->ntensor : 0, to = m->dom == GROUP ? 0 : from ? b->nall : b->ntensor;
         for (int i = from; i < to; i++) {
-            bool ours = b->tensor[i].mem[k] && !state_given(b, i, k);
+            bool ours = b->tensor[i].mem[k] && !state_caller_owned(b, i, k);
             Filled x = {b, i, k, ours ? dom_len(m->dom, b->tensor[i].shape) : 0};
-            team_each(x.n > 4 * FILL_SEGMENT ? team_of(b->rule->engine->threads) : 1,
+            parallel_for(x.n > 4 * FILL_SEGMENT ? threads_allowed(b->rule->engine->threads) : 1,
                       (x.n + FILL_SEGMENT - 1) / FILL_SEGMENT, fill_segment, &x);
         }
     }
@@ -110,13 +110,14 @@ CORE optc_status cpu_bind(optc_binding *b)
     optc_status s = cpu_calls(b);
     if (s != OPTC_OK)
         return s;
-    b->block_bytes += 64;
-    b->block = e->memory.alloc ? e->memory.alloc(e->memory.context, b->block_bytes, NULL) : block_alloc(b->block_bytes);
+    b->storage_bytes += 64;
+    b->block = e->memory.alloc ? e->memory.alloc(e->memory.context, b->storage_bytes, NULL)
+        : block_alloc(b->storage_bytes);
     if (!b->block)
         return fail(OPTC_ERROR_MEMORY,
                     "optc_bind: out of memory: the states and temporaries of '%s' on %d tensors take %zu bytes",
-                    b->rule->program->name, b->ntensor, b->block_bytes);
-    memory_took(e, (int64_t)b->block_bytes);
+                    b->rule->program->name, b->ntensor, b->storage_bytes);
+    memory_account(e, (int64_t)b->storage_bytes);
     if ((uintptr_t)b->block % 64)
         return fail(OPTC_ERROR_ARGUMENT,
                     "optc_bind: the caller's allocator gave memory that is not aligned to 64 bytes");
@@ -132,10 +133,10 @@ CORE void cpu_unbind(optc_binding *b)
     if (!b->block)
         return;
     if (e->memory.alloc)
-        e->memory.release(e->memory.context, b->block, b->block_bytes, NULL);
+        e->memory.release(e->memory.context, b->block, b->storage_bytes, NULL);
     else
         free(b->block);
-    memory_took(e, -(int64_t)b->block_bytes);
+    memory_account(e, -(int64_t)b->storage_bytes);
 }
 
 /* ---- running ---- */
@@ -152,10 +153,10 @@ static void run_unit(optc_stage_fn fn, const int *at, const optc_view *v, int64_
 }
 
 /* Units of one tensor, or view of its blocks, of those alone that have their turn. */
-static void run_turns(const optc_binding *b, const ProgStage *s, const Tensor *t, int64_t lo, int64_t hi)
+static void run_staggered(const optc_binding *b, const ProgStage *s, const Tensor *t, int64_t lo, int64_t hi)
 {
     for (; lo < hi; lo++)
-        if (turns_have(b, &b->turns, s->turns, t, turns_matrix(s, t, lo)))
+        if (stagger_active(b, &b->stagger, s->stagger, t, stagger_matrix(s, t, lo)))
             run_unit(b->rule->fn[s->fn], s->at, &t->view, lo);
 }
 
@@ -175,9 +176,9 @@ static void run_units(const optc_binding *b, const Units *u, const ProgStage *s,
     for (int i = a; lo < hi; i++) {
         const optc_view *v = &b->tensor[u->tensor[i]].view;
         int64_t end = hi < prefix[i + 1] ? hi : prefix[i + 1];
-        if (s->turns && v->n >= 0)
-            run_turns(b, s, &b->tensor[u->tensor[i]], lo - prefix[i], end - prefix[i]);
-        if (s->turns || (v->n < 0 && !leaves)) {
+        if (s->stagger && v->n >= 0)
+            run_staggered(b, s, &b->tensor[u->tensor[i]], lo - prefix[i], end - prefix[i]);
+        if (s->stagger || (v->n < 0 && !leaves)) {
             lo = end;
             continue;
         }
@@ -205,7 +206,7 @@ static void run_stage(const optc_binding *b, const Task *t, Counter *c, int thre
 {
     const ProgStage *s = &b->rule->program->stage[t->action->stage];
     if (s->kind == S_GROUP) {
-        for (int64_t i; (i = next_piece(c, 1)) < b->nrow;)
+        for (int64_t i; (i = next_piece(c, 1)) < b->ncohort;)
             if (b->group[i].view.n >= 0)
                 run_unit(b->rule->fn[s->fn], s->at, &b->group[i].view, 0);
         return;
@@ -231,10 +232,10 @@ static void run_call(const optc_binding *b, const Task *t, Counter *c, int who)
     int64_t at = next_piece(c, 1), first = 0;
     for (int i = u->n - 1; i >= 0; i--) {
         const Tensor *y = &b->tensor[u->tensor[i]];
-        int64_t n = y->view.n < 0 ? 0 : x->pieces(p, call, y->shape);
+        int64_t n = y->view.n < 0 ? 0 : x->jobs(p, call, y->shape);
         int64_t each = y->shape.slices ? n / y->shape.slices : 0;          /* of a matrix */
         for (; at < first + n; at = next_piece(c, 1))
-            if (!s->turns || turns_have(b, &b->turns, s->turns, y, (at - first) / each))
+            if (!s->stagger || stagger_active(b, &b->stagger, s->stagger, y, (at - first) / each))
                 x->run(b, call, y, at - first, who);
         first += n;
     }
@@ -244,7 +245,7 @@ CORE void copy_arrays(const optc_binding *b, const ProgAction *a)
 {
     const ProgArray *m = &b->rule->program->array[a->to];
     size_t size = (size_t)b->rule->program->type[m->type].bytes;
-    for (int i = 0; i < (m->dom == GROUP ? b->nrow : b->ntensor); i++) {
+    for (int i = 0; i < (m->dom == GROUP ? b->ncohort : b->ntensor); i++) {
         void *const *mem = m->dom == GROUP ? b->group[i].mem : b->tensor[i].mem;
         if (mem[a->to] && mem[a->from] && (m->dom == GROUP ? b->group[i].view.n : b->tensor[i].view.n) >= 0)
             memcpy(mem[a->to], mem[a->from],
@@ -279,7 +280,7 @@ static bool is_small(const optc_binding *b, const Task *t)
     const ProgStage *s = t->action->kind == ACT_LAUNCH ? &b->rule->program->stage[t->action->stage] : NULL;
     const Units *u = s && s->kind != S_GROUP ? task_units(b, t) : NULL;
     if (u && s->kind == S_CALL)
-        return u->n == 1 && callee_info(s->call)->pieces(b->rule->program, s->call, b->tensor[*u->tensor].shape) <= 1;
+        return u->n == 1 && callee_info(s->call)->jobs(b->rule->program, s->call, b->tensor[*u->tensor].shape) <= 1;
     return !u || u->prefix[s->kind][u->n] <= 1;
 }
 
@@ -291,7 +292,7 @@ static int small_until(const optc_binding *b, const Tasks *x, int i, int end)
 }
 
 /* Tasks [i, end), of which the first and the last are large; called by all threads of a team. */
-static void run_together(const optc_binding *b, const Tasks *x, Counter *c, int i, int end, Team *t, int threads)
+static void run_together(const optc_binding *b, const Tasks *x, Counter *c, int i, int end, Barrier *t, int threads)
 {
     int who = omp_get_thread_num();
     unsigned long long mode = float_mode_set();
@@ -302,7 +303,7 @@ static void run_together(const optc_binding *b, const Tasks *x, Counter *c, int 
         else if (next == i)
             run_task(b, &x->task[next++], &c[i], threads, who);
         if (next < end)
-            team_meet(t, threads);
+            barrier_wait(t, threads);
     }
     float_mode_reset(mode);
 }
@@ -321,7 +322,7 @@ static void run_tasks(const optc_binding *b, const Tasks *x, Counter *c, int thr
         end--;
     run_alone(b, x, 0, first, 0);
     if (first < end) {
-        Team t = {0, 0, 0};
+        Barrier t = {0, 0, 0};
 #pragma omp parallel num_threads(threads)
         run_together(b, x, c, first, end, &t, omp_get_num_threads());
     }
@@ -338,7 +339,7 @@ static optc_status copy_group(optc_binding *b, void *to, const void *from, size_
     return OPTC_OK;
 }
 
-CORE void cpu_follow(optc_binding *b) { rows_follow(b, copy_group); }
+CORE void cpu_follow(optc_binding *b) { cohorts_copy_states(b, copy_group); }
 
 static optc_status cpu_run(optc_binding *b, int entry, int phase)
 {
@@ -347,13 +348,13 @@ static optc_status cpu_run(optc_binding *b, int entry, int phase)
     int most = b->rule->engine->threads, threads = b->threads ? b->threads : most;
     if (!b->threads && b->effort / per_thread + 1 < threads)
         threads = (int)(b->effort / per_thread) + 1;
-    threads = team_of(threads > most ? most : threads);
+    threads = threads_allowed(threads > most ? most : threads);
     Counter few[32], *c = x->n <= 32 ? few : (Counter *)malloc(sizeof *c * (size_t)x->n);
     if (!c)
         return no_memory("optc_run");
     for (int i = 0; i < x->n; i++)
         c[i].next = 0;
-    for (int i = 0; i < b->nrow; i++)
+    for (int i = 0; i < b->ncohort; i++)
         b->group[i].hyper[0] = (double)(b->steps + 1 - b->group[i].lag);
     cpu_follow(b);
     run_tasks(b, x, c, threads);

@@ -24,34 +24,34 @@ static void rest(void)
 }
 
 /* Until somebody has begun another turn. */
-static void doze(Team *t, unsigned turn)
+static void doze(Barrier *t, unsigned generation)
 {
     __atomic_add_fetch(&t->asleep, 1, __ATOMIC_SEQ_CST);
-    while (__atomic_load_n(&t->turn, __ATOMIC_SEQ_CST) == turn)
+    while (__atomic_load_n(&t->generation, __ATOMIC_SEQ_CST) == generation)
 #ifdef __linux__
-        (void)syscall(SYS_futex, &t->turn, WAIT_PRIVATE, turn, NULL, NULL, 0);
+        (void)syscall(SYS_futex, &t->generation, WAIT_PRIVATE, generation, NULL, NULL, 0);
 #else
         (void)usleep(50);
 #endif
     __atomic_sub_fetch(&t->asleep, 1, __ATOMIC_SEQ_CST);
 }
 
-CORE void team_meet(Team *t, int threads)
+CORE void barrier_wait(Barrier *t, int threads)
 {
     enum { SPINS = 1000 };
-    unsigned turn = __atomic_load_n(&t->turn, __ATOMIC_ACQUIRE);
+    unsigned generation = __atomic_load_n(&t->generation, __ATOMIC_ACQUIRE);
     if (__atomic_add_fetch(&t->arrived, 1, __ATOMIC_ACQ_REL) == threads) {
         __atomic_store_n(&t->arrived, 0, __ATOMIC_RELAXED);            /* nobody comes again before the turn */
-        __atomic_add_fetch(&t->turn, 1, __ATOMIC_SEQ_CST);
+        __atomic_add_fetch(&t->generation, 1, __ATOMIC_SEQ_CST);
 #ifdef __linux__
         if (__atomic_load_n(&t->asleep, __ATOMIC_SEQ_CST))
-            (void)syscall(SYS_futex, &t->turn, WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+            (void)syscall(SYS_futex, &t->generation, WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 #endif
         return;
     }
     for (int i = 0; i < SPINS; i++, rest())
-        if (__atomic_load_n(&t->turn, __ATOMIC_ACQUIRE) != turn)
+        if (__atomic_load_n(&t->generation, __ATOMIC_ACQUIRE) != generation)
             return;
-    doze(t, turn);
+    doze(t, generation);
 }
 #endif

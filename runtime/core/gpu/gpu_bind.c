@@ -50,7 +50,7 @@ static optc_view device_view(const optc_binding *b, const GpuTables *t, int i)
 {
     size_t row = sizeof(void *) * (size_t)b->rule->program->narray;
     bool tensor = i < b->nall;
-    int at = tensor ? b->tensor[i].row : i - b->nall;
+    int at = tensor ? b->tensor[i].cohort : i - b->nall;
     optc_view v = tensor ? b->tensor[i].view : b->group[at].view;
     CUdeviceptr mem = tensor ? t->mem + row * (size_t)i : t->group_mem + row * (size_t)at;
     v.mem = (void *const *)(uintptr_t)mem;
@@ -71,13 +71,13 @@ static CUdeviceptr pack_views(Packer *p, const optc_binding *b, const GpuTables 
 static void pack_rows(Packer *p, const optc_binding *b, GpuTables *t, CUdeviceptr base)
 {
     size_t hyper = gpu_hyper_bytes(b), row = sizeof(void *) * (size_t)b->rule->program->narray;
-    for (int i = 0; p->host && i < b->nrow; i++)
+    for (int i = 0; p->host && i < b->ncohort; i++)
         memcpy(p->host + p->at + hyper * (size_t)i, b->group[i].hyper, hyper);
-    t->hyper = base + pack_end(p, hyper * (size_t)b->nrow);
-    for (int i = 0; p->host && i < b->nrow; i++)
+    t->hyper = base + pack_end(p, hyper * (size_t)b->ncohort);
+    for (int i = 0; p->host && i < b->ncohort; i++)
         memcpy(p->host + p->at + row * (size_t)i, b->group[i].mem, row);
-    t->group_mem = base + pack_end(p, row * (size_t)b->nrow);
-    t->groups = pack_views(p, b, t, base, b->nall, b->nrow);
+    t->group_mem = base + pack_end(p, row * (size_t)b->ncohort);
+    t->groups = pack_views(p, b, t, base, b->nall, b->ncohort);
 }
 
 static void pack_all(Packer *p, const optc_binding *b, GpuTables *t, CUdeviceptr base)
@@ -107,7 +107,7 @@ static optc_status make_tables(optc_binding *b)
     t->batch_units = TAKE(b, CUdeviceptr, b->nbatch * NSTAGEKIND);
     if (!t->batch_units)
         return no_memory("optc_bind");
-    for (int i = 0; i < b->nrow; i++)
+    for (int i = 0; i < b->ncohort; i++)
         b->group[i].hyper[0] = 0;                 /* on the device t counts the steps begun */
     pack_all(&p, b, t, 0);
     t->bytes = p.at;
@@ -125,11 +125,11 @@ static optc_status make_tables(optc_binding *b)
 }
 
 /* ---- rows behind the groups ---- */
-typedef struct GpuMore { struct GpuMore *next; CUdeviceptr at; size_t bytes; } GpuMore;
+typedef struct GpuCohortMemory { struct GpuCohortMemory *next; CUdeviceptr at; size_t bytes; } GpuCohortMemory;
 
 static optc_status more_memory(optc_binding *b, size_t bytes, CUdeviceptr *out)
 {
-    GpuMore *m = TAKE(b, GpuMore, 1);
+    GpuCohortMemory *m = TAKE(b, GpuCohortMemory, 1);
     if (!m)
         return no_memory("optc_run");
     optc_status s = gpu_alloc(b->rule->engine, bytes, b->gpu->stream, "rows of other counts of steps", out);
@@ -137,19 +137,19 @@ static optc_status more_memory(optc_binding *b, size_t bytes, CUdeviceptr *out)
         return s;
     m->at = *out;
     m->bytes = bytes;
-    m->next = b->gpu->more;
-    b->gpu->more = m;
+    m->next = b->gpu->cohort_memory;
+    b->gpu->cohort_memory = m;
     return OPTC_OK;
 }
 
 static void give_last(optc_binding *b)
 {
-    GpuMore *m = b->gpu->more;
+    GpuCohortMemory *m = b->gpu->cohort_memory;
     gpu_give(b->rule->engine, m->at, m->bytes, b->gpu->stream);
-    b->gpu->more = m->next;
+    b->gpu->cohort_memory = m->next;
 }
 
-CORE optc_status gpu_more(optc_binding *b, size_t bytes, void **out)
+CORE optc_status gpu_alloc_cohorts(optc_binding *b, size_t bytes, void **out)
 {
     CUdeviceptr at = 0;
     gpu_enter(b->rule->engine->gpu);
@@ -159,13 +159,13 @@ CORE optc_status gpu_more(optc_binding *b, size_t bytes, void **out)
 }
 
 /* Tables for more rows than there was room for, and launches over them. (A graph of the caller's would have the old
- * ones: gpu_may_arrange.) */
+ * ones: gpu_may_change_participation.) */
 static optc_status grown_inside(optc_binding *b)
 {
     GpuTables was = *b->gpu, *t = b->gpu;
     Packer p = {NULL, 0};
     CUdeviceptr at = 0;
-    for (int i = 0; i < b->nrow; i++)
+    for (int i = 0; i < b->ncohort; i++)
         b->group[i].hyper[0] = (double)(b->steps - b->group[i].lag);
     pack_rows(&p, b, t, 0);
     size_t bytes = p.at;
@@ -178,27 +178,27 @@ static optc_status grown_inside(optc_binding *b)
     }
     free(p.host);
     if (s == OPTC_OK)
-        s = gpu_plays(b);
+        s = gpu_build_lists(b);
     if (s == OPTC_OK && t->close) {                /* what it tries has the old tables, and so had the old plays */
         t->close(b);
         t->begin = NULL, t->end = NULL, t->close = NULL;
     }
     if (s != OPTC_OK) {
         t->hyper = was.hyper, t->group_mem = was.group_mem, t->groups = was.groups;
-        while (t->more != was.more)
+        while (t->cohort_memory != was.cohort_memory)
             give_last(b);
         give_last(b);                              /* the rows' own */
     }
     return s;
 }
 
-CORE optc_status gpu_grown(optc_binding *b)
+CORE optc_status gpu_cohorts_grown(optc_binding *b)
 {
     gpu_enter(b->rule->engine->gpu);
     return gpu_leave(b->rule->engine->gpu, grown_inside(b));
 }
 
-CORE void gpu_arranged(optc_binding *b, bool moved)
+CORE void gpu_participation_changed(optc_binding *b, bool moved)
 {
     b->gpu->dirty = true;
     b->gpu->moved = b->gpu->moved || moved;
@@ -210,17 +210,17 @@ CORE optc_status gpu_send_views(optc_binding *b)
     GpuEngine *g = b->rule->engine->gpu;
     GpuTables *t = b->gpu;
     size_t hyper = gpu_hyper_bytes(b), row = sizeof(void *) * (size_t)b->rule->program->narray;
-    optc_view *v = (optc_view *)malloc(sizeof *v * (size_t)(b->nall + b->nrow));
+    optc_view *v = (optc_view *)malloc(sizeof *v * (size_t)(b->nall + b->ncohort));
     if (!v)
         return no_memory("optc_run");
-    for (int i = 0; i < b->nall + b->nrow; i++)
+    for (int i = 0; i < b->nall + b->ncohort; i++)
         v[i] = device_view(b, t, i);
     /* pageable: copied before it returns */
     int rc = b->nall ? g->d->cuMemcpyHtoDAsync_v2(t->views, v, sizeof *v * (size_t)b->nall, t->stream) : 0;
     if (!rc)
-        rc = g->d->cuMemcpyHtoDAsync_v2(t->groups, v + b->nall, sizeof *v * (size_t)b->nrow, t->stream);
+        rc = g->d->cuMemcpyHtoDAsync_v2(t->groups, v + b->nall, sizeof *v * (size_t)b->ncohort, t->stream);
     free(v);
-    for (int i = b->ngroup; i < b->nrow && !rc; i++) {
+    for (int i = b->ngroup; i < b->ncohort && !rc; i++) {
         Group *x = &b->group[i];
         if (!x->stale)
             continue;
@@ -262,7 +262,7 @@ static optc_status fill_one(optc_binding *b, const ProgArray *m, int group, void
         if (m->copies_p)
             s = gpu_read(b, src, (const char *)param + at * psize, (size_t)(k * psize), "optc_bind");
         if (s == OPTC_OK) {
-            state_fill(b, m, group, buf, src, piece_of(at, k, side));
+            state_fill(b, m, group, buf, src, state_span(at, k, side));
             s = gpu_write(b, (char *)dst + at * size, buf, (size_t)(k * size), true, "optc_bind");
         }
     }
@@ -277,7 +277,7 @@ static optc_status fill_range(optc_binding *b, int array, const ProgArray *m)
     char *lo = NULL, *hi = NULL;
     for (int i = 0; i < b->ntensor; i++) {
         char *at = (char *)b->tensor[i].mem[array];
-        if (!at || state_given(b, i, array))
+        if (!at || state_caller_owned(b, i, array))
             continue;
         lo = lo ? lo : at;
         hi = at + dom_len(m->dom, b->tensor[i].shape) * 4;
@@ -296,7 +296,7 @@ static optc_status init_states(optc_binding *b)
     const Program *p = b->rule->program;
     GpuEngine *g = b->rule->engine->gpu;
     optc_status s = OPTC_OK;
-    TRY(g, cuMemsetD8Async((CUdeviceptr)(uintptr_t)b->block, 0, b->block_bytes, b->gpu->stream), "states");
+    TRY(g, cuMemsetD8Async((CUdeviceptr)(uintptr_t)b->block, 0, b->storage_bytes, b->gpu->stream), "states");
     for (int k = 0; k < p->narray && s == OPTC_OK; k++) {
         const ProgArray *m = &p->array[k];
         if (m->kind != MEM_STATE || is_zero(m))
@@ -309,7 +309,7 @@ static optc_status init_states(optc_binding *b)
             s = fill_one(b, m, i, b->group[i].mem[k], NULL, 1, 1);
         int from = dom_of_block(m->dom) ? b->ntensor : 0, to = m->dom == GROUP ? 0 : from ? b->nall : b->ntensor;
         for (int i = from; i < to && s == OPTC_OK; i++)
-            s = fill_one(b, m, b->tensor[i].group, state_given(b, i, k) ? NULL : b->tensor[i].mem[k],
+            s = fill_one(b, m, b->tensor[i].group, state_caller_owned(b, i, k) ? NULL : b->tensor[i].mem[k],
                          b->tensor[i].mem[0], dom_len(m->dom, b->tensor[i].shape),
                          axis_len(dom_info[m->dom].axis[0], b->tensor[i].shape));
     }
@@ -317,7 +317,7 @@ static optc_status init_states(optc_binding *b)
 }
 
 /* ---- binding ---- */
-CORE optc_status gpu_lies(GpuEngine *g, const void *p, const char *what, bool *here)
+CORE optc_status gpu_owns_pointer(GpuEngine *g, const void *p, const char *what, bool *here)
 {
     int type = 0, ordinal = g->ordinal, managed = 0;
     const Driver *d = gpu_enter(g);
@@ -339,7 +339,7 @@ static optc_status check_pointer(optc_binding *b, int tensor, const void *p, con
 {
     bool here = true;
     char label[96];
-    optc_status s = p ? gpu_lies(b->rule->engine->gpu, p, what, &here) : OPTC_OK;
+    optc_status s = p ? gpu_owns_pointer(b->rule->engine->gpu, p, what, &here) : OPTC_OK;
     if (s == OPTC_OK && !here)
         return fail(OPTC_ERROR_ARGUMENT, "%s of %s does not lie in the memory of %s", what,
                     tensor_label(b, tensor, label), b->rule->engine->name);
@@ -375,8 +375,8 @@ static optc_status bind_inside(optc_binding *b)
     CUdeviceptr block;
     snprintf(what, sizeof what, "the states and temporaries of '%.40s' on %d tensors", b->rule->program->name,
              b->ntensor);
-    b->block_bytes += 256;
-    optc_status s = gpu_alloc(b->rule->engine, b->block_bytes, b->gpu->stream, what, &block);
+    b->storage_bytes += 256;
+    optc_status s = gpu_alloc(b->rule->engine, b->storage_bytes, b->gpu->stream, what, &block);
     s = workspace_fails(b, s, b->pool_bytes);
     b->block = (void *)(uintptr_t)block;
     if (s == OPTC_OK)
@@ -386,9 +386,9 @@ static optc_status bind_inside(optc_binding *b)
     if (s == OPTC_OK)
         s = calls_bind(b);
     if (s == OPTC_OK)
-        s = gpu_plays(b);
+        s = gpu_build_lists(b);
     if (s == OPTC_OK)
-        s = turns_bind(b);
+        s = gpu_stagger_bind(b);
     if (s == OPTC_OK)
         phases_bind(b);
     if (s == OPTC_OK)
@@ -405,8 +405,8 @@ static optc_status bind_checked(optc_binding *b)
         s = check_pointer(b, i, b->tensor[i].mem[0], "optc_bind: the parameter");
         if (s == OPTC_OK)
             s = check_pointer(b, i, b->tensor[i].mem[1], "optc_bind: the gradient");
-        for (int k = 0; b->tensor[i].given && k < b->rule->program->narray && s == OPTC_OK; k++)
-            s = check_pointer(b, i, state_given(b, i, k) ? b->tensor[i].mem[k] : NULL, "optc_bind: a state");
+        for (int k = 0; b->tensor[i].caller_owned && k < b->rule->program->narray && s == OPTC_OK; k++)
+            s = check_pointer(b, i, state_caller_owned(b, i, k) ? b->tensor[i].mem[k] : NULL, "optc_bind: a state");
     }
     if (s != OPTC_OK)
         return s;
@@ -431,13 +431,13 @@ CORE void gpu_unbind(optc_binding *b)
     gpu_enter_aside(b->rule->engine->gpu);
     if (t->close)
         t->close(b);
-    gpu_drop_plays(b);
+    gpu_drop_lists(b);
     calls_unbind(b);
-    turns_unbind(b);
+    gpu_stagger_unbind(b);
     tables_drop(b);
-    gpu_give(b->rule->engine, (CUdeviceptr)(uintptr_t)b->block, b->block_bytes, t->stream);
+    gpu_give(b->rule->engine, (CUdeviceptr)(uintptr_t)b->block, b->storage_bytes, t->stream);
     gpu_give(b->rule->engine, t->all, t->bytes, t->stream);
-    for (const GpuMore *m = t->more; m; m = m->next)
+    for (const GpuCohortMemory *m = t->cohort_memory; m; m = m->next)
         gpu_give(b->rule->engine, m->at, m->bytes, t->stream);
     gpu_leave(b->rule->engine->gpu, OPTC_OK);
     free(t);

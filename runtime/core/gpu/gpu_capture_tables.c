@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct GpuKept { struct GpuKept *next; char *host; CUdeviceptr at; } GpuKept;
+typedef struct CaptureTable { struct CaptureTable *next; char *host; CUdeviceptr at; } CaptureTable;
 
 static size_t table_row(const optc_binding *b) { return sizeof(void *) * (size_t)b->rule->program->narray; }
 
@@ -25,7 +25,7 @@ CORE char *table_now(const optc_binding *b)
 }
 
 /* In a stream that nobody captures, and done when it returns. */
-static optc_status fill_table(optc_binding *b, GpuKept *k, CUstream stream)
+static optc_status fill_table(optc_binding *b, CaptureTable *k, CUstream stream)
 {
     GpuEngine *g = b->rule->engine->gpu;
     optc_status s = gpu_alloc(b->rule->engine, table_bytes(b), stream, "pointers of a captured step", &k->at);
@@ -36,7 +36,7 @@ static optc_status fill_table(optc_binding *b, GpuKept *k, CUstream stream)
     return OPTC_OK;
 }
 
-static optc_status new_table(optc_binding *b, GpuKept *k)
+static optc_status new_table(optc_binding *b, CaptureTable *k)
 {
     GpuEngine *g = b->rule->engine->gpu;
     CUstream stream = NULL;
@@ -54,7 +54,7 @@ CORE optc_status table_keep(optc_binding *b)
     char *host = table_now(b);
     if (!host)
         return no_memory("optc_run");
-    GpuKept *k = t->kept;
+    CaptureTable *k = t->capture_tables;
     while (k && memcmp(k->host, host, table_bytes(b)))
         k = k->next;
     if (k) {
@@ -62,7 +62,7 @@ CORE optc_status table_keep(optc_binding *b)
         t->table = k->at;
         return OPTC_OK;
     }
-    k = (GpuKept *)calloc(1, sizeof *k);
+    k = (CaptureTable *)calloc(1, sizeof *k);
     optc_status s = k ? OPTC_OK : no_memory("optc_run");
     if (k) {
         k->host = host;
@@ -74,19 +74,19 @@ CORE optc_status table_keep(optc_binding *b)
         free(k);
         return s;
     }
-    k->next = t->kept;
-    t->kept = k;
+    k->next = t->capture_tables;
+    t->capture_tables = k;
     t->table = k->at;
     return OPTC_OK;
 }
 
 CORE void tables_drop(optc_binding *b)
 {
-    for (GpuKept *k = b->gpu->kept, *next; k; k = next) {
+    for (CaptureTable *k = b->gpu->capture_tables, *next; k; k = next) {
         next = k->next;
         gpu_give(b->rule->engine, k->at, table_bytes(b), b->gpu->stream);
         free(k->host);
         free(k);
     }
-    b->gpu->kept = NULL;
+    b->gpu->capture_tables = NULL;
 }

@@ -18,7 +18,7 @@
 /* How eigenvectors are found: by size, GPU and libraries at hand, or so whatever they are (tests, and what measures):
  * by rotations of one block or of many, by a library. Of roots the last two: products in f32, in f64. Their numbers
  * stand in files of measured results. */
-typedef enum { EIGEN_BY_SIZE, EIGEN_ROTATED, EIGEN_SPREAD, EIGEN_F32, EIGEN_F64 } EigenWay;
+typedef enum { EIGEN_BY_SIZE, EIGEN_ROTATED, EIGEN_SPREAD, EIGEN_F32, EIGEN_F64 } EigenMethod;
 
 enum { MOST_SPARE = 64 };
 
@@ -36,10 +36,10 @@ typedef struct GpuEngine {
     char why[400];
     bool no_graphs;
     int block;                             /* rows of symmetric products' blocks, to measure that; 0: a table's */
-    EigenWay eigen;
+    EigenMethod eigen;
     /* What was measured on such a GPU for matrices of 2^power rows, kept in f64 or less, and a bucket of how many there
      * are (size_bucket); EIGEN_BY_SIZE: nothing. NULL: nothing at all */
-    EigenWay (*measured)(const optc_engine *e, bool roots, bool f64, int power, int bucket);
+    EigenMethod (*measured)(const optc_engine *e, bool roots, bool f64, int power, int bucket);
     struct Spare *spare[MOST_SPARE];       /* atomic, each */
 } GpuEngine;
 
@@ -51,9 +51,10 @@ CORE void *spare_take(GpuEngine *g, SpareGone gone);               /* NULL: ther
 CORE void spare_keep(GpuEngine *g, void *handle, SpareGone gone);
 CORE void spare_drop(GpuEngine *g);                                /* all; inside gpu_enter */
 
-/* A result of a package. Ways of roots are measured for one number of matrices, WAY_ROOTS. */
-typedef struct KnownWay { int roots, f64, power, bucket, way; } KnownWay;
-enum { WAY_LEAST = 3, WAY_MOST = 12, WAY_ROOTS = 256, WAY_REACH = 2 };     /* powers of rows; buckets to either side */
+/* A result of a package. Ways of roots are measured for one number of matrices, METHOD_ROOTS. */
+typedef struct KnownMethod { int roots, f64, power, bucket, method; } KnownMethod;
+/* powers of rows; buckets to either side */
+enum { METHOD_LEAST = 3, METHOD_MOST = 12, METHOD_ROOTS = 256, METHOD_REACH = 2 };
 
 /* What calls launch beside a library, or without one: templates/products_cuda.txt. */
 typedef enum {
@@ -63,33 +64,33 @@ typedef enum {
     KERNEL_ROOT_OFF, KERNEL_ROOT_JUDGE, KERNEL_ROOT_END,
     KERNEL_FACTOR_START, KERNEL_FACTOR_CHECK, KERNEL_FACTOR_LOAD, KERNEL_FACTOR_STORE, KERNEL_FACTOR_TILE,
     KERNEL_FACTOR_LIFT, KERNEL_FACTOR_ONE, KERNEL_FACTOR_JUDGE, KERNEL_FACTOR_HOUSE, KERNEL_FACTOR_FILL,
-    KERNEL_FACTOR_SAY,
+    KERNEL_FACTOR_STATS,
     KERNEL_SORT, KERNEL_TAKE,
     KERNEL_EIGEN_START, KERNEL_EIGEN_MEASURE, KERNEL_EIGEN_LOAD, KERNEL_EIGEN_ROTATE, KERNEL_EIGEN_SIGNS,
     KERNEL_EIGEN_VALUES, KERNEL_EIGEN_SCALE, KERNEL_EIGEN_CHECK, KERNEL_EIGEN_JUDGE, KERNEL_EIGEN_STORE,
-    KERNEL_EIGEN_BEGIN, KERNEL_EIGEN_ANGLES, KERNEL_EIGEN_TURN, KERNEL_EIGEN_PLACES, KERNEL_EIGEN_ORDER,
+    KERNEL_EIGEN_BEGIN, KERNEL_EIGEN_ANGLES, KERNEL_EIGEN_APPLY, KERNEL_EIGEN_RANKS, KERNEL_EIGEN_ORDER,
     /* roots by products in f32 */
-    KERNEL_SHORT_MIRROR, KERNEL_SHORT_PRODUCT, KERNEL_SHORT_BEGIN, KERNEL_SHORT_POLY, KERNEL_SHORT_OFF,
-    KERNEL_SHORT_END,
+    KERNEL_ROOT32_MIRROR, KERNEL_ROOT32_PRODUCT, KERNEL_ROOT32_BEGIN, KERNEL_ROOT32_POLY, KERNEL_ROOT32_OFF,
+    KERNEL_ROOT32_END,
     KERNEL_PHASE, NCALLKERNEL
 } CallKernel;
 /* by ProgStage.fn; call: of rules that have any; KERNEL_PHASE may be NULL, where conditional nodes are not to be had */
 /* gate: NULL in packages of before it */
-typedef struct GpuCode { Launch *launch; CUfunction *fn, tick, gate, call[NCALLKERNEL]; } GpuCode;
-#define GATE_KERNEL "optc_gate"
+typedef struct GpuCode { Launch *launch; CUfunction *fn, advance_t, read_ahead, call[NCALLKERNEL]; } GpuCode;
+#define GUARD_KERNEL "optc_guard"
 
 /* optc_launch of the kernels */
-typedef struct Args { CUdeviceptr views, mem, units; long long count; int guard, tick; Brief brief; } Args;
-typedef struct Shot {
+typedef struct Args { CUdeviceptr views, mem, units; long long count; int guard, advance_t; Brief brief; } Args;
+typedef struct LaunchItem {
     CUfunction fn; unsigned blocks, threads; Args args;
     const ProgStage *stage;                /* NULL: t moves on */
     const ProgAction *copy;                /* not NULL: no kernel, an array over another */
     const struct GpuCall *call;            /* not NULL: products */
     int batch;                             /* -1: all tensors that have part in it */
-    CUdeviceptr turn_at; int64_t turn_count;       /* units of those that have their turn (gpu_stagger.c) */
-} Shot;
+    CUdeviceptr stagger_at; int64_t stagger_count;       /* units of those that have their turn (gpu_stagger.c) */
+} LaunchItem;
 /* exec: from its second run on */
-typedef struct Play { Shot *shot; int n, runs; bool copies, calls, turns; CUgraphExec exec; } Play;
+typedef struct LaunchList { LaunchItem *item; int n, runs; bool copies, calls, stagger; CUgraphExec exec; } LaunchList;
 typedef struct Unit { int tensor, unit; } Unit;    /* optc_unit of the kernels */
 
 typedef struct GpuTables {
@@ -101,20 +102,20 @@ typedef struct GpuTables {
     struct GpuCalls *calls;                /* NULL: the rule has none */
     bool calls_behind;                     /* they have not followed what the device's tables say */
     bool captured;                         /* a step was captured: from then on only the device knows t */
-    bool gated;                            /* there was a guard: likewise, and who takes part may be marked there */
+    bool guarded;                            /* there was a guard: likewise, and who takes part may be marked there */
     unsigned captured_out;                 /* all that was captured leaves such tensors out (optc_binding.leaves_out) */
     bool dirty;                            /* who takes part, and in which row, differs from the device's views */
-    struct GpuMore *more;                  /* memory of rows behind the groups */
+    struct GpuCohortMemory *cohort_memory;                  /* memory of rows behind the groups */
     bool moved;                            /* a gradient's or input's pointer differs from the device's table */
     CUdeviceptr table;                     /* not 0: of the step that is being captured, in place of mem (gpu_capture_tables.c) */
-    struct GpuKept *kept;
-    Play *play;                            /* by entry, then phase */
+    struct CaptureTable *capture_tables;
+    LaunchList *launch_list;                            /* by entry, then phase */
     int nphase, step;                      /* step: the entry of that name */
     /* for lists of who has its turn, and how long they may be; in_turn: the run at hand goes by them */
-    CUdeviceptr turn_units; int64_t turn_most; bool in_turn;
+    CUdeviceptr stagger_units; int64_t stagger_most; bool stagger_on;
     /* The library's tuning in real steps; all NULL where there is none. */
     struct Live *live;
-    Play *(*begin)(optc_binding *b, Play *p);      /* which play this step takes */
+    LaunchList *(*begin)(optc_binding *b, LaunchList *p);      /* which play this step takes */
     void (*end)(optc_binding *b);                  /* it is launched */
     void (*close)(optc_binding *b);                /* within the context */
 } GpuTables;
@@ -152,13 +153,13 @@ CORE optc_status gpu_memory(optc_engine *e, optc_memory *out);
 /* ---- gpu_bind.c ---- */
 CORE optc_status gpu_bind(optc_binding *b);
 CORE void gpu_unbind(optc_binding *b);
-CORE optc_status gpu_more(optc_binding *b, size_t bytes, void **out);
-CORE optc_status gpu_grown(optc_binding *b);
-CORE void gpu_arranged(optc_binding *b, bool moved);
-CORE optc_status gpu_may_arrange(const optc_binding *b, const Change *c);
+CORE optc_status gpu_alloc_cohorts(optc_binding *b, size_t bytes, void **out);
+CORE optc_status gpu_cohorts_grown(optc_binding *b);
+CORE void gpu_participation_changed(optc_binding *b, bool moved);
+CORE optc_status gpu_may_change_participation(const optc_binding *b, const Participation *c);
 CORE optc_status gpu_send_views(optc_binding *b);
 /* whether it lies in the memory of this GPU */
-CORE optc_status gpu_lies(GpuEngine *g, const void *p, const char *what, bool *here);
+CORE optc_status gpu_owns_pointer(GpuEngine *g, const void *p, const char *what, bool *here);
 CORE optc_status gpu_use_pointer(optc_binding *b, int tensor, const void *was, const void *p, const char *what);
 
 /* ---- gpu_calls.c, gpu_products.c: calls ---- */
@@ -171,25 +172,25 @@ CORE int64_t gpu_call_bytes(const optc_binding *b);
 CORE optc_status calls_bind(optc_binding *b);
 CORE void calls_unbind(optc_binding *b);
 /* pointers or who takes part may have changed on the device */
-CORE optc_status calls_follow(optc_binding *b);
-CORE optc_status calls_turn(optc_binding *b);              /* it is others' turn */
+CORE optc_status calls_update(optc_binding *b);
+CORE optc_status calls_restagger(optc_binding *b);              /* it is others' turn */
 /* NULL: nothing to do */
 CORE const struct GpuCall *calls_of(const optc_binding *b, const ProgStage *s, int batch);
-CORE optc_status calls_fire(optc_binding *b, const struct GpuCall *c);
-CORE optc_status calls_try(optc_binding *b, const Play *p);       /* ahead of a run: whether it finds memory */
+CORE optc_status calls_launch(optc_binding *b, const struct GpuCall *c);
+CORE optc_status calls_probe(optc_binding *b, const LaunchList *p);       /* ahead of a run: whether it finds memory */
 CORE bool calls_capture(const optc_binding *b, const struct GpuCall *c);   /* a capture takes it as it is */
 CORE CUstream calls_stream(const optc_binding *b);         /* one of our own, to capture in */
 
 /* ---- gpu_roots_f32.c: roots in f32, and who gets f64 ---- */
-CORE optc_status shorts_look(optc_binding *b, const Play *p);      /* before it runs, not in a capture */
-CORE optc_status shorts_keep(optc_binding *b, const Play *p);      /* it was launched */
+CORE optc_status roots_f32_check(optc_binding *b, const LaunchList *p);      /* before it runs, not in a capture */
+CORE optc_status roots_f32_save(optc_binding *b, const LaunchList *p);      /* it was launched */
 
 /* ---- gpu_stagger.c: of a rule with every(k, { stagger = true }) ---- */
-CORE bool turns_any(const Play *p);
-CORE optc_status turns_bind(optc_binding *b);              /* plays are there; inside gpu_enter, as the next */
-CORE void turns_unbind(optc_binding *b);
-CORE optc_status turns_send(optc_binding *b, Play *p);     /* before its shots are fired, not in a capture */
-CORE Shot turns_shot(const optc_binding *b, const Shot *x);        /* over those that have their turn */
+CORE bool gpu_stagger_any(const LaunchList *p);
+CORE optc_status gpu_stagger_bind(optc_binding *b);              /* plays are there; inside gpu_enter, as the next */
+CORE void gpu_stagger_unbind(optc_binding *b);
+CORE optc_status gpu_stagger_send(optc_binding *b, LaunchList *p);    /* before its shots are fired, not in a capture */
+CORE LaunchItem gpu_stagger_item(const optc_binding *b, const LaunchItem *x);      /* over those that have their turn */
 
 /* ---- gpu_capture_tables.c: pointers that captured steps keep; inside gpu_enter ---- */
 CORE char *table_now(const optc_binding *b);               /* for free(); NULL: no memory */
@@ -197,8 +198,8 @@ CORE optc_status table_keep(optc_binding *b);              /* the step at hand h
 CORE void tables_drop(optc_binding *b);
 
 /* ---- gpu_guard.c: numbers that lie on the device, and steps that are left out ---- */
-CORE optc_status gpu_gate(optc_binding *b, const void *from, bool guard, const char *call);
-CORE optc_status gate_fire(optc_binding *b, int entry);    /* inside gpu_enter; nothing, where there is none */
+CORE optc_status gpu_read_ahead(optc_binding *b, const void *from, bool guard, const char *call);
+CORE optc_status guard_launch(optc_binding *b, int entry);    /* inside gpu_enter; nothing, where there is none */
 
 /* ---- gpu_conditional.c: steps of rules with calls of which the device decides ---- */
 CORE void phases_bind(optc_binding *b);                    /* whether it can be asked (optc_binding.conditional) */
@@ -210,14 +211,14 @@ CORE void phases_drop(optc_binding *b);
 
 /* ---- gpu_run.c ---- */
 /* makes them ready, or anew: where that fails those there were stay */
-CORE optc_status gpu_plays(optc_binding *b);
-CORE void gpu_drop_plays(optc_binding *b);
-CORE bool ticks_inside(const Program *p, const ProgPhase *ph);     /* t moves on in its first stage */
+CORE optc_status gpu_build_lists(optc_binding *b);
+CORE void gpu_drop_lists(optc_binding *b);
+CORE bool advances_t_inside(const Program *p, const ProgPhase *ph);     /* t moves on in its first stage */
 CORE optc_status gpu_run(optc_binding *b, int entry, int phase);
-CORE Shot gpu_shot(const optc_binding *b, const ProgStage *s, int batch, const Launch *l, CUfunction fn);
-CORE optc_status gpu_fire(optc_binding *b, const Shot *x, int guard);       /* inside gpu_enter */
-CORE int shot_fire(const Driver *d, const Shot *x, int guard, CUstream stream);
-CORE void play_graph(optc_binding *b, Play *p);             /* inside gpu_enter */
+CORE LaunchItem gpu_launch_item(const optc_binding *b, const ProgStage *s, int batch, const Launch *l, CUfunction fn);
+CORE optc_status gpu_launch(optc_binding *b, const LaunchItem *x, int guard);       /* inside gpu_enter */
+CORE int item_launch(const Driver *d, const LaunchItem *x, int guard, CUstream stream);
+CORE void list_graph(optc_binding *b, LaunchList *p);             /* inside gpu_enter */
 CORE optc_status gpu_read(const optc_binding *b, void *host, const void *device, size_t bytes, const char *call);
 CORE optc_status gpu_write(const optc_binding *b, void *device, const void *host, size_t bytes, bool wait,
                            const char *call);

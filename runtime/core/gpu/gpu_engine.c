@@ -291,7 +291,7 @@ CORE optc_status gpu_alloc(optc_engine *e, size_t bytes, CUstream stream, const 
         else if (rc)
             return gpu_error(g, "cuMemAlloc", rc, text);
     }
-    memory_took(e, (int64_t)bytes);
+    memory_account(e, (int64_t)bytes);
     return OPTC_OK;
 }
 
@@ -309,7 +309,7 @@ CORE void gpu_give(optc_engine *e, CUdeviceptr p, size_t bytes, CUstream stream)
         g->d->cuStreamSynchronize(stream);
         g->d->cuMemFree_v2(p);
     }
-    memory_took(e, -(int64_t)bytes);
+    memory_account(e, -(int64_t)bytes);
 }
 
 CORE optc_status gpu_memory(optc_engine *e, optc_memory *out)
@@ -329,8 +329,8 @@ CORE const Device *gpu_device(void)
 {
     static const Device d = {"gpu",          gpu_bind,       gpu_unbind, gpu_run,   gpu_sync,
                              gpu_use_pointer, gpu_set_stream, gpu_read,   gpu_write, gpu_spread,
-                             gpu_send_hyper, gpu_get_t,      gpu_set_t,  gpu_more,  gpu_grown,
-                             gpu_arranged,   gpu_may_arrange, 8,         gpu_memory, false,
-                             gpu_gate,       gpu_call_bytes};
+                             gpu_send_hyper, gpu_get_t,      gpu_set_t,  gpu_alloc_cohorts,  gpu_cohorts_grown,
+                             gpu_participation_changed,   gpu_may_change_participation, 8,         gpu_memory, false,
+                             gpu_read_ahead,       gpu_call_bytes};
     return &d;
 }

@@ -5,13 +5,13 @@
 
 #include <string.h>
 
-typedef struct GateSource { CUdeviceptr from, to; int wide, at, group; } GateSource;   /* optc_source of the kernel */
-typedef struct GateArgs {                          /* optc_gate_args */
+typedef struct GuardScalar { CUdeviceptr from, to; int wide, at, group; } GuardScalar;   /* optc_source of the kernel */
+typedef struct GuardArgs {                          /* optc_guard_args */
     CUdeviceptr views, groups, guard;
-    long long nview, nrow;
+    long long nview, ncohort;
     int wide, counts, lets, nsource;
-    GateSource source[OPTC_SOURCES];
-} GateArgs;
+    GuardScalar source[OPTC_SOURCES];
+} GuardArgs;
 
 static optc_status check_reached(const optc_binding *b, const void *from, const char *call)
 {
@@ -28,14 +28,14 @@ static optc_status check_reached(const optc_binding *b, const void *from, const 
     return rc ? gpu_error(g, "cuPointerGetAttribute", rc, call) : OPTC_OK;
 }
 
-CORE optc_status gpu_gate(optc_binding *b, const void *from, bool guard, const char *call)
+CORE optc_status gpu_read_ahead(optc_binding *b, const void *from, bool guard, const char *call)
 {
     optc_status s = check_reached(b, from, call);
-    if (s == OPTC_OK && !b->gpu->code->gate)
+    if (s == OPTC_OK && !b->gpu->code->read_ahead)
         return fail(OPTC_ERROR_UNAVAILABLE, "%s: the code of rule '%s' was made before numbers could be read on the device",
                     call, b->rule->program->name);
     if (s == OPTC_OK && guard && !host_guards(b))
-        b->gpu->gated = true;
+        b->gpu->guarded = true;
     return s;
 }
 
@@ -44,11 +44,11 @@ static bool entry_counts(const optc_binding *b, int entry)
 {
     const Program *p = b->rule->program;
     const ProgPhase *ph = &p->entry[entry].phase[0];
-    return p->needs_t && ph->naction && ph->action[0].kind == ACT_TICK &&
-           !(phases_guarded(b, entry) && ticks_inside(p, ph));
+    return p->needs_t && ph->naction && ph->action[0].kind == ACT_ADVANCE_T &&
+           !(phases_guarded(b, entry) && advances_t_inside(p, ph));
 }
 
-static void put_source(const optc_binding *b, const NumberAt *from, GateSource *to)
+static void put_source(const optc_binding *b, const DeviceScalar *from, GuardScalar *to)
 {
     to->from = (CUdeviceptr)(uintptr_t)from->from;
     to->to = from->at ? 0 : (CUdeviceptr)(uintptr_t)b->group[from->group].mem[from->input];
@@ -58,16 +58,16 @@ static void put_source(const optc_binding *b, const NumberAt *from, GateSource *
 }
 
 /* The first of them guards; more there are only where there are many sources. */
-CORE optc_status gate_fire(optc_binding *b, int entry)
+CORE optc_status guard_launch(optc_binding *b, int entry)
 {
     GpuEngine *g = b->rule->engine->gpu;
     GpuTables *t = b->gpu;
-    for (int at = 0; at < b->nsource || (!at && t->gated); at += OPTC_SOURCES) {
-        GateArgs a;
+    for (int at = 0; at < b->nsource || (!at && t->guarded); at += OPTC_SOURCES) {
+        GuardArgs a;
         memset(&a, 0, sizeof a);
         a.views = t->views, a.groups = t->groups;
-        a.nview = b->nall, a.nrow = b->nrow;
-        a.lets = !at && t->gated;
+        a.nview = b->nall, a.ncohort = b->ncohort;
+        a.lets = !at && t->guarded;
         if (a.lets) {
             a.guard = (CUdeviceptr)(uintptr_t)b->guard.from;
             a.wide = b->guard.type == T_F64;
@@ -75,10 +75,11 @@ CORE optc_status gate_fire(optc_binding *b, int entry)
         }
         for (int i = at; i < b->nsource && a.nsource < OPTC_SOURCES; i++)
             put_source(b, &b->source[i], &a.source[a.nsource++]);
-        long long most = a.lets && a.nview > a.nrow ? a.nview : a.nrow;
+        long long most = a.lets && a.nview > a.ncohort ? a.nview : a.ncohort;
         void *args[] = {&a};
         TRY(g,
-            cuLaunchKernel(t->code->gate, most > 4096 ? 32 : (unsigned)(most / 128 + 1), 1, 1, 128, 1, 1, 0, t->stream,
+            cuLaunchKernel(t->code->read_ahead, most > 4096 ? 32 : (unsigned)(most / 128 + 1), 1, 1, 128, 1, 1, 0,
+                           t->stream,
                            args, NULL),
             b->rule->program->name);
     }

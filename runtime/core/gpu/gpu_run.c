@@ -7,12 +7,12 @@
 
 /* ---- launches ---- */
 /* What a kernel of several stages is told beside; others have one parameter, and nobody looks at the second. */
-static void *shot_arrays(const Shot *x) { return x->stage ? (void *)x->stage->at : NULL; }
+static void *item_arrays(const LaunchItem *x) { return x->stage ? (void *)x->stage->at : NULL; }
 
-CORE int shot_fire(const Driver *d, const Shot *x, int guard, CUstream stream)
+CORE int item_launch(const Driver *d, const LaunchItem *x, int guard, CUstream stream)
 {
     Args a = x->args;
-    void *args[] = {&a, shot_arrays(x)};
+    void *args[] = {&a, item_arrays(x)};
     a.guard = guard;
     return d->cuLaunchKernel(x->fn, x->blocks, 1, 1, x->threads, 1, 1, 0, stream, args, NULL);
 }
@@ -22,18 +22,18 @@ CORE int shot_fire(const Driver *d, const Shot *x, int guard, CUstream stream)
  * Of plays that copy arrays there is no graph of our own: they are fired one by one, in order, at every run. A graph of
  * the caller's takes copies as it takes launches, unless the rule has periods: there it holds the stages of all phases,
  * of which those of the wrong one return at once, and a copy cannot. Such a capture is refused. */
-static bool build_graph(const Driver *d, const Play *p, CUgraph *graph)
+static bool build_graph(const Driver *d, const LaunchList *p, CUgraph *graph)
 {
     CUgraphNode node = NULL;
     bool ok = d->cuGraphCreate(graph, 0) == 0;
     for (int i = 0; i < p->n && ok; i++) {
-        void *args[] = {&p->shot[i].args, shot_arrays(&p->shot[i])};
+        void *args[] = {&p->item[i].args, item_arrays(&p->item[i])};
         CUgraphNode before = node;
         CUDA_KERNEL_NODE_PARAMS k;
         memset(&k, 0, sizeof k);
-        k.func = p->shot[i].fn;
-        k.gridDimX = p->shot[i].blocks;
-        k.blockDimX = p->shot[i].threads;
+        k.func = p->item[i].fn;
+        k.gridDimX = p->item[i].blocks;
+        k.blockDimX = p->item[i].threads;
         k.gridDimY = k.gridDimZ = k.blockDimY = k.blockDimZ = 1;
         k.kernelParams = args;
         ok = d->cuGraphAddKernelNode_v2(&node, *graph, i ? &before : NULL, i ? 1 : 0, &k) == 0;
@@ -42,19 +42,19 @@ static bool build_graph(const Driver *d, const Play *p, CUgraph *graph)
 }
 
 /* What a library launches is only known to who captures it: in a stream of our own, of which nothing else knows. */
-static bool capture_graph(optc_binding *b, const Play *p, CUgraph *graph)
+static bool capture_graph(optc_binding *b, const LaunchList *p, CUgraph *graph)
 {
     const Driver *d = b->rule->engine->gpu->d;
     CUstream was = b->gpu->stream, own = calls_stream(b);
     optc_status s = OPTC_OK;
     for (int i = 0; i < p->n; i++)
-        if (p->shot[i].call && !calls_capture(b, p->shot[i].call))
+        if (p->item[i].call && !calls_capture(b, p->item[i].call))
             return false;                      /* what stands in its place there is slower */
     if (d->cuStreamBeginCapture_v2(own, CU_STREAM_CAPTURE_MODE_RELAXED))
         return false;
     b->gpu->stream = own;
     for (int i = 0; i < p->n && s == OPTC_OK; i++)
-        s = gpu_fire(b, &p->shot[i], 0);
+        s = gpu_launch(b, &p->item[i], 0);
     b->gpu->stream = was;
     bool ended = d->cuStreamEndCapture(own, graph) == 0;
     if (s != OPTC_OK)
@@ -62,7 +62,7 @@ static bool capture_graph(optc_binding *b, const Play *p, CUgraph *graph)
     return s == OPTC_OK && ended;
 }
 
-CORE void play_graph(optc_binding *b, Play *p)
+CORE void list_graph(optc_binding *b, LaunchList *p)
 {
     const Driver *d = b->rule->engine->gpu->d;
     CUgraph graph = NULL;
@@ -73,12 +73,12 @@ CORE void play_graph(optc_binding *b, Play *p)
         d->cuGraphDestroy(graph);
 }
 
-CORE Shot gpu_shot(const optc_binding *b, const ProgStage *s, int batch, const Launch *l, CUfunction fn)
+CORE LaunchItem gpu_launch_item(const optc_binding *b, const ProgStage *s, int batch, const Launch *l, CUfunction fn)
 {
     const GpuTables *t = b->gpu;
     const Units *u = stage_tensors(b, s, batch);
     bool group = s->kind == S_GROUP;
-    Shot x;
+    LaunchItem x;
     memset(&x, 0, sizeof x);
     x.fn = fn;
     x.stage = s;
@@ -86,7 +86,7 @@ CORE Shot gpu_shot(const optc_binding *b, const ProgStage *s, int batch, const L
     x.args.mem = group ? t->group_mem : t->mem;
     x.args.units = batch < 0 ? t->units[s->variant][s->kind] : t->batch_units[batch * NSTAGEKIND + (int)s->kind];
     x.batch = batch;
-    x.args.count = group ? b->nrow : u->prefix[s->kind][u->n];
+    x.args.count = group ? b->ncohort : u->prefix[s->kind][u->n];
     x.args.brief = count_brief(s->form, l, s->kind == S_FLAT ? u->shorter : NULL);
     int64_t grid =
         count_blocks(s->form, l, x.args.count, x.args.brief, u->longest[s->kind], b->rule->engine->gpu->sms);
@@ -96,31 +96,31 @@ CORE Shot gpu_shot(const optc_binding *b, const ProgStage *s, int batch, const L
     return x;
 }
 
-static Shot tick_shot(const optc_binding *b)
+static LaunchItem advance_t_item(const optc_binding *b)
 {
-    Shot x;
+    LaunchItem x;
     memset(&x, 0, sizeof x);
-    x.fn = b->gpu->code->tick;
+    x.fn = b->gpu->code->advance_t;
     x.blocks = 1;
     x.threads = 128;
     x.args.views = b->gpu->groups;
     x.args.mem = b->gpu->group_mem;
-    x.args.count = b->nrow;
+    x.args.count = b->ncohort;
     return x;
 }
 
-static Shot copy_shot(const ProgAction *a)
+static LaunchItem copy_item(const ProgAction *a)
 {
-    Shot x;
+    LaunchItem x;
     memset(&x, 0, sizeof x);
     x.copy = a;
     x.blocks = 1;
     return x;
 }
 
-static Shot call_shot(const optc_binding *b, const ProgStage *s, int batch)
+static LaunchItem call_item(const optc_binding *b, const ProgStage *s, int batch)
 {
-    Shot x;
+    LaunchItem x;
     memset(&x, 0, sizeof x);
     x.stage = s;
     x.batch = batch;
@@ -131,13 +131,13 @@ static Shot call_shot(const optc_binding *b, const ProgStage *s, int batch)
 
 /* A step begins with t moving on: in its first stage where that is the groups' own, else in a launch of its own. A
  * captured step of a rule with periods launches the stages of all phases, so there it is always a launch of its own. */
-CORE bool ticks_inside(const Program *p, const ProgPhase *ph)
+CORE bool advances_t_inside(const Program *p, const ProgPhase *ph)
 {
     return !p->nperiod && ph->naction > 1 && ph->action[1].kind == ACT_LAUNCH &&
            p->stage[ph->action[1].stage].kind == S_GROUP;
 }
 
-static optc_status too_many(const Program *p, const Shot *x)
+static optc_status too_many(const Program *p, const LaunchItem *x)
 {
     char what[200];
     stage_label(p, x->stage, what, sizeof what);
@@ -147,66 +147,66 @@ static optc_status too_many(const Program *p, const Shot *x)
                 what, x->args.count);
 }
 
-static optc_status make_play(optc_binding *b, Play *p, const ProgPhase *ph, const Tasks *tasks)
+static optc_status make_list(optc_binding *b, LaunchList *p, const ProgPhase *ph, const Tasks *tasks)
 {
     const Program *pr = b->rule->program;
     const GpuCode *c = b->gpu->code;
-    bool inside = pr->needs_t && ticks_inside(pr, ph), tick = false;
-    p->shot = TAKE(b, Shot, tasks->n);
-    if (!p->shot)
+    bool inside = pr->needs_t && advances_t_inside(pr, ph), advance_t = false;
+    p->item = TAKE(b, LaunchItem, tasks->n);
+    if (!p->item)
         return no_memory("optc_bind");
     for (int i = 0; i < tasks->n; i++) {
         const ProgAction *a = tasks->task[i].action;
         const ProgStage *s = a->kind == ACT_LAUNCH ? &pr->stage[a->stage] : NULL;
-        if (a->kind == ACT_TICK && pr->needs_t && !inside)
-            p->shot[p->n++] = tick_shot(b);
-        tick = tick || a->kind == ACT_TICK;
+        if (a->kind == ACT_ADVANCE_T && pr->needs_t && !inside)
+            p->item[p->n++] = advance_t_item(b);
+        advance_t = advance_t || a->kind == ACT_ADVANCE_T;
         if (a->kind == ACT_COPY) {
-            p->shot[p->n++] = copy_shot(a);
+            p->item[p->n++] = copy_item(a);
             p->copies = true;
         }
         if (!s)
             continue;
         bool call = s->kind == S_CALL;
-        Shot x = call ? call_shot(b, s, tasks->task[i].batch)
-                      : gpu_shot(b, s, tasks->task[i].batch, &c->launch[s->fn], c->fn[s->fn]);
-        x.args.tick = tick && inside && a == &ph->action[1];
+        LaunchItem x = call ? call_item(b, s, tasks->task[i].batch)
+                      : gpu_launch_item(b, s, tasks->task[i].batch, &c->launch[s->fn], c->fn[s->fn]);
+        x.args.advance_t = advance_t && inside && a == &ph->action[1];
         p->calls = p->calls || call;
         if (call ? x.call != NULL : x.args.count != 0)
-            p->shot[p->n++] = x;
+            p->item[p->n++] = x;
         if (x.args.count && !x.blocks)
             return too_many(pr, &x);
     }
-    p->turns = turns_any(p);
+    p->stagger = gpu_stagger_any(p);
     return OPTC_OK;
 }
 
-CORE void gpu_drop_plays(optc_binding *b)
+CORE void gpu_drop_lists(optc_binding *b)
 {
     GpuTables *t = b->gpu;
-    for (int i = 0; t->play && i < b->rule->program->nentry * t->nphase; i++)
-        if (t->play[i].exec) {
-            b->rule->engine->gpu->d->cuGraphExecDestroy(t->play[i].exec);
-            t->play[i].exec = NULL;
+    for (int i = 0; t->launch_list && i < b->rule->program->nentry * t->nphase; i++)
+        if (t->launch_list[i].exec) {
+            b->rule->engine->gpu->d->cuGraphExecDestroy(t->launch_list[i].exec);
+            t->launch_list[i].exec = NULL;
         }
     phases_drop(b);
 }
 
-CORE optc_status gpu_plays(optc_binding *b)
+CORE optc_status gpu_build_lists(optc_binding *b)
 {
     const Program *p = b->rule->program;
     GpuTables *t = b->gpu;
     optc_status s = OPTC_OK;
     int nphase = program_phases(p);
-    Play *play = TAKE(b, Play, p->nentry * nphase);
-    if (!play)
+    LaunchList *launch_list = TAKE(b, LaunchList, p->nentry * nphase);
+    if (!launch_list)
         return no_memory("optc_bind");
     for (int i = 0; i < p->nentry * nphase && s == OPTC_OK; i++)
-        s = make_play(b, &play[i], &p->entry[i / nphase].phase[i % nphase], &b->tasks[i]);
+        s = make_list(b, &launch_list[i], &p->entry[i / nphase].phase[i % nphase], &b->tasks[i]);
     if (s != OPTC_OK)
         return s;
-    gpu_drop_plays(b);
-    t->play = play;
+    gpu_drop_lists(b);
+    t->launch_list = launch_list;
     t->nphase = nphase;
     for (int e = 0; e < p->nentry; e++)
         if (!strcmp(p->entry[e].name, "step"))
@@ -222,7 +222,7 @@ enum { CAPTURE_INVALIDATED = 2 };                          /* of CUstreamCapture
  * begins. */
 typedef struct CopyRange { char *to, *from; size_t bytes; } CopyRange;
 
-static optc_status fire_range(optc_binding *b, const CopyRange *r, const char *name)
+static optc_status launch_range_of(optc_binding *b, const CopyRange *r, const char *name)
 {
     if (r->bytes)
         TRY(b->rule->engine->gpu,
@@ -240,13 +240,13 @@ static bool goes_on(const CopyRange *r, const CopyRange *next, bool gaps)
 
 static bool in_block(const ProgArray *m) { return m->kind == MEM_STATE || m->kind == MEM_TEMP; }
 
-static optc_status fire_copy(optc_binding *b, const ProgAction *a)
+static optc_status launch_copy(optc_binding *b, const ProgAction *a)
 {
     const ProgArray *m = &b->rule->program->array[a->to], *x = &b->rule->program->array[a->from];
     size_t size = (size_t)b->rule->program->type[m->type].bytes;
     CopyRange r = {NULL, NULL, 0};
     optc_status s = OPTC_OK;
-    for (int i = 0; i < (m->dom == GROUP ? b->nrow : b->ntensor) && s == OPTC_OK; i++) {
+    for (int i = 0; i < (m->dom == GROUP ? b->ncohort : b->ntensor) && s == OPTC_OK; i++) {
         void *const *mem = m->dom == GROUP ? b->group[i].mem : b->tensor[i].mem;
         size_t n = m->dom == GROUP ? 1 : (size_t)dom_len(m->dom, b->tensor[i].shape);
         if ((m->dom == GROUP ? b->group[i].view.n : b->tensor[i].view.n) < 0)
@@ -258,25 +258,25 @@ static optc_status fire_copy(optc_binding *b, const ProgAction *a)
             r.bytes = (size_t)(next.to - r.to) + next.bytes;
             continue;
         }
-        s = fire_range(b, &r, m->name);
+        s = launch_range_of(b, &r, m->name);
         r = next;
     }
-    return s == OPTC_OK ? fire_range(b, &r, m->name) : s;
+    return s == OPTC_OK ? launch_range_of(b, &r, m->name) : s;
 }
 
-CORE optc_status gpu_fire(optc_binding *b, const Shot *x, int guard)
+CORE optc_status gpu_launch(optc_binding *b, const LaunchItem *x, int guard)
 {
     GpuEngine *g = b->rule->engine->gpu;
     if (x->copy)
-        return fire_copy(b, x->copy);
+        return launch_copy(b, x->copy);
     if (x->call)
-        return calls_fire(b, x->call);
-    Shot own = *x;
-    if (b->gpu->in_turn && x->stage && x->stage->turns)
-        own = turns_shot(b, x);
+        return calls_launch(b, x->call);
+    LaunchItem own = *x;
+    if (b->gpu->stagger_on && x->stage && x->stage->stagger)
+        own = gpu_stagger_item(b, x);
     if (b->gpu->table && own.args.mem == b->gpu->mem)
         own.args.mem = b->gpu->table;
-    int rc = !x->args.count || own.args.count ? shot_fire(g->d, &own, guard, b->gpu->stream) : 0;
+    int rc = !x->args.count || own.args.count ? item_launch(g->d, &own, guard, b->gpu->stream) : 0;
     if (!rc)
         return OPTC_OK;
     char what[200];
@@ -310,19 +310,19 @@ static optc_status capture(optc_binding *b, int entry, bool capturing)
     if (phases_conditional(b, entry))
         return capturing ? phases_capture(b, entry) : phases_run(b, entry);
     for (int m = 0; m < b->gpu->nphase; m++)
-        if (p->nperiod && b->gpu->play[entry * b->gpu->nphase + m].copies)
+        if (p->nperiod && b->gpu->launch_list[entry * b->gpu->nphase + m].copies)
             return fail(OPTC_ERROR_ARGUMENT,
                         "optc_run: rule '%s' copies arrays in some of its phases: it cannot be captured", p->name);
     for (int m = 0; m < b->gpu->nphase && s == OPTC_OK; m++) {
-        const Play *play = &b->gpu->play[entry * b->gpu->nphase + m];
-        for (int i = 0; i < play->n && s == OPTC_OK; i++)
-            if (play->shot[i].stage || play->shot[i].copy || m == 0)
-                s = gpu_fire(b, &play->shot[i], play->shot[i].stage && p->nperiod > 0);
+        const LaunchList *launch_list = &b->gpu->launch_list[entry * b->gpu->nphase + m];
+        for (int i = 0; i < launch_list->n && s == OPTC_OK; i++)
+            if (launch_list->item[i].stage || launch_list->item[i].copy || m == 0)
+                s = gpu_launch(b, &launch_list->item[i], launch_list->item[i].stage && p->nperiod > 0);
     }
     return s;
 }
 
-static optc_status run_play(optc_binding *b, const Play *p)
+static optc_status run_list(optc_binding *b, const LaunchList *p)
 {
     GpuEngine *g = b->rule->engine->gpu;
     optc_status s = OPTC_OK;
@@ -331,7 +331,7 @@ static optc_status run_play(optc_binding *b, const Play *p)
         return OPTC_OK;
     }
     for (int i = 0; i < p->n && s == OPTC_OK; i++)
-        s = gpu_fire(b, &p->shot[i], 0);
+        s = gpu_launch(b, &p->item[i], 0);
     return s;
 }
 
@@ -345,7 +345,7 @@ static optc_status follow_group(optc_binding *b, void *to, const void *from, siz
 
 /* What was captured finds tensors without a gradient left out, or it would read NULL: once some are, no entry may run
  * that takes them in. It has the tables of its time, and copies groups' states to the rows of its time. */
-static optc_status may_arrange(const optc_binding *b, const Change *c)
+static optc_status may_change_participation(const optc_binding *b, const Participation *c)
 {
     GpuTables *t = b->gpu;
     int capturing = 0;
@@ -377,14 +377,14 @@ static optc_status may_arrange(const optc_binding *b, const Change *c)
     return OPTC_OK;
 }
 
-CORE optc_status gpu_may_arrange(const optc_binding *b, const Change *c)
+CORE optc_status gpu_may_change_participation(const optc_binding *b, const Participation *c)
 {
     GpuEngine *g = b->rule->engine->gpu;
     optc_status s = gpu_alive(g);
     if (s != OPTC_OK)
         return s;
     gpu_enter(g);
-    return gpu_leave(g, may_arrange(b, c));
+    return gpu_leave(g, may_change_participation(b, c));
 }
 
 /* What was set since the last run. Pointers that were stay with a step that is captured, and are still to be sent.
@@ -398,8 +398,8 @@ static optc_status send_changes(optc_binding *b, bool capturing)
                     "optc_run: who takes part or a count of steps was set since the last step: run one step before "
                     "capturing");
     if (capturing) {
-        optc_status kept = t->moved || b->given ? table_keep(b) : OPTC_OK;
-        return kept == OPTC_OK && t->calls ? calls_follow(b) : kept;
+        optc_status kept = t->moved || b->grads_set ? table_keep(b) : OPTC_OK;
+        return kept == OPTC_OK && t->calls ? calls_update(b) : kept;
     }
     bool dirty = t->dirty, moved = t->moved || t->captured;
     optc_status s = dirty ? gpu_send_views(b) : OPTC_OK;
@@ -407,7 +407,7 @@ static optc_status send_changes(optc_binding *b, bool capturing)
         s = send_moved(b);
     t->calls_behind = t->calls_behind || dirty || moved;
     if (s == OPTC_OK && t->calls && t->calls_behind)
-        s = calls_follow(b);
+        s = calls_update(b);
     t->calls_behind = t->calls_behind && s != OPTC_OK;
     return s;
 }
@@ -428,20 +428,21 @@ static optc_status run_inside(optc_binding *b, int entry, int phase)
 {
     GpuEngine *g = b->rule->engine->gpu;
     GpuTables *t = b->gpu;
-    Play *p = &t->play[entry * t->nphase + phase];
+    LaunchList *p = &t->launch_list[entry * t->nphase + phase];
     int capturing = 0;
     TRY(g, cuStreamIsCapturing(t->stream, &capturing), "");
     optc_status s = send_changes(b, capturing != 0);
     if (s == OPTC_OK)
-        s = rows_follow(b, follow_group);
+        s = cohorts_copy_states(b, follow_group);
     if (s == OPTC_OK)
-        s = gate_fire(b, entry);
+        s = guard_launch(b, entry);
     if (s != OPTC_OK)
         return s;
     /* Once captured steps may have been replayed, or steps left out by a guard, the host no longer knows which phase is
      * next, nor whose turn it is: the device decides, as in a graph. */
-    t->in_turn = false;
-    if (capturing || ((t->captured || t->gated) && (b->rule->program->nperiod || b->nslots)) || phases_guarded(b, entry)) {
+    t->stagger_on = false;
+    if (capturing || ((t->captured || t->guarded) && (b->rule->program->nperiod || b->nslots)) ||
+        phases_guarded(b, entry)) {
         gpu_enter_aside(g);                       /* libraries may do in a capture what only a relaxed one allows */
         s = gpu_leave(g, capture(b, entry, capturing != 0));
         if (s == OPTC_OK && capturing)
@@ -452,21 +453,21 @@ static optc_status run_inside(optc_binding *b, int entry, int phase)
         return s;
     }
     b->recorded = false;
-    t->in_turn = p->turns;
-    if ((s = shorts_look(b, p)) != OPTC_OK)
+    t->stagger_on = p->stagger;
+    if ((s = roots_f32_check(b, p)) != OPTC_OK)
         return s;
-    if (p->turns && (s = turns_send(b, p)) != OPTC_OK)
+    if (p->stagger && (s = gpu_stagger_send(b, p)) != OPTC_OK)
         return s;
-    if (p->calls && (s = calls_try(b, p)) != OPTC_OK)
+    if (p->calls && (s = calls_probe(b, p)) != OPTC_OK)
         return s;
-    if (p->runs < 2 && ++p->runs == 2 && p->n > 1 && !g->no_graphs && !p->turns)
-        play_graph(b, p);
-    bool tuned = t->begin && p->runs == 2 && p == &t->play[t->step * t->nphase] && !p->turns &&
-                 !t->gated;                       /* a step that is left out takes no time */
-    s = run_play(b, tuned ? t->begin(b, p) : p);
+    if (p->runs < 2 && ++p->runs == 2 && p->n > 1 && !g->no_graphs && !p->stagger)
+        list_graph(b, p);
+    bool tuned = t->begin && p->runs == 2 && p == &t->launch_list[t->step * t->nphase] && !p->stagger &&
+                 !t->guarded;                       /* a step that is left out takes no time */
+    s = run_list(b, tuned ? t->begin(b, p) : p);
     if (tuned && s == OPTC_OK)
         t->end(b);
-    return s == OPTC_OK ? shorts_keep(b, p) : s;
+    return s == OPTC_OK ? roots_f32_save(b, p) : s;
 }
 
 CORE optc_status gpu_run(optc_binding *b, int entry, int phase)
@@ -559,7 +560,7 @@ CORE optc_status gpu_get_t(const optc_binding *b, int64_t *steps)
 {
     double t = (double)b->steps;
     optc_status s = OPTC_OK;
-    if ((b->gpu->captured || b->gpu->gated) && b->rule->program->needs_t)
+    if ((b->gpu->captured || b->gpu->guarded) && b->rule->program->needs_t)
         s = copy_bytes(b, &t, b->gpu->hyper, sizeof t, false, true, "optc_get_t");
     if (s == OPTC_OK)
         *steps = (int64_t)t;
@@ -571,16 +572,17 @@ CORE optc_status gpu_set_t(optc_binding *b, int64_t steps)
 {
     int each = b->rule->program->nhyper + 2;
     size_t bytes = gpu_hyper_bytes(b);
-    double *all = (double *)malloc(bytes * (size_t)b->nrow);
+    double *all = (double *)malloc(bytes * (size_t)b->ncohort);
     if (!all)
         return no_memory("optc_set_t");
-    for (int i = 0; i < b->nrow; i++) {
+    for (int i = 0; i < b->ncohort; i++) {
         double *row = all + (size_t)each * (size_t)i;
         memcpy(row, b->group[i].hyper, bytes);
         row[0] = (double)steps, row[each - 1] = 0;
     }
-    optc_status s = gpu_write(b, (void *)(uintptr_t)b->gpu->hyper, all, bytes * (size_t)b->nrow, false, "optc_set_t");
-    for (int i = 0; i < b->nrow && s == OPTC_OK; i++)
+    optc_status s = gpu_write(b, (void *)(uintptr_t)b->gpu->hyper, all, bytes * (size_t)b->ncohort, false,
+                              "optc_set_t");
+    for (int i = 0; i < b->ncohort && s == OPTC_OK; i++)
         memcpy(b->group[i].hyper, all + (size_t)each * (size_t)i, bytes);
     free(all);
     return s;

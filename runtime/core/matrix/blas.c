@@ -33,7 +33,7 @@ __attribute__((weak, visibility("default"))) void *optc_blas_copied = NULL;
 #endif
 
 /* CBLAS' numbers for row-major, no, transposed, lower */
-enum { CBLAS_ROWS = 101, CBLAS_PLAIN = 111, CBLAS_TURNED = 112, CBLAS_LOWER = 122 };
+enum { CBLAS_ROWS = 101, CBLAS_PLAIN = 111, CBLAS_TRANS = 112, CBLAS_LOWER = 122 };
 
 /* ---- symbols ---- */
 typedef struct Affix { const char *before, *behind; bool wide; } Affix;
@@ -362,18 +362,18 @@ static optc_status bad_library(const char *call, const char *name)
 CORE optc_status blas_open(Blas *x, const char *call)
 {
     const char *name = getenv("OPTC_BLAS");
-    bool none = name && !strcmp(name, "none"), named = name && *name && !none, room = none || blas_has_room();
-    if (!none && room && (named ? blas_named(name, true, x) : blas_find(x)))
+    bool none = name && !strcmp(name, "none"), named = name && *name && !none, scratch = none || blas_has_room();
+    if (!none && scratch && (named ? blas_named(name, true, x) : blas_find(x)))
         return OPTC_OK;
     memset(x, 0, sizeof *x);
     bool files = none || blas_has_files();
     snprintf(x->about, sizeof x->about, "our own, slower than a BLAS (%s)",
              none     ? "OPTC_BLAS is none"
-             : !room  ? "the limit of address space leaves no room for one"
+             : !scratch  ? "the limit of address space leaves no room for one"
              : !files ? "too few file descriptors are left to open one"
              : named  ? "OPTC_BLAS names none that can be opened"
                       : "none was found: install OpenBLAS, or name one by OPTC_BLAS");
-    if (!room)
+    if (!scratch)
         return fail(OPTC_ERROR_MEMORY,
                     "%s: a BLAS maps buffers for each of its threads, for which the limit of address space (ulimit -v) "
                     "leaves no room: raise it, or take products of our own (OPTC_BLAS=none)",
@@ -418,7 +418,7 @@ typedef void (*Dsyrk64)(int, int, int, int64_t, int64_t, double, const double *,
 
 static void call_blas(const Blas *x, const Gemm *g)
 {
-    int ta = g->turn_a ? CBLAS_TURNED : CBLAS_PLAIN, tb = g->turn_b ? CBLAS_TURNED : CBLAS_PLAIN;
+    int ta = g->trans_a ? CBLAS_TRANS : CBLAS_PLAIN, tb = g->trans_b ? CBLAS_TRANS : CBLAS_PLAIN;
     void *f = g->lower ? x->syrk[g->f64] : x->gemm[g->f64];
     switch (4 * g->lower + 2 * x->wide + g->f64) {
     case 0: GEMM(Sgemm32, float, int); break;
@@ -453,7 +453,7 @@ CORE void blas_gemm(const Blas *x, const Gemm *g)
     /* a BLAS does not look at operands that count for nothing, where NaN would be lost, and wants rows of some
      * length */
     if (!x->gemm[0] || g->alpha == 0 || g->k == 0) {
-        product_own(g);
+        gemm_fallback(g);
         return;
     }
     int was = blas_hold(x);

@@ -10,24 +10,24 @@
 
 /* ---- products ---- */
 /* Of an array as it lies: how far its rows are from each other. */
-static int64_t leading(const Program *p, int array, Shape s, int64_t apart)
+static int64_t leading(const Program *p, int array, Shape s, int64_t row_stride)
 {
     Dom d = p->array[array].dom;
-    return d == ELEM ? apart : axis_len(dom_matrix(d, false).across, s);
+    return d == ELEM ? row_stride : axis_len(dom_matrix(d, false).across, s);
 }
 
-CORE ProductShape product_shape(const Program *p, const ProgCall *c, Shape s, int64_t apart)
+CORE ProductShape product_shape(const Program *p, const ProgCall *c, Shape s, int64_t row_stride)
 {
     ProductShape x;
-    MatrixAxes a = dom_matrix(p->array[c->a].dom, (c->flags & TURN_A) != 0),
-               b = dom_matrix(p->array[c->b].dom, (c->flags & TURN_B) != 0);
+    MatrixAxes a = dom_matrix(p->array[c->a].dom, (c->flags & TRANS_A) != 0),
+               b = dom_matrix(p->array[c->b].dom, (c->flags & TRANS_B) != 0);
     memset(&x, 0, sizeof x);
     x.slices = s.slices;
     x.m = axis_len(a.down, s), x.n = axis_len(b.across, s), x.k = axis_len(a.across, s);
-    x.ld[0] = leading(p, c->a, s, apart);
-    x.ld[1] = leading(p, c->b, s, apart);
+    x.ld[0] = leading(p, c->a, s, row_stride);
+    x.ld[1] = leading(p, c->b, s, row_stride);
     /* one column or one row lies as its values do */
-    x.ld[2] = x.ld[3] = p->array[c->out].dom == ELEM ? apart : x.n;
+    x.ld[2] = x.ld[3] = p->array[c->out].dom == ELEM ? row_stride : x.n;
     return x;
 }
 
@@ -52,8 +52,8 @@ static optc_status mm_check(const Program *p, const ProgStage *s)
     const ProgArray *m = p->array;
     if (c->a < 0 || c->b < 0 || c->out < 0 || c->c < -1)
         return bad_call(p, s, "a product lacks an operand");
-    MatrixAxes a = dom_matrix(m[c->a].dom, (c->flags & TURN_A) != 0),
-               b = dom_matrix(m[c->b].dom, (c->flags & TURN_B) != 0);
+    MatrixAxes a = dom_matrix(m[c->a].dom, (c->flags & TRANS_A) != 0),
+               b = dom_matrix(m[c->b].dom, (c->flags & TRANS_B) != 0);
     Dom out = dom_product(a.down, b.across);
     if (a.across != b.down || out == NDOM || dom_matrix(m[c->out].dom, false).down != dom_matrix(out, false).down ||
         dom_matrix(m[c->out].dom, false).across != dom_matrix(out, false).across)
@@ -99,7 +99,7 @@ static Panels cut_product(const ProgCall *c, const ProductShape *x)
     return p;
 }
 
-static int64_t mm_pieces(const Program *p, const ProgCall *c, Shape s)
+static int64_t mm_jobs(const Program *p, const ProgCall *c, Shape s)
 {
     ProductShape x = product_shape(p, c, s, s.cols);
     return x.slices * cut_product(c, &x).count;
@@ -132,21 +132,22 @@ static void mirror_panel(const Gemm *g, void *to, bool inside)
 /* On the diagonal of x x.T half is computed. A BLAS may scale what stands there even by zero: NaN would stay. */
 static void diagonal_panel(const Blas *blas, const ProgCall *c, Gemm *g, size_t size)
 {
-    bool gram = c->a == c->b && (c->flags & (TURN_A | TURN_B)) && (c->flags & (TURN_A | TURN_B)) != (TURN_A | TURN_B);
+    bool gram = c->a == c->b && (c->flags & (TRANS_A | TRANS_B)) &&
+        (c->flags & (TRANS_A | TRANS_B)) != (TRANS_A | TRANS_B);
     g->lower = gram && blas->gemm[0] && g->alpha != 0;
     for (int64_t i = 0; g->lower && g->beta == 0 && i < g->m; i++)
         memset((char *)g->c + (size_t)(i * g->ldc) * size, 0, (size_t)g->n * size);
     blas_gemm(blas, g);
 }
 
-static void mm_run(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t piece, int who)
+static void mm_run(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t job, int thread)
 {
-    (void)who;
+    (void)thread;
     const Program *p = b->rule->program;
-    ProductShape x = product_shape(p, c, t->shape, rows_apart(b, t));
+    ProductShape x = product_shape(p, c, t->shape, row_stride(b, t));
     Panels cut = cut_product(c, &x);
     size_t size = (size_t)p->type[p->array[c->out].type].bytes;
-    int64_t slice = piece / cut.count, at = piece % cut.count, i = 0, j = at;
+    int64_t slice = job / cut.count, at = job % cut.count, i = 0, j = at;
     for (; (c->flags & SYMMETRIC) && j > i; i++)
         j -= i + 1;
     if (!(c->flags & SYMMETRIC))
@@ -158,12 +159,12 @@ static void mm_run(const optc_binding *b, const ProgCall *c, const Tensor *t, in
     Gemm g;
     memset(&g, 0, sizeof g);
     g.f64 = size == sizeof(double);
-    g.turn_a = (c->flags & TURN_A) != 0, g.turn_b = (c->flags & TURN_B) != 0;
+    g.trans_a = (c->flags & TRANS_A) != 0, g.trans_b = (c->flags & TRANS_B) != 0;
     g.m = x.m - row < cut.rows ? x.m - row : cut.rows, g.n = x.n - col < cut.cols ? x.n - col : cut.cols, g.k = x.k;
     g.alpha = c->alpha, g.beta = c->c >= 0 ? c->beta : 0;
     g.lda = x.ld[0], g.ldb = x.ld[1], g.ldc = x.ld[3];
-    g.a = a + (size_t)(matrix_at(b, t, c->a, slice) + row * (g.turn_a ? 1 : g.lda)) * size;
-    g.b = y + (size_t)(matrix_at(b, t, c->b, slice) + col * (g.turn_b ? g.ldb : 1)) * size;
+    g.a = a + (size_t)(matrix_at(b, t, c->a, slice) + row * (g.trans_a ? 1 : g.lda)) * size;
+    g.b = y + (size_t)(matrix_at(b, t, c->b, slice) + col * (g.trans_b ? g.ldb : 1)) * size;
     g.c = out;
     if (g.beta != 0 && c->c != c->out)
         copy_panel(&g, (const char *)t->mem[c->c] + (size_t)place * size, x.ld[2], size);
@@ -177,14 +178,14 @@ static void mm_run(const optc_binding *b, const ProgCall *c, const Tensor *t, in
 
 /* ---- the table ---- */
 static const CalleeInfo callees[NCALLEE] = {
-    {"a product", mm_flops, mm_check, mm_pieces, mm_run, NULL},
-    {"a power", factor_flops, factor_check, factor_pieces, factor_run, factor_room},
-    {"a triangle", factor_flops, factor_check, factor_pieces, factor_run, factor_room},
-    {"orthonormal columns", factor_flops, factor_check, factor_pieces, factor_run, factor_room},
-    {"eigenvectors", factor_flops, factor_check, factor_pieces, factor_run, factor_room},
-    {"a solution", factor_flops, factor_check, factor_pieces, factor_run, factor_room},
-    {"an order", order_flops, order_check, sort_pieces, sort_run, sort_room},
-    {"values in an order", order_flops, order_check, take_pieces, take_run, NULL},
+    {"a product", mm_flops, mm_check, mm_jobs, mm_run, NULL},
+    {"a power", factor_flops, factor_check, factor_jobs, factor_run, factor_scratch},
+    {"a triangle", factor_flops, factor_check, factor_jobs, factor_run, factor_scratch},
+    {"orthonormal columns", factor_flops, factor_check, factor_jobs, factor_run, factor_scratch},
+    {"eigenvectors", factor_flops, factor_check, factor_jobs, factor_run, factor_scratch},
+    {"a solution", factor_flops, factor_check, factor_jobs, factor_run, factor_scratch},
+    {"an order", order_flops, order_check, sort_jobs, sort_run, sort_scratch},
+    {"values in an order", order_flops, order_check, take_jobs, take_run, NULL},
 };
 
 CORE const CalleeInfo *callee_info(const ProgCall *c) { return &callees[c->callee]; }
@@ -204,7 +205,7 @@ CORE optc_status calls_check(const Program *p)
 static optc_status check_sizes(const optc_binding *b, const ProgStage *s, int tensor)
 {
     const Tensor *t = &b->tensor[tensor];
-    ProductShape x = product_shape(b->rule->program, s->call, t->shape, rows_apart(b, t));
+    ProductShape x = product_shape(b->rule->program, s->call, t->shape, row_stride(b, t));
     char stage[200], label[96];
     int64_t most = x.k;
     for (int i = 0; i < 4; i++)
@@ -287,9 +288,9 @@ CORE int64_t cpu_call_bytes(const optc_binding *b)
         const ProgStage *s = &p->stage[i];
         const CalleeInfo *x = s->kind == S_CALL ? callee_info(s->call) : NULL;
         const Range r = call_range(b, s);
-        for (int t = r.from; x && x->room && t < r.to; t++)
+        for (int t = r.from; x && x->scratch && t < r.to; t++)
             if (b->tensor[t].variant == s->variant) {
-                int64_t bytes = x->room(p, s->call, b->tensor[t].shape);
+                int64_t bytes = x->scratch(p, s->call, b->tensor[t].shape);
                 most = bytes > most ? bytes : most;
             }
     }
@@ -312,11 +313,11 @@ CORE optc_status cpu_calls(optc_binding *b)
             s = bad_call(p, st, "on the CPU products are f32 or f64");
     }
     if (any && s == OPTC_OK)
-        s = said_make(b);
+        s = factor_stats_make(b);
     if (!any || s != OPTC_OK)
         return s;
-    b->said = TAKE(b, FactorSaid, said_all(b));
-    Blas *x = b->said ? TAKE(b, Blas, 1) : NULL;
+    b->stats = TAKE(b, FactorStats, factor_stats_count(b));
+    Blas *x = b->stats ? TAKE(b, Blas, 1) : NULL;
     s = x ? blas_open(x, "optc_bind") : no_memory("optc_bind");
     b->blas = x;
     for (int i = 0; i < p->nstage && s == OPTC_OK; i++) {

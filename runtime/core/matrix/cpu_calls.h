@@ -6,7 +6,7 @@
 /* ---- cpu_calls.c ---- */
 /* One matrix's product: m x k by k x n. Of a, b, c and the result: the distance of rows as they lie */
 typedef struct ProductShape { int64_t slices, m, n, k, ld[4]; } ProductShape;
-CORE ProductShape product_shape(const Program *p, const ProgCall *c, Shape s, int64_t apart);      /* rows_apart */
+CORE ProductShape product_shape(const Program *p, const ProgCall *c, Shape s, int64_t row_stride);      /* row_stride */
 CORE optc_status calls_check(const Program *p);
 
 /* The tensors, or views of their blocks, that a call goes over are some of these. */
@@ -16,35 +16,35 @@ CORE optc_status bad_call(const Program *p, const ProgStage *s, const char *what
 
 /* ---- factor_stats.c ---- */
 CORE bool stage_factor(const ProgStage *s);
-CORE optc_status said_make(optc_binding *b);               /* said_at */
-CORE int64_t said_first(const optc_binding *b, const ProgStage *s, int tensor);    /* of its matrices */
+CORE optc_status factor_stats_make(optc_binding *b);               /* stats_at */
+CORE int64_t factor_stats_first(const optc_binding *b, const ProgStage *s, int tensor);    /* of its matrices */
 
 /* ---- matrix_view.c ---- */
 /* A matrix of an array as it lies, rows so many values apart. Values along one axis are one column. */
-typedef struct Lying { char *at; int64_t rows, cols, apart; bool f64; } Lying;
-CORE Lying lying(const optc_binding *b, const Tensor *t, int array, int64_t nth);
-CORE void lying_load(double *to, const Lying *x);                       /* row by row */
-CORE void lying_store(const Lying *x, const double *from);              /* NULL: NaN throughout */
-CORE void lying_copy(const Lying *x, const Lying *from);                /* of one shape and type */
-CORE bool lying_holds(const Lying *x, const double *from);              /* all of it is finite in its type */
-CORE double *call_room(const optc_binding *b, int who);                 /* what a thread works in */
+typedef struct MatrixView { char *at; int64_t rows, cols, row_stride; bool f64; } MatrixView;
+CORE MatrixView matrix_view(const optc_binding *b, const Tensor *t, int array, int64_t nth);
+CORE void matrix_view_load(double *to, const MatrixView *x);                       /* row by row */
+CORE void matrix_view_store(const MatrixView *x, const double *from);              /* NULL: NaN throughout */
+CORE void matrix_view_copy(const MatrixView *x, const MatrixView *from);                /* of one shape and type */
+CORE bool matrix_view_fits(const MatrixView *x, const double *from);              /* all of it is finite in its type */
+CORE double *call_scratch(const optc_binding *b, int thread);                 /* what a thread works in */
 
 /* ---- cpu_factors.c: powers, triangles, orthonormal columns, eigenvectors, solutions ---- */
 CORE void factor_sides(const Program *p, const ProgCall *c, Shape s, int64_t *m, int64_t *n);
 CORE double factor_flops(const Program *p, const ProgCall *c, Shape s);
 CORE optc_status factor_check(const Program *p, const ProgStage *s);
-CORE int64_t factor_pieces(const Program *p, const ProgCall *c, Shape s);
-CORE int64_t factor_room(const Program *p, const ProgCall *c, Shape s);
-CORE void factor_run(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t piece, int who);
+CORE int64_t factor_jobs(const Program *p, const ProgCall *c, Shape s);
+CORE int64_t factor_scratch(const Program *p, const ProgCall *c, Shape s);
+CORE void factor_run(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t job, int thread);
 
 /* ---- sort_take.c: places by value, and what stands there ---- */
 CORE double order_flops(const Program *p, const ProgCall *c, Shape s);
 CORE optc_status order_check(const Program *p, const ProgStage *s);
-CORE int64_t sort_pieces(const Program *p, const ProgCall *c, Shape s);
-CORE int64_t sort_room(const Program *p, const ProgCall *c, Shape s);
-CORE void sort_run(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t piece, int who);
-CORE int64_t take_pieces(const Program *p, const ProgCall *c, Shape s);
-CORE void take_run(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t piece, int who);
+CORE int64_t sort_jobs(const Program *p, const ProgCall *c, Shape s);
+CORE int64_t sort_scratch(const Program *p, const ProgCall *c, Shape s);
+CORE void sort_run(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t job, int thread);
+CORE int64_t take_jobs(const Program *p, const ProgCall *c, Shape s);
+CORE void take_run(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t job, int thread);
 
 /* ---- blas.c, gemm_fallback.c ---- */
 /* What factors take of it; LAPACK_COUNT: how many. */
@@ -61,7 +61,7 @@ typedef struct Blas {
 } Blas;
 /* c = alpha a b + beta c, by rows; beta 0: c is not read. lower: b is a turned, and the lower half is enough */
 typedef struct Gemm {
-    bool f64, turn_a, turn_b, lower;
+    bool f64, trans_a, trans_b, lower;
     int64_t m, n, k, lda, ldb, ldc;
     double alpha, beta;
     const void *a, *b;
@@ -69,7 +69,7 @@ typedef struct Gemm {
 } Gemm;
 CORE optc_status blas_open(Blas *out, const char *call);
 CORE void blas_gemm(const Blas *x, const Gemm *g);
-CORE void product_own(const Gemm *g);
+CORE void gemm_fallback(const Gemm *g);
 CORE int blas_hold(const Blas *x);                                      /* to one thread; what blas_release takes */
 CORE void blas_release(const Blas *x, int was);
 
@@ -78,7 +78,7 @@ CORE bool lapack_eigh(const Blas *x, double *a, int64_t n, double *value, double
 CORE bool lapack_qr(const Blas *x, double *a, int64_t m, int64_t n, double *work);
 CORE bool lapack_chol(const Blas *x, double *a, int64_t n);
 /* b of rows x cols, as it lies; right: the triangle stands behind it */
-CORE bool lapack_solve(const Blas *x, const double *l, int64_t n, bool turned, bool right, double *b, int64_t rows,
+CORE bool lapack_solve(const Blas *x, const double *l, int64_t n, bool transposed, bool right, double *b, int64_t rows,
                        int64_t cols);
 CORE int64_t lapack_eigh_work(int64_t n);                               /* doubles */
 CORE int64_t lapack_qr_work(int64_t m, int64_t n);

@@ -67,7 +67,7 @@ CORE optc_status factor_check(const Program *p, const ProgStage *s)
     return OPTC_OK;
 }
 
-CORE int64_t factor_pieces(const Program *p, const ProgCall *c, Shape s)
+CORE int64_t factor_jobs(const Program *p, const ProgCall *c, Shape s)
 {
     FactorShape x = factor_shape(p, c, s);
     return x.m && x.n ? s.slices : 0;
@@ -85,7 +85,7 @@ static int64_t factor_doubles(const ProgCall *c, FactorShape x)
     }
 }
 
-CORE int64_t factor_room(const Program *p, const ProgCall *c, Shape s)
+CORE int64_t factor_scratch(const Program *p, const ProgCall *c, Shape s)
 {
     int64_t n = factor_doubles(c, factor_shape(p, c, s));
     return dom_times((n + 7) / 8 * 8, (int64_t)sizeof(double));
@@ -105,11 +105,11 @@ static bool raise_values(double *value, int64_t n, double exponent, double least
 }
 
 /* out = a.T b, which is symmetric; half of it is enough where both are one and a library knows how. */
-static const double *turned_by(const Blas *blas, const double *a, const double *b, int64_t n, double *out)
+static const double *transposed_by(const Blas *blas, const double *a, const double *b, int64_t n, double *out)
 {
     Gemm g;
     memset(&g, 0, sizeof g);
-    g.f64 = g.turn_a = true;
+    g.f64 = g.trans_a = true;
     g.lower = a == b && blas->gemm[0];
     g.m = g.n = g.k = g.lda = g.ldb = g.ldc = n;
     g.alpha = 1;
@@ -134,7 +134,7 @@ static const double *put_power(const Blas *blas, double *v, const double *value,
         for (int64_t i = 0; i < n; i++)
             v[k * n + i] *= x;
     }
-    return turned_by(blas, v, positive ? v : more + n * n, n, more);
+    return transposed_by(blas, v, positive ? v : more + n * n, n, more);
 }
 
 static bool all_finite(const double *x, int64_t n)
@@ -148,7 +148,7 @@ static bool all_finite(const double *x, int64_t n)
 /* a: the triangle, and behind it what it is solved for, as it lies: from the right rows are what columns are else. */
 static const double *solve_of(const Blas *blas, const ProgCall *c, double *a, FactorShape x)
 {
-    bool right = (c->flags & FROM_RIGHT) != 0, turned = (c->flags & TURN_A) != 0;
+    bool right = (c->flags & FROM_RIGHT) != 0, transposed = (c->flags & TRANS_A) != 0;
     int64_t all = x.m * x.n;
     double *b = a + x.m * x.m, *over = b + all;
     for (int64_t i = 0; i < x.m; i++)
@@ -156,45 +156,45 @@ static const double *solve_of(const Blas *blas, const ProgCall *c, double *a, Fa
             return NULL;
     if (!all_finite(b, all))
         return NULL;
-    if (lapack_solve(blas, a, x.m, turned, right, b, right ? x.n : x.m, right ? x.m : x.n))
+    if (lapack_solve(blas, a, x.m, transposed, right, b, right ? x.n : x.m, right ? x.m : x.n))
         return b;
     if (!right)
-        return dense_solve(a, x.m, turned, b, x.n) ? b : NULL;
-    dense_turn(over, b, x.n, x.m);
-    if (!dense_solve(a, x.m, !turned, over, x.n))
+        return dense_solve(a, x.m, transposed, b, x.n) ? b : NULL;
+    dense_transpose(over, b, x.n, x.m);
+    if (!dense_solve(a, x.m, !transposed, over, x.n))
         return NULL;
-    dense_turn(b, over, x.m, x.n);
+    dense_transpose(b, over, x.m, x.n);
     return b;
 }
 
 /* By LAPACK; where there is none, or it reports failure, by our own from the matrix as it was. */
-static bool eigh_of(const Blas *blas, const Lying *of, double *a, int64_t n, double *value, double *work)
+static bool eigh_of(const Blas *blas, const MatrixView *of, double *a, int64_t n, double *value, double *work)
 {
     if (lapack_eigh(blas, a, n, value, work))
         return true;
-    lying_load(a, of);
+    matrix_view_load(a, of);
     return dense_eigh(a, n, value, work);
 }
 
-static bool qr_of(const Blas *blas, const Lying *of, double *a, FactorShape x, double *work)
+static bool qr_of(const Blas *blas, const MatrixView *of, double *a, FactorShape x, double *work)
 {
     if (lapack_qr(blas, a, x.m, x.n, work))
         return true;
-    lying_load(a, of);
+    matrix_view_load(a, of);
     return dense_qr(a, x.m, x.n, work);
 }
 
-static bool chol_of(const Blas *blas, const Lying *of, double *a, int64_t n)
+static bool chol_of(const Blas *blas, const MatrixView *of, double *a, int64_t n)
 {
     if (lapack_chol(blas, a, n))
         return true;
-    lying_load(a, of);
+    matrix_view_load(a, of);
     return dense_chol(a, n);
 }
 
 /* Of a positive matrix, by its triangle: a fifth of the work of eigenvectors. more: room for two matrices. NULL: by
  * eigenvectors then, which say what it is. */
-static const double *inverse_of(const Blas *blas, const Lying *of, double *a, int64_t n, double *more)
+static const double *inverse_of(const Blas *blas, const MatrixView *of, double *a, int64_t n, double *more)
 {
     if (!chol_of(blas, of, a, n))
         return NULL;
@@ -203,18 +203,19 @@ static const double *inverse_of(const Blas *blas, const Lying *of, double *a, in
         more[i * (n + 1)] = 1;
     if (!lapack_solve(blas, a, n, false, false, more, n, n) && !dense_solve(a, n, false, more, n))
         return NULL;
-    const double *out = turned_by(blas, more, more, n, more + n * n);
+    const double *out = transposed_by(blas, more, more, n, more + n * n);
     return all_finite(out, n * n) ? out : NULL;
 }
 
-static const double *power_of(const Blas *blas, const ProgCall *c, const Lying *of, double *a, int64_t n, double least)
+static const double *power_of(const Blas *blas, const ProgCall *c, const MatrixView *of, double *a, int64_t n,
+                              double least)
 {
     double *value = a + n * n, *more = value + n;
     const double *inverse = c->alpha == -1 && !(c->flags & FLOORED) ? inverse_of(blas, of, a, n, more) : NULL;
     if (inverse)
         return inverse;
     if (c->alpha == -1)
-        lying_load(a, of);
+        matrix_view_load(a, of);
     if (!eigh_of(blas, of, a, n, value, more) || !raise_values(value, n, c->alpha, least))
         return NULL;
     return put_power(blas, a, value, n, more);
@@ -222,7 +223,7 @@ static const double *power_of(const Blas *blas, const ProgCall *c, const Lying *
 
 /* The result lies at a or behind it; NULL: it cannot be done. a: as loaded from `of`; least: what eigenvalues are
  * lifted to. */
-static const double *factor_of(const Blas *blas, const ProgCall *c, const Lying *of, double *a, FactorShape x,
+static const double *factor_of(const Blas *blas, const ProgCall *c, const MatrixView *of, double *a, FactorShape x,
                                double least)
 {
     int64_t m = x.m;
@@ -232,7 +233,7 @@ static const double *factor_of(const Blas *blas, const ProgCall *c, const Lying 
     case CALL_EIGH:
         if (!eigh_of(blas, of, a, m, more, more + m))
             return NULL;
-        dense_turn(more + m, a, x.n, m);
+        dense_transpose(more + m, a, x.n, m);
         return more + m;
     case CALL_QR: return qr_of(blas, of, a, x, more) ? a : NULL;
     case CALL_SOLVE: return solve_of(blas, c, a, x);
@@ -252,22 +253,24 @@ static void probe_start(double *v, int64_t n)
 }
 
 /* to = m v, or m turned; m of rows x cols */
-static void probe_by(const double *m, int64_t rows, int64_t cols, bool turned, const double *v, double *to)
+static void probe_by(const double *m, int64_t rows, int64_t cols, bool transposed, const double *v, double *to)
 {
-    memset(to, 0, sizeof *to * (size_t)(turned ? cols : rows));
+    memset(to, 0, sizeof *to * (size_t)(transposed ? cols : rows));
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < cols; j++)
-            to[turned ? j : i] += m[i * cols + j] * v[turned ? i : j];
+            to[transposed ? j : i] += m[i * cols + j] * v[transposed ? i : j];
 }
 
-static double lying_at(const Lying *x, int64_t i, int64_t j)
+static double matrix_view_at(const MatrixView *x, int64_t i, int64_t j)
 {
-    return x->f64 ? ((const double *)x->at)[i * x->apart + j] : (double)((const float *)x->at)[i * x->apart + j];
+    return x->f64 ? ((const double *)x->at)[i * x->row_stride + j]
+        : (double)((const float *)x->at)[i * x->row_stride + j];
 }
 
 /* How far an inverse root, or orthonormal columns, are from what defines them, as one vector sees it: its square is on
  * average that of the Frobenius norm. v, w: room for as many numbers as the matrix has rows. */
-static double factor_off(const ProgCall *c, const Lying *of, FactorShape x, const double *made, double *v, double *w)
+static double factor_off(const ProgCall *c, const MatrixView *of, FactorShape x, const double *made, double *v,
+                         double *w)
 {
     double off = 0;
     int64_t n = c->callee == CALL_QR ? x.n : x.m;
@@ -282,7 +285,7 @@ static double factor_off(const ProgCall *c, const Lying *of, FactorShape x, cons
         memset(w, 0, sizeof *w * (size_t)n);
         for (int64_t i = 0; i < n; i++)
             for (int64_t j = 0; j <= i; j++) {
-                double y = lying_at(of, i, j);
+                double y = matrix_view_at(of, i, j);
                 w[i] += y * v[j];
                 w[j] += j < i ? y * v[i] : 0;
             }
@@ -299,39 +302,39 @@ static double factor_off(const ProgCall *c, const Lying *of, FactorShape x, cons
     return (double)n * sqrt(off);
 }
 
-static void say(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t piece, bool good, double off)
+static void say(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t job, bool good, double off)
 {
     const ProgStage *s = b->rule->program->stage;
     while (s->call != c)
         s++;
-    FactorSaid *x = (FactorSaid *)b->said + said_first(b, s, (int)(t - b->tensor)) + piece;
+    FactorStats *x = (FactorStats *)b->stats + factor_stats_first(b, s, (int)(t - b->tensor)) + job;
     x->computed += 1;
     x->refused += !good;
     x->off = off;
 }
 
-CORE void factor_run(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t piece, int who)
+CORE void factor_run(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t job, int thread)
 {
     FactorShape x = factor_shape(b->rule->program, c, t->shape);
-    double *a = call_room(b, who), least = -INFINITY;
-    Lying of = lying(b, t, c->a, piece), out = lying(b, t, c->out, piece);
-    lying_load(a, &of);
+    double *a = call_scratch(b, thread), least = -INFINITY;
+    MatrixView of = matrix_view(b, t, c->a, job), out = matrix_view(b, t, c->out, job);
+    matrix_view_load(a, &of);
     if (c->callee == CALL_SOLVE) {
-        Lying to = lying(b, t, c->b, piece);
-        lying_load(a + x.m * x.m, &to);
+        MatrixView to = matrix_view(b, t, c->b, job);
+        matrix_view_load(a + x.m * x.m, &to);
     } else if (c->b >= 0) {
-        least = ((const double *)t->mem[c->b])[matrix_at(b, t, c->b, piece)];
+        least = ((const double *)t->mem[c->b])[matrix_at(b, t, c->b, job)];
     }
     const double *r = factor_of(b->blas, c, &of, a, x, least);
-    bool good = r && lying_holds(&out, r);
-    double *room = a + factor_doubles(c, x) - 2 * x.m;
-    say(b, c, t, piece, good, good ? factor_off(c, &of, x, r, room, room + x.m) : (double)NAN);
+    bool good = r && matrix_view_fits(&out, r);
+    double *scratch = a + factor_doubles(c, x) - 2 * x.m;
+    say(b, c, t, job, good, good ? factor_off(c, &of, x, r, scratch, scratch + x.m) : (double)NAN);
     if (good) {
-        lying_store(&out, r);
+        matrix_view_store(&out, r);
     } else if (c->c < 0) {
-        lying_store(&out, NULL);
+        matrix_view_store(&out, NULL);
     } else if (c->c != c->out) {
-        Lying last = lying(b, t, c->c, piece);
-        lying_copy(&out, &last);
+        MatrixView last = matrix_view(b, t, c->c, job);
+        matrix_view_copy(&out, &last);
     }
 }

@@ -40,7 +40,7 @@ static bool same_factor(const Program *p, int i, int j)
            a->out == b->out && a->c == b->c && a->alpha == b->alpha && !side_by_side(p, i, j);
 }
 
-CORE optc_status said_make(optc_binding *b)
+CORE optc_status factor_stats_make(optc_binding *b)
 {
     const Program *p = b->rule->program;
     int n = 0, *row = TAKE(b, int, p->nstage);
@@ -51,9 +51,9 @@ CORE optc_status said_make(optc_binding *b)
             j++;
         row[i] = !stage_factor(&p->stage[i]) ? -1 : j < i ? row[j] : n++;
     }
-    b->said_row = row;
+    b->stats_factor = row;
     b->nfactor = n;
-    b->said_at = first = row ? TAKE(b, int64_t, (int64_t)n * b->nall + 1) : NULL;
+    b->stats_at = first = row ? TAKE(b, int64_t, (int64_t)n * b->nall + 1) : NULL;
     if (!first)
         return no_memory("optc_bind");
     for (int i = 0, next = 0; i < p->nstage; i++) {
@@ -68,7 +68,7 @@ CORE optc_status said_make(optc_binding *b)
     return OPTC_OK;
 }
 
-CORE int64_t said_first(const optc_binding *b, const ProgStage *s, int tensor)
+CORE int64_t factor_stats_first(const optc_binding *b, const ProgStage *s, int tensor)
 {
-    return b->said_at[(int64_t)b->said_row[s - b->rule->program->stage] * b->nall + tensor];
+    return b->stats_at[(int64_t)b->stats_factor[s - b->rule->program->stage] * b->nall + tensor];
 }

@@ -45,16 +45,16 @@ enum { STRIP = 6, DOWN_MOST = 8 * STRIP, DEPTH = 128, ACROSS_MOST = 64 };
             for (int j = 0; j < cols; j++)                                                                           \
                 c[i * ldc + j] += alpha * out[i][j];                                                                 \
     }                                                                                                                \
-    static void NAME##_pack(T *to, const T *from, int64_t along, int64_t apart, int n, int depth, int strip)         \
+    static void NAME##_pack(T *to, const T *from, int64_t along, int64_t row_stride, int n, int depth, int strip)      \
     {                                                                                                                \
-        for (int at = 0; at < n; at += strip, to += strip * depth, from += strip * apart) {                          \
+        for (int at = 0; at < n; at += strip, to += strip * depth, from += strip * row_stride) {                       \
             int there = product_part(n - at, strip);                                                                 \
             if (there < strip)                                                                                       \
                 memset(to, 0, sizeof *to * (size_t)(strip * depth));                                                 \
-            for (int i = 0; apart != 1 && i < there; i++)                                                            \
+            for (int i = 0; row_stride != 1 && i < there; i++)                                                         \
                 for (int k = 0; k < depth; k++)                                                                      \
-                    to[k * strip + i] = from[i * apart + k * along];                                                 \
-            for (int k = 0; apart == 1 && k < depth; k++)                                                            \
+                    to[k * strip + i] = from[i * row_stride + k * along];                                              \
+            for (int k = 0; row_stride == 1 && k < depth; k++)                                                         \
                 for (int i = 0; i < there; i++)                                                                      \
                     to[k * strip + i] = from[k * along + i];                                                         \
         }                                                                                                            \
@@ -69,8 +69,8 @@ enum { STRIP = 6, DOWN_MOST = 8 * STRIP, DEPTH = 128, ACROSS_MOST = 64 };
     {                                                                                                                \
         __attribute__((aligned(64))) T pa[DOWN_MOST * DEPTH], pb[ACROSS_MOST * DEPTH];                               \
         const T *a = (const T *)g->a, *b = (const T *)g->b;                                                          \
-        int64_t a_down = g->turn_a ? 1 : g->lda, a_deep = g->turn_a ? g->lda : 1;                                    \
-        int64_t b_across = g->turn_b ? g->ldb : 1, b_deep = g->turn_b ? 1 : g->ldb;                                  \
+        int64_t a_down = g->trans_a ? 1 : g->lda, a_deep = g->trans_a ? g->lda : 1;                                    \
+        int64_t b_across = g->trans_b ? g->ldb : 1, b_deep = g->trans_b ? 1 : g->ldb;                                  \
         T *c = (T *)g->c;                                                                                            \
         NAME##_start(g, c);                                                                                          \
         for (int64_t k = 0; k < g->k; k += DEPTH)                                                                    \
@@ -98,7 +98,7 @@ PRODUCT_OF(product_f32_avx2, float, 32, PRODUCT_FAST __attribute__((target("avx2
 PRODUCT_OF(product_f64_avx2, double, 32, PRODUCT_FAST __attribute__((target("avx2,fma"))))
 #endif
 
-CORE void product_own(const Gemm *g)
+CORE void gemm_fallback(const Gemm *g)
 {
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {

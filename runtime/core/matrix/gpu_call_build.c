@@ -13,7 +13,7 @@ CORE int add_set(GpuCalls *x, const PointerSet *want)
         const PointerSet *s = &x->set[i];
         if (s->array == want->array && s->blocks == want->blocks && s->offset == want->offset &&
             s->down == want->down && s->across == want->across && s->record == want->record &&
-            s->base == want->base && s->most == want->most && (s->array >= 0 || s->apart == want->apart))
+            s->base == want->base && s->most == want->most && (s->array >= 0 || s->row_stride == want->row_stride))
             return i;
     }
     x->set[x->nset] = *want;
@@ -31,7 +31,7 @@ static PointerSet set_in(const GpuCalls *x, int array, int group)
     if (is_area(array)) {
         s.record = x->record;
         s.base = x->area[-1 - array];
-        s.apart = x->area_ld[-1 - array];
+        s.row_stride = x->area_ld[-1 - array];
         s.bytes = x->value_bytes;
     }
     return s;
@@ -181,7 +181,7 @@ static void add_triangle(GpuCalls *x, const CallType *t, const ProgCall *c, int 
     int64_t left = z.n % rows, top = z.n - left;
     sizes_into(s, z);
     s->m = s->n = rows;
-    int64_t down = rows * (c->flags & TURN_A ? 1 : s->lda), across = rows * (c->flags & TURN_B ? s->ldb : 1);
+    int64_t down = rows * (c->flags & TRANS_A ? 1 : s->lda), across = rows * (c->flags & TRANS_B ? s->ldb : 1);
     s->a = block_set(x, c->a, group, blocks, down, 0);
     s->b = block_set(x, c->b, group, blocks, 0, across);
     s->c = block_set(x, c->out, group, blocks, rows * s->ldc, rows);
@@ -190,7 +190,7 @@ static void add_triangle(GpuCalls *x, const CallType *t, const ProgCall *c, int 
     s = product_step(x, t, c, group);
     sizes_into(s, z);
     s->m = left;
-    s->a = whole_set(x, c->a, group, top * (c->flags & TURN_A ? 1 : s->lda));
+    s->a = whole_set(x, c->a, group, top * (c->flags & TRANS_A ? 1 : s->lda));
     s->b = whole_set(x, c->b, group, 0);
     s->c = whole_set(x, c->out, group, top * s->ldc);
 }
@@ -267,7 +267,7 @@ CORE optc_status add_product(const optc_binding *b, GpuCalls *x, const ProgStage
     const Program *p = b->rule->program;
     const ProgCall *c = stage->call;
     const CallGroup *g = &x->group[group];
-    ProductShape z = product_shape(p, c, g->shape, g->apart);
+    ProductShape z = product_shape(p, c, g->shape, g->row_stride);
     int first = x->nstep;
     if (!z.m || !z.n || !g->shape.slices)
         return OPTC_OK;

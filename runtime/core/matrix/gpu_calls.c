@@ -67,7 +67,7 @@ static const struct { unsigned callees; const char *f32, *f64; } factor_kernels[
     {FOR(QR), "optc_factor_judge", "optc_factor_judge"},
     {FOR(QR), "optc_factor_house_f32", "optc_factor_house_f64"},
     {FOR(QR), "optc_factor_fill", "optc_factor_fill"},
-    {FACTORS, "optc_factor_say", "optc_factor_say"},
+    {FACTORS, "optc_factor_stats", "optc_factor_stats"},
     {FOR(SORT), "optc_sort_f32", "optc_sort_f64"},
     {FOR(TAKE), "optc_take_f32", "optc_take_f64"},
     {EIGEN, "optc_eigen_start", "optc_eigen_start"},
@@ -82,15 +82,15 @@ static const struct { unsigned callees; const char *f32, *f64; } factor_kernels[
     {EIGEN, "optc_eigen_store_f32", "optc_eigen_store_f64"},
     {EIGEN, "optc_eigen_begin", "optc_eigen_begin"},
     {EIGEN, "optc_eigen_angles", "optc_eigen_angles"},
-    {EIGEN, "optc_eigen_turn", "optc_eigen_turn"},
-    {EIGEN, "optc_eigen_places", "optc_eigen_places"},
+    {EIGEN, "optc_eigen_apply", "optc_eigen_apply"},
+    {EIGEN, "optc_eigen_ranks", "optc_eigen_ranks"},
     {EIGEN, "optc_eigen_order", "optc_eigen_order"},
     {FOR(POWER), "optc_mirror_4", NULL},
     {FOR(POWER), "optc_mm_f32", NULL},
-    {FOR(POWER), "optc_short_begin", NULL},
-    {FOR(POWER), "optc_short_poly", NULL},
-    {FOR(POWER), "optc_short_off", NULL},
-    {FOR(POWER), "optc_short_end", NULL}};
+    {FOR(POWER), "optc_root32_begin", NULL},
+    {FOR(POWER), "optc_root32_poly", NULL},
+    {FOR(POWER), "optc_root32_off", NULL},
+    {FOR(POWER), "optc_root32_end", NULL}};
 
 static unsigned factor_bit(const ProgStage *s)
 {
@@ -150,7 +150,7 @@ CORE void call_label(const optc_binding *b, const ProgStage *s, const CallGroup 
                  (long long)axis_len(m.across, g->shape), tensor_label(b, b->tensor[g->tensor[0]].of, label), others);
         return;
     }
-    ProductShape x = product_shape(p, s->call, g->shape, g->apart);
+    ProductShape x = product_shape(p, s->call, g->shape, g->row_stride);
     snprintf(buf, n, "the product of %lld x %lld by %lld x %lld in %s%s%.90s, for %s%s, of rule '%.40s'",
              (long long)x.m, (long long)x.k, (long long)x.k, (long long)x.n, t ? t->name : "?",
              *s->where ? " at " : "", s->where, tensor_label(b, b->tensor[g->tensor[0]].of, label),
@@ -172,12 +172,12 @@ static bool same_shape(Shape a, Shape b)
     return a.slices == b.slices && a.rows == b.rows && a.cols == b.cols && a.rank == b.rank;
 }
 
-static int group_of(GpuCalls *x, const optc_binding *b, const int *tensor, int n, unsigned turns,
+static int group_of(GpuCalls *x, const optc_binding *b, const int *tensor, int n, unsigned stagger,
                     const ProgStage *again)
 {
     for (int k = 0; k < x->ngroup; k++) {
         int i = (x->near + k) % x->ngroup;                 /* they come in the same order again and again */
-        if (x->group[i].tensor == tensor && x->group[i].n == n && x->group[i].turns == turns &&
+        if (x->group[i].tensor == tensor && x->group[i].n == n && x->group[i].stagger == stagger &&
             x->group[i].again == again) {
             x->near = i + 1;
             return i;
@@ -186,10 +186,10 @@ static int group_of(GpuCalls *x, const optc_binding *b, const int *tensor, int n
     CallGroup *g = &x->group[x->ngroup];
     g->tensor = tensor;
     g->n = n;
-    g->turns = turns;
+    g->stagger = stagger;
     g->again = again;
     g->shape = b->tensor[tensor[0]].shape;
-    g->apart = rows_apart(b, &b->tensor[tensor[0]]);
+    g->row_stride = row_stride(b, &b->tensor[tensor[0]]);
     g->sets = -1;
     return x->ngroup++;
 }
@@ -200,7 +200,7 @@ static int alike(const optc_binding *b, const Units *u, int from)
     const Tensor *first = &b->tensor[u->tensor[from]];
     int n = 1;
     while (from + n < u->n && same_shape(first->shape, b->tensor[u->tensor[from + n]].shape) &&
-           rows_apart(b, first) == rows_apart(b, &b->tensor[u->tensor[from + n]]) &&
+           row_stride(b, first) == row_stride(b, &b->tensor[u->tensor[from + n]]) &&
            first->even == b->tensor[u->tensor[from + n]].even)
         n++;
     return n;
@@ -215,24 +215,25 @@ static int count_groups(const optc_binding *b, const Units *u)
 }
 
 /* ---- calls ---- */
-static bool stage_short(const optc_binding *b, const ProgStage *s, int tensor)
+static bool stage_in_f32(const optc_binding *b, const ProgStage *s, int tensor)
 {
-    return is_root(s) && root_short(b, s, root_side(b->rule->program, s->call, b->tensor[tensor].shape));
+    return is_root(s) && root_in_f32(b, s, root_side(b->rule->program, s->call, b->tensor[tensor].shape));
 }
 
-static optc_status add_steps(const optc_binding *b, GpuCalls *x, const ProgStage *stage, const Units *u, unsigned turns)
+static optc_status add_steps(const optc_binding *b, GpuCalls *x, const ProgStage *stage, const Units *u,
+                             unsigned stagger)
 {
     optc_status s = OPTC_OK;
     for (int i = 0; i < u->n && s == OPTC_OK; i += alike(b, u, i)) {
-        if (stage_short(b, stage, u->tensor[i]))           /* those that want f64 first: the others leave them alone */
-            s = add_root(b, x, stage, group_of(x, b, u->tensor + i, alike(b, u, i), turns, stage));
+        if (stage_in_f32(b, stage, u->tensor[i]))           /* those that want f64 first: the others leave them alone */
+            s = add_root(b, x, stage, group_of(x, b, u->tensor + i, alike(b, u, i), stagger, stage));
         if (s == OPTC_OK)
             s = (is_root(stage)     ? add_root
                  : is_eigen(stage)  ? add_eigen
                  : is_factor(stage) ? add_factor
                  : is_order(stage)  ? add_order
                                     : add_product)(b, x, stage,
-                                                   group_of(x, b, u->tensor + i, alike(b, u, i), turns, NULL));
+                                                   group_of(x, b, u->tensor + i, alike(b, u, i), stagger, NULL));
     }
     return s;
 }
@@ -248,10 +249,10 @@ static optc_status add_call(optc_binding *b, GpuCalls *x, const Task *t)
     c->first = x->nstep;
     s = add_steps(b, x, stage, u, 0);
     c->n = x->nstep - c->first;
-    c->turn_first = x->nstep;
-    if (stage->turns && s == OPTC_OK)
-        s = add_steps(b, x, stage, u, stage->turns);
-    c->turn_n = x->nstep - c->turn_first;
+    c->stagger_first = x->nstep;
+    if (stage->stagger && s == OPTC_OK)
+        s = add_steps(b, x, stage, u, stage->stagger);
+    c->stagger_n = x->nstep - c->stagger_first;
     return s;
 }
 
@@ -273,21 +274,21 @@ static bool is_call_task(const optc_binding *b, const Task *t)
     return t->action->kind == ACT_LAUNCH && b->rule->program->stage[t->action->stage].kind == S_CALL;
 }
 
-static optc_status count_pointers(const optc_binding *b, GpuCalls *x, bool turns)
+static optc_status count_pointers(const optc_binding *b, GpuCalls *x, bool stagger)
 {
     const Program *p = b->rule->program;
     for (int i = 0; i < x->nset; i++) {
         PointerSet *s = &x->set[i];
         const CallGroup *g = &x->group[s->group];
-        if ((g->turns != 0) != turns)
+        if ((g->stagger != 0) != stagger)
             continue;
         if (s->array >= 0) {
             s->bytes = p->type[p->array[s->array].type].bytes;
             MemKind kind = p->array[s->array].kind;
             x->moves = x->moves || kind == MEM_G || kind == MEM_INPUT;
-            s->apart = p->array[s->array].dom == ELEM && g->apart != g->shape.cols ? g->apart : 0;
+            s->row_stride = p->array[s->array].dom == ELEM && g->row_stride != g->shape.cols ? g->row_stride : 0;
         }
-        x->npointer += s->apart ? 1 : 0;
+        x->npointer += s->row_stride ? 1 : 0;
         s->at = x->npointer;
         x->npointer += s->array < 0 ? root_pointers(x, s) : dom_times(dom_times(s->each, g->shape.slices), g->n);
         if (x->npointer > INT_MAX)
@@ -299,7 +300,7 @@ static optc_status count_pointers(const optc_binding *b, GpuCalls *x, bool turns
 static void count_steps(const optc_binding *b, const ProgStage *s, const Units *u, int *steps, int *sets)
 {
     for (int i = 0; i < u->n; i += alike(b, u, i)) {
-        int step = STEPS_A_PRODUCT, set = SETS_A_PRODUCT, times = (s->turns ? 2 : 1) * (root_short(b, s, 0) ? 2 : 1);
+        int step = STEPS_A_PRODUCT, set = SETS_A_PRODUCT, times = (s->stagger ? 2 : 1) * (root_in_f32(b, s, 0) ? 2 : 1);
         if (is_root(s))
             step = root_step_count(s), set = SETS_A_ROOT;
         else if (is_eigen(s))
@@ -320,7 +321,7 @@ static optc_status make_calls(optc_binding *b, GpuCalls *x)
             if (is_call_task(b, &b->tasks[m].task[i])) {
                 const ProgStage *s = &p->stage[b->tasks[m].task[i].action->stage];
                 int n = count_groups(b, task_units(b, &b->tasks[m].task[i]));
-                n *= (s->turns ? 2 : 1) * (root_short(b, s, 0) ? 2 : 1);
+                n *= (s->stagger ? 2 : 1) * (root_in_f32(b, s, 0) ? 2 : 1);
                 calls++;
                 groups += n;
                 count_steps(b, s, task_units(b, &b->tasks[m].task[i]), &steps, &sets);
@@ -330,7 +331,7 @@ static optc_status make_calls(optc_binding *b, GpuCalls *x)
     x->step = TAKE(b, CallStep, steps);
     x->set = TAKE(b, PointerSet, sets);
     x->present = TAKE(b, bool, b->nall);
-    x->wide = TAKE(b, bool, said_all(b));
+    x->wide = TAKE(b, bool, factor_stats_count(b));
     x->whole = TAKE(b, CUgraphExec, p->nentry);
     if (!x->call || !x->group || !x->step || !x->set || !x->present || !x->wide || !x->whole)
         return no_memory("optc_bind");
@@ -341,14 +342,14 @@ static optc_status make_calls(optc_binding *b, GpuCalls *x)
                 s = add_call(b, x, &b->tasks[m].task[i]);
     if (s == OPTC_OK)
         s = count_pointers(b, x, false);
-    x->turn_from = x->npointer;
+    x->stagger_from = x->npointer;
     return s == OPTC_OK ? count_pointers(b, x, true) : s;
 }
 
 /* ---- the arrays of pointers ---- */
-typedef struct PointerList { CallPlace *to; int64_t n, bytes; } PointerList;
+typedef struct PointerList { MatrixAddress *to; int64_t n, bytes; } PointerList;
 
-static void put_place(PointerList *l, long long slot, int64_t offset)
+static void put_address(PointerList *l, long long slot, int64_t offset)
 {
     l->to[l->n].slot = slot;
     l->to[l->n++].offset = offset * l->bytes;
@@ -361,13 +362,13 @@ static void put_tensor(const optc_binding *b, const GpuCalls *x, const PointerSe
     long long slot = (long long)tensor * p->narray + s->array;
     for (int64_t k = 0; k < shape.slices; k++) {
         int64_t at = matrix_at(b, &b->tensor[tensor], s->array, k);
-        if (!calls_take(b, &x->group[s->group], tensor, k))
+        if (!calls_participate(b, &x->group[s->group], tensor, k))
             continue;
         if (!s->blocks)
-            put_place(l, slot, at + s->offset);
+            put_address(l, slot, at + s->offset);
         for (int64_t i = 0; i < s->blocks; i++)
             for (int64_t j = 0; j <= i; j++)
-                put_place(l, slot, at + i * s->down + j * s->across);
+                put_address(l, slot, at + i * s->down + j * s->across);
     }
 }
 
@@ -395,19 +396,19 @@ static void find_stride(const optc_binding *b, PointerSet *s, const PointerList 
 }
 
 /* Of the sets from pointer `from` on. */
-static void fill_places(const optc_binding *b, GpuCalls *x, CallPlace *all, int64_t from)
+static void fill_addresses(const optc_binding *b, GpuCalls *x, MatrixAddress *all, int64_t from)
 {
     for (int i = 0; i < x->nset; i++) {
         PointerSet *s = &x->set[i];
         const CallGroup *g = &x->group[s->group];
-        CallPlace *to = all + (s->at - from);
+        MatrixAddress *to = all + (s->at - from);
         PointerList l = {to, 0, s->bytes};
         if (s->at < from)
             continue;
-        if (s->apart)
-            to[-1].slot = -1, to[-1].offset = s->apart;
+        if (s->row_stride)
+            to[-1].slot = -1, to[-1].offset = s->row_stride;
         if (s->array < 0) {
-            root_places(b, x, s, to);
+            root_addresses(b, x, s, to);
             continue;
         }
         for (int k = 0; k < g->n; k++)
@@ -423,10 +424,10 @@ CORE CUdeviceptr set_pointers(const GpuCalls *x, int set, int64_t from)
     return x->pointers + sizeof(void *) * (size_t)(s->at + (s->record ? 0 : from) * s->each);
 }
 
-CORE bool calls_take(const optc_binding *b, const CallGroup *g, int tensor, int64_t matrix)
+CORE bool calls_participate(const optc_binding *b, const CallGroup *g, int tensor, int64_t matrix)
 {
-    return b->gpu->calls->present[tensor] && turns_have(b, &b->turns, g->turns, &b->tensor[tensor], matrix) &&
-           (!g->again || b->gpu->calls->wide[said_first(b, g->again, tensor) + matrix]);
+    return b->gpu->calls->present[tensor] && stagger_active(b, &b->stagger, g->stagger, &b->tensor[tensor], matrix) &&
+           (!g->again || b->gpu->calls->wide[factor_stats_first(b, g->again, tensor) + matrix]);
 }
 
 static void count_now(const optc_binding *b, CallGroup *g)
@@ -434,25 +435,25 @@ static void count_now(const optc_binding *b, CallGroup *g)
     g->now = 0;
     for (int k = 0; k < g->n; k++)
         for (int64_t q = 0; q < g->shape.slices; q++)
-            g->now += calls_take(b, g, g->tensor[k], q);
+            g->now += calls_participate(b, g, g->tensor[k], q);
 }
 
 /* From that pointer on: 0, or those of groups with turns. */
-static optc_status send_places(optc_binding *b, GpuCalls *x, int64_t from)
+static optc_status send_addresses(optc_binding *b, GpuCalls *x, int64_t from)
 {
     GpuEngine *g = b->rule->engine->gpu;
-    size_t bytes = sizeof(CallPlace) * (size_t)(x->npointer - from);
-    CallPlace *all = (CallPlace *)calloc(1, bytes + 1);
+    size_t bytes = sizeof(MatrixAddress) * (size_t)(x->npointer - from);
+    MatrixAddress *all = (MatrixAddress *)calloc(1, bytes + 1);
     if (!all)
         return no_memory("optc_run");
     for (int i = 0; i < b->nall && !from; i++)
         x->present[i] = b->tensor[i].view.n >= 0;
     for (int i = 0; i < x->ngroup; i++)
-        if (!from || x->group[i].turns)
+        if (!from || x->group[i].stagger)
             count_now(b, &x->group[i]);
-    fill_places(b, x, all, from);
+    fill_addresses(b, x, all, from);
     /* pageable: copied before it returns */
-    CUdeviceptr to = x->places + sizeof(CallPlace) * (size_t)from;
+    CUdeviceptr to = x->places + sizeof(MatrixAddress) * (size_t)from;
     int rc = bytes ? g->d->cuMemcpyHtoDAsync_v2(to, all, bytes, b->gpu->stream) : 0;
     free(all);
     optc_status s = rc ? gpu_error(g, "cuMemcpyHtoDAsync", rc, "where matrices lie") : calls_gather(b, from);
@@ -460,10 +461,10 @@ static optc_status send_places(optc_binding *b, GpuCalls *x, int64_t from)
     return s;
 }
 
-CORE optc_status calls_turn(optc_binding *b)
+CORE optc_status calls_restagger(optc_binding *b)
 {
     GpuCalls *x = b->gpu->calls;
-    return x && x->turn_from < x->npointer ? send_places(b, x, x->turn_from) : OPTC_OK;
+    return x && x->stagger_from < x->npointer ? send_addresses(b, x, x->stagger_from) : OPTC_OK;
 }
 
 static bool arranged_otherwise(const optc_binding *b, const GpuCalls *x)
@@ -478,26 +479,26 @@ static bool arranged_otherwise(const optc_binding *b, const GpuCalls *x)
 static void forget_graphs(optc_binding *b)
 {
     GpuTables *t = b->gpu;
-    gpu_drop_plays(b);
-    for (int i = 0; t->play && i < b->rule->program->nentry * t->nphase; i++)
-        t->play[i].runs = 0;
+    gpu_drop_lists(b);
+    for (int i = 0; t->launch_list && i < b->rule->program->nentry * t->nphase; i++)
+        t->launch_list[i].runs = 0;
     if (t->close) {
         t->close(b);
         t->begin = NULL, t->end = NULL, t->close = NULL;
     }
 }
 
-CORE optc_status calls_again(optc_binding *b)
+CORE optc_status calls_rebuild(optc_binding *b)
 {
     forget_graphs(b);
-    return send_places(b, b->gpu->calls, 0);
+    return send_addresses(b, b->gpu->calls, 0);
 }
 
-CORE optc_status calls_follow(optc_binding *b)
+CORE optc_status calls_update(optc_binding *b)
 {
     GpuCalls *x = b->gpu->calls;
     if (arranged_otherwise(b, x))
-        return calls_again(b);
+        return calls_rebuild(b);
     return x->moves ? calls_gather(b, 0) : OPTC_OK;
 }
 
@@ -537,11 +538,11 @@ CORE optc_status calls_bind(optc_binding *b)
     b->gpu->calls = x;
     optc_status s = calls_check(p);
     if (s == OPTC_OK)
-        s = said_make(b);
+        s = factor_stats_make(b);
     if (s == OPTC_OK)
         s = open_library(b, x);
     x->room_bytes = b->call_bytes - 256 - blas_bytes(b);
-    x->room = ((CUdeviceptr)(uintptr_t)call_space(b) + 255) / 256 * 256 + (CUdeviceptr)blas_bytes(b);
+    x->scratch = ((CUdeviceptr)(uintptr_t)call_space(b) + 255) / 256 * 256 + (CUdeviceptr)blas_bytes(b);
     if (s == OPTC_OK)
         s = make_calls(b, x);
     if (s != OPTC_OK)
@@ -552,24 +553,24 @@ CORE optc_status calls_bind(optc_binding *b)
     TRY(g, cuStreamCreate(&x->own, 1), "a stream to capture products in");
     TRY(g, cuStreamCreate(&x->inner, 1), "a stream to capture products in");
     size_t n = (size_t)x->npointer, periods = sizeof *p->period * (size_t)p->nperiod;
-    size_t said = sizeof(FactorSaid) * (size_t)said_all(b);
-    x->bytes = n * (sizeof(CallPlace) + sizeof(void *)) + said + periods;
+    size_t stats = sizeof(FactorStats) * (size_t)factor_stats_count(b);
+    x->bytes = n * (sizeof(MatrixAddress) + sizeof(void *)) + stats + periods;
     s = gpu_alloc(b->rule->engine, x->bytes, b->gpu->stream, "where matrices lie", &x->memory);
     x->places = x->memory;
-    x->pointers = x->memory + n * sizeof(CallPlace);
-    CUdeviceptr said_at = x->pointers + n * sizeof(void *);
-    b->said = (void *)(uintptr_t)said_at;
-    x->periods = said_at + said;
-    if (s == OPTC_OK && said)
-        TRY(g, cuMemsetD8Async(said_at, 0, said, b->gpu->stream), "what is said of factors");
+    x->pointers = x->memory + n * sizeof(MatrixAddress);
+    CUdeviceptr stats_at = x->pointers + n * sizeof(void *);
+    b->stats = (void *)(uintptr_t)stats_at;
+    x->periods = stats_at + stats;
+    if (s == OPTC_OK && stats)
+        TRY(g, cuMemsetD8Async(stats_at, 0, stats, b->gpu->stream), "what is said of factors");
     if (s == OPTC_OK && periods)
         s = gpu_write(b, (void *)(uintptr_t)x->periods, p->period, periods, true, "optc_bind");
     if (s == OPTC_OK)
-        s = shorts_bind(b);
+        s = roots_f32_bind(b);
     if (s == OPTC_OK)
-        s = send_places(b, x, 0);
+        s = send_addresses(b, x, 0);
     if (s == OPTC_OK)
-        eigen_try(b, x);
+        eigen_probe(b, x);
     return s;
 }
 
@@ -578,7 +579,7 @@ CORE void calls_unbind(optc_binding *b)
     GpuCalls *x = b->gpu->calls;
     if (!x)
         return;
-    shorts_unbind(b);
+    roots_f32_unbind(b);
     gpu_give(b->rule->engine, x->memory, x->bytes, b->gpu->stream);
     eigen_unbind(b, x);
     if (x->handle)

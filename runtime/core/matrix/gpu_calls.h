@@ -14,23 +14,23 @@
 #include "runtime/core/gpu/gpu_device.h"
 #include "runtime/core/matrix/cuda_library.h"
 
-/* Arrays that are no rule's: areas of a matrix' record, and what is said of a factor (FactorSaid). */
+/* Arrays that are no rule's: areas of a matrix' record, and what is said of a factor (FactorStats). */
 enum { AREAS = 5, RECORD_NUMBERS = 32 };
 #define AREA(k) (-1 - (k))
-enum { OWN_SAID = -6, OWN_EIGEN = -7 };
-OPTC_COUNT bool is_area(int array) { return array < 0 && array > OWN_SAID; }
+enum { OWN_STATS = -6, OWN_EIGEN = -7 };
+OPTC_COUNT bool is_area(int array) { return array < 0 && array > OWN_STATS; }
 
-/* optc_call and optc_lies of the kernels */
+/* optc_call and optc_matrix_address of the kernels */
 typedef struct CallArgs { CUdeviceptr a, b, c; int m, n, k, flags; double alpha, beta; } CallArgs;
-typedef struct CallPlace { long long slot, offset; } CallPlace;
+typedef struct MatrixAddress { long long slot, offset; } MatrixAddress;
 
 /* sets: the first, or -1; apart: of elements, from row to row; now: matrices of the tensors that take part; turns: of
  * those alone that have their turn (ProgStage.turns); again: of those alone whose roots by that stage want f64 */
 typedef struct CallGroup {
     const int *tensor; int n, sets;
     Shape shape;
-    int64_t apart, now;
-    unsigned turns;
+    int64_t row_stride, now;
+    unsigned stagger;
     const ProgStage *again;
 } CallGroup;
 
@@ -43,7 +43,7 @@ typedef struct PointerSet {
     int bytes;                             /* of a value */
     int64_t each, at;                      /* pointers of a matrix; where they begin among all */
     /* rows lie so far apart; 0: as many values as one has. For kernels of ours it stands ahead of the pointers */
-    int64_t apart;
+    int64_t row_stride;
     /* of areas: bytes of the matrix' record, and values ahead of it there. They are there for as many matrices as fit */
     int64_t record, base;
     int64_t most;                          /* of eigenvectors', which lie in memory of their own, base bytes into it */
@@ -68,10 +68,10 @@ typedef enum {
     /* of roots, as KERNEL_ROOT_SUMS and what follows */
     STEP_ROOT_SUMS, STEP_ROOT_NORM, STEP_ROOT_BEGIN, STEP_ROOT_POLY, STEP_ROOT_OFF, STEP_ROOT_JUDGE, STEP_ROOT_END,
     STEP_FACTOR_START, STEP_FACTOR_CHECK, STEP_FACTOR_LOAD, STEP_FACTOR_STORE, STEP_FACTOR_TILE, STEP_FACTOR_LIFT,
-    STEP_FACTOR_ONE, STEP_FACTOR_JUDGE, STEP_FACTOR_HOUSE, STEP_FACTOR_FILL, STEP_FACTOR_SAY, STEP_SORT, STEP_TAKE,
+    STEP_FACTOR_ONE, STEP_FACTOR_JUDGE, STEP_FACTOR_HOUSE, STEP_FACTOR_FILL, STEP_FACTOR_STATS, STEP_SORT, STEP_TAKE,
     STEP_EIGEN_START, STEP_EIGEN_MEASURE, STEP_EIGEN_LOAD, STEP_EIGEN_SOLVE, STEP_EIGEN_SIGNS, STEP_EIGEN_VALUES,
     STEP_EIGEN_SCALE, STEP_EIGEN_CHECK, STEP_EIGEN_JUDGE, STEP_EIGEN_STORE,
-    STEP_EIGEN_BEGIN, STEP_EIGEN_ANGLES, STEP_EIGEN_TURN, STEP_EIGEN_PLACES, STEP_EIGEN_ORDER
+    STEP_EIGEN_BEGIN, STEP_EIGEN_ANGLES, STEP_EIGEN_APPLY, STEP_EIGEN_RANKS, STEP_EIGEN_ORDER
 } StepKind;
 typedef struct CallStep {
     StepKind kind;
@@ -92,8 +92,8 @@ typedef struct CallStep {
 } CallStep;
 /* The matrices of a group that a step goes over. */
 typedef struct Matrices { int64_t from, n; } Matrices;
-/* turn_first, turn_n: the steps of a stage with turns, over those alone that have theirs */
-typedef struct GpuCall { const ProgStage *stage; int batch, first, n, turn_first, turn_n; } GpuCall;
+/* stagger_first, stagger_n: the steps of a stage with turns, over those alone that have theirs */
+typedef struct GpuCall { const ProgStage *stage; int batch, first, n, stagger_first, stagger_n; } GpuCall;
 
 /* cuSOLVER, and what eigenvectors are found in; largest: the call that needs most of it */
 typedef struct Eigen {
@@ -103,7 +103,7 @@ typedef struct Eigen {
     cusolverDnHandle_t handle;
     cusolverDnParams_t params;
     CUstream on; bool is_on;
-    CUdeviceptr room; int64_t bytes;
+    CUdeviceptr scratch; int64_t bytes;
     void *host; size_t host_bytes;
 } Eigen;
 
@@ -122,17 +122,17 @@ typedef struct GpuCalls {
     bool *present;                         /* by tensor: it takes part in what the arrays hold now */
     bool sent;                             /* the device knows of them */
     bool moves;                            /* a gradient or input is an operand */
-    CUdeviceptr room; int64_t room_bytes;  /* for records of roots */
+    CUdeviceptr scratch; int64_t room_bytes;  /* for records of roots */
     /* of the root or factor whose steps are being made: bytes of its record, values ahead of the areas and of the numbers;
      * of areas that are no squares, of a row */
     int64_t record, area[AREAS], area_ld[AREAS], numbers;
     int value_bytes;                       /* of the areas' */
     bool *wide;                            /* by number of what is said: in f64, since f32 did not do */
-    struct Shorts *shorts;                 /* NULL: there are no roots in f32 */
-    int64_t npointer, turn_from;           /* from there on of groups with turns, anew at every step */
+    struct RootsF32 *roots_f32;                 /* NULL: there are no roots in f32 */
+    int64_t npointer, stagger_from;           /* from there on of groups with turns, anew at every step */
     CUdeviceptr memory, places, pointers, periods; size_t bytes;
     Eigen eigen;
-    unsigned long long tried[TRIED_MOST]; unsigned ntried;     /* calls_try: plays, with numbers of matrices */
+    unsigned long long tried[TRIED_MOST]; unsigned ntried;     /* calls_probe: plays, with numbers of matrices */
     CUgraphExec *whole;                    /* by entry: all phases, each where the device says so */
 } GpuCalls;
 
@@ -161,16 +161,16 @@ CORE int64_t root_side(const Program *p, const ProgCall *c, Shape s);
 CORE int64_t roots_bytes(const optc_binding *b);
 CORE int root_step_count(const ProgStage *stage);          /* at most */
 CORE optc_status add_root(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group);
-CORE int said_set(GpuCalls *x, const optc_binding *b, const ProgStage *stage, int group);
+CORE int factor_stats_set(GpuCalls *x, const optc_binding *b, const ProgStage *stage, int group);
 CORE int64_t root_pointers(const GpuCalls *x, const PointerSet *s);
-CORE void root_places(const optc_binding *b, const GpuCalls *x, PointerSet *s, CallPlace *to);
+CORE void root_addresses(const optc_binding *b, const GpuCalls *x, PointerSet *s, MatrixAddress *to);
 
 /* ---- gpu_roots_f32.c ---- */
 CORE bool f64_fast(int arch);                              /* its f64 products run at half the rate of f32 or more */
-CORE bool short_does(int p, double share, int64_t rows);   /* it is exact enough */
-CORE bool root_short(const optc_binding *b, const ProgStage *stage, int64_t rows);     /* in f32, where that does */
-CORE optc_status shorts_bind(optc_binding *b);             /* what is said of factors has its place */
-CORE void shorts_unbind(optc_binding *b);
+CORE bool f32_suffices(int p, double share, int64_t rows);   /* it is exact enough */
+CORE bool root_in_f32(const optc_binding *b, const ProgStage *stage, int64_t rows);     /* in f32, where that does */
+CORE optc_status roots_f32_bind(optc_binding *b);             /* what is said of factors has its place */
+CORE void roots_f32_unbind(optc_binding *b);
 
 /* ---- gpu_factors.c ---- */
 CORE bool is_factor(const ProgStage *s);                   /* chol, qr, solve */
@@ -185,26 +185,27 @@ enum { STEPS_EIGEN = 2 * 14, SETS_EIGEN = 2 * 11 };        /* of a group, at mos
 CORE bool is_eigen(const ProgStage *s);                    /* eigh, and powers that are no roots by products */
 CORE void eigen_path(const optc_rule *r, char *buf, size_t n);     /* of rules that have such */
 /* what was measured; rows 0: whether any such matrices are in f32 */
-CORE EigenWay way_known(const optc_engine *e, bool roots, bool f64, int64_t rows, int64_t matrices);
-CORE EigenWay way_packed(const KnownWay *w, int n, bool roots, bool f64, int power, int bucket);      /* of a package's results */
+CORE EigenMethod method_known(const optc_engine *e, bool roots, bool f64, int64_t rows, int64_t matrices);
+/* of a package's results */
+CORE EigenMethod method_packed(const KnownMethod *w, int n, bool roots, bool f64, int power, int bucket);
 /* where nobody measured, and there is a library */
-CORE EigenWay eigen_model(const GpuEngine *g, bool f64, int64_t n);
-CORE EigenWay eigen_turned(const GpuEngine *g, int64_t n, int64_t matrices);       /* without one */
+CORE EigenMethod eigen_model(const GpuEngine *g, bool f64, int64_t n);
+CORE EigenMethod eigen_rotation_method(const GpuEngine *g, int64_t n, int64_t matrices);       /* without one */
 CORE optc_status add_eigen(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group);
 CORE optc_status eigen_bind(optc_binding *b, GpuCalls *x);         /* all steps are there */
-CORE void eigen_try(optc_binding *b, GpuCalls *x);                 /* and all places are known */
+CORE void eigen_probe(optc_binding *b, GpuCalls *x);                 /* and all places are known */
 CORE void eigen_unbind(optc_binding *b, GpuCalls *x);
-CORE void eigen_places(const GpuCalls *x, PointerSet *s, CallPlace *to);
-CORE bool eigen_fires(const CallStep *s);                          /* by eigen_fire */
-CORE optc_status eigen_fire(optc_binding *b, const GpuCall *c, const CallStep *s, Matrices of);
+CORE void eigen_addresses(const GpuCalls *x, PointerSet *s, MatrixAddress *to);
+CORE bool eigen_launches(const CallStep *s);                          /* by eigen_launch */
+CORE optc_status eigen_launch(optc_binding *b, const GpuCall *c, const CallStep *s, Matrices of);
 CORE optc_status eigen_skips(const optc_binding *b, const CallStep *s, bool *skips);
 
 /* ---- gpu_calls.c, gpu_products.c ---- */
 /* the tensor takes part, and the matrix has its turn */
-CORE bool calls_take(const optc_binding *b, const CallGroup *g, int tensor, int64_t matrix);
-CORE int own_step(const optc_binding *b, const CallStep *s, Matrices of);      /* a launch of ours */
+CORE bool calls_participate(const optc_binding *b, const CallGroup *g, int tensor, int64_t matrix);
+CORE int launch_own_kernel(const optc_binding *b, const CallStep *s, Matrices of);      /* a launch of ours */
 CORE int64_t blas_bytes(const optc_binding *b);            /* of call_space, for the library */
-CORE optc_status calls_again(optc_binding *b);             /* others take part: where matrices lie, and no graphs */
+CORE optc_status calls_rebuild(optc_binding *b);             /* others take part: where matrices lie, and no graphs */
 CORE optc_status calls_gather(optc_binding *b, int64_t from);      /* pointers from that number on */
 CORE CUdeviceptr set_pointers(const GpuCalls *x, int set, int64_t from);      /* from that matrix on */
 #endif

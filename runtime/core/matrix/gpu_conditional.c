@@ -12,7 +12,7 @@
 static bool entry_calls(const optc_binding *b, int entry)
 {
     for (int m = 0; m < b->gpu->nphase; m++)
-        if (b->gpu->play[entry * b->gpu->nphase + m].calls)
+        if (b->gpu->launch_list[entry * b->gpu->nphase + m].calls)
             return true;
     return false;
 }
@@ -20,7 +20,7 @@ static bool entry_calls(const optc_binding *b, int entry)
 static bool entry_copies(const optc_binding *b, int entry)
 {
     for (int m = 0; m < b->gpu->nphase; m++)
-        if (b->gpu->play[entry * b->gpu->nphase + m].copies)
+        if (b->gpu->launch_list[entry * b->gpu->nphase + m].copies)
             return true;
     return false;
 }
@@ -34,7 +34,7 @@ CORE bool phases_conditional(const optc_binding *b, int entry)
 
 CORE bool phases_guarded(const optc_binding *b, int entry)
 {
-    return b->gpu->calls && b->gpu->gated && (entry_calls(b, entry) || entry_copies(b, entry));
+    return b->gpu->calls && b->gpu->guarded && (entry_calls(b, entry) || entry_copies(b, entry));
 }
 
 static optc_status may_condition(const optc_binding *b)
@@ -61,7 +61,7 @@ static optc_status may_condition(const optc_binding *b)
 CORE void phases_bind(optc_binding *b)
 {
     const GpuCalls *x = b->gpu->calls;
-    b->conditional = x && !b->nslots && !x->shorts && may_condition(b) == OPTC_OK;
+    b->conditional = x && !b->nslots && !x->roots_f32 && may_condition(b) == OPTC_OK;
     for (int i = 0; x && i < x->ncall && b->conditional; i++)
         b->conditional = calls_capture(b, &x->call[i]);
     message_clear();
@@ -98,7 +98,7 @@ static optc_status ask_phase(optc_binding *b, int phase, CUgraphConditionalHandl
     a.m = p->nperiod;
     a.n = phase;
     a.k = p->nhyper + 1;
-    a.flags = b->nrow;
+    a.flags = b->ncohort;
     void *args[] = {&a};
     TRY(g, cuLaunchKernel(b->gpu->code->call[KERNEL_PHASE], 1, 1, 1, 1, 1, 1, 0, b->gpu->stream, args, NULL), p->name);
     return OPTC_OK;
@@ -127,7 +127,7 @@ static optc_status add_condition(optc_binding *b, CUgraphConditionalHandle handl
     return OPTC_OK;
 }
 
-static optc_status fill_body(optc_binding *b, const Play *p, CUgraph body)
+static optc_status fill_body(optc_binding *b, const LaunchList *p, CUgraph body)
 {
     GpuEngine *g = b->rule->engine->gpu;
     CUstream was = b->gpu->stream, inner = b->gpu->calls->inner;
@@ -136,8 +136,8 @@ static optc_status fill_body(optc_binding *b, const Play *p, CUgraph body)
         b->rule->program->name);
     b->gpu->stream = inner;
     for (int i = 0; i < p->n && s == OPTC_OK; i++)
-        if (p->shot[i].stage || p->shot[i].copy)
-            s = gpu_fire(b, &p->shot[i], 0);
+        if (p->item[i].stage || p->item[i].copy)
+            s = gpu_launch(b, &p->item[i], 0);
     b->gpu->stream = was;
     int rc = g->d->cuStreamEndCapture(inner, &body);
     return s == OPTC_OK && rc ? gpu_error(g, "cuStreamEndCapture", rc, b->rule->program->name) : s;
@@ -146,11 +146,11 @@ static optc_status fill_body(optc_binding *b, const Play *p, CUgraph body)
 /* t moves on, then every phase's node. */
 CORE optc_status phases_capture(optc_binding *b, int entry)
 {
-    const Play *first = &b->gpu->play[entry * b->gpu->nphase];
+    const LaunchList *first = &b->gpu->launch_list[entry * b->gpu->nphase];
     optc_status s = may_condition(b);
     for (int i = 0; i < first->n && s == OPTC_OK; i++)
-        if (!first->shot[i].stage && !first->shot[i].copy)
-            s = gpu_fire(b, &first->shot[i], 0);
+        if (!first->item[i].stage && !first->item[i].copy)
+            s = gpu_launch(b, &first->item[i], 0);
     for (int m = 0; m < b->gpu->nphase && s == OPTC_OK; m++) {
         CUgraphConditionalHandle handle = 0;
         CUgraph body = NULL;

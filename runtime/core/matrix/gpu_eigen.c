@@ -4,7 +4,8 @@
  *   or a product of them in f64 -> the result, or the last one where something went wrong (templates/eigen_cuda.txt)
  *
  * The solver is cuSOLVER's for all matrices of a round at once, else rotations of ours in f64, a matrix a block or many
- * blocks; which, and in which type, eigen_way says. It wants matrices without gaps, so a round's squares, values and numbers are arrays
+ * blocks; which, and in which type, eigen_method says. It wants matrices without gaps, so a round's squares, values and
+ * numbers are arrays
  * of their own, with its workspace behind them: memory that a binding takes at once. A round is as many matrices as half
  * the engine's workspace holds, one in any case.
  *
@@ -43,58 +44,59 @@ CORE bool is_eigen(const ProgStage *s)
 enum { EIGEN_ROTATED_MOST = 4, EIGEN_BATCH_MOST = 32768, EIGEN_CAPTURED_MOST = 512 };
 enum { EIGEN_ALONE_MOST = 96, EIGEN_MANY_MOST = 160 };     /* rows: of a block; of one where all have a matrix */
 
-CORE EigenWay eigen_turned(const GpuEngine *g, int64_t n, int64_t matrices)
+CORE EigenMethod eigen_rotation_method(const GpuEngine *g, int64_t n, int64_t matrices)
 {
     if (g->eigen == EIGEN_ROTATED || g->eigen == EIGEN_SPREAD)
         return g->eigen;
     return n <= (matrices < g->sms ? EIGEN_ALONE_MOST : EIGEN_MANY_MOST) ? EIGEN_ROTATED : EIGEN_SPREAD;
 }
 
-CORE EigenWay eigen_model(const GpuEngine *g, bool f64, int64_t n)
+CORE EigenMethod eigen_model(const GpuEngine *g, bool f64, int64_t n)
 {
     if (n <= EIGEN_ROTATED_MOST)
         return EIGEN_ROTATED;
     return f64 || f64_fast(g->arch) ? EIGEN_F64 : EIGEN_F32;
 }
 
-CORE EigenWay way_known(const optc_engine *e, bool roots, bool f64, int64_t rows, int64_t matrices)
+CORE EigenMethod method_known(const optc_engine *e, bool roots, bool f64, int64_t rows, int64_t matrices)
 {
-    int power = rows ? (int)lround(log2((double)rows)) : WAY_LEAST, last = rows ? power : (int)WAY_MOST;
-    EigenWay way = EIGEN_BY_SIZE;
-    if (!e->gpu->measured || power < WAY_LEAST || power > WAY_MOST)
+    int power = rows ? (int)lround(log2((double)rows)) : METHOD_LEAST, last = rows ? power : (int)METHOD_MOST;
+    EigenMethod method = EIGEN_BY_SIZE;
+    if (!e->gpu->measured || power < METHOD_LEAST || power > METHOD_MOST)
         return EIGEN_BY_SIZE;
-    for (; power <= last && way != EIGEN_F32; power++)
-        way = e->gpu->measured(e, roots, f64, power, size_bucket(roots ? (int64_t)WAY_ROOTS : matrices));
-    return rows || way == EIGEN_F32 ? way : EIGEN_BY_SIZE;
+    for (; power <= last && method != EIGEN_F32; power++)
+        method = e->gpu->measured(e, roots, f64, power, size_bucket(roots ? (int64_t)METHOD_ROOTS : matrices));
+    return rows || method == EIGEN_F32 ? method : EIGEN_BY_SIZE;
 }
 
 /* The nearest bucket; of two the upper one, as among all results (runtime/library/tune/tuned.c). */
-CORE EigenWay way_packed(const KnownWay *w, int n, bool roots, bool f64, int power, int bucket)
+CORE EigenMethod method_packed(const KnownMethod *w, int n, bool roots, bool f64, int power, int bucket)
 {
-    int way = EIGEN_BY_SIZE, near = WAY_REACH + 1;
+    int method = EIGEN_BY_SIZE, near = METHOD_REACH + 1;
     for (int i = 0; i < n; i++) {
         int off = w[i].bucket > bucket ? w[i].bucket - bucket : bucket - w[i].bucket;
         bool closer = off < near || (off == near && w[i].bucket > bucket);
-        if (w[i].roots == (int)roots && w[i].f64 == (int)f64 && w[i].power == power && off <= WAY_REACH && closer) {
-            way = w[i].way;
+        if (w[i].roots == (int)roots && w[i].f64 == (int)f64 && w[i].power == power && off <= METHOD_REACH && closer) {
+            method = w[i].method;
             near = off;
         }
     }
-    return (EigenWay)way;
+    return (EigenMethod)method;
 }
 
 /* Never one that is less exact than the model's. */
-static EigenWay eigen_way(const optc_binding *b, const ProgCall *c, int64_t n, int64_t matrices)
+static EigenMethod eigen_method(const optc_binding *b, const ProgCall *c, int64_t n, int64_t matrices)
 {
     const optc_engine *e = b->rule->engine;
     const GpuEngine *g = e->gpu;
     bool f64 = b->rule->program->array[c->a].type == (int)T_F64, exact = f64 || c->callee == CALL_POWER;
-    EigenWay way = g->eigen;
-    if (way == EIGEN_BY_SIZE)
-        way = way_known(e, false, f64, n, matrices);
-    if (way == EIGEN_BY_SIZE || (way == EIGEN_F32 && g->eigen != EIGEN_F32 && eigen_model(g, exact, n) != EIGEN_F32))
-        way = eigen_model(g, exact, n);
-    return way == EIGEN_F32 && c->callee == CALL_POWER ? EIGEN_F64 : way;
+    EigenMethod method = g->eigen;
+    if (method == EIGEN_BY_SIZE)
+        method = method_known(e, false, f64, n, matrices);
+    if (method == EIGEN_BY_SIZE ||
+        (method == EIGEN_F32 && g->eigen != EIGEN_F32 && eigen_model(g, exact, n) != EIGEN_F32))
+        method = eigen_model(g, exact, n);
+    return method == EIGEN_F32 && c->callee == CALL_POWER ? EIGEN_F64 : method;
 }
 
 CORE void eigen_path(const optc_rule *r, char *buf, size_t n)
@@ -141,7 +143,7 @@ typedef struct EigenRound {
     const ProgStage *stage;
     int group;
     int64_t n, wanted;
-    EigenWay way;
+    EigenMethod method;
     int64_t count;                                         /* matrices */
     int64_t each[EIGEN_ARRAYS], at[EIGEN_ARRAYS], bytes;   /* of a matrix; where the arrays begin; of all */
     int64_t work_at;
@@ -150,9 +152,9 @@ typedef struct EigenRound {
     bool fits;
 } EigenRound;
 
-static bool eigen_by_library(const EigenRound *r) { return r->way == EIGEN_F32 || r->way == EIGEN_F64; }
+static bool eigen_by_library(const EigenRound *r) { return r->method == EIGEN_F32 || r->method == EIGEN_F64; }
 static bool eigen_of_power(const EigenRound *r) { return r->stage->call->callee == CALL_POWER; }
-static cudaDataType eigen_type(const EigenRound *r) { return r->way == EIGEN_F32 ? CUDA_R_32F : CUDA_R_64F; }
+static cudaDataType eigen_type(const EigenRound *r) { return r->method == EIGEN_F32 ? CUDA_R_32F : CUDA_R_64F; }
 
 static int64_t eigen_past(int64_t at, int64_t bytes)             /* more than there can be stays so */
 {
@@ -172,7 +174,7 @@ static optc_status eigen_lay_out(EigenRound *r, int64_t count)
 {
     const Eigen *e = &r->x->eigen;
     const void *any = call_space(r->b);                    /* of the device, and not looked at */
-    const int64_t square = dom_times(r->n, r->n), wide = dom_times(square, 8), size = r->way == EIGEN_F32 ? 4 : 8;
+    const int64_t square = dom_times(r->n, r->n), wide = dom_times(square, 8), size = r->method == EIGEN_F32 ? 4 : 8;
     const int64_t each[EIGEN_ARRAYS] = {dom_times(square, size),
                                         eigen_of_power(r) || !eigen_by_library(r) ? wide : 0,
                                         eigen_of_power(r) ? wide : 0,
@@ -236,7 +238,7 @@ static CallStep *eigen_step(EigenRound *r, StepKind kind, int from, int64_t m, i
     s->m = m;
     s->n = n;
     s->own = true;
-    s->flags = r->way == EIGEN_F32 ? eigen_in_f32 : 0;
+    s->flags = r->method == EIGEN_F32 ? eigen_in_f32 : 0;
     s->alpha = (double)(r->at[EIGEN_NUMBERS] - r->at[from]);
     s->blocks = (unsigned)blocks;
     r->fits = r->fits && dom_times(blocks, r->count) <= MOST_BLOCKS && m <= INT_MAX && n <= INT_MAX;
@@ -259,12 +261,12 @@ static void eigen_begin(EigenRound *r)
 }
 
 /* Sweeps: 8 to 12 are needed as a rule. */
-enum { EIGEN_SWEEPS = 20, EIGEN_TURNED = 1024 };
+enum { EIGEN_SWEEPS = 20, EIGEN_TRANSPOSED = 1024 };
 
-static int64_t eigen_turn_blocks(int64_t n)
+static int64_t eigen_apply_blocks(int64_t n)
 {
     int64_t half = (n + 1) / 2;
-    return count_up(dom_times(half, half + n), EIGEN_TURNED);
+    return count_up(dom_times(half, half + n), EIGEN_TRANSPOSED);
 }
 
 /* Angles stand for all rounds of all sweeps (eigen_rounds). */
@@ -272,18 +274,18 @@ static void eigen_spread(EigenRound *r)
 {
     CallStep *s[] = {eigen_over(r, STEP_EIGEN_BEGIN, EIGEN_SQUARES, r->n, r->n),
                      eigen_step(r, STEP_EIGEN_ANGLES, EIGEN_SQUARES, 0, r->n, 1),
-                     eigen_step(r, STEP_EIGEN_PLACES, EIGEN_SQUARES, 0, r->n, 1),
+                     eigen_step(r, STEP_EIGEN_RANKS, EIGEN_SQUARES, 0, r->n, 1),
                      eigen_over(r, STEP_EIGEN_ORDER, EIGEN_SQUARES, r->n, r->n)};
     for (size_t i = 0; i < sizeof s / sizeof *s; i++) {
         s[i]->b = eigen_array(r, EIGEN_MORE);
         s[i]->c = eigen_array(r, EIGEN_VALUES);
     }
-    r->fits = r->fits && dom_times(eigen_turn_blocks(r->n), r->count) <= MOST_BLOCKS;
+    r->fits = r->fits && dom_times(eigen_apply_blocks(r->n), r->count) <= MOST_BLOCKS;
 }
 
 static void eigen_solver(EigenRound *r)
 {
-    if (r->way == EIGEN_SPREAD) {
+    if (r->method == EIGEN_SPREAD) {
         eigen_spread(r);
         return;
     }
@@ -315,7 +317,7 @@ static void eigen_power(EigenRound *r)
     s->b = eigen_array(r, EIGEN_MORE);
     s->c = eigen_array(r, EIGEN_PRODUCT);
     s->m = s->n = s->k = s->lda = s->ldb = s->ldc = r->n;
-    s->flags = TURN_A;
+    s->flags = TRANS_A;
     s->alpha = 1;
     s->own = !r->x->library;
     s->blocks = (unsigned)dom_times(tiles, tiles);
@@ -327,20 +329,20 @@ static void eigen_end(EigenRound *r)
     const ProgCall *c = r->stage->call;
     bool f64 = r->b->rule->program->array[c->out].type == (int)T_F64;
     int from = eigen_of_power(r) ? EIGEN_PRODUCT : EIGEN_SQUARES;
-    unsigned way = eigen_of_power(r) ? 0 : eigen_vectors;
+    unsigned method = eigen_of_power(r) ? 0 : eigen_vectors;
     if (!eigen_of_power(r))
         eigen_step(r, STEP_EIGEN_SIGNS, EIGEN_SQUARES, r->wanted, r->n, count_up(r->wanted, 8));
     CallStep *s = eigen_over(r, STEP_EIGEN_CHECK, from, r->wanted, r->n);
-    s->flags |= way;
+    s->flags |= method;
     s->beta = f64 ? DBL_MAX : FLT_MAX;
     s = eigen_step(r, STEP_EIGEN_JUDGE, EIGEN_NUMBERS, 1, 1, 1);
-    s->b = said_set(r->x, r->b, r->stage, r->group);
+    s->b = factor_stats_set(r->x, r->b, r->stage, r->group);
     s->c = eigen_by_library(r) ? eigen_array(r, EIGEN_INFO) : s->a;
     s->flags = eigen_by_library(r) ? 1 : 0;
     s = eigen_over(r, STEP_EIGEN_STORE, from, r->n, r->wanted);
     s->c = eigen_rule_set(r, c->out);
     s->b = c->c >= 0 ? eigen_rule_set(r, c->c) : s->c;
-    s->flags |= way | (c->c < 0 ? 0u : c->c == c->out ? 3u : 1u);
+    s->flags |= method | (c->c < 0 ? 0u : c->c == c->out ? 3u : 1u);
 }
 
 static optc_status eigen_round(EigenRound *r, bool instead)
@@ -383,14 +385,14 @@ CORE optc_status add_eigen(const optc_binding *b, GpuCalls *x, const ProgStage *
     if (!r.n || !r.wanted || !g->shape.slices)
         return OPTC_OK;
     int64_t all = all_matrices(x, group);
-    r.way = eigen_way(b, stage->call, r.n, all);
+    r.method = eigen_method(b, stage->call, r.n, all);
     optc_status s = eigen_by_library(&r) ? eigen_open(b, &x->eigen) : OPTC_OK;
     if (!x->eigen.library || r.n > INT_MAX / r.n)
-        r.way = eigen_by_library(&r) ? eigen_turned(b->rule->engine->gpu, r.n, all) : r.way;
+        r.method = eigen_by_library(&r) ? eigen_rotation_method(b->rule->engine->gpu, r.n, all) : r.method;
     if (s == OPTC_OK)
         s = eigen_round(&r, false);
     if (s == OPTC_OK && r.solver >= 0) {                   /* while captured */
-        r.way = eigen_turned(b->rule->engine->gpu, r.n, all);
+        r.method = eigen_rotation_method(b->rule->engine->gpu, r.n, all);
         s = eigen_round(&r, true);
     }
     if (s != OPTC_OK)
@@ -398,13 +400,13 @@ CORE optc_status add_eigen(const optc_binding *b, GpuCalls *x, const ProgStage *
     return r.fits ? OPTC_OK : too_long(b, stage, g, "more than 2^31 - 1 blocks, or rows: bind fewer tensors at a time");
 }
 
-CORE void eigen_places(const GpuCalls *x, PointerSet *s, CallPlace *to)
+CORE void eigen_addresses(const GpuCalls *x, PointerSet *s, MatrixAddress *to)
 {
     for (int64_t i = 0; i < root_pointers(x, s); i++) {
         to[i].slot = -1;
-        to[i].offset = (long long)(x->eigen.room + (CUdeviceptr)(s->base + i * s->record));
+        to[i].offset = (long long)(x->eigen.scratch + (CUdeviceptr)(s->base + i * s->record));
     }
-    s->first = x->eigen.room + (CUdeviceptr)s->base;
+    s->first = x->eigen.scratch + (CUdeviceptr)s->base;
     s->stride = s->record / 8;
     s->even = true;
 }
@@ -416,7 +418,7 @@ static int eigen_ask(GpuCalls *x, const CallStep *s, int64_t n, CUstream stream,
     Eigen *e = &x->eigen;
     cudaDataType t = s->flags & eigen_in_f32 ? CUDA_R_32F : CUDA_R_64F;
     void *squares = (void *)(uintptr_t)x->set[s->a].first, *values = (void *)(uintptr_t)x->set[s->c].first;
-    void *work = (void *)(uintptr_t)(e->room + (CUdeviceptr)s->work_at);
+    void *work = (void *)(uintptr_t)(e->scratch + (CUdeviceptr)s->work_at);
     if (!e->is_on || e->on != stream) {
         *call = "cusolverDnSetStream";
         e->is_on = false;
@@ -438,20 +440,23 @@ static int eigen_rounds(const optc_binding *b, const CallStep *angles, Matrices 
 {
     CallStep find = *angles, turn = *angles;
     int rc = 0;
-    turn.kind = STEP_EIGEN_TURN;
-    turn.blocks = (unsigned)eigen_turn_blocks(angles->n);
+    turn.kind = STEP_EIGEN_APPLY;
+    turn.blocks = (unsigned)eigen_apply_blocks(angles->n);
     for (find.m = 0; find.m < EIGEN_SWEEPS && !rc; find.m++)
         for (find.k = 0; find.k < (angles->n + 1) / 2 * 2 - 1 && !rc; find.k++) {
             turn.k = find.k;
-            rc = own_step(b, &find, of);
-            rc = rc ? rc : own_step(b, &turn, of);
+            rc = launch_own_kernel(b, &find, of);
+            rc = rc ? rc : launch_own_kernel(b, &turn, of);
         }
     return rc;
 }
 
-CORE bool eigen_fires(const CallStep *s) { return (s->kind == STEP_EIGEN_SOLVE && !s->own) || s->kind == STEP_EIGEN_ANGLES; }
+CORE bool eigen_launches(const CallStep *s)
+{
+    return (s->kind == STEP_EIGEN_SOLVE && !s->own) || s->kind == STEP_EIGEN_ANGLES;
+}
 
-CORE optc_status eigen_fire(optc_binding *b, const GpuCall *c, const CallStep *s, Matrices of)
+CORE optc_status eigen_launch(optc_binding *b, const GpuCall *c, const CallStep *s, Matrices of)
 {
     GpuCalls *x = b->gpu->calls;
     const char *call = "";
@@ -521,7 +526,7 @@ CORE optc_status eigen_bind(optc_binding *b, GpuCalls *x)
     Eigen *e = &x->eigen;
     if (!e->bytes)
         return OPTC_OK;
-    optc_status s = gpu_alloc(b->rule->engine, (size_t)e->bytes, b->gpu->stream, e->largest, &e->room);
+    optc_status s = gpu_alloc(b->rule->engine, (size_t)e->bytes, b->gpu->stream, e->largest, &e->scratch);
     if (s != OPTC_OK)
         return workspace_fails(b, s, e->bytes);
     b->call_more = e->bytes;
@@ -529,7 +534,7 @@ CORE optc_status eigen_bind(optc_binding *b, GpuCalls *x)
     return e->host_bytes && !e->host ? no_memory("optc_bind") : OPTC_OK;
 }
 
-CORE void eigen_try(optc_binding *b, GpuCalls *x)
+CORE void eigen_probe(optc_binding *b, GpuCalls *x)
 {
     const CallStep *like = NULL;               /* most are */
     for (int i = 0; i < x->nstep; i++) {
@@ -549,7 +554,7 @@ CORE void eigen_unbind(optc_binding *b, GpuCalls *x)
         e->f.cusolverDnDestroyParams(e->params);
     if (e->handle)
         spare_keep(b->rule->engine->gpu, e->handle, e->f.cusolverDnDestroy);
-    if (e->room)
-        gpu_give(b->rule->engine, e->room, (size_t)e->bytes, b->gpu->stream);
+    if (e->scratch)
+        gpu_give(b->rule->engine, e->scratch, (size_t)e->bytes, b->gpu->stream);
     free(e->host);
 }

@@ -107,7 +107,7 @@ static CallStep *own_of(Factor *f, StepKind kind, int a, int c, int64_t m, int64
     CallStep *s = add_step(f->x, kind, call_type_f64(), f->group);
     const CallGroup *g = &f->x->group[f->group];
     bool one = kind == STEP_FACTOR_TILE || kind == STEP_FACTOR_LIFT || kind == STEP_FACTOR_START ||
-               kind == STEP_FACTOR_JUDGE || kind == STEP_FACTOR_HOUSE || kind == STEP_FACTOR_SAY;
+               kind == STEP_FACTOR_JUDGE || kind == STEP_FACTOR_HOUSE || kind == STEP_FACTOR_STATS;
     int64_t blocks = one                        ? 1
                      : kind == STEP_FACTOR_FILL ? count_up(n, 8)
                                                 : count_up(dom_times(m, n), kind == STEP_SORT ? 256 : 4096);
@@ -140,7 +140,7 @@ static CallStep *on_area(Factor *f, StepKind kind, Part p, int64_t m, int64_t n)
 typedef struct Shaped { int64_t m, n, k; } Shaped;
 
 /* c = alpha a b + beta c; turn: of b */
-static void part_product(Factor *f, Part a, Part b, Part c, Shaped z, unsigned turns, double alpha, double beta)
+static void part_product(Factor *f, Part a, Part b, Part c, Shaped z, unsigned stagger, double alpha, double beta)
 {
     CallStep *s = add_step(f->x, STEP_PRODUCT, call_type_f64(), f->group);
     const CallGroup *g = &f->x->group[f->group];
@@ -155,7 +155,7 @@ static void part_product(Factor *f, Part a, Part b, Part c, Shaped z, unsigned t
     s->lda = f->ld[a.area];
     s->ldb = f->ld[b.area];
     s->ldc = f->ld[c.area];
-    s->flags = turns;
+    s->flags = stagger;
     s->alpha = alpha;
     s->beta = beta;
     s->own = !f->x->library;
@@ -180,40 +180,40 @@ static void add_chol(Factor *f, int64_t n, unsigned flags)
         int64_t first = k - k % FACTOR_WIDE, wide = n - k < FACTOR_WIDE ? n - k : (int64_t)FACTOR_WIDE;
         Shaped before = {n - k, wide, k}, update = {n - k, w, k - first}, below = {n - k - w, w, w};
         if (k && k == first)
-            part_product(f, at(3, k, 0), at(3, k, 0), at(2, k, k), before, TURN_B, -1, 1);
+            part_product(f, at(3, k, 0), at(3, k, 0), at(2, k, k), before, TRANS_B, -1, 1);
         if (k > first)
-            part_product(f, at(3, k, first), at(3, k, first), at(2, k, k), update, TURN_B, -1, 1);
+            part_product(f, at(3, k, first), at(3, k, first), at(2, k, k), update, TRANS_B, -1, 1);
         CallStep *s = on_area(f, STEP_FACTOR_TILE, at(3, k, k), n, w);
         s->a = part_set(f, at(2, k, k));
         s->b = part_set(f, at(4, k, 0));
         s->flags = flags;
         s->alpha = (double)(n < 64 ? 64 : n) * 32 * DBL_EPSILON;
         if (below.m)
-            part_product(f, at(2, k + w, k), at(4, k, 0), at(3, k + w, k), below, TURN_B, 1, 0);
+            part_product(f, at(2, k + w, k), at(4, k, 0), at(3, k + w, k), below, TRANS_B, 1, 0);
     }
 }
 
 /* `to` = what the triangle of area t is solved for in `from`, which is lost. Of a panel: what those before it make of
  * it goes off, and its tile's inverse comes on. */
-typedef struct Solved { int t, from, to; bool right, turned; int64_t n, other; } Solved;
+typedef struct Solved { int t, from, to; bool right, transposed; int64_t n, other; } Solved;
 
 /* Of w at k, what `done` others that are solved, from `before` on, make of them goes off. */
 static void add_off(Factor *f, Solved z, int64_t k, int64_t w, int64_t before, int64_t done)
 {
     /* the triangle's part between them, as it lies */
-    Part tri = z.right == z.turned ? at(z.t, k, before) : at(z.t, before, k);
+    Part tri = z.right == z.transposed ? at(z.t, k, before) : at(z.t, before, k);
     Shaped right = {z.other, w, done}, left = {w, z.other, done};
     if (!done)
         return;
     if (z.right)
-        part_product(f, at(z.to, 0, before), tri, at(z.from, 0, k), right, z.turned ? TURN_B : 0, -1, 1);
+        part_product(f, at(z.to, 0, before), tri, at(z.from, 0, k), right, z.transposed ? TRANS_B : 0, -1, 1);
     else
-        part_product(f, tri, at(z.to, before, 0), at(z.from, k, 0), left, z.turned ? TURN_A : 0, -1, 1);
+        part_product(f, tri, at(z.to, before, 0), at(z.from, k, 0), left, z.transposed ? TRANS_A : 0, -1, 1);
 }
 
 static void add_solve(Factor *f, Solved z)
 {
-    bool forward = z.right == z.turned;
+    bool forward = z.right == z.transposed;
     int64_t panels = count_up(z.n, FACTOR_PANEL);
     for (int64_t i = 0; i < panels; i++) {
         int64_t k = (forward ? i : panels - 1 - i) * FACTOR_PANEL, w = panel_at(z.n, k), first = k - k % FACTOR_WIDE;
@@ -223,9 +223,9 @@ static void add_solve(Factor *f, Solved z)
             add_off(f, z, first, last - first, forward ? 0 : last, forward ? first : z.n - last);
         add_off(f, z, k, w, forward ? first : k + w, forward ? k - first : last - k - w);
         if (z.right)
-            part_product(f, at(z.from, 0, k), at(4, k, 0), at(z.to, 0, k), right, z.turned ? TURN_B : 0, 1, 0);
+            part_product(f, at(z.from, 0, k), at(4, k, 0), at(z.to, 0, k), right, z.transposed ? TRANS_B : 0, 1, 0);
         else
-            part_product(f, at(4, k, 0), at(z.from, k, 0), at(z.to, k, 0), left, z.turned ? TURN_A : 0, 1, 0);
+            part_product(f, at(4, k, 0), at(z.from, k, 0), at(z.to, k, 0), left, z.transposed ? TRANS_A : 0, 1, 0);
     }
 }
 
@@ -242,8 +242,8 @@ static void add_store(Factor *f, int area, int64_t m, int64_t n, unsigned flags)
     CallStep *s = on_area(f, STEP_FACTOR_CHECK, at(area, 0, 0), m, n);
     s->alpha = most;
     s->flags = flags;
-    s = on_area(f, STEP_FACTOR_SAY, at(area, 0, 0), m, n);
-    s->b = said_set(f->x, f->b, f->stage, f->group);
+    s = on_area(f, STEP_FACTOR_STATS, at(area, 0, 0), m, n);
+    s->b = factor_stats_set(f->x, f->b, f->stage, f->group);
     s = on_area(f, STEP_FACTOR_STORE, at(area, 0, 0), m, n);
     s->c = whole_set(f->x, c->out, f->group, 0);
     s->b = c->c >= 0 ? whole_set(f->x, c->c, f->group, 0) : s->c;
@@ -261,7 +261,7 @@ static void solve_steps(Factor *f)
 {
     bool right = (f->call->flags & FROM_RIGHT) != 0;
     int64_t down = right ? f->n : f->m, across = right ? f->m : f->n;
-    Solved z = {0, 1, 2, right, (f->call->flags & TURN_A) != 0, f->m, f->n};
+    Solved z = {0, 1, 2, right, (f->call->flags & TRANS_A) != 0, f->m, f->n};
     CallStep *s;
     add_load(f, f->call->a, 0, f->m, f->m, 64);
     s = on_area(f, STEP_FACTOR_CHECK, at(0, 0, 0), f->m, f->m);
@@ -284,7 +284,7 @@ static void add_gram(Factor *f, int x, bool whole)
     ProgCall c;
     ProductShape z;
     memset(&c, 0, sizeof c);
-    c.flags = SYMMETRIC | TURN_A | (whole ? 0 : LOWER);
+    c.flags = SYMMETRIC | TRANS_A | (whole ? 0 : LOWER);
     c.a = c.b = AREA(x);
     c.c = -1;
     c.out = AREA(2);

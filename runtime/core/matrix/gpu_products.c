@@ -24,7 +24,7 @@ CORE optc_status calls_gather(optc_binding *b, int64_t from)
     CallArgs a;
     memset(&a, 0, sizeof a);
     a.a = b->gpu->table ? b->gpu->table : b->gpu->mem;
-    a.b = x->places + sizeof(CallPlace) * (size_t)from;
+    a.b = x->places + sizeof(MatrixAddress) * (size_t)from;
     a.c = x->pointers + sizeof(void *) * (size_t)from;
     a.m = (int)n;
     int rc = n ? launch(b, KERNEL_GATHER, count_up(n, 256), &a) : 0;
@@ -34,9 +34,9 @@ CORE optc_status calls_gather(optc_binding *b, int64_t from)
 /* 8, 16, 32: rows of a, b and c lie apart. */
 static int own_flags(const GpuCalls *x, const CallStep *s)
 {
-    unsigned own = s->kind >= STEP_ROOT_SUMS ? ~0u : (unsigned)(TURN_A | TURN_B | SYMMETRIC);
-    return (int)(s->flags & own) | (x->set[s->a].apart ? 8 : 0) |
-           (x->set[s->b].apart ? 16 : 0) | (x->set[s->c].apart ? 32 : 0);
+    unsigned own = s->kind >= STEP_ROOT_SUMS ? ~0u : (unsigned)(TRANS_A | TRANS_B | SYMMETRIC);
+    return (int)(s->flags & own) | (x->set[s->a].row_stride ? 8 : 0) |
+           (x->set[s->b].row_stride ? 16 : 0) | (x->set[s->c].row_stride ? 32 : 0);
 }
 
 static CallKernel kernel_of(const optc_binding *b, const CallStep *s)
@@ -45,17 +45,17 @@ static CallKernel kernel_of(const optc_binding *b, const CallStep *s)
     bool in_f32 = s->type == call_type_f32();
     switch (s->kind) {
     case STEP_OVER: return KERNEL_OVER;
-    case STEP_PRODUCT: return products ? KERNEL_PRODUCT : in_f32 ? KERNEL_SHORT_PRODUCT : KERNEL_ROOT_PRODUCT;
-    case STEP_MIRROR: return products ? KERNEL_MIRROR : in_f32 ? KERNEL_SHORT_MIRROR : KERNEL_ROOT_MIRROR;
-    case STEP_ROOT_BEGIN: return in_f32 ? KERNEL_SHORT_BEGIN : KERNEL_ROOT_BEGIN;
-    case STEP_ROOT_POLY: return in_f32 ? KERNEL_SHORT_POLY : KERNEL_ROOT_POLY;
-    case STEP_ROOT_OFF: return in_f32 ? KERNEL_SHORT_OFF : KERNEL_ROOT_OFF;
-    case STEP_ROOT_END: return in_f32 ? KERNEL_SHORT_END : KERNEL_ROOT_END;
+    case STEP_PRODUCT: return products ? KERNEL_PRODUCT : in_f32 ? KERNEL_ROOT32_PRODUCT : KERNEL_ROOT_PRODUCT;
+    case STEP_MIRROR: return products ? KERNEL_MIRROR : in_f32 ? KERNEL_ROOT32_MIRROR : KERNEL_ROOT_MIRROR;
+    case STEP_ROOT_BEGIN: return in_f32 ? KERNEL_ROOT32_BEGIN : KERNEL_ROOT_BEGIN;
+    case STEP_ROOT_POLY: return in_f32 ? KERNEL_ROOT32_POLY : KERNEL_ROOT_POLY;
+    case STEP_ROOT_OFF: return in_f32 ? KERNEL_ROOT32_OFF : KERNEL_ROOT_OFF;
+    case STEP_ROOT_END: return in_f32 ? KERNEL_ROOT32_END : KERNEL_ROOT_END;
     default: return (CallKernel)(KERNEL_ROOT_SUMS + (s->kind - STEP_ROOT_SUMS));
     }
 }
 
-CORE int own_step(const optc_binding *b, const CallStep *s, Matrices of)
+CORE int launch_own_kernel(const optc_binding *b, const CallStep *s, Matrices of)
 {
     const GpuCalls *x = b->gpu->calls;
     CallArgs a = {set_pointers(x, s->a, of.from),
@@ -139,8 +139,8 @@ static int library_step(const optc_binding *b, GpuCalls *x, const CallStep *s, M
     float small[2] = {(float)s->alpha, (float)s->beta};
     bool wide = s->type->bytes == 8;
     Asked q = {s->type,
-               s->flags & TURN_B ? CUBLAS_OP_T : CUBLAS_OP_N,
-               s->flags & TURN_A ? CUBLAS_OP_T : CUBLAS_OP_N,
+               s->flags & TRANS_B ? CUBLAS_OP_T : CUBLAS_OP_N,
+               s->flags & TRANS_A ? CUBLAS_OP_T : CUBLAS_OP_N,
                wide ? (const void *)&s->alpha : (const void *)&small[0],
                wide ? (const void *)&s->beta : (const void *)&small[1],
                &x->set[s->a],
@@ -171,12 +171,12 @@ static optc_status refused(const optc_binding *b, const GpuCall *c, const CallSt
                 x->blas.cublasGetStatusString(rc), what);
 }
 
-static optc_status fire_step(optc_binding *b, const GpuCall *c, const CallStep *s, Matrices of)
+static optc_status launch_step(optc_binding *b, const GpuCall *c, const CallStep *s, Matrices of)
 {
     const char *call = "cuLaunchKernel";
-    if (eigen_fires(s))
-        return eigen_fire(b, c, s, of);
-    int rc = s->own ? own_step(b, s, of) : library_step(b, b->gpu->calls, s, of, &call);
+    if (eigen_launches(s))
+        return eigen_launch(b, c, s, of);
+    int rc = s->own ? launch_own_kernel(b, s, of) : library_step(b, b->gpu->calls, s, of, &call);
     return rc ? refused(b, c, s, call, rc) : OPTC_OK;
 }
 
@@ -198,19 +198,19 @@ static optc_status go_without(optc_binding *b, const GpuCall *c, int from, int t
         CallStep x = b->gpu->calls->step[i];
         x.flags |= x.kind == STEP_FACTOR_START || x.kind == STEP_EIGEN_START ? 1 : 0;
         x.beta = x.kind == STEP_ROOT_JUDGE ? -1 : x.beta;
-        if (x.kind == STEP_FACTOR_START || x.kind == STEP_ROOT_JUDGE || x.kind == STEP_FACTOR_SAY ||
+        if (x.kind == STEP_FACTOR_START || x.kind == STEP_ROOT_JUDGE || x.kind == STEP_FACTOR_STATS ||
             x.kind == STEP_ROOT_END || x.kind == STEP_FACTOR_STORE || x.kind == STEP_EIGEN_START ||
             x.kind == STEP_EIGEN_JUDGE || x.kind == STEP_EIGEN_STORE)
-            s = fire_step(b, c, &x, of);
+            s = launch_step(b, c, &x, of);
     }
     return s;
 }
 
-static optc_status fire_round(optc_binding *b, const GpuCall *c, int from, int to, Matrices of)
+static optc_status launch_round(optc_binding *b, const GpuCall *c, int from, int to, Matrices of)
 {
     optc_status s = OPTC_OK;
     for (int i = from; i < to && s == OPTC_OK; i++)
-        s = fire_step(b, c, &b->gpu->calls->step[i], of);
+        s = launch_step(b, c, &b->gpu->calls->step[i], of);
     if (s != OPTC_ERROR_MEMORY || !may_go_without(b, c))
         return s;
     message_clear();
@@ -228,14 +228,14 @@ static int end_of_round(const GpuCalls *x, const GpuCall *c, int from)
     return to;
 }
 
-CORE optc_status calls_fire(optc_binding *b, const GpuCall *call)
+CORE optc_status calls_launch(optc_binding *b, const GpuCall *call)
 {
     const GpuCalls *x = b->gpu->calls;
     optc_status s = OPTC_OK;
     GpuCall own = *call;
     const GpuCall *c = &own;
-    if (b->gpu->in_turn && call->stage->turns)
-        own.first = call->turn_first, own.n = call->turn_n;
+    if (b->gpu->stagger_on && call->stage->stagger)
+        own.first = call->stagger_first, own.n = call->stagger_n;
     for (int i = c->first, to; i < c->first + c->n; i = to) {
         int64_t all = x->group[x->step[i].group].now, most = x->step[i].at_once;      /* 0: no tensor takes part */
         bool skips = false;
@@ -247,7 +247,7 @@ CORE optc_status calls_fire(optc_binding *b, const GpuCall *call)
         Matrices of = {0, 0};
         for (; of.from < all && s == OPTC_OK; of.from += of.n) {
             of.n = most && most < all - of.from ? most : all - of.from;
-            s = fire_round(b, c, i, to, of);
+            s = launch_round(b, c, i, to, of);
         }
     }
     return s;
@@ -258,27 +258,27 @@ CORE optc_status calls_fire(optc_binding *b, const GpuCall *call)
  * be there, in the middle of a step whose first stages have run. So a play is captured once before it is run, into a
  * graph that nobody launches: what finds no memory there fails with all states as they were. With other numbers of
  * matrices a library may take other kernels, and it is tried anew. */
-static unsigned long long numbers_of(const optc_binding *b, const Play *p)
+static unsigned long long numbers_of(const optc_binding *b, const LaunchList *p)
 {
     const GpuCalls *x = b->gpu->calls;
     unsigned long long h = 14695981039346656037u;
     for (int i = 0; i < p->n; i++)
-        for (int k = 0; p->shot[i].call && k < p->shot[i].call->n + p->shot[i].call->turn_n; k++) {
-            const GpuCall *c = p->shot[i].call;
-            int at = k < c->n ? c->first + k : c->turn_first + k - c->n;
+        for (int k = 0; p->item[i].call && k < p->item[i].call->n + p->item[i].call->stagger_n; k++) {
+            const GpuCall *c = p->item[i].call;
+            int at = k < c->n ? c->first + k : c->stagger_first + k - c->n;
             h = (h ^ (unsigned long long)x->group[x->step[at].group].now) * 1099511628211u;
         }
     return (h ^ (unsigned long long)(uintptr_t)p) | 1;
 }
 
 /* Of factors that name what takes their place, memory is asked for when they run. */
-static optc_status try_all(optc_binding *b, const Play *p)
+static optc_status try_all(optc_binding *b, const LaunchList *p)
 {
     optc_status s = OPTC_OK;
     for (int i = 0; i < p->n && s == OPTC_OK; i++) {
-        const ProgStage *stage = p->shot[i].stage;
-        s = gpu_fire(b, &p->shot[i], 0);
-        if (s == OPTC_ERROR_MEMORY && p->shot[i].call && stage->call->callee != CALL_MM && stage->call->c >= 0) {
+        const ProgStage *stage = p->item[i].stage;
+        s = gpu_launch(b, &p->item[i], 0);
+        if (s == OPTC_ERROR_MEMORY && p->item[i].call && stage->call->callee != CALL_MM && stage->call->c >= 0) {
             message_clear();
             s = OPTC_OK;
         }
@@ -286,13 +286,13 @@ static optc_status try_all(optc_binding *b, const Play *p)
     return s;
 }
 
-CORE optc_status calls_try(optc_binding *b, const Play *p)
+CORE optc_status calls_probe(optc_binding *b, const LaunchList *p)
 {
     const Driver *d = b->rule->engine->gpu->d;
     GpuCalls *x = b->gpu->calls;
     CUstream was = b->gpu->stream;
     CUgraph graph = NULL;
-    if (p->exec || (p->runs && !p->turns))
+    if (p->exec || (p->runs && !p->stagger))
         return OPTC_OK;
     unsigned long long numbers = numbers_of(b, p);
     for (int i = 0; i < TRIED_MOST; i++)

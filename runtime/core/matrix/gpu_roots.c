@@ -66,44 +66,44 @@ CORE int64_t root_pointers(const GpuCalls *x, const PointerSet *s)
     int64_t all = dom_times(g->n, g->shape.slices), fit = all;
     if (s->array == OWN_EIGEN)
         fit = s->most;
-    else if (s->array != OWN_SAID)
+    else if (s->array != OWN_STATS)
         fit = x->room_bytes / s->record;
     return dom_times(s->each, all < fit ? all : fit);
 }
 
-CORE int said_set(GpuCalls *x, const optc_binding *b, const ProgStage *stage, int group)
+CORE int factor_stats_set(GpuCalls *x, const optc_binding *b, const ProgStage *stage, int group)
 {
-    return whole_set(x, OWN_SAID, group, stage - b->rule->program->stage);
+    return whole_set(x, OWN_STATS, group, stage - b->rule->program->stage);
 }
 
 /* What is said of each matrix of a stage, the offset's, has its own place, whoever is there beside it. */
-static void said_places(const optc_binding *b, const GpuCalls *x, const PointerSet *s, CallPlace *to)
+static void factor_stats_addresses(const optc_binding *b, const GpuCalls *x, const PointerSet *s, MatrixAddress *to)
 {
     const CallGroup *g = &x->group[s->group];
     const ProgStage *stage = &b->rule->program->stage[s->offset];
     for (int k = 0; k < g->n; k++) {
-        const FactorSaid *at = (const FactorSaid *)b->said + said_first(b, stage, g->tensor[k]);
+        const FactorStats *at = (const FactorStats *)b->stats + factor_stats_first(b, stage, g->tensor[k]);
         for (int64_t q = 0; q < g->shape.slices; q++)
-            if (calls_take(b, g, g->tensor[k], q)) {
+            if (calls_participate(b, g, g->tensor[k], q)) {
                 to->slot = -1;
                 to++->offset = (long long)(uintptr_t)(at + q);
             }
     }
 }
 
-CORE void root_places(const optc_binding *b, const GpuCalls *x, PointerSet *s, CallPlace *to)
+CORE void root_addresses(const optc_binding *b, const GpuCalls *x, PointerSet *s, MatrixAddress *to)
 {
-    if (s->array == OWN_SAID) {
-        said_places(b, x, s, to);
+    if (s->array == OWN_STATS) {
+        factor_stats_addresses(b, x, s, to);
         s->even = false;
         return;
     }
     if (s->array == OWN_EIGEN) {
-        eigen_places(x, s, to);
+        eigen_addresses(x, s, to);
         return;
     }
     int64_t n = root_pointers(x, s) / s->each;
-    CUdeviceptr first = x->room + (CUdeviceptr)(s->bytes * s->base);
+    CUdeviceptr first = x->scratch + (CUdeviceptr)(s->bytes * s->base);
     for (int64_t i = 0, at = 0; i < n; i++) {
         CUdeviceptr here = first + (CUdeviceptr)(i * s->record);
         for (int64_t r = 0; r < (s->blocks ? s->blocks : 1); r++)
@@ -209,7 +209,7 @@ static void root_all(Root *r, int p, const RootStep *q, int n, double off)
     s = root_step(r, STEP_ROOT_JUDGE, AREA(2), AREA(2));
     s->k = 2;
     s->beta = off;
-    s->b = said_set(r->x, r->b, r->stage, r->group);
+    s->b = factor_stats_set(r->x, r->b, r->stage, r->group);
     s->flags |= r->x->group[r->group].again ? 128 : 0;
     s = root_step(r, STEP_ROOT_END, AREA(x), c->out);
     s->k = x;
@@ -228,7 +228,7 @@ CORE optc_status add_root(const optc_binding *b, GpuCalls *x, const ProgStage *s
     const Program *p = b->rule->program;
     const CallGroup *g = &x->group[group];
     int64_t rows = root_side(p, stage->call, g->shape);
-    bool in_f32 = !g->again && root_short(b, stage, rows);
+    bool in_f32 = !g->again && root_in_f32(b, stage, rows);
     Root r = {b, x, stage, in_f32 ? call_type_f32() : call_type_f64(), group, rows, true};
     RootStep q[MOST_ROOT_STEPS];
     int root = call_root(stage->call), first = x->nstep;

@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* CBLAS' numbers */
-enum { TRSM_ROWS = 101, TRSM_PLAIN = 111, TRSM_TURNED, TRSM_LOWER = 122, TRSM_DIAGONAL = 131 };
+enum { TRSM_ROWS = 101, TRSM_PLAIN = 111, TRSM_TRANS, TRSM_LOWER = 122, TRSM_DIAGONAL = 131 };
 enum { TRSM_LEFT = 141, TRSM_RIGHT };
 enum { QR_COLUMNS = 64 };                      /* at a time */
 
@@ -54,11 +54,11 @@ static bool orgqr##S(void *f, double *a, int64_t m, int64_t n, const double *tau
     call(&rows, &cols, &cols, a, &rows, tau, work, &have, &info);                                                     \
     return info == 0;                                                                                                 \
 }                                                                                                                     \
-static void trsm##S(void *f, int side, int turned, int64_t m, int64_t n, const double *l, int64_t of, double *b)      \
+static void trsm##S(void *f, int side, int transposed, int64_t m, int64_t n, const double *l, int64_t of, double *b)   \
 {                                                                                                                     \
     Trsm##S call;                                                                                                     \
     memcpy(&call, &f, sizeof call);                                                                                   \
-    call(TRSM_ROWS, side, TRSM_LOWER, turned, TRSM_DIAGONAL, (I)m, (I)n, 1, l, (I)of, b, (I)n);                       \
+    call(TRSM_ROWS, side, TRSM_LOWER, transposed, TRSM_DIAGONAL, (I)m, (I)n, 1, l, (I)of, b, (I)n);                    \
 }
 
 LAPACK_OF(int, 32)
@@ -115,7 +115,7 @@ CORE bool lapack_qr(const Blas *x, double *a, int64_t m, int64_t n, double *work
     void *geqrf = x->lapack[LAPACK_GEQRF], *orgqr = x->lapack[LAPACK_ORGQR];
     if (m < n || !counts(x, m > doubles ? m : doubles) || dense_even(a, m * n) == 0)
         return false;
-    dense_turn(col, a, m, n);
+    dense_transpose(col, a, m, n);
     int was = blas_hold(x);
     bool done = x->wide ? geqrf64(geqrf, col, m, n, tau, more, doubles) : geqrf32(geqrf, col, m, n, tau, more, doubles);
     for (int64_t k = 0; k < n; k++)
@@ -126,7 +126,7 @@ CORE bool lapack_qr(const Blas *x, double *a, int64_t m, int64_t n, double *work
     for (int64_t i = 0; i < m * n && done; i++)
         col[i] = r[i / m] < 0 ? -col[i] : col[i];
     if (done)
-        dense_turn(a, col, n, m);
+        dense_transpose(a, col, n, m);
     return done;
 }
 
@@ -153,11 +153,11 @@ CORE bool lapack_chol(const Blas *x, double *a, int64_t n)
     return done;
 }
 
-CORE bool lapack_solve(const Blas *x, const double *l, int64_t n, bool turned, bool right, double *b, int64_t rows,
+CORE bool lapack_solve(const Blas *x, const double *l, int64_t n, bool transposed, bool right, double *b, int64_t rows,
                        int64_t cols)
 {
     void *f = x->lapack[LAPACK_TRSM];
-    int side = right ? TRSM_RIGHT : TRSM_LEFT, how = turned ? TRSM_TURNED : TRSM_PLAIN;
+    int side = right ? TRSM_RIGHT : TRSM_LEFT, how = transposed ? TRSM_TRANS : TRSM_PLAIN;
     if (!counts(x, rows > cols ? rows : cols))
         return false;
     for (int64_t i = 0; i < n; i++)

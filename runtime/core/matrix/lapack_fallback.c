@@ -251,7 +251,7 @@ CORE bool dense_eigh(double *a, int64_t n, double *value, double *work)
 /* ---- orthonormal columns ---- */
 CORE int64_t dense_qr_work(int64_t m, int64_t n) { return 2 * m * n + 2 * n; }
 
-CORE void dense_turn(double *to, const double *from, int64_t rows, int64_t cols)
+CORE void dense_transpose(double *to, const double *from, int64_t rows, int64_t cols)
 {
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < cols; j++)
@@ -263,7 +263,7 @@ CORE bool dense_qr(double *a, int64_t m, int64_t n, double *work)
     double *col = work, *q = col + m * n, *tau = q + m * n, *r = tau + n;
     if (m < n || dense_even(a, m * n) == 0)                /* of Q nothing depends on the scale */
         return false;
-    dense_turn(col, a, m, n);
+    dense_transpose(col, a, m, n);
     for (int64_t k = 0; k < n; k++) {
         double *v = col + k * m + k;
         tau[k] = reflector(v, m - k, &r[k]);
@@ -279,7 +279,7 @@ CORE bool dense_qr(double *a, int64_t m, int64_t n, double *work)
     for (int64_t k = 0; k < n; k++)
         if (r[k] < 0)
             times(q + k * m, -1, m);
-    dense_turn(a, q, n, m);
+    dense_transpose(a, q, n, m);
     return true;
 }
 
@@ -299,18 +299,18 @@ CORE bool dense_chol(double *a, int64_t n)
     return true;
 }
 
-CORE bool dense_solve(const double *l, int64_t n, bool turned, double *b, int64_t m)
+CORE bool dense_solve(const double *l, int64_t n, bool transposed, double *b, int64_t m)
 {
     for (int64_t i = 0; i < n; i++)
         if (l[i * n + i] == 0)
             return false;
-    for (int64_t i = 0; i < n && !turned; i++) {
+    for (int64_t i = 0; i < n && !transposed; i++) {
         for (int64_t j = 0; j < i; j++)
             add_to(b + i * m, -l[i * n + j], b + j * m, m);
         for (int64_t k = 0; k < m; k++)
             b[i * m + k] /= l[i * n + i];
     }
-    for (int64_t i = n - 1; i >= 0 && turned; i--) {
+    for (int64_t i = n - 1; i >= 0 && transposed; i--) {
         for (int64_t k = 0; k < m; k++)
             b[i * m + k] /= l[i * n + i];
         for (int64_t j = 0; j < i; j++)

@@ -27,12 +27,12 @@ CORE bool dense_qr(double *a, int64_t m, int64_t n, double *work);
 CORE bool dense_chol(double *a, int64_t n);
 
 /* b of n x m becomes what L, or L turned, takes to b. l: its lower triangle is read; no zero on its diagonal. */
-CORE bool dense_solve(const double *l, int64_t n, bool turned, double *b, int64_t m);
+CORE bool dense_solve(const double *l, int64_t n, bool transposed, double *b, int64_t m);
 
 /* For whoever computes the same by other means. */
 CORE void dense_mirror(double *a, int64_t n);              /* the lower triangle becomes the upper */
 /* Scales by a power of two so that the largest is about 1, and returns it; 0: something is not finite. */
 CORE double dense_even(double *x, int64_t n);
 CORE void dense_signs(double *v, int64_t n);               /* of each row the first of its largest becomes positive */
-CORE void dense_turn(double *to, const double *from, int64_t rows, int64_t cols);
+CORE void dense_transpose(double *to, const double *from, int64_t rows, int64_t cols);
 #endif

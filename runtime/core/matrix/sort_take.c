@@ -29,12 +29,12 @@ CORE optc_status order_check(const Program *p, const ProgStage *s)
 }
 
 /* ---- sort ---- */
-CORE int64_t sort_pieces(const Program *p, const ProgCall *c, Shape s)
+CORE int64_t sort_jobs(const Program *p, const ProgCall *c, Shape s)
 {
     return dom_len_inside(p->array[c->a].dom, s) ? s.slices : 0;
 }
 
-CORE int64_t sort_room(const Program *p, const ProgCall *c, Shape s)    /* values, and places twice */
+CORE int64_t sort_scratch(const Program *p, const ProgCall *c, Shape s)    /* values, and places twice */
 {
     int64_t n = dom_times(3, dom_len_inside(p->array[c->a].dom, s));
     return dom_times((n + 7) / 8 * 8, (int64_t)sizeof(double));
@@ -65,56 +65,58 @@ static int64_t *sort_places(const double *x, int64_t n, int64_t *to, int64_t *ot
     return to;
 }
 
-CORE void sort_run(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t piece, int who)
+CORE void sort_run(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t job, int thread)
 {
-    Lying a = lying(b, t, c->a, piece), out = lying(b, t, c->out, piece);
-    double *x = call_room(b, who);
+    MatrixView a = matrix_view(b, t, c->a, job), out = matrix_view(b, t, c->out, job);
+    double *x = call_scratch(b, thread);
     int64_t *places = (int64_t *)(x + a.rows), *sorted;
-    lying_load(x, &a);
+    matrix_view_load(x, &a);
     sorted = sort_places(x, a.rows, places, places + a.rows);
     for (int64_t i = 0; i < a.rows; i++)
         x[i] = (double)sorted[i];
-    lying_store(&out, x);
+    matrix_view_store(&out, x);
 }
 
 /* ---- take ---- */
 enum { TAKE_ROWS = 64 };
 
-CORE int64_t take_pieces(const Program *p, const ProgCall *c, Shape s)
+CORE int64_t take_jobs(const Program *p, const ProgCall *c, Shape s)
 {
     MatrixAxes m = dom_matrix(p->array[c->a].dom, false);
     return axis_len(m.across, s) ? s.slices * count_up(axis_len(m.down, s), TAKE_ROWS) : 0;
 }
 
-static int64_t place_at(const Lying *order, int64_t i, int64_t n)       /* -1: there is none */
+static int64_t place_at(const MatrixView *order, int64_t i, int64_t n)       /* -1: there is none */
 {
     double x = order->f64 ? ((const double *)order->at)[i] : (double)((const float *)order->at)[i];
     return x >= 0 && x < (double)n && x == floor(x) ? (int64_t)x : -1;
 }
 
-static void take_one(const Lying *out, int64_t i, int64_t j, const Lying *a, int64_t k, int64_t l)
+static void take_one(const MatrixView *out, int64_t i, int64_t j, const MatrixView *a, int64_t k, int64_t l)
 {
-    int64_t to = i * out->apart + j, from = k < 0 || l < 0 ? -1 : k * a->apart + l;
+    int64_t to = i * out->row_stride + j, from = k < 0 || l < 0 ? -1 : k * a->row_stride + l;
     if (out->f64)
         ((double *)out->at)[to] = from < 0 ? (double)NAN : ((const double *)a->at)[from];
     else
         ((float *)out->at)[to] = from < 0 ? (float)NAN : ((const float *)a->at)[from];
 }
 
-CORE void take_run(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t piece, int who)
+CORE void take_run(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t job, int thread)
 {
     MatrixAxes m = dom_matrix(b->rule->program->array[c->a].dom, false);
-    int64_t pieces = count_up(axis_len(m.down, t->shape), TAKE_ROWS), nth = piece / pieces;
-    int64_t from = piece % pieces * TAKE_ROWS;
-    Lying a = lying(b, t, c->a, nth), out = lying(b, t, c->out, nth), order = lying(b, t, c->b, nth);
+    int64_t jobs = count_up(axis_len(m.down, t->shape), TAKE_ROWS), nth = job / jobs;
+    int64_t from = job % jobs * TAKE_ROWS;
+    MatrixView a = matrix_view(b, t, c->a, nth), out = matrix_view(b, t, c->out, nth),
+        order = matrix_view(b, t, c->b, nth);
     int64_t end = from + TAKE_ROWS < a.rows ? from + TAKE_ROWS : a.rows;
     bool cols = (c->flags & OF_COLS) != 0;
     size_t size = a.f64 ? sizeof(double) : sizeof(float);
-    (void)who;
+    (void)thread;
     for (int64_t i = from; i < end; i++) {
         int64_t k = cols ? i : place_at(&order, i, a.rows);
         if (!cols && k >= 0)
-            memcpy(out.at + (size_t)(i * out.apart) * size, a.at + (size_t)(k * a.apart) * size, (size_t)a.cols * size);
+            memcpy(out.at + (size_t)(i * out.row_stride) * size, a.at + (size_t)(k * a.row_stride) * size,
+                   (size_t)a.cols * size);
         for (int64_t j = 0; j < a.cols && (cols || k < 0); j++)
             take_one(&out, i, j, &a, k, cols ? place_at(&order, j, a.cols) : j);
     }

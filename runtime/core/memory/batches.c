@@ -57,7 +57,7 @@ static unsigned variants_called(const Program *p)
 }
 
 /* From the first stretch with calls of a phase to the end of its last. */
-CORE void batches_life(const optc_binding *b, Life *out)
+CORE void batches_live_range(const optc_binding *b, LiveRange *out)
 {
     const Program *p = b->rule->program;
     for (int m = 0; m < p->nentry * program_phases(p); m++) {
@@ -118,7 +118,7 @@ static void find_batched(const optc_binding *b, const Touched *t)
     const Program *p = b->rule->program;
     unsigned called = variants_called(p);
     for (int k = 0; k < p->narray; k++)
-        b->batched[k] = array_passes(&p->array[k]) && p->array[k].dom != GROUP ? p->array[k].kept & called : 0;
+        b->batched[k] = array_temporary(&p->array[k]) && p->array[k].dom != GROUP ? p->array[k].held_by & called : 0;
     for (int m = 0; m < p->nentry * program_phases(p); m++) {
         const ProgPhase *ph = nth_phase(p, m);
         memset(t->from, 0, sizeof *t->from * (size_t)p->narray * MOST_VARIANTS);
@@ -139,7 +139,8 @@ static void find_batched(const optc_binding *b, const Touched *t)
 /* ---- where in it ---- */
 /* Room for placing the arrays of one tensor. busy: of its variant, by array, at which of the variant's stages in
  * stretches with calls it holds something that is needed; need: at the one at hand */
-typedef struct Room { Touched touched; Extent *extent; Places places; uint64_t *busy; int words; bool *need; } Room;
+typedef struct Room { Touched touched; BufferRequest *extent; BufferPlan places; uint64_t *busy; int words; bool *need;
+                     } Room;
 
 static int called_stages(const Program *p)
 {
@@ -203,7 +204,7 @@ static int64_t place_inside(const optc_binding *b, int tensor, Room *r, int64_t 
         }
     r->places.n = 0;
     r->places.base = r->places.end = 0;
-    places_put(&r->places, r->extent, n, place);
+    buffer_plan_place(&r->places, r->extent, n, place);
     return r->places.end;
 }
 
@@ -356,8 +357,8 @@ CORE optc_status batches_plan(optc_binding *b)
     memset(&r, 0, sizeof r);
     r.words = r.places.phases = called_stages(p) / 64 + 1;
     r.touched.from = (int *)calloc(n * MOST_VARIANTS, sizeof *r.touched.from);
-    r.extent = (Extent *)calloc(n, sizeof *r.extent);
-    r.places.p = (Placed *)calloc(n, sizeof *r.places.p);
+    r.extent = (BufferRequest *)calloc(n, sizeof *r.extent);
+    r.places.p = (PlacedBuffer *)calloc(n, sizeof *r.places.p);
     r.busy = (uint64_t *)calloc(n * (size_t)r.words, sizeof *r.busy);
     r.need = (bool *)calloc(n, sizeof *r.need);
     Sorted *x = (Sorted *)calloc((size_t)b->ntensor + 1, sizeof *x);

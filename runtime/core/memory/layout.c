@@ -15,13 +15,13 @@ static bool ours(const ProgArray *m)
     return m->kind == MEM_STATE || m->kind == MEM_TEMP || m->kind == MEM_PART ||
            (m->kind == MEM_INPUT && m->dom == GROUP);
 }
-CORE bool array_passes(const ProgArray *m) { return m->kind == MEM_TEMP || m->kind == MEM_PART; }
+CORE bool array_temporary(const ProgArray *m) { return m->kind == MEM_TEMP || m->kind == MEM_PART; }
 static int64_t up64(int64_t bytes) { return (bytes + 63) & ~(int64_t)63; }
 
 /* Who has an array: every tensor, every group and row, or (the fold over tensors) all of them one. */
 static int owners(const optc_binding *b, const ProgArray *m)
 {
-    return m->dom != GROUP ? b->ntensor : m->kind == MEM_PART && b->ntensor ? 1 : b->nrow;
+    return m->dom != GROUP ? b->ntensor : m->kind == MEM_PART && b->ntensor ? 1 : b->ncohort;
 }
 
 static int64_t bytes_of(const optc_binding *b, const ProgArray *m, int owner)
@@ -30,7 +30,7 @@ static int64_t bytes_of(const optc_binding *b, const ProgArray *m, int owner)
     if (m->dom == GROUP)
         return m->kind == MEM_PART && b->ntensor ? (int64_t)8 * b->ntensor : p->type[m->type].bytes;
     const Tensor *t = &b->tensor[owner];
-    if (!(m->kept >> t->variant & 1) || (t->given && t->given[m - p->array]))
+    if (!(m->held_by >> t->variant & 1) || (t->caller_owned && t->caller_owned[m - p->array]))
         return 0;
     return array_length(m, t->shape, t->whole, b->ntensor) * p->type[m->type].bytes;
 }
@@ -56,33 +56,33 @@ static int64_t array_bytes(const optc_binding *b, int array, bool all)
 }
 
 /* ---- where they lie ---- */
-static int list_extents(const optc_binding *b, const Lives *l, const Life *pool, Extent *e)
+static int list_extents(const optc_binding *b, const LiveRanges *l, const LiveRange *pool, BufferRequest *e)
 {
     const Program *p = b->rule->program;
     int n = 0;
     for (int k = 0; k < p->narray; k++)
-        if (array_passes(&p->array[k])) {
+        if (array_temporary(&p->array[k])) {
             e[n].array = k;
             e[n].bytes = array_bytes(b, k, false);
-            e[n].life = l->life + (size_t)k * (size_t)l->phases;
+            e[n].range = l->range + (size_t)k * (size_t)l->phases;
             e[n++].alone = l->alone[k];
         }
     e[n].array = p->narray;
     e[n].bytes = b->pool_bytes;
-    e[n++].life = pool;
+    e[n++].range = pool;
     return n;
 }
 
-static optc_status share(optc_binding *b, const Lives *l, int64_t *at)
+static optc_status share(optc_binding *b, const LiveRanges *l, int64_t *at)
 {
     size_t n = (size_t)b->rule->program->narray + 1;
-    Extent *e = (Extent *)calloc(n, sizeof *e);
-    Life *pool = (Life *)calloc((size_t)l->phases + 1, sizeof *pool);
-    Places x = {(Placed *)calloc(n, sizeof *x.p), 0, l->phases, *at, *at, 0};
+    BufferRequest *e = (BufferRequest *)calloc(n, sizeof *e);
+    LiveRange *pool = (LiveRange *)calloc((size_t)l->phases + 1, sizeof *pool);
+    BufferPlan x = {(PlacedBuffer *)calloc(n, sizeof *x.p), 0, l->phases, *at, *at, 0};
     bool ok = e && pool && x.p;
     if (ok) {
-        batches_life(b, pool);
-        places_put(&x, e, list_extents(b, l, pool, e), b->at);
+        batches_live_range(b, pool);
+        buffer_plan_place(&x, e, list_extents(b, l, pool, e), b->at);
         *at = x.end;
     }
     free(e);
@@ -109,7 +109,7 @@ static optc_status check_copies(const Program *p)
     return OPTC_OK;
 }
 
-static optc_status measure(optc_binding *b, const Lives *l)
+static optc_status measure(optc_binding *b, const LiveRanges *l)
 {
     const Program *p = b->rule->program;
     int64_t kept = 0, all = 0;
@@ -123,27 +123,27 @@ static optc_status measure(optc_binding *b, const Lives *l)
                         "optc_bind: the states and temporaries of '%s' on %d tensors are more than any memory holds",
                         p->name, b->ntensor);
         b->at[k] = kept;
-        kept += array_passes(&p->array[k]) ? 0 : bytes;
+        kept += array_temporary(&p->array[k]) ? 0 : bytes;
     }
     b->unshared_bytes = (size_t)all;
     b->state_bytes = kept;
     s = share(b, l, &kept);
-    b->block_bytes = (size_t)kept;
+    b->storage_bytes = (size_t)kept;
     return s;
 }
 
 CORE optc_status layout_measure(optc_binding *b)
 {
     const Program *p = b->rule->program;
-    Lives l = {NULL, NULL, 0};
+    LiveRanges l = {NULL, NULL, 0};
     b->at = TAKE(b, int64_t, p->narray + 1);
     b->batched = TAKE(b, unsigned, p->narray);
     if (!b->at || !b->batched)
         return no_memory("optc_bind");
     optc_status s = check_copies(p);
     if (s == OPTC_OK)
-        s = lives_make(p, &l) ? measure(b, &l) : no_memory("optc_bind");
-    lives_free(&l);
+        s = live_ranges_make(p, &l) ? measure(b, &l) : no_memory("optc_bind");
+    live_ranges_free(&l);
     return s;
 }
 
@@ -162,11 +162,11 @@ static void point(optc_binding *b, int k)
         }
         at += up64(bytes);
         if (m->dom != GROUP) {
-            b->tensor[i].mem[k] = state_given(b, i, k) ? b->tensor[i].mem[k] : ptr;
+            b->tensor[i].mem[k] = state_caller_owned(b, i, k) ? b->tensor[i].mem[k] : ptr;
             continue;
         }
         bool one = n == 1 && m->kind == MEM_PART;
-        for (int g = one ? 0 : i; g < (one ? b->nrow : i + 1); g++) {
+        for (int g = one ? 0 : i; g < (one ? b->ncohort : i + 1); g++) {
             b->group[g].mem[k] = ptr;
             for (int j = b->group[g].first; j < b->group[g].first + b->group[g].count; j++)
                 b->tensor[j].mem[k] = ptr;
@@ -197,7 +197,7 @@ static void fill_views(optc_binding *b)
     for (int i = 0; i < b->ntensor; i++)
         b->tensor[i].view = tensor_view(b, i);
     blocks_views(b);
-    rows_place(b);
+    cohorts_place(b);
 }
 
 /* How many units of each kind of stage lie before each tensor. */
@@ -255,7 +255,7 @@ CORE optc_status layout_place(optc_binding *b)
 }
 
 /* ---- what bindings hold ---- */
-CORE void memory_took(optc_engine *e, int64_t bytes)
+CORE void memory_account(optc_engine *e, int64_t bytes)
 {
     long long now = __atomic_add_fetch(&e->ours, bytes, __ATOMIC_SEQ_CST),
               peak = __atomic_load_n(&e->peak, __ATOMIC_SEQ_CST);

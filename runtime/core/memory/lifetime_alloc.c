@@ -5,9 +5,9 @@
 #include <string.h>
 
 /* ---- how long ---- */
-static void touch(const Lives *x, int array, int phase, int action, bool reads)
+static void touch(const LiveRanges *x, int array, int phase, int action, bool reads)
 {
-    Life *l = &x->life[(size_t)array * (size_t)x->phases + (size_t)phase];
+    LiveRange *l = &x->range[(size_t)array * (size_t)x->phases + (size_t)phase];
     if (l->last < l->first) {
         l->first = action;
         x->alone[array] = x->alone[array] || reads;     /* it would find what an earlier run left there */
@@ -16,11 +16,11 @@ static void touch(const Lives *x, int array, int phase, int action, bool reads)
 }
 
 /* All of them in one walk over the actions. */
-static void fill_lives(const Program *p, const Lives *x)
+static void fill_lives(const Program *p, const LiveRanges *x)
 {
     int each = program_phases(p);
     for (size_t i = 0; i < (size_t)p->narray * (size_t)x->phases; i++)
-        x->life[i].first = 0, x->life[i].last = -1;
+        x->range[i].first = 0, x->range[i].last = -1;
     for (int m = 0; m < x->phases; m++) {
         const ProgPhase *ph = &p->entry[m / each].phase[m % each];
         for (int i = 0; i < ph->naction; i++) {
@@ -38,25 +38,25 @@ static void fill_lives(const Program *p, const Lives *x)
     }
 }
 
-CORE bool lives_make(const Program *p, Lives *out)
+CORE bool live_ranges_make(const Program *p, LiveRanges *out)
 {
     size_t n = (size_t)p->narray + 1;
     out->phases = p->nentry * program_phases(p);
-    out->life = (Life *)calloc(n * (size_t)out->phases + 1, sizeof *out->life);
+    out->range = (LiveRange *)calloc(n * (size_t)out->phases + 1, sizeof *out->range);
     out->alone = (bool *)calloc(n, sizeof *out->alone);
-    if (!out->life || !out->alone)
+    if (!out->range || !out->alone)
         return false;
     fill_lives(p, out);
     return true;
 }
 
-CORE void lives_free(Lives *l)
+CORE void live_ranges_free(LiveRanges *l)
 {
-    free(l->life);
+    free(l->range);
     free(l->alone);
 }
 
-static bool meet(const Extent *a, const Extent *b, int phases)
+static bool meet(const BufferRequest *a, const BufferRequest *b, int phases)
 {
     if (a->alone || b->alone)
         return true;
@@ -67,7 +67,7 @@ static bool meet(const Extent *a, const Extent *b, int phases)
         return false;
     }
     for (int i = 0; i < phases; i++) {
-        const Life *x = &a->life[i], *y = &b->life[i];
+        const LiveRange *x = &a->range[i], *y = &b->range[i];
         if (x->first <= y->last && y->first <= x->last && x->first <= x->last && y->first <= y->last)
             return true;
     }
@@ -76,7 +76,7 @@ static bool meet(const Extent *a, const Extent *b, int phases)
 
 static int larger_first(const void *a, const void *b)
 {
-    const Extent *x = (const Extent *)a, *y = (const Extent *)b;
+    const BufferRequest *x = (const BufferRequest *)a, *y = (const BufferRequest *)b;
     return x->bytes != y->bytes ? (x->bytes < y->bytes) - (x->bytes > y->bytes) : x->array - y->array;
 }
 
@@ -87,7 +87,7 @@ enum { MOST_WORK = 1 << 24 };
 
 /* The lowest address that is free while it is needed. Those that were passed on the way up end below it, or are never
  * needed at once with it: none of them is in the way again. */
-static int64_t find_room(Places *x, const Extent *e)
+static int64_t find_room(BufferPlan *x, const BufferRequest *e)
 {
     int64_t at = x->base;
     for (int k = 0; k < x->n && x->p[k].lo < at + e->bytes; k++) {
@@ -100,7 +100,7 @@ static int64_t find_room(Places *x, const Extent *e)
     return at;
 }
 
-static void put_extent(Places *x, const Extent *e, int64_t at)
+static void put_extent(BufferPlan *x, const BufferRequest *e, int64_t at)
 {
     int lo = 0, hi = x->n;
     while (lo < hi) {
@@ -118,7 +118,7 @@ static void put_extent(Places *x, const Extent *e, int64_t at)
 }
 
 /* Which of them come to lie where does not depend on the order they are given in. */
-CORE void places_put(Places *x, Extent *e, int n, int64_t *at)
+CORE void buffer_plan_place(BufferPlan *x, BufferRequest *e, int n, int64_t *at)
 {
     qsort(e, (size_t)n, sizeof *e, larger_first);
     for (int i = 0; i < n && e[i].bytes; i++) {

@@ -55,7 +55,7 @@ bool cache_trusted(const char *dir, bool base, char *why, size_t nwhy)
     return false;
 }
 
-bool cache_place(const char *dir, char out[CACHE_DIR], char *why, size_t nwhy)
+bool cache_location(const char *dir, char out[CACHE_DIR], char *why, size_t nwhy)
 {
     const char *s, *below = "";
     *out = *why = 0;
@@ -98,7 +98,7 @@ void cache_open(Cache *c, const char *dir, const char *base, int64_t max)
     base = base ? base : getenv("OPTC_CACHE_BASE");
     if (base && *base)
         c->base = strdup(base);
-    if (!cache_place(dir, place, c->why, sizeof c->why) || !*place)
+    if (!cache_location(dir, place, c->why, sizeof c->why) || !*place)
         return;
     if (!make_dirs(place))
         snprintf(c->why, sizeof c->why, "%.300s cannot be made: %s", place, strerror(errno));

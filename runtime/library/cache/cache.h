@@ -32,7 +32,7 @@ typedef struct Cache {
 void cache_open(Cache *c, const char *dir, const char *base, int64_t max);
 void cache_close(Cache *c);
 /* where the overlay would be; "" and true: nothing is to be kept */
-bool cache_place(const char *dir, char out[CACHE_DIR], char *why, size_t nwhy);
+bool cache_location(const char *dir, char out[CACHE_DIR], char *why, size_t nwhy);
 bool cache_trusted(const char *dir, bool base, char *why, size_t nwhy);
 /* walks `base`; false at its end */
 bool cache_next_base(const char **list, char out[CACHE_DIR]);

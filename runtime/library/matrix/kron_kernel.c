@@ -56,7 +56,7 @@ optc_status kron_code(optc_engine *e, MatrixKit *k)
     digest_hex(all, (size_t)len, key);
     size_t size = 0;
     CacheSlot slot;
-    char *cubin = cache_begin(&slot, &e->more->cache, key, "cubin", n != NULL, &size);
+    char *cubin = cache_begin(&slot, &e->library->cache, key, "cubin", n != NULL, &size);
     bool found = cubin && load(e, k, cubin) == OPTC_OK;
     free(cubin);
     optc_status s = OPTC_OK;

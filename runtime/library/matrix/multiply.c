@@ -8,7 +8,7 @@ static const char multiply_call[] = "optc_multiply", kron_call[] = "optc_kron";
 
 char *operand_at(const Operand *x, int64_t nth, int64_t row, int64_t col, int64_t size)
 {
-    int64_t at = x->turn ? col * x->ld + row : row * x->ld + col;
+    int64_t at = x->transposed ? col * x->ld + row : row * x->ld + col;
     return x->at + (nth * x->next + at) * size;
 }
 
@@ -21,7 +21,7 @@ optc_status too_little(int64_t least, int64_t limit)
 /* ---- what an engine keeps ---- */
 static optc_status kit_of(optc_engine *e, const char *call, MatrixKit **out)
 {
-    EngineMore *m = e->more;
+    LibraryEngine *m = e->library;
     pthread_mutex_lock(&m->lock);
     optc_status s = OPTC_OK;
     MatrixKit *k = m->matrices ? NULL : calloc(1, sizeof *k);
@@ -40,7 +40,7 @@ static optc_status kit_of(optc_engine *e, const char *call, MatrixKit **out)
 
 void matrices_close(optc_engine *e)
 {
-    MatrixKit *k = e->more->matrices;
+    MatrixKit *k = e->library->matrices;
     if (k && e->gpu) {
         gpu_enter_aside(e->gpu);
         if (k->handle)
@@ -50,14 +50,14 @@ void matrices_close(optc_engine *e)
         gpu_leave(e->gpu, OPTC_OK);
     }
     free(k);
-    e->more->matrices = NULL;
+    e->library->matrices = NULL;
 }
 
 /* ---- checks ---- */
 /* Bytes from the first value of all matrices to behind the last; -1: more than there can be. */
 static int64_t extent(const Operand *x, int64_t batch, int64_t size)
 {
-    int64_t rows = x->turn ? x->cols : x->rows, cols = x->turn ? x->rows : x->cols, all, more;
+    int64_t rows = x->transposed ? x->cols : x->rows, cols = x->transposed ? x->rows : x->cols, all, more;
     if (!rows || !cols || !batch)
         return 0;
     if (__builtin_mul_overflow(rows - 1, x->ld, &all) || __builtin_mul_overflow(batch - 1, x->next, &more) ||
@@ -69,7 +69,7 @@ static int64_t extent(const Operand *x, int64_t batch, int64_t size)
 
 static optc_status check_operand(const char *call, const char *name, Operand *x, const Multiply *m, bool one)
 {
-    int64_t rows = x->turn ? x->cols : x->rows, cols = x->turn ? x->rows : x->cols;
+    int64_t rows = x->transposed ? x->cols : x->rows, cols = x->transposed ? x->rows : x->cols;
     if (!x->at)
         return fail(OPTC_ERROR_ARGUMENT, "%s: %s is NULL", call, name);
     if ((uintptr_t)x->at % (size_t)m->size)
@@ -110,7 +110,8 @@ static optc_status check_memory(optc_engine *e, const char *call, const Multiply
             continue;
         if (i < 3 && meet(all[i].x, &m->c, m))
             return fail(OPTC_ERROR_ARGUMENT, "%s: c lies where %s does", call, all[i].name);
-        optc_status s = e->gpu && extent(all[i].x, m->batch, m->size) ? gpu_lies(e->gpu, all[i].x->at, call, &here)
+        optc_status s = e->gpu && extent(all[i].x, m->batch, m->size)
+            ? gpu_owns_pointer(e->gpu, all[i].x->at, call, &here)
                                                                       : OPTC_OK;
         if (s == OPTC_OK && !here)
             s = fail(OPTC_ERROR_ARGUMENT, "%s: %s does not lie in the memory of %s", call, all[i].name, e->name);
@@ -155,7 +156,7 @@ static optc_status read_product(optc_engine *e, const optc_product *p, Multiply 
     optc_status s = check_operand(call, "a", &m->a, m, true);
     if (s == OPTC_OK && m->gram) {
         m->b = m->a;
-        m->b.turn = !m->a.turn;
+        m->b.transposed = !m->a.transposed;
         m->b.rows = p->k, m->b.cols = p->m;
     } else if (s == OPTC_OK) {
         s = check_operand(call, "b", &m->b, m, true);
@@ -172,7 +173,7 @@ static optc_status read_product(optc_engine *e, const optc_product *p, Multiply 
 /* Matrices below each other that all meet the same b (and d) are one. */
 static void fold_batch(Multiply *m)
 {
-    if (m->batch < 2 || m->gram || m->a.turn || m->b.next || (m->chain && m->d.next) ||
+    if (m->batch < 2 || m->gram || m->a.transposed || m->b.next || (m->chain && m->d.next) ||
         m->a.next != m->a.rows * m->a.ld || m->c.next != m->c.rows * m->c.ld)
         return;
     m->a.rows = m->c.rows = m->a.rows * m->batch;
@@ -181,14 +182,14 @@ static void fold_batch(Multiply *m)
 
 optc_status optc_multiply_sized(optc_engine *e, const optc_product *x, size_t size)
 {
-    const SizedAs as = {"optc_multiply_sized", "optc_product", multiply_call, sizeof(optc_product)};
+    const StructVersion as = {"optc_multiply_sized", "optc_product", multiply_call, sizeof(optc_product)};
     optc_product all;
     Multiply m;
     MatrixKit *k = NULL;
     if (!e || !x)
         return fail(OPTC_ERROR_ARGUMENT, "%s: %s is NULL", multiply_call, !e ? "the engine" : "the product");
     memset(&m, 0, sizeof m);
-    optc_status s = sized_read(&as, &all, x, size);
+    optc_status s = struct_read(&as, &all, x, size);
     if (s == OPTC_OK)
         s = read_product(e, &all, &m);
     if (s != OPTC_OK || !m.c.rows || !m.c.cols)
@@ -231,14 +232,14 @@ static optc_status read_kron(optc_engine *e, optc_kronecker *x, Multiply *m)
 
 optc_status optc_kron_sized(optc_engine *e, const optc_kronecker *x, size_t size)
 {
-    const SizedAs as = {"optc_kron_sized", "optc_kronecker", kron_call, sizeof(optc_kronecker)};
+    const StructVersion as = {"optc_kron_sized", "optc_kronecker", kron_call, sizeof(optc_kronecker)};
     optc_kronecker all;
     Multiply m;
     MatrixKit *k = NULL;
     if (!e || !x)
         return fail(OPTC_ERROR_ARGUMENT, "%s: %s is NULL", kron_call, !e ? "the engine" : "the product");
     memset(&m, 0, sizeof m);
-    optc_status s = sized_read(&as, &all, x, size);
+    optc_status s = struct_read(&as, &all, x, size);
     if (s == OPTC_OK)
         s = read_kron(e, &all, &m);
     if (s != OPTC_OK || !m.c.rows || !m.c.cols)

@@ -12,7 +12,7 @@
 #include "runtime/core/matrix/cuda_library.h"
 
 /* rows x cols as it is multiplied; ld, next: of values, as it lies; next 0: one for all */
-typedef struct Operand { char *at; int64_t rows, cols, ld, next; bool turn; } Operand;
+typedef struct Operand { char *at; int64_t rows, cols, ld, next; bool transposed; } Operand;
 /* gram: b is a turned. limit: of bytes beside the operands */
 typedef struct Multiply {
     Type type;

@@ -35,8 +35,8 @@ static void widen(const Multiply *x, const Operand *o, int64_t nth, int64_t row,
                   int64_t cols, float *to)
 {
     const char *from = operand_at(o, nth, row, col, x->size);
-    int64_t down = (o->turn ? 1 : o->ld) * x->size, across = (o->turn ? o->ld : 1) * x->size;
-    if (o->turn)
+    int64_t down = (o->transposed ? 1 : o->ld) * x->size, across = (o->transposed ? o->ld : 1) * x->size;
+    if (o->transposed)
         for (int64_t j = 0; j < cols; j++)                  /* as it lies */
             for (int64_t i = 0; i < rows; i++)
                 to[i * cols + j] = half_load(x->type, from + i * down + j * across);
@@ -73,7 +73,8 @@ static void half_tile(const Blas *blas, const Multiply *x, int64_t nth, int64_t 
 static void full_tile(const Blas *blas, const Multiply *x, int64_t nth, int64_t row, int64_t col, int64_t rows,
                       int64_t cols)
 {
-    Gemm g = {.f64 = x->type == T_F64, .turn_a = x->a.turn, .turn_b = x->b.turn, .m = rows, .n = cols, .k = x->a.cols,
+    Gemm g = {.f64 = x->type == T_F64, .trans_a = x->a.transposed, .trans_b = x->b.transposed, .m = rows, .n = cols,
+              .k = x->a.cols,
               .lda = x->a.ld, .ldb = x->b.ld, .ldc = x->c.ld, .alpha = x->scale, .beta = x->add,
               .a = operand_at(&x->a, nth, row, 0, x->size), .b = operand_at(&x->b, nth, 0, col, x->size),
               .c = operand_at(&x->c, nth, row, col, x->size)};
@@ -81,7 +82,7 @@ static void full_tile(const Blas *blas, const Multiply *x, int64_t nth, int64_t 
     most = g.ldc > most ? g.ldc : most;
     most = g.k > most ? g.k : most;
     if (most > INT_MAX && !blas->wide)                     /* more than its integers hold */
-        product_own(&g);
+        gemm_fallback(&g);
     else
         blas_gemm(blas, &g);
 }
@@ -177,21 +178,21 @@ optc_status multiply_cpu(optc_engine *e, const Blas *blas, const Multiply *x)
     if (room > x->limit)
         return too_little(room, x->limit);
     int64_t team = flops < FEW_FLOPS ? 1 : less(e->threads, pieces);
-    team = team_of((int)(room ? less(team, x->limit / room) : team));
+    team = threads_allowed((int)(room ? less(team, x->limit / room) : team));
     size_t bytes = (size_t)(room * team);
     char *all = !bytes             ? NULL
                 : e->memory.alloc ? e->memory.alloc(e->memory.context, bytes, NULL)
                                   : aligned_alloc(64, (bytes + 63) / 64 * 64);
     if (bytes && !all)
         return fail(OPTC_ERROR_MEMORY, "optc_multiply: out of memory: %zu bytes to work in", bytes);
-    memory_took(e, (int64_t)bytes);
+    memory_account(e, (int64_t)bytes);
     Pieces p = {.blas = blas, .x = x, .cut = cut, .n = pieces, .room = room, .all = all};
-    team_each((int)team, team, run_pieces, &p);
+    parallel_for((int)team, team, run_pieces, &p);
     if (bytes && e->memory.alloc)
         e->memory.release(e->memory.context, all, bytes, NULL);
     else
         free(all);
-    memory_took(e, -(int64_t)bytes);
+    memory_account(e, -(int64_t)bytes);
     return OPTC_OK;
 }
 
@@ -236,5 +237,6 @@ void kron_cpu(optc_engine *e, const optc_kronecker *x, Type t)
 {
     int64_t wide = x->n * x->q, all = x->m * x->p * x->batch;
     Kron k = {x, t};
-    team_each((double)all * (double)wide < FEW_VALUES ? 1 : team_of((int)less(e->threads, all)), all, kron_nth, &k);
+    parallel_for((double)all * (double)wide < FEW_VALUES ? 1 : threads_allowed((int)less(e->threads, all)), all,
+                 kron_nth, &k);
 }

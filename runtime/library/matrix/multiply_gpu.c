@@ -68,7 +68,8 @@ static optc_status ask(const MatrixKit *k, const Multiply *x, const char *call, 
     cublasComputeType_t in = x->type == T_F64 ? CUBLAS_COMPUTE_64F
                              : x->tf32        ? CUBLAS_COMPUTE_32F_FAST_TF32
                                               : CUBLAS_COMPUTE_32F;
-    cublasOperation_t ta = x->a.turn ? CUBLAS_OP_T : CUBLAS_OP_N, tb = x->b.turn ? CUBLAS_OP_T : CUBLAS_OP_N;
+    cublasOperation_t ta = x->a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N, tb = x->b.transposed ? CUBLAS_OP_T
+        : CUBLAS_OP_N;
     int64_t rows = x->c.rows, cols = x->c.cols, deep = x->a.cols;
     bool far = rows > INT_MAX || cols > INT_MAX || deep > INT_MAX || x->a.ld > INT_MAX || x->b.ld > INT_MAX ||
                x->c.ld > INT_MAX;
@@ -165,13 +166,13 @@ static optc_status multiply_inside(optc_engine *e, MatrixKit *k, const Multiply 
         s = gpu_alloc(e, (size_t)bytes, (CUstream)x->stream, "what a product works in", &at);
     t.at = at + (CUdeviceptr)space;
     if (s == OPTC_OK) {
-        pthread_mutex_lock(&e->more->lock);
+        pthread_mutex_lock(&e->library->lock);
         s = k->handle ? OPTC_OK : ready(e, k, x->stream, call, open_blas);
         if (s == OPTC_OK)
             s = set_stream(k, x->stream, at, space, call);
         if (s == OPTC_OK)
             s = x->chain ? ask_chain(k, x, &t, call) : ask_all(k, x, call);
-        pthread_mutex_unlock(&e->more->lock);
+        pthread_mutex_unlock(&e->library->lock);
     }
     gpu_give(e, at, (size_t)bytes, (CUstream)x->stream);
     return s;
@@ -204,9 +205,9 @@ static optc_status kron_inside(optc_engine *e, MatrixKit *k, const optc_kronecke
         count_up(all, OF_A_BLOCK) > INT_MAX)
         return fail(OPTC_ERROR_ARGUMENT, "optc_kron: %lld x %lld, %lld of them, is more than a launch can have",
                     (long long)high, (long long)wide, (long long)x->batch);
-    pthread_mutex_lock(&e->more->lock);
+    pthread_mutex_lock(&e->library->lock);
     optc_status s = k->module ? OPTC_OK : ready(e, k, x->stream, "optc_kron", kron_code);
-    pthread_mutex_unlock(&e->more->lock);
+    pthread_mutex_unlock(&e->library->lock);
     if (s != OPTC_OK)
         return s;
     KronArgs args = {x->a, x->b, x->c, all, (int)x->m, (int)x->n, (int)x->p, (int)x->q, 0, 0};

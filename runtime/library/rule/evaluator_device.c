@@ -50,21 +50,21 @@ static void free_named(Vals *v, int n)
 
 static optc_status run_eval(optc_binding *b, int entry, int phase)
 {
-    const Plan *p = b->rule->more->plan;
+    const Plan *p = b->rule->library->plan;
     double t = (double)(b->steps + 1);
     (void)phase;
     cpu_follow(b);
     const Rule *r = p->rule;
-    EvalRun e = {{.rule = r, .entry = entry, .t = t, .ntensor = b->ntensor, .ngroup = b->nrow, .real = p->real,
+    EvalRun e = {{.rule = r, .entry = entry, .t = t, .ntensor = b->ntensor, .ngroup = b->ncohort, .real = p->real,
                   .p = p->p, .state = p->state},
                  true};
     e.j.tensor = calloc((size_t)b->ntensor + 1, sizeof *e.j.tensor);
-    e.j.group = calloc((size_t)b->nrow + 1, sizeof *e.j.group);
+    e.j.group = calloc((size_t)b->ncohort + 1, sizeof *e.j.group);
     e.ok = e.j.tensor && e.j.group;
     for (int i = 0; e.ok && i < b->ntensor; i++) {
         EvalTensor *x = &e.j.tensor[i];
         const Tensor *y = &b->tensor[i];
-        *x = (EvalTensor){.shape = y->shape, .whole = y->whole, .variant = y->variant, .group = y->row,
+        *x = (EvalTensor){.shape = y->shape, .whole = y->whole, .variant = y->variant, .group = y->cohort,
                           .absent = y->view.n < 0};
         memcpy(x->before, y->before, sizeof x->before);
         x->input = calloc((size_t)r->ninput + 1, sizeof *x->input);
@@ -74,7 +74,7 @@ static optc_status run_eval(optc_binding *b, int entry, int phase)
         if (e.ok)
             load_named(&e, p, y->mem, y->shape, false, x->input, x->state);
     }
-    for (int i = 0; e.ok && i < b->nrow; i++) {
+    for (int i = 0; e.ok && i < b->ncohort; i++) {
         EvalGroup *x = &e.j.group[i];
         *x = (EvalGroup){b->group[i].hyper + 1, calloc((size_t)r->ninput + 1, sizeof(Vals)),
                          calloc((size_t)r->nstate + 1, sizeof(Vals)), (double)b->group[i].lag};
@@ -94,7 +94,7 @@ static optc_status run_eval(optc_binding *b, int entry, int phase)
         free_named(x->input, r->ninput);
         free_named(x->state, r->nstate);
     }
-    for (int i = 0; e.j.group && i < b->nrow; i++) {
+    for (int i = 0; e.j.group && i < b->ncohort; i++) {
         if (e.ok && b->group[i].view.n >= 0)
             save_named(p, b->group[i].mem, true, e.j.group[i].state);
         free_named(e.j.group[i].input, r->ninput);

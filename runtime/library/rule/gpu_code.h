@@ -1,8 +1,8 @@
 /* Rules on an NVIDIA GPU, the library's side: from a plan to loaded kernels, and other launches in real steps. What
  * runs them is runtime/core/gpu/gpu_device.h.
  *
- * GpuBuilt    a rule's kernels for one choice of launches, with the modules of machine code they lie in. A rule keeps
- * those its bindings asked for. */
+ * BuiltKernels    a rule's kernels for one choice of launches, with the modules of machine code they lie in. A rule
+ * keeps those its bindings asked for. */
 #ifndef OPTC_GPU_H
 #define OPTC_GPU_H
 #include "runtime/library/library.h"
@@ -13,15 +13,15 @@
 #include <pthread.h>
 
 enum { MOST_PARTS = 8 };
-typedef struct GpuBuilt {
+typedef struct BuiltKernels {
     /* first: the core knows no more of it. A package's own launches may differ from those asked for */
     GpuCode code;
     Launch *asked;                         /* by Stage.fn */
     CUmodule module[MOST_PARTS]; int nmodule;
-    struct GpuBuilt *next;
-} GpuBuilt;
+    struct BuiltKernels *next;
+} BuiltKernels;
 typedef struct GpuRule {
-    GpuBuilt *codes;
+    BuiltKernels *codes;
     pthread_mutex_t lock;                  /* of codes and of the rule's path */
     /* by Stage.fn: what tuning results know it by; "" where there is nothing to choose */
     char (*hash)[33];
@@ -40,7 +40,7 @@ void gpu_tuned_key(const optc_rule *r, int fn, int64_t elements, TunedKey *k);
 const Tuned *gpu_tuned(const optc_rule *r, int fn, int64_t elements, const char **from);
 
 /* ---- tune_methods.c: GpuEngine.measured ---- */
-EigenWay way_measured(const optc_engine *e, bool roots, bool f64, int power, int bucket);
+EigenMethod method_measured(const optc_engine *e, bool roots, bool f64, int power, int bucket);
 
 /* ---- live_tuning.c: other launches in real steps ---- */
 /* where $OPTC_TUNE_LIVE asks for it: hooks itself into the binding's plays */

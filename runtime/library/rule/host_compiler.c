@@ -75,13 +75,13 @@ bool compiler_find(const char *wanted, HostCompiler *out)
         asked = i < 3 && name[i] && *name[i];      /* by name: used or reported missing, never replaced */
         if (asked && !(out->wanted = strdup(name[i])))
             break;
-        if (!name[i] || !*name[i] || !split(name[i], program, &out->given))
+        if (!name[i] || !*name[i] || !split(name[i], program, &out->fixed_flags))
             continue;
-        size_t room = strlen(program) + strlen(out->given) + 2;
+        size_t room = strlen(program) + strlen(out->fixed_flags) + 2;
         out->program = strdup(program);
         out->label = malloc(room);
         if (out->label)
-            snprintf(out->label, room, "%s%s%s", program, *out->given ? " " : "", out->given);
+            snprintf(out->label, room, "%s%s%s", program, *out->fixed_flags ? " " : "", out->fixed_flags);
         if (!out->program || !out->label)
             compiler_free(out);
     }
@@ -91,10 +91,10 @@ bool compiler_find(const char *wanted, HostCompiler *out)
 void compiler_free(HostCompiler *c)
 {
     free(c->program);
-    free(c->given);
+    free(c->fixed_flags);
     free(c->label);
     free(c->wanted);
-    c->program = c->given = c->label = c->wanted = NULL;
+    c->program = c->fixed_flags = c->label = c->wanted = NULL;
 }
 
 /* ---- running it ---- */

@@ -12,7 +12,7 @@
 
 static void engine_drop(optc_engine *e)
 {
-    EngineMore *m = e->more;
+    LibraryEngine *m = e->library;
     if (!m)
         return;
     matrices_close(e);
@@ -22,10 +22,10 @@ static void engine_drop(optc_engine *e)
     cache_close(&m->cache);
     tuned_close(&m->tuned);
     free(m);
-    e->more = NULL;
+    e->library = NULL;
 }
 
-static optc_status pick_isa(EngineMore *m, const char *wanted)
+static optc_status pick_isa(LibraryEngine *m, const char *wanted)
 {
     m->isa = isa_best();
     if (!wanted)
@@ -69,12 +69,12 @@ static void name_cpu_model(optc_engine *e)
     snprintf(was, sizeof was, "%s", e->name);
     const char *why = strstr(was, " (");
     snprintf(e->name, sizeof e->name, "cpu: %.100s, %d thread%s, %s%.200s", cpu_model(model, sizeof model), e->threads,
-             e->threads == 1 ? "" : "s", isas[e->more->isa].name, why ? why : "");
+             e->threads == 1 ? "" : "s", isas[e->library->isa].name, why ? why : "");
 }
 
 static optc_status engine_open(optc_engine *e, const optc_engine_options *o)
 {
-    EngineMore *m = e->more = calloc(1, sizeof *m);
+    LibraryEngine *m = e->library = calloc(1, sizeof *m);
     if (!m)
         return no_memory("optc_open");
     pthread_mutex_init(&m->lock, NULL);
@@ -93,7 +93,7 @@ static optc_status engine_open(optc_engine *e, const optc_engine_options *o)
     if (!m->untuned) {
         tuned_open(&m->tuned);
         if (e->gpu)
-            e->gpu->measured = way_measured;
+            e->gpu->measured = method_measured;
     }
     if (!m->spec_path)
         return no_memory("optc_open");

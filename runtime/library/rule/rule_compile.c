@@ -13,7 +13,7 @@
 
 void rule_make_free(optc_rule *r)
 {
-    RuleMore *m = r->more;
+    LibraryRule *m = r->library;
     if (!m)
         return;
     gpu_drop(r);
@@ -22,7 +22,7 @@ void rule_make_free(optc_rule *r)
     if (m->handle)
         dlclose(m->handle);
     free(m);
-    r->more = NULL;
+    r->library = NULL;
 }
 
 static optc_status pick_types(const optc_rule_options *o, Types *t)
@@ -43,24 +43,24 @@ static const optc_module *checked(const optc_module *m, const Plan *p)
 
 static bool use_object(optc_rule *r, void *handle)
 {
-    const optc_module *m = handle ? checked(dlsym(handle, "optc_rule_module"), r->more->plan) : NULL;
+    const optc_module *m = handle ? checked(dlsym(handle, "optc_rule_module"), r->library->plan) : NULL;
     if (!m) {
         if (handle)
             dlclose(handle);
         return false;
     }
-    r->more->handle = handle;
+    r->library->handle = handle;
     r->fn = m->fn;
     return true;
 }
 
 static bool use_builtin(optc_rule *r, const char *key)
 {
-    for (const Builtin *b = builtin_rules; !r->engine->more->no_builtin && b->key; b++)
+    for (const Builtin *b = builtin_rules; !r->engine->library->no_builtin && b->key; b++)
         if (!strcmp(b->key, key)) {
-            const optc_module *m = checked(b->module[r->engine->more->isa], r->more->plan);
+            const optc_module *m = checked(b->module[r->engine->library->isa], r->library->plan);
             r->fn = m ? m->fn : NULL;
-            snprintf(r->more->path, sizeof r->more->path, "built in (%s)", isas[r->engine->more->isa].name);
+            snprintf(r->library->path, sizeof r->library->path, "built in (%s)", isas[r->engine->library->isa].name);
             return r->fn != NULL;
         }
     return false;
@@ -68,7 +68,7 @@ static bool use_builtin(optc_rule *r, const char *key)
 
 static bool compile_native(optc_rule *r, const char *source, const char *flags, CacheSlot *slot, char *why, size_t nwhy)
 {
-    const EngineMore *e = r->engine->more;
+    const LibraryEngine *e = r->engine->library;
     size_t size = 0;
     char *object;
     CacheNote note;
@@ -83,7 +83,7 @@ static bool compile_native(optc_rule *r, const char *source, const char *flags, 
 /* Slow, and in double precision: whoever takes it is told that its bits are not those of compiled code. */
 static void use_evaluator(optc_rule *r, const char *why)
 {
-    snprintf(r->more->path, sizeof r->more->path,
+    snprintf(r->library->path, sizeof r->library->path,
              "reference evaluator (%s); slow, and its bits are not those of a compiled rule", why);
 }
 
@@ -92,10 +92,10 @@ static const char keep_bits[] = "-fno-fast-math -fno-unsafe-math-optimizations -
                                 "-ffp-contract=off -fno-math-errno -fno-trapping-math -w";
 
 /* All that the compiler is given. False: that is too long, and none of it is left out. */
-static bool all_flags(const EngineMore *e, char *flags, size_t room)
+static bool all_flags(const LibraryEngine *e, char *flags, size_t room)
 {
     /* for those who look into generated code: -g, -O1, -fopt-info-vec … */
-    const char *more = getenv("OPTC_CFLAGS"), *given = e->compiler.given;
+    const char *more = getenv("OPTC_CFLAGS"), *given = e->compiler.fixed_flags;
     int n = snprintf(flags, room, "%s %s -shared %s %s %s", given ? given : "", compile_flags, isas[e->isa].flags,
                      more ? more : "", keep_bits);
     return n >= 0 && (size_t)n < room;
@@ -104,13 +104,13 @@ static bool all_flags(const EngineMore *e, char *flags, size_t room)
 /* Fills module and path, or leaves module NULL and says in path why the evaluator is used. false: out of memory. */
 static bool make_native(optc_rule *r, const char *source)
 {
-    const EngineMore *e = r->engine->more;
+    const LibraryEngine *e = r->engine->library;
     CacheSlot slot;
     size_t size = 0;
     char key[DIGEST_HEX], flags[MOST_FLAGS], all[MOST_FLAGS + 200], why[480] = "the compiled code does not fit";
     if (!emit_key(source, key))
         return false;
-    snprintf(r->more->code, sizeof r->more->code, "%.32s", key);
+    snprintf(r->library->code, sizeof r->library->code, "%.32s", key);
     if (use_builtin(r, key))
         return true;
     if (!all_flags(e, flags, sizeof flags)) {
@@ -125,7 +125,7 @@ static bool make_native(optc_rule *r, const char *source)
     bool found = object && use_object(r, cache_load_object(slot.from, object, size));
     free(object);
     if (found) {
-        snprintf(r->more->path, sizeof r->more->path, "from the cache in %.1f ms (%s)", now_ms() - t0,
+        snprintf(r->library->path, sizeof r->library->path, "from the cache in %.1f ms (%s)", now_ms() - t0,
                  isas[e->isa].name);
         return true;
     }
@@ -138,7 +138,7 @@ static bool make_native(optc_rule *r, const char *source)
         return true;
     }
     if (compile_native(r, source, flags, &slot, why, sizeof why))
-        snprintf(r->more->path, sizeof r->more->path, "compiled by %.60s in %.0f ms (%s)", e->compiler.label,
+        snprintf(r->library->path, sizeof r->library->path, "compiled by %.60s in %.0f ms (%s)", e->compiler.label,
                  now_ms() - t0, isas[e->isa].name);
     else if (*why)
         use_evaluator(r, why);
@@ -147,14 +147,14 @@ static bool make_native(optc_rule *r, const char *source)
 
 void cpu_tuned_key(optc_rule *r, int64_t elements, TunedKey *k)
 {
-    const Plan *p = r->more->plan;
+    const Plan *p = r->library->plan;
     memset(k, 0, sizeof *k);
     char model[96];
     tuned_set_device(k, cpu_model(model, sizeof model), r->engine->threads, 0);
     k->form = FORM_CPU;
     snprintf(k->types, sizeof k->types, "%s,%s,%s", type_info[p->p].name, type_info[p->g].name,
              type_info[p->state].name);
-    snprintf(k->stage, sizeof k->stage, "%s", r->more->code);
+    snprintf(k->stage, sizeof k->stage, "%s", r->library->code);
     k->bucket = tuned_bucket(elements);
 }
 
@@ -164,12 +164,12 @@ static bool spec_source(optc_rule *r, const optc_rule_options *o, Source *src, c
     *with = o->with;
     if (!o->text) {
         jmp_buf out;
-        Arena *a = &r->more->gen.arena;
+        Arena *a = &r->library->gen.arena;
         volatile bool ok = false;
         a->out = &out;
         if (!setjmp(out))
-            ok = find_spec(r->engine->more->spec_path, spec_split(a, o->spec, o->with, with), a, src,
-                           &r->more->gen.diag);
+            ok = find_spec(r->engine->library->spec_path, spec_split(a, o->spec, o->with, with), a, src,
+                           &r->library->gen.diag);
         a->out = NULL;
         return ok;
     }
@@ -196,7 +196,7 @@ static bool find_text(void *ctx, const char *name, Arena *a, Source *out, Diag *
 static bool lower(optc_rule *r)
 {
     jmp_buf oom;
-    RuleMore *m = r->more;
+    LibraryRule *m = r->library;
     m->gen.arena.out = &oom;
     if (!setjmp(oom))
         r->program = program_make(&m->gen.arena, m->gen.plan, NULL);
@@ -227,7 +227,7 @@ static optc_status pick_product(const optc_rule_options *o, int *out)
 static optc_status compile(optc_rule *r, const optc_rule_options *o)
 {
     Source src;
-    Finder f = {o, r->engine->more->spec_path};
+    Finder f = {o, r->engine->library->spec_path};
     GenOptions g = {.options = o->options, .find = find_text, .find_ctx = &f, .gpu = r->engine->gpu != NULL};
     optc_status s = pick_types(o, &g.types);
     if (s == OPTC_OK)
@@ -236,34 +236,35 @@ static optc_status compile(optc_rule *r, const optc_rule_options *o)
         return s;
     if (o->nwrappers < 0 || (o->nwrappers && !o->wrappers))
         return fail(OPTC_ERROR_ARGUMENT, "optc_compile: the texts of wrappers are NULL");
-    if (!spec_source(r, o, &src, &g.with) || !gen_compile(&r->more->gen, src, &g))
-        return spec_status(&r->more->gen.diag);
-    r->more->rule = r->more->gen.rule;
-    r->more->plan = r->more->gen.plan;
+    if (!spec_source(r, o, &src, &g.with) || !gen_compile(&r->library->gen, src, &g))
+        return spec_status(&r->library->gen.diag);
+    r->library->rule = r->library->gen.rule;
+    r->library->plan = r->library->gen.plan;
     if (!lower(r))
         return no_memory("optc_compile");
     Buf text = {0};
-    plan_print(&text, r->more->plan, false);
-    r->more->plan_text = buf_take(&text);
-    if (r->engine->gpu && r->more->plan_text)
+    plan_print(&text, r->library->plan, false);
+    r->library->plan_text = buf_take(&text);
+    if (r->engine->gpu && r->library->plan_text)
         return gpu_compile(r);
-    char *source = r->more->plan_text ? gen_emit(&r->more->gen, &(EmitOptions){.target = "c"}, &r->more->gen.diag)
+    char *source = r->library->plan_text
+        ? gen_emit(&r->library->gen, &(EmitOptions){.target = "c"}, &r->library->gen.diag)
                                       : NULL;
     bool ok = source && make_native(r, source);
     if (ok && !r->fn) {
-        r->more->evaluator = evaluator_device();
-        r->device = &r->more->evaluator;
+        r->library->evaluator = evaluator_device();
+        r->device = &r->library->evaluator;
     }
     free(source);
     return ok ? OPTC_OK
               : fail(OPTC_ERROR_MEMORY, "optc_compile: %s",
-                     r->more->gen.diag.text ? r->more->gen.diag.text : "out of memory");
+                     r->library->gen.diag.text ? r->library->gen.diag.text : "out of memory");
 }
 
 optc_status rule_make(optc_rule *r, const optc_rule_options *o)
 {
-    r->more = calloc(1, sizeof *r->more);
-    return r->more ? compile(r, o) : no_memory("optc_compile");
+    r->library = calloc(1, sizeof *r->library);
+    return r->library ? compile(r, o) : no_memory("optc_compile");
 }
 
 /* of what is said about launches of rules on the CPU */
@@ -275,18 +276,18 @@ static void rule_launches(optc_rule *r, const Tuned *t, const char *from, int bu
     if (t && t->key.bucket != bucket)
         snprintf(size, sizeof size, ", nearest size 2^%d", t->key.bucket);
     pthread_mutex_lock(&tuned_lock);
-    r->more->tuned[0] = 0;
+    r->library->tuned[0] = 0;
     if (t)
-        snprintf(r->more->tuned, sizeof r->more->tuned, "; launches tuned (%s%s)%s", from, size,
+        snprintf(r->library->tuned, sizeof r->library->tuned, "; launches tuned (%s%s)%s", from, size,
                  as_model ? ", all as the model has them" : "");
     pthread_mutex_unlock(&tuned_lock);
 }
 
 void rule_path(const optc_rule *r, char *buf, size_t n)
 {
-    pthread_mutex_t *lock = r->more->gpu ? &r->more->gpu->lock : &tuned_lock;
+    pthread_mutex_t *lock = r->library->gpu ? &r->library->gpu->lock : &tuned_lock;
     pthread_mutex_lock(lock);                  /* a binding of another size may write them */
-    snprintf(buf, n, "%s%s", r->more->path, r->more->tuned);
+    snprintf(buf, n, "%s%s", r->library->path, r->library->tuned);
     pthread_mutex_unlock(lock);
 }
 
@@ -297,7 +298,7 @@ static void use_measured(optc_binding *b)
     cpu_tuned_key(b->rule, b->elems, &k);
     int lo = 0, hi = INT_MAX;
     tuned_reach(&k, &lo, &hi);
-    const Tuned *t = tuned_look(&b->rule->engine->more->tuned, &k, lo, hi, &from);
+    const Tuned *t = tuned_look(&b->rule->engine->library->tuned, &k, lo, hi, &from);
     if (t) {
         b->threads = t->launch.v[KNOB_THREADS];
         b->grain = t->launch.v[KNOB_ITEMS];
@@ -313,4 +314,4 @@ void rule_bound(optc_binding *b)
         use_measured(b);
 }
 
-const char *optc_rule_plan(const optc_rule *r) { return r ? r->more->plan_text : ""; }
+const char *optc_rule_plan(const optc_rule *r) { return r ? r->library->plan_text : ""; }

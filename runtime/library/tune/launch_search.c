@@ -87,8 +87,8 @@ static bool over(const Run *r)
 
 static void say(const Run *r, int tried, int of)
 {
-    if (r->s->said)
-        r->s->said(r->s->said_ctx, r->s, tried, of, r->s->budget - (r->m->now(r->m->ctx) - r->t0));
+    if (r->s->progress)
+        r->s->progress(r->s->progress_ctx, r->s, tried, of, r->s->budget - (r->m->now(r->m->ctx) - r->t0));
 }
 
 /* less is noise; after few samples, much less; more than the model takes on a layout, at a size beside */

@@ -73,8 +73,8 @@ typedef struct Search {
     const Launch *known; int nknown;   /* found before: tried first (the first few) */
     const Launch *used;                /* what steps use now; NULL: the model's */
     volatile const int *stop;          /* not 0: end now with what there is; may be NULL */
-    void (*said)(void *ctx, const struct Search *s, int tried, int of, double left);      /* progress; may be NULL */
-    void *said_ctx;
+    void (*progress)(void *ctx, const struct Search *s, int tried, int of, double left);     /* progress; may be NULL */
+    void *progress_ctx;
     /* results */
     Tried *trial; int n, cap;          /* everything tried; owned here */
     int best, model;                   /* indices into trial */
@@ -106,22 +106,22 @@ double gpu_tuner_bytes(const GpuTuner *t);                                      
 void gpu_tuner_close(GpuTuner *t);
 
 /* ---- tune_methods.c: which way eigenvectors and roots of matrices are found in on a GPU ---- */
-typedef struct WayWork { bool roots; int64_t rows, matrices; } WayWork;
+typedef struct MethodWork { bool roots; int64_t rows, matrices; } MethodWork;
 struct GpuEngine;
 struct Program;
-void way_key(const struct GpuEngine *g, WayWork w, bool f64, TunedKey *k);
-bool way_next(WayWork *w);                    /* from rows 0; false: that was the last */
-void way_label(WayWork w, char out[64]);      /* eigenvectors_64x256 */
+void method_key(const struct GpuEngine *g, MethodWork w, bool f64, TunedKey *k);
+bool method_next(MethodWork *w);                    /* from rows 0; false: that was the last */
+void method_label(MethodWork w, char out[64]);      /* eigenvectors_64x256 */
 /* a program has such with something to choose; has them in f64 */
-bool way_for(const struct Program *p, bool roots);
-bool way_f64(const struct Program *p);
-typedef struct WaysTuner WaysTuner;
-int way_tuner_open(struct optc_engine *e, WayWork w, bool f64, WaysTuner **out);
-bool way_tuner_choice(const WaysTuner *u);    /* there is more than one way */
-Space way_tuner_space(const WaysTuner *u);
-Meter way_tuner_meter(WaysTuner *u);
-double way_tuner_bytes(const WaysTuner *u);
-void way_tuner_close(WaysTuner *u);
+bool method_for(const struct Program *p, bool roots);
+bool method_f64(const struct Program *p);
+typedef struct MethodTuner MethodTuner;
+int method_tuner_open(struct optc_engine *e, MethodWork w, bool f64, MethodTuner **out);
+bool method_tuner_choice(const MethodTuner *u);    /* there is more than one way */
+Space method_tuner_space(const MethodTuner *u);
+Meter method_tuner_meter(MethodTuner *u);
+double method_tuner_bytes(const MethodTuner *u);
+void method_tuner_close(MethodTuner *u);
 
 /* ---- tune_cpu.c: a whole step of a rule on the CPU ---- */
 typedef struct CpuTuner CpuTuner;

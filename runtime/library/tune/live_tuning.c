@@ -32,7 +32,7 @@ typedef struct Live {
     int fn;
     Launch launch;
     CUmodule module;
-    Play play;                                 /* the step with it; shot NULL: none */
+    LaunchList launch_list;                                 /* the step with it; shot NULL: none */
     double t[2][SAMPLES]; int n[2];            /* without, with */
     Timing ring[RING]; int slot;
     /* ms of all steps, as far as timed; what slower ones cost; what a step takes */
@@ -52,7 +52,7 @@ static const Launch *launch_of(const optc_binding *b, int fn) { return &b->gpu->
 
 static void refill(optc_binding *b, Live *v)
 {
-    const Plan *p = b->rule->more->plan;
+    const Plan *p = b->rule->library->plan;
     int fn = v->stage[v->at];
     const Stage *s = plan_at(p, fn).stage;
     const Launch *now = launch_of(b, fn);
@@ -111,7 +111,7 @@ static void start(optc_binding *b, Live *v)
     free(v->source);
     v->source = v->cubin = NULL;
     if (!v->done && choose(b, v))
-        v->source = gpu_stage_source(b->rule, plan_at(b->rule->more->plan, v->fn).stage, &v->launch);
+        v->source = gpu_stage_source(b->rule, plan_at(b->rule->library->plan, v->fn).stage, &v->launch);
     else
         v->done = true;
     __atomic_store_n(&v->ready, 0, __ATOMIC_SEQ_CST);
@@ -124,16 +124,16 @@ static void start(optc_binding *b, Live *v)
 static void drop(optc_binding *b, Live *v)
 {
     const Driver *d = b->rule->engine->gpu->d;
-    if (v->play.exec)
-        d->cuGraphExecDestroy(v->play.exec);
+    if (v->launch_list.exec)
+        d->cuGraphExecDestroy(v->launch_list.exec);
     CUmodule *more = v->module ? realloc(v->owned, sizeof *more * (size_t)(v->nowned + 1)) : NULL;
     if (more) {
         v->owned = more;
         more[v->nowned++] = v->module;
     }
     v->module = NULL;
-    free(v->play.shot);
-    v->play = (Play){0};
+    free(v->launch_list.item);
+    v->launch_list = (LaunchList){0};
     for (int i = 0; i < RING; i++) {           /* steps with it that are still under way cost as much as those before */
         if (v->ring[i].used && v->ring[i].side && v->n[0] && v->n[1])
             v->lost += fmax(0, median(v->t[1], v->n[1]) - median(v->t[0], v->n[0]));
@@ -143,7 +143,7 @@ static void drop(optc_binding *b, Live *v)
     v->n[0] = v->n[1] = 0;
 }
 
-static void take(optc_binding *b, Live *v, const Play *p)
+static void take(optc_binding *b, Live *v, const LaunchList *p)
 {
     const Driver *d = b->rule->engine->gpu->d;
     CUfunction fn;
@@ -155,55 +155,55 @@ static void take(optc_binding *b, Live *v, const Play *p)
     free(v->source);
     free(v->cubin);
     v->source = v->cubin = NULL;
-    v->play.shot = ok ? malloc(sizeof *v->play.shot * (size_t)(p->n + 1)) : NULL;
-    if (!v->play.shot) {
+    v->launch_list.item = ok ? malloc(sizeof *v->launch_list.item * (size_t)(p->n + 1)) : NULL;
+    if (!v->launch_list.item) {
         drop(b, v);
         return;
     }
-    v->play.n = p->n;
-    v->play.calls = p->calls;
+    v->launch_list.n = p->n;
+    v->launch_list.calls = p->calls;
     for (int i = 0; i < p->n; i++) {
-        v->play.shot[i] = p->shot[i];
-        if (!p->shot[i].stage || p->shot[i].stage->fn != v->fn)
+        v->launch_list.item[i] = p->item[i];
+        if (!p->item[i].stage || p->item[i].stage->fn != v->fn)
             continue;
-        int tick = p->shot[i].args.tick;
-        v->play.shot[i] = gpu_shot(b, p->shot[i].stage, p->shot[i].batch, &v->launch, fn);
-        v->play.shot[i].args.tick = tick;
-        ok = ok && v->play.shot[i].blocks;
+        int advance_t = p->item[i].args.advance_t;
+        v->launch_list.item[i] = gpu_launch_item(b, p->item[i].stage, p->item[i].batch, &v->launch, fn);
+        v->launch_list.item[i].args.advance_t = advance_t;
+        ok = ok && v->launch_list.item[i].blocks;
     }
     if (!ok) {                                 /* more blocks than a launch can have */
         drop(b, v);
         return;
     }
     if (p->exec)                               /* else both are single launches: one stage alone has no graph */
-        play_graph(b, &v->play);
+        list_graph(b, &v->launch_list);
 }
 
 /* From now on every step has it. The old shots of the stage are replaced; the new module lives as long as the binding. */
-static void adopt(optc_binding *b, Live *v, Play *p, double gain)
+static void adopt(optc_binding *b, Live *v, LaunchList *p, double gain)
 {
-    Play old = *p;
-    memcpy(p->shot, v->play.shot, sizeof *p->shot * (size_t)p->n);
-    p->exec = v->play.exec;
-    v->play.exec = old.exec;
+    LaunchList old = *p;
+    memcpy(p->item, v->launch_list.item, sizeof *p->item * (size_t)p->n);
+    p->exec = v->launch_list.exec;
+    v->launch_list.exec = old.exec;
     v->launch_now[v->fn] = v->launch;
-    pthread_mutex_lock(&b->rule->more->gpu->lock);
+    pthread_mutex_lock(&b->rule->library->gpu->lock);
     gpu_tuned_key(b->rule, v->fn, b->elems, &v->result.key);
-    pthread_mutex_unlock(&b->rule->more->gpu->lock);
+    pthread_mutex_unlock(&b->rule->library->gpu->lock);
     v->result.launch = v->launch;
     /* Times are those of whole steps; the gain is over the model, so what the launch before had over it counts too. */
     v->gain[v->fn] *= gain;
     v->result.ms = median(v->t[1], v->n[1]);
     v->result.model_ms = v->result.ms * v->gain[v->fn];
     v->result.samples = v->n[1];
-    snprintf(v->result.label, sizeof v->result.label, "%.40s live", b->rule->more->rule->name);
+    snprintf(v->result.label, sizeof v->result.label, "%.40s live", b->rule->library->rule->name);
     v->save = true;
     drop(b, v);
     v->at--;                                   /* the neighbours of the new one are others */
     v->next = v->nspace = 0;
 }
 
-static void judge(optc_binding *b, Live *v, Play *p)
+static void judge(optc_binding *b, Live *v, LaunchList *p)
 {
     if (v->n[0] < FEW || v->n[1] < FEW)
         return;
@@ -261,32 +261,32 @@ static void live_close(optc_binding *b)
 }
 
 /* Which play this step takes, and where it is to be timed: begin now, end when it is launched. */
-static Play *live_begin(optc_binding *b, Play *p)
+static LaunchList *live_begin(optc_binding *b, LaunchList *p)
 {
     Live *v = b->gpu->live;
     collect(b, v);
-    if (v->play.shot)
+    if (v->launch_list.item)
         judge(b, v, p);
     else
         v->total += v->usual;                  /* not timed: nothing is tried now */
-    if (!v->play.shot && !v->busy && (!v->done || v->save) && v->lost <= v->bound * v->total)
+    if (!v->launch_list.item && !v->busy && (!v->done || v->save) && v->lost <= v->bound * v->total)
         start(b, v);
-    if (!v->play.shot && v->busy && __atomic_load_n(&v->ready, __ATOMIC_SEQ_CST))
+    if (!v->launch_list.item && v->busy && __atomic_load_n(&v->ready, __ATOMIC_SEQ_CST))
         take(b, v, p);
     Timing *x = &v->ring[v->slot];
-    v->turn = v->play.shot && !x->used ? !v->turn : 0;
-    if (v->play.shot && !x->used) {
+    v->turn = v->launch_list.item && !x->used ? !v->turn : 0;
+    if (v->launch_list.item && !x->used) {
         x->side = v->turn;
         b->rule->engine->gpu->d->cuEventRecord(x->begin, b->gpu->stream);
     }
-    return v->turn ? &v->play : p;
+    return v->turn ? &v->launch_list : p;
 }
 
 static void live_end(optc_binding *b)
 {
     Live *v = b->gpu->live;
     Timing *x = &v->ring[v->slot];
-    if (!v->play.shot || x->used)
+    if (!v->launch_list.item || x->used)
         return;
     x->used = b->rule->engine->gpu->d->cuEventRecord(x->end, b->gpu->stream) == 0;
     v->slot = (v->slot + 1) % RING;
@@ -295,10 +295,10 @@ static void live_end(optc_binding *b)
 void live_open(optc_binding *b)
 {
     const char *env = getenv("OPTC_TUNE_LIVE");
-    const Plan *p = b->rule->more->plan;
+    const Plan *p = b->rule->library->plan;
     char *end;
     double bound = env ? strtod(env, &end) : 0;
-    if (bound <= 0 || b->rule->engine->more->untuned || !nvrtc_get(NULL) || p->nperiod)
+    if (bound <= 0 || b->rule->engine->library->untuned || !nvrtc_get(NULL) || p->nperiod)
         return;
     Live *v = calloc(1, sizeof *v);
     int *stage = TAKE(b, int, p->nfn);

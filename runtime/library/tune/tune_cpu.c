@@ -29,7 +29,7 @@ static void use(optc_binding *b, const Launch *l)
 
 static size_t param_bytes(const CpuTuner *u)
 {
-    return (size_t)u->set[0].n * (size_t)type_info[u->r->more->plan->p].bytes;
+    return (size_t)u->set[0].n * (size_t)type_info[u->r->library->plan->p].bytes;
 }
 
 /* Some numbers, again and again: copied by all threads, so that pages lie near who will work on them. */
@@ -48,12 +48,13 @@ static void fill(const CpuTuner *u, Type t, void *to, int64_t n, uint32_t by, in
     for (int64_t k = 0; k < n && k < PERIOD; k++)
         type_store(t, to, k, scale * (0.25 + (double)((uint32_t)k * by >> 9) * 0x1p-23) * (k & sign ? 1 : -1));
     Filling f = {to, size, n};
-    team_each(n > 4 * PERIOD ? team_of(u->r->engine->threads) : 1, n > PERIOD ? (n - 1) / PERIOD : 0, fill_period, &f);
+    parallel_for(n > 4 * PERIOD ? threads_allowed(u->r->engine->threads) : 1, n > PERIOD ? (n - 1) / PERIOD : 0,
+                 fill_period, &f);
 }
 
 static optc_status bind_one(CpuTuner *u, Set *x)
 {
-    const Plan *p = u->r->more->plan;
+    const Plan *p = u->r->library->plan;
     bool matrix = p->rule->nvariant > 1 || rule_view(p->rule);
     fill(u, p->p, x->p, x->n, 2654435761u, 1, 1);
     optc_tensor t = {.param = x->p, .grad = u->g, .rank = matrix ? 2 : 1, .shape = x->dim};
@@ -72,7 +73,7 @@ static void mend(CpuTuner *u)
 {
     optc_binding *from = u->set[0].b, *to = u->set[1].b;
     memcpy(u->set[1].p, u->set[0].p, param_bytes(u));
-    memcpy(to->block, from->block, from->block_bytes);
+    memcpy(to->block, from->block, from->storage_bytes);
     to->steps = from->steps;
 }
 
@@ -101,8 +102,8 @@ static bool fresh(CpuTuner *u) { return (bound(u) && u->set[TIMED].b->steps < 10
 static int64_t most_units(const CpuTuner *u)
 {
     int64_t most = 0;
-    for (int f = 0; f < u->r->more->plan->nfn; f++) {
-        const Stage *st = plan_at(u->r->more->plan, f).stage;
+    for (int f = 0; f < u->r->library->plan->nfn; f++) {
+        const Stage *st = plan_at(u->r->library->plan, f).stage;
         const Units *x = st && st->kind != S_GROUP ? &u->set[TIMED].b->units[st->variant] : NULL;
         most = x && x->prefix[st->kind][x->n] > most ? x->prefix[st->kind][x->n] : most;
     }
@@ -124,14 +125,15 @@ void cpu_tuner_close(CpuTuner *u)
 
 static bool make_set(const CpuTuner *u, int64_t elements, Set *x)
 {
-    bool matrix = u->r->more->rule->nvariant > 1 || rule_view(u->r->more->rule);
+    bool matrix = u->r->library->rule->nvariant > 1 || rule_view(u->r->library->rule);
     int64_t cols = 1;
     while (matrix && cols * cols < elements && cols < 4096)
         cols *= 2;
     x->dim[0] = (elements + cols - 1) / cols;
     x->dim[1] = cols;
     x->n = x->dim[0] * cols;
-    x->p = aligned_alloc(1 << 12, ((size_t)x->n * (size_t)type_info[u->r->more->plan->p].bytes + 4095) / 4096 * 4096);
+    x->p = aligned_alloc(1 << 12,
+                         ((size_t)x->n * (size_t)type_info[u->r->library->plan->p].bytes + 4095) / 4096 * 4096);
     return x->p != NULL;
 }
 
@@ -156,12 +158,12 @@ int cpu_tuner_open(optc_rule *r, int64_t elements, CpuTuner **out)
     for (int i = 0; i < NSET && ok; i++)
         ok = make_set(u, i < TIMED && elements > PAIR_MOST ? PAIR_MOST : elements, &u->set[i]);
     size_t n = (size_t)u->set[TIMED].n;
-    u->g = ok ? malloc(n * (size_t)type_info[r->more->plan->g].bytes + 64) : NULL;
-    u->input = u->g ? malloc(n * input_bytes(r->more->plan) + 64) : NULL;
+    u->g = ok ? malloc(n * (size_t)type_info[r->library->plan->g].bytes + 64) : NULL;
+    u->input = u->g ? malloc(n * input_bytes(r->library->plan) + 64) : NULL;
     optc_status s = u->input ? OPTC_OK : fail(OPTC_ERROR_MEMORY, "tuning: out of memory");
     if (s == OPTC_OK) {
-        fill(u, r->more->plan->g, u->g, (int64_t)n, 2246822519u, 2, 0.0625);
-        memset(u->input, 0x3f, n * input_bytes(r->more->plan));       /* a normal number in every type */
+        fill(u, r->library->plan->g, u->g, (int64_t)n, 2246822519u, 2, 0.0625);
+        memset(u->input, 0x3f, n * input_bytes(r->library->plan));       /* a normal number in every type */
         s = begin(u);
     }
     if (s != OPTC_OK) {
@@ -182,7 +184,7 @@ static bool same_bits(CpuTuner *u, const Launch *l)
     const Set *x = &u->set[0], *y = &u->set[1];
     use(y->b, l);                          /* the other one's stays the model's */
     return optc_step(x->b) == OPTC_OK && optc_step(y->b) == OPTC_OK && !memcmp(x->p, y->p, param_bytes(u)) &&
-           !memcmp(x->b->block, y->b->block, x->b->block_bytes);
+           !memcmp(x->b->block, y->b->block, x->b->storage_bytes);
 }
 
 /* What comes to the same as another could win by noise only. One unit of work goes to one thread at once, whatever the

@@ -57,7 +57,7 @@ static int widen(void *ctx)
     if (u->wider)
         return u->wider;
     u->wider = u->ring[ITSELF].layouts;
-    launch_range(u->r->more->plan, u->at.stage, u->elements, &lo, &hi);
+    launch_range(u->r->library->plan, u->at.stage, u->elements, &lo, &hi);
     for (int i = SMALLER; i < RINGS; i++) {
         int bucket = i == SMALLER ? at - TUNED_REACH : at + TUNED_REACH;
         Ring *r = &u->ring[i];
@@ -181,8 +181,8 @@ int gpu_tuner_open(optc_rule *r, Workers *workers, GpuTuner **out)
 
 int gpu_tuner_stage(GpuTuner *u, int fn)
 {
-    u->at = plan_at(u->r->more->plan, fn);
-    u->entry = (int)(u->at.entry - u->r->more->plan->entry);
+    u->at = plan_at(u->r->library->plan, fn);
+    u->entry = (int)(u->at.entry - u->r->library->plan->entry);
     forget_kernels(u);
     close_rings(u);
     return OPTC_OK;
@@ -223,16 +223,16 @@ static void load(GpuTuner *u, Kernel *k, Job *j)
 static optc_status step_with(GpuTuner *u, Set *s, const Kernel *k)
 {
     optc_binding *b = s->b;
-    Play *p = &b->gpu->play[u->entry * b->gpu->nphase + u->at.phase];
+    LaunchList *p = &b->gpu->launch_list[u->entry * b->gpu->nphase + u->at.phase];
     optc_status rc = OPTC_OK;
     for (int i = 0; i < p->n && rc == OPTC_OK; i++) {
-        Shot x = p->shot[i];
+        LaunchItem x = p->item[i];
         if (k && x.stage && x.stage->fn == u->at.stage->fn) {
-            int tick = x.args.tick;
-            x = gpu_shot(b, x.stage, x.batch, &k->launch, k->fn);
-            x.args.tick = tick;
+            int advance_t = x.args.advance_t;
+            x = gpu_launch_item(b, x.stage, x.batch, &k->launch, k->fn);
+            x.args.advance_t = advance_t;
         }
-        rc = gpu_fire(b, &x, 0);
+        rc = gpu_launch(b, &x, 0);
     }
     return rc;
 }
@@ -245,18 +245,18 @@ static bool same_bits(GpuTuner *u, const Kernel *k)
         CUdeviceptr a, b;
         size_t bytes;
     } part[] = {{a->p, b->p, a->p_bytes},
-                {(CUdeviceptr)(uintptr_t)a->b->block, (CUdeviceptr)(uintptr_t)b->b->block, a->b->block_bytes}};
+                {(CUdeviceptr)(uintptr_t)a->b->block, (CUdeviceptr)(uintptr_t)b->b->block, a->b->storage_bytes}};
     unsigned differs = 1;
     if (step_with(u, &u->check[0], NULL) != OPTC_OK || step_with(u, &u->check[1], k) != OPTC_OK ||
         d->cuMemsetD8Async(u->differs, 0, sizeof differs, NULL))
         return false;
     for (int i = 0; i < 2; i++) {
-        Shot x = {.fn = u->same,
+        LaunchItem x = {.fn = u->same,
                   .blocks = 64,
                   .threads = 256,
                   .args = {part[i].a, part[i].b, u->differs, (long long)(part[i].bytes / sizeof(unsigned)), 0, 0,
                            {0, 0}}};
-        if (shot_fire(d, &x, 0, NULL))
+        if (item_launch(d, &x, 0, NULL))
             return false;
     }
     return !d->cuMemcpyDtoHAsync_v2(&differs, u->differs, sizeof differs, NULL) && !d->cuStreamSynchronize(NULL) &&
@@ -269,7 +269,7 @@ static void mend(GpuTuner *u)
     const Driver *d = u->r->engine->gpu->d;
     d->cuMemcpyDtoDAsync_v2(u->check[1].p, u->check[0].p, u->check[0].p_bytes, NULL);
     d->cuMemcpyDtoDAsync_v2((CUdeviceptr)(uintptr_t)u->check[1].b->block, (CUdeviceptr)(uintptr_t)u->check[0].b->block,
-                            u->check[0].b->block_bytes, NULL);
+                            u->check[0].b->storage_bytes, NULL);
     d->cuStreamSynchronize(NULL);
 }
 
@@ -351,10 +351,10 @@ static void ready(void *ctx, const Launch *l, int n, bool *ok)
 /* The first one that it goes over: temporaries of two batches lie at one place. */
 static int batch_of(const GpuTuner *u, const optc_binding *b)
 {
-    const Play *p = &b->gpu->play[u->entry * b->gpu->nphase + u->at.phase];
+    const LaunchList *p = &b->gpu->launch_list[u->entry * b->gpu->nphase + u->at.phase];
     for (int i = 0; i < p->n; i++)
-        if (p->shot[i].stage && p->shot[i].stage->fn == u->at.stage->fn)
-            return p->shot[i].batch;
+        if (p->item[i].stage && p->item[i].stage->fn == u->at.stage->fn)
+            return p->item[i].batch;
     return -1;
 }
 
@@ -368,10 +368,11 @@ static bool run_timed(GpuTuner *u, Ring *r, int layout, const Kernel *k, int rep
     if (d->cuStreamSynchronize(NULL))
         return false;
     for (int i = -r->settle; i < reps; i++) {
-        int turn = r->turn++;
-        optc_binding *b = r->set[(layout < 0 ? turn : turn * r->layouts + layout) % r->n].b;
-        Shot x = gpu_shot(b, program_stage(b->rule->program, u->at.stage->fn), batch_of(u, b), &k->launch, k->fn);
-        if ((i == 0 && d->cuEventRecord(u->begin, NULL)) || gpu_fire(b, &x, 0) != OPTC_OK)
+        int next_set = r->next_set++;
+        optc_binding *b = r->set[(layout < 0 ? next_set : next_set * r->layouts + layout) % r->n].b;
+        LaunchItem x = gpu_launch_item(b, program_stage(b->rule->program, u->at.stage->fn), batch_of(u, b), &k->launch,
+                                       k->fn);
+        if ((i == 0 && d->cuEventRecord(u->begin, NULL)) || gpu_launch(b, &x, 0) != OPTC_OK)
             return false;
     }
     if (d->cuEventRecord(u->end, NULL) || d->cuEventSynchronize(u->end) || d->cuEventElapsedTime(&t, u->begin, u->end))
@@ -406,11 +407,11 @@ static bool race(void *ctx, int layout, const Launch *a, const Launch *b, int sa
      * no help */
     int looks = samples < 3 && r->each < 0.1 ? 2 : 1;
     for (int i = 0; i < samples && ok; i++)
-        for (int turn = 0; turn < 2 * looks && ok; turn++) {
-            int side = (i + turn) % 2;
+        for (int next_set = 0; next_set < 2 * looks && ok; next_set++) {
+            int side = (i + next_set) % 2;
             double ms;
             ok = run_timed(u, r, layout, k[side], reps, &ms);
-            t[side][i] = turn < 2 || ms < t[side][i] ? ms : t[side][i];
+            t[side][i] = next_set < 2 || ms < t[side][i] ? ms : t[side][i];
         }
     gpu_leave(u->r->engine->gpu, OPTC_OK);
     *ms_a = ok ? median(t[0], samples) : 0;

@@ -18,11 +18,11 @@
 #include <string.h>
 
 /* ---- results ---- */
-_Static_assert((int)WAY_REACH == (int)TUNED_REACH, "packages look as far");
+_Static_assert((int)METHOD_REACH == (int)TUNED_REACH, "packages look as far");
 
 static int nearest_power(int64_t rows) { return (int)lround(log2((double)rows)); }
 
-void way_key(const GpuEngine *g, WayWork w, bool f64, TunedKey *k)
+void method_key(const GpuEngine *g, MethodWork w, bool f64, TunedKey *k)
 {
     char what[64], hex[DIGEST_HEX];
     const char *type = f64 ? "f64" : "f32";
@@ -36,55 +36,55 @@ void way_key(const GpuEngine *g, WayWork w, bool f64, TunedKey *k)
     k->bucket = tuned_bucket(w.matrices);
 }
 
-EigenWay way_measured(const optc_engine *e, bool roots, bool f64, int power, int bucket)
+EigenMethod method_measured(const optc_engine *e, bool roots, bool f64, int power, int bucket)
 {
     TunedKey k;
     int lo = 0, hi = INT_MAX;
-    way_key(e->gpu, (WayWork){roots, (int64_t)1 << power, (int64_t)1 << bucket}, f64, &k);
+    method_key(e->gpu, (MethodWork){roots, (int64_t)1 << power, (int64_t)1 << bucket}, f64, &k);
     tuned_reach(&k, &lo, &hi);
-    const Tuned *t = tuned_look(&e->more->tuned, &k, lo, hi, NULL);
-    return t ? (EigenWay)t->launch.v[KNOB_WAY] : EIGEN_BY_SIZE;
+    const Tuned *t = tuned_look(&e->library->tuned, &k, lo, hi, NULL);
+    return t ? (EigenMethod)t->launch.v[KNOB_METHOD] : EIGEN_BY_SIZE;
 }
 
 /* ---- what is measured ---- */
 /* Few rows and many matrices are memory, many rows a solver's time: some of both. */
-static bool fits(WayWork w) { return w.rows * w.rows * w.matrices <= 1 << 24; }
+static bool fits(MethodWork w) { return w.rows * w.rows * w.matrices <= 1 << 24; }
 
-bool way_next(WayWork *w)
+bool method_next(MethodWork *w)
 {
     static const int64_t matrices[] = {1, 16, 256, 4096};
-    const int64_t most = w->roots ? 128 : (int64_t)1 << WAY_MOST;
+    const int64_t most = w->roots ? 128 : (int64_t)1 << METHOD_MOST;
     int at = 0;
     if (!w->rows) {
-        *w = (WayWork){w->roots, 1 << WAY_LEAST, w->roots ? (int64_t)WAY_ROOTS : 1};
+        *w = (MethodWork){w->roots, 1 << METHOD_LEAST, w->roots ? (int64_t)METHOD_ROOTS : 1};
         return true;
     }
     while (!w->roots && at < 3 && matrices[at] != w->matrices)
         at++;
-    WayWork more = {w->roots, w->rows, matrices[at < 3 ? at + 1 : 3]};
+    MethodWork more = {w->roots, w->rows, matrices[at < 3 ? at + 1 : 3]};
     if (!w->roots && at < 3 && fits(more))
         *w = more;
     else
-        *w = (WayWork){w->roots, 2 * w->rows, w->roots ? (int64_t)WAY_ROOTS : 1};
+        *w = (MethodWork){w->roots, 2 * w->rows, w->roots ? (int64_t)METHOD_ROOTS : 1};
     return w->rows <= most;
 }
 
-void way_label(WayWork w, char out[64])
+void method_label(MethodWork w, char out[64])
 {
     snprintf(out, 64, "%s_%lldx%lld", w.roots ? "roots" : "eigenvectors", (long long)w.rows, (long long)w.matrices);
 }
 
-bool way_for(const Program *p, bool roots)
+bool method_for(const Program *p, bool roots)
 {
     for (int i = 0; i < p->nstage; i++)
         if (roots ? is_root(&p->stage[i]) && p->array[p->stage[i].call->a].type == (int)T_F32 &&
-                        short_does(call_root(p->stage[i].call), call_low(p->stage[i].call), 0)
+                        f32_suffices(call_root(p->stage[i].call), call_low(p->stage[i].call), 0)
                   : is_eigen(&p->stage[i]))
             return true;
     return false;
 }
 
-bool way_f64(const Program *p)
+bool method_f64(const Program *p)
 {
     for (int i = 0; i < p->nstage; i++)
         if (is_eigen(&p->stage[i]) && p->array[p->stage[i].call->a].type == (int)T_F64)
@@ -94,10 +94,10 @@ bool way_f64(const Program *p)
 
 /* ---- a tuner ---- */
 enum { NWAY = EIGEN_F64 + 1 };
-struct WaysTuner {
+struct MethodTuner {
     optc_engine *e;
     optc_rule *r;
-    WayWork work;
+    MethodWork work;
     bool f64, solver;                          /* there is a library */
     CUdeviceptr p, g;
     double *a;                                 /* a matrix: all are the same */
@@ -141,7 +141,7 @@ static void fill(double *a, int64_t n)
     }
 }
 
-static optc_status take_memory(WaysTuner *u)
+static optc_status take_memory(MethodTuner *u)
 {
     GpuEngine *g = u->e->gpu;
     int64_t n = u->work.rows, all = n * u->work.matrices;
@@ -160,21 +160,21 @@ static optc_status take_memory(WaysTuner *u)
     return OPTC_OK;
 }
 
-static void end(WaysTuner *u, EigenWay way)
+static void end(MethodTuner *u, EigenMethod method)
 {
-    (void)optc_sync(u->b[way]);
-    (void)optc_unbind(u->b[way]);
-    u->b[way] = NULL;
+    (void)optc_sync(u->b[method]);
+    (void)optc_unbind(u->b[method]);
+    u->b[method] = NULL;
 }
 
-void way_tuner_close(WaysTuner *u)
+void method_tuner_close(MethodTuner *u)
 {
     if (!u)
         return;
     const Driver *d = u->e->gpu->d;
     for (int i = 0; i < NWAY; i++)
         if (u->b[i])
-            end(u, (EigenWay)i);
+            end(u, (EigenMethod)i);
     (void)optc_release(u->r);
     gpu_enter(u->e->gpu);
     if (u->begin)
@@ -191,50 +191,50 @@ void way_tuner_close(WaysTuner *u)
 }
 
 /* ---- ways ---- */
-static EigenWay model_way(const WaysTuner *u)
+static EigenMethod model_method(const MethodTuner *u)
 {
     const GpuEngine *g = u->e->gpu;
     if (u->work.roots)
         return f64_fast(g->arch) ? EIGEN_F64 : EIGEN_F32;
-    EigenWay way = eigen_model(g, u->f64, u->work.rows);
-    return u->solver || way == EIGEN_ROTATED ? way : eigen_turned(g, u->work.rows, u->work.matrices);
+    EigenMethod method = eigen_model(g, u->f64, u->work.rows);
+    return u->solver || method == EIGEN_ROTATED ? method : eigen_rotation_method(g, u->work.rows, u->work.matrices);
 }
 
 /* One block takes minutes for a thousand rows, many blocks seconds. */
-static bool may_be(const WaysTuner *u, EigenWay way)
+static bool may_be(const MethodTuner *u, EigenMethod method)
 {
-    EigenWay model = model_way(u);
-    if (way == model || u->work.roots)
+    EigenMethod model = model_method(u);
+    if (method == model || u->work.roots)
         return true;
-    if (way == EIGEN_F32 || way == EIGEN_F64)
-        return u->solver && (way == EIGEN_F64 || model == EIGEN_F32);
-    return u->work.rows <= (way == EIGEN_ROTATED ? 256 : 1024);
+    if (method == EIGEN_F32 || method == EIGEN_F64)
+        return u->solver && (method == EIGEN_F64 || model == EIGEN_F32);
+    return u->work.rows <= (method == EIGEN_ROTATED ? 256 : 1024);
 }
 
-static bool worth(void *ctx, const Launch *l) { return may_be(ctx, (EigenWay)l->v[KNOB_WAY]); }
+static bool worth(void *ctx, const Launch *l) { return may_be(ctx, (EigenMethod)l->v[KNOB_METHOD]); }
 
-static Launch as_launch(EigenWay way)
+static Launch as_launch(EigenMethod method)
 {
     Launch l = {{0}};
-    l.v[KNOB_WAY] = (int)way;
+    l.v[KNOB_METHOD] = (int)method;
     return l;
 }
 
-Space way_tuner_space(const WaysTuner *u)
+Space method_tuner_space(const MethodTuner *u)
 {
-    Launch model = as_launch(model_way(u));
+    Launch model = as_launch(model_method(u));
     return (Space){.form = u->work.roots ? FORM_ROOT : FORM_EIGEN, .model = model, .rival = model};
 }
 
-bool way_tuner_choice(const WaysTuner *u)
+bool method_tuner_choice(const MethodTuner *u)
 {
     int n = 0;
     for (int i = u->work.roots ? EIGEN_F32 : EIGEN_ROTATED; i < NWAY; i++)
-        n += may_be(u, (EigenWay)i);
+        n += may_be(u, (EigenMethod)i);
     return n > 1;
 }
 
-static optc_status write_all(WaysTuner *u, optc_binding *b)
+static optc_status write_all(MethodTuner *u, optc_binding *b)
 {
     int64_t n = u->work.rows * u->work.rows;
     double *all = malloc(sizeof *all * (size_t)(n * u->work.matrices));
@@ -248,31 +248,31 @@ static optc_status write_all(WaysTuner *u, optc_binding *b)
 }
 
 /* Bound so, stepped twice, and nothing was refused. */
-static bool begin(WaysTuner *u, EigenWay way)
+static bool begin(MethodTuner *u, EigenMethod method)
 {
     GpuEngine *g = u->e->gpu;
     int64_t dim[3] = {u->work.matrices, u->work.rows, 1};
     optc_tensor t = {.param = (void *)(uintptr_t)u->p, .grad = (void *)(uintptr_t)u->g, .rank = 3, .shape = dim};
     optc_factors said;
-    EigenWay was = g->eigen;
-    g->eigen = way;
-    optc_status s = optc_bind(u->r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &u->b[way]);
+    EigenMethod was = g->eigen;
+    g->eigen = method;
+    optc_status s = optc_bind(u->r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &u->b[method]);
     g->eigen = was;
     if (s == OPTC_OK)
-        s = write_all(u, u->b[way]);
+        s = write_all(u, u->b[method]);
     for (int i = 0; i < 2 && s == OPTC_OK; i++)
-        s = optc_step(u->b[way]);
-    bool ok = s == OPTC_OK && optc_factors_about(u->b[way], -1, &said) == OPTC_OK && said.computed && !said.refused;
-    if (!ok && u->b[way])
-        end(u, way);
+        s = optc_step(u->b[method]);
+    bool ok = s == OPTC_OK && optc_factors_about(u->b[method], -1, &said) == OPTC_OK && said.computed && !said.refused;
+    if (!ok && u->b[method])
+        end(u, method);
     return ok;
 }
 
 /* The model's way is bound and stepped before any search looks at its clock: whoever comes first waits for libraries to
  * be loaded, a second or more, and would have no time left for anything else. */
-int way_tuner_open(optc_engine *e, WayWork w, bool f64, WaysTuner **out)
+int method_tuner_open(optc_engine *e, MethodWork w, bool f64, MethodTuner **out)
 {
-    WaysTuner *u = calloc(1, sizeof *u);
+    MethodTuner *u = calloc(1, sizeof *u);
     *out = NULL;
     if (!u)
         return fail(OPTC_ERROR_MEMORY, "tuning: out of memory");
@@ -289,12 +289,12 @@ int way_tuner_open(optc_engine *e, WayWork w, bool f64, WaysTuner **out)
                                  &u->r);
     gpu_enter(e->gpu);
     s = gpu_leave(e->gpu, s == OPTC_OK ? take_memory(u) : s);
-    if (s == OPTC_OK && way_tuner_choice(u))
-        (void)begin(u, model_way(u));          /* what fails here the search tries again, and tells */
+    if (s == OPTC_OK && method_tuner_choice(u))
+        (void)begin(u, model_method(u));          /* what fails here the search tries again, and tells */
     if (s != OPTC_OK) {
         char why[1024];
         snprintf(why, sizeof why, "%s", optc_message());
-        way_tuner_close(u);
+        method_tuner_close(u);
         return fail(s, "%s", why);
     }
     *out = u;
@@ -303,14 +303,14 @@ int way_tuner_open(optc_engine *e, WayWork w, bool f64, WaysTuner **out)
 
 static void ready(void *ctx, const Launch *l, int n, bool *ok)
 {
-    WaysTuner *u = ctx;
+    MethodTuner *u = ctx;
     for (int i = 0; i < n; i++) {
-        EigenWay way = (EigenWay)l[i].v[KNOB_WAY];
-        ok[i] = u->b[way] || begin(u, way);
+        EigenMethod method = (EigenMethod)l[i].v[KNOB_METHOD];
+        ok[i] = u->b[method] || begin(u, method);
     }
 }
 
-static bool run_timed(WaysTuner *u, optc_binding *b, double *ms)
+static bool run_timed(MethodTuner *u, optc_binding *b, double *ms)
 {
     const Driver *d = u->e->gpu->d;
     float t = 0;
@@ -331,8 +331,8 @@ static bool run_timed(WaysTuner *u, optc_binding *b, double *ms)
 
 static bool race(void *ctx, int layout, const Launch *a, const Launch *b, int samples, double *ms_a, double *ms_b)
 {
-    WaysTuner *u = ctx;
-    optc_binding *side[2] = {u->b[a->v[KNOB_WAY]], u->b[b->v[KNOB_WAY]]};
+    MethodTuner *u = ctx;
+    optc_binding *side[2] = {u->b[a->v[KNOB_METHOD]], u->b[b->v[KNOB_METHOD]]};
     double t[2][128], ratio[128];
     (void)layout;
     samples = samples > 128 ? 128 : samples;
@@ -353,13 +353,13 @@ static double now(void *ctx)
     return now_ms() * 1e-3;
 }
 
-Meter way_tuner_meter(WaysTuner *u)
+Meter method_tuner_meter(MethodTuner *u)
 {
     return (Meter){.ctx = u, .layouts = 1, .ready = ready, .race = race, .now = now, .worth = worth};
 }
 
 /* Read and written once. */
-double way_tuner_bytes(const WaysTuner *u)
+double method_tuner_bytes(const MethodTuner *u)
 {
     return 2.0 * (double)(u->work.rows * u->work.rows * u->work.matrices) * (u->f64 ? 8 : 4);
 }

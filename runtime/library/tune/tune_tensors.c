@@ -71,7 +71,7 @@ static int odd_shapes(optc_tensor *t, int64_t (*dim)[2])
 optc_status sets_begin(TuneSets *u)
 {
     GpuEngine *g = u->r->engine->gpu;
-    const Type type[2] = {u->r->more->plan->p, u->r->more->plan->g};
+    const Type type[2] = {u->r->library->plan->p, u->r->library->plan->g};
     char *host = malloc((size_t)PATTERN * 8);
     int rc = 0;
     if (!host)
@@ -141,7 +141,7 @@ void set_close(optc_rule *r, Set *s)
 static optc_status set_fill(const TuneSets *u, Set *s, int64_t total)
 {
     GpuEngine *g = u->r->engine->gpu;
-    const Plan *p = u->r->more->plan;
+    const Plan *p = u->r->library->plan;
     s->p_bytes = (size_t)total * (size_t)type_info[p->p].bytes;
     TRY(g, cuMemAlloc_v2(&s->p, s->p_bytes + 256), "parameters to tune on");
     /* 8: a rule's inputs, of whatever type, lie there too */
@@ -153,7 +153,7 @@ static optc_status set_fill(const TuneSets *u, Set *s, int64_t total)
 /* Two steps: every temporary then holds what a stage would find. */
 static optc_status set_open(const TuneSets *u, Set *s, optc_tensor *t, int n)
 {
-    const Plan *p = u->r->more->plan;
+    const Plan *p = u->r->library->plan;
     int64_t total = 0, at = 0;
     for (int pass = 0; pass < 2; pass++) {
         for (int i = 0; i < n; i++) {
@@ -176,8 +176,8 @@ static optc_status set_open(const TuneSets *u, Set *s, optc_tensor *t, int n)
     if (rc == OPTC_OK)
         rc = set_inputs(u->r, s, n);
     for (int k = 0; k < 2 && rc == OPTC_OK; k++)
-        for (int e = u->r->more->plan->nentry - 1; e >= 0 && rc == OPTC_OK; e--)
-            rc = optc_run(s->b, u->r->more->plan->entry[e].name);
+        for (int e = u->r->library->plan->nentry - 1; e >= 0 && rc == OPTC_OK; e--)
+            rc = optc_run(s->b, u->r->library->plan->entry[e].name);
     return rc == OPTC_OK ? optc_sync(s->b) : rc;
 }
 
@@ -193,7 +193,7 @@ double stage_bytes(const optc_binding *b, const Stage *s)
     const Units *u = &b->units[s->variant];
     double bytes = 0;
     for (int k = 0; k < u->n; k++) {
-        Traffic x = stage_traffic(b->rule->more->plan, s, b->tensor[u->tensor[k]].shape);
+        Traffic x = stage_traffic(b->rule->library->plan, s, b->tensor[u->tensor[k]].shape);
         bytes += x.read + x.written;
     }
     return bytes;

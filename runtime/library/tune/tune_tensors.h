@@ -14,7 +14,7 @@ typedef struct Set { optc_binding *b; CUdeviceptr p, g; size_t p_bytes; } Set;
 typedef struct Ring {
     Set set[MOST_SETS]; int n, layouts;        /* layout by layout in turn; where memory is short, only the first */
     bool whole;                                /* memory was not short */
-    int turn, settle;                          /* launches before the clock starts */
+    int next_set, settle;                          /* launches before the clock starts */
     double each;                               /* milliseconds of a launch, as the last race had them; 0: not known */
 } Ring;
 

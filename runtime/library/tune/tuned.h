@@ -78,7 +78,7 @@ void tuned_close(TunedSet *s);
 /* A size that has no result takes that of the bucket beside it ('optc tune' holds it against the model there too) and
  * of none further off; from 2^28 elements on nothing changes with the size any more. This narrows lo to hi to the
  * buckets whose results serve k. */
-enum { TUNED_REACH = 2, TUNED_LARGE = 28 };             /* TUNED_REACH: of ways in packages too, WAY_REACH */
+enum { TUNED_REACH = 2, TUNED_LARGE = 28 };             /* TUNED_REACH: of ways in packages too, METHOD_REACH */
 void tuned_reach(const TunedKey *k, int *lo, int *hi);
 /* The first list that knows the stage at this size; else the nearest size, of those from lo to hi, of the first that
  * knows one. from: "user", "site", "built-in". */

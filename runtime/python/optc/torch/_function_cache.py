@@ -35,7 +35,7 @@ class Form:
         self.name, self.spec, self.takes, self.gives, self.hyper = name, spec, takes, gives, hyper
 
 
-class Kept:
+class CachedFunction:
     """A binding, its memory, and the stream it ran in last. One thread at a time."""
 
     def __init__(self, form, shape, sizes, dtype, device):
@@ -193,7 +193,7 @@ def call(form, shape, sizes, given, dtype, device, give):
 
     def make():
         with torch.inference_mode(False), torch.no_grad():
-            return Kept(form, shape, sizes, dtype, device)
+            return CachedFunction(form, shape, sizes, dtype, device)
     with torch.no_grad(), on(device):
         return store().get(key, make, form, device).run(form, given, give)
 

@@ -25,7 +25,7 @@ WHOLE = ("rule", "spec", "with_", "options", "types", "wrappers", "products", "s
 ROUNDING = 1e-12
 
 
-class Keys:
+class GroupKeys:
     """`what`: as Engine.compile takes it, but for types and options. `keys`: (a group's key, hyperparameters it holds).
     `choices`: {a group's key: option of the spec}. `aliases`: {another name: ((a group's key, place in it or None),
     …)}. `names`: what states are called outside. `ranges`: the rule's hyperparameters."""

@@ -5,7 +5,7 @@ import re
 import textwrap
 
 from . import _rules
-from ._group_keys import Keys, range_text
+from ._group_keys import GroupKeys, range_text
 from ._engines import asked
 from ._optimizer import Optimizer
 
@@ -34,7 +34,7 @@ def names():
 def _own(spec):
     """Parameters of a rule: torch's own for its rules, then the keys of groups, in the order of its text."""
     text = _rules.text_of(spec)
-    keys = Keys(spec, None, (), None, None, None, None)
+    keys = GroupKeys(spec, None, (), None, None, None, None)
     defaults = keys.defaults({})
     torchs = [p.replace(annotation=inspect.Parameter.empty) for p in _rules.torch_parameters(spec)] if keys.row else []
     known = {p.name for p in torchs} | {"maximize", "differentiable"} | set(
@@ -67,7 +67,7 @@ def signature(spec):
 def doc(spec):
     text = _rules.text_of(spec)
     lines = [_rules.field(text, "doc") + ".", "", _rules.field(text, "cite"), ""]
-    ranges, keys = asked(spec=spec).hypers(), Keys(spec, None, (), None, None, None, None)
+    ranges, keys = asked(spec=spec).hypers(), GroupKeys(spec, None, (), None, None, None, None)
     keys.defaults({})
     held = {key: names for key, names in keys.keys if names != (key,)}
     for p in _own(spec):

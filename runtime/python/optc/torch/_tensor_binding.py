@@ -131,7 +131,7 @@ class Member:
         self.splits.append(split)
 
 
-class Bound:
+class TensorBinding:
     """old: what is bound now, {id of a parameter: (binding, number)}: states that are as this rule has them go on where
     they lie, so that they are nowhere twice. names: what states are called outside. memory: the rule's Device."""
 
