@@ -30,9 +30,9 @@ static void put_range(Buf *b, const Hyper *h)
     buf_puts(b, h->hi_open ? ")" : "]");
 }
 
-/* "turn_b symmetric alpha 2 beta 0.5": what is not as usual. */
+/* "trans_b symmetric alpha 2 beta 0.5": what is not as usual. */
 static const struct { const char *word; int flag; } product_words[] = {
-    {"turn_a", TRANS_A}, {"turn_b", TRANS_B}, {"symmetric", SYMMETRIC}, {"blocked", BLOCKED},
+    {"trans_a", TRANS_A}, {"trans_b", TRANS_B}, {"symmetric", SYMMETRIC}, {"blocked", BLOCKED},
     {"floor", FLOORED}, {"last", KEEP_LAST}, {"right", FROM_RIGHT}, {"cols", OF_COLS}};
 enum { NPRODUCT_WORDS = sizeof product_words / sizeof *product_words };
 
@@ -363,10 +363,21 @@ static void read_slots(Reader *p, Rule *r)
     PUSH(p->a, r->state, r->nstate, r->state_cap) = s;
 }
 
+/* A word of the text as it is spelled today. Text that was written before the words changed is still read. */
+static const char *current_word(const char *word)
+{
+    static const char *const renamed[][2] = {
+        {"turn", "transpose"}, {"given", "carried"}, {"turn_a", "trans_a"}, {"turn_b", "trans_b"}};
+    for (size_t i = 0; i < sizeof renamed / sizeof *renamed; i++)
+        if (!strcmp(word, renamed[i][0]))
+            return renamed[i][1];
+    return word;
+}
+
 static bool read_product_word(Reader *p, Node *n)
 {
     for (int i = 0; i < NPRODUCT_WORDS; i++)
-        if (!strcmp(p->tok, product_words[i].word)) {
+        if (!strcmp(current_word(p->tok), product_words[i].word)) {
             n->sym |= product_words[i].flag;
             return true;
         }
@@ -442,7 +453,7 @@ static void read_node(Reader *p, Rule *r)
         complain(p, want);
     if (strcmp(word(p), "="))
         complain(p, "=");
-    n.op = (uint8_t)one_of(p, op_by_name(word(p)), "an operation");
+    n.op = (uint8_t)one_of(p, op_by_name(current_word(word(p))), "an operation");
     word(p);
     char *colon = strchr(p->tok, ':');
     n.ty = colon && !strcmp(colon, ":bool") ? BOOL : NUM;

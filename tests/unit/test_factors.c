@@ -384,7 +384,7 @@ END_TEST
 START_TEST(as_text)
 {
     static const Damage bad[] = {{"alpha -0.25", "alpha 0", "an exponent that no factor has"}, {"= power rows", "= power cols", "a factor of what has none"},
-        {"= power rows", "= qr rows", "an exponent that no factor has"}, {" alpha -0.25", " turn_a alpha -0.25", "flags"}};
+        {"= power rows", "= qr rows", "an exponent that no factor has"}, {" alpha -0.25", " trans_a alpha -0.25", "flags"}};
     static const Damage more[] = {{" floor last alpha -0.25", " last alpha -0.25", "too many operands"}, {" low ", " low -", "a share that no eigenvalue has"},
         {" last alpha 2", " alpha 2", "too many operands"}};
     reads_back(rules[0], bad, (int)(sizeof bad / sizeof *bad));

@@ -408,7 +408,7 @@ START_TEST(normal_forms)
              "matrix = function() %s = %s %s M = M + 1 p = p - lr * g end, step = function() p = p - g end }", forms[_i].y, forms[_i].lua,
              *forms[_i].y == 'L' ? "r = r + 1" : "L = L + 1");
     char *ir = dumped(text, false, "calls");
-    int got[] = {count_of(ir, " = mm "), count_of(ir, " symmetric"), count_of(ir, " = turn "), count_of(ir, " beta ")};
+    int got[] = {count_of(ir, " = mm "), count_of(ir, " symmetric"), count_of(ir, " = transpose "), count_of(ir, " beta ")};
     const int want[] = {forms[_i].mm, forms[_i].symmetric, forms[_i].turn, forms[_i].beta};
     ck_assert_msg(!memcmp(got, want, sizeof want), "%s: %d products, %d symmetric, %d turns, %d sums taken in, not %d, %d, %d, %d:\n%s", forms[_i].lua, got[0],
                   got[1], got[2], got[3], want[0], want[1], want[2], want[3], ir);
@@ -428,14 +428,14 @@ END_TEST
 
 /* Text that says a product wrongly. */
 static const struct { const char *from, *to, *says; } broken[] = {
-    {"turn_b symmetric", "symmetric", "operands whose axes do not meet"},
-    {"turn_b", "turn_a", "a product of another shape"},
+    {"trans_b symmetric", "symmetric", "operands whose axes do not meet"},
+    {"trans_b", "trans_a", "a product of another shape"},
     {"mm rows", "mm cols", "a product of another shape"},
     {"symmetric", "symmetrical", "expected"},
     {"symmetric", "alpha inf", "a factor that is not finite"},
     {"symmetric", "beta 2", "a factor that is not finite, or of nothing"},
-    {"turn row_t", "turn row", "it turns what cannot be turned"},
-    {"turn row_t", "turn elem_t", "elements lie turned"},
+    {"transpose row_t", "transpose row", "it turns what cannot be turned"},
+    {"transpose row_t", "transpose elem_t", "elements lie turned"},
     {"down rows", "down row", "a leaf outside its own domain"},
     {"products tf32", "products tf33", "a precision of products"},
     {"rank 3", "rank 0", "a rank"},
@@ -453,6 +453,31 @@ static char *replaced(const char *text, const char *from, const char *to)
     buf_printf(&b, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
     return buf_take(&b);
 }
+
+/* Words that the text had before they were renamed are read as what they are called now. */
+START_TEST(old_words_are_read)
+{
+    static const char *const words[][2] = {{" = transpose ", " = turn "}, {" trans_a", " turn_a"}, {" trans_b", " turn_b"}};
+    char *ir = dumped("return optimizer { name = 'x', state = { L = zeros 'rows', M = zeros 'rows', R = zeros 'cols' },\nmatrix = function() "
+                      "M = L + L.T L = mm(g, g.T) R = mm(g.T, g) p = p - g end, step = function() p = p - g end }", false, "calls");
+    char *old = strdup(ir);
+    for (int i = 0; i < COUNT(words); i++) {
+        char *next = replaced(old, words[i][0], words[i][1]);
+        free(old);
+        old = next;
+    }
+    Gen g = {0};
+    Rule *r = rule_parse(&g.arena, (Source){"old.ir", old, strlen(old)}, &g.diag);
+    ck_assert_msg(r != NULL, "%s", g.diag.text);
+    Buf b = {0};
+    rule_print(&b, r);
+    ck_assert_str_eq(b.s, ir);
+    buf_free(&b);
+    gen_free(&g);
+    free(old);
+    free(ir);
+}
+END_TEST
 
 START_TEST(text_refused)
 {
@@ -478,6 +503,7 @@ Suite *matrix_suite(void)
     tcase_add_test(w, text_reads_back);
     tcase_add_loop_test(f, normal_forms, 0, COUNT(forms));
     tcase_add_test(f, constant_operands);
+    tcase_add_test(f, old_words_are_read);
     tcase_add_loop_test(f, text_refused, 0, COUNT(broken));
     suite_add_tcase(s, w);
     suite_add_tcase(s, f);
