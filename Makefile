@@ -96,8 +96,8 @@ $(BUILD)/embed: gen/base/embed.c
 $(BUILD)/embedded_templates.c: $(BUILD)/embed $(TEMPLATES) $(ABI)
 	$(BUILD)/embed embedded_templates templates/ $(TEMPLATES) $(ABI) > $@
 
-# What a package is pasted from: the core and what it includes.
-CORE := runtime/optc.h $(ABI) $(wildcard gen/abi/*.def) $(wildcard runtime/core/*/*.h runtime/core/*/*.c)
+# What a package is pasted from: the core and what it includes. gen/emit/package_text.c finds the order by the includes.
+CORE := $(sort runtime/optc.h $(ABI) $(wildcard gen/abi/*.def) $(wildcard runtime/core/*/*.h runtime/core/*/*.c))
 $(BUILD)/embedded_core.c: $(BUILD)/embed $(CORE)
 	$(BUILD)/embed embedded_core "" $(CORE) > $@
 

@@ -194,82 +194,6 @@ static const char *stored_as(Arena *a, Type t, const char *x)
 }
 
 /* ---- pasted sources ---- */
-/* What only products need is left out where no rule has any, and something small stands in its place. */
-typedef enum { ALWAYS, PRODUCTS, NO_PRODUCTS } Pasted;
-typedef struct Paste { const char *path; Pasted where; } Paste;
-static const Paste pasted_types[] = {
-    {"gen/abi/domains.h", ALWAYS},
-    {"gen/abi/counts.h", ALWAYS},
-    {"gen/abi/variants.h", ALWAYS},
-    {"gen/abi/program.h", ALWAYS},
-    {"gen/abi/near_names.h", ALWAYS},
-    {"gen/abi/hash.h", ALWAYS},
-    {"runtime/core/cpu/float_mode.h", ALWAYS},
-    {"runtime/core/gpu/cuda_driver.h", ALWAYS},
-    {"runtime/core/matrix/cublas.h", PRODUCTS},
-    {"runtime/core/matrix/cusolver.h", PRODUCTS},
-    {"runtime/core/api/core.h", ALWAYS},
-    {"runtime/core/memory/layout.h", ALWAYS},
-    {"runtime/core/gpu/gpu_device.h", ALWAYS},
-    {"runtime/core/matrix/cpu_calls.h", PRODUCTS},
-    {"runtime/core/matrix/lapack_fallback.h", PRODUCTS},
-    {"runtime/core/matrix/cuda_library.h", PRODUCTS},
-    {"runtime/core/matrix/inverse_root.h", PRODUCTS},
-    {"runtime/core/matrix/gpu_calls.h", PRODUCTS},
-    {NULL, ALWAYS},
-};
-static const Paste pasted_code[] = {
-    {"runtime/core/api/message.c", ALWAYS},
-    {"runtime/core/api/struct_version.c", ALWAYS},
-    {"runtime/core/gpu/cuda_driver.c", ALWAYS},
-    {"runtime/core/matrix/cuda_library.c", PRODUCTS},
-    {"runtime/core/matrix/cublas.c", PRODUCTS},
-    {"runtime/core/matrix/cusolver.c", PRODUCTS},
-    {"runtime/core/api/state_access.c", ALWAYS},
-    {"runtime/core/memory/lifetime_alloc.c", ALWAYS},
-    {"runtime/core/bind/matrix_blocks.c", ALWAYS},
-    {"runtime/core/memory/batches.c", ALWAYS},
-    {"runtime/core/memory/layout.c", ALWAYS},
-    {"runtime/core/bind/alias_check.c", ALWAYS},
-    {"runtime/core/bind/caller_states.c", ALWAYS},
-    {"runtime/core/bind/bind.c", ALWAYS},
-    {"runtime/core/api/introspect.c", ALWAYS},
-    {"runtime/core/bind/stagger_slots.c", ALWAYS},
-    {"runtime/core/bind/step_cohorts.c", ALWAYS},
-    {"runtime/core/bind/device_scalars.c", ALWAYS},
-    {"runtime/core/api/step.c", ALWAYS},
-    {"runtime/core/api/rule_api.c", ALWAYS},
-    {"runtime/core/api/engine_api.c", ALWAYS},
-    {"runtime/core/cpu/thread_barrier.c", ALWAYS},
-    {"runtime/core/matrix/gemm_fallback.c", PRODUCTS},
-    {"runtime/core/matrix/blas.c", PRODUCTS},
-    {"runtime/core/matrix/lapack_fallback.c", PRODUCTS},
-    {"runtime/core/matrix/lapack.c", PRODUCTS},
-    {"runtime/core/matrix/factor_stats.c", PRODUCTS},
-    {"runtime/core/matrix/matrix_view.c", PRODUCTS},
-    {"runtime/core/matrix/cpu_factors.c", PRODUCTS},
-    {"runtime/core/matrix/sort_take.c", PRODUCTS},
-    {"runtime/core/matrix/cpu_calls.c", PRODUCTS},
-    {"runtime/core/cpu/cpu_device.c", ALWAYS},
-    {"runtime/core/gpu/gpu_engine.c", ALWAYS},
-    {"runtime/core/gpu/gpu_bind.c", ALWAYS},
-    {"runtime/core/matrix/inverse_root.c", PRODUCTS},
-    {"runtime/core/matrix/gpu_call_build.c", PRODUCTS},
-    {"runtime/core/matrix/gpu_roots.c", PRODUCTS},
-    {"runtime/core/matrix/gpu_roots_f32.c", PRODUCTS},
-    {"runtime/core/matrix/gpu_factors.c", PRODUCTS},
-    {"runtime/core/matrix/gpu_eigen.c", PRODUCTS},
-    {"runtime/core/matrix/gpu_calls.c", PRODUCTS},
-    {"runtime/core/matrix/gpu_products.c", PRODUCTS},
-    {"runtime/core/matrix/gpu_conditional.c", PRODUCTS},
-    {"runtime/core/api/no_matrix_calls.h", NO_PRODUCTS},
-    {"runtime/core/gpu/gpu_stagger.c", ALWAYS},
-    {"runtime/core/gpu/gpu_capture_tables.c", ALWAYS},
-    {"runtime/core/gpu/gpu_guard.c", ALWAYS},
-    {"runtime/core/gpu/gpu_run.c", ALWAYS},
-    {NULL, ALWAYS},
-};
-
 static bool has_products(const Pack *p)
 {
     for (int i = 0; i < p->nrule; i++)
@@ -278,20 +202,93 @@ static bool has_products(const Pack *p)
     return false;
 }
 
-static const Paste *next_paste(const Pack *p, const Paste *x)
-{
-    while (x->path && x->where == (has_products(p) ? NO_PRODUCTS : PRODUCTS))
-        x++;
-    return x;
-}
-
-static const char *source_text(const char *path)
+static const char *source_text(const char *path)           /* NULL: it is not embedded */
 {
     for (const Embedded *e = embedded_core; e->name; e++)
         if (!strcmp(e->name, path))
             return e->text;
-    const char *name = strrchr(path, '/');
-    return template_text(name ? name + 1 : path);
+    return NULL;
+}
+
+static bool begins_with(const char *s, const char *with) { return !strncmp(s, with, strlen(with)); }
+
+static bool ends_with(const char *s, size_t n, const char *with)
+{
+    return n > strlen(with) && !memcmp(s + n - strlen(with), with, strlen(with));
+}
+
+/* The path of the include that a line begins with, of *len characters; NULL: it is none of ours. */
+static const char *quoted_include(const char *line, size_t *len)
+{
+    const char *path = begins_with(line, "#include \"") ? line + 10 : NULL;
+    *len = path ? strcspn(path, "\"") : 0;
+    return path;
+}
+
+/* What is pasted: the first ntypes are headers, each behind those that it includes; then code, in any order. */
+typedef struct Sources { const char **path; int n, cap, ntypes; } Sources;
+
+/* Headers that a package has already: in its own header, or ahead of its stages. */
+static bool emitted_elsewhere(const char *path)
+{
+    static const char *const headers[] = {"runtime/optc.h", "gen/abi/stage_abi.h", "gen/abi/reduction_sizes.h",
+                                          "runtime/core/cpu/conversions.h"};
+    for (size_t i = 0; i < sizeof headers / sizeof *headers; i++)
+        if (!strcmp(path, headers[i]))
+            return true;
+    return false;
+}
+
+static bool add_headers_of(Pack *p, Sources *s, const char *text);
+
+static bool add_header(Pack *p, Sources *s, const char *path)
+{
+    for (int i = 0; i < s->n; i++)
+        if (!strcmp(s->path[i], path))
+            return true;
+    if (emitted_elsewhere(path))
+        return true;
+    if (!source_text(path) || !add_headers_of(p, s, source_text(path)))
+        return false;
+    PUSH(&p->arena, s->path, s->n, s->cap) = path;
+    return true;
+}
+
+static bool add_headers_of(Pack *p, Sources *s, const char *text)
+{
+    for (size_t len; *text; text += strcspn(text, "\n"), text += *text != 0) {
+        const char *path = quoted_include(text, &len);
+        if (path && !ends_with(path, len, ".def") && !add_header(p, s, arena_strndup(&p->arena, path, len)))
+            return false;
+    }
+    return true;
+}
+
+/* runtime/core's sources, from the list that the build embedded. What only products need is in runtime/core/matrix: it is
+ * left out where no rule has any, and stubs take its place. false: an include names what is not embedded. */
+static bool list_sources(Pack *p, Sources *s)
+{
+    static const char stubs[] = "runtime/core/api/no_matrix_calls.h";
+    bool products = has_products(p);
+    *s = (Sources){0};
+    if (!add_header(p, s, "gen/abi/hash.h"))               /* package_host.txt calls it */
+        return false;
+    for (int pass = 0; pass < 2; pass++) {
+        for (const Embedded *e = embedded_core; e->name; e++) {
+            if (!begins_with(e->name, "runtime/core/") || !ends_with(e->name, strlen(e->name), ".c") ||
+                (!products && begins_with(e->name, "runtime/core/matrix/")))
+                continue;
+            if (pass)
+                PUSH(&p->arena, s->path, s->n, s->cap) = e->name;
+            else if (!add_headers_of(p, s, e->text))
+                return false;
+        }
+        if (!pass)
+            s->ntypes = s->n;
+    }
+    if (!products)
+        PUSH(&p->arena, s->path, s->n, s->cap) = stubs;
+    return true;
 }
 
 static size_t word_length(const char *s)
@@ -356,9 +353,9 @@ static bool paste(Pack *p, Buf *b, const char *header, const char *path)
     buf_printf(b, "/* ==== %s ==== */\n", path);
     while (*s) {
         size_t n = strcspn(s, "\n");
-        const char *quote = !strncmp(s, "#include \"", 10) ? s + 10 : NULL;
-        size_t len = quote ? strcspn(quote, "\"") : 0;
-        if (quote && len > 4 && !memcmp(quote + len - 4, ".def", 4)) {
+        size_t len;
+        const char *quote = quoted_include(s, &len);
+        if (quote && ends_with(quote, len, ".def")) {
             const char *table = source_text(arena_strndup(&p->arena, quote, len));
             if (!table)
                 return false;
@@ -372,17 +369,17 @@ static bool paste(Pack *p, Buf *b, const char *header, const char *path)
     return true;
 }
 
-static bool paste_all(Pack *p, Buf *b, const char *header, const Paste *x)
+static bool paste_all(Pack *p, Buf *b, const char *header, const Sources *s, int from, int to)
 {
     bool ok = true;
-    for (x = next_paste(p, x); x->path && ok; x = next_paste(p, x + 1))
-        ok = paste(p, b, header, x->path);
+    for (int i = from; i < to && ok; i++)
+        ok = paste(p, b, header, s->path[i]);
     buf_puts(b, "/* ==== of this package ==== */\n");
     return ok;
 }
 
 /* The stages of all rules as C, and for each rule the table of its functions. */
-static bool fill_stages(Pack *p, Buf *out, const Hole *common, int ncommon)
+static bool fill_stages(Pack *p, Buf *out, const Sources *sources, const Hole *common, int ncommon)
 {
     Arena *a = &p->arena;
     Buf code = {.arena = a}, tables = {.arena = a}, shared = {.arena = a};
@@ -396,10 +393,8 @@ static bool fill_stages(Pack *p, Buf *out, const Hole *common, int ncommon)
     }
     Buf all = {.arena = a};                    /* the runtime stands on the same pieces as the stages */
     buf_puts(&all, buf_text(&code));
-    for (const Paste *x = next_paste(p, pasted_types); x->path; x = next_paste(p, x + 1))
-        buf_puts(&all, source_text(x->path));
-    for (const Paste *x = next_paste(p, pasted_code); x->path; x = next_paste(p, x + 1))
-        buf_puts(&all, source_text(x->path));
+    for (int i = 0; i < sources->n; i++)
+        buf_puts(&all, source_text(sources->path[i]));
     buf_puts(&all, source_text("gen/abi/types.def"));
     buf_puts(&all, source_text("gen/abi/stages.def"));
     emit_c_shared(&shared, buf_text(&all));
@@ -450,9 +445,11 @@ static bool fill_source(Pack *p, Buf *out, const Hole *common, int n)
     else
         buf_puts(&words, "0");
     Hole fatbin[] = {{"words", buf_text(&words)}, {"p", p->name}};
-    if (!fill_stages(p, out, common, n) || !template_fill(out, "package_host.txt", "head", common, n) ||
-        !paste_all(p, out, header, pasted_types) || !template_fill(out, "package_host.txt", "types", common, n) ||
-        !fill_tables(p, out) || !paste_all(p, out, header, pasted_code) ||
+    Sources s;
+    if (!list_sources(p, &s) || !fill_stages(p, out, &s, common, n) ||
+        !template_fill(out, "package_host.txt", "head", common, n) || !paste_all(p, out, header, &s, 0, s.ntypes) ||
+        !template_fill(out, "package_host.txt", "types", common, n) || !fill_tables(p, out) ||
+        !paste_all(p, out, header, &s, s.ntypes, s.n) ||
         !template_fill(&host, "package_host.txt", "host", common, n))
         return false;
     put_renamed(p, out, header, buf_text(&host), strlen(buf_text(&host)));
