@@ -39,7 +39,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: embed TABLE FOLDER/ FILE...\n");
         return 2;
     }
-    printf("#include \"gen/emit/template.h\"\nconst Embedded %s[] = {\n", argv[1]);
+    printf("#include \"gen/abi/embedded.h\"\nconst Embedded %s[] = {\n", argv[1]);
     for (int i = 3; i < argc; i++) {
         size_t n = strlen(argv[2]);
         if (put_file(argv[i], strncmp(argv[i], argv[2], n) ? argv[i] : argv[i] + n))

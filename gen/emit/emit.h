@@ -1,9 +1,9 @@
 /* Shared by the emitters: names, operands and expressions of one stage. A target supplies the loops around them. */
 #ifndef OPTC_EMIT_H
 #define OPTC_EMIT_H
-#include "gen/gen.h"
-#include "gen/plan/value_names.h"
+#include "gen/emit/emit_api.h"
 #include "gen/emit/template.h"
+#include "gen/plan/value_names.h"
 
 typedef struct Used { const char *name; int count; } Used;
 
@@ -136,8 +136,6 @@ extern const char emit_line_mark[];                            /* for the line o
 /* ---- files: emit_file.c, and by target ---- */
 void emit_array_numbers(Buf *b, const Plan *p, const EmitOptions *o);        /* the enum of at_m and its like */
 bool emit_selects(const Plan *p, const EmitOptions *o, int fn);  /* the stage is in a file with these options */
-enum { MOST_STAGE_NAME = 128 };
-const char *emit_stage_name(char buf[MOST_STAGE_NAME], const Plan *p, const char *entry, int mask, const Stage *s);
 /* emit_stage_name behind a prefix, or NULL for none. */
 const char *emit_prefixed(Arena *a, const char *prefix, const Plan *p, const char *entry, int mask, const Stage *s);
 const char *emit_stage_comment(Arena *a, const Stage *s);
@@ -163,12 +161,4 @@ bool emit_cuda_file(Buf *out, Arena *a, const char *title, const char *about, co
                     const char *code);
 bool emit_c(const Gen *g, const EmitOptions *o, Arena *a, Buf *out);
 bool emit_cuda(const Gen *g, const EmitOptions *o, Arena *a, Buf *out);
-/* What tuning results know a stage by; false: out of memory. */
-bool emit_cuda_stage_hash(const Gen *g, int fn, char hex[33]);
-/* Kernels that belong to no rule, a section of templates/kron_cuda.txt; malloc'ed, NULL: out of memory. */
-char *emit_cuda_alone(const char *section);
-/* Which of so many programs holds a stage; t's own kernel is in the first. */
-int emit_cuda_part_of(const Plan *p, int fn, int nparts);
-/* Into how many programs it pays to cut a rule, to compile them side by side. */
-int emit_cuda_parts(const Plan *p);
 #endif

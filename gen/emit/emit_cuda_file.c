@@ -4,16 +4,6 @@
 
 #include <string.h>
 
-int emit_cuda_parts(const Plan *p)
-{
-    int n = 0;
-    for (int f = 0; f < p->nfn; f++) {
-        StageAt at = plan_at(p, f);
-        n += at.stage && is_elem(at.stage->kind);
-    }
-    return n ? n : 1;
-}
-
 /* The stage's code in its plainest form, under no name: equal stages of different rules share what was measured, and a
  * better model does not forget it. */
 static void hash_stage(const Plan *p, int fn, Arena *a, char hex[33])
@@ -67,17 +57,6 @@ static void number_lines(Buf *out, const char *text, const char *name)
         else
             buf_add(out, s, (size_t)(end - s));
     }
-}
-
-int emit_cuda_part_of(const Plan *p, int fn, int nparts)
-{
-    bool pass = is_elem(plan_at(p, fn).stage->kind);
-    int before = 0; /* passes over the elements take longest to compile: they and the others are dealt out in turn */
-    for (int f = 0; f < fn; f++) {
-        StageAt at = plan_at(p, f);
-        before += at.stage && is_elem(at.stage->kind) == pass;
-    }
-    return before % (nparts > 0 ? nparts : 1);
 }
 
 typedef struct { Buf *out; const Plan *plan; StageAt at; CudaKernel kernel; bool ok; } OneKernel;

@@ -70,6 +70,27 @@ static const char *own_command(Arena *a, const Gen *g, const char *target)
     return buf_text(&b);
 }
 
+int emit_parts(const Plan *p)
+{
+    int n = 0;
+    for (int f = 0; f < p->nfn; f++) {
+        StageAt at = plan_at(p, f);
+        n += at.stage && is_elem(at.stage->kind);
+    }
+    return n ? n : 1;
+}
+
+int emit_part_of(const Plan *p, int fn, int nparts)
+{
+    bool pass = is_elem(plan_at(p, fn).stage->kind);
+    int before = 0; /* passes over the elements take longest to compile: they and the others are dealt out in turn */
+    for (int f = 0; f < fn; f++) {
+        StageAt at = plan_at(p, f);
+        before += at.stage && is_elem(at.stage->kind) == pass;
+    }
+    return before % (nparts > 0 ? nparts : 1);
+}
+
 bool emit_key(const char *source, char hex[DIGEST_HEX])
 {
     const char *code = strstr(source, "*/\n");

@@ -2,7 +2,7 @@
  * everything here; who compiles the GPU code and writes the files hands the machine code back in. */
 #ifndef OPTC_PACK_H
 #define OPTC_PACK_H
-#include "gen/gen.h"
+#include "gen/emit/emit_api.h"
 
 typedef struct PackRule {
     const Gen *gen;

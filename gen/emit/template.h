@@ -1,12 +1,10 @@
 /* Templates: readable source with named holes, embedded into the library when it is built (embed.c). */
 #ifndef OPTC_TEMPLATE_H
 #define OPTC_TEMPLATE_H
+#include "gen/abi/embedded.h"
 #include "gen/base/util.h"
 
 typedef struct { const char *hole, *text; } Hole;
-typedef struct { const char *name, *text; } Embedded;
-/* NULL-terminated; made by the build. */
-extern const Embedded embedded_templates[], embedded_specs[], embedded_tuned[], embedded_core[];
 
 const char *template_text(const char *name);                       /* a whole file, such as "math.h" */
 /* Fills one section ("@@ name" to the next) of a file; every hole must be named, in any order. A hole alone on a line

@@ -19,7 +19,7 @@
 #ifndef OPTC_TRACE_H
 #define OPTC_TRACE_H
 #include "gen/base/diag.h"
-#include "gen/gen.h"
+#include "gen/front/front.h"
 #include "gen/ir/ir.h"
 #include "gen/front/lex.h"
 

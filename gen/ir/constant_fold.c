@@ -2,7 +2,7 @@
  * the same bits (a NaN stays a NaN; which one is not promised). Each shrinks the graph or replaces an operation by a
  * cheaper one, so rewriting ends. Common subexpressions vanish because graph_add finds equal nodes; dead nodes because
  * only what is written is copied. */
-#include "gen/gen.h"
+#include "gen/ir/rule_passes.h"
 
 #include <math.h>
 

@@ -57,6 +57,8 @@ enum { MAX_VARIANTS = MAX_ARGS };       /* a reduction over all tensors has one 
 enum { MAX_DIRECTIONS = 1 << 20 };      /* directions of a tensor */
 enum { MAX_BLOCK = 1 << 20 };           /* rows of a block */
 enum { MAX_STAGGER = 1 << 20 };         /* slots of every(k, { stagger = true }) */
+enum { MAX_PERIODS = 8 };               /* different every() of a rule */
+enum { MAX_PERIOD = 1000000000 };       /* steps: no run reaches the second one */
 enum { MAX_TESTS = 16 };                /* of one variant */
 
 typedef int32_t Ref;

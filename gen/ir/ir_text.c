@@ -1,5 +1,5 @@
 /* The text form of a rule: printed after any pass, and read back in. IR.md describes it. */
-#include "gen/gen.h"
+#include "gen/ir/rule_passes.h"
 
 #include <ctype.h>
 #include <math.h>

@@ -1,6 +1,6 @@
 /* Checks that a rule is well formed. Runs after every pass; what it refuses is a bug of the pass before it (or IR text
  * written by hand), so messages speak of nodes. */
-#include "gen/gen.h"
+#include "gen/ir/rule_passes.h"
 
 #include <math.h>
 #include <string.h>

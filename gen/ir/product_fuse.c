@@ -5,7 +5,7 @@
  * products anyway (a result, or a computed operand): a state that a low precision would round is added by the pass
  * that it takes. A product that is symmetric stays so: its c must be. To elements that are made block by block nothing
  * is added: they do not lie behind one another. */
-#include "gen/gen.h"
+#include "gen/ir/rule_passes.h"
 
 #include <math.h>
 

@@ -1,6 +1,7 @@
 /* Makes the phases of a rule. Needs: a verified, folded rule, which stays as it is. Each phase gets a graph of its
  * own, folded again now that its conditions are known. */
-#include "gen/gen.h"
+#include "gen/ir/rule_passes.h"
+#include "gen/plan/plan.h"
 
 #include <string.h>
 

@@ -5,8 +5,7 @@
 #include "gen/base/diag.h"
 #include "gen/ir/ir.h"
 
-enum { MAX_PERIOD = 1000000000 };                        /* of which nobody sees the second step */
-enum { MAX_PERIODS = 8, MAX_PHASE_NODES = 20 * MAX_NODES };       /* values of all phases of all entries */
+enum { MAX_PHASE_NODES = 20 * MAX_NODES };       /* values of all phases of all entries */
 
 typedef struct PhaseRule { Graph *g; Body *body; } PhaseRule;          /* body: by variant, what it changes */
 typedef struct Phases {

@@ -137,6 +137,7 @@ extern const PlanLimits plan_limits;                         /* the usual ones *
 
 typedef struct PlanTypes { Type p, g, state; Product precision; bool gpu; } PlanTypes;
 Plan *plan_make(Arena *a, Rule *r, const Phases *phases, PlanTypes t, const PlanLimits *limits);
+void plan_print(Buf *b, const Plan *p, bool terse);                        /* plan_text.c */
 bool plan_verify(const Plan *p, Diag *d);                    /* plan_verify.c; false: the Diag is set */
 /* merge_stages.c: the first stage whose number is that of one it does not equal; -1: there is none */
 int merged_unequal(const Plan *p, const Phase *ph, Arena *scratch);

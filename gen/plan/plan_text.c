@@ -1,5 +1,6 @@
 /* The plan as text: what `optc explain` and `optc dump` show. */
-#include "gen/gen.h"
+#include "gen/ir/rule_passes.h"
+#include "gen/plan/plan.h"
 
 #include <string.h>
 

@@ -4,7 +4,8 @@
  *
  * Arrays of tensors lie apart for each variant, since a tensor takes one; the group's are everyone's. A stage reads
  * before it writes. Stages of one time and level have no order among them. */
-#include "gen/gen.h"
+#include "gen/ir/rule_passes.h"
+#include "gen/plan/plan.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 #include "runtime/core/matrix/cuda_library.h"
 #include "runtime/library/package/fatbin.h"
 #include "runtime/library/package/package.h"
-#include "gen/emit/template.h"
+#include "gen/abi/embedded.h"
 
 #include <errno.h>
 #include <omp.h>

@@ -14,7 +14,6 @@
 #include "runtime/library/cache/cache.h"
 #include "runtime/core/api/core.h"
 #include "runtime/library/tune/timing.h"
-#include "gen/eval/eval.h"
 #include "gen/gen.h"
 #include "runtime/optc.h"
 #include "runtime/library/tune/tuned.h"

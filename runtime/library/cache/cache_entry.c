@@ -3,7 +3,7 @@
 
 #include "runtime/library/cache/files.h"
 
-#include "gen/base/util.h"
+#include "gen/gen.h"
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -2,7 +2,7 @@
 #include "runtime/library/matrix/multiply.h"
 
 #include "runtime/library/rule/nvrtc.h"
-#include "gen/emit/emit.h"
+#include "gen/gen.h"
 
 #include <stdlib.h>
 #include <string.h>

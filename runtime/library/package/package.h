@@ -9,9 +9,7 @@
 #ifndef OPTC_PACKAGE_H
 #define OPTC_PACKAGE_H
 #include "runtime/library/cache/cache.h"
-#include "gen/base/digest.h"
-#include "gen/plan/launch.h"
-#include "gen/base/util.h"
+#include "gen/gen.h"
 
 #define PACKAGE_MARK "optc-package 2\n"
 

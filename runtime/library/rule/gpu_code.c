@@ -2,7 +2,7 @@
  * up. */
 #include "runtime/library/rule/gpu_code.h"
 
-#include "gen/emit/emit.h"
+#include "gen/gen.h"
 #include "runtime/library/package/package.h"
 
 #include <stdio.h>
@@ -120,7 +120,7 @@ static char *join_parts(const Part *p, int n, size_t *size)
 static char *compile_parts(const optc_rule *r, const BuiltKernels *c, const Nvrtc *n, size_t *size, char **why)
 {
     Part part[MOST_PARTS] = {{0}};
-    int count = emit_cuda_parts(r->library->plan), cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    int count = emit_parts(r->library->plan), cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
     count = count > cores ? cores : count;
     count = count > MOST_PARTS ? MOST_PARTS : count < 1 ? 1 : count;
     bool ok = true;
@@ -192,7 +192,7 @@ static optc_status find_kernels(optc_rule *r, BuiltKernels *c, const char *prefi
         snprintf(name, sizeof name, "%s%s", prefix, p->stage[i].kernel);
         TRY(g,
             cuModuleGetFunction(&c->code.fn[p->stage[i].fn],
-                                c->module[emit_cuda_part_of(r->library->plan, p->stage[i].fn, c->nmodule)], name),
+                                c->module[emit_part_of(r->library->plan, p->stage[i].fn, c->nmodule)], name),
             name);
     }
     return OPTC_OK;

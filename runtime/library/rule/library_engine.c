@@ -3,7 +3,7 @@
 
 #include "runtime/library/matrix/multiply.h"
 #include "runtime/library/package/package.h"
-#include "gen/emit/template.h"
+#include "gen/abi/embedded.h"
 
 #include <errno.h>
 #include <stdio.h>

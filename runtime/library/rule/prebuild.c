@@ -2,7 +2,7 @@
  *   prebuild FOLDER
  * The Makefile compiles every file once for each vector level N, with OPTC_MODULE=optc_builtin_NAME_N. */
 #include "runtime/library/rule/spec_find.h"
-#include "gen/emit/template.h"
+#include "gen/abi/embedded.h"
 
 #include "runtime/library/library.h"
 

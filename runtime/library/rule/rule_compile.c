@@ -2,7 +2,7 @@
 #include "runtime/library/rule/gpu_code.h"
 
 #include "runtime/library/rule/spec_find.h"
-#include "gen/emit/program_make.h"
+#include "gen/gen.h"
 
 #include <dlfcn.h>
 #include <limits.h>

@@ -1,6 +1,6 @@
 #include "runtime/library/rule/spec_find.h"
 
-#include "gen/emit/template.h"
+#include "gen/abi/embedded.h"
 
 #include <errno.h>
 #include <fcntl.h>

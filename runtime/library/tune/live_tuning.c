@@ -10,7 +10,7 @@
 #include "runtime/library/rule/gpu_code.h"
 #include "runtime/library/tune/launch_search.h"
 
-#include "gen/emit/emit.h"
+#include "gen/gen.h"
 
 #include <math.h>
 #include <stdio.h>

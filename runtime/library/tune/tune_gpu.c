@@ -4,7 +4,7 @@
 #include "runtime/library/tune/launch_search.h"
 #include "runtime/library/tune/tune_tensors.h"
 
-#include "gen/emit/emit.h"
+#include "gen/gen.h"
 
 #include <stdio.h>
 #include <stdlib.h>

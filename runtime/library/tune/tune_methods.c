@@ -7,7 +7,7 @@
  * in f32 are known to be exact enough (runtime/core/matrix/gpu_roots_f32.c). */
 #include "runtime/library/tune/launch_search.h"
 
-#include "gen/base/digest.h"
+#include "gen/gen.h"
 #include "runtime/library/rule/gpu_code.h"
 #include "runtime/core/matrix/gpu_calls.h"
 

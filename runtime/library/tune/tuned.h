@@ -14,7 +14,7 @@
  * launch_model decides. */
 #ifndef OPTC_TUNED_H
 #define OPTC_TUNED_H
-#include "gen/plan/launch.h"
+#include "gen/gen.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -3,8 +3,8 @@
 #include "runtime/library/tune/tuned_text.h"
 
 #include "runtime/library/cache/files.h"
-#include "gen/emit/template.h"
-#include "gen/base/util.h"
+#include "gen/abi/embedded.h"
+#include "gen/gen.h"
 
 #include <errno.h>
 #include <fcntl.h>

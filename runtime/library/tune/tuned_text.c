@@ -2,8 +2,7 @@
  * people edit these files. */
 #include "runtime/library/tune/tuned_text.h"
 
-#include "gen/base/diag.h"
-#include "gen/base/util.h"
+#include "gen/gen.h"
 
 #include <errno.h>
 #include <limits.h>
