@@ -4,8 +4,6 @@
 #endif
 #include "tools/tools.h"
 
-#include "runtime/library/cache/files.h"
-
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>

@@ -1,8 +1,6 @@
 /* optc bench: what is asked for. */
 #include "tools/bench/bench.h"
 
-#include "runtime/library/rule/spec_find.h"
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,8 +2,6 @@
  * are ever removed. */
 #include "tools/tools.h"
 
-#include "runtime/library/cache/cache.h"
-
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>

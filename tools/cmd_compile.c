@@ -1,9 +1,6 @@
 /* optc compile: a rule as GPU machine code, made by NVRTC; no GPU is needed. */
 #include "tools/tools.h"
 
-#include "runtime/library/rule/nvrtc.h"
-#include "runtime/library/cache/files.h"
-
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,10 +1,6 @@
 /* optc explain: the plan of a rule, and what it means on this machine. */
 #include "tools/explain/explain.h"
 
-#include "gen/emit/emit.h"
-
-#include "runtime/library/library.h"          /* shape_of: a tensor is seen here as the runtime sees it */
-
 #include <math.h>
 #include <string.h>
 

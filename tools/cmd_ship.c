@@ -1,9 +1,5 @@
 /* optc ship: what is asked for. */
 #include "tools/ship/ship.h"
-
-#include "gen/emit/emit.h"
-#include "runtime/library/package/fatbin.h"
-#include "runtime/library/rule/spec_find.h"
 #include "optc.h"
 
 #include <errno.h>

@@ -1,8 +1,6 @@
 /* SPEC arguments: from a name, a path or standard input to a compiled rule and its plan. */
 #include "tools/tools.h"
 
-#include "runtime/library/rule/spec_find.h"
-
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

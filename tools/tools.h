@@ -9,7 +9,7 @@
  * library is linked statically and has short names of its own. */
 #ifndef OPTC_TOOLS_H
 #define OPTC_TOOLS_H
-#include "gen/gen.h"
+#include "runtime/library/internal.h"
 
 #include <stdio.h>
 

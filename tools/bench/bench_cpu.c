@@ -82,7 +82,7 @@ static bool cpu_laps(BenchDevice *d, int n, double *seconds)
     return true;
 }
 
-static bool cpu_sync(BenchDevice *d)
+static bool wait_cpu(BenchDevice *d)
 {
     (void)d;
     return true;
@@ -159,6 +159,6 @@ static void cpu_close(BenchDevice *d)
 const BenchDeviceOps bench_device_cpu = {
     .async = false, .least_sample = 4e-3, .least_steps = 1,    /* far above the clock's grain and a thread's waking */
     .alloc = cpu_alloc, .free = cpu_free, .fill = cpu_fill, .set = cpu_set, .room = cpu_room,
-    .begin = cpu_begin, .end = cpu_end, .lap = cpu_lap, .laps = cpu_laps, .sync = cpu_sync,
+    .begin = cpu_begin, .end = cpu_end, .lap = cpu_lap, .laps = cpu_laps, .sync = wait_cpu,
     .yard_open = cpu_yard_open, .yard_time = cpu_yard_time, .yard_close = cpu_yard_close, .close = cpu_close,
 };

@@ -3,8 +3,6 @@
  * the driver. */
 #include "tools/bench/bench.h"
 
-#include "runtime/library/rule/nvrtc.h"
-
 #include <stdlib.h>
 #include <string.h>
 

@@ -5,8 +5,6 @@
 #endif
 #include "tools/bench/bench.h"
 
-#include "runtime/library/cache/files.h"
-
 #include <errno.h>
 #include <ftw.h>
 #include <stdlib.h>

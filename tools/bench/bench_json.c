@@ -1,8 +1,6 @@
 /* What was measured, for programs: one JSON object. */
 #include "tools/bench/bench.h"
 
-#include "runtime/library/tune/timing.h"
-
 static void put_string(const char *s)
 {
     putchar('"');

@@ -1,8 +1,6 @@
 /* What was measured, for people. */
 #include "tools/bench/bench.h"
 
-#include "runtime/library/tune/timing.h"
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

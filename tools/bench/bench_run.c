@@ -5,8 +5,6 @@
 #endif
 #include "tools/bench/bench.h"
 
-#include "runtime/library/tune/timing.h"
-
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

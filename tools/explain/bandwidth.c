@@ -10,9 +10,6 @@
 #include "tools/bench/bench.h"
 #include "tools/explain/explain.h"
 
-#include "runtime/library/cache/cache.h"
-#include "runtime/library/cache/files.h"
-
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>

@@ -2,8 +2,6 @@
  * it could not be part of the one before. `optc dump --pass plan` has the arrays. */
 #include "tools/explain/explain.h"
 
-#include "gen/plan/formula.h"
-
 #include <stdlib.h>
 #include <string.h>
 
@@ -192,10 +190,10 @@ typedef struct Why {
     Dom over; bool global;         /* the largest thing that must have been gone over */
 } Why;
 
-typedef struct Search { VariantPlan *variant_plan; Ref path[64]; Why *why; Ref from; } Search;
+typedef struct PathSearch { VariantPlan *variant_plan; Ref path[64]; Why *why; Ref from; } PathSearch;
 
 /* Of a reduction the whole word it is part of: norm(g), not the sum of squares under it. */
-static Ref whole_word(const Search *s, int depth)
+static Ref whole_word(const PathSearch *s, int depth)
 {
     Ref best = s->path[depth];
     for (int k = depth - 1; k >= 0 && formula_part(s->variant_plan->phase->g, node_of(s->variant_plan, s->path[k]));
@@ -204,7 +202,7 @@ static Ref whole_word(const Search *s, int depth)
     return best;
 }
 
-static void found(Search *s, int depth)
+static void found(PathSearch *s, int depth)
 {
     Why *y = s->why;
     bool global = false;
@@ -227,7 +225,7 @@ static void found(Search *s, int depth)
 }
 
 /* Down to the reductions of the pass before. */
-static void look(Search *s, Ref v, int depth, int before)
+static void look(PathSearch *s, Ref v, int depth, int before)
 {
     const Node *n = node_of(s->variant_plan, v);
     if (depth == 63 || s->variant_plan->mark[v] == s->variant_plan->marks)
@@ -251,7 +249,7 @@ static Why why_begins(VariantPlan *w, const Stage *st, int before)
     for (int pass = 0; pass < 2; pass++) {
         const Access *a = pass ? st->fin : st->load;
         for (int i = 0; i < (pass ? st->nfin : st->nload); i++) {
-            Search s = {.variant_plan = w, .why = &y, .from = a[i].val};
+            PathSearch s = {.variant_plan = w, .why = &y, .from = a[i].val};
             w->marks++;
             if (node_of(w, a[i].val)->dom != ELEM)
                 look(&s, a[i].val, 0, before);

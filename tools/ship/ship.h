@@ -9,11 +9,6 @@
 #define OPTC_SHIP_H
 #include "tools/tools.h"
 
-#include "runtime/library/rule/nvrtc.h"
-#include "gen/emit/package_text.h"              /* the text of a package */
-#include "runtime/library/package/package.h"           /* one that was written */
-#include "runtime/library/tune/tuned.h"
-
 #include <limits.h>
 #include <signal.h>
 

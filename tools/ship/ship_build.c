@@ -1,9 +1,6 @@
 /* GPU code for a package: the architectures side by side, each in a process of its own. */
 #include "tools/ship/ship.h"
 
-#include "runtime/library/package/fatbin.h"
-#include "runtime/library/tune/compile_workers.h"
-
 #include <stdlib.h>
 #include <unistd.h>
 

@@ -1,7 +1,5 @@
 /* optc ship --check: a package against its manifest, and against what is here to run it. */
 #include "tools/ship/ship.h"
-
-#include "runtime/library/package/fatbin.h"
 #include "optc.h"
 
 #include <dirent.h>

@@ -2,12 +2,6 @@
  * built into its code, so an architecture has one set of them. */
 #include "tools/ship/ship.h"
 
-#include "gen/emit/emit.h"
-#include "runtime/library/rule/gpu_code.h"
-#include "gen/plan/launch.h"
-#include "gen/emit/program_make.h"
-#include "runtime/library/tune/launch_search.h"
-
 #include <string.h>
 
 /* Which architecture a GPU of the results has, by words of its name: # is any number of digits; no letter or digit goes

@@ -8,8 +8,6 @@
 #define OPTC_TUNE_H
 #include "tools/tools.h"
 
-#include "runtime/library/tune/tuned.h"
-
 enum { TUNE_PATH = 4200, TUNE_WAIT_MS = 10000 };
 
 int tune_run(const Command *self, int argc, char **argv);

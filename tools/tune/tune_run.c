@@ -4,8 +4,6 @@
 #endif
 #include "tools/tune/tune_search.h"
 
-#include "gen/emit/emit.h"
-
 #include <ctype.h>
 #include <errno.h>
 #include <limits.h>

@@ -3,9 +3,6 @@
 #define OPTC_TUNE_SEARCH_H
 #include "tools/tune/tune.h"
 
-#include "runtime/library/rule/gpu_code.h"
-#include "runtime/library/tune/launch_search.h"
-
 enum { MOST_SIZES = 16 };
 
 typedef struct TuneRun {
