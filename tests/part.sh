@@ -70,6 +70,7 @@ go() {
     emulated-library) echo "the GPU's suite on an emulated GPU: library"; sh tests/emu.sh library ;;
     emulated-rest) echo "the GPU's suite on an emulated GPU: the rest$(of_them)"; thin; few 1; sh tests/emu.sh $(share products blocks factors compositions eigen launches squares memory random live graphs) ;;
     emulated-tools) echo "tuning and packages on an emulated GPU"; sh tests/emu.sh tools ;;
+    layout) echo "the shape of the source tree"; sh tests/layout.sh ;;
     vectors) echo "every loop over elements is vectorised"; sh tests/vectors.sh ;;
     domains) echo "domains are rows, in any order"; sh tests/domains.sh ;;
     install) echo "header in C++, install, a program linked both ways; the README's snippets"; sh tests/install.sh; sh tests/readme.sh ;;

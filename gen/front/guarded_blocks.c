@@ -1,6 +1,5 @@
 /* Blocks of an entry that are done at some steps only, and the rule inside a wrapper: every(), when(), inner(). A
  * block is run once; what it assigned is then chosen between the new value and the old one. */
-#include "gen/plan/phases.h"
 #include "gen/front/trace.h"
 
 #include <math.h>

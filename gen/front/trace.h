@@ -1,20 +1,5 @@
 /* Inside of the tracer: a Lua spec, run once on symbolic values, becomes a Rule.
  *
- *   sandbox.c   the Lua state: what it may use, how long, how much
- *   lang.c      the functions and operators of the language, each recording nodes; reduce.c  reductions
- *   matrix_values.c    products, transposes and what is made of them; polar.c  orthogonal factors
- *   declare.c   the fields of a spec: hyper, options, state, inputs, entries
- *   compose.c   "clip(1),ema(0.9)": the wrappers and their arguments
- *   lex.c       the tokens of a spec's text, and what parsing it will cost
- *   state_init.c     what states start as; options.c  options and arguments
- *   errors.c    all errors of a spec, not only the first; hints.c  what newcomers write, and what to write here
- *   lint.c      Lua's own tests on symbolic values, which Lua gives no way to trap
- *   rule_check.c  errors and warnings about the whole rule, once it is traced
- *   tensor_queries.c       questions about a tensor, in a plain `if`
- *   variants_trace.c      which answers to questions about a tensor are traced, and what all of them have in common
- *   guarded_blocks.c    every(), when(), inner(): what is done at some steps only; inner_project.c  inner() of fewer values
- *   trace.c     the environment of an entry, and the order of it all
- *
  * One lua_State a compilation, owned by Trace; Lua errors unwind to trace.c, which turns them into a Diag. */
 #ifndef OPTC_TRACE_H
 #define OPTC_TRACE_H

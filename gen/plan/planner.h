@@ -1,13 +1,5 @@
 /* Inside of the planner: one phase being planned.
  *
- *   plan.c     owns memory and phases
- *   place_reductions.c    decides which pass over the elements does what, by a search with a budget
- *   choose_loads.c    what such a pass loads, by a minimum cut (min_cut.c); solves again only what a move of the search changed
- *   stages.c   writes the passes down as stages
- *   small_stages.c    the list stages between them, which make small values
- *   segments.c cuts a phase with calls into segments, each planned by all of the above with what lies before it given
- *   stagger_plan.c    who stages are for, where tensors and blocks have turns; stagger_verify.c sees that it is right
- *
  * What the plan keeps lives in its own arena; everything else in a scratch arena that goes with the phase. */
 #ifndef OPTC_PLANNER_H
 #define OPTC_PLANNER_H

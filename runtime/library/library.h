@@ -1,14 +1,4 @@
-/* The library around the core (runtime/core/api/core.h): compiling rules, keeping them, tuning them.
- *
- *   library_engine.c rule_compile.c evaluator_device.c  what stands behind the core: engines, rules from specs, the evaluator as a device
- *   spec_find.c files.c timing.c       specs by name; files; time
- *   cpu_isa.c host_compiler.c                vector levels; the host compiler
- *   cache*.c cache_note.c              compiled code on disk, and what is said of it there
- *   nvrtc.c gpu_code.c live_tuning.c     NVRTC by dlopen; a rule's kernels; other launches in real steps
- *   fatbin.c package.c           fatbins; shipped packages
- *   tuned*.c                     measured launches
- *   matrices*.c                  products and Kronecker products with no rule
- *   launch_search.c tune_*.c compile_workers.c  looking for better ones */
+/* The library around the core (runtime/core/api/core.h): compiling rules, keeping them, tuning them. */
 #ifndef OPTC_INTERNAL_H
 #define OPTC_INTERNAL_H
 #include "runtime/library/cache/cache.h"

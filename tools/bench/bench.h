@@ -1,11 +1,4 @@
-/* The parts of `optc bench`:
- *
- *   cmd_bench.c   what is asked for            bench_work.c    workloads by name, and the bars of --suite
- *   bench_run.c   steps, rounds, ratios        bench_first.c   the first step, with an empty cache and a full one
- *   bench_period.c                             rules whose steps are not alike
- *   bench_device.c bench_cpu.c bench_cuda.c    memory, clocks and the yardstick of a device
- *   bench_peer.c  another implementation in a process of its own
- *   bench_report.c bench_json.c                what was measured, for people and for programs */
+/* Shared by the files of `optc bench`. */
 #ifndef OPTC_BENCH_H
 #define OPTC_BENCH_H
 #include "tools/tools.h"

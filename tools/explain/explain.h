@@ -1,8 +1,4 @@
-/* The parts of `optc explain`:
- *
- *   cmd_explain.c   what is asked for, and what the plan means   explain_plan.c   the plan, with the spec's own lines
- *   bandwidth.c     how fast memory is, measured once and kept     explain_calls.c  products: operations, rates, room
- *   flop_rates.c    how fast this CPU's products and factors are */
+/* Shared by the files of `optc explain`. */
 #ifndef OPTC_EXPLAIN_H
 #define OPTC_EXPLAIN_H
 #include "tools/tools.h"

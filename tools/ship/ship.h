@@ -1,10 +1,4 @@
-/* optc ship: rules become a folder that a C compiler alone turns into a program.
- *
- *   cmd_ship.c    what is asked for: rules, names, architectures
- *   ship_launch.c what was measured for their stages, and the launches that are built in
- *   ship_build.c  GPU code, architectures side by side in processes of their own, and the fatbin
- *   ship_write.c  the folder: written beside and renamed, so that none is ever half-written
- *   ship_check.c  a package against its manifest and this machine */
+/* optc ship: rules become a folder that a C compiler alone turns into a program. */
 #ifndef OPTC_SHIP_H
 #define OPTC_SHIP_H
 #include "tools/tools.h"

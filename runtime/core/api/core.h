@@ -11,18 +11,6 @@
  *   Host          who stands behind: the library, which compiles rules and tunes them, or a package, which has them. A
  *                 table of functions too
  *
- *   message.c  statuses and messages       engine_api.c   engines           rule_api.c    what a rule declares
- *   struct_version.c    structs of other versions   alias_check.c  what lies where   introspect.c   what a binding holds
- *   step_cohorts.c     who takes part, each t      stagger_slots.c    whose turn it is  device_scalars.c numbers that are read ahead of runs
- *   bind.c     checks, binding             layout.c   where arrays lie  step.c    entries, hyperparameters, t
- *   lifetime_alloc.c   temporaries share memory    batches.c  tensors together  cpu_calls.c    products: no stage of ours
- *   blas.c     a BLAS by dlopen            gemm_fallback.c  where there is none matrix_blocks.c  of matrices that are cut
- *   state_access.c    states, gradients, inputs   cpu_device.c      the CPU           cuda_driver.c  the driver by dlopen
- *   thread_barrier.c     its threads             factor_stats.c     what is said of factors
- *   gpu_engine.c      contexts, errors, memory    gpu_bind.c tables, states    gpu_run.c launches and graphs
- *   gpu_calls.c what products take         gpu_products.c products      cuda_library.c, cublas.c, cusolver.c  by dlopen
- *   gpu_conditional.c captured, with periods   gpu_stagger.c units of those that have their turn
- *
  * What only products need (cpu_calls.h, gpu_calls.h, and the sources that include them) is left out of packages without any:
  * runtime/core/api/no_matrix_calls.h stands there in its place. */
 #ifndef OPTC_CORE_H

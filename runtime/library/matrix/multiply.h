@@ -1,8 +1,4 @@
-/* Products with no rule, once the caller's struct was read: optc_multiply, optc_kron.
- *
- *   multiply.c      what the caller says, checked
- *   multiply_cpu.c  in tiles that threads take in any order, whose sizes follow from shapes alone
- *   multiply_gpu.c  by cuBLAS, Kronecker products by a kernel (kron_kernel.c) */
+/* Products with no rule, once the caller's struct was read: optc_multiply, optc_kron. */
 #ifndef OPTC_MATRICES_H
 #define OPTC_MATRICES_H
 #include "runtime/library/library.h"
