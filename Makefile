@@ -32,7 +32,7 @@ ARCH    := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
 OPT     ?= -O2
 WARN    := -Wall -Wextra -Wpedantic -Wno-overlength-strings
 CFLAGS  ?= -g
-ALL_CFLAGS := -std=c11 -D_GNU_SOURCE $(WARN) $(OPT) $(CFLAGS) -fPIC -fvisibility=hidden -ffp-contract=off -fopenmp -Igen -Iruntime $(LUA_CFLAGS) -MMD -MP
+ALL_CFLAGS := -std=c11 -D_GNU_SOURCE $(WARN) $(OPT) $(CFLAGS) -fPIC -fvisibility=hidden -ffp-contract=off -fopenmp -I. -Iruntime $(LUA_CFLAGS) -MMD -MP
 LDLIBS  := $(LUA_LIBS) -ldl -lm -fopenmp
 ifdef SAN
 SANITIZE   := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
@@ -40,7 +40,7 @@ ALL_CFLAGS += $(SANITIZE)
 LDLIBS     += -fsanitize=address,undefined
 endif
 
-# How many vector levels runtime/cpu.c has.
+# How many vector levels runtime/library/rule/cpu_isa.c has.
 ISAS := 0
 ifeq ($(ARCH),x86_64)
 ISAS := 0 1 2
@@ -48,15 +48,16 @@ else ifeq ($(ARCH),aarch64)
 ISAS := 0 1
 endif
 
-GEN_SRC     := $(filter-out gen/embed.c,$(wildcard gen/*.c))
-RUNTIME_SRC := $(filter-out runtime/prebuild.c,$(wildcard runtime/*.c runtime/core/*.c))
-TOOLS_SRC   := $(wildcard tools/*.c)
-TEST_SRC    := $(wildcard tests/*.c)
+GEN_SRC     := $(filter-out gen/base/embed.c,$(wildcard gen/*.c gen/*/*.c))
+RUNTIME_SRC := $(filter-out runtime/library/rule/prebuild.c,$(wildcard runtime/core/*/*.c runtime/library/*.c runtime/library/*/*.c))
+TOOLS_SRC   := $(wildcard tools/*.c tools/*/*.c)
+TEST_SRC    := $(wildcard tests/unit/*.c tests/harness/*.c)
 SPECS       := $(wildcard specs/*.lua)
 WRAPPERS    := $(wildcard specs/wrappers/*.lua)
 TEMPLATES   := $(wildcard templates/*.h templates/*.txt)
+ABI         := $(wildcard gen/abi/*.h)
 TUNED       := $(sort $(wildcard runtime/tuned/*.txt))
-COMPOSED    := $(shell sed -n '/library_compositions/,/};/p;/library_variants/,/};/p' runtime/find.c | grep -o '[a-z0-9_]*"}' | tr -d '"}')
+COMPOSED    := $(shell sed -n '/library_compositions/,/};/p;/library_variants/,/};/p' runtime/library/rule/spec_find.c | grep -o '[a-z0-9_]*"}' | tr -d '"}')
 RULES       := $(or $(ONLY),$(patsubst specs/%.lua,%,$(SPECS)) $(COMPOSED))
 
 GEN_OBJ     := $(GEN_SRC:%.c=$(BUILD)/obj/%.o) $(BUILD)/obj/embedded_templates.o $(BUILD)/obj/embedded_core.o $(BUILD)/obj/embedded_specs.o
@@ -107,15 +108,15 @@ help:
 	@echo "make clean"
 
 # ---- generated text ----
-$(BUILD)/embed: gen/embed.c
+$(BUILD)/embed: gen/base/embed.c
 	@mkdir -p $(@D)
 	$(call say,CC,$<)$(HOSTCC) -O1 -o $@ $<
 
-$(BUILD)/embedded_templates.c: $(BUILD)/embed $(TEMPLATES)
-	$(call say,EMBED,$@)$(BUILD)/embed embedded_templates templates/ $(TEMPLATES) > $@
+$(BUILD)/embedded_templates.c: $(BUILD)/embed $(TEMPLATES) $(ABI)
+	$(call say,EMBED,$@)$(BUILD)/embed embedded_templates templates/ $(TEMPLATES) $(ABI) > $@
 
-# What a package is pasted from: the core and what it includes.
-CORE := runtime/optc.h gen/program.h gen/variants.h $(wildcard gen/*.def) $(wildcard runtime/core/*.h runtime/core/*.c)
+# What a package is pasted from: the core and what it includes. gen/emit/package_text.c finds the order by the includes.
+CORE := $(sort runtime/optc.h $(ABI) $(wildcard gen/abi/*.def) $(wildcard runtime/core/*/*.h runtime/core/*/*.c))
 $(BUILD)/embedded_core.c: $(BUILD)/embed $(CORE)
 	$(call say,EMBED,$@)$(BUILD)/embed embedded_core "" $(CORE) > $@
 
@@ -126,7 +127,7 @@ $(BUILD)/embedded_tuned.c: $(BUILD)/embed $(TUNED)
 	$(call say,EMBED,$@)$(BUILD)/embed embedded_tuned runtime/tuned/ $(TUNED) > $@
 
 # Emits the library's rules. It needs the compiler and what finds specs, not the rules it makes.
-PREBUILD_OBJ := $(GEN_OBJ) $(BUILD)/obj/runtime/find.o $(BUILD)/obj/runtime/cpu.o $(BUILD)/obj/runtime/prebuild.o
+PREBUILD_OBJ := $(GEN_OBJ) $(addprefix $(BUILD)/obj/runtime/library/rule/,spec_find.o cpu_isa.o prebuild.o)
 $(BUILD)/prebuild: $(PREBUILD_OBJ)
 	$(call say,LINK,$@)$(CC) -o $@ $(PREBUILD_OBJ) $(LDLIBS)
 
@@ -192,34 +193,37 @@ $(BUILD)/python/optc: $(TOOLS_SRC:%.c=$(BUILD)/obj/%.o) $(BUILD)/liboptc.a
 
 # ---- tests ----
 # Under the sanitizers compiling with more than -O0 takes longer than it saves, but for where tests spend their time.
-HOT := $(addprefix gen/,ir lex util plan plan_verify verify turns_verify eval eval_matrix eval_factors fold cut reduce segments) \
-       $(addprefix runtime/,search evaluator core/product core/dense core/factors core/call core/cpu core/places core/layout core/batches core/bind core/state matrices matrices_cpu) tests/alone
+HOT := $(addprefix gen/,base/util front/lex front/reduce ir/ir ir/ir_verify ir/constant_fold eval/eval eval/eval_matrix eval/eval_factors) \
+       $(addprefix gen/plan/,plan plan_verify stagger_verify min_cut segments) \
+       $(addprefix runtime/core/,api/state_access bind/bind cpu/cpu_device memory/lifetime_alloc memory/layout memory/batches) \
+       $(addprefix runtime/core/matrix/,gemm_fallback lapack_fallback cpu_factors cpu_calls) \
+       $(addprefix runtime/library/,tune/launch_search rule/evaluator_device matrix/multiply matrix/multiply_cpu) tests/harness/reference_product
 ifdef SAN
 $(HOT:%=$(BUILD)/obj/%.o): ALL_CFLAGS += -O1
 endif
 
 # TEST_OPT: of the tests alone, beside OPT. Under SAN the library is checked, the tests' own code is not: it takes as long to
 # compile as the library, and the checks of the heap see its blocks anyway. OPTC_SANITIZED tells it.
-$(BUILD)/obj/tests/%.o: ALL_CFLAGS += $(CHECK_CFLAGS) -Itools $(TEST_OPT)
+$(BUILD)/obj/tests/%.o: ALL_CFLAGS += $(CHECK_CFLAGS) $(TEST_OPT)
 ifdef SAN
-$(BUILD)/obj/tests/%.o: ALL_CFLAGS := $(filter-out $(SANITIZE),$(ALL_CFLAGS)) $(CHECK_CFLAGS) -Itools $(TEST_OPT) -DOPTC_SANITIZED
+$(BUILD)/obj/tests/%.o: ALL_CFLAGS := $(filter-out $(SANITIZE),$(ALL_CFLAGS)) $(CHECK_CFLAGS) $(TEST_OPT) -DOPTC_SANITIZED
 endif
 FAKES := $(foreach k,versioned versioned11 symbols,$(BUILD)/fake/$(k)/libcuda.so.1) $(foreach k,nvrtc nvrtc_old,$(BUILD)/fake/$(k)/libnvrtc.so.13) \
          $(BUILD)/fake/crowd.so
-# tests/test_emit.c counts allocations and lets them fail, tests/test_tune_cpu.c sets the runtime's clocks, tests/test_team.c counts meetings.
-WRAPPED := $(foreach f,malloc calloc realloc free now_ms waited_ms team_meet GOMP_parallel,-Wl,--wrap=$(f))
+# tests/unit/test_emit.c counts allocations and lets them fail, tests/unit/test_tune_cpu.c sets the runtime's clocks, tests/unit/test_thread_barrier.c counts meetings.
+WRAPPED := $(foreach f,malloc calloc realloc free now_ms waited_ms barrier_wait GOMP_parallel,-Wl,--wrap=$(f))
 $(BUILD)/run-tests: $(TEST_SRC:%.c=$(BUILD)/obj/%.o) $(BUILD)/liboptc.a | $(FAKES)
 	$(call say,LINK,$@)$(CC) -o $@ $^ $(WRAPPED) $(CHECK_LIBS) $(LDLIBS)
 
 # Drivers and NVRTCs for tests: tests/cuda says what each does.
-FAKE_CFLAGS := -std=gnu11 -Wall -Wextra -Wno-strict-prototypes -O1 -fPIC -fvisibility=hidden -Iruntime
-$(BUILD)/fake/%/libcuda.so.1: tests/cuda/fake_driver.c runtime/cuda.h templates/driver.h
+FAKE_CFLAGS := -std=gnu11 -Wall -Wextra -Wno-strict-prototypes -O1 -fPIC -fvisibility=hidden -I.
+$(BUILD)/fake/%/libcuda.so.1: tests/cuda/fake_driver.c runtime/library/rule/nvrtc.h runtime/core/gpu/cuda_driver.h
 	@mkdir -p $(@D)
 	$(call say,CC,$< for $@)$(CC) $(FAKE_CFLAGS) -DFAKE_$* -c -o $(@D)/driver.o $<
 	$(call say,CC,$< for $@)$(CC) $(FAKE_CFLAGS) -DFAKE_$* -DREST -c -o $(@D)/rest.o $<
 	$(call say,LINK,$@)$(CC) -shared -Wl,-soname,libcuda.so.1 -o $@ $(@D)/driver.o $(@D)/rest.o
 
-$(BUILD)/fake/%/libnvrtc.so.13: tests/cuda/fake_nvrtc.c runtime/cuda.h templates/driver.h
+$(BUILD)/fake/%/libnvrtc.so.13: tests/cuda/fake_nvrtc.c runtime/library/rule/nvrtc.h runtime/core/gpu/cuda_driver.h
 	@mkdir -p $(@D)
 	$(call say,CC,$< for $@)$(CC) $(FAKE_CFLAGS) $(if $(filter nvrtc_old,$*),-DFAKE_old) -shared -Wl,-soname,libnvrtc.so.13 -o $@ $<
 
@@ -280,18 +284,18 @@ clean:
 
 # ---- the GPU: a machine with one runs these by hand ----
 $(BUILD)/obj/tests/gpu/%.o: ALL_CFLAGS += $(CHECK_CFLAGS)
-$(BUILD)/gpu-test: $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/gpu/*.c)) $(BUILD)/obj/tests/alone.o $(BUILD)/obj/tests/basis.o $(BUILD)/obj/tests/help.o $(BUILD)/obj/tests/network.o $(BUILD)/obj/tests/random_spec.o $(BUILD)/obj/tests/random_squares.o $(BUILD)/liboptc.a
+$(BUILD)/gpu-test: $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/gpu/*.c)) $(addprefix $(BUILD)/obj/tests/harness/,reference_product.o basis.o help.o network.o random_spec.o random_squares.o) $(BUILD)/liboptc.a
 	$(call say,LINK,$@)$(CC) -o $@ $^ $(CHECK_LIBS) $(LDLIBS)
 
 # The same suite on a GPU that is a program: tests/emu.
-$(BUILD)/emu/libcuda.so.1: tests/emu/driver.c runtime/cuda.h templates/driver.h tests/emu/fail.h
-$(BUILD)/emu/libnvrtc.so.13: tests/emu/nvrtc.c runtime/cuda.h templates/driver.h tests/emu/fail.h
-$(BUILD)/emu/libcublas.so.13: tests/emu/cublas.c runtime/cuda.h templates/driver.h templates/cublas.h tests/emu/fail.h
-$(BUILD)/emu/libcusolver.so.12: tests/emu/cusolver.c runtime/cuda.h templates/driver.h templates/cublas.h templates/cusolver.h tests/emu/fail.h
-$(BUILD)/emu/libnvfatbin.so.13: tests/emu/fatbin.c runtime/fatbin.h tests/emu/fail.h
+$(BUILD)/emu/libcuda.so.1: tests/emu/emu_driver.c runtime/library/rule/nvrtc.h runtime/core/gpu/cuda_driver.h tests/emu/emu_fail.h
+$(BUILD)/emu/libnvrtc.so.13: tests/emu/emu_nvrtc.c runtime/library/rule/nvrtc.h runtime/core/gpu/cuda_driver.h tests/emu/emu_fail.h
+$(BUILD)/emu/libcublas.so.13: tests/emu/emu_cublas.c runtime/library/rule/nvrtc.h runtime/core/gpu/cuda_driver.h runtime/core/matrix/cublas.h tests/emu/emu_fail.h
+$(BUILD)/emu/libcusolver.so.12: tests/emu/emu_cusolver.c runtime/library/rule/nvrtc.h runtime/core/gpu/cuda_driver.h runtime/core/matrix/cublas.h runtime/core/matrix/cusolver.h tests/emu/emu_fail.h
+$(BUILD)/emu/libnvfatbin.so.13: tests/emu/emu_fatbin.c runtime/library/package/fatbin.h tests/emu/emu_fail.h
 $(BUILD)/emu/%:
 	@mkdir -p $(@D)
-	$(call say,CC,$<)$(CC) -std=gnu11 $(WARN) -O1 -g -fPIC -shared -Igen -Iruntime -Wl,-soname,$(@F) -o $@ $< -ldl -lm
+	$(call say,CC,$<)$(CC) -std=gnu11 $(WARN) -O1 -g -fPIC -shared -I. -Wl,-soname,$(@F) -o $@ $< -ldl -lm
 
 .PHONY: test-emu fuzz-emu
 test-emu: $(BUILD)/gpu-test $(EMULATED)

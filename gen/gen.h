@@ -1,79 +1,24 @@
 /* The compiler's interface: text in, text and tables out. It opens no file, starts no process and uses no device.
+ * Other folders include this header and those of gen/abi/, and no other header of gen/.
  *
- *   gen_compile  spec, wrappers and storage types -> Gen, with its Rule and its Plan
- *   gen_read_ir  the same from IR text
- *   gen_emit     Gen -> source text for a target
+ *   gen_compile   spec, wrappers and storage types -> Gen, with its Rule and its Plan
+ *   gen_read_ir   the same from IR text
+ *   gen_emit      Gen -> source text for a target (gen/emit/emit_api.h)
+ *   program_make  Plan -> the tables that the runtime steps (gen/emit/program_make.h)
  *
  * A Gen owns its Rule and Plan. One thread compiles into it; two Gens share nothing. After that it is only read: any
  * number of threads may emit from it, and emitting does not change it. */
 #ifndef OPTC_GEN_H
 #define OPTC_GEN_H
-#include "diag.h"
-#include "digest.h"
-#include "ir.h"
-#include "launch.h"
-#include "plan.h"
-
-typedef struct Source { const char *path, *text; size_t len; } Source;
-
-/* How names in `with` become text, and those of rules, which begin with RULE_NAMED. Returns false with the Diag set. */
-#define RULE_NAMED "rule:"
-typedef bool (*FindSpec)(void *ctx, const char *name, Arena *arena, Source *out, Diag *d);
-
-typedef struct Types { Type p, g, state; } Types;
-
-typedef struct GenOptions {
-    const char *with;           /* "clip(1),ema(0.999)", last one outermost; NULL or "" for none */
-    const char *options;        /* "nesterov=true,k=5" */
-    Types types;
-    FindSpec find;
-    void *find_ctx;
-    int product;                /* 1 + what products are computed in (a Product); 0: as the rule says */
-    bool gpu;                   /* planned for a GPU, which keeps operands of products in fewer bits */
-    const PlanLimits *limits;   /* of planning; NULL: the usual ones */
-    const char *dump;           /* name of a pass: its result goes to dump_to; "all": every one */
-    Buf *dump_to;
-    bool time_passes;           /* adds a line a pass to dump_to */
-    bool rule_only;             /* no plan is asked for: Gen.plan stays NULL */
-} GenOptions;
-
-typedef struct Gen {
-    Arena arena;
-    Rule *rule;
-    Plan *plan;
-    Diag diag;
-} Gen;
-
-typedef struct EmitOptions {
-    const char *target;         /* one of gen_targets */
-    const char *command;        /* that makes the file again, for its head; NULL: `optc emit` of this rule */
-    const char *prefix;         /* ahead of the names of stages, where several rules share a file; NULL: none */
-    const Launch *launch;       /* by Stage.fn, for targets that have launches; NULL: as the model says */
-    const Stage *only;          /* CUDA: this kernel alone; NULL: all */
-    int part, nparts;           /* CUDA: only this part of the kernels; nparts 0: all */
-    bool conditions;            /* CUDA: where there are products, what asks on the device which phase a step is of */
-    bool cite;                  /* CUDA: #line directives, so that messages of the compiler name the spec's lines */
-} EmitOptions;
+#include "gen/base/util.h"
+#include "gen/emit/emit_api.h"
+#include "gen/emit/program_make.h"
+#include "gen/eval/eval.h"
+#include "gen/front/front.h"
+#include "gen/plan/formula.h"
 
 bool gen_compile(Gen *g, Source spec, const GenOptions *o);       /* trace, passes, plan; false: g->diag */
 bool gen_read_ir(Gen *g, Source text, const GenOptions *o);       /* IR text in place of a spec */
-/* Owned by the caller; NULL: d says why (no text: out of memory). */
-char *gen_emit(const Gen *g, const EmitOptions *o, Diag *d);
 void gen_free(Gen *g);
-/* Hash of the code alone: a comment at its head and #line do not count; false: out of memory. */
-bool emit_key(const char *source, char hex[DIGEST_HEX]);
-
 const char *const *gen_passes(void);                              /* names, NULL-terminated */
-extern const char *const gen_targets[];
-
-/* text.c */
-void rule_print(Buf *b, const Rule *r);
-Rule *rule_parse(Arena *a, Source text, Diag *d);
-void plan_print(Buf *b, const Plan *p, bool terse);
-
-/* passes on rules, each a file; false: the Diag is set */
-Rule *pass_trace(Arena *a, Source spec, const GenOptions *o, Diag *d);
-bool pass_verify(Rule *r, Diag *d);
-bool pass_fold(Rule *r, Diag *d);
-bool pass_calls(Rule *r, Diag *d);
 #endif

@@ -1,5 +1,5 @@
 /* The list of passes, from text to plan. Every pass is verified, timed and dumped here, never inside itself. */
-#include "gen.h"
+#include "gen/gen.h"
 
 #include <setjmp.h>
 #include <string.h>
@@ -9,8 +9,8 @@ typedef struct { const char *name; bool (*run)(Rule *, Diag *); } RulePass;
 
 static const RulePass rule_passes[] = {
     {"trace",  NULL},            /* the spec, or IR text, becomes a rule */
-    {"fold",   pass_fold},       /* exact simplification; equal and dead values vanish */
-    {"calls",  pass_calls},      /* products take in constant factors and what is added to them */
+    {"fold",   pass_constant_fold},       /* exact simplification; equal and dead values vanish */
+    {"calls",  pass_product_fuse},      /* products take in constant factors and what is added to them */
 };
 enum { NRULE_PASSES = sizeof rule_passes / sizeof *rule_passes };
 

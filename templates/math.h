@@ -1,6 +1,6 @@
 /* math.h: what generated C and generated CUDA share, first part.
 
-   Pasted into both sides piece by piece, as called for (gen/prelude.c), in the order math.h, math_f32.h, math_f64.h, random.h; a program without f64 work
+   Pasted into both sides piece by piece, as called for (gen/emit/prelude.c), in the order math.h, math_f32.h, math_f64.h, random.h; a program without f64 work
    may leave math_f64.h out, and with it random.h. The pasting side defines OPTC_FN before: in C
    `static inline __attribute__((always_inline, unused))` (plain `static inline` is right as well, but gcc then leaves
    the larger functions out of line, and a loop around a call is not vectorised); in CUDA

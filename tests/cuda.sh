@@ -11,14 +11,14 @@ skip() {
 }
 
 declared() {
-# Each row of runtime/cuda.h must pass, and each row that is wrong on purpose must be refused.
+# Each row of runtime/library/rule/nvrtc.h must pass, and each row that is wrong on purpose must be refused.
 cxx=$(command -v g++ || command -v clang++ || true)
 if [ -z "$cuda_includes" ]; then
     skip "our declarations of CUDA against its headers (cuda.h, cudaTypedefs.h or nvrtc.h is not here)"
 elif [ -z "$cxx" ]; then
     skip "our declarations of CUDA against its headers (neither g++ nor clang++ is here)"
 else
-    check() { "$cxx" -std=c++17 -fsyntax-only $cuda_includes "$@" tests/cuda/headers.cc; }
+    check() { "$cxx" -std=c++17 -fsyntax-only -I. $cuda_includes "$@" tests/cuda/headers.cc; }
     check
     wrong=1
     while ! check -DWRONG=$wrong 2>/dev/null; do

@@ -8,14 +8,14 @@ tree=$(mktemp -d)
 trap 'rm -rf "$tree"' EXIT
 cp -R gen runtime templates tools specs Makefile "$tree"
 moved='X\((ROWS2|COLS2),'
-rows=$(grep -E "$moved" templates/domains.h)
-grep -Ev "$moved" templates/domains.h | rows=$rows awk '{ print } /^#define SMALL_DOMAINS/ { print ENVIRON["rows"] }' > "$tree/templates/domains.h"
-[ "$(sed -n '/^#define SMALL_DOMAINS/{n;p;n;p;}' "$tree/templates/domains.h" | grep -Ec "$moved")" = 2 ] || { echo "the rows did not move"; exit 1; }
+rows=$(grep -E "$moved" gen/abi/domains.h)
+grep -Ev "$moved" gen/abi/domains.h | rows=$rows awk '{ print } /^#define SMALL_DOMAINS/ { print ENVIRON["rows"] }' > "$tree/gen/abi/domains.h"
+[ "$(sed -n '/^#define SMALL_DOMAINS/{n;p;n;p;}' "$tree/gen/abi/domains.h" | grep -Ec "$moved")" = 2 ] || { echo "the rows did not move"; exit 1; }
 touched=$(for part in gen runtime templates tools specs Makefile; do diff -rq $part "$tree/$part" || :; done)
 [ -n "$touched" ] && [ "$(printf '%s\n' "$touched" | wc -l)" = 1 ] || { echo "not one file was touched: $touched"; exit 1; }
 ${MAKE:-make} -C "$tree" --no-print-directory -s ${CC:+CC="$CC"} BUILD=out OPT=-O0 CFLAGS= RULES_FROM="$here/$BUILD/rules" out/optc out/liboptc.a
 cd "$tree"
-${CC:-cc} -std=c11 -Wall -Wextra -Iruntime "$here/tests/domains/run.c" out/liboptc.a $(pkg-config --libs lua5.4 2>/dev/null || echo -llua5.4) -ldl -lm -fopenmp -lpthread -o out/run
+${CC:-cc} -std=c11 -Wall -Wextra -Iruntime "$here/tests/domains/domains_run.c" out/liboptc.a $(pkg-config --libs lua5.4 2>/dev/null || echo -llua5.4) -ldl -lm -fopenmp -lpthread -o out/run
 # nothing that large is kept beside the states
 out/optc dump "$here/tests/domains/scratch.lua" --pass plan > out/plan
 [ "$(grep -Ec ' (rows|cols) +matrix' out/plan)" = 2 ] || { cat out/plan; echo "one stage for each of the two domains would do"; exit 1; }
@@ -39,4 +39,4 @@ if [ -n "${have_nvrtc:-}" ]; then
 else
     echo "skipped: the rule's CUDA (no NVRTC)"
 fi
-echo "two domains by a row each of templates/domains.h, ahead of all others"
+echo "two domains by a row each of gen/abi/domains.h, ahead of all others"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What `optc explain` says to a person: whole pages held against tests/explain, the bandwidth that is kept, the device that would run it.
+# What `optc explain` says to a person: whole pages held against tests/specs/explain, the bandwidth that is kept, the device that would run it.
 #   OPTC  the program        FAKES  drivers of tests/cuda
 # UPDATE=1 writes the pages anew.
 set -u
@@ -17,8 +17,8 @@ page() {
     name=$1
     shift
     explain "$@" --bandwidth 100 || echo "exit code $?" >> "$work/said"
-    [ -z "${UPDATE:-}" ] || cp "$work/said" "tests/explain/$name.txt"
-    check "explain $*: not as in tests/explain/$name.txt (UPDATE=1 sh tests/explain.sh writes it anew)" 'diff "tests/explain/$name.txt" "$work/said"'
+    [ -z "${UPDATE:-}" ] || cp "$work/said" "tests/specs/explain/$name.txt"
+    check "explain $*: not as in tests/specs/explain/$name.txt (UPDATE=1 sh tests/explain.sh writes it anew)" 'diff "tests/specs/explain/$name.txt" "$work/said"'
 }
 page lamb lamb
 page adafactor adafactor

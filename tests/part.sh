@@ -8,7 +8,7 @@ case $part in *:*:*) shares=${part##*:} ours=${part#*:} ours=$((${ours%:*} % sha
 share() { printf '%s\n' "$@" | awk -v n="$shares" -v k="$ours" 'NR % n == k'; }
 of_them() { [ "$shares" = 1 ] || printf ', %s of %s' "$((ours ? ours : shares))" "$shares"; }
 
-every_suite=$(sed -n '/define SUITES/,/[^\\]$/p' tests/suites.h | grep -o 'X([a-z_]*)' | sed 's/X(\(.*\))/\1/')
+every_suite=$(sed -n '/define SUITES/,/[^\\]$/p' tests/harness/suites.h | grep -o 'X([a-z_]*)' | sed 's/X(\(.*\))/\1/')
 without() { printf '%s\n' $every_suite | grep -vx "$(printf '%s\n' "$@")"; }
 
 # suites NAME…: each in a process of its own, on what "$run" names; all of them, also after one that fails
@@ -22,7 +22,7 @@ suites() {
 
 # Random specs have targets of their own (make fuzz): a few of them here.
 few() { [ -n "${OPTC_ALL:-}" ] || export OPTC_FUZZ_SPECS="${OPTC_FUZZ_SPECS:-$1}"; }
-# thin N: from here on one of N cases that the plain build runs whole (tests/help.h)
+# thin N: from here on one of N cases that the plain build runs whole (tests/harness/help.h)
 thin() { [ -n "${OPTC_ALL:-}" ] || export OPTC_THIN=$1; }
 
 # The rules' code is the very code of the plain build, which has no checks in it: it is taken from there. What tests do themselves takes longer to compile than to run.
@@ -75,6 +75,7 @@ go() {
     emulated-library) echo "the GPU's suite on an emulated GPU: library"; sh tests/emu.sh library ;;
     emulated-rest) echo "the GPU's suite on an emulated GPU: the rest$(of_them)"; thin 5; few 1; sh tests/emu.sh $(share products blocks factors compositions eigen launches squares memory random live graphs) ;;
     emulated-tools) echo "tuning and packages on an emulated GPU"; sh tests/emu.sh tools ;;
+    layout) echo "the shape of the source tree"; sh tests/layout.sh ;;
     vectors) echo "every loop over elements is vectorised"; sh tests/vectors.sh ;;
     domains) echo "domains are rows, in any order"; sh tests/domains.sh ;;
     install) echo "header in C++, install, a program linked both ways; the README's snippets"; sh tests/install.sh; sh tests/readme.sh ;;

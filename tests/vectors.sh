@@ -81,7 +81,7 @@ in_it && loads >= 4 && /\tb[.a-z]*\t\.L|\tj[a-z]+\t\.L/ { if (stores) bad = 1; e
 END { exit bad || !good }
 A
 reads() {
-    "$@" -std=c11 -D_GNU_SOURCE -O2 -fopenmp -Igen -Iruntime -S -o "$at/stream.s" tools/stream.c
+    "$@" -std=c11 -D_GNU_SOURCE -O2 -fopenmp -I. -Iruntime -S -o "$at/stream.s" tools/bench/stream.c
     awk -f "$at/reads.awk" "$at/stream.s" || { echo "the yardstick for reading stores as it goes, by $*"; exit 1; }
     echo "the yardstick for reading only reads, by $*"
 }

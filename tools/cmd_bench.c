@@ -1,7 +1,5 @@
 /* optc bench: what is asked for. */
-#include "bench.h"
-
-#include "find.h"
+#include "tools/bench/bench.h"
 
 #include <math.h>
 #include <stdlib.h>

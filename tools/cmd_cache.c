@@ -1,8 +1,6 @@
 /* optc cache: what compiled code is kept, whether it is whole, and how to be rid of it. Only names of the cache's own
  * are ever removed. */
-#include "tools.h"
-
-#include "cache.h"
+#include "tools/tools.h"
 
 #include <errno.h>
 #include <math.h>
@@ -229,7 +227,7 @@ static int find_place(Job *j, bool *empty)
     Cache c;
     if (j->dir && !*j->dir)
         return cli_misuse(j->self, "--dir names no folder");
-    if (!cache_place(j->dir, j->place, why, sizeof why))
+    if (!cache_location(j->dir, j->place, why, sizeof why))
         return cli_fail("cache: no folder: %s", why);
     if (!*j->place)
         return cli_fail("cache: OPTC_CACHE is empty: nothing is kept");

@@ -1,5 +1,5 @@
 /* optc check: is a spec well formed, and does it say what its author thinks it says? */
-#include "tools.h"
+#include "tools/tools.h"
 
 #include <string.h>
 

@@ -1,8 +1,5 @@
 /* optc compile: a rule as GPU machine code, made by NVRTC; no GPU is needed. */
-#include "tools.h"
-
-#include "cuda.h"
-#include "files.h"
+#include "tools/tools.h"
 
 #include <errno.h>
 #include <stdlib.h>

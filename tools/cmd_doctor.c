@@ -1,5 +1,5 @@
 /* optc doctor: what the machine has, in the library's own words. */
-#include "tools.h"
+#include "tools/tools.h"
 
 #include "optc.h"
 

@@ -1,5 +1,5 @@
 /* optc dump: the rule as text after a pass. */
-#include "tools.h"
+#include "tools/tools.h"
 
 #include <string.h>
 

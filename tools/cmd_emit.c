@@ -1,5 +1,5 @@
 /* optc emit: the generated source of a rule. */
-#include "tools.h"
+#include "tools/tools.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,9 +1,5 @@
 /* optc explain: the plan of a rule, and what it means on this machine. */
-#include "explain.h"
-
-#include "emit.h"
-
-#include "internal.h"          /* shape_of: a tensor is seen here as the runtime sees it */
+#include "tools/explain/explain.h"
 
 #include <math.h>
 #include <string.h>
@@ -95,11 +91,11 @@ static double factor_time(Cost c, const Bandwidth *f)
 static double cost_time(Cost c, const Bandwidth *f) { return c.seconds + factor_time(c, f); }
 
 /* turn: of a step at which it is the tensor's turn, and that of all its blocks */
-static Cost phase_cost(const Plan *p, const Phase *ph, int variant, Shape shape, const Bandwidth *f, bool turn)
+static Cost phase_cost(const Plan *p, const Phase *ph, int variant, Shape shape, const Bandwidth *f, bool staggered)
 {
     Cost all = {0};
     for (int i = 0; i < ph->nstage; i++)
-        if (explain_runs(&ph->stage[i], variant) && (turn || !ph->stage[i].turns))
+        if (explain_runs(&ph->stage[i], variant) && (staggered || !ph->stage[i].stagger))
             add_cost(&all, stage_cost(p, ph, &ph->stage[i], shape, f));
     return all;
 }
@@ -116,10 +112,10 @@ static const char *limit_text(Arena *a, Cost c, const Bandwidth *f)
                         computing > c.moving ? what : "memory", computing > c.moving ? "" : "s");
 }
 
-static bool has_turns(const Phase *ph, int variant)
+static bool has_stagger(const Phase *ph, int variant)
 {
     for (int i = 0; i < ph->nstage; i++)
-        if (explain_runs(&ph->stage[i], variant) && ph->stage[i].turns)
+        if (explain_runs(&ph->stage[i], variant) && ph->stage[i].stagger)
             return true;
     return false;
 }
@@ -246,10 +242,10 @@ static void floors(Arena *a, const Plan *p, int64_t n, const Bandwidth *f)
                 Shape s = rule_shape(r, count_shape(rule_view(r), d.rank, d.dim, v == 0 && r->nvariant > 1));
                 const char *as = d.rank == 2 && s.rows > 1 ? arena_printf(a, " as %s", cli_dims(text, &d)) : "";
                 const Phase *ph = &p->entry[e].phase[m];
-                bool turns = has_turns(ph, v);
+                bool stagger = has_stagger(ph, v);
                 cli_line("", arena_printf(a, "%s%s: %s", explain_phase(a, p, e, m), as,
-                                          floor_text(a, phase_cost(p, ph, v, s, f, !turns), f)));
-                if (turns)
+                                          floor_text(a, phase_cost(p, ph, v, s, f, !stagger), f)));
+                if (stagger)
                     cli_line("", arena_printf(a, "and when it has its turn: %s",
                                               floor_text(a, phase_cost(p, ph, v, s, f, true), f)));
             }
@@ -288,7 +284,7 @@ static void put_room(Arena *a, const Plan *p, const Phase *ph, int variant, Shap
 static Cost shape_table(Arena *a, const Plan *p, const Dims *d, int e, int m, const Bandwidth *f, double workspace)
 {
     char dims[160];
-    AboutTensor ask = {NULL, NULL, d->rank, d->dim, d->rank >= 2, false, 0};
+    TensorFacts ask = {NULL, NULL, d->rank, d->dim, d->rank >= 2, false, 0};
     int variant = variant_of(p->rule->variant, p->rule->nvariant, &ask);
     Shape s = rule_shape(p->rule, count_shape(p->rule->variant[variant].view, d->rank, d->dim, false));
     const Phase *ph = &p->entry[e].phase[m];
@@ -309,7 +305,7 @@ static Cost shape_table(Arena *a, const Plan *p, const Dims *d, int e, int m, co
     Cost total = phase_cost(p, ph, variant, s, f, true);
     printf("    %-*s ", digits + 1 + width, "sum");
     put_cost(total, calls, f);
-    if (has_turns(ph, variant)) {
+    if (has_stagger(ph, variant)) {
         printf("    %-*s ", digits + 1 + width, "no turn");
         put_cost(phase_cost(p, ph, variant, s, f, false), calls, f);
     }

@@ -1,5 +1,5 @@
 /* optc list: what the library holds, and what one spec declares. */
-#include "tools.h"
+#include "tools/tools.h"
 
 #include "optc.h"
 

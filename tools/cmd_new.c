@@ -2,7 +2,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include "tools.h"
+#include "tools/tools.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,9 +1,5 @@
 /* optc ship: what is asked for. */
-#include "ship.h"
-
-#include "emit.h"
-#include "fatbin.h"
-#include "find.h"
+#include "tools/ship/ship.h"
 #include "optc.h"
 
 #include <errno.h>
@@ -152,7 +148,7 @@ static void add_archs(Ship *s, Archs *want, bool ptx)
     ship_key_stages(s);
     for (int i = 0; i < p->narch; i++) {
         ship_choose_launches(s, &p->arch[i]);
-        ship_choose_ways(s, &p->arch[i]);
+        ship_choose_methods(s, &p->arch[i]);
     }
 }
 

@@ -1,5 +1,5 @@
 /* optc tune: its actions, each a command with its own page. */
-#include "tune.h"
+#include "tools/tune/tune.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* optc: the command. One table of subcommands; everything a subcommand does stands in its own file. */
-#include "tools.h"
+#include "tools/tools.h"
 
 #include "optc.h"
 

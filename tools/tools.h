@@ -1,15 +1,15 @@
 /* Shared by the subcommands of `optc`.
  *
  *   main.c    the one table of subcommands, help, exit codes
- *   args.c    options from a table          print.c  colours, numbers and columns
- *   spec.c    SPEC arguments become rules   fields.c what a spec says about itself, read without running it
+ *   cli_args.c    options from a table          cli_print.c  colours, numbers and columns
+ *   spec_open.c    SPEC arguments become rules   spec_fields.c what a spec says about itself, read without running it
  *   stream.c  big buffers and how fast memory streams
  *
  * Shared names start with their part (cli_, spec_, fields_, stream_, bench_, device_, work_, peer_, tune_, cmd_): the
  * library is linked statically and has short names of its own. */
 #ifndef OPTC_TOOLS_H
 #define OPTC_TOOLS_H
-#include "gen.h"
+#include "runtime/library/internal.h"
 
 #include <stdio.h>
 
@@ -35,7 +35,7 @@ int cmd_ship(const Command *self, int argc, char **argv);
 int cmd_doctor(const Command *self, int argc, char **argv);
 int cmd_new(const Command *self, int argc, char **argv);
 
-/* ---- args.c ---- */
+/* ---- cli_args.c ---- */
 enum { MAX_RANK = 8, MAX_SHAPES = 256 };
 typedef struct Dims { int rank; int64_t dim[MAX_RANK]; } Dims;
 typedef struct DimsList { Dims v[MAX_SHAPES]; int n; } DimsList;
@@ -76,7 +76,7 @@ typedef struct Archs { int v[64]; int n; } Archs;
 /* "sm_80,sm_90" or "all"; CLI_GO, or the exit code */
 int cli_archs(const Command *self, const char *text, const struct Nvrtc *nvrtc, Archs *out);
 
-/* ---- print.c ---- */
+/* ---- cli_print.c ---- */
 typedef enum { PAINT_NONE, PAINT_HEAD, PAINT_GOOD, PAINT_BAD, PAINT_WARN, PAINT_DIM } Paint;
 /* the escape sequence, or "" where stdout is no terminal */
 const char *cli_paint(Paint p);
@@ -96,7 +96,7 @@ void cli_hyper(Buf *b, const Hyper *h);                      /* "beta1 = 0.9 in 
 char *cli_read_all(FILE *f, size_t most, size_t *len);       /* NULL: unreadable or out of memory */
 bool cli_write_file(const char *path, const char *text);     /* "-": stdout; says what failed */
 
-/* ---- spec.c ---- */
+/* ---- spec_open.c ---- */
 /* product: 1 + what products are computed in, 0: as the rule says; gpu: planned for one */
 typedef struct CompileOpts { const char *with, *options, *path; int p, g, state, product; bool gpu; } CompileOpts;
 const char *spec_products(const CompileOpts *c);             /* as optc_rule_options has it */
@@ -139,7 +139,7 @@ void spec_bytes(const Plan *p, int entry, int variant, int *least, int *most);
 void spec_bytes_text(Buf *b, const Plan *p, int entry);
 int spec_entry(const Plan *p, const char *name);             /* -1: none */
 
-/* ---- fields.c ---- */
+/* ---- spec_fields.c ---- */
 enum { MAX_FIELD_ARGS = 8 };
 /* "" where absent */
 typedef struct Fields { const char *kind, *name, *doc, *cite; const char *arg[MAX_FIELD_ARGS]; int narg; } Fields;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Are the rules of torch_factors.py those of specs/? Held against tests/refs, in f64.
+"""Are the rules of torch_factors.py those of specs/? Held against tests/specs/refs, in f64.
 
     python3 tests/bench/check_peers.py        needs torch; says how far weights are apart, and fails beyond 1e-12
 """
@@ -11,12 +11,12 @@ import torch
 
 import torch_factors
 
-REFS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "refs")
+REFS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "specs", "refs")
 NAMES = {"relative_eps": "relative", "weight_decay": "decay"}       # of hyperparameters, where they differ
 
 
 def value(k, s, shape):
-    """As in tests/make_refs.py: tensor k's numbers of stream s."""
+    """As in tests/specs/make_refs.py: tensor k's numbers of stream s."""
     with np.errstate(over="ignore"):
         z = (np.uint64(k << 48 | s << 32) | np.arange(int(np.prod(shape)), dtype=np.uint64)) + np.uint64(0x9E3779B97F4A7C15)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

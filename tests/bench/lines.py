@@ -1,4 +1,4 @@
-"""What peers of `optc bench --against …` have in common: lines in, lines out (tools/bench_peer.c is the other side).
+"""What peers of `optc bench --against …` have in common: lines in, lines out (tools/bench/bench_peer.c is the other side).
 
     open ID ELEMENTS SHAPES graph|eager RULE[?OPTIONS] [WRAPPERS]    ok WHAT [| WHAT AS A GRAPH] | none WHY      SHAPES such as 8192x8192,100*65536
     step ID [STEPS]                                                  MS HOST_US [MS HOST_US] | none WHY

@@ -58,7 +58,7 @@ def make_optimizers(rule, params, how, graph):
 
 
 class Cpu:
-    least_seconds, least_steps = 0.004, 1        # of a sample, as tools/bench_cpu.c has them
+    least_seconds, least_steps = 0.004, 1        # of a sample, as tools/bench/bench_cpu.c has them
 
     def time(self, step, count):
         """Seconds a step, and those of them in which the caller waits."""
@@ -75,7 +75,7 @@ class Cpu:
 
 
 class Gpu:
-    least_seconds, least_steps = 0.010, 5        # as tools/bench_cuda.c
+    least_seconds, least_steps = 0.010, 5        # as tools/bench/bench_cuda.c
     cache = 1 << 29                              # so much goes over the cache before a step that might find its numbers there; likewise
 
     def __init__(self, device, alone):

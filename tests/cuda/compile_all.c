@@ -4,12 +4,12 @@
  *
  *   compile-all [PROCESSES [ARCHITECTURES]]   at most that many, the newest ones; thin: each rule for one of them in turn, rules with products for none, and every kind of call for one
  * exit 0: all good, 1: something is wrong, 77: there is no NVRTC */
-#include "cuda.h"
-#include "emit.h"
-#include "find.h"
+#include "runtime/library/rule/nvrtc.h"
+#include "gen/emit/emit.h"
+#include "runtime/library/rule/spec_find.h"
 #include "optc.h"
-#include "program_make.h"
-#include "core/gpu.h"
+#include "gen/emit/program_make.h"
+#include "runtime/core/gpu/gpu_device.h"
 
 #include <elf.h>
 #include <pthread.h>
@@ -67,8 +67,8 @@ static bool list_kernels(Case *c)
     c->kernel = calloc((size_t)p->nfn + NCALLKERNEL + 2, sizeof *c->kernel);
     if (!c->kernel)
         return false;
-    c->kernel[c->nkernel++] = "optc_tick";
-    c->kernel[c->nkernel++] = "optc_gate";
+    c->kernel[c->nkernel++] = "optc_advance_t";
+    c->kernel[c->nkernel++] = "optc_guard";
     for (int k = 0; k < KERNEL_PHASE && program_calls(program); k++) {
         const char *name = call_kernel(program, k);
         if (name && !planned(c, name))

@@ -7,7 +7,7 @@
  * How functions are asked for is decided when it is built: FAKE_versioned has cuGetProcAddress of CUDA 12, FAKE_versioned11 that of CUDA 11.3,
  * FAKE_symbols neither. The first two keep what they can do from being found by symbol, apart from cuDriverGetVersion, and hand it out only when
  * it is asked for as it should be: by the name without suffix and the version of the row in cuda.h. Built twice: with REST it is every function that the first part does not have. */
-#include "cuda.h"
+#include "runtime/library/rule/nvrtc.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -109,7 +109,7 @@ MAYBE int cuEventRecord(CUevent e, CUstream s) { return *(float *)e = clock_ms, 
 MAYBE int cuEventSynchronize(CUevent e) { return !e; }
 MAYBE int cuEventElapsedTime(float *ms, CUevent a, CUevent b) { return *ms = *(float *)b - *(float *)a, 0; }
 
-/* The kernel's argument is optc_launch of templates/cuda.h. */
+/* The kernel's argument is optc_launch of templates/cuda_helpers.h. */
 typedef struct FakeArgs { CUdeviceptr views, mem, units; long long count; int guard, tick; long long brief[2]; } FakeArgs;
 
 static void run(const char *how, const char *kernel, unsigned blocks, unsigned threads, const FakeArgs *a)

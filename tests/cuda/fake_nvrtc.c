@@ -1,5 +1,5 @@
 /* A libnvrtc for tests: it refuses every program, and its log is the options it was given. FAKE_NVRTC: its version ("12.9"; 13.0 unless told). */
-#include "cuda.h"
+#include "runtime/library/rule/nvrtc.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-// Holds every row of runtime/cuda.h and runtime/fatbin.h against CUDA's own headers: it compiles, or it names the row that is wrong. The functions' arguments are read
+// Holds every row of runtime/library/rule/nvrtc.h and runtime/library/package/fatbin.h against CUDA's own headers: it compiles, or it names the row that is wrong. The functions' arguments are read
 // with CUDA's own types and must be exactly those of the interface of that version (PFN_name_vVERSION); the types as we declare them, inside
 // `ours`, must be of the same size and kind. WRONG=1… puts in a row that is wrong on purpose: it must not compile (tests/cuda.sh tries each).
 #include <cuda.h>
@@ -21,10 +21,10 @@
 #include <type_traits>
 
 namespace ours {
-#include "../../runtime/cuda.h"
-#include "../../runtime/fatbin.h"
-#include "../../templates/cublas.h"
-#include "../../templates/cusolver.h"
+#include "runtime/library/rule/nvrtc.h"
+#include "runtime/library/package/fatbin.h"
+#include "runtime/core/matrix/cublas.h"
+#include "runtime/core/matrix/cusolver.h"
 }
 
 // CUresult f(args) against int f(args)
@@ -101,7 +101,7 @@ static_assert(sizeof(::CUDA_KERNEL_NODE_PARAMS) == sizeof(ours::CUDA_KERNEL_NODE
 static_assert(sizeof(::CUDA_MEMCPY2D) == sizeof(ours::CUDA_MEMCPY2D) FIELD(srcMemoryType) FIELD(srcHost) FIELD(srcPitch) FIELD(dstMemoryType) FIELD(dstDevice) FIELD(dstPitch) FIELD(WidthInBytes) FIELD(Height),
               "CUDA_MEMCPY2D is laid out otherwise");
 
-// How functions are asked for (Asker in runtime/cuda.c).
+// How functions are asked for (Asker in runtime/library/rule/nvrtc.c).
 static_assert(SAME_FUNCTION(PFN_cuGetProcAddress_v12000, CUresult, (const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *)), "cuGetProcAddress of 12.0");
 static_assert(SAME_FUNCTION(PFN_cuGetProcAddress_v11030, CUresult, (const char *, void **, int, cuuint64_t)), "cuGetProcAddress of 11.3");
 static_assert(sizeof(cuuint64_t) == sizeof(unsigned long long) && sizeof(CUdriverProcAddressQueryResult) == sizeof(int), "types of cuGetProcAddress");

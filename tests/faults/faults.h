@@ -1,14 +1,14 @@
 /* Every call fails once: scenes of what people do with optc, run again and again with another call failing each time.
  *
- *   inject.c  calls that fail             run.c     trials, each in a process of its own, and what is wrong about them
- *   api.c     scenes through optc.h       tools.c   scenes of the command
+ *   inject.c  calls that fail             fault_run.c     trials, each in a process of its own, and what is wrong about them
+ *   fault_api.c     scenes through optc.h       fault_tools.c   scenes of the command
  *
  * What must hold of every trial: no crash and no hang; success with the very result of an undisturbed run, or a failure that is named for what it
  * is (never a false error of the spec or of an argument); no file left behind; and what comes after it in the same process works and holds
  * no more memory than if nothing had failed. */
 #ifndef OPTC_FAULTS_H
 #define OPTC_FAULTS_H
-#include "inject.h"
+#include "tests/faults/inject.h"
 #include "optc.h"
 
 #include <stddef.h>
@@ -37,14 +37,14 @@ typedef struct Scene {
 } Scene;
 extern const Scene api_scenes[], tool_scenes[];          /* end with a NULL name */
 
-/* ---- run.c ---- */
+/* ---- fault_run.c ---- */
 extern char scratch[];             /* a folder for the scenes: TMPDIR, caches, what they make */
 uint64_t mix(uint64_t h, const void *data, size_t n);
 uint64_t mix_files(uint64_t h, const char *path);        /* names and contents of a file or folder, 0 where it is none */
 void fresh_folder(const char *name);                     /* below scratch, empty */
 const char *below(const char *name);                     /* its path; a few are good at once */
 
-void make_package(void);                                 /* tools.c: scratch/shipped, with adamw and clip(1) */
+void make_package(void);                                 /* fault_tools.c: scratch/shipped, with adamw and clip(1) */
 
 /* tools/main.c, by another name */
 int optc_main(int argc, char **argv);

@@ -1,5 +1,5 @@
 /* Every allocation of the process comes by here (the C library's own too), and every call about files or processes that optc makes: the linker hands those over (--wrap). */
-#include "inject.h"
+#include "tests/faults/inject.h"
 
 #include <dirent.h>
 #include <dlfcn.h>

@@ -1,7 +1,7 @@
 /* Contract C1 between CPU and GPU: for every rule of the library and several compositions, the same bits in parameters and states after some
  * steps, over odd shapes and misaligned pointers. Needs an NVIDIA GPU and NVRTC. Graphs, launches and memory have files of their own. */
-#include "../random_spec.h"
-#include "side.h"
+#include "tests/harness/random_spec.h"
+#include "tests/gpu/device_side.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -181,7 +181,7 @@ int main(void)
     tcase_add_loop_test(t[1], blocks, 0, 2);
     tcase_add_loop_test(t[1], crowded, 0, 2);
     add_graphs(t[2]);
-    add_gate(t[2]);
+    add_guard(t[2]);
     add_apart(t[2]);
     add_launches(t[3]);
     add_memory(t[4]);
@@ -195,12 +195,12 @@ int main(void)
     add_polar(t[9]);
     add_matrices(t[9]);
     add_blocks(t[11]);
-    add_turns(t[11]);
+    add_stagger(t[11]);
     add_factors(t[12]);
-    add_shorts(t[12]);
+    add_roots_f32(t[12]);
     add_eigenvectors(t[14]);
     add_eigen_fails(t[14]);
-    add_ways(t[14]);
+    add_methods(t[14]);
     add_network(t[12]);
     add_eigen_times(t[13]);
     add_root_times(t[13]);

@@ -12,7 +12,7 @@ from torch.optim import lr_scheduler as lrs
 
 import optc.torch
 from case import Case
-from optc.torch import _memory, _rules
+from optc.torch import _engines, _rules
 
 # Torch's classes that the library has no rule for; a new class of torch's shows up here.
 WITHOUT = {"ASGD", "LBFGS", "Rprop", "SparseAdam", "Optimizer"}
@@ -63,7 +63,7 @@ class Evaluated(Case):
     def setUp(self):
         engine = functools.partial(optc.Engine, compiler="", cache_dir="")
         for name, value in (("Engine", engine), ("_open", {})):
-            patch = mock.patch.object(_memory, name, value)
+            patch = mock.patch.object(_engines, name, value)
             patch.start()
             self.addCleanup(patch.stop)
 

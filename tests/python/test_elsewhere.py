@@ -10,7 +10,7 @@ import torch
 import optc.torch as ot
 from case import grads, lists
 from optc import OutOfMemory
-from optc.torch import _bound, _functions, _kept, _memory, _optimizer
+from optc.torch import _tensor_binding, _functions, _function_cache, _engines, _optimizer
 
 CUDA = torch.device("cuda:0")
 
@@ -120,7 +120,7 @@ class Threads(unittest.TestCase):
 
     def test_memory(self):
         """One thread binds while another looks where states lie."""
-        d = _memory.Device(torch.device("cpu"), 1)
+        d = _engines.Device(torch.device("cpu"), 1)
         rule, p, held = d.engine.compile("sgd"), torch.zeros(64), []
         other = threading.Thread(target=lambda: held.append(rule.bind([([p], {})])))
 
@@ -131,7 +131,7 @@ class Threads(unittest.TestCase):
                 other.join(0.2)
             return found
         first = rule.bind([([p], {})])
-        with mock.patch.object(_memory, "sorted", meanwhile, create=True):
+        with mock.patch.object(_engines, "sorted", meanwhile, create=True):
             at = min(d.buffers)
             self.assertEqual(d.holding(at).data_ptr(), at)
             other.join()
@@ -149,8 +149,8 @@ class Threads(unittest.TestCase):
                     both.wait()                        # the other is in here too, or waits for this one
                 except threading.BrokenBarrierError:
                     pass
-        with mock.patch.object(_memory, "Device", Slow), mock.patch.dict(_memory._open):
-            threads = [threading.Thread(target=lambda: found.append(_memory.device_of(torch.device("cpu"), 12345)))
+        with mock.patch.object(_engines, "Device", Slow), mock.patch.dict(_engines._open):
+            threads = [threading.Thread(target=lambda: found.append(_engines.device_of(torch.device("cpu"), 12345)))
                        for _ in range(2)]
             for t in threads:
                 t.start()
@@ -184,7 +184,7 @@ class OnGpu(unittest.TestCase):
     def in_stream(self, stream, capturing=False):
         for patch in (mock.patch.object(torch._C, "_cuda_getCurrentRawStream", return_value=stream, create=True),
                       mock.patch.object(torch.cuda, "current_stream"),
-                      mock.patch.object(_bound, "capturing", return_value=capturing),
+                      mock.patch.object(_tensor_binding, "capturing", return_value=capturing),
                       mock.patch.object(_optimizer, "capturing", return_value=capturing)):
             patch.start()
             self.addCleanup(patch.stop)
@@ -236,14 +236,14 @@ class OnGpu(unittest.TestCase):
 
     def test_copies_before_states(self):
         """States that begin as copies of what is copied itself wait for that."""
-        seen, p, attempt = [], torch.zeros(8, 6).t()[::2].requires_grad_(), _bound.Bound._attempt
+        seen, p, attempt = [], torch.zeros(8, 6).t()[::2].requires_grad_(), _tensor_binding.TensorBinding._attempt
         p.grad = torch.ones_like(p)
 
         def bind(b, hypers):
             seen.append("bound")
             attempt(b, hypers)
-        with mock.patch.object(_bound.Bound, "_order_before", lambda b: seen.append("in order" if b.staged else "")), \
-                mock.patch.object(_bound.Bound, "_attempt", bind):
+        with mock.patch.object(_tensor_binding.TensorBinding, "_order_before", lambda b: seen.append("in order" if b.staged else "")), \
+                mock.patch.object(_tensor_binding.TensorBinding, "_attempt", bind):
             ot.Optimizer([p], "sgd+ema(0.9)", lr=0.1).step()
         self.assertEqual(seen[:3], ["", "in order", "bound"])
 
@@ -255,7 +255,7 @@ class OnGpu(unittest.TestCase):
                 mock.patch.object(torch.cuda, "is_current_stream_capturing", side_effect=lambda: now[0] == 0):
             guard.return_value.__enter__.side_effect = lambda *_: now.__setitem__(0, 0)
             guard.return_value.__exit__.side_effect = lambda *_: now.__setitem__(0, 1)
-            self.assertTrue(_memory.capturing(CUDA))
+            self.assertTrue(_engines.capturing(CUDA))
             self.assertEqual(now, [1])
 
     def test_memory_is_not_filled(self):
@@ -272,10 +272,10 @@ class OnGpu(unittest.TestCase):
 class Captures(unittest.TestCase):
     def test_numbers(self):
         """A graph keeps the numbers it was captured with; another graph, with others, is told what to do, and can."""
-        store = _kept._Store()
-        forms = [_kept.Form("matrix_power", "spec", ["A"], ["X"], {"by_ridge": r}) for r in (0.5, 0.25)]
+        store = _function_cache._Store()
+        forms = [_function_cache.Form("matrix_power", "spec", ["A"], ["X"], {"by_ridge": r}) for r in (0.5, 0.25)]
         made = [mock.Mock(hyper=dict(f.hyper), bytes=1) for f in forms]
-        with mock.patch.object(_kept, "capturing") as capturing:
+        with mock.patch.object(_function_cache, "capturing") as capturing:
             found = []
             for form, kept in zip(forms, made):
                 capturing.return_value = True
@@ -290,19 +290,19 @@ class Captures(unittest.TestCase):
 
     def test_dropped(self):
         """What goes waits for its own work in a way that ends nobody's capture, which torch's is not."""
-        store = _kept._Store()
-        gone = _kept.Kept.__new__(_kept.Kept)
+        store = _function_cache._Store()
+        gone = _function_cache.CachedFunction.__new__(_function_cache.CachedFunction)
         gone.lock, gone.stream, gone.binding = threading.Lock(), mock.Mock(), mock.Mock()
         store.kept["key"] = gone
         store.drop_all()
         self.assertEqual((gone.binding.sync.call_count, gone.stream.synchronize.call_count), (1, 0))
-        gone.form, gone.hyper, gone.device = _kept.Form("f", "", [], [], {}), {}, torch.device("cpu")
+        gone.form, gone.hyper, gone.device = _function_cache.Form("f", "", [], [], {}), {}, torch.device("cpu")
         gone.run(gone.form, [], lambda: None)          # by a thread that had found it before
         self.assertEqual(gone.binding.sync.call_count, 2)
 
     def test_second_try(self):
         """Where memory ran out, what the first try had made is gone before the second."""
-        store, tries = _kept._Store(), []
+        store, tries = _function_cache._Store(), []
 
         class Made:
             bytes = 0
@@ -312,7 +312,7 @@ class Captures(unittest.TestCase):
                 if len(tries) == 1:
                     raise OutOfMemory("none")
                 self.first = tries[0]()
-        form = _kept.Form("f", "spec", [], [], {})
+        form = _function_cache.Form("f", "spec", [], [], {})
         self.assertIsNone(store.get("key", Made, form, torch.device("cpu")).first)
 
 

@@ -7,7 +7,7 @@ import torch
 
 import optc
 import optc.torch as ot
-from optc.torch import _kept
+from optc.torch import _function_cache
 
 ULP = {torch.float64: 2.2e-16, torch.float32: 1.2e-7, torch.bfloat16: 7.9e-3, torch.float16: 9.8e-4}
 
@@ -156,19 +156,19 @@ class Powers(Functions):
 
     def test_kept(self):
         """The last few are kept, and given back when asked."""
-        for n in range(2, 4 + _kept.MOST):
+        for n in range(2, 4 + _function_cache.MOST):
             ot.matrix_power(positive(n), -0.25, ridge=1e-2)
-        self.assertEqual(len(_kept.store().kept), _kept.MOST)
+        self.assertEqual(len(_function_cache.store().kept), _function_cache.MOST)
         self.assertLess(0, ot.memory_info("cpu")["functions"])
         ot.empty_cache()
         self.assertEqual(ot.memory_info("cpu")["functions"], 0)
-        most, _kept.MOST_BYTES = _kept.MOST_BYTES, 1
+        most, _function_cache.MOST_BYTES = _function_cache.MOST_BYTES, 1
         try:
             for n in (3, 4, 5):
                 ot.matrix_power(positive(n), -0.25, ridge=1e-2)
-            self.assertEqual(len(_kept.store().kept), 1)
+            self.assertEqual(len(_function_cache.store().kept), 1)
         finally:
-            _kept.MOST_BYTES = most
+            _function_cache.MOST_BYTES = most
 
 
 class Factors(Functions):
@@ -315,11 +315,11 @@ class _Stream:
 class Streams(unittest.TestCase):
     def test_followed(self):
         """A binding goes to torch's stream at its first run and whenever that is another one, behind what it did."""
-        kept = _kept.Kept.__new__(_kept.Kept)
+        kept = _function_cache.CachedFunction.__new__(_function_cache.CachedFunction)
         kept.device, kept.stream, kept.binding = torch.device("cuda:0"), None, mock.Mock()
         streams = [_Stream(h) for h in (7, 7, 9, 7)]
         with mock.patch.object(torch.cuda, "current_stream", side_effect=streams), \
-                mock.patch.object(_kept, "capturing", return_value=False):
+                mock.patch.object(_function_cache, "capturing", return_value=False):
             for _ in streams:
                 kept._follow()
         self.assertEqual([c.args[0] for c in kept.binding.set_stream.call_args_list], [7, 9, 7])
@@ -328,15 +328,15 @@ class Streams(unittest.TestCase):
 
     def test_captured(self):
         """A graph has what was called since the last one was captured; else it shares the last one's."""
-        store, form = _kept._Store(), _kept.Form("f", "", [], [], {"by_ridge": 2.0})
+        store, form = _function_cache._Store(), _function_cache.Form("f", "", [], [], {"by_ridge": 2.0})
 
         def made():
-            k = _kept.Kept.__new__(_kept.Kept)
+            k = _function_cache.CachedFunction.__new__(_function_cache.CachedFunction)
             k.hyper, k.bytes, k.device = {"by_ridge": 2.0}, 5, "d"
             return k
 
         def get(capturing):
-            with mock.patch.object(_kept, "capturing", return_value=capturing):
+            with mock.patch.object(_function_cache, "capturing", return_value=capturing):
                 return store.get("key", made, form, "d")
         with self.assertRaisesRegex(RuntimeError, "ridge=2 before capturing"):
             get(True)

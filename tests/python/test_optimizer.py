@@ -430,7 +430,7 @@ class Loop(Case):
 
     def test_memory(self):
         """Nothing is left of an optimizer that nobody holds."""
-        from optc.torch._memory import device_of
+        from optc.torch._engines import device_of
         buffers = device_of(torch.device("cpu")).buffers
         gc.collect()
         before, p = len(buffers), lists()

@@ -63,14 +63,14 @@ class Samples(Singles):
 
     def test_slices(self):
         """Temporaries below a bound: the same, some samples at a time."""
-        from optc.torch import _sides
-        was, _sides.BOUND = _sides.BOUND, 300
+        from optc.torch import _sample_factors
+        was, _sample_factors.BOUND = _sample_factors.BOUND, 300
         try:
             self.layer(nn.Linear(20, 30), 2, 20)
             self.layer(nn.Conv2d(2, 3, 3), 2, 6, 6)
             self.test_tied()
         finally:
-            _sides.BOUND = was
+            _sample_factors.BOUND = was
 
     def test_axis(self):
         torch.manual_seed(1)

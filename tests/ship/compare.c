@@ -6,7 +6,7 @@
  *   compare elsewhere ID SPEC WITH          memory of another GPU is refused by both, managed memory is not; wants two GPUs
  *   compare time DEVICE ID SPEC WITH [BITS] how long a step of 2^BITS elements (2^26; 2^22 on a CPU) takes, by each
  *   compare first DEVICE ID                 how long it takes from opening the package to the end of the first step */
-#include "device.h"
+#include "ship_device.h"
 
 enum { NSHAPE = 9, STEPS = 13 };
 static const int64_t shapes[NSHAPE][3] = {{7}, {4101}, {33, 65}, {3, 17, 29}, {130, 300}, {0, 5}, {1}, {70000}, {64, 4100}};

@@ -8,12 +8,12 @@ matrix_power, eigh, kron and others (FUNCTIONS).
 """
 from ._functions import cholesky, eigh, inverse_root, matrix_power, polar, qr, solve_positive, solve_triangular
 from ._kfac import kfac_inputs
-from ._machine import best_device, empty_cache, memory_info
+from ._device_info import best_device, empty_cache, memory_info
 from ._optimizer import Optimizer
 from ._products import batched_matmul, bounded_matmul, gram, kron
 from ._samples import per_sample
 from ._scaling import GradScaler
-from ._sorting import sorted_by
+from ._param_routing import sorted_by
 
 FUNCTIONS = (matrix_power, inverse_root, eigh, qr, cholesky, solve_triangular, solve_positive, polar,
              batched_matmul, bounded_matmul, gram, kron, memory_info, empty_cache, best_device)
@@ -22,11 +22,11 @@ FUNCTIONS = (matrix_power, inverse_root, eigh, qr, cholesky, solve_triangular, s
 def __getattr__(name):
     if name.startswith("_"):
         raise AttributeError("module 'optc.torch' has no attribute '%s'" % name)
-    from . import _named
-    globals()[name] = made = _named.make(name)
+    from . import _rule_classes
+    globals()[name] = made = _rule_classes.make(name)
     return made
 
 
 def __dir__():
-    from . import _named
-    return sorted({*globals(), *_named.names()})
+    from . import _rule_classes
+    return sorted({*globals(), *_rule_classes.names()})

@@ -1,4 +1,4 @@
-# Made by `python -m optc.torch._named`: what optc.torch has, for editors and type checkers.
+# Made by `python -m optc.torch._rule_classes`: what optc.torch has, for editors and type checkers.
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch

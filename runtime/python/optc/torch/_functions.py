@@ -11,8 +11,8 @@ from typing import Optional, Sequence, Tuple, Union
 import torch
 from torch._C._functorch import is_functorch_wrapped_tensor
 
-from ._kept import Form, call, uncompiled
-from ._memory import TYPES, capturing
+from ._function_cache import Form, call, uncompiled
+from ._engines import TYPES, capturing
 
 Eigh = namedtuple("Eigh", "eigenvalues eigenvectors")
 QR = namedtuple("QR", "Q R")

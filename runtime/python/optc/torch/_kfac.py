@@ -19,7 +19,7 @@ import torch
 
 from ._hooks import Capture, plainly, sort_modules
 from ._layers import KEYS, Dense, Refused, own, wide
-from ._sides import slices
+from ._sample_factors import slices
 
 
 class KFAC(Capture):

@@ -198,7 +198,7 @@ class Channels(Kind):
         return found
 
 
-class Told(Kind):
+class CustomLayer(Kind):
     """By a function of the user's: (module, x, g) -> {name: a gradient a sample}."""
 
     def __init__(self, function):
@@ -234,7 +234,7 @@ def find(m, rules):
     """(kind, None) of a module, or (None, why there is none). rules: functions of the user's by type."""
     mine, kind = own(m), None
     if type(m) in rules:
-        return Told(rules[type(m)]), None
+        return CustomLayer(rules[type(m)]), None
     for cls, known in LAYERS:
         if isinstance(m, cls):
             kind = known

@@ -18,14 +18,14 @@ from torch.optim.optimizer import _global_optimizer_pre_hooks as _everywhere_bef
 from .._api import option_text
 from .._lib import Absent, OutOfMemory
 from . import _rules, _scaling, _state
-from ._arriving import watch
-from ._bound import Bound, Changed, Member, nothing, refuse, refuse_shared
-from ._keys import Keys, number
-from ._memory import TYPES, capturing, device_of
+from ._step_in_backward import watch
+from ._tensor_binding import TensorBinding, Changed, Member, nothing, refuse, refuse_shared
+from ._group_keys import GroupKeys, number
+from ._engines import TYPES, capturing, device_of
 from ._scaling import APART, CHECKING, SCALER, read_where_it_lies, send, send_scalar
 from ._sharded import Sharded, is_sharded, local, refuse_placed
-from ._sorting import sorter
-from ._together import CLIP, Checks, Norms, can_share
+from ._param_routing import sorter
+from ._multi_binding import CLIP, Checks, Norms, can_share
 
 # What torch.compile does with every frame that is called now; None: nothing.
 _frame_hook = getattr(torch._C._dynamo.eval_frame, "get_eval_frame_callback", lambda: None)
@@ -66,7 +66,7 @@ class Optimizer(torch.optim.Optimizer):
         if not isinstance(workspace, int) or workspace < 0:
             raise ValueError("workspace=%r: a number of bytes, or 0 for the usual" % (workspace,))
         self._workspace = workspace
-        self._rule = Keys(rule, spec, with_, options, types, wrappers, products)
+        self._rule = GroupKeys(rule, spec, with_, options, types, wrappers, products)
         self._static, self._release, self._sort, self._split = static_grads, release_grads, sort, split
         self._inputs, self._scalars, self._flags, self._splits, self._watched = {}, {}, {}, {}, {}
         self._made, self._scaled, self._checking, self._loss = None, None, False, None
@@ -221,7 +221,7 @@ class Optimizer(torch.optim.Optimizer):
                                    scaler=scaler, clip=clip)
         members = list(members.values())
         hypers = [self._rule.values(self.param_groups[m.group], dtype, m.group) for m in members]
-        kind = Sharded if sharded else Bound
+        kind = Sharded if sharded else TensorBinding
         memory = device_of(device, self._workspace)
         try:
             b = kind(memory, memory.rule(**what), members, hypers, self._static, old, self._rule.names)

@@ -12,14 +12,14 @@ import torch
 from .. import _lib
 from .._api import product
 from ._functions import fits, leave, matrices, plain, tf32
-from ._kept import on, uncompiled
-from ._memory import TYPES, device_of
+from ._function_cache import on, uncompiled
+from ._engines import TYPES, device_of
 
 BOUND = 64 << 20                                       # bytes that a bounded product takes where nothing is said
 
 
 # ---- what is made ready ----
-class Lying:
+class MatrixView:
     """How an operand of that shape and strides is read: as it lies, or as a copy where rows or columns do not lie one
     behind the other."""
 
@@ -84,7 +84,7 @@ class Ready:
         self.nothing = not all((m, last, prod(batch))) or not all(s[-1] for s in shapes[:max(len(shapes) - 1, 1)])
         if self.nothing:
             return
-        self.lies = [Lying(*x, batch) for x in lying if x is not None]
+        self.lies = [MatrixView(*x, batch) for x in lying if x is not None]
         members = {"type": TYPES[dtype], "m": m, "n": last if gram else shapes[1][-1], "k": k, "batch": prod(batch),
                    "workspace": _room(who, workspace, lying, self.lies, dtype), "products": products}
         for name, x in zip("abd", self.lies):

@@ -20,7 +20,7 @@ import torch
 
 from ._hooks import Capture, plainly, sort_modules
 from ._layers import Lookup, Refused, wide
-from ._sides import Part, direct_square, ghost_square, lookup_square, sum_of, summed, whole
+from ._sample_factors import Part, direct_square, ghost_square, lookup_square, sum_of, summed, whole
 
 
 class PerSample(Capture):

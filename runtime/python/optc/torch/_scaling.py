@@ -4,7 +4,7 @@ import torch
 from torch.amp.grad_scaler import OptState
 
 from .. import _lib
-from ._keys import number
+from ._group_keys import number
 
 TYPES = {torch.float32: _lib.F32, torch.float64: _lib.F64}
 # Outermost: the gradient is divided as it is first read, and nothing is written back to it.

@@ -5,7 +5,7 @@ import sys
 
 import torch
 
-from ._bound import Bound, Changed, tensor_name
+from ._tensor_binding import TensorBinding, Changed, tensor_name
 
 
 def is_sharded(x):
@@ -75,7 +75,7 @@ def fill(view, value):
         here.copy_(value)
 
 
-class Sharded(Bound):
+class Sharded(TensorBinding):
     def _locals(self):
         return [local(p) for p in self.owners]
 

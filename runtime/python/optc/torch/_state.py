@@ -9,8 +9,8 @@ import torch
 from torch.utils import _pytree
 
 from .._api import Binding
-from ._keys import number, split_wrappers
-from ._memory import asked
+from ._group_keys import number, split_wrappers
+from ._engines import asked
 from ._sharded import fill, local, refuse_placed_value
 
 MOST_STEPS = 1 << 52                                   # optc_set_t takes no more

@@ -1,0 +1,14 @@
+/* The fixed sizes that give every reduction its shape, on every target: gen/plan/plan.h explains them. The last two: numbers of arrays that a launch may bring
+ * (gen/plan/merge_stages.c), and numbers in the device's memory that are read ahead of a run. */
+
+//@ lines
+#define OPTC_SEG 4096
+#define OPTC_LANES 128
+#define OPTC_TILE_ROWS 64
+#define OPTC_TILE_COLS 1024
+#define OPTC_BAND_ROWS 16
+#define OPTC_BAND_COLS 4096
+#define OPTC_ROW_LANES 8
+#define OPTC_COL_LANES 32
+#define OPTC_SHARED 24
+#define OPTC_SOURCES 24

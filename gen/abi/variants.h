@@ -1,0 +1,112 @@
+/* The ways through a rule, and which tensors take which.
+ *
+ * A spec may ask about a tensor in a plain `if`: is it a matrix (`matrix` beside `step`), how its sizes compare, what
+ * it is called, what it is tagged. Each combination of answers is traced as a variant of its own; when tensors are
+ * bound each takes the one variant all of whose answers are its own. Constant data, read by the compiler and by whoever
+ * binds; pasted into packages behind counts.h. */
+#ifndef OPTC_VARIANTS_H
+#define OPTC_VARIANTS_H
+
+typedef enum { TEST_MATRIX, TEST_SIZES, TEST_NAMED, TEST_TAGGED } TestKind;
+typedef enum { SIZE_ONE, SIZE_NUMEL, SIZE_ROWS, SIZE_COLS, NSIZE } Size;
+typedef enum { IS_LESS, IS_AT_MOST, IS_EQUAL, NRELATION } Relation;
+
+typedef struct Test {
+    TestKind kind;
+    bool yes;                              /* the answer of the tensors that pass */
+    /* SIZES: factor[0] * size[0] against factor[1] * size[1], in the view of who asked */
+    Relation relation;
+    Size size[2];
+    double factor[2];
+    int view;
+    const char *word;                      /* NAMED: a pattern with * and ?; TAGGED: a word */
+} Test;
+
+typedef struct Variant {
+    const char *name;
+    int view;                              /* bits: the views its row, col and slice values rest on */
+    const Test *test; int ntest;           /* all must pass; of the variants of a rule just one does */
+} Variant;
+
+typedef struct TensorFacts {                     /* what tests look at */
+    const char *name, *tags;               /* either may be NULL; tags: words separated by blanks or commas */
+    int rank; const int64_t *dim;
+    bool matrix, flat;                     /* matrix: may be stepped as one; flat: seen as a vector */
+    int64_t split;                         /* the rows of each of its matrices are those of so many; 0: of one */
+} TensorFacts;
+
+/* The tensor by a view, its matrices split. */
+OPTC_COUNT Shape facts_shape(const TensorFacts *a, int view)
+{
+    Shape s = count_shape(view, a->rank, a->dim, a->flat);
+    if (a->split > 1 && a->rank > 1 && !a->flat && s.rows % a->split == 0)
+        s.slices *= a->split, s.rows /= a->split;
+    return s;
+}
+
+OPTC_COUNT bool word_matches(const char *pattern, const char *s)
+{
+    const char *star = NULL, *back = NULL;
+    while (*s) {
+        if (*pattern == '*') {
+            star = ++pattern;
+            back = s;
+        } else if (*pattern == '?' || *pattern == *s) {
+            pattern++;
+            s++;
+        } else if (star) {
+            pattern = star;
+            s = ++back;
+        } else {
+            return false;
+        }
+    }
+    while (*pattern == '*')
+        pattern++;
+    return !*pattern;
+}
+
+OPTC_COUNT bool has_word(const char *words, const char *word)
+{
+    for (const char *s = words; s && *s;) {
+        size_t n = 0, k = 0;
+        while (s[n] && s[n] != ' ' && s[n] != ',')
+            n++;
+        while (k < n && word[k] == s[k])
+            k++;
+        if (n && k == n && !word[k])
+            return true;
+        s += n + (s[n] != 0);
+    }
+    return false;
+}
+
+OPTC_COUNT bool test_passes(const Test *t, const TensorFacts *a)
+{
+    bool is = false;
+    if (t->kind == TEST_SIZES) {
+        Shape s = facts_shape(a, t->view);
+        double x[2];
+        for (int i = 0; i < 2; i++)
+            x[i] = t->factor[i] * (t->size[i] == SIZE_NUMEL ? (double)s.n : t->size[i] == SIZE_ROWS ? (double)s.rows
+                                 : t->size[i] == SIZE_COLS ? (double)s.cols : 1);
+        is = t->relation == IS_LESS ? x[0] < x[1] : t->relation == IS_AT_MOST ? x[0] <= x[1] : x[0] == x[1];
+    } else {
+        is = t->kind == TEST_MATRIX ? a->matrix : t->kind == TEST_NAMED ? word_matches(t->word, a->name ? a->name : "")
+                                                                        : has_word(a->tags, t->word);
+    }
+    return is == t->yes;
+}
+
+OPTC_COUNT int variant_of(const Variant *v, int n, const TensorFacts *a)
+{
+    for (int i = 0; i < n; i++) {
+        int k = 0;
+        while (k < v[i].ntest && test_passes(&v[i].test[k], a))
+            k++;
+        if (k == v[i].ntest)
+            return i;
+    }
+    return 0;
+}
+#endif

@@ -1,0 +1,503 @@
+/* Names and expressions. Values keep the spec's names; what is used once and has no name is written where it is used.
+ */
+#include "gen/emit/emit.h"
+#include "gen/emit/template.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+const char *emit_real(const Emit *e) { return e->wide ? "double" : type_info[e->plan->real].c; }
+const char *emit_suffix(const Emit *e) { return e->wide || e->plan->real == T_F64 ? "" : "f"; }
+const char *emit_type_suffix(Type t) { return t == T_F64 ? "" : "f"; }
+
+/* The entry of an identifier, made if it is new (count 0). Names of one loop local come by the thousand: a hash table.
+ */
+static Used *used_entry(Emit *e, const char *s)
+{
+    if (e->nused * 2 >= e->used_cap) {
+        Used *old = e->used;
+        int n = e->used_cap;
+        e->used_cap = n ? n * 2 : 256;
+        e->used = NEWS(e->arena, Used, e->used_cap);
+        e->nused = 0;
+        for (int i = 0; i < n; i++)
+            if (old[i].name)
+                *used_entry(e, old[i].name) = old[i];
+    }
+    uint64_t h = hash64(3, s, strlen(s));
+    while (e->used[h & (uint64_t)(e->used_cap - 1)].name && strcmp(e->used[h & (uint64_t)(e->used_cap - 1)].name, s))
+        h++;
+    Used *u = &e->used[h & (uint64_t)(e->used_cap - 1)];
+    if (!u->name) {
+        u->name = arena_strdup(e->arena, s);
+        e->nused++;
+    }
+    return u;
+}
+
+/* NULL, EOF, INT_MAX, M_PI …: names in capitals are macros' own, but for single letters, as papers have them. */
+static bool is_loud(const char *s)
+{
+    for (const char *c = s; *c; c++)
+        if (*c >= 'a' && *c <= 'z')
+            return false;
+    return strlen(s) > 1;
+}
+
+const char *emit_name(Emit *e, const char *want)
+{
+    char base[80];
+    bool ours = !strncasecmp(want, "optc", 4) || want[0] == '_' ||
+                is_loud(want); /* the runtime's, the compiler's own names, macros of headers */
+    snprintf(base, sizeof base, "%s%.60s", ours ? "x_" : "", want);
+    for (char *c = base; *c; c++)
+        if (*c == '.')
+            *c = '_';
+    int suffix = used_entry(e, base)->count++;
+    while (suffix) {
+        const char *s = arena_printf(e->arena, "%s_%d", base, suffix + 1);
+        Used *u = used_entry(e, s);
+        if (u->count++ == 0)
+            return u->name;
+        suffix = used_entry(e, base)->count++;
+    }
+    return used_entry(e, base)->name;
+}
+
+const char *emit_value_name(Emit *e, Ref r) { return value_name(e->arena, e->plan->rule, e->phase, r); }
+
+const char *emit_array_name(Emit *e, Access a)
+{
+    if (!e->own[a.mem] || e->taken[a.mem])
+        return emit_name(e, a.name);
+    e->taken[a.mem] = true;
+    return e->own[a.mem];
+}
+
+enum { LONGEST = 7 };                       /* operations in one expression: more get a name of their own */
+
+static void weigh(Emit *e)
+{
+    for (int i = 0; i < e->st->nbody; i++) {
+        Ref r = e->st->body[i];
+        e->weight[r] = 1;
+        for (int k = 0; k < e->g->n[r].nargs; k++) {
+            Ref a = e->g->n[r].arg[k];
+            if (emit_inlined(e, a))
+                e->weight[r] += e->weight[a];
+        }
+    }
+}
+
+static void count_uses(Emit *e)
+{
+    const Stage *s = e->st;
+    for (int i = 0; i < s->nbody; i++)
+        for (int k = 0; k < e->g->n[s->body[i]].nargs; k++)
+            e->uses[e->g->n[s->body[i]].arg[k]]++;
+    for (int i = 0; i < s->nstore; i++)
+        e->uses[s->store[i].val]++;
+    for (int i = 0; i < s->nfold; i++) {
+        const Node *n = &e->g->n[s->fold[i].val];
+        bool again = false;                     /* folds of one value share its buffer */
+        Ref x = n->arg[is_global(n) ? s->variant : 0];
+        for (int j = 0; j < i; j++)
+            again = again || (!is_global(n) && e->g->n[s->fold[j].val].arg[0] == x);
+        e->uses[x] += !again;
+    }
+}
+
+/* What C and C++ use themselves: a package compiles as either. */
+static const char *const language[] = {
+    "alignas", "alignof", "and", "and_eq", "asm", "auto", "bitand", "bitor", "bool", "break", "case", "catch",
+    "char", "class", "compl", "const", "const_cast", "constexpr", "continue", "decltype", "default", "delete", "do",
+    "double", "dynamic_cast", "else", "enum", "explicit", "export", "extern", "false", "float", "for", "friend",
+    "goto", "if", "inline", "int", "long", "mutable", "namespace", "new", "noexcept", "not", "not_eq", "nullptr",
+    "operator", "or", "or_eq", "private", "protected", "public", "register", "reinterpret_cast", "restrict",
+    "return", "short", "signed", "sizeof", "static", "static_assert", "static_cast", "struct", "switch", "template",
+    "this", "thread_local", "throw", "true", "try", "typedef", "typeid", "typename", "union", "unsigned", "using",
+    "virtual", "void", "volatile", "wchar_t", "char8_t", "char16_t", "char32_t", "concept", "consteval",
+    "constinit", "co_await", "co_return", "co_yield", "requires", "typeof_unqual", "while", "xor", "xor_eq",
+    "typeof", "linux", "unix", "errno", "stdin", "stdout", "stderr", "complex", "imaginary", "noreturn", "assert",
+    "I", "math_errhandling", "offsetof", "half", "half2", "fabs", "fabsf", "sqrt", "sqrtf", "fma", "fmaf", NULL};
+
+static const char *slot(Arena *a, const char *prefix, const char *name)
+{
+    char *s = arena_printf(a, "%sat_%s", prefix ? prefix : "", name);
+    for (char *c = s; *c; c++)
+        *c = *c == '.' ? '_' : *c;
+    return s;
+}
+
+typedef struct { const Access *v; int n; } Accesses;
+enum { NACCESSES = 4 };
+static void accesses_of(const Stage *s, Accesses out[NACCESSES])
+{
+    out[0] = (Accesses){s->load, s->nload};
+    out[1] = (Accesses){s->fin, s->nfin};
+    out[2] = (Accesses){s->store, s->nstore};
+    out[3] = (Accesses){s->fold, s->nfold};
+}
+
+/* Names that no value of the stage may take: those of numbers of arrays, and those that the spec's reader knows as
+ * something else. */
+static void claim(Emit *e)
+{
+    const Plan *p = e->plan;
+    Accesses all[NACCESSES];
+    accesses_of(e->st, all);
+    int n = 0;
+    for (int k = 0; k < NACCESSES; k++)
+        for (int i = 0; i < all[k].n; i++, n++)
+            if (!e->array_slot)
+                used_entry(e, slot(e->arena, e->prefix, all[k].v[i].name))->count = 1;
+            else if (!e->array_slot[all[k].v[i].mem])
+                e->array_slot[all[k].v[i].mem] = n + 1;
+    if (e->array_slot)
+        used_entry(e, "arrays")->count = 1;
+    for (int k = 0; k < p->nmem; k++)
+        if (p->mem[k].kind != MEM_TEMP && p->mem[k].kind != MEM_PART)
+            e->own[k] = emit_name(e, p->mem[k].name);
+    for (int k = 0; k < p->rule->nhyper; k++)
+        e->hyper[k] = emit_name(e, p->rule->hyper[k].name);
+}
+
+void emit_begin(Emit *e, const Target *t, const Plan *p, StageAt at, Arena *a, const char *prefix)
+{
+    *e = (Emit){
+        .target = t, .plan = p, .phase = &at.entry->phase[at.phase], .st = at.stage, .arena = a, .prefix = prefix};
+    e->g = e->phase->g;
+    e->wide = dom_wide(stage_info[at.stage->kind].dom);
+    for (int k = 0; k < NEMITHOLE; k++)
+        e->at[k].arena = a;
+    e->own = NEWS(a, const char *, p->nmem + 1);
+    e->ptr = NEWS(a, const char *, p->nmem + 1);
+    e->transposed = NEWS(a, const char *, p->nmem + 1);
+    e->array_slot = at.stage->shared ? NEWS(a, int, p->nmem + 1) : NULL;
+    e->taken = NEWS(a, bool, p->nmem + 1);
+    e->hyper = NEWS(a, const char *, p->rule->nhyper + 1);
+    e->text = NEWS(a, const char *, e->g->len + 1);
+    e->uses = NEWS(a, int, e->g->len + 1);
+    e->weight = NEWS(a, int, e->g->len + 1);
+    for (const char *const *word = t->reserved; *word; word++)
+        used_entry(e, *word)->count = 1;
+    for (const char *const *word = language; *word; word++)
+        used_entry(e, *word)->count = 1;
+    claim(e);
+    count_uses(e);
+    weigh(e);
+}
+
+const char *emit_joined(Emit *e, const char *a, const char *b)
+{
+    return emit_name(e, arena_printf(e->arena, "%s_%s", a, b));
+}
+
+const char *emit_number(const Emit *e, double x)
+{
+    bool f32 = emit_suffix(e)[0] == 'f';
+    if (f32)
+        x = (double)(float)x;
+    if (isnan(x))
+        return f32 ? "optc_frombitsf(0x7fc00000u)" : "optc_frombits(0x7ff8000000000000ull)";
+    if (isinf(x))
+        return f32 ? (x < 0 ? "optc_frombitsf(0xff800000u)" : "optc_frombitsf(0x7f800000u)")
+                   : (x < 0 ? "optc_frombits(0xfff0000000000000ull)" : "optc_frombits(0x7ff0000000000000ull)");
+    char s[40];
+    for (int prec = 1; prec <= 17; prec++) {
+        snprintf(s, sizeof s, "%.*g", prec, x);
+        if (f32 ? strtof(s, NULL) == (float)x : strtod(s, NULL) == x)
+            break;
+    }
+    const char *dot = strpbrk(s, ".e") ? "" : ".0";
+    const char *t = arena_printf(e->arena, "%s%s%s", s, dot, f32 ? "f" : "");
+    return x < 0 || (x == 0 && signbit(x)) ? arena_printf(e->arena, "(%s)", t) : t;
+}
+
+bool emit_inlined(const Emit *e, Ref r)
+{
+    const Node *n = &e->g->n[r];
+    return e->uses[r] == 1 && !n->name && !is_leaf(n) && !is_red(n) && e->weight[r] && e->weight[r] <= LONGEST;
+}
+
+/* How tightly an expression binds, by ops.def; names bind tightest. */
+static int binding(const Emit *e, Ref r)
+{
+    int binds = e->text[r] ? 9 : op_info[e->g->n[r].op].binds;
+    return binds ? binds : binding(e, e->g->n[r].arg[0]);
+}
+
+static const char *operand(Emit *e, Ref r, int least)
+{
+    const Node *n = &e->g->n[r];
+    if (e->text[r])
+        return e->text[r];
+    if (n->op == OP_CONST)
+        return n->ty == BOOL ? (n->imm != 0 ? "1" : "0") : emit_number(e, n->imm);
+    const char *x = emit_expr(e, r);
+    return binding(e, r) < least ? arena_printf(e->arena, "(%s)", x) : x;
+}
+
+/* Draws: which generator call, by the value's place in its domain. */
+static const char *draw(Emit *e, const Node *n)
+{
+    static const char *const first[NDOM] = {[SLICE] = "self->first_slice + ",
+                                            [ROW] = "self->first_row + ",
+                                            [COL] = "self->first_col + ",
+                                            [ELEM] = "self->first + "};
+    const char *at = !dom_inside((Dom)n->dom)
+                         ? "0"
+                         : arena_printf(e->arena, "%soffset + i", first[n->dom] ? first[n->dom] : "");
+    const char *size = dom_of_block((Dom)n->dom) ? " + 256u * (unsigned)self->first" : "";     /* layout.c */
+    return arena_printf(e->arena, "optc_%s%s(self->hyper[%d], self->hyper[0]%s, (unsigned)self->id, %du%s, %s)",
+                        n->op == OP_RANDOM ? "uniform" : "normal", emit_suffix(e), n->sym + 1,
+                        e->t_ahead ? " + 1.0" : "", (int)n->imm, size, at);
+}
+
+/* A value as an array would hold it. */
+static const char *stored(Emit *e, const Node *n)
+{
+    const char *x = operand(e, n->arg[0], 0);
+    Type t = e->plan->mem[plan_mem_of_state(e->plan, n->sym)].type;
+    if (dom_wide((Dom)n->dom) || t == e->plan->real)
+        return x;
+    const char *s = *type_info[t].store ? emit_call_text(e->arena, type_info[t].store, x)
+                                        : arena_printf(e->arena, "(%s)(%s)", type_info[t].c, x);
+    return emit_call_text(e->arena, type_info[t].load, s);
+}
+
+const char *emit_expr(Emit *e, Ref r)
+{
+    const Node *n = &e->g->n[r];
+    if (e->text[r])
+        return e->text[r];
+    if (n->op == OP_CONST)
+        return operand(e, r, 0);
+    if (n->op == OP_RANDOM || n->op == OP_NORMAL)
+        return draw(e, n);
+    if (n->op == OP_STORED)
+        return stored(e, n);
+    Buf b = {.arena = e->arena};
+    const char *form = op_info[n->op].form;
+    int mine = binding(e, r), tight = mine == 1 || mine == 5 ? 9 : mine;
+    for (const char *f = form; *f; f++) {
+        /* The right operand of an infix form must bind tighter than the form: a - (b - c). An argument needs nothing.
+         */
+        if (*f == '~')
+            buf_puts(&b, emit_suffix(e));
+        else if (*f == '%' && f[1] >= 'a' && f[1] <= 'c')
+            buf_puts(&b, operand(e, n->arg[f[1] - 'a'], mine == 9 ? 0 : f == form ? tight : tight + 1)), f++;
+        else
+            buf_add(&b, f, 1);
+    }
+    return buf_text(&b);
+}
+
+const char *emit_call_text(Arena *a, const char *fn, const char *x)
+{
+    return *fn ? arena_printf(a, "%s(%s)", fn, x) : x;
+}
+
+/* ---- what every target says of a stage ---- */
+const char *emit_array(Emit *e, Access a, bool writable)
+{
+    const char *number = e->array_slot
+        ? arena_printf(e->arena, "%s[%d]", e->target->array_slot, e->array_slot[a.mem] - 1)
+                                 : slot(e->arena, e->prefix, a.name);
+    return arena_printf(e->arena, "(%s%s *)self->mem[%s]", writable ? "" : "const ",
+                        type_info[e->plan->mem[a.mem].type].c, number);
+}
+
+const char *emit_array_param(const Emit *e, const char *param) { return e->array_slot ? param : ""; }
+
+static int by_number(const void *x, const void *y)
+{
+    const Access *a = x, *b = y;
+    return a->mem != b->mem ? (a->mem > b->mem) - (a->mem < b->mem) : strcmp(a->name, b->name);
+}
+
+void emit_array_numbers(Buf *b, const Plan *p, const EmitOptions *o)
+{
+    enum { WIDTH = 110 };
+    Access *v = NULL;
+    int n = 0, cap = 0;
+    Accesses all[NACCESSES];
+    for (int f = 0; f < p->nfn; f++) {
+        if (!emit_selects(p, o, f) || plan_at(p, f).stage->shared)
+            continue;
+        accesses_of(plan_at(p, f).stage, all);
+        for (int k = 0; k < NACCESSES; k++)
+            for (int i = 0; i < all[k].n; i++)
+                PUSH(b->arena, v, n, cap) = all[k].v[i];
+    }
+    if (!n)
+        return;
+    qsort(v, (size_t)n, sizeof *v, by_number);
+    buf_puts(b, "/* Arrays by number. */\nenum {\n   ");
+    size_t line = b->len - 3;
+    for (int i = 0; i < n; i++) {
+        if (i && !by_number(&v[i - 1], &v[i]))
+            continue;
+        const char *item = arena_printf(b->arena, " %s = %d,", slot(b->arena, o->prefix, v[i].name), v[i].mem);
+        if (b->len - line + strlen(item) > WIDTH) {
+            buf_puts(b, "\n   ");
+            line = b->len - 3;
+        }
+        buf_puts(b, item);
+    }
+    b->s[b->len - 1] = '\n';                   /* the last comma: C++ as old as NVRTC's default frowns on it */
+    buf_puts(b, "};\n\n");
+}
+
+/* Of a file with these options: the stage is in it. */
+bool emit_selects(const Plan *p, const EmitOptions *o, int fn)
+{
+    const Stage *s = plan_at(p, fn).stage;
+    return s && (!o->only || s == o->only) && (o->nparts <= 1 || emit_part_of(p, fn, o->nparts) == o->part);
+}
+
+const char *emit_red_kind(const Node *n)
+{
+    switch (n->op) {
+    case OP_RMAX: case OP_GMAX: return "max";
+    case OP_RMIN: case OP_GMIN: return "min";
+    default: return "sum";
+    }
+}
+
+const char *emit_fold_real(const Emit *e, const Node *n) { return is_norm(n) ? "double" : emit_real(e); }
+const char *emit_fold_suffix(const Emit *e, const Node *n) { return is_norm(n) ? "" : emit_suffix(e); }
+
+const char *emit_square(Emit *e, const char *x)
+{
+    return !strcmp(emit_real(e), "double") ? arena_printf(e->arena, "%s * %s", x, x)
+                                           : arena_printf(e->arena, "(double)%s * (double)%s", x, x);
+}
+
+const char *emit_raw_name(Emit *e, Ref r)
+{
+    const char *name = emit_value_name(e, r);
+    return is_norm(&e->g->n[r]) ? emit_joined(e, name, "squares") : emit_name(e, name);
+}
+
+void emit_finished(Emit *e, EmitHole to, Ref r, const char *raw)
+{
+    const Node *n = &e->g->n[r];
+    e->text[r] = raw;
+    if (!is_norm(n))
+        return;
+    if (n->op == OP_RMS)
+        raw = arena_printf(e->arena, "%s / (double)(%s)", raw, emit_count(e, n));
+    const char *cast = !strcmp(emit_real(e), "double") ? "" : "(float)";
+    emit_define(e, to, r, emit_name(e, emit_value_name(e, r)), arena_printf(e->arena, "%ssqrt(%s)", cast, raw));
+}
+
+/* Partials: templates/partials.h says how they lie. */
+const char *emit_parts_per_row(Arena *a, const Mem *m)
+{
+    return arena_printf(a, "optc_up(self->whole_cols, OPTC_%s_COLS)", stage_info[m->by].id);
+}
+
+const char *emit_parts_per_col(Arena *a, const Mem *m)
+{
+    return arena_printf(a, "optc_up(self->whole_rows, OPTC_%s_ROWS)", stage_info[m->by].id);
+}
+
+const char *emit_parts_per_slice(Emit *e, const Mem *m)
+{
+    const char *tile = stage_info[m->by].id;
+    if (m->from == ELEM)
+        return arena_printf(e->arena, "optc_up(self->whole_rows, OPTC_%s_ROWS) * optc_up(self->whole_cols, OPTC_%s_COLS)", tile,
+                            tile);
+    return arena_printf(e->arena, "optc_up(%s, OPTC_SEG)", emit_whole_length(e, m->from));
+}
+
+const char *emit_finish(const Mem *m)
+{
+    return dom_wide(m->dom) ? "finish_slice" : dom_info[m->dom].axis[1] == AXIS_ONE ? "finish_row" : "finish_col";
+}
+
+const char *emit_parts_of(Emit *e, const Mem *m)
+{
+    if (e->st->kind == S_GROUP)
+        return "self->ntensors";
+    if (dom_of_block(m->from))
+        return emit_block_values(e, m->from, true);
+    if (m->from == ELEM && m->by == S_FLAT)
+        return "optc_up(self->whole_n, OPTC_SEG)";
+    const char *parts = emit_parts_per_slice(e, m);
+    return dom_wide(m->from) ? parts : arena_printf(e->arena, "self->whole_slices * %s", parts);
+}
+
+static const char *tile_slot(Emit *e, const Mem *m, const char *own)
+{
+    const char *id = stage_info[m->by].id;
+    if (m->dom == ROW)
+        return arena_printf(e->arena, "%s * %s + optc_cols_inside(self) / OPTC_%s_COLS + seg", own,
+                            emit_parts_per_row(e->arena, m), id);
+    if (m->dom == COL)
+        return arena_printf(e->arena, "(slice * %s + optc_rows_inside(self) / OPTC_%s_ROWS + block) * self->cols + %s",
+                            emit_parts_per_col(e->arena, m), id, own);
+    return arena_printf(e->arena, "optc_tiles_%s(self, OPTC_%s_ROWS, OPTC_%s_COLS) + %s",
+                        dom_inside(m->dom) ? "inside" : "before", id, id, own);
+}
+
+static const char *list_slot(Emit *e, const Mem *m, const char *own)
+{
+    const char *inside = m->from == ROW ? "optc_rows_inside(self)" : m->from == COL ? "optc_cols_inside(self)" : "0";
+    if (dom_wide(m->from))
+        return arena_printf(e->arena, "self->first_slice / OPTC_SEG + %s", own);
+    if (dom_inside(m->dom))
+        return arena_printf(e->arena, "%s / OPTC_SEG + %s", inside, own);
+    return arena_printf(e->arena, "optc_segs_before(self, %s, %s) + %s", inside, emit_whole_length(e, m->from), own);
+}
+
+const char *emit_slot(Emit *e, Access f, const char *own)
+{
+    const Mem *m = &e->plan->mem[f.mem];
+    if (m->from != ELEM)
+        return list_slot(e, m, own);
+    return m->by == S_FLAT ? arena_printf(e->arena, "self->first / OPTC_SEG + %s", own) : tile_slot(e, m, own);
+}
+
+const char *emit_stage_name(char buf[MOST_STAGE_NAME], const Plan *p, const char *entry, int mask, const Stage *s)
+{
+    char phase[24] = "";
+    if (p->nperiod)
+        snprintf(phase, sizeof phase, "_phase%d", mask);
+    snprintf(buf, MOST_STAGE_NAME, "%.40s%s_%d_%s%s%.40s", entry, phase, s->fn, stage_info[s->kind].name,
+             s->variant ? "_" : "", s->variant ? p->rule->variant[s->variant].name : "");
+    return buf;
+}
+
+const char *emit_prefixed(Arena *a, const char *prefix, const Plan *p, const char *entry, int mask, const Stage *s)
+{
+    char name[MOST_STAGE_NAME];
+    return arena_printf(a, "%s%s", prefix ? prefix : "", emit_stage_name(name, p, entry, mask, s));
+}
+
+static void name_list(Buf *b, const Access *v, int n, const char *what)
+{
+    enum { WIDTH = 112 };
+    buf_puts(b, n ? what : "");
+    for (int i = 0; i < n; i++) {
+        const char *line = strrchr(buf_text(b), '\n');
+        bool full = strlen(line ? line : buf_text(b)) + strlen(v[i].name) > WIDTH;
+        buf_printf(b, "%s %s", full ? "\n *" : "", v[i].name);
+    }
+}
+
+const char *emit_stage_comment(Arena *a, const Stage *s)
+{
+    Buf b = {.arena = a};
+    buf_printf(&b, "/* %s:", stage_info[s->kind].what);
+    name_list(&b, s->load, s->nload, " reads");
+    name_list(&b, s->store, s->nstore, s->nload ? "; writes" : " writes");
+    name_list(&b, s->fold, s->nfold, s->nload || s->nstore ? "; folds into" : " folds into");
+    buf_printf(&b, ". %d + %d bytes.%s */", s->bytes_read, s->bytes_written,
+               s->shared ? " Of several stages, each with arrays of its own." : "");
+    return buf_text(&b);
+}

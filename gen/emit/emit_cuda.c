@@ -1,0 +1,434 @@
+/* The CUDA target: one kernel a stage, over the templates of stage_cuda.txt. A thread takes a few elements in a row;
+ * the order of every reduction is the CPU's, however launch.h cuts the work. */
+#include "gen/emit/emit_cuda.h"
+#include "gen/emit/prelude.h"
+
+#include <string.h>
+
+static const char *const reserved[] = {
+    "self",   "view",  "a",       "u",     "unit",      "start",    "count",    "from",    "left",     "offset",
+    "first",  "block", "blocks",  "row",   "col",       "slice",    "segs",     "seg",     "rows",     "line",
+    "lane",   "here",  "warp",    "wide",  "across",    "last",     "top",      "down",    "near",     "ends",
+    "batch",  "i",     "k",       "l",     "made",      "pair",     "shared",   "place",   "nth",      "piece",
+    "pieces", "walk",  "aligned", "steps", "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize", "turn",
+    "strip",  "room",  "inside",  "end",
+    "tiles",  "tile",  "at",      "both",  NULL};
+static const char *const prelude[] = {"gen/abi/stage_abi.h",   "math.h",  "math_f32.h", "math_f64.h", "random.h",
+                                      "types.h", "gen/abi/reduction_sizes.h", "cuda_helpers.h",     "half_tiles_cuda.h",   "partials.h", NULL};
+const Target emit_cuda_target = {"cuda", "stage_cuda.txt", "__restrict__", "arrays.at", prelude, reserved};
+
+enum { NCLASS = 4 };
+static int class_of(const Node *n)
+{
+    const char *k = emit_red_kind(n);
+    return is_norm(n) ? 3 : !strcmp(k, "max") ? 1 : !strcmp(k, "min") ? 2 : 0;
+}
+static const char *fold_class(const Node *n)
+{
+    return ((const char *const[NCLASS]){"optc_sum", "optc_maxi", "optc_mini", "optc_sum"})[class_of(n)];
+}
+/* The class that adds a value to a lane. Lanes of norms add the square. */
+static const char *add_class(const Node *n) { return is_norm(n) ? "optc_squares" : fold_class(n); }
+
+/* ---- finishing reductions ---- */
+/* A row or column of a whole array: by a warp, by eight threads for each of 32 columns. Where the stage folds what
+ * follows from it, rows are done by warps ahead of a chunk, columns by a thread each, whose neighbours read the next. */
+static void finish_array(CudaStage *c, Access f)
+{
+    Emit *e = &c->e;
+    const Mem *m = &e->plan->mem[f.mem];
+    const Node *n = &e->g->n[f.val];
+    bool down = emit_folds_down(e, f), packed = *type_info[m->type].load;
+    const char *name = emit_raw_name(e, f.val);
+    const char *from = emit_folded_from(e, f), *entries = emit_folded_count(e, f);
+    from = arena_printf(e->arena, "%s + i%s%s", from, down ? "" : " * ", down ? "" : entries);
+    from = packed ? arena_printf(e->arena, "optc_%ss{%s}", type_info[m->type].name, from) : from;
+    const Hole h[] = {{"name", name},
+                      {"class", fold_class(n)},
+                      {"real", emit_fold_real(e, n)},
+                      {"from", is_norm(n) ? arena_printf(e->arena, "optc_squares_of(%s)", from) : from},
+                      {"entries", entries},
+                      {"stride", down ? emit_axis(e, m->dom, 1) : "1"},
+                      {"chunk", number(c, list_chunk(e->plan, e->st))}};
+    bool lanes = c->form == FORM_LANES, ahead = rows_ahead(e->plan, e->st);
+    if (ahead)
+        emit_section(e, AT_BUFFERS, "array_room", h, sizeof h / sizeof *h);
+    const char *section = ahead ? "array_ahead" : lanes ? "array_alone" : down ? "array_down" : "array_across";
+    EmitHole to = lanes && !ahead ? AT_BODY : AT_FINS;
+    emit_section(e, to, section, h, sizeof h / sizeof *h);
+    if (ahead)
+        name = arena_printf(e->arena, "(%s)%s[i - first]", emit_fold_real(e, n), name);
+    emit_finished(e, ahead ? AT_BODY : to, f.val, name);
+}
+
+static void finish_one(CudaStage *c, Access f)
+{
+    Emit *e = &c->e;
+    const Mem *m = &e->plan->mem[f.mem];
+    if (m->kind != MEM_PART) {
+        finish_array(c, f);
+        return;
+    }
+    const char *name = emit_raw_name(e, f.val);
+    bool single = is_single(e->st->kind), shared = single || c->form == FORM_COLS || c->form == FORM_SLICES;
+    const Hole h[] = {{"name", name},
+                      {"class", fold_class(&e->g->n[f.val])},
+                      {"type", type_info[m->type].c},
+                      {"part", emit_array(e, f, false)},
+                      {"per_row", emit_parts_per_row(e->arena, m)},
+                      {"per_slice", emit_parts_per_slice(e, m)},
+                      {"tiles", emit_parts_per_col(e->arena, m)},
+                      {"count", single ? emit_parts_of(e, m) : ""}};
+    const char *section = single                     ? "finish_single"
+                          : c->form == FORM_COLS   ? "finish_cols"
+                          : c->form == FORM_SLICES ? "finish_slices"
+                                                   : emit_finish(m);
+    emit_section(e, shared ? AT_FINS : AT_BODY, section, h, sizeof h / sizeof *h);
+    emit_finished(e, shared ? AT_FINS : AT_BODY, f.val, name);
+}
+
+/* ---- folds ---- */
+/* A row's lanes: where columns are folded too, a warp has eight rows under way at once; else it walks one to its
+ * end. */
+static void row_lanes(CudaStage *c, Access f, const char *x)
+{
+    Emit *e = &c->e;
+    const Node *n = &e->g->n[f.val];
+    bool one = c->form == FORM_ROWS;
+    const char *acc = emit_joined(e, emit_value_name(e, f.val), "row"), *all = emit_joined(e, acc, "all");
+    const Hole h[] = {{"real", emit_fold_real(e, n)}, {"class", fold_class(n)}, {"add", add_class(n)},
+                      {"acc", acc},                   {"all", all},             {"x", x}};
+    emit_section(e, one ? AT_ROWSTART : AT_BUFFERS, one ? "four_start" : "eight_start", h, 6);
+    emit_section(e, AT_BODY, one ? "four_add" : "eight_add", h, 6);
+    emit_section(e, one ? AT_ROWEND : AT_FINISH, one ? "four_end" : "eight_end", h, 6);
+    c->rowfold[n->arg[0] * NCLASS + class_of(n)] = one ? all : arena_printf(e->arena, "%s[k]", all);
+}
+
+/* Of a tile's rows: each into its place, or all into one value of the tile. */
+static void fold_rows(CudaStage *c, Access f, const char *x)
+{
+    Emit *e = &c->e;
+    const Node *n = &e->g->n[f.val];
+    int at = n->arg[0] * NCLASS + class_of(n);
+    const char *part = cuda_pointer(c, f), *tile = stage_info[e->st->kind].id;
+    if (!c->rowfold[at])
+        row_lanes(c, f, x);
+    const char *shared = n->dom == ROW ? "" : emit_joined(e, emit_value_name(e, f.val), "rows");
+    const char *row = arena_printf(e->arena, "(slice * self->rows + block * OPTC_%s_ROWS + line)", tile);
+    const char *to = n->dom == ROW ? arena_printf(e->arena, "%s[%s]", part, emit_slot(e, f, row))
+                                   : arena_printf(e->arena, "%s[line]", shared);
+    const Hole h[] = {{"real", emit_fold_real(e, n)}, {"class", fold_class(n)}, {"shared", shared},
+                      {"tile", tile},         {"part", part},           {"to", to},
+                      {"all", c->rowfold[at]}, {"at", n->dom == ROW ? "" : emit_slot(e, f, "u.unit")}};
+    int nh = sizeof h / sizeof *h;
+    if (n->dom != ROW) {
+        emit_section(e, AT_BUFFERS, "rows_shared", h, nh);
+        emit_section(e, AT_LAST, "rows_end", h, nh);
+    }
+    emit_section(e, c->form == FORM_ROWS ? AT_ROWEND : AT_FINISH, c->form == FORM_ROWS ? "row_of_one" : "row_of_eight",
+                 h,
+              nh);
+}
+
+/* What eight warps found of the columns, once so many strips of them are there: kept side by side, then folded. */
+static const char *column_strips(CudaStage *c, int strips, const char *keep, const char *end)
+{
+    const char *when =
+        strips == 1 ? ""
+                    : arena_printf(c->e.arena, "if (from / OPTC_LANES %% %d == %d || from + OPTC_LANES >= count) ",
+                                   strips, strips - 1);
+    return emit_filled(&c->e, "column_strips",
+                       (Hole[]){{"keep", keep}, {"when", when}, {"strips", number(c, strips)}, {"end", end}}, 4);
+}
+
+static void fold_columns(CudaStage *c, Access f, const char *x)
+{
+    Emit *e = &c->e;
+    const Node *n = &e->g->n[f.val];
+    const char *part = cuda_pointer(c, f), *label = emit_value_name(e, f.val), *acc = emit_joined(e, label, "col"),
+               *shared = emit_joined(e, label, "cols");
+    int strips = tile_strips(e->plan, e->st), in_strips = !strips;
+    if (in_strips && !c->strip)
+        c->strip = shared;
+    const Hole h[] = {{"real", emit_fold_real(e, n)},
+                      {"class", fold_class(n)},
+                      {"add", add_class(n)},
+                      {"acc", acc},
+                      {"x", x},
+                      {"part", part},
+                      {"at", emit_slot(e, f, "start + first + l")},
+                      {"s", emit_name(e, "s")},
+                      {"shared", in_strips ? c->strip : shared},
+                      {"strips", number(c, in_strips ? 1 : strips)},
+                      {"strip", strips > 1 ? arena_printf(e->arena, "from %% %d + ", strips * LANES) : ""}};
+    int nh = sizeof h / sizeof *h;
+    if (!in_strips || c->strip == shared)
+        emit_section(e, AT_BUFFERS, "column_shared", h, nh);
+    emit_section(e, AT_COLSTART, "four_start", h, nh);
+    emit_section(e, AT_BODY, "column_add", h, nh);
+    const char *keep = emit_filled(e, "column_keep", h, nh), *end = emit_filled(e, "column_end", h, nh);
+    if (in_strips) {
+        buf_puts(&e->at[AT_COLSTRIPS], column_strips(c, 1, keep, end));
+    } else {
+        buf_puts(&e->at[AT_COLKEEP], keep);
+        buf_puts(&e->at[AT_COLEND], end);
+    }
+}
+
+static const char *column_finish(CudaStage *c)
+{
+    Emit *e = &c->e;
+    if (e->at[AT_COLSTRIPS].len)
+        return buf_text(&e->at[AT_COLSTRIPS]);
+    if (!e->at[AT_COLEND].len)
+        return "";
+    return column_strips(c, tile_strips(e->plan, e->st), buf_text(&e->at[AT_COLKEEP]), buf_text(&e->at[AT_COLEND]));
+}
+
+static void fold_one(CudaStage *c, Access f)
+{
+    Emit *e = &c->e;
+    const Stage *s = e->st;
+    const Node *n = &e->g->n[f.val];
+    Ref r = emit_folded(e, f);
+    if (emit_fold_single(e, f))
+        return;
+    if (!e->text[r]) {                              /* several folds may take it */
+        const char *x = emit_expr(e, r), *name = emit_name(e, emit_value_name(e, r));
+        emit_put(e, AT_BODY, "const %s %s = %s;\n", emit_real(e), name, x);
+        e->text[r] = name;
+    }
+    if (is_tiled(s->kind)) {
+        (n->dom == COL ? fold_columns : fold_rows)(c, f, e->text[r]);
+        return;
+    }
+    bool list = c->form == FORM_LANES;
+    const char *label = emit_value_name(e, f.val), *acc = emit_joined(e, label, "lanes"),
+               *all = emit_joined(e, acc, "all");
+    const Hole h[] = {{"real", emit_fold_real(e, n)},
+                      {"class", fold_class(n)},
+                      {"add", add_class(n)},
+                      {"acc", acc},
+                      {"all", all},
+                      {"x", list && is_norm(n) ? emit_square(e, e->text[r]) : e->text[r]},
+                      {"array", emit_array(e, f, true)},
+                      {"at", emit_slot(e, f, "u.unit")},
+                      {"shared", list ? emit_joined(e, label, "values") : ""},
+                      {"chunk", list ? number(c, list_chunk(e->plan, s)) : ""}};
+    int nh = sizeof h / sizeof *h;
+    emit_section(e, AT_BUFFERS, list ? "list_start" : "four_start", h, nh);
+    emit_section(e, AT_BODY, list ? "list_add" : "four_add", h, nh);
+    if (list)
+        emit_section(e, AT_ROWEND, "list_lanes", h, nh);
+    emit_section(e, AT_FINISH, list ? "list_end" : "four_end", h, nh);
+    if (!list)
+        emit_section(e, AT_FINISH, "four_store", h, nh);
+}
+
+static void store_one(CudaStage *c, Access a)
+{
+    Emit *e = &c->e;
+    const Mem *m = &e->plan->mem[a.mem];
+    const TypeInfo *t = &type_info[m->type];
+    const char *x = emit_expr(e, a.val), *v = emit_call_text(e->arena, t->store, x);
+    if (emit_store_single(e, a, v))
+        return;
+    const char *ptr = cuda_pointer(c, a);
+    if (!in_vectors(c)) {
+        emit_put(e, AT_BODY, "%s[i] = %s;\n", ptr, v);
+        return;
+    }
+    bool packs = *t->store;                    /* a vector's values at once, when all are there */
+    const char *out = emit_joined(e, ptr, "out"), *stored = packs ? emit_joined(e, ptr, "stored") : out;
+    emit_put(e, AT_OUTS, "%s %s[%d];\n", type_info[packs ? t->compute : m->type].c, out, c->vec);
+    emit_put(e, AT_BODY, "%s[i] = %s;\n", out, x);
+    if (packs)
+        emit_put(e, AT_STORES, "%s %s[%d];\n%s_all(%s, %s);\n", t->c, stored, c->vec, t->store, stored, out);
+    if (c->form == FORM_HALF) {
+        const Hole h[] = {{"x", ptr},
+                          {"from", stored},
+                          {"type", t->c},
+                          {"tile", emit_joined(e, ptr, "tile")},
+                          {"vector", number(c, c->vec)}};
+        emit_section(e, AT_COLSTART, "half_room", h, 5);
+        emit_section(e, AT_STORES, "half_keep", h, 5);
+        emit_section(e, AT_FINISH, "half_put", h, 5);
+        return;
+    }
+    emit_section(e, AT_STORES, "put", (Hole[]){{"hint", number(c, c->knob[KNOB_STORE])}, {"x", ptr}, {"from", stored}},
+                 3);
+}
+
+static void work(CudaStage *c)
+{
+    const Stage *s = c->e.st;
+    emit_scalars(&c->e);
+    for (int i = 0; i < s->nfin; i++)
+        finish_one(c, s->fin[i]);
+    for (int i = 0; i < s->nload; i++)
+        cuda_load(c, s->load[i]);
+    cuda_indices(c);
+    emit_body(&c->e);
+    for (int i = 0; i < s->nfold; i++)
+        fold_one(c, s->fold[i]);
+    for (int i = 0; i < s->nstore; i++) {
+        emit_line_directive(&c->e, s->store[i].val);
+        store_one(c, s->store[i]);
+    }
+    if (c->e.cites)
+        emit_put(&c->e, AT_BODY, "%s", emit_line_mark);
+}
+
+/* ---- the kernel around it ---- */
+/* A stage of a rule with periods runs only in its own phase: a captured graph launches the stages of all of them. Which
+ * phase it is a kernel of several stages is told. */
+static const char *guard_text(CudaStage *c, int mask)
+{
+    const Plan *p = c->e.plan;
+    Buf b = {.arena = c->e.arena};
+    for (int i = 0; i < p->nperiod; i++)
+        buf_printf(&b, "%s((long long)(self->hyper[0] + self->hyper[%d]%s) %% %d == %d) != %s", i ? " || " : "",
+                   p->rule->nhyper + 1, c->e.t_ahead ? " + 1.0" : "", p->period[i].every, p->period[i].offset,
+                   c->e.array_slot ? arena_printf(c->e.arena, "(arrays.phase >> %d & 1)", i) : mask >> i & 1 ? "1"
+                   : "0");
+    return p->nperiod ? emit_filled(&c->e, "guard", (Hole[]){{"elsewhere", buf_text(&b)}}, 1) : "";
+}
+
+/* A tensor that takes no part has less than no elements: passes over the elements in order find none by themselves. */
+static const char *absent_text(CudaStage *c)
+{
+    const char *leaves = emit_absent(&c->e);
+    if (c->form == FORM_MAP || c->form == FORM_FOLD)
+        return "";
+    return *leaves ? emit_filled(&c->e, "absent_leaves", (Hole[]){{"leaves", leaves}}, 1)
+                   : emit_filled(&c->e, "absent", NULL, 0);
+}
+
+/* Plain maps reach the memory's limit either way: only what folds, looks up rows and columns or has to unpack what it
+ * loads (between two loads, where each is looked at) is compiled twice. */
+static const char *choose_walk(CudaStage *c, bool placed)
+{
+    Arena *a = c->e.arena;
+    Dom own = stage_info[c->e.st->kind].dom;
+    const char *all = squares(c) ? emit_length(&c->e, own) : "self->n";
+    const char *sizes = is_tiled(c->e.st->kind) ? "" : arena_printf(a, " && %s %% %d == 0", all, c->vec);
+    bool packed = false;
+    for (int i = 0; i < c->e.st->nload; i++)
+        packed = packed || *type_info[c->e.plan->mem[c->e.st->load[i].mem].type].load;
+    if (c->form == FORM_MAP && !placed && packed)
+        return emit_filled(&c->e, "walk_full",
+                           (Hole[]){{"full", number(c, c->knob[KNOB_THREADS] * c->vec * c->knob[KNOB_ITEMS])}}, 1);
+    if (c->form == FORM_MAP && !placed)
+        return emit_filled(&c->e, "walk_any", NULL, 0);
+    if (placed) {
+        /* the even walk divides nothing: a tensor of several matrices takes the other one */
+        const char *alone = squares(c) || c->by_matrix ? "" : " && self->slices == 1";
+        sizes = arena_printf(a, "%s && %s %% %d == 0%s", sizes,
+                             c->by_matrix ? "self->rows * self->cols" : emit_axis(&c->e, own, 1), c->vec, alone);
+    }
+    return emit_filled(&c->e, "walk_even", (Hole[]){{"sizes", sizes}}, 1);
+}
+
+/* The block's number, or the loop of a grid that goes round; the index counts from the end in every second pass, which
+ * finds in the cache what the one before touched last. */
+typedef struct { const char *first, *all, *stride, *nth, *back; bool round; } Walking;
+
+static Walking walking(CudaStage *c, int64_t pieces)
+{
+    Arena *a = c->e.arena;
+    int warps = c->knob[KNOB_THREADS] / 32;
+    bool fold = c->form == FORM_FOLD;
+    Walking w = {.first = "blockIdx.x", .all = "a.count", .stride = "", .round = c->knob[KNOB_GRID]};
+    if (fold) {
+        w.first = arena_printf(a, "(long long)blockIdx.x * %d + threadIdx.x / 32", warps);
+        w.stride = arena_printf(a, " * %d", warps);
+    }
+    if (c->form == FORM_MAP)
+        w.all = arena_printf(a, "optc_turns<%d, %d>(a)", c->knob[KNOB_THREADS], (int)pieces);
+    w.nth = w.round || fold ? "nth" : w.first;
+    bool back = c->e.st->time % 2;
+    w.back = back ? arena_printf(a, "%s - 1 - %s", w.all, w.nth) : w.nth;
+    if (c->form == FORM_MAP)
+        w.back = back ? "true" : "false";
+    return w;
+}
+
+enum { MOST_HOLES = NEMITHOLE + 32 };
+static int stage_holes(CudaStage *c, Hole *h, const Walking *w, int64_t pieces, int mask)
+{
+    Emit *e = &c->e;
+    const Stage *s = e->st;
+    bool placed = in_vectors(c) && !is_tiled(s->kind) && s->uses_rows, fold = c->form == FORM_FOLD, list = squares(c),
+         first = s->kind == S_GROUP && !e->t_ahead;
+    Dom own = stage_info[s->kind].dom;
+    const char *vector = number(c, c->vec), *by = fold ? "OPTC_LANES" : number(c, c->vec * c->knob[KNOB_THREADS]);
+    const Hole place[] = {{"vector", vector}, {"thread", fold ? "lane" : "turn.id"},
+                          {"across", c->by_matrix ? "self->rows * self->cols" : emit_axis(e, own, 1)}, {"by", by}};
+    bool spot = list || c->by_matrix;
+    const char *at = c->form == FORM_HALF ? "place_half" : list ? "place_list" : spot ? "place_matrix" : "place";
+    const Hole length = {"length", emit_length(e, own)};
+    const char *span = fold ? list ? "fold_span_list" : "fold_span" : list ? "map_span_list" : "map_span";
+    const Hole more[] = {{"mems", number(c, e->plan->nmem)},
+                         {"back", w->back},
+                         {"nth", w->nth},
+                         {"pieces", number(c, pieces)},
+                         {"vector", vector},
+                         {"threads", number(c, c->knob[KNOB_THREADS])},
+                         {"items", number(c, c->knob[KNOB_ITEMS])},
+                         {"chunk", number(c, list_chunk(e->plan, s))},
+                         {"tile", stage_info[s->kind].id},
+                         length,
+                         {"span", emit_filled(e, span, &length, 1)},
+                         {"end", list ? "end" : "self->n"},
+                         {"across", list ? emit_axis(e, own, 1) : ""},
+                         {"wide", c->wide.len ? buf_text(&c->wide) : "true"},
+                         {"guard", arena_printf(e->arena, "%s%s", guard_text(c, mask), absent_text(c))},
+                         {"choose", choose_walk(c, placed)},
+                         {"place", placed ? emit_filled(e, at, place, 3) : ""},
+                         {"ahead", placed ? emit_filled(e, spot ? "ahead_list" : "ahead", place + 2, 2) : ""},
+                         {"moves_t", first ? emit_filled(e, "moves_t", NULL, 0) : ""},
+                         {"which", s->kind == S_GROUP ? "blockIdx.x" : "a.units[blockIdx.x].tensor"}};
+    int n = emit_holes(e, h);
+    h[AT_COLEND].text = column_finish(c);
+    memcpy(h + n, more, sizeof more);
+    return n + (int)(sizeof more / sizeof *more);
+}
+
+/* What is between the braces: of maps and folds what a unit takes, once or in a loop. */
+static const char *inside_text(CudaStage *c, int mask)
+{
+    Emit *e = &c->e;
+    int64_t pieces = launch_unit_blocks(
+        e->st, &(Launch){{c->knob[0], c->knob[1], c->knob[2], c->knob[3], c->knob[4], c->knob[5], c->knob[6]}});
+    Walking w = walking(c, pieces);
+    Hole h[MOST_HOLES];
+    int n = stage_holes(c, h, &w, pieces, mask);
+    if (c->form != FORM_MAP && c->form != FORM_FOLD)
+        return emit_filled(e, form_name[c->form], h, n);
+    const char *each = emit_filled(e, c->form == FORM_MAP ? "map_each" : "fold_each", h, n);
+    const Hole around[] = {{"first", w.first}, {"all", w.all}, {"stride", w.stride}, {"each", each}};
+    if (w.round || c->form == FORM_FOLD)
+        each = emit_filled(e, w.round ? "round" : "once", around, 4);
+    return emit_filled(e, form_name[c->form], (Hole[]){{"each", each}}, 1);
+}
+
+bool emit_cuda_kernel(Buf *out, Arena *a, const Plan *p, StageAt at, CudaKernel k)
+{
+    CudaStage c = {.form = stage_form(at.stage), .knob = k.launch->v, .vec = k.launch->v[KNOB_VECTOR], .wide.arena = a};
+    emit_begin(&c.e, &emit_cuda_target, p, at, a, k.prefix);
+    c.e.cites = k.cites;
+    c.e.t_ahead = strcmp(at.entry->name, "step") != 0;          /* t on the device moves when a step begins */
+    c.rowfold = NEWS(a, const char *, (c.e.g->len + 1) * NCLASS);
+    c.by_matrix = cuda_by_matrix(&c);
+    if (squares(&c))                                            /* where a matrix begins */
+        buf_printf(&c.wide, "slice * %s %% %d == 0", emit_length(&c.e, stage_info[at.stage->kind].dom), c.vec);
+    work(&c);
+    const char *threads = number(&c, c.knob[KNOB_THREADS]);
+    const char *bounds = c.knob[KNOB_BLOCKS] ? arena_printf(a, "%s, %d", threads, c.knob[KNOB_BLOCKS]) : threads;
+    const Hole h[] = {{"comment", emit_stage_comment(a, at.stage)},
+                      {"bounds", bounds},
+                      {"fn", k.fn},
+                      {"arrays", emit_array_param(&c.e, ", const optc_numbers arrays")},
+                      {"inside", inside_text(&c, at.phase)}};
+    return template_fill(out, emit_cuda_target.templates, "kernel", h, 5) && !c.e.broken;
+}

@@ -1,0 +1,189 @@
+/* What a stage reads on a GPU, and where it stands along its axes. */
+#include "gen/emit/emit_cuda.h"
+
+static void must_align(CudaStage *c, const char *x)
+{
+    buf_printf(&c->wide, "%soptc_wide<%d>(%s)", c->wide.len ? " && " : "", c->vec, x);
+}
+
+const char *cuda_pointer(CudaStage *c, Access a)
+{
+    bool known = c->e.ptr[a.mem] != NULL;
+    const char *ptr = emit_pointer(&c->e, a, in_vectors(c) ? "" : " + offset");
+    if (!known && in_vectors(c) && emit_dom(&c->e, a) == stage_info[c->e.st->kind].dom)
+        must_align(c, ptr);
+    return ptr;
+}
+
+/* Where vectors are loaded to: a small array in the loop, or one for all vectors of a thread (of a tile: for its eight
+ * rows) where those are loaded ahead. *value: inside the loop over a vector, its i-th value. */
+static const char *vector_in(CudaStage *c, const char *label, Type t, const char **value)
+{
+    Emit *e = &c->e;
+    const char *name = emit_joined(e, label, "in"), *type = type_info[t].c;
+    bool items = c->form == FORM_MAP || c->form == FORM_HALF, ahead = items || c->form == FORM_TILE;
+    if (items)
+        emit_put(e, AT_BUFFERS, "%s %s[%d][%d];\n", type, name, c->knob[KNOB_ITEMS], c->vec);
+    else if (ahead)
+        emit_put(e, AT_COLSTART, "%s %s[OPTC_TILE_ROWS / 8][%d];\n", type, name, c->vec);
+    else
+        emit_put(e, AT_LOADS, "%s %s[%d];\n", type, name, c->vec);
+    const char *vector = ahead ? arena_printf(e->arena, "%s[k]", name) : name;
+    *value = arena_printf(e->arena, "%s[i]", vector);
+    return vector;
+}
+
+static void load_vector(CudaStage *c, Access a)
+{
+    Emit *e = &c->e;
+    Type t = e->plan->mem[a.mem].type;
+    const char *ptr = cuda_pointer(c, a), *value, *vector = vector_in(c, ptr, t, &value);
+    emit_section(e, AT_LOADS, "get", (Hole[]){{"hint", number(c, c->knob[KNOB_LOAD])}, {"to", vector}, {"x", ptr}}, 3);
+    value = emit_entry(e, a, value);
+    if (e->uses[a.val] == 1 && e->g->n[a.val].ty == NUM)
+        e->text[a.val] = value;
+    else
+        emit_define(e, AT_BODY, a.val, emit_joined(e, ptr, "i"), value);
+}
+
+static void load_listed(CudaStage *c, Access a)
+{
+    Emit *e = &c->e;
+    const char *ptr = cuda_pointer(c, a);
+    emit_define(e, AT_BODY, a.val, emit_joined(e, ptr, "i"), emit_entry(e, a, arena_printf(e->arena, "%s[i]", ptr)));
+}
+
+/* Of a list over two axes: the value of the row or column, or the entry at the exchanged place. */
+static void load_along(CudaStage *c, Access a, DomIndex at)
+{
+    Emit *e = &c->e;
+    const Mem *m = &e->plan->mem[a.mem];
+    Dom own = stage_info[e->st->kind].dom, d = emit_dom(e, a);
+    bool transposed = emit_transposed(e, a);
+    const char *value, *vector = vector_in(c, a.name, m->type, &value);
+    const char *x = arena_printf(e->arena, "%s + slice * %s", emit_array(e, a, false), emit_length(e, d));
+    const Hole h[] = {{"how", transposed ? "turned" : at == INDEX_DOWN ? "down" : "across"},
+                      {"to", vector},
+                      {"x", x},
+                      {"across", emit_axis(e, own, 1)},
+                      {"down", transposed ? arena_printf(e->arena, "%s, ", emit_axis(e, own, 0)) : ""}};
+    emit_section(e, AT_LOADS, "get_along", h, sizeof h / sizeof *h);
+    if (at == INDEX_ACROSS && (m->kind == MEM_INPUT || dom_of_block(d)))       /* blocks of other sizes lie ahead */
+        must_align(c, x);
+    emit_define(e, AT_BODY, a.val, emit_array_name(e, a), emit_entry(e, a, value));
+}
+
+/* Row, column and slice values of a flat pass: a vector at a time as well. */
+static void load_placed(CudaStage *c, Access a, DomIndex at)
+{
+    Emit *e = &c->e;
+    const Mem *m = &e->plan->mem[a.mem];
+    const char *how = at == INDEX_DOWN ? "rows" : at == INDEX_ACROSS ? "cols" : "slices";
+    const char *array = emit_array(e, a, false), *value;
+    const char *vector = vector_in(c, a.name, m->type, &value);
+    emit_section(e, AT_LOADS, c->by_matrix ? "get_matrix" : "get_placed",
+              (Hole[]){{"how", how}, {"to", vector}, {"x", array}}, 3);
+    if (at == INDEX_ACROSS && m->kind == MEM_INPUT)            /* the caller's, aligned as it may be; ours always are */
+        must_align(c, array);
+    emit_define(e, AT_BODY, a.val, emit_array_name(e, a), emit_loaded(e, a, value));
+}
+
+/* The values of a tile's four columns: where a warp has several rows under way, once for all of them. */
+static void load_columns(CudaStage *c, Access a)
+{
+    Emit *e = &c->e;
+    const Mem *m = &e->plan->mem[a.mem];
+    bool tile = c->form == FORM_TILE;
+    const char *ptr = cuda_pointer(c, a), *four = emit_joined(e, ptr, "in");
+    const Hole h[] = {{"type", type_info[m->type].c}, {"to", four}, {"x", ptr}, {"left", tile ? "across" : "left"}};
+    emit_section(e, tile ? AT_COLSTART : AT_LOADS, "get_columns", h, 4);
+    if (m->kind == MEM_INPUT)                          /* the caller's, aligned as it may be; ours always are */
+        must_align(c, ptr);
+    emit_define(e, AT_BODY, a.val, emit_joined(e, ptr, "i"), emit_loaded(e, a, arena_printf(e->arena, "%s[i]", four)));
+}
+
+/* A value of each of the eight rows of a tile that a warp has under way. */
+static void load_row(CudaStage *c, Access a)
+{
+    Emit *e = &c->e;
+    const char *ptr = cuda_pointer(c, a), *type = type_info[e->plan->mem[a.mem].type].c;
+    const char *eight = emit_joined(e, ptr, "in");
+    emit_put(e, AT_COLSTART, "%s %s[OPTC_TILE_ROWS / 8];\n", type, eight);
+    emit_section(e, AT_LOADS, "get_row", (Hole[]){{"to", eight}, {"x", ptr}, {"type", type}}, 3);
+    emit_define(e, AT_BODY, a.val, emit_joined(e, ptr, "i"), emit_loaded(e, a, arena_printf(e->arena, "%s[k]", eight)));
+}
+
+void cuda_load(CudaStage *c, Access a)
+{
+    const Stage *s = c->e.st;
+    DomIndex at = dom_find(stage_info[s->kind].dom, emit_dom(&c->e, a));
+    bool tiled = is_tiled(s->kind), list = is_list(s->kind);
+    if (at == INDEX_ONE)
+        emit_load_scalar(&c->e, AT_HOISTED, a, "0");
+    else if (list && at == INDEX_SAME && !in_vectors(c))
+        load_listed(c, a);
+    else if (list && (at == INDEX_DOWN || at == INDEX_ACROSS || emit_transposed(&c->e, a)))
+        load_along(c, a, at);
+    else if (at == INDEX_SAME)
+        load_vector(c, a);
+    else if (tiled && at == INDEX_ACROSS)
+        load_columns(c, a);
+    else if (tiled && at == INDEX_DOWN && c->form == FORM_ROWS)
+        emit_load_scalar(&c->e, AT_ROWSTART, a, "row");
+    else if (tiled && at == INDEX_DOWN)
+        load_row(c, a);
+    else if (tiled || list)
+        emit_load_scalar(&c->e, AT_HOISTED, a, "slice");
+    else
+        load_placed(c, a, at);
+}
+
+/* Of a pass in vectors places are found as row and column values are. */
+static const char *index_vector(CudaStage *c, const char *how)
+{
+    Emit *e = &c->e;
+    const char *value, *name = emit_joined(e, how, "in");
+    bool map = c->form == FORM_MAP;
+    emit_put(e, map ? AT_BUFFERS : AT_LOADS, "%s %s%s[%d];\n", emit_index_type(e), name,
+             map ? arena_printf(e->arena, "[%d]", c->knob[KNOB_ITEMS]) : "", c->vec);
+    value = arena_printf(e->arena, "%s%s", name, map ? "[k]" : "");
+    Dom own = stage_info[e->st->kind].dom;
+    const Hole h[] = {{"how", how}, {"to", value}, {"down", emit_axis(e, own, 0)}, {"across", emit_axis(e, own, 1)}};
+    emit_section(e, AT_LOADS, squares(c) ? "index_along" : "index_placed", h, 4);
+    return arena_printf(e->arena, "%s[i]", value);
+}
+
+static bool uses_op(const Emit *e, Op op)
+{
+    for (Ref r = 0; r < e->g->len; r++)
+        if (e->uses[r] && e->g->n[r].op == op)
+            return true;
+    return false;
+}
+
+void cuda_indices(CudaStage *c)
+{
+    bool down = uses_op(&c->e, OP_DOWN), across = uses_op(&c->e, OP_ACROSS);
+    if (c->form == FORM_TILE)
+        emit_indices(&c->e, (EmitIndex){"block * OPTC_TILE_ROWS + warp + 8 * k", ""}, (EmitIndex){"col", " + i"});
+    else if (c->form == FORM_HALF)
+        emit_indices(&c->e, (EmitIndex){"row", ""}, (EmitIndex){"col", " + i"});
+    else if (c->form == FORM_ROWS)
+        emit_indices(&c->e, (EmitIndex){"row - slice * self->rows", ""}, (EmitIndex){"col", " + i"});
+    else if (in_vectors(c))
+        emit_indices(&c->e, (EmitIndex){down ? index_vector(c, "down") : "", ""},
+                     (EmitIndex){across ? index_vector(c, "across") : "", ""});
+    else
+        emit_indices(&c->e, (EmitIndex){"start", " + i"}, (EmitIndex){"start", " + i"});
+}
+
+bool cuda_by_matrix(const CudaStage *c)
+{
+    const Stage *s = c->e.st;
+    bool only = s->kind == S_FLAT && !uses_op(&c->e, OP_DOWN) && !uses_op(&c->e, OP_ACROSS);
+    for (int i = 0; i < s->nload; i++) {
+        DomIndex at = dom_find(ELEM, emit_dom(&c->e, s->load[i]));
+        only = only && at != INDEX_DOWN && at != INDEX_ACROSS;
+    }
+    return only;
+}

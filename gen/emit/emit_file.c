@@ -1,0 +1,145 @@
+/* What stands around the stages of an emitted file: whose they are, the line that makes it again, what it is known by;
+ * and the targets. */
+#include "gen/emit/emit.h"
+
+#include <string.h>
+
+/* Free text inside a comment must not end it, whatever the compiler makes of trigraphs and spliced lines: only bytes
+ * that can do nothing are kept. */
+const char *emit_comment_text(Arena *a, const char *s)
+{
+    char *t = arena_strdup(a, s);
+    for (char *c = t; *c; c++)
+        if (*c < 32 || *c > 126 || strchr("*\\?", *c))
+            *c = ' ';
+    return t;
+}
+
+/* A file's name inside the quotes of a directive. */
+const char *emit_file(Arena *a, const char *s)
+{
+    char *t = arena_strdup(a, s);
+    for (char *c = t; *c; c++)
+        if ((unsigned char)*c < 32 || *c == '"' || *c == '\\' || *c == 127)
+            *c = '_';
+    return t;
+}
+
+const char *emit_about(Arena *a, const Gen *g)
+{
+    const Rule *r = g->rule;
+    const Plan *p = g->plan;
+    Buf b = {.arena = a};
+    if (*r->cite)
+        buf_printf(&b, " * %s\n", emit_comment_text(a, r->cite));
+    if (r->noption)
+        buf_puts(&b, " * options:");
+    for (int i = 0; i < r->noption; i++)
+        buf_printf(&b, " %s=%s", r->option[i].name, emit_comment_text(a, r->option[i].value));
+    buf_printf(&b, "%s * types: p %s, g %s, state %s", r->noption ? "\n" : "", type_info[p->p].name,
+               type_info[p->g].name, type_info[p->state].name);
+    return buf_text(&b);
+}
+
+const char *emit_title(Arena *a, const Rule *r)
+{
+    return emit_comment_text(a, *r->with ? arena_printf(a, "%s with %s", r->name, r->with) : r->name);
+}
+
+/* The command that makes it again, free of paths. */
+static const char *own_command(Arena *a, const Gen *g, const char *target)
+{
+    Buf b = {.arena = a};
+    const Rule *r = g->rule;
+    int given = 0;
+    buf_printf(&b, "optc emit --target %s %s", target, r->name);
+    if (*r->with) {
+        buf_puts(&b, " --with ");
+        buf_shell(&b, r->with);
+    }
+    Buf options = {.arena = a};
+    for (int i = 0; i < r->noption; i++)
+        if (!strchr(r->option[i].name, '.'))
+            buf_printf(&options, "%s%s=%s", given++ ? "," : "", r->option[i].name, r->option[i].value);
+    if (given) {
+        buf_puts(&b, " --options ");
+        buf_shell(&b, buf_text(&options));
+    }
+    buf_printf(&b, " --type %s --grad-type %s --state-type %s", type_info[g->plan->p].name, type_info[g->plan->g].name,
+               type_info[g->plan->state].name);
+    return buf_text(&b);
+}
+
+int emit_parts(const Plan *p)
+{
+    int n = 0;
+    for (int f = 0; f < p->nfn; f++) {
+        StageAt at = plan_at(p, f);
+        n += at.stage && is_elem(at.stage->kind);
+    }
+    return n ? n : 1;
+}
+
+int emit_part_of(const Plan *p, int fn, int nparts)
+{
+    bool pass = is_elem(plan_at(p, fn).stage->kind);
+    int before = 0; /* passes over the elements take longest to compile: they and the others are dealt out in turn */
+    for (int f = 0; f < fn; f++) {
+        StageAt at = plan_at(p, f);
+        before += at.stage && is_elem(at.stage->kind) == pass;
+    }
+    return before % (nparts > 0 ? nparts : 1);
+}
+
+bool emit_key(const char *source, char hex[DIGEST_HEX])
+{
+    const char *code = strstr(source, "*/\n");
+    Buf b = {0};
+    for (const char *s = code ? code + 3 : source, *end; *s; s = end) {
+        end = s + strcspn(s, "\n");
+        end += *end == '\n';
+        if (strncmp(s, "#line ", 6))
+            buf_add(&b, s, (size_t)(end - s));
+    }
+    const char *kept = buf_text(&b);
+    if (kept)
+        digest_hex(kept, b.len, hex);
+    buf_free(&b);
+    return kept != NULL;
+}
+
+typedef struct {
+    const char *name;
+    bool (*emit)(const Gen *g, const EmitOptions *o, Arena *a, Buf *out);
+} TargetEmitter;
+static const TargetEmitter targets[] = {{"c", emit_c}, {"cuda", emit_cuda}};
+enum { NTARGETS = sizeof targets / sizeof *targets };
+const char *const gen_targets[] = {"c", "cuda", NULL};
+
+/* Everything but the result lives in an arena of the call; memory that ends anywhere ends here. */
+char *gen_emit(const Gen *g, const EmitOptions *o, Diag *d)
+{
+    jmp_buf out;
+    Arena scratch = {.out = &out};
+    char *volatile text = NULL;
+    LocaleMark was = locale_plain();
+    int t = 0;
+    while (t < NTARGETS && strcmp(o->target, targets[t].name))
+        t++;
+    if (t == NTARGETS) {
+        diag_set(d, NULL, 0, NULL, "unknown target '%s' (known: c, cuda)", o->target);
+    } else if (setjmp(out)) {
+        diag_memory(d);
+    } else {
+        Buf b = {.arena = &scratch};
+        EmitOptions with = *o;
+        with.command = o->command ? o->command : own_command(&scratch, g, o->target);
+        if (!targets[t].emit(g, &with, &scratch, &b))
+            diag_set(d, NULL, 0, NULL, "a template misses a section or names an unknown hole");
+        else if (!(text = buf_take(&b)))
+            diag_memory(d);
+    }
+    locale_back(was);
+    arena_free(&scratch);
+    return text;
+}

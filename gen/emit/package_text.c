@@ -1,0 +1,583 @@
+/* The text of a package: templates/package_*.txt around the stages of its rules and the tables that describe them. */
+#include "gen/emit/package_text.h"
+
+#include "gen/emit/emit.h"
+#include "gen/emit/program_make.h"
+#include "gen/emit/template.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const flag[] = {"false", "true"};
+
+static const char *function_name(Pack *p, int rule, const Plan *pl, const char *entry, int mask, const Stage *s)
+{
+    char name[MOST_STAGE_NAME];
+    return arena_printf(&p->arena, "%s_%s", p->rule[rule].id, emit_stage_name(name, pl, entry, mask, s));
+}
+
+/* Calls f for every function of a plan, with the stage that has it first, in the order of their numbers. */
+typedef void (*EachStage)(Pack *p, int rule, const PlanEntry *en, int mask, const Stage *s, void *ctx);
+static void each_stage(Pack *p, int rule, const Plan *pl, EachStage f, void *ctx)
+{
+    for (int k = 0; k < pl->nfn; k++) {
+        StageAt at = plan_at(pl, k);
+        f(p, rule, at.entry, at.phase, at.stage, ctx);
+    }
+}
+
+typedef struct { const Plan *plan; const char **v; int n, cap; } Names;
+static void add_name(Pack *p, int rule, const PlanEntry *en, int mask, const Stage *s, void *ctx)
+{
+    Names *l = ctx;
+    PUSH(&p->arena, l->v, l->n, l->cap) = function_name(p, rule, l->plan, en->name, mask, s);
+}
+
+static int by_text(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
+
+static bool names_clash(Pack *p, bool gpu, const char **name)
+{
+    Names l = {0};
+    for (int r = 0; r < p->nrule; r++) {
+        l.plan = (gpu ? p->rule[r].gpu : p->rule[r].gen)->plan;
+        each_stage(p, r, l.plan, add_name, &l);
+    }
+    if (l.n)
+        qsort(l.v, (size_t)l.n, sizeof *l.v, by_text);
+    for (int i = 1; i < l.n; i++)
+        if (!strcmp(l.v[i - 1], l.v[i])) {
+            *name = l.v[i];
+            return true;
+        }
+    return false;
+}
+
+bool pack_clash(Pack *p, const char **name) { return names_clash(p, false, name) || names_clash(p, true, name); }
+
+/* ---- tables ---- */
+static void put_program(Pack *pk, Buf *b, const Plan *p, const char *id, const char *tables)
+{
+    Program x = *program_make(&pk->arena, p, arena_printf(&pk->arena, "%s_", id));
+    x.name = id;
+    program_print(b, &x, tables);
+    buf_puts(b, "\n");
+}
+
+static void put_rules(Pack *pk, Buf *b)
+{
+    Buf rows = {.arena = &pk->arena};
+    int first = 0;
+    buf_puts(b, "static const ProgType program_types[] = {");
+    for (int t = 0; t < NTYPES; t++)
+        buf_printf(b, "%s{\"%s\", %d}", t ? ", " : "", program_types[t].name, program_types[t].bytes);
+    buf_puts(b, "};\n\n");
+    for (int i = 0; i < pk->nrule; i++) {
+        const char *id = pk->rule[i].id, *on_gpu = id;
+        const Plan *cpu = pk->rule[i].gen->plan, *gpu = pk->rule[i].gpu->plan;
+        put_program(pk, b, cpu, id, id);
+        if (gpu != cpu)
+            put_program(pk, b, gpu, id, on_gpu = arena_printf(&pk->arena, "2%s", id));     /* a name that no rule has */
+        buf_printf(&rows, "    {&program_%s, &program_%s, table_cpu_%s, %d},\n", id, on_gpu, id, first);
+        first += gpu->nfn;
+    }
+    buf_printf(b,
+               "static const PackedRule packed_rules[] = {\n%s};\nenum { nrule = sizeof packed_rules / sizeof "
+               "*packed_rules };\n",
+               buf_text(&rows));
+}
+
+typedef struct { Buf *b; const Launch *l; } LaunchRow;
+static void put_launch(Pack *p, int rule, const PlanEntry *en, int mask, const Stage *s, void *ctx)
+{
+    LaunchRow *row = ctx;
+    const int *v = row->l[s->fn].v;
+    buf_puts(row->b, "    {{");
+    for (int k = 0; k < NKNOB; k++)
+        buf_printf(row->b, "%s%d", k ? ", " : "", v[k]);
+    buf_printf(row->b, "}},    /* %s */\n", function_name(p, rule, p->rule[rule].gpu->plan, en->name, mask, s));
+}
+
+/* The first architecture with these launches: tables that are alike are printed once. */
+static const PackArch *same_launches(const Pack *p, int arch)
+{
+    for (int a = 0; a < arch; a++) {
+        bool same = true;
+        for (int r = 0; r < p->nrule && same; r++)
+            same = !memcmp(p->arch[a].launch[r], p->arch[arch].launch[r],
+                           sizeof(Launch) * (size_t)p->rule[r].gpu->plan->nfn);
+        if (same)
+            return &p->arch[a];
+    }
+    return &p->arch[arch];
+}
+
+static void put_methods(const PackArch *x, Buf *b)
+{
+    if (!x->nmethod)
+        return;
+    buf_printf(b, "/* Ways of eigenvectors and of roots as measured: roots, f64, power of rows, bucket of matrices, way. */\n"
+                  "static const KnownWay way_sm_%d[] = {\n", x->arch);
+    for (int i = 0; i < x->nmethod; i++)
+        buf_printf(b, "    {%d, %d, %d, %d, %d},\n", x->method[i].roots, x->method[i].f64, x->method[i].power,
+                   x->method[i].bucket,
+                   x->method[i].method);
+    buf_puts(b, "};\n");
+}
+
+static void put_launches(Pack *pk, Buf *b)
+{
+    if (!pk->narch) {                          /* C has no empty tables */
+        buf_puts(b, "static const Arch archs[] = {{0, false, NULL, NULL, 0}};\n"
+                    "enum { narch = 0 };     /* for the CPU alone */\n");
+        return;
+    }
+    buf_puts(b, "/* Launch parameters by architecture and stage:");
+    for (int k = 0; k < NKNOB; k++)
+        buf_printf(b, " %s", knob_name[k]);
+    buf_puts(b, ". The code has them built in. */\n");
+    for (int a = 0; a < pk->narch; a++) {
+        const PackArch *x = &pk->arch[a];
+        if (same_launches(pk, a) != x)
+            continue;
+        buf_printf(b, "static const Launch launch_%s_%d[] = {\n", x->ptx ? "compute" : "sm", x->arch);
+        for (int r = 0; r < pk->nrule; r++)
+            each_stage(pk, r, pk->rule[r].gpu->plan, put_launch, &(LaunchRow){b, x->launch[r]});
+        buf_puts(b, "};\n");
+    }
+    for (int a = 0; a < pk->narch; a++)
+        put_methods(&pk->arch[a], b);
+    buf_puts(b, "static const Arch archs[] = {\n");
+    for (int a = 0; a < pk->narch; a++) {
+        const PackArch *x = same_launches(pk, a), *own = &pk->arch[a];
+        buf_printf(b, "    {%d, %s, launch_%s_%d, ", own->arch, flag[own->ptx], x->ptx ? "compute" : "sm", x->arch);
+        buf_printf(b, own->nmethod ? "way_sm_%d, %d},\n" : "NULL, 0},\n", own->arch, own->nmethod);
+    }
+    buf_puts(b, "};\nenum { narch = sizeof archs / sizeof *archs };\n");
+}
+
+/* ---- files ---- */
+static const char *title_of(Pack *p, int rule)
+{
+    const Gen *g = p->rule[rule].gen;
+    Buf b = {.arena = &p->arena};
+    buf_puts(&b, g->rule->name);
+    if (*g->rule->with)
+        buf_printf(&b, " with %s", g->rule->with);
+    for (int i = 0; i < g->rule->noption; i++)
+        buf_printf(&b, "%s%s=%s", i ? "," : ", options ", g->rule->option[i].name, g->rule->option[i].value);
+    buf_printf(&b, ", %s", type_info[g->plan->p].name);
+    if (g->plan->g != g->plan->p || g->plan->state != g->plan->p)
+        buf_printf(&b, " (gradients %s, states %s)", type_info[g->plan->g].name, type_info[g->plan->state].name);
+    return emit_comment_text(&p->arena, buf_text(&b));
+}
+
+static const char *rule_list(Pack *p)
+{
+    Buf b = {.arena = &p->arena};
+    for (int i = 0; i < p->nrule; i++)
+        buf_printf(&b, " *   %-20s %s\n", p->rule[i].id, title_of(p, i));
+    return buf_text(&b);
+}
+
+static const char *upper(Arena *a, const char *s)
+{
+    char *t = arena_strdup(a, s);
+    for (char *c = t; *c; c++)
+        *c = (char)(*c >= 'a' && *c <= 'z' ? *c - 'a' + 'A' : *c);
+    return t;
+}
+
+static const char *stored_as(Arena *a, Type t, const char *x)
+{
+    return emit_call_text(a, type_info[t].store, arena_printf(a, "(%s)%s", type_info[type_info[t].compute].c, x));
+}
+
+/* ---- pasted sources ---- */
+static bool has_products(const Pack *p)
+{
+    for (int i = 0; i < p->nrule; i++)
+        if (plan_calls(p->rule[i].gen->plan))
+            return true;
+    return false;
+}
+
+static const char *source_text(const char *path)           /* NULL: it is not embedded */
+{
+    for (const Embedded *e = embedded_core; e->name; e++)
+        if (!strcmp(e->name, path))
+            return e->text;
+    return NULL;
+}
+
+static bool begins_with(const char *s, const char *with) { return !strncmp(s, with, strlen(with)); }
+
+static bool ends_with(const char *s, size_t n, const char *with)
+{
+    return n > strlen(with) && !memcmp(s + n - strlen(with), with, strlen(with));
+}
+
+/* The path of the include that a line begins with, of *len characters; NULL: it is none of ours. */
+static const char *quoted_include(const char *line, size_t *len)
+{
+    const char *path = begins_with(line, "#include \"") ? line + 10 : NULL;
+    *len = path ? strcspn(path, "\"") : 0;
+    return path;
+}
+
+/* What is pasted: the first ntypes are headers, each behind those that it includes; then code, in any order. */
+typedef struct Sources { const char **path; int n, cap, ntypes; } Sources;
+
+/* Headers that a package has already: in its own header, or ahead of its stages. */
+static bool emitted_elsewhere(const char *path)
+{
+    static const char *const headers[] = {"runtime/optc.h", "gen/abi/stage_abi.h", "gen/abi/reduction_sizes.h",
+                                          "runtime/core/cpu/conversions.h"};
+    for (size_t i = 0; i < sizeof headers / sizeof *headers; i++)
+        if (!strcmp(path, headers[i]))
+            return true;
+    return false;
+}
+
+static bool add_headers_of(Pack *p, Sources *s, const char *text);
+
+static bool add_header(Pack *p, Sources *s, const char *path)
+{
+    for (int i = 0; i < s->n; i++)
+        if (!strcmp(s->path[i], path))
+            return true;
+    if (emitted_elsewhere(path))
+        return true;
+    if (!source_text(path) || !add_headers_of(p, s, source_text(path)))
+        return false;
+    PUSH(&p->arena, s->path, s->n, s->cap) = path;
+    return true;
+}
+
+static bool add_headers_of(Pack *p, Sources *s, const char *text)
+{
+    for (size_t len; *text; text += strcspn(text, "\n"), text += *text != 0) {
+        const char *path = quoted_include(text, &len);
+        if (path && !ends_with(path, len, ".def") && !add_header(p, s, arena_strndup(&p->arena, path, len)))
+            return false;
+    }
+    return true;
+}
+
+/* runtime/core's sources, from the list that the build embedded. What only products need is in runtime/core/matrix: it is
+ * left out where no rule has any, and stubs take its place. false: an include names what is not embedded. */
+static bool list_sources(Pack *p, Sources *s)
+{
+    static const char stubs[] = "runtime/core/api/no_matrix_calls.h";
+    bool products = has_products(p);
+    *s = (Sources){0};
+    if (!add_header(p, s, "gen/abi/hash.h"))               /* package_host.txt calls it */
+        return false;
+    for (int pass = 0; pass < 2; pass++) {
+        for (const Embedded *e = embedded_core; e->name; e++) {
+            if (!begins_with(e->name, "runtime/core/") || !ends_with(e->name, strlen(e->name), ".c") ||
+                (!products && begins_with(e->name, "runtime/core/matrix/")))
+                continue;
+            if (pass)
+                PUSH(&p->arena, s->path, s->n, s->cap) = e->name;
+            else if (!add_headers_of(p, s, e->text))
+                return false;
+        }
+        if (!pass)
+            s->ntypes = s->n;
+    }
+    if (!products)
+        PUSH(&p->arena, s->path, s->n, s->cap) = stubs;
+    return true;
+}
+
+static size_t word_length(const char *s)
+{
+    size_t n = 0;
+    while (s[n] == '_' || (s[n] >= '0' && s[n] <= '9') || (s[n] >= 'a' && s[n] <= 'z') || (s[n] >= 'A' && s[n] <= 'Z'))
+        n++;
+    return n;
+}
+
+/* A public name: one that stands in the header, in its code or in what it says of the environment. */
+static bool is_public(const char *header, const char *word, size_t n)
+{
+    if (n < 6 || (memcmp(word, "optc_", 5) && memcmp(word, "OPTC_", 5)))
+        return false;
+    for (const char *s = strstr(header, n && word[0] == 'o' ? "optc_" : "OPTC_"); s;
+         s = strstr(s + 1, word[0] == 'o' ? "optc_" : "OPTC_"))
+        if (word_length(s) == n && !memcmp(s, word, n))
+            return true;
+    return false;
+}
+
+/* Text with the public names of optc.h as this package has them, in code, strings and comments. */
+static void put_renamed(const Pack *p, Buf *b, const char *header, const char *s, size_t len)
+{
+    const char *const P = upper((Arena *)&p->arena, p->name), *end = s + len;
+    while (s < end) {
+        size_t n = word_length(s);
+        if (n && is_public(header, s, n)) {
+            buf_puts(b, s[0] == 'o' ? p->name : P);
+            buf_add(b, s + 4, n - 4);
+        } else {
+            buf_add(b, s, n ? n : 1);
+        }
+        s += n ? n : 1;
+    }
+}
+
+/* The header without what only the library has: from a line "library:" to a line ":library". */
+static const char *public_header(Pack *p)
+{
+    Buf b = {.arena = &p->arena};
+    bool skip = false;
+    for (const char *s = source_text("runtime/optc.h"); *s;) {
+        size_t n = strcspn(s, "\n") + 1;
+        bool opens = !strncmp(s, "/* library: */\n", n), closes = !strncmp(s, "/* :library */\n", n);
+        skip = (skip || opens) && !closes;
+        if (!skip && !closes)
+            buf_add(&b, s, n);
+        s += n;
+    }
+    return buf_text(&b);
+}
+
+/* One of the runtime's sources. Includes of the others are left out, since those are here too; a table (.def) takes its
+ * include's place. */
+static bool paste(Pack *p, Buf *b, const char *header, const char *path)
+{
+    const char *s = source_text(path);
+    if (!s)
+        return false;
+    buf_printf(b, "/* ==== %s ==== */\n", path);
+    while (*s) {
+        size_t n = strcspn(s, "\n");
+        size_t len;
+        const char *quote = quoted_include(s, &len);
+        if (quote && ends_with(quote, len, ".def")) {
+            const char *table = source_text(arena_strndup(&p->arena, quote, len));
+            if (!table)
+                return false;
+            buf_puts(b, table);
+        } else if (!quote) {
+            put_renamed(p, b, header, s, n);
+            buf_puts(b, "\n");
+        }
+        s += n + (s[n] == '\n');
+    }
+    return true;
+}
+
+static bool paste_all(Pack *p, Buf *b, const char *header, const Sources *s, int from, int to)
+{
+    bool ok = true;
+    for (int i = from; i < to && ok; i++)
+        ok = paste(p, b, header, s->path[i]);
+    buf_puts(b, "/* ==== of this package ==== */\n");
+    return ok;
+}
+
+/* The stages of all rules as C, and for each rule the table of its functions. */
+static bool fill_stages(Pack *p, Buf *out, const Sources *sources, const Hole *common, int ncommon)
+{
+    Arena *a = &p->arena;
+    Buf code = {.arena = a}, tables = {.arena = a}, shared = {.arena = a};
+    bool ok = true;
+    for (int i = 0; i < p->nrule && ok; i++) {
+        EmitOptions o = {.target = "c", .prefix = arena_printf(a, "%s_", p->rule[i].id)};
+        buf_printf(&code, "/* ---- the stages of %s ---- */\n", p->rule[i].id);
+        buf_printf(&tables, "static const optc_stage_fn table_cpu_%s[] = { ", p->rule[i].id);
+        ok = emit_c_stages(p->rule[i].gen, &o, a, &code, &tables);
+        buf_puts(&tables, " };\n");
+    }
+    Buf all = {.arena = a};                    /* the runtime stands on the same pieces as the stages */
+    buf_puts(&all, buf_text(&code));
+    for (int i = 0; i < sources->n; i++)
+        buf_puts(&all, source_text(sources->path[i]));
+    buf_puts(&all, source_text("gen/abi/types.def"));
+    buf_puts(&all, source_text("gen/abi/stages.def"));
+    emit_c_shared(&shared, buf_text(&all));
+    Hole h[24] = {{"abi", emit_c_abi(a)},
+                  {"math", buf_text(&shared)},
+                  {"stages", buf_text(&code)},
+                  {"tables", buf_text(&tables)}};
+    memcpy(h + 4, common, sizeof *h * (size_t)ncommon);
+    return ok && template_fill(out, "package_stages.txt", "stages", h, 4 + ncommon);
+}
+
+static void put_words(Buf *b, const char *data, size_t n)
+{
+    const unsigned char *s = (const unsigned char *)data;
+    char line[40];
+    for (size_t at = 0; at < n; at += 8) {
+        unsigned long long w = 0;
+        for (size_t i = 8; i-- > 0;)
+            w = w << 8 | (at + i < n ? s[at + i] : 0u);
+        int len = snprintf(line, sizeof line, "0x%llx,%s", w, at / 8 % 8 == 7 || at + 8 >= n ? "\n" : "");
+        buf_add(b, line, (size_t)len);
+    }
+}
+
+static bool fill_tables(Pack *p, Buf *out)
+{
+    Arena *a = &p->arena;
+    Buf rules = {.arena = a}, launches = {.arena = a};
+    char sum[17];
+    put_rules(p, &rules);
+    put_launches(p, &launches);
+    snprintf(sum, sizeof sum, "%llx", (unsigned long long)hash64(1, p->fatbin, p->fatbin_size));
+    Hole h[] = {{"rules", buf_text(&rules)},
+                {"launches", buf_text(&launches)},
+                {"cuda", arena_printf(a, "%d", p->cuda)},
+                {"bytes", arena_printf(a, "%zu", p->fatbin_size)},
+                {"sum", sum}};
+    return template_fill(out, "package_files.txt", "tables", h, 5);
+}
+
+static bool fill_source(Pack *p, Buf *out, const Hole *common, int n)
+{
+    /* and what the environment has */
+    const char *header = arena_printf(&p->arena, "%s OPTC_NO_CUDA OPTC_NO_GRAPHS ", public_header(p));
+    Buf words = {.arena = &p->arena}, host = {.arena = &p->arena};
+    if (p->fatbin)
+        put_words(&words, p->fatbin, p->fatbin_size);
+    else
+        buf_puts(&words, "0");
+    Hole fatbin[] = {{"words", buf_text(&words)}, {"p", p->name}};
+    Sources s;
+    if (!list_sources(p, &s) || !fill_stages(p, out, &s, common, n) ||
+        !template_fill(out, "package_host.txt", "head", common, n) || !paste_all(p, out, header, &s, 0, s.ntypes) ||
+        !template_fill(out, "package_host.txt", "types", common, n) || !fill_tables(p, out) ||
+        !paste_all(p, out, header, &s, s.ntypes, s.n) ||
+        !template_fill(&host, "package_host.txt", "host", common, n))
+        return false;
+    put_renamed(p, out, header, buf_text(&host), strlen(buf_text(&host)));
+    return template_fill(out, "package_files.txt", "fatbin", fatbin, 2);
+}
+
+static bool fill_header(Pack *p, Buf *out, const Hole *common, int n)
+{
+    const char *header = public_header(p);
+    Buf head = {.arena = &p->arena};
+    if (!template_fill(&head, "package_header.txt", "header", common, n))
+        return false;
+    buf_puts(out, buf_text(&head));
+    put_renamed(p, out, header, header, strlen(header));
+    return true;
+}
+
+/* The example steps the first rule; 16-bit values go through the package's own conversions, which it has a copy of. */
+static bool fill_example(Pack *p, Buf *out, const Hole *common, int n)
+{
+    const Plan *pl = p->rule[0].gen->plan;
+    const Rule *r = pl->rule;
+    bool small = type_info[pl->p].compute != pl->p || type_info[pl->g].compute != pl->g;
+    Buf inputs = {.arena = &p->arena};
+    for (int i = 0; i < r->ninput; i++)
+        if (r->input[i].dom == GROUP)
+            buf_printf(&inputs, "    check(%s_set_scalar(b, -1, \"%s\", 1));\n", p->name, r->input[i].name);
+        else
+            buf_printf(&inputs,
+                       "    for (int k = 0; k < 2; k++)\n        check(%s_set_input(b, k, \"%s\", room(gpu, "
+                       "(size_t)count[k] * sizeof(double)), 0));\n",
+                       p->name, r->input[i].name);
+    Buf text = {.arena = &p->arena};
+    if (small) {
+        buf_puts(&text, "#define OPTC_FN static inline __attribute__((unused))\n\n");
+        emit_c_shared(&text, arena_printf(&p->arena, "%s %s %s", type_info[pl->p].load, type_info[pl->p].store,
+                                          type_info[pl->g].store));
+    }
+    Hole h[24] = {{"rule", p->rule[0].id},
+                  {"small", buf_text(&text)},
+                  {"ctype", type_info[pl->p].c},
+                  {"type", type_info[pl->p].name},
+                  {"load", emit_call_text(&p->arena, type_info[pl->p].load, "x")},
+                  {"store", stored_as(&p->arena, pl->p, "x")},
+                  {"gtype", type_info[pl->g].c},
+                  {"gstore", stored_as(&p->arena, pl->g, "x")},
+                  {"inputs", buf_text(&inputs)}};
+    memcpy(h + 9, common, sizeof *h * (size_t)n);
+    return template_fill(out, "package_files.txt", "example", h, 9 + n);
+}
+
+static bool fill(Pack *p, PackFile f, Buf *out)
+{
+    const char *P = upper(&p->arena, p->name);
+    Hole common[] = {{"p", p->name},          {"P", P},
+                     {"version", p->version}, {"command", emit_comment_text(&p->arena, p->command)},
+                     {"rules", rule_list(p)}, {"first", p->rule[0].id}};
+    int n = sizeof common / sizeof *common;
+    switch (f) {
+    case PACK_HEADER: return fill_header(p, out, common, n);
+    case PACK_SOURCE: return fill_source(p, out, common, n);
+    case PACK_EXAMPLE: return fill_example(p, out, common, n);
+    default: return template_fill(out, "package_files.txt", f == PACK_MAKEFILE ? "makefile" : "cmake", common, n);
+    }
+}
+
+static bool fill_cuda(Pack *p, int arch, Buf *out)
+{
+    Buf code = {.arena = &p->arena};
+    const Plan **plan = NEWS(&p->arena, const Plan *, p->nrule + 1);
+    for (int i = 0; i < p->nrule; i++)
+        plan[i] = p->rule[i].gpu->plan;
+    bool ok = template_fill(&code, "stage_cuda.txt", "advance_t", NULL, 0) && emit_cuda_calls(&code, plan, p->nrule);
+    for (int i = 0; i < p->nrule && ok; i++) {
+        EmitOptions o = {.target = "cuda",
+                         .prefix = arena_printf(&p->arena, "%s_", p->rule[i].id),
+                         .launch = p->arch[arch].launch[i]};
+        ok = emit_cuda_stages(p->rule[i].gpu, &o, &p->arena, &code);
+    }
+    return ok && emit_cuda_file(out, &p->arena, p->name, " * a package of optc", p->command, p->name, buf_text(&code));
+}
+
+/* Memory that runs out ends here. */
+static char *guarded(Pack *p, int file, int arch)
+{
+    jmp_buf out, *before = p->arena.out;
+    char *volatile text = NULL;
+    LocaleMark was = locale_plain();
+    p->arena.out = &out;
+    if (!setjmp(out)) {
+        Buf b = {.arena = &p->arena};
+        if (file < 0 ? fill_cuda(p, arch, &b) : fill(p, (PackFile)file, &b))
+            text = buf_take(&b);
+    }
+    p->arena.out = before;
+    locale_back(was);
+    return text;
+}
+
+char *pack_cuda(Pack *p, int arch) { return guarded(p, -1, arch); }
+char *pack_file(Pack *p, PackFile f) { return guarded(p, (int)f, 0); }
+
+/* ---- the manifest's rules ---- */
+typedef struct { Buf *b; const Launch *l; } ManifestRow;
+static void launch_line(Pack *p, int rule, const PlanEntry *en, int mask, const Stage *s, void *ctx)
+{
+    (void)p, (void)rule, (void)en, (void)mask;
+    ManifestRow *row = ctx;
+    buf_printf(row->b, " %d:", s->fn);
+    for (int k = 0; k < NKNOB; k++)
+        buf_printf(row->b, "%s%d", k ? "," : "", row->l[s->fn].v[k]);
+}
+
+void pack_manifest_rules(Pack *p, Buf *b)
+{
+    for (int i = 0; i < p->nrule; i++) {
+        const Gen *g = p->rule[i].gen;
+        buf_printf(b, "rule %s\n  spec %s %s\n  with %s\n  options ", p->rule[i].id, g->rule->name, p->rule[i].spec,
+                   *g->rule->with ? g->rule->with : "-");
+        for (int k = 0; k < g->rule->noption; k++)
+            buf_printf(b, "%s%s=%s", k ? "," : "", g->rule->option[k].name, g->rule->option[k].value);
+        buf_printf(b, "%s\n  types %s %s %s\n  key %s\n  prefix %s_\n", g->rule->noption ? "" : "-",
+                   type_info[g->plan->p].name, type_info[g->plan->g].name, type_info[g->plan->state].name,
+                   p->rule[i].key, p->rule[i].id);
+        for (int a = 0; a < p->narch; a++) {
+            buf_printf(b, "  launch %s_%d", p->arch[a].ptx ? "compute" : "sm", p->arch[a].arch);
+            each_stage(p, i, p->rule[i].gpu->plan, launch_line, &(ManifestRow){b, p->arch[a].launch[i]});
+            buf_puts(b, "\n");
+        }
+    }
+}

@@ -1,0 +1,186 @@
+/* A piece is a paragraph: from a line at the margin after an empty one to the next. It is known by the names beginning
+ * with optc_ or OPTC_ that it defines at the margin, and wanted where one of them is used; what it rests on is found by
+ * reading it. A first line of
+ *   //@ none             never taken (guards of the file itself)
+ *   //@ cuda, //@ c      for this target alone
+ *   //@ if NAME          only where NAME is wanted too
+ *   //@ lines            every line is a piece
+ *   //@ = NAME…          known by these names
+ * says what cannot be seen, and is left out. */
+#include "gen/emit/prelude.h"
+
+#include "gen/emit/template.h"
+
+#include <ctype.h>
+#include <string.h>
+
+typedef struct { const char *s; size_t n; } Part;
+typedef struct Snippet { Part text, mark; Part *name; int nname, cap; bool line, taken; } Snippet;
+
+typedef struct Prelude {
+    Arena *arena;
+    const char *target;
+    Snippet *snippet; int nsnippet, cap;
+    Part *name; int nname, name_cap;           /* wanted: a hash table */
+} Prelude;
+
+static bool is_word(char c) { return isalnum((unsigned char)c) || c == '_'; }
+static bool same(Part a, const char *s) { return strlen(s) == a.n && !memcmp(a.s, s, a.n); }
+
+/* The next name of ours in [s, end), comments left out; n 0: none. */
+static Part next_name(const char *s, const char *end)
+{
+    while (s < end) {
+        if (end - s > 1 && s[0] == '/' && s[1] == '*') {
+            for (s += 2; s < end && !(s[-1] == '*' && s[0] == '/' && s[-2] != '/'); s++)
+                ;
+            s += s < end;
+        } else if (is_word(*s)) {
+            const char *at = s;
+            while (s < end && is_word(*s))
+                s++;
+            if (s - at > 5 && (!memcmp(at, "optc_", 5) || !memcmp(at, "OPTC_", 5)))
+                return (Part){at, (size_t)(s - at)};
+        } else {
+            s++;
+        }
+    }
+    return (Part){end, 0};
+}
+
+static Part *find_name(Prelude *p, Part name)
+{
+    uint64_t h = hash64(5, name.s, name.n), mask = (uint64_t)(p->name_cap - 1);
+    while (p->name[h & mask].n && (p->name[h & mask].n != name.n || memcmp(p->name[h & mask].s, name.s, name.n)))
+        h++;
+    return &p->name[h & mask];
+}
+
+static void want(Prelude *p, Part name)
+{
+    if (p->nname * 2 >= p->name_cap) {
+        Part *old = p->name;
+        int n = p->name_cap;
+        p->name_cap = n ? n * 2 : 256;
+        p->name = NEWS(p->arena, Part, p->name_cap);
+        for (int i = 0; i < n; i++)
+            if (old[i].n)
+                *find_name(p, old[i]) = old[i];
+    }
+    Part *at = find_name(p, name);
+    p->nname += !at->n;
+    *at = name;
+}
+
+static void want_all(Prelude *p, Part text)
+{
+    const char *end = text.s + text.n;
+    for (Part n = next_name(text.s, end); n.n; n = next_name(n.s + n.n, end))
+        want(p, n);
+}
+
+static bool is_wanted(Prelude *p, Part name) { return p->name_cap && find_name(p, name)->n; }
+
+/* ---- pieces ---- */
+static const char *line_end(const char *s) { return s + strcspn(s, "\n") + (s[strcspn(s, "\n")] == '\n'); }
+
+/* The name that a line at the margin defines: of a macro or a struct the word behind that, else what stands before the
+ * first bracket or semicolon. */
+static Part defined(const char *s, const char *end)
+{
+    const char *word = !strncmp(s, "#define ", 8) ? s
+                       : strncmp(s, "template", 8) && strncmp(s, "struct", 6)
+                           ? NULL
+                           : memmem(s, (size_t)(end - s), "struct optc_", 12);
+    if (word)
+        return next_name(word, end);
+    for (Part n = next_name(s, end); n.n; n = next_name(n.s + n.n, end))
+        if (n.s[n.n] == '(' || n.s[n.n] == ';')
+            return n;
+    return strncmp(s, "struct", 6) ? (Part){end, 0} : next_name(s, end);
+}
+
+static void name_snippet(Prelude *p, Snippet *x)
+{
+    bool named = x->mark.n && *x->mark.s == '=';
+    const char *end = named ? x->mark.s + x->mark.n : x->text.s + x->text.n;
+    for (const char *s = named ? x->mark.s : x->text.s; s < end; s = named ? s : line_end(s)) {
+        bool margin = isalpha((unsigned char)*s) || *s == '#' || *s == '}';
+        Part n = named ? next_name(s, end) : margin ? defined(s, line_end(s)) : (Part){s, 0};
+        if (n.n)
+            PUSH(p->arena, x->name, x->nname, x->cap) = n;
+        s = named ? n.s + n.n : s;
+    }
+}
+
+static void add_snippet(Prelude *p, Part mark, const char *from, const char *to)
+{
+    bool lines = same(mark, "lines");
+    for (const char *s = from, *end; s < to && (!lines || *s != '\n'); s = end) {
+        end = lines ? line_end(s) : to;
+        Snippet x = {.text = {s, (size_t)(end - s)}, .mark = lines ? (Part){"", 0} : mark, .line = lines};
+        name_snippet(p, &x);
+        PUSH(p->arena, p->snippet, p->nsnippet, p->cap) = x;
+    }
+}
+
+static void add_file(Prelude *p, const char *text)
+{
+    for (const char *s = text, *end; *s; s = end) {
+        Part mark = {"", 0};
+        const char *from = s;
+        if (!strncmp(s, "//@ ", 4)) {
+            from = line_end(s);
+            mark = (Part){s + 4, strcspn(s + 4, "\n")};
+        }
+        for (end = from; *end && !(*end == '\n' && !isspace((unsigned char)end[1])); end = line_end(end))
+            ;
+        end += *end == '\n';
+        add_snippet(p, mark, from, end);
+    }
+}
+
+static bool knows(Prelude *p, const Snippet *x)
+{
+    for (int i = 0; i < x->nname; i++)
+        if (is_wanted(p, x->name[i]))
+            return true;
+    return false;
+}
+
+static bool fits(Prelude *p, const Snippet *x)
+{
+    if (!x->mark.n || *x->mark.s == '=')
+        return true;
+    if (x->mark.n > 3 && !memcmp(x->mark.s, "if ", 3))
+        return is_wanted(p, (Part){x->mark.s + 3, x->mark.n - 3});
+    return same(x->mark, p->target);
+}
+
+void prelude_put(Buf *out, Arena *a, const char *const *files, const char *target, const char *code)
+{
+    Prelude p = {.arena = a, .target = target};
+    for (; *files; files++)
+        add_file(&p, template_text(*files));
+    want_all(&p, (Part){code, strlen(code)});
+    for (bool more = true; more;) {
+        more = false;
+        for (int i = p.nsnippet - 1; i >= 0; i--) /* pieces rest on those before them: one round does nearly all */
+            if (!p.snippet[i].taken && fits(&p, &p.snippet[i]) && knows(&p, &p.snippet[i])) {
+                p.snippet[i].taken = more = true;
+                want_all(&p, p.snippet[i].text);
+            }
+    }
+    const Snippet *last = NULL;
+    for (int i = 0; i < p.nsnippet; i++) {
+        const Snippet *x = &p.snippet[i];
+        if (!x->taken)
+            continue;
+        if (last && !(last->line && x->line) && memcmp(out->s + out->len - 2, "\n\n", 2))
+            buf_puts(out, "\n");
+        buf_add(out, x->text.s, x->text.n);
+        last = x;
+    }
+    if (last && memcmp(out->s + out->len - 2, "\n\n", 2))
+        buf_puts(out, "\n");
+}

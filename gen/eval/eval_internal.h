@@ -1,0 +1,107 @@
+/* Inside of the evaluator: eval.c runs a rule node by node, eval_matrix.c does products and transposes. */
+#ifndef OPTC_EVAL_IN_H
+#define OPTC_EVAL_IN_H
+#include "gen/eval/eval.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* val[node * width + tensor or group] */
+typedef struct { EvalJob *j; const Graph *g; Vals *val; int *last; int width; } Ev;
+
+static inline Vals *slot(Ev *e, Ref r, int i) { return &e->val[(int64_t)r * e->width + i]; }
+static inline bool per_group(const Node *n) { return dom_info[n->dom].scope <= SCOPE_GROUP; }
+
+static inline bool vals_new(Vals *x, int64_t n, bool bounds)
+{
+    size_t bytes = sizeof(double) * (size_t)(n ? n : 1);
+    x->n = n;
+    x->v = malloc(bytes);
+    x->lo = bounds ? malloc(bytes) : NULL;
+    x->hi = bounds ? malloc(bytes) : NULL;
+    return x->v && (!bounds || (x->lo && x->hi));
+}
+
+static inline void vals_free(Vals *x)
+{
+    free(x->v);
+    free(x->lo);
+    free(x->hi);
+    memset(x, 0, sizeof *x);
+}
+
+typedef struct { double lo, v, hi; } Iv;
+
+static inline double unit(const Ev *e, Dom d) { return dom_wide(d) || e->j->real == T_F64 ? 0x1p-53 : 0x1p-24; }
+static inline double least(const Ev *e, Dom d) { return dom_wide(d) || e->j->real == T_F64 ? 0x1p-1074 : 0x1p-149; }
+static inline double most(const Ev *e, Dom d)
+{
+    return dom_wide(d) || e->j->real == T_F64 ? 0x1.fffffffffffffp1023 : 0x1.fffffep127;
+}
+
+/* Widens by `ulp` units in the last place, and to infinity where the precision overflows. */
+static inline Iv widen(const Ev *e, Iv x, Dom d, double ulp)
+{
+    double rel = ulp * 2 * unit(e, d);
+    if (ulp > 0) {
+        x.lo -= fabs(x.lo) * rel + least(e, d);
+        x.hi += fabs(x.hi) * rel + least(e, d);
+    }
+    if (x.hi > most(e, d))
+        x.hi = INFINITY;
+    if (x.lo < -most(e, d))
+        x.lo = -INFINITY;
+    return x;
+}
+
+static inline Iv anything(double v) { return (Iv){-INFINITY, v, INFINITY}; }
+
+static inline Iv val_at(const Vals *in, int64_t at)
+{
+    return in->lo ? (Iv){in->lo[at], in->v[at], in->hi[at]} : (Iv){in->v[at], in->v[at], in->v[at]};
+}
+
+static inline void val_put(Vals *out, int64_t at, Iv x)
+{
+    out->v[at] = x.v;
+    if (out->lo) {
+        out->lo[at] = x.lo;
+        out->hi[at] = x.hi;
+    }
+}
+
+static inline void copy_vals(Vals *out, const Vals *in)
+{
+    if (!in->n)                                    /* of a tensor without elements there may be no array */
+        return;
+    memcpy(out->v, in->v, sizeof(double) * (size_t)in->n);
+    if (out->lo) {
+        memcpy(out->lo, in->lo ? in->lo : in->v, sizeof(double) * (size_t)in->n);
+        memcpy(out->hi, in->hi ? in->hi : in->v, sizeof(double) * (size_t)in->n);
+    }
+}
+
+/* Values of blocks go block by block. A part is one, or where a value does not belong to blocks all of the tensor: its
+ * shape, and of a block where it stands: matrix, first row and column, and which size of the tensor's blocks it has. */
+typedef struct { Shape s; int64_t slice, row, col; int size; } Part;
+int64_t eval_parts(const Ev *e, Dom d, Shape s);           /* how many there are */
+Part eval_part(const Ev *e, Dom d, Shape s, int64_t nth);
+int64_t eval_length(const Ev *e, Dom d, Shape s);          /* values of a tensor */
+/* Values ahead of those of a part, by domain: of one that is not the blocks' none. */
+static inline int64_t part_length(Dom d, Part p) { return dom_of_block(d) ? dom_len(d, p.s) : 0; }
+
+/* eval_matrix.c: value r of tensor i, for which there is room */
+void eval_transpose(Ev *e, Ref r, int i, Shape s);
+bool eval_mm(Ev *e, Ref r, int i, Shape s);                /* false: out of memory */
+Iv eval_rounded(const Ev *e, Iv x, bool product);             /* as it is where a call reads it, or leaves it */
+bool eval_fits(const Ev *e, const double *x, int64_t n);  /* what a factor leaves there can hold all of it */
+bool eval_read(Ev *e, Ref r, int i, Vals *out, bool product);          /* a copy so kept; false: out of memory */
+bool eval_factor(Ev *e, Ref r, int i, Shape s);            /* eval_factors.c */
+bool eval_sort_take(Ev *e, Ref r, int i, Shape s);             /* eval_sort.c: SORT, TAKE */
+
+/* A matrix of a value as a call sees it: element (i, j) is first + i*step[0] + j*step[1]. */
+typedef struct { int64_t down, across, step[2], first; } MatrixLayout;
+/* Matrix m of a part, of whose domain `before` values come first. A block's elements stay in the matrix. */
+MatrixLayout layout_of_part(Dom d, bool transposed, const Part *p, Shape all, int64_t before, int64_t m);
+#endif

@@ -1,0 +1,100 @@
+/* Places by value and what stands there, of the evaluator: by insertion. With bounds, where the order of some values is
+ * not sure, each of their places may be any of theirs. */
+#include "gen/eval/eval_internal.h"
+
+static bool goes_before(double first, double second)       /* the second before the first */
+{
+    return second > first || (isnan(first) && !isnan(second));
+}
+
+static Iv at_lay(const Vals *in, const MatrixLayout *x, int64_t i) { return val_at(in, x->first + i * x->step[0]); }
+
+/* Those up to slot k come before the others whatever the values are within their bounds. */
+static bool sure_behind(const Vals *in, const MatrixLayout *x, const int64_t *place, int64_t k)
+{
+    double low = INFINITY, high = -INFINITY;
+    bool exact = true;
+    for (int64_t i = 0; i < x->down; i++) {
+        Iv v = at_lay(in, x, place[i]);
+        if (isnan(v.v) || isnan(v.lo) || isnan(v.hi))
+            return false;
+        low = i <= k ? fmin(low, v.lo) : low;
+        high = i > k ? fmax(high, v.hi) : high;
+    }
+    for (int64_t i = 0; i < x->down; i++) {
+        Iv v = at_lay(in, x, place[i]);
+        exact = exact && (v.lo == v.hi || (i <= k ? v.lo > high : v.hi < low));
+    }
+    return low > high || (low == high && exact);
+}
+
+static void sort_one(const Vals *in, Vals *out, const MatrixLayout *x, int64_t *place)
+{
+    int64_t n = x->down;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t j = i;
+        for (; j > 0 && goes_before(at_lay(in, x, place[j - 1]).v, at_lay(in, x, i).v); j--)
+            place[j] = place[j - 1];
+        place[j] = i;
+    }
+    for (int64_t from = 0, end; from < n; from = end) {
+        double lo = (double)place[from], hi = lo;
+        for (end = from + 1; out->lo && end < n && !sure_behind(in, x, place, end - 1); end++) {
+            lo = fmin(lo, (double)place[end]);
+            hi = fmax(hi, (double)place[end]);
+        }
+        for (int64_t i = from; i < end; i++)
+            val_put(out, x->first + i * x->step[0], (Iv){lo, (double)place[i], hi});
+    }
+}
+
+/* Row i of a matrix; a place that is not there gives NaN. */
+static Iv row_at(const Vals *in, const MatrixLayout *x, double i, int64_t j)
+{
+    bool there = i >= 0 && i < (double)x->down && i == floor(i);
+    return there ? val_at(in, x->first + (int64_t)i * x->step[0] + j * x->step[1]) : anything(NAN);
+}
+
+static void take_one(const Vals *in, const Vals *order, Vals *out, const MatrixLayout *x, const MatrixLayout *by)
+{
+    for (int64_t i = 0; i < x->down; i++) {
+        Iv o = at_lay(order, by, i);
+        for (int64_t j = 0; j < x->across; j++) {
+            Iv y = row_at(in, x, o.v, j);
+            for (double k = ceil(o.lo); out->lo && o.lo != o.hi && k <= o.hi && k < (double)x->down; k++) {
+                Iv other = row_at(in, x, k, j);
+                y.lo = fmin(y.lo, other.lo);
+                y.hi = fmax(y.hi, other.hi);
+            }
+            bool whole = o.lo == floor(o.lo) && o.hi == floor(o.hi) && o.lo >= 0 && o.hi < (double)x->down;
+            val_put(out, x->first + i * x->step[0] + j * x->step[1], whole ? y : anything(y.v));
+        }
+    }
+}
+
+bool eval_sort_take(Ev *e, Ref r, int i, Shape s)
+{
+    const Node *n = &e->g->n[r];
+    bool take = n->op == OP_TAKE, cols = n->sym & OF_COLS, ok = true;
+    Dom d = (Dom)n->dom, over = n->sym & BLOCKED ? BLOCK : SLICE, by = take ? (Dom)e->g->n[n->arg[1]].dom : d;
+    const Vals *in = slot(e, n->arg[0], i), *order = take ? slot(e, n->arg[1], i) : NULL;
+    Vals *out = slot(e, r, i);
+    int64_t before[2] = {0}, parts = eval_parts(e, over, s);
+    for (int64_t q = 0; q < parts && ok; q++) {
+        Part p = eval_part(e, over, s, q);
+        for (int64_t m = 0; m < p.s.slices && ok; m++) {
+            MatrixLayout x = layout_of_part(d, cols, &p, s, before[0], m),
+                o = layout_of_part(by, false, &p, s, before[1], m);
+            int64_t *place = take ? NULL : malloc(sizeof *place * (size_t)(x.down + 1));
+            ok = take || place;
+            if (take)
+                take_one(in, order, out, &x, &o);
+            else if (ok)
+                sort_one(in, out, &x, place);
+            free(place);
+        }
+        before[0] += part_length(d, p);
+        before[1] += part_length(by, p);
+    }
+    return ok;
+}

@@ -1,0 +1,307 @@
+/* Blocks of an entry that are done at some steps only, and the rule inside a wrapper: every(), when(), inner(). A
+ * block is run once; what it assigned is then chosen between the new value and the old one. */
+#include "gen/front/trace.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- what a block assigned ---- */
+static Ref *value_slot(Trace *t, int i)                    /* p, g, then the states */
+{
+    return i == 0 ? &t->p : i == 1 ? &t->g : &t->state[i - 2];
+}
+
+/* Where what a block assigned holds: a truth value, NONE: everywhere, or when it is the owner's turn. */
+typedef struct Guard { Ref cond; Stagger staggered; } Guard;
+
+static bool same_stagger(Stagger a, Stagger b)
+{
+    return a.every == b.every && a.of == b.of && a.ahead == b.ahead && a.first == b.first;
+}
+
+static bool name_taken(const Rule *r, int nstate, const char *name)
+{
+    for (int i = 0; i < nstate; i++)
+        if (!strcmp(r->state[i].name, name))
+            return true;
+    return false;
+}
+
+/* The state that holds slots in that domain. */
+static int slots_of(lua_State *L, Trace *t, Stagger staggered, Dom dom)
+{
+    Rule *r = t->rule;
+    int n = r->nstate, slots = 0;
+    for (int i = 0; i < n; i++) {
+        slots += r->state[i].slots.every > 0;
+        if (r->state[i].slots.every && r->state[i].dom == dom && same_stagger(r->state[i].slots, staggered))
+            return i;
+    }
+    if (slots == MOST_SLOTS || n >= MAX_STATES)
+        spec_error(L,
+                   "over %d arrays of slots in one rule, or %d states with them: each different staggered period takes "
+                   "one, of tensors and of blocks",
+                   MOST_SLOTS, MAX_STATES);
+    const char *name = arena_printf(t->arena, "%sslot_%d", dom == BLOCK ? "block_" : "", staggered.every);
+    while (name_taken(r, n, name))
+        name = arena_printf(t->arena, "%s_", name);
+    const Graph *g = trace_here(t);
+    PUSH(t->arena, r->state, r->nstate, r->state_cap) = (State){
+        .name = name, .dom = dom, .type = T_F64, .hyper = -1, .file = g->file, .line = g->line, .slots = staggered};
+    t->state[n] = node_leaf(&r->g, OP_STATE, dom, n, 0);
+    t->read[n] = t->written[n] = true;
+    return n;
+}
+
+/* It is the turn of whoever the state `name` of that domain belongs to. */
+static Ref slot_condition(lua_State *L, Trace *t, Stagger staggered, const char *name, Dom dom)
+{
+    if (dom_info[dom].scope < SCOPE_TENSOR)
+        spec_error(L,
+                   "'%s' has one value per %s and cannot be assigned in every(k, { stagger = true }, …), which comes "
+                   "at other steps for each %s",
+                   name, dom_info[dom].per, t->rule->block ? "tensor or block" : "tensor");
+    Dom owner = dom_of_block(dom) ? BLOCK : TENSOR;
+    int s = slots_of(L, t, staggered, owner);
+    Graph *g = trace_here(t);
+    Ref now = node_leaf(g, OP_SLOT, GROUP, s, 0), own = node_leaf(g, OP_STATE, owner, s, 0);
+    Ref in_slot = node_op(g, OP_EQ, own, now, NONE);
+    /* asked of each owner, so that one stage does all of it */
+    Node all = {.op = OP_LT, .dom = (uint8_t)owner, .ty = BOOL, .nargs = 2, .arg = (Ref[]){now, node_const(g, 0)}};
+    return staggered.first ? node_op(g, OP_EITHER, in_slot, graph_add(g, all), NONE) : in_slot;
+}
+
+static void choose(lua_State *L, Trace *t, int i, const Guard *h, Ref was)
+{
+    const Rule *r = t->rule;
+    const Graph *g = &r->g;
+    Ref *now = value_slot(t, i);
+    const char *name = i > 1 ? r->state[i - 2].name : i ? "g" : "p";
+    Dom dom = i > 1 ? r->state[i - 2].dom : t->elem;
+    if (*now == UNKNOWN || was == UNKNOWN)
+        return;
+    Ref cond = h->staggered.every ? slot_condition(L, t, h->staggered, name, dom) : h->cond;
+    if (!dom_spreads((Dom)g->n[cond].dom, dom))
+        spec_error(L, "'%s' has one value per %s and cannot be assigned where %s decides", name, dom_info[dom].name,
+                   describe(t, cond));
+    Node w = {.op = OP_WHERE, .ty = NUM, .nargs = 3, .arg = (Ref[]){cond, *now, was}};
+    w.dom = dom_join(g->n[*now].dom, dom_join(g->n[cond].dom, g->n[was].dom));
+    *now = trace_node(t, w);
+}
+
+/* Runs the function at `f` on the stack. Values for the reader tell what was computed, whatever became of it: `keep`
+ * leaves them. */
+static void run_block(lua_State *L, int f, const Guard *h, bool keep)
+{
+    Trace *t = trace_of(L);
+    int before = t->rule->nstate + 2;
+    if (has_arguments(L, f))
+        spec_error(L, "the function of every() and when() takes no arguments: names are known inside; write function() … "
+                      "end");
+    Ref *was = lua_newuserdatauv(L, sizeof(Ref) * (MAX_STATES + 2), 0);
+    for (int i = 0; i < before; i++)
+        was[i] = *value_slot(t, i);
+    lua_pushvalue(L, f);
+    lua_call(L, 0, 0);
+    int n = t->rule->nstate + 2;
+    for (int i = before; i < n; i++)                       /* those of a projection, which came into being inside */
+        was[i] = node_leaf(&t->rule->g, OP_STATE, t->rule->state[i - 2].dom, i - 2, 0);
+    for (int i = 0; (h->cond != NONE || h->staggered.every) && i < n; i++)
+        if (*value_slot(t, i) != was[i] && !(keep && i > 1 && t->rule->state[i - 2].report))
+            choose(L, t, i, h, was[i]);
+}
+
+/* ---- every(k, { offset = o, first = true, stagger = true }, f) ---- */
+/* Steps `in` of a clock whose own steps are `of` the binding's: the first of those is the clock's 1. */
+static Steps steps_of(Steps of, Steps in)
+{
+    Steps s = {of.every * in.every, of.offset + of.every * (in.offset - (of.offset > 0))};
+    s.offset -= s.every * floor(s.offset / s.every);
+    return s;
+}
+
+typedef struct EveryOptions { double offset; bool first, stagger, says_offset; } EveryOptions;
+
+static bool read_flag(lua_State *L, const char *key, const char *what)
+{
+    if (lua_type(L, -1) != LUA_TBOOLEAN)
+        spec_error(L, "every: %s is true or false: %s", key, what);
+    return lua_toboolean(L, -1);
+}
+
+static void read_option(lua_State *L, const char *key, double k, EveryOptions *o)
+{
+    if (!strcmp(key, "first")) {
+        o->first = read_flag(L, key, "whether step 1 is one of them too");
+    } else if (!strcmp(key, "stagger")) {
+        o->stagger = read_flag(L, key, "whether each tensor has its own of k steps");
+    } else if (!strcmp(key, "offset")) {
+        o->says_offset = true;
+        o->offset = lua_tonumber(L, -1);
+        if (lua_type(L, -1) != LUA_TNUMBER || !(o->offset >= 0 && o->offset < MAX_PERIOD && o->offset == floor(o->offset)))
+            spec_error(L, "every: the offset is a whole number from 0 to %d", MAX_PERIOD - 1);
+        o->offset = fmod(o->offset, k);                    /* the period may be an option, and as small as 1 */
+    } else {
+        spec_error(L, "every(k, { … }, f) knows 'offset', 'first' and 'stagger': every(10, { offset = 1 }, function() "
+                      "… end)");
+    }
+}
+
+static EveryOptions read_every(lua_State *L, int i, double k)
+{
+    EveryOptions o = {.offset = 0};
+    for (lua_pushnil(L); lua_next(L, i); lua_pop(L, 1))
+        read_option(L, lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "", k, &o);
+    if (o.stagger && o.says_offset)
+        spec_error(L, "every: with stagger = true each tensor has an offset of its own, and none is given");
+    if (o.stagger && k > MAX_STAGGER)
+        spec_error(L, "every: with stagger = true the period is at most %d", MAX_STAGGER);
+    o.first = o.first && o.offset != 1;                    /* the first step is one of them anyway */
+    return o;
+}
+
+static Ref condition(lua_State *L, Trace *t, Steps at)
+{
+    if (at.every > MAX_PERIOD)
+        spec_error(L, "every: with the period around the rule it comes to over %d steps", MAX_PERIOD);
+    Ref cond = node_leaf(&t->rule->g, OP_EVERY, GROUP, (int)at.offset, at.every);
+    int i = 0;
+    while (i < t->nevery && t->every[i] != cond)
+        i++;
+    if (i == MAX_EVERY)
+        spec_error(L, "over %d different periods in one rule", MAX_EVERY);
+    if (i == t->nevery)
+        t->every[t->nevery++] = cond;
+    return cond;
+}
+
+/* A clock's first step, as a period that nobody sees the second step of. */
+static Ref first_step(lua_State *L, Trace *t)
+{
+    Steps of = t->clock.at;
+    return condition(L, t, (Steps){MAX_PERIOD, of.offset > 0 ? of.offset : of.every});
+}
+
+/* The steps at which a block of every() holds. */
+static Guard holds_at(lua_State *L, Trace *t, double k, const EveryOptions *o)
+{
+    Steps of = t->clock.at;
+    if (k == 1)
+        return (Guard){.cond = NONE};
+    if (o->stagger)
+        return (Guard){NONE, {(int)k, (int)of.every, of.offset > 0 ? (int)(of.every - of.offset) : 0, o->first}};
+    Ref cond = condition(L, t, steps_of(of, (Steps){k, o->offset}));
+    return (Guard){.cond = o->first ? trace_op(L, OP_EITHER, cond, first_step(L, t)) : cond};
+}
+
+/* f's assignments hold at steps that leave the offset when divided by k; elsewhere values stay what they were. */
+int l_every(lua_State *L)
+{
+    Trace *t = trace_of(L);
+    int f = lua_type(L, 2) == LUA_TTABLE ? 3 : 2;
+    if (is_value(L, 1))
+        return spec_error(L, "every(k, …): k must be known at compile time: make it an option");
+    double k = lua_tonumber(L, 1);
+    if (lua_type(L, 1) != LUA_TNUMBER || k < 1 || k != floor(k) || k > MAX_PERIOD || lua_type(L, f) != LUA_TFUNCTION)
+        return spec_error(L, "every takes a whole number from 1 and a function: every(10, function() … end), or "
+                             "every(10, { offset = 1 }, function() … end)");
+    GuardedBlock was = t->block;
+    EveryOptions o = f == 3 ? read_every(L, 2, k) : (EveryOptions){.offset = 0};
+    Guard h = holds_at(L, t, k, &o);
+    if (k > 1)
+        t->block = (GuardedBlock){{k, o.offset}, was.depth + 1, o.first, was.stagger || o.stagger};
+    run_block(L, f, &h, false);
+    t->block = was;
+    return push_nothing(L);
+}
+
+/* ---- when(c, f) ---- */
+/* f's assignments hold where c is true, which is known when the rule runs. */
+int l_when(lua_State *L)
+{
+    if (lua_gettop(L) != 2 || lua_type(L, 2) != LUA_TFUNCTION)
+        return spec_error(L, "when takes a truth value and a function: when(isfinite(norm), function() … end)");
+    Guard h = {.cond = lang_truth(L, 1, "when", 2)};
+    run_block(L, 2, &h, true);
+    return push_nothing(L);
+}
+
+/* ---- inner() ---- */
+/* What inner's table says of a key; NONE: nothing. */
+static Ref given(lua_State *L, const char *key)
+{
+    Ref r = NONE;
+    if (lua_type(L, 1) != LUA_TTABLE)
+        return r;
+    for (lua_pushnil(L); lua_next(L, 1); lua_pop(L, 1)) {
+        const char *k = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "";
+        if (strcmp(k, "t") && strcmp(k, "g"))
+            spec_error(L, "inner { … } knows 't' and 'g': inner { t = t - skipped }, inner { g = mm(P.T, g) }");
+        if (!strcmp(k, key))
+            r = lang_arg(L, lua_gettop(L), key, 1);
+    }
+    return r;
+}
+
+/* What the rule inside calls t: whole, so that powers of it stay products. */
+static Ref given_t(lua_State *L, Trace *t)
+{
+    Ref r = given(L, "t");
+    const Node *n = r == NONE ? NULL : &t->rule->g.n[r];
+    if (n && (n->ty != NUM || !dom_spreads((Dom)n->dom, TENSOR)))
+        spec_error(L, "inner { t = … } takes one number per group or tensor, not %s", describe(t, r));
+    return !n || n->whole ? r : trace_op(L, OP_ROUND, r, NONE);
+}
+
+static Clock inner_clock(lua_State *L, Trace *t)
+{
+    Clock c = t->clock;
+    double k = t->block.at.every;
+    Ref own = given_t(L, t);
+    if (t->block.stagger)
+        spec_error(L, "inner() inside every(k, { stagger = true }, …): the rule inside would be at another step for "
+                      "each tensor");
+    if ((t->block.depth > 1 || t->block.first) && own == NONE)
+        spec_error(L, "inner() inside %s: say what its t is: inner { t = … }",
+                   t->block.first ? "every(k, { first = true }, …)" : "two blocks of every()");
+    c.at = steps_of(c.at, t->block.at);
+    /* the first step of a block is the rule's 1, whatever the offset */
+    if (own != NONE)
+        c.t = own;
+    else if (k > 1)
+        c.t = trace_op(L, OP_CEIL, trace_op(L, OP_DIV, c.t, node_const(&t->rule->g, k)), NONE);
+    return c;
+}
+
+int l_inner(lua_State *L)
+{
+    Trace *t = trace_of(L);
+    const char *name = t->rule->entry[t->entry].name;
+    if (!t->spec[t->at].is_wrapper)
+        return spec_error(L, "inner() is for wrappers: there is no rule inside this one");
+    if (lua_gettop(L) > 1 || (lua_gettop(L) == 1 && lua_type(L, 1) != LUA_TTABLE))
+        return spec_error(L, "inner takes nothing, or a table of what the rule inside calls t and g: inner { t = t - "
+                             "skipped }");
+    if (++t->inner_calls > 1)
+        return spec_error(L, "inner() is called twice in one entry");
+    int calls = t->inner_calls;
+    Clock clock = t->clock;
+    GuardedBlock block = t->block;
+    t->clock = inner_clock(L, t);
+    t->block = (GuardedBlock){{1, 0}, 0, false, false};
+    Ref p = t->p, g = t->g, low = given(L, "g");
+    if (low != NONE)
+        project_open(L, low);
+    if (!call_entry(L, t, t->at + 1, name))
+        return spec_error(L, "the rule inside has no entry '%s'", name);
+    t->inner_calls = calls;
+    t->clock = clock;
+    t->block = block;
+    if (low == NONE)
+        return push_nothing(L);
+    push_value(L, t->p);                                   /* what the rule inside would have p change by */
+    t->elem = ELEM;
+    t->p = p;
+    t->g = g;
+    return 1;
+}

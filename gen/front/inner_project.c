@@ -1,0 +1,79 @@
+/* inner { g = x }: the rule inside steps x in place of the gradient, values over the axis rank and one more, of which
+ * there are fewer than elements (GaLore). Its p is 0, so what it makes of it is a change; its states have a value for
+ * each of x, under names of their own beside those for tensors that are stepped whole. */
+#include "gen/front/declare.h"
+#include "gen/front/matrix_values.h"
+
+#include <string.h>
+
+Dom project_dom(const Trace *t, Dom d) { return d == ELEM ? t->elem : d; }
+
+/* The state that stands for state i in a projection. */
+int project_state(lua_State *L, int i)
+{
+    Trace *t = trace_of(L);
+    const State *s = &t->rule->state[i];
+    if (t->elem == ELEM || !dom_inside(s->dom))
+        return i;
+    for (int k = 0; k < t->rule->nstate; k++)
+        if (t->twin_of[k] == i + 1 && t->rule->state[k].dom == t->elem)
+            return k;
+    return spec_error(L, "'%s' has one value per %s: a rule that steps a projection keeps values by element, tensor and "
+                         "group, and none that start as p",
+                      s->name, dom_info[s->dom].name);
+}
+
+static void add_twin(lua_State *L, Trace *t, int i)
+{
+    Rule *r = t->rule;
+    State s = r->state[i];
+    for (int k = 0; k < r->nstate; k++)
+        if (t->twin_of[k] == i + 1 && r->state[k].dom == t->elem)
+            return;
+    if (r->nstate >= MAX_STATES)
+        spec_error(L, "over %d states, with those of projections", MAX_STATES);
+    s.name = arena_printf(t->arena, "%s_%s", s.name, dom_info[t->elem].name);
+    s.dom = t->elem;
+    for (int k = 0; k < r->nstate; k++)
+        if (!strcmp(r->state[k].name, s.name))
+            spec_error(L, "the state '%s' is in the way of one of that name in a projection", s.name);
+    int k = r->nstate;
+    PUSH(t->arena, r->state, r->nstate, r->state_cap) = s;
+    t->twin_of[k] = i + 1;
+    t->state[k] = node_leaf(&r->g, OP_STATE, s.dom, k, 0);
+}
+
+/* p is 0 for the rule inside, so its weight decay would do nothing, silently: it is 0 there and takes no other value. */
+static void forbid_decay(Trace *t)
+{
+    const SpecFile *s = &t->spec[t->nspec - 1];
+    for (int k = 0; k < s->nhyper; k++) {
+        Hyper *h = &t->rule->hyper[s->hyper[k]];
+        if (!strcmp(h->name, "weight_decay"))
+            *h = (Hyper){h->name, 0, 0, 0, false, false};
+    }
+}
+
+/* All that the rule inside has, before it runs: blocks around it look at states by their numbers. */
+void project_open(lua_State *L, Ref g)
+{
+    Trace *t = trace_of(L);
+    const Node *n = &t->rule->g.n[g];
+    Dom d = (Dom)n->dom;
+    const Axis *a = dom_info[d].axis;
+    if (t->elem != ELEM)
+        spec_error(L, "inner { g = … } stands in a projection already");
+    if (n->ty != NUM || !dom_square(d) || dom_of_block(d) || (a[0] == AXIS_RANK) == (a[1] == AXIS_RANK))
+        spec_error(L, "inner { g = … } takes values over rank and rows or cols, such as mm(P.T, g), not %s",
+                   describe(t, g));
+    forbid_decay(t);
+    t->elem = d;
+    t->g = g;
+    t->p = trace_copy(t, node_const(&t->rule->g, 0), d);
+    for (int i = t->at + 1; i < t->nall; i++)
+        for (int k = 0; k < t->spec[i].nstate; k++) {
+            const State *s = &t->rule->state[t->spec[i].state[k]];
+            if (s->dom == ELEM && s->init != INIT_COPY_P && !s->report)
+                add_twin(L, t, t->spec[i].state[k]);
+        }
+}

@@ -1,0 +1,186 @@
+/* Lua's tokens, as its own lexer cuts them: strings with all their ways to go on over lines, long brackets, comments.
+ * Needs no valid text; of an unfinished string or comment the rest of the text is part. */
+#include "gen/front/lex.h"
+
+#include <ctype.h>
+#include <string.h>
+
+bool tok_is(const Tok *k, const char *s)
+{
+    return k->kind != STRING && k->n == (int)strlen(s) && !memcmp(k->s, s, (size_t)k->n);
+}
+
+/* At a '[': behind the long bracket that opens here, or s itself if none does. */
+static const char *long_bracket(const char *s)
+{
+    const char *b = s + 1;
+    int level = 0;
+    while (*b == '=')
+        b++, level++;
+    if (*b != '[')
+        return s;
+    for (b++; (b = strchr(b, ']')); b++) {
+        int k = 0;
+        while (b[1 + k] == '=')
+            k++;
+        if (k == level && b[1 + k] == ']')
+            return b + 2 + k;
+        b += k;
+    }
+    return s + strlen(s);
+}
+
+/* At a quote: behind the string. A backslash takes the next character with it, a newline too; \\z all blanks that
+ * follow. */
+static const char *quoted(const char *s)
+{
+    char q = *s++;
+    while (*s && *s != q && *s != '\n') {
+        if (*s != '\\' || !s[1]) {
+            s++;
+            continue;
+        }
+        bool blanks = s[1] == 'z';
+        s += 2;
+        while (blanks && *s && isspace((unsigned char)*s))
+            s++;
+    }
+    return s + (*s == q);
+}
+
+static const char *comment(const char *s)                  /* at "--": behind it */
+{
+    const char *e = s[2] == '[' ? long_bracket(s + 2) : s + 2;
+    return e > s + 2 ? e : s + strcspn(s, "\n");
+}
+
+static const char *number(const char *s)
+{
+    while (isalnum((unsigned char)*s) || *s == '.' || ((*s == '-' || *s == '+') && strchr("eEpP", s[-1])))
+        s++;
+    return s;
+}
+
+static const char *symbol(const char *s)
+{
+    static const char *const two[] = {"==", "~=", "<=", ">=", "..", "//", "::", "<<", ">>", NULL};
+    for (const char *const *p = two; *p; p++)
+        if (!strncmp(s, *p, 2))
+            return s + 2;
+    return s + 1;
+}
+
+static const char *token(const char *s, TokKind *kind)     /* behind the token that begins at s */
+{
+    if (isalpha((unsigned char)*s) || *s == '_') {
+        *kind = NAME;
+        while (isalnum((unsigned char)*s) || *s == '_')
+            s++;
+        return s;
+    }
+    if (isdigit((unsigned char)*s) || (*s == '.' && isdigit((unsigned char)s[1]))) {
+        *kind = NUMBER;
+        return number(s);
+    }
+    const char *e = *s == '"' || *s == '\'' ? quoted(s) : *s == '[' ? long_bracket(s) : s;
+    *kind = e == s ? SYMBOL : STRING;
+    return e == s ? symbol(s) : e;
+}
+
+static int count_lines(const char *s, const char *e)
+{
+    int n = 0;
+    while ((s = memchr(s, '\n', (size_t)(e - s))))
+        s++, n++;
+    return n;
+}
+
+Tok *lex(Arena *a, const char *text, int *n)
+{
+    Tok *v = NULL;
+    int cap = 0, line = 1;
+    *n = 0;
+    for (const char *s = text, *e; *s; s = e) {
+        TokKind kind = END;
+        bool dashes = s[0] == '-' && s[1] == '-';
+        e = isspace((unsigned char)*s) ? s + 1 : dashes ? comment(s) : token(s, &kind);
+        if (kind != END)
+            PUSH(a, v, *n, cap) = (Tok){kind, s, (int)(e - s), line};
+        line += count_lines(s, e);
+    }
+    PUSH(a, v, *n, cap) = (Tok){END, "", 0, line};
+    --*n;
+    return v;
+}
+
+/* ---- the parser's price ---- */
+/* Words whose jumps Lua keeps in one list, and labels: it walks what it has for each further one. */
+static bool walks(const Tok *k)
+{
+    static const char *const words[] = {"and", "or", "elseif", "goto", "break", "::", NULL};
+    for (const char *const *w = words; *w; w++)
+        if (tok_is(k, *w))
+            return true;
+    return false;
+}
+
+typedef struct { int locals; bool function; } Block;
+
+double parse_price(Arena *a, const Tok *v, int n)
+{
+    Block *stack = NULL;
+    int depth = 0, cap = 0, locals = 0, functions = 0, walked = 0;
+    double price = 0;
+    for (int i = 0; i < n; i++) {
+        const Tok *k = &v[i];
+        if (walks(k))
+            price += walked++;
+        if (k->kind != NAME)
+            continue;
+        bool function = tok_is(k, "function");
+        price += 1 + locals + functions;
+        if (function || tok_is(k, "do") || tok_is(k, "if") || tok_is(k, "repeat")) {
+            PUSH(a, stack, depth, cap) = (Block){locals, function};
+            functions += function;
+        } else if ((tok_is(k, "end") || tok_is(k, "until")) && depth) {
+            locals = stack[--depth].locals;
+            functions -= stack[depth].function;
+        }
+        bool list = tok_is(k, "local") || tok_is(k, "for");
+        int at = i + 1;
+        if (function) {                                    /* function a.b.c(x, y): its parameters are locals */
+            while (v[at].kind == NAME || tok_is(&v[at], ".") || tok_is(&v[at], ":"))
+                at++;
+            list = tok_is(&v[at++], "(");
+        }
+        for (; list && at < n && (v[at].kind == NAME || tok_is(&v[at], ",")) && !tok_is(&v[at], "function"); at++)
+            locals += v[at].kind == NAME;
+    }
+    return price;
+}
+
+/* ---- names ---- */
+static struct NameEntry *name_slot(const NameSet *set, const char *s, size_t n)
+{
+    uint64_t mask = (uint64_t)set->cap - 1, h = hash64(7, s, n);
+    while (set->v[h & mask].s && (set->v[h & mask].n != n || memcmp(set->v[h & mask].s, s, n)))
+        h++;
+    return &set->v[h & mask];
+}
+
+void names_add(NameSet *set, Arena *a, const char *s, size_t n)
+{
+    if (2 * set->n >= set->cap) {
+        NameSet was = *set;
+        set->cap = was.cap ? 2 * was.cap : 64;
+        set->v = NEWS(a, struct NameEntry, set->cap);
+        for (int i = 0; i < was.cap; i++)
+            if (was.v[i].s)
+                *name_slot(set, was.v[i].s, was.v[i].n) = was.v[i];
+    }
+    struct NameEntry *e = name_slot(set, s, n);
+    set->n += !e->s;
+    *e = (struct NameEntry){s, n};
+}
+
+bool names_has(const NameSet *set, const char *s, size_t n) { return set->cap && name_slot(set, s, n)->s; }

@@ -1,0 +1,323 @@
+/* Factors of matrices: power, chol, qr, eigh, solve; and sort and take. Each is a call (CALL in ops.def): its matrix
+ * lies in memory, and so does the result. Of a symmetric matrix the lower triangle says all. */
+#include "gen/front/matrix_values.h"
+
+#include <math.h>
+#include <string.h>
+
+static const Node *node_at(lua_State *L, Ref r) { return &trace_of(L)->rule->g.n[r]; }
+
+static Ref factor(lua_State *L, Factor f)
+{
+    Trace *t = trace_of(L);
+    f.flags |= t->rule->block > 0 ? BLOCKED : 0;
+    f.imm = f.op == OP_POWER ? f.imm : 1;
+    return node_factor(trace_here(t), f);
+}
+
+/* A matrix that is neither elements nor turned: what is turned lies in memory turned. */
+static Ref factor_arg(lua_State *L, const char *what, bool square)
+{
+    Trace *t = trace_of(L);
+    inside_entry(L, what);
+    Ref r = lang_num(L, 1, what, 1);
+    Dom d = (Dom)node_at(L, r)->dom;
+    const Axis *axis = dom_info[d].axis;
+    bool right = dom_square(d) && (axis[0] == axis[1] || (!square && axis[1] == AXIS_RANK));
+    if (!right)
+        spec_error(L, "%s takes a square value, one over rows and rows, cols and cols or rank and rank%s; it got %s",
+                   what, square ? "" : ", or one over rows and rank or cols and rank, which has no more columns than rows",
+                   describe(t, r));
+    t->spec[t->at].uses_view = true;
+    return r;
+}
+
+/* x on the diagonal, beside what is there. */
+static Ref lifted(lua_State *L, Ref a, Ref x)
+{
+    return trace_op(L, OP_ADD, a, matrix_eye(L, x, (Dom)node_at(L, a)->dom));
+}
+
+/* The largest sum of magnitudes in a row: no eigenvalue is larger. */
+static Ref row_bound(lua_State *L, Ref a)
+{
+    Dom d = (Dom)node_at(L, a)->dom, row = dom_product(dom_info[d].axis[0], AXIS_ONE);
+    Ref none = NONE, sums = trace_fold(L, OP_SUM, trace_op(L, OP_ABS, a, none), row);
+    return trace_fold(L, OP_RMAX, sums, SLICE);
+}
+
+/* ---- options ---- */
+typedef struct Options { Ref ridge, relative, floor, last; bool right, spd; } Options;
+
+/* The value of a key of the table at `i`; NONE: it has none. */
+static Ref option(lua_State *L, int i, const char *key)
+{
+    Ref r = NONE;
+    if (lua_getfield(L, i, key) != LUA_TNIL)
+        r = lang_num(L, lua_gettop(L), key, 1);
+    lua_pop(L, 1);
+    return r;
+}
+
+/* One number a matrix, or fewer: it may be a hyperparameter, which is read where the rule runs. */
+static Ref one_number(lua_State *L, int i, const char *what, const char *key)
+{
+    Ref r = option(L, i, key);
+    if (r != NONE && !dom_wide((Dom)node_at(L, r)->dom))
+        spec_error(L, "%s: %s is one number, not %s", what, key, describe(trace_of(L), r));
+    return r;
+}
+
+static bool choice(lua_State *L, int i, const char *what, const char *key)
+{
+    int type = lua_getfield(L, i, key);
+    bool yes = lua_toboolean(L, -1);
+    if (type != LUA_TNIL && type != LUA_TBOOLEAN)
+        spec_error(L, "%s: %s is true or false, known when the rule is compiled", what, key);
+    lua_pop(L, 1);
+    return yes;
+}
+
+/* known: the keys that this factor has, of which it says so. */
+static Options options(lua_State *L, int i, const char *what, const char *const *known, const char *says)
+{
+    Options o = {.ridge = NONE, .relative = NONE, .floor = NONE, .last = NONE};
+    if (lua_isnoneornil(L, i))
+        return o;
+    if (lua_type(L, i) != LUA_TTABLE)
+        spec_error(L, "%s's options are a table: %s", what, says);
+    Buf keys = {.arena = trace_of(L)->arena};
+    for (int k = 0; known[k]; k++)
+        buf_printf(&keys, "%s%s", !k ? "" : known[k + 1] ? ", " : " and ", known[k]);
+    matrix_keys(L, i, arena_printf(trace_of(L)->arena, "%s knows %s", what, buf_text(&keys)), known);
+    o.ridge = one_number(L, i, what, "ridge");
+    o.relative = one_number(L, i, what, "relative");
+    o.floor = one_number(L, i, what, "floor");
+    o.last = option(L, i, "last");
+    o.right = choice(L, i, what, "right");
+    o.spd = choice(L, i, what, "spd");
+    return o;
+}
+
+/* What takes a factor's place where there is none, in the factor's domain. */
+static Ref place_of(lua_State *L, const char *what, Ref last, Dom d)
+{
+    if (last == NONE || (Dom)node_at(L, last)->dom == d)
+        return last;
+    if (!dom_spreads((Dom)node_at(L, last)->dom, d))
+        spec_error(L, "%s: last is the result where there is no other, a value per %s: %s is not", what,
+                   dom_info[d].per, describe(trace_of(L), last));
+    return trace_copy(trace_of(L), last, d);
+}
+
+/* ---- power ---- */
+/* ridge is added to every eigenvalue, and relative of the largest row's sum. */
+static Ref with_ridge(lua_State *L, Ref a, const Options *o)
+{
+    Ref out = a;
+    if (o->relative != NONE)
+        out = lifted(L, out, trace_op(L, OP_MUL, o->relative, row_bound(L, a)));
+    return o->ridge != NONE ? lifted(L, out, o->ridge) : out;
+}
+
+/* With relative = x no eigenvalue is below x of a bound, and none above 1 + x of it. Who says x may change it: a
+ * hyperparameter does to a sixteenth. */
+static double share(lua_State *L, Ref relative)
+{
+    const Node *n = relative == NONE ? NULL : node_at(L, relative);
+    double x = n && n->op == OP_CONST ? n->imm : n && n->op == OP_HYPER ? trace_of(L)->rule->hyper[n->sym].def / 16 : 0;
+    return x > 0 && x < 1e300 ? x / (1 + x) : USUAL_LOW;
+}
+
+/* One value a matrix, in memory where the callee finds it. */
+static Ref floor_of(lua_State *L, Ref x)
+{
+    Trace *t = trace_of(L);
+    Dom d = t->rule->block ? BLOCK : SLICE;
+    Ref sizes = x != NONE && t->rule->block ? trace_sizes(t, x) : NONE;
+    x = sizes != NONE ? sizes : x;
+    if (x == NONE || (Dom)node_at(L, x)->dom == d)
+        return x;
+    if (!dom_spreads((Dom)node_at(L, x)->dom, d))
+        spec_error(L, "power: floor is one number a block, not %s", describe(t, x));
+    return trace_copy(t, x, d);
+}
+
+static int l_power(lua_State *L)
+{
+    static const char *const known[] = {"ridge", "relative", "floor", "last", NULL};
+    lang_count(L, "power", 2, 3);
+    Ref a = factor_arg(L, "power", true);
+    Dom d = (Dom)node_at(L, a)->dom;
+    double r = lua_type(L, 2) == LUA_TNUMBER ? lua_tonumber(L, 2) : 0;
+    if (!isfinite(r) || r == 0)
+        return spec_error(L, "power(A, r): r is a number other than 0 that is known when the rule is compiled; of "
+                             "elements it is x ^ r");
+    Options o = options(L, 3, "power", known, "power(A, -1/4, { ridge = 1e-6 })");
+    push_value(L, factor(L, (Factor){.op = OP_POWER, .a = with_ridge(L, a, &o), .b = floor_of(L, o.floor),
+                                     .c = place_of(L, "power", o.last, d), .imm = r, .low = share(L, o.relative),
+                                     .dom = d}));
+    return 1;
+}
+
+/* ---- chol, qr ---- */
+static int one_factor(lua_State *L, Op op, bool square, const char *says)
+{
+    static const char *const known[] = {"last", NULL};
+    const char *what = op_info[op].name;
+    lang_count(L, what, 1, 2);
+    Ref a = factor_arg(L, what, square);
+    Dom d = (Dom)node_at(L, a)->dom;
+    Options o = options(L, 2, what, known, says);
+    push_value(L, factor(L, (Factor){.op = op, .a = a, .b = NONE, .c = place_of(L, what, o.last, d), .dom = d}));
+    return 1;
+}
+
+static int l_chol(lua_State *L) { return one_factor(L, OP_CHOL, true, "chol(A, { last = C })"); }
+static int l_qr(lua_State *L) { return one_factor(L, OP_QR, false, "qr(X, { last = Q })"); }
+
+/* ---- eigh ---- */
+/* The domain of the vectors: as A, or of the first `rank` of them. */
+static Dom vectors_over(lua_State *L, Ref a, bool first)
+{
+    Dom d = (Dom)node_at(L, a)->dom;
+    Dom some = first ? dom_scoped(dom_info[d].scope, dom_info[d].axis[0], AXIS_RANK) : d;
+    if (first)
+        matrix_rank(L, RANK2);
+    return some;
+}
+
+/* w, V: the values cost a product and a sum where somebody wants them, and nothing elsewhere. */
+int l_eigh(lua_State *L)
+{
+    static const char *const known[] = {"last", NULL};
+    bool first = lua_type(L, 2) == LUA_TSTRING && !strcmp(lua_tostring(L, 2), "rank");
+    lang_count(L, "eigh", 1, 3);
+    if (!lua_isnoneornil(L, 2) && !first && (lua_type(L, 2) != LUA_TTABLE || lua_gettop(L) > 2))
+        return spec_error(L, "eigh(A) gives values and vectors, and eigh(A, \"rank\") the first `rank` of them: local "
+                             "w, V = eigh(A)");
+    Ref a = factor_arg(L, "eigh", true);
+    Dom d = vectors_over(L, a, first);
+    Options o = options(L, first ? 3 : 2, "eigh", known, "eigh(A, { last = V })");
+    Ref last = place_of(L, "eigh", o.last, d);
+    Ref v = factor(L, (Factor){.op = OP_EIGH, .a = a, .b = NONE, .c = last, .dom = d});
+    Dom lie = dom_scoped(dom_info[d].scope, AXIS_ONE, dom_info[d].axis[1]);
+    Ref w = trace_fold(L, OP_SUM, trace_op(L, OP_MUL, v, matrix_product(L, "eigh", a, v, false)), lie);
+    push_value(L, dom_info[d].axis[1] == AXIS_COLS ? w : matrix_transpose(L, w));
+    push_value(L, v);
+    return 2;
+}
+
+/* ---- solve ---- */
+/* A value without its turn, which is noted. Values along one axis are turned where they lie the other way. */
+typedef struct Plain { Ref x; bool transposed; } Plain;
+
+static Plain plain(lua_State *L, Ref r)
+{
+    const Node *n = node_at(L, r);
+    Plain p = {n->op == OP_TRANSPOSE ? n->arg[0] : r, n->op == OP_TRANSPOSE};
+    Dom d = (Dom)n->dom, stands = dom_square(d) ? d : dom_product(dom_info[d].axis[0], dom_info[d].axis[1]);
+    if (!dom_square(d))
+        p.transposed = d != (dom_of_block(d) ? dom_blocked(stands) : stands);
+    return p;
+}
+
+/* A matrix or values along one axis; in a rule with blocks, of blocks, or elements. */
+static Ref operand_arg(lua_State *L, int i, const char *what, int n)
+{
+    Trace *t = trace_of(L);
+    inside_entry(L, what);
+    Ref r = lang_num(L, i, what, n);
+    Dom d = (Dom)node_at(L, r)->dom;
+    if (dom_wide(d))
+        spec_error(L, "%s: argument %d is %s: it takes matrices, and values by row or column", what, i, describe(t, r));
+    if (t->rule->block && !dom_of_block(d) && d != ELEM && d != ELEM_T)
+        spec_error(L, "%s: %s belongs to the whole matrix, and the rule goes block by block (block = %d)", what,
+                   describe(t, r), t->rule->block);
+    t->spec[t->at].uses_view = true;
+    return r;
+}
+
+/* One triangle: T X = B, or X T = B. What is solved for turned is solved for from the other side. */
+static Ref solved(lua_State *L, Plain t, Ref b, bool right, Ref last)
+{
+    Plain x = plain(L, b);
+    Dom d = (Dom)node_at(L, x.x)->dom;
+    bool other = right != x.transposed;
+    Axis side = dom_info[node_at(L, t.x)->dom].axis[0];
+    MatrixAxes m = dom_matrix(d, other);
+    if (m.down != side || (other && !dom_square(d)))
+        spec_error(L, "solve: %s x %s and %s do not fit%s", axis_name(side), axis_name(side), describe(trace_of(L), b),
+                   right ? ": in X T = B it is B's columns that count"
+                         : ": in T X = B it is B's rows that count; a.T turns a value");
+    last = place_of(L, "solve", last, (Dom)node_at(L, b)->dom);
+    if (last != NONE && x.transposed && dom_square(d))
+        last = matrix_transpose(L, last);
+    unsigned flags = (t.transposed != x.transposed ? TRANS_A : 0) | (other ? FROM_RIGHT : 0);
+    Ref r = factor(L, (Factor){.op = OP_SOLVE, .a = t.x, .b = x.x, .c = last, .flags = flags, .dom = d});
+    return node_at(L, b)->op == OP_TRANSPOSE ? matrix_transpose(L, r) : r;
+}
+
+static int l_solve(lua_State *L)
+{
+    static const char *const known[] = {"right", "spd", "last", NULL};
+    lang_count(L, "solve", 2, 3);
+    Ref a = factor_arg(L, "solve", true), b = operand_arg(L, 2, "solve", 2);
+    Options o = options(L, 3, "solve", known, "solve(T, B, { right = true })");
+    Plain t = plain(L, a);
+    if (!o.spd) {
+        push_value(L, solved(L, t, b, o.right, o.last));
+        return 1;
+    }
+    /* A = C C.T */
+    Dom d = (Dom)node_at(L, t.x)->dom;
+    Ref c = factor(L, (Factor){.op = OP_CHOL, .a = t.x, .b = NONE, .c = NONE, .dom = d});
+    Plain first = {c, o.right}, second = {c, !o.right};
+    push_value(L, solved(L, second, solved(L, first, b, o.right, NONE), o.right, o.last));
+    return 1;
+}
+
+/* ---- sort, take ---- */
+static bool along_one(Dom d) { return !dom_wide(d) && !dom_square(d); }
+
+static int l_sort(lua_State *L)
+{
+    lang_count(L, "sort", 1, 1);
+    Ref v = operand_arg(L, 1, "sort", 1);
+    Plain x = plain(L, v);
+    Dom d = (Dom)node_at(L, x.x)->dom;
+    if (!along_one(d))
+        return spec_error(L, "sort takes values along one axis, by row, column or direction; it got %s",
+                          describe(trace_of(L), v));
+    Ref r = factor(L, (Factor){.op = OP_SORT, .a = x.x, .b = NONE, .c = NONE, .dom = d});
+    push_value(L, node_at(L, v)->op == OP_TRANSPOSE ? matrix_transpose(L, r) : r);
+    return 1;
+}
+
+/* Rows of X, or columns; of X turned the others. */
+static int l_take(lua_State *L)
+{
+    const char *word = lua_type(L, 3) == LUA_TSTRING ? lua_tostring(L, 3) : NULL;
+    lang_count(L, "take", 2, 3);
+    Ref v = operand_arg(L, 1, "take", 2), by = operand_arg(L, 2, "take", 2);
+    bool cols = word && !strcmp(word, "cols");
+    if (lua_gettop(L) > 2 && !cols && !(word && !strcmp(word, "rows")))
+        return spec_error(L, "take(X, order) takes rows of X, and take(X, order, \"cols\") columns");
+    Plain x = plain(L, v), order = plain(L, by);
+    Dom d = (Dom)node_at(L, x.x)->dom, o = (Dom)node_at(L, order.x)->dom;
+    bool one = along_one(d), across = !one && cols != x.transposed;
+    if (!along_one(o) || dom_matrix(o, false).down != dom_matrix(d, across).down || (one && cols))
+        return spec_error(L, "take: %s is not one place for each of the %s of %s", describe(trace_of(L), by),
+                          cols ? "columns" : "rows", describe(trace_of(L), v));
+    unsigned flags = across ? OF_COLS : 0;
+    Ref r = factor(L, (Factor){.op = OP_TAKE, .a = x.x, .b = order.x, .c = NONE, .flags = flags, .dom = d});
+    push_value(L, node_at(L, v)->op == OP_TRANSPOSE ? matrix_transpose(L, r) : r);
+    return 1;
+}
+
+void factors_open(lua_State *L)
+{
+    static const luaL_Reg own[] = {{"power", l_power}, {"chol", l_chol}, {"qr", l_qr},     {"eigh", l_eigh},
+                                   {"solve", l_solve}, {"sort", l_sort}, {"take", l_take}, {NULL, NULL}};
+    luaL_setfuncs(L, own, 0);
+}

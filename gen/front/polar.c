@@ -1,0 +1,287 @@
+/* polar(x, { steps =, coefficients =, form =, safety =, eps = }): the orthogonal factor of a matrix by an odd polynomial of
+ * its singular values, applied a few times. Nothing here is an operation of its own: products, and passes over what
+ * lies between them.
+ *
+ *   X <- (a I + b A + c A A) X,   A = X X^T          for wide X; for tall X the products stand on the other side
+ *
+ * The Gram form keeps to the small squares: with R = X X^T and Q = I, Z = a I + b R + c R R, Q <- Q Z, R <- Z (R Z);
+ * all are polynomials of R, so symmetric. X <- Q X ends it, and begins it anew after the second step: without that
+ * low precision diverges. a stands on the diagonal, where the pass that makes the polynomial puts it for nothing: a X
+ * beside the product would be another trip of X through memory. What that rounds is a 2^-11 th of a in f16, as X
+ * itself is. */
+#include "gen/front/matrix_values.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { MOST_STEPS = 30, MOST_TRIPLES = 8 };
+typedef struct { double a, b, c; } Triple;
+typedef struct {
+    const char *name;
+    Triple step[MOST_TRIPLES]; int n;      /* the last one is that of all later steps */
+    int steps;                             /* as published */
+    double safety;                         /* all but the last: p(x / safety) for p(x) */
+    bool scaled;                           /* rows by rsqrt of their sums of |X X^T| in place of the norm */
+} Set;
+
+static const Set sets[] = {
+    {"jordan", {{3.4445, -4.7750, 2.0315}}, 1, 5, 1, false}, /* kellerjordan.github.io/posts/muon, torch.optim.Muon */
+    {"polar_express",                              /* arXiv 2505.16932 */
+     {{8.28721201814563, -23.595886519098837, 17.300387312530933},
+      {4.107059111542203, -2.9478499167379106, 0.5448431082926601},
+      {3.9486908534822946, -2.908902115962949, 0.5518191394370137},
+      {3.3184196573706015, -2.488488024314874, 0.51004894012372},
+      {2.300652019954817, -1.6689039845747493, 0.4188073119525673},
+      {1.891301407787398, -1.2679958271945868, 0.37680408948524835},
+      {1.8750014808534479, -1.2500016453999487, 0.3750001645474248},
+      {1.875, -1.25, 0.375}},
+     8, 5, 1.01, false},
+    {"cans",                                       /* Chebyshev, arXiv 2506.10935 */
+     {{8.4703, -25.1081, 18.6293},
+      {4.1828, -3.1087, 0.5806},
+      {3.9619, -2.9541, 0.5630},
+      {3.2866, -2.4647, 0.5074},
+      {2.2737, -1.6447, 0.4162}},
+     5, 5, 1, false},
+    {"turbo",                                      /* arXiv 2512.04632 */
+     {{4.0098, -7.0585, 2.4635}, {3.4585, -5.5479, 2.5959}, {2.7573, -3.2939, 1.4254}, {2.7215, -3.0494, 1.3169}},
+     4, 4, 1, true},
+};
+enum { NSETS = sizeof sets / sizeof *sets };
+
+typedef enum { FORM_PLAIN, FORM_GRAM, FORM_AUTO, NFORMS } Form;
+static const char *const form_names[NFORMS] = {"plain", "gram", "auto"};
+typedef struct {
+    Set set;
+    int steps;
+    Form form;
+    double eps;                            /* least norm to divide by, as torch.optim.Muon has it; 0: none */
+} Polar;
+
+/* ---- options ---- */
+static void read_triple(lua_State *L, int i, Triple *out)
+{
+    double x[3];
+    bool ok = lua_rawgeti(L, -1, i) == LUA_TTABLE && lua_rawlen(L, -1) == 3;
+    for (int k = 0; k < 3 && ok; k++) {
+        ok = lua_rawgeti(L, -1, k + 1) == LUA_TNUMBER && isfinite(lua_tonumber(L, -1));
+        x[k] = lua_tonumber(L, -1);
+        lua_pop(L, 1);
+    }
+    lua_pop(L, 1);
+    if (!ok)
+        spec_error(L, "polar: coefficients are triples of numbers, one a step: { { 3.4445, -4.775, 2.0315 }, … }");
+    *out = (Triple){x[0], x[1], x[2]};
+}
+
+static void read_coefficients(lua_State *L, Polar *o)
+{
+    Buf all = {.arena = trace_of(L)->arena};
+    int ty = lua_type(L, -1);
+    if (ty == LUA_TTABLE) {
+        int n = (int)lua_rawlen(L, -1);
+        if (n < 1 || n > MOST_TRIPLES)
+            spec_error(L, "polar: coefficients are 1 to %d triples, and this list has %d", MOST_TRIPLES, n);
+        o->set = (Set){.name = "", .n = n, .steps = n, .safety = 1};
+        for (int i = 0; i < n; i++)
+            read_triple(L, i + 1, &o->set.step[i]);
+        return;
+    }
+    const char *name = ty == LUA_TSTRING ? lua_tostring(L, -1) : "";
+    for (int i = 0; i < NSETS; i++) {
+        buf_printf(&all, "%s\"%s\"", i ? ", " : "", sets[i].name);
+        if (!strcmp(name, sets[i].name)) {
+            o->set = sets[i];
+            return;
+        }
+    }
+    spec_error(L, "polar: coefficients are one of %s or a list of triples, not %s%.40s%s", buf_text(&all),
+               *name ? "\"" : "a ", *name ? name : luaL_typename(L, -1), *name ? "\"" : "");
+}
+
+/* Pushes an option; an option of the spec that was an error already is none. */
+static bool option_given(lua_State *L, const char *key)
+{
+    int ty = lua_getfield(L, 2, key);
+    return ty != LUA_TNIL && !(is_value(L, -1) && *value_at(L, -1) == UNKNOWN);
+}
+
+static Polar read_options(lua_State *L)
+{
+    Polar o = {.set = sets[0]};
+    bool table = lua_type(L, 2) == LUA_TTABLE;
+    if (!table && !lua_isnoneornil(L, 2))
+        spec_error(L, "polar's options are a table: polar(x, { steps = 5 })");
+    if (!table)
+        lua_settop(L, 1), lua_newtable(L);
+    matrix_keys(L, 2, "polar knows steps, coefficients, form, safety and eps",
+                (const char *const[]){"steps", "coefficients", "form", "safety", "eps", NULL});
+    if (option_given(L, "coefficients"))
+        read_coefficients(L, &o);
+    o.steps = o.set.steps;
+    if (option_given(L, "steps")) {
+        double n = lua_type(L, -1) == LUA_TNUMBER ? lua_tonumber(L, -1) : -1;
+        if (!(n >= 0 && n <= MOST_STEPS && n == floor(n)))
+            spec_error(L, "polar: steps is a whole number from 0 to %d (0: as many as the coefficients were published for), "
+                          "known when the rule is compiled",
+                       MOST_STEPS);
+        o.steps = n > 0 ? (int)n : o.set.steps;
+    }
+    if (option_given(L, "safety")) {
+        o.set.safety = lua_type(L, -1) == LUA_TNUMBER ? lua_tonumber(L, -1) : 0;
+        if (!(o.set.safety >= 1 && o.set.safety <= 2))
+            spec_error(L, "polar: safety is a number from 1 to 2");
+    }
+    if (option_given(L, "eps")) {
+        o.eps = lua_type(L, -1) == LUA_TNUMBER ? lua_tonumber(L, -1) : -1;
+        if (!(o.eps >= 0 && isfinite(o.eps)))
+            spec_error(L, "polar: eps is a number of at least 0, known when the rule is compiled");
+    }
+    if (option_given(L, "form")) {
+        const char *form = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "";
+        for (o.form = FORM_PLAIN; o.form < NFORMS && strcmp(form, form_names[o.form]); o.form++)
+            continue;
+        if (o.form == NFORMS)
+            spec_error(L, "polar: form is \"plain\", \"gram\" or \"auto\"");
+    }
+    lua_settop(L, 1);
+    return o;
+}
+
+/* ---- the iteration ---- */
+static Ref konst(lua_State *L, double x) { return node_const(&trace_of(L)->rule->g, x); }
+static Ref times(lua_State *L, double k, Ref x) { return trace_op(L, OP_MUL, konst(L, k), x); }
+static Ref plus(lua_State *L, Ref a, Ref b) { return trace_op(L, OP_ADD, a, b); }
+/* Where everything is 0 there is nothing to scale. A norm that is not a number stays so: blocks that have none of it would
+ * else go unscaled, and far off. */
+static Ref or_one(lua_State *L, Ref x)
+{
+    return trace_op3(L, OP_WHERE, trace_op(L, OP_NE, konst(L, 0), x), x, konst(L, 1));
+}
+static Dom dom_at(lua_State *L, Ref r) { return (Dom)trace_of(L)->rule->g.n[r].dom; }
+
+static Triple triple_of(const Polar *o, int step)
+{
+    const Set *s = &o->set;
+    Triple x = s->step[step < s->n ? step : s->n - 1];
+    double k = step < s->n - 1 || s->n == 1 ? s->safety : 1, cube = k * k * k;
+    return (Triple){x.a / k, x.b / cube, x.c / (cube * k * k)};
+}
+
+/* The square of the smaller side: left of a wide matrix, right of a tall one. */
+static Ref small_square(lua_State *L, Ref x, bool wide)
+{
+    Ref t = matrix_transpose(L, x);
+    return matrix_product(L, "polar", wide ? x : t, wide ? t : x, true);
+}
+static Ref beside(lua_State *L, Ref square, Ref x, bool wide)
+{
+    return matrix_product(L, "polar", wide ? square : x, wide ? x : square, false);
+}
+static Ref symmetric(lua_State *L, Ref a, Ref b) { return matrix_product(L, "polar", a, b, true); }
+
+static Ref by_norm(lua_State *L, Ref x, double safety, double eps)         /* of each matrix */
+{
+    Ref norm = or_one(L, trace_norm(L, OP_NORM, x, SLICE));
+    if (eps > 0)
+        norm = trace_op(L, OP_MAX, norm, konst(L, eps));
+    return trace_op(L, OP_DIV, x, safety == 1 ? norm : times(L, safety, norm));
+}
+
+/* By the largest magnitude, so that no square is 0 or infinite; then rows (of tall matrices: columns) by rsqrt of the
+ * sums of |A|; A, which is wanted next, is scaled with them. */
+static Ref by_sums(lua_State *L, Ref x, bool wide, Ref *a)
+{
+    x = trace_op(L, OP_DIV, x, or_one(L, trace_fold(L, OP_RMAX, trace_op(L, OP_ABS, x, NONE), SLICE)));
+    *a = small_square(L, x, wide);
+    Axis axis = dom_info[dom_at(L, *a)].axis[0];
+    Ref sum = or_one(L, trace_fold(L, OP_SUM, trace_op(L, OP_ABS, *a, NONE), dom_product(axis, AXIS_ONE)));
+    Ref s = trace_op(L, OP_DIV, konst(L, 1), trace_op(L, OP_SQRT, sum, NONE));
+    *a = trace_op(L, OP_MUL, *a, trace_op(L, OP_MUL, s, matrix_transpose(L, s)));
+    Dom d = dom_at(L, x);
+    return trace_op(L, OP_MUL, x, dom_spreads(dom_at(L, s), d) ? s : matrix_transpose(L, s));
+}
+
+static Ref polynomial(lua_State *L, Triple k, Ref a)       /* k.a I + k.b a + k.c a a */
+{
+    Ref b = plus(L, times(L, k.c, symmetric(L, a, a)), times(L, k.b, a));
+    return plus(L, b, matrix_eye(L, konst(L, k.a), dom_at(L, a)));
+}
+
+static Ref plain_form(lua_State *L, const Polar *o, Ref x, bool wide, Ref a)
+{
+    for (int i = 0; i < o->steps; i++) {
+        Triple k = triple_of(o, i);
+        if (i || a == NONE)
+            a = small_square(L, x, wide);
+        x = beside(L, polynomial(L, k, a), x, wide);
+    }
+    return x;
+}
+
+static Ref gram_form(lua_State *L, const Polar *o, Ref x, bool wide, Ref r)
+{
+    Ref q = NONE;                                          /* the unit matrix */
+    for (int i = 0; i < o->steps; i++) {
+        Triple k = triple_of(o, i);
+        if (i == 2) {
+            x = beside(L, q, x, wide);
+            q = r = NONE;
+        }
+        if (r == NONE)
+            r = small_square(L, x, wide);
+        Ref z = polynomial(L, k, r);
+        q = q == NONE ? z : symmetric(L, q, z);
+        if (i != 1 && i != o->steps - 1)                   /* what comes next begins anew */
+            r = symmetric(L, z, symmetric(L, r, z));
+    }
+    return q == NONE ? x : beside(L, q, x, wide);
+}
+
+/* `times` rows (or, wide false, columns) are not more than the other: of elements a question about the tensor. */
+static bool at_most(lua_State *L, bool wide, int times)
+{
+    Trace *t = trace_of(L);
+    Test q = {.kind = TEST_SIZES, .relation = IS_AT_MOST, .factor = {times, 1}, .view = t->spec[t->at].view};
+    q.size[0] = wide ? SIZE_ROWS : SIZE_COLS;
+    q.size[1] = wide ? SIZE_COLS : SIZE_ROWS;
+    return trace_query(t, q);
+}
+
+static bool is_wide(lua_State *L, Dom d) { return d == ELEM ? at_most(L, true, 1) : dom_info[d].axis[1] != AXIS_RANK; }
+
+/* In units of n^3, k = alpha n: plain 15 alpha + 5, Gram with its restart 9 alpha + 14, symmetric ones halved: from
+ * alpha 2 on the Gram form has fewer flops for sure. It squares the condition, which the 8 bits of bf16 do not bear. */
+static bool by_gram(lua_State *L, const Polar *o, Dom d, bool wide)
+{
+    const Trace *t = trace_of(L);
+    Product precision = t->product ? (Product)(t->product - 1) : rule_product(t->rule, t->params);
+    if (o->form != FORM_AUTO)
+        return o->form == FORM_GRAM;
+    return precision != PRODUCT_BF16 && d == ELEM && at_most(L, wide, 2);
+}
+
+int l_polar(lua_State *L)
+{
+    Trace *t = trace_of(L);
+    inside_entry(L, "polar");
+    lang_count(L, "polar", 1, 2);
+    Ref x = lang_num(L, 1, "polar", 2);
+    bool transposed = t->rule->g.n[x].op == OP_TRANSPOSE;
+    if (transposed)
+        x = t->rule->g.n[x].arg[0];
+    if (!dom_square(dom_at(L, x)))
+        return spec_error(L, "polar takes a matrix; it got %s", describe(t, x));
+    Polar o = read_options(L);
+    t->spec[t->at].uses_view = true;
+    bool wide = is_wide(L, dom_at(L, x));
+    Ref square = NONE;
+    if (o.set.scaled && t->rule->block && dom_at(L, x) == ELEM)
+        return spec_error(L, "polar: coefficients \"turbo\" scale rows by sums of X X^T, which belong to blocks (block = "
+                             "%d), and elements take no block's values: the other coefficients scale by the norm",
+                          t->rule->block);
+    x = o.set.scaled ? by_sums(L, x, wide, &square) : by_norm(L, x, o.set.safety, o.eps);
+    x = by_gram(L, &o, dom_at(L, x), wide) ? gram_form(L, &o, x, wide, square) : plain_form(L, &o, x, wide, square);
+    push_value(L, transposed ? matrix_transpose(L, x) : x);
+    return 1;
+}

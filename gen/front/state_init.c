@@ -1,0 +1,212 @@
+/* States and what they start as: zeros, fill(c), copy(p); and values for the reader, which lie as states do. */
+#include "gen/front/declare.h"
+#include "gen/front/matrix_values.h"
+
+#include <string.h>
+
+#define INIT "optc.init"
+#define NAMED "optc.named"
+
+/* name: of the hyperparameter or option it starts from */
+typedef struct { int init; double value; int dom, type; const char *name; bool eye; } InitValue;
+
+static int push_init(lua_State *L, InitValue v)
+{
+    *(InitValue *)lua_newuserdatauv(L, sizeof v, 0) = v;
+    luaL_setmetatable(L, INIT);
+    return 1;
+}
+
+static InitValue with_place(lua_State *L, InitValue v, int arg)
+{
+    if (!lua_isnoneornil(L, arg)) {
+        const char *d = lua_tostring(L, arg);
+        v.dom = d ? dom_by_words(d) : -1;
+        uint64_t kept = 0;
+        for (int k = 0; k < NDOM; k++)
+            kept |= (uint64_t)dom_named((Dom)k, false, false) << k;
+        if (v.dom < 0)
+            spec_error(L, "a state's domain is %s, not %s%s%s", dom_list(trace_of(L)->arena, kept, "\"", " or "),
+                       d ? "\"" : "", d ? d : luaL_typename(L, arg), d ? "\"" : "");
+    }
+    if (!lua_isnoneornil(L, arg + 1)) {
+        const char *ty = lua_tostring(L, arg + 1);
+        v.type = ty ? type_by_name(ty) : -1;
+        if (v.type < 0)
+            spec_error(L, "'%s' is not a storage type", ty ? ty : luaL_typename(L, arg + 1));
+    }
+    return v;
+}
+
+static int l_init_call(lua_State *L)     /* zeros "row" */
+{
+    return push_init(L, with_place(L, *(InitValue *)luaL_checkudata(L, 1, INIT), 2));
+}
+
+/* What fill(d0) is handed: the fields are read before anybody knows that d0 is a hyperparameter. */
+static const char *const no_sums[] = {"__add", "__sub", "__mul", "__div", "__pow", "__unm", "__idiv", "__mod", NULL};
+
+static int l_no_sum(lua_State *L)
+{
+    return spec_error(L, "a state starts as a number, or as a hyperparameter is: compute with it where it is first "
+                         "read");
+}
+
+bool declare_named(lua_State *L, const SpecFile *s, const char *name, int line)
+{
+    for (const Tok *k = s->tok; k && k->kind != END; k++)
+        if (k->line == line && tok_is(k, name) && k > s->tok + 1 && tok_is(k - 1, "(") &&
+            (tok_is(k - 2, "fill") || tok_is(k - 2, "eye"))) {
+            *(const char **)lua_newuserdatauv(L, sizeof name, 0) = arena_strdup(trace_of(L)->arena, name);
+            luaL_setmetatable(L, NAMED);
+            return true;
+        }
+    return false;
+}
+
+static int l_fill(lua_State *L)
+{
+    const char **name = luaL_testudata(L, 1, NAMED);
+    if (name)
+        return push_init(L, with_place(L, (InitValue){INIT_HYPER, 0, ELEM, -1, *name, false}, 2));
+    if (lua_type(L, 1) != LUA_TNUMBER)
+        return spec_error(L, "fill needs a number or a hyperparameter: fill(1), fill(1, \"tensor\") or fill(d0, "
+                             "\"group\")");
+    return push_init(L, with_place(L, (InitValue){INIT_FILL, lua_tonumber(L, 1), ELEM, -1, NULL, false}, 2));
+}
+
+/* eye(eps, "rows"): a state that starts as eps on its diagonal; inside an entry, a value. */
+static int l_eye_state(lua_State *L)
+{
+    if (trace_of(L)->at >= 0)
+        return l_eye(L);
+    const char **name = luaL_testudata(L, 1, NAMED);
+    InitValue v = {name ? INIT_HYPER : INIT_FILL, lua_tonumber(L, 1), ELEM, -1, name ? *name : NULL, true};
+    if (!name && lua_type(L, 1) != LUA_TNUMBER)
+        return spec_error(
+            L, "eye needs what stands on the diagonal and its domain: eye(1, \"rows\") or eye(eps, \"cols\")");
+    v = with_place(L, v, 2);
+    const Axis *axis = dom_info[v.dom].axis;
+    if (!dom_square((Dom)v.dom) || axis[0] != axis[1])
+        return spec_error(
+            L, "eye needs the domain of a square value: eye(1, \"rows\"), eye(1, \"cols\") or eye(1, \"rank\")");
+    return push_init(L, v);
+}
+
+static int l_copy(lua_State *L)
+{
+    if (!lua_islightuserdata(L, 1))
+        return spec_error(L, "copy takes p: a state can start as a copy of the parameter");
+    return push_init(L, with_place(L, (InitValue){INIT_COPY_P, 0, ELEM, -1, NULL, false}, 2));
+}
+
+void state_init_open(lua_State *L)
+{
+    luaL_newmetatable(L, INIT);
+    lua_pushcfunction(L, l_init_call);
+    lua_setfield(L, -2, "__call");
+    lua_pushboolean(L, 0);
+    lua_setfield(L, -2, "__metatable");
+    lua_pop(L, 1);
+    luaL_newmetatable(L, NAMED);
+    for (const char *const *n = no_sums; *n; n++) {
+        lua_pushcfunction(L, l_no_sum);
+        lua_setfield(L, -2, *n);
+    }
+    lua_pushboolean(L, 0);
+    lua_setfield(L, -2, "__metatable");
+    lua_pop(L, 1);
+    push_init(L, (InitValue){INIT_FILL, 0, ELEM, -1, NULL, false});
+    lua_setfield(L, -2, "zeros");
+    lua_pushcfunction(L, l_fill);
+    lua_setfield(L, -2, "fill");
+    lua_pushcfunction(L, l_copy);
+    lua_setfield(L, -2, "copy");
+    lua_pushcfunction(L, l_eye_state);
+    lua_setfield(L, -2, "eye");
+}
+
+void need_axes(Trace *t, const SpecFile *s, const char *key, Dom d)
+{
+    if (dom_of_block(d) && !t->rule->block)
+        declare_fail(t, s, key,
+                     "'%s' has a value for each %s, and the rule has no blocks: say block = 1024, or block = the name "
+                     "of an option, at the head of the spec",
+                     key, dom_info[d].per);
+    if (!dom_named(d, t->rule->rank > 0, t->rule->block > 0))
+        declare_fail(t, s, key,
+                     "'%s' lies along the axis 'rank', which has no length: say rank = 8, or rank = the name of an "
+                     "option, at the head of the spec",
+                     key);
+}
+
+/* A state that starts as a hyperparameter of its spec is when tensors are bound, or as an option. */
+static void start_from(Trace *t, const SpecFile *s, State *st, const char *key, const char *name)
+{
+    lua_State *L = t->L;
+    size_t skip = strlen(s->prefix);
+    for (int i = 0; i < s->nhyper; i++)
+        if (!strcmp(t->rule->hyper[s->hyper[i]].name + skip, name)) {
+            st->hyper = s->hyper[i];
+            return;
+        }
+    lua_rawgeti(L, LUA_REGISTRYINDEX, s->opts);
+    bool option = lua_getfield(L, -1, name) == LUA_TNUMBER;
+    st->init = INIT_FILL;
+    st->value = lua_tonumber(L, -1);
+    lua_pop(L, 2);
+    Near near = {.want = name};
+    for (int i = 0; i < s->nhyper && !option; i++)
+        near_try(&near, t->rule->hyper[s->hyper[i]].name + skip);
+    if (!option)
+        declare_fail(t, s, key,
+                     "state '%s' starts from '%s', which is no hyperparameter and no option that is a number%s", key,
+                     name, near_text(&near, t->arena));
+}
+
+static void add_state(Trace *t, SpecFile *s, const char *key, State st)
+{
+    if (t->rule->nstate >= MAX_STATES)
+        declare_fail(t, s, st.report ? "values" : "state", "over %d states%s", MAX_STATES,
+                     st.report ? " and values" : "");
+    st.name = arena_printf(t->arena, "%s%s", s->prefix, key);
+    st.file = s->file;
+    st.line = field_line(s->text, key);
+    s->state[s->nstate++] = t->rule->nstate;
+    PUSH(t->arena, t->rule->state, t->rule->nstate, t->rule->state_cap) = st;
+}
+
+void declare_state(Trace *t, SpecFile *s, const char *key)
+{
+    check_name(t, s, key, "state");
+    const InitValue *v = luaL_testudata(t->L, -1, INIT);
+    if (!v)
+        declare_fail(t, s, key,
+                     "state '%s' must be zeros, fill(c), copy(p) or eye(c, \"rows\"), with a domain where it is not "
+                     "per element: zeros "
+                     "\"row\"",
+                     key);
+    if (v->init == INIT_COPY_P && v->dom != ELEM)
+        declare_fail(t, s, key, "state '%s': a copy of p has one value per element", key);
+    Dom d = trace_dom(t, (Dom)v->dom);
+    need_axes(t, s, key, d);
+    State st = {
+        .dom = d, .type = v->type, .init = (Init)v->init, .value = v->value, .hyper = -1, .eye = v->eye};
+    if (v->name)
+        start_from(t, s, &st, key, v->name);
+    add_state(t, s, key, st);
+}
+
+/* A value for the reader: a state that nobody reads inside. */
+void declare_value(Trace *t, SpecFile *s, const char *key)
+{
+    lua_State *L = t->L;
+    check_name(t, s, key, "value");
+    int dom = lua_type(L, -1) == LUA_TSTRING ? dom_by_words(lua_tostring(L, -1)) : -1;
+    if (dom < 0)
+        declare_fail(t, s, key, "value '%s' must name the domain it is read by: %s = \"group\", or \"tensor\"", key,
+                     key);
+    dom = (int)trace_dom(t, (Dom)dom);
+    need_axes(t, s, key, (Dom)dom);
+    add_state(t, s, key, (State){.dom = (Dom)dom, .type = -1, .init = INIT_FILL, .report = true, .hyper = -1});
+}

@@ -1,0 +1,84 @@
+/* Questions a spec asks about a tensor, where Lua wants a plain answer: each answer is traced apart (variants_trace.c). */
+#include "gen/front/trace.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <string.h>
+
+/* One side of a question about sizes: a number, or numel, nrows, ncols, perhaps times a number. */
+static bool size_side(lua_State *L, int i, Test *q, int side)
+{
+    const Graph *g = &trace_of(L)->rule->g;
+    const Ref *r = value_at(L, i);
+    q->size[side] = SIZE_ONE;
+    q->factor[side] = lua_tonumber(L, i);
+    if (!r)
+        return lua_type(L, i) == LUA_TNUMBER && isfinite(q->factor[side]);
+    const Node *n = &g->n[*r], *k = NULL;
+    for (int a = 0; n->op == OP_MUL && a < 2 && !k; a++)
+        if (g->n[n->arg[a]].op == OP_CONST && isfinite(g->n[n->arg[a]].imm)) {
+            k = &g->n[n->arg[a]];
+            n = &g->n[n->arg[!a]];
+        }
+    q->factor[side] = k ? k->imm : 1;
+    q->size[side] = n->op != OP_COUNT || n->dom == GROUP  ? SIZE_ONE
+                    : n->from == ELEM && n->dom == TENSOR ? SIZE_NUMEL
+                    : n->from == ROW && n->dom == SLICE   ? SIZE_ROWS
+                    : n->from == COL && n->dom == SLICE   ? SIZE_COLS
+                                                          : SIZE_ONE;
+    return q->size[side] != SIZE_ONE;
+}
+
+static bool is_count(lua_State *L, int i)
+{
+    const Ref *r = value_at(L, i);
+    return r && trace_of(L)->rule->g.n[*r].op == OP_COUNT;
+}
+
+/* A sum, a product … of two sizes, such as nrows * ncols. */
+static bool made_of_sizes(lua_State *L, int i)
+{
+    const Graph *g = &trace_of(L)->rule->g;
+    const Ref *r = value_at(L, i);
+    const Node *n = r && *r >= 0 ? &g->n[*r] : NULL;
+    return n && n->nargs == 2 && g->n[n->arg[0]].op == OP_COUNT && g->n[n->arg[1]].op == OP_COUNT;
+}
+
+/* Lua's own comparisons: of sizes they are questions about the tensor, each answer traced apart; of anything else there
+ * is no answer yet. */
+int l_query_sizes(lua_State *L)
+{
+    Trace *t = trace_of(L);
+    Test q = {.kind = TEST_SIZES, .relation = (Relation)lua_tointeger(L, lua_upvalueindex(2))};
+    if (t->at >= 0 && t->elem != ELEM && (is_count(L, 1) || is_count(L, 2)))
+        return spec_error(L, "a rule that asks for sizes cannot step a projection, which inner { g = … } around it "
+                             "hands it: sizes there are those of no tensor");
+    if (t->at < 0 || !size_side(L, 1, &q, 0) || !size_side(L, 2, &q, 1))
+        return spec_error(L, "%s%s", lua_tostring(L, lua_upvalueindex(1)),
+                          made_of_sizes(L, 1) || made_of_sizes(L, 2)
+                              ? ". A question about a tensor compares one size, perhaps times a number, with a number or "
+                                "another size: nrows * ncols of a matrix is numel"
+                              : "");
+    q.view = t->spec[t->at].view;
+    lua_pushboolean(L, trace_query(t, q));
+    return 1;
+}
+
+/* named "*.bias", tagged "head": what the caller says of a tensor. */
+int l_query_word(lua_State *L)
+{
+    TestKind kind = (TestKind)lua_tointeger(L, lua_upvalueindex(1));
+    const char *what = kind == TEST_NAMED ? "named" : "tagged";
+    inside_entry(L, what);
+    if (lua_gettop(L) != 1 || lua_type(L, 1) != LUA_TSTRING)
+        return spec_error(L, "%s takes a text: %s", what, kind == TEST_NAMED ? "named \"*.bias\"" : "tagged \"head\"");
+    const char *word = lua_tostring(L, 1);
+    for (const char *c = word; *c; c++)
+        if (!isalnum((unsigned char)*c) && !strchr(kind == TEST_NAMED ? "_.-/*?:[]" : "_.-", *c))
+            return spec_error(L, "%s \"%.80s\": '%c' cannot stand in it", what, word,
+                              isprint((unsigned char)*c) ? *c : '?');
+    if (!*word || strlen(word) > 200)
+        return spec_error(L, "%s: the text is %s", what, *word ? "over 200 bytes long" : "empty");
+    lua_pushboolean(L, trace_query(trace_of(L), (Test){.kind = kind, .word = arena_strdup(trace_of(L)->arena, word)}));
+    return 1;
+}

@@ -1,0 +1,597 @@
+/* The text form of a rule: printed after any pass, and read back in. IR.md describes it. */
+#include "gen/ir/rule_passes.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void put_quoted(Buf *b, const char *s)
+{
+    buf_puts(b, "\"");
+    for (; *s; s++) {
+        if (*s == '"' || *s == '\\')
+            buf_printf(b, "\\%c", *s);
+        else if (*s == '\n' || *s == '\r')
+            buf_puts(b, *s == '\n' ? "\\n" : "\\r");
+        else
+            buf_add(b, s, 1);
+    }
+    buf_puts(b, "\"");
+}
+
+static void put_range(Buf *b, const Hyper *h)
+{
+    buf_puts(b, h->lo_open ? " (" : " [");
+    buf_double(b, h->lo);
+    buf_puts(b, " ");
+    buf_double(b, h->hi);
+    buf_puts(b, h->hi_open ? ")" : "]");
+}
+
+/* "trans_b symmetric alpha 2 beta 0.5": what is not as usual. */
+static const struct { const char *word; int flag; } product_words[] = {
+    {"trans_a", TRANS_A}, {"trans_b", TRANS_B}, {"symmetric", SYMMETRIC}, {"blocked", BLOCKED},
+    {"floor", FLOORED}, {"last", KEEP_LAST}, {"right", FROM_RIGHT}, {"cols", OF_COLS}};
+enum { NPRODUCT_WORDS = sizeof product_words / sizeof *product_words };
+
+static void print_product(Buf *b, const Node *n)
+{
+    for (int i = 0; i < NPRODUCT_WORDS; i++)
+        if (n->sym & product_words[i].flag)
+            buf_printf(b, " %s", product_words[i].word);
+    if (n->imm != 1) {
+        buf_puts(b, " alpha ");
+        buf_double(b, n->imm);
+    }
+    if (n->op == OP_MM ? n->nargs > 2 : n->op == OP_POWER && n->beta != USUAL_LOW) {
+        buf_puts(b, n->op == OP_MM ? " beta " : " low ");
+        buf_double(b, n->beta);
+    }
+}
+
+static void print_node(Buf *b, const Rule *r, Ref i)
+{
+    const Node *n = &r->g.n[i];
+    buf_printf(b, "  %%%d = %s %s", i, op_info[n->op].name, dom_info[n->dom].name);
+    if (n->ty == BOOL)
+        buf_puts(b, ":bool");
+    for (int k = 0; k < n->nargs; k++)
+        buf_printf(b, " %%%d", n->arg[k]);
+    switch (n->op) {
+    case OP_CONST: case OP_EVERY:
+        buf_puts(b, " ");
+        buf_double(b, n->imm);
+        if (n->sym)
+            buf_printf(b, " %d", n->sym);
+        break;
+    case OP_HYPER: buf_printf(b, " %s", r->hyper[n->sym].name); break;
+    case OP_STATE: case OP_SLOT: buf_printf(b, " %s", r->state[n->sym].name); break;
+    case OP_INPUT: buf_printf(b, " %s", r->input[n->sym].name); break;
+    case OP_COUNT: buf_printf(b, " %s", dom_info[n->from].name); break;
+    case OP_STORED: buf_printf(b, " %s", n->sym == TO_P ? "p" : r->state[n->sym].name); break;
+    case OP_RANDOM: case OP_NORMAL: buf_printf(b, " %s %d", r->hyper[n->sym].name, (int)n->imm); break;
+    default: break;
+    }
+    if (is_call(n))
+        print_product(b, n);
+    if (is_red(n))
+        buf_printf(b, " from %s", dom_info[n->from].name);
+    if (n->entry)
+        buf_printf(b, " in %d", n->entry);
+    if (n->name)
+        buf_printf(b, " '%s", n->name);
+    if (n->line)
+        buf_printf(b, " @%d:%d", n->file, n->line);
+    buf_puts(b, "\n");
+}
+
+static void print_variant(Buf *b, const Variant *v)
+{
+    buf_printf(b, "variant %s%s%s%s", v->name, v->view & VIEW_FIRST ? " first" : "",
+               v->view & VIEW_LAST ? " last" : "", v->view & VIEW_PLAIN ? " plain" : "");
+    for (int i = 0; i < v->ntest; i++) {
+        buf_puts(b, " ");
+        test_print(b, &v->test[i]);
+    }
+    buf_puts(b, "\n");
+}
+
+void rule_print(Buf *b, const Rule *r)
+{
+    LocaleMark was = locale_plain();
+    buf_printf(b, "optc-ir 2\nrule %s\n", r->name);
+    for (int v = 0; v < r->nvariant; v++)
+        print_variant(b, &r->variant[v]);
+    const struct { const char *key, *text; } text[] = {{"cite", r->cite}, {"doc", r->doc}, {"with", r->with}};
+    for (int i = 0; i < 3; i++)
+        if (*text[i].text) {
+            buf_printf(b, "%s ", text[i].key);
+            put_quoted(b, text[i].text);
+            buf_puts(b, "\n");
+        }
+    for (int i = 0; i < r->nfile; i++) {
+        buf_puts(b, "file ");
+        put_quoted(b, r->file[i]);
+        buf_puts(b, "\n");
+    }
+    for (int i = 0; i < r->noption; i++) {
+        buf_printf(b, "option %s ", r->option[i].name);
+        put_quoted(b, r->option[i].value);
+        buf_puts(b, "\n");
+    }
+    if (r->product >= 0)
+        buf_printf(b, "products %s\n", product_info[r->product].name);
+    if (r->rank)
+        buf_printf(b, "rank %d\n", r->rank);
+    if (r->block)
+        buf_printf(b, "block %d\n", r->block);
+    for (int i = 0; i < r->nhyper; i++) {
+        buf_printf(b, "hyper %s ", r->hyper[i].name);
+        buf_double(b, r->hyper[i].def);
+        put_range(b, &r->hyper[i]);
+        buf_puts(b, "\n");
+    }
+    for (int i = 0; i < r->ninput; i++)
+        buf_printf(b, "input %s %s\n", r->input[i].name, dom_info[r->input[i].dom].name);
+    for (int i = 0; i < r->nstate; i++) {
+        const State *s = &r->state[i];
+        if (s->report) {
+            buf_printf(b, "value %s %s @%d:%d\n", s->name, dom_info[s->dom].name, s->file, s->line);
+            continue;
+        }
+        if (s->slots.every) {
+            buf_printf(b, "slots %s %s %d %d %d%s @%d:%d\n", s->name, dom_info[s->dom].name, s->slots.every,
+                       s->slots.of, s->slots.ahead, s->slots.first ? " first" : "", s->file, s->line);
+            continue;
+        }
+        buf_printf(b, "state %s %s %s ", s->name, dom_info[s->dom].name, s->type < 0 ? "any" : type_info[s->type].name);
+        if (s->init == INIT_COPY_P)
+            buf_puts(b, "copy");
+        else if (s->init == INIT_HYPER)
+            buf_printf(b, "=%s", r->hyper[s->hyper].name);
+        else
+            buf_double(b, s->value);
+        buf_printf(b, "%s @%d:%d\n", s->eye ? " eye" : "", s->file, s->line);
+    }
+    buf_puts(b, "nodes\n");
+    for (Ref i = 0; i < r->g.len; i++)
+        print_node(b, r, i);
+    for (int e = 0; e < r->nentry; e++) {
+        buf_printf(b, "entry %s\n", r->entry[e].name);
+        for (int v = 0; v < r->nvariant; v++)
+            for (int k = 0; k < r->entry[e].body[v].n; k++) {
+                Write w = r->entry[e].body[v].w[k];
+                buf_printf(b, "  %s %s = %%%d\n", r->variant[v].name, w.state == TO_P ? "p" : r->state[w.state].name,
+                           w.val);
+            }
+    }
+    buf_puts(b, "end\n");
+    locale_back(was);
+}
+
+/* ---- reading ---- */
+typedef struct { Arena *a; const char *path, *text, *s; int line; Diag *d; bool bad; char tok[4096]; } Reader;
+
+static void complain(Reader *p, const char *what)
+{
+    if (!p->bad)
+        diag_set(p->d, p->path, p->line, p->text, "IR text: expected %s, found '%.200s'", what, p->tok);
+    p->bad = true;
+}
+
+/* The next word of the line into p->tok; "" at its end. Quoted text loses its quotes. */
+static const char *word(Reader *p)
+{
+    size_t n = 0;
+    while (*p->s == ' ' || *p->s == '\t')
+        p->s++;
+    if (*p->s == '"') {
+        for (p->s++; *p->s && *p->s != '"' && *p->s != '\n'; p->s++) {
+            char c = *p->s;
+            if (c == '\\' && p->s[1]) {
+                c = *++p->s;
+                c = c == 'n' ? '\n' : c == 'r' ? '\r' : c;
+            }
+            if (n + 1 < sizeof p->tok)
+                p->tok[n++] = c;
+        }
+        p->s += *p->s == '"';
+    } else {
+        while (*p->s && !isspace((unsigned char)*p->s)) {
+            if (n + 1 < sizeof p->tok)
+                p->tok[n++] = *p->s;
+            p->s++;
+        }
+    }
+    p->tok[n] = 0;
+    return p->tok;
+}
+
+static bool next_line(Reader *p)
+{
+    if (!p->bad && *word(p))
+        complain(p, "the end of the line");
+    while (*p->s && *p->s != '\n')
+        p->s++;
+    while (*p->s == '\n') {
+        p->s++;
+        p->line++;
+    }
+    return *p->s && !p->bad;
+}
+
+static char *copy(Reader *p) { return arena_strdup(p->a, p->tok); }
+
+/* An identifier, or several with dots between them: "clip.max_norm". */
+static const char *name(Reader *p)
+{
+    for (char *s = (word(p), p->tok), *dot; s; s = dot ? dot + 1 : NULL) {
+        dot = strchr(s, '.');
+        if (!is_ident(dot ? arena_strndup(p->a, s, (size_t)(dot - s)) : s))
+            complain(p, "a name");
+    }
+    return copy(p);
+}
+
+static double number(Reader *p)
+{
+    char *e;
+    double x = strtod(word(p), &e);
+    if (e == p->tok || *e)
+        complain(p, "a number");
+    return x;
+}
+
+static int one_of(Reader *p, int i, const char *what)
+{
+    if (i < 0)
+        complain(p, what);
+    return i < 0 ? 0 : i;
+}
+
+static Ref ref(Reader *p, int limit)
+{
+    char *e;
+    long i = *p->tok == '%' && isdigit((unsigned char)p->tok[1]) ? strtol(p->tok + 1, &e, 10) : -1;
+    if (i < 0 || i >= limit || *e)
+        complain(p, "an earlier node such as %3");
+    return p->bad ? 0 : (Ref)i;
+}
+
+#define FIND_BY_NAME(kind)                                              \
+    static int find_##kind(const Rule *r, const char *s)                \
+    {                                                                   \
+        for (int i = 0; i < r->n##kind; i++)                            \
+            if (!strcmp(r->kind[i].name, s))                            \
+                return i;                                               \
+        return -1;                                                      \
+    }
+FIND_BY_NAME(hyper)
+FIND_BY_NAME(state)
+FIND_BY_NAME(input)
+FIND_BY_NAME(variant)
+
+static void read_variant(Reader *p, Rule *r)
+{
+    Variant v = {.name = name(p)};
+    Test *test = NEWS(p->a, Test, MAX_TESTS);
+    while (*word(p) && !p->bad) {
+        if (!strcmp(p->tok, "first") || !strcmp(p->tok, "last") || !strcmp(p->tok, "plain"))
+            v.view |= *p->tok == 'f' ? VIEW_FIRST : *p->tok == 'l' ? VIEW_LAST : VIEW_PLAIN;
+        else if (v.ntest == MAX_TESTS || !test_parse(p->a, p->tok, &test[v.ntest++]))
+            complain(p, "a test such as matrix or nrows<=ncols");
+    }
+    v.test = test;
+    if (r->nvariant == MAX_VARIANTS || r->g.len || r->nentry || !is_ident(v.name) || find_variant(r, v.name) >= 0)
+        complain(p, "up to eight variants of different names, ahead of the nodes");
+    else
+        PUSH(p->a, r->variant, r->nvariant, r->variant_cap) = v;
+}
+
+static void read_hyper(Reader *p, Rule *r)
+{
+    Hyper h = {.name = name(p)};
+    h.def = number(p);
+    char *e;
+    word(p);
+    h.lo_open = p->tok[0] == '(';
+    h.lo = strtod(p->tok[0] ? p->tok + 1 : "x", &e);
+    if (*e || !strchr("([", p->tok[0]))
+        complain(p, "a range such as [0 1)");
+    word(p);
+    h.hi = strtod(p->tok, &e);
+    h.hi_open = *e == ')';
+    if (e == p->tok || (strcmp(e, ")") && strcmp(e, "]")))
+        complain(p, "the end of a range");
+    PUSH(p->a, r->hyper, r->nhyper, r->hyper_cap) = h;
+}
+
+static void read_place(Reader *p, int32_t *file, int32_t *line, int nfile)
+{
+    if (sscanf(p->tok, "@%d:%d", file, line) != 2 || *file < 0 || (*file >= nfile && *file != 0))
+        complain(p, "a place such as @0:12");
+}
+
+static void read_state(Reader *p, Rule *r)
+{
+    State s = {.name = name(p)};
+    s.dom = (Dom)one_of(p, dom_by_name(word(p)), "a domain");
+    s.type = strcmp(word(p), "any") ? one_of(p, type_by_name(p->tok), "a storage type or any") : -1;
+    if (!strcmp(word(p), "copy")) {
+        s.init = INIT_COPY_P;
+    } else if (*p->tok == '=') {
+        s.init = INIT_HYPER;
+        s.hyper = one_of(p, find_hyper(r, p->tok + 1), "a hyperparameter behind =");
+    } else {
+        char *e;
+        s.value = strtod(p->tok, &e);
+        if (e == p->tok || *e)
+            complain(p, "copy or a number");
+    }
+    word(p);
+    s.eye = !strcmp(p->tok, "eye");
+    if (s.eye)
+        word(p);
+    if (*p->tok)
+        read_place(p, &s.file, &s.line, r->nfile);
+    PUSH(p->a, r->state, r->nstate, r->state_cap) = s;
+}
+
+static int read_count(Reader *p, const char *what)
+{
+    char *e;
+    long n = strtol(word(p), &e, 10);
+    if (e == p->tok || *e || n < 0 || n > 1000000000)
+        complain(p, what);
+    return (int)n;
+}
+
+static void read_slots(Reader *p, Rule *r)
+{
+    State s = {.name = name(p), .type = T_F64};
+    s.dom = (Dom)one_of(p, dom_by_name(word(p)), "a domain");
+    s.slots.every = read_count(p, "how many slots");
+    s.slots.of = read_count(p, "the clock's period");
+    s.slots.ahead = read_count(p, "how far the clock is ahead");
+    s.slots.first = !strcmp(word(p), "first");
+    if (s.slots.first)
+        word(p);
+    if (*p->tok)
+        read_place(p, &s.file, &s.line, r->nfile);
+    PUSH(p->a, r->state, r->nstate, r->state_cap) = s;
+}
+
+/* A word of the text as it is spelled today. Text that was written before the words changed is still read. */
+static const char *current_word(const char *word)
+{
+    static const char *const renamed[][2] = {
+        {"turn", "transpose"}, {"given", "carried"}, {"turn_a", "trans_a"}, {"turn_b", "trans_b"}};
+    for (size_t i = 0; i < sizeof renamed / sizeof *renamed; i++)
+        if (!strcmp(word, renamed[i][0]))
+            return renamed[i][1];
+    return word;
+}
+
+static bool read_product_word(Reader *p, Node *n)
+{
+    for (int i = 0; i < NPRODUCT_WORDS; i++)
+        if (!strcmp(current_word(p->tok), product_words[i].word)) {
+            n->sym |= product_words[i].flag;
+            return true;
+        }
+    bool alpha = !strcmp(p->tok, "alpha");
+    if (!alpha && strcmp(p->tok, n->op == OP_MM ? "beta" : "low"))
+        return false;
+    *(alpha ? &n->imm : &n->beta) = number(p);
+    return true;
+}
+
+static void read_product(Reader *p, const Rule *r, Node *n)
+{
+    n->imm = 1;
+    n->beta = n->op == OP_POWER ? USUAL_LOW : 0;
+    n->from = n->nargs && !p->bad ? r->g.n[n->arg[0]].dom : 0;
+    while (!p->bad && read_product_word(p, n))
+        word(p);
+}
+
+/* What stands behind the operands: each operation's own. */
+static void read_extra(Reader *p, const Rule *r, Node *n)
+{
+    char *e;
+    if (!p->bad && is_call(n))
+        read_product(p, r, n);
+    switch (n->op) {
+    case OP_CONST: case OP_EVERY:
+        n->imm = strtod(p->tok, &e);
+        if (e == p->tok || *e)
+            complain(p, "a number");
+        word(p);
+        if (n->op == OP_EVERY && isdigit((unsigned char)*p->tok)) {
+            long offset = strtol(p->tok, &e, 10);
+            n->sym = (int32_t)offset;
+            if (*e || n->sym != offset)
+                complain(p, "an offset");
+            word(p);
+        }
+        break;
+    case OP_HYPER: n->sym = one_of(p, find_hyper(r, p->tok), "a hyperparameter"); word(p); break;
+    case OP_STATE: case OP_SLOT: n->sym = one_of(p, find_state(r, p->tok), "a state"); word(p); break;
+    case OP_STORED:
+        n->sym = strcmp(p->tok, "p") ? one_of(p, find_state(r, p->tok), "p or a state") : TO_P;
+        word(p);
+        break;
+    case OP_INPUT: n->sym = one_of(p, find_input(r, p->tok), "an input"); word(p); break;
+    case OP_COUNT: n->from = (uint8_t)one_of(p, dom_by_name(p->tok), "a domain"); word(p); break;
+    case OP_RANDOM: case OP_NORMAL:
+        n->sym = one_of(p, find_hyper(r, p->tok), "the seed's hyperparameter");
+        n->imm = number(p);
+        word(p);
+        break;
+    default: break;
+    }
+}
+
+static void read_value(Reader *p, Rule *r)
+{
+    State s = {.name = name(p), .type = -1, .report = true};
+    s.dom = (Dom)one_of(p, dom_by_name(word(p)), "a domain");
+    if (*word(p))
+        read_place(p, &s.file, &s.line, r->nfile);
+    PUSH(p->a, r->state, r->nstate, r->state_cap) = s;
+}
+
+static void read_node(Reader *p, Rule *r)
+{
+    Ref arg[MAX_ARGS];
+    Node n = {.arg = arg};
+    char want[16];
+    snprintf(want, sizeof want, "%%%d", r->g.len);
+    if (strcmp(p->tok, want))
+        complain(p, want);
+    if (strcmp(word(p), "="))
+        complain(p, "=");
+    n.op = (uint8_t)one_of(p, op_by_name(current_word(word(p))), "an operation");
+    word(p);
+    char *colon = strchr(p->tok, ':');
+    n.ty = colon && !strcmp(colon, ":bool") ? BOOL : NUM;
+    if (n.ty == BOOL)
+        *colon = 0;
+    n.dom = (uint8_t)one_of(p, dom_by_name(p->tok), "a domain");
+    for (word(p); *p->tok == '%' && n.nargs < MAX_ARGS && !p->bad; word(p))
+        arg[n.nargs++] = ref(p, r->g.len);
+    read_extra(p, r, &n);
+    if (is_red(&n)) {
+        if (strcmp(p->tok, "from"))
+            complain(p, "from");
+        n.from = (uint8_t)one_of(p, dom_by_name(word(p)), "a domain");
+        word(p);
+    }
+    if (!strcmp(p->tok, "in")) {
+        double at = number(p);
+        if (!n.nargs || !(at >= 1 && at < MAX_ENTRIES && at == floor(at)))
+            complain(p, "the number of an entry");
+        n.entry = p->bad ? 0 : (uint8_t)at;
+        word(p);
+    }
+    if (*p->tok == '\'') {
+        n.name = is_ident(p->tok + 1) ? arena_strdup(p->a, p->tok + 1) : (complain(p, "an identifier after '"), NULL);
+        word(p);
+    }
+    if (*p->tok) {
+        read_place(p, &n.file, &n.line, r->nfile);
+        word(p);
+    }
+    if (*p->tok)
+        complain(p, "the end of the line");
+    if (r->g.len >= MAX_NODES)
+        complain(p, "fewer nodes");
+    int before = r->g.len;
+    if (!p->bad && graph_add(&r->g, n) != before)
+        complain(p, "a node that differs from the earlier ones");
+}
+
+static void read_entry(Reader *p, Rule *r)
+{
+    Entry e = {.name = name(p), .body = NEWS(p->a, Body, r->nvariant + 1)};
+    while (next_line(p)) {
+        const char *mark = p->s;
+        word(p);
+        int v = find_variant(r, p->tok);
+        if (v < 0) {
+            p->s = mark;
+            break;
+        }
+        Write w = {.state = TO_P};
+        if (strcmp(name(p), "p"))
+            w.state = one_of(p, find_state(r, p->tok), "p or a state");
+        if (strcmp(word(p), "="))
+            complain(p, "=");
+        word(p);
+        w.val = ref(p, r->g.len);
+        PUSH(p->a, e.body[v].w, e.body[v].n, e.body[v].cap) = w;
+    }
+    PUSH(p->a, r->entry, r->nentry, r->entry_cap) = e;
+}
+
+static void read_line(Reader *p, Rule *r)
+{
+    const char *k = p->tok;
+    if (!strcmp(k, "rule")) {
+        r->name = name(p);
+    } else if (!strcmp(k, "variant")) {
+        read_variant(p, r);
+    } else if (!strcmp(k, "cite")) {
+        r->cite = (word(p), copy(p));
+    } else if (!strcmp(k, "doc")) {
+        r->doc = (word(p), copy(p));
+    } else if (!strcmp(k, "with")) {
+        r->with = (word(p), copy(p));
+    } else if (!strcmp(k, "file")) {
+        PUSH(p->a, r->file, r->nfile, r->file_cap) = (word(p), copy(p));
+    } else if (!strcmp(k, "option")) {
+        const char *n = name(p);
+        PUSH(p->a, r->option, r->noption, r->option_cap) = (Option){n, (word(p), copy(p))};
+    } else if (!strcmp(k, "hyper")) {
+        read_hyper(p, r);
+    } else if (!strcmp(k, "products")) {
+        r->product = one_of(p, product_by_name(word(p)), "a precision of products");
+    } else if (!strcmp(k, "rank")) {
+        double rank = number(p);
+        if (!(rank >= 1 && rank <= MAX_DIRECTIONS && rank == floor(rank)))
+            complain(p, "a rank");
+        r->rank = p->bad ? 0 : (int)rank;
+    } else if (!strcmp(k, "block")) {
+        double block = number(p);
+        if (!(block >= 1 && block <= MAX_BLOCK && block == floor(block)))
+            complain(p, "a block");
+        r->block = p->bad ? 0 : (int)block;
+    } else if (!strcmp(k, "input")) {
+        const char *n = name(p);
+        PUSH(p->a, r->input, r->ninput, r->input_cap) = (Input){n, (Dom)one_of(p, dom_by_name(word(p)), "a domain")};
+    } else if (!strcmp(k, "state")) {
+        read_state(p, r);
+    } else if (!strcmp(k, "slots")) {
+        read_slots(p, r);
+    } else if (!strcmp(k, "value")) {
+        read_value(p, r);
+    } else if (*k == '%') {
+        read_node(p, r);
+    } else if (strcmp(k, "nodes")) {
+        complain(p, "rule, variant, hyper, state, slots, value, input, nodes, entry or end");
+    }
+}
+
+Rule *rule_parse(Arena *a, Source text, Diag *d)
+{
+    Rule *r = NEW(a, Rule);
+    LocaleMark was = locale_plain();
+    *r = (Rule){.arena = a, .name = "", .cite = "", .doc = "", .with = "", .product = -1};
+    r->g.arena = a;
+    Reader p = {.a = a, .path = text.path, .text = arena_strndup(a, text.text, text.len), .line = 1, .d = d};
+    p.s = p.text;
+    word(&p);
+    bool right = !strcmp(p.tok, "optc-ir");
+    if (!right || strcmp(word(&p), "2"))
+        complain(&p, "'optc-ir 2' on the first line");
+    bool ended = false;
+    while (!ended && next_line(&p)) {
+        word(&p);
+        ended = !strcmp(p.tok, "end");
+        while (!p.bad && !strcmp(p.tok, "entry") && *p.s) {       /* an entry reads up to the line after it */
+            read_entry(&p, r);
+            word(&p);
+            ended = !strcmp(p.tok, "end");
+        }
+        if (!ended)
+            read_line(&p, r);
+    }
+    if (!ended)
+        complain(&p, "'end'");
+    if (!p.bad && (!is_ident(r->name) || !r->nvariant || !r->nentry))
+        complain(&p, "a rule with a name, a variant and an entry");
+    locale_back(was);
+    return p.bad || !pass_verify(r, d) ? NULL : r;
+}

@@ -1,0 +1,383 @@
+/* Checks that a rule is well formed. Runs after every pass; what it refuses is a bug of the pass before it (or IR text
+ * written by hand), so messages speak of nodes. */
+#include "gen/ir/rule_passes.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Leaves have a domain of their own; what they stand for must exist. */
+static const char *bad_leaf(const Rule *r, const Node *n)
+{
+    int limit = n->op == OP_HYPER || n->op == OP_RANDOM || n->op == OP_NORMAL ? r->nhyper
+              : n->op == OP_STATE || n->op == OP_SLOT ? r->nstate : n->op == OP_INPUT ? r->ninput : n->op == OP_EVERY ? INT32_MAX : 1;
+    if (n->sym < 0 || n->sym >= limit)
+        return "it names a hyperparameter, state or input that does not exist";
+    bool right = true;
+    switch (n->op) {
+    case OP_CARRIED: return "it belongs to the planner and stands in no rule";
+    case OP_CONST: right = n->dom == CONST_; break;
+    case OP_P: case OP_G: right = n->dom == ELEM; break;
+    case OP_STEP: case OP_HYPER: right = n->dom == GROUP; break;
+    case OP_SLOT:
+        if (!r->state[n->sym].slots.every)
+            return "it asks for the turn by slots of what holds none";
+        right = n->dom == GROUP;
+        break;
+    case OP_STATE: return n->dom == r->state[n->sym].dom ? NULL : "its domain is not its state's";
+    case OP_INPUT: return n->dom == r->input[n->sym].dom ? NULL : "its domain is not its input's";
+    case OP_RANDOM: case OP_NORMAL:
+        if (!(n->imm >= 0 && n->imm < 256 && n->imm == floor(n->imm)))
+            return "a stream of random numbers is a whole number below 256";
+        right = dom_info[n->dom].scope >= SCOPE_TENSOR;
+        break;
+    case OP_EVERY:
+        if (!(n->imm >= 1 && n->imm <= 1e9 && n->imm == floor(n->imm)))
+            return "'every' needs a whole number from 1 to 1e9";
+        if (n->sym >= n->imm)
+            return "the offset of 'every' is below its period";
+        right = n->dom == GROUP;
+        break;
+    case OP_DOWN: case OP_ACROSS: right = dom_square((Dom)n->dom) && n->dom != ELEM_T; break;
+    case OP_COUNT:
+        right = !dom_fixed((Dom)n->dom) && n->from != n->dom && n->from < NDOM
+             && (dom_spreads((Dom)n->dom, (Dom)n->from) || (n->dom == BLOCK && dom_spreads(SLICE, (Dom)n->from)))
+             && !(n->dom == GROUP && n->from != ELEM && n->from != TENSOR);
+        break;
+    default: break;
+    }
+    return right ? NULL : "a leaf outside its own domain";
+}
+
+/* Shapes of a product: what an operand ends in the next begins with, and the result is of what is left. */
+static const char *bad_product(const Graph *g, const Node *n)
+{
+    Dom a = (Dom)g->n[n->arg[0]].dom, b = (Dom)g->n[n->arg[1]].dom;
+    if (n->sym < 0 || n->sym > (TRANS_A | TRANS_B | SYMMETRIC | BLOCKED))
+        return "flags that no product has";
+    MatrixAxes x = dom_matrix(a, n->sym & TRANS_A), y = dom_matrix(b, n->sym & TRANS_B);
+    if (dom_wide(a) || dom_wide(b) || x.across != y.down || x.across == AXIS_ONE || n->from != a)
+        return "operands whose axes do not meet";
+    Dom out = dom_product(x.down, y.across);
+    if (dom_wide((Dom)n->dom) || n->dom == ELEM_T || n->dom != (n->sym & BLOCKED ? dom_blocked(out) : out))
+        return "a product of another shape than its operands have";
+    if (n->sym & SYMMETRIC && x.down != y.across)
+        return "a symmetric product over two different axes";
+    if (n->nargs == 3 && g->n[n->arg[2]].dom != n->dom)
+        return "a third operand that is not of the product's domain";
+    if (!isfinite(n->imm) || !isfinite(n->beta) || (n->nargs == 2 && n->beta != 0))
+        return "a factor that is not finite, or of nothing";
+    return NULL;
+}
+
+/* Flags and numbers of a factor. */
+static const char *bad_words(const Node *n)
+{
+    bool power = n->op == OP_POWER, moves = n->op == OP_SORT || n->op == OP_TAKE;
+    int own = power ? FLOORED : n->op == OP_SOLVE ? TRANS_A | FROM_RIGHT : n->op == OP_TAKE ? OF_COLS : 0;
+    if (n->sym & ~(BLOCKED | (moves ? 0 : KEEP_LAST) | own))
+        return "flags that no such factor has";
+    if (!isfinite(n->imm) || (power ? n->imm == 0 : n->imm != 1))
+        return "an exponent that no factor has";
+    if (power ? !(n->beta > 0 && n->beta < 1) : n->beta != 0)
+        return "a share that no eigenvalue has";
+    return NULL;
+}
+
+/* What a factor's matrix and result are over: a square, and mostly the same. */
+static bool factor_fits(const Node *n)
+{
+    const Axis *of = dom_info[n->from].axis, *to = dom_info[n->dom].axis;
+    bool same = n->dom == n->from, square = dom_square((Dom)n->from) && of[0] == of[1];
+    MatrixAxes b = dom_matrix((Dom)n->dom, n->sym & FROM_RIGHT);
+    switch (n->op) {
+    case OP_QR: return same && (square || (dom_square((Dom)n->from) && of[1] == AXIS_RANK));
+    case OP_EIGH:
+        return square && dom_info[n->dom].scope == dom_info[n->from].scope && to[0] == of[0] &&
+               (same || to[1] == AXIS_RANK);
+    case OP_SOLVE: return square && !dom_wide((Dom)n->dom) && b.down == of[0];
+    case OP_SORT: return same && !dom_wide((Dom)n->dom) && !dom_square((Dom)n->dom);
+    case OP_TAKE: return same && !dom_wide((Dom)n->dom) && call_operand_dom(n, 1) != NDOM;
+    default: return same && square;
+    }
+}
+
+/* A block's own, or elements, which lie in blocks. */
+static bool blocks_fit(const Node *n, Dom d) { return d == ELEM || ((n->sym & BLOCKED) != 0) == dom_of_block(d); }
+
+static const char *bad_factor(const Graph *g, const Node *n)
+{
+    if (g->n[n->arg[0]].dom != n->from)
+        return "a factor of another shape than its matrix";
+    if (!factor_fits(n) || !blocks_fit(n, (Dom)n->dom) || !blocks_fit(n, (Dom)n->from))
+        return "a factor of what has none";
+    for (int k = 1; k < n->nargs; k++) {
+        Dom want = call_operand_dom(n, k), d = (Dom)g->n[n->arg[k]].dom;
+        if (d != want && !(!dom_square(want) && d == dom_transposed(want)))
+            return "an operand of another shape than the factor takes";
+    }
+    return bad_words(n);
+}
+
+/* Where values vary: what the operands' domains have in common, and more for some. */
+static const char *bad_domain(const Rule *r, const Node *n, Dom join)
+{
+    const Graph *g = &r->g;
+    switch (op_info[n->op].kind) {
+    case K_LEAF: return NULL;
+    case K_CALL: return n->op == OP_MM ? bad_product(g, n) : bad_factor(g, n);
+    case K_TRANSPOSE: {
+        const Node *x = &g->n[n->arg[0]];
+        return x->op == OP_TRANSPOSE || x->ty == BOOL || dom_wide((Dom)x->dom) || n->dom != dom_transposed((Dom)x->dom)
+                   ? "it turns what cannot be turned, or into another shape" : NULL;
+    }
+    case K_RED:
+        if ((is_global(n) ? n->dom != GROUP
+                          : dom_info[n->dom].scope < SCOPE_TENSOR || join == n->dom ||
+                                !dom_spreads((Dom)n->dom, join)) ||
+            n->from != join || !dom_folds(join, (Dom)n->dom))
+            return "a reduction to a domain that is not below its operand's";
+        return NULL;
+    default: return dom_spreads(join, (Dom)n->dom) ? NULL : "the domain lies below an operand's";
+    }
+}
+
+/* Of calls, beside those that all such have. */
+static int more_operands(const Node *n)
+{
+    if (n->op == OP_MM)
+        return n->nargs == 3;
+    return is_call(n) ? ((n->sym & FLOORED) != 0) + ((n->sym & KEEP_LAST) != 0) : 0;
+}
+
+static const char *bad_node(const Rule *r, Ref i)
+{
+    const Graph *g = &r->g;
+    const Node *n = &g->n[i];
+    if (n->op >= NOPS || n->dom >= NDOM || n->ty > BOOL)
+        return "unknown operation, domain or type";
+    const OpInfo *o = &op_info[n->op];
+    Dom join = CONST_;
+    int args = is_global(n) ? r->nvariant : o->arity + more_operands(n);
+    if (n->dom == ELEM_T)
+        return "elements lie turned only as an operand's flag";
+    if (r->block ? dom_square((Dom)n->dom) && dom_blocked((Dom)n->dom) != (Dom)n->dom : dom_of_block((Dom)n->dom))
+        return r->block ? "a value over two axes that is no block's" : "a value of blocks that there are not";
+    if (is_call(n) && (r->block > 0) != ((n->sym & BLOCKED) != 0))
+        return "a product by blocks where there are none, or not by those that there are";
+    if (n->nargs != args)
+        return n->nargs > args ? "too many operands" : "an operand is missing";
+    for (int k = 0; k < args; k++) {
+        if (n->arg[k] < 0 || n->arg[k] >= i)
+            return "an operand comes later";
+        const Node *x = &g->n[n->arg[k]];
+        Ty want = o->kind == K_LOGIC || (o->kind == K_SEL && k == 0) ? BOOL : NUM;
+        if (x->ty != want)
+            return "an operand has the wrong type";
+        join = is_call(n) ? (Dom)n->dom : dom_join(join, (Dom)x->dom);
+        if (join == NDOM)
+            return "operands that vary along different axes";
+        if (is_global(n) && dom_inside((Dom)x->dom))
+            return "a global reduction takes values per tensor";
+    }
+    const char *dom = bad_domain(r, n, join);
+    if (dom)
+        return dom;
+    bool truth = o->kind == K_CMP || o->kind == K_LOGIC || n->op == OP_EVERY;
+    if (n->op != OP_CONST && (n->ty == BOOL) != truth)
+        return "the type does not fit the operation";
+    if (n->op == OP_STORED && (n->sym < TO_P || n->sym >= r->nstate ||
+                               n->dom != (n->sym == TO_P ? ELEM : r->state[n->sym].dom)))
+        return "it names no p or state of its domain";
+    if (is_global(n) && n->from != TENSOR)
+        return "a global reduction takes values per tensor";
+    return o->kind == K_LEAF ? bad_leaf(r, n) : NULL;
+}
+
+static bool twice(const char *a, const char *b) { return !strcmp(a, b); }
+
+static bool bad_slots(const State *s, bool blocks)
+{
+    const Stagger *x = &s->slots;
+    bool none = !x->every && !x->of && !x->ahead && !x->first;
+    return !none && (x->every < 2 || x->every > MAX_STAGGER || x->of < 1 || x->of > 1e9 || x->ahead < 0 ||
+                     x->ahead >= x->of || s->type != T_F64 || s->report || s->init != INIT_FILL || s->eye ||
+                     (s->dom != TENSOR && !(blocks && s->dom == BLOCK)));
+}
+
+/* Declarations: names once, domains that can be declared. */
+static const char *bad_declaration(const Rule *r)
+{
+    for (int i = 0; i < r->nhyper; i++)
+        for (int j = 0; j < i; j++)
+            if (twice(r->hyper[i].name, r->hyper[j].name))
+                return "two hyperparameters of one name";
+    for (int i = 0; i < r->nstate; i++) {
+        if (dom_fixed(r->state[i].dom))
+            return "a state in domain const";
+        const Axis *axis = dom_info[r->state[i].dom].axis;
+        if (r->state[i].eye && (axis[0] == AXIS_ONE || axis[0] != axis[1] || r->state[i].init == INIT_COPY_P))
+            return "a diagonal of what has none";
+        if (!dom_named(r->state[i].dom, r->rank > 0, r->block > 0))
+            return "a state that lies turned, along a rank that has no length, or by blocks that there are not";
+        if (r->state[i].init == INIT_COPY_P && r->state[i].dom != ELEM)
+            return "a copy of p that is not one value per element";
+        if (r->state[i].init == INIT_HYPER && (r->state[i].hyper < 0 || r->state[i].hyper >= r->nhyper))
+            return "a state that starts as a hyperparameter that does not exist";
+        if (bad_slots(&r->state[i], r->block > 0))
+            return "slots that no every(k, { stagger = true }) has";
+        for (int j = 0; j < i; j++)
+            if (twice(r->state[i].name, r->state[j].name))
+                return "two states of one name";
+    }
+    int slots = 0;
+    for (int i = 0; i < r->nstate; i++)
+        slots += r->state[i].slots.every > 0;
+    if (slots > MOST_SLOTS)
+        return "too many states of slots";
+    for (int i = 0; i < r->ninput; i++) {
+        if (dom_fixed(r->input[i].dom) || r->input[i].dom == SLICE)
+            return "an input in domain const or slice";
+        if (!dom_named(r->input[i].dom, r->rank > 0, false))
+            return "an input that lies turned, along a rank that has no length, or by blocks";
+        for (int j = 0; j < i; j++)
+            if (twice(r->input[i].name, r->input[j].name))
+                return "two inputs of one name";
+    }
+    for (int e = 0; e < r->nentry; e++) {
+        if (!is_ident(r->entry[e].name))
+            return "an entry whose name is not an identifier";
+        for (int j = 0; j < e; j++)
+            if (twice(r->entry[e].name, r->entry[j].name))
+                return "two entries of one name";
+        for (int v = 0; v < r->nvariant; v++)
+            for (int i = 0; i < r->entry[e].body[v].n; i++)
+                for (int j = 0; j < i; j++)
+                    if (r->entry[e].body[v].w[i].state == r->entry[e].body[v].w[j].state)
+                        return "two writes to one target";
+    }
+    return NULL;
+}
+
+/* Strings go into manifests, comments, messages and terminals: this is the one door for all of them, whether a spec,
+ * its options, `with` or IR text brought them. Prose may have lines. */
+static const char *bad_text(const Rule *r)
+{
+    if (!text_plain(r->name, "") || !text_plain(r->with, ""))
+        return "its name, or `with`, holds a control character";
+    if (!text_plain(r->cite, "\n\r\t") || !text_plain(r->doc, "\n\r\t"))
+        return "'cite' or 'doc' holds a control character";
+    for (int i = 0; i < r->nfile; i++)
+        if (!text_plain(r->file[i], ""))
+            return "the name of a file holds a control character";
+    for (int i = 0; i < r->noption; i++)
+        if (!text_plain(r->option[i].name, "") || !text_plain(r->option[i].value, ""))
+            return "an option's value holds a control character";
+    for (int v = 0; v < r->nvariant; v++)
+        for (int k = 0; k < r->variant[v].ntest; k++)
+            if (r->variant[v].test[k].word && !text_plain(r->variant[v].test[k].word, ""))
+                return "a name or tag that it asks for holds a control character";
+    return NULL;
+}
+
+/* The variants from lo to hi, which share their first `depth` answers, are the leaves of one tree of questions. */
+static bool is_tree(const Rule *r, const int *of, int n, int depth)
+{
+    int part[2][MAX_VARIANTS], len[2] = {0};
+    if (n == 1)
+        return r->variant[of[0]].ntest == depth;
+    for (int i = 0; i < n; i++) {
+        const Variant *v = &r->variant[of[i]];
+        if (v->ntest <= depth || !test_same(&v->test[depth], &r->variant[of[0]].test[depth]))
+            return false;
+        part[v->test[depth].yes][len[v->test[depth].yes]++] = of[i];
+    }
+    return len[0] && len[1] && is_tree(r, part[0], len[0], depth + 1) && is_tree(r, part[1], len[1], depth + 1);
+}
+
+static Ref write_of(const Body *b, int state)
+{
+    for (int i = 0; i < b->n; i++)
+        if (b->w[i].state == state)
+            return b->w[i].val;
+    return NONE;
+}
+
+/* Tensors take one variant and no two; what belongs to the group is alike in all; rows and columns are seen by a view. */
+static const char *bad_variants(const Rule *r)
+{
+    int all[MAX_VARIANTS];
+    for (int v = 0; v < r->nvariant; v++)
+        all[v] = v;
+    if (!r->nvariant || r->nvariant > MAX_VARIANTS || !is_tree(r, all, r->nvariant, 0))
+        return "its variants do not cover every tensor just once";
+    for (int e = 0; e < r->nentry; e++)
+        for (int v = 0; v < r->nvariant; v++) {
+            const Body *b = &r->entry[e].body[v];
+            for (int s = 0; s < r->nstate; s++)
+                if (r->state[s].dom == GROUP && write_of(b, s) != write_of(&r->entry[e].body[0], s))
+                    return "a state of the group is given different values by variants";
+            for (int i = 0; i < b->n && !r->variant[v].view; i++)
+                if (b->w[i].state != TO_P && r->state[b->w[i].state].dom != ELEM &&
+                    dom_inside(r->state[b->w[i].state].dom))
+                    return "a variant with states of rows, columns or matrices has no view";
+        }
+    return NULL;
+}
+
+/* Periods are bits of a phase's number. */
+static const char *bad_periods(const Rule *r)
+{
+    struct { double every; int offset; } seen[MAX_PERIODS];
+    int n = 0;
+    for (Ref i = 0; i < r->g.len; i++) {
+        int k = 0;
+        while (k < n && (seen[k].every != r->g.n[i].imm || seen[k].offset != r->g.n[i].sym))
+            k++;
+        if (r->g.n[i].op != OP_EVERY || r->g.n[i].imm == 1 || k < n)
+            continue;
+        if (n == MAX_PERIODS)
+            return "it has too many different periods";
+        seen[n].every = r->g.n[i].imm;
+        seen[n++].offset = r->g.n[i].sym;
+    }
+    return NULL;
+}
+
+bool pass_verify(Rule *r, Diag *d)
+{
+    const char *bad = r->product < -1 || r->product >= NPRODUCT || r->rank < 0 || r->rank > MAX_DIRECTIONS ||
+                              r->block < 0 || r->block > MAX_BLOCK
+                          ? "a precision of products, a rank or a block that there is not" : bad_declaration(r);
+    if (!bad)
+        bad = bad_variants(r);
+    if (!bad)
+        bad = bad_text(r);
+    if (!bad)
+        bad = bad_periods(r);
+    if (bad) {
+        diag_set(d, NULL, 0, NULL, "rule %s: %s", r->name, bad);
+        return false;
+    }
+    for (Ref i = 0; i < r->g.len; i++) {
+        const char *why = bad_node(r, i);
+        if (why) {
+            diag_set(d, NULL, 0, NULL, "rule %s: node %%%d (%s): %s", r->name, i,
+                     r->g.n[i].op < NOPS ? op_info[r->g.n[i].op].name : "?", why);
+            return false;
+        }
+    }
+    for (int e = 0; e < r->nentry; e++)
+        for (int v = 0; v < r->nvariant; v++)
+            for (int k = 0; k < r->entry[e].body[v].n; k++) {
+                Write w = r->entry[e].body[v].w[k];
+                bool known = w.val >= 0 && w.val < r->g.len && w.state >= TO_P && w.state < r->nstate;
+                Dom dom = !known || w.state == TO_P ? ELEM : r->state[w.state].dom;
+                bool fixed = known && w.state != TO_P && r->state[w.state].slots.every;
+                if (!known || fixed || !dom_spreads((Dom)r->g.n[w.val].dom, dom) || r->g.n[w.val].ty != NUM) {
+                    diag_set(d, NULL, 0, NULL, "rule %s: entry %s: write %d does not fit its target", r->name,
+                             r->entry[e].name, k);
+                    return false;
+                }
+            }
+    return true;
+}

@@ -1,0 +1,306 @@
+#include "gen/plan/launch.h"
+
+#include <limits.h>
+#include <string.h>
+
+const char *const form_name[NFORM] = {"map",   "fold", "tile",   "rows",  "list",   "lanes",
+                                      "cols",  "slices", "single", "cpu", "warps", "half",
+                                      "eigen", "root"};
+const char *const knob_name[NKNOB] = {"threads", "vector", "items", "blocks", "load", "store", "grid"};
+
+/* What a tuner may try; a row of one value is fixed. Rows end with -1. A value that is tried no more stays, since files
+ * of results may have it: launch_valid refuses it. */
+static const short choices[NFORM][NKNOB][MOST_VALUES + 1] = {
+    [FORM_MAP] = {{128, 256, 512, -1},
+                  {2, 4, 8, -1},
+                  {1, 2, 4, -1},
+                  {0, 4, 6, 8, 10, -1},
+                  {0, 1, 2, -1},
+                  {0, 1, -1},
+                  {0, 4, -1}},
+    [FORM_FOLD] =
+        {{64, 128, 256, -1}, {4, -1}, {1, 2, 4, 8, -1}, {0, 4, 6, 8, 12, -1}, {0, 1, 2, -1}, {0, 1, -1}, {0, 8, -1}},
+    [FORM_TILE] = {{256, -1}, {4, -1}, {1, 2, 4, 8, -1}, {0, 2, 3, 4, 5, 6, -1}, {0, 1, 2, -1}, {0, 1, -1}, {0, -1}},
+    [FORM_ROWS] =
+        {{128, 256, 512, 1024, -1}, {4, -1}, {1, 2, 4, 8, -1}, {0, 3, 4, 6, 8, -1}, {0, 1, 2, -1}, {0, 1, -1}, {0, -1}},
+    [FORM_LIST] = {{128, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
+    [FORM_LANES] = {{128, 512, 1024, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
+    [FORM_COLS] = {{256, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
+    [FORM_SLICES] = {{128, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
+    [FORM_SINGLE] = {{128, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
+    [FORM_WARPS] = {{128, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
+    [FORM_HALF] = {{128, -1}, {4, 2, 8, -1}, {4, 2, 8, -1}, {0, 8, 12, 16, -1}, {0, -1}, {0, -1}, {0, -1}},
+    [FORM_EIGEN] = {{1, 2, 3, 4, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},    /* EigenMethod */
+    [FORM_ROOT] = {{3, 4, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
+    [FORM_CPU] = {
+        {0, 1, 2, 4, 8, 16, 32, 64, -1}, {1, -1}, {0, 1, 2, 4, 8, 16, 32, 64, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}}};
+
+const char *knob_text(LaunchForm f, Knob k)
+{
+    if (f == FORM_EIGEN || f == FORM_ROOT)
+        return k == KNOB_METHOD ? "way" : NULL;
+    return knob_name[k];
+}
+
+LaunchForm stage_form(const Stage *s)
+{
+    if (s->kind == S_FLAT)
+        return s->nfold ? FORM_FOLD : FORM_MAP;
+    if (is_tiled(s->kind))
+        return s->kind == S_TILE ? FORM_TILE
+                                 : FORM_ROWS; /* where no columns are folded a warp may walk a row to its end */
+    if (!is_list(s->kind))
+        return FORM_SINGLE;
+    if (dom_square(stage_info[s->kind].dom))               /* many values: they are walked as elements are */
+        return s->half ? FORM_HALF : s->nfold ? FORM_FOLD : FORM_MAP;
+    if (s->nfold)
+        return FORM_LANES;
+    if (s->folds_arrays)
+        return dom_info[stage_info[s->kind].dom].axis[0] == AXIS_ONE ? FORM_COLS : FORM_WARPS;
+    /* What is finished here was spread over many tiles: several threads share a value. */
+    return !s->nfin                             ? FORM_LIST
+           : s->kind == S_COL                   ? FORM_COLS
+           : dom_wide(stage_info[s->kind].dom) ? FORM_SLICES
+                                               : FORM_LIST;
+}
+
+/* Lists over two axes take the model's launches: they come with rules whose time goes elsewhere. */
+bool stage_tunes(const Stage *s) { return is_elem(s->kind); }
+
+int knob_values(LaunchForm f, Knob k, int out[MOST_VALUES])
+{
+    int n = 0;
+    for (; choices[f][k][n] >= 0; n++)
+        out[n] = choices[f][k][n];
+    return n;
+}
+
+/* An array that the stage walks along: of elements, or of a list over two axes. */
+static bool is_walked(const Plan *p, const Stage *s, const Access *a)
+{
+    Dom own = stage_info[s->kind].dom;
+    return p->mem[a->mem].dom == (dom_square(own) ? own : ELEM);
+}
+
+static int elements_of(const Plan *p, const Stage *s, const Access *a, int n)
+{
+    int count = 0;
+    for (int i = 0; i < n; i++)
+        count += is_walked(p, s, &a[i]);
+    return count;
+}
+
+/* What stages are told apart by. */
+enum Trait {
+    BY_ROWS = 1,            /* looks up rows, columns or slices */
+    WRITES = 2,             /* arrays of elements */
+    LIGHT = 4,              /* writes one of them at most */
+    THREE = 8,              /* reads three of them or more */
+    HEAVY = 16,             /* holds four values or more of each element: arrays and columns that it reads */
+    HALF = 32, DOUBLE = 64, /* an array of 16 or 64 bits */
+    SINGLE = 128,           /* one of 32 */
+    HALVES = 256,           /* all of 16 */
+    CROWD = 512,            /* reads five of them or more */
+    FLOAT16 = 1024          /* one of f16, which takes more registers to unpack than bf16 */
+};
+
+static int traits_of(const Plan *p, const Stage *s)
+{
+    int written = elements_of(p, s, s->store, s->nstore), held = 0;
+    int traits = (s->uses_rows ? BY_ROWS : 0) | (written ? WRITES : 0) | (written <= 1 ? LIGHT : 0) |
+                 (elements_of(p, s, s->load, s->nload) >= 3 ? THREE : 0);
+    for (int i = 0; i < s->nload + s->nstore; i++) {
+        const Access *a = i < s->nload ? &s->load[i] : &s->store[i - s->nload];
+        const Mem *m = &p->mem[a->mem];
+        bool walked = is_walked(p, s, a);
+        held += i < s->nload && (walked || m->dom == COL);
+        if (walked)
+            traits |= type_info[m->type].bytes == 2 ? HALF : type_info[m->type].bytes == 8 ? DOUBLE : SINGLE;
+        traits |= walked && m->type == T_F16 ? FLOAT16 : 0;
+    }
+    traits |= elements_of(p, s, s->load, s->nload) > 4 ? CROWD : 0;
+    if ((traits & (HALF | SINGLE | DOUBLE)) == HALF)
+        traits |= HALVES;
+    return traits | (held > 3 ? HEAVY : 0);
+}
+
+int rows_ahead(const Plan *p, const Stage *s)
+{
+    enum { MOST = 8 };
+    int n = 0;
+    bool rows = dom_info[stage_info[s->kind].dom].axis[0] != AXIS_ONE;
+    for (int i = 0; i < s->nfin && rows && stage_form(s) == FORM_LANES; i++)
+        n += p->mem[s->fin[i].mem].kind != MEM_PART;
+    return n <= MOST ? n : 0;
+}
+
+/* Of a column fold strips for each of the eight row lanes (0: one that all take in turn), of a tile's fold to a slice
+ * or tensor a value for each row, of a list's fold a chunk of its values, and one of what it folds rows of arrays to. */
+static int64_t shared_bytes(const Plan *p, const Stage *s, int strips, int chunk)
+{
+    LaunchForm f = stage_form(s);
+    int64_t bytes = 0, strip = 0;
+    for (int i = 0; i < s->nfold; i++) {
+        const Mem *m = &p->mem[s->fold[i].mem];
+        int64_t each = type_info[m->type].bytes;
+        if (f == FORM_LANES)
+            bytes += chunk * each;
+        else if (f == FORM_TILE && m->dom == COL && !strips)
+            strip = ROW_LANES * LANES * each;
+        else if (f == FORM_TILE && m->dom != ROW)
+            bytes += (m->dom == COL ? ROW_LANES * LANES * strips : OPTC_TILE_ROWS) * each;
+    }
+    return bytes + strip + rows_ahead(p, s) * chunk * (int64_t)sizeof(double);
+}
+
+enum { SHARED = 48 * 1024 };                   /* bytes a block may have without asking */
+
+int tile_strips(const Plan *p, const Stage *s)
+{
+    int strips = OPTC_TILE_COLS / LANES;
+    while (strips > 1 &&
+           shared_bytes(p, s, strips, 0) > SHARED / 2) /* half: a multiprocessor has room for several blocks */
+        strips /= 2;
+    return shared_bytes(p, s, strips, 0) > SHARED ? 0 : strips;
+}
+
+int list_chunk(const Plan *p, const Stage *s)
+{
+    int chunk = SEG;
+    while (chunk > LANES && shared_bytes(p, s, 0, chunk) > SHARED)
+        chunk /= 2;
+    return chunk;
+}
+
+bool launch_valid(const Plan *p, const Stage *s, const Launch *l)
+{
+    LaunchForm f = stage_form(s);
+    for (int k = 0; k < NKNOB; k++) {
+        const short *c = choices[f][k];
+        while (*c >= 0 && *c != l->v[k])
+            c++;
+        if (*c < 0)
+            return false;
+    }
+    const int *v = l->v, resident = v[KNOB_THREADS] * v[KNOB_BLOCKS], values = v[KNOB_VECTOR] * v[KNOB_ITEMS];
+    if (v[KNOB_BLOCKS] &&
+        (resident < 512 || resident > 2048)) /* a cap of more than 128 registers; more than a multiprocessor holds */
+        return false;
+    if ((v[KNOB_STORE] && !elements_of(p, s, s->store, s->nstore)) ||
+        (v[KNOB_LOAD] && !elements_of(p, s, s->load, s->nload))) /* the same kernel as without */
+        return false;
+    if (f == FORM_MAP && v[KNOB_THREADS] * values > SEG)
+        return false;
+    /* When everything was tried for two of Adafactor's maps on an H200, long threads and half-filled loads came no
+     * nearer than 0.7 % to the best. */
+    if (f == FORM_MAP && (values > 16 || (v[KNOB_VECTOR] == 2 && !(traits_of(p, s) & DOUBLE))))
+        return false;
+    if (f == FORM_HALF && v[KNOB_THREADS] * values != 32 * 64)
+        return false;
+    if (f == FORM_ROWS && v[KNOB_THREADS] > 512)                             /* of units of 64 rows; they have 16 */
+        return false;
+    return shared_bytes(p, s, 0, LANES) <= SHARED;
+}
+
+Launch launch_plain(const Stage *s)
+{
+    LaunchForm f = stage_form(s);
+    Launch l = {{0}};
+    for (int k = 0; k < NKNOB; k++)
+        l.v[k] = choices[f][k][0];
+    return l;
+}
+
+/* What did best on an H200 at 2^20, 2^24 and 2^28 elements, on one tensor and on a model's many: over the library in
+ * f32, over some of it in f64 and bf16 and under wrappers (tests/gpu/tune.sh tries everything, tests/gpu/model.sh
+ * judges this table by what was tried). Of a form the first row counts whose traits a stage has; the last has none.
+ * Below the border, where there is one, `small` is taken, else `large`; borders are odd powers, where size buckets
+ * meet. They were seen, not derived. Mostly: streaming hints pay where tensors are small and cost where they are large,
+ * earlier where elements are written. A thread loads 16 bytes of an array at a time, or 32 where one array is written.
+ * A cap on registers lets more warps in and pays until they spill: f64 wants none, or a wide one. Of rows and tiles:
+ * where a tensor has few blocks, each wants many warps, or many loads under way. Lists that fold: 1024 threads are as
+ * fast as 512 in whole steps or up to 2.5 % faster, 128 were 17 % slower. */
+typedef struct Model { LaunchForm form; int traits; int64_t below; Launch small, large; } Model;
+
+static const Model models[] = {
+    {FORM_MAP, BY_ROWS | DOUBLE, 0, {{0}}, {{128, 4, 1, 0, 1, 1, 0}}},
+    {FORM_MAP, BY_ROWS | HEAVY, 1 << 23, {{128, 4, 1, 10, 1, 1, 0}}, {{128, 8, 1, 10, 1, 1, 0}}},
+    {FORM_MAP, BY_ROWS | HALF, 0, {{0}}, {{128, 8, 1, 10, 1, 1, 0}}},
+    {FORM_MAP, BY_ROWS | THREE, 1 << 23, {{128, 4, 1, 10, 1, 1, 0}}, {{128, 8, 2, 6, 1, 1, 0}}},
+    {FORM_MAP, BY_ROWS, 1 << 25, {{128, 8, 1, 10, 1, 1, 0}}, {{128, 8, 2, 8, 0, 0, 0}}},
+    {FORM_MAP, DOUBLE, 1 << 23, {{128, 2, 1, 0, 2, 1, 0}}, {{128, 2, 2, 0, 0, 0, 0}}},
+    {FORM_MAP, LIGHT, 1 << 23, {{128, 4, 1, 0, 2, 1, 0}}, {{128, 8, 1, 6, 0, 0, 0}}},
+    {FORM_MAP, HALVES | CROWD, 1 << 23, {{128, 8, 1, 10, 2, 1, 0}}, {{128, 8, 1, 8, 0, 0, 0}}},
+    {FORM_MAP, HALVES | FLOAT16 | HEAVY, 1 << 23, {{128, 8, 1, 10, 2, 1, 0}}, {{128, 8, 1, 10, 0, 0, 0}}},
+    {FORM_MAP, HALVES, 1 << 23, {{128, 8, 1, 10, 2, 1, 0}}, {{128, 8, 2, 8, 0, 0, 0}}},
+    {FORM_MAP, HALF, 1 << 23, {{128, 4, 1, 0, 2, 1, 0}}, {{128, 8, 1, 6, 0, 0, 0}}},
+    {FORM_MAP, 0, 1 << 23, {{128, 4, 1, 0, 2, 1, 0}}, {{128, 4, 2, 0, 0, 0, 0}}},
+    {FORM_FOLD, BY_ROWS | WRITES, 0, {{0}}, {{64, 4, 2, 0, 0, 0, 0}}},
+    {FORM_FOLD, BY_ROWS | DOUBLE, 0, {{0}}, {{64, 4, 2, 0, 1, 0, 0}}},
+    {FORM_FOLD, BY_ROWS | HALF, 1 << 23, {{64, 4, 2, 0, 1, 0, 0}}, {{256, 4, 1, 4, 1, 0, 0}}},
+    {FORM_FOLD, BY_ROWS, 1 << 25, {{128, 4, 4, 8, 0, 0, 0}}, {{128, 4, 4, 8, 1, 0, 0}}},
+    {FORM_FOLD, DOUBLE, 1 << 23, {{64, 4, 2, 0, 0, 0, 0}}, {{128, 4, 1, 0, 0, 0, 0}}},
+    {FORM_FOLD, WRITES | HALF, 0, {{0}}, {{128, 4, 2, 8, 0, 0, 0}}},
+    {FORM_FOLD, WRITES, 1 << 23, {{64, 4, 2, 8, 1, 1, 0}}, {{128, 4, 4, 0, 0, 0, 0}}},
+    {FORM_FOLD, 0, 1 << 25, {{64, 4, 2, 8, 1, 0, 0}}, {{128, 4, 4, 0, 0, 0, 0}}},
+    {FORM_TILE, WRITES | DOUBLE, 1 << 23, {{256, 4, 4, 0, 2, 1, 0}}, {{256, 4, 4, 0, 0, 0, 0}}},
+    {FORM_TILE, WRITES | HALF, 1 << 23, {{256, 4, 8, 0, 2, 1, 0}}, {{256, 4, 8, 2, 0, 1, 0}}},
+    {FORM_TILE, WRITES, 1 << 23, {{256, 4, 8, 0, 2, 1, 0}}, {{256, 4, 8, 0, 0, 0, 0}}},
+    {FORM_TILE, DOUBLE, 1 << 25, {{256, 4, 8, 2, 1, 0, 0}}, {{256, 4, 8, 2, 0, 0, 0}}},
+    {FORM_TILE, HALF, 0, {{0}}, {{256, 4, 1, 2, 2, 0, 0}}},
+    {FORM_TILE, 0, 1 << 25, {{256, 4, 8, 2, 2, 0, 0}}, {{256, 4, 8, 3, 0, 0, 0}}},
+    {FORM_ROWS, DOUBLE, 1 << 27, {{512, 4, 1, 0, 1, 1, 0}}, {{128, 4, 1, 0, 0, 0, 0}}},
+    {FORM_ROWS, 0, 1 << 27, {{512, 4, 1, 0, 1, 1, 0}}, {{256, 4, 2, 3, 0, 0, 0}}},
+    {FORM_LIST, 0, 0, {{0}}, {{128, 1, 1, 0, 0, 0, 0}}},
+    {FORM_LANES, 0, 0, {{0}}, {{1024, 1, 1, 0, 0, 0, 0}}},
+    {FORM_COLS, 0, 0, {{0}}, {{256, 1, 1, 0, 0, 0, 0}}},
+    {FORM_SLICES, 0, 0, {{0}}, {{128, 1, 1, 0, 0, 0, 0}}},
+    {FORM_WARPS, 0, 0, {{0}}, {{128, 1, 1, 0, 0, 0, 0}}},
+    {FORM_HALF, DOUBLE, 0, {{0}}, {{128, 2, 8, 0, 0, 0, 0}}},
+    {FORM_HALF, HALVES, 0, {{0}}, {{128, 8, 2, 8, 0, 0, 0}}},
+    {FORM_HALF, 0, 0, {{0}}, {{128, 4, 4, 0, 0, 0, 0}}},
+    {FORM_SINGLE, 0, 0, {{0}}, {{128, 1, 1, 0, 0, 0, 0}}}};
+
+static const Model *model_of(const Plan *p, const Stage *s)
+{
+    LaunchForm f = stage_form(s);
+    int traits = traits_of(p, s);
+    const Model *m = models;
+    while (m->form != f || (m->traits & ~traits))
+        m++;
+    return m;
+}
+
+static Launch fitted(const Plan *p, const Stage *s, Launch l)          /* hints only where there is what they are for */
+{
+    l.v[KNOB_LOAD] *= elements_of(p, s, s->load, s->nload) > 0;
+    l.v[KNOB_STORE] *= elements_of(p, s, s->store, s->nstore) > 0;
+    return l;
+}
+
+static bool is_small(const Model *m, int64_t elements) { return elements > 0 && elements < m->below; }
+
+Launch launch_model(const Plan *p, const Stage *s, int64_t elements)
+{
+    const Model *m = model_of(p, s);
+    return fitted(p, s, is_small(m, elements) ? m->small : m->large);
+}
+
+Launch launch_rival(const Plan *p, const Stage *s, int64_t elements)
+{
+    const Model *m = model_of(p, s);
+    return fitted(p, s, is_small(m, elements) || !m->below ? m->large : m->small);
+}
+
+void launch_range(const Plan *p, const Stage *s, int64_t elements, int *lo, int *hi)
+{
+    const Model *m = model_of(p, s);
+    int border = 0;
+    while (m->below >> (border + 1))
+        border++;
+    bool small = is_small(m, elements);
+    *lo = small ? 0 : border;
+    *hi = small ? border - 1 : INT_MAX;
+}
+
+int64_t launch_unit_blocks(const Stage *s, const Launch *l) { return count_unit_blocks(stage_form(s), l, 0); }

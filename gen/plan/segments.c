@@ -1,0 +1,581 @@
+/* A phase with calls, cut into segments.
+ *
+ *   segment 0   what can be known before any call
+ *   calls 0     those whose operands are known by then, or are results of such calls, in order of level
+ *   segment 1   what needs their results, and so on
+ *
+ * Each segment is a phase of its own for the rest of the planner: a graph of the values made in it, in which values of
+ * earlier segments are GIVEN leaves, and what it writes: states and, behind their numbers, what it carries over. Which
+ * segment makes a value may differ between variants. A value is made in the first segment that can, unless only later
+ * ones want it and it takes no more to make it there than to keep it.
+ *
+ * A state is written once nothing later reads what it held. A value that lies unrounded in its state is given from
+ * there. */
+#include "gen/plan/planner.h"
+
+#include <string.h>
+
+typedef struct Seg {
+    Graph g;
+    Body *body;                  /* by variant */
+    Ref *back;                   /* by value of g: the phase's */
+    int nback, back_cap;
+    struct Own { int variant; Ref of, own; } *own;       /* by variant and the phase's value: its own; a hash table */
+    int nown, own_cap;
+} Seg;
+
+typedef struct Cutter {
+    Planner *p;                  /* of the whole phase */
+    const Graph *g;
+    int nv, nseg;
+    bool **in;                   /* by variant and value: it is needed */
+    unsigned **want;             /* likewise: by whom (stagger_plan.c) */
+    int **seg;                   /* likewise: the segment that makes it; of calls, the one they follow */
+    int **level;                 /* of calls: their order behind a segment */
+    int **when;                  /* by variant and write: the segment that does it; -1: the call itself */
+    int *result;                 /* by value, of calls: where the result lies, or UNPLACED */
+    bool *kept;                  /* by value: an operand of a call, in memory as it is anyway */
+    bool *free;                  /* by value: over two axes, of nothing in memory, as eye is: made wherever it is wanted */
+    Seg *s;
+} Cutter;
+
+/* ---- which segment makes what ---- */
+static bool everywhere(const Node *n) { return is_leaf(n); }         /* to be had in every segment */
+static bool for_all(const Node *n) { return dom_fixed((Dom)n->dom) || n->dom == GROUP; }
+static bool large(const Node *n) { return n->dom == ELEM || dom_square((Dom)n->dom); }
+
+static int ready(const Cutter *c, int v, Ref r) /* the first segment that may use it */
+{
+    return c->seg[v][r] + is_call(&c->g->n[r]);
+}
+
+static Type operand_type(const Cutter *c, Ref call, int k) { return type_of_call(c->p->plan, c->g, &c->g->n[call], k); }
+
+/* Operand k of a call is a call's result, and is taken as that left it: no pass lies between. */
+static bool follows(const Cutter *c, Ref call, int k)
+{
+    Ref r = c->g->n[call].arg[k];
+    return is_call(&c->g->n[call]) && is_call(&c->g->n[r]) && operand_type(c, r, -1) == operand_type(c, call, k);
+}
+
+static void find_needs(Cutter *c)
+{
+    const Phase *ph = c->p->ph;
+    for (int v = 0; v < c->nv; v++)
+        for (int i = 0; i < ph->body[v].n; i++)
+            c->in[v][ph->body[v].w[i].val] = true;
+    for (Ref r = c->g->len - 1; r >= 0; r--) {
+        const Node *n = &c->g->n[r];
+        bool any = false;
+        for (int v = 0; v < c->nv; v++)
+            any = any || c->in[v][r];
+        for (int v = 0; v < c->nv; v++)
+            for (int k = 0; k < n->nargs; k++)
+                if (is_global(n) ? any && k == v : c->in[v][r])
+                    c->in[v][n->arg[k]] = true;
+    }
+}
+
+/* What only those want who have their turn is made behind the segment that everybody's operand is made in: in passes of
+ * its own, which others are left out of. */
+static bool apart(const Cutter *c, int v, Ref r, Ref a)
+{
+    const Node *n = &c->g->n[r], *x = &c->g->n[a];
+    bool both = large(n) && large(x) && !is_call(n) && !is_leaf(x);
+    return both && c->want[v][r] != ALL_OWNERS && c->want[v][a] == ALL_OWNERS;
+}
+
+/* As early as can be. What groups have is made once for all variants. */
+static void find_first(Cutter *c)
+{
+    for (Ref r = 0; r < c->g->len; r++) {
+        const Node *n = &c->g->n[r];
+        bool call = is_call(n);
+        int all = 0;
+        for (int v = 0; v < c->nv; v++) {
+            int s = 0, l = 0;
+            for (int k = 0; k < n->nargs; k++) {
+                int from = ready(c, v, n->arg[k]) - follows(c, r, k) + apart(c, v, r, n->arg[k]);
+                if ((!is_global(n) || k == v) && c->in[v][n->arg[k]] && from > s)
+                    s = from;
+            }
+            for (int k = 0; k < n->nargs && call; k++)
+                if (follows(c, r, k) && c->seg[v][n->arg[k]] == s && c->level[v][n->arg[k]] >= l)
+                    l = c->level[v][n->arg[k]] + 1;
+            c->seg[v][r] = s;
+            c->level[v][r] = l;
+            all = s > all ? s : all;
+        }
+        for (int v = 0; v < c->nv && for_all(n); v++)
+            c->seg[v][r] = all;
+    }
+}
+
+static void find_free(Cutter *c)
+{
+    for (Ref r = 0; r < c->g->len; r++) {
+        const Node *n = &c->g->n[r];
+        for (int k = 0; k < n->nargs && is_call(n); k++)
+            c->kept[n->arg[k]] = operand_type(c, r, k) == mem_type_of(c->p->plan, (Dom)c->g->n[n->arg[k]].dom);
+        bool free = large(n) && !in_memory(n) && !is_call(n) && !is_red(n) && n->op != OP_TRANSPOSE;
+        for (int k = 0; k < n->nargs; k++)
+            free = free && (!large(&c->g->n[n->arg[k]]) || c->free[n->arg[k]]);
+        c->free[r] = free;
+    }
+}
+
+/* ---- what is better made later ---- */
+/* The values that one is made of and that would have to be made with it, down to what lies in memory. */
+typedef struct Cone { Ref v[64]; int n, leaves; } Cone;
+
+static bool in_cone(const Cone *x, Ref r)
+{
+    for (int i = 0; i < x->n; i++)
+        if (x->v[i] == r)
+            return true;
+    return false;
+}
+
+static bool overwritten(const Cutter *c, int v, const Node *n, int before)
+{
+    const Body *b = &c->p->ph->body[v];
+    for (int i = 0; i < b->n && (n->op == OP_STATE || n->op == OP_P); i++)
+        if (b->w[i].state == (n->op == OP_P ? TO_P : n->sym) && c->seg[v][b->w[i].val] < before)
+            return true;
+    return false;
+}
+
+static bool add_cone(const Cutter *c, int v, Ref r, int to, Cone *x)
+{
+    const Node *n = &c->g->n[r];
+    if (!large(n) || in_cone(x, r))
+        return true;
+    bool lies = in_memory(n) || is_call(n) || (c->kept[r] && x->n);
+    if (x->n == 64 || is_red(n) || n->op == OP_TRANSPOSE)
+        return false;
+    x->v[x->n++] = r;
+    if (lies) {
+        x->leaves++;
+        return x->leaves <= 2 && !overwritten(c, v, n, to);
+    }
+    for (int k = 0; k < n->nargs; k++)
+        if (!add_cone(c, v, n->arg[k], to, x))
+            return false;
+    return true;
+}
+
+/* first: by value, the first segment that wants it. All of a cone but its leaves must be wanted only there or later. */
+static void make_later(Cutter *c, int v, int *first)
+{
+    const Body *b = &c->p->ph->body[v];
+    for (Ref r = 0; r < c->g->len; r++)
+        first[r] = c->nseg;
+    for (int i = 0; i < b->n; i++)
+        if (b->w[i].state != TO_P && c->seg[v][b->w[i].val] < first[b->w[i].val])
+            first[b->w[i].val] = c->seg[v][b->w[i].val];
+    for (Ref r = c->g->len - 1; r >= 0; r--) {
+        const Node *n = &c->g->n[r];
+        if (!c->in[v][r])
+            continue;
+        Cone x = {.n = 0};
+        bool may = large(n) && !is_leaf(n) && !is_call(n) && first[r] > c->seg[v][r] && first[r] < c->nseg &&
+                   add_cone(c, v, r, first[r], &x);
+        if (may)
+            c->seg[v][r] = first[r];
+        for (int k = 0; k < n->nargs; k++)
+            if ((!is_global(n) || k == v) && c->seg[v][r] < first[n->arg[k]])
+                first[n->arg[k]] = c->seg[v][r];
+    }
+}
+
+/* ---- when states are written ---- */
+static bool leaf_of(const Node *n, int state)
+{
+    return state == TO_P ? n->op == OP_P : n->op == OP_STATE && n->sym == state;
+}
+
+/* Tensor cores take matrices from where they lie without looking: a caller's may begin anywhere. */
+static bool lies_well(const Plan *p, const Node *n)
+{
+    bool ours = n->op == OP_STATE || n->op == OP_CARRIED, cores = type_info[p->product].bytes == 2 ||
+        p->precision == PRODUCT_TF32;
+    return ours || !p->gpu || !cores;
+}
+
+/* Calls read arrays as they are: operands in memory, of the right type, and still there behind their segment. */
+static bool lies_ready(const Cutter *c, Ref call, int k)
+{
+    const Node *n = &c->g->n[c->g->n[call].arg[k]];
+    return in_memory(n) && lies_well(c->p->plan, n) && n->dom != GROUP &&
+           mem_at(c->p, leaf_mem(c->p, n))->type == operand_type(c, call, k);
+}
+
+/* The last segment in which what a state held is read, but for a call that adds to it or leaves it; -1: none. */
+static int last_read(const Cutter *c, int v, int state, Ref adds)
+{
+    int last = -1;
+    for (Ref r = 0; r < c->g->len; r++)
+        for (int k = 0; k < c->g->n[r].nargs && c->in[v][r]; k++) {
+            const Node *n = &c->g->n[r];
+            Ref a = n->arg[k];
+            if ((is_global(n) && k != v) || !leaf_of(&c->g->n[a], state) || (r == adds && k == call_operand(n, 2)))
+                continue;
+            int s = !is_call(n) ? c->seg[v][r] : lies_ready(c, r, k) ? c->seg[v][r] + 1 : 0;
+            last = s > last ? s : last;
+        }
+    for (int i = 0; i < c->p->ph->body[v].n; i++)                  /* one state becomes what another was */
+        if (leaf_of(&c->g->n[c->p->ph->body[v].w[i].val], state))
+            last = last > 0 ? last : 0;
+    return last;
+}
+
+/* A call's result goes straight to its state where that is of the type and nobody else reads the old one then. */
+static bool straight(const Cutter *c, int v, Write w)
+{
+    const Plan *pl = c->p->plan;
+    Ref r = w.val;
+    if (!is_call(&c->g->n[r]) || c->result[r] != UNPLACED || w.state == TO_P)
+        return false;
+    const Mem *m = &pl->mem[plan_mem_of_state(pl, w.state)];
+    if (m->dom != (Dom)c->g->n[r].dom || m->type != operand_type(c, r, -1) || last_read(c, v, w.state, r) > c->seg[v][r])
+        return false;
+    for (int u = 0; u < c->nv; u++) {                              /* all variants that make it first keep it there */
+        const Body *b = &c->p->ph->body[u];
+        int i = 0;
+        while (i < b->n && b->w[i].val != r)
+            i++;
+        if (c->in[u][r] && (i == b->n || b->w[i].state != w.state))
+            return false;
+    }
+    return true;
+}
+
+static void time_writes(Cutter *c)
+{
+    for (int v = 0; v < c->nv; v++) {
+        const Body *b = &c->p->ph->body[v];
+        c->when[v] = NEWS(c->p->arena, int, b->n + 1);
+        for (int i = 0; i < b->n; i++) {
+            int last = last_read(c, v, b->w[i].state, NONE), s = ready(c, v, b->w[i].val);
+            c->when[v][i] = last > s ? last : s;
+            if (straight(c, v, b->w[i]))
+                c->when[v][i] = -1;
+            if (c->when[v][i] >= c->nseg)
+                c->nseg = c->when[v][i] + 1;
+        }
+    }
+    for (int v = 0; v < c->nv; v++) /* where every variant that needs the result agrees */
+        for (int i = 0; i < c->p->ph->body[v].n; i++)
+            if (c->when[v][i] == -1)
+                c->result[c->p->ph->body[v].w[i].val] = plan_mem_of_state(c->p->plan, c->p->ph->body[v].w[i].state);
+}
+
+/* ---- what is kept between segments ---- */
+static int carry_of(Cutter *c, Ref r, Type type)
+{
+    Planner *p = c->p;
+    Dom d = dom_fixed((Dom)c->g->n[r].dom) ? GROUP : (Dom)c->g->n[r].dom;
+    for (int k = 0; k < p->ncarry; k++)
+        if (p->carry[k].val == r && p->carry[k].type == type)
+            return k;
+    int mem = new_array(p, (Mem){.kind = MEM_TEMP, .dom = d, .from = d, .type = type});
+    PUSH(p->arena, p->carry, p->ncarry, p->carry_cap) = (Carry){r, d, type, mem};
+    return p->ncarry - 1;
+}
+
+/* val: the phase's, until the segment is filled */
+static void add_write(Cutter *c, int k, int v, int state, Ref val)
+{
+    Body *b = &c->s[k].body[v];
+    for (int i = 0; i < b->n; i++)
+        if (b->w[i].state == state)
+            return;
+    PUSH(c->p->arena, b->w, b->n, b->cap) = (Write){state, val};
+}
+
+static int result_of(Cutter *c, Ref r)
+{
+    if (c->result[r] == UNPLACED) {
+        Dom d = (Dom)c->g->n[r].dom;
+        c->result[r] = new_array(c->p, (Mem){.kind = MEM_TEMP, .dom = d, .from = d, .type = operand_type(c, r, -1)});
+    }
+    return c->result[r];
+}
+
+/* The place of a value in a segment's table, free where it has none yet. */
+static struct Own *own_at(Seg *s, int v, Ref r)
+{
+    int32_t key[2] = {v, r};
+    uint64_t h = hash64(11, key, sizeof key), mask = (uint64_t)(s->own_cap - 1);
+    while (s->own[h & mask].variant && (s->own[h & mask].variant != v + 1 || s->own[h & mask].of != r))
+        h++;
+    return &s->own[h & mask];
+}
+
+static void own_put(Arena *a, Seg *s, int v, Ref r, Ref own)
+{
+    if (s->nown * 2 >= s->own_cap) {
+        struct Own *was = s->own;
+        int n = s->own_cap;
+        s->own_cap = n ? 2 * n : 64;
+        s->own = NEWS(a, struct Own, s->own_cap);
+        for (int i = 0; i < n; i++)
+            if (was[i].variant)
+                *own_at(s, was[i].variant - 1, was[i].of) = was[i];
+    }
+    *own_at(s, v, r) = (struct Own){v + 1, r, own};
+    s->nown++;
+}
+
+/* Where a value that an earlier segment or call made lies, in the given type; it is carried if it lies nowhere. */
+static int lies(Cutter *c, int v, Ref r, Type type, int before)
+{
+    const Body *b = &c->p->ph->body[v];
+    if (is_call(&c->g->n[r]) && operand_type(c, r, -1) == type)
+        return result_of(c, r);
+    for (int i = 0; i < b->n; i++) {
+        int mem = plan_mem_of_state(c->p->plan, b->w[i].state);
+        const Mem *m = &c->p->plan->mem[mem];
+        if (b->w[i].val == r && c->when[v][i] >= 0 && c->when[v][i] < before && m->type == type &&
+            m->dom == (Dom)c->g->n[r].dom)
+            return mem;
+    }
+    int k = carry_of(c, r, type), from = everywhere(&c->g->n[r]) ? 0 : ready(c, v, r);
+    add_write(c, from, v, c->p->plan->rule->nstate + k, r);
+    return c->p->carry[k].mem;
+}
+
+/* what p or a state held is there no longer when a segment begins */
+static bool gone(const Cutter *c, int v, const Node *n, int k)
+{
+    const Body *b = &c->p->ph->body[v];
+    for (int i = 0; i < b->n; i++)
+        if (leaf_of(n, b->w[i].state) && (c->when[v][i] < 0 ? c->seg[v][b->w[i].val] : c->when[v][i]) < k)
+            return true;
+    return false;
+}
+
+/* Truth values are made again: no array holds them. */
+static bool made_in(const Cutter *c, int k, int v, Ref r)
+{
+    const Node *n = &c->g->n[r];
+    return everywhere(n) ? !gone(c, v, n, k) : !is_call(n) && (n->ty == BOOL || c->free[r] || c->seg[v][r] == k);
+}
+
+/* What groups have is one for all variants: given once, as the stage that reads it is one. NONE: not given yet. */
+static Ref carried_already(const Cutter *c, Seg *s, int v, Ref r)
+{
+    for (int u = 0; u < v && for_all(&c->g->n[r]) && s->own_cap; u++) {
+        const struct Own *o = own_at(s, u, r);
+        if (o->variant && s->g.n[o->own].op == OP_CARRIED)
+            return o->own;
+    }
+    return NONE;
+}
+
+/* A value of the phase in a segment's own graph, made there or given; its operands came before. */
+static void bring(Cutter *c, int k, int v, Ref r)
+{
+    Planner *p = c->p;
+    Seg *s = &c->s[k];
+    Node n = c->g->n[r];
+    Ref arg[MAX_ARGS];
+    if (made_in(c, k, v, r)) {
+        for (int i = 0; i < n.nargs; i++)
+            arg[i] = own_at(s, is_global(&n) ? i : v, n.arg[i])->own;
+        n.arg = arg;
+    } else {
+        Dom d = dom_fixed((Dom)n.dom) ? GROUP : (Dom)n.dom;
+        int mem = is_call(&n) ? result_of(c, r) : lies(c, v, r, mem_type_of(p->plan, d), k);
+        Ref known = carried_already(c, s, v, r);
+        if (known != NONE) {
+            own_put(p->arena, s, v, r, known);
+            return;
+        }
+        PUSH(p->arena, p->carried, p->ncarried, p->carried_cap) = mem;
+        n = (Node){
+            .op = OP_CARRIED, .dom = d, .ty = n.ty, .sym = p->ncarried - 1, .file = n.file, .line = n.line,
+                .name = n.name};
+    }
+    Ref own = graph_add(&s->g, n);
+    while (s->nback <= own)
+        PUSH(p->arena, s->back, s->nback, s->back_cap) = NONE;
+    s->back[own] = r;
+    own_put(p->arena, s, v, r, own);
+}
+
+/* ---- calls ---- */
+static int operand(Cutter *c, int v, Ref call, int k)
+{
+    Ref r = c->g->n[call].arg[k];
+    if (lies_ready(c, call, k))
+        return leaf_mem(c->p, &c->g->n[r]);
+    return lies(c, v, r, operand_type(c, call, k), c->seg[v][call] + 1);
+}
+
+static Draft make_call(Cutter *c, int v, Ref r)
+{
+    Draft d = {.s = {.kind = S_CALL, .variant = v, .level = c->level[v][r]}};
+    for (int k = 0; k < c->g->n[r].nargs; k++)
+        list_add(c->p->arena, &d.load, c->g->n[r].arg[k], operand(c, v, r, k));
+    list_add(c->p->arena, &d.store, r, result_of(c, r));
+    PUSH(c->p->arena, d.body, d.nbody, d.cap) = r;
+    return d;
+}
+
+typedef struct { Draft *v; int n, cap; } Drafts;
+
+static void make_calls(Cutter *c, int k, Drafts *out)
+{
+    int most = 0;
+    for (int l = 0; l <= most; l++)
+        for (int v = 0; v < c->nv; v++)
+            for (Ref r = 0; r < c->g->len; r++)
+                if (is_call(&c->g->n[r]) && c->in[v][r] && c->seg[v][r] == k) {
+                    most = c->level[v][r] > most ? c->level[v][r] : most;
+                    if (c->level[v][r] == l)
+                        PUSH(c->p->arena, out->v, out->n, out->cap) = make_call(c, v, r);
+                }
+}
+
+/* ---- segments ---- */
+/* want: by variant and value, left as it was found. Users come after operands: one walk back finds all that is needed,
+ * one forth makes it. */
+static void find_wanted(const Cutter *c, int k, bool *const *want)
+{
+    for (Ref r = c->g->len - 1; r >= 0; r--) {
+        const Node *n = &c->g->n[r];
+        bool any = false;
+        for (int v = 0; v < c->nv; v++)
+            any = any || want[v][r];
+        for (int v = 0; v < c->nv && any; v++)
+            for (int i = 0; i < n->nargs; i++)
+                if (is_global(n) ? i == v && made_in(c, k, v, r) : want[v][r] && made_in(c, k, v, r))
+                    want[v][n->arg[i]] = true;
+    }
+}
+
+static void fill_segment(Cutter *c, int k, bool *const *want)
+{
+    for (int v = 0; v < c->nv; v++) {
+        const Body *b = &c->p->ph->body[v], *own = &c->s[k].body[v];
+        for (int i = 0; i < b->n; i++)
+            if (c->when[v][i] == k)
+                add_write(c, k, v, b->w[i].state, b->w[i].val);
+        for (int i = 0; i < own->n; i++)
+            want[v][own->w[i].val] = true;
+    }
+    find_wanted(c, k, want);
+    for (Ref r = 0; r < c->g->len; r++)
+        for (int v = 0; v < c->nv; v++) {
+            if (want[v][r])
+                bring(c, k, v, r);
+            want[v][r] = false;
+        }
+    for (int v = 0; v < c->nv; v++)
+        for (int i = 0; i < c->s[k].body[v].n; i++)
+            c->s[k].body[v].w[i].val = own_at(&c->s[k], v, c->s[k].body[v].w[i].val)->own;
+}
+
+static void begin_segments(Cutter *c)
+{
+    Arena *a = c->p->arena;
+    c->s = NEWS(a, Seg, c->nseg + 1);
+    for (int k = 0; k <= c->nseg; k++) {
+        Seg *s = &c->s[k];
+        s->g = (Graph){.arena = a};
+        s->body = NEWS(a, Body, c->nv);
+    }
+}
+
+static void name_in_phase(List *l, const Ref *back)
+{
+    for (int i = 0; i < l->n; i++)
+        l->v[i].val = back[l->v[i].val];
+}
+
+/* Plans a segment by itself, and takes its drafts over: values by the phase's names, times behind what is there. */
+static void plan_segment(Cutter *c, int k, int time, Drafts *all, int *passes)
+{
+    Planner *p = c->p, own = *p;
+    Phase ph = {.g = &c->s[k].g, .body = c->s[k].body};
+    own.ph = &ph;
+    own.g = ph.g;
+    own.temp = NEWS(p->arena, int, ph.g->len + 1);
+    memset(own.temp, -1, sizeof(int) * (size_t)(ph.g->len + 1));
+    place_reductions(&own);
+    make_drafts(&own);
+    for (int i = 0; i < own.ndraft; i++) {
+        Draft d = own.draft[i];
+        List *lists[] = {&d.load, &d.store, &d.fold, &d.fin};
+        for (int j = 0; j < 4; j++)
+            name_in_phase(lists[j], c->s[k].back);
+        for (int j = 0; j < d.nbody; j++)
+            d.body[j] = c->s[k].back[d.body[j]];
+        d.s.time += time;
+        PUSH(p->arena, all->v, all->n, all->cap) = d;
+    }
+    p->array = own.array, p->narray = own.narray, p->array_cap = own.array_cap;
+    p->ph->cheaper = p->ph->cheaper || ph.cheaper;
+    p->spent = p->spent || own.spent;
+    *passes = own.npass;
+}
+
+static Cutter *cut(Planner *p)
+{
+    Cutter *c = NEW(p->arena, Cutter);
+    int n = p->g->len + 1;
+    *c = (Cutter){.p = p, .g = p->g, .nv = p->nvariant, .nseg = 1};
+    c->in = NEWS(p->arena, bool *, c->nv);
+    c->seg = NEWS(p->arena, int *, c->nv);
+    c->level = NEWS(p->arena, int *, c->nv);
+    c->when = NEWS(p->arena, int *, c->nv);
+    c->result = NEWS(p->arena, int, n);
+    memset(c->result, -1, sizeof(int) * (size_t)n);
+    for (int v = 0; v < c->nv; v++) {
+        c->in[v] = NEWS(p->arena, bool, n);
+        c->seg[v] = NEWS(p->arena, int, n);
+        c->level[v] = NEWS(p->arena, int, n);
+    }
+    c->free = NEWS(p->arena, bool, n);
+    c->kept = NEWS(p->arena, bool, n);
+    c->want = stagger_wanted(p->arena, p->plan, p->ph);
+    find_needs(c);
+    find_first(c);
+    find_free(c);
+    for (int v = 0; v < c->nv; v++)
+        for (Ref r = 0; r < p->g->len; r++)
+            if (c->in[v][r] && ready(c, v, r) >= c->nseg)
+                c->nseg = ready(c, v, r) + 1;
+    int *first = NEWS(p->arena, int, n);
+    for (int v = 0; v < c->nv; v++)
+        make_later(c, v, first);
+    time_writes(c);
+    begin_segments(c);
+    return c;
+}
+
+void plan_segments(Planner *p)
+{
+    Cutter *c = cut(p);
+    Drafts all = {NULL, 0, 0}, *call = NEWS(p->arena, Drafts, c->nseg + 1);
+    p->plan->work += (int64_t)c->nseg * c->nv * p->g->len;
+    bool **want = NEWS(p->arena, bool *, c->nv);
+    for (int v = 0; v < c->nv; v++)
+        want[v] = NEWS(p->arena, bool, p->g->len + 1);
+    for (int k = c->nseg - 1; k >= 0; k--) {             /* what later ones want of earlier ones must be known first */
+        make_calls(c, k, &call[k]);
+        fill_segment(c, k, want);
+    }
+    for (int k = 0, time = 0, passes; k < c->nseg; k++) {
+        plan_segment(c, k, time, &all, &passes);
+        time += passes + 1;
+        for (int i = 0; i < call[k].n; i++) {
+            call[k].v[i].s.time = time;
+            PUSH(p->arena, all.v, all.n, all.cap) = call[k].v[i];
+        }
+        time += call[k].n > 0;
+    }
+    p->draft = all.v;
+    p->ndraft = all.n;
+}

@@ -1,0 +1,204 @@
+/* Engines: a device and its threads. */
+#include "runtime/core/gpu/gpu_device.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+#define GIB ((int64_t)1 << 30)
+
+int optc_device_count(void) { return gpu_count(); }
+
+const char *optc_best_device(void)
+{
+    static __thread char name[24];
+    int n = HOST()->best(NULL);
+    if (n < 0)
+        return "cpu";
+    snprintf(name, sizeof name, "cuda:%d", n);
+    return name;
+}
+
+optc_status optc_memory_info(optc_engine *e, optc_memory *out)
+{
+    if (!e || !out)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_memory_info: %s is NULL",
+                    !e ? "the engine" : "the place for the answer");
+    out->ours = __atomic_load_n(&e->ours, __ATOMIC_SEQ_CST);
+    out->peak = __atomic_load_n(&e->peak, __ATOMIC_SEQ_CST);
+    return e->device->memory(e, out);
+}
+
+/* "cuda:1" is GPU 1; -1 stands for the CPU. */
+static bool pick_device(const optc_engine_options *o, int *ordinal)
+{
+    *ordinal = -1;
+    if (!o->device || !strcmp(o->device, "cpu"))
+        return true;
+    if (!strcmp(o->device, "best")) {
+        *ordinal = HOST()->best(o);
+        return true;
+    }
+    if (!strcmp(o->device, "cuda")) {
+        *ordinal = 0;
+        return true;
+    }
+    /* digits, and as many as a number has: 9999999999999 is no GPU, and not another one either */
+    const char *s = o->device + 5;
+    if (strncmp(o->device, "cuda:", 5) || !*s || strlen(s) > 6 || s[strspn(s, "0123456789")])
+        return false;
+    *ordinal = atoi(s);
+    return true;
+}
+
+/* "512M" */
+CORE bool parse_size(const char *s, int64_t *out)
+{
+    static const char suffix[] = "KkMmGgTt";
+    char *end;
+    errno = 0;
+    unsigned long long x = strtoull(s, &end, 10);
+    const char *at = *end ? strchr(suffix, *end) : NULL;
+    int shift = at ? 10 * (int)((at - suffix) / 2 + 1) : 0;
+    if (*s < '0' || *s > '9' || errno || end[at != NULL] || x > (unsigned long long)INT64_MAX >> shift)
+        return false;
+    *out = (int64_t)(x << shift);
+    return true;
+}
+
+/* What was said, or a thirty-second part of a GPU's memory, 1 GiB at least. Whole ones: what a driver says of a GPU's
+ * memory differs by megabytes from one to the next, and which matrices a call sees must not. */
+static int64_t workspace_of(const optc_engine *e, int64_t stats)
+{
+    int64_t share = e->gpu ? e->gpu->memory / 32 / GIB : 0;
+    return stats ? stats : share > 1 ? share * GIB : GIB;
+}
+
+static optc_status workspace_text(const optc_engine_options *o, int64_t *stats)
+{
+    const char *s = getenv("OPTC_WORKSPACE");
+    *stats = o->workspace;
+    if (!*stats && s && *s && (!parse_size(s, stats) || !*stats || *stats > MOST_WORKSPACE))
+        return fail(OPTC_ERROR_ARGUMENT, "optc_open: OPTC_WORKSPACE is '%.40s', no size such as 512M or 4G", s);
+    return *stats < 0 || *stats > MOST_WORKSPACE
+               ? fail(OPTC_ERROR_ARGUMENT, "optc_open: a workspace of %lld bytes", (long long)*stats)
+               : OPTC_OK;
+}
+
+static int threads_of(const optc_engine_options *o)
+{
+#ifdef _OPENMP
+    return o->threads ? o->threads : omp_get_max_threads();
+#else
+    (void)o;
+    return 1;
+#endif
+}
+
+static void engine_free(optc_engine *e)
+{
+    HOST()->close(e);
+    gpu_close(e);
+    free(e);
+}
+
+static void name_cpu(optc_engine *e, const char *why)
+{
+    snprintf(e->name, sizeof e->name, "cpu: %d thread%s%s%.300s%s", e->threads, e->threads == 1 ? "" : "s",
+             *why ? " (" : "", why, *why ? ")" : "");
+}
+
+/* A GPU that is only the best guess and cannot be used leaves the CPU, whose name then says why. */
+static optc_status open_on(optc_engine *e, const optc_engine_options *o, int ordinal)
+{
+    optc_status s = OPTC_OK;
+    name_cpu(e, "");
+    if (ordinal >= 0)
+        s = gpu_open(e, ordinal);
+    e->device = ordinal >= 0 ? gpu_device() : cpu_device();
+    if (s == OPTC_OK)
+        s = HOST()->open(e, o);
+    if (s == OPTC_OK || ordinal < 0 || strcmp(o->device, "best"))
+        return s;
+    HOST()->close(e);
+    gpu_close(e);
+    const char *stats = optc_message();
+    name_cpu(e, strncmp(stats, "optc_open: ", strlen("optc_open: ")) ? stats : stats + strlen("optc_open: "));
+    e->device = cpu_device();
+    s = HOST()->open(e, o);
+    if (s == OPTC_OK)
+        message_clear();
+    return s;
+}
+
+static optc_status open_engine(const optc_engine_options *o, optc_engine **out)
+{
+    int ordinal;
+    if (!pick_device(o, &ordinal))
+        return fail(OPTC_ERROR_UNAVAILABLE, "optc_open: there is no device '%s' (known: cpu, cuda, cuda:N, best)",
+                    o->device);
+    if (o->threads < 0 || o->threads > 4096)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_open: %d threads", o->threads);
+    int64_t workspace;
+    optc_status s = workspace_text(o, &workspace);
+    if (s != OPTC_OK)
+        return s;
+    if (o->allocator && (!o->allocator->alloc || !o->allocator->release))
+        return fail(OPTC_ERROR_ARGUMENT, "optc_open: the allocator lacks %s",
+                    o->allocator->alloc ? "release" : "alloc");
+    optc_engine *e = (optc_engine *)calloc(1, sizeof *e);
+    if (!e)
+        return no_memory("optc_open");
+    if (o->allocator)
+        e->memory = *o->allocator;
+    e->threads = threads_of(o);
+    s = open_on(e, o, ordinal);
+    e->workspace = workspace_of(e, workspace);
+    if (s != OPTC_OK) {
+        engine_free(e);
+        return s;
+    }
+    *out = e;
+    return OPTC_OK;
+}
+
+optc_status optc_open_sized(const optc_engine_options *o, size_t size, optc_engine **out)
+{
+    const StructVersion as = {"optc_open_sized", "optc_engine_options", "optc_open", sizeof(optc_engine_options)};
+    optc_engine_options all;
+    if (!out)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_open: the place for the engine is NULL");
+    *out = NULL;
+    memset(&all, 0, sizeof all);
+    optc_status s = o ? struct_read(&as, &all, o, size) : OPTC_OK;
+    return s == OPTC_OK ? open_engine(&all, out) : s;
+}
+
+optc_status optc_close(optc_engine *e)
+{
+    int rules = e ? __atomic_load_n(&e->rules, __ATOMIC_SEQ_CST) : 0;
+    if (rules > 0)
+        return fail(OPTC_ERROR_BUSY, "optc_close: %d rule%s of this engine not released", rules,
+                    rules == 1 ? " is" : "s are");
+    if (e)
+        engine_free(e);
+    return OPTC_OK;
+}
+
+const char *optc_device_name(const optc_engine *e) { return e ? e->name : ""; }
+int optc_threads(const optc_engine *e) { return e ? e->threads : 0; }
+
+int optc_library_size(void)
+{
+    int n = 0;
+    while (HOST()->rule_name(n))
+        n++;
+    return n;
+}
+
+const char *optc_library_name(int i) { return i >= 0 && i < optc_library_size() ? HOST()->rule_name(i) : NULL; }

@@ -1,0 +1,142 @@
+/* What a binding holds: its groups and tensors, as they were handed in. */
+#include "runtime/core/api/core.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int optc_tensors(const optc_binding *b) { return b ? b->ntensor : 0; }
+int optc_groups(const optc_binding *b) { return b ? b->ngroup : 0; }
+
+optc_status optc_group_tensors(const optc_binding *b, int group, int *first, int *count)
+{
+    if (!b || !first || !count || group < 0 || group >= b->ngroup)
+        return !b || !first || !count ? fail(OPTC_ERROR_ARGUMENT, "optc_group_tensors: NULL")
+                                      : fail(OPTC_ERROR_ARGUMENT, "optc_group_tensors: there is no group %d", group);
+    *first = b->group[group].first;
+    *count = b->group[group].count;
+    return OPTC_OK;
+}
+
+int optc_find_tensor(const optc_binding *b, const char *name)
+{
+    for (int i = 0; b && name && i < b->ntensor; i++)
+        if (b->tensor[i].name && !strcmp(b->tensor[i].name, name))
+            return i;
+    return -1;
+}
+
+optc_status optc_tensor_about_sized(const optc_binding *b, int tensor, optc_tensor_info *out, size_t size)
+{
+    optc_tensor_info x;
+    if (!b || !out || tensor < 0 || tensor >= b->ntensor)
+        return !b || !out ? fail(OPTC_ERROR_ARGUMENT, "optc_tensor_about: NULL")
+                          : fail(OPTC_ERROR_ARGUMENT, "optc_tensor_about: there is no tensor %d", tensor);
+    const Tensor *t = &b->tensor[tensor];
+    memset(&x, 0, sizeof x);
+    x.name = t->name;
+    x.group = t->group;
+    x.rank = t->rank;
+    x.shape = t->dim;
+    x.count = t->shape.n;
+    x.param = t->mem[0];
+    x.grad = t->mem[1];
+    x.variant = b->rule->program->variant[t->variant].name;
+    memset(out, 0, size);                          /* as long as the caller's header has it */
+    memcpy(out, &x, size < sizeof x ? size : sizeof x);
+    return OPTC_OK;
+}
+
+optc_status optc_binding_held_sized(const optc_binding *b, optc_held *out, size_t size)
+{
+    optc_held x;
+    if (!b || !out)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_binding_held: NULL");
+    memset(&x, 0, sizeof x);
+    x.states = b->state_bytes;
+    x.workspace = b->pool_bytes;
+    x.temporaries = (int64_t)b->storage_bytes - x.states - x.workspace;
+    x.workspace += b->call_more;
+    x.states += b->caller_bytes;
+    x.batches = b->nbatch;
+    memset(out, 0, size);
+    memcpy(out, &x, size < sizeof x ? size : sizeof x);
+    return OPTC_OK;
+}
+
+/* ---- factors ---- */
+static void add_stats(optc_factors *x, const FactorStats *s)
+{
+    double off = s->off == s->off ? s->off : (double)INFINITY;
+    x->computed += (int64_t)s->computed;
+    x->refused += (int64_t)s->refused;
+    x->residual = off > x->residual ? off : x->residual;
+}
+
+optc_status optc_factors_about_sized(const optc_binding *b, int tensor, optc_factors *out, size_t size)
+{
+    optc_factors x;
+    if (!b || !out || tensor < -1 || tensor >= b->ntensor)
+        return !b || !out ? fail(OPTC_ERROR_ARGUMENT, "optc_factors_about: NULL")
+                          : fail(OPTC_ERROR_ARGUMENT, "optc_factors_about: there is no tensor %d", tensor);
+    size_t bytes = sizeof(FactorStats) * (size_t)factor_stats_count(b);
+    FactorStats *all = (FactorStats *)malloc(bytes + 1);
+    if (!all)
+        return no_memory("optc_factors_about");
+    optc_status s = bytes ? b->rule->device->read(b, all, b->stats, bytes, "optc_factors_about") : OPTC_OK;
+    memset(&x, 0, sizeof x);
+    for (int64_t i = 0; s == OPTC_OK && i < (int64_t)b->nfactor * b->nall; i++)
+        for (int64_t k = b->stats_at[i]; k < b->stats_at[i + 1]; k++)
+            if (tensor < 0 || b->tensor[i % b->nall].of == tensor)
+                add_stats(&x, &all[k]);
+    free(all);
+    if (s != OPTC_OK)
+        return s;
+    memset(out, 0, size);
+    memcpy(out, &x, size < sizeof x ? size : sizeof x);
+    return OPTC_OK;
+}
+
+/* ---- what may be a mistake ---- */
+static bool variant_multiplies(const Program *p, int variant)
+{
+    for (int i = 0; i < p->nstage; i++)
+        if (p->stage[i].kind == S_CALL && p->stage[i].variant == variant)
+            return true;
+    return false;
+}
+
+/* One matrix where matrices of the last two dimensions may be meant. What follows dimension 1 of a convolution's weight
+ * is its kernel: seldom 16 long, and where it is (patches of an image) it is shorter than dimension 0. */
+static bool looks_stacked(const optc_binding *b, const Tensor *t)
+{
+    int64_t last = t->rank > 2 ? t->dim[t->rank - 1] : 0;
+    return last >= 16 && (t->rank == 3 || t->dim[0] < last) && t->shape.slices == 1 && t->shape.cols > last &&
+           t->dim[t->rank - 2] > 1 && variant_multiplies(b->rule->program, t->variant);
+}
+
+CORE void warn_stacks(optc_binding *b)
+{
+    const Tensor *first = NULL;
+    int n = 0;
+    for (int i = 0; i < b->ntensor; i++)
+        if (looks_stacked(b, &b->tensor[i])) {
+            first = first ? first : &b->tensor[i];
+            n++;
+        }
+    if (!n)
+        return;
+    char label[96], others[40] = "";
+    int64_t cols = first->dim[first->rank - 1], stack = first->shape.n / (cols * first->dim[first->rank - 2]);
+    if (n > 1)
+        snprintf(others, sizeof others, " and %d more like it", n - 1);
+    snprintf(b->warning, sizeof b->warning,
+             "%s of %d dimensions%s: rule '%.60s' steps it as one matrix of %lld x %lld. If it is a stack of matrices, "
+             "bind it as a matrix of %lld x %lld with split = %lld, or use a spec with view = \"last\"",
+             tensor_label(b, (int)(first - b->tensor), label), first->rank, others, b->rule->program->name,
+             (long long)first->shape.rows, (long long)first->shape.cols, (long long)(first->shape.n / cols),
+             (long long)cols, (long long)stack);
+}
+
+const char *optc_binding_warning(const optc_binding *b) { return b ? b->warning : ""; }

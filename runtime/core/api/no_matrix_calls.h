@@ -1,0 +1,35 @@
+/* In a package of rules without products: what the rest asks of runtime/core's sources that only products need. None of
+ * it is reached but where the answer is that there is nothing to do. */
+CORE optc_status cpu_calls(optc_binding *b) { return (void)b, OPTC_OK; }
+CORE void cpu_calls_load(const optc_rule *r) { (void)r; }
+CORE void cpu_call_path(const optc_rule *r, char *text, size_t n) { (void)r, (void)text, (void)n; }
+CORE int64_t cpu_call_bytes(const optc_binding *b) { return (void)b, 0; }
+CORE const CalleeInfo *callee_info(const ProgCall *c) { return (void)c, (const CalleeInfo *)NULL; }
+CORE const char *call_kernel(const Program *p, int k) { return (void)p, (void)k, (const char *)NULL; }
+CORE EigenMethod method_packed(const KnownMethod *w, int n, bool roots, bool f64, int power, int bucket)
+{
+    return (void)w, (void)n, (void)roots, (void)f64, (void)power, (void)bucket, EIGEN_BY_SIZE;
+}
+CORE bool call_conditions(const Program *p) { return (void)p, false; }
+CORE void gpu_call_path(const optc_rule *r, char *buf, size_t n) { (void)r, (void)n, *buf = 0; }
+CORE int64_t gpu_call_bytes(const optc_binding *b) { return (void)b, 0; }
+CORE optc_status calls_bind(optc_binding *b) { return (void)b, OPTC_OK; }
+CORE void calls_unbind(optc_binding *b) { (void)b; }
+CORE optc_status calls_update(optc_binding *b) { return (void)b, OPTC_OK; }
+CORE optc_status calls_restagger(optc_binding *b) { return (void)b, OPTC_OK; }
+CORE const struct GpuCall *calls_of(const optc_binding *b, const ProgStage *s, int batch)
+{
+    return (void)b, (void)s, (void)batch, (const struct GpuCall *)NULL;
+}
+CORE optc_status calls_launch(optc_binding *b, const struct GpuCall *c) { return (void)b, (void)c, OPTC_OK; }
+CORE optc_status calls_probe(optc_binding *b, const LaunchList *p) { return (void)b, (void)p, OPTC_OK; }
+CORE bool calls_capture(const optc_binding *b, const struct GpuCall *c) { return (void)b, (void)c, true; }
+CORE CUstream calls_stream(const optc_binding *b) { return (void)b, (CUstream)NULL; }
+CORE optc_status roots_f32_check(optc_binding *b, const LaunchList *p) { return (void)b, (void)p, OPTC_OK; }
+CORE optc_status roots_f32_save(optc_binding *b, const LaunchList *p) { return (void)b, (void)p, OPTC_OK; }
+CORE void phases_bind(optc_binding *b) { (void)b; }
+CORE bool phases_guarded(const optc_binding *b, int entry) { return (void)b, (void)entry, false; }
+CORE bool phases_conditional(const optc_binding *b, int entry) { return (void)b, (void)entry, false; }
+CORE optc_status phases_capture(optc_binding *b, int entry) { return (void)b, (void)entry, OPTC_OK; }
+CORE optc_status phases_run(optc_binding *b, int entry) { return (void)b, (void)entry, OPTC_OK; }
+CORE void phases_drop(optc_binding *b) { (void)b; }

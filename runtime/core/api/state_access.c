@@ -1,0 +1,339 @@
+/* State by name, gradients and inputs by tensor. */
+#include "runtime/core/api/core.h"
+
+#include "gen/abi/near_names.h"
+#include "runtime/core/cpu/conversions.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- values of a storage type ---- */
+CORE double type_load(int t, const void *p, int64_t i)
+{
+    switch (t) {
+#define TYPE(ID, name, bits, block, planes, draws, c, load, store, compute, ...) case T_##ID: return (double)load(((const c *)p)[i]);
+#include "gen/abi/types.def"
+    default: return NAN;
+    }
+}
+
+CORE void type_store(int t, void *p, int64_t i, double x)
+{
+    switch (t) {
+#define AS_F32(x) ((float)(x))
+#define AS_F64(x) (x)
+#define TYPE(ID, name, bits, block, planes, draws, c, load, store, compute, ...) case T_##ID: ((c *)p)[i] = store(AS_##compute(x)); break;
+#include "gen/abi/types.def"
+#undef AS_F32
+#undef AS_F64
+    default: break;
+    }
+}
+
+/* The number that a state of this group starts as; copies of p do not. */
+CORE double state_start(const optc_binding *b, const ProgArray *m, int group)
+{
+    return m->hyper ? b->group[group].hyper[m->hyper] : m->value;
+}
+
+/* What a state starts as, or a piece of it. */
+CORE void state_fill(const optc_binding *b, const ProgArray *m, int group, void *dst, const void *param, StateSpan x)
+{
+    const Program *p = b->rule->program;
+    double value = state_start(b, m, group);
+    if (!dst || !x.n)
+        return;
+    if (m->copies_p && p->p == m->type && param)
+        memcpy(dst, param, (size_t)x.n * (size_t)p->type[p->p].bytes);
+    else if (!m->copies_p && (m->eye || (value == 0 && !signbit(value))))
+        memset(dst, 0, (size_t)x.n * (size_t)p->type[m->type].bytes);
+    else
+        for (int64_t i = 0; i < x.n; i++)
+            type_store(m->type, dst, i, m->copies_p ? type_load(p->p, param, i) : value);
+    int64_t square = x.side * x.side;
+    for (int64_t from = m->eye && square ? x.at / square * square : x.at + x.n; from < x.at + x.n; from += square)
+        for (int64_t k = 0; k < x.side; k++) {
+            int64_t i = from + k * (x.side + 1) - x.at;
+            if (i >= 0 && i < x.n)
+                type_store(m->type, dst, i, value);
+        }
+}
+
+/* ---- states, and values for the reader, which lie as states do ---- */
+/* A question about one of them: the call that asks, whose it is (a group where it has one a group) and its name. */
+typedef struct StateAsk { const char *call; int owner; const char *name; bool report; } StateAsk;
+
+static const char *kind_of(const StateAsk *w) { return w->report ? "value" : "state"; }
+
+static optc_status no_state(const Program *p, const StateAsk *w)
+{
+    Near near;
+    char text[256] = "";
+    memset(&near, 0, sizeof near);
+    near.want = w->name;
+    for (int k = 0; k < p->narray; k++)
+        if (array_visible(&p->array[k], w->report))
+            near_try(&near, p->array[k].name);
+    return fail(OPTC_ERROR_ARGUMENT, "%s: rule '%s' has no %s '%s'%s", w->call, p->name, kind_of(w), w->name,
+                near_print(&near, text, sizeof text));
+}
+
+/* has: this owner keeps it, if only as nothing */
+static optc_status look_up(const optc_binding *b, const StateAsk *w, optc_state_view *out, bool *has)
+{
+    if (!b || !w->name || !out)
+        return fail(OPTC_ERROR_ARGUMENT, "%s: %s is NULL", w->call,
+                    !b         ? "the binding"
+                    : !w->name ? "the name"
+                               : "the place for the result");
+    const Program *p = b->rule->program;
+    int k = 0;
+    while (k < p->narray && (!array_visible(&p->array[k], w->report) || strcmp(p->array[k].name, w->name)))
+        k++;
+    if (k == p->narray)
+        return no_state(p, w);
+    const ProgArray *m = &p->array[k];
+    bool group = m->dom == GROUP;
+    int limit = group ? b->ngroup : b->ntensor;
+    if (w->owner < 0 || w->owner >= limit)
+        return fail(OPTC_ERROR_ARGUMENT, "%s: there is no %s %d (there are %d)", w->call, group ? "group" : "tensor",
+                    w->owner, limit);
+    out->data = group ? b->group[w->owner].mem[k] : b->tensor[w->owner].mem[k];
+    out->count = group ? 1 : dom_len(m->dom, b->tensor[w->owner].shape);
+    out->type = (optc_type)(m->type + 1);
+    *has = out->data || (!out->count && (m->held_by >> b->tensor[w->owner].variant & 1));
+    return OPTC_OK;
+}
+
+static optc_status find_state(const optc_binding *b, const StateAsk *w, optc_state_view *out)
+{
+    bool has = false;
+    optc_status s = look_up(b, w, out, &has);
+    if (s != OPTC_OK || has)
+        return s;
+    char label[96];
+    return fail(OPTC_ERROR_ABSENT, "%s: %s keeps no %s '%s' under this rule's options", w->call,
+                tensor_label(b, w->owner, label), kind_of(w), w->name);
+}
+
+optc_status optc_state(optc_binding *b, int tensor, const char *name, optc_state_view *out)
+{
+    const StateAsk w = {"optc_state", tensor, name, false};
+    return find_state(b, &w, out);
+}
+
+optc_status optc_has_state(const optc_binding *b, int tensor, const char *name, int *has)
+{
+    const StateAsk w = {"optc_has_state", tensor, name, false};
+    optc_state_view v;
+    bool kept = false;
+    if (!has)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_has_state: the place for the answer is NULL");
+    optc_status s = look_up(b, &w, &v, &kept);
+    if (s == OPTC_OK)
+        *has = kept;
+    return s;
+}
+
+static size_t state_bytes(const optc_binding *b, const optc_state_view *v)
+{
+    return (size_t)v->count * (size_t)b->rule->program->type[v->type - 1].bytes;
+}
+
+/* The state where the host can reach it: itself, or room for a copy of it. */
+static optc_status state_room(const optc_binding *b, const StateAsk *w, const void *buf, int64_t count,
+                              optc_state_view *v, void **host, void **room)
+{
+    optc_status s = find_state(b, w, v);
+    *host = *room = NULL;
+    if (s == OPTC_OK && (count != v->count || (!buf && count)))
+        s = fail(OPTC_ERROR_ARGUMENT, "%s: %s '%s' has %lld values, the buffer %lld", w->call, kind_of(w), w->name,
+                 (long long)v->count, buf ? (long long)count : 0LL);
+    if (s != OPTC_OK)
+        return s;
+    if (!b->rule->device->reaches && !(*room = malloc((size_t)v->count * 8 + 8)))
+        return no_memory(w->call);
+    *host = *room ? *room : v->data;
+    return OPTC_OK;
+}
+
+static optc_status read_doubles(const optc_binding *b, const StateAsk *w, double *out, int64_t count)
+{
+    optc_state_view v;
+    void *host, *room;
+    optc_status s = state_room(b, w, out, count, &v, &host, &room);
+    if (s == OPTC_OK && room)
+        s = b->rule->device->read(b, room, v.data, state_bytes(b, &v), w->call);
+    for (int64_t i = 0; s == OPTC_OK && i < count; i++)
+        out[i] = type_load((int)v.type - 1, host, i);
+    free(room);
+    return s;
+}
+
+optc_status optc_state_read(const optc_binding *b, int tensor, const char *name, double *out, int64_t count)
+{
+    const StateAsk w = {"optc_state_read", tensor, name, false};
+    return read_doubles(b, &w, out, count);
+}
+
+optc_status optc_read_value(const optc_binding *b, int tensor, const char *name, double *out, int64_t count)
+{
+    const StateAsk w = {"optc_read_value", tensor, name, true};
+    return read_doubles(b, &w, out, count);
+}
+
+optc_status optc_state_write(optc_binding *b, int tensor, const char *name, const double *in, int64_t count)
+{
+    const StateAsk w = {"optc_state_write", tensor, name, false};
+    optc_state_view v;
+    void *host, *room;
+    optc_status s = state_room(b, &w, in, count, &v, &host, &room);
+    for (int64_t i = 0; s == OPTC_OK && i < count; i++)
+        type_store((int)v.type - 1, host, i, in[i]);
+    if (s == OPTC_OK && room)
+        s = b->rule->device->write(b, v.data, room, state_bytes(b, &v), true, w.call);
+    free(room);
+    return s;
+}
+
+/* ---- as they lie, without a conversion ---- */
+static optc_status find_raw(const optc_binding *b, const StateAsk *w, const void *buf, size_t bytes, optc_state_view *v)
+{
+    optc_status s = find_state(b, w, v);
+    if (s == OPTC_OK && (bytes != state_bytes(b, v) || (!buf && bytes)))
+        s = fail(OPTC_ERROR_ARGUMENT, "%s: state '%s' has %zu bytes (%lld of %s), the buffer %zu", w->call, w->name,
+                 state_bytes(b, v), (long long)v->count, b->rule->program->type[v->type - 1].name, buf ? bytes : 0);
+    return s;
+}
+
+optc_status optc_state_get(const optc_binding *b, int tensor, const char *name, void *out, size_t bytes)
+{
+    const StateAsk w = {"optc_state_get", tensor, name, false};
+    optc_state_view v;
+    optc_status s = find_raw(b, &w, out, bytes, &v);
+    return s == OPTC_OK && bytes ? b->rule->device->read(b, out, v.data, bytes, w.call) : s;
+}
+
+optc_status optc_state_put(optc_binding *b, int tensor, const char *name, const void *in, size_t bytes)
+{
+    const StateAsk w = {"optc_state_put", tensor, name, false};
+    optc_state_view v;
+    optc_status s = find_raw(b, &w, in, bytes, &v);
+    return s == OPTC_OK && bytes ? b->rule->device->write(b, v.data, in, bytes, true, w.call) : s;
+}
+
+/* ---- gradients and inputs ---- */
+static optc_status check_data(optc_binding *b, const char *call, int tensor, int array, const void *data, int64_t count)
+{
+    const Program *p = b->rule->program;
+    const ProgArray *m = &p->array[array];
+    char label[96], what[96];
+    int64_t n = dom_len(m->dom, b->tensor[tensor].shape);
+    tensor_label(b, tensor, label);
+    if (count && count != n)
+        return fail(OPTC_ERROR_ARGUMENT, "%s: %s needs %lld values for '%s', got %lld", call, label, (long long)n,
+                    m->name, (long long)count);
+    if ((uintptr_t)data % (uintptr_t)p->type[m->type].bytes)
+        return fail(OPTC_ERROR_ARGUMENT, "%s: %s: the pointer for '%s' is not aligned to its element", call, label,
+                    m->name);
+    snprintf(what, sizeof what, "%s: '%.40s'", call, m->name);
+    optc_status s = check_overlap(b, tensor, data, n * p->type[m->type].bytes, what);
+    if (s == OPTC_OK)
+        s = b->rule->device->use_pointer(b, tensor, b->tensor[tensor].mem[array], data, what);
+    return s;
+}
+
+static void put_data(optc_binding *b, int tensor, int array, const void *data)
+{
+    void **at = &b->tensor[tensor].mem[array];
+    if (array == 1)
+        b->settled = b->settled && !*at == !data;      /* who takes part is another */
+    else
+        b->complete = b->complete && data;
+    *at = (void *)(uintptr_t)data;
+    blocks_moved(b, tensor, array);
+}
+
+static optc_status set_pointer(optc_binding *b, const char *call, int tensor, int array, const void *data,
+                               int64_t count)
+{
+    optc_status s = check_data(b, call, tensor, array, data, count);
+    if (s == OPTC_OK)
+        put_data(b, tensor, array, data);
+    return s;
+}
+
+static optc_status check_number(const optc_binding *b, const char *call, int i, bool group)
+{
+    if (!b)
+        return fail(OPTC_ERROR_ARGUMENT, "%s: the binding is NULL", call);
+    if (i < (group ? -1 : 0) || i >= (group ? b->ngroup : b->ntensor))
+        return fail(OPTC_ERROR_ARGUMENT, "%s: there is no %s %d", call, group ? "group" : "tensor", i);
+    return OPTC_OK;
+}
+
+CORE optc_status find_input(const optc_binding *b, const char *call, const char *name, bool group, int *out)
+{
+    const Program *p = b->rule->program;
+    for (int k = 0; name && k < p->narray; k++)
+        if (p->array[k].kind == MEM_INPUT && !strcmp(p->array[k].name, name)) {
+            *out = k;
+            if ((p->array[k].dom == GROUP) == group)
+                return OPTC_OK;
+            return fail(OPTC_ERROR_ARGUMENT, "%s: rule '%s': input '%s' %s", call, p->name, name,
+                        group ? "belongs to tensors: use optc_set_input" : "is a scalar: use optc_set_scalar");
+        }
+    return fail(OPTC_ERROR_ARGUMENT, "%s: rule '%s' has no input '%s'", call, p->name, name ? name : "(null)");
+}
+
+optc_status optc_set_grad(optc_binding *b, int tensor, const void *grad, int64_t count)
+{
+    optc_status s = check_number(b, "optc_set_grad", tensor, false);
+    return s == OPTC_OK ? set_pointer(b, "optc_set_grad", tensor, 1, grad, count) : s;
+}
+
+optc_status optc_set_grads(optc_binding *b, const void *const *grads, int n)
+{
+    optc_status s = OPTC_OK;
+    if (!b || !grads || n != b->ntensor)
+        return !b || !grads ? fail(OPTC_ERROR_ARGUMENT, "optc_set_grads: %s is NULL", !b ? "the binding" : "the list")
+                            : fail(OPTC_ERROR_ARGUMENT, "optc_set_grads: there are %d tensors, and %d gradients",
+                                   b->ntensor, n);
+    for (int i = 0; i < n && s == OPTC_OK; i++)
+        s = grads[i] == b->tensor[i].mem[1] ? OPTC_OK : check_data(b, "optc_set_grads", i, 1, grads[i], 0);
+    for (int i = 0; i < n && s == OPTC_OK; i++)
+        put_data(b, i, 1, grads[i]);
+    b->grads_set = b->grads_set || s == OPTC_OK;
+    return s;
+}
+
+optc_status optc_set_input(optc_binding *b, int tensor, const char *name, const void *data, int64_t count)
+{
+    int k = 0;
+    optc_status s = check_number(b, "optc_set_input", tensor, false);
+    if (s == OPTC_OK)
+        s = find_input(b, "optc_set_input", name, false, &k);
+    return s == OPTC_OK ? set_pointer(b, "optc_set_input", tensor, k, data, count) : s;
+}
+
+optc_status optc_set_scalar(optc_binding *b, int group, const char *name, double value)
+{
+    int k = 0;
+    optc_status s = check_number(b, "optc_set_scalar", group, true);
+    if (s == OPTC_OK)
+        s = find_input(b, "optc_set_scalar", name, true, &k);
+    if (s != OPTC_OK)
+        return s;
+    /* arrays of one number lie behind one another, as far apart all of them */
+    size_t pitch = b->ngroup > 1 ? (size_t)((char *)b->group[1].mem[k] - (char *)b->group[0].mem[k]) : sizeof value;
+    s = b->rule->device->spread(b, b->group[group < 0 ? 0 : group].mem[k], pitch, group < 0 ? b->ngroup : 1, value,
+                                "optc_set_scalar");
+    if (s != OPTC_OK)
+        return s;
+    drop_device_scalars(b, group, 0, k);
+    for (int i = 0; i < b->ngroup; i++)
+        b->group[i].scalar_set[k] = b->group[i].scalar_set[k] || group < 0 || group == i;
+    return OPTC_OK;
+}

@@ -1,0 +1,277 @@
+/* Running an entry; hyperparameters, streams. */
+#include "runtime/core/api/core.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- entries ---- */
+static int find_entry(const optc_binding *b, const char *name)
+{
+    for (int i = 0; name && i < b->rule->program->nentry; i++)
+        if (!strcmp(b->rule->program->entry[i].name, name))
+            return i;
+    return -1;
+}
+
+static bool from_caller(const ProgArray *m) { return m->kind == MEM_INPUT && m->dom != GROUP; }
+
+/* Some tensor of the group takes part in the entry. */
+static bool group_present(const optc_binding *b, int entry, const Group *g)
+{
+    bool any = false;
+    for (int i = g->first; i < g->first + g->count && !any; i++)
+        any = !tensor_out(&b->tensor[i], b->leaves_out[entry]);
+    return any;
+}
+
+static optc_status check_scalar(const optc_binding *b, int entry, int array)
+{
+    const Program *p = b->rule->program;
+    for (int i = 0; i < b->ngroup; i++)
+        if (!scalar_known(b, i, array) && group_present(b, entry, &b->group[i]))
+            return fail(OPTC_ERROR_ARGUMENT,
+                        "optc_run: entry '%s' of rule '%s' reads the scalar input '%s', which is not set for group %d: "
+                        "call optc_set_scalar or optc_set_scalar_from first",
+                        p->entry[entry].name, p->name, p->array[array].name, i);
+    return OPTC_OK;
+}
+
+static optc_status check_read(const optc_binding *b, int entry, const ProgStage *s, int array)
+{
+    const ProgArray *m = &b->rule->program->array[array];
+    const Units *u = &b->units[s->variant];
+    char label[96];
+    if (m->kind == MEM_INPUT && m->dom == GROUP && (s->kind == S_GROUP || u->n))
+        return check_scalar(b, entry, array);
+    for (int j = 0; j < u->n && from_caller(m); j++) {
+        const Tensor *t = &b->tensor[u->tensor[j]];
+        if (!t->mem[array] && t->shape.n && !tensor_out(t, b->leaves_out[entry]))
+            return fail(OPTC_ERROR_ARGUMENT, "entry '%s' reads input '%s' of %s, which is not set",
+                        b->rule->program->entry[entry].name, m->name, tensor_label(b, u->tensor[j], label));
+    }
+    return OPTC_OK;
+}
+
+/* Inputs this phase reads must be there, of tensors that take part. */
+static optc_status check_pointers(const optc_binding *b, int entry, const ProgPhase *ph)
+{
+    optc_status s = OPTC_OK;
+    for (int i = 0; i < ph->naction; i++) {
+        const ProgStage *st = ph->action[i].kind == ACT_LAUNCH ? &b->rule->program->stage[ph->action[i].stage] : NULL;
+        for (int k = 0; st && k < st->nreads && s == OPTC_OK; k++)
+            s = check_read(b, entry, st, st->reads[k]);
+    }
+    return s;
+}
+
+/* Nothing is missing anywhere: until a pointer is taken away, steps need not look again. */
+static bool all_set(const optc_binding *b)
+{
+    const Program *p = b->rule->program;
+    for (int k = 0; k < p->narray; k++) {
+        for (int i = 0; i < b->ntensor && from_caller(&p->array[k]); i++)
+            if (!b->tensor[i].mem[k] && b->tensor[i].shape.n)
+                return false;
+        for (int i = 0; i < b->ngroup && p->array[k].kind == MEM_INPUT && p->array[k].dom == GROUP; i++)
+            if (!scalar_known(b, i, k))
+                return false;
+    }
+    return true;
+}
+
+static optc_status catch_up(optc_binding *b)
+{
+    optc_status s = cohorts_catch_up(b);
+    if (s == OPTC_ERROR_ARGUMENT)                  /* the device cannot be asked now */
+        return fail(s, "optc_run: a gradient came or went, or a count of steps was set: run one step before capturing");
+    return s;
+}
+
+optc_status optc_run(optc_binding *b, const char *entry)
+{
+    int e = b ? find_entry(b, entry) : -1;
+    if (!b || !entry)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_run: %s is NULL", !b ? "the binding" : "the entry's name");
+    if (e < 0)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_run: rule '%s' has no entry '%s'", b->rule->program->name, entry);
+    const Program *p = b->rule->program;
+    bool stands = cohorts_settled(b, e), skip = false;
+    optc_status s = stands ? OPTC_OK : catch_up(b);
+    if (s == OPTC_OK)
+        s = device_scalars_read(b, &skip);
+    if (s != OPTC_OK || skip)
+        return s;
+    int phase = program_phase(p, b->steps + 1);
+    const ProgPhase *ph = &p->entry[e].phase[phase];
+    s = b->complete ? OPTC_OK : check_pointers(b, e, ph);
+    if (s == OPTC_OK && !stands)
+        s = cohorts_arrange(b, e);
+    if (s != OPTC_OK)
+        return s;
+    if (!b->complete)
+        b->complete = all_set(b);
+    b->stagger = stagger_now(b, b->steps + 1);
+    s = b->rule->device->run(b, e, phase);
+    b->grads_set = b->grads_set && (s != OPTC_OK || b->recorded);
+    if (s == OPTC_OK && b->nsource)
+        device_scalars_done(b);
+    if (s == OPTC_OK && ph->naction && ph->action[0].kind == ACT_ADVANCE_T && !b->recorded)
+        cohorts_stepped(b);
+    return s;
+}
+
+optc_status optc_step(optc_binding *b) { return optc_run(b, "step"); }
+
+/* ---- what it moves by the plan ---- */
+static double traffic(const optc_binding *b, const int *array, int n, Shape s)
+{
+    double bytes = 0;
+    for (int i = 0; i < n; i++) {
+        const ProgArray *m = &b->rule->program->array[array[i]];
+        bytes += m->kind == MEM_PART && m->from == TENSOR
+                     ? 8
+                     : (double)array_length(m, s, s, 1) * b->rule->program->type[m->type].bytes;
+    }
+    return bytes;
+}
+
+/* The share of a tensor that a stage goes over: of its blocks those that have their turn. */
+static double stagger_on(const optc_binding *b, const StaggerNow *stagger, const ProgStage *s, const Tensor *t)
+{
+    int64_t all = 0, have = 0;
+    if (!s->stagger || !stage_of_blocks(s))
+        return stagger_active(b, stagger, s->stagger, t, -1);
+    for (int i = t->first_view; i < t->first_view + t->nview; i++) {
+        const Tensor *y = &b->tensor[i];
+        all += y->shape.n;
+        for (int64_t k = 0; k < y->shape.slices; k++)
+            have += stagger_active(b, stagger, s->stagger, y, k) ? y->shape.rows * y->shape.cols : 0;
+    }
+    return all ? (double)have / (double)all : 0;
+}
+
+optc_status optc_plan_bytes(const optc_binding *b, const char *entry, int64_t t, optc_bytes *out)
+{
+    int e = b ? find_entry(b, entry) : -1;
+    if (e < 0 || !out || t < 1)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_plan_bytes: %s",
+                    !b || !out ? "NULL"
+                    : e < 0    ? "no such entry"
+                               : "steps count from 1");
+    const Program *p = b->rule->program;
+    const ProgPhase *ph = &p->entry[e].phase[program_phase(p, t)];
+    const StaggerNow stagger = stagger_now(b, t);
+    out->read = out->written = 0;
+    for (int i = 0; i < ph->naction; i++) {
+        const ProgStage *st = ph->action[i].kind == ACT_LAUNCH ? &p->stage[ph->action[i].stage] : NULL;
+        const Units *u = st && st->kind != S_GROUP ? &b->units[st->variant] : NULL;
+        for (int k = 0; u && k < u->n; k++) {
+            const Tensor *x = &b->tensor[u->tensor[k]];
+            double share = stagger_on(b, &stagger, st, x);
+            out->read += share * traffic(b, st->reads, st->nreads, x->shape);
+            out->written += share * traffic(b, st->writes, st->nwrites, x->shape);
+        }
+        const ProgAction *c = ph->action[i].kind == ACT_COPY && p->array[ph->action[i].to].dom != GROUP ? &ph->action[i]
+                                                                                                       : NULL;
+        for (int k = 0; c && k < b->ntensor; k++)
+            if (b->tensor[k].mem[c->to] && b->tensor[k].mem[c->from]) {
+                out->read += traffic(b, &c->from, 1, b->tensor[k].shape);
+                out->written += traffic(b, &c->to, 1, b->tensor[k].shape);
+            }
+    }
+    return OPTC_OK;
+}
+
+/* ---- streams ---- */
+optc_status optc_set_stream(optc_binding *b, void *stream)
+{
+    if (!b)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_set_stream: the binding is NULL");
+    b->rule->device->set_stream(b, stream);
+    return OPTC_OK;
+}
+
+optc_status optc_sync(optc_binding *b)
+{
+    return b ? b->rule->device->sync(b) : fail(OPTC_ERROR_ARGUMENT, "optc_sync: the binding is NULL");
+}
+
+/* ---- hyperparameters ---- */
+static optc_status no_group(const char *call, const optc_binding *b, int group)
+{
+    return !b ? fail(OPTC_ERROR_ARGUMENT, "%s: the binding is NULL", call)
+              : fail(OPTC_ERROR_ARGUMENT, "%s: there is no group %d", call, group);
+}
+
+static bool is_cohort_of(const optc_binding *b, int cohort, int group)
+{
+    return cohort >= b->ngroup && !b->group[cohort].idle && b->group[cohort].of == group;
+}
+
+/* To a group's rows ahead of the group: where one fails, the next run sends those before it again, as they were. */
+static optc_status send_to_rows(optc_binding *b, int group, int at, double value, const char *call)
+{
+    optc_status s = OPTC_OK;
+    int sent = b->ngroup;
+    for (; sent < b->ncohort && s == OPTC_OK; sent += s == OPTC_OK)
+        if (is_cohort_of(b, sent, group))
+            s = b->rule->device->send_hyper(b, sent, 1, at, value, call);
+    if (s == OPTC_OK)
+        s = b->rule->device->send_hyper(b, group, 1, at, value, call);
+    for (int i = b->ngroup; i < sent && s != OPTC_OK; i++)
+        if (is_cohort_of(b, i, group)) {
+            b->group[i].stale = true;
+            b->settled = false;
+        }
+    return s;
+}
+
+CORE optc_status put_hyper(optc_binding *b, int group, int at, double value, const char *call)
+{
+    optc_status s = group < 0 ? b->rule->device->send_hyper(b, 0, b->ncohort, at, value, call)
+                              : send_to_rows(b, group, at, value, call);
+    for (int i = 0; i < b->ncohort && s == OPTC_OK; i++)
+        if (group < 0 || b->group[i].of == group)
+            b->group[i].hyper[at] = value;
+    return s;
+}
+
+optc_status optc_set_hyper(optc_binding *b, int group, const char *name, double value)
+{
+    int at = 0;
+    if (!b || group < -1 || group >= b->ngroup)
+        return no_group("optc_set_hyper", b, group);
+    optc_status s = check_hyper(b->rule->program, "optc_set_hyper", name, value, &at);
+    if (s == OPTC_OK)
+        s = put_hyper(b, group, at + 1, value, "optc_set_hyper");
+    if (s == OPTC_OK)
+        drop_device_scalars(b, group, at + 1, 0);
+    return s;
+}
+
+optc_status optc_set_hyper_if(optc_binding *b, int group, const char *name, double value, int *has)
+{
+    bool known = false;
+    for (int i = 0; b && name && i < b->rule->program->nhyper; i++)
+        known = known || !strcmp(b->rule->program->hyper[i].name, name);
+    if (has)
+        *has = known;
+    return known || !b || !name ? optc_set_hyper(b, group, name, value) : OPTC_OK;
+}
+
+optc_status optc_get_hyper(const optc_binding *b, int group, const char *name, double *value)
+{
+    if (b && !value)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_get_hyper: NULL");
+    if (!b || group < 0 || group >= b->ngroup)
+        return no_group("optc_get_hyper", b, group);
+    const Program *p = b->rule->program;
+    for (int i = 0; name && i < p->nhyper; i++)
+        if (!strcmp(p->hyper[i].name, name)) {
+            const DeviceScalar *s = hyper_device_scalar(b, group, i + 1);
+            *value = b->group[group].hyper[i + 1];
+            return s ? device_scalar_now(b, s, "optc_get_hyper", value) : OPTC_OK;
+        }
+    return fail(OPTC_ERROR_ARGUMENT, "optc_get_hyper: rule '%s' has no hyperparameter '%s'", p->name,
+                name ? name : "(null)");
+}

@@ -1,0 +1,105 @@
+/* States that lie in the caller's memory (optc_tensor.states): a binding takes them as they are and begins none of them.
+ * So tensors are bound anew, among others than before, without a second copy of their states. They are kept sorted by
+ * address: nothing that is read may lie in one (alias_check.c). */
+#include "runtime/core/api/core.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+CORE bool state_caller_owned(const optc_binding *b, int tensor, int array)
+{
+    const Tensor *t = &b->tensor[b->tensor[tensor].of];
+    return t->caller_owned && t->caller_owned[array];
+}
+
+static int64_t caller_bytes(const optc_binding *b, const Tensor *t, int k)
+{
+    const ProgArray *m = &b->rule->program->array[k];
+    return dom_len(m->dom, t->shape) * b->rule->program->type[m->type].bytes;
+}
+
+static optc_status check_caller_states(const optc_binding *b, int i, const ProgArray *m, const void *at)
+{
+    char label[96];
+    if (m->dom == GROUP)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s: state '%s' is the group's, and not to be given by tensor",
+                    tensor_label(b, i, label), m->name);
+    if ((uintptr_t)at % 64)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s: the memory for state '%s' is not aligned to 64 bytes",
+                    tensor_label(b, i, label), m->name);
+    return OPTC_OK;
+}
+
+/* Once its variant is known; what that does not keep is not looked at. */
+CORE optc_status bind_caller_states(optc_binding *b, int i, void *const *states)
+{
+    const Program *p = b->rule->program;
+    Tensor *t = &b->tensor[i];
+    optc_status s = OPTC_OK;
+    t->of = i;
+    if (!states)
+        return OPTC_OK;
+    if (!(t->caller_owned = TAKE(b, bool, p->narray)))
+        return no_memory("optc_bind");
+    for (int k = 0, n = 0; k < p->narray && s == OPTC_OK; k++) {
+        void *at = array_visible(&p->array[k], false) ? states[n++] : NULL;
+        if (!at || !(p->array[k].held_by >> t->variant & 1))
+            continue;
+        s = check_caller_states(b, i, &p->array[k], at);
+        t->caller_owned[k] = true;
+        t->mem[k] = at;
+        b->ncaller_span++;
+    }
+    return s;
+}
+
+static int list_caller_states(optc_binding *b, Span *s)
+{
+    int n = 0;
+    for (int i = 0; i < b->ntensor; i++)
+        for (int k = 0; b->tensor[i].caller_owned && k < b->rule->program->narray; k++) {
+            int64_t bytes = b->tensor[i].caller_owned[k] ? caller_bytes(b, &b->tensor[i], k) : 0;
+            if (!bytes)
+                continue;
+            s[n].lo = (uintptr_t)b->tensor[i].mem[k];
+            s[n].hi = s[n].lo + (uintptr_t)bytes;
+            s[n++].tensor = i;
+            b->caller_bytes += bytes;
+        }
+    return n;
+}
+
+CORE optc_status check_states_apart(optc_binding *b)
+{
+    Span *s = b->ncaller_span ? TAKE(b, Span, b->ncaller_span) : NULL;
+    optc_status rc = OPTC_OK;
+    char x[96], y[96];
+    if (b->ncaller_span && !s)
+        return no_memory("optc_bind");
+    int n = b->ncaller_span ? list_caller_states(b, s) : 0;
+    b->ncaller_span = 0;
+    if (n)
+        qsort(s, (size_t)n, sizeof *s, span_order);
+    for (int i = 0; i < n && rc == OPTC_OK; i++) {
+        if (i && s[i].lo < s[i - 1].hi)
+            return fail(OPTC_ERROR_ARGUMENT, "optc_bind: given states of %s and %s overlap in memory",
+                        tensor_label(b, s[i - 1].tensor, x), tensor_label(b, s[i].tensor, y));
+        rc = check_overlap(b, s[i].tensor, (const void *)s[i].lo, (int64_t)(s[i].hi - s[i].lo), "optc_bind: a state");
+    }
+    b->caller_span = s;
+    b->ncaller_span = n;
+    return rc;
+}
+
+CORE int caller_state_at(const optc_binding *b, uintptr_t lo, uintptr_t hi)
+{
+    int from = 0, to = b->ncaller_span;
+    while (from < to) {                           /* the first that ends behind lo: they are apart */
+        int mid = (from + to) / 2;
+        if (b->caller_span[mid].hi <= lo)
+            from = mid + 1;
+        else
+            to = mid;
+    }
+    return lo < hi && from < b->ncaller_span && b->caller_span[from].lo < hi ? b->caller_span[from].tensor : -1;
+}

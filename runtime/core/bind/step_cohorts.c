@@ -1,0 +1,397 @@
+/* Who takes part in a step, and which step it is for each.
+ *
+ * The binding counts steps. A tensor without a gradient takes no part in entries that read gradients: its view says
+ * n < 0, which every stage understands, folds over tensors find what changes nothing in its place, and its own count
+ * stays behind: `lag` is by how much. A lag changes when a tensor is left out or its count is set, and never otherwise.
+ *
+ * Tensors of one group and one lag share a *row*: hyperparameters, t, and all that there is one of in a group. To a
+ * stage a row is a group, so tensors of different t share their launches. The first rows are the groups' own, without a
+ * lag; those behind are taken as they are needed and idle otherwise (n < 0 again). At every step all rows' t move on
+ * alike, so nothing has to be told to a device until a tensor comes back. Where nobody was ever left out there are only
+ * the groups, and a step costs what it did.
+ *
+ * States of a group belong to the group and follow its count, which is the binding's: rows behind the groups start
+ * each run from a copy of them, and what they make of it is dropped. `every` goes by the binding's count too. */
+#include "runtime/core/api/core.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { FEWEST = 8 };                       /* rows taken at once */
+
+typedef struct CohortKey { int64_t lag; int group, cohort; } CohortKey;
+
+CORE bool tensor_out(const Tensor *t, unsigned mask)
+{
+    return !t->mem[1] && t->shape.n && (mask >> t->variant & 1);
+}
+static bool own_array(const ProgArray *m) { return m->dom == GROUP && (m->kind == MEM_STATE || m->kind == MEM_TEMP); }
+
+/* ---- made ---- */
+static void fill_row_view(optc_binding *b, Group *g)
+{
+    memset(&g->view, 0, sizeof g->view);
+    g->view.mem = g->mem;
+    g->view.hyper = g->hyper;
+    g->view.n = g->idle ? -1 : 1;
+    g->view.slices = g->view.rows = g->view.cols = 1;
+    g->view.id = g->of;
+    g->view.ntensors = g->view.present = b->ntensor;
+    g->view.total = b->elems;
+}
+
+CORE optc_status cohort_make(optc_binding *b, Group *g, int of, bool idle)
+{
+    const Program *p = b->rule->program;
+    g->hyper = TAKE(b, double, p->nhyper + 2);
+    g->mem = TAKE(b, void *, p->narray);
+    g->scalar_set = idle ? NULL : TAKE(b, bool, p->narray);
+    g->of = of;
+    g->idle = idle;
+    return g->hyper && g->mem && (idle || g->scalar_set) ? OPTC_OK : no_memory("optc_bind");
+}
+
+CORE void cohorts_place(optc_binding *b)
+{
+    for (int i = 0; i < b->ncohort; i++)
+        fill_row_view(b, &b->group[i]);
+}
+
+/* By entry: the variants whose stages read a gradient in any phase. */
+static unsigned reads_gradient(const Program *p, int entry)
+{
+    unsigned mask = 0;
+    for (int m = 0; m < program_phases(p); m++) {
+        const ProgPhase *ph = &p->entry[entry].phase[m];
+        for (int i = 0; i < ph->naction; i++) {
+            const ProgStage *s = ph->action[i].kind == ACT_LAUNCH ? &p->stage[ph->action[i].stage] : NULL;
+            for (int k = 0; s && k < s->nreads; k++)
+                mask |= p->array[s->reads[k]].kind == MEM_G ? 1u << s->variant : 0;
+        }
+    }
+    return mask;
+}
+
+CORE optc_status cohorts_prepare(optc_binding *b)
+{
+    const Program *p = b->rule->program;
+    b->leaves_out = TAKE(b, unsigned, p->nentry);
+    b->absent = TAKE(b, int, b->ntensor);
+    if (!b->leaves_out || !b->absent)
+        return no_memory("optc_bind");
+    for (int e = 0; e < p->nentry; e++)
+        b->leaves_out[e] = reads_gradient(p, e);
+    for (int k = 0; k < p->narray; k++)
+        b->group_states = b->group_states || (own_array(&p->array[k]) && p->array[k].kind == MEM_STATE &&
+                                              !p->array[k].report);
+    return OPTC_OK;
+}
+
+/* ---- more of them ---- */
+static optc_status cohort_memory(optc_binding *b, Group *g, int n)
+{
+    const Program *p = b->rule->program;
+    size_t each = 0;
+    char *at = NULL;
+    for (int k = 0; k < p->narray; k++)
+        each += own_array(&p->array[k]) ? 64 : 0;
+    optc_status s = b->rule->device->alloc_cohorts(b, each * (size_t)n + 64, (void **)&at);
+    for (int i = 0; i < n && s == OPTC_OK; i++)
+        for (int k = 0; k < p->narray; k++) {
+            if (!own_array(&p->array[k]))
+                g[i].mem[k] = b->group[0].mem[k];      /* one for all, or set when the row is taken */
+            else
+                g[i].mem[k] = at;
+            at += own_array(&p->array[k]) ? 64 : 0;
+        }
+    return s;
+}
+
+static optc_status cohorts_grow(optc_binding *b, int more)
+{
+    Group *was = b->group, *g = TAKE(b, Group, b->ncohort + more);
+    optc_status s = g ? OPTC_OK : no_memory("optc_run");
+    if (g)
+        memcpy(g, was, sizeof *g * (size_t)b->ncohort);
+    for (int i = 0; i < more && s == OPTC_OK; i++)
+        s = cohort_make(b, &g[b->ncohort + i], 0, true);
+    if (s == OPTC_OK)
+        s = cohort_memory(b, g + b->ncohort, more);
+    if (s != OPTC_OK)
+        return s;
+    b->group = g;
+    b->ncohort += more;
+    cohorts_place(b);
+    s = b->rule->device->grown(b);
+    if (s != OPTC_OK) {
+        b->group = was;
+        b->ncohort -= more;
+    }
+    return s;
+}
+
+/* ---- settled ---- */
+static int by_key(const void *a, const void *b)
+{
+    const CohortKey *x = (const CohortKey *)a, *y = (const CohortKey *)b;
+    return x->group != y->group ? x->group - y->group : x->lag < y->lag ? -1 : x->lag > y->lag;
+}
+
+static CohortKey *find_key(CohortKey *key, int n, int group, int64_t lag)
+{
+    CohortKey want = {lag, group, 0};
+    return n ? (CohortKey *)bsearch(&want, key, (size_t)n, sizeof want, by_key) : NULL;
+}
+
+/* The rows that are needed behind the groups, each once. Where nobody asks for t, counts alone make none. */
+static int list_keys(const optc_binding *b, unsigned mask, CohortKey *key)
+{
+    int n = 0, kept = 0;
+    for (int i = 0; b->rule->program->needs_t && i < b->ntensor; i++) {
+        const Tensor *t = &b->tensor[i];
+        if (t->lag && !tensor_out(t, mask)) {
+            key[n].group = t->group;
+            key[n].lag = t->lag;
+            key[n++].cohort = -1;
+        }
+    }
+    qsort(key, (size_t)n, sizeof *key, by_key);
+    for (int i = 0; i < n; i++)
+        if (!i || by_key(&key[i], &key[i - 1]))
+            key[kept++] = key[i];
+    return kept;
+}
+
+static void cohort_take(optc_binding *b, Group *g, const CohortKey *key)
+{
+    const Program *p = b->rule->program;
+    const Group *of = &b->group[key->group];
+    g->of = key->group;
+    g->lag = key->lag;
+    g->idle = false;
+    g->stale = true;
+    memcpy(g->hyper, of->hyper, sizeof(double) * (size_t)(p->nhyper + 1));
+    g->hyper[p->nhyper + 1] = (double)key->lag;
+    for (int k = 0; k < p->narray; k++)
+        if (p->array[k].dom == GROUP && !own_array(&p->array[k]))
+            g->mem[k] = of->mem[k];
+}
+
+/* Rows that go on being needed stay where they are: how many. */
+static int keep_cohorts(const optc_binding *b, CohortKey *key, int n)
+{
+    int kept = 0;
+    for (int r = b->ngroup; r < b->ncohort; r++) {
+        CohortKey *k = b->group[r].idle ? NULL : find_key(key, n, b->group[r].of, b->group[r].lag);
+        if (k && k->cohort < 0) {
+            k->cohort = r;
+            kept++;
+        }
+    }
+    return kept;
+}
+
+/* Those that are not kept are free. */
+static optc_status take_cohorts(optc_binding *b, CohortKey *key, int n, int kept)
+{
+    int room = b->ncohort - b->ngroup - kept, lack = n - kept - room, twice = b->ncohort - b->ngroup;
+    optc_status s = lack <= 0 ? OPTC_OK : cohorts_grow(b, lack > twice ? (lack > FEWEST ? lack : FEWEST) : twice);
+    if (s != OPTC_OK)
+        return s;
+    for (int r = b->ngroup; r < b->ncohort; r++) {
+        CohortKey *k = b->group[r].idle ? NULL : find_key(key, n, b->group[r].of, b->group[r].lag);
+        b->group[r].idle = !k || k->cohort != r;
+    }
+    int r = b->ngroup;
+    for (int i = 0; i < n; i++)
+        if (key[i].cohort < 0) {
+            while (!b->group[r].idle)
+                r++;
+            key[i].cohort = r;
+            cohort_take(b, &b->group[r], &key[i]);
+        }
+    return OPTC_OK;
+}
+
+/* Whose row it is to have; NULL: its group's own. */
+static const CohortKey *key_of(const Tensor *t, unsigned mask, CohortKey *key, int n)
+{
+    return !t->lag || tensor_out(t, mask) ? NULL : find_key(key, n, t->group, t->lag);
+}
+
+/* What is to change, for the device to know beforehand. Changes nothing itself. */
+static Participation next_participation(const optc_binding *b, unsigned mask, CohortKey *key, int n, int kept)
+{
+    Participation c = {mask, n > kept, n > kept, n > b->ncohort - b->ngroup};
+    for (int i = 0; i < b->ntensor; i++) {
+        const Tensor *t = &b->tensor[i];
+        const CohortKey *k = key_of(t, mask, key, n);
+        c.any = c.any || t->cohort != (k ? k->cohort : t->group) || (t->view.n < 0) != tensor_out(t, mask);
+    }
+    for (int r = b->ngroup; r < b->ncohort; r++)
+        c.any = c.any || (b->group[r].stale && !b->group[r].idle);
+    return c;
+}
+
+static bool tensor_to_cohort(optc_binding *b, Tensor *t, int cohort)
+{
+    const Program *p = b->rule->program;
+    if (t->cohort == cohort && t->view.hyper == b->group[cohort].hyper)
+        return false;
+    t->cohort = cohort;
+    t->view.hyper = b->group[cohort].hyper;
+    for (int k = 0; k < p->narray; k++)
+        if (p->array[k].dom == GROUP)
+            t->mem[k] = b->group[cohort].mem[k];
+    return true;
+}
+
+static bool put(long long *to, long long x)
+{
+    bool other = *to != x;
+    *to = x;
+    return other;
+}
+
+/* Where nobody takes part neither do groups: means and extremes over nothing are no numbers for their states. */
+static void place_tensors(optc_binding *b, unsigned mask, CohortKey *key, int n)
+{
+    bool moved = false, changed = false;
+    long long present = 0, total = 0;
+    b->nabsent = 0;
+    for (int i = 0; i < b->ntensor; i++) {
+        Tensor *t = &b->tensor[i];
+        bool out = tensor_out(t, mask);
+        const CohortKey *k = key_of(t, mask, key, n);
+        moved = tensor_to_cohort(b, t, k ? k->cohort : t->group) || moved;
+        changed = put(&t->view.n, out ? -1 : t->shape.n) || changed;
+        present += !out;
+        total += out ? 0 : t->whole.n;
+        if (!t->mem[1] && t->shape.n)
+            b->absent[b->nabsent++] = i;
+    }
+    for (int r = 0; r < b->ngroup; r++)
+        changed = put(&b->group[r].view.n, present || !b->ntensor ? 1 : -1) || changed;
+    for (int r = b->ngroup; r < b->ncohort; r++) {
+        changed = put(&b->group[r].view.n, b->group[r].idle ? -1 : 1) || b->group[r].stale || changed;
+        b->group[r].view.id = b->group[r].of;
+    }
+    for (int i = 0; i < b->ntensor + b->ncohort; i++) {
+        optc_view *v = i < b->ntensor ? &b->tensor[i].view : &b->group[i - b->ntensor].view;
+        changed = put(&v->present, present) || changed;
+        changed = put(&v->total, total) || changed;
+    }
+    blocks_update(b);
+    if (moved || changed)
+        b->rule->device->arranged(b, moved);
+}
+
+/* Steps that a graph of the caller's did by itself: who was left out there was left out of all of them. */
+CORE optc_status cohorts_catch_up(optc_binding *b)
+{
+    int64_t now = b->steps;
+    optc_status s = b->rule->device->get_t(b, &now);
+    if (s != OPTC_OK || now == b->steps)
+        return s;
+    for (int i = 0; i < b->nabsent; i++)
+        if (b->tensor[b->absent[i]].view.n < 0)
+            b->tensor[b->absent[i]].lag += now - b->steps;
+    b->steps = now;
+    return OPTC_OK;
+}
+
+/* Caught up: whether it may be is asked before anything changes. */
+CORE optc_status cohorts_arrange(optc_binding *b, int entry)
+{
+    const Device *d = b->rule->device;
+    CohortKey *key = (CohortKey *)malloc(sizeof *key * (size_t)(b->ntensor + 1));
+    if (!key)
+        return no_memory("optc_run");
+    unsigned mask = b->leaves_out[entry];
+    int n = list_keys(b, mask, key), kept = keep_cohorts(b, key, n);
+    const Participation c = next_participation(b, mask, key, n, kept);
+    optc_status s = d->may_change_participation ? d->may_change_participation(b, &c) : OPTC_OK;
+    if (s == OPTC_OK)
+        s = take_cohorts(b, key, n, kept);
+    if (s == OPTC_OK) {
+        place_tensors(b, mask, key, n);
+        b->settled = true;
+        b->left_out = mask;
+    }
+    free(key);
+    return s;
+}
+
+CORE bool cohorts_settled(const optc_binding *b, int entry)
+{
+    return b->settled && (!b->nabsent || b->left_out == b->leaves_out[entry]);
+}
+
+CORE void cohorts_stepped(optc_binding *b)
+{
+    b->steps++;
+    for (int i = 0; i < b->nabsent; i++)
+        if (b->tensor[b->absent[i]].view.n < 0)
+            b->tensor[b->absent[i]].lag++;
+}
+
+CORE optc_status cohorts_copy_states(optc_binding *b,
+                             optc_status (*copy)(optc_binding *b, void *to, const void *from, size_t n))
+{
+    const Program *p = b->rule->program;
+    optc_status s = OPTC_OK;
+    for (int r = b->ngroup; b->group_states && r < b->ncohort; r++)
+        for (int k = 0; k < p->narray && !b->group[r].idle && s == OPTC_OK; k++)
+            if (own_array(&p->array[k]) && p->array[k].kind == MEM_STATE && !p->array[k].report)
+                s = copy(b, b->group[r].mem[k], b->group[b->group[r].of].mem[k],
+                         (size_t)p->type[p->array[k].type].bytes);
+    return s;
+}
+
+/* ---- t ---- */
+optc_status optc_get_t(const optc_binding *b, int tensor, int64_t *steps)
+{
+    if (!b || !steps)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_get_t: NULL");
+    if (tensor < -1 || tensor >= b->ntensor)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_get_t: there is no tensor %d", tensor);
+    int64_t now = b->steps;
+    optc_status s = b->rule->device->get_t(b, &now);
+    if (s != OPTC_OK)
+        return s;
+    const Tensor *t = tensor < 0 ? NULL : &b->tensor[tensor];
+    *steps = !t ? now : t->view.n < 0 ? b->steps - t->lag : now - t->lag;       /* replays left it out too */
+    return OPTC_OK;
+}
+
+static optc_status set_all(optc_binding *b, int64_t steps)
+{
+    optc_status s = b->rule->device->set_t(b, steps);
+    if (s != OPTC_OK)
+        return s;
+    for (int i = 0; i < b->ntensor; i++)
+        b->tensor[i].lag = 0;
+    for (int r = b->ngroup; r < b->ncohort; r++)
+        b->group[r].lag = 0;
+    b->steps = steps;
+    b->settled = false;
+    return OPTC_OK;
+}
+
+optc_status optc_set_t(optc_binding *b, int tensor, int64_t steps)
+{
+    if (!b)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_set_t: the binding is NULL");
+    if (tensor < -1 || tensor >= b->ntensor)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_set_t: there is no tensor %d", tensor);
+    if (steps < 0 || steps > ((int64_t)1 << 52))
+        return fail(OPTC_ERROR_ARGUMENT, "optc_set_t: %lld steps", (long long)steps);
+    if (tensor < 0)
+        return set_all(b, steps);
+    optc_status s = cohorts_catch_up(b);
+    if (s == OPTC_OK) {
+        b->tensor[tensor].lag = b->steps - steps;
+        b->settled = false;
+    }
+    return s;
+}

@@ -1,0 +1,466 @@
+/* The CPU: a phase's tasks one after another, each stage over all tensors at once. */
+#include "runtime/core/api/core.h"
+
+#include "runtime/core/cpu/float_mode.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+/* ---- threads ---- */
+#ifdef _OPENMP
+/* Which process first had more than one: one place for all copies of this file in a program, which share OpenMP's
+ * threads too. So it is weak, and has the same name in every package. */
+#ifdef __cplusplus
+extern "C" {
+#endif
+__attribute__((weak, visibility("default"))) int optc_team_started_by = 0;
+#ifdef __cplusplus
+}
+#endif
+#endif
+
+/* OpenMP's threads do not come along into a child of fork(), and who waits for them there waits for ever: a process
+ * whose parent had started some goes on with its one thread. The bits are the same. */
+CORE int threads_allowed(int threads)
+{
+#ifdef _OPENMP
+    int none = 0, here = threads > 1 ? (int)getpid() : 0;
+    if (threads > 1 && !__atomic_compare_exchange_n(&optc_team_started_by, &none, here, false, __ATOMIC_SEQ_CST,
+                                                    __ATOMIC_SEQ_CST))
+        return none == here ? threads : 1;
+    return threads;
+#else
+    (void)threads;
+    return 1;
+#endif
+}
+
+CORE void parallel_for(int team, int64_t n, void (*each)(void *with, int64_t i), void *with)
+{
+#ifdef _OPENMP
+    if (team > 1) {
+#pragma omp parallel for schedule(static) num_threads(team)
+        for (int64_t i = 0; i < n; i++)
+            each(with, i);
+        return;
+    }
+#endif
+    (void)team;
+    for (int64_t i = 0; i < n; i++)
+        each(with, i);
+}
+
+/* ---- binding ---- */
+/* Large blocks on large pages: a step walks several arrays at once and would miss the TLB on small ones. */
+static void *block_alloc(size_t bytes)
+{
+    size_t page = 2 << 20, align = bytes >= 4 * page ? page : 64;
+    void *p = aligned_alloc(align, (bytes + align - 1) / align * align);
+    if (p && align == page)
+        (void)madvise(p, bytes, MADV_HUGEPAGE);
+    return p;
+}
+
+/* A state of a tensor, in segments. */
+#define FILL_SEGMENT ((int64_t)1 << 16)
+typedef struct Filled { const optc_binding *b; int tensor, array; int64_t n; } Filled;
+
+static void fill_segment(void *with, int64_t i)
+{
+    const Filled *x = (const Filled *)with;
+    const Program *p = x->b->rule->program;
+    const ProgArray *m = &p->array[x->array];
+    const Tensor *t = &x->b->tensor[x->tensor];
+    int64_t at = i * FILL_SEGMENT, left = x->n - at, side = axis_len(dom_info[m->dom].axis[0], t->shape);
+    const char *src = m->copies_p ? (const char *)t->mem[0] + at * p->type[p->p].bytes : NULL;
+    state_fill(x->b, m, t->group, (char *)t->mem[x->array] + at * p->type[m->type].bytes, src,
+               state_span(at, left < FILL_SEGMENT ? left : FILL_SEGMENT, side));
+}
+
+/* First touch of all state, in segments by all threads, so that pages lie near who will work on them. */
+static void fill_states(optc_binding *b)
+{
+    const Program *p = b->rule->program;
+    for (int k = 0; k < p->narray; k++) {
+        const ProgArray *m = &p->array[k];
+        if (m->kind != MEM_STATE && !(m->kind == MEM_INPUT && m->dom == GROUP))
+            continue;
+        for (int i = 0; m->dom == GROUP && i < b->ngroup; i++)
+            state_fill(b, m, i, b->group[i].mem[k], NULL, state_span(0, 1, 1));
+        int from = dom_of_block(m->dom) ? b->ntensor : 0, to = m->dom == GROUP ? 0 : from ? b->nall : b->ntensor;
+        for (int i = from; i < to; i++) {
+            bool ours = b->tensor[i].mem[k] && !state_caller_owned(b, i, k);
+            Filled x = {b, i, k, ours ? dom_len(m->dom, b->tensor[i].shape) : 0};
+            parallel_for(x.n > 4 * FILL_SEGMENT ? threads_allowed(b->rule->engine->threads) : 1,
+                      (x.n + FILL_SEGMENT - 1) / FILL_SEGMENT, fill_segment, &x);
+        }
+    }
+}
+
+CORE optc_status cpu_bind(optc_binding *b)
+{
+    optc_engine *e = b->rule->engine;
+    b->effort = b->elems;
+    optc_status s = cpu_calls(b);
+    if (s != OPTC_OK)
+        return s;
+    b->storage_bytes += 64;
+    b->block = e->memory.alloc ? e->memory.alloc(e->memory.context, b->storage_bytes, NULL)
+        : block_alloc(b->storage_bytes);
+    if (!b->block)
+        return fail(OPTC_ERROR_MEMORY,
+                    "optc_bind: out of memory: the states and temporaries of '%s' on %d tensors take %zu bytes",
+                    b->rule->program->name, b->ntensor, b->storage_bytes);
+    memory_account(e, (int64_t)b->storage_bytes);
+    if ((uintptr_t)b->block % 64)
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "optc_bind: the caller's allocator gave memory that is not aligned to 64 bytes");
+    s = layout_place(b);
+    if (s == OPTC_OK)
+        fill_states(b);
+    return s;
+}
+
+CORE void cpu_unbind(optc_binding *b)
+{
+    optc_engine *e = b->rule->engine;
+    if (!b->block)
+        return;
+    if (e->memory.alloc)
+        e->memory.release(e->memory.context, b->block, b->storage_bytes, NULL);
+    else
+        free(b->block);
+    memory_account(e, -(int64_t)b->storage_bytes);
+}
+
+/* ---- running ---- */
+typedef struct Counter { long long next; char pad[56]; } Counter;       /* one cache line each */
+
+/* A function of several stages is told which arrays are this one's. */
+typedef void (*SharedFn)(const optc_view *t, long long unit, const int *arrays);
+static void run_unit(optc_stage_fn fn, const int *at, const optc_view *v, int64_t unit)
+{
+    if (at)
+        ((SharedFn)(void (*)(void))fn)(v, unit, at);
+    else
+        fn(v, unit);
+}
+
+/* Units of one tensor, or view of its blocks, of those alone that have their turn. */
+static void run_staggered(const optc_binding *b, const ProgStage *s, const Tensor *t, int64_t lo, int64_t hi)
+{
+    for (; lo < hi; lo++)
+        if (stagger_active(b, &b->stagger, s->stagger, t, stagger_matrix(s, t, lo)))
+            run_unit(b->rule->fn[s->fn], s->at, &t->view, lo);
+}
+
+/* Units [lo, hi) of a stage: the tensor is found once, then walked. */
+static void run_units(const optc_binding *b, const Units *u, const ProgStage *s, bool leaves, int64_t lo, int64_t hi)
+{
+    const int64_t *prefix = u->prefix[s->kind];
+    optc_stage_fn fn = b->rule->fn[s->fn];
+    int a = 0, z = u->n;
+    while (z - a > 1) {
+        int mid = (a + z) / 2;
+        if (prefix[mid] <= lo)
+            a = mid;
+        else
+            z = mid;
+    }
+    for (int i = a; lo < hi; i++) {
+        const optc_view *v = &b->tensor[u->tensor[i]].view;
+        int64_t end = hi < prefix[i + 1] ? hi : prefix[i + 1];
+        if (s->stagger && v->n >= 0)
+            run_staggered(b, s, &b->tensor[u->tensor[i]], lo - prefix[i], end - prefix[i]);
+        if (s->stagger || (v->n < 0 && !leaves)) {
+            lo = end;
+            continue;
+        }
+        for (; lo < end; lo++)
+            run_unit(fn, s->at, v, lo - prefix[i]);
+    }
+}
+
+/* A stage whose values are folded over all tensors leaves something for those that take no part, too. */
+static bool folds_tensors(const optc_binding *b, const ProgStage *s)
+{
+    for (int k = 0; b->nabsent && s->kind == S_TENSOR && k < s->nwrites; k++) {
+        const ProgArray *m = &b->rule->program->array[s->writes[k]];
+        if (m->kind == MEM_PART && m->dom == GROUP)
+            return true;
+    }
+    return false;
+}
+
+static int64_t next_piece(Counter *c, int64_t piece) { return __atomic_fetch_add(&c->next, piece, __ATOMIC_RELAXED); }
+
+/* Every thread takes the next piece until none is left. Which thread did what changes no bit. Passes over the elements
+ * go forth and back in turn: what the last one touched at its end is still in the cache when the next one begins there. */
+static void run_stage(const optc_binding *b, const Task *t, Counter *c, int threads)
+{
+    const ProgStage *s = &b->rule->program->stage[t->action->stage];
+    if (s->kind == S_GROUP) {
+        for (int64_t i; (i = next_piece(c, 1)) < b->ncohort;)
+            if (b->group[i].view.n >= 0)
+                run_unit(b->rule->fn[s->fn], s->at, &b->group[i].view, 0);
+        return;
+    }
+    const Units *u = task_units(b, t);
+    int64_t total = u->prefix[s->kind][u->n], piece = b->grain ? b->grain : total / (threads * 64) + 1;
+    bool back = s->time % 2, leaves = folds_tensors(b, s);
+    for (int64_t at; (at = next_piece(c, piece)) < total;) {
+        int64_t end = at + piece < total ? at + piece : total;
+        run_units(b, u, s, leaves, back ? total - end : at, back ? total - at : end);
+    }
+}
+
+/* Tensors and their pieces in order: a thread's numbers only grow, so it walks over the tensors once. The last, which
+ * are the largest, come first. */
+static void run_call(const optc_binding *b, const Task *t, Counter *c, int who)
+{
+    const Program *p = b->rule->program;
+    const ProgStage *s = &p->stage[t->action->stage];
+    const ProgCall *call = s->call;
+    const CalleeInfo *x = callee_info(call);
+    const Units *u = task_units(b, t);
+    int64_t at = next_piece(c, 1), first = 0;
+    for (int i = u->n - 1; i >= 0; i--) {
+        const Tensor *y = &b->tensor[u->tensor[i]];
+        int64_t n = y->view.n < 0 ? 0 : x->jobs(p, call, y->shape);
+        int64_t each = y->shape.slices ? n / y->shape.slices : 0;          /* of a matrix */
+        for (; at < first + n; at = next_piece(c, 1))
+            if (!s->stagger || stagger_active(b, &b->stagger, s->stagger, y, (at - first) / each))
+                x->run(b, call, y, at - first, who);
+        first += n;
+    }
+}
+
+CORE void copy_arrays(const optc_binding *b, const ProgAction *a)
+{
+    const ProgArray *m = &b->rule->program->array[a->to];
+    size_t size = (size_t)b->rule->program->type[m->type].bytes;
+    for (int i = 0; i < (m->dom == GROUP ? b->ncohort : b->ntensor); i++) {
+        void *const *mem = m->dom == GROUP ? b->group[i].mem : b->tensor[i].mem;
+        if (mem[a->to] && mem[a->from] && (m->dom == GROUP ? b->group[i].view.n : b->tensor[i].view.n) >= 0)
+            memcpy(mem[a->to], mem[a->from],
+                   (m->dom == GROUP ? 1 : (size_t)dom_len(m->dom, b->tensor[i].shape)) * size);
+    }
+}
+
+static void run_task(const optc_binding *b, const Task *t, Counter *c, int threads, int who)
+{
+    if (t->action->kind == ACT_LAUNCH && b->rule->program->stage[t->action->stage].kind == S_CALL)
+        run_call(b, t, c, who);
+    else if (t->action->kind == ACT_LAUNCH)
+        run_stage(b, t, c, threads);
+    else if (t->action->kind == ACT_COPY && next_piece(c, 1) == 0)
+        copy_arrays(b, t->action);
+}
+
+static void run_alone(const optc_binding *b, const Tasks *x, int from, int to, int who)
+{
+    unsigned long long mode = float_mode_set();
+    for (int i = from; i < to; i++) {
+        Counter c = {0, {0}};
+        run_task(b, &x->task[i], &c, 1, who);
+    }
+    float_mode_reset(mode);
+}
+
+#ifdef _OPENMP
+/* Too little for several threads: those that follow each other are done by one, with nobody waiting in between. */
+static bool is_small(const optc_binding *b, const Task *t)
+{
+    const ProgStage *s = t->action->kind == ACT_LAUNCH ? &b->rule->program->stage[t->action->stage] : NULL;
+    const Units *u = s && s->kind != S_GROUP ? task_units(b, t) : NULL;
+    if (u && s->kind == S_CALL)
+        return u->n == 1 && callee_info(s->call)->jobs(b->rule->program, s->call, b->tensor[*u->tensor].shape) <= 1;
+    return !u || u->prefix[s->kind][u->n] <= 1;
+}
+
+static int small_until(const optc_binding *b, const Tasks *x, int i, int end)
+{
+    while (i < end && is_small(b, &x->task[i]))
+        i++;
+    return i;
+}
+
+/* Tasks [i, end), of which the first and the last are large; called by all threads of a team. */
+static void run_together(const optc_binding *b, const Tasks *x, Counter *c, int i, int end, Barrier *t, int threads)
+{
+    int who = omp_get_thread_num();
+    unsigned long long mode = float_mode_set();
+    for (int next; i < end; i = next) {
+        next = small_until(b, x, i, end);
+        if (next > i && next_piece(&c[i], 1) == 0)
+            run_alone(b, x, i, next, who);
+        else if (next == i)
+            run_task(b, &x->task[next++], &c[i], threads, who);
+        if (next < end)
+            barrier_wait(t, threads);
+    }
+    float_mode_reset(mode);
+}
+#endif
+
+/* What is small at the beginning and at the end is done by the caller, while the others sleep or need not wait. */
+static void run_tasks(const optc_binding *b, const Tasks *x, Counter *c, int threads)
+{
+    if (threads == 1) {
+        run_alone(b, x, 0, x->n, 0);
+        return;
+    }
+#ifdef _OPENMP
+    int end = x->n, first = small_until(b, x, 0, end);
+    while (end > first && is_small(b, &x->task[end - 1]))
+        end--;
+    run_alone(b, x, 0, first, 0);
+    if (first < end) {
+        Barrier t = {0, 0, 0};
+#pragma omp parallel num_threads(threads)
+        run_together(b, x, c, first, end, &t, omp_get_num_threads());
+    }
+    run_alone(b, x, end, x->n, 0);
+#else
+    (void)c;
+#endif
+}
+
+static optc_status copy_group(optc_binding *b, void *to, const void *from, size_t n)
+{
+    (void)b;
+    memcpy(to, from, n);
+    return OPTC_OK;
+}
+
+CORE void cpu_follow(optc_binding *b) { cohorts_copy_states(b, copy_group); }
+
+static optc_status cpu_run(optc_binding *b, int entry, int phase)
+{
+    const Tasks *x = &b->tasks[entry * program_phases(b->rule->program) + phase];
+    int64_t per_thread = 1 << 15;                  /* below that a thread costs more to wake than it brings */
+    int most = b->rule->engine->threads, threads = b->threads ? b->threads : most;
+    if (!b->threads && b->effort / per_thread + 1 < threads)
+        threads = (int)(b->effort / per_thread) + 1;
+    threads = threads_allowed(threads > most ? most : threads);
+    Counter few[32], *c = x->n <= 32 ? few : (Counter *)malloc(sizeof *c * (size_t)x->n);
+    if (!c)
+        return no_memory("optc_run");
+    for (int i = 0; i < x->n; i++)
+        c[i].next = 0;
+    for (int i = 0; i < b->ncohort; i++)
+        b->group[i].hyper[0] = (double)(b->steps + 1 - b->group[i].lag);
+    cpu_follow(b);
+    run_tasks(b, x, c, threads);
+    if (c != few)
+        free(c);
+    return OPTC_OK;
+}
+
+/* ---- the rest of a device that the host reaches ---- */
+CORE optc_status cpu_sync(optc_binding *b)
+{
+    (void)b;
+    return OPTC_OK;
+}
+
+static optc_status cpu_use_pointer(optc_binding *b, int tensor, const void *was, const void *p, const char *what)
+{
+    (void)b, (void)tensor, (void)was, (void)p, (void)what;
+    return OPTC_OK;
+}
+
+static void cpu_set_stream(optc_binding *b, void *stream) { (void)b, (void)stream; }
+
+static optc_status cpu_read(const optc_binding *b, void *host, const void *from, size_t bytes, const char *call)
+{
+    (void)b, (void)call;
+    memcpy(host, from, bytes);
+    return OPTC_OK;
+}
+
+static optc_status cpu_write(const optc_binding *b, void *to, const void *host, size_t bytes, bool wait,
+                             const char *call)
+{
+    (void)b, (void)call, (void)wait;
+    memcpy(to, host, bytes);
+    return OPTC_OK;
+}
+
+static optc_status cpu_spread(const optc_binding *b, void *to, size_t pitch, int n, double value, const char *call)
+{
+    (void)b, (void)call;
+    for (int i = 0; i < n; i++)
+        memcpy((char *)to + pitch * (size_t)i, &value, sizeof value);
+    return OPTC_OK;
+}
+
+static optc_status cpu_send_hyper(const optc_binding *b, int first, int n, int at, double value, const char *call)
+{
+    (void)b, (void)first, (void)n, (void)at, (void)value, (void)call;
+    return OPTC_OK;
+}
+
+static optc_status cpu_get_t(const optc_binding *b, int64_t *steps)
+{
+    *steps = b->steps;
+    return OPTC_OK;
+}
+
+static optc_status cpu_set_t(optc_binding *b, int64_t steps)
+{
+    (void)b, (void)steps;
+    return OPTC_OK;
+}
+
+static optc_status cpu_more(optc_binding *b, size_t bytes, void **out)
+{
+    char *p = TAKE(b, char, bytes + 64);
+    *out = p ? p + (64 - (uintptr_t)p % 64) % 64 : NULL;
+    return p ? OPTC_OK : no_memory("optc_run");
+}
+
+static optc_status cpu_grown(optc_binding *b)
+{
+    (void)b;
+    return OPTC_OK;
+}
+
+static void cpu_arranged(optc_binding *b, bool moved) { (void)b, (void)moved; }
+
+static int64_t available(void)
+{
+    FILE *f = fopen("/proc/meminfo", "r");
+    char line[200];
+    long long kib = -1;
+    while (f && kib < 0 && fgets(line, sizeof line, f))
+        if (sscanf(line, "MemAvailable: %lld", &kib) != 1)
+            kib = -1;
+    if (f)
+        fclose(f);
+    return kib < 0 ? (int64_t)sysconf(_SC_AVPHYS_PAGES) * sysconf(_SC_PAGESIZE) : (int64_t)kib * 1024;
+}
+
+static optc_status cpu_memory(optc_engine *e, optc_memory *out)
+{
+    (void)e;
+    out->total = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+    out->free = available();
+    return OPTC_OK;
+}
+
+CORE const Device *cpu_device(void)
+{
+    static const Device d = {"cpu",          cpu_bind,       cpu_unbind, cpu_run,   cpu_sync,
+                             cpu_use_pointer, cpu_set_stream, cpu_read,   cpu_write, cpu_spread,
+                             cpu_send_hyper, cpu_get_t,      cpu_set_t,  cpu_more,  cpu_grown,
+                             cpu_arranged,   NULL,           0,          cpu_memory, true,
+                             NULL,           cpu_call_bytes};
+    return &d;
+}

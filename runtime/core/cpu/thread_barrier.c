@@ -1,0 +1,57 @@
+/* Threads that wait for each other between the stages of a step. OpenMP's own barrier spins for milliseconds before it
+ * lets the core go (libgomp's default); where something else runs on the machine that is the core which the thread that
+ * is waited for should have. This one spins for some microseconds, as long as a stage that is balanced leaves anybody
+ * waiting, and then sleeps. */
+#include "runtime/core/api/core.h"
+
+#include <limits.h>
+#include <unistd.h>
+#if defined(_OPENMP) && defined(__linux__)
+#include <sys/syscall.h>
+#endif
+
+#ifdef _OPENMP
+/* FUTEX_WAIT_PRIVATE and FUTEX_WAKE_PRIVATE of linux/futex.h, which is not everywhere where the calls are */
+enum { WAIT_PRIVATE = 128, WAKE_PRIVATE = 129 };
+
+static void rest(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("isb");
+#endif
+}
+
+/* Until somebody has begun another turn. */
+static void doze(Barrier *t, unsigned generation)
+{
+    __atomic_add_fetch(&t->asleep, 1, __ATOMIC_SEQ_CST);
+    while (__atomic_load_n(&t->generation, __ATOMIC_SEQ_CST) == generation)
+#ifdef __linux__
+        (void)syscall(SYS_futex, &t->generation, WAIT_PRIVATE, generation, NULL, NULL, 0);
+#else
+        (void)usleep(50);
+#endif
+    __atomic_sub_fetch(&t->asleep, 1, __ATOMIC_SEQ_CST);
+}
+
+CORE void barrier_wait(Barrier *t, int threads)
+{
+    enum { SPINS = 1000 };
+    unsigned generation = __atomic_load_n(&t->generation, __ATOMIC_ACQUIRE);
+    if (__atomic_add_fetch(&t->arrived, 1, __ATOMIC_ACQ_REL) == threads) {
+        __atomic_store_n(&t->arrived, 0, __ATOMIC_RELAXED);            /* nobody comes again before the turn */
+        __atomic_add_fetch(&t->generation, 1, __ATOMIC_SEQ_CST);
+#ifdef __linux__
+        if (__atomic_load_n(&t->asleep, __ATOMIC_SEQ_CST))
+            (void)syscall(SYS_futex, &t->generation, WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+#endif
+        return;
+    }
+    for (int i = 0; i < SPINS; i++, rest())
+        if (__atomic_load_n(&t->generation, __ATOMIC_ACQUIRE) != generation)
+            return;
+    doze(t, generation);
+}
+#endif

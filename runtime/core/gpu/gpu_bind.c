@@ -1,0 +1,446 @@
+/* A binding on a GPU: its memory, its tables, what its states start as. */
+#include "runtime/core/gpu/gpu_device.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- tables ---- */
+typedef struct Packer { char *host; size_t at; } Packer;         /* host NULL: only measures */
+
+static size_t pack_end(Packer *p, size_t bytes)
+{
+    size_t at = p->at;
+    p->at = (p->at + bytes + 255) & ~(size_t)255;
+    return at;
+}
+
+static size_t pack_units(Packer *p, const optc_binding *b, const Units *u, int k)
+{
+    Unit *to = p->host ? (Unit *)(void *)(p->host + p->at) : NULL;
+    int64_t place[BRIEF + 1], *brief = k == S_FLAT ? place : NULL;       /* by length less one: where the next goes */
+    int64_t next = brief ? u->shorter[BRIEF] : 0;
+    if (to && brief)
+        memcpy(brief, u->shorter, sizeof *brief * (BRIEF + 1));
+    for (int i = 0; to && i < u->n; i++) {
+        int64_t n = u->prefix[k][i + 1] - u->prefix[k][i];
+        int length = brief ? brief_length(b->tensor[u->tensor[i]].shape) : 0;
+        for (int64_t x = 0; x < n; x++) {
+            Unit *at = &to[length && x == n - 1 ? brief[length - 1]++ : next++];
+            at->tensor = u->tensor[i];
+            at->unit = (int)x;
+        }
+    }
+    return pack_end(p, (size_t)u->prefix[k][u->n] * sizeof(Unit));
+}
+
+static bool has_stage(const Program *p, int variant, int kind)
+{
+    for (int i = 0; i < p->nstage && kind != S_CALL; i++)
+        if (p->stage[i].variant == variant && (int)p->stage[i].kind == kind)
+            return true;
+    return false;
+}
+
+static bool kind_blocked(int k) { return dom_of_block(stage_info[k].dom); }
+
+/* A view as the device sees it: the same struct, with device addresses inside. */
+static optc_view device_view(const optc_binding *b, const GpuTables *t, int i)
+{
+    size_t row = sizeof(void *) * (size_t)b->rule->program->narray;
+    bool tensor = i < b->nall;
+    int at = tensor ? b->tensor[i].cohort : i - b->nall;
+    optc_view v = tensor ? b->tensor[i].view : b->group[at].view;
+    CUdeviceptr mem = tensor ? t->mem + row * (size_t)i : t->group_mem + row * (size_t)at;
+    v.mem = (void *const *)(uintptr_t)mem;
+    v.hyper = (const double *)(uintptr_t)(t->hyper + gpu_hyper_bytes(b) * (size_t)at);
+    return v;
+}
+
+static CUdeviceptr pack_views(Packer *p, const optc_binding *b, const GpuTables *t, CUdeviceptr base, int first, int n)
+{
+    for (int i = 0; p->host && i < n; i++) {
+        optc_view v = device_view(b, t, first + i);
+        memcpy(p->host + p->at + sizeof v * (size_t)i, &v, sizeof v);
+    }
+    return base + pack_end(p, sizeof(optc_view) * (size_t)n);
+}
+
+/* Hyperparameters, pointers and views of groups and rows. */
+static void pack_rows(Packer *p, const optc_binding *b, GpuTables *t, CUdeviceptr base)
+{
+    size_t hyper = gpu_hyper_bytes(b), row = sizeof(void *) * (size_t)b->rule->program->narray;
+    for (int i = 0; p->host && i < b->ncohort; i++)
+        memcpy(p->host + p->at + hyper * (size_t)i, b->group[i].hyper, hyper);
+    t->hyper = base + pack_end(p, hyper * (size_t)b->ncohort);
+    for (int i = 0; p->host && i < b->ncohort; i++)
+        memcpy(p->host + p->at + row * (size_t)i, b->group[i].mem, row);
+    t->group_mem = base + pack_end(p, row * (size_t)b->ncohort);
+    t->groups = pack_views(p, b, t, base, b->nall, b->ncohort);
+}
+
+static void pack_all(Packer *p, const optc_binding *b, GpuTables *t, CUdeviceptr base)
+{
+    const Program *pr = b->rule->program;
+    size_t row = sizeof(void *) * (size_t)pr->narray;
+    pack_rows(p, b, t, base);
+    for (int i = 0; p->host && i < b->nall; i++)
+        memcpy(p->host + p->at + row * (size_t)i, b->tensor[i].mem, row);
+    t->mem = base + pack_end(p, row * (size_t)b->nall);
+    t->views = pack_views(p, b, t, base, 0, b->nall);
+    for (int v = 0; v < pr->nvariant; v++)
+        for (int k = 0; k < NSTAGEKIND; k++)
+            if (has_stage(pr, v, k))
+                t->units[v][k] = base + pack_units(p, b, kind_blocked(k) ? &b->blocks[v] : &b->units[v], k);
+    for (int i = 0; i < b->nbatch; i++)
+        for (int k = 0; k < NSTAGEKIND; k++)
+            if (has_stage(pr, b->batch[i].variant, k))
+                t->batch_units[i * NSTAGEKIND + k] =
+                    base + pack_units(p, b, kind_blocked(k) ? &b->batch[i].blocks : &b->batch[i].units, k);
+}
+
+static optc_status make_tables(optc_binding *b)
+{
+    GpuTables *t = b->gpu;
+    Packer p = {NULL, 0};
+    t->batch_units = TAKE(b, CUdeviceptr, b->nbatch * NSTAGEKIND);
+    if (!t->batch_units)
+        return no_memory("optc_bind");
+    for (int i = 0; i < b->ncohort; i++)
+        b->group[i].hyper[0] = 0;                 /* on the device t counts the steps begun */
+    pack_all(&p, b, t, 0);
+    t->bytes = p.at;
+    optc_status s = gpu_alloc(b->rule->engine, t->bytes, t->stream, "tables", &t->all);
+    if (s != OPTC_OK)
+        return s;
+    p.host = (char *)calloc(1, t->bytes + 1);
+    p.at = 0;
+    if (!p.host)
+        return no_memory("optc_bind");
+    pack_all(&p, b, t, t->all);
+    s = gpu_write(b, (void *)(uintptr_t)t->all, p.host, t->bytes, true, "optc_bind");
+    free(p.host);
+    return s;
+}
+
+/* ---- rows behind the groups ---- */
+typedef struct GpuCohortMemory { struct GpuCohortMemory *next; CUdeviceptr at; size_t bytes; } GpuCohortMemory;
+
+static optc_status more_memory(optc_binding *b, size_t bytes, CUdeviceptr *out)
+{
+    GpuCohortMemory *m = TAKE(b, GpuCohortMemory, 1);
+    if (!m)
+        return no_memory("optc_run");
+    optc_status s = gpu_alloc(b->rule->engine, bytes, b->gpu->stream, "rows of other counts of steps", out);
+    if (s != OPTC_OK)
+        return s;
+    m->at = *out;
+    m->bytes = bytes;
+    m->next = b->gpu->cohort_memory;
+    b->gpu->cohort_memory = m;
+    return OPTC_OK;
+}
+
+static void give_last(optc_binding *b)
+{
+    GpuCohortMemory *m = b->gpu->cohort_memory;
+    gpu_give(b->rule->engine, m->at, m->bytes, b->gpu->stream);
+    b->gpu->cohort_memory = m->next;
+}
+
+CORE optc_status gpu_alloc_cohorts(optc_binding *b, size_t bytes, void **out)
+{
+    CUdeviceptr at = 0;
+    gpu_enter(b->rule->engine->gpu);
+    optc_status s = gpu_leave(b->rule->engine->gpu, more_memory(b, bytes, &at));
+    *out = (void *)(uintptr_t)at;
+    return s;
+}
+
+/* Tables for more rows than there was room for, and launches over them. (A graph of the caller's would have the old
+ * ones: gpu_may_change_participation.) */
+static optc_status grown_inside(optc_binding *b)
+{
+    GpuTables was = *b->gpu, *t = b->gpu;
+    Packer p = {NULL, 0};
+    CUdeviceptr at = 0;
+    for (int i = 0; i < b->ncohort; i++)
+        b->group[i].hyper[0] = (double)(b->steps - b->group[i].lag);
+    pack_rows(&p, b, t, 0);
+    size_t bytes = p.at;
+    p.host = (char *)calloc(1, bytes + 1);
+    p.at = 0;
+    optc_status s = p.host ? more_memory(b, bytes, &at) : no_memory("optc_run");
+    if (s == OPTC_OK) {
+        pack_rows(&p, b, t, at);
+        s = gpu_write(b, (void *)(uintptr_t)at, p.host, bytes, true, "optc_run");
+    }
+    free(p.host);
+    if (s == OPTC_OK)
+        s = gpu_build_lists(b);
+    if (s == OPTC_OK && t->close) {                /* what it tries has the old tables, and so had the old plays */
+        t->close(b);
+        t->begin = NULL, t->end = NULL, t->close = NULL;
+    }
+    if (s != OPTC_OK) {
+        t->hyper = was.hyper, t->group_mem = was.group_mem, t->groups = was.groups;
+        while (t->cohort_memory != was.cohort_memory)
+            give_last(b);
+        give_last(b);                              /* the rows' own */
+    }
+    return s;
+}
+
+CORE optc_status gpu_cohorts_grown(optc_binding *b)
+{
+    gpu_enter(b->rule->engine->gpu);
+    return gpu_leave(b->rule->engine->gpu, grown_inside(b));
+}
+
+CORE void gpu_participation_changed(optc_binding *b, bool moved)
+{
+    b->gpu->dirty = true;
+    b->gpu->moved = b->gpu->moved || moved;
+}
+
+/* Inside gpu_enter, not in a capture. Rows that were there keep the t they have on the device. */
+CORE optc_status gpu_send_views(optc_binding *b)
+{
+    GpuEngine *g = b->rule->engine->gpu;
+    GpuTables *t = b->gpu;
+    size_t hyper = gpu_hyper_bytes(b), row = sizeof(void *) * (size_t)b->rule->program->narray;
+    optc_view *v = (optc_view *)malloc(sizeof *v * (size_t)(b->nall + b->ncohort));
+    if (!v)
+        return no_memory("optc_run");
+    for (int i = 0; i < b->nall + b->ncohort; i++)
+        v[i] = device_view(b, t, i);
+    /* pageable: copied before it returns */
+    int rc = b->nall ? g->d->cuMemcpyHtoDAsync_v2(t->views, v, sizeof *v * (size_t)b->nall, t->stream) : 0;
+    if (!rc)
+        rc = g->d->cuMemcpyHtoDAsync_v2(t->groups, v + b->nall, sizeof *v * (size_t)b->ncohort, t->stream);
+    free(v);
+    for (int i = b->ngroup; i < b->ncohort && !rc; i++) {
+        Group *x = &b->group[i];
+        if (!x->stale)
+            continue;
+        x->hyper[0] = (double)(b->steps - x->lag);
+        rc = g->d->cuMemcpyHtoDAsync_v2(t->hyper + hyper * (size_t)i, x->hyper, hyper, t->stream);
+        if (!rc)
+            rc = g->d->cuMemcpyHtoDAsync_v2(t->group_mem + row * (size_t)i, x->mem, row, t->stream);
+        x->stale = rc != 0;
+    }
+    if (rc)
+        return gpu_error(g, "cuMemcpyHtoDAsync", rc, "who takes part");
+    t->dirty = false;
+    return OPTC_OK;
+}
+
+/* ---- states ---- */
+static bool is_zero(const ProgArray *m) { return !m->copies_p && !m->hyper && m->value == 0 && !signbit(m->value); }
+
+/* Another type, or a constant other than zero: made on the host in pieces. */
+static optc_status fill_one(optc_binding *b, const ProgArray *m, int group, void *dst, const void *param, int64_t n,
+                            int64_t side)
+{
+    GpuEngine *g = b->rule->engine->gpu;
+    const Program *p = b->rule->program;
+    int64_t piece = n < 1 << 20 ? n : 1 << 20, size = p->type[m->type].bytes, psize = p->type[p->p].bytes;
+    if (!dst || !n)
+        return OPTC_OK;
+    if (m->copies_p && m->type == p->p) {
+        TRY(g,
+            cuMemcpyDtoDAsync_v2((CUdeviceptr)(uintptr_t)dst, (CUdeviceptr)(uintptr_t)param, (size_t)(n * size),
+                                 b->gpu->stream),
+            m->name);
+        return OPTC_OK;
+    }
+    char *buf = (char *)malloc((size_t)piece * 16), *src = buf ? buf + piece * 8 : NULL;
+    optc_status s = buf ? OPTC_OK : no_memory("optc_bind");
+    for (int64_t at = 0; s == OPTC_OK && at < n; at += piece) {
+        int64_t k = n - at < piece ? n - at : piece;
+        if (m->copies_p)
+            s = gpu_read(b, src, (const char *)param + at * psize, (size_t)(k * psize), "optc_bind");
+        if (s == OPTC_OK) {
+            state_fill(b, m, group, buf, src, state_span(at, k, side));
+            s = gpu_write(b, (char *)dst + at * size, buf, (size_t)(k * size), true, "optc_bind");
+        }
+    }
+    free(buf);
+    return s;
+}
+
+/* A constant of four bytes: the state's arrays lie behind one another, so one call fills them all, gaps included. */
+static optc_status fill_range(optc_binding *b, int array, const ProgArray *m)
+{
+    GpuEngine *g = b->rule->engine->gpu;
+    char *lo = NULL, *hi = NULL;
+    for (int i = 0; i < b->ntensor; i++) {
+        char *at = (char *)b->tensor[i].mem[array];
+        if (!at || state_caller_owned(b, i, array))
+            continue;
+        lo = lo ? lo : at;
+        hi = at + dom_len(m->dom, b->tensor[i].shape) * 4;
+    }
+    double room = 0;                              /* of any type */
+    unsigned bits;
+    type_store(m->type, &room, 0, m->value);
+    memcpy(&bits, &room, sizeof bits);
+    if (lo)
+        TRY(g, cuMemsetD32Async((CUdeviceptr)(uintptr_t)lo, bits, (size_t)(hi - lo) / 4, b->gpu->stream), m->name);
+    return OPTC_OK;
+}
+
+static optc_status init_states(optc_binding *b)
+{
+    const Program *p = b->rule->program;
+    GpuEngine *g = b->rule->engine->gpu;
+    optc_status s = OPTC_OK;
+    TRY(g, cuMemsetD8Async((CUdeviceptr)(uintptr_t)b->block, 0, b->storage_bytes, b->gpu->stream), "states");
+    for (int k = 0; k < p->narray && s == OPTC_OK; k++) {
+        const ProgArray *m = &p->array[k];
+        if (m->kind != MEM_STATE || is_zero(m))
+            continue;
+        if (!m->copies_p && !m->hyper && !m->eye && p->type[m->type].bytes == 4 && m->dom != GROUP) {
+            s = fill_range(b, k, m);
+            continue;
+        }
+        for (int i = 0; m->dom == GROUP && i < b->ngroup && s == OPTC_OK; i++)
+            s = fill_one(b, m, i, b->group[i].mem[k], NULL, 1, 1);
+        int from = dom_of_block(m->dom) ? b->ntensor : 0, to = m->dom == GROUP ? 0 : from ? b->nall : b->ntensor;
+        for (int i = from; i < to && s == OPTC_OK; i++)
+            s = fill_one(b, m, b->tensor[i].group, state_caller_owned(b, i, k) ? NULL : b->tensor[i].mem[k],
+                         b->tensor[i].mem[0], dom_len(m->dom, b->tensor[i].shape),
+                         axis_len(dom_info[m->dom].axis[0], b->tensor[i].shape));
+    }
+    return s;
+}
+
+/* ---- binding ---- */
+CORE optc_status gpu_owns_pointer(GpuEngine *g, const void *p, const char *what, bool *here)
+{
+    int type = 0, ordinal = g->ordinal, managed = 0;
+    const Driver *d = gpu_enter(g);
+    CUdeviceptr at = (CUdeviceptr)(uintptr_t)p;
+    int rc = d->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at);
+    if (!rc)
+        rc = d->cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, at);
+    if (!rc && !managed)
+        rc = d->cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at);
+    gpu_leave(g, OPTC_OK);
+    optc_status s = gpu_alive(g);
+    if (s == OPTC_OK && rc && rc != CUDA_ERROR_INVALID_VALUE)      /* that one: it knows no such memory */
+        return gpu_error(g, "cuPointerGetAttribute", rc, what);
+    *here = s == OPTC_OK && !rc && type != CU_MEMORYTYPE_HOST && ordinal == g->ordinal;
+    return s;
+}
+
+static optc_status check_pointer(optc_binding *b, int tensor, const void *p, const char *what)
+{
+    bool here = true;
+    char label[96];
+    optc_status s = p ? gpu_owns_pointer(b->rule->engine->gpu, p, what, &here) : OPTC_OK;
+    if (s == OPTC_OK && !here)
+        return fail(OPTC_ERROR_ARGUMENT, "%s of %s does not lie in the memory of %s", what,
+                    tensor_label(b, tensor, label), b->rule->engine->name);
+    return s;
+}
+
+CORE optc_status gpu_use_pointer(optc_binding *b, int tensor, const void *was, const void *p, const char *what)
+{
+    if (p == was)
+        return OPTC_OK;
+    optc_status s = check_pointer(b, tensor, p, what);
+    b->gpu->moved = b->gpu->moved || s == OPTC_OK;
+    return s;
+}
+
+/* What a workspace takes of what could not be had, and that a smaller one is to be had. Nothing is taken in its place
+ * unasked: which matrices a call sees together decides bits, and what is free is no reason for others. */
+CORE optc_status workspace_fails(const optc_binding *b, optc_status s, int64_t bytes)
+{
+    char why[800];
+    if (s != OPTC_ERROR_MEMORY || !bytes)
+        return s;
+    snprintf(why, sizeof why, "%.700s", optc_message());
+    return fail(s, "%s; %lld of them are workspace: one below %lld takes less, and longer "
+                   "(optc_engine_options.workspace, or OPTC_WORKSPACE)",
+                why, (long long)bytes, (long long)b->rule->engine->workspace);
+}
+
+static optc_status bind_inside(optc_binding *b)
+{
+    GpuEngine *g = b->rule->engine->gpu;
+    char what[100];
+    CUdeviceptr block;
+    snprintf(what, sizeof what, "the states and temporaries of '%.40s' on %d tensors", b->rule->program->name,
+             b->ntensor);
+    b->storage_bytes += 256;
+    optc_status s = gpu_alloc(b->rule->engine, b->storage_bytes, b->gpu->stream, what, &block);
+    s = workspace_fails(b, s, b->pool_bytes);
+    b->block = (void *)(uintptr_t)block;
+    if (s == OPTC_OK)
+        s = layout_place(b);
+    if (s == OPTC_OK)
+        s = make_tables(b);
+    if (s == OPTC_OK)
+        s = calls_bind(b);
+    if (s == OPTC_OK)
+        s = gpu_build_lists(b);
+    if (s == OPTC_OK)
+        s = gpu_stagger_bind(b);
+    if (s == OPTC_OK)
+        phases_bind(b);
+    if (s == OPTC_OK)
+        s = init_states(b);
+    if (s == OPTC_OK)
+        TRY(g, cuStreamSynchronize(b->gpu->stream), what);      /* the first step may run in another stream */
+    return s;
+}
+
+static optc_status bind_checked(optc_binding *b)
+{
+    optc_status s = gpu_alive(b->rule->engine->gpu);
+    for (int i = 0; i < b->ntensor && s == OPTC_OK; i++) {
+        s = check_pointer(b, i, b->tensor[i].mem[0], "optc_bind: the parameter");
+        if (s == OPTC_OK)
+            s = check_pointer(b, i, b->tensor[i].mem[1], "optc_bind: the gradient");
+        for (int k = 0; b->tensor[i].caller_owned && k < b->rule->program->narray && s == OPTC_OK; k++)
+            s = check_pointer(b, i, state_caller_owned(b, i, k) ? b->tensor[i].mem[k] : NULL, "optc_bind: a state");
+    }
+    if (s != OPTC_OK)
+        return s;
+    b->gpu = (GpuTables *)calloc(1, sizeof *b->gpu);
+    if (!b->gpu)
+        return no_memory("optc_bind");
+    s = HOST()->code(b->rule, b->elems, &b->gpu->code);
+    return s == OPTC_OK ? bind_inside(b) : s;
+}
+
+CORE optc_status gpu_bind(optc_binding *b)
+{
+    gpu_enter_aside(b->rule->engine->gpu);
+    return gpu_leave(b->rule->engine->gpu, bind_checked(b));
+}
+
+CORE void gpu_unbind(optc_binding *b)
+{
+    GpuTables *t = b->gpu;
+    if (!t)
+        return;
+    gpu_enter_aside(b->rule->engine->gpu);
+    if (t->close)
+        t->close(b);
+    gpu_drop_lists(b);
+    calls_unbind(b);
+    gpu_stagger_unbind(b);
+    tables_drop(b);
+    gpu_give(b->rule->engine, (CUdeviceptr)(uintptr_t)b->block, b->storage_bytes, t->stream);
+    gpu_give(b->rule->engine, t->all, t->bytes, t->stream);
+    for (const GpuCohortMemory *m = t->cohort_memory; m; m = m->next)
+        gpu_give(b->rule->engine, m->at, m->bytes, t->stream);
+    gpu_leave(b->rule->engine->gpu, OPTC_OK);
+    free(t);
+    b->gpu = NULL;
+    b->block = NULL;
+}

@@ -1,0 +1,336 @@
+/* A GPU: its context, its errors, its memory. */
+#include "runtime/core/gpu/gpu_device.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Whether each push of this thread that has not been left again worked: a context that is gone must not cost the caller
+ * its own. */
+static __thread uint64_t pushed;
+/* aside: how deep it was when the mode of captures was changed; 0: it is the caller's */
+static __thread int depth, aside;
+static __thread CUstreamCaptureMode callers;       /* mode */
+
+/* Allocating, freeing and waiting would end a capture that any stream of the program has under way (in the mode that is
+ * usual there), though they have nothing to do with it: what comes and goes says so, and puts back what was. Against a
+ * stream that keeps in step with the default one nothing helps: CUDA lets nobody use that one meanwhile. */
+static CUstreamCaptureMode capture_mode(const Driver *d, CUstreamCaptureMode mode)
+{
+    return d->cuThreadExchangeStreamCaptureMode(&mode) ? (CUstreamCaptureMode)CU_STREAM_CAPTURE_MODE_GLOBAL : mode;
+}
+
+CORE const Driver *gpu_enter(const GpuEngine *g)
+{
+    pushed = pushed << 1 | (g->d->cuCtxPushCurrent_v2(g->ctx) == 0);
+    depth++;
+    return g->d;
+}
+
+CORE const Driver *gpu_enter_aside(const GpuEngine *g)
+{
+    const Driver *d = gpu_enter(g);
+    if (!aside) {
+        aside = depth;
+        callers = capture_mode(d, CU_STREAM_CAPTURE_MODE_RELAXED);
+    }
+    return d;
+}
+
+CORE optc_status gpu_leave(const GpuEngine *g, optc_status s)
+{
+    CUcontext c;
+    if (aside == depth) {
+        capture_mode(g->d, callers);
+        aside = 0;
+    }
+    if (pushed & 1)
+        g->d->cuCtxPopCurrent_v2(&c);
+    pushed >>= 1;
+    depth--;
+    return s;
+}
+
+/* ---- handles ---- */
+typedef struct Spare { void *handle; SpareGone gone; } Spare;
+
+/* Whoever has a place's spare has it alone; one of another library is put where there is room. */
+static void put_spare(GpuEngine *g, Spare *x)
+{
+    for (int i = 0; i < MOST_SPARE; i++) {
+        Spare *none = NULL;
+        if (__atomic_compare_exchange_n(&g->spare[i], &none, x, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+            return;
+    }
+    x->gone(x->handle);
+    free(x);
+}
+
+CORE void *spare_take(GpuEngine *g, SpareGone gone)
+{
+    void *handle = NULL;
+    for (int i = 0; i < MOST_SPARE && !handle; i++) {
+        Spare *x = __atomic_exchange_n(&g->spare[i], (Spare *)NULL, __ATOMIC_SEQ_CST);
+        if (x && x->gone != gone) {
+            put_spare(g, x);
+        } else if (x) {
+            handle = x->handle;
+            free(x);
+        }
+    }
+    return handle;
+}
+
+CORE void spare_keep(GpuEngine *g, void *handle, SpareGone gone)
+{
+    Spare *x = (Spare *)malloc(sizeof *x);
+    if (!x) {
+        gone(handle);
+        return;
+    }
+    x->handle = handle;
+    x->gone = gone;
+    put_spare(g, x);
+}
+
+CORE void spare_drop(GpuEngine *g)
+{
+    for (int i = 0; i < MOST_SPARE; i++) {
+        Spare *x = __atomic_exchange_n(&g->spare[i], (Spare *)NULL, __ATOMIC_SEQ_CST);
+        if (x)
+            x->gone(x->handle);
+        free(x);
+    }
+}
+
+/* ---- errors ---- */
+/* After these the context answers every call with the same error: nothing on it can be saved. */
+static bool sticky(int rc)
+{
+    static const int ends[] = {CUDA_ERROR_ECC_UNCORRECTABLE,
+                               CUDA_ERROR_NVLINK_UNCORRECTABLE,
+                               CUDA_ERROR_ILLEGAL_ADDRESS,
+                               CUDA_ERROR_LAUNCH_TIMEOUT,
+                               CUDA_ERROR_CONTEXT_IS_DESTROYED,
+                               CUDA_ERROR_ASSERT,
+                               CUDA_ERROR_HARDWARE_STACK_ERROR,
+                               CUDA_ERROR_ILLEGAL_INSTRUCTION,
+                               CUDA_ERROR_MISALIGNED_ADDRESS,
+                               CUDA_ERROR_INVALID_ADDRESS_SPACE,
+                               CUDA_ERROR_INVALID_PC,
+                               CUDA_ERROR_LAUNCH_FAILED,
+                               0};
+    for (const int *e = ends; *e; e++)
+        if (*e == rc)
+            return true;
+    return false;
+}
+
+CORE optc_status gpu_error(GpuEngine *g, const char *call, int rc, const char *what)
+{
+    const char *name = "?", *text = "";
+    char why[400];
+    g->d->cuGetErrorName(rc, &name);
+    g->d->cuGetErrorString(rc, &text);
+    snprintf(why, sizeof why, "%.*s: %s (%s)%s%.200s", (int)strcspn(call, "("), call, name, text, *what ? ": " : "",
+             what);
+    if (!sticky(rc))
+        return fail(rc == CUDA_ERROR_OUT_OF_MEMORY ? OPTC_ERROR_MEMORY : OPTC_ERROR_DEVICE, "%s", why);
+    int alive = 0;
+    if (__atomic_compare_exchange_n(&g->dead, &alive, 1, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
+        memcpy(g->why, why, sizeof why);
+        __atomic_store_n(&g->dead, 2, __ATOMIC_SEQ_CST);       /* why can be read from here on */
+    }
+    return fail(OPTC_ERROR_DEVICE, "%s; cuda:%d can do no more work in this process", why, g->ordinal);
+}
+
+CORE optc_status gpu_alive(GpuEngine *g)
+{
+    int dead = __atomic_load_n(&g->dead, __ATOMIC_SEQ_CST);
+    return dead ? fail(OPTC_ERROR_DEVICE, "cuda:%d failed before and can do no more work in this process: %s",
+                       g->ordinal, dead == 2 ? g->why : "")
+                : OPTC_OK;
+}
+
+/* ---- engines ---- */
+CORE int gpu_count(void)
+{
+    Driver d;
+    char why[256];
+    int n = 0;
+    return driver_open(&d, HOST()->cuda, why, sizeof why) && d.cuDeviceGetCount(&n) == 0 ? n : 0;
+}
+
+CORE int gpu_best(void)
+{
+    Driver d;
+    char why[256];
+    int best = -1, most = 0, n = 0;
+    size_t room = 0;
+    if (!driver_open(&d, HOST()->cuda, why, sizeof why) || d.cuDeviceGetCount(&n))
+        return -1;
+    for (int i = 0; i < n; i++) {
+        CUdevice dev;
+        int sms = 0;
+        size_t bytes = 0;
+        if (d.cuDeviceGet(&dev, i) || d.cuDeviceGetAttribute(&sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, dev) ||
+            d.cuDeviceTotalMem_v2(&bytes, dev))
+            continue;
+        if (best < 0 || sms > most || (sms == most && bytes > room)) {
+            best = i;
+            most = sms;
+            room = bytes;
+        }
+    }
+    return best;
+}
+
+static int kernel_driver(int otherwise)
+{
+    FILE *f = fopen("/sys/module/nvidia/version", "r");
+    int major = 0;
+    if (f && fscanf(f, "%d", &major) != 1)
+        major = 0;
+    if (f)
+        fclose(f);
+    return major ? major : otherwise;
+}
+
+static optc_status open_device(optc_engine *e, GpuEngine *g, int ordinal)
+{
+    int major, minor;
+    size_t bytes = 0;
+    g->ordinal = ordinal;
+    TRY(g, cuDeviceGet(&g->device, ordinal), "");
+    TRY(g, cuDeviceGetName(g->name, sizeof g->name, g->device), "");
+    TRY(g, cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, g->device), "");
+    TRY(g, cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, g->device), "");
+    TRY(g, cuDeviceGetAttribute(&g->sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, g->device), "");
+    if (HOST()->pooled)
+        TRY(g, cuDeviceGetAttribute(&g->pools, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, g->device), "");
+    TRY(g, cuDeviceGetAttribute(&g->l2, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, g->device), "");
+    TRY(g, cuDeviceTotalMem_v2(&bytes, g->device), "");
+    g->memory = (int64_t)bytes;
+    g->arch = major * 10 + minor;
+    g->driver = kernel_driver(g->d->version / 1000);
+    TRY(g, cuDevicePrimaryCtxRetain(&g->ctx, g->device), "");
+    snprintf(e->name, sizeof e->name, "cuda:%d: %s, %d multiprocessors, sm_%d", ordinal, g->name, g->sms, g->arch);
+    return OPTC_OK;
+}
+
+CORE optc_status gpu_open(optc_engine *e, int ordinal)
+{
+    char why[256];
+    int count = 0;
+    GpuEngine *g = (GpuEngine *)calloc(1, sizeof *g);
+    if (!g)
+        return no_memory("optc_open");
+    e->gpu = g;
+    g->d = &g->own;
+    /* for profilers and debuggers that want to see single launches */
+    g->no_graphs = getenv("OPTC_NO_GRAPHS") != NULL;
+    if (!driver_open(&g->own, HOST()->cuda, why, sizeof why))
+        return fail(OPTC_ERROR_UNAVAILABLE, "optc_open: cuda:%d: %s", ordinal, why);
+    TRY(g, cuDeviceGetCount(&count), "");
+    if (ordinal >= count)
+        return fail(OPTC_ERROR_UNAVAILABLE, "optc_open: there is no cuda:%d (there are %d)", ordinal, count);
+    return open_device(e, g, ordinal);
+}
+
+CORE void gpu_close(optc_engine *e)
+{
+    if (e->gpu && e->gpu->ctx) {
+        CUstreamCaptureMode was = capture_mode(e->gpu->d, CU_STREAM_CAPTURE_MODE_RELAXED);
+        gpu_enter(e->gpu);
+        spare_drop(e->gpu);
+        gpu_leave(e->gpu, OPTC_OK);
+        e->gpu->d->cuDevicePrimaryCtxRelease_v2(e->gpu->device);
+        capture_mode(e->gpu->d, was);
+    }
+    free(e->gpu);
+    e->gpu = NULL;
+}
+
+/* Machine code of the same major version, of these the highest minor one that is not above the GPU's; else the first
+ * PTX that is not above it. */
+CORE bool image_suits(Image x, Image best, int arch, bool compiles)
+{
+    if (x.arch > arch || (x.ptx ? !compiles : x.arch / 10 != arch / 10))
+        return false;
+    return !best.arch || (!x.ptx && (best.ptx || x.arch > best.arch));
+}
+
+/* ---- memory: the caller's allocator, or the device's stream-ordered pool; both inside gpu_enter ----
+ * Large blocks do not come from the pool: mapping 25 GB takes it 25 ms on an H200, and cuMemAlloc one. Where that finds
+ * no room the pool is asked after all, which may hold what others freed; cuMemFree takes back either kind once the
+ * stream is done with it. */
+enum { LARGE = 256 << 20 };
+
+static bool from_pool(const GpuEngine *g, size_t bytes) { return g->pools && bytes < LARGE; }
+
+CORE optc_status gpu_alloc(optc_engine *e, size_t bytes, CUstream stream, const char *what, CUdeviceptr *out)
+{
+    GpuEngine *g = e->gpu;
+    char text[160];
+    bytes = bytes ? bytes : 256;
+    *out = 0;
+    if (e->memory.alloc) {
+        *out = (CUdeviceptr)(uintptr_t)e->memory.alloc(e->memory.context, bytes, stream);
+        if (!*out)
+            return fail(OPTC_ERROR_MEMORY, "the caller's allocator gave no %zu bytes for %s", bytes, what);
+        if (*out % 256) {
+            e->memory.release(e->memory.context, (void *)(uintptr_t)*out, bytes, stream);
+            *out = 0;
+            return fail(OPTC_ERROR_ARGUMENT, "the caller's allocator gave memory that is not aligned to 256 bytes");
+        }
+    } else {
+        snprintf(text, sizeof text, "%zu bytes for %.100s", bytes, what);
+        int rc = from_pool(g, bytes) ? -1 : g->d->cuMemAlloc_v2(out, bytes);
+        if (rc && g->pools)
+            TRY(g, cuMemAllocAsync(out, bytes, stream), text);
+        else if (rc)
+            return gpu_error(g, "cuMemAlloc", rc, text);
+    }
+    memory_account(e, (int64_t)bytes);
+    return OPTC_OK;
+}
+
+CORE void gpu_give(optc_engine *e, CUdeviceptr p, size_t bytes, CUstream stream)
+{
+    GpuEngine *g = e->gpu;
+    bytes = bytes ? bytes : 256;
+    if (!p)
+        return;
+    if (e->memory.alloc) {
+        e->memory.release(e->memory.context, (void *)(uintptr_t)p, bytes, stream);
+    } else if (from_pool(g, bytes)) {
+        g->d->cuMemFreeAsync(p, stream);
+    } else {
+        g->d->cuStreamSynchronize(stream);
+        g->d->cuMemFree_v2(p);
+    }
+    memory_account(e, -(int64_t)bytes);
+}
+
+CORE optc_status gpu_memory(optc_engine *e, optc_memory *out)
+{
+    GpuEngine *g = e->gpu;
+    size_t have = 0, all = 0;
+    optc_status s = gpu_alive(g);
+    if (s != OPTC_OK)
+        return s;
+    int rc = gpu_enter(g)->cuMemGetInfo_v2(&have, &all);
+    out->total = (int64_t)all;
+    out->free = (int64_t)have;
+    return gpu_leave(g, rc ? gpu_error(g, "cuMemGetInfo", rc, "") : OPTC_OK);
+}
+
+CORE const Device *gpu_device(void)
+{
+    static const Device d = {"gpu",          gpu_bind,       gpu_unbind, gpu_run,   gpu_sync,
+                             gpu_use_pointer, gpu_set_stream, gpu_read,   gpu_write, gpu_spread,
+                             gpu_send_hyper, gpu_get_t,      gpu_set_t,  gpu_alloc_cohorts,  gpu_cohorts_grown,
+                             gpu_participation_changed,   gpu_may_change_participation, 8,         gpu_memory, false,
+                             gpu_read_ahead,       gpu_call_bytes};
+    return &d;
+}

@@ -1,0 +1,87 @@
+/* The gate: a small launch ahead of a run that reads numbers which lie on the device (device_scalars.c), and the guard. Where
+ * the guard is not 0 it marks everybody as taking no part, which every stage understands, and takes t back by the step
+ * that the run then counts. Nobody waits: from then on, as after a capture, only the device knows t. */
+#include "runtime/core/gpu/gpu_device.h"
+
+#include <string.h>
+
+typedef struct GuardScalar { CUdeviceptr from, to; int wide, at, group; } GuardScalar;   /* optc_source of the kernel */
+typedef struct GuardArgs {                          /* optc_guard_args */
+    CUdeviceptr views, groups, guard;
+    long long nview, ncohort;
+    int wide, counts, lets, nsource;
+    GuardScalar source[OPTC_SOURCES];
+} GuardArgs;
+
+static optc_status check_reached(const optc_binding *b, const void *from, const char *call)
+{
+    GpuEngine *g = b->rule->engine->gpu;
+    int type = 0;
+    optc_status s = gpu_alive(g);
+    if (s != OPTC_OK)
+        return s;
+    int rc = gpu_enter(g)->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (CUdeviceptr)(uintptr_t)from);
+    gpu_leave(g, OPTC_OK);
+    if (rc == CUDA_ERROR_INVALID_VALUE)            /* it knows no such memory */
+        return fail(OPTC_ERROR_ARGUMENT, "%s: the number does not lie where %s can read it", call,
+                    b->rule->engine->name);
+    return rc ? gpu_error(g, "cuPointerGetAttribute", rc, call) : OPTC_OK;
+}
+
+CORE optc_status gpu_read_ahead(optc_binding *b, const void *from, bool guard, const char *call)
+{
+    optc_status s = check_reached(b, from, call);
+    if (s == OPTC_OK && !b->gpu->code->read_ahead)
+        return fail(OPTC_ERROR_UNAVAILABLE, "%s: the code of rule '%s' was made before numbers could be read on the device",
+                    call, b->rule->program->name);
+    if (s == OPTC_OK && guard && !host_guards(b))
+        b->gpu->guarded = true;
+    return s;
+}
+
+/* Whether a run that is left out moves t on all the same: not where that is a part of what is left out (gpu_conditional.c). */
+static bool entry_counts(const optc_binding *b, int entry)
+{
+    const Program *p = b->rule->program;
+    const ProgPhase *ph = &p->entry[entry].phase[0];
+    return p->needs_t && ph->naction && ph->action[0].kind == ACT_ADVANCE_T &&
+           !(phases_guarded(b, entry) && advances_t_inside(p, ph));
+}
+
+static void put_source(const optc_binding *b, const DeviceScalar *from, GuardScalar *to)
+{
+    to->from = (CUdeviceptr)(uintptr_t)from->from;
+    to->to = from->at ? 0 : (CUdeviceptr)(uintptr_t)b->group[from->group].mem[from->input];
+    to->wide = from->type == T_F64;
+    to->at = from->at;
+    to->group = from->group;
+}
+
+/* The first of them guards; more there are only where there are many sources. */
+CORE optc_status guard_launch(optc_binding *b, int entry)
+{
+    GpuEngine *g = b->rule->engine->gpu;
+    GpuTables *t = b->gpu;
+    for (int at = 0; at < b->nsource || (!at && t->guarded); at += OPTC_SOURCES) {
+        GuardArgs a;
+        memset(&a, 0, sizeof a);
+        a.views = t->views, a.groups = t->groups;
+        a.nview = b->nall, a.ncohort = b->ncohort;
+        a.lets = !at && t->guarded;
+        if (a.lets) {
+            a.guard = (CUdeviceptr)(uintptr_t)b->guard.from;
+            a.wide = b->guard.type == T_F64;
+            a.counts = entry_counts(b, entry);
+        }
+        for (int i = at; i < b->nsource && a.nsource < OPTC_SOURCES; i++)
+            put_source(b, &b->source[i], &a.source[a.nsource++]);
+        long long most = a.lets && a.nview > a.ncohort ? a.nview : a.ncohort;
+        void *args[] = {&a};
+        TRY(g,
+            cuLaunchKernel(t->code->read_ahead, most > 4096 ? 32 : (unsigned)(most / 128 + 1), 1, 1, 128, 1, 1, 0,
+                           t->stream,
+                           args, NULL),
+            b->rule->program->name);
+    }
+    return OPTC_OK;
+}

@@ -1,0 +1,601 @@
+/* Steps on a GPU: launches made ready once, one by one or as a graph of them. */
+#include "runtime/core/gpu/gpu_device.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- launches ---- */
+/* What a kernel of several stages is told beside; others have one parameter, and nobody looks at the second. */
+static void *item_arrays(const LaunchItem *x) { return x->stage ? (void *)x->stage->at : NULL; }
+
+CORE int item_launch(const Driver *d, const LaunchItem *x, int guard, CUstream stream)
+{
+    Args a = x->args;
+    void *args[] = {&a, item_arrays(x)};
+    a.guard = guard;
+    return d->cuLaunchKernel(x->fn, x->blocks, 1, 1, x->threads, 1, 1, 0, stream, args, NULL);
+}
+
+/* The same launches as a graph, one behind the other. Failing is no error: single launches do the same.
+ *
+ * Of plays that copy arrays there is no graph of our own: they are fired one by one, in order, at every run. A graph of
+ * the caller's takes copies as it takes launches, unless the rule has periods: there it holds the stages of all phases,
+ * of which those of the wrong one return at once, and a copy cannot. Such a capture is refused. */
+static bool build_graph(const Driver *d, const LaunchList *p, CUgraph *graph)
+{
+    CUgraphNode node = NULL;
+    bool ok = d->cuGraphCreate(graph, 0) == 0;
+    for (int i = 0; i < p->n && ok; i++) {
+        void *args[] = {&p->item[i].args, item_arrays(&p->item[i])};
+        CUgraphNode before = node;
+        CUDA_KERNEL_NODE_PARAMS k;
+        memset(&k, 0, sizeof k);
+        k.func = p->item[i].fn;
+        k.gridDimX = p->item[i].blocks;
+        k.blockDimX = p->item[i].threads;
+        k.gridDimY = k.gridDimZ = k.blockDimY = k.blockDimZ = 1;
+        k.kernelParams = args;
+        ok = d->cuGraphAddKernelNode_v2(&node, *graph, i ? &before : NULL, i ? 1 : 0, &k) == 0;
+    }
+    return ok;
+}
+
+/* What a library launches is only known to who captures it: in a stream of our own, of which nothing else knows. */
+static bool capture_graph(optc_binding *b, const LaunchList *p, CUgraph *graph)
+{
+    const Driver *d = b->rule->engine->gpu->d;
+    CUstream was = b->gpu->stream, own = calls_stream(b);
+    optc_status s = OPTC_OK;
+    for (int i = 0; i < p->n; i++)
+        if (p->item[i].call && !calls_capture(b, p->item[i].call))
+            return false;                      /* what stands in its place there is slower */
+    if (d->cuStreamBeginCapture_v2(own, CU_STREAM_CAPTURE_MODE_RELAXED))
+        return false;
+    b->gpu->stream = own;
+    for (int i = 0; i < p->n && s == OPTC_OK; i++)
+        s = gpu_launch(b, &p->item[i], 0);
+    b->gpu->stream = was;
+    bool ended = d->cuStreamEndCapture(own, graph) == 0;
+    if (s != OPTC_OK)
+        message_clear();
+    return s == OPTC_OK && ended;
+}
+
+CORE void list_graph(optc_binding *b, LaunchList *p)
+{
+    const Driver *d = b->rule->engine->gpu->d;
+    CUgraph graph = NULL;
+    bool ok = !p->copies && (p->calls ? capture_graph(b, p, &graph) : build_graph(d, p, &graph));
+    if (ok && d->cuGraphInstantiateWithFlags(&p->exec, graph, 0) != 0)
+        p->exec = NULL;
+    if (graph)
+        d->cuGraphDestroy(graph);
+}
+
+CORE LaunchItem gpu_launch_item(const optc_binding *b, const ProgStage *s, int batch, const Launch *l, CUfunction fn)
+{
+    const GpuTables *t = b->gpu;
+    const Units *u = stage_tensors(b, s, batch);
+    bool group = s->kind == S_GROUP;
+    LaunchItem x;
+    memset(&x, 0, sizeof x);
+    x.fn = fn;
+    x.stage = s;
+    x.args.views = group ? t->groups : t->views;
+    x.args.mem = group ? t->group_mem : t->mem;
+    x.args.units = batch < 0 ? t->units[s->variant][s->kind] : t->batch_units[batch * NSTAGEKIND + (int)s->kind];
+    x.batch = batch;
+    x.args.count = group ? b->ncohort : u->prefix[s->kind][u->n];
+    x.args.brief = count_brief(s->form, l, s->kind == S_FLAT ? u->shorter : NULL);
+    int64_t grid =
+        count_blocks(s->form, l, x.args.count, x.args.brief, u->longest[s->kind], b->rule->engine->gpu->sms);
+    /* 0: more than a launch can have; refused when binding */
+    x.blocks = grid > MOST_BLOCKS ? 0 : (unsigned)grid;
+    x.threads = (unsigned)count_threads(s->form, l, u->longest[s->kind]);
+    return x;
+}
+
+static LaunchItem advance_t_item(const optc_binding *b)
+{
+    LaunchItem x;
+    memset(&x, 0, sizeof x);
+    x.fn = b->gpu->code->advance_t;
+    x.blocks = 1;
+    x.threads = 128;
+    x.args.views = b->gpu->groups;
+    x.args.mem = b->gpu->group_mem;
+    x.args.count = b->ncohort;
+    return x;
+}
+
+static LaunchItem copy_item(const ProgAction *a)
+{
+    LaunchItem x;
+    memset(&x, 0, sizeof x);
+    x.copy = a;
+    x.blocks = 1;
+    return x;
+}
+
+static LaunchItem call_item(const optc_binding *b, const ProgStage *s, int batch)
+{
+    LaunchItem x;
+    memset(&x, 0, sizeof x);
+    x.stage = s;
+    x.batch = batch;
+    x.call = calls_of(b, s, batch);
+    x.blocks = 1;
+    return x;
+}
+
+/* A step begins with t moving on: in its first stage where that is the groups' own, else in a launch of its own. A
+ * captured step of a rule with periods launches the stages of all phases, so there it is always a launch of its own. */
+CORE bool advances_t_inside(const Program *p, const ProgPhase *ph)
+{
+    return !p->nperiod && ph->naction > 1 && ph->action[1].kind == ACT_LAUNCH &&
+           p->stage[ph->action[1].stage].kind == S_GROUP;
+}
+
+static optc_status too_many(const Program *p, const LaunchItem *x)
+{
+    char what[200];
+    stage_label(p, x->stage, what, sizeof what);
+    return fail(OPTC_ERROR_ARGUMENT,
+                "optc_bind: %s would take more than 2^31 - 1 blocks on these tensors (%lld units): bind fewer, or "
+                "matrices that are less small, at a time",
+                what, x->args.count);
+}
+
+static optc_status make_list(optc_binding *b, LaunchList *p, const ProgPhase *ph, const Tasks *tasks)
+{
+    const Program *pr = b->rule->program;
+    const GpuCode *c = b->gpu->code;
+    bool inside = pr->needs_t && advances_t_inside(pr, ph), advance_t = false;
+    p->item = TAKE(b, LaunchItem, tasks->n);
+    if (!p->item)
+        return no_memory("optc_bind");
+    for (int i = 0; i < tasks->n; i++) {
+        const ProgAction *a = tasks->task[i].action;
+        const ProgStage *s = a->kind == ACT_LAUNCH ? &pr->stage[a->stage] : NULL;
+        if (a->kind == ACT_ADVANCE_T && pr->needs_t && !inside)
+            p->item[p->n++] = advance_t_item(b);
+        advance_t = advance_t || a->kind == ACT_ADVANCE_T;
+        if (a->kind == ACT_COPY) {
+            p->item[p->n++] = copy_item(a);
+            p->copies = true;
+        }
+        if (!s)
+            continue;
+        bool call = s->kind == S_CALL;
+        LaunchItem x = call ? call_item(b, s, tasks->task[i].batch)
+                      : gpu_launch_item(b, s, tasks->task[i].batch, &c->launch[s->fn], c->fn[s->fn]);
+        x.args.advance_t = advance_t && inside && a == &ph->action[1];
+        p->calls = p->calls || call;
+        if (call ? x.call != NULL : x.args.count != 0)
+            p->item[p->n++] = x;
+        if (x.args.count && !x.blocks)
+            return too_many(pr, &x);
+    }
+    p->stagger = gpu_stagger_any(p);
+    return OPTC_OK;
+}
+
+CORE void gpu_drop_lists(optc_binding *b)
+{
+    GpuTables *t = b->gpu;
+    for (int i = 0; t->launch_list && i < b->rule->program->nentry * t->nphase; i++)
+        if (t->launch_list[i].exec) {
+            b->rule->engine->gpu->d->cuGraphExecDestroy(t->launch_list[i].exec);
+            t->launch_list[i].exec = NULL;
+        }
+    phases_drop(b);
+}
+
+CORE optc_status gpu_build_lists(optc_binding *b)
+{
+    const Program *p = b->rule->program;
+    GpuTables *t = b->gpu;
+    optc_status s = OPTC_OK;
+    int nphase = program_phases(p);
+    LaunchList *launch_list = TAKE(b, LaunchList, p->nentry * nphase);
+    if (!launch_list)
+        return no_memory("optc_bind");
+    for (int i = 0; i < p->nentry * nphase && s == OPTC_OK; i++)
+        s = make_list(b, &launch_list[i], &p->entry[i / nphase].phase[i % nphase], &b->tasks[i]);
+    if (s != OPTC_OK)
+        return s;
+    gpu_drop_lists(b);
+    t->launch_list = launch_list;
+    t->nphase = nphase;
+    for (int e = 0; e < p->nentry; e++)
+        if (!strcmp(p->entry[e].name, "step"))
+            t->step = e;
+    return OPTC_OK;
+}
+
+/* ---- running ---- */
+enum { CAPTURE_INVALIDATED = 2 };                          /* of CUstreamCaptureStatus */
+
+/* In the block arrays of one number lie behind one another: a range goes on as long as both arrays do so alike, and
+ * takes the gaps between tensors along. Where one of them is kept by other tensors too, or is the caller's, a new one
+ * begins. */
+typedef struct CopyRange { char *to, *from; size_t bytes; } CopyRange;
+
+static optc_status launch_range_of(optc_binding *b, const CopyRange *r, const char *name)
+{
+    if (r->bytes)
+        TRY(b->rule->engine->gpu,
+            cuMemcpyDtoDAsync_v2((CUdeviceptr)(uintptr_t)r->to, (CUdeviceptr)(uintptr_t)r->from, r->bytes,
+                                 b->gpu->stream),
+            name);
+    return OPTC_OK;
+}
+
+static bool goes_on(const CopyRange *r, const CopyRange *next, bool gaps)
+{
+    size_t at = gaps ? (r->bytes + 63) & ~(size_t)63 : r->bytes;
+    return r->bytes && next->to == r->to + at && next->from == r->from + at;
+}
+
+static bool in_block(const ProgArray *m) { return m->kind == MEM_STATE || m->kind == MEM_TEMP; }
+
+static optc_status launch_copy(optc_binding *b, const ProgAction *a)
+{
+    const ProgArray *m = &b->rule->program->array[a->to], *x = &b->rule->program->array[a->from];
+    size_t size = (size_t)b->rule->program->type[m->type].bytes;
+    CopyRange r = {NULL, NULL, 0};
+    optc_status s = OPTC_OK;
+    for (int i = 0; i < (m->dom == GROUP ? b->ncohort : b->ntensor) && s == OPTC_OK; i++) {
+        void *const *mem = m->dom == GROUP ? b->group[i].mem : b->tensor[i].mem;
+        size_t n = m->dom == GROUP ? 1 : (size_t)dom_len(m->dom, b->tensor[i].shape);
+        if ((m->dom == GROUP ? b->group[i].view.n : b->tensor[i].view.n) < 0)
+            continue;
+        CopyRange next = {(char *)mem[a->to], (char *)mem[a->from], n * size};
+        if (!next.to || !next.from || !n)
+            continue;
+        if (goes_on(&r, &next, in_block(m) && in_block(x))) {
+            r.bytes = (size_t)(next.to - r.to) + next.bytes;
+            continue;
+        }
+        s = launch_range_of(b, &r, m->name);
+        r = next;
+    }
+    return s == OPTC_OK ? launch_range_of(b, &r, m->name) : s;
+}
+
+CORE optc_status gpu_launch(optc_binding *b, const LaunchItem *x, int guard)
+{
+    GpuEngine *g = b->rule->engine->gpu;
+    if (x->copy)
+        return launch_copy(b, x->copy);
+    if (x->call)
+        return calls_launch(b, x->call);
+    LaunchItem own = *x;
+    if (b->gpu->stagger_on && x->stage && x->stage->stagger)
+        own = gpu_stagger_item(b, x);
+    if (b->gpu->table && own.args.mem == b->gpu->mem)
+        own.args.mem = b->gpu->table;
+    int rc = !x->args.count || own.args.count ? item_launch(g->d, &own, guard, b->gpu->stream) : 0;
+    if (!rc)
+        return OPTC_OK;
+    char what[200];
+    stage_label(b->rule->program, x->stage, what, sizeof what);
+    return gpu_error(g, "cuLaunchKernel", rc, what);
+}
+
+static optc_status send_moved(optc_binding *b)
+{
+    GpuEngine *g = b->rule->engine->gpu;
+    size_t row = sizeof(void *) * (size_t)b->rule->program->narray;
+    char *host = table_now(b);
+    if (!host)
+        return no_memory("optc_run");
+    /* pageable: copied before it returns */
+    int rc = g->d->cuMemcpyHtoDAsync_v2(b->gpu->mem, host, row * (size_t)b->nall, b->gpu->stream);
+    free(host);
+    if (rc)
+        return gpu_error(g, "cuMemcpyHtoDAsync", rc, "moved pointers");
+    b->gpu->moved = false;
+    return OPTC_OK;
+}
+
+/* All phases into a graph of the caller's: at each replay the stages of the phase that t then has do their work, the
+ * others return at once. A copy knows no phase: that is refused before anything is launched. Where some phase has
+ * calls, each is a conditional node. */
+static optc_status capture(optc_binding *b, int entry, bool capturing)
+{
+    const Program *p = b->rule->program;
+    optc_status s = OPTC_OK;
+    if (phases_conditional(b, entry))
+        return capturing ? phases_capture(b, entry) : phases_run(b, entry);
+    for (int m = 0; m < b->gpu->nphase; m++)
+        if (p->nperiod && b->gpu->launch_list[entry * b->gpu->nphase + m].copies)
+            return fail(OPTC_ERROR_ARGUMENT,
+                        "optc_run: rule '%s' copies arrays in some of its phases: it cannot be captured", p->name);
+    for (int m = 0; m < b->gpu->nphase && s == OPTC_OK; m++) {
+        const LaunchList *launch_list = &b->gpu->launch_list[entry * b->gpu->nphase + m];
+        for (int i = 0; i < launch_list->n && s == OPTC_OK; i++)
+            if (launch_list->item[i].stage || launch_list->item[i].copy || m == 0)
+                s = gpu_launch(b, &launch_list->item[i], launch_list->item[i].stage && p->nperiod > 0);
+    }
+    return s;
+}
+
+static optc_status run_list(optc_binding *b, const LaunchList *p)
+{
+    GpuEngine *g = b->rule->engine->gpu;
+    optc_status s = OPTC_OK;
+    if (p->exec) {
+        TRY(g, cuGraphLaunch(p->exec, b->gpu->stream), b->rule->program->name);
+        return OPTC_OK;
+    }
+    for (int i = 0; i < p->n && s == OPTC_OK; i++)
+        s = gpu_launch(b, &p->item[i], 0);
+    return s;
+}
+
+static optc_status follow_group(optc_binding *b, void *to, const void *from, size_t n)
+{
+    TRY(b->rule->engine->gpu,
+        cuMemcpyDtoDAsync_v2((CUdeviceptr)(uintptr_t)to, (CUdeviceptr)(uintptr_t)from, n, b->gpu->stream),
+        "states of groups");
+    return OPTC_OK;
+}
+
+/* What was captured finds tensors without a gradient left out, or it would read NULL: once some are, no entry may run
+ * that takes them in. It has the tables of its time, and copies groups' states to the rows of its time. */
+static optc_status may_change_participation(const optc_binding *b, const Participation *c)
+{
+    GpuTables *t = b->gpu;
+    int capturing = 0;
+    bool differs = false;
+    TRY(b->rule->engine->gpu, cuStreamIsCapturing(t->stream, &capturing), "");
+    for (int i = 0; t->captured && i < b->ntensor; i++)
+        differs = differs || tensor_out(&b->tensor[i], c->mask) != tensor_out(&b->tensor[i], t->captured_out);
+    if (capturing && c->any)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_run: a gradient came or went, or a count of steps was set: run one step "
+                                         "before capturing");
+    for (int i = 0; t->captured && t->calls && i < b->ntensor && !differs; i++)
+        if (tensor_out(&b->tensor[i], c->mask) != (b->tensor[i].view.n < 0))
+            return fail(OPTC_ERROR_ARGUMENT,
+                        "optc_run: what was captured has products of the tensors that had a gradient then, and now "
+                        "others have: give these one and only these, or bind anew");
+    if (differs)
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "optc_run: what was captured leaves out other tensors without a gradient than this entry does: "
+                    "give all of them a gradient first");
+    if (t->captured && c->grows)
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "optc_run: the tensors have come to too many different counts of steps for what was captured: give "
+                    "them one (optc_set_t), or bind anew");
+    if (t->captured && c->takes && b->group_states)
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "optc_run: rule '%s' has states of the group, and a tensor has come to a count of steps that none "
+                    "had when it was captured: give all of them one (optc_set_t), or bind anew",
+                    b->rule->program->name);
+    return OPTC_OK;
+}
+
+CORE optc_status gpu_may_change_participation(const optc_binding *b, const Participation *c)
+{
+    GpuEngine *g = b->rule->engine->gpu;
+    optc_status s = gpu_alive(g);
+    if (s != OPTC_OK)
+        return s;
+    gpu_enter(g);
+    return gpu_leave(g, may_change_participation(b, c));
+}
+
+/* What was set since the last run. Pointers that were stay with a step that is captured, and are still to be sent.
+ * Where matrices lie is one list for all: what is captured gathers it anew, and so do runs after it. */
+static optc_status send_changes(optc_binding *b, bool capturing)
+{
+    GpuTables *t = b->gpu;
+    t->table = 0;
+    if ((t->calls_behind || t->dirty) && capturing)
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "optc_run: who takes part or a count of steps was set since the last step: run one step before "
+                    "capturing");
+    if (capturing) {
+        optc_status kept = t->moved || b->grads_set ? table_keep(b) : OPTC_OK;
+        return kept == OPTC_OK && t->calls ? calls_update(b) : kept;
+    }
+    bool dirty = t->dirty, moved = t->moved || t->captured;
+    optc_status s = dirty ? gpu_send_views(b) : OPTC_OK;
+    if (s == OPTC_OK && t->moved)
+        s = send_moved(b);
+    t->calls_behind = t->calls_behind || dirty || moved;
+    if (s == OPTC_OK && t->calls && t->calls_behind)
+        s = calls_update(b);
+    t->calls_behind = t->calls_behind && s != OPTC_OK;
+    return s;
+}
+
+/* A library's call may end a capture and say nothing of it: the caller would learn of it behind us, from its own next
+ * call. */
+static optc_status still_captures(const optc_binding *b)
+{
+    int status = 0;
+    TRY(b->rule->engine->gpu, cuStreamIsCapturing(b->gpu->stream, &status), "");
+    return status == CAPTURE_INVALIDATED
+               ? fail(OPTC_ERROR_DEVICE, "optc_run: something that rule '%s' called ended the capture (OPTC_CUSOLVER=none "
+                                         "and OPTC_CUBLAS=none do without libraries)", b->rule->program->name)
+               : OPTC_OK;
+}
+
+static optc_status run_inside(optc_binding *b, int entry, int phase)
+{
+    GpuEngine *g = b->rule->engine->gpu;
+    GpuTables *t = b->gpu;
+    LaunchList *p = &t->launch_list[entry * t->nphase + phase];
+    int capturing = 0;
+    TRY(g, cuStreamIsCapturing(t->stream, &capturing), "");
+    optc_status s = send_changes(b, capturing != 0);
+    if (s == OPTC_OK)
+        s = cohorts_copy_states(b, follow_group);
+    if (s == OPTC_OK)
+        s = guard_launch(b, entry);
+    if (s != OPTC_OK)
+        return s;
+    /* Once captured steps may have been replayed, or steps left out by a guard, the host no longer knows which phase is
+     * next, nor whose turn it is: the device decides, as in a graph. */
+    t->stagger_on = false;
+    if (capturing || ((t->captured || t->guarded) && (b->rule->program->nperiod || b->nslots)) ||
+        phases_guarded(b, entry)) {
+        gpu_enter_aside(g);                       /* libraries may do in a capture what only a relaxed one allows */
+        s = gpu_leave(g, capture(b, entry, capturing != 0));
+        if (s == OPTC_OK && capturing)
+            s = still_captures(b);
+        b->recorded = s == OPTC_OK ? capturing != 0 : b->recorded;
+        t->captured_out |= s == OPTC_OK && capturing ? b->leaves_out[entry] : 0;
+        t->captured = t->captured || (s == OPTC_OK && capturing);
+        return s;
+    }
+    b->recorded = false;
+    t->stagger_on = p->stagger;
+    if ((s = roots_f32_check(b, p)) != OPTC_OK)
+        return s;
+    if (p->stagger && (s = gpu_stagger_send(b, p)) != OPTC_OK)
+        return s;
+    if (p->calls && (s = calls_probe(b, p)) != OPTC_OK)
+        return s;
+    if (p->runs < 2 && ++p->runs == 2 && p->n > 1 && !g->no_graphs && !p->stagger)
+        list_graph(b, p);
+    bool tuned = t->begin && p->runs == 2 && p == &t->launch_list[t->step * t->nphase] && !p->stagger &&
+                 !t->guarded;                       /* a step that is left out takes no time */
+    s = run_list(b, tuned ? t->begin(b, p) : p);
+    if (tuned && s == OPTC_OK)
+        t->end(b);
+    return s == OPTC_OK ? roots_f32_save(b, p) : s;
+}
+
+CORE optc_status gpu_run(optc_binding *b, int entry, int phase)
+{
+    GpuEngine *g = b->rule->engine->gpu;
+    optc_status s = gpu_alive(g);
+    if (s != OPTC_OK)
+        return s;
+    gpu_enter(g);
+    return gpu_leave(g, run_inside(b, entry, phase));
+}
+
+/* ---- copies ---- */
+/* Inside gpu_enter. Never into a capture: each replay would copy from or to the host's address of now. */
+static optc_status may_copy(const optc_binding *b, const char *call)
+{
+    GpuEngine *g = b->rule->engine->gpu;
+    int capturing = 0;
+    optc_status s = gpu_alive(g);
+    if (s == OPTC_OK && g->d->cuStreamIsCapturing(b->gpu->stream, &capturing) == 0 && capturing)
+        s = fail(OPTC_ERROR_ARGUMENT, "%s: not while the binding's stream is being captured", call);
+    return s;
+}
+
+static optc_status copy_bytes(const optc_binding *b, void *host, CUdeviceptr device, size_t bytes, bool up, bool wait,
+                              const char *call)
+{
+    GpuEngine *g = b->rule->engine->gpu;
+    const Driver *d = gpu_enter(g);
+    optc_status s = may_copy(b, call);
+    if (s != OPTC_OK)
+        return gpu_leave(g, s);
+    int rc = up ? d->cuMemcpyHtoDAsync_v2(device, host, bytes, b->gpu->stream)
+                : d->cuMemcpyDtoHAsync_v2(host, device, bytes, b->gpu->stream);
+    if (!rc && wait)
+        rc = d->cuStreamSynchronize(b->gpu->stream);
+    return gpu_leave(g, rc ? gpu_error(g, up ? "cuMemcpyHtoDAsync" : "cuMemcpyDtoHAsync", rc, call) : OPTC_OK);
+}
+
+CORE optc_status gpu_read(const optc_binding *b, void *host, const void *device, size_t bytes, const char *call)
+{
+    return copy_bytes(b, host, (CUdeviceptr)(uintptr_t)device, bytes, false, true, call);
+}
+
+CORE optc_status gpu_write(const optc_binding *b, void *device, const void *host, size_t bytes, bool wait,
+                           const char *call)
+{
+    return copy_bytes(b, (void *)(uintptr_t)host, (CUdeviceptr)(uintptr_t)device, bytes, true, wait, call);
+}
+
+/* One call of the driver, so that all of them change or none. Between them lie values that only the device knows. */
+CORE optc_status gpu_spread(const optc_binding *b, void *to, size_t pitch, int n, double value, const char *call)
+{
+    GpuEngine *g = b->rule->engine->gpu;
+    if (n == 1)
+        return gpu_write(b, to, &value, sizeof value, false, call);
+    double *all = (double *)malloc(sizeof value * (size_t)n);
+    if (!all)
+        return no_memory(call);
+    for (int i = 0; i < n; i++)
+        all[i] = value;
+    CUDA_MEMCPY2D c;
+    memset(&c, 0, sizeof c);
+    c.srcMemoryType = CU_MEMORYTYPE_HOST;
+    c.srcHost = all;
+    c.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    c.dstDevice = (CUdeviceptr)(uintptr_t)to;
+    c.srcPitch = c.WidthInBytes = sizeof value;
+    c.dstPitch = pitch;
+    c.Height = (size_t)n;
+    gpu_enter(g);
+    optc_status s = may_copy(b, call);
+    int rc = s == OPTC_OK ? g->d->cuMemcpy2DAsync_v2(&c, b->gpu->stream) : 0;       /* pageable: as in send_moved */
+    s = gpu_leave(g, rc ? gpu_error(g, "cuMemcpy2DAsync", rc, call) : s);
+    free(all);
+    return s;
+}
+
+CORE size_t gpu_hyper_bytes(const optc_binding *b) { return sizeof(double) * (size_t)(b->rule->program->nhyper + 2); }
+
+CORE optc_status gpu_send_hyper(const optc_binding *b, int first, int n, int at, double value, const char *call)
+{
+    size_t row = gpu_hyper_bytes(b);
+    CUdeviceptr to = b->gpu->hyper + row * (size_t)first + sizeof(double) * (size_t)at;
+    return gpu_spread(b, (void *)(uintptr_t)to, row, n, value, call);
+}
+
+/* ---- t: replays of a captured step move it on the device alone ---- */
+CORE optc_status gpu_get_t(const optc_binding *b, int64_t *steps)
+{
+    double t = (double)b->steps;
+    optc_status s = OPTC_OK;
+    if ((b->gpu->captured || b->gpu->guarded) && b->rule->program->needs_t)
+        s = copy_bytes(b, &t, b->gpu->hyper, sizeof t, false, true, "optc_get_t");
+    if (s == OPTC_OK)
+        *steps = (int64_t)t;
+    return s;
+}
+
+/* t and lag of all rows at once, or none: the hyperparameters between them are the host's to know. */
+CORE optc_status gpu_set_t(optc_binding *b, int64_t steps)
+{
+    int each = b->rule->program->nhyper + 2;
+    size_t bytes = gpu_hyper_bytes(b);
+    double *all = (double *)malloc(bytes * (size_t)b->ncohort);
+    if (!all)
+        return no_memory("optc_set_t");
+    for (int i = 0; i < b->ncohort; i++) {
+        double *row = all + (size_t)each * (size_t)i;
+        memcpy(row, b->group[i].hyper, bytes);
+        row[0] = (double)steps, row[each - 1] = 0;
+    }
+    optc_status s = gpu_write(b, (void *)(uintptr_t)b->gpu->hyper, all, bytes * (size_t)b->ncohort, false,
+                              "optc_set_t");
+    for (int i = 0; i < b->ncohort && s == OPTC_OK; i++)
+        memcpy(b->group[i].hyper, all + (size_t)each * (size_t)i, bytes);
+    free(all);
+    return s;
+}
+
+CORE optc_status gpu_sync(optc_binding *b)
+{
+    GpuEngine *g = b->rule->engine->gpu;
+    optc_status s = gpu_alive(g);
+    if (s != OPTC_OK)
+        return s;
+    int rc = gpu_enter_aside(g)->cuStreamSynchronize(b->gpu->stream);
+    return gpu_leave(g, rc ? gpu_error(g, "cuStreamSynchronize", rc, b->rule->program->name) : OPTC_OK);
+}
+
+CORE void gpu_set_stream(optc_binding *b, void *stream) { b->gpu->stream = stream; }

@@ -1,0 +1,340 @@
+/* Factors of one matrix on the CPU: a piece is a matrix, done by one thread in f64, whatever type it is kept in. */
+#include "runtime/core/matrix/cpu_calls.h"
+#include "runtime/core/matrix/lapack_fallback.h"
+
+#include <math.h>
+#include <string.h>
+
+/* m x n: the matrix; of SOLVE the triangle's side and how many it is solved for, of EIGH n of out */
+typedef struct FactorShape { int64_t m, n; } FactorShape;
+
+static FactorShape factor_shape(const Program *p, const ProgCall *c, Shape s)
+{
+    MatrixAxes a = dom_matrix(p->array[c->a].dom, false), out = dom_matrix(p->array[c->out].dom, c->flags & FROM_RIGHT);
+    FactorShape x;
+    x.m = axis_len(a.down, s);
+    x.n = axis_len(out.across, s);
+    return x;
+}
+
+CORE void factor_sides(const Program *p, const ProgCall *c, Shape s, int64_t *m, int64_t *n)
+{
+    FactorShape x = factor_shape(p, c, s);
+    *m = x.m;
+    *n = x.n;
+}
+
+CORE double factor_flops(const Program *p, const ProgCall *c, Shape s)
+{
+    FactorShape x = factor_shape(p, c, s);
+    double m = (double)x.m, n = (double)x.n, one = c->callee == CALL_QR ? n : m;
+    return (double)s.slices * factor_cost[c->callee] * m * one * (c->callee == CALL_SOLVE ? n : one);
+}
+
+static bool square_dom(Dom d) { return dom_square(d) && dom_info[d].axis[0] == dom_info[d].axis[1]; }
+
+/* What a factor is of, and what it is: a square, and mostly the same. */
+static bool factor_fits(const ProgCall *c, Dom a, Dom out)
+{
+    const Axis *of = dom_info[a].axis, *to = dom_info[out].axis;
+    MatrixAxes b = dom_matrix(out, c->flags & FROM_RIGHT);
+    switch (c->callee) {
+    case CALL_QR: return a == out && (square_dom(a) || (dom_square(a) && of[1] == AXIS_RANK));
+    case CALL_EIGH: return square_dom(a) && (a == out || (to[0] == of[0] && to[1] == AXIS_RANK));
+    case CALL_SOLVE: return square_dom(a) && !dom_wide(out) && b.down == of[0];
+    default: return a == out && square_dom(a);
+    }
+}
+
+CORE optc_status factor_check(const Program *p, const ProgStage *s)
+{
+    const ProgCall *c = s->call;
+    if (c->a < 0 || c->out < 0 || c->a == c->out || (c->callee == CALL_SOLVE && (c->b < 0 || c->b == c->out)))
+        return bad_call(p, s, "a factor lacks its matrix, or would be written over it");
+    const ProgArray *a = &p->array[c->a], *out = &p->array[c->out];
+    const ProgArray *b = c->b < 0 ? NULL : &p->array[c->b], *last = c->c < 0 ? NULL : &p->array[c->c];
+    bool solve = c->callee == CALL_SOLVE, blocked = (c->flags & BLOCKED) != 0;
+    if (a->type != out->type || !factor_fits(c, a->dom, out->dom) ||
+        (solve && (b->dom != out->dom || b->type != out->type)))
+        return bad_call(p, s, "a factor is not of its matrix' shape and type");
+    if (dom_of_block(a->dom) != blocked || (out->dom != ELEM && dom_of_block(out->dom) != blocked))
+        return bad_call(p, s, "a factor by blocks and one of whole matrices do not mix");
+    if (b && !solve && (c->callee != CALL_POWER || !dom_inside(b->dom) || !dom_wide(b->dom) || b->type != T_F64))
+        return bad_call(p, s, "what eigenvalues are lifted to is not one number a matrix");
+    if (last && (dom_matrix(last->dom, false).down != dom_matrix(out->dom, false).down ||
+                 dom_matrix(last->dom, false).across != dom_matrix(out->dom, false).across || last->type != out->type))
+        return bad_call(p, s, "what takes a factor's place is not of its shape and type");
+    return OPTC_OK;
+}
+
+CORE int64_t factor_jobs(const Program *p, const ProgCall *c, Shape s)
+{
+    FactorShape x = factor_shape(p, c, s);
+    return x.m && x.n ? s.slices : 0;
+}
+
+/* The matrix, its eigenvalues, what the algorithm takes beside it, and two columns in the end. */
+static int64_t factor_doubles(const ProgCall *c, FactorShape x)
+{
+    int64_t more = x.m < INT64_MAX / 4 ? 2 * x.m : 0, side = dom_times(x.m, x.m), all = dom_times(x.m, x.n);
+    switch (c->callee) {                       /* LAPACK takes no less than our own */
+    case CALL_POWER: case CALL_EIGH: return side + x.m + lapack_eigh_work(x.m) + more;
+    case CALL_QR: return 2 * all + lapack_qr_work(x.m, x.n) + more;
+    case CALL_SOLVE: return side + 2 * all + more;
+    default: return side + more;
+    }
+}
+
+CORE int64_t factor_scratch(const Program *p, const ProgCall *c, Shape s)
+{
+    int64_t n = factor_doubles(c, factor_shape(p, c, s));
+    return dom_times((n + 7) / 8 * 8, (int64_t)sizeof(double));
+}
+
+/* Eigenvalues, largest first, to the exponent; false: not all of them have one that is finite. */
+static bool raise_values(double *value, int64_t n, double exponent, double least)
+{
+    bool any = exponent > 0 && exponent == floor(exponent), right = true;
+    for (int64_t k = 0; k < n; k++) {
+        double x = value[k] < least || least != least ? least : value[k];
+        right = right && (any || x > 0);
+        value[k] = pow(x, exponent);
+        right = right && fabs(value[k]) <= 1.7976931348623157e308;
+    }
+    return right;
+}
+
+/* out = a.T b, which is symmetric; half of it is enough where both are one and a library knows how. */
+static const double *transposed_by(const Blas *blas, const double *a, const double *b, int64_t n, double *out)
+{
+    Gemm g;
+    memset(&g, 0, sizeof g);
+    g.f64 = g.trans_a = true;
+    g.lower = a == b && blas->gemm[0];
+    g.m = g.n = g.k = g.lda = g.ldb = g.ldc = n;
+    g.alpha = 1;
+    g.a = a;
+    g.b = b;
+    g.c = memset(out, 0, sizeof *out * (size_t)(n * n));
+    blas_gemm(blas, &g);
+    dense_mirror(out, n);
+    return out;
+}
+
+/* v: rows are eigenvectors, which are lost. more: room for as many. Returns V.T diag(value) V, both triangles. */
+static const double *put_power(const Blas *blas, double *v, const double *value, int64_t n, double *more)
+{
+    bool positive = true;
+    for (int64_t k = 0; k < n; k++)
+        positive = positive && value[k] >= 0;
+    if (!positive)
+        memcpy(more + n * n, v, sizeof *v * (size_t)(n * n));
+    for (int64_t k = 0; k < n; k++) {
+        double x = positive ? sqrt(value[k]) : value[k];
+        for (int64_t i = 0; i < n; i++)
+            v[k * n + i] *= x;
+    }
+    return transposed_by(blas, v, positive ? v : more + n * n, n, more);
+}
+
+static bool all_finite(const double *x, int64_t n)
+{
+    int64_t outside = 0;
+    for (int64_t i = 0; i < n; i++)
+        outside += !(fabs(x[i]) <= 1.7976931348623157e308);
+    return outside == 0;
+}
+
+/* a: the triangle, and behind it what it is solved for, as it lies: from the right rows are what columns are else. */
+static const double *solve_of(const Blas *blas, const ProgCall *c, double *a, FactorShape x)
+{
+    bool right = (c->flags & FROM_RIGHT) != 0, transposed = (c->flags & TRANS_A) != 0;
+    int64_t all = x.m * x.n;
+    double *b = a + x.m * x.m, *over = b + all;
+    for (int64_t i = 0; i < x.m; i++)
+        if (!all_finite(a + i * x.m, i + 1))
+            return NULL;
+    if (!all_finite(b, all))
+        return NULL;
+    if (lapack_solve(blas, a, x.m, transposed, right, b, right ? x.n : x.m, right ? x.m : x.n))
+        return b;
+    if (!right)
+        return dense_solve(a, x.m, transposed, b, x.n) ? b : NULL;
+    dense_transpose(over, b, x.n, x.m);
+    if (!dense_solve(a, x.m, !transposed, over, x.n))
+        return NULL;
+    dense_transpose(b, over, x.m, x.n);
+    return b;
+}
+
+/* By LAPACK; where there is none, or it reports failure, by our own from the matrix as it was. */
+static bool eigh_of(const Blas *blas, const MatrixView *of, double *a, int64_t n, double *value, double *work)
+{
+    if (lapack_eigh(blas, a, n, value, work))
+        return true;
+    matrix_view_load(a, of);
+    return dense_eigh(a, n, value, work);
+}
+
+static bool qr_of(const Blas *blas, const MatrixView *of, double *a, FactorShape x, double *work)
+{
+    if (lapack_qr(blas, a, x.m, x.n, work))
+        return true;
+    matrix_view_load(a, of);
+    return dense_qr(a, x.m, x.n, work);
+}
+
+static bool chol_of(const Blas *blas, const MatrixView *of, double *a, int64_t n)
+{
+    if (lapack_chol(blas, a, n))
+        return true;
+    matrix_view_load(a, of);
+    return dense_chol(a, n);
+}
+
+/* Of a positive matrix, by its triangle: a fifth of the work of eigenvectors. more: room for two matrices. NULL: by
+ * eigenvectors then, which say what it is. */
+static const double *inverse_of(const Blas *blas, const MatrixView *of, double *a, int64_t n, double *more)
+{
+    if (!chol_of(blas, of, a, n))
+        return NULL;
+    memset(more, 0, sizeof *more * (size_t)(n * n));
+    for (int64_t i = 0; i < n; i++)
+        more[i * (n + 1)] = 1;
+    if (!lapack_solve(blas, a, n, false, false, more, n, n) && !dense_solve(a, n, false, more, n))
+        return NULL;
+    const double *out = transposed_by(blas, more, more, n, more + n * n);
+    return all_finite(out, n * n) ? out : NULL;
+}
+
+static const double *power_of(const Blas *blas, const ProgCall *c, const MatrixView *of, double *a, int64_t n,
+                              double least)
+{
+    double *value = a + n * n, *more = value + n;
+    const double *inverse = c->alpha == -1 && !(c->flags & FLOORED) ? inverse_of(blas, of, a, n, more) : NULL;
+    if (inverse)
+        return inverse;
+    if (c->alpha == -1)
+        matrix_view_load(a, of);
+    if (!eigh_of(blas, of, a, n, value, more) || !raise_values(value, n, c->alpha, least))
+        return NULL;
+    return put_power(blas, a, value, n, more);
+}
+
+/* The result lies at a or behind it; NULL: it cannot be done. a: as loaded from `of`; least: what eigenvalues are
+ * lifted to. */
+static const double *factor_of(const Blas *blas, const ProgCall *c, const MatrixView *of, double *a, FactorShape x,
+                               double least)
+{
+    int64_t m = x.m;
+    double *more = a + m * (c->callee == CALL_QR ? x.n : m);
+    switch (c->callee) {
+    case CALL_POWER: return power_of(blas, c, of, a, m, least);
+    case CALL_EIGH:
+        if (!eigh_of(blas, of, a, m, more, more + m))
+            return NULL;
+        dense_transpose(more + m, a, x.n, m);
+        return more + m;
+    case CALL_QR: return qr_of(blas, of, a, x, more) ? a : NULL;
+    case CALL_SOLVE: return solve_of(blas, c, a, x);
+    default: return chol_of(blas, of, a, m) ? a : NULL;
+    }
+}
+
+/* ---- what is said of them ---- */
+/* Signs that no matrix is made of, over how many there are. */
+static void probe_start(double *v, int64_t n)
+{
+    uint64_t s = 0x9e3779b97f4a7c15u;
+    for (int64_t i = 0; i < n; i++) {
+        s = s * 6364136223846793005u + 1442695040888963407u;
+        v[i] = (s >> 63 ? 1.0 : -1.0) / (double)n;
+    }
+}
+
+/* to = m v, or m turned; m of rows x cols */
+static void probe_by(const double *m, int64_t rows, int64_t cols, bool transposed, const double *v, double *to)
+{
+    memset(to, 0, sizeof *to * (size_t)(transposed ? cols : rows));
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < cols; j++)
+            to[transposed ? j : i] += m[i * cols + j] * v[transposed ? i : j];
+}
+
+static double matrix_view_at(const MatrixView *x, int64_t i, int64_t j)
+{
+    return x->f64 ? ((const double *)x->at)[i * x->row_stride + j]
+        : (double)((const float *)x->at)[i * x->row_stride + j];
+}
+
+/* How far an inverse root, or orthonormal columns, are from what defines them, as one vector sees it: its square is on
+ * average that of the Frobenius norm. v, w: room for as many numbers as the matrix has rows. */
+static double factor_off(const ProgCall *c, const MatrixView *of, FactorShape x, const double *made, double *v,
+                         double *w)
+{
+    double off = 0;
+    int64_t n = c->callee == CALL_QR ? x.n : x.m;
+    int times = c->callee == CALL_POWER ? call_root(c) : 0;
+    if (c->callee != CALL_QR && !times)
+        return 0;
+    probe_start(v, n);
+    if (c->callee == CALL_QR) {
+        probe_by(made, x.m, x.n, false, v, w);
+        probe_by(made, x.m, x.n, true, w, v);
+    } else {                                               /* the lower triangle says all */
+        memset(w, 0, sizeof *w * (size_t)n);
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t j = 0; j <= i; j++) {
+                double y = matrix_view_at(of, i, j);
+                w[i] += y * v[j];
+                w[j] += j < i ? y * v[i] : 0;
+            }
+        for (int k = 0; k < times; k++) {
+            double *z = k % 2 ? w : v;
+            probe_by(made, n, n, false, k % 2 ? v : w, z);
+        }
+        if (times % 2 == 0)
+            memcpy(v, w, sizeof *v * (size_t)n);
+    }
+    probe_start(w, n);
+    for (int64_t i = 0; i < n; i++)
+        off += (v[i] - w[i]) * (v[i] - w[i]);
+    return (double)n * sqrt(off);
+}
+
+static void say(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t job, bool good, double off)
+{
+    const ProgStage *s = b->rule->program->stage;
+    while (s->call != c)
+        s++;
+    FactorStats *x = (FactorStats *)b->stats + factor_stats_first(b, s, (int)(t - b->tensor)) + job;
+    x->computed += 1;
+    x->refused += !good;
+    x->off = off;
+}
+
+CORE void factor_run(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t job, int thread)
+{
+    FactorShape x = factor_shape(b->rule->program, c, t->shape);
+    double *a = call_scratch(b, thread), least = -INFINITY;
+    MatrixView of = matrix_view(b, t, c->a, job), out = matrix_view(b, t, c->out, job);
+    matrix_view_load(a, &of);
+    if (c->callee == CALL_SOLVE) {
+        MatrixView to = matrix_view(b, t, c->b, job);
+        matrix_view_load(a + x.m * x.m, &to);
+    } else if (c->b >= 0) {
+        least = ((const double *)t->mem[c->b])[matrix_at(b, t, c->b, job)];
+    }
+    const double *r = factor_of(b->blas, c, &of, a, x, least);
+    bool good = r && matrix_view_fits(&out, r);
+    double *scratch = a + factor_doubles(c, x) - 2 * x.m;
+    say(b, c, t, job, good, good ? factor_off(c, &of, x, r, scratch, scratch + x.m) : (double)NAN);
+    if (good) {
+        matrix_view_store(&out, r);
+    } else if (c->c < 0) {
+        matrix_view_store(&out, NULL);
+    } else if (c->c != c->out) {
+        MatrixView last = matrix_view(b, t, c->c, job);
+        matrix_view_copy(&out, &last);
+    }
+}

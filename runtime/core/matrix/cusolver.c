@@ -1,0 +1,57 @@
+/* cuSOLVER by dlopen. $OPTC_CUSOLVER names its folder, or says "none". */
+#include "runtime/core/gpu/gpu_device.h"
+#include "runtime/core/matrix/cuda_library.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct CusolverWanted { const char *symbol; size_t at; } CusolverWanted;
+#define CUSOLVER_WANT(name, args) {#name, offsetof(Cusolver, name)},
+static const CusolverWanted cusolver_wants[] = {CUSOLVER_FUNCTIONS(CUSOLVER_WANT)};
+#undef CUSOLVER_WANT
+
+CORE const char *cusolver_status(int rc)
+{
+#define CUSOLVER_SAID(name, value) case value: return #name;
+    switch (rc) {
+    CUSOLVER_STATUSES(CUSOLVER_SAID)
+    default: return "a status that it does not name";
+    }
+#undef CUSOLVER_SAID
+}
+
+static bool cusolver_use(Cusolver *c, void *library, bool *again, char *why, size_t n)
+{
+    Dl_info at;
+    int major = 0, minor = 0;
+    void *f = NULL;
+    memset(c, 0, sizeof *c);
+    for (size_t i = 0; i < sizeof cusolver_wants / sizeof *cusolver_wants; i++) {
+        f = dlsym(library, cusolver_wants[i].symbol);
+        memcpy((char *)c + cusolver_wants[i].at, &f, sizeof f);
+        if (!f) {
+            snprintf(why, n, "cuSOLVER lacks %s: it is older than CUDA 12.6.2", cusolver_wants[i].symbol);
+            return false;
+        }
+    }
+    if (c->cusolverGetProperty(MAJOR_VERSION, &major) || c->cusolverGetProperty(MINOR_VERSION, &minor)) {
+        snprintf(why, n, "cuSOLVER was found, and fails when it is asked for its version");
+        *again = true;
+        return false;
+    }
+    c->version = major * 1000 + minor * 10;
+    snprintf(c->path, sizeof c->path, "%s", dladdr(f, &at) && at.dli_fname ? at.dli_fname : "libcusolver.so");
+    return true;
+}
+
+CORE bool cusolver_open(Cusolver *c, int driver, bool *again, char *why, size_t n)
+{
+    static const char *const names[] = {"libcusolver.so.12", "libcusolver.so.11", NULL};
+    static const char *const folders[] = {"nvidia/cu13/lib", "nvidia/cusolver/lib", NULL};
+    static const CudaLibrary solver = {"cuSOLVER", "OPTC_CUSOLVER", names, folders, "nvidia-cusolver"};
+    bool nobody;
+    again = again ? again : &nobody;
+    void *library = cuda_library(&solver, driver, again, why, n);
+    return library && cusolver_use(c, library, again, why, n);    /* never unloaded, as the driver */
+}

@@ -1,0 +1,279 @@
+/* The steps of a product on a GPU, and the sets of pointers they take. */
+#include "runtime/core/matrix/gpu_calls.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- sets ---- */
+CORE int add_set(GpuCalls *x, const PointerSet *want)
+{
+    CallGroup *g = &x->group[want->group];
+    for (int i = g->sets; i >= 0; i = x->set[i].next) {
+        const PointerSet *s = &x->set[i];
+        if (s->array == want->array && s->blocks == want->blocks && s->offset == want->offset &&
+            s->down == want->down && s->across == want->across && s->record == want->record &&
+            s->base == want->base && s->most == want->most && (s->array >= 0 || s->row_stride == want->row_stride))
+            return i;
+    }
+    x->set[x->nset] = *want;
+    x->set[x->nset].each = want->blocks ? (int64_t)want->blocks * (want->blocks + 1) / 2 : 1;
+    x->set[x->nset].next = g->sets;
+    return g->sets = x->nset++;
+}
+
+static PointerSet set_in(const GpuCalls *x, int array, int group)
+{
+    PointerSet s;
+    memset(&s, 0, sizeof s);
+    s.array = array;
+    s.group = group;
+    if (is_area(array)) {
+        s.record = x->record;
+        s.base = x->area[-1 - array];
+        s.row_stride = x->area_ld[-1 - array];
+        s.bytes = x->value_bytes;
+    }
+    return s;
+}
+
+CORE int whole_set(GpuCalls *x, int array, int group, int64_t offset)
+{
+    PointerSet s = set_in(x, array, group);
+    s.offset = offset;
+    return add_set(x, &s);
+}
+
+static int block_set(GpuCalls *x, int array, int group, int blocks, int64_t down, int64_t across)
+{
+    PointerSet s = set_in(x, array, group);
+    s.blocks = blocks;
+    s.down = down;
+    s.across = across;
+    return add_set(x, &s);
+}
+
+/* ---- how many there are ---- */
+typedef struct AlikeKey { int64_t of[6]; int tensor; } AlikeKey;     /* all but the last is equal of those that are alike */
+
+static int by_alike(const void *a, const void *b)
+{
+    const AlikeKey *x = (const AlikeKey *)a, *y = (const AlikeKey *)b;
+    for (int i = 0; i < 6; i++)
+        if (x->of[i] != y->of[i])
+            return x->of[i] < y->of[i] ? -1 : 1;
+    return 0;
+}
+
+CORE optc_status count_alike(optc_binding *b, GpuCalls *x)
+{
+    AlikeKey *k = (AlikeKey *)calloc((size_t)b->nall + 1, sizeof *k);
+    x->alike = TAKE(b, int, b->nall);
+    for (int i = 0; k && i < b->nall; i++) {
+        const Shape s = b->tensor[i].shape;
+        const int64_t of[6] = {i >= b->ntensor, b->tensor[i].variant, s.slices, s.rows, s.cols, s.rank};
+        memcpy(k[i].of, of, sizeof of);
+        k[i].tensor = i;
+    }
+    if (k && x->alike)
+        qsort(k, (size_t)b->nall, sizeof *k, by_alike);
+    for (int i = 0, n; k && x->alike && i < b->nall; i += n) {
+        for (n = 1; i + n < b->nall && !by_alike(&k[i], &k[i + n]); n++)
+            ;
+        for (int j = i; j < i + n; j++)
+            x->alike[k[j].tensor] = n;
+    }
+    bool ok = k && x->alike;
+    free(k);
+    return ok ? OPTC_OK : no_memory("optc_bind");
+}
+
+CORE int64_t all_matrices(const GpuCalls *x, int group)
+{
+    const CallGroup *g = &x->group[group];
+    return dom_times(x->alike[g->tensor[0]], g->shape.slices);
+}
+
+/* ---- steps ---- */
+/* Blocks that a symmetric product's lower triangle is computed in: they change bits, so what they follow from is known
+ * when tensors are bound. Measured on an H200 as shares of the full product's time, mirrored (tests/gpu/products.sh),
+ * in blocks of 64 / 128 / 256:
+ *   16 bits   48 x 2048 x 2048   1.01 / 0.63 / 0.65      12 x 2048 x 2048   1.05 / 0.78 / 0.71
+ *             16 x 2048 x 8192   1.12 / 0.63 / 0.57       1 x 4096 x 4096   1.15 / 0.64 / 0.69
+ *              8 x 1600 x 1600   1.06 / 0.86 / 0.91       8 x 1024 x 4096   1.44 / 0.93 / 0.84
+ *             24 x  768 x 3072   1.53 / 0.77 / 0.84      12 x  768 x  768   1.74 / 0.88 / 1.18
+ *             32 x  512 x 2048   1.29 / 1.08 / 0.99
+ *   tf32       8 x 2048 x 2048   1.33 / 1.33 / 0.71       8 x 1024 x 1024   1.25 / 1.02 / 0.98
+ *   f64        8 x 1024 x 1024   0.72 / 0.73 / 0.80      24 x  768 x  768   0.78 / 0.83 / 0.91
+ *   f32        8 x 1024 x 1024   0.77 / 0.77 / 0.88      64 x  256 x  256   1.01 / 1.15 / 1.16
+ * cuBLAS takes smaller tiles for two thousand blocks of 128 than for three; long sums want large ones. */
+static int64_t block_rows(const CallType *t, ProductShape z, int64_t matrices)
+{
+    int64_t down = z.n / 128, many = dom_times(matrices, down * (down + 1) / 2);
+    if (t->compute == CUBLAS_COMPUTE_32F_FAST_TF32)
+        return z.n > 256 ? 256 : z.n;
+    if (t->bytes > 2)
+        return z.n >= 256 ? 64 : z.n;
+    if (z.n < 640)
+        return z.n > 256 ? 256 : z.n;
+    if (z.n < 1024 || z.n % 256)
+        return 128;
+    return z.k < 2 * z.n && (many >= 3000 || z.n >= 4096) ? 128 : 256;
+}
+
+static int64_t at_least_1(int64_t n) { return n > 0 ? n : 1; }
+
+CORE CallStep *add_step(GpuCalls *x, StepKind kind, const CallType *t, int group)
+{
+    CallStep *s = &x->step[x->nstep++];
+    memset(s, 0, sizeof *s);
+    s->kind = kind;
+    s->type = t;
+    s->group = group;
+    s->solver = -1;
+    return s;
+}
+
+static CallStep *product_step(GpuCalls *x, const CallType *t, const ProgCall *c, int group)
+{
+    CallStep *s = add_step(x, STEP_PRODUCT, t, group);
+    s->flags = c->flags;
+    s->alpha = c->alpha;
+    s->beta = c->c >= 0 ? c->beta : 0;
+    return s;
+}
+
+/* Blocks of a launch of ours over one matrix; 0: more than a launch of all of the group's may have. */
+static unsigned own_blocks(const GpuCalls *x, const CallStep *s, bool lower)
+{
+    const CallGroup *g = &x->group[s->group];
+    int tile = s->type->tile;
+    int64_t down = count_up(s->m, tile), across = count_up(s->n, tile), t = count_up(s->n, s->type->mirror);
+    int64_t n = s->kind == STEP_MIRROR ? dom_times(t, t + 1) / 2
+                : s->kind == STEP_OVER ? count_up(dom_times(s->m, s->n), 4096)
+                : lower                ? dom_times(down, down + 1) / 2
+                                       : dom_times(down, across);
+    return dom_times(dom_times(n, g->shape.slices), g->n) > MOST_BLOCKS ? 0 : (unsigned)n;
+}
+
+static bool add_own(GpuCalls *x, CallStep *s, bool lower)
+{
+    s->own = true;
+    s->blocks = own_blocks(x, s, lower);
+    return s->blocks && s->m <= INT_MAX && s->n <= INT_MAX && s->k <= INT_MAX;
+}
+
+static void sizes_into(CallStep *s, ProductShape z)
+{
+    s->m = z.m;
+    s->n = z.n;
+    s->k = z.k;
+    s->lda = at_least_1(z.ld[0]);
+    s->ldb = at_least_1(z.ld[1]);
+    s->ldc = at_least_1(z.ld[3]);
+}
+
+/* The blocks on and below the diagonal, then the rows below the last whole block. */
+static void add_triangle(GpuCalls *x, const CallType *t, const ProgCall *c, int group, ProductShape z, int64_t rows)
+{
+    CallStep *s = product_step(x, t, c, group);
+    int blocks = (int)(z.n / rows);
+    int64_t left = z.n % rows, top = z.n - left;
+    sizes_into(s, z);
+    s->m = s->n = rows;
+    int64_t down = rows * (c->flags & TRANS_A ? 1 : s->lda), across = rows * (c->flags & TRANS_B ? s->ldb : 1);
+    s->a = block_set(x, c->a, group, blocks, down, 0);
+    s->b = block_set(x, c->b, group, blocks, 0, across);
+    s->c = block_set(x, c->out, group, blocks, rows * s->ldc, rows);
+    if (!left)
+        return;
+    s = product_step(x, t, c, group);
+    sizes_into(s, z);
+    s->m = left;
+    s->a = whole_set(x, c->a, group, top * (c->flags & TRANS_A ? 1 : s->lda));
+    s->b = whole_set(x, c->b, group, 0);
+    s->c = whole_set(x, c->out, group, top * s->ldc);
+}
+
+static bool add_whole(GpuCalls *x, const CallType *t, const ProgCall *c, int group, ProductShape z, bool own)
+{
+    CallStep *s = product_step(x, t, c, group);
+    sizes_into(s, z);
+    s->a = whole_set(x, c->a, group, 0);
+    s->b = whole_set(x, c->b, group, 0);
+    s->c = whole_set(x, c->out, group, 0);
+    return !own || add_own(x, s, c->flags & SYMMETRIC);
+}
+
+static bool add_ours(GpuCalls *x, StepKind kind, const CallType *t, const ProgCall *c, int group, ProductShape z)
+{
+    CallStep *s = add_step(x, kind, t, group);
+    sizes_into(s, z);
+    s->c = whole_set(x, c->out, group, 0);
+    s->a = s->b = kind == STEP_OVER ? whole_set(x, c->c, group, 0) : s->c;
+    return add_own(x, s, false);
+}
+
+CORE bool step_long(const CallStep *s)
+{
+    return s->m > INT_MAX || s->n > INT_MAX || s->k > INT_MAX || s->lda > INT_MAX || s->ldb > INT_MAX ||
+           s->ldc > INT_MAX;
+}
+
+CORE optc_status too_long(const optc_binding *b, const ProgStage *s, const CallGroup *g, const char *why)
+{
+    char what[400];
+    call_label(b, s, g, what, sizeof what);
+    return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s: %s", what, why);
+}
+
+/* By an array of pointers the library takes matrices to tensor cores without looking where they begin: its manual asks
+ * for 16 bytes, and for 4 where 8 does not divide k. Blocks of odd sizes, and several matrices of a tensor that begin
+ * anywhere, are for our own product. Arrays of ours begin well; callers' are not read by such products (segments.c). */
+static bool misaligned(const optc_binding *b, const CallGroup *g, const ProgCall *c, int64_t k)
+{
+    const Program *p = b->rule->program;
+    const CallType *t = call_type(p);
+    const int array[] = {c->a, c->b, c->out};
+    int64_t by = k % 8 == 0 ? 16 : k % 2 == 0 ? 4 : 1;
+    bool blocked = c->flags & BLOCKED, even = !blocked || b->tensor[g->tensor[0]].even;
+    for (int i = 0; i < 3 && even && g->shape.slices > 1; i++) {
+        Dom d = p->array[array[i]].dom;
+        even = (blocked && d == ELEM) || dom_len_inside(d, g->shape) * t->bytes % by == 0;
+    }
+    return !even && (t->bytes == 2 || t->compute == CUBLAS_COMPUTE_32F_FAST_TF32);
+}
+
+/* over, product, mirror. own: by our kernels. false: more blocks than a launch has */
+CORE bool product_steps(const optc_binding *b, GpuCalls *x, const CallType *t, const ProgCall *c, int group,
+                        ProductShape z, bool own)
+{
+    bool symmetric = c->flags & SYMMETRIC, ok = true;
+    int block = b->rule->engine->gpu->block;
+    int64_t rows = !symmetric ? z.n : block && block < z.n ? block : block_rows(t, z, all_matrices(x, group));
+    if (c->c >= 0 && c->c != c->out)
+        ok = add_ours(x, STEP_OVER, t, c, group, z);
+    if (symmetric && !own && rows < z.n)
+        add_triangle(x, t, c, group, z, rows);
+    else
+        ok = add_whole(x, t, c, group, z, own) && ok;
+    if (symmetric && !(c->flags & LOWER))
+        ok = add_ours(x, STEP_MIRROR, t, c, group, z) && ok;
+    return ok;
+}
+
+CORE optc_status add_product(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group)
+{
+    const Program *p = b->rule->program;
+    const ProgCall *c = stage->call;
+    const CallGroup *g = &x->group[group];
+    ProductShape z = product_shape(p, c, g->shape, g->row_stride);
+    int first = x->nstep;
+    if (!z.m || !z.n || !g->shape.slices)
+        return OPTC_OK;
+    bool ok = product_steps(b, x, call_type(p), c, group, z, !x->library || !z.k || misaligned(b, g, c, z.k));
+    for (int i = first; i < x->nstep && x->library; i++)
+        if (step_long(&x->step[i]) && !(x->blas.cublasGemmBatchedEx_64 && x->blas.cublasGemmStridedBatchedEx_64))
+            return too_long(b, stage, g, "lengths beyond 32 bits need cuBLAS 12.1 or newer");
+    return ok ? OPTC_OK : too_long(b, stage, g, "more than 2^31 - 1 blocks, or rows: bind fewer tensors at a time");
+}

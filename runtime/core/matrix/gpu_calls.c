@@ -1,0 +1,594 @@
+/* What a rule's calls take on a GPU: groups of matrices, where these lie, and the steps of each call. */
+#include "runtime/core/matrix/gpu_calls.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- of a program ---- */
+/* A product; of rules that have none, a factor. */
+static const ProgStage *first_call(const Program *p)
+{
+    const ProgStage *any = NULL;
+    for (int i = 0; i < p->nstage; i++)
+        if (p->stage[i].kind == S_CALL) {
+            any = any ? any : &p->stage[i];
+            if (p->stage[i].call->callee == CALL_MM)
+                return &p->stage[i];
+        }
+    return any;
+}
+
+static const CallType call_types[] = {{T_F64, CUDA_R_64F, CUBLAS_COMPUTE_64F, 8, 64, 32, "f64"},
+                                      {T_F32, CUDA_R_32F, CUBLAS_COMPUTE_32F, 4, 128, 64, "f32"},
+                                      {T_F32, CUDA_R_32F, CUBLAS_COMPUTE_32F_FAST_TF32, 4, 128, 64, "tf32"},
+                                      {T_BF16, CUDA_R_16BF, CUBLAS_COMPUTE_32F, 2, 128, 64, "bf16"},
+                                      {T_F16, CUDA_R_16F, CUBLAS_COMPUTE_32F, 2, 128, 64, "f16"}};
+
+/* All operands of a rule's products are of one type; f32 may be rounded to tf32 on the way in. */
+CORE const CallType *call_type(const Program *p)
+{
+    int type = p->array[first_call(p)->call->out].type;
+    bool tf32 = type == (int)T_F32 && p->product == PRODUCT_TF32;
+    for (size_t i = 0; i < sizeof call_types / sizeof *call_types; i++)
+        if ((int)call_types[i].type == type && (call_types[i].compute == CUBLAS_COMPUTE_32F_FAST_TF32) == tf32)
+            return &call_types[i];
+    return NULL;
+}
+
+CORE const CallType *call_type_f64(void) { return &call_types[0]; }
+CORE const CallType *call_type_f32(void) { return &call_types[1]; }
+
+CORE bool call_conditions(const Program *p) { return program_calls(p); }
+
+/* Of calls that are no products: for which callees (bits), and the kernel's name by what their matrices are kept in. */
+#define FOR(c) (1u << CALL_##c)
+#define FACTORS (FOR(CHOL) | FOR(QR) | FOR(SOLVE))
+#define EIGEN_POWER (1u << NCALLEE)                        /* a power that is no root by products */
+#define EIGEN (FOR(EIGH) | EIGEN_POWER)
+static const struct { unsigned callees; const char *f32, *f64; } factor_kernels[] = {
+    {FOR(POWER) | FOR(QR), "optc_mirror_8", "optc_mirror_8"},
+    {FOR(POWER) | FACTORS | EIGEN_POWER, "optc_mm_f64", "optc_mm_f64"},
+    {FOR(POWER), "optc_root_sums_f32", "optc_root_sums_f64"},
+    {FOR(POWER), "optc_root_norm", "optc_root_norm"},
+    {FOR(POWER), "optc_root_begin_f32", "optc_root_begin_f64"},
+    {FOR(POWER), "optc_root_poly", "optc_root_poly"},
+    {FOR(POWER), "optc_root_off", "optc_root_off"},
+    {FOR(POWER), "optc_root_judge", "optc_root_judge"},
+    {FOR(POWER), "optc_root_end_f32", "optc_root_end_f64"},
+    {FACTORS, "optc_factor_start", "optc_factor_start"},
+    {FACTORS, "optc_factor_check", "optc_factor_check"},
+    {FACTORS, "optc_factor_load_f32", "optc_factor_load_f64"},
+    {FACTORS, "optc_factor_store_f32", "optc_factor_store_f64"},
+    {FACTORS, "optc_factor_tile", "optc_factor_tile"},
+    {FOR(QR), "optc_factor_lift", "optc_factor_lift"},
+    {FOR(QR), "optc_factor_one", "optc_factor_one"},
+    {FOR(QR), "optc_factor_judge", "optc_factor_judge"},
+    {FOR(QR), "optc_factor_house_f32", "optc_factor_house_f64"},
+    {FOR(QR), "optc_factor_fill", "optc_factor_fill"},
+    {FACTORS, "optc_factor_stats", "optc_factor_stats"},
+    {FOR(SORT), "optc_sort_f32", "optc_sort_f64"},
+    {FOR(TAKE), "optc_take_f32", "optc_take_f64"},
+    {EIGEN, "optc_eigen_start", "optc_eigen_start"},
+    {EIGEN, "optc_eigen_measure_f32", "optc_eigen_measure_f64"},
+    {EIGEN, "optc_eigen_load_f32", "optc_eigen_load_f64"},
+    {EIGEN, "optc_eigen_rotate", "optc_eigen_rotate"},
+    {EIGEN, "optc_eigen_signs", "optc_eigen_signs"},
+    {EIGEN, "optc_eigen_values", "optc_eigen_values"},
+    {EIGEN, "optc_eigen_scale", "optc_eigen_scale"},
+    {EIGEN, "optc_eigen_check", "optc_eigen_check"},
+    {EIGEN, "optc_eigen_judge", "optc_eigen_judge"},
+    {EIGEN, "optc_eigen_store_f32", "optc_eigen_store_f64"},
+    {EIGEN, "optc_eigen_begin", "optc_eigen_begin"},
+    {EIGEN, "optc_eigen_angles", "optc_eigen_angles"},
+    {EIGEN, "optc_eigen_apply", "optc_eigen_apply"},
+    {EIGEN, "optc_eigen_ranks", "optc_eigen_ranks"},
+    {EIGEN, "optc_eigen_order", "optc_eigen_order"},
+    {FOR(POWER), "optc_mirror_4", NULL},
+    {FOR(POWER), "optc_mm_f32", NULL},
+    {FOR(POWER), "optc_root32_begin", NULL},
+    {FOR(POWER), "optc_root32_poly", NULL},
+    {FOR(POWER), "optc_root32_off", NULL},
+    {FOR(POWER), "optc_root32_end", NULL}};
+
+static unsigned factor_bit(const ProgStage *s)
+{
+    Callee c = s->kind == S_CALL ? s->call->callee : CALL_MM;
+    return c == CALL_POWER && !call_root(s->call) ? EIGEN_POWER : 1u << c;
+}
+
+static const char *factor_kernel(const Program *p, int k)
+{
+    for (int i = 0; i < p->nstage; i++)
+        if (factor_kernels[k].callees & factor_bit(&p->stage[i]))
+            return p->array[p->stage[i].call->a].type == (int)T_F64 ? factor_kernels[k].f64 : factor_kernels[k].f32;
+    return NULL;
+}
+
+CORE const char *call_kernel(const Program *p, int k)
+{
+    static const char *const names[KERNEL_ROOT_MIRROR][5] = {
+        {"optc_gather", "optc_gather", "optc_gather", "optc_gather", "optc_gather"},
+        {"optc_over_8", "optc_over_4", "optc_over_4", "optc_over_2", "optc_over_2"},
+        {"optc_mirror_8", "optc_mirror_4", "optc_mirror_4", "optc_mirror_2", "optc_mirror_2"},
+        {"optc_mm_f64", "optc_mm_f32", "optc_mm_tf32", "optc_mm_bf16", "optc_mm_f16"}};
+    if (k == KERNEL_PHASE)
+        return call_conditions(p) ? "optc_phase" : NULL;
+    if (k >= KERNEL_ROOT_MIRROR)
+        return factor_kernel(p, k - KERNEL_ROOT_MIRROR);
+    const CallType *t = call_type(p);
+    return names[k][t ? t - call_types : 0];
+}
+
+CORE void gpu_call_path(const optc_rule *r, char *buf, size_t n)
+{
+    Cublas c;
+    char why[400];
+    *buf = 0;
+    if (!r->engine->gpu || !program_calls(r->program))
+        return;
+    if (cublas_open(&c, r->engine->gpu->d->version, NULL, why, sizeof why))
+        snprintf(buf, n, "; products by cuBLAS %d.%d", c.version / 1000, c.version % 1000 / 10);
+    else
+        snprintf(buf, n, "; products by a plain kernel, slower (%.200s)", why);
+    eigen_path(r, buf + strlen(buf), n - strlen(buf));
+}
+
+/* ---- sizes ---- */
+CORE void call_label(const optc_binding *b, const ProgStage *s, const CallGroup *g, char *buf, size_t n)
+{
+    const Program *p = b->rule->program;
+    const CallType *t = call_type(p);
+    const char *others = g->n > 1 ? " and those of its shape" : "";
+    char label[96];
+    if (s->call->callee != CALL_MM) {                      /* of one operand */
+        MatrixAxes m = dom_matrix(p->array[s->call->out].dom, false);
+        char what[200];
+        stage_label(p, s, what, sizeof what);
+        snprintf(buf, n, "%s, of %lld x %lld, for %s%s", what, (long long)axis_len(m.down, g->shape),
+                 (long long)axis_len(m.across, g->shape), tensor_label(b, b->tensor[g->tensor[0]].of, label), others);
+        return;
+    }
+    ProductShape x = product_shape(p, s->call, g->shape, g->row_stride);
+    snprintf(buf, n, "the product of %lld x %lld by %lld x %lld in %s%s%.90s, for %s%s, of rule '%.40s'",
+             (long long)x.m, (long long)x.k, (long long)x.k, (long long)x.n, t ? t->name : "?",
+             *s->where ? " at " : "", s->where, tensor_label(b, b->tensor[g->tensor[0]].of, label),
+             others, p->name);
+}
+
+/* 32 MB is what cuBLAS asks for on Hopper, 4 before; of a small workspace an eighth, so that matrices find room. */
+CORE int64_t blas_bytes(const optc_binding *b)
+{
+    int64_t full = b->rule->engine->gpu->arch >= 90 ? 32 << 20 : 4 << 20, share = b->rule->engine->workspace / 8;
+    return (share < full ? share : full) / 256 * 256;
+}
+
+CORE int64_t gpu_call_bytes(const optc_binding *b) { return 256 + blas_bytes(b) + roots_bytes(b); }
+
+/* ---- groups ---- */
+static bool same_shape(Shape a, Shape b)
+{
+    return a.slices == b.slices && a.rows == b.rows && a.cols == b.cols && a.rank == b.rank;
+}
+
+static int group_of(GpuCalls *x, const optc_binding *b, const int *tensor, int n, unsigned stagger,
+                    const ProgStage *again)
+{
+    for (int k = 0; k < x->ngroup; k++) {
+        int i = (x->near + k) % x->ngroup;                 /* they come in the same order again and again */
+        if (x->group[i].tensor == tensor && x->group[i].n == n && x->group[i].stagger == stagger &&
+            x->group[i].again == again) {
+            x->near = i + 1;
+            return i;
+        }
+    }
+    CallGroup *g = &x->group[x->ngroup];
+    g->tensor = tensor;
+    g->n = n;
+    g->stagger = stagger;
+    g->again = again;
+    g->shape = b->tensor[tensor[0]].shape;
+    g->row_stride = row_stride(b, &b->tensor[tensor[0]]);
+    g->sets = -1;
+    return x->ngroup++;
+}
+
+/* Tensors of one shape stand next to each other: how many from there. */
+static int alike(const optc_binding *b, const Units *u, int from)
+{
+    const Tensor *first = &b->tensor[u->tensor[from]];
+    int n = 1;
+    while (from + n < u->n && same_shape(first->shape, b->tensor[u->tensor[from + n]].shape) &&
+           row_stride(b, first) == row_stride(b, &b->tensor[u->tensor[from + n]]) &&
+           first->even == b->tensor[u->tensor[from + n]].even)
+        n++;
+    return n;
+}
+
+static int count_groups(const optc_binding *b, const Units *u)
+{
+    int n = 0;
+    for (int i = 0; i < u->n; i += alike(b, u, i))
+        n++;
+    return n;
+}
+
+/* ---- calls ---- */
+static bool stage_in_f32(const optc_binding *b, const ProgStage *s, int tensor)
+{
+    return is_root(s) && root_in_f32(b, s, root_side(b->rule->program, s->call, b->tensor[tensor].shape));
+}
+
+static optc_status add_steps(const optc_binding *b, GpuCalls *x, const ProgStage *stage, const Units *u,
+                             unsigned stagger)
+{
+    optc_status s = OPTC_OK;
+    for (int i = 0; i < u->n && s == OPTC_OK; i += alike(b, u, i)) {
+        if (stage_in_f32(b, stage, u->tensor[i]))           /* those that want f64 first: the others leave them alone */
+            s = add_root(b, x, stage, group_of(x, b, u->tensor + i, alike(b, u, i), stagger, stage));
+        if (s == OPTC_OK)
+            s = (is_root(stage)     ? add_root
+                 : is_eigen(stage)  ? add_eigen
+                 : is_factor(stage) ? add_factor
+                 : is_order(stage)  ? add_order
+                                    : add_product)(b, x, stage,
+                                                   group_of(x, b, u->tensor + i, alike(b, u, i), stagger, NULL));
+    }
+    return s;
+}
+
+static optc_status add_call(optc_binding *b, GpuCalls *x, const Task *t)
+{
+    const ProgStage *stage = &b->rule->program->stage[t->action->stage];
+    const Units *u = task_units(b, t);
+    GpuCall *c = &x->call[x->ncall++];
+    optc_status s = OPTC_OK;
+    c->stage = stage;
+    c->batch = t->batch;
+    c->first = x->nstep;
+    s = add_steps(b, x, stage, u, 0);
+    c->n = x->nstep - c->first;
+    c->stagger_first = x->nstep;
+    if (stage->stagger && s == OPTC_OK)
+        s = add_steps(b, x, stage, u, stage->stagger);
+    c->stagger_n = x->nstep - c->stagger_first;
+    return s;
+}
+
+CORE const GpuCall *calls_of(const optc_binding *b, const ProgStage *s, int batch)
+{
+    const GpuCalls *x = b->gpu->calls;
+    for (int i = 0; i < x->ncall; i++)
+        if (x->call[i].stage == s && x->call[i].batch == batch)
+            return x->call[i].n ? &x->call[i] : NULL;
+    return NULL;
+}
+
+/* ---- all of them ---- */
+/* of a group, at most: over, blocks, the rest, mirror, and their sets; those of five squares, and four arrays more */
+enum { STEPS_A_PRODUCT = 4, SETS_A_PRODUCT = 8, SETS_A_ROOT = 30 };
+
+static bool is_call_task(const optc_binding *b, const Task *t)
+{
+    return t->action->kind == ACT_LAUNCH && b->rule->program->stage[t->action->stage].kind == S_CALL;
+}
+
+static optc_status count_pointers(const optc_binding *b, GpuCalls *x, bool stagger)
+{
+    const Program *p = b->rule->program;
+    for (int i = 0; i < x->nset; i++) {
+        PointerSet *s = &x->set[i];
+        const CallGroup *g = &x->group[s->group];
+        if ((g->stagger != 0) != stagger)
+            continue;
+        if (s->array >= 0) {
+            s->bytes = p->type[p->array[s->array].type].bytes;
+            MemKind kind = p->array[s->array].kind;
+            x->moves = x->moves || kind == MEM_G || kind == MEM_INPUT;
+            s->row_stride = p->array[s->array].dom == ELEM && g->row_stride != g->shape.cols ? g->row_stride : 0;
+        }
+        x->npointer += s->row_stride ? 1 : 0;
+        s->at = x->npointer;
+        x->npointer += s->array < 0 ? root_pointers(x, s) : dom_times(dom_times(s->each, g->shape.slices), g->n);
+        if (x->npointer > INT_MAX)
+            return fail(OPTC_ERROR_ARGUMENT, "optc_bind: more than 2^31 - 1 matrices: bind fewer tensors at a time");
+    }
+    return OPTC_OK;
+}
+
+static void count_steps(const optc_binding *b, const ProgStage *s, const Units *u, int *steps, int *sets)
+{
+    for (int i = 0; i < u->n; i += alike(b, u, i)) {
+        int step = STEPS_A_PRODUCT, set = SETS_A_PRODUCT, times = (s->stagger ? 2 : 1) * (root_in_f32(b, s, 0) ? 2 : 1);
+        if (is_root(s))
+            step = root_step_count(s), set = SETS_A_ROOT;
+        else if (is_eigen(s))
+            step = STEPS_EIGEN, set = SETS_EIGEN;
+        else if (is_factor(s))
+            factor_most(b, s, b->tensor[u->tensor[i]].shape, &step, &set);
+        *steps += times * step;
+        *sets += times * set;
+    }
+}
+
+static optc_status make_calls(optc_binding *b, GpuCalls *x)
+{
+    const Program *p = b->rule->program;
+    int phases = p->nentry * program_phases(p), calls = 0, groups = 0, steps = 0, sets = 0;
+    for (int m = 0; m < phases; m++)
+        for (int i = 0; i < b->tasks[m].n; i++)
+            if (is_call_task(b, &b->tasks[m].task[i])) {
+                const ProgStage *s = &p->stage[b->tasks[m].task[i].action->stage];
+                int n = count_groups(b, task_units(b, &b->tasks[m].task[i]));
+                n *= (s->stagger ? 2 : 1) * (root_in_f32(b, s, 0) ? 2 : 1);
+                calls++;
+                groups += n;
+                count_steps(b, s, task_units(b, &b->tasks[m].task[i]), &steps, &sets);
+            }
+    x->call = TAKE(b, GpuCall, calls);
+    x->group = TAKE(b, CallGroup, groups);
+    x->step = TAKE(b, CallStep, steps);
+    x->set = TAKE(b, PointerSet, sets);
+    x->present = TAKE(b, bool, b->nall);
+    x->wide = TAKE(b, bool, factor_stats_count(b));
+    x->whole = TAKE(b, CUgraphExec, p->nentry);
+    if (!x->call || !x->group || !x->step || !x->set || !x->present || !x->wide || !x->whole)
+        return no_memory("optc_bind");
+    optc_status s = count_alike(b, x);
+    for (int m = 0; m < phases; m++)
+        for (int i = 0; i < b->tasks[m].n && s == OPTC_OK; i++)
+            if (is_call_task(b, &b->tasks[m].task[i]))
+                s = add_call(b, x, &b->tasks[m].task[i]);
+    if (s == OPTC_OK)
+        s = count_pointers(b, x, false);
+    x->stagger_from = x->npointer;
+    return s == OPTC_OK ? count_pointers(b, x, true) : s;
+}
+
+/* ---- the arrays of pointers ---- */
+typedef struct PointerList { MatrixAddress *to; int64_t n, bytes; } PointerList;
+
+static void put_address(PointerList *l, long long slot, int64_t offset)
+{
+    l->to[l->n].slot = slot;
+    l->to[l->n++].offset = offset * l->bytes;
+}
+
+static void put_tensor(const optc_binding *b, const GpuCalls *x, const PointerSet *s, int tensor, PointerList *l)
+{
+    const Program *p = b->rule->program;
+    Shape shape = x->group[s->group].shape;
+    long long slot = (long long)tensor * p->narray + s->array;
+    for (int64_t k = 0; k < shape.slices; k++) {
+        int64_t at = matrix_at(b, &b->tensor[tensor], s->array, k);
+        if (!calls_participate(b, &x->group[s->group], tensor, k))
+            continue;
+        if (!s->blocks)
+            put_address(l, slot, at + s->offset);
+        for (int64_t i = 0; i < s->blocks; i++)
+            for (int64_t j = 0; j <= i; j++)
+                put_address(l, slot, at + i * s->down + j * s->across);
+    }
+}
+
+static CUdeviceptr nth_pointer(const optc_binding *b, const PointerList *l, int64_t i)
+{
+    int n = b->rule->program->narray;
+    void *base = b->tensor[l->to[i].slot / n].mem[l->to[i].slot % n];
+    return (CUdeviceptr)(uintptr_t)base + (CUdeviceptr)l->to[i].offset;
+}
+
+/* Whether they lie at equal distances, and will. */
+static void find_stride(const optc_binding *b, PointerSet *s, const PointerList *l)
+{
+    MemKind kind = b->rule->program->array[s->array].kind;
+    s->even = l->n > 0 && kind != MEM_G && kind != MEM_INPUT;
+    s->stride = 0;
+    if (!s->even)
+        return;
+    s->first = nth_pointer(b, l, 0);
+    int64_t step = l->n > 1 ? (int64_t)(nth_pointer(b, l, 1) - s->first) : 0;
+    s->stride = step / l->bytes;
+    s->even = step >= 0 && step % l->bytes == 0;
+    for (int64_t i = 2; i < l->n && s->even; i++)
+        s->even = (int64_t)(nth_pointer(b, l, i) - nth_pointer(b, l, i - 1)) == step;
+}
+
+/* Of the sets from pointer `from` on. */
+static void fill_addresses(const optc_binding *b, GpuCalls *x, MatrixAddress *all, int64_t from)
+{
+    for (int i = 0; i < x->nset; i++) {
+        PointerSet *s = &x->set[i];
+        const CallGroup *g = &x->group[s->group];
+        MatrixAddress *to = all + (s->at - from);
+        PointerList l = {to, 0, s->bytes};
+        if (s->at < from)
+            continue;
+        if (s->row_stride)
+            to[-1].slot = -1, to[-1].offset = s->row_stride;
+        if (s->array < 0) {
+            root_addresses(b, x, s, to);
+            continue;
+        }
+        for (int k = 0; k < g->n; k++)
+            if (x->present[g->tensor[k]])
+                put_tensor(b, x, s, g->tensor[k], &l);
+        find_stride(b, s, &l);
+    }
+}
+
+CORE CUdeviceptr set_pointers(const GpuCalls *x, int set, int64_t from)
+{
+    const PointerSet *s = &x->set[set];
+    return x->pointers + sizeof(void *) * (size_t)(s->at + (s->record ? 0 : from) * s->each);
+}
+
+CORE bool calls_participate(const optc_binding *b, const CallGroup *g, int tensor, int64_t matrix)
+{
+    return b->gpu->calls->present[tensor] && stagger_active(b, &b->stagger, g->stagger, &b->tensor[tensor], matrix) &&
+           (!g->again || b->gpu->calls->wide[factor_stats_first(b, g->again, tensor) + matrix]);
+}
+
+static void count_now(const optc_binding *b, CallGroup *g)
+{
+    g->now = 0;
+    for (int k = 0; k < g->n; k++)
+        for (int64_t q = 0; q < g->shape.slices; q++)
+            g->now += calls_participate(b, g, g->tensor[k], q);
+}
+
+/* From that pointer on: 0, or those of groups with turns. */
+static optc_status send_addresses(optc_binding *b, GpuCalls *x, int64_t from)
+{
+    GpuEngine *g = b->rule->engine->gpu;
+    size_t bytes = sizeof(MatrixAddress) * (size_t)(x->npointer - from);
+    MatrixAddress *all = (MatrixAddress *)calloc(1, bytes + 1);
+    if (!all)
+        return no_memory("optc_run");
+    for (int i = 0; i < b->nall && !from; i++)
+        x->present[i] = b->tensor[i].view.n >= 0;
+    for (int i = 0; i < x->ngroup; i++)
+        if (!from || x->group[i].stagger)
+            count_now(b, &x->group[i]);
+    fill_addresses(b, x, all, from);
+    /* pageable: copied before it returns */
+    CUdeviceptr to = x->places + sizeof(MatrixAddress) * (size_t)from;
+    int rc = bytes ? g->d->cuMemcpyHtoDAsync_v2(to, all, bytes, b->gpu->stream) : 0;
+    free(all);
+    optc_status s = rc ? gpu_error(g, "cuMemcpyHtoDAsync", rc, "where matrices lie") : calls_gather(b, from);
+    x->sent = s == OPTC_OK;
+    return s;
+}
+
+CORE optc_status calls_restagger(optc_binding *b)
+{
+    GpuCalls *x = b->gpu->calls;
+    return x && x->stagger_from < x->npointer ? send_addresses(b, x, x->stagger_from) : OPTC_OK;
+}
+
+static bool arranged_otherwise(const optc_binding *b, const GpuCalls *x)
+{
+    for (int i = 0; i < b->nall; i++)
+        if (x->present[i] != (b->tensor[i].view.n >= 0))
+            return true;
+    return !x->sent;
+}
+
+/* Graphs have the numbers of matrices of their time. Those of the library's tuning go with it. */
+static void forget_graphs(optc_binding *b)
+{
+    GpuTables *t = b->gpu;
+    gpu_drop_lists(b);
+    for (int i = 0; t->launch_list && i < b->rule->program->nentry * t->nphase; i++)
+        t->launch_list[i].runs = 0;
+    if (t->close) {
+        t->close(b);
+        t->begin = NULL, t->end = NULL, t->close = NULL;
+    }
+}
+
+CORE optc_status calls_rebuild(optc_binding *b)
+{
+    forget_graphs(b);
+    return send_addresses(b, b->gpu->calls, 0);
+}
+
+CORE optc_status calls_update(optc_binding *b)
+{
+    GpuCalls *x = b->gpu->calls;
+    if (arranged_otherwise(b, x))
+        return calls_rebuild(b);
+    return x->moves ? calls_gather(b, 0) : OPTC_OK;
+}
+
+/* ---- binding ---- */
+static optc_status open_library(optc_binding *b, GpuCalls *x)
+{
+    GpuEngine *g = b->rule->engine->gpu;
+    bool again;
+    x->library = cublas_open(&x->blas, g->d->version, &again, x->why, sizeof x->why);
+    if (!x->library)                               /* other bits for want of memory would be a surprise */
+        return again ? fail(OPTC_ERROR_MEMORY, "optc_bind: %s", x->why) : OPTC_OK;
+    x->handle = (cublasHandle_t)spare_take(g, x->blas.cublasDestroy_v2);
+    int rc = x->handle ? 0 : x->blas.cublasCreate_v2(&x->handle);
+    x->handle = rc ? NULL : x->handle;
+    if (!rc)
+        rc = x->blas.cublasSetPointerMode_v2(x->handle, CUBLAS_POINTER_MODE_HOST);
+    if (!rc)            /* sums that several blocks share stay in f32 */
+        rc = x->blas.cublasSetMathMode(x->handle, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION);
+    return rc ? fail(rc == CUBLAS_STATUS_ALLOC_FAILED ? OPTC_ERROR_MEMORY : OPTC_ERROR_DEVICE,
+                     "optc_bind: cublasCreate of %.300s: %s (OPTC_CUBLAS=none does without)", x->blas.path,
+                     x->blas.cublasGetStatusString(rc))
+              : OPTC_OK;
+}
+
+CORE optc_status calls_bind(optc_binding *b)
+{
+    GpuEngine *g = b->rule->engine->gpu;
+    const Program *p = b->rule->program;
+    if (!program_calls(p))
+        return OPTC_OK;
+    if (!call_type(p))
+        return fail(OPTC_ERROR_ARGUMENT, "optc_bind: products of rule '%s' are in a type that a GPU has none in",
+                    p->name);
+    GpuCalls *x = TAKE(b, GpuCalls, 1);
+    if (!x)
+        return no_memory("optc_bind");
+    b->gpu->calls = x;
+    optc_status s = calls_check(p);
+    if (s == OPTC_OK)
+        s = factor_stats_make(b);
+    if (s == OPTC_OK)
+        s = open_library(b, x);
+    x->room_bytes = b->call_bytes - 256 - blas_bytes(b);
+    x->scratch = ((CUdeviceptr)(uintptr_t)call_space(b) + 255) / 256 * 256 + (CUdeviceptr)blas_bytes(b);
+    if (s == OPTC_OK)
+        s = make_calls(b, x);
+    if (s != OPTC_OK)
+        return s;
+    s = eigen_bind(b, x);
+    if (s != OPTC_OK)
+        return s;
+    TRY(g, cuStreamCreate(&x->own, 1), "a stream to capture products in");
+    TRY(g, cuStreamCreate(&x->inner, 1), "a stream to capture products in");
+    size_t n = (size_t)x->npointer, periods = sizeof *p->period * (size_t)p->nperiod;
+    size_t stats = sizeof(FactorStats) * (size_t)factor_stats_count(b);
+    x->bytes = n * (sizeof(MatrixAddress) + sizeof(void *)) + stats + periods;
+    s = gpu_alloc(b->rule->engine, x->bytes, b->gpu->stream, "where matrices lie", &x->memory);
+    x->places = x->memory;
+    x->pointers = x->memory + n * sizeof(MatrixAddress);
+    CUdeviceptr stats_at = x->pointers + n * sizeof(void *);
+    b->stats = (void *)(uintptr_t)stats_at;
+    x->periods = stats_at + stats;
+    if (s == OPTC_OK && stats)
+        TRY(g, cuMemsetD8Async(stats_at, 0, stats, b->gpu->stream), "what is said of factors");
+    if (s == OPTC_OK && periods)
+        s = gpu_write(b, (void *)(uintptr_t)x->periods, p->period, periods, true, "optc_bind");
+    if (s == OPTC_OK)
+        s = roots_f32_bind(b);
+    if (s == OPTC_OK)
+        s = send_addresses(b, x, 0);
+    if (s == OPTC_OK)
+        eigen_probe(b, x);
+    return s;
+}
+
+CORE void calls_unbind(optc_binding *b)
+{
+    GpuCalls *x = b->gpu->calls;
+    if (!x)
+        return;
+    roots_f32_unbind(b);
+    gpu_give(b->rule->engine, x->memory, x->bytes, b->gpu->stream);
+    eigen_unbind(b, x);
+    if (x->handle)
+        spare_keep(b->rule->engine->gpu, x->handle, x->blas.cublasDestroy_v2);
+    if (x->own)
+        b->rule->engine->gpu->d->cuStreamDestroy_v2(x->own);
+    if (x->inner)
+        b->rule->engine->gpu->d->cuStreamDestroy_v2(x->inner);
+    b->gpu->calls = NULL;
+}
+
+CORE CUstream calls_stream(const optc_binding *b) { return b->gpu->calls->own; }

@@ -1,0 +1,204 @@
+/* Steps of rules with calls of which the device decides: captured ones of rules with periods, and guarded ones.
+ *
+ * A kernel of ours returns at once where it is of another phase than the step's, or where a guard leaves the step out; a
+ * library's does not, nor does a copy. So each phase is the body of a conditional node: a kernel asks on the device
+ * whether this step is of that phase, and to be done. Steps that are run one by one after a capture, or under a guard,
+ * are such a graph too, of our own: the host does not know. */
+#include "runtime/core/matrix/gpu_calls.h"
+
+#include <string.h>
+
+/* ---- may it be? ---- */
+static bool entry_calls(const optc_binding *b, int entry)
+{
+    for (int m = 0; m < b->gpu->nphase; m++)
+        if (b->gpu->launch_list[entry * b->gpu->nphase + m].calls)
+            return true;
+    return false;
+}
+
+static bool entry_copies(const optc_binding *b, int entry)
+{
+    for (int m = 0; m < b->gpu->nphase; m++)
+        if (b->gpu->launch_list[entry * b->gpu->nphase + m].copies)
+            return true;
+    return false;
+}
+
+CORE bool phases_conditional(const optc_binding *b, int entry)
+{
+    if (!b->gpu->calls)
+        return false;
+    return (b->rule->program->nperiod && entry_calls(b, entry)) || phases_guarded(b, entry);
+}
+
+CORE bool phases_guarded(const optc_binding *b, int entry)
+{
+    return b->gpu->calls && b->gpu->guarded && (entry_calls(b, entry) || entry_copies(b, entry));
+}
+
+static optc_status may_condition(const optc_binding *b)
+{
+    const Driver *d = b->rule->engine->gpu->d;
+    const char *name = b->rule->program->name;
+    bool there = d->cuStreamGetCaptureInfo_v3 && d->cuStreamUpdateCaptureDependencies_v2 &&
+                 d->cuStreamBeginCaptureToGraph && d->cuGraphConditionalHandleCreate && d->cuGraphAddNode_v2;
+    if (d->version < CONDITIONS_NEEDED || !there)
+        return fail(OPTC_ERROR_UNAVAILABLE,
+                    "optc_run: rule '%s' has products at some steps only: capturing it takes conditional nodes, which "
+                    "came with CUDA 12.4, and the driver is for CUDA %d.%d",
+                    name, d->version / 1000, d->version % 1000 / 10);
+    if (!b->gpu->code->call[KERNEL_PHASE])
+        return fail(OPTC_ERROR_UNAVAILABLE,
+                    "optc_run: rule '%s' has products at some steps only: capturing it takes conditional nodes, and "
+                    "its code was made without them",
+                    name);
+    return OPTC_OK;
+}
+
+/* Not where that would take longer than a host that waits for the guard: calls that cannot be captured as they are,
+ * those that only some have their turn in, and roots whose types the host looks after. */
+CORE void phases_bind(optc_binding *b)
+{
+    const GpuCalls *x = b->gpu->calls;
+    b->conditional = x && !b->nslots && !x->roots_f32 && may_condition(b) == OPTC_OK;
+    for (int i = 0; x && i < x->ncall && b->conditional; i++)
+        b->conditional = calls_capture(b, &x->call[i]);
+    message_clear();
+}
+
+/* ---- a phase as the body of a node ---- */
+typedef struct Capture { CUgraph graph; const CUgraphNode *after; const CUgraphEdgeData *edge; size_t n; } Capture;
+
+static optc_status look(const optc_binding *b, CUstream stream, Capture *c)
+{
+    CUstreamCaptureStatus status;
+    cuuint64_t id;
+    memset(c, 0, sizeof *c);
+    TRY(b->rule->engine->gpu,
+        cuStreamGetCaptureInfo_v3(stream, &status, &id, &c->graph, &c->after, &c->edge, &c->n), "a captured step");
+    return OPTC_OK;
+}
+
+/* Behind what the stream has by then: whether the step is of this phase. */
+static optc_status ask_phase(optc_binding *b, int phase, CUgraphConditionalHandle *handle)
+{
+    GpuEngine *g = b->rule->engine->gpu;
+    const Program *p = b->rule->program;
+    Capture c;
+    optc_status s = look(b, b->gpu->stream, &c);
+    if (s != OPTC_OK)
+        return s;
+    TRY(g, cuGraphConditionalHandleCreate(handle, c.graph, g->ctx, 0, CONDITION_ASSIGN_DEFAULT), p->name);
+    CallArgs a;
+    memset(&a, 0, sizeof a);
+    a.a = b->gpu->groups;
+    a.b = b->gpu->calls->periods;
+    a.c = *handle;
+    a.m = p->nperiod;
+    a.n = phase;
+    a.k = p->nhyper + 1;
+    a.flags = b->ncohort;
+    void *args[] = {&a};
+    TRY(g, cuLaunchKernel(b->gpu->code->call[KERNEL_PHASE], 1, 1, 1, 1, 1, 1, 0, b->gpu->stream, args, NULL), p->name);
+    return OPTC_OK;
+}
+
+/* The node, and the stream goes on behind it. */
+static optc_status add_condition(optc_binding *b, CUgraphConditionalHandle handle, CUgraph *body)
+{
+    GpuEngine *g = b->rule->engine->gpu;
+    CUgraphNodeParams x;
+    CUgraphNode node = NULL;
+    Capture c;
+    optc_status s = look(b, b->gpu->stream, &c);
+    if (s != OPTC_OK)
+        return s;
+    memset(&x, 0, sizeof x);
+    x.type = CU_GRAPH_NODE_TYPE_CONDITIONAL;
+    x.of.conditional.handle = handle;
+    x.of.conditional.type = CU_GRAPH_COND_TYPE_IF;
+    x.of.conditional.size = 1;
+    x.of.conditional.ctx = g->ctx;
+    TRY(g, cuGraphAddNode_v2(&node, c.graph, c.after, c.edge, c.n, &x), b->rule->program->name);
+    *body = x.of.conditional.phGraph_out[0];
+    TRY(g, cuStreamUpdateCaptureDependencies_v2(b->gpu->stream, &node, NULL, 1, CU_STREAM_SET_CAPTURE_DEPENDENCIES),
+        b->rule->program->name);
+    return OPTC_OK;
+}
+
+static optc_status fill_body(optc_binding *b, const LaunchList *p, CUgraph body)
+{
+    GpuEngine *g = b->rule->engine->gpu;
+    CUstream was = b->gpu->stream, inner = b->gpu->calls->inner;
+    optc_status s = OPTC_OK;
+    TRY(g, cuStreamBeginCaptureToGraph(inner, body, NULL, NULL, 0, CU_STREAM_CAPTURE_MODE_RELAXED),
+        b->rule->program->name);
+    b->gpu->stream = inner;
+    for (int i = 0; i < p->n && s == OPTC_OK; i++)
+        if (p->item[i].stage || p->item[i].copy)
+            s = gpu_launch(b, &p->item[i], 0);
+    b->gpu->stream = was;
+    int rc = g->d->cuStreamEndCapture(inner, &body);
+    return s == OPTC_OK && rc ? gpu_error(g, "cuStreamEndCapture", rc, b->rule->program->name) : s;
+}
+
+/* t moves on, then every phase's node. */
+CORE optc_status phases_capture(optc_binding *b, int entry)
+{
+    const LaunchList *first = &b->gpu->launch_list[entry * b->gpu->nphase];
+    optc_status s = may_condition(b);
+    for (int i = 0; i < first->n && s == OPTC_OK; i++)
+        if (!first->item[i].stage && !first->item[i].copy)
+            s = gpu_launch(b, &first->item[i], 0);
+    for (int m = 0; m < b->gpu->nphase && s == OPTC_OK; m++) {
+        CUgraphConditionalHandle handle = 0;
+        CUgraph body = NULL;
+        if (!first[m].n)
+            continue;
+        s = ask_phase(b, m, &handle);
+        if (s == OPTC_OK)
+            s = add_condition(b, handle, &body);
+        if (s == OPTC_OK)
+            s = fill_body(b, &first[m], body);
+    }
+    return s;
+}
+
+/* ---- steps one by one ---- */
+static optc_status make_whole(optc_binding *b, int entry, CUgraphExec *exec)
+{
+    GpuEngine *g = b->rule->engine->gpu;
+    CUstream was = b->gpu->stream, own = calls_stream(b);
+    CUgraph graph = NULL;
+    TRY(g, cuStreamBeginCapture_v2(own, CU_STREAM_CAPTURE_MODE_RELAXED), b->rule->program->name);
+    b->gpu->stream = own;
+    optc_status s = phases_capture(b, entry);
+    b->gpu->stream = was;
+    int rc = g->d->cuStreamEndCapture(own, &graph);
+    if (s == OPTC_OK && !rc)
+        rc = g->d->cuGraphInstantiateWithFlags(exec, graph, 0);
+    if (graph)
+        g->d->cuGraphDestroy(graph);
+    return s == OPTC_OK && rc ? gpu_error(g, "cuGraphInstantiate", rc, b->rule->program->name) : s;
+}
+
+CORE optc_status phases_run(optc_binding *b, int entry)
+{
+    CUgraphExec *exec = &b->gpu->calls->whole[entry];
+    optc_status s = *exec ? OPTC_OK : make_whole(b, entry, exec);
+    if (s != OPTC_OK)
+        return s;
+    TRY(b->rule->engine->gpu, cuGraphLaunch(*exec, b->gpu->stream), b->rule->program->name);
+    return OPTC_OK;
+}
+
+CORE void phases_drop(optc_binding *b)
+{
+    GpuCalls *x = b->gpu->calls;
+    for (int e = 0; x && x->whole && e < b->rule->program->nentry; e++)
+        if (x->whole[e]) {
+            b->rule->engine->gpu->d->cuGraphExecDestroy(x->whole[e]);
+            x->whole[e] = NULL;
+        }
+}

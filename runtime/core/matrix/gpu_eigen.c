@@ -1,0 +1,560 @@
+/* Eigenvectors on a GPU, and the powers that products do not give (call_root): V f(values) V.T.
+ *
+ *   the matrix, by a power of two that brings its largest value to about 1 -> a solver -> its vectors, by sign and order,
+ *   or a product of them in f64 -> the result, or the last one where something went wrong (templates/eigen_cuda.txt)
+ *
+ * The solver is cuSOLVER's for all matrices of a round at once, else rotations of ours in f64, a matrix a block or many
+ * blocks; which, and in which type, eigen_method says. It wants matrices without gaps, so a round's squares, values and
+ * numbers are arrays
+ * of their own, with its workspace behind them: memory that a binding takes at once. A round is as many matrices as half
+ * the engine's workspace holds, one in any case.
+ *
+ * In a graph that somebody captures, what the library cannot do there is done by rotations: their steps stand behind its
+ * own and take their turn only then. */
+#include "runtime/core/matrix/gpu_calls.h"
+
+#include <float.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { EIGEN_SQUARES, EIGEN_MORE, EIGEN_PRODUCT, EIGEN_VALUES, EIGEN_NUMBERS, EIGEN_INFO, EIGEN_ARRAYS, EIGEN_NUMBERS_BYTES = 64 };
+/* flags of the kernels */
+static const unsigned eigen_vectors = 128, eigen_in_f32 = 256, eigen_lifted = 512;
+
+CORE bool is_eigen(const ProgStage *s)
+{
+    if (s->kind != S_CALL)
+        return false;
+    return s->call->callee == CALL_EIGH || (s->call->callee == CALL_POWER && !call_root(s->call));
+}
+
+/* ---- which solver ---- */
+/* Borders where nobody measured (`optc tune`), from an H200, in milliseconds (tests/gpu/roots.sh):
+ *             5000 x 8^2  5000 x 16^2  8 x 16^2  2000 x 64^2  8 x 64^2  500 x 128^2  8 x 128^2  64 x 256^2  8 x 256^2
+ *   a block         0.96         2.54      0.29           40       6.3          146         51         619        456
+ *   many blocks                                           97       7.9          175         17         188         42
+ *   library, f64    0.44         1.44      0.13          6.3      0.37          5.9        0.8         7.1        4.3
+ *   library, f32    0.39         0.96      0.11          4.1      0.30          3.5        0.7         3.5        2.7
+ * A block waits hundreds of times a sweep, many blocks take two launches a round and move all matrices through memory in
+ * each. The library refuses batches over 65535, and more values than 2^31 - 1. At 512 rows it can be captured, at 1024
+ * it cannot (H200, CUDA 13.0). */
+enum { EIGEN_ROTATED_MOST = 4, EIGEN_BATCH_MOST = 32768, EIGEN_CAPTURED_MOST = 512 };
+enum { EIGEN_ALONE_MOST = 96, EIGEN_MANY_MOST = 160 };     /* rows: of a block; of one where all have a matrix */
+
+CORE EigenMethod eigen_rotation_method(const GpuEngine *g, int64_t n, int64_t matrices)
+{
+    if (g->eigen == EIGEN_ROTATED || g->eigen == EIGEN_SPREAD)
+        return g->eigen;
+    return n <= (matrices < g->sms ? EIGEN_ALONE_MOST : EIGEN_MANY_MOST) ? EIGEN_ROTATED : EIGEN_SPREAD;
+}
+
+CORE EigenMethod eigen_model(const GpuEngine *g, bool f64, int64_t n)
+{
+    if (n <= EIGEN_ROTATED_MOST)
+        return EIGEN_ROTATED;
+    return f64 || f64_fast(g->arch) ? EIGEN_F64 : EIGEN_F32;
+}
+
+CORE EigenMethod method_known(const optc_engine *e, bool roots, bool f64, int64_t rows, int64_t matrices)
+{
+    int power = rows ? (int)lround(log2((double)rows)) : METHOD_LEAST, last = rows ? power : (int)METHOD_MOST;
+    EigenMethod method = EIGEN_BY_SIZE;
+    if (!e->gpu->measured || power < METHOD_LEAST || power > METHOD_MOST)
+        return EIGEN_BY_SIZE;
+    for (; power <= last && method != EIGEN_F32; power++)
+        method = e->gpu->measured(e, roots, f64, power, size_bucket(roots ? (int64_t)METHOD_ROOTS : matrices));
+    return rows || method == EIGEN_F32 ? method : EIGEN_BY_SIZE;
+}
+
+/* The nearest bucket; of two the upper one, as among all results (runtime/library/tune/tuned.c). */
+CORE EigenMethod method_packed(const KnownMethod *w, int n, bool roots, bool f64, int power, int bucket)
+{
+    int method = EIGEN_BY_SIZE, near = METHOD_REACH + 1;
+    for (int i = 0; i < n; i++) {
+        int off = w[i].bucket > bucket ? w[i].bucket - bucket : bucket - w[i].bucket;
+        bool closer = off < near || (off == near && w[i].bucket > bucket);
+        if (w[i].roots == (int)roots && w[i].f64 == (int)f64 && w[i].power == power && off <= METHOD_REACH && closer) {
+            method = w[i].method;
+            near = off;
+        }
+    }
+    return (EigenMethod)method;
+}
+
+/* Never one that is less exact than the model's. */
+static EigenMethod eigen_method(const optc_binding *b, const ProgCall *c, int64_t n, int64_t matrices)
+{
+    const optc_engine *e = b->rule->engine;
+    const GpuEngine *g = e->gpu;
+    bool f64 = b->rule->program->array[c->a].type == (int)T_F64, exact = f64 || c->callee == CALL_POWER;
+    EigenMethod method = g->eigen;
+    if (method == EIGEN_BY_SIZE)
+        method = method_known(e, false, f64, n, matrices);
+    if (method == EIGEN_BY_SIZE ||
+        (method == EIGEN_F32 && g->eigen != EIGEN_F32 && eigen_model(g, exact, n) != EIGEN_F32))
+        method = eigen_model(g, exact, n);
+    return method == EIGEN_F32 && c->callee == CALL_POWER ? EIGEN_F64 : method;
+}
+
+CORE void eigen_path(const optc_rule *r, char *buf, size_t n)
+{
+    const Program *p = r->program;
+    bool any = false;
+    Cusolver c;
+    char why[400];
+    for (int i = 0; i < p->nstage; i++)
+        any = any || is_eigen(&p->stage[i]);
+    if (!any)
+        return;
+    if (cusolver_open(&c, r->engine->gpu->d->version, NULL, why, sizeof why))
+        snprintf(buf, n, "; eigenvectors by cuSOLVER %d.%d", c.version / 1000, c.version % 1000 / 10);
+    else
+        snprintf(buf, n, "; eigenvectors by rotations, slow beyond some hundred rows (%.200s)", why);
+}
+
+/* Asked for once; there may be none, and rotations do without. */
+static optc_status eigen_open(const optc_binding *b, Eigen *e)
+{
+    bool again;
+    if (e->asked)
+        return OPTC_OK;
+    e->asked = true;
+    e->library = cusolver_open(&e->f, b->rule->engine->gpu->d->version, &again, e->why, sizeof e->why);
+    if (!e->library)                               /* other bits for want of memory would be a surprise */
+        return again ? fail(OPTC_ERROR_MEMORY, "optc_bind: %s", e->why) : OPTC_OK;
+    e->handle = (cusolverDnHandle_t)spare_take(b->rule->engine->gpu, e->f.cusolverDnDestroy);
+    int rc = e->handle ? 0 : e->f.cusolverDnCreate(&e->handle);
+    e->handle = rc ? NULL : e->handle;
+    if (!rc && (rc = e->f.cusolverDnCreateParams(&e->params)))
+        e->params = NULL;
+    return rc ? fail(rc == CUSOLVER_STATUS_ALLOC_FAILED ? OPTC_ERROR_MEMORY : OPTC_ERROR_DEVICE,
+                     "optc_bind: cusolverDnCreate of %.300s: %s (OPTC_CUSOLVER=none does without)", e->f.path,
+                     cusolver_status(rc))
+              : OPTC_OK;
+}
+
+/* ---- a round's memory ---- */
+typedef struct EigenRound {
+    const optc_binding *b;
+    GpuCalls *x;
+    const ProgStage *stage;
+    int group;
+    int64_t n, wanted;
+    EigenMethod method;
+    int64_t count;                                         /* matrices */
+    int64_t each[EIGEN_ARRAYS], at[EIGEN_ARRAYS], bytes;   /* of a matrix; where the arrays begin; of all */
+    int64_t work_at;
+    size_t work, host;                                     /* of the library */
+    int solver;                                            /* the step that asks it; -1: none does */
+    bool fits;
+} EigenRound;
+
+static bool eigen_by_library(const EigenRound *r) { return r->method == EIGEN_F32 || r->method == EIGEN_F64; }
+static bool eigen_of_power(const EigenRound *r) { return r->stage->call->callee == CALL_POWER; }
+static cudaDataType eigen_type(const EigenRound *r) { return r->method == EIGEN_F32 ? CUDA_R_32F : CUDA_R_64F; }
+
+static int64_t eigen_past(int64_t at, int64_t bytes)             /* more than there can be stays so */
+{
+    return at >= INT64_MAX / 4 || bytes >= INT64_MAX / 4 ? INT64_MAX / 4 : (at + bytes + 255) / 256 * 256;
+}
+
+static optc_status eigen_failed(const EigenRound *r, const char *call, int rc)
+{
+    char what[400];
+    call_label(r->b, r->stage, &r->x->group[r->group], what, sizeof what);
+    return fail(rc == CUSOLVER_STATUS_ALLOC_FAILED ? OPTC_ERROR_MEMORY : OPTC_ERROR_DEVICE, "%s: %s: %s", call,
+                cusolver_status(rc), what);
+}
+
+/* Of `count` matrices. */
+static optc_status eigen_lay_out(EigenRound *r, int64_t count)
+{
+    const Eigen *e = &r->x->eigen;
+    const void *any = call_space(r->b);                    /* of the device, and not looked at */
+    const int64_t square = dom_times(r->n, r->n), wide = dom_times(square, 8), size = r->method == EIGEN_F32 ? 4 : 8;
+    const int64_t each[EIGEN_ARRAYS] = {dom_times(square, size),
+                                        eigen_of_power(r) || !eigen_by_library(r) ? wide : 0,
+                                        eigen_of_power(r) ? wide : 0,
+                                        eigen_by_library(r) ? r->n * size : (2 * r->n + 2) * 8,
+                                        EIGEN_NUMBERS_BYTES,
+                                        eigen_by_library(r) ? (int64_t)sizeof(int) : 0};
+    int rc = 0;
+    r->count = count;
+    r->bytes = 0;
+    for (int i = 0; i < EIGEN_ARRAYS; i++) {
+        r->each[i] = each[i];
+        r->at[i] = r->bytes;
+        r->bytes = eigen_past(r->bytes, dom_times(each[i], count));
+    }
+    r->work_at = r->bytes;
+    r->work = r->host = 0;
+    if (eigen_by_library(r))
+        rc = e->f.cusolverDnXsyevBatched_bufferSize(e->handle, e->params, CUSOLVER_EIG_MODE_VECTOR,
+                                                    CUBLAS_FILL_MODE_UPPER, r->n, eigen_type(r), any, r->n,
+                                                    eigen_type(r), any, eigen_type(r), &r->work, &r->host, count);
+    r->bytes = eigen_past(r->bytes, r->work > INT64_MAX / 4 ? INT64_MAX / 4 : (int64_t)r->work);
+    return rc ? eigen_failed(r, "cusolverDnXsyevBatched_bufferSize", rc) : OPTC_OK;
+}
+
+/* As many matrices at a time as there is room for; the library's workspace grows with them. */
+static optc_status eigen_cut(EigenRound *r)
+{
+    const CallGroup *g = &r->x->group[r->group];
+    int64_t all = dom_times(g->n, g->shape.slices), most = eigen_by_library(r) ? INT_MAX / r->n / r->n : all;
+    int64_t half = r->b->rule->engine->workspace / 2;
+    most = eigen_by_library(r) && most > EIGEN_BATCH_MOST ? (int64_t)EIGEN_BATCH_MOST : most;
+    optc_status s = eigen_lay_out(r, all < most ? all : most);
+    while (s == OPTC_OK && r->bytes > half && r->count > 1) {
+        int64_t fewer = (int64_t)((double)r->count * (double)half / (double)r->bytes);
+        s = eigen_lay_out(r, fewer < 1 ? 1 : fewer < r->count ? fewer : r->count - 1);
+    }
+    return s;
+}
+
+/* ---- steps ---- */
+static int eigen_array(const EigenRound *r, int array)
+{
+    PointerSet s;
+    memset(&s, 0, sizeof s);
+    s.array = OWN_EIGEN;
+    s.group = r->group;
+    s.bytes = 8;
+    s.record = r->each[array];
+    s.base = r->at[array];
+    s.most = r->count;
+    return add_set(r->x, &s);
+}
+
+static int eigen_rule_set(const EigenRound *r, int array) { return whole_set(r->x, array, r->group, 0); }
+
+/* alpha: bytes from the first of `from` to the numbers */
+static CallStep *eigen_step(EigenRound *r, StepKind kind, int from, int64_t m, int64_t n, int64_t blocks)
+{
+    CallStep *s = add_step(r->x, kind, call_type_f64(), r->group);
+    s->a = s->b = s->c = eigen_array(r, from);
+    s->m = m;
+    s->n = n;
+    s->own = true;
+    s->flags = r->method == EIGEN_F32 ? eigen_in_f32 : 0;
+    s->alpha = (double)(r->at[EIGEN_NUMBERS] - r->at[from]);
+    s->blocks = (unsigned)blocks;
+    r->fits = r->fits && dom_times(blocks, r->count) <= MOST_BLOCKS && m <= INT_MAX && n <= INT_MAX;
+    return s;
+}
+
+static CallStep *eigen_over(EigenRound *r, StepKind kind, int from, int64_t m, int64_t n)
+{
+    return eigen_step(r, kind, from, m, n, count_up(dom_times(m, n), 4096));
+}
+
+static void eigen_begin(EigenRound *r)
+{
+    const ProgCall *c = r->stage->call;
+    eigen_step(r, STEP_EIGEN_START, EIGEN_NUMBERS, 1, 1, 1);
+    CallStep *s = eigen_over(r, STEP_EIGEN_MEASURE, EIGEN_NUMBERS, r->n, r->n);
+    s->a = s->b = eigen_rule_set(r, c->a);
+    s = eigen_over(r, STEP_EIGEN_LOAD, EIGEN_SQUARES, r->n, r->n);
+    s->b = eigen_rule_set(r, c->a);
+}
+
+/* Sweeps: 8 to 12 are needed as a rule. */
+enum { EIGEN_SWEEPS = 20, EIGEN_TRANSPOSED = 1024 };
+
+static int64_t eigen_apply_blocks(int64_t n)
+{
+    int64_t half = (n + 1) / 2;
+    return count_up(dom_times(half, half + n), EIGEN_TRANSPOSED);
+}
+
+/* Angles stand for all rounds of all sweeps (eigen_rounds). */
+static void eigen_spread(EigenRound *r)
+{
+    CallStep *s[] = {eigen_over(r, STEP_EIGEN_BEGIN, EIGEN_SQUARES, r->n, r->n),
+                     eigen_step(r, STEP_EIGEN_ANGLES, EIGEN_SQUARES, 0, r->n, 1),
+                     eigen_step(r, STEP_EIGEN_RANKS, EIGEN_SQUARES, 0, r->n, 1),
+                     eigen_over(r, STEP_EIGEN_ORDER, EIGEN_SQUARES, r->n, r->n)};
+    for (size_t i = 0; i < sizeof s / sizeof *s; i++) {
+        s[i]->b = eigen_array(r, EIGEN_MORE);
+        s[i]->c = eigen_array(r, EIGEN_VALUES);
+    }
+    r->fits = r->fits && dom_times(eigen_apply_blocks(r->n), r->count) <= MOST_BLOCKS;
+}
+
+static void eigen_solver(EigenRound *r)
+{
+    if (r->method == EIGEN_SPREAD) {
+        eigen_spread(r);
+        return;
+    }
+    CallStep *s = eigen_step(r, STEP_EIGEN_SOLVE, EIGEN_SQUARES, r->n, r->n, 1);
+    s->own = !eigen_by_library(r);
+    s->b = eigen_array(r, eigen_by_library(r) ? EIGEN_INFO : EIGEN_MORE);
+    s->c = eigen_array(r, EIGEN_VALUES);
+    s->work_at = r->work_at;
+    s->work = r->work;
+    s->host = r->host;
+    r->solver = eigen_by_library(r) ? r->x->nstep - 1 : r->solver;
+}
+
+/* The product = V.T (f(values) V), V's rows being vectors */
+static void eigen_power(EigenRound *r)
+{
+    const ProgCall *c = r->stage->call;
+    CallStep *s = eigen_step(r, STEP_EIGEN_VALUES, EIGEN_SQUARES, 1, r->n, 1);
+    s->b = c->b >= 0 ? eigen_rule_set(r, c->b) : s->a;
+    s->c = eigen_array(r, EIGEN_VALUES);
+    s->beta = c->alpha;
+    s->flags |= c->b >= 0 ? eigen_lifted : 0;
+    s = eigen_over(r, STEP_EIGEN_SCALE, EIGEN_SQUARES, r->n, r->n);
+    s->b = eigen_array(r, EIGEN_VALUES);
+    s->c = eigen_array(r, EIGEN_MORE);
+    s = add_step(r->x, STEP_PRODUCT, call_type_f64(), r->group);
+    int64_t tiles = count_up(r->n, s->type->tile);
+    s->a = eigen_array(r, EIGEN_SQUARES);
+    s->b = eigen_array(r, EIGEN_MORE);
+    s->c = eigen_array(r, EIGEN_PRODUCT);
+    s->m = s->n = s->k = s->lda = s->ldb = s->ldc = r->n;
+    s->flags = TRANS_A;
+    s->alpha = 1;
+    s->own = !r->x->library;
+    s->blocks = (unsigned)dom_times(tiles, tiles);
+    r->fits = r->fits && dom_times(dom_times(tiles, tiles), r->count) <= MOST_BLOCKS;
+}
+
+static void eigen_end(EigenRound *r)
+{
+    const ProgCall *c = r->stage->call;
+    bool f64 = r->b->rule->program->array[c->out].type == (int)T_F64;
+    int from = eigen_of_power(r) ? EIGEN_PRODUCT : EIGEN_SQUARES;
+    unsigned method = eigen_of_power(r) ? 0 : eigen_vectors;
+    if (!eigen_of_power(r))
+        eigen_step(r, STEP_EIGEN_SIGNS, EIGEN_SQUARES, r->wanted, r->n, count_up(r->wanted, 8));
+    CallStep *s = eigen_over(r, STEP_EIGEN_CHECK, from, r->wanted, r->n);
+    s->flags |= method;
+    s->beta = f64 ? DBL_MAX : FLT_MAX;
+    s = eigen_step(r, STEP_EIGEN_JUDGE, EIGEN_NUMBERS, 1, 1, 1);
+    s->b = factor_stats_set(r->x, r->b, r->stage, r->group);
+    s->c = eigen_by_library(r) ? eigen_array(r, EIGEN_INFO) : s->a;
+    s->flags = eigen_by_library(r) ? 1 : 0;
+    s = eigen_over(r, STEP_EIGEN_STORE, from, r->n, r->wanted);
+    s->c = eigen_rule_set(r, c->out);
+    s->b = c->c >= 0 ? eigen_rule_set(r, c->c) : s->c;
+    s->flags |= method | (c->c < 0 ? 0u : c->c == c->out ? 3u : 1u);
+}
+
+static optc_status eigen_round(EigenRound *r, bool instead)
+{
+    GpuCalls *x = r->x;
+    int first = x->nstep;
+    optc_status s = eigen_cut(r);
+    if (s != OPTC_OK)
+        return s;
+    eigen_begin(r);
+    eigen_solver(r);
+    if (eigen_of_power(r))
+        eigen_power(r);
+    eigen_end(r);
+    for (int i = first; i < x->nstep; i++) {
+        x->step[i].at_once = r->count;
+        x->step[i].solver = r->solver;
+        x->step[i].instead = instead;
+    }
+    if (r->bytes > x->eigen.bytes) {
+        x->eigen.bytes = r->bytes;
+        call_label(r->b, r->stage, &x->group[r->group], x->eigen.largest, sizeof x->eigen.largest);
+    }
+    x->eigen.host_bytes = r->host > x->eigen.host_bytes ? r->host : x->eigen.host_bytes;
+    return OPTC_OK;
+}
+
+CORE optc_status add_eigen(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group)
+{
+    const CallGroup *g = &x->group[group];
+    EigenRound r;
+    memset(&r, 0, sizeof r);
+    r.b = b;
+    r.x = x;
+    r.stage = stage;
+    r.group = group;
+    r.fits = true;
+    r.solver = -1;
+    factor_sides(b->rule->program, stage->call, g->shape, &r.n, &r.wanted);
+    if (!r.n || !r.wanted || !g->shape.slices)
+        return OPTC_OK;
+    int64_t all = all_matrices(x, group);
+    r.method = eigen_method(b, stage->call, r.n, all);
+    optc_status s = eigen_by_library(&r) ? eigen_open(b, &x->eigen) : OPTC_OK;
+    if (!x->eigen.library || r.n > INT_MAX / r.n)
+        r.method = eigen_by_library(&r) ? eigen_rotation_method(b->rule->engine->gpu, r.n, all) : r.method;
+    if (s == OPTC_OK)
+        s = eigen_round(&r, false);
+    if (s == OPTC_OK && r.solver >= 0) {                   /* while captured */
+        r.method = eigen_rotation_method(b->rule->engine->gpu, r.n, all);
+        s = eigen_round(&r, true);
+    }
+    if (s != OPTC_OK)
+        return s;
+    return r.fits ? OPTC_OK : too_long(b, stage, g, "more than 2^31 - 1 blocks, or rows: bind fewer tensors at a time");
+}
+
+CORE void eigen_addresses(const GpuCalls *x, PointerSet *s, MatrixAddress *to)
+{
+    for (int64_t i = 0; i < root_pointers(x, s); i++) {
+        to[i].slot = -1;
+        to[i].offset = (long long)(x->eigen.scratch + (CUdeviceptr)(s->base + i * s->record));
+    }
+    s->first = x->eigen.scratch + (CUdeviceptr)s->base;
+    s->stride = s->record / 8;
+    s->even = true;
+}
+
+/* ---- the library's call ---- */
+static int eigen_ask(GpuCalls *x, const CallStep *s, int64_t n, CUstream stream,
+                      const char **call)
+{
+    Eigen *e = &x->eigen;
+    cudaDataType t = s->flags & eigen_in_f32 ? CUDA_R_32F : CUDA_R_64F;
+    void *squares = (void *)(uintptr_t)x->set[s->a].first, *values = (void *)(uintptr_t)x->set[s->c].first;
+    void *work = (void *)(uintptr_t)(e->scratch + (CUdeviceptr)s->work_at);
+    if (!e->is_on || e->on != stream) {
+        *call = "cusolverDnSetStream";
+        e->is_on = false;
+        int rc = e->f.cusolverDnSetStream(e->handle, stream);
+        if (rc)
+            return rc;
+        e->on = stream;
+        e->is_on = true;
+    }
+    /* by rows the lower triangle is what by columns is the upper */
+    *call = "cusolverDnXsyevBatched";
+    return e->f.cusolverDnXsyevBatched(e->handle, e->params, CUSOLVER_EIG_MODE_VECTOR, CUBLAS_FILL_MODE_UPPER, s->n, t,
+                                       squares, s->n, t, values, t, work, s->work, e->host, s->host,
+                                       (int *)(uintptr_t)x->set[s->b].first, n);
+}
+
+/* Of a round angles, then what they turn. Nobody asks when they are done: those that are have nothing to do. */
+static int eigen_rounds(const optc_binding *b, const CallStep *angles, Matrices of)
+{
+    CallStep find = *angles, turn = *angles;
+    int rc = 0;
+    turn.kind = STEP_EIGEN_APPLY;
+    turn.blocks = (unsigned)eigen_apply_blocks(angles->n);
+    for (find.m = 0; find.m < EIGEN_SWEEPS && !rc; find.m++)
+        for (find.k = 0; find.k < (angles->n + 1) / 2 * 2 - 1 && !rc; find.k++) {
+            turn.k = find.k;
+            rc = launch_own_kernel(b, &find, of);
+            rc = rc ? rc : launch_own_kernel(b, &turn, of);
+        }
+    return rc;
+}
+
+CORE bool eigen_launches(const CallStep *s)
+{
+    return (s->kind == STEP_EIGEN_SOLVE && !s->own) || s->kind == STEP_EIGEN_ANGLES;
+}
+
+CORE optc_status eigen_launch(optc_binding *b, const GpuCall *c, const CallStep *s, Matrices of)
+{
+    GpuCalls *x = b->gpu->calls;
+    const char *call = "";
+    char what[400];
+    int rc = s->own ? eigen_rounds(b, s, of) : eigen_ask(x, s, of.n, b->gpu->stream, &call);
+    if (rc && s->own) {
+        call_label(b, c->stage, &x->group[s->group], what, sizeof what);
+        return gpu_error(b->rule->engine->gpu, "cuLaunchKernel", rc, what);
+    }
+    EigenRound r;
+    memset(&r, 0, sizeof r);
+    r.b = b;
+    r.x = x;
+    r.stage = c->stage;
+    r.group = s->group;
+    return rc ? eigen_failed(&r, call, rc) : OPTC_OK;
+}
+
+/* ---- captures ---- */
+static bool eigen_asks(const CallStep *s) { return s->kind == STEP_EIGEN_SOLVE && !s->own; }
+
+/* Tried once, in a stream that nobody else knows of; before that as it is, of zeros: what the library loads when it is
+ * first asked might not be loaded in a capture. */
+static bool eigen_captures(optc_binding *b, GpuCalls *x, const CallStep *s)
+{
+    const Driver *d = b->rule->engine->gpu->d;
+    const char *call;
+    CUgraph graph = NULL;
+    if (s->n > EIGEN_CAPTURED_MOST ||
+        d->cuMemsetD8Async(x->set[s->a].first, 0, (size_t)(s->at_once * x->set[s->a].record), b->gpu->stream) ||
+        eigen_ask(x, s, s->at_once, b->gpu->stream, &call) ||
+        d->cuStreamBeginCapture_v2(x->own, CU_STREAM_CAPTURE_MODE_RELAXED))
+        return false;
+    bool ok = eigen_ask(x, s, s->at_once, x->own, &call) == 0;
+    ok = d->cuStreamEndCapture(x->own, &graph) == 0 && ok;
+    if (graph)
+        d->cuGraphDestroy(graph);
+    return ok;
+}
+
+CORE bool calls_capture(const optc_binding *b, const GpuCall *c)
+{
+    const GpuCalls *x = b->gpu->calls;
+    for (int i = c->first; i < c->first + c->n; i++)
+        if (eigen_asks(&x->step[i]) && !x->step[i].captured)
+            return false;
+    return true;
+}
+
+/* Steps of the other way. */
+CORE optc_status eigen_skips(const optc_binding *b, const CallStep *s, bool *skips)
+{
+    const GpuCalls *x = b->gpu->calls;
+    int capturing = 0;
+    *skips = s->instead;
+    if (s->solver < 0 || x->step[s->solver].captured)
+        return OPTC_OK;
+    TRY(b->rule->engine->gpu, cuStreamIsCapturing(b->gpu->stream, &capturing), "");
+    *skips = s->instead != (capturing != 0);
+    return OPTC_OK;
+}
+
+/* ---- binding ---- */
+/* Places are known once there is memory; the rest then. */
+CORE optc_status eigen_bind(optc_binding *b, GpuCalls *x)
+{
+    Eigen *e = &x->eigen;
+    if (!e->bytes)
+        return OPTC_OK;
+    optc_status s = gpu_alloc(b->rule->engine, (size_t)e->bytes, b->gpu->stream, e->largest, &e->scratch);
+    if (s != OPTC_OK)
+        return workspace_fails(b, s, e->bytes);
+    b->call_more = e->bytes;
+    e->host = e->host_bytes ? malloc(e->host_bytes) : NULL;
+    return e->host_bytes && !e->host ? no_memory("optc_bind") : OPTC_OK;
+}
+
+CORE void eigen_probe(optc_binding *b, GpuCalls *x)
+{
+    const CallStep *like = NULL;               /* most are */
+    for (int i = 0; i < x->nstep; i++) {
+        CallStep *s = &x->step[i];
+        if (!eigen_asks(s))
+            continue;
+        bool same = like && like->n == s->n && like->flags == s->flags && like->at_once == s->at_once;
+        s->captured = same ? like->captured : eigen_captures(b, x, s);
+        like = s;
+    }
+}
+
+CORE void eigen_unbind(optc_binding *b, GpuCalls *x)
+{
+    Eigen *e = &x->eigen;
+    if (e->params)
+        e->f.cusolverDnDestroyParams(e->params);
+    if (e->handle)
+        spare_keep(b->rule->engine->gpu, e->handle, e->f.cusolverDnDestroy);
+    if (e->scratch)
+        gpu_give(b->rule->engine, e->scratch, (size_t)e->bytes, b->gpu->stream);
+    free(e->host);
+}

@@ -1,0 +1,398 @@
+/* Triangles, orthonormal columns, what a triangle is solved for, orders and what is taken by them, on a GPU.
+ *
+ * In f64, whatever matrices are kept in, by panels of 64: a kernel of ours makes a panel's tile and its inverse, and
+ * everything else is products. Eight panels have those before them taken off at once: 64 columns are too few to keep a
+ * GPU busy with one large matrix. Records of the matrices lie where those of roots do. Of one are
+ *   area 0   SOLVE: the triangle, QR: x
+ *   area 1   QR: q, SOLVE: what is solved for
+ *   area 2   what is made a triangle: CHOL's copy of a, QR's Gram matrix; SOLVE: the result
+ *   area 3   the triangle
+ *   area 4   inverses of its tiles, 64 columns of them
+ * Columns are made orthonormal by the triangle of their Gram matrix: once with its diagonal lifted by a hair, then
+ * twice as they are, and judged by their Gram matrix in the end. A column that depends on those before it, or is zero,
+ * shows in the second round: what is left of it there is rounding. Its row of the triangle is zero, so any column may
+ * stand in its place, and one of random numbers does, which the third round makes orthogonal to the others. Where that
+ * went wrong (huge and tiny values, nothing but zeros) a block makes them by reflections from the matrix as it was;
+ * blocks of the others return at once. One block reads such a matrix as often as it has columns, by its bytes a tenth
+ * of a second at 1024 and minutes at 3000, so that larger ones keep the last, where a call names it. What went wrong
+ * even so is NaN, or likewise the last one. */
+#include "runtime/core/matrix/gpu_calls.h"
+
+#include <float.h>
+#include <limits.h>
+#include <math.h>
+#include <string.h>
+
+enum { FACTOR_PANEL = 64, FACTOR_WIDE = 8 * FACTOR_PANEL, ROUNDS = 3 };
+static const double columns_off = 1e-6, reflected_most = 0x1p30;
+
+typedef struct Factor {
+    const optc_binding *b;
+    GpuCalls *x;
+    const ProgStage *stage;
+    const ProgCall *call;
+    int group;
+    int64_t m, n;                          /* of QR; else the triangle's side, and how many it is solved for */
+    int64_t ld[AREAS];
+    bool fits;
+} Factor;
+typedef struct Part { int area; int64_t row, col; } Part;          /* where something begins */
+
+CORE bool is_factor(const ProgStage *s)
+{
+    Callee c = s->kind == S_CALL ? s->call->callee : CALL_MM;
+    return c == CALL_CHOL || c == CALL_QR || c == CALL_SOLVE;
+}
+
+static Factor factor_in(const optc_binding *b, GpuCalls *x, const ProgStage *s, int group, Shape shape)
+{
+    Factor f;
+    memset(&f, 0, sizeof f);
+    f.b = b;
+    f.x = x;
+    f.stage = s;
+    f.call = s->call;
+    f.group = group;
+    f.fits = true;
+    factor_sides(b->rule->program, s->call, shape, &f.m, &f.n);
+    return f;
+}
+
+/* Values of the areas, and of a row of each. */
+static void areas_of(const Factor *f, int64_t *values, int64_t *ld)
+{
+    Callee c = f->call->callee;
+    int64_t side = c == CALL_QR ? f->n : f->m, down = f->m, across = c == CALL_QR ? f->n : c == CALL_SOLVE ? f->n : 0;
+    bool right = (f->call->flags & FROM_RIGHT) != 0;
+    int64_t wide = right ? f->m : across;                      /* of what is solved for */
+    const int64_t square = dom_times(side, side), all = dom_times(down, across);
+    bool qr = c == CALL_QR, solve = c == CALL_SOLVE;
+    const int64_t length[AREAS] = {qr ? all : solve ? square : 0, all, solve ? all : square, solve ? 0 : square,
+                                   dom_times(side, FACTOR_PANEL)};
+    const int64_t row[AREAS] = {qr ? across : side, qr ? across : wide, solve ? wide : side, side, FACTOR_PANEL};
+    for (int i = 0; i < AREAS; i++) {
+        values[i] = (length[i] + 31) / 32 * 32;
+        ld[i] = row[i];
+    }
+}
+
+CORE int64_t factor_record(const optc_binding *b, const ProgStage *s, Shape shape)
+{
+    Factor f = factor_in(b, NULL, s, 0, shape);
+    int64_t values[AREAS], ld[AREAS], all = RECORD_NUMBERS;
+    areas_of(&f, values, ld);
+    for (int i = 0; i < AREAS; i++)
+        all = values[i] > INT64_MAX / 64 ? INT64_MAX / 64 : all + values[i];
+    return f.m && f.n ? dom_times(all, (int64_t)sizeof(double)) : 0;
+}
+
+/* At most; of a panel: of a triangle three, of what it is solved for two, a tile of its own; of eight, two more. */
+CORE void factor_most(const optc_binding *b, const ProgStage *s, Shape shape, int *steps, int *sets)
+{
+    Factor f = factor_in(b, NULL, s, 0, shape);
+    int64_t panels = count_up(f.m > f.n ? f.m : f.n, FACTOR_PANEL), rounds = s->call->callee == CALL_QR ? ROUNDS : 1;
+    int64_t n = 16 + rounds * (8 + 7 * panels);
+    *steps = n < INT_MAX / 8 ? (int)n : INT_MAX / 8;
+    *sets = *steps * 3;
+}
+
+/* ---- steps ---- */
+static int part_set(const Factor *f, Part p)
+{
+    return whole_set(f->x, AREA(p.area), f->group, p.row * f->ld[p.area] + p.col);
+}
+
+static CallStep *own_of(Factor *f, StepKind kind, int a, int c, int64_t m, int64_t n)
+{
+    CallStep *s = add_step(f->x, kind, call_type_f64(), f->group);
+    const CallGroup *g = &f->x->group[f->group];
+    bool one = kind == STEP_FACTOR_TILE || kind == STEP_FACTOR_LIFT || kind == STEP_FACTOR_START ||
+               kind == STEP_FACTOR_JUDGE || kind == STEP_FACTOR_HOUSE || kind == STEP_FACTOR_STATS;
+    int64_t blocks = one                        ? 1
+                     : kind == STEP_FACTOR_FILL ? count_up(n, 8)
+                                                : count_up(dom_times(m, n), kind == STEP_SORT ? 256 : 4096);
+    s->a = s->b = a;
+    s->c = c;
+    s->m = m;
+    s->n = n;
+    s->own = true;
+    s->blocks = (unsigned)blocks;
+    f->fits = f->fits && dom_times(blocks, dom_times(g->n, g->shape.slices)) <= MOST_BLOCKS && m <= INT_MAX &&
+              n <= INT_MAX;
+    return s;
+}
+
+static int64_t to_numbers(Factor *f, Part p)                       /* from there */
+{
+    int64_t k = f->x->numbers - f->x->area[p.area] - p.row * f->ld[p.area] - p.col;
+    f->fits = f->fits && k <= INT_MAX;
+    return k;
+}
+
+static CallStep *on_area(Factor *f, StepKind kind, Part p, int64_t m, int64_t n)
+{
+    int set = part_set(f, p);
+    CallStep *s = own_of(f, kind, set, set, m, n);
+    s->k = to_numbers(f, p);
+    return s;
+}
+
+typedef struct Shaped { int64_t m, n, k; } Shaped;
+
+/* c = alpha a b + beta c; turn: of b */
+static void part_product(Factor *f, Part a, Part b, Part c, Shaped z, unsigned stagger, double alpha, double beta)
+{
+    CallStep *s = add_step(f->x, STEP_PRODUCT, call_type_f64(), f->group);
+    const CallGroup *g = &f->x->group[f->group];
+    int tile = s->type->tile;
+    int64_t blocks = dom_times(count_up(z.m, tile), count_up(z.n, tile));
+    s->a = part_set(f, a);
+    s->b = part_set(f, b);
+    s->c = part_set(f, c);
+    s->m = z.m;
+    s->n = z.n;
+    s->k = z.k;
+    s->lda = f->ld[a.area];
+    s->ldb = f->ld[b.area];
+    s->ldc = f->ld[c.area];
+    s->flags = stagger;
+    s->alpha = alpha;
+    s->beta = beta;
+    s->own = !f->x->library;
+    s->blocks = (unsigned)blocks;
+    f->fits = f->fits && dom_times(blocks, dom_times(g->n, g->shape.slices)) <= MOST_BLOCKS;
+}
+
+static Part at(int area, int64_t row, int64_t col)
+{
+    Part p = {area, row, col};
+    return p;
+}
+
+static int64_t panel_at(int64_t n, int64_t k) { return n - k < FACTOR_PANEL ? n - k : (int64_t)FACTOR_PANEL; }
+
+/* area 3 = the triangle of area 2, whose lower half is lost; its tiles' inverses in area 4. flags 2: columns may depend on
+ * each other; their diagonal is -1 then */
+static void add_chol(Factor *f, int64_t n, unsigned flags)
+{
+    for (int64_t k = 0, w; k < n; k += w) {
+        w = panel_at(n, k);
+        int64_t first = k - k % FACTOR_WIDE, wide = n - k < FACTOR_WIDE ? n - k : (int64_t)FACTOR_WIDE;
+        Shaped before = {n - k, wide, k}, update = {n - k, w, k - first}, below = {n - k - w, w, w};
+        if (k && k == first)
+            part_product(f, at(3, k, 0), at(3, k, 0), at(2, k, k), before, TRANS_B, -1, 1);
+        if (k > first)
+            part_product(f, at(3, k, first), at(3, k, first), at(2, k, k), update, TRANS_B, -1, 1);
+        CallStep *s = on_area(f, STEP_FACTOR_TILE, at(3, k, k), n, w);
+        s->a = part_set(f, at(2, k, k));
+        s->b = part_set(f, at(4, k, 0));
+        s->flags = flags;
+        s->alpha = (double)(n < 64 ? 64 : n) * 32 * DBL_EPSILON;
+        if (below.m)
+            part_product(f, at(2, k + w, k), at(4, k, 0), at(3, k + w, k), below, TRANS_B, 1, 0);
+    }
+}
+
+/* `to` = what the triangle of area t is solved for in `from`, which is lost. Of a panel: what those before it make of
+ * it goes off, and its tile's inverse comes on. */
+typedef struct Solved { int t, from, to; bool right, transposed; int64_t n, other; } Solved;
+
+/* Of w at k, what `done` others that are solved, from `before` on, make of them goes off. */
+static void add_off(Factor *f, Solved z, int64_t k, int64_t w, int64_t before, int64_t done)
+{
+    /* the triangle's part between them, as it lies */
+    Part tri = z.right == z.transposed ? at(z.t, k, before) : at(z.t, before, k);
+    Shaped right = {z.other, w, done}, left = {w, z.other, done};
+    if (!done)
+        return;
+    if (z.right)
+        part_product(f, at(z.to, 0, before), tri, at(z.from, 0, k), right, z.transposed ? TRANS_B : 0, -1, 1);
+    else
+        part_product(f, tri, at(z.to, before, 0), at(z.from, k, 0), left, z.transposed ? TRANS_A : 0, -1, 1);
+}
+
+static void add_solve(Factor *f, Solved z)
+{
+    bool forward = z.right == z.transposed;
+    int64_t panels = count_up(z.n, FACTOR_PANEL);
+    for (int64_t i = 0; i < panels; i++) {
+        int64_t k = (forward ? i : panels - 1 - i) * FACTOR_PANEL, w = panel_at(z.n, k), first = k - k % FACTOR_WIDE;
+        int64_t last = z.n - first < FACTOR_WIDE ? z.n : first + FACTOR_WIDE;
+        Shaped right = {z.other, w, w}, left = {w, z.other, w};
+        if (forward ? k == first : k + w == last)
+            add_off(f, z, first, last - first, forward ? 0 : last, forward ? first : z.n - last);
+        add_off(f, z, k, w, forward ? first : k + w, forward ? k - first : last - k - w);
+        if (z.right)
+            part_product(f, at(z.from, 0, k), at(4, k, 0), at(z.to, 0, k), right, z.transposed ? TRANS_B : 0, 1, 0);
+        else
+            part_product(f, at(4, k, 0), at(z.from, k, 0), at(z.to, k, 0), left, z.transposed ? TRANS_A : 0, 1, 0);
+    }
+}
+
+static void add_load(Factor *f, int array, int area, int64_t m, int64_t n, unsigned flags)
+{
+    CallStep *s = own_of(f, STEP_FACTOR_LOAD, whole_set(f->x, array, f->group, 0), part_set(f, at(area, 0, 0)), m, n);
+    s->flags = flags;
+}
+
+static void add_store(Factor *f, int area, int64_t m, int64_t n, unsigned flags)
+{
+    const ProgCall *c = f->call;
+    double most = f->b->rule->program->array[c->out].type == (int)T_F64 ? DBL_MAX : FLT_MAX;
+    CallStep *s = on_area(f, STEP_FACTOR_CHECK, at(area, 0, 0), m, n);
+    s->alpha = most;
+    s->flags = flags;
+    s = on_area(f, STEP_FACTOR_STATS, at(area, 0, 0), m, n);
+    s->b = factor_stats_set(f->x, f->b, f->stage, f->group);
+    s = on_area(f, STEP_FACTOR_STORE, at(area, 0, 0), m, n);
+    s->c = whole_set(f->x, c->out, f->group, 0);
+    s->b = c->c >= 0 ? whole_set(f->x, c->c, f->group, 0) : s->c;
+    s->flags = flags | (c->c < 0 ? 0u : c->c == c->out ? 3u : 1u);
+}
+
+static void chol_steps(Factor *f)
+{
+    add_load(f, f->call->a, 2, f->m, f->m, 64);
+    add_chol(f, f->m, 0);
+    add_store(f, 3, f->m, f->m, 64);
+}
+
+static void solve_steps(Factor *f)
+{
+    bool right = (f->call->flags & FROM_RIGHT) != 0;
+    int64_t down = right ? f->n : f->m, across = right ? f->m : f->n;
+    Solved z = {0, 1, 2, right, (f->call->flags & TRANS_A) != 0, f->m, f->n};
+    CallStep *s;
+    add_load(f, f->call->a, 0, f->m, f->m, 64);
+    s = on_area(f, STEP_FACTOR_CHECK, at(0, 0, 0), f->m, f->m);
+    s->alpha = DBL_MAX;
+    add_load(f, f->call->b, 1, down, across, 0);
+    s = on_area(f, STEP_FACTOR_CHECK, at(1, 0, 0), down, across);
+    s->alpha = DBL_MAX;
+    for (int64_t k = 0; k < f->m; k += FACTOR_PANEL) {
+        s = on_area(f, STEP_FACTOR_TILE, at(0, k, k), f->m, panel_at(f->m, k));
+        s->b = part_set(f, at(4, k, 0));
+        s->flags = 1;
+    }
+    add_solve(f, z);
+    add_store(f, 2, down, across, 0);
+}
+
+/* area 2 = x.T x; its lower triangle, or all of it */
+static void add_gram(Factor *f, int x, bool whole)
+{
+    ProgCall c;
+    ProductShape z;
+    memset(&c, 0, sizeof c);
+    c.flags = SYMMETRIC | TRANS_A | (whole ? 0 : LOWER);
+    c.a = c.b = AREA(x);
+    c.c = -1;
+    c.out = AREA(2);
+    c.alpha = 1;
+    z.slices = 1;
+    z.m = z.n = f->n;
+    z.k = f->m;
+    z.ld[0] = z.ld[1] = f->ld[x];
+    z.ld[2] = z.ld[3] = f->ld[2];
+    f->fits = product_steps(f->b, f->x, call_type_f64(), &c, f->group, z, !f->x->library) && f->fits;
+}
+
+static void qr_steps(Factor *f)
+{
+    double hair = 11 * ((double)f->m * (double)f->n + (double)f->n * (double)(f->n + 1)) * DBL_EPSILON / 2;
+    int x = 0;
+    CallStep *s;
+    add_load(f, f->call->a, 0, f->m, f->n, 0);
+    for (int i = 0; i < ROUNDS; i++, x = 1 - x) {
+        Solved z = {3, x, 1 - x, true, true, f->n, f->m};
+        add_gram(f, x, false);
+        s = on_area(f, STEP_FACTOR_LIFT, at(2, 0, 0), f->n, f->n);
+        s->b = part_set(f, at(4, 0, 0));
+        s->alpha = i ? 0 : hair;
+        add_chol(f, f->n, i == 1 ? 2 : 0);
+        add_solve(f, z);
+        if (i == 1) {
+            s = on_area(f, STEP_FACTOR_FILL, at(1 - x, 0, 0), f->m, f->n);
+            s->a = part_set(f, at(3, 0, 0));
+        }
+    }
+    add_gram(f, x, true);
+    s = on_area(f, STEP_FACTOR_ONE, at(2, 0, 0), f->n, f->n);
+    s->c = part_set(f, at(3, 0, 0));
+    s = on_area(f, STEP_FACTOR_JUDGE, at(3, 0, 0), f->n, f->n);
+    s->alpha = columns_off;
+    bool alone = f->b->rule->engine->gpu->eigen != EIGEN_SPREAD;           /* one block has all of it */
+    if (f->call->c < 0 || (alone && (double)f->m * (double)f->n * (double)f->n <= reflected_most)) {
+        s = on_area(f, STEP_FACTOR_HOUSE, at(1 - x, 0, 0), f->m, f->n);
+        s->a = whole_set(f->x, f->call->a, f->group, 0);
+        s->b = part_set(f, at(x, 0, 0));
+        s->alpha = columns_off;
+    }
+    add_store(f, x, f->m, f->n, 0);
+}
+
+CORE optc_status add_factor(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group)
+{
+    const CallGroup *g = &x->group[group];
+    Factor f = factor_in(b, x, stage, group, g->shape);
+    int64_t values[AREAS];
+    int first = x->nstep;
+    if (!f.m || !f.n || !g->shape.slices)
+        return OPTC_OK;
+    areas_of(&f, values, f.ld);
+    x->numbers = 0;
+    for (int i = 0; i < AREAS; i++) {
+        x->area[i] = x->numbers;
+        x->area_ld[i] = f.ld[i];
+        x->numbers += values[i];
+    }
+    x->record = factor_record(b, stage, g->shape);
+    x->value_bytes = (int)sizeof(double);
+    on_area(&f, STEP_FACTOR_START, at(4, 0, 0), 1, 1);
+    if (stage->call->callee == CALL_CHOL)
+        chol_steps(&f);
+    else if (stage->call->callee == CALL_SOLVE)
+        solve_steps(&f);
+    else
+        qr_steps(&f);
+    for (int i = first; i < x->nstep; i++)
+        x->step[i].at_once = x->room_bytes / x->record;
+    x->record = 0;
+    return f.fits ? OPTC_OK : too_long(b, stage, g, "more than 2^31 - 1 blocks, or rows: bind fewer tensors at a time");
+}
+
+/* ---- orders ---- */
+CORE bool is_order(const ProgStage *s)
+{
+    return s->kind == S_CALL && (s->call->callee == CALL_SORT || s->call->callee == CALL_TAKE);
+}
+
+CORE optc_status add_order(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group)
+{
+    const Program *p = b->rule->program;
+    const ProgCall *c = stage->call;
+    CallGroup *g = &x->group[group];
+    Factor f;
+    Dom d = p->array[c->out].dom;
+    bool vector = !dom_square(d) && d != ELEM;
+    MatrixAxes out = dom_matrix(d, false);
+    memset(&f, 0, sizeof f);
+    f.b = b;
+    f.x = x;
+    f.call = c;
+    f.group = group;
+    f.fits = true;
+    f.m = vector ? dom_len_inside(d, g->shape) : axis_len(out.down, g->shape);
+    f.n = vector ? 1 : axis_len(out.across, g->shape);
+    if (!f.m || !f.n || !g->shape.slices)
+        return OPTC_OK;
+    int a = whole_set(x, c->a, group, 0), to = whole_set(x, c->out, group, 0);
+    if (c->callee == CALL_SORT) {
+        own_of(&f, STEP_SORT, a, to, 1, f.m);
+    } else {
+        CallStep *s = own_of(&f, STEP_TAKE, a, to, f.m, f.n);
+        s->b = whole_set(x, c->b, group, 0);
+        s->flags = c->flags & OF_COLS && !vector ? 1 : 0;
+    }
+    return f.fits ? OPTC_OK : too_long(b, stage, g, "more than 2^31 - 1 blocks, or rows: bind fewer tensors at a time");
+}

@@ -1,0 +1,315 @@
+/* Products on a GPU: by cuBLAS, or by kernels of ours. */
+#include "runtime/core/matrix/gpu_calls.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+static_assert(sizeof(CallArgs) == sizeof(Args), "all launches are of one size");
+
+/* ---- kernels of ours ---- */
+static int launch(const optc_binding *b, CallKernel k, int64_t blocks, const CallArgs *a)
+{
+    CallArgs copy = *a;
+    void *args[] = {&copy};
+    return b->rule->engine->gpu->d->cuLaunchKernel(b->gpu->code->call[k], (unsigned)blocks, 1, 1, 256, 1, 1, 0,
+                                                   b->gpu->stream, args, NULL);
+}
+
+/* From the table of pointers, once more. */
+CORE optc_status calls_gather(optc_binding *b, int64_t from)
+{
+    const GpuCalls *x = b->gpu->calls;
+    int64_t n = x->npointer - from;
+    CallArgs a;
+    memset(&a, 0, sizeof a);
+    a.a = b->gpu->table ? b->gpu->table : b->gpu->mem;
+    a.b = x->places + sizeof(MatrixAddress) * (size_t)from;
+    a.c = x->pointers + sizeof(void *) * (size_t)from;
+    a.m = (int)n;
+    int rc = n ? launch(b, KERNEL_GATHER, count_up(n, 256), &a) : 0;
+    return rc ? gpu_error(b->rule->engine->gpu, "cuLaunchKernel", rc, "where matrices lie") : OPTC_OK;
+}
+
+/* 8, 16, 32: rows of a, b and c lie apart. */
+static int own_flags(const GpuCalls *x, const CallStep *s)
+{
+    unsigned own = s->kind >= STEP_ROOT_SUMS ? ~0u : (unsigned)(TRANS_A | TRANS_B | SYMMETRIC);
+    return (int)(s->flags & own) | (x->set[s->a].row_stride ? 8 : 0) |
+           (x->set[s->b].row_stride ? 16 : 0) | (x->set[s->c].row_stride ? 32 : 0);
+}
+
+static CallKernel kernel_of(const optc_binding *b, const CallStep *s)
+{
+    bool products = s->type == call_type(b->rule->program);        /* of the rule's own products */
+    bool in_f32 = s->type == call_type_f32();
+    switch (s->kind) {
+    case STEP_OVER: return KERNEL_OVER;
+    case STEP_PRODUCT: return products ? KERNEL_PRODUCT : in_f32 ? KERNEL_ROOT32_PRODUCT : KERNEL_ROOT_PRODUCT;
+    case STEP_MIRROR: return products ? KERNEL_MIRROR : in_f32 ? KERNEL_ROOT32_MIRROR : KERNEL_ROOT_MIRROR;
+    case STEP_ROOT_BEGIN: return in_f32 ? KERNEL_ROOT32_BEGIN : KERNEL_ROOT_BEGIN;
+    case STEP_ROOT_POLY: return in_f32 ? KERNEL_ROOT32_POLY : KERNEL_ROOT_POLY;
+    case STEP_ROOT_OFF: return in_f32 ? KERNEL_ROOT32_OFF : KERNEL_ROOT_OFF;
+    case STEP_ROOT_END: return in_f32 ? KERNEL_ROOT32_END : KERNEL_ROOT_END;
+    default: return (CallKernel)(KERNEL_ROOT_SUMS + (s->kind - STEP_ROOT_SUMS));
+    }
+}
+
+CORE int launch_own_kernel(const optc_binding *b, const CallStep *s, Matrices of)
+{
+    const GpuCalls *x = b->gpu->calls;
+    CallArgs a = {set_pointers(x, s->a, of.from),
+                  set_pointers(x, s->b, of.from),
+                  set_pointers(x, s->c, of.from),
+                  (int)s->m,
+                  (int)s->n,
+                  (int)s->k,
+                  own_flags(x, s),
+                  s->alpha,
+                  s->beta};
+    return launch(b, kernel_of(b, s), (int64_t)s->blocks * of.n, &a);
+}
+
+/* ---- cuBLAS ---- */
+/* Setting the stream takes the workspace away. */
+static int use_stream(const optc_binding *b, GpuCalls *x)
+{
+    char *space = (char *)call_space(b), *at = (char *)(((uintptr_t)space + 255) / 256 * 256);
+    if (x->is_on && x->on == b->gpu->stream)
+        return 0;
+    x->is_on = false;
+    int rc = x->blas.cublasSetStream_v2(x->handle, b->gpu->stream);
+    if (!rc)
+        rc = x->blas.cublasSetWorkspace_v2(x->handle, at, (size_t)blas_bytes(b));
+    x->on = b->gpu->stream;
+    x->is_on = rc == 0;
+    return rc;
+}
+
+/* As its functions take them: operands have changed places. */
+typedef struct Asked {
+    const CallType *t;
+    cublasOperation_t ta, tb;
+    const void *alpha, *beta;
+    const PointerSet *a, *b, *c;
+    const void *const *pa, *const *pb;
+    void *const *pc;
+    Matrices of;
+} Asked;
+
+static void *device_pointer(CUdeviceptr p) { return (void *)(uintptr_t)p; }
+
+static int ask_batched(const GpuCalls *x, const CallStep *s, const Asked *q)
+{
+    const Cublas *f = &x->blas;
+    int64_t n = q->of.n * q->c->each;
+    if (!step_long(s))
+        return f->cublasGemmBatchedEx(x->handle, q->ta, q->tb, (int)s->n, (int)s->m, (int)s->k, q->alpha, q->pb,
+                                      q->t->cuda, (int)s->ldb, q->pa, q->t->cuda, (int)s->lda, q->beta, q->pc,
+                                      q->t->cuda, (int)s->ldc, (int)n, q->t->compute, CUBLAS_GEMM_DEFAULT);
+    return f->cublasGemmBatchedEx_64(x->handle, q->ta, q->tb, s->n, s->m, s->k, q->alpha, q->pb, q->t->cuda, s->ldb,
+                                     q->pa, q->t->cuda, s->lda, q->beta, q->pc, q->t->cuda, s->ldc, n, q->t->compute,
+                                     CUBLAS_GEMM_DEFAULT);
+}
+
+/* of sets without blocks: those lie at no equal distances */
+static void *nth_of(const PointerSet *s, const Asked *q)
+{
+    return device_pointer(s->first + (CUdeviceptr)((s->record ? 0 : q->of.from) * s->stride * q->t->bytes));
+}
+
+static int ask_strided(const GpuCalls *x, const CallStep *s, const Asked *q)
+{
+    const Cublas *f = &x->blas;
+    const void *a = nth_of(q->a, q), *b = nth_of(q->b, q);
+    void *c = nth_of(q->c, q);
+    int64_t n = q->of.n * q->c->each;
+    if (!step_long(s))
+        return f->cublasGemmStridedBatchedEx(x->handle, q->ta, q->tb, (int)s->n, (int)s->m, (int)s->k, q->alpha, b,
+                                             q->t->cuda, (int)s->ldb, q->b->stride, a, q->t->cuda, (int)s->lda,
+                                             q->a->stride, q->beta, c, q->t->cuda, (int)s->ldc, q->c->stride, (int)n,
+                                             q->t->compute, CUBLAS_GEMM_DEFAULT);
+    return f->cublasGemmStridedBatchedEx_64(x->handle, q->ta, q->tb, s->n, s->m, s->k, q->alpha, b, q->t->cuda, s->ldb,
+                                            q->b->stride, a, q->t->cuda, s->lda, q->a->stride, q->beta, c, q->t->cuda,
+                                            s->ldc, q->c->stride, n, q->t->compute, CUBLAS_GEMM_DEFAULT);
+}
+
+static int library_step(const optc_binding *b, GpuCalls *x, const CallStep *s, Matrices of, const char **call)
+{
+    float small[2] = {(float)s->alpha, (float)s->beta};
+    bool wide = s->type->bytes == 8;
+    Asked q = {s->type,
+               s->flags & TRANS_B ? CUBLAS_OP_T : CUBLAS_OP_N,
+               s->flags & TRANS_A ? CUBLAS_OP_T : CUBLAS_OP_N,
+               wide ? (const void *)&s->alpha : (const void *)&small[0],
+               wide ? (const void *)&s->beta : (const void *)&small[1],
+               &x->set[s->a],
+               &x->set[s->b],
+               &x->set[s->c],
+               (const void *const *)device_pointer(set_pointers(x, s->a, of.from)),
+               (const void *const *)device_pointer(set_pointers(x, s->b, of.from)),
+               (void *const *)device_pointer(set_pointers(x, s->c, of.from)),
+               of};
+    bool even = q.a->even && q.b->even && q.c->even;
+    *call = "cublasSetStream";
+    int rc = use_stream(b, x);
+    if (rc)
+        return rc;
+    *call = even ? "cublasGemmStridedBatchedEx" : "cublasGemmBatchedEx";
+    return even ? ask_strided(x, s, &q) : ask_batched(x, s, &q);
+}
+
+/* ---- a call ---- */
+static optc_status refused(const optc_binding *b, const GpuCall *c, const CallStep *s, const char *call, int rc)
+{
+    const GpuCalls *x = b->gpu->calls;
+    char what[400];
+    call_label(b, c->stage, &x->group[s->group], what, sizeof what);
+    if (s->own)
+        return gpu_error(b->rule->engine->gpu, call, rc, what);
+    return fail(rc == CUBLAS_STATUS_ALLOC_FAILED ? OPTC_ERROR_MEMORY : OPTC_ERROR_DEVICE, "%s: %s: %s", call,
+                x->blas.cublasGetStatusString(rc), what);
+}
+
+static optc_status launch_step(optc_binding *b, const GpuCall *c, const CallStep *s, Matrices of)
+{
+    const char *call = "cuLaunchKernel";
+    if (eigen_launches(s))
+        return eigen_launch(b, c, s, of);
+    int rc = s->own ? launch_own_kernel(b, s, of) : library_step(b, b->gpu->calls, s, of, &call);
+    return rc ? refused(b, c, s, call, rc) : OPTC_OK;
+}
+
+/* ---- memory that runs out ---- */
+/* A factor that names what takes its place goes without memory as it goes without a good result: that takes its place,
+ * and it is counted. What was captured would do so for ever: there it is an error, as without such a place. */
+static bool may_go_without(const optc_binding *b, const GpuCall *c)
+{
+    int capturing = 0;
+    return (is_root(c->stage) || is_factor(c->stage) || is_eigen(c->stage)) && c->stage->call->c >= 0 &&
+           !b->rule->engine->gpu->d->cuStreamIsCapturing(b->gpu->stream, &capturing) && !capturing;
+}
+
+/* Of the steps those alone that judge, say and store, of something that is no good. */
+static optc_status go_without(optc_binding *b, const GpuCall *c, int from, int to, Matrices of)
+{
+    optc_status s = OPTC_OK;
+    for (int i = from; i < to && s == OPTC_OK; i++) {
+        CallStep x = b->gpu->calls->step[i];
+        x.flags |= x.kind == STEP_FACTOR_START || x.kind == STEP_EIGEN_START ? 1 : 0;
+        x.beta = x.kind == STEP_ROOT_JUDGE ? -1 : x.beta;
+        if (x.kind == STEP_FACTOR_START || x.kind == STEP_ROOT_JUDGE || x.kind == STEP_FACTOR_STATS ||
+            x.kind == STEP_ROOT_END || x.kind == STEP_FACTOR_STORE || x.kind == STEP_EIGEN_START ||
+            x.kind == STEP_EIGEN_JUDGE || x.kind == STEP_EIGEN_STORE)
+            s = launch_step(b, c, &x, of);
+    }
+    return s;
+}
+
+static optc_status launch_round(optc_binding *b, const GpuCall *c, int from, int to, Matrices of)
+{
+    optc_status s = OPTC_OK;
+    for (int i = from; i < to && s == OPTC_OK; i++)
+        s = launch_step(b, c, &b->gpu->calls->step[i], of);
+    if (s != OPTC_ERROR_MEMORY || !may_go_without(b, c))
+        return s;
+    message_clear();
+    return go_without(b, c, from, to, of);
+}
+
+/* Steps that go round together: as many matrices at a time as there is room for. */
+static int end_of_round(const GpuCalls *x, const GpuCall *c, int from)
+{
+    const CallStep *s = &x->step[from];
+    int to = from + 1;
+    while (s->at_once && to < c->first + c->n && x->step[to].at_once && x->step[to].group == s->group &&
+           x->step[to].instead == s->instead)
+        to++;
+    return to;
+}
+
+CORE optc_status calls_launch(optc_binding *b, const GpuCall *call)
+{
+    const GpuCalls *x = b->gpu->calls;
+    optc_status s = OPTC_OK;
+    GpuCall own = *call;
+    const GpuCall *c = &own;
+    if (b->gpu->stagger_on && call->stage->stagger)
+        own.first = call->stagger_first, own.n = call->stagger_n;
+    for (int i = c->first, to; i < c->first + c->n; i = to) {
+        int64_t all = x->group[x->step[i].group].now, most = x->step[i].at_once;      /* 0: no tensor takes part */
+        bool skips = false;
+        to = end_of_round(x, c, i);
+        if (s == OPTC_OK)
+            s = eigen_skips(b, &x->step[i], &skips);
+        if (skips)
+            continue;
+        Matrices of = {0, 0};
+        for (; of.from < all && s == OPTC_OK; of.from += of.n) {
+            of.n = most && most < all - of.from ? most : all - of.from;
+            s = launch_round(b, c, i, to, of);
+        }
+    }
+    return s;
+}
+
+/* ---- ahead of a run ---- */
+/* A library finds out what a call takes when it is made: kernels are loaded at their first use, into memory that may not
+ * be there, in the middle of a step whose first stages have run. So a play is captured once before it is run, into a
+ * graph that nobody launches: what finds no memory there fails with all states as they were. With other numbers of
+ * matrices a library may take other kernels, and it is tried anew. */
+static unsigned long long numbers_of(const optc_binding *b, const LaunchList *p)
+{
+    const GpuCalls *x = b->gpu->calls;
+    unsigned long long h = 14695981039346656037u;
+    for (int i = 0; i < p->n; i++)
+        for (int k = 0; p->item[i].call && k < p->item[i].call->n + p->item[i].call->stagger_n; k++) {
+            const GpuCall *c = p->item[i].call;
+            int at = k < c->n ? c->first + k : c->stagger_first + k - c->n;
+            h = (h ^ (unsigned long long)x->group[x->step[at].group].now) * 1099511628211u;
+        }
+    return (h ^ (unsigned long long)(uintptr_t)p) | 1;
+}
+
+/* Of factors that name what takes their place, memory is asked for when they run. */
+static optc_status try_all(optc_binding *b, const LaunchList *p)
+{
+    optc_status s = OPTC_OK;
+    for (int i = 0; i < p->n && s == OPTC_OK; i++) {
+        const ProgStage *stage = p->item[i].stage;
+        s = gpu_launch(b, &p->item[i], 0);
+        if (s == OPTC_ERROR_MEMORY && p->item[i].call && stage->call->callee != CALL_MM && stage->call->c >= 0) {
+            message_clear();
+            s = OPTC_OK;
+        }
+    }
+    return s;
+}
+
+CORE optc_status calls_probe(optc_binding *b, const LaunchList *p)
+{
+    const Driver *d = b->rule->engine->gpu->d;
+    GpuCalls *x = b->gpu->calls;
+    CUstream was = b->gpu->stream;
+    CUgraph graph = NULL;
+    if (p->exec || (p->runs && !p->stagger))
+        return OPTC_OK;
+    unsigned long long numbers = numbers_of(b, p);
+    for (int i = 0; i < TRIED_MOST; i++)
+        if (x->tried[i] == numbers)
+            return OPTC_OK;
+    if (d->cuStreamBeginCapture_v2(x->own, CU_STREAM_CAPTURE_MODE_RELAXED))
+        return OPTC_OK;                                    /* then not */
+    b->gpu->stream = x->own;
+    optc_status s = try_all(b, p);
+    b->gpu->stream = was;
+    d->cuStreamEndCapture(x->own, &graph);
+    if (graph)
+        d->cuGraphDestroy(graph);
+    if (s == OPTC_ERROR_MEMORY)
+        return s;
+    if (s != OPTC_OK)                                      /* a capture may not take what a run takes */
+        message_clear();
+    x->tried[x->ntried++ % TRIED_MOST] = numbers;
+    return OPTC_OK;
+}

@@ -1,0 +1,251 @@
+/* Inverse roots on a GPU: A^(-1/p) by products of n x n in f64, whatever A is kept in, since small eigenvalues do not
+ * outlive less; in f32 where f64 is slow and eigenvalues are near enough to each other (gpu_roots_f32.c).
+ *
+ *   M = A / norm, X = 1; then some times  Q = q(M), X = X Q, M = Q^p M  (inverse_root.h)
+ *
+ * How often follows from the smallest share of the norm that an eigenvalue can have, which the rule says: nothing is
+ * waited for. M is near 1 in the end, or the root is not taken: the last one stays where the call names it.
+ *
+ * Records of the matrices, five squares and some numbers each, lie behind the library's workspace, for as many matrices
+ * at a time as half the engine's workspace holds. In squares 0 and 1 are M and its next, or its square; in 2 Q, before
+ * and after sums of tiles; in 3 and 4 X, its next, and powers of Q. */
+#include "runtime/core/matrix/gpu_calls.h"
+#include "runtime/core/matrix/inverse_root.h"
+
+#include <float.h>
+#include <limits.h>
+#include <string.h>
+
+static const double root_off = 0.05;
+
+static int64_t root_room(int64_t n) { return (dom_times(n, n) + 31) / 32 * 32; }
+
+static int64_t record_bytes(int64_t n, int bytes)
+{
+    int64_t numbers = RECORD_NUMBERS * (int64_t)sizeof(double);
+    return dom_times(dom_times(AREAS, root_room(n)) + numbers / bytes, bytes);
+}
+
+CORE int64_t root_side(const Program *p, const ProgCall *c, Shape s)
+{
+    return axis_len(dom_matrix(p->array[c->a].dom, false).down, s);
+}
+
+CORE bool is_root(const ProgStage *s)
+{
+    return s->kind == S_CALL && s->call->callee == CALL_POWER && call_root(s->call);
+}
+
+/* What all records would take, within half the workspace; the largest in any case. */
+CORE int64_t roots_bytes(const optc_binding *b)
+{
+    const Program *p = b->rule->program;
+    int64_t most = 0, all = 0, half = b->rule->engine->workspace / 2;
+    for (int i = 0; i < p->nstage; i++) {
+        const Range r = call_range(b, &p->stage[i]);
+        int64_t sum = 0;
+        for (int t = r.from; (is_root(&p->stage[i]) || is_factor(&p->stage[i])) && t < r.to; t++)
+            if (b->tensor[t].variant == p->stage[i].variant) {
+                Shape s = b->tensor[t].shape;
+                int64_t bytes = !s.slices               ? 0
+                                : is_root(&p->stage[i]) ? record_bytes(root_side(p, p->stage[i].call, s), 8)
+                                                        : factor_record(b, &p->stage[i], s);
+                int64_t more = dom_times(bytes, s.slices);
+                most = bytes > most ? bytes : most;
+                sum = more > half - sum ? half : sum + more;
+            }
+        all = sum > all ? sum : all;
+    }
+    return all > most ? all : most;
+}
+
+/* ---- pointers into records ---- */
+CORE int64_t root_pointers(const GpuCalls *x, const PointerSet *s)
+{
+    const CallGroup *g = &x->group[s->group];
+    int64_t all = dom_times(g->n, g->shape.slices), fit = all;
+    if (s->array == OWN_EIGEN)
+        fit = s->most;
+    else if (s->array != OWN_STATS)
+        fit = x->room_bytes / s->record;
+    return dom_times(s->each, all < fit ? all : fit);
+}
+
+CORE int factor_stats_set(GpuCalls *x, const optc_binding *b, const ProgStage *stage, int group)
+{
+    return whole_set(x, OWN_STATS, group, stage - b->rule->program->stage);
+}
+
+/* What is said of each matrix of a stage, the offset's, has its own place, whoever is there beside it. */
+static void factor_stats_addresses(const optc_binding *b, const GpuCalls *x, const PointerSet *s, MatrixAddress *to)
+{
+    const CallGroup *g = &x->group[s->group];
+    const ProgStage *stage = &b->rule->program->stage[s->offset];
+    for (int k = 0; k < g->n; k++) {
+        const FactorStats *at = (const FactorStats *)b->stats + factor_stats_first(b, stage, g->tensor[k]);
+        for (int64_t q = 0; q < g->shape.slices; q++)
+            if (calls_participate(b, g, g->tensor[k], q)) {
+                to->slot = -1;
+                to++->offset = (long long)(uintptr_t)(at + q);
+            }
+    }
+}
+
+CORE void root_addresses(const optc_binding *b, const GpuCalls *x, PointerSet *s, MatrixAddress *to)
+{
+    if (s->array == OWN_STATS) {
+        factor_stats_addresses(b, x, s, to);
+        s->even = false;
+        return;
+    }
+    if (s->array == OWN_EIGEN) {
+        eigen_addresses(x, s, to);
+        return;
+    }
+    int64_t n = root_pointers(x, s) / s->each;
+    CUdeviceptr first = x->scratch + (CUdeviceptr)(s->bytes * s->base);
+    for (int64_t i = 0, at = 0; i < n; i++) {
+        CUdeviceptr here = first + (CUdeviceptr)(i * s->record);
+        for (int64_t r = 0; r < (s->blocks ? s->blocks : 1); r++)
+            for (int64_t k = 0; k <= r; k++, at++) {
+                to[at].slot = -1;
+                to[at].offset = (long long)here + s->bytes * (s->offset + r * s->down + k * s->across);
+            }
+    }
+    s->first = first + (CUdeviceptr)(s->bytes * s->offset);
+    s->stride = s->record / s->bytes;
+    s->even = !s->blocks;
+}
+
+/* ---- steps ---- */
+typedef struct Root {
+    const optc_binding *b;
+    GpuCalls *x;
+    const ProgStage *stage;
+    const CallType *type;                                  /* what products are in */
+    int group;
+    int64_t n;
+    bool fits;                                             /* no launch has too many blocks */
+} Root;
+
+static CallStep *root_step(Root *r, StepKind kind, int a, int c)
+{
+    CallStep *s = add_step(r->x, kind, r->type, r->group);
+    int64_t t = count_up(r->n, 32), all = dom_times(r->x->group[r->group].n, r->x->group[r->group].shape.slices);
+    bool tiles = kind != STEP_ROOT_NORM && kind != STEP_ROOT_JUDGE;
+    int64_t blocks = tiles ? dom_times(t, t + 1) / 2 : 1;
+    s->a = s->b = whole_set(r->x, a, r->group, 0);
+    s->c = whole_set(r->x, c, r->group, 0);
+    s->n = r->n;
+    s->own = true;
+    s->blocks = (unsigned)blocks;
+    s->flags = r->type == call_type_f32() ? 64 : 0;
+    r->fits = r->fits && dom_times(blocks, all) <= MOST_BLOCKS && r->n <= INT_MAX;
+    return s;
+}
+
+/* square `out` = alpha a b, all of them symmetric and functions of one matrix */
+static void root_product(Root *r, int a, int b, int out, double alpha, bool lower)
+{
+    ProgCall c;
+    ProductShape z;
+    memset(&c, 0, sizeof c);
+    c.flags = SYMMETRIC | (lower ? LOWER : 0);
+    c.a = AREA(a);
+    c.b = AREA(b);
+    c.c = -1;
+    c.out = AREA(out);
+    c.alpha = alpha;
+    z.slices = 1;
+    z.m = z.n = z.k = r->n;
+    z.ld[0] = z.ld[1] = z.ld[2] = z.ld[3] = r->n;
+    r->fits = product_steps(r->b, r->x, r->type, &c, r->group, z, !r->x->library) && r->fits;
+}
+
+/* M = Q^p M: p / 2 times the square of Q, and Q itself where p is odd. The place of M after it. */
+static int root_onward(Root *r, int p, int q, int m, int spare, bool last)
+{
+    int times = p > 2 ? p / 2 + p % 2 : p;
+    if (p > 2)
+        root_product(r, q, q, spare, 1, false);
+    for (int i = 0; i < times; i++, m = 1 - m)
+        root_product(r, p > 2 && !(p % 2 && i == 0) ? spare : q, m, 1 - m, 1, last && i == times - 1);
+    return m;
+}
+
+/* The first Q is X. Gives the places of M and X. */
+static void root_iterate(Root *r, int p, const RootStep *q, int n, int *m, int *x)
+{
+    for (int i = 0; i < n; i++) {
+        bool last = i == n - 1;
+        int spare = 7 - *x, at = i ? 2 : *x;
+        root_product(r, *m, *m, 1 - *m, q[i].c, true);
+        CallStep *s = root_step(r, STEP_ROOT_POLY, AREA(*m), AREA(at));
+        s->b = whole_set(r->x, AREA(1 - *m), r->group, 0);
+        s->alpha = q[i].a;
+        s->beta = q[i].b;
+        *m = root_onward(r, p, at, *m, spare, last);
+        if (i) {
+            root_product(r, *x, 2, spare, 1, last);
+            *x = spare;
+        }
+    }
+}
+
+static void root_all(Root *r, int p, const RootStep *q, int n, double off)
+{
+    int m = 0, x = 3;
+    const ProgCall *c = r->stage->call;
+    CallStep *s = root_step(r, STEP_ROOT_SUMS, c->a, AREA(2));
+    s = root_step(r, STEP_ROOT_NORM, AREA(2), AREA(2));
+    s->k = 2;
+    s->alpha = c->alpha;
+    root_step(r, STEP_ROOT_BEGIN, c->a, AREA(0));
+    root_iterate(r, p, q, n, &m, &x);
+    s = root_step(r, STEP_ROOT_OFF, AREA(m), AREA(2));
+    s->b = whole_set(r->x, AREA(x), r->group, 0);
+    s->k = 2;
+    s->alpha = r->b->rule->program->array[c->out].type == (int)T_F64 ? DBL_MAX : FLT_MAX;
+    s = root_step(r, STEP_ROOT_JUDGE, AREA(2), AREA(2));
+    s->k = 2;
+    s->beta = off;
+    s->b = factor_stats_set(r->x, r->b, r->stage, r->group);
+    s->flags |= r->x->group[r->group].again ? 128 : 0;
+    s = root_step(r, STEP_ROOT_END, AREA(x), c->out);
+    s->k = x;
+    s->b = c->c >= 0 ? whole_set(r->x, c->c, r->group, 0) : s->c;
+    s->flags |= c->c < 0 ? 0 : c->c == c->out ? 3 : 1;
+}
+
+CORE int root_step_count(const ProgStage *stage)
+{
+    int root = call_root(stage->call);
+    return MOST_ROOT_STEPS * (1 + 3 * (3 + root / 2 + root % 2)) + 8;
+}
+
+CORE optc_status add_root(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group)
+{
+    const Program *p = b->rule->program;
+    const CallGroup *g = &x->group[group];
+    int64_t rows = root_side(p, stage->call, g->shape);
+    bool in_f32 = !g->again && root_in_f32(b, stage, rows);
+    Root r = {b, x, stage, in_f32 ? call_type_f32() : call_type_f64(), group, rows, true};
+    RootStep q[MOST_ROOT_STEPS];
+    int root = call_root(stage->call), first = x->nstep;
+    int n = root_steps(root, call_low(stage->call), p->array[stage->call->out].type == (int)T_F64, q);
+    if (!n)                                                /* call_root knows better */
+        return bad_call(p, stage, "its eigenvalues may be too far apart for a root by products");
+    if (!r.n || !g->shape.slices)
+        return OPTC_OK;
+    x->value_bytes = r.type->bytes;
+    x->record = record_bytes(r.n, r.type->bytes);
+    for (int i = 0; i < AREAS; i++) {
+        x->area[i] = i * root_room(r.n);
+        x->area_ld[i] = 0;
+    }
+    root_all(&r, root, q, n, root_off);
+    for (int i = first; i < x->nstep; i++)
+        x->step[i].at_once = x->room_bytes / x->record;
+    x->record = 0;
+    return r.fits ? OPTC_OK : too_long(b, stage, g, "more than 2^31 - 1 blocks, or rows: bind fewer tensors at a time");
+}

@@ -1,0 +1,123 @@
+/* Places by value, and rows and columns taken from places, on the CPU. Nothing is rounded: all targets have its bits. */
+#include "runtime/core/matrix/cpu_calls.h"
+
+#include <math.h>
+#include <string.h>
+
+CORE double order_flops(const Program *p, const ProgCall *c, Shape s)   /* as long as so many operations take */
+{
+    double n = (double)s.slices * (double)dom_len_inside(p->array[c->a].dom, s);
+    return c->callee == CALL_SORT ? 200 * n : 16 * n;
+}
+
+static bool along_one(Dom d) { return !dom_wide(d) && !dom_square(d); }
+
+CORE optc_status order_check(const Program *p, const ProgStage *s)
+{
+    const ProgCall *c = s->call;
+    bool take = c->callee == CALL_TAKE, blocked = (c->flags & BLOCKED) != 0;
+    if (c->a < 0 || c->out < 0 || c->a == c->out || (c->b >= 0) != take || (take && c->b == c->out) || c->c >= 0)
+        return bad_call(p, s, "it lacks an operand, has one too many, or would be written over one");
+    Dom a = p->array[c->a].dom, out = p->array[c->out].dom, by = take ? p->array[c->b].dom : a;
+    if (a != out || dom_wide(a) || p->array[c->a].type != p->array[c->out].type || !along_one(by) ||
+        (take && (dom_matrix(by, false).down != dom_matrix(a, along_one(a) ? false : (c->flags & OF_COLS) != 0).down ||
+                  p->array[c->b].type != p->array[c->a].type)))
+        return bad_call(p, s, "the operands do not fit");
+    if ((a != ELEM && dom_of_block(a) != blocked) || dom_of_block(by) != blocked)
+        return bad_call(p, s, "what belongs to blocks and what to whole matrices do not mix");
+    return OPTC_OK;
+}
+
+/* ---- sort ---- */
+CORE int64_t sort_jobs(const Program *p, const ProgCall *c, Shape s)
+{
+    return dom_len_inside(p->array[c->a].dom, s) ? s.slices : 0;
+}
+
+CORE int64_t sort_scratch(const Program *p, const ProgCall *c, Shape s)    /* values, and places twice */
+{
+    int64_t n = dom_times(3, dom_len_inside(p->array[c->a].dom, s));
+    return dom_times((n + 7) / 8 * 8, (int64_t)sizeof(double));
+}
+
+/* The second goes before the first: it is larger, or the first is NaN and it is not. */
+static bool goes_before(double first, double second)
+{
+    return second > first || (first != first && second == second);
+}
+
+/* By runs of twice the length each time, equal ones as they stand. to, other: room for n places each; returns the one
+ * that has the result. */
+static int64_t *sort_places(const double *x, int64_t n, int64_t *to, int64_t *other)
+{
+    for (int64_t i = 0; i < n; i++)
+        to[i] = i;
+    for (int64_t run = 1; run < n; run *= 2) {
+        for (int64_t from = 0; from < n; from += 2 * run) {
+            int64_t mid = from + run < n ? from + run : n, end = mid + run < n ? mid + run : n, i = from, j = mid;
+            for (int64_t k = from; k < end; k++)
+                other[k] = j == end || (i < mid && !goes_before(x[to[i]], x[to[j]])) ? to[i++] : to[j++];
+        }
+        int64_t *was = to;
+        to = other;
+        other = was;
+    }
+    return to;
+}
+
+CORE void sort_run(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t job, int thread)
+{
+    MatrixView a = matrix_view(b, t, c->a, job), out = matrix_view(b, t, c->out, job);
+    double *x = call_scratch(b, thread);
+    int64_t *places = (int64_t *)(x + a.rows), *sorted;
+    matrix_view_load(x, &a);
+    sorted = sort_places(x, a.rows, places, places + a.rows);
+    for (int64_t i = 0; i < a.rows; i++)
+        x[i] = (double)sorted[i];
+    matrix_view_store(&out, x);
+}
+
+/* ---- take ---- */
+enum { TAKE_ROWS = 64 };
+
+CORE int64_t take_jobs(const Program *p, const ProgCall *c, Shape s)
+{
+    MatrixAxes m = dom_matrix(p->array[c->a].dom, false);
+    return axis_len(m.across, s) ? s.slices * count_up(axis_len(m.down, s), TAKE_ROWS) : 0;
+}
+
+static int64_t place_at(const MatrixView *order, int64_t i, int64_t n)       /* -1: there is none */
+{
+    double x = order->f64 ? ((const double *)order->at)[i] : (double)((const float *)order->at)[i];
+    return x >= 0 && x < (double)n && x == floor(x) ? (int64_t)x : -1;
+}
+
+static void take_one(const MatrixView *out, int64_t i, int64_t j, const MatrixView *a, int64_t k, int64_t l)
+{
+    int64_t to = i * out->row_stride + j, from = k < 0 || l < 0 ? -1 : k * a->row_stride + l;
+    if (out->f64)
+        ((double *)out->at)[to] = from < 0 ? (double)NAN : ((const double *)a->at)[from];
+    else
+        ((float *)out->at)[to] = from < 0 ? (float)NAN : ((const float *)a->at)[from];
+}
+
+CORE void take_run(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t job, int thread)
+{
+    MatrixAxes m = dom_matrix(b->rule->program->array[c->a].dom, false);
+    int64_t jobs = count_up(axis_len(m.down, t->shape), TAKE_ROWS), nth = job / jobs;
+    int64_t from = job % jobs * TAKE_ROWS;
+    MatrixView a = matrix_view(b, t, c->a, nth), out = matrix_view(b, t, c->out, nth),
+        order = matrix_view(b, t, c->b, nth);
+    int64_t end = from + TAKE_ROWS < a.rows ? from + TAKE_ROWS : a.rows;
+    bool cols = (c->flags & OF_COLS) != 0;
+    size_t size = a.f64 ? sizeof(double) : sizeof(float);
+    (void)thread;
+    for (int64_t i = from; i < end; i++) {
+        int64_t k = cols ? i : place_at(&order, i, a.rows);
+        if (!cols && k >= 0)
+            memcpy(out.at + (size_t)(i * out.row_stride) * size, a.at + (size_t)(k * a.row_stride) * size,
+                   (size_t)a.cols * size);
+        for (int64_t j = 0; j < a.cols && (cols || k < 0); j++)
+            take_one(&out, i, j, &a, k, cols ? place_at(&order, j, a.cols) : j);
+    }
+}

@@ -1,0 +1,432 @@
+/* Batches: what lets a rule whose calls need large temporaries run in a workspace of a given size.
+ *
+ * A stretch is a run of stages of one variant with no group's stage, copy or other variant between. One that has calls
+ * runs batch by batch: all its stages over the tensors of one batch, then over those of the next. What is only needed
+ * inside such a stretch lies in the pool, at the same place for every batch: tensor behind tensor, the arrays of a
+ * tensor as its shape has them. Everything else lies for all tensors at once.
+ *
+ * A variant's tensors are sorted by shape, so that those of one shape are neighbours and can be one call, and taken in
+ * that order as long as they fit the workspace together. It is the engine's option and nothing else: what is free, and
+ * how many threads there are, must not change which tensors a call sees together. Where no stretch has calls there are
+ * no batches, and every task is an action over all. */
+#include "runtime/core/memory/layout.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- stretches ---- */
+typedef struct Stretch { int end, variant; bool calls; } Stretch;
+
+/* of tensors; NULL: a group's, or no launch */
+static const ProgStage *tensors_stage(const Program *p, const ProgAction *a)
+{
+    return a->kind == ACT_LAUNCH && p->stage[a->stage].kind != S_GROUP ? &p->stage[a->stage] : NULL;
+}
+
+static Stretch stretch_at(const Program *p, const ProgPhase *ph, int from)
+{
+    const ProgStage *s = tensors_stage(p, &ph->action[from]), *next = s;
+    Stretch x = {from + 1, s ? s->variant : 0, s && s->kind == S_CALL};
+    for (; s && x.end < ph->naction; x.end++) {
+        next = tensors_stage(p, &ph->action[x.end]);
+        if (!next || next->variant != s->variant)
+            break;
+        x.calls = x.calls || next->kind == S_CALL;
+    }
+    return x;
+}
+
+static const ProgPhase *nth_phase(const Program *p, int i)
+{
+    return &p->entry[i / program_phases(p)].phase[i % program_phases(p)];
+}
+
+/* The variants that have a stretch with calls: bits. */
+static unsigned variants_called(const Program *p)
+{
+    unsigned mask = 0;
+    for (int m = 0; m < p->nentry * program_phases(p); m++) {
+        const ProgPhase *ph = nth_phase(p, m);
+        for (int i = 0; i < ph->naction;) {
+            Stretch x = stretch_at(p, ph, i);
+            mask |= x.calls ? 1u << x.variant : 0;
+            i = x.end;
+        }
+    }
+    return mask;
+}
+
+/* From the first stretch with calls of a phase to the end of its last. */
+CORE void batches_live_range(const optc_binding *b, LiveRange *out)
+{
+    const Program *p = b->rule->program;
+    for (int m = 0; m < p->nentry * program_phases(p); m++) {
+        const ProgPhase *ph = nth_phase(p, m);
+        out[m].first = ph->naction;
+        out[m].last = -1;
+        for (int i = 0; b->nbatch && i < ph->naction;) {
+            Stretch x = stretch_at(p, ph, i);
+            if (x.calls) {
+                out[m].first = i < out[m].first ? i : out[m].first;
+                out[m].last = x.end - 1;
+            }
+            i = x.end;
+        }
+    }
+}
+
+/* ---- what lies in the pool ---- */
+static bool stage_has(const int *list, int n, int array)
+{
+    for (int i = 0; i < n; i++)
+        if (list[i] == array)
+            return true;
+    return false;
+}
+
+/* Of arrays by variant, in one phase: 0, or 1 + where the stretch begins that touches it. */
+typedef struct Touched { int *from; } Touched;
+
+/* A stage inside a stretch with calls that is the first of its variant to touch an array must write it; others must
+ * stand in that stretch too. */
+static void touch_batched(const optc_binding *b, const Touched *t, const ProgStage *s, int array, int stretch,
+                          bool written)
+{
+    int *from = &t->from[array * MOST_VARIANTS + s->variant];
+    bool good = *from ? *from == stretch + 1 : written;
+    if (!good)
+        b->batched[array] &= ~(1u << s->variant);
+    *from = stretch + 1;
+}
+
+static void batched_stage(const optc_binding *b, const Touched *t, const ProgStage *s, int stretch, bool calls)
+{
+    for (int k = 0; k < s->nreads + s->nwrites; k++) {
+        bool read = k < s->nreads;
+        int array = read ? s->reads[k] : s->writes[k - s->nreads];
+        if (!calls)
+            b->batched[array] &= ~(1u << s->variant);
+        else
+            touch_batched(b, t, s, array, stretch, !read);
+    }
+}
+
+/* A temporary lies in the pool for the tensors of a variant if, in every phase, its stages need it inside one stretch
+ * with calls or not at all. What groups have, or what is copied, does not. */
+static void find_batched(const optc_binding *b, const Touched *t)
+{
+    const Program *p = b->rule->program;
+    unsigned called = variants_called(p);
+    for (int k = 0; k < p->narray; k++)
+        b->batched[k] = array_temporary(&p->array[k]) && p->array[k].dom != GROUP ? p->array[k].held_by & called : 0;
+    for (int m = 0; m < p->nentry * program_phases(p); m++) {
+        const ProgPhase *ph = nth_phase(p, m);
+        memset(t->from, 0, sizeof *t->from * (size_t)p->narray * MOST_VARIANTS);
+        for (int i = 0; i < ph->naction;) {
+            Stretch x = stretch_at(p, ph, i);
+            for (int a = i; a < x.end; a++) {
+                const ProgAction *act = &ph->action[a];
+                if (act->kind == ACT_COPY)
+                    b->batched[act->to] = b->batched[act->from] = 0;
+                else if (act->kind == ACT_LAUNCH && p->stage[act->stage].kind != S_GROUP)
+                    batched_stage(b, t, &p->stage[act->stage], i, x.calls);
+            }
+            i = x.end;
+        }
+    }
+}
+
+/* ---- where in it ---- */
+/* Room for placing the arrays of one tensor. busy: of its variant, by array, at which of the variant's stages in
+ * stretches with calls it holds something that is needed; need: at the one at hand */
+typedef struct Room { Touched touched; BufferRequest *extent; BufferPlan places; uint64_t *busy; int words; bool *need;
+                     } Room;
+
+static int called_stages(const Program *p)
+{
+    int n = 0;
+    for (int m = 0; m < p->nentry * program_phases(p); m++)
+        n += nth_phase(p, m)->naction;
+    return n;
+}
+
+static void set_busy(Room *r, int array, int at) { r->busy[array * r->words + at / 64] |= (uint64_t)1 << at % 64; }
+
+/* From the last stage to the first: what a stage reads was needed until then, what it writes and does not read was
+ * not. */
+static void busy_stretch(const Program *p, Room *r, const ProgAction *a, int n, int first)
+{
+    memset(r->need, 0, sizeof *r->need * (size_t)p->narray);
+    for (int i = n - 1; i >= 0; i--) {
+        const ProgStage *s = &p->stage[a[i].stage];
+        for (int k = 0; k < s->nwrites; k++)
+            r->need[s->writes[k]] = true;
+        for (int k = 0; k < s->nreads; k++)
+            r->need[s->reads[k]] = true;
+        for (int k = 0; k < p->narray; k++)
+            if (r->need[k])
+                set_busy(r, k, first + i);
+        for (int k = 0; k < s->nwrites; k++)
+            r->need[s->writes[k]] = stage_has(s->reads, s->nreads, s->writes[k]);
+    }
+}
+
+static void find_busy(const Program *p, int variant, Room *r)
+{
+    int at = 0;
+    memset(r->busy, 0, sizeof *r->busy * (size_t)p->narray * (size_t)r->words);
+    for (int m = 0; m < p->nentry * program_phases(p); m++) {
+        const ProgPhase *ph = nth_phase(p, m);
+        for (int i = 0; i < ph->naction;) {
+            Stretch x = stretch_at(p, ph, i);
+            if (x.calls && x.variant == variant)
+                busy_stretch(p, r, &ph->action[i], x.end - i, at + i);
+            i = x.end;
+        }
+        at += ph->naction;
+    }
+}
+
+/* More than any workspace is that much: sums stay far below what an integer holds. */
+static int64_t at_most_workspace(int64_t bytes) { return bytes < MOST_WORKSPACE ? bytes : MOST_WORKSPACE; }
+
+/* The arrays of a tensor, sharing memory among themselves; how many bytes. */
+static int64_t place_inside(const optc_binding *b, int tensor, Room *r, int64_t *place)
+{
+    const Program *p = b->rule->program;
+    int n = 0;
+    for (int k = 0; k < p->narray; k++)
+        if (in_pool(b, k, tensor)) {
+            r->extent[n].array = k;
+            r->extent[n].bytes = at_most_workspace(array_owned(b, &p->array[k], tensor));
+            r->extent[n].busy = r->busy + (size_t)k * (size_t)r->words;
+            r->extent[n++].alone = false;
+        }
+    r->places.n = 0;
+    r->places.base = r->places.end = 0;
+    buffer_plan_place(&r->places, r->extent, n, place);
+    return r->places.end;
+}
+
+/* ---- the cut ---- */
+typedef struct Sorted { Shape shape; int tensor; } Sorted;
+
+static int compare_lengths(int64_t a, int64_t b) { return (a > b) - (a < b); }
+
+static int by_shape(const void *a, const void *b)
+{
+    const Sorted *x = (const Sorted *)a, *y = (const Sorted *)b;
+    int by = compare_lengths(x->shape.slices, y->shape.slices);
+    by = by ? by : compare_lengths(x->shape.rows, y->shape.rows);
+    by = by ? by : compare_lengths(x->shape.cols, y->shape.cols);
+    return by ? by : x->tensor - y->tensor;
+}
+
+static int sort_variant(const optc_binding *b, int variant, Sorted *out)
+{
+    int n = 0;
+    for (int i = 0; i < b->ntensor; i++)
+        if (b->tensor[i].variant == variant) {
+            out[n].shape = b->tensor[i].shape;
+            out[n++].tensor = i;
+        }
+    qsort(out, (size_t)n, sizeof *out, by_shape);
+    return n;
+}
+
+static const char *first_product(const Program *p, int variant)
+{
+    int i = 0;
+    while (i < p->nstage && !(p->stage[i].kind == S_CALL && p->stage[i].variant == variant))
+        i++;
+    return i < p->nstage ? p->stage[i].where : "";
+}
+
+/* Where calls alone work in more than there is, whoever comes first: the one with the longest side. */
+static int longest_side(const optc_binding *b, int variant)
+{
+    int found = -1;
+    int64_t most = -1;
+    for (int i = 0; i < b->ntensor; i++) {
+        const Shape s = b->tensor[i].shape;
+        int64_t side = s.rows > s.cols ? s.rows : s.cols;
+        if (b->tensor[i].variant == variant && s.n && side > most) {
+            found = i;
+            most = side;
+        }
+    }
+    return found;
+}
+
+static optc_status too_large(const optc_binding *b, int tensor, int64_t bytes)
+{
+    char label[96];
+    const Program *p = b->rule->program;
+    int longest = b->call_bytes > b->rule->engine->workspace ? longest_side(b, b->tensor[tensor].variant) : -1;
+    tensor = longest < 0 ? tensor : longest;
+    const Shape s = b->tensor[tensor].shape;
+    const char *where = first_product(p, b->tensor[tensor].variant);
+    return fail(OPTC_ERROR_MEMORY,
+                "optc_bind: %s (%lld x %lld x %lld) needs a workspace of %s%lld bytes for what the products of "
+                "'%s'%s%s%s are made of and work in, and optc_engine_options.workspace is %lld",
+                tensor_label(b, tensor, label), (long long)s.slices, (long long)s.rows, (long long)s.cols,
+                bytes >= MOST_WORKSPACE ? "over " : "", (long long)at_most_workspace(bytes + b->call_bytes), p->name,
+                *where ? " (" : "", where, *where ? ")" : "", (long long)b->rule->engine->workspace);
+}
+
+/* Of so many tensors of one shape: how many a batch takes, all about as many, for a few left over would keep a device
+ * waiting. */
+static int64_t even_share(const Sorted *x, int n, int64_t bytes, int64_t room)
+{
+    int64_t most = bytes ? room / bytes : n, same = 1;
+    while (same < n && !memcmp(&x[same].shape, &x->shape, sizeof x->shape))
+        same++;
+    return most < same ? count_up(same, count_up(same, most)) : same;
+}
+
+/* Batches of one variant: each tensor's number of batch and place in the pool. */
+static optc_status cut_variant(optc_binding *b, const Sorted *x, int n, Room *r)
+{
+    int64_t room = b->rule->engine->workspace - b->call_bytes, at = 0, bytes = 0, share = 0, had = 0, *place = NULL;
+    for (int i = 0; i < n; i++, had++) {
+        Tensor *t = &b->tensor[x[i].tensor];
+        if (!i || memcmp(&x[i].shape, &x[i - 1].shape, sizeof x->shape)) {
+            if (!(place = TAKE(b, int64_t, b->rule->program->narray)))
+                return no_memory("optc_bind");
+            bytes = place_inside(b, x[i].tensor, r, place);
+            if (bytes > room)
+                return too_large(b, x[i].tensor, bytes);
+            share = even_share(x + i, n - i, bytes, room);
+            had = 0;
+        }
+        if (!i || had == share || at + bytes > room) {
+            at = had = 0;
+            b->nbatch++;
+        }
+        t->batch = b->nbatch - 1;
+        t->pool_at = at;
+        t->pool_place = place;
+        at += bytes;
+        b->pool_bytes = at > b->pool_bytes ? at : b->pool_bytes;
+    }
+    return OPTC_OK;
+}
+
+/* Its tensors, in the order of their shapes. */
+static optc_status list_batches(optc_binding *b, int variant, const Sorted *x, int n)
+{
+    int *tensor = TAKE(b, int, n);
+    if (!tensor)
+        return no_memory("optc_bind");
+    for (int i = 0; i < n; i++) {
+        Batch *y = &b->batch[b->tensor[x[i].tensor].batch];
+        tensor[i] = x[i].tensor;
+        y->variant = variant;
+        y->units.tensor = y->units.n ? y->units.tensor : tensor + i;
+        y->units.n++;
+    }
+    return OPTC_OK;
+}
+
+static optc_status cut_all(optc_binding *b, Sorted *x, Room *r)
+{
+    const Program *p = b->rule->program;
+    unsigned called = variants_called(p);
+    optc_status s = OPTC_OK;
+    for (int v = 0; v < p->nvariant && s == OPTC_OK; v++)
+        if (called >> v & 1) {
+            find_busy(p, v, r);
+            s = cut_variant(b, x, sort_variant(b, v, x), r);
+        }
+    if (s == OPTC_OK && !(b->batch = TAKE(b, Batch, b->nbatch)))
+        s = no_memory("optc_bind");
+    for (int v = 0; v < p->nvariant && s == OPTC_OK; v++)
+        if (called >> v & 1)
+            s = list_batches(b, v, x, sort_variant(b, v, x));
+    return s;
+}
+
+CORE optc_status batches_plan(optc_binding *b)
+{
+    const Program *p = b->rule->program;
+    const Device *d = b->rule->device;
+    size_t n = (size_t)p->narray + 1;
+    Room r;
+    if (!program_calls(p))
+        return OPTC_OK;
+    memset(&r, 0, sizeof r);
+    r.words = r.places.phases = called_stages(p) / 64 + 1;
+    r.touched.from = (int *)calloc(n * MOST_VARIANTS, sizeof *r.touched.from);
+    r.extent = (BufferRequest *)calloc(n, sizeof *r.extent);
+    r.places.p = (PlacedBuffer *)calloc(n, sizeof *r.places.p);
+    r.busy = (uint64_t *)calloc(n * (size_t)r.words, sizeof *r.busy);
+    r.need = (bool *)calloc(n, sizeof *r.need);
+    Sorted *x = (Sorted *)calloc((size_t)b->ntensor + 1, sizeof *x);
+    bool ok = r.touched.from && r.extent && r.places.p && r.busy && r.need && x;
+    optc_status s = ok ? OPTC_OK : no_memory("optc_bind");
+    b->call_bytes = d->call_bytes ? (d->call_bytes(b) + 63) & ~(int64_t)63 : 0;
+    if (ok) {
+        find_batched(b, &r.touched);
+        s = cut_all(b, x, &r);
+    }
+    b->pool_bytes += b->call_bytes;
+    free(r.touched.from);
+    free(r.extent);
+    free(r.places.p);
+    free(r.busy);
+    free(r.need);
+    free(x);
+    return s;
+}
+
+CORE void *call_space(const optc_binding *b)
+{
+    return (char *)b->block + b->at[b->rule->program->narray] + b->pool_bytes - b->call_bytes;
+}
+
+/* ---- tasks ---- */
+CORE const Units *task_units(const optc_binding *b, const Task *t)
+{
+    return stage_tensors(b, &b->rule->program->stage[t->action->stage], t->batch);
+}
+
+/* NULL: counts them. */
+static int list_tasks(const optc_binding *b, const ProgPhase *ph, Task *out)
+{
+    int n = 0;
+    for (int i = 0, next; i < ph->naction; i = next) {
+        Stretch x = stretch_at(b->rule->program, ph, i);
+        next = x.end;
+        for (int k = x.calls ? 0 : -1; k < (x.calls ? b->nbatch : 0); k++)
+            for (int a = i; a < next && (k < 0 || b->batch[k].variant == x.variant); a++, n++)
+                if (out) {
+                    out[n].action = &ph->action[a];
+                    out[n].batch = k;
+                }
+    }
+    return n;
+}
+
+CORE optc_status tasks_make(optc_binding *b)
+{
+    const Program *p = b->rule->program;
+    int phases = p->nentry * program_phases(p);
+    Tasks *t = TAKE(b, Tasks, phases);
+    for (int m = 0; t && m < phases; m++) {
+        t[m].n = list_tasks(b, nth_phase(p, m), NULL);
+        if (!(t[m].task = TAKE(b, Task, t[m].n)))
+            return no_memory("optc_bind");
+        list_tasks(b, nth_phase(p, m), t[m].task);
+    }
+    b->tasks = t;
+    return t ? OPTC_OK : no_memory("optc_bind");
+}
+
+CORE optc_status batches_place(optc_binding *b)
+{
+    optc_status s = OPTC_OK;
+    for (int i = 0; i < b->nbatch && s == OPTC_OK; i++)
+        if ((s = units_count(b, &b->batch[i].units)) == OPTC_OK)
+            s = blocks_units(b, &b->batch[i].units, &b->batch[i].blocks);
+    return s == OPTC_OK ? tasks_make(b) : s;
+}

@@ -1,0 +1,264 @@
+/* Where everything lies: states, temporaries and partials in one block.
+ *
+ * Arrays of one number lie behind one another, tensor by tensor, of those tensors whose variant touches them. States
+ * have memory of their own. A temporary or
+ * partial is needed from the first action of a phase that touches it to the last; two that are never needed at once, in
+ * no phase, may share memory. The largest are placed first, each as far down as it fits. Those of batches (batches.c)
+ * lie in one extent, the pool, tensor by tensor: every batch begins at its beginning. */
+#include "runtime/core/memory/layout.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool ours(const ProgArray *m)
+{
+    return m->kind == MEM_STATE || m->kind == MEM_TEMP || m->kind == MEM_PART ||
+           (m->kind == MEM_INPUT && m->dom == GROUP);
+}
+CORE bool array_temporary(const ProgArray *m) { return m->kind == MEM_TEMP || m->kind == MEM_PART; }
+static int64_t up64(int64_t bytes) { return (bytes + 63) & ~(int64_t)63; }
+
+/* Who has an array: every tensor, every group and row, or (the fold over tensors) all of them one. */
+static int owners(const optc_binding *b, const ProgArray *m)
+{
+    return m->dom != GROUP ? b->ntensor : m->kind == MEM_PART && b->ntensor ? 1 : b->ncohort;
+}
+
+static int64_t bytes_of(const optc_binding *b, const ProgArray *m, int owner)
+{
+    const Program *p = b->rule->program;
+    if (m->dom == GROUP)
+        return m->kind == MEM_PART && b->ntensor ? (int64_t)8 * b->ntensor : p->type[m->type].bytes;
+    const Tensor *t = &b->tensor[owner];
+    if (!(m->held_by >> t->variant & 1) || (t->caller_owned && t->caller_owned[m - p->array]))
+        return 0;
+    return array_length(m, t->shape, t->whole, b->ntensor) * p->type[m->type].bytes;
+}
+
+CORE int64_t array_owned(const optc_binding *b, const ProgArray *m, int owner) { return up64(bytes_of(b, m, owner)); }
+
+CORE bool in_pool(const optc_binding *b, int array, int tensor)
+{
+    return b->batched[array] >> b->tensor[tensor].variant & 1;
+}
+
+/* Of all, or of those that have it outside the pool. -1: more than any memory has. */
+static int64_t array_bytes(const optc_binding *b, int array, bool all)
+{
+    const ProgArray *m = &b->rule->program->array[array];
+    int64_t sum = 0;
+    for (int i = 0; i < owners(b, m); i++)
+        if (!all && b->batched[array] && in_pool(b, array, i))
+            continue;
+        else if (__builtin_add_overflow(sum, array_owned(b, m, i), &sum) || sum > (int64_t)1 << 60)
+            return -1;
+    return sum;
+}
+
+/* ---- where they lie ---- */
+static int list_extents(const optc_binding *b, const LiveRanges *l, const LiveRange *pool, BufferRequest *e)
+{
+    const Program *p = b->rule->program;
+    int n = 0;
+    for (int k = 0; k < p->narray; k++)
+        if (array_temporary(&p->array[k])) {
+            e[n].array = k;
+            e[n].bytes = array_bytes(b, k, false);
+            e[n].range = l->range + (size_t)k * (size_t)l->phases;
+            e[n++].alone = l->alone[k];
+        }
+    e[n].array = p->narray;
+    e[n].bytes = b->pool_bytes;
+    e[n++].range = pool;
+    return n;
+}
+
+static optc_status share(optc_binding *b, const LiveRanges *l, int64_t *at)
+{
+    size_t n = (size_t)b->rule->program->narray + 1;
+    BufferRequest *e = (BufferRequest *)calloc(n, sizeof *e);
+    LiveRange *pool = (LiveRange *)calloc((size_t)l->phases + 1, sizeof *pool);
+    BufferPlan x = {(PlacedBuffer *)calloc(n, sizeof *x.p), 0, l->phases, *at, *at, 0};
+    bool ok = e && pool && x.p;
+    if (ok) {
+        batches_live_range(b, pool);
+        buffer_plan_place(&x, e, list_extents(b, l, pool, e), b->at);
+        *at = x.end;
+    }
+    free(e);
+    free(pool);
+    free(x.p);
+    return ok ? OPTC_OK : no_memory("optc_bind");
+}
+
+/* Only arrays that lie alike in a tensor can be copied as bytes. */
+static optc_status check_copies(const Program *p)
+{
+    int phases = program_phases(p);
+    for (int m = 0; m < p->nentry * phases; m++) {
+        const ProgPhase *ph = &p->entry[m / phases].phase[m % phases];
+        for (int i = 0; i < ph->naction; i++) {
+            const ProgAction *a = &ph->action[i];
+            const ProgArray *x = &p->array[a->to], *y = &p->array[a->from];
+            bool alike = x->dom == y->dom && x->type == y->type && x->kind != MEM_PART && y->kind != MEM_PART;
+            if (a->kind == ACT_COPY && !alike)
+                return fail(OPTC_ERROR_ARGUMENT, "optc_bind: rule '%s' copies '%s' over '%s', which lies otherwise",
+                            p->name, y->name, x->name);
+        }
+    }
+    return OPTC_OK;
+}
+
+static optc_status measure(optc_binding *b, const LiveRanges *l)
+{
+    const Program *p = b->rule->program;
+    int64_t kept = 0, all = 0;
+    optc_status s = batches_plan(b);
+    if (s != OPTC_OK)
+        return s;
+    for (int k = 0; k < p->narray; k++) {
+        int64_t bytes = ours(&p->array[k]) ? array_bytes(b, k, true) : 0;
+        if (bytes < 0 || __builtin_add_overflow(all, bytes, &all) || all > (int64_t)1 << 60)
+            return fail(OPTC_ERROR_MEMORY,
+                        "optc_bind: the states and temporaries of '%s' on %d tensors are more than any memory holds",
+                        p->name, b->ntensor);
+        b->at[k] = kept;
+        kept += array_temporary(&p->array[k]) ? 0 : bytes;
+    }
+    b->unshared_bytes = (size_t)all;
+    b->state_bytes = kept;
+    s = share(b, l, &kept);
+    b->storage_bytes = (size_t)kept;
+    return s;
+}
+
+CORE optc_status layout_measure(optc_binding *b)
+{
+    const Program *p = b->rule->program;
+    LiveRanges l = {NULL, NULL, 0};
+    b->at = TAKE(b, int64_t, p->narray + 1);
+    b->batched = TAKE(b, unsigned, p->narray);
+    if (!b->at || !b->batched)
+        return no_memory("optc_bind");
+    optc_status s = check_copies(p);
+    if (s == OPTC_OK)
+        s = live_ranges_make(p, &l) ? measure(b, &l) : no_memory("optc_bind");
+    live_ranges_free(&l);
+    return s;
+}
+
+/* ---- pointers ---- */
+static void point(optc_binding *b, int k)
+{
+    const ProgArray *m = &b->rule->program->array[k];
+    int n = owners(b, m);
+    char *at = (char *)b->block + b->at[k], *pool = (char *)b->block + b->at[b->rule->program->narray];
+    for (int i = 0; i < n; i++) {
+        int64_t bytes = bytes_of(b, m, i);
+        void *ptr = bytes ? at : NULL;
+        if (b->batched[k] && in_pool(b, k, i)) {
+            b->tensor[i].mem[k] = bytes ? pool + b->tensor[i].pool_at + b->tensor[i].pool_place[k] : NULL;
+            continue;
+        }
+        at += up64(bytes);
+        if (m->dom != GROUP) {
+            b->tensor[i].mem[k] = state_caller_owned(b, i, k) ? b->tensor[i].mem[k] : ptr;
+            continue;
+        }
+        bool one = n == 1 && m->kind == MEM_PART;
+        for (int g = one ? 0 : i; g < (one ? b->ncohort : i + 1); g++) {
+            b->group[g].mem[k] = ptr;
+            for (int j = b->group[g].first; j < b->group[g].first + b->group[g].count; j++)
+                b->tensor[j].mem[k] = ptr;
+        }
+    }
+}
+
+static optc_view tensor_view(const optc_binding *b, int i)
+{
+    const Tensor *t = &b->tensor[i];
+    Shape s = t->shape;
+    optc_view v;
+    memset(&v, 0, sizeof v);
+    v.mem = t->mem;
+    v.hyper = b->group[t->group].hyper;
+    v.n = s.n, v.slices = s.slices, v.rows = s.rows, v.cols = s.cols;
+    v.id = i, v.ntensors = v.present = b->ntensor, v.total = b->elems;
+    v.whole_n = t->whole.n, v.whole_slices = t->whole.slices;
+    v.whole_rows = t->whole.rows, v.whole_cols = t->whole.cols;
+    v.first = t->before[ELEM], v.first_row = t->before[ROW];
+    v.first_col = t->before[COL], v.first_slice = t->before[SLICE];
+    v.rank = s.rank;
+    return v;
+}
+
+static void fill_views(optc_binding *b)
+{
+    for (int i = 0; i < b->ntensor; i++)
+        b->tensor[i].view = tensor_view(b, i);
+    blocks_views(b);
+    cohorts_place(b);
+}
+
+/* How many units of each kind of stage lie before each tensor. */
+CORE optc_status units_count(optc_binding *b, Units *u)
+{
+    if (!(u->shorter = TAKE(b, int64_t, BRIEF)))
+        return no_memory("optc_bind");
+    for (int i = 0, length; i < u->n; i++) {
+        u->elems += b->tensor[u->tensor[i]].shape.n;
+        if ((length = brief_length(b->tensor[u->tensor[i]].shape)))
+            u->shorter[length]++;
+    }
+    for (int i = 1; i <= BRIEF; i++)
+        u->shorter[i] += u->shorter[i - 1];
+    for (int k = 0; k < NSTAGEKIND; k++) {
+        if (!(u->prefix[k] = TAKE(b, int64_t, u->n)))
+            return no_memory("optc_bind");
+        for (int i = 0; i < u->n; i++) {
+            Shape s = b->tensor[u->tensor[i]].shape;
+            u->prefix[k][i + 1] = u->prefix[k][i] + stage_units((StageKind)k, s);
+            u->longest[k] = list_length((StageKind)k, s) > u->longest[k] ? list_length((StageKind)k, s)
+                                                                         : u->longest[k];
+        }
+    }
+    return OPTC_OK;
+}
+
+static optc_status count_units(optc_binding *b)
+{
+    optc_status s = OPTC_OK;
+    for (int v = 0; v < b->rule->program->nvariant && s == OPTC_OK; v++) {
+        Units *u = &b->units[v];
+        if (!(u->tensor = TAKE(b, int, b->ntensor)))
+            return no_memory("optc_bind");
+        for (int i = 0; i < b->ntensor; i++)
+            if (b->tensor[i].variant == v)
+                u->tensor[u->n++] = i;
+        s = units_count(b, u);
+        if (s == OPTC_OK)
+            s = blocks_units(b, u, &b->blocks[v]);
+    }
+    return s;
+}
+
+CORE optc_status layout_place(optc_binding *b)
+{
+    const Program *p = b->rule->program;
+    for (int k = 0; k < p->narray; k++)
+        if (ours(&p->array[k]))
+            point(b, k);
+    blocks_point(b);
+    fill_views(b);
+    optc_status s = count_units(b);
+    return s == OPTC_OK ? batches_place(b) : s;
+}
+
+/* ---- what bindings hold ---- */
+CORE void memory_account(optc_engine *e, int64_t bytes)
+{
+    long long now = __atomic_add_fetch(&e->ours, bytes, __ATOMIC_SEQ_CST),
+              peak = __atomic_load_n(&e->peak, __ATOMIC_SEQ_CST);
+    while (now > peak && !__atomic_compare_exchange_n(&e->peak, &peak, now, true, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+        ;
+}

@@ -1,0 +1,19 @@
+/* The internal header that tools/ includes beside optc.h: the compiler and the library's own modules. Nothing in runtime/
+ * includes it. */
+#ifndef OPTC_LIBRARY_INTERNAL_H
+#define OPTC_LIBRARY_INTERNAL_H
+#include "gen/emit/package_text.h"
+#include "gen/gen.h"
+#include "runtime/library/cache/cache.h"
+#include "runtime/library/cache/files.h"
+#include "runtime/library/library.h"
+#include "runtime/library/package/fatbin.h"
+#include "runtime/library/package/package.h"
+#include "runtime/library/rule/gpu_code.h"
+#include "runtime/library/rule/nvrtc.h"
+#include "runtime/library/rule/spec_find.h"
+#include "runtime/library/tune/compile_workers.h"
+#include "runtime/library/tune/launch_search.h"
+#include "runtime/library/tune/timing.h"
+#include "runtime/library/tune/tuned.h"
+#endif

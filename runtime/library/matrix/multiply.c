@@ -1,0 +1,253 @@
+/* Products with no rule: what the caller says is read and checked here, then handed to the device. */
+#include "runtime/library/matrix/multiply.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char multiply_call[] = "optc_multiply", kron_call[] = "optc_kron";
+
+char *operand_at(const Operand *x, int64_t nth, int64_t row, int64_t col, int64_t size)
+{
+    int64_t at = x->transposed ? col * x->ld + row : row * x->ld + col;
+    return x->at + (nth * x->next + at) * size;
+}
+
+optc_status too_little(int64_t least, int64_t limit)
+{
+    return fail(OPTC_ERROR_ARGUMENT, "optc_multiply: a workspace of %lld bytes: this product takes at least %lld",
+                (long long)limit, (long long)least);
+}
+
+/* ---- what an engine keeps ---- */
+static optc_status kit_of(optc_engine *e, const char *call, MatrixKit **out)
+{
+    LibraryEngine *m = e->library;
+    pthread_mutex_lock(&m->lock);
+    optc_status s = OPTC_OK;
+    MatrixKit *k = m->matrices ? NULL : calloc(1, sizeof *k);
+    if (!m->matrices && !k)
+        s = no_memory(call);
+    else if (k && !e->gpu)
+        s = blas_open(&k->blas, call);
+    if (k && s == OPTC_OK)
+        m->matrices = k;
+    else
+        free(k);
+    *out = m->matrices;
+    pthread_mutex_unlock(&m->lock);
+    return s;
+}
+
+void matrices_close(optc_engine *e)
+{
+    MatrixKit *k = e->library->matrices;
+    if (k && e->gpu) {
+        gpu_enter_aside(e->gpu);
+        if (k->handle)
+            k->cublas.cublasDestroy_v2(k->handle);
+        if (k->module)
+            e->gpu->d->cuModuleUnload(k->module);
+        gpu_leave(e->gpu, OPTC_OK);
+    }
+    free(k);
+    e->library->matrices = NULL;
+}
+
+/* ---- checks ---- */
+/* Bytes from the first value of all matrices to behind the last; -1: more than there can be. */
+static int64_t extent(const Operand *x, int64_t batch, int64_t size)
+{
+    int64_t rows = x->transposed ? x->cols : x->rows, cols = x->transposed ? x->rows : x->cols, all, more;
+    if (!rows || !cols || !batch)
+        return 0;
+    if (__builtin_mul_overflow(rows - 1, x->ld, &all) || __builtin_mul_overflow(batch - 1, x->next, &more) ||
+        __builtin_add_overflow(all, more, &all) || __builtin_add_overflow(all, cols, &all) ||
+        __builtin_mul_overflow(all, size, &all))
+        return -1;
+    return all;
+}
+
+static optc_status check_operand(const char *call, const char *name, Operand *x, const Multiply *m, bool one)
+{
+    int64_t rows = x->transposed ? x->cols : x->rows, cols = x->transposed ? x->rows : x->cols;
+    if (!x->at)
+        return fail(OPTC_ERROR_ARGUMENT, "%s: %s is NULL", call, name);
+    if ((uintptr_t)x->at % (size_t)m->size)
+        return fail(OPTC_ERROR_ARGUMENT, "%s: %s is not aligned to its type", call, name);
+    x->ld = x->ld ? x->ld : cols;
+    if (x->ld < cols)
+        return fail(OPTC_ERROR_ARGUMENT, "%s: rows of %s have %lld values and lie %lld apart", call, name,
+                    (long long)cols, (long long)x->ld);
+    if (x->next < (one ? OPTC_ONE : 0))
+        return fail(OPTC_ERROR_ARGUMENT, "%s: matrices of %s lie %lld values apart", call, name, (long long)x->next);
+    if (!x->next && __builtin_mul_overflow(rows, x->ld, &x->next))
+        return fail(OPTC_ERROR_ARGUMENT, "%s: %s is larger than memory can be", call, name);
+    x->next = x->next == OPTC_ONE ? 0 : x->next;
+    return extent(x, m->batch, m->size) < 0
+               ? fail(OPTC_ERROR_ARGUMENT, "%s: %s is larger than memory can be", call, name)
+               : OPTC_OK;
+}
+
+static bool meet(const Operand *x, const Operand *c, const Multiply *m)
+{
+    uintptr_t a = (uintptr_t)x->at, b = (uintptr_t)c->at;
+    return a < b + (uintptr_t)extent(c, m->batch, m->size) && b < a + (uintptr_t)extent(x, m->batch, m->size);
+}
+
+/* Each matrix of the result has its own place. */
+static bool result_folds(const Operand *c, const Multiply *m)
+{
+    return m->batch > 1 && c->rows && c->cols && c->next < (c->rows - 1) * c->ld + c->cols;
+}
+
+static optc_status check_memory(optc_engine *e, const char *call, const Multiply *m)
+{
+    const struct { const char *name; const Operand *x; } all[] = {
+        {"a", &m->a}, {"b", &m->b}, {"d", &m->d}, {"c", &m->c}};
+    for (int i = 0; i < 4; i++) {
+        bool here = true;
+        if ((all[i].x == &m->b && m->gram) || (all[i].x == &m->d && !m->chain))
+            continue;
+        if (i < 3 && meet(all[i].x, &m->c, m))
+            return fail(OPTC_ERROR_ARGUMENT, "%s: c lies where %s does", call, all[i].name);
+        optc_status s = e->gpu && extent(all[i].x, m->batch, m->size)
+            ? gpu_owns_pointer(e->gpu, all[i].x->at, call, &here)
+                                                                      : OPTC_OK;
+        if (s == OPTC_OK && !here)
+            s = fail(OPTC_ERROR_ARGUMENT, "%s: %s does not lie in the memory of %s", call, all[i].name, e->name);
+        if (s != OPTC_OK)
+            return s;
+    }
+    return OPTC_OK;
+}
+
+/* ---- products ---- */
+static optc_status read_product(optc_engine *e, const optc_product *p, Multiply *m)
+{
+    static const char *const call = multiply_call;
+    int type = p->type ? inner_type(p->type) : T_F32;
+    int64_t n = p->b ? p->n : p->m;
+    if (type < 0)
+        return fail(OPTC_ERROR_ARGUMENT, "%s: there is no type %d", call, (int)p->type);
+    if (p->m < 0 || n < 0 || p->k < 1 || p->batch < 0 || (p->d && (p->p < 0 || n < 1)))
+        return fail(OPTC_ERROR_ARGUMENT, "%s: sizes of %lld x %lld over %lld, %lld of them", call, (long long)p->m,
+                    (long long)n, (long long)p->k, (long long)p->batch);
+    m->tf32 = p->products && !strcmp(p->products, "tf32");
+    if ((p->products && !m->tf32) || (m->tf32 && type != T_F32))
+        return fail(OPTC_ERROR_ARGUMENT, "%s: products in '%.40s' of %s: \"tf32\" of f32 is all that may be said", call,
+                    p->products, type_info[type].name);
+    if (p->workspace < 0)
+        return fail(OPTC_ERROR_ARGUMENT, "%s: a workspace of %lld bytes", call, (long long)p->workspace);
+    if (p->d && !p->b)
+        return fail(OPTC_ERROR_ARGUMENT, "%s: a third matrix behind a Gram matrix", call);
+    m->type = (Type)type;
+    m->size = type_info[type].bytes;
+    m->batch = p->batch ? p->batch : 1;
+    m->limit = p->workspace ? p->workspace : e->workspace;
+    m->gram = !p->b;
+    m->chain = p->d != NULL;
+    m->scale = p->scale != 0 ? p->scale : 1;
+    m->add = p->add;
+    m->stream = p->stream;
+    m->a = (Operand){(char *)(uintptr_t)p->a, p->m, p->k, p->lda, p->next_a, p->turn_a != 0};
+    m->b = (Operand){(char *)(uintptr_t)p->b, p->k, n, p->ldb, p->next_b, p->turn_b != 0};
+    m->d = (Operand){(char *)(uintptr_t)p->d, n, p->p, p->ldd, p->next_d, p->turn_d != 0};
+    m->c = (Operand){p->c, p->m, p->d ? p->p : n, p->ldc, p->next_c, false};
+    optc_status s = check_operand(call, "a", &m->a, m, true);
+    if (s == OPTC_OK && m->gram) {
+        m->b = m->a;
+        m->b.transposed = !m->a.transposed;
+        m->b.rows = p->k, m->b.cols = p->m;
+    } else if (s == OPTC_OK) {
+        s = check_operand(call, "b", &m->b, m, true);
+    }
+    if (s == OPTC_OK && m->chain)
+        s = check_operand(call, "d", &m->d, m, true);
+    if (s == OPTC_OK)
+        s = check_operand(call, "c", &m->c, m, false);
+    if (s == OPTC_OK && result_folds(&m->c, m))
+        s = fail(OPTC_ERROR_ARGUMENT, "%s: matrices of c lie in each other", call);
+    return s == OPTC_OK ? check_memory(e, call, m) : s;
+}
+
+/* Matrices below each other that all meet the same b (and d) are one. */
+static void fold_batch(Multiply *m)
+{
+    if (m->batch < 2 || m->gram || m->a.transposed || m->b.next || (m->chain && m->d.next) ||
+        m->a.next != m->a.rows * m->a.ld || m->c.next != m->c.rows * m->c.ld)
+        return;
+    m->a.rows = m->c.rows = m->a.rows * m->batch;
+    m->batch = 1;
+}
+
+optc_status optc_multiply_sized(optc_engine *e, const optc_product *x, size_t size)
+{
+    const StructVersion as = {"optc_multiply_sized", "optc_product", multiply_call, sizeof(optc_product)};
+    optc_product all;
+    Multiply m;
+    MatrixKit *k = NULL;
+    if (!e || !x)
+        return fail(OPTC_ERROR_ARGUMENT, "%s: %s is NULL", multiply_call, !e ? "the engine" : "the product");
+    memset(&m, 0, sizeof m);
+    optc_status s = struct_read(&as, &all, x, size);
+    if (s == OPTC_OK)
+        s = read_product(e, &all, &m);
+    if (s != OPTC_OK || !m.c.rows || !m.c.cols)
+        return s;
+    fold_batch(&m);
+    s = kit_of(e, multiply_call, &k);
+    if (s != OPTC_OK)
+        return s;
+    return e->gpu ? multiply_gpu(e, k, &m) : multiply_cpu(e, &k->blas, &m);
+}
+
+/* ---- Kronecker products ---- */
+static optc_status read_kron(optc_engine *e, optc_kronecker *x, Multiply *m)
+{
+    int type = x->type ? inner_type(x->type) : T_F32;
+    int64_t rows, cols;
+    if (type < 0)
+        return fail(OPTC_ERROR_ARGUMENT, "%s: there is no type %d", kron_call, (int)x->type);
+    if (x->m < 0 || x->n < 0 || x->p < 0 || x->q < 0 || x->batch < 0 || __builtin_mul_overflow(x->m, x->p, &rows) ||
+        __builtin_mul_overflow(x->n, x->q, &cols))
+        return fail(OPTC_ERROR_ARGUMENT, "%s: sizes of %lld x %lld and %lld x %lld, %lld of them", kron_call,
+                    (long long)x->m, (long long)x->n, (long long)x->p, (long long)x->q, (long long)x->batch);
+    x->batch = x->batch ? x->batch : 1;
+    m->type = (Type)type;
+    m->size = type_info[type].bytes;
+    m->batch = x->batch;
+    m->a = (Operand){(char *)(uintptr_t)x->a, x->m, x->n, 0, x->next_a, false};
+    m->b = (Operand){(char *)(uintptr_t)x->b, x->p, x->q, 0, x->next_b, false};
+    m->c = (Operand){x->c, rows, cols, 0, 0, false};
+    if (!rows || !cols)
+        return OPTC_OK;
+    optc_status s = check_operand(kron_call, "a", &m->a, m, true);
+    if (s == OPTC_OK)
+        s = check_operand(kron_call, "b", &m->b, m, true);
+    if (s == OPTC_OK)
+        s = check_operand(kron_call, "c", &m->c, m, false);
+    x->next_a = m->a.next, x->next_b = m->b.next;
+    return s == OPTC_OK ? check_memory(e, kron_call, m) : s;
+}
+
+optc_status optc_kron_sized(optc_engine *e, const optc_kronecker *x, size_t size)
+{
+    const StructVersion as = {"optc_kron_sized", "optc_kronecker", kron_call, sizeof(optc_kronecker)};
+    optc_kronecker all;
+    Multiply m;
+    MatrixKit *k = NULL;
+    if (!e || !x)
+        return fail(OPTC_ERROR_ARGUMENT, "%s: %s is NULL", kron_call, !e ? "the engine" : "the product");
+    memset(&m, 0, sizeof m);
+    optc_status s = struct_read(&as, &all, x, size);
+    if (s == OPTC_OK)
+        s = read_kron(e, &all, &m);
+    if (s != OPTC_OK || !m.c.rows || !m.c.cols)
+        return s;
+    if (!e->gpu) {
+        kron_cpu(e, &all, m.type);
+        return OPTC_OK;
+    }
+    s = kit_of(e, kron_call, &k);
+    return s == OPTC_OK ? kron_gpu(e, k, &all, m.type) : s;
+}

@@ -1,0 +1,42 @@
+/* Products with no rule, once the caller's struct was read: optc_multiply, optc_kron. */
+#ifndef OPTC_MATRICES_H
+#define OPTC_MATRICES_H
+#include "runtime/library/library.h"
+
+#include "runtime/core/matrix/cpu_calls.h"
+#include "runtime/core/gpu/gpu_device.h"
+#include "runtime/core/matrix/cuda_library.h"
+
+/* rows x cols as it is multiplied; ld, next: of values, as it lies; next 0: one for all */
+typedef struct Operand { char *at; int64_t rows, cols, ld, next; bool transposed; } Operand;
+/* gram: b is a turned. limit: of bytes beside the operands */
+typedef struct Multiply {
+    Type type;
+    int64_t size, batch, limit;                /* size: bytes of a value */
+    Operand a, b, d, c;
+    bool gram, chain, tf32;
+    double scale, add;
+    void *stream;
+} Multiply;
+
+/* What an engine keeps for them. Of a GPU, under the engine's lock: cuBLAS's handle, and kernels of ours by type; NULL:
+ * nobody asked */
+typedef struct MatrixKit {
+    Blas blas;
+    Cublas cublas;
+    cublasHandle_t handle;
+    CUmodule module;
+    CUfunction kron[NTYPES];
+} MatrixKit;
+void matrices_close(optc_engine *e);
+/* where value (row, col) of the nth matrix lies */
+char *operand_at(const Operand *x, int64_t nth, int64_t row, int64_t col, int64_t size);
+optc_status too_little(int64_t least, int64_t limit);
+
+optc_status multiply_cpu(optc_engine *e, const Blas *blas, const Multiply *x);
+void kron_cpu(optc_engine *e, const optc_kronecker *x, Type type);
+optc_status multiply_gpu(optc_engine *e, MatrixKit *k, const Multiply *x);
+optc_status kron_gpu(optc_engine *e, MatrixKit *k, const optc_kronecker *x, Type type);
+/* ---- kron_kernel.c ---- */
+optc_status kron_code(optc_engine *e, MatrixKit *k);       /* inside gpu_enter and the engine's lock */
+#endif

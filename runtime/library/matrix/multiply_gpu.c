@@ -1,0 +1,228 @@
+/* Products with no rule on a GPU: cuBLAS's, by strides alone, so that nothing of ours lies on the device but what it
+ * works in. Row by row our c = a b is, column by column as cuBLAS has matrices, its c' = b' a': operands change
+ * places. */
+#include "runtime/library/matrix/multiply.h"
+
+#include <limits.h>
+#include <string.h>
+
+/* LEAST_SPACE: what cuBLAS is given at the least (its manual: 16 KiB keep its calls from failing). MOST_BATCH: matrices
+ * of one call, which some of its kernels count in 16 bits. */
+enum { LEAST_SPACE = 1 << 16, MOST_BATCH = 65535 };
+
+static optc_status refused(const MatrixKit *k, const char *call, const char *function, int rc)
+{
+    return fail(rc == CUBLAS_STATUS_ALLOC_FAILED ? OPTC_ERROR_MEMORY : OPTC_ERROR_DEVICE, "%s: %s: %s", call, function,
+                k->cublas.cublasGetStatusString(rc));
+}
+
+static optc_status open_blas(optc_engine *e, MatrixKit *k)
+{
+    static const char call[] = "optc_multiply";
+    char why[400];
+    if (!cublas_open(&k->cublas, e->gpu->d->version, NULL, why, sizeof why))
+        return fail(OPTC_ERROR_UNAVAILABLE, "%s: products with no rule are cuBLAS's on a GPU: %s", call, why);
+    cublasHandle_t h;
+    int rc = k->cublas.cublasCreate_v2(&h);
+    if (rc)
+        return refused(k, call, "cublasCreate", rc);
+    rc = k->cublas.cublasSetPointerMode_v2(h, CUBLAS_POINTER_MODE_HOST);
+    if (!rc)                                               /* sums that several blocks share stay in f32 */
+        rc = k->cublas.cublasSetMathMode(h, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION);
+    if (rc)
+        k->cublas.cublasDestroy_v2(h);
+    else
+        k->handle = h;
+    return rc ? refused(k, call, "cublasSetMathMode", rc) : OPTC_OK;
+}
+
+/* Opens what a call needs, the first time: not while its stream is captured, for that takes memory. */
+static optc_status ready(optc_engine *e, MatrixKit *k, void *stream, const char *call,
+                         optc_status (*open)(optc_engine *e, MatrixKit *k))
+{
+    GpuEngine *g = e->gpu;
+    CUstreamCaptureStatus capturing = 0;
+    TRY(g, cuStreamIsCapturing((CUstream)stream, &capturing), call);
+    if (capturing)
+        return fail(OPTC_ERROR_ARGUMENT, "%s: make one before capturing: the first of an engine opens what it needs",
+                    call);
+    return open(e, k);
+}
+
+/* ---- one call ---- */
+static cudaDataType cuda_type(Type t)
+{
+    return t == T_F64 ? CUDA_R_64F : t == T_F32 ? CUDA_R_32F : t == T_BF16 ? CUDA_R_16BF : CUDA_R_16F;
+}
+
+/* n matrices of x, from number `from` on; inside gpu_enter, and the handle is the stream's */
+static optc_status ask(const MatrixKit *k, const Multiply *x, const char *call, int64_t from, int64_t n)
+{
+    const Cublas *f = &k->cublas;
+    float small[2] = {(float)x->scale, (float)x->add};
+    const void *alpha = x->type == T_F64 ? (const void *)&x->scale : &small[0];
+    const void *beta = x->type == T_F64 ? (const void *)&x->add : &small[1];
+    const void *a = operand_at(&x->a, from, 0, 0, x->size), *b = operand_at(&x->b, from, 0, 0, x->size);
+    void *c = operand_at(&x->c, from, 0, 0, x->size);
+    cudaDataType t = cuda_type(x->type);
+    cublasComputeType_t in = x->type == T_F64 ? CUBLAS_COMPUTE_64F
+                             : x->tf32        ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                              : CUBLAS_COMPUTE_32F;
+    cublasOperation_t ta = x->a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N, tb = x->b.transposed ? CUBLAS_OP_T
+        : CUBLAS_OP_N;
+    int64_t rows = x->c.rows, cols = x->c.cols, deep = x->a.cols;
+    bool far = rows > INT_MAX || cols > INT_MAX || deep > INT_MAX || x->a.ld > INT_MAX || x->b.ld > INT_MAX ||
+               x->c.ld > INT_MAX;
+    if (far && !f->cublasGemmStridedBatchedEx_64)
+        return fail(OPTC_ERROR_ARGUMENT, "%s: lengths beyond 32 bits, which %.300s does not take", call, f->path);
+    int rc = far ? f->cublasGemmStridedBatchedEx_64(k->handle, tb, ta, cols, rows, deep, alpha, b, t, x->b.ld,
+                                                    x->b.next, a, t, x->a.ld, x->a.next, beta, c, t, x->c.ld,
+                                                    x->c.next, n, in, CUBLAS_GEMM_DEFAULT)
+                 : f->cublasGemmStridedBatchedEx(k->handle, tb, ta, (int)cols, (int)rows, (int)deep, alpha, b, t,
+                                                 (int)x->b.ld, x->b.next, a, t, (int)x->a.ld, x->a.next, beta, c, t,
+                                                 (int)x->c.ld, x->c.next, (int)n, in, CUBLAS_GEMM_DEFAULT);
+    return rc ? refused(k, call, "cublasGemmStridedBatchedEx", rc) : OPTC_OK;
+}
+
+static optc_status ask_all(const MatrixKit *k, const Multiply *x, const char *call)
+{
+    optc_status s = OPTC_OK;
+    for (int64_t at = 0; at < x->batch && s == OPTC_OK; at += MOST_BATCH)
+        s = ask(k, x, call, at, x->batch - at < MOST_BATCH ? x->batch - at : MOST_BATCH);
+    return s;
+}
+
+/* ---- what lies between two products ---- */
+typedef struct Between { CUdeviceptr at; int64_t rows, matrices; } Between;      /* of rows, of matrices at a time */
+
+static Multiply part_of(const Multiply *x, int64_t nth, int64_t matrices, int64_t row, int64_t rows)
+{
+    Multiply y = *x;
+    y.batch = matrices;
+    y.a.at = operand_at(&x->a, nth, row, 0, x->size);
+    y.c.at = operand_at(&x->c, nth, row, 0, x->size);
+    y.b.at += nth * x->b.next * x->size;
+    y.d.at += nth * x->d.next * x->size;
+    y.a.rows = y.c.rows = rows;
+    return y;
+}
+
+static optc_status ask_chain(const MatrixKit *k, const Multiply *x, const Between *t, const char *call)
+{
+    optc_status s = OPTC_OK;
+    for (int64_t nth = 0; nth < x->batch; nth += t->matrices)
+        for (int64_t row = 0; row < x->c.rows && s == OPTC_OK; row += t->rows) {
+            int64_t n = x->batch - nth < t->matrices ? x->batch - nth : t->matrices;
+            int64_t rows = x->c.rows - row < t->rows ? x->c.rows - row : t->rows, wide = x->b.cols;
+            Multiply first = part_of(x, nth, n, row, rows), second = first;
+            first.c = second.a = (Operand){(char *)(uintptr_t)t->at, rows, wide, wide, rows * wide, false};
+            first.scale = 1, first.add = 0;
+            second.b = first.d;
+            s = ask_all(k, &first, call);
+            s = s == OPTC_OK ? ask_all(k, &second, call) : s;
+        }
+    return s;
+}
+
+/* How much of a b at a time keeps within so many bytes. */
+static optc_status fit_between(const Multiply *x, int64_t bytes, Between *t)
+{
+    int64_t line = dom_times(x->b.cols, x->size), rows = bytes / line;
+    if (!rows)
+        return too_little(line + 2 * LEAST_SPACE, x->limit);
+    t->matrices = rows / x->c.rows;
+    t->matrices = t->matrices < 1 ? 1 : t->matrices > x->batch ? x->batch : t->matrices;
+    t->rows = rows < x->c.rows ? (rows >= 64 ? rows / 64 * 64 : rows) : x->c.rows;
+    return OPTC_OK;
+}
+
+/* ---- a product ---- */
+static int64_t blas_space(const optc_engine *e, int64_t limit)
+{
+    int64_t full = e->gpu->arch >= 90 ? 32 << 20 : 4 << 20, share = limit / 4;
+    share = share < LEAST_SPACE ? LEAST_SPACE : share;
+    return (share < full ? share : full) / 256 * 256;
+}
+
+static optc_status set_stream(const MatrixKit *k, void *stream, CUdeviceptr space, int64_t bytes, const char *call)
+{
+    int rc = k->cublas.cublasSetStream_v2(k->handle, stream);
+    if (!rc)                                               /* which took the workspace away */
+        rc = k->cublas.cublasSetWorkspace_v2(k->handle, (void *)(uintptr_t)space, (size_t)bytes);
+    return rc ? refused(k, call, "cublasSetStream", rc) : OPTC_OK;
+}
+
+static optc_status multiply_inside(optc_engine *e, MatrixKit *k, const Multiply *x, const char *call)
+{
+    int64_t space = blas_space(e, x->limit), line = dom_times(x->b.cols, x->size), bytes = space;
+    Between t = {0, 0, 0};
+    CUdeviceptr at = 0;
+    if (x->limit < LEAST_SPACE)
+        return too_little(LEAST_SPACE + (x->chain ? line : 0), x->limit);
+    optc_status s = x->chain ? fit_between(x, x->limit - space, &t) : OPTC_OK;
+    if (s == OPTC_OK && x->chain)
+        bytes += t.rows * t.matrices * line;
+    if (s == OPTC_OK)
+        s = gpu_alloc(e, (size_t)bytes, (CUstream)x->stream, "what a product works in", &at);
+    t.at = at + (CUdeviceptr)space;
+    if (s == OPTC_OK) {
+        pthread_mutex_lock(&e->library->lock);
+        s = k->handle ? OPTC_OK : ready(e, k, x->stream, call, open_blas);
+        if (s == OPTC_OK)
+            s = set_stream(k, x->stream, at, space, call);
+        if (s == OPTC_OK)
+            s = x->chain ? ask_chain(k, x, &t, call) : ask_all(k, x, call);
+        pthread_mutex_unlock(&e->library->lock);
+    }
+    gpu_give(e, at, (size_t)bytes, (CUstream)x->stream);
+    return s;
+}
+
+optc_status multiply_gpu(optc_engine *e, MatrixKit *k, const Multiply *x)
+{
+    optc_status s = gpu_alive(e->gpu);
+    if (s != OPTC_OK)
+        return s;
+    gpu_enter_aside(e->gpu);
+    return gpu_leave(e->gpu, multiply_inside(e, k, x, "optc_multiply"));
+}
+
+/* ---- Kronecker products ---- */
+/* optc_kron_of of the kernels */
+typedef struct KronArgs {
+    const void *a, *b;
+    void *c;
+    long long all;
+    int m, n, p, q, flags, unused;
+} KronArgs;
+_Static_assert(sizeof(KronArgs) == sizeof(Args), "all launches are of one size");
+
+static optc_status kron_inside(optc_engine *e, MatrixKit *k, const optc_kronecker *x, Type type)
+{
+    enum { OF_A_BLOCK = 4096, THREADS = 256 };
+    int64_t high = x->m * x->p, wide = x->n * x->q, all;
+    if (high > INT_MAX || wide > INT_MAX || __builtin_mul_overflow(high * x->batch, wide, &all) ||
+        count_up(all, OF_A_BLOCK) > INT_MAX)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_kron: %lld x %lld, %lld of them, is more than a launch can have",
+                    (long long)high, (long long)wide, (long long)x->batch);
+    pthread_mutex_lock(&e->library->lock);
+    optc_status s = k->module ? OPTC_OK : ready(e, k, x->stream, "optc_kron", kron_code);
+    pthread_mutex_unlock(&e->library->lock);
+    if (s != OPTC_OK)
+        return s;
+    KronArgs args = {x->a, x->b, x->c, all, (int)x->m, (int)x->n, (int)x->p, (int)x->q, 0, 0};
+    args.flags = (x->next_a ? 0 : 1) | (x->next_b ? 0 : 2);
+    void *given[] = {&args};
+    TRY(e->gpu, cuLaunchKernel(k->kron[type], (unsigned)count_up(all, OF_A_BLOCK), 1, 1, THREADS, 1, 1, 0,
+                               (CUstream)x->stream, given, NULL), "optc_kron");
+    return OPTC_OK;
+}
+
+optc_status kron_gpu(optc_engine *e, MatrixKit *k, const optc_kronecker *x, Type type)
+{
+    optc_status s = gpu_alive(e->gpu);
+    if (s != OPTC_OK)
+        return s;
+    gpu_enter_aside(e->gpu);
+    return gpu_leave(e->gpu, kron_inside(e, k, x, type));
+}

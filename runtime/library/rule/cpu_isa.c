@@ -1,0 +1,120 @@
+/* Vector levels of the CPU. */
+#include "runtime/library/library.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(__x86_64__)
+static bool has_v1(void) { return true; }
+static bool has_v3(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
+           __builtin_cpu_supports("bmi2");
+}
+static bool has_v4(void)
+{
+    return has_v3() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vl");
+}
+const Isa isas[] = {{"x86-64", "-march=x86-64", has_v1}, {"x86-64-v3", "-march=x86-64-v3", has_v3},
+                    {"x86-64-v4", "-march=x86-64-v4", has_v4}, {NULL, NULL, NULL}};
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
+#ifndef HWCAP_SVE
+#define HWCAP_SVE (1 << 22)
+#endif
+static bool has_neon(void) { return true; }
+static bool has_sve(void) { return getauxval(AT_HWCAP) & HWCAP_SVE; }
+const Isa isas[] = {
+    {"armv8-a", "-march=armv8-a", has_neon}, {"armv8.2-a+sve", "-march=armv8.2-a+sve", has_sve}, {NULL, NULL, NULL}};
+#else
+static bool has_any(void) { return true; }
+const Isa isas[] = {{"generic", "", has_any}, {NULL, NULL, NULL}};
+#endif
+
+/* No contraction and no reassociation: every operation rounds once, on every machine. The two -fno flags change no
+ * value; they let loops with square roots and comparisons be vectorised. The Makefile asks prebuild for these and the
+ * level's. */
+const char compile_flags[] = "-std=gnu11 -O3 -fPIC -ffp-contract=off -fno-math-errno -fno-trapping-math -w";
+
+int isa_best(void)
+{
+    int best = 0;
+    for (int i = 0; isas[i].name; i++)
+        if (isas[i].usable())
+            best = i;
+    return best;
+}
+
+int isa_by_name(const char *name)
+{
+    for (int i = 0; isas[i].name; i++)
+        if (!strcmp(isas[i].name, name))
+            return i;
+    return -1;
+}
+
+int optc_isas(void)
+{
+    int n = 0;
+    while (isas[n].name)
+        n++;
+    return n;
+}
+
+const char *optc_isa_name(int i) { return i >= 0 && i < optc_isas() ? isas[i].name : NULL; }
+int optc_isa_usable(int i) { return i >= 0 && i < optc_isas() && isas[i].usable(); }
+
+/* ARM cores say numbers, not names. */
+static const struct { unsigned maker, part; const char *name; } arm_cores[] = {
+    {0x41, 0xd03, "Cortex-A53"},  {0x41, 0xd07, "Cortex-A57"},  {0x41, 0xd08, "Cortex-A72"},
+    {0x41, 0xd0b, "Cortex-A76"},  {0x41, 0xd0c, "Neoverse-N1"}, {0x41, 0xd40, "Neoverse-V1"},
+    {0x41, 0xd49, "Neoverse-N2"}, {0x41, 0xd4f, "Neoverse-V2"}, {0x41, 0xd84, "Neoverse-V3"},
+    {0x41, 0xd8e, "Neoverse-N3"}, {0x46, 0x001, "A64FX"},       {0xc0, 0xac3, "Ampere-1"},
+    {0xc0, 0xac4, "Ampere-1A"},
+};
+
+static void arm_name(unsigned maker, unsigned part, char *buf, size_t n)
+{
+    snprintf(buf, n, "ARM core 0x%02x:0x%03x", maker, part);
+    for (size_t i = 0; i < sizeof arm_cores / sizeof *arm_cores; i++)
+        if (arm_cores[i].maker == maker && arm_cores[i].part == part)
+            snprintf(buf, n, "%s", arm_cores[i].name);
+}
+
+/* From text like /proc/cpuinfo's: the first core's. */
+const char *cpu_model_in(FILE *f, char *buf, size_t n)
+{
+    char line[256];
+    unsigned maker = 0, part = 0;
+    snprintf(buf, n, "%s", isas[0].name);
+    while (f && fgets(line, sizeof line, f)) {
+        char *colon = strchr(line, ':');
+        if (!colon)
+            continue;
+        colon[strcspn(colon, "\n")] = 0;
+        if (!strncmp(line, "model name", 10)) {
+            snprintf(buf, n, "%s", colon + (colon[1] ? 2 : 1));
+            return buf;
+        }
+        if (!strncmp(line, "CPU implementer", 15))
+            maker = (unsigned)strtoul(colon + 1, NULL, 0);
+        if (!strncmp(line, "CPU part", 8)) {
+            part = (unsigned)strtoul(colon + 1, NULL, 0);
+            arm_name(maker, part, buf, n);
+            return buf;
+        }
+    }
+    return buf;
+}
+
+const char *cpu_model(char *buf, size_t n)
+{
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    cpu_model_in(f, buf, n);
+    if (f)
+        fclose(f);
+    return buf;
+}

@@ -1,0 +1,114 @@
+/* The reference evaluator as a device: what runs where no compiler was found. Memory, states and all else are the
+ * CPU's. */
+#include "runtime/library/library.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool load_vals(Vals *v, Type t, const void *p, int64_t n)
+{
+    v->n = n;
+    v->v = malloc(sizeof(double) * (size_t)(n + 1));
+    for (int64_t i = 0; v->v && p && i < n; i++)
+        v->v[i] = type_load(t, p, i);
+    return v->v != NULL;
+}
+
+static void save_vals(const Vals *v, Type t, void *p)
+{
+    for (int64_t i = 0; p && i < v->n; i++)
+        type_store(t, p, i, v->v[i]);
+}
+
+typedef struct { EvalJob j; bool ok; } EvalRun;
+
+/* Arrays of one tensor or group as doubles; inputs and states it does not have stay empty. */
+static void load_named(EvalRun *e, const Plan *p, void *const *mem, Shape s, bool group, Vals *input, Vals *state)
+{
+    for (int k = 0; k < p->nmem; k++) {
+        const Mem *m = &p->mem[k];
+        if ((m->kind != MEM_INPUT && m->kind != MEM_STATE) || (m->dom == GROUP) != group || !mem[k])
+            continue;
+        Vals *v = m->kind == MEM_INPUT ? &input[m->sym] : &state[m->sym];
+        e->ok = load_vals(v, m->type, mem[k], group ? 1 : dom_len(m->dom, s)) && e->ok;
+    }
+}
+
+static void save_named(const Plan *p, void *const *mem, bool group, const Vals *state)
+{
+    for (int k = 0; k < p->nmem; k++)
+        if (p->mem[k].kind == MEM_STATE && (p->mem[k].dom == GROUP) == group && mem[k])
+            save_vals(&state[p->mem[k].sym], p->mem[k].type, mem[k]);
+}
+
+static void free_named(Vals *v, int n)
+{
+    for (int i = 0; v && i < n; i++)
+        free(v[i].v);
+    free(v);
+}
+
+static optc_status run_eval(optc_binding *b, int entry, int phase)
+{
+    const Plan *p = b->rule->library->plan;
+    double t = (double)(b->steps + 1);
+    (void)phase;
+    cpu_follow(b);
+    const Rule *r = p->rule;
+    EvalRun e = {{.rule = r, .entry = entry, .t = t, .ntensor = b->ntensor, .ngroup = b->ncohort, .real = p->real,
+                  .p = p->p, .state = p->state},
+                 true};
+    e.j.tensor = calloc((size_t)b->ntensor + 1, sizeof *e.j.tensor);
+    e.j.group = calloc((size_t)b->ncohort + 1, sizeof *e.j.group);
+    e.ok = e.j.tensor && e.j.group;
+    for (int i = 0; e.ok && i < b->ntensor; i++) {
+        EvalTensor *x = &e.j.tensor[i];
+        const Tensor *y = &b->tensor[i];
+        *x = (EvalTensor){.shape = y->shape, .whole = y->whole, .variant = y->variant, .group = y->cohort,
+                          .absent = y->view.n < 0};
+        memcpy(x->before, y->before, sizeof x->before);
+        x->input = calloc((size_t)r->ninput + 1, sizeof *x->input);
+        x->state = calloc((size_t)r->nstate + 1, sizeof *x->state);
+        e.ok = x->input && x->state && load_vals(&x->p, p->p, y->mem[0], y->shape.n) &&
+               load_vals(&x->g, p->g, y->mem[1], y->shape.n);
+        if (e.ok)
+            load_named(&e, p, y->mem, y->shape, false, x->input, x->state);
+    }
+    for (int i = 0; e.ok && i < b->ncohort; i++) {
+        EvalGroup *x = &e.j.group[i];
+        *x = (EvalGroup){b->group[i].hyper + 1, calloc((size_t)r->ninput + 1, sizeof(Vals)),
+                         calloc((size_t)r->nstate + 1, sizeof(Vals)), (double)b->group[i].lag};
+        e.ok = x->input && x->state;
+        if (e.ok)
+            load_named(&e, p, b->group[i].mem, (Shape){1, 1, 1, 1, 0, 0}, true, x->input, x->state);
+    }
+    e.ok = e.ok && eval_entry(&e.j);
+    for (int i = 0; e.j.tensor && i < b->ntensor; i++) {
+        EvalTensor *x = &e.j.tensor[i];
+        if (e.ok && !x->absent) {
+            save_vals(&x->p, p->p, b->tensor[i].mem[0]);
+            save_named(p, b->tensor[i].mem, false, x->state);
+        }
+        free(x->p.v);
+        free(x->g.v);
+        free_named(x->input, r->ninput);
+        free_named(x->state, r->nstate);
+    }
+    for (int i = 0; e.j.group && i < b->ncohort; i++) {
+        if (e.ok && b->group[i].view.n >= 0)
+            save_named(p, b->group[i].mem, true, e.j.group[i].state);
+        free_named(e.j.group[i].input, r->ninput);
+        free_named(e.j.group[i].state, r->nstate);
+    }
+    free(e.j.tensor);
+    free(e.j.group);
+    return e.ok ? OPTC_OK : no_memory("optc_run");
+}
+
+Device evaluator_device(void)
+{
+    Device d = *cpu_device();                  /* with another way to run */
+    d.name = "evaluator";
+    d.run = run_eval;
+    return d;
+}

@@ -1,0 +1,128 @@
+/* What the library puts behind the core's engines: a compiler, a cache, tuning results, specs. */
+#include "runtime/library/rule/gpu_code.h"
+
+#include "runtime/library/matrix/multiply.h"
+#include "runtime/library/package/package.h"
+#include "gen/abi/embedded.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void engine_drop(optc_engine *e)
+{
+    LibraryEngine *m = e->library;
+    if (!m)
+        return;
+    matrices_close(e);
+    pthread_mutex_destroy(&m->lock);
+    compiler_free(&m->compiler);
+    free(m->spec_path);
+    cache_close(&m->cache);
+    tuned_close(&m->tuned);
+    free(m);
+    e->library = NULL;
+}
+
+static optc_status pick_isa(LibraryEngine *m, const char *wanted)
+{
+    m->isa = isa_best();
+    if (!wanted)
+        return OPTC_OK;
+    int i = isa_by_name(wanted);
+    if (i < 0 || !isas[i].usable())
+        return fail(OPTC_ERROR_UNAVAILABLE, "optc_open: vector level '%s' is %s", wanted,
+                    i < 0 ? "not known here" : "beyond this CPU");
+    m->isa = i;
+    return OPTC_OK;
+}
+
+static bool gpu_arch(int ordinal, int *arch, int *version)
+{
+    const Driver *d = driver_get(NULL);
+    CUdevice device;
+    int major, minor;
+    if (!d || d->cuDeviceGet(&device, ordinal) ||
+        d->cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device) ||
+        d->cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device))
+        return false;
+    *arch = major * 10 + minor;
+    *version = d->version;
+    return true;
+}
+
+/* Rules need a compiler or a package that has them: a GPU without either is of no use, and the CPU is better. */
+static int best_device(const optc_engine_options *o)
+{
+    int n = gpu_best(), arch, version;
+    return n >= 0 && (nvrtc_get(NULL) ||
+                      (gpu_arch(n, &arch, &version) && package_any(o ? o->cache_base : NULL, arch, version)))
+               ? n
+               : -1;
+}
+
+/* "cpu: 2 threads (why)" becomes "cpu: Intel(R) …, 2 threads, x86-64-v4 (why)". */
+static void name_cpu_model(optc_engine *e)
+{
+    char model[128], was[sizeof e->name];
+    snprintf(was, sizeof was, "%s", e->name);
+    const char *why = strstr(was, " (");
+    snprintf(e->name, sizeof e->name, "cpu: %.100s, %d thread%s, %s%.200s", cpu_model(model, sizeof model), e->threads,
+             e->threads == 1 ? "" : "s", isas[e->library->isa].name, why ? why : "");
+}
+
+static optc_status engine_open(optc_engine *e, const optc_engine_options *o)
+{
+    LibraryEngine *m = e->library = calloc(1, sizeof *m);
+    if (!m)
+        return no_memory("optc_open");
+    pthread_mutex_init(&m->lock, NULL);
+    optc_status s = pick_isa(m, o->isa);
+    if (s != OPTC_OK)
+        return s;
+    m->no_builtin = o->no_builtin;
+    errno = 0;
+    if (!compiler_find(o->compiler, &m->compiler) && errno == ENOMEM)
+        return no_memory("optc_open");
+    m->compiler_off = o->compiler && !*o->compiler;
+    const char *path = o->spec_path ? o->spec_path : getenv("OPTC_PATH");
+    m->spec_path = strdup(path ? path : "");
+    cache_open(&m->cache, o->cache_dir, o->cache_base, o->cache_max);
+    m->untuned = o->untuned;
+    if (!m->untuned) {
+        tuned_open(&m->tuned);
+        if (e->gpu)
+            e->gpu->measured = method_measured;
+    }
+    if (!m->spec_path)
+        return no_memory("optc_open");
+    if (!e->gpu)
+        name_cpu_model(e);
+    return OPTC_OK;
+}
+
+static const char *spec_name(int i) { return embedded_specs[i].name; }
+
+const Host *library_host(void)
+{
+    static const Host host = {.pooled = true,
+                              .best = best_device,
+                              .open = engine_open,
+                              .close = engine_drop,
+                              .make = rule_make,
+                              .drop = rule_make_free,
+                              .path = rule_path,
+                              .code = gpu_code_for,
+                              .bound = rule_bound,
+                              .rule_name = spec_name};
+    return &host;
+}
+
+const char *optc_library_text(const char *name)
+{
+    for (const Embedded *e = embedded_specs; name && e->name; e++)
+        if (!strcmp(e->name, name))
+            return e->text;
+    return NULL;
+}

@@ -1,0 +1,234 @@
+/* CUDA's libraries, found at run time.
+ *
+ * The driver is libcuda.so.1, by that name alone: it belongs to the system. NVRTC may lie in many places
+ * (runtime/core/matrix/cuda_library.c); $OPTC_NVRTC names its folder. */
+#include "runtime/library/rule/nvrtc.h"
+
+#include "runtime/core/gpu/gpu_device.h"
+#include "runtime/core/matrix/cuda_library.h"
+#include "runtime/library/cache/files.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define COUNT(a) (sizeof(a) / sizeof *(a))
+
+typedef struct { const char *name; size_t at; } Function;
+#define WANT_NVRTC(name, args) {#name, offsetof(Nvrtc, name)},
+static const Function nvrtc_wants[] = {NVRTC_FUNCTIONS(WANT_NVRTC)};
+
+/* ---- the driver, once for all that is not an engine's ---- */
+static Driver driver;
+static char driver_why[256];
+static bool driver_ok;
+static pthread_once_t driver_once = PTHREAD_ONCE_INIT;
+
+static void driver_load(void) { driver_ok = driver_open(&driver, 0, driver_why, sizeof driver_why); }
+
+const Driver *driver_get(const char **why)
+{
+    pthread_once(&driver_once, driver_load);
+    if (why)
+        *why = driver_ok ? "" : driver_why;
+    return driver_ok ? &driver : NULL;
+}
+
+/* ---- where it may lie ---- */
+static const char *const nvrtc_names[] = {"libnvrtc.so.13", "libnvrtc.so.12", NULL};
+/* of CUDA 13's package and of CUDA 12's */
+static const char *const nvrtc_folders[] = {"nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib", NULL};
+
+/* ---- NVRTC ---- */
+/* Looked for once, and again after what may have been for want of memory. Once that is decided no text is written any
+ * more: who has it may read it without the lock. */
+static Nvrtc nvrtc;
+static char nvrtc_why[1024];
+static const char *nvrtc_again = "";           /* a constant: what failed, and may not the next time; NULL: decided */
+static bool nvrtc_ok;
+static pthread_mutex_t nvrtc_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* A folder that was named is meant: another NVRTC is not taken in its place. */
+static void *nvrtc_find(void)
+{
+    const char *own = getenv("OPTC_NVRTC");
+    bool named = own && *own;
+    LibrarySearch s = {.names = nvrtc_names, .folders = nvrtc_folders, .own = named ? own : NULL};
+    if (library_find(&s))
+        return s.library;
+    if (s.again)
+        nvrtc_again = "NVRTC could not be looked for or loaded: out of memory";
+    else if (*s.refused)
+        snprintf(nvrtc_why, sizeof nvrtc_why, "NVRTC does not load: %s", s.refused);
+    else if (named)
+        snprintf(nvrtc_why, sizeof nvrtc_why,
+                 "NVRTC was not found: OPTC_NVRTC names %.500s, which holds neither %s nor %s", own, nvrtc_names[0],
+                 nvrtc_names[1]);
+    else {
+        const Driver *d = driver_get(NULL);
+        snprintf(nvrtc_why, sizeof nvrtc_why,
+                 "NVRTC was not found: 'python3 -m pip install %s' brings it; or name the folder of %s in OPTC_NVRTC",
+                 nvrtc_package(d ? d->version : 0), nvrtc_names[0]);
+    }
+    return NULL;
+}
+
+/* libnvrtc opens its builtins by bare name when it first compiles, which finds nothing where both lie in a folder of
+ * their own; once they are open under that name, by their full path, it does. */
+static void open_builtins(void)
+{
+    Path p;
+    const char *slash = strrchr(nvrtc.path, '/');
+    if (slash && path_print(p, "%.*s/libnvrtc-builtins.so.%d.%d", (int)(slash - nvrtc.path), nvrtc.path,
+                            nvrtc.version / 1000, nvrtc.version % 1000 / 10))
+        dlopen(p, RTLD_NOW | RTLD_GLOBAL);
+}
+
+static bool nvrtc_use(void *library)
+{
+    for (size_t i = 0; i < COUNT(nvrtc_wants); i++) {
+        void *f = dlsym(library, nvrtc_wants[i].name);
+        if (!f) {
+            snprintf(nvrtc_why, sizeof nvrtc_why, "NVRTC lacks %s: it is older than CUDA 12.0", nvrtc_wants[i].name);
+            return false;
+        }
+        memcpy((char *)&nvrtc + nvrtc_wants[i].at, &f, sizeof f);
+    }
+    Dl_info at;
+    int major = 0, minor = 0;
+    if (nvrtc.nvrtcVersion(&major, &minor)) {
+        nvrtc_again = "NVRTC was found, and fails when it is asked for its version";
+        return false;
+    }
+    nvrtc.version = major * 1000 + minor * 10;
+    snprintf(nvrtc.path, sizeof nvrtc.path, "%s",
+             dladdr(dlsym(library, "nvrtcVersion"), &at) && at.dli_fname ? at.dli_fname : nvrtc_names[0]);
+    open_builtins();
+    return true;
+}
+
+static void nvrtc_load(void)
+{
+    bool off = getenv("OPTC_NO_NVRTC") != NULL;
+    nvrtc_again = NULL;
+    if (off)
+        snprintf(nvrtc_why, sizeof nvrtc_why, "NVRTC was not found: OPTC_NO_NVRTC is set");
+    void *library = off ? NULL : nvrtc_find();
+    nvrtc_ok = library && nvrtc_use(library);
+    if (library && !nvrtc_ok)
+        dlclose(library);
+}
+
+const Nvrtc *nvrtc_get(const char **why)
+{
+    pthread_mutex_lock(&nvrtc_lock);
+    if (nvrtc_again)
+        nvrtc_load();
+    const char *no = nvrtc_ok ? "" : nvrtc_again ? nvrtc_again : nvrtc_why;
+    bool ok = nvrtc_ok;
+    pthread_mutex_unlock(&nvrtc_lock);
+    if (why)
+        *why = no;
+    return ok ? &nvrtc : NULL;
+}
+
+/* CUDA promises that machine code made by any release of a major version loads with any driver of that major version,
+ * and with later drivers. */
+bool nvrtc_fits(int version, int driver_version) { return version / 1000 <= driver_version / 1000; }
+
+const char *nvrtc_package(int driver_version)
+{
+    return driver_version / 1000 == 12 ? "nvidia-cuda-nvrtc-cu12" : "nvidia-cuda-nvrtc";
+}
+
+int nvrtc_archs(const Nvrtc *n, int *out, int most)
+{
+    int count = 0, all[64];
+    if (n->nvrtcGetNumSupportedArchs(&count) || count < 1 || count > 64 || n->nvrtcGetSupportedArchs(all))
+        return 0;
+    for (int i = 0; i < count && i < most; i++)
+        out[i] = all[i];
+    return count < most ? count : most;
+}
+
+/* ---- compiling ---- */
+/* Each option with the version it came with (0: older than any we open). No contraction, no flushing, IEEE division and
+ * root: the bits of the CPU. No cache of NVRTC's own, which would open the driver; no change of the process's stack
+ * limit. */
+#define OPTIONS(F)                       \
+    F("--std=c++17", 0)                  \
+    F("-default-device", 0)              \
+    F("--fmad=false", 0)                 \
+    F("--ftz=false", 0)                  \
+    F("--prec-div=true", 0)              \
+    F("--prec-sqrt=true", 0)             \
+    F("-diag-suppress=177,550", 0)       \
+    F("-modify-stack-limit=false", 0)    \
+    F("-no-cache", 12090)
+#define OPTION(text, since) {text, since},
+#define TEXT(text, since) text " "
+static const struct { const char *text; int since; } options[] = {OPTIONS(OPTION)};
+
+const char *nvrtc_options(void) { return OPTIONS(TEXT); }
+
+/* What NVRTC says of a failure; its log is empty where the failure is not the source's. */
+static char *take_log(const Nvrtc *n, nvrtcProgram p, int rc)
+{
+    size_t len = 0;
+    bool said = n->nvrtcGetProgramLogSize(p, &len) == 0 && len > 1;
+    len = said ? len : 0;
+    char *log = calloc(1, len + 64);
+    if (log && (!said || n->nvrtcGetProgramLog(p, log)))
+        snprintf(log, len + 64, NVRTC_FAILED " without a log (error %d)", rc);
+    return log;
+}
+
+/* NULL: rc is what NVRTC said of it; 0: there is no memory */
+static char *take_code(const Nvrtc *n, nvrtcProgram p, bool ptx, size_t *size, int *rc)
+{
+    size_t bytes = 0;
+    *rc = (ptx ? n->nvrtcGetPTXSize : n->nvrtcGetCUBINSize)(p, &bytes);
+    char *out = *rc ? NULL : malloc(bytes + 1);
+    if (out && (*rc = (ptx ? n->nvrtcGetPTX : n->nvrtcGetCUBIN)(p, out))) {
+        free(out);
+        out = NULL;
+    }
+    /* PTX comes with its closing zero, which is no part of a file. */
+    *size = out ? bytes - (ptx && bytes && !out[bytes - 1]) : 0;
+    return out;
+}
+
+/* Kernels of one program side by side: the 58 of Shampoo as `optc emit` has them take 3.3 s so, and 9.6 s one after
+ * another; the first step of Shampoo on an H200 5.5 s in place of 8.1 with an empty cache (CUDA 13.0, 16 cores). The
+ * same number of threads gives the same code. Not where there are no cores for it; 12.4 knows the option, and not what
+ * to do with it. */
+enum { SPLIT_SINCE = 12060, SPLIT_CORES = 4 };
+static const char side_by_side[] = "--split-compile=4";
+
+char *nvrtc_build(const Nvrtc *n, const char *source, const char *name, int arch, bool ptx, size_t *size, char **log)
+{
+    nvrtcProgram p = NULL;
+    char target[40];
+    const char *given[COUNT(options) + 2] = {target};
+    int count = 1;
+    *log = NULL;
+    if (n->nvrtcCreateProgram(&p, source, name, 0, NULL, NULL)) {
+        *log = strdup(NVRTC_FAILED ": a program could not be created");
+        return NULL;
+    }
+    snprintf(target, sizeof target, "--gpu-architecture=%s_%d", ptx ? "compute" : "sm", arch);
+    for (size_t i = 0; i < COUNT(options); i++)
+        if (n->version >= options[i].since)
+            given[count++] = options[i].text;
+    if (n->version >= SPLIT_SINCE && sysconf(_SC_NPROCESSORS_ONLN) >= SPLIT_CORES)
+        given[count++] = side_by_side;
+    int rc = n->nvrtcCompileProgram(p, count, given);
+    char *out = rc ? NULL : take_code(n, p, ptx, size, &rc);
+    if (!out && rc)
+        *log = take_log(n, p, rc);
+    n->nvrtcDestroyProgram(&p);
+    return out;
+}

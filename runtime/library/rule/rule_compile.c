@@ -1,0 +1,317 @@
+/* A spec becomes a plan and, where it can, native code: built in, from the cache, or through the host compiler. */
+#include "runtime/library/rule/gpu_code.h"
+
+#include "runtime/library/rule/spec_find.h"
+#include "gen/gen.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+void rule_make_free(optc_rule *r)
+{
+    LibraryRule *m = r->library;
+    if (!m)
+        return;
+    gpu_drop(r);
+    gen_free(&m->gen);
+    free(m->plan_text);
+    if (m->handle)
+        dlclose(m->handle);
+    free(m);
+    r->library = NULL;
+}
+
+static optc_status pick_types(const optc_rule_options *o, Types *t)
+{
+    int p = inner_type(o->param), g = inner_type(o->grad), s = inner_type(o->state);
+    if (p == -2 || g == -2 || s == -2)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_compile: unknown storage type");
+    t->p = p < 0 ? T_F32 : (Type)p;
+    t->g = g < 0 ? t->p : (Type)g;
+    t->state = s < 0 ? type_info[t->p].compute : (Type)s;
+    return OPTC_OK;
+}
+
+static const optc_module *checked(const optc_module *m, const Plan *p)
+{
+    return m && m->abi == OPTC_ABI && (int)m->nfn >= p->nfn ? m : NULL;
+}
+
+static bool use_object(optc_rule *r, void *handle)
+{
+    const optc_module *m = handle ? checked(dlsym(handle, "optc_rule_module"), r->library->plan) : NULL;
+    if (!m) {
+        if (handle)
+            dlclose(handle);
+        return false;
+    }
+    r->library->handle = handle;
+    r->fn = m->fn;
+    return true;
+}
+
+static bool use_builtin(optc_rule *r, const char *key)
+{
+    for (const Builtin *b = builtin_rules; !r->engine->library->no_builtin && b->key; b++)
+        if (!strcmp(b->key, key)) {
+            const optc_module *m = checked(b->module[r->engine->library->isa], r->library->plan);
+            r->fn = m ? m->fn : NULL;
+            snprintf(r->library->path, sizeof r->library->path, "built in (%s)", isas[r->engine->library->isa].name);
+            return r->fn != NULL;
+        }
+    return false;
+}
+
+static bool compile_native(optc_rule *r, const char *source, const char *flags, CacheSlot *slot, char *why, size_t nwhy)
+{
+    const LibraryEngine *e = r->engine->library;
+    size_t size = 0;
+    char *object;
+    CacheNote note;
+    bool ok = use_object(r, compiler_build(&e->compiler, source, flags, &object, &size, why, nwhy));
+    rule_note(r, isas[e->isa].name, e->compiler.label, &note);
+    /* a cache that cannot be written costs the next start a compilation, no more */
+    cache_end(slot, ok ? object : NULL, size, &note);
+    free(object);
+    return ok;
+}
+
+/* Slow, and in double precision: whoever takes it is told that its bits are not those of compiled code. */
+static void use_evaluator(optc_rule *r, const char *why)
+{
+    snprintf(r->library->path, sizeof r->library->path,
+             "reference evaluator (%s); slow, and its bits are not those of a compiled rule", why);
+}
+
+/* What keeps the bits, behind whatever the user gives: also what clang only warns of, which is told to be quiet. */
+static const char keep_bits[] = "-fno-fast-math -fno-unsafe-math-optimizations -fno-single-precision-constant "
+                                "-ffp-contract=off -fno-math-errno -fno-trapping-math -w";
+
+/* All that the compiler is given. False: that is too long, and none of it is left out. */
+static bool all_flags(const LibraryEngine *e, char *flags, size_t room)
+{
+    /* for those who look into generated code: -g, -O1, -fopt-info-vec … */
+    const char *more = getenv("OPTC_CFLAGS"), *given = e->compiler.fixed_flags;
+    int n = snprintf(flags, room, "%s %s -shared %s %s %s", given ? given : "", compile_flags, isas[e->isa].flags,
+                     more ? more : "", keep_bits);
+    return n >= 0 && (size_t)n < room;
+}
+
+/* Fills module and path, or leaves module NULL and says in path why the evaluator is used. false: out of memory. */
+static bool make_native(optc_rule *r, const char *source)
+{
+    const LibraryEngine *e = r->engine->library;
+    CacheSlot slot;
+    size_t size = 0;
+    char key[DIGEST_HEX], flags[MOST_FLAGS], all[MOST_FLAGS + 200], why[480] = "the compiled code does not fit";
+    if (!emit_key(source, key))
+        return false;
+    snprintf(r->library->code, sizeof r->library->code, "%.32s", key);
+    if (use_builtin(r, key))
+        return true;
+    if (!all_flags(e, flags, sizeof flags)) {
+        use_evaluator(r, "what the compiler is given (its own arguments and OPTC_CFLAGS) is too long");
+        return true;
+    }
+    /* The key holds what decides the bits: code, flags, level, layout. Which compiler it was does not. */
+    int n = snprintf(all, sizeof all, "%s|%s|abi %d", key, flags, OPTC_ABI);
+    digest_hex(all, (size_t)n, key);
+    double t0 = now_ms();
+    char *object = cache_begin(&slot, &e->cache, key, "so", e->compiler.program != NULL, &size);
+    bool found = object && use_object(r, cache_load_object(slot.from, object, size));
+    free(object);
+    if (found) {
+        snprintf(r->library->path, sizeof r->library->path, "from the cache in %.1f ms (%s)", now_ms() - t0,
+                 isas[e->isa].name);
+        return true;
+    }
+    if (!e->compiler.program) {
+        if (e->compiler.wanted)
+            snprintf(why, sizeof why, "no C compiler '%.100s' was found", e->compiler.wanted);
+        use_evaluator(r, e->compiler_off      ? "the compiler is turned off"
+                         : e->compiler.wanted ? why
+                                              : "no C compiler was found: install one or set OPTC_CC");
+        return true;
+    }
+    if (compile_native(r, source, flags, &slot, why, sizeof why))
+        snprintf(r->library->path, sizeof r->library->path, "compiled by %.60s in %.0f ms (%s)", e->compiler.label,
+                 now_ms() - t0, isas[e->isa].name);
+    else if (*why)
+        use_evaluator(r, why);
+    return r->fn || *why;
+}
+
+void cpu_tuned_key(optc_rule *r, int64_t elements, TunedKey *k)
+{
+    const Plan *p = r->library->plan;
+    memset(k, 0, sizeof *k);
+    char model[96];
+    tuned_set_device(k, cpu_model(model, sizeof model), r->engine->threads, 0);
+    k->form = FORM_CPU;
+    snprintf(k->types, sizeof k->types, "%s,%s,%s", type_info[p->p].name, type_info[p->g].name,
+             type_info[p->state].name);
+    snprintf(k->stage, sizeof k->stage, "%s", r->library->code);
+    k->bucket = tuned_bucket(elements);
+}
+
+/* The spec's text, and all its wrappers. */
+static bool spec_source(optc_rule *r, const optc_rule_options *o, Source *src, const char **with)
+{
+    *with = o->with;
+    if (!o->text) {
+        jmp_buf out;
+        Arena *a = &r->library->gen.arena;
+        volatile bool ok = false;
+        a->out = &out;
+        if (!setjmp(out))
+            ok = find_spec(r->engine->library->spec_path, spec_split(a, o->spec, o->with, with), a, src,
+                           &r->library->gen.diag);
+        a->out = NULL;
+        return ok;
+    }
+    *src = (Source){o->spec ? o->spec : "spec", o->text, strlen(o->text)};
+    return true;
+}
+
+/* Wrappers by name: the caller's own texts, then the engine's folders and the library. */
+typedef struct Finder { const optc_rule_options *o; const char *path; } Finder;
+
+static bool find_text(void *ctx, const char *name, Arena *a, Source *out, Diag *d)
+{
+    const Finder *f = ctx;
+    for (int i = 0; i < f->o->nwrappers; i++) {
+        const optc_text *w = &f->o->wrappers[i];
+        if (w->name && w->text && !strcmp(w->name, name)) {
+            *out = (Source){arena_strdup(a, name), w->text, strlen(w->text)};
+            return true;
+        }
+    }
+    return find_wrapper((void *)(uintptr_t)f->path, name, a, out, d);
+}
+
+static bool lower(optc_rule *r)
+{
+    jmp_buf oom;
+    LibraryRule *m = r->library;
+    m->gen.arena.out = &oom;
+    if (!setjmp(oom))
+        r->program = program_make(&m->gen.arena, m->gen.plan, NULL);
+    m->gen.arena.out = NULL;
+    return r->program != NULL;
+}
+
+static optc_status spec_status(const Diag *d)
+{
+    return !d->text ? no_memory("optc_compile")
+                    : fail(d->kind == DIAG_FILE ? OPTC_ERROR_IO : OPTC_ERROR_SPEC, "%s", d->text);
+}
+
+static optc_status pick_product(const optc_rule_options *o, int *out)
+{
+    char names[80] = "";
+    *out = 0;
+    for (int i = 0; i < NPRODUCT && o->products; i++) {
+        if (!strcmp(o->products, product_info[i].name))
+            *out = i + 1;
+        snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i ? ", " : "", product_info[i].name);
+    }
+    if (o->products && !*out)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_compile: products = \"%.40s\" is none of %s", o->products, names);
+    return OPTC_OK;
+}
+
+static optc_status compile(optc_rule *r, const optc_rule_options *o)
+{
+    Source src;
+    Finder f = {o, r->engine->library->spec_path};
+    GenOptions g = {.options = o->options, .find = find_text, .find_ctx = &f, .gpu = r->engine->gpu != NULL};
+    optc_status s = pick_types(o, &g.types);
+    if (s == OPTC_OK)
+        s = pick_product(o, &g.product);
+    if (s != OPTC_OK)
+        return s;
+    if (o->nwrappers < 0 || (o->nwrappers && !o->wrappers))
+        return fail(OPTC_ERROR_ARGUMENT, "optc_compile: the texts of wrappers are NULL");
+    if (!spec_source(r, o, &src, &g.with) || !gen_compile(&r->library->gen, src, &g))
+        return spec_status(&r->library->gen.diag);
+    r->library->rule = r->library->gen.rule;
+    r->library->plan = r->library->gen.plan;
+    if (!lower(r))
+        return no_memory("optc_compile");
+    Buf text = {0};
+    plan_print(&text, r->library->plan, false);
+    r->library->plan_text = buf_take(&text);
+    if (r->engine->gpu && r->library->plan_text)
+        return gpu_compile(r);
+    char *source = r->library->plan_text
+        ? gen_emit(&r->library->gen, &(EmitOptions){.target = "c"}, &r->library->gen.diag)
+                                      : NULL;
+    bool ok = source && make_native(r, source);
+    if (ok && !r->fn) {
+        r->library->evaluator = evaluator_device();
+        r->device = &r->library->evaluator;
+    }
+    free(source);
+    return ok ? OPTC_OK
+              : fail(OPTC_ERROR_MEMORY, "optc_compile: %s",
+                     r->library->gen.diag.text ? r->library->gen.diag.text : "out of memory");
+}
+
+optc_status rule_make(optc_rule *r, const optc_rule_options *o)
+{
+    r->library = calloc(1, sizeof *r->library);
+    return r->library ? compile(r, o) : no_memory("optc_compile");
+}
+
+/* of what is said about launches of rules on the CPU */
+static pthread_mutex_t tuned_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void rule_launches(optc_rule *r, const Tuned *t, const char *from, int bucket, bool as_model)
+{
+    char size[32] = "";
+    if (t && t->key.bucket != bucket)
+        snprintf(size, sizeof size, ", nearest size 2^%d", t->key.bucket);
+    pthread_mutex_lock(&tuned_lock);
+    r->library->tuned[0] = 0;
+    if (t)
+        snprintf(r->library->tuned, sizeof r->library->tuned, "; launches tuned (%s%s)%s", from, size,
+                 as_model ? ", all as the model has them" : "");
+    pthread_mutex_unlock(&tuned_lock);
+}
+
+void rule_path(const optc_rule *r, char *buf, size_t n)
+{
+    pthread_mutex_t *lock = r->library->gpu ? &r->library->gpu->lock : &tuned_lock;
+    pthread_mutex_lock(lock);                  /* a binding of another size may write them */
+    snprintf(buf, n, "%s%s", r->library->path, r->library->tuned);
+    pthread_mutex_unlock(lock);
+}
+
+static void use_measured(optc_binding *b)
+{
+    TunedKey k;
+    const char *from = NULL;
+    cpu_tuned_key(b->rule, b->elems, &k);
+    int lo = 0, hi = INT_MAX;
+    tuned_reach(&k, &lo, &hi);
+    const Tuned *t = tuned_look(&b->rule->engine->library->tuned, &k, lo, hi, &from);
+    if (t) {
+        b->threads = t->launch.v[KNOB_THREADS];
+        b->grain = t->launch.v[KNOB_ITEMS];
+    }
+    rule_launches(b->rule, b->rule->fn ? t : NULL, from, k.bucket, !b->threads && !b->grain);
+}
+
+void rule_bound(optc_binding *b)
+{
+    if (b->gpu)
+        live_open(b);
+    else
+        use_measured(b);
+}
+
+const char *optc_rule_plan(const optc_rule *r) { return r ? r->library->plan_text : ""; }

@@ -1,0 +1,51 @@
+/* Types as the caller names them; the clock, and how long others kept us waiting. */
+#include "runtime/library/library.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define TYPE(ID, ...) _Static_assert((int)OPTC_##ID == T_##ID + 1, "the core counts types from 1");
+#include "gen/abi/types.def"
+
+int inner_type(optc_type t) { return t == OPTC_DEFAULT ? -1 : (int)t < 1 || (int)t > NTYPES ? -2 : (int)t - 1; }
+
+double now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+/* The second number of a thread's schedstat: nanoseconds that it was ready to run while something else had the core. */
+double waited_ms(void)
+{
+    double ms = 0;
+    DIR *all = opendir("/proc/self/task");
+    for (struct dirent *e; all && (e = readdir(all));) {
+        char path[300];
+        snprintf(path, sizeof path, "/proc/self/task/%.200s/schedstat", e->d_name);
+        FILE *f = *e->d_name == '.' ? NULL : fopen(path, "r");
+        double ns;
+        if (f && fscanf(f, "%*f %lf", &ns) == 1)
+            ms += ns * 1e-6;
+        if (f)
+            fclose(f);
+    }
+    if (all)
+        closedir(all);
+    return ms;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double median(double *t, int n)
+{
+    qsort(t, (size_t)n, sizeof *t, by_value);
+    return t[n / 2];
+}

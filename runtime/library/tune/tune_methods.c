@@ -1,0 +1,365 @@
+/* Which way eigenvectors and roots of matrices are found in on a GPU: measured, kept among results and looked up when
+ * tensors are bound.
+ *
+ * A result is of matrices of so many rows, a power of two, and of so many of them; others take the nearest rows and,
+ * as all results, the number beside. Ways differ in their last bits, as two versions of a library do, so a result is
+ * kept only of ways that are at least as exact as the model's: in f32 is tried where the model has it, or where roots
+ * in f32 are known to be exact enough (runtime/core/matrix/gpu_roots_f32.c). */
+#include "runtime/library/tune/launch_search.h"
+
+#include "gen/gen.h"
+#include "runtime/library/rule/gpu_code.h"
+#include "runtime/core/matrix/gpu_calls.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- results ---- */
+_Static_assert((int)METHOD_REACH == (int)TUNED_REACH, "packages look as far");
+
+static int nearest_power(int64_t rows) { return (int)lround(log2((double)rows)); }
+
+void method_key(const GpuEngine *g, MethodWork w, bool f64, TunedKey *k)
+{
+    char what[64], hex[DIGEST_HEX];
+    const char *type = f64 ? "f64" : "f32";
+    memset(k, 0, sizeof *k);
+    tuned_set_device(k, g->name, g->sms, g->driver);
+    k->form = w.roots ? FORM_ROOT : FORM_EIGEN;
+    snprintf(k->types, sizeof k->types, "%s,%s,%s", type, type, type);
+    digest_hex(what, (size_t)snprintf(what, sizeof what, "%s of 2^%d rows", form_name[k->form], nearest_power(w.rows)),
+               hex);
+    memcpy(k->stage, hex, sizeof k->stage - 1);
+    k->bucket = tuned_bucket(w.matrices);
+}
+
+EigenMethod method_measured(const optc_engine *e, bool roots, bool f64, int power, int bucket)
+{
+    TunedKey k;
+    int lo = 0, hi = INT_MAX;
+    method_key(e->gpu, (MethodWork){roots, (int64_t)1 << power, (int64_t)1 << bucket}, f64, &k);
+    tuned_reach(&k, &lo, &hi);
+    const Tuned *t = tuned_look(&e->library->tuned, &k, lo, hi, NULL);
+    return t ? (EigenMethod)t->launch.v[KNOB_METHOD] : EIGEN_BY_SIZE;
+}
+
+/* ---- what is measured ---- */
+/* Few rows and many matrices are memory, many rows a solver's time: some of both. */
+static bool fits(MethodWork w) { return w.rows * w.rows * w.matrices <= 1 << 24; }
+
+bool method_next(MethodWork *w)
+{
+    static const int64_t matrices[] = {1, 16, 256, 4096};
+    const int64_t most = w->roots ? 128 : (int64_t)1 << METHOD_MOST;
+    int at = 0;
+    if (!w->rows) {
+        *w = (MethodWork){w->roots, 1 << METHOD_LEAST, w->roots ? (int64_t)METHOD_ROOTS : 1};
+        return true;
+    }
+    while (!w->roots && at < 3 && matrices[at] != w->matrices)
+        at++;
+    MethodWork more = {w->roots, w->rows, matrices[at < 3 ? at + 1 : 3]};
+    if (!w->roots && at < 3 && fits(more))
+        *w = more;
+    else
+        *w = (MethodWork){w->roots, 2 * w->rows, w->roots ? (int64_t)METHOD_ROOTS : 1};
+    return w->rows <= most;
+}
+
+void method_label(MethodWork w, char out[64])
+{
+    snprintf(out, 64, "%s_%lldx%lld", w.roots ? "roots" : "eigenvectors", (long long)w.rows, (long long)w.matrices);
+}
+
+bool method_for(const Program *p, bool roots)
+{
+    for (int i = 0; i < p->nstage; i++)
+        if (roots ? is_root(&p->stage[i]) && p->array[p->stage[i].call->a].type == (int)T_F32 &&
+                        f32_suffices(call_root(p->stage[i].call), call_low(p->stage[i].call), 0)
+                  : is_eigen(&p->stage[i]))
+            return true;
+    return false;
+}
+
+bool method_f64(const Program *p)
+{
+    for (int i = 0; i < p->nstage; i++)
+        if (is_eigen(&p->stage[i]) && p->array[p->stage[i].call->a].type == (int)T_F64)
+            return true;
+    return false;
+}
+
+/* ---- a tuner ---- */
+enum { NWAY = EIGEN_F64 + 1 };
+struct MethodTuner {
+    optc_engine *e;
+    optc_rule *r;
+    MethodWork work;
+    bool f64, solver;                          /* there is a library */
+    CUdeviceptr p, g;
+    double *a;                                 /* a matrix: all are the same */
+    optc_binding *b[NWAY];
+    CUevent begin, end;
+};
+
+static const char eigen_text[] =
+    "return optimizer { name = 'eigenvectors', view = 'last', state = { A = zeros 'rows', V = eye(1, 'rows') },\n"
+    "  matrix = function() local w, U = eigh(A)  V = U + 0 * w.T  A = A + 0 * sum(g)  p = p + 0 * g end,\n"
+    "  step = function() p = p + 0 * g end }";
+static const char root_text[] =
+    "return optimizer { name = 'roots', view = 'last', state = { A = zeros 'rows', X = zeros 'rows' },\n"
+    "  matrix = function() X = power(A, -1/4, { relative = 1/32, last = X })  A = A + 0 * sum(g)  p = p + 0 * g end,\n"
+    "  step = function() p = p + 0 * g end }";
+
+/* D between reflections, which makes it dense: eigenvalues from 1 to a thousandth. */
+static void fill(double *a, int64_t n)
+{
+    double *v = a + n * n, *w = v + n;
+    unsigned seed = 1;
+    memset(a, 0, sizeof *a * (size_t)(n * n));
+    for (int64_t i = 0; i < n; i++)
+        a[i * (n + 1)] = pow(1e-3, n > 1 ? (double)i / (double)(n - 1) : 0);
+    for (int h = 0; h < 3; h++) {
+        double norm = 0, dot = 0;
+        for (int64_t i = 0; i < n; i++) {
+            seed = seed * 1664525u + 1013904223u;
+            v[i] = (double)(seed >> 8) / 16777216 - 0.25;
+            norm += v[i] * v[i];
+        }
+        for (int64_t i = 0; i < n; i++) {
+            w[i] = 0;
+            for (int64_t j = 0; j < n; j++)
+                w[i] += a[i * n + j] * v[j];
+            dot += v[i] * w[i];
+        }
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t j = 0; j < n; j++)
+                a[i * n + j] += -2 / norm * (v[i] * w[j] + w[i] * v[j]) + 4 * dot / norm / norm * v[i] * v[j];
+    }
+}
+
+static optc_status take_memory(MethodTuner *u)
+{
+    GpuEngine *g = u->e->gpu;
+    int64_t n = u->work.rows, all = n * u->work.matrices;
+    Cusolver f;
+    char why[400];
+    u->solver = cusolver_open(&f, g->d->version, NULL, why, sizeof why);
+    if (!(u->a = malloc(sizeof *u->a * (size_t)(n * n + 2 * n))))
+        return fail(OPTC_ERROR_MEMORY, "tuning: out of memory");
+    fill(u->a, n);
+    TRY(g, cuMemAlloc_v2(&u->p, (size_t)all * 8), "tuning");
+    TRY(g, cuMemAlloc_v2(&u->g, (size_t)all * 8), "tuning");
+    TRY(g, cuMemsetD8Async(u->p, 0, (size_t)all * 8, NULL), "tuning");
+    TRY(g, cuMemsetD8Async(u->g, 0, (size_t)all * 8, NULL), "tuning");
+    TRY(g, cuEventCreate(&u->begin, 0), "tuning");
+    TRY(g, cuEventCreate(&u->end, 0), "tuning");
+    return OPTC_OK;
+}
+
+static void end(MethodTuner *u, EigenMethod method)
+{
+    (void)optc_sync(u->b[method]);
+    (void)optc_unbind(u->b[method]);
+    u->b[method] = NULL;
+}
+
+void method_tuner_close(MethodTuner *u)
+{
+    if (!u)
+        return;
+    const Driver *d = u->e->gpu->d;
+    for (int i = 0; i < NWAY; i++)
+        if (u->b[i])
+            end(u, (EigenMethod)i);
+    (void)optc_release(u->r);
+    gpu_enter(u->e->gpu);
+    if (u->begin)
+        d->cuEventDestroy_v2(u->begin);
+    if (u->end)
+        d->cuEventDestroy_v2(u->end);
+    if (u->p)
+        d->cuMemFree_v2(u->p);
+    if (u->g)
+        d->cuMemFree_v2(u->g);
+    gpu_leave(u->e->gpu, OPTC_OK);
+    free(u->a);
+    free(u);
+}
+
+/* ---- ways ---- */
+static EigenMethod model_method(const MethodTuner *u)
+{
+    const GpuEngine *g = u->e->gpu;
+    if (u->work.roots)
+        return f64_fast(g->arch) ? EIGEN_F64 : EIGEN_F32;
+    EigenMethod method = eigen_model(g, u->f64, u->work.rows);
+    return u->solver || method == EIGEN_ROTATED ? method : eigen_rotation_method(g, u->work.rows, u->work.matrices);
+}
+
+/* One block takes minutes for a thousand rows, many blocks seconds. */
+static bool may_be(const MethodTuner *u, EigenMethod method)
+{
+    EigenMethod model = model_method(u);
+    if (method == model || u->work.roots)
+        return true;
+    if (method == EIGEN_F32 || method == EIGEN_F64)
+        return u->solver && (method == EIGEN_F64 || model == EIGEN_F32);
+    return u->work.rows <= (method == EIGEN_ROTATED ? 256 : 1024);
+}
+
+static bool worth(void *ctx, const Launch *l) { return may_be(ctx, (EigenMethod)l->v[KNOB_METHOD]); }
+
+static Launch as_launch(EigenMethod method)
+{
+    Launch l = {{0}};
+    l.v[KNOB_METHOD] = (int)method;
+    return l;
+}
+
+Space method_tuner_space(const MethodTuner *u)
+{
+    Launch model = as_launch(model_method(u));
+    return (Space){.form = u->work.roots ? FORM_ROOT : FORM_EIGEN, .model = model, .rival = model};
+}
+
+bool method_tuner_choice(const MethodTuner *u)
+{
+    int n = 0;
+    for (int i = u->work.roots ? EIGEN_F32 : EIGEN_ROTATED; i < NWAY; i++)
+        n += may_be(u, (EigenMethod)i);
+    return n > 1;
+}
+
+static optc_status write_all(MethodTuner *u, optc_binding *b)
+{
+    int64_t n = u->work.rows * u->work.rows;
+    double *all = malloc(sizeof *all * (size_t)(n * u->work.matrices));
+    if (!all)
+        return fail(OPTC_ERROR_MEMORY, "tuning: out of memory");
+    for (int64_t i = 0; i < u->work.matrices; i++)
+        memcpy(all + i * n, u->a, sizeof *all * (size_t)n);
+    optc_status s = optc_state_write(b, 0, "A", all, n * u->work.matrices);
+    free(all);
+    return s;
+}
+
+/* Bound so, stepped twice, and nothing was refused. */
+static bool begin(MethodTuner *u, EigenMethod method)
+{
+    GpuEngine *g = u->e->gpu;
+    int64_t dim[3] = {u->work.matrices, u->work.rows, 1};
+    optc_tensor t = {.param = (void *)(uintptr_t)u->p, .grad = (void *)(uintptr_t)u->g, .rank = 3, .shape = dim};
+    optc_factors said;
+    EigenMethod was = g->eigen;
+    g->eigen = method;
+    optc_status s = optc_bind(u->r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &u->b[method]);
+    g->eigen = was;
+    if (s == OPTC_OK)
+        s = write_all(u, u->b[method]);
+    for (int i = 0; i < 2 && s == OPTC_OK; i++)
+        s = optc_step(u->b[method]);
+    bool ok = s == OPTC_OK && optc_factors_about(u->b[method], -1, &said) == OPTC_OK && said.computed && !said.refused;
+    if (!ok && u->b[method])
+        end(u, method);
+    return ok;
+}
+
+/* The model's way is bound and stepped before any search looks at its clock: whoever comes first waits for libraries to
+ * be loaded, a second or more, and would have no time left for anything else. */
+int method_tuner_open(optc_engine *e, MethodWork w, bool f64, MethodTuner **out)
+{
+    MethodTuner *u = calloc(1, sizeof *u);
+    *out = NULL;
+    if (!u)
+        return fail(OPTC_ERROR_MEMORY, "tuning: out of memory");
+    u->e = e;
+    u->work = w;
+    u->f64 = f64;
+    optc_type type = f64 ? OPTC_F64 : OPTC_F32;
+    optc_status s = optc_compile(e,
+                                 &(optc_rule_options){.text = w.roots ? root_text : eigen_text,
+                                                      .param = type,
+                                                      .grad = type,
+                                                      .state = type,
+                                                      .products = f64 ? "f64" : "f32"},
+                                 &u->r);
+    gpu_enter(e->gpu);
+    s = gpu_leave(e->gpu, s == OPTC_OK ? take_memory(u) : s);
+    if (s == OPTC_OK && method_tuner_choice(u))
+        (void)begin(u, model_method(u));          /* what fails here the search tries again, and tells */
+    if (s != OPTC_OK) {
+        char why[1024];
+        snprintf(why, sizeof why, "%s", optc_message());
+        method_tuner_close(u);
+        return fail(s, "%s", why);
+    }
+    *out = u;
+    return OPTC_OK;
+}
+
+static void ready(void *ctx, const Launch *l, int n, bool *ok)
+{
+    MethodTuner *u = ctx;
+    for (int i = 0; i < n; i++) {
+        EigenMethod method = (EigenMethod)l[i].v[KNOB_METHOD];
+        ok[i] = u->b[method] || begin(u, method);
+    }
+}
+
+static bool run_timed(MethodTuner *u, optc_binding *b, double *ms)
+{
+    const Driver *d = u->e->gpu->d;
+    float t = 0;
+    int reps = 1, done = 0;
+    bool ok = optc_sync(b) == OPTC_OK;
+    gpu_enter(u->e->gpu);
+    ok = ok && !d->cuEventRecord(u->begin, NULL);
+    for (; ok && t < 0.2 && done < 1024; reps *= 2) {      /* far above the clock's grain */
+        for (int i = 0; i < reps && ok; i++, done++)
+            ok = optc_step(b) == OPTC_OK;
+        ok = ok && !d->cuEventRecord(u->end, NULL) && !d->cuEventSynchronize(u->end) &&
+             !d->cuEventElapsedTime(&t, u->begin, u->end);
+    }
+    gpu_leave(u->e->gpu, OPTC_OK);
+    *ms = done ? t / done : 0;
+    return ok;
+}
+
+static bool race(void *ctx, int layout, const Launch *a, const Launch *b, int samples, double *ms_a, double *ms_b)
+{
+    MethodTuner *u = ctx;
+    optc_binding *side[2] = {u->b[a->v[KNOB_METHOD]], u->b[b->v[KNOB_METHOD]]};
+    double t[2][128], ratio[128];
+    (void)layout;
+    samples = samples > 128 ? 128 : samples;
+    for (int i = 0; i < samples; i++) {
+        for (int k = 0; k < 2; k++)
+            if (!run_timed(u, side[(i + k) % 2], &t[(i + k) % 2][i]))
+                return false;
+        ratio[i] = t[0][i] / t[1][i];
+    }
+    *ms_b = median(t[1], samples);
+    *ms_a = *ms_b * median(ratio, samples);
+    return true;
+}
+
+static double now(void *ctx)
+{
+    (void)ctx;
+    return now_ms() * 1e-3;
+}
+
+Meter method_tuner_meter(MethodTuner *u)
+{
+    return (Meter){.ctx = u, .layouts = 1, .ready = ready, .race = race, .now = now, .worth = worth};
+}
+
+/* Read and written once. */
+double method_tuner_bytes(const MethodTuner *u)
+{
+    return 2.0 * (double)(u->work.rows * u->work.rows * u->work.matrices) * (u->f64 ? 8 : 4);
+}

@@ -1,0 +1,218 @@
+/* Lists of measured launches: sorted by key, searched, merged. */
+#include "runtime/library/tune/tuned_text.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+int tuned_bucket(int64_t elements) { return size_bucket(elements); }
+
+/* Everything but the size. */
+static int compare_stage(const TunedKey *a, const TunedKey *b)
+{
+    int c = strcmp(a->device, b->device);
+    c = c ? c : (a->units > b->units) - (a->units < b->units);
+    c = c ? c : (a->driver > b->driver) - (a->driver < b->driver);
+    c = c ? c : (int)a->form - (int)b->form;
+    c = c ? c : strcmp(a->types, b->types);
+    return c ? c : strcmp(a->stage, b->stage);
+}
+
+int tuned_compare(const TunedKey *a, const TunedKey *b)
+{
+    int c = compare_stage(a, b);
+    return c ? c : a->bucket - b->bucket;
+}
+
+/* How many bytes the character at s has, of n that are there; 0: it is none, or a control character. */
+size_t tuned_char(const char *s, size_t n)
+{
+    const unsigned char *u = (const unsigned char *)s;
+    size_t len = u[0] < 0x80                   ? 1
+                 : u[0] >= 0xc2 && u[0] < 0xe0 ? 2
+                 : u[0] >= 0xe0 && u[0] < 0xf0 ? 3
+                 : u[0] >= 0xf0 && u[0] < 0xf5 ? 4
+                                               : 0;
+    if (len > n || u[0] < 32 || u[0] == 127)
+        return 0;
+    for (size_t i = 1; i < len; i++)
+        if ((u[i] & 0xc0) != 0x80)
+            return 0;
+    /* spelt longer than needed */
+    bool wide = (u[0] == 0xe0 && u[1] < 0xa0) || (u[0] == 0xf0 && u[1] < 0x90);
+    bool none = (u[0] == 0xed && u[1] > 0x9f) || (u[0] == 0xf4 && u[1] > 0x8f) || (u[0] == 0xc2 && u[1] < 0xa0);
+    return wide || none ? 0 : len;
+}
+
+/* Text that may stand in a line: what is no character and `not` become spaces, runs of spaces one, none at the ends;
+ * cut between characters. */
+static void clean_text(char *out, size_t size, const char *s, char not)
+{
+    size_t n = 0, left = strlen(s);
+    while (left) {
+        size_t len = *s == not ? 0 : tuned_char(s, left);
+        if (n + (len ? len : 1) >= size)
+            break;
+        if (len && *s != ' ') {
+            memcpy(out + n, s, len);
+            n += len;
+        } else if (n && out[n - 1] != ' ') {
+            out[n++] = ' ';
+        }
+        s += len ? len : 1;
+        left -= len ? len : 1;
+    }
+    while (n && out[n - 1] == ' ')
+        n--;
+    out[n] = 0;
+}
+
+void tuned_set_device(TunedKey *k, const char *name, int units, int driver)
+{
+    char text[sizeof k->device];
+    clean_text(text, sizeof text, name, '|');
+    memcpy(k->device, *text ? text : "unknown", *text ? sizeof text : sizeof "unknown");
+    k->units = units;
+    k->driver = driver;
+}
+
+void tuned_clean_label(char label[80])
+{
+    char text[80];
+    clean_text(text, sizeof text, label, '\n');
+    memcpy(label, text, sizeof text);
+}
+
+void tuned_free(TunedList *l)
+{
+    free(l->v);
+    *l = (TunedList){0};
+}
+
+static bool room(TunedList *l, int n)
+{
+    if (n <= l->cap)
+        return true;
+    int cap = n < 16 ? 16 : n + n / 2;
+    Tuned *v = realloc(l->v, (size_t)cap * sizeof *v);
+    if (!v)
+        return false;
+    l->v = v;
+    l->cap = cap;
+    return true;
+}
+
+/* The first that is not before k. */
+static int lower(const TunedList *l, const TunedKey *k)
+{
+    int lo = 0, hi = l->n;
+    while (lo < hi) {
+        int mid = lo + (hi - lo) / 2;
+        if (tuned_compare(&l->v[mid].key, k) < 0)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+static const Tuned *find_between(const TunedList *l, const TunedKey *k, int lo, int hi)
+{
+    int at = lower(l, k);
+    const Tuned *above = at < l->n && !compare_stage(&l->v[at].key, k) && l->v[at].key.bucket <= hi ? &l->v[at] : NULL;
+    const Tuned *below = at > 0 && !compare_stage(&l->v[at - 1].key, k) && l->v[at - 1].key.bucket >= lo ? &l->v[at - 1]
+                                                                                                         : NULL;
+    if (!above || !below)
+        return above ? above : below;
+    return above->key.bucket - k->bucket <= k->bucket - below->key.bucket ? above : below;
+}
+
+const Tuned *tuned_find(const TunedList *l, const TunedKey *k) { return find_between(l, k, 0, INT_MAX); }
+
+bool tuned_put(TunedList *l, const Tuned *t)
+{
+    Tuned clean = *t;
+    tuned_set_device(&clean.key, t->key.device, t->key.units, t->key.driver);
+    tuned_clean_label(clean.label);
+    int at = lower(l, &clean.key);
+    bool same = at < l->n && !tuned_compare(&l->v[at].key, &clean.key);
+    if (!same) {
+        if (!room(l, l->n + 1))
+            return false;
+        memmove(l->v + at + 1, l->v + at, (size_t)(l->n - at) * sizeof *l->v);
+        l->n++;
+    }
+    l->v[at] = clean;
+    return true;
+}
+
+static bool better(const Tuned *a, const Tuned *b)
+{
+    double ga = a->model_ms / a->ms, gb = b->model_ms / b->ms;
+    return ga > gb || (ga == gb && a->samples > b->samples);
+}
+
+/* Two sorted lists into a third, which takes the place of the first when it is whole. */
+bool tuned_merge(TunedList *into, const TunedList *from, TunedHow how, TunedMerge *m)
+{
+    TunedList all = {0};
+    TunedMerge count = {0};
+    if (!room(&all, into->n + from->n + 1))
+        return false;
+    for (int i = 0, j = 0; i < into->n || j < from->n;) {
+        int c = i == into->n ? 1 : j == from->n ? -1 : tuned_compare(&into->v[i].key, &from->v[j].key);
+        bool take = c > 0 || (c == 0 && (how == TUNED_NEWEST || better(&from->v[j], &into->v[i])));
+        count.added += c > 0;
+        count.replaced += c == 0 && take;
+        count.kept += c == 0 && !take;
+        all.v[all.n++] = take ? from->v[j] : into->v[i];
+        i += c <= 0;
+        j += c >= 0;
+    }
+    tuned_free(into);
+    *into = all;
+    if (m)
+        *m = count;
+    return true;
+}
+
+void tuned_reach(const TunedKey *k, int *lo, int *hi)
+{
+    int least = k->bucket - TUNED_REACH < TUNED_LARGE ? k->bucket - TUNED_REACH : TUNED_LARGE,
+        most = k->bucket < TUNED_LARGE ? k->bucket + TUNED_REACH : INT_MAX;
+    *lo = *lo > least ? *lo : least;
+    *hi = *hi < most ? *hi : most;
+}
+
+const Tuned *tuned_look(const TunedSet *s, const TunedKey *k, int lo, int hi, const char **from)
+{
+    const struct {
+        const TunedList *list;
+        const char *name;
+    } order[] = {{&s->user, "user"}, {&s->site, "site"}, {&s->builtin, "built-in"}};
+    for (int i = 0; i < 6; i++) {                  /* the size itself in any of them before the nearest in the first */
+        const Tuned *t = find_between(order[i % 3].list, k, lo, hi);
+        if (t && (i >= 3 || t->key.bucket == k->bucket)) {
+            if (from)
+                *from = order[i % 3].name;
+            return t;
+        }
+    }
+    return NULL;
+}
+
+/* ---- trials ---- */
+void trials_free(TrialList *l)
+{
+    free(l->v);
+    *l = (TrialList){0};
+}
+
+const Trial *trials_of(const TrialList *l, const TunedKey *k, const Trial *after)
+{
+    for (int i = after ? (int)(after - l->v) + 1 : 0; i < l->n; i++)
+        if (!tuned_compare(&l->v[i].key, k))
+            return &l->v[i];
+    return NULL;
+}

@@ -1,0 +1,371 @@
+/* Measured launches on disk: where the files are, read whole, written aside and renamed, merged under a lock; trials
+ * appended line by line. */
+#include "runtime/library/tune/tuned_text.h"
+
+#include "runtime/library/cache/files.h"
+#include "gen/abi/embedded.h"
+#include "gen/gen.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { PATH_ROOM = 4200, MOST_RESULTS = 16 << 20, MOST_TRIALS = 64 << 20, APPEND_WAIT_MS = 10000 };
+
+static bool say(char *why, size_t nwhy, const char *path, const char *what)
+{
+    snprintf(why, nwhy, "%.300s: %s", path, what);
+    return false;
+}
+
+/* ---- where ---- */
+static bool join(char *out, size_t n, const char *a, const char *b)
+{
+    int k = snprintf(out, n, "%s%s", a, b);
+    if (k > 0 && (size_t)k < n)
+        return true;
+    if (n)
+        *out = 0;
+    return false;
+}
+
+bool tuned_path(char *out, size_t n)
+{
+    const char *s = getenv("OPTC_TUNE");
+    if (s)
+        return join(out, n, s, "");
+    if ((s = getenv("XDG_CONFIG_HOME")) && *s)
+        return join(out, n, s, "/optc/tune");
+    s = getenv("HOME");
+    return join(out, n, s && *s ? s : "", s && *s ? "/.config/optc/tune" : "");
+}
+
+bool tuned_site_path(char *out, size_t n)
+{
+    const char *s = getenv("OPTC_TUNE_SITE");
+    return join(out, n, s ? s : "/etc/optc/tune", "");
+}
+
+bool trials_path(const char *results, char *out, size_t n) { return join(out, n, results, ".trials"); }
+
+/* ---- reading ---- */
+/* The whole file; *text NULL: there is none. */
+static bool slurp(const char *path, size_t most, char **text, size_t *len, char *why, size_t nwhy)
+{
+    struct stat st;
+    *text = NULL;
+    *len = 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);           /* not to wait for ever on a pipe of that name */
+    if (fd < 0)
+        return errno == ENOENT || errno == ENOTDIR || say(why, nwhy, path, strerror(errno));
+    const char *wrong = fstat(fd, &st) != 0    ? strerror(errno)
+                        : S_ISDIR(st.st_mode)  ? strerror(EISDIR)
+                        : !S_ISREG(st.st_mode) ? "not a file"
+                                               : NULL;
+    size_t cap = !wrong && st.st_size >= 0 && (uint64_t)st.st_size <= most ? (size_t)st.st_size + 1 : 0;
+    if (!wrong && !cap)
+        wrong = most == MOST_RESULTS ? "larger than 16 MiB" : "larger than 64 MiB";
+    char *buf = wrong ? NULL : malloc(cap);
+    if (!wrong && !buf)
+        wrong = "out of memory";
+    while (!wrong && *len < cap) {
+        ssize_t k = read(fd, buf + *len, cap - *len);
+        if (k > 0)
+            *len += (size_t)k;
+        else if (k == 0)
+            break;
+        else if (errno != EINTR)
+            wrong = strerror(errno);
+    }
+    close(fd);
+    if (!wrong && *len == cap && most == MOST_RESULTS)      /* trials may: what came since is as good as torn */
+        wrong = "it grew while it was read";
+    if (wrong) {
+        free(buf);
+        return say(why, nwhy, path, wrong);
+    }
+    *text = buf;
+    return true;
+}
+
+bool tuned_read(TunedList *l, const char *path, char *why, size_t nwhy)
+{
+    char *text;
+    size_t len;
+    if (!slurp(path, MOST_RESULTS, &text, &len, why, nwhy))
+        return false;
+    bool ok = !text || tuned_parse(l, path, text, len, why, nwhy);
+    free(text);
+    return ok;
+}
+
+bool trials_read(TrialList *l, const char *path, char *why, size_t nwhy)
+{
+    char *text;
+    size_t len;
+    if (!slurp(path, MOST_TRIALS, &text, &len, why, nwhy))
+        return false;
+    bool ok = !text || trials_parse(l, path, text, len, why, nwhy);
+    free(text);
+    return ok;
+}
+
+/* ---- writing ---- */
+/* The folders above a file. */
+static bool make_folders(const char *path)
+{
+    char dir[PATH_ROOM];
+    snprintf(dir, sizeof dir, "%s", path);
+    for (char *s = strchr(dir + 1, '/'); s; s = strchr(s + 1, '/')) {
+        struct stat st;
+        *s = 0;
+        if (mkdir(dir, 0777) != 0 && errno != EEXIST) {
+            int err = errno;
+            if (stat(dir, &st) != 0 || !S_ISDIR(st.st_mode)) {          /* some parents cannot be made but are there */
+                errno = err;
+                return false;
+            }
+        }
+        *s = '/';
+    }
+    return true;
+}
+
+/* What is replaced is the file that a link leads to, not the link: people keep such files elsewhere. A link to nothing
+ * is left alone. */
+static bool real_path(const char *path, char out[PATH_ROOM], char *why, size_t nwhy)
+{
+    struct stat st;
+    char *real = realpath(path, NULL);
+    bool link = !real && lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
+    bool fits = !link && strlen(real ? real : path) + 64 < PATH_ROOM;
+    if (fits)
+        strcpy(out, real ? real : path);
+    bool folder = real && stat(real, &st) == 0 && !S_ISREG(st.st_mode);
+    free(real);
+    if (link)
+        return say(why, nwhy, path, "a link to nothing");
+    if (!fits)
+        return say(why, nwhy, path, strerror(ENAMETOOLONG));
+    return !folder || say(why, nwhy, path, S_ISDIR(st.st_mode) ? strerror(EISDIR) : "not a file");
+}
+
+static bool replace(const char *path, const char *text, char *why, size_t nwhy)
+{
+    static atomic_uint count;
+    char aside[PATH_ROOM + 64];
+    struct stat st;
+    snprintf(aside, sizeof aside, "%s.%ld.%u.new", path, (long)getpid(), atomic_fetch_add(&count, 1));
+    (void)unlink(aside);                       /* of a process that had this number and was killed */
+    int fd = open(aside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    bool ok = fd >= 0;
+    if (ok && stat(path, &st) == 0)
+        (void)fchmod(fd, st.st_mode & 0777);
+    ok = ok && file_put(fd, text, strlen(text)) && fsync(fd) == 0;
+    int err = errno;
+    if (fd >= 0 && close(fd) != 0 && ok) {
+        ok = false;
+        err = errno;
+    }
+    if (ok && rename(aside, path) != 0) {
+        ok = false;
+        err = errno;
+    }
+    if (!ok && fd >= 0)
+        (void)unlink(aside);
+    if (!ok)
+        snprintf(why, nwhy, "cannot write %.300s: %s", path, strerror(err));
+    return ok;
+}
+
+bool tuned_write(const TunedList *l, const char *path, char *why, size_t nwhy)
+{
+    char real[PATH_ROOM];
+    TunedList again = {0};
+    char *text = tuned_text(l);
+    bool ok = text ? tuned_parse(&again, "what was to be written", text, strlen(text), why, nwhy)
+                   : say(why, nwhy, path, "out of memory");
+    tuned_free(&again);
+    if (ok && strlen(text) > MOST_RESULTS)
+        ok = say(why, nwhy, path, "would be larger than 16 MiB");
+    ok = ok && real_path(path, real, why, nwhy);
+    if (ok && !make_folders(real)) {
+        snprintf(why, nwhy, "cannot make the folder of %.300s: %s", path, strerror(errno));
+        ok = false;
+    }
+    ok = ok && replace(real, text, why, nwhy);
+    free(text);
+    return ok;
+}
+
+/* ---- locks ---- */
+/* false: another holds it all that time. Where there are no locks everyone has it: rare, and the loss is a measurement. */
+static bool lock_within(int fd, int wait_ms)
+{
+    for (int waited = 0, nap = 1; file_lock(fd, F_WRLCK, 0) != 0; waited += nap, nap = nap < 50 ? nap * 2 : nap) {
+        if (errno != EAGAIN && errno != EACCES)
+            return true;
+        if (waited >= wait_ms)
+            return false;
+        nanosleep(&(struct timespec){0, nap * 1000000L}, NULL);
+    }
+    return true;
+}
+
+static void unlock(int fd)
+{
+    (void)file_lock(fd, F_UNLCK, 0);               /* by hand: a child forked meanwhile has the file open too */
+    close(fd);
+}
+
+static bool merge_file(const char *path, const TunedList *from, TunedHow how, bool dry, TunedMerge *m, char *why,
+                       size_t nwhy)
+{
+    TunedList all = {0};
+    bool ok = tuned_read(&all, path, why, nwhy) &&
+              (tuned_merge(&all, from, how, m) || say(why, nwhy, path, "out of memory"));
+    if (ok && !dry && m->added + m->replaced)
+        ok = tuned_write(&all, path, why, nwhy);
+    tuned_free(&all);
+    return ok;
+}
+
+bool tuned_update(const char *path, const TunedList *from, TunedHow how, bool dry, int wait_ms, TunedMerge *m,
+                  char *why, size_t nwhy)
+{
+    char real[PATH_ROOM], lock[PATH_ROOM + 8];
+    if (!real_path(path, real, why, nwhy))
+        return false;
+    if (dry)
+        return merge_file(real, from, how, true, m, why, nwhy);
+    if (!make_folders(real)) {
+        snprintf(why, nwhy, "cannot make the folder of %.300s: %s", path, strerror(errno));
+        return false;
+    }
+    snprintf(lock, sizeof lock, "%s.lock", real);
+    int fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (fd < 0)
+        return say(why, nwhy, lock, strerror(errno));
+    if (!lock_within(fd, wait_ms)) {
+        close(fd);
+        return say(why, nwhy, path, "another process is writing it and does not finish");
+    }
+    bool ok = merge_file(real, from, how, false, m, why, nwhy);
+    unlock(fd);
+    return ok;
+}
+
+/* ---- all lists ---- */
+static void note(TunedSet *s, const char *why)
+{
+    size_t n = strlen(s->why);
+    snprintf(s->why + n, sizeof s->why - n, "%s%s", n ? "\n" : "", why);
+}
+
+void tuned_open(TunedSet *s)
+{
+    char path[PATH_ROOM], why[600];
+    *s = (TunedSet){0};
+    if (tuned_path(path, sizeof path) && !tuned_read(&s->user, path, why, sizeof why))
+        note(s, why);
+    if (tuned_site_path(path, sizeof path) && !tuned_read(&s->site, path, why, sizeof why))
+        note(s, why);
+    const char *own = getenv("OPTC_TUNE_BUILTIN");
+    for (const Embedded *e = embedded_tuned; e->name && !(own && !*own); e++) {
+        snprintf(path, sizeof path, "built-in %s", e->name);
+        if (!tuned_parse(&s->builtin, path, e->text, strlen(e->text), why, sizeof why))
+            note(s, why);
+    }
+}
+
+void tuned_close(TunedSet *s)
+{
+    tuned_free(&s->user);
+    tuned_free(&s->site);
+    tuned_free(&s->builtin);
+    s->why[0] = 0;
+}
+
+/* ---- trials ---- */
+/* Where the last whole line ends; -1: this is no file of trials, and nothing is to be done to it. */
+static off_t whole_lines(int fd, off_t size)
+{
+    static const char head[] = TRIALS_HEAD "\n";
+    char part[4096];
+    size_t n = size < (off_t)sizeof head - 1 ? (size_t)size : sizeof head - 1;
+    if (pread(fd, part, n, 0) != (ssize_t)n || memcmp(part, head, n))
+        return -1;
+    if (n < sizeof head - 1)
+        return 0;
+    for (off_t end = size; end > 0;) {
+        off_t from = end > (off_t)sizeof part ? end - (off_t)sizeof part : 0;
+        if (pread(fd, part, (size_t)(end - from), from) != (ssize_t)(end - from))
+            return -1;
+        for (off_t i = end; i > from; i--)
+            if (part[i - 1 - from] == '\n')
+                return i;
+        end = from;
+    }
+    return 0;
+}
+
+static bool append(int fd, const char *line, const char *path, char *why, size_t nwhy)
+{
+    struct stat st;
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
+        return say(why, nwhy, path, "not a file");
+    off_t end = whole_lines(fd, st.st_size);
+    if (end < 0)
+        return say(why, nwhy, path, "not a file of trials: it should begin with '" TRIALS_HEAD "'");
+    if (end + (off_t)strlen(line) + (off_t)sizeof TRIALS_HEAD > MOST_TRIALS)
+        return say(why, nwhy, path, "would be larger than 64 MiB: remove it, only charts need it");
+    if ((end != st.st_size && ftruncate(fd, end) != 0) ||
+        (!end && !file_put(fd, TRIALS_HEAD "\n", sizeof TRIALS_HEAD)) || !file_put(fd, line, strlen(line))) {
+        snprintf(why, nwhy, "cannot write %.300s: %s", path, strerror(errno));
+        return false;
+    }
+    return true;
+}
+
+/* A line that would not read back makes the file useless: it is tried first. */
+static bool reads_back(const char *line, char *why, size_t nwhy)
+{
+    Buf b = {0};
+    TrialList l = {0};
+    buf_printf(&b, "%s\n%s", TRIALS_HEAD, line);
+    bool ok = b.s && !b.oom && trials_parse(&l, "what was to be written", b.s, b.len, why, nwhy);
+    trials_free(&l);
+    buf_free(&b);
+    return ok;
+}
+
+bool trials_append(const char *path, const Trial *t, char *why, size_t nwhy)
+{
+    Trial clean = *t;
+    tuned_set_device(&clean.key, t->key.device, t->key.units, t->key.driver);
+    tuned_clean_label(clean.label);
+    char *line = trial_text(&clean);
+    bool ok = line ? reads_back(line, why, nwhy) : say(why, nwhy, path, "out of memory");
+    if (ok && (strlen(path) >= PATH_ROOM || !make_folders(path))) {
+        snprintf(why, nwhy, "cannot make the folder of %.300s: %s", path, strerror(errno));
+        ok = false;
+    }
+    int fd = ok ? open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666) : -1;
+    if (ok && fd < 0)
+        ok = say(why, nwhy, path, strerror(errno));
+    if (fd >= 0 && !lock_within(fd, APPEND_WAIT_MS)) {
+        ok = say(why, nwhy, path, "another process is writing it and does not finish");
+        close(fd);
+    } else if (fd >= 0) {
+        ok = append(fd, line, path, why, nwhy);
+        unlock(fd);
+    }
+    free(line);
+    return ok;
+}

@@ -1,0 +1,74 @@
+"""What the machine has: its memory, its best device."""
+from typing import Any, Dict, Optional, Tuple, Union
+
+import torch
+
+from .. import best_device as best_of_optc
+from .. import device_count
+from ._function_cache import store
+from ._engines import device_of, engines
+
+
+def memory_info(device: Optional[Any] = None) -> Dict[str, int]:
+    """Bytes of a device (the current GPU, else the CPU): its `total`, what is `free` of that, what optc holds there for
+    optimizers and functions (`ours`, and at most so far `peak`), what functions keep for their next call, with tensors
+    that they copy to and from beside that (`functions`: optc.torch.empty_cache() gives it back), and what torch has
+    `allocated` and `reserved` (0 on a CPU)."""
+    device = _device(device)
+    found = {"total": 0, "free": 0, "ours": 0, "peak": 0}
+    for engine in engines(device) or [device_of(device).engine]:
+        m = engine.memory()
+        found.update(total=m["total"], free=m["free"], ours=found["ours"] + m["ours"], peak=found["peak"] + m["peak"])
+    found["functions"] = store().held(device)
+    gpu = device.type == "cuda"
+    found["allocated"] = torch.cuda.memory_allocated(device) if gpu else 0
+    found["reserved"] = torch.cuda.memory_reserved(device) if gpu else 0
+    return found
+
+
+def _device(device):
+    if device is None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    device = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
+    if device.type not in ("cpu", "cuda"):
+        raise ValueError("optc.torch.memory_info: optc knows the CPU and NVIDIA GPUs, and not %s" % device)
+    if device.type == "cuda":
+        if not torch.cuda.is_available():
+            raise ValueError("optc.torch.memory_info: torch has no CUDA here: ask for 'cpu'")
+        index = torch.cuda.current_device() if device.index is None else device.index
+        if index >= torch.cuda.device_count():
+            raise ValueError("optc.torch.memory_info: there is no cuda:%d (there are %d)"
+                             % (index, torch.cuda.device_count()))
+        return torch.device("cuda", index)
+    return torch.device("cpu")                         # "cpu:0" is the same
+
+
+def empty_cache() -> None:
+    """Gives back what functions keep for their next call, but for what captured graphs use."""
+    store().drop_all()
+
+
+def best_device(why: bool = False) -> Union[torch.device, Tuple[torch.device, str]]:
+    """Where both torch and optc work best: the GPU with the most multiprocessors, else the CPU. why=True: with the
+    reason, as (device, reason). Never an error."""
+    try:
+        name, reason = _best()
+    except Exception as e:                             # a driver in pieces is a reason too
+        name, reason = "cpu", "no GPU can be asked: %s" % e
+    return (torch.device(name), reason) if why else torch.device(name)
+
+
+def _best():
+    if not torch.cuda.is_available():
+        built = torch.version.cuda is not None
+        return "cpu", "torch has no GPU to use here" if built else "this torch is built without CUDA"
+    name = best_of_optc()
+    if not name.startswith("cuda"):
+        return "cpu", "torch sees a GPU, and optc %s" % (
+            "finds no NVRTC to compile rules for it (optc doctor says more)" if device_count() else "no NVIDIA driver")
+    index = int(name.partition(":")[2])
+    if index >= torch.cuda.device_count():             # torch may be told to see fewer
+        return "cuda:0", "the only one that torch sees of several"
+    return name, "%s, the GPU with the most multiprocessors (%d) of %d" % (
+        torch.cuda.get_device_name(index), torch.cuda.get_device_properties(index).multi_processor_count,
+        torch.cuda.device_count())

@@ -1,0 +1,353 @@
+"""What an optimizer's rule is, and how it reads the keys of parameter groups: torch's own keys for rules that torch
+has, else the rule's hyperparameters by their names."""
+import os
+import re
+
+import torch
+
+from .._api import option_text
+from .._lib import RangeError
+from . import _rules
+from ._engines import asked
+from ._key_suggestions import unknown
+
+# What a rule sees under maximize=True: the gradient the other way round. Outermost, as torch does it first.
+NEGATE = 'return wrapper { name = "maximize", step = function() g = -g inner() end }'
+GLOBAL = r"\bglobal_"                                 # in a plan: what is folded over all tensors
+FASTER = ("foreach", "fused", "capturable")            # torch's ways to be fast, taken and of no use here
+
+
+# Keywords of optc.torch.Optimizer that hold for all groups together.
+WHOLE = ("rule", "spec", "with_", "options", "types", "wrappers", "products", "static_grads", "release_grads", "sort",
+         "split", "workspace")
+# A scheduler that ends at 0 by a recurrence (LinearLR) rounds a few units of 2^-53 of its first rate below 0. Beyond a
+# bound by less than this share of the first value counts as the bound: 9000 such roundings, and no user's intent.
+ROUNDING = 1e-12
+
+
+class GroupKeys:
+    """`what`: as Engine.compile takes it, but for types and options. `keys`: (a group's key, hyperparameters it holds).
+    `choices`: {a group's key: option of the spec}. `aliases`: {another name: ((a group's key, place in it or None),
+    …)}. `names`: what states are called outside. `ranges`: the rule's hyperparameters."""
+
+    def __init__(self, rule, spec, with_, options, types, wrappers, products):
+        rule = os.fspath(rule) if isinstance(rule, os.PathLike) else rule
+        for what, x in (("a rule's name or path", rule), ("spec=, the text of a spec,", spec)):
+            if not isinstance(x, (str, type(None))):
+                raise TypeError("%s is a str, not %s" % (what, type(x).__name__))
+        with_ = [with_] if isinstance(with_, (str, int, float)) else list(with_ or ())
+        if not all(isinstance(x, str) for x in with_):
+            raise TypeError("with_ names wrappers, as in with_=[\"clip(1.0)\"], and not %r" % (with_,))
+        if spec is None:
+            rule, *plus = split_wrappers(rule)
+            with_ = plus + with_
+        self.spec, self.state_type = rule or "spec", dict(types or {}).get("state")
+        self.what = {"text": spec, "with_": ",".join(with_), "wrappers": dict(wrappers or {}), "products": products}
+        self.text = _rules.text_of(self.spec) if spec is None else spec
+        self.rest = _rules.rest_of(self.text)
+        self.row = self.spec if spec is None and self.spec in _rules.TORCH else None
+        if isinstance(options, str):
+            options = {k: _rules.literal(v) for k, v in (part.split("=", 1) for part in options.split(",") if part)}
+        self.options = dict(options or {})
+
+    def defaults(self, given):
+        """The defaults of groups, of what was given and what was not."""
+        self.entries, self.is_global, self.seen = [], False, set()
+        self.ranges = self._consider(self.spec, self.options).hypers()
+        self.declared = _rules.options_of(self.text)
+        if self.rest:
+            more = _rules.options_of(_rules.text_of(self.rest))
+            self.declared.update(("%s.%s" % (self.rest, n), v) for n, v in more.items())
+        base = self._torchs() if self.row else self._own()
+        self.aliases = self._aliases(base)
+        for name in [n for n in self.options if n in base or n in self.aliases]:
+            given.setdefault(name, self.options.pop(name))             # options= names them too
+        fixed = []
+        if self.row:                                   # torch's AdamW has keys of Adam's that it does not take
+            torchs = [p.name for p in _rules.torch_parameters(self.row)]
+            fixed = _rules.torch_defaults(self.row, {}).keys() - torchs
+        self._only_known(given, [k for k in base if k not in fixed])
+        self.fold(given, base, twice=True)
+        found = {**base, **given}
+        if self.row:
+            found.update(_rules.torch_defaults(self.row, {k: found[k] for k in torchs}))
+        elif found["differentiable"]:
+            raise ValueError("differentiable=True: a step of optc is not differentiable")
+        self.check(found)
+        self.base = found
+        self.entries, self.is_global, self.seen = [], False, set()
+        self.consider(found)
+        if found.get("maximize"):
+            self._may_go_up()
+        return dict(found)
+
+    def consider(self, group, where=None):
+        """Entries and reductions over all tensors, which a group's options may bring."""
+        spec, options, _ = self.rule(group, where)
+        if (spec, option_text(options)) not in self.seen:
+            self._consider(spec, options)
+
+    def _consider(self, spec, options):
+        rule = asked(**self.compiled(spec, options))
+        self.entries = self.entries + [e for e in rule.entries() if e not in self.entries]
+        self.is_global = self.is_global or has_global(rule)
+        self.seen.add((spec, option_text(options)))
+        return rule
+
+    def _torchs(self):
+        """Torch's keys, then what the spec and its wrappers have beside them."""
+        row = _rules.TORCH[self.row]
+        base = {**_rules.torch_defaults(self.row, {}), **row["own"]}
+        base.setdefault("maximize", False)
+        # a wrapper may leave a hyperparameter one value alone: galore decays the weights itself, and weight_decay is 0
+        base.update({n: h[0] for n, h in self.ranges.items() if h[1] == h[2] and n in base})
+        self.names = row["states"]
+        self.keys = [(k, row["keys"].get(k, (k,))) for k in base if k in row["keys"] or k in self.ranges]
+        held = {n for _, names in self.keys for n in names}
+        self.keys += [(n, (n,)) for n in self.ranges if n not in held]
+        base.update((n, self.ranges[n][0]) for n in self.ranges if n not in held)
+        self.choices = {k: k for k in row["own"]}
+        return self._with_choices(base, [n for n in self.declared if "." in n])
+
+    def _own(self):
+        """Hyperparameters by their names, but for beta1, beta2, …, which are `betas` as their authors have them."""
+        self.names, self.choices = {}, {}
+        held = {n: k for k, names in self._series() for n in names}
+        self.keys = self._series() + [(n, (n,)) for n in self.ranges if n not in held]
+        order = list(self.ranges)
+        self.keys.sort(key=lambda pair: order.index(pair[1][0]))
+        base = {}
+        for key, names in self.keys:
+            base[key] = self.ranges[key][0] if names == (key,) else tuple(self.ranges[n][0] for n in names)
+        if "base_lr" in base:
+            base["base_lr"] = None                     # filled from each group's first lr: complete()
+        self._with_choices(base, list(self.declared))
+        return {**base, "maximize": False, "differentiable": False}
+
+    def _with_choices(self, base, names):
+        """Options of the spec as keys of groups. A hyperparameter of the same name has the key."""
+        for n in names:
+            if n not in base:
+                self.choices[n] = n
+                base[n] = self.declared[n][0] if isinstance(self.declared[n], tuple) else self.declared[n]
+        return base
+
+    def _series(self):
+        """[("betas", ("beta1", "beta2")), ("eps", ("eps1", "eps2"))] of what the rule has."""
+        found = []
+        for key, stem, most in (("betas", "beta", _rules.FEWER_BETAS.get(self.spec, 9)), ("eps", "eps", 9)):
+            names = tuple(n for n in ("%s%d" % (stem, i + 1) for i in range(most)) if n in self.ranges)
+            if len(names) > 1 and key not in self.ranges and key not in self.declared:
+                found.append((key, names))
+        return found
+
+    def _aliases(self, base):
+        found = {}
+        for key, names in self.keys:
+            if names != (key,):
+                found.update((n, ((key, i if len(names) > 1 else None),)) for i, n in enumerate(names))
+        if self.row:
+            found.update((n, ((key, None),)) for n, key in _rules.TORCH[self.row]["alias"].items())
+        pairs = {n.rsplit(".", 1)[0] for n in self.ranges if n.endswith(".beta1")}
+        for x in pairs:                                # adamw.betas
+            found[x + ".betas"] = tuple((n, None) for n in (x + ".beta1", x + ".beta2") if n in self.ranges)
+        for name in [*base, *found]:
+            if "." in name and name.replace(".", "_") not in base:     # clip_max_norm, adamw_betas
+                found[name.replace(".", "_")] = found.get(name, ((name, None),))
+        return {n: to for n, to in found.items() if n not in base}
+
+    def _only_known(self, given, base):
+        strange = [k for k in given if k not in base and k not in self.aliases]
+        if given.get("differentiable"):
+            raise ValueError("differentiable=True: a step of optc is not differentiable")
+        for k in [k for k in strange if k in FASTER + ("differentiable",)]:
+            strange.remove(k)
+            del given[k]
+        if strange:
+            known = [k for k in base if k not in FASTER + ("differentiable",)]
+            raise TypeError(unknown(self.spec, strange, known))
+
+    # ---- names of keys ----
+    def fold(self, values, base, twice=False):
+        """Puts what other names hold (beta1, clip_max_norm) under the keys of groups, in place. base: where a pair
+        keeps its other half from; twice: a key that is given by both names is refused."""
+        direct = set(values) if twice else ()
+        for name in [n for n in values if n in self.aliases]:
+            to, value = self.aliases[name], values.pop(name)
+            each = (value,) if len(to) == 1 else value
+            if len(to) > 1 and (not isinstance(value, (tuple, list)) or len(value) != len(to)):
+                raise ValueError("%s: %s holds %s, not %r" % (self.spec, name, ", ".join(k for k, _ in to), value))
+            for (key, place), x in zip(to, each):
+                if key in direct:
+                    raise TypeError("%s: %s and %s are the same, give one of them" % (self.spec, name, key))
+                if self.row and name in _rules.TORCH[self.row]["negative"]:
+                    x = -x
+                values[key] = x if place is None else _replaced(values.get(key, base[key]), place, x)
+        if twice and self.row:
+            for key, (other, value) in _rules.TORCH[self.row]["implied"].items():
+                if values.get(key) is not None:
+                    values.setdefault(other, value)
+
+    def refuse_in_group(self, group, where):
+        """Keys of the constructor's that hold for all groups, and those of wrappers that there are none of."""
+        for key in group:
+            if key in WHOLE:
+                raise TypeError("%s: %s= is one for all groups of an optimizer; give it to the constructor, or make "
+                                "another optimizer for this group" % (_said(self.spec, key, where), key))
+            if isinstance(key, str) and "." in key and key not in self.base and key not in self.aliases and any(
+                    n.startswith(key.split(".", 1)[0] + ".") for n in self.base):
+                known = [n for n in self.base if "." in n]
+                raise TypeError("param_groups[%d]: %s" % (where, unknown(self.spec, [key], known)))
+
+    def complete(self, group, base=None):
+        """Sets base_lr, if the rule has it and the user did not give it, to the rate a schedule begins with. base: has
+        the rate of a group without one."""
+        if "base_lr" in self.ranges and group.get("base_lr") is None:
+            group["base_lr"] = number(group.get("initial_lr", group["lr"] if "lr" in group else base["lr"]))
+
+    def loaded(self, group, base, where):
+        """A copy of a file's group under this rule's keys. base: the group that it replaces. Refuses values that the
+        rule cannot take."""
+        found = dict(group)
+        self.fold(found, base)
+        self.complete(found, base)
+        self.check({**base, **found}, where)
+        return found
+
+    # ---- values ----
+    def check(self, values, where=None):
+        """Refuses what is outside of its range, before anything is bound."""
+        for key, names in self.keys:
+            if values.get(key) is not None:
+                for name, x in zip(names, self._parts(key, names, values[key], where)):
+                    if x is not None:
+                        self._within(name, number(x), values, where, key)
+        for key in self.choices:
+            self._choice(key, values, where)
+
+    def _parts(self, key, names, value, where):
+        if len(names) == 1:
+            if isinstance(value, (tuple, list)):
+                raise ValueError("%s is one number, not %r" % (_said(self.spec, key, where), value))
+            return (value,)
+        if not isinstance(value, (tuple, list)) or len(value) != len(names):
+            raise ValueError("%s is %d numbers (%s), not %r" % (
+                _said(self.spec, key, where), len(names), ", ".join(names), value))
+        return value
+
+    def _within(self, name, x, group, where, key):
+        """x, or the end of its range where rounding alone took it over."""
+        negative = self.row and name in _rules.TORCH[self.row]["negative"]
+        default, lo, hi, lo_open, hi_open = self.ranges[name]
+        x = -x if negative else x
+        if (lo < x if lo_open else lo <= x) and (x < hi if hi_open else x <= hi):
+            return x
+        first = number(group.get("initial_lr", default)) if name.endswith("lr") else default
+        for end, is_open in ((lo, lo_open), (hi, hi_open)):
+            if not is_open and abs(end - x) <= ROUNDING * abs(first):
+                return end
+        raise RangeError("%s is %g, and must be %s" % (_said(self.spec, key, where), -x if negative else x,
+                                                       range_text(self.ranges[name], -1 if negative else 1)))
+
+    def _choice(self, key, group, where):
+        """An option's value, of its type."""
+        kinds, value = self.declared[self.choices[key]], group.get(key)
+        if value is None:
+            return None
+        if isinstance(kinds, tuple):
+            ok = value in kinds
+        elif isinstance(kinds, bool):
+            ok = value in (True, False)
+            value = bool(value)
+        elif isinstance(kinds, (int, float)):
+            ok = isinstance(value, (int, float)) and not isinstance(value, bool)
+        else:
+            ok = isinstance(value, str)
+        if not ok:
+            raise ValueError("%s is %s, not %r" % (_said(self.spec, key, where), " or ".join(
+                map(repr, kinds)) if isinstance(kinds, tuple) else type(kinds).__name__, value))
+        return value
+
+    def _may_go_up(self):
+        if len(self.entries) > 1:
+            raise ValueError("maximize=True: %s has entries beside step (%s), which would still go down" % (
+                self.spec, ", ".join(e for e in self.entries if e != "step")))
+
+    # ---- of a group ----
+    def values(self, group, dtype, where, stays=lambda x: False):
+        """{hyperparameter: number} of a group for parameters of a type, each within its range. `stays`: of a tensor,
+        whether the library reads it where it is; those are handed on unread."""
+        found = {}
+        for key, names in self.keys:
+            for name, x in zip(names, self._parts(key, names, group[key], where)):
+                if x is None and name == "eps1":       # torch's Adafactor
+                    x = torch.finfo(dtype).eps
+                found[name] = x if stays(x) else self._within(name, number(x), group, where, key)
+        return found
+
+    def rule(self, group, where=None):
+        """(spec, options, maximize) of a group: what a spec has as options are keys of groups."""
+        up = bool(group.get("maximize"))
+        options = {name: self._choice(key, group, where) for key, name in self.choices.items()}
+        spec = self.spec
+        if self.row:
+            row = _rules.TORCH[self.row]
+            options.update((name, value(group)) for name, value in row["options"].items())
+            spec = row["spec_of"](group) if row["spec_of"] else self.row
+        return spec, {**{k: v for k, v in options.items() if v is not None}, **self.options}, up
+
+    def compiled(self, spec, options, maximize=False, param=None, grad=None, scaler=None, clip=None):
+        """What Engine.compile wants. scaler: the text of a wrapper that takes a scale out of gradients, outermost;
+        clip: of one that stands for the library's."""
+        what = dict(self.what, spec=spec, options=option_text(options))
+        types = {"param": param, "grad": grad, "state": self.state_type}
+        what["types"] = {k: v for k, v in types.items() if v is not None}
+        if clip:
+            what["wrappers"] = {**what["wrappers"], "clip": clip}
+        if maximize:
+            self._may_go_up()
+            what["with_"] = ",".join(x for x in (what["with_"], "maximize") if x)
+            what["wrappers"] = {**what["wrappers"], "maximize": NEGATE}
+        if scaler:
+            what["with_"] = ",".join(x for x in (what["with_"], "scaler") if x)
+            what["wrappers"] = {**what["wrappers"], "scaler": scaler}
+        return what
+
+
+def has_global(rule):
+    """Whether it has something of all tensors together, as clip has their norm."""
+    return bool(re.search(GLOBAL, rule.plan))
+
+
+def number(x):
+    return float(x)
+
+
+def _replaced(value, place, x):
+    return tuple(x if i == place else v for i, v in enumerate(value))
+
+
+def _said(spec, key, where):
+    """A key in a message; `where`: the number of its group, None: the constructor's."""
+    return '%s: param_groups[%d]["%s"]' % (spec, where, key) if where is not None else "%s: %s" % (spec, key)
+
+
+def range_text(h, sign=1):
+    """'at least 0, below 1'; sign -1: of minus the value."""
+    _, lo, hi, lo_open, hi_open = h
+    if sign < 0:
+        lo, hi, lo_open, hi_open = -hi, -lo, hi_open, lo_open
+    low = "" if lo == float("-inf") else "%s %g" % ("above" if lo_open else "at least", lo)
+    high = "" if hi == float("inf") else "%s %g" % ("below" if hi_open else "at most", hi)
+    return " and ".join(x for x in (low, high) if x) or "a finite number"
+
+
+def split_wrappers(text, by="+"):
+    """'adamw+clip(1)+ema(0.9)' into its parts; a + inside of brackets is an argument's."""
+    found, depth, start = [], 0, 0
+    for i, c in enumerate(text + by):
+        depth += (c == "(") - (c == ")")
+        if c == by and not depth:
+            found.append(text[start:i])
+            start = i + 1
+    return found

@@ -1,0 +1,75 @@
+"""What is of all tensors over several bindings: tensors of several devices, types or options. Each binding leaves the
+norm of its own gradients, or whether they are finite, in an entry ahead of the step; the step takes what is of all."""
+import re
+
+import torch
+
+from .. import _lib
+from . import _rules
+from ._group_keys import has_global, split_wrappers
+from ._engines import asked
+
+# The library's clip, but that the norm is another's to know. Its names are the same.
+CLIP = """return wrapper {
+  name = "clip", args = { "max_norm" }, hyper = { max_norm = { 1, min = 0, max = inf }, eps = { 1e-6, min = 0 } },
+  inputs = { of_all = "group" }, state = { of_these = zeros "group" }, values = { grad_norm = "group" },
+  measure = function() of_these = global.norm(g) end,
+  step = function() grad_norm = of_all  g = min(1, max_norm / (of_all + eps)) * g  inner() end }"""
+CHANGES = r"\bg\s*=[^=]|\binner\s*\{"                  # in a wrapper: what is inside sees another gradient
+
+
+def can_share(keys):
+    """Whether all that a rule has of all tensors is a clip, and whether that sees gradients as they come."""
+    around = split_wrappers(keys.what["with_"], ",")
+    names = [w.split("(")[0].strip() for w in around]
+    if names.count("clip") != 1 or "clip" in keys.what["wrappers"]:
+        return False
+    at = names.index("clip")
+    if any(n in keys.what["wrappers"] or "/" in n or re.search(CHANGES, _rules.text_of("wrappers/" + n))
+           for n in names[at + 1:]):
+        return False
+    what = keys.compiled(keys.spec, keys.options)
+    what["with_"] = ",".join(around[:at] + around[at + 1:])
+    return not has_global(asked(**what))
+
+
+class Norms:
+    """Of the gradients of all bindings, as one number on every device. Nobody waits for another device than its own."""
+
+    def __init__(self, bounds):
+        self.bounds = bounds
+        self.own = [b.memory.tensor(*b.binding.state(0, "clip.of_these")).view(()) for b in bounds]
+        self.all = [torch.zeros((), dtype=torch.float64, device=b.device) for b in bounds]
+        for b, total in zip(bounds, self.all):
+            for k in range(len(b.members)):
+                b.binding.set_scalar_from(k, "clip.of_all", total.data_ptr(), _lib.F64)
+
+    @torch.no_grad()
+    def measure(self, scale):
+        """scale: what the gradients are multiplied by, if anything."""
+        there = [(b, own) for b, own in zip(self.bounds, self.own) if any(b.ptrs)]
+        for b, _ in there:
+            b.binding.run("measure")
+        for total in self.all:
+            squares = [own.to(total.device, torch.float64) ** 2 for _, own in there]
+            norm = torch.stack(squares).sum().sqrt() if squares else torch.zeros(())
+            total.copy_(norm if scale is None else norm / scale.to(total.device))
+
+
+class Checks:
+    """Whether the gradients of all bindings are finite, as one number on every device: not 0 where one is not."""
+
+    def __init__(self, bounds):
+        self.bounds = bounds
+        self.found = {}                                # by device
+
+    @torch.no_grad()
+    def look(self):
+        there = [b for b in self.bounds if any(b.ptrs)]
+        for b in there:
+            b.scaling.let()                            # what the last step's guard said is not for this one
+            b.binding.run("check")
+        for device in {b.device for b in self.bounds}:
+            each = [b.found().to(device) for b in there]
+            self.found[device] = torch.stack(each).amax() if each else torch.zeros((), device=device)
+        return self.found

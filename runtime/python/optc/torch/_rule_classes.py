@@ -1,0 +1,191 @@
+"""optc.torch.AdamW and its like: a class for each rule of the library, made of its spec when it is asked for, and the
+stubs that tell editors of all of them (python -m optc.torch._rule_classes > __init__.pyi)."""
+import inspect
+import re
+import textwrap
+
+from . import _rules
+from ._group_keys import GroupKeys, range_text
+from ._engines import asked
+from ._optimizer import Optimizer
+
+# Spelled as their authors do; others by their words.
+SPELLED = {"adabelief": "AdaBelief", "adabound": "AdaBound", "adago": "AdaGO", "adamp": "AdamP", "adamuon": "AdaMuon",
+           "ademamix": "AdEMAMix", "adopt": "ADOPT", "asgo": "ASGO", "came": "CAME", "klshampoo": "KLShampoo",
+           "lamb": "LAMB", "lars": "LARS", "madgrad": "MADGRAD", "normuon": "NorMuon", "novograd": "NovoGrad",
+           "polargrad": "PolarGrad", "psgd": "PSGD", "psgd_kron": "PSGDKron", "sgdw": "SGDW", "soap": "SOAP",
+           "splus": "SPlus", **_rules.CLASSES}
+AROUND = (("with_", "Sequence[str]", ()), ("types", "Optional[Mapping[str, str]]", None),
+          ("products", "Optional[str]", None), ("static_grads", "bool", False), ("release_grads", "bool", False),
+          ("sort", "Optional[Callable]", None),
+          ("split", "Union[None, Mapping[str, int], Callable]", None), ("workspace", "int", 0))
+KEYWORD, EITHER = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+
+
+def class_name(spec):
+    return SPELLED.get(spec) or "".join(w.capitalize() for w in spec.split("_"))
+
+
+def names():
+    """{class: spec} of the library"""
+    return {class_name(n): n for n in _rules.rules()}
+
+
+def _own(spec):
+    """Parameters of a rule: torch's own for its rules, then the keys of groups, in the order of its text."""
+    text = _rules.text_of(spec)
+    keys = GroupKeys(spec, None, (), None, None, None, None)
+    defaults = keys.defaults({})
+    torchs = [p.replace(annotation=inspect.Parameter.empty) for p in _rules.torch_parameters(spec)] if keys.row else []
+    known = {p.name for p in torchs} | {"maximize", "differentiable"} | set(
+        _rules.torch_defaults(spec, {}) if keys.row else ())
+
+    def place(key):
+        at = re.search(r"\b%s\s*=" % re.escape(dict(keys.keys).get(key, (key,))[0]), text)
+        return (key in keys.choices or "." in key, "." in key, at.start() if at else len(text))
+    rest = sorted((k for k in defaults if k not in known), key=place)
+    found = torchs + [inspect.Parameter(
+        k.replace(".", "_"), KEYWORD if keys.row or k in keys.choices or "." in k else EITHER,
+        default=_plain(defaults[k])) for k in rest]
+    if "maximize" not in {p.name for p in torchs}:
+        found.append(inspect.Parameter("maximize", KEYWORD, default=False))
+    return sorted(found, key=lambda p: p.kind)
+
+
+def _plain(x):
+    if isinstance(x, tuple):
+        return tuple(map(_plain, x))
+    return int(x) if isinstance(x, float) and x == int(x) and abs(x) < 1e6 else x
+
+
+def signature(spec):
+    params = [inspect.Parameter("params", EITHER)] + _own(spec)
+    params += [inspect.Parameter(n, KEYWORD, default=d) for n, _, d in AROUND]
+    return inspect.Signature(params)
+
+
+def doc(spec):
+    text = _rules.text_of(spec)
+    lines = [_rules.field(text, "doc") + ".", "", _rules.field(text, "cite"), ""]
+    ranges, keys = asked(spec=spec).hypers(), GroupKeys(spec, None, (), None, None, None, None)
+    keys.defaults({})
+    held = {key: names for key, names in keys.keys if names != (key,)}
+    for p in _own(spec):
+        names = held.get(p.name, (p.name,))
+        limits = [range_text(ranges[n]) for n in names if n in ranges] if not keys.row else []
+        limits = ["one of " + ", ".join(c)] if isinstance(c := keys.declared.get(p.name), tuple) else limits
+        lines.append("%s: %s%s" % (p.name, p.default, " (%s)" % "; ".join(limits) if limits else ""))
+    if spec in _rules.TORCH:
+        lines.append("Keys, defaults and states are those of torch.optim.%s." % _rules.CLASSES[spec])
+    return "\n".join(lines)
+
+
+def make(name):
+    """The class of that name; AttributeError where the library has none."""
+    spec = names().get(name)
+    if spec is None:
+        raise AttributeError("module 'optc.torch' has no attribute '%s'" % name)
+    known = signature(spec)
+
+    def __init__(self, params, *args, **given):
+        bound = known.bind_partial(params, *args)
+        positional = {k: v for k, v in bound.arguments.items() if k != "params"}
+        twice = set(positional) & set(given)
+        if twice:
+            raise TypeError("%s: %s is given twice" % (name, ", ".join(twice)))
+        Optimizer.__init__(self, params, spec, **positional, **given)
+    __init__.__signature__ = known.replace(parameters=[inspect.Parameter("self", EITHER)] +
+                                           list(known.parameters.values()))
+    return type(name, (Optimizer,), {"__init__": __init__, "__doc__": doc(spec), "__module__": "optc.torch",
+                                     "spec": spec})
+
+
+# ---- stubs ----
+HEAD = '''# Made by `python -m optc.torch._rule_classes`: what optc.torch has, for editors and type checkers.
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+
+import torch
+
+from ._kfac import kfac_inputs as kfac_inputs
+from ._samples import per_sample as per_sample
+
+Number = Union[float, torch.Tensor]
+
+def sorted_by(optimizer: Optimizer) -> Dict[str, str]: ...
+
+class GradScaler(torch.amp.GradScaler): ...
+
+class Optimizer(torch.optim.Optimizer):
+    def __init__(self, params: Any, rule: Optional[str] = None, *, spec: Optional[str] = None,
+                 with_: Union[str, Sequence[str]] = (), options: Union[None, str, Mapping[str, Any]] = None,
+                 types: Optional[Mapping[str, str]] = None, wrappers: Optional[Mapping[str, str]] = None,
+                 products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
+                 sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None,
+                 workspace: int = 0, **given: Any) -> None: ...
+    def step(self, closure: Optional[Callable[[], Any]] = None) -> Any: ...
+    def run(self, entry: str) -> None: ...
+    def entries(self) -> List[str]: ...
+    def set_input(self, p: torch.Tensor, name: str, tensor: torch.Tensor) -> None: ...
+    def set_scalar(self, name: str, value: float, group: Optional[int] = None) -> None: ...
+    def value(self, name: str, p: Optional[torch.Tensor] = None) -> float: ...
+    def push(self) -> None: ...
+    def how(self) -> List[str]: ...
+    def held(self) -> Dict[str, int]: ...
+    def factors(self, p: Optional[torch.Tensor] = None) -> Dict[str, float]: ...
+    @property
+    def copies(self) -> int: ...
+'''
+
+
+def _kind(p):
+    known = {n: t for n, t, _ in AROUND}
+    if p.name in known:
+        return known[p.name]
+    if p.name in ("foreach", "fused"):
+        return "Optional[bool]"
+    d = p.default
+    if isinstance(d, bool):
+        return "bool"
+    if isinstance(d, tuple):
+        return "Tuple[%s]" % ", ".join("Optional[float]" if x is None else "float" for x in d)
+    if isinstance(d, str):
+        return "str"
+    if d is None:
+        return "Optional[%s]" % ("Number" if p.name == "base_lr" else "str")
+    return "Number"
+
+
+def stubs():
+    """The text of __init__.pyi."""
+    from . import FUNCTIONS
+    found = [HEAD, "\n".join(_function(f) for f in FUNCTIONS)]
+    for name, spec in sorted(names().items()):
+        text = _rules.text_of(spec)
+        rows, star = ["self", "params: Any"], False
+        for p in list(signature(spec).parameters.values())[1:]:
+            if p.kind == KEYWORD and not star:
+                rows.append("*")
+                star = True
+            rows.append("%s: %s = %r" % (p.name, _kind(p), p.default))
+        lines = ["class %s(Optimizer):" % name]
+        lines += _wrapped('"""%s. %s"""' % (_rules.field(text, "doc"), _rules.field(text, "cite")), 4, 4)
+        lines += _wrapped("def __init__(%s) -> None: ..." % ", ".join(rows), 4, 17)
+        found.append("\n".join(lines) + "\n")
+    return "\n".join(found)
+
+
+def _function(f):
+    """Its head."""
+    text = "def %s%s: ..." % (f.__name__, inspect.signature(f))
+    head, arrow, gives = text.rpartition(") -> ")       # behind the last bracket a line does not end
+    return "\n".join(_wrapped(head + arrow.replace(" ", "\0") + gives.replace(" ", "\0"), 0, 5 + len(f.__name__))
+                     ).replace("\0", " ") + "\n"
+
+
+def _wrapped(text, first, rest):
+    return textwrap.wrap(text, 118, initial_indent=" " * first, subsequent_indent=" " * rest, break_long_words=False,
+                         break_on_hyphens=False)
+
+
+if __name__ == "__main__":
+    print(stubs(), end="")

@@ -1,0 +1,52 @@
+"""Gradients stepped and released as backward makes them: no more than a few are there at a time."""
+import threading
+import weakref
+
+from ._tensor_binding import Changed
+from ._state import reread
+
+
+def watch(optimizer):
+    """A hook on every parameter that has none yet. It holds no optimizer alive."""
+    own = weakref.ref(optimizer)
+    one = optimizer.__dict__.setdefault("_one", threading.RLock())     # backward has a thread for each device
+
+    def arrived(p):
+        opt = own()
+        if opt is not None and id(p) in opt._watched:
+            with one:
+                step_one(opt, p)
+    for group in optimizer.param_groups:
+        for p in group["params"]:
+            if id(p) not in optimizer._watched and p.requires_grad:
+                optimizer._watched[id(p)] = p.register_post_accumulate_grad_hook(arrived)
+
+
+def step_one(opt, p):
+    """Every parameter has a binding of its own here."""
+    if opt._bounds is None or opt._shape != opt._layout() or reread(opt):
+        opt._bind()
+    b = _bound(opt, p)
+    try:
+        _give(opt, b)
+    except Changed:
+        opt._bind()
+        b = _bound(opt, p)
+        _give(opt, b)
+    b.run("step")
+    if b.unseen:
+        opt._appear(b)
+    b.let_go()
+    p.grad = None
+
+
+def _give(opt, b):
+    b.follow_stream()
+    opt._push()
+    b.find_grads()
+
+
+def _bound(opt, p):
+    if id(p) not in opt._of:                           # it was frozen
+        opt._bind()
+    return opt._of[id(p)]

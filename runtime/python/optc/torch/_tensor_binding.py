@@ -1,0 +1,577 @@
+"""One binding of a rule to torch's parameters: those of a device, a type, and a set of options."""
+import math
+from itertools import compress, repeat
+from operator import add, attrgetter, is_, is_not, le, mul, ne
+
+import torch
+
+from .. import _lib
+from .._api import Binding
+from ._engines import capturing
+from ._scaling import HIDDEN, OWN, Guard, Loss
+
+T = torch.Tensor
+_dtype = attrgetter("dtype")
+FEW = 1000       # of more gradients the types and strides are not read again while all are the same objects
+ON_HOST = {"dtype": torch.float32, "device": "cpu"}       # whatever torch's defaults are
+ONE = torch.ones((), **ON_HOST)
+
+
+class Changed(Exception):
+    """What was bound no longer holds: bind anew."""
+
+
+def row_major(x):
+    return x.is_contiguous()
+
+
+def same_layout(p, g):
+    return p.stride() == g.stride() or (row_major(p) and row_major(g))
+
+
+def dense(x):
+    """Whether its elements lie without gaps, in some order of its dimensions."""
+    expected = 1
+    for stride, size in sorted(zip(x.stride(), x.shape)):
+        if size > 1:
+            if stride != expected:
+                return False
+            expected *= size
+    return True
+
+
+def fitting(p):
+    """Memory as the parameter lies, or row-major where that has gaps."""
+    if dense(p):
+        return torch.empty_strided(p.shape, p.stride(), dtype=p.dtype, device=p.device)
+    return torch.empty(p.shape, dtype=p.dtype, device=p.device)
+
+
+def tensor_name(p, name):
+    return name or "a parameter of shape %s" % (tuple(p.shape),)
+
+
+def refuse(p, name):
+    """What optc does not step, by name."""
+    if type(p) not in (torch.Tensor, torch.nn.Parameter) and type(p).__torch_function__ is not \
+            torch._C._disabled_torch_function_impl:
+        raise TypeError("optc does not step tensors of %s yet: %s" % (type(p).__name__, tensor_name(p, name)))
+    if p.is_complex():
+        raise ValueError("optc does not step complex parameters: %s; give it torch.view_as_real of it"
+                         % tensor_name(p, name))
+    if p.layout != torch.strided:
+        raise ValueError("optc does not step sparse parameters: %s" % tensor_name(p, name))
+
+
+def refuse_grad(g, p, name):
+    if g.layout != torch.strided:
+        raise RuntimeError("optc does not step sparse gradients: that of %s" % tensor_name(p, name))
+    if g.device != p.device or g.shape != p.shape:
+        raise RuntimeError("the gradient of %s has shape %s on %s, and the parameter shape %s on %s" % (
+            tensor_name(p, name), tuple(g.shape), g.device, tuple(p.shape), p.device))
+    refuse_freed(g, "the gradient of ", tensor_name(p, name))
+
+
+def refuse_freed(x, what, name):
+    """Refuses a tensor whose storage was resized below its elements: the step would leave it."""
+    storage = x.untyped_storage()
+    if x.numel() and (not x.data_ptr() or x.storage_offset() * x.element_size() + _extent(x) > storage.nbytes()):
+        raise RuntimeError("the storage of %s%s has %d bytes, too few for its %d elements: it was resized or freed" % (
+            what, name, storage.nbytes(), x.numel()))
+
+
+def _inside(tensors, dtype):
+    """Whether contiguous tensors of a type, or None, end within their storages; others may count as outside."""
+    there = [x for x in tensors if x is not None]
+    ends = map(add, map(T.storage_offset, there), map(T.numel, there))
+    sizes = map(torch.UntypedStorage.nbytes, map(T.untyped_storage, there))
+    return all(map(le, map(mul, ends, repeat(dtype.itemsize if there else 0)), sizes))
+
+
+def refuse_shared(params, names):
+    """Refuses parameters with elements that are elements of another one too, or of the same one twice. Where ranges of
+    addresses cross, elements are compared: columns of one matrix may be parameters of their own."""
+    before = []                                        # (device, end, parameter, name) of ranges that may still cross
+    there = [(str(p.device), p.data_ptr(), p, n) for p, n in zip(params, names) if p.numel()]
+    for device, at, p, name in sorted(there, key=lambda row: row[:2]):
+        if not dense(p) and int(_marked(p, at, at + _extent(p)).sum()) < p.numel() * p.element_size():
+            raise ValueError("elements of %s share memory (its strides are %s): give optc a clone" % (name, p.stride()))
+        before = [row for row in before if row[0] == device and row[1] > at]
+        for _, end, q, other in before:
+            start, end = q.data_ptr(), max(end, at + _extent(p))
+            if bool((_marked(p, start, end) & _marked(q, start, end)).any()):
+                raise ValueError("the parameters %s and %s share memory: give optc one of them" % (other, name))
+        before.append((device, at + _extent(p), p, name))
+
+
+def _extent(x):
+    """Bytes from its first element to behind its last one."""
+    return (1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride()))) * x.element_size() if x.numel() else 0
+
+
+def _marked(x, start, end):
+    """A byte for every address from start to end: 1 where an element of x is."""
+    size, marks = x.element_size(), torch.zeros(end - start, dtype=torch.bool, device="cpu")
+    marks.as_strided((*x.shape, size), (*(size * s for s in x.stride()), 1), x.data_ptr() - start).fill_(True)
+    return marks
+
+
+class Member:
+    """A group's parameters in a binding: the group's number, them, their names and flags; the group's whole list, and
+    what was in it."""
+
+    def __init__(self, group, whole):
+        self.group, self.params, self.names, self.flags, self.splits = group, [], [], [], []
+        self.whole, self.was = whole, list(whole)
+
+    def add(self, p, name, flag, split):
+        self.params.append(p)
+        self.names.append(name)
+        self.flags.append(flag)
+        self.splits.append(split)
+
+
+class TensorBinding:
+    """old: what is bound now, {id of a parameter: (binding, number)}: states that are as this rule has them go on where
+    they lie, so that they are nowhere twice. names: what states are called outside. memory: the rule's Device."""
+
+    def __init__(self, memory, rule, members, hypers, static, old=None, names=None):
+        self.rule, self.members, self.static = rule, members, static
+        self.owners = [p for m in members for p in m.params]       # the optimizer's
+        self.params = self._locals()                   # and what is stepped, which is the same but of DTensors
+        self.names = [n for m in members for n in m.names]
+        self.asked = [x for m in members for x in zip(m.flags, m.splits)]
+        self.device = self.params[0].device
+        self.cuda, self.index = self.device.type == "cuda", self.device.index      # a step asks for them
+        self.memory = memory
+        self.copies = 0                                # of parameters and gradients that lie otherwise
+        self.staged = {}                               # number: a row-major copy that is stepped in a parameter's place
+        self.grad_copies = {}                          # number: memory for a gradient that lies otherwise
+        self.recorded = []                             # of that what graphs write to
+        self.single = [i for i, p in enumerate(self.params) if p.numel() == 1]     # autograd may hand these out as -x
+        self.held = self.last_ids = self.ptrs = None
+        self.sizes = list(map(T.numel, self.params))
+        self.dtype = None
+        self.versioned = [p for p in self.params if not p.is_inference()]      # others count no versions
+        self.views = [None] * len(self.params)         # {name: live state} of each
+        self.marks = [None] * len(self.params)         # {name: signature} of what opt.state shows of each
+        self.steps = torch.zeros(len(self.params), **ON_HOST)     # t of each, as torch keeps it; opt.state has views
+        self.counted = torch.zeros(len(self.params), **ON_HOST)   # a copy that users cannot edit
+        self.step_views = list(self.steps.unbind())
+        self.took = None                               # who takes part: None all of them, or ones and zeros
+        self.unseen = True                             # some have no states in the optimizer yet
+        self.sent, self.kept = {}, {}                  # hyperparameters as they were sent, and tensors among them
+        self.scaling = self.loss = None
+        self.stream, self.capturing = 0, False
+        self.domains = rule.states()
+        self.grouped = [n for n, d in self.domains.items() if d == "group" and not n.startswith(HIDDEN)]
+        sizes = [len(m.params) for m in members]
+        self.firsts = {sum(sizes[:k]): k for k in range(len(sizes))} if self.grouped else {}   # they show the group's
+        self.bases = {}                                # memory of bindings before this one that states still lie in
+        self._old, self._outer = old or {}, names or {}
+        for p, name in zip(self.params, self.names):
+            refuse_freed(p, "", name)
+        with self.guard(), torch.no_grad():
+            self._order_before()
+            self._bind(hypers)
+            self._order_after()
+        self.where = list(map(T.data_ptr, self.params))
+        self.alias = [p.detach() for p in self.params]     # a parameter that moves leaves its memory alive until seen
+        self._old = {}
+
+    # ---- binding ----
+    def _locals(self):
+        return self.owners
+
+    def _piece(self, _number):
+        """What the tensor is a piece of, for optc_bind."""
+        return {}
+
+    def _changed(self):
+        """Whose versions a run moves on."""
+        return self.versioned
+
+    def guard(self):
+        return torch.cuda.device(self.device) if self.cuda else nothing
+
+    def _order_before(self):
+        if self.cuda:
+            torch.cuda.current_stream(self.device).synchronize()
+
+    def _order_after(self):
+        if self.cuda:
+            self.binding.sync()
+            self.follow_stream()
+
+    def _bind(self, hypers):
+        """As they lie; by copies where they have gaps, or where the rule does not take other strides."""
+        odd = [i for i, p in enumerate(self.params) if not row_major(p)]
+        try:
+            self._stage_these(i for i in odd if not dense(self.params[i]))
+            self._attempt(hypers)
+        except _lib.ArgumentError as e:
+            if len(self.staged) == len(odd) or "strides (" not in str(e):
+                raise
+            self._stage_these(odd)
+            self._attempt(hypers)
+
+    def _stage_these(self, numbers):
+        self.staged = {i: self.params[i].contiguous() for i in numbers}
+        if self.staged:
+            self._order_before()                       # states may begin as copies of them
+
+    def _attempt(self, hypers):
+        groups, at = [], 0
+        for m, hyper in zip(self.members, hypers):
+            rows = []
+            for name, flag, split in zip(m.names, m.flags, m.splits):
+                lies = self.staged.get(at, self.params[at])
+                strides = None if row_major(lies) else lies.stride()
+                rows.append({"param": self._address(lies), "shape": tuple(lies.shape), "name": name, "strides": strides,
+                             "grad_strides": strides, "flags": flag, "split": split,
+                             "states": self._taken_over(at), **self._piece(at)})
+                at += 1
+            groups.append((rows, hyper))
+        self.binding = Binding(self.rule, groups)
+
+    def _taken_over(self, at):
+        """Addresses of states that go on where they lie; None: there are none, or they are others."""
+        old, i = self._old.get(id(self.owners[at]), (None, 0))
+        lies = self.params[at]
+        if old is None or old.rule is not self.rule or at in self.staged or i in old.staged or \
+                old.asked[i] != self.asked[at] or old.alias[i].shape != lies.shape or \
+                old.alias[i].stride() != lies.stride() or not lies.numel():
+            return None
+        lie = {n: old.binding.state(i, n)[0] for n, d in self.domains.items()
+               if d != "group" and not n.startswith(HIDDEN) and old.binding.has_state(i, n)}
+        for address in lie.values():
+            base = old.base(address)
+            self.bases[base.data_ptr()] = base
+        views, own = old.renew(i), {self._outer.get(n, n) for n in lie}
+        self.views[at] = {k: v for k, v in views.items() if k in own}
+        return [lie.get(n) for n in self.domains]
+
+    def base(self, address):
+        """The memory that a state lies in: this binding's, or one's before it."""
+        for start, memory in self.bases.items():
+            if start <= address < start + memory.numel():
+                return memory
+        return self.memory.holding(address)
+
+    def _address(self, x):
+        """Of no elements torch gives no address, and a binding wants one."""
+        return x.data_ptr() or self.memory.empty()
+
+    # ---- gradients ----
+    def find_grads(self):
+        """Hands over the gradients that moved. Every step reads p.grad and the addresses and sizes of all parameters
+        and gradients; types and strides too, but for many gradients that are all the same objects as before."""
+        if self.static and self.ptrs is not None and not self.grad_copies:
+            return
+        if self.capturing:
+            self.let_go()
+            self.ptrs = None                           # handed over in any case: what is captured keeps what it is given
+        grads = self._read()
+        self._params_stay()
+        if self.held is not None and all(map(is_, grads, self.held)) and \
+                list(map(T.data_ptr, grads)) == self.ptrs and list(map(T.numel, grads)) == self.sizes:
+            return
+        self._look(grads)
+        if len(grads) > FEW:
+            self._hold(grads)
+
+    def _read(self):
+        return [p.grad for p in self.params]
+
+    def _hold(self, grads):
+        """Holds gradients that were the same objects twice: an id is then theirs alone."""
+        ids = list(map(id, grads))
+        same = ids == self.last_ids and self.took is None and not self.grad_copies
+        self.held, self.last_ids = grads if same else None, ids
+
+    def let_go(self):
+        """Before gradients are set to None."""
+        self.held = self.last_ids = None
+
+    def _params_stay(self):
+        if not all(all(map(is_, m.whole, m.was)) for m in self.members):
+            raise Changed
+        where = list(map(T.data_ptr, self.params))
+        if where != self.where:
+            self._move(where)
+
+    def _move(self, where):
+        """Parameters lie elsewhere, as they lay: the binding goes there, and its states stay."""
+        alike = all(a.device == p.device and a.dtype == p.dtype and a.shape == p.shape and a.stride() == p.stride()
+                    for a, p in zip(self.alias, self.params))
+        if not alike or self.staged:
+            raise Changed
+        for p, name, was, now in zip(self.params, self.names, self.where, where):
+            if was != now:
+                refuse_freed(p, "", name)
+        self.held = self.ptrs = None                   # a gradient of before may have lain where a parameter is now
+        try:
+            self.binding.set_grads([0] * len(where))
+            self.binding.set_params([self._address(p) for p in self.params])
+        except _lib.Error:
+            raise Changed from None
+        self.where, self.alias = where, [p.detach() for p in self.params]
+
+    def _look(self, grads):
+        everyone = not any(map(is_, grads, repeat(None)))      # `in` would compare tensors
+        there = grads if everyone else [g for g in grads if g is not None]
+        try:
+            ptrs = list(map(T.data_ptr, there))
+            plain = all(map(T.is_contiguous, there)) and not self.staged and self.contiguous() and not any(
+                grads[i] is not None and grads[i].is_neg() for i in self.single)
+            nowhere, sizes = 0 in ptrs, list(map(T.numel, there))
+        except (RuntimeError, NotImplementedError):
+            self._refuse_grads(grads)
+            raise
+        if sizes != (self.sizes if everyone else [n for n, g in zip(self.sizes, grads) if g is not None]):
+            self._refuse_grads(grads)
+            raise Changed                              # parameters changed their sizes where they lie
+        if any(map(is_not, map(_dtype, there), repeat(self._grad_dtype(there)))):
+            raise Changed
+        if not plain or self.grad_copies:
+            ptrs = self._copied(grads)
+        elif not everyone:
+            found = iter(ptrs)
+            ptrs = [0 if g is None else next(found) for g in grads]
+        if ptrs == self.ptrs:
+            return
+        moved = there if self.ptrs is None else list(compress(grads, map(ne, ptrs, self.ptrs)))
+        if nowhere or not _inside(moved, self.dtype):
+            self._refuse_grads(grads)
+            ptrs = [a if a or g is None else self.memory.empty() for a, g in zip(ptrs, grads)]
+        if ptrs != self.ptrs:
+            self._set(ptrs, everyone)
+
+    def _refuse_grads(self, grads):
+        for g, p, name in zip(grads, self.params, self.names):
+            if g is not None:
+                refuse_grad(g, p, name)
+
+    def _grad_dtype(self, there):
+        if self.dtype is None and there:
+            self.dtype = there[0].dtype
+        return self.dtype
+
+    def contiguous(self):
+        if self._contiguous is None:
+            self._contiguous = all(map(T.is_contiguous, self.params))
+        return self._contiguous
+    _contiguous = None
+
+    @torch.no_grad()
+    def _copied(self, grads):
+        """Addresses of gradients, of copies where one lies otherwise than what is stepped."""
+        ptrs = []
+        for i, g in enumerate(grads):
+            if g is None:
+                ptrs.append(0)
+                continue
+            refuse_grad(g, self.params[i], self.names[i])
+            lies = self.staged.get(i, self.params[i])
+            if same_layout(lies, g) and not g.is_neg():
+                self.grad_copies.pop(i, None)
+            else:
+                if i not in self.grad_copies:
+                    like = lies if lies.dtype == g.dtype else lies.to(g.dtype)
+                    self.grad_copies[i] = fitting(like)
+                g = self.grad_copies[i].copy_(g)
+                if self.capturing:
+                    self.recorded.append(g)
+                self.copies += 1
+            ptrs.append(g.data_ptr())
+        return ptrs
+
+    def _set(self, ptrs, everyone):
+        self.binding.set_grads(ptrs)
+        self.ptrs = ptrs
+        self.took = None if everyone else torch.tensor([float(a != 0) for a in ptrs], **ON_HOST)
+
+    # ---- running ----
+    def run(self, entry):
+        if self.staged:
+            self._stage(True)
+        if entry == "step":
+            self.binding.step()
+            self._count()
+        else:
+            self.binding.run(entry)
+        if self.staged:
+            self._stage(False)
+        if not self.static:
+            torch.autograd.graph.increment_version(self._changed())
+
+    def _count(self):
+        if self.cuda and (self.scaling or self.capturing):
+            return                                     # the device alone knows; it is asked when states are saved
+        if self.scaling:
+            self.read_steps()
+        else:
+            more = ONE if self.took is None else self.took         # a number would be made a tensor first
+            self.steps.add_(more)
+            self.counted.add_(more)
+
+    def guarded(self, found, scale, scaled):
+        """By what a scaler handed over for the next step, if anything."""
+        if self.scaling is None and found is None and scale is None:
+            return
+        if self.scaling is None or (scaled and not self.scaling.scaled):
+            self.scaling = Guard(self, scaled)
+        self.scaling.take(self, found, scale)
+
+    def take_loss(self, loss):
+        self.loss = self.loss or Loss(self)
+        self.loss.take(loss)
+
+    @torch.no_grad()
+    def _stage(self, there):
+        for i, copy in self.staged.items():
+            copy.copy_(self.params[i]) if there else self.params[i].copy_(copy)
+            self.copies += 1
+
+    def follow_stream(self):
+        """torch's current stream is the binding's, from here on."""
+        if not self.cuda:
+            return
+        stream = torch._C._cuda_getCurrentRawStream(self.index)
+        self.capturing = capturing(self.device)
+        if stream != self.stream:
+            self.binding.set_stream(stream)
+            self.stream = stream
+            if not self.capturing:
+                self.memory.used_in(torch.cuda.current_stream(self.device), self._beside())
+
+    def _beside(self):
+        """Memory that a step uses beside the binding's own."""
+        own = [x.memory for x in (self.scaling, self.loss) if x and x.memory is not None]
+        return (*self.bases.values(), *self.staged.values(), *self.grad_copies.values(), *own)
+
+    def settle(self):
+        """Before the host reads or writes outside of a step: behind what the binding did, and in torch's current
+        stream, where what was captured may have been replayed."""
+        if self.cuda and torch._C._cuda_getCurrentRawStream(self.index) != self.stream:
+            self.binding.sync()
+            self.follow_stream()
+
+    # ---- states ----
+    def taken(self):
+        """Numbers of the tensors that had a gradient in the last step."""
+        return range(len(self.params)) if self.took is None else compress(range(len(self.params)), self.took.tolist())
+
+    def live(self, i):
+        """The live states of a tensor by their outer names."""
+        if self.views[i] is None:
+            self.views[i] = self._make_views(i)
+        return self.views[i]
+
+    def _make_views(self, i):
+        p, views = self.params[i], {}
+        lies = self.staged.get(i, p)
+        for name, domain in self.domains.items():
+            if domain == "group" or name.startswith(HIDDEN) or not self.binding.has_state(i, name):
+                continue
+            flat = self._tensor(i, name) if p.numel() or domain == "tensor" else \
+                torch.empty(0, dtype=p.dtype, device=p.device)
+            views[self._outer.get(name, name)] = self._placed(i, _shaped(flat, lies, domain))
+        if i in self.firsts:
+            k = self.firsts[i]
+            views.update((self._outer.get(n, n), self._tensor(k, n).view(())) for n in self.grouped
+                         if self.binding.has_state(k, n))
+        return views
+
+    def _tensor(self, i, name):
+        address, count, kind = self.binding.state(i, name)
+        return self.memory.tensor(address, count, kind, self.base(address))
+
+    def _placed(self, _number, view):
+        return view
+
+    def renew(self, i):
+        """The live states, new tensors in place of those whose own memory was exchanged (x.data = …, x.set_())."""
+        views, marks = self.live(i), self.marks[i]
+        moved = [k for k, v in views.items() if marks and signature(v) != marks[k]]
+        if moved:
+            made = self._make_views(i)
+            views.update((k, made[k]) for k in moved)
+        if marks and signature(self.step_views[i]) != marks["step"]:
+            self.step_views[i] = self.steps[i]
+        return views
+
+    def show(self, i):
+        """What opt.state[p] has: it is compared with that from now on."""
+        shown = {"step": self.step_views[i], **self.renew(i)}
+        self.marks[i] = {k: signature(v) for k, v in shown.items()}
+        return shown
+
+    def edited(self, i, key, value):
+        """Whether a value of opt.state[p] is another one than the live state."""
+        view = self.step_views[i] if key == "step" else self.live(i)[key]
+        return value is not view or (self.marks[i] is not None and signature(view) != self.marks[i][key])
+
+    def shows(self, i, own):
+        """Whether opt.state[p] is as it was shown."""
+        return self.marks[i] is not None and not any(self.edited(i, k, own.get(k)) for k in self.marks[i])
+
+    def set_steps(self, counts):
+        """Counts of all tensors, and of the binding: the most that one of them has."""
+        if any(counts) or bool(self.counted.any()):
+            ts = [n + skipped for n, skipped in zip(counts, self._skipped())]
+            most = max(ts)
+            self.binding.set_t(-1, most)
+            for i, n in enumerate(ts):
+                if n != most:
+                    self.binding.set_t(i, n)
+        self.counted.copy_(torch.tensor([float(n) for n in counts], **ON_HOST))
+        self.steps.copy_(self.counted)
+
+    def _skipped(self):
+        """By tensor: steps that a scaler left out, which the binding counts and the optimizer does not."""
+        every = range(len(self.params))
+        if OWN + "skipped" not in self.domains:
+            return [0 for _ in every]
+        return [int(self.binding.read(i, OWN + "skipped", 1)[0]) for i in every]
+
+    def read_steps(self):
+        """What replays of a graph counted is known to the device alone, and so is what was left out."""
+        counts = [float(self.binding.get_t(i) - n) for i, n in enumerate(self._skipped())]
+        kept = self.steps == self.counted              # others were edited since: the next step takes them
+        self.counted.copy_(torch.tensor(counts, **ON_HOST))
+        self.steps[kept] = self.counted[kept]
+
+    def found(self):
+        """Whether the last step's gradients were not finite, on the device."""
+        return self.memory.tensor(*self.binding.state(0, OWN + "found")).float()
+
+
+def signature(x):
+    """A tensor's shape, where it lies, and how."""
+    here = x if type(x) is T else getattr(x, "_local_tensor", x)       # of a DTensor
+    return x.shape, here.data_ptr(), here.dtype, here.shape, here.stride()
+
+
+def _shaped(flat, p, domain):
+    if domain == "tensor" and flat.numel() == 1:
+        return flat.view(())
+    if domain in ("row", "col") and p.dim() > 1:       # as torch's Adafactor has them: a mean keeps its dimension
+        shape = list(p.shape)
+        shape[-1 if domain == "row" else -2] = 1
+        if flat.numel() == math.prod(shape):
+            return flat.view(shape)
+    if domain == "elem" and flat.numel() == p.numel():
+        return flat.view(p.shape) if row_major(p) else flat.as_strided(p.shape, p.stride())
+    return flat
+
+
+class _Nothing:
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        return None
+
+
+nothing = _Nothing()

@@ -1,0 +1,605 @@
+/* What every generated CUDA program starts with: what a launch hands over, loads and stores of four values, and reductions in the one
+ * order that templates/reductions_c.h keeps on the CPU. */
+
+struct optc_unit { int tensor, unit; };         /* a unit of work: which tensor, which of its units */
+
+struct optc_launch {
+    const optc_view *views;
+    void *const *mem;                           /* as many pointers for each view as the rule has arrays */
+    const optc_unit *units;
+    long long count;                            /* units in all */
+    int guard;                                  /* 1: a stage of another phase than this step's returns at once */
+    int advance_t;                                   /* 1: a new step begins with this launch */
+    long long for_warps, for_blocks;            /* how many units, which come first, a warp (a vector a thread) and a block of a map have room for */
+};
+
+/* Where several stages are one kernel: the numbers of the arrays of this one, and its phase. */
+struct optc_numbers { int at[OPTC_SHARED], phase; };
+
+OPTC_FN long long optc_up(long long a, long long b) { return (a + b - 1) / b; }
+
+OPTC_FN int optc_least(long long a, int b) { return a < b ? (a < 0 ? 0 : (int)a) : b; }
+
+OPTC_FN long long optc_div(long long a, long long b)           /* a, b >= 0; nearly always within 32 bits */
+{
+    return (unsigned long long)(a | b) >> 32 ? a / b : (long long)((unsigned)a / (unsigned)b);
+}
+
+/* A copy, which no store can change. The arrays' addresses need not wait for the view. */
+template <int MEMS> OPTC_FN optc_view optc_look(const optc_launch &a, long long which)
+{
+    optc_view v = a.views[which];
+    v.mem = a.mem + which * MEMS;
+    return v;
+}
+
+/* What a thread of a map works on: a unit that a warp has to itself, one that a block has, or a piece of a larger one. */
+struct optc_work { int tensor, id; long long start; };
+
+template <int THREADS, int PIECES> OPTC_FN long long optc_work_rounds(const optc_launch &a)
+{
+    return optc_up(a.for_warps, THREADS / 32) + a.for_blocks - a.for_warps + (a.count - a.for_blocks) * PIECES;
+}
+
+/* Numbers of blocks and units fit 32 bits: a grid has fewer than 2^31 blocks. Every load of a map waits for this. */
+template <int THREADS, int PIECES, bool BACK> OPTC_FN optc_work optc_take(const optc_launch &a, int block)
+{
+    const int warps = (int)a.for_warps, blocks = (int)a.for_blocks, few = (warps + THREADS / 32 - 1) / (THREADS / 32);
+    const int pieces = few + blocks - warps;                                     /* blocks before those of the next sort */
+    const bool warp = block < few;
+    int nth = warps + block - few, piece = 0;
+    if (block >= pieces) {
+        const int k = BACK ? ((int)a.count - blocks) * PIECES - 1 - (block - pieces) : block - pieces;
+        nth = blocks + k / PIECES;
+        piece = k % PIECES;
+    }
+    if (warp)
+        nth = block * (THREADS / 32) + (int)threadIdx.x / 32;
+    const bool none = warp && nth >= warps;
+    const optc_unit u = a.units[none ? 0 : nth];
+    return optc_work{u.tensor, (int)threadIdx.x % (warp ? 32 : THREADS), none ? 1ll << 60 : (long long)u.unit * OPTC_SEG + piece * (OPTC_SEG / PIECES)};
+}
+
+/* Several values at once where the address allows it (a pointer's own alignment decides; pieces start at multiples of V). H: 0 plain,
+ * 1 streaming, 2 past the first-level cache. */
+template <int V, typename T> OPTC_FN bool optc_wide(const T *p) { return ((unsigned long long)p & (sizeof(T) * V > 16 ? 15 : sizeof(T) * V - 1)) == 0; }
+
+struct alignas(16) optc_w16 { unsigned long long a, b; };
+struct alignas(8) optc_w8 { unsigned long long a; };
+struct alignas(4) optc_w4 { unsigned a; };
+template <int BYTES> struct optc_word { typedef optc_w16 type; };
+template <> struct optc_word<8> { typedef optc_w8 type; };
+template <> struct optc_word<4> { typedef optc_w4 type; };
+
+template <int H> OPTC_FN optc_w16 optc_read(const optc_w16 *p)
+{
+    optc_w16 x;
+    if (H == 0)
+        x = *p;
+    else if (H == 1)
+        asm volatile("ld.global.cs.v2.u64 {%0, %1}, [%2];" : "=l"(x.a), "=l"(x.b) : "l"(p));
+    else
+        asm volatile("ld.global.L1::no_allocate.v2.u64 {%0, %1}, [%2];" : "=l"(x.a), "=l"(x.b) : "l"(p));
+    return x;
+}
+template <int H> OPTC_FN optc_w8 optc_read(const optc_w8 *p)
+{
+    optc_w8 x;
+    if (H == 0)
+        x = *p;
+    else if (H == 1)
+        asm volatile("ld.global.cs.u64 %0, [%1];" : "=l"(x.a) : "l"(p));
+    else
+        asm volatile("ld.global.L1::no_allocate.u64 %0, [%1];" : "=l"(x.a) : "l"(p));
+    return x;
+}
+template <int H> OPTC_FN optc_w4 optc_read(const optc_w4 *p) { return *p; }
+
+template <int H> OPTC_FN void optc_write(optc_w16 *p, optc_w16 x)
+{
+    if (H == 0)
+        *p = x;
+    else
+        asm volatile("st.global.cs.v2.u64 [%0], {%1, %2};" :: "l"(p), "l"(x.a), "l"(x.b) : "memory");
+}
+template <int H> OPTC_FN void optc_write(optc_w8 *p, optc_w8 x)
+{
+    if (H == 0)
+        *p = x;
+    else
+        asm volatile("st.global.cs.u64 [%0], %1;" :: "l"(p), "l"(x.a) : "memory");
+}
+template <int H> OPTC_FN void optc_write(optc_w4 *p, optc_w4 x) { *p = x; }
+
+/* A walk over elements is compiled twice: for optc_even everything is aligned and comes in whole vectors, so that a vector is there or it is not; for a bool each
+ * vector is looked at. */
+struct optc_even { };
+template <typename W> struct optc_is_even { static const bool value = false; };
+template <> struct optc_is_even<optc_even> { static const bool value = true; };
+template <> struct optc_is_even<const optc_even> { static const bool value = true; };
+
+template <typename W> constexpr int optc_steps(int n) { return optc_is_even<W>::value ? n : 1; }
+
+template <int V> OPTC_FN int optc_left(bool, long long n) { return optc_least(n, V); }
+
+//@ if optc_even
+template <int V> OPTC_FN int optc_left(optc_even, long long n) { return n > 0 ? V : 0; }
+
+/* Of a map whose block has elements for every thread: nothing is looked at. */
+struct optc_full { };
+
+template <typename W> struct optc_is_full { static const bool value = false; };
+template <> struct optc_is_full<optc_full> { static const bool value = true; };
+template <> struct optc_is_full<const optc_full> { static const bool value = true; };
+
+//@ if optc_full
+template <int V> OPTC_FN int optc_left(optc_full, long long) { return V; }
+
+//@ if optc_full
+template <int H, int V, typename T> OPTC_FN void optc_get(T (&v)[V], const T *p, int, optc_full)
+{
+    typedef typename optc_word<sizeof(T) * V>::type word;
+    union { T t[V]; word w[sizeof(T) * V / sizeof(word)]; } x;
+#pragma unroll
+    for (unsigned k = 0; k < sizeof(T) * V / sizeof(word); k++)
+        x.w[k] = optc_read<H>((const word *)p + k);
+    for (int i = 0; i < V; i++)
+        v[i] = x.t[i];
+}
+
+//@ if optc_full
+template <int H, int V, typename T> OPTC_FN void optc_put(T *p, const T (&v)[V], int, optc_full)
+{
+    typedef typename optc_word<sizeof(T) * V>::type word;
+    union { T t[V]; word w[sizeof(T) * V / sizeof(word)]; } x;
+    for (int i = 0; i < V; i++)
+        x.t[i] = v[i];
+#pragma unroll
+    for (unsigned k = 0; k < sizeof(T) * V / sizeof(word); k++)
+        optc_write<H>((word *)p + k, x.w[k]);
+}
+
+/* As if x were new here: what follows from it for each of eight rows is computed when it is wanted, not once for all strips of a tile, to wait in registers. */
+OPTC_FN int optc_fresh(int x)
+{
+#ifdef __CUDA_ARCH__
+    asm volatile("" : "+r"(x));
+#endif
+    return x;
+}
+OPTC_FN long long optc_fresh(long long x)
+{
+#ifdef __CUDA_ARCH__
+    asm volatile("" : "+l"(x));
+#endif
+    return x;
+}
+
+/* Of a tile an even walk reads every vector, one past the row's end from before it: loads that ask nothing can all be on their way at once. */
+template <int V> OPTC_FN int optc_sure(bool, int left) { return left; }
+template <int V> OPTC_FN int optc_sure(optc_even, int) { return V; }
+template <int V> OPTC_FN long long optc_inside(bool, long long col, long long) { return col; }
+template <int V> OPTC_FN long long optc_inside(optc_even, long long col, long long cols) { return col < cols ? col : cols - V; }
+
+//@ if optc_even
+template <int H, int V, typename T> OPTC_FN void optc_get(T (&v)[V], const T *p, int left, optc_even)
+{
+    typedef typename optc_word<sizeof(T) * V>::type word;
+    union { T t[V]; word w[sizeof(T) * V / sizeof(word)]; } x;
+    if (left)
+#pragma unroll
+        for (unsigned k = 0; k < sizeof(T) * V / sizeof(word); k++)
+            x.w[k] = optc_read<H>((const word *)p + k);
+    for (int i = 0; i < V; i++)
+        v[i] = left ? x.t[i] : T(0);
+}
+
+//@ if optc_even
+template <int H, int V, typename T> OPTC_FN void optc_put(T *p, const T (&v)[V], int left, optc_even)
+{
+    typedef typename optc_word<sizeof(T) * V>::type word;
+    union { T t[V]; word w[sizeof(T) * V / sizeof(word)]; } x;
+    for (int i = 0; i < V; i++)
+        x.t[i] = v[i];
+    if (left)
+#pragma unroll
+        for (unsigned k = 0; k < sizeof(T) * V / sizeof(word); k++)
+            optc_write<H>((word *)p + k, x.w[k]);
+}
+
+template <int H, int V, typename T> OPTC_FN void optc_get(T (&v)[V], const T *p, int left, bool wide)
+{
+    typedef typename optc_word<sizeof(T) * V>::type word;
+    if (wide && left >= V) {
+        union { T t[V]; word w[sizeof(T) * V / sizeof(word)]; } x;
+#pragma unroll
+        for (unsigned k = 0; k < sizeof(T) * V / sizeof(word); k++)
+            x.w[k] = optc_read<H>((const word *)p + k);
+        for (int i = 0; i < V; i++)
+            v[i] = x.t[i];
+    } else {
+        for (int i = 0; i < V; i++)
+            v[i] = i < left ? p[i] : T(0);
+    }
+}
+
+template <int H, int V, typename T> OPTC_FN void optc_put(T *p, const T (&v)[V], int left, bool wide)
+{
+    typedef typename optc_word<sizeof(T) * V>::type word;
+    if (wide && left >= V) {
+        union { T t[V]; word w[sizeof(T) * V / sizeof(word)]; } x;
+        for (int i = 0; i < V; i++)
+            x.t[i] = v[i];
+#pragma unroll
+        for (unsigned k = 0; k < sizeof(T) * V / sizeof(word); k++)
+            optc_write<H>((word *)p + k, x.w[k]);
+    } else {
+        for (int i = 0; i < V; i++)
+            if (i < left)
+                p[i] = v[i];
+    }
+}
+
+/* A vector's values, two at once. */
+template <int V> OPTC_FN void optc_to_bf16_all(unsigned short (&to)[V], const float (&x)[V])
+{
+#if defined __CUDA_ARCH__ && __CUDA_ARCH__ >= 800
+#pragma unroll
+    for (int i = 0; i < V; i += 2) {
+        unsigned r;
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(x[i + 1]), "f"(x[i]));
+        to[i] = (unsigned short)r;
+        to[i + 1] = (unsigned short)(r >> 16);
+    }
+#else
+    for (int i = 0; i < V; i++)
+        to[i] = optc_to_bf16(x[i]);
+#endif
+}
+
+template <int V> OPTC_FN void optc_to_f16_all(unsigned short (&to)[V], const float (&x)[V])
+{
+#if defined __CUDA_ARCH__ && __CUDA_ARCH__ >= 800
+#pragma unroll
+    for (int i = 0; i < V; i += 2) {
+        unsigned r;
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(x[i + 1]), "f"(x[i]));
+        to[i] = (unsigned short)r;
+        to[i + 1] = (unsigned short)(r >> 16);
+    }
+#else
+    for (int i = 0; i < V; i++)
+        to[i] = optc_to_f16(x[i]);
+#endif
+}
+
+/* Row, column and slice values for the elements of a flat pass. Where rows are multiples of V (even), V elements lie in one row. */
+struct optc_place { long long row, col; };
+
+OPTC_FN optc_place optc_find(const optc_view *self, long long offset)
+{
+    long long row = optc_div(offset, self->cols);
+    return optc_place{row, offset - row * self->cols};
+}
+
+OPTC_FN void optc_ahead(optc_place &at, const optc_view *self, int by)
+{
+    at.col += by;
+    if (at.col < self->cols)
+        return;
+    long long rows = at.col - self->cols < self->cols ? 1 : optc_div(at.col, self->cols);
+    at.col -= rows * self->cols;
+    at.row += rows;
+}
+
+template <int V, typename T, typename W> OPTC_FN void optc_get_rows(T (&v)[V], const T *p, const optc_view *self, optc_place at, int left, W)
+{
+    const bool even = optc_is_even<W>::value;
+    T x = left > 0 ? p[at.row] : T(0);
+    for (int i = 0; i < V; i++) {
+        if (!even && i && i < left && ++at.col == self->cols)
+            at.col = 0, x = p[++at.row];
+        v[i] = x;
+    }
+}
+
+/* An even walk of these is over one matrix. */
+template <int V, typename T, typename W> OPTC_FN void optc_get_slices(T (&v)[V], const T *p, const optc_view *self, optc_place at, int left, W)
+{
+    for (int i = 0; i < V; i++) {
+        if (i && ++at.col == self->cols)
+            at.col = 0, at.row++;
+        v[i] = optc_is_even<W>::value ? *p : i < left ? p[self->slices == 1 ? 0 : optc_div(at.row, self->rows)] : T(0);
+    }
+}
+
+template <int V, typename T, typename W> OPTC_FN void optc_get_cols(T (&v)[V], const T *p, const optc_view *self, optc_place at, int left, W wide)
+{
+    if (optc_is_even<W>::value) {               /* columns lie 64 bytes apart at the least, and come in whole vectors */
+        optc_get<0>(v, p + at.col, left, wide);
+        return;
+    }
+    for (int i = 0; i < V; i++) {
+        if (i && ++at.col == self->cols)
+            at.col = 0, at.row++;
+        v[i] = i < left ? p[(self->slices == 1 ? 0 : optc_div(at.row, self->rows) * self->cols) + at.col] : T(0);
+    }
+}
+
+/* The same inside a matrix with so many columns, of a list over two axes. */
+OPTC_FN optc_place optc_spot(long long across, long long at)
+{
+    long long row = optc_div(at, across);
+    return optc_place{row, at - row * across};
+}
+
+OPTC_FN void optc_onward(optc_place &at, long long across, int by)
+{
+    at.col += by;
+    if (at.col < across)
+        return;
+    long long rows = at.col - across < across ? 1 : optc_div(at.col, across);
+    at.col -= rows * across;
+    at.row += rows;
+}
+
+/* Of a flat pass that looks up values of matrices alone: a matrix is the row. */
+OPTC_FN optc_place optc_matrix(const optc_view *self, long long offset)
+{
+    return self->slices == 1 ? optc_place{0, offset} : optc_spot(self->rows * self->cols, offset);
+}
+
+/* A place of a flat pass, counted in its matrix. */
+OPTC_FN optc_place optc_within(const optc_view *self, optc_place at)
+{
+    if (self->slices > 1)
+        at.row -= optc_div(at.row, self->rows) * self->rows;
+    return at;
+}
+
+template <int V, typename T, typename W> OPTC_FN void optc_get_down(T (&v)[V], const T *p, long long across, optc_place at, int left, W)
+{
+    const bool even = optc_is_even<W>::value;
+    T x = left > 0 ? p[at.row] : T(0);
+    for (int i = 0; i < V; i++) {
+        if (!even && i && i < left && ++at.col == across)
+            at.col = 0, x = p[++at.row];
+        v[i] = x;
+    }
+}
+
+template <int V, typename T, typename W> OPTC_FN void optc_get_across(T (&v)[V], const T *p, long long across, optc_place at, int left, W wide)
+{
+    if (optc_is_even<W>::value) {
+        optc_get<0>(v, p + at.col, left, wide);
+        return;
+    }
+    for (int i = 0; i < V; i++) {
+        if (i && ++at.col == across)
+            at.col = 0;
+        v[i] = i < left ? p[at.col] : T(0);
+    }
+}
+
+/* The entry at the exchanged place of a matrix that has `down` columns. */
+template <int V, typename T, typename W> OPTC_FN void optc_get_transposed(T (&v)[V], const T *p, long long across, long long down, optc_place at, int left, W)
+{
+    const bool even = optc_is_even<W>::value;
+    for (int i = 0; i < V; i++) {
+        if (!even && i && ++at.col == across)
+            at.col = 0, at.row++;
+        v[i] = i < left ? p[(at.col + (even ? i : 0)) * down + at.row] : T(0);
+    }
+}
+
+template <int V, typename I, typename W> OPTC_FN void optc_index_down(I (&v)[V], long long down, long long across, optc_place at, W)
+{
+    for (int i = 0; i < V; i++) {
+        if (!optc_is_even<W>::value && i && ++at.col == across)
+            at.col = 0, at.row = at.row + 1 < down ? at.row + 1 : 0;       /* the next matrix */
+        v[i] = (I)at.row;
+    }
+}
+
+template <int V, typename I, typename W> OPTC_FN void optc_index_across(I (&v)[V], long long, long long across, optc_place at, W)
+{
+    for (int i = 0; i < V; i++) {
+        if (!optc_is_even<W>::value && i && ++at.col == across)
+            at.col = 0;
+        v[i] = (I)(at.col + (optc_is_even<W>::value ? i : 0));
+    }
+}
+
+/* Arrays of 16 bits, whose entries are numbers when they are read. */
+struct optc_bf16s {
+    const unsigned short *p;
+    OPTC_FN_MEMBER float operator[](long long i) const { return optc_from_bf16(p[i]); }
+};
+
+struct optc_f16s {
+    const unsigned short *p;
+    OPTC_FN_MEMBER float operator[](long long i) const { return optc_from_f16(p[i]); }
+};
+
+/* The kinds of reduction: where a lane starts, and how two values become one. */
+struct optc_sum {
+    template <typename T> static OPTC_FN_MEMBER T first() { return T(0); }
+    template <typename T> static OPTC_FN_MEMBER T with(T a, T b) { return a + b; }
+};
+
+struct optc_maxi {
+    template <typename T> static OPTC_FN_MEMBER T first() { return T(-OPTC_INF); }
+    static OPTC_FN_MEMBER float with(float a, float b) { return optc_maxf(a, b); }
+    static OPTC_FN_MEMBER double with(double a, double b) { return optc_max(a, b); }
+};
+
+struct optc_mini {
+    template <typename T> static OPTC_FN_MEMBER T first() { return T(OPTC_INF); }
+    static OPTC_FN_MEMBER float with(float a, float b) { return optc_minf(a, b); }
+    static OPTC_FN_MEMBER double with(double a, double b) { return optc_min(a, b); }
+};
+
+/* A value's square into a lane of a norm. The square of a float is exact in f64, so fma rounds as a product and a sum do. */
+struct optc_squares {
+    static OPTC_FN_MEMBER double with(double a, float x) { return fma((double)x, (double)x, a); }
+    static OPTC_FN_MEMBER double with(double a, double x) { return a + x * x; }
+};
+
+template <typename X> struct optc_squared {
+    X p;
+    OPTC_FN_MEMBER double operator[](long long i) const { const double x = (double)p[i]; return x * x; }
+};
+
+template <typename X> OPTC_FN optc_squared<X> optc_squares_of(X p) { return optc_squared<X>{p}; }
+
+/* A warp holds 128 lanes, four a thread: lane 4 * thread + i. Thread 0 ends with the result. */
+template <typename K, typename T> OPTC_FN T optc_tree(T (&acc)[4])
+{
+    for (int h = 16; h > 0; h /= 2)
+        for (int i = 0; i < 4; i++)
+            acc[i] = K::with(acc[i], __shfl_down_sync(0xffffffffu, acc[i], h));
+    acc[0] = K::with(acc[0], acc[2]);
+    acc[1] = K::with(acc[1], acc[3]);
+    return K::with(acc[0], acc[1]);
+}
+
+/* The first 128 threads of a block hold a lane each. Every thread gets the result. */
+template <typename K, typename T> OPTC_FN T optc_block_tree(T x, T *shared)
+{
+    __syncthreads();
+    if (threadIdx.x < OPTC_LANES)
+        shared[threadIdx.x] = x;
+    for (int h = OPTC_LANES / 2; h > 0; h /= 2) {
+        __syncthreads();
+        if (threadIdx.x < h)
+            shared[threadIdx.x] = K::with(shared[threadIdx.x], shared[threadIdx.x + h]);
+    }
+    __syncthreads();
+    return shared[0];
+}
+
+/* Values that the threads of a block have made ready, into the lanes. */
+template <typename K, typename T> OPTC_FN T optc_lanes(T lane, const T *values, int n)
+{
+    for (int l = threadIdx.x; threadIdx.x < OPTC_LANES && l < n; l += OPTC_LANES)
+        lane = K::with(lane, values[l]);
+    return lane;
+}
+
+template <typename K, typename T> OPTC_FN double optc_finish(const T *x, long long n, double *shared)
+{
+    double acc = K::template first<double>();
+    for (long long i = threadIdx.x; i < n; i += 32 * OPTC_LANES) {
+        T part[32];                             /* on their way together: one after the other would be a trip to memory each */
+#pragma unroll
+        for (int k = 0; k < 32; k++)
+            part[k] = i + k * OPTC_LANES < n ? x[i + k * OPTC_LANES] : T(0);
+#pragma unroll
+        for (int k = 0; k < 32; k++)
+            acc = i + k * OPTC_LANES < n ? K::with(acc, (double)part[k]) : acc;
+    }
+    return optc_block_tree<K, double>(acc, shared);
+}
+
+/* The same by one warp; its first thread gets the result. Thread t has lanes t, t + 32, t + 64 and t + 96. */
+template <typename K, typename T> OPTC_FN double optc_finish_warp(const T *x, long long n)
+{
+    double acc[4];
+    for (int k = 0; k < 4; k++)
+        acc[k] = K::template first<double>();
+#pragma unroll 2
+    for (long long j = threadIdx.x % 32; j < n; j += OPTC_LANES)
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            if (j + 32 * k < n)
+                acc[k] = K::with(acc[k], (double)x[j + 32 * k]);
+    double a = K::with(K::with(acc[0], acc[2]), K::with(acc[1], acc[3]));
+    for (int h = 16; h > 0; h /= 2)
+        a = K::with(a, __shfl_down_sync(0xffffffffu, a, h));
+    return a;
+}
+
+/* A row of an array by one warp, a lane a thread: its first thread gets the result. */
+template <typename K, typename X> OPTC_FN double optc_across(X x, long long n)
+{
+    double a = K::template first<double>();
+#pragma unroll 4
+    for (long long j = threadIdx.x % 32; j < n; j += OPTC_COL_LANES)
+        a = K::with(a, (double)x[j]);
+    for (int h = 16; h > 0; h /= 2)
+        a = K::with(a, __shfl_down_sync(0xffffffffu, a, h));
+    return a;
+}
+
+template <typename K, typename T> OPTC_FN T optc_row(const T *x, long long segs)
+{
+    double a = K::template first<double>();
+    for (long long j = 0; j < segs; j++)
+        a = K::with(a, (double)x[j]);
+    return (T)a;
+}
+
+/* The tiles of a column by eight threads: thread q has lanes q, q + 8, q + 16 and q + 24. The first warp gets the results of its block's 32
+ * columns. */
+template <typename K, typename T, typename X> OPTC_FN T optc_columns(X x, long long tiles, long long cols, bool in, double (*shared)[32])
+{
+    const int q = threadIdx.x / 32, l = threadIdx.x % 32;
+    double acc[4];
+    for (int k = 0; k < 4; k++)
+        acc[k] = K::template first<double>();
+    if (in) {
+#pragma unroll 2
+        for (long long j = q; j < tiles; j += OPTC_COL_LANES)
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+                if (j + 8 * k < tiles)
+                    acc[k] = K::with(acc[k], (double)x[(j + 8 * k) * cols]);
+    }
+    __syncthreads();
+    shared[q][l] = K::with(K::with(acc[0], acc[2]), K::with(acc[1], acc[3]));
+    __syncthreads();
+    for (int k = 0; k < 4; k++)
+        acc[k] = K::with(shared[k][l], shared[k + 4][l]);
+    return (T)K::with(K::with(acc[0], acc[2]), K::with(acc[1], acc[3]));
+}
+
+/* By one thread alone, where a stage folds what it finishes and every thread has values of its own: four lanes at a time, those that meet
+ * first in the tree; `part` keeps what waits for its partner. */
+template <typename K, typename T, int LANES, typename X> OPTC_FN double optc_alone(X x, long long n, long long stride)
+{
+    double part[8];
+    const int groups = LANES / 4;
+#pragma unroll 1
+    for (int g = 0; g < groups; g++) {
+        int first = 0;                              /* g with its bits reversed: neighbours in this order are partners in the tree */
+        for (int b = 1, r = groups / 2; r > 0; b *= 2, r /= 2)
+            first += g & b ? r : 0;
+        double acc[4];
+        for (int k = 0; k < 4; k++)
+            acc[k] = K::template first<double>();
+        for (long long j = first; j < n; j += LANES)
+            for (int k = 0; k < 4; k++)
+                if (j + groups * k < n)
+                    acc[k] = K::with(acc[k], (double)x[(j + groups * k) * stride]);
+        double a = K::with(K::with(acc[0], acc[2]), K::with(acc[1], acc[3]));
+        int depth = 0;
+        for (; g >> depth & 1; depth++)
+            a = K::with(part[depth], a);
+        part[depth] = a;
+    }
+    int top = 0;
+    for (int r = groups / 2; r > 0; r /= 2)
+        top++;
+    return part[top];
+}
+
+/* Up to 64 values in shared memory, by one warp: the rows of a tile. */
+template <typename K, typename T> OPTC_FN T optc_fold_rows(const T *x, int n)
+{
+    int l = threadIdx.x % 32;
+    T a = l < n ? x[l] : K::template first<T>(), b = l + 32 < n ? x[l + 32] : K::template first<T>();
+    a = K::with(a, b);
+    for (int h = 16; h > 0; h /= 2)
+        a = K::with(a, __shfl_down_sync(0xffffffffu, a, h));
+    return a;
+}

@@ -1,0 +1,268 @@
+/* Reductions on the CPU, in the one order that every target keeps: a segment of OPTC_SEG values has OPTC_LANES lanes, lane l takes
+ * values l, l + LANES, … in order, then halves fold together. A lane that takes no value holds the identity, which changes
+ * nothing, so a segment shorter than the lanes may start its tree lower (optc_width).
+ *
+ * OPTC_FOLDS, OPTC_COLS and OPTC_ENDS(T, s, k, first, with, dwith) make the functions for type T (suffix s) and kind k (sum, max, min),
+ * OPTC_AXIS those over whole arrays. */
+
+#define OPTC_ADD(a, b) ((a) + (b))
+
+#define OPTC_AS_IT_IS(x) (x)
+
+#define OPTC_SQUARE(x) ((double)(x) * (double)(x))
+
+#define OPTC_SQUARE_BF16(x) OPTC_SQUARE(optc_from_bf16(x))
+
+#define OPTC_SQUARE_F16(x) OPTC_SQUARE(optc_from_f16(x))
+
+OPTC_FN int optc_width(int n)                       /* lanes in use when n values are folded, as a power of two */
+{
+    int w = 1;
+    while (w < n && w < OPTC_LANES)
+        w *= 2;
+    return w;
+}
+
+/* Called once a segment or a row, not once a value: real functions, so that a rule of many stages compiles quickly. */
+#ifndef OPTC_CLONES
+#define OPTC_CLONES
+#endif
+#define OPTC_CALLED static __attribute__((noinline, unused)) OPTC_CLONES
+
+#define OPTC_FOLDS(T, s, k, first, with, dwith)                                                                        \
+    OPTC_CALLED void optc_start_##k##s(T *acc, int n)                                                                  \
+    {                                                                                                                  \
+        for (int l = 0; l < n; l++)                                                                                    \
+            acc[l] = (T)(first);                                                                                       \
+    }                                                                                                                  \
+    OPTC_CALLED void optc_lanes_##k##s(T *restrict acc, const T *restrict x, int n)                                    \
+    {                                                                                                                  \
+        int i = 0;                                                                                                     \
+        for (; i + OPTC_LANES <= n; i += OPTC_LANES)                                                                   \
+            for (int l = 0; l < OPTC_LANES; l++)                                                                       \
+                acc[l] = with(acc[l], x[i + l]);                                                                       \
+        for (int l = 0; l < n - i; l++)                                                                                \
+            acc[l] = with(acc[l], x[i + l]);                                                                           \
+    }                                                                                                                  \
+    OPTC_CALLED T optc_tree_##k##s(T *acc, int width)                                                                  \
+    {                                                                                                                  \
+        for (int h = width / 2; h > 0; h /= 2)                                                                         \
+            for (int l = 0; l < h; l++)                                                                                \
+                acc[l] = with(acc[l], acc[l + h]);                                                                     \
+        return acc[0];                                                                                                 \
+    }                                                                                                                  \
+    OPTC_CALLED T optc_fold_##k##s(const T *x, int n)          /* one short list: lanes, then the tree */              \
+    {                                                                                                                  \
+        T acc[OPTC_LANES];                                                                                             \
+        int w = optc_width(n);                                                                                         \
+        optc_start_##k##s(acc, w);                                                                                     \
+        optc_lanes_##k##s(acc, x, n);                                                                                  \
+        return optc_tree_##k##s(acc, w);                                                                               \
+    }
+
+/* Columns of a tile, side by side. */
+#define OPTC_COLS(T, s, k, first, with, dwith)                                                                         \
+    OPTC_CALLED void optc_cols_##k##s(T *restrict acc, const T *restrict x, int n)                                     \
+    {                                                                                                                  \
+        for (int i = 0; i < n; i++)                                                                                    \
+            acc[i] = with(acc[i], x[i]);                                                                               \
+    }                                                                                                                  \
+    OPTC_CALLED void optc_cols_end_##k##s(T *restrict acc, T *restrict out, int n)                                     \
+    {                                                                                                                  \
+        for (int h = OPTC_ROW_LANES / 2; h > 0; h /= 2)                                                                \
+            for (int r = 0; r < h; r++)                                                                                \
+                optc_cols_##k##s(acc + r * OPTC_TILE_COLS, acc + (r + h) * OPTC_TILE_COLS, n);                         \
+        for (int i = 0; i < n; i++)                                                                                    \
+            out[i] = acc[i];                                                                                           \
+    }
+
+/* Partials to results, in f64: a list of them, the tiles of each row, the tiles of each column. */
+#define OPTC_ENDS(T, s, k, first, with, dwith)                                                                         \
+    OPTC_CALLED double optc_finish_##k##s(const T *x, long long n)      /* a list of partials, in f64 */               \
+    {                                                                                                                  \
+        double acc[OPTC_LANES];                                                                                        \
+        int w = n < OPTC_LANES ? optc_width((int)n) : OPTC_LANES;                                                      \
+        for (int l = 0; l < w; l++)                                                                                    \
+            acc[l] = first;                                                                                            \
+        long long i = 0;                                                                                               \
+        for (; i + OPTC_LANES <= n; i += OPTC_LANES)                                                                   \
+            for (int l = 0; l < OPTC_LANES; l++)                                                                       \
+                acc[l] = dwith(acc[l], (double)x[i + l]);                                                              \
+        for (int l = 0; l < (int)(n - i); l++)                                                                         \
+            acc[l] = dwith(acc[l], (double)x[i + l]);                                                                  \
+        for (int h = w / 2; h > 0; h /= 2)                                                                             \
+            for (int l = 0; l < h; l++)                                                                                \
+                acc[l] = dwith(acc[l], acc[l + h]);                                                                    \
+        return acc[0];                                                                                                 \
+    }                                                                                                                  \
+    OPTC_CALLED void optc_rows_##k##s(T *out, const T *x, int n, long long segs)        /* the tiles of each row */    \
+    {                                                                                                                  \
+        for (int i = 0; i < n; i++) {                                                                                  \
+            double a = first;                                                                                          \
+            for (long long j = 0; j < segs; j++)                                                                       \
+                a = dwith(a, (double)x[i * segs + j]);                                                                 \
+            out[i] = (T)a;                                                                                             \
+        }                                                                                                              \
+    }                                                                                                                  \
+    OPTC_CALLED void optc_columns_##k##s(T *out, const T *x, int n, long long tiles, long long cols)                   \
+    {                                                                                                                  \
+        double acc[OPTC_COL_LANES][64];                                                                                \
+        for (int c = 0; c < n; c += 64) {                                                                              \
+            int m = n - c < 64 ? n - c : 64;                                                                           \
+            for (int l = 0; l < OPTC_COL_LANES; l++)                                                                   \
+                for (int i = 0; i < m; i++)                                                                            \
+                    acc[l][i] = first;                                                                                 \
+            for (long long j = 0; j < tiles; j++)                                                                      \
+                for (int i = 0; i < m; i++)                                                                            \
+                    acc[j % OPTC_COL_LANES][i] = dwith(acc[j % OPTC_COL_LANES][i], (double)x[j * cols + c + i]);       \
+            for (int h = OPTC_COL_LANES / 2; h > 0; h /= 2)                                                            \
+                for (int l = 0; l < h; l++)                                                                            \
+                    for (int i = 0; i < m; i++)                                                                        \
+                        acc[l][i] = dwith(acc[l][i], acc[l + h][i]);                                                   \
+            for (int i = 0; i < m; i++)                                                                                \
+                out[c + i] = (T)acc[0][i];                                                                             \
+        }                                                                                                              \
+    }
+
+/* Rows and columns of a whole array (gen/plan/plan.h, axis): entry j in lane j mod OPTC_COL_LANES, in f64, then halves. load: from what it is
+ * kept in. */
+#define OPTC_AXIS(T, s, k, first, load, dwith)                                                                         \
+    OPTC_CALLED void optc_across_##k##_##s(double *out, const T *x, int n, long long entries)                          \
+    {                                                                                                                  \
+        for (int i = 0; i < n; i++, x += entries) {                                                                    \
+            double acc[OPTC_COL_LANES];                                                                                \
+            for (int l = 0; l < OPTC_COL_LANES; l++)                                                                   \
+                acc[l] = first;                                                                                        \
+            long long j = 0;                                                                                           \
+            for (; j + OPTC_COL_LANES <= entries; j += OPTC_COL_LANES)                                                 \
+                for (int l = 0; l < OPTC_COL_LANES; l++)                                                               \
+                    acc[l] = dwith(acc[l], (double)load(x[j + l]));                                                    \
+            for (int l = 0; l < (int)(entries - j); l++)                                                               \
+                acc[l] = dwith(acc[l], (double)load(x[j + l]));                                                        \
+            for (int h = OPTC_COL_LANES / 2; h > 0; h /= 2)                                                            \
+                for (int l = 0; l < h; l++)                                                                            \
+                    acc[l] = dwith(acc[l], acc[l + h]);                                                                \
+            out[i] = acc[0];                                                                                           \
+        }                                                                                                              \
+    }                                                                                                                  \
+    OPTC_CALLED void optc_down_##k##_##s(double *out, const T *x, int n, long long entries, long long stride)          \
+    {                                                                                                                  \
+        double acc[OPTC_COL_LANES][64];                                                                                \
+        for (int c = 0; c < n; c += 64) {                                                                              \
+            int m = n - c < 64 ? n - c : 64;                                                                           \
+            for (int l = 0; l < OPTC_COL_LANES; l++)                                                                   \
+                for (int i = 0; i < m; i++)                                                                            \
+                    acc[l][i] = first;                                                                                 \
+            for (long long j = 0; j < entries; j++)                                                                    \
+                for (int i = 0; i < m; i++)                                                                            \
+                    acc[j % OPTC_COL_LANES][i] = dwith(acc[j % OPTC_COL_LANES][i], (double)load(x[j * stride + c + i])); \
+            for (int h = OPTC_COL_LANES / 2; h > 0; h /= 2)                                                            \
+                for (int l = 0; l < h; l++)                                                                            \
+                    for (int i = 0; i < m; i++)                                                                        \
+                        acc[l][i] = dwith(acc[l][i], acc[l + h][i]);                                                   \
+            for (int i = 0; i < m; i++)                                                                                \
+                out[c + i] = acc[0][i];                                                                                \
+        }                                                                                                              \
+    }
+
+//@ = optc_start_sumf optc_lanes_sumf optc_tree_sumf optc_fold_sumf
+OPTC_FOLDS(float, f, sum, 0.0, OPTC_ADD, OPTC_ADD)
+
+//@ = optc_cols_sumf optc_cols_end_sumf
+OPTC_COLS(float, f, sum, 0.0, OPTC_ADD, OPTC_ADD)
+
+//@ = optc_finish_sumf optc_rows_sumf optc_columns_sumf
+OPTC_ENDS(float, f, sum, 0.0, OPTC_ADD, OPTC_ADD)
+
+//@ = optc_start_maxf optc_lanes_maxf optc_tree_maxf optc_fold_maxf
+OPTC_FOLDS(float, f, max, -OPTC_INF, optc_maxf, optc_max)
+
+//@ = optc_cols_maxf optc_cols_end_maxf
+OPTC_COLS(float, f, max, -OPTC_INF, optc_maxf, optc_max)
+
+//@ = optc_finish_maxf optc_rows_maxf optc_columns_maxf
+OPTC_ENDS(float, f, max, -OPTC_INF, optc_maxf, optc_max)
+
+//@ = optc_start_minf optc_lanes_minf optc_tree_minf optc_fold_minf
+OPTC_FOLDS(float, f, min, OPTC_INF, optc_minf, optc_min)
+
+//@ = optc_cols_minf optc_cols_end_minf
+OPTC_COLS(float, f, min, OPTC_INF, optc_minf, optc_min)
+
+//@ = optc_finish_minf optc_rows_minf optc_columns_minf
+OPTC_ENDS(float, f, min, OPTC_INF, optc_minf, optc_min)
+
+//@ = optc_start_sum optc_lanes_sum optc_tree_sum optc_fold_sum
+OPTC_FOLDS(double, , sum, 0.0, OPTC_ADD, OPTC_ADD)
+
+//@ = optc_cols_sum optc_cols_end_sum
+OPTC_COLS(double, , sum, 0.0, OPTC_ADD, OPTC_ADD)
+
+//@ = optc_finish_sum optc_rows_sum optc_columns_sum
+OPTC_ENDS(double, , sum, 0.0, OPTC_ADD, OPTC_ADD)
+
+//@ = optc_start_max optc_lanes_max optc_tree_max optc_fold_max
+OPTC_FOLDS(double, , max, -OPTC_INF, optc_max, optc_max)
+
+//@ = optc_cols_max optc_cols_end_max
+OPTC_COLS(double, , max, -OPTC_INF, optc_max, optc_max)
+
+//@ = optc_finish_max optc_rows_max optc_columns_max
+OPTC_ENDS(double, , max, -OPTC_INF, optc_max, optc_max)
+
+//@ = optc_start_min optc_lanes_min optc_tree_min optc_fold_min
+OPTC_FOLDS(double, , min, OPTC_INF, optc_min, optc_min)
+
+//@ = optc_cols_min optc_cols_end_min
+OPTC_COLS(double, , min, OPTC_INF, optc_min, optc_min)
+
+//@ = optc_finish_min optc_rows_min optc_columns_min
+OPTC_ENDS(double, , min, OPTC_INF, optc_min, optc_min)
+
+//@ = optc_across_sum_f32 optc_down_sum_f32
+OPTC_AXIS(float, f32, sum, 0.0, OPTC_AS_IT_IS, OPTC_ADD)
+
+//@ = optc_across_max_f32 optc_down_max_f32
+OPTC_AXIS(float, f32, max, -OPTC_INF, OPTC_AS_IT_IS, optc_max)
+
+//@ = optc_across_min_f32 optc_down_min_f32
+OPTC_AXIS(float, f32, min, OPTC_INF, OPTC_AS_IT_IS, optc_min)
+
+//@ = optc_across_sum_f64 optc_down_sum_f64
+OPTC_AXIS(double, f64, sum, 0.0, OPTC_AS_IT_IS, OPTC_ADD)
+
+//@ = optc_across_max_f64 optc_down_max_f64
+OPTC_AXIS(double, f64, max, -OPTC_INF, OPTC_AS_IT_IS, optc_max)
+
+//@ = optc_across_min_f64 optc_down_min_f64
+OPTC_AXIS(double, f64, min, OPTC_INF, OPTC_AS_IT_IS, optc_min)
+
+//@ = optc_across_sum_bf16 optc_down_sum_bf16
+OPTC_AXIS(unsigned short, bf16, sum, 0.0, optc_from_bf16, OPTC_ADD)
+
+//@ = optc_across_max_bf16 optc_down_max_bf16
+OPTC_AXIS(unsigned short, bf16, max, -OPTC_INF, optc_from_bf16, optc_max)
+
+//@ = optc_across_min_bf16 optc_down_min_bf16
+OPTC_AXIS(unsigned short, bf16, min, OPTC_INF, optc_from_bf16, optc_min)
+
+//@ = optc_across_sum_f16 optc_down_sum_f16
+OPTC_AXIS(unsigned short, f16, sum, 0.0, optc_from_f16, OPTC_ADD)
+
+//@ = optc_across_max_f16 optc_down_max_f16
+OPTC_AXIS(unsigned short, f16, max, -OPTC_INF, optc_from_f16, optc_max)
+
+//@ = optc_across_min_f16 optc_down_min_f16
+OPTC_AXIS(unsigned short, f16, min, OPTC_INF, optc_from_f16, optc_min)
+
+//@ = optc_across_squares_f32 optc_down_squares_f32
+OPTC_AXIS(float, f32, squares, 0.0, OPTC_SQUARE, OPTC_ADD)
+
+//@ = optc_across_squares_f64 optc_down_squares_f64
+OPTC_AXIS(double, f64, squares, 0.0, OPTC_SQUARE, OPTC_ADD)
+
+//@ = optc_across_squares_bf16 optc_down_squares_bf16
+OPTC_AXIS(unsigned short, bf16, squares, 0.0, OPTC_SQUARE_BF16, OPTC_ADD)
+
+//@ = optc_across_squares_f16 optc_down_squares_f16
+OPTC_AXIS(unsigned short, f16, squares, 0.0, OPTC_SQUARE_F16, OPTC_ADD)

@@ -1,0 +1,265 @@
+/* A libcublas.so.13 for the emulated driver: plain loops, one after another in the order of their stream, into its graph while that is captured. It refuses what the real one would or
+ * might: sizes and leading dimensions that do not fit, memory that is not the device's or that another matrix of the batch has, a stream or a workspace that was not set anew.
+ * EMU_FAIL: which call fails (emu_fail.h). emu_products: how many products were asked for, and of how many matrices. */
+#define _GNU_SOURCE
+#include "runtime/library/rule/nvrtc.h"
+#include <stdint.h>
+#include "runtime/core/matrix/cublas.h"
+
+#include "tests/emu/emu_fail.h"
+enum { EMU_INTERNAL = 14 };
+#define CALL do { if (told_to_fail("libcublas.so.13")) return CUBLAS_STATUS_EXECUTION_FAILED; } while (0)
+
+#include <dlfcn.h>
+#include <math.h>
+#include <stdlib.h>
+
+typedef struct Handle { CUstream stream; bool has_stream; void *workspace; size_t bytes; } Handle;
+typedef struct Product {
+    cublasOperation_t ta, tb;
+    int64_t m, n, k, lda, ldb, ldc, count;
+    long long sa, sb, sc;                              /* strides; else arrays of pointers */
+    const void *a, *b;
+    void *c;
+    bool strided;
+    cudaDataType type;
+    cublasComputeType_t compute;
+    double alpha, beta;
+    Handle *h;
+} Product;
+
+static long long products, matrices, broken;
+void emu_products(long long out[3]);
+void emu_products(long long out[3]) { out[0] = products, out[1] = matrices, out[2] = broken; }
+static int refuse(const char *why) { return broken++, fprintf(stderr, "emulated cuBLAS: %s\n", why), CUBLAS_STATUS_INVALID_VALUE; }
+
+/* ---- numbers ---- */
+static int width(cudaDataType t) { return t == CUDA_R_64F ? 8 : t == CUDA_R_32F ? 4 : 2; }
+
+static double from_bits(unsigned u) { float x; return memcpy(&x, &u, 4), x; }
+static unsigned bits_of(float x) { unsigned u; return memcpy(&u, &x, 4), u; }
+
+static double load(cudaDataType t, const void *p, int64_t i)
+{
+    if (t == CUDA_R_64F)
+        return ((const double *)p)[i];
+    if (t == CUDA_R_32F)
+        return ((const float *)p)[i];
+    unsigned x = ((const unsigned short *)p)[i], mag = x & 0x7fff;
+    if (t == CUDA_R_16BF)
+        return from_bits(x << 16);
+    double v = mag >> 10 == 31 ? (mag & 1023 ? NAN : INFINITY) : mag >> 10 ? ldexp(1024 + (mag & 1023), (int)(mag >> 10) - 25) : ldexp(mag, -24);
+    return x & 0x8000 ? -v : v;
+}
+
+static unsigned short to_half(float f)
+{
+    unsigned sign = bits_of(f) >> 16 & 0x8000;
+    double x = fabs((double)f);
+    if (isnan(x))
+        return 0x7fff;
+    int e;
+    frexp(x, &e);
+    double unit = x < ldexp(1, -14) ? ldexp(1, -24) : ldexp(1, e - 11), r = nearbyint(x / unit) * unit;
+    if (r >= 65520)
+        return (unsigned short)(sign | 0x7c00);
+    if (r < ldexp(1, -14))
+        return (unsigned short)(sign | (unsigned)ldexp(r, 24));
+    frexp(r, &e);
+    return (unsigned short)(sign | (unsigned)(e + 14) << 10 | ((unsigned)ldexp(r, 11 - e) & 1023));
+}
+
+static void store(cudaDataType t, void *p, int64_t i, double x)
+{
+    unsigned u = bits_of((float)x);
+    if (t == CUDA_R_64F)
+        ((double *)p)[i] = x;
+    else if (t == CUDA_R_32F)
+        ((float *)p)[i] = (float)x;
+    else
+        ((unsigned short *)p)[i] = t == CUDA_R_16F ? to_half((float)x) : isnan(x) ? 0x7fff : (unsigned short)((u + 0x7fff + (u >> 16 & 1)) >> 16);
+}
+
+/* tf32 has 10 bits of mantissa. */
+static double operand(const Product *p, const void *x, int64_t i)
+{
+    double v = load(p->type, x, i);
+    if (p->compute != CUBLAS_COMPUTE_32F_FAST_TF32 || !isfinite(v))
+        return v;
+    unsigned u = bits_of((float)v);
+    return from_bits((u + 0xfff + (u >> 13 & 1)) & ~0x1fffu);
+}
+
+/* n vectors of length k that are summed over, one behind the other. along: as they lie; else each is a row. */
+static double *unpack(const Product *p, const void *x, int64_t n, int64_t ld, bool along)
+{
+    double *out = malloc(sizeof *out * (size_t)(n * p->k) + 1);
+    for (int64_t i = 0; out && i < n; i++)
+        for (int64_t l = 0; l < p->k; l++)
+            out[i * p->k + l] = operand(p, x, along ? l + i * ld : i + l * ld);
+    return out;
+}
+
+/* Column by column, as cuBLAS has matrices. */
+static void multiply(const Product *p, const void *a, const void *b, void *c)
+{
+    bool f64 = p->compute == CUBLAS_COMPUTE_64F;
+    double *rows = unpack(p, a, p->m, p->lda, p->ta), *cols = unpack(p, b, p->n, p->ldb, !p->tb);
+    if (!rows || !cols)
+        refuse("out of memory");
+    for (int64_t j = 0; rows && cols && j < p->n; j++)
+        for (int64_t i = 0; i < p->m; i++) {
+            const double *x = rows + i * p->k, *y = cols + j * p->k;
+            double wide = 0;
+            float sum = 0;
+            for (int64_t l = 0; f64 && l < p->k; l++)
+                wide += x[l] * y[l];
+            for (int64_t l = 0; !f64 && l < p->k; l++)
+                sum += (float)x[l] * (float)y[l];
+            double was = p->beta == 0 ? 0 : load(p->type, c, i + j * p->ldc);
+            store(p->type, c, i + j * p->ldc, f64 ? p->alpha * wide + p->beta * was : (float)p->alpha * sum + (float)p->beta * (float)was);
+        }
+    free(rows);
+    free(cols);
+}
+
+/* ---- what happens in the stream ---- */
+static int (*in_stream)(CUstream, void (*)(const void *), const void *, size_t);
+static int (*reaches)(const void *, size_t);
+
+static const void *nth(const Product *p, const void *base, long long stride, int64_t i)
+{
+    return p->strided ? (const char *)base + i * stride * width(p->type) : ((const void *const *)base)[i];
+}
+
+static size_t extent(const Product *p, int64_t rows, int64_t cols, int64_t ld)
+{
+    return rows && cols ? (size_t)((cols - 1) * ld + rows) * (size_t)width(p->type) : 0;
+}
+
+/* Tensor cores by arrays of pointers: what the library's manual asks for, and does not check. */
+static bool lies_ill(const Product *p, const void *x)
+{
+    bool cores = p->type == CUDA_R_16F || p->type == CUDA_R_16BF || p->compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+    unsigned by = p->k % 8 == 0 ? 16 : p->k % 2 == 0 ? 4 : 1;
+    return cores && !p->strided && p->k && (uintptr_t)x % by;
+}
+
+static bool overlap(const void *x, size_t nx, const void *y, size_t ny)
+{
+    return (uintptr_t)x < (uintptr_t)y + ny && (uintptr_t)y < (uintptr_t)x + nx;
+}
+
+static void run(const void *data)
+{
+    const Product *p = data;
+    if (!p->strided && !(reaches(p->a, (size_t)p->count * 8) && reaches(p->b, (size_t)p->count * 8) && reaches(p->c, (size_t)p->count * 8))) {
+        refuse("an array of pointers does not lie in the device's memory");
+        return;
+    }
+    size_t na = extent(p, p->ta ? p->k : p->m, p->ta ? p->m : p->k, p->lda), nb = extent(p, p->tb ? p->n : p->k, p->tb ? p->k : p->n, p->ldb), nc = extent(p, p->m, p->n, p->ldc);
+    for (int64_t i = 0; i < p->count; i++) {
+        const void *a = nth(p, p->a, p->sa, i), *b = nth(p, p->b, p->sb, i);
+        void *c = (void *)(uintptr_t)nth(p, p->c, p->sc, i);
+        bool twice = i && nth(p, p->c, p->sc, i - 1) == c;
+        if (!reaches(a, na) || !reaches(b, nb) || !reaches(c, nc) || (uintptr_t)a % (unsigned)width(p->type) || (uintptr_t)b % (unsigned)width(p->type) || (uintptr_t)c % (unsigned)width(p->type) || twice)
+            refuse(twice ? "two matrices of a batch are written to one place" : "a matrix does not lie in the device's memory, or not by its type");
+        else if (lies_ill(p, a) || lies_ill(p, b) || lies_ill(p, c))
+            refuse("a matrix of a batch that tensor cores take is not aligned to 16 bytes, or by odd lengths to 4");
+        else if (overlap(a, na, c, nc) || overlap(b, nb, c, nc))
+            refuse("a result is written over an operand");
+        else
+            multiply(p, a, b, c);
+    }
+}
+
+static int enqueue(Product *p, const void *alpha, const void *beta, cudaDataType b, cudaDataType c, cublasGemmAlgo_t algo)
+{
+    Handle *h = p->h;
+    bool f64 = p->type == CUDA_R_64F;
+    if (!in_stream) {
+        *(void **)&in_stream = dlsym(RTLD_DEFAULT, "emu_in_stream");
+        *(void **)&reaches = dlsym(RTLD_DEFAULT, "emu_reaches");
+    }
+    if (!h || !in_stream || !reaches)
+        return CUBLAS_STATUS_NOT_INITIALIZED;
+    if (!h->has_stream || !h->workspace)
+        return refuse("a product before a stream and behind it a workspace were set");
+    if (p->m < 0 || p->n < 0 || p->k < 0 || p->count < 0 || p->ta > 1 || p->tb > 1 || algo != CUBLAS_GEMM_DEFAULT)
+        return refuse("a size below 0, or an operation it does not know");
+    if (p->lda < 1 || p->ldb < 1 || p->ldc < 1 || p->lda < (p->ta ? p->k : p->m) || p->ldb < (p->tb ? p->n : p->k) || p->ldc < p->m)
+        return refuse("a leading dimension is less than a column is long");
+    if (p->type != b || p->type != c || f64 != (p->compute == CUBLAS_COMPUTE_64F) || (p->compute == CUBLAS_COMPUTE_32F_FAST_TF32 && p->type != CUDA_R_32F))
+        return refuse("types that do not go together");
+    p->alpha = f64 ? *(const double *)alpha : *(const float *)alpha;
+    p->beta = f64 ? *(const double *)beta : *(const float *)beta;
+    products++;
+    matrices += p->count;
+    return in_stream(h->stream, run, p, sizeof *p) ? EMU_INTERNAL : 0;
+}
+
+#define BATCHED(name, I)                                                                                                                                                                  \
+    int name(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, I m, I n, I k, const void *alpha, const void *const *a, cudaDataType at, I lda, const void *const *b,         \
+             cudaDataType bt, I ldb, const void *beta, void *const *c, cudaDataType ct, I ldc, I count, cublasComputeType_t compute, cublasGemmAlgo_t algo);                           \
+    int name(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, I m, I n, I k, const void *alpha, const void *const *a, cudaDataType at, I lda, const void *const *b,         \
+             cudaDataType bt, I ldb, const void *beta, void *const *c, cudaDataType ct, I ldc, I count, cublasComputeType_t compute, cublasGemmAlgo_t algo)                            \
+    {                                                                                                                                                                                     \
+        CALL;                                                                                                                                                                             \
+        Product p = {.ta = ta, .tb = tb, .m = m, .n = n, .k = k, .lda = lda, .ldb = ldb, .ldc = ldc, .count = count, .a = a, .b = b, .c = (void *)(uintptr_t)c, .type = at,               \
+                     .compute = compute, .h = h};                                                                                                                                         \
+        return enqueue(&p, alpha, beta, bt, ct, algo);                                                                                                                                    \
+    }
+BATCHED(cublasGemmBatchedEx, int)
+BATCHED(cublasGemmBatchedEx_64, int64_t)
+
+#define STRIDED(name, I)                                                                                                                                                                  \
+    int name(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, I m, I n, I k, const void *alpha, const void *a, cudaDataType at, I lda, long long sa, const void *b,         \
+             cudaDataType bt, I ldb, long long sb, const void *beta, void *c, cudaDataType ct, I ldc, long long sc, I count, cublasComputeType_t compute, cublasGemmAlgo_t algo);      \
+    int name(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, I m, I n, I k, const void *alpha, const void *a, cudaDataType at, I lda, long long sa, const void *b,         \
+             cudaDataType bt, I ldb, long long sb, const void *beta, void *c, cudaDataType ct, I ldc, long long sc, I count, cublasComputeType_t compute, cublasGemmAlgo_t algo)       \
+    {                                                                                                                                                                                     \
+        CALL;                                                                                                                                                                             \
+        Product p = {.ta = ta, .tb = tb, .m = m, .n = n, .k = k, .lda = lda, .ldb = ldb, .ldc = ldc, .count = count, .sa = sa, .sb = sb, .sc = sc, .a = a, .b = b, .c = c,                \
+                     .strided = true, .type = at, .compute = compute, .h = h};                                                                                                            \
+        return enqueue(&p, alpha, beta, bt, ct, algo);                                                                                                                                    \
+    }
+STRIDED(cublasGemmStridedBatchedEx, int)
+STRIDED(cublasGemmStridedBatchedEx_64, int64_t)
+
+/* ---- handles ---- */
+int cublasCreate_v2(cublasHandle_t *h);
+int cublasDestroy_v2(cublasHandle_t h);
+int cublasGetProperty(libraryPropertyType what, int *out);
+int cublasSetStream_v2(cublasHandle_t h, cudaStream_t s);
+int cublasSetWorkspace_v2(cublasHandle_t h, void *p, size_t n);
+int cublasSetMathMode(cublasHandle_t h, cublasMath_t mode);
+int cublasSetPointerMode_v2(cublasHandle_t h, cublasPointerMode_t mode);
+const char *cublasGetStatusString(cublasStatus_t rc);
+int cublasCreate_v2(cublasHandle_t *h) { CALL; return *h = calloc(1, sizeof(Handle)), 0; }
+int cublasDestroy_v2(cublasHandle_t h) 
+{
+    int (*all_wait)(void);
+    *(void **)&all_wait = dlsym(RTLD_DEFAULT, "emu_all_wait");
+    return free(h), all_wait ? (all_wait(), 0) : 0;
+}
+int cublasGetProperty(libraryPropertyType what, int *out) { CALL; return *out = what == MAJOR_VERSION ? 13 : 1, 0; }
+int cublasSetStream_v2(cublasHandle_t h, cudaStream_t s)
+{
+    CALL;
+    Handle *x = h;
+    *x = (Handle){s, true, NULL, 0};                   /* which takes the workspace away */
+    return 0;
+}
+int cublasSetWorkspace_v2(cublasHandle_t h, void *p, size_t n)
+{
+    CALL;
+    Handle *x = h;
+    if ((uintptr_t)p % 256)
+        return refuse("a workspace that is not aligned to 256 bytes");
+    x->workspace = p;
+    x->bytes = n;
+    return 0;
+}
+int cublasSetMathMode(cublasHandle_t h, cublasMath_t mode) { CALL; return h && mode >= 0 ? 0 : CUBLAS_STATUS_INVALID_VALUE; }
+int cublasSetPointerMode_v2(cublasHandle_t h, cublasPointerMode_t mode) { CALL; return h && mode == CUBLAS_POINTER_MODE_HOST ? 0 : CUBLAS_STATUS_INVALID_VALUE; }
+const char *cublasGetStatusString(cublasStatus_t rc) { return rc == CUBLAS_STATUS_INVALID_VALUE ? "CUBLAS_STATUS_INVALID_VALUE" : "CUBLAS_STATUS_EMULATED"; }

@@ -1,0 +1,383 @@
+/* A libcuda.so.1 for the code of emu_nvrtc.c: memory is the host's, everything happens at once, graphs are lists of launches and copies. One GPU, 8 multiprocessors.
+ * EMU_FAIL: which call fails (emu_fail.h). EMU_MEMORY: how many bytes it has, if not 64 GiB. EMU_GPUS: how many there are, up to 8; only whose memory is whose tells them apart. */
+#define _GNU_SOURCE
+#include "runtime/library/rule/nvrtc.h"
+
+#include "tests/emu/emu_fail.h"
+#define TOLD (told_to_fail("libcuda.so.1") ? CUDA_ERROR_EMULATED : 0)
+#define CALL do { if (TOLD) return CUDA_ERROR_EMULATED; } while (0)
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { INVALID = 1, INVALID_HANDLE = 400, CUDA_ERROR_EMULATED = 999, ARGS = 56, MOST_ARGS = 1024, NUMBERS = 25 * sizeof(int), MOST = 8 };
+static size_t total = (size_t)64 << 30;
+static int gpus = 1;
+__attribute__((constructor)) static void begin(void)
+{
+    const char *n = getenv("EMU_MEMORY");
+    total = n ? (size_t)strtoull(n, NULL, 0) : total;
+    n = getenv("EMU_GPUS");
+    gpus = n && atoi(n) > 0 && atoi(n) <= MOST ? atoi(n) : gpus;
+}
+
+/* ---- memory: what was handed out is the device's, everything else the host's ---- */
+typedef struct Span { char *at; size_t n; struct Span *next; int gpu; bool managed; } Span;
+static Span *spans;
+static _Thread_local int current[64], depth;   /* whose context is: those that were pushed, and below them the one that was set */
+static size_t used;
+
+static Span **span_of(CUdeviceptr p)
+{
+    Span **s = &spans;
+    while (*s && !((char *)(uintptr_t)p >= (*s)->at && (char *)(uintptr_t)p < (*s)->at + (*s)->n))
+        s = &(*s)->next;
+    return s;
+}
+
+/* As seen on an H200: allocating, freeing (also in the order of a stream) or waiting ends captures under way in any stream, unless these or the thread are relaxed. */
+static int strict, ended;                      /* captures of a mode that is not relaxed; how often they were ended */
+static _Thread_local CUstreamCaptureMode thread_mode;
+static int end_captures(void) { return ended++, 900; }
+int emu_all_wait(void);
+int emu_all_wait(void) { return strict ? end_captures() : 0; }      /* for all of the device: not even who is relaxed may */
+static int unsafe(void) { return strict && thread_mode != CU_STREAM_CAPTURE_MODE_RELAXED ? end_captures() : 0; }
+
+int cuMemAlloc_v2(CUdeviceptr *p, size_t n)
+{
+    CALL;
+    int rc = unsafe();
+    if (rc || n > total - used)
+        return rc ? rc : CUDA_ERROR_OUT_OF_MEMORY;
+    Span *s = malloc(sizeof *s);
+    *s = (Span){aligned_alloc(256, (n + 255) / 256 * 256 + 256), n ? n : 1, spans, current[depth], false};
+    memset(s->at, 0xa5, s->n);                 /* nobody may count on zeros */
+    spans = s;
+    used += n;
+    *p = (CUdeviceptr)(uintptr_t)s->at;
+    return 0;
+}
+
+int cuMemFree_v2(CUdeviceptr p)
+{
+    Span **s = span_of(p), *gone = *s;
+    int rc = unsafe(), told = TOLD;            /* it goes even where it is said not to */
+    if (rc || !gone)
+        return rc ? rc : INVALID;
+    *s = gone->next;
+    used -= gone->n;
+    free(gone->at);
+    free(gone);
+    return told;
+}
+
+int cuMemHostAlloc(void **p, size_t n, unsigned flags)
+{
+    CALL;
+    int rc = unsafe();
+    return rc || flags ? INVALID : (*p = aligned_alloc(256, (n + 255) / 256 * 256)) ? 0 : CUDA_ERROR_OUT_OF_MEMORY;
+}
+int cuMemFreeHost(void *p)
+{
+    int rc = unsafe(), told = TOLD;
+    return rc ? rc : (free(p), told);
+}
+
+int cuMemAllocAsync(CUdeviceptr *p, size_t n, CUstream s) { CALL; return (void)s, cuMemAlloc_v2(p, n); }
+int cuMemFreeAsync(CUdeviceptr p, CUstream s) { return (void)s, cuMemFree_v2(p); }
+int cuMemGetInfo_v2(size_t *have, size_t *all) { CALL; return *all = total, *have = total - used, 0; }
+static int copy(void *to, const void *from, size_t n, CUstream s);
+int cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t n, CUstream s) { CALL; return copy((void *)(uintptr_t)to, from, n, s); }
+int cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t n, CUstream s) { CALL; return copy(to, (void *)(uintptr_t)from, n, s); }
+int cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t n, CUstream s) { CALL; return copy((void *)(uintptr_t)to, (void *)(uintptr_t)from, n, s); }
+int cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *c, CUstream s)                     /* from the host */
+{
+    CALL;
+    int rc = c->srcMemoryType == CU_MEMORYTYPE_HOST && c->dstMemoryType == CU_MEMORYTYPE_DEVICE ? 0 : INVALID;
+    for (size_t i = 0; !rc && i < c->Height; i++)
+        rc = copy((char *)(uintptr_t)c->dstDevice + i * c->dstPitch, (const char *)c->srcHost + i * c->srcPitch, c->WidthInBytes, s);
+    return rc;
+}
+int cuMemsetD8Async(CUdeviceptr to, unsigned char x, size_t n, CUstream s) { CALL; return (void)s, memset((void *)(uintptr_t)to, x, n), 0; }
+int cuMemsetD32Async(CUdeviceptr to, unsigned x, size_t n, CUstream s)
+{
+    CALL;
+    (void)s;
+    for (size_t i = 0; i < n; i++)
+        ((unsigned *)(uintptr_t)to)[i] = x;
+    return 0;
+}
+int cuPointerGetAttribute(void *out, CUpointer_attribute a, CUdeviceptr p)
+{
+    CALL;
+    const Span *s = *span_of(p);
+    if (!s)
+        return INVALID;
+    *(int *)out = a == CU_POINTER_ATTRIBUTE_MEMORY_TYPE ? 2 : a == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL ? s->gpu : a == CU_POINTER_ATTRIBUTE_IS_MANAGED && s->managed;
+    return 0;
+}
+
+/* ---- the device ---- */
+int cuInit(unsigned f) { CALL; return f != 0; }
+int cuDriverGetVersion(int *v) { CALL; return *v = 13000, 0; }
+int cuGetErrorName(CUresult rc, const char **s) { return *s = rc == CUDA_ERROR_OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR_EMULATED", 0; }
+int cuGetErrorString(CUresult rc, const char **s) { return *s = "by the emulated driver", rc < 0; }
+int cuDeviceGetCount(int *n) { CALL; return *n = gpus, 0; }
+int cuDeviceGet(CUdevice *d, int n) { CALL; return *d = n, n < 0 || n >= gpus; }
+int cuDeviceGetName(char *s, int n, CUdevice d) { CALL; return snprintf(s, (size_t)n, "Emulated GPU"), d >= gpus; }
+int cuDeviceTotalMem_v2(size_t *n, CUdevice d) { CALL; return *n = total, d >= gpus; }
+int cuDeviceGetAttribute(int *v, CUdevice_attribute a, CUdevice d)
+{
+    CALL;
+    *v = a == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR ? 9 : a == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR ? 0 : a == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT ? 8 : a == CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE ? 20000 : 1;
+    return d >= gpus;
+}
+static char context[MOST];
+static int gpu_of(CUcontext c) { return (char *)c >= context && (char *)c < context + gpus ? (int)((char *)c - context) : -1; }
+int cuDevicePrimaryCtxRetain(CUcontext *c, CUdevice d) { CALL; return *c = &context[d], d >= gpus; }
+int cuDevicePrimaryCtxRelease_v2(CUdevice d) { CALL; return d >= gpus; }
+int cuCtxPushCurrent_v2(CUcontext c) { CALL; return gpu_of(c) < 0 || depth == 63 ? INVALID : (current[++depth] = gpu_of(c), 0); }
+int cuCtxPopCurrent_v2(CUcontext *c) { int told = TOLD; return depth ? *c = &context[current[depth--]], told : INVALID; }
+
+/* What programs of the tests call beside. */
+int cuCtxSetCurrent(CUcontext c);
+int cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t n);
+int cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t n);
+int cuMemAllocManaged(CUdeviceptr *p, size_t n, unsigned flags);
+int cuCtxSetCurrent(CUcontext c) { CALL; return gpu_of(c) < 0 ? INVALID : (current[depth] = gpu_of(c), 0); }
+int cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t n) { CALL; return cuMemcpyHtoDAsync_v2(to, from, n, NULL); }
+int cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t n) { CALL; return cuMemcpyDtoHAsync_v2(to, from, n, NULL); }
+int cuMemAllocManaged(CUdeviceptr *p, size_t n, unsigned flags)
+{
+    CALL;
+    int rc = flags == 1 ? cuMemAlloc_v2(p, n) : INVALID;
+    if (!rc)
+        spans->managed = true;
+    return rc;
+}
+
+/* ---- modules: shared objects, as long as their headers say; of a fatbin (emu_fatbin.c) its first image ---- */
+int cuModuleLoadData(CUmodule *m, const void *image)
+{
+    CALL;
+    const Elf64_Ehdr *h = image;
+    if (!memcmp(image, "\x50\xed\x55\xba", 4))
+        h = image = (const char *)image + 16 + 64;
+    if (memcmp(h->e_ident, ELFMAG, SELFMAG))
+        return INVALID;
+    size_t n = h->e_shoff + (size_t)h->e_shnum * h->e_shentsize;
+    int fd = memfd_create("kernel", 0);
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    bool ok = fd >= 0 && write(fd, image, n) == (ssize_t)n;
+    *m = ok ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;      /* the file stays open, so that no other gets its name */
+    if (!*m)
+        fprintf(stderr, "emulated driver: %s\n", dlerror());
+    return !*m;
+}
+int cuModuleUnload(CUmodule m) { int told = TOLD, ends = unsafe(); return dlclose(m) ? INVALID : ends ? ends : told; }
+
+/* numbers: it has a second parameter, numbers of arrays; bytes: of the first */
+typedef struct Kernel { void *fn; void (*launch)(void *, const void *, const void *, unsigned, unsigned); bool numbers; unsigned bytes; } Kernel;
+int cuModuleGetFunction(CUfunction *f, CUmodule m, const char *name)
+{
+    CALL;
+    Kernel *k = malloc(sizeof *k);
+    char mark[300];
+    snprintf(mark, sizeof mark, "emu_numbers_%s", name);
+    k->fn = dlsym(m, name);
+    k->numbers = dlsym(m, mark) != NULL;
+    bool gate = !strcmp(name, "optc_guard");
+    const unsigned *bytes = gate ? dlsym(m, "emu_guard_bytes") : NULL;
+    k->bytes = bytes ? *bytes : ARGS;
+    if (k->bytes > MOST_ARGS)
+        abort();
+    *(void **)&k->launch = dlsym(m, gate ? "emu_launch_guard" : "emu_launch");
+    *f = k;
+    return k->fn && k->launch ? 0 : CUDA_ERROR_NOT_FOUND;
+}
+
+/* ---- launches, streams, graphs ---- */
+/* k NULL: a copy, from where it was told to; call: what a library does here, with a copy of what it gave along, which is never freed */
+typedef struct Node { Kernel *k; unsigned grid, threads; char args[MOST_ARGS], numbers[NUMBERS]; void *to; const void *from; size_t n; void (*call)(const void *); struct Graph *body; unsigned *wanted; } Node;
+typedef struct Graph { Node *v; int n; } Graph;
+typedef struct Stream { Graph *capturing; bool strict, into; int ended; } Stream;      /* into: a graph that is another's body */
+
+static void add(Graph *g, Node x)
+{
+    g->v = realloc(g->v, sizeof *g->v * (size_t)(g->n + 1));
+    g->v[g->n++] = x;
+}
+
+/* Time stands still but in kernels, so that what is timed comes out the same on every machine: blocks of 512 threads take half a millisecond, others more
+ * the further off they are. */
+static double clock_ms;
+static int run(const Node *x)
+{
+    if (x->body) {
+        for (int i = 0; *x->wanted && i < x->body->n; i++)
+            run(&x->body->v[i]);
+    } else if (x->call) {
+        x->call(x->to);
+    } else if (x->k) {
+        x->k->launch(x->k->fn, x->args, x->k->numbers ? x->numbers : NULL, x->grid, x->threads);
+        clock_ms += x->threads > 512 ? x->threads / 1024. : 256. / x->threads;
+    } else {
+        memmove(x->to, x->from, x->n);
+    }
+    return 0;
+}
+
+static void take(Node *x, void *const *params)
+{
+    memcpy(x->args, params[0], x->k->bytes);
+    if (x->k->numbers)
+        memcpy(x->numbers, params[1], NUMBERS);
+}
+
+static int run_in(CUstream s, Node x) { return s && ((Stream *)s)->capturing ? add(((Stream *)s)->capturing, x), 0 : run(&x); }
+static int copy(void *to, const void *from, size_t n, CUstream s) { return run_in(s, (Node){.to = to, .from = from, .n = n}); }
+
+/* What other emulated libraries do in a stream, and what they may touch. */
+int emu_in_stream(CUstream s, void (*call)(const void *), const void *data, size_t n);
+int emu_in_stream(CUstream s, void (*call)(const void *), const void *data, size_t n)
+{
+    if (!(s && ((Stream *)s)->capturing))
+        return call(data), 0;
+    void *copied = malloc(n);
+    memcpy(copied, data, n);
+    return run_in(s, (Node){.to = copied, .call = call});
+}
+int emu_reaches(const void *p, size_t n);
+int emu_reaches(const void *p, size_t n)
+{
+    const Span *s = n ? *span_of((CUdeviceptr)(uintptr_t)p) : NULL;
+    return !n || (s && (size_t)((const char *)p - s->at) + n <= s->n);
+}
+
+int cuLaunchKernel(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz, unsigned shared, CUstream s, void **args, void **more)
+{
+    CALL;
+    Node n = {.k = f, .grid = x * y * z, .threads = bx * by * bz};
+    take(&n, args);
+    if (!x || shared || more || n.threads > 1024)
+        return INVALID;
+    return run_in(s, n);
+}
+
+int cuStreamCreate(CUstream *s, unsigned flags) { CALL; return *s = calloc(1, sizeof(Stream)), flags > 1; }
+int cuStreamDestroy_v2(CUstream s) { return free(s), TOLD; }
+int cuStreamSynchronize(CUstream s) { CALL; return s && ((Stream *)s)->capturing ? end_captures() : unsafe(); }
+int cuStreamIsCapturing(CUstream s, CUstreamCaptureStatus *x) { CALL; return *x = s && ((Stream *)s)->capturing, 0; }
+int cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *m) { CALL; CUstreamCaptureMode was = thread_mode; return thread_mode = *m, *m = was, 0; }
+int cuStreamBeginCapture_v2(CUstream s, CUstreamCaptureMode m)
+{
+    CALL;
+    ((Stream *)s)->capturing = calloc(1, sizeof(Graph));
+    strict += ((Stream *)s)->strict = m != CU_STREAM_CAPTURE_MODE_RELAXED;
+    ((Stream *)s)->ended = ended;
+    return 0;
+}
+int cuGraphDestroy(CUgraph g) { return free(((Graph *)g)->v), free(g), TOLD; }
+int cuStreamEndCapture(CUstream s, CUgraph *g)
+{
+    Stream *x = s;
+    int told = TOLD;
+    *g = x->capturing;
+    x->capturing = NULL;
+    if (x->into)
+        return x->into = false, told;
+    strict -= x->strict;
+    if (!told && (!x->strict || x->ended == ended))
+        return 0;
+    cuGraphDestroy(*g);
+    *g = NULL;
+    return told ? told : 901;
+}
+/* Conditional nodes: a handle is the address of what a kernel sets. Graphs are in order, so what a stream waits for is always its last node. */
+void cudaGraphSetConditional(unsigned long long handle, unsigned value);
+void cudaGraphSetConditional(unsigned long long handle, unsigned value) { *(unsigned *)(uintptr_t)handle = value; }
+int cuStreamGetCaptureInfo_v3(CUstream s, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *g, const CUgraphNode **after, const CUgraphEdgeData **edge, size_t *n)
+{
+    CALL;
+    *status = s && ((Stream *)s)->capturing;
+    *id = 1, *g = *status ? ((Stream *)s)->capturing : NULL, *after = NULL, *edge = NULL, *n = 0;
+    return 0;
+}
+int cuStreamUpdateCaptureDependencies_v2(CUstream s, CUgraphNode *after, const CUgraphEdgeData *edge, size_t n, unsigned flags)
+{
+    CALL;
+    return !((Stream *)s)->capturing || *after != ((Stream *)s)->capturing || edge || n != 1 || flags != CU_STREAM_SET_CAPTURE_DEPENDENCIES;
+}
+int cuStreamBeginCaptureToGraph(CUstream s, CUgraph g, const CUgraphNode *after, const CUgraphEdgeData *edge, size_t n, CUstreamCaptureMode m)
+{
+    CALL;
+    *(Stream *)s = (Stream){.capturing = g, .into = true, .ended = ended};
+    return after || edge || n || m != CU_STREAM_CAPTURE_MODE_RELAXED;
+}
+int cuGraphConditionalHandleCreate(CUgraphConditionalHandle *h, CUgraph g, CUcontext c, unsigned value, unsigned flags)
+{
+    CALL;
+    *h = (uintptr_t)calloc(1, sizeof(unsigned));
+    return !g || gpu_of(c) < 0 || value || flags != CONDITION_ASSIGN_DEFAULT;
+}
+int cuGraphAddNode_v2(CUgraphNode *out, CUgraph g, const CUgraphNode *after, const CUgraphEdgeData *edge, size_t n, CUgraphNodeParams *p)
+{
+    CALL;
+    if (p->type != CU_GRAPH_NODE_TYPE_CONDITIONAL || p->of.conditional.type != CU_GRAPH_COND_TYPE_IF || p->of.conditional.size != 1 || after || edge || n)
+        return INVALID;
+    CUgraph *body = malloc(sizeof *body);
+    *body = calloc(1, sizeof(Graph));
+    add(g, (Node){.body = *body, .wanted = (unsigned *)(uintptr_t)p->of.conditional.handle});
+    p->of.conditional.phGraph_out = body;
+    *out = g;
+    return 0;
+}
+int cuGraphCreate(CUgraph *g, unsigned flags) { CALL; return *g = calloc(1, sizeof(Graph)), flags != 0; }
+int cuGraphAddKernelNode_v2(CUgraphNode *out, CUgraph g, const CUgraphNode *after, size_t n, const CUDA_KERNEL_NODE_PARAMS *p)
+{
+    CALL;
+    Node x = {.k = p->func, .grid = p->gridDimX * p->gridDimY * p->gridDimZ, .threads = p->blockDimX * p->blockDimY * p->blockDimZ};
+    take(&x, p->kernelParams);
+    add(g, x);
+    *out = g;
+    return n && !after;
+}
+int cuGraphInstantiateWithFlags(CUgraphExec *e, CUgraph g, unsigned long long flags)
+{
+    CALL;
+    Graph *from = g, *to = calloc(1, sizeof *to);
+    for (int i = 0; i < from->n; i++)
+        add(to, from->v[i]);
+    *e = to;
+    return flags != 0;
+}
+int cuGraphLaunch(CUgraphExec e, CUstream s)
+{
+    CALL;
+    Graph *g = e;
+    if (s && ((Stream *)s)->capturing)
+        return INVALID;
+    for (int i = 0; i < g->n; i++) {
+        if (g->v[i].wanted)
+            *g->v[i].wanted = 0;               /* what it is unless a kernel sets it */
+    }
+    for (int i = 0; i < g->n; i++)
+        run(&g->v[i]);
+    return 0;
+}
+int cuGraphExecDestroy(CUgraphExec e) { return free(((Graph *)e)->v), free(e), TOLD; }
+
+/* ---- events ---- */
+int cuEventCreate(CUevent *e, unsigned flags) { CALL; return *e = calloc(1, sizeof(double)), flags > 3; }
+int cuEventDestroy_v2(CUevent e) { return free(e), TOLD; }
+int cuEventRecord(CUevent e, CUstream s) { CALL; return (void)s, *(double *)e = clock_ms, 0; }
+int cuEventSynchronize(CUevent e) { CALL; return e ? unsafe() : INVALID; }
+int cuEventQuery(CUevent e) { CALL; return !e; }
+int cuEventElapsedTime(float *ms, CUevent a, CUevent b) { CALL; return *ms = (float)(*(double *)b - *(double *)a), 0; }

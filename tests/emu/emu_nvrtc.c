@@ -1,0 +1,132 @@
+/* A libnvrtc.so.13 whose machine code is the CPU's: emitted CUDA goes through the host's C++ compiler, between emu_threads.h and emu_tail.h. EMU_DIR names their folder.
+ * They are compiled more often than they run long, so not optimized (EMU_OPT), and C's own headers do (C++'s take longer to read than a kernel).
+ * EMU_WRONG: programs with this text in them leave out their first block, as a miscompiled one might. */
+#include "runtime/library/rule/nvrtc.h"
+
+#include "tests/emu/emu_fail.h"
+#define CALL do { if (told_to_fail("libnvrtc.so.13")) return 11; } while (0)
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct _nvrtcProgram { char *source, *code, log[4000]; size_t size; };
+
+int nvrtcVersion(int *major, int *minor) { CALL; return *major = 13, *minor = 0, 0; }
+int nvrtcGetNumSupportedArchs(int *n) { CALL; return *n = 1, 0; }
+int nvrtcGetSupportedArchs(int *out) { CALL; return *out = 90, 0; }
+
+int nvrtcCreateProgram(nvrtcProgram *p, const char *source, const char *name, int n, const char *const *headers, const char *const *names)
+{
+    CALL;
+    (void)name, (void)n, (void)headers, (void)names;
+    *p = calloc(1, sizeof **p);
+    (*p)->source = strdup(source);
+    return 0;
+}
+
+/* Ahead of a kernel that is told numbers of arrays: a mark by which the driver knows that it has a second parameter. */
+static void put_mark(FILE *f, const char *line, const char *end)
+{
+    const char *params = strncmp(line, "extern \"C\" __global__", 21) ? NULL : strstr(line, "(const optc_launch a, const optc_numbers"), *name = params;
+    if (!params || params >= end)
+        return;
+    while (name > line && name[-1] != ' ')
+        name--;
+    fprintf(f, "extern \"C\" { char emu_numbers_%.*s; }\n", (int)(params - name), name);
+}
+
+/* Hints to caches are inline assembly of the GPU: a plain access does the same. */
+static void put_source(FILE *f, const char *s)
+{
+    for (const char *end; *s; s = end) {
+        end = s + strcspn(s, "\n");
+        end += *end == '\n';
+        put_mark(f, s, end);
+        if (strstr(s, "asm volatile(\"ld.") && strstr(s, "asm volatile(\"ld.") < end)
+            fputs("        x = *p;\n", f);
+        else if (strstr(s, "asm volatile(\"st.") && strstr(s, "asm volatile(\"st.") < end)
+            fputs("        *p = x;\n", f);
+        else if (strncmp(s, "#line", 5))
+            fwrite(s, 1, (size_t)(end - s), f);
+    }
+}
+
+/* EMU_KEPT: a folder of what was compiled before, by its source. */
+static bool kept_path(nvrtcProgram p, char path[400])
+{
+    uint64_t h = 0xcbf29ce484222325u;
+    for (const char *s = p->source; *s; s++)
+        h = (h ^ (unsigned char)*s) * 0x100000001b3u;
+    const char *dir = getenv("EMU_KEPT");
+    return dir && snprintf(path, 400, "%s/%016llx", dir, (unsigned long long)h) < 400;
+}
+
+static bool read_code(nvrtcProgram p, const char *path)
+{
+    FILE *f = fopen(path, "r");
+    if (!f)
+        return false;
+    fseek(f, 0, SEEK_END);
+    p->size = (size_t)ftell(f);
+    rewind(f);
+    p->code = malloc(p->size);
+    bool ok = fread(p->code, 1, p->size, f) == p->size;
+    return fclose(f) == 0 && ok;
+}
+
+static void keep_code(const nvrtcProgram p, const char *path)
+{
+    char aside[420];
+    snprintf(aside, sizeof aside, "%s.%ld", path, (long)getpid());
+    FILE *f = fopen(aside, "w");
+    if (f)
+        fwrite(p->code, 1, p->size, f);
+    if (f && fclose(f) == 0)
+        (void)rename(aside, path);
+}
+
+int nvrtcCompileProgram(nvrtcProgram p, int n, const char *const *options)
+{
+    CALL;
+    char dir[] = "/tmp/optc-emu-XXXXXX", path[100], kept[400], command[4000];
+    const char *here = getenv("EMU_DIR");
+    (void)n, (void)options;
+    bool keeps = kept_path(p, kept);
+    if (keeps && read_code(p, kept))
+        return 0;
+    if (!here || !mkdtemp(dir))
+        return 1;
+    snprintf(path, sizeof path, "%s/k.cc", dir);
+    FILE *f = fopen(path, "w");
+    const char *wrong = getenv("EMU_WRONG");
+    fprintf(f, "#define EMU_FIRST %d\n#include \"%s/emu_threads.h\"\n", wrong && strstr(p->source, wrong), here);
+    put_source(f, p->source);
+    fprintf(f, "%s%s#include \"%s/emu_tail.h\"\n", strstr(p->source, "struct optc_numbers") ? "#define EMU_NUMBERS\n" : "",
+            strstr(p->source, "struct optc_gate_args") ? "#define EMU_GATE\n" : "", here);
+    fclose(f);
+    snprintf(command, sizeof command, "${CXX:-g++} -std=c++17 -nostdinc++ ${EMU_OPT:--O0} -fPIC -shared -ffp-contract=off -fno-strict-aliasing -U_FORTIFY_SOURCE -w -o %s/k.so %s > %s/log 2>&1", dir, path, dir);
+    int rc = system(command);
+    snprintf(path, sizeof path, "%s/%s", dir, rc ? "log" : "k.so");
+    f = rc ? fopen(path, "r") : NULL;
+    if (f)
+        p->log[fread(p->log, 1, sizeof p->log - 1, f)] = 0;
+    if (f)
+        fclose(f);
+    rc = rc || !read_code(p, path);
+    if (!rc && keeps)
+        keep_code(p, kept);
+    snprintf(command, sizeof command, "rm -rf %s", dir);
+    return (getenv("EMU_KEEP") ? 0 : system(command)) || rc ? 6 : 0;
+}
+
+int nvrtcGetProgramLogSize(nvrtcProgram p, size_t *n) { CALL; return *n = strlen(p->log) + 1, 0; }
+int nvrtcGetProgramLog(nvrtcProgram p, char *out) { CALL; return strcpy(out, p->log), 0; }
+int nvrtcGetCUBINSize(nvrtcProgram p, size_t *n) { CALL; return *n = p->size, 0; }
+int nvrtcGetCUBIN(nvrtcProgram p, char *out) { CALL; return memcpy(out, p->code, p->size), 0; }
+static const char ptx[] = ".version 8.0\n.target sm_90\n";       /* nothing runs it */
+int nvrtcGetPTXSize(nvrtcProgram p, size_t *n) { CALL; return *n = sizeof ptx, p == NULL; }
+int nvrtcGetPTX(nvrtcProgram p, char *out) { CALL; return memcpy(out, ptx, sizeof ptx), p == NULL; }
+int nvrtcDestroyProgram(nvrtcProgram *p) { return free((*p)->source), free((*p)->code), free(*p), 0; }

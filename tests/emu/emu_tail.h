@@ -1,0 +1,48 @@
+
+// ---- behind the emitted source ----
+static void (*emu_kernel)(const optc_launch);
+static const optc_launch *emu_args;
+static void emu_call(void) { emu_kernel(*emu_args); }
+#ifdef EMU_NUMBERS
+static const optc_numbers *emu_numbers;
+static void emu_call_numbers(void) { ((void (*)(const optc_launch, const optc_numbers))(void (*)(void))emu_kernel)(*emu_args, *emu_numbers); }
+#endif
+
+static void emu_blocks(unsigned grid, unsigned threads)
+{
+    blockDim.x = threads;
+    gridDim.x = grid;
+    emu_count = (int)threads;
+    for (unsigned b = EMU_FIRST; b < grid; b++) {
+        blockIdx.x = b;
+        emu_block();
+    }
+}
+
+#ifdef EMU_GUARD
+// The one kernel whose parameter is longer than the others'.
+static const optc_guard_args *emu_guard_args;
+static void emu_call_guard(void) { optc_guard(*emu_guard_args); }
+extern "C" __attribute__((visibility("default"))) const unsigned emu_guard_bytes = sizeof(optc_guard_args);
+extern "C" __attribute__((visibility("default"))) void emu_launch_guard(void *, const void *args, const void *, unsigned grid, unsigned threads)
+{
+    emu_guard_args = (const optc_guard_args *)args;
+    emu_body = emu_call_guard;
+    emu_blocks(grid, threads);
+}
+#endif
+
+// numbers: the second parameter; NULL: the kernel has but one
+extern "C" __attribute__((visibility("default"))) void emu_launch(void *kernel, const void *args, const void *numbers, unsigned grid, unsigned threads)
+{
+    memcpy(&emu_kernel, &kernel, sizeof kernel);
+    emu_args = (const optc_launch *)args;
+    emu_body = emu_call;
+    (void)numbers;
+#ifdef EMU_NUMBERS
+    emu_numbers = (const optc_numbers *)numbers;
+    if (numbers)
+        emu_body = emu_call_numbers;
+#endif
+    emu_blocks(grid, threads);
+}

@@ -1,0 +1,142 @@
+// A GPU's threads on one CPU thread, for emitted CUDA that is compiled as C++ (emu_nvrtc.c puts this in front). Blocks run one after another; a thread runs until it waits
+// for others, at a barrier or in a shuffle, and only then gets a stack of its own.
+#include <math.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <ucontext.h>
+
+#define __global__
+#define __device__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __shared__ static
+#define __syncthreads() emu_wait(EMU_BLOCK)
+
+// What a GPU has as instructions.
+template <class To, class From> static inline To emu_as(From x)
+{
+    To y;
+    static_assert(sizeof x == sizeof y, "as many bits");
+    memcpy(&y, &x, sizeof y);
+    return y;
+}
+static inline int __float_as_int(float x) { return emu_as<int>(x); }
+static inline float __int_as_float(int x) { return emu_as<float>(x); }
+static inline long long __double_as_longlong(double x) { return emu_as<long long>(x); }
+static inline double __longlong_as_double(long long x) { return emu_as<double>(x); }
+static inline float __fsqrt_rn(float x) { return sqrtf(x); }
+static inline double __dsqrt_rn(double x) { return sqrt(x); }
+
+static inline unsigned long long atomicMax(unsigned long long *at, unsigned long long x)
+{
+    const unsigned long long was = *at;
+    *at = x > was ? x : was;
+    return was;
+}
+
+struct emu_dim { unsigned x; };
+static emu_dim threadIdx, blockIdx, blockDim, gridDim;
+
+enum { EMU_MOST = 1024, EMU_STACK = 128 * 1024, EMU_WAITED = 1 << 20 };
+enum emu_state { EMU_RUNS, EMU_BLOCK, EMU_WARP, EMU_DONE };
+struct emu_thread { jmp_buf at; emu_state state; unsigned long long word[2]; int turn; };
+static emu_thread emu_thread_of[EMU_MOST];
+static jmp_buf emu_home;
+static void (*emu_body)(void);
+struct emu_stack { char *memory; jmp_buf idle; };
+static emu_stack emu_stack_of[EMU_MOST];
+static int emu_stacks, emu_starting, emu_next, emu_count;
+
+static void emu_wait(emu_state why)
+{
+    unsigned me = threadIdx.x;
+    emu_thread_of[me].state = why;
+    emu_thread_of[me].turn |= EMU_WAITED;
+    if (!_setjmp(emu_thread_of[me].at))
+        _longjmp(emu_home, 1);
+    threadIdx.x = me;
+}
+
+template <typename T> static T __shfl_down_sync(unsigned, T x, int by)
+{
+    emu_thread &t = emu_thread_of[threadIdx.x];
+    int turn = t.turn++ & 1, from = threadIdx.x % 32 + by < 32 ? (int)threadIdx.x + by : (int)threadIdx.x;
+    memcpy(&t.word[turn], &x, sizeof x);
+    emu_wait(EMU_WARP);
+    T y;
+    memcpy(&y, &emu_thread_of[from].word[turn], sizeof y);
+    return y;
+}
+
+// One stack runs thread after thread until one of them waits: that one keeps it to its end. Then it is idle until the next block.
+static void emu_run_threads(void)
+{
+    emu_stack *mine = &emu_stack_of[emu_starting];
+    for (;;) {
+        for (bool waited = false; emu_next < emu_count && !waited;) {
+            unsigned me = emu_next++;
+            threadIdx.x = me;
+            emu_body();
+            emu_thread_of[me].state = EMU_DONE;
+            waited = emu_thread_of[me].turn >= EMU_WAITED;
+        }
+        if (!_setjmp(mine->idle))
+            _longjmp(emu_home, 1);
+    }
+}
+
+static void emu_start(int i)
+{
+    emu_starting = i;
+    if (_setjmp(emu_home))
+        return;
+    if (emu_stack_of[i].memory)
+        _longjmp(emu_stack_of[i].idle, 1);
+    static ucontext_t first;
+    emu_stack_of[i].memory = (char *)malloc(EMU_STACK);
+    getcontext(&first);
+    first.uc_stack.ss_sp = emu_stack_of[i].memory;
+    first.uc_stack.ss_size = EMU_STACK;
+    first.uc_link = NULL;
+    makecontext(&first, emu_run_threads, 0);
+    setcontext(&first);
+}
+
+static bool emu_all(int from, int to, emu_state wanted)
+{
+    for (int i = from; i < to; i++)
+        if (emu_thread_of[i].state != wanted && emu_thread_of[i].state != EMU_DONE)
+            return false;
+    return true;
+}
+
+static void emu_block(void)
+{
+    for (int i = 0; i < emu_count; i++)
+        emu_thread_of[i].state = EMU_RUNS, emu_thread_of[i].turn = 0;
+    emu_next = 0;
+    for (emu_stacks = 0; emu_next < emu_count; emu_stacks++)
+        emu_start(emu_stacks);
+    for (bool moved = true; moved;) {
+        moved = false;
+        bool barrier = emu_all(0, emu_count, EMU_BLOCK);
+        for (int w = 0; w < emu_count; w += 32) {
+            int end = w + 32 < emu_count ? w + 32 : emu_count;
+            bool warp = emu_all(w, end, EMU_WARP);
+            for (int i = w; i < end; i++)
+                if (emu_thread_of[i].state != EMU_DONE && (barrier || warp)) {
+                    moved = true;
+                    emu_thread_of[i].state = EMU_RUNS;
+                    if (!_setjmp(emu_home))
+                        _longjmp(emu_thread_of[i].at, 1);
+                }
+        }
+    }
+    if (!emu_all(0, emu_count, EMU_DONE)) {
+        fprintf(stderr, "emulated GPU: threads wait for others that never come\n");
+        abort();
+    }
+}

@@ -1,8 +1,0 @@
-/* Between the files of the suite factors. */
-#ifndef OPTC_TESTS_FACTORS_H
-#define OPTC_TESTS_FACTORS_H
-#include "hand.h"
-
-extern const char *const factor_rules[];
-TCase *factors_defined(void);
-#endif

@@ -1,0 +1,228 @@
+/* Scenes through optc.h: an engine is opened, a rule compiled, tensors bound and stepped, states read; then all is given back. */
+#include "tests/faults/faults.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { ROWS = 12, COLS = 9, COUNT = ROWS * COLS };
+
+/* Where tensors lie: on the CPU here, on the emulated GPU in its memory, which is the host's too. */
+typedef struct Gpu { int (*alloc)(unsigned long long *p, size_t n), (*release)(unsigned long long p); void *library; } Gpu;
+
+static Gpu gpu_open(void)
+{
+    inject_rest(true);
+    Gpu g = {.library = dlopen("libcuda.so.1", RTLD_NOW)};
+    if (g.library) {
+        *(void **)&g.alloc = dlsym(g.library, "cuMemAlloc_v2");
+        *(void **)&g.release = dlsym(g.library, "cuMemFree_v2");
+    }
+    inject_rest(false);
+    return g;
+}
+
+static void fill(float *p, float *g)
+{
+    for (int i = 0; i < COUNT; i++) {
+        p[i] = 0.01f * (float)(i % 17 - 8);
+        g[i] = 0.003f * (float)(i % 23 - 11);
+    }
+}
+
+static optc_status read_states(optc_rule *r, optc_binding *b, Outcome *out)
+{
+    optc_status s = OPTC_OK;
+    for (int k = 0; s == OPTC_OK && k < 2 * optc_rule_states(r); k++) {
+        optc_state_info info;
+        optc_state_view v;
+        double x[COUNT];
+        s = optc_rule_state(r, k / 2, &info);
+        if (s == OPTC_OK && optc_state(b, k % 2, info.name, &v) != OPTC_OK)
+            continue;                          /* under these options there is none */
+        if (s == OPTC_OK)
+            s = optc_state_read(b, k % 2, info.name, x, v.count);
+        if (s == OPTC_OK)
+            out->result = mix(out->result, x, sizeof *x * (size_t)v.count);
+        if (s == OPTC_OK)
+            s = optc_state_write(b, k % 2, info.name, x, v.count);
+    }
+    return s;
+}
+
+/* Two tensors, of which one is left out of a step, and behind from then on. */
+static optc_status step(const Scene *scene, optc_rule *r, float *p, float *g, Outcome *out)
+{
+    optc_binding *b = NULL;
+    int64_t shape[2] = {scene->wide ? 2 : ROWS / 2, scene->wide ? 27 : COLS}, t = 0;
+    float *half = g + COUNT / 2;
+    optc_tensor w[2] = {{.name = "w", .param = p, .grad = g, .rank = 2, .shape = shape}, {.name = "u", .param = p + COUNT / 2, .grad = half, .rank = 2, .shape = shape}};
+    optc_group all = {.tensors = w, .ntensors = 2};
+    fill(p, g);
+    optc_status s = optc_bind(r, &all, 1, &b);
+    for (int i = 0; i < 3 && s == OPTC_OK; i++) {
+        s = optc_set_hyper(b, -1, "lr", 0.01 * (i + 1));
+        if (s == OPTC_OK)
+            s = optc_set_grad(b, 0, g, COUNT / 2);
+        if (s == OPTC_OK)
+            s = optc_set_grad(b, 1, i == 1 ? NULL : half, 0);
+        if (s == OPTC_OK)
+            s = optc_step(b);
+    }
+    if (s == OPTC_OK)
+        s = optc_sync(b);
+    if (s == OPTC_OK)
+        s = optc_get_t(b, 1, &t);
+    out->result = mix(mix(7, &t, sizeof t), p, sizeof *p * COUNT);
+    if (s == OPTC_OK)
+        s = read_states(r, b, out);
+    snprintf(out->message, sizeof out->message, "%s", s == OPTC_OK ? "" : optc_message());
+    (void)optc_unbind(b);
+    return s;
+}
+
+static void whole(const Scene *s, const optc_engine_options *eo, Outcome *out)
+{
+    optc_engine *e = NULL;
+    optc_rule *r = NULL;
+    static float here[2][COUNT];
+    *out = (Outcome){.status = optc_open(eo, &e)};
+    if (out->status == OPTC_OK)
+        out->status = optc_compile(e, &(optc_rule_options){.spec = s->spec, .with = s->with}, &r);
+    snprintf(out->message, sizeof out->message, "%s", out->status == OPTC_OK ? "" : optc_message());
+    if (out->status == OPTC_OK && !eo->device)
+        out->status = step(s, r, here[0], here[1], out);
+    else if (out->status == OPTC_OK) {
+        Gpu g = gpu_open();
+        unsigned long long p = 0, q = 0;
+        bool there = g.alloc && g.alloc(&p, sizeof here[0]) == 0 && g.alloc(&q, sizeof here[0]) == 0;
+        if (there)
+            out->status = step(s, r, (float *)(uintptr_t)p, (float *)(uintptr_t)q, out);
+        else
+            *out = (Outcome){.status = OPTC_ERROR_DEVICE, .message = "the scene's own tensors"};
+        if (p)
+            g.release(p);
+        if (q)
+            g.release(q);
+        if (g.library)
+            dlclose(g.library);
+    }
+    out->evaluator = r && !optc_rule_native(r) && strstr(optc_rule_path(r), "bits");
+    (void)optc_release(r);
+    (void)optc_close(e);
+}
+
+static void built_in(const Scene *s, Outcome *out) { whole(s, &(optc_engine_options){.threads = 1, .cache_dir = ""}, out); }
+static void from_file(const Scene *s, Outcome *out)
+{
+    Scene by_path = *s;
+    inject_rest(true);
+    by_path.spec = below(s->spec);
+    FILE *f = fopen(by_path.spec, "w");
+    if (f) {
+        fputs(optc_library_text("sgd"), f);
+        fclose(f);
+    }
+    inject_rest(false);
+    built_in(&by_path, out);
+}
+static void evaluated(const Scene *s, Outcome *out) { whole(s, &(optc_engine_options){.threads = 1, .cache_dir = "", .compiler = "", .no_builtin = 1}, out); }
+
+/* A compiler that compiles once and then hands out what it made: the faults are ours, not its. */
+static const char *stub(void)
+{
+    const char *path = below("stub");
+    inject_rest(true);
+    FILE *f = access(path, X_OK) == 0 ? NULL : fopen(path, "w");
+    if (f) {
+        fprintf(f, "#!/bin/sh\nfor x; do [ \"$last\" = -o ] && out=$x; last=$x; done\n"
+                   "[ -f '%s/stub.so' ] || { cc \"$@\" && cp \"$out\" '%s/stub.new' && mv '%s/stub.new' '%s/stub.so'; exit; }\ncp '%s/stub.so' \"$out\"\n",
+                scratch, scratch, scratch, scratch, scratch);
+        fclose(f);
+        chmod(path, 0700);
+    }
+    inject_rest(false);
+    return path;
+}
+
+static void compiled(const Scene *s, Outcome *out)
+{
+    char cc[4096];
+    snprintf(cc, sizeof cc, "%s", stub());
+    fresh_folder("cold");
+    whole(s, &(optc_engine_options){.threads = 1, .cache_dir = below("cold"), .compiler = cc, .no_builtin = 1}, out);
+}
+
+static void from_cache(const Scene *s, Outcome *out)
+{
+    char cc[4096];
+    snprintf(cc, sizeof cc, "%s", stub());
+    whole(s, &(optc_engine_options){.threads = 1, .cache_dir = below("cache"), .compiler = cc, .no_builtin = 1}, out);
+}
+
+static void on_gpu(const Scene *s, Outcome *out) { whole(s, &(optc_engine_options){.device = "cuda", .threads = 1, .cache_dir = below("cache")}, out); }
+static void by_spec(const Scene *s, const char *text, optc_engine_options o, Outcome *out)
+{
+    Scene by_path = *s;
+    inject_rest(true);
+    by_path.spec = below(s->spec);
+    FILE *f = fopen(by_path.spec, "w");
+    if (f) {
+        fputs(text, f);
+        fclose(f);
+    }
+    inject_rest(false);
+    o.device = s->gpu ? "cuda" : NULL;
+    o.threads = 1;
+    o.cache_dir = below("cache");
+    whole(&by_path, &o, out);
+}
+
+/* Products of what a state holds and of the gradients themselves, in one batch. */
+static void products(const Scene *s, Outcome *out)
+{
+    by_spec(s, "return optimizer { name = 'products', products = 'f32', hyper = { lr = 0.1 }, state = { m = zeros, l = eye(1, 'rows') },\n"
+               "  matrix = function() m = 0.5 * m + g l = 0.5 * l + gram(m) p = p - lr * mm(l, mm(gram(g), m)) end,\n"
+               "  step = function() m = 0.5 * m + g p = p - lr * m end }\n", (optc_engine_options){.workspace = 1 << 16}, out);
+}
+
+/* Eigenvectors by a library and a power by them, of more matrices than it takes at a time. */
+static void eigenvectors(const Scene *s, Outcome *out)
+{
+    by_spec(s, "return optimizer { name = 'eigenvectors', products = 'f32', hyper = { lr = 0.1 }, state = { m = zeros },\n"
+               "  matrix = function() local l, w, V = gram(g.T) + eye(1, 'cols') w, V = eigh(l) m = mm(mm(g, V), V.T) p = p - lr * mm(m, power(l, -0.3)) end,\n"
+               "  step = function() p = p - lr * g end }\n", (optc_engine_options){.workspace = 1 << 17}, out);
+}
+
+static void on_gpu_cold(const Scene *s, Outcome *out)
+{
+    fresh_folder("cold");
+    whole(s, &(optc_engine_options){.device = "cuda", .threads = 1, .cache_dir = below("cold")}, out);
+}
+
+enum { HOST = 1 << ALLOCATIONS | 1 << MEMORY_ENDS | 1 << FILES, ALL = HOST | 1 << DRIVER };
+static void from_package(const Scene *s, Outcome *out)
+{
+    make_package();
+    char base[4096];
+    snprintf(base, sizeof base, "%s", below("shipped"));
+    whole(s, &(optc_engine_options){.device = "cuda", .threads = 1, .cache_dir = "", .cache_base = base}, out);
+}
+
+const Scene api_scenes[] = {
+    {.name = "built in", .run = built_in, .kinds = HOST, .spec = "adamw", .with = "clip(1)"},
+    {.name = "products", .run = built_in, .kinds = HOST, .spec = "muon", .samples = 20},
+    {.name = "from a file", .run = from_file, .kinds = HOST, .spec = "rule.lua"},
+    {.name = "evaluated", .run = evaluated, .kinds = HOST, .spec = "adafactor", .with = "clip(1)"},
+    {.name = "compiled", .run = compiled, .kinds = HOST, .spec = "lion", .with = "clip(1)"},
+    {.name = "from the cache", .run = from_cache, .kinds = HOST, .spec = "lion", .with = "clip(1)"},
+    {.name = "on a GPU", .run = on_gpu, .kinds = ALL, .spec = "adamw", .with = "clip(1)", .samples = 20, .gpu = true},
+    {.name = "on a GPU, compiled", .run = on_gpu_cold, .kinds = HOST | 1 << NVRTC, .spec = "adamw", .with = "clip(1)", .samples = 10, .gpu = true},
+    {.name = "products on a GPU", .run = products, .kinds = ALL | 1 << CUBLAS, .spec = "products.lua", .samples = 10, .gpu = true},
+    {.name = "eigenvectors on a GPU", .run = eigenvectors, .kinds = 1 << ALLOCATIONS | 1 << DRIVER | 1 << CUBLAS | 1 << CUSOLVER, .spec = "eigenvectors.lua", .samples = 5, .gpu = true, .wide = true},
+    {.name = "from a package", .run = from_package, .kinds = ALL, .spec = "adamw", .with = "clip(1)", .samples = 10, .gpu = true},
+    {.name = NULL},
+};

@@ -1,0 +1,119 @@
+#include "tests/gpu/gpu_product_program.h"
+
+#include "gen/emit/emit.h"
+#include "gen/emit/template.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- programs ---- */
+int add_array(ProductProgram *m, MemKind kind, Dom dom, Type type, const char *name)
+{
+    m->array[m->p.narray] = (ProgArray){.kind = kind, .dom = dom, .type = (int)type, .name = name, .held_by = 1};
+    return m->p.narray++;
+}
+
+void add_mm(ProductProgram *m, int a, int b, int out, unsigned flags, double alpha, double beta)
+{
+    add_mm_to(m, a, b, beta != 0 ? out : -1, out, flags, alpha, beta);
+}
+
+void add_mm_to(ProductProgram *m, int a, int b, int c, int out, unsigned flags, double alpha, double beta)
+{
+    int n = m->ncall++;
+    m->call[n] = (ProgCall){CALL_MM, flags, a, b, c, out, alpha, beta};
+    memcpy(m->reads[n], (int[]){a, b, c}, sizeof m->reads[n]);
+    m->writes[n][0] = out;
+    m->stage[n] = (ProgStage){.kind = S_CALL, .fn = -1, .form = FORM_SINGLE, .reads = m->reads[n], .nreads = c >= 0 ? 3 : 2, .writes = m->writes[n], .nwrites = 1, .kernel = "",
+                              .name = "call", .where = "made.lua:7", .call = &m->call[n]};
+    m->act[m->phase.naction++] = (ProgAction){ACT_LAUNCH, n, 0, 0};
+}
+
+static void begin_made(ProductProgram *m, const Program *from, Type g)
+{
+    memset(m, 0, sizeof *m);
+    m->p = *from;
+    m->p.narray = 0;
+    add_array(m, MEM_P, ELEM, (Type)from->p, "p");
+    add_array(m, MEM_G, ELEM, g, "g");
+}
+
+void end_program(ProductProgram *m, Product product)
+{
+    m->act[m->phase.naction] = (ProgAction){ACT_ADVANCE_T, 0, 0, 0};
+    memmove(m->act + 1, m->act, sizeof *m->act * (size_t)m->phase.naction);
+    m->act[0] = (ProgAction){ACT_ADVANCE_T, 0, 0, 0};
+    m->phase.naction++;
+    m->phase.action = m->act;
+    m->entry = (ProgEntry){"step", &m->phase};
+    m->variant = (Variant){"", VIEW_LAST, NULL, 0};
+    m->p.array = m->array, m->p.stage = m->stage, m->p.nstage = m->ncall;
+    m->p.entry = &m->entry, m->p.nentry = 1;
+    m->p.variant = &m->variant, m->p.nvariant = 1;
+    m->p.product = product;
+}
+
+/* ---- a rule with such a program ---- */
+void open_rule(Bound *x, Type g, int64_t workspace)
+{
+    static const char text[] = "return optimizer { name = 'made', hyper = { lr = 0.1 }, step = function() p = p - lr * g end }";
+    memset(x, 0, sizeof *x);
+    OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE"), .workspace = workspace}, &x->e));
+    OK(optc_compile(x->e, &(optc_rule_options){.text = text, .grad = (optc_type)(g + 1)}, &x->r));
+    begin_made(&x->m, x->r->program, g);
+}
+
+/* Its code has no kernels for calls: they are put there. */
+static void add_kernels(Bound *x)
+{
+    static Arena a;
+    static char *cubin;                            /* once for all tests */
+    Buf code = {.arena = &a}, all = {.arena = &a};
+    size_t size;
+    char *log = NULL;
+    if (!cubin) {
+        static const char *const sections[] = {"calls", "mm", "mm_f64", "mm_f32", "mm_tf32", "mm_bf16", "mm_f16"};
+        for (int i = 0; i < 7; i++)
+            ck_assert(template_fill(&code, "calls_cuda.txt", sections[i], NULL, 0));
+        ck_assert(emit_cuda_file(&all, &a, "calls", "", "", "calls", buf_text(&code)));
+        cubin = nvrtc_build(nvrtc_get(NULL), buf_text(&all), "calls", x->e->gpu->arch, false, &size, &log);
+    }
+    ck_assert_msg(cubin != NULL, "%s", log);
+    ck_assert(!d->cuModuleLoadData(&x->module, cubin));
+    for (BuiltKernels *c = x->r->library->gpu->codes; c; c = c->next)
+        for (int k = 0; k < KERNEL_ROOT_MIRROR; k++)
+            ck_assert(!d->cuModuleGetFunction(&c->code.call[k], x->module, call_kernel(&x->m.p, k)));
+}
+
+void bind_program(Bound *x, const int64_t (*shape)[3], int n, size_t gbytes)
+{
+    optc_tensor t[TENSORS] = {{0}};
+    char name[TENSORS][16];
+    int64_t elements = 0;
+    const GpuCode *code;
+    for (int k = 0; k < n; k++)
+        elements += shape[k][0] * shape[k][1] * shape[k][2];
+    OK(gpu_code_for(x->r, elements, &code));       /* what binding asks for, while the rule is still its own */
+    x->r->program = &x->m.p;
+    add_kernels(x);
+    for (int k = 0; k < n; k++) {
+        size_t all = (size_t)(shape[k][0] * shape[k][1] * shape[k][2]);
+        snprintf(name[k], sizeof name[k], "tensor%d", k);
+        ck_assert(!d->cuMemAlloc_v2(&x->p[k], all * 4) && !d->cuMemAlloc_v2(&x->g[k], all * gbytes) && !d->cuMemsetD8Async(x->g[k], 0, all * gbytes, NULL));
+        t[k] = (optc_tensor){.name = name[k], .param = (void *)(uintptr_t)x->p[k], .grad = (void *)(uintptr_t)x->g[k], .rank = 3, .shape = shape[k]};
+    }
+    OK(optc_bind(x->r, &(optc_group){.tensors = t, .ntensors = n}, 1, &x->b));
+}
+
+void close_program(Bound *x)
+{
+    OK(optc_sync(x->b));
+    OK(optc_unbind(x->b));
+    OK(optc_release(x->r));
+    OK(optc_close(x->e));
+    d->cuModuleUnload(x->module);
+    for (int k = 0; k < TENSORS; k++)
+        if (x->p[k])
+            d->cuMemFree_v2(x->p[k]), d->cuMemFree_v2(x->g[k]);
+}

@@ -1,0 +1,38 @@
+/* Programs made by hand, of nothing but products, bound on a GPU. */
+#ifndef OPTC_TESTS_MADE_H
+#define OPTC_TESTS_MADE_H
+#include "tests/gpu/device_side.h"
+
+#include "runtime/core/matrix/gpu_calls.h"
+
+enum { MOST = 48, TENSORS = 7 };
+typedef struct ProductProgram {
+    Program p;
+    ProgArray array[MOST];
+    ProgStage stage[MOST];
+    ProgCall call[MOST];
+    int reads[MOST][3], writes[MOST][1];
+    ProgAction act[MOST];
+    ProgPhase phase;
+    ProgEntry entry;
+    Variant variant;
+    int ncall;
+} ProductProgram;
+
+typedef struct Bound {
+    ProductProgram m;
+    optc_engine *e;
+    optc_rule *r;
+    optc_binding *b;
+    CUdeviceptr p[TENSORS], g[TENSORS];
+    CUmodule module;
+} Bound;
+
+int add_array(ProductProgram *m, MemKind kind, Dom dom, Type type, const char *name);
+void add_mm(ProductProgram *m, int a, int b, int out, unsigned flags, double alpha, double beta);
+void add_mm_to(ProductProgram *m, int a, int b, int c, int out, unsigned flags, double alpha, double beta);      /* c: what is added, or -1 */
+void end_program(ProductProgram *m, Product product);
+void open_rule(Bound *x, Type g, int64_t workspace);           /* then arrays and products, end_program, bind_program */
+void bind_program(Bound *x, const int64_t (*shape)[3], int n, size_t gbytes);
+void close_program(Bound *x);
+#endif

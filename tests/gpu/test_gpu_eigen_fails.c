@@ -1,0 +1,310 @@
+/* What happens to eigenvectors where a matrix, a solver or memory is no good, where there is no room for all at once, and in captures. */
+#include "tests/gpu/eigen_rule.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- bad input ---- */
+/* Of nine matrices the good ones are as if alone; a NaN, an infinity and what has no such power are refused by themselves and counted; zeros have any basis. */
+START_TEST(refused)
+{
+    SHARED();
+    static const char text[] = "return optimizer { name = 'one', view = 'last', state = { A = zeros 'rows', V = eye(3, 'rows'), W = zeros 'rows', X = eye(5, 'rows'), Y = zeros 'rows' },\n"
+                               "  matrix = function() local a, U = eigh(A, { last = V })  V = U  local b, T = eigh(A)  W = T  X = power(A, 0.3, { last = X })  Y = power(A, 0.3)\n"
+                               "    A = A + 0 * sum(g)  p = p + 0 * g end, step = function() p = p + 0 * g end }";
+    enum { COUNT = 9, N = 19, ALL = N * N };
+    static double a[COUNT * ALL], out[4][COUNT * ALL], value[N], want[ALL];
+    static const char *const name[] = {"V", "W", "X", "Y"};
+    spread(value, N, 1e-2);
+    for (int k = 0; k < COUNT; k++)
+        make_matrix(a + k * ALL, N, value, 1, 5 + (uint64_t)k);
+    memset(a + 1 * ALL, 0, 8 * ALL);
+    a[3 * ALL + 7 * N + 2] = a[3 * ALL + 2 * N + 7] = NAN;
+    a[5 * ALL + 4 * N + 4] = -INFINITY;
+    a[6 * ALL + 2 * N + 9] = NAN;                          /* above the diagonal: nobody looks there */
+    a[7 * ALL + 8 * N + 8] -= 9;                           /* a negative eigenvalue has vectors, and no such power */
+    One o;
+    open_one(&o, text, COUNT, N, (How){_i ? EIGEN_F64 : EIGEN_ROTATED, true, 0, 0});
+    OK(optc_state_write(o.b, 0, "A", a, COUNT * ALL));
+    for (int step = 0; step < 2; step++)
+        OK(optc_step(o.b));
+    for (int s = 0; s < 4; s++)
+        OK(optc_state_read(o.b, 0, name[s], out[s], COUNT * ALL));
+    for (int k = 0; k < COUNT; k++) {
+        bool vectors = k != 3 && k != 5, power = vectors && k != 1 && k != 7;
+        make_matrix(want, N, value, 0.3, 5 + (uint64_t)k);
+        if (vectors) {
+            are_vectors(a + k * ALL, out[0] + k * ALL, N, N, 1e-12, "beside bad ones");
+            are_vectors(a + k * ALL, out[1] + k * ALL, N, N, 1e-12, "beside bad ones");
+        }
+        for (int i = 0; i < ALL; i++) {
+            double one = i % (N + 1) == 0, x = out[2][k * ALL + i], y = out[3][k * ALL + i];
+            ck_assert_msg(vectors || (out[0][k * ALL + i] == 3 * one && isnan(out[1][k * ALL + i])), "vectors of matrix %d, %d: %g and %g", k, i, out[0][k * ALL + i], out[1][k * ALL + i]);
+            ck_assert_msg(power ? fabs(x - want[i]) < 1e-12 && x == y : x == 5 * one && isnan(y), "the power of matrix %d, %d: %g and %g for %g", k, i, x, y, want[i]);
+        }
+    }
+    optc_factors counted;
+    OK(optc_factors_about(o.b, 0, &counted));
+    ck_assert_msg(counted.refused == 2 * (2 * 2 + 2 * 4) && counted.computed == 2 * 4 * COUNT, "%lld of %lld were refused", (long long)counted.refused, (long long)counted.computed);
+    close_one(&o);
+}
+END_TEST
+
+/* ---- a solver that fails ---- */
+static Cusolver kept;
+static int status, bad_matrix;
+
+static int fails_call(cusolverDnHandle_t h, cusolverDnParams_t p, cusolverEigMode_t j, cublasFillMode_t u, int64_t n, cudaDataType ta, void *a, int64_t lda, cudaDataType tw, void *w, cudaDataType tc,
+                      void *work, size_t bytes, void *host, size_t host_bytes, int *info, int64_t count)
+{
+    (void)h, (void)p, (void)j, (void)u, (void)n, (void)ta, (void)a, (void)lda, (void)tw, (void)w, (void)tc, (void)work, (void)bytes, (void)host, (void)host_bytes, (void)info, (void)count;
+    return status;
+}
+
+/* all goes well but for one matrix, it says */
+static int says_info(cusolverDnHandle_t h, cusolverDnParams_t p, cusolverEigMode_t j, cublasFillMode_t u, int64_t n, cudaDataType ta, void *a, int64_t lda, cudaDataType tw, void *w, cudaDataType tc,
+                     void *work, size_t bytes, void *host, size_t host_bytes, int *info, int64_t count)
+{
+    int rc = kept.cusolverDnXsyevBatched(h, p, j, u, n, ta, a, lda, tw, w, tc, work, bytes, host, host_bytes, info, count);
+    return rc || count <= bad_matrix ? rc : d->cuMemsetD8Async((CUdeviceptr)(uintptr_t)(info + bad_matrix), 1, sizeof *info, NULL);
+}
+
+START_TEST(a_solver_fails)
+{
+    SHARED();
+    static const char *const factors[] = {"local _, U = eigh(A, { last = X })  X = U", "X = power(A, 0.5, { last = X })", "local _, U = eigh(A)  X = U"};
+    static const char *const says[] = {"eigenvectors of rule 'one' (spec:2), of 20 x 20, for tensor number 0", "a power of rule 'one' (spec:2), of 20 x 20, for tensor number 0",
+        "eigenvectors of rule 'one' (spec:2), of 20 x 20, for tensor number 0"};
+    enum { COUNT = 3, N = 20, ALL = N * N };
+    static double a[COUNT * ALL], x[COUNT * ALL], value[N];
+    char text[400];
+    snprintf(text, sizeof text, "return optimizer { name = 'one', view = 'last', state = { A = zeros 'rows', X = eye(3, 'rows') }, matrix = function()\n  %s  A = A + 0 * sum(g)  p = p + 0 * g end,"
+             " step = function() p = p + 0 * g end }", factors[_i]);
+    spread(value, N, 1e-2);
+    for (int k = 0; k < COUNT; k++)
+        make_matrix(a + k * ALL, N, value, 1, 5 + (uint64_t)k);
+    One o;
+    open_one(&o, text, COUNT, N, (How){EIGEN_F64, true, 0, 0});
+    o.e->gpu->no_graphs = true;
+    Cusolver *f = &o.b->gpu->calls->eigen.f;
+    ck_assert_msg(o.b->gpu->calls->eigen.library, "%s", o.b->gpu->calls->eigen.why);
+    kept = *f;
+    OK(optc_state_write(o.b, 0, "A", a, COUNT * ALL));
+    f->cusolverDnXsyevBatched = fails_call;
+    status = CUSOLVER_STATUS_INTERNAL_ERROR;
+    FAILS(optc_step(o.b), OPTC_ERROR_DEVICE, "cusolverDnXsyevBatched: CUSOLVER_STATUS_INTERNAL_ERROR: ");
+    FAILS(optc_step(o.b), OPTC_ERROR_DEVICE, says[_i]);
+    status = CUSOLVER_STATUS_ALLOC_FAILED;
+    optc_factors counted;
+    if (_i == 2)
+        FAILS(optc_step(o.b), OPTC_ERROR_MEMORY, says[_i]);
+    else                                       /* it goes without, and is counted */
+        OK(optc_step(o.b));
+    OK(optc_factors_about(o.b, 0, &counted));
+    ck_assert(counted.refused == (_i == 2 ? 0 : COUNT));
+    OK(optc_state_read(o.b, 0, "X", x, COUNT * ALL));
+    for (int i = 0; i < COUNT * ALL; i++)
+        ck_assert(x[i] == (i % ALL % (N + 1) ? 0 : 3));
+    f->cusolverDnXsyevBatched = says_info;
+    bad_matrix = 1;
+    OK(optc_step(o.b));
+    OK(optc_state_read(o.b, 0, "X", x, COUNT * ALL));
+    for (int k = 0; k < COUNT; k++)
+        ck_assert_msg(k != 1 ? x[k * ALL] != 3 && isfinite(x[k * ALL]) : _i == 2 ? isnan(x[k * ALL]) : x[k * ALL] == 3 && x[k * ALL + 1] == 0, "matrix %d: %g", k, x[k * ALL]);
+    *f = kept;
+    OK(optc_step(o.b));
+    OK(optc_state_read(o.b, 0, "X", x, COUNT * ALL));
+    for (int k = 0; k < COUNT; k++)
+        ck_assert(x[k * ALL] != 3);
+    close_one(&o);
+}
+END_TEST
+
+/* The emulated one is told to fail when it is opened and asked: binding says so and leaves nothing behind; none at all is no error. */
+START_TEST(no_solver)
+{
+    SHARED();
+    static const struct { const char *told; optc_status s; const char *says; } c[] = {
+        {"create 2", OPTC_ERROR_MEMORY, "CUSOLVER_STATUS_ALLOC_FAILED (OPTC_CUSOLVER=none does without)"}, {"params 7", OPTC_ERROR_DEVICE, "CUSOLVER_STATUS_INTERNAL_ERROR"},
+        {"size 3", OPTC_ERROR_DEVICE, "cusolverDnXsyevBatched_bufferSize: CUSOLVER_STATUS_INVALID_VALUE: eigenvectors of rule 'one' (spec:2), of 20 x 20, for tensor number 0"}};
+    One o;
+    const char *was = getenv("OPTC_CUSOLVER") ? strdup(getenv("OPTC_CUSOLVER")) : "";
+    for (size_t i = 0; emulated() && i < sizeof c / sizeof *c; i++) {
+        setenv("EMU_SOLVER", c[i].told, 1);
+        optc_memory m;
+        FAILS(bind_one(&o, vectors_rule, 2, 20, (How){EIGEN_F64, true, 0, 0}), c[i].s, c[i].says);
+        OK(optc_memory_info(o.e, &m));
+        ck_assert(m.ours == 0);
+        o.b = NULL;
+        close_one(&o);
+    }
+    unsetenv("EMU_SOLVER");
+    setenv("OPTC_CUSOLVER", "none", 1);
+    open_one(&o, vectors_rule, 2, 20, (How){EIGEN_F64, true, 0, 0});
+    setenv("OPTC_CUSOLVER", was, 1);
+    ck_assert(!o.b->gpu->calls->eigen.library && strstr(o.b->gpu->calls->eigen.why, "OPTC_CUSOLVER says none"));
+    OK(optc_step(o.b));
+    close_one(&o);
+}
+END_TEST
+
+/* ---- memory ---- */
+static int allowed;
+static int no_alloc(CUdeviceptr *p, size_t n) { return allowed-- > 0 ? d->cuMemAlloc_v2(p, n) : 2; }
+static int no_alloc_async(CUdeviceptr *p, size_t n, CUstream s) { return allowed-- > 0 ? d->cuMemAllocAsync(p, n, s) : 2; }
+
+START_TEST(memory_runs_out)
+{
+    SHARED();
+    Driver mine = *d;
+    One o;
+    bool named = false, done = false, hinted = false;
+    mine.cuMemAlloc_v2 = no_alloc;
+    mine.cuMemAllocAsync = no_alloc_async;
+    for (int k = 0; k < 20 && !done; k++) {
+        next_driver = &mine;
+        allowed = k;
+        done = bind_one(&o, vectors_rule, 2, 20, (How){EIGEN_F64, true, 0, 0}) == OPTC_OK;
+        next_driver = NULL;
+        named = named || strstr(optc_message(), "eigenvectors of rule 'one' (spec:2), of 20 x 20, for tensor number 0");
+        hinted = hinted || strstr(optc_message(), "of them are workspace: one below");
+        o.b = done ? o.b : NULL;
+        close_one(&o);
+    }
+    ck_assert_msg(done && named && hinted, "memory for eigenvectors was not found wanting");
+}
+END_TEST
+
+/* A workspace that holds some matrices at a time: more calls of fewer, and the same vectors. */
+START_TEST(in_rounds)
+{
+    SHARED();
+    enum { COUNT = 11, N = 21, ALL = N * N };
+    static double a[COUNT * ALL], v[2][COUNT * ALL], value[N];
+    spread(value, N, 1e-2);
+    for (int k = 0; k < COUNT; k++)
+        make_matrix(a + k * ALL, N, value, 1, 5 + (uint64_t)k);
+    for (int i = 0; i < 2; i++) {
+        One o;
+        open_one(&o, vectors_rule, COUNT, N, (How){_i ? EIGEN_F64 : EIGEN_ROTATED, true, 0, 0});
+        int64_t bytes = o.b->gpu->calls->eigen.bytes, most = COUNT;
+        close_one(&o);
+        open_one(&o, vectors_rule, COUNT, N, (How){_i ? EIGEN_F64 : EIGEN_ROTATED, true, i ? bytes : 0, 0});
+        const GpuCalls *x = o.b->gpu->calls;
+        for (int k = 0; k < x->nstep; k++)
+            most = x->step[k].solver < 0 || !x->step[k].instead ? x->step[k].at_once : most;
+        ck_assert_msg(i ? most > 0 && most < COUNT && x->eigen.bytes <= bytes / 2 : most == COUNT, "%lld at a time", (long long)most);
+        optc_held held;
+        OK(optc_binding_held(o.b, &held));
+        ck_assert(held.workspace >= x->eigen.bytes);
+        OK(optc_state_write(o.b, 0, "A", a, COUNT * ALL));
+        OK(optc_step(o.b));
+        OK(optc_state_read(o.b, 0, "V", v[i], COUNT * ALL));
+        close_one(&o);
+    }
+    for (int i = 0; i < COUNT * ALL; i++)
+        ck_assert_msg(fabs(v[0][i] - v[1][i]) < 1e-10, "%d: %g and %g", i, v[0][i], v[1][i]);
+}
+END_TEST
+
+/* ---- captures ---- */
+/* Captured and replayed a step is the step, also where the library cannot be captured: rotations take its place then, and the library its own again. */
+START_TEST(captured)
+{
+    SHARED();
+    int64_t side = _i ? emulated() ? 20 : 520 : 33, all = side * side;
+    double *a = malloc(16 * (size_t)all), *v = a + all, *value = malloc(8 * (size_t)side);
+    CUstream st;
+    void *graph, *exec;
+    One o;
+    spread(value, side, 1e-2);
+    ck_assert(!d->cuStreamCreate(&st, 1));
+    open_one(&o, vectors_rule, 1, side, (How){EIGEN_F64, true, 0, 0});
+    GpuCalls *x = o.b->gpu->calls;
+    for (int i = 0; i < x->nstep; i++)
+        if (x->step[i].solver == i) {
+            printf("eigenvectors of %lld rows can%s be captured\n", (long long)side, x->step[i].captured ? "" : "not");
+            ck_assert_msg(x->step[i].captured || _i, "33 rows cannot be captured");
+            x->step[i].captured = x->step[i].captured && !_i;
+        }
+    OK(optc_step(o.b));
+    OK(optc_sync(o.b));
+    OK(optc_set_stream(o.b, st));
+    ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
+    OK(optc_step(o.b));
+    ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
+    for (int round = 0; round < 3; round++) {
+        make_matrix(a, side, value, 1, 5 + (uint64_t)round);
+        OK(optc_state_write(o.b, 0, "A", a, all));
+        if (round < 2)
+            ck_assert(!d->cuGraphLaunch(exec, st));
+        else
+            OK(optc_step(o.b));
+        OK(optc_state_read(o.b, 0, "V", v, all));
+        are_vectors(a, v, side, side, 1e-14 * (double)(side + 20), "captured");
+    }
+    d->cuGraphExecDestroy(exec);
+    d->cuGraphDestroy(graph);
+    OK(optc_set_stream(o.b, NULL));
+    close_one(&o);
+    d->cuStreamDestroy_v2(st);
+    free(a), free(value);
+}
+END_TEST
+
+/* So are powers of several matrices, by products and by eigenvectors, in a capture that allows nothing but work. */
+START_TEST(captured_power)
+{
+    SHARED();
+    if (thinned(_i))
+        return;
+    static const double exponent[] = {-0.25, 0.3};
+    char text[300];
+    snprintf(text, sizeof text, "return optimizer { name = 'one', view = 'last', state = { A = zeros 'rows', X = zeros 'rows' },\n"
+                                "  matrix = function() X = power(A, %g)  A = A + 0 * sum(g)  p = p + 0 * g end, step = function() p = p + 0 * g end }", exponent[_i]);
+    enum { SIDE = 48, COUNT = 3, ALL = SIDE * SIDE };
+    static double a[COUNT * ALL], x[COUNT * ALL], want[ALL], value[SIDE];
+    CUstream aside, st;
+    void *graph, *exec;
+    One o;
+    spread(value, SIDE, 1e-2);
+    ck_assert(!d->cuStreamCreate(&aside, 1) && !d->cuStreamCreate(&st, 1));
+    open_one(&o, text, COUNT, SIDE, (How){EIGEN_BY_SIZE, false, 0, 0});
+    OK(optc_set_stream(o.b, aside));
+    OK(optc_step(o.b));
+    OK(optc_sync(o.b));
+    OK(optc_set_stream(o.b, st));
+    ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
+    OK(optc_step(o.b));
+    ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
+    for (int k = 0; k < COUNT; k++)
+        make_matrix(a + k * ALL, SIDE, value, 1, 5 + (uint64_t)k);
+    OK(optc_state_write(o.b, 0, "A", a, COUNT * ALL));
+    ck_assert(!d->cuGraphLaunch(exec, st));
+    OK(optc_state_read(o.b, 0, "X", x, COUNT * ALL));
+    for (int k = 0; k < COUNT; k++) {
+        make_matrix(want, SIDE, value, exponent[_i], 5 + (uint64_t)k);
+        for (int i = 0; i < ALL; i++)
+            ck_assert_msg(fabs(x[k * ALL + i] - want[i]) < 1e-4, "matrix %d, %d: %g, not %g", k, i, x[k * ALL + i], want[i]);
+    }
+    d->cuGraphExecDestroy(exec);
+    d->cuGraphDestroy(graph);
+    OK(optc_set_stream(o.b, NULL));
+    close_one(&o);
+    d->cuStreamDestroy_v2(st);
+    d->cuStreamDestroy_v2(aside);
+}
+END_TEST
+
+void add_eigen_fails(TCase *t)
+{
+    tcase_add_loop_test(t, captured_power, 0, 2);
+    tcase_add_loop_test(t, refused, 0, 2);
+    tcase_add_loop_test(t, a_solver_fails, 0, 3);
+    tcase_add_test(t, no_solver);
+    tcase_add_test(t, memory_runs_out);
+    tcase_add_loop_test(t, in_rounds, 0, 2);
+    tcase_add_loop_test(t, captured, 0, 2);
+}

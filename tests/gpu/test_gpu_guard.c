@@ -1,0 +1,274 @@
+/* Numbers that lie on the device, and steps that a guard there leaves out: as if they had been set, and not been taken. Parameters that move. */
+#include "tests/gpu/device_side.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { RUNS = 10 };
+/* products into states, at some steps; and such that take turns, of which the host reads the guard */
+#define PRODUCTS(how)                                                                                                          \
+    "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { l = eye(0.5, 'rows'), s = zeros 'rows' },\n"                \
+    "  matrix = function() l = 0.9 * l + 0.1 * gram(g) every(2, " how "function() s = mm(l, l) end) p = p - lr * mm(s, g) end,\n" \
+    "  step = function() p = p - lr * g end }"
+static const struct { const char *spec, *with, *text; bool tiny, waits; } rules[] = {
+    {"lamb", "clip(1)", NULL, false, false}, {"adamw", "", NULL, false, false},     {"adafactor", "", NULL, false, false},
+    {"sgd", "lookahead(3,0.5)", NULL, false, false}, {"lion", "ema(0.9)", NULL, false, false}, {"muon", "", NULL, true, false},
+    {"products", "", PRODUCTS(""), true, false}, {"turns", "", PRODUCTS("{ stagger = true }, "), true, true}};
+enum { NRULES = sizeof rules / sizeof *rules };
+
+typedef struct Numbers { float guard, rate; double wide; } Numbers;
+
+static Numbers numbers_at(int step) { return (Numbers){step % 4 == 2 ? 1 : step % 7 == 0 ? NAN : 0, (float)(0.01 / step), 0.02 / step}; }
+static bool left_out(int step) { return !(numbers_at(step).guard == 0); }
+static void *at(CUdeviceptr p, size_t offset) { return (void *)(uintptr_t)(p + offset); }
+
+static void send(CUdeviceptr to, int step, CUstream st)
+{
+    Numbers n = numbers_at(step);
+    ck_assert(!d->cuMemcpyHtoDAsync_v2(to, &n, sizeof n, st) && !d->cuStreamSynchronize(st));
+}
+
+static void same_states(Side *a, Side *b, const char *what)
+{
+    optc_state_info info;
+    for (int k = 0; k < optc_rule_states(a->r); k++)
+        for (int i = 0; i < NSHAPES; i++) {
+            optc_state_view v;
+            OK(optc_rule_state(a->r, k, &info));
+            if (optc_state(a->b, i, info.name, &v) != OPTC_OK)     /* another variant's, or the group's, of which there is one */
+                continue;
+            double *x = malloc(8 * (size_t)v.count + 8), *y = malloc(8 * (size_t)v.count + 8);
+            OK(optc_state_read(a->b, i, info.name, x, v.count));
+            OK(optc_state_read(b->b, i, info.name, y, v.count));
+            ck_assert_msg(!memcmp(x, y, 8 * (size_t)v.count), "%s: state '%s' of tensor %d", what, info.name, i);
+            free(x), free(y);
+        }
+}
+
+/* b: its numbers are read on the device; what is captured reads them too. a: set by hand, and left out by hand. */
+START_TEST(gate)
+{
+    SHARED();
+    const char *spec = rules[_i].spec;
+    bool wide = _i % 2;
+    optc_rule_options o = {.spec = rules[_i].text ? NULL : spec, .with = rules[_i].with, .text = rules[_i].text};
+    Side a, b;
+    CUdeviceptr n;
+    CUstream st;
+    void *graph = NULL, *exec = NULL;
+    int64_t ta, tb;
+    if (thinned(_i))
+        return;
+    if (rules[_i].tiny)
+        use_tiny_shapes();
+    open_side(&a, "cuda", o, 0);
+    open_side(&b, "cuda", o, 0);
+    ck_assert(!d->cuMemAlloc_v2(&n, sizeof(Numbers)) && !d->cuStreamCreate(&st, 1));
+    OK(optc_set_stream(b.b, st));
+    OK(optc_set_hyper_from(b.b, -1, "lr", at(n, wide ? offsetof(Numbers, wide) : offsetof(Numbers, rate)), wide ? OPTC_F64 : OPTC_F32));
+    OK(optc_set_guard(b.b, at(n, 0), OPTC_F32));
+    for (int step = 1; step <= 2 * RUNS; step++) {
+        bool replay = step > RUNS && !rules[_i].waits;
+        set_grads(&a, step);
+        set_grads(&b, step);
+        send(n, step, st);
+        if (step == RUNS + 1) {
+            ck_assert(!d->cuStreamBeginCapture_v2(st, 2));
+            if (rules[_i].waits)
+                FAILS(optc_step(b.b), OPTC_ERROR_ARGUMENT, "the host reads the guard");
+            else
+                OK(optc_step(b.b));
+            ck_assert(!d->cuStreamEndCapture(st, &graph) && (rules[_i].waits || !d->cuGraphInstantiateWithFlags(&exec, graph, 0)));
+        }
+        if (replay && step % 3)                    /* replays, and steps one by one between them */
+            ck_assert(!d->cuGraphLaunch(exec, st));
+        else
+            OK(optc_step(b.b));
+        OK(optc_set_hyper(a.b, -1, "lr", wide ? numbers_at(step).wide : numbers_at(step).rate));
+        if (!left_out(step))
+            OK(optc_step(a.b));
+        same_params(&a, &b, format("%s, step %d", spec, step));
+        OK(optc_get_t(a.b, 0, &ta));
+        OK(optc_get_t(b.b, 0, &tb));
+        ck_assert_msg(ta == tb || !b.r->program->needs_t, "%s, step %d: t is %d, not %d", spec, step, (int)tb, (int)ta);
+    }
+    same_states(&a, &b, spec);
+    if (exec)
+        d->cuGraphExecDestroy(exec);
+    if (graph)
+        d->cuGraphDestroy(graph);
+    /* without a guard all are there again */
+    OK(optc_set_guard(b.b, NULL, OPTC_F32));
+    OK(optc_step(a.b));
+    OK(optc_set_hyper(b.b, -1, "lr", numbers_at(2 * RUNS).rate));
+    OK(optc_set_hyper(a.b, -1, "lr", numbers_at(2 * RUNS).rate));
+    OK(optc_step(b.b));
+    OK(optc_set_stream(b.b, NULL));
+    close_side(&a, 0);
+    close_side(&b, 0);
+    ck_assert(!d->cuMemFree_v2(n) && !d->cuStreamDestroy_v2(st));
+}
+END_TEST
+
+/* More of them than a launch takes; memory that the device does not know. */
+START_TEST(many_numbers)
+{
+    SHARED();
+    enum { GROUPS = 70, N = 33 };
+    optc_engine *e;
+    optc_rule *r;
+    optc_binding *b[2];
+    CUdeviceptr p[2], g, at_device;
+    static float rate[GROUPS], start[GROUPS * N], out[2][GROUPS * N];
+    int64_t n[1] = {N};
+    float here = 0;
+    OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
+    OK(optc_compile(e, &(optc_rule_options){.spec = "sgd"}, &r));
+    for (int i = 0; i < GROUPS; i++)
+        rate[i] = 0.001f * (float)(i + 1);
+    for (int i = 0; i < GROUPS * N; i++)
+        start[i] = (float)ref_value(0, 1, i);
+    ck_assert(!d->cuMemAlloc_v2(&g, sizeof start) && !d->cuMemAlloc_v2(&at_device, sizeof rate));
+    ck_assert(!d->cuMemcpyHtoDAsync_v2(g, start, sizeof start, NULL) && !d->cuMemcpyHtoDAsync_v2(at_device, rate, sizeof rate, NULL));
+    for (int side = 0; side < 2; side++) {
+        optc_tensor t[GROUPS];
+        optc_group gr[GROUPS];
+        ck_assert(!d->cuMemAlloc_v2(&p[side], sizeof start) && !d->cuMemcpyHtoDAsync_v2(p[side], start, sizeof start, NULL));
+        for (int k = 0; k < GROUPS; k++) {
+            t[k] = (optc_tensor){.param = at(p[side], (size_t)k * N * 4), .grad = at(g, (size_t)k * N * 4), .rank = 1, .shape = n};
+            gr[k] = (optc_group){.tensors = &t[k], .ntensors = 1};
+        }
+        OK(optc_bind(r, gr, GROUPS, &b[side]));
+        for (int k = 0; k < GROUPS; k++)
+            OK(side ? optc_set_hyper_from(b[1], k, "lr", at(at_device, (size_t)k * 4), OPTC_F32) : optc_set_hyper(b[0], k, "lr", rate[k]));
+        OK(optc_step(b[side]));
+        OK(optc_step(b[side]));
+        ck_assert(!d->cuMemcpyDtoHAsync_v2(out[side], p[side], sizeof start, NULL) && !d->cuStreamSynchronize(NULL));
+    }
+    ck_assert(!memcmp(out[0], out[1], sizeof start) && memcmp(out[0], start, sizeof start) != 0);
+    if (!getenv("OPTC_TEST_SMALL"))                /* an emulated one knows all memory */
+        FAILS(optc_set_guard(b[1], &here, OPTC_F32), OPTC_ERROR_ARGUMENT, "does not lie where");
+    for (int side = 0; side < 2; side++) {
+        OK(optc_unbind(b[side]));
+        ck_assert(!d->cuMemFree_v2(p[side]));
+    }
+    ck_assert(!d->cuMemFree_v2(g) && !d->cuMemFree_v2(at_device));
+    OK(optc_release(r));
+    OK(optc_close(e));
+}
+END_TEST
+
+static double device_number(const optc_binding *b, int row, int k)
+{
+    double x = 0;
+    OK(gpu_read(b, &x, at(b->gpu->hyper, gpu_hyper_bytes(b) * (size_t)row + 8 * (size_t)k), 8, "test"));
+    return x;
+}
+
+/* What was set last is on the device again once nothing is read any more, also for tensors with a t of their own; an input without a value is refused. */
+START_TEST(set_values_return)
+{
+    SHARED();
+    static const char text[] = "return optimizer { name = 'x', hyper = { lr = 0.1 }, inputs = { loss = 'group' }, step = function() p = p - lr * g * loss / t end }";
+    optc_engine *e;
+    optc_rule *r;
+    optc_binding *b;
+    CUdeviceptr p, n;
+    optc_tensor t[3];
+    optc_group gr[2];
+    int64_t shape[1] = {16};
+    float numbers[2] = {NAN, 3};
+    ck_assert(!d->cuMemAlloc_v2(&p, 4096) && !d->cuMemAlloc_v2(&n, 8) && !d->cuMemcpyHtoDAsync_v2(n, numbers, 8, NULL));
+    OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
+    OK(optc_compile(e, &(optc_rule_options){.text = text}, &r));
+    for (int k = 0; k < 3; k++)
+        t[k] = (optc_tensor){.param = at(p, 256u * (unsigned)k), .grad = at(p, 2048), .rank = 1, .shape = shape};
+    gr[0] = (optc_group){.tensors = t, .ntensors = 2};
+    gr[1] = (optc_group){.tensors = t + 2, .ntensors = 1};
+    OK(optc_bind(r, gr, 2, &b));
+    OK(optc_set_hyper(b, 1, "lr", 0.25));
+    OK(optc_set_t(b, 1, 7));
+    FAILS(optc_step(b), OPTC_ERROR_ARGUMENT, "the scalar input 'loss', which is not set for group 0");
+    OK(optc_set_scalar_from(b, -1, "loss", at(n, 4), OPTC_F32));
+    OK(optc_set_hyper_from(b, -1, "lr", at(n, 0), OPTC_F32));
+    OK(optc_step(b));
+    OK(optc_sync(b));
+    int row = b->tensor[1].cohort;
+    ck_assert(row >= 2 && isnan(device_number(b, 0, 1)) && isnan(device_number(b, row, 1)));
+    OK(optc_set_hyper_from(b, -1, "lr", NULL, OPTC_DEFAULT));
+    OK(optc_set_scalar(b, -1, "loss", 5));
+    OK(optc_step(b));
+    OK(optc_sync(b));
+    int input = 0;
+    double loss = 0;
+    OK(find_input(b, "test", "loss", true, &input));
+    OK(gpu_read(b, &loss, b->group[0].mem[input], 8, "test"));
+    ck_assert_msg(device_number(b, 0, 1) == 0.1 && device_number(b, 1, 1) == 0.25 && device_number(b, row, 1) == 0.1 && loss == 5,
+                  "lr is %g, %g, %g, and the loss %g", device_number(b, 0, 1), device_number(b, 1, 1), device_number(b, row, 1), loss);
+    OK(optc_unbind(b));
+    OK(optc_release(r));
+    OK(optc_close(e));
+    ck_assert(!d->cuMemFree_v2(p) && !d->cuMemFree_v2(n));
+}
+END_TEST
+
+/* Parameters that lie elsewhere from now on: also to what was captured, and to products of blocks. */
+START_TEST(params_move)
+{
+    SHARED();
+    static const struct { const char *spec, *options; } of[] = {{"adamw", ""}, {"shampoo", "side=8"}};
+    Side a, b;
+    CUstream st;
+    CUdeviceptr was[NSHAPES];
+    void *graph, *exec, *to[NSHAPES];
+    optc_rule_options o = {.spec = of[_i].spec, .options = of[_i].options};
+    if (_i && getenv("OPTC_TEST_SMALL") && !getenv("OPTC_ALL"))
+        return;
+    if (_i)
+        use_tiny_shapes();
+    open_side(&a, "cuda", o, 0);
+    open_side(&b, "cuda", o, 0);
+    ck_assert(!d->cuStreamCreate(&st, 1));
+    set_grads(&a, 1);
+    set_grads(&b, 1);
+    OK(optc_step(a.b));
+    OK(optc_step(b.b));
+    OK(optc_sync(b.b));
+    OK(optc_set_stream(b.b, st));
+    ck_assert(!d->cuStreamBeginCapture_v2(st, 2));
+    OK(optc_step(b.b));
+    ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
+    for (int k = 0; k < NSHAPES; k++) {
+        size_t bytes = (size_t)b.n[k] * b.wp;
+        was[k] = b.p[k];
+        ck_assert(!d->cuMemAlloc_v2(&b.p[k], bytes + 64) && (!bytes || !d->cuMemcpyDtoDAsync_v2(b.p[k], was[k], bytes, st)));
+        to[k] = at(b.p[k], 0);
+    }
+    OK(optc_set_params(b.b, to, NSHAPES));
+    OK(optc_step(b.b));                            /* the new addresses go to the device */
+    OK(optc_step(a.b));
+    for (int s = 0; s < 2; s++) {
+        ck_assert(!d->cuGraphLaunch(exec, st));
+        OK(optc_step(a.b));
+    }
+    same_params(&a, &b, of[_i].spec);
+    d->cuGraphExecDestroy(exec);
+    d->cuGraphDestroy(graph);
+    OK(optc_set_stream(b.b, NULL));
+    for (int k = 0; k < NSHAPES; k++)
+        ck_assert(!d->cuMemFree_v2(was[k]));
+    close_side(&a, 0);
+    close_side(&b, 0);
+    ck_assert(!d->cuStreamDestroy_v2(st));
+}
+END_TEST
+
+void add_guard(TCase *t)
+{
+    tcase_add_loop_test(t, params_move, 0, 2);
+    tcase_add_loop_test(t, gate, 0, NRULES);
+    tcase_add_test(t, many_numbers);
+    tcase_add_test(t, set_values_return);
+}

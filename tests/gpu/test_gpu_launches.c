@@ -1,0 +1,272 @@
+/* Launches change the speed and never a bit: any of them, those of results, and those that a running program tries. */
+#include "tests/gpu/device_side.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Whatever the launches, the same bits. */
+START_TEST(launches)
+{
+    SHARED();
+    if (thinned(_i))
+        return;
+    static const struct { const char *spec, *with; } r[] = {{"adamw", "clip(1)"}, {"adafactor", ""}, {"came", ""}, {"adamp", ""}, {"lamb", ""}, {"sgd", "centralize,lookahead(2,0.5)"}, {"novograd", ""}};
+    Side c, g;
+    char label[100];
+    open_side(&c, "cpu", (optc_rule_options){.spec = r[_i].spec, .with = r[_i].with}, 0);
+    open_side(&g, "cuda", (optc_rule_options){.spec = r[_i].spec, .with = r[_i].with}, _i % 4);
+    uint64_t dice = (uint64_t)_i;
+    int steps = getenv("OPTC_TEST_SMALL") ? 5 : 8;             /* an emulated GPU's compiler takes a second for each */
+    for (int s = 1; s <= steps; s++) {
+        use_random_launches(&g, &dice, s % 2);
+        set_grads(&c, s);
+        set_grads(&g, s);
+        OK(optc_step(c.b));
+        OK(optc_step(g.b));
+        snprintf(label, sizeof label, "%s with '%s', launches %d", r[_i].spec, r[_i].with, s);
+        compare(label, &c, &g);
+    }
+    close_side(&g, _i % 4);
+    close_side(&c, 0);
+}
+END_TEST
+
+/* Real steps that try launches end with the same bits, and what won is in the user's file. */
+START_TEST(live)
+{
+    SHARED();
+    Side a, b;
+    char dir[] = "/tmp/optc-live-XXXXXX", path[64], text[200] = "";
+    ck_assert(mkdtemp(dir) != NULL);
+    snprintf(path, sizeof path, "%s/tune", dir);
+    setenv("OPTC_TUNE", path, 1);
+    open_side(&a, "cuda", (optc_rule_options){.spec = "adamw", .with = "clip(1)"}, 0);
+    setenv("OPTC_TUNE_LIVE", "0.5", 1);
+    open_side(&b, "cuda", (optc_rule_options){.spec = "adamw", .with = "clip(1)"}, 0);
+    unsetenv("OPTC_TUNE_LIVE");
+    ck_assert(a.b->gpu->live == NULL && b.b->gpu->live != NULL);
+    set_grads(&a, 1);
+    set_grads(&b, 1);
+    int steps = 0, tried = 0;
+    for (; steps < 200 || tried <= 5; steps++, live_launches(b.b, &tried)) {        /* until some were tried, however long they take to compile; none ever: the timeout */
+        OK(optc_step(a.b));
+        OK(optc_step(b.b));
+        OK(optc_sync(b.b));
+    }
+    OK(optc_sync(a.b));
+    fetch_params(&a);
+    compare("live", &a, &b);
+    const Launch *now = live_launches(b.b, &tried);
+    bool won = memcmp(now, b.b->gpu->code->launch, sizeof(Launch) * (size_t)b.r->library->plan->nfn) != 0;
+    close_side(&a, 0);
+    close_side(&b, 0);
+    FILE *f = fopen(path, "r");
+    if (f) {
+        while (fgets(text, sizeof text, f) && !strstr(text, "live"))
+            ;
+        fclose(f);
+    }
+    printf("live: %d steps, %d launches tried, %s\n", steps, tried, won ? "some won" : "none won");
+    ck_assert_msg(!won || strstr(text, "adamw live"), "a launch won, and %s does not say so", path);
+    setenv("OPTC_TUNE", "", 1);
+}
+END_TEST
+
+/* A candidate that would take more blocks than a launch can have is no candidate. (As if there were very many units: tensors of so many do not fit a test.) */
+START_TEST(live_too_large)
+{
+    SHARED();
+    Side a, b;
+    int tried = 0;
+    open_side(&a, "cuda", (optc_rule_options){.spec = "sgd"}, 0);
+    setenv("OPTC_TUNE_LIVE", "0.5", 1);
+    open_side(&b, "cuda", (optc_rule_options){.spec = "sgd"}, 0);
+    unsetenv("OPTC_TUNE_LIVE");
+    const Units *u = &b.b->units[0];
+    int64_t was = u->prefix[S_FLAT][u->n];
+    Launch *now = (Launch *)live_launches(b.b, &tried);             /* a block for every piece: blocks that go round would do so without end */
+    for (int i = 0; i < b.b->rule->program->nstage; i++)
+        now[i].v[KNOB_GRID] = 0;
+    set_grads(&a, 1);
+    set_grads(&b, 1);
+    u->prefix[S_FLAT][u->n] = (int64_t)1 << 42;
+    for (int steps = 0; !tried; live_launches(b.b, &tried)) {        /* one at a time: a GPU would be handed steps without end */
+        ck_assert_msg(steps++ < 1000000, "nothing was tried in %d steps", steps);
+        OK(optc_step(a.b));
+        OK(optc_step(b.b));
+        OK(optc_sync(b.b));
+    }
+    u->prefix[S_FLAT][u->n] = was;
+    OK(optc_sync(a.b));
+    fetch_params(&a);
+    compare("live, too large", &a, &b);
+    close_side(&a, 0);
+    close_side(&b, 0);
+}
+END_TEST
+
+/* A clock of our own for live tuning, on any GPU: the first kernel that is launched takes 1 ms, the second and third a fifth less than the one before, those after
+ * them far longer. A rule of one launch, so that a kernel is a step. */
+enum { MOST_KERNELS = 64, MOST_EVENTS = 32 };
+static const double slow = 1e6, usual = 0.8 * 0.8;
+static struct {
+    CUfunction kernel[MOST_KERNELS]; int n;
+    struct { CUevent e; double at; } event[MOST_EVENTS];
+    double now, lost;
+} timer;
+
+static int timed_launch(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz, unsigned shared, CUstream s, void **args, void **extra)
+{
+    int i = 0;
+    while (i < timer.n && timer.kernel[i] != f)
+        i++;
+    ck_assert_int_lt(i, MOST_KERNELS);
+    timer.kernel[i] = f;
+    timer.n = i == timer.n ? i + 1 : timer.n;
+    timer.now += i == 0 ? 1 : i == 1 ? 0.8 : i == 2 ? usual : slow;
+    timer.lost += i > 2 ? slow - usual : 0;
+    return d->cuLaunchKernel(f, x, y, z, bx, by, bz, shared, s, args, extra);
+}
+
+static double *event_time(CUevent e)
+{
+    int i = 0;
+    while (i < MOST_EVENTS - 1 && timer.event[i].e && timer.event[i].e != e)
+        i++;
+    timer.event[i].e = e;
+    return &timer.event[i].at;
+}
+
+static int timed_record(CUevent e, CUstream s)
+{
+    *event_time(e) = timer.now;
+    return d->cuEventRecord(e, s);
+}
+
+static int timed_elapsed(float *ms, CUevent a, CUevent b) { return *ms = (float)(*event_time(b) - *event_time(a)), 0; }
+
+/* What is written of a stage that won twice is the gain of both over what it began with, here a result of the size beside, which had 2 over the model. And once a
+ * candidate has cost more than the bound, no other is tried: one that is slow is noticed after three steps. */
+START_TEST(live_gain)
+{
+    SHARED();
+    static const optc_rule_options rule = {.spec = "sgd", .with = "ema(0.9)", .options = "momentum_buffer=false"};
+    Side a, b;
+    char path[] = "/tmp/optc-live-XXXXXX", why[400];
+    Tuned t = {.ms = 1, .model_ms = 2, .samples = 9};
+    TunedList l = {0};
+    ck_assert(close(mkstemp(path)) == 0);
+    setenv("OPTC_TUNE", path, 1);
+    open_side(&a, "cuda", rule, 0);
+    const Stage *s = plan_at(a.r->library->plan, a.b->gpu->launch_list[a.b->gpu->step * a.b->gpu->nphase].item[0].stage->fn).stage;
+    t.launch = launch_model(a.r->library->plan, s, a.b->elems);
+    t.launch.v[KNOB_THREADS] = t.launch.v[KNOB_THREADS] == 256 ? 128 : 256;
+    gpu_tuned_key(a.r, s->fn, a.b->elems, &t.key);
+    t.key.bucket += TUNED_REACH;
+    ck_assert(tuned_put(&l, &t));
+    ck_assert_msg(tuned_write(&l, path, why, sizeof why), "%s", why);
+    setenv("OPTC_TUNE_LIVE", "0.05", 1);
+    open_side(&b, "cuda", rule, 0);
+    unsetenv("OPTC_TUNE_LIVE");
+    ck_assert(b.b->gpu->live && b.b->gpu->launch_list[b.b->gpu->step * b.b->gpu->nphase].n == 1 && !memcmp(&b.b->gpu->code->launch[s->fn], &t.launch, sizeof t.launch));
+    Driver timed = *d;
+    timed.cuLaunchKernel = timed_launch;
+    timed.cuEventRecord = timed_record;
+    timed.cuEventElapsedTime = timed_elapsed;
+    b.e->gpu->d = &timed;
+    set_grads(&a, 1);
+    set_grads(&b, 1);
+    int steps = 0;
+    for (int end = INT_MAX; steps < end; steps++) {        /* none ever tried: the timeout */
+        OK(optc_step(a.b));
+        OK(optc_step(b.b));
+        OK(optc_sync(b.b));
+        if (timer.n == 4 && end == INT_MAX)
+            end = 2 * steps + 2;               /* as many again: others would have been compiled */
+    }
+    ck_assert_msg(timer.n >= 4, "after %d steps only %d launches were tried", steps, timer.n);
+    ck_assert_msg(timer.lost <= 0.05 * timer.now + 3 * slow, "trying cost %g of %g ms", timer.lost, timer.now);
+    OK(optc_sync(a.b));
+    fetch_params(&a);
+    compare("live, one launch", &a, &b);
+    gpu_tuned_key(b.r, s->fn, b.b->elems, &t.key);
+    b.e->gpu->d = d;
+    close_side(&a, 0);
+    close_side(&b, 0);
+    ck_assert_msg(tuned_read(&l, path, why, sizeof why), "%s", why);
+    const Tuned *won = tuned_find(&l, &t.key);
+    ck_assert(won && won->key.bucket == t.key.bucket);
+    ck_assert_double_eq_tol(won->model_ms / won->ms, 2 / usual, 1e-4);
+    tuned_free(&l);
+    unlink(path);
+    setenv("OPTC_TUNE", "", 1);
+}
+END_TEST
+
+/* A file of results decides the launches: at this size, and with notice at the bucket beside, none further off; an engine without results takes the model's; one whose results are the model's says so. (A rule that is not in the built-in results.) The same bits each time. */
+START_TEST(results_are_used)
+{
+    SHARED();
+    static const struct { int apart, untuned, model; const char *says; } cases[] = {
+        {0, 0, 0, "; launches tuned (user)"}, {-2, 0, 0, "; launches tuned (user, nearest size 2^"}, {2, 0, 0, "; launches tuned (user, nearest size 2^"}, {-4, 0, 0, NULL}, {20, 0, 0, NULL},
+        {0, 1, 0, NULL}, {0, 0, 1, "; launches tuned (user), all as the model has them"}};
+    char path[] = "/tmp/optc-tuned-XXXXXX", why[400];
+    ck_assert(close(mkstemp(path)) == 0);
+    setenv("OPTC_TUNE", path, 1);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Side model, other;
+        untuned = 1;
+        open_side(&model, "cuda", (optc_rule_options){.spec = "sgd", .with = "ema(0.9)"}, 0);
+        untuned = 0;
+        TunedList l = {0};
+        Tuned t = {.launch = {{256, 4, 4, 0, 0, 0, 4}}, .ms = 1, .model_ms = 2, .samples = 9};
+        int fn = 0;
+        while (stage_form(plan_at(model.r->library->plan, fn).stage) != FORM_MAP)
+            fn++;
+        gpu_tuned_key(model.r, fn, model.b->elems, &t.key);
+        t.key.bucket += cases[i].apart;
+        if (cases[i].model)
+            t.launch = launch_model(model.r->library->plan, plan_at(model.r->library->plan, fn).stage, model.b->elems);
+        ck_assert(tuned_put(&l, &t));
+        ck_assert_msg(tuned_write(&l, path, why, sizeof why), "%s", why);
+        tuned_free(&l);
+        untuned = cases[i].untuned;
+        open_side(&other, "cuda", (optc_rule_options){.spec = "sgd", .with = "ema(0.9)"}, 0);
+        untuned = 0;
+        Launch want = !cases[i].says ? launch_model(other.r->library->plan, plan_at(other.r->library->plan, fn).stage, other.b->elems) : t.launch;
+        ck_assert(!memcmp(&other.b->gpu->code->launch[fn], &want, sizeof want));
+        const char *said = optc_rule_path(other.r);
+        ck_assert_msg(cases[i].says ? strstr(said, cases[i].says) != NULL : !strstr(said, "tuned"), "%s", said);
+        ck_assert_msg(!strstr(said, "as the model") == !cases[i].model, "%s", said);
+        for (int step = 1; step <= 2; step++) {
+            set_grads(&model, step);
+            set_grads(&other, step);
+            OK(optc_step(model.b));
+            OK(optc_step(other.b));
+        }
+        OK(optc_sync(model.b));
+        fetch_params(&model);
+        compare("with results", &model, &other);
+        close_side(&model, 0);
+        close_side(&other, 0);
+    }
+    unlink(path);
+    setenv("OPTC_TUNE", "", 1);
+}
+END_TEST
+
+void add_launches(TCase *t)
+{
+    tcase_add_loop_test(t, launches, 0, 7);
+}
+
+void add_live(TCase *t)
+{
+    tcase_add_test(t, results_are_used);
+    tcase_add_test(t, live);
+    tcase_add_test(t, live_too_large);
+    tcase_add_test(t, live_gain);
+}

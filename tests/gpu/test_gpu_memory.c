@@ -1,0 +1,242 @@
+/* Memory of the GPU, the caller's and ours, and what happens where something is wrong with it. */
+#include "tests/gpu/device_side.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int64_t device_room(optc_engine *e)
+{
+    optc_memory m;
+    OK(optc_memory_info(e, &m));
+    return m.free;
+}
+
+/* Inputs of the caller's, aligned to their element and no better, beside even shapes that would take whole vectors. */
+START_TEST(inputs_anywhere)
+{
+    static const char text[] = "return optimizer { name = \"anywhere\", hyper = { lr = 0.1 }, inputs = { c = \"col\", r = \"row\", h = \"elem\" }, view = \"first\",\n"
+                               "  step = function() p = p - lr * g * h end, matrix = function() p = p - lr * (g * c + h * r + mean(g * c)) end }\n";
+    enum { R = 64, C = 512, N = R * C };
+    static float hp[2][N], hg[N + 4], hh[N + 4], hc[C + 4], hr[R + 4];
+    int64_t dim[2] = {R, C};
+    optc_engine *e;
+    optc_rule *r;
+    optc_binding *b;
+    for (int i = 0; i < N; i++)
+        hg[i] = (float)ref_value(1, 0, i), hh[i] = (float)ref_value(2, 0, i);
+    for (int i = 0; i < C; i++)
+        hc[i] = (float)ref_value(3, 0, i);
+    for (int i = 0; i < R; i++)
+        hr[i] = (float)ref_value(4, 0, i);
+    for (int side = 0; side < 2; side++) {
+        for (int i = 0; i < N; i++)
+            hp[side][i] = (float)ref_value(0, 0, i);
+        void *at[5] = {hp[side], hg, hh, hc, hr};
+        const size_t bytes[5] = {sizeof hp[0], N * 4, N * 4, C * 4, R * 4};
+        for (int k = 0; side && k < 5; k++) {
+            CUdeviceptr x;
+            ck_assert(!d->cuMemAlloc_v2(&x, bytes[k] + 64));
+            x += k >= 3 ? 4 : 0;                       /* the column's and the row's one element off */
+            ck_assert(!d->cuMemcpyHtoDAsync_v2(x, at[k], bytes[k], NULL));
+            at[k] = (void *)(uintptr_t)x;
+        }
+        OK(optc_open(&(optc_engine_options){.device = side ? "cuda" : "cpu", .cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
+        OK(optc_compile(e, &(optc_rule_options){.spec = "anywhere", .text = text}, &r));
+        optc_tensor t = {.param = at[0], .grad = at[1], .rank = 2, .shape = dim};
+        OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));
+        OK(optc_set_input(b, 0, "h", at[2], N));
+        OK(optc_set_input(b, 0, "c", at[3], C));
+        OK(optc_set_input(b, 0, "r", at[4], R));
+        for (int k = 0; k < 3; k++)
+            OK(optc_step(b));
+        OK(optc_sync(b));
+        if (side)
+            ck_assert(!d->cuMemcpyDtoHAsync_v2(hp[1], (CUdeviceptr)(uintptr_t)at[0], sizeof hp[1], NULL) && !d->cuStreamSynchronize(NULL));
+        OK(optc_unbind(b));
+        OK(optc_release(r));
+        OK(optc_close(e));
+    }
+    ck_assert_msg(!memcmp(hp[0], hp[1], sizeof hp[0]), "inputs that are not aligned give other bits");
+}
+END_TEST
+
+/* More than the device has: refused, everything given back, and what was bound before goes on as if nothing had been. */
+START_TEST(out_of_memory)
+{
+    Side a, b;
+    optc_binding *big;
+    int64_t n[1] = {(int64_t)1 << 38};
+    open_side(&a, "cuda", (optc_rule_options){.spec = "adamw", .with = ""}, 0);
+    open_side(&b, "cuda", (optc_rule_options){.spec = "adamw", .with = ""}, 0);
+    set_grads(&a, 1);
+    set_grads(&b, 1);
+    OK(optc_step(a.b));
+    OK(optc_step(b.b));
+    OK(optc_sync(b.b));
+    optc_memory before, after;
+    OK(optc_memory_info(b.e, &before));
+    int64_t room = device_room(b.e);
+    optc_tensor t = {.name = "huge", .param = (void *)(uintptr_t)b.p[1], .rank = 1, .shape = n};
+    for (int i = 0; i < 3; i++)
+        FAILS(optc_bind(b.r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &big), OPTC_ERROR_MEMORY, "cuMemAllocAsync: CUDA_ERROR_OUT_OF_MEMORY");
+    ck_assert_msg(strstr(optc_message(), "the states and temporaries of 'adamw' on 1 tensors"), "%s", optc_message());
+    OK(optc_memory_info(b.e, &after));
+    ck_assert(after.ours == before.ours && after.ours > 0 && after.total > after.free);
+    ck_assert_msg(room - device_room(b.e) < (64 << 20), "memory was lost: %lld bytes", (long long)(room - device_room(b.e)));
+    OK(optc_step(a.b));
+    OK(optc_step(b.b));
+    OK(optc_sync(a.b));
+    fetch_params(&a);
+    compare("after running out of memory", &a, &b);
+    close_side(&a, 0);
+    close_side(&b, 0);
+}
+END_TEST
+
+/* A kernel that reads unmapped memory kills the context: said once in full, then refused; taking everything down still works. */
+START_TEST(sticky_error)
+{
+    Side a;
+    optc_binding *b;
+    optc_rule *r;
+    optc_engine *e;
+    open_side(&a, "cuda", (optc_rule_options){.spec = "sgd", .with = ""}, 0);
+    set_grads(&a, 1);
+    OK(optc_step(a.b));
+    OK(optc_sync(a.b));
+    a.b->tensor[5].mem[1] = (void *)(uintptr_t)0x10000;      /* an address nothing is mapped at */
+    a.b->gpu->moved = true;
+    OK(optc_step(a.b));
+    FAILS(optc_sync(a.b), OPTC_ERROR_DEVICE, "cuStreamSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS");
+    ck_assert_msg(strstr(optc_message(), "cuda:0 can do no more work in this process"), "%s", optc_message());
+    FAILS(optc_step(a.b), OPTC_ERROR_DEVICE, "cuda:0 failed before and can do no more work in this process: cuStreamSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS");
+    FAILS(optc_sync(a.b), OPTC_ERROR_DEVICE, "failed before");
+    double x;
+    FAILS(optc_state_read(a.b, 5, "momentum_buffer", &x, 1) == OPTC_OK ? OPTC_OK : OPTC_ERROR_DEVICE, OPTC_ERROR_DEVICE, "");
+    FAILS(optc_compile(a.e, &(optc_rule_options){.spec = "lion"}, &r), OPTC_ERROR_DEVICE, "failed before");
+    int64_t n[1] = {4};
+    optc_tensor t = {.param = (void *)(uintptr_t)a.p[1], .rank = 1, .shape = n};
+    FAILS(optc_bind(a.r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b), OPTC_ERROR_DEVICE, "failed before");
+    OK(optc_unbind(a.b));
+    OK(optc_release(a.r));
+    OK(optc_close(a.e));
+    OK(optc_open(&(optc_engine_options){.device = "cpu"}, &e));        /* the CPU is still there */
+    OK(optc_close(e));
+}
+END_TEST
+
+/* ---- the caller's allocator ---- */
+static int taken, given;
+static void *take(void *ctx, size_t bytes, void *stream)
+{
+    CUdeviceptr p = 0;
+    (void)ctx, (void)stream;
+    taken++;
+    return d->cuMemAlloc_v2(&p, bytes) ? NULL : (void *)(uintptr_t)p;
+}
+static void give(void *ctx, void *p, size_t bytes, void *stream)
+{
+    (void)ctx, (void)bytes, (void)stream;
+    given++;
+    d->cuMemFree_v2((CUdeviceptr)(uintptr_t)p);
+}
+
+START_TEST(callers_allocator)
+{
+    optc_engine *e;
+    optc_rule *r;
+    optc_binding *b;
+    CUdeviceptr p;
+    int64_t n[1] = {1000};
+    optc_memory m;
+    ck_assert(!d->cuMemAlloc_v2(&p, 8000));
+    OK(optc_open(&(optc_engine_options){.device = optc_best_device(), .allocator = &(optc_allocator){take, give, NULL}, .cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
+    OK(optc_compile(e, &(optc_rule_options){.spec = "adamw"}, &r));
+    optc_tensor t = {.param = (void *)(uintptr_t)p, .grad = (void *)(uintptr_t)(p + 4000), .rank = 1, .shape = n};
+    OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));
+    OK(optc_step(b));
+    OK(optc_memory_info(e, &m));
+    ck_assert(taken == 2 && given == 0 && m.ours > 8000);
+    OK(optc_unbind(b));
+    ck_assert_int_eq(given, 2);
+    OK(optc_release(r));
+    OK(optc_close(e));
+}
+END_TEST
+
+START_TEST(wrong_memory)
+{
+    optc_engine *e;
+    optc_rule *r;
+    optc_binding *b;
+    float p[4], g[4];
+    int64_t n[1] = {4};
+    OK(optc_open(&(optc_engine_options){.device = "best"}, &e));
+    ck_assert_msg(strstr(optc_device_name(e), "cuda:0"), "%s", optc_device_name(e));
+    OK(optc_compile(e, &(optc_rule_options){.spec = "sgd"}, &r));
+    optc_tensor t = {.name = "w", .param = p, .grad = g, .rank = 1, .shape = n};
+    FAILS(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b), OPTC_ERROR_ARGUMENT, "the parameter of tensor 'w' (number 0) does not lie in the memory of cuda:0");
+    FAILS(optc_open(&(optc_engine_options){.device = "cuda:99"}, &e), OPTC_ERROR_UNAVAILABLE, "no cuda:99");
+    OK(optc_release(r));
+}
+END_TEST
+
+/* Bound anew, with its states where they lie: none of them is begun again. */
+START_TEST(given_states)
+{
+    SHARED();
+    Side c, g;
+    optc_tensor t[NSHAPES];
+    void *at[NSHAPES][8] = {{NULL}};
+    optc_binding *was;
+    open_side(&c, "cpu", (optc_rule_options){.spec = "adafactor"}, 0);
+    open_side(&g, "cuda", (optc_rule_options){.spec = "adafactor"}, 0);
+    set_grads(&c, 1), set_grads(&g, 1);
+    for (int s = 0; s < 2; s++) {
+        OK(optc_step(c.b));
+        OK(optc_step(g.b));
+    }
+    for (int i = 0; i < NSHAPES; i++) {
+        optc_tensor_info info;
+        OK(optc_tensor_about(g.b, i, &info));
+        t[i] = (optc_tensor){.param = info.param, .grad = info.grad, .rank = info.rank, .shape = info.shape, .states = at[i]};
+        for (int k = 0; k < optc_rule_states(g.r); k++) {
+            optc_state_info state;
+            optc_state_view v = {NULL, 0, OPTC_DEFAULT};
+            OK(optc_rule_state(g.r, k, &state));
+            if (optc_state(g.b, i, state.name, &v) == OPTC_OK)
+                at[i][k] = v.data;
+        }
+    }
+    OK(optc_sync(g.b));
+    was = g.b;
+    OK(optc_bind(g.r, &(optc_group){.tensors = t, .ntensors = NSHAPES}, 1, &g.b));
+    OK(optc_set_t(g.b, -1, 2));
+    for (int s = 0; s < 2; s++) {
+        OK(optc_step(c.b));
+        OK(optc_step(g.b));
+    }
+    compare("given states", &c, &g);
+    static _Alignas(64) char here[64];
+    optc_binding *none;
+    memset(at, 0, sizeof at);
+    for (int k = 0; k < optc_rule_states(g.r); k++)
+        at[0][k] = here;                           /* of the host */
+    FAILS(optc_bind(g.r, &(optc_group){.tensors = t, .ntensors = NSHAPES}, 1, &none), OPTC_ERROR_ARGUMENT, "a state of tensor number 0 does not lie in the memory of");
+    OK(optc_unbind(was));
+    close_side(&c, 0);
+    close_side(&g, 0);
+}
+END_TEST
+
+void add_memory(TCase *t)
+{
+    tcase_add_test(t, given_states);
+    tcase_add_test(t, inputs_anywhere);
+    tcase_add_test(t, wrong_memory);
+    tcase_add_test(t, out_of_memory);
+    tcase_add_test(t, callers_allocator);
+}
+
+void add_sticky(TCase *t) { tcase_add_test(t, sticky_error); }

@@ -1,0 +1,179 @@
+/* Ways that were measured: which matrices take them, and that none does at the cost of accuracy. */
+#include "tests/gpu/eigen_rule.h"
+
+#include "runtime/library/rule/gpu_code.h"
+#include "runtime/library/tune/launch_search.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BY_ROTATIONS = 1, IN_F32 = 2 };
+
+/* What the steps of the bound calls are. */
+static int found(const One *o)
+{
+    const GpuCalls *x = o->b->gpu->calls;
+    int is = BY_ROTATIONS;
+    for (int i = 0; i < x->nstep; i++) {
+        const CallStep *s = &x->step[i];
+        is &= s->solver >= 0 ? ~BY_ROTATIONS : ~0;
+        is |= s->kind == STEP_EIGEN_LOAD && s->flags & 256 ? IN_F32 : 0;
+        is |= s->kind == STEP_ROOT_POLY && s->type == call_type_f32() ? IN_F32 : 0;
+    }
+    return is;
+}
+
+static Tuned measured(const GpuEngine *g, MethodWork w, bool f64, EigenMethod method)
+{
+    Tuned t = {.ms = 1, .model_ms = 2, .samples = 9};
+    method_key(g, w, f64, &t.key);
+    t.launch.v[KNOB_METHOD] = (int)method;
+    return t;
+}
+
+static const Tuned *results[4];
+static void give(optc_engine *e)
+{
+    for (int i = 0; i < 4; i++)
+        if (results[i])
+            ck_assert(tuned_put(&e->library->tuned.user, results[i]));
+}
+
+START_TEST(which_method)
+{
+    SHARED();
+    static const char root[] = "return optimizer { name = 'one', view = 'last', state = { A = zeros 'rows', X = zeros 'rows' },\n"
+                               "  matrix = function() X = power(A, -1/4, { relative = %s, last = X })  A = A + 0 * sum(g)  p = p + 0 * g end, step = function() p = p + 0 * g end }";
+    static const struct { bool roots; const char *relative; int64_t n, side; bool f64; int want, plain; } c[] = {
+        {false, "", 1, 16, false, BY_ROTATIONS, 0},
+        {false, "", 2, 12, false, BY_ROTATIONS, 0},         /* the nearest rows, the number beside */
+        {false, "", 1, 40, false, 0, 0},                    /* nobody measured */
+        {false, "", 300, 16, false, 0, 0},
+        {false, "", 1, 64, false, 0, 0},                    /* f32 is less than this GPU's model has */
+        {false, "", 1, 16, true, 0, 0},                     /* another type */
+        {true, "1/32", 1, 16, false, BY_ROTATIONS | IN_F32, BY_ROTATIONS},
+        {true, "1e-6", 1, 16, false, BY_ROTATIONS, BY_ROTATIONS},
+        {true, "1/32", 1, 40, false, BY_ROTATIONS, BY_ROTATIONS}};
+    for (int i = 0; i < (int)(sizeof c / sizeof *c); i++) {
+        if (thinned(i) && i != 4)
+            continue;
+        char text[600];
+        One o, plain;
+        snprintf(text, sizeof text, root, c[i].relative);
+        GpuEngine g;
+        open_one(&plain, c[i].roots ? text : vectors_rule, c[i].n, c[i].side, (How){.f64 = c[i].f64});
+        g = *plain.e->gpu;
+        if (found(&plain) != c[i].plain && !f64_fast(g.arch)) {        /* written for those fast in f64 */
+            close_one(&plain);
+            return;
+        }
+        Tuned t[] = {measured(&g, (MethodWork){false, 16, 1}, false, EIGEN_ROTATED), measured(&g, (MethodWork){false, 64, 1}, false, EIGEN_F32),
+                     measured(&g, (MethodWork){true, 16, 256}, false, EIGEN_F32)};
+        for (int k = 0; k < 3; k++)
+            results[k] = &t[k];
+        ck_assert_msg(found(&plain) == c[i].plain, "%d: %d without results", i, found(&plain));
+        between = give;
+        open_one(&o, c[i].roots ? text : vectors_rule, c[i].n, c[i].side, (How){.f64 = c[i].f64});
+        between = NULL;
+        ck_assert_msg(found(&o) == c[i].want, "%d: %d with results", i, found(&o));
+        close_one(&o);
+        close_one(&plain);
+    }
+}
+END_TEST
+
+/* Every size once, each with a name and a key of its own. */
+START_TEST(sizes)
+{
+    static char names[200][64], keys[200][80];
+    GpuEngine g;
+    int n = 0;
+    memset(&g, 0, sizeof g);
+    snprintf(g.name, sizeof g.name, "X");
+    for (int roots = 0; roots < 2; roots++)
+        for (MethodWork w = {roots, 0, 0}; method_next(&w); n++) {
+            TunedKey k;
+            ck_assert(n < 200 && w.rows * w.rows * w.matrices <= 1 << 24 && (!roots || w.rows <= 128));
+            method_label(w, names[n]);
+            method_key(&g, w, false, &k);
+            snprintf(keys[n], sizeof keys[n], "%s %d", k.stage, k.bucket);
+            for (int i = 0; i < n; i++)
+                ck_assert(strcmp(names[i], names[n]) && strcmp(keys[i], keys[n]));
+        }
+    ck_assert(n > 20);
+}
+END_TEST
+
+/* A clock that loading stops: whatever an engine's first binding waits for takes a hundred seconds, and nothing else any time. */
+static optc_engine *loading;
+static double loading_clock(void *ctx)
+{
+    static int calls;
+    optc_memory m;
+    (void)ctx;
+    OK(optc_memory_info(loading, &m));
+    return (m.peak > 0 ? 100 : 0) + 1e-6 * calls++;
+}
+
+/* What libraries take to load is not the first search's: it has tried all there is within its share. */
+START_TEST(loaded_ahead)
+{
+    SHARED();
+    MethodTuner *u;
+    OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE")}, &loading));
+    ck_assert(loading_clock(NULL) < 1);
+    OK(method_tuner_open(loading, (MethodWork){false, 8, 1}, false, &u));
+    ck_assert(method_tuner_choice(u));
+    Space space = method_tuner_space(u);
+    Meter m = method_tuner_meter(u);
+    Search s = {.budget = 50, .trials = 2};
+    m.now = loading_clock;
+    ck_assert_msg(search_run(&space, &m, &s), "%s", optc_message());
+    int tried = 0;
+    for (int i = 0; i < s.n; i++)
+        tried += s.trial[i].samples > 0;
+    ck_assert_msg(tried == 2, "%d ways were tried", tried);
+    search_free(&s);
+    method_tuner_close(u);
+    OK(optc_close(loading));
+}
+END_TEST
+
+/* A package's results are looked up as the library's are, whatever there are of them. */
+START_TEST(as_in_packages)
+{
+    optc_engine e = {.gpu = &(GpuEngine){.name = "X", .measured = method_measured}, .library = &(LibraryEngine){.untuned = 0}};
+    KnownMethod packed[200];
+    unsigned seed = 7;
+    int n = 0, asked = 0, found = 0;
+    for (int kind = 0; kind < 3; kind++)
+        for (MethodWork w = {kind == 2, 0, 0}; method_next(&w);) {
+            seed = seed * 1664525u + 1013904223u;
+            EigenMethod method = (EigenMethod)(kind == 2 ? EIGEN_F32 + seed / 65536 % 2 : EIGEN_ROTATED + seed / 65536 % 4);
+            Tuned t = measured(e.gpu, w, kind == 1, method);
+            if (seed >> 30 == 0)                           /* nobody measured that */
+                continue;
+            ck_assert(n < 200 && tuned_put(&e.library->tuned.user, &t));
+            packed[n++] = (KnownMethod){kind == 2, kind == 1, (int)lround(log2((double)w.rows)), t.key.bucket, (int)method};
+        }
+    for (int kind = 0; kind < 3; kind++)
+        for (int power = METHOD_LEAST; power <= METHOD_MOST; power++)
+            for (int bucket = 0; bucket < 20; bucket += 2, asked++) {
+                EigenMethod method = method_measured(&e, kind == 2, kind == 1, power, bucket);
+                found += method != EIGEN_BY_SIZE;
+                ck_assert_int_eq(method, method_packed(packed, n, kind == 2, kind == 1, power, bucket));
+            }
+    ck_assert_msg(n > 20 && found > 60 && found < asked, "%d results, %d of %d found", n, found, asked);
+    tuned_free(&e.library->tuned.user);
+}
+END_TEST
+
+void add_methods(TCase *t)
+{
+    tcase_add_test(t, as_in_packages);
+    tcase_add_test(t, loaded_ahead);
+    tcase_add_test(t, which_method);
+    tcase_add_test(t, sizes);
+}

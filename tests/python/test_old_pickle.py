@@ -1,0 +1,59 @@
+"""An optimizer that was pickled before modules were renamed: it loads, and steps on as if it had never been saved."""
+import base64
+import pickle
+import unittest
+import zlib
+
+import torch
+from case import Case
+
+import optc.torch
+
+# pickle.dumps of optc.torch.AdamW([p], lr=0.5) after one step of p = [1, -2, 3] with the gradient [0.5, 0.25, -1], compressed.
+# It names optc.torch._keys.Keys.
+OLD = """
+eNrdV02QG0cV1v7anthOCMGOgZDG/GRka2X97Hq1m6w3gcQbkK04MuABshlaMy31xKOZeTM9Wq/DkA2J5FVwwk8CCRB+iwO5cKeKXHavwIEbN+BM
+FXDiwoHXPZJWW2yqUsXNOox6Xn/d/d733rz3emvS8gNh5YUfWlx7zKbtaxpksi/CRAKTunE4k8nYrEljV0QwlcC0bkyiyA1hZm31Lxn1M2bw0WCC
+RjC7tvr338vfH9ZW//HvP/75xK2zPThkTCGABREcXrvwxOZrfyvcXjaOomiDOS0uTJtZdBOOrK2+fPOva7+573njEM7RdtQKqQ1aX+nQpjectnOT
+wV19Nd30Q0YtDkdrhoavFg1EHNKGy+BY3zgulXaaTRYyTzhKeryvtGzGEbPh7ppxQtll+XHgMtvcp8g927HCRoIKBh+wLN91mSUc34u0ARW2YwkN
+7rVMsxE7rnA809RS2Qe7cF8dPmQpOvNmLBw30syQSZxtBjSkbSZYqMGJ94AI5kV+aHZKGpzUB5gI/2iLaabrU9tshn7bbGwKFmlwv2VaPqodacyT
+Aw1OGScnMpmdrcmdVzR393c7b1/c/S15bufXV07lUXh5950p+Z9ARjfuQSOD0Bc+Wmh2WBihiTAhIcYx6WNHCJeZzLMd6sHkzrZiWmwGzIzQE8Nw
+UFRxPxQwU51UnnY8AbPVaWNabuJ7LThUnY5jeayufDcwBzKpedpFNEtcHdgIE8p9S/PFhflKZaG8UKgUz0O6sRXEMFWdqgmYflputw6Zg8ATND+V
+RmZm51fB7rsXss88uLu1opmPwoeNWakURZcV4SM9+GgdHujCx+rwYDVTneoCqU504eP9fT5/KrQxkOzHlX9PZ+vwCQGfrMOntrl8+fQteKgOegJZ
+XRkcCRbAGX5S5/fzU8axO8YXS4XKYrlQma/s88XEwb7YA6MvJjLD387WKpzlSHuuDnNdyNfhXDWTzfYVkQUBxTqUlFbsRmDSTgvKQx4fuIN4PL9Y
+KVTKpfcT03vgsZjefXX39qUV+dy9/Uj6t/MuzEteF+pwvguLdaik4bwkw3k55fdhAY/UYUUZPODXjAAuDCk+eSeFaqU0Xy6ff38UD8FjFPv37ry0
+JB8V+ViGVUnuo3V4rAufqcNnU3Ifl+Q+kZJ7UcBaHZ6MI1XXVJo3WyFWlwg+tw6fT6Cqq8yjZiK4tA6XuU75Xg3ls/wQ3yuPfK8acq3P7+rzozV+
+rM+P9/ndNY4ViioCzTDG2lYbq+B58zrbjLSqfMBTWMavJPD0IDMFzIK6WkexzG/AVeUZVeZM6R/4Qk0BNzgV8MUEvpSuE+yGgGs1tXDDEdwEw5Aq
+w5dVZd4IaRBgFMBXEviqkmBw2LGF/cIztZhfMyiyGjIszx5BPVUVD8nzGiEe1kJCVshppc7pHIosR6SiS37ELe64fodQzyZPxgKrJikViks5QkPD
+6SwXF4vFfGGhWCg+TAbNwjKpM9t2CBOEunmJrozQS4X5fGGpVF5U59i+RdQ5suEh0iqS9gBE9QDkOgtwD/SWILLcEsEZkSc42FCoDTjyFeIG0g5C
+XDUkRTZXzpG24+FbgSQ5Ipuiopoq5JdGM1Lu+hs4LA5BpSFo6b1g6hzsoYYHVfYdNN7ADBGlcQQuVw/pASxqCjNgDcdN6kYsBahwUNNtfKKr/ChH
+OmND7MSGb8MVLJB7xJ4qmHpWqSpFAZmT1JzZr94ZEiiE3N9lYaC3c6SVQyPnUr7S9Z3hbAdncc0YopQiXN+iLpGmdNS70xxZhO7ylIwM9cWnLodo
+QHYwo1aiKGXWs9X/3JzydcOhEbH8MBw0ARhFbBAE+FE/FC2TDT+8zmzix4L4nsVyxPMxeJyOY6O0sUmoIAyT4yZhLmtj1OwjRUdWzhF9ZDJ5lohs
+Fq1sSzHKz5EIQjEClEYAJY6y5KyMBWkJKp7TEg3W1bcaskjAszWV9kJ/A0x+VeXOgdvhawnQtMJ6InQwGTfWwdrrW2xqHJGZODJbrt+gLrB+OsmY
+B8197W7EsBtqrQMfSyiOKgADJ6yooILnenCddsGtQ1tlwJB6LTzXS8DXRxeHIgT63s1h2C6srf4zHfS3BcAIXIJQH90uDgZHoxuH0Ec5dQ/6whg0
+Ht5nOrjplcblP/3rnf8cjNz43zvLDX2Upg9esxkPblCWixFkw80E9l9vvt6PlGEyF0aQJPAN3ZANUxte4GU16sAWv6C8IIMVXlSlC0fmWBH/ZqwA
+MvXDS+vwss5n+EwXuj3o8dkxlm+Nkbjdg34PXuGH+eEufKsHt/kRfqQLr/bgNaZUtLjvWKjUtxP4Tqqzi18FCr6bwPd0fovPVjM9eL0Lb/BtHE/0
+4Ptd+EGqSQOB8GYCb+n/R42LG+pYU6Ykx4IfpjdBvCm5TG7/o/QmaDpeEGOx+XECb6eACPMCxYL0kwR+qkqcKT/WKKAWg59VM4NNsfVAh/x8HX6B
+5RwN+SWNG/n/AkBTiuI=
+"""
+
+
+class OldPickle(Case):
+    def test_loads_and_steps(self):
+        data = zlib.decompress(base64.b64decode(OLD))
+        self.assertIn(b"optc.torch._keys", data)
+        old = pickle.loads(data)
+        p = torch.nn.Parameter(torch.tensor([1.0, -2.0, 3.0]))
+        new = optc.torch.AdamW([p], lr=0.5)
+        q = old.param_groups[0]["params"][0]
+        for opt in (new, new, old):
+            for x in (p, q):
+                x.grad = torch.tensor([0.5, 0.25, -1.0])
+            opt.step()
+        self.assertTrue(torch.equal(p, q))
+        self.assertEqual(float(old.state[q]["step"]), 2)
+        self.assertEqual(type(old), optc.torch.AdamW)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,567 @@
+/* The core: where arrays lie, what a run's actions do, which tensors are refused. */
+#include "tests/harness/help.h"
+#include "runtime/library/rule/gpu_code.h"
+#include "tests/harness/suites.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static const TestShape shapes[] = {{2, {300, 70}}, {1, {5000}}, {2, {33, 65}}, {2, {0, 5}}, {0, {0}}};
+enum { NSHAPE = 5 };
+
+/* ---- temporaries share memory only where no action could tell ---- */
+static bool touches(const Program *p, const ProgAction *a, int array)
+{
+    if (a->kind == ACT_COPY)
+        return a->to == array || a->from == array;
+    for (int i = 0; a->kind == ACT_LAUNCH && i < p->stage[a->stage].nreads; i++)
+        if (p->stage[a->stage].reads[i] == array)
+            return true;
+    for (int i = 0; a->kind == ACT_LAUNCH && i < p->stage[a->stage].nwrites; i++)
+        if (p->stage[a->stage].writes[i] == array)
+            return true;
+    return false;
+}
+
+/* Needed at this action: touched at it, or before it and behind it. */
+static bool needed(const Program *p, const ProgPhase *ph, int at, int array)
+{
+    bool before = false, behind = false;
+    for (int i = 0; i < ph->naction; i++) {
+        before = before || (i <= at && touches(p, &ph->action[i], array));
+        behind = behind || (i >= at && touches(p, &ph->action[i], array));
+    }
+    return before && behind;
+}
+
+typedef struct { const char *lo, *hi; int array; } Part;
+
+/* What the binding keeps for an array, tensor by tensor (or group by group). */
+static int parts_of(const optc_binding *b, int k, Part *out)
+{
+    const Program *p = b->rule->program;
+    const ProgArray *m = &p->array[k];
+    bool group = m->dom == GROUP, one = group && m->kind == MEM_PART;
+    int n = 0;
+    if (m->kind != MEM_STATE && m->kind != MEM_TEMP && m->kind != MEM_PART)
+        return 0;
+    for (int i = 0; i < (one ? 1 : group ? b->ngroup : b->ntensor); i++) {
+        const char *at = group ? b->group[i].mem[k] : b->tensor[i].mem[k];
+        int64_t len = one ? b->ntensor : group ? 1 : array_length(m, b->tensor[i].shape, b->tensor[i].whole, b->ntensor);
+        if (at && len)
+            out[n++] = (Part){at, at + len * p->type[m->type].bytes, k};
+    }
+    return n;
+}
+
+static void check_apart(const optc_binding *b, const ProgPhase *ph, int at)
+{
+    const Program *p = b->rule->program;
+    static Part part[4096];
+    int n = 0;
+    for (int k = 0; k < p->narray; k++)
+        if (p->array[k].kind == MEM_STATE || needed(p, ph, at, k))
+            n += parts_of(b, k, part + n);
+    for (int i = 0; i < n; i++) {
+        ck_assert(part[i].lo >= (char *)b->block && part[i].hi <= (char *)b->block + b->storage_bytes);
+        for (int j = 0; j < i; j++)
+            ck_assert_msg(part[i].hi <= part[j].lo || part[j].hi <= part[i].lo, "%s: arrays %s and %s overlap at action %d", p->name, p->array[part[i].array].name,
+                          p->array[part[j].array].name, at);
+    }
+}
+
+START_TEST(shared_memory)
+{
+    static const struct { const char *spec, *with; } rules[] = {{"adafactor", NULL}, {"came", NULL}, {"lamb", "clip(1)"}, {"sgd", "lookahead(2,0.5)"}, {"adamp", NULL}};
+    Fixture f;
+    fix_open(&f, NULL, &(optc_rule_options){.spec = rules[_i].spec, .with = rules[_i].with}, shapes, NSHAPE, NULL, 0);
+    const optc_binding *b = f.binding;
+    const Program *p = f.rule->program;
+    for (int e = 0; e < p->nentry; e++)
+        for (int m = 0; m < program_phases(p); m++)
+            for (int i = 0; i < p->entry[e].phase[m].naction; i++)
+                check_apart(b, &p->entry[e].phase[m], i);
+    ck_assert_uint_le(b->storage_bytes, b->unshared_bytes + 64);
+    fix_close(&f);
+}
+END_TEST
+
+/* Three temporaries of a rule of its own: the first two are never needed at once, the third is all the time; a fourth finds what an earlier run left in it. */
+START_TEST(placed)
+{
+    enum { A, B, C, D, NTEMP };
+    static const int writes[][3] = {{A, C}, {C}, {B, C}, {C}}, nwrites[] = {2, 1, 2, 1}, reads[][3] = {{D}, {A, C}, {C}, {B, C}}, nreads[] = {1, 2, 1, 2};
+    optc_engine *e;
+    optc_rule *r;
+    optc_binding *b;
+    float p[1000] = {0}, g[1000] = {0};
+    int64_t n = 1000;
+    OK(optc_open(NULL, &e));
+    OK(optc_compile(e, &(optc_rule_options){.spec = "adamw"}, &r));
+    const Program *was = r->program;
+    Program x = *was;
+    ProgArray array[64];
+    ProgStage stage[4];
+    ProgAction act[4];
+    int list[2][4][3];
+    ck_assert_int_lt(was->narray, 60);
+    memcpy(array, was->array, sizeof *array * (size_t)was->narray);
+    for (int k = 0; k < NTEMP; k++)
+        array[x.narray + k] = (ProgArray){.kind = MEM_TEMP, .dom = ELEM, .from = ELEM, .type = T_F32, .name = "t", .held_by = 1};
+    for (int i = 0; i < 4; i++) {
+        for (int k = 0; k < 3; k++) {
+            list[0][i][k] = was->narray + reads[i][k];
+            list[1][i][k] = was->narray + writes[i][k];
+        }
+        stage[i] = (ProgStage){.kind = S_FLAT, .reads = list[0][i], .nreads = nreads[i], .writes = list[1][i], .nwrites = nwrites[i], .kernel = "", .name = "", .where = ""};
+        act[i] = (ProgAction){ACT_LAUNCH, i, 0, 0};
+    }
+    ProgPhase ph = {act, 4};
+    ProgEntry entry = {"step", &ph};
+    x.array = array, x.narray += NTEMP, x.stage = stage, x.nstage = 4, x.entry = &entry, x.nentry = 1;
+    r->program = &x;
+    OK(optc_bind(r, &(optc_group){.tensors = &(optc_tensor){.param = p, .grad = g, .rank = 1, .shape = &n}, .ntensors = 1}, 1, &b));
+    void **mem = b->tensor[0].mem + was->narray;
+    ck_assert(mem[A] == mem[B] && mem[A] != mem[C] && mem[D] != mem[A] && mem[D] != mem[C]);
+    ck_assert_uint_ge(b->unshared_bytes + 64 - b->storage_bytes, 4000);
+    OK(optc_unbind(b));
+    r->program = was;
+    OK(optc_release(r));
+    OK(optc_close(e));
+}
+END_TEST
+
+/* Thousands of temporaries are placed in milliseconds, in the processor's time: each needed by two actions, so that all go round in the room of three; or all at once. */
+START_TEST(many_placed)
+{
+    enum { MANY = 6000 };
+    static ProgArray array[MANY + 64];
+    static ProgStage stage[MANY];
+    static ProgAction act[MANY];
+    static int number[MANY];
+    optc_engine *e;
+    optc_rule *r;
+    optc_binding *b;
+    float p[16] = {0}, g[16] = {0};
+    int64_t n = 16;
+    OK(optc_open(NULL, &e));
+    OK(optc_compile(e, &(optc_rule_options){.spec = "adamw"}, &r));
+    const Program *was = r->program;
+    Program x = *was;
+    memcpy(array, was->array, sizeof *array * (size_t)was->narray);
+    for (int i = 0; i < MANY; i++) {
+        number[i] = was->narray + i;
+        array[number[i]] = (ProgArray){.kind = MEM_TEMP, .dom = ELEM, .from = ELEM, .type = T_F32, .name = "t", .held_by = 1};
+        stage[i] = (ProgStage){.kind = S_FLAT, .reads = &number[i ? i - 1 : 0], .nreads = i > 0, .writes = &number[i], .nwrites = 1, .kernel = "", .name = "", .where = ""};
+        act[i] = (ProgAction){ACT_LAUNCH, i, 0, 0};
+    }
+    if (_i) {
+        stage[0].writes = stage[1].reads = number;
+        stage[0].nwrites = stage[1].nreads = MANY;
+        stage[1].nwrites = 0;
+    }
+    ProgPhase ph = {act, _i ? 2 : MANY};
+    ProgEntry entry = {"step", &ph};
+    x.array = array, x.narray += MANY, x.stage = stage, x.nstage = ph.naction, x.entry = &entry, x.nentry = 1;
+    r->program = &x;
+    clock_t from = clock();
+    OK(optc_bind(r, &(optc_group){.tensors = &(optc_tensor){.param = p, .grad = g, .rank = 1, .shape = &n}, .ntensors = 1}, 1, &b));
+    double seconds = (double)(clock() - from) / CLOCKS_PER_SEC;
+    ck_assert_msg(seconds < 30, "binding took %.2f s", seconds);
+    size_t states = 2 * 64, room = b->storage_bytes - states;
+    ck_assert_msg(_i ? room >= MANY * 64 : room <= 3 * 64 + 64, "%zu bytes", room);
+    for (int i = 1; i < MANY; i++)
+        ck_assert(b->tensor[0].mem[number[i]] != b->tensor[0].mem[number[i - 1]]);
+    OK(optc_unbind(b));
+    r->program = was;
+    OK(optc_release(r));
+    OK(optc_close(e));
+}
+END_TEST
+
+/* A tensor has memory for what its variant touches: `matrix` needs a temporary of elements, `step` none. */
+START_TEST(only_touched)
+{
+    static const char text[] = "return optimizer { name = 'x', hyper = { lr = 0.1 },\n"
+                               "  step = function() p = p - lr * g end,\n"
+                               "  matrix = function() local u = g / (1 + mean(g * g)) p = p - lr * u / (1 + mean(exp(u) * u)) end }";
+    static const TestShape flat[] = {{1, {100000}}}, both[] = {{1, {100000}}, {2, {30, 20}}}, matrix[] = {{2, {30, 20}}};
+    size_t bytes[3];
+    for (int k = 0; k < 3; k++) {
+        Fixture f;
+        fix_open(&f, NULL, &(optc_rule_options){.text = text}, k == 0 ? flat : k == 1 ? both : matrix, k == 1 ? 2 : 1, NULL, 0);
+        bytes[k] = f.binding->storage_bytes;
+        for (int i = 0; k == 1 && i < f.rule->program->narray; i++)
+            if (f.rule->program->array[i].kind >= MEM_TEMP && f.rule->program->array[i].dom != GROUP)
+                ck_assert(!f.binding->tensor[0].mem[i] && f.binding->tensor[1].mem[i]);
+        char *why = step_in_bounds(&f, "step");
+        ck_assert_msg(!why, "%s", why);
+        fix_close(&f);
+    }
+    ck_assert_uint_le(bytes[0], 64);
+    ck_assert_uint_eq(bytes[1] - bytes[0], bytes[2] - bytes[0]);
+    ck_assert_uint_gt(bytes[2], 0);
+}
+END_TEST
+
+/* ---- a copy is an action like another ---- */
+START_TEST(copies)
+{
+    Fixture f;
+    fix_open(&f, &(optc_engine_options){.threads = _i ? 3 : 1}, &(optc_rule_options){.spec = "adamw"}, shapes, NSHAPE, NULL, 0);
+    Program p = *f.rule->program;
+    const ProgPhase *was = &p.entry[0].phase[0];
+    ProgAction *act = calloc((size_t)was->naction + 1, sizeof *act);
+    int m = 0, v = 0;
+    while (strcmp(p.array[m].name, "m"))
+        m++;
+    while (strcmp(p.array[v].name, "v"))
+        v++;
+    memcpy(act, was->action, sizeof *act * (size_t)was->naction);
+    act[was->naction] = (ProgAction){ACT_COPY, 0, v, m};
+    ProgPhase ph = {act, was->naction + 1};
+    ProgEntry entry = {"step", &ph};
+    p.entry = &entry;
+    p.nentry = 1;
+    for (int k = 0; k < f.n; k++)
+        for (int64_t i = 0; i < f.count[k]; i++)
+            type_store(f.type, f.g[k], i, ref_value(k, 1, i));
+    f.rule->program = &p;                      /* the binding asks its rule */
+    OK(tasks_make(f.binding));
+    OK(optc_step(f.binding));
+    for (int k = 0; k < f.n; k++) {
+        double *x = calloc((size_t)f.count[k] + 1, sizeof *x), *y = calloc((size_t)f.count[k] + 1, sizeof *y);
+        OK(optc_state_read(f.binding, k, "m", x, f.count[k]));
+        OK(optc_state_read(f.binding, k, "v", y, f.count[k]));
+        ck_assert(!memcmp(x, y, sizeof *x * (size_t)f.count[k]));
+        ck_assert(!f.count[k] || x[0] != 0);
+        free(x);
+        free(y);
+    }
+    optc_bytes with, without;
+    OK(optc_plan_bytes(f.binding, "step", 1, &with));
+    ph.naction--;
+    OK(optc_plan_bytes(f.binding, "step", 1, &without));
+    int64_t n = 300 * 70 + 5000 + 33 * 65 + 1;
+    ck_assert(with.read - without.read == 4.0 * (double)n && with.written - without.written == 4.0 * (double)n);
+    fix_close(&f);
+    free(act);
+}
+END_TEST
+
+/* ---- tensors ---- */
+START_TEST(refused)
+{
+    optc_engine *e;
+    optc_rule *r;
+    optc_binding *b;
+    float p[8] = {0}, g[8] = {0};
+    int64_t shape[] = {2, 4}, larger[] = {4, 4}, at[] = {2, 0}, zero[] = {0, 0}, huge[] = {(int64_t)1 << 46};
+    enum { MANY = 4096 };
+    OK(optc_open(NULL, &e));
+    OK(optc_compile(e, &(optc_rule_options){.spec = "adamw"}, &r));
+    optc_tensor t = {.name = "w", .param = p, .grad = g, .rank = 2, .shape = shape, .global_shape = larger, .offset = at};
+    optc_group all = {.tensors = &t, .ntensors = 1};
+    optc_rule *whole;
+    OK(optc_compile(e, &(optc_rule_options){.spec = "lamb"}, &whole));
+    FAILS(optc_bind(whole, &all, 1, &b), OPTC_ERROR_ARGUMENT, "tensor 'w' (number 0) is a piece of a larger tensor (dimension 0: 2 of 4, from 2 on): rule 'lamb' has values of rows");
+    OK(optc_release(whole));
+    t.global_shape = shape;
+    FAILS(optc_bind(r, &all, 1, &b), OPTC_ERROR_ARGUMENT, "from 2 on), which has no such");
+    t.offset = zero;
+    OK(optc_bind(r, &all, 1, &b));
+    ck_assert(b->tensor[0].view.first == 0);
+    OK(optc_unbind(b));
+    /* products of lengths that no integer holds: also behind a length of 0 */
+    const int64_t far = (int64_t)1 << 40, wholes[][3] = {{far, far, 1}, {0, far, far}, {2, -4, 1}};
+    for (int i = 0; i < 3; i++) {
+        optc_tensor x = {.name = "w", .param = p, .grad = g, .rank = 3, .shape = (int64_t[]){0, 1, 1}, .global_shape = wholes[i]};
+        optc_group one = {.tensors = &x, .ntensors = 1};
+        FAILS(optc_bind(r, &one, 1, &b), OPTC_ERROR_ARGUMENT, i == 2 ? "dimension 1 of its global shape is negative or too large (-4; " : "of its global shape is negative or too large (1099511627776; a tensor has at most 2^46 elements)");
+        x.shape = wholes[i], x.global_shape = NULL;
+        FAILS(optc_bind(r, &one, 1, &b), OPTC_ERROR_ARGUMENT, i == 2 ? "dimension 1 of its shape is negative" : "of its shape is negative or too large (1099511627776");
+    }
+    optc_tensor *many = calloc(MANY, sizeof *many);
+    for (int i = 0; i < MANY; i++)
+        many[i] = (optc_tensor){.param = (void *)((uintptr_t)(i + 1) << 48), .rank = 1, .shape = huge};
+    all = (optc_group){.tensors = many, .ntensors = MANY};
+    FAILS(optc_bind(r, &all, 1, &b), OPTC_ERROR_MEMORY, "more than any memory holds");
+    free(many);
+    OK(optc_release(r));
+    OK(optc_close(e));
+}
+END_TEST
+
+/* A piece steps as the whole does there: draws of elements, rows and matrices, and sizes, are the whole's. The lower half of two matrices of 8 x 6, native and by the evaluator.
+ * (Of rules that are not elementwise only whole tensors are bound: the piece is made by hand.) */
+START_TEST(piece_of_whole)
+{
+    static const char text[] = "return optimizer { name = 'x', hyper = { lr = 0.5 }, view = 'last',\n"
+                               "  step = function() p = p + random() + lr * normal 'row' + random 'slice' + normal 'col' + numel + nrows * ncols end }";
+    enum { ROWS = 8, COLS = 6, HALF = ROWS / 2 * COLS };
+    static const TestShape whole[] = {{2, {ROWS, COLS}}}, half[] = {{2, {ROWS / 2, COLS}}};
+    Fixture a, b;
+    optc_engine_options o = {.compiler = _i ? "" : NULL, .cache_dir = _i ? "" : NULL};
+    fix_open(&a, &o, &(optc_rule_options){.text = text}, whole, 1, NULL, 0);
+    fix_open(&b, &o, &(optc_rule_options){.text = text}, half, 1, NULL, 0);
+    ck_assert(optc_rule_native(a.rule) == !_i);
+    Tensor *t = b.binding->tensor;
+    ck_assert(t->whole.n == HALF && t->view.whole_n == HALF && !t->before[ELEM] && !t->view.first && !t->view.first_row);
+    t->whole = a.binding->tensor[0].shape;
+    t->before[ELEM] = t->view.first = HALF;
+    t->before[ROW] = t->view.first_row = ROWS / 2;
+    t->view.whole_n = ROWS * COLS;
+    t->view.whole_rows = ROWS;
+    memcpy(b.p[0], (float *)a.p[0] + HALF, HALF * sizeof(float));
+    OK(optc_step(a.binding));
+    OK(optc_step(b.binding));
+    for (int i = 0; i < HALF; i++)
+        ck_assert_msg(((float *)b.p[0])[i] == ((float *)a.p[0])[HALF + i], "element %d: %.9g, of the whole %.9g", i, (double)((float *)b.p[0])[i], (double)((float *)a.p[0])[HALF + i]);
+    fix_close(&a);
+    fix_close(&b);
+}
+END_TEST
+
+/* Pieces that are bound: of elementwise rules, with draws of elements and sizes of the whole. Cut along the first dimension; one is empty. */
+START_TEST(pieces)
+{
+    static const char text[] = "return optimizer { name = 'x', hyper = { lr = 0.5 }, state = { m = zeros },\n"
+                               "  step = function() m = 0.5 * m + g + random() p = p - lr * m + numel * lr end }";
+    enum { ROWS = 7, COLS = 5 };
+    static const int64_t cut[] = {0, 3, 3, ROWS};
+    optc_engine *e;
+    optc_rule *r;
+    optc_binding *b[4];
+    float p[2][ROWS * COLS], g[ROWS * COLS];
+    int64_t whole[] = {ROWS, COLS}, rows[2] = {0, COLS}, at[2] = {0, 0};
+    for (int i = 0; i < ROWS * COLS; i++)
+        p[0][i] = p[1][i] = (float)ref_value(0, 0, i), g[i] = (float)ref_value(1, 0, i);
+    OK(optc_open(NULL, &e));
+    OK(optc_compile(e, &(optc_rule_options){.text = text}, &r));
+    for (int k = 0; k < 4; k++) {              /* the last is the whole */
+        rows[0] = k < 3 ? cut[k + 1] - cut[k] : ROWS, at[0] = k < 3 ? cut[k] : 0;
+        optc_tensor t = {.param = p[k == 3] + at[0] * COLS, .grad = g + at[0] * COLS, .rank = 2, .shape = rows, .global_shape = k < 3 ? whole : NULL, .offset = k < 3 ? at : NULL};
+        OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b[k]));
+        for (int s = 0; s < 3; s++)
+            OK(optc_step(b[k]));
+        OK(optc_unbind(b[k]));
+    }
+    ck_assert(!memcmp(p[0], p[1], sizeof p[0]));
+    OK(optc_release(r));
+    OK(optc_close(e));
+}
+END_TEST
+
+/* Reductions of a piece: their partials lie where the whole's do, so that the pieces of a tensor, stage by stage and each handing the other what it left, step as the whole
+ * does. Cut by rows, by matrices, and as a vector; the lower part begins in the middle. (Made by hand, out of bindings of the whole: such rules take no pieces.)
+ * A place that both fill, or none, is one too many or one too few. */
+typedef struct Cut { const char *step; int rank; int64_t shape[3], upper; } Cut;       /* upper: of the first dimension, the upper piece's */
+static const Cut cuts[] = {
+    {"p = p + sum(g) * lr", 1, {3 * OPTC_SEG + 77}, 2 * OPTC_SEG},
+    {"p = p + max(g) - min(abs(g))", 2, {192, 128}, 64},
+    {"p = p + rowsum(g) + colsum(g) * lr", 2, {300, 1100}, 128},
+    {"p = p + sum(colsum(g)) + max(rowsum(g)) * lr", 2, {OPTC_SEG + 90, 70}, OPTC_SEG},
+    {"p = p + rowmax(g) * slice.sum(g) + slice.sum(rowsum(g)) - sum(colsum(abs(g)))", 3, {5, 130, 70}, 2},
+    {"p = p + sum(slice.sum(g) * slice.sum(abs(g)))", 3, {OPTC_SEG + 3, 3, 5}, OPTC_SEG},
+};
+
+/* Binding `of` of the whole becomes the piece of rows (of its first dimension) first..first + n of it, which it then lies in front of. */
+static void make_piece(Fixture *of, const Cut *c, int64_t first, int64_t n)
+{
+    Tensor *t = of->binding->tensor;
+    Units *u = &of->binding->units[t->variant];
+    int64_t dim[3] = {n, c->shape[1], c->shape[2]}, each = t->whole.n / c->shape[0];
+    t->shape = count_shape(c->rank > 2 ? VIEW_LAST : VIEW_FIRST, c->rank, dim, false);
+    for (int d = 0; d < NDOM; d++)
+        t->before[d] = dom_len((Dom)d, count_shape(c->rank > 2 ? VIEW_LAST : VIEW_FIRST, c->rank, (int64_t[]){first, c->shape[1], c->shape[2]}, false));
+    t->view.n = t->shape.n, t->view.slices = t->shape.slices, t->view.rows = t->shape.rows, t->view.cols = t->shape.cols;
+    t->view.first = first * each, t->view.first_slice = c->rank == 3 ? first : 0;
+    t->view.first_row = c->rank == 3 ? first * c->shape[1] : c->rank == 2 ? first : 0;
+    t->view.first_col = c->rank == 3 ? first * c->shape[2] : c->rank == 1 ? first : 0;
+    memmove(of->p[0], (float *)of->p[0] + first * each, (size_t)(n * each) * sizeof(float));
+    memmove(of->g[0], (float *)of->g[0] + first * each, (size_t)(n * each) * sizeof(float));
+    for (int k = 0; k < NSTAGEKIND; k++)
+        u->prefix[k][1] = stage_units((StageKind)k, t->shape);
+}
+
+static int64_t part_bytes(const Tensor *t, const ProgArray *m, const Program *p) { return array_length(m, t->shape, t->whole, 1) * p->type[m->type].bytes; }
+
+/* One stage of both, and what each left for the other. Marked before: what no stage writes. */
+static void piece_stage(Fixture *f[2], const ProgStage *s)
+{
+    const Program *p = f[0]->rule->program;
+    const unsigned char mark = 0xfd;
+    for (int i = 0; i < 2; i++) {
+        Tensor *t = f[i]->binding->tensor;
+        for (int k = 0; k < s->nwrites; k++)
+            if (p->array[s->writes[k]].kind == MEM_PART && p->array[s->writes[k]].dom != GROUP)
+                memset(t->mem[s->writes[k]], mark, (size_t)part_bytes(t, &p->array[s->writes[k]], p));
+        int64_t units = s->kind == S_GROUP ? 1 : f[i]->binding->units[s->variant].prefix[s->kind][1];
+        for (int64_t u = 0; u < units; u++)
+            f[i]->rule->fn[s->fn](s->kind == S_GROUP ? &f[i]->binding->group[0].view : &t->view, u);
+    }
+    for (int k = 0; k < s->nwrites; k++) {
+        const ProgArray *m = &p->array[s->writes[k]];
+        if (m->kind != MEM_PART || m->dom == GROUP)
+            continue;
+        const Tensor *t[2] = {f[0]->binding->tensor, f[1]->binding->tensor};
+        Shape lie[2] = {parts_shape(m->dom, t[0]->shape, t[0]->whole), parts_shape(m->dom, t[1]->shape, t[1]->whole)};
+        bool cut = dom_len(m->from, t[0]->shape) != dom_len(m->from, t[1]->shape);     /* (never in halves) */
+        bool shared = cut && !memcmp(&lie[0], &lie[1], sizeof *lie);           /* along what is folded */
+        int64_t size = p->type[m->type].bytes, n[2] = {part_bytes(t[0], m, p) / size, part_bytes(t[1], m, p) / size};
+        for (int64_t i = 0; i < n[0] || i < n[1]; i++) {
+            char *at[2] = {(char *)t[0]->mem[s->writes[k]] + i * size, (char *)t[1]->mem[s->writes[k]] + i * size};
+            bool left[2];
+            for (int j = 0; j < 2; j++)
+                left[j] = i < n[j] && (unsigned char)at[j][size - 1] != mark;
+            if (!shared) {                         /* each has its own rows, columns or matrices, or both have the same */
+                ck_assert_msg(left[0] == (i < n[0]) && left[1] == (i < n[1]), "place %lld", (long long)i);
+                ck_assert(cut || !memcmp(at[0], at[1], (size_t)size));
+                continue;
+            }
+            ck_assert_msg(left[0] != left[1], "place %lld is filled by %s", (long long)i, left[0] ? "both" : "none");
+            memcpy(at[left[0]], at[!left[0]], (size_t)size);
+        }
+    }
+}
+
+START_TEST(pieces_reduce)
+{
+    const Cut *c = &cuts[_i];
+    char text[400];
+    Fixture a, upper, lower, *f[2] = {&upper, &lower};
+    TestShape whole = {.rank = c->rank};
+    for (int i = 0; i < c->rank; i++)
+        whole.dim[i] = c->shape[i];
+    snprintf(text, sizeof text, "return optimizer { name = 'x', hyper = { lr = 0.5 }, view = '%s', step = function() %s end }", c->rank > 2 ? "last" : "first", c->step);
+    fix_open(&a, NULL, &(optc_rule_options){.text = text}, &whole, 1, NULL, 0);
+    for (int i = 0; i < 2; i++) {
+        fix_open(f[i], NULL, &(optc_rule_options){.text = text}, &whole, 1, NULL, 0);
+        make_piece(f[i], c, i ? c->upper : 0, i ? c->shape[0] - c->upper : c->upper);
+    }
+    const ProgPhase *ph = &a.rule->program->entry[0].phase[0];
+    for (int i = 0; i < ph->naction; i++)
+        if (ph->action[i].kind == ACT_LAUNCH && a.rule->program->stage[ph->action[i].stage].variant == a.binding->tensor->variant)
+            piece_stage(f, &upper.rule->program->stage[ph->action[i].stage]);
+    OK(optc_step(a.binding));
+    int64_t n = upper.binding->tensor->shape.n;
+    ck_assert_int_eq(memcmp(upper.p[0], a.p[0], (size_t)n * sizeof(float)), 0);
+    ck_assert_int_eq(memcmp(lower.p[0], (float *)a.p[0] + n, (size_t)(a.binding->tensor->shape.n - n) * sizeof(float)), 0);
+    fix_close(&a);
+    fix_close(&upper);
+    fix_close(&lower);
+}
+END_TEST
+
+/* A tensor is seen by the variant it takes: where the ways of a rule see matrices differently, only one that needs both views at once is refused. */
+START_TEST(seen_by_variant)
+{
+    optc_engine *e;
+    optc_rule *r;
+    optc_binding *b;
+    static float p[24], g[24];
+    int64_t shape[] = {2, 3, 4};
+    OK(optc_open(NULL, &e));
+    OK(optc_compile(e, &(optc_rule_options){.spec = "adafactor"}, &r));
+    const Program *was = r->program;
+    Program x = *was;
+    Variant v[MOST_VARIANTS];
+    memcpy(v, was->variant, sizeof *v * (size_t)was->nvariant);
+    ck_assert_int_ge(was->nvariant, 2);
+    x.variant = v;
+    r->program = &x;
+    optc_tensor t = {.param = p, .grad = g, .rank = 3, .shape = shape};
+    optc_group all = {.tensors = &t, .ntensors = 1};
+    OK(optc_bind(r, &all, 1, &b));
+    int mine = b->tensor[0].variant, other = mine ? 0 : 1;
+    OK(optc_unbind(b));
+    v[mine].view = VIEW_LAST, v[other].view = VIEW_FIRST;
+    OK(optc_bind(r, &all, 1, &b));
+    ck_assert(b->tensor[0].shape.slices == 2 && b->tensor[0].shape.rows == 3 && b->tensor[0].shape.cols == 4);
+    OK(optc_unbind(b));
+    v[mine].view = 0, v[other].view = VIEW_LAST;
+    OK(optc_bind(r, &all, 1, &b));
+    ck_assert(b->tensor[0].shape.slices == 2);
+    OK(optc_unbind(b));
+    v[mine].view = VIEW_FIRST | VIEW_LAST;
+    FAILS(optc_bind(r, &all, 1, &b), OPTC_ERROR_ARGUMENT, "see it as different matrices");
+    r->program = was;
+    OK(optc_release(r));
+    OK(optc_close(e));
+}
+END_TEST
+
+/* Messages name the spec's line, also of rules with periods. */
+START_TEST(labels)
+{
+    Fixture f;
+    char label[200];
+    int with = 0;
+    fix_open(&f, NULL, &(optc_rule_options){.spec = "adamw", .with = "lookahead(2,0.5)"}, shapes, 1, NULL, 0);
+    const Program *p = f.rule->program;
+    ck_assert_int_gt(p->nperiod, 0);
+    for (int i = 0; i < p->nstage; i++) {
+        stage_label(p, &p->stage[i], label, sizeof label);
+        with += strstr(label, ".lua:") != NULL;
+    }
+    ck_assert_msg(with == p->nstage, "%d of %d stages name a line", with, p->nstage);
+    fix_close(&f);
+}
+END_TEST
+
+/* sam's perturb and the rule inside both square the gradient: each stage names the file of the entry it belongs to. */
+START_TEST(labels_of_entries)
+{
+    static const char *const with[] = {"sam", "clip(1),sam"};      /* clip has the very same norm */
+    for (int i = 0; i < 2; i++) {
+        Fixture f;
+        fix_open(&f, NULL, &(optc_rule_options){.spec = "adamw", .with = with[i]}, shapes, 1, NULL, 0);
+        const Program *p = f.rule->program;
+        const ProgPhase *perturb = &p->entry[1].phase[0];
+        ck_assert_str_eq(p->entry[1].name, "perturb");
+        ck_assert_int_gt(perturb->naction, 2);
+        for (int k = 0; k < perturb->naction; k++) {
+            const ProgStage *s = &p->stage[perturb->action[k].stage];
+            ck_assert_msg(!strncmp(s->where, "sam.lua:", 8), "%s: stage %d (%s) of perturb cites %s", with[i], k, s->name, s->where);
+        }
+        fix_close(&f);
+    }
+}
+END_TEST
+
+/* Which image of code a GPU takes. */
+START_TEST(images)
+{
+    static const Image list[] = {{100, false}, {80, false}, {70, true}, {86, false}, {90, false}, {75, true}};
+    static const struct { int arch; bool compiles; int want; } ask[] = {{80, true, 1}, {86, true, 3}, {89, true, 3}, {90, false, 4}, {103, true, 0}, {120, true, 2}, {120, false, -1}, {75, true, 2}, {61, true, -1}};
+    for (int i = 0; i < 9; i++) {
+        int best = -1;
+        for (int k = 0; k < 6; k++)
+            if (image_suits(list[k], best < 0 ? (Image){0, false} : list[best], ask[i].arch, ask[i].compiles))
+                best = k;
+        ck_assert_msg(best == ask[i].want, "sm_%d takes image %d, not %d", ask[i].arch, best, ask[i].want);
+    }
+}
+END_TEST
+
+Suite *core_suite(void)
+{
+    Suite *s = suite_create("core");
+    TCase *t = tcase_create("core");
+    tcase_add_loop_test(t, shared_memory, 0, 5);
+    tcase_add_test(t, placed);
+    tcase_add_loop_test(t, many_placed, 0, 2);
+    tcase_add_test(t, only_touched);
+    tcase_add_loop_test(t, copies, 0, 2);
+    tcase_add_test(t, refused);
+    tcase_add_test(t, pieces);
+    tcase_add_loop_test(t, piece_of_whole, 0, 2);
+    tcase_add_loop_test(t, pieces_reduce, 0, (int)(sizeof cuts / sizeof *cuts));
+    tcase_add_test(t, seen_by_variant);
+    tcase_add_test(t, labels);
+    tcase_add_test(t, labels_of_entries);
+    tcase_add_test(t, images);
+    suite_add_tcase(s, t);
+    return s;
+}

@@ -1,0 +1,230 @@
+/* Emission: the same text every time, nothing left behind, and memory that ends is an error. */
+#include "gen/emit/emit.h"
+#include "runtime/library/rule/spec_find.h"
+#include "tests/harness/help.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The linker hands every allocation of the library to these. */
+void *__real_malloc(size_t n);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *p, size_t n);
+void __real_free(void *p);
+void *__wrap_malloc(size_t n);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_realloc(void *p, size_t n);
+void __wrap_free(void *p);
+
+static _Thread_local int nth, asked, held;     /* which allocation fails (0: none), how many were asked for, how many are held */
+static _Thread_local bool for_ever;            /* and all after it */
+static bool refused(void) { return ++asked == nth || (for_ever && nth && asked > nth); }
+static void *kept(void *p) { held += p != NULL; return p; }
+void *__wrap_malloc(size_t n) { return refused() ? NULL : kept(__real_malloc(n)); }
+void *__wrap_calloc(size_t n, size_t size) { return refused() ? NULL : kept(__real_calloc(n, size)); }
+void *__wrap_realloc(void *p, size_t n) { return refused() ? NULL : p ? __real_realloc(p, n) : kept(__real_realloc(p, n)); }
+void __wrap_free(void *p) { held -= p != NULL; __real_free(p); }
+
+static void fail_at(int n, bool all) { nth = n, asked = 0, for_ever = all; }
+void memory_fails(int n) { fail_at(n, false); }
+int memory_asked(void) { return asked; }
+int memory_held(void) { return held; }
+
+static void open_rule(Gen *g, const char *spec, const char *with)
+{
+    Source s;
+    GenOptions o = {.with = with, .types = {T_F32, T_F32, T_F32}, .find = find_wrapper};
+    ck_assert_msg(find_spec(NULL, spec, &g->arena, &s, &g->diag) && gen_compile(g, s, &o), "%s", g->diag.text);
+}
+
+static const char *const targets[] = {"c", "cuda"};
+static const struct { const char *spec, *with; } rules[] = {{"adamw", "clip(1)"}, {"came", NULL}, {"sgd", "lookahead(5)"}};
+
+START_TEST(leaves_nothing)
+{
+    Gen g = {0};
+    open_rule(&g, rules[_i / 2].spec, rules[_i / 2].with);
+    EmitOptions o = {.target = targets[_i % 2], .cite = true};
+    char *first = gen_emit(&g, &o, &g.diag), hex[2][33];
+    ck_assert(first && emit_cuda_stage_hash(&g, g.plan->nfn - 1, hex[0]));
+    size_t bytes = arena_bytes(&g.arena), used = g.arena.used;
+    int before = held;
+    bool same = true;
+    for (int i = 0; i < (thinned(1) ? 10 : 100); i++) {
+        char *text = gen_emit(&g, &o, &g.diag);
+        same = same && text && !strcmp(text, first) && emit_cuda_stage_hash(&g, g.plan->nfn - 1, hex[1]) && !strcmp(hex[0], hex[1]);
+        free(text);
+    }
+    int left = held - before;                  /* before Check allocates for itself */
+    ck_assert(same);
+    ck_assert_int_eq(left, 0);
+    ck_assert(arena_bytes(&g.arena) == bytes && g.arena.used == used);
+    free(first);
+    gen_free(&g);
+}
+END_TEST
+
+/* With the n-th allocation failing, alone or with all after it: an error, or the right text. */
+START_TEST(memory_ends)
+{
+    Gen g = {0};
+    open_rule(&g, rules[_i / 2].spec, rules[_i / 2].with);
+    EmitOptions o = {.target = targets[_i % 2], .cite = true};
+    char *right = gen_emit(&g, &o, &g.diag), *text;
+    size_t bytes = arena_bytes(&g.arena);
+    ck_assert(right != NULL);
+    for (int all = 0; all < 2; all++)
+        for (int n = 1, done = 0; !done; n++) {
+            Diag d = {0};
+            int before = held;
+            fail_at(n, all);
+            text = gen_emit(&g, &o, &d);
+            done = asked < n;
+            fail_at(0, false);
+            int left = held - before - (text != NULL) - (d.text != NULL);          /* before Check allocates for itself */
+            ck_assert_msg(n < 10000, "it never came through");
+            ck_assert_msg(left == 0, "%d pieces are left where allocation %d fails", left, n);
+            if (text)
+                ck_assert_msg(!strcmp(text, right), "other text where allocation %d fails", n);
+            else
+                ck_assert_msg(!done && (!d.text || strstr(d.text, "out of memory")), "%s", d.text ? d.text : "no memory was missing");
+            free(text);
+            diag_free(&d);
+        }
+    ck_assert(arena_bytes(&g.arena) == bytes);
+    free(right);
+    gen_free(&g);
+}
+END_TEST
+
+START_TEST(keys_fail)
+{
+    Gen g = {0};
+    open_rule(&g, "lamb", NULL);
+    char *source = gen_emit(&g, &(EmitOptions){.target = "cuda"}, &g.diag), right[2][DIGEST_HEX], got[DIGEST_HEX];
+    ck_assert(source && emit_key(source, right[0]) && emit_cuda_stage_hash(&g, 0, right[1]));
+    for (int which = 0; which < 2; which++)
+        for (int n = 1, done = 0; !done; n++) {
+            fail_at(n, false);
+            bool ok = which ? emit_cuda_stage_hash(&g, 0, got) : emit_key(source, got);
+            done = asked < n;
+            fail_at(0, false);
+            ck_assert(ok ? !strcmp(got, right[which]) : !done);
+        }
+    free(source);
+    gen_free(&g);
+}
+END_TEST
+
+/* Any number of threads may emit from one rule. */
+typedef struct { const Gen *g; const char *right; bool same; } Emitting;
+static void *emit_often(void *arg)
+{
+    Emitting *e = arg;
+    e->same = true;
+    for (int i = 0; i < (thinned(1) ? 6 : 20); i++) {
+        char *text = gen_emit(e->g, &(EmitOptions){.target = "cuda"}, NULL);
+        e->same = e->same && text && !strcmp(text, e->right);
+        free(text);
+    }
+    return NULL;
+}
+
+START_TEST(side_by_side)
+{
+    Gen g = {0};
+    open_rule(&g, "adafactor", NULL);
+    char *right = gen_emit(&g, &(EmitOptions){.target = "cuda"}, &g.diag);
+    Emitting e[4];
+    pthread_t t[4];
+    for (int i = 0; i < 4; i++) {
+        e[i] = (Emitting){&g, right, false};
+        ck_assert_int_eq(pthread_create(&t[i], NULL, emit_often, &e[i]), 0);
+    }
+    for (int i = 0; i < 4; i++) {
+        pthread_join(t[i], NULL);
+        ck_assert(e[i].same);
+    }
+    free(right);
+    gen_free(&g);
+}
+END_TEST
+
+/* No value or array has a number for a name, and the plan's text has the same names. */
+START_TEST(names_a_person_gives)
+{
+    Gen g = {0};
+    open_rule(&g, rules[_i / 2].spec, rules[_i / 2].with);
+    char *text = gen_emit(&g, &(EmitOptions){.target = targets[_i % 2]}, &g.diag);
+    Buf plan = {0};
+    plan_print(&plan, g.plan, false);
+    ck_assert(text && plan.s);
+    for (const char *s = strstr(text, "---- the stages"); *s; s++) {
+        bool begins = !(s[-1] == '_' || (s[-1] >= 'a' && s[-1] <= 'z') || (s[-1] >= '0' && s[-1] <= '9'));
+        if (begins && ((s[0] == 'x' && s[1] >= '0' && s[1] <= '9') || (!strncmp(s, "tmp", 3) && s[3] >= '0' && s[3] <= '9') || !strncmp(s, "mem[", 4)))
+            ck_assert_msg(!strncmp(s, "mem[at_", 7), "%.60s", s);
+    }
+    for (int f = 0; f < g.plan->nfn; f++) {
+        const Stage *s = plan_at(g.plan, f).stage;
+        for (int i = 0; s && i < s->nload + s->nstore + s->nfold; i++) {
+            const Access *a = i < s->nload ? &s->load[i] : i < s->nload + s->nstore ? &s->store[i - s->nload] : &s->fold[i - s->nload - s->nstore];
+            ck_assert_msg(strlen(a->name) <= LONGEST_NAME + 4 && strstr(plan.s, a->name), "%s", a->name);
+        }
+    }
+    buf_free(&plan);
+    free(text);
+    gen_free(&g);
+}
+END_TEST
+
+/* Of 16 bits a vector is rounded two values at once when all are there, and its loads are not looked at one by one: unpacking between two of them, each waited for the one before. */
+START_TEST(sixteen_bits)
+{
+    static const char *const needs[] = {"cvt.rn.bf16x2.f32", "optc_to_bf16_all(p_stored, p_out);", "walk(optc_full());"};
+    Gen g = {0};
+    Source spec;
+    GenOptions o = {.types = {T_BF16, T_BF16, T_BF16}, .find = find_wrapper};
+    ck_assert_msg(find_spec(NULL, "adamw", &g.arena, &spec, &g.diag) && gen_compile(&g, spec, &o), "%s", g.diag.text);
+    char *text = gen_emit(&g, &(EmitOptions){.target = "cuda"}, &g.diag);
+    ck_assert(text != NULL);
+    for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
+        ck_assert_msg(strstr(text, needs[i]) != NULL, "%s is missing", needs[i]);
+    free(text);
+    gen_free(&g);
+}
+END_TEST
+
+/* What a rule does not call is not in its file: adamw's took 594 lines of CUDA before its first stage. */
+START_TEST(only_what_is_called)
+{
+    static const char *const foreign[] = {"optc_expf", "optc_uniform", "optc_from_bf16", "optc_tree", "OPTC_FOLDS", "optc_fold_rows", "OPTC_TILE_ROWS", "optc_even", "//@"};
+    Gen g = {0};
+    open_rule(&g, "adamw", NULL);
+    char *text = gen_emit(&g, &(EmitOptions){.target = targets[_i]}, &g.diag);
+    ck_assert(text != NULL);
+    int lines = 0;
+    for (const char *s = text, *end = strstr(text, "---- the stages"); s < end; s++)
+        lines += *s == '\n';
+    ck_assert_int_lt(lines, 200);
+    for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++)
+        ck_assert_msg(!strstr(text, foreign[i]), "%s is of no use to adamw", foreign[i]);
+    free(text);
+    gen_free(&g);
+}
+END_TEST
+
+Suite *emit_suite(void)
+{
+    Suite *s = suite_create("emit");
+    TCase *t = tcase_create("emit");
+    tcase_add_loop_test(t, leaves_nothing, 0, 6);
+    tcase_add_loop_test(t, memory_ends, 0, 6);
+    tcase_add_test(t, keys_fail);
+    tcase_add_loop_test(t, names_a_person_gives, 0, 6);
+    tcase_add_test(t, sixteen_bits);
+    tcase_add_loop_test(t, only_what_is_called, 0, 2);
+    tcase_add_test(t, side_by_side);
+    suite_add_tcase(s, t);
+    return s;
+}

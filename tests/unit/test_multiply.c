@@ -1,0 +1,150 @@
+/* Products with no rule on the CPU: all ways round, types and sizes, whatever the workspace and the threads. */
+#include "tests/harness/reference_product.h"
+#include "tests/harness/suites.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static void *take(size_t bytes) { return aligned_alloc(64, (bytes + 63) / 64 * 64); }
+static void copy(void *to, const void *from, size_t bytes) { memcpy(to, from, bytes); }
+static const Where host = {take, free, copy, copy};
+
+static optc_engine *open_with(int threads)
+{
+    optc_engine *e;
+    OK(optc_open(&(optc_engine_options){.threads = threads, .cache_dir = "", .compiler = ""}, &e));
+    return e;
+}
+
+/* _i: whether there is a BLAS */
+START_TEST(products)
+{
+    if (_i)
+        setenv("OPTC_BLAS", "none", 1);
+    optc_engine *one = open_with(1), *two = open_with(2);
+    for (int i = 0; i < 4 * ALONES; i++) {
+        optc_type type = (optc_type)(OPTC_F32 + i % 4);
+        size_t bytes, again;
+        const Alone *x = &alone_cases[i / 4];
+        if (thinned(i))
+            continue;
+        void *a = reference_product(one, &host, x, type, 0, &bytes), *b = reference_product(two, &host, x, type, 2 << 20, &again);
+        ck_assert_msg(bytes == again && !memcmp(a, b, bytes), "case %d, type %d: bits by threads or workspace", i / 4, (int)type);
+        free(a), free(b);
+    }
+    optc_memory m;
+    OK(optc_memory_info(two, &m));
+    ck_assert_int_eq(m.ours, 0);
+    ck_assert_int_le(m.peak, 2 << 20);
+    OK(optc_close(one));
+    OK(optc_close(two));
+    unsetenv("OPTC_BLAS");
+}
+END_TEST
+
+START_TEST(kronecker)
+{
+    static const int64_t sizes[][5] = {{1, 1, 1, 1, 1}, {2, 3, 4, 5, 1}, {3, 1, 2, 7, 3}, {5, 4, 1, 1, 2}, {0, 2, 3, 1, 1}, {30, 20, 19, 21, 1}};
+    optc_engine *e = open_with(2);
+    for (int i = 0; i < 4 * 2 * 6; i++)
+        reference_kron(e, &host, sizes[i / 8], (optc_type)(OPTC_F32 + i % 4), i / 4 % 2);
+    OK(optc_close(e));
+}
+END_TEST
+
+/* Both triangles of a Gram matrix are the same bits. */
+START_TEST(gram)
+{
+    enum { M = 300, K = 41 };
+    optc_engine *e = open_with(2);
+    float *a = calloc(M * K, 4), *c = calloc(M * M, 4);
+    for (int i = 0; i < M * K; i++)
+        a[i] = (float)ref_value(1, 1, i);
+    OK(optc_multiply(e, &(optc_product){.a = a, .c = c, .m = M, .k = K}));
+    bool same = true;
+    for (int i = 0; i < M * M; i++)
+        same = same && c[i] == c[i % M * M + i / M];
+    ck_assert(same);
+    free(a), free(c);
+    OK(optc_close(e));
+}
+END_TEST
+
+START_TEST(refused)
+{
+    float a[12] = {0}, b[12] = {0}, c[16] = {0};
+    optc_engine *e = open_with(1);
+    const optc_product good = {.a = a, .b = b, .c = c, .m = 3, .n = 4, .k = 2};
+#define BAD(part, ...) \
+    do { \
+        optc_product x = good; \
+        __VA_ARGS__; \
+        FAILS(optc_multiply(e, &x), OPTC_ERROR_ARGUMENT, part); \
+    } while (0)
+    OK(optc_multiply(e, &good));
+    BAD("a is NULL", x.a = NULL);
+    BAD("c is NULL", x.c = NULL);
+    BAD("there is no type 9", x.type = (optc_type)9);
+    BAD("sizes of 3 x 4 over 0", x.k = 0);
+    BAD("sizes of -1 x 4", x.m = -1);
+    BAD("rows of b have 4 values and lie 3 apart", x.ldb = 3);
+    BAD("matrices of a lie -2 values apart", x.next_a = -2; x.batch = 2);
+    BAD("matrices of c lie -1 values apart", x.next_c = OPTC_ONE; x.batch = 2);
+    BAD("matrices of c lie in each other", x.next_c = 3; x.batch = 2; x.next_a = x.next_b = OPTC_ONE);
+    BAD("c lies where a does", x.c = a + 2);
+    BAD("c lies where b does", x.c = b);
+    BAD("larger than memory", x.m = (int64_t)1 << 62);
+    BAD("larger than memory", x.batch = (int64_t)1 << 61);
+    BAD("not aligned", x.a = (char *)a + 1);
+    BAD("a workspace of -1", x.workspace = -1);
+    BAD("products in 'bf16' of f32", x.products = "bf16");
+    BAD("a third matrix behind a Gram matrix", x.b = NULL; x.d = b);
+    BAD("takes at least 1024", x.d = b + 8; x.p = 1; x.k = 1; x.workspace = 1023);
+    FAILS(optc_multiply(NULL, &good), OPTC_ERROR_ARGUMENT, "the engine is NULL");
+    FAILS(optc_multiply_sized(e, &good, 1), OPTC_ERROR_ARGUMENT, "pass sizeof(optc_product)");
+    FAILS(optc_kron(e, &(optc_kronecker){.a = a, .b = b, .c = c, .m = -1}), OPTC_ERROR_ARGUMENT, "sizes of -1 x 0");
+    FAILS(optc_kron(e, &(optc_kronecker){.a = a, .b = b, .c = a, .m = 1, .n = 2, .p = 2, .q = 1}), OPTC_ERROR_ARGUMENT, "c lies where a does");
+    setenv("OPTC_BLAS", "/nowhere/libnone.so", 1);
+    optc_engine *other = open_with(1);
+    FAILS(optc_multiply(other, &good), OPTC_ERROR_UNAVAILABLE, "OPTC_BLAS");
+    unsetenv("OPTC_BLAS");
+    OK(optc_multiply(other, &good));                       /* asked anew */
+    OK(optc_close(other));
+    OK(optc_close(e));
+}
+END_TEST
+
+/* A child of fork goes on with one thread, to the same bits. */
+START_TEST(forked)
+{
+    size_t bytes, again;
+    optc_engine *e = open_with(2);
+    void *a = reference_product(e, &host, &alone_cases[6], OPTC_F32, 0, &bytes);
+    pid_t child = fork();
+    if (!child) {
+        alarm(60);
+        void *b = reference_product(e, &host, &alone_cases[6], OPTC_F32, 0, &again);
+        _exit(memcmp(a, b, bytes) != 0);
+    }
+    int status;
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert(WIFEXITED(status) && !WEXITSTATUS(status));
+    free(a);
+    OK(optc_close(e));
+}
+END_TEST
+
+Suite *multiply_suite(void)
+{
+    Suite *s = suite_create("multiply");
+    TCase *t = tcase_create("multiply");
+    tcase_add_loop_test(t, products, 0, 2);
+    tcase_add_test(t, kronecker);
+    tcase_add_test(t, gram);
+    tcase_add_test(t, refused);
+    tcase_add_test(t, forked);
+    suite_add_tcase(s, t);
+    return s;
+}

@@ -1,0 +1,117 @@
+/* What was measured, for programs: one JSON object. */
+#include "tools/bench/bench.h"
+
+static void put_string(const char *s)
+{
+    putchar('"');
+    for (; *s; s++) {
+        if (*s == '"' || *s == '\\')
+            printf("\\%c", *s);
+        else if ((unsigned char)*s < 32)
+            printf("\\u%04x", (unsigned)*s);
+        else
+            putchar(*s);
+    }
+    putchar('"');
+}
+
+static void put_gpu(const Case *c, const Medians *m)
+{
+    printf(",\n     \"copy_gb_per_s\": %.6g, \"share_of_copy\": %.6g, \"host_us\": %.6g, \"host_us_least\": %.6g, "
+           "\"first_ms_cold\": %.6g, \"first_ms_warm\": %.6g",
+           m->best * 1e-9, m->share, m->host * 1e6, m->host_least * 1e6, c->cold * 1e3, c->warm * 1e3);
+}
+
+static void put_peer(const Bench *b, const Case *c, const Medians *m)
+{
+    printf(",\n     \"%s\": {\"runs\": ", b->against);
+    put_string(c->peer);
+    printf(", \"ms\": %.6g, \"ratio\": %.6g", m->peer * 1e3, m->ahead);
+    if (bench_rivals(b) && b->device.ops->async)
+        printf(", \"same_kernels\": %s", c->same ? "true" : "false");
+    if (b->device.ops->async)
+        printf(", \"host_us\": %.6g", m->peer_host * 1e6);
+    if (c->peer_graph) {
+        printf(",\n       \"graph\": {\"runs\": ");
+        put_string(c->peer_graph);
+        printf(", \"ms\": %.6g, \"ratio\": %.6g, \"host_us\": %.6g}", m->graph * 1e3, m->graph_ahead,
+               m->graph_host * 1e6);
+    }
+    putchar('}');
+}
+
+static void put_bar(const Case *c, const Medians *m)
+{
+    Buf missed = {0};
+    bench_missed(c, m, &missed);
+    printf(",\n     \"bar\": {\"slowest_over_mean\": %g, \"share_of_copy\": %g, \"ratio\": %g, \"graph_ratio\": %g, "
+           "\"host_us\": %d, "
+           "\"first_ms_cold\": %d, \"first_ms_warm\": %d, \"missed\": ",
+           c->bar->slowest, c->bar->share, c->bar->eager, c->bar->graph, c->bar->host,
+           c->bar->cold, c->bar->warm);
+    put_string(cli_text(&missed));
+    putchar('}');
+    buf_free(&missed);
+}
+
+static void put_case(const Bench *b, const Case *c)
+{
+    char text[200];
+    printf("    {\"rule\": ");
+    put_string(c->label);
+    if (c->work) {
+        printf(", \"work\": ");
+        put_string(c->work);
+    }
+    printf(", \"elements\": %lld, \"tensors\": %d, \"shape\": ", (long long)c->n, c->ntensor);
+    put_string(bench_shape(text, c));
+    if (c->failed) {
+        printf(", \"failed\": true}");
+        return;
+    }
+    Medians m = bench_medians(b, c);
+    printf(",\n     \"ms\": %.6g, \"spread\": %.6g, \"bytes_read\": %.17g, \"bytes_written\": %.17g, \"gb_per_s\": %.6g, "
+           "\"share_of_best\": %.6g, \"share_of_mix\": %.6g, \"elements_per_s\": %.6g, \"native\": %s, \"runs\": ",
+           m.seconds * 1e3, m.spread, c->bytes.read, c->bytes.written, m.rate * 1e-9, m.share, m.mix, (double)c->n / m.seconds,
+           c->native ? "true" : "false");
+    put_string(c->runs);
+    if (c->period > 1)
+        printf(",\n     \"period\": %d, \"steps\": %d, \"slowest_over_mean\": %.6g, \"slowest_over_mean_first\": %.6g",
+               c->period, c->reps, m.slowest, c->first_slowest);
+    if (b->device.ops->async)
+        put_gpu(c, &m);
+    if (c->peer)
+        put_peer(b, c, &m);
+    if (c->bar)
+        put_bar(c, &m);
+    putchar('}');
+}
+
+void bench_json(const Bench *b)
+{
+    printf("{\n  \"optc\": \"%s\",\n  \"device\": ", optc_version());
+    put_string(optc_device_name(b->engine));
+    if (b->device.state) {
+        printf(", \"device_state\": ");
+        put_string(b->device.state);
+    }
+    printf(",\n  \"threads\": %d, \"rounds\": %d, \"type\": \"%s\",\n  \"copy_gb_per_s\": %.6g, \"best_gb_per_s\": "
+           "%.6g,\n",
+           b->threads, b->rounds, type_info[b->type].name, cli_median(b->copy, b->nstream) * 1e-9,
+           cli_median(b->best, b->nstream) * 1e-9);
+    if (!b->device.ops->async)
+        printf("  \"scale_gb_per_s\": %.6g, \"read_gb_per_s\": %.6g, \"busy\": %s, \"waited\": %.3g,\n",
+               cli_median(b->scale, b->nstream) * 1e-9, cli_median(b->read, b->nstream) * 1e-9,
+               bench_busy(b) > TOO_BUSY ? "true" : "false", bench_busy(b));
+    if (b->peer_name) {
+        printf("  \"against\": ");
+        put_string(b->peer_name);
+        printf(",\n");
+    }
+    printf("  \"rules\": [\n");
+    for (int i = 0; i < b->ncase; i++) {
+        put_case(b, &b->cases[i]);
+        puts(i < b->ncase - 1 ? "," : "");
+    }
+    puts("  ]\n}");
+}

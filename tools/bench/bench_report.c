@@ -1,0 +1,311 @@
+/* What was measured, for people. */
+#include "tools/bench/bench.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *bench_shape(char buf[200], const Case *c)
+{
+    char one[160];
+    bool same = true;
+    for (int i = 1; i < c->ntensor; i++)
+        same = same && !memcmp(&c->shape[i], &c->shape[0], sizeof *c->shape);
+    const Dims *d = &c->shape[0];
+    if (!same)
+        snprintf(buf, 200, "%d tensors", c->ntensor);
+    else if (c->ntensor > 1)
+        snprintf(buf, 200, "%d of %s", c->ntensor, d->rank == 1 ? cli_size(one, d->dim[0]) : cli_dims(one, d));
+    else
+        snprintf(buf, 200, "%s", d->rank == 1 ? cli_size(one, d->dim[0]) : cli_dims(one, d));
+    return buf;
+}
+
+double bench_busy(const Bench *b)
+{
+    return b->device.ops->async || b->timed <= 0 ? 0 : b->waited / (b->timed * b->threads);
+}
+
+Medians bench_medians(const Bench *b, const Case *c)
+{
+    int n = b->rounds;
+    Medians m = {.seconds = cli_median(c->seconds, n),
+                 .spread = cli_spread(c->seconds, n),
+                 .rate = cli_median(c->rate, n),
+                 .share = cli_median(c->share, n),
+                 .best = cli_median(c->best, n),
+                 .mix = cli_median(c->mix, n),
+                 .host = cli_median(c->host, n),
+                 .slowest = cli_median(c->slowest, n),
+                 .host_least = c->host[0]};
+    for (int i = 1; i < n; i++)
+        m.host_least = c->host[i] < m.host_least ? c->host[i] : m.host_least;
+    if (c->peer) {
+        m.peer = cli_median(c->peer_seconds, n);
+        m.peer_host = cli_median(c->peer_host, n);
+        m.ahead = cli_median(c->ahead, n);
+    }
+    if (c->peer && c->peer_graph) {
+        m.graph = cli_median(c->graph_seconds, n);
+        m.graph_host = cli_median(c->graph_host, n);
+        m.graph_ahead = cli_median(c->graph_ahead, n);
+    }
+    return m;
+}
+
+/* To the digits that are shown: a share of 99.96 % reads as 100.0 % and reaches 100. */
+void bench_missed(const Case *c, const Medians *m, Buf *names)
+{
+    const Bar *bar = c->bar;
+    const struct { const char *name; bool missed; } each[] = {
+        {"share", round(m->share * 1000) < round(bar->share * 1000)},
+        {"torch", c->peer && round(m->ahead * 100) < round(bar->eager * 100)},
+        {"graph", c->peer_graph && bar->graph > 0 && round(m->graph_ahead * 100) < round(bar->graph * 100)},
+        {"host", bar->host && m->host * 1e6 >= bar->host},
+        {"slowest", bar->slowest > 0 && round(m->slowest * 100) > round(bar->slowest * 100)},
+        {"cold", bar->cold && c->cold * 1e3 >= bar->cold},
+        {"warm", bar->warm && c->warm * 1e3 >= bar->warm},
+    };
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++)
+        if (each[i].missed)
+            buf_printf(names, "%s%s", names->len ? ", " : "", each[i].name);
+}
+
+/* ---- columns ---- */
+typedef struct Widths { int label, shape; bool graph; } Widths;
+
+static const char *shape_cell(char buf[200], const Bench *b, const Case *c)
+{
+    if (!c->work)
+        return bench_shape(buf, c);
+    snprintf(buf, 200, "%s", c->work);
+    if (b->size) {                             /* smaller than its name says */
+        char n[32];
+        snprintf(buf, 200, "%s at %s", c->work, cli_size(n, c->n));
+    }
+    return buf;
+}
+
+static Widths widths(const Bench *b)
+{
+    Widths w = {.label = 4, .shape = 6};
+    char text[200];
+    for (int i = 0; i < b->ncase; i++) {
+        int l = cli_width(b->cases[i].label), s = cli_width(shape_cell(text, b, &b->cases[i]));
+        w.label = l > w.label ? l : w.label;
+        w.shape = s > w.shape ? s : w.shape;
+        w.graph = w.graph || b->cases[i].graph;
+    }
+    w.graph = w.graph && b->peer_name;
+    return w;
+}
+
+static void names(const Widths *w, const char *shape, const char *label, Paint paint)
+{
+    printf("  ");
+    cli_cell(shape, w->shape + 1);
+    fputs(cli_paint(paint), stdout);
+    cli_cell(label, w->label + 1);
+    fputs(cli_paint(paint ? PAINT_NONE : paint), stdout);
+}
+
+/* of how far it is ahead: of itself, by little */
+static int digits(const Bench *b) { return bench_rivals(b) ? 3 : 2; }
+
+/* Where steps are not alike: what their time is a mean of, and how far the longest is from it. */
+static void period_row(const Bench *b, const Case *c, const Medians *m, const Widths *w)
+{
+    if (c->period == 1)
+        return;
+    printf("  %*s", w->shape + 1, "");
+    if (c->reps < c->period)
+        printf("the mean of %d steps of a period of %d", c->reps, c->period);
+    else
+        printf("the mean of a period of %d steps", c->period);
+    printf("; its slowest step %.2f times the mean", m->slowest);
+    if (c->first_slowest > 0)
+        printf(", in the first period %.2f", c->first_slowest);
+    if (c->bar && c->bar->slowest > 0)
+        printf(" (bar: %.2f)", c->bar->slowest);
+    if (b->compile.options && *b->compile.options)
+        cli_print("; %s", b->compile.options);
+    char bytes[32];
+    if (b->workspace)
+        printf("; a workspace of %s", cli_bytes(bytes, (double)b->workspace));
+    putchar('\n');
+}
+
+/* ---- the CPU's table ---- */
+static void cpu_head(const Bench *b, const Widths *w)
+{
+    names(w, "work", "rule", PAINT_NONE);
+    printf("%10s %6s %7s %9s %9s %10s  ", "a step", "spread", "GB/s", "of best", "of mix", "elements/s");
+    if (b->peer_name)
+        printf("%10s %7s  ", b->against, "ahead");
+    puts("how it runs");
+}
+
+static void cpu_row(const Bench *b, const Case *c, const Medians *m, const Widths *w)
+{
+    char t[32];
+    printf("%10s %4.0f %% %7.1f %7.0f %% %7.0f %% %8.1f M  ", cli_time(t, m->seconds), m->spread * 100, m->rate * 1e-9,
+           m->share * 100, m->mix * 100, (double)c->n / m->seconds * 1e-6);
+    if (b->peer_name && c->peer)
+        printf("%10s %6.*fx  ", cli_time(t, m->peer), digits(b), m->ahead);
+    else if (b->peer_name)
+        printf("%10s %7s  ", "-", "");
+    puts(c->runs);
+    period_row(b, c, m, w);
+}
+
+static void cpu_foot(const Bench *b)
+{
+    printf("\n  copy                %6.1f GB/s\n", cli_median(b->copy, b->nstream) * 1e-9);
+    printf("  scale in place      %6.1f GB/s\n", cli_median(b->scale, b->nstream) * 1e-9);
+    printf("  read only           %6.1f GB/s\n", cli_median(b->read, b->nstream) * 1e-9);
+    printf("  best streaming rate %6.1f GB/s: what 'of best' is a share of; 'of mix' counts bytes that are only read "
+           "at the rate of reading\n  spread: the middle half of the rounds lies within so much of the median\n",
+           cli_median(b->best, b->nstream) * 1e-9);
+    if (bench_busy(b) > TOO_BUSY)
+        printf("%s  other work had the cores: threads waited for one %.0f %% of their time. The figures are not this "
+               "machine's at its best; measure again when it is quiet%s\n",
+               cli_paint(PAINT_BAD), bench_busy(b) * 100, cli_paint(PAINT_NONE));
+}
+
+/* ---- a GPU's table ---- */
+static void gpu_head(const Bench *b, const Widths *w)
+{
+    names(w, "work", "rule", PAINT_NONE);
+    printf("%7s %9s %5s %5s %7s %6s %7s %6s", "tensors", "a step", "GB/s", "copy", "of copy", "host", "cold", "warm");
+    if (b->peer_name)
+        printf(" %9s %7s", b->against, "ahead");
+    if (w->graph)
+        printf(" %9s %6s", "its graph", "ahead");
+    putchar('\n');
+}
+
+static void gpu_bar(const Bench *b, const Case *c, const Medians *m, const Widths *w)
+{
+    Buf missed = {0}, verdict = {0};
+    bench_missed(c, m, &missed);
+    buf_printf(&verdict, "%s%s", missed.len ? "misses " : "holds", cli_text(&missed));
+    printf("  %*s%s", w->shape + 1, "", cli_paint(missed.len ? PAINT_BAD : PAINT_GOOD));
+    cli_cell(cli_text(&verdict), w->label + 31);       /* as far as the share's column */
+    fputs(cli_paint(PAINT_DIM), stdout);
+    if (c->bar->cold)
+        printf("%6.1f%% %4dus %5dms %4dms", c->bar->share * 100, c->bar->host, c->bar->cold, c->bar->warm);
+    else
+        printf("%27s", "");
+    if (b->peer_name && c->peer)
+        printf(" %9s %6.2fx", "", c->bar->eager);
+    if (w->graph && c->peer && c->bar->graph > 0)
+        printf(" %9s %5.2fx", "", c->bar->graph);
+    printf("%s\n", cli_paint(PAINT_NONE));
+    buf_free(&missed);
+    buf_free(&verdict);
+}
+
+static void gpu_row(const Bench *b, const Case *c, const Medians *m, const Widths *w)
+{
+    printf("%7d %7.3fms %5.0f %5.0f %6.1f%% %4.1fus %5.0fms %4.0fms", c->ntensor, m->seconds * 1e3, m->rate * 1e-9,
+           m->best * 1e-9, m->share * 100, m->host * 1e6, c->cold * 1e3, c->warm * 1e3);
+    if (b->peer_name && c->peer)
+        printf(" %7.3fms %6.*fx%s", m->peer * 1e3, digits(b), m->ahead, c->same ? " =" : "");
+    else if (b->peer_name)
+        printf(" %9s", "-");
+    if (w->graph && c->peer && c->peer_graph)
+        printf(" %7.3fms %5.2fx", m->graph * 1e3, m->graph_ahead);
+    putchar('\n');
+    if (c->bar)
+        gpu_bar(b, c, m, w);
+    period_row(b, c, m, w);
+}
+
+static void gpu_foot(const Bench *b)
+{
+    int rows = 0, hold = 0;
+    printf("\n  copy: device to device, at least 1 GiB, timed in the same rounds. Steps and copies are timed %s.\n"
+           "  host: what optc_step itself takes. cold, warm: from optc_compile to the end of the first step, with an "
+           "empty cache\n  and with a full one.\n",
+           b->device.alone ? "each alone, from an idle device whose\n  cache holds nothing of theirs, but those of "
+                             "rules with periods, which are behind one another"
+                           : "several behind one another");
+    bool same = false;
+    for (int i = 0; i < b->ncase; i++)
+        same = same || b->cases[i].same;
+    if (same)
+        puts("  =: both sides launch the same kernels, and differ by what measuring is worth.");
+    for (int i = 0; i < b->ncase; i++)
+        if (b->cases[i].bar) {
+            rows++;
+            if (!b->cases[i].timed)
+                continue;
+            Buf missed = {0};
+            Medians m = bench_medians(b, &b->cases[i]);
+            bench_missed(&b->cases[i], &m, &missed);
+            hold += !missed.len;
+            buf_free(&missed);
+        }
+    if (rows)
+        printf("  %d of %d rows hold their bars%s\n", hold, rows,
+               b->peer_name ? "" : " (torch was not there: nothing was held against it)");
+}
+
+/* ---- all ---- */
+void bench_report_head(const Bench *b)
+{
+    Widths w = widths(b);
+    printf("%s\n", optc_device_name(b->engine));
+    if (b->device.state)
+        printf("%s\n", b->device.state);
+    printf("%s parameters, %d round%s, medians\n\n%s", type_info[b->type].name, b->rounds, b->rounds == 1 ? "" : "s",
+           cli_paint(PAINT_DIM));
+    (b->device.ops->async ? gpu_head : cpu_head)(b, &w);
+    fputs(cli_paint(PAINT_NONE), stdout);
+}
+
+void bench_report_cases(const Bench *b, int from, int n)
+{
+    Widths w = widths(b);
+    char text[200];
+    for (const Case *c = &b->cases[from]; c < &b->cases[from + n]; c++) {
+        names(&w, shape_cell(text, b, c), c->label, PAINT_HEAD);
+        if (c->failed) {
+            printf("%sfailed%s\n", cli_paint(PAINT_BAD), cli_paint(PAINT_NONE));
+            continue;
+        }
+        Medians m = bench_medians(b, c);
+        if (b->device.ops->async)
+            gpu_row(b, c, &m, &w);
+        else
+            cpu_row(b, c, &m, &w);
+    }
+    fflush(stdout);
+}
+
+static void peer_foot(const Bench *b)
+{
+    printf("\n  %s ran\n", b->peer_name);
+    for (const Case *c = b->cases; c < b->cases + b->ncase; c++) {
+        if (c->failed)
+            continue;
+        cli_print("    %s%s%s: ", c->work ? c->work : "", c->work ? " " : "", c->label);
+        cli_put_clean(stdout, c->peer ? c->peer : "nothing: ", false);
+        cli_put_clean(stdout, c->peer ? "" : c->peer_why ? c->peer_why : "it went away", false);
+        Medians m = bench_medians(b, c);
+        char t[32];
+        if (c->peer && b->device.ops->async)
+            printf("; host %s", cli_time(t, m.peer_host));
+        if (c->peer && c->peer_graph)
+            printf("; %s; host %s", c->peer_graph, cli_time(t, m.graph_host));
+        putchar('\n');
+    }
+}
+
+void bench_report_foot(const Bench *b)
+{
+    if (b->nstream)
+        (b->device.ops->async ? gpu_foot : cpu_foot)(b);
+    if (b->peer_name)
+        peer_foot(b);
+}

@@ -1,0 +1,184 @@
+/* Workloads by name, and what is asked of them on a GPU. */
+#include "tools/bench/bench.h"
+
+#include <string.h>
+
+struct Work { const char *name; int (*shapes)(Dims *out, int64_t a, int64_t b); int64_t a, b; const char *about; };
+
+static int equal(Dims *out, int64_t count, int64_t n)
+{
+    for (int64_t i = 0; out && i < count; i++)
+        out[i] = (Dims){1, {n}};
+    return (int)count;
+}
+
+static int matrix(Dims *out, int64_t rows, int64_t cols)
+{
+    if (out)
+        out[0] = (Dims){2, {rows, cols}};
+    return 1;
+}
+
+/* The parameters of GPT-2's layers in their order: in each a norm, attention, a norm, two linear maps. What Muon takes: the
+ * embeddings go to another rule by name. */
+static int gpt2_layers(Dims *out, int64_t layers, int64_t w)
+{
+    const Dims layer[] = {{1, {w}}, {1, {w}}, {2, {w, 3 * w}}, {1, {3 * w}}, {2, {w, w}}, {1, {w}},
+                          {1, {w}}, {1, {w}}, {2, {w, 4 * w}}, {1, {4 * w}}, {2, {4 * w, w}}, {1, {w}}};
+    enum { EACH = sizeof layer / sizeof *layer };
+    for (int64_t l = 0; out && l < layers; l++)
+        memcpy(out + l * EACH, layer, sizeof layer);
+    return (int)layers * EACH;
+}
+
+/* All of them: embeddings of tokens and places; the layers; a norm. */
+static int gpt2(Dims *out, int64_t layers, int64_t w)
+{
+    int n = gpt2_layers(out ? out + 2 : NULL, layers, w) + 4;
+    if (!out)
+        return n;
+    out[0] = (Dims){2, {50257, w}};
+    out[1] = (Dims){2, {1024, w}};
+    out[n - 2] = out[n - 1] = (Dims){1, {w}};
+    return n;
+}
+
+/* The matrices of Llama's layers: queries, keys, values and the way out of attention; gate, up and down. A quarter as many heads
+ * for keys and values. */
+static int llama(Dims *out, int64_t layers, int64_t w)
+{
+    const Dims layer[] = {{2, {w, w}},     {2, {w / 4, w}}, {2, {w / 4, w}}, {2, {w, w}},
+                          {2, {4 * w, w}}, {2, {4 * w, w}}, {2, {w, 4 * w}}};
+    enum { EACH = sizeof layer / sizeof *layer };
+    for (int64_t l = 0; out && l < layers; l++)
+        memcpy(out + l * EACH, layer, sizeof layer);
+    return (int)layers * EACH;
+}
+
+static const Work works[] = {
+    {"2^28", equal, 1, 1 << 28, "one large tensor"},
+    {"16384^2", matrix, 16384, 16384, "one large matrix"},
+    {"gpt2-124m", gpt2, 12, 768, "GPT-2 small: 12 layers of width 768"},
+    {"gpt2-1.5b", gpt2, 48, 1600, "GPT-2 XL: 48 layers of width 1600"},
+    {"gpt2-layers", gpt2_layers, 12, 768, "GPT-2 small without its embeddings and last norm"},
+    {"llama-1b", llama, 16, 2048, "the matrices of a Llama of 1B: 16 layers of width 2048"},
+    {"small5000", equal, 5000, 4096, "many small tensors"},
+};
+enum { NWORK = sizeof works / sizeof *works };
+
+/* What a GPU's row must reach. Torch is asked for a graph where a bar is held against one. Rules of matrices spend their time
+ * in products, so copying is no measure of theirs, and their steps are many calls; those with roots and bases do nearly
+ * all of these at the first step, and what is timed of theirs is a whole period. */
+const Bar bench_bars[] = {
+    {"2^28", "adamw", 1.00, 1.25, 0, SUITE_HOST_US, 0, SUITE_COLD_MS, SUITE_WARM_MS, true},
+    {"gpt2-124m", "adamw", 0.95, 1.5, 1.15, SUITE_HOST_US, 0, SUITE_COLD_MS, SUITE_WARM_MS, true},
+    {"gpt2-1.5b", "adamw", 0.98, 1.3, 0, SUITE_HOST_US, 0, SUITE_COLD_MS, SUITE_WARM_MS, true},
+    {"small5000", "adamw", 0.75, 50, 4, SUITE_HOST_US, 0, SUITE_COLD_MS, SUITE_WARM_MS, true},
+    {"gpt2-1.5b", "adamw+clip(1)", 0.95, 1.6, 0, SUITE_HOST_US, 0, SUITE_COLD_MS, SUITE_WARM_MS, true},
+    {"gpt2-1.5b", "lamb", 0.95, 3, 0, SUITE_HOST_US, 0, SUITE_COLD_MS, SUITE_WARM_MS, true},
+    {"gpt2-1.5b", "nadam", 0.95, 3, 0, SUITE_HOST_US, 0, SUITE_COLD_MS, SUITE_WARM_MS, true},
+    {"gpt2-1.5b", "radam", 0.95, 3, 0, SUITE_HOST_US, 0, SUITE_COLD_MS, SUITE_WARM_MS, true},
+    {"gpt2-1.5b", "adan", 0.95, 3, 0, SUITE_HOST_US, 0, SUITE_COLD_MS, SUITE_WARM_MS, true},
+    {"gpt2-1.5b", "lion", 0.95, 3, 0, SUITE_HOST_US, 0, SUITE_COLD_MS, SUITE_WARM_MS, true},
+    {"gpt2-1.5b", "adafactor", 0.85, 8, 0, SUITE_HOST_US, 0, SUITE_COLD_MS, SUITE_WARM_MS, true},
+    {"llama-1b", "muon", 0, 2.0, 0, MATRIX_HOST_US, 0, MATRIX_COLD_MS, MATRIX_WARM_MS, true},
+    {"gpt2-layers", "muon", 0, 1.0, 0, MATRIX_HOST_US, 0, MATRIX_COLD_MS, MATRIX_WARM_MS, true},
+    {"gpt2-124m", "shampoo", 0, 3.0, 0, 0, 2.0, 0, 0, false},
+    {"gpt2-124m", "soap", 0, 2.0, 0, 0, 0, 0, 0, false},
+    {NULL, NULL, 0, 0, 0, 0, 0, 0, 0, false},
+};
+
+const Bar *work_bar(const Work *w, const char *rule)
+{
+    for (const Bar *b = bench_bars; b->work; b++)
+        if (!strcmp(b->work, w->name) && !strcmp(b->rule, rule))
+            return b;
+    return NULL;
+}
+
+const char *work_name(const Work *w) { return w->name; }
+int work_shapes(const Work *w, Dims *out) { return w->shapes(out, w->a, w->b); }
+
+const Work *work_find(const char *name)
+{
+    for (int i = 0; i < NWORK; i++)
+        if (!strcmp(works[i].name, name))
+            return &works[i];
+    return NULL;
+}
+
+void work_unknown(const char *name, Buf *b)
+{
+    const char *names[NWORK + 1] = {0};
+    for (int i = 0; i < NWORK; i++)
+        names[i] = works[i].name;
+    cli_near("work", name, names, b);
+    buf_puts(b, "\nknown:");
+    for (int i = 0; i < NWORK; i++)
+        buf_printf(b, " %s", names[i]);
+    buf_puts(b, "; '--work list' describes them, '--suite' runs the rows that have bars");
+}
+
+/* of the scaled shapes; out may be shape, or NULL */
+static double elements(const Dims *shape, int n, double factor, Dims *out)
+{
+    double all = 0;
+    for (int i = 0; i < n; i++) {
+        double one = 1;
+        Dims d = shape[i];
+        for (int k = 0; k < d.rank; k++) {
+            int64_t x = (int64_t)((double)d.dim[k] * factor);
+            d.dim[k] = x < 1 ? 1 : x;
+            one *= (double)d.dim[k];
+        }
+        if (out)
+            out[i] = d;
+        all += one;
+    }
+    return all;
+}
+
+void work_list(void)
+{
+    static Dims shape[8192];
+    for (int i = 0; i < NWORK; i++) {
+        int n = work_shapes(&works[i], shape);
+        printf("  %s", cli_paint(PAINT_HEAD));
+        cli_cell(works[i].name, 12);
+        printf("%s%5d tensor%s %11.0f elements   %s\n", cli_paint(PAINT_NONE), n, n == 1 ? ", " : "s,",
+               elements(shape, n, 1, NULL), works[i].about);
+    }
+    printf("\nrows that have bars, with what a GPU must reach of its copy rate and against torch's best (and its CUDA "
+           "graph); --suite has all but the last ones:\n");
+    for (const Bar *b = bench_bars; b->work; b++) {
+        printf("  ");
+        cli_cell(b->work, 12);
+        cli_cell(b->rule, 15);
+        if (b->share > 0)
+            printf("%5.0f %%", b->share * 100);
+        printf("%*s%5.2fx", b->share > 0 ? 2 : 9, "", b->eager);
+        if (b->graph > 0)
+            printf("  (%.2fx)", b->graph);
+        if (b->slowest > 0)
+            printf("  no step beyond %.1f times the mean", b->slowest);
+        putchar('\n');
+    }
+    printf("  and every row of --suite: host time of a step under %d us (rules of matrices %d), first step under %.1f s with an empty cache and %d ms "
+           "with a full one\n",
+           SUITE_HOST_US, MATRIX_HOST_US, SUITE_COLD_MS * 1e-3, SUITE_WARM_MS);
+}
+
+bool work_scale(Dims *shape, int n, int64_t want)
+{
+    double low = 0, high = 1;
+    if (elements(shape, n, 1, NULL) <= (double)want)
+        return true;
+    if (elements(shape, n, 0, NULL) > (double)want)
+        return false;
+    for (int i = 0; i < 60; i++) {
+        double mid = (low + high) / 2;
+        *(elements(shape, n, mid, NULL) <= (double)want ? &low : &high) = mid;
+    }
+    elements(shape, n, low, shape);
+    return true;
+}

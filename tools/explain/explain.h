@@ -1,0 +1,47 @@
+/* Shared by the files of `optc explain`. */
+#ifndef OPTC_EXPLAIN_H
+#define OPTC_EXPLAIN_H
+#include "tools/tools.h"
+
+#include "optc.h"
+
+void explain_plan(Arena *a, const Plan *p);
+const char *explain_phase(Arena *a, const Plan *p, int entry, int mask);       /* "step, t divisible by 5" */
+bool explain_runs(const Stage *st, int variant);                               /* a tensor of that variant meets it */
+
+/* What the floor is worked out from. */
+typedef struct Bandwidth {
+    double rate; const char *whence;           /* bytes per second, 0: unknown; where that is known from */
+    const char *device;                        /* NULL: as given */
+    double flops[NCALLEE], growth[NCALLEE];    /* operations per second, by callee, 0: unknown; see flop_rate */
+    double gram;                               /* those of symmetric products; 0: as of others */
+    bool busy;                                 /* some of them were measured on a busy machine */
+    int threads;                               /* that share the factors of several matrices: one is done by one of them */
+} Bandwidth;
+
+/* ---- explain_calls.c ---- */
+/* Products and factors of one stage and tensor; flops 0: it is none of them. one: seconds of the largest matrix of
+ * factors, which one thread does; all: of all of them, on one thread. Of products all is the time of all threads. */
+typedef struct CallCost { double flops, one, all; bool factor; } CallCost;
+CallCost explain_call_cost(const Phase *ph, const Stage *st, Shape s, const Bandwidth *f);
+void plan_callees(const Plan *p, bool any[NCALLEE]);                           /* those that it calls */
+const char *explain_call(Arena *a, const Phase *ph, const Stage *st);          /* "product, rows x rows over cols …" */
+/* bytes of temporaries that a tensor of this shape needs at a time */
+double explain_room(Arena *a, const Plan *p, const Phase *ph, int variant, Shape s);
+double explain_rate(const char *device, Product product);                      /* operations per second; 0: unknown */
+
+/* Of the device that a name stands for (NULL: the best here), from the cache folder, or measured and kept there; anew:
+ * measured in any case. Where there is no room to measure the rate is 0. false: no such device, and it has said so. */
+bool bandwidth_of(Arena *a, const char *device, bool anew, Bandwidth *out);
+
+/* Another rate of the engine's device, likewise kept; 0: it cannot be measured. alone: nothing else was in the way;
+ * *busy becomes true where something was. */
+typedef double (*Measure)(optc_engine *e, const void *ctx, bool *alone);
+double rate_of(Arena *a, optc_engine *e, const char *what, bool anew, Measure measure, const void *ctx,
+               bool *busy);
+
+/* ---- flop_rates.c ---- */
+/* What this CPU reaches in the products and factors that the plan has. */
+bool flop_rates(Arena *a, const Plan *p, bool anew, Bandwidth *f);
+double flop_rate(const Bandwidth *f, Callee c, double side);                   /* of a matrix of so many rows; 0: unknown */
+#endif

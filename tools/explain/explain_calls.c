@@ -1,0 +1,119 @@
+/* Products of a plan: how many operations, what they take at the least, what they need room for. */
+#include "tools/explain/explain.h"
+
+#include <string.h>
+
+static const struct { const char *part; double tera[NPRODUCT]; } rates[] = {
+#define RATE(part, f64, f32, tf32, bf16, f16) \
+    {part, \
+     {[PRODUCT_F64] = f64, [PRODUCT_F32] = f32, [PRODUCT_TF32] = tf32, [PRODUCT_BF16] = bf16, [PRODUCT_F16] = f16}},
+#include "tools/explain/rates.def"
+};
+
+double explain_rate(const char *device, Product product)
+{
+    for (size_t i = 0; device && i < sizeof rates / sizeof *rates; i++)
+        if (strstr(device, rates[i].part))
+            return rates[i].tera[product] * 1e12;
+    return 0;
+}
+
+/* The three axes of a product: down, across, and the one summed over. */
+typedef struct CallAxes { Axis axis[3]; bool symmetric, blocked; const Node *of; } CallAxes;
+
+static CallAxes call_axes(const Phase *ph, const Stage *st)
+{
+    const Node *n = &ph->g->n[st->body[0]];
+    MatrixAxes m = dom_matrix((Dom)(n->op == OP_EIGH ? n->from : n->dom), n->sym & FROM_RIGHT);
+    if (n->op != OP_MM)
+        return (CallAxes){{m.down, m.across, n->op == OP_QR ? m.across : m.down}, false, (n->sym & BLOCKED) != 0, n};
+    MatrixAxes a = dom_matrix((Dom)ph->g->n[n->arg[0]].dom, n->sym & TRANS_A),
+               b = dom_matrix((Dom)ph->g->n[n->arg[1]].dom, n->sym & TRANS_B);
+    return (CallAxes){{a.down, b.across, a.across}, (n->sym & SYMMETRIC) != 0, (n->sym & BLOCKED) != 0, n};
+}
+
+static double matrix_flops(CallAxes c, Shape s)            /* of one matrix */
+{
+    double down = (double)axis_len(c.axis[0], s), across = (double)axis_len(c.axis[1], s),
+           over = (double)axis_len(c.axis[2], s);
+    if (c.of->op != OP_MM)
+        return factor_cost[callee_of(c.of)] * down * across * over;
+    return over * down * (c.symmetric ? across + 1 : 2 * across);
+}
+
+static void add_matrices(CallCost *to, CallAxes c, Shape s, const Bandwidth *f)
+{
+    double each = matrix_flops(c, s), rate = flop_rate(f, callee_of(c.of), (double)axis_len(c.axis[0], s));
+    rate = c.symmetric && f->gram > 0 ? f->gram : rate;
+    double seconds = rate > 0 && s.slices > 0 ? each / rate : 0;
+    to->flops += (double)s.slices * each;
+    to->all += (double)s.slices * seconds;
+    to->one = seconds > to->one ? seconds : to->one;
+}
+
+CallCost explain_call_cost(const Phase *ph, const Stage *st, Shape s, const Bandwidth *f)
+{
+    CallCost cost = {0};
+    if (!is_called(st->kind))
+        return cost;
+    CallAxes c = call_axes(ph, st);
+    cost.factor = c.of->op != OP_MM;
+    if (!c.blocked || !s.block)
+        add_matrices(&cost, c, s, f);
+    else
+        for (int k = 0; k < BLOCK_SIZES; k++)
+            add_matrices(&cost, c, block_size(s, k).shape, f);
+    return cost;
+}
+
+void plan_callees(const Plan *p, bool any[NCALLEE])
+{
+    for (int e = 0; e < p->nentry; e++)
+        for (int m = 0; m < p->entry[e].nphase; m++) {
+            const Phase *ph = &p->entry[e].phase[m];
+            for (int i = 0; i < ph->nstage; i++)
+                if (is_called(ph->stage[i].kind))
+                    any[callee_of(&ph->g->n[ph->stage[i].body[0]])] = true;
+        }
+}
+
+const char *explain_call(Arena *a, const Phase *ph, const Stage *st)
+{
+    CallAxes c = call_axes(ph, st);
+    if (c.of->op != OP_MM)
+        return arena_printf(a, "%s of %s x %s%s", op_info[c.of->op].name, axis_name(c.axis[0]), axis_name(c.axis[1]),
+                            c.blocked ? ", each block" : "");
+    return arena_printf(a, "product, %s x %s over %s%s%s", axis_name(c.axis[0]), axis_name(c.axis[1]), axis_name(c.axis[2]),
+                        c.blocked ? " of each block" : "", c.symmetric ? ", half of it for it is symmetric" : "");
+}
+
+/* ---- temporaries ---- */
+/* An array is held from where it is written to where that is read for the last time; from: by array, the first stage at
+ * which what lies there now is not yet counted. */
+static void count_reads(const Plan *p, const Access *a, int n, int at, Shape s, int *from, double *now)
+{
+    for (int i = 0; i < n; i++) {
+        const Mem *m = &p->mem[a[i].mem];
+        for (; from[a[i].mem] <= at; from[a[i].mem]++)
+            if (m->kind == MEM_TEMP)
+                now[from[a[i].mem]] += (double)dom_len(m->dom, s) * type_info[m->type].bytes;
+    }
+}
+
+double explain_room(Arena *a, const Plan *p, const Phase *ph, int variant, Shape s)
+{
+    int *from = NEWS(a, int, p->nmem + 1);
+    double *now = NEWS(a, double, ph->nstage + 1), most = 0;       /* by stage */
+    for (int i = 0; i < ph->nstage; i++) {
+        const Stage *st = &ph->stage[i];
+        if (!explain_runs(st, variant))
+            continue;
+        count_reads(p, st->load, st->nload, i, s, from, now);
+        count_reads(p, st->fin, st->nfin, i, s, from, now);
+        for (int k = 0; k < st->nstore; k++)
+            from[st->store[k].mem] = from[st->store[k].mem] > i ? from[st->store[k].mem] : i;
+    }
+    for (int i = 0; i < ph->nstage; i++)
+        most = now[i] > most ? now[i] : most;
+    return most;
+}

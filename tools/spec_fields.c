@@ -1,0 +1,157 @@
+/* What a spec says about itself (kind, name, doc, cite, args), read from its text without running it: the compiler
+ * keeps these only of the innermost rule, and `list` wants them of wrappers too. Fields written as anything but plain
+ * strings read as absent. */
+#include "tools/tools.h"
+
+#include <ctype.h>
+#include <string.h>
+
+typedef enum { END, WORD, STRING, PUNCT } Kind;
+/* text: the word, the string's content, the character */
+typedef struct Lexer { const char *s, *end; Arena *a; Kind kind; const char *text; } Lexer;
+
+/* [[…]] and [==[…]==]; NULL: none here */
+static const char *long_bracket(const char *s, const char *end, const char **inside)
+{
+    int eq = 0;
+    const char *p = s + 1;
+    while (p < end && *p == '=')
+        p++, eq++;
+    if (p >= end || *s != '[' || *p != '[')
+        return NULL;
+    *inside = ++p;
+    for (; p < end; p++)
+        if (*p == ']' && end - p > eq + 1) {
+            int k = 0;
+            while (k < eq && p[1 + k] == '=')
+                k++;
+            if (k == eq && p[1 + k] == ']')
+                return p;
+        }
+    return end;
+}
+
+static void skip_space(Lexer *l)
+{
+    for (;;) {
+        while (l->s < l->end && isspace((unsigned char)*l->s))
+            l->s++;
+        if (l->end - l->s < 2 || l->s[0] != '-' || l->s[1] != '-')
+            return;
+        const char *inside, *close = l->end - l->s > 3 ? long_bracket(l->s + 2, l->end, &inside) : NULL;
+        if (close)
+            l->s = close < l->end ? strchr(close + 1, ']') + 1 : l->end;
+        else
+            while (l->s < l->end && *l->s != '\n')
+                l->s++;
+    }
+}
+
+static void quoted(Lexer *l, char quote)
+{
+    Buf b = {0};
+    for (l->s++; l->s < l->end && *l->s != quote && *l->s != '\n'; l->s++) {
+        if (*l->s == '\\' && l->s + 1 < l->end)
+            l->s++;                            /* \" and \\ are all that a sentence needs */
+        buf_add(&b, l->s, 1);
+    }
+    l->s += l->s < l->end;
+    l->kind = STRING;
+    l->text = arena_strdup(l->a, cli_text(&b));
+    buf_free(&b);
+}
+
+static void next(Lexer *l)
+{
+    skip_space(l);
+    const char *s = l->s, *inside, *close;
+    if (s >= l->end) {
+        l->kind = END;
+        l->text = "";
+    } else if (*s == '"' || *s == '\'') {
+        quoted(l, *s);
+    } else if ((close = long_bracket(s, l->end, &inside))) {
+        l->kind = STRING;
+        l->text = arena_strndup(l->a, inside, (size_t)(close - inside));
+        l->s = close < l->end ? strchr(close + 1, ']') + 1 : l->end;
+    } else {
+        bool word = isalnum((unsigned char)*s) || *s == '_';
+        while (word && s < l->end && (isalnum((unsigned char)*s) || *s == '_'))
+            s++;
+        s += !word;
+        l->kind = word ? WORD : PUNCT;
+        l->text = arena_strndup(l->a, l->s, (size_t)(s - l->s));
+        l->s = s;
+    }
+}
+
+static bool is(const Lexer *l, Kind k, const char *text) { return l->kind == k && !strcmp(l->text, text); }
+
+/* How a word opens or closes a block of code: a field stands only outside of those. */
+static int block(const Lexer *l)
+{
+    static const char *const open[] = {"function", "if", "do", "repeat", NULL}, *const close[] = {"end", "until", NULL};
+    for (int i = 0; l->kind == WORD && open[i]; i++)
+        if (!strcmp(l->text, open[i]))
+            return 1;
+    for (int i = 0; l->kind == WORD && close[i]; i++)
+        if (!strcmp(l->text, close[i]))
+            return -1;
+    return 0;
+}
+
+static void take_field(Lexer *l, const char *name, Fields *out)    /* stands after "name =" */
+{
+    const struct {
+        const char *name;
+        const char **to;
+    } text[] = {{"name", &out->name}, {"doc", &out->doc}, {"cite", &out->cite}};
+    for (int i = 0; i < 3; i++)
+        if (!strcmp(name, text[i].name) && l->kind == STRING)
+            *text[i].to = l->text;
+    Lexer ahead = *l;
+    if (strcmp(name, "args") || !is(l, PUNCT, "{"))
+        return;
+    for (next(&ahead); ahead.kind != END && !is(&ahead, PUNCT, "}"); next(&ahead))
+        if (ahead.kind == STRING && out->narg < MAX_FIELD_ARGS)
+            out->arg[out->narg++] = ahead.text;
+}
+
+void fields_read(Arena *a, const char *text, size_t len, Fields *out)
+{
+    *out = (Fields){.kind = "", .name = "", .doc = "", .cite = ""};
+    Lexer l = {.s = text, .end = text + len, .a = a};
+    int depth = 0, code = 0;
+    bool fresh = false;                        /* after { , ; where a field's name may stand */
+    for (next(&l); l.kind != END; next(&l)) {
+        if (!*out->kind && (is(&l, WORD, "optimizer") || is(&l, WORD, "wrapper"))) {
+            const char *kind = l.text;
+            Lexer ahead = l;
+            next(&ahead);
+            if (is(&ahead, PUNCT, "{")) {
+                out->kind = kind;
+                l = ahead;
+                depth = 1;
+                code = 0;
+                fresh = true;
+            }
+            continue;
+        }
+        if (!*out->kind)
+            continue;
+        code += block(&l);
+        depth += l.kind == PUNCT && strchr("{([", *l.text) ? 1 : l.kind == PUNCT && strchr("})]", *l.text) ? -1 : 0;
+        if (depth == 0)
+            return;
+        if (fresh && depth == 1 && code == 0 && l.kind == WORD) {
+            const char *name = l.text;
+            Lexer ahead = l;
+            next(&ahead);
+            if (is(&ahead, PUNCT, "=")) {
+                next(&ahead);
+                take_field(&ahead, name, out);
+            }
+        }
+        fresh = depth == 1 && code == 0 && (is(&l, PUNCT, ",") || is(&l, PUNCT, ";"));
+    }
+}

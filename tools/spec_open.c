@@ -1,0 +1,178 @@
+/* SPEC arguments: from a name, a path or standard input to a compiled rule and its plan. */
+#include "tools/tools.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char ir_mark[] = "optc-ir 2";
+
+/* Wrappers by name; the one that is being checked goes by its own text, wherever it lies. */
+typedef struct Finder { const char *path; const char *own_name; Source own; } Finder;
+
+static bool find(void *ctx, const char *name, Arena *a, Source *out, Diag *d)
+{
+    const Finder *f = ctx;
+    if (f->own_name && !strcmp(f->own_name, name)) {
+        *out = f->own;
+        return true;
+    }
+    return find_wrapper((void *)(uintptr_t)f->path, name, a, out, d);
+}
+
+static bool load_stdin(Spec *s)
+{
+    size_t len = 0;
+    char *text = cli_read_all(stdin, (1 << 20) + 1, &len);
+    if (!text) {
+        diag_set(&s->gen.diag, "stdin", 0, NULL, "cannot read the spec: %s", strerror(errno));
+        return false;
+    }
+    s->src = (Source){"stdin", arena_strndup(&s->gen.arena, text, len), len};
+    free(text);
+    return true;
+}
+
+static bool load(Spec *s, const char *arg, const CompileOpts *c, bool wrappers)
+{
+    Arena *a = &s->gen.arena;
+    Diag *d = &s->gen.diag;
+    if (!strcmp(arg, "-"))
+        return load_stdin(s);
+    /* Only paths hold a dot, but find_spec knows just those of Lua files by it. */
+    if (strchr(arg, '.') && !strchr(arg, '/') && access(arg, F_OK) == 0)
+        return read_text(arg, a, &s->src, d);
+    if (find_spec(c->path, arg, a, &s->src, d))
+        return true;
+    Diag quiet = {0};
+    bool wrapper = is_ident(arg) && find_wrapper((void *)(uintptr_t)c->path, arg, a, &s->src, &quiet);
+    diag_free(&quiet);
+    if (wrapper && wrappers)
+        diag_free(d);
+    else if (wrapper) {
+        diag_free(d);
+        diag_set(d, NULL, 0, NULL, "'%s' is a wrapper: put it around a rule with --with %s", arg, arg);
+    }
+    return wrapper && wrappers;
+}
+
+static bool compile(Spec *s, const CompileOpts *c, bool wrappers, const SpecDump *dump)
+{
+    Arena *a = &s->gen.arena;
+    Finder f = {.path = c->path};
+    GenOptions o = {.with = c->with, .options = c->options, .types = s->types, .product = c->product, .gpu = c->gpu,
+                    .find = find, .find_ctx = &f};
+    if (dump) {
+        o.dump = dump->pass;
+        o.dump_to = dump->to;
+        o.time_passes = dump->time;
+        o.rule_only = dump->pass && !dump->time && strcmp(dump->pass, "plan") && strcmp(dump->pass, "all");
+    }
+    s->is_ir = s->src.len >= strlen(ir_mark) && !memcmp(s->src.text, ir_mark, strlen(ir_mark));
+    if (s->is_ir) {
+        if ((c->with && *c->with) || (c->options && *c->options)) {
+            diag_set(&s->gen.diag, s->src.path, 0, NULL,
+                     "IR text is a finished rule: --with and --options apply to specs");
+            return false;
+        }
+        return gen_read_ir(&s->gen, s->src, &o);
+    }
+    Fields fields;
+    fields_read(a, s->src.text, s->src.len, &fields);
+    Source spec = s->src;
+    if (wrappers && !strcmp(fields.kind, "wrapper") && is_ident(fields.name)) {
+        s->wrapper = f.own_name = fields.name;
+        f.own = s->src;
+        o.with = c->with && *c->with ? arena_printf(a, "%s,%s", fields.name, c->with) : fields.name;
+        if (!find_spec(NULL, "sgd", a, &spec, &s->gen.diag))
+            return false;
+    }
+    return gen_compile(&s->gen, spec, &o);
+}
+
+bool spec_open(Spec *s, const char *arg, const CompileOpts *c, bool wrappers, const SpecDump *dump)
+{
+    *s = (Spec){0};
+    s->types.p = (Type)(c->p < 0 ? T_F32 : c->p);
+    s->types.g = (Type)(c->g < 0 ? (int)s->types.p : c->g);
+    s->types.state = c->state < 0 ? type_info[s->types.p].compute : (Type)c->state;
+    jmp_buf out;
+    s->gen.arena.out = &out;
+    bool ok = false;
+    if (setjmp(out)) {
+        diag_set(&s->gen.diag, arg, 0, NULL, "out of memory");
+    } else {
+        CompileOpts all = *c;
+        const char *spec = spec_split(&s->gen.arena, arg, c->with, &all.with);
+        s->asked = all;
+        ok = load(s, spec, &all, wrappers) && compile(s, &all, wrappers, dump);
+    }
+    s->gen.arena.out = NULL;
+    return ok;
+}
+
+bool spec_for_gpu(Spec *s, const Spec *of)
+{
+    *s = (Spec){.src = of->src, .types = of->types, .asked = of->asked};
+    s->asked.gpu = true;
+    jmp_buf out;
+    s->gen.arena.out = &out;
+    bool ok = false;
+    if (setjmp(out))
+        diag_set(&s->gen.diag, of->src.path, 0, NULL, "out of memory");
+    else
+        ok = compile(s, &s->asked, false, NULL);
+    s->gen.arena.out = NULL;
+    return ok;
+}
+
+const char *spec_products(const CompileOpts *c) { return c->product ? product_info[c->product - 1].name : NULL; }
+
+void spec_close(Spec *s) { gen_free(&s->gen); }
+
+int spec_fail(const Spec *s)
+{
+    return cli_fail("%s", s->gen.diag.text ? s->gen.diag.text : "out of memory");
+}
+
+void spec_warnings(const Spec *s)
+{
+    for (int i = 0; i < s->gen.rule->nwarning; i++)
+        cli_warning("%s", s->gen.rule->warning[i].text);
+}
+
+int spec_entry(const Plan *p, const char *name)
+{
+    for (int e = 0; e < p->nentry; e++)
+        if (!strcmp(p->entry[e].name, name))
+            return e;
+    return -1;
+}
+
+void spec_bytes(const Plan *p, int entry, int variant, int *least, int *most)
+{
+    *least = *most = 0;
+    for (int m = 0; m < p->entry[entry].nphase; m++) {
+        const Phase *ph = &p->entry[entry].phase[m];
+        int bytes = 0;
+        for (int i = 0; i < ph->nstage; i++) {
+            const Stage *st = &ph->stage[i];
+            if (st->variant == variant && is_elem(st->kind))
+                bytes += st->bytes_read + st->bytes_written;
+        }
+        *least = m == 0 || bytes < *least ? bytes : *least;
+        *most = m == 0 || bytes > *most ? bytes : *most;
+    }
+}
+
+void spec_bytes_text(Buf *b, const Plan *p, int entry)
+{
+    for (int v = 0; v < p->rule->nvariant; v++) {
+        int least, most;
+        spec_bytes(p, entry, v, &least, &most);
+        buf_printf(b, "%s%d", v ? "/" : "", least);
+        if (most > least)
+            buf_printf(b, "-%d", most);
+    }
+}
