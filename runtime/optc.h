@@ -184,6 +184,19 @@ const char *optc_rule_path(const optc_rule *r);
 int optc_rule_native(const optc_rule *r);
 /* library: */
 const char *optc_rule_plan(const optc_rule *r);        /* the plan as text */
+/* Text that the spec's head has: "doc", "cite", and "fallback", the name of the rule that steps tensors which are no
+ * matrices. "": there is none. */
+const char *optc_rule_field(const optc_rule *r, const char *field);
+/* The compile-time options of the spec and of its fallback rule ("adamw.amsgrad"), as text: the value of this rule, the
+ * spec's default, what may be chosen ("a\nb", NULL: anything of that kind), and "flag", "number" or "text". */
+typedef struct optc_option { const char *name, *value, *preset, *choices, *kind; } optc_option;
+int optc_rule_option_count(const optc_rule *r);
+optc_status optc_rule_option(const optc_rule *r, int i, optc_option *out);
+/* Where the spec declares a hyperparameter or an option, for those who list them in its order: larger is later; -1: it does
+ * not */
+int optc_rule_position(const optc_rule *r, const char *name);
+/* 1: a wrapper hands another gradient to the rule inside it than it was given */
+int optc_rule_changes_grad(const optc_rule *r);
 /* :library */
 int optc_rule_hypers(const optc_rule *r);
 optc_status optc_rule_hyper(const optc_rule *r, int i, optc_hyper *out);
