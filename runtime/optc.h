@@ -326,6 +326,19 @@ const char *optc_rule_input(const optc_rule *r, int i);
 optc_status optc_rule_input_info(const optc_rule *r, int i, optc_state_info *out);
 /* library: */
 const char *optc_rule_plan(const optc_rule *r);        /* the plan as text */
+/* A text field of the spec's head: "doc", "cite", or "fallback", which is the name of the rule that steps tensors that
+ * are not matrices. "" if the spec has none. */
+const char *optc_rule_field(const optc_rule *r, const char *field);
+/* The compile-time options of the spec and of its fallback rule ("adamw.amsgrad"), as text. choices: the values that
+ * may be chosen, one per line; NULL: every value of that kind. kind: "flag", "number" or "text". */
+typedef struct optc_option { const char *name, *value, *preset, *choices, *kind; } optc_option;
+int optc_rule_option_count(const optc_rule *r);
+optc_status optc_rule_option(const optc_rule *r, int i, optc_option *out);
+/* The position at which the spec declares a hyperparameter or an option, to list them in the spec's order; -1 if the
+ * spec does not declare it. */
+int optc_rule_position(const optc_rule *r, const char *name);
+/* 1 if a wrapper passes a changed gradient to the rule inside it. */
+int optc_rule_changes_grad(const optc_rule *r);
 /* :library */
 
 /* ---- what a binding contains ---- */

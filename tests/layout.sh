@@ -46,7 +46,8 @@ for f in runtime/core/*/*.c; do sh tests/functions.sh "$f"; done | sort | uniq -
 found "$work/static" "functions of runtime/core that two of its files define"
 
 # ---- pages: the folders of the code map, and files that pages name
-find gen runtime/core runtime/library tools tests -mindepth 1 -maxdepth 1 -type d ! -name __pycache__ | sed 's|$|/|' | sort > "$work/folders"
+find gen runtime/core runtime/library tools tests -mindepth 2 -type f ! -path '*/__pycache__/*' |
+    sed -E 's#^(gen|runtime/core|runtime/library|tools|tests)/([a-z_]+)/.*#\1/\2/#' | sort -u > "$work/folders"
 {
     sed -n 's/^| `\([a-z_/]*\/\)` |.*/\1/p' README.md | grep -E '^(gen|runtime/core|runtime/library|tools)/.'
     sed -n 's/^| `\([a-z_]*\/\)` |.*/tests\/\1/p' tests/README.md

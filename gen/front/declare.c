@@ -284,6 +284,7 @@ static void declare_fallback(Trace *t, SpecFile *s)
         declare_fail(t, s, "step",
                      "step = rule \"%s\" steps what is no matrix: the matrices need 'matrix', a function", name);
     s->fallback_name = name;
+    t->rule->fallback = arena_strdup(t->arena, name);
 }
 
 static void check_fields(Trace *t, SpecFile *s)

@@ -26,5 +26,7 @@ typedef struct GenOptions {
     bool rule_only;             /* no plan is asked for: Gen.plan stays NULL */
 } GenOptions;
 
+/* At which of its names a spec's text declares this one (`name = …`), from 0; -1: nowhere, or out of memory. */
+int spec_position(const char *text, const char *name);
 Rule *pass_trace(Arena *a, Source spec, const GenOptions *o, Diag *d);         /* NULL: the Diag is set */
 #endif

@@ -290,8 +290,10 @@ int l_inner(lua_State *L)
     t->clock = inner_clock(L, t);
     t->block = (GuardedBlock){{1, 0}, 0, false, false};
     Ref p = t->p, g = t->g, low = given(L, "g");
-    if (low != NONE)
+    if (low != NONE) {
         project_open(L, low);
+        t->rule->changes_grad = true;
+    }
     if (!call_entry(L, t, t->at + 1, name))
         return spec_error(L, "the rule inside has no entry '%s'", name);
     t->inner_calls = calls;

@@ -1,6 +1,7 @@
 /* Lua's tokens, as its own lexer cuts them: strings with all their ways to go on over lines, long brackets, comments.
  * Needs no valid text; of an unfinished string or comment the rest of the text is part. */
 #include "gen/front/lex.h"
+#include "gen/front/front.h"
 
 #include <ctype.h>
 #include <string.h>
@@ -184,3 +185,19 @@ void names_add(NameSet *set, Arena *a, const char *s, size_t n)
 }
 
 bool names_has(const NameSet *set, const char *s, size_t n) { return set->cap && name_slot(set, s, n)->s; }
+
+int spec_position(const char *text, const char *name)
+{
+    jmp_buf out;
+    Arena scratch = {.out = &out};
+    volatile int at = -1;
+    if (!setjmp(out)) {
+        int n;
+        const Tok *tok = lex(&scratch, text, &n);
+        for (int i = 0; i + 1 < n && at < 0; i++)
+            if (tok[i].kind == NAME && tok_is(&tok[i], name) && tok_is(&tok[i + 1], "="))
+                at = i;
+    }
+    arena_free(&scratch);
+    return at;
+}

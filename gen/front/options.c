@@ -80,11 +80,27 @@ static const char *option_text(Trace *t)
     return strlen(text) > MAX_TEXT ? NULL : text;
 }
 
+/* The strings of a list, a line each; NULL: the declared value, below the default, is no list. */
+static const char *option_choices(Trace *t)
+{
+    lua_State *L = t->L;
+    if (lua_type(L, -2) != LUA_TTABLE)
+        return NULL;
+    Buf all = {.arena = t->arena};
+    for (int i = 1; lua_rawgeti(L, -2, i) == LUA_TSTRING; i++, lua_pop(L, 1))
+        buf_printf(&all, "%s%s", i > 1 ? "\n" : "", lua_tostring(L, -1));
+    lua_pop(L, 1);
+    return buf_text(&all);
+}
+
 void declare_option(Trace *t, SpecFile *s, const char *key)
 {
     lua_State *L = t->L;
     check_name(t, s, key, "option");
     option_default(t, s, key);                             /* declared, value */
+    int type = lua_type(L, -1);
+    OptionKind kind = type == LUA_TBOOLEAN ? OPTION_FLAG : type == LUA_TNUMBER ? OPTION_NUMBER : OPTION_TEXT;
+    const char *def = option_text(t), *choices = option_choices(t);
     const char *text = given(s->arg, s->narg, key);
     if (text)
         option_given(t, s, key, text);
@@ -92,7 +108,7 @@ void declare_option(Trace *t, SpecFile *s, const char *key)
     if (!value)
         declare_fail(t, s, key, "option '%s' is over %d bytes long", key, MAX_TEXT);
     PUSH(t->arena, t->rule->option, t->rule->noption, t->rule->option_cap) =
-        (Option){arena_printf(t->arena, "%s%s", s->prefix, key), value};
+        (Option){arena_printf(t->arena, "%s%s", s->prefix, key), value, def, choices, kind};
     lua_rawgeti(L, LUA_REGISTRYINDEX, s->opts);
     lua_insert(L, -2);
     lua_setfield(L, -2, key);

@@ -103,7 +103,9 @@ typedef struct {
     Stagger slots;         /* not the spec's: slots of tensors or blocks, which the runtime sets and nothing writes */
 } State;
 typedef struct { const char *name; Dom dom; } Input;
-typedef struct { const char *name, *value; } Option;       /* as resolved, in text */
+/* value: as resolved; def: the spec's default; choices: a line each, or NULL. All of it is text; IR text has names and values */
+typedef enum { OPTION_TEXT, OPTION_NUMBER, OPTION_FLAG } OptionKind;
+typedef struct { const char *name, *value, *def, *choices; OptionKind kind; } Option;
 typedef struct { int32_t state; Ref val; } Write;          /* state -1: p */
 #define TO_P (-1)
 typedef struct { Write *w; int n, cap; } Body;
@@ -125,6 +127,8 @@ typedef struct Rule {
     const char **text; int ntext, text_cap;                /* of the files; none where IR was read */
     Variant *variant; int nvariant, variant_cap;
     Warning *warning; int nwarning, warning_cap;           /* in the order of their lines (rule_check.c) */
+    const char *fallback;                                  /* the rule for tensors that are no matrices, by name, or NULL */
+    bool changes_grad;                                     /* a wrapper hands another gradient to the rule inside it */
     int product;                                           /* what its head says of products; -1: nothing */
     int rank;                                              /* the most directions of a tensor; 0: none */
     int block;                                             /* rows and columns of a block at most; 0: none */

@@ -533,7 +533,7 @@ static void read_line(Reader *p, Rule *r)
         PUSH(p->a, r->file, r->nfile, r->file_cap) = (word(p), copy(p));
     } else if (!strcmp(k, "option")) {
         const char *n = name(p);
-        PUSH(p->a, r->option, r->noption, r->option_cap) = (Option){n, (word(p), copy(p))};
+        PUSH(p->a, r->option, r->noption, r->option_cap) = (Option){.name = n, .value = (word(p), copy(p))};
     } else if (!strcmp(k, "hyper")) {
         read_hyper(p, r);
     } else if (!strcmp(k, "products")) {

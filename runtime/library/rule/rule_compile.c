@@ -314,4 +314,37 @@ void rule_bound(optc_binding *b)
         use_measured(b);
 }
 
+const char *optc_rule_field(const optc_rule *r, const char *field)
+{
+    const Rule *x = r ? r->library->rule : NULL;
+    const struct { const char *name, *text; } fields[] = {
+        {"doc", x ? x->doc : NULL}, {"cite", x ? x->cite : NULL}, {"fallback", x ? x->fallback : NULL}};
+    for (size_t i = 0; field && i < sizeof fields / sizeof *fields; i++)
+        if (!strcmp(field, fields[i].name) && fields[i].text)
+            return fields[i].text;
+    return "";
+}
+
+int optc_rule_option_count(const optc_rule *r) { return r ? r->library->rule->noption : 0; }
+
+optc_status optc_rule_option(const optc_rule *r, int i, optc_option *out)
+{
+    static const char *const kind[] = {[OPTION_TEXT] = "text", [OPTION_NUMBER] = "number", [OPTION_FLAG] = "flag"};
+    if (!r || !out)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_rule_option: NULL");
+    if (i < 0 || i >= r->library->rule->noption)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_rule_option: there is no number %d (there are %d)", i,
+                    r->library->rule->noption);
+    const Option *o = &r->library->rule->option[i];
+    *out = (optc_option){o->name, o->value, o->def, o->choices, kind[o->kind]};
+    return OPTC_OK;
+}
+
+int optc_rule_position(const optc_rule *r, const char *name)
+{
+    return r && name && r->library->rule->ntext ? spec_position(r->library->rule->text[0], name) : -1;
+}
+
+int optc_rule_changes_grad(const optc_rule *r) { return r && r->library->rule->changes_grad; }
+
 const char *optc_rule_plan(const optc_rule *r) { return r ? r->library->plan_text : ""; }

@@ -172,6 +172,14 @@ def option_text(options):
     return ",".join("%s=%s" % (k, say[v] if isinstance(v, bool) else v) for k, v in options.items())
 
 
+def number_of(text):
+    """An int where the text is one, else a float."""
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
+
+
 class Rule:
     """A compiled rule. `spec`: a name, or a path; `text`: the spec itself. `with_`: wrappers, the last outermost.
     `types`: {"param": "bf16", "grad": …, "state": …}. `wrappers`: {name: text} that `with_` finds first."""
@@ -250,6 +258,28 @@ class Rule:
         """{name: (domain, type)}: "group" is a scalar's domain; types are numbers of TYPE_NAMES"""
         return {decoded(s.name): (decoded(s.domain), s.type)
                 for s in self._list(lib.optc_rule_inputs, lib.optc_rule_input_info, _lib.StateInfo)}
+
+    def field(self, name):
+        """Text of the spec's head: "doc", "cite", or "fallback", the rule that steps what is no matrix; "": it has none."""
+        return decoded(lib.optc_rule_field(self.handle, encoded(name)))
+
+    def options(self):
+        """{name: default, or a tuple of what may be chosen, the default first} of the compile-time options"""
+        found = {}
+        for o in self._list(lib.optc_rule_option_count, lib.optc_rule_option, _lib.Option):
+            text, kind = decoded(o.preset), decoded(o.kind)
+            found[decoded(o.name)] = (tuple(decoded(o.choices).split("\n")) if o.choices else text if kind == "text"
+                                      else text == "true" if kind == "flag" else number_of(text))
+        return found
+
+    def position(self, name):
+        """Where the spec declares a hyperparameter or an option: larger is later, -1: it does not"""
+        return lib.optc_rule_position(self.handle, encoded(name))
+
+    @property
+    def changes_grad(self):
+        """A wrapper hands another gradient to the rule inside it than it was given."""
+        return bool(lib.optc_rule_changes_grad(self.handle))
 
     def bind(self, groups):
         return Binding(self, groups)

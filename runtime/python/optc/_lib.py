@@ -93,6 +93,7 @@ RuleOptions = _struct("optc_rule_options", "str spec text with options, type par
                       "int nwrappers, str products")
 Hyper = _struct("optc_hyper", "str name, double value lo hi, int lo_open hi_open")
 StateInfo = _struct("optc_state_info", "str name domain, type type")
+Option = _struct("optc_option", "str name value preset choices kind")
 Tensor = _struct("optc_tensor", "str name, ptr param grad, i64 grad_count, int rank, i64* shape, type param_type"
                  " grad_type, unsigned flags, i64* param_strides grad_strides, str tags, i64* global_shape offset,"
                  " i64 split, ptr* states")
@@ -137,6 +138,11 @@ optc_rule_entry: str ptr int
 optc_rule_inputs: int ptr
 optc_rule_input: str ptr int
 optc_rule_input_info: status ptr int optc_state_info*
+optc_rule_field: str ptr str
+optc_rule_option_count: int ptr
+optc_rule_option: status ptr int optc_option*
+optc_rule_position: int ptr str
+optc_rule_changes_grad: int ptr
 optc_bind_sized: status ptr optc_group* int size size ptr*
 optc_unbind: status ptr
 optc_binding_warning: str ptr

@@ -134,7 +134,7 @@ class AdaMuon(Optimizer):
     """Muon of the momentum's signs, divided by its own second moment; AdamW for what is no matrix. Si et al. 2025,
     arXiv:2507.11005"""
     def __init__(self, params: Any, lr: Number = 0.02, momentum: Number = 0.95, eps: Number = 1e-08, weight_decay:
-                 Number = 0.01, *, steps: Number = 0, nesterov: bool = True, form: str = 'plain', coefficients: str =
+                 Number = 0.01, *, nesterov: bool = True, steps: Number = 0, form: str = 'plain', coefficients: str =
                  'jordan', adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08,
                  adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize:
                  bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products:
@@ -317,7 +317,7 @@ class NorMuon(Optimizer):
     """Muon whose rows are brought to equal size by a second moment each; AdamW for what is no matrix. Li et al. 2025,
     arXiv:2510.05491"""
     def __init__(self, params: Any, lr: Number = 0.02, momentum: Number = 0.95, beta2: Number = 0.95, eps: Number =
-                 1e-10, weight_decay: Number = 0, *, steps: Number = 0, nesterov: bool = True, form: str = 'plain',
+                 1e-10, weight_decay: Number = 0, *, nesterov: bool = True, steps: Number = 0, form: str = 'plain',
                  coefficients: str = 'jordan', scale: str = 'keep', adamw_beta1: Number = 0.9, adamw_beta2: Number =
                  0.999, adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01,
                  adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
@@ -361,13 +361,14 @@ class PSGDKron(Optimizer):
 class PolarGrad(Optimizer):
     """The polar factor of the momentum times its nuclear norm: a step that shrinks with the gradient; AdamW for the
     rest. Lau, Long and Su 2025, arXiv:2505.21799"""
-    def __init__(self, params: Any, lr: Number = 0.02, momentum: Number = 0.95, weight_decay: Number = 0, *, steps:
-                 Number = 0, polar_first: bool = False, form: str = 'plain', coefficients: str = 'polar_express',
-                 adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number =
-                 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_:
-                 Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products: Optional[str] = None,
-                 static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
-                 Union[None, Mapping[str, int], Callable] = None, workspace: int = 0) -> None: ...
+    def __init__(self, params: Any, lr: Number = 0.02, momentum: Number = 0.95, weight_decay: Number = 0, *,
+                 polar_first: bool = False, steps: Number = 0, form: str = 'plain', coefficients: str =
+                 'polar_express', adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08,
+                 adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize:
+                 bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products:
+                 Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
+                 0) -> None: ...
 
 class RAdam(Optimizer):
     """Adam whose step is rectified for the variance of its rate, and is plain momentum while that is intractable. Liu
@@ -412,8 +413,8 @@ class SOAP(Optimizer):
     """Adam in the eigenvectors of gradients' Gram matrices; AdamW for what is no matrix. Vyas et al. 2024,
     arXiv:2409.11321"""
     def __init__(self, params: Any, lr: Number = 0.003, betas: Tuple[float, float] = (0.95, 0.95), beta3: Number =
-                 0.95, eps: Number = 1e-08, weight_decay: Number = 0.01, *, limit: Number = 4096, interval: Number =
-                 10, sides: str = 'both', start: str = 'eigh', stagger: bool = False, adamw_beta1: Number = 0.9,
+                 0.95, eps: Number = 1e-08, weight_decay: Number = 0.01, *, interval: Number = 10, limit: Number =
+                 4096, sides: str = 'both', start: str = 'eigh', stagger: bool = False, adamw_beta1: Number = 0.9,
                  adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay:
                  Number = 0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
                  Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
@@ -424,17 +425,17 @@ class SPlus(Optimizer):
     """Signs of momentum in the eigenvectors of gradients' Gram matrices; to_eval puts averaged weights in p, to_train
     takes them out. Frans et al. 2025, arXiv:2506.07254"""
     def __init__(self, params: Any, lr: Number = 0.1, betas: Tuple[float, float] = (0.9, 0.999), ema_rate: Number =
-                 0.999, weight_decay: Number = 0.01, other_scale: Number = 0.001, *, limit: Number = 4096, interval:
-                 Number = 100, maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] =
-                 None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
-                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0) -> None: ...
+                 0.999, weight_decay: Number = 0.01, other_scale: Number = 0.001, *, interval: Number = 100, limit:
+                 Number = 4096, maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]]
+                 = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
+                 sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace:
+                 int = 0) -> None: ...
 
 class Scion(Optimizer):
     """Conditional gradients: spectral norm for matrices, signs for those tagged head, RMS for the rest. Pethick et
     al. 2025, arXiv:2502.07529"""
     def __init__(self, params: Any, lr: Number = 0.001, momentum: Number = 0, scale: Number = 1, eps: Number = 1e-08,
-                 *, steps: Number = 0, constrained: bool = True, form: str = 'plain', coefficients: str = 'jordan',
+                 *, constrained: bool = True, steps: Number = 0, form: str = 'plain', coefficients: str = 'jordan',
                  maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None,
                  products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =

@@ -43,8 +43,7 @@ class GroupKeys:
             with_ = plus + with_
         self.spec, self.state_type = rule or "spec", dict(types or {}).get("state")
         self.what = {"text": spec, "with_": ",".join(with_), "wrappers": dict(wrappers or {}), "products": products}
-        self.text = _rules.text_of(self.spec) if spec is None else spec
-        self.rest = _rules.rest_of(self.text)
+        self.rest = None                               # the rule that steps what is no matrix: defaults()
         self.row = self.spec if spec is None and self.spec in _rules.TORCH else None
         if isinstance(options, str):
             options = {k: _rules.literal(v) for k, v in (part.split("=", 1) for part in options.split(",") if part)}
@@ -53,11 +52,10 @@ class GroupKeys:
     def defaults(self, given):
         """The defaults of groups, of what was given and what was not."""
         self.entries, self.is_global, self.seen = [], False, set()
-        self.ranges = self._consider(self.spec, self.options).hypers()
-        self.declared = _rules.options_of(self.text)
-        if self.rest:
-            more = _rules.options_of(_rules.text_of(self.rest))
-            self.declared.update(("%s.%s" % (self.rest, n), v) for n, v in more.items())
+        rule = self._consider(self.spec, self.options)
+        self.ranges, self.rest = rule.hypers(), rule.field("fallback") or None
+        self.declared = {n: v for n, v in rule.options().items()      # not the wrappers'
+                         if "." not in n or n.split(".", 1)[0] == self.rest}
         base = self._torchs() if self.row else self._own()
         self.aliases = self._aliases(base)
         for name in [n for n in self.options if n in base or n in self.aliases]:

@@ -1,11 +1,8 @@
 """What is of all tensors over several bindings: tensors of several devices, types or options. Each binding leaves the
 norm of its own gradients, or whether they are finite, in an entry ahead of the step; the step takes what is of all."""
-import re
-
 import torch
 
 from .. import _lib
-from . import _rules
 from ._group_keys import has_global, split_wrappers
 from ._engines import asked
 
@@ -15,7 +12,6 @@ CLIP = """return wrapper {
   inputs = { of_all = "group" }, state = { of_these = zeros "group" }, values = { grad_norm = "group" },
   measure = function() of_these = global.norm(g) end,
   step = function() grad_norm = of_all  g = min(1, max_norm / (of_all + eps)) * g  inner() end }"""
-CHANGES = r"\bg\s*=[^=]|\binner\s*\{"                  # in a wrapper: what is inside sees another gradient
 
 
 def can_share(keys):
@@ -25,10 +21,10 @@ def can_share(keys):
     if names.count("clip") != 1 or "clip" in keys.what["wrappers"]:
         return False
     at = names.index("clip")
-    if any(n in keys.what["wrappers"] or "/" in n or re.search(CHANGES, _rules.text_of("wrappers/" + n))
-           for n in names[at + 1:]):
-        return False
     what = keys.compiled(keys.spec, keys.options)
+    if any(n in keys.what["wrappers"] or "/" in n or asked(**{**what, "with_": w}).changes_grad
+           for n, w in zip(names[at + 1:], around[at + 1:])):
+        return False
     what["with_"] = ",".join(around[:at] + around[at + 1:])
     return not has_global(asked(**what))
 

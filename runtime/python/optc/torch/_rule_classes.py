@@ -1,7 +1,6 @@
 """optc.torch.AdamW and its like: a class for each rule of the library, made of its spec when it is asked for, and the
 stubs that tell editors of all of them (python -m optc.torch._rule_classes > __init__.pyi)."""
 import inspect
-import re
 import textwrap
 
 from . import _rules
@@ -33,16 +32,17 @@ def names():
 
 def _own(spec):
     """Parameters of a rule: torch's own for its rules, then the keys of groups, in the order of its text."""
-    text = _rules.text_of(spec)
     keys = GroupKeys(spec, None, (), None, None, None, None)
     defaults = keys.defaults({})
     torchs = [p.replace(annotation=inspect.Parameter.empty) for p in _rules.torch_parameters(spec)] if keys.row else []
     known = {p.name for p in torchs} | {"maximize", "differentiable"} | set(
         _rules.torch_defaults(spec, {}) if keys.row else ())
 
+    rule = asked(spec=spec)
+
     def place(key):
-        at = re.search(r"\b%s\s*=" % re.escape(dict(keys.keys).get(key, (key,))[0]), text)
-        return (key in keys.choices or "." in key, "." in key, at.start() if at else len(text))
+        at = rule.position(dict(keys.keys).get(key, (key,))[0])
+        return (key in keys.choices or "." in key, "." in key, at if at >= 0 else float("inf"))
     rest = sorted((k for k in defaults if k not in known), key=place)
     found = torchs + [inspect.Parameter(
         k.replace(".", "_"), KEYWORD if keys.row or k in keys.choices or "." in k else EITHER,
@@ -65,9 +65,9 @@ def signature(spec):
 
 
 def doc(spec):
-    text = _rules.text_of(spec)
-    lines = [_rules.field(text, "doc") + ".", "", _rules.field(text, "cite"), ""]
-    ranges, keys = asked(spec=spec).hypers(), GroupKeys(spec, None, (), None, None, None, None)
+    rule = asked(spec=spec)
+    lines = [rule.field("doc") + ".", "", rule.field("cite"), ""]
+    ranges, keys = rule.hypers(), GroupKeys(spec, None, (), None, None, None, None)
     keys.defaults({})
     held = {key: names for key, names in keys.keys if names != (key,)}
     for p in _own(spec):
@@ -160,7 +160,7 @@ def stubs():
     from . import FUNCTIONS
     found = [HEAD, "\n".join(_function(f) for f in FUNCTIONS)]
     for name, spec in sorted(names().items()):
-        text = _rules.text_of(spec)
+        rule = asked(spec=spec)
         rows, star = ["self", "params: Any"], False
         for p in list(signature(spec).parameters.values())[1:]:
             if p.kind == KEYWORD and not star:
@@ -168,7 +168,7 @@ def stubs():
                 star = True
             rows.append("%s: %s = %r" % (p.name, _kind(p), p.default))
         lines = ["class %s(Optimizer):" % name]
-        lines += _wrapped('"""%s. %s"""' % (_rules.field(text, "doc"), _rules.field(text, "cite")), 4, 4)
+        lines += _wrapped('"""%s. %s"""' % (rule.field("doc"), rule.field("cite")), 4, 4)
         lines += _wrapped("def __init__(%s) -> None: ..." % ", ".join(rows), 4, 17)
         found.append("\n".join(lines) + "\n")
     return "\n".join(found)

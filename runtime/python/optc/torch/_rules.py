@@ -1,10 +1,10 @@
-"""What is known of a rule: torch's names for rules that torch has (one table), and what a spec's text says."""
+"""What is known of a rule: torch's names for rules that torch has (one table)."""
 import inspect
-import re
 
 import torch
 
-from .. import library, library_text
+from .. import library
+from .._api import number_of
 
 # One row for each rule that torch has. Keys, defaults and ranges are torch's own: its constructor is called.
 #   states    {state of the spec: torch's name}
@@ -114,59 +114,16 @@ def torch_defaults(spec, given):
     return dict(made.defaults)
 
 
-# ---- what a spec's text says ----
-def field(text, name):
-    """A string field of a spec, '' where it has none."""
-    found = re.search(r'\b%s\s*=\s*"((?:[^"\\]|\\.)*)"' % name, text)
-    return found.group(1) if found else ""
-
-
-def options_of(text):
-    """{option: default} of a spec; the choices of a list are (first, …)."""
-    found = re.search(r"\boptions\s*=\s*\{", text)
-    if not found:
-        return {}
-    depth, at = 1, found.end()
-    while depth and at < len(text):
-        depth += {"{": 1, "}": -1}.get(text[at], 0)
-        at += 1
-    inside = re.sub(r"--[^\n]*", "", text[found.end():at - 1])
-    return {name: literal(value) for name, value in
-            re.findall(r'(\w+)\s*=\s*(\{[^}]*\}|"[^"]*"|[^,\s]+)', inside)}
-
-
 def literal(text):
-    if text.startswith("{"):
-        return tuple(re.findall(r'"([^"]*)"', text))
+    """The value of an option that is given as text."""
     if text in ("true", "false"):
         return text == "true"
-    if text.startswith('"'):
-        return text[1:-1]
     try:
-        number = float(text)
+        return number_of(text)
     except ValueError:
         return text
-    return int(number) if number == int(number) and "e" not in text and "." not in text else number
-
-
-def rest_of(text):
-    """The rule that a spec hands what is no matrix to (`step = rule "adamw"`); None: it has none."""
-    found = re.search(r'\bstep\s*=\s*rule\s*"(\w+)"', text)
-    return found.group(1) if found else None
 
 
 def rules():
     """Names of the library's rules."""
     return [n for n in library() if "/" not in n]
-
-
-def text_of(spec):
-    """The text of a spec of the library or of a file; '' where there is none of either."""
-    text = library_text(spec)
-    if text is None and (spec.endswith(".lua") or "/" in spec):
-        try:
-            with open(spec) as f:
-                text = f.read()
-        except OSError:
-            text = None
-    return text or ""

@@ -1,0 +1,58 @@
+/* What a rule tells of its spec: text fields, options, order, wrappers that change the gradient. */
+#include "tests/harness/help.h"
+#include "tests/harness/suites.h"
+
+/* What a spec declares is told by the library: nobody has to read Lua for it. */
+START_TEST(rule_tells_its_spec)
+{
+    static const char text[] =
+        "return optimizer { name = 'x', doc = 'Some words', cite = 'Me', hyper = { lr = 1, a = 2 },\n"
+        "  options = { fast = true, n = 3, s = 0.5, word = 'w', form = { 'one', 'two' } }, step = rule 'sgd',\n"
+        "  matrix = function() p = p - lr * a * g end }";
+    static const struct { const char *name, *value, *preset, *choices, *kind; } want[] = {
+        {"fast", "false", "true", NULL, "flag"}, {"form", "two", "one", "one\ntwo", "text"}, {"n", "3", "3", NULL, "number"},
+        {"s", "0.5", "0.5", NULL, "number"}, {"word", "w", "w", NULL, "text"}, {"sgd.nesterov", "false", "false", NULL, "flag"}};
+    optc_engine *e;
+    optc_rule *r, *clipped, *averaged;
+    optc_option o;
+    OK(optc_open(&(optc_engine_options){.device = "cpu"}, &e));
+    OK(optc_compile(e, &(optc_rule_options){.spec = "x", .text = text, .options = "form=two,fast=false"}, &r));
+    ck_assert_str_eq(optc_rule_field(r, "doc"), "Some words");
+    ck_assert_str_eq(optc_rule_field(r, "cite"), "Me");
+    ck_assert_str_eq(optc_rule_field(r, "fallback"), "sgd");
+    ck_assert_str_eq(optc_rule_field(r, "other"), "");
+    for (int i = 0; i < (int)(sizeof want / sizeof *want); i++) {
+        int k = 0;
+        for (; k < optc_rule_option_count(r); k++) {
+            OK(optc_rule_option(r, k, &o));
+            if (!strcmp(o.name, want[i].name))
+                break;
+        }
+        ck_assert_msg(k < optc_rule_option_count(r), "no option %s", want[i].name);
+        ck_assert_str_eq(o.value, want[i].value);
+        ck_assert_str_eq(o.preset, want[i].preset);
+        ck_assert_str_eq(o.kind, want[i].kind);
+        ck_assert(!o.choices == !want[i].choices && (!o.choices || !strcmp(o.choices, want[i].choices)));
+    }
+    ck_assert_int_eq(optc_rule_option(r, optc_rule_option_count(r), &o), OPTC_ERROR_ARGUMENT);
+    ck_assert(optc_rule_position(r, "lr") < optc_rule_position(r, "a") && optc_rule_position(r, "a") < optc_rule_position(r, "form"));
+    ck_assert_int_eq(optc_rule_position(r, "zz"), -1);
+    OK(optc_compile(e, &(optc_rule_options){.spec = "sgd", .with = "clip(1)"}, &clipped));
+    OK(optc_compile(e, &(optc_rule_options){.spec = "sgd", .with = "ema(0.9)"}, &averaged));
+    ck_assert(!optc_rule_changes_grad(r) && optc_rule_changes_grad(clipped) && !optc_rule_changes_grad(averaged));
+    ck_assert_str_eq(optc_rule_field(clipped, "fallback"), "");
+    OK(optc_release(averaged));
+    OK(optc_release(clipped));
+    OK(optc_release(r));
+    OK(optc_close(e));
+}
+END_TEST
+
+Suite *rule_info_suite(void)
+{
+    Suite *s = suite_create("rule_info");
+    TCase *t = tcase_create("rule_info");
+    tcase_add_test(t, rule_tells_its_spec);
+    suite_add_tcase(s, t);
+    return s;
+}
